@@ -1,0 +1,95 @@
+// Status and Result<T>: how every function of gaccd reports a failure.
+//
+// An error says what failed, the expected and the found value, and its kind. The kind is the exit
+// code of the process (sysexits.h plus 93, "do not requeue"), but only main exits with it; main
+// also adds rank and host. Neither class is thread-safe; both are cheap to move. A success holds no
+// memory.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace gaccd {
+
+// The numbers are the exit codes.
+enum class ErrorKind : int {
+  kUsage = 64,        // unknown flag, bad value
+  kData = 65,         // content of a data set, weights file or checkpoint is invalid
+  kUnavailable = 69,  // a peer, MPI or the fabric is lost
+  kInternal = 70,     // an invariant of ours is broken
+  kOs = 71,           // the operating system or SLURM refused
+  kIo = 74,           // a file cannot be read or written
+  kConfig = 78,       // the job or the plan cannot work; flags disagree with the environment
+  kNoRequeue = 93,    // trying again would fail again: training diverged
+};
+
+// "usage", "data", ... for log lines.
+[[nodiscard]] std::string_view ErrorKindName(ErrorKind kind);
+
+class [[nodiscard]] Status {
+ public:
+  Status() = default;  // success
+  Status(ErrorKind kind, std::string message);
+
+  static Status Ok() { return {}; }
+
+  [[nodiscard]] bool ok() const { return error_ == nullptr; }
+  // REQUIRES: !ok().
+  [[nodiscard]] ErrorKind kind() const { return error_->kind; }
+  [[nodiscard]] const std::string& message() const { return error_->message; }
+
+  // The same error with "`what`: " before its message; success stays success.
+  [[nodiscard]] Status WithContext(std::string_view what) &&;
+
+ private:
+  struct Error {
+    ErrorKind kind;
+    std::string message;
+  };
+  std::shared_ptr<const Error> error_;
+};
+
+// A value, or the Status that says why there is none.
+template <typename T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : value_(std::move(value)) {}          // NOLINT(google-explicit-constructor)
+  Result(Status status) : status_(std::move(status)) {}  // NOLINT(google-explicit-constructor)
+
+  [[nodiscard]] bool ok() const { return value_.has_value(); }
+  [[nodiscard]] const Status& status() const& { return status_; }
+  [[nodiscard]] Status status() && { return std::move(status_); }
+
+  // REQUIRES: ok().
+  [[nodiscard]] T& value() & { return *value_; }
+  [[nodiscard]] const T& value() const& { return *value_; }
+  [[nodiscard]] T&& value() && { return *std::move(value_); }
+  T* operator->() { return &*value_; }
+  const T* operator->() const { return &*value_; }
+  T& operator*() & { return *value_; }
+  const T& operator*() const& { return *value_; }
+  T&& operator*() && { return *std::move(value_); }
+
+ private:
+  Status status_;
+  std::optional<T> value_;
+};
+
+}  // namespace gaccd
+
+// Early return on failure: the one thing a function cannot do.
+#define GACCD_CONCAT_INNER(a, b) a##b
+#define GACCD_CONCAT(a, b) GACCD_CONCAT_INNER(a, b)
+#define GACCD_RETURN_IF_ERROR(expr)                                                        \
+  do {                                                                                     \
+    if (::gaccd::Status gaccd_status_ = (expr); !gaccd_status_.ok()) return gaccd_status_; \
+  } while (false)
+#define GACCD_ASSIGN_OR_RETURN(target, expr) \
+  GACCD_ASSIGN_OR_RETURN_INNER(GACCD_CONCAT(gaccd_result_, __LINE__), target, expr)
+#define GACCD_ASSIGN_OR_RETURN_INNER(result, target, expr) \
+  auto result = (expr);                                    \
+  if (!result.ok()) return std::move(result).status();     \
+  target = std::move(result).value()

@@ -1,0 +1,11 @@
+// GACCD_SIMD_CLONES before a function: it is compiled for AVX-512, AVX2 and the baseline, and the
+// loader picks one for the machine. Empty under sanitizers, which cannot run inside an ifunc
+// resolver.
+#pragma once
+
+#if defined(GACCD_SANITIZED) || !defined(__x86_64__) || defined(__clang__)
+#define GACCD_SIMD_CLONES
+#else
+#define GACCD_SIMD_CLONES \
+  __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#endif

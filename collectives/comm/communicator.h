@@ -1,0 +1,104 @@
+// Communicator: a group of ranks and the collective operations between them.
+//
+// Every rank of the group calls the same operations in the same order with the same sizes, types
+// and counts. A communicator is used by one thread at a time. All operations block until the result
+// is in place, except on device buffers, where they are enqueued on `stream`.
+//
+// Every operation has a deadline (CommOptions::bound). When it passes, the ranks that did not come
+// are named in the error (kind kUnavailable), on every rank that is still alive; after that the
+// communicator only answers with that error and the caller is expected to leave by Abort().
+// In-process implementations: MakeSingle(), RunThreadRanks(); across processes: MakeMpi().
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/base/buffer.h"
+#include "collectives/base/result.h"
+
+namespace gaccd {
+
+struct CommOptions {
+  // Every rank leaves an operation within this time after a peer died or hangs.
+  std::chrono::milliseconds bound{60'000};
+  // Largest piece moved at once through staging memory, and largest MPI count. Tests make it tiny.
+  std::size_t segment_elements = std::size_t{1} << 20;
+};
+
+// Where the ranks of a communicator run. Ranks of one node need not be neighbours in rank order.
+struct Topology {
+  std::vector<std::string> hosts;  // by rank
+  std::vector<int> node_of;        // by rank: 0..nodes-1, numbered by their lowest rank
+  int nodes = 1;
+  int local_rank = 0;  // position of this rank among the ranks of its node, in rank order
+  int local_size = 1;
+};
+
+// Memory from Communicator::Allocate. Aligned to 4096 bytes, zeroed, freed by the destructor, which
+// is not collective, but the memory must not be in use by a collective then.
+class CommMemory {
+ public:
+  virtual ~CommMemory() = default;
+  CommMemory(const CommMemory&) = delete;
+  CommMemory& operator=(const CommMemory&) = delete;
+
+  [[nodiscard]] virtual void* data() const = 0;
+  [[nodiscard]] virtual std::size_t bytes() const = 0;
+
+ protected:
+  CommMemory() = default;
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  [[nodiscard]] virtual std::string_view name() const = 0;  // "single", "threads", "mpi"
+  [[nodiscard]] virtual int rank() const = 0;
+  [[nodiscard]] virtual int size() const = 0;
+  [[nodiscard]] virtual const Topology& topology() const = 0;
+
+  // Memory in which this communicator reduces fastest: in place, without copies. Collective; all
+  // ranks ask for the same number of bytes. Any other memory works too, a little slower.
+  virtual Result<std::unique_ptr<CommMemory>> Allocate(std::size_t bytes) = 0;
+
+  // out[i] = sum over ranks of in[i]. `in` and `out` are the same memory or do not overlap. The sum
+  // is bit-identical on all ranks and from run to run for one topology. f32, f64, i32, i64.
+  virtual Status AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream = {}) = 0;
+
+  // out = in of rank 0, in of rank 1, ... ; counts[r] = elements of rank r (may be 0; equal on all
+  // ranks); in.count == counts[rank()], out.count == their sum.
+  virtual Status AllGather(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
+                           StreamHandle stream = {}) = 0;
+
+  // The reverse: in.count == sum of counts; rank r receives the sum over ranks of its part.
+  // `in` is not changed; in and out do not overlap.
+  virtual Status ReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts,
+                               MutableBuffer out, StreamHandle stream = {}) = 0;
+
+  virtual Status Broadcast(MutableBuffer buffer, int root, StreamHandle stream = {}) = 0;
+  virtual Status Barrier() = 0;
+
+  // A communicator of the ranks with the same color (>= 0), ordered by (key, rank). Collective.
+  // color < 0: this rank is in none and gets a null pointer.
+  virtual Result<std::unique_ptr<Communicator>> Split(int color, int key) = 0;
+
+  // Ends the whole group as fast as possible. Across processes it does not return (every process
+  // exits non-zero, this one with exit_code); among threads every waiting rank gets an error.
+  virtual void Abort(int exit_code) noexcept = 0;
+
+ protected:
+  Communicator() = default;
+};
+
+// A group of one. Every operation is a copy.
+[[nodiscard]] std::unique_ptr<Communicator> MakeSingle();
+
+}  // namespace gaccd

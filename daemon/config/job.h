@@ -1,0 +1,117 @@
+// The job as the daemon sees it: plain values, already checked. Made from job text and flags by
+// job_text.h; the meaning and the default of every field stand in proto/job.proto.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "daemon/plan/plan.h"
+
+namespace gaccd {
+
+struct FlattenSpec {};
+struct LinearSpec {
+  std::int64_t in = 0;
+  std::int64_t out = 0;
+  bool bias = true;
+};
+struct ReluSpec {};
+struct LayerSpec {
+  std::string name;
+  std::variant<FlattenSpec, LinearSpec, ReluSpec> kind;
+};
+enum class LossKind : std::uint8_t { kSoftmaxCrossEntropy, kMeanSquaredError };
+struct ModelSpec {
+  std::vector<LayerSpec> layers;
+  LossKind loss = LossKind::kSoftmaxCrossEntropy;
+};
+
+struct IdxSource {
+  std::string images;
+  std::string labels;
+  std::int64_t classes = 10;
+};
+struct NpySource {
+  std::string features;
+  std::string targets;
+  std::int64_t classes = 0;  // 0: the targets are vectors
+};
+struct SyntheticSource {
+  std::int64_t samples = 0;
+  std::int64_t features = 10;
+  std::int64_t outputs = 1;
+  double noise = 0.1;
+  std::uint64_t seed = 1;
+};
+using SourceSpec = std::variant<IdxSource, NpySource, SyntheticSource>;
+struct NormalizeSpec {  // feature = (stored * scale - mean) / std
+  double scale = 1;
+  double mean = 0;
+  double std = 1;
+};
+struct DataSpec {
+  SourceSpec train;
+  std::optional<SourceSpec> eval;
+  NormalizeSpec normalize;
+  bool shuffle = true;
+};
+
+// What happens to the samples left at the end of an epoch that do not fill an update.
+enum class LastCycle : std::uint8_t { kUpdate, kCarry, kDrop };
+
+struct BatchSpec {
+  std::int64_t target = 0;
+  std::int64_t micro = 10;
+  Rounding rounding = Rounding::kExact;
+  LastCycle last_cycle = LastCycle::kUpdate;
+  LrRule lr_rule = LrRule::kNone;
+  std::int64_t reference = 0;
+};
+
+struct SgdSpec {
+  double momentum = 0;
+  double weight_decay = 0;
+  bool nesterov = false;
+};
+struct AdamWSpec {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.01;
+};
+struct OptimizerSpec {
+  double lr = 0;
+  std::variant<SgdSpec, AdamWSpec> kind;
+};
+
+struct ConstantShape {};
+struct CosineShape {
+  double final_ratio = 0;
+};
+struct StepShape {
+  std::int64_t every_updates = 0;
+  double gamma = 0.1;
+};
+struct ScheduleSpec {
+  std::int64_t warmup_updates = 0;
+  std::variant<ConstantShape, CosineShape, StepShape> shape;
+};
+
+struct Job {
+  std::string name;
+  ModelSpec model;
+  DataSpec data;
+  BatchSpec batch;
+  OptimizerSpec optimizer;
+  ScheduleSpec schedule;
+  double clip_norm = 0;
+  std::int64_t epochs = 1;
+  std::int64_t max_updates = 0;
+  std::uint64_t seed = 1;
+  std::int64_t log_every = 100;
+};
+
+}  // namespace gaccd

@@ -1,0 +1,84 @@
+// The plan: how many samples every rank takes in every micro-step of an update, so that the
+// effective batch is the one asked for. Pure arithmetic: no I/O, no MPI, no allocation that grows
+// with the world.
+//
+// W = nodes * gpus_per_node ranks, base = W * micro_batch, ratio = target / base.
+//   exact    k = smallest with k * micro_batch >= ceil(target / W); effective batch = target,
+//   always floor    k = max(1, floor(ratio));              effective batch = k * base ceil     k =
+//   ceil(ratio);                       effective batch = k * base nearest  k = max(1, round half
+//   up(ratio));      effective batch = k * base
+//
+// With q = effective / W and r = effective % W, rank i takes
+//   Load(i)   = q + (floor((i+1) r / W) - floor(i r / W))      r ranks take one more, spread evenly
+//   Offset(i) = i q + floor(i r / W)                           samples of the ranks before i
+//   MicroBatch(i, j) = Load(i) / k + (j < Load(i) % k)         sizes fall with j and may reach 0
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "collectives/base/result.h"
+
+namespace gaccd {
+
+enum class Rounding : std::uint8_t { kExact, kFloor, kCeil, kNearest };
+enum class LrRule : std::uint8_t { kNone, kLinear, kSqrt };
+
+[[nodiscard]] std::string_view Name(Rounding rounding);  // "exact", ...
+[[nodiscard]] std::string_view Name(LrRule rule);        // "none", ...
+
+struct PlanRequest {
+  std::int64_t nodes = 1;
+  std::int64_t gpus_per_node = 8;
+  std::int64_t micro_batch = 10;  // the most samples one rank holds at once
+  std::int64_t target_batch = 0;
+  Rounding rounding = Rounding::kExact;
+  LrRule lr_rule = LrRule::kNone;
+  std::int64_t reference_batch = 0;  // for the learning-rate rule; 0 = the target batch
+};
+
+class Plan {
+ public:
+  // Error kUsage for a count < 1, kConfig when a product does not fit 63 bits.
+  static Result<Plan> Make(const PlanRequest& request);
+
+  [[nodiscard]] const PlanRequest& request() const { return request_; }
+  [[nodiscard]] std::int64_t world() const { return world_; }
+  [[nodiscard]] std::int64_t base_batch() const { return base_batch_; }
+  [[nodiscard]] std::int64_t effective_batch() const { return effective_batch_; }
+  [[nodiscard]] std::int64_t accum_steps() const { return accum_steps_; }
+  [[nodiscard]] bool exact() const { return effective_batch_ == request_.target_batch; }
+
+  [[nodiscard]] double ratio() const;        // target / base
+  [[nodiscard]] double error_ratio() const;  // (effective - target) / target
+  [[nodiscard]] double lr_factor() const;    // by the rule, of effective / reference batch
+  // Mean load / largest load: the share of the time in which a rank computes.
+  [[nodiscard]] double balance_ratio() const;
+
+  // ranks_hi ranks take ranks_hi_samples; the others, ranks_lo, take ranks_lo_samples = hi - 1.
+  // When all take the same, ranks_hi == world and ranks_lo == 0.
+  [[nodiscard]] std::int64_t ranks_hi() const;
+  [[nodiscard]] std::int64_t ranks_hi_samples() const;
+  [[nodiscard]] std::int64_t ranks_lo() const { return world_ - ranks_hi(); }
+  [[nodiscard]] std::int64_t ranks_lo_samples() const;
+
+  // REQUIRES: 0 <= rank < world() (<= world() for Offset), 0 <= step < accum_steps().
+  [[nodiscard]] std::int64_t Load(std::int64_t rank) const;
+  [[nodiscard]] std::int64_t Offset(std::int64_t rank) const;
+  [[nodiscard]] std::int64_t MicroBatch(std::int64_t rank, std::int64_t step) const;
+
+  // The exact plan of one update of `samples` samples on the same ranks: the last, incomplete
+  // cycle.
+  [[nodiscard]] Result<Plan> ForSamples(std::int64_t samples) const;
+
+ private:
+  Plan() = default;
+
+  PlanRequest request_;
+  std::int64_t world_ = 0;
+  std::int64_t base_batch_ = 0;
+  std::int64_t effective_batch_ = 0;
+  std::int64_t accum_steps_ = 0;
+};
+
+}  // namespace gaccd

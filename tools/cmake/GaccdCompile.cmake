@@ -1,0 +1,30 @@
+# gaccd_options: how our own code is compiled. Linked privately by every target of ours.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
+endif()
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O3 -g1")
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
+endif()
+
+add_library(gaccd_options INTERFACE)
+target_include_directories(gaccd_options INTERFACE "${PROJECT_SOURCE_DIR}")
+target_compile_options(gaccd_options INTERFACE -Wall -Wextra -Wshadow -Wconversion -Werror)
+target_compile_definitions(gaccd_options INTERFACE $<$<CONFIG:Debug>:_GLIBCXX_ASSERTIONS>)
+
+if(GACCD_SANITIZE)
+  if("address" IN_LIST GACCD_SANITIZE AND "thread" IN_LIST GACCD_SANITIZE)
+    message(FATAL_ERROR "GACCD_SANITIZE: address and thread exclude each other, found '${GACCD_SANITIZE}'")
+  endif()
+  list(JOIN GACCD_SANITIZE "," sanitizers)
+  target_compile_options(gaccd_options INTERFACE -fsanitize=${sanitizers} -fno-omit-frame-pointer)
+  target_link_options(gaccd_options INTERFACE -fsanitize=${sanitizers})
+  target_compile_definitions(gaccd_options INTERFACE GACCD_SANITIZED=1)
+endif()

@@ -1,0 +1,16 @@
+# CUDA Toolkit, cuDNN and NCCL, if they are here. Nothing is compiled with them yet.
+set(GACCD_CUDA_FOUND OFF)
+if(NOT GACCD_WITH_CUDA STREQUAL "OFF")
+  find_package(CUDAToolkit QUIET)
+  find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
+  find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  find_library(CUDNN_LIBRARY cudnn HINTS ${CUDAToolkit_LIBRARY_DIR})
+  mark_as_advanced(NCCL_INCLUDE_DIR NCCL_LIBRARY CUDNN_INCLUDE_DIR CUDNN_LIBRARY)
+  if(CUDAToolkit_FOUND AND NCCL_INCLUDE_DIR AND NCCL_LIBRARY AND CUDNN_INCLUDE_DIR AND CUDNN_LIBRARY)
+    set(GACCD_CUDA_FOUND ON)
+  elseif(GACCD_WITH_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "GACCD_WITH_CUDA=ON but not all of it was found: "
+      "toolkit '${CUDAToolkit_VERSION}', NCCL '${NCCL_LIBRARY}', cuDNN '${CUDNN_LIBRARY}'")
+  endif()
+endif()

@@ -1,0 +1,21 @@
+# Every library gaccd uses. The Debian package that brings it stands beside it; tools/dev/packages
+# installs the same list.
+find_package(Threads REQUIRED)
+find_package(MPI REQUIRED COMPONENTS CXX)        # libopenmpi-dev
+find_package(Protobuf REQUIRED)                  # libprotobuf-dev protobuf-compiler
+find_package(ZLIB REQUIRED)                      # zlib1g-dev
+find_package(gflags REQUIRED COMPONENTS shared)  # libgflags-dev
+find_package(glog REQUIRED)                      # libgoogle-glog-dev
+find_path(DNNL_INCLUDE_DIR dnnl.hpp REQUIRED)    # libdnnl-dev; its CMake package wants OpenCL headers
+find_library(DNNL_LIBRARY dnnl REQUIRED)
+mark_as_advanced(DNNL_INCLUDE_DIR DNNL_LIBRARY)
+add_library(gaccd_dnnl INTERFACE)
+target_include_directories(gaccd_dnnl SYSTEM INTERFACE "${DNNL_INCLUDE_DIR}")
+target_link_libraries(gaccd_dnnl INTERFACE "${DNNL_LIBRARY}")
+find_package(OpenMP REQUIRED COMPONENTS CXX)     # comes with g++; oneDNN's threads are set to one
+if(GACCD_BUILD_TESTS)
+  find_package(GTest REQUIRED)                   # libgtest-dev libgmock-dev
+endif()
+if(GACCD_BUILD_BENCHMARKS)
+  find_package(benchmark REQUIRED)               # libbenchmark-dev
+endif()

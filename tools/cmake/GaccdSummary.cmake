@@ -1,0 +1,6 @@
+message(STATUS "gaccd ${PROJECT_VERSION}")
+message(STATUS "  build type   ${CMAKE_BUILD_TYPE}  sanitizers '${GACCD_SANITIZE}'")
+message(STATUS "  MPI          ${MPI_CXX_LIBRARY_VERSION_STRING}")
+message(STATUS "  protobuf     ${Protobuf_VERSION}")
+message(STATUS "  oneDNN       ${DNNL_LIBRARY}")
+message(STATUS "  CUDA         found=${GACCD_CUDA_FOUND} (GACCD_WITH_CUDA=${GACCD_WITH_CUDA}) ${CUDAToolkit_VERSION}")
