@@ -1,0 +1,58 @@
+// Deadline: the time budget of one collective operation.
+//
+//   0 ............. 0.70 bound ......... 0.85 bound ......... bound
+//   wait for peers  | name the missing    | leave: error, Abort, exit
+//
+// Time in which this very process did not run (suspended by SLURM, stopped in a debugger) does not
+// count: two looks at the clock that are more than kPause apart push the deadline back, so that a
+// suspended job is not a hung one. Not thread-safe. No MPI here: all communicators use it.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+
+namespace gaccd {
+
+class Deadline {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Millis = std::chrono::milliseconds;
+
+  static constexpr double kWaitShare = 0.70;
+  static constexpr double kNamingShare = 0.85;
+  static constexpr Millis kPause{1'000};
+
+  explicit Deadline(Millis bound, Clock::time_point now = Clock::now())
+      : bound_(bound), start_(now), last_look_(now) {}
+
+  // True once peers that are not here count as missing. Call it in the waiting loop.
+  [[nodiscard]] bool PeersAreLate(Clock::time_point now = Clock::now()) {
+    return Elapsed(now) >= Share(kWaitShare);
+  }
+  // True once the missing ranks must have been named, however little is known.
+  [[nodiscard]] bool NamingIsOver(Clock::time_point now = Clock::now()) {
+    return Elapsed(now) >= Share(kNamingShare);
+  }
+
+  [[nodiscard]] Millis bound() const { return bound_; }
+  // For waits on a condition variable; pauses seen so far are included.
+  [[nodiscard]] Clock::time_point late_at() const { return start_ + Share(kWaitShare); }
+  // How long this operation has lasted, pauses not counted.
+  [[nodiscard]] Clock::duration Elapsed(Clock::time_point now = Clock::now()) {
+    const Clock::duration gap = now - last_look_;
+    if (gap > kPause) start_ += gap;
+    last_look_ = std::max(last_look_, now);
+    return now - start_;
+  }
+
+ private:
+  [[nodiscard]] Clock::duration Share(double share) const {
+    return std::chrono::duration_cast<Clock::duration>(bound_ * share);
+  }
+
+  Millis bound_;
+  Clock::time_point start_;
+  Clock::time_point last_look_;
+};
+
+}  // namespace gaccd

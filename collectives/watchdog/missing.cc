@@ -1,0 +1,89 @@
+#include "collectives/watchdog/missing.h"
+
+#include <cmath>
+
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+// More names than this make the message unreadable; the rest is counted.
+constexpr std::size_t kMostNames = 16;
+
+std::string RankOnHost(int rank, std::span<const std::string> hosts) {
+  const auto index = static_cast<std::size_t>(rank);
+  return StrCat("rank ", rank, " on ", index < hosts.size() ? hosts[index] : "?");
+}
+
+std::string Numbered(Entry entry) { return StrCat(Name(entry.operation), " #", entry.sequence); }
+
+double Seconds(std::chrono::nanoseconds time) {
+  return std::round(std::chrono::duration<double>(time).count() * 10.0) / 10.0;
+}
+
+std::string Describe(const MissingRank& missing, Entry mine, std::span<const std::string> hosts) {
+  const std::string who = RankOnHost(missing.rank, hosts);
+  switch (missing.absence) {
+    case Absence::kBehind:
+      return StrCat(who, " did not enter ", Numbered(mine));
+    case Absence::kEnded:
+      return StrCat(who, " has ended (its process does not exist)");
+    case Absence::kSilent:
+      return StrCat(who, " is on a node that does not answer");
+  }
+  return who;
+}
+
+}  // namespace
+
+std::string_view Name(Operation operation) {
+  switch (operation) {
+    case Operation::kNone:
+      return "nothing";
+    case Operation::kAllReduce:
+      return "all-reduce";
+    case Operation::kAllGather:
+      return "all-gather";
+    case Operation::kReduceScatter:
+      return "reduce-scatter";
+    case Operation::kBroadcast:
+      return "broadcast";
+    case Operation::kBarrier:
+      return "barrier";
+    case Operation::kAllocate:
+      return "allocate";
+    case Operation::kSplit:
+      return "split";
+  }
+  return "?";
+}
+
+std::vector<MissingRank> FindBehind(std::span<const Entry> entries, std::span<const int> ranks,
+                                    Entry mine) {
+  std::vector<MissingRank> behind;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    if (entries[i].sequence < mine.sequence) behind.push_back({ranks[i], Absence::kBehind});
+  }
+  return behind;
+}
+
+Status MissingError(Entry mine, std::chrono::nanoseconds waited, std::chrono::milliseconds bound,
+                    std::span<const MissingRank> missing, std::span<const std::string> hosts) {
+  std::string text = StrCat(Numbered(mine), " ended after ", Seconds(waited), " s (bound ",
+                            Seconds(bound), " s): ");
+  if (missing.empty()) text += "every rank entered it, but it did not complete";
+  for (std::size_t i = 0; i < missing.size() && i < kMostNames; ++i) {
+    text += StrCat(i == 0 ? "" : "; ", Describe(missing[i], mine, hosts));
+  }
+  if (missing.size() > kMostNames) text += StrCat("; and ", missing.size() - kMostNames, " more");
+  return {ErrorKind::kUnavailable, std::move(text)};
+}
+
+Status MismatchError(Entry mine, int my_rank, Entry other, int other_rank,
+                     std::span<const std::string> hosts) {
+  return {ErrorKind::kInternal,
+          StrCat(RankOnHost(other_rank, hosts), " entered ", Numbered(other), " where ",
+                 RankOnHost(my_rank, hosts), " entered ", Numbered(mine))};
+}
+
+}  // namespace gaccd

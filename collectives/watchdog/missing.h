@@ -1,0 +1,78 @@
+// Who is missing in a collective operation, and how that is said.
+//
+// Every rank counts its operations: the n-th one has sequence number n (the first is 1). On
+// entering it publishes an Entry; a rank whose published number is below ours is behind. Pure
+// functions, no MPI, thread-safe.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/base/result.h"
+
+namespace gaccd {
+
+enum class Operation : std::uint8_t {
+  kNone,
+  kAllReduce,
+  kAllGather,
+  kReduceScatter,
+  kBroadcast,
+  kBarrier,
+  kAllocate,
+  kSplit,
+};
+// "all-reduce", "all-gather", ...
+[[nodiscard]] std::string_view Name(Operation operation);
+
+// What a rank published last. The packed form fits one atomic word, so that a reader never sees a
+// number of one operation with the name of another.
+struct Entry {
+  std::uint64_t sequence = 0;
+  Operation operation = Operation::kNone;
+
+  bool operator==(const Entry&) const = default;
+};
+[[nodiscard]] constexpr std::uint64_t Pack(Entry entry) {
+  return (entry.sequence << 8) | static_cast<std::uint64_t>(entry.operation);
+}
+[[nodiscard]] constexpr Entry Unpack(std::uint64_t word) {
+  return {word >> 8, static_cast<Operation>(word & 0xff)};
+}
+
+enum class Absence : std::uint8_t {
+  kBehind,  // alive as far as we know, but did not enter the operation
+  kEnded,   // its process does not exist any more
+  kSilent,  // its whole node sent no report
+};
+
+struct MissingRank {
+  int rank = 0;
+  Absence absence = Absence::kBehind;
+
+  bool operator==(const MissingRank&) const = default;
+};
+
+// The ranks whose sequence number is below mine.sequence. entries[i] is what rank ranks[i]
+// published.
+[[nodiscard]] std::vector<MissingRank> FindBehind(std::span<const Entry> entries,
+                                                  std::span<const int> ranks, Entry mine);
+
+// kUnavailable: "all-reduce #17 ended after 3.5 s (bound 5 s): rank 3 on n2 did not enter
+// all-reduce #17; rank 5 on n3 has ended (its process does not exist)". hosts: by rank.
+// With an empty list it says that every rank entered but the operation did not complete.
+[[nodiscard]] Status MissingError(Entry mine, std::chrono::nanoseconds waited,
+                                  std::chrono::milliseconds bound,
+                                  std::span<const MissingRank> missing,
+                                  std::span<const std::string> hosts);
+
+// kInternal: two ranks are in different operations under the same number.
+// "rank 2 on n1 entered broadcast #17 where rank 0 on n0 entered all-reduce #17".
+[[nodiscard]] Status MismatchError(Entry mine, int my_rank, Entry other, int other_rank,
+                                   std::span<const std::string> hosts);
+
+}  // namespace gaccd
