@@ -1,0 +1,34 @@
+// SampleLedger: the audit of phase 8. It counts the samples this rank really computed, in integers,
+// and proves at every update that all ranks together counted what the plan says.
+#pragma once
+
+#include <cstdint>
+
+#include "collectives/base/result.h"
+#include "collectives/comm/communicator.h"
+
+namespace gaccd {
+
+// Not thread-safe.
+class SampleLedger {
+ public:
+  // One micro-step computed so many samples (>= 0).
+  void Add(std::int64_t samples) { counted_ += samples; }
+
+  // Samples counted on this rank since the last audit.
+  [[nodiscard]] std::int64_t counted() const { return counted_; }
+
+  // Collective, at the end of every update: sums the counts of all ranks and starts again from 0.
+  // Error kInternal, on every rank, when the sum is not `planned`: it names both and the counts of
+  // all ranks. Errors of the communicator are passed on.
+  Status Audit(Communicator& comm, std::int64_t planned);
+
+ private:
+  std::int64_t counted_ = 0;
+};
+
+// 1 / count: the weight of one sample of an update of `count` samples over all ranks. Error
+// kInternal for count < 1: an update without samples has no mean.
+Result<double> InverseCount(std::int64_t count);
+
+}  // namespace gaccd

@@ -1,0 +1,69 @@
+// Optimizer: turns the reduced gradient of one update into new parameters.
+//
+// Parameters, gradient and state are flat fp32 buffers of one length and one order. Places that
+// belong to no parameter (alignment padding: value 0, gradient 0) stay 0. The semantics are those
+// of torch.optim.SGD (dampening 0) and torch.optim.AdamW (amsgrad off), applied to all parameters
+// alike.
+//
+// The result is bit-identical on every machine, whichever SIMD clone runs: replicas on different
+// CPUs must not drift apart. So nothing is contracted to fused multiply-add
+// (daemon/optim/CMakeLists.txt). Used by one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "collectives/base/result.h"
+#include "daemon/config/job.h"
+
+namespace gaccd {
+
+// fp32 values of state an optimiser keeps for so many parameters; 4 bytes each. For the memory
+// plan.
+//   SGD without momentum 0, with momentum 1 per parameter, AdamW 2 per parameter
+[[nodiscard]] std::int64_t StateElements(const OptimizerSpec& spec, std::int64_t parameters);
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  [[nodiscard]] virtual std::string_view name() const = 0;  // "sgd", "adamw"
+
+  // One update. `lr` is the learning rate of this update, warm-up and rule included. Every gradient
+  // value is multiplied by gradient_scale (the clip factor; 1 = not clipped) as it is read.
+  // REQUIRES: params.size() == gradient.size() == parameters(); the buffers do not overlap.
+  virtual void Step(std::span<float> params, std::span<const float> gradient, double lr,
+                    float gradient_scale) = 0;
+
+  [[nodiscard]] std::int64_t parameters() const { return parameters_; }
+  // Updates done so far; with state(), all that a checkpoint has to keep.
+  [[nodiscard]] std::int64_t updates() const { return updates_; }
+  void set_updates(std::int64_t updates) { updates_ = updates; }
+  // StateElements() values; AdamW: first moments, then second moments. Aligned to 64 bytes, zero at
+  // the start.
+  [[nodiscard]] std::span<float> state() { return state_; }
+
+ protected:
+  Optimizer(std::int64_t parameters, std::span<float> state)
+      : parameters_(parameters), state_(state) {}
+
+  std::int64_t parameters_;
+  std::int64_t updates_ = 0;
+  std::span<float> state_;
+};
+
+// The optimiser owns its state. Error kConfig: a rate, momentum, beta, epsilon or decay out of its
+// range; kInternal: parameters < 0.
+Result<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec,
+                                                 std::int64_t parameters);
+
+// The same over memory of the caller, which must be zeroed, outlive the optimiser and hold exactly
+// StateElements() values (else kInternal).
+Result<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec, std::int64_t parameters,
+                                                 std::span<float> state);
+
+}  // namespace gaccd

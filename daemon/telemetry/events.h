@@ -1,0 +1,81 @@
+// What a run can say, as plain values. Each struct is one kind of line in events.jsonl; the keys
+// and their units stand in proto/event.proto. Durations are seconds.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "daemon/plan/plan.h"
+
+namespace gaccd {
+
+// Who writes: the same on every line of a file.
+struct RunIdentity {
+  std::string run;  // the job's name
+  std::string job;  // SLURM job id, or "local-<pid>"
+  int attempt = 0;  // SLURM_RESTART_COUNT, or the count of local attempts in this folder
+  int rank = 0;
+  std::string host;
+};
+
+struct RunStart {
+  std::string version;
+  std::string git;
+  std::string mpi;   // library version; empty when MPI is not used
+  std::string comm;  // name of the communicator
+  std::int64_t nodes = 1;
+  std::int64_t world = 1;
+  std::string partition;  // SLURM; empty outside
+  std::string account;
+  std::string nodelist;
+  std::string config_sha;  // digest of the resolved job
+  std::string model;       // for people, for example "784-512-512-10"
+  std::int64_t parameters = 0;
+  std::int64_t memory_planned_bytes = 0;  // of this rank; 0 = not known
+  std::int64_t train_samples = 0;
+  std::int64_t eval_samples = 0;
+};
+
+// One update. The reporter adds samples_per_s, dur_p50_s, dur_p99_s and eta_s.
+struct StepRecord {
+  std::int64_t epoch = 1;          // counted from 1
+  std::int64_t step = 0;           // updates done, this one included
+  std::int64_t steps_total = 0;    // of the whole run
+  std::int64_t samples = 0;        // counted by the audit over all ranks
+  std::int64_t target = 0;         // planned for this update
+  std::int64_t samples_total = 0;  // of the run so far, this update included
+  double loss = 0;                 // mean over `samples`
+  double grad_norm = 0;            // before clipping
+  double lr = 0;
+  bool skipped = false;  // the gradient was not finite: no optimiser step
+  // dur_s = data_s + fwd_bwd_s + reduce_s + opt_s (+ what lies between); wait_s is a part of
+  // reduce_s.
+  double dur_s = 0;
+  double data_s = 0;
+  double fwd_bwd_s = 0;
+  double reduce_s = 0;
+  double opt_s = 0;
+  std::optional<double> wait_s;
+};
+
+struct EvalRecord {
+  std::int64_t epoch = 1;
+  std::int64_t step = 0;
+  std::int64_t samples = 0;
+  double loss = 0;                 // mean over `samples`
+  std::optional<double> accuracy;  // 0..1, for class labels
+  double dur_s = 0;
+};
+
+// How the run ended. `verdict` is "done", "failed" or "norequeue".
+struct Verdict {
+  std::string verdict;
+  int exit = 0;
+  std::string reason;  // for people; empty when done
+  std::int64_t last_step = 0;
+  std::int64_t samples_total = 0;
+  double dur_s = 0;  // filled by the reporter
+};
+
+}  // namespace gaccd

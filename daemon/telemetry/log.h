@@ -1,0 +1,42 @@
+// The text log of this process, for the daemon's code: nobody else includes glog.
+//
+// Before StartTextLog() lines go to stderr. After it they go to one file a rank,
+// <log_dir>/r00017.gaccd.INFO..., in UTC, every line marked with rank and step:
+//   I20261120 03:04:05.123456 r17 s400 run_reporter.cc:41] epoch: 1 step: 400, loss is ...
+// Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <source_location>
+#include <string>
+#include <string_view>
+
+namespace gaccd {
+
+void LogInfo(std::string_view message,
+             std::source_location where = std::source_location::current());
+void LogWarning(std::string_view message,
+                std::source_location where = std::source_location::current());
+void LogError(std::string_view message,
+              std::source_location where = std::source_location::current());
+
+// Once a process; later calls do nothing. `log_dir` must exist; empty: lines stay on stderr, from
+// warnings up.
+void StartTextLog(const std::string& log_dir, int rank);
+// The step shown in the prefix of every line from now on.
+void SetLogStep(std::int64_t step);
+// Lines are flushed at once from warnings up, others after a few seconds, or here.
+void FlushTextLog();
+
+struct LogLine {
+  std::string_view level;  // "warning", "error"
+  std::string_view file;   // name without folders
+  int line = 0;
+  std::string_view message;
+};
+// Calls `hook` for every line from warnings up, in place of stderr; an empty function ends it, and
+// waits for a call in progress. The hook must not log.
+void SetLogHook(std::function<void(const LogLine&)> hook);
+
+}  // namespace gaccd

@@ -1,0 +1,72 @@
+// RunReporter: everything a run says, behind one object that every rank has.
+//
+// Rank 0 writes the run folder (run_folder.h), events.jsonl, STATUS.json, verdict.json and the
+// terminal; every rank writes its own text log. On a terminal the plan is followed by a progress
+// bar; in a file there is no bar but a line every log_every updates:
+//   epoch: 1 step: 100, loss is 1.402374 (mean of 3072 samples)
+//
+// After Start() nothing here stops training: a write that fails (disk full) is counted, reported
+// once as a warning, and kept in write_status(). Used by one thread; a thread of its own replaces
+// STATUS.json every 10 s.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "collectives/base/result.h"
+#include "collectives/comm/communicator.h"
+#include "daemon/plan/plan.h"
+#include "daemon/telemetry/events.h"
+
+namespace gaccd {
+
+enum class ProgressMode : std::uint8_t { kAuto, kOn, kOff };
+
+struct ReporterOptions {
+  std::string run_dir;   // created if missing; empty: no folder, no files (selftest, thread ranks)
+  std::string run_name;  // the job's name
+  std::string job_text;  // resolved job and plan, kept as job.txtpb and plan.txtpb
+  std::string plan_text;
+  std::int64_t log_every = 100;
+  // kAuto: a bar when stdout is a terminal. kOn draws it in any case, kOff never.
+  ProgressMode progress = ProgressMode::kAuto;
+  bool quiet = false;  // nothing on stdout at all
+};
+
+class RunReporter {
+ public:
+  // Collective: rank 0 makes the folder; all ranks get the same error (kIo: cannot be written;
+  // kConfig: another live run owns it) or go on together. Starts the text log of this process when
+  // there is a run folder.
+  static Result<std::unique_ptr<RunReporter>> Start(Communicator& comm, ReporterOptions options);
+
+  ~RunReporter();  // without Finish(): the run is recorded as failed
+  RunReporter(const RunReporter&) = delete;
+  RunReporter& operator=(const RunReporter&) = delete;
+
+  // attempts/<NNN-job> of this run; empty without a run folder.
+  [[nodiscard]] const std::string& attempt_dir() const;
+  [[nodiscard]] const RunIdentity& identity() const;
+
+  // Local calls; on ranks other than 0 they only reach the text log.
+  void Begin(const RunStart& start);
+  // `text` is what people see (printed on stdout).
+  void ShowPlan(const Plan& plan, const std::string& text);
+  void Step(const StepRecord& record);
+  void Eval(const EvalRecord& record);
+  // A line for people: stdout (above the bar) and the text log of this rank.
+  void Say(const std::string& line);
+  // Removes the bar, writes verdict.json, the last STATUS.json and frees the folder. Once.
+  void Finish(Verdict verdict);
+
+  // The first write that failed, and how many did.
+  [[nodiscard]] Status write_status() const;
+
+ private:
+  struct Impl;
+  explicit RunReporter(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gaccd
