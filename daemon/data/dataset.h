@@ -42,7 +42,9 @@ class Dataset {
 };
 
 // Opens and checks a source: sizes, magic numbers, label ranges. Errors: kIo (cannot be read),
-// kData (content), with the file and both values.
+// kData (content), kConfig (a normalisation or a synthetic set that cannot be), with the file and
+// both values. Formats: idx.h, npy.h, synthetic.h. Large plain files are mapped: they must not be
+// changed while they are in use.
 Result<std::unique_ptr<Dataset>> OpenDataset(const SourceSpec& source,
                                              const NormalizeSpec& normalize);
 

@@ -1,0 +1,81 @@
+// Lists of sample numbers, one per micro-batch, in the order one rank consumes them.
+// Not thread-safe: one thread (the prefetch thread) draws from a source.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "collectives/base/result.h"
+#include "daemon/data/sample_order.h"
+#include "daemon/data/update_schedule.h"
+#include "daemon/plan/plan.h"
+
+namespace gaccd {
+
+class IndexSource {
+ public:
+  static constexpr std::int64_t kEnd = -1;
+
+  virtual ~IndexSource() = default;
+
+  // The most samples Next() gives at once.
+  [[nodiscard]] virtual std::int64_t max_samples() const = 0;
+
+  // Writes the samples of the next micro-batch and returns how many (0: this rank has none in this
+  // micro-step), or kEnd. REQUIRES: out.size() >= max_samples(). Does not allocate.
+  virtual std::int64_t Next(std::span<std::int64_t> out) = 0;
+};
+
+// Training: for every update from `first_update` on, every micro-step of `rank`. In an update of n
+// samples the rank takes Plan::Load(rank) of them from Plan::Offset(rank) on, cut into
+// Plan::MicroBatch(rank, j); smaller updates follow plan.ForSamples(n), which may have another k.
+class TrainIndices final : public IndexSource {
+ public:
+  // Errors: kConfig when plan and schedule are of different batches, or a rank or update is out of
+  // range.
+  static Result<TrainIndices> Make(const SampleOrder& order, const UpdateSchedule& schedule,
+                                   const Plan& plan, std::int64_t rank,
+                                   std::int64_t first_update = 0);
+
+  [[nodiscard]] std::int64_t max_samples() const override;
+  std::int64_t Next(std::span<std::int64_t> out) override;
+
+ private:
+  TrainIndices(const SampleOrder& order, const UpdateSchedule& schedule, const Plan& plan,
+               std::optional<Plan> tail, std::int64_t rank, std::int64_t first_update);
+  void EnterUpdate();
+
+  SampleOrder order_;
+  UpdateSchedule schedule_;
+  Plan full_;
+  std::optional<Plan> tail_;  // of the smaller updates
+  std::int64_t rank_;
+  std::int64_t update_;
+  bool in_tail_ = false;
+  std::int64_t step_ = 0;
+  std::int64_t position_ = 0;  // run position of the next sample of this rank
+};
+
+// Evaluation: samples [first, first + count) of rank `rank`, in order, `batch` at a time; the last
+// batch takes the rest. Over all ranks every sample of the set comes exactly once.
+struct EvalShard {
+  std::int64_t first = 0;
+  std::int64_t count = 0;  // differs by at most one between ranks; 0 when there are more ranks
+};
+// REQUIRES: size >= 0, 0 <= rank < world.
+[[nodiscard]] EvalShard ShardOf(std::int64_t size, std::int64_t rank, std::int64_t world);
+
+class EvalIndices final : public IndexSource {
+ public:
+  EvalIndices(EvalShard shard, std::int64_t batch) : shard_(shard), batch_(batch) {}
+
+  [[nodiscard]] std::int64_t max_samples() const override { return batch_; }
+  std::int64_t Next(std::span<std::int64_t> out) override;
+
+ private:
+  EvalShard shard_;  // what is left
+  std::int64_t batch_;
+};
+
+}  // namespace gaccd

@@ -1,0 +1,80 @@
+// A thread that reads micro-batches ahead of the training loop, into a ring of `slots` batches that
+// is allocated once.
+//
+// The thread often shares its core with the loop, so it works in bursts: it sleeps while the ring
+// is more than half full and then fills all of it. That is one wake-up per slots / 2 micro-batches;
+// in between, Next() is two atomic operations.
+//
+// Next() and the destructor belong to one thread. The data set must outlive the Prefetcher.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "collectives/base/result.h"
+#include "daemon/data/dataset.h"
+#include "daemon/data/index_source.h"
+
+namespace gaccd {
+
+class Prefetcher {
+ public:
+  static constexpr int kDefaultSlots = 8;
+
+  // Starts the thread. Errors: kConfig when slots < 2 or the ring's size does not fit, kOs when the
+  // system refuses memory or the thread.
+  static Result<std::unique_ptr<Prefetcher>> Start(const Dataset& dataset,
+                                                   std::unique_ptr<IndexSource> source,
+                                                   int slots = kDefaultSlots);
+
+  // Stops at any moment, also in the middle of a burst.
+  ~Prefetcher();
+  Prefetcher(const Prefetcher&) = delete;
+  Prefetcher& operator=(const Prefetcher&) = delete;
+
+  // The next micro-batch, waiting for it if need be; nullptr after the last. Valid, and the
+  // caller's to write into, until the next call. samples may be 0. Features start on a 64-byte
+  // boundary.
+  [[nodiscard]] const BatchView* Next();
+
+  [[nodiscard]] std::size_t memory_bytes() const { return bytes_; }  // of the ring
+  // Micro-batches for which the loop had to wait: a reader that cannot keep up.
+  [[nodiscard]] std::int64_t waits() const { return waits_; }
+
+ private:
+  struct Slot {
+    BatchView room;   // capacity and addresses
+    BatchView batch;  // what is in it now
+  };
+  struct FreeAligned {
+    void operator()(std::byte* memory) const;
+  };
+
+  Prefetcher(const Dataset& dataset, std::unique_ptr<IndexSource> source);
+  Status Allocate(int slots);
+  void Run();
+  bool WaitForRoom(std::uint32_t filled);  // false: stop
+
+  const Dataset& dataset_;
+  std::unique_ptr<IndexSource> source_;
+  std::unique_ptr<std::byte[], FreeAligned> memory_;
+  std::size_t bytes_ = 0;
+  std::vector<Slot> slots_;
+  std::vector<std::int64_t> indices_;  // scratch of the thread
+
+  // Counters since the start, modulo 2^32. filled_ is written by the thread, taken_ by the caller;
+  // each on its own cache line.
+  alignas(64) std::atomic<std::uint32_t> filled_{0};
+  alignas(64) std::atomic<std::uint32_t> taken_{0};
+  alignas(64) std::atomic<bool> stop_{false};
+  bool holding_ = false;  // the caller holds slot taken_
+  bool ended_ = false;
+  std::int64_t waits_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace gaccd
