@@ -14,6 +14,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "collectives/base/result.h"
 #include "daemon/config/job.h"
@@ -47,6 +48,9 @@ class Optimizer {
   // the start.
   [[nodiscard]] std::span<float> state() { return state_; }
 
+  // Ties the life of the state's memory to this object.
+  void KeepAlive(std::shared_ptr<const void> memory) { memory_ = std::move(memory); }
+
  protected:
   Optimizer(std::int64_t parameters, std::span<float> state)
       : parameters_(parameters), state_(state) {}
@@ -54,6 +58,9 @@ class Optimizer {
   std::int64_t parameters_;
   std::int64_t updates_ = 0;
   std::span<float> state_;
+
+ private:
+  std::shared_ptr<const void> memory_;
 };
 
 // The optimiser owns its state. Error kConfig: a rate, momentum, beta, epsilon or decay out of its

@@ -1,0 +1,76 @@
+#include <cmath>
+#include <cstddef>
+
+#include "collectives/base/simd.h"
+#include "collectives/base/strings.h"
+#include "daemon/optim/rules.h"
+#include "daemon/optim/update_math.h"
+
+namespace gaccd {
+namespace {
+
+GACCD_SIMD_CLONES
+void AdamWLoop(AdamWFactors f, std::size_t n, const float* __restrict g, float* __restrict p,
+               float* __restrict m, float* __restrict v) {
+  for (std::size_t i = 0; i < n; ++i) AdamWUpdate(f, g[i], p + i, m + i, v + i);
+}
+
+class AdamW final : public Optimizer {
+ public:
+  AdamW(const AdamWSpec& spec, std::int64_t parameters, std::span<float> state)
+      : Optimizer(parameters, state), spec_(spec) {}
+
+  [[nodiscard]] std::string_view name() const override { return "adamw"; }
+
+  void Step(std::span<float> params, std::span<const float> gradient, double lr,
+            float gradient_scale) override {
+    const double t = static_cast<double>(++updates_);
+    const AdamWFactors f{
+        .beta1 = static_cast<float>(spec_.beta1),
+        .one_minus_beta1 = static_cast<float>(1 - spec_.beta1),
+        .beta2 = static_cast<float>(spec_.beta2),
+        .one_minus_beta2 = static_cast<float>(1 - spec_.beta2),
+        .keep = static_cast<float>(1 - lr * spec_.weight_decay),
+        .step_size = static_cast<float>(lr / (1 - std::pow(spec_.beta1, t))),
+        .root_scale = static_cast<float>(1 / std::sqrt(1 - std::pow(spec_.beta2, t))),
+        .epsilon = static_cast<float>(spec_.epsilon),
+        .gradient_scale = gradient_scale,
+    };
+    AdamWLoop(f, params.size(), gradient.data(), params.data(), state_.data(),
+              state_.data() + parameters_);
+  }
+
+ private:
+  AdamWSpec spec_;
+};
+
+Status CheckBeta(const char* name, double beta) {
+  if (beta >= 0 && beta < 1) return Status::Ok();
+  return {ErrorKind::kConfig,
+          StrCat("optimizer: adamw ", name, " must be >= 0 and < 1, found ", beta)};
+}
+
+}  // namespace
+
+Status CheckAdamW(const AdamWSpec& spec) {
+  GACCD_RETURN_IF_ERROR(CheckBeta("beta1", spec.beta1));
+  GACCD_RETURN_IF_ERROR(CheckBeta("beta2", spec.beta2));
+  // As a float, too: an epsilon that rounds to 0 would divide 0 by 0.
+  if (!(static_cast<float>(spec.epsilon) > 0) || !std::isfinite(spec.epsilon)) {
+    return {ErrorKind::kConfig,
+            StrCat("optimizer: adamw epsilon must be > 0 and finite, found ", spec.epsilon)};
+  }
+  if (!(spec.weight_decay >= 0) || !std::isfinite(spec.weight_decay)) {
+    return {
+        ErrorKind::kConfig,
+        StrCat("optimizer: adamw weight_decay must be >= 0 and finite, found ", spec.weight_decay)};
+  }
+  return Status::Ok();
+}
+
+std::unique_ptr<Optimizer> MakeAdamW(const AdamWSpec& spec, std::int64_t parameters,
+                                     std::span<float> state) {
+  return std::make_unique<AdamW>(spec, parameters, state);
+}
+
+}  // namespace gaccd

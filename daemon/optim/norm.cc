@@ -1,0 +1,51 @@
+#include "daemon/optim/norm.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include "collectives/base/simd.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::size_t kLanes = 16;
+constexpr std::size_t kBlock = 4096;
+
+// Lane l takes the values l, l + 16, l + 32, ...; then the lanes are added in order.
+GACCD_SIMD_CLONES
+double SumOfSquares(const float* values, std::size_t n) {
+  double lanes[kLanes] = {};
+  std::size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (std::size_t l = 0; l < kLanes; ++l) {
+      const double value = values[i + l];
+      lanes[l] += value * value;
+    }
+  }
+  for (std::size_t l = 0; i < n; ++i, ++l) {
+    const double value = values[i];
+    lanes[l] += value * value;
+  }
+  double sum = 0;
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
+
+}  // namespace
+
+GradientNorm GlobalNorm(std::span<const float> gradient) {
+  double sum = 0;
+  for (std::size_t begin = 0; begin < gradient.size(); begin += kBlock) {
+    const auto block = gradient.subspan(begin, std::min(kBlock, gradient.size() - begin));
+    sum += SumOfSquares(block.data(), block.size());
+  }
+  return {std::sqrt(sum), std::isfinite(sum)};
+}
+
+float ClipFactor(double norm, double clip_norm) {
+  if (clip_norm <= 0 || norm <= clip_norm) return 1;
+  return static_cast<float>(clip_norm / norm);
+}
+
+}  // namespace gaccd

@@ -1,0 +1,78 @@
+#include "daemon/optim/optimizer.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "daemon/optim/rules.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::size_t kAlignment = 64;  // a cache line, and an AVX-512 register
+
+Status CheckSpec(const OptimizerSpec& spec, std::int64_t parameters) {
+  if (parameters < 0 || parameters > std::numeric_limits<std::int64_t>::max() / 16) {
+    return {ErrorKind::kInternal,
+            StrCat("optimizer: the number of parameters must be 0..2^59, found ", parameters)};
+  }
+  if (!(spec.lr >= 0) || !std::isfinite(spec.lr)) {
+    return {ErrorKind::kConfig, StrCat("optimizer: lr must be >= 0 and finite, found ", spec.lr)};
+  }
+  if (const auto* sgd = std::get_if<SgdSpec>(&spec.kind)) return CheckSgd(*sgd);
+  return CheckAdamW(std::get<AdamWSpec>(spec.kind));
+}
+
+Result<std::shared_ptr<float>> AllocateState(std::int64_t elements) {
+  const std::size_t bytes = static_cast<std::size_t>(elements) * sizeof(float);
+  const std::size_t padded = (bytes / kAlignment + 1) * kAlignment;
+  std::shared_ptr<float> memory(static_cast<float*>(std::aligned_alloc(kAlignment, padded)),
+                                [](float* state) { std::free(state); });
+  if (memory == nullptr) {
+    return Status(ErrorKind::kOs,
+                  StrCat("optimizer: no memory for ", bytes, " bytes of optimiser state"));
+  }
+  std::memset(memory.get(), 0, padded);
+  return memory;
+}
+
+}  // namespace
+
+std::int64_t StateElements(const OptimizerSpec& spec, std::int64_t parameters) {
+  if (const auto* sgd = std::get_if<SgdSpec>(&spec.kind)) {
+    return sgd->momentum == 0 ? 0 : parameters;
+  }
+  return 2 * parameters;
+}
+
+Result<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec, std::int64_t parameters,
+                                                 std::span<float> state) {
+  GACCD_RETURN_IF_ERROR(CheckSpec(spec, parameters));
+  const std::int64_t expected = StateElements(spec, parameters);
+  if (std::ssize(state) != expected) {
+    return Status(ErrorKind::kInternal, StrCat("optimizer: expected ", expected,
+                                               " values of state, found ", state.size()));
+  }
+  if (const auto* sgd = std::get_if<SgdSpec>(&spec.kind)) {
+    return MakeSgd(*sgd, parameters, state);
+  }
+  return MakeAdamW(std::get<AdamWSpec>(spec.kind), parameters, state);
+}
+
+Result<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec,
+                                                 std::int64_t parameters) {
+  GACCD_RETURN_IF_ERROR(CheckSpec(spec, parameters));
+  const std::int64_t elements = StateElements(spec, parameters);
+  GACCD_ASSIGN_OR_RETURN(std::shared_ptr<float> memory, AllocateState(elements));
+  const std::span<float> state(memory.get(), static_cast<std::size_t>(elements));
+  GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Optimizer> optimizer,
+                         MakeOptimizer(spec, parameters, state));
+  optimizer->KeepAlive(std::move(memory));
+  return optimizer;
+}
+
+}  // namespace gaccd

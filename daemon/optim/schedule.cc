@@ -1,0 +1,73 @@
+#include "daemon/optim/schedule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+double Warmup(std::int64_t warmup_updates, std::int64_t update) {
+  if (update >= warmup_updates) return 1;
+  return static_cast<double>(update + 1) / static_cast<double>(warmup_updates);
+}
+
+double CosineAt(const CosineShape& shape, std::int64_t warmup, std::int64_t update,
+                std::int64_t total) {
+  if (update <= warmup) return 1;
+  const double length = static_cast<double>(std::max<std::int64_t>(1, total - 1 - warmup));
+  const double t = std::min(1.0, static_cast<double>(update - warmup) / length);
+  const double f = shape.final_ratio;
+  return f + (1 - f) * (1 + std::cos(std::numbers::pi * t)) / 2;
+}
+
+double StepAt(const StepShape& shape, std::int64_t update) {
+  return std::pow(shape.gamma, static_cast<double>(update / shape.every_updates));
+}
+
+double ShapeAt(const ScheduleSpec& spec, std::int64_t update, std::int64_t total) {
+  if (const auto* cosine = std::get_if<CosineShape>(&spec.shape)) {
+    return CosineAt(*cosine, spec.warmup_updates, update, total);
+  }
+  if (const auto* step = std::get_if<StepShape>(&spec.shape)) return StepAt(*step, update);
+  return 1;
+}
+
+bool IsRatio(double value) { return value >= 0 && std::isfinite(value); }
+
+}  // namespace
+
+double LearningRate(const ScheduleSpec& spec, double base_lr, double lr_factor, std::int64_t update,
+                    std::int64_t total_updates) {
+  return base_lr * lr_factor * Warmup(spec.warmup_updates, update) *
+         ShapeAt(spec, update, total_updates);
+}
+
+Status CheckSchedule(const ScheduleSpec& spec) {
+  if (spec.warmup_updates < 0) {
+    return {ErrorKind::kConfig,
+            StrCat("schedule: warmup_updates must be >= 0, found ", spec.warmup_updates)};
+  }
+  if (const auto* cosine = std::get_if<CosineShape>(&spec.shape)) {
+    if (!IsRatio(cosine->final_ratio)) {
+      return {ErrorKind::kConfig,
+              StrCat("schedule: cosine final_ratio must be >= 0 and finite, found ",
+                     cosine->final_ratio)};
+    }
+  }
+  if (const auto* step = std::get_if<StepShape>(&spec.shape)) {
+    if (step->every_updates < 1) {
+      return {ErrorKind::kConfig,
+              StrCat("schedule: step every_updates must be >= 1, found ", step->every_updates)};
+    }
+    if (!IsRatio(step->gamma)) {
+      return {ErrorKind::kConfig,
+              StrCat("schedule: step gamma must be >= 0 and finite, found ", step->gamma)};
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace gaccd

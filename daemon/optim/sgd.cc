@@ -1,0 +1,78 @@
+#include <cmath>
+#include <cstddef>
+
+#include "collectives/base/simd.h"
+#include "collectives/base/strings.h"
+#include "daemon/optim/rules.h"
+#include "daemon/optim/update_math.h"
+
+namespace gaccd {
+namespace {
+
+GACCD_SIMD_CLONES
+void PlainLoop(SgdFactors f, std::size_t n, const float* __restrict g, float* __restrict p) {
+  for (std::size_t i = 0; i < n; ++i) SgdUpdate(f, g[i], p + i);
+}
+
+GACCD_SIMD_CLONES
+void MomentumLoop(SgdFactors f, std::size_t n, const float* __restrict g, float* __restrict p,
+                  float* __restrict m) {
+  for (std::size_t i = 0; i < n; ++i) SgdMomentumUpdate(f, g[i], p + i, m + i);
+}
+
+GACCD_SIMD_CLONES
+void NesterovLoop(SgdFactors f, std::size_t n, const float* __restrict g, float* __restrict p,
+                  float* __restrict m) {
+  for (std::size_t i = 0; i < n; ++i) SgdNesterovUpdate(f, g[i], p + i, m + i);
+}
+
+class Sgd final : public Optimizer {
+ public:
+  Sgd(const SgdSpec& spec, std::int64_t parameters, std::span<float> state)
+      : Optimizer(parameters, state), spec_(spec) {}
+
+  [[nodiscard]] std::string_view name() const override { return "sgd"; }
+
+  void Step(std::span<float> params, std::span<const float> gradient, double lr,
+            float gradient_scale) override {
+    const SgdFactors f{static_cast<float>(lr), static_cast<float>(spec_.momentum),
+                       static_cast<float>(spec_.weight_decay), gradient_scale};
+    const std::size_t n = params.size();
+    if (state_.empty()) {
+      PlainLoop(f, n, gradient.data(), params.data());
+    } else if (spec_.nesterov) {
+      NesterovLoop(f, n, gradient.data(), params.data(), state_.data());
+    } else {
+      MomentumLoop(f, n, gradient.data(), params.data(), state_.data());
+    }
+    ++updates_;
+  }
+
+ private:
+  SgdSpec spec_;
+};
+
+}  // namespace
+
+Status CheckSgd(const SgdSpec& spec) {
+  if (!(spec.momentum >= 0) || !std::isfinite(spec.momentum)) {
+    return {ErrorKind::kConfig,
+            StrCat("optimizer: sgd momentum must be >= 0 and finite, found ", spec.momentum)};
+  }
+  if (!(spec.weight_decay >= 0) || !std::isfinite(spec.weight_decay)) {
+    return {
+        ErrorKind::kConfig,
+        StrCat("optimizer: sgd weight_decay must be >= 0 and finite, found ", spec.weight_decay)};
+  }
+  if (spec.nesterov && spec.momentum == 0) {
+    return {ErrorKind::kConfig, "optimizer: sgd nesterov needs a momentum > 0, found 0"};
+  }
+  return Status::Ok();
+}
+
+std::unique_ptr<Optimizer> MakeSgd(const SgdSpec& spec, std::int64_t parameters,
+                                   std::span<float> state) {
+  return std::make_unique<Sgd>(spec, parameters, state);
+}
+
+}  // namespace gaccd

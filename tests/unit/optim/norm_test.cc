@@ -1,0 +1,56 @@
+#include "daemon/optim/norm.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+namespace gaccd {
+namespace {
+
+TEST(NormTest, MatchesTheDefinitionForEverySize) {
+  std::mt19937 engine(1);
+  std::normal_distribution<float> normal;
+  for (const std::size_t n : {0, 1, 15, 16, 17, 4095, 4096, 4097, 100'003}) {
+    std::vector<float> values(n);
+    long double sum = 0;
+    for (float& value : values) {
+      value = normal(engine);
+      sum += static_cast<long double>(value) * static_cast<long double>(value);
+    }
+    const GradientNorm norm = GlobalNorm(values);
+    EXPECT_TRUE(norm.finite);
+    EXPECT_NEAR(norm.norm, static_cast<double>(std::sqrt(sum)), 1e-12 * (1 + norm.norm)) << n;
+  }
+}
+
+TEST(NormTest, LargestFiniteValuesAreFinite) {
+  const std::vector<float> values(5000, std::numeric_limits<float>::max());
+  const GradientNorm norm = GlobalNorm(values);
+  EXPECT_TRUE(norm.finite);
+  EXPECT_NEAR(norm.norm / std::numeric_limits<float>::max(), std::sqrt(5000.0), 1e-9);
+}
+
+TEST(NormTest, FindsOneBadValueAnywhere) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+        -std::numeric_limits<float>::infinity()}) {
+    for (const std::size_t place : {0, 3, 16, 4095, 4096, 9000, 9001}) {
+      std::vector<float> values(9002, 1);
+      values[place] = bad;
+      EXPECT_FALSE(GlobalNorm(values).finite) << bad << " at " << place;
+    }
+  }
+}
+
+TEST(NormTest, ClipFactorOnlyShortens) {
+  EXPECT_EQ(ClipFactor(3, 0), 1);    // 0 = do not clip
+  EXPECT_EQ(ClipFactor(0.5, 1), 1);  // short enough
+  EXPECT_EQ(ClipFactor(0, 1), 1);
+  EXPECT_FLOAT_EQ(ClipFactor(4, 1), 0.25F);
+}
+
+}  // namespace
+}  // namespace gaccd

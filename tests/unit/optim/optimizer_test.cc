@@ -1,0 +1,154 @@
+#include "daemon/optim/optimizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <vector>
+
+namespace gaccd {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+std::vector<float> Random(std::size_t n, unsigned seed) {
+  std::mt19937 engine(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(n);
+  for (float& value : values) value = normal(engine);
+  return values;
+}
+
+const OptimizerSpec kSgd{0.1, SgdSpec{}};
+const OptimizerSpec kMomentum{0.1, SgdSpec{0.9, 0.01, false}};
+const OptimizerSpec kNesterov{0.1, SgdSpec{0.9, 0.01, true}};
+const OptimizerSpec kAdamW{0.1, AdamWSpec{}};
+
+TEST(OptimizerTest, StateIsKnownBefore) {
+  EXPECT_EQ(StateElements(kSgd, 1000), 0);
+  EXPECT_EQ(StateElements(kMomentum, 1000), 1000);
+  EXPECT_EQ(StateElements(kAdamW, 1000), 2000);
+  for (const OptimizerSpec& spec : {kSgd, kMomentum, kNesterov, kAdamW}) {
+    auto optimizer = MakeOptimizer(spec, 37);
+    ASSERT_TRUE(optimizer.ok());
+    EXPECT_EQ(std::ssize((*optimizer)->state()), StateElements(spec, 37));
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>((*optimizer)->state().data()) % 64, 0u);
+    for (const float value : (*optimizer)->state()) EXPECT_EQ(value, 0);
+  }
+}
+
+TEST(OptimizerTest, GradientScaleIsTheSameAsAScaledGradient) {
+  for (const OptimizerSpec& spec : {kSgd, kMomentum, kNesterov, kAdamW}) {
+    auto scaled = MakeOptimizer(spec, 100);
+    auto plain = MakeOptimizer(spec, 100);
+    ASSERT_TRUE(scaled.ok() && plain.ok());
+    std::vector<float> a = Random(100, 1);
+    std::vector<float> b = a;
+    for (unsigned u = 0; u < 5; ++u) {
+      const std::vector<float> gradient = Random(100, 10 + u);
+      std::vector<float> quarter = gradient;
+      for (float& value : quarter) value *= 0.25F;
+      (*scaled)->Step(a, gradient, 0.1, 0.25F);
+      (*plain)->Step(b, quarter, 0.1, 1);
+    }
+    EXPECT_EQ(a, b) << (*plain)->name();
+  }
+}
+
+// Every place is computed alike, wherever it stands in a vector register or in the tail.
+TEST(OptimizerTest, ResultDoesNotDependOnThePlaceInTheBuffer) {
+  for (const OptimizerSpec& spec : {kSgd, kMomentum, kNesterov, kAdamW}) {
+    constexpr std::size_t kCount = 67;
+    auto whole = MakeOptimizer(spec, kCount);
+    ASSERT_TRUE(whole.ok());
+    std::vector<float> params = Random(kCount, 1);
+    const std::vector<float> start = params;
+    std::vector<std::vector<float>> gradients;
+    for (unsigned u = 0; u < 3; ++u) gradients.push_back(Random(kCount, 10 + u));
+    for (const auto& gradient : gradients) (*whole)->Step(params, gradient, 0.05, 1);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      auto one = MakeOptimizer(spec, 1);
+      ASSERT_TRUE(one.ok());
+      float param = start[i];
+      for (const auto& gradient : gradients) {
+        (*one)->Step(std::span(&param, 1), std::span(&gradient[i], 1), 0.05, 1);
+      }
+      ASSERT_EQ(param, params[i]) << (*whole)->name() << " place " << i;
+    }
+  }
+}
+
+TEST(OptimizerTest, PaddingStaysZero) {
+  for (const OptimizerSpec& spec : {kSgd, kMomentum, kNesterov, kAdamW}) {
+    auto optimizer = MakeOptimizer(spec, 40);
+    ASSERT_TRUE(optimizer.ok());
+    std::vector<float> params(40, 0);
+    const std::vector<float> gradient(40, 0);
+    for (int u = 0; u < 3; ++u) (*optimizer)->Step(params, gradient, 0.1, 1);
+    EXPECT_EQ(params, std::vector<float>(40, 0));
+  }
+}
+
+// A restart: state and update count carried over continue with the same bits.
+TEST(OptimizerTest, StateAndCountAreAllThatContinues) {
+  for (const OptimizerSpec& spec : {kMomentum, kNesterov, kAdamW}) {
+    auto straight = MakeOptimizer(spec, 50);
+    auto first = MakeOptimizer(spec, 50);
+    ASSERT_TRUE(straight.ok() && first.ok());
+    std::vector<float> a = Random(50, 1);
+    std::vector<float> b = a;
+    for (unsigned u = 0; u < 6; ++u) (*straight)->Step(a, Random(50, 20 + u), 0.1, 1);
+    for (unsigned u = 0; u < 3; ++u) (*first)->Step(b, Random(50, 20 + u), 0.1, 1);
+    std::vector<float> state((*first)->state().begin(), (*first)->state().end());
+    auto second = MakeOptimizer(spec, 50, state);
+    ASSERT_TRUE(second.ok());
+    (*second)->set_updates((*first)->updates());
+    for (unsigned u = 3; u < 6; ++u) (*second)->Step(b, Random(50, 20 + u), 0.1, 1);
+    EXPECT_EQ(a, b) << (*second)->name();
+    EXPECT_EQ((*second)->updates(), 6);
+  }
+}
+
+TEST(OptimizerTest, NoParametersIsFine) {
+  auto optimizer = MakeOptimizer(kAdamW, 0);
+  ASSERT_TRUE(optimizer.ok());
+  (*optimizer)->Step({}, {}, 0.1, 1);
+  EXPECT_EQ((*optimizer)->updates(), 1);
+}
+
+void ExpectRefused(const OptimizerSpec& spec, const char* text) {
+  const auto optimizer = MakeOptimizer(spec, 4);
+  ASSERT_FALSE(optimizer.ok()) << text;
+  EXPECT_EQ(optimizer.status().kind(), ErrorKind::kConfig);
+  EXPECT_THAT(optimizer.status().message(), HasSubstr(text));
+}
+
+TEST(OptimizerTest, RefusesBadValuesByName) {
+  ExpectRefused({-0.1, SgdSpec{}}, "lr must be >= 0 and finite, found -0.1");
+  ExpectRefused({kNan, SgdSpec{}}, "found nan");
+  ExpectRefused({0.1, SgdSpec{-0.5, 0, false}}, "momentum must be >= 0 and finite, found -0.5");
+  ExpectRefused({0.1, SgdSpec{0.5, kNan, false}}, "weight_decay must be");
+  ExpectRefused({0.1, SgdSpec{0, 0, true}}, "nesterov needs a momentum > 0");
+  ExpectRefused({0.1, AdamWSpec{1, 0.9, 1e-8, 0}}, "beta1 must be >= 0 and < 1, found 1");
+  ExpectRefused({0.1, AdamWSpec{0.9, -0.1, 1e-8, 0}}, "beta2 must be >= 0 and < 1, found -0.1");
+  ExpectRefused({0.1, AdamWSpec{0.9, 0.9, 0, 0}}, "epsilon must be > 0 and finite, found 0");
+  ExpectRefused({0.1, AdamWSpec{0.9, 0.9, 1e-60, 0}}, "epsilon must be > 0");
+  ExpectRefused({0.1, AdamWSpec{0.9, 0.9, 1e-8, -1}}, "weight_decay must be");
+}
+
+TEST(OptimizerTest, RefusesAStateOfTheWrongSize) {
+  std::vector<float> state(7);
+  const auto optimizer = MakeOptimizer(kAdamW, 4, state);
+  ASSERT_FALSE(optimizer.ok());
+  EXPECT_EQ(optimizer.status().kind(), ErrorKind::kInternal);
+  EXPECT_THAT(optimizer.status().message(), HasSubstr("expected 8 values of state, found 7"));
+  EXPECT_FALSE(MakeOptimizer(kAdamW, -1).ok());
+}
+
+}  // namespace
+}  // namespace gaccd

@@ -1,0 +1,83 @@
+#include "daemon/optim/schedule.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+namespace gaccd {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(ScheduleTest, ConstantIsRateTimesFactor) {
+  for (const std::int64_t u : {0, 7, 99}) {
+    EXPECT_DOUBLE_EQ(LearningRate({}, 0.4, 1.28, u, 100), 0.512);
+  }
+}
+
+TEST(ScheduleTest, WarmupReachesTheFullRate) {
+  const ScheduleSpec spec{4, ConstantShape{}};
+  EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 1, 0, 100), 0.25);
+  EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 1, 1, 100), 0.5);
+  EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 1, 3, 100), 1);
+  EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 1, 4, 100), 1);
+}
+
+// Without warm-up: torch.optim.lr_scheduler.CosineAnnealingLR(T_max = n - 1, eta_min = f * lr).
+TEST(ScheduleTest, CosineEndsAtTheFinalRatio) {
+  const ScheduleSpec spec{0, CosineShape{0.1}};
+  EXPECT_DOUBLE_EQ(LearningRate(spec, 2, 1, 0, 101), 2);
+  EXPECT_DOUBLE_EQ(LearningRate(spec, 2, 1, 50, 101), 2 * 0.55);
+  EXPECT_DOUBLE_EQ(LearningRate(spec, 2, 1, 25, 101),
+                   2 * (0.1 + 0.45 * (1 + std::cos(std::numbers::pi / 4))));
+  EXPECT_DOUBLE_EQ(LearningRate(spec, 2, 1, 100, 101), 0.2);
+  EXPECT_DOUBLE_EQ(LearningRate(spec, 2, 1, 150, 101), 0.2);
+}
+
+TEST(ScheduleTest, CosineStartsAfterTheWarmup) {
+  const ScheduleSpec spec{10, CosineShape{0}};
+  EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 1, 9, 111), 1);
+  EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 1, 10, 111), 1);
+  EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 1, 60, 111), 0.5);
+  EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 1, 110, 111), 0);
+}
+
+TEST(ScheduleTest, ShortRunsNeverDivideByZero) {
+  for (std::int64_t total = 1; total < 6; ++total) {
+    for (std::int64_t warmup = 0; warmup < 8; ++warmup) {
+      for (std::int64_t u = 0; u < total; ++u) {
+        const double lr = LearningRate({warmup, CosineShape{0}}, 1, 1, u, total);
+        ASSERT_TRUE(lr >= 0 && lr <= 1) << total << " " << warmup << " " << u << ": " << lr;
+      }
+    }
+  }
+}
+
+TEST(ScheduleTest, StepFallsEverySoManyUpdates) {
+  const ScheduleSpec spec{0, StepShape{30, 0.1}};
+  EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 1, 29, 100), 1);
+  EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 1, 30, 100), 0.1);
+  EXPECT_NEAR(LearningRate(spec, 1, 1, 60, 100), 0.01, 1e-15);
+}
+
+void ExpectRefused(const ScheduleSpec& spec, const char* text) {
+  const Status status = CheckSchedule(spec);
+  ASSERT_FALSE(status.ok()) << text;
+  EXPECT_EQ(status.kind(), ErrorKind::kConfig);
+  EXPECT_THAT(status.message(), HasSubstr(text));
+}
+
+TEST(ScheduleTest, RefusesBadValuesByName) {
+  EXPECT_TRUE(CheckSchedule({}).ok());
+  EXPECT_TRUE(CheckSchedule({5, CosineShape{0.1}}).ok());
+  ExpectRefused({-1, ConstantShape{}}, "warmup_updates must be >= 0, found -1");
+  ExpectRefused({0, StepShape{0, 0.1}}, "every_updates must be >= 1, found 0");
+  ExpectRefused({0, StepShape{1, -2}}, "gamma must be >= 0 and finite, found -2");
+  ExpectRefused({0, CosineShape{std::numeric_limits<double>::infinity()}}, "found inf");
+}
+
+}  // namespace
+}  // namespace gaccd
