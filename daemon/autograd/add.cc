@@ -1,0 +1,41 @@
+#include "daemon/autograd/add.h"
+
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+class Identity : public Function {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "identity"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override {
+    return std::vector<ValueSpec>{inputs[0]};
+  }
+  [[nodiscard]] bool is_view() const override { return true; }
+};
+
+}  // namespace
+
+Result<std::vector<ValueSpec>> Add::Infer(std::span<const ValueSpec> inputs) const {
+  if (inputs.size() != 2) {
+    return Status(ErrorKind::kConfig, StrCat("expected 2 inputs, found ", inputs.size()));
+  }
+  if (inputs[0] != inputs[1]) {
+    return Status(ErrorKind::kConfig,
+                  StrCat("expected two inputs of one shape, found ", ToString(inputs[0].shape),
+                         " and ", ToString(inputs[1].shape)));
+  }
+  return std::vector<ValueSpec>{inputs[0]};
+}
+
+Status Add::Gradient(GradientScope& scope) const {
+  for (std::size_t i = 0; i < 2; ++i) {
+    if (!scope.NeedsGradient(i)) continue;
+    GACCD_RETURN_IF_ERROR(
+        scope.SetInputGradient(i, std::make_shared<Identity>(), {scope.OutputGradient(0)}));
+  }
+  return Status::Ok();
+}
+
+}  // namespace gaccd

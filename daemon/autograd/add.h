@@ -1,0 +1,18 @@
+// c = a + b, elementwise, same shapes. Here and not in ops/ because a value with several users
+// needs it: its gradient is the sum of theirs. Gradient: a and b both get that of c, as it is.
+#pragma once
+
+#include "daemon/autograd/function.h"
+
+namespace gaccd {
+
+class Add : public Function {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "add"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  Status Gradient(GradientScope& scope) const override;
+  [[nodiscard]] bool can_run_in_place() const override { return true; }
+};
+
+}  // namespace gaccd

@@ -1,0 +1,110 @@
+#include "daemon/autograd/executor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "daemon/autograd/function.h"
+
+namespace gaccd {
+namespace {
+
+std::size_t Index(ValueId id) { return static_cast<std::size_t>(id); }
+
+}  // namespace
+
+Executor::Executor(Graph graph, const FlatBuffers& buffers)
+    : graph_(std::move(graph)),
+      buffers_(buffers),
+      plan_(PlanMemory(graph_)),
+      slots_(graph_.values().size()) {}
+
+Result<std::unique_ptr<Executor>> Executor::Prepare(Graph graph, const FlatBuffers& buffers,
+                                                    KernelFactory& factory) {
+  std::unique_ptr<Executor> executor(new Executor(std::move(graph), buffers));
+  for (std::size_t v = 0; v < executor->slots_.size(); ++v) {
+    const Value& value = executor->graph_.values()[v];
+    const bool gradient = value.kind == ValueKind::kParameterGradient;
+    if (!gradient && value.kind != ValueKind::kParameter) continue;
+    float* const base = gradient ? buffers.gradients : buffers.parameters;
+    if (base == nullptr) {
+      return Status(ErrorKind::kInternal, StrCat("no flat buffer for '", value.name, "'"));
+    }
+    executor->slots_[v] = base + buffers.layout->entries()[value.parameter].offset;
+  }
+  GACCD_RETURN_IF_ERROR(executor->MakeSteps(factory));
+  return executor;
+}
+
+Status Executor::MakeSteps(KernelFactory& factory) {
+  std::vector<bool> written(buffers_.layout->entries().size());
+  for (const Node& node : graph_.nodes()) {
+    if (node.function->is_view()) continue;
+    Step step;
+    std::vector<ValueSpec> inputs;
+    std::vector<ValueSpec> outputs;
+    std::vector<const float*> parameters;
+    for (const ValueId id : node.inputs) {
+      const Value& value = graph_.value(id);
+      inputs.push_back(value.spec);
+      parameters.push_back(value.kind == ValueKind::kParameter
+                               ? static_cast<const float*>(slots_[Index(id)])
+                               : nullptr);
+      step.inputs.push_back(Index(plan_.storage[Index(id)]));
+    }
+    for (const ValueId id : node.outputs) {
+      const Value& value = graph_.value(id);
+      outputs.push_back(value.spec);
+      step.outputs.push_back(Index(plan_.storage[Index(id)]));
+      if (value.kind != ValueKind::kParameterGradient) continue;
+      step.is_gradient = true;
+      step.adds_always = written[value.parameter];
+      written[value.parameter] = true;
+    }
+    GACCD_ASSIGN_OR_RETURN(step.kernel,
+                           factory.Make({*node.function, inputs, outputs, parameters}));
+    scratch_bytes_ = std::max(scratch_bytes_, step.kernel->scratch_bytes());
+    steps_.push_back(std::move(step));
+  }
+  return Status::Ok();
+}
+
+void Executor::Attach(void* arena, void* scratch) {
+  scratch_ = scratch;
+  for (std::size_t v = 0; v < slots_.size(); ++v) {
+    if (plan_.offset[v] != MemoryPlan::kNone) {
+      slots_[v] = static_cast<std::byte*>(arena) + plan_.offset[v];
+    }
+  }
+  // Views of planned values and of inputs look through their storage.
+  for (std::size_t v = 0; v < slots_.size(); ++v) slots_[v] = slots_[Index(plan_.storage[v])];
+  for (Step& step : steps_) BindStep(step);
+}
+
+void Executor::BindStep(Step& step) {
+  operand_scratch_.clear();
+  for (const std::size_t slot : step.inputs) operand_scratch_.push_back(slots_[slot]);
+  for (const std::size_t slot : step.outputs) operand_scratch_.push_back(slots_[slot]);
+  const std::span<void* const> all(operand_scratch_);
+  step.kernel->Bind({all.first(step.inputs.size()), all.subspan(step.inputs.size()), scratch_});
+}
+
+void Executor::BindInput(ValueId input, const void* data) {
+  const std::size_t slot = Index(input);
+  if (slots_[slot] == data) return;
+  slots_[slot] = const_cast<void*>(data);  // kernels only read their inputs
+  for (Step& step : steps_) {
+    if (std::find(step.inputs.begin(), step.inputs.end(), slot) != step.inputs.end()) {
+      BindStep(step);
+    }
+  }
+}
+
+Status Executor::Run(bool first) {
+  for (Step& step : steps_) {
+    GACCD_RETURN_IF_ERROR(step.kernel->Run(step.is_gradient && (!first || step.adds_always)));
+  }
+  return Status::Ok();
+}
+
+}  // namespace gaccd

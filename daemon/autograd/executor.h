@@ -1,0 +1,75 @@
+// Executor: a graph prepared for one device and replayed: a plain list of kernels.
+// Used by one thread. Steps: Prepare, Attach (memory), then for each micro-step BindInput, Run.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "daemon/autograd/kernel.h"
+#include "daemon/autograd/memory_plan.h"
+#include "daemon/tensor/flat_layout.h"
+
+namespace gaccd {
+
+// The flat buffers of a model. Both have layout->size() elements; gradients may be null for a graph
+// without parameter gradients. Not owned.
+struct FlatBuffers {
+  const FlatLayout* layout = nullptr;
+  float* parameters = nullptr;
+  float* gradients = nullptr;
+};
+
+class Executor {
+ public:
+  // Plans the memory and makes every kernel. `graph` is kept.
+  static Result<std::unique_ptr<Executor>> Prepare(Graph graph, const FlatBuffers& buffers,
+                                                   KernelFactory& factory);
+
+  [[nodiscard]] std::int64_t arena_bytes() const { return plan_.arena_bytes; }
+  [[nodiscard]] std::int64_t scratch_bytes() const { return scratch_bytes_; }
+
+  // Gives the executor its memory, 64-byte aligned, at least arena_bytes() and scratch_bytes().
+  // Several executors may share it if they do not run at the same time.
+  void Attach(void* arena, void* scratch);
+
+  // REQUIRES: `input` is of kind kInput; data stays valid until the run is over.
+  void BindInput(ValueId input, const void* data);
+
+  // One micro-step. first: it is the first one of an update, so that parameter gradients are
+  // overwritten; in later ones they are added to.
+  Status Run(bool first);
+
+  // The memory of an output after a run. REQUIRES: kind kOutput.
+  template <typename T>
+  [[nodiscard]] const T* Output(ValueId output) const {
+    return static_cast<const T*>(slots_[static_cast<std::size_t>(output)]);
+  }
+
+  [[nodiscard]] const Graph& graph() const { return graph_; }
+
+ private:
+  struct Step {
+    std::unique_ptr<Kernel> kernel;
+    std::vector<std::size_t> inputs;  // indices of slots_
+    std::vector<std::size_t> outputs;
+    bool adds_always =
+        false;  // another node of this graph wrote the same parameter gradient before
+    bool is_gradient = false;
+  };
+
+  Executor(Graph graph, const FlatBuffers& buffers);
+  Status MakeSteps(KernelFactory& factory);
+  void BindStep(Step& step);
+
+  Graph graph_;
+  FlatBuffers buffers_;
+  MemoryPlan plan_;
+  std::vector<Step> steps_;
+  std::vector<void*> slots_;  // by value: where it lives
+  std::vector<void*> operand_scratch_;
+  void* scratch_ = nullptr;
+  std::int64_t scratch_bytes_ = 0;
+};
+
+}  // namespace gaccd

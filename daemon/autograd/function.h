@@ -1,0 +1,72 @@
+// Function: what a node does, said in one place: how shapes follow and which are refused, and its
+// gradient, written by recording further nodes. How it is computed stands in one kernel file a
+// device (ops/x_cpu.cc). Functions are immutable; all state of a run is in the kernel.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "daemon/autograd/graph.h"
+
+namespace gaccd {
+
+// What Function::Gradient works with: the node, the gradients of its outputs, and where to record.
+class GradientScope {
+ public:
+  GradientScope(Graph& graph, const Node& node, std::vector<std::optional<ValueId>>& gradients)
+      : graph_(graph), node_(node), gradients_(gradients) {}
+
+  [[nodiscard]] Graph& graph() { return graph_; }
+  [[nodiscard]] std::size_t inputs() const { return node_.inputs.size(); }
+  [[nodiscard]] ValueId input(std::size_t i) const { return node_.inputs[i]; }
+  [[nodiscard]] ValueId output(std::size_t i) const { return node_.outputs[i]; }
+  [[nodiscard]] const Shape& input_shape(std::size_t i) const {
+    return graph_.value(node_.inputs[i]).spec.shape;
+  }
+  [[nodiscard]] bool NeedsGradient(std::size_t input) const {
+    return graph_.value(node_.inputs[input]).needs_gradient;
+  }
+  // d objective / d output i. REQUIRES: HasOutputGradient(i).
+  [[nodiscard]] ValueId OutputGradient(std::size_t i) const;
+  [[nodiscard]] bool HasOutputGradient(std::size_t i) const;
+
+  // Records function(inputs) as the gradient of input i: added into the flat buffer for a
+  // parameter, a new value for an activation (added to the ones that other users of it gave).
+  Status SetInputGradient(std::size_t i, std::shared_ptr<const Function> function,
+                          std::vector<ValueId> inputs);
+
+ private:
+  Graph& graph_;
+  const Node& node_;
+  std::vector<std::optional<ValueId>>& gradients_;  // by value
+};
+
+class Function {
+ public:
+  virtual ~Function() = default;
+
+  // Unique among all functions: kernels are found by it. "linear", "linear_weight_gradient", ...
+  [[nodiscard]] virtual std::string_view name() const = 0;
+
+  // The outputs for these inputs, or kConfig with the expected and the found shape.
+  [[nodiscard]] virtual Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const = 0;
+
+  // Records the gradients of the inputs that need one. Default: refuses, by name.
+  virtual Status Gradient(GradientScope& scope) const;
+
+  // A function that does this and then `next` (its only user) in one go, or null if there is none.
+  [[nodiscard]] virtual std::shared_ptr<const Function> FoldWith(const Function& next) const;
+
+  // Output 0 is input 0 under another shape: no memory, no kernel.
+  [[nodiscard]] virtual bool is_view() const { return false; }
+  // Output 0 may be written over input 0 where nobody else reads that.
+  [[nodiscard]] virtual bool can_run_in_place() const { return false; }
+};
+
+// Records the backward half: from `objective` (one element), whose own gradient is `seed` (one f32
+// element, an input), to the gradients of all parameters it depends on.
+Status RecordGradients(Graph& graph, ValueId objective, ValueId seed);
+
+}  // namespace gaccd

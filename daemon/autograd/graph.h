@@ -1,0 +1,78 @@
+// Graph: one micro-step, recorded once. Values are what flows, nodes are what computes; nodes stand
+// in an order in which they can run. Forward and backward are one graph: a function's gradient is
+// written by recording further nodes.
+//
+// Convention: an activation gradient is written once by the node that makes it; a parameter
+// gradient is added to, by every node that has it as an output, over all micro-steps of an update
+// (Node outputs of kind kParameterGradient; see Kernel::Run).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "daemon/tensor/shape.h"
+
+namespace gaccd {
+
+class Function;
+
+using ValueId = std::int32_t;
+
+enum class ValueKind : std::uint8_t {
+  kInput,              // bound to caller's memory before every run
+  kParameter,          // an entry of the flat parameter buffer
+  kActivation,         // planned memory, made and used within one run; gradients of these too
+  kParameterGradient,  // an entry of the flat gradient buffer; accumulates
+  kOutput,             // like an activation, but kept until the caller has read it
+};
+
+struct Value {
+  std::string name;
+  ValueSpec spec;
+  ValueKind kind = ValueKind::kActivation;
+  std::size_t parameter = 0;  // kParameter, kParameterGradient: index in the FlatLayout
+  bool needs_gradient = false;
+};
+
+struct Node {
+  std::shared_ptr<const Function> function;
+  std::vector<ValueId> inputs;
+  std::vector<ValueId> outputs;
+};
+
+class Graph {
+ public:
+  ValueId AddInput(std::string name, ValueSpec spec);
+  ValueId AddParameter(std::string name, Shape shape, std::size_t parameter);
+
+  // Records function(inputs). Its outputs are new activations. Error: what Infer() refuses, with
+  // the function's name before it.
+  Result<std::vector<ValueId>> Apply(std::shared_ptr<const Function> function,
+                                     std::vector<ValueId> inputs);
+
+  // Records a node that adds into the gradient of `parameter` (a value of kind kParameter).
+  Status ApplyToGradient(std::shared_ptr<const Function> function, std::vector<ValueId> inputs,
+                         ValueId parameter);
+
+  // The value stays readable after the run. REQUIRES: an activation.
+  void MarkOutput(ValueId value) { values_[Index(value)].kind = ValueKind::kOutput; }
+
+  [[nodiscard]] const Value& value(ValueId id) const { return values_[Index(id)]; }
+  [[nodiscard]] std::span<const Value> values() const { return values_; }
+  [[nodiscard]] std::span<const Node> nodes() const { return nodes_; }
+  void ReplaceNodes(std::vector<Node> nodes) { nodes_ = std::move(nodes); }
+
+ private:
+  static std::size_t Index(ValueId id) { return static_cast<std::size_t>(id); }
+  ValueId AddValue(Value value);
+  Result<std::vector<ValueSpec>> InferOutputs(const Function& function,
+                                              std::span<const ValueId> inputs) const;
+
+  std::vector<Value> values_;
+  std::vector<Node> nodes_;
+};
+
+}  // namespace gaccd

@@ -1,0 +1,59 @@
+// Kernel: one node, prepared for one device. Everything that can be decided before the run has
+// been: a run is a call with fixed operands, without allocation, look-up or shape logic.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "daemon/autograd/graph.h"
+
+namespace gaccd {
+
+// Memory of the operands in the node's order.
+struct Operands {
+  std::span<void* const> inputs;
+  std::span<void* const> outputs;
+  void* scratch = nullptr;  // at least Kernel::scratch_bytes(); content is lost between kernels
+
+  template <typename T>
+  [[nodiscard]] const T* in(std::size_t i) const {
+    return static_cast<const T*>(inputs[i]);
+  }
+  template <typename T>
+  [[nodiscard]] T* out(std::size_t i) const {
+    return static_cast<T*>(outputs[i]);
+  }
+};
+
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+
+  [[nodiscard]] virtual std::int64_t scratch_bytes() const { return 0; }
+
+  // Takes the addresses to work on. Called before the first run, and again when an input moved.
+  virtual void Bind(const Operands& operands) = 0;
+
+  // accumulate: add to the output instead of overwriting it; only ever true for a node whose output
+  // is a parameter gradient.
+  virtual Status Run(bool accumulate) = 0;
+};
+
+// What a kernel is made for.
+struct KernelRequest {
+  const Function& function;
+  std::span<const ValueSpec> inputs;
+  std::span<const ValueSpec> outputs;
+  // By input: its memory if it is a parameter (which never moves), else null.
+  std::span<const float* const> parameters;
+};
+
+// One per device; finds the kernel by the function's name, explicitly. Must outlive its kernels.
+class KernelFactory {
+ public:
+  virtual ~KernelFactory() = default;
+  // kConfig, naming function and device, when there is no such kernel.
+  virtual Result<std::unique_ptr<Kernel>> Make(const KernelRequest& request) = 0;
+};
+
+}  // namespace gaccd

@@ -1,0 +1,123 @@
+#include "daemon/autograd/memory_plan.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "daemon/autograd/function.h"
+
+namespace gaccd {
+namespace {
+
+std::size_t Index(ValueId id) { return static_cast<std::size_t>(id); }
+
+// The nodes between which a storage must keep its content, both included.
+struct Lifetime {
+  std::size_t first = std::numeric_limits<std::size_t>::max();
+  std::size_t last = 0;
+
+  [[nodiscard]] bool Overlaps(const Lifetime& other) const {
+    return first <= other.last && other.first <= last;
+  }
+};
+
+bool IsPlanned(const Value& value) {
+  return value.kind == ValueKind::kActivation || value.kind == ValueKind::kOutput;
+}
+
+// The last node that reads each value; views hand their readers on to what they look at.
+std::vector<std::size_t> LastReaders(const Graph& graph, const std::vector<ValueId>& storage) {
+  std::vector<std::size_t> last(graph.values().size(), 0);
+  for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
+    for (const ValueId input : graph.nodes()[i].inputs) last[Index(storage[Index(input)])] = i;
+  }
+  return last;
+}
+
+std::vector<ValueId> ShareStorage(const Graph& graph) {
+  std::vector<ValueId> storage(graph.values().size());
+  std::iota(storage.begin(), storage.end(), 0);
+  for (const Node& node : graph.nodes()) {
+    if (node.function->is_view()) storage[Index(node.outputs[0])] = storage[Index(node.inputs[0])];
+  }
+  const std::vector<std::size_t> last = LastReaders(graph, storage);
+  std::vector<bool> taken(graph.values().size());  // already written over by another
+  for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
+    const Node& node = graph.nodes()[i];
+    if (!node.function->can_run_in_place()) continue;
+    const ValueId input = storage[Index(node.inputs[0])];
+    const ValueId output = node.outputs[0];
+    const bool free = graph.value(input).kind == ValueKind::kActivation &&
+                      last[Index(input)] == i && !taken[Index(input)] &&
+                      graph.value(output).kind == ValueKind::kActivation &&
+                      storage[Index(output)] == output &&
+                      graph.value(input).spec.bytes() == graph.value(output).spec.bytes();
+    if (!free) continue;
+    taken[Index(input)] = true;
+    // Everything that already looks at the output follows it.
+    for (ValueId& id : storage) {
+      if (id == output) id = input;
+    }
+  }
+  return storage;
+}
+
+std::vector<Lifetime> Lifetimes(const Graph& graph, const std::vector<ValueId>& storage) {
+  std::vector<Lifetime> lifetimes(graph.values().size());
+  const auto touch = [&](ValueId value, std::size_t node) {
+    Lifetime& life = lifetimes[Index(storage[Index(value)])];
+    life.first = std::min(life.first, node);
+    life.last = std::max(life.last, node);
+    if (graph.value(value).kind == ValueKind::kOutput) life.last = graph.nodes().size();
+  };
+  for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
+    for (const ValueId input : graph.nodes()[i].inputs) touch(input, i);
+    for (const ValueId output : graph.nodes()[i].outputs) touch(output, i);
+  }
+  return lifetimes;
+}
+
+}  // namespace
+
+MemoryPlan PlanMemory(const Graph& graph) {
+  MemoryPlan plan;
+  plan.storage = ShareStorage(graph);
+  plan.offset.assign(graph.values().size(), MemoryPlan::kNone);
+  const std::vector<Lifetime> lifetimes = Lifetimes(graph, plan.storage);
+
+  std::vector<std::size_t> order;
+  for (std::size_t v = 0; v < graph.values().size(); ++v) {
+    const bool owns = plan.storage[v] == static_cast<ValueId>(v);
+    const bool used = lifetimes[v].first != std::numeric_limits<std::size_t>::max();
+    if (owns && used && IsPlanned(graph.values()[v])) order.push_back(v);
+  }
+  // Largest first, each at the lowest place that is free during its whole life.
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return graph.values()[a].spec.bytes() > graph.values()[b].spec.bytes();
+  });
+  struct Placed {
+    std::int64_t begin, end;
+    Lifetime life;
+  };
+  std::vector<Placed> placed;  // by begin
+  for (const std::size_t v : order) {
+    const std::int64_t bytes = (graph.values()[v].spec.bytes() + MemoryPlan::kAlignment - 1) /
+                               MemoryPlan::kAlignment * MemoryPlan::kAlignment;
+    std::int64_t begin = 0;
+    for (const Placed& other : placed) {
+      if (!other.life.Overlaps(lifetimes[v])) continue;
+      if (begin + bytes <= other.begin) break;
+      begin = std::max(begin, other.end);
+    }
+    plan.offset[v] = begin;
+    plan.arena_bytes = std::max(plan.arena_bytes, begin + bytes);
+    const Placed entry{begin, begin + bytes, lifetimes[v]};
+    placed.insert(
+        std::upper_bound(placed.begin(), placed.end(), entry,
+                         [](const Placed& a, const Placed& b) { return a.begin < b.begin; }),
+        entry);
+  }
+  return plan;
+}
+
+}  // namespace gaccd

@@ -1,0 +1,74 @@
+#include "daemon/autograd/simplify.h"
+
+#include <utility>
+
+#include "daemon/autograd/function.h"
+
+namespace gaccd {
+namespace {
+
+std::size_t Index(ValueId id) { return static_cast<std::size_t>(id); }
+
+bool IsResult(const Value& value) {
+  return value.kind == ValueKind::kParameterGradient || value.kind == ValueKind::kOutput;
+}
+
+std::vector<int> CountUsers(const Graph& graph) {
+  std::vector<int> users(graph.values().size());
+  for (const Node& node : graph.nodes()) {
+    for (const ValueId input : node.inputs) ++users[Index(input)];
+  }
+  return users;
+}
+
+// Replaces (a -> b), (b -> c) by (a -> c) where b has no other user and is no result.
+std::vector<Node> Fold(const Graph& graph) {
+  const std::vector<int> users = CountUsers(graph);
+  std::vector<Node> nodes;
+  std::vector<std::size_t> maker(graph.values().size());  // index in `nodes`
+  for (const Node& node : graph.nodes()) {
+    if (node.inputs.size() == 1 && node.outputs.size() == 1) {
+      const ValueId middle = node.inputs[0];
+      const Value& value = graph.value(middle);
+      if (value.kind == ValueKind::kActivation && users[Index(middle)] == 1) {
+        Node& producer = nodes[maker[Index(middle)]];
+        auto folded =
+            producer.outputs.size() == 1 ? producer.function->FoldWith(*node.function) : nullptr;
+        if (folded != nullptr) {
+          producer.function = std::move(folded);
+          producer.outputs = node.outputs;
+          maker[Index(node.outputs[0])] = maker[Index(middle)];
+          continue;
+        }
+      }
+    }
+    for (const ValueId output : node.outputs) maker[Index(output)] = nodes.size();
+    nodes.push_back(node);
+  }
+  return nodes;
+}
+
+std::vector<Node> DropDead(const Graph& graph) {
+  std::vector<bool> needed(graph.values().size());
+  std::vector<Node> kept;
+  for (std::size_t i = graph.nodes().size(); i-- > 0;) {
+    const Node& node = graph.nodes()[i];
+    bool live = false;
+    for (const ValueId output : node.outputs) {
+      live = live || needed[Index(output)] || IsResult(graph.value(output));
+    }
+    if (!live) continue;
+    for (const ValueId input : node.inputs) needed[Index(input)] = true;
+    kept.push_back(node);
+  }
+  return {kept.rbegin(), kept.rend()};
+}
+
+}  // namespace
+
+void Simplify(Graph& graph) {
+  graph.ReplaceNodes(DropDead(graph));  // first, so that dead users do not hinder folding
+  graph.ReplaceNodes(Fold(graph));
+}
+
+}  // namespace gaccd

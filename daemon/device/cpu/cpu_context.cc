@@ -1,0 +1,26 @@
+#include "daemon/device/cpu/cpu_context.h"
+
+#include <omp.h>
+
+#include "collectives/base/strings.h"
+#include "daemon/device/cpu/packed_weights.h"
+
+namespace gaccd {
+
+CpuContext::CpuContext()
+    : engine_(dnnl::engine::kind::cpu, 0),
+      stream_(engine_),
+      packed_weights_(std::make_unique<PackedWeights>(*this)) {}
+
+CpuContext::~CpuContext() = default;
+
+Result<std::unique_ptr<CpuContext>> CpuContext::Create() {
+  omp_set_num_threads(1);
+  try {
+    return std::unique_ptr<CpuContext>(new CpuContext());
+  } catch (const dnnl::error& error) {
+    return Status(ErrorKind::kInternal, StrCat("oneDNN engine: ", error.what()));
+  }
+}
+
+}  // namespace gaccd

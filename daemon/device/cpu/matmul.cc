@@ -1,0 +1,85 @@
+#include "daemon/device/cpu/matmul.h"
+
+#include "collectives/base/strings.h"
+#include "daemon/device/cpu/packed_weights.h"
+
+namespace gaccd {
+namespace {
+
+using Tag = dnnl::memory::format_tag;
+using Desc = dnnl::memory::desc;
+constexpr auto kF32 = dnnl::memory::data_type::f32;
+
+Desc MatrixDesc(std::int64_t rows, std::int64_t columns, bool transposed) {
+  return Desc({rows, columns}, kF32, transposed ? Tag::ba : Tag::ab);
+}
+
+dnnl::primitive_attr Attributes(const MatmulSpec& spec) {
+  dnnl::post_ops post_ops;
+  if (spec.accumulate) post_ops.append_sum(1.0F);
+  if (spec.relu) post_ops.append_eltwise(1.0F, dnnl::algorithm::eltwise_relu, 0.0F, 0.0F);
+  dnnl::primitive_attr attributes;
+  attributes.set_post_ops(post_ops);
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  return attributes;
+}
+
+}  // namespace
+
+Result<Matmul> Matmul::Prepare(CpuContext& context, const MatmulSpec& spec) {
+  try {
+    const Desc a = MatrixDesc(spec.m, spec.k, spec.transpose_a);
+    const Desc plain_b = MatrixDesc(spec.k, spec.n, spec.transpose_b);
+    const Desc b = spec.packed_b != nullptr ? Desc({spec.k, spec.n}, kF32, Tag::any) : plain_b;
+    const Desc bias = MatrixDesc(1, spec.n, false);
+    const Desc c = MatrixDesc(spec.m, spec.n, false);
+    const auto desc = spec.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
+    const dnnl::matmul::primitive_desc primitive_desc(desc, Attributes(spec), context.engine());
+
+    Matmul matmul;
+    matmul.stream_ = context.stream();
+    matmul.primitive_ = dnnl::matmul(primitive_desc);
+    const auto unbound = [&](const Desc& d) { return dnnl::memory(d, context.engine(), nullptr); };
+    matmul.a_ = unbound(a);
+    matmul.c_ = unbound(c);
+    matmul.scratch_ = unbound(primitive_desc.scratchpad_desc());
+    matmul.scratch_bytes_ = static_cast<std::int64_t>(primitive_desc.scratchpad_desc().get_size());
+    matmul.packed_ = spec.packed_b != nullptr && primitive_desc.weights_desc() != plain_b;
+    if (matmul.packed_) {
+      GACCD_ASSIGN_OR_RETURN(matmul.b_, context.packed_weights().Get(
+                                            spec.packed_b, plain_b, primitive_desc.weights_desc()));
+    } else {
+      matmul.b_ = unbound(plain_b);
+    }
+    matmul.args_ = {{DNNL_ARG_SRC, matmul.a_.get()},
+                    {DNNL_ARG_WEIGHTS, matmul.b_.get()},
+                    {DNNL_ARG_DST, matmul.c_.get()},
+                    {DNNL_ARG_SCRATCHPAD, matmul.scratch_.get()}};
+    if (spec.bias) {
+      matmul.bias_ = unbound(bias);
+      matmul.args_.push_back({DNNL_ARG_BIAS, matmul.bias_.get()});
+    }
+    return matmul;
+  } catch (const dnnl::error& error) {
+    return Status(ErrorKind::kInternal, StrCat("oneDNN product [", spec.m, ", ", spec.k, "] x [",
+                                               spec.k, ", ", spec.n, "]: ", error.what()));
+  }
+}
+
+void Matmul::Bind(const float* a, const float* b, const float* bias, float* c, void* scratch) {
+  // oneDNN's handles are mutable; it only reads A, B and the bias.
+  a_.set_data_handle(const_cast<float*>(a));
+  if (!packed_) b_.set_data_handle(const_cast<float*>(b));
+  if (bias_) bias_.set_data_handle(const_cast<float*>(bias));
+  c_.set_data_handle(c);
+  scratch_.set_data_handle(scratch);
+}
+
+Status Matmul::Run() {
+  const dnnl_status_t status = dnnl_primitive_execute(primitive_.get(), stream_.get(),
+                                                      static_cast<int>(args_.size()), args_.data());
+  if (status == dnnl_success) return Status::Ok();
+  return {ErrorKind::kInternal, StrCat("oneDNN product: dnnl_status_t ", static_cast<int>(status))};
+}
+
+}  // namespace gaccd

@@ -1,0 +1,52 @@
+// Matmul: one prepared matrix product on the CPU, C = op(A) op(B) (+ bias) (+ C) (then ReLU).
+// All matrices are f32 and row-major in memory; a transposed operand is read as if it were
+// transposed. Prepared once, run many times; running it allocates nothing of ours and looks nothing
+// up.
+#pragma once
+
+#include <dnnl.hpp>
+#include <vector>
+
+#include "collectives/base/result.h"
+#include "daemon/device/cpu/cpu_context.h"
+
+namespace gaccd {
+
+struct MatmulSpec {
+  std::int64_t m = 0;  // C is [m, n]
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  bool transpose_a = false;  // A is stored as [k, m]
+  bool transpose_b = false;  // B is stored as [n, k]
+  bool bias = false;         // one value a column
+  bool relu = false;
+  bool accumulate = false;  // C += instead of C =
+  // Not null: B is this weight, used through a packed copy (see PackedWeights).
+  const float* packed_b = nullptr;
+};
+
+class Matmul {
+ public:
+  static Result<Matmul> Prepare(CpuContext& context, const MatmulSpec& spec);
+
+  [[nodiscard]] std::int64_t scratch_bytes() const { return scratch_bytes_; }
+
+  // Sets the operands. `b` is ignored when the weight is packed, `bias` when there is none.
+  // `scratch` has scratch_bytes(). Cheap: may be called before every Run().
+  void Bind(const float* a, const float* b, const float* bias, float* c, void* scratch);
+
+  Status Run();
+
+ private:
+  Matmul() = default;
+
+  dnnl::stream stream_;
+  dnnl::primitive primitive_;
+  dnnl::memory a_, b_, bias_, c_, scratch_;
+  bool packed_ = false;
+  std::int64_t scratch_bytes_ = 0;
+  // What the C++ API would build anew, on the heap, at every call.
+  std::vector<dnnl_exec_arg_t> args_;
+};
+
+}  // namespace gaccd

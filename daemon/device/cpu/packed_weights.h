@@ -1,0 +1,43 @@
+// PackedWeights: weights copied into the blocked layout that oneDNN's products like best, once per
+// update. Products of the same weight with different micro-batch sizes share a copy when oneDNN
+// asks for the same layout. Used by one thread.
+#pragma once
+
+#include <dnnl.hpp>
+#include <vector>
+
+#include "collectives/base/result.h"
+#include "daemon/device/host_buffer.h"
+
+namespace gaccd {
+
+class CpuContext;
+
+class PackedWeights {
+ public:
+  explicit PackedWeights(const CpuContext& context) : context_(context) {}
+
+  // The packed copy of the weight at `plain` (which must stay there). It is empty until Repack().
+  // Throws dnnl::error.
+  Result<dnnl::memory> Get(const float* plain, const dnnl::memory::desc& plain_desc,
+                           const dnnl::memory::desc& packed_desc);
+
+  // Copies every weight anew. To be called after the parameters changed, before the next product.
+  Status Repack();
+
+  [[nodiscard]] std::int64_t bytes() const;
+
+ private:
+  struct Entry {
+    HostBuffer storage;
+    dnnl::memory plain;
+    dnnl::memory packed;
+    dnnl::reorder reorder;
+    std::vector<dnnl_exec_arg_t> args;
+  };
+
+  const CpuContext& context_;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace gaccd

@@ -1,0 +1,37 @@
+// HostBuffer: page-aligned memory from the operating system, zeroed, counted in bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "collectives/base/result.h"
+
+namespace gaccd {
+
+// Owns its memory; movable. Large buffers ask for huge pages, which halve the page-table misses of
+// the flat parameter buffers.
+class HostBuffer {
+ public:
+  HostBuffer() = default;
+  // kOs when the system has no memory left; `what` names the buffer in the message.
+  static Result<HostBuffer> Allocate(std::size_t bytes, const char* what);
+
+  HostBuffer(HostBuffer&& other) noexcept;
+  HostBuffer& operator=(HostBuffer&& other) noexcept;
+  HostBuffer(const HostBuffer&) = delete;
+  HostBuffer& operator=(const HostBuffer&) = delete;
+  ~HostBuffer();
+
+  [[nodiscard]] std::byte* data() const { return data_; }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+// Bytes of physical memory this process uses: shared pages counted in proportion (Pss). kOs when
+// the kernel does not tell.
+Result<std::int64_t> ResidentBytes();
+
+}  // namespace gaccd

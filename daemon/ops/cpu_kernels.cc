@@ -1,0 +1,60 @@
+#include "daemon/ops/cpu_kernels.h"
+
+#include <functional>
+#include <map>
+#include <string_view>
+
+#include "collectives/base/strings.h"
+#include "daemon/autograd/function.h"
+
+namespace gaccd {
+namespace {
+
+class CpuKernelFactory : public KernelFactory {
+ public:
+  CpuKernelFactory(CpuContext& context, const CpuKernelOptions& options)
+      : makers_{
+            {"add", MakeAddCpu},
+            {"bias_gradient", MakeBiasGradientCpu},
+            {"correct_count", MakeCorrectCountCpu},
+            {"linear",
+             [&context, options](const KernelRequest& request) {
+               return MakeLinearCpu(request, context, options);
+             }},
+            {"linear_input_gradient",
+             [&context, options](const KernelRequest& request) {
+               return MakeLinearInputGradientCpu(request, context, options);
+             }},
+            {"linear_weight_gradient",
+             [&context](const KernelRequest& request) {
+               return MakeLinearWeightGradientCpu(request, context);
+             }},
+            {"mean_squared_error", MakeMeanSquaredErrorCpu},
+            {"mean_squared_error_gradient", MakeMeanSquaredErrorGradientCpu},
+            {"relu", MakeReluCpu},
+            {"relu_gradient", MakeReluGradientCpu},
+            {"softmax_cross_entropy", MakeSoftmaxCrossEntropyCpu},
+            {"softmax_cross_entropy_gradient", MakeSoftmaxCrossEntropyGradientCpu},
+        } {}
+
+  KernelResult Make(const KernelRequest& request) override {
+    const auto maker = makers_.find(request.function.name());
+    if (maker == makers_.end()) {
+      return Status(ErrorKind::kConfig,
+                    StrCat("'", request.function.name(), "' has no kernel for the CPU"));
+    }
+    return maker->second(request);
+  }
+
+ private:
+  std::map<std::string_view, std::function<KernelResult(const KernelRequest&)>> makers_;
+};
+
+}  // namespace
+
+std::unique_ptr<KernelFactory> MakeCpuKernels(CpuContext& context,
+                                              const CpuKernelOptions& options) {
+  return std::make_unique<CpuKernelFactory>(context, options);
+}
+
+}  // namespace gaccd

@@ -1,0 +1,39 @@
+// The CPU's kernels: which function is computed by what. One maker a kernel file; MakeCpuKernels()
+// puts them together by the function's name.
+#pragma once
+
+#include <memory>
+
+#include "daemon/autograd/kernel.h"
+
+namespace gaccd {
+
+class CpuContext;
+
+struct CpuKernelOptions {
+  // Micro-steps between two changes of the weights: packing a weight costs about as much as a few
+  // products save (figures in linear_cpu.cc).
+  std::int64_t runs_per_update = 1;
+};
+
+// `context` must outlive the factory and its kernels.
+[[nodiscard]] std::unique_ptr<KernelFactory> MakeCpuKernels(CpuContext& context,
+                                                            const CpuKernelOptions& options);
+
+using KernelResult = Result<std::unique_ptr<Kernel>>;
+KernelResult MakeAddCpu(const KernelRequest& request);
+KernelResult MakeBiasGradientCpu(const KernelRequest& request);
+KernelResult MakeCorrectCountCpu(const KernelRequest& request);
+KernelResult MakeLinearCpu(const KernelRequest& request, CpuContext& context,
+                           const CpuKernelOptions& options);
+KernelResult MakeLinearInputGradientCpu(const KernelRequest& request, CpuContext& context,
+                                        const CpuKernelOptions& options);
+KernelResult MakeLinearWeightGradientCpu(const KernelRequest& request, CpuContext& context);
+KernelResult MakeMeanSquaredErrorCpu(const KernelRequest& request);
+KernelResult MakeMeanSquaredErrorGradientCpu(const KernelRequest& request);
+KernelResult MakeReluCpu(const KernelRequest& request);
+KernelResult MakeReluGradientCpu(const KernelRequest& request);
+KernelResult MakeSoftmaxCrossEntropyCpu(const KernelRequest& request);
+KernelResult MakeSoftmaxCrossEntropyGradientCpu(const KernelRequest& request);
+
+}  // namespace gaccd

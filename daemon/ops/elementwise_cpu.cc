@@ -1,0 +1,61 @@
+#include "collectives/base/simd.h"
+#include "daemon/ops/cpu_kernels.h"
+
+namespace gaccd {
+namespace {
+
+// c[i] = f(a[i], b[i]); c may be a.
+using BinaryLoop = void (*)(const float* a, const float* b, float* c, std::int64_t elements);
+
+GACCD_SIMD_CLONES
+void AddLoop(const float* a, const float* b, float* c, std::int64_t elements) {
+  for (std::int64_t i = 0; i < elements; ++i) c[i] = a[i] + b[i];
+}
+
+GACCD_SIMD_CLONES
+void ReluLoop(const float* x, const float*, float* y, std::int64_t elements) {
+  for (std::int64_t i = 0; i < elements; ++i) y[i] = x[i] > 0 ? x[i] : 0.0F;
+}
+
+GACCD_SIMD_CLONES
+void ReluGradientLoop(const float* dy, const float* y, float* dx, std::int64_t elements) {
+  for (std::int64_t i = 0; i < elements; ++i) dx[i] = y[i] > 0 ? dy[i] : 0.0F;
+}
+
+class LoopKernel : public Kernel {
+ public:
+  LoopKernel(BinaryLoop loop, std::int64_t elements) : loop_(loop), elements_(elements) {}
+  void Bind(const Operands& operands) override {
+    a_ = operands.in<float>(0);
+    b_ = operands.inputs.size() > 1 ? operands.in<float>(1) : nullptr;
+    c_ = operands.out<float>(0);
+  }
+  Status Run(bool) override {
+    loop_(a_, b_, c_, elements_);
+    return Status::Ok();
+  }
+
+ private:
+  BinaryLoop loop_;
+  std::int64_t elements_;
+  const float* a_ = nullptr;
+  const float* b_ = nullptr;
+  float* c_ = nullptr;
+};
+
+KernelResult MakeLoop(const KernelRequest& request, BinaryLoop loop) {
+  return std::unique_ptr<Kernel>(
+      std::make_unique<LoopKernel>(loop, Elements(request.outputs[0].shape)));
+}
+
+}  // namespace
+
+KernelResult MakeAddCpu(const KernelRequest& request) { return MakeLoop(request, AddLoop); }
+
+KernelResult MakeReluCpu(const KernelRequest& request) { return MakeLoop(request, ReluLoop); }
+
+KernelResult MakeReluGradientCpu(const KernelRequest& request) {
+  return MakeLoop(request, ReluGradientLoop);
+}
+
+}  // namespace gaccd

@@ -1,0 +1,18 @@
+// Flatten: [M, a, b, ...] -> [M, a*b*...]: the same memory under another shape. Its gradient is the
+// way back.
+#pragma once
+
+#include "daemon/autograd/function.h"
+
+namespace gaccd {
+
+class Flatten : public Function {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "flatten"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  Status Gradient(GradientScope& scope) const override;
+  [[nodiscard]] bool is_view() const override { return true; }
+};
+
+}  // namespace gaccd

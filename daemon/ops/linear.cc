@@ -1,0 +1,56 @@
+#include "daemon/ops/linear.h"
+
+#include "collectives/base/strings.h"
+#include "daemon/ops/relu.h"
+#include "daemon/ops/shape_checks.h"
+
+namespace gaccd {
+
+Result<std::vector<ValueSpec>> Linear::Infer(std::span<const ValueSpec> inputs) const {
+  if (inputs.size() != 2 && inputs.size() != 3) {
+    return Status(ErrorKind::kConfig, StrCat("expected 2 or 3 inputs, found ", inputs.size()));
+  }
+  GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[0], "the input"));
+  GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[1], "the weight"));
+  const std::int64_t out = inputs[1].shape[0];
+  const std::int64_t in = inputs[1].shape[1];
+  if (inputs[0].shape[1] != in) {
+    return Status(ErrorKind::kConfig,
+                  StrCat("the weight ", ToString(inputs[1].shape), " expects inputs of width ", in,
+                         ", found ", ToString(inputs[0].shape)));
+  }
+  if (inputs.size() == 3) GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[2], {out}, "the bias"));
+  return std::vector<ValueSpec>{{{inputs[0].shape[0], out}, DType::kF32}};
+}
+
+Status Linear::Gradient(GradientScope& scope) const {
+  const ValueId dy = scope.OutputGradient(0);
+  if (scope.NeedsGradient(0)) {
+    GACCD_RETURN_IF_ERROR(
+        scope.SetInputGradient(0, std::make_shared<LinearInputGradient>(), {dy, scope.input(1)}));
+  }
+  GACCD_RETURN_IF_ERROR(
+      scope.SetInputGradient(1, std::make_shared<LinearWeightGradient>(), {dy, scope.input(0)}));
+  if (scope.inputs() == 2) return Status::Ok();
+  return scope.SetInputGradient(2, std::make_shared<BiasGradient>(), {dy});
+}
+
+std::shared_ptr<const Function> Linear::FoldWith(const Function& next) const {
+  if (relu_ || dynamic_cast<const Relu*>(&next) == nullptr) return nullptr;
+  return std::make_shared<Linear>(true);
+}
+
+Result<std::vector<ValueSpec>> LinearInputGradient::Infer(std::span<const ValueSpec> inputs) const {
+  return std::vector<ValueSpec>{{{inputs[0].shape[0], inputs[1].shape[1]}, DType::kF32}};
+}
+
+Result<std::vector<ValueSpec>> LinearWeightGradient::Infer(
+    std::span<const ValueSpec> inputs) const {
+  return std::vector<ValueSpec>{{{inputs[0].shape[1], inputs[1].shape[1]}, DType::kF32}};
+}
+
+Result<std::vector<ValueSpec>> BiasGradient::Infer(std::span<const ValueSpec> inputs) const {
+  return std::vector<ValueSpec>{{{inputs[0].shape[1]}, DType::kF32}};
+}
+
+}  // namespace gaccd

@@ -1,0 +1,26 @@
+// Mean squared error of y [M, N] against t [M, N]: the mean over the N outputs of a sample, summed
+// over samples:  loss_sum = sum_m 1/N sum_n (y - t)^2,  dy = 2/N (y - t) dloss.
+#pragma once
+
+#include "daemon/autograd/function.h"
+
+namespace gaccd {
+
+// Inputs: y f32 [M, N], t f32 [M, N] (which gets no gradient). Output: loss_sum f64 [1].
+class MeanSquaredError : public Function {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "mean_squared_error"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  Status Gradient(GradientScope& scope) const override;
+};
+
+// Inputs: y, t, dloss f32 [1].
+class MeanSquaredErrorGradient : public Function {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "mean_squared_error_gradient"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+};
+
+}  // namespace gaccd

@@ -1,0 +1,22 @@
+#include "daemon/ops/relu.h"
+
+#include "daemon/ops/shape_checks.h"
+
+namespace gaccd {
+
+Result<std::vector<ValueSpec>> Relu::Infer(std::span<const ValueSpec> inputs) const {
+  GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[0], inputs[0].shape, "the input"));
+  return std::vector<ValueSpec>{inputs[0]};
+}
+
+Status Relu::Gradient(GradientScope& scope) const {
+  return scope.SetInputGradient(0, std::make_shared<ReluGradient>(),
+                                {scope.OutputGradient(0), scope.output(0)});
+}
+
+Result<std::vector<ValueSpec>> ReluGradient::Infer(std::span<const ValueSpec> inputs) const {
+  GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[1], inputs[0].shape, "the output"));
+  return std::vector<ValueSpec>{inputs[0]};
+}
+
+}  // namespace gaccd

@@ -1,0 +1,37 @@
+// Softmax cross-entropy of logits z [M, C] against labels t [M] in [0, C):
+//   p = softmax(z),  loss_sum = sum_m -log p[m, t[m]]
+// A sum over samples, not a mean: the weight 1/D, with D the sample count of the whole update,
+// comes in as the gradient of loss_sum (see train/). Backward: dz = (p - onehot(t)) dloss.
+#pragma once
+
+#include "daemon/autograd/function.h"
+
+namespace gaccd {
+
+// Inputs: logits f32 [M, C], labels i32 [M]. Outputs: loss_sum f64 [1], probabilities f32 [M, C].
+class SoftmaxCrossEntropy : public Function {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "softmax_cross_entropy"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  Status Gradient(GradientScope& scope) const override;
+};
+
+// Inputs: probabilities, labels, dloss f32 [1].
+class SoftmaxCrossEntropyGradient : public Function {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "softmax_cross_entropy_gradient"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] bool can_run_in_place() const override { return true; }
+};
+
+// How many rows have their largest logit at the label: f64 [1]. A metric, without gradient.
+class CorrectCount : public Function {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "correct_count"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+};
+
+}  // namespace gaccd

@@ -1,0 +1,41 @@
+// FlatLayout: the one fixed order of all parameters in flat buffers. Parameters, their gradients
+// and the optimiser state all use it, so element i of one belongs to element i of the others.
+//
+// Every parameter starts at a multiple of 16 elements (one cache line of f32). The elements between
+// are padding: they start as zero, their gradients are zero, and so they stay zero.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "daemon/tensor/shape.h"
+
+namespace gaccd {
+
+struct FlatEntry {
+  std::string name;
+  Shape shape;
+  std::int64_t offset = 0;    // elements from the start of the buffer
+  std::int64_t elements = 0;  // without padding
+};
+
+class FlatLayout {
+ public:
+  static constexpr std::int64_t kAlignment = 16;  // elements
+
+  // Appends a parameter and returns its index. kConfig when the name is taken or the shape is bad.
+  Result<std::size_t> Add(std::string name, Shape shape);
+
+  [[nodiscard]] std::span<const FlatEntry> entries() const { return entries_; }
+  [[nodiscard]] std::int64_t size() const { return size_; }  // elements, with padding
+  // Elements without padding: what people call the number of parameters.
+  [[nodiscard]] std::int64_t parameters() const;
+  [[nodiscard]] const FlatEntry* Find(std::string_view name) const;  // null if there is none
+
+ private:
+  std::vector<FlatEntry> entries_;
+  std::int64_t size_ = 0;
+};
+
+}  // namespace gaccd

@@ -1,0 +1,35 @@
+// Shapes of values: sizes by dimension, row-major, in elements.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collectives/base/dtype.h"
+#include "collectives/base/result.h"
+
+namespace gaccd {
+
+using Shape = std::vector<std::int64_t>;
+
+// Product of the sizes; 1 for a scalar. REQUIRES: no size negative, the product fits (see
+// CheckShape).
+[[nodiscard]] std::int64_t Elements(const Shape& shape);
+
+// kConfig unless every size is >= 0 and the bytes of the whole fit 62 bits.
+Status CheckShape(const Shape& shape, DType dtype);
+
+// "[32, 784]"
+[[nodiscard]] std::string ToString(const Shape& shape);
+
+struct ValueSpec {
+  Shape shape;
+  DType dtype = DType::kF32;
+
+  [[nodiscard]] std::int64_t bytes() const {
+    return Elements(shape) * static_cast<std::int64_t>(SizeOf(dtype));
+  }
+  bool operator==(const ValueSpec&) const = default;
+};
+
+}  // namespace gaccd
