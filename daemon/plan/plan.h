@@ -3,10 +3,11 @@
 // with the world.
 //
 // W = nodes * gpus_per_node ranks, base = W * micro_batch, ratio = target / base.
-//   exact    k = smallest with k * micro_batch >= ceil(target / W); effective batch = target,
-//   always floor    k = max(1, floor(ratio));              effective batch = k * base ceil     k =
-//   ceil(ratio);                       effective batch = k * base nearest  k = max(1, round half
-//   up(ratio));      effective batch = k * base
+//   mode     micro-steps k                                      effective batch
+//   exact    smallest k with k * micro_batch >= ceil(target/W)  target, always
+//   floor    max(1, floor(ratio))                               k * base
+//   ceil     ceil(ratio)                                        k * base
+//   nearest  max(1, round half up(ratio))                       k * base
 //
 // With q = effective / W and r = effective % W, rank i takes
 //   Load(i)   = q + (floor((i+1) r / W) - floor(i r / W))      r ranks take one more, spread evenly
@@ -39,7 +40,8 @@ struct PlanRequest {
 
 class Plan {
  public:
-  // Error kUsage for a count < 1, kConfig when a product does not fit 63 bits.
+  // Error kUsage for a count < 1 (reference_batch: < 0), kConfig when a product does not fit 63
+  // bits. The message names the field, with its value.
   static Result<Plan> Make(const PlanRequest& request);
 
   [[nodiscard]] const PlanRequest& request() const { return request_; }
@@ -47,6 +49,8 @@ class Plan {
   [[nodiscard]] std::int64_t base_batch() const { return base_batch_; }
   [[nodiscard]] std::int64_t effective_batch() const { return effective_batch_; }
   [[nodiscard]] std::int64_t accum_steps() const { return accum_steps_; }
+  // request().reference_batch, or the target when that is 0.
+  [[nodiscard]] std::int64_t reference_batch() const;
   [[nodiscard]] bool exact() const { return effective_batch_ == request_.target_batch; }
 
   [[nodiscard]] double ratio() const;        // target / base
@@ -56,7 +60,7 @@ class Plan {
   [[nodiscard]] double balance_ratio() const;
 
   // ranks_hi ranks take ranks_hi_samples; the others, ranks_lo, take ranks_lo_samples = hi - 1.
-  // When all take the same, ranks_hi == world and ranks_lo == 0.
+  // When all take the same, ranks_hi == world, ranks_lo == 0 and ranks_lo_samples == 0.
   [[nodiscard]] std::int64_t ranks_hi() const;
   [[nodiscard]] std::int64_t ranks_hi_samples() const;
   [[nodiscard]] std::int64_t ranks_lo() const { return world_ - ranks_hi(); }
@@ -68,7 +72,8 @@ class Plan {
   [[nodiscard]] std::int64_t MicroBatch(std::int64_t rank, std::int64_t step) const;
 
   // The exact plan of one update of `samples` samples on the same ranks: the last, incomplete
-  // cycle.
+  // cycle. The reference batch stays this plan's, so a linear rule lowers the rate with the
+  // samples.
   [[nodiscard]] Result<Plan> ForSamples(std::int64_t samples) const;
 
  private:

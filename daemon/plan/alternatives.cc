@@ -1,0 +1,152 @@
+#include "daemon/plan/alternatives.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace gaccd {
+namespace {
+
+constexpr std::int64_t kSearchLimit = std::int64_t{1} << 17;  // in each direction
+constexpr std::size_t kMaxNodeCounts = 3;
+
+// Half and twice a count, at least 1, never more than the limit away from it.
+std::int64_t SearchFrom(std::int64_t count) {
+  return std::max({std::int64_t{1}, count / 2 + count % 2, count - kSearchLimit});
+}
+std::int64_t SearchTo(std::int64_t count) {
+  const std::int64_t room = std::numeric_limits<std::int64_t>::max() - count;
+  return count + std::min({count, kSearchLimit, room});
+}
+
+class Finder {
+ public:
+  explicit Finder(const Plan& plan) : asked_(plan), exact_load_(LargestExactLoad(plan)) {}
+
+  [[nodiscard]] double Cost(const Plan& plan) const {
+    return static_cast<double>(plan.ranks_hi_samples()) / static_cast<double>(exact_load_);
+  }
+
+  [[nodiscard]] double Error(const Plan& plan) const {
+    const auto target = static_cast<double>(asked_.request().target_batch);
+    return static_cast<double>(plan.effective_batch() - asked_.request().target_batch) / target;
+  }
+
+  void Add(const PlanRequest& request, std::vector<Alternative>& to) const {
+    Result<Plan> plan = Plan::Make(request);
+    if (plan.ok()) to.push_back({*plan, Error(*plan), Cost(*plan)});
+  }
+
+  [[nodiscard]] std::vector<Alternative> Modes() const {
+    std::vector<Alternative> found;
+    for (const Rounding rounding :
+         {Rounding::kExact, Rounding::kFloor, Rounding::kNearest, Rounding::kCeil}) {
+      if (rounding == asked_.request().rounding) continue;
+      PlanRequest request = asked_.request();
+      request.rounding = rounding;
+      Add(request, found);
+    }
+    return found;
+  }
+
+  [[nodiscard]] std::vector<Alternative> Targets() const {
+    std::vector<Alternative> found;
+    PlanRequest request = ExactRequest();
+    const std::int64_t below = request.target_batch / asked_.world() * asked_.world();
+    for (const bool above : {false, true}) {
+      if (above && below > std::numeric_limits<std::int64_t>::max() - asked_.world()) continue;
+      request.target_batch = above ? below + asked_.world() : below;
+      if (request.target_batch > 0) Add(request, found);
+    }
+    return found;
+  }
+
+  [[nodiscard]] std::vector<Alternative> NodeCounts(std::int64_t from, std::int64_t to) const {
+    PlanRequest request = ExactRequest();
+    if (request.target_batch % request.gpus_per_node != 0) return {};
+    const std::int64_t target_per_gpu = request.target_batch / request.gpus_per_node;
+    const std::int64_t asked = request.nodes;
+    std::vector<Alternative> found;
+    const auto try_count = [&](std::int64_t nodes) {
+      if (found.size() == kMaxNodeCounts || target_per_gpu % nodes != 0) return;
+      request.nodes = nodes;
+      Add(request, found);
+    };
+    for (std::int64_t distance = 1; distance <= std::max(asked - from, to - asked); ++distance) {
+      if (distance <= asked - from) try_count(asked - distance);
+      if (distance <= to - asked) try_count(asked + distance);
+    }
+    std::sort(found.begin(), found.end(), [](const Alternative& a, const Alternative& b) {
+      return a.plan.request().nodes < b.plan.request().nodes;
+    });
+    return found;
+  }
+
+  [[nodiscard]] std::vector<Alternative> FullMicroBatches() const {
+    PlanRequest request = ExactRequest();
+    const std::int64_t load = exact_load_;
+    const std::int64_t asked = request.micro_batch;
+    if (load % asked == 0) return {};
+    std::vector<Alternative> found;
+    const auto take_if_it_divides = [&](std::int64_t micro) {
+      if (load % micro != 0) return false;
+      request.micro_batch = micro;
+      Add(request, found);
+      return true;
+    };
+    const std::int64_t start = std::min(asked - 1, load);
+    const std::int64_t below = start - SearchFrom(start);
+    for (std::int64_t i = 0; i <= below && !take_if_it_divides(start - i); ++i) {
+    }
+    const std::int64_t above = std::min(load, SearchTo(asked)) - asked;
+    for (std::int64_t i = 1; i <= above && !take_if_it_divides(asked + i); ++i) {
+    }
+    return found;
+  }
+
+  [[nodiscard]] std::vector<Alternative> OneStepLess() const {
+    std::vector<Alternative> found;
+    PlanRequest request = ExactRequest();
+    const std::int64_t steps = (exact_load_ - 1) / request.micro_batch;  // exact plan's k - 1
+    if (steps == 0) return found;
+    request.micro_batch = (exact_load_ - 1) / steps + 1;
+    Add(request, found);
+    return found;
+  }
+
+ private:
+  static std::int64_t LargestExactLoad(const Plan& plan) {
+    return (plan.request().target_batch - 1) / plan.world() + 1;
+  }
+
+  [[nodiscard]] PlanRequest ExactRequest() const {
+    PlanRequest request = asked_.request();
+    request.rounding = Rounding::kExact;
+    return request;
+  }
+
+  const Plan& asked_;
+  std::int64_t exact_load_;
+};
+
+}  // namespace
+
+Alternatives FindAlternatives(const Plan& plan) {
+  const Finder finder(plan);
+  Alternatives found;
+  found.divides = plan.request().target_batch % plan.world() == 0;
+  found.asked_cost = finder.Cost(plan);
+  found.nodes_from = SearchFrom(plan.request().nodes);
+  found.nodes_to = SearchTo(plan.request().nodes);
+  found.modes = finder.Modes();
+  if (found.divides) {
+    found.micro_batches = finder.FullMicroBatches();
+  } else {
+    found.targets = finder.Targets();
+    found.nodes = finder.NodeCounts(found.nodes_from, found.nodes_to);
+    found.micro_batches = finder.OneStepLess();
+  }
+  return found;
+}
+
+}  // namespace gaccd

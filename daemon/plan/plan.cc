@@ -1,0 +1,164 @@
+#include "daemon/plan/plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+// Products of two 64-bit counts are formed in 128 bits and checked before they become 64.
+__extension__ using Wide = __int128;
+
+constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
+
+Status RequireAtLeast(std::string_view name, std::int64_t value, std::int64_t least) {
+  if (value >= least) return {};
+  return {ErrorKind::kUsage, StrCat(name, " must be at least ", least, ", found ", value)};
+}
+
+Result<std::int64_t> Product(std::string_view a_name, std::int64_t a, std::string_view b_name,
+                             std::int64_t b) {
+  const Wide product = static_cast<Wide>(a) * b;
+  if (product <= kMax) return static_cast<std::int64_t>(product);
+  return Status(ErrorKind::kConfig, StrCat(a_name, " ", a, " * ", b_name, " ", b,
+                                           " does not fit 63 bits (at most ", kMax, ")"));
+}
+
+// REQUIRES: a >= 0, b >= 1.
+std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
+
+std::int64_t RoundHalfUp(std::int64_t a, std::int64_t b) {
+  return static_cast<std::int64_t>((2 * static_cast<Wide>(a) + b) / (2 * static_cast<Wide>(b)));
+}
+
+std::int64_t MicroSteps(Rounding rounding, std::int64_t target, std::int64_t base) {
+  switch (rounding) {
+    case Rounding::kExact:  // ceil(ceil(target / W) / b) == ceil(target / (W b))
+    case Rounding::kCeil:
+      return CeilDiv(target, base);
+    case Rounding::kFloor:
+      return std::max<std::int64_t>(1, target / base);
+    case Rounding::kNearest:
+      return std::max<std::int64_t>(1, RoundHalfUp(target, base));
+  }
+  return 1;
+}
+
+}  // namespace
+
+std::string_view Name(Rounding rounding) {
+  switch (rounding) {
+    case Rounding::kExact:
+      return "exact";
+    case Rounding::kFloor:
+      return "floor";
+    case Rounding::kCeil:
+      return "ceil";
+    case Rounding::kNearest:
+      return "nearest";
+  }
+  return "?";
+}
+
+std::string_view Name(LrRule rule) {
+  switch (rule) {
+    case LrRule::kNone:
+      return "none";
+    case LrRule::kLinear:
+      return "linear";
+    case LrRule::kSqrt:
+      return "sqrt";
+  }
+  return "?";
+}
+
+Result<Plan> Plan::Make(const PlanRequest& request) {
+  GACCD_RETURN_IF_ERROR(RequireAtLeast("nodes", request.nodes, 1));
+  GACCD_RETURN_IF_ERROR(RequireAtLeast("GPUs per node", request.gpus_per_node, 1));
+  GACCD_RETURN_IF_ERROR(RequireAtLeast("micro-batch", request.micro_batch, 1));
+  GACCD_RETURN_IF_ERROR(RequireAtLeast("target batch", request.target_batch, 1));
+  GACCD_RETURN_IF_ERROR(RequireAtLeast("reference batch", request.reference_batch, 0));
+
+  Plan plan;
+  plan.request_ = request;
+  GACCD_ASSIGN_OR_RETURN(plan.world_,
+                         Product("nodes", request.nodes, "GPUs per node", request.gpus_per_node));
+  GACCD_ASSIGN_OR_RETURN(plan.base_batch_,
+                         Product("ranks", plan.world_, "micro-batch", request.micro_batch));
+  plan.accum_steps_ = MicroSteps(request.rounding, request.target_batch, plan.base_batch_);
+  if (request.rounding == Rounding::kExact) {
+    plan.effective_batch_ = request.target_batch;
+  } else {
+    GACCD_ASSIGN_OR_RETURN(plan.effective_batch_, Product("micro-steps", plan.accum_steps_,
+                                                          "base batch", plan.base_batch_));
+  }
+  return plan;
+}
+
+std::int64_t Plan::reference_batch() const {
+  return request_.reference_batch > 0 ? request_.reference_batch : request_.target_batch;
+}
+
+double Plan::ratio() const {
+  return static_cast<double>(request_.target_batch) / static_cast<double>(base_batch_);
+}
+
+double Plan::error_ratio() const {
+  return static_cast<double>(effective_batch_ - request_.target_batch) /
+         static_cast<double>(request_.target_batch);
+}
+
+double Plan::lr_factor() const {
+  const double batches =
+      static_cast<double>(effective_batch_) / static_cast<double>(reference_batch());
+  switch (request_.lr_rule) {
+    case LrRule::kNone:
+      return 1;
+    case LrRule::kLinear:
+      return batches;
+    case LrRule::kSqrt:
+      return std::sqrt(batches);
+  }
+  return 1;
+}
+
+double Plan::balance_ratio() const {
+  return static_cast<double>(effective_batch_) /
+         (static_cast<double>(world_) * static_cast<double>(ranks_hi_samples()));
+}
+
+std::int64_t Plan::ranks_hi() const {
+  const std::int64_t rest = effective_batch_ % world_;
+  return rest == 0 ? world_ : rest;
+}
+
+std::int64_t Plan::ranks_hi_samples() const { return CeilDiv(effective_batch_, world_); }
+
+std::int64_t Plan::ranks_lo_samples() const {
+  return ranks_lo() == 0 ? 0 : effective_batch_ / world_;
+}
+
+std::int64_t Plan::Offset(std::int64_t rank) const {
+  const Wide rest = effective_batch_ % world_;
+  return rank * (effective_batch_ / world_) + static_cast<std::int64_t>(rank * rest / world_);
+}
+
+std::int64_t Plan::Load(std::int64_t rank) const { return Offset(rank + 1) - Offset(rank); }
+
+std::int64_t Plan::MicroBatch(std::int64_t rank, std::int64_t step) const {
+  const std::int64_t load = Load(rank);
+  return load / accum_steps_ + (step < load % accum_steps_ ? 1 : 0);
+}
+
+Result<Plan> Plan::ForSamples(std::int64_t samples) const {
+  PlanRequest request = request_;
+  request.target_batch = samples;
+  request.rounding = Rounding::kExact;
+  request.reference_batch = reference_batch();
+  return Make(request);
+}
+
+}  // namespace gaccd

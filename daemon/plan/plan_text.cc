@@ -1,0 +1,218 @@
+#include "daemon/plan/plan_text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iomanip>
+#include <sstream>
+#include <string_view>
+#include <vector>
+
+#include "collectives/base/strings.h"
+#include "daemon/plan/alternatives.h"
+
+namespace gaccd {
+namespace {
+
+std::string Left(std::string text, std::size_t width) {
+  if (text.size() < width) text.append(width - text.size(), ' ');
+  return text;
+}
+std::string Right(const std::string& text, std::size_t width) {
+  return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
+}
+
+// A right-aligned table cell; a wide value still keeps its distance.
+std::string Cell(const std::string& text, std::size_t width) {
+  return StrCat(" ", Right(text, width - 1));
+}
+
+std::string Fixed(double value, int digits) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(digits) << value;
+  return std::move(out).str();
+}
+
+// "1 node", "30 nodes".
+std::string Counted(std::int64_t count, std::string_view what) {
+  return StrCat(count, " ", what, count == 1 ? "" : "s");
+}
+
+// "98.46 %", "100 %".
+std::string Percent(double ratio) {
+  return ratio == 1 ? "100 %" : StrCat(Fixed(100 * ratio, 2), " %");
+}
+
+// "0 %", "+1.56 %", "-21.88 %"; an error too small for two digits keeps its size.
+std::string ErrorPercent(double ratio) {
+  if (ratio == 0) return "0 %";
+  std::ostringstream out;
+  out << std::showpos;
+  if (std::abs(ratio) < 5e-5) {
+    out << std::setprecision(1) << std::scientific << 100 * ratio;
+  } else {
+    out << std::fixed << std::setprecision(2) << 100 * ratio;
+  }
+  return std::move(out).str() + " %";
+}
+
+std::string_view Mark(Origin origin) {
+  switch (origin) {
+    case Origin::kGiven:
+      return "";
+    case Origin::kDefault:
+      return " (default)";
+    case Origin::kJob:
+      return " (job)";
+  }
+  return "";
+}
+
+std::string Field(std::string_view name, const std::string& value) {
+  return StrCat("  ", Left(std::string(name), 15), value, "\n");
+}
+
+std::string Inputs(const Plan& plan, const PlanOrigins& from) {
+  const PlanRequest& asked = plan.request();
+  std::string text;
+  text += Field("target batch",
+                StrCat(asked.target_batch, Mark(from.target_batch), " samples per update"));
+  text +=
+      Field("ranks", StrCat(plan.world(), " = ", Counted(asked.nodes, "node"), Mark(from.nodes),
+                            " x ", Counted(asked.gpus_per_node, "GPU"), Mark(from.gpus_per_node)));
+  text += Field("micro-batch", StrCat(asked.micro_batch, Mark(from.micro_batch),
+                                      ", the most samples a rank holds at once"));
+  text += Field("base batch", StrCat(plan.base_batch(), " = ", plan.world(), " x ",
+                                     asked.micro_batch, "; target / base = ", plan.ratio()));
+  text += Field("rounding", StrCat(Name(asked.rounding), Mark(from.rounding)));
+  return text;
+}
+
+// "192 ranks take 13 samples: 7 + 6"
+std::string RankLine(const Plan& plan, std::int64_t ranks, std::int64_t samples,
+                     std::size_t width) {
+  std::string text =
+      StrCat(Right(StrCat(ranks), width), ranks == 1 ? " rank takes " : " ranks take ");
+  if (samples == 0) return Field("", text + "none");
+  return Field("", text + StrCat(Counted(samples, "sample"), ": ",
+                                 MicroBatchText(samples, plan.accum_steps())));
+}
+
+std::string Decision(const Plan& plan) {
+  std::string text =
+      Field("micro-steps", StrCat(plan.accum_steps(), " per update, then one reduction"));
+  text += Field("samples", StrCat(plan.effective_batch(), " per update, error ",
+                                  ErrorPercent(plan.error_ratio())));
+  const std::size_t width = StrCat(std::max(plan.ranks_hi(), plan.ranks_lo())).size();
+  text += RankLine(plan, plan.ranks_hi(), plan.ranks_hi_samples(), width);
+  if (plan.ranks_lo() > 0) {
+    text += RankLine(plan, plan.ranks_lo(), plan.ranks_lo_samples(), width);
+  }
+  const double mean =
+      static_cast<double>(plan.effective_batch()) / static_cast<double>(plan.world());
+  text += Field("balance", StrCat(Percent(plan.balance_ratio()), " = mean load ", mean,
+                                  " / largest load ", plan.ranks_hi_samples()));
+  return text;
+}
+
+std::string LearningRate(const Plan& plan, const PlanOrigins& from) {
+  const PlanRequest& asked = plan.request();
+  std::string text =
+      StrCat("x ", plan.lr_factor(), ", rule ", Name(asked.lr_rule), Mark(from.lr_rule));
+  if (asked.lr_rule != LrRule::kNone) {
+    text += StrCat(" of ", plan.effective_batch(), " / reference ", plan.reference_batch());
+  }
+  return Field("learning rate", text);
+}
+
+// One line of the table of alternatives.
+std::string Row(const std::string& label, const Plan& plan, double error, double cost) {
+  std::string loads = StrCat(plan.ranks_hi_samples());
+  if (plan.ranks_lo() > 0) loads += StrCat(" or ", plan.ranks_lo_samples());
+  return StrCat("  ", Left(label, 29), Cell(StrCat(plan.accum_steps()), 5),
+                Cell(StrCat(plan.effective_batch()), 9), Cell(ErrorPercent(error), 11),
+                Cell(Fixed(cost, 2), 7), "  ", loads, "\n");
+}
+std::string Row(const std::string& label, const Alternative& other) {
+  return Row(label, other.plan, other.error_ratio, other.cost_ratio);
+}
+
+// Roundings with the same result share a line: "--rounding=floor or nearest".
+std::string ModeRows(const std::vector<Alternative>& modes) {
+  std::string text;
+  for (std::size_t i = 0; i < modes.size();) {
+    std::string label = StrCat("--rounding=", Name(modes[i].plan.request().rounding));
+    std::size_t next = i + 1;
+    for (; next < modes.size() &&
+           modes[next].plan.effective_batch() == modes[i].plan.effective_batch();
+         ++next) {
+      label += StrCat(" or ", Name(modes[next].plan.request().rounding));
+    }
+    if (next - i == modes.size()) label = "every other rounding";
+    text += Row(label, modes[i]);
+    i = next;
+  }
+  return text;
+}
+
+// What the table does not say by itself.
+std::string Remarks(const Plan& plan, const Alternatives& found) {
+  const PlanRequest& asked = plan.request();
+  std::string text;
+  if (asked.target_batch < plan.world() && plan.exact()) {
+    text += StrCat("The target is smaller than the number of ranks: ", plan.ranks_lo(),
+                   " ranks have no work.\n");
+  }
+  if (found.divides) {
+    text += StrCat(asked.target_batch, " divides over ", Counted(plan.world(), "rank"), ".\n");
+    return text;
+  }
+  text += StrCat("No micro-batch divides it: ", asked.target_batch, " / ", plan.world(),
+                 " ranks is not whole.\n");
+  if (asked.target_batch % asked.gpus_per_node != 0) {
+    text += StrCat("No node count does: ", asked.target_batch, " is not a multiple of ",
+                   asked.gpus_per_node, " GPUs a node.\n");
+  } else if (found.nodes.empty()) {
+    text += StrCat("No node count from ", found.nodes_from, " to ", found.nodes_to, " does.\n");
+  }
+  return text;
+}
+
+std::string WhatWouldDivide(const Plan& plan) {
+  const Alternatives found = FindAlternatives(plan);
+  std::string text = StrCat("\n", Left("What would make it divide", 31),
+                            "steps  samples      error   time  per rank\n");
+  text += Row(StrCat(Name(plan.request().rounding), " (this plan)"), plan, plan.error_ratio(),
+              found.asked_cost);
+  text += ModeRows(found.modes);
+  for (const Alternative& other : found.targets) {
+    text += Row(StrCat("--target-batch=", other.plan.request().target_batch), other);
+  }
+  for (const Alternative& other : found.nodes) {
+    text += Row(StrCat("--nodes=", other.plan.request().nodes), other);
+  }
+  for (const Alternative& other : found.micro_batches) {
+    text += Row(StrCat("--micro-batch=", other.plan.request().micro_batch), other);
+  }
+  return text + "time: samples of the slowest rank per update, relative to the exact plan.\n" +
+         Remarks(plan, found);
+}
+
+}  // namespace
+
+std::string MicroBatchText(std::int64_t load, std::int64_t accum_steps) {
+  const std::int64_t large = load % accum_steps;
+  const std::int64_t small_size = load / accum_steps;
+  const auto group = [](std::int64_t count, std::int64_t size) {
+    return count == 1 ? StrCat(size) : StrCat(count, " x ", size);
+  };
+  if (accum_steps == 2) return StrCat(small_size + large, " + ", small_size);
+  if (large == 0) return group(accum_steps, small_size);
+  return StrCat(group(large, small_size + 1), " + ", group(accum_steps - large, small_size));
+}
+
+std::string PlanText(const Plan& plan, const PlanOrigins& origins) {
+  return Inputs(plan, origins) + Decision(plan) + LearningRate(plan, origins) +
+         WhatWouldDivide(plan);
+}
+
+}  // namespace gaccd

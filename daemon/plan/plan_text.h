@@ -1,0 +1,29 @@
+// The plan as a person reads it on a login node: at most 40 lines of 80 columns.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "daemon/plan/plan.h"
+
+namespace gaccd {
+
+// Where an input of the plan came from; what was not asked for is marked.
+enum class Origin : std::uint8_t { kGiven, kDefault, kJob };
+
+struct PlanOrigins {
+  Origin nodes = Origin::kGiven;
+  Origin gpus_per_node = Origin::kGiven;
+  Origin micro_batch = Origin::kGiven;
+  Origin target_batch = Origin::kGiven;
+  Origin rounding = Origin::kGiven;
+  Origin lr_rule = Origin::kGiven;
+};
+
+// Ends with a newline. Lines are at most 80 columns for counts of up to 7 digits.
+[[nodiscard]] std::string PlanText(const Plan& plan, const PlanOrigins& origins);
+
+// The micro-batches of one rank: "13", "7 + 6", "3 x 8", "3 x 7 + 2 x 6".
+[[nodiscard]] std::string MicroBatchText(std::int64_t load, std::int64_t accum_steps);
+
+}  // namespace gaccd

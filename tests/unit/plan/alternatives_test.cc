@@ -1,0 +1,148 @@
+#include "daemon/plan/alternatives.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <sstream>
+#include <string>
+
+#include "daemon/plan/plan_text.h"
+
+namespace gaccd {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+Plan MakePlan(std::int64_t nodes, std::int64_t gpus, std::int64_t micro, std::int64_t target,
+              Rounding rounding = Rounding::kExact) {
+  Result<Plan> plan = Plan::Make({.nodes = nodes,
+                                  .gpus_per_node = gpus,
+                                  .micro_batch = micro,
+                                  .target_batch = target,
+                                  .rounding = rounding});
+  EXPECT_TRUE(plan.ok()) << plan.status().message();
+  return *plan;
+}
+
+template <typename Field>
+std::vector<std::int64_t> Requested(const std::vector<Alternative>& found, Field field) {
+  std::vector<std::int64_t> values;
+  for (const Alternative& one : found) values.push_back(one.plan.request().*field);
+  return values;
+}
+
+TEST(AlternativesTest, ThePublishedCase) {
+  const Alternatives found = FindAlternatives(MakePlan(30, 8, 10, 3072));
+  EXPECT_FALSE(found.divides);
+  EXPECT_EQ(found.asked_cost, 1);
+  EXPECT_THAT(Requested(found.nodes, &PlanRequest::nodes), ElementsAre(16, 24, 32));
+  EXPECT_THAT(Requested(found.targets, &PlanRequest::target_batch), ElementsAre(2880, 3120));
+  EXPECT_THAT(Requested(found.micro_batches, &PlanRequest::micro_batch), ElementsAre(13));
+  EXPECT_EQ(found.micro_batches[0].plan.accum_steps(), 1);
+  EXPECT_DOUBLE_EQ(found.targets[1].error_ratio, 0.015625);
+  ASSERT_EQ(found.modes.size(), 3U);
+  EXPECT_DOUBLE_EQ(found.modes[0].cost_ratio, 10.0 / 13);  // floor
+  EXPECT_DOUBLE_EQ(found.modes[1].cost_ratio, 10.0 / 13);  // nearest
+  EXPECT_DOUBLE_EQ(found.modes[2].cost_ratio, 20.0 / 13);  // ceil
+  EXPECT_DOUBLE_EQ(found.nodes[1].cost_ratio, 16.0 / 13);
+  EXPECT_EQ(found.nodes[1].plan.ranks_lo(), 0);
+}
+
+// The list of node counts is complete: the same by trying every count with its definition.
+TEST(AlternativesTest, NodeCountsAgreeWithBruteForce) {
+  for (std::int64_t nodes = 1; nodes <= 60; ++nodes) {
+    for (const std::int64_t target : {96, 1000, 3072, 4096, 5040, 997}) {
+      const Plan plan = MakePlan(nodes, 8, 10, target);
+      if (target % plan.world() == 0) continue;
+      std::vector<std::int64_t> dividing;
+      for (std::int64_t n = (nodes + 1) / 2; n <= 2 * nodes; ++n) {
+        if (target % (8 * n) == 0) dividing.push_back(n);
+      }
+      const Alternatives found = FindAlternatives(plan);
+      const auto listed = Requested(found.nodes, &PlanRequest::nodes);
+      EXPECT_EQ(listed.size(), std::min<std::size_t>(3, dividing.size())) << nodes << " " << target;
+      for (const std::int64_t n : listed) EXPECT_EQ(target % (8 * n), 0);
+    }
+  }
+}
+
+TEST(AlternativesTest, MicroBatchesThatFillEveryStep) {
+  const Alternatives found = FindAlternatives(MakePlan(4, 2, 32, 1000));  // 125 a rank
+  EXPECT_TRUE(found.divides);
+  EXPECT_THAT(found.nodes, IsEmpty());
+  EXPECT_THAT(Requested(found.micro_batches, &PlanRequest::micro_batch), ElementsAre(25));
+  EXPECT_THAT(FindAlternatives(MakePlan(32, 8, 12, 3072)).micro_batches, IsEmpty());
+  EXPECT_THAT(
+      Requested(FindAlternatives(MakePlan(1, 1, 32, 100)).micro_batches, &PlanRequest::micro_batch),
+      ElementsAre(25, 50));
+}
+
+TEST(AlternativesTest, HugeCountsAreBoundedInTimeAndNeverOverflow) {
+  constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
+  for (const Rounding rounding :
+       {Rounding::kExact, Rounding::kFloor, Rounding::kCeil, Rounding::kNearest}) {
+    for (const auto& [nodes, micro] :
+         {std::pair{kMax, std::int64_t{1}}, std::pair{std::int64_t{1}, kMax},
+          std::pair{std::int64_t{3}, std::int64_t{7}}, std::pair{kMax / 2, std::int64_t{2}}}) {
+      for (const std::int64_t target : {kMax, std::int64_t{1}, kMax - 1}) {
+        const Result<Plan> plan = Plan::Make({.nodes = nodes,
+                                              .gpus_per_node = 1,
+                                              .micro_batch = micro,
+                                              .target_batch = target,
+                                              .rounding = rounding});
+        if (!plan.ok()) continue;
+        EXPECT_FALSE(PlanText(*plan, {}).empty());
+      }
+    }
+  }
+}
+
+TEST(PlanTextTest, FitsAPageOfEightyColumns) {
+  for (const std::int64_t target : {1, 100, 3072, 3073, 1000000, 9999999}) {
+    for (const Rounding rounding : {Rounding::kExact, Rounding::kCeil}) {
+      const std::string text = PlanText(MakePlan(30, 8, 10, target, rounding), {});
+      std::istringstream lines(text);
+      std::string line;
+      int count = 0;
+      while (std::getline(lines, line)) {
+        ++count;
+        EXPECT_LE(line.size(), 80U) << line;
+      }
+      EXPECT_LE(count, 40);
+      EXPECT_EQ(text.back(), '\n');
+    }
+  }
+}
+
+TEST(PlanTextTest, MarksWhatWasNotAskedFor) {
+  const Plan plan = MakePlan(30, 8, 10, 3072);
+  EXPECT_THAT(PlanText(plan, {}), Not(HasSubstr("(default)")));
+  const std::string text =
+      PlanText(plan, {.gpus_per_node = Origin::kDefault, .micro_batch = Origin::kJob});
+  EXPECT_THAT(text, HasSubstr("8 GPUs (default)"));
+  EXPECT_THAT(text, HasSubstr("10 (job), the most samples"));
+}
+
+TEST(PlanTextTest, SaysWhyNothingDivides) {
+  EXPECT_THAT(PlanText(MakePlan(30, 8, 10, 3073), {}),
+              HasSubstr("3073 is not a multiple of 8 GPUs a node"));
+  EXPECT_THAT(PlanText(MakePlan(30, 8, 10, 8 * 997), {}),
+              HasSubstr("No node count from 15 to 60 does"));
+  EXPECT_THAT(PlanText(MakePlan(30, 8, 10, 100), {}), HasSubstr("140 ranks have no work"));
+}
+
+TEST(PlanTextTest, MicroBatches) {
+  EXPECT_EQ(MicroBatchText(13, 1), "13");
+  EXPECT_EQ(MicroBatchText(13, 2), "7 + 6");
+  EXPECT_EQ(MicroBatchText(12, 2), "6 + 6");
+  EXPECT_EQ(MicroBatchText(24, 3), "3 x 8");
+  EXPECT_EQ(MicroBatchText(125, 4), "32 + 3 x 31");
+  EXPECT_EQ(MicroBatchText(33, 5), "3 x 7 + 2 x 6");
+}
+
+}  // namespace
+}  // namespace gaccd
