@@ -1,0 +1,30 @@
+// Random numbers as pure functions of counters: number j of stream (seed, i) can be asked for at
+// any time, on any rank. Integers only, so the same on every machine. Not for cryptography.
+#pragma once
+
+#include <cstdint>
+
+namespace gaccd {
+
+// A bijection of 64-bit values in which every input bit moves about half of the output bits: the
+// output function of SplitMix64 (Steele, Lea, Flood 2014).
+[[nodiscard]] constexpr std::uint64_t Mix64(std::uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
+  return x ^ (x >> 31);
+}
+
+// The step of SplitMix64: 2^64 divided by the golden ratio, odd.
+inline constexpr std::uint64_t kGoldenStep = 0x9e3779b97f4a7c15U;
+
+// Stream `b` of stream `a`. Mixed twice, so that (a, b) and (b, a) have nothing in common.
+[[nodiscard]] constexpr std::uint64_t StreamKey(std::uint64_t a, std::uint64_t b) {
+  return Mix64(Mix64(a + kGoldenStep) + (b + 1) * kGoldenStep);
+}
+
+// Number j of a stream.
+[[nodiscard]] constexpr std::uint64_t StreamValue(std::uint64_t key, std::uint64_t j) {
+  return Mix64(key + (j + 1) * kGoldenStep);
+}
+
+}  // namespace gaccd
