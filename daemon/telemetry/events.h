@@ -68,14 +68,14 @@ struct EvalRecord {
   double dur_s = 0;
 };
 
-// How the run ended. `verdict` is "done", "failed" or "norequeue".
+// How the run ended. `verdict` is "done", "failed" or "norequeue" (trying again would fail again).
 struct Verdict {
   std::string verdict;
   int exit = 0;
-  std::string reason;  // for people; empty when done
+  std::string reason;  // empty when done
   std::int64_t last_step = 0;
   std::int64_t samples_total = 0;
-  double dur_s = 0;  // filled by the reporter
+  double dur_s = 0;
 };
 
 }  // namespace gaccd

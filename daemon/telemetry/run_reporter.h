@@ -57,8 +57,9 @@ class RunReporter {
   void Eval(const EvalRecord& record);
   // A line for people: stdout (above the bar) and the text log of this rank.
   void Say(const std::string& line);
-  // Removes the bar, writes verdict.json, the last STATUS.json and frees the folder. Once.
-  void Finish(Verdict verdict);
+  // Removes the bar, writes verdict.json and the last STATUS.json, frees the folder. Once.
+  // `outcome` is how training ended; its kind is the exit code.
+  void Finish(const Status& outcome);
 
   // The first write that failed, and how many did.
   [[nodiscard]] Status write_status() const;
