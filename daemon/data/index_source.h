@@ -70,7 +70,9 @@ class EvalIndices final : public IndexSource {
  public:
   EvalIndices(EvalShard shard, std::int64_t batch) : shard_(shard), batch_(batch) {}
 
-  [[nodiscard]] std::int64_t max_samples() const override { return batch_; }
+  [[nodiscard]] std::int64_t max_samples() const override {
+    return batch_ < shard_.count ? batch_ : shard_.count;
+  }
   std::int64_t Next(std::span<std::int64_t> out) override;
 
  private:

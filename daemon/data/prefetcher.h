@@ -25,7 +25,8 @@ class Prefetcher {
  public:
   static constexpr int kDefaultSlots = 8;
 
-  // Starts the thread. Errors: kConfig when slots < 2 or the ring's size does not fit, kOs when the
+  // Starts the thread. Errors: kConfig when slots is not a power of two from 2 on or
+  // the ring does not fit the address space, kOs when the
   // system refuses memory or the thread.
   static Result<std::unique_ptr<Prefetcher>> Start(const Dataset& dataset,
                                                    std::unique_ptr<IndexSource> source,
@@ -46,10 +47,6 @@ class Prefetcher {
   [[nodiscard]] std::int64_t waits() const { return waits_; }
 
  private:
-  struct Slot {
-    BatchView room;   // capacity and addresses
-    BatchView batch;  // what is in it now
-  };
   struct FreeAligned {
     void operator()(std::byte* memory) const;
   };
@@ -63,11 +60,13 @@ class Prefetcher {
   std::unique_ptr<IndexSource> source_;
   std::unique_ptr<std::byte[], FreeAligned> memory_;
   std::size_t bytes_ = 0;
-  std::vector<Slot> slots_;
+  std::vector<BatchView> slots_;       // addresses fixed; samples = what is in it now, or kEnd
   std::vector<std::int64_t> indices_;  // scratch of the thread
 
   // Counters since the start, modulo 2^32. filled_ is written by the thread, taken_ by the caller;
-  // each on its own cache line.
+  // each on its own cache line. All accesses that decide about sleeping are sequentially
+  // consistent: each side first writes its counter and then reads the other's, so one of them sees
+  // the news.
   alignas(64) std::atomic<std::uint32_t> filled_{0};
   alignas(64) std::atomic<std::uint32_t> taken_{0};
   alignas(64) std::atomic<bool> stop_{false};

@@ -1,0 +1,194 @@
+#include "daemon/data/array.h"
+
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "daemon/data/normalize.h"
+
+namespace gaccd {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "files are read as little endian");
+
+class ArrayDataset final : public Dataset {
+ public:
+  ArrayDataset(Array features, Array targets, std::vector<std::int32_t> labels, SampleSpec spec,
+               Affine affine)
+      : features_(std::move(features)),
+        targets_(std::move(targets)),
+        labels_(std::move(labels)),
+        spec_(std::move(spec)),
+        affine_(affine),
+        row_elements_(static_cast<std::size_t>(spec_.feature_elements())),
+        row_bytes_(row_elements_ * SizeOf(features_.dtype)),
+        target_bytes_(static_cast<std::size_t>(spec_.target_width) * sizeof(float)) {}
+
+  [[nodiscard]] std::int64_t size() const override { return features_.shape[0]; }
+  [[nodiscard]] const SampleSpec& spec() const override { return spec_; }
+
+  void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
+    float* features = out.features;
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      const auto index = static_cast<std::size_t>(indices[i]);
+      const auto row = features_.data.subspan(index * row_bytes_, row_bytes_);
+      if (features_.dtype == DType::kU8) {
+        NormalizeU8(row, affine_, features);
+      } else {
+        NormalizeF32(row, affine_, features);
+      }
+      features += row_elements_;
+      if (spec_.classes > 0) {
+        out.labels[i] = labels_[index];
+      } else {
+        std::memcpy(reinterpret_cast<std::byte*>(out.targets) + i * target_bytes_,
+                    targets_.data.data() + index * target_bytes_, target_bytes_);
+      }
+    }
+  }
+
+ private:
+  Array features_;
+  Array targets_;  // empty when the targets are labels
+  std::vector<std::int32_t> labels_;
+  SampleSpec spec_;
+  Affine affine_;
+  std::size_t row_elements_;
+  std::size_t row_bytes_;
+  std::size_t target_bytes_;
+};
+
+template <typename T>
+Result<std::vector<std::int32_t>> CheckedLabels(const Array& targets, std::int64_t classes) {
+  const auto samples = static_cast<std::size_t>(targets.shape[0]);
+  std::vector<std::int32_t> labels(samples);
+  for (std::size_t i = 0; i < samples; ++i) {
+    T stored = 0;
+    std::memcpy(&stored, targets.data.data() + i * sizeof(T), sizeof(T));
+    const auto label = static_cast<std::int64_t>(stored);
+    if (label < 0 || label >= classes) {
+      return Status(ErrorKind::kData, StrCat(targets.name, ": expected labels in [0, ", classes,
+                                             "), found ", label, " for sample ", i));
+    }
+    labels[i] = static_cast<std::int32_t>(label);
+  }
+  return labels;
+}
+
+Result<std::vector<std::int32_t>> ReadLabels(const Array& targets, std::int64_t classes) {
+  if (classes > std::numeric_limits<std::int32_t>::max()) {
+    return Status(ErrorKind::kData,
+                  StrCat(targets.name, ": expected at most ",
+                         std::numeric_limits<std::int32_t>::max(), " classes, found ", classes));
+  }
+  if (targets.shape.size() != 1) {
+    return Status(ErrorKind::kData,
+                  StrCat(targets.name, ": expected labels of shape [samples], found shape ",
+                         ShapeText(targets.shape)));
+  }
+  switch (targets.dtype) {
+    case DType::kU8:
+      return CheckedLabels<std::uint8_t>(targets, classes);
+    case DType::kI32:
+      return CheckedLabels<std::int32_t>(targets, classes);
+    case DType::kI64:
+      return CheckedLabels<std::int64_t>(targets, classes);
+    case DType::kF32:
+    case DType::kF64:
+      break;
+  }
+  return Status(ErrorKind::kData, StrCat(targets.name,
+                                         ": expected integer labels, because the job "
+                                         "gives ",
+                                         classes, " classes, found ", Name(targets.dtype)));
+}
+
+Status CheckVectors(const Array& targets) {
+  if (targets.dtype != DType::kF32) {
+    return {ErrorKind::kData, StrCat(targets.name,
+                                     ": expected f32 targets, because the job gives no number of "
+                                     "classes, found ",
+                                     Name(targets.dtype))};
+  }
+  if (targets.shape.size() > 2 || (targets.shape.size() == 2 && targets.shape[1] == 0)) {
+    return {ErrorKind::kData,
+            StrCat(targets.name, ": expected targets of shape [samples, width], found shape ",
+                   ShapeText(targets.shape))};
+  }
+  return Status::Ok();
+}
+
+Status CheckFeatures(const Array& features) {
+  if (features.dtype != DType::kU8 && features.dtype != DType::kF32) {
+    return {ErrorKind::kData,
+            StrCat(features.name, ": expected u8 or f32 features, found ", Name(features.dtype))};
+  }
+  if (features.shape.size() < 2) {
+    return {ErrorKind::kData,
+            StrCat(features.name, ": expected features of shape [samples, ...], found shape ",
+                   ShapeText(features.shape))};
+  }
+  if (features.data.empty()) {
+    return {ErrorKind::kData, StrCat(features.name,
+                                     ": expected at least one sample with at least "
+                                     "one feature, found shape ",
+                                     ShapeText(features.shape))};
+  }
+  // In f32 the samples may take four times their bytes; sizes in memory must stay countable.
+  return ArrayBytes(features.name, features.shape, DType::kF32).status();
+}
+
+}  // namespace
+
+
+std::string ShapeText(std::span<const std::int64_t> shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (i > 0) text += ", ";
+    text += std::to_string(shape[i]);
+  }
+  return text + "]";
+}
+
+Result<std::int64_t> ArrayBytes(const std::string& name, std::span<const std::int64_t> shape,
+                                DType dtype) {
+  auto product = static_cast<std::int64_t>(SizeOf(dtype));
+  for (const std::int64_t dim : shape) {
+    if (dim < 0 || __builtin_mul_overflow(product, dim, &product)) {
+      return Status(ErrorKind::kData, StrCat(name, ": the size of shape ", ShapeText(shape), ", ",
+                                             Name(dtype), ", does not fit 63 bits"));
+    }
+  }
+  return product;
+}
+
+Result<std::unique_ptr<Dataset>> MakeArrayDataset(Array features, Array targets,
+                                                  std::int64_t classes,
+                                                  const NormalizeSpec& normalize) {
+  GACCD_ASSIGN_OR_RETURN(const Affine affine, MakeAffine(normalize));
+  GACCD_RETURN_IF_ERROR(CheckFeatures(features));
+  const std::int64_t targets_found = targets.shape.empty() ? 0 : targets.shape[0];
+  if (targets_found != features.shape[0]) {
+    return Status(ErrorKind::kData,
+                  StrCat(targets.name, ": expected ", features.shape[0],
+                         " targets, as many as samples in ", features.name, ", found ",
+                         targets_found, " (shape ", ShapeText(targets.shape), ")"));
+  }
+  SampleSpec spec;
+  spec.feature_shape.assign(features.shape.begin() + 1, features.shape.end());
+  std::vector<std::int32_t> labels;
+  if (classes > 0) {
+    spec.classes = classes;
+    GACCD_ASSIGN_OR_RETURN(labels, ReadLabels(targets, classes));
+    targets = Array{};  // the labels were copied
+  } else {
+    GACCD_RETURN_IF_ERROR(CheckVectors(targets));
+    spec.target_width = targets.shape.size() == 2 ? targets.shape[1] : 1;
+  }
+  return std::unique_ptr<Dataset>(std::make_unique<ArrayDataset>(
+      std::move(features), std::move(targets), std::move(labels), std::move(spec), affine));
+}
+
+}  // namespace gaccd

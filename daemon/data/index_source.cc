@@ -1,0 +1,93 @@
+#include "daemon/data/index_source.h"
+
+#include <algorithm>
+
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+
+Result<TrainIndices> TrainIndices::Make(const SampleOrder& order, const UpdateSchedule& schedule,
+                                        const Plan& plan, std::int64_t rank,
+                                        std::int64_t first_update) {
+  if (plan.effective_batch() != schedule.request().batch) {
+    return Status(ErrorKind::kConfig,
+                  StrCat("plan and schedule are of different batches: the plan has ",
+                         plan.effective_batch(), ", the schedule ", schedule.request().batch));
+  }
+  if (order.size() != schedule.request().dataset_size) {
+    return Status(ErrorKind::kConfig,
+                  StrCat("order and schedule are of different data sets: the order has ",
+                         order.size(), " samples, the schedule ", schedule.request().dataset_size));
+  }
+  if (rank < 0 || rank >= plan.world()) {
+    return Status(ErrorKind::kConfig,
+                  StrCat("expected a rank in [0, ", plan.world(), "), found ", rank));
+  }
+  if (first_update < 0 || first_update > schedule.updates()) {
+    return Status(ErrorKind::kConfig, StrCat("expected a first update in [0, ", schedule.updates(),
+                                             "], found ", first_update));
+  }
+  std::optional<Plan> tail;
+  if (schedule.tail_samples() > 0) {
+    GACCD_ASSIGN_OR_RETURN(tail, plan.ForSamples(schedule.tail_samples()));
+  }
+  return TrainIndices(order, schedule, plan, std::move(tail), rank, first_update);
+}
+
+TrainIndices::TrainIndices(const SampleOrder& order, const UpdateSchedule& schedule,
+                           const Plan& plan, std::optional<Plan> tail, std::int64_t rank,
+                           std::int64_t first_update)
+    : order_(order),
+      schedule_(schedule),
+      full_(plan),
+      tail_(std::move(tail)),
+      rank_(rank),
+      update_(first_update) {
+  EnterUpdate();
+}
+
+std::int64_t TrainIndices::max_samples() const {
+  const std::int64_t full = full_.MicroBatch(rank_, 0);
+  return tail_ ? std::max(full, tail_->MicroBatch(rank_, 0)) : full;
+}
+
+void TrainIndices::EnterUpdate() {
+  if (update_ >= schedule_.updates()) return;
+  const Update update = schedule_.At(update_);
+  in_tail_ = update.samples != schedule_.request().batch;
+  const Plan& plan = in_tail_ ? *tail_ : full_;
+  position_ = update.first + plan.Offset(rank_);
+  step_ = 0;
+}
+
+std::int64_t TrainIndices::Next(std::span<std::int64_t> out) {
+  if (update_ >= schedule_.updates()) return kEnd;
+  const Plan& plan = in_tail_ ? *tail_ : full_;
+  const std::int64_t samples = plan.MicroBatch(rank_, step_);
+  order_.Fill(position_, out.first(static_cast<std::size_t>(samples)));
+  position_ += samples;
+  if (++step_ == plan.accum_steps()) {
+    ++update_;
+    EnterUpdate();
+  }
+  return samples;
+}
+
+EvalShard ShardOf(std::int64_t size, std::int64_t rank, std::int64_t world) {
+  const std::int64_t each = size / world;
+  const std::int64_t more = size % world;  // the first `more` ranks take one more
+  return {rank * each + std::min(rank, more), each + (rank < more)};
+}
+
+std::int64_t EvalIndices::Next(std::span<std::int64_t> out) {
+  if (shard_.count == 0) return kEnd;
+  const std::int64_t samples = std::min(batch_, shard_.count);
+  for (std::int64_t i = 0; i < samples; ++i) {
+    out[static_cast<std::size_t>(i)] = shard_.first + i;
+  }
+  shard_.first += samples;
+  shard_.count -= samples;
+  return samples;
+}
+
+}  // namespace gaccd

@@ -1,0 +1,27 @@
+// feature = (stored * scale - mean) / std, as one multiplication and one addition.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "collectives/base/result.h"
+#include "daemon/config/job.h"
+
+namespace gaccd {
+
+// feature = stored * factor + shift, factor = scale / std, shift = -mean / std, in f32.
+struct Affine {
+  float factor = 1;
+  float shift = 0;
+};
+
+// Errors: kConfig when std is 0 or a result is not finite.
+Result<Affine> MakeAffine(const NormalizeSpec& normalize);
+
+// out[i] = in[i] * factor + shift. The multiplication is rounded before the addition, on every
+// machine, so a sample has the same bits everywhere. REQUIRES: room for as many floats in `out`; no
+// overlap, except that NormalizeF32 may work in place.
+void NormalizeU8(std::span<const std::byte> in, Affine affine, float* out);
+void NormalizeF32(std::span<const std::byte> in, Affine affine, float* out);  // any alignment
+
+}  // namespace gaccd

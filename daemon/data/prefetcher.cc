@@ -1,0 +1,142 @@
+#include "daemon/data/prefetcher.h"
+
+#include <bit>
+#include <cstdlib>
+#include <new>
+#include <system_error>
+#include <utility>
+
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+
+// Adds elements * bytes each, rounded up to the alignment, to `total`. False: does not fit.
+bool AddPart(std::int64_t samples, std::int64_t width, std::size_t element_bytes,
+             std::size_t& total) {
+  std::size_t part = 0;
+  return !__builtin_mul_overflow(samples, width, &part) &&
+         !__builtin_mul_overflow(part, element_bytes, &part) &&
+         !__builtin_add_overflow(part, kAlignment - 1, &part) &&
+         !__builtin_add_overflow(part / kAlignment * kAlignment, total, &total);
+}
+
+}  // namespace
+
+void Prefetcher::FreeAligned::operator()(std::byte* memory) const { std::free(memory); }
+
+Prefetcher::Prefetcher(const Dataset& dataset, std::unique_ptr<IndexSource> source)
+    : dataset_(dataset), source_(std::move(source)) {}
+
+Result<std::unique_ptr<Prefetcher>> Prefetcher::Start(const Dataset& dataset,
+                                                      std::unique_ptr<IndexSource> source,
+                                                      int slots) {
+  // With a power of two, a slot's number is right also after the counters wrapped around.
+  if (slots < 2 || !std::has_single_bit(static_cast<unsigned>(slots))) {
+    return Status(ErrorKind::kConfig,
+                  StrCat("prefetch slots: expected a power of two from 2 on, found ", slots));
+  }
+  std::unique_ptr<Prefetcher> prefetcher(new Prefetcher(dataset, std::move(source)));
+  GACCD_RETURN_IF_ERROR(prefetcher->Allocate(slots));
+  try {
+    prefetcher->thread_ = std::thread([self = prefetcher.get()] { self->Run(); });
+  } catch (const std::system_error& error) {
+    return Status(ErrorKind::kOs, StrCat("cannot start the prefetch thread: ", error.what()));
+  }
+  return prefetcher;
+}
+
+Status Prefetcher::Allocate(int slots) {
+  const SampleSpec& spec = dataset_.spec();
+  const std::int64_t samples = source_->max_samples();
+  std::size_t features = 0;  // bytes of one slot
+  std::size_t targets = 0;
+  std::size_t slot = 0;
+  const bool labelled = spec.classes > 0;
+  if (!AddPart(samples, spec.feature_elements(), sizeof(float), features) ||
+      !AddPart(samples, labelled ? 1 : spec.target_width, 4, targets) ||
+      __builtin_add_overflow(features, targets, &slot) ||
+      __builtin_mul_overflow(slot, slots, &bytes_)) {
+    return {ErrorKind::kConfig,
+            StrCat("a ring of ", slots, " micro-batches of ", samples, " samples of ",
+                   spec.feature_elements(), " features does not fit the address space")};
+  }
+  if (bytes_ == 0) bytes_ = kAlignment;  // this rank has no samples at all
+  memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, bytes_)));
+  if (memory_ == nullptr) {
+    return {ErrorKind::kOs, StrCat("no memory for the prefetch ring of ", bytes_, " bytes")};
+  }
+  slots_.resize(static_cast<std::size_t>(slots));
+  std::byte* at = memory_.get();
+  for (BatchView& next : slots_) {
+    next.features = reinterpret_cast<float*>(at);
+    if (labelled) {
+      next.labels = reinterpret_cast<std::int32_t*>(at + features);
+    } else {
+      next.targets = reinterpret_cast<float*>(at + features);
+    }
+    at += slot;
+  }
+  indices_.resize(static_cast<std::size_t>(samples));
+  return Status::Ok();
+}
+
+Prefetcher::~Prefetcher() {
+  stop_.store(true);
+  // As if everything had been taken: whatever the thread waits for has come.
+  taken_.fetch_add(static_cast<std::uint32_t>(slots_.size()));
+  taken_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+// The thread sleeps until half of the ring is free. Only the call of Next() that frees the last
+// slot of that half wakes it, so the other ones need no system call.
+bool Prefetcher::WaitForRoom(std::uint32_t filled) {
+  const auto slots = static_cast<std::uint32_t>(slots_.size());
+  std::uint32_t taken = taken_.load();
+  if (filled - taken == slots) {
+    while (filled - taken > slots / 2 && !stop_.load()) {
+      taken_.wait(taken);
+      taken = taken_.load();
+    }
+  }
+  return !stop_.load();
+}
+
+void Prefetcher::Run() {
+  std::int64_t samples = 0;
+  for (std::uint32_t filled = 0; samples != IndexSource::kEnd && WaitForRoom(filled);) {
+    BatchView& slot = slots_[filled % slots_.size()];
+    samples = source_->Next(indices_);
+    slot.samples = samples;
+    if (samples > 0) {
+      dataset_.Gather(std::span(indices_).first(static_cast<std::size_t>(samples)), slot);
+    }
+    filled_.store(++filled);
+    filled_.notify_one();  // free of system calls while nobody waits
+  }
+}
+
+const BatchView* Prefetcher::Next() {
+  if (ended_) return nullptr;
+  std::uint32_t taken = taken_.load(std::memory_order_relaxed);
+  if (holding_) {
+    taken_.store(++taken);
+    const std::uint32_t left = filled_.load() - taken;
+    if (left == slots_.size() / 2) taken_.notify_one();
+  }
+  std::uint32_t filled = filled_.load();
+  if (filled == taken) ++waits_;
+  while (filled == taken) {
+    filled_.wait(filled);
+    filled = filled_.load();
+  }
+  holding_ = true;
+  const BatchView& view = slots_[taken % slots_.size()];
+  ended_ = view.samples == IndexSource::kEnd;
+  return ended_ ? nullptr : &view;
+}
+
+}  // namespace gaccd
