@@ -1,0 +1,201 @@
+#include "collectives/comm/thread_group.h"
+
+#include <algorithm>
+
+#include "collectives/base/strings.h"
+#include "collectives/comm/futex.h"
+#include "collectives/watchdog/deadline.h"
+
+namespace gaccd {
+namespace {
+
+// Between two looks at the clock. Deadline takes a gap of more than kPause for a suspension.
+constexpr std::chrono::milliseconds kLongestSleep = Deadline::kPause / 2;
+
+std::string Describe(const ThreadCall& call, std::uint64_t sequence) {
+  std::string text = StrCat(Name(call.operation), " #", sequence);
+  switch (call.operation) {
+    case Operation::kAllReduce:
+      return StrCat(text, " of ", call.agreed_count, " ", Name(call.in.dtype));
+    case Operation::kBroadcast:
+      return StrCat(text, " of ", call.agreed_count, " ", Name(call.in.dtype), " from rank ",
+                    call.root);
+    case Operation::kAllGather:
+    case Operation::kReduceScatter: {
+      text += StrCat(" of ", call.agreed_count, " ", Name(call.in.dtype), " as (");
+      constexpr std::size_t kShown = 8;
+      for (std::size_t r = 0; r < std::min(kShown, call.counts.size()); ++r) {
+        text += StrCat(r == 0 ? "" : ", ", call.counts[r]);
+      }
+      return text + (call.counts.size() > kShown ? ", ...)" : ")");
+    }
+    case Operation::kAllocate:
+      return StrCat(text, " of ", call.agreed_count, " bytes");
+    case Operation::kSplit:
+    case Operation::kBarrier:
+    case Operation::kNone:
+      return text;
+  }
+  return text;
+}
+
+bool Agree(const ThreadCall& a, const ThreadCall& b) {
+  return a.operation == b.operation && a.in.dtype == b.in.dtype &&
+         a.agreed_count == b.agreed_count && a.root == b.root &&
+         std::ranges::equal(a.counts, b.counts);
+}
+
+}  // namespace
+
+void ThreadWorld::Fail(Status for_peers, Status result) {
+  const std::lock_guard lock(mutex_);
+  FailLocked(std::move(for_peers), std::move(result));
+}
+
+void ThreadWorld::FailLocked(Status for_peers, Status result) {
+  if (failure_.has_value()) return;
+  failure_ = Failure{std::move(for_peers), std::move(result)};
+  for (ThreadGroup* group : groups_) {
+    group->word_.fetch_or(1, std::memory_order_release);
+    group->Wake();
+  }
+}
+
+void ThreadWorld::Leave(int rank) {
+  const std::lock_guard lock(mutex_);
+  left_[static_cast<std::size_t>(rank)] = true;
+  for (const ThreadGroup* group : groups_) {
+    if (group->arrived_ == 0) continue;
+    if (Status status = group->CheckNobodyLeftLocked(); !status.ok()) FailLocked(status, status);
+  }
+}
+
+Status ThreadWorld::result() {
+  const std::lock_guard lock(mutex_);
+  return failure_.has_value() ? failure_->result : Status::Ok();
+}
+
+ThreadGroup::ThreadGroup(std::shared_ptr<ThreadWorld> world, std::vector<int> world_ranks,
+                         CommOptions options)
+    : world_(std::move(world)),
+      world_ranks_(std::move(world_ranks)),
+      options_(options),
+      came_(world_ranks_.size(), false),
+      calls_(world_ranks_.size()),
+      children_(world_ranks_.size()) {
+  const std::lock_guard lock(world_->mutex_);
+  if (world_->failure_.has_value()) word_ = 1;
+  world_->groups_.push_back(this);
+}
+
+ThreadGroup::~ThreadGroup() {
+  const std::lock_guard lock(world_->mutex_);
+  std::erase(world_->groups_, this);
+}
+
+void ThreadGroup::Wake() { WakeAll(word_); }
+
+Status ThreadGroup::Meet(int rank, const ThreadCall& call) {
+  std::uint32_t seen = 0;
+  bool last = false;
+  Entry mine;
+  {
+    const std::lock_guard lock(world_->mutex_);
+    GACCD_RETURN_IF_ERROR(EnterLocked(rank, call));
+    mine = {sequence_ + 1, call.operation};
+    seen = word_.load(std::memory_order_relaxed);
+    last = ArriveLocked(rank);
+    if (last) ++sequence_;
+  }
+  if (!last) return WaitForPeers(seen, mine);
+  Wake();
+  return Status::Ok();
+}
+
+void ThreadGroup::Finish(int rank) {
+  std::uint32_t seen = 0;
+  bool last = false;
+  {
+    const std::lock_guard lock(world_->mutex_);
+    seen = word_.load(std::memory_order_relaxed);
+    last = ArriveLocked(rank);
+  }
+  if (last) return Wake();
+  std::uint32_t now = word_.load(std::memory_order_acquire);
+  while (now >> 1 == seen >> 1) {
+    SleepWhile(word_, now);
+    now = word_.load(std::memory_order_acquire);
+  }
+}
+
+Status ThreadGroup::EnterLocked(int rank, const ThreadCall& call) {
+  if (world_->failure_.has_value()) return world_->failure_->for_peers;
+  calls_[static_cast<std::size_t>(rank)] = call;
+  if (arrived_ == 0) first_ = rank;
+  Status status = CheckCallLocked(rank);
+  if (status.ok()) status = CheckNobodyLeftLocked();
+  if (!status.ok()) world_->FailLocked(status, status);
+  return status;
+}
+
+// True when `rank` was the last one. The meeting is then over; the caller wakes the others.
+bool ThreadGroup::ArriveLocked(int rank) {
+  came_[static_cast<std::size_t>(rank)] = true;
+  if (++arrived_ < size()) return false;
+  arrived_ = 0;
+  came_.assign(came_.size(), false);
+  word_.fetch_add(2, std::memory_order_release);
+  return true;
+}
+
+Status ThreadGroup::CheckCallLocked(int rank) const {
+  const ThreadCall& first = calls_[static_cast<std::size_t>(first_)];
+  const ThreadCall& mine = calls_[static_cast<std::size_t>(rank)];
+  if (Agree(first, mine)) return Status::Ok();
+  return {ErrorKind::kInternal, StrCat("rank ", world_ranks_[static_cast<std::size_t>(rank)],
+                                       " entered ", Describe(mine, sequence_ + 1), " where rank ",
+                                       world_ranks_[static_cast<std::size_t>(first_)], " entered ",
+                                       Describe(first, sequence_ + 1))};
+}
+
+Status ThreadGroup::CheckNobodyLeftLocked() const {
+  for (std::size_t i = 0; i < world_ranks_.size(); ++i) {
+    const int member = world_ranks_[i];
+    if (came_[i] || !world_->left_[static_cast<std::size_t>(member)]) continue;
+    return {ErrorKind::kUnavailable,
+            StrCat("rank ", member, " has ended and cannot enter ",
+                   Describe(calls_[static_cast<std::size_t>(first_)], sequence_ + 1),
+                   ", in which rank ", world_ranks_[static_cast<std::size_t>(first_)],
+                   " waits for it")};
+  }
+  return Status::Ok();
+}
+
+Status ThreadGroup::WaitForPeers(std::uint32_t seen, Entry mine) {
+  Deadline deadline(options_.bound);
+  while (true) {
+    const std::uint32_t now = word_.load(std::memory_order_acquire);
+    if (now >> 1 != seen >> 1) return Status::Ok();
+    if ((now & 1) != 0) {
+      const std::lock_guard lock(world_->mutex_);
+      return world_->failure_->for_peers;
+    }
+    if (deadline.PeersAreLate()) return NameMissing(seen, mine, deadline.Elapsed());
+    SleepWhile(word_, now, std::min(deadline.late_at(), Deadline::Clock::now() + kLongestSleep));
+  }
+}
+
+Status ThreadGroup::NameMissing(std::uint32_t seen, Entry mine, std::chrono::nanoseconds waited) {
+  const std::lock_guard lock(world_->mutex_);
+  // The last one may have come since we looked.
+  if (word_.load(std::memory_order_relaxed) >> 1 != seen >> 1) return Status::Ok();
+  std::vector<MissingRank> missing;
+  for (std::size_t i = 0; i < came_.size(); ++i) {
+    if (!came_[i]) missing.push_back({world_ranks_[i], Absence::kBehind});
+  }
+  const Status status = MissingError(mine, waited, options_.bound, missing, world_->hosts());
+  world_->FailLocked(status, status);
+  return world_->failure_->for_peers;
+}
+
+}  // namespace gaccd

@@ -1,0 +1,127 @@
+// The meeting point of ranks that are threads of one process.
+//
+// An operation has two meetings. Meet(): every rank shows its call and waits, with a deadline,
+// until all have come; from then on each may read the memory that the others show. Finish(): nobody
+// goes on, and nobody's memory may disappear, until all are done reading. Between the two only our
+// own code runs, so Finish needs no deadline and ignores failures.
+//
+//   world: all ranks of one RunThreadRanks(); holds the one mutex and the first failure
+//   group: the members of one communicator; a failure in any group fails the whole world
+//
+// Waiting threads sleep on a futex, never spin: 240 ranks run on two cores. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/base/buffer.h"
+#include "collectives/base/result.h"
+#include "collectives/comm/communicator.h"
+#include "collectives/watchdog/missing.h"
+
+namespace gaccd {
+
+// What a rank shows to the others. The memory it points to lives until Finish().
+struct ThreadCall {
+  Operation operation = Operation::kNone;
+  ConstBuffer in = {};
+  MutableBuffer out = {};
+  std::size_t agreed_count = 0;  // elements (kAllocate: bytes) that must be equal everywhere
+  std::span<const std::int64_t> counts = {};  // likewise
+  int root = 0;                               // likewise
+  int color = 0;
+  int key = 0;
+};
+
+class ThreadGroup;
+
+class ThreadWorld {
+ public:
+  // hosts, node_of: by rank of the world.
+  ThreadWorld(std::vector<std::string> hosts, std::vector<int> node_of)
+      : hosts_(std::move(hosts)), node_of_(std::move(node_of)), left_(hosts_.size(), false) {}
+
+  // Records the first failure and wakes everybody. for_peers: what operations answer from now on;
+  // result: what RunThreadRanks() returns. Later failures are ignored.
+  void Fail(Status for_peers, Status result);
+  // `rank` will enter no operation any more; whoever waits for it fails now.
+  void Leave(int rank);
+  [[nodiscard]] Status result();
+  [[nodiscard]] const std::vector<std::string>& hosts() const { return hosts_; }
+  [[nodiscard]] const std::vector<int>& node_of() const { return node_of_; }
+
+ private:
+  friend class ThreadGroup;
+  struct Failure {
+    Status for_peers;
+    Status result;
+  };
+  void FailLocked(Status for_peers, Status result);
+
+  const std::vector<std::string> hosts_;
+  const std::vector<int> node_of_;
+  std::mutex mutex_;
+  std::optional<Failure> failure_;
+  std::vector<bool> left_;
+  std::vector<ThreadGroup*> groups_;
+};
+
+class ThreadGroup {
+ public:
+  // world_ranks: the members, by rank of this group.
+  ThreadGroup(std::shared_ptr<ThreadWorld> world, std::vector<int> world_ranks,
+              CommOptions options);
+  ~ThreadGroup();
+  ThreadGroup(const ThreadGroup&) = delete;
+  ThreadGroup& operator=(const ThreadGroup&) = delete;
+
+  // kUnavailable: ranks are missing, or one of them failed. kInternal: the calls differ.
+  [[nodiscard]] Status Meet(int rank, const ThreadCall& call);
+  // REQUIRES: Meet() of this rank succeeded.
+  void Finish(int rank);
+
+  // Between Meet() and Finish(): what the others show.
+  [[nodiscard]] std::span<const ThreadCall> calls() const { return calls_; }
+  [[nodiscard]] std::span<const int> world_ranks() const { return world_ranks_; }
+  [[nodiscard]] int size() const { return static_cast<int>(world_ranks_.size()); }
+  [[nodiscard]] const CommOptions& options() const { return options_; }
+  [[nodiscard]] ThreadWorld& world() const { return *world_; }
+  [[nodiscard]] const std::shared_ptr<ThreadWorld>& shared_world() const { return world_; }
+
+  // Where Split() hands over the new groups: written by the first member of a new group between
+  // Meet() and Finish(), read by the others after Finish().
+  [[nodiscard]] std::shared_ptr<ThreadGroup>& child(int rank) {
+    return children_[static_cast<std::size_t>(rank)];
+  }
+
+ private:
+  friend class ThreadWorld;
+  [[nodiscard]] Status EnterLocked(int rank, const ThreadCall& call);
+  [[nodiscard]] bool ArriveLocked(int rank);
+  [[nodiscard]] Status CheckCallLocked(int rank) const;
+  [[nodiscard]] Status CheckNobodyLeftLocked() const;
+  [[nodiscard]] Status WaitForPeers(std::uint32_t seen, Entry mine);
+  [[nodiscard]] Status NameMissing(std::uint32_t seen, Entry mine, std::chrono::nanoseconds waited);
+  void Wake();
+
+  const std::shared_ptr<ThreadWorld> world_;
+  const std::vector<int> world_ranks_;
+  const CommOptions options_;
+  // Even: 2 * meetings held. Odd: the world has failed. Changed under the mutex of the world only;
+  // read without it by waiting threads.
+  std::atomic<std::uint32_t> word_{0};
+  int arrived_ = 0;
+  int first_ = 0;  // who came first to the meeting in progress
+  std::uint64_t sequence_ = 0;
+  std::vector<bool> came_;
+  std::vector<ThreadCall> calls_;
+  std::vector<std::shared_ptr<ThreadGroup>> children_;
+};
+
+}  // namespace gaccd

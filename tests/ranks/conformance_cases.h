@@ -1,0 +1,23 @@
+// The single cases of conformance.h. Each is called by all ranks and returns what was wrong.
+#pragma once
+
+#include "tests/ranks/conformance.h"
+#include "tests/ranks/rank_data.h"
+
+namespace gaccd::testing {
+
+[[nodiscard]] Status CheckTopology(Communicator& comm, const ConformanceOptions& options);
+[[nodiscard]] Status CheckAllReduceSizes(Communicator& comm, const ConformanceOptions& options);
+[[nodiscard]] Status CheckAllReduceMemory(Communicator& comm, const ConformanceOptions& options);
+[[nodiscard]] Status CheckAllReduceBits(Communicator& comm, const ConformanceOptions& options);
+[[nodiscard]] Status CheckAllGatherRagged(Communicator& comm, const ConformanceOptions& options);
+[[nodiscard]] Status CheckReduceScatterRagged(Communicator& comm,
+                                              const ConformanceOptions& options);
+[[nodiscard]] Status CheckBroadcastRoots(Communicator& comm, const ConformanceOptions& options);
+[[nodiscard]] Status CheckBarrierOrder(Communicator& comm, const ConformanceOptions& options);
+[[nodiscard]] Status CheckAllocate(Communicator& comm, const ConformanceOptions& options);
+[[nodiscard]] Status CheckSplit(Communicator& comm, const ConformanceOptions& options);
+[[nodiscard]] Status CheckSplitCorners(Communicator& comm, const ConformanceOptions& options);
+[[nodiscard]] Status CheckManyInARow(Communicator& comm, const ConformanceOptions& options);
+
+}  // namespace gaccd::testing

@@ -1,0 +1,132 @@
+// Conformance of the operations that move data: all-gather, broadcast, barrier, and many in a row.
+#include <chrono>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "tests/ranks/conformance_cases.h"
+#include "tests/ranks/ragged.h"
+
+namespace gaccd::testing {
+namespace {
+
+template <typename T>
+std::vector<T> DataOf(int rank, std::size_t count) {
+  std::vector<T> data(count);
+  for (std::size_t i = 0; i < count; ++i) data[i] = ElementOf<T>(rank, i);
+  return data;
+}
+
+template <typename T>
+Status CheckGather(Communicator& comm, Notes& notes, const std::vector<std::int64_t>& counts) {
+  const auto total = static_cast<std::size_t>(std::reduce(counts.begin(), counts.end()));
+  const auto in = DataOf<T>(
+      comm.rank(), static_cast<std::size_t>(counts[static_cast<std::size_t>(comm.rank())]));
+  std::vector<T> out(total + 1, T{77});
+  GACCD_RETURN_IF_ERROR(
+      comm.AllGather(View(std::span<const T>(in)), counts, View(std::span(out).first(total))));
+  std::vector<T> expected;
+  for (int r = 0; r < comm.size(); ++r) {
+    const auto part = DataOf<T>(r, static_cast<std::size_t>(counts[static_cast<std::size_t>(r)]));
+    expected.insert(expected.end(), part.begin(), part.end());
+  }
+  expected.push_back(T{77});
+  notes.Expect(out == expected, "all-gather of ", total, " ", Name(DTypeOf<T>),
+               " has wrong rows, or wrote behind its output");
+  notes.Expect(in == DataOf<T>(comm.rank(), in.size()), "all-gather changed its input");
+  return Status::Ok();
+}
+
+template <typename T>
+Status CheckFromRoot(Communicator& comm, Notes& notes, int root, std::size_t count) {
+  std::vector<T> data = DataOf<T>(comm.rank(), count + 1);
+  GACCD_RETURN_IF_ERROR(comm.Broadcast(View(std::span(data).first(count)), root));
+  std::vector<T> expected = DataOf<T>(root, count);
+  expected.push_back(ElementOf<T>(comm.rank(), count));
+  notes.Expect(data == expected, "broadcast of ", count, " ", Name(DTypeOf<T>), " from rank ", root,
+               " has wrong data, or wrote behind it");
+  return Status::Ok();
+}
+
+std::int64_t NowNanoseconds() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+}  // namespace
+
+Status CheckAllGatherRagged(Communicator& comm, const ConformanceOptions& /*options*/) {
+  Notes notes;
+  for (const auto& counts : RaggedCounts(comm.size())) {
+    GACCD_RETURN_IF_ERROR(CheckGather<float>(comm, notes, counts));
+    GACCD_RETURN_IF_ERROR(CheckGather<double>(comm, notes, counts));
+    GACCD_RETURN_IF_ERROR(CheckGather<std::int32_t>(comm, notes, counts));
+    GACCD_RETURN_IF_ERROR(CheckGather<std::int64_t>(comm, notes, counts));
+    GACCD_RETURN_IF_ERROR(CheckGather<std::uint8_t>(comm, notes, counts));
+  }
+  return notes.status();
+}
+
+Status CheckBroadcastRoots(Communicator& comm, const ConformanceOptions& options) {
+  Notes notes;
+  for (int root = 0; root < comm.size(); ++root) {
+    for (const std::size_t count : {0UL, 1UL, 13UL, 4097UL}) {
+      GACCD_RETURN_IF_ERROR(CheckFromRoot<float>(comm, notes, root, count));
+      GACCD_RETURN_IF_ERROR(CheckFromRoot<double>(comm, notes, root, count));
+      GACCD_RETURN_IF_ERROR(CheckFromRoot<std::int32_t>(comm, notes, root, count));
+      GACCD_RETURN_IF_ERROR(CheckFromRoot<std::int64_t>(comm, notes, root, count));
+      GACCD_RETURN_IF_ERROR(CheckFromRoot<std::uint8_t>(comm, notes, root, count));
+    }
+  }
+  GACCD_RETURN_IF_ERROR(CheckFromRoot<float>(comm, notes, comm.size() - 1, options.largest));
+  return notes.status();
+}
+
+// No rank may leave the barrier before the last one has come to it. Ranks share one machine in
+// these tests, and with it the clock.
+Status CheckBarrierOrder(Communicator& comm, const ConformanceOptions& /*options*/) {
+  Notes notes;
+  for (int late = 0; late < comm.size(); ++late) {
+    if (comm.rank() == late) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    std::int64_t came = NowNanoseconds();
+    GACCD_RETURN_IF_ERROR(comm.Barrier());
+    const std::int64_t left = NowNanoseconds();
+    GACCD_RETURN_IF_ERROR(comm.Broadcast(View(std::span(&came, 1)), late));
+    notes.Expect(left >= came, "left the barrier ", came - left, " ns before rank ", late,
+                 " came to it");
+  }
+  return notes.status();
+}
+
+// Small operations without a pause: a rank that is ahead must not disturb one that is behind.
+Status CheckManyInARow(Communicator& comm, const ConformanceOptions& /*options*/) {
+  Notes notes;
+  const int ranks = comm.size();
+  const std::vector<std::int64_t> ones(static_cast<std::size_t>(ranks), 1);
+  std::vector<std::int64_t> gathered(ones.size());
+  for (int round = 0; round < 100; ++round) {
+    if (round % 10 == 3 && round / 10 % ranks == comm.rank()) {
+      std::this_thread::sleep_for(std::chrono::microseconds(300));
+    }
+    std::int64_t sum = comm.rank() + round;
+    GACCD_RETURN_IF_ERROR(comm.AllReduceSum(View(std::span(&sum, 1)), View(std::span(&sum, 1))));
+    notes.Expect(sum == std::int64_t{ranks} * (ranks - 1) / 2 + std::int64_t{ranks} * round,
+                 "round ", round, ": wrong sum ", sum);
+
+    const std::int64_t mine = comm.rank() * 1000 + round;
+    GACCD_RETURN_IF_ERROR(comm.AllGather(View(std::span<const std::int64_t>(&mine, 1)), ones,
+                                         View(std::span(gathered))));
+    std::int64_t scattered = 0;
+    GACCD_RETURN_IF_ERROR(comm.ReduceScatter(View(std::span<const std::int64_t>(gathered)), ones,
+                                             View(std::span(&scattered, 1))));
+    notes.Expect(scattered == mine * ranks, "round ", round, ": gather and scatter gave ",
+                 scattered, ", expected ", mine * ranks);
+
+    std::int64_t word = mine;
+    GACCD_RETURN_IF_ERROR(comm.Broadcast(View(std::span(&word, 1)), round % ranks));
+    notes.Expect(word == (round % ranks) * 1000 + round, "round ", round, ": broadcast gave ",
+                 word);
+  }
+  return notes.status();
+}
+
+}  // namespace gaccd::testing

@@ -1,0 +1,67 @@
+// single and threads do what every communicator must do, on 1..8 ranks and several nodes.
+#include <gtest/gtest.h>
+
+#include "collectives/base/strings.h"
+#include "collectives/comm/threads.h"
+#include "tests/ranks/conformance.h"
+
+namespace gaccd {
+namespace {
+
+class ConformanceTest : public ::testing::TestWithParam<std::size_t> {
+ protected:
+  static const testing::ConformanceCase& Case() { return testing::ConformanceCases()[GetParam()]; }
+};
+
+TEST_P(ConformanceTest, Single) {
+  const auto comm = MakeSingle();
+  const Status status = Case().run(*comm, {});
+  EXPECT_TRUE(status.ok()) << Case().name << ": " << status.message();
+}
+
+TEST_P(ConformanceTest, OneToEightThreads) {
+  for (int ranks = 1; ranks <= 8; ++ranks) {
+    const Status status =
+        RunThreadRanks(ranks, {}, [](Communicator& comm) { return Case().run(comm, {}); });
+    EXPECT_TRUE(status.ok()) << Case().name << ", " << ranks << " ranks: " << status.message();
+  }
+}
+
+TEST_P(ConformanceTest, ThreadsOnSeveralNodes) {
+  ThreadGroupOptions options;
+  options.ranks_per_node = 3;
+  const Status status =
+      RunThreadRanks(7, options, [](Communicator& comm) { return Case().run(comm, {}); });
+  EXPECT_TRUE(status.ok()) << Case().name << ": " << status.message();
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, ConformanceTest,
+                         ::testing::Range<std::size_t>(0, testing::ConformanceCases().size()));
+
+// All in one go on the same communicator, as a run does.
+TEST(Conformance, AllCasesOnOneCommunicator) {
+  const Status status = RunThreadRanks(
+      4, {}, [](Communicator& comm) { return testing::RunConformance(comm, {.largest = 5000}); });
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+// The size of the published case: more ranks than the machine has cores by far.
+TEST(Conformance, TwoHundredAndFortyThreads) {
+  ThreadGroupOptions options;
+  options.ranks_per_node = 8;
+  const Status status = RunThreadRanks(240, options, [](Communicator& comm) {
+    if (comm.topology().nodes != 30) {
+      return Status(ErrorKind::kInternal, StrCat("found ", comm.topology().nodes, " nodes"));
+    }
+    for (const testing::ConformanceCase& test : testing::ConformanceCases()) {
+      // 240 roots, each late in turn and each with 20 sizes, would only take time.
+      if (test.name.starts_with("broadcast") || test.name.starts_with("barrier")) continue;
+      GACCD_RETURN_IF_ERROR(test.run(comm, {.largest = 4097}).WithContext(test.name));
+    }
+    return Status::Ok();
+  });
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+}  // namespace
+}  // namespace gaccd
