@@ -1,0 +1,124 @@
+#include "daemon/model/replica.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "daemon/device/cpu/cpu_context.h"
+#include "daemon/device/cpu/packed_weights.h"
+#include "daemon/ops/cpu_kernels.h"
+
+namespace gaccd {
+namespace {
+
+const void* TargetOf(const BatchView& batch) {
+  return batch.labels != nullptr ? static_cast<const void*>(batch.labels) : batch.targets;
+}
+
+Status NotPrepared(std::int64_t samples) {
+  return {ErrorKind::kInternal, StrCat("no executor was prepared for ", samples, " samples")};
+}
+
+}  // namespace
+
+Replica::Replica(const Model& model, std::span<float> gradients)
+    : model_(model), gradients_(gradients) {}
+
+Replica::~Replica() = default;
+
+Result<std::unique_ptr<Replica>> Replica::Create(const Model& model, std::span<float> gradients,
+                                                 const ReplicaOptions& options) {
+  const auto elements = static_cast<std::size_t>(model.layout().size());
+  if (gradients.size() != elements) {
+    return Status(ErrorKind::kInternal,
+                  StrCat("gradients: expected ", elements, " elements, found ", gradients.size()));
+  }
+  std::unique_ptr<Replica> replica(new Replica(model, gradients));
+  GACCD_ASSIGN_OR_RETURN(replica->parameter_memory_,
+                         HostBuffer::Allocate(elements * sizeof(float), "parameters"));
+  replica->parameters_ = {reinterpret_cast<float*>(replica->parameter_memory_.data()), elements};
+  GACCD_ASSIGN_OR_RETURN(replica->context_, CpuContext::Create());
+  GACCD_RETURN_IF_ERROR(replica->PrepareExecutors(options));
+  GACCD_RETURN_IF_ERROR(replica->AttachMemory());
+  return replica;
+}
+
+Status Replica::PrepareExecutors(const ReplicaOptions& options) {
+  training_kernels_ =
+      MakeCpuKernels(*context_, {.runs_per_update = options.micro_steps_per_update});
+  // Weights are packed for training only: an evaluation runs too rarely to pay for it.
+  evaluation_kernels_ = MakeCpuKernels(*context_, {.runs_per_update = 1});
+  const FlatBuffers buffers{&model_.layout(), parameters_.data(), gradients_.data()};
+  for (const std::int64_t samples : options.micro_batches) {
+    GACCD_ASSIGN_OR_RETURN(TrainingGraph ids, model_.RecordTraining(samples));
+    GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor,
+                           Executor::Prepare(std::move(ids.graph), buffers, *training_kernels_));
+    training_.emplace(samples, TrainingExecutor{std::move(ids), std::move(executor)});
+  }
+  for (const std::int64_t samples : options.eval_batches) {
+    GACCD_ASSIGN_OR_RETURN(EvaluationGraph ids, model_.RecordEvaluation(samples));
+    GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor,
+                           Executor::Prepare(std::move(ids.graph), buffers, *evaluation_kernels_));
+    evaluation_.emplace(samples, EvaluationExecutor{std::move(ids), std::move(executor)});
+  }
+  return Status::Ok();
+}
+
+// All executors share one arena: they never run at the same time.
+Status Replica::AttachMemory() {
+  std::vector<Executor*> executors;
+  for (auto& [samples, entry] : training_) executors.push_back(entry.executor.get());
+  for (auto& [samples, entry] : evaluation_) executors.push_back(entry.executor.get());
+  std::int64_t arena = 0;
+  std::int64_t scratch = 0;
+  for (const Executor* executor : executors) {
+    arena = std::max(arena, executor->arena_bytes());
+    scratch = std::max(scratch, executor->scratch_bytes());
+  }
+  GACCD_ASSIGN_OR_RETURN(arena_,
+                         HostBuffer::Allocate(static_cast<std::size_t>(arena), "activations"));
+  GACCD_ASSIGN_OR_RETURN(scratch_,
+                         HostBuffer::Allocate(static_cast<std::size_t>(scratch), "scratch"));
+  for (Executor* executor : executors) executor->Attach(arena_.data(), scratch_.data());
+  for (auto& [samples, entry] : training_) entry.executor->BindInput(entry.ids.weight, &weight_);
+  return Status::Ok();
+}
+
+Status Replica::ParametersChanged() { return context_->packed_weights().Repack(); }
+
+Result<double> Replica::MicroStep(const BatchView& batch, float weight, bool first) {
+  if (batch.samples == 0) {
+    if (first) std::fill(gradients_.begin(), gradients_.end(), 0.0F);
+    return 0.0;
+  }
+  const auto found = training_.find(batch.samples);
+  if (found == training_.end()) return NotPrepared(batch.samples);
+  auto& [ids, executor] = found->second;
+  weight_ = weight;
+  executor->BindInput(ids.features, batch.features);
+  executor->BindInput(ids.target, TargetOf(batch));
+  GACCD_RETURN_IF_ERROR(executor->Run(first));
+  return *executor->Output<double>(ids.loss_sum);
+}
+
+Result<Evaluation> Replica::Evaluate(const BatchView& batch) {
+  const auto found = evaluation_.find(batch.samples);
+  if (found == evaluation_.end()) return NotPrepared(batch.samples);
+  auto& [ids, executor] = found->second;
+  executor->BindInput(ids.features, batch.features);
+  executor->BindInput(ids.target, TargetOf(batch));
+  GACCD_RETURN_IF_ERROR(executor->Run(true));
+  Evaluation result{.samples = batch.samples,
+                    .loss_sum = *executor->Output<double>(ids.loss_sum),
+                    .correct = std::nullopt};
+  if (ids.correct) result.correct = *executor->Output<double>(*ids.correct);
+  return result;
+}
+
+std::int64_t Replica::planned_bytes() const {
+  return static_cast<std::int64_t>(parameter_memory_.bytes() + gradients_.size_bytes() +
+                                   arena_.bytes() + scratch_.bytes()) +
+         context_->packed_weights().bytes();
+}
+
+}  // namespace gaccd

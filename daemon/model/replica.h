@@ -1,0 +1,86 @@
+// Replica: one rank's copy of the model, ready to run: flat parameters and gradients, and a
+// prepared executor for every micro-batch size of the plan. Used by the thread that made it.
+//
+// The gradient is a sum: after the micro-steps of an update, gradients() holds, on this rank,
+// sum over its samples of weight * d loss / d parameters.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+
+#include "daemon/autograd/executor.h"
+#include "daemon/device/host_buffer.h"
+#include "daemon/model/model.h"
+
+namespace gaccd {
+
+class CpuContext;
+
+struct ReplicaOptions {
+  std::set<std::int64_t> micro_batches;  // sizes >= 1 that MicroStep() will be called with
+  std::set<std::int64_t> eval_batches;   // the same for Evaluate()
+  std::int64_t micro_steps_per_update = 1;
+};
+
+struct Evaluation {
+  std::int64_t samples = 0;
+  double loss_sum = 0;
+  std::optional<double> correct;  // for class labels
+};
+
+class Replica {
+ public:
+  // gradients: model.layout().size() elements, 64-byte aligned, owned by the caller (who reduces
+  // them); both must outlive the replica. Parameters start as zero.
+  static Result<std::unique_ptr<Replica>> Create(const Model& model, std::span<float> gradients,
+                                                 const ReplicaOptions& options);
+  ~Replica();
+
+  [[nodiscard]] std::span<float> parameters() { return parameters_; }
+  [[nodiscard]] std::span<float> gradients() { return gradients_; }
+
+  // To be called after parameters() changed, before the next micro-step or evaluation.
+  Status ParametersChanged();
+
+  // Forward, backward, accumulate. `first`: the first micro-step of the update, which overwrites
+  // the gradients. A batch without samples only clears them, if it is the first. Returns the sum of
+  // the losses of the samples, not weighted.
+  Result<double> MicroStep(const BatchView& batch, float weight, bool first);
+
+  Result<Evaluation> Evaluate(const BatchView& batch);
+
+  // Everything planned before the run: parameters, gradients, arena, scratch, packed weights.
+  [[nodiscard]] std::int64_t planned_bytes() const;
+
+ private:
+  struct TrainingExecutor {
+    TrainingGraph ids;  // its graph has moved into the executor
+    std::unique_ptr<Executor> executor;
+  };
+  struct EvaluationExecutor {
+    EvaluationGraph ids;
+    std::unique_ptr<Executor> executor;
+  };
+
+  Replica(const Model& model, std::span<float> gradients);
+  Status PrepareExecutors(const ReplicaOptions& options);
+  Status AttachMemory();
+
+  const Model& model_;
+  std::span<float> gradients_;
+  HostBuffer parameter_memory_;
+  std::span<float> parameters_;
+  std::unique_ptr<CpuContext> context_;
+  std::unique_ptr<KernelFactory> training_kernels_;
+  std::unique_ptr<KernelFactory> evaluation_kernels_;
+  std::map<std::int64_t, TrainingExecutor> training_;  // by micro-batch size
+  std::map<std::int64_t, EvaluationExecutor> evaluation_;
+  HostBuffer arena_;
+  HostBuffer scratch_;
+  float weight_ = 0;  // what the graphs' input `weight` looks at
+};
+
+}  // namespace gaccd
