@@ -54,9 +54,9 @@ std::int64_t NowNanoseconds() {
 
 }  // namespace
 
-Status CheckAllGatherRagged(Communicator& comm, const ConformanceOptions& /*options*/) {
+Status CheckAllGatherRagged(Communicator& comm, const ConformanceOptions& options) {
   Notes notes;
-  for (const auto& counts : RaggedCounts(comm.size())) {
+  for (const auto& counts : RaggedCounts(comm.size(), LargeCount(options))) {
     GACCD_RETURN_IF_ERROR(CheckGather<float>(comm, notes, counts));
     GACCD_RETURN_IF_ERROR(CheckGather<double>(comm, notes, counts));
     GACCD_RETURN_IF_ERROR(CheckGather<std::int32_t>(comm, notes, counts));

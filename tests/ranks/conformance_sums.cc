@@ -170,9 +170,9 @@ Status CheckAllReduceBits(Communicator& comm, const ConformanceOptions& /*option
   return notes.status();
 }
 
-Status CheckReduceScatterRagged(Communicator& comm, const ConformanceOptions& /*options*/) {
+Status CheckReduceScatterRagged(Communicator& comm, const ConformanceOptions& options) {
   Notes notes;
-  for (const auto& counts : RaggedCounts(comm.size())) {
+  for (const auto& counts : RaggedCounts(comm.size(), LargeCount(options))) {
     GACCD_RETURN_IF_ERROR(CheckScatter<float>(comm, notes, counts));
     GACCD_RETURN_IF_ERROR(CheckScatter<double>(comm, notes, counts));
     GACCD_RETURN_IF_ERROR(CheckScatter<std::int32_t>(comm, notes, counts));

@@ -7,11 +7,12 @@
 namespace gaccd::testing {
 
 // Equal, ragged, with empty ranks, all on one rank, nothing at all, and large enough to need
-// several pieces.
-[[nodiscard]] inline std::vector<std::vector<std::int64_t>> RaggedCounts(int ranks) {
+// several pieces if `large` is.
+[[nodiscard]] inline std::vector<std::vector<std::int64_t>> RaggedCounts(int ranks,
+                                                                         std::int64_t large) {
   const auto make = [ranks](auto count_of) {
     std::vector<std::int64_t> counts;
-    for (int r = 0; r < ranks; ++r) counts.push_back(count_of(r));
+    for (int r = 0; r < ranks; ++r) counts.push_back(std::int64_t{count_of(r)});
     return counts;
   };
   return {
@@ -21,7 +22,7 @@ namespace gaccd::testing {
       make([](int r) { return r == 0 ? 17 : 0; }),                // only the first
       make([ranks](int r) { return r == ranks - 1 ? 314 : 0; }),  // only the last
       make([](int) { return 0; }),
-      make([](int r) { return 4097 + 31 * r; }),
+      make([large](int r) { return large + 31 * r; }),
   };
 }
 
