@@ -1,0 +1,277 @@
+#include "daemon/data/update_schedule.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "collectives/base/strings.h"
+#include "daemon/data/index_source.h"
+
+namespace gaccd {
+namespace {
+
+using testing::HasSubstr;
+
+UpdateSchedule MakeSchedule(std::int64_t size, std::int64_t batch, std::int64_t epochs,
+                            LastCycle last_cycle, std::int64_t max_updates = 0) {
+  auto schedule = UpdateSchedule::Make({size, batch, epochs, max_updates, last_cycle});
+  EXPECT_TRUE(schedule.ok()) << schedule.status().message();
+  return std::move(schedule).value();
+}
+
+Plan MakePlan(std::int64_t world, std::int64_t micro, std::int64_t batch) {
+  auto plan =
+      Plan::Make({.nodes = world, .gpus_per_node = 1, .micro_batch = micro, .target_batch = batch});
+  EXPECT_TRUE(plan.ok());
+  return std::move(plan).value();
+}
+
+std::vector<Update> All(const UpdateSchedule& schedule) {
+  std::vector<Update> updates;
+  for (std::int64_t u = 0; u < schedule.updates(); ++u) updates.push_back(schedule.At(u));
+  return updates;
+}
+
+using Row = std::tuple<std::int64_t, std::int64_t, std::int64_t, bool, std::int64_t, std::int64_t>;
+std::vector<Row> Rows(const UpdateSchedule& schedule) {
+  std::vector<Row> rows;
+  for (const Update& u : All(schedule)) {
+    rows.emplace_back(u.epoch, u.first, u.samples, u.epoch_end, u.dropped, u.carried);
+  }
+  return rows;
+}
+
+// Ten samples, batch four, two epochs.
+TEST(UpdateScheduleTest, UpdateTakesTheRestAsOneSmallerUpdate) {
+  const auto schedule = MakeSchedule(10, 4, 2, LastCycle::kUpdate);
+  EXPECT_THAT(Rows(schedule),
+              testing::ElementsAre(Row{0, 0, 4, false, 0, 0}, Row{0, 4, 4, false, 0, 0},
+                                   Row{0, 8, 2, true, 0, 0}, Row{1, 10, 4, false, 0, 0},
+                                   Row{1, 14, 4, false, 0, 0}, Row{1, 18, 2, true, 0, 0}));
+  EXPECT_EQ(schedule.tail_samples(), 2);
+}
+
+TEST(UpdateScheduleTest, DropLeavesTheRestOutAndCountsIt) {
+  const auto schedule = MakeSchedule(10, 4, 2, LastCycle::kDrop);
+  EXPECT_THAT(Rows(schedule),
+              testing::ElementsAre(Row{0, 0, 4, false, 0, 0}, Row{0, 4, 4, true, 2, 0},
+                                   Row{1, 10, 4, false, 0, 0}, Row{1, 14, 4, true, 2, 0}));
+  EXPECT_EQ(schedule.dropped_samples(), 4);
+  EXPECT_EQ(schedule.tail_samples(), 0);
+}
+
+TEST(UpdateScheduleTest, CarryRunsOnIntoTheNextEpoch) {
+  const auto two = MakeSchedule(10, 4, 2, LastCycle::kCarry);
+  EXPECT_THAT(Rows(two), testing::ElementsAre(Row{0, 0, 4, false, 0, 0}, Row{0, 4, 4, false, 0, 0},
+                                              Row{0, 8, 4, true, 0, 2}, Row{1, 12, 4, false, 0, 0},
+                                              Row{1, 16, 4, true, 0, 0}));
+  EXPECT_EQ(two.tail_samples(), 0);
+  const auto one = MakeSchedule(10, 4, 1, LastCycle::kCarry);
+  EXPECT_THAT(Rows(one), testing::ElementsAre(Row{0, 0, 4, false, 0, 0}, Row{0, 4, 4, false, 0, 0},
+                                              Row{0, 8, 2, true, 0, 0}));
+  EXPECT_EQ(one.tail_samples(), 2);
+}
+
+TEST(UpdateScheduleTest, MaxUpdatesCutsTheRun) {
+  EXPECT_EQ(MakeSchedule(10, 4, 2, LastCycle::kUpdate, 4).updates(), 4);
+  EXPECT_EQ(MakeSchedule(10, 4, 2, LastCycle::kUpdate, 2).tail_samples(), 0);
+  EXPECT_EQ(MakeSchedule(10, 4, 0, LastCycle::kCarry, 1000).used_samples(), 4000);
+  const auto endless = MakeSchedule(10, 4, 0, LastCycle::kUpdate, 4);
+  EXPECT_EQ(endless.updates(), 4);
+  EXPECT_EQ(endless.used_samples(), 14);
+  EXPECT_EQ(endless.tail_samples(), 2);
+}
+
+TEST(UpdateScheduleTest, ADataSetOfExactlyOneBatch) {
+  for (const auto policy : {LastCycle::kUpdate, LastCycle::kCarry, LastCycle::kDrop}) {
+    const auto schedule = MakeSchedule(4, 4, 3, policy);
+    ASSERT_EQ(schedule.updates(), 3);
+    EXPECT_EQ(schedule.used_samples(), 12);
+    for (const Update& u : All(schedule)) EXPECT_TRUE(u.epoch_end);
+  }
+}
+
+TEST(UpdateScheduleTest, RefusesWhatCannotBe) {
+  const auto refused = [](const ScheduleRequest& request) {
+    const auto schedule = UpdateSchedule::Make(request);
+    EXPECT_FALSE(schedule.ok());
+    EXPECT_EQ(schedule.status().kind(), ErrorKind::kConfig);
+    return schedule.status().message();
+  };
+  const std::string small = refused({.dataset_size = 99, .batch = 100});
+  EXPECT_THAT(small, HasSubstr("expected at least 100"));
+  EXPECT_THAT(small, HasSubstr("found 99"));
+  EXPECT_THAT(refused({.dataset_size = 9, .batch = 0}), HasSubstr("found 0"));
+  EXPECT_THAT(refused({.dataset_size = 9, .batch = 3, .epochs = -1}), HasSubstr("-1"));
+  EXPECT_THAT(refused({.dataset_size = 9, .batch = 3, .epochs = 0}), HasSubstr("found 0 and 0"));
+  const std::int64_t huge = std::numeric_limits<std::int64_t>::max();
+  EXPECT_THAT(refused({.dataset_size = 9, .batch = 3, .epochs = huge}), HasSubstr("63 bits"));
+  for (const auto policy : {LastCycle::kUpdate, LastCycle::kCarry, LastCycle::kDrop}) {
+    EXPECT_THAT(refused({9, 7, 0, huge, policy}), HasSubstr("63 bits"));
+  }
+}
+
+// What the policy says must be used, as run positions.
+std::vector<std::int64_t> Promised(std::int64_t size, std::int64_t batch, std::int64_t epochs,
+                                   LastCycle policy) {
+  std::vector<std::int64_t> positions;
+  for (std::int64_t p = 0; p < epochs * size; ++p) {
+    if (policy != LastCycle::kDrop || p % size < size / batch * batch) positions.push_back(p);
+  }
+  return positions;
+}
+
+TEST(UpdateScheduleTest, NoPositionIsLostOrUsedTwice) {
+  for (std::int64_t size = 1; size <= 40; ++size) {
+    for (std::int64_t batch = 1; batch <= size; ++batch) {
+      for (std::int64_t epochs = 1; epochs <= 4; ++epochs) {
+        for (const auto policy : {LastCycle::kUpdate, LastCycle::kCarry, LastCycle::kDrop}) {
+          const auto schedule = MakeSchedule(size, batch, epochs, policy);
+          std::vector<std::int64_t> used;
+          std::int64_t ends = 0;
+          std::int64_t dropped = 0;
+          for (const Update& u : All(schedule)) {
+            ASSERT_TRUE(u.samples == batch || u.samples == schedule.tail_samples());
+            ASSERT_EQ(u.epoch, u.first / size);
+            for (std::int64_t i = 0; i < u.samples; ++i) used.push_back(u.first + i);
+            ends += u.epoch_end;
+            dropped += u.dropped;
+            if (u.carried > 0) {
+              ASSERT_EQ((u.first + u.carried) % size, 0);
+            }
+          }
+          const std::string what = StrCat("size ", size, " batch ", batch, " epochs ", epochs,
+                                          " policy ", static_cast<int>(policy));
+          ASSERT_EQ(used, Promised(size, batch, epochs, policy)) << what;
+          ASSERT_EQ(schedule.used_samples(), static_cast<std::int64_t>(used.size())) << what;
+          ASSERT_EQ(schedule.dropped_samples(), dropped) << what;
+          ASSERT_EQ(used.size() + static_cast<std::size_t>(dropped),
+                    static_cast<std::size_t>(epochs * size))
+              << what;
+          ASSERT_EQ(ends, epochs) << what;
+        }
+      }
+    }
+  }
+}
+
+// The samples of every update, drawn by all ranks, in rank order.
+std::vector<std::vector<std::int64_t>> DrawnBy(const UpdateSchedule& schedule,
+                                               const SampleOrder& order, const Plan& plan,
+                                               std::int64_t first_update = 0) {
+  std::vector<std::vector<std::int64_t>> drawn(
+      static_cast<std::size_t>(schedule.updates() - first_update));
+  std::vector<std::int64_t> micro(static_cast<std::size_t>(plan.request().micro_batch));
+  for (std::int64_t rank = 0; rank < plan.world(); ++rank) {
+    auto source = TrainIndices::Make(order, schedule, plan, rank, first_update);
+    EXPECT_TRUE(source.ok()) << source.status().message();
+    EXPECT_LE(source->max_samples(), plan.request().micro_batch);
+    for (std::int64_t u = first_update; u < schedule.updates(); ++u) {
+      const std::int64_t samples = schedule.At(u).samples;
+      const std::int64_t steps = plan.ForSamples(samples).value().accum_steps();
+      for (std::int64_t j = 0; j < steps; ++j) {
+        const std::int64_t count = source->Next(micro);
+        EXPECT_GE(count, 0);
+        EXPECT_LE(count, source->max_samples());
+        auto& update = drawn[static_cast<std::size_t>(u - first_update)];
+        update.insert(update.end(), micro.begin(), micro.begin() + count);
+      }
+    }
+    EXPECT_EQ(source->Next(micro), IndexSource::kEnd);
+    EXPECT_EQ(source->Next(micro), IndexSource::kEnd);
+  }
+  return drawn;
+}
+
+TEST(TrainIndicesTest, TheSamplesOfAnUpdateDoNotDependOnTheRanks) {
+  for (const auto policy : {LastCycle::kUpdate, LastCycle::kCarry, LastCycle::kDrop}) {
+    for (const auto& [size, batch, epochs] :
+         {std::tuple{103, 17, 3}, {64, 16, 2}, {50, 50, 3}, {241, 240, 2}, {9, 2, 4}}) {
+      const auto schedule = MakeSchedule(size, batch, epochs, policy);
+      const SampleOrder order(3, size, true);
+      const auto alone = DrawnBy(schedule, order, MakePlan(1, batch, batch));
+      // Each update holds the samples at its run positions, once each.
+      for (std::int64_t u = 0; u < schedule.updates(); ++u) {
+        const Update update = schedule.At(u);
+        std::vector<std::int64_t> expected(static_cast<std::size_t>(update.samples));
+        order.Fill(update.first, expected);
+        ASSERT_EQ(alone[static_cast<std::size_t>(u)], expected);
+      }
+      for (const std::int64_t world : {2, 3, 7, 16, 60}) {
+        for (const std::int64_t micro : {1, 3, 8}) {
+          ASSERT_EQ(DrawnBy(schedule, order, MakePlan(world, micro, batch)), alone)
+              << "size " << size << " batch " << batch << " world " << world << " micro " << micro;
+        }
+      }
+    }
+  }
+}
+
+TEST(TrainIndicesTest, ContinuesAtAnyUpdateOnOtherRanks) {
+  const auto schedule = MakeSchedule(103, 17, 3, LastCycle::kUpdate);
+  const SampleOrder order(3, 103, true);
+  const auto whole = DrawnBy(schedule, order, MakePlan(4, 5, 17));
+  for (std::int64_t u = 0; u <= schedule.updates(); ++u) {
+    EXPECT_EQ(DrawnBy(schedule, order, MakePlan(3, 2, 17), u),
+              std::vector(whole.begin() + u, whole.end()));
+  }
+}
+
+TEST(TrainIndicesTest, ThePublishedCaseOf240Ranks) {
+  const auto schedule = MakeSchedule(60'000, 3072, 1, LastCycle::kUpdate);
+  const SampleOrder order(1, 60'000, true);
+  const auto drawn = DrawnBy(schedule, order, MakePlan(240, 10, 3072));
+  std::vector<int> uses(60'000);
+  for (const auto& update : drawn) {
+    for (const std::int64_t index : update) ++uses[static_cast<std::size_t>(index)];
+  }
+  EXPECT_THAT(uses, testing::Each(1));
+  EXPECT_EQ(drawn.back().size(), 60'000U % 3072U);
+}
+
+TEST(TrainIndicesTest, RefusesWhatDoesNotFitTogether) {
+  const auto schedule = MakeSchedule(100, 10, 1, LastCycle::kUpdate);
+  const auto message = [&](std::int64_t size, std::int64_t batch, std::int64_t rank,
+                           std::int64_t update) {
+    const auto source = TrainIndices::Make(SampleOrder(1, size, true), schedule,
+                                           MakePlan(2, 5, batch), rank, update);
+    EXPECT_FALSE(source.ok());
+    return source.ok() ? "" : source.status().message();
+  };
+  EXPECT_THAT(message(100, 11, 0, 0), HasSubstr("11"));
+  EXPECT_THAT(message(99, 10, 0, 0), HasSubstr("99"));
+  EXPECT_THAT(message(100, 10, 2, 0), HasSubstr("[0, 2)"));
+  EXPECT_THAT(message(100, 10, 0, 11), HasSubstr("[0, 10]"));
+}
+
+TEST(EvalIndicesTest, EverySampleOnceOverTheRanks) {
+  for (std::int64_t size = 0; size <= 30; ++size) {
+    for (std::int64_t world = 1; world <= 9; ++world) {
+      for (const std::int64_t batch : {1, 4, 100}) {
+        std::vector<std::int64_t> seen;
+        std::vector<std::int64_t> indices(100);
+        for (std::int64_t rank = 0; rank < world; ++rank) {
+          EvalIndices source(ShardOf(size, rank, world), batch);
+          const std::int64_t most = source.max_samples();
+          for (std::int64_t n = source.Next(indices); n != IndexSource::kEnd;
+               n = source.Next(indices)) {
+            ASSERT_LE(n, most);
+            ASSERT_GT(n, 0);
+            seen.insert(seen.end(), indices.begin(), indices.begin() + n);
+          }
+        }
+        ASSERT_EQ(seen.size(), static_cast<std::size_t>(size));
+        for (std::size_t i = 0; i < seen.size(); ++i) {
+          ASSERT_EQ(seen[i], static_cast<std::int64_t>(i));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gaccd
