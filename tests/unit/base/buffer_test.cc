@@ -1,0 +1,36 @@
+#include "collectives/base/buffer.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace gaccd {
+namespace {
+
+TEST(DType, SizesAndNames) {
+  EXPECT_EQ(SizeOf(DType::kU8), sizeof(std::uint8_t));
+  EXPECT_EQ(SizeOf(DType::kI32), sizeof(std::int32_t));
+  EXPECT_EQ(SizeOf(DType::kF32), sizeof(float));
+  EXPECT_EQ(SizeOf(DType::kI64), sizeof(std::int64_t));
+  EXPECT_EQ(SizeOf(DType::kF64), sizeof(double));
+  EXPECT_EQ(Name(DTypeOf<float>), "f32");
+  EXPECT_EQ(Name(DTypeOf<double>), "f64");
+  EXPECT_EQ(Name(DTypeOf<std::int32_t>), "i32");
+  EXPECT_EQ(Name(DTypeOf<std::int64_t>), "i64");
+  EXPECT_EQ(Name(DTypeOf<std::uint8_t>), "u8");
+}
+
+TEST(Buffer, CountsElementsAndKnowsBytes) {
+  std::vector<double> data(3);
+  const MutableBuffer view = View(std::span(data));
+  EXPECT_EQ(view.count, 3U);
+  EXPECT_EQ(view.bytes(), 24U);
+  EXPECT_EQ(view.dtype, DType::kF64);
+  const ConstBuffer read_only = view;
+  EXPECT_EQ(read_only.data, data.data());
+  EXPECT_EQ(read_only.bytes(), 24U);
+  EXPECT_EQ(View(std::span<const double>(data)).dtype, DType::kF64);
+}
+
+}  // namespace
+}  // namespace gaccd

@@ -1,0 +1,95 @@
+#include "collectives/comm/checks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <limits>
+#include <vector>
+
+namespace gaccd {
+namespace {
+
+using ::testing::HasSubstr;
+
+void ExpectRefused(const Status& status, const std::string& part) {
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.kind(), ErrorKind::kInternal);
+  EXPECT_THAT(status.message(), HasSubstr(part));
+}
+
+class ChecksTest : public ::testing::Test {
+ protected:
+  std::vector<float> a_ = std::vector<float>(8);
+  std::vector<float> b_ = std::vector<float>(8);
+};
+
+TEST_F(ChecksTest, AllReduceTakesTheSameMemoryOrApart) {
+  EXPECT_TRUE(CheckAllReduceSum(View(std::span(a_)), View(std::span(a_))).ok());
+  EXPECT_TRUE(CheckAllReduceSum(View(std::span(a_)), View(std::span(b_))).ok());
+  EXPECT_TRUE(CheckAllReduceSum(View(std::span(a_).first(4)), View(std::span(a_).subspan(4))).ok());
+  EXPECT_TRUE(CheckAllReduceSum({}, {}).ok());
+  ExpectRefused(CheckAllReduceSum(View(std::span(a_).first(5)), View(std::span(a_).subspan(3))),
+                "partial overlap");
+}
+
+TEST_F(ChecksTest, AllReduceRefusesOtherCountsTypesAndMemory) {
+  ExpectRefused(CheckAllReduceSum(View(std::span(a_)), View(std::span(b_).first(7))),
+                "'out' must have 8 elements, found 7");
+  std::vector<std::int32_t> ints(8);
+  ExpectRefused(CheckAllReduceSum(View(std::span(a_)), View(std::span(ints))),
+                "'out' must be f32 as 'in' is, found i32");
+  std::vector<std::uint8_t> bytes(8);
+  ExpectRefused(CheckAllReduceSum(View(std::span(bytes)), View(std::span(bytes))), "found u8");
+  MutableBuffer device = View(std::span(a_));
+  device.memory = MemoryKind::kCuda;
+  ExpectRefused(CheckAllReduceSum(device, device), "must be host memory");
+  ExpectRefused(CheckAllReduceSum({nullptr, 3}, View(std::span(a_).first(3))), "but no memory");
+}
+
+TEST_F(ChecksTest, GatherNeedsOneCountPerRank) {
+  const std::array<std::int64_t, 3> counts = {1, 0, 7};
+  EXPECT_TRUE(CheckAllGather(View(std::span(a_).first(7)), counts, View(std::span(b_)), 2, 3).ok());
+  EXPECT_TRUE(CheckAllGather({}, counts, View(std::span(b_)), 1, 3).ok());
+  ExpectRefused(CheckAllGather(View(std::span(a_)), counts, View(std::span(b_)), 2, 4),
+                "expected 4 counts, one for each rank, found 3");
+  ExpectRefused(CheckAllGather(View(std::span(a_)), counts, View(std::span(b_)), 2, 3),
+                "'in' must have 7 elements, found 8");
+  ExpectRefused(
+      CheckAllGather(View(std::span(a_).first(7)), counts, View(std::span(b_).first(7)), 2, 3),
+      "'out' must have 8 elements, found 7");
+}
+
+TEST_F(ChecksTest, CountsMustNotBeNegativeNorOverflow) {
+  const std::array<std::int64_t, 2> negative = {9, -1};
+  ExpectRefused(CheckAllGather({}, negative, View(std::span(b_)), 1, 2), "negative");
+  const std::array<std::int64_t, 2> huge = {std::numeric_limits<std::int64_t>::max(), 1};
+  ExpectRefused(CheckAllGather(View(std::span(a_).first(1)), huge, View(std::span(b_)), 1, 2),
+                "overflows");
+}
+
+TEST_F(ChecksTest, ScatterIsTheReverse) {
+  const std::array<std::int64_t, 2> counts = {3, 5};
+  EXPECT_TRUE(
+      CheckReduceScatter(View(std::span(a_)), counts, View(std::span(b_).first(5)), 1, 2).ok());
+  ExpectRefused(CheckReduceScatter(View(std::span(a_)), counts, View(std::span(b_)), 1, 2),
+                "'out' must have 5 elements, found 8");
+  ExpectRefused(CheckReduceScatter(View(std::span(a_)), counts, View(std::span(a_).first(3)), 0, 2),
+                "must be apart");
+}
+
+TEST_F(ChecksTest, RootMustExist) {
+  EXPECT_TRUE(CheckBroadcast(View(std::span(a_)), 1, 2).ok());
+  ExpectRefused(CheckBroadcast(View(std::span(a_)), 2, 2), "root must be 0..1, found 2");
+  ExpectRefused(CheckBroadcast(View(std::span(a_)), -1, 2), "found -1");
+}
+
+TEST_F(ChecksTest, OffsetsAddUp) {
+  const std::array<std::int64_t, 3> counts = {3, 0, 5};
+  EXPECT_EQ(OffsetOf(counts, 0), 0U);
+  EXPECT_EQ(OffsetOf(counts, 1), 3U);
+  EXPECT_EQ(OffsetOf(counts, 2), 3U);
+}
+
+}  // namespace
+}  // namespace gaccd
