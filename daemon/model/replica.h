@@ -20,8 +20,8 @@ namespace gaccd {
 class CpuContext;
 
 struct ReplicaOptions {
-  std::set<std::int64_t> micro_batches;  // sizes >= 1 that MicroStep() will be called with
-  std::set<std::int64_t> eval_batches;   // the same for Evaluate()
+  std::set<std::int64_t> micro_batches = {};  // sizes >= 1 that MicroStep() will be called with
+  std::set<std::int64_t> eval_batches = {};   // the same for Evaluate()
   std::int64_t micro_steps_per_update = 1;
 };
 

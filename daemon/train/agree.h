@@ -1,0 +1,18 @@
+// Agreement: before the ranks go on together, each tells whether it is well, so that a failure of
+// one ends all at once instead of leaving the others to wait for it.
+#pragma once
+
+#include "collectives/base/result.h"
+#include "collectives/comm/communicator.h"
+
+namespace gaccd {
+
+struct Agreement {
+  Status status;    // OK, or the error of the lowest rank that has one, with its rank and host
+  int speaker = 0;  // the rank that should print it
+};
+
+// Collective: every rank hands in its own status, all get the same answer.
+Agreement AgreeOn(Communicator& comm, const Status& mine);
+
+}  // namespace gaccd

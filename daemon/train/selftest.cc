@@ -1,0 +1,258 @@
+#include "daemon/train/selftest.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "collectives/comm/threads.h"
+#include "daemon/data/dataset.h"
+#include "daemon/data/index_source.h"
+#include "daemon/data/prefetcher.h"
+#include "daemon/data/sample_order.h"
+#include "daemon/data/update_schedule.h"
+#include "daemon/model/model.h"
+#include "daemon/model/replica.h"
+#include "daemon/train/update.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::int64_t kFeatures = 32;
+constexpr std::int64_t kHidden = 64;
+constexpr std::int64_t kOutputs = 8;
+constexpr std::uint64_t kSeed = 7;
+
+enum class Way : std::uint8_t { kRight, kMeanOfMeans, kLastOnly };
+
+ModelSpec SelftestModel() {
+  return {.layers = {{"fc1", LinearSpec{kFeatures, kHidden, true}},
+                     {"relu", ReluSpec{}},
+                     {"fc2", LinearSpec{kHidden, kOutputs, true}}},
+          .loss = LossKind::kMeanSquaredError};
+}
+
+// What all ranks share; read only.
+struct Setting {
+  const Dataset& data;
+  const Model& model;
+  const std::vector<SelftestCase>& cases;
+  const std::vector<std::vector<float>>& references;  // by case
+};
+
+double Deviation(std::span<const float> found, std::span<const float> reference) {
+  double difference = 0;
+  double norm = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const double d = static_cast<double>(found[i]) - reference[i];
+    difference += d * d;
+    norm += static_cast<double>(reference[i]) * reference[i];
+  }
+  return std::sqrt(difference / norm);
+}
+
+Result<std::unique_ptr<Prefetcher>> OneUpdate(const Dataset& data, const Plan& plan, int rank) {
+  GACCD_ASSIGN_OR_RETURN(
+      const UpdateSchedule schedule,
+      UpdateSchedule::Make(
+          {.dataset_size = data.size(), .batch = plan.effective_batch(), .max_updates = 1}));
+  const SampleOrder order(kSeed, data.size(), /*shuffle=*/true);
+  GACCD_ASSIGN_OR_RETURN(TrainIndices indices, TrainIndices::Make(order, schedule, plan, rank));
+  return Prefetcher::Start(data, std::make_unique<TrainIndices>(std::move(indices)), 2);
+}
+
+// How many micro-steps of this rank have samples.
+std::int64_t FilledSteps(const Plan& plan, int rank) {
+  return std::min(plan.accum_steps(), plan.Load(rank));
+}
+
+// The two mistakes, as they are made: only in the weight, or only in when the gradient is cleared.
+Status AccumulateWrongly(Way way, const UpdateParts& parts, const Plan& plan) {
+  const std::int64_t filled = FilledSteps(plan, parts.comm.rank());
+  for (std::int64_t step = 0; step < plan.accum_steps(); ++step) {
+    const BatchView* batch = parts.batches.Next();
+    const bool mean = way == Way::kMeanOfMeans;
+    const double divisor =
+        mean ? static_cast<double>(plan.world() * std::max<std::int64_t>(filled, 1) *
+                                   std::max<std::int64_t>(batch->samples, 1))
+             : static_cast<double>(plan.effective_batch());
+    const bool first = mean ? step == 0 : step == 0 || step < filled;
+    GACCD_RETURN_IF_ERROR(
+        parts.replica.MicroStep(*batch, static_cast<float>(1.0 / divisor), first).status());
+  }
+  const auto flat = View(parts.replica.gradients());
+  return parts.comm.AllReduceSum(flat, flat);
+}
+
+Result<double> RunOneWay(Way way, const Setting& setting, std::size_t index, Communicator& comm,
+                         Replica& replica, Optimizer& optimizer) {
+  const Plan& plan = setting.cases[index].plan;
+  GACCD_ASSIGN_OR_RETURN(auto batches, OneUpdate(setting.data, plan, comm.rank()));
+  SampleLedger ledger;
+  const UpdateParts parts{comm, replica, optimizer, *batches, ledger};
+  if (way == Way::kRight) {
+    // A learning rate of 0: the parameters stay those of the reference.
+    GACCD_RETURN_IF_ERROR(RunUpdate(parts, plan, {}).status());
+  } else {
+    GACCD_RETURN_IF_ERROR(AccumulateWrongly(way, parts, plan));
+  }
+  return Deviation(replica.gradients(), setting.references[index]);
+}
+
+std::set<std::int64_t> MicroBatches(const std::vector<SelftestCase>& cases, int rank) {
+  std::set<std::int64_t> sizes;
+  for (const SelftestCase& test : cases) {
+    sizes.insert(test.plan.MicroBatch(rank, 0));
+    sizes.insert(test.plan.MicroBatch(rank, test.plan.accum_steps() - 1));
+  }
+  sizes.erase(0);
+  return sizes;
+}
+
+struct RankResult {
+  double right = 0;
+  double mean_of_means = 0;
+  double last_only = 0;
+};
+
+Status RunRank(const Setting& setting, Communicator& comm, std::vector<RankResult>* results) {
+  const auto elements = static_cast<std::size_t>(setting.model.layout().size());
+  GACCD_ASSIGN_OR_RETURN(auto memory, comm.Allocate(elements * sizeof(float)));
+  GACCD_ASSIGN_OR_RETURN(
+      auto replica, Replica::Create(setting.model, {static_cast<float*>(memory->data()), elements},
+                                    {.micro_batches = MicroBatches(setting.cases, comm.rank())}));
+  setting.model.Initialize(kSeed, replica->parameters());
+  GACCD_RETURN_IF_ERROR(replica->ParametersChanged());
+  GACCD_ASSIGN_OR_RETURN(
+      auto optimizer, MakeOptimizer({.lr = 1, .kind = SgdSpec{}}, setting.model.layout().size()));
+  for (std::size_t i = 0; i < setting.cases.size(); ++i) {
+    const auto run = [&](Way way) {
+      return RunOneWay(way, setting, i, comm, *replica, *optimizer);
+    };
+    GACCD_ASSIGN_OR_RETURN((*results)[i].right, run(Way::kRight));
+    GACCD_ASSIGN_OR_RETURN((*results)[i].mean_of_means, run(Way::kMeanOfMeans));
+    GACCD_ASSIGN_OR_RETURN((*results)[i].last_only, run(Way::kLastOnly));
+  }
+  return Status::Ok();
+}
+
+// The gradient of all samples of the update as one batch on one rank.
+Result<std::vector<float>> Reference(const Dataset& data, const Model& model, const Plan& plan) {
+  const std::int64_t samples = plan.effective_batch();
+  std::vector<float> gradient(static_cast<std::size_t>(model.layout().size()));
+  GACCD_ASSIGN_OR_RETURN(auto replica, Replica::Create(model, gradient, {{samples}, {}, 1}));
+  model.Initialize(kSeed, replica->parameters());
+  GACCD_RETURN_IF_ERROR(replica->ParametersChanged());
+  GACCD_ASSIGN_OR_RETURN(
+      const Plan one,
+      Plan::Make(
+          {.nodes = 1, .gpus_per_node = 1, .micro_batch = samples, .target_batch = samples}));
+  GACCD_ASSIGN_OR_RETURN(auto batches, OneUpdate(data, one, 0));
+  GACCD_RETURN_IF_ERROR(replica
+                            ->MicroStep(*batches->Next(),
+                                        static_cast<float>(1.0 / static_cast<double>(samples)),
+                                        true)
+                            .status());
+  return gradient;
+}
+
+std::string Cell(double deviation, bool shows) {
+  char text[32];
+  if (!shows) return "same here";
+  std::snprintf(text, sizeof text, "%.1e %s", deviation,
+                deviation > SelftestCase::kTolerance ? "caught" : "MISSED");
+  return text;
+}
+
+}  // namespace
+
+bool SelftestCase::ragged() const {
+  return plan.ranks_lo() > 0 || plan.ranks_hi_samples() % plan.accum_steps() != 0;
+}
+
+bool SelftestCase::several_steps() const {
+  return plan.accum_steps() > 1 && plan.ranks_hi_samples() > 1;
+}
+
+bool SelftestCase::passed() const {
+  // Negated comparisons, so that NaN fails.
+  return right <= kTolerance && (!ragged() || mean_of_means > kTolerance) &&
+         (!several_steps() || last_only > kTolerance);
+}
+
+Result<std::vector<SelftestCase>> RunSelftestCases(const PlanRequest& request) {
+  std::vector<SelftestCase> cases;
+  std::int64_t samples = 0;
+  for (const Rounding rounding :
+       {Rounding::kExact, Rounding::kFloor, Rounding::kCeil, Rounding::kNearest}) {
+    PlanRequest rounded = request;
+    rounded.rounding = rounding;
+    GACCD_ASSIGN_OR_RETURN(Plan plan, Plan::Make(rounded));
+    samples = std::max(samples, plan.effective_batch());
+    cases.push_back({.plan = std::move(plan)});
+  }
+  GACCD_ASSIGN_OR_RETURN(const auto data, OpenDataset(SyntheticSource{.samples = samples,
+                                                                      .features = kFeatures,
+                                                                      .outputs = kOutputs,
+                                                                      .seed = kSeed},
+                                                      {}));
+  GACCD_ASSIGN_OR_RETURN(const Model model, Model::Make(SelftestModel(), data->spec()));
+  std::vector<std::vector<float>> references;
+  for (const SelftestCase& test : cases) {
+    GACCD_ASSIGN_OR_RETURN(std::vector<float> reference, Reference(*data, model, test.plan));
+    references.push_back(std::move(reference));
+  }
+  const Setting setting{*data, model, cases, references};
+  std::vector<RankResult> worst(cases.size());
+  std::mutex mutex;
+  const auto body = [&](Communicator& comm) -> Status {
+    std::vector<RankResult> mine(cases.size());
+    GACCD_RETURN_IF_ERROR(RunRank(setting, comm, &mine));
+    const std::lock_guard lock(mutex);
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      worst[i].right = std::max(worst[i].right, mine[i].right);
+      worst[i].mean_of_means = std::max(worst[i].mean_of_means, mine[i].mean_of_means);
+      worst[i].last_only = std::max(worst[i].last_only, mine[i].last_only);
+    }
+    return Status::Ok();
+  };
+  GACCD_RETURN_IF_ERROR(RunThreadRanks(
+      static_cast<int>(cases[0].plan.world()),
+      {.comm = {}, .ranks_per_node = static_cast<int>(request.gpus_per_node)}, body));
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    cases[i].right = worst[i].right;
+    cases[i].mean_of_means = worst[i].mean_of_means;
+    cases[i].last_only = worst[i].last_only;
+  }
+  return cases;
+}
+
+std::string SelftestText(const PlanRequest& request, const std::vector<SelftestCase>& cases) {
+  std::string text =
+      StrCat("selftest: ", request.nodes, " nodes x ", request.gpus_per_node, " = ",
+             request.nodes * request.gpus_per_node, " ranks as threads, micro-batch ",
+             request.micro_batch, ", target batch ", request.target_batch, "\n",
+             "gradient against one big batch on one rank: |g - g_ref| / |g_ref|\n\n",
+             "  mode     steps  samples  gaccd       mean of means   last micro-batch only\n");
+  bool passed = true;
+  for (const SelftestCase& test : cases) {
+    char line[160];
+    std::snprintf(line, sizeof line, "  %-8s %5lld %8lld  %.1e %-3s %-15s %s\n",
+                  std::string(Name(test.plan.request().rounding)).c_str(),
+                  static_cast<long long>(test.plan.accum_steps()),
+                  static_cast<long long>(test.plan.effective_batch()), test.right,
+                  test.right <= SelftestCase::kTolerance ? "ok" : "BAD",
+                  Cell(test.mean_of_means, test.ragged()).c_str(),
+                  Cell(test.last_only, test.several_steps()).c_str());
+    text += line;
+    passed = passed && test.passed();
+  }
+  return text + (passed
+                     ? "\nselftest passed: every mode is right to 1e-6, every mistake is caught\n"
+                     : "\nselftest FAILED\n");
+}
+
+}  // namespace gaccd

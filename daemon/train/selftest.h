@@ -1,0 +1,42 @@
+// Selftest: proof, on this machine, that accumulation over ragged micro-batches and ranks gives the
+// gradient of one big batch. All ranks run as threads of this process, with different data on each;
+// the update is the daemon's own RunUpdate(). The same check must catch two well-known mistakes:
+//   mean of means          every micro-batch weighs the same, however many samples it has
+//   last micro-batch only  earlier micro-batches of an update are overwritten
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collectives/base/result.h"
+#include "daemon/plan/plan.h"
+
+namespace gaccd {
+
+// One plan, tested. Deviations are |g - g_ref| / |g_ref| over the whole gradient, the largest over
+// the ranks; g_ref is the gradient of all samples in one batch on one rank.
+struct SelftestCase {
+  static constexpr double kTolerance = 1e-6;
+
+  Plan plan;
+  double right = 0;
+  double mean_of_means = 0;
+  double last_only = 0;
+
+  // Not all micro-batches have the same size, so that the mistake shows.
+  [[nodiscard]] bool ragged() const;
+  // Some rank has more than one micro-batch with samples.
+  [[nodiscard]] bool several_steps() const;
+  // The right way is right, and each mistake is caught where it shows.
+  [[nodiscard]] bool passed() const;
+};
+
+// Tests the request in every rounding mode.
+Result<std::vector<SelftestCase>> RunSelftestCases(const PlanRequest& request);
+
+// A table for people, and the verdict in its last line.
+[[nodiscard]] std::string SelftestText(const PlanRequest& request,
+                                       const std::vector<SelftestCase>& cases);
+
+}  // namespace gaccd

@@ -1,0 +1,20 @@
+// Parameters to and from safetensors files, under the names and shapes of the model's FlatLayout.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "collectives/base/result.h"
+#include "daemon/tensor/flat_layout.h"
+
+namespace gaccd {
+
+// Every parameter must be in the file with its shape, and nothing else: kData otherwise, naming the
+// tensor, the expected and the found shape. Padding is left alone.
+Status LoadParameters(const std::string& path, const FlatLayout& layout,
+                      std::span<float> parameters);
+
+Status SaveParameters(const std::string& path, const FlatLayout& layout,
+                      std::span<const float> parameters);
+
+}  // namespace gaccd
