@@ -1,0 +1,141 @@
+// All-reduce of fp32 over the ranks of one node: gaccd's communicator against MPI_Allreduce, in
+// alternating bursts of the same processes.
+//
+//   mpirun -n 2 allreduce_bench [PAIRS]
+//
+// Rank 0 prints one JSON line per size and pair of bursts, with the median seconds of one call. A
+// call takes as long as on its slowest rank. Before every call each rank writes its own data anew,
+// as a backward pass would, and meets the others in a barrier; both are outside the clock. Every
+// burst's last result is checked in all elements. Both work in place: gaccd in memory from
+// Allocate(), where the flat gradient lives; MPI with MPI_IN_PLACE in ordinary memory.
+#include <mpi.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/comm/mpi_comm.h"
+
+namespace gaccd {
+namespace {
+
+// 669,706 elements are the gradient of 784-512-512-10: 2.68 MB.
+constexpr std::size_t kElements[] = {1 << 14, 1 << 18, 669'706, 1 << 22, 1 << 24};
+constexpr int kDefaultPairs = 7;
+constexpr double kBurstSeconds = 0.1;
+
+using Reduce = std::function<Status(std::span<float>)>;
+
+// Small integers, so that the sum of any number of ranks is exact in fp32.
+float ValueOf(int rank, std::size_t i) {
+  return static_cast<float>(rank + 1) * static_cast<float>(i % 8);
+}
+
+void Fill(std::span<float> data, int rank) {
+  for (std::size_t i = 0; i < data.size(); ++i) data[i] = ValueOf(rank, i);
+}
+
+Status CheckSum(std::span<const float> data, int size) {
+  const int factor = size * (size + 1) / 2;  // ValueOf(r, i) = (r + 1) * ValueOf(0, i)
+  for (std::size_t i = 0; i < data.size(); ++i) {
+    const float expected = static_cast<float>(factor) * ValueOf(0, i);
+    if (data[i] != expected) {
+      return {ErrorKind::kInternal, "element " + std::to_string(i) + " is " +
+                                        std::to_string(data[i]) + ", expected " +
+                                        std::to_string(expected)};
+    }
+  }
+  return Status::Ok();
+}
+
+// The median over the calls of the slowest rank's seconds; the same on all ranks.
+Result<double> Burst(const Reduce& reduce, std::span<float> data, int rank, int size, int calls) {
+  std::vector<double> seconds;
+  for (int call = 0; call < calls; ++call) {
+    Fill(data, rank);
+    MPI_Barrier(MPI_COMM_WORLD);
+    const auto begin = std::chrono::steady_clock::now();
+    GACCD_RETURN_IF_ERROR(reduce(data));
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    seconds.push_back(took.count());
+  }
+  GACCD_RETURN_IF_ERROR(CheckSum(data, size));
+  MPI_Allreduce(MPI_IN_PLACE, seconds.data(), calls, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  std::sort(seconds.begin(), seconds.end());
+  return seconds[seconds.size() / 2];
+}
+
+Status BenchSize(Communicator& comm, std::size_t elements, int pairs) {
+  const int rank = comm.rank();
+  const int size = comm.size();
+  GACCD_ASSIGN_OR_RETURN(const auto memory, comm.Allocate(elements * sizeof(float)));
+  const std::span<float> ours(static_cast<float*>(memory->data()), elements);
+  const std::unique_ptr<float, decltype(&std::free)> plain(
+      static_cast<float*>(
+          std::aligned_alloc(4096, (elements * sizeof(float) + 4095) / 4096 * 4096)),
+      &std::free);
+  const std::span<float> theirs(plain.get(), elements);
+
+  const Reduce reduce_ours = [&comm](std::span<float> data) {
+    return comm.AllReduceSum(View(std::span<const float>(data)), View(data));
+  };
+  const Reduce reduce_theirs = [](std::span<float> data) {
+    MPI_Allreduce(MPI_IN_PLACE, data.data(), static_cast<int>(data.size()), MPI_FLOAT, MPI_SUM,
+                  MPI_COMM_WORLD);
+    return Status::Ok();
+  };
+  // One warm-up burst says how many calls fill kBurstSeconds; all ranks get the same number.
+  GACCD_RETURN_IF_ERROR(Burst(reduce_ours, ours, rank, size, 3).status());
+  GACCD_ASSIGN_OR_RETURN(const double once, Burst(reduce_theirs, theirs, rank, size, 3));
+  const int calls = std::clamp(static_cast<int>(kBurstSeconds / once), 5, 400);
+  for (int pair = 0; pair < pairs; ++pair) {
+    GACCD_ASSIGN_OR_RETURN(const double a, Burst(reduce_ours, ours, rank, size, calls));
+    GACCD_ASSIGN_OR_RETURN(const double b, Burst(reduce_theirs, theirs, rank, size, calls));
+    if (rank == 0) {
+      std::printf("{\"ranks\":%d,\"bytes\":%zu,\"calls\":%d,\"ours_s\":%.9f,\"peer_s\":%.9f}\n",
+                  size, elements * sizeof(float), calls, a, b);
+      std::fflush(stdout);
+    }
+  }
+  return Status::Ok();
+}
+
+Status Bench(int pairs) {
+  MpiGroup group;
+  group.comm = MPI_COMM_WORLD;
+  char host[256] = {};
+  gethostname(host, sizeof(host) - 1);
+  group.host = host;
+  int size = 1;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  group.crowded = static_cast<unsigned>(size) > std::thread::hardware_concurrency();
+  group.broken = std::make_shared<std::atomic<bool>>(false);
+  GACCD_ASSIGN_OR_RETURN(const auto comm, MakeMpiComm(group, CommOptions{}));
+  for (const std::size_t elements : kElements) {
+    GACCD_RETURN_IF_ERROR(BenchSize(*comm, elements, pairs));
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+}  // namespace gaccd
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  const int pairs = argc > 1 ? std::atoi(argv[1]) : gaccd::kDefaultPairs;
+  const gaccd::Status status = gaccd::Bench(pairs);
+  if (!status.ok()) {
+    std::fprintf(stderr, "allreduce_bench: %s\n", status.message().c_str());
+    MPI_Abort(MPI_COMM_WORLD, static_cast<int>(status.kind()));
+  }
+  MPI_Finalize();
+  return EXIT_SUCCESS;
+}
