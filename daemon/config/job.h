@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -61,6 +62,7 @@ struct DataSpec {
 
 // What happens to the samples left at the end of an epoch that do not fill an update.
 enum class LastCycle : std::uint8_t { kUpdate, kCarry, kDrop };
+[[nodiscard]] std::string_view Name(LastCycle policy);  // "update", ...
 
 struct BatchSpec {
   std::int64_t target = 0;

@@ -1,0 +1,197 @@
+#include "daemon/config/arguments.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "daemon/config/files.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::size_t kMaxFlagFileDepth = 8;
+constexpr std::string_view kFlagFile = "flagfile";
+
+std::string WithUnderscores(std::string_view name) {
+  std::string text(name);
+  std::replace(text.begin(), text.end(), '-', '_');
+  return text;
+}
+std::string WithDashes(std::string_view name) {
+  std::string text(name);
+  std::replace(text.begin(), text.end(), '_', '-');
+  return text;
+}
+
+// "--name=value" or "--name" taken apart.
+struct Spelling {
+  std::string name;
+  std::optional<std::string> value;
+};
+
+bool LooksLikeFlag(std::string_view text) { return text.size() > 1 && text[0] == '-'; }
+
+Spelling TakeApart(std::string_view text, std::string_view separators) {
+  text.remove_prefix(text.starts_with("--") ? 2 : 1);
+  const std::size_t end = text.find_first_of(separators);
+  Spelling spelling{WithUnderscores(text.substr(0, end)), std::nullopt};
+  if (end != std::string_view::npos) spelling.value = std::string(text.substr(end + 1));
+  return spelling;
+}
+
+std::string_view Trimmed(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r";
+  const std::size_t from = text.find_first_not_of(kBlank);
+  if (from == std::string_view::npos) return {};
+  return text.substr(from, text.find_last_not_of(kBlank) - from + 1);
+}
+
+class Splitter {
+ public:
+  explicit Splitter(std::span<const KnownFlag> known) : known_(known) {}
+
+  Status SplitArgv(std::span<const char* const> args) {
+    bool only_words = false;
+    for (std::size_t i = 0; i < args.size(); ++i) {
+      const std::string_view text = args[i];
+      if (!only_words && text == "--") {
+        only_words = true;
+      } else if (only_words || !LooksLikeFlag(text)) {
+        split_.words.emplace_back(text);
+      } else {
+        Spelling spelling = TakeApart(text, "=");
+        // "--nodes --strict" is a forgotten value, "--nodes -5" is a wrong one.
+        const bool takes_next = !spelling.value && NeedsValue(spelling.name) &&
+                                i + 1 < args.size() &&
+                                !std::string_view(args[i + 1]).starts_with("--");
+        if (takes_next) spelling.value = args[++i];
+        GACCD_RETURN_IF_ERROR(Add(text, std::move(spelling), ""));
+      }
+    }
+    return {};
+  }
+
+  [[nodiscard]] Arguments Take() { return std::move(split_); }
+
+ private:
+  [[nodiscard]] const KnownFlag* Find(std::string_view name) const {
+    const auto found = std::find_if(known_.begin(), known_.end(),
+                                    [name](const KnownFlag& flag) { return flag.name == name; });
+    return found == known_.end() ? nullptr : &*found;
+  }
+  [[nodiscard]] bool NeedsValue(std::string_view name) const {
+    if (name == kFlagFile) return true;
+    const KnownFlag* flag = Find(name);
+    return flag != nullptr && !flag->is_bool;
+  }
+
+  // `text` is the argument as it was written, for messages.
+  Status Add(std::string_view text, Spelling spelling, const std::string& where) {
+    if (spelling.name == kFlagFile) return AddFlagFiles(spelling.value.value_or(""), where);
+    const KnownFlag* flag = Find(spelling.name);
+    if (flag == nullptr && spelling.name.starts_with("no") && !spelling.value) {
+      const KnownFlag* positive = Find(std::string_view(spelling.name).substr(2));
+      if (positive != nullptr && positive->is_bool) {
+        split_.flags.push_back({positive->name, "false", where});
+        return {};
+      }
+    }
+    if (flag == nullptr) return Unknown(text, spelling.name, where);
+    if (flag->is_bool && !spelling.value) spelling.value = "true";
+    if (!spelling.value || spelling.value->empty()) {
+      return {ErrorKind::kUsage, StrCat(where, "--", WithDashes(flag->name), " needs a value")};
+    }
+    split_.flags.push_back({flag->name, *std::move(spelling.value), where});
+    return {};
+  }
+
+  [[nodiscard]] Status Unknown(std::string_view text, std::string_view name,
+                               const std::string& where) const {
+    std::vector<std::string> written;
+    for (const KnownFlag& flag : known_) written.push_back("--" + WithDashes(flag.name));
+    const std::vector<std::string_view> candidates(written.begin(), written.end());
+    return {ErrorKind::kUsage, StrCat(where, "unknown flag '", text, "'",
+                                      Suggestion("--" + WithDashes(name), candidates))};
+  }
+
+  Status AddFlagFiles(const std::string& paths, const std::string& where) {
+    if (paths.empty()) return {ErrorKind::kUsage, StrCat(where, "--flagfile needs a value")};
+    std::istringstream list(paths);
+    for (std::string path; std::getline(list, path, ',');) {
+      GACCD_RETURN_IF_ERROR(AddFlagFile(path, where));
+    }
+    return {};
+  }
+
+  Status AddFlagFile(const std::string& path, const std::string& where) {
+    if (open_files_ == kMaxFlagFileDepth) {
+      return {ErrorKind::kUsage, StrCat(where, "--flagfile=", path, " is nested more than ",
+                                        kMaxFlagFileDepth, " deep; does it read itself?")};
+    }
+    Result<std::string> text = ReadSmallFile(path, ErrorKind::kUsage);
+    if (!text.ok()) return std::move(text).status().WithContext(StrCat(where, "--flagfile"));
+    ++open_files_;
+    std::istringstream lines(*text);
+    int number = 0;
+    for (std::string line; std::getline(lines, line);) {
+      const std::string here = StrCat(path, ":", ++number, ": ");
+      const std::string_view content = Trimmed(line);
+      if (content.empty() || content[0] == '#') continue;
+      if (!LooksLikeFlag(content)) {
+        return {ErrorKind::kUsage, StrCat(here, "expected --flag=value, found '", content, "'")};
+      }
+      Spelling spelling = TakeApart(content, "= \t");
+      if (spelling.value) spelling.value = Trimmed(*spelling.value);
+      GACCD_RETURN_IF_ERROR(Add(content, std::move(spelling), here));
+    }
+    --open_files_;
+    return {};
+  }
+
+  std::span<const KnownFlag> known_;
+  Arguments split_;
+  std::size_t open_files_ = 0;
+};
+
+// Insertions, deletions and replacements from one text to the other (Levenshtein), row by row.
+std::size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0]++;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replace = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replace, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::string Suggestion(std::string_view text, std::span<const std::string_view> candidates) {
+  constexpr std::size_t kLongestTypo = 64;  // the distance costs the product of the lengths
+  if (text.size() > kLongestTypo) return {};
+  std::string_view nearest;
+  std::size_t least = std::max<std::size_t>(2, text.size() / 3) + 1;
+  for (const std::string_view candidate : candidates) {
+    const std::size_t distance = EditDistance(text, candidate);
+    if (distance >= least) continue;
+    least = distance;
+    nearest = candidate;
+  }
+  return nearest.empty() ? std::string() : StrCat(" (did you mean ", nearest, "?)");
+}
+
+Result<Arguments> SplitArguments(std::span<const char* const> args,
+                                 std::span<const KnownFlag> known) {
+  Splitter splitter(known);
+  GACCD_RETURN_IF_ERROR(splitter.SplitArgv(args));
+  return splitter.Take();
+}
+
+}  // namespace gaccd

@@ -1,0 +1,43 @@
+// Splits a command line into words and flags, strictly, before gflags sees any value: gflags itself
+// ends the process on a wrong flag, and in flag files it overlooks unknown flags and missing
+// values.
+//
+// In argv:        --name=value   --name value   --bool   --nobool   -name=value   -- (words follow)
+// In a flag file: one flag a line, as above; blank lines and lines that begin with # are skipped.
+// --flagfile=a,b reads files, also from within a flag file (at most 8 deep). The last value wins.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/base/result.h"
+
+namespace gaccd {
+
+struct KnownFlag {
+  std::string name;  // with underscores
+  bool is_bool = false;
+};
+
+struct FlagValue {
+  std::string name;   // with underscores
+  std::string value;  // "true" or "false" for --bool and --nobool
+  std::string where;  // "file:line: " or empty
+};
+
+struct Arguments {
+  std::vector<FlagValue> flags;  // in the order of the command line, flag files in their place
+  std::vector<std::string> words;
+};
+
+// Errors: kUsage with the offending text; kIo for a flag file that cannot be read.
+[[nodiscard]] Result<Arguments> SplitArguments(std::span<const char* const> args,
+                                               std::span<const KnownFlag> known);
+
+// " (did you mean X?)" for the candidate nearest to `text`, or nothing when none is near.
+[[nodiscard]] std::string Suggestion(std::string_view text,
+                                     std::span<const std::string_view> candidates);
+
+}  // namespace gaccd

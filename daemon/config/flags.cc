@@ -1,0 +1,285 @@
+#include "daemon/config/flags.h"
+
+#include <gflags/gflags.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "collectives/base/strings.h"
+#include "daemon/config/arguments.h"
+
+// The values that gflags parses. Flags holds what was given; help.cc explains them.
+DEFINE_int64(nodes, gaccd::kDefaultNodes, "nodes");
+DEFINE_int64(gpus_per_node, gaccd::kDefaultGpusPerNode, "ranks on each node");
+DEFINE_int64(micro_batch, 10, "the most samples a rank holds at once");
+DEFINE_int64(target_batch, 0, "samples of one update");
+DEFINE_string(rounding, "exact", "exact, floor, ceil or nearest");
+DEFINE_bool(strict, false, "refuse a plan that is not exact");
+DEFINE_string(lr_rule, "none", "none, linear or sqrt");
+DEFINE_int64(reference_batch, 0, "for --lr-rule; 0 = the target");
+DEFINE_string(last_cycle, "update", "update, carry or drop");
+DEFINE_string(format, "text", "text, json or txtpb");
+DEFINE_string(job, "", "the job text");
+DEFINE_string(config, "", "another name of --job");
+DEFINE_string(run_dir, "", "folder of the run");
+DEFINE_int64(epochs, 1, "passes over the data");
+DEFINE_int64(max_updates, 0, "stop after this many updates; 0 = no limit");
+DEFINE_uint64(seed, 1, "of the initial weights and the sample order");
+DEFINE_int64(log_every, 100, "updates between two log lines");
+DEFINE_string(init_weights, "", "safetensors to start from");
+DEFINE_string(save_weights, "", "safetensors to write at the end");
+DEFINE_int64(bound, 60, "seconds after which a silent rank ends the run");
+
+namespace gaccd {
+namespace {
+
+// What a flag does to Flags once gflags has parsed its value. Null: the value was acceptable.
+using Problem = std::optional<std::string>;
+struct FlagRule {
+  std::string_view name;
+  std::function<Problem(Flags&)> store;
+};
+
+FlagRule Count(std::string_view name, const std::int64_t& value, std::int64_t least,
+               std::optional<std::int64_t> Flags::*field) {
+  return {name, [&value, least, field](Flags& flags) -> Problem {
+            if (value < least) return StrCat("must be at least ", least);
+            flags.*field = value;
+            return std::nullopt;
+          }};
+}
+
+FlagRule Path(std::string_view name, const std::string& value,
+              std::optional<std::string> Flags::*field) {
+  return {name, [&value, field](Flags& flags) -> Problem {
+            flags.*field = value;
+            return std::nullopt;
+          }};
+}
+
+template <typename E>
+struct Choice {
+  std::string_view name;
+  E value;
+};
+
+// `field` is an E or an optional<E> of Flags.
+template <typename E, typename Field, std::size_t n>
+FlagRule OneOf(std::string_view name, const std::string& value, Field Flags::*field,
+               std::array<Choice<E>, n> choices) {
+  return {name, [&value, field, choices](Flags& flags) -> Problem {
+            std::string names;
+            for (const Choice<E>& choice : choices) {
+              if (choice.name == value) {
+                flags.*field = choice.value;
+                return std::nullopt;
+              }
+              names += StrCat(names.empty() ? "" : ", ", choice.name);
+            }
+            return StrCat("must be one of ", names);
+          }};
+}
+
+std::vector<FlagRule> BatchRules() {
+  return {
+      Count("nodes", FLAGS_nodes, 1, &Flags::nodes),
+      Count("gpus_per_node", FLAGS_gpus_per_node, 1, &Flags::gpus_per_node),
+      Count("micro_batch", FLAGS_micro_batch, 1, &Flags::micro_batch),
+      Count("target_batch", FLAGS_target_batch, 1, &Flags::target_batch),
+      OneOf<Rounding, std::optional<Rounding>, 4>("rounding", FLAGS_rounding, &Flags::rounding,
+                                                  {{{"exact", Rounding::kExact},
+                                                    {"floor", Rounding::kFloor},
+                                                    {"ceil", Rounding::kCeil},
+                                                    {"nearest", Rounding::kNearest}}}),
+      OneOf<LrRule, std::optional<LrRule>, 3>(
+          "lr_rule", FLAGS_lr_rule, &Flags::lr_rule,
+          {{{"none", LrRule::kNone}, {"linear", LrRule::kLinear}, {"sqrt", LrRule::kSqrt}}}),
+      Count("reference_batch", FLAGS_reference_batch, 0, &Flags::reference_batch),
+      OneOf<LastCycle, std::optional<LastCycle>, 3>("last_cycle", FLAGS_last_cycle,
+                                                    &Flags::last_cycle,
+                                                    {{{"update", LastCycle::kUpdate},
+                                                      {"carry", LastCycle::kCarry},
+                                                      {"drop", LastCycle::kDrop}}}),
+      {"strict",
+       [](Flags& flags) -> Problem {
+         flags.strict = FLAGS_strict;
+         return std::nullopt;
+       }},
+      OneOf<OutputFormat, OutputFormat, 3>("format", FLAGS_format, &Flags::format,
+                                           {{{"text", OutputFormat::kText},
+                                             {"json", OutputFormat::kJson},
+                                             {"txtpb", OutputFormat::kTxtpb}}}),
+  };
+}
+
+std::vector<FlagRule> RunRules() {
+  return {
+      Path("job", FLAGS_job, &Flags::job),
+      Path("config", FLAGS_config, &Flags::job),
+      Path("run_dir", FLAGS_run_dir, &Flags::run_dir),
+      Count("epochs", FLAGS_epochs, 0, &Flags::epochs),
+      Count("max_updates", FLAGS_max_updates, 0, &Flags::max_updates),
+      {"seed",
+       [](Flags& flags) -> Problem {
+         flags.seed = FLAGS_seed;
+         return std::nullopt;
+       }},
+      Count("log_every", FLAGS_log_every, 1, &Flags::log_every),
+      Path("init_weights", FLAGS_init_weights, &Flags::init_weights),
+      Path("save_weights", FLAGS_save_weights, &Flags::save_weights),
+      {"bound",
+       [](Flags& flags) -> Problem {
+         constexpr std::int64_t kDay = 24 * 3600;  // keeps every sum of deadlines in range
+         if (FLAGS_bound < 1 || FLAGS_bound > kDay) {
+           return StrCat("must be from 1 to ", kDay, " seconds");
+         }
+         flags.bound_seconds = FLAGS_bound;
+         return std::nullopt;
+       }},
+  };
+}
+
+// Flags of glog that are useful here; they are only known in programs that link glog.
+constexpr std::string_view kLogFlags[] = {"v", "vmodule", "minloglevel", "stderrthreshold"};
+
+std::string Dashed(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+// Why gflags did not take `value` for a flag of `type`.
+std::string WhyRefused(std::string_view value, std::string_view type) {
+  if (type == "bool") return "must be true or false";
+  const std::size_t digits = value.starts_with('-') || value.starts_with('+') ? 1 : 0;
+  const bool number = digits < value.size() &&
+                      value.find_first_not_of("0123456789", digits) == std::string_view::npos;
+  if (!number) return "must be a whole number";
+  return type == "uint64" ? "must be a whole number from 0 to 18446744073709551615"
+                          : "does not fit 64 bits";
+}
+
+Status Store(const FlagValue& given, const std::vector<FlagRule>& rules, Flags& flags) {
+  const auto refuse = [&given](const std::string& problem) {
+    return Status(ErrorKind::kUsage,
+                  StrCat(given.where, "--", Dashed(given.name), "=", given.value, ": ", problem));
+  };
+  if (gflags::SetCommandLineOption(given.name.c_str(), given.value.c_str()).empty()) {
+    return refuse(
+        WhyRefused(given.value, gflags::GetCommandLineFlagInfoOrDie(given.name.c_str()).type));
+  }
+  const auto rule = std::find_if(rules.begin(), rules.end(),
+                                 [&given](const FlagRule& one) { return one.name == given.name; });
+  if (rule == rules.end()) return {};  // one of kLogFlags
+  if (const Problem problem = rule->store(flags)) return refuse(*problem);
+  return {};
+}
+
+std::vector<KnownFlag> AllKnown(const std::vector<FlagRule>& rules) {
+  // gflags has its own help and version, which end the process; ours never reach it.
+  std::vector<KnownFlag> known = {{"help", true}, {"h", true}, {"version", true}};
+  for (const FlagRule& rule : rules) {
+    known.push_back({std::string(rule.name), rule.name == "strict"});
+  }
+  for (const std::string_view name : kLogFlags) {
+    gflags::CommandLineFlagInfo info;
+    if (gflags::GetCommandLineFlagInfo(std::string(name).c_str(), &info)) {
+      known.push_back({std::string(name), info.type == "bool"});
+    }
+  }
+  return known;
+}
+
+constexpr Verb kVerbs[] = {Verb::kPlan, Verb::kTrain, Verb::kSelftest, Verb::kHelp, Verb::kVersion};
+
+Result<Verb> ParseVerb(std::string_view word) {
+  std::vector<std::string_view> names;
+  std::string list;
+  for (const Verb verb : kVerbs) {
+    if (Name(verb) == word) return verb;
+    names.push_back(Name(verb));
+    list += StrCat(list.empty() ? "" : ", ", Name(verb));
+  }
+  return Status(ErrorKind::kUsage, StrCat("unknown verb '", word, "'", Suggestion(word, names),
+                                          "; the verbs are ", list));
+}
+
+// `gaccd help plan`, `gaccd plan`, `gaccd`.
+Status ReadWords(const std::vector<std::string>& words, const Environment& environment,
+                 Flags& flags) {
+  flags.verb = DefaultVerb(environment);
+  std::size_t used = 0;
+  if (used < words.size()) {
+    GACCD_ASSIGN_OR_RETURN(flags.verb, ParseVerb(words[used++]));
+    if (flags.verb == Verb::kHelp && used < words.size()) {
+      GACCD_ASSIGN_OR_RETURN(flags.help_topic, ParseVerb(words[used++]));
+    }
+  }
+  if (used == words.size()) return {};
+  return {ErrorKind::kUsage, StrCat("unexpected argument '", words[used], "' after '",
+                                    words[used - 1], "'; flags begin with --")};
+}
+
+}  // namespace
+
+std::string_view Name(Verb verb) {
+  switch (verb) {
+    case Verb::kPlan:
+      return "plan";
+    case Verb::kTrain:
+      return "train";
+    case Verb::kSelftest:
+      return "selftest";
+    case Verb::kHelp:
+      return "help";
+    case Verb::kVersion:
+      return "version";
+  }
+  return "?";
+}
+
+Verb DefaultVerb(const Environment& environment) {
+  const bool slurm_step =
+      environment("SLURM_STEP_ID") != nullptr && environment("SLURM_PROCID") != nullptr;
+  const bool mpirun = environment("OMPI_COMM_WORLD_SIZE") != nullptr;
+  return slurm_step || mpirun ? Verb::kTrain : Verb::kPlan;
+}
+
+Result<Flags> ParseFlags(std::span<const char* const> args, const Environment& environment) {
+  std::vector<FlagRule> rules = BatchRules();
+  for (FlagRule& rule : RunRules()) rules.push_back(std::move(rule));
+  const std::vector<KnownFlag> known = AllKnown(rules);
+  GACCD_ASSIGN_OR_RETURN(const Arguments given, SplitArguments(args, known));
+
+  Flags flags;
+  GACCD_RETURN_IF_ERROR(ReadWords(given.words, environment, flags));
+  bool help = false;
+  bool version = false;
+  for (const FlagValue& flag : given.flags) {
+    if (flag.name == "help" || flag.name == "h") {
+      help = flag.value != "false";
+    } else if (flag.name == "version") {
+      version = flag.value != "false";
+    } else {
+      GACCD_RETURN_IF_ERROR(Store(flag, rules, flags));
+    }
+  }
+  if (help) {
+    if (!given.words.empty() && flags.verb != Verb::kHelp) flags.help_topic = flags.verb;
+    flags.verb = Verb::kHelp;
+  } else if (version) {
+    flags.verb = Verb::kVersion;
+  }
+  return flags;
+}
+
+Result<Flags> ParseFlags(int argc, const char* const* argv) {
+  const std::span<const char* const> all(argv, static_cast<std::size_t>(std::max(argc, 0)));
+  return ParseFlags(all.empty() ? all : all.subspan(1),
+                    [](const char* name) -> const char* { return std::getenv(name); });
+}
+
+}  // namespace gaccd

@@ -1,0 +1,71 @@
+// The command line as plain values. `gaccd <verb> [--flag=value ...]`; dashes and underscores in
+// flag names are equal. A flag that was not given stays empty, so that the reader knows a default
+// from a wish. gflags is only seen by flags.cc.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "collectives/base/result.h"
+#include "daemon/config/job.h"
+#include "daemon/plan/plan.h"
+
+namespace gaccd {
+
+enum class Verb : std::uint8_t { kPlan, kTrain, kSelftest, kHelp, kVersion };
+enum class OutputFormat : std::uint8_t { kText, kJson, kTxtpb };
+
+[[nodiscard]] std::string_view Name(Verb verb);  // "plan", ...
+
+struct Flags {
+  Verb verb = Verb::kPlan;
+  std::optional<Verb> help_topic;  // of `gaccd help train` and `gaccd train --help`
+
+  // The cluster. Outside SLURM an input; inside an assertion against the environment.
+  std::optional<std::int64_t> nodes;          // >= 1
+  std::optional<std::int64_t> gpus_per_node;  // >= 1
+
+  // The batch; each wins over the job.
+  std::optional<std::int64_t> micro_batch;   // >= 1
+  std::optional<std::int64_t> target_batch;  // >= 1
+  std::optional<Rounding> rounding;
+  std::optional<LrRule> lr_rule;
+  std::optional<std::int64_t> reference_batch;  // >= 0; 0 = the target
+  std::optional<LastCycle> last_cycle;
+
+  // The run; the first four win over the job.
+  std::optional<std::int64_t> epochs;       // >= 0
+  std::optional<std::int64_t> max_updates;  // >= 0
+  std::optional<std::uint64_t> seed;
+  std::optional<std::int64_t> log_every;  // >= 1
+  std::optional<std::string> job;         // path of the job text
+  std::optional<std::string> run_dir;
+  std::optional<std::string> init_weights;  // safetensors
+  std::optional<std::string> save_weights;
+
+  bool strict = false;                        // refuse a plan that is not exact
+  OutputFormat format = OutputFormat::kText;  // of the plan
+  std::int64_t bound_seconds = 60;            // >= 1; the watchdog's deadline
+};
+
+inline constexpr std::int64_t kDefaultNodes = 1;
+inline constexpr std::int64_t kDefaultGpusPerNode = 8;
+
+// Reads an environment variable; null when it is not set. ::getenv outside tests.
+using Environment = std::function<const char*(const char*)>;
+
+// The verb when none is given: inside a SLURM step (SLURM_STEP_ID and SLURM_PROCID) or under mpirun
+// (OMPI_COMM_WORLD_SIZE) train, elsewhere plan.
+[[nodiscard]] Verb DefaultVerb(const Environment& environment);
+
+// `args` are the arguments after the program's name. Errors are kUsage (kIo for a flag file that
+// cannot be read) and quote the argument; those from a flag file begin with file:line. Not
+// thread-safe: gflags keeps the values.
+[[nodiscard]] Result<Flags> ParseFlags(std::span<const char* const> args,
+                                       const Environment& environment);
+[[nodiscard]] Result<Flags> ParseFlags(int argc, const char* const* argv);
+
+}  // namespace gaccd

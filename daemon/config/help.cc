@@ -1,0 +1,93 @@
+#include "daemon/config/help.h"
+
+#include <string_view>
+
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::string_view kOverview =
+    R"(gaccd trains a neural network on a SLURM cluster with an exact effective batch.
+
+  gaccd <verb> [--flag=value ...]
+
+  plan      print who takes how many samples; reads the job, touches nothing
+  train     train the job; one process per GPU or core, started by srun or mpirun
+  selftest  prove on this machine that accumulation equals one big batch
+  help      explain a verb: gaccd help plan
+  version   print the versions of gaccd and its libraries
+
+Without a verb: train inside a SLURM step or under mpirun, plan elsewhere.
+
+  gaccd --nodes 30 --target-batch 3072
+  srun --mpi=pmix --kill-on-bad-exit=1 gaccd train --job=job.txtpb --run-dir=runs/a
+
+--flagfile=FILE reads flags from a file, one a line. Dashes and underscores are equal.
+
+Exit codes: 0 done, 64 usage, 65 data, 69 a peer is lost, 70 internal, 71 system,
+74 input/output, 78 configuration, 93 training failed and would fail again.
+)";
+
+constexpr std::string_view kClusterFlags = R"(
+The cluster
+  --nodes=N            nodes (plan: default 1)
+  --gpus-per-node=N    ranks on each node (plan: default 8)
+                       When training, both must agree with SLURM and MPI.
+)";
+
+constexpr std::string_view kBatchFlags = R"(
+The batch; each wins over the job
+  --target-batch=N     samples of one update, over all ranks
+  --micro-batch=N      the most samples a rank holds at once (default 10)
+  --rounding=MODE      exact (default), floor, ceil or nearest
+  --strict             exit 78 unless the plan is exact
+  --lr-rule=RULE       none (default), linear or sqrt, of effective / reference batch
+  --reference-batch=N  the batch for which the learning rate was chosen (default: the target)
+  --last-cycle=POLICY  samples left at the end of an epoch: update (default; one smaller,
+                       exact update), carry (into the next epoch) or drop
+)";
+
+constexpr std::string_view kPlanUsage = R"(gaccd plan [--flag=value ...]
+
+Prints how many samples every rank takes in every micro-step of an update, the learning
+rate's factor, and what would make the target divide.
+
+  --job=FILE           take the batch from a job text
+  --format=FORMAT      text (default), json (one line) or txtpb
+)";
+
+constexpr std::string_view kTrainUsage = R"(gaccd train --job=FILE [--flag=value ...]
+
+Trains the job, one rank per process: srun --mpi=pmix --kill-on-bad-exit=1 gaccd train ...
+
+  --job=FILE           the job text (proto/job.proto); --config is the same
+  --run-dir=DIR        where logs, events and results go
+  --epochs=N           passes over the data (job: epochs)
+  --max-updates=N      stop after so many updates; 0 = no limit
+  --seed=N             of the initial weights and the sample order (default 1)
+  --log-every=N        updates between two log lines (default 100)
+  --init-weights=FILE  start from these safetensors
+  --save-weights=FILE  write safetensors at the end
+  --bound=SECONDS      end the run when a rank is silent for so long (default 60)
+)";
+
+constexpr std::string_view kSelftestUsage = R"(gaccd selftest [--flag=value ...]
+
+Trains with different data on every rank, ranks as threads of this process, and checks that
+ragged micro-steps equal one big batch on one rank, for every rounding. With --nodes and
+--target-batch it does so for that plan.
+)";
+
+}  // namespace
+
+std::string HelpText(std::optional<Verb> topic) {
+  if (topic == Verb::kPlan) return StrCat(kPlanUsage, kClusterFlags, kBatchFlags);
+  if (topic == Verb::kTrain) return StrCat(kTrainUsage, kClusterFlags, kBatchFlags);
+  if (topic == Verb::kSelftest) return StrCat(kSelftestUsage, kClusterFlags, kBatchFlags);
+  if (topic == Verb::kVersion)
+    return "gaccd version\n\nPrints the versions of gaccd and its libraries.\n";
+  return std::string(kOverview);
+}
+
+}  // namespace gaccd

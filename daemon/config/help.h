@@ -1,0 +1,30 @@
+// What `gaccd help` and `gaccd version` print.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/config/flags.h"
+
+namespace gaccd {
+
+// All verbs, or one with its flags.
+[[nodiscard]] std::string HelpText(std::optional<Verb> topic);
+
+// A library and its version.
+using Version = std::pair<std::string, std::string>;
+
+// gaccd with its revision, the libraries of this folder, then `more`, which only the caller knows
+// (MPI, oneDNN, ...). One line each.
+[[nodiscard]] std::string VersionText(const std::vector<Version>& more);
+
+// The version and the revision of the sources: "0.1.0 (960e1fd)".
+[[nodiscard]] std::string GaccdVersion();
+
+// The linker's build id of this program, in hex: equal only for equal binaries. Empty when the
+// program was linked without one.
+[[nodiscard]] std::string BuildId();
+
+}  // namespace gaccd

@@ -1,0 +1,40 @@
+// Job text (proto/job.proto in text form) to Job and back. Everything in it is checked here, so a
+// Job can be trusted: required fields, ranges, names, kinds that fit together.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "collectives/base/result.h"
+#include "daemon/config/flags.h"
+#include "daemon/config/job.h"
+
+namespace gaccd {
+
+// Errors are kConfig and begin with "file:line:column: " for the syntax and unknown fields, and
+// with "file: field.path: " for a value, which is quoted. The text is at most kMaxTextBytes long
+// and 16 messages deep. batch.target may be missing; then it is 0 and --target-batch must be given.
+[[nodiscard]] Result<Job> ParseJobText(std::string_view text, std::string_view file_name);
+
+// The same from a file. kIo when it cannot be read.
+[[nodiscard]] Result<Job> LoadJob(const std::string& path);
+
+// The job with what the flags say in place of what it says. kConfig when they contradict.
+[[nodiscard]] Result<Job> OverlayFlags(Job job, const Flags& flags);
+
+// What the plan is asked for. kUsage when neither the job nor the flags gave a target.
+[[nodiscard]] Result<PlanRequest> ToPlanRequest(const BatchSpec& batch, std::int64_t nodes,
+                                                std::int64_t gpus_per_node);
+
+// The whole job with all its defaults; ParseJobText gives the same job again.
+[[nodiscard]] std::string JobText(const Job& job);
+
+// 32 hex digits of the job and of the flags that stand outside it (strict, bound, the paths). Equal
+// on two ranks if and only if both would do the same. Not cryptographic.
+[[nodiscard]] std::string JobDigest(const Job& job, const Flags& flags);
+
+// 128-bit FNV-1a of any text, as 32 hex digits.
+[[nodiscard]] std::string Digest(std::string_view text);
+
+}  // namespace gaccd

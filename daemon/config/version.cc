@@ -1,0 +1,80 @@
+#include <elf.h>
+#include <google/protobuf/stubs/common.h>
+#include <link.h>
+
+#include <cstring>
+
+#include "collectives/base/strings.h"
+#include "daemon/config/help.h"
+#include "daemon/config/revision.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::size_t kNameWidth = 12;
+
+std::string Line(const Version& version) {
+  std::string name = version.first;
+  if (name.size() < kNameWidth) name.resize(kNameWidth, ' ');
+  return StrCat(name, " ", version.second, "\n");
+}
+
+// Notes are a chain of header, name and content, each padded to 4 bytes (ELF, "Note Section").
+std::size_t Padded(std::size_t bytes) { return (bytes + 3) & ~std::size_t{3}; }
+
+std::string FindBuildId(const char* notes, std::size_t size) {
+  std::string id;
+  while (size >= sizeof(ElfW(Nhdr))) {
+    ElfW(Nhdr) note{};
+    std::memcpy(&note, notes, sizeof note);
+    const std::size_t total = sizeof note + Padded(note.n_namesz) + Padded(note.n_descsz);
+    if (total > size) break;
+    const char* name = notes + sizeof note;
+    if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && std::memcmp(name, "GNU", 4) == 0) {
+      const char* content = name + Padded(note.n_namesz);
+      for (std::size_t i = 0; i < note.n_descsz; ++i) {
+        const auto byte = static_cast<unsigned char>(content[i]);
+        id += "0123456789abcdef"[byte >> 4];
+        id += "0123456789abcdef"[byte & 15];
+      }
+      break;
+    }
+    notes += total;
+    size -= total;
+  }
+  return id;
+}
+
+// The first object that the loader names is the program itself.
+int VisitProgram(dl_phdr_info* info, std::size_t, void* result) {
+  auto& id = *static_cast<std::string*>(result);
+  for (int i = 0; i < info->dlpi_phnum && id.empty(); ++i) {
+    const ElfW(Phdr)& header = info->dlpi_phdr[i];
+    if (header.p_type != PT_NOTE) continue;
+    id = FindBuildId(reinterpret_cast<const char*>(info->dlpi_addr + header.p_vaddr),
+                     header.p_memsz);
+  }
+  return 1;
+}
+
+}  // namespace
+
+std::string GaccdVersion() { return StrCat(kVersion, " (", kRevision, ")"); }
+
+std::string BuildId() {
+  std::string id;
+  dl_iterate_phdr(VisitProgram, &id);
+  return id;
+}
+
+std::string VersionText(const std::vector<Version>& more) {
+  std::string text = Line({"gaccd", GaccdVersion()});
+  text += Line({"build id", BuildId()});
+  text += Line({"compiler", __VERSION__});
+  text += Line({"protobuf", google::protobuf::internal::VersionString(GOOGLE_PROTOBUF_VERSION)});
+  text += Line({"gflags", kGflagsVersion});
+  for (const Version& version : more) text += Line(version);
+  return text;
+}
+
+}  // namespace gaccd
