@@ -1,0 +1,159 @@
+#include "daemon/data/npy.h"
+
+#include "tests/unit/data/dataset_util.h"
+#include "tests/unit/data/file_util.h"
+
+namespace gaccd {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+template <typename T>
+std::string Values(const std::vector<T>& values) {
+  return Raw(std::span<const T>(values));
+}
+// A header of 128 bytes.
+std::string Head(std::string_view descr, std::string_view shape, int version = 1) {
+  return NpyHeader(NpyDictionary(descr, shape), version);
+}
+
+const std::string kData = Values<float>({0.5F, -1, 2, 3, 4, 5});
+const std::string kFeatures = Head("<f4", "(3, 2)") + kData;
+const std::string kLabels = Head("<i8", "(3,)") + Values<std::int64_t>({2, 0, 1});
+
+class NpyTest : public testing::Test {
+ protected:
+  NpySource Source(std::string_view features, std::string_view targets, std::int64_t classes = 0) {
+    return {folder_.Write("features", features), folder_.Write("targets", targets), classes};
+  }
+  TempFolder folder_;
+};
+
+TEST_F(NpyTest, ReadsFloatsWithLabels) {
+  const auto dataset = Opened(Source(kFeatures, kLabels, 3), {.scale = 2, .mean = 1});
+  EXPECT_EQ(dataset->size(), 3);
+  EXPECT_THAT(dataset->spec().feature_shape, testing::ElementsAre(2));
+  const Batch batch = Gather(*dataset, {2, 0});
+  EXPECT_THAT(batch.features, testing::ElementsAre(7.F, 9.F, 0.F, -3.F));
+  EXPECT_THAT(batch.labels, testing::ElementsAre(1, 2));
+}
+
+TEST_F(NpyTest, ReadsBytesI32LabelsAndEveryVersion) {
+  for (const int version : {1, 2, 3}) {
+    const auto dataset =
+        Opened(Source(Head("|u1", "(2, 1, 2)", version) + "\1\2\3\4",
+                      Head("<i4", "(2,)", version) + Values<std::int32_t>({6, 5}), 7));
+    EXPECT_THAT(Gather(*dataset, {1}).features, testing::ElementsAre(3.F, 4.F));
+    EXPECT_THAT(Gather(*dataset, {1}).labels, testing::ElementsAre(5));
+  }
+}
+
+TEST_F(NpyTest, ReadsVectorTargets) {
+  const auto wide =
+      Opened(Source(kFeatures, Head("<f4", "(3, 2)") + Values<float>({1, 2, 3, 4, 5, 6})));
+  EXPECT_EQ(wide->spec().target_width, 2);
+  EXPECT_THAT(Gather(*wide, {2, 1}).targets, testing::ElementsAre(5.F, 6.F, 3.F, 4.F));
+  const auto narrow = Opened(Source(kFeatures, Head("<f4", "(3,)") + Values<float>({1, 2, 3})));
+  EXPECT_EQ(narrow->spec().target_width, 1);
+}
+
+TEST_F(NpyTest, DataNeedNotBeAligned) {
+  std::string header = Head("<f4", "(3, 2)");
+  header.erase(header.size() - 2, 1);  // one space less
+  header[8] = static_cast<char>(header.size() - 10);
+  EXPECT_THAT(Gather(*Opened(Source(header + kData, kLabels, 3)), {0}).features,
+              testing::ElementsAre(0.5F, -1.F));
+}
+
+TEST_F(NpyTest, TakesEverySpellingOfTheHeader) {
+  for (const std::string_view text :
+       {"{'shape': (3, 2), 'fortran_order': False, 'descr': '<f4'}",
+        "{\"descr\":\"<f4\",\"fortran_order\":False,\"shape\":(3,2,)}",
+        "  { 'descr' : '<f4' , 'fortran_order' : False , 'shape' : ( 3 , 2 ) , } "}) {
+    EXPECT_EQ(Opened(Source(NpyHeader(text) + kData, kLabels, 3))->size(), 3);
+  }
+}
+
+TEST_F(NpyTest, RefusesBadHeaders) {
+  const std::string many = "(1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1)";
+  const std::pair<std::string, std::string> cases[] = {
+      {"", "truncated"},
+      {"\x93NUM", "found 4"},
+      {"PK\3\4 a zip file", "not an NPY file"},
+      {std::string("\x93NUMPY\4\0\x10\0", 10), "found 4.0"},
+      {std::string("\x93NUMPY\1\1\x10\0", 10), "found 1.1"},
+      {std::string("\x93NUMPY\1\0\x10", 9), "at least 10"},
+      {std::string("\x93NUMPY\2\0\xff\xff\xff\xff", 12), "found 4294967295"},
+      {std::string("\x93NUMPY\1\0\xff\xff", 10) + kData, "expected at least 65545"},
+      {NpyHeader("") + kData, "expected '{'"},
+      {NpyHeader("{}") + kData, "the key 'descr'"},
+      {NpyHeader("{'descr': '<f4', 'shape': (3, 2)}") + kData, "'fortran_order'"},
+      {NpyHeader("{'descr': '<f4', 'descr': '<f4', 'shape': (3, 2)}") + kData, "each once"},
+      {NpyHeader("{'descr': '<f4', 'colour': 1, 'shape': (3, 2)}") + kData, "each once"},
+      {NpyHeader("{'descr': '<f4' 'shape': (3, 2)}") + kData, "expected ','"},
+      {NpyHeader("{'descr': [('a', '<f4')], 'shape': (3, 2)}") + kData, "found \"[('a'"},
+      {NpyHeader("{'descr': '<f\\4', 'shape': (3, 2)}") + kData, "without escapes"},
+      {NpyHeader("{'descr': '<f4', 'fortran_order': 0, 'shape': (3, 2)}") + kData, "True or False"},
+      {NpyHeader("{'descr': '<f4', 'fortran_order': Trie, }") + kData, "True or False"},
+      {NpyHeader("{'descr': '<f4', 'fortran_order': True, 'shape': (3, 2), }") + kData, "C order"},
+      {Head(">f4", "(3, 2)") + kData, "found '>f4'"},
+      {Head("<f8", "(3, 2)") + kData, "found '<f8'"},
+      {Head("|O", "(3, 2)") + kData, "found '|O'"},
+      {Head("<f4", "(3)") + kData, "expected ','"},
+      {Head("<f4", "(-3, 2)") + kData, "a dimension"},
+      {Head("<f4", "(3L, 2L)") + kData, "expected ','"},
+      {Head("<f4", "(,)") + kData, "a dimension"},
+      {Head("<f4", "(99999999999999999999, 2)") + kData, "fits 63 bits"},
+      {Head("<f4", "(9223372036854775807, 2)") + kData, "does not fit 63 bits"},
+      {Head("<f4", many) + kData, "at most 32"},
+      {NpyHeader(NpyDictionary("<f4", "(3, 2)") + "x") + kData, "the line end"},
+      {NpyHeader(NpyDictionary("<f4", "(3, 2)") + "\n") + kData, "the line end"},
+      {Head("<f4", "(3, 3)") + kData, "expected 36"},
+      {kFeatures + "x", "found 25"},
+      {Head("<f4", "(6,)") + kData, "found shape [6]"},
+      {Head("<f4", "(0, 2)"), "[0, 2]"},
+      {Head("<i4", "(3, 2)") + kData, "u8 or f32"},
+  };
+  for (const auto& [bytes, part] : cases) {
+    EXPECT_THAT(Refused(ErrorKind::kData, Source(bytes, kLabels, 3)),
+                AllOf(HasSubstr("features"), HasSubstr(part)));
+  }
+  for (std::size_t length = 0; length < kFeatures.size(); ++length) {
+    (void)Refused(ErrorKind::kData, Source(kFeatures.substr(0, length), kLabels, 3));
+  }
+}
+
+TEST_F(NpyTest, RefusesTargetsThatDoNotFit) {
+  const auto message = [&](const std::string& targets, std::int64_t classes) {
+    return Refused(ErrorKind::kData, Source(kFeatures, targets, classes));
+  };
+  const auto labels = [](std::int64_t third) {
+    return Head("<i8", "(3,)") + Values<std::int64_t>({0, 1, third});
+  };
+  EXPECT_THAT(message(labels(3), 3), AllOf(HasSubstr("[0, 3)"), HasSubstr("found 3")));
+  EXPECT_THAT(message(labels(-1), 3), HasSubstr("found -1"));
+  EXPECT_THAT(message(labels((std::int64_t{1} << 32) + 1), 3), HasSubstr("found 4294967297"));
+  EXPECT_THAT(message(labels(1), std::int64_t{1} << 40), HasSubstr("2147483647"));
+  EXPECT_THAT(message(labels(1), 0), HasSubstr("expected f32 targets"));
+  EXPECT_THAT(message(kFeatures, 3), HasSubstr("expected labels of shape"));
+  EXPECT_THAT(message(Head("<f4", "(3,)") + Values<float>({1, 2, 3}), 3),
+              HasSubstr("expected integer labels"));
+  EXPECT_THAT(message(Head("|u1", "(3,)") + "\1\1\1", 3), HasSubstr("found u8"));
+  EXPECT_THAT(message(Head("<f4", "()") + Values<float>({1}), 0),
+              AllOf(HasSubstr("expected 3"), HasSubstr("shape []")));
+  EXPECT_THAT(message(Head("<f4", "(3, 0)"), 0), HasSubstr("[3, 0]"));
+  EXPECT_THAT(message(Head("<i8", "(2,)") + Values<std::int64_t>({0, 1}), 3),
+              AllOf(HasSubstr("expected 3"), HasSubstr("found 2")));
+}
+
+TEST_F(NpyTest, RefusesMissingFiles) {
+  const NpySource good = Source(kFeatures, kLabels, 3);
+  EXPECT_THAT(Refused(ErrorKind::kIo, NpySource{folder_.Path("no"), good.targets, 3}),
+              HasSubstr("No such file"));
+  EXPECT_THAT(Refused(ErrorKind::kConfig, NpySource{good.features, good.targets, -3}),
+              HasSubstr("-3"));
+}
+
+}  // namespace
+}  // namespace gaccd

@@ -1,0 +1,178 @@
+#include "daemon/data/prefetcher.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <limits>
+#include <new>
+#include <random>
+#include <thread>
+
+#include "daemon/data/dataset.h"
+
+// Counts the allocations of the whole program. Not inlined: g++ would warn of a free() that does
+// not match a new.
+namespace {
+std::atomic<std::int64_t> allocations{0};
+}
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  void* memory = std::malloc(bytes == 0 ? 1 : bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace gaccd {
+namespace {
+
+// Sample i has the features i, i + 0.5 and the label i.
+class CountingDataset final : public Dataset {
+ public:
+  CountingDataset() {
+    spec_.feature_shape = {2};
+    spec_.classes = 1 << 30;
+  }
+  [[nodiscard]] std::int64_t size() const override { return 1 << 20; }
+  [[nodiscard]] const SampleSpec& spec() const override { return spec_; }
+  void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      out.features[2 * i] = static_cast<float>(indices[i]);
+      out.features[2 * i + 1] = static_cast<float>(indices[i]) + 0.5F;
+      out.labels[i] = static_cast<std::int32_t>(indices[i]);
+    }
+  }
+
+ private:
+  SampleSpec spec_;
+};
+
+// Batch b of `batches` holds b % 4 samples, from sample b on.
+class RaggedSource final : public IndexSource {
+ public:
+  explicit RaggedSource(std::int64_t batches) : batches_(batches) {}
+  [[nodiscard]] std::int64_t max_samples() const override { return 3; }
+  std::int64_t Next(std::span<std::int64_t> out) override {
+    if (next_ == batches_) return kEnd;
+    const std::int64_t samples = next_ % 4;
+    for (std::int64_t i = 0; i < samples; ++i) out[static_cast<std::size_t>(i)] = next_ + i;
+    ++next_;
+    return samples;
+  }
+
+ private:
+  std::int64_t batches_;
+  std::int64_t next_ = 0;
+};
+
+std::unique_ptr<Prefetcher> Started(const Dataset& dataset, std::int64_t batches, int slots) {
+  auto prefetcher = Prefetcher::Start(dataset, std::make_unique<RaggedSource>(batches), slots);
+  EXPECT_TRUE(prefetcher.ok()) << prefetcher.status().message();
+  return std::move(prefetcher).value();
+}
+
+void ExpectBatch(const BatchView* view, std::int64_t batch) {
+  ASSERT_NE(view, nullptr);
+  ASSERT_EQ(view->samples, batch % 4);
+  for (std::int64_t i = 0; i < view->samples; ++i) {
+    ASSERT_EQ(view->labels[i], batch + i);
+    ASSERT_EQ(view->features[2 * i], static_cast<float>(batch + i));
+    ASSERT_EQ(view->features[2 * i + 1], static_cast<float>(batch + i) + 0.5F);
+  }
+}
+
+TEST(PrefetcherTest, GivesEveryBatchInOrderForEveryRingSize) {
+  const CountingDataset dataset;
+  for (const int slots : {2, 4, 8, 64}) {
+    for (const std::int64_t batches : {0, 1, 2, 3, 7, 8, 9, 500}) {
+      const auto prefetcher = Started(dataset, batches, slots);
+      for (std::int64_t b = 0; b < batches; ++b) ExpectBatch(prefetcher->Next(), b);
+      EXPECT_EQ(prefetcher->Next(), nullptr);
+      EXPECT_EQ(prefetcher->Next(), nullptr);
+    }
+  }
+}
+
+// Loops that are faster than the thread, slower, and now this, now that.
+TEST(PrefetcherTest, KeepsOrderAtAnySpeed) {
+  const CountingDataset dataset;
+  std::mt19937 random(1);
+  for (const int pause : {0, 1, 2}) {
+    const auto prefetcher = Started(dataset, 3000, 4);
+    for (std::int64_t b = 0; b < 3000; ++b) {
+      ExpectBatch(prefetcher->Next(), b);
+      if (pause == 1 && b % 10 == 0) std::this_thread::sleep_for(std::chrono::microseconds(50));
+      if (pause == 2 && random() % 4 == 0) std::this_thread::yield();
+    }
+    EXPECT_EQ(prefetcher->Next(), nullptr);
+  }
+}
+
+TEST(PrefetcherTest, StopsAtAnyMoment) {
+  const CountingDataset dataset;
+  std::mt19937 random(2);
+  for (int run = 0; run < 2000; ++run) {
+    const auto prefetcher = Started(dataset, run % 3 == 0 ? 6 : 1 << 20, 4);
+    const auto take = static_cast<std::int64_t>(random() % 7);
+    for (std::int64_t b = 0; b < take; ++b) {
+      const BatchView* view = prefetcher->Next();
+      if (view != nullptr) ExpectBatch(view, b);
+    }
+    if (random() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
+TEST(PrefetcherTest, ABatchStaysUntilTheNextCall) {
+  const CountingDataset dataset;
+  const auto prefetcher = Started(dataset, 1 << 20, 2);
+  for (std::int64_t b = 0; b < 20; ++b) {
+    const BatchView* view = prefetcher->Next();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the thread has filled what it may
+    ExpectBatch(view, b);
+  }
+}
+
+TEST(PrefetcherTest, DoesNotAllocateInTheLoop) {
+  const CountingDataset dataset;
+  const auto prefetcher = Started(dataset, 1 << 20, 8);
+  for (int b = 0; b < 100; ++b) (void)prefetcher->Next();
+  const std::int64_t before = allocations.load();
+  for (int b = 0; b < 10'000; ++b) (void)prefetcher->Next();
+  EXPECT_EQ(allocations.load(), before);
+}
+
+TEST(PrefetcherTest, RingIsAlignedAndCounted) {
+  const CountingDataset dataset;
+  const auto prefetcher = Started(dataset, 100, 4);
+  for (int b = 0; b < 8; ++b) {
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(prefetcher->Next()->features) % 64, 0U);
+  }
+  EXPECT_EQ(prefetcher->memory_bytes(), 4U * (64 + 64));  // 3 x 2 floats and 3 labels, rounded up
+}
+
+class HugeSource final : public IndexSource {
+ public:
+  [[nodiscard]] std::int64_t max_samples() const override {
+    return std::numeric_limits<std::int64_t>::max() / 2;
+  }
+  std::int64_t Next(std::span<std::int64_t> /*out*/) override { return kEnd; }
+};
+
+TEST(PrefetcherTest, RefusesARingThatCannotBe) {
+  const CountingDataset dataset;
+  for (const int slots : {-8, 0, 1, 3, 12}) {
+    const auto prefetcher = Prefetcher::Start(dataset, std::make_unique<RaggedSource>(1), slots);
+    ASSERT_FALSE(prefetcher.ok());
+    EXPECT_EQ(prefetcher.status().kind(), ErrorKind::kConfig);
+    EXPECT_THAT(prefetcher.status().message(), testing::HasSubstr(std::to_string(slots)));
+  }
+  const auto huge = Prefetcher::Start(dataset, std::make_unique<HugeSource>());
+  ASSERT_FALSE(huge.ok());
+  EXPECT_THAT(huge.status().message(), testing::HasSubstr("does not fit"));
+}
+
+}  // namespace
+}  // namespace gaccd
