@@ -1,0 +1,197 @@
+#include "daemon/telemetry/event_text.h"
+
+#include <sys/time.h>
+
+#include <cmath>
+#include <cstdio>
+#include <ctime>
+
+#include "daemon/config/flat_json.h"
+#include "daemon/config/plan_proto.h"
+#include "proto/event.pb.h"
+#include "proto/plan.pb.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::size_t kShort = 64;    // names
+constexpr std::size_t kMiddle = 512;  // lists
+constexpr std::size_t kLong = 1200;   // messages
+
+// At most `limit` bytes, and at most 2 * limit once escaped (a control character takes 6): the
+// limits of one line then add up to less than kMaxLineBytes.
+std::string Cut(std::string_view text, std::size_t limit) {
+  if (text.size() <= limit && JsonString(text).size() <= 2 * limit) return std::string(text);
+  const std::size_t keep = text.size() > limit ? limit - 3 : text.size();
+  const bool dense = JsonString(text.substr(0, keep)).size() + 3 > 2 * limit;
+  return std::string(text.substr(0, dense ? limit / 6 : keep)) + "...";
+}
+
+proto::Envelope Envelope(const RunIdentity& who, const LineStamp& stamp, const char* event) {
+  proto::Envelope envelope;
+  envelope.set_v(1);
+  envelope.set_ts(stamp.ts);
+  envelope.set_run(Cut(who.run, kShort));
+  envelope.set_job(Cut(who.job, kShort));
+  envelope.set_attempt(who.attempt);
+  envelope.set_rank(who.rank);
+  envelope.set_host(Cut(who.host, kShort));
+  envelope.set_ev(event);
+  envelope.set_lvl(std::string(stamp.level));
+  envelope.set_seq(stamp.seq);
+  return envelope;
+}
+
+proto::Verdict ToProto(const Verdict& event) {
+  proto::Verdict message;
+  message.set_verdict(event.verdict);
+  message.set_exit(event.exit);
+  message.set_reason(Cut(event.reason, kLong));
+  message.set_last_step(event.last_step);
+  message.set_samples_total(event.samples_total);
+  message.set_dur_s(event.dur_s);
+  return message;
+}
+
+void FillLastStep(const StepRecord& last, const StepRates& rates, proto::RunStatus& message) {
+  message.set_epoch(last.epoch);
+  message.set_step(last.step);
+  message.set_steps_total(last.steps_total);
+  message.set_target(last.target);
+  message.set_samples_total(last.samples_total);
+  message.set_loss(last.loss);
+  message.set_loss_finite(std::isfinite(last.loss));
+  message.set_samples_per_s(rates.samples_per_s);
+  message.set_dur_p50_s(rates.dur_p50_s);
+  message.set_eta_s(rates.eta_s);
+}
+
+}  // namespace
+
+std::string Timestamp() {
+  timeval now{};
+  ::gettimeofday(&now, nullptr);
+  std::tm utc{};
+  ::gmtime_r(&now.tv_sec, &utc);
+  char text[64];
+  std::snprintf(text, sizeof(text), "%04d-%02d-%02dT%02d:%02d:%02d.%06ldZ", utc.tm_year + 1900,
+                utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec,
+                static_cast<long>(now.tv_usec));
+  return text;
+}
+
+std::string RunStartJson(const RunIdentity& who, const LineStamp& stamp, const RunStart& event) {
+  const proto::Envelope envelope = Envelope(who, stamp, "run_start");
+  proto::RunStart message;
+  message.set_version(Cut(event.version, kShort));
+  message.set_git(Cut(event.git, kShort));
+  if (!event.mpi.empty()) message.set_mpi(Cut(event.mpi, kShort));
+  message.set_comm(Cut(event.comm, kShort));
+  message.set_nodes(event.nodes);
+  message.set_world(event.world);
+  if (!event.partition.empty()) message.set_partition(Cut(event.partition, kShort));
+  if (!event.account.empty()) message.set_account(Cut(event.account, kShort));
+  if (!event.nodelist.empty()) message.set_nodelist(Cut(event.nodelist, kMiddle));
+  message.set_config_sha(Cut(event.config_sha, 2 * kShort));
+  message.set_model(Cut(event.model, kShort));
+  message.set_parameters(event.parameters);
+  if (event.memory_planned_bytes > 0) {
+    message.set_memory_planned_bytes(event.memory_planned_bytes);
+  }
+  message.set_train_samples(event.train_samples);
+  message.set_eval_samples(event.eval_samples);
+  return FlatJson({&envelope, &message});
+}
+
+std::string PlanEventJson(const RunIdentity& who, const LineStamp& stamp, const Plan& plan) {
+  const proto::Envelope envelope = Envelope(who, stamp, "plan");
+  proto::Plan message;
+  FillPlanProto(plan, message);
+  return FlatJson({&envelope, &message});
+}
+
+std::string StepJson(const RunIdentity& who, const LineStamp& stamp, const StepRecord& event,
+                     const StepRates& rates) {
+  const proto::Envelope envelope = Envelope(who, stamp, "step");
+  proto::Step message;
+  message.set_epoch(event.epoch);
+  message.set_step(event.step);
+  message.set_steps_total(event.steps_total);
+  message.set_samples(event.samples);
+  message.set_target(event.target);
+  message.set_samples_total(event.samples_total);
+  message.set_loss(event.loss);
+  message.set_loss_finite(std::isfinite(event.loss));
+  message.set_grad_norm(event.grad_norm);
+  message.set_grad_finite(std::isfinite(event.grad_norm));
+  message.set_lr(event.lr);
+  message.set_skipped(event.skipped);
+  message.set_dur_s(event.dur_s);
+  message.set_data_s(event.data_s);
+  message.set_fwd_bwd_s(event.fwd_bwd_s);
+  message.set_reduce_s(event.reduce_s);
+  message.set_opt_s(event.opt_s);
+  if (event.wait_s) message.set_wait_s(*event.wait_s);
+  message.set_samples_per_s(rates.samples_per_s);
+  message.set_dur_p50_s(rates.dur_p50_s);
+  message.set_dur_p99_s(rates.dur_p99_s);
+  message.set_eta_s(rates.eta_s);
+  return FlatJson({&envelope, &message});
+}
+
+std::string EvalJson(const RunIdentity& who, const LineStamp& stamp, const EvalRecord& event,
+                     std::string_view metric, double value) {
+  const proto::Envelope envelope = Envelope(who, stamp, "eval");
+  proto::Eval message;
+  message.set_epoch(event.epoch);
+  message.set_step(event.step);
+  message.set_metric(std::string(metric));
+  message.set_value(value);
+  message.set_value_finite(std::isfinite(value));
+  message.set_samples(event.samples);
+  message.set_dur_s(event.dur_s);
+  return FlatJson({&envelope, &message});
+}
+
+std::string LogJson(const RunIdentity& who, const LineStamp& stamp, const LogLine& event,
+                    std::int64_t step) {
+  const proto::Envelope envelope = Envelope(who, stamp, "log");
+  proto::Log message;
+  message.set_step(step);
+  message.set_file(Cut(event.file, kShort));
+  message.set_line(event.line);
+  message.set_msg(Cut(event.message, kLong));
+  return FlatJson({&envelope, &message});
+}
+
+std::string VerdictJson(const RunIdentity& who, const LineStamp& stamp, const Verdict& event) {
+  const proto::Envelope envelope = Envelope(who, stamp, "verdict");
+  const proto::Verdict message = ToProto(event);
+  return FlatJson({&envelope, &message});
+}
+
+std::string StatusJson(const RunStatus& status) {
+  proto::RunStatus message;
+  message.set_v(1);
+  message.set_ts(Timestamp());
+  message.set_run(status.identity.run);
+  message.set_job(status.identity.job);
+  message.set_attempt(status.identity.attempt);
+  message.set_attempt_dir(status.attempt_dir);
+  message.set_host(status.identity.host);
+  message.set_pid(status.pid);
+  message.set_state(status.state);
+  message.set_world(status.world);
+  if (status.last.step > 0) {
+    FillLastStep(status.last, status.rates, message);
+    message.set_last_step_ts(status.last_step_ts);
+  }
+  message.set_write_errors(status.write_errors);
+  if (!status.verdict.verdict.empty()) {
+    message.set_exit(status.verdict.exit);
+    message.set_reason(status.verdict.reason);
+  }
+  return FlatJson(message);
+}
+
+}  // namespace gaccd

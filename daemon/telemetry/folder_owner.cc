@@ -1,0 +1,129 @@
+#include "daemon/telemetry/folder_owner.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <sstream>
+#include <utility>
+
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::int64_t kStaleAfterSeconds = 60;
+
+// Field 22 of /proc/<pid>/stat; 0 when there is no such process. The name in field 2 may hold
+// spaces, so the fields are counted from its closing bracket.
+std::int64_t ProcessStart(std::int64_t pid) {
+  const Result<std::string> stat = ReadStart(StrCat("/proc/", pid, "/stat"), 4096);
+  if (!stat.ok()) return 0;
+  const std::size_t bracket = stat->rfind(')');
+  if (bracket == std::string::npos) return 0;
+  std::istringstream fields(stat->substr(bracket + 1));
+  std::string field;
+  for (int i = 3; i <= 22; ++i) fields >> field;
+  std::int64_t start = 0;
+  std::istringstream(field) >> start;
+  return start;
+}
+
+bool IsAlive(const OwnerName& owner) {
+  if (::kill(static_cast<pid_t>(owner.pid), 0) != 0 && errno == ESRCH) return false;
+  const std::int64_t start = ProcessStart(owner.pid);
+  return start == 0 || start == owner.started;  // 0: /proc does not tell
+}
+
+std::string Format(const OwnerName& owner) {
+  return StrCat("job ", owner.job, "\nattempt ", owner.attempt, "\nhost ", owner.host, "\npid ",
+                owner.pid, "\nstarted ", owner.started, "\n");
+}
+
+OwnerName Parse(const std::string& text) {
+  OwnerName owner;
+  std::istringstream in(text);
+  for (std::string key; in >> key;) {
+    if (key == "job") in >> owner.job;
+    if (key == "attempt") in >> owner.attempt;
+    if (key == "host") in >> owner.host;
+    if (key == "pid") in >> owner.pid;
+    if (key == "started") in >> owner.started;
+  }
+  return owner;
+}
+
+Status Refused(const std::string& run_dir, const OwnerName& owner) {
+  const std::string who =
+      owner.pid == 0 ? "a run that is just starting"
+                     : StrCat("job ", owner.job, " (process ", owner.pid, " on ", owner.host, ")");
+  return {ErrorKind::kConfig, StrCat("run folder '", run_dir, "' is in use by ", who,
+                                     "; end that run first or give this one another --run-dir")};
+}
+
+// The modification time the file server would give now, minus that of the file.
+Result<std::int64_t> AgeByServer(const std::string& run_dir, const struct stat& owner_file) {
+  const std::string probe = StrCat(run_dir, "/.owner.probe-", ::getpid());
+  GACCD_ASSIGN_OR_RETURN(const FileDescriptor file, OpenFile(probe, O_WRONLY | O_CREAT | O_TRUNC));
+  struct stat now {};
+  const bool known = ::write(file.get(), "\n", 1) == 1 && ::fstat(file.get(), &now) == 0;
+  const Status status = known ? Status::Ok() : ErrnoStatus("cannot write", probe);
+  ::unlink(probe.c_str());
+  GACCD_RETURN_IF_ERROR(status);
+  return std::int64_t{now.st_mtime} - owner_file.st_mtime;
+}
+
+Result<bool> IsStale(const std::string& run_dir, const OwnerName& owner, const OwnerName& me,
+                     const struct stat& owner_file) {
+  if (owner.host == me.host) return !IsAlive(owner);
+  if (owner.job == me.job && owner.attempt < me.attempt) return true;
+  GACCD_ASSIGN_OR_RETURN(const std::int64_t age, AgeByServer(run_dir, owner_file));
+  return age > kStaleAfterSeconds;
+}
+
+}  // namespace
+
+OwnerName ThisProcess(const std::string& job, int attempt) {
+  char host[256] = "unknown";
+  ::gethostname(host, sizeof(host) - 1);
+  const std::int64_t pid = ::getpid();
+  return {job, attempt, host, pid, ProcessStart(pid)};
+}
+
+Result<FolderOwner> FolderOwner::Take(const std::string& run_dir, const OwnerName& me) {
+  const std::string path = run_dir + "/.owner";
+  GACCD_ASSIGN_OR_RETURN(FileDescriptor file, OpenFile(path, O_RDWR | O_CREAT));
+  const bool locked = ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
+  const bool refused = !locked && errno == EWOULDBLOCK;
+  GACCD_ASSIGN_OR_RETURN(const std::string text, ReadStart(path, 4096));
+  const OwnerName owner = Parse(text);
+  if (refused) return Refused(run_dir, owner);
+  struct stat info {};
+  if (::fstat(file.get(), &info) != 0) return ErrnoStatus("cannot read", path);
+  if (owner.pid != 0) {
+    GACCD_ASSIGN_OR_RETURN(const bool stale, IsStale(run_dir, owner, me, info));
+    if (!stale) return Refused(run_dir, owner);
+  }
+  if (::ftruncate(file.get(), 0) != 0) return ErrnoStatus("cannot write", path);
+  GACCD_RETURN_IF_ERROR(WriteAll(file.get(), Format(me), path));
+  return FolderOwner(std::move(file));
+}
+
+FolderOwner::~FolderOwner() { Release(); }
+
+void FolderOwner::Beat() const {
+  if (file_.valid()) ::futimens(file_.get(), nullptr);
+}
+
+void FolderOwner::Release() {
+  if (!file_.valid()) return;
+  // Best effort: an owner file that keeps its text is recognised as stale later.
+  [[maybe_unused]] const int result = ::ftruncate(file_.get(), 0);
+  file_ = FileDescriptor();
+}
+
+}  // namespace gaccd

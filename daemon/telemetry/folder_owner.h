@@ -1,0 +1,56 @@
+// One live run a folder. The owner file "<run>/.owner" names who writes there; it is locked with
+// flock while the run lives and emptied when it ends, never removed.
+//
+//   lock refused                                     a live run: refused
+//   lock taken, or locks do not work here, and the file
+//     is missing or empty                            free
+//     names this host and a process that is gone     stale: taken over
+//     names this host and a process that lives       refused
+//     names another host, same SLURM job id, earlier restart      stale (requeued): taken over
+//     names another host, last sign of life older than 60 s       stale: taken over
+//     names another host, last sign of life younger               refused
+//
+// A sign of life is the file's modification time, which Beat() renews; ages are taken by the clock
+// of the file server. Where locks do not work (some Lustre and NFS mounts), two runs that start
+// within milliseconds on different hosts are not told apart.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "collectives/base/result.h"
+#include "daemon/telemetry/files.h"
+
+namespace gaccd {
+
+struct OwnerName {
+  std::string job;
+  int attempt = 0;
+  std::string host;
+  std::int64_t pid = 0;
+  std::int64_t started = 0;  // of the process, in clock ticks since boot: tells reused pids apart
+};
+
+// This process.
+[[nodiscard]] OwnerName ThisProcess(const std::string& job, int attempt);
+
+class FolderOwner {
+ public:
+  // Error kConfig names the owner: job, host, pid. kIo: the folder cannot be written.
+  static Result<FolderOwner> Take(const std::string& run_dir, const OwnerName& me);
+
+  FolderOwner(FolderOwner&&) = default;
+  FolderOwner& operator=(FolderOwner&&) = default;
+  ~FolderOwner();  // Release()
+
+  // A sign of life; at least every 20 s.
+  void Beat() const;
+  void Release();
+
+ private:
+  explicit FolderOwner(FileDescriptor file) : file_(std::move(file)) {}
+
+  FileDescriptor file_;
+};
+
+}  // namespace gaccd

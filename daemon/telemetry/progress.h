@@ -1,0 +1,58 @@
+// The progress bar: one line of a terminal, drawn again at most 10 times a second.
+//   epoch 2  ━━━━━━━━━━━━━╸┄┄┄┄┄┄┄┄┄┄  45%  1350/3000  loss 0.4127  12304 samples/s  1:34 left
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "daemon/telemetry/terminal.h"
+
+namespace gaccd {
+
+struct ProgressState {
+  std::int64_t epoch = 1;
+  std::int64_t step = 0;
+  std::int64_t steps_total = 0;
+  double loss = 0;
+  double samples_per_s = 0;
+  double eta_s = 0;
+};
+
+// The line for a window of so many columns: never wider than columns - 1. What does not fit is left
+// out, the least important first. Without utf8 only ASCII.
+[[nodiscard]] std::string ProgressLine(const ProgressState& state, int columns, bool utf8);
+
+// "0:07", "1:34", "2:03:04", "3 days"; "?" when not finite or negative.
+[[nodiscard]] std::string DurationText(double seconds);
+
+// Thread-safe.
+class Progress {
+ public:
+  Progress(Terminal terminal, bool utf8) : terminal_(std::move(terminal)), utf8_(utf8) {}
+  ~Progress() { Clear(); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  // Draws when the last drawing is 0.1 s ago, or this is the last step.
+  void Update(const ProgressState& state);
+  // A line that stays, above the bar.
+  void PrintAbove(std::string_view line);
+  // Takes the bar away.
+  void Clear();
+
+ private:
+  void Draw();
+  void Write(const std::string& text) const;
+
+  std::mutex mutex_;
+  Terminal terminal_;
+  const bool utf8_;
+  bool shown_ = false;
+  ProgressState state_;
+  std::chrono::steady_clock::time_point drawn_;
+};
+
+}  // namespace gaccd

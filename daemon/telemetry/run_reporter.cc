@@ -1,0 +1,329 @@
+#include "daemon/telemetry/run_reporter.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "daemon/telemetry/agreement.h"
+#include "daemon/telemetry/environment_text.h"
+#include "daemon/telemetry/event_log.h"
+#include "daemon/telemetry/event_text.h"
+#include "daemon/telemetry/log.h"
+#include "daemon/telemetry/progress.h"
+#include "daemon/telemetry/run_folder.h"
+#include "daemon/telemetry/status_file.h"
+#include "daemon/telemetry/step_stats.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::chrono::seconds kStatusPeriod{10};
+
+std::string LossText(double loss) {
+  char text[64];
+  const bool small = loss != 0 && std::abs(loss) < 1e-3;
+  std::snprintf(text, sizeof(text), small ? "%.6g" : "%.6f", loss);
+  return text;
+}
+
+std::string StepLine(const StepRecord& step) {
+  return StrCat("epoch: ", step.epoch, " step: ", step.step, ", loss is ", LossText(step.loss),
+                " (mean of ", step.samples, " samples)",
+                step.skipped ? ", update skipped: the gradient is not finite" : "");
+}
+
+std::string EvalLine(const EvalRecord& eval) {
+  char accuracy[64] = "";
+  if (eval.accuracy) {
+    std::snprintf(accuracy, sizeof(accuracy), "accuracy is %.4f, ", *eval.accuracy);
+  }
+  return StrCat("epoch: ", eval.epoch, " eval: ", accuracy, "loss is ", LossText(eval.loss),
+                " (mean of ", eval.samples, " samples)");
+}
+
+Verdict VerdictOf(const Status& outcome) {
+  Verdict verdict;
+  verdict.verdict = "done";
+  if (outcome.ok()) return verdict;
+  verdict.verdict = outcome.kind() == ErrorKind::kNoRequeue ? "norequeue" : "failed";
+  verdict.exit = static_cast<int>(outcome.kind());
+  verdict.reason = outcome.message();
+  return verdict;
+}
+
+// A log that reaches the file only on some nodes: the folder is not on a shared file system.
+void StartLogOfThisRank(const std::string& log_dir, int rank, const std::string& host) {
+  struct stat info {};
+  if (::stat(log_dir.c_str(), &info) == 0) {
+    StartTextLog(log_dir, rank);
+    return;
+  }
+  LogWarning(StrCat("rank ", rank, " on ", host, " does not see '", log_dir,
+                    "': is the run folder shared by all nodes? Its log stays on stderr"));
+}
+
+std::unique_ptr<Progress> MakeProgress(ProgressMode mode) {
+  if (mode == ProgressMode::kOff) return nullptr;
+  std::optional<Terminal> terminal =
+      mode == ProgressMode::kOn ? Terminal::Assume(STDOUT_FILENO) : Terminal::Detect(STDOUT_FILENO);
+  if (!terminal) return nullptr;
+  const bool utf8 =
+      IsUtf8Locale(std::getenv("LC_ALL"), std::getenv("LC_CTYPE"), std::getenv("LANG"));
+  return std::make_unique<Progress>(*std::move(terminal), utf8);
+}
+
+}  // namespace
+
+struct RunReporter::Impl {
+  using Clock = std::chrono::steady_clock;
+
+  ReporterOptions options;
+  RunIdentity identity;
+  std::int64_t world = 1;
+  std::string attempt_dir;
+  Clock::time_point started = Clock::now();
+
+  // Rank 0 with a run folder.
+  std::optional<RunFolder> folder;
+  std::unique_ptr<EventLog> events;
+  std::unique_ptr<StatusFile> status;
+  Status final_write;
+
+  std::unique_ptr<Progress> bar;  // rank 0 on a terminal
+  StepStats stats;
+  StepRecord last;
+  std::atomic<std::int64_t> log_step{0};  // of `last`, for log lines of other threads
+  bool failure_reported = false;
+  bool finished = false;
+
+  [[nodiscard]] bool leads() const { return identity.rank == 0; }
+
+  Result<std::string> OpenFiles(const std::string& rank_table);
+  void OnLogLine(const LogLine& line);
+  void Print(std::string_view text);
+  void WriteEvent(const std::function<std::string(const LineStamp&)>& make_line);
+  StepRates RatesAt(const StepRecord& record) const;
+  void ReportWriteFailure();
+  void WriteVerdict(const Verdict& verdict);
+};
+
+// Rank 0, before the others go on: everything that can fail here stops the run.
+Result<std::string> RunReporter::Impl::OpenFiles(const std::string& rank_table) {
+  if (options.run_dir.empty()) return std::string();
+  RunFolderRequest request{options.run_dir, options.job_text, options.plan_text,
+                           AttemptSourceFromEnvironment()};
+  GACCD_ASSIGN_OR_RETURN(folder, RunFolder::Create(request));
+  const std::string& dir = folder->attempt_dir();
+  GACCD_RETURN_IF_ERROR(ReplaceFile(dir + "/ranks.tsv", rank_table, false));
+  GACCD_RETURN_IF_ERROR(ReplaceFile(dir + "/env.json", EnvironmentJson(::environ) + "\n", false));
+  identity.job = folder->job();
+  identity.attempt = folder->attempt();
+  events = std::make_unique<EventLog>(folder->TakeEventFile(), dir + "/events.jsonl");
+  RunStatus first;
+  first.identity = identity;
+  first.attempt_dir = "attempts" + dir.substr(dir.rfind('/'));
+  first.pid = ::getpid();
+  first.world = world;
+  GACCD_ASSIGN_OR_RETURN(status, StatusFile::Start(
+                                     folder->run_dir() + "/STATUS.json", std::move(first),
+                                     [this] { folder->owner().Beat(); }, kStatusPeriod));
+  return dir;
+}
+
+void RunReporter::Impl::OnLogLine(const LogLine& line) {
+  if (events) {
+    events->Write(line.level,
+                  [&](const LineStamp& stamp) { return LogJson(identity, stamp, line, log_step); });
+  }
+  const std::string text = StrCat("gaccd: ", line.level, ": ", line.message);
+  if (bar) {
+    bar->PrintAbove(text);
+    return;
+  }
+  [[maybe_unused]] const Status written = WriteAll(STDERR_FILENO, text + "\n", "stderr");
+}
+
+void RunReporter::Impl::Print(std::string_view text) {
+  if (!leads() || options.quiet) return;
+  if (bar) {
+    bar->PrintAbove(text);
+    return;
+  }
+  std::fflush(stdout);
+  [[maybe_unused]] const Status written = WriteAll(STDOUT_FILENO, StrCat(text, "\n"), "stdout");
+}
+
+void RunReporter::Impl::WriteEvent(const std::function<std::string(const LineStamp&)>& make_line) {
+  if (events) events->Write("info", make_line);
+}
+
+StepRates RunReporter::Impl::RatesAt(const StepRecord& record) const {
+  StepRates rates;
+  if (record.dur_s > 0) {
+    rates.samples_per_s = static_cast<double>(record.samples) / record.dur_s;
+  }
+  rates.dur_p50_s = stats.Quantile(0.50);
+  rates.dur_p99_s = stats.Quantile(0.99);
+  rates.eta_s = stats.Remaining(record.steps_total - record.step);
+  return rates;
+}
+
+void RunReporter::Impl::ReportWriteFailure() {
+  if (failure_reported || !events) return;
+  Status first = events->first_failure();
+  if (first.ok()) first = status->first_failure();
+  if (first.ok()) return;
+  failure_reported = true;
+  LogWarning(StrCat(first.message(), "; training goes on, some lines about it are lost"));
+}
+
+void RunReporter::Impl::WriteVerdict(const Verdict& verdict) {
+  WriteEvent([&](const LineStamp& stamp) { return VerdictJson(identity, stamp, verdict); });
+  events->Sync();
+  final_write = ReplaceFile(attempt_dir + "/verdict.json",
+                            VerdictJson(identity, {Timestamp(), 1, "info"}, verdict) + "\n", true);
+  const std::int64_t write_errors =
+      events->failures() + status->failures() + (final_write.ok() ? 0 : 1);
+  status->Update([&](RunStatus& now) {
+    now.state = verdict.verdict == "done" ? "done" : "failed";
+    now.verdict = verdict;
+    now.write_errors = write_errors;
+  });
+  const Status closed = status->Finish();
+  if (final_write.ok()) final_write = closed;
+}
+
+RunReporter::RunReporter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Result<std::unique_ptr<RunReporter>> RunReporter::Start(Communicator& comm,
+                                                        ReporterOptions options) {
+  auto impl = std::make_unique<Impl>();
+  impl->options = std::move(options);
+  impl->world = comm.size();
+  const std::string host = comm.topology().hosts[static_cast<std::size_t>(comm.rank())];
+  impl->identity = {impl->options.run_name, StrCat("local-", ::getpid()), 0, comm.rank(), host};
+  GACCD_ASSIGN_OR_RETURN(const std::string table, RankTable(comm));
+  Result<std::string> mine = std::string();
+  if (impl->leads()) mine = impl->OpenFiles(table);
+  GACCD_ASSIGN_OR_RETURN(impl->attempt_dir, ShareFromRankZero(comm, mine));
+  if (!impl->attempt_dir.empty()) {
+    StartLogOfThisRank(impl->attempt_dir + "/log", comm.rank(), host);
+  }
+  if (impl->leads()) {
+    if (!impl->options.quiet) impl->bar = MakeProgress(impl->options.progress);
+    SetLogHook([raw = impl.get()](const LogLine& line) { raw->OnLogLine(line); });
+  }
+  return std::unique_ptr<RunReporter>(new RunReporter(std::move(impl)));
+}
+
+RunReporter::~RunReporter() {
+  if (!impl_->finished) {
+    Finish({ErrorKind::kInternal, "the run was left without a verdict"});
+  }
+}
+
+const std::string& RunReporter::attempt_dir() const { return impl_->attempt_dir; }
+
+const RunIdentity& RunReporter::identity() const { return impl_->identity; }
+
+void RunReporter::Begin(const RunStart& start) {
+  LogInfo(StrCat("gaccd ", start.version, " (", start.git, "), rank ", impl_->identity.rank, " of ",
+                 start.world, " on ", impl_->identity.host, ", model ", start.model, ", ",
+                 start.parameters, " parameters"));
+  impl_->WriteEvent(
+      [&](const LineStamp& stamp) { return RunStartJson(impl_->identity, stamp, start); });
+}
+
+void RunReporter::ShowPlan(const Plan& plan, const std::string& text) {
+  impl_->WriteEvent(
+      [&](const LineStamp& stamp) { return PlanEventJson(impl_->identity, stamp, plan); });
+  impl_->Print(text.ends_with('\n') ? std::string_view(text).substr(0, text.size() - 1) : text);
+  LogInfo(StrCat("plan\n", text));
+}
+
+void RunReporter::Step(const StepRecord& record) {
+  Impl& impl = *impl_;
+  SetLogStep(record.step);
+  impl.last = record;
+  impl.log_step = record.step;
+  impl.stats.Add(record.dur_s);
+  if (impl.leads()) {
+    const StepRates rates = impl.RatesAt(record);
+    impl.WriteEvent(
+        [&](const LineStamp& stamp) { return StepJson(impl.identity, stamp, record, rates); });
+    if (impl.status) {
+      impl.status->Update([&](RunStatus& now) {
+        now.state = "running";
+        now.last = record;
+        now.rates = rates;
+        now.last_step_ts = Timestamp();
+      });
+    }
+    if (impl.bar) {
+      impl.bar->Update({record.epoch, record.step, record.steps_total, record.loss,
+                        rates.samples_per_s, rates.eta_s});
+    }
+    impl.ReportWriteFailure();
+  }
+  const bool due = impl.options.log_every > 0 && record.step % impl.options.log_every == 0;
+  if (!due && record.step != record.steps_total && !record.skipped) return;
+  const std::string line = StepLine(record);
+  LogInfo(line);
+  FlushTextLog();
+  if (!impl.bar) impl.Print(line);
+}
+
+void RunReporter::Eval(const EvalRecord& record) {
+  const auto event = [&](std::string_view metric, double value) {
+    impl_->WriteEvent([&](const LineStamp& stamp) {
+      return EvalJson(impl_->identity, stamp, record, metric, value);
+    });
+  };
+  event("loss", record.loss);
+  if (record.accuracy) event("accuracy", *record.accuracy);
+  Say(EvalLine(record));
+}
+
+void RunReporter::Say(const std::string& line) {
+  LogInfo(line);
+  impl_->Print(line);
+}
+
+void RunReporter::Finish(const Status& outcome) {
+  Impl& impl = *impl_;
+  if (impl.finished) return;
+  impl.finished = true;
+  Verdict verdict = VerdictOf(outcome);
+  verdict.last_step = impl.last.step;
+  verdict.samples_total = impl.last.samples_total;
+  verdict.dur_s = std::chrono::duration<double>(Impl::Clock::now() - impl.started).count();
+  if (impl.leads()) SetLogHook({});  // before what it uses goes
+  impl.bar.reset();
+  if (impl.events) impl.WriteVerdict(verdict);
+  if (impl.folder) impl.folder->owner().Release();
+  Say(StrCat(outcome.ok() ? "done" : "stopped", ": ", verdict.last_step, " updates, ",
+             verdict.samples_total, " samples in ", DurationText(verdict.dur_s),
+             impl.attempt_dir.empty() ? "" : "; logs: ", impl.attempt_dir));
+  FlushTextLog();
+}
+
+Status RunReporter::write_status() const {
+  if (!impl_->events) return Status::Ok();
+  for (const Status& status :
+       {impl_->events->first_failure(), impl_->status->first_failure(), impl_->final_write}) {
+    if (!status.ok()) return status;
+  }
+  return Status::Ok();
+}
+
+}  // namespace gaccd

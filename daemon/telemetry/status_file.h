@@ -1,0 +1,56 @@
+// STATUS.json: written at the start, every few seconds by a thread of its own (so that it stays
+// fresh while an update takes long, and a slow disk never delays training), and at the end.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "collectives/base/result.h"
+#include "daemon/telemetry/event_text.h"
+
+namespace gaccd {
+
+class StatusFile {
+ public:
+  // Writes `first` at once; its failure is the caller's error. `beat` is called by the thread
+  // before every later write.
+  static Result<std::unique_ptr<StatusFile>> Start(std::string path, RunStatus first,
+                                                   std::function<void()> beat,
+                                                   std::chrono::milliseconds period);
+  ~StatusFile();  // ends the thread; writes nothing
+  StatusFile(const StatusFile&) = delete;
+  StatusFile& operator=(const StatusFile&) = delete;
+
+  // Changes what the next write says. Never waits for the disk.
+  void Update(const std::function<void(RunStatus&)>& change);
+  // Ends the thread and writes the last state, down to the disk.
+  Status Finish();
+
+  // How many writes of the thread failed, and the first of them.
+  [[nodiscard]] std::int64_t failures() const;
+  [[nodiscard]] Status first_failure() const;
+
+ private:
+  StatusFile(std::string path, RunStatus first, std::function<void()> beat,
+             std::chrono::milliseconds period);
+  void Run();
+  void EndThread();
+
+  const std::string path_;
+  const std::function<void()> beat_;
+  const std::chrono::milliseconds period_;
+  mutable std::mutex mutex_;  // of everything below
+  std::condition_variable wake_;
+  RunStatus status_;
+  bool ending_ = false;
+  std::int64_t failures_ = 0;
+  Status first_failure_;
+  std::thread thread_;
+};
+
+}  // namespace gaccd

@@ -1,0 +1,36 @@
+#include "daemon/telemetry/step_stats.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace gaccd {
+
+void StepStats::Add(double seconds) {
+  window_[next_] = seconds;
+  next_ = (next_ + 1) % kWindow;
+  count_ = std::min(count_ + 1, kWindow);
+}
+
+double StepStats::Quantile(double share) const {
+  if (count_ == 0) return 0;
+  std::array<double, kWindow> sorted = window_;
+  const double rank = std::ceil(share * static_cast<double>(count_));
+  const auto place = std::clamp<std::ptrdiff_t>(static_cast<std::ptrdiff_t>(rank) - 1, 0,
+                                                static_cast<std::ptrdiff_t>(count_) - 1);
+  const auto end = sorted.begin() + static_cast<std::ptrdiff_t>(count_);
+  std::nth_element(sorted.begin(), sorted.begin() + place, end);
+  return sorted[static_cast<std::size_t>(place)];
+}
+
+double StepStats::Mean() const {
+  if (count_ == 0) return 0;
+  const auto end = window_.begin() + static_cast<std::ptrdiff_t>(count_);
+  return std::accumulate(window_.begin(), end, 0.0) / static_cast<double>(count_);
+}
+
+double StepStats::Remaining(std::int64_t updates) const {
+  return Mean() * static_cast<double>(std::max<std::int64_t>(0, updates));
+}
+
+}  // namespace gaccd
