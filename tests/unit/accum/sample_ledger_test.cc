@@ -1,0 +1,94 @@
+#include "daemon/accum/sample_ledger.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "collectives/comm/threads.h"
+#include "daemon/plan/plan.h"
+
+namespace gaccd {
+namespace {
+
+using testing::HasSubstr;
+
+ThreadGroupOptions Short() {
+  return {.comm = {.bound = std::chrono::seconds(20)}, .ranks_per_node = 0};
+}
+
+TEST(SampleLedgerTest, AcceptsThePlannedCountAndStartsAgain) {
+  const auto comm = MakeSingle();
+  SampleLedger ledger;
+  for (int update = 0; update < 2; ++update) {
+    ledger.Add(7);
+    ledger.Add(6);
+    ledger.Add(0);
+    EXPECT_EQ(ledger.counted(), 13);
+    EXPECT_TRUE(ledger.Audit(*comm, 13).ok());
+    EXPECT_EQ(ledger.counted(), 0);
+  }
+}
+
+TEST(SampleLedgerTest, RaggedLoadsOfAPlanAddUp) {
+  const auto plan =
+      Plan::Make({.nodes = 1, .gpus_per_node = 5, .micro_batch = 4, .target_batch = 33});
+  ASSERT_TRUE(plan.ok());
+  const Status status = RunThreadRanks(5, Short(), [&](Communicator& comm) -> Status {
+    SampleLedger ledger;
+    for (int update = 0; update < 3; ++update) {
+      for (std::int64_t step = 0; step < plan->accum_steps(); ++step) {
+        ledger.Add(plan->MicroBatch(comm.rank(), step));
+      }
+      GACCD_RETURN_IF_ERROR(ledger.Audit(comm, plan->effective_batch()));
+    }
+    return Status::Ok();
+  });
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+// A rank that skips a micro-batch is named by its count, and every rank learns it.
+TEST(SampleLedgerTest, MismatchNamesBothSumsAndAllCountsOnEveryRank) {
+  std::mutex mutex;
+  std::vector<Status> seen;
+  const Status status = RunThreadRanks(3, Short(), [&](Communicator& comm) {
+    SampleLedger ledger;
+    ledger.Add(comm.rank() == 1 ? 9 : 13);
+    Status audit = ledger.Audit(comm, 39);
+    const std::lock_guard lock(mutex);
+    seen.push_back(std::move(audit));
+    return Status::Ok();
+  });
+  EXPECT_TRUE(status.ok()) << status.message();
+  ASSERT_EQ(seen.size(), 3u);
+  for (const Status& audit : seen) {
+    ASSERT_FALSE(audit.ok());
+    EXPECT_EQ(audit.kind(), ErrorKind::kInternal);
+    EXPECT_THAT(audit.message(), HasSubstr("the plan has 39 samples"));
+    EXPECT_THAT(audit.message(), HasSubstr("the ranks counted 35"));
+    EXPECT_THAT(audit.message(), HasSubstr("rank 0: 13, rank 1: 9, rank 2: 13"));
+  }
+}
+
+TEST(SampleLedgerTest, CountsBeyond32Bits) {
+  const auto comm = MakeSingle();
+  SampleLedger ledger;
+  ledger.Add(std::int64_t{1} << 40);
+  EXPECT_TRUE(ledger.Audit(*comm, std::int64_t{1} << 40).ok());
+}
+
+TEST(SampleLedgerTest, InverseCountNeedsASample) {
+  EXPECT_EQ(*InverseCount(3072), 1.0 / 3072);
+  for (const std::int64_t count : {0, -1}) {
+    const auto inverse = InverseCount(count);
+    ASSERT_FALSE(inverse.ok());
+    EXPECT_EQ(inverse.status().kind(), ErrorKind::kInternal);
+    EXPECT_THAT(inverse.status().message(), HasSubstr(std::to_string(count)));
+  }
+}
+
+}  // namespace
+}  // namespace gaccd
