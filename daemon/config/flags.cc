@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -243,8 +242,8 @@ std::string_view Name(Verb verb) {
 
 Verb DefaultVerb(const Environment& environment) {
   const bool slurm_step =
-      environment("SLURM_STEP_ID") != nullptr && environment("SLURM_PROCID") != nullptr;
-  const bool mpirun = environment("OMPI_COMM_WORLD_SIZE") != nullptr;
+      environment("SLURM_STEP_ID").has_value() && environment("SLURM_PROCID").has_value();
+  const bool mpirun = environment("OMPI_COMM_WORLD_SIZE").has_value();
   return slurm_step || mpirun ? Verb::kTrain : Verb::kPlan;
 }
 
@@ -278,8 +277,7 @@ Result<Flags> ParseFlags(std::span<const char* const> args, const Environment& e
 
 Result<Flags> ParseFlags(int argc, const char* const* argv) {
   const std::span<const char* const> all(argv, static_cast<std::size_t>(std::max(argc, 0)));
-  return ParseFlags(all.empty() ? all : all.subspan(1),
-                    [](const char* name) -> const char* { return std::getenv(name); });
+  return ParseFlags(all.empty() ? all : all.subspan(1), ProcessEnvironment());
 }
 
 }  // namespace gaccd

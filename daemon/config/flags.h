@@ -4,11 +4,11 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
 
+#include "collectives/base/environment.h"
 #include "collectives/base/result.h"
 #include "daemon/config/job.h"
 #include "daemon/plan/plan.h"
@@ -53,9 +53,6 @@ struct Flags {
 
 inline constexpr std::int64_t kDefaultNodes = 1;
 inline constexpr std::int64_t kDefaultGpusPerNode = 8;
-
-// Reads an environment variable; null when it is not set. ::getenv outside tests.
-using Environment = std::function<const char*(const char*)>;
 
 // The verb when none is given: inside a SLURM step (SLURM_STEP_ID and SLURM_PROCID) or under mpirun
 // (OMPI_COMM_WORLD_SIZE) train, elsewhere plan.
