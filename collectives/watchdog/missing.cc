@@ -26,10 +26,14 @@ std::string Describe(const MissingRank& missing, Entry mine, std::span<const std
   switch (missing.absence) {
     case Absence::kBehind:
       return StrCat(who, " did not enter ", Numbered(mine));
+    case Absence::kStalled:
+      return StrCat(who, " entered ", Numbered(mine), " and stopped in it");
     case Absence::kEnded:
       return StrCat(who, " has ended (its process does not exist)");
     case Absence::kSilent:
-      return StrCat(who, " is on a node that does not answer");
+      return StrCat(who, " did not enter ", Numbered(mine), " (no rank of its node answers)");
+    case Absence::kGaveUp:
+      return StrCat(who, " gave up in ", Numbered(mine));
   }
   return who;
 }
@@ -56,15 +60,6 @@ std::string_view Name(Operation operation) {
       return "split";
   }
   return "?";
-}
-
-std::vector<MissingRank> FindBehind(std::span<const Entry> entries, std::span<const int> ranks,
-                                    Entry mine) {
-  std::vector<MissingRank> behind;
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    if (entries[i].sequence < mine.sequence) behind.push_back({ranks[i], Absence::kBehind});
-  }
-  return behind;
 }
 
 Status MissingError(Entry mine, std::chrono::nanoseconds waited, std::chrono::milliseconds bound,

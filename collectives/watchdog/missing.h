@@ -45,9 +45,11 @@ struct Entry {
 }
 
 enum class Absence : std::uint8_t {
-  kBehind,  // alive as far as we know, but did not enter the operation
-  kEnded,   // its process does not exist any more
-  kSilent,  // its whole node sent no report
+  kBehind,   // alive as far as we know, but did not enter the operation
+  kStalled,  // entered it, then showed no sign of life: stopped, or stuck in the system
+  kEnded,    // its process does not exist any more
+  kSilent,   // its whole node sent no report
+  kGaveUp,   // left the operation with an error
 };
 
 struct MissingRank {
@@ -56,11 +58,6 @@ struct MissingRank {
 
   bool operator==(const MissingRank&) const = default;
 };
-
-// The ranks whose sequence number is below mine.sequence. entries[i] is what rank ranks[i]
-// published.
-[[nodiscard]] std::vector<MissingRank> FindBehind(std::span<const Entry> entries,
-                                                  std::span<const int> ranks, Entry mine);
 
 // kUnavailable: "all-reduce #17 ended after 3.5 s (bound 5 s): rank 3 on n2 did not enter
 // all-reduce #17; rank 5 on n3 has ended (its process does not exist)". hosts: by rank.

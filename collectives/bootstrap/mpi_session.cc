@@ -1,0 +1,123 @@
+#include "collectives/bootstrap/mpi_session.h"
+
+#include <mpi.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "collectives/base/strings.h"
+#include "collectives/comm/mpi_comm.h"
+#include "collectives/comm/mpi_handles.h"
+#include "collectives/watchdog/exit_timer.h"
+
+namespace gaccd {
+namespace {
+
+constexpr int kUnavailableCode = static_cast<int>(ErrorKind::kUnavailable);
+
+std::string HostName() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return "unknown-host";
+  return name.data();
+}
+
+std::string InitProblem(const std::string& host, std::chrono::milliseconds bound,
+                        const Environment& env) {
+  std::string text = StrCat("gaccd on ", host, ": MPI_Init did not end within ", bound.count(),
+                            " ms: other ranks did not come");
+  const Result<std::optional<LaunchedTasks>> launched = FindLaunchedTasks(env);
+  if (launched.ok() && launched->has_value()) {
+    text += StrCat(" (", (*launched)->variable, "=", (*launched)->tasks, ")");
+  }
+  return text;
+}
+
+// The cores that the ranks of a node may use together.
+Result<int> SharedCores(MPI_Comm node, int local_size) {
+  cpu_set_t own;
+  CPU_ZERO(&own);
+  if (sched_getaffinity(0, sizeof(own), &own) != 0) {
+    return Status(ErrorKind::kOs, "sched_getaffinity failed");
+  }
+  std::vector<cpu_set_t> sets(static_cast<std::size_t>(local_size));
+  GACCD_RETURN_IF_ERROR(MpiStatus(
+      MPI_Allgather(&own, sizeof(own), MPI_BYTE, sets.data(), sizeof(own), MPI_BYTE, node),
+      "exchange of core masks"));
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  for (const cpu_set_t& set : sets) CPU_OR(&all, &all, &set);
+  return CPU_COUNT(&all);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<MpiSession>> MpiSession::Start(const MpiSessionOptions& options,
+                                                      const Environment& env) {
+  GACCD_RETURN_IF_ERROR(CheckLauncher(env));
+  const Environment launcher = SnapshotOfLauncher(env);
+  std::unique_ptr<MpiSession> session(new MpiSession(options));
+  session->facts_.host = HostName();
+  const ExitTimer limit(options.init_bound, kUnavailableCode,
+                        InitProblem(session->facts_.host, options.init_bound, launcher));
+  // Serialized: a communicator is used by one thread at a time, which need not be the main thread.
+  int provided = MPI_THREAD_SINGLE;
+  GACCD_RETURN_IF_ERROR(MpiStatus(
+      MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread"));
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_size(MPI_COMM_WORLD, &session->facts_.world);
+  MPI_Comm_rank(MPI_COMM_WORLD, &session->facts_.rank);
+  GACCD_RETURN_IF_ERROR(CheckWorld(session->facts_.world, launcher));
+  if (provided < MPI_THREAD_SERIALIZED) {
+    return Status(ErrorKind::kUnavailable,
+                  StrCat("MPI thread level: expected ", MPI_THREAD_SERIALIZED,
+                         " (serialized), found ", provided));
+  }
+  GACCD_RETURN_IF_ERROR(session->FindFacts());
+  return session;
+}
+
+Status MpiSession::FindFacts() {
+  MPI_Comm node = MPI_COMM_NULL;
+  GACCD_RETURN_IF_ERROR(MpiStatus(
+      MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, facts_.rank, MPI_INFO_NULL, &node),
+      "MPI_Comm_split_type"));
+  MPI_Comm_rank(node, &facts_.local_rank);
+  MPI_Comm_size(node, &facts_.local_size);
+  facts_.node_key = facts_.rank;
+  GACCD_RETURN_IF_ERROR(
+      MpiStatus(MPI_Bcast(&facts_.node_key, 1, MPI_INT, 0, node), "broadcast of the node key"));
+  GACCD_ASSIGN_OR_RETURN(const int cores, SharedCores(node, facts_.local_size));
+  facts_.crowded = facts_.local_size > cores;
+  return MpiStatus(MPI_Comm_free(&node), "MPI_Comm_free");
+}
+
+MpiSession::~MpiSession() {
+  if (broken_->load()) return;
+  const ExitTimer limit(
+      options_.finalize_bound, kUnavailableCode,
+      StrCat("gaccd on ", facts_.host, ": rank ", facts_.rank, ": MPI_Finalize did not end within ",
+             options_.finalize_bound.count(), " ms: another rank did not come"));
+  MPI_Finalize();
+}
+
+Result<std::unique_ptr<Communicator>> MakeMpi(const MpiSession& session,
+                                              const CommOptions& options) {
+  return MakeMpiWithNodes(session, options, {session.facts().node_key, session.facts().host});
+}
+
+Result<std::unique_ptr<Communicator>> MakeMpiWithNodes(const MpiSession& session,
+                                                       const CommOptions& options,
+                                                       const FakeNode& fake) {
+  MpiGroup group;
+  group.comm = MPI_COMM_WORLD;
+  group.node_key = fake.node;
+  group.host = fake.host;
+  group.crowded = session.facts().crowded;
+  group.broken = session.broken();
+  return MakeMpiComm(group, options);
+}
+
+}  // namespace gaccd

@@ -1,0 +1,89 @@
+#include "collectives/bootstrap/world_check.h"
+
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <map>
+#include <utility>
+
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+constexpr const char* kStepTasks = "SLURM_STEP_NUM_TASKS";
+constexpr const char* kMpirunSize = "OMPI_COMM_WORLD_SIZE";
+constexpr const char* kAllocationTasks = "SLURM_NTASKS";
+
+Result<std::optional<LaunchedTasks>> Read(const Environment& env, const char* variable) {
+  const std::optional<std::string> text = env(variable);
+  if (!text.has_value()) return std::optional<LaunchedTasks>();
+  LaunchedTasks found = {variable, 0};
+  const char* end = text->data() + text->size();
+  const auto [stop, error] = std::from_chars(text->data(), end, found.tasks);
+  if (error != std::errc() || stop != end || found.tasks < 1) {
+    return Status(ErrorKind::kConfig,
+                  StrCat(variable, ": expected a number of tasks >= 1, found '", *text, "'"));
+  }
+  return std::optional(found);
+}
+
+Status Compare(int mpi_size, const LaunchedTasks& launched) {
+  if (mpi_size == launched.tasks) return Status::Ok();
+  std::string text = StrCat("world size: MPI has ", mpi_size, mpi_size == 1 ? " rank" : " ranks",
+                            " but ", launched.variable, "=", launched.tasks);
+  if (mpi_size == 1) {
+    text += "; this rank cannot see the others: start with `srun --mpi=pmix`";
+  } else {
+    text += "; start all ranks with one `srun --mpi=pmix` or one `mpirun`";
+  }
+  return {ErrorKind::kConfig, std::move(text)};
+}
+
+}  // namespace
+
+Environment SnapshotOfLauncher(const Environment& env) {
+  std::map<std::string, std::string> values;
+  for (const char* name : {kStepTasks, kMpirunSize, kAllocationTasks}) {
+    if (const std::optional<std::string> value = env(name)) values[name] = *value;
+  }
+  return [values = std::move(values)](const std::string& name) -> std::optional<std::string> {
+    const auto found = values.find(name);
+    if (found == values.end()) return std::nullopt;
+    return found->second;
+  };
+}
+
+Result<std::optional<LaunchedTasks>> FindLaunchedTasks(const Environment& env) {
+  for (const char* variable : {kStepTasks, kMpirunSize, kAllocationTasks}) {
+    GACCD_ASSIGN_OR_RETURN(std::optional<LaunchedTasks> found, Read(env, variable));
+    if (found.has_value()) return found;
+  }
+  return std::optional<LaunchedTasks>();
+}
+
+Status CheckLauncher(const Environment& env) {
+  GACCD_ASSIGN_OR_RETURN(const std::optional<LaunchedTasks> step, Read(env, kStepTasks));
+  if (!step.has_value() || step->tasks == 1) return Status::Ok();
+  // One of them is set by every launcher that connects the tasks of a step.
+  constexpr std::array kConnections = {"PMIX_RANK", "PMI_RANK", "PMI_FD", kMpirunSize};
+  for (const char* connection : kConnections) {
+    if (env(connection).has_value()) return Status::Ok();
+  }
+  return {ErrorKind::kConfig,
+          StrCat("this SLURM step has ", step->tasks, " tasks (", kStepTasks,
+                 ") but connects them to no MPI (PMIX_RANK is not set); start with "
+                 "`srun --mpi=pmix`")};
+}
+
+Status CheckWorld(int mpi_size, const Environment& env) {
+  GACCD_ASSIGN_OR_RETURN(const std::optional<LaunchedTasks> step, Read(env, kStepTasks));
+  GACCD_ASSIGN_OR_RETURN(const std::optional<LaunchedTasks> mpirun, Read(env, kMpirunSize));
+  if (step.has_value()) GACCD_RETURN_IF_ERROR(Compare(mpi_size, *step));
+  if (mpirun.has_value()) GACCD_RETURN_IF_ERROR(Compare(mpi_size, *mpirun));
+  if (step.has_value() || mpirun.has_value()) return Status::Ok();
+  GACCD_ASSIGN_OR_RETURN(const std::optional<LaunchedTasks> job, Read(env, kAllocationTasks));
+  return job.has_value() ? Compare(mpi_size, *job) : Status::Ok();
+}
+
+}  // namespace gaccd

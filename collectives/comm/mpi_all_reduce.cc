@@ -1,0 +1,163 @@
+// All-reduce of the MPI communicator. The order of the sum is always: local ranks in rank order,
+// then nodes as MPI sums them; it does not depend on the path that the data takes inside a node.
+#include <algorithm>
+#include <cstring>
+
+#include "collectives/comm/checks.h"
+#include "collectives/comm/mpi_communicator.h"
+#include "collectives/comm/node_sum.h"
+
+namespace gaccd {
+namespace {
+
+// Up to here every rank sums everything: twice the work, but one barrier instead of two.
+constexpr std::size_t kSmallBytes = 16 * 1024;
+
+std::byte* At(void* data, std::size_t element, DType dtype) {
+  return static_cast<std::byte*>(data) + element * SizeOf(dtype);
+}
+const std::byte* At(const void* data, std::size_t element, DType dtype) {
+  return static_cast<const std::byte*>(data) + element * SizeOf(dtype);
+}
+
+}  // namespace
+
+// One piece of a two-level all-reduce on its way.
+struct MpiCommunicator::Flight {
+  bool active = false;
+  std::size_t first = 0;  // in the whole buffer
+  std::size_t count = 0;
+  std::vector<void*> copies;  // the piece of every local rank
+  Slice slice;                // of the piece: what this rank's lane sums
+  MPI_Request request = MPI_REQUEST_NULL;
+};
+
+Status MpiCommunicator::AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle) {
+  GACCD_RETURN_IF_ERROR(CheckAllReduceSum(in, out));
+  const bool small = one_node() && in.bytes() <= kSmallBytes && in.count <= segment_;
+  const std::int64_t place = small ? kPrivate : node_->PlaceOf(out);
+  const std::uint64_t shape = ShapeOf({in.count, static_cast<std::uint64_t>(in.dtype)});
+  if (size_ == 1) {
+    if (in.count > 0 && in.data != out.data) std::memcpy(out.data, in.data, in.bytes());
+    return Status::Ok();
+  }
+  return Run(Operation::kAllReduce, shape, place, [&]() -> Status {
+    if (small) return ReduceSmall(in, out);
+    GACCD_RETURN_IF_ERROR(watch_->Meet());
+    const bool shared = watch_->SamePlace();
+    if (!one_node()) return ReduceTwoLevels(in, out, shared ? place : kPrivate);
+    if (!shared) return ReduceStaged(in, out);
+    if (in.data != out.data) {
+      std::memcpy(out.data, in.data, in.bytes());
+      GACCD_RETURN_IF_ERROR(watch_->NodeBarrier());
+    }
+    return ReduceInPlace(out, place);
+  });
+}
+
+Status MpiCommunicator::ReduceSmall(ConstBuffer in, MutableBuffer out) {
+  const std::size_t half = NextHalf();
+  if (in.count > 0) std::memcpy(node_->staging(node_->rank(), half), in.data, in.bytes());
+  GACCD_RETURN_IF_ERROR(watch_->Meet());
+  SumTo(out.dtype, StagingOfAll(half), {0, out.count}, out.data);
+  return Status::Ok();
+}
+
+// Everybody's data is visible and complete. Sums the own slice and writes it to everybody.
+Status MpiCommunicator::ReduceInPlace(MutableBuffer data, std::int64_t place) {
+  for (int i = 0; i < node_->size(); ++i) {
+    copies_[static_cast<std::size_t>(i)] = node_->AtPlace(place, i);
+  }
+  SumToAll(data.dtype, copies_, SliceOf(data.count, node_->rank(), node_->size()));
+  return watch_->NodeBarrier();
+}
+
+// Piece after piece: while the sum of a piece is being made, the next one is already copied in.
+Status MpiCommunicator::ReduceStaged(ConstBuffer in, MutableBuffer out) {
+  const std::size_t step = StagedElements(in.dtype);
+  const auto piece_size = [&](std::size_t first) { return std::min(step, in.count - first); };
+  const auto copy_in = [&](std::size_t first, std::size_t half) {
+    std::memcpy(node_->staging(node_->rank(), half), At(in.data, first, in.dtype),
+                piece_size(first) * SizeOf(in.dtype));
+  };
+  std::size_t half = NextHalf();
+  copy_in(0, half);
+  GACCD_RETURN_IF_ERROR(watch_->NodeBarrier());
+  for (std::size_t first = 0; first < in.count; first += step) {
+    const std::size_t count = piece_size(first);
+    SumToAll(in.dtype, StagingOfAll(half), SliceOf(count, node_->rank(), node_->size()));
+    const std::size_t summed = half;
+    if (first + step < in.count) {
+      half = NextHalf();
+      copy_in(first + step, half);
+    }
+    GACCD_RETURN_IF_ERROR(watch_->NodeBarrier());
+    std::memcpy(At(out.data, first, out.dtype), node_->staging(node_->rank(), summed),
+                count * SizeOf(out.dtype));
+  }
+  return Status::Ok();
+}
+
+// place: of the data on every rank of this node, or kPrivate. The pieces, and with them what is
+// sent between nodes, do not depend on it: each node may go its own way.
+Status MpiCommunicator::ReduceTwoLevels(ConstBuffer in, MutableBuffer out, std::int64_t place) {
+  const bool staged = place == kPrivate;
+  if (!staged && in.data != out.data) std::memcpy(out.data, in.data, in.bytes());
+  Flight before;
+  Flight now;
+  for (std::size_t first = 0; first < in.count; first += segment_) {
+    now.active = true;
+    now.first = first;
+    now.count = std::min(segment_, in.count - first);
+    now.copies.resize(copies_.size());
+    const std::size_t half = staged ? NextHalf() : 0;
+    for (int i = 0; i < node_->size(); ++i) {
+      void* copy = staged ? node_->staging(i, half) : At(node_->AtPlace(place, i), first, in.dtype);
+      now.copies[static_cast<std::size_t>(i)] = copy;
+    }
+    if (staged) {
+      std::memcpy(now.copies[static_cast<std::size_t>(node_->rank())], At(in.data, first, in.dtype),
+                  now.count * SizeOf(in.dtype));
+    }
+    watch_->KeepMoving(before.active ? &before.request : nullptr);
+    GACCD_RETURN_IF_ERROR(watch_->NodeBarrier());
+    GACCD_RETURN_IF_ERROR(StartLane(&now, in.dtype));
+    GACCD_RETURN_IF_ERROR(LandLane(&before, out, staged));
+    std::swap(before, now);
+  }
+  return LandLane(&before, out, staged);
+}
+
+Status MpiCommunicator::StartLane(Flight* flight, DType dtype) {
+  if (lane_comm_.empty()) return Status::Ok();
+  flight->slice = SliceOf(flight->count, node_->rank(), lanes_);
+  if (flight->slice.count == 0) return Status::Ok();  // on all nodes: the slices are the same
+  void* own =
+      At(flight->copies[static_cast<std::size_t>(node_->rank())], flight->slice.first, dtype);
+  SumTo(dtype, flight->copies, flight->slice, own);
+  return MpiStatus(MPI_Iallreduce(MPI_IN_PLACE, own, static_cast<int>(flight->slice.count),
+                                  MpiType(dtype), MPI_SUM, lane_comm_.get(), &flight->request),
+                   "MPI_Iallreduce");
+}
+
+Status MpiCommunicator::LandLane(Flight* flight, MutableBuffer out, bool staged) {
+  if (!flight->active) return Status::Ok();
+  watch_->KeepMoving(nullptr);
+  GACCD_RETURN_IF_ERROR(watch_->Finish(&flight->request));
+  void* own = flight->copies[static_cast<std::size_t>(node_->rank())];
+  if (!lane_comm_.empty()) {
+    for (void* copy : flight->copies) {
+      if (copy == own) continue;
+      std::memcpy(At(copy, flight->slice.first, out.dtype), At(own, flight->slice.first, out.dtype),
+                  flight->slice.count * SizeOf(out.dtype));
+    }
+  }
+  GACCD_RETURN_IF_ERROR(watch_->NodeBarrier());
+  if (staged) {
+    std::memcpy(At(out.data, flight->first, out.dtype), own, flight->count * SizeOf(out.dtype));
+  }
+  flight->active = false;
+  return Status::Ok();
+}
+
+}  // namespace gaccd

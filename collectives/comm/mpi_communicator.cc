@@ -1,0 +1,245 @@
+#include "collectives/comm/mpi_communicator.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <cstring>
+
+#include "collectives/base/strings.h"
+#include "collectives/comm/checks.h"
+#include "collectives/watchdog/exit_timer.h"
+
+namespace gaccd {
+namespace {
+
+// Staging memory holds this many elements of 8 bytes when there are several nodes ...
+constexpr std::size_t kLargestSegment = std::size_t{1} << 20;
+// ... and this much on one node, where small pieces stay in the cache.
+constexpr std::size_t kStagedBytes = 256 * 1024;
+constexpr std::size_t kWidestElement = 8;
+
+// What every rank tells every other one when a communicator is made.
+struct Hello {
+  std::int64_t node_key = 0;
+  std::int64_t segment = 0;
+  std::int64_t bound_ms = 0;
+  std::array<char, 232> host{};
+};
+
+// Memory in a window of the node. Keeps the window mapped.
+class WindowMemory final : public CommMemory {
+ public:
+  WindowMemory(std::shared_ptr<NodeGroup> node, int window, std::size_t bytes)
+      : node_(std::move(node)), window_(window), bytes_(bytes) {}
+  ~WindowMemory() override { node_->ReleaseSegment(window_); }
+
+  [[nodiscard]] void* data() const override {
+    return node_->window_segment(window_, node_->rank());
+  }
+  [[nodiscard]] std::size_t bytes() const override { return bytes_; }
+
+ private:
+  std::shared_ptr<NodeGroup> node_;
+  int window_;
+  std::size_t bytes_;
+};
+
+// Blocking MPI calls of set-up: if a rank dies in the middle, this process ends.
+ExitTimer SetUpLimit(const CommOptions& options, std::string_view host, const char* what) {
+  return {options.bound, static_cast<int>(ErrorKind::kUnavailable),
+          StrCat("gaccd on ", host, ": ", what, " did not end within ", options.bound.count(),
+                 " ms: another rank is missing")};
+}
+
+}  // namespace
+
+std::uint64_t ShapeOf(std::initializer_list<std::uint64_t> words) {
+  std::uint64_t hash = 1469598103934665603U;
+  for (std::uint64_t word : words) hash = (hash ^ word) * 1099511628211U;
+  return hash;
+}
+
+std::uint64_t ShapeOf(std::span<const std::int64_t> counts, DType dtype) {
+  std::uint64_t hash = ShapeOf({static_cast<std::uint64_t>(dtype)});
+  for (std::int64_t count : counts) hash = ShapeOf({hash, static_cast<std::uint64_t>(count)});
+  return hash;
+}
+
+MpiCommunicator::MpiCommunicator(const MpiGroup& group, const CommOptions& options)
+    : options_(options),
+      crowded_(group.crowded),
+      broken_(group.broken),
+      host_(group.host),
+      segment_(std::clamp<std::size_t>(options.segment_elements, 1, kLargestSegment)) {}
+
+Result<std::unique_ptr<Communicator>> MpiCommunicator::Make(const MpiGroup& group,
+                                                            const CommOptions& options) {
+  const ExitTimer limit = SetUpLimit(options, group.host, "making an MPI communicator");
+  std::unique_ptr<MpiCommunicator> made(new MpiCommunicator(group, options));
+  GACCD_ASSIGN_OR_RETURN(made->comm_, MpiCommHandle::Duplicate(group.comm));
+  MPI_Comm_rank(made->comm_.get(), &made->rank_);
+  MPI_Comm_size(made->comm_.get(), &made->size_);
+  GACCD_RETURN_IF_ERROR(made->ExchangeTopology(group));
+  GACCD_RETURN_IF_ERROR(made->MakeParts(group));
+  return std::unique_ptr<Communicator>(std::move(made));
+}
+
+Status MpiCommunicator::ExchangeTopology(const MpiGroup& group) {
+  Hello own;
+  own.node_key = group.node_key;
+  own.segment = static_cast<std::int64_t>(segment_);
+  own.bound_ms = options_.bound.count();
+  group.host.copy(own.host.data(), own.host.size() - 1);
+  std::vector<Hello> all(static_cast<std::size_t>(size_));
+  GACCD_RETURN_IF_ERROR(MpiStatus(MPI_Allgather(&own, sizeof(Hello), MPI_BYTE, all.data(),
+                                                sizeof(Hello), MPI_BYTE, comm_.get()),
+                                  "exchange of host names"));
+  std::vector<std::int64_t> keys;
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    const Hello& hello = all[r];
+    if (hello.segment != own.segment || hello.bound_ms != own.bound_ms) {
+      return {ErrorKind::kConfig,
+              StrCat("communicator options differ: rank ", r, " on ", hello.host.data(),
+                     " has bound ", hello.bound_ms, " ms and segment ", hello.segment, ", rank ",
+                     rank_, " has ", own.bound_ms, " ms and ", own.segment)};
+    }
+    const auto found = std::ranges::find(keys, hello.node_key);
+    topology_.node_of.push_back(static_cast<int>(found - keys.begin()));
+    if (found == keys.end()) keys.push_back(hello.node_key);
+    topology_.hosts.emplace_back(hello.host.data());
+  }
+  topology_.nodes = static_cast<int>(keys.size());
+  return Status::Ok();
+}
+
+Status MpiCommunicator::MakeParts(const MpiGroup& group) {
+  const int own_node = topology_.node_of[static_cast<std::size_t>(rank_)];
+  std::vector<int> local_ranks;
+  for (int r = 0; r < size_; ++r) {
+    if (topology_.node_of[static_cast<std::size_t>(r)] == own_node) local_ranks.push_back(r);
+  }
+  topology_.local_size = static_cast<int>(local_ranks.size());
+  topology_.local_rank =
+      static_cast<int>(std::ranges::find(local_ranks, rank_) - local_ranks.begin());
+  copies_.resize(local_ranks.size());
+
+  const std::size_t staging =
+      one_node() ? std::min(segment_ * kWidestElement, kStagedBytes) : segment_ * kWidestElement;
+  GACCD_ASSIGN_OR_RETURN(MpiCommHandle node_comm,
+                         MpiCommHandle::Split(comm_.get(), own_node, rank_));
+  GACCD_ASSIGN_OR_RETURN(node_,
+                         NodeGroup::Make(std::move(node_comm), std::move(local_ranks), staging));
+
+  std::unique_ptr<MpiReports> reports;
+  if (!one_node()) {
+    std::vector<int> sizes(static_cast<std::size_t>(topology_.nodes));
+    for (int node : topology_.node_of) ++sizes[static_cast<std::size_t>(node)];
+    lanes_ = *std::ranges::min_element(sizes);
+    const int lane = topology_.local_rank < lanes_ ? topology_.local_rank : -1;
+    GACCD_ASSIGN_OR_RETURN(lane_comm_, MpiCommHandle::Split(comm_.get(), lane, own_node));
+    GACCD_ASSIGN_OR_RETURN(MpiCommHandle side, MpiCommHandle::Duplicate(comm_.get()));
+    reports = std::make_unique<MpiReports>(std::move(side), &topology_, rank_);
+  }
+  watch_ = std::make_unique<MpiWatch>(&topology_, rank_, node_, std::move(reports), options_,
+                                      group.crowded);
+  return Status::Ok();
+}
+
+std::size_t MpiCommunicator::StagedElements(DType dtype) const {
+  return std::min(segment_, node_->staging_bytes() / SizeOf(dtype));
+}
+
+std::span<void* const> MpiCommunicator::StagingOfAll(std::size_t half) {
+  for (int i = 0; i < node_->size(); ++i) {
+    copies_[static_cast<std::size_t>(i)] = node_->staging(i, half);
+  }
+  return copies_;
+}
+
+Status MpiCommunicator::MeetEverybody() {
+  if (one_node()) return watch_->Meet();
+  MPI_Request request = MPI_REQUEST_NULL;
+  return Finish(MPI_Ibarrier(comm_.get(), &request), &request, "MPI_Ibarrier");
+}
+
+Status MpiCommunicator::Finish(int code, MPI_Request* request, std::string_view what) {
+  GACCD_RETURN_IF_ERROR(MpiStatus(code, what));
+  return watch_->Finish(request);
+}
+
+Status MpiCommunicator::Barrier() {
+  return Run(Operation::kBarrier, 0, kPrivate, [&] { return MeetEverybody(); });
+}
+
+Status MpiCommunicator::AllGather(ConstBuffer in, std::span<const std::int64_t> counts,
+                                  MutableBuffer out, StreamHandle) {
+  GACCD_RETURN_IF_ERROR(CheckAllGather(in, counts, out, rank_, size_));
+  return Run(Operation::kAllGather, ShapeOf(counts, in.dtype), kPrivate, [&] {
+    return one_node() ? GatherOnNode(in, counts, out) : GatherAcross(in, counts, out);
+  });
+}
+
+Status MpiCommunicator::ReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts,
+                                      MutableBuffer out, StreamHandle) {
+  GACCD_RETURN_IF_ERROR(CheckReduceScatter(in, counts, out, rank_, size_));
+  return Run(Operation::kReduceScatter, ShapeOf(counts, in.dtype), kPrivate, [&] {
+    return one_node() ? ScatterOnNode(in, counts, out) : ScatterAcross(in, counts, out);
+  });
+}
+
+Status MpiCommunicator::Broadcast(MutableBuffer buffer, int root, StreamHandle) {
+  GACCD_RETURN_IF_ERROR(CheckBroadcast(buffer, root, size_));
+  const std::uint64_t shape = ShapeOf(
+      {buffer.count, static_cast<std::uint64_t>(buffer.dtype), static_cast<std::uint64_t>(root)});
+  return Run(Operation::kBroadcast, shape, kPrivate, [&] {
+    return one_node() ? BroadcastOnNode(buffer, root) : BroadcastAcross(buffer, root);
+  });
+}
+
+Result<std::unique_ptr<CommMemory>> MpiCommunicator::Allocate(std::size_t bytes) {
+  int window = 0;
+  const Status status = Run(Operation::kAllocate, ShapeOf({bytes}), kPrivate, [&]() -> Status {
+    GACCD_RETURN_IF_ERROR(MeetEverybody());
+    const ExitTimer limit = SetUpLimit(options_, host_, "allocating shared memory");
+    GACCD_ASSIGN_OR_RETURN(window, node_->AddWindow(bytes));
+    return Status::Ok();
+  });
+  if (!status.ok()) return status;
+  return std::unique_ptr<CommMemory>(std::make_unique<WindowMemory>(node_, window, bytes));
+}
+
+Result<std::unique_ptr<Communicator>> MpiCommunicator::Split(int color, int key) {
+  MpiCommHandle part;
+  const Status status = Run(Operation::kSplit, 0, kPrivate, [&]() -> Status {
+    GACCD_RETURN_IF_ERROR(MeetEverybody());
+    const ExitTimer limit = SetUpLimit(options_, host_, "splitting an MPI communicator");
+    GACCD_ASSIGN_OR_RETURN(part, MpiCommHandle::Split(comm_.get(), color, key));
+    return Status::Ok();
+  });
+  if (!status.ok()) return status;
+  if (part.empty()) return std::unique_ptr<Communicator>();
+  const int node = topology_.node_of[static_cast<std::size_t>(rank_)];
+  return Make({part.get(), node, host_, crowded_, broken_}, options_);
+}
+
+void MpiCommunicator::Abort(int exit_code) noexcept {
+  broken_->store(true);
+  // MPI_Abort asks the launcher to end all processes; if the launcher does not, end at least this
+  // one, within what the bound leaves after naming the missing ranks.
+  const auto patience =
+      std::min<std::chrono::milliseconds>(std::chrono::seconds(2), options_.bound * 15 / 100);
+  const ExitTimer limit(patience, exit_code,
+                        StrCat("gaccd on ", host_, ": rank ", rank_, " leaves after MPI_Abort(",
+                               exit_code, ") without an answer of the launcher"));
+  MPI_Abort(comm_.get(), exit_code);
+  _exit(exit_code);
+}
+
+Result<std::unique_ptr<Communicator>> MakeMpiComm(const MpiGroup& group,
+                                                  const CommOptions& options) {
+  return MpiCommunicator::Make(group, options);
+}
+
+}  // namespace gaccd

@@ -1,0 +1,121 @@
+// Inside of the MPI communicator. Which way an operation takes:
+//
+//   operation        one node                              several nodes
+//   all-reduce       Allocate() memory: each rank sums     two levels: each lane (the l-th ranks of
+//                    its slice and writes it to all        all nodes) sums slice l inside the node,
+//                    other: through staging memory         then between nodes by MPI, then writes
+//                                                          it to all ranks of its node
+//   all others       through staging memory                non-blocking MPI collectives
+//
+// Every use of staging memory takes the other half than the one before (NextHalf) and has at least
+// one barrier between writing a half and reading it. So a half is only written again when everybody
+// is past the barrier of the use in between, and therefore done with reading.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/comm/mpi_comm.h"
+#include "collectives/comm/mpi_handles.h"
+#include "collectives/comm/mpi_watch.h"
+#include "collectives/comm/node_group.h"
+#include "collectives/comm/sum.h"
+
+namespace gaccd {
+
+class MpiCommunicator final : public Communicator {
+ public:
+  static Result<std::unique_ptr<Communicator>> Make(const MpiGroup& group,
+                                                    const CommOptions& options);
+
+  [[nodiscard]] std::string_view name() const override { return "mpi"; }
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return size_; }
+  [[nodiscard]] const Topology& topology() const override { return topology_; }
+  Result<std::unique_ptr<CommMemory>> Allocate(std::size_t bytes) override;
+  Status AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream) override;
+  Status AllGather(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
+                   StreamHandle stream) override;
+  Status ReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
+                       StreamHandle stream) override;
+  Status Broadcast(MutableBuffer buffer, int root, StreamHandle stream) override;
+  Status Barrier() override;
+  Result<std::unique_ptr<Communicator>> Split(int color, int key) override;
+  void Abort(int exit_code) noexcept override;
+
+ private:
+  MpiCommunicator(const MpiGroup& group, const CommOptions& options);
+  Status ExchangeTopology(const MpiGroup& group);
+  Status MakeParts(const MpiGroup& group);
+
+  // Runs `body` as one operation: publishes it, and marks the session broken if it fails.
+  template <typename Body>
+  Status Run(Operation operation, std::uint64_t shape, std::int64_t place, Body body);
+  // Everybody is in this operation: for set-up calls that MPI cannot time out.
+  Status MeetEverybody();
+
+  // mpi_all_reduce.cc
+  Status ReduceSmall(ConstBuffer in, MutableBuffer out);
+  Status ReduceInPlace(MutableBuffer data, std::int64_t place);
+  Status ReduceStaged(ConstBuffer in, MutableBuffer out);
+  struct Flight;
+  Status ReduceTwoLevels(ConstBuffer in, MutableBuffer out, std::int64_t place);
+  Status StartLane(Flight* flight, DType dtype);
+  Status LandLane(Flight* flight, MutableBuffer out, bool staged);
+
+  // mpi_one_node.cc
+  Status GatherOnNode(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out);
+  Status ScatterOnNode(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out);
+  Status BroadcastOnNode(MutableBuffer buffer, int root);
+
+  // mpi_many_nodes.cc
+  Status GatherAcross(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out);
+  Status ScatterAcross(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out);
+  Status BroadcastAcross(MutableBuffer buffer, int root);
+  Status Finish(int code, MPI_Request* request, std::string_view what);
+
+  [[nodiscard]] bool one_node() const { return topology_.nodes == 1; }
+  [[nodiscard]] std::size_t NextHalf() { return staging_uses_++ & 1; }
+  // Elements that go through staging memory at once.
+  [[nodiscard]] std::size_t StagedElements(DType dtype) const;
+  // The same half of all ranks of the node, by local rank.
+  [[nodiscard]] std::span<void* const> StagingOfAll(std::size_t half);
+
+  const CommOptions options_;
+  const bool crowded_;
+  const std::shared_ptr<std::atomic<bool>> broken_;
+  std::string host_;
+  int rank_ = 0;
+  int size_ = 1;
+  std::size_t segment_ = 1;
+  Topology topology_;
+  MpiCommHandle comm_;
+  MpiCommHandle lane_comm_;  // the ranks with this local rank, one per node; empty beyond the lanes
+  int lanes_ = 1;            // the least number of ranks on a node
+  std::shared_ptr<NodeGroup> node_;
+  std::unique_ptr<MpiWatch> watch_;
+  std::size_t staging_uses_ = 0;
+  std::vector<void*> copies_;  // scratch: one pointer per local rank
+  std::vector<std::byte> packed_;
+};
+
+// A hash of what all ranks must agree on.
+[[nodiscard]] std::uint64_t ShapeOf(std::initializer_list<std::uint64_t> words);
+[[nodiscard]] std::uint64_t ShapeOf(std::span<const std::int64_t> counts, DType dtype);
+
+template <typename Body>
+Status MpiCommunicator::Run(Operation operation, std::uint64_t shape, std::int64_t place,
+                            Body body) {
+  Status status = watch_->Enter(operation, shape, place);
+  if (status.ok()) status = body();
+  if (status.ok()) {
+    watch_->Leave();
+    return status;
+  }
+  broken_->store(true);
+  return watch_->Fail(std::move(status));
+}
+
+}  // namespace gaccd

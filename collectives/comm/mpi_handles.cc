@@ -1,0 +1,104 @@
+#include "collectives/comm/mpi_handles.h"
+
+#include <array>
+#include <cstdint>
+
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+
+std::size_t RoundUpToPages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+Result<MpiCommHandle> WithReturnedErrors(int code, MPI_Comm comm, std::string_view what) {
+  GACCD_RETURN_IF_ERROR(MpiStatus(code, what));
+  if (comm != MPI_COMM_NULL) {
+    GACCD_RETURN_IF_ERROR(MpiStatus(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), what));
+  }
+  return MpiCommHandle(comm);
+}
+
+}  // namespace
+
+Status MpiStatus(int code, std::string_view what) {
+  if (code == MPI_SUCCESS) return Status::Ok();
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  if (MPI_Error_string(code, text.data(), &length) != MPI_SUCCESS) length = 0;
+  return {ErrorKind::kUnavailable,
+          StrCat(what, ": ", std::string_view(text.data(), static_cast<std::size_t>(length)),
+                 " (MPI error ", code, ")")};
+}
+
+MPI_Datatype MpiType(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return MPI_FLOAT;
+    case DType::kF64:
+      return MPI_DOUBLE;
+    case DType::kI32:
+      return MPI_INT32_T;
+    case DType::kI64:
+      return MPI_INT64_T;
+    case DType::kU8:
+      return MPI_UINT8_T;
+  }
+  return MPI_DATATYPE_NULL;
+}
+
+Result<MpiCommHandle> MpiCommHandle::Duplicate(MPI_Comm comm) {
+  MPI_Comm copy = MPI_COMM_NULL;
+  const int code = MPI_Comm_dup(comm, &copy);
+  return WithReturnedErrors(code, copy, "MPI_Comm_dup");
+}
+
+Result<MpiCommHandle> MpiCommHandle::Split(MPI_Comm comm, int color, int key) {
+  MPI_Comm part = MPI_COMM_NULL;
+  const int code = MPI_Comm_split(comm, color < 0 ? MPI_UNDEFINED : color, key, &part);
+  return WithReturnedErrors(code, part, "MPI_Comm_split");
+}
+
+void MpiCommHandle::Free() {
+  if (comm_ != MPI_COMM_NULL) MPI_Comm_free(&comm_);
+}
+
+SharedWindow& SharedWindow::operator=(SharedWindow&& other) noexcept {
+  std::swap(window_, other.window_);
+  std::swap(base_, other.base_);
+  std::swap(stride_, other.stride_);
+  return *this;
+}
+
+Result<SharedWindow> SharedWindow::Allocate(MPI_Comm node_comm, std::size_t bytes) {
+  SharedWindow made;
+  made.stride_ = RoundUpToPages(bytes);
+  int rank = 0;
+  int size = 0;
+  MPI_Comm_rank(node_comm, &rank);
+  MPI_Comm_size(node_comm, &size);
+  // Rank 0 asks for the whole: the segments are then at equal distances in every process. One page
+  // more, because MPI does not promise where in a page its memory starts.
+  const std::size_t total = made.stride_ * static_cast<std::size_t>(size) + kPage;
+  void* own = nullptr;
+  GACCD_RETURN_IF_ERROR(
+      MpiStatus(MPI_Win_allocate_shared(rank == 0 ? static_cast<MPI_Aint>(total) : 0, 1,
+                                        MPI_INFO_NULL, node_comm, &own, &made.window_),
+                StrCat("MPI_Win_allocate_shared of ", total, " bytes")));
+  MPI_Aint found = 0;
+  int unit = 0;
+  void* base = nullptr;
+  GACCD_RETURN_IF_ERROR(MpiStatus(MPI_Win_shared_query(made.window_, 0, &found, &unit, &base),
+                                  "MPI_Win_shared_query"));
+  const auto address = reinterpret_cast<std::uintptr_t>(base);
+  made.base_ = static_cast<std::byte*>(base) + (RoundUpToPages(address) - address);
+  return made;
+}
+
+void SharedWindow::Free() {
+  if (window_ != MPI_WIN_NULL) MPI_Win_free(&window_);
+  base_ = nullptr;
+}
+
+}  // namespace gaccd

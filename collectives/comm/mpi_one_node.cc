@@ -1,0 +1,90 @@
+// Gather, scatter and broadcast inside one node, piece by piece through staging memory. Each piece:
+// write own staging half, barrier, read the others' halves. See mpi_communicator.h for why two
+// halves and one barrier per piece are enough.
+#include <algorithm>
+#include <cstring>
+
+#include "collectives/comm/checks.h"
+#include "collectives/comm/mpi_communicator.h"
+#include "collectives/comm/node_sum.h"
+
+namespace gaccd {
+namespace {
+
+// The elements of piece [first, first + step) that lie in [begin, end).
+struct Overlap {
+  std::size_t begin = 0;
+  std::size_t count = 0;
+};
+Overlap OverlapOf(std::size_t first, std::size_t step, std::size_t begin, std::size_t end) {
+  const std::size_t from = std::max(first, begin);
+  const std::size_t to = std::min(first + step, end);
+  return {from, to > from ? to - from : 0};
+}
+
+}  // namespace
+
+Status MpiCommunicator::GatherOnNode(ConstBuffer in, std::span<const std::int64_t> counts,
+                                     MutableBuffer out) {
+  const std::size_t width = SizeOf(in.dtype);
+  const std::size_t step = StagedElements(in.dtype);
+  const auto longest = static_cast<std::size_t>(*std::ranges::max_element(counts));
+  const auto* from = static_cast<const std::byte*>(in.data);
+  auto* to = static_cast<std::byte*>(out.data);
+  GACCD_RETURN_IF_ERROR(watch_->Meet());
+  for (std::size_t first = 0; first < longest; first += step) {
+    const std::size_t half = NextHalf();
+    const Overlap own = OverlapOf(first, step, 0, in.count);
+    if (own.count > 0) {
+      std::memcpy(node_->staging(node_->rank(), half), from + own.begin * width, own.count * width);
+    }
+    GACCD_RETURN_IF_ERROR(watch_->NodeBarrier());
+    for (int r = 0; r < size_; ++r) {
+      const auto rows = static_cast<std::size_t>(counts[static_cast<std::size_t>(r)]);
+      const Overlap part = OverlapOf(first, step, 0, rows);
+      if (part.count == 0) continue;
+      std::memcpy(to + (OffsetOf(counts, r) + part.begin) * width, node_->staging(r, half),
+                  part.count * width);
+    }
+  }
+  return Status::Ok();
+}
+
+Status MpiCommunicator::ScatterOnNode(ConstBuffer in, std::span<const std::int64_t> counts,
+                                      MutableBuffer out) {
+  const std::size_t width = SizeOf(in.dtype);
+  const std::size_t step = StagedElements(in.dtype);
+  const std::size_t begin = OffsetOf(counts, rank_);
+  const auto* from = static_cast<const std::byte*>(in.data);
+  auto* to = static_cast<std::byte*>(out.data);
+  GACCD_RETURN_IF_ERROR(watch_->Meet());
+  for (std::size_t first = 0; first < in.count; first += step) {
+    const std::size_t half = NextHalf();
+    const Overlap piece = OverlapOf(first, step, 0, in.count);
+    std::memcpy(node_->staging(node_->rank(), half), from + first * width, piece.count * width);
+    GACCD_RETURN_IF_ERROR(watch_->NodeBarrier());
+    const Overlap own = OverlapOf(first, step, begin, begin + out.count);
+    if (own.count == 0) continue;
+    SumTo(in.dtype, StagingOfAll(half), {own.begin - first, own.count},
+          to + (own.begin - begin) * width);
+  }
+  return Status::Ok();
+}
+
+Status MpiCommunicator::BroadcastOnNode(MutableBuffer buffer, int root) {
+  const std::size_t width = SizeOf(buffer.dtype);
+  const std::size_t step = StagedElements(buffer.dtype);
+  auto* data = static_cast<std::byte*>(buffer.data);
+  GACCD_RETURN_IF_ERROR(watch_->Meet());
+  for (std::size_t first = 0; first < buffer.count; first += step) {
+    const std::size_t half = NextHalf();
+    const std::size_t bytes = std::min(step, buffer.count - first) * width;
+    std::byte* shared = node_->staging(root, half);
+    if (rank_ == root) std::memcpy(shared, data + first * width, bytes);
+    GACCD_RETURN_IF_ERROR(watch_->NodeBarrier());
+    if (rank_ != root) std::memcpy(data + first * width, shared, bytes);
+  }
+  return Status::Ok();
+}
+
+}  // namespace gaccd

@@ -1,0 +1,243 @@
+#include "collectives/comm/mpi_watch.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace gaccd {
+namespace {
+
+using Clock = Deadline::Clock;
+using std::chrono::milliseconds;
+
+// A rank that waits looks around (deadline, deaths, reports) this often, and so shows that it
+// lives.
+constexpr milliseconds kLookEvery{5};
+// No sign of life for this long, or for a quarter of the bound, is a stopped process.
+constexpr milliseconds kStalledAfter{1'000};
+// Checks of a flag before the core is offered to others: about 20 us with a core of one's own.
+constexpr int kSpinsOwnCore = 1'000;
+constexpr int kSpinsCrowded = 16;
+// The time a report needs to leave for the network.
+constexpr milliseconds kSendTime{50};
+
+void RelaxCore() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+MpiWatch::MpiWatch(const Topology* topology, int rank, std::shared_ptr<NodeGroup> node,
+                   std::unique_ptr<MpiReports> reports, const CommOptions& options, bool crowded)
+    : topology_(topology),
+      rank_(rank),
+      node_(std::move(node)),
+      reports_(std::move(reports)),
+      options_(options),
+      spins_(crowded ? kSpinsCrowded : kSpinsOwnCore),
+      deadline_(options.bound) {}
+
+Status MpiWatch::Enter(Operation operation, std::uint64_t shape, std::int64_t place) {
+  GACCD_RETURN_IF_ERROR(failure_);
+  mine_ = {mine_.sequence + 1, operation};
+  deadline_ = Deadline(options_.bound);
+  last_look_ = Clock::now();
+  BoardLine& line = node_->own_line();
+  CallNotice& call = line.calls[mine_.sequence & 1];
+  call.shape.store(shape, std::memory_order_relaxed);
+  call.place.store(place, std::memory_order_relaxed);
+  call.entry.store(Pack(mine_), std::memory_order_release);
+  line.alive_ms.store(BoardMillis(), std::memory_order_relaxed);
+  line.entry.store(Pack(mine_), std::memory_order_release);
+  return Status::Ok();
+}
+
+void MpiWatch::Leave() {
+  node_->own_line().entry.store(Pack({mine_.sequence, Operation::kNone}),
+                                std::memory_order_release);
+}
+
+const CallNotice& MpiWatch::notice(int line) const {
+  return node_->board()[static_cast<std::size_t>(line)].calls[mine_.sequence & 1];
+}
+
+template <typename Ready>
+Status MpiWatch::WaitUntil(Ready ready) {
+  for (int spins = 0; !ready(); ++spins) {
+    if (spins < spins_) {
+      RelaxCore();
+      continue;
+    }
+    sched_yield();
+    if (moving_ != nullptr) {
+      int done = 0;
+      GACCD_RETURN_IF_ERROR(MpiStatus(MPI_Test(moving_, &done, MPI_STATUS_IGNORE), "MPI_Test"));
+    }
+    GACCD_RETURN_IF_ERROR(Look());
+  }
+  return Status::Ok();
+}
+
+Status MpiWatch::NodeBarrier() {
+  GACCD_RETURN_IF_ERROR(failure_);
+  const std::span<BoardLine> board = node_->board();
+  const std::uint64_t target = ++barriers_;
+  node_->own_line().arrived.store(target, std::memory_order_release);
+  std::size_t next = 0;  // all lines before it have arrived
+  const Status status = WaitUntil([&] {
+    while (next < board.size() && board[next].arrived.load(std::memory_order_acquire) >= target) {
+      ++next;
+    }
+    return next == board.size();
+  });
+  return status.ok() ? status : Fail(status);
+}
+
+Status MpiWatch::Meet() {
+  GACCD_RETURN_IF_ERROR(NodeBarrier());
+  const Status mismatch = FindMismatch();
+  return mismatch.ok() ? mismatch : Fail(mismatch);
+}
+
+Status MpiWatch::FindMismatch() const {
+  const CallNotice& own = notice(node_->rank());
+  for (int i = 0; i < node_->size(); ++i) {
+    const CallNotice& other = notice(i);
+    const Entry entry = Unpack(other.entry.load(std::memory_order_acquire));
+    const bool same_shape =
+        other.shape.load(std::memory_order_relaxed) == own.shape.load(std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    const Entry again = Unpack(other.entry.load(std::memory_order_relaxed));
+    // Another number: that rank has finished this operation, so it agreed with it.
+    if (entry.sequence != mine_.sequence || again != entry) continue;
+    if (entry.operation != mine_.operation || !same_shape) {
+      return MismatchError(mine_, rank_, entry, node_->ranks()[static_cast<std::size_t>(i)],
+                           topology_->hosts);
+    }
+  }
+  return Status::Ok();
+}
+
+bool MpiWatch::SamePlace() const {
+  const std::int64_t place = notice(node_->rank()).place.load(std::memory_order_relaxed);
+  if (place == kPrivate) return false;
+  for (int i = 0; i < node_->size(); ++i) {
+    if (notice(i).place.load(std::memory_order_relaxed) != place) return false;
+  }
+  return true;
+}
+
+Status MpiWatch::Finish(MPI_Request* request) {
+  GACCD_RETURN_IF_ERROR(failure_);
+  int code = MPI_SUCCESS;
+  Status status = WaitUntil([&] {
+    int done = 0;
+    code = MPI_Test(request, &done, MPI_STATUS_IGNORE);
+    return done != 0 || code != MPI_SUCCESS;
+  });
+  if (status.ok()) status = MpiStatus(code, "MPI_Test");
+  return status.ok() ? status : Fail(std::move(status).WithContext(Name(mine_.operation)));
+}
+
+Status MpiWatch::Fail(Status error) {
+  if (!failure_.ok()) return failure_;
+  failure_ = std::move(error);
+  std::atomic<std::uint64_t>& given_up = node_->own_line().given_up;
+  if (given_up.load() == static_cast<std::uint64_t>(GivenUp::kNo)) {
+    given_up.store(static_cast<std::uint64_t>(GivenUp::kOther));
+  }
+  return failure_;
+}
+
+// Cheap enough for every turn of a waiting loop: mostly it only reads the clock.
+Status MpiWatch::Look() {
+  const Clock::time_point now = Clock::now();
+  if (now - last_look_ < kLookEvery) return Status::Ok();
+  last_look_ = now;
+  node_->own_line().alive_ms.store(BoardMillis(), std::memory_order_relaxed);
+  if (deadline_.PeersAreLate(now) || PeerGaveUp(GivenUp::kLate)) return GiveUp(/*late=*/true);
+  if (PeerGaveUp(GivenUp::kOther) || !node_->EndedLines().empty()) return GiveUp(/*late=*/false);
+  if (reports_ != nullptr && reports_->Receive()) {
+    return GiveUp(/*late=*/reports_->received().front().late);
+  }
+  return Status::Ok();
+}
+
+bool MpiWatch::PeerGaveUp(GivenUp reason) const {
+  return std::ranges::any_of(node_->board(), [&](const BoardLine& line) {
+    return line.given_up.load(std::memory_order_relaxed) == static_cast<std::uint64_t>(reason);
+  });
+}
+
+Status MpiWatch::GiveUp(bool late) {
+  const GivenUp reason = late ? GivenUp::kLate : GivenUp::kOther;
+  node_->own_line().given_up.store(static_cast<std::uint64_t>(reason));
+  const Status mismatch = FindMismatch();
+  if (!mismatch.ok()) return mismatch;
+  const Clock::duration waited = deadline_.Elapsed();
+  std::vector<MissingRank> missing = ReadNode(late);
+  if (reports_ != nullptr) missing = AskOtherNodes(std::move(missing), late);
+  return MissingError(mine_, waited, options_.bound, missing, topology_->hosts);
+}
+
+std::vector<MissingRank> MpiWatch::ReadNode(bool late) const {
+  const std::vector<int> ended = node_->EndedLines();
+  return FindMissing(node_->board(), {mine_, node_->rank(), node_->ranks(), ended, late,
+                                      std::min(kStalledAfter, options_.bound / 4)});
+}
+
+// The first rank of the node that is in this operation and alive; at the second call, this one too
+// if nobody has spoken so far (the first may have been stopped).
+bool MpiWatch::SpeaksForNode(bool second_call) const {
+  const std::vector<int> ended = node_->EndedLines();
+  for (int i = 0; i < node_->size(); ++i) {
+    const BoardLine& line = node_->board()[static_cast<std::size_t>(i)];
+    if (line.reported.load() != 0) return false;
+    const bool here = line.entry.load() == Pack(mine_) && !std::ranges::count(ended, i);
+    if (i == node_->rank()) return true;
+    if (here && !second_call) return false;
+  }
+  return false;
+}
+
+std::vector<MissingRank> MpiWatch::AskOtherNodes(std::vector<MissingRank> missing, bool late) {
+  const Clock::time_point start = Clock::now();
+  const auto grace = std::chrono::duration_cast<Clock::duration>(
+      options_.bound * (Deadline::kNamingShare - Deadline::kWaitShare));
+  const int own_node = topology_->node_of[static_cast<std::size_t>(rank_)];
+  bool told = false;
+  for (;;) {
+    const Clock::duration passed = Clock::now() - start;
+    if (!told && SpeaksForNode(/*second_call=*/passed > grace / 2)) {
+      node_->own_line().reported.store(1);
+      reports_->Send({own_node, late, missing});
+      told = true;
+    }
+    reports_->Receive();
+    const bool sent = !told || reports_->Sent() || passed > kSendTime;
+    // A death explains everything; when it was late, several nodes may have something to say.
+    const bool known = !missing.empty() || !reports_->received().empty();
+    const bool enough = reports_->Complete() || (!late && known);
+    if ((enough && sent) || passed > grace) break;
+    sched_yield();
+  }
+  for (const NodeReport& report : reports_->received()) {
+    missing.insert(missing.end(), report.missing.begin(), report.missing.end());
+  }
+  if (late) {
+    for (int r = 0; r < static_cast<int>(topology_->node_of.size()); ++r) {
+      const int node = topology_->node_of[static_cast<std::size_t>(r)];
+      const bool heard = node == own_node ||
+                         std::ranges::any_of(reports_->received(),
+                                             [&](const NodeReport& n) { return n.node == node; });
+      if (!heard) missing.push_back({r, Absence::kSilent});
+    }
+  }
+  std::ranges::sort(missing, {}, &MissingRank::rank);
+  return missing;
+}
+
+}  // namespace gaccd

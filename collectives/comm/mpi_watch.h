@@ -1,0 +1,79 @@
+// Waiting in the MPI communicator: for the other ranks of the node (a barrier in shared memory) and
+// for MPI requests, always with the deadline of the operation, and naming the missing ranks when it
+// passes or when one of them dies.
+//
+// One operation: Enter(), then any number of waits, then Leave(). The first wait that fails makes
+// every later one fail with the same error. Not thread-safe.
+#pragma once
+
+#include <mpi.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "collectives/comm/communicator.h"
+#include "collectives/comm/mpi_reports.h"
+#include "collectives/comm/node_group.h"
+#include "collectives/watchdog/deadline.h"
+
+namespace gaccd {
+
+class MpiWatch {
+ public:
+  // reports: null when there is one node. crowded: more ranks than cores on this machine, so that a
+  // waiting rank must give its core away at once.
+  MpiWatch(const Topology* topology, int rank, std::shared_ptr<NodeGroup> node,
+           std::unique_ptr<MpiReports> reports, const CommOptions& options, bool crowded);
+
+  // Starts an operation: publishes it and starts its deadline. shape: equal on all ranks of a
+  // correct program. place: see NodeGroup::PlaceOf.
+  Status Enter(Operation operation, std::uint64_t shape, std::int64_t place = kPrivate);
+  void Leave();
+
+  // Waits until every rank of the node has arrived here.
+  Status NodeBarrier();
+  // A NodeBarrier(), then checks that all ranks of the node are in the same operation with the same
+  // shape. REQUIRES: the first wait of an operation.
+  Status Meet();
+  // After Meet(): true if the data of every rank of the node is in shared memory at one place.
+  [[nodiscard]] bool SamePlace() const;
+
+  // Waits for a request; it is MPI_REQUEST_NULL afterwards.
+  Status Finish(MPI_Request* request);
+  // A request that is kept moving during other waits. null: none.
+  void KeepMoving(MPI_Request* request) { moving_ = request; }
+
+  // Records an error of an operation, so that the other ranks stop waiting for this one.
+  Status Fail(Status error);
+  [[nodiscard]] const Status& failure() const { return failure_; }
+  [[nodiscard]] std::uint64_t sequence() const { return mine_.sequence; }
+
+ private:
+  template <typename Ready>
+  Status WaitUntil(Ready ready);
+  Status Look();
+  Status GiveUp(bool late);
+  Status FindMismatch() const;
+  std::vector<MissingRank> ReadNode(bool late) const;
+  std::vector<MissingRank> AskOtherNodes(std::vector<MissingRank> missing, bool late);
+  [[nodiscard]] bool SpeaksForNode(bool second_call) const;
+  [[nodiscard]] const CallNotice& notice(int line) const;
+  [[nodiscard]] bool PeerGaveUp(GivenUp reason) const;
+
+  const Topology* topology_;
+  const int rank_;
+  const std::shared_ptr<NodeGroup> node_;
+  const std::unique_ptr<MpiReports> reports_;
+  const CommOptions options_;
+  const int spins_;
+
+  Entry mine_;
+  Deadline deadline_;
+  Deadline::Clock::time_point last_look_;
+  std::uint64_t barriers_ = 0;
+  MPI_Request* moving_ = nullptr;
+  Status failure_;
+};
+
+}  // namespace gaccd

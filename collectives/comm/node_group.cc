@@ -1,0 +1,80 @@
+#include "collectives/comm/node_group.h"
+
+#include <sys/mman.h>
+
+#include <cstring>
+#include <functional>
+#include <new>
+
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+// A place is a window's number and an offset in its segments in one word.
+constexpr int kOffsetBits = 44;
+constexpr std::int64_t kOffsetMask = (std::int64_t{1} << kOffsetBits) - 1;
+
+}  // namespace
+
+Result<std::shared_ptr<NodeGroup>> NodeGroup::Make(MpiCommHandle comm, std::vector<int> ranks,
+                                                   std::size_t staging_bytes) {
+  std::shared_ptr<NodeGroup> group(new NodeGroup(std::move(comm), std::move(ranks)));
+  const MPI_Comm node = group->comm_.get();
+  MPI_Comm_rank(node, &group->rank_);
+  GACCD_ASSIGN_OR_RETURN(group->permanent_, SharedWindow::Allocate(node, 2 * staging_bytes));
+  group->staging_bytes_ = group->permanent_.bytes() / 2;
+  GACCD_ASSIGN_OR_RETURN(group->board_memory_, SharedWindow::Allocate(node, sizeof(BoardLine)));
+  GACCD_RETURN_IF_ERROR(group->Introduce());
+  return group;
+}
+
+Status NodeGroup::Introduce() {
+  // All lines are in the segment of rank 0, one after another. Each rank makes its own.
+  board_ = {reinterpret_cast<BoardLine*>(board_memory_.segment(0)), ranks_.size()};
+  new (&own_line()) BoardLine{};
+  const ProcessName self = ThisProcess();
+  own_line().pid.store(self.pid);
+  own_line().pid_namespace.store(self.pid_namespace);
+  own_line().alive_ms.store(BoardMillis());
+  GACCD_RETURN_IF_ERROR(MpiStatus(MPI_Barrier(comm_.get()), "MPI_Barrier of the ranks of a node"));
+  for (int i = 0; i < size(); ++i) {
+    const BoardLine& line = board_[static_cast<std::size_t>(i)];
+    // A peer that cannot be watched is found by the deadline instead; that is as promised.
+    if (i != rank_) peers_.Watch(i, {line.pid.load(), line.pid_namespace.load()});
+  }
+  return Status::Ok();
+}
+
+Result<int> NodeGroup::AddWindow(std::size_t bytes) {
+  GACCD_ASSIGN_OR_RETURN(SharedWindow memory, SharedWindow::Allocate(comm_.get(), bytes));
+  // MPI does not promise zeros. The first touch also puts the pages near the core of their rank.
+  std::memset(memory.segment(rank_), 0, memory.bytes());
+  windows_.push_back({std::move(memory)});
+  return static_cast<int>(windows_.size()) - 1;
+}
+
+void NodeGroup::ReleaseSegment(int window) {
+  Window& released = windows_[static_cast<std::size_t>(window)];
+  released.released = true;
+  // If the system refuses, the pages stay until the process ends.
+  madvise(released.memory.segment(rank_), released.memory.bytes(), MADV_REMOVE);
+}
+
+std::int64_t NodeGroup::PlaceOf(ConstBuffer buffer) const {
+  const auto* begin = static_cast<const std::byte*>(buffer.data);
+  const std::less_equal<> at_most;
+  for (std::size_t w = 0; w < windows_.size(); ++w) {
+    const std::byte* segment = windows_[w].memory.segment(rank_);
+    const bool inside = !windows_[w].released && at_most(segment, begin) &&
+                        at_most(begin + buffer.bytes(), segment + windows_[w].memory.bytes());
+    if (inside) return (static_cast<std::int64_t>(w) << kOffsetBits) | (begin - segment);
+  }
+  return kPrivate;
+}
+
+void* NodeGroup::AtPlace(std::int64_t place, int local_rank) const {
+  return window_segment(static_cast<int>(place >> kOffsetBits), local_rank) + (place & kOffsetMask);
+}
+
+}  // namespace gaccd

@@ -1,0 +1,75 @@
+// The ranks of one node: their shared memory, their notice board, who of them is alive.
+//
+// The shared memory has a permanent window (board and two staging halves per rank) and one window
+// per Allocate(). Not thread-safe. Collective functions are marked.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "collectives/base/buffer.h"
+#include "collectives/comm/mpi_handles.h"
+#include "collectives/watchdog/board.h"
+#include "collectives/watchdog/peer_processes.h"
+
+namespace gaccd {
+
+class NodeGroup {
+ public:
+  // Collective over `comm`, whose ranks share a node. ranks: their ranks in the whole communicator.
+  // staging_bytes: of one half.
+  static Result<std::shared_ptr<NodeGroup>> Make(MpiCommHandle comm, std::vector<int> ranks,
+                                                 std::size_t staging_bytes);
+
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int size() const { return static_cast<int>(ranks_.size()); }
+  [[nodiscard]] std::span<const int> ranks() const { return ranks_; }
+
+  [[nodiscard]] std::span<BoardLine> board() const { return board_; }
+  [[nodiscard]] BoardLine& own_line() const { return board_[static_cast<std::size_t>(rank_)]; }
+  [[nodiscard]] std::vector<int> EndedLines() const { return peers_.Ended(); }
+
+  [[nodiscard]] std::size_t staging_bytes() const { return staging_bytes_; }
+  // Half 0 or 1 of the staging memory of a rank.
+  [[nodiscard]] std::byte* staging(int local_rank, std::size_t half) const {
+    return permanent_.segment(local_rank) + half * staging_bytes_;
+  }
+
+  // Collective. The number of the new window; the own segment is zeroed.
+  Result<int> AddWindow(std::size_t bytes);
+  [[nodiscard]] std::byte* window_segment(int window, int local_rank) const {
+    return windows_[static_cast<std::size_t>(window)].memory.segment(local_rank);
+  }
+  // Gives the pages of this rank's segment back to the system. Not collective.
+  void ReleaseSegment(int window);
+
+  // Where `buffer` is if it lies in this rank's segment of a window, else kPrivate.
+  [[nodiscard]] std::int64_t PlaceOf(ConstBuffer buffer) const;
+  // The memory of a rank at a place that is not kPrivate.
+  [[nodiscard]] void* AtPlace(std::int64_t place, int local_rank) const;
+
+ private:
+  struct Window {
+    SharedWindow memory;
+    bool released = false;
+  };
+  NodeGroup(MpiCommHandle comm, std::vector<int> ranks)
+      : comm_(std::move(comm)), ranks_(std::move(ranks)) {}
+  Status Introduce();
+
+  MpiCommHandle comm_;
+  std::vector<int> ranks_;
+  int rank_ = 0;
+  std::size_t staging_bytes_ = 0;
+  SharedWindow permanent_;
+  SharedWindow board_memory_;
+  std::span<BoardLine> board_;
+  std::vector<Window> windows_;
+  PeerProcesses peers_;
+};
+
+}  // namespace gaccd
