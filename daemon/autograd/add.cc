@@ -21,10 +21,11 @@ Result<std::vector<ValueSpec>> Add::Infer(std::span<const ValueSpec> inputs) con
   if (inputs.size() != 2) {
     return Status(ErrorKind::kConfig, StrCat("expected 2 inputs, found ", inputs.size()));
   }
-  if (inputs[0] != inputs[1]) {
+  if (inputs[0] != inputs[1] || inputs[0].dtype != DType::kF32) {
     return Status(ErrorKind::kConfig,
-                  StrCat("expected two inputs of one shape, found ", ToString(inputs[0].shape),
-                         " and ", ToString(inputs[1].shape)));
+                  StrCat("expected two f32 inputs of one shape, found ", Name(inputs[0].dtype), " ",
+                         ToString(inputs[0].shape), " and ", Name(inputs[1].dtype), " ",
+                         ToString(inputs[1].shape)));
   }
   return std::vector<ValueSpec>{inputs[0]};
 }
@@ -36,6 +37,10 @@ Status Add::Gradient(GradientScope& scope) const {
         scope.SetInputGradient(i, std::make_shared<Identity>(), {scope.OutputGradient(0)}));
   }
   return Status::Ok();
+}
+
+Result<std::vector<ValueSpec>> Accumulate::Infer(std::span<const ValueSpec> inputs) const {
+  return std::vector<ValueSpec>{inputs[0]};
 }
 
 }  // namespace gaccd

@@ -15,4 +15,13 @@ class Add : public Function {
   [[nodiscard]] bool can_run_in_place() const override { return true; }
 };
 
+// g = a, or g += a: brings a value into the gradient of a parameter.
+class Accumulate : public Function {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "accumulate"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] bool can_accumulate() const override { return true; }
+};
+
 }  // namespace gaccd

@@ -21,12 +21,16 @@ ValueId GradientScope::OutputGradient(std::size_t i) const { return *gradients_[
 Status GradientScope::SetInputGradient(std::size_t i, std::shared_ptr<const Function> function,
                                        std::vector<ValueId> inputs) {
   const ValueId target = input(i);
-  if (graph_.value(target).kind == ValueKind::kParameter) {
+  const bool is_parameter = graph_.value(target).kind == ValueKind::kParameter;
+  if (is_parameter && function->can_accumulate()) {
     return graph_.ApplyToGradient(std::move(function), std::move(inputs), target);
   }
   GACCD_ASSIGN_OR_RETURN(const std::vector<ValueId> outputs,
                          graph_.Apply(std::move(function), std::move(inputs)));
   ValueId gradient = outputs[0];
+  if (is_parameter) {
+    return graph_.ApplyToGradient(std::make_shared<Accumulate>(), {gradient}, target);
+  }
   std::optional<ValueId>& sum = gradients_[Index(target)];
   if (sum.has_value()) {
     GACCD_ASSIGN_OR_RETURN(const std::vector<ValueId> added,

@@ -63,6 +63,9 @@ class Function {
   [[nodiscard]] virtual bool is_view() const { return false; }
   // Output 0 may be written over input 0 where nobody else reads that.
   [[nodiscard]] virtual bool can_run_in_place() const { return false; }
+  // Its kernels can add to output 0 instead of overwriting it, so that it may write a parameter
+  // gradient itself. For all others an Accumulate node (add.h) does it.
+  [[nodiscard]] virtual bool can_accumulate() const { return false; }
 };
 
 // Records the backward half: from `objective` (one element), whose own gradient is `seed` (one f32

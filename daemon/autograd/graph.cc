@@ -55,6 +55,10 @@ Status Graph::ApplyToGradient(std::shared_ptr<const Function> function, std::vec
                               ValueId parameter) {
   GACCD_ASSIGN_OR_RETURN(const std::vector<ValueSpec> specs, InferOutputs(*function, inputs));
   const Value target = value(parameter);
+  if (!function->can_accumulate()) {
+    return {ErrorKind::kInternal,
+            StrCat(function->name(), ": gradient of ", target.name, ": cannot accumulate")};
+  }
   if (specs.size() != 1 || specs[0] != target.spec) {
     return {ErrorKind::kInternal,
             StrCat(function->name(), ": gradient of ", target.name, ": expected one output ",

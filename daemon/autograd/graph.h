@@ -54,6 +54,7 @@ class Graph {
                                      std::vector<ValueId> inputs);
 
   // Records a node that adds into the gradient of `parameter` (a value of kind kParameter).
+  // kInternal when the shape is not the parameter's or function->can_accumulate() is false.
   Status ApplyToGradient(std::shared_ptr<const Function> function, std::vector<ValueId> inputs,
                          ValueId parameter);
 

@@ -35,7 +35,7 @@ class Kernel {
   virtual void Bind(const Operands& operands) = 0;
 
   // accumulate: add to the output instead of overwriting it; only ever true for a node whose output
-  // is a parameter gradient.
+  // is a parameter gradient (so only for functions that can_accumulate()).
   virtual Status Run(bool accumulate) = 0;
 };
 

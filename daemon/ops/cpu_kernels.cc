@@ -14,6 +14,7 @@ class CpuKernelFactory : public KernelFactory {
  public:
   CpuKernelFactory(CpuContext& context, const CpuKernelOptions& options)
       : makers_{
+            {"accumulate", MakeAccumulateCpu},
             {"add", MakeAddCpu},
             {"bias_gradient", MakeBiasGradientCpu},
             {"correct_count", MakeCorrectCountCpu},

@@ -21,6 +21,7 @@ struct CpuKernelOptions {
                                                             const CpuKernelOptions& options);
 
 using KernelResult = Result<std::unique_ptr<Kernel>>;
+KernelResult MakeAccumulateCpu(const KernelRequest& request);
 KernelResult MakeAddCpu(const KernelRequest& request);
 KernelResult MakeBiasGradientCpu(const KernelRequest& request);
 KernelResult MakeCorrectCountCpu(const KernelRequest& request);

@@ -1,10 +1,12 @@
+#include <algorithm>
+
 #include "collectives/base/simd.h"
 #include "daemon/ops/cpu_kernels.h"
 
 namespace gaccd {
 namespace {
 
-// c[i] = f(a[i], b[i]); c may be a.
+// c[i] = f(a[i], b[i]); c may be a or b.
 using BinaryLoop = void (*)(const float* a, const float* b, float* c, std::int64_t elements);
 
 GACCD_SIMD_CLONES
@@ -43,12 +45,39 @@ class LoopKernel : public Kernel {
   float* c_ = nullptr;
 };
 
+class AccumulateKernel : public Kernel {
+ public:
+  explicit AccumulateKernel(std::int64_t elements) : elements_(elements) {}
+  void Bind(const Operands& operands) override {
+    a_ = operands.in<float>(0);
+    gradient_ = operands.out<float>(0);
+  }
+  Status Run(bool accumulate) override {
+    if (accumulate) {
+      AddLoop(a_, gradient_, gradient_, elements_);
+    } else {
+      std::copy_n(a_, elements_, gradient_);
+    }
+    return Status::Ok();
+  }
+
+ private:
+  std::int64_t elements_;
+  const float* a_ = nullptr;
+  float* gradient_ = nullptr;
+};
+
 KernelResult MakeLoop(const KernelRequest& request, BinaryLoop loop) {
   return std::unique_ptr<Kernel>(
       std::make_unique<LoopKernel>(loop, Elements(request.outputs[0].shape)));
 }
 
 }  // namespace
+
+KernelResult MakeAccumulateCpu(const KernelRequest& request) {
+  return std::unique_ptr<Kernel>(
+      std::make_unique<AccumulateKernel>(Elements(request.outputs[0].shape)));
+}
 
 KernelResult MakeAddCpu(const KernelRequest& request) { return MakeLoop(request, AddLoop); }
 

@@ -40,6 +40,7 @@ class LinearWeightGradient : public Function {
   [[nodiscard]] std::string_view name() const override { return "linear_weight_gradient"; }
   [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] bool can_accumulate() const override { return true; }
 };
 
 class BiasGradient : public Function {
@@ -47,6 +48,7 @@ class BiasGradient : public Function {
   [[nodiscard]] std::string_view name() const override { return "bias_gradient"; }
   [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] bool can_accumulate() const override { return true; }
 };
 
 }  // namespace gaccd
