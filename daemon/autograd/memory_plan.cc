@@ -40,20 +40,23 @@ std::vector<ValueId> ShareStorage(const Graph& graph) {
   for (const Node& node : graph.nodes()) {
     if (node.function->is_view()) storage[Index(node.outputs[0])] = storage[Index(node.inputs[0])];
   }
-  const std::vector<std::size_t> last = LastReaders(graph, storage);
-  std::vector<bool> taken(graph.values().size());  // already written over by another
+  std::vector<std::size_t> last = LastReaders(graph, storage);
+  std::vector<bool> kept(graph.values().size());  // an output is, or looks at, this storage
+  for (std::size_t v = 0; v < storage.size(); ++v) {
+    if (graph.values()[v].kind == ValueKind::kOutput) kept[Index(storage[v])] = true;
+  }
   for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
     const Node& node = graph.nodes()[i];
     if (!node.function->can_run_in_place()) continue;
     const ValueId input = storage[Index(node.inputs[0])];
     const ValueId output = node.outputs[0];
     const bool free = graph.value(input).kind == ValueKind::kActivation &&
-                      last[Index(input)] == i && !taken[Index(input)] &&
+                      last[Index(input)] == i && !kept[Index(input)] && !kept[Index(output)] &&
                       graph.value(output).kind == ValueKind::kActivation &&
                       storage[Index(output)] == output &&
                       graph.value(input).spec.bytes() == graph.value(output).spec.bytes();
     if (!free) continue;
-    taken[Index(input)] = true;
+    last[Index(input)] = last[Index(output)];
     // Everything that already looks at the output follows it.
     for (ValueId& id : storage) {
       if (id == output) id = input;
