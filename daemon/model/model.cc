@@ -88,6 +88,7 @@ Result<Model::Forward> Model::RecordForward(Graph& graph, std::int64_t samples) 
   Forward forward{};
   Shape features = sample_.feature_shape;
   features.insert(features.begin(), samples);
+  GACCD_RETURN_IF_ERROR(CheckShape(features, DType::kF32).WithContext("features"));
   forward.features = graph.AddInput("features", {features, DType::kF32});
   forward.target = sample_.classes > 0
                        ? graph.AddInput("labels", {{samples}, DType::kI32})

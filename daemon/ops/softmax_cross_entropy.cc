@@ -18,6 +18,10 @@ Result<std::vector<ValueSpec>> SoftmaxCrossEntropy::Infer(std::span<const ValueS
 }
 
 Status SoftmaxCrossEntropy::Gradient(GradientScope& scope) const {
+  if (scope.HasOutputGradient(1)) {
+    return {ErrorKind::kConfig,
+            "softmax_cross_entropy: only the loss has a gradient, found one for the probabilities"};
+  }
   return scope.SetInputGradient(0, std::make_shared<SoftmaxCrossEntropyGradient>(),
                                 {scope.output(1), scope.input(1), scope.OutputGradient(0)});
 }

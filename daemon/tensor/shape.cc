@@ -1,5 +1,7 @@
 #include "daemon/tensor/shape.h"
 
+#include <algorithm>
+
 #include "collectives/base/strings.h"
 
 namespace gaccd {
@@ -11,15 +13,17 @@ std::int64_t Elements(const Shape& shape) {
 }
 
 Status CheckShape(const Shape& shape, DType dtype) {
-  constexpr std::int64_t kMaxBytes = std::int64_t{1} << 62;
+  constexpr std::int64_t kMaxBytes = std::int64_t{1} << 48;
   auto bytes = static_cast<std::int64_t>(SizeOf(dtype));
   for (const std::int64_t size : shape) {
     if (size < 0) {
       return {ErrorKind::kConfig,
               StrCat("shape ", ToString(shape), ": size ", size, " is negative")};
     }
-    if (__builtin_mul_overflow(bytes, size, &bytes) || bytes > kMaxBytes) {
-      return {ErrorKind::kConfig, StrCat("shape ", ToString(shape), " does not fit 2^62 bytes")};
+    // An empty dimension counts as 1, so that every part of the product fits too.
+    if (__builtin_mul_overflow(bytes, std::max<std::int64_t>(size, 1), &bytes) ||
+        bytes > kMaxBytes) {
+      return {ErrorKind::kConfig, StrCat("shape ", ToString(shape), " does not fit 2^48 bytes")};
     }
   }
   return Status::Ok();

@@ -16,7 +16,8 @@ using Shape = std::vector<std::int64_t>;
 // CheckShape).
 [[nodiscard]] std::int64_t Elements(const Shape& shape);
 
-// kConfig unless every size is >= 0 and the bytes of the whole fit 62 bits.
+// kConfig unless every size is >= 0 and the bytes of the whole are at most 2^48: more than any
+// machine has, and so little that sums over thousands of values cannot overflow either.
 Status CheckShape(const Shape& shape, DType dtype);
 
 // "[32, 784]"
