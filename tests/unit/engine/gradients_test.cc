@@ -1,0 +1,210 @@
+// Every function's gradient against central differences of the objective that the same graph
+// computes. A new function gets a line in kCases.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "collectives/base/strings.h"
+#include "daemon/autograd/add.h"
+#include "daemon/ops/flatten.h"
+#include "daemon/ops/linear.h"
+#include "daemon/ops/mean_squared_error.h"
+#include "daemon/ops/relu.h"
+#include "daemon/ops/softmax_cross_entropy.h"
+#include "tests/unit/engine/graph_bench.h"
+
+namespace gaccd {
+namespace {
+
+// The inputs of the functions are parameters too, so that their gradients can be seen.
+struct Size {
+  std::int64_t rows, in, out;
+};
+
+// A step that f32 represents exactly. Most objectives here are piecewise quadratic, where a central
+// difference has no truncation error.
+constexpr float kStep = 1.0F / 64;
+// The objective is about 1 and carries f32 rounding of about 1e-7, so a difference quotient is off
+// by 1e-7 / kStep = 1e-5; cross-entropy adds h^2 / 6 of its third derivative, 1e-5. A forgotten
+// term or factor is off by more than 0.1.
+constexpr double kTolerance = 1e-3;
+
+// Any value as an objective: its mean squared distance from fixed random targets.
+ValueId Distance(GraphBench& bench, ValueId y) {
+  const ValueId t = bench.Input("targets", bench.graph().value(y).spec.shape);
+  return bench.Apply(std::make_shared<MeanSquaredError>(), {y, t});
+}
+
+// Moves every value at least 0.25 away from 0, where ReLU has no derivative.
+void KeepOffZero(std::span<float> values) {
+  for (float& value : values) value += value < 0 ? -0.25F : 0.25F;
+}
+
+ValueId LinearOf(GraphBench& bench, ValueId x, const std::string& name, const Size& size,
+                 bool bias) {
+  std::vector<ValueId> inputs = {x, bench.Parameter(name + ".w", {size.out, size.in})};
+  if (bias) inputs.push_back(bench.Parameter(name + ".b", {size.out}));
+  return bench.Apply(std::make_shared<Linear>(), std::move(inputs));
+}
+
+struct Case {
+  const char* name;
+  std::function<ValueId(GraphBench&, const Size&)> record;  // returns the objective
+};
+
+const Case kCases[] = {
+    {"linear_with_bias",
+     [](GraphBench& bench, const Size& s) {
+       const ValueId x = bench.Parameter("x", {s.rows, s.in});
+       return Distance(bench, LinearOf(bench, x, "fc", s, true));
+     }},
+    {"linear_without_bias",
+     [](GraphBench& bench, const Size& s) {
+       const ValueId x = bench.Parameter("x", {s.rows, s.in});
+       return Distance(bench, LinearOf(bench, x, "fc", s, false));
+     }},
+    {"linear_of_linear",
+     [](GraphBench& bench, const Size& s) {
+       const ValueId x = bench.Input("x", {s.rows, s.in});
+       const ValueId y = LinearOf(bench, x, "fc1", s, true);
+       return Distance(bench, LinearOf(bench, y, "fc2", {s.rows, s.out, s.in}, true));
+     }},
+    {"linear_then_relu",  // one folded node; biases of +-3 hold every unit clear of 0
+     [](GraphBench& bench, const Size& s) {
+       const ValueId x = bench.Input("x", {s.rows, s.in});
+       const ValueId w = bench.Parameter("w", {s.out, s.in}, 1.0 / static_cast<double>(s.in));
+       const ValueId b = bench.Parameter("b", {s.out});
+       for (float& value : bench.parameter("b")) value += value < 0 ? -2.0F : 2.0F;
+       const ValueId y = bench.Apply(std::make_shared<Linear>(), {x, w, b});
+       return Distance(bench, bench.Apply(std::make_shared<Relu>(), {y}));
+     }},
+    {"relu",
+     [](GraphBench& bench, const Size& s) {
+       const ValueId x = bench.Parameter("x", {s.rows, s.in});
+       KeepOffZero(bench.parameter("x"));
+       return Distance(bench, bench.Apply(std::make_shared<Relu>(), {x}));
+     }},
+    {"flatten",
+     [](GraphBench& bench, const Size& s) {
+       const ValueId x = bench.Parameter("x", {s.rows, s.in, 3});
+       const ValueId y = bench.Apply(std::make_shared<Flatten>(), {x});
+       return Distance(bench, LinearOf(bench, y, "fc", {s.rows, s.in * 3, s.out}, true));
+     }},
+    {"flatten_of_activation",
+     [](GraphBench& bench, const Size& s) {
+       const ValueId x = bench.Parameter("x", {s.rows, s.in, 3});
+       KeepOffZero(bench.parameter("x"));
+       const ValueId y = bench.Apply(std::make_shared<Relu>(), {x});
+       return Distance(bench, bench.Apply(std::make_shared<Flatten>(), {y}));
+     }},
+    {"softmax_cross_entropy",
+     [](GraphBench& bench, const Size& s) {
+       const ValueId z = bench.Parameter("z", {s.rows, s.out + 1}, 3);
+       const ValueId labels = bench.Labels(s.rows, s.out + 1);
+       return bench.Apply(std::make_shared<SoftmaxCrossEntropy>(), {z, labels});
+     }},
+    {"mean_squared_error",
+     [](GraphBench& bench, const Size& s) {
+       return Distance(bench, bench.Parameter("y", {s.rows, s.out}));
+     }},
+    {"add_of_parameters",
+     [](GraphBench& bench, const Size& s) {
+       const ValueId a = bench.Parameter("a", {s.rows, s.in});
+       const ValueId b = bench.Parameter("b", {s.rows, s.in});
+       return Distance(bench, bench.Apply(std::make_shared<Add>(), {a, b}));
+     }},
+    {"add_of_itself",
+     [](GraphBench& bench, const Size& s) {
+       const ValueId a = bench.Parameter("a", {s.rows, s.in});
+       return Distance(bench, bench.Apply(std::make_shared<Add>(), {a, a}));
+     }},
+    {"value_with_two_users",  // a residual connection: relu(y) + y
+     [](GraphBench& bench, const Size& s) {
+       const ValueId x = bench.Parameter("x", {s.rows, s.in});
+       KeepOffZero(bench.parameter("x"));
+       const ValueId zero = bench.Parameter("zero", {s.rows, s.in}, 0);
+       const ValueId y = bench.Apply(std::make_shared<Add>(), {x, zero});
+       const ValueId r = bench.Apply(std::make_shared<Relu>(), {y});
+       return Distance(bench, bench.Apply(std::make_shared<Add>(), {r, y}));
+     }},
+    {"parameter_used_twice",
+     [](GraphBench& bench, const Size& s) {
+       const ValueId x = bench.Input("x", {s.rows, s.in});
+       const ValueId w = bench.Parameter("w", {s.in, s.in}, 1.0 / static_cast<double>(s.in));
+       const ValueId b = bench.Parameter("b", {s.in});
+       const ValueId y = bench.Apply(std::make_shared<Linear>(), {x, w, b});
+       return Distance(bench, bench.Apply(std::make_shared<Linear>(), {y, w, b}));
+     }},
+};
+
+const Size kSizes[] = {{1, 1, 1}, {1, 7, 5}, {3, 1, 2}, {4, 17, 9}, {33, 5, 3}, {16, 32, 16}};
+
+double ObjectiveAt(GraphBench& bench, std::size_t element, float value) {
+  bench.parameters()[element] = value;
+  bench.Run();
+  return bench.objective() * GraphBench::kWeight;
+}
+
+std::vector<float> NumericGradient(GraphBench& bench, const FlatEntry& entry) {
+  std::vector<float> numeric;
+  for (std::int64_t i = 0; i < entry.elements; ++i) {
+    const auto element = static_cast<std::size_t>(entry.offset + i);
+    const float value = bench.parameters()[element];
+    const float above = value + kStep;
+    const float below = value - kStep;
+    const double rise = ObjectiveAt(bench, element, above) - ObjectiveAt(bench, element, below);
+    bench.parameters()[element] = value;
+    numeric.push_back(static_cast<float>(rise / (static_cast<double>(above) - below)));
+  }
+  return numeric;
+}
+
+class GradientsTest : public testing::TestWithParam<std::tuple<Case, Size>> {
+ protected:
+  void SetUp() override {
+    const auto& [test_case, size] = GetParam();
+    bench_.PrepareTraining(test_case.record(bench_, size));
+    ASSERT_FALSE(HasFatalFailure());
+  }
+  GraphBench bench_;
+};
+
+TEST_P(GradientsTest, EqualsFiniteDifferences) {
+  bench_.Run();
+  const std::vector<float> analytic(bench_.gradients().begin(), bench_.gradients().end());
+  for (const FlatEntry& entry : bench_.layout().entries()) {
+    const auto part = std::span<const float>(analytic).subspan(
+        static_cast<std::size_t>(entry.offset), static_cast<std::size_t>(entry.elements));
+    const double error = RelativeError(part, NumericGradient(bench_, entry));
+    EXPECT_LT(error, kTolerance) << entry.name << " " << ToString(entry.shape);
+  }
+}
+
+TEST_P(GradientsTest, LaterMicroStepsAdd) {
+  std::fill(bench_.gradients().begin(), bench_.gradients().end(), 1e9F);  // must be overwritten
+  bench_.Run(true);
+  for (const FlatEntry& entry : bench_.layout().entries()) {
+    for (const float g : bench_.gradient(entry.name)) ASSERT_LT(g, 1e6F) << entry.name;
+  }
+  std::vector<float> expected(bench_.gradients().begin(), bench_.gradients().end());
+  bench_.Run(false);
+  bench_.Run(false);
+  for (const FlatEntry& entry : bench_.layout().entries()) {
+    const auto part = std::span<float>(expected).subspan(static_cast<std::size_t>(entry.offset),
+                                                         static_cast<std::size_t>(entry.elements));
+    for (float& g : part) g *= 3;
+    EXPECT_LT(RelativeError(bench_.gradient(entry.name), part), 1e-6) << entry.name;
+  }
+}
+
+std::string TestName(const testing::TestParamInfo<std::tuple<Case, Size>>& info) {
+  const auto& [test_case, size] = info.param;
+  return StrCat(test_case.name, "_", size.rows, "x", size.in, "x", size.out);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GradientsTest,
+                         testing::Combine(testing::ValuesIn(kCases), testing::ValuesIn(kSizes)),
+                         TestName);
+
+}  // namespace
+}  // namespace gaccd
