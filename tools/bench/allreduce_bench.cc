@@ -9,7 +9,6 @@
 // burst's last result is checked in all elements. Both work in place: gaccd in memory from
 // Allocate(), where the flat gradient lives; MPI with MPI_IN_PLACE in ordinary memory.
 #include <mpi.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -19,10 +18,10 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "collectives/comm/mpi_comm.h"
+#include "collectives/bootstrap/mpi_session.h"
+#include "collectives/comm/communicator.h"
 
 namespace gaccd {
 namespace {
@@ -30,7 +29,7 @@ namespace {
 // 669,706 elements are the gradient of 784-512-512-10: 2.68 MB.
 constexpr std::size_t kElements[] = {1 << 14, 1 << 18, 669'706, 1 << 22, 1 << 24};
 constexpr int kDefaultPairs = 7;
-constexpr double kBurstSeconds = 0.1;
+constexpr std::size_t kBurstBytes = std::size_t{1} << 29;  // of one burst's calls together
 
 using Reduce = std::function<Status(std::span<float>)>;
 
@@ -92,16 +91,16 @@ Status BenchSize(Communicator& comm, std::size_t elements, int pairs) {
                   MPI_COMM_WORLD);
     return Status::Ok();
   };
-  // One warm-up burst says how many calls fill kBurstSeconds; all ranks get the same number.
-  GACCD_RETURN_IF_ERROR(Burst(reduce_ours, ours, rank, size, 3).status());
-  GACCD_ASSIGN_OR_RETURN(const double once, Burst(reduce_theirs, theirs, rank, size, 3));
-  const int calls = std::clamp(static_cast<int>(kBurstSeconds / once), 5, 400);
+  const std::size_t bytes = elements * sizeof(float);
+  const int calls = static_cast<int>(std::clamp<std::size_t>(kBurstBytes / bytes, 8, 400));
+  GACCD_RETURN_IF_ERROR(Burst(reduce_ours, ours, rank, size, 3).status());  // warm up
+  GACCD_RETURN_IF_ERROR(Burst(reduce_theirs, theirs, rank, size, 3).status());
   for (int pair = 0; pair < pairs; ++pair) {
     GACCD_ASSIGN_OR_RETURN(const double a, Burst(reduce_ours, ours, rank, size, calls));
     GACCD_ASSIGN_OR_RETURN(const double b, Burst(reduce_theirs, theirs, rank, size, calls));
     if (rank == 0) {
       std::printf("{\"ranks\":%d,\"bytes\":%zu,\"calls\":%d,\"ours_s\":%.9f,\"peer_s\":%.9f}\n",
-                  size, elements * sizeof(float), calls, a, b);
+                  size, bytes, calls, a, b);
       std::fflush(stdout);
     }
   }
@@ -109,16 +108,8 @@ Status BenchSize(Communicator& comm, std::size_t elements, int pairs) {
 }
 
 Status Bench(int pairs) {
-  MpiGroup group;
-  group.comm = MPI_COMM_WORLD;
-  char host[256] = {};
-  gethostname(host, sizeof(host) - 1);
-  group.host = host;
-  int size = 1;
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
-  group.crowded = static_cast<unsigned>(size) > std::thread::hardware_concurrency();
-  group.broken = std::make_shared<std::atomic<bool>>(false);
-  GACCD_ASSIGN_OR_RETURN(const auto comm, MakeMpiComm(group, CommOptions{}));
+  GACCD_ASSIGN_OR_RETURN(const auto session, MpiSession::Start({}, ProcessEnvironment()));
+  GACCD_ASSIGN_OR_RETURN(const auto comm, MakeMpi(*session, CommOptions{}));
   for (const std::size_t elements : kElements) {
     GACCD_RETURN_IF_ERROR(BenchSize(*comm, elements, pairs));
   }
@@ -129,13 +120,9 @@ Status Bench(int pairs) {
 }  // namespace gaccd
 
 int main(int argc, char** argv) {
-  MPI_Init(&argc, &argv);
   const int pairs = argc > 1 ? std::atoi(argv[1]) : gaccd::kDefaultPairs;
   const gaccd::Status status = gaccd::Bench(pairs);
-  if (!status.ok()) {
-    std::fprintf(stderr, "allreduce_bench: %s\n", status.message().c_str());
-    MPI_Abort(MPI_COMM_WORLD, static_cast<int>(status.kind()));
-  }
-  MPI_Finalize();
-  return EXIT_SUCCESS;
+  if (status.ok()) return EXIT_SUCCESS;
+  std::fprintf(stderr, "allreduce_bench: %s\n", status.message().c_str());
+  return static_cast<int>(status.kind());
 }
