@@ -86,7 +86,7 @@ Result<std::vector<std::int32_t>> ReadLabels(const Array& targets, std::int64_t 
   if (targets.shape.size() != 1) {
     return Status(ErrorKind::kData,
                   StrCat(targets.name, ": expected labels of shape [samples], found shape ",
-                         ShapeText(targets.shape)));
+                         ToString(targets.shape)));
   }
   switch (targets.dtype) {
     case DType::kU8:
@@ -115,7 +115,7 @@ Status CheckVectors(const Array& targets) {
   if (targets.shape.size() > 2 || (targets.shape.size() == 2 && targets.shape[1] == 0)) {
     return {ErrorKind::kData,
             StrCat(targets.name, ": expected targets of shape [samples, width], found shape ",
-                   ShapeText(targets.shape))};
+                   ToString(targets.shape))};
   }
   return Status::Ok();
 }
@@ -128,13 +128,13 @@ Status CheckFeatures(const Array& features) {
   if (features.shape.size() < 2) {
     return {ErrorKind::kData,
             StrCat(features.name, ": expected features of shape [samples, ...], found shape ",
-                   ShapeText(features.shape))};
+                   ToString(features.shape))};
   }
   if (features.data.empty()) {
     return {ErrorKind::kData, StrCat(features.name,
                                      ": expected at least one sample with at least "
                                      "one feature, found shape ",
-                                     ShapeText(features.shape))};
+                                     ToString(features.shape))};
   }
   // In f32 the samples may take four times their bytes; sizes in memory must stay countable.
   return ArrayBytes(features.name, features.shape, DType::kF32).status();
@@ -142,22 +142,11 @@ Status CheckFeatures(const Array& features) {
 
 }  // namespace
 
-
-std::string ShapeText(std::span<const std::int64_t> shape) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (i > 0) text += ", ";
-    text += std::to_string(shape[i]);
-  }
-  return text + "]";
-}
-
-Result<std::int64_t> ArrayBytes(const std::string& name, std::span<const std::int64_t> shape,
-                                DType dtype) {
+Result<std::int64_t> ArrayBytes(const std::string& name, const Shape& shape, DType dtype) {
   auto product = static_cast<std::int64_t>(SizeOf(dtype));
   for (const std::int64_t dim : shape) {
     if (dim < 0 || __builtin_mul_overflow(product, dim, &product)) {
-      return Status(ErrorKind::kData, StrCat(name, ": the size of shape ", ShapeText(shape), ", ",
+      return Status(ErrorKind::kData, StrCat(name, ": the size of shape ", ToString(shape), ", ",
                                              Name(dtype), ", does not fit 63 bits"));
     }
   }
@@ -171,10 +160,10 @@ Result<std::unique_ptr<Dataset>> MakeArrayDataset(Array features, Array targets,
   GACCD_RETURN_IF_ERROR(CheckFeatures(features));
   const std::int64_t targets_found = targets.shape.empty() ? 0 : targets.shape[0];
   if (targets_found != features.shape[0]) {
-    return Status(ErrorKind::kData,
-                  StrCat(targets.name, ": expected ", features.shape[0],
-                         " targets, as many as samples in ", features.name, ", found ",
-                         targets_found, " (shape ", ShapeText(targets.shape), ")"));
+    return Status(
+        ErrorKind::kData,
+        StrCat(targets.name, ": expected ", features.shape[0], " targets, as many as samples in ",
+               features.name, ", found ", targets_found, " (shape ", ToString(targets.shape), ")"));
   }
   SampleSpec spec;
   spec.feature_shape.assign(features.shape.begin() + 1, features.shape.end());

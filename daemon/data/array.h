@@ -7,28 +7,25 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "collectives/base/dtype.h"
 #include "collectives/base/result.h"
 #include "daemon/config/job.h"
 #include "daemon/data/dataset.h"
+#include "daemon/tensor/shape.h"
 
 namespace gaccd {
 
 struct Array {
   std::string name;  // the file, for messages
   DType dtype = DType::kU8;
-  std::vector<std::int64_t> shape;    // checked: its product is data.size() / SizeOf(dtype)
+  Shape shape;                        // checked: its product is data.size() / SizeOf(dtype)
   std::span<const std::byte> data;    // row-major, little endian, aligned to nothing
   std::shared_ptr<const void> owner;  // keeps `data` alive; null when the caller does
 };
 
-[[nodiscard]] std::string ShapeText(std::span<const std::int64_t> shape);  // "[60000, 28, 28]"
-
 // The bytes of an array of that shape. Error kData when they do not fit 63 bits.
-Result<std::int64_t> ArrayBytes(const std::string& name, std::span<const std::int64_t> shape,
-                                DType dtype);
+Result<std::int64_t> ArrayBytes(const std::string& name, const Shape& shape, DType dtype);
 
 // features: u8 or f32, [samples, ...], at least two dimensions. targets: labels u8, i32 or i64,
 // [samples], when classes > 0; else vectors f32, [samples] or [samples, width].

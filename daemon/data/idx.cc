@@ -62,8 +62,8 @@ Result<std::size_t> ParsePrefix(const std::string& name,
   return static_cast<std::size_t>(value[3]);
 }
 
-std::vector<std::int64_t> ParseDims(std::span<const std::byte> bytes) {
-  std::vector<std::int64_t> shape(bytes.size() / 4);
+Shape ParseDims(std::span<const std::byte> bytes) {
+  Shape shape(bytes.size() / 4);
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     shape[i / 4] = shape[i / 4] * 256 + std::to_integer<std::int64_t>(bytes[i]);
   }
@@ -87,7 +87,7 @@ Result<Array> DecodePlain(const std::string& name, std::span<const std::byte> fi
   if (array.data.size() != static_cast<std::size_t>(bytes)) {
     return Status(ErrorKind::kData,
                   StrCat(name, ": expected ", bytes, " bytes after the header, for shape ",
-                         ShapeText(array.shape), ", found ", array.data.size()));
+                         ToString(array.shape), ", found ", array.data.size()));
   }
   return array;
 }
@@ -115,7 +115,7 @@ Result<Array> DecodeGzip(const std::string& name, std::span<const std::byte> fil
   GACCD_ASSIGN_OR_RETURN(const std::int64_t bytes, ArrayBytes(name, array.shape, DType::kU8));
   const auto promised = static_cast<std::size_t>(bytes);
   if (promised / kMaxDeflateRatio > file.size()) {
-    return Status(ErrorKind::kData, StrCat(name, ": truncated: shape ", ShapeText(array.shape),
+    return Status(ErrorKind::kData, StrCat(name, ": truncated: shape ", ToString(array.shape),
                                            " needs ", promised, " bytes, found ", file.size(),
                                            " compressed bytes, which can hold at most ",
                                            file.size() * kMaxDeflateRatio));
@@ -132,7 +132,7 @@ Result<Array> DecodeGzip(const std::string& name, std::span<const std::byte> fil
   if (more != 0) {
     return Status(ErrorKind::kData, StrCat(name, ": expected ", promised,
                                            " decompressed bytes after the header, for shape ",
-                                           ShapeText(array.shape), ", found more"));
+                                           ToString(array.shape), ", found more"));
   }
   array.data = data;
   array.owner = memory;

@@ -233,7 +233,7 @@ Result<Array> DecodeNpy(const std::string& name, std::span<const std::byte> file
     return Status(
         ErrorKind::kData,
         StrCat(name, ": expected ", bytes, " bytes after the header, for shape ",
-               ShapeText(array.shape), ", ", Name(array.dtype), ", found ", array.data.size()));
+               ToString(array.shape), ", ", Name(array.dtype), ", found ", array.data.size()));
   }
   return array;
 }

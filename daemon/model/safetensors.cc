@@ -1,0 +1,173 @@
+#include "daemon/model/safetensors.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <functional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "daemon/model/durable_file.h"
+#include "daemon/model/safetensors_header.h"
+
+namespace gaccd {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "files are little endian");
+
+constexpr std::size_t kLengthBytes = 8;
+constexpr std::uint64_t kMaxHeaderBytes = std::uint64_t{16} << 20;
+
+Status BadData(const std::string& name, std::string_view what) {
+  return {ErrorKind::kData, StrCat(name, ": ", what)};
+}
+
+// Where the bytes come from: a file or memory. Fills `out` from `offset` on; the range was checked
+// against the size.
+using ReadAt = std::function<Status(std::uint64_t offset, std::span<std::byte> out)>;
+
+// Checks one entry by itself and gives its number of values.
+Status CheckEntry(const std::string& name, const SafetensorsEntry& entry) {
+  if (entry.dtype != "F32") {
+    return BadData(name, StrCat("tensor '", entry.name, "': expected dtype F32, found ",
+                                entry.dtype.substr(0, 16)));
+  }
+  std::int64_t bytes = sizeof(float);
+  for (const std::int64_t size : entry.shape) {
+    if (__builtin_mul_overflow(bytes, size, &bytes)) {
+      return BadData(name, StrCat("tensor '", entry.name, "': the size of shape ",
+                                  ToString(entry.shape), " does not fit 63 bits"));
+    }
+  }
+  if (entry.begin > entry.end || entry.end - entry.begin != bytes) {
+    return BadData(name, StrCat("tensor '", entry.name, "': expected ", bytes, " bytes for shape ",
+                                ToString(entry.shape), ", found data_offsets [", entry.begin, ", ",
+                                entry.end, "]"));
+  }
+  return Status::Ok();
+}
+
+// Sorts the entries by offset; each must begin where the one before ends, and the last must end
+// with the file.
+Status CheckLayout(const std::string& name, std::int64_t data_bytes,
+                   std::vector<SafetensorsEntry>& entries) {
+  for (const SafetensorsEntry& entry : entries) GACCD_RETURN_IF_ERROR(CheckEntry(name, entry));
+  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+  });
+  std::int64_t covered = 0;
+  for (const SafetensorsEntry& entry : entries) {
+    if (entry.begin != covered) {
+      return BadData(name, StrCat("tensor '", entry.name, "': expected it to begin at byte ",
+                                  covered, ", where the one before ends, found ", entry.begin,
+                                  entry.begin < covered ? " (they overlap)" : " (a hole)"));
+    }
+    covered = entry.end;
+  }
+  if (covered != data_bytes) {
+    return BadData(
+        name, StrCat("the tensors take ", covered, " bytes after the header, found ", data_bytes));
+  }
+  return Status::Ok();
+}
+
+Result<SafetensorsFile> Decode(const std::string& name, std::uint64_t size, const ReadAt& read_at) {
+  if (size < kLengthBytes) {
+    return BadData(name,
+                   StrCat("truncated: expected at least ", kLengthBytes, " bytes, found ", size));
+  }
+  std::uint64_t length = 0;
+  GACCD_RETURN_IF_ERROR(read_at(0, std::as_writable_bytes(std::span(&length, 1))));
+  if (length > kMaxHeaderBytes) {
+    return BadData(
+        name, StrCat("expected a header of at most ", kMaxHeaderBytes, " bytes, found ", length));
+  }
+  if (length > size - kLengthBytes) {
+    return BadData(name, StrCat("truncated: expected a header of ", length, " bytes, found ",
+                                size - kLengthBytes));
+  }
+  std::string text(length, '\0');
+  GACCD_RETURN_IF_ERROR(read_at(kLengthBytes, std::as_writable_bytes(std::span(text))));
+  auto header = ParseSafetensorsHeader(text);
+  if (!header.ok()) return std::move(header).status().WithContext(name);
+  const std::uint64_t data_start = kLengthBytes + length;
+  GACCD_RETURN_IF_ERROR(
+      CheckLayout(name, static_cast<std::int64_t>(size - data_start), header->entries));
+
+  SafetensorsFile file;
+  file.metadata = std::move(header->metadata);
+  for (SafetensorsEntry& entry : header->entries) {
+    NamedTensor& tensor = file.tensors.emplace_back();
+    tensor.name = std::move(entry.name);
+    tensor.shape = std::move(entry.shape);
+    tensor.values.resize(static_cast<std::size_t>(entry.end - entry.begin) / sizeof(float));
+    GACCD_RETURN_IF_ERROR(read_at(data_start + static_cast<std::uint64_t>(entry.begin),
+                                  std::as_writable_bytes(std::span(tensor.values))));
+  }
+  return file;
+}
+
+// The header of what is to be written, or what is wrong with it.
+Result<SafetensorsHeader> HeaderOf(std::span<const TensorView> tensors) {
+  const auto wrong = [](std::string_view name, std::string_view what) {
+    return Status(ErrorKind::kInternal, StrCat("cannot write tensor '", name, "': ", what));
+  };
+  SafetensorsHeader header;
+  header.metadata["format"] = "pt";  // without it some readers refuse the file
+  std::set<std::string_view> names;
+  std::int64_t offset = 0;
+  for (const TensorView& tensor : tensors) {
+    if (tensor.name == "__metadata__" || !IsUtf8(tensor.name)) {
+      return wrong(tensor.name, "expected a name in UTF-8 other than __metadata__");
+    }
+    if (!names.insert(tensor.name).second) return wrong(tensor.name, "the name comes twice");
+    const Shape shape(tensor.shape.begin(), tensor.shape.end());
+    GACCD_RETURN_IF_ERROR(CheckShape(shape, DType::kF32));
+    if (Elements(shape) != static_cast<std::int64_t>(tensor.values.size())) {
+      return wrong(tensor.name, StrCat("expected ", Elements(shape), " values for shape ",
+                                       ToString(shape), ", found ", tensor.values.size()));
+    }
+    const auto end = offset + static_cast<std::int64_t>(tensor.values.size_bytes());
+    header.entries.push_back({std::string(tensor.name), "F32", shape, offset, end});
+    offset = end;
+  }
+  return header;
+}
+
+}  // namespace
+
+Result<SafetensorsFile> DecodeSafetensors(const std::string& name,
+                                          std::span<const std::byte> file) {
+  return Decode(name, file.size(), [&](std::uint64_t offset, std::span<std::byte> out) {
+    if (!out.empty()) std::memcpy(out.data(), file.data() + offset, out.size());
+    return Status::Ok();
+  });
+}
+
+Result<SafetensorsFile> ReadSafetensors(const std::string& path) {
+  GACCD_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
+  return Decode(path, file.size(), [&](std::uint64_t offset, std::span<std::byte> out) {
+    return file.ReadAt(offset, out);
+  });
+}
+
+Status WriteSafetensors(const std::string& path, std::span<const TensorView> tensors) {
+  GACCD_ASSIGN_OR_RETURN(const SafetensorsHeader header, HeaderOf(tensors));
+  const std::string text = SafetensorsHeaderText(header);
+  if (text.size() > kMaxHeaderBytes) {
+    return {ErrorKind::kInternal, StrCat(path, ": expected a header of at most ", kMaxHeaderBytes,
+                                         " bytes, found ", text.size())};
+  }
+  const std::uint64_t length = text.size();
+  GACCD_ASSIGN_OR_RETURN(DurableFile file, DurableFile::Create(path));
+  GACCD_RETURN_IF_ERROR(file.Write(std::as_bytes(std::span(&length, 1))));
+  GACCD_RETURN_IF_ERROR(file.Write(std::as_bytes(std::span(text))));
+  for (const TensorView& tensor : tensors) {
+    GACCD_RETURN_IF_ERROR(file.Write(std::as_bytes(tensor.values)));
+  }
+  return file.Commit();
+}
+
+}  // namespace gaccd

@@ -1,0 +1,54 @@
+// Weights in the safetensors format, the one PyTorch users exchange. f32 only.
+//
+//   bytes 0..7  length of the header, u64 little endian, at most 16 MiB
+//   header      a JSON object: tensor name -> {"dtype", "shape", "data_offsets": [begin, end]}, and
+//               "__metadata__" -> {text: text}; filled up with spaces
+//   then        the values, little endian, row-major; offsets count from here. Together the tensors
+//               cover the rest of the file exactly: no holes, no overlaps, nothing behind.
+// A file that breaks a rule is refused, before memory for its tensors is taken.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/base/result.h"
+#include "daemon/tensor/shape.h"
+
+namespace gaccd {
+
+struct NamedTensor {
+  std::string name;
+  Shape shape;
+  std::vector<float> values;  // row-major; as many as the shape says
+};
+
+struct SafetensorsFile {
+  std::vector<NamedTensor> tensors;  // in the order of the file; names are unique
+  std::map<std::string, std::string> metadata;
+};
+
+// Errors: kIo (cannot be read, not a regular file), kData (content) with the file, the expected and
+// the found value.
+Result<SafetensorsFile> ReadSafetensors(const std::string& path);
+
+// The same of a file in memory; `name` is for messages.
+Result<SafetensorsFile> DecodeSafetensors(const std::string& name, std::span<const std::byte> file);
+
+// A tensor to write; everything belongs to the caller.
+struct TensorView {
+  std::string_view name;
+  std::span<const std::int64_t> shape;
+  std::span<const float> values;
+};
+
+// Writes a temporary file beside `path`, makes it durable and renames it, so `path` holds the old
+// file or the whole new one, whatever happens. Errors: kIo; kInternal for names that are not unique
+// UTF-8 text and for shapes that do not fit their values.
+Status WriteSafetensors(const std::string& path, std::span<const TensorView> tensors);
+
+}  // namespace gaccd
