@@ -138,8 +138,8 @@ Status MpiWatch::Finish(MPI_Request* request) {
     code = MPI_Test(request, &done, MPI_STATUS_IGNORE);
     return done != 0 || code != MPI_SUCCESS;
   });
-  if (status.ok()) status = MpiStatus(code, "MPI_Test");
-  return status.ok() ? status : Fail(std::move(status).WithContext(Name(mine_.operation)));
+  if (status.ok()) status = MpiStatus(code, Name(mine_.operation));
+  return status.ok() ? status : Fail(std::move(status));
 }
 
 Status MpiWatch::Fail(Status error) {
@@ -236,8 +236,7 @@ std::vector<MissingRank> MpiWatch::AskOtherNodes(std::vector<MissingRank> missin
       if (!heard) missing.push_back({r, Absence::kSilent});
     }
   }
-  std::ranges::sort(missing, {}, &MissingRank::rank);
-  return missing;
+  return Culprits(std::move(missing));
 }
 
 }  // namespace gaccd

@@ -1,5 +1,6 @@
 #include "collectives/watchdog/missing.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "collectives/base/strings.h"
@@ -60,6 +61,15 @@ std::string_view Name(Operation operation) {
       return "split";
   }
   return "?";
+}
+
+std::vector<MissingRank> Culprits(std::vector<MissingRank> missing) {
+  const auto gave_up = [](const MissingRank& m) { return m.absence == Absence::kGaveUp; };
+  if (!std::ranges::all_of(missing, gave_up)) std::erase_if(missing, gave_up);
+  std::ranges::stable_sort(missing, {}, &MissingRank::rank);
+  const auto again = std::ranges::unique(missing, {}, &MissingRank::rank);
+  missing.erase(again.begin(), again.end());
+  return missing;
 }
 
 Status MissingError(Entry mine, std::chrono::nanoseconds waited, std::chrono::milliseconds bound,

@@ -59,6 +59,10 @@ struct MissingRank {
   bool operator==(const MissingRank&) const = default;
 };
 
+// The same without those who merely gave up because of others, if there are others, in rank order
+// and each rank once.
+[[nodiscard]] std::vector<MissingRank> Culprits(std::vector<MissingRank> missing);
+
 // kUnavailable: "all-reduce #17 ended after 3.5 s (bound 5 s): rank 3 on n2 did not enter
 // all-reduce #17; rank 5 on n3 has ended (its process does not exist)". hosts: by rank.
 // With an empty list it says that every rank entered but the operation did not complete.

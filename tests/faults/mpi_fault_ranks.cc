@@ -1,0 +1,120 @@
+// A run that goes wrong on purpose; mpi_faults_test.py starts it and reads what each rank wrote.
+//   mpi_fault_ranks FAULT VICTIM BOUND_MS DIRECTORY [node of rank 0, of rank 1, ...]
+//
+//   FAULT    what rank VICTIM does instead of entering operation #17
+//   sleep    it sleeps
+//   stop     it stops as by SIGSTOP
+//   kill     it dies as by SIGKILL
+//   exit     it leaves with exit code 3
+//   other    it enters a broadcast where the others enter an all-reduce
+//   inside   it stops somewhere between or inside operations, while all ranks reduce in a loop
+//   early    it never starts MPI: the others wait in MPI_Init
+//
+// A rank whose operation fails writes DIRECTORY/rank.N: seconds in the failing operation, exit
+// code, message. It then waits a little, so that the others can write theirs, and aborts.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/base/strings.h"
+#include "collectives/bootstrap/mpi_session.h"
+
+namespace gaccd {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kLastGoodOperation = 16;
+constexpr std::chrono::milliseconds kTimeForTheOthers{400};
+
+struct Arguments {
+  std::string fault;
+  int victim = 0;
+  std::chrono::milliseconds bound{0};
+  std::string directory;
+  std::vector<int> nodes;
+};
+
+void Misbehave(const Arguments& args, Communicator& comm) {
+  if (args.fault == "stop") raise(SIGSTOP);
+  if (args.fault == "kill") raise(SIGKILL);
+  if (args.fault == "exit") _exit(3);
+  if (args.fault == "sleep") std::this_thread::sleep_for(std::chrono::minutes(2));
+  if (args.fault == "other") {
+    std::vector<float> data(100);
+    const Status status = comm.Broadcast(View(std::span<float>(data)), 0);
+    std::fprintf(stderr, "victim: %s\n", status.message().c_str());
+  }
+}
+
+// Operations until one fails.
+Status Work(const Arguments& args, Communicator& comm, Clock::time_point* entered) {
+  std::vector<float> data(200'000, 1.0F);
+  const bool is_victim = comm.rank() == args.victim;
+  std::thread stopper;
+  if (args.fault == "inside" && is_victim) {
+    stopper = std::thread([] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      raise(SIGSTOP);
+    });
+    stopper.detach();
+  }
+  for (int operation = 1;; ++operation) {
+    if (operation > kLastGoodOperation && is_victim && args.fault != "inside") {
+      Misbehave(args, comm);
+    }
+    *entered = Clock::now();
+    GACCD_RETURN_IF_ERROR(
+        comm.AllReduceSum(View(std::span<const float>(data)), View(std::span<float>(data))));
+    for (float& value : data) value = 1.0F;
+  }
+}
+
+Status RunRank(const Arguments& args) {
+  const Environment env = ProcessEnvironment();
+  MpiSessionOptions session_options;
+  session_options.init_bound = args.bound;
+  if (args.fault == "early" && env("OMPI_COMM_WORLD_RANK") == std::to_string(args.victim)) {
+    std::this_thread::sleep_for(std::chrono::minutes(2));
+  }
+  GACCD_ASSIGN_OR_RETURN(const auto session, MpiSession::Start(session_options, env));
+  const MpiFacts& facts = session->facts();
+  const CommOptions options = {.bound = args.bound};
+  const FakeNode real = {facts.node_key, facts.host};
+  const auto index = static_cast<std::size_t>(facts.rank);
+  const bool fake = index < args.nodes.size();
+  const FakeNode node =
+      fake ? FakeNode{args.nodes[index], StrCat("fake", args.nodes[index])} : real;
+  GACCD_ASSIGN_OR_RETURN(const auto comm, MakeMpiWithNodes(*session, options, node));
+
+  Clock::time_point entered;
+  const Status status = Work(args, *comm, &entered);
+  const std::chrono::duration<double> took = Clock::now() - entered;
+  std::ofstream(StrCat(args.directory, "/rank.", facts.rank))
+      << took.count() << ' ' << static_cast<int>(status.kind()) << ' ' << status.message() << '\n';
+  std::this_thread::sleep_for(kTimeForTheOthers);
+  comm->Abort(static_cast<int>(status.kind()));
+  return status;
+}
+
+}  // namespace
+}  // namespace gaccd
+
+int main(int argc, char** argv) {
+  if (argc < 5) {
+    std::fprintf(stderr, "usage: mpi_fault_ranks FAULT VICTIM BOUND_MS DIRECTORY [node...]\n");
+    return static_cast<int>(gaccd::ErrorKind::kUsage);
+  }
+  gaccd::Arguments args = {
+      argv[1], std::atoi(argv[2]), std::chrono::milliseconds(std::atoi(argv[3])), argv[4], {}};
+  for (int i = 5; i < argc; ++i) args.nodes.push_back(std::atoi(argv[i]));
+  const gaccd::Status status = gaccd::RunRank(args);
+  std::fprintf(stderr, "%s\n", status.message().c_str());
+  return static_cast<int>(status.kind());
+}
