@@ -1,0 +1,55 @@
+// Uses an array that a reader has accepted, so that a wrong shape or size is read out of bounds.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "daemon/data/array.h"
+#include "tests/fuzz/fuzz_check.h"
+
+namespace gaccd {
+
+// Reads the first and the last sample.
+inline void ReadEnds(const Dataset& dataset) {
+  const auto elements = static_cast<std::size_t>(dataset.spec().feature_elements());
+  const auto width = static_cast<std::size_t>(dataset.spec().target_width);
+  std::vector<float> features(2 * elements);
+  std::vector<float> targets(2 * width);
+  std::vector<std::int32_t> labels(2);
+  const std::int64_t indices[] = {0, dataset.size() - 1};
+  dataset.Gather(indices, {2, features.data(), labels.data(), targets.data()});
+  for (const std::int32_t label : labels) {
+    FuzzCheck(dataset.spec().classes == 0 || (label >= 0 && label < dataset.spec().classes),
+              "labels are in [0, classes)");
+  }
+}
+
+inline Array ZeroBytes(std::int64_t samples, std::vector<std::int64_t> shape) {
+  const auto bytes = static_cast<std::size_t>(samples);
+  Array array;
+  array.name = "zeros";
+  array.shape = std::move(shape);
+  const std::shared_ptr<std::byte[]> memory(new std::byte[bytes]());
+  array.data = {memory.get(), bytes};
+  array.owner = memory;
+  return array;
+}
+
+// As features with labels, as labels of 10 classes, and as vectors.
+inline void UseArray(const Array& array) {
+  const auto bytes = ArrayBytes(array.name, array.shape, array.dtype);
+  FuzzCheck(bytes.ok() && static_cast<std::size_t>(bytes.value()) == array.data.size(),
+            "the data is as long as the shape says");
+  if (array.shape.empty() || array.data.empty()) return;
+  const std::int64_t samples = array.shape[0];
+  const auto use = [](Result<std::unique_ptr<Dataset>> dataset) {
+    if (dataset.ok()) ReadEnds(**dataset);
+  };
+  use(MakeArrayDataset(array, ZeroBytes(samples, {samples}), 10, {}));
+  use(MakeArrayDataset(ZeroBytes(samples, {samples, 1}), array, 10, {}));
+  use(MakeArrayDataset(ZeroBytes(samples, {samples, 1}), array, 0, {}));
+}
+
+}  // namespace gaccd
