@@ -42,8 +42,8 @@ The batch; each wins over the job
   --micro-batch=N      the most samples a rank holds at once (default 10)
   --rounding=MODE      exact (default), floor, ceil or nearest
   --strict             exit 78 unless the plan is exact
-  --lr-rule=RULE       none (default), linear or sqrt, of effective / reference batch
-  --reference-batch=N  the batch for which the learning rate was chosen (default: the target)
+  --lr-rule=RULE       none (default), linear or sqrt, of effective / reference
+  --reference-batch=N  the batch the learning rate was chosen for (default: the target)
   --last-cycle=POLICY  samples left at the end of an epoch: update (default; one smaller,
                        exact update), carry (into the next epoch) or drop
 )";

@@ -226,7 +226,7 @@ Result<ScheduleSpec> ReadSchedule(const proto::Schedule& message) {
     GACCD_RETURN_IF_ERROR(InRange("schedule.cosine.final_ratio", final_ratio, {}));
     schedule.shape = CosineShape{final_ratio};
   } else if (message.has_step()) {
-    const proto::Step& step = message.step();
+    const proto::StepDecay& step = message.step();
     GACCD_RETURN_IF_ERROR(AtLeast("schedule.step.every_updates", step.every_updates(), 1));
     GACCD_RETURN_IF_ERROR(InRange("schedule.step.gamma", step.gamma(), {.open = true}));
     schedule.shape = StepShape{step.every_updates(), step.gamma()};

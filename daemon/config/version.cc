@@ -59,7 +59,7 @@ int VisitProgram(dl_phdr_info* info, std::size_t, void* result) {
 
 }  // namespace
 
-std::string GaccdVersion() { return StrCat(kVersion, " (", kRevision, ")"); }
+std::string GaccdVersion() { return StrCat(Release(), " (", Revision(), ")"); }
 
 std::string BuildId() {
   std::string id;
@@ -72,7 +72,7 @@ std::string VersionText(const std::vector<Version>& more) {
   text += Line({"build id", BuildId()});
   text += Line({"compiler", __VERSION__});
   text += Line({"protobuf", google::protobuf::internal::VersionString(GOOGLE_PROTOBUF_VERSION)});
-  text += Line({"gflags", kGflagsVersion});
+  text += Line({"gflags", GflagsVersion()});
   for (const Version& version : more) text += Line(version);
   return text;
 }

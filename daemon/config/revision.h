@@ -1,0 +1,11 @@
+// What the build knows about itself. revision.cmake writes the definitions at every build, so that
+// the version a program prints is its own.
+#pragma once
+
+namespace gaccd {
+
+[[nodiscard]] const char* Release();        // "0.1.0"
+[[nodiscard]] const char* Revision();       // "3c693d9f52c1-dirty", or "unknown revision"
+[[nodiscard]] const char* GflagsVersion();  // "2.2.2"
+
+}  // namespace gaccd

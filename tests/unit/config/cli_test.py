@@ -1,0 +1,163 @@
+"""The program gaccd as its users see it: output, messages, exit codes.
+
+  cli_test.py GACCD                   runs the tests
+  cli_test.py --update-golden GACCD   rewrites tests/golden/plan_3072.txt from the program
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "golden" / "plan_3072.txt"
+THE_COMMAND = ["--nodes", "30", "--target-batch", "3072"]
+KEYS = (
+    "mode nodes gpus_per_node world micro_batch base_batch target_batch eff_batch ratio error_ratio "
+    "accum_steps ranks_hi ranks_hi_samples ranks_lo ranks_lo_samples balance_ratio lr_factor"
+).split()
+LAUNCHER_VARIABLES = ("SLURM_", "OMPI_", "PMIX_", "PMI_")
+
+
+def run(*args, **more_environment):
+    """Runs gaccd outside of any launcher, in an empty folder that must stay empty."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_VARIABLES)}
+    environment.update(more_environment)
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run([GACCD, *args], cwd=folder, env=environment, text=True,
+                              capture_output=True, timeout=20)
+        assert os.listdir(folder) == [], f"{args} left {os.listdir(folder)}"
+    return done
+
+
+class PlanTest(unittest.TestCase):
+    def test_golden_text(self):
+        done = run(*THE_COMMAND)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr, "")
+        self.assertEqual(done.stdout, GOLDEN.read_text(), f"see the head of {__file__}")
+        lines = done.stdout.splitlines()
+        self.assertLessEqual(len(lines), 40)
+        self.assertLessEqual(max(map(len, lines)), 80)
+
+    def test_json_is_one_valid_line_with_the_promised_keys(self):
+        for rounding in ("exact", "floor", "ceil", "nearest"):
+            for target in ("1", "100", "3072", "9223372036854775807"):
+                done = run("--nodes=30", "--target-batch", target, "--micro-batch=1",
+                           f"--rounding={rounding}", "--format=json")
+                if rounding in ("ceil", "nearest") and target == "9223372036854775807":
+                    self.assertEqual(done.returncode, 78, "the multiple above does not fit")
+                    continue
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(done.stdout.count("\n"), 1)
+                plan = json.loads(done.stdout)
+                self.assertEqual(list(plan), KEYS)
+                self.assertEqual(plan["mode"], rounding)
+                self.assertEqual(plan["target_batch"], int(target))
+                for key, value in plan.items():
+                    if key.endswith("ratio") or key == "lr_factor":
+                        self.assertIsInstance(value, (int, float))
+                    elif key != "mode":
+                        self.assertIsInstance(value, int)
+                total = (plan["ranks_hi"] * plan["ranks_hi_samples"]
+                         + plan["ranks_lo"] * plan["ranks_lo_samples"])
+                self.assertEqual(total, plan["eff_batch"])
+
+    def test_strict_prints_the_plan_and_exits_78(self):
+        done = run(*THE_COMMAND, "--strict", "--rounding=ceil")
+        self.assertEqual(done.returncode, 78)
+        self.assertIn("4800", done.stdout)
+        self.assertTrue(done.stderr.startswith("gaccd: error (config, exit 78): "), done.stderr)
+        self.assertEqual(run(*THE_COMMAND, "--strict").returncode, 0)
+
+    def test_output_that_cannot_be_written_is_an_error(self):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([GACCD, "plan", *THE_COMMAND], stdout=full, text=True,
+                                  stderr=subprocess.PIPE, timeout=20)
+        self.assertEqual(done.returncode, 74)
+
+
+class HelpTest(unittest.TestCase):
+    def test_help_and_version_exit_0_and_fit_the_terminal(self):
+        for args in (["help"], ["--help"], ["-h"], ["help", "plan"], ["help", "train"],
+                     ["help", "selftest"], ["train", "--help"], ["help", "version"], ["version"],
+                     ["--version"]):
+            done = run(*args)
+            self.assertEqual(done.returncode, 0, args)
+            self.assertEqual(done.stderr, "")
+            self.assertGreater(len(done.stdout), 20)
+            self.assertLessEqual(max(map(len, done.stdout.splitlines())), 90, args)
+
+    def test_help_names_every_flag(self):
+        text = run("help", "plan").stdout + run("help", "train").stdout
+        for flag in ("nodes gpus-per-node micro-batch target-batch rounding strict lr-rule "
+                     "reference-batch last-cycle format job config run-dir epochs max-updates seed "
+                     "log-every init-weights save-weights bound").split():
+            self.assertIn(f"--{flag}", text)
+
+    def test_help_wins_inside_a_step(self):
+        step = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "0"}
+        self.assertEqual(run("--help", **step).returncode, 0)
+
+
+class BadInputTest(unittest.TestCase):
+    def check(self, code, kind, quoted, *args, **environment):
+        done = run(*args, **environment)
+        self.assertEqual(done.returncode, code, (args, done.stderr))
+        self.assertEqual(done.stdout, "")
+        self.assertIn(f"error ({kind}, exit {code}): ", done.stderr)
+        self.assertIn(quoted, done.stderr)
+        return done.stderr
+
+    def test_flags(self):
+        for value in ("0", "-1", "x", "1.5", "99999999999999999999", "0x"):
+            for flag in ("--nodes", "--gpus-per-node", "--micro-batch", "--target-batch"):
+                self.check(64, "usage", f"{flag}={value}", flag, value)
+        self.check(64, "usage", "'--nodse'", "--nodse", "3")
+        self.check(64, "usage", "'plna'", "plna")
+        self.check(64, "usage", "--nodes needs a value", "--nodes")
+        self.check(64, "usage", "target batch is missing")
+        self.check(78, "config", "9223372036854775807", "--nodes=9223372036854775807",
+                   "--target-batch=1")
+
+    def test_flag_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "a.flags")
+            for line, quoted in (("--nodse=3", "'--nodse=3'"), ("--nodes", "needs a value"),
+                                 ("--nodes=x", "--nodes=x"), ("--nodes=0", "--nodes=0")):
+                pathlib.Path(path).write_text(f"--seed=1\n{line}\n")
+                text = self.check(64, "usage", quoted, f"--flagfile={path}")
+                self.assertIn(f"{path}:2: ", text)
+            self.check(74, "io", "missing", f"--flagfile={folder}/missing")
+
+    def test_job_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "job.txtpb")
+            for text, quoted in (("name: \"a\"\nepoch: 3", f"{path}:2:6: "),
+                                 ("name: \"a\"\nmodel {", f"{path}:2:"),
+                                 ("name: \"a b\"", "found 'a b'")):
+                pathlib.Path(path).write_text(text)
+                self.check(78, "config", quoted, f"--job={path}", "--nodes=1")
+            pathlib.Path(path).write_bytes(b"\x00\xff" * 1000)
+            self.check(78, "config", path, f"--job={path}")
+            self.check(74, "io", "missing", f"--job={folder}/missing")
+            self.check(74, "io", folder, f"--job={folder}")
+
+    def test_a_rank_says_who_it_is(self):
+        text = self.check(64, "usage", "--nodes=0", "--nodes=0", SLURM_STEP_ID="0",
+                          SLURM_PROCID="17")
+        self.assertTrue(text.startswith("gaccd: rank 17 on "), text)
+        self.check(64, "usage", "rank 3 on ", "--nodes=0", OMPI_COMM_WORLD_SIZE="4",
+                   OMPI_COMM_WORLD_RANK="3")
+
+
+if __name__ == "__main__":
+    if "--update-golden" in sys.argv:
+        sys.argv.remove("--update-golden")
+        GACCD = os.path.abspath(sys.argv.pop())
+        GOLDEN.write_text(run(*THE_COMMAND).stdout)
+        sys.exit(0)
+    GACCD = os.path.abspath(sys.argv.pop())
+    unittest.main()

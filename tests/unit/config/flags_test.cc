@@ -1,0 +1,297 @@
+#include "daemon/config/flags.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "collectives/base/strings.h"
+#include "daemon/config/arguments.h"
+#include "daemon/config/files.h"
+
+namespace gaccd {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+Environment Variables(std::map<std::string, std::string> variables) {
+  return [variables = std::move(variables)](const std::string& name) {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+Result<Flags> Parse(std::vector<const char*> args) { return ParseFlags(args, Variables({})); }
+
+Flags ParseOk(const std::vector<const char*>& args) {
+  Result<Flags> flags = Parse(args);
+  EXPECT_TRUE(flags.ok()) << flags.status().message();
+  return flags.ok() ? *flags : Flags{};
+}
+
+// The message of the kUsage error that the arguments must give.
+std::string UsageError(const std::vector<const char*>& args) {
+  const Result<Flags> flags = Parse(args);
+  if (flags.ok()) return "no error";
+  EXPECT_EQ(flags.status().kind(), ErrorKind::kUsage) << flags.status().message();
+  return flags.status().message();
+}
+
+TEST(FlagsTest, ThePublishedCommand) {
+  const Flags flags = ParseOk({"--nodes", "30", "--target-batch", "3072"});
+  EXPECT_EQ(flags.verb, Verb::kPlan);
+  EXPECT_EQ(flags.nodes, 30);
+  EXPECT_EQ(flags.target_batch, 3072);
+  EXPECT_EQ(flags.gpus_per_node, std::nullopt);
+  EXPECT_EQ(flags.micro_batch, std::nullopt);
+  EXPECT_EQ(flags.rounding, std::nullopt);
+}
+
+TEST(FlagsTest, EveryFlagArrives) {
+  const Flags flags = ParseOk({"train",
+                               "--nodes=2",
+                               "--gpus_per_node=4",
+                               "--micro-batch=5",
+                               "--target-batch=100",
+                               "--rounding=nearest",
+                               "--strict",
+                               "--lr-rule=sqrt",
+                               "--reference-batch=50",
+                               "--last-cycle=carry",
+                               "--format=json",
+                               "--job=a.txtpb",
+                               "--run-dir=runs/a",
+                               "--epochs=0",
+                               "--max-updates=7",
+                               "--seed=18446744073709551615",
+                               "--log-every=9",
+                               "--init-weights=i",
+                               "--save-weights=s",
+                               "--bound=5"});
+  EXPECT_EQ(flags.verb, Verb::kTrain);
+  EXPECT_EQ(flags.nodes, 2);
+  EXPECT_EQ(flags.gpus_per_node, 4);
+  EXPECT_EQ(flags.micro_batch, 5);
+  EXPECT_EQ(flags.target_batch, 100);
+  EXPECT_EQ(flags.rounding, Rounding::kNearest);
+  EXPECT_TRUE(flags.strict);
+  EXPECT_EQ(flags.lr_rule, LrRule::kSqrt);
+  EXPECT_EQ(flags.reference_batch, 50);
+  EXPECT_EQ(flags.last_cycle, LastCycle::kCarry);
+  EXPECT_EQ(flags.format, OutputFormat::kJson);
+  EXPECT_EQ(flags.job, "a.txtpb");
+  EXPECT_EQ(flags.run_dir, "runs/a");
+  EXPECT_EQ(flags.epochs, 0);
+  EXPECT_EQ(flags.max_updates, 7);
+  EXPECT_EQ(flags.seed, 18446744073709551615U);
+  EXPECT_EQ(flags.log_every, 9);
+  EXPECT_EQ(flags.init_weights, "i");
+  EXPECT_EQ(flags.save_weights, "s");
+  EXPECT_EQ(flags.bound_seconds, 5);
+}
+
+TEST(FlagsTest, NothingIsLeftOverFromAnEarlierParse) {
+  ParseOk({"--nodes=30", "--strict", "--format=json", "--job=a"});
+  const Flags flags = ParseOk({});
+  EXPECT_EQ(flags.nodes, std::nullopt);
+  EXPECT_EQ(flags.job, std::nullopt);
+  EXPECT_FALSE(flags.strict);
+  EXPECT_EQ(flags.format, OutputFormat::kText);
+}
+
+TEST(FlagsTest, SpellingsOfOneFlag) {
+  for (const char* spelling : {"--gpus-per-node=4", "--gpus_per_node=4", "-gpus-per-node=4"}) {
+    EXPECT_EQ(ParseOk({spelling}).gpus_per_node, 4) << spelling;
+  }
+  EXPECT_EQ(ParseOk({"--nodes=1", "--nodes=2"}).nodes, 2) << "the last one wins";
+  EXPECT_FALSE(ParseOk({"--strict", "--nostrict"}).strict);
+  EXPECT_FALSE(ParseOk({"--strict=false"}).strict);
+  EXPECT_EQ(ParseOk({"--config=a"}).job, "a");
+  EXPECT_EQ(ParseOk({"--nodes=3", "--", "plan"}).verb, Verb::kPlan);
+}
+
+TEST(FlagsTest, AllVerbs) {
+  EXPECT_EQ(ParseOk({"plan"}).verb, Verb::kPlan);
+  EXPECT_EQ(ParseOk({"train"}).verb, Verb::kTrain);
+  EXPECT_EQ(ParseOk({"selftest"}).verb, Verb::kSelftest);
+  EXPECT_EQ(ParseOk({"version"}).verb, Verb::kVersion);
+  EXPECT_EQ(ParseOk({"--version"}).verb, Verb::kVersion);
+  EXPECT_EQ(ParseOk({"--nodes=3", "selftest"}).verb, Verb::kSelftest);
+  EXPECT_EQ(ParseOk({"help"}).verb, Verb::kHelp);
+  EXPECT_EQ(ParseOk({"help"}).help_topic, std::nullopt);
+  EXPECT_EQ(ParseOk({"help", "train"}).help_topic, Verb::kTrain);
+  for (const char* help : {"--help", "-h", "-help"}) {
+    EXPECT_EQ(ParseOk({help}).verb, Verb::kHelp);
+    EXPECT_EQ(ParseOk({help}).help_topic, std::nullopt);
+    EXPECT_EQ(ParseOk({"train", help}).help_topic, Verb::kTrain);
+  }
+}
+
+TEST(FlagsTest, TheEnvironmentChoosesTheVerb) {
+  const std::map<std::string, std::string> step = {{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "3"}};
+  EXPECT_EQ(DefaultVerb(Variables({})), Verb::kPlan);
+  EXPECT_EQ(DefaultVerb(Variables(step)), Verb::kTrain);
+  EXPECT_EQ(DefaultVerb(Variables({{"SLURM_JOB_ID", "8"}, {"SLURM_PROCID", "0"}})), Verb::kPlan)
+      << "a batch script is no step";
+  EXPECT_EQ(DefaultVerb(Variables({{"SLURM_STEP_ID", "0"}})), Verb::kPlan);
+  EXPECT_EQ(DefaultVerb(Variables({{"OMPI_COMM_WORLD_SIZE", "1"}})), Verb::kTrain);
+
+  const std::vector<const char*> no_verb = {"--nodes=2"};
+  const std::vector<const char*> plan = {"plan", "--nodes=2"};
+  EXPECT_EQ(ParseFlags(no_verb, Variables(step))->verb, Verb::kTrain);
+  EXPECT_EQ(ParseFlags(plan, Variables(step))->verb, Verb::kPlan);
+}
+
+TEST(FlagsTest, UnknownFlagsAndVerbsAreQuotedWithASuggestion) {
+  EXPECT_EQ(UsageError({"--nodse=3"}), "unknown flag '--nodse=3' (did you mean --nodes?)");
+  EXPECT_EQ(UsageError({"--xyzzy"}), "unknown flag '--xyzzy'");
+  EXPECT_EQ(UsageError({"--target-batches", "3"}),
+            "unknown flag '--target-batches' (did you mean --target-batch?)");
+  EXPECT_THAT(UsageError({"--nonodes"}), HasSubstr("unknown flag '--nonodes'"));
+  EXPECT_THAT(UsageError({"trian"}), StartsWith("unknown verb 'trian' (did you mean train?)"));
+  EXPECT_THAT(UsageError({"help", "xyzzy"}),
+              StartsWith("unknown verb 'xyzzy'; the verbs are plan"));
+  EXPECT_THAT(UsageError({"plan", "3072"}), StartsWith("unexpected argument '3072' after 'plan'"));
+  EXPECT_THAT(UsageError({"help", "plan", "train"}), HasSubstr("'train'"));
+  // gflags' own flags would read files or end the process.
+  for (const char* own : {"--fromenv=x", "--helpfull", "--helpxml", "--undefok=nodes",
+                          "--tryfromenv=x", "--tab_completion_word=x"}) {
+    EXPECT_THAT(UsageError({own}), StartsWith("unknown flag")) << own;
+  }
+  EXPECT_THAT(UsageError({"---nodes=3"}), StartsWith("unknown flag"));
+  EXPECT_THAT(UsageError({"-"}), HasSubstr("'-'"));
+  EXPECT_THAT(UsageError({""}), HasSubstr("''"));
+}
+
+TEST(FlagsTest, MissingValues) {
+  EXPECT_EQ(UsageError({"--nodes"}), "--nodes needs a value");
+  EXPECT_EQ(UsageError({"--nodes", "--strict"}), "--nodes needs a value");
+  EXPECT_EQ(UsageError({"--nodes="}), "--nodes needs a value");
+  EXPECT_EQ(UsageError({"--job="}), "--job needs a value");
+  EXPECT_EQ(UsageError({"--job", ""}), "--job needs a value");
+  EXPECT_EQ(UsageError({"--strict="}), "--strict needs a value");
+  EXPECT_EQ(UsageError({"--flagfile"}), "--flagfile needs a value");
+  EXPECT_EQ(UsageError({"--flagfile="}), "--flagfile needs a value");
+}
+
+TEST(FlagsTest, WrongValuesAreQuoted) {
+  EXPECT_EQ(UsageError({"--nodes", "-5"}), "--nodes=-5: must be at least 1");
+  for (const char* flag :
+       {"--nodes=0", "--gpus-per-node=0", "--micro-batch=0", "--target-batch=0", "--log-every=0"}) {
+    EXPECT_EQ(UsageError({flag}), StrCat(flag, ": must be at least 1"));
+  }
+  for (const char* flag : {"--epochs=-1", "--max-updates=-1", "--reference-batch=-1"}) {
+    EXPECT_EQ(UsageError({flag}), StrCat(flag, ": must be at least 0"));
+  }
+  for (const char* value : {"abc", "3x", "3.5", "1e3", "--", "0x", "3 072"}) {
+    EXPECT_EQ(UsageError({StrCat("--nodes=", value).c_str()}),
+              StrCat("--nodes=", value, ": must be a whole number"));
+  }
+  EXPECT_EQ(UsageError({"--target-batch=9223372036854775808"}),
+            "--target-batch=9223372036854775808: does not fit 64 bits");
+  EXPECT_EQ(UsageError({"--nodes=-9223372036854775809"}),
+            "--nodes=-9223372036854775809: does not fit 64 bits");
+  EXPECT_EQ(ParseOk({"--target-batch=9223372036854775807"}).target_batch, 9223372036854775807);
+  EXPECT_THAT(UsageError({"--seed=-1"}), HasSubstr("--seed=-1: must be a whole number from 0"));
+  EXPECT_THAT(UsageError({"--seed=18446744073709551616"}), HasSubstr("from 0 to"));
+  EXPECT_EQ(UsageError({"--rounding=up"}),
+            "--rounding=up: must be one of exact, floor, ceil, nearest");
+  EXPECT_EQ(UsageError({"--rounding=Exact"}),
+            "--rounding=Exact: must be one of exact, floor, ceil, nearest");
+  EXPECT_EQ(UsageError({"--lr-rule=x"}), "--lr-rule=x: must be one of none, linear, sqrt");
+  EXPECT_EQ(UsageError({"--last-cycle=x"}), "--last-cycle=x: must be one of update, carry, drop");
+  EXPECT_EQ(UsageError({"--format=xml"}), "--format=xml: must be one of text, json, txtpb");
+  EXPECT_EQ(UsageError({"--strict=maybe"}), "--strict=maybe: must be true or false");
+  EXPECT_THAT(UsageError({"--bound=0"}), HasSubstr("from 1 to 86400 seconds"));
+  EXPECT_THAT(UsageError({"--bound=86401"}), HasSubstr("from 1 to 86400 seconds"));
+}
+
+class FlagFileTest : public ::testing::Test {
+ protected:
+  void SetUp() override { std::filesystem::create_directories(folder_); }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  // The path of a new file.
+  std::string Write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ + "/" + name) << text;
+    return folder_ + "/" + name;
+  }
+
+  const std::string folder_ = ::testing::TempDir() + "gaccd_flagfile_" +
+                              ::testing::UnitTest::GetInstance()->current_test_info()->name();
+};
+
+Flags ParseFileOk(const std::string& path) {
+  const std::string argument = "--flagfile=" + path;
+  return ParseOk({argument.c_str()});
+}
+std::string FileError(const std::string& path) {
+  const std::string argument = "--flagfile=" + path;
+  return UsageError({argument.c_str()});
+}
+
+TEST_F(FlagFileTest, ReadsFlagsInTheirPlace) {
+  const std::string path =
+      Write("a.flags", "# a comment\r\n\n  --nodes=30\r\n--target_batch 3072\n--strict");
+  const Flags flags = ParseFileOk(path);
+  EXPECT_EQ(flags.nodes, 30);
+  EXPECT_EQ(flags.target_batch, 3072);
+  EXPECT_TRUE(flags.strict);
+  const std::string argument = "--flagfile=" + path;
+  EXPECT_EQ(ParseOk({"--nodes=1", argument.c_str()}).nodes, 30);
+  EXPECT_EQ(ParseOk({argument.c_str(), "--nodes=1"}).nodes, 1);
+  EXPECT_EQ(ParseOk({"--flagfile", path.c_str()}).nodes, 30);
+}
+
+TEST_F(FlagFileTest, FilesReadFiles) {
+  const std::string inner = Write("inner", "--nodes=3\n");
+  const std::string other = Write("other", "--seed=4\n");
+  const std::string outer = Write("outer", "--flagfile=" + inner + "," + other + "\n");
+  EXPECT_EQ(ParseFileOk(outer).nodes, 3);
+  EXPECT_EQ(ParseFileOk(outer).seed, 4U);
+}
+
+TEST_F(FlagFileTest, EveryMistakeIsFoundWithItsLine) {
+  const std::string path = folder_ + "/f";
+  const auto error = [&](const std::string& text) { return FileError(Write("f", text)); };
+  EXPECT_EQ(error("--nodes=1\n--nodse=3\n"),
+            path + ":2: unknown flag '--nodse=3' (did you mean --nodes?)");
+  EXPECT_EQ(error("--nodes\n"), path + ":1: --nodes needs a value");
+  EXPECT_EQ(error("\n\n--nodes=\n"), path + ":3: --nodes needs a value");
+  EXPECT_EQ(error("--nodes=0"), path + ":1: --nodes=0: must be at least 1");
+  EXPECT_EQ(error("--seed=1\n--rounding=up"),
+            path + ":2: --rounding=up: must be one of exact, floor, ceil, nearest");
+  EXPECT_EQ(error("nodes=3"), path + ":1: expected --flag=value, found 'nodes=3'");
+  EXPECT_EQ(error("--nodes=3 --seed=4"), path + ":1: --nodes=3 --seed=4: must be a whole number");
+  EXPECT_EQ(error("--fromenv=nodes"), path + ":1: unknown flag '--fromenv=nodes'");
+  EXPECT_EQ(error("--flagfile="), path + ":1: --flagfile needs a value");
+}
+
+TEST_F(FlagFileTest, AFileThatReadsItselfEnds) {
+  const std::string path = folder_ + "/f";
+  EXPECT_THAT(FileError(Write("f", "--flagfile=" + path)),
+              AllOf(HasSubstr(":1: --flagfile="), HasSubstr("does it read itself?")));
+}
+
+TEST_F(FlagFileTest, FilesThatCannotBeRead) {
+  const auto kind = [](const std::string& path) {
+    const std::string argument = "--flagfile=" + path;
+    const Result<Flags> flags = Parse({argument.c_str()});
+    EXPECT_FALSE(flags.ok());
+    EXPECT_THAT(flags.status().message(), HasSubstr("'" + path + "'"));
+    return flags.status().kind();
+  };
+  EXPECT_EQ(kind(folder_ + "/missing"), ErrorKind::kIo);
+  EXPECT_EQ(kind(folder_), ErrorKind::kIo);
+  EXPECT_EQ(kind("/dev/zero"), ErrorKind::kIo) << "a device is not read, it would not end";
+  EXPECT_EQ(kind(Write("large", std::string(kMaxTextBytes + 1, '#'))), ErrorKind::kUsage);
+}
+
+}  // namespace
+}  // namespace gaccd

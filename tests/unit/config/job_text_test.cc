@@ -1,0 +1,314 @@
+#include "daemon/config/job_text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+#include <variant>
+
+#include "collectives/base/strings.h"
+#include "daemon/config/files.h"
+
+namespace gaccd {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr std::string_view kMinimal = R"(name: "line"
+model { layer { name: "fc" linear { in: 10 out: 1 } } loss { mean_squared_error {} } }
+data { train { synthetic { samples: 4096 } } }
+optimizer { lr: 0.1 sgd {} }
+)";
+
+constexpr std::string_view kFull = R"(name: "mnist"
+model {
+  layer { name: "flatten" flatten {} }
+  layer { name: "fc1" linear { in: 784 out: 512 bias: false } }
+  layer { name: "relu" relu {} }
+  layer { name: "fc2" linear { in: 512 out: 10 } }
+  loss { softmax_cross_entropy {} }
+}
+data {
+  train { idx { images: "train-images.gz" labels: "train-labels.gz" } }
+  eval { npy { features: "x.npy" targets: "y.npy" classes: 10 } }
+  normalize { scale: 0.00392156862745098 mean: 0.5 std: 0.25 }
+  shuffle: false
+}
+batch { target: 1000 micro: 32 rounding: NEAREST last_cycle: DROP lr_rule: SQRT reference: 256 }
+optimizer { lr: 0.001 adamw { beta1: 0.8 beta2: 0.95 epsilon: 1e-6 weight_decay: 0.1 } }
+schedule { warmup_updates: 5 step { every_updates: 100 gamma: 0.5 } }
+clip_norm: 1.5
+epochs: 3
+max_updates: 400
+seed: 18446744073709551615
+log_every: 7
+)";
+
+Job ParseOk(std::string_view text) {
+  Result<Job> job = ParseJobText(text, "job.txtpb");
+  EXPECT_TRUE(job.ok()) << job.status().message();
+  return job.ok() ? *job : Job{};
+}
+
+// The message of the kConfig error that the text must give.
+std::string Error(std::string_view text) {
+  const Result<Job> job = ParseJobText(text, "job.txtpb");
+  if (job.ok()) return "no error";
+  EXPECT_EQ(job.status().kind(), ErrorKind::kConfig);
+  return job.status().message();
+}
+
+// `text` with its one `from` replaced.
+std::string With(std::string_view text, std::string_view from, std::string_view to) {
+  std::string changed(text);
+  const std::size_t at = changed.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return changed.replace(at, from.size(), to);
+}
+
+TEST(JobTextTest, DefaultsOfAMinimalJob) {
+  const Job job = ParseOk(kMinimal);
+  EXPECT_EQ(job.name, "line");
+  ASSERT_EQ(job.model.layers.size(), 1U);
+  EXPECT_TRUE(std::get<LinearSpec>(job.model.layers[0].kind).bias);
+  EXPECT_EQ(job.model.loss, LossKind::kMeanSquaredError);
+  const auto& made = std::get<SyntheticSource>(job.data.train);
+  EXPECT_EQ(made.samples, 4096);
+  EXPECT_EQ(made.features, 10);
+  EXPECT_EQ(made.noise, 0.1);
+  EXPECT_FALSE(job.data.eval.has_value());
+  EXPECT_TRUE(job.data.shuffle);
+  EXPECT_EQ(job.data.normalize.std, 1);
+  EXPECT_EQ(job.batch.target, 0);
+  EXPECT_EQ(job.batch.micro, 10);
+  EXPECT_EQ(job.batch.rounding, Rounding::kExact);
+  EXPECT_EQ(job.batch.last_cycle, LastCycle::kUpdate);
+  EXPECT_TRUE(std::holds_alternative<ConstantShape>(job.schedule.shape));
+  EXPECT_EQ(job.epochs, 1);
+  EXPECT_EQ(job.log_every, 100);
+  EXPECT_EQ(job.seed, 1U);
+}
+
+TEST(JobTextTest, EveryFieldArrives) {
+  const Job job = ParseOk(kFull);
+  ASSERT_EQ(job.model.layers.size(), 4U);
+  EXPECT_TRUE(std::holds_alternative<FlattenSpec>(job.model.layers[0].kind));
+  const auto& linear = std::get<LinearSpec>(job.model.layers[1].kind);
+  EXPECT_EQ(linear.in, 784);
+  EXPECT_EQ(linear.out, 512);
+  EXPECT_FALSE(linear.bias);
+  EXPECT_TRUE(std::holds_alternative<ReluSpec>(job.model.layers[2].kind));
+  EXPECT_EQ(job.model.loss, LossKind::kSoftmaxCrossEntropy);
+  EXPECT_EQ(std::get<IdxSource>(job.data.train).classes, 10);
+  EXPECT_EQ(std::get<NpySource>(*job.data.eval).features, "x.npy");
+  EXPECT_EQ(job.data.normalize.mean, 0.5);
+  EXPECT_FALSE(job.data.shuffle);
+  EXPECT_EQ(job.batch.target, 1000);
+  EXPECT_EQ(job.batch.rounding, Rounding::kNearest);
+  EXPECT_EQ(job.batch.last_cycle, LastCycle::kDrop);
+  EXPECT_EQ(job.batch.lr_rule, LrRule::kSqrt);
+  EXPECT_EQ(job.batch.reference, 256);
+  const auto& adamw = std::get<AdamWSpec>(job.optimizer.kind);
+  EXPECT_EQ(adamw.beta1, 0.8);
+  EXPECT_EQ(adamw.epsilon, 1e-6);
+  EXPECT_EQ(job.schedule.warmup_updates, 5);
+  EXPECT_EQ(std::get<StepShape>(job.schedule.shape).gamma, 0.5);
+  EXPECT_EQ(job.clip_norm, 1.5);
+  EXPECT_EQ(job.max_updates, 400);
+  EXPECT_EQ(job.seed, 18446744073709551615U);
+  EXPECT_EQ(job.log_every, 7);
+}
+
+TEST(JobTextTest, TheResolvedTextReadsBackTheSame) {
+  for (const std::string_view text : {kMinimal, kFull}) {
+    const std::string resolved = JobText(ParseOk(text));
+    EXPECT_THAT(resolved, StartsWith("# proto-file: proto/job.proto\n"
+                                     "# proto-message: gaccd.proto.Job\n\nname: "));
+    EXPECT_EQ(JobText(ParseOk(resolved)), resolved);
+  }
+  EXPECT_THAT(JobText(ParseOk(kMinimal)), HasSubstr("log_every: 100")) << "defaults are written";
+  const std::string cosine =
+      StrCat(kMinimal, "schedule { cosine { final_ratio: 0.30000000000000004 } }");
+  EXPECT_EQ(std::get<CosineShape>(ParseOk(JobText(ParseOk(cosine))).schedule.shape).final_ratio,
+            0.30000000000000004);
+}
+
+TEST(JobTextTest, SyntaxErrorsHaveLineAndColumn) {
+  EXPECT_THAT(Error("name: \"a\"\nmodel { layer {{ } }"), StartsWith("job.txtpb:2:16: "));
+  EXPECT_THAT(Error("name \"a"), StartsWith("job.txtpb:1:"));
+  EXPECT_THAT(Error("name: \"a\"\nepoch: 3"),
+              AllOf(StartsWith("job.txtpb:2:6: "), HasSubstr("\"epoch\"")));
+  EXPECT_THAT(Error(With(kMinimal, "in: 10", "in: ten")), StartsWith("job.txtpb:2:"));
+  EXPECT_THAT(Error(With(kMinimal, "in: 10", "in: 9223372036854775808")),
+              AllOf(StartsWith("job.txtpb:2:"), HasSubstr("out of range")));
+  EXPECT_THAT(Error("epochs: 1\nepochs: 2"),
+              AllOf(StartsWith("job.txtpb:2:"), HasSubstr("specified multiple times")));
+  EXPECT_THAT(Error(StrCat(kMinimal, "batch { rounding: UP }")), HasSubstr("UP"));
+  EXPECT_THAT(Error(With(kMinimal, "sgd {}", "sgd {} adamw {}")), StartsWith("job.txtpb:4:"));
+}
+
+TEST(JobTextTest, SizeAndDepthAreBounded) {
+  EXPECT_THAT(Error(std::string(kMaxTextBytes + 1, '#')),
+              HasSubstr("at most 1048576 bytes, found 1048577"));
+  std::string deep;
+  for (int i = 0; i < 100'000; ++i) deep += "model{";
+  EXPECT_THAT(Error(deep), StartsWith("job.txtpb:1:"));
+}
+
+TEST(JobTextTest, RequiredFields) {
+  EXPECT_EQ(Error(""), "job.txtpb: name: is required");
+  EXPECT_THAT(Error("name: \"a\""), HasSubstr("model.layer: is required"));
+  EXPECT_THAT(Error(With(kMinimal, "loss { mean_squared_error {} }", "")),
+              HasSubstr("model.loss: is required"));
+  EXPECT_THAT(Error(With(kMinimal, "mean_squared_error {}", "")), HasSubstr("model.loss"));
+  EXPECT_THAT(Error(With(kMinimal, "train { synthetic { samples: 4096 } }", "")),
+              HasSubstr("data.train: is required"));
+  EXPECT_THAT(Error(With(kMinimal, "lr: 0.1", "")), HasSubstr("optimizer.lr: is required"));
+  EXPECT_THAT(Error(With(kMinimal, "sgd {}", "")), HasSubstr("optimizer: needs sgd or adamw"));
+  EXPECT_THAT(Error(With(kMinimal, "linear { in: 10 out: 1 }", "")),
+              HasSubstr("model.layer[0]: layer 'fc' needs"));
+  EXPECT_THAT(Error(With(kFull, "images: \"train-images.gz\"", "")),
+              HasSubstr("data.train.idx.images: is required"));
+  EXPECT_THAT(Error(With(kFull, "targets: \"y.npy\"", "targets: \"a\\000b\"")), HasSubstr("NUL"));
+}
+
+// A text, what to replace, and the message that must follow.
+struct BadValue {
+  std::string_view text;
+  std::string_view from;
+  std::string_view to;
+  std::string_view message;
+};
+
+TEST(JobTextTest, WrongValuesAreNamedAndQuoted) {
+  const BadValue cases[] = {
+      {kMinimal, "\"line\"", "\"a b\"", "name: may hold letters, digits and . _ -, found 'a b'"},
+      {kMinimal, "\"line\"", "\"..\"", "found '..'"},
+      {kMinimal, "\"line\"", "\"../x\"", "found '../x'"},
+      {kMinimal, "\"fc\"", "\"f/c\"", "model.layer[0].name: may hold"},
+      {kMinimal, "in: 10", "in: 0", "model.layer[0].linear.in: must be at least 1, found 0"},
+      {kMinimal, "out: 1", "out: -3", "linear.out: must be at least 1, found -3"},
+      {kMinimal, "samples: 4096", "samples: 0", "samples: must be at least 1, found 0"},
+      {kMinimal, "samples: 4096", "samples: 1 noise: -1", "noise: must be at least 0, found -1"},
+      {kMinimal, "samples: 4096", "samples: 1 noise: nan", "found nan"},
+      {kMinimal, "lr: 0.1", "lr: 0", "optimizer.lr: must be above 0, found 0"},
+      {kMinimal, "lr: 0.1", "lr: -0.1", "found -0.1"},
+      {kMinimal, "lr: 0.1", "lr: inf", "found inf"},
+      {kMinimal, "lr: 0.1", "lr: nan", "found nan"},
+      {kMinimal, "sgd {}", "sgd { momentum: 1 }",
+       "momentum: must be at least 0 and below 1, found 1"},
+      {kMinimal, "sgd {}", "sgd { nesterov: true }", "nesterov: needs a momentum above 0"},
+      {kMinimal, "sgd {}", "sgd { weight_decay: -1 }", "weight_decay: must be at least 0"},
+      {kFull, "\"relu\"", "\"fc1\"", "model.layer[2].name: two layers are called 'fc1'"},
+      {kFull, "std: 0.25", "std: 0", "data.normalize.std: must be above 0, found 0"},
+      {kFull, "mean: 0.5", "mean: inf", "data.normalize.mean: must be finite, found inf"},
+      {kFull, "target: 1000", "target: 0", "batch.target: must be at least 1, found 0"},
+      {kFull, "micro: 32", "micro: -1", "batch.micro: must be at least 1, found -1"},
+      {kFull, "reference: 256", "reference: -1", "batch.reference: must be at least 0"},
+      {kFull, "beta1: 0.8", "beta1: 1", "beta1: must be at least 0 and below 1"},
+      {kFull, "epsilon: 1e-6", "epsilon: 0", "epsilon: must be above 0, found 0"},
+      {kFull, "every_updates: 100", "", "every_updates: must be at least 1, found 0"},
+      {kFull, "warmup_updates: 5", "warmup_updates: -5", "warmup_updates: must be at least 0"},
+      {kFull, "gamma: 0.5", "gamma: 0", "gamma: must be above 0"},
+      {kFull, "clip_norm: 1.5", "clip_norm: -1", "clip_norm: must be at least 0, found -1"},
+      {kFull, "epochs: 3", "epochs: -3", "epochs: must be at least 0, found -3"},
+      {kFull, "max_updates: 400", "max_updates: -1", "max_updates: must be at least 0"},
+      {kFull, "log_every: 7", "log_every: 0", "log_every: must be at least 1, found 0"},
+      {kMinimal, "name: \"line\"", "name: \"line\" epochs: 0", "epochs: 0 means no end"},
+      {kFull, "classes: 10", "classes: 9",
+       "data.eval: must have the classes of data.train, expected 10, found 9"},
+      {kFull, "classes: 10", "", "softmax_cross_entropy needs labels, but data.eval"},
+      {kFull, "softmax_cross_entropy", "mean_squared_error", "data.train has labels (classes 10)"},
+      {kMinimal, "mean_squared_error", "softmax_cross_entropy", "data.train has vectors"},
+  };
+  for (const BadValue& bad : cases) {
+    const std::string message = Error(With(bad.text, bad.from, bad.to));
+    EXPECT_THAT(message, StartsWith("job.txtpb: "));
+    EXPECT_THAT(message, HasSubstr(bad.message));
+  }
+}
+
+TEST(JobTextTest, FlagsWinOverTheJob) {
+  Flags flags;
+  const Job same = *OverlayFlags(ParseOk(kFull), flags);
+  EXPECT_EQ(JobText(same), JobText(ParseOk(kFull)));
+
+  flags.target_batch = 77;
+  flags.micro_batch = 5;
+  flags.rounding = Rounding::kExact;
+  flags.lr_rule = LrRule::kNone;
+  flags.reference_batch = 0;
+  flags.last_cycle = LastCycle::kCarry;
+  flags.epochs = 9;
+  flags.max_updates = 0;
+  flags.seed = 5;
+  flags.log_every = 1;
+  const Job job = *OverlayFlags(ParseOk(kFull), flags);
+  EXPECT_EQ(job.batch.target, 77);
+  EXPECT_EQ(job.batch.micro, 5);
+  EXPECT_EQ(job.batch.rounding, Rounding::kExact);
+  EXPECT_EQ(job.batch.lr_rule, LrRule::kNone);
+  EXPECT_EQ(job.batch.reference, 0);
+  EXPECT_EQ(job.batch.last_cycle, LastCycle::kCarry);
+  EXPECT_EQ(job.epochs, 9);
+  EXPECT_EQ(job.max_updates, 0);
+  EXPECT_EQ(job.seed, 5U);
+  EXPECT_EQ(job.log_every, 1);
+
+  flags.epochs = 0;
+  const Result<Job> endless = OverlayFlags(ParseOk(kFull), flags);
+  ASSERT_FALSE(endless.ok());
+  EXPECT_EQ(endless.status().kind(), ErrorKind::kConfig);
+}
+
+TEST(JobTextTest, ThePlanRequest) {
+  const PlanRequest request = *ToPlanRequest(ParseOk(kFull).batch, 4, 2);
+  EXPECT_EQ(request.nodes, 4);
+  EXPECT_EQ(request.gpus_per_node, 2);
+  EXPECT_EQ(request.micro_batch, 32);
+  EXPECT_EQ(request.target_batch, 1000);
+  EXPECT_EQ(request.rounding, Rounding::kNearest);
+  EXPECT_EQ(request.lr_rule, LrRule::kSqrt);
+  EXPECT_EQ(request.reference_batch, 256);
+  EXPECT_EQ(ToPlanRequest(ParseOk(kMinimal).batch, 4, 2).status().kind(), ErrorKind::kUsage);
+}
+
+TEST(JobTextTest, DigestsTellJobsAndFlagsApart) {
+  // Published values of 128-bit FNV-1a.
+  EXPECT_EQ(Digest(""), "6c62272e07bb014262b821756295c58d");
+  EXPECT_EQ(Digest("a"), "d228cb696f1a8caf78912b704e4a8964");
+
+  const Flags flags;
+  const std::string digest = JobDigest(ParseOk(kFull), flags);
+  EXPECT_EQ(digest.size(), 32U);
+  EXPECT_EQ(JobDigest(ParseOk(StrCat("# a comment\n", kFull)), flags), digest);
+  EXPECT_EQ(JobDigest(ParseOk(JobText(ParseOk(kFull))), flags), digest);
+  EXPECT_NE(JobDigest(ParseOk(With(kFull, "lr: 0.001", "lr: 0.0010000000000000002")), flags),
+            digest);
+  Flags other = flags;
+  other.bound_seconds = 5;
+  EXPECT_NE(JobDigest(ParseOk(kFull), other), digest);
+  other = flags;
+  other.init_weights = "a";
+  EXPECT_NE(JobDigest(ParseOk(kFull), other), digest);
+}
+
+TEST(JobTextTest, LoadsFiles) {
+  const std::string path = ::testing::TempDir() + "job_text_test.txtpb";
+  std::ofstream(path) << kMinimal;
+  EXPECT_EQ(LoadJob(path)->name, "line");
+  std::ofstream(path) << "name: 3";
+  EXPECT_THAT(LoadJob(path).status().message(), StartsWith(path + ":1:7: "));
+  const Result<Job> missing = LoadJob(path + ".missing");
+  EXPECT_EQ(missing.status().kind(), ErrorKind::kIo);
+  EXPECT_THAT(missing.status().message(), HasSubstr("No such file"));
+  EXPECT_EQ(LoadJob(::testing::TempDir()).status().kind(), ErrorKind::kIo);
+  EXPECT_EQ(LoadJob("/dev/zero").status().kind(), ErrorKind::kIo);
+  std::ofstream(path) << std::string(kMaxTextBytes + 1, ' ');
+  EXPECT_EQ(LoadJob(path).status().kind(), ErrorKind::kConfig);
+}
+
+}  // namespace
+}  // namespace gaccd

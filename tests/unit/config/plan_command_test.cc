@@ -1,0 +1,113 @@
+#include "daemon/config/plan_command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+
+#include "daemon/config/help.h"
+#include "daemon/config/plan_proto.h"
+
+namespace gaccd {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+Flags Published() {
+  Flags flags;
+  flags.nodes = 30;
+  flags.target_batch = 3072;
+  return flags;
+}
+
+std::string Text(const Flags& flags) {
+  const Result<PlanOutput> output = MakePlanOutput(flags);
+  EXPECT_TRUE(output.ok()) << output.status().message();
+  return output.ok() ? output->text : "";
+}
+
+TEST(PlanCommandTest, DefaultsAreShownAsDefaults) {
+  const std::string text = Text(Published());
+  EXPECT_THAT(text, HasSubstr("8 GPUs (default)"));
+  EXPECT_THAT(text, HasSubstr("10 (default)"));
+  EXPECT_THAT(text, HasSubstr("exact (default)"));
+  Flags flags = Published();
+  flags.gpus_per_node = 8;
+  flags.micro_batch = 10;
+  flags.rounding = Rounding::kExact;
+  flags.lr_rule = LrRule::kNone;
+  EXPECT_THAT(Text(flags), Not(HasSubstr("default")));
+}
+
+TEST(PlanCommandTest, JsonIsOneFlatLine) {
+  Flags flags = Published();
+  flags.format = OutputFormat::kJson;
+  EXPECT_EQ(Text(flags),
+            R"({"mode":"exact","nodes":30,"gpus_per_node":8,"world":240,"micro_batch":10,)"
+            R"("base_batch":2400,"target_batch":3072,"eff_batch":3072,"ratio":1.28,)"
+            R"("error_ratio":0,"accum_steps":2,"ranks_hi":192,"ranks_hi_samples":13,)"
+            R"("ranks_lo":48,"ranks_lo_samples":12,"balance_ratio":0.9846153846153847,)"
+            R"("lr_factor":1})"
+            "\n");
+}
+
+TEST(PlanCommandTest, TextProto) {
+  Flags flags = Published();
+  flags.format = OutputFormat::kTxtpb;
+  EXPECT_THAT(Text(flags), StartsWith("# proto-file: proto/plan.proto\n"
+                                      "# proto-message: gaccd.proto.Plan\n\nmode: \"exact\"\n"));
+}
+
+TEST(PlanCommandTest, StrictRefusesWhatIsNotExactButStillPrintsIt) {
+  Flags flags = Published();
+  flags.strict = true;
+  EXPECT_TRUE(MakePlanOutput(flags)->verdict.ok());
+  flags.rounding = Rounding::kCeil;
+  const Result<PlanOutput> output = MakePlanOutput(flags);
+  ASSERT_TRUE(output.ok());
+  EXPECT_THAT(output->text, HasSubstr("4800"));
+  EXPECT_EQ(output->verdict.kind(), ErrorKind::kConfig);
+  EXPECT_THAT(output->verdict.message(), HasSubstr("4800 for the target 3072"));
+  flags.target_batch = 4800;  // ceil happens to be exact
+  EXPECT_TRUE(MakePlanOutput(flags)->verdict.ok());
+}
+
+TEST(PlanCommandTest, TheJobGivesTheBatchAndFlagsWin) {
+  const std::string path = ::testing::TempDir() + "plan_command_test.txtpb";
+  std::ofstream(path) << R"(
+    name: "line" model { layer { name: "fc" linear { in: 10 out: 1 } } loss { mean_squared_error {} } }
+    data { train { synthetic { samples: 4096 } } } optimizer { lr: 0.1 sgd {} }
+    batch { target: 500 micro: 64 rounding: CEIL })";
+  Flags flags;
+  flags.nodes = 1;
+  flags.gpus_per_node = 4;
+  flags.job = path;
+  EXPECT_THAT(Text(flags), HasSubstr("500 (job) samples"));
+  EXPECT_THAT(Text(flags), HasSubstr("64 (job)"));
+  EXPECT_THAT(Text(flags), HasSubstr("samples        512 per update"));
+  flags.rounding = Rounding::kExact;
+  flags.micro_batch = 32;
+  EXPECT_THAT(Text(flags), HasSubstr("samples        500 per update"));
+  EXPECT_THAT(Text(flags), HasSubstr("micro-batch    32, the most"));
+  flags.job = path + ".missing";
+  EXPECT_EQ(MakePlanOutput(flags).status().kind(), ErrorKind::kIo);
+}
+
+TEST(PlanCommandTest, NoTargetIsAUsageError) {
+  EXPECT_EQ(MakePlanOutput(Flags{}).status().kind(), ErrorKind::kUsage);
+}
+
+TEST(HelpTest, EveryVerbIsExplained) {
+  for (const Verb verb : {Verb::kPlan, Verb::kTrain, Verb::kSelftest, Verb::kVersion}) {
+    EXPECT_THAT(HelpText(verb), StartsWith("gaccd " + std::string(Name(verb))));
+    EXPECT_THAT(HelpText(std::nullopt), HasSubstr(Name(verb)));
+  }
+  EXPECT_THAT(VersionText({{"MPI", "4.1.4"}}), HasSubstr("\nMPI          4.1.4\n"));
+  EXPECT_GE(BuildId().size(), 16U);
+}
+
+}  // namespace
+}  // namespace gaccd
