@@ -145,7 +145,7 @@ class Cluster:
         for name in ["munge", "state", "hostproc", "work"]:
             (self.dir / name).mkdir()
         for name in self.nodes:
-            for sub in ["spool", "tmp"]:
+            for sub in ["spool", "tmp", "munge"]:
                 (self.dir / name / sub).mkdir(parents=True)
             (self.dir / name / "tmp").chmod(0o1777)
         (self.dir / "munge" / "key").write_bytes(os.urandom(128))
@@ -201,12 +201,20 @@ class Cluster:
         full_env = {"PATH": PATH, "HOME": "/root", "LANG": "C.UTF-8",
                     "SLURM_CONF": str(self.dir / "slurm.conf"),
                     "OMPI_MCA_mpi_yield_when_idle": "1",  # more ranks than cores
-                    "UCX_LOG_LEVEL": "error", **(env or {})}
+                    # SLURM 22.05's own choice lets a rank leave a fence early on a busy machine;
+                    # Open MPI then crashes in MPI_Init (1 start in 15; with ring 0 in 200).
+                    "SLURM_PMIX_FENCE": "ring", **(env or {})}
         enter = ["nsenter", f"--target={self._pid(node)}", "--net", "--mount", "--pid", "--uts",
                  "--ipc", f"--wdns={cwd or self.dir / 'work'}"]
         limit = ["timeout", "--kill-after=10", str(timeout)]
-        done = subprocess.run(enter + limit + [str(c) for c in command], env=full_env, text=True,
-                              stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout + 60)
+        # Files, not pipes: a child that outlives its killed parent would hold a pipe open.
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            code = subprocess.run(enter + limit + [str(c) for c in command], env=full_env,
+                                  stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                                  timeout=timeout + 60).returncode
+            out.seek(0)
+            err.seek(0)
+            done = subprocess.CompletedProcess(command, code, out.read(), err.read())
         if check and done.returncode != 0:
             raise ClusterError(f"{' '.join(map(str, command))}: exit {done.returncode}\n"
                                f"{done.stdout}{done.stderr}")

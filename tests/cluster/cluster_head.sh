@@ -23,8 +23,7 @@ ip link add br0 type bridge
 ip addr add 10.77.0.254/24 dev br0
 ip link set br0 up
 
-munged --foreground --num-threads=10 --key-file="$dir/munge/key" --socket="$dir/munge/socket" \
-  --pid-file="$dir/munge/pid" --seed-file="$dir/munge/seed" --log-file="$dir/munge/log" &
+"$here/cluster_munge.sh" "$dir/munge" &
 slurmctld -D 2>/dev/null & # it has its log file
 
 for ((i = 1; i <= nodes; i++)); do

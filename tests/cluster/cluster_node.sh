@@ -7,6 +7,7 @@ set -euo pipefail
 dir=$1 index=$2
 shift 2
 name=n$index
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 export SLURM_CONF=$dir/slurm.conf
 
 read -r host_pid _ <"$dir/hostproc/self/stat"
@@ -38,6 +39,11 @@ ip link set lo up
 ip addr add "10.77.0.$index/24" dev eth0
 ip link set eth0 up
 
+# A munged of its own, at the same path as the head's: one for all takes a message that is passed on
+# from node to node for a replay, and SLURM then loses it (MPI_Init hung for minutes, now and then).
+install -m 600 "$dir/munge/key" "$dir/$name/munge/key"
+mount --bind "$dir/$name/munge" "$dir/munge"
+"$here/cluster_munge.sh" "$dir/munge" &
 until [[ -S $dir/munge/socket ]]; do sleep 0.02; done
 slurmd -D 2>/dev/null & # it has its log file
 while :; do # a dead slurmd is not a dead node

@@ -42,8 +42,9 @@ class ClusterTest(unittest.TestCase):
         return folder
 
 
-def _too_late(_signal, _frame):
-    raise TimeoutError("the test takes longer than CTest will wait")
+def _too_late(number, _frame):
+    raise TimeoutError(f"stopped by {signal.Signals(number).name}, limit "
+                       f"GACCD_TEST_TIMEOUT={os.environ.get('GACCD_TEST_TIMEOUT', 'none')}")
 
 
 def main(nodes=4, needs=()):
@@ -55,7 +56,8 @@ def main(nodes=4, needs=()):
     if reason:
         print(f"skipped: {reason}")
         sys.exit(1 if os.environ.get("GACCD_CLUSTER_REQUIRED") == "1" else SKIPPED)
-    signal.signal(signal.SIGALRM, _too_late)
+    for number in (signal.SIGALRM, signal.SIGTERM):
+        signal.signal(number, _too_late)
     signal.alarm(max(0, int(os.environ.get("GACCD_TEST_TIMEOUT", "0")) - 30))
     programs = [os.environ[v] for v in ("GACCD", "GACCD_MPI_PROBE") if os.environ.get(v)]
     cluster = Cluster(nodes=nodes, keep=[SOURCE, *(Path(p).parent for p in programs)]).start()
