@@ -1,0 +1,159 @@
+#include "daemon/telemetry/event_text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "tests/unit/telemetry/json.h"
+
+namespace gaccd {
+namespace {
+
+using testing::HasSubstr;
+using testing::MatchesRegex;
+using testing::StartsWith;
+using namespace testing_json;  // NOLINT
+
+const RunIdentity kWho{"r50-3072", "8123456", 1, 0, "gpu-a001"};
+const LineStamp kStamp{"2026-11-20T03:14:05.123456Z", 412, "info"};
+
+StepRecord SomeStep() {
+  StepRecord step;
+  step.epoch = 2;
+  step.step = 400;
+  step.steps_total = 90'000;
+  step.samples = 3072;
+  step.target = 3072;
+  step.samples_total = 1'228'800;
+  step.loss = 2.31407;
+  step.grad_norm = 0.8123;
+  step.lr = 0.0003;
+  step.dur_s = 0.8421;
+  step.data_s = 0.0112;
+  step.fwd_bwd_s = 0.691;
+  step.reduce_s = 0.1104;
+  step.opt_s = 0.0295;
+  step.wait_s = 0.0412;
+  return step;
+}
+
+TEST(EventTextTest, StepLineHasTheKeysOfTheSchemaInOrder) {
+  EXPECT_EQ(StepJson(kWho, kStamp, SomeStep(), {3648, 0.8388, 0.912, 75451}),
+            R"({"v":1,"ts":"2026-11-20T03:14:05.123456Z","run":"r50-3072","job":"8123456",)"
+            R"("attempt":1,"rank":0,"host":"gpu-a001","ev":"step","lvl":"info","seq":412,)"
+            R"("epoch":2,"step":400,"steps_total":90000,"samples":3072,"target":3072,)"
+            R"("samples_total":1228800,"loss":2.31407,"loss_finite":true,"grad_norm":0.8123,)"
+            R"("grad_finite":true,"lr":3e-04,"skipped":false,"dur_s":0.8421,"data_s":0.0112,)"
+            R"("fwd_bwd_s":0.691,"reduce_s":0.1104,"opt_s":0.0295,"wait_s":0.0412,)"
+            R"("samples_per_s":3648,"dur_p50_s":0.8388,"dur_p99_s":0.912,"eta_s":75451})");
+}
+
+TEST(EventTextTest, NotFiniteIsNullAndSaysSo) {
+  StepRecord step = SomeStep();
+  step.loss = std::numeric_limits<double>::quiet_NaN();
+  step.grad_norm = std::numeric_limits<double>::infinity();
+  step.skipped = true;
+  step.wait_s.reset();
+  const Object line = Parse(StepJson(kWho, kStamp, step, {}));
+  EXPECT_TRUE(IsNull(line, "loss"));
+  EXPECT_TRUE(IsNull(line, "grad_norm"));
+  EXPECT_FALSE(Bool(line, "loss_finite"));
+  EXPECT_FALSE(Bool(line, "grad_finite"));
+  EXPECT_TRUE(Bool(line, "skipped"));
+  EXPECT_EQ(line.count("wait_s"), 0u);
+}
+
+TEST(EventTextTest, PlanLineIsTheEnvelopeAndThePlan) {
+  const auto plan = Plan::Make({.nodes = 30, .target_batch = 3072});
+  ASSERT_TRUE(plan.ok());
+  const Object line = Parse(PlanEventJson(kWho, kStamp, *plan));
+  EXPECT_EQ(Text(line, "ev"), "plan");
+  EXPECT_EQ(Text(line, "mode"), "exact");
+  EXPECT_EQ(Number(line, "eff_batch"), 3072);
+  EXPECT_EQ(Number(line, "ranks_hi"), 192);
+}
+
+TEST(EventTextTest, RunStartLeavesOutWhatIsNotThere) {
+  RunStart start;
+  start.version = "0.1.0";
+  start.world = 4;
+  const Object line = Parse(RunStartJson(kWho, kStamp, start));
+  EXPECT_EQ(Text(line, "ev"), "run_start");
+  EXPECT_EQ(Number(line, "world"), 4);
+  for (const char* key : {"mpi", "partition", "account", "nodelist", "memory_planned_bytes"}) {
+    EXPECT_EQ(line.count(key), 0u) << key;
+  }
+}
+
+TEST(EventTextTest, EvalAndVerdict) {
+  EvalRecord eval;
+  eval.step = 60;
+  eval.samples = 10'000;
+  const Object line = Parse(EvalJson(kWho, kStamp, eval, "accuracy", 0.8841));
+  EXPECT_EQ(Text(line, "metric"), "accuracy");
+  EXPECT_EQ(Number(line, "value"), 0.8841);
+  EXPECT_TRUE(Bool(line, "value_finite"));
+  const Object verdict =
+      Parse(VerdictJson(kWho, kStamp, {"failed", 69, "rank 3 is gone", 17, 17'000, 2.5}));
+  EXPECT_EQ(Text(verdict, "verdict"), "failed");
+  EXPECT_EQ(Number(verdict, "exit"), 69);
+  EXPECT_EQ(Text(verdict, "reason"), "rank 3 is gone");
+  EXPECT_EQ(Number(verdict, "last_step"), 17);
+}
+
+// Loki and Fluent Bit give up on long lines: whatever the texts are, a line stays below 4096 bytes.
+TEST(EventTextTest, LinesStayShort) {
+  for (const std::string& text :
+       {std::string(100'000, 'x'), std::string(100'000, '\n'), std::string(100'000, '\x01'),
+        std::string(1200, '\x02'), std::string(100'000, '\xff'), std::string(70, '"')}) {
+    const RunIdentity who{text, text, 1'000'000, 239, text};
+    RunStart start{text, text, text, text, 1, 1, text, text, text, text, text, 1, 1, 1, 1};
+    EXPECT_LT(RunStartJson(who, kStamp, start).size(), kMaxLineBytes);
+    const LogLine log{"warning", text, 1, text};
+    EXPECT_LT(LogJson(who, kStamp, log, 1).size(), kMaxLineBytes);
+    EXPECT_LT(VerdictJson(who, kStamp, {"failed", 70, text, 1, 1, 1}).size(), kMaxLineBytes);
+    EXPECT_LT(StepJson(who, kStamp, SomeStep(), {}).size(), kMaxLineBytes);
+    Parse(LogJson(who, kStamp, log, 1));
+    EXPECT_EQ(LogJson(who, kStamp, log, 1).find('\n'), std::string::npos);
+  }
+}
+
+TEST(EventTextTest, ShortTextsAreNotCut) {
+  const std::string message(1200, 'x');
+  const Object line = Parse(LogJson(kWho, kStamp, {"warning", "a.cc", 7, message}, 3));
+  EXPECT_EQ(Text(line, "msg"), message);
+  EXPECT_EQ(Number(line, "line"), 7);
+  const Object cut = Parse(LogJson(kWho, kStamp, {"warning", "a.cc", 7, message + "y"}, 3));
+  EXPECT_THAT(Text(cut, "msg"), testing::EndsWith("xxx..."));
+}
+
+TEST(EventTextTest, TimestampIsRfc3339) {
+  EXPECT_THAT(Timestamp(), MatchesRegex("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}"
+                                        "\\.[0-9]{6}Z"));
+}
+
+TEST(EventTextTest, StatusSaysWhatIsKnown) {
+  RunStatus status;
+  status.identity = kWho;
+  status.attempt_dir = "attempts/001-8123456";
+  const Object before = Parse(StatusJson(status));
+  EXPECT_EQ(Text(before, "state"), "starting");
+  EXPECT_EQ(before.count("loss"), 0u);
+  EXPECT_EQ(before.count("exit"), 0u);
+  status.state = "running";
+  status.last = SomeStep();
+  status.last_step_ts = "2026-11-20T03:14:05.123456Z";
+  const Object running = Parse(StatusJson(status));
+  EXPECT_EQ(Number(running, "step"), 400);
+  EXPECT_EQ(Number(running, "loss"), 2.31407);
+  EXPECT_EQ(Text(running, "last_step_ts"), status.last_step_ts);
+  status.verdict = {"failed", 70, "broken", 400, 1, 1};
+  EXPECT_EQ(Number(Parse(StatusJson(status)), "exit"), 70);
+}
+
+}  // namespace
+}  // namespace gaccd

@@ -1,0 +1,182 @@
+#include "daemon/telemetry/progress.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <string>
+#include <thread>
+
+#include "collectives/base/strings.h"
+#include "tests/unit/telemetry/pty.h"
+
+namespace gaccd {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+const ProgressState kState{2, 1350, 3000, 0.41274, 12304, 94};
+
+std::string Drawn(int columns) {
+  return StrCat("\r", ProgressLine(kState, columns, false), "\x1b[K");
+}
+
+std::size_t Columns(const std::string& text) {
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+std::size_t Count(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
+    ++count;
+  }
+  return count;
+}
+
+TEST(ProgressLineTest, SaysAllWhereThereIsRoom) {
+  EXPECT_EQ(ProgressLine(kState, 101, false),
+            "epoch 2  ##############...................   45%  1350/3000  loss 0.4127  "
+            "12304 samples/s  1:34 left");
+  EXPECT_THAT(ProgressLine(kState, 101, true), HasSubstr("━━━━╸┄┄"));
+}
+
+TEST(ProgressLineTest, FitsEveryWidth) {
+  ProgressState big{1'000'000, 123'456'789, 987'654'321, -1.23456e-30, 1e9, 1e9};
+  for (const ProgressState& state : {kState, big}) {
+    for (int columns = 0; columns <= 300; ++columns) {
+      for (const bool utf8 : {false, true}) {
+        const std::string line = ProgressLine(state, columns, utf8);
+        EXPECT_LE(Columns(line), static_cast<std::size_t>(std::max(1, columns - 1)))
+            << columns << ": " << line;
+        if (columns > 30) {
+          EXPECT_THAT(line, HasSubstr("loss"));
+        }
+      }
+    }
+  }
+}
+
+TEST(ProgressLineTest, AsciiHasNoOtherBytes) {
+  for (const char c : ProgressLine(kState, 200, false)) EXPECT_TRUE(c >= 32 && c < 127);
+}
+
+TEST(ProgressLineTest, EndsFull) {
+  const std::string line = ProgressLine({1, 10, 10, 1, 1, 0}, 120, false);
+  EXPECT_THAT(line, HasSubstr("########################################  100%"));
+  EXPECT_THAT(ProgressLine({1, 0, 0, 1, 1, 0}, 120, false), HasSubstr("  0%"));
+  EXPECT_THAT(ProgressLine({1, 10, 10, std::numeric_limits<double>::quiet_NaN(), 1, 0}, 120, false),
+              HasSubstr("loss nan"));
+}
+
+TEST(ProgressLineTest, Durations) {
+  EXPECT_EQ(DurationText(0), "0:00");
+  EXPECT_EQ(DurationText(7.4), "0:07");
+  EXPECT_EQ(DurationText(94), "1:34");
+  EXPECT_EQ(DurationText(7384), "2:03:04");
+  EXPECT_EQ(DurationText(10 * 86400.0), "10 days");
+  EXPECT_EQ(DurationText(std::numeric_limits<double>::infinity()), "?");
+  EXPECT_EQ(DurationText(-1), "?");
+}
+
+class ProgressTest : public testing::Test {
+ protected:
+  void SetUp() override { ::setenv("TERM", "xterm", 1); }
+  Pty pty_{100};
+};
+
+TEST_F(ProgressTest, DrawsOnOneLineAndTakesItAway) {
+  auto terminal = Terminal::Detect(pty_.slave());
+  ASSERT_TRUE(terminal);
+  {
+    Progress bar(*std::move(terminal), false);
+    bar.Update(kState);
+    EXPECT_EQ(pty_.Read(), Drawn(100));
+    bar.PrintAbove("a warning");
+    EXPECT_EQ(pty_.Read(), StrCat("\r\x1b[Ka warning\r\n", Drawn(100)));
+  }
+  EXPECT_EQ(pty_.Read(), "\r\x1b[K");
+}
+
+TEST_F(ProgressTest, DrawsAtMostTenTimesASecond) {
+  Progress bar(Terminal::Assume(pty_.slave()), true);
+  const auto start = std::chrono::steady_clock::now();
+  ProgressState state = kState;
+  std::chrono::duration<double> took{};
+  for (state.step = 1; took.count() < 0.35; ++state.step) {
+    state.steps_total = state.step + 1000;
+    bar.Update(state);
+    took = std::chrono::steady_clock::now() - start;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const std::size_t drawn = Count(pty_.Read(), "\x1b[K");
+  EXPECT_GE(drawn, 2u);
+  EXPECT_LE(drawn, 1 + static_cast<std::size_t>(took.count() * 10));
+  state.step = state.steps_total;
+  bar.Update(state);
+  EXPECT_THAT(pty_.Read(), HasSubstr("100%")) << "the last step is always drawn";
+}
+
+TEST_F(ProgressTest, FollowsTheWindow) {
+  Progress bar(Terminal::Assume(pty_.slave()), false);
+  winsize size{};
+  size.ws_col = 40;
+  ASSERT_EQ(::ioctl(pty_.slave(), TIOCSWINSZ, &size), 0);
+  bar.Update(kState);
+  EXPECT_EQ(pty_.Read(), Drawn(40));
+}
+
+TEST_F(ProgressTest, PipesFilesAndDumbTerminalsHaveNoBar) {
+  int pipe[2];
+  ASSERT_EQ(::pipe(pipe), 0);
+  const FileDescriptor in(pipe[0]);
+  const FileDescriptor out(pipe[1]);
+  EXPECT_FALSE(Terminal::Detect(out.get()));
+  ::setenv("TERM", "dumb", 1);
+  EXPECT_FALSE(Terminal::Detect(pty_.slave()));
+  ::unsetenv("TERM");
+  EXPECT_FALSE(Terminal::Detect(pty_.slave()));
+}
+
+// As under mpirun: this process has a terminal of width 0, its parent's output is `outer`.
+int ColumnsUnder(int outer) {
+  const Pty inner(0);
+  const pid_t launcher = ::fork();
+  if (launcher == 0) {
+    ::dup2(outer, STDOUT_FILENO);
+    const pid_t rank = ::fork();
+    if (rank == 0) {
+      const auto terminal = Terminal::Detect(inner.slave());
+      ::_exit(terminal ? terminal->Columns() : 0);
+    }
+    int result = 0;
+    ::waitpid(rank, &result, 0);
+    ::_exit(WEXITSTATUS(result));
+  }
+  int result = 0;
+  ::waitpid(launcher, &result, 0);
+  return WEXITSTATUS(result);
+}
+
+TEST_F(ProgressTest, UnderMpirunTheOutputOfMpirunCounts) {
+  const Pty outer(93);
+  EXPECT_EQ(ColumnsUnder(outer.slave()), 93);
+  const FileDescriptor file(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  EXPECT_EQ(ColumnsUnder(file.get()), 0);
+}
+
+TEST(TerminalTest, Utf8ByLocale) {
+  EXPECT_TRUE(IsUtf8Locale(nullptr, nullptr, "en_US.UTF-8"));
+  EXPECT_TRUE(IsUtf8Locale("", "C.utf8", "C"));
+  EXPECT_FALSE(IsUtf8Locale("C", "en_US.UTF-8", "en_US.UTF-8"));
+  EXPECT_FALSE(IsUtf8Locale(nullptr, nullptr, nullptr));
+  EXPECT_FALSE(IsUtf8Locale(nullptr, nullptr, "de_DE.ISO-8859-1"));
+}
+
+}  // namespace
+}  // namespace gaccd

@@ -1,0 +1,243 @@
+#include "daemon/telemetry/run_folder.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "collectives/base/strings.h"
+#include "tests/unit/telemetry/json.h"
+#include "tests/unit/telemetry/temp_dir.h"
+
+namespace gaccd {
+namespace {
+
+using testing::HasSubstr;
+using testing_json::Content;
+namespace fs = std::filesystem;
+
+RunFolderRequest Request(const std::string& run_dir, AttemptSource source = {}) {
+  return {run_dir, "name: \"a\"\n", "mode: \"exact\"\n", std::move(source)};
+}
+
+void Write(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
+
+std::string Latest(const std::string& run_dir) {
+  return fs::read_symlink(run_dir + "/attempts/latest").string();
+}
+
+TEST(RunFolderTest, MakesTheLayout) {
+  const TempDir dir;
+  const std::string run_dir = dir.path() + "/deep/er/run";
+  auto folder = RunFolder::Create(Request(run_dir));
+  ASSERT_TRUE(folder.ok()) << folder.status().message();
+  const std::string name = StrCat("000-local-", ::getpid());
+  EXPECT_EQ(folder->attempt_dir(), fs::canonical(run_dir).string() + "/attempts/" + name);
+  EXPECT_EQ(folder->job(), StrCat("local-", ::getpid()));
+  EXPECT_EQ(Latest(run_dir), name);
+  EXPECT_TRUE(fs::is_directory(folder->log_dir()));
+  EXPECT_EQ(fs::file_size(folder->attempt_dir() + "/events.jsonl"), 0u);
+  for (const std::string& place : {run_dir, folder->attempt_dir()}) {
+    EXPECT_THAT(Content(place + "/job.txtpb"), HasSubstr("\nname: \"a\"\n"));
+    EXPECT_THAT(Content(place + "/plan.txtpb"), HasSubstr("\nmode: \"exact\"\n"));
+  }
+  EXPECT_TRUE(folder->TakeEventFile().valid());
+}
+
+TEST(RunFolderTest, IsReadableByTheGroupOnly) {
+  const TempDir dir;
+  const mode_t before = ::umask(0);
+  auto folder = RunFolder::Create(Request(dir.path() + "/run"));
+  ::umask(before);
+  ASSERT_TRUE(folder.ok());
+  for (const auto& entry : fs::recursive_directory_iterator(dir.path())) {
+    if (entry.is_symlink()) continue;
+    const int mode = static_cast<int>(entry.status().permissions()) & 0777;
+    EXPECT_EQ(mode, entry.is_directory() ? 0750 : 0640) << entry.path();
+  }
+}
+
+TEST(RunFolderTest, EveryAttemptHasItsOwnFolder) {
+  const TempDir dir;
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    auto folder = RunFolder::Create(Request(dir.path()));
+    ASSERT_TRUE(folder.ok()) << folder.status().message();
+    EXPECT_EQ(folder->attempt(), attempt);
+    Write(folder->attempt_dir() + "/events.jsonl", StrCat("attempt ", attempt));
+  }
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    const std::string name = StrCat("00", attempt, "-local-", ::getpid());
+    EXPECT_EQ(Content(dir.path() + "/attempts/" + name + "/events.jsonl"),
+              StrCat("attempt ", attempt));
+    if (attempt == 2) {
+      EXPECT_EQ(Latest(dir.path()), name);
+    }
+  }
+}
+
+TEST(RunFolderTest, SlurmNamesTheAttempt) {
+  const TempDir dir;
+  const AttemptSource source{.attempt_dir = {}, .slurm_job_id = "8123456", .restart_count = 2};
+  {
+    auto folder = RunFolder::Create(Request(dir.path(), source));
+    ASSERT_TRUE(folder.ok());
+    EXPECT_EQ(Latest(dir.path()), "002-8123456");
+    EXPECT_EQ(folder->attempt(), 2);
+    EXPECT_EQ(folder->job(), "8123456");
+  }
+  // A second run of the same job leaves the files of the first alone.
+  auto second = RunFolder::Create(Request(dir.path(), source));
+  ASSERT_TRUE(second.ok());
+  EXPECT_EQ(Latest(dir.path()), "002-8123456.2");
+}
+
+TEST(RunFolderTest, TakesTheFolderOfTheBatchScript) {
+  const TempDir dir;
+  const std::string made = dir.path() + "/attempts/001-77";
+  fs::create_directories(made);
+  auto folder = RunFolder::Create(
+      Request(dir.path(), {.attempt_dir = made, .slurm_job_id = "77", .restart_count = 1}));
+  ASSERT_TRUE(folder.ok()) << folder.status().message();
+  EXPECT_EQ(folder->attempt_dir(), fs::canonical(made).string());
+  EXPECT_EQ(folder->attempt(), 1);
+}
+
+TEST(RunFolderTest, RefusesAnAttemptFolderOfAnotherRun) {
+  const TempDir dir;
+  const std::string other = dir.path() + "/other/attempts/001-77";
+  fs::create_directories(other);
+  const auto folder =
+      RunFolder::Create(Request(dir.path() + "/run", {.attempt_dir = other, .slurm_job_id = "77"}));
+  ASSERT_FALSE(folder.ok());
+  EXPECT_EQ(folder.status().kind(), ErrorKind::kConfig);
+  EXPECT_THAT(folder.status().message(), HasSubstr(other));
+}
+
+TEST(RunFolderTest, LeavesAJobTextOfTheUserAlone) {
+  const TempDir dir;
+  Write(dir.path() + "/job.txtpb", "# mine\n");
+  auto folder = RunFolder::Create(Request(dir.path()));
+  ASSERT_TRUE(folder.ok());
+  EXPECT_EQ(Content(dir.path() + "/job.txtpb"), "# mine\n");
+  EXPECT_THAT(Content(folder->attempt_dir() + "/job.txtpb"), HasSubstr("name: \"a\""));
+}
+
+TEST(RunFolderTest, NamesThePathAndTheReasonWhenItCannotWrite) {
+  const TempDir dir;
+  Write(dir.path() + "/file", "");
+  const auto under_file = RunFolder::Create(Request(dir.path() + "/file/run"));
+  ASSERT_FALSE(under_file.ok());
+  EXPECT_EQ(under_file.status().kind(), ErrorKind::kIo);
+  EXPECT_THAT(under_file.status().message(), HasSubstr(dir.path() + "/file"));
+  EXPECT_THAT(under_file.status().message(), HasSubstr("Not a directory"));
+  const auto in_proc = RunFolder::Create(Request("/proc/gaccd-run"));
+  ASSERT_FALSE(in_proc.ok());
+  EXPECT_EQ(in_proc.status().kind(), ErrorKind::kIo);
+  EXPECT_THAT(in_proc.status().message(), HasSubstr("/proc/gaccd-run"));
+}
+
+TEST(RunFolderTest, RefusesASecondLiveRunAndNamesTheFirst) {
+  const TempDir dir;
+  const AttemptSource first{.attempt_dir = {}, .slurm_job_id = "41"};
+  auto owner = RunFolder::Create(Request(dir.path(), first));
+  ASSERT_TRUE(owner.ok());
+  const auto second =
+      RunFolder::Create(Request(dir.path(), {.attempt_dir = {}, .slurm_job_id = "42"}));
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.status().kind(), ErrorKind::kConfig);
+  EXPECT_THAT(second.status().message(), HasSubstr(StrCat("job 41 (process ", ::getpid())));
+  EXPECT_FALSE(fs::exists(dir.path() + "/attempts/000-42")) << "the refused run wrote something";
+  owner->owner().Release();
+  EXPECT_TRUE(
+      RunFolder::Create(Request(dir.path(), {.attempt_dir = {}, .slurm_job_id = "42"})).ok());
+}
+
+// A process that is killed leaves its name in the owner file, and no lock.
+TEST(RunFolderTest, AKilledRunDoesNotBlock) {
+  const TempDir dir;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto folder = RunFolder::Create(Request(dir.path()));
+    ::_exit(folder.ok() ? 0 : 1);
+  }
+  int result = -1;
+  ASSERT_EQ(::waitpid(child, &result, 0), child);
+  ASSERT_EQ(result, 0);
+  ASSERT_THAT(Content(dir.path() + "/.owner"), HasSubstr(StrCat("pid ", child)));
+  const auto folder = RunFolder::Create(Request(dir.path()));
+  EXPECT_TRUE(folder.ok()) << folder.status().message();
+}
+
+class ForeignOwnerTest : public testing::Test {
+ protected:
+  // Another host's owner file, last touched so many seconds ago.
+  void WriteOwner(const std::string& job, int age_seconds) {
+    const std::string path = dir_.path() + "/.owner";
+    Write(path, StrCat("job ", job, "\nattempt 0\nhost elsewhere\npid 123\nstarted 5\n"));
+    fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::seconds(age_seconds));
+  }
+  Result<RunFolder> Create(const std::string& job, int restarts) {
+    return RunFolder::Create(
+        Request(dir_.path(), {.attempt_dir = {}, .slurm_job_id = job, .restart_count = restarts}));
+  }
+  TempDir dir_;
+};
+
+TEST_F(ForeignOwnerTest, AFreshOneBlocks) {
+  WriteOwner("41", 20);
+  const auto folder = Create("42", 0);
+  ASSERT_FALSE(folder.ok());
+  EXPECT_THAT(folder.status().message(), HasSubstr("job 41 (process 123 on elsewhere)"));
+}
+
+TEST_F(ForeignOwnerTest, AnOldOneDoesNotBlock) {
+  WriteOwner("41", 120);
+  EXPECT_TRUE(Create("42", 0).ok());
+}
+
+TEST_F(ForeignOwnerTest, ARequeuedJobTakesItsFolderBackAtOnce) {
+  WriteOwner("41", 1);
+  EXPECT_FALSE(Create("41", 0).ok()) << "another step of the same job";
+  EXPECT_TRUE(Create("41", 1).ok());
+}
+
+TEST_F(ForeignOwnerTest, ASignOfLifeMakesItFresh) {
+  auto mine = Create("42", 0);
+  ASSERT_TRUE(mine.ok());
+  const std::string path = dir_.path() + "/.owner";
+  const auto old = fs::file_time_type::clock::now() - std::chrono::seconds(500);
+  fs::last_write_time(path, old);
+  mine->owner().Beat();
+  EXPECT_GT(fs::last_write_time(path), old + std::chrono::seconds(400));
+}
+
+// The owner's lock is gone but its process lives: where locks do not work, the name has to do.
+TEST(FolderOwnerTest, ALiveProcessOfThisHostBlocksWithoutItsLock) {
+  const TempDir dir;
+  OwnerName me = ThisProcess("7", 0);
+  ASSERT_GT(me.started, 0);
+  const auto write = [&] {
+    Write(dir.path() + "/.owner", StrCat("job 7\nattempt 0\nhost ", me.host, "\npid ", me.pid,
+                                         "\nstarted ", me.started, "\n"));
+  };
+  write();
+  EXPECT_FALSE(FolderOwner::Take(dir.path(), me).ok());
+  me.started -= 1;  // the pid was given to another process since
+  write();
+  EXPECT_TRUE(FolderOwner::Take(dir.path(), me).ok());
+}
+
+TEST(FolderOwnerTest, GarbageInTheOwnerFileIsNobody) {
+  const TempDir dir;
+  Write(dir.path() + "/.owner", "\x01\x02 pid\nhost\n");
+  EXPECT_TRUE(FolderOwner::Take(dir.path(), ThisProcess("7", 0)).ok());
+}
+
+}  // namespace
+}  // namespace gaccd

@@ -1,0 +1,325 @@
+#include "daemon/telemetry/run_reporter.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "collectives/comm/threads.h"
+#include "daemon/telemetry/log.h"
+#include "tests/unit/telemetry/json.h"
+#include "tests/unit/telemetry/pty.h"
+#include "tests/unit/telemetry/temp_dir.h"
+
+namespace gaccd {
+namespace {
+
+using namespace testing_json;  // NOLINT
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+namespace fs = std::filesystem;
+
+StepRecord StepAt(std::int64_t step, std::int64_t total) {
+  StepRecord record;
+  record.step = step;
+  record.steps_total = total;
+  record.samples = 1000;
+  record.target = 1000;
+  record.samples_total = 1000 * step;
+  record.loss = 2.0 / static_cast<double>(step);
+  record.grad_norm = 0.5;
+  record.lr = 0.01;
+  record.dur_s = 0.25;
+  return record;
+}
+
+ReporterOptions Options(const std::string& run_dir) {
+  ReporterOptions options;
+  options.run_dir = run_dir;
+  options.run_name = "fashion";
+  options.job_text = "name: \"fashion\"\n";
+  options.log_every = 2;
+  return options;
+}
+
+// A run of five updates and one evaluation.
+Status FiveSteps(Communicator& comm, const ReporterOptions& options) {
+  auto reporter = RunReporter::Start(comm, options);
+  if (!reporter.ok()) return reporter.status();
+  RunStart start;
+  start.version = "0.1.0";
+  start.world = comm.size();
+  (*reporter)->Begin(start);
+  const auto plan = Plan::Make({.nodes = 1, .gpus_per_node = 4, .target_batch = 1000});
+  (*reporter)->ShowPlan(*plan, "THE PLAN\n");
+  for (std::int64_t step = 1; step <= 5; ++step) (*reporter)->Step(StepAt(step, 5));
+  EvalRecord eval;
+  eval.step = 5;
+  eval.samples = 10'000;
+  eval.loss = 0.45;
+  eval.accuracy = 0.8841;
+  (*reporter)->Eval(eval);
+  LogWarning("look here");
+  (*reporter)->Finish(Status::Ok());
+  return (*reporter)->write_status();
+}
+
+struct Child {
+  std::string out;
+  int exit = -1;
+};
+
+// The text log and stdout belong to the process, so each run is a child; `stdout_fd` is its stdout.
+int RunChild(int stdout_fd, const std::function<Status()>& body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(stdout_fd, STDOUT_FILENO);
+    ::dup2(stdout_fd, STDERR_FILENO);
+    const Status status = body();
+    if (!status.ok()) dprintf(STDERR_FILENO, "FAILED %s\n", status.message().c_str());
+    ::_exit(status.ok() && !testing::Test::HasFailure() ? 0 : 1);
+  }
+  int result = -1;
+  ::waitpid(child, &result, 0);
+  return WIFEXITED(result) ? WEXITSTATUS(result) : -1;
+}
+
+Child RunIntoFile(const std::string& path, const std::function<Status()>& body) {
+  const auto file = OpenFile(path, O_RDWR | O_CREAT | O_TRUNC | O_APPEND);
+  Child child;
+  child.exit = RunChild(file->get(), body);
+  child.out = Content(path);
+  return child;
+}
+
+class RunReporterTest : public testing::Test {
+ protected:
+  RunReporterTest() {
+    for (const char* name : {"SLURM_JOB_ID", "SLURM_RESTART_COUNT", "GACCD_ATTEMPT_DIR"}) {
+      ::unsetenv(name);
+    }
+    ::setenv("TERM", "xterm", 1);
+  }
+  [[nodiscard]] std::string Run() const { return dir_.path() + "/run"; }
+  [[nodiscard]] std::string Latest() const { return Run() + "/attempts/latest"; }
+
+  TempDir dir_;
+};
+
+TEST_F(RunReporterTest, AFileGetsLinesAndNoBar) {
+  const Child child = RunIntoFile(dir_.path() + "/out", [&] {
+    const auto comm = MakeSingle();
+    return FiveSteps(*comm, Options(Run()));
+  });
+  EXPECT_EQ(child.exit, 0) << child.out;
+  EXPECT_THAT(child.out, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(child.out, Not(HasSubstr("\r")));
+  const std::vector<std::string> lines = Lines(dir_.path() + "/out");
+  EXPECT_THAT(lines,
+              ElementsAre("THE PLAN", "epoch: 1 step: 2, loss is 1.000000 (mean of 1000 samples)",
+                          "epoch: 1 step: 4, loss is 0.500000 (mean of 1000 samples)",
+                          "epoch: 1 step: 5, loss is 0.400000 (mean of 1000 samples)",
+                          "epoch: 1 eval: accuracy is 0.8841, loss is 0.450000 "
+                          "(mean of 10000 samples)",
+                          "gaccd: warning: look here",
+                          testing::StartsWith("done: 5 updates, 5000 samples in 0:00; "
+                                              "logs: ")));
+}
+
+TEST_F(RunReporterTest, TheFolderTellsTheWholeRun) {
+  ASSERT_EQ(RunIntoFile(dir_.path() + "/out",
+                        [&] {
+                          const auto comm = MakeSingle();
+                          return FiveSteps(*comm, Options(Run()));
+                        })
+                .exit,
+            0);
+  std::vector<std::string> kinds;
+  std::vector<Object> events;
+  for (const std::string& line : Lines(Latest() + "/events.jsonl")) {
+    events.push_back(Parse(line));
+    kinds.push_back(Text(events.back(), "ev"));
+    EXPECT_EQ(Number(events.back(), "seq"), static_cast<double>(events.size()));
+    EXPECT_EQ(Text(events.back(), "run"), "fashion");
+    EXPECT_LT(line.size(), 4096u);
+  }
+  EXPECT_THAT(kinds, ElementsAre("run_start", "plan", "step", "step", "step", "step", "step",
+                                 "eval", "eval", "log", "verdict"));
+  for (std::size_t i = 2; i < 7; ++i) {
+    EXPECT_EQ(Number(events[i], "step"), static_cast<double>(i - 1));
+    EXPECT_EQ(Number(events[i], "samples"), 1000);
+    EXPECT_EQ(Number(events[i], "target"), 1000);
+    EXPECT_EQ(Number(events[i], "samples_per_s"), 4000);
+    EXPECT_EQ(Number(events[i], "eta_s"), 0.25 * static_cast<double>(6 - i));
+  }
+  EXPECT_EQ(Text(events.back(), "verdict"), "done");
+  EXPECT_EQ(Number(events.back(), "last_step"), 5);
+  const Object verdict = Parse(Content(Latest() + "/verdict.json"));
+  EXPECT_EQ(Number(verdict, "exit"), 0);
+  const Object status = Parse(Content(Run() + "/STATUS.json"));
+  EXPECT_EQ(Text(status, "state"), "done");
+  EXPECT_EQ(Number(status, "step"), 5);
+  EXPECT_EQ(Number(status, "write_errors"), 0);
+  EXPECT_EQ(Content(Run() + "/.owner"), "");
+  EXPECT_EQ(Lines(Latest() + "/ranks.tsv").size(), 2u);
+  Parse(Content(Latest() + "/env.json"));
+  const std::string log = Content(Latest() + "/log/gaccd.INFO");
+  EXPECT_THAT(log, HasSubstr("r0 s4 run_reporter.cc"));
+  EXPECT_THAT(log, HasSubstr("] epoch: 1 step: 4, loss is 0.500000 (mean of 1000 samples)"));
+  EXPECT_THAT(log, HasSubstr("] look here"));
+}
+
+TEST_F(RunReporterTest, ATerminalGetsABarAndKeepsTheRest) {
+  ::setenv("LC_ALL", "C.UTF-8", 1);
+  const Pty pty(100);
+  const int exit = RunChild(pty.slave(), [&] {
+    const auto comm = MakeSingle();
+    return FiveSteps(*comm, Options(Run()));
+  });
+  const std::string seen = pty.Read();
+  EXPECT_EQ(exit, 0) << seen;
+  EXPECT_THAT(seen, testing::StartsWith("THE PLAN\r\n\repoch 1  ━━━"));
+  EXPECT_THAT(seen, HasSubstr("100%  5/5  loss 0.4  4000 samples/s  0:00 left\x1b[K"));
+  EXPECT_THAT(seen, HasSubstr("\r\x1b[Kepoch: 1 eval: accuracy is 0.8841"));
+  EXPECT_THAT(seen, HasSubstr("\r\x1b[Kgaccd: warning: look here\r\n"));
+  EXPECT_THAT(seen, Not(HasSubstr("step: 2,"))) << "the bar says it";
+  EXPECT_THAT(seen, HasSubstr("\r\x1b[Kdone: 5 updates, 5000 samples"));
+}
+
+TEST_F(RunReporterTest, QuietAndWithoutAFolderSaysNothing) {
+  const Child child = RunIntoFile(dir_.path() + "/out", [&] {
+    ReporterOptions options = Options("");
+    options.quiet = true;
+    const auto comm = MakeSingle();
+    auto reporter = RunReporter::Start(*comm, options);
+    if (!reporter.ok()) return reporter.status();
+    (*reporter)->Step(StepAt(1, 1));
+    (*reporter)->Finish(Status::Ok());
+    return (*reporter)->write_status();
+  });
+  EXPECT_EQ(child.exit, 0);
+  EXPECT_EQ(child.out, "");
+}
+
+TEST_F(RunReporterTest, AFailedRunSaysWhy) {
+  const Child child = RunIntoFile(dir_.path() + "/out", [&] {
+    const auto comm = MakeSingle();
+    auto reporter = RunReporter::Start(*comm, Options(Run()));
+    if (!reporter.ok()) return reporter.status();
+    StepRecord step = StepAt(1, 5);
+    step.loss = std::numeric_limits<double>::quiet_NaN();
+    step.skipped = true;
+    (*reporter)->Step(step);
+    (*reporter)->Finish({ErrorKind::kNoRequeue, "training diverged"});
+    return Status::Ok();
+  });
+  EXPECT_EQ(child.exit, 0);
+  EXPECT_THAT(child.out, HasSubstr("step: 1, loss is nan (mean of 1000 samples), update skipped"));
+  EXPECT_THAT(child.out, HasSubstr("stopped: 1 updates"));
+  const Object verdict = Parse(Content(Latest() + "/verdict.json"));
+  EXPECT_EQ(Text(verdict, "verdict"), "norequeue");
+  EXPECT_EQ(Number(verdict, "exit"), 93);
+  EXPECT_EQ(Text(verdict, "reason"), "training diverged");
+  const Object status = Parse(Content(Run() + "/STATUS.json"));
+  EXPECT_EQ(Text(status, "state"), "failed");
+  EXPECT_TRUE(IsNull(status, "loss"));
+}
+
+TEST_F(RunReporterTest, LeftWithoutFinishIsAFailure) {
+  RunIntoFile(dir_.path() + "/out", [&] {
+    const auto comm = MakeSingle();
+    auto reporter = RunReporter::Start(*comm, Options(Run()));
+    return reporter.ok() ? Status::Ok() : reporter.status();
+  });
+  EXPECT_EQ(Text(Parse(Content(Latest() + "/verdict.json")), "verdict"), "failed");
+}
+
+// The run folder disappears under a live run: training goes on, the loss is reported once.
+TEST_F(RunReporterTest, AFullDiskDoesNotStopTraining) {
+  const Child child = RunIntoFile(dir_.path() + "/out", [&] {
+    const auto comm = MakeSingle();
+    auto reporter = RunReporter::Start(*comm, Options(Run()));
+    if (!reporter.ok()) return reporter.status();
+    // The event file's descriptor now leads to a device without room.
+    const std::string events = fs::canonical(Latest() + "/events.jsonl");
+    for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
+      std::error_code gone;
+      if (fs::read_symlink(entry.path(), gone) == events) {
+        const int full = ::open("/dev/full", O_WRONLY | O_CLOEXEC);
+        ::dup2(full, std::stoi(entry.path().filename()));
+      }
+    }
+    for (std::int64_t step = 1; step <= 5; ++step) (*reporter)->Step(StepAt(step, 5));
+    (*reporter)->Finish(Status::Ok());
+    return (*reporter)->write_status().ok() ? Status(ErrorKind::kInternal, "no error was kept")
+                                            : Status::Ok();
+  });
+  EXPECT_EQ(child.exit, 0) << child.out;
+  const std::string text = "events.jsonl': No space left on device; training goes on";
+  EXPECT_THAT(child.out, HasSubstr(text));
+  EXPECT_EQ(child.out.find(text), child.out.rfind(text)) << "reported once";
+  EXPECT_THAT(child.out, HasSubstr("step: 5, loss is 0.4"));
+  const Object status = Parse(Content(Run() + "/STATUS.json"));
+  EXPECT_EQ(Text(status, "state"), "done");
+  EXPECT_GT(Number(status, "write_errors"), 4);
+}
+
+ThreadGroupOptions TwoNodes() {
+  return {.comm = {.bound = std::chrono::seconds(20)}, .ranks_per_node = 2};
+}
+
+TEST_F(RunReporterTest, AllRanksGetTheSameFolder) {
+  const Child child = RunIntoFile(dir_.path() + "/out", [&] {
+    return RunThreadRanks(4, TwoNodes(), [&](Communicator& comm) -> Status {
+      auto reporter = RunReporter::Start(comm, Options(Run()));
+      if (!reporter.ok()) return reporter.status();
+      if ((*reporter)->attempt_dir().empty()) return {ErrorKind::kInternal, "no folder"};
+      (*reporter)->Step(StepAt(1, 1));
+      (*reporter)->Finish(Status::Ok());
+      return Status::Ok();
+    });
+  });
+  EXPECT_EQ(child.exit, 0) << child.out;
+  const std::vector<std::string> ranks = Lines(Latest() + "/ranks.tsv");
+  ASSERT_EQ(ranks.size(), 5u);
+  EXPECT_EQ(ranks[0], "rank\thost\tnode\tlocal\tcpus\tpid");
+  EXPECT_THAT(ranks[4], testing::StartsWith("3\tnode1\t1\t1\t"));
+  EXPECT_EQ(Lines(Latest() + "/events.jsonl").size(), 2u) << "only rank 0 writes";
+}
+
+TEST_F(RunReporterTest, AllRanksGetTheSameError) {
+  const Child child = RunIntoFile(dir_.path() + "/out", [&] {
+    std::mutex mutex;
+    std::vector<Status> seen;
+    const Status ran = RunThreadRanks(3, TwoNodes(), [&](Communicator& comm) {
+      auto reporter = RunReporter::Start(comm, Options("/proc/no/run"));
+      const std::lock_guard lock(mutex);
+      seen.push_back(reporter.status());
+      return Status::Ok();
+    });
+    EXPECT_TRUE(ran.ok()) << ran.message();
+    EXPECT_EQ(seen.size(), 3u);
+    for (const Status& status : seen) {
+      EXPECT_FALSE(status.ok());
+      if (status.ok()) continue;
+      EXPECT_EQ(status.kind(), ErrorKind::kIo);
+      EXPECT_THAT(status.message(), HasSubstr("/proc/no"));
+    }
+    return Status::Ok();
+  });
+  EXPECT_EQ(child.exit, 0) << child.out;
+}
+
+}  // namespace
+}  // namespace gaccd

@@ -1,0 +1,85 @@
+#include "daemon/telemetry/status_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "tests/unit/telemetry/json.h"
+#include "tests/unit/telemetry/temp_dir.h"
+
+namespace gaccd {
+namespace {
+
+using namespace testing_json;  // NOLINT
+using std::chrono::milliseconds;
+
+TEST(StatusFileTest, IsFreshWhileNobodyCalls) {
+  const TempDir dir;
+  const std::string path = dir.path() + "/STATUS.json";
+  std::atomic<int> beats{0};
+  auto file = StatusFile::Start(
+      path, RunStatus{}, [&] { ++beats; }, milliseconds(5));
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  EXPECT_EQ(Text(Parse(Content(path)), "state"), "starting");
+  (*file)->Update([](RunStatus& status) { status.state = "running"; });
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (Text(Parse(Content(path)), "state") != "running") {
+    ASSERT_LT(std::chrono::steady_clock::now(), end);
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_GE(beats, 1);
+  (*file)->Update([](RunStatus& status) { status.state = "done"; });
+  EXPECT_TRUE((*file)->Finish().ok());
+  EXPECT_EQ(Text(Parse(Content(path)), "state"), "done");
+}
+
+// A reader that opens the file at any moment gets a whole object.
+TEST(StatusFileTest, ReadersNeverSeeHalfAFile) {
+  const TempDir dir;
+  const std::string path = dir.path() + "/STATUS.json";
+  auto file = StatusFile::Start(
+      path, RunStatus{}, [] {}, milliseconds(0));
+  ASSERT_TRUE(file.ok());
+  for (int i = 0; i < 2000 && !testing::Test::HasFailure(); ++i) {
+    EXPECT_THAT(Content(path), testing::EndsWith("}\n"));
+  }
+  EXPECT_TRUE((*file)->Finish().ok());
+  int others = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(dir.path())) {
+    others += entry.path() != path ? 1 : 0;
+  }
+  EXPECT_EQ(others, 0) << "temporary files were left";
+}
+
+TEST(StatusFileTest, AFolderThatGoesAwayIsCountedNotFatal) {
+  const TempDir dir;
+  const std::string folder = dir.path() + "/run";
+  std::filesystem::create_directory(folder);
+  auto file = StatusFile::Start(
+      folder + "/STATUS.json", RunStatus{}, [] {}, milliseconds(1));
+  ASSERT_TRUE(file.ok());
+  std::filesystem::remove_all(folder);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while ((*file)->failures() == 0) {
+    ASSERT_LT(std::chrono::steady_clock::now(), end);
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_EQ((*file)->first_failure().kind(), ErrorKind::kIo);
+  EXPECT_THAT((*file)->first_failure().message(), testing::HasSubstr(folder));
+  EXPECT_FALSE((*file)->Finish().ok());
+}
+
+TEST(StatusFileTest, StartFailsWhereNothingCanBeWritten) {
+  const auto file = StatusFile::Start(
+      "/proc/STATUS.json", RunStatus{}, [] {}, milliseconds(1));
+  ASSERT_FALSE(file.ok());
+  EXPECT_EQ(file.status().kind(), ErrorKind::kIo);
+}
+
+}  // namespace
+}  // namespace gaccd

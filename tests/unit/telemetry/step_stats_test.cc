@@ -1,0 +1,44 @@
+#include "daemon/telemetry/step_stats.h"
+
+#include <gtest/gtest.h>
+
+namespace gaccd {
+namespace {
+
+TEST(StepStatsTest, NothingYet) {
+  const StepStats stats;
+  EXPECT_EQ(stats.Quantile(0.5), 0);
+  EXPECT_EQ(stats.Mean(), 0);
+  EXPECT_EQ(stats.Remaining(100), 0);
+}
+
+TEST(StepStatsTest, QuantilesByNearestRank) {
+  StepStats stats;
+  for (int i = 100; i >= 1; --i) stats.Add(i);
+  EXPECT_EQ(stats.Quantile(0.50), 50);
+  EXPECT_EQ(stats.Quantile(0.99), 99);
+  EXPECT_EQ(stats.Quantile(1), 100);
+  EXPECT_DOUBLE_EQ(stats.Mean(), 50.5);
+  EXPECT_DOUBLE_EQ(stats.Remaining(4), 202);
+  EXPECT_EQ(stats.Remaining(-3), 0);
+}
+
+TEST(StepStatsTest, OneSlowUpdateShowsInTheTail) {
+  StepStats stats;
+  for (int i = 0; i < 50; ++i) stats.Add(0.1);
+  stats.Add(9);
+  EXPECT_EQ(stats.Quantile(0.50), 0.1);
+  EXPECT_EQ(stats.Quantile(0.99), 9);
+}
+
+TEST(StepStatsTest, ForgetsWhatLeftTheWindow) {
+  StepStats stats;
+  stats.Add(1000);
+  for (std::size_t i = 0; i < StepStats::kWindow; ++i) stats.Add(1);
+  EXPECT_EQ(stats.Quantile(1), 1);
+  EXPECT_EQ(stats.Mean(), 1);
+  EXPECT_EQ(stats.count(), StepStats::kWindow);
+}
+
+}  // namespace
+}  // namespace gaccd

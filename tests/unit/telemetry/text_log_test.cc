@@ -1,0 +1,132 @@
+// The text log belongs to the process, so every test runs in a process of its own.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "daemon/telemetry/log.h"
+#include "tests/unit/telemetry/json.h"
+#include "tests/unit/telemetry/temp_dir.h"
+
+namespace gaccd {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::MatchesRegex;
+using testing_json::Content;
+using testing_json::Lines;
+namespace fs = std::filesystem;
+
+// Runs `body` in a child and returns what it wrote to stderr.
+std::string InChild(const std::function<void()>& body) {
+  int pipe[2];
+  if (::pipe(pipe) != 0) return "no pipe";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(pipe[1], STDERR_FILENO);
+    body();
+    FlushTextLog();
+    ::_exit(0);
+  }
+  ::close(pipe[1]);
+  std::string text;
+  char buffer[512];
+  for (ssize_t got = 0; (got = ::read(pipe[0], buffer, sizeof(buffer))) > 0;) {
+    text.append(buffer, static_cast<std::size_t>(got));
+  }
+  ::close(pipe[0]);
+  int result = 0;
+  ::waitpid(child, &result, 0);
+  EXPECT_EQ(result, 0);
+  return text;
+}
+
+std::vector<std::string> Names(const std::string& dir) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(dir)) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+TEST(TextLogTest, BeforeTheStartOnlyWarningsReachPeople) {
+  const std::string seen = InChild([] {
+    LogInfo("quiet");
+    LogWarning("careful");
+    LogError("broken");
+  });
+  EXPECT_EQ(seen, "gaccd: warning: careful\ngaccd: error: broken\n");
+}
+
+TEST(TextLogTest, OneFileARankWithRankStepAndUtc) {
+  const TempDir dir;
+  const std::string seen = InChild([&] {
+    StartTextLog(dir.path(), 17);
+    LogInfo("first");
+    SetLogStep(400);
+    LogWarning("second");
+    LogError("third");
+  });
+  EXPECT_EQ(seen, "gaccd: warning [rank 17]: second\ngaccd: error [rank 17]: third\n");
+  ASSERT_THAT(Names(dir.path()),
+              ElementsAre(MatchesRegex("r00017\\.gaccd\\.INFO\\.[0-9]{8}-[0-9]{6}\\.[0-9]+")));
+  const std::string path = dir.path() + "/" + Names(dir.path())[0];
+  std::vector<std::string> ours;
+  for (const std::string& line : Lines(path)) {
+    if (line.find(" r17 ") != std::string::npos) ours.push_back(line);
+  }
+  const std::string time = "[0-9]{8} [0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{6}";
+  EXPECT_THAT(ours,
+              ElementsAre(MatchesRegex("I" + time + " r17 s0 text_log_test.cc:[0-9]+\\] first"),
+                          MatchesRegex("W" + time + " r17 s400 text_log_test.cc:[0-9]+\\] second"),
+                          MatchesRegex("E" + time + " r17 s400 text_log_test.cc:[0-9]+\\] third")));
+  EXPECT_EQ(static_cast<int>(fs::status(path).permissions()) & 027, 0) << "not for everybody";
+}
+
+TEST(TextLogTest, OnlyRankZeroMakesALink) {
+  const TempDir dir;
+  InChild([&] {
+    StartTextLog(dir.path(), 0);
+    LogInfo("x");
+  });
+  const std::vector<std::string> names = Names(dir.path());
+  ASSERT_EQ(names.size(), 2u);
+  EXPECT_EQ(names[0], "gaccd.INFO");
+  EXPECT_TRUE(fs::is_symlink(dir.path() + "/gaccd.INFO"));
+}
+
+TEST(TextLogTest, InfosAreBufferedUntilFlushed) {
+  const TempDir dir;
+  InChild([&] {
+    StartTextLog(dir.path(), 1);
+    LogInfo("the first line opens the file and is flushed");
+    LogInfo("waiting");
+    const std::string path = dir.path() + "/" + Names(dir.path())[0];
+    if (Content(path).find("waiting") != std::string::npos) ::_exit(1);
+    FlushTextLog();
+    if (Content(path).find("waiting") == std::string::npos) ::_exit(2);
+  });
+}
+
+TEST(TextLogTest, AHookReplacesStderr) {
+  const std::string seen = InChild([] {
+    std::string got;
+    SetLogHook([&](const LogLine& line) {
+      got += std::string(line.level) + "|" + std::string(line.file) + "|" +
+             std::string(line.message) + ";";
+    });
+    LogInfo("a");
+    LogWarning("b");
+    SetLogHook({});
+    LogWarning(got);
+  });
+  EXPECT_EQ(seen, "gaccd: warning: warning|text_log_test.cc|b;\n");
+}
+
+}  // namespace
+}  // namespace gaccd
