@@ -55,8 +55,7 @@ ValueId GraphBench::Parameter(const std::string& name, const Shape& shape, doubl
 ValueId GraphBench::Input(const std::string& name, const Shape& shape) {
   const ValueId id = graph_.AddInput(name, {shape, DType::kF32});
   floats_.resize(static_cast<std::size_t>(id) + 1);
-  floats_.back() =
-      RandomValues(static_cast<std::uint64_t>(id), static_cast<std::size_t>(Elements(shape)));
+  floats_.back() = RandomValues(inputs_++, static_cast<std::size_t>(Elements(shape)));
   return id;
 }
 

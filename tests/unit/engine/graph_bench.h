@@ -26,7 +26,7 @@ class GraphBench {
 
   Graph& graph() { return graph_; }
 
-  // Values are filled with RandomValues() of their position in the graph.
+  // Filled with RandomValues(): parameter i of two benches starts the same, and so does input i.
   ValueId Parameter(const std::string& name, const Shape& shape, double limit = 1);
   ValueId Input(const std::string& name, const Shape& shape);
   ValueId Labels(std::int64_t rows, std::int64_t classes);
@@ -68,6 +68,7 @@ class GraphBench {
   std::vector<float> parameters_;
   std::vector<float> gradients_;
   std::vector<std::vector<float>> floats_;  // by value: content of the float inputs
+  std::uint64_t inputs_ = 0;
   std::vector<std::int32_t> labels_;
   ValueId label_input_ = -1;
   ValueId seed_input_ = -1;

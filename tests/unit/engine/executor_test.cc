@@ -1,0 +1,157 @@
+#include "daemon/autograd/executor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "daemon/autograd/add.h"
+#include "daemon/autograd/function.h"
+#include "daemon/ops/cpu_kernels.h"
+#include "daemon/ops/linear.h"
+#include "daemon/ops/mean_squared_error.h"
+#include "daemon/ops/relu.h"
+#include "tests/unit/engine/graph_bench.h"
+
+namespace gaccd {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+// distance(W x, t) with one weight; both of its gradient's kernels accumulate themselves.
+ValueId RecordOneLayer(GraphBench& bench) {
+  const ValueId x = bench.Input("x", {5, 3});
+  const ValueId y = bench.Apply(std::make_shared<Linear>(),
+                                {x, bench.Parameter("w", {4, 3}), bench.Parameter("b", {4})});
+  const ValueId t = bench.Input("t", {5, 4});
+  return bench.Apply(std::make_shared<MeanSquaredError>(), {y, t});
+}
+
+std::vector<float> Copy(std::span<float> values) { return {values.begin(), values.end()}; }
+
+TEST(ExecutorTest, TheFirstMicroStepOverwritesAndLaterOnesAdd) {
+  GraphBench bench;
+  bench.PrepareTraining(RecordOneLayer(bench));
+  for (const char* name : {"w", "b"}) {
+    std::fill(bench.gradient(name).begin(), bench.gradient(name).end(), kNaN);
+  }
+  bench.Run(true);
+  const std::vector<float> once = Copy(bench.gradients());
+  for (const float g : once) ASSERT_FALSE(g != g);                       // no NaN left
+  EXPECT_GT(RelativeError(std::vector<float>(once.size()), once), 0.5);  // and not all zero
+  bench.Run(false);
+  std::vector<float> twice = once;
+  for (float& g : twice) g *= 2;
+  EXPECT_LT(RelativeError(bench.gradients(), twice), 1e-6);
+  bench.Run(true);
+  EXPECT_EQ(RelativeError(bench.gradients(), once), 0);
+}
+
+// z = y + y with y = W x + b recorded twice, against the target 2 t: z - 2 t is twice y - t, and W
+// stands there twice, so its gradient is 4 times the one of y against t.
+TEST(ExecutorTest, AParameterUsedTwiceInOneGraphGetsBothParts) {
+  GraphBench once;
+  once.PrepareTraining(RecordOneLayer(once));
+  once.Run();
+
+  GraphBench twice;
+  const ValueId x = twice.Input("x", {5, 3});
+  const ValueId w = twice.Parameter("w", {4, 3});
+  const ValueId b = twice.Parameter("b", {4});
+  const ValueId y1 = twice.Apply(std::make_shared<Linear>(), {x, w, b});
+  const ValueId y2 = twice.Apply(std::make_shared<Linear>(), {x, w, b});
+  const ValueId t = twice.Input("t", {5, 4});
+  const ValueId z = twice.Apply(std::make_shared<Add>(), {y1, y2});
+  const ValueId target = twice.Apply(std::make_shared<Add>(), {t, t});
+  twice.PrepareTraining(twice.Apply(std::make_shared<MeanSquaredError>(), {z, target}));
+  std::fill(twice.gradients().begin(), twice.gradients().end(), 1e9F);
+  twice.Run(true);
+  for (const char* name : {"w", "b"}) {
+    std::vector<float> expected = Copy(once.gradient(name));
+    for (float& g : expected) g *= 4;
+    EXPECT_LT(RelativeError(twice.gradient(name), expected), 1e-6) << name;
+  }
+}
+
+TEST(ExecutorTest, InputsMayMoveBetweenRuns) {
+  GraphBench bench;
+  const ValueId x = bench.Input("x", {5, 3});
+  const ValueId y = bench.Apply(std::make_shared<Relu>(), {x});
+  bench.graph().MarkOutput(y);
+  bench.Prepare({});
+  bench.Run();
+  EXPECT_EQ(bench.executor().Output<float>(y)[0], std::max(0.0F, bench.input(x)[0]));
+  const std::vector<float> moved(15, 42.0F);
+  bench.executor().BindInput(x, moved.data());
+  bench.Run();
+  for (int i = 0; i < 15; ++i) EXPECT_EQ(bench.executor().Output<float>(y)[i], 42.0F);
+}
+
+TEST(ExecutorTest, SeveralExecutorsMayShareOneArena) {
+  GraphBench small;
+  small.PrepareTraining(RecordOneLayer(small));
+  GraphBench other;
+  other.PrepareTraining(RecordOneLayer(other));
+  small.Run();
+  const double objective = small.objective();
+  const std::vector<float> gradients = Copy(small.gradients());
+
+  std::vector<std::byte> arena(static_cast<std::size_t>(std::max(small.executor().arena_bytes(),
+                                                                 other.executor().arena_bytes())) +
+                               64);
+  std::vector<std::byte> scratch(
+      static_cast<std::size_t>(
+          std::max(small.executor().scratch_bytes(), other.executor().scratch_bytes())) +
+      64);
+  for (GraphBench* bench : {&small, &other}) {
+    bench->executor().Attach(arena.data(), scratch.data());
+  }
+  for (int i = 0; i < 3; ++i) {
+    other.Run();
+    small.Run();
+    EXPECT_EQ(small.objective(), objective);
+    EXPECT_EQ(RelativeError(small.gradients(), gradients), 0);
+  }
+}
+
+TEST(ExecutorTest, RefusesAGraphWithoutItsFlatBuffer) {
+  GraphBench bench;
+  bench.PrepareTraining(RecordOneLayer(bench));
+  auto context = CpuContext::Create();
+  ASSERT_TRUE(context.ok());
+  const auto kernels = MakeCpuKernels(**context, {});
+  const auto executor = Executor::Prepare(
+      bench.graph(), {&bench.layout(), bench.parameters().data(), nullptr}, *kernels);
+  ASSERT_FALSE(executor.ok());
+  EXPECT_EQ(executor.status().kind(), ErrorKind::kInternal);
+  EXPECT_THAT(executor.status().message(), HasSubstr(".gradient'"));
+}
+
+class Unknown : public Function {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "unheard_of"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override {
+    return std::vector<ValueSpec>{inputs[0]};
+  }
+};
+
+TEST(CpuKernelsTest, RefusesAFunctionWithoutKernelByName) {
+  GraphBench bench;
+  const ValueId x = bench.Input("x", {5, 3});
+  bench.graph().MarkOutput(bench.Apply(std::make_shared<Unknown>(), {x}));
+  auto context = CpuContext::Create();
+  ASSERT_TRUE(context.ok());
+  const auto kernels = MakeCpuKernels(**context, {});
+  const auto executor =
+      Executor::Prepare(bench.graph(), {&bench.layout(), nullptr, nullptr}, *kernels);
+  ASSERT_FALSE(executor.ok());
+  EXPECT_EQ(executor.status().kind(), ErrorKind::kConfig);
+  EXPECT_THAT(executor.status().message(), AllOf(HasSubstr("'unheard_of'"), HasSubstr("CPU")));
+}
+
+}  // namespace
+}  // namespace gaccd

@@ -1,0 +1,162 @@
+#include "daemon/autograd/graph.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/autograd/add.h"
+#include "daemon/autograd/function.h"
+#include "daemon/ops/flatten.h"
+#include "daemon/ops/linear.h"
+#include "daemon/ops/mean_squared_error.h"
+#include "daemon/ops/relu.h"
+#include "daemon/ops/softmax_cross_entropy.h"
+
+namespace gaccd {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+struct Refusal {
+  std::shared_ptr<const Function> function;
+  std::vector<ValueSpec> inputs;
+  std::vector<const char*> message;  // all of these stand in it
+};
+
+ValueSpec F32(Shape shape) { return {std::move(shape), DType::kF32}; }
+ValueSpec I32(Shape shape) { return {std::move(shape), DType::kI32}; }
+
+TEST(GraphTest, RefusesShapesThatDoNotFitWithBothShapes) {
+  const std::vector<Refusal> refusals = {
+      {std::make_shared<Linear>(), {F32({8, 3}), F32({5, 4})}, {"linear", "[5, 4]", "[8, 3]"}},
+      {std::make_shared<Linear>(), {F32({8, 3, 1}), F32({5, 3})}, {"the input", "[8, 3, 1]"}},
+      {std::make_shared<Linear>(), {F32({8, 3}), F32({3})}, {"the weight", "[3]"}},
+      {std::make_shared<Linear>(),
+       {F32({8, 3}), F32({5, 3}), F32({3})},
+       {"the bias", "[5]", "[3]"}},
+      {std::make_shared<Linear>(), {I32({8, 3}), F32({5, 3})}, {"f32", "i32 [8, 3]"}},
+      {std::make_shared<Linear>(), {F32({8, 3})}, {"expected 2 or 3 inputs", "1"}},
+      {std::make_shared<Add>(), {F32({8, 3}), F32({8, 4})}, {"add", "[8, 3]", "[8, 4]"}},
+      {std::make_shared<Add>(), {F32({8, 3}), I32({8, 3})}, {"f32 [8, 3]", "i32 [8, 3]"}},
+      {std::make_shared<Add>(), {I32({8, 3}), I32({8, 3})}, {"expected two f32", "i32 [8, 3]"}},
+      {std::make_shared<Add>(), {F32({8, 3})}, {"expected 2 inputs", "1"}},
+      {std::make_shared<Relu>(), {I32({8, 3})}, {"relu", "i32 [8, 3]"}},
+      {std::make_shared<Flatten>(), {F32({})}, {"flatten", "batch dimension", "scalar"}},
+      {std::make_shared<SoftmaxCrossEntropy>(),
+       {F32({8, 3}), I32({7})},
+       {"softmax_cross_entropy", "the labels", "[8]", "[7]"}},
+      {std::make_shared<SoftmaxCrossEntropy>(), {F32({8, 3}), F32({8})}, {"i32 [8]", "f32 [8]"}},
+      {std::make_shared<SoftmaxCrossEntropy>(), {F32({8}), I32({8})}, {"the logits", "[8]"}},
+      {std::make_shared<MeanSquaredError>(),
+       {F32({8, 3}), F32({8, 1})},
+       {"mean_squared_error", "the target", "[8, 3]", "[8, 1]"}},
+      {std::make_shared<CorrectCount>(), {F32({8, 3}), I32({9})}, {"the labels", "[8]", "[9]"}},
+  };
+  for (const Refusal& refusal : refusals) {
+    Graph graph;
+    std::vector<ValueId> inputs;
+    for (const ValueSpec& spec : refusal.inputs) inputs.push_back(graph.AddInput("in", spec));
+    const auto outputs = graph.Apply(refusal.function, inputs);
+    ASSERT_FALSE(outputs.ok()) << refusal.message[0];
+    EXPECT_EQ(outputs.status().kind(), ErrorKind::kConfig);
+    EXPECT_THAT(outputs.status().message(), HasSubstr(refusal.function->name()));
+    for (const char* part : refusal.message) {
+      EXPECT_THAT(outputs.status().message(), HasSubstr(part));
+    }
+    EXPECT_TRUE(graph.nodes().empty()) << refusal.function->name();
+  }
+}
+
+TEST(GraphTest, OutputShapesFollowTheInputs) {
+  Graph graph;
+  const ValueId x = graph.AddInput("x", F32({8, 2, 3}));
+  const ValueId labels = graph.AddInput("labels", I32({8}));
+  const ValueId w = graph.AddParameter("w", {5, 6}, 0);
+  const ValueId flat = (*graph.Apply(std::make_shared<Flatten>(), {x}))[0];
+  EXPECT_EQ(graph.value(flat).spec, F32({8, 6}));
+  EXPECT_FALSE(graph.value(flat).needs_gradient);
+  const ValueId y = (*graph.Apply(std::make_shared<Linear>(), {flat, w}))[0];
+  EXPECT_EQ(graph.value(y).spec, F32({8, 5}));
+  EXPECT_TRUE(graph.value(y).needs_gradient);
+  const auto loss = *graph.Apply(std::make_shared<SoftmaxCrossEntropy>(), {y, labels});
+  EXPECT_EQ(graph.value(loss[0]).spec, (ValueSpec{{1}, DType::kF64}));
+  EXPECT_EQ(graph.value(loss[1]).spec, F32({8, 5}));
+}
+
+TEST(GraphTest, RefusesAnOutputThatIsTooLarge) {
+  Graph graph;
+  const ValueId x = graph.AddInput("x", F32({std::int64_t{1} << 40, 1}));
+  const ValueId w = graph.AddInput("w", F32({std::int64_t{1} << 40, 1}));
+  const auto y = graph.Apply(std::make_shared<Linear>(), {x, w});
+  ASSERT_FALSE(y.ok());
+  EXPECT_EQ(y.status().kind(), ErrorKind::kConfig);
+  EXPECT_THAT(y.status().message(), AllOf(HasSubstr("linear"), HasSubstr("2^48")));
+}
+
+TEST(GraphTest, AParameterGradientMustFitAndItsFunctionMustBeAbleToAdd) {
+  Graph graph;
+  const ValueId dy = graph.AddInput("dy", F32({8, 5}));
+  const ValueId x = graph.AddInput("x", F32({8, 3}));
+  const ValueId w = graph.AddParameter("fc.weight", {5, 4}, 0);
+  const Status wrong_shape =
+      graph.ApplyToGradient(std::make_shared<LinearWeightGradient>(), {dy, x}, w);
+  ASSERT_FALSE(wrong_shape.ok());
+  EXPECT_EQ(wrong_shape.kind(), ErrorKind::kInternal);
+  EXPECT_THAT(wrong_shape.message(),
+              AllOf(HasSubstr("fc.weight"), HasSubstr("[5, 4]"), HasSubstr("[5, 3]")));
+
+  const ValueId p = graph.AddParameter("p", {8, 5}, 1);
+  const Status overwrites = graph.ApplyToGradient(std::make_shared<Relu>(), {dy}, p);
+  ASSERT_FALSE(overwrites.ok());
+  EXPECT_EQ(overwrites.kind(), ErrorKind::kInternal);
+  EXPECT_THAT(overwrites.message(), AllOf(HasSubstr("relu"), HasSubstr("cannot accumulate")));
+}
+
+TEST(GradientTest, RefusesAnObjectiveWithoutParameters) {
+  Graph graph;
+  const ValueId y = graph.AddInput("y", F32({8, 3}));
+  const ValueId t = graph.AddInput("t", F32({8, 3}));
+  const ValueId seed = graph.AddInput("seed", F32({1}));
+  const ValueId loss = (*graph.Apply(std::make_shared<MeanSquaredError>(), {y, t}))[0];
+  const Status status = RecordGradients(graph, loss, seed);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.kind(), ErrorKind::kConfig);
+  EXPECT_THAT(status.message(), HasSubstr("depends on no parameter"));
+}
+
+TEST(GradientTest, RefusesFunctionsAndPlacesWithoutGradient) {
+  {  // a metric is no objective
+    Graph graph;
+    const ValueId z = graph.AddParameter("z", {8, 3}, 0);
+    const ValueId labels = graph.AddInput("labels", I32({8}));
+    const ValueId seed = graph.AddInput("seed", F32({1}));
+    const ValueId count = (*graph.Apply(std::make_shared<CorrectCount>(), {z, labels}))[0];
+    const Status status = RecordGradients(graph, count, seed);
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.kind(), ErrorKind::kConfig);
+    EXPECT_THAT(status.message(), HasSubstr("'correct_count' has no gradient"));
+  }
+  {  // a target that would need a gradient
+    Graph graph;
+    const ValueId y = graph.AddParameter("y", {8, 3}, 0);
+    const ValueId t = graph.AddParameter("t", {8, 3}, 1);
+    const ValueId seed = graph.AddInput("seed", F32({1}));
+    const ValueId loss = (*graph.Apply(std::make_shared<MeanSquaredError>(), {y, t}))[0];
+    EXPECT_THAT(RecordGradients(graph, loss, seed).message(), HasSubstr("the target"));
+  }
+  {  // an objective behind the probabilities
+    Graph graph;
+    const ValueId z = graph.AddParameter("z", {8, 3}, 0);
+    const ValueId labels = graph.AddInput("labels", I32({8}));
+    const ValueId t = graph.AddInput("t", F32({8, 3}));
+    const ValueId seed = graph.AddInput("seed", F32({1}));
+    const ValueId p = (*graph.Apply(std::make_shared<SoftmaxCrossEntropy>(), {z, labels}))[1];
+    const ValueId loss = (*graph.Apply(std::make_shared<MeanSquaredError>(), {p, t}))[0];
+    const Status status = RecordGradients(graph, loss, seed);
+    ASSERT_FALSE(status.ok());
+    EXPECT_THAT(status.message(), HasSubstr("probabilities"));
+  }
+}
+
+}  // namespace
+}  // namespace gaccd

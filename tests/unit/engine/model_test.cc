@@ -1,0 +1,149 @@
+#include "daemon/model/model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/unit/engine/model_bench.h"
+
+namespace gaccd {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+SampleSpec Images(std::int64_t classes) {
+  return {.feature_shape = {28, 28}, .classes = classes, .target_width = 0};
+}
+
+Status Refused(const ModelSpec& spec, const SampleSpec& sample) {
+  const auto model = Model::Make(spec, sample);
+  EXPECT_FALSE(model.ok());
+  return model.ok() ? Status::Ok() : model.status();
+}
+
+TEST(ModelTest, HasTheNamesAndShapesOfPyTorch) {
+  ModelSpec spec = Mlp({784, 512, 512, 10}, LossKind::kSoftmaxCrossEntropy);
+  spec.layers.insert(spec.layers.begin(), {"flatten", FlattenSpec{}});
+  const auto model = Model::Make(spec, Images(10));
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  EXPECT_EQ(model->Describe(), "784-512-512-10");
+  const auto entries = model->layout().entries();
+  ASSERT_EQ(entries.size(), 6u);
+  EXPECT_EQ(entries[0].name, "fc1.weight");
+  EXPECT_EQ(entries[0].shape, (Shape{512, 784}));
+  EXPECT_EQ(entries[5].name, "fc3.bias");
+  EXPECT_EQ(entries[5].shape, (Shape{10}));
+  EXPECT_EQ(model->layout().parameters(), 784 * 512 + 512 + 512 * 512 + 512 + 512 * 10 + 10);
+}
+
+TEST(ModelTest, RefusalsNameTheLayerAndBothShapes) {
+  // The images are not flattened.
+  Status status = Refused(Mlp({784, 10}, LossKind::kSoftmaxCrossEntropy), Images(10));
+  EXPECT_EQ(status.kind(), ErrorKind::kConfig);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("layer 'fc1'"), HasSubstr("[1, 28, 28]")));
+
+  // Layers that do not fit each other.
+  ModelSpec spec = Mlp({784, 512, 10}, LossKind::kSoftmaxCrossEntropy);
+  spec.layers[2].kind = LinearSpec{500, 10, true};
+  status = Refused(spec, {.feature_shape = {784}, .classes = 10, .target_width = 0});
+  EXPECT_EQ(status.kind(), ErrorKind::kConfig);
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr("layer 'fc2'"), HasSubstr("[10, 500]"), HasSubstr("[1, 512]")));
+
+  // Data of another width.
+  status = Refused(Mlp({784, 10}, LossKind::kSoftmaxCrossEntropy),
+                   {.feature_shape = {783}, .classes = 10, .target_width = 0});
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("[10, 784]"), HasSubstr("[1, 783]")));
+
+  // Two layers of one name.
+  spec = Mlp({784, 512, 10}, LossKind::kSoftmaxCrossEntropy);
+  spec.layers[2].name = "fc1";
+  status = Refused(spec, {.feature_shape = {784}, .classes = 10, .target_width = 0});
+  EXPECT_THAT(status.message(), HasSubstr("'fc1.weight' is there twice"));
+}
+
+TEST(ModelTest, RefusesALossThatDoesNotFitTheData) {
+  const SampleSpec labels{.feature_shape = {10}, .classes = 3, .target_width = 0};
+  const SampleSpec vectors{.feature_shape = {10}, .classes = 0, .target_width = 2};
+  Status status = Refused(Mlp({10, 3}, LossKind::kMeanSquaredError), labels);
+  EXPECT_EQ(status.kind(), ErrorKind::kConfig);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("mean_squared_error"), HasSubstr("3 classes")));
+  status = Refused(Mlp({10, 3}, LossKind::kSoftmaxCrossEntropy), vectors);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("softmax_cross_entropy"), HasSubstr("width 2")));
+  // More or fewer outputs than classes or targets: a smaller one would be trained wrongly.
+  status = Refused(Mlp({10, 4}, LossKind::kSoftmaxCrossEntropy), labels);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("[samples, 3]"), HasSubstr("[1, 4]")));
+  status = Refused(Mlp({10, 3}, LossKind::kMeanSquaredError), vectors);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("loss"), HasSubstr("[1, 3]"), HasSubstr("[1, 2]")));
+}
+
+TEST(ModelTest, RefusesWhatHasNothingToLearnAndWhatIsTooLarge) {
+  const SampleSpec vectors{.feature_shape = {2}, .classes = 0, .target_width = 2};
+  Status status = Refused({.layers = {}, .loss = LossKind::kMeanSquaredError}, vectors);
+  EXPECT_EQ(status.kind(), ErrorKind::kConfig);
+  EXPECT_THAT(status.message(), HasSubstr("depends on no parameter"));
+
+  constexpr std::int64_t kHuge = std::int64_t{1} << 40;
+  status = Refused(Mlp({kHuge, kHuge}, LossKind::kMeanSquaredError),
+                   {.feature_shape = {kHuge}, .classes = 0, .target_width = kHuge});
+  EXPECT_EQ(status.kind(), ErrorKind::kConfig);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("fc1.weight"), HasSubstr("2^48 bytes")));
+
+  ModelSpec flat = Mlp({4, 2}, LossKind::kMeanSquaredError);
+  flat.layers.insert(flat.layers.begin(), {"flatten", FlattenSpec{}});
+  status = Refused(flat, {.feature_shape = {kHuge, kHuge}, .classes = 0, .target_width = 2});
+  EXPECT_EQ(status.kind(), ErrorKind::kConfig);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("features"), HasSubstr("2^48 bytes")));
+}
+
+TEST(ModelTest, RefusesAMicroBatchThatIsTooLarge) {
+  const Model model = MakeMlp({784, 10});
+  const auto graph = model.RecordTraining(std::int64_t{1} << 45);
+  ASSERT_FALSE(graph.ok());
+  EXPECT_EQ(graph.status().kind(), ErrorKind::kConfig);
+}
+
+TEST(ModelTest, InitialWeightsAreAFunctionOfTheSeedInTheRangeOfPyTorch) {
+  const Model model = MakeMlp({784, 512, 10});
+  const auto elements = static_cast<std::size_t>(model.layout().size());
+  std::vector<float> first(elements);
+  std::vector<float> again(elements);
+  std::vector<float> other(elements);
+  model.Initialize(7, first);
+  model.Initialize(7, again);
+  model.Initialize(8, other);
+  EXPECT_EQ(first, again);
+  EXPECT_NE(first, other);
+  for (const FlatEntry& entry : model.layout().entries()) {
+    const auto part = std::span<const float>(first).subspan(
+        static_cast<std::size_t>(entry.offset), static_cast<std::size_t>(entry.elements));
+    const bool is_first = entry.name.starts_with("fc1");
+    const double limit = 1 / std::sqrt(is_first ? 784.0 : 512.0);
+    const auto [low, high] = std::minmax_element(part.begin(), part.end());
+    EXPECT_GE(*low, -limit) << entry.name;
+    EXPECT_LE(*high, limit) << entry.name;
+    if (entry.elements < 5000) continue;  // enough for statistics
+    double sum = 0;
+    double squares = 0;
+    for (const float p : part) {
+      sum += static_cast<double>(p);
+      squares += static_cast<double>(p) * static_cast<double>(p);
+    }
+    const auto n = static_cast<double>(part.size());
+    // Uniform: mean 0, variance limit^2 / 3. Five standard errors.
+    EXPECT_LT(std::abs(sum / n), 5 * limit / std::sqrt(3 * n)) << entry.name;
+    EXPECT_NEAR(squares / n, limit * limit / 3, 5 * limit * limit * 0.3 / std::sqrt(n));
+  }
+  // Two layers of one shape do not start equal, and the padding stays zero.
+  EXPECT_NE(first[0], first[static_cast<std::size_t>(model.layout().Find("fc2.weight")->offset)]);
+  const FlatEntry& last = model.layout().entries().back();
+  for (auto i = static_cast<std::size_t>(last.offset + last.elements); i < elements; ++i) {
+    EXPECT_EQ(first[i], 0);
+  }
+}
+
+}  // namespace
+}  // namespace gaccd

@@ -1,0 +1,234 @@
+#include "daemon/model/replica.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "tests/unit/engine/graph_bench.h"
+#include "tests/unit/engine/model_bench.h"
+
+namespace gaccd {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<float> Copy(std::span<const float> values) { return {values.begin(), values.end()}; }
+
+TEST(ReplicaTest, TheFirstMicroStepOverwritesAndLaterOnesAdd) {
+  const Model model = MakeMlp({12, 16, 5});
+  Samples samples(SampleOf({12, 16, 5}, LossKind::kSoftmaxCrossEntropy), 13, 3);
+  Trainer trainer(model, {.micro_batches = {6, 7, 13}, .eval_batches = {}});
+  const double whole = trainer.MicroStep(samples.All(), 0.25F, true);
+  const std::vector<float> expected = Copy(trainer.gradients());
+
+  for (const FlatEntry& entry : model.layout().entries()) {
+    std::fill_n(trainer.gradients().begin() + entry.offset, entry.elements,
+                std::numeric_limits<float>::quiet_NaN());
+  }
+  const double parts = trainer.MicroStep(samples.View(0, 7), 0.25F, true) +
+                       trainer.MicroStep(samples.View(7, 6), 0.25F, false);
+  EXPECT_NEAR(parts, whole, 1e-6 * whole);
+  EXPECT_LT(RelativeError(trainer.gradients(), expected), 1e-6);
+}
+
+TEST(ReplicaTest, AnEmptyBatchClearsOnlyIfItIsTheFirst) {
+  const Model model = MakeMlp({12, 16, 5});
+  Samples samples(SampleOf({12, 16, 5}, LossKind::kSoftmaxCrossEntropy), 7, 3);
+  Trainer trainer(model, {.micro_batches = {7}, .eval_batches = {}});
+  trainer.MicroStep(samples.All(), 0.25F, true);
+  const std::vector<float> expected = Copy(trainer.gradients());
+
+  EXPECT_EQ(trainer.MicroStep({}, 0.25F, false), 0);
+  EXPECT_EQ(RelativeError(trainer.gradients(), expected), 0);
+  EXPECT_EQ(trainer.MicroStep({}, 0.25F, true), 0);
+  for (const float g : trainer.gradients()) ASSERT_EQ(g, 0);
+  trainer.MicroStep(samples.All(), 0.25F, false);  // adds to nothing
+  EXPECT_LT(RelativeError(trainer.gradients(), expected), 1e-6);
+}
+
+TEST(ReplicaTest, AnUnknownBatchSizeIsInternal) {
+  const Model model = MakeMlp({12, 16, 5});
+  Samples samples(SampleOf({12, 16, 5}, LossKind::kSoftmaxCrossEntropy), 9, 3);
+  Trainer trainer(model, {.micro_batches = {7}, .eval_batches = {4}});
+  const auto step = trainer.replica().MicroStep(samples.All(), 1, true);
+  ASSERT_FALSE(step.ok());
+  EXPECT_EQ(step.status().kind(), ErrorKind::kInternal);
+  EXPECT_THAT(step.status().message(), HasSubstr("9 samples"));
+  const auto evaluation = trainer.replica().Evaluate(samples.View(0, 7));
+  ASSERT_FALSE(evaluation.ok());
+  EXPECT_EQ(evaluation.status().kind(), ErrorKind::kInternal);
+  EXPECT_THAT(evaluation.status().message(), HasSubstr("7 samples"));
+}
+
+TEST(ReplicaTest, RefusesAGradientBufferOfAnotherSize) {
+  const Model model = MakeMlp({12, 16, 5});
+  std::vector<float> gradients(10);
+  const auto replica = Replica::Create(model, gradients, {});
+  ASSERT_FALSE(replica.ok());
+  EXPECT_EQ(replica.status().kind(), ErrorKind::kInternal);
+  EXPECT_THAT(replica.status().message(), HasSubstr("found 10"));
+}
+
+TEST(ReplicaTest, EvaluationDoesNotTouchTheGradients) {
+  const Model model = MakeMlp({12, 16, 5});
+  Samples samples(SampleOf({12, 16, 5}, LossKind::kSoftmaxCrossEntropy), 7, 3);
+  Trainer trainer(model, {.micro_batches = {7}, .eval_batches = {7, 3}});
+  const double loss = trainer.MicroStep(samples.All(), 0.25F, true);
+  const std::vector<float> expected = Copy(trainer.gradients());
+  const auto evaluation = trainer.replica().Evaluate(samples.All());
+  ASSERT_TRUE(evaluation.ok()) << evaluation.status().message();
+  EXPECT_EQ(evaluation->samples, 7);
+  EXPECT_NEAR(evaluation->loss_sum, loss, 1e-6 * loss);
+  EXPECT_EQ(RelativeError(trainer.gradients(), expected), 0);
+
+  // All right answers are those of the parts: 3 + 3 samples, and one that is right or not.
+  ASSERT_TRUE(evaluation->correct.has_value());
+  const auto head = trainer.replica().Evaluate(samples.View(0, 3));
+  const auto middle = trainer.replica().Evaluate(samples.View(3, 3));
+  ASSERT_TRUE(head.ok() && middle.ok());
+  const double last = *evaluation->correct - *head->correct - *middle->correct;
+  EXPECT_TRUE(last == 0 || last == 1) << last;
+}
+
+TEST(ReplicaTest, CorrectCountsTheLargestLogit) {
+  // One layer that copies its input: the features are the logits.
+  const Model model = MakeMlp({3, 3});
+  Trainer trainer(model, {.micro_batches = {}, .eval_batches = {4}});
+  std::fill(trainer.parameters().begin(), trainer.parameters().end(), 0.0F);
+  for (const std::size_t i : {0u, 4u, 8u}) trainer.parameters()[i] = 1;
+  trainer.ParametersChanged();
+  std::vector<float> features = {1, 2, 3, 3, 2, 1, 0, 5, 0, -1, -2, -3};
+  std::vector<std::int32_t> labels = {2, 0, 0, 0};
+  const auto evaluation = trainer.replica().Evaluate(
+      {.samples = 4, .features = features.data(), .labels = labels.data(), .targets = nullptr});
+  ASSERT_TRUE(evaluation.ok());
+  EXPECT_EQ(*evaluation->correct, 3);
+}
+
+TEST(ReplicaTest, MeanSquaredErrorHasNoCorrectCount) {
+  const Model model = MakeMlp({10, 1}, LossKind::kMeanSquaredError);
+  Samples samples(SampleOf({10, 1}, LossKind::kMeanSquaredError), 4, 3);
+  Trainer trainer(model, {.micro_batches = {}, .eval_batches = {4}});
+  const auto evaluation = trainer.replica().Evaluate(samples.All());
+  ASSERT_TRUE(evaluation.ok());
+  EXPECT_FALSE(evaluation->correct.has_value());
+}
+
+// Replicas made for other sets of sizes plan other memory and other products; what a micro-batch
+// gives is the same to the last bit.
+TEST(ReplicaTest, TheSameMicroBatchGivesTheSameOnReplicasOfOtherSizes) {
+  const std::vector<std::int64_t> widths = {30, 40, 20, 7};
+  const Model model = MakeMlp(widths);
+  Samples samples(SampleOf(widths, LossKind::kSoftmaxCrossEntropy), 64, 3);
+  std::vector<float> expected;
+  double expected_loss = 0;
+  const std::vector<std::set<std::int64_t>> sets = {
+      {5}, {4, 5}, {5, 6}, {1, 5, 64}, {5, 33, 34, 35}};
+  for (const auto& sizes : sets) {
+    Trainer trainer(model, {.micro_batches = sizes, .eval_batches = {10}});
+    for (const std::int64_t size : sizes) trainer.MicroStep(samples.View(0, size), 1, true);
+    const double loss = trainer.MicroStep(samples.View(20, 5), 0.5F, true);
+    if (expected.empty()) {
+      expected = Copy(trainer.gradients());
+      expected_loss = loss;
+    }
+    EXPECT_EQ(loss, expected_loss);
+    EXPECT_EQ(RelativeError(trainer.gradients(), expected), 0) << "sizes from " << *sizes.begin();
+  }
+}
+
+TEST(ReplicaTest, ThePaddingStaysZeroThroughTraining) {
+  const std::vector<std::int64_t> widths = {7, 11, 3};  // no size is a multiple of 16
+  const Model model = MakeMlp(widths);
+  Samples samples(SampleOf(widths, LossKind::kSoftmaxCrossEntropy), 12, 3);
+  Trainer trainer(model,
+                  {.micro_batches = {5, 7}, .eval_batches = {}, .micro_steps_per_update = 8});
+  for (int update = 0; update < 10; ++update) {
+    trainer.MicroStep(samples.View(0, 5), 1.0F / 12, true);
+    trainer.MicroStep(samples.View(5, 7), 1.0F / 12, false);
+    Descend(trainer.parameters(), trainer.gradients(), 0.1F);
+    trainer.ParametersChanged();
+  }
+  std::vector<bool> is_padding(trainer.parameters().size(), true);
+  for (const FlatEntry& entry : model.layout().entries()) {
+    std::fill_n(is_padding.begin() + entry.offset, entry.elements, false);
+  }
+  ASSERT_GT(std::count(is_padding.begin(), is_padding.end(), true), 10);
+  for (std::size_t i = 0; i < is_padding.size(); ++i) {
+    if (!is_padding[i]) continue;
+    EXPECT_EQ(trainer.parameters()[i], 0) << i;
+    EXPECT_EQ(trainer.gradients()[i], 0) << i;
+  }
+}
+
+class PackedWeightsTest : public testing::Test {
+ protected:
+  static constexpr std::int64_t kBatch = 32;
+  ReplicaOptions Options(std::int64_t micro_steps) {
+    return {.micro_batches = {kBatch, 31},
+            .eval_batches = {kBatch},
+            .micro_steps_per_update = micro_steps};
+  }
+
+  Model model_ = MakeMlp({100, 64, 48, 10});
+  Samples samples_{SampleOf({100, 64, 48, 10}, LossKind::kSoftmaxCrossEntropy), 64, 3};
+  Trainer plain_{model_, Options(1)};
+  Trainer packed_{model_, Options(8)};
+};
+
+TEST_F(PackedWeightsTest, GiveTheSameAsPlainOnes) {
+  Trainer half_packed(model_, Options(2));  // only the input gradient's copy
+  for (int update = 0; update < 4; ++update) {
+    const double expected = plain_.MicroStep(samples_.View(0, kBatch), 0.02F, true) +
+                            plain_.MicroStep(samples_.View(kBatch, 31), 0.02F, false);
+    for (Trainer* trainer : {&packed_, &half_packed}) {
+      const double found = trainer->MicroStep(samples_.View(0, kBatch), 0.02F, true) +
+                           trainer->MicroStep(samples_.View(kBatch, 31), 0.02F, false);
+      EXPECT_NEAR(found, expected, 1e-6 * expected);
+      EXPECT_LT(RelativeError(trainer->gradients(), plain_.gradients()), 1e-6);
+    }
+    // All go the same way, so that each update compares products and nothing else.
+    Descend(plain_.parameters(), plain_.gradients(), 0.5F);
+    for (Trainer* trainer : {&packed_, &half_packed}) {
+      std::copy(plain_.parameters().begin(), plain_.parameters().end(),
+                trainer->parameters().begin());
+      trainer->ParametersChanged();
+    }
+  }
+}
+
+// The contract of ParametersChanged(): without it the packed copies are those of the last update.
+TEST_F(PackedWeightsTest, AreStaleUntilParametersChanged) {
+  if (packed_.replica().planned_bytes() == plain_.replica().planned_bytes()) {
+    GTEST_SKIP() << "oneDNN wants no packed weights on this machine";
+  }
+  const BatchView batch = samples_.View(0, kBatch);
+  const double before = packed_.MicroStep(batch, 0.02F, true);
+  for (Trainer* trainer : {&plain_, &packed_}) {
+    for (const FlatEntry& entry : model_.layout().entries()) {
+      if (!entry.name.ends_with("weight")) continue;
+      for (std::int64_t i = 0; i < entry.elements; ++i) {
+        trainer->parameters()[static_cast<std::size_t>(entry.offset + i)] *= 3;
+      }
+    }
+  }
+  const double expected = plain_.MicroStep(batch, 0.02F, true);
+  ASSERT_GT(std::abs(expected - before), 0.1);
+  EXPECT_EQ(packed_.MicroStep(batch, 0.02F, true), before);
+  packed_.ParametersChanged();
+  EXPECT_NEAR(packed_.MicroStep(batch, 0.02F, true), expected, 1e-6 * expected);
+  EXPECT_LT(RelativeError(packed_.gradients(), plain_.gradients()), 1e-6);
+}
+
+TEST_F(PackedWeightsTest, CountInThePlannedBytes) {
+  // Parameters, gradients, and activations of at least the widest layer.
+  const std::int64_t flat = 4 * model_.layout().size();
+  EXPECT_GT(plain_.replica().planned_bytes(), 2 * flat + kBatch * 64 * 4);
+  EXPECT_GE(packed_.replica().planned_bytes(), plain_.replica().planned_bytes());
+  EXPECT_LT(packed_.replica().planned_bytes(), 8 * flat);
+}
+
+}  // namespace
+}  // namespace gaccd

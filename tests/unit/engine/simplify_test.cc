@@ -1,0 +1,129 @@
+#include "daemon/autograd/simplify.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "daemon/autograd/function.h"
+#include "daemon/model/model.h"
+#include "daemon/ops/flatten.h"
+#include "daemon/ops/linear.h"
+#include "daemon/ops/mean_squared_error.h"
+#include "daemon/ops/relu.h"
+#include "daemon/ops/softmax_cross_entropy.h"
+#include "tests/unit/engine/graph_bench.h"
+
+namespace gaccd {
+namespace {
+
+using testing::ElementsAre;
+
+// The functions that get a kernel, in their order; a folded one with what it does too.
+std::vector<std::string> Kernels(const Graph& graph) {
+  std::vector<std::string> names;
+  for (const Node& node : graph.nodes()) {
+    if (node.function->is_view()) continue;
+    const auto* linear = dynamic_cast<const Linear*>(node.function.get());
+    names.push_back(std::string(node.function->name()) +
+                    (linear != nullptr && linear->relu() ? "+relu" : ""));
+  }
+  return names;
+}
+
+struct Recorded {
+  ValueId y, r, loss;
+};
+Recorded RecordTwoLayers(GraphBench& bench) {
+  const ValueId x = bench.Input("x", {9, 7});
+  const ValueId y = bench.Apply(std::make_shared<Linear>(),
+                                {x, bench.Parameter("w1", {5, 7}), bench.Parameter("b1", {5})});
+  const ValueId r = bench.Apply(std::make_shared<Relu>(), {y});
+  const ValueId z = bench.Apply(std::make_shared<Linear>(),
+                                {r, bench.Parameter("w2", {3, 5}), bench.Parameter("b2", {3})});
+  const ValueId t = bench.Input("t", {9, 3});
+  return {y, r, bench.Apply(std::make_shared<MeanSquaredError>(), {z, t})};
+}
+
+TEST(SimplifyTest, FoldsBiasAndReluIntoTheProduct) {
+  GraphBench bench;
+  bench.PrepareTraining(RecordTwoLayers(bench).loss);
+  EXPECT_THAT(
+      Kernels(bench.executor().graph()),
+      ElementsAre("linear+relu", "linear", "mean_squared_error", "mean_squared_error_gradient",
+                  "linear_input_gradient", "linear_weight_gradient", "bias_gradient",
+                  "relu_gradient", "linear_weight_gradient", "bias_gradient"));
+}
+
+TEST(SimplifyTest, ChangesNoResult) {
+  GraphBench simple;
+  simple.PrepareTraining(RecordTwoLayers(simple).loss);
+  GraphBench plain;
+  plain.PrepareTraining(RecordTwoLayers(plain).loss, {.simplify = false});
+  EXPECT_EQ(Kernels(plain.executor().graph()).size(),
+            Kernels(simple.executor().graph()).size() + 1);
+  simple.Run();
+  plain.Run();
+  EXPECT_EQ(simple.objective(), plain.objective());
+  EXPECT_EQ(RelativeError(simple.gradients(), plain.gradients()), 0);
+}
+
+TEST(SimplifyTest, DoesNotFoldWhatSomebodyElseReads) {
+  {  // the value before ReLU is an output
+    GraphBench bench;
+    const Recorded recorded = RecordTwoLayers(bench);
+    bench.graph().MarkOutput(recorded.y);
+    bench.PrepareTraining(recorded.loss);
+    EXPECT_EQ(Kernels(bench.executor().graph())[0], "linear");
+    EXPECT_EQ(Kernels(bench.executor().graph())[1], "relu");
+  }
+  {  // the value before ReLU has a second user
+    GraphBench bench;
+    const ValueId x = bench.Input("x", {9, 7});
+    const ValueId y = bench.Apply(std::make_shared<Linear>(), {x, bench.Parameter("w", {5, 7})});
+    const ValueId r = bench.Apply(std::make_shared<Relu>(), {y});
+    const ValueId loss = bench.Apply(std::make_shared<MeanSquaredError>(), {r, y});
+    bench.graph().MarkOutput(loss);
+    bench.Prepare({});
+    EXPECT_THAT(Kernels(bench.executor().graph()),
+                ElementsAre("linear", "relu", "mean_squared_error"));
+  }
+  {  // a second ReLU stays: the folded function has one already
+    GraphBench bench;
+    const ValueId x = bench.Input("x", {9, 7});
+    ValueId y = bench.Apply(std::make_shared<Linear>(), {x, bench.Parameter("w", {5, 7})});
+    y = bench.Apply(std::make_shared<Relu>(), {y});
+    y = bench.Apply(std::make_shared<Relu>(), {y});
+    bench.graph().MarkOutput(y);
+    bench.Prepare({});
+    EXPECT_THAT(Kernels(bench.executor().graph()), ElementsAre("linear+relu", "relu"));
+  }
+}
+
+TEST(SimplifyTest, DropsWhatNobodyNeeds) {
+  const auto record = [](GraphBench& bench, bool keep_count) {
+    const ValueId x = bench.Input("x", {9, 7});
+    const ValueId labels = bench.Labels(9, 5);
+    const ValueId y = bench.Apply(std::make_shared<Linear>(), {x, bench.Parameter("w", {5, 7})});
+    const ValueId r = bench.Apply(std::make_shared<Relu>(), {y});
+    // Dead, and a second user of y, which must not hinder the folding of r.
+    bench.Apply(std::make_shared<Relu>(), {bench.Apply(std::make_shared<Relu>(), {y})});
+    const ValueId count = bench.Apply(std::make_shared<CorrectCount>(), {r, labels});
+    if (keep_count) bench.graph().MarkOutput(count);
+    bench.PrepareTraining(bench.Apply(std::make_shared<SoftmaxCrossEntropy>(), {r, labels}));
+  };
+  GraphBench without;
+  record(without, false);
+  EXPECT_THAT(Kernels(without.executor().graph()),
+              ElementsAre("linear+relu", "softmax_cross_entropy", "softmax_cross_entropy_gradient",
+                          "relu_gradient", "linear_weight_gradient"));
+  GraphBench with;
+  record(with, true);
+  EXPECT_THAT(
+      Kernels(with.executor().graph()),
+      ElementsAre("linear+relu", "correct_count", "softmax_cross_entropy",
+                  "softmax_cross_entropy_gradient", "relu_gradient", "linear_weight_gradient"));
+}
+
+}  // namespace
+}  // namespace gaccd

@@ -1,0 +1,84 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "daemon/tensor/flat_layout.h"
+#include "daemon/tensor/shape.h"
+
+namespace gaccd {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(ShapeTest, CountsElementsAndPrints) {
+  EXPECT_EQ(Elements({}), 1);
+  EXPECT_EQ(Elements({32, 784}), 32 * 784);
+  EXPECT_EQ(Elements({3, 0}), 0);
+  EXPECT_EQ(ToString({32, 784}), "[32, 784]");
+  EXPECT_EQ(ToString({}), "[]");
+  EXPECT_EQ((ValueSpec{{3, 2}, DType::kF64}.bytes()), 48);
+}
+
+TEST(ShapeTest, RefusesWhatIsNegativeOrTooLarge) {
+  EXPECT_TRUE(CheckShape({4, 0, 3}, DType::kF32).ok());
+  EXPECT_TRUE(CheckShape({std::int64_t{1} << 46}, DType::kF32).ok());
+
+  const Status negative = CheckShape({4, -3}, DType::kF32);
+  EXPECT_EQ(negative.kind(), ErrorKind::kConfig);
+  EXPECT_THAT(negative.message(), HasSubstr("[4, -3]"));
+  EXPECT_THAT(negative.message(), HasSubstr("-3 is negative"));
+
+  constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
+  const std::vector<Shape> too_large = {
+      {(std::int64_t{1} << 46) + 1},  // one element too many
+      {kMax},
+      {kMax, kMax},                                        // overflows 64 bits
+      {std::int64_t{1} << 32, std::int64_t{1} << 32},      // wraps around to 0
+      {0, std::int64_t{1} << 32, std::int64_t{1} << 32}};  // empty, but its parts overflow
+  for (const Shape& shape : too_large) {
+    const Status status = CheckShape(shape, DType::kF32);
+    ASSERT_FALSE(status.ok()) << ToString(shape);
+    EXPECT_EQ(status.kind(), ErrorKind::kConfig);
+    EXPECT_THAT(status.message(), HasSubstr(ToString(shape)));
+  }
+}
+
+TEST(FlatLayoutTest, PutsEveryParameterAtACacheLine) {
+  FlatLayout layout;
+  EXPECT_EQ(*layout.Add("fc1.weight", {3, 7}), 0u);
+  EXPECT_EQ(*layout.Add("fc1.bias", {3}), 1u);
+  EXPECT_EQ(*layout.Add("fc2.weight", {4, 4}), 2u);
+  EXPECT_EQ(*layout.Add("fc2.bias", {17}), 3u);
+  std::int64_t end = 0;
+  for (const FlatEntry& entry : layout.entries()) {
+    EXPECT_EQ(entry.offset % FlatLayout::kAlignment, 0) << entry.name;
+    EXPECT_GE(entry.offset, end) << entry.name;
+    EXPECT_LT(entry.offset, end + FlatLayout::kAlignment) << entry.name;
+    EXPECT_EQ(entry.elements, Elements(entry.shape));
+    end = entry.offset + entry.elements;
+  }
+  EXPECT_EQ(layout.parameters(), 21 + 3 + 16 + 17);
+  EXPECT_EQ(layout.size(), 32 + 16 + 16 + 32);
+  ASSERT_NE(layout.Find("fc2.weight"), nullptr);
+  EXPECT_EQ(layout.Find("fc2.weight")->offset, 48);
+  EXPECT_EQ(layout.Find("fc3.weight"), nullptr);
+}
+
+TEST(FlatLayoutTest, RefusesATakenNameAndABadShape) {
+  FlatLayout layout;
+  ASSERT_TRUE(layout.Add("fc1.weight", {3}).ok());
+  const auto twice = layout.Add("fc1.weight", {4});
+  ASSERT_FALSE(twice.ok());
+  EXPECT_EQ(twice.status().kind(), ErrorKind::kConfig);
+  EXPECT_THAT(twice.status().message(), HasSubstr("'fc1.weight'"));
+
+  const auto huge = layout.Add("fc2.weight", {std::int64_t{1} << 40, std::int64_t{1} << 40});
+  ASSERT_FALSE(huge.ok());
+  EXPECT_EQ(huge.status().kind(), ErrorKind::kConfig);
+  EXPECT_THAT(huge.status().message(), HasSubstr("fc2.weight"));
+  EXPECT_EQ(layout.size(), 16);  // as before
+}
+
+}  // namespace
+}  // namespace gaccd
