@@ -118,6 +118,21 @@ TEST(ThreadsFailure, AnErrorOfOneRankWakesAllOthers) {
   EXPECT_LT(outcome.took, kAtOnce);
 }
 
+// Waiting ranks look up twice a second anyway; a failure must not wait for that.
+TEST(ThreadsFailure, WakesAtOnceAndNotAtTheNextLook) {
+  constexpr int kTimes = 12;
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < kTimes; ++i) {
+    const Outcome outcome = RunRanks(2, kLongBound, [](Communicator& comm) {
+      if (comm.rank() == 0) return comm.Barrier();
+      std::this_thread::sleep_for(milliseconds(5));
+      return Status(ErrorKind::kIo, "disk is full");
+    });
+    EXPECT_FALSE(outcome.result.ok());
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(500) * kTimes / 2);
+}
+
 TEST(ThreadsFailure, AbortWakesAllOthers) {
   const Outcome outcome = RunRanks(4, kLongBound, [](Communicator& comm) {
     if (comm.rank() == 1) {
