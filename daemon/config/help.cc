@@ -8,7 +8,7 @@ namespace gaccd {
 namespace {
 
 constexpr std::string_view kOverview =
-    R"(gaccd trains a neural network on a SLURM cluster with an exact effective batch.
+    R"(gaccd trains a neural network on a SLURM cluster with an exact batch.
 
   gaccd <verb> [--flag=value ...]
 
@@ -21,12 +21,14 @@ constexpr std::string_view kOverview =
 Without a verb: train inside a SLURM step or under mpirun, plan elsewhere.
 
   gaccd --nodes 30 --target-batch 3072
-  srun --mpi=pmix --kill-on-bad-exit=1 gaccd train --job=job.txtpb --run-dir=runs/a
+  srun --mpi=pmix gaccd train --job=job.txtpb --run-dir=runs/a
 
---flagfile=FILE reads flags from a file, one a line. Dashes and underscores are equal.
+--flagfile=FILE reads flags from a file, one a line; dashes and underscores in
+the names of flags are equal.
 
-Exit codes: 0 done, 64 usage, 65 data, 69 a peer is lost, 70 internal, 71 system,
-74 input/output, 78 configuration, 93 training failed and would fail again.
+Exit codes: 0 done, 64 usage, 65 data, 69 a peer is lost, 70 internal,
+71 system, 74 input/output, 78 configuration, 93 training failed and would fail
+again.
 )";
 
 constexpr std::string_view kClusterFlags = R"(
@@ -43,15 +45,16 @@ The batch; each wins over the job
   --rounding=MODE      exact (default), floor, ceil or nearest
   --strict             exit 78 unless the plan is exact
   --lr-rule=RULE       none (default), linear or sqrt, of effective / reference
-  --reference-batch=N  the batch the learning rate was chosen for (default: the target)
-  --last-cycle=POLICY  samples left at the end of an epoch: update (default; one smaller,
-                       exact update), carry (into the next epoch) or drop
+  --reference-batch=N  the batch of the job's learning rate (default: the target)
+  --last-cycle=POLICY  what happens to the samples left at the end of an epoch:
+                       update (default; one smaller, exact update), carry (into
+                       the next epoch) or drop
 )";
 
 constexpr std::string_view kPlanUsage = R"(gaccd plan [--flag=value ...]
 
-Prints how many samples every rank takes in every micro-step of an update, the learning
-rate's factor, and what would make the target divide.
+Prints how many samples every rank takes in every micro-step of an update, the
+learning rate's factor, and what would make the target divide.
 
   --job=FILE           take the batch from a job text
   --format=FORMAT      text (default), json (one line) or txtpb
@@ -59,7 +62,8 @@ rate's factor, and what would make the target divide.
 
 constexpr std::string_view kTrainUsage = R"(gaccd train --job=FILE [--flag=value ...]
 
-Trains the job, one rank per process: srun --mpi=pmix --kill-on-bad-exit=1 gaccd train ...
+Trains the job, one process per rank:
+  srun --mpi=pmix --kill-on-bad-exit=1 gaccd train --job=FILE --run-dir=DIR
 
   --job=FILE           the job text (proto/job.proto); --config is the same
   --run-dir=DIR        where logs, events and results go
@@ -74,9 +78,9 @@ Trains the job, one rank per process: srun --mpi=pmix --kill-on-bad-exit=1 gaccd
 
 constexpr std::string_view kSelftestUsage = R"(gaccd selftest [--flag=value ...]
 
-Trains with different data on every rank, ranks as threads of this process, and checks that
-ragged micro-steps equal one big batch on one rank, for every rounding. With --nodes and
---target-batch it does so for that plan.
+Trains with different data on every rank, ranks as threads of this process, and
+checks that ragged micro-steps equal one big batch on one rank, for every
+rounding. With --nodes and --target-batch it does so for that plan.
 )";
 
 }  // namespace

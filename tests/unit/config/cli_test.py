@@ -88,7 +88,7 @@ class HelpTest(unittest.TestCase):
             self.assertEqual(done.returncode, 0, args)
             self.assertEqual(done.stderr, "")
             self.assertGreater(len(done.stdout), 20)
-            self.assertLessEqual(max(map(len, done.stdout.splitlines())), 90, args)
+            self.assertLessEqual(max(map(len, done.stdout.splitlines())), 80, args)
 
     def test_help_names_every_flag(self):
         text = run("help", "plan").stdout + run("help", "train").stdout
