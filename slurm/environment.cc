@@ -1,0 +1,208 @@
+#include "slurm/environment.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "slurm/parse_number.h"
+
+namespace gaccd {
+namespace {
+
+// Step ids from here on are SLURM's own (batch script, salloc's shell, ...), not started by srun.
+constexpr std::int64_t kFirstReservedStep = 0xfffffff0;
+
+class Reader {
+ public:
+  explicit Reader(const EnvLookup& lookup) : lookup_(lookup) {}
+
+  // A variable that is set but empty counts as not set: shells export such.
+  [[nodiscard]] std::optional<std::string> Text(std::string_view name) const {
+    auto value = lookup_(name);
+    if (value && value->empty()) value.reset();
+    return value;
+  }
+
+  [[nodiscard]] bool Has(std::string_view name) const { return Text(name).has_value(); }
+
+  // Remembers the first error; the caller asks status() at the end.
+  std::optional<std::int64_t> Count(std::string_view name) {
+    const auto text = Text(name);
+    if (!text) return std::nullopt;
+    const auto value = ParseCount(*text);
+    if (!value) Fail(StrCat(name, "=", *text, ": expected a whole number >= 0"));
+    return value;
+  }
+
+  void Fail(std::string message) {
+    if (status_.ok()) status_ = Status(ErrorKind::kConfig, std::move(message));
+  }
+  [[nodiscard]] const Status& status() const { return status_; }
+
+ private:
+  const EnvLookup& lookup_;
+  Status status_;
+};
+
+// The first of two variables that is set: the step's, then the job's.
+std::string FirstSet(const Reader& reader, std::string_view first, std::string_view second) {
+  if (reader.Has(first)) return std::string(first);
+  return reader.Has(second) ? std::string(second) : std::string();
+}
+
+void ReadStep(Reader& reader, SlurmEnvironment& env) {
+  const auto step = reader.Count("SLURM_STEP_ID");
+  if (!step || *step >= kFirstReservedStep) return;
+  env.step_id = step;
+  env.procid = reader.Count("SLURM_PROCID");
+  env.step_tasks = reader.Count("SLURM_STEP_NUM_TASKS");
+  env.mpi_type = reader.Text("SLURM_MPI_TYPE").value_or("");
+  if (env.procid && env.step_tasks && *env.procid >= *env.step_tasks) {
+    reader.Fail(StrCat("SLURM_PROCID=", *env.procid,
+                       ": expected below SLURM_STEP_NUM_TASKS=", *env.step_tasks));
+  }
+}
+
+void ReadNodes(Reader& reader, SlurmEnvironment& env) {
+  const bool step = env.in_step();
+  env.nodes_variable =
+      FirstSet(reader, step ? "SLURM_STEP_NUM_NODES" : "SLURM_JOB_NUM_NODES", "SLURM_NNODES");
+  if (!env.nodes_variable.empty()) env.nodes = reader.Count(env.nodes_variable);
+  env.nodelist = reader
+                     .Text(FirstSet(reader, step ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST",
+                                    "SLURM_NODELIST"))
+                     .value_or("");
+  // A step's SLURM_NTASKS_PER_NODE is what was asked for, not what runs: only the list is true.
+  env.tasks_per_node_variable = FirstSet(
+      reader, step ? "SLURM_STEP_TASKS_PER_NODE" : "SLURM_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE");
+  if (env.tasks_per_node_variable.empty()) return;
+  env.tasks_per_node_text = *reader.Text(env.tasks_per_node_variable);
+  auto tasks = ParseTasksPerNode(env.tasks_per_node_text);
+  if (tasks.ok()) {
+    env.tasks_per_node = *tasks;
+  } else {
+    reader.Fail(StrCat(env.tasks_per_node_variable, "=", tasks.status().message()));
+  }
+}
+
+void ReadIdentity(Reader& reader, SlurmEnvironment& env) {
+  env.job_id = reader.Count("SLURM_JOB_ID");
+  env.array_job_id = reader.Count("SLURM_ARRAY_JOB_ID");
+  env.array_task_id = reader.Count("SLURM_ARRAY_TASK_ID");
+  if (env.array_job_id.has_value() != env.array_task_id.has_value()) {
+    reader.Fail(
+        StrCat("SLURM_ARRAY_JOB_ID and SLURM_ARRAY_TASK_ID: expected both or none, found only ",
+               env.array_job_id ? "SLURM_ARRAY_JOB_ID" : "SLURM_ARRAY_TASK_ID"));
+  }
+  env.restart_count = reader.Count("SLURM_RESTART_COUNT").value_or(0);
+  env.end_time_s = reader.Count("SLURM_JOB_END_TIME");
+  env.job_name = reader.Text("SLURM_JOB_NAME").value_or("");
+  env.partition = reader.Text("SLURM_JOB_PARTITION").value_or("");
+  env.cluster = reader.Text("SLURM_CLUSTER_NAME").value_or("");
+  env.account = reader.Text("SLURM_JOB_ACCOUNT").value_or("");
+}
+
+Status Mismatch(std::string_view flag, std::int64_t flag_value, std::string_view variable,
+                std::string_view found) {
+  return {ErrorKind::kConfig, StrCat(flag, "=", flag_value, " but SLURM gave ", variable, "=",
+                                     found, ": leave the flag out, or submit with what it says")};
+}
+
+}  // namespace
+
+std::optional<std::string> ProcessEnv(std::string_view name) {
+  const char* value = std::getenv(std::string(name).c_str());  // NOLINT(concurrency-mt-unsafe)
+  if (value == nullptr) return std::nullopt;
+  return std::string(value);
+}
+
+Result<TasksPerNode> ParseTasksPerNode(std::string_view text) {
+  const Status bad(ErrorKind::kConfig,
+                   StrCat(text, ": expected tasks per node in the form 2(x3),1"));
+  TasksPerNode all{std::numeric_limits<std::int64_t>::max(), 0, 0, 0};
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    std::string_view item = text.substr(at, end - at);
+    std::optional<std::int64_t> nodes = 1;
+    if (const std::size_t open = item.find("(x"); open != std::string_view::npos) {
+      if (item.back() != ')') return bad;
+      nodes = ParseCount(item.substr(open + 2, item.size() - open - 3));
+      item = item.substr(0, open);
+    }
+    const auto tasks = ParseCount(item);
+    std::int64_t product = 0;
+    if (!tasks || !nodes || *nodes == 0 || __builtin_mul_overflow(*tasks, *nodes, &product) ||
+        __builtin_add_overflow(all.tasks, product, &all.tasks) ||
+        __builtin_add_overflow(all.nodes, *nodes, &all.nodes)) {
+      return bad;
+    }
+    all.min = std::min(all.min, *tasks);
+    all.max = std::max(all.max, *tasks);
+    at = end + 1;
+  }
+  return all;
+}
+
+Result<SlurmEnvironment> SlurmEnvironment::Read(const EnvLookup& lookup) {
+  Reader reader(lookup);
+  SlurmEnvironment env;
+  env.mpirun_ranks = reader.Count("OMPI_COMM_WORLD_SIZE");
+  env.mpi_can_connect =
+      env.mpirun_ranks || reader.Has("PMIX_RANK") || reader.Has("PMI_RANK") || reader.Has("PMI_FD");
+  ReadIdentity(reader, env);
+  if (env.in_job()) {
+    ReadStep(reader, env);
+    ReadNodes(reader, env);
+  }
+  GACCD_RETURN_IF_ERROR(reader.status());
+  return env;
+}
+
+std::string JobLabel(const SlurmEnvironment& env, std::int64_t pid) {
+  return env.in_job() ? std::to_string(*env.job_id) : StrCat("local-", pid);
+}
+
+std::string AttemptName(const SlurmEnvironment& env, std::int64_t pid) {
+  std::string number = std::to_string(env.restart_count);
+  if (number.size() < 3) number.insert(0, 3 - number.size(), '0');
+  return StrCat(number, "-", JobLabel(env, pid));
+}
+
+Status CheckNodes(std::optional<std::int64_t> flag_nodes,
+                  std::optional<std::int64_t> flag_gpus_per_node, const SlurmEnvironment& env) {
+  if (!env.in_job()) return Status::Ok();
+  if (flag_nodes && env.nodes && *flag_nodes != *env.nodes) {
+    return Mismatch("--nodes", *flag_nodes, env.nodes_variable, std::to_string(*env.nodes));
+  }
+  if (flag_gpus_per_node && env.tasks_per_node &&
+      (env.tasks_per_node->min != *flag_gpus_per_node ||
+       env.tasks_per_node->max != *flag_gpus_per_node)) {
+    return Mismatch("--gpus-per-node", *flag_gpus_per_node, env.tasks_per_node_variable,
+                    env.tasks_per_node_text);
+  }
+  return Status::Ok();
+}
+
+Status CheckMpiLauncher(const SlurmEnvironment& env) {
+  if (!env.in_step() || env.mpi_can_connect) return Status::Ok();
+  const std::string tasks = env.step_tasks ? std::to_string(*env.step_tasks) : "?";
+  return {ErrorKind::kConfig,
+          StrCat("SLURM_STEP_NUM_TASKS=", tasks, " but MPI would see 1 rank: srun started it with ",
+                 "SLURM_MPI_TYPE=", env.mpi_type.empty() ? "(not set)" : env.mpi_type,
+                 " and no PMI server; use srun --mpi=pmix")};
+}
+
+Status CheckWorldSize(std::int64_t mpi_size, const SlurmEnvironment& env) {
+  if (env.mpirun_ranks) {
+    if (mpi_size == *env.mpirun_ranks) return Status::Ok();
+    return {ErrorKind::kConfig,
+            StrCat("MPI sees ", mpi_size, " ranks but OMPI_COMM_WORLD_SIZE=", *env.mpirun_ranks)};
+  }
+  if (!env.in_step() || !env.step_tasks || mpi_size == *env.step_tasks) return Status::Ok();
+  return {ErrorKind::kConfig, StrCat("MPI sees ", mpi_size, " ranks but SLURM_STEP_NUM_TASKS=",
+                                     *env.step_tasks, "; use srun --mpi=pmix")};
+}
+
+}  // namespace gaccd

@@ -1,0 +1,94 @@
+// What SLURM says about this process, read once from its environment (names: `man srun`, OUTPUT
+// ENVIRONMENT VARIABLES). No SLURM library, no MPI.
+//
+//   where                    in_job()  in_step()
+//   login node, laptop       no        no
+//   sbatch script, salloc    yes       no
+//   process started by srun  yes       yes
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "collectives/base/result.h"
+
+namespace gaccd {
+
+// Returns the value of an environment variable, or nothing when it is not set.
+using EnvLookup = std::function<std::optional<std::string>(std::string_view name)>;
+
+// The lookup in the environment of this process. Not to be called while another thread sets one.
+[[nodiscard]] std::optional<std::string> ProcessEnv(std::string_view name);
+
+// How many tasks the nodes run: SLURM's "2(x3),1" is {min 1, max 2, tasks 7, nodes 4}.
+struct TasksPerNode {
+  std::int64_t min = 0;
+  std::int64_t max = 0;
+  std::int64_t tasks = 0;
+  std::int64_t nodes = 0;
+};
+// Error kConfig, with the text, for anything that is not of this form.
+[[nodiscard]] Result<TasksPerNode> ParseTasksPerNode(std::string_view text);
+
+// Inside a step the step's own numbers are taken (it may use a part of the job), else the job's.
+struct SlurmEnvironment {
+  std::optional<std::int64_t> job_id;
+  std::optional<std::int64_t> array_job_id;  // both or none
+  std::optional<std::int64_t> array_task_id;
+  std::optional<std::int64_t> step_id;     // set only for a step that srun started
+  std::int64_t restart_count = 0;          // requeues of this job so far
+  std::optional<std::int64_t> end_time_s;  // seconds since 1970 at which the job is killed
+
+  std::optional<std::int64_t> procid;      // 0..step_tasks-1; only inside a step
+  std::optional<std::int64_t> step_tasks;  // only inside a step
+  std::optional<std::int64_t> nodes;
+  std::string nodes_variable;  // which variable said so, for messages
+  std::string nodelist;        // SLURM's short form, see ExpandHostlist
+  std::optional<TasksPerNode> tasks_per_node;
+  std::string tasks_per_node_variable;
+  std::string tasks_per_node_text;
+
+  std::string job_name;
+  std::string partition;
+  std::string cluster;
+  std::string account;
+
+  std::string mpi_type;          // of srun --mpi: "pmix", "none"; empty outside a step
+  bool mpi_can_connect = false;  // a PMI server or mpirun is there for MPI_Init to find the others
+  // Ranks started by mpirun: inside SLURM its daemons are the step, so step_tasks does not count.
+  std::optional<std::int64_t> mpirun_ranks;
+
+  // Error kConfig naming variable and value for a number that is none, and for an inconsistent
+  // step (procid not below step_tasks).
+  static Result<SlurmEnvironment> Read(const EnvLookup& lookup);
+
+  [[nodiscard]] bool in_job() const { return job_id.has_value(); }
+  [[nodiscard]] bool in_step() const { return step_id.has_value(); }
+};
+
+// The name of the folder of this attempt below <run-dir>/attempts: "NNN-<job>", NNN the restart
+// count with at least three digits. It sorts by attempt and differs after a requeue (same job id)
+// as after a new submission. Outside a job the job is "local-<pid>".
+[[nodiscard]] std::string AttemptName(const SlurmEnvironment& env, std::int64_t pid);
+// "<job id>" or "local-<pid>": the `job` field of events.
+[[nodiscard]] std::string JobLabel(const SlurmEnvironment& env, std::int64_t pid);
+
+// Inside a job, --nodes and --gpus-per-node on the command line are assertions: one rank drives one
+// GPU, so gpus-per-node must equal the tasks on every node. Nothing is an unset flag. Error kConfig
+// with the flag, both values and the variable. Outside a job everything is right.
+[[nodiscard]] Status CheckNodes(std::optional<std::int64_t> flag_nodes,
+                                std::optional<std::int64_t> flag_gpus_per_node,
+                                const SlurmEnvironment& env);
+
+// To be asked BEFORE MPI_Init: inside a step without PMI server Open MPI ends the process with
+// exit code 1, or starts as a world of one. Error kConfig with both sizes and what to change.
+[[nodiscard]] Status CheckMpiLauncher(const SlurmEnvironment& env);
+
+// To be asked after MPI_Init: the ranks MPI sees are the ranks the launcher started. Error kConfig
+// with both numbers. Outside SLURM and mpirun everything is right.
+[[nodiscard]] Status CheckWorldSize(std::int64_t mpi_size, const SlurmEnvironment& env);
+
+}  // namespace gaccd

@@ -1,0 +1,140 @@
+#include "slurm/environment.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/slurm/fake_env.h"
+
+namespace gaccd {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(SlurmEnvironment, OutsideAJob) {
+  const SlurmEnvironment env = MustRead({});
+  EXPECT_FALSE(env.in_job());
+  EXPECT_FALSE(env.in_step());
+  EXPECT_FALSE(env.nodes.has_value());
+  EXPECT_EQ(AttemptName(env, 42), "000-local-42");
+  EXPECT_EQ(JobLabel(env, 42), "local-42");
+}
+
+TEST(SlurmEnvironment, BatchScript) {
+  const SlurmEnvironment env = MustRead(BatchScript());
+  EXPECT_TRUE(env.in_job());
+  EXPECT_FALSE(env.in_step());
+  EXPECT_EQ(env.job_id, 3);
+  EXPECT_EQ(env.nodes, 4);
+  EXPECT_EQ(env.nodelist, "n[1-4]");
+  EXPECT_EQ(env.job_name, "fashion");
+  EXPECT_EQ(env.partition, "main");
+  EXPECT_EQ(env.cluster, "gaccd");
+  EXPECT_EQ(env.tasks_per_node->tasks, 8);
+  EXPECT_FALSE(env.procid.has_value());  // the script is not a rank
+}
+
+TEST(SlurmEnvironment, AStepCountsForItself) {
+  const SlurmEnvironment env = MustRead(Step());
+  EXPECT_TRUE(env.in_step());
+  EXPECT_EQ(env.step_id, 0);
+  EXPECT_EQ(env.procid, 1);
+  EXPECT_EQ(env.step_tasks, 3);
+  EXPECT_EQ(env.nodes, 3);
+  EXPECT_EQ(env.nodes_variable, "SLURM_STEP_NUM_NODES");
+  EXPECT_EQ(env.nodelist, "n[1-3]");
+  EXPECT_EQ(env.tasks_per_node->tasks, 3);
+  EXPECT_EQ(env.mpi_type, "pmix");
+}
+
+TEST(SlurmEnvironment, SlurmsOwnStepsAreNotOurs) {
+  for (const char* id : {"4294967290", "4294967291", "4294967292", "4294967293"}) {
+    Variables variables = Step();
+    variables = With(variables, "SLURM_STEP_ID", id);
+    const SlurmEnvironment env = MustRead(variables);
+    EXPECT_TRUE(env.in_job());
+    EXPECT_FALSE(env.in_step()) << id;
+    EXPECT_EQ(env.nodes, 4);
+  }
+}
+
+TEST(SlurmEnvironment, AttemptsSortAndDiffer) {
+  Variables variables = BatchScript();
+  variables = With(variables, "SLURM_JOB_ID", "8123456");
+  EXPECT_EQ(AttemptName(MustRead(variables), 1), "000-8123456");
+  variables = With(variables, "SLURM_RESTART_COUNT", "17");
+  EXPECT_EQ(AttemptName(MustRead(variables), 1), "017-8123456");
+  variables = With(variables, "SLURM_RESTART_COUNT", "1234");
+  EXPECT_EQ(AttemptName(MustRead(variables), 1), "1234-8123456");
+}
+
+TEST(SlurmEnvironment, ReadsArrayEndTimeAndAccount) {
+  Variables variables = BatchScript();
+  variables = With(variables, "SLURM_ARRAY_JOB_ID", "88");
+  variables = With(variables, "SLURM_ARRAY_TASK_ID", "0");
+  variables = With(variables, "SLURM_JOB_END_TIME", "1795149058");
+  variables = With(variables, "SLURM_JOB_ACCOUNT", "vision");
+  const SlurmEnvironment env = MustRead(variables);
+  EXPECT_EQ(env.array_job_id, 88);
+  EXPECT_EQ(env.array_task_id, 0);
+  EXPECT_EQ(env.end_time_s, 1795149058);
+  EXPECT_EQ(env.account, "vision");
+}
+
+TEST(SlurmEnvironment, EveryNumberIsReadStrictly) {
+  for (const char* name :
+       {"SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_STEP_ID",
+        "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES", "SLURM_RESTART_COUNT",
+        "SLURM_JOB_END_TIME", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_TASKS_PER_NODE"}) {
+    for (const char* value : {"x", "-1", "+1", " 1", "1 ", "1.5", "0x1", "9223372036854775808"}) {
+      Variables variables = Step();
+      variables = With(variables, "SLURM_ARRAY_JOB_ID", "1");
+      variables = With(variables, "SLURM_ARRAY_TASK_ID", "1");
+      variables = With(variables, name, value);
+      const auto env = SlurmEnvironment::Read(LookupIn(variables));
+      ASSERT_FALSE(env.ok()) << name << "=" << value;
+      EXPECT_EQ(env.status().kind(), ErrorKind::kConfig);
+      EXPECT_THAT(env.status().message(), HasSubstr(std::string(name) + "=" + value));
+    }
+  }
+}
+
+TEST(SlurmEnvironment, RefusesWhatDoesNotFitTogether) {
+  Variables variables = Step();
+  variables = With(variables, "SLURM_PROCID", "3");
+  EXPECT_THAT(SlurmEnvironment::Read(LookupIn(variables)).status().message(),
+              HasSubstr("SLURM_PROCID=3: expected below SLURM_STEP_NUM_TASKS=3"));
+  variables = BatchScript();
+  variables = With(variables, "SLURM_ARRAY_TASK_ID", "3");
+  EXPECT_THAT(SlurmEnvironment::Read(LookupIn(variables)).status().message(),
+              HasSubstr("found only SLURM_ARRAY_TASK_ID"));
+}
+
+TEST(SlurmEnvironment, EmptyIsNotSet) {
+  Variables variables = BatchScript();
+  variables = With(variables, "SLURM_RESTART_COUNT", "");
+  EXPECT_EQ(MustRead(variables).restart_count, 0);
+}
+
+TEST(SlurmEnvironment, ReadsThisProcess) {
+  EXPECT_TRUE(ProcessEnv("PATH").has_value());
+  EXPECT_FALSE(ProcessEnv("GACCD_SURELY_NOT_SET").has_value());
+}
+
+TEST(TasksPerNode, Parses) {
+  const auto tasks = ParseTasksPerNode("8(x30),7,2(x2)");
+  ASSERT_TRUE(tasks.ok());
+  EXPECT_EQ(tasks->min, 2);
+  EXPECT_EQ(tasks->max, 8);
+  EXPECT_EQ(tasks->tasks, 251);
+  EXPECT_EQ(tasks->nodes, 33);
+}
+
+TEST(TasksPerNode, Refuses) {
+  for (const char* text : {"", ",", "2,", "2(x0)", "2(x3", "2(3)", "(x3)", "2(x3)4", "2(x)", "a",
+                           "9223372036854775807(x2)", "9223372036854775807,1"}) {
+    EXPECT_FALSE(ParseTasksPerNode(text).ok()) << text;
+  }
+}
+
+}  // namespace
+}  // namespace gaccd
