@@ -13,7 +13,7 @@ constexpr std::string_view kOverview =
   gaccd <verb> [--flag=value ...]
 
   plan      print who takes how many samples; reads the job, touches nothing
-  train     train the job; one process per GPU or core, started by srun or mpirun
+  train     train the job; one process per GPU or core, by srun or mpirun
   selftest  prove on this machine that accumulation equals one big batch
   help      explain a verb: gaccd help plan
   version   print the versions of gaccd and its libraries
