@@ -1,0 +1,42 @@
+// Gradients of collective operations on 1..4 ranks as threads.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "collectives/comm/threads.h"
+#include "tests/ranks/op_gradients.h"
+
+namespace gaccd {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+TEST(CollectiveGradients, EqualFiniteDifferences) {
+  for (const testing::GradientCase& test : testing::GradientCases()) {
+    for (int ranks = 1; ranks <= 5; ++ranks) {
+      const Status status = RunThreadRanks(ranks, {}, test.run);
+      EXPECT_TRUE(status.ok()) << test.name << ", " << ranks << " ranks: " << status.message();
+    }
+  }
+}
+
+TEST(CollectiveGradients, EqualFiniteDifferencesOnAGroupOfOne) {
+  for (const testing::GradientCase& test : testing::GradientCases()) {
+    const Status status = test.run(*MakeSingle());
+    EXPECT_TRUE(status.ok()) << test.name << ": " << status.message();
+  }
+}
+
+TEST(CollectiveGradients, WrongOnesAreSeen) {
+  for (const testing::GradientCase& test : testing::WrongGradientCases()) {
+    for (int ranks = 2; ranks <= 4; ++ranks) {
+      const Status status = RunThreadRanks(ranks, {}, test.run);
+      ASSERT_FALSE(status.ok()) << test.name << ", " << ranks << " ranks: not seen";
+      EXPECT_THAT(status.message(),
+                  AnyOf(HasSubstr("finite differences"), HasSubstr("the gradient is wrong")));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gaccd
