@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""slurm/launch and the example scripts with stand-ins for srun and scontrol: arguments, folders, exit codes."""
+
+import os
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+SLURM = Path(__file__).resolve().parents[3] / "slurm"
+
+# Says what it was called with, prints SRUN_ERR as srun would, and ends with SRUN_RC.
+SRUN = """#!/bin/bash
+printf '%s\\n' "$@" >"$LOG/srun"
+env | sort >"$LOG/env"
+printf '%b' "${SRUN_ERR:-}" >&2
+exit "${SRUN_RC:-0}"
+"""
+SCONTROL = """#!/bin/bash
+printf '%s\\n' "$*" >>"$LOG/scontrol"
+if [[ $1 == show ]]; then printf 'JobId=7\\n   Command=%s\\n   WorkDir=/\\n' "$COMMAND"; fi
+"""
+
+
+class WithStandIns(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="launch test ")  # spaces on purpose
+        self.addCleanup(folder.cleanup)
+        self.dir = Path(folder.name)
+        (self.dir / "bin").mkdir()
+        for name, text in (("srun", SRUN), ("scontrol", SCONTROL), ("gaccd", "#!/bin/sh\n")):
+            path = self.dir / "bin" / name
+            path.write_text(text)
+            path.chmod(0o755)
+        self.job = self.dir / "my job.txtpb"
+        self.job.write_text("")
+
+    def start(self, command, **env):
+        full = {"PATH": f"{self.dir}/bin:/usr/bin:/bin", "LOG": str(self.dir), "SLURM_JOB_ID": "91",
+                "SLURM_JOB_NAME": "demo", "SLURM_SUBMIT_DIR": str(self.dir), "SLURM_NTASKS": "8",
+                **env}
+        return subprocess.run([str(c) for c in command], env=full, cwd="/", text=True,
+                              capture_output=True, timeout=30)
+
+    def launch(self, *args, **env):
+        return self.start([SLURM / "launch", self.job, *args], **env)
+
+    def log(self, name):
+        path = self.dir / name
+        return path.read_text().splitlines() if path.exists() else []
+
+
+class Launch(WithStandIns):
+    def test_passes_job_folder_and_flags(self):
+        done = self.launch("--target-batch=1000", "--name=a b")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        run = f"{self.dir}/runs/demo-91"
+        self.assertEqual(self.log("srun"), [
+            "--mpi=pmix", "--kill-on-bad-exit=1", "--wait=60",
+            f"--output={run}/attempts/000-91/rank/r%5t.out",
+            f"--error={run}/attempts/000-91/rank/r%5t.err",
+            f"{self.dir}/bin/gaccd", "train", f"--job={self.job}", f"--run-dir={run}",
+            "--target-batch=1000", "--name=a b"])
+        self.assertTrue((Path(run) / "attempts/000-91/rank").is_dir())
+        self.assertEqual(os.readlink(f"{run}/attempts/latest"), "000-91")
+        for line in ("SLURM_EXIT_ERROR=71", "SRUN_CPUS_PER_TASK=1", "SLURM_PMIX_FENCE=ring"):
+            self.assertIn(line, self.log("env"))
+
+    def test_a_percent_in_the_folder_is_no_pattern(self):
+        run = self.dir / "50%t"
+        self.assertEqual(self.launch(GACCD_RUN_DIR=str(run)).returncode, 0)
+        self.assertIn(f"--output={self.dir}/50%%t/attempts/000-91/rank/r%5t.out", self.log("srun"))
+        self.assertTrue((run / "attempts/000-91/rank").is_dir())
+
+    def test_exit_codes_of_gaccd_pass_through(self):
+        for code in (64, 69, 70, 71, 78, 93, 134):
+            self.assertEqual(self.launch(SRUN_RC=str(code)).returncode, code)
+        self.assertEqual(self.log("scontrol"), [])
+
+    def test_the_rank_that_failed_first_gives_the_code(self):
+        report = ("srun: error: n3: task 5: Exited with exit code 78\\n"
+                  "srun: error: n3: task 6: Exited with exit code 69\\n"
+                  "srun: error: n1: tasks 0-1: Terminated\\n")
+        done = self.launch(SRUN_RC="143", SRUN_ERR=report)
+        self.assertEqual(done.returncode, 78)
+        self.assertIn("task 5: Exited with exit code 78", done.stderr)
+        killed = "srun: error: n3: task 5: Killed\\nsrun: error: n1: tasks 0-1: Terminated\\n"
+        self.assertEqual(self.launch(SRUN_RC="143", SRUN_ERR=killed).returncode, 143)
+
+    def test_shows_what_the_ranks_said(self):
+        rank = self.dir / "runs/demo-91/attempts/000-91/rank"
+        rank.mkdir(parents=True)
+        (rank / "r00002.err").write_text("labels file is truncated\n")
+        self.assertIn("labels file is truncated", self.launch(SRUN_RC="65").stderr)
+
+    def test_75_goes_back_to_the_queue(self):
+        self.assertEqual(self.launch(SRUN_RC="75").returncode, 75)
+        self.launch(SRUN_RC="75", SLURM_ARRAY_JOB_ID="88", SLURM_ARRAY_TASK_ID="3")
+        self.assertEqual(self.log("scontrol"), ["requeue 91", "requeue 88_3"])
+
+    def test_requeues_only_so_often(self):
+        self.assertEqual(self.launch(SRUN_RC="75", SLURM_RESTART_COUNT="20").returncode, 93)
+        self.assertEqual(self.log("scontrol"), [])
+
+    def test_every_attempt_has_its_folder(self):
+        self.launch()
+        self.launch(SLURM_RESTART_COUNT="1")
+        attempts = self.dir / "runs/demo-91/attempts"
+        self.assertEqual(sorted(os.listdir(attempts)), ["000-91", "001-91", "latest"])
+        self.assertEqual(os.readlink(attempts / "latest"), "001-91")
+
+    def test_done_and_stop_files_start_nothing(self):
+        run = self.dir / "run"
+        run.mkdir()
+        (run / "DONE").touch()
+        self.assertEqual(self.launch(GACCD_RUN_DIR=str(run)).returncode, 0)
+        (run / "DONE").rename(run / "STOP")
+        self.assertEqual(self.launch(GACCD_RUN_DIR=str(run)).returncode, 93)
+        self.assertEqual(self.log("srun"), [])
+
+    def test_says_what_is_missing(self):
+        self.assertEqual(self.start([SLURM / "launch"]).returncode, 64)
+        done = self.launch(SLURM_JOB_ID="")
+        self.assertEqual((done.returncode, "sbatch" in done.stderr), (78, True))
+        done = self.launch(GACCD="/no/gaccd")
+        self.assertEqual((done.returncode, "/no/gaccd" in done.stderr), (78, True))
+        done = self.start([SLURM / "launch", "/no/job.txtpb"])
+        self.assertEqual((done.returncode, "/no/job.txtpb" in done.stderr), (74, True))
+        done = self.launch(GACCD_RUN_DIR="/proc/run")
+        self.assertEqual((done.returncode, "/proc/run" in done.stderr), (74, True))
+        self.assertEqual(self.log("srun"), [])
+
+
+class Examples(WithStandIns):
+    """The scripts find their folder although SLURM runs a copy of them."""
+
+    def example(self, name, *args, **env):
+        copy = self.dir / "slurm_script"
+        copy.write_text((SLURM / "examples" / name).read_text())
+        command = " ".join([str(SLURM / "examples" / name), *args])
+        return self.start(["bash", copy, *args], **{"COMMAND": command, **env})
+
+    def test_fashion_mnist(self):
+        done = self.example("fashion-mnist.sbatch", "--target-batch=1000", "a b")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.log("srun")[6:], [
+            "train", f"--job={SLURM}/examples/fashion-mnist.txtpb",
+            f"--run-dir={self.dir}/runs/demo-91", "--target-batch=1000", "a b"])
+
+    def test_3072(self):
+        done = self.example("3072.sbatch")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"--job={SLURM}/examples/3072.txtpb", self.log("srun"))
+
+    def test_one_node(self):
+        done = self.example("one-node.sbatch", "--epochs=1", SLURM_NTASKS="3")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"--job={SLURM}/examples/linear.txtpb", self.log("srun"))
+        self.assertEqual(self.log("srun")[-2:], ["--target-batch=96", "--epochs=1"])
+        self.example("one-node.sbatch", GACCD_JOB="mlp.txtpb")
+        self.assertIn(f"--job={SLURM}/examples/mlp.txtpb", self.log("srun"))
+
+    def test_the_folder_can_be_given(self):
+        done = self.example("3072.sbatch", GACCD_EXAMPLES=f"{SLURM}/examples", COMMAND="(null)")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
