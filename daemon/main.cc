@@ -13,9 +13,7 @@
 #include "daemon/config/flags.h"
 #include "daemon/config/help.h"
 #include "daemon/config/plan_command.h"
-#ifdef GACCD_WITH_TRAIN
 #include "daemon/train/run.h"
-#endif
 
 namespace {
 
@@ -41,6 +39,7 @@ Status RunPlan(const Flags& flags) {
 // Libraries whose versions only their own folders know.
 std::vector<gaccd::Version> LibraryVersions() { return {}; }
 
+// Every verb but train, which prints its own errors.
 Status RunVerb(const Flags& flags) {
   switch (flags.verb) {
     case Verb::kPlan:
@@ -49,16 +48,10 @@ Status RunVerb(const Flags& flags) {
       return Print(gaccd::HelpText(flags.help_topic));
     case Verb::kVersion:
       return Print(gaccd::VersionText(LibraryVersions()));
-#ifdef GACCD_WITH_TRAIN
-    case Verb::kTrain:
-      return gaccd::RunTrain(flags);
     case Verb::kSelftest:
       return gaccd::RunSelftest(flags);
-#else
     case Verb::kTrain:
-    case Verb::kSelftest:
-      return {ErrorKind::kInternal, "this program was built without daemon/train"};
-#endif
+      break;
   }
   return {ErrorKind::kInternal, "unknown verb"};
 }
@@ -75,28 +68,35 @@ std::string WhoAmI() {
   return gaccd::StrCat("rank ", rank, " on ", host.data(), ": ");
 }
 
-int ExitWith(const Status& status) {
-  if (status.ok()) return 0;
-  const int code = static_cast<int>(status.kind());
+void PrintError(const Status& status, const std::string& who) {
   const std::string hint = status.kind() == ErrorKind::kUsage ? "Try: gaccd help\n" : "";
   // One write, so that the lines of many ranks do not mix.
   const std::string line =
-      gaccd::StrCat("gaccd: ", WhoAmI(), "error (", gaccd::ErrorKindName(status.kind()), ", exit ",
-                    code, "): ", status.message(), "\n", hint);
+      gaccd::StrCat("gaccd: ", who, "error (", gaccd::ErrorKindName(status.kind()), ", exit ",
+                    static_cast<int>(status.kind()), "): ", status.message(), "\n", hint);
   std::fwrite(line.data(), 1, line.size(), stderr);
-  return code;
 }
 
-Status Run(int argc, char** argv) {
-  GACCD_ASSIGN_OR_RETURN(const Flags flags, gaccd::ParseFlags(argc, argv));
-  return RunVerb(flags);
+int ExitCode(const Status& status) { return status.ok() ? 0 : static_cast<int>(status.kind()); }
+
+int Run(int argc, char** argv) {
+  const Result<Flags> flags = gaccd::ParseFlags(argc, argv);
+  if (flags.ok() && flags->verb == Verb::kTrain) {
+    const gaccd::TrainOutcome outcome =
+        gaccd::RunTrain(*flags, [](const Status& status) { PrintError(status, ""); });
+    if (!outcome.status.ok() && !outcome.printed) PrintError(outcome.status, WhoAmI());
+    return ExitCode(outcome.status);
+  }
+  const Status status = flags.ok() ? RunVerb(*flags) : flags.status();
+  if (!status.ok()) PrintError(status, WhoAmI());
+  return ExitCode(status);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
-    return ExitWith(Run(argc, argv));
+    return Run(argc, argv);
   } catch (const std::exception& error) {  // of a library, or out of memory; ours throws nothing
     std::fprintf(stderr, "gaccd: error (internal, exit 70): %s\n", error.what());
     return static_cast<int>(ErrorKind::kInternal);

@@ -1,11 +1,13 @@
 #include "daemon/device/host_buffer.h"
 
+#include <malloc.h>
 #include <sys/mman.h>
 
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "collectives/base/strings.h"
@@ -43,11 +45,21 @@ HostBuffer::~HostBuffer() {
 }
 
 Result<std::int64_t> ResidentBytes() {
+  // What loading has freed, the allocator still holds: it would count now and be used again later.
+  malloc_trim(0);
   std::ifstream rollup("/proc/self/smaps_rollup");
+  std::int64_t bytes = 0;
+  int found = 0;
   for (std::string line; std::getline(rollup, line);) {
-    if (line.rfind("Pss:", 0) == 0) return std::stoll(line.substr(4)) * 1024;
+    for (const std::string_view key : {"Pss_Anon:", "Pss_Shmem:"}) {
+      if (!line.starts_with(key)) continue;
+      bytes += std::stoll(line.substr(key.size())) * 1024;
+      ++found;
+    }
   }
-  return Status(ErrorKind::kOs, "/proc/self/smaps_rollup has no line 'Pss:'");
+  if (found == 2) return bytes;
+  return Status(ErrorKind::kOs,
+                "/proc/self/smaps_rollup has no lines 'Pss_Anon:' and 'Pss_Shmem:'");
 }
 
 }  // namespace gaccd

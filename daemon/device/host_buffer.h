@@ -30,8 +30,10 @@ class HostBuffer {
   std::size_t bytes_ = 0;
 };
 
-// Bytes of physical memory this process uses: shared pages counted in proportion (Pss). kOs when
-// the kernel does not tell.
+// Bytes of physical memory that this process holds and that cannot be read again from a file: not
+// the pages of programs, libraries and mapped data sets. Memory shared by several processes counts
+// in proportion (Pss). Freed memory is returned to the system first. kOs when the kernel does not
+// tell.
 Result<std::int64_t> ResidentBytes();
 
 }  // namespace gaccd

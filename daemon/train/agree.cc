@@ -38,10 +38,10 @@ Agreement AgreeOn(Communicator& comm, const Status& mine) {
   const auto speaker = static_cast<int>(failed - codes.begin());
   auto message = ShareMessage(comm, speaker, mine);
   if (!message.ok()) return {std::move(message).status(), comm.rank()};
+  Status status(static_cast<ErrorKind>(*failed), *std::move(message));
+  if (comm.size() == 1) return {std::move(status), speaker};
   const std::string& host = comm.topology().hosts[static_cast<std::size_t>(speaker)];
-  return {Status(static_cast<ErrorKind>(*failed),
-                 StrCat("rank ", speaker, " on ", host, ": ", *message)),
-          speaker};
+  return {std::move(status).WithContext(StrCat("rank ", speaker, " on ", host)), speaker};
 }
 
 }  // namespace gaccd

@@ -70,10 +70,9 @@ Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& jo
                                                .epochs = job.epochs,
                                                .max_updates = job.max_updates,
                                                .last_cycle = job.batch.last_cycle}));
-  std::unique_ptr<Trainer> trainer(
+  GACCD_RETURN_IF_ERROR(CheckSchedule(job.schedule));
+  return std::unique_ptr<Trainer>(
       new Trainer(comm, job, plan, std::move(train), std::move(eval), std::move(model), schedule));
-  GACCD_RETURN_IF_ERROR(trainer->Prepare());
-  return trainer;
 }
 
 Status Trainer::Prepare() {
@@ -94,7 +93,11 @@ Status Trainer::PrepareEngine(std::span<float> gradients) {
     options.eval_batches = EvalBatches(ShardOf(eval_->size(), comm_.rank(), comm_.size()),
                                        plan_.request().micro_batch);
   }
+  // The replica's buffers are not touched yet: what grows here is the code of the kernels.
+  GACCD_ASSIGN_OR_RETURN(const std::int64_t before, ResidentBytes());
   GACCD_ASSIGN_OR_RETURN(replica_, Replica::Create(model_, gradients, options));
+  GACCD_ASSIGN_OR_RETURN(const std::int64_t after, ResidentBytes());
+  memory_.process += after - before;
   GACCD_ASSIGN_OR_RETURN(optimizer_, MakeOptimizer(job_.optimizer, model_.layout().size()));
 
   const SampleOrder order(job_.seed, train_->size(), job_.data.shuffle);
@@ -119,8 +122,7 @@ Status Trainer::SaveWeights(const std::string& path) {
   return SaveParameters(path, model_.layout(), replica_->parameters());
 }
 
-Result<TrainingSummary> Trainer::Run(RunReporter& reporter) {
-  TrainingSummary summary;
+Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary) {
   const UpdateParts parts{comm_, *replica_, *optimizer_, *batches_, ledger_};
   for (std::int64_t index = 0; index < schedule_.updates(); ++index) {
     const Update update = schedule_.At(index);
@@ -131,14 +133,14 @@ Result<TrainingSummary> Trainer::Run(RunReporter& reporter) {
     if (!figures.ok()) {
       return std::move(figures).status().WithContext(StrCat("update ", index + 1));
     }
-    summary.updates = index + 1;
-    summary.samples += figures->samples;
+    summary->updates = index + 1;
+    summary->samples += figures->samples;
     reporter.Step({.epoch = update.epoch + 1,
-                   .step = summary.updates,
+                   .step = summary->updates,
                    .steps_total = schedule_.updates(),
                    .samples = figures->samples,
                    .target = update.samples,
-                   .samples_total = summary.samples,
+                   .samples_total = summary->samples,
                    .loss = figures->loss,
                    .grad_norm = figures->grad_norm,
                    .lr = lr,
@@ -147,16 +149,16 @@ Result<TrainingSummary> Trainer::Run(RunReporter& reporter) {
                    .fwd_bwd_s = figures->fwd_bwd_s,
                    .reduce_s = figures->reduce_s,
                    .opt_s = figures->opt_s});
-    const bool last = summary.updates == schedule_.updates();
+    const bool last = summary->updates == schedule_.updates();
     if (eval_ == nullptr || !(update.epoch_end || last)) continue;
     GACCD_ASSIGN_OR_RETURN(EvalRecord record, Evaluate());
     record.epoch = update.epoch + 1;
-    record.step = summary.updates;
-    summary.accuracy = record.accuracy;
+    record.step = summary->updates;
+    summary->accuracy = record.accuracy;
     reporter.Eval(record);
   }
-  GACCD_ASSIGN_OR_RETURN(summary.measured_memory, ResidentBytes());
-  return summary;
+  GACCD_ASSIGN_OR_RETURN(summary->measured_memory, ResidentBytes());
+  return Status::Ok();
 }
 
 Result<EvalRecord> Trainer::Evaluate() {

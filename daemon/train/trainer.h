@@ -19,12 +19,14 @@
 
 namespace gaccd {
 
-// Bytes of this rank. `process` was measured before the engine was made: program, libraries, data.
+// Bytes of this rank. `process` is what is there before the first update, measured: program, data,
+// the code of the kernels.
 struct MemoryFigures {
   std::int64_t process = 0;
   std::int64_t planned = 0;  // process + everything the engine will use
 };
 
+// What was done so far.
 struct TrainingSummary {
   std::int64_t updates = 0;
   std::int64_t samples = 0;
@@ -47,9 +49,11 @@ class Trainer {
   Status LoadWeights(const std::string& path);
   Status SaveWeights(const std::string& path);
 
-  // Trains to the end of the schedule. Collective.
-  Result<TrainingSummary> Run(RunReporter& reporter);
+  // Trains to the end of the schedule. Collective. `summary` is kept up to date, also on errors.
+  Status Run(RunReporter& reporter, TrainingSummary* summary);
 
+  // REQUIRES: after Prepare().
+  [[nodiscard]] std::span<const float> parameters() const { return replica_->parameters(); }
   [[nodiscard]] const Model& model() const { return model_; }
   [[nodiscard]] const MemoryFigures& memory() const { return memory_; }
   [[nodiscard]] const UpdateSchedule& schedule() const { return schedule_; }

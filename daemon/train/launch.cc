@@ -1,0 +1,69 @@
+#include "daemon/train/launch.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "collectives/base/strings.h"
+#include "daemon/config/job_text.h"
+#include "daemon/config/plan_command.h"
+
+namespace gaccd {
+namespace {
+
+bool HasLauncher(const Environment& env) {
+  return env("SLURM_STEP_ID").has_value() || env("OMPI_COMM_WORLD_SIZE").has_value() ||
+         env("PMIX_RANK").has_value();
+}
+
+Status CheckAsserted(const char* flag, const std::optional<std::int64_t>& asserted,
+                     std::int64_t found, const char* what) {
+  if (!asserted || *asserted == found) return Status::Ok();
+  return {ErrorKind::kConfig, StrCat(flag, "=", *asserted, " but this run has ", found, " ", what,
+                                     "; leave the flag out or start as many")};
+}
+
+// Ranks of every node, or 0 when nodes have different numbers of them.
+std::int64_t RanksPerNode(const Topology& topology) {
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(topology.nodes));
+  for (const int node : topology.node_of) ++counts[static_cast<std::size_t>(node)];
+  const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
+  return *least == *most ? *most : 0;
+}
+
+}  // namespace
+
+Result<Ranks> JoinRanks(const Flags& flags, const Environment& env) {
+  Ranks ranks;
+  if (!HasLauncher(env)) {
+    ranks.comm = MakeSingle();
+    return ranks;
+  }
+  const std::chrono::seconds bound(flags.bound_seconds);
+  GACCD_ASSIGN_OR_RETURN(ranks.session, MpiSession::Start({}, env));
+  GACCD_ASSIGN_OR_RETURN(ranks.comm, MakeMpi(*ranks.session, {.bound = bound}));
+  return ranks;
+}
+
+Result<Plan> PlanForWorld(const Job& job, const Flags& flags, const Communicator& comm) {
+  const Topology& topology = comm.topology();
+  const std::int64_t per_node = RanksPerNode(topology);
+  GACCD_RETURN_IF_ERROR(CheckAsserted("--nodes", flags.nodes, topology.nodes, "nodes"));
+  if (per_node > 0) {
+    GACCD_RETURN_IF_ERROR(
+        CheckAsserted("--gpus-per-node", flags.gpus_per_node, per_node, "ranks a node"));
+  } else if (flags.gpus_per_node) {
+    return Status(ErrorKind::kConfig, StrCat("--gpus-per-node=", *flags.gpus_per_node,
+                                             " but the nodes have different numbers of ranks"));
+  }
+  // Nodes with different numbers of ranks: every rank counts as a node of its own.
+  GACCD_ASSIGN_OR_RETURN(const PlanRequest request,
+                         ToPlanRequest(job.batch, per_node > 0 ? topology.nodes : comm.size(),
+                                       std::max<std::int64_t>(per_node, 1)));
+  GACCD_ASSIGN_OR_RETURN(Plan plan, Plan::Make(request));
+  if (flags.strict) GACCD_RETURN_IF_ERROR(RequireExact(plan));
+  return plan;
+}
+
+}  // namespace gaccd

@@ -1,0 +1,30 @@
+// Launch: how this process finds the other ranks, and which plan follows from their number.
+#pragma once
+
+#include <memory>
+
+#include "collectives/base/environment.h"
+#include "collectives/base/result.h"
+#include "collectives/bootstrap/mpi_session.h"
+#include "collectives/comm/communicator.h"
+#include "daemon/config/flags.h"
+#include "daemon/config/job.h"
+#include "daemon/plan/plan.h"
+
+namespace gaccd {
+
+// The session must outlive the communicator, hence the order.
+struct Ranks {
+  std::unique_ptr<MpiSession> session;  // null: this process was started without a launcher
+  std::unique_ptr<Communicator> comm;
+};
+
+// Under srun or mpirun: all ranks, over MPI. Without either: one rank, and MPI is not started.
+// Inside a step with several tasks this never gives a world of one: see CheckWorld().
+Result<Ranks> JoinRanks(const Flags& flags, const Environment& env);
+
+// The plan of this world. --nodes and --gpus-per-node are assertions here: kConfig when they are
+// not what was found, with both values.
+Result<Plan> PlanForWorld(const Job& job, const Flags& flags, const Communicator& comm);
+
+}  // namespace gaccd

@@ -1,0 +1,26 @@
+// The verbs that compute: `gaccd train` and `gaccd selftest`.
+#pragma once
+
+#include <functional>
+
+#include "collectives/base/result.h"
+#include "daemon/config/flags.h"
+
+namespace gaccd {
+
+// Prints an error for people, on stderr. The message already names rank and host.
+using ErrorPrinter = std::function<void(const Status&)>;
+
+struct TrainOutcome {
+  Status status;         // for the exit code
+  bool printed = false;  // or another rank has printed it
+};
+
+// An error on which all ranks agree is printed by one of them, any other by every rank that has it.
+// In the second case the other ranks are ended (Communicator::Abort) and this does not return.
+TrainOutcome RunTrain(const Flags& flags, const ErrorPrinter& print);
+
+// Prints its table; kInternal when a check failed. Errors are not printed here.
+Status RunSelftest(const Flags& flags);
+
+}  // namespace gaccd

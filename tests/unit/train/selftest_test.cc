@@ -1,0 +1,66 @@
+#include "daemon/train/selftest.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace gaccd {
+namespace {
+
+struct Setting {
+  std::int64_t nodes, gpus_per_node, micro_batch, target;
+};
+
+class SelftestPlans : public testing::TestWithParam<Setting> {};
+
+// Ragged over ranks, ragged over micro-steps, both, neither, and batches smaller than the world.
+INSTANTIATE_TEST_SUITE_P(All, SelftestPlans,
+                         testing::Values(Setting{1, 1, 4, 11}, Setting{1, 2, 3, 7},
+                                         Setting{1, 4, 8, 33}, Setting{1, 4, 8, 64},
+                                         Setting{2, 3, 5, 4}, Setting{1, 8, 1, 3},
+                                         Setting{3, 2, 7, 100}));
+
+TEST_P(SelftestPlans, RightWayIsRightAndMistakesAreCaught) {
+  const Setting& setting = GetParam();
+  const auto cases = RunSelftestCases({.nodes = setting.nodes,
+                                       .gpus_per_node = setting.gpus_per_node,
+                                       .micro_batch = setting.micro_batch,
+                                       .target_batch = setting.target});
+  ASSERT_TRUE(cases.ok()) << cases.status().message();
+  ASSERT_EQ(cases->size(), 4U);
+  for (const SelftestCase& test : *cases) {
+    SCOPED_TRACE(Name(test.plan.request().rounding));
+    EXPECT_LE(test.right, SelftestCase::kTolerance);
+    if (test.ragged()) {
+      EXPECT_GT(test.mean_of_means, 1e-4);
+    }
+    if (test.several_steps()) {
+      EXPECT_GT(test.last_only, 1e-4);
+    }
+    EXPECT_TRUE(test.passed());
+  }
+}
+
+// The check itself must be able to fail.
+TEST(SelftestCase, FailsWhenAnythingIsOff) {
+  auto plan =
+      Plan::Make({.nodes = 30, .gpus_per_node = 8, .micro_batch = 10, .target_batch = 3072});
+  ASSERT_TRUE(plan.ok());
+  const SelftestCase good{.plan = *plan, .right = 1e-7, .mean_of_means = 1e-2, .last_only = 0.5};
+  EXPECT_TRUE(good.passed());
+  SelftestCase bad = good;
+  bad.right = 1e-5;
+  EXPECT_FALSE(bad.passed());
+  bad = good;
+  bad.mean_of_means = 1e-8;
+  EXPECT_FALSE(bad.passed());
+  bad = good;
+  bad.last_only = 0;
+  EXPECT_FALSE(bad.passed());
+  bad = good;
+  bad.right = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_FALSE(bad.passed());
+}
+
+}  // namespace
+}  // namespace gaccd

@@ -1,0 +1,152 @@
+#include "daemon/train/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <mutex>
+#include <vector>
+
+#include "collectives/comm/threads.h"
+#include "daemon/train/agree.h"
+
+namespace gaccd {
+namespace {
+
+Job SmallJob(std::int64_t target, std::int64_t micro) {
+  Job job;
+  job.name = "small";
+  job.model = {.layers = {{"fc1", LinearSpec{10, 16, true}},
+                          {"relu", ReluSpec{}},
+                          {"fc2", LinearSpec{16, 2, true}}},
+               .loss = LossKind::kMeanSquaredError};
+  job.data.train = SyntheticSource{.samples = 230, .features = 10, .outputs = 2, .seed = 3};
+  job.data.eval = SyntheticSource{.samples = 41, .features = 10, .outputs = 2, .seed = 3};
+  job.batch.target = target;
+  job.batch.micro = micro;
+  job.optimizer = {.lr = 0.05, .kind = SgdSpec{.momentum = 0.9}};
+  job.epochs = 2;
+  return job;
+}
+
+Result<Plan> PlanOf(const Job& job, int ranks) {
+  return Plan::Make({.nodes = 1,
+                     .gpus_per_node = ranks,
+                     .micro_batch = job.batch.micro,
+                     .target_batch = job.batch.target});
+}
+
+struct Trained {
+  TrainingSummary summary;
+  std::vector<float> weights;  // of rank 0, through the saved file
+};
+
+Status TrainRank(Communicator& comm, const Job& job, TrainingSummary* summary,
+                 std::vector<float>* parameters) {
+  GACCD_ASSIGN_OR_RETURN(const Plan plan, PlanOf(job, comm.size()));
+  GACCD_ASSIGN_OR_RETURN(auto trainer, Trainer::Open(comm, job, plan));
+  GACCD_RETURN_IF_ERROR(trainer->Prepare());
+  GACCD_ASSIGN_OR_RETURN(auto reporter, RunReporter::Start(comm, {.quiet = true}));
+  TrainingSummary mine;
+  GACCD_RETURN_IF_ERROR(trainer->Run(*reporter, &mine));
+  reporter->Finish(Status::Ok());
+  if (comm.rank() == 0) {
+    *summary = mine;
+    const auto values = trainer->parameters();
+    parameters->assign(values.begin(), values.end());
+  }
+  return Status::Ok();
+}
+
+Trained Train(const Job& job, int ranks) {
+  Trained trained;
+  const Status status = RunThreadRanks(ranks, {}, [&](Communicator& comm) {
+    return TrainRank(comm, job, &trained.summary, &trained.weights);
+  });
+  EXPECT_TRUE(status.ok()) << status.message();
+  return trained;
+}
+
+double Difference(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0;
+  double norm = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += std::pow(static_cast<double>(a[i]) - b[i], 2);
+    norm += std::pow(static_cast<double>(b[i]), 2);
+  }
+  return std::sqrt(difference / norm);
+}
+
+// The same samples in the same updates, so the same weights, however many ranks share the work and
+// however they cut it.
+TEST(Trainer, WeightsDoNotDependOnTheTopology) {
+  const Trained one = Train(SmallJob(37, 37), 1);
+  EXPECT_EQ(one.summary.updates, 14);  // 2 x (6 of 37 and one of 8)
+  EXPECT_EQ(one.summary.samples, 460);
+  for (const int ranks : {2, 3, 5, 8, 40}) {
+    for (const std::int64_t micro : {1, 4, 37}) {
+      const Trained many = Train(SmallJob(37, micro), ranks);
+      EXPECT_EQ(many.summary.samples, 460);
+      EXPECT_LE(Difference(many.weights, one.weights), 1e-5) << ranks << " ranks, micro " << micro;
+    }
+  }
+}
+
+TEST(Trainer, CarryUsesEverySampleOnceToo) {
+  Job job = SmallJob(37, 4);
+  job.batch.last_cycle = LastCycle::kCarry;
+  EXPECT_EQ(Train(job, 3).summary.samples, 460);
+  EXPECT_EQ(Train(job, 3).summary.updates, 13);  // ceil(460 / 37)
+  job.batch.last_cycle = LastCycle::kDrop;
+  EXPECT_EQ(Train(job, 3).summary.samples, 2 * 6 * 37);
+}
+
+TEST(Trainer, DivergenceStopsTheRunOnEveryRank) {
+  Job job = SmallJob(37, 4);
+  job.optimizer.lr = 1e30;
+  TrainingSummary summary;
+  std::vector<float> parameters;
+  const Status status = RunThreadRanks(
+      3, {}, [&](Communicator& comm) { return TrainRank(comm, job, &summary, &parameters); });
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.kind(), ErrorKind::kNoRequeue) << status.message();
+  EXPECT_NE(status.message().find("diverged"), std::string::npos) << status.message();
+}
+
+TEST(Trainer, RefusesDataSmallerThanTheBatch) {
+  const Job job = SmallJob(231, 4);
+  const auto comm = MakeSingle();
+  const auto trainer = Trainer::Open(*comm, job, *PlanOf(job, 1));
+  ASSERT_FALSE(trainer.ok());
+  EXPECT_EQ(trainer.status().kind(), ErrorKind::kConfig);
+  EXPECT_NE(trainer.status().message().find("230"), std::string::npos);
+  EXPECT_NE(trainer.status().message().find("231"), std::string::npos);
+}
+
+TEST(Agree, AllGetTheErrorOfTheLowestRank) {
+  std::mutex mutex;
+  std::vector<Agreement> agreements;
+  const Status run = RunThreadRanks(4, {.comm = {}, .ranks_per_node = 2}, [&](Communicator& comm) {
+    Status mine;
+    if (comm.rank() >= 2) mine = {ErrorKind::kData, "bad file " + std::to_string(comm.rank())};
+    Agreement agreement = AgreeOn(comm, mine);
+    const std::lock_guard lock(mutex);
+    agreements.push_back(std::move(agreement));
+    return Status::Ok();
+  });
+  ASSERT_TRUE(run.ok()) << run.message();
+  ASSERT_EQ(agreements.size(), 4U);
+  for (const Agreement& agreement : agreements) {
+    EXPECT_EQ(agreement.speaker, 2);
+    EXPECT_EQ(agreement.status.kind(), ErrorKind::kData);
+    EXPECT_EQ(agreement.status.message(), "rank 2 on node1: bad file 2");
+  }
+}
+
+TEST(Agree, NobodyFailed) {
+  const Status run =
+      RunThreadRanks(3, {}, [](Communicator& comm) { return AgreeOn(comm, Status::Ok()).status; });
+  EXPECT_TRUE(run.ok()) << run.message();
+}
+
+}  // namespace
+}  // namespace gaccd
