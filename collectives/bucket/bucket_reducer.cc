@@ -1,0 +1,90 @@
+#include "collectives/bucket/bucket_reducer.h"
+
+#include <algorithm>
+
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+Status Wrong(const std::string& what) {
+  return {ErrorKind::kInternal, StrCat("reduction of gradients: ", what)};
+}
+
+}  // namespace
+
+Result<BucketReducer> BucketReducer::Make(Communicator& comm, BucketPlan plan,
+                                          MutableBuffer gradients) {
+  if (gradients.count != plan.buffer_elements()) {
+    return Wrong(StrCat("expected a buffer of ", plan.buffer_elements(), " elements, found ",
+                        gradients.count));
+  }
+  return BucketReducer(comm, std::move(plan), gradients);
+}
+
+BucketReducer::BucketReducer(Communicator& comm, BucketPlan plan, MutableBuffer gradients)
+    : comm_(&comm),
+      plan_(std::move(plan)),
+      gradients_(gradients),
+      ready_(plan_.bucket_of().size()),
+      missing_(plan_.buckets().size()) {
+  for (std::size_t b = 0; b < missing_.size(); ++b) missing_[b] = plan_.buckets()[b].gradients;
+}
+
+Status BucketReducer::MarkReady(std::size_t gradient, StreamHandle stream) {
+  if (gradient >= ready_.size()) {
+    return Wrong(StrCat("expected a gradient below ", ready_.size(), ", found ", gradient));
+  }
+  if (ready_[gradient]) {
+    return Wrong(StrCat("gradient ", gradient,
+                        " is announced twice in one cycle; gradients are "
+                        "reduced once, in the last micro-step"));
+  }
+  Note(gradient);
+  return Start(stream);
+}
+
+Status BucketReducer::ReduceAll(StreamHandle stream) {
+  if (announced_ == ready_.size()) {
+    return Wrong(
+        "all gradients have been reduced in this cycle already; a second sum would count "
+        "the first one again on every rank");
+  }
+  for (std::size_t g = 0; g < ready_.size(); ++g) {
+    if (!ready_[g]) Note(g);
+  }
+  return Start(stream);
+}
+
+Status BucketReducer::NextCycle() {
+  if (announced_ != 0 && announced_ != ready_.size()) {
+    const auto first = std::ranges::find(ready_, false) - ready_.begin();
+    return Wrong(StrCat("the cycle ends with ", announced_, " of ", ready_.size(),
+                        " gradients announced; gradient ", first, " is not ready"));
+  }
+  ready_.assign(ready_.size(), false);
+  for (std::size_t b = 0; b < missing_.size(); ++b) missing_[b] = plan_.buckets()[b].gradients;
+  announced_ = 0;
+  started_ = 0;
+  return Status::Ok();
+}
+
+void BucketReducer::Note(std::size_t gradient) {
+  ready_[gradient] = true;
+  --missing_[plan_.bucket_of()[gradient]];
+  ++announced_;
+}
+
+Status BucketReducer::Start(StreamHandle stream) {
+  while (started_ < missing_.size() && missing_[started_] == 0) {
+    const Bucket& bucket = plan_.buckets()[started_];
+    MutableBuffer part = gradients_;
+    part.data = static_cast<std::byte*>(gradients_.data) + bucket.offset * SizeOf(part.dtype);
+    part.count = bucket.elements;
+    GACCD_RETURN_IF_ERROR(comm_->AllReduceSum(part, part, stream));
+    ++started_;
+  }
+  return Status::Ok();
+}
+
+}  // namespace gaccd

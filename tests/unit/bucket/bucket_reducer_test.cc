@@ -1,0 +1,204 @@
+#include "collectives/bucket/bucket_reducer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "collectives/base/strings.h"
+#include "collectives/comm/threads.h"
+
+namespace gaccd {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+void ExpectRefused(const Status& status, const std::string& part) {
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.kind(), ErrorKind::kInternal);
+  EXPECT_THAT(status.message(), HasSubstr(part));
+}
+
+// Writes down which parts are reduced, in which order; multiplies them by 3, as three ranks with
+// the same gradients would.
+class RecordingCommunicator final : public Communicator {
+ public:
+  explicit RecordingCommunicator(const float* base) : base_(base) {}
+  [[nodiscard]] std::string_view name() const override { return "recording"; }
+  [[nodiscard]] int rank() const override { return 0; }
+  [[nodiscard]] int size() const override { return 3; }
+  [[nodiscard]] const Topology& topology() const override { return topology_; }
+  Result<std::unique_ptr<CommMemory>> Allocate(std::size_t /*bytes*/) override { return Unused(); }
+  Status AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle /*stream*/) override {
+    if (fail) return Unused();
+    EXPECT_EQ(in.data, out.data);
+    auto* data = static_cast<float*>(out.data);
+    calls.emplace_back(data - base_, out.count);
+    for (std::size_t i = 0; i < out.count; ++i) data[i] *= 3;
+    return Status::Ok();
+  }
+  Status AllGather(ConstBuffer /*in*/, std::span<const std::int64_t> /*counts*/,
+                   MutableBuffer /*out*/, StreamHandle /*stream*/) override {
+    return Unused();
+  }
+  Status ReduceScatter(ConstBuffer /*in*/, std::span<const std::int64_t> /*counts*/,
+                       MutableBuffer /*out*/, StreamHandle /*stream*/) override {
+    return Unused();
+  }
+  Status Broadcast(MutableBuffer /*buffer*/, int /*root*/, StreamHandle /*stream*/) override {
+    return Unused();
+  }
+  Status Barrier() override { return Unused(); }
+  Result<std::unique_ptr<Communicator>> Split(int /*color*/, int /*key*/) override {
+    return Unused();
+  }
+  void Abort(int /*exit_code*/) noexcept override {}
+
+  bool fail = false;
+  std::vector<std::pair<std::ptrdiff_t, std::size_t>> calls;
+
+ private:
+  static Status Unused() { return {ErrorKind::kUnavailable, "rank 2 is lost"}; }
+  const float* base_;
+  Topology topology_;
+};
+
+const std::vector<GradientSlot> kLayers = {{0, 100, 5},  {100, 10, 4}, {110, 50, 3},
+                                           {160, 10, 2}, {170, 20, 1}, {190, 2, 0}};
+constexpr std::size_t kElements = 192;
+
+class BucketReducerTest : public ::testing::Test {
+ protected:
+  BucketReducer Make(std::size_t bucket) {
+    return BucketReducer::Make(comm_, BucketPlan::Make(kLayers, kElements, bucket).value(),
+                               View(std::span(flat_)))
+        .value();
+  }
+  std::vector<float> flat_ = std::vector<float>(kElements, 1.0F);
+  RecordingCommunicator comm_{flat_.data()};
+};
+
+TEST_F(BucketReducerTest, OneMessageByDefault) {
+  BucketReducer reducer = Make(kOneBucket);
+  ASSERT_TRUE(reducer.ReduceAll().ok());
+  EXPECT_THAT(comm_.calls, ElementsAre(std::pair(0, kElements)));
+  EXPECT_TRUE(std::ranges::all_of(flat_, [](float x) { return x == 3; }));
+  EXPECT_TRUE(reducer.done());
+}
+
+TEST_F(BucketReducerTest, StartsFullBucketsWhileBackwardRuns) {
+  BucketReducer reducer = Make(80);  // {3, 4, 5}, {1, 2}, {0}
+  std::vector<std::size_t> started;
+  for (const std::size_t gradient : {5U, 4U, 3U, 2U, 1U, 0U}) {
+    ASSERT_TRUE(reducer.MarkReady(gradient).ok());
+    started.push_back(reducer.started());
+  }
+  EXPECT_THAT(started, ElementsAre(0, 0, 1, 1, 2, 3));
+  EXPECT_THAT(comm_.calls,
+              ElementsAre(std::pair(160, 32U), std::pair(100, 60U), std::pair(0, 100U)));
+}
+
+TEST_F(BucketReducerTest, KeepsTheOrderWhenGradientsAreReadyInAnother) {
+  BucketReducer reducer = Make(80);
+  std::vector<std::size_t> started;
+  for (const std::size_t gradient : {0U, 1U, 2U, 3U, 4U, 5U}) {
+    ASSERT_TRUE(reducer.MarkReady(gradient).ok());
+    started.push_back(reducer.started());
+  }
+  EXPECT_THAT(started, ElementsAre(0, 0, 0, 0, 0, 3));
+  EXPECT_THAT(comm_.calls,
+              ElementsAre(std::pair(160, 32U), std::pair(100, 60U), std::pair(0, 100U)));
+}
+
+TEST_F(BucketReducerTest, ReduceAllTakesTheRest) {
+  BucketReducer reducer = Make(80);
+  for (const std::size_t gradient : {5U, 3U, 4U}) ASSERT_TRUE(reducer.MarkReady(gradient).ok());
+  ASSERT_TRUE(reducer.ReduceAll().ok());
+  EXPECT_EQ(comm_.calls.size(), 3U);
+  EXPECT_TRUE(std::ranges::all_of(flat_, [](float x) { return x == 3; }));
+}
+
+// The bug of reducing in every micro-step: R * S1 + S2 instead of S1 + S2.
+TEST_F(BucketReducerTest, ASecondReductionInOneCycleIsRefused) {
+  BucketReducer reducer = Make(kOneBucket);
+  ASSERT_TRUE(reducer.ReduceAll().ok());
+  ExpectRefused(reducer.ReduceAll(), "reduced in this cycle already");
+  ExpectRefused(reducer.MarkReady(3), "gradient 3 is announced twice");
+  EXPECT_EQ(comm_.calls.size(), 1U);
+  EXPECT_TRUE(std::ranges::all_of(flat_, [](float x) { return x == 3; }));
+
+  ASSERT_TRUE(reducer.NextCycle().ok());
+  EXPECT_FALSE(reducer.done());
+  EXPECT_TRUE(reducer.ReduceAll().ok());
+  EXPECT_EQ(comm_.calls.size(), 2U);
+}
+
+TEST_F(BucketReducerTest, AnnouncingTwiceOrTheUnknownIsRefused) {
+  BucketReducer reducer = Make(80);
+  ASSERT_TRUE(reducer.MarkReady(4).ok());
+  ExpectRefused(reducer.MarkReady(4), "gradient 4 is announced twice");
+  ExpectRefused(reducer.MarkReady(6), "below 6, found 6");
+}
+
+TEST_F(BucketReducerTest, AHalfReducedCycleDoesNotEnd) {
+  BucketReducer reducer = Make(80);
+  ASSERT_TRUE(reducer.NextCycle().ok());  // nothing announced: nothing to lose
+  ASSERT_TRUE(reducer.MarkReady(0).ok());
+  ExpectRefused(reducer.NextCycle(), "1 of 6 gradients announced; gradient 1 is not ready");
+  ASSERT_TRUE(reducer.ReduceAll().ok());
+  EXPECT_TRUE(reducer.NextCycle().ok());
+}
+
+TEST_F(BucketReducerTest, PassesTheErrorOfTheCommunicatorOn) {
+  BucketReducer reducer = Make(80);
+  comm_.fail = true;
+  const Status status = reducer.ReduceAll();
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.kind(), ErrorKind::kUnavailable);
+  EXPECT_FALSE(reducer.done());
+}
+
+TEST_F(BucketReducerTest, RefusesABufferOfAnotherSize) {
+  const auto reducer = BucketReducer::Make(comm_, BucketPlan::Make(kLayers, kElements).value(),
+                                           View(std::span(flat_).first(100)));
+  ExpectRefused(reducer.status(), "expected a buffer of 192 elements, found 100");
+}
+
+// Every rank finishes its gradients in an order of its own; the sums are right all the same, and
+// the ranks never meet in different calls.
+TEST(BucketReducerOnRanks, AnyOrderOfAnnouncementsGivesTheSums) {
+  for (const std::size_t bucket : {std::size_t{1}, std::size_t{40}, std::size_t{80}, kOneBucket}) {
+    const Status status = RunThreadRanks(4, {}, [&](Communicator& comm) {
+      std::vector<float> flat(kElements);
+      auto plan = BucketPlan::Make(kLayers, kElements, bucket);
+      GACCD_RETURN_IF_ERROR(plan.status());
+      auto reducer = BucketReducer::Make(comm, *plan, View(std::span(flat)));
+      GACCD_RETURN_IF_ERROR(reducer.status());
+      std::mt19937 random(static_cast<std::uint32_t>(comm.rank()));
+      for (int cycle = 0; cycle < 20; ++cycle) {
+        for (std::size_t i = 0; i < kElements; ++i) {
+          flat[i] = static_cast<float>(comm.rank() * 1000 + static_cast<int>(i) + cycle);
+        }
+        std::vector<std::size_t> order(kLayers.size());
+        std::iota(order.begin(), order.end(), std::size_t{0});
+        std::ranges::shuffle(order, random);
+        for (const std::size_t gradient : order) {
+          GACCD_RETURN_IF_ERROR(reducer->MarkReady(gradient));
+        }
+        for (std::size_t i = 0; i < kElements; ++i) {
+          if (flat[i] == static_cast<float>(6000 + 4 * (static_cast<int>(i) + cycle))) continue;
+          return Status(ErrorKind::kInternal, StrCat("element ", i, " is ", flat[i]));
+        }
+        GACCD_RETURN_IF_ERROR(reducer->NextCycle());
+      }
+      return Status::Ok();
+    });
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+}
+
+}  // namespace
+}  // namespace gaccd
