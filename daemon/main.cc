@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <exception>
 #include <string>
-#include <vector>
 
 #include "collectives/base/result.h"
 #include "collectives/base/strings.h"
@@ -36,9 +35,6 @@ Status RunPlan(const Flags& flags) {
   return output.verdict;
 }
 
-// Libraries whose versions only their own folders know.
-std::vector<gaccd::Version> LibraryVersions() { return {}; }
-
 // Every verb but train, which prints its own errors.
 Status RunVerb(const Flags& flags) {
   switch (flags.verb) {
@@ -47,7 +43,7 @@ Status RunVerb(const Flags& flags) {
     case Verb::kHelp:
       return Print(gaccd::HelpText(flags.help_topic));
     case Verb::kVersion:
-      return Print(gaccd::VersionText(LibraryVersions()));
+      return Print(gaccd::VersionText(gaccd::LoadedLibraries()));
     case Verb::kSelftest:
       return gaccd::RunSelftest(flags);
     case Verb::kTrain:

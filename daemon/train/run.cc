@@ -5,11 +5,13 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
+#include "collectives/bootstrap/mpi_version.h"
 #include "collectives/bootstrap/same_on_all.h"
 #include "daemon/config/help.h"
 #include "daemon/config/job_text.h"
 #include "daemon/config/plan_command.h"
 #include "daemon/config/plan_proto.h"
+#include "daemon/device/cpu/onednn_version.h"
 #include "daemon/plan/plan_text.h"
 #include "daemon/telemetry/run_reporter.h"
 #include "daemon/train/agree.h"
@@ -176,6 +178,10 @@ Status RunSelftest(const Flags& flags) {
     }
   }
   return Status::Ok();
+}
+
+std::vector<Version> LoadedLibraries() {
+  return {{"MPI", MpiVersion()}, {"oneDNN", OneDnnVersion()}};
 }
 
 }  // namespace gaccd

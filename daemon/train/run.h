@@ -2,9 +2,11 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "collectives/base/result.h"
 #include "daemon/config/flags.h"
+#include "daemon/config/help.h"
 
 namespace gaccd {
 
@@ -22,5 +24,8 @@ TrainOutcome RunTrain(const Flags& flags, const ErrorPrinter& print);
 
 // Prints its table; kInternal when a check failed. Errors are not printed here.
 Status RunSelftest(const Flags& flags);
+
+// The libraries that only later stages know, with the versions that are loaded: MPI, oneDNN.
+std::vector<Version> LoadedLibraries();
 
 }  // namespace gaccd

@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include "collectives/base/strings.h"
+#include "daemon/device/cpu/onednn_version.h"
 #include "daemon/device/cpu/packed_weights.h"
 
 namespace gaccd {
@@ -21,6 +22,11 @@ Result<std::unique_ptr<CpuContext>> CpuContext::Create() {
   } catch (const dnnl::error& error) {
     return Status(ErrorKind::kInternal, StrCat("oneDNN engine: ", error.what()));
   }
+}
+
+std::string OneDnnVersion() {
+  const dnnl_version_t* version = dnnl_version();
+  return StrCat(version->major, ".", version->minor, ".", version->patch);
 }
 
 }  // namespace gaccd

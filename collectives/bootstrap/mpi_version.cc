@@ -1,0 +1,20 @@
+#include "collectives/bootstrap/mpi_version.h"
+
+#include <mpi.h>
+
+#include <array>
+
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+
+std::string MpiVersion() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  if (MPI_Get_library_version(text.data(), &length) != MPI_SUCCESS) return "not known";
+  const std::string library(text.data(), static_cast<std::size_t>(length));
+  // Open MPI goes on with package, ident and date.
+  return StrCat(MPI_VERSION, ".", MPI_SUBVERSION, ", ", library.substr(0, library.find(',')));
+}
+
+}  // namespace gaccd
