@@ -115,7 +115,7 @@ Result<std::unique_ptr<Communicator>> MakeMpiWithNodes(const MpiSession& session
   group.comm = MPI_COMM_WORLD;
   group.node_key = fake.node;
   group.host = fake.host;
-  group.crowded = session.facts().crowded;
+  group.crowded = fake.crowded.value_or(session.facts().crowded);
   group.broken = session.broken();
   return MakeMpiComm(group, options);
 }

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "collectives/base/result.h"
@@ -56,10 +57,12 @@ class MpiSession {
   std::shared_ptr<std::atomic<bool>> broken_ = std::make_shared<std::atomic<bool>>(false);
 };
 
-// Another division of the ranks into nodes than the real one, for tests of the two-level paths.
+// Another division of the ranks into nodes than the real one, and another opinion on whether cores
+// are scarce, for tests of all paths on one machine.
 struct FakeNode {
   int node = 0;
   std::string host;
+  std::optional<bool> crowded = std::nullopt;
 };
 
 // The communicator of all ranks. Collective.

@@ -12,28 +12,31 @@ namespace {
 
 static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
 
-void Wait(const std::atomic<std::uint32_t>& word, std::uint32_t value, const timespec* until) {
+int Flags(FutexScope scope) { return scope == FutexScope::kThreads ? FUTEX_PRIVATE_FLAG : 0; }
+
+void Wait(const std::atomic<std::uint32_t>& word, std::uint32_t value, const timespec* until,
+          FutexScope scope) {
   // The BITSET form takes an absolute time of CLOCK_MONOTONIC, which is what steady_clock shows.
-  ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, value, until, nullptr,
+  ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET | Flags(scope), value, until, nullptr,
             FUTEX_BITSET_MATCH_ANY);
 }
 
 }  // namespace
 
 void SleepWhile(const std::atomic<std::uint32_t>& word, std::uint32_t value,
-                std::chrono::steady_clock::time_point until) {
+                std::chrono::steady_clock::time_point until, FutexScope scope) {
   const auto since = std::chrono::duration_cast<std::chrono::nanoseconds>(until.time_since_epoch());
   const timespec absolute{static_cast<time_t>(since.count() / 1'000'000'000),
                           static_cast<long>(since.count() % 1'000'000'000)};
-  Wait(word, value, &absolute);
+  Wait(word, value, &absolute, scope);
 }
 
 void SleepWhile(const std::atomic<std::uint32_t>& word, std::uint32_t value) {
-  Wait(word, value, nullptr);
+  Wait(word, value, nullptr, FutexScope::kThreads);
 }
 
-void WakeAll(const std::atomic<std::uint32_t>& word) {
-  ::syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+void WakeAll(const std::atomic<std::uint32_t>& word, FutexScope scope) {
+  ::syscall(SYS_futex, &word, FUTEX_WAKE | Flags(scope), INT_MAX, nullptr, nullptr, 0);
 }
 
 }  // namespace gaccd

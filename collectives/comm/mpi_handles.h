@@ -44,8 +44,8 @@ class MpiCommHandle {
 };
 
 // One segment of shared memory per rank of a communicator whose ranks share a node. Segments are
-// aligned to 4096 bytes and not initialised; their pages exist once they are touched. As above, only
-// Free() is collective.
+// aligned to 4096 bytes and not initialised; their pages exist once they are touched. As above,
+// only Free() is collective.
 class SharedWindow {
  public:
   SharedWindow() = default;

@@ -16,9 +16,9 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLookEvery{5};
 // No sign of life for this long, or for a quarter of the bound, is a stopped process.
 constexpr milliseconds kStalledAfter{1'000};
-// Checks of a flag before the core is offered to others: about 20 us with a core of one's own.
-constexpr int kSpinsOwnCore = 1'000;
-constexpr int kSpinsCrowded = 16;
+// Looks at a counter before the core is given away: about 200 us with a core of one's own.
+constexpr int kSpinsOwnCore = 10'000;
+constexpr int kSpinsCrowded = 50;
 // The time a report needs to leave for the network.
 constexpr milliseconds kSendTime{50};
 
@@ -64,36 +64,36 @@ const CallNotice& MpiWatch::notice(int line) const {
   return node_->board()[static_cast<std::size_t>(line)].calls[mine_.sequence & 1];
 }
 
-template <typename Ready>
-Status MpiWatch::WaitUntil(Ready ready) {
-  for (int spins = 0; !ready(); ++spins) {
+Status MpiWatch::WaitFor(NodeGate& gate, std::uint64_t target) {
+  for (int spins = 0; !gate.Reached(target); ++spins) {
     if (spins < spins_) {
       RelaxCore();
       continue;
     }
-    sched_yield();
-    if (moving_ != nullptr) {
-      int done = 0;
-      GACCD_RETURN_IF_ERROR(MpiStatus(MPI_Test(moving_, &done, MPI_STATUS_IGNORE), "MPI_Test"));
-    }
-    GACCD_RETURN_IF_ERROR(Look());
+    const Status status = Rest(gate, target);
+    if (!status.ok()) return Fail(status);
   }
   return Status::Ok();
 }
 
+// One turn of a long wait. Requests between nodes only move while MPI is called.
+Status MpiWatch::Rest(NodeGate& gate, std::uint64_t target) {
+  if (moving_ != nullptr) {
+    int done = 0;
+    GACCD_RETURN_IF_ERROR(MpiStatus(MPI_Test(moving_, &done, MPI_STATUS_IGNORE), "MPI_Test"));
+    sched_yield();
+  } else {
+    gate.Sleep(target, Clock::now() + kLookEvery);
+  }
+  return Look();
+}
+
 Status MpiWatch::NodeBarrier() {
   GACCD_RETURN_IF_ERROR(failure_);
-  const std::span<BoardLine> board = node_->board();
-  const std::uint64_t target = ++barriers_;
-  node_->own_line().arrived.store(target, std::memory_order_release);
-  std::size_t next = 0;  // all lines before it have arrived
-  const Status status = WaitUntil([&] {
-    while (next < board.size() && board[next].arrived.load(std::memory_order_acquire) >= target) {
-      ++next;
-    }
-    return next == board.size();
-  });
-  return status.ok() ? status : Fail(status);
+  arrivals_ += static_cast<std::uint64_t>(node_->size());
+  NodeGate& gate = node_->counters().arrived;
+  gate.Add(1, arrivals_);
+  return WaitFor(gate, arrivals_);
 }
 
 Status MpiWatch::Meet() {
@@ -132,14 +132,16 @@ bool MpiWatch::SamePlace() const {
 
 Status MpiWatch::Finish(MPI_Request* request) {
   GACCD_RETURN_IF_ERROR(failure_);
-  int code = MPI_SUCCESS;
-  Status status = WaitUntil([&] {
+  for (int spins = 0;; ++spins) {
     int done = 0;
-    code = MPI_Test(request, &done, MPI_STATUS_IGNORE);
-    return done != 0 || code != MPI_SUCCESS;
-  });
-  if (status.ok()) status = MpiStatus(code, Name(mine_.operation));
-  return status.ok() ? status : Fail(std::move(status));
+    Status status = MpiStatus(MPI_Test(request, &done, MPI_STATUS_IGNORE), Name(mine_.operation));
+    if (status.ok() && done != 0) return status;
+    if (status.ok() && spins >= spins_) {
+      sched_yield();
+      status = Look();
+    }
+    if (!status.ok()) return Fail(std::move(status));
+  }
 }
 
 Status MpiWatch::Fail(Status error) {

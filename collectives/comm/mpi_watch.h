@@ -41,6 +41,11 @@ class MpiWatch {
 
   // Waits for a request; it is MPI_REQUEST_NULL afterwards.
   Status Finish(MPI_Request* request);
+  // Calls work(i) for every i < chunks on some rank of the node, whichever is free, and waits until
+  // all of it is done. The same chunks on every rank. REQUIRES: a barrier before, in this
+  // operation.
+  template <typename Work>
+  Status ShareWork(std::uint64_t chunks, Work work);
   // A request that is kept moving during other waits. null: none.
   void KeepMoving(MPI_Request* request) { moving_ = request; }
 
@@ -50,8 +55,8 @@ class MpiWatch {
   [[nodiscard]] std::uint64_t sequence() const { return mine_.sequence; }
 
  private:
-  template <typename Ready>
-  Status WaitUntil(Ready ready);
+  Status WaitFor(NodeGate& gate, std::uint64_t target);
+  Status Rest(NodeGate& gate, std::uint64_t target);
   Status Look();
   Status GiveUp(bool late);
   Status FindMismatch() const;
@@ -71,9 +76,32 @@ class MpiWatch {
   Entry mine_;
   Deadline deadline_;
   Deadline::Clock::time_point last_look_;
-  std::uint64_t barriers_ = 0;
+  // Targets of the node's counters, which only grow.
+  std::uint64_t arrivals_ = 0;
+  std::uint64_t claims_ = 0;
+  std::uint64_t done_ = 0;
   MPI_Request* moving_ = nullptr;
   Status failure_;
 };
+
+template <typename Work>
+Status MpiWatch::ShareWork(std::uint64_t chunks, Work work) {
+  GACCD_RETURN_IF_ERROR(failure_);
+  NodeCounters& counters = node_->counters();
+  const std::uint64_t first = claims_;
+  const std::uint64_t target = done_ + chunks;
+  std::uint64_t mine = 0;
+  for (;;) {
+    const std::uint64_t i = counters.claimed.fetch_add(1, std::memory_order_relaxed) - first;
+    if (i >= chunks) break;
+    work(i);
+    ++mine;
+  }
+  // Every rank is refused exactly once, and that before the next barrier.
+  claims_ += chunks + static_cast<std::uint64_t>(node_->size());
+  done_ = target;
+  if (mine > 0) counters.done.Add(mine, target);
+  return WaitFor(counters.done, target);
+}
 
 }  // namespace gaccd

@@ -24,14 +24,18 @@ Result<std::shared_ptr<NodeGroup>> NodeGroup::Make(MpiCommHandle comm, std::vect
   MPI_Comm_rank(node, &group->rank_);
   GACCD_ASSIGN_OR_RETURN(group->permanent_, SharedWindow::Allocate(node, 2 * staging_bytes));
   group->staging_bytes_ = group->permanent_.bytes() / 2;
-  GACCD_ASSIGN_OR_RETURN(group->board_memory_, SharedWindow::Allocate(node, sizeof(BoardLine)));
+  GACCD_ASSIGN_OR_RETURN(group->board_memory_,
+                         SharedWindow::Allocate(node, sizeof(NodeCounters) + sizeof(BoardLine)));
   GACCD_RETURN_IF_ERROR(group->Introduce());
   return group;
 }
 
 Status NodeGroup::Introduce() {
-  // All lines are in the segment of rank 0, one after another. Each rank makes its own.
-  board_ = {reinterpret_cast<BoardLine*>(board_memory_.segment(0)), ranks_.size()};
+  // The counters and all lines are in the segment of rank 0 and what follows it.
+  std::byte* memory = board_memory_.segment(0);
+  counters_ = reinterpret_cast<NodeCounters*>(memory);
+  board_ = {reinterpret_cast<BoardLine*>(memory + sizeof(NodeCounters)), ranks_.size()};
+  if (rank_ == 0) new (counters_) NodeCounters{};
   new (&own_line()) BoardLine{};
   const ProcessName self = ThisProcess();
   own_line().pid.store(self.pid);

@@ -13,10 +13,18 @@
 
 #include "collectives/base/buffer.h"
 #include "collectives/comm/mpi_handles.h"
+#include "collectives/comm/node_gate.h"
 #include "collectives/watchdog/board.h"
 #include "collectives/watchdog/peer_processes.h"
 
 namespace gaccd {
+
+// What the ranks of a node count together.
+struct NodeCounters {
+  NodeGate arrived;                                 // ranks at barriers
+  NodeGate done;                                    // chunks of work
+  alignas(128) std::atomic<std::uint64_t> claimed;  // chunks of work, and one refusal per rank
+};
 
 class NodeGroup {
  public:
@@ -29,6 +37,7 @@ class NodeGroup {
   [[nodiscard]] int size() const { return static_cast<int>(ranks_.size()); }
   [[nodiscard]] std::span<const int> ranks() const { return ranks_; }
 
+  [[nodiscard]] NodeCounters& counters() const { return *counters_; }
   [[nodiscard]] std::span<BoardLine> board() const { return board_; }
   [[nodiscard]] BoardLine& own_line() const { return board_[static_cast<std::size_t>(rank_)]; }
   [[nodiscard]] std::vector<int> EndedLines() const { return peers_.Ended(); }
@@ -67,6 +76,7 @@ class NodeGroup {
   std::size_t staging_bytes_ = 0;
   SharedWindow permanent_;
   SharedWindow board_memory_;
+  NodeCounters* counters_ = nullptr;
   std::span<BoardLine> board_;
   std::vector<Window> windows_;
   PeerProcesses peers_;

@@ -1,5 +1,5 @@
 // The notice board of the ranks of one node, in shared memory: who has entered which operation, who
-// has arrived at which barrier, who is alive.
+// is alive.
 //
 // Every rank writes only its own line; lines are 128 bytes apart so that no two ranks write to one
 // pair of cache lines. Zeroed memory is a valid board. No MPI here.
@@ -30,7 +30,6 @@ inline constexpr std::int64_t kPrivate = -1;
 enum class GivenUp : std::uint64_t { kNo, kLate, kOther };
 
 struct alignas(128) BoardLine {
-  std::atomic<std::uint64_t> arrived;   // number of barriers arrived at
   CallNotice calls[2];                  // by the lowest bit of the sequence number
   std::atomic<std::uint64_t> entry;     // the newest Pack(Entry); kNone once it is left
   std::atomic<std::int64_t> alive_ms;   // BoardMillis() of the last sign of life in a wait

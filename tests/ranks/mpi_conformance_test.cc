@@ -1,7 +1,8 @@
 // The MPI communicator does what every communicator must do. Run by mpirun, once per layout:
-//   mpi_conformance_test [segment_elements [largest [node of rank 0, of rank 1, ...]]]
-// With nodes given the ranks behave as if they were on these nodes, so that the two-level paths are
-// tested on one machine. Exit code 0: all cases passed on this rank.
+//   mpi_conformance_test [segment_elements [largest [crowded [node of rank 0, of rank 1, ...]]]]
+// crowded: 1 or 0, whether ranks behave as if cores were scarce. With nodes given they behave as if
+// they were on these nodes, so that all paths are tested on one machine. Exit code 0: all cases
+// passed on this rank.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -20,13 +21,17 @@ Result<std::unique_ptr<Communicator>> MakeComm(const MpiSession& session,
   options.bound = std::chrono::seconds(20);
   if (!args.empty()) options.segment_elements = args[0];
   if (args.size() <= 2) return MakeMpi(session, options);
-  const std::size_t index = 2 + static_cast<std::size_t>(session.facts().rank);
-  if (index >= args.size()) {
-    return Status(ErrorKind::kUsage, StrCat("a node for each of ", session.facts().world,
-                                            " ranks is needed, found ", args.size() - 2));
+  FakeNode fake = {session.facts().node_key, session.facts().host, args[2] != 0};
+  if (args.size() > 3) {
+    const std::size_t index = 3 + static_cast<std::size_t>(session.facts().rank);
+    if (index >= args.size()) {
+      return Status(ErrorKind::kUsage, StrCat("a node for each of ", session.facts().world,
+                                              " ranks is needed, found ", args.size() - 3));
+    }
+    fake.node = static_cast<int>(args[index]);
+    fake.host = StrCat("fake", fake.node);
   }
-  const auto node = static_cast<int>(args[index]);
-  return MakeMpiWithNodes(session, options, {node, StrCat("fake", node)});
+  return MakeMpiWithNodes(session, options, fake);
 }
 
 Status RunCases(const std::vector<std::size_t>& args) {

@@ -5,9 +5,9 @@
 //
 // Rank 0 prints one JSON line per size and pair of bursts, with the median seconds of one call. A
 // call takes as long as on its slowest rank. Before every call each rank writes its own data anew,
-// as a backward pass would, and meets the others in a barrier; both are outside the clock. Every
-// burst's last result is checked in all elements. Both work in place: gaccd in memory from
-// Allocate(), where the flat gradient lives; MPI with MPI_IN_PLACE in ordinary memory.
+// as a backward pass would, and meets the others in a barrier before and after; all outside the
+// clock. Every burst's last result is checked in all elements. Both work in place: gaccd in memory
+// from Allocate(), where the flat gradient lives; MPI with MPI_IN_PLACE in ordinary memory.
 #include <mpi.h>
 
 #include <algorithm>
@@ -65,6 +65,9 @@ Result<double> Burst(const Reduce& reduce, std::span<float> data, int rank, int 
     GACCD_RETURN_IF_ERROR(reduce(data));
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     seconds.push_back(took.count());
+    // Where ranks share cores, a rank that is done must not write its next data while another one
+    // still waits for a core to see that it is done, too: that would be in the other one's time.
+    MPI_Barrier(MPI_COMM_WORLD);
   }
   GACCD_RETURN_IF_ERROR(CheckSum(data, size));
   MPI_Allreduce(MPI_IN_PLACE, seconds.data(), calls, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);

@@ -1,0 +1,23 @@
+#include "collectives/comm/node_gate.h"
+
+#include "collectives/comm/futex.h"
+
+namespace gaccd {
+
+void NodeGate::Add(std::uint64_t n, std::uint64_t target) {
+  const std::uint64_t before = count.fetch_add(n, std::memory_order_acq_rel);
+  if (before >= target || before + n < target) return;
+  bell.fetch_add(1, std::memory_order_seq_cst);
+  if (sleepers.load(std::memory_order_seq_cst) > 0) WakeAll(bell, FutexScope::kProcesses);
+}
+
+// The bell is read before the count: if the target is reached in between, the bell has changed and
+// the system does not let us sleep. Sleepers are counted before that, so the ringer sees them.
+void NodeGate::Sleep(std::uint64_t target, std::chrono::steady_clock::time_point until) {
+  const std::uint32_t heard = bell.load(std::memory_order_acquire);
+  sleepers.fetch_add(1, std::memory_order_seq_cst);
+  if (!Reached(target)) SleepWhile(bell, heard, until, FutexScope::kProcesses);
+  sleepers.fetch_sub(1, std::memory_order_relaxed);
+}
+
+}  // namespace gaccd
