@@ -35,7 +35,7 @@ TEST(SampleOrderTest, IsAPermutationForEverySizeTo5000) {
 }
 
 TEST(SampleOrderTest, IsAPermutationForLargeSizes) {
-  for (const std::int64_t size : {60'000, 65'536, 65'537, 1'281'167, (1 << 21) - 1}) {
+  for (const std::int64_t size : {60'000, 65'536, 65'537, 1'281'167}) {
     const SampleOrder order(3, size, true);
     EXPECT_TRUE(IsPermutation(Epoch(order, 1))) << "size " << size;
   }
@@ -110,13 +110,28 @@ TEST(SampleOrderTest, AllPermutationsOfFourComeEquallyOften) {
   EXPECT_LT(ChiSquare(flat), Bound(23));
 }
 
+TEST(SampleOrderTest, HalfOfThePermutationsAreOdd) {
+  for (const std::int64_t size : {8, 16, 32, 64}) {
+    std::int64_t odd = 0;
+    for (std::int64_t epoch = 0; epoch < 2000; ++epoch) {
+      const auto indices = Epoch(SampleOrder(6, size, true), epoch);
+      std::int64_t inversions = 0;
+      for (std::size_t i = 0; i < indices.size(); ++i) {
+        for (std::size_t j = 0; j < i; ++j) inversions += indices[j] > indices[i];
+      }
+      odd += inversions % 2;
+    }
+    EXPECT_NEAR(static_cast<double>(odd), 1000, 5 * std::sqrt(500.0)) << "size " << size;
+  }
+}
+
 TEST(SampleOrderTest, EverySampleComesToEveryPositionEquallyOften) {
   for (const std::int64_t size : {10, 100, 300}) {
     const auto n = static_cast<std::size_t>(size);
     std::vector<std::int64_t> counts(n * n);
     std::vector<std::int64_t> steps(n);  // from one sample to the one after it
     const SampleOrder order(4, size, true);
-    for (std::int64_t epoch = 0; epoch < 100 * size; ++epoch) {
+    for (std::int64_t epoch = 0; epoch < 20 * size; ++epoch) {
       const auto indices = Epoch(order, epoch);
       for (std::size_t i = 0; i < n; ++i) {
         ++counts[i * n + static_cast<std::size_t>(indices[i])];
