@@ -1,4 +1,4 @@
-#include <optional>
+#include <algorithm>
 #include <utility>
 
 #include "collectives/base/simd.h"
@@ -56,14 +56,27 @@ class WeightGradientKernel : public Kernel {
   Matmul add_;
 };
 
+// Sums blocks of rows and then the blocks, a tile of columns at a time: rounding errors grow with
+// the longest chain of additions, which is 16 + rows / 16 and not `rows`. Added one by one, 3072
+// rows were off by 1e-6 of the norm, several times the error of the products.
 GACCD_SIMD_CLONES
 void SumRows(const float* dy, std::int64_t rows, std::int64_t columns, bool accumulate, float* db) {
-  if (!accumulate) {
-    for (std::int64_t n = 0; n < columns; ++n) db[n] = 0;
-  }
-  for (std::int64_t m = 0; m < rows; ++m) {
-    const float* row = dy + m * columns;
-    for (std::int64_t n = 0; n < columns; ++n) db[n] += row[n];
+  constexpr std::int64_t kTile = 64;
+  constexpr std::int64_t kBlock = 16;
+  for (std::int64_t tile = 0; tile < columns; tile += kTile) {
+    const std::int64_t width = std::min(kTile, columns - tile);
+    float total[kTile] = {};
+    for (std::int64_t begin = 0; begin < rows; begin += kBlock) {
+      float block[kTile] = {};
+      for (std::int64_t m = begin; m < std::min(begin + kBlock, rows); ++m) {
+        const float* row = dy + m * columns + tile;
+        for (std::int64_t n = 0; n < width; ++n) block[n] += row[n];
+      }
+      for (std::int64_t n = 0; n < width; ++n) total[n] += block[n];
+    }
+    for (std::int64_t n = 0; n < width; ++n) {
+      db[tile + n] = accumulate ? db[tile + n] + total[n] : total[n];
+    }
   }
 }
 
