@@ -1,7 +1,6 @@
 #include "slurm/environment.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <limits>
 #include <utility>
 
@@ -16,11 +15,11 @@ constexpr std::int64_t kFirstReservedStep = 0xfffffff0;
 
 class Reader {
  public:
-  explicit Reader(const EnvLookup& lookup) : lookup_(lookup) {}
+  explicit Reader(const Environment& environment) : environment_(environment) {}
 
   // A variable that is set but empty counts as not set: shells export such.
   [[nodiscard]] std::optional<std::string> Text(std::string_view name) const {
-    auto value = lookup_(name);
+    auto value = environment_(std::string(name));
     if (value && value->empty()) value.reset();
     return value;
   }
@@ -42,7 +41,7 @@ class Reader {
   [[nodiscard]] const Status& status() const { return status_; }
 
  private:
-  const EnvLookup& lookup_;
+  const Environment& environment_;
   Status status_;
 };
 
@@ -112,12 +111,6 @@ Status Mismatch(std::string_view flag, std::int64_t flag_value, std::string_view
 
 }  // namespace
 
-std::optional<std::string> ProcessEnv(std::string_view name) {
-  const char* value = std::getenv(std::string(name).c_str());  // NOLINT(concurrency-mt-unsafe)
-  if (value == nullptr) return std::nullopt;
-  return std::string(value);
-}
-
 Result<TasksPerNode> ParseTasksPerNode(std::string_view text) {
   const Status bad(ErrorKind::kConfig,
                    StrCat(text, ": expected tasks per node in the form 2(x3),1"));
@@ -145,8 +138,8 @@ Result<TasksPerNode> ParseTasksPerNode(std::string_view text) {
   return all;
 }
 
-Result<SlurmEnvironment> SlurmEnvironment::Read(const EnvLookup& lookup) {
-  Reader reader(lookup);
+Result<SlurmEnvironment> SlurmEnvironment::Read(const Environment& environment) {
+  Reader reader(environment);
   SlurmEnvironment env;
   env.mpirun_ranks = reader.Count("OMPI_COMM_WORLD_SIZE");
   env.mpi_can_connect =

@@ -8,20 +8,14 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "collectives/base/environment.h"
 #include "collectives/base/result.h"
 
 namespace gaccd {
-
-// Returns the value of an environment variable, or nothing when it is not set.
-using EnvLookup = std::function<std::optional<std::string>(std::string_view name)>;
-
-// The lookup in the environment of this process. Not to be called while another thread sets one.
-[[nodiscard]] std::optional<std::string> ProcessEnv(std::string_view name);
 
 // How many tasks the nodes run: SLURM's "2(x3),1" is {min 1, max 2, tasks 7, nodes 4}.
 struct TasksPerNode {
@@ -63,7 +57,7 @@ struct SlurmEnvironment {
 
   // Error kConfig naming variable and value for a number that is none, and for an inconsistent
   // step (procid not below step_tasks).
-  static Result<SlurmEnvironment> Read(const EnvLookup& lookup);
+  static Result<SlurmEnvironment> Read(const Environment& environment);
 
   [[nodiscard]] bool in_job() const { return job_id.has_value(); }
   [[nodiscard]] bool in_step() const { return step_id.has_value(); }

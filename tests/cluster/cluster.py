@@ -203,7 +203,8 @@ class Cluster:
                     "OMPI_MCA_mpi_yield_when_idle": "1",  # more ranks than cores
                     # SLURM 22.05's own choice lets a rank leave a fence early on a busy machine;
                     # Open MPI then crashes in MPI_Init (1 start in 15; with ring 0 in 200).
-                    "SLURM_PMIX_FENCE": "ring", **(env or {})}
+                    "SLURM_PMIX_FENCE": "ring",
+                    **{name: str(value) for name, value in (env or {}).items()}}
         enter = ["nsenter", f"--target={self._pid(node)}", "--net", "--mount", "--pid", "--uts",
                  "--ipc", f"--wdns={cwd or self.dir / 'work'}"]
         limit = ["timeout", "--kill-after=10", str(timeout)]

@@ -8,9 +8,11 @@ CTest passes the places in the environment:
 GACCD_CLUSTER_REQUIRED=1 turns "skipped, no cluster possible here" into a failure.
 """
 
+import json
 import os
 import signal
 import sys
+import time
 import unittest
 from pathlib import Path
 
@@ -35,11 +37,59 @@ class ClusterTest(unittest.TestCase):
 
     cluster = None
 
+    def submit(self, script, *args, options=(), **env):
+        """Submits one of slurm/examples; returns the Run with its job id and run folder."""
+        folder = self.work(self.id().rsplit(".", 1)[-1])
+        run_dir = folder / "the run"  # the space is on purpose
+        job = self.cluster.sbatch(EXAMPLES / script, *args, options=options, cwd=folder,
+                                  env={"GACCD": program("GACCD"), "GACCD_RUN_DIR": run_dir, **env})
+        return Run(job, folder, run_dir)
+
+    def wait_until(self, condition, timeout, what):
+        """Polls; fails with `what` after `timeout` seconds. Returns what the condition returned."""
+        deadline = time.monotonic() + timeout
+        while not (value := condition()):
+            self.assertLess(time.monotonic(), deadline, f"{what}: not within {timeout} s")
+            time.sleep(0.2)
+        return value
+
     def work(self, name):
         """A new folder that all nodes see."""
         folder = self.cluster.dir / "work" / name
         folder.mkdir()
         return folder
+
+
+class Run:
+    """The folder of one submitted run, as slurm/README.md and operations describe it."""
+
+    def __init__(self, job, folder, run_dir):
+        self.job = job
+        self.folder = folder  # where it was submitted
+        self.dir = run_dir
+        self.attempt = run_dir / "attempts" / f"000-{job}"
+
+    def events(self, kind):
+        """The events of this kind so far, oldest first."""
+        path = self.attempt / "events.jsonl"
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        events = [json.loads(line) for line in lines if line.endswith("\n")]
+        return [event for event in events if event["ev"] == kind]
+
+    def ranks(self):
+        """ranks.tsv: a list of dicts by column name."""
+        lines = (self.attempt / "ranks.tsv").read_text().splitlines()
+        names = lines[0].split("\t")
+        return [dict(zip(names, line.split("\t"))) for line in lines[1:]]
+
+    def status(self):
+        return json.loads((self.dir / "STATUS.json").read_text())
+
+    def text(self):
+        """Everything the job and its ranks said, in one string."""
+        files = [*self.folder.glob("slurm-*.out"), *self.attempt.glob("rank/*"),
+                 *self.attempt.glob("log/r*")]
+        return "\n".join(f.read_text(errors="replace") for f in files)
 
 
 def _too_late(number, _frame):

@@ -115,11 +115,6 @@ TEST(SlurmEnvironment, EmptyIsNotSet) {
   EXPECT_EQ(MustRead(variables).restart_count, 0);
 }
 
-TEST(SlurmEnvironment, ReadsThisProcess) {
-  EXPECT_TRUE(ProcessEnv("PATH").has_value());
-  EXPECT_FALSE(ProcessEnv("GACCD_SURELY_NOT_SET").has_value());
-}
-
 TEST(TasksPerNode, Parses) {
   const auto tasks = ParseTasksPerNode("8(x30),7,2(x2)");
   ASSERT_TRUE(tasks.ok());

@@ -18,8 +18,8 @@ inline Variables With(Variables variables, std::string_view name, std::string va
   return variables;
 }
 
-inline EnvLookup LookupIn(Variables variables) {
-  return [variables = std::move(variables)](std::string_view name) -> std::optional<std::string> {
+inline Environment LookupIn(Variables variables) {
+  return [variables = std::move(variables)](const std::string& name) -> std::optional<std::string> {
     const auto found = variables.find(name);
     if (found == variables.end()) return std::nullopt;
     return found->second;

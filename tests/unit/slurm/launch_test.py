@@ -63,7 +63,8 @@ class Launch(WithStandIns):
             "--target-batch=1000", "--name=a b"])
         self.assertTrue((Path(run) / "attempts/000-91/rank").is_dir())
         self.assertEqual(os.readlink(f"{run}/attempts/latest"), "000-91")
-        for line in ("SLURM_EXIT_ERROR=71", "SRUN_CPUS_PER_TASK=1", "SLURM_PMIX_FENCE=ring"):
+        for line in ("SLURM_EXIT_ERROR=71", "SRUN_CPUS_PER_TASK=1", "SLURM_PMIX_FENCE=ring",
+                     f"GACCD_ATTEMPT_DIR={run}/attempts/000-91"):
             self.assertIn(line, self.log("env"))
 
     def test_a_percent_in_the_folder_is_no_pattern(self):
