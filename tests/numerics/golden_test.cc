@@ -54,7 +54,6 @@ class GoldenTest : public testing::TestWithParam<const char*> {
   Samples samples_{SampleOf(golden_.widths, loss_), golden_.samples, 3};
   Trainer trainer_{model_,
                    {.micro_batches = {kMicroBatches.begin(), kMicroBatches.end()},
-                    .eval_batches = {},
                     .micro_steps_per_update = std::ssize(kMicroBatches)}};
 
   void SetUp() override {

@@ -19,7 +19,7 @@ std::vector<float> Copy(std::span<const float> values) { return {values.begin(),
 TEST(ReplicaTest, TheFirstMicroStepOverwritesAndLaterOnesAdd) {
   const Model model = MakeMlp({12, 16, 5});
   Samples samples(SampleOf({12, 16, 5}, LossKind::kSoftmaxCrossEntropy), 13, 3);
-  Trainer trainer(model, {.micro_batches = {6, 7, 13}, .eval_batches = {}});
+  Trainer trainer(model, {.micro_batches = {6, 7, 13}});
   const double whole = trainer.MicroStep(samples.All(), 0.25F, true);
   const std::vector<float> expected = Copy(trainer.gradients());
 
@@ -36,7 +36,7 @@ TEST(ReplicaTest, TheFirstMicroStepOverwritesAndLaterOnesAdd) {
 TEST(ReplicaTest, AnEmptyBatchClearsOnlyIfItIsTheFirst) {
   const Model model = MakeMlp({12, 16, 5});
   Samples samples(SampleOf({12, 16, 5}, LossKind::kSoftmaxCrossEntropy), 7, 3);
-  Trainer trainer(model, {.micro_batches = {7}, .eval_batches = {}});
+  Trainer trainer(model, {.micro_batches = {7}});
   trainer.MicroStep(samples.All(), 0.25F, true);
   const std::vector<float> expected = Copy(trainer.gradients());
 
@@ -143,8 +143,7 @@ TEST(ReplicaTest, ThePaddingStaysZeroThroughTraining) {
   const std::vector<std::int64_t> widths = {7, 11, 3};  // no size is a multiple of 16
   const Model model = MakeMlp(widths);
   Samples samples(SampleOf(widths, LossKind::kSoftmaxCrossEntropy), 12, 3);
-  Trainer trainer(model,
-                  {.micro_batches = {5, 7}, .eval_batches = {}, .micro_steps_per_update = 8});
+  Trainer trainer(model, {.micro_batches = {5, 7}, .micro_steps_per_update = 8});
   for (int update = 0; update < 10; ++update) {
     trainer.MicroStep(samples.View(0, 5), 1.0F / 12, true);
     trainer.MicroStep(samples.View(5, 7), 1.0F / 12, false);
