@@ -210,14 +210,14 @@ Result<std::unique_ptr<RunReporter>> RunReporter::Start(Communicator& comm,
   auto impl = std::make_unique<Impl>();
   impl->options = std::move(options);
   impl->world = comm.size();
-  const std::string host = comm.topology().hosts[static_cast<std::size_t>(comm.rank())];
-  impl->identity = {impl->options.run_name, StrCat("local-", ::getpid()), 0, comm.rank(), host};
+  const OwnerName me = ThisProcess(StrCat("local-", ::getpid()), 0);
+  impl->identity = {impl->options.run_name, me.job, me.attempt, comm.rank(), me.host};
   GACCD_ASSIGN_OR_RETURN(const std::string table, RankTable(comm));
   Result<std::string> mine = std::string();
   if (impl->leads()) mine = impl->OpenFiles(table);
   GACCD_ASSIGN_OR_RETURN(impl->attempt_dir, ShareFromRankZero(comm, mine));
   if (!impl->attempt_dir.empty()) {
-    StartLogOfThisRank(impl->attempt_dir + "/log", comm.rank(), host);
+    StartLogOfThisRank(impl->attempt_dir + "/log", comm.rank(), me.host);
   }
   if (impl->leads()) {
     if (!impl->options.quiet) impl->bar = MakeProgress(impl->options.progress);

@@ -4,6 +4,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <ctime>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -16,6 +18,7 @@
 namespace gaccd {
 namespace {
 
+using testing::AnyOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::MatchesRegex;
@@ -63,9 +66,22 @@ TEST(TextLogTest, BeforeTheStartOnlyWarningsReachPeople) {
   EXPECT_EQ(seen, "gaccd: warning: careful\ngaccd: error: broken\n");
 }
 
+// "20261120 03", UTC.
+std::string UtcHour() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  char text[16];
+  std::strftime(text, sizeof(text), "%Y%m%d %H", &utc);
+  return text;
+}
+
 TEST(TextLogTest, OneFileARankWithRankStepAndUtc) {
   const TempDir dir;
+  const std::string hour_before = UtcHour();
   const std::string seen = InChild([&] {
+    ::setenv("TZ", "XXX-9", 1);  // nine hours ahead
+    ::tzset();
     StartTextLog(dir.path(), 17);
     LogInfo("first");
     SetLogStep(400);
@@ -80,6 +96,8 @@ TEST(TextLogTest, OneFileARankWithRankStepAndUtc) {
   for (const std::string& line : Lines(path)) {
     if (line.find(" r17 ") != std::string::npos) ours.push_back(line);
   }
+  ASSERT_FALSE(ours.empty());
+  EXPECT_THAT(ours[0].substr(1, 11), AnyOf(hour_before, UtcHour()));
   const std::string time = "[0-9]{8} [0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{6}";
   EXPECT_THAT(ours,
               ElementsAre(MatchesRegex("I" + time + " r17 s0 text_log_test.cc:[0-9]+\\] first"),
