@@ -15,8 +15,6 @@
 namespace gaccd {
 namespace {
 
-constexpr int kMaxDepth = 16;  // the job's own messages are 4 deep
-
 // Keeps the first complaint of the parser; the later ones mostly follow from it.
 class FirstError : public google::protobuf::io::ErrorCollector {
  public:
@@ -100,7 +98,6 @@ Result<Job> ParseJobText(std::string_view text, std::string_view file_name) {
   FirstError errors;
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&errors);
-  parser.SetRecursionLimit(kMaxDepth);
   const bool parsed = parser.ParseFromString(std::string(text), &message);
   if (errors.any()) return refuse(":", errors.Text());
   if (!parsed) return refuse(": ", "is not a job text");

@@ -295,6 +295,69 @@ TEST(JobTextTest, DigestsTellJobsAndFlagsApart) {
   EXPECT_NE(JobDigest(ParseOk(kFull), other), digest);
 }
 
+// Every field of the job is in the resolved text, and counts in the digest.
+TEST(JobTextTest, EveryFieldCounts) {
+  struct Change {
+    std::string_view text;
+    std::string_view from;
+    std::string_view to;
+  };
+  const std::string momentum = With(kMinimal, "sgd {}", "sgd { momentum: 0.5 }");
+  const Change changes[] = {
+      {kFull, "\"mnist\"", "\"other\""},
+      {kFull, "name: \"flatten\"", "name: \"flat\""},
+      {kFull, "relu {}", "flatten {}"},
+      {kFull, "in: 784", "in: 785"},
+      {kFull, "out: 512", "out: 513"},
+      {kFull, "bias: false", "bias: true"},
+      {kFull, "train-images.gz", "a"},
+      {kFull, "train-labels.gz", "a"},
+      {kFull, "x.npy", "a"},
+      {kFull, "y.npy", "a"},
+      {kFull, "scale: 0.00392156862745098", "scale: 1"},
+      {kFull, "mean: 0.5", "mean: 1"},
+      {kFull, "std: 0.25", "std: 1"},
+      {kFull, "shuffle: false", "shuffle: true"},
+      {kFull, "target: 1000", "target: 1001"},
+      {kFull, "micro: 32", "micro: 33"},
+      {kFull, "NEAREST", "FLOOR"},
+      {kFull, "DROP", "CARRY"},
+      {kFull, "SQRT", "LINEAR"},
+      {kFull, "reference: 256", "reference: 0"},
+      {kFull, "lr: 0.001", "lr: 0.002"},
+      {kFull, "beta1: 0.8", "beta1: 0.9"},
+      {kFull, "beta2: 0.95", "beta2: 0.9"},
+      {kFull, "epsilon: 1e-6", "epsilon: 1e-7"},
+      {kFull, "weight_decay: 0.1", "weight_decay: 0"},
+      {kFull, "warmup_updates: 5", "warmup_updates: 6"},
+      {kFull, "every_updates: 100", "every_updates: 101"},
+      {kFull, "gamma: 0.5", "gamma: 0.25"},
+      {kFull, "step { every_updates: 100 gamma: 0.5 }", ""},
+      {kFull, "step { every_updates: 100 gamma: 0.5 }", "cosine {}"},
+      {kFull, "step { every_updates: 100 gamma: 0.5 }", "cosine { final_ratio: 0.1 }"},
+      {kFull, "clip_norm: 1.5", "clip_norm: 0"},
+      {kFull, "epochs: 3", "epochs: 4"},
+      {kFull, "max_updates: 400", "max_updates: 401"},
+      {kFull, "seed: 18446744073709551615", "seed: 0"},
+      {kFull, "log_every: 7", "log_every: 8"},
+      {kMinimal, "samples: 4096", "samples: 4095"},
+      {kMinimal, "samples: 4096", "samples: 4096 features: 9"},
+      {kMinimal, "samples: 4096", "samples: 4096 outputs: 2"},
+      {kMinimal, "samples: 4096", "samples: 4096 noise: 0.2"},
+      {kMinimal, "samples: 4096", "samples: 4096 seed: 2"},
+      {kMinimal, "sgd {}", "sgd { momentum: 0.5 }"},
+      {kMinimal, "sgd {}", "sgd { weight_decay: 1 }"},
+      {momentum, "momentum: 0.5", "momentum: 0.5 nesterov: true"},
+  };
+  const Flags flags;
+  for (const Change& change : changes) {
+    const Job before = ParseOk(change.text);
+    const Job after = ParseOk(With(change.text, change.from, change.to));
+    EXPECT_NE(JobDigest(after, flags), JobDigest(before, flags)) << change.to;
+    EXPECT_EQ(JobText(ParseOk(JobText(after))), JobText(after)) << change.to;
+  }
+}
+
 TEST(JobTextTest, LoadsFiles) {
   const std::string path = ::testing::TempDir() + "job_text_test.txtpb";
   std::ofstream(path) << kMinimal;

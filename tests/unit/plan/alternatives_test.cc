@@ -52,6 +52,33 @@ TEST(AlternativesTest, ThePublishedCase) {
   EXPECT_EQ(found.nodes[1].plan.ranks_lo(), 0);
 }
 
+TEST(AlternativesTest, CostIsRelativeToTheExactPlanWhateverWasAsked) {
+  const Alternatives found = FindAlternatives(MakePlan(30, 8, 10, 3072, Rounding::kCeil));
+  EXPECT_DOUBLE_EQ(found.asked_cost, 20.0 / 13);
+  ASSERT_EQ(found.modes.size(), 3U);
+  EXPECT_TRUE(found.modes[0].plan.exact());
+  EXPECT_DOUBLE_EQ(found.modes[0].cost_ratio, 1);
+  EXPECT_DOUBLE_EQ(found.nodes[1].cost_ratio, 16.0 / 13);
+  EXPECT_TRUE(found.nodes[1].plan.exact());
+}
+
+TEST(AlternativesTest, TheMicroBatchThatSavesAStepIsTheSmallest) {
+  for (std::int64_t target = 241; target < 6000; target += 7) {
+    const Plan plan = MakePlan(30, 8, 10, target);
+    if (target % 240 == 0) continue;
+    const Alternatives found = FindAlternatives(plan);
+    if (plan.accum_steps() == 1) {
+      EXPECT_THAT(found.micro_batches, IsEmpty());
+      continue;
+    }
+    ASSERT_EQ(found.micro_batches.size(), 1U) << target;
+    const Plan& better = found.micro_batches[0].plan;
+    const std::int64_t micro = better.request().micro_batch;
+    EXPECT_EQ(better.accum_steps(), plan.accum_steps() - 1);
+    EXPECT_EQ(MakePlan(30, 8, micro - 1, target).accum_steps(), plan.accum_steps()) << target;
+  }
+}
+
 // The list of node counts is complete: the same by trying every count with its definition.
 TEST(AlternativesTest, NodeCountsAgreeWithBruteForce) {
   for (std::int64_t nodes = 1; nodes <= 60; ++nodes) {

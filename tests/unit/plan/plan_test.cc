@@ -205,6 +205,11 @@ TEST(PlanTest, HugeCountsStayExact) {
     ASSERT_EQ(most.Offset(rank) + load, most.Offset(rank + 1));
     ASSERT_LE(most.MicroBatch(rank, 0), 1);
   }
+  // rank * rest takes more than 64 bits here.
+  const Plan far = MakePlan(Request(3'000'000'000, 4, 1, 12'000'000'000 * 7 + 11'999'999'999));
+  EXPECT_EQ(far.Offset(far.world()), far.effective_batch());
+  EXPECT_EQ(far.Load(far.world() - 1), 8);
+  EXPECT_EQ(far.Offset(far.world() / 2), far.world() / 2 * 7 + far.world() / 2 - 1);
   const Plan wide = MakePlan(Request(kMax, 1, 1, kMax));
   EXPECT_EQ(wide.accum_steps(), 1);
   EXPECT_EQ(wide.Load(kMax - 1), 1);
