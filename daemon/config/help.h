@@ -20,8 +20,9 @@ using Version = std::pair<std::string, std::string>;
 // (MPI, oneDNN, ...). One line each.
 [[nodiscard]] std::string VersionText(const std::vector<Version>& more);
 
-// The version and the revision of the sources: "0.1.0 (960e1fd)".
+// "0.1.0", and the revision of the sources: "960e1fd", or "960e1fd-dirty" with local changes.
 [[nodiscard]] std::string GaccdVersion();
+[[nodiscard]] std::string GaccdRevision();
 
 // The linker's build id of this program, in hex: equal only for equal binaries. Empty when the
 // program was linked without one.

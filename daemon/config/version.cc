@@ -59,7 +59,9 @@ int VisitProgram(dl_phdr_info* info, std::size_t, void* result) {
 
 }  // namespace
 
-std::string GaccdVersion() { return StrCat(Release(), " (", Revision(), ")"); }
+std::string GaccdVersion() { return std::string(Release()); }
+
+std::string GaccdRevision() { return std::string(Revision()); }
 
 std::string BuildId() {
   std::string id;
@@ -68,7 +70,7 @@ std::string BuildId() {
 }
 
 std::string VersionText(const std::vector<Version>& more) {
-  std::string text = Line({"gaccd", GaccdVersion()});
+  std::string text = Line({"gaccd", StrCat(GaccdVersion(), " (", GaccdRevision(), ")")});
   text += Line({"build id", BuildId()});
   text += Line({"compiler", __VERSION__});
   text += Line({"protobuf", google::protobuf::internal::VersionString(GOOGLE_PROTOBUF_VERSION)});

@@ -36,6 +36,8 @@ std::int64_t RanksPerNode(const Topology& topology) {
 
 Result<Ranks> JoinRanks(const Flags& flags, const Environment& env) {
   Ranks ranks;
+  GACCD_ASSIGN_OR_RETURN(ranks.slurm, SlurmEnvironment::Read(env));
+  GACCD_RETURN_IF_ERROR(CheckNodes(flags.nodes, flags.gpus_per_node, ranks.slurm));
   if (!HasLauncher(env)) {
     ranks.comm = MakeSingle();
     return ranks;

@@ -10,11 +10,13 @@
 #include "daemon/config/flags.h"
 #include "daemon/config/job.h"
 #include "daemon/plan/plan.h"
+#include "slurm/environment.h"
 
 namespace gaccd {
 
 // The session must outlive the communicator, hence the order.
 struct Ranks {
+  SlurmEnvironment slurm;
   std::unique_ptr<MpiSession> session;  // null: this process was started without a launcher
   std::unique_ptr<Communicator> comm;
 };

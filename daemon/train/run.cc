@@ -67,14 +67,19 @@ std::string Megabytes(std::int64_t bytes) {
   return text;
 }
 
-void Announce(const Flags& flags, const Setup& setup, const Communicator& comm,
-              RunReporter& reporter) {
+void Announce(const Flags& flags, const SlurmEnvironment& slurm, const Setup& setup,
+              const Communicator& comm, RunReporter& reporter) {
   const Trainer& trainer = *setup.trainer;
   const MemoryFigures& memory = trainer.memory();
   reporter.Begin({.version = GaccdVersion(),
+                  .git = GaccdRevision(),
+                  .mpi = comm.size() > 1 ? MpiVersion() : "",
                   .comm = std::string(comm.name()),
                   .nodes = comm.topology().nodes,
                   .world = comm.size(),
+                  .partition = slurm.partition,
+                  .account = slurm.account,
+                  .nodelist = slurm.nodelist,
                   .config_sha = JobDigest(setup.job, flags),
                   .model = trainer.model().Describe(),
                   .parameters = trainer.model().layout().parameters(),
@@ -109,14 +114,15 @@ Agreement SaveTogether(const Flags& flags, Setup& setup, Communicator& comm) {
   return AgreeOn(comm, saved);
 }
 
-Ending TrainTogether(const Flags& flags, Setup& setup, Communicator& comm) {
+Ending TrainTogether(const Flags& flags, const SlurmEnvironment& slurm, Setup& setup,
+                     Communicator& comm) {
   auto reporter = RunReporter::Start(comm, {.run_dir = flags.run_dir.value_or(""),
                                             .run_name = setup.job.name,
                                             .job_text = JobText(setup.job),
                                             .plan_text = PlanTxtpb(setup.plan),
                                             .log_every = setup.job.log_every});
   if (!reporter.ok()) return {std::move(reporter).status()};
-  Announce(flags, setup, comm, **reporter);
+  Announce(flags, slurm, setup, comm, **reporter);
   TrainingSummary summary;
   if (Status status = setup.trainer->Run(**reporter, &summary); !status.ok()) {
     (*reporter)->Finish(status);
@@ -130,14 +136,14 @@ Ending TrainTogether(const Flags& flags, Setup& setup, Communicator& comm) {
   return Shared(std::move(agreement));
 }
 
-Ending TrainOn(const Flags& flags, Communicator& comm) {
+Ending TrainOn(const Flags& flags, const SlurmEnvironment& slurm, Communicator& comm) {
   auto setup = OpenAlone(flags, comm);
   Agreement opened = AgreeOn(comm, setup.status());
   if (!opened.status.ok()) return Shared(std::move(opened));
   if (Status same = CheckAllTheSame(flags, setup->job, comm); !same.ok()) return {same};
   Agreement prepared = AgreeOn(comm, PrepareTogether(flags, *setup));
   if (!prepared.status.ok()) return Shared(std::move(prepared));
-  return TrainTogether(flags, *setup, comm);
+  return TrainTogether(flags, slurm, *setup, comm);
 }
 
 }  // namespace
@@ -146,7 +152,7 @@ TrainOutcome RunTrain(const Flags& flags, const ErrorPrinter& print) {
   auto ranks = JoinRanks(flags, ProcessEnvironment());
   if (!ranks.ok()) return {std::move(ranks).status()};
   Communicator& comm = *ranks->comm;
-  Ending ending = TrainOn(flags, comm);
+  Ending ending = TrainOn(flags, ranks->slurm, comm);
   if (ending.status.ok()) return {};
   if (ending.shared) {
     if (comm.rank() == ending.speaker) print(ending.status);

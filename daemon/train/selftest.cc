@@ -16,6 +16,7 @@
 #include "daemon/data/update_schedule.h"
 #include "daemon/model/model.h"
 #include "daemon/model/replica.h"
+#include "daemon/train/gradient_reducer.h"
 #include "daemon/train/update.h"
 
 namespace gaccd {
@@ -83,8 +84,7 @@ Status AccumulateWrongly(Way way, const UpdateParts& parts, const Plan& plan) {
     GACCD_RETURN_IF_ERROR(
         parts.replica.MicroStep(*batch, static_cast<float>(1.0 / divisor), first).status());
   }
-  const auto flat = View(parts.replica.gradients());
-  return parts.comm.AllReduceSum(flat, flat);
+  return parts.reducer.ReduceAll();
 }
 
 Result<double> RunOneWay(Way way, const Setting& setting, std::size_t index, Communicator& comm,
@@ -92,7 +92,9 @@ Result<double> RunOneWay(Way way, const Setting& setting, std::size_t index, Com
   const Plan& plan = setting.cases[index].plan;
   GACCD_ASSIGN_OR_RETURN(auto batches, OneUpdate(setting.data, plan, comm.rank()));
   SampleLedger ledger;
-  const UpdateParts parts{comm, replica, optimizer, *batches, ledger};
+  GACCD_ASSIGN_OR_RETURN(BucketReducer reducer,
+                         MakeGradientReducer(comm, setting.model.layout(), replica.gradients()));
+  const UpdateParts parts{comm, replica, optimizer, *batches, ledger, reducer};
   if (way == Way::kRight) {
     // A learning rate of 0: the parameters stay those of the reference.
     GACCD_RETURN_IF_ERROR(RunUpdate(parts, plan, {}).status());

@@ -9,6 +9,7 @@
 #include "daemon/data/sample_order.h"
 #include "daemon/device/host_buffer.h"
 #include "daemon/optim/schedule.h"
+#include "daemon/train/gradient_reducer.h"
 #include "daemon/train/update.h"
 #include "daemon/train/weights.h"
 
@@ -98,6 +99,7 @@ Status Trainer::PrepareEngine(std::span<float> gradients) {
   GACCD_ASSIGN_OR_RETURN(replica_, Replica::Create(model_, gradients, options));
   GACCD_ASSIGN_OR_RETURN(const std::int64_t after, ResidentBytes());
   memory_.process += after - before;
+  GACCD_ASSIGN_OR_RETURN(reducer_, MakeGradientReducer(comm_, model_.layout(), gradients));
   GACCD_ASSIGN_OR_RETURN(optimizer_, MakeOptimizer(job_.optimizer, model_.layout().size()));
 
   const SampleOrder order(job_.seed, train_->size(), job_.data.shuffle);
@@ -123,7 +125,7 @@ Status Trainer::SaveWeights(const std::string& path) {
 }
 
 Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary) {
-  const UpdateParts parts{comm_, *replica_, *optimizer_, *batches_, ledger_};
+  const UpdateParts parts{comm_, *replica_, *optimizer_, *batches_, ledger_, *reducer_};
   for (std::int64_t index = 0; index < schedule_.updates(); ++index) {
     const Update update = schedule_.At(index);
     const Plan& plan = update.samples == plan_.effective_batch() ? plan_ : *tail_plan_;

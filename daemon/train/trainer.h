@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "collectives/base/result.h"
+#include "collectives/bucket/bucket_reducer.h"
 #include "collectives/comm/communicator.h"
 #include "daemon/accum/sample_ledger.h"
 #include "daemon/config/job.h"
@@ -80,6 +81,7 @@ class Trainer {
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Prefetcher> batches_;
   SampleLedger ledger_;
+  std::optional<BucketReducer> reducer_;
 };
 
 }  // namespace gaccd

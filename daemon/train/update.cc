@@ -59,15 +59,14 @@ Result<UpdateFigures> RunUpdate(const UpdateParts& parts, const Plan& plan,
   }
 
   // 2. Reduce once: gradients are sums, so the reduction is a plain sum.
-  const std::span<float> gradients = parts.replica.gradients();
-  const auto flat = View(gradients);
-  GACCD_RETURN_IF_ERROR(parts.comm.AllReduceSum(flat, flat));
+  GACCD_RETURN_IF_ERROR(parts.reducer.ReduceAll());
   const auto loss = View(std::span<double>(&loss_sum, 1));
   GACCD_RETURN_IF_ERROR(parts.comm.AllReduceSum(loss, loss));
   figures.loss = loss_sum * weight;
   figures.reduce_s = timer.Lap();
 
   // 3. There is no loss scale to undo in fp32. Check finite.  4. Global norm, in the same pass.
+  const std::span<const float> gradients = parts.replica.gradients();
   const GradientNorm gradient = GlobalNorm(gradients);
   GACCD_RETURN_IF_ERROR(CheckFinite(figures.loss, gradient));
   figures.grad_norm = gradient.norm;
@@ -77,7 +76,8 @@ Result<UpdateFigures> RunUpdate(const UpdateParts& parts, const Plan& plan,
                        ClipFactor(gradient.norm, settings.clip_norm));
   GACCD_RETURN_IF_ERROR(parts.replica.ParametersChanged());
 
-  // 7. Reset accumulators: nothing to do, the first micro-step of the next update overwrites.
+  // 7. Reset accumulators: the first micro-step of the next update overwrites them.
+  GACCD_RETURN_IF_ERROR(parts.reducer.NextCycle());
 
   // 8. Audit: the samples that all ranks counted equal the plan, or the run stops.
   GACCD_RETURN_IF_ERROR(parts.ledger.Audit(parts.comm, plan.effective_batch()));

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "collectives/base/result.h"
+#include "collectives/bucket/bucket_reducer.h"
 #include "collectives/comm/communicator.h"
 #include "daemon/accum/sample_ledger.h"
 #include "daemon/data/prefetcher.h"
@@ -21,6 +22,7 @@ struct UpdateParts {
   Optimizer& optimizer;
   Prefetcher& batches;  // gives this rank's micro-batches in the order of the plan
   SampleLedger& ledger;
+  BucketReducer& reducer;  // of replica.gradients()
 };
 
 struct UpdateSettings {

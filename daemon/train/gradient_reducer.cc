@@ -1,0 +1,22 @@
+#include "daemon/train/gradient_reducer.h"
+
+#include <utility>
+#include <vector>
+
+namespace gaccd {
+
+Result<BucketReducer> MakeGradientReducer(Communicator& comm, const FlatLayout& layout,
+                                          std::span<float> gradients) {
+  const std::span<const FlatEntry> entries = layout.entries();
+  std::vector<GradientSlot> slots;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    // Backward comes from the end: the last parameter's gradient is ready first.
+    slots.push_back({.offset = static_cast<std::size_t>(entries[i].offset),
+                     .elements = static_cast<std::size_t>(entries[i].elements),
+                     .ready = static_cast<int>(entries.size() - i)});
+  }
+  GACCD_ASSIGN_OR_RETURN(BucketPlan plan, BucketPlan::Make(slots, gradients.size()));
+  return BucketReducer::Make(comm, std::move(plan), View(gradients));
+}
+
+}  // namespace gaccd
