@@ -46,7 +46,7 @@ proto::Verdict ToProto(const Verdict& event) {
   proto::Verdict message;
   message.set_verdict(event.verdict);
   message.set_exit(event.exit);
-  message.set_reason(Cut(event.reason, kLong));
+  if (!event.reason.empty()) message.set_reason(Cut(event.reason, kLong));
   message.set_last_step(event.last_step);
   message.set_samples_total(event.samples_total);
   message.set_dur_s(event.dur_s);
@@ -83,17 +83,17 @@ std::string Timestamp() {
 std::string RunStartJson(const RunIdentity& who, const LineStamp& stamp, const RunStart& event) {
   const proto::Envelope envelope = Envelope(who, stamp, "run_start");
   proto::RunStart message;
-  message.set_version(Cut(event.version, kShort));
-  message.set_git(Cut(event.git, kShort));
+  if (!event.version.empty()) message.set_version(Cut(event.version, kShort));
+  if (!event.git.empty()) message.set_git(Cut(event.git, kShort));
   if (!event.mpi.empty()) message.set_mpi(Cut(event.mpi, kShort));
-  message.set_comm(Cut(event.comm, kShort));
+  if (!event.comm.empty()) message.set_comm(Cut(event.comm, kShort));
   message.set_nodes(event.nodes);
   message.set_world(event.world);
   if (!event.partition.empty()) message.set_partition(Cut(event.partition, kShort));
   if (!event.account.empty()) message.set_account(Cut(event.account, kShort));
   if (!event.nodelist.empty()) message.set_nodelist(Cut(event.nodelist, kMiddle));
-  message.set_config_sha(Cut(event.config_sha, 2 * kShort));
-  message.set_model(Cut(event.model, kShort));
+  if (!event.config_sha.empty()) message.set_config_sha(Cut(event.config_sha, 2 * kShort));
+  if (!event.model.empty()) message.set_model(Cut(event.model, kShort));
   message.set_parameters(event.parameters);
   if (event.memory_planned_bytes > 0) {
     message.set_memory_planned_bytes(event.memory_planned_bytes);
@@ -189,7 +189,7 @@ std::string StatusJson(const RunStatus& status) {
   message.set_write_errors(status.write_errors);
   if (!status.verdict.verdict.empty()) {
     message.set_exit(status.verdict.exit);
-    message.set_reason(status.verdict.reason);
+    if (!status.verdict.reason.empty()) message.set_reason(status.verdict.reason);
   }
   return FlatJson(message);
 }

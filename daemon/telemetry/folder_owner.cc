@@ -57,11 +57,12 @@ OwnerName Parse(const std::string& text) {
   return owner;
 }
 
-Status Refused(const std::string& run_dir, const OwnerName& owner) {
+// `hint`: why, when the owner itself cannot be asked.
+Status Refused(const std::string& run_dir, const OwnerName& owner, const std::string& hint) {
   const std::string who =
       owner.pid == 0 ? "a run that is just starting"
                      : StrCat("job ", owner.job, " (process ", owner.pid, " on ", owner.host, ")");
-  return {ErrorKind::kConfig, StrCat("run folder '", run_dir, "' is in use by ", who,
+  return {ErrorKind::kConfig, StrCat("run folder '", run_dir, "' is in use by ", who, hint,
                                      "; end that run first or give this one another --run-dir")};
 }
 
@@ -77,12 +78,18 @@ Result<std::int64_t> AgeByServer(const std::string& run_dir, const struct stat& 
   return std::int64_t{now.st_mtime} - owner_file.st_mtime;
 }
 
-Result<bool> IsStale(const std::string& run_dir, const OwnerName& owner, const OwnerName& me,
-                     const struct stat& owner_file) {
-  if (owner.host == me.host) return !IsAlive(owner);
-  if (owner.job == me.job && owner.attempt < me.attempt) return true;
+// Success: the owner is gone.
+Status CheckGone(const std::string& run_dir, const OwnerName& owner, const OwnerName& me,
+                 const struct stat& owner_file) {
+  if (owner.host == me.host) {
+    return IsAlive(owner) ? Refused(run_dir, owner, "") : Status::Ok();
+  }
+  if (owner.job == me.job && owner.attempt < me.attempt) return Status::Ok();
   GACCD_ASSIGN_OR_RETURN(const std::int64_t age, AgeByServer(run_dir, owner_file));
-  return age > kStaleAfterSeconds;
+  if (age > kStaleAfterSeconds) return Status::Ok();
+  return Refused(run_dir, owner,
+                 StrCat(", whose last sign of life is ", age, " s old (it counts as gone after ",
+                        kStaleAfterSeconds, " s)"));
 }
 
 }  // namespace
@@ -101,13 +108,10 @@ Result<FolderOwner> FolderOwner::Take(const std::string& run_dir, const OwnerNam
   const bool refused = !locked && errno == EWOULDBLOCK;
   GACCD_ASSIGN_OR_RETURN(const std::string text, ReadStart(path, 4096));
   const OwnerName owner = Parse(text);
-  if (refused) return Refused(run_dir, owner);
+  if (refused) return Refused(run_dir, owner, "");
   struct stat info {};
   if (::fstat(file.get(), &info) != 0) return ErrnoStatus("cannot read", path);
-  if (owner.pid != 0) {
-    GACCD_ASSIGN_OR_RETURN(const bool stale, IsStale(run_dir, owner, me, info));
-    if (!stale) return Refused(run_dir, owner);
-  }
+  if (owner.pid != 0) GACCD_RETURN_IF_ERROR(CheckGone(run_dir, owner, me, info));
   if (::ftruncate(file.get(), 0) != 0) return ErrnoStatus("cannot write", path);
   GACCD_RETURN_IF_ERROR(WriteAll(file.get(), Format(me), path));
   return FolderOwner(std::move(file));

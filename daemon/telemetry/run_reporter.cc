@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -82,6 +83,16 @@ std::unique_ptr<Progress> MakeProgress(ProgressMode mode) {
   return std::make_unique<Progress>(*std::move(terminal), utf8);
 }
 
+void FillFromSlurm(RunStart& start) {
+  const auto fill = [](std::string& value, const char* name) {
+    const char* known = std::getenv(name);
+    if (value.empty() && known != nullptr) value = known;
+  };
+  fill(start.partition, "SLURM_JOB_PARTITION");
+  fill(start.account, "SLURM_JOB_ACCOUNT");
+  fill(start.nodelist, "SLURM_JOB_NODELIST");
+}
+
 }  // namespace
 
 struct RunReporter::Impl {
@@ -100,7 +111,9 @@ struct RunReporter::Impl {
   Status final_write;
 
   std::unique_ptr<Progress> bar;  // rank 0 on a terminal
-  StepStats stats;
+  StepStats updates;              // how long an update takes
+  StepStats intervals;            // from update to update: evaluation and everything else included
+  Clock::time_point last_step = started;
   StepRecord last;
   std::atomic<std::int64_t> log_step{0};  // of `last`, for log lines of other threads
   bool failure_reported = false;
@@ -112,6 +125,7 @@ struct RunReporter::Impl {
   void OnLogLine(const LogLine& line);
   void Print(std::string_view text);
   void WriteEvent(const std::function<std::string(const LineStamp&)>& make_line);
+  void CountTime(const StepRecord& record);
   StepRates RatesAt(const StepRecord& record) const;
   void ReportWriteFailure();
   void WriteVerdict(const Verdict& verdict);
@@ -167,14 +181,24 @@ void RunReporter::Impl::WriteEvent(const std::function<std::string(const LineSta
   if (events) events->Write("info", make_line);
 }
 
+void RunReporter::Impl::CountTime(const StepRecord& record) {
+  const Clock::time_point now = Clock::now();
+  // The time before the first update is preparation; it does not come again.
+  const double since_last =
+      record.step > 1 ? std::chrono::duration<double>(now - last_step).count() : 0;
+  last_step = now;
+  updates.Add(record.dur_s);
+  intervals.Add(std::max(record.dur_s, since_last));
+}
+
 StepRates RunReporter::Impl::RatesAt(const StepRecord& record) const {
   StepRates rates;
   if (record.dur_s > 0) {
     rates.samples_per_s = static_cast<double>(record.samples) / record.dur_s;
   }
-  rates.dur_p50_s = stats.Quantile(0.50);
-  rates.dur_p99_s = stats.Quantile(0.99);
-  rates.eta_s = stats.Remaining(record.steps_total - record.step);
+  rates.dur_p50_s = updates.Quantile(0.50);
+  rates.dur_p99_s = updates.Quantile(0.99);
+  rates.eta_s = intervals.Remaining(record.steps_total - record.step);
   return rates;
 }
 
@@ -236,10 +260,11 @@ const std::string& RunReporter::attempt_dir() const { return impl_->attempt_dir;
 
 const RunIdentity& RunReporter::identity() const { return impl_->identity; }
 
-void RunReporter::Begin(const RunStart& start) {
-  LogInfo(StrCat("gaccd ", start.version, " (", start.git, "), rank ", impl_->identity.rank, " of ",
-                 start.world, " on ", impl_->identity.host, ", model ", start.model, ", ",
-                 start.parameters, " parameters"));
+void RunReporter::Begin(RunStart start) {
+  FillFromSlurm(start);
+  LogInfo(StrCat("gaccd ", start.version, ", rank ", impl_->identity.rank, " of ", start.world,
+                 " on ", impl_->identity.host, ", model ", start.model, ", ", start.parameters,
+                 " parameters"));
   impl_->WriteEvent(
       [&](const LineStamp& stamp) { return RunStartJson(impl_->identity, stamp, start); });
 }
@@ -248,7 +273,7 @@ void RunReporter::ShowPlan(const Plan& plan, const std::string& text) {
   impl_->WriteEvent(
       [&](const LineStamp& stamp) { return PlanEventJson(impl_->identity, stamp, plan); });
   impl_->Print(text.ends_with('\n') ? std::string_view(text).substr(0, text.size() - 1) : text);
-  LogInfo(StrCat("plan\n", text));
+  if (impl_->leads()) LogInfo(StrCat("plan\n", text));
 }
 
 void RunReporter::Step(const StepRecord& record) {
@@ -256,7 +281,7 @@ void RunReporter::Step(const StepRecord& record) {
   SetLogStep(record.step);
   impl.last = record;
   impl.log_step = record.step;
-  impl.stats.Add(record.dur_s);
+  impl.CountTime(record);
   if (impl.leads()) {
     const StepRates rates = impl.RatesAt(record);
     impl.WriteEvent(

@@ -50,7 +50,8 @@ class RunReporter {
   [[nodiscard]] const RunIdentity& identity() const;
 
   // Local calls; on ranks other than 0 they only reach the text log.
-  void Begin(const RunStart& start);
+  // Empty partition, account and nodelist are filled from SLURM's environment.
+  void Begin(RunStart start);
   // `text` is what people see (printed on stdout).
   void ShowPlan(const Plan& plan, const std::string& text);
   void Step(const StepRecord& record);

@@ -84,7 +84,8 @@ TEST(EventTextTest, RunStartLeavesOutWhatIsNotThere) {
   const Object line = Parse(RunStartJson(kWho, kStamp, start));
   EXPECT_EQ(Text(line, "ev"), "run_start");
   EXPECT_EQ(Number(line, "world"), 4);
-  for (const char* key : {"mpi", "partition", "account", "nodelist", "memory_planned_bytes"}) {
+  for (const char* key :
+       {"git", "mpi", "partition", "account", "nodelist", "memory_planned_bytes"}) {
     EXPECT_EQ(line.count(key), 0u) << key;
   }
 }

@@ -193,7 +193,8 @@ TEST_F(ForeignOwnerTest, AFreshOneBlocks) {
   WriteOwner("41", 20);
   const auto folder = Create("42", 0);
   ASSERT_FALSE(folder.ok());
-  EXPECT_THAT(folder.status().message(), HasSubstr("job 41 (process 123 on elsewhere)"));
+  EXPECT_THAT(folder.status().message(),
+              HasSubstr("job 41 (process 123 on elsewhere), whose last sign of life"));
 }
 
 TEST_F(ForeignOwnerTest, AnOldOneDoesNotBlock) {
