@@ -6,31 +6,35 @@
 
 namespace {
 
-std::vector<std::byte> Compressed(std::span<const std::byte> plain) {
+// Appends `plain` to `out` as one gzip member.
+void Compress(std::span<const std::byte> plain, std::vector<std::byte>& out) {
   z_stream stream{};
   gaccd::FuzzCheck(deflateInit2(&stream, 1, Z_DEFLATED, 9 + 16, 1, Z_DEFAULT_STRATEGY) == Z_OK,
                    "zlib is ready");
-  std::vector<std::byte> out(deflateBound(&stream, plain.size()) + 64);
+  const std::size_t start = out.size();
+  out.resize(start + deflateBound(&stream, plain.size()) + 64);
   stream.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(plain.data()));
   stream.avail_in = static_cast<uInt>(plain.size());
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<uInt>(out.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data() + start);
+  stream.avail_out = static_cast<uInt>(out.size() - start);
   gaccd::FuzzCheck(deflate(&stream, Z_FINISH) == Z_STREAM_END, "zlib compresses");
-  out.resize(stream.total_out);
+  out.resize(start + stream.total_out);
   deflateEnd(&stream);
-  return out;
 }
 
 }  // namespace
 
-// The input as it is, and compressed: both must be accepted or refused, with the same elements. A
-// fuzzer cannot guess checksums, so the second reading is what tests the compressed path.
+// The input as it is, and compressed, in two members: both must be accepted or refused, with the
+// same elements. A fuzzer cannot guess checksums, so the second reading is what tests the
+// compressed path.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto input = std::as_bytes(std::span(data, size));
   const auto plain = gaccd::DecodeIdx("input", input);
   if (plain.ok()) gaccd::UseArray(*plain);
   if (gaccd::IsGzip(input)) return 0;
-  const std::vector<std::byte> file = Compressed(input);
+  std::vector<std::byte> file;
+  Compress(input.first(size / 2), file);
+  Compress(input.subspan(size / 2), file);
   const auto compressed = gaccd::DecodeIdx("input.gz", file);
   gaccd::FuzzCheck(plain.ok() == compressed.ok(), "plain and compressed are judged alike");
   if (plain.ok()) {
