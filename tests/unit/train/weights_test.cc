@@ -1,0 +1,89 @@
+#include "daemon/train/weights.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <vector>
+
+#include "daemon/model/safetensors.h"
+
+namespace gaccd {
+namespace {
+
+class Weights : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = testing::TempDir() + "gaccd-weights-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+    // 6 and 3 elements, so that there is padding behind both.
+    ASSERT_TRUE(layout_.Add("fc.weight", {3, 2}).ok());
+    ASSERT_TRUE(layout_.Add("fc.bias", {3}).ok());
+    parameters_.resize(static_cast<std::size_t>(layout_.size()));
+    for (const FlatEntry& entry : layout_.entries()) {
+      const auto begin = parameters_.begin() + entry.offset;
+      std::iota(begin, begin + entry.elements, static_cast<float>(entry.offset) + 0.5F);
+    }
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  [[nodiscard]] std::string Path() const { return folder_ + "/weights.safetensors"; }
+  void Write(const std::vector<TensorView>& tensors) {
+    ASSERT_TRUE(WriteSafetensors(Path(), tensors).ok());
+  }
+
+  std::string folder_;
+  FlatLayout layout_;
+  std::vector<float> parameters_;
+};
+
+TEST_F(Weights, ComeBackAsTheyWere) {
+  ASSERT_TRUE(SaveParameters(Path(), layout_, parameters_).ok());
+  std::vector<float> loaded(parameters_.size());
+  const Status status = LoadParameters(Path(), layout_, loaded);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(loaded, parameters_);  // the padding is zero in both
+}
+
+TEST_F(Weights, HaveTheNamesAndShapesOfAStateDict) {
+  ASSERT_TRUE(SaveParameters(Path(), layout_, parameters_).ok());
+  const auto file = ReadSafetensors(Path());
+  ASSERT_TRUE(file.ok());
+  ASSERT_EQ(file->tensors.size(), 2U);
+  EXPECT_EQ(file->tensors[0].name, "fc.weight");
+  EXPECT_EQ(file->tensors[0].shape, (Shape{3, 2}));
+  EXPECT_EQ(file->tensors[0].values, (std::vector<float>{0.5, 1.5, 2.5, 3.5, 4.5, 5.5}));
+  EXPECT_EQ(file->tensors[1].shape, (Shape{3}));
+}
+
+TEST_F(Weights, AreRefusedWhenTheyAreOfAnotherModel) {
+  const std::vector<float> values(6);
+  const std::vector<std::int64_t> weight = {3, 2};
+  const std::vector<std::int64_t> turned = {2, 3};
+  const std::vector<std::int64_t> bias = {3};
+  const std::span<const float> six(values);
+  std::vector<float> loaded(parameters_.size());
+  const auto load = [&] { return LoadParameters(Path(), layout_, loaded); };
+
+  Write({{"fc.weight", weight, six}});
+  EXPECT_EQ(load().kind(), ErrorKind::kData);
+  EXPECT_NE(load().message().find("fc.bias"), std::string::npos) << load().message();
+
+  Write({{"fc.weight", turned, six}, {"fc.bias", bias, six.first(3)}});
+  EXPECT_EQ(load().kind(), ErrorKind::kData);
+  EXPECT_NE(load().message().find("expected shape [3, 2], found [2, 3]"), std::string::npos)
+      << load().message();
+
+  Write(
+      {{"fc.weight", weight, six}, {"fc.bias", bias, six.first(3)}, {"extra", bias, six.first(3)}});
+  EXPECT_EQ(load().kind(), ErrorKind::kData);
+  EXPECT_NE(load().message().find("'extra'"), std::string::npos) << load().message();
+
+  EXPECT_EQ(LoadParameters(folder_ + "/none", layout_, loaded).kind(), ErrorKind::kIo);
+}
+
+}  // namespace
+}  // namespace gaccd
