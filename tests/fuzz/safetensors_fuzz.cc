@@ -1,3 +1,4 @@
+#include <cstring>
 #include <set>
 
 #include "daemon/model/safetensors.h"
@@ -45,7 +46,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
               "a tensor has as many values as its shape says");
     bytes += tensor.values.size() * sizeof(float);
   }
-  FuzzCheck(bytes + 8 <= size, "the tensors are no more than the file");
+  std::uint64_t length = 0;
+  std::memcpy(&length, data, sizeof length);
+  FuzzCheck(bytes == size - sizeof length - length, "the tensors are what follows the header");
   gaccd::CheckRoundTrip(*file);
   return 0;
 }
