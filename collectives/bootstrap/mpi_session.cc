@@ -35,6 +35,19 @@ std::string InitProblem(const std::string& host, std::chrono::milliseconds bound
   return text;
 }
 
+// CheckWorld, failing on all ranks when it fails on one: a rank that left alone would keep the
+// others waiting, and itself in MPI_Finalize.
+Status CheckWorldOnAll(int world, const Environment& launcher) {
+  Status own = CheckWorld(world, launcher);
+  int failed = own.ok() ? 0 : 1;
+  GACCD_RETURN_IF_ERROR(
+      MpiStatus(MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD),
+                "exchange of the world check"));
+  if (failed == 0 || !own.ok()) return own;
+  return {ErrorKind::kConfig, StrCat("another rank was not started with this world of ", world,
+                                     world == 1 ? " rank" : " ranks", "; its message says more")};
+}
+
 // The cores that the ranks of a node may use together.
 Result<int> SharedCores(MPI_Comm node, int local_size) {
   cpu_set_t own;
@@ -69,7 +82,7 @@ Result<std::unique_ptr<MpiSession>> MpiSession::Start(const MpiSessionOptions& o
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_size(MPI_COMM_WORLD, &session->facts_.world);
   MPI_Comm_rank(MPI_COMM_WORLD, &session->facts_.rank);
-  GACCD_RETURN_IF_ERROR(CheckWorld(session->facts_.world, launcher));
+  GACCD_RETURN_IF_ERROR(CheckWorldOnAll(session->facts_.world, launcher));
   if (provided < MPI_THREAD_SERIALIZED) {
     return Status(ErrorKind::kUnavailable,
                   StrCat("MPI thread level: expected ", MPI_THREAD_SERIALIZED,

@@ -55,7 +55,7 @@ Environment SnapshotOfLauncher(const Environment& env) {
 }
 
 Result<std::optional<LaunchedTasks>> FindLaunchedTasks(const Environment& env) {
-  for (const char* variable : {kStepTasks, kMpirunSize, kAllocationTasks}) {
+  for (const char* variable : {kMpirunSize, kStepTasks, kAllocationTasks}) {
     GACCD_ASSIGN_OR_RETURN(std::optional<LaunchedTasks> found, Read(env, variable));
     if (found.has_value()) return found;
   }
@@ -77,13 +77,8 @@ Status CheckLauncher(const Environment& env) {
 }
 
 Status CheckWorld(int mpi_size, const Environment& env) {
-  GACCD_ASSIGN_OR_RETURN(const std::optional<LaunchedTasks> step, Read(env, kStepTasks));
-  GACCD_ASSIGN_OR_RETURN(const std::optional<LaunchedTasks> mpirun, Read(env, kMpirunSize));
-  if (step.has_value()) GACCD_RETURN_IF_ERROR(Compare(mpi_size, *step));
-  if (mpirun.has_value()) GACCD_RETURN_IF_ERROR(Compare(mpi_size, *mpirun));
-  if (step.has_value() || mpirun.has_value()) return Status::Ok();
-  GACCD_ASSIGN_OR_RETURN(const std::optional<LaunchedTasks> job, Read(env, kAllocationTasks));
-  return job.has_value() ? Compare(mpi_size, *job) : Status::Ok();
+  GACCD_ASSIGN_OR_RETURN(const std::optional<LaunchedTasks> launched, FindLaunchedTasks(env));
+  return launched.has_value() ? Compare(mpi_size, *launched) : Status::Ok();
 }
 
 }  // namespace gaccd

@@ -15,8 +15,9 @@ namespace gaccd {
 [[nodiscard]] Environment SnapshotOfLauncher(const Environment& env);
 
 // How many ranks the launcher started, by the first of these that is set:
+//   OMPI_COMM_WORLD_SIZE    mpirun; before the step, because inside a SLURM job the step is that of
+//                           mpirun's daemons, one a node
 //   SLURM_STEP_NUM_TASKS    the step of srun
-//   OMPI_COMM_WORLD_SIZE    mpirun
 //   SLURM_NTASKS            the allocation, where none of the above exists (a batch script)
 struct LaunchedTasks {
   std::string variable;
@@ -29,8 +30,7 @@ struct LaunchedTasks {
 // (`srun` without --mpi=pmix), where MPI_Init would end the process or make a world of one.
 [[nodiscard]] Status CheckLauncher(const Environment& env);
 
-// After MPI_Init: kConfig, with both values, when MPI's size differs from SLURM_STEP_NUM_TASKS or
-// from OMPI_COMM_WORLD_SIZE, or, where neither exists, from SLURM_NTASKS.
+// After MPI_Init: kConfig, with both values, when MPI's size differs from FindLaunchedTasks().
 [[nodiscard]] Status CheckWorld(int mpi_size, const Environment& env);
 
 }  // namespace gaccd

@@ -53,6 +53,13 @@ TEST(CheckWorldTest, TheAllocationCountsOnlyWhereNothingElseIsKnown) {
   EXPECT_FALSE(CheckWorld(2, Env({{"SLURM_NTASKS", "8"}})).ok());
 }
 
+TEST(CheckWorldTest, TheStepOfMpirunsDaemonsDoesNotCount) {
+  // mpirun -n 4 in a SLURM job of 2 nodes, as the ranks of the second node see it.
+  const Environment env = Env({{"OMPI_COMM_WORLD_SIZE", "4"}, {"SLURM_STEP_NUM_TASKS", "1"}});
+  EXPECT_TRUE(CheckWorld(4, env).ok());
+  EXPECT_FALSE(CheckWorld(1, env).ok());
+}
+
 TEST(CheckWorldTest, NonsenseIsRefused) {
   for (const char* value : {"", "four", "0", "-4", "4x", "99999999999999999999"}) {
     const Status status = CheckWorld(4, Env({{"SLURM_STEP_NUM_TASKS", value}}));
