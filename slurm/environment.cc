@@ -57,7 +57,6 @@ void ReadStep(Reader& reader, SlurmEnvironment& env) {
   env.step_id = step;
   env.procid = reader.Count("SLURM_PROCID");
   env.step_tasks = reader.Count("SLURM_STEP_NUM_TASKS");
-  env.mpi_type = reader.Text("SLURM_MPI_TYPE").value_or("");
   if (env.procid && env.step_tasks && *env.procid >= *env.step_tasks) {
     reader.Fail(StrCat("SLURM_PROCID=", *env.procid,
                        ": expected below SLURM_STEP_NUM_TASKS=", *env.step_tasks));
@@ -141,9 +140,6 @@ Result<TasksPerNode> ParseTasksPerNode(std::string_view text) {
 Result<SlurmEnvironment> SlurmEnvironment::Read(const Environment& environment) {
   Reader reader(environment);
   SlurmEnvironment env;
-  env.mpirun_ranks = reader.Count("OMPI_COMM_WORLD_SIZE");
-  env.mpi_can_connect =
-      env.mpirun_ranks || reader.Has("PMIX_RANK") || reader.Has("PMI_RANK") || reader.Has("PMI_FD");
   ReadIdentity(reader, env);
   if (env.in_job()) {
     ReadStep(reader, env);
@@ -176,26 +172,6 @@ Status CheckNodes(std::optional<std::int64_t> flag_nodes,
                     env.tasks_per_node_text);
   }
   return Status::Ok();
-}
-
-Status CheckMpiLauncher(const SlurmEnvironment& env) {
-  if (!env.in_step() || env.mpi_can_connect) return Status::Ok();
-  const std::string tasks = env.step_tasks ? std::to_string(*env.step_tasks) : "?";
-  return {ErrorKind::kConfig,
-          StrCat("SLURM_STEP_NUM_TASKS=", tasks, " but MPI would see 1 rank: srun started it with ",
-                 "SLURM_MPI_TYPE=", env.mpi_type.empty() ? "(not set)" : env.mpi_type,
-                 " and no PMI server; use srun --mpi=pmix")};
-}
-
-Status CheckWorldSize(std::int64_t mpi_size, const SlurmEnvironment& env) {
-  if (env.mpirun_ranks) {
-    if (mpi_size == *env.mpirun_ranks) return Status::Ok();
-    return {ErrorKind::kConfig,
-            StrCat("MPI sees ", mpi_size, " ranks but OMPI_COMM_WORLD_SIZE=", *env.mpirun_ranks)};
-  }
-  if (!env.in_step() || !env.step_tasks || mpi_size == *env.step_tasks) return Status::Ok();
-  return {ErrorKind::kConfig, StrCat("MPI sees ", mpi_size, " ranks but SLURM_STEP_NUM_TASKS=",
-                                     *env.step_tasks, "; use srun --mpi=pmix")};
 }
 
 }  // namespace gaccd

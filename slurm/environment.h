@@ -50,11 +50,6 @@ struct SlurmEnvironment {
   std::string cluster;
   std::string account;
 
-  std::string mpi_type;          // of srun --mpi: "pmix", "none"; empty outside a step
-  bool mpi_can_connect = false;  // a PMI server or mpirun is there for MPI_Init to find the others
-  // Ranks started by mpirun: inside SLURM its daemons are the step, so step_tasks does not count.
-  std::optional<std::int64_t> mpirun_ranks;
-
   // Error kConfig naming variable and value for a number that is none, and for an inconsistent
   // step (procid not below step_tasks).
   static Result<SlurmEnvironment> Read(const Environment& environment);
@@ -76,13 +71,5 @@ struct SlurmEnvironment {
 [[nodiscard]] Status CheckNodes(std::optional<std::int64_t> flag_nodes,
                                 std::optional<std::int64_t> flag_gpus_per_node,
                                 const SlurmEnvironment& env);
-
-// To be asked BEFORE MPI_Init: inside a step without PMI server Open MPI ends the process with
-// exit code 1, or starts as a world of one. Error kConfig with both sizes and what to change.
-[[nodiscard]] Status CheckMpiLauncher(const SlurmEnvironment& env);
-
-// To be asked after MPI_Init: the ranks MPI sees are the ranks the launcher started. Error kConfig
-// with both numbers. Outside SLURM and mpirun everything is right.
-[[nodiscard]] Status CheckWorldSize(std::int64_t mpi_size, const SlurmEnvironment& env);
 
 }  // namespace gaccd

@@ -26,8 +26,16 @@ class Faults(ClusterTest):
     def test_srun_without_pmix_is_refused(self):
         done = self._train(["srun", "-N4", "--ntasks-per-node=2", "--mpi=none"])
         self.assertEqual(done.returncode, 78, done.stderr)
-        self.assertIn("SLURM_STEP_NUM_TASKS=8", done.stderr)
-        self.assertRegex(done.stderr, r"\b1 rank|\b1 process|size 1\b")
+        self.assertRegex(done.stderr, r"SLURM step has 8 tasks.*--mpi=pmix")
+
+    def test_another_world_than_the_step_is_refused(self):
+        launcher = ["srun", "-N2", "-n2", "--mpi=pmix", "--kill-on-bad-exit=0",
+                    "env", "SLURM_STEP_NUM_TASKS=3"]
+        done = self._train(launcher)
+        self.assertEqual(done.returncode, 78, done.stderr)
+        self.assertRegex(done.stderr, r"\b2\b.*SLURM_STEP_NUM_TASKS.*\b3\b|"
+                                      r"SLURM_STEP_NUM_TASKS.*\b3\b.*\b2\b|"
+                                      r"\b3\b.*SLURM_STEP_NUM_TASKS.*\b2\b")
 
     def test_flags_must_agree_with_the_job(self):
         launcher = ["srun", "-N4", "--ntasks-per-node=2", "--mpi=pmix", "--kill-on-bad-exit=0"]

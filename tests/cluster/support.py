@@ -1,6 +1,6 @@
 """What the cluster tests share: where things are, and a main that keeps the logs of a failure.
 
-CTest passes the places in the environment:
+CTest passes the places in the environment; by hand, build/release is the default:
     GACCD               the gaccd binary
     GACCD_SOURCE        the root of the source tree
     GACCD_MPI_PROBE     the mpi_probe binary
@@ -24,9 +24,12 @@ EXAMPLES = SOURCE / "slurm" / "examples"
 FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 
 
+PROGRAMS = {"GACCD": "gaccd", "GACCD_MPI_PROBE": "tests/cluster/mpi_probe"}  # below the build folder
+
+
 def program(variable):
-    """The path of a program we built, from the environment."""
-    path = Path(os.environ.get(variable, ""))
+    """The path of a program we built: from the environment, else from build/release."""
+    path = Path(os.environ.get(variable) or SOURCE / "build" / "release" / PROGRAMS[variable])
     if not os.access(path, os.X_OK) or path.is_dir():
         raise unittest.TestCase.failureException(f"{variable}={path} is no program")
     return path
@@ -109,13 +112,13 @@ def main(nodes=4, needs=()):
     for number in (signal.SIGALRM, signal.SIGTERM):
         signal.signal(number, _too_late)
     signal.alarm(max(0, int(os.environ.get("GACCD_TEST_TIMEOUT", "0")) - 30))
-    programs = [os.environ[v] for v in ("GACCD", "GACCD_MPI_PROBE") if os.environ.get(v)]
-    cluster = Cluster(nodes=nodes, keep=[SOURCE, *(Path(p).parent for p in programs)]).start()
+    programs = [Path(os.environ[name]).parent for name in PROGRAMS if os.environ.get(name)]
+    cluster = Cluster(nodes=nodes, keep=[SOURCE, *programs]).start()
     ClusterTest.cluster = cluster
     passed = False
     try:
         suite = unittest.defaultTestLoader.loadTestsFromModule(sys.modules["__main__"])
-        passed = unittest.TextTestRunner(verbosity=2, failfast=True).run(suite).wasSuccessful()
+        passed = unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful()
         if not passed:
             cluster.print_logs()
     finally:

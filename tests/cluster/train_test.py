@@ -4,7 +4,7 @@
 import os
 import re
 
-from support import EXAMPLES, FASHION_MNIST, ClusterTest, main, program
+from support import EXAMPLES, FASHION_MNIST, ClusterTest, Run, main, program
 
 FASHION_JOB = EXAMPLES / "fashion-mnist.txtpb"
 HOSTS = ["n1", "n1", "n2", "n2", "n3", "n3", "n4", "n4"]  # by rank
@@ -64,6 +64,20 @@ class Train(ClusterTest):
         self._assert_completed(run, timeout=300)
         self.assertEqual([s["samples"] for s in run.events("step")], [1000] * 3)
         self.assertEqual(sorted(r["host"] for r in run.ranks()), ["n1", "n1", "n2"])
+
+    def test_mpirun_inside_a_job(self):
+        # mpirun starts one daemon a node as the SLURM step; the ranks are more than that step's tasks.
+        folder = self.work("mpirun")
+        script = folder / "mpirun.sbatch"
+        script.write_text("#!/bin/bash\n"
+                          f"mpirun --allow-run-as-root -n 4 {program('GACCD')} train"
+                          f" --job={FASHION_JOB} --run-dir={folder}/run --max-updates=2\n")
+        job = self.cluster.sbatch(script, options=["-N2", "--ntasks-per-node=2"], cwd=folder)
+        fields = self.cluster.wait_job(job, timeout=120)
+        self.assertEqual((fields["JobState"], fields["ExitCode"]), ("COMPLETED", "0:0"))
+        run = Run(job, folder, folder / "run")
+        self.assertEqual([s["samples"] for s in run.events("step")], [1000, 1000])
+        self.assertEqual([r["host"] for r in run.ranks()], ["n1", "n1", "n2", "n2"])
 
     def test_one_rank_has_the_same_losses(self):
         args = ("--target-batch=1000", "--max-updates=5")

@@ -38,41 +38,5 @@ TEST(CheckNodes, EveryNodeMustRunThatManyTasks) {
   EXPECT_FALSE(CheckNodes({}, 1, MustRead(variables)).ok());
 }
 
-TEST(CheckMpiLauncher, NeedsAPmiServerInAStep) {
-  EXPECT_TRUE(CheckMpiLauncher(MustRead({})).ok());
-  EXPECT_TRUE(CheckMpiLauncher(MustRead(BatchScript())).ok());
-  EXPECT_TRUE(CheckMpiLauncher(MustRead(Step())).ok());
-
-  Variables variables = Step();
-  variables.erase("PMIX_RANK");
-  variables = With(variables, "SLURM_MPI_TYPE", "none");
-  const Status status = CheckMpiLauncher(MustRead(variables));
-  ASSERT_FALSE(status.ok());
-  EXPECT_EQ(status.kind(), ErrorKind::kConfig);
-  EXPECT_THAT(status.message(),
-              AllOf(HasSubstr("SLURM_STEP_NUM_TASKS=3"), HasSubstr("1 rank"),
-                    HasSubstr("SLURM_MPI_TYPE=none"), HasSubstr("srun --mpi=pmix")));
-}
-
-TEST(CheckWorldSize, ComparesWithTheLauncher) {
-  EXPECT_TRUE(CheckWorldSize(7, MustRead({})).ok());
-  EXPECT_TRUE(CheckWorldSize(1, MustRead(BatchScript())).ok());
-  EXPECT_TRUE(CheckWorldSize(3, MustRead(Step())).ok());
-  const Status status = CheckWorldSize(1, MustRead(Step()));
-  ASSERT_FALSE(status.ok());
-  EXPECT_EQ(status.kind(), ErrorKind::kConfig);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("1 rank"), HasSubstr("SLURM_STEP_NUM_TASKS=3")));
-}
-
-// mpirun starts one daemon a node as the step; the ranks are the daemons' children.
-TEST(CheckWorldSize, MpirunInsideSlurmCountsItsOwnRanks) {
-  Variables variables = Step();
-  variables = With(variables, "OMPI_COMM_WORLD_SIZE", "24");
-  EXPECT_TRUE(CheckWorldSize(24, MustRead(variables)).ok());
-  const Status status = CheckWorldSize(3, MustRead(variables));
-  ASSERT_FALSE(status.ok());
-  EXPECT_THAT(status.message(), HasSubstr("OMPI_COMM_WORLD_SIZE=24"));
-}
-
 }  // namespace
 }  // namespace gaccd

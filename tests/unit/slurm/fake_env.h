@@ -53,9 +53,7 @@ inline Variables Step() {
                     {"SLURM_STEP_NUM_TASKS", "3"},
                     {"SLURM_STEP_NUM_NODES", "3"},
                     {"SLURM_STEP_NODELIST", "n[1-3]"},
-                    {"SLURM_STEP_TASKS_PER_NODE", "1(x3)"},
-                    {"SLURM_MPI_TYPE", "pmix"},
-                    {"PMIX_RANK", "1"}};
+                    {"SLURM_STEP_TASKS_PER_NODE", "1(x3)"}};
   step.merge(BatchScript());
   return step;
 }

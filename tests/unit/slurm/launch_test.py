@@ -92,7 +92,9 @@ class Launch(WithStandIns):
         rank = self.dir / "runs/demo-91/attempts/000-91/rank"
         rank.mkdir(parents=True)
         (rank / "r00002.err").write_text("labels file is truncated\n")
-        self.assertIn("labels file is truncated", self.launch(SRUN_RC="65").stderr)
+        done = self.launch(SRUN_RC="65")
+        self.assertEqual(done.returncode, 65)
+        self.assertIn("labels file is truncated", done.stderr)
 
     def test_75_goes_back_to_the_queue(self):
         self.assertEqual(self.launch(SRUN_RC="75").returncode, 75)
