@@ -31,16 +31,16 @@ Result<TrainIndices> TrainIndices::Make(const SampleOrder& order, const UpdateSc
   if (schedule.tail_samples() > 0) {
     GACCD_ASSIGN_OR_RETURN(tail, plan.ForSamples(schedule.tail_samples()));
   }
-  return TrainIndices(order, schedule, plan, std::move(tail), rank, first_update);
+  return TrainIndices(order, schedule, plan, tail, rank, first_update);
 }
 
 TrainIndices::TrainIndices(const SampleOrder& order, const UpdateSchedule& schedule,
-                           const Plan& plan, std::optional<Plan> tail, std::int64_t rank,
+                           const Plan& plan, const std::optional<Plan>& tail, std::int64_t rank,
                            std::int64_t first_update)
     : order_(order),
       schedule_(schedule),
       full_(plan),
-      tail_(std::move(tail)),
+      tail_(tail),
       rank_(rank),
       update_(first_update) {
   EnterUpdate();

@@ -43,7 +43,7 @@ class TrainIndices final : public IndexSource {
 
  private:
   TrainIndices(const SampleOrder& order, const UpdateSchedule& schedule, const Plan& plan,
-               std::optional<Plan> tail, std::int64_t rank, std::int64_t first_update);
+               const std::optional<Plan>& tail, std::int64_t rank, std::int64_t first_update);
   void EnterUpdate();
 
   SampleOrder order_;

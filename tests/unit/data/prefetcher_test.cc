@@ -153,6 +153,14 @@ TEST(PrefetcherTest, RingIsAlignedAndCounted) {
   EXPECT_EQ(prefetcher->memory_bytes(), 4U * (64 + 64));  // 3 x 2 floats and 3 labels, rounded up
 }
 
+TEST(PrefetcherTest, ARankWithoutSamplesEndsAtOnce) {
+  const CountingDataset dataset;
+  const auto prefetcher =
+      Prefetcher::Start(dataset, std::make_unique<EvalIndices>(ShardOf(3, 3, 4), 8));
+  ASSERT_TRUE(prefetcher.ok());
+  EXPECT_EQ((*prefetcher)->Next(), nullptr);
+}
+
 class HugeSource final : public IndexSource {
  public:
   [[nodiscard]] std::int64_t max_samples() const override {
