@@ -1,4 +1,6 @@
 // Relu: y = max(x, 0), elementwise. dx = dy where y > 0, else 0 (so x itself need not be kept).
+// A NaN becomes 0, because oneDNN's folded ReLU does so: a NaN in a hidden weight shows neither in
+// the loss nor in the gradient. Weights and features are to be checked where they come in.
 #pragma once
 
 #include "daemon/autograd/function.h"
