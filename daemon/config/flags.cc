@@ -132,7 +132,7 @@ std::vector<FlagRule> RunRules() {
       Path("save_weights", FLAGS_save_weights, &Flags::save_weights),
       {"bound",
        [](Flags& flags) -> Problem {
-         constexpr std::int64_t kDay = 24 * 3600;  // keeps every sum of deadlines in range
+         constexpr std::int64_t kDay = 86400;  // keeps every sum of deadlines in range
          if (FLAGS_bound < 1 || FLAGS_bound > kDay) {
            return StrCat("must be from 1 to ", kDay, " seconds");
          }

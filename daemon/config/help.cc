@@ -45,7 +45,7 @@ The batch; each wins over the job
   --rounding=MODE      exact (default), floor, ceil or nearest
   --strict             exit 78 unless the plan is exact
   --lr-rule=RULE       none (default), linear or sqrt, of effective / reference
-  --reference-batch=N  the batch of the job's learning rate (default: the target)
+  --reference-batch=N  the batch of the job's learning rate (default: target)
   --last-cycle=POLICY  what happens to the samples left at the end of an epoch:
                        update (default; one smaller, exact update), carry (into
                        the next epoch) or drop

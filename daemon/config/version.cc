@@ -51,8 +51,10 @@ int VisitProgram(dl_phdr_info* info, std::size_t, void* result) {
   for (int i = 0; i < info->dlpi_phnum && id.empty(); ++i) {
     const ElfW(Phdr)& header = info->dlpi_phdr[i];
     if (header.p_type != PT_NOTE) continue;
-    id = FindBuildId(reinterpret_cast<const char*>(info->dlpi_addr + header.p_vaddr),
-                     header.p_memsz);
+    const auto address = info->dlpi_addr + header.p_vaddr;  // the loader gives it as a number
+    const auto* notes =
+        reinterpret_cast<const char*>(address);  // NOLINT(performance-no-int-to-ptr)
+    id = FindBuildId(notes, header.p_memsz);
   }
   return 1;
 }

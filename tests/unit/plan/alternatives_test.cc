@@ -31,6 +31,7 @@ Plan MakePlan(std::int64_t nodes, std::int64_t gpus, std::int64_t micro, std::in
 template <typename Field>
 std::vector<std::int64_t> Requested(const std::vector<Alternative>& found, Field field) {
   std::vector<std::int64_t> values;
+  values.reserve(found.size());
   for (const Alternative& one : found) values.push_back(one.plan.request().*field);
   return values;
 }
@@ -157,7 +158,7 @@ TEST(PlanTextTest, MarksWhatWasNotAskedFor) {
 TEST(PlanTextTest, SaysWhyNothingDivides) {
   EXPECT_THAT(PlanText(MakePlan(30, 8, 10, 3073), {}),
               HasSubstr("3073 is not a multiple of 8 GPUs a node"));
-  EXPECT_THAT(PlanText(MakePlan(30, 8, 10, 8 * 997), {}),
+  EXPECT_THAT(PlanText(MakePlan(30, 8, 10, std::int64_t{8} * 997), {}),
               HasSubstr("No node count from 15 to 60 does"));
   EXPECT_THAT(PlanText(MakePlan(30, 8, 10, 100), {}), HasSubstr("140 ranks have no work"));
 }
