@@ -73,7 +73,7 @@ Trains the job, one process per rank:
   --log-every=N        updates between two log lines (default 100)
   --init-weights=FILE  start from these safetensors
   --save-weights=FILE  write safetensors at the end
-  --bound=SECONDS      end the run when a rank is silent for so long (default 60)
+  --bound=SECONDS      end the run when a rank is silent so long (default 60)
 )";
 
 constexpr std::string_view kSelftestUsage = R"(gaccd selftest [--flag=value ...]
