@@ -100,8 +100,8 @@ class Cluster:
         """keep: paths the nodes must see although they lie below /tmp (others are visible anyway)."""
         self.nodes = [f"n{i}" for i in range(1, nodes + 1)]
         self.cpus = cpus
-        self.keep = sorted({str(Path(p).resolve()) for p in keep
-                            if str(Path(p).resolve()).startswith("/tmp/")})
+        needed = {str(Path(p).resolve()) for p in [HERE, *keep]}
+        self.keep = sorted(p for p in needed if p.startswith("/tmp/"))
         self.detached = detached
         self.dir = None
         self._top = None
