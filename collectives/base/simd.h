@@ -1,3 +1,5 @@
+// What a vectorised loop needs to be told.
+//
 // GACCD_SIMD_CLONES before a function: it is compiled for AVX-512, AVX2 and the baseline, and the
 // loader picks one for the machine. Empty under sanitizers, which cannot run inside an ifunc
 // resolver.
@@ -8,4 +10,12 @@
 #else
 #define GACCD_SIMD_CLONES \
   __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#endif
+
+// GACCD_INDEPENDENT_ITERATIONS before a loop: no iteration reads what another one writes, although
+// pointers may overlap; the compiler need not check that at run time.
+#if defined(__clang__)
+#define GACCD_INDEPENDENT_ITERATIONS _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define GACCD_INDEPENDENT_ITERATIONS _Pragma("GCC ivdep")
 #endif

@@ -11,13 +11,13 @@ namespace gaccd {
 namespace {
 
 // Up to here every rank sums everything: twice the work, but one barrier instead of two.
-constexpr std::size_t kSmallBytes = 16 * 1024;
+constexpr std::size_t kSmallBytes = std::size_t{16} << 10;
 
 // An all-reduce in place is divided into chunks of about this many per rank, in bytes between these
 // bounds, cut at cache lines.
 constexpr std::size_t kChunksPerRank = 4;
-constexpr std::size_t kLeastChunk = 16 * 1024;
-constexpr std::size_t kMostChunk = 512 * 1024;
+constexpr std::size_t kLeastChunk = std::size_t{16} << 10;
+constexpr std::size_t kMostChunk = std::size_t{512} << 10;
 constexpr std::size_t kLine = 64;
 
 std::byte* At(void* data, std::size_t element, DType dtype) {

@@ -17,7 +17,7 @@ namespace {
 // Staging memory holds this many elements of 8 bytes when there are several nodes ...
 constexpr std::size_t kLargestSegment = std::size_t{1} << 20;
 // ... and this much on one node, where small pieces stay in the cache.
-constexpr std::size_t kStagedBytes = 256 * 1024;
+constexpr std::size_t kStagedBytes = std::size_t{256} << 10;
 constexpr std::size_t kWidestElement = 8;
 
 // What every rank tells every other one when a communicator is made.

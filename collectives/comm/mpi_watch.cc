@@ -177,7 +177,7 @@ bool MpiWatch::PeerGaveUp(GivenUp reason) const {
 Status MpiWatch::GiveUp(bool late) {
   const GivenUp reason = late ? GivenUp::kLate : GivenUp::kOther;
   node_->own_line().given_up.store(static_cast<std::uint64_t>(reason));
-  const Status mismatch = FindMismatch();
+  Status mismatch = FindMismatch();
   if (!mismatch.ok()) return mismatch;
   const Clock::duration waited = deadline_.Elapsed();
   std::vector<MissingRank> missing = ReadNode(late);

@@ -16,12 +16,13 @@ constexpr std::size_t kMostFused = 4;
 constexpr std::size_t kBlockBytes = 8192;
 constexpr std::size_t kLineBytes = 64;
 
-// GCC ivdep: the copies are different memory, or the very same element is read and then written.
+// Independent iterations: the copies are different memory, or the very same element is read and
+// then written.
 template <typename T, std::size_t kCopies>
 GACCD_SIMD_CLONES void SumFused(T* const* copies, std::size_t n, T* out) {
   std::array<const T*, kCopies> in;
   for (std::size_t r = 0; r < kCopies; ++r) in[r] = copies[r];
-#pragma GCC ivdep
+  GACCD_INDEPENDENT_ITERATIONS
   for (std::size_t i = 0; i < n; ++i) {
     T sum = in[0][i];
     for (std::size_t r = 1; r < kCopies; ++r) sum = static_cast<T>(sum + in[r][i]);
@@ -33,7 +34,7 @@ template <typename T, std::size_t kCopies>
 GACCD_SIMD_CLONES void SumFusedToAll(T* const* copies, std::size_t n) {
   std::array<T*, kCopies> all;
   for (std::size_t r = 0; r < kCopies; ++r) all[r] = copies[r];
-#pragma GCC ivdep
+  GACCD_INDEPENDENT_ITERATIONS
   for (std::size_t i = 0; i < n; ++i) {
     T sum = all[0][i];
     for (std::size_t r = 1; r < kCopies; ++r) sum = static_cast<T>(sum + all[r][i]);
@@ -43,7 +44,7 @@ GACCD_SIMD_CLONES void SumFusedToAll(T* const* copies, std::size_t n) {
 
 template <typename T>
 GACCD_SIMD_CLONES void Add(const T* in, std::size_t n, T* sum) {
-#pragma GCC ivdep
+  GACCD_INDEPENDENT_ITERATIONS
   for (std::size_t i = 0; i < n; ++i) sum[i] = static_cast<T>(sum[i] + in[i]);
 }
 

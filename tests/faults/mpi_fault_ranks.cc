@@ -94,7 +94,7 @@ Status RunRank(const Arguments& args) {
   GACCD_ASSIGN_OR_RETURN(const auto comm, MakeMpiWithNodes(*session, options, node));
 
   Clock::time_point entered;
-  const Status status = Work(args, *comm, &entered);
+  Status status = Work(args, *comm, &entered);
   const std::chrono::duration<double> took = Clock::now() - entered;
   std::ofstream(StrCat(args.directory, "/rank.", facts.rank))
       << took.count() << ' ' << static_cast<int>(status.kind()) << ' ' << status.message() << '\n';

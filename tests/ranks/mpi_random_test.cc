@@ -173,7 +173,7 @@ Status RunRank(std::span<const int> args) {
   const CommOptions options = {.bound = std::chrono::seconds(20), .segment_elements = 20'000};
   GACCD_ASSIGN_OR_RETURN(const auto comm, MakeMpiWithNodes(*session, options, fake));
   GACCD_ASSIGN_OR_RETURN(const auto shared, comm->Allocate(kLargest * sizeof(float)));
-  const Status status = RandomOperations(*comm, *shared).Run(args[0]);
+  Status status = RandomOperations(*comm, *shared).Run(args[0]);
   if (!status.ok()) {
     std::fprintf(stderr, "%s\n", status.message().c_str());
     comm->Abort(static_cast<int>(status.kind()));

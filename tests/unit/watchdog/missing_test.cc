@@ -7,7 +7,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-const std::vector<std::string> kHosts = {"n0", "n0", "n1", "n1"};
+std::vector<std::string> Hosts() { return {"n0", "n0", "n1", "n1"}; }
 constexpr Entry kMine = {17, Operation::kAllReduce};
 
 TEST(EntryTest, PackedFormKeepsNumberAndOperation) {
@@ -21,7 +21,7 @@ TEST(MissingErrorTest, NamesRankHostAndReason) {
   const std::vector<MissingRank> missing = {
       {1, Absence::kBehind}, {2, Absence::kEnded}, {3, Absence::kStalled}};
   const Status status =
-      MissingError(kMine, milliseconds(3520), milliseconds(5000), missing, kHosts);
+      MissingError(kMine, milliseconds(3520), milliseconds(5000), missing, Hosts());
   EXPECT_EQ(status.kind(), ErrorKind::kUnavailable);
   EXPECT_EQ(status.message(),
             "all-reduce #17 ended after 3.5 s (bound 5 s): rank 1 on n0 did not enter all-reduce "
@@ -30,7 +30,7 @@ TEST(MissingErrorTest, NamesRankHostAndReason) {
 }
 
 TEST(MissingErrorTest, NobodyIsMissing) {
-  const Status status = MissingError(kMine, milliseconds(3500), milliseconds(5000), {}, kHosts);
+  const Status status = MissingError(kMine, milliseconds(3500), milliseconds(5000), {}, Hosts());
   EXPECT_EQ(status.message(),
             "all-reduce #17 ended after 3.5 s (bound 5 s): every rank entered it, but it did not "
             "complete");
@@ -38,6 +38,7 @@ TEST(MissingErrorTest, NobodyIsMissing) {
 
 TEST(MissingErrorTest, ManyNamesAreCounted) {
   std::vector<MissingRank> missing;
+  missing.reserve(240);
   for (int r = 0; r < 240; ++r) missing.push_back({r, Absence::kSilent});
   const std::vector<std::string> hosts(240, "n7");
   const Status status = MissingError(kMine, milliseconds(1), milliseconds(5000), missing, hosts);
@@ -58,7 +59,7 @@ TEST(CulpritsTest, ThoseWhoGaveUpAreNamedOnlyAlone) {
 }
 
 TEST(MismatchErrorTest, NamesBothOperations) {
-  const Status status = MismatchError(kMine, 0, {17, Operation::kBroadcast}, 2, kHosts);
+  const Status status = MismatchError(kMine, 0, {17, Operation::kBroadcast}, 2, Hosts());
   EXPECT_EQ(status.kind(), ErrorKind::kInternal);
   EXPECT_EQ(status.message(),
             "rank 2 on n1 entered broadcast #17 where rank 0 on n0 entered all-reduce #17");
