@@ -1,4 +1,8 @@
+#include <unistd.h>
+
+#include <array>
 #include <cstring>
+#include <string>
 
 #include "collectives/base/strings.h"
 #include "collectives/comm/checks.h"
@@ -12,10 +16,15 @@ void Copy(const ConstBuffer& in, const MutableBuffer& out) {
   if (in.bytes() > 0 && in.data != out.data) std::memcpy(out.data, in.data, in.bytes());
 }
 
+std::string HostName() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
 class SingleCommunicator final : public Communicator {
  public:
   SingleCommunicator() {
-    topology_.hosts = {"node0"};
+    topology_.hosts = {HostName()};
     topology_.node_of = {0};
   }
 
