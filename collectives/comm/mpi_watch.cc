@@ -107,9 +107,9 @@ Status MpiWatch::FindMismatch() const {
   for (int i = 0; i < node_->size(); ++i) {
     const CallNotice& other = notice(i);
     const Entry entry = Unpack(other.entry.load(std::memory_order_acquire));
+    // Acquire: the second look at the entry comes after the look at the shape.
     const bool same_shape =
-        other.shape.load(std::memory_order_relaxed) == own.shape.load(std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_acquire);
+        other.shape.load(std::memory_order_acquire) == own.shape.load(std::memory_order_relaxed);
     const Entry again = Unpack(other.entry.load(std::memory_order_relaxed));
     // Another number: that rank has finished this operation, so it agreed with it.
     if (entry.sequence != mine_.sequence || again != entry) continue;
