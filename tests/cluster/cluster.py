@@ -153,6 +153,8 @@ class Cluster:
         hosts = ["127.0.0.1 localhost", "10.77.0.254 head"]
         hosts += [f"10.77.0.{i} {name}" for i, name in enumerate(self.nodes, 1)]
         (self.dir / "hosts").write_text("\n".join(hosts) + "\n")
+        # Cgroups are not used, but slurmd looks for them; v1 also starts where none are mounted.
+        (self.dir / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
         (self.dir / "slurm.conf").write_text(
             SLURM_CONF.format(dir=self.dir, nodes=len(self.nodes), cpus=self.cpus))
 
