@@ -103,6 +103,12 @@ class Inputs:
         return self.folder / f"run-{self.runs}"
 
 
+# Before other work, but by the ordinary scheduler: a real-time class changes how the threads of a
+# rank take turns, and gloo's by a third. The kernel weighs sessions first, then their processes.
+PRIORITY = ["sh", "-c", 'echo -20 >/proc/self/autogroup; exec nice -n -20 "$@"', "sh"]
+prefix = []  # put before every command
+
+
 def cores():
     return len(os.sched_getaffinity(0))
 
@@ -114,7 +120,7 @@ def call(commands, seconds, environments=None):
     for index, command in enumerate(commands):
         env = dict(os.environ, **(environments[index] if environments else {}))
         processes.append(subprocess.Popen(
-            [str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [str(part) for part in prefix + command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, env=env, start_new_session=True))
     deadline = time.monotonic() + seconds
     outputs = []
