@@ -75,7 +75,7 @@ void MicroStep(benchmark::State& state) {
   const Status status = RunMicroSteps(state, state.range(0));
   if (!status.ok()) state.SkipWithError(status.message().c_str());
 }
-BENCHMARK(MicroStep)->Arg(8)->Arg(32)->Arg(64)->Arg(128);
+BENCHMARK(MicroStep)->Arg(8)->Arg(31)->Arg(32)->Arg(62)->Arg(63)->Arg(64)->Arg(128);
 
 void OptimizerStep(benchmark::State& state, const OptimizerSpec& spec) {
   auto optimizer = MakeOptimizer(spec, kParameters);
