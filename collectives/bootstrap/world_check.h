@@ -20,7 +20,7 @@ namespace gaccd {
 //   SLURM_STEP_NUM_TASKS    the step of srun
 //   SLURM_NTASKS            the allocation, where none of the above exists (a batch script)
 struct LaunchedTasks {
-  std::string variable;
+  const char* variable = "";
   int tasks = 0;
 };
 // Nothing set: no value. kConfig: a value is not a number >= 1.

@@ -70,7 +70,7 @@ class RandomOperations {
   Status Reduce(std::span<float> in, std::span<float> out) {
     Fill(in);
     GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(View(std::span<const float>(in)), View(out)));
-    const Status status = Check(out, [&](std::size_t i) { return Sum(i); });
+    Status status = Check(out, [&](std::size_t i) { return Sum(i); });
     std::ranges::fill(out, -1.0F);
     return status;
   }
@@ -120,7 +120,7 @@ class RandomOperations {
         static_cast<std::size_t>(counts[static_cast<std::size_t>(comm_.rank())]));
     GACCD_RETURN_IF_ERROR(comm_.ReduceScatter(View(std::span<const float>(in)), counts, View(out)));
     std::ranges::fill(in, -1.0F);
-    const Status status = Check(out, [&](std::size_t i) { return Sum(begin + i); });
+    Status status = Check(out, [&](std::size_t i) { return Sum(begin + i); });
     std::ranges::fill(out, -1.0F);
     return status;
   }
@@ -130,7 +130,7 @@ class RandomOperations {
     const auto data = std::span(own_).first(count);
     Fill(data);
     GACCD_RETURN_IF_ERROR(comm_.Broadcast(View(data), root));
-    const Status status = Check(data, [&](std::size_t i) { return Value(root, i); });
+    Status status = Check(data, [&](std::size_t i) { return Value(root, i); });
     std::ranges::fill(data, -1.0F);
     return status;
   }
