@@ -149,16 +149,6 @@ Result<SlurmEnvironment> SlurmEnvironment::Read(const Environment& environment) 
   return env;
 }
 
-std::string JobLabel(const SlurmEnvironment& env, std::int64_t pid) {
-  return env.in_job() ? std::to_string(*env.job_id) : StrCat("local-", pid);
-}
-
-std::string AttemptName(const SlurmEnvironment& env, std::int64_t pid) {
-  std::string number = std::to_string(env.restart_count);
-  if (number.size() < 3) number.insert(0, 3 - number.size(), '0');
-  return StrCat(number, "-", JobLabel(env, pid));
-}
-
 Status CheckNodes(std::optional<std::int64_t> flag_nodes,
                   std::optional<std::int64_t> flag_gpus_per_node, const SlurmEnvironment& env) {
   if (!env.in_job()) return Status::Ok();

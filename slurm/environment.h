@@ -58,13 +58,6 @@ struct SlurmEnvironment {
   [[nodiscard]] bool in_step() const { return step_id.has_value(); }
 };
 
-// The name of the folder of this attempt below <run-dir>/attempts: "NNN-<job>", NNN the restart
-// count with at least three digits. It sorts by attempt and differs after a requeue (same job id)
-// as after a new submission. Outside a job the job is "local-<pid>".
-[[nodiscard]] std::string AttemptName(const SlurmEnvironment& env, std::int64_t pid);
-// "<job id>" or "local-<pid>": the `job` field of events.
-[[nodiscard]] std::string JobLabel(const SlurmEnvironment& env, std::int64_t pid);
-
 // Inside a job, --nodes and --gpus-per-node on the command line are assertions: one rank drives one
 // GPU, so gpus-per-node must equal the tasks on every node. Nothing is an unset flag. Error kConfig
 // with the flag, both values and the variable. Outside a job everything is right.

@@ -23,12 +23,6 @@ namespace {
 constexpr std::string_view kMarker = "# Resolved by gaccd: flags and defaults are filled in.\n";
 constexpr int kMostRunsPerAttempt = 10'000;
 
-std::optional<std::string> Environment(const char* name) {
-  const char* value = std::getenv(name);
-  if (value == nullptr || *value == '\0') return std::nullopt;
-  return value;
-}
-
 // The number an attempt folder's name starts with; -1 when it is not one of ours.
 int AttemptNumber(std::string_view name) {
   const std::size_t digits = std::min(name.find('-'), name.size());
@@ -88,15 +82,6 @@ bool WrittenBySomeoneElse(const std::string& path) {
 }
 
 }  // namespace
-
-AttemptSource AttemptSourceFromEnvironment() {
-  AttemptSource source;
-  source.attempt_dir = Environment("GACCD_ATTEMPT_DIR");
-  source.slurm_job_id = Environment("SLURM_JOB_ID");
-  const std::string restarts = Environment("SLURM_RESTART_COUNT").value_or("0");
-  source.restart_count = static_cast<int>(std::clamp(std::atol(restarts.c_str()), 0L, 999'999L));
-  return source;
-}
 
 Result<RunFolder> RunFolder::Create(const RunFolderRequest& request) {
   GACCD_RETURN_IF_ERROR(MakeFolders(request.run_dir).WithContext("run folder"));

@@ -27,7 +27,6 @@ struct AttemptSource {
   std::optional<std::string> slurm_job_id;  // SLURM_JOB_ID
   int restart_count = 0;                    // SLURM_RESTART_COUNT
 };
-[[nodiscard]] AttemptSource AttemptSourceFromEnvironment();
 
 struct RunFolderRequest {
   std::string run_dir;

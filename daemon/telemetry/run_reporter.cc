@@ -83,16 +83,6 @@ std::unique_ptr<Progress> MakeProgress(ProgressMode mode) {
   return std::make_unique<Progress>(*std::move(terminal), utf8);
 }
 
-void FillFromSlurm(RunStart& start) {
-  const auto fill = [](std::string& value, const char* name) {
-    const char* known = std::getenv(name);
-    if (value.empty() && known != nullptr) value = known;
-  };
-  fill(start.partition, "SLURM_JOB_PARTITION");
-  fill(start.account, "SLURM_JOB_ACCOUNT");
-  fill(start.nodelist, "SLURM_JOB_NODELIST");
-}
-
 }  // namespace
 
 struct RunReporter::Impl {
@@ -134,8 +124,7 @@ struct RunReporter::Impl {
 // Rank 0, before the others go on: everything that can fail here stops the run.
 Result<std::string> RunReporter::Impl::OpenFiles(const std::string& rank_table) {
   if (options.run_dir.empty()) return std::string();
-  RunFolderRequest request{options.run_dir, options.job_text, options.plan_text,
-                           AttemptSourceFromEnvironment()};
+  RunFolderRequest request{options.run_dir, options.job_text, options.plan_text, options.attempt};
   GACCD_ASSIGN_OR_RETURN(folder, RunFolder::Create(request));
   const std::string& dir = folder->attempt_dir();
   GACCD_RETURN_IF_ERROR(ReplaceFile(dir + "/ranks.tsv", rank_table, false));
@@ -260,8 +249,7 @@ const std::string& RunReporter::attempt_dir() const { return impl_->attempt_dir;
 
 const RunIdentity& RunReporter::identity() const { return impl_->identity; }
 
-void RunReporter::Begin(RunStart start) {
-  FillFromSlurm(start);
+void RunReporter::Begin(const RunStart& start) {
   LogInfo(StrCat("gaccd ", start.version, ", rank ", impl_->identity.rank, " of ", start.world,
                  " on ", impl_->identity.host, ", model ", start.model, ", ", start.parameters,
                  " parameters"));

@@ -18,6 +18,7 @@
 #include "collectives/comm/communicator.h"
 #include "daemon/plan/plan.h"
 #include "daemon/telemetry/events.h"
+#include "daemon/telemetry/run_folder.h"
 
 namespace gaccd {
 
@@ -28,6 +29,7 @@ struct ReporterOptions {
   std::string run_name;  // the job's name
   std::string job_text;  // resolved job and plan, kept as job.txtpb and plan.txtpb
   std::string plan_text;
+  AttemptSource attempt;  // what SLURM says; by default a local attempt
   std::int64_t log_every = 100;
   // kAuto: a bar when stdout is a terminal. kOn draws it in any case, kOff never.
   ProgressMode progress = ProgressMode::kAuto;
@@ -50,8 +52,7 @@ class RunReporter {
   [[nodiscard]] const RunIdentity& identity() const;
 
   // Local calls; on ranks other than 0 they only reach the text log.
-  // Empty partition, account and nodelist are filled from SLURM's environment.
-  void Begin(RunStart start);
+  void Begin(const RunStart& start);
   // `text` is what people see (printed on stdout).
   void ShowPlan(const Plan& plan, const std::string& text);
   void Step(const StepRecord& record);

@@ -1,5 +1,6 @@
 #include "daemon/train/run.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <utility>
@@ -114,12 +115,20 @@ Agreement SaveTogether(const Flags& flags, Setup& setup, Communicator& comm) {
   return AgreeOn(comm, saved);
 }
 
+AttemptSource AttemptOf(const SlurmEnvironment& slurm) {
+  AttemptSource source{.attempt_dir = ProcessEnvironment()("GACCD_ATTEMPT_DIR")};
+  if (slurm.in_job()) source.slurm_job_id = std::to_string(*slurm.job_id);
+  source.restart_count = static_cast<int>(std::min<std::int64_t>(slurm.restart_count, 999'999));
+  return source;
+}
+
 Ending TrainTogether(const Flags& flags, const SlurmEnvironment& slurm, Setup& setup,
                      Communicator& comm) {
   auto reporter = RunReporter::Start(comm, {.run_dir = flags.run_dir.value_or(""),
                                             .run_name = setup.job.name,
                                             .job_text = JobText(setup.job),
                                             .plan_text = PlanTxtpb(setup.plan),
+                                            .attempt = AttemptOf(slurm),
                                             .log_every = setup.job.log_every});
   if (!reporter.ok()) return {std::move(reporter).status()};
   Announce(flags, slurm, setup, comm, **reporter);

@@ -15,8 +15,6 @@ TEST(SlurmEnvironment, OutsideAJob) {
   EXPECT_FALSE(env.in_job());
   EXPECT_FALSE(env.in_step());
   EXPECT_FALSE(env.nodes.has_value());
-  EXPECT_EQ(AttemptName(env, 42), "000-local-42");
-  EXPECT_EQ(JobLabel(env, 42), "local-42");
 }
 
 TEST(SlurmEnvironment, BatchScript) {
@@ -54,16 +52,6 @@ TEST(SlurmEnvironment, SlurmsOwnStepsAreNotOurs) {
     EXPECT_FALSE(env.in_step()) << id;
     EXPECT_EQ(env.nodes, 4);
   }
-}
-
-TEST(SlurmEnvironment, AttemptsSortAndDiffer) {
-  Variables variables = BatchScript();
-  variables = With(variables, "SLURM_JOB_ID", "8123456");
-  EXPECT_EQ(AttemptName(MustRead(variables), 1), "000-8123456");
-  variables = With(variables, "SLURM_RESTART_COUNT", "17");
-  EXPECT_EQ(AttemptName(MustRead(variables), 1), "017-8123456");
-  variables = With(variables, "SLURM_RESTART_COUNT", "1234");
-  EXPECT_EQ(AttemptName(MustRead(variables), 1), "1234-8123456");
 }
 
 TEST(SlurmEnvironment, ReadsArrayEndTimeAndAccount) {
