@@ -207,6 +207,7 @@ Result<std::unique_ptr<CommMemory>> MpiCommunicator::Allocate(std::size_t bytes)
     return Status::Ok();
   });
   if (!status.ok()) return status;
+  node_->ZeroSegment(window);  // takes long for much memory, and is nobody else's business
   return std::unique_ptr<CommMemory>(std::make_unique<WindowMemory>(node_, window, bytes));
 }
 

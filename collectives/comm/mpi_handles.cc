@@ -1,7 +1,10 @@
 #include "collectives/comm/mpi_handles.h"
 
+#include <sys/statvfs.h>
+
 #include <array>
 #include <cstdint>
+#include <string>
 
 #include "collectives/base/strings.h"
 
@@ -11,6 +14,13 @@ namespace {
 constexpr std::size_t kPage = 4096;
 
 std::size_t RoundUpToPages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+// What an operator needs to know when shared memory cannot be had: Open MPI does not say.
+std::string FreeSharedMemory() {
+  struct statvfs info {};
+  if (statvfs("/dev/shm", &info) != 0) return "";
+  return StrCat(" (", info.f_bavail * info.f_frsize, " bytes are free in /dev/shm)");
+}
 
 Result<MpiCommHandle> WithReturnedErrors(int code, MPI_Comm comm, std::string_view what) {
   GACCD_RETURN_IF_ERROR(MpiStatus(code, what));
@@ -82,10 +92,10 @@ Result<SharedWindow> SharedWindow::Allocate(MPI_Comm node_comm, std::size_t byte
   // more, because MPI does not promise where in a page its memory starts.
   const std::size_t total = made.stride_ * static_cast<std::size_t>(size) + kPage;
   void* own = nullptr;
-  GACCD_RETURN_IF_ERROR(
-      MpiStatus(MPI_Win_allocate_shared(rank == 0 ? static_cast<MPI_Aint>(total) : 0, 1,
-                                        MPI_INFO_NULL, node_comm, &own, &made.window_),
-                StrCat("MPI_Win_allocate_shared of ", total, " bytes")));
+  const int code = MPI_Win_allocate_shared(rank == 0 ? static_cast<MPI_Aint>(total) : 0, 1,
+                                           MPI_INFO_NULL, node_comm, &own, &made.window_);
+  GACCD_RETURN_IF_ERROR(MpiStatus(
+      code, StrCat("shared memory of ", total, " bytes for ", size, " ranks", FreeSharedMemory())));
   MPI_Aint found = 0;
   int unit = 0;
   void* base = nullptr;

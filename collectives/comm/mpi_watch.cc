@@ -19,6 +19,9 @@ constexpr milliseconds kStalledAfter{1'000};
 // Looks at a counter before the core is given away: about 200 us with a core of one's own.
 constexpr int kSpinsOwnCore = 10'000;
 constexpr int kSpinsCrowded = 50;
+// Then it is offered this often before the rank sleeps: cheaper than a sleep if all come soon, but
+// see node_gate.h for why not for longer.
+constexpr int kYields = 16;
 // The time a report needs to leave for the network.
 constexpr milliseconds kSendTime{50};
 
@@ -43,8 +46,6 @@ MpiWatch::MpiWatch(const Topology* topology, int rank, std::shared_ptr<NodeGroup
 Status MpiWatch::Enter(Operation operation, std::uint64_t shape, std::int64_t place) {
   GACCD_RETURN_IF_ERROR(failure_);
   mine_ = {mine_.sequence + 1, operation};
-  deadline_ = Deadline(options_.bound);
-  last_look_ = Clock::now();
   BoardLine& line = node_->own_line();
   CallNotice& call = line.calls[mine_.sequence & 1];
   call.shape.store(shape, std::memory_order_relaxed);
@@ -70,10 +71,22 @@ Status MpiWatch::WaitFor(NodeGate& gate, std::uint64_t target) {
       RelaxCore();
       continue;
     }
+    if (spins < spins_ + kYields) {
+      sched_yield();
+      continue;
+    }
+    if (spins == spins_ + kYields) StartLongWait();
     const Status status = Rest(gate, target);
     if (!status.ok()) return Fail(status);
   }
   return Status::Ok();
+}
+
+// The deadline is for getting on: a long operation on much data has many waits, and each that ends
+// is a sign that everybody is alive.
+void MpiWatch::StartLongWait() {
+  last_look_ = Clock::now();
+  deadline_ = Deadline(options_.bound, last_look_);
 }
 
 // One turn of a long wait. Requests between nodes only move while MPI is called.
@@ -136,6 +149,7 @@ Status MpiWatch::Finish(MPI_Request* request) {
     int done = 0;
     Status status = MpiStatus(MPI_Test(request, &done, MPI_STATUS_IGNORE), Name(mine_.operation));
     if (status.ok() && done != 0) return status;
+    if (spins == spins_) StartLongWait();
     if (status.ok() && spins >= spins_) {
       sched_yield();
       status = Look();

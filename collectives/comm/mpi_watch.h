@@ -1,6 +1,6 @@
 // Waiting in the MPI communicator: for the other ranks of the node (a barrier in shared memory) and
-// for MPI requests, always with the deadline of the operation, and naming the missing ranks when it
-// passes or when one of them dies.
+// for MPI requests, always with a deadline, and naming the missing ranks when it passes or when one
+// of them dies.
 //
 // One operation: Enter(), then any number of waits, then Leave(). The first wait that fails makes
 // every later one fail with the same error. Not thread-safe.
@@ -26,7 +26,7 @@ class MpiWatch {
   MpiWatch(const Topology* topology, int rank, std::shared_ptr<NodeGroup> node,
            std::unique_ptr<MpiReports> reports, const CommOptions& options, bool crowded);
 
-  // Starts an operation: publishes it and starts its deadline. shape: equal on all ranks of a
+  // Starts an operation: publishes it. shape: equal on all ranks of a
   // correct program. place: see NodeGroup::PlaceOf.
   Status Enter(Operation operation, std::uint64_t shape, std::int64_t place = kPrivate);
   void Leave();
@@ -56,6 +56,7 @@ class MpiWatch {
 
  private:
   Status WaitFor(NodeGate& gate, std::uint64_t target);
+  void StartLongWait();
   Status Rest(NodeGate& gate, std::uint64_t target);
   Status Look();
   Status GiveUp(bool late);

@@ -52,10 +52,13 @@ Status NodeGroup::Introduce() {
 
 Result<int> NodeGroup::AddWindow(std::size_t bytes) {
   GACCD_ASSIGN_OR_RETURN(SharedWindow memory, SharedWindow::Allocate(comm_.get(), bytes));
-  // MPI does not promise zeros. The first touch also puts the pages near the core of their rank.
-  std::memset(memory.segment(rank_), 0, memory.bytes());
   windows_.push_back({std::move(memory)});
   return static_cast<int>(windows_.size()) - 1;
+}
+
+void NodeGroup::ZeroSegment(int window) {
+  const SharedWindow& memory = windows_[static_cast<std::size_t>(window)].memory;
+  std::memset(memory.segment(rank_), 0, memory.bytes());
 }
 
 void NodeGroup::ReleaseSegment(int window) {

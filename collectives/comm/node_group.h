@@ -48,8 +48,10 @@ class NodeGroup {
     return permanent_.segment(local_rank) + half * staging_bytes_;
   }
 
-  // Collective. The number of the new window; the own segment is zeroed.
+  // Collective. The number of the new window, whose memory is not initialised.
   Result<int> AddWindow(std::size_t bytes);
+  // Zeroes this rank's segment. The first touch also puts its pages near the rank's core.
+  void ZeroSegment(int window);
   [[nodiscard]] std::byte* window_segment(int window, int local_rank) const {
     return windows_[static_cast<std::size_t>(window)].memory.segment(local_rank);
   }

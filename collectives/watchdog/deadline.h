@@ -1,4 +1,4 @@
-// Deadline: the time budget of one collective operation.
+// Deadline: the time budget of one wait of a collective operation.
 //
 //   0 ............. 0.70 bound ......... 0.85 bound ......... bound
 //   wait for peers  | name the missing    | leave: error, Abort, exit
