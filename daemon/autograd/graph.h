@@ -61,6 +61,7 @@ class Graph {
   // The value stays readable after the run. REQUIRES: an activation.
   void MarkOutput(ValueId value) { values_[Index(value)].kind = ValueKind::kOutput; }
 
+  // References are valid until the next value is recorded.
   [[nodiscard]] const Value& value(ValueId id) const { return values_[Index(id)]; }
   [[nodiscard]] std::span<const Value> values() const { return values_; }
   [[nodiscard]] std::span<const Node> nodes() const { return nodes_; }

@@ -35,7 +35,8 @@ constexpr double kRounding = 3e-7 / kStep;
 
 // Any value as an objective: its mean squared distance from fixed random targets.
 ValueId Distance(GraphBench& bench, ValueId y) {
-  const ValueId t = bench.Input("targets", bench.graph().value(y).spec.shape);
+  const Shape shape = bench.graph().value(y).spec.shape;  // a copy: recording moves the values
+  const ValueId t = bench.Input("targets", shape);
   return bench.Apply(std::make_shared<MeanSquaredError>(), {y, t});
 }
 
