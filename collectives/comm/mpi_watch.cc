@@ -221,8 +221,7 @@ bool MpiWatch::SpeaksForNode(bool second_call) const {
 
 std::vector<MissingRank> MpiWatch::AskOtherNodes(std::vector<MissingRank> missing, bool late) {
   const Clock::time_point start = Clock::now();
-  const auto grace = std::chrono::duration_cast<Clock::duration>(
-      options_.bound * (Deadline::kNamingShare - Deadline::kWaitShare));
+  const Clock::duration grace = deadline_.TimeToName();
   const int own_node = topology_->node_of[static_cast<std::size_t>(rank_)];
   bool told = false;
   for (;;) {

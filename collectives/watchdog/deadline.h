@@ -29,10 +29,8 @@ class Deadline {
   [[nodiscard]] bool PeersAreLate(Clock::time_point now = Clock::now()) {
     return Elapsed(now) >= Share(kWaitShare);
   }
-  // True once the missing ranks must have been named, however little is known.
-  [[nodiscard]] bool NamingIsOver(Clock::time_point now = Clock::now()) {
-    return Elapsed(now) >= Share(kNamingShare);
-  }
+  // How long the missing ranks may be looked for after that.
+  [[nodiscard]] Clock::duration TimeToName() const { return Share(kNamingShare - kWaitShare); }
 
   [[nodiscard]] Millis bound() const { return bound_; }
   // For waits on a condition variable; pauses seen so far are included.

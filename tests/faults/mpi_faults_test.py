@@ -14,6 +14,7 @@ import time
 import unittest
 
 BOUND = 5.0  # seconds; what the issue asks to be tested with
+AT_ONCE = 3.0  # well before the deadline of 0.7 * BOUND, also on a busy machine
 # The launcher's own time: it waits between SIGTERM and SIGKILL for a stopped process.
 LAUNCHER_SLACK = 8.0
 PROGRAM = sys.argv.pop(1)
@@ -76,12 +77,12 @@ class MpiFaultsTest(unittest.TestCase):
     def test_killed_rank_is_named_at_once(self):
         outcome = run("kill", victim=2, mpirun=RECOVER)
         self.check(outcome, [0, 1, 3], r": rank 2 on \S+ has ended \(its process does not exist\)$",
-                   within=1.0, recovering=True)
+                   within=AT_ONCE, recovering=True)
 
     def test_rank_that_exits_is_named_at_once(self):
         outcome = run("exit", victim=0, mpirun=RECOVER)
         self.check(outcome, [1, 2, 3], r": rank 0 on \S+ has ended \(its process does not exist\)$",
-                   within=1.0, recovering=True)
+                   within=AT_ONCE, recovering=True)
 
     def test_killed_rank_without_recovery_ends_the_job(self):
         outcome = run("kill", victim=2)
@@ -94,7 +95,7 @@ class MpiFaultsTest(unittest.TestCase):
         self.assertRegex(victim[2], r"rank 0 on \S+ entered all-reduce #17 where rank 1 on \S+ "
                          r"entered broadcast #17$")
         self.check(outcome, [0, 2, 3], r"rank 1 on \S+ entered broadcast #17 where rank \d on \S+ "
-                   r"entered all-reduce #17$", code=70, within=1.0)
+                   r"entered all-reduce #17$", code=70, within=AT_ONCE)
 
     def test_sleeping_rank_of_another_node_is_named(self):
         outcome = run("sleep", victim=3, nodes=(0, 0, 1, 1))
@@ -103,7 +104,7 @@ class MpiFaultsTest(unittest.TestCase):
     def test_killed_rank_of_another_node_is_named(self):
         outcome = run("kill", victim=3, nodes=(0, 0, 1, 1), mpirun=RECOVER)
         self.check(outcome, [0, 1, 2], r": rank 3 on fake1 has ended \(its process does not exist\)$",
-                   within=1.5, recovering=True)
+                   within=AT_ONCE, recovering=True)
 
     def test_silent_node_is_named(self):
         outcome = run("stop", victim=2, ranks=3, nodes=(0, 0, 1))
