@@ -32,14 +32,14 @@ TEST_P(MemoryTest, PlannedBytesAreWithin3PercentOfTheMeasuredOnes) {
     warm_up.MicroStep(samples.All(), 1, true);
   }
   const Model model = MakeMlp(kWidths);
-  Samples samples(SampleOf(kWidths, LossKind::kSoftmaxCrossEntropy), 128, 3);
+  Samples samples(SampleOf(kWidths, LossKind::kSoftmaxCrossEntropy), 32, 3);
   const std::int64_t before = Resident();
   Trainer trainer(
       model,
-      {.micro_batches = {127, 128}, .eval_batches = {128}, .micro_steps_per_update = GetParam()});
+      {.micro_batches = {31, 32}, .eval_batches = {32}, .micro_steps_per_update = GetParam()});
   for (int update = 0; update < 2; ++update) {
     trainer.MicroStep(samples.All(), 1e-3F, true);
-    trainer.MicroStep(samples.View(0, 127), 1e-3F, false);
+    trainer.MicroStep(samples.View(0, 31), 1e-3F, false);
     Descend(trainer.parameters(), trainer.gradients(), 0.1F);
     trainer.ParametersChanged();
   }
