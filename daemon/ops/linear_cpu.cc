@@ -11,10 +11,9 @@ namespace {
 
 // When does a packed copy of the weight pay? Measured on one AVX-512 core, weight [512, 784], 32
 // rows:
-//   forward (the weight is transposed):  118 us plain, 95 us packed, 89-130 us to pack
-//   input gradient (it is not):           78 us plain, 62 us packed, 14-18 us to pack
-constexpr std::int64_t kPackTransposedFromRuns = 6;
-constexpr std::int64_t kPackPlainFromRuns = 2;
+//   forward (the weight is transposed):  118 us plain, 95 us packed, 31 us to pack
+//   input gradient (it is not):           78 us plain, 62 us packed, 14 us to pack
+constexpr std::int64_t kPackFromRuns = 2;
 
 // One product whose operands stand in the node's order given here.
 class MatmulKernel : public Kernel {
@@ -106,7 +105,7 @@ KernelResult MakeLinearCpu(const KernelRequest& request, CpuContext& context,
   const Shape& x = request.inputs[0].shape;
   const Shape& w = request.inputs[1].shape;
   const bool bias = request.inputs.size() == 3;
-  const bool pack = options.runs_per_update >= kPackTransposedFromRuns;
+  const bool pack = options.runs_per_update >= kPackFromRuns;
   GACCD_ASSIGN_OR_RETURN(
       Matmul matmul,
       Matmul::Prepare(context, {.m = x[0],
@@ -123,7 +122,7 @@ KernelResult MakeLinearInputGradientCpu(const KernelRequest& request, CpuContext
                                         const CpuKernelOptions& options) {
   const Shape& dy = request.inputs[0].shape;
   const Shape& w = request.inputs[1].shape;
-  const bool pack = options.runs_per_update >= kPackPlainFromRuns;
+  const bool pack = options.runs_per_update >= kPackFromRuns;
   GACCD_ASSIGN_OR_RETURN(
       Matmul matmul,
       Matmul::Prepare(

@@ -32,6 +32,9 @@ class PackedWeights {
     HostBuffer storage;
     dnnl::memory plain;
     dnnl::memory packed;
+    bool transposed = false;  // by PackTransposed() instead of the reorder
+    std::int64_t rows = 0;
+    std::int64_t columns = 0;
     dnnl::reorder reorder;
     std::vector<dnnl_exec_arg_t> args;
   };

@@ -178,11 +178,11 @@ class PackedWeightsTest : public testing::Test {
 };
 
 TEST_F(PackedWeightsTest, GiveTheSameAsPlainOnes) {
-  Trainer half_packed(model_, Options(2));  // only the input gradient's copy
+  Trainer least_packed(model_, Options(2));  // the least for which it pays
   for (int update = 0; update < 4; ++update) {
     const double expected = plain_.MicroStep(samples_.View(0, kBatch), 0.02F, true) +
                             plain_.MicroStep(samples_.View(kBatch, 31), 0.02F, false);
-    for (Trainer* trainer : {&packed_, &half_packed}) {
+    for (Trainer* trainer : {&packed_, &least_packed}) {
       const double found = trainer->MicroStep(samples_.View(0, kBatch), 0.02F, true) +
                            trainer->MicroStep(samples_.View(kBatch, 31), 0.02F, false);
       EXPECT_NEAR(found, expected, 1e-6 * expected);
@@ -190,7 +190,7 @@ TEST_F(PackedWeightsTest, GiveTheSameAsPlainOnes) {
     }
     // All go the same way, so that each update compares products and nothing else.
     Descend(plain_.parameters(), plain_.gradients(), 0.5F);
-    for (Trainer* trainer : {&packed_, &half_packed}) {
+    for (Trainer* trainer : {&packed_, &least_packed}) {
       std::copy(plain_.parameters().begin(), plain_.parameters().end(),
                 trainer->parameters().begin());
       trainer->ParametersChanged();
