@@ -39,6 +39,8 @@ Result<Ranks> JoinRanks(const Flags& flags, const Environment& env) {
   GACCD_ASSIGN_OR_RETURN(ranks.slurm, SlurmEnvironment::Read(env));
   GACCD_RETURN_IF_ERROR(CheckNodes(flags.nodes, flags.gpus_per_node, ranks.slurm));
   if (!HasLauncher(env)) {
+    // In a batch script without srun every node would train a model of its own.
+    GACCD_RETURN_IF_ERROR(CheckWorld(1, env));
     ranks.comm = MakeSingle();
     return ranks;
   }
