@@ -165,14 +165,16 @@ TEST(ReplicaTest, ThePaddingStaysZeroThroughTraining) {
 class PackedWeightsTest : public testing::Test {
  protected:
   static constexpr std::int64_t kBatch = 32;
+  // Layers of one shape, which must not share a packed copy.
+  const std::vector<std::int64_t> kWidths = {100, 64, 64, 64, 10};
   ReplicaOptions Options(std::int64_t micro_steps) {
     return {.micro_batches = {kBatch, 31},
             .eval_batches = {kBatch},
             .micro_steps_per_update = micro_steps};
   }
 
-  Model model_ = MakeMlp({100, 64, 48, 10});
-  Samples samples_{SampleOf({100, 64, 48, 10}, LossKind::kSoftmaxCrossEntropy), 64, 3};
+  Model model_ = MakeMlp(kWidths);
+  Samples samples_{SampleOf(kWidths, LossKind::kSoftmaxCrossEntropy), 64, 3};
   Trainer plain_{model_, Options(1)};
   Trainer packed_{model_, Options(8)};
 };
