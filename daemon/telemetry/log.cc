@@ -80,7 +80,9 @@ void LogError(std::string_view message, std::source_location where) {
 
 void StartTextLog(const std::string& log_dir, int rank) {
   LogState& state = State();
-  if (log_dir.empty() || google::IsGoogleLoggingInitialized()) return;
+  if (log_dir.empty()) return;
+  const std::lock_guard lock(state.mutex);  // ranks that are threads start it at the same time
+  if (google::IsGoogleLoggingInitialized()) return;
   state.rank = rank;
   FLAGS_log_utc_time = true;
   FLAGS_stop_logging_if_full_disk = true;
