@@ -1,6 +1,7 @@
 #include "daemon/train/weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "collectives/base/strings.h"
@@ -20,7 +21,12 @@ Status CheckTensor(const std::string& path, const FlatLayout& layout, const Name
     return {ErrorKind::kData, StrCat(path, ": ", tensor.name, ": expected shape ",
                                      ToString(entry->shape), ", found ", ToString(tensor.shape))};
   }
-  return Status::Ok();
+  // A NaN behind a ReLU would stay invisible: the fused product turns it into 0.
+  const auto bad = std::find_if(tensor.values.begin(), tensor.values.end(),
+                                [](float value) { return !std::isfinite(value); });
+  if (bad == tensor.values.end()) return Status::Ok();
+  return {ErrorKind::kData, StrCat(path, ": ", tensor.name, ": value ", bad - tensor.values.begin(),
+                                   " is not finite: ", *bad)};
 }
 
 }  // namespace

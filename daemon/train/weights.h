@@ -10,7 +10,7 @@
 namespace gaccd {
 
 // Every parameter must be in the file with its shape, and nothing else: kData otherwise, naming the
-// tensor, the expected and the found shape. Padding is left alone.
+// tensor, the expected and the found shape; values must be finite. Padding is left alone.
 Status LoadParameters(const std::string& path, const FlatLayout& layout,
                       std::span<float> parameters);
 

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -81,6 +82,13 @@ TEST_F(Weights, AreRefusedWhenTheyAreOfAnotherModel) {
       {{"fc.weight", weight, six}, {"fc.bias", bias, six.first(3)}, {"extra", bias, six.first(3)}});
   EXPECT_EQ(load().kind(), ErrorKind::kData);
   EXPECT_NE(load().message().find("'extra'"), std::string::npos) << load().message();
+
+  std::vector<float> poisoned(6);
+  poisoned[4] = std::numeric_limits<float>::quiet_NaN();
+  Write({{"fc.weight", weight, poisoned}, {"fc.bias", bias, six.first(3)}});
+  EXPECT_EQ(load().kind(), ErrorKind::kData);
+  EXPECT_NE(load().message().find("fc.weight: value 4 is not finite"), std::string::npos)
+      << load().message();
 
   EXPECT_EQ(LoadParameters(folder_ + "/none", layout_, loaded).kind(), ErrorKind::kIo);
 }
