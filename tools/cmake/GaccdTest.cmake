@@ -11,4 +11,8 @@ function(gaccd_test name)
   target_link_libraries(${name} PRIVATE gaccd_options ${arg_LIBS} GTest::gtest GTest::gmock GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT})
+  if("thread" IN_LIST GACCD_SANITIZE)
+    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT
+      "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tools/cmake/tsan.supp")
+  endif()
 endfunction()
