@@ -43,6 +43,7 @@ Result<std::vector<ValueId>> Graph::Apply(std::shared_ptr<const Function> functi
   const bool needs_gradient = std::any_of(
       inputs.begin(), inputs.end(), [&](ValueId input) { return value(input).needs_gradient; });
   std::vector<ValueId> outputs;
+  outputs.reserve(specs.size());
   for (const ValueSpec& spec : specs) {
     outputs.push_back(AddValue(
         {.name = std::string(function->name()), .spec = spec, .needs_gradient = needs_gradient}));

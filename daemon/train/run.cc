@@ -46,9 +46,9 @@ Result<Setup> OpenAlone(const Flags& flags, Communicator& comm) {
   if (!flags.job) return Status(ErrorKind::kUsage, "train needs --job=FILE");
   GACCD_ASSIGN_OR_RETURN(Job job, LoadJob(*flags.job));
   GACCD_ASSIGN_OR_RETURN(job, OverlayFlags(std::move(job), flags));
-  GACCD_ASSIGN_OR_RETURN(Plan plan, PlanForWorld(job, flags, comm));
+  GACCD_ASSIGN_OR_RETURN(const Plan plan, PlanForWorld(job, flags, comm));
   GACCD_ASSIGN_OR_RETURN(auto trainer, Trainer::Open(comm, job, plan));
-  return Setup{std::move(job), std::move(plan), std::move(trainer)};
+  return Setup{std::move(job), plan, std::move(trainer)};
 }
 
 Status CheckAllTheSame(const Flags& flags, const Job& job, Communicator& comm) {

@@ -192,9 +192,9 @@ Result<std::vector<SelftestCase>> RunSelftestCases(const PlanRequest& request) {
        {Rounding::kExact, Rounding::kFloor, Rounding::kCeil, Rounding::kNearest}) {
     PlanRequest rounded = request;
     rounded.rounding = rounding;
-    GACCD_ASSIGN_OR_RETURN(Plan plan, Plan::Make(rounded));
+    GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make(rounded));
     samples = std::max(samples, plan.effective_batch());
-    cases.push_back({.plan = std::move(plan)});
+    cases.push_back({.plan = plan});
   }
   GACCD_ASSIGN_OR_RETURN(const auto data, OpenDataset(SyntheticSource{.samples = samples,
                                                                       .features = kFeatures,

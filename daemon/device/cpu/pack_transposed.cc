@@ -1,6 +1,7 @@
 #include "daemon/device/cpu/pack_transposed.h"
 
 #include <cstring>
+#include <utility>
 
 #include "collectives/base/simd.h"
 
@@ -12,24 +13,23 @@ constexpr std::int64_t kBlockColumns = 64;
 constexpr std::int64_t kBlockElements = kTile * kBlockColumns;
 
 using Row = float __attribute__((vector_size(kTile * sizeof(float))));
-using Lanes = std::int32_t __attribute__((vector_size(kTile * sizeof(float))));
 
 // Rows i and i + S exchange lanes, so that bit S of the row number and of the lane number change
-// places. Done for S = 8, 4, 2, 1 it transposes the tile.
+// places. Done for S = 8, 4, 2, 1 it transposes the tile. Lane numbers from kTile on mean b.
+template <int S, int... lane>
+[[gnu::always_inline]] inline void ExchangeRows(Row* a, Row* b,
+                                                std::integer_sequence<int, lane...>) {
+  const Row low = __builtin_shufflevector(*a, *b, ((lane & S) != 0 ? kTile + lane - S : lane)...);
+  *b = __builtin_shufflevector(*a, *b, ((lane & S) != 0 ? kTile + lane : lane + S)...);
+  *a = low;
+}
+
 template <int S>
 [[gnu::always_inline]] inline void Exchange(Row* rows) {
-  Lanes low{};
-  Lanes high{};
-  for (int lane = 0; lane < kTile; ++lane) {
-    low[lane] = (lane & S) != 0 ? kTile + lane - S : lane;
-    high[lane] = (lane & S) != 0 ? kTile + lane : lane + S;
-  }
   for (int i = 0; i < kTile; ++i) {
-    if ((i & S) != 0) continue;
-    const Row a = rows[i];
-    const Row b = rows[i + S];
-    rows[i] = __builtin_shuffle(a, b, low);
-    rows[i + S] = __builtin_shuffle(a, b, high);
+    if ((i & S) == 0) {
+      ExchangeRows<S>(&rows[i], &rows[i + S], std::make_integer_sequence<int, kTile>());
+    }
   }
 }
 
