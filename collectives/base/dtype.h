@@ -7,12 +7,14 @@
 
 namespace gaccd {
 
-enum class DType : std::uint8_t { kF32, kF64, kI32, kI64, kU8 };
+enum class DType : std::uint8_t { kF32, kF64, kI32, kI64, kU8, kBF16 };
 
 [[nodiscard]] constexpr std::size_t SizeOf(DType dtype) {
   switch (dtype) {
     case DType::kU8:
       return 1;
+    case DType::kBF16:
+      return 2;
     case DType::kF32:
     case DType::kI32:
       return 4;
@@ -35,11 +37,13 @@ enum class DType : std::uint8_t { kF32, kF64, kI32, kI64, kU8 };
       return "i64";
     case DType::kU8:
       return "u8";
+    case DType::kBF16:
+      return "bf16";
   }
   return "?";
 }
 
-// DTypeOf<float> == DType::kF32, and so on. Not defined for other types.
+// DTypeOf<float> == DType::kF32, and so on. Not defined for other types; kBF16 has none on the host.
 template <typename T>
 inline constexpr DType DTypeOf = DType{255};
 template <>

@@ -23,8 +23,9 @@ Status CheckMemory(const char* operation, const char* name, const ConstBuffer& b
 }
 
 Status CheckSummable(const char* operation, DType dtype) {
-  if (dtype == DType::kU8) {
-    return Wrong(operation, "expected f32, f64, i32 or i64, found u8, which is not summed");
+  if (dtype == DType::kU8 || dtype == DType::kBF16) {
+    return Wrong(operation, StrCat("expected f32, f64, i32 or i64, found ", Name(dtype),
+                                   ", which is not summed"));
   }
   return Status::Ok();
 }

@@ -84,6 +84,14 @@ class Communicator {
                                MutableBuffer out, StreamHandle stream = {}) = 0;
 
   virtual Status Broadcast(MutableBuffer buffer, int root, StreamHandle stream = {}) = 0;
+
+  // Where the memory of Allocate() lives. kCuda: operations also take device buffers; host buffers
+  // are always taken.
+  [[nodiscard]] virtual MemoryKind memory() const { return MemoryKind::kHost; }
+  // What became of operations on device buffers that are enqueued: the first error, named like
+  // those of the others. Never waits; to be asked while waiting for a stream.
+  virtual Status Poll() { return Status::Ok(); }
+
   virtual Status Barrier() = 0;
 
   // A communicator of the ranks with the same color (>= 0), ordered by (key, rank). Collective.

@@ -1,14 +1,14 @@
-// Compiled instead of the NCCL communicator where it is not part of the build.
+// Compiled instead of the NCCL communicator where gaccd is built without CUDA.
 #include "collectives/base/strings.h"
 #include "collectives/comm/nccl_comm.h"
 
 namespace gaccd {
 
-Result<std::unique_ptr<Communicator>> MakeNccl(Communicator& over, int device,
-                                               const CommOptions& /*options*/) {
-  return Status(ErrorKind::kUnavailable,
-                StrCat("this gaccd was built without NCCL: rank ", over.rank(), " of ", over.size(),
-                       " cannot reduce on GPU ", device, "; use device 'cpu' or another build"));
+Result<std::unique_ptr<Communicator>> MakeNccl(Communicator& over, const NcclOptions& options) {
+  return Status(
+      ErrorKind::kUnavailable,
+      StrCat("this gaccd was built without NCCL: rank ", over.rank(), " of ", over.size(),
+             " cannot reduce on GPU ", options.device, "; use --device=cpu or another build"));
 }
 
 }  // namespace gaccd

@@ -126,6 +126,7 @@ void WithSumType(DType dtype, F f) {
     case DType::kI64:
       return f(std::uint64_t{});
     case DType::kU8:
+    case DType::kBF16:  // CheckSummable() refuses both
       return f(std::uint8_t{});
   }
 }

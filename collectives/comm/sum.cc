@@ -85,6 +85,7 @@ void SumRange(DType dtype, std::span<const void* const> inputs, std::size_t in_f
     case DType::kI64:
       return SumTyped<std::uint64_t, std::uint64_t>(inputs, in_first, outputs, out_first, count);
     case DType::kU8:
+    case DType::kBF16:
       return;
   }
 }

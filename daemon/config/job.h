@@ -102,6 +102,25 @@ struct ScheduleSpec {
   std::variant<ConstantShape, CosineShape, StepShape> shape;
 };
 
+// On which devices, and how exactly, the ranks compute.
+enum class Device : std::uint8_t {
+  kAuto,  // GPUs if every rank finds one, CPUs if none does; anything else is an error
+  kCpu,
+  kCuda,
+};
+[[nodiscard]] std::string_view Name(Device device);  // "auto", ...
+enum class Precision : std::uint8_t {
+  kF32,
+  kBF16,  // weights and activations of the products in bf16; master weights, gradients, sums f32
+};
+[[nodiscard]] std::string_view Name(Precision precision);  // "f32", ...
+
+struct Numerics {
+  Precision precision = Precision::kF32;
+  bool tf32 = false;           // f32 products on a GPU may round their inputs to TF32
+  bool deterministic = false;  // the same bits from run to run, also where it is slower
+};
+
 struct Job {
   std::string name;
   ModelSpec model;
@@ -114,6 +133,8 @@ struct Job {
   std::int64_t max_updates = 0;
   std::uint64_t seed = 1;
   std::int64_t log_every = 100;
+  Device device = Device::kAuto;
+  Numerics numerics;
 };
 
 }  // namespace gaccd

@@ -109,6 +109,7 @@ Result<std::vector<std::int32_t>> ReadLabels(const Array& targets, std::int64_t 
       return CheckedLabels<std::int64_t>(targets, classes);
     case DType::kF32:
     case DType::kF64:
+    case DType::kBF16:
       break;
   }
   return Status(ErrorKind::kData, StrCat(targets.name,

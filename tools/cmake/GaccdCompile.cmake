@@ -18,7 +18,7 @@ add_library(gaccd_options INTERFACE)
 target_include_directories(gaccd_options INTERFACE "${PROJECT_SOURCE_DIR}")
 # Designated initialisers leave members at their defaults on purpose; g++ 12 warns all the same.
 target_compile_options(gaccd_options INTERFACE
-  -Wall -Wextra -Wshadow -Wconversion -Werror -Wno-missing-field-initializers)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wconversion -Werror -Wno-missing-field-initializers>)
 target_compile_definitions(gaccd_options INTERFACE $<$<CONFIG:Debug>:_GLIBCXX_ASSERTIONS>)
 
 if(GACCD_SANITIZE)
@@ -26,7 +26,8 @@ if(GACCD_SANITIZE)
     message(FATAL_ERROR "GACCD_SANITIZE: address and thread exclude each other, found '${GACCD_SANITIZE}'")
   endif()
   list(JOIN GACCD_SANITIZE "," sanitizers)
-  target_compile_options(gaccd_options INTERFACE -fsanitize=${sanitizers} -fno-omit-frame-pointer)
+  target_compile_options(gaccd_options INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${sanitizers};-fno-omit-frame-pointer>)
   target_link_options(gaccd_options INTERFACE -fsanitize=${sanitizers})
   target_compile_definitions(gaccd_options INTERFACE GACCD_SANITIZED=1)
 endif()

@@ -1,16 +1,69 @@
-# CUDA Toolkit, cuDNN and NCCL, if they are here. Nothing is compiled with them yet.
+# CUDA Toolkit, cuDNN and NCCL, if they are here: GACCD_CUDA_FOUND. The CUDA runtime is linked
+# statically; cuBLASLt, cuDNN and NCCL are only loaded at run time (their headers are used here), so
+# that one binary also runs where there is no GPU, driver or library.
+#
+# Library code that calls the CUDA runtime or launches kernels leaves these symbols open; an
+# executable links one of
+#   gaccd_gpu           the CUDA runtime and the kernels
+#   gaccd_gpu_standin   stand-ins that run on the CPU (tests/standin), for tests without a GPU
+# gaccd_gpu exists in every build, and is empty without CUDA.
 set(GACCD_CUDA_FOUND OFF)
+add_library(gaccd_gpu INTERFACE)
 if(NOT GACCD_WITH_CUDA STREQUAL "OFF")
   find_package(CUDAToolkit QUIET)
   find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
-  find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
   find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
-  find_library(CUDNN_LIBRARY cudnn HINTS ${CUDAToolkit_LIBRARY_DIR})
-  mark_as_advanced(NCCL_INCLUDE_DIR NCCL_LIBRARY CUDNN_INCLUDE_DIR CUDNN_LIBRARY)
-  if(CUDAToolkit_FOUND AND NCCL_INCLUDE_DIR AND NCCL_LIBRARY AND CUDNN_INCLUDE_DIR AND CUDNN_LIBRARY)
+  find_path(CUBLASLT_INCLUDE_DIR cublasLt.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  mark_as_advanced(NCCL_INCLUDE_DIR CUDNN_INCLUDE_DIR CUBLASLT_INCLUDE_DIR)
+  if(CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE AND TARGET CUDA::cudart_static
+     AND NCCL_INCLUDE_DIR AND CUDNN_INCLUDE_DIR AND CUBLASLT_INCLUDE_DIR)
     set(GACCD_CUDA_FOUND ON)
   elseif(GACCD_WITH_CUDA STREQUAL "ON")
     message(FATAL_ERROR "GACCD_WITH_CUDA=ON but not all of it was found: "
-      "toolkit '${CUDAToolkit_VERSION}', NCCL '${NCCL_LIBRARY}', cuDNN '${CUDNN_LIBRARY}'")
+      "toolkit '${CUDAToolkit_VERSION}', nvcc '${CUDAToolkit_NVCC_EXECUTABLE}', nccl.h '${NCCL_INCLUDE_DIR}', "
+      "cudnn.h '${CUDNN_INCLUDE_DIR}', cublasLt.h '${CUBLASLT_INCLUDE_DIR}'")
   endif()
 endif()
+
+if(GACCD_CUDA_FOUND)
+  # A100 and H100/H200 as machine code; PTX for whatever comes later.
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
+  endif()
+  set(CMAKE_CUDA_COMPILER "${CUDAToolkit_NVCC_EXECUTABLE}" CACHE FILEPATH "")
+  enable_language(CUDA)
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  set(CMAKE_CUDA_EXTENSIONS OFF)
+  set(CMAKE_CUDA_RUNTIME_LIBRARY None)  # whoever links an executable says which
+  set(CMAKE_CUDA_FLAGS_RELWITHDEBINFO "-O3 -lineinfo")
+  if(CCACHE_PROGRAM)
+    set(CMAKE_CUDA_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
+  endif()
+  # The headers of the toolkit, cuDNN, NCCL: no library.
+  add_library(gaccd_cuda_headers INTERFACE)
+  target_include_directories(gaccd_cuda_headers SYSTEM INTERFACE
+    ${CUDAToolkit_INCLUDE_DIRS} "${NCCL_INCLUDE_DIR}" "${CUDNN_INCLUDE_DIR}" "${CUBLASLT_INCLUDE_DIR}")
+  target_compile_definitions(gaccd_cuda_headers INTERFACE GACCD_CUDA=1)
+  target_link_libraries(gaccd_gpu INTERFACE CUDA::cudart_static)
+endif()
+
+# gaccd_cuda_kernels(NAME SOURCES file.cu... [LIBS target...])
+# The kernels of one folder, compiled twice: by nvcc for gaccd_gpu, and as plain C++ over the
+# emulation in tests/standin for gaccd_gpu_standin (there as target NAME_standin).
+function(gaccd_cuda_kernels name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LIBS" ${ARGN})
+  if(NOT GACCD_CUDA_FOUND)
+    return()
+  endif()
+  add_library(${name} STATIC ${arg_SOURCES})
+  target_compile_options(${name} PRIVATE
+    $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra -Werror=all-warnings>)
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${name} PUBLIC gaccd_cuda_headers ${arg_LIBS})
+  target_link_libraries(gaccd_gpu INTERFACE ${name})
+  set_property(GLOBAL APPEND PROPERTY GACCD_CUDA_KERNELS ${name})
+  list(TRANSFORM arg_SOURCES PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
+  set_property(GLOBAL PROPERTY GACCD_SOURCES_OF_${name} ${arg_SOURCES})
+  set_property(GLOBAL PROPERTY GACCD_LIBS_OF_${name} ${arg_LIBS})
+endfunction()

@@ -1,0 +1,41 @@
+// The functions of NCCL that gaccd calls, as a table: the library is loaded when ranks on GPUs find
+// each other, so that the binary starts where there is none, and tests put a stand-in there.
+// Sums are plain: ncclAvg and ncclRedOpCreatePreMulSum are left out on purpose (design section 4).
+#pragma once
+
+#include <nccl.h>
+
+#include "collectives/base/result.h"
+
+namespace gaccd {
+
+struct NcclApi {
+  decltype(&::ncclGetVersion) GetVersion;
+  decltype(&::ncclGetUniqueId) GetUniqueId;
+  decltype(&::ncclCommInitRankConfig) CommInitRankConfig;
+  decltype(&::ncclCommInitRankScalable) CommInitRankScalable;
+  decltype(&::ncclCommSplit) CommSplit;
+  decltype(&::ncclCommFinalize) CommFinalize;
+  decltype(&::ncclCommDestroy) CommDestroy;
+  decltype(&::ncclCommAbort) CommAbort;
+  decltype(&::ncclCommGetAsyncError) CommGetAsyncError;
+  decltype(&::ncclGetErrorString) GetErrorString;
+  decltype(&::ncclGetLastError) GetLastError;
+  decltype(&::ncclMemAlloc) MemAlloc;
+  decltype(&::ncclMemFree) MemFree;
+  decltype(&::ncclCommWindowRegister) CommWindowRegister;
+  decltype(&::ncclCommWindowDeregister) CommWindowDeregister;
+  decltype(&::ncclGroupStart) GroupStart;
+  decltype(&::ncclGroupEnd) GroupEnd;
+  decltype(&::ncclAllReduce) AllReduce;
+  decltype(&::ncclAllGather) AllGather;
+  decltype(&::ncclReduceScatter) ReduceScatter;
+  decltype(&::ncclReduce) Reduce;
+  decltype(&::ncclBroadcast) Broadcast;
+};
+
+// Loads libnccl.so.2 once; lives to the end of the process. kUnavailable: not found, a symbol is
+// missing, or older than what gaccd was compiled with, both versions named.
+Result<const NcclApi*> LoadNccl();
+
+}  // namespace gaccd

@@ -1,0 +1,82 @@
+// CudaContext: what the kernels of one rank share on its GPU: the streams, cuBLASLt with its
+// workspace, the choice of algorithms, and the bf16 copies of the weights. Used by one thread, for
+// which it sets the current device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "collectives/base/cuda.h"
+#include "collectives/base/result.h"
+#include "daemon/device/cuda/cublaslt_api.h"
+
+namespace gaccd {
+
+class MatmulChoices;
+
+// How products are computed. Values in memory are f32 or bf16 as the graph says; sums are f32.
+struct CudaNumerics {
+  bool tf32 = false;           // f32 products may round their inputs to TF32 (10 bits)
+  bool deterministic = false;  // the same bits from run to run: no timing, no atomic reductions
+};
+
+struct CudaContextOptions {
+  int device = 0;
+  CudaNumerics numerics;
+  // Folder in which the timed choices are kept from run to run; empty: they are not kept.
+  std::string choices_folder;
+  const CublasLtApi* cublaslt = nullptr;  // not owned; LoadCublasLt() or a stand-in
+};
+
+class CudaContext {
+ public:
+  static constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;  // cuBLASLt's on Hopper
+
+  static Result<std::unique_ptr<CudaContext>> Create(const CudaContextOptions& options);
+  ~CudaContext();
+  CudaContext(const CudaContext&) = delete;
+  CudaContext& operator=(const CudaContext&) = delete;
+
+  [[nodiscard]] int device() const { return options_.device; }
+  [[nodiscard]] const CudaNumerics& numerics() const { return options_.numerics; }
+  [[nodiscard]] int multiprocessors() const { return multiprocessors_; }
+
+  // All kernels of the engine run on compute(); reductions and copies beside it.
+  [[nodiscard]] cudaStream_t compute() const { return compute_.get(); }
+  [[nodiscard]] cudaStream_t reduce() const { return reduce_.get(); }  // high priority
+  [[nodiscard]] cudaStream_t copy() const { return copy_.get(); }
+
+  [[nodiscard]] const CublasLtApi& cublaslt() const { return *options_.cublaslt; }
+  [[nodiscard]] cublasLtHandle_t cublaslt_handle() const { return handle_; }
+  [[nodiscard]] const DeviceBuffer& workspace() const {
+    return workspace_;
+  }  // products on compute()
+  [[nodiscard]] MatmulChoices& choices() { return *choices_; }
+
+  // bf16 training: the f32 parameters at `master` have a bf16 copy of as many elements at `copy`,
+  // kept up to date by the optimiser. Both outlive the context's kernels.
+  void SetBf16Copy(const float* master, std::int64_t elements, void* copy);
+  // The bf16 copy of the weight at `weight`, or null when there is none.
+  [[nodiscard]] const void* Bf16CopyOf(const float* weight) const;
+
+  // Device memory of the context itself: the workspace.
+  [[nodiscard]] std::int64_t device_bytes() const;
+
+ private:
+  explicit CudaContext(const CudaContextOptions& options);
+
+  CudaContextOptions options_;
+  int multiprocessors_ = 0;
+  CudaStream compute_;
+  CudaStream reduce_;
+  CudaStream copy_;
+  cublasLtHandle_t handle_ = nullptr;
+  DeviceBuffer workspace_;
+  std::unique_ptr<MatmulChoices> choices_;
+  const float* master_ = nullptr;
+  std::int64_t master_elements_ = 0;
+  void* bf16_copy_ = nullptr;
+};
+
+}  // namespace gaccd

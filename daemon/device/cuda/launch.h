@@ -1,0 +1,47 @@
+// Launch: starts a kernel on a stream. The only place where kernels are started, so that the same
+// kernels can also run on the CPU in tests: the compiler then includes tests/standin/simt.h before
+// everything else (-include) and GACCD_SIMT_EMULATION is set.
+//
+// Rules for kernels, which the emulation relies on: blocks of one dimension, a multiple of 32
+// threads; warp operations by all 32 threads of a warp, __syncthreads() by all threads of the
+// block; shared memory as static __shared__ arrays; no float atomics, so that sums have one order.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+#include "collectives/base/result.h"
+
+namespace gaccd {
+
+struct LaunchShape {
+  unsigned blocks = 1;
+  unsigned threads = 256;  // per block
+};
+
+// The number of blocks for `work` items of which each block takes `per_block`; at least 1.
+[[nodiscard]] constexpr unsigned BlocksFor(long long work, long long per_block) {
+  const long long blocks = (work + per_block - 1) / per_block;
+  return static_cast<unsigned>(blocks < 1 ? 1 : blocks);
+}
+
+#if defined(__CUDACC__) || defined(GACCD_SIMT_EMULATION)
+// An error of an earlier kernel can show up here too: `what` is where it was noticed.
+template <typename... Parameters, typename... Arguments>
+Status Launch(void (*kernel)(Parameters...), LaunchShape shape, cudaStream_t stream,
+              const char* what, Arguments... arguments) {
+#if defined(GACCD_SIMT_EMULATION)
+  simt::Enqueue(stream, shape.blocks, shape.threads,
+                [=] { kernel(static_cast<Parameters>(arguments)...); });
+#else
+  kernel<<<shape.blocks, shape.threads, 0, stream> > >(static_cast<Parameters>(arguments)...);
+#endif
+  const cudaError_t error = cudaGetLastError();
+  if (error == cudaSuccess) return Status::Ok();
+  return {ErrorKind::kUnavailable, std::string(what) + ": " + cudaGetErrorString(error) + " (" +
+                                       cudaGetErrorName(error) + ")"};
+}
+#endif
+
+}  // namespace gaccd

@@ -1,0 +1,29 @@
+// The GPU's kernels: which function is computed by what. MakeCudaKernels() puts them together by
+// the function's name. All kernels run on CudaContext::compute() and never wait on the host, so a
+// graph can be captured from them. No kernel adds floats atomically: equal bits from run to run.
+#pragma once
+
+#include <memory>
+
+#include "daemon/autograd/kernel.h"
+
+namespace gaccd {
+
+class CudaContext;
+
+// `context` must outlive the factory and its kernels. Make() is kConfig, naming the function and
+// the types, where there is no kernel.
+[[nodiscard]] std::unique_ptr<KernelFactory> MakeCudaKernels(CudaContext& context);
+
+// kConfig, naming every function of the graph that has no kernel on the GPU. Needs no GPU: at plan
+// time.
+Status CheckCudaKernels(const Graph& graph);
+
+// Replaces nodes by ones that the GPU does in fewer kernels, with the same result:
+//   linear_weight_gradient(dy, x), bias_gradient(dy)      -> one product with column sums
+//   softmax_cross_entropy and its gradient                -> one pass over the logits
+//   mean_squared_error and its gradient                   -> one pass
+// To be called on a recorded training graph, after Simplify().
+void FuseForCuda(Graph& graph);
+
+}  // namespace gaccd

@@ -1,0 +1,62 @@
+// The optimiser and what stands around it on the GPU. Everything is enqueued on `stream` and obeys
+// the UpdateControl in GPU memory; nothing waits. The formulas are those of update_math.h and
+// norm.h; results equal the CPU's up to the rounding of fused multiply-adds.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "collectives/base/cuda.h"
+#include "collectives/base/result.h"
+#include "daemon/config/job.h"
+#include "daemon/optim/update_control.h"
+
+namespace gaccd {
+
+// control->sums = or += {*loss_sum, samples}. first: the first micro-step of the update.
+Status AddToSums(cudaStream_t stream, UpdateControl* control, const double* loss_sum,
+                 std::int64_t samples, bool first);
+
+// Norm and finite check of the reduced gradient in one pass, in double, in a fixed order; then the
+// verdict. scratch: NormScratchBytes() bytes of GPU memory, zeroed before the first use.
+[[nodiscard]] std::size_t NormScratchBytes();
+Status MeasureGradient(cudaStream_t stream, const float* gradient, std::int64_t elements,
+                       UpdateControl* control, void* scratch);
+
+// out[i] = bf16(in[i]), round to nearest even.
+Status CastToBf16(cudaStream_t stream, const float* in, std::int64_t elements, void* out);
+
+class CudaOptimizer {
+ public:
+  // Memory is the caller's, on the GPU: parameters, gradient, state (StateElements() zeroed values)
+  // and, in bf16 training, the bf16 copy of the parameters (else null).
+  struct Buffers {
+    float* parameters = nullptr;
+    const float* gradient = nullptr;
+    float* state = nullptr;
+    void* bf16_copy = nullptr;
+    std::int64_t elements = 0;
+  };
+  static Result<std::unique_ptr<CudaOptimizer>> Create(const OptimizerSpec& spec,
+                                                       const Buffers& buffers);
+
+  // Fills the factors of this update's wish. updates() counts one more.
+  void Prepare(double lr, UpdateWish* wish);
+  // One pass over all parameters; does nothing when the verdict says stopped.
+  Status Step(cudaStream_t stream, const UpdateControl* control);
+
+  [[nodiscard]] std::int64_t updates() const { return updates_; }
+  void set_updates(std::int64_t updates) { updates_ = updates; }
+
+ private:
+  CudaOptimizer(const OptimizerSpec& spec, const Buffers& buffers);
+
+  OptimizerSpec spec_;
+  Buffers buffers_;
+  std::int64_t updates_ = 0;
+};
+
+}  // namespace gaccd

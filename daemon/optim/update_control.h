@@ -1,0 +1,47 @@
+// UpdateControl: what one update's kernels and the host tell each other, in GPU memory, so that the
+// host need not wait inside an update. One writer a field:
+//   host, before the first micro-step     wish
+//   end of every micro-step               sums (summed over the ranks in the reduction)
+//   norm kernel                           verdict: the optimiser kernels obey it
+// Plain data, the same on host and device.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "daemon/optim/update_math.h"
+
+namespace gaccd {
+
+struct UpdateWish {
+  double clip_norm = 0;        // 0 = do not clip
+  double planned_samples = 0;  // of all ranks
+  SgdFactors sgd{};            // gradient_scale is ignored: the verdict has it
+  AdamWFactors adamw{};        // the same
+  float sample_weight = 0;     // 1/D
+};
+
+// Doubles, because one reduction carries both: counts are exact up to 2^53.
+struct UpdateSums {
+  double loss = 0;     // sum over samples, not weighted
+  double samples = 0;  // counted where they are computed
+};
+
+struct UpdateVerdict {
+  double norm = 0;           // of the reduced gradient, before clipping
+  float gradient_scale = 1;  // clip factor
+  std::int32_t finite = 1;   // loss and gradient of this update
+  std::int32_t counted = 1;  // sums.samples == wish.planned_samples
+  // Sticky: 1 from the first update on that was not finite or not counted right. The optimiser then
+  // changes nothing more, so the parameters stay those of the update before.
+  std::int32_t stopped = 0;
+};
+
+struct UpdateControl {
+  UpdateWish wish;
+  UpdateSums sums;
+  UpdateVerdict verdict;
+};
+static_assert(std::is_trivially_copyable_v<UpdateControl>);
+
+}  // namespace gaccd

@@ -1,0 +1,114 @@
+// Engine: one rank's device with everything an update needs on it: model, gradients, reduction,
+// optimiser. RunUpdate() calls the phases in order; here stands what each means. On the CPU a phase
+// is done when the call returns. On a GPU it is enqueued, and what it found is told one update
+// later, so that the host never waits inside an update.
+//
+// One per rank, used by the thread that made it. After an error only the destructor may be called.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string_view>
+
+#include "collectives/base/result.h"
+#include "collectives/comm/communicator.h"
+#include "daemon/config/job.h"
+#include "daemon/model/model.h"
+#include "daemon/model/replica.h"
+#include "daemon/plan/plan.h"
+
+namespace gaccd {
+
+struct UpdateSettings {
+  std::int64_t samples = 0;  // of all ranks: what the audit expects; a sample weighs 1 / samples
+  double lr = 0;             // of this update, warm-up and rule included
+  double clip_norm = 0;      // 0 = do not clip
+};
+
+struct UpdateFigures {
+  std::int64_t samples = 0;  // audited: counted over all ranks
+  double loss = 0;           // mean over `samples`
+  double grad_norm = 0;      // of the reduced gradient, before clipping
+  double dur_s = 0;          // = data_s + fwd_bwd_s + reduce_s + opt_s
+  double data_s = 0;         // waiting for micro-batches
+  double fwd_bwd_s = 0;
+  double reduce_s = 0;  // what is not hidden behind the last backward
+  double opt_s = 0;     // norm, clip, step, audit
+};
+
+// Where a micro-step stands in its update. The first overwrites the gradients; after the last they
+// are complete, bucket by bucket, and their reduction may begin.
+struct StepPlace {
+  bool first = false;
+  bool last = false;
+};
+
+struct EngineMemory {
+  std::int64_t host_bytes = 0;    // beyond what the process had before
+  std::int64_t device_bytes = 0;  // 0 on the CPU
+};
+
+struct EngineOptions {
+  ReplicaOptions replica;
+  OptimizerSpec optimizer;
+  Numerics numerics;
+};
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  [[nodiscard]] virtual std::string_view device() const = 0;  // "cpu", "cuda"
+  [[nodiscard]] virtual EngineMemory memory() const = 0;      // planned
+
+  // Parameters and optimiser state as the host sees them: model.layout().size() elements, and
+  // StateElements() of them. Both wait for the device.
+  virtual Status SetParameters(std::span<const float> parameters) = 0;
+  virtual Status GetParameters(std::span<float> parameters) = 0;
+  virtual Status SetOptimizer(std::span<const float> state, std::int64_t updates) = 0;
+  virtual Status GetOptimizer(std::span<float> state, std::int64_t* updates) = 0;
+
+  virtual Status Begin(const UpdateSettings& settings) = 0;
+  // 1. Forward, backward, accumulate in fp32. `batch` stays valid for kHeldBatches more calls.
+  static constexpr int kHeldBatches = 3;
+  virtual Status MicroStep(const BatchView& batch, StepPlace place) = 0;
+  // 2. One sum over all ranks, also of losses and counts. Collective.
+  virtual Status Reduce() = 0;
+  // 3. finite?  4. global norm.
+  virtual Status MeasureGradient() = 0;
+  // 5. clip once  6. optimiser step, unless 3 or the count of samples was wrong.
+  virtual Status Optimize() = 0;
+  // 7. the next first micro-step overwrites  8. audit: counted samples == settings.samples.
+  virtual Status Audit() = 0;
+
+  // What the oldest update that was not asked for yet has found; empty: it is still running on the
+  // device and `wait` is false. kNoRequeue: loss or gradient was not finite (on every rank alike);
+  // kInternal: the audit failed. The parameters are then those of the update before.
+  virtual Result<std::optional<UpdateFigures>> Figures(bool wait) = 0;
+
+  // Sums over `batch`. May wait for the device. REQUIRES: no update has begun and not ended.
+  virtual Result<Evaluation> Evaluate(const BatchView& batch) = 0;
+
+  // Memory for micro-batches from which this engine reads fastest, of at least so many bytes,
+  // aligned to 64; lives as long as the engine.
+  virtual Result<std::byte*> HostMemory(std::size_t bytes) = 0;
+
+ protected:
+  Engine() = default;
+};
+
+// Collective: gradients come from comm.Allocate(). `model` and `comm` outlive the engine.
+Result<std::unique_ptr<Engine>> MakeCpuEngine(Communicator& comm, const Model& model,
+                                              const EngineOptions& options);
+// REQUIRES: comm reduces device memory (MakeNccl()), or has one rank. kUnavailable where gaccd was
+// built without CUDA.
+Result<std::unique_ptr<Engine>> MakeCudaEngine(Communicator& comm, int device, const Model& model,
+                                               const EngineOptions& options);
+
+}  // namespace gaccd
