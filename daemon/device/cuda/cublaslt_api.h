@@ -4,6 +4,8 @@
 
 #include <cublasLt.h>
 
+#include <cstddef>
+
 #include "collectives/base/result.h"
 
 namespace gaccd {
@@ -30,5 +32,9 @@ struct CublasLtApi {
 // process. kUnavailable: not found, a symbol is missing, or older than what gaccd was compiled
 // with, both versions named.
 Result<const CublasLtApi*> LoadCublasLt();
+
+// kUnavailable, naming both versions, when a library whose GetVersion() is `loaded` is older than
+// what gaccd was compiled with.
+Status CheckCublasLtVersion(std::size_t loaded);
 
 }  // namespace gaccd

@@ -1,0 +1,78 @@
+#include "daemon/device/cuda/cuda_graph.h"
+
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include "collectives/base/cuda.h"
+
+namespace gaccd {
+namespace {
+
+struct DestroyGraph {
+  void operator()(cudaGraph_t graph) const { (void)cudaGraphDestroy(graph); }
+};
+using OwnedGraph = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, DestroyGraph>;
+
+// Ends the capture also when the body throws.
+class CaptureScope {
+ public:
+  explicit CaptureScope(cudaStream_t stream) : stream_(stream) {}
+  CaptureScope(const CaptureScope&) = delete;
+  CaptureScope& operator=(const CaptureScope&) = delete;
+  ~CaptureScope() {
+    if (open_) Drop();
+  }
+
+  Result<OwnedGraph> End() {
+    open_ = false;
+    cudaGraph_t graph = nullptr;
+    const cudaError_t error = cudaStreamEndCapture(stream_, &graph);
+    OwnedGraph owned(graph);
+    if (error != cudaSuccess) (void)cudaGetLastError();  // told here, not by the next call
+    GACCD_RETURN_IF_ERROR(CudaStatus(error, "record a CUDA graph"));
+    return owned;
+  }
+
+  void Drop() { (void)End(); }
+
+ private:
+  cudaStream_t stream_;
+  bool open_ = true;
+};
+
+}  // namespace
+
+Result<CudaGraph> CudaGraph::Capture(cudaStream_t stream, const std::function<Status()>& body) {
+  GACCD_RETURN_IF_ERROR(CudaStatus(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+                                   "begin to record a CUDA graph"));
+  CaptureScope capture(stream);
+  GACCD_RETURN_IF_ERROR(body());
+  GACCD_ASSIGN_OR_RETURN(const OwnedGraph graph, capture.End());
+
+  CudaGraph result;
+  GACCD_RETURN_IF_ERROR(CudaStatus(cudaGraphGetNodes(graph.get(), nullptr, &result.nodes_),
+                                   "count the nodes of a CUDA graph"));
+  GACCD_RETURN_IF_ERROR(
+      CudaStatus(cudaGraphInstantiate(&result.exec_, graph.get(), 0), "prepare a CUDA graph"));
+  return result;
+}
+
+CudaGraph::CudaGraph(CudaGraph&& other) noexcept
+    : exec_(std::exchange(other.exec_, nullptr)), nodes_(std::exchange(other.nodes_, 0)) {}
+
+CudaGraph& CudaGraph::operator=(CudaGraph&& other) noexcept {
+  std::swap(exec_, other.exec_);
+  std::swap(nodes_, other.nodes_);
+  return *this;
+}
+
+CudaGraph::~CudaGraph() {
+  if (exec_ != nullptr) (void)cudaGraphExecDestroy(exec_);
+}
+
+Status CudaGraph::Launch(cudaStream_t stream) const {
+  return CudaStatus(cudaGraphLaunch(exec_, stream), "launch a CUDA graph");
+}
+
+}  // namespace gaccd

@@ -1,0 +1,7 @@
+#include "daemon/device/cuda/versions.h"
+
+namespace gaccd {
+
+std::vector<LibraryVersions> CudaLibraries() { return {}; }
+
+}  // namespace gaccd
