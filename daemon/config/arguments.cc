@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "daemon/config/files.h"
+#include "collectives/base/files.h"
 
 namespace gaccd {
 namespace {

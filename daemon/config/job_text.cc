@@ -8,7 +8,7 @@
 #include <variant>
 
 #include "collectives/base/strings.h"
-#include "daemon/config/files.h"
+#include "collectives/base/files.h"
 #include "daemon/config/job_proto.h"
 #include "proto/job.pb.h"
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <string_view>
 
+#include "collectives/base/files.h"
 #include "collectives/base/result.h"
 #include "daemon/telemetry/event_text.h"
-#include "daemon/telemetry/files.h"
 
 namespace gaccd {
 

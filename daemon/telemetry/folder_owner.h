@@ -18,8 +18,8 @@
 #include <cstdint>
 #include <string>
 
+#include "collectives/base/files.h"
 #include "collectives/base/result.h"
-#include "daemon/telemetry/files.h"
 
 namespace gaccd {
 

@@ -7,8 +7,8 @@
 #include <system_error>
 #include <utility>
 
+#include "collectives/base/files.h"
 #include "collectives/base/strings.h"
-#include "daemon/telemetry/files.h"
 
 namespace gaccd {
 namespace {

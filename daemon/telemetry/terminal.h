@@ -4,7 +4,7 @@
 #include <optional>
 #include <string_view>
 
-#include "daemon/telemetry/files.h"
+#include "collectives/base/files.h"
 
 namespace gaccd {
 

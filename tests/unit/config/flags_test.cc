@@ -11,7 +11,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/config/arguments.h"
-#include "daemon/config/files.h"
+#include "collectives/base/files.h"
 
 namespace gaccd {
 namespace {

@@ -9,7 +9,7 @@
 
 #include <string>
 
-#include "daemon/telemetry/files.h"
+#include "collectives/base/files.h"
 
 namespace gaccd {
 

@@ -1,0 +1,222 @@
+#include "collectives/base/files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+#include <system_error>
+
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+std::string TemporaryName(const std::string& path) { return StrCat(path, ".tmp-", ::getpid()); }
+
+// Reads until `size` bytes are there or the file ends.
+Result<std::string> ReadUpTo(int fd, std::size_t size, const std::string& path) {
+  std::string text(size, '\0');
+  std::size_t done = 0;
+  while (done < size) {
+    const ssize_t got = ::read(fd, text.data() + done, size - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return ErrnoStatus("cannot read", path);
+    if (got == 0) break;
+    done += static_cast<std::size_t>(got);
+  }
+  text.resize(done);
+  return text;
+}
+
+}  // namespace
+
+bool FileDescriptor::Close() {
+  const int fd = std::exchange(fd_, -1);
+  return fd < 0 || ::close(fd) == 0;
+}
+
+Status ErrnoStatus(std::string_view what, const std::string& path) {
+  const int error = errno;
+  return {ErrorKind::kIo, StrCat(what, " '", path, "': ", std::generic_category().message(error))};
+}
+
+Result<FileDescriptor> OpenFile(const std::string& path, int flags, unsigned mode) {
+  FileDescriptor file(::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, mode));
+  if (!file.valid()) return ErrnoStatus("cannot open", path);
+  return file;
+}
+
+Status WriteAll(int fd, std::string_view text, const std::string& path) {
+  return WriteAll(fd, std::as_bytes(std::span(text)), path);
+}
+
+Status WriteAll(int fd, std::span<const std::byte> bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return ErrnoStatus("cannot write", path);
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  return Status::Ok();
+}
+
+Status ReplaceFile(const std::string& path, std::string_view text, bool durable) {
+  if (durable) {
+    GACCD_ASSIGN_OR_RETURN(DurableFile file, DurableFile::Create(path));
+    GACCD_RETURN_IF_ERROR(file.Write(std::as_bytes(std::span(text))));
+    return file.Commit();
+  }
+  const std::string temporary = TemporaryName(path);
+  GACCD_ASSIGN_OR_RETURN(FileDescriptor file, OpenFile(temporary, O_WRONLY | O_CREAT | O_TRUNC));
+  Status status = WriteAll(file.get(), text, temporary);
+  if (!file.Close() && status.ok()) status = ErrnoStatus("cannot write", temporary);
+  if (status.ok() && std::rename(temporary.c_str(), path.c_str()) != 0) {
+    status = ErrnoStatus("cannot replace", path);
+  }
+  if (!status.ok()) ::unlink(temporary.c_str());
+  return status;
+}
+
+Status MakeFolders(const std::string& path, unsigned mode) {
+  for (std::size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
+    const std::string part = path.substr(0, end);
+    if (::mkdir(part.c_str(), mode) != 0 && errno != EEXIST) {
+      // A parent may be read-only and there all the same; what counts is the last part.
+      if (end == std::string::npos || errno == ENOTDIR || errno == ELOOP) {
+        return ErrnoStatus("cannot create folder", part);
+      }
+    }
+    if (end == std::string::npos) break;
+  }
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return ErrnoStatus("cannot create folder", path);
+  if (!S_ISDIR(info.st_mode)) {
+    errno = ENOTDIR;
+    return ErrnoStatus("cannot create folder", path);
+  }
+  return Status::Ok();
+}
+
+Status SyncFolder(const std::string& path) {
+  const FileDescriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.valid() || ::fsync(folder.get()) != 0) {
+    return ErrnoStatus("cannot make folder durable", path);
+  }
+  return Status::Ok();
+}
+
+std::string FolderOf(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return path.substr(0, std::max<std::size_t>(slash, 1));
+}
+
+Result<std::vector<std::string>> ListFolder(const std::string& path, std::size_t most) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path.c_str()), ::closedir);
+  if (folder == nullptr) return ErrnoStatus("cannot list folder", path);
+  std::vector<std::string> names;
+  for (;;) {
+    errno = 0;
+    const dirent* entry = ::readdir(folder.get());
+    if (entry == nullptr && errno != 0) return ErrnoStatus("cannot list folder", path);
+    if (entry == nullptr) break;
+    const std::string_view name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    if (names.size() == most) {
+      return Status(ErrorKind::kData,
+                    StrCat("folder '", path, "': expected at most ", most, " entries, found more"));
+    }
+    names.emplace_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Result<std::string> ReadStart(const std::string& path, std::size_t limit) {
+  GACCD_ASSIGN_OR_RETURN(const FileDescriptor file, OpenFile(path, O_RDONLY));
+  return ReadUpTo(file.get(), limit, path);
+}
+
+Result<std::string> ReadSmallFile(const std::string& path, ErrorKind too_large) {
+  auto file = InputFile::Open(path);
+  if (!file.ok()) return std::move(file).status();
+  if (file->size() > kMaxTextBytes) {
+    return Status(too_large, StrCat("'", path, "' is too large: at most ", kMaxTextBytes,
+                                    " bytes, found ", file->size()));
+  }
+  std::string text(file->size(), '\0');
+  GACCD_RETURN_IF_ERROR(file->ReadAt(0, std::as_writable_bytes(std::span(text))));
+  return text;
+}
+
+Result<InputFile> InputFile::Open(const std::string& path, Links links) {
+  // O_NONBLOCK: opening a FIFO without a writer would wait for ever.
+  const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
+  FileDescriptor file(::open(path.c_str(), links == Links::kRefuse ? flags | O_NOFOLLOW : flags));
+  if (!file.valid()) return ErrnoStatus("cannot read", path);
+  struct stat info {};
+  if (::fstat(file.get(), &info) != 0) return ErrnoStatus("cannot read", path);
+  if (!S_ISREG(info.st_mode)) {
+    return Status(ErrorKind::kIo,
+                  StrCat("cannot read '", path, "': expected a regular file, found ",
+                         S_ISDIR(info.st_mode) ? "a directory" : "a FIFO, socket or device"));
+  }
+  return InputFile(path, std::move(file), static_cast<std::uint64_t>(info.st_size));
+}
+
+Status InputFile::ReadAt(std::uint64_t offset, std::span<std::byte> out) const {
+  while (!out.empty()) {
+    const ssize_t got = ::pread(file_.get(), out.data(), out.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return ErrnoStatus(StrCat("cannot read from byte ", offset, " of"), path_);
+    if (got == 0) {
+      return {ErrorKind::kIo,
+              StrCat("cannot read '", path_, "': expected ", size_, " bytes, found its end at ",
+                     offset, ": it became shorter while it was read")};
+    }
+    out = out.subspan(static_cast<std::size_t>(got));
+    offset += static_cast<std::uint64_t>(got);
+  }
+  return Status::Ok();
+}
+
+Result<DurableFile> DurableFile::Create(const std::string& path, unsigned mode) {
+  std::string temporary = TemporaryName(path);
+  GACCD_ASSIGN_OR_RETURN(FileDescriptor file,
+                         OpenFile(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK, mode));
+  return DurableFile(path, std::move(temporary), std::move(file));
+}
+
+DurableFile::~DurableFile() {
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+Status DurableFile::Write(std::span<const std::byte> bytes) {
+  return WriteAll(file_.get(), bytes, temporary_);
+}
+
+Status DurableFile::Finish() {
+  if (::fsync(file_.get()) != 0) return ErrnoStatus("cannot make durable", temporary_);
+  if (!file_.Close()) return ErrnoStatus("cannot close", temporary_);
+  return Status::Ok();
+}
+
+Status DurableFile::Publish() {
+  if (std::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    return ErrnoStatus("cannot replace", path_);
+  }
+  temporary_.clear();
+  return SyncFolder(FolderOf(path_));
+}
+
+Status DurableFile::Commit() {
+  GACCD_RETURN_IF_ERROR(Finish());
+  return Publish();
+}
+
+}  // namespace gaccd

@@ -1,0 +1,127 @@
+#include "collectives/base/files.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+namespace gaccd {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class FilesTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "files.XXXXXX";
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  [[nodiscard]] std::string Path(const std::string& name) const { return folder_ + "/" + name; }
+  [[nodiscard]] std::vector<std::string> Names() const { return *ListFolder(folder_, 100); }
+
+  std::string folder_;
+};
+
+std::span<const std::byte> Bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+TEST_F(FilesTest, ADurableFileAppearsWholeOrNotAtAll) {
+  {
+    auto file = DurableFile::Create(Path("a"));
+    ASSERT_TRUE(file.ok()) << file.status().message();
+    ASSERT_TRUE(file->Write(Bytes("half")).ok());
+    EXPECT_FALSE(std::filesystem::exists(Path("a")));
+  }
+  EXPECT_THAT(Names(), ElementsAre());
+  auto file = DurableFile::Create(Path("a"));
+  ASSERT_TRUE(file->Write(Bytes("one ")).ok());
+  ASSERT_TRUE(file->Write(Bytes("two")).ok());
+  DurableFile moved = std::move(*file);
+  ASSERT_TRUE(moved.Commit().ok());
+  EXPECT_THAT(Names(), ElementsAre("a"));
+  EXPECT_EQ(*ReadStart(Path("a"), 100), "one two");
+}
+
+TEST_F(FilesTest, ReplaceFileLeavesOldOrNew) {
+  for (const bool durable : {false, true}) {
+    ASSERT_TRUE(ReplaceFile(Path("a"), "first", durable).ok());
+    ASSERT_TRUE(ReplaceFile(Path("a"), "second", durable).ok());
+    EXPECT_EQ(*ReadStart(Path("a"), 3), "sec");
+    EXPECT_THAT(Names(), ElementsAre("a"));
+    const Status failed = ReplaceFile(Path("no/a"), "x", durable);
+    EXPECT_EQ(failed.kind(), ErrorKind::kIo);
+    EXPECT_THAT(failed.message(), HasSubstr("No such file"));
+  }
+}
+
+TEST_F(FilesTest, LinksAreRefusedWhereTheyWouldHarm) {
+  ASSERT_TRUE(ReplaceFile(Path("victim"), "keep", false).ok());
+  ASSERT_EQ(::symlink("victim", Path("link").c_str()), 0);
+  EXPECT_FALSE(OpenFile(Path("link"), O_WRONLY | O_TRUNC).ok());
+  EXPECT_FALSE(InputFile::Open(Path("link"), Links::kRefuse).ok());
+  EXPECT_TRUE(InputFile::Open(Path("link"), Links::kFollow).ok());
+  // A planted link under the temporary name is not written through.
+  ASSERT_EQ(::symlink("victim", (Path("a") + ".tmp-" + std::to_string(::getpid())).c_str()), 0);
+  EXPECT_FALSE(DurableFile::Create(Path("a")).ok());
+  EXPECT_EQ(*ReadStart(Path("victim"), 9), "keep");
+}
+
+TEST_F(FilesTest, InputFileReadsExactlyWhatItPromises) {
+  ASSERT_TRUE(ReplaceFile(Path("a"), "0123456789", false).ok());
+  const auto file = InputFile::Open(Path("a"));
+  ASSERT_TRUE(file.ok());
+  EXPECT_EQ(file->size(), 10u);
+  std::string text(4, ' ');
+  ASSERT_TRUE(file->ReadAt(3, std::as_writable_bytes(std::span(text))).ok());
+  EXPECT_EQ(text, "3456");
+  ASSERT_EQ(::truncate(Path("a").c_str(), 5), 0);
+  const Status shorter = file->ReadAt(3, std::as_writable_bytes(std::span(text)));
+  EXPECT_THAT(shorter.message(), HasSubstr("found its end at 5"));
+}
+
+TEST_F(FilesTest, OnlyRegularFilesAreRead) {
+  ASSERT_EQ(::mkfifo(Path("fifo").c_str(), 0600), 0);
+  EXPECT_THAT(InputFile::Open(Path("fifo")).status().message(), HasSubstr("a FIFO"));
+  EXPECT_THAT(InputFile::Open(folder_).status().message(), HasSubstr("a directory"));
+  EXPECT_THAT(ReadSmallFile(Path("no"), ErrorKind::kConfig).status().message(),
+              HasSubstr("cannot read '" + Path("no") + "': No such file"));
+}
+
+TEST_F(FilesTest, SmallFilesAreBounded) {
+  ASSERT_TRUE(ReplaceFile(Path("most"), std::string(kMaxTextBytes, 'x'), false).ok());
+  EXPECT_EQ(ReadSmallFile(Path("most"), ErrorKind::kConfig)->size(), kMaxTextBytes);
+  ASSERT_TRUE(ReplaceFile(Path("more"), std::string(kMaxTextBytes + 1, 'x'), false).ok());
+  const auto more = ReadSmallFile(Path("more"), ErrorKind::kConfig);
+  EXPECT_EQ(more.status().kind(), ErrorKind::kConfig);
+  EXPECT_THAT(more.status().message(), HasSubstr("found 1048577"));
+}
+
+TEST_F(FilesTest, FoldersAreMadeAndListedWithinABound) {
+  ASSERT_TRUE(MakeFolders(Path("x/y/z"), 0700).ok());
+  struct stat info {};
+  ASSERT_EQ(::stat(Path("x/y/z").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0700u);
+  ASSERT_TRUE(MakeFolders(Path("x/y/z")).ok()) << "an existing folder is fine";
+  ASSERT_TRUE(ReplaceFile(Path("x/b"), "", false).ok());
+  EXPECT_THAT(*ListFolder(Path("x"), 2), ElementsAre("b", "y"));
+  EXPECT_EQ(ListFolder(Path("x"), 1).status().kind(), ErrorKind::kData);
+  EXPECT_EQ(ListFolder(Path("none"), 1).status().kind(), ErrorKind::kIo);
+  EXPECT_THAT(MakeFolders(Path("x/b/c")).message(), HasSubstr("Not a directory"));
+  EXPECT_EQ(FolderOf("a/b/c"), "a/b");
+  EXPECT_EQ(FolderOf("/c"), "/");
+  EXPECT_EQ(FolderOf("c"), ".");
+}
+
+TEST_F(FilesTest, AFullDeviceIsAnError) {
+  const auto full = OpenFile("/dev/full", O_WRONLY);
+  ASSERT_TRUE(full.ok());
+  EXPECT_THAT(WriteAll(full->get(), "x", "/dev/full").message(), HasSubstr("No space left"));
+}
+
+}  // namespace
+}  // namespace gaccd
