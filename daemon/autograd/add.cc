@@ -21,11 +21,12 @@ Result<std::vector<ValueSpec>> Add::Infer(std::span<const ValueSpec> inputs) con
   if (inputs.size() != 2) {
     return Status(ErrorKind::kConfig, StrCat("expected 2 inputs, found ", inputs.size()));
   }
-  if (inputs[0] != inputs[1] || inputs[0].dtype != DType::kF32) {
+  const bool is_float = inputs[0].dtype == DType::kF32 || inputs[0].dtype == DType::kBF16;
+  if (inputs[0] != inputs[1] || !is_float) {
     return Status(ErrorKind::kConfig,
-                  StrCat("expected two f32 inputs of one shape, found ", Name(inputs[0].dtype), " ",
-                         ToString(inputs[0].shape), " and ", Name(inputs[1].dtype), " ",
-                         ToString(inputs[1].shape)));
+                  StrCat("expected two inputs of one shape, both f32 or both bf16, found ",
+                         Name(inputs[0].dtype), " ", ToString(inputs[0].shape), " and ",
+                         Name(inputs[1].dtype), " ", ToString(inputs[1].shape)));
   }
   return std::vector<ValueSpec>{inputs[0]};
 }
@@ -40,7 +41,7 @@ Status Add::Gradient(GradientScope& scope) const {
 }
 
 Result<std::vector<ValueSpec>> Accumulate::Infer(std::span<const ValueSpec> inputs) const {
-  return std::vector<ValueSpec>{inputs[0]};
+  return std::vector<ValueSpec>{{inputs[0].shape, DType::kF32}};
 }
 
 }  // namespace gaccd

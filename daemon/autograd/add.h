@@ -15,7 +15,7 @@ class Add : public Function {
   [[nodiscard]] bool can_run_in_place() const override { return true; }
 };
 
-// g = a, or g += a: brings a value into the gradient of a parameter.
+// g = a, or g += a: brings a value, f32 or bf16, into the gradient of a parameter, f32.
 class Accumulate : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "accumulate"; }

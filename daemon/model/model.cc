@@ -6,6 +6,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/autograd/function.h"
 #include "daemon/autograd/simplify.h"
+#include "daemon/ops/cast.h"
 #include "daemon/ops/flatten.h"
 #include "daemon/ops/linear.h"
 #include "daemon/ops/mean_squared_error.h"
@@ -84,7 +85,8 @@ Result<ValueId> Model::RecordLayer(Graph& graph, const LayerSpec& layer, ValueId
   return (*outputs)[0];
 }
 
-Result<Model::Forward> Model::RecordForward(Graph& graph, std::int64_t samples) const {
+Result<Model::Forward> Model::RecordForward(Graph& graph, std::int64_t samples,
+                                            Precision precision) const {
   Forward forward{};
   Shape features = sample_.feature_shape;
   features.insert(features.begin(), samples);
@@ -94,6 +96,11 @@ Result<Model::Forward> Model::RecordForward(Graph& graph, std::int64_t samples) 
                        ? graph.AddInput("labels", {{samples}, DType::kI32})
                        : graph.AddInput("targets", {{samples, sample_.target_width}, DType::kF32});
   ValueId value = forward.features;
+  if (precision == Precision::kBF16) {
+    GACCD_ASSIGN_OR_RETURN(const std::vector<ValueId> cast,
+                           graph.Apply(std::make_shared<Cast>(DType::kBF16), {value}));
+    value = cast[0];
+  }
   for (const LayerSpec& layer : spec_.layers) {
     GACCD_ASSIGN_OR_RETURN(value, RecordLayer(graph, layer, value));
   }
@@ -116,9 +123,9 @@ Result<Model::Forward> Model::RecordForward(Graph& graph, std::int64_t samples) 
   return forward;
 }
 
-Result<TrainingGraph> Model::RecordTraining(std::int64_t samples) const {
+Result<TrainingGraph> Model::RecordTraining(std::int64_t samples, Precision precision) const {
   TrainingGraph training{};
-  GACCD_ASSIGN_OR_RETURN(const Forward forward, RecordForward(training.graph, samples));
+  GACCD_ASSIGN_OR_RETURN(const Forward forward, RecordForward(training.graph, samples, precision));
   training.features = forward.features;
   training.target = forward.target;
   training.loss_sum = forward.loss_sum;
@@ -129,9 +136,10 @@ Result<TrainingGraph> Model::RecordTraining(std::int64_t samples) const {
   return training;
 }
 
-Result<EvaluationGraph> Model::RecordEvaluation(std::int64_t samples) const {
+Result<EvaluationGraph> Model::RecordEvaluation(std::int64_t samples, Precision precision) const {
   EvaluationGraph evaluation{};
-  GACCD_ASSIGN_OR_RETURN(const Forward forward, RecordForward(evaluation.graph, samples));
+  GACCD_ASSIGN_OR_RETURN(const Forward forward,
+                         RecordForward(evaluation.graph, samples, precision));
   evaluation.features = forward.features;
   evaluation.target = forward.target;
   evaluation.loss_sum = forward.loss_sum;

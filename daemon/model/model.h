@@ -39,9 +39,13 @@ class Model {
 
   [[nodiscard]] const FlatLayout& layout() const { return layout_; }
 
-  // REQUIRES: samples >= 1.
-  [[nodiscard]] Result<TrainingGraph> RecordTraining(std::int64_t samples) const;
-  [[nodiscard]] Result<EvaluationGraph> RecordEvaluation(std::int64_t samples) const;
+  // kBF16: the features are cast once, everything from there to the logits or the prediction is
+  // bf16, and so are the gradients of these; losses and parameter gradients are f32 (see
+  // ops/linear.h). No CPU kernel takes bf16. REQUIRES: samples >= 1.
+  [[nodiscard]] Result<TrainingGraph> RecordTraining(std::int64_t samples,
+                                                     Precision precision = Precision::kF32) const;
+  [[nodiscard]] Result<EvaluationGraph> RecordEvaluation(
+      std::int64_t samples, Precision precision = Precision::kF32) const;
 
   // The initial weights, a function of the seed alone: uniform in +-1/sqrt(in) for weight and bias
   // of a linear layer, as PyTorch's nn.Linear. REQUIRES: parameters.size() == layout().size().
@@ -59,7 +63,7 @@ class Model {
     ValueId prediction;
     ValueId loss_sum;
   };
-  Result<Forward> RecordForward(Graph& graph, std::int64_t samples) const;
+  Result<Forward> RecordForward(Graph& graph, std::int64_t samples, Precision precision) const;
   Result<ValueId> RecordLayer(Graph& graph, const LayerSpec& layer, ValueId input) const;
   Status AddParameters();
   [[nodiscard]] ValueId Parameter(Graph& graph, const std::string& name) const;

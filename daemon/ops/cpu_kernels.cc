@@ -39,6 +39,14 @@ class CpuKernelFactory : public KernelFactory {
         } {}
 
   KernelResult Make(const KernelRequest& request) override {
+    for (const std::span<const ValueSpec> specs : {request.inputs, request.outputs}) {
+      for (const ValueSpec& spec : specs) {
+        if (spec.dtype != DType::kBF16) continue;
+        return Status(ErrorKind::kConfig,
+                      StrCat("'", request.function.name(), "' has no kernel for bf16 on the CPU: ",
+                             "expected f32, found bf16 ", ToString(spec.shape)));
+      }
+    }
     const auto maker = makers_.find(request.function.name());
     if (maker == makers_.end()) {
       return Status(ErrorKind::kConfig,

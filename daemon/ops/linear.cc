@@ -12,6 +12,7 @@ Result<std::vector<ValueSpec>> Linear::Infer(std::span<const ValueSpec> inputs) 
   }
   GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[0], "the input"));
   GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[1], "the weight"));
+  GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[1], inputs[1].shape, "the weight"));
   const std::int64_t out = inputs[1].shape[0];
   const std::int64_t in = inputs[1].shape[1];
   if (inputs[0].shape[1] != in) {
@@ -20,7 +21,7 @@ Result<std::vector<ValueSpec>> Linear::Infer(std::span<const ValueSpec> inputs) 
                          ", found ", ToString(inputs[0].shape)));
   }
   if (inputs.size() == 3) GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[2], {out}, "the bias"));
-  return std::vector<ValueSpec>{{{inputs[0].shape[0], out}, DType::kF32}};
+  return std::vector<ValueSpec>{{{inputs[0].shape[0], out}, inputs[0].dtype}};
 }
 
 Status Linear::Gradient(GradientScope& scope) const {
@@ -41,7 +42,7 @@ std::shared_ptr<const Function> Linear::FoldWith(const Function& next) const {
 }
 
 Result<std::vector<ValueSpec>> LinearInputGradient::Infer(std::span<const ValueSpec> inputs) const {
-  return std::vector<ValueSpec>{{{inputs[0].shape[0], inputs[1].shape[1]}, DType::kF32}};
+  return std::vector<ValueSpec>{{{inputs[0].shape[0], inputs[1].shape[1]}, inputs[0].dtype}};
 }
 
 Result<std::vector<ValueSpec>> LinearWeightGradient::Infer(

@@ -4,6 +4,9 @@
 //   dx = dy W            linear_input_gradient(dy, W)
 //   dW += dy^T x         linear_weight_gradient(dy, x)
 //   db += sum_m dy[m]    bias_gradient(dy)
+//
+// x, y and their gradients are f32 or bf16, all of one type. W, b and their gradients are f32 in
+// the graph; with bf16 the kernels read the bf16 copies of W and b.
 #pragma once
 
 #include "daemon/autograd/function.h"

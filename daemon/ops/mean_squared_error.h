@@ -6,7 +6,7 @@
 
 namespace gaccd {
 
-// Inputs: y f32 [M, N], t f32 [M, N] (which gets no gradient). Output: loss_sum f64 [1].
+// Inputs: y f32 or bf16 [M, N], t f32 [M, N] (which gets no gradient). Output: loss_sum f64 [1].
 class MeanSquaredError : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "mean_squared_error"; }
@@ -15,7 +15,7 @@ class MeanSquaredError : public Function {
   Status Gradient(GradientScope& scope) const override;
 };
 
-// Inputs: y, t, dloss f32 [1].
+// Inputs: y, t, dloss f32 [1]. Output: dy, of the type of y.
 class MeanSquaredErrorGradient : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "mean_squared_error_gradient"; }

@@ -3,11 +3,23 @@
 #include "collectives/base/strings.h"
 
 namespace gaccd {
+namespace {
+
+bool IsFloat(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16; }
+
+}  // namespace
+
+Status CheckFloat(const ValueSpec& spec, std::string_view what) {
+  if (IsFloat(spec.dtype)) return Status::Ok();
+  return {ErrorKind::kConfig, StrCat(what, ": expected f32 or bf16, found ", Name(spec.dtype), " ",
+                                     ToString(spec.shape))};
+}
 
 Status CheckMatrix(const ValueSpec& spec, std::string_view what) {
-  if (spec.dtype == DType::kF32 && spec.shape.size() == 2) return Status::Ok();
-  return {ErrorKind::kConfig, StrCat(what, ": expected an f32 matrix [rows, columns], found ",
-                                     Name(spec.dtype), " ", ToString(spec.shape))};
+  if (IsFloat(spec.dtype) && spec.shape.size() == 2) return Status::Ok();
+  return {ErrorKind::kConfig,
+          StrCat(what, ": expected an f32 or bf16 matrix [rows, columns], found ", Name(spec.dtype),
+                 " ", ToString(spec.shape))};
 }
 
 Status CheckShapeIs(const ValueSpec& spec, const Shape& expected, std::string_view what,

@@ -8,7 +8,8 @@
 
 namespace gaccd {
 
-// Inputs: logits f32 [M, C], labels i32 [M]. Outputs: loss_sum f64 [1], probabilities f32 [M, C].
+// Inputs: logits f32 or bf16 [M, C], labels i32 [M]. Outputs: loss_sum f64 [1], probabilities of
+// the shape and type of the logits.
 class SoftmaxCrossEntropy : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "softmax_cross_entropy"; }
@@ -17,7 +18,7 @@ class SoftmaxCrossEntropy : public Function {
   Status Gradient(GradientScope& scope) const override;
 };
 
-// Inputs: probabilities, labels, dloss f32 [1].
+// Inputs: probabilities, labels, dloss f32 [1]. Output: dlogits, of their type.
 class SoftmaxCrossEntropyGradient : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "softmax_cross_entropy_gradient"; }

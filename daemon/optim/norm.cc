@@ -43,9 +43,4 @@ GradientNorm GlobalNorm(std::span<const float> gradient) {
   return {std::sqrt(sum), std::isfinite(sum)};
 }
 
-float ClipFactor(double norm, double clip_norm) {
-  if (clip_norm <= 0 || norm <= clip_norm) return 1;
-  return static_cast<float>(clip_norm / norm);
-}
-
 }  // namespace gaccd

@@ -1,14 +1,10 @@
-// One parameter of one update: the formulas, written once for the host loops and, later, for GPU
+// One parameter of one update: the formulas, written once for the host loops and the GPU
 // kernels (no std:: calls). All in fp32; what depends only on the update is prepared in double.
 #pragma once
 
 #include <math.h>
 
-#if defined(__CUDACC__)
-#define GACCD_HOST_DEVICE __host__ __device__
-#else
-#define GACCD_HOST_DEVICE
-#endif
+#include "daemon/tensor/host_device.h"
 
 namespace gaccd {
 
@@ -67,6 +63,15 @@ GACCD_HOST_DEVICE inline void AdamWUpdate(const AdamWFactors& f, float gradient,
   *first = m;
   *second = v;
   *param = f.keep * *param - f.step_size * m / (sqrtf(v) * f.root_scale + f.epsilon);
+}
+
+// What clipping multiplies the gradient by: min(1, clip_norm / norm); 1 when clip_norm is 0 (do not
+// clip). torch.nn.utils.clip_grad_norm_ divides by (norm + 1e-6) instead, which shortens a clipped
+// gradient by the relative amount 1e-6 / norm; here a clipped gradient has the norm clip_norm
+// exactly. REQUIRES: norm finite.
+[[nodiscard]] GACCD_HOST_DEVICE inline float ClipFactor(double norm, double clip_norm) {
+  if (clip_norm <= 0 || norm <= clip_norm) return 1;
+  return static_cast<float>(clip_norm / norm);
 }
 
 }  // namespace gaccd

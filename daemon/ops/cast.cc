@@ -1,0 +1,19 @@
+#include "daemon/ops/cast.h"
+
+#include "daemon/ops/shape_checks.h"
+
+namespace gaccd {
+
+Result<std::vector<ValueSpec>> Cast::Infer(std::span<const ValueSpec> inputs) const {
+  GACCD_RETURN_IF_ERROR(CheckFloat(inputs[0], "the input"));
+  const ValueSpec output{inputs[0].shape, to_};
+  GACCD_RETURN_IF_ERROR(CheckFloat(output, "the output"));
+  return std::vector<ValueSpec>{output};
+}
+
+Status Cast::Gradient(GradientScope& scope) const {
+  const DType from = scope.graph().value(scope.input(0)).spec.dtype;
+  return scope.SetInputGradient(0, std::make_shared<Cast>(from), {scope.OutputGradient(0)});
+}
+
+}  // namespace gaccd

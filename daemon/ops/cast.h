@@ -1,0 +1,22 @@
+// Cast: the same values in another type, f32 or bf16; to bf16 rounded to the nearest, ties to even.
+// Gradient: dy cast to the type of x. Only the GPU has kernels.
+#pragma once
+
+#include "daemon/autograd/function.h"
+
+namespace gaccd {
+
+class Cast : public Function {
+ public:
+  explicit Cast(DType to) : to_(to) {}
+
+  [[nodiscard]] std::string_view name() const override { return "cast"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  Status Gradient(GradientScope& scope) const override;
+
+ private:
+  DType to_;
+};
+
+}  // namespace gaccd
