@@ -15,7 +15,7 @@
 #include "daemon/device/cpu/onednn_version.h"
 #include "daemon/plan/plan_text.h"
 #include "daemon/telemetry/run_reporter.h"
-#include "daemon/train/agree.h"
+#include "collectives/bootstrap/agree.h"
 #include "daemon/train/launch.h"
 #include "daemon/train/selftest.h"
 #include "daemon/train/trainer.h"

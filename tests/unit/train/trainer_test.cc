@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "collectives/comm/threads.h"
-#include "daemon/train/agree.h"
+#include "collectives/bootstrap/agree.h"
 
 namespace gaccd {
 namespace {

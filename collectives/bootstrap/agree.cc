@@ -1,4 +1,4 @@
-#include "daemon/train/agree.h"
+#include "collectives/bootstrap/agree.h"
 
 #include <algorithm>
 #include <array>
