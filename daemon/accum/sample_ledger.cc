@@ -28,16 +28,20 @@ Result<std::string> CountsByRank(Communicator& comm, std::int64_t counted) {
 }  // namespace
 
 Status SampleLedger::Audit(Communicator& comm, std::int64_t planned) {
-  const std::int64_t mine = std::exchange(counted_, 0);
-  std::int64_t total = mine;
+  std::int64_t total = counted_;
   const std::span<std::int64_t> sum(&total, 1);
   GACCD_RETURN_IF_ERROR(comm.AllReduceSum(View(sum), View(sum)));
-  if (total == planned) return Status::Ok();
+  return AuditSum(comm, total, planned);
+}
+
+Status SampleLedger::AuditSum(Communicator& comm, std::int64_t sum, std::int64_t planned) {
+  const std::int64_t mine = std::exchange(counted_, 0);
+  if (sum == planned) return Status::Ok();
   // All ranks hold the same sum, so all of them come to this second collective.
   GACCD_ASSIGN_OR_RETURN(const std::string by_rank, CountsByRank(comm, mine));
   return {ErrorKind::kInternal,
           StrCat("sample audit: the plan has ", planned,
-                 " samples in this update, the ranks counted ", total, " (", by_rank, ")")};
+                 " samples in this update, the ranks counted ", sum, " (", by_rank, ")")};
 }
 
 Result<double> InverseCount(std::int64_t count) {

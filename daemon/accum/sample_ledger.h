@@ -23,6 +23,9 @@ class SampleLedger {
   // all ranks. Errors of the communicator are passed on.
   Status Audit(Communicator& comm, std::int64_t planned);
 
+  // The same where the sum of counted() over all ranks has come with another reduction already.
+  Status AuditSum(Communicator& comm, std::int64_t sum, std::int64_t planned);
+
  private:
   std::int64_t counted_ = 0;
 };

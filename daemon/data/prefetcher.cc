@@ -1,5 +1,6 @@
 #include "daemon/data/prefetcher.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <new>
@@ -32,14 +33,16 @@ Prefetcher::Prefetcher(const Dataset& dataset, std::unique_ptr<IndexSource> sour
 
 Result<std::unique_ptr<Prefetcher>> Prefetcher::Start(const Dataset& dataset,
                                                       std::unique_ptr<IndexSource> source,
-                                                      int slots) {
+                                                      const PrefetcherOptions& options) {
   // With a power of two, a slot's number is right also after the counters wrapped around.
-  if (slots < 2 || !std::has_single_bit(static_cast<unsigned>(slots))) {
-    return Status(ErrorKind::kConfig,
-                  StrCat("prefetch slots: expected a power of two from 2 on, found ", slots));
+  if (options.held < 0 || options.slots - 2 < options.held ||
+      !std::has_single_bit(static_cast<unsigned>(options.slots))) {
+    return Status(ErrorKind::kConfig, StrCat("prefetch slots: expected a power of two from ",
+                                             std::max(options.held, 0) + 2, " on with ",
+                                             options.held, " held, found ", options.slots));
   }
   std::unique_ptr<Prefetcher> prefetcher(new Prefetcher(dataset, std::move(source)));
-  GACCD_RETURN_IF_ERROR(prefetcher->Allocate(slots));
+  GACCD_RETURN_IF_ERROR(prefetcher->Allocate(options));
   try {
     prefetcher->thread_ = std::thread([self = prefetcher.get()] { self->Run(); });
   } catch (const std::system_error& error) {
@@ -48,7 +51,10 @@ Result<std::unique_ptr<Prefetcher>> Prefetcher::Start(const Dataset& dataset,
   return prefetcher;
 }
 
-Status Prefetcher::Allocate(int slots) {
+Status Prefetcher::Allocate(const PrefetcherOptions& options) {
+  const int slots = options.slots;
+  held_ = static_cast<std::uint32_t>(options.held);
+  low_ = held_ + (static_cast<std::uint32_t>(slots) - held_) / 2;
   const SampleSpec& spec = dataset_.spec();
   const std::int64_t samples = source_->max_samples();
   std::size_t features = 0;  // bytes of one slot
@@ -64,12 +70,18 @@ Status Prefetcher::Allocate(int slots) {
                    spec.feature_elements(), " features does not fit the address space")};
   }
   if (bytes_ == 0) bytes_ = kAlignment;  // this rank has no samples at all
-  memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, bytes_)));
-  if (memory_ == nullptr) {
+  std::byte* at = nullptr;
+  if (options.memory) {
+    GACCD_ASSIGN_OR_RETURN(at, options.memory(bytes_));
+  }
+  if (at == nullptr) {
+    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, bytes_)));
+    at = memory_.get();
+  }
+  if (at == nullptr) {
     return {ErrorKind::kOs, StrCat("no memory for the prefetch ring of ", bytes_, " bytes")};
   }
   slots_.resize(static_cast<std::size_t>(slots));
-  std::byte* at = memory_.get();
   for (BatchView& next : slots_) {
     next.features = reinterpret_cast<float*>(at);
     if (labelled) {
@@ -91,13 +103,13 @@ Prefetcher::~Prefetcher() {
   if (thread_.joinable()) thread_.join();
 }
 
-// The thread sleeps until half of the ring is free. Only the call of Next() that frees the last
-// slot of that half wakes it, so the other ones need no system call.
+// The thread sleeps until half of what is not held is free. Only the call of Next() that frees the
+// last slot of that half wakes it, so the other ones need no system call.
 bool Prefetcher::WaitForRoom(std::uint32_t filled) {
   const auto slots = static_cast<std::uint32_t>(slots_.size());
   std::uint32_t taken = taken_.load();
   if (filled - taken == slots) {
-    while (filled - taken > slots / 2 && !stop_.load()) {
+    while (filled - taken > low_ && !stop_.load()) {
       taken_.wait(taken);
       taken = taken_.load();
     }
@@ -122,19 +134,19 @@ void Prefetcher::Run() {
 const BatchView* Prefetcher::Next() {
   if (ended_) return nullptr;
   std::uint32_t taken = taken_.load(std::memory_order_relaxed);
-  if (holding_) {
+  if (next_ - taken > held_) {
     taken_.store(++taken);
     const std::uint32_t left = filled_.load() - taken;
-    if (left == slots_.size() / 2) taken_.notify_one();
+    if (left == low_) taken_.notify_one();
   }
   std::uint32_t filled = filled_.load();
-  if (filled == taken) ++waits_;
-  while (filled == taken) {
+  if (filled == next_) ++waits_;
+  while (filled == next_) {
     filled_.wait(filled);
     filled = filled_.load();
   }
-  holding_ = true;
-  const BatchView& view = slots_[taken % slots_.size()];
+  const BatchView& view = slots_[next_ % slots_.size()];
+  ++next_;
   ended_ = view.samples == IndexSource::kEnd;
   return ended_ ? nullptr : &view;
 }

@@ -1,9 +1,9 @@
 // A thread that reads micro-batches ahead of the training loop, into a ring of `slots` batches that
 // is allocated once.
 //
-// The thread often shares its core with the loop, so it works in bursts: it sleeps while the ring
-// is more than half full and then fills all of it. That is one wake-up per slots / 2 micro-batches;
-// in between, Next() is two atomic operations.
+// The thread often shares its core with the loop, so it works in bursts: it sleeps until half of
+// the slots that are not held are free and then fills them all. That is one wake-up per
+// (slots - held) / 2 micro-batches; in between, Next() is two atomic operations.
 //
 // Next() and the destructor belong to one thread. The data set must outlive the Prefetcher.
 #pragma once
@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -21,16 +22,24 @@
 
 namespace gaccd {
 
+struct PrefetcherOptions {
+  int slots = 8;
+  // So many further calls of Next() leave a batch valid, the one after them does not: for devices
+  // that read it while the loop goes on.
+  int held = 0;
+  // Where the ring lives: at least so many bytes, aligned to 64, that outlive the prefetcher. Null,
+  // or a null answer: memory of its own.
+  std::function<Result<std::byte*>(std::size_t bytes)> memory = nullptr;
+};
+
 class Prefetcher {
  public:
-  static constexpr int kDefaultSlots = 8;
-
-  // Starts the thread. Errors: kConfig when slots is not a power of two from 2 on or
-  // the ring does not fit the address space, kOs when the
-  // system refuses memory or the thread.
+  // Starts the thread. Errors: kConfig when slots is not a power of two, or not at least held + 2,
+  // or the ring does not fit the address space; kOs when the system refuses memory or the thread;
+  // those of options.memory.
   static Result<std::unique_ptr<Prefetcher>> Start(const Dataset& dataset,
                                                    std::unique_ptr<IndexSource> source,
-                                                   int slots = kDefaultSlots);
+                                                   const PrefetcherOptions& options = {});
 
   // Stops at any moment, also in the middle of a burst.
   ~Prefetcher();
@@ -38,8 +47,8 @@ class Prefetcher {
   Prefetcher& operator=(const Prefetcher&) = delete;
 
   // The next micro-batch, waiting for it if need be; nullptr after the last. Valid, and the
-  // caller's to write into, until the next call. samples may be 0. Features start on a 64-byte
-  // boundary.
+  // caller's to write into, until the next call, or `held` calls longer. samples may be 0. Features
+  // start on a 64-byte boundary.
   [[nodiscard]] const BatchView* Next();
 
   [[nodiscard]] std::size_t memory_bytes() const { return bytes_; }  // of the ring
@@ -52,25 +61,28 @@ class Prefetcher {
   };
 
   Prefetcher(const Dataset& dataset, std::unique_ptr<IndexSource> source);
-  Status Allocate(int slots);
+  Status Allocate(const PrefetcherOptions& options);
   void Run();
   bool WaitForRoom(std::uint32_t filled);  // false: stop
 
   const Dataset& dataset_;
   std::unique_ptr<IndexSource> source_;
-  std::unique_ptr<std::byte[], FreeAligned> memory_;
+  std::unique_ptr<std::byte[], FreeAligned> memory_;  // null: the ring is in the caller's memory
   std::size_t bytes_ = 0;
   std::vector<BatchView> slots_;       // addresses fixed; samples = what is in it now, or kEnd
   std::vector<std::int64_t> indices_;  // scratch of the thread
 
-  // Counters since the start, modulo 2^32. filled_ is written by the thread, taken_ by the caller;
+  // Counters since the start, modulo 2^32. filled_ is written by the thread, taken_ (batches that
+  // the caller has given back) by the caller;
   // each on its own cache line. All accesses that decide about sleeping are sequentially
   // consistent: each side first writes its counter and then reads the other's, so one of them sees
   // the news.
   alignas(64) std::atomic<std::uint32_t> filled_{0};
   alignas(64) std::atomic<std::uint32_t> taken_{0};
   alignas(64) std::atomic<bool> stop_{false};
-  bool holding_ = false;  // the caller holds slot taken_
+  std::uint32_t held_ = 0;
+  std::uint32_t low_ = 0;   // so many slots in use: the thread goes to work
+  std::uint32_t next_ = 0;  // calls of Next() that gave a batch; taken_ is behind it
   bool ended_ = false;
   std::int64_t waits_ = 0;
   std::thread thread_;

@@ -3,15 +3,16 @@
 // is done when the call returns. On a GPU it is enqueued, and what it found is told one update
 // later, so that the host never waits inside an update.
 //
-// One per rank, used by the thread that made it. After an error only the destructor may be called.
+// One per rank, used by the thread that made it. After an error only the destructor may be called;
+// after one of Figures() also what reads parameters, state and gradients.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "collectives/base/result.h"
@@ -19,9 +20,10 @@
 #include "daemon/config/job.h"
 #include "daemon/model/model.h"
 #include "daemon/model/replica.h"
-#include "daemon/plan/plan.h"
 
 namespace gaccd {
+
+struct CublasLtApi;
 
 struct UpdateSettings {
   std::int64_t samples = 0;  // of all ranks: what the audit expects; a sample weighs 1 / samples
@@ -48,14 +50,29 @@ struct StepPlace {
 };
 
 struct EngineMemory {
-  std::int64_t host_bytes = 0;    // beyond what the process had before
-  std::int64_t device_bytes = 0;  // 0 on the CPU
+  std::int64_t host_bytes = 0;    // planned
+  std::int64_t device_bytes = 0;  // planned; 0 on the CPU
+  std::int64_t code_bytes = 0;    // measured: libraries and kernels, on the host
+};
+
+// Which device computes, and what a GPU needs beyond its number.
+struct EngineChoice {
+  Device device = Device::kCpu;  // kCpu or kCuda: kAuto was resolved before
+  int gpu = 0;                   // as the CUDA runtime of this process counts
+  // Several ranks on one GPU (tests): a rank's kernels are over before its collective starts, as a
+  // collective waits for ranks that wait for the GPU.
+  bool gpu_sharing = false;
+  std::string choices_folder;  // where timed algorithms are kept from run to run; empty: nowhere
+  const CublasLtApi* cublaslt = nullptr;  // null: the library, by LoadCublasLt()
+  // Elements of one message of the reduction on a GPU: 64 MiB. Smaller gradients are joined.
+  std::size_t bucket_elements = std::size_t{16} << 20;
 };
 
 struct EngineOptions {
   ReplicaOptions replica;
   OptimizerSpec optimizer;
   Numerics numerics;
+  EngineChoice choice;
 };
 
 class Engine {
@@ -73,10 +90,13 @@ class Engine {
   virtual Status GetParameters(std::span<float> parameters) = 0;
   virtual Status SetOptimizer(std::span<const float> state, std::int64_t updates) = 0;
   virtual Status GetOptimizer(std::span<float> state, std::int64_t* updates) = 0;
+  // The gradients as they stand: of the last update, summed over the ranks, before clipping.
+  virtual Status GetGradients(std::span<float> gradients) = 0;
 
   virtual Status Begin(const UpdateSettings& settings) = 0;
-  // 1. Forward, backward, accumulate in fp32. `batch` stays valid for kHeldBatches more calls.
-  static constexpr int kHeldBatches = 3;
+  // How many more calls of MicroStep() a batch must stay valid and unchanged.
+  [[nodiscard]] virtual int held_batches() const = 0;
+  // 1. Forward, backward, accumulate in fp32.
   virtual Status MicroStep(const BatchView& batch, StepPlace place) = 0;
   // 2. One sum over all ranks, also of losses and counts. Collective.
   virtual Status Reduce() = 0;
@@ -88,27 +108,33 @@ class Engine {
   virtual Status Audit() = 0;
 
   // What the oldest update that was not asked for yet has found; empty: it is still running on the
-  // device and `wait` is false. kNoRequeue: loss or gradient was not finite (on every rank alike);
-  // kInternal: the audit failed. The parameters are then those of the update before.
+  // device and `wait` is false, or there is none. kNoRequeue: loss or gradient was not finite (on
+  // every rank alike); kInternal: the audit failed. The parameters are then those of the update
+  // before.
   virtual Result<std::optional<UpdateFigures>> Figures(bool wait) = 0;
 
   // Sums over `batch`. May wait for the device. REQUIRES: no update has begun and not ended.
   virtual Result<Evaluation> Evaluate(const BatchView& batch) = 0;
 
   // Memory for micro-batches from which this engine reads fastest, of at least so many bytes,
-  // aligned to 64; lives as long as the engine.
+  // aligned to 64; lives as long as the engine. Null: any memory is as good.
   virtual Result<std::byte*> HostMemory(std::size_t bytes) = 0;
 
  protected:
   Engine() = default;
 };
 
-// Collective: gradients come from comm.Allocate(). `model` and `comm` outlive the engine.
+// The engine of options.choice. Collective: gradients come from comm.Allocate(). `model` and `comm`
+// outlive the engine.
+Result<std::unique_ptr<Engine>> MakeEngine(Communicator& comm, const Model& model,
+                                           const EngineOptions& options);
+
+// kConfig: bf16 and TF32 are not for CPUs.
 Result<std::unique_ptr<Engine>> MakeCpuEngine(Communicator& comm, const Model& model,
                                               const EngineOptions& options);
 // REQUIRES: comm reduces device memory (MakeNccl()), or has one rank. kUnavailable where gaccd was
-// built without CUDA.
-Result<std::unique_ptr<Engine>> MakeCudaEngine(Communicator& comm, int device, const Model& model,
+// built without CUDA; kConfig when the device has too little memory free.
+Result<std::unique_ptr<Engine>> MakeCudaEngine(Communicator& comm, const Model& model,
                                                const EngineOptions& options);
 
 }  // namespace gaccd

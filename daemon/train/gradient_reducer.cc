@@ -6,7 +6,7 @@
 namespace gaccd {
 
 Result<BucketReducer> MakeGradientReducer(Communicator& comm, const FlatLayout& layout,
-                                          std::span<float> gradients) {
+                                          MutableBuffer gradients, std::size_t bucket_elements) {
   const std::span<const FlatEntry> entries = layout.entries();
   std::vector<GradientSlot> slots;
   for (std::size_t i = 0; i < entries.size(); ++i) {
@@ -15,8 +15,9 @@ Result<BucketReducer> MakeGradientReducer(Communicator& comm, const FlatLayout& 
                      .elements = static_cast<std::size_t>(entries[i].elements),
                      .ready = static_cast<int>(entries.size() - i)});
   }
-  GACCD_ASSIGN_OR_RETURN(BucketPlan plan, BucketPlan::Make(slots, gradients.size()));
-  return BucketReducer::Make(comm, std::move(plan), View(gradients));
+  GACCD_ASSIGN_OR_RETURN(BucketPlan plan,
+                         BucketPlan::Make(slots, gradients.count, bucket_elements));
+  return BucketReducer::Make(comm, std::move(plan), gradients);
 }
 
 }  // namespace gaccd

@@ -1,7 +1,7 @@
 // The bridge from the model's flat gradients to the buckets in which they are reduced.
 #pragma once
 
-#include <span>
+#include <cstddef>
 
 #include "collectives/base/result.h"
 #include "collectives/bucket/bucket_reducer.h"
@@ -10,9 +10,10 @@
 
 namespace gaccd {
 
-// One message for all gradients: a host communicator cannot send while this thread computes.
-// `gradients` (layout.size() elements) and `comm` must outlive the reducer.
+// `gradients` (layout.size() f32 elements) and `comm` must outlive the reducer. bucket_elements:
+// as for BucketPlan; kOneBucket on a host communicator, which cannot send while this thread
+// computes. Gradient i of the reducer is parameter i of the layout.
 Result<BucketReducer> MakeGradientReducer(Communicator& comm, const FlatLayout& layout,
-                                          std::span<float> gradients);
+                                          MutableBuffer gradients, std::size_t bucket_elements);
 
 }  // namespace gaccd

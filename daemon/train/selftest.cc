@@ -14,9 +14,10 @@
 #include "daemon/data/prefetcher.h"
 #include "daemon/data/sample_order.h"
 #include "daemon/data/update_schedule.h"
+#include "daemon/device/host_buffer.h"
 #include "daemon/model/model.h"
 #include "daemon/model/replica.h"
-#include "daemon/train/gradient_reducer.h"
+#include "daemon/train/engine.h"
 #include "daemon/train/update.h"
 
 namespace gaccd {
@@ -27,7 +28,7 @@ constexpr std::int64_t kHidden = 64;
 constexpr std::int64_t kOutputs = 8;
 constexpr std::uint64_t kSeed = 7;
 
-enum class Way : std::uint8_t { kRight, kMeanOfMeans, kLastOnly };
+enum class Mistake : std::uint8_t { kMeanOfMeans, kLastOnly };
 
 ModelSpec SelftestModel() {
   return {.layers = {{"fc1", LinearSpec{kFeatures, kHidden, true}},
@@ -55,6 +56,7 @@ double Deviation(std::span<const float> found, std::span<const float> reference)
   return std::sqrt(difference / norm);
 }
 
+// This rank's micro-batches of one update.
 Result<std::unique_ptr<Prefetcher>> OneUpdate(const Dataset& data, const Plan& plan, int rank) {
   GACCD_ASSIGN_OR_RETURN(
       const UpdateSchedule schedule,
@@ -62,7 +64,7 @@ Result<std::unique_ptr<Prefetcher>> OneUpdate(const Dataset& data, const Plan& p
           {.dataset_size = data.size(), .batch = plan.effective_batch(), .max_updates = 1}));
   const SampleOrder order(kSeed, data.size(), /*shuffle=*/true);
   GACCD_ASSIGN_OR_RETURN(TrainIndices indices, TrainIndices::Make(order, schedule, plan, rank));
-  return Prefetcher::Start(data, std::make_unique<TrainIndices>(std::move(indices)), 2);
+  return Prefetcher::Start(data, std::make_unique<TrainIndices>(std::move(indices)), {.slots = 2});
 }
 
 // How many micro-steps of this rank have samples.
@@ -70,38 +72,45 @@ std::int64_t FilledSteps(const Plan& plan, int rank) {
   return std::min(plan.accum_steps(), plan.Load(rank));
 }
 
+// What one rank works with. The mistakes cannot be made with an engine, so they have a replica.
+struct Bench {
+  Communicator& comm;
+  Engine& engine;
+  Replica& replica;
+};
+
+// The gradient of the daemon's own update.
+Result<double> RunRight(const Setting& setting, std::size_t index, const Bench& bench) {
+  const Plan& plan = setting.cases[index].plan;
+  GACCD_ASSIGN_OR_RETURN(auto batches, OneUpdate(setting.data, plan, bench.comm.rank()));
+  // A learning rate of 0: the parameters stay those of the reference.
+  GACCD_RETURN_IF_ERROR(RunUpdate(bench.engine, *batches, plan, {}));
+  GACCD_RETURN_IF_ERROR(bench.engine.Figures(/*wait=*/true).status());
+  std::vector<float> gradients(setting.references[index].size());
+  GACCD_RETURN_IF_ERROR(bench.engine.GetGradients(gradients));
+  return Deviation(gradients, setting.references[index]);
+}
+
 // The two mistakes, as they are made: only in the weight, or only in when the gradient is cleared.
-Status AccumulateWrongly(Way way, const UpdateParts& parts, const Plan& plan) {
-  const std::int64_t filled = FilledSteps(plan, parts.comm.rank());
+Result<double> RunWrong(Mistake mistake, const Setting& setting, std::size_t index,
+                        const Bench& bench) {
+  const Plan& plan = setting.cases[index].plan;
+  GACCD_ASSIGN_OR_RETURN(auto batches, OneUpdate(setting.data, plan, bench.comm.rank()));
+  const std::int64_t filled = FilledSteps(plan, bench.comm.rank());
   for (std::int64_t step = 0; step < plan.accum_steps(); ++step) {
-    const BatchView* batch = parts.batches.Next();
-    const bool mean = way == Way::kMeanOfMeans;
+    const BatchView* batch = batches->Next();
+    const bool mean = mistake == Mistake::kMeanOfMeans;
     const double divisor =
         mean ? static_cast<double>(plan.world() * std::max<std::int64_t>(filled, 1) *
                                    std::max<std::int64_t>(batch->samples, 1))
              : static_cast<double>(plan.effective_batch());
     const bool first = mean ? step == 0 : step == 0 || step < filled;
     GACCD_RETURN_IF_ERROR(
-        parts.replica.MicroStep(*batch, static_cast<float>(1.0 / divisor), first).status());
+        bench.replica.MicroStep(*batch, static_cast<float>(1.0 / divisor), first).status());
   }
-  return parts.reducer.ReduceAll();
-}
-
-Result<double> RunOneWay(Way way, const Setting& setting, std::size_t index, Communicator& comm,
-                         Replica& replica, Optimizer& optimizer) {
-  const Plan& plan = setting.cases[index].plan;
-  GACCD_ASSIGN_OR_RETURN(auto batches, OneUpdate(setting.data, plan, comm.rank()));
-  SampleLedger ledger;
-  GACCD_ASSIGN_OR_RETURN(BucketReducer reducer,
-                         MakeGradientReducer(comm, setting.model.layout(), replica.gradients()));
-  const UpdateParts parts{comm, replica, optimizer, *batches, ledger, reducer};
-  if (way == Way::kRight) {
-    // A learning rate of 0: the parameters stay those of the reference.
-    GACCD_RETURN_IF_ERROR(RunUpdate(parts, plan, {}).status());
-  } else {
-    GACCD_RETURN_IF_ERROR(AccumulateWrongly(way, parts, plan));
-  }
-  return Deviation(replica.gradients(), setting.references[index]);
+  const auto gradients = View(bench.replica.gradients());
+  GACCD_RETURN_IF_ERROR(bench.comm.AllReduceSum(gradients, gradients));
+  return Deviation(bench.replica.gradients(), setting.references[index]);
 }
 
 std::set<std::int64_t> MicroBatches(const std::vector<SelftestCase>& cases, int rank) {
@@ -121,22 +130,26 @@ struct RankResult {
 };
 
 Status RunRank(const Setting& setting, Communicator& comm, std::vector<RankResult>* results) {
-  const auto elements = static_cast<std::size_t>(setting.model.layout().size());
-  GACCD_ASSIGN_OR_RETURN(auto memory, comm.Allocate(elements * sizeof(float)));
+  const ReplicaOptions sizes{.micro_batches = MicroBatches(setting.cases, comm.rank())};
   GACCD_ASSIGN_OR_RETURN(
-      auto replica, Replica::Create(setting.model, {static_cast<float*>(memory->data()), elements},
-                                    {.micro_batches = MicroBatches(setting.cases, comm.rank())}));
+      auto engine, MakeCpuEngine(comm, setting.model,
+                                 {.replica = sizes, .optimizer = {.lr = 1, .kind = SgdSpec{}}}));
+  const auto elements = static_cast<std::size_t>(setting.model.layout().size());
+  GACCD_ASSIGN_OR_RETURN(const HostBuffer memory,
+                         HostBuffer::Allocate(elements * sizeof(float), "gradients"));
+  GACCD_ASSIGN_OR_RETURN(
+      auto replica,
+      Replica::Create(setting.model, {reinterpret_cast<float*>(memory.data()), elements}, sizes));
   setting.model.Initialize(kSeed, replica->parameters());
   GACCD_RETURN_IF_ERROR(replica->ParametersChanged());
-  GACCD_ASSIGN_OR_RETURN(
-      auto optimizer, MakeOptimizer({.lr = 1, .kind = SgdSpec{}}, setting.model.layout().size()));
+  GACCD_RETURN_IF_ERROR(engine->SetParameters(replica->parameters()));
+  const Bench bench{comm, *engine, *replica};
   for (std::size_t i = 0; i < setting.cases.size(); ++i) {
-    const auto run = [&](Way way) {
-      return RunOneWay(way, setting, i, comm, *replica, *optimizer);
-    };
-    GACCD_ASSIGN_OR_RETURN((*results)[i].right, run(Way::kRight));
-    GACCD_ASSIGN_OR_RETURN((*results)[i].mean_of_means, run(Way::kMeanOfMeans));
-    GACCD_ASSIGN_OR_RETURN((*results)[i].last_only, run(Way::kLastOnly));
+    RankResult& result = (*results)[i];
+    GACCD_ASSIGN_OR_RETURN(result.right, RunRight(setting, i, bench));
+    GACCD_ASSIGN_OR_RETURN(result.mean_of_means,
+                           RunWrong(Mistake::kMeanOfMeans, setting, i, bench));
+    GACCD_ASSIGN_OR_RETURN(result.last_only, RunWrong(Mistake::kLastOnly, setting, i, bench));
   }
   return Status::Ok();
 }

@@ -9,12 +9,14 @@
 #include "daemon/data/sample_order.h"
 #include "daemon/device/host_buffer.h"
 #include "daemon/optim/schedule.h"
-#include "daemon/train/gradient_reducer.h"
 #include "daemon/train/update.h"
 #include "daemon/train/weights.h"
 
 namespace gaccd {
 namespace {
+
+// The engine holds some of them, and half of the others are read in one go.
+constexpr int kSlotsForDevices = 16;
 
 // The sizes of this rank's micro-batches: at most two a plan, as they fall with the step.
 void AddMicroBatches(const Plan& plan, int rank, std::set<std::int64_t>* sizes) {
@@ -76,14 +78,26 @@ Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& jo
       new Trainer(comm, job, plan, std::move(train), std::move(eval), std::move(model), schedule));
 }
 
-Status Trainer::Prepare() {
+Status Trainer::Prepare(const EngineChoice& choice, Communicator* device_comm) {
+  GACCD_ASSIGN_OR_RETURN(const ReplicaOptions replica, MakeReplicaOptions());
   GACCD_ASSIGN_OR_RETURN(memory_.process, ResidentBytes());
-  const auto elements = static_cast<std::size_t>(model_.layout().size());
-  GACCD_ASSIGN_OR_RETURN(gradient_memory_, comm_.Allocate(elements * sizeof(float)));
-  return PrepareEngine({static_cast<float*>(gradient_memory_->data()), elements});
+  GACCD_ASSIGN_OR_RETURN(engine_, MakeEngine(device_comm == nullptr ? comm_ : *device_comm, model_,
+                                             {.replica = replica,
+                                              .optimizer = job_.optimizer,
+                                              .numerics = job_.numerics,
+                                              .choice = choice}));
+  const EngineMemory planned = engine_->memory();
+  GACCD_RETURN_IF_ERROR(PrepareBatches());
+  memory_.process += planned.code_bytes;
+  memory_.device = planned.device_bytes;
+  memory_.planned =
+      memory_.process + planned.host_bytes + static_cast<std::int64_t>(batches_->memory_bytes());
+  std::vector<float> parameters(static_cast<std::size_t>(model_.layout().size()));
+  model_.Initialize(job_.seed, parameters);
+  return engine_->SetParameters(parameters);
 }
 
-Status Trainer::PrepareEngine(std::span<float> gradients) {
+Result<ReplicaOptions> Trainer::MakeReplicaOptions() {
   ReplicaOptions options{.micro_steps_per_update = plan_.accum_steps()};
   AddMicroBatches(plan_, comm_.rank(), &options.micro_batches);
   if (schedule_.tail_samples() > 0) {
@@ -94,86 +108,124 @@ Status Trainer::PrepareEngine(std::span<float> gradients) {
     options.eval_batches = EvalBatches(ShardOf(eval_->size(), comm_.rank(), comm_.size()),
                                        plan_.request().micro_batch);
   }
-  // The replica's buffers are not touched yet: what grows here is the code of the kernels.
-  GACCD_ASSIGN_OR_RETURN(const std::int64_t before, ResidentBytes());
-  GACCD_ASSIGN_OR_RETURN(replica_, Replica::Create(model_, gradients, options));
-  GACCD_ASSIGN_OR_RETURN(const std::int64_t after, ResidentBytes());
-  memory_.process += after - before;
-  GACCD_ASSIGN_OR_RETURN(reducer_, MakeGradientReducer(comm_, model_.layout(), gradients));
-  GACCD_ASSIGN_OR_RETURN(optimizer_, MakeOptimizer(job_.optimizer, model_.layout().size()));
+  return options;
+}
 
+Status Trainer::PrepareBatches() {
   const SampleOrder order(job_.seed, train_->size(), job_.data.shuffle);
   GACCD_ASSIGN_OR_RETURN(TrainIndices indices,
                          TrainIndices::Make(order, schedule_, plan_, comm_.rank()));
+  PrefetcherOptions options{.held = engine_->held_batches(), .memory = [&](std::size_t bytes) {
+                              return engine_->HostMemory(bytes);
+                            }};
+  if (options.held > 0) options.slots = kSlotsForDevices;
   GACCD_ASSIGN_OR_RETURN(
-      batches_, Prefetcher::Start(*train_, std::make_unique<TrainIndices>(std::move(indices))));
-
-  model_.Initialize(job_.seed, replica_->parameters());
-  memory_.planned = memory_.process + replica_->planned_bytes() +
-                    static_cast<std::int64_t>(optimizer_->state().size_bytes()) +
-                    static_cast<std::int64_t>(batches_->memory_bytes());
-  return replica_->ParametersChanged();
+      batches_,
+      Prefetcher::Start(*train_, std::make_unique<TrainIndices>(std::move(indices)), options));
+  return Status::Ok();
 }
 
 Status Trainer::LoadWeights(const std::string& path) {
-  GACCD_RETURN_IF_ERROR(LoadParameters(path, model_.layout(), replica_->parameters()));
-  return replica_->ParametersChanged();
+  GACCD_ASSIGN_OR_RETURN(std::vector<float> parameters, Parameters());
+  GACCD_RETURN_IF_ERROR(LoadParameters(path, model_.layout(), parameters));
+  return engine_->SetParameters(parameters);
 }
 
 Status Trainer::SaveWeights(const std::string& path) {
-  return SaveParameters(path, model_.layout(), replica_->parameters());
+  GACCD_ASSIGN_OR_RETURN(const std::vector<float> parameters, Parameters());
+  return SaveParameters(path, model_.layout(), parameters);
+}
+
+Result<std::vector<float>> Trainer::Parameters() {
+  std::vector<float> parameters(static_cast<std::size_t>(model_.layout().size()));
+  GACCD_RETURN_IF_ERROR(engine_->GetParameters(parameters));
+  return parameters;
 }
 
 Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary) {
-  const UpdateParts parts{comm_, *replica_, *optimizer_, *batches_, ledger_, *reducer_};
   for (std::int64_t index = 0; index < schedule_.updates(); ++index) {
-    const Update update = schedule_.At(index);
-    const Plan& plan = update.samples == plan_.effective_batch() ? plan_ : *tail_plan_;
-    const double lr = LearningRate(job_.schedule, job_.optimizer.lr, plan_.lr_factor(), index,
-                                   schedule_.updates());
-    auto figures = RunUpdate(parts, plan, {.lr = lr, .clip_norm = job_.clip_norm});
-    if (!figures.ok()) {
-      return std::move(figures).status().WithContext(StrCat("update ", index + 1));
+    GACCD_RETURN_IF_ERROR(RunOne(index));
+    const Update update = underway_.back().update;
+    const bool last = index + 1 == schedule_.updates();
+    const bool evaluate = eval_ != nullptr && (update.epoch_end || last);
+    GACCD_RETURN_IF_ERROR(ReportFigures(/*wait=*/evaluate || last, reporter, summary));
+    if (evaluate) {
+      GACCD_RETURN_IF_ERROR(EvaluateNow(update, index + 1, reporter, summary));
     }
-    summary->updates = index + 1;
-    summary->samples += figures->samples;
-    reporter.Step({.epoch = update.epoch + 1,
-                   .step = summary->updates,
-                   .steps_total = schedule_.updates(),
-                   .samples = figures->samples,
-                   .target = update.samples,
-                   .samples_total = summary->samples,
-                   .loss = figures->loss,
-                   .grad_norm = figures->grad_norm,
-                   .lr = lr,
-                   .dur_s = figures->dur_s,
-                   .data_s = figures->data_s,
-                   .fwd_bwd_s = figures->fwd_bwd_s,
-                   .reduce_s = figures->reduce_s,
-                   .opt_s = figures->opt_s});
-    const bool last = summary->updates == schedule_.updates();
-    if (eval_ == nullptr || !(update.epoch_end || last)) continue;
-    GACCD_ASSIGN_OR_RETURN(EvalRecord record, Evaluate());
-    record.epoch = update.epoch + 1;
-    record.step = summary->updates;
-    summary->accuracy = record.accuracy;
-    reporter.Eval(record);
   }
   GACCD_ASSIGN_OR_RETURN(summary->measured_memory, ResidentBytes());
+  return Status::Ok();
+}
+
+Status Trainer::RunOne(std::int64_t index) {
+  const Update update = schedule_.At(index);
+  const Plan& plan = update.samples == plan_.effective_batch() ? plan_ : *tail_plan_;
+  const double lr =
+      LearningRate(job_.schedule, job_.optimizer.lr, plan_.lr_factor(), index, schedule_.updates());
+  underway_.push_back({.step = index + 1, .update = update, .lr = lr});
+  Status status = RunUpdate(*engine_, *batches_, plan, {.lr = lr, .clip_norm = job_.clip_norm});
+  // What a device fails at is the oldest update that it has not finished.
+  return std::move(status).WithContext(StrCat("update ", underway_.front().step));
+}
+
+Status Trainer::ReportFigures(bool wait, RunReporter& reporter, TrainingSummary* summary) {
+  while (!underway_.empty()) {
+    const Underway& done = underway_.front();
+    auto figures = engine_->Figures(wait);
+    if (!figures.ok()) {
+      return std::move(figures).status().WithContext(StrCat("update ", done.step));
+    }
+    if (!figures->has_value()) return Status::Ok();
+    const UpdateFigures& found = **figures;
+    summary->updates = done.step;
+    summary->samples += found.samples;
+    reporter.Step({.epoch = done.update.epoch + 1,
+                   .step = done.step,
+                   .steps_total = schedule_.updates(),
+                   .samples = found.samples,
+                   .target = done.update.samples,
+                   .samples_total = summary->samples,
+                   .loss = found.loss,
+                   .grad_norm = found.grad_norm,
+                   .lr = done.lr,
+                   .dur_s = found.dur_s,
+                   .data_s = found.data_s,
+                   .fwd_bwd_s = found.fwd_bwd_s,
+                   .reduce_s = found.reduce_s,
+                   .opt_s = found.opt_s});
+    underway_.pop_front();
+  }
+  return Status::Ok();
+}
+
+Status Trainer::EvaluateNow(const Update& update, std::int64_t step, RunReporter& reporter,
+                            TrainingSummary* summary) {
+  GACCD_ASSIGN_OR_RETURN(EvalRecord record, Evaluate());
+  record.epoch = update.epoch + 1;
+  record.step = step;
+  summary->accuracy = record.accuracy;
+  reporter.Eval(record);
   return Status::Ok();
 }
 
 Result<EvalRecord> Trainer::Evaluate() {
   const auto start = std::chrono::steady_clock::now();
   const EvalShard shard = ShardOf(eval_->size(), comm_.rank(), comm_.size());
+  const auto memory = [&](std::size_t bytes) -> Result<std::byte*> {
+    if (!eval_memory_) {
+      GACCD_ASSIGN_OR_RETURN(eval_memory_, engine_->HostMemory(bytes));
+    }
+    return *eval_memory_;
+  };
   GACCD_ASSIGN_OR_RETURN(
       auto batches,
-      Prefetcher::Start(*eval_, std::make_unique<EvalIndices>(shard, plan_.request().micro_batch)));
+      Prefetcher::Start(*eval_, std::make_unique<EvalIndices>(shard, plan_.request().micro_batch),
+                        {.memory = memory}));
   // samples, loss sum, correct: counts stay exact in a double up to 2^53.
   std::array<double, 3> sums{};
   bool has_accuracy = eval_->spec().classes > 0;
   while (const BatchView* batch = batches->Next()) {
-    GACCD_ASSIGN_OR_RETURN(const Evaluation result, replica_->Evaluate(*batch));
+    GACCD_ASSIGN_OR_RETURN(const Evaluation result, engine_->Evaluate(*batch));
     sums[0] += static_cast<double>(result.samples);
     sums[1] += result.loss_sum;
     sums[2] += result.correct.value_or(0);

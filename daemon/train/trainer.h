@@ -1,22 +1,21 @@
 // Trainer: one rank of a run. Made after the ranks found each other; owns everything of this rank.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "collectives/base/result.h"
-#include "collectives/bucket/bucket_reducer.h"
 #include "collectives/comm/communicator.h"
-#include "daemon/accum/sample_ledger.h"
 #include "daemon/config/job.h"
 #include "daemon/data/dataset.h"
 #include "daemon/data/prefetcher.h"
 #include "daemon/data/update_schedule.h"
 #include "daemon/model/model.h"
-#include "daemon/model/replica.h"
-#include "daemon/optim/optimizer.h"
 #include "daemon/plan/plan.h"
 #include "daemon/telemetry/run_reporter.h"
+#include "daemon/train/engine.h"
 
 namespace gaccd {
 
@@ -25,6 +24,7 @@ namespace gaccd {
 struct MemoryFigures {
   std::int64_t process = 0;
   std::int64_t planned = 0;  // process + everything the engine will use
+  std::int64_t device = 0;   // planned on the GPU; 0 on a CPU
 };
 
 // What was done so far.
@@ -43,8 +43,10 @@ class Trainer {
   static Result<std::unique_ptr<Trainer>> Open(Communicator& comm, const Job& job,
                                                const Plan& plan);
 
-  // Prepares every executor and allocates all memory. Collective.
-  Status Prepare();
+  // Prepares every executor and allocates all memory, on the device that was chosen. Collective.
+  // device_comm reduces the gradients (MakeNccl() for GPUs) and must outlive the trainer; null: the
+  // communicator of Open(). kConfig when the job's numerics are not for this device.
+  Status Prepare(const EngineChoice& choice = {}, Communicator* device_comm = nullptr);
 
   // Loads weights before Run(), or saves the parameters as they are. safetensors.
   Status LoadWeights(const std::string& path);
@@ -53,8 +55,9 @@ class Trainer {
   // Trains to the end of the schedule. Collective. `summary` is kept up to date, also on errors.
   Status Run(RunReporter& reporter, TrainingSummary* summary);
 
-  // REQUIRES: after Prepare().
-  [[nodiscard]] std::span<const float> parameters() const { return replica_->parameters(); }
+  // The parameters as they are, in the order of model().layout(). REQUIRES: after Prepare().
+  Result<std::vector<float>> Parameters();
+  [[nodiscard]] const Engine& engine() const { return *engine_; }
   [[nodiscard]] const Model& model() const { return model_; }
   [[nodiscard]] const MemoryFigures& memory() const { return memory_; }
   [[nodiscard]] const UpdateSchedule& schedule() const { return schedule_; }
@@ -64,8 +67,22 @@ class Trainer {
  private:
   Trainer(Communicator& comm, const Job& job, const Plan& plan, std::unique_ptr<Dataset> train,
           std::unique_ptr<Dataset> eval, Model model, const UpdateSchedule& schedule);
-  Status PrepareEngine(std::span<float> gradients);
+  [[nodiscard]] Result<ReplicaOptions> MakeReplicaOptions();
+  Status PrepareBatches();
+  // Starts update `index`; its figures may come later.
+  Status RunOne(std::int64_t index);
+  // Takes what has come. wait: all that is on the way.
+  Status ReportFigures(bool wait, RunReporter& reporter, TrainingSummary* summary);
+  Status EvaluateNow(const Update& update, std::int64_t step, RunReporter& reporter,
+                     TrainingSummary* summary);
   Result<EvalRecord> Evaluate();
+
+  // An update that the engine has begun and whose figures were not told yet.
+  struct Underway {
+    std::int64_t step = 0;  // from 1
+    Update update;
+    double lr = 0;
+  };
 
   Communicator& comm_;
   Job job_;
@@ -76,12 +93,10 @@ class Trainer {
   Model model_;
   UpdateSchedule schedule_;
   MemoryFigures memory_;
-  std::unique_ptr<CommMemory> gradient_memory_;
-  std::unique_ptr<Replica> replica_;
-  std::unique_ptr<Optimizer> optimizer_;
-  std::unique_ptr<Prefetcher> batches_;
-  SampleLedger ledger_;
-  std::optional<BucketReducer> reducer_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Prefetcher> batches_;    // may use memory of the engine
+  std::optional<std::byte*> eval_memory_;  // the same for every evaluation
+  std::deque<Underway> underway_;          // the oldest first
 };
 
 }  // namespace gaccd

@@ -68,8 +68,10 @@ class RaggedSource final : public IndexSource {
   std::int64_t next_ = 0;
 };
 
-std::unique_ptr<Prefetcher> Started(const Dataset& dataset, std::int64_t batches, int slots) {
-  auto prefetcher = Prefetcher::Start(dataset, std::make_unique<RaggedSource>(batches), slots);
+std::unique_ptr<Prefetcher> Started(const Dataset& dataset, std::int64_t batches, int slots,
+                                    int held = 0) {
+  auto prefetcher = Prefetcher::Start(dataset, std::make_unique<RaggedSource>(batches),
+                                      {.slots = slots, .held = held});
   EXPECT_TRUE(prefetcher.ok()) << prefetcher.status().message();
   return std::move(prefetcher).value();
 }
@@ -135,6 +137,47 @@ TEST(PrefetcherTest, ABatchStaysUntilTheNextCall) {
   }
 }
 
+// What a device reads late is not overwritten: the last `held` + 1 batches keep their values.
+TEST(PrefetcherTest, HeldBatchesStayForMoreCalls) {
+  const CountingDataset dataset;
+  for (const auto& [slots, held] : {std::pair(2, 0), {4, 1}, {4, 2}, {8, 3}, {16, 3}, {8, 6}}) {
+    const auto prefetcher = Started(dataset, 200, slots, held);
+    std::vector<BatchView> views;
+    for (std::int64_t b = 0; b < 200; ++b) {
+      views.push_back(*prefetcher->Next());
+      if (b % 7 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      for (std::int64_t old = std::max<std::int64_t>(0, b - held); old <= b; ++old) {
+        ExpectBatch(&views[static_cast<std::size_t>(old)], old);
+      }
+    }
+    EXPECT_EQ(prefetcher->Next(), nullptr);
+  }
+}
+
+TEST(PrefetcherTest, UsesTheMemoryItIsGiven) {
+  const CountingDataset dataset;
+  alignas(64) std::byte memory[4 * (64 + 64)];
+  std::size_t asked = 0;
+  const auto prefetcher = Prefetcher::Start(dataset, std::make_unique<RaggedSource>(20),
+                                            {.slots = 4, .memory = [&](std::size_t bytes) {
+                                               asked = bytes;
+                                               return Result<std::byte*>(memory);
+                                             }});
+  ASSERT_TRUE(prefetcher.ok());
+  EXPECT_EQ(asked, sizeof memory);
+  for (std::int64_t b = 0; b < 20; ++b) {
+    const BatchView* view = (*prefetcher)->Next();
+    ExpectBatch(view, b);
+    EXPECT_EQ(reinterpret_cast<std::byte*>(view->features), memory + 128 * (b % 4));
+  }
+  const auto refused =
+      Prefetcher::Start(dataset, std::make_unique<RaggedSource>(20), {.memory = [](std::size_t) {
+                          return Result<std::byte*>(Status(ErrorKind::kOs, "none left"));
+                        }});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().message(), "none left");
+}
+
 TEST(PrefetcherTest, DoesNotAllocateInTheLoop) {
   const CountingDataset dataset;
   const auto prefetcher = Started(dataset, 1 << 20, 8);
@@ -172,7 +215,8 @@ class HugeSource final : public IndexSource {
 TEST(PrefetcherTest, RefusesARingThatCannotBe) {
   const CountingDataset dataset;
   for (const int slots : {-8, 0, 1, 3, 12}) {
-    const auto prefetcher = Prefetcher::Start(dataset, std::make_unique<RaggedSource>(1), slots);
+    const auto prefetcher =
+        Prefetcher::Start(dataset, std::make_unique<RaggedSource>(1), {.slots = slots});
     ASSERT_FALSE(prefetcher.ok());
     EXPECT_EQ(prefetcher.status().kind(), ErrorKind::kConfig);
     EXPECT_THAT(prefetcher.status().message(), testing::HasSubstr(std::to_string(slots)));

@@ -51,8 +51,7 @@ Status TrainRank(Communicator& comm, const Job& job, TrainingSummary* summary,
   reporter->Finish(Status::Ok());
   if (comm.rank() == 0) {
     *summary = mine;
-    const auto values = trainer->parameters();
-    parameters->assign(values.begin(), values.end());
+    GACCD_ASSIGN_OR_RETURN(*parameters, trainer->Parameters());
   }
   return Status::Ok();
 }

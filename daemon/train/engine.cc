@@ -1,0 +1,40 @@
+#include "daemon/train/engine.h"
+
+#include <cmath>
+
+#include "collectives/base/strings.h"
+#include "daemon/train/engine_checks.h"
+
+namespace gaccd {
+
+Result<std::unique_ptr<Engine>> MakeEngine(Communicator& comm, const Model& model,
+                                           const EngineOptions& options) {
+  switch (options.choice.device) {
+    case Device::kCpu:
+      return MakeCpuEngine(comm, model, options);
+    case Device::kCuda:
+      return MakeCudaEngine(comm, model, options);
+    case Device::kAuto:
+      break;
+  }
+  return Status(ErrorKind::kInternal,
+                StrCat("engine: expected cpu or cuda, found ", Name(options.choice.device)));
+}
+
+Status CheckCount(std::string_view what, std::size_t expected, std::size_t found) {
+  if (expected == found) return Status::Ok();
+  return {ErrorKind::kInternal, StrCat(what, ": expected ", expected, " elements, found ", found)};
+}
+
+Status CheckFinite(double loss, bool gradient_finite) {
+  if (std::isfinite(loss) && gradient_finite) return Status::Ok();
+  return {ErrorKind::kNoRequeue,
+          StrCat("training diverged: the loss is ", loss, ", the gradient is ",
+                 gradient_finite ? "finite" : "not finite")};
+}
+
+Status FiguresNotTaken() {
+  return {ErrorKind::kInternal, "an update begins before the figures of the last one were taken"};
+}
+
+}  // namespace gaccd

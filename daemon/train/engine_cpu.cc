@@ -1,0 +1,217 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "collectives/bucket/bucket_reducer.h"
+#include "daemon/accum/sample_ledger.h"
+#include "daemon/device/host_buffer.h"
+#include "daemon/optim/norm.h"
+#include "daemon/optim/optimizer.h"
+#include "daemon/train/engine.h"
+#include "daemon/train/engine_checks.h"
+#include "daemon/train/gradient_reducer.h"
+#include "daemon/train/lap_timer.h"
+
+namespace gaccd {
+namespace {
+
+class CpuEngine final : public Engine {
+ public:
+  explicit CpuEngine(Communicator& comm) : comm_(comm) {}
+
+  Status Create(const Model& model, const EngineOptions& options);
+
+  [[nodiscard]] std::string_view device() const override { return "cpu"; }
+  [[nodiscard]] EngineMemory memory() const override {
+    return {.host_bytes = replica_->planned_bytes() +
+                          static_cast<std::int64_t>(optimizer_->state().size_bytes()),
+            .code_bytes = code_bytes_};
+  }
+
+  Status SetParameters(std::span<const float> parameters) override;
+  Status GetParameters(std::span<float> parameters) override;
+  Status SetOptimizer(std::span<const float> state, std::int64_t updates) override;
+  Status GetOptimizer(std::span<float> state, std::int64_t* updates) override;
+  Status GetGradients(std::span<float> gradients) override;
+
+  Status Begin(const UpdateSettings& settings) override;
+  [[nodiscard]] int held_batches() const override { return 0; }
+  Status MicroStep(const BatchView& batch, StepPlace place) override;
+  Status Reduce() override;
+  Status MeasureGradient() override;
+  Status Optimize() override;
+  Status Audit() override;
+  Result<std::optional<UpdateFigures>> Figures(bool wait) override;
+
+  Result<Evaluation> Evaluate(const BatchView& batch) override { return replica_->Evaluate(batch); }
+  Result<std::byte*> HostMemory(std::size_t /*bytes*/) override { return nullptr; }
+
+ private:
+  [[nodiscard]] bool counted() const { return samples_ == static_cast<double>(settings_.samples); }
+
+  Communicator& comm_;
+  std::unique_ptr<CommMemory> gradient_memory_;
+  std::unique_ptr<Replica> replica_;
+  std::optional<BucketReducer> reducer_;
+  HostBuffer state_memory_;
+  std::unique_ptr<Optimizer> optimizer_;
+  SampleLedger ledger_;
+  std::int64_t code_bytes_ = 0;
+
+  // Of the update that is under way.
+  UpdateSettings settings_;
+  double weight_ = 0;
+  double loss_sum_ = 0;
+  double samples_ = 0;  // counted, summed over the ranks
+  Status finite_;       // or why this update ends the run
+  UpdateFigures figures_;
+  LapTimer timer_;
+  // Of the update that is done.
+  bool finished_ = false;
+  Status verdict_;
+};
+
+Status CpuEngine::Create(const Model& model, const EngineOptions& options) {
+  const auto elements = static_cast<std::size_t>(model.layout().size());
+  GACCD_ASSIGN_OR_RETURN(gradient_memory_, comm_.Allocate(elements * sizeof(float)));
+  const std::span gradients(static_cast<float*>(gradient_memory_->data()), elements);
+  // The replica's buffers are not touched yet: what grows here is the code of the kernels.
+  GACCD_ASSIGN_OR_RETURN(const std::int64_t before, ResidentBytes());
+  GACCD_ASSIGN_OR_RETURN(replica_, Replica::Create(model, gradients, options.replica));
+  GACCD_ASSIGN_OR_RETURN(const std::int64_t after, ResidentBytes());
+  code_bytes_ = after - before;
+  // Nothing sends beside the backward here: one message.
+  GACCD_ASSIGN_OR_RETURN(reducer_,
+                         MakeGradientReducer(comm_, model.layout(), View(gradients), kOneBucket));
+  const auto state =
+      static_cast<std::size_t>(StateElements(options.optimizer, std::ssize(gradients)));
+  GACCD_ASSIGN_OR_RETURN(state_memory_,
+                         HostBuffer::Allocate(state * sizeof(float), "optimiser state"));
+  GACCD_ASSIGN_OR_RETURN(optimizer_,
+                         MakeOptimizer(options.optimizer, std::ssize(gradients),
+                                       {reinterpret_cast<float*>(state_memory_.data()), state}));
+  return Status::Ok();
+}
+
+Status CpuEngine::SetParameters(std::span<const float> parameters) {
+  GACCD_RETURN_IF_ERROR(CheckCount("parameters", replica_->parameters().size(), parameters.size()));
+  std::ranges::copy(parameters, replica_->parameters().begin());
+  return replica_->ParametersChanged();
+}
+
+Status CpuEngine::GetParameters(std::span<float> parameters) {
+  GACCD_RETURN_IF_ERROR(CheckCount("parameters", replica_->parameters().size(), parameters.size()));
+  std::ranges::copy(replica_->parameters(), parameters.begin());
+  return Status::Ok();
+}
+
+Status CpuEngine::SetOptimizer(std::span<const float> state, std::int64_t updates) {
+  GACCD_RETURN_IF_ERROR(CheckCount("optimiser state", optimizer_->state().size(), state.size()));
+  std::ranges::copy(state, optimizer_->state().begin());
+  optimizer_->set_updates(updates);
+  return Status::Ok();
+}
+
+Status CpuEngine::GetOptimizer(std::span<float> state, std::int64_t* updates) {
+  GACCD_RETURN_IF_ERROR(CheckCount("optimiser state", optimizer_->state().size(), state.size()));
+  std::ranges::copy(optimizer_->state(), state.begin());
+  *updates = optimizer_->updates();
+  return Status::Ok();
+}
+
+Status CpuEngine::GetGradients(std::span<float> gradients) {
+  GACCD_RETURN_IF_ERROR(CheckCount("gradients", replica_->gradients().size(), gradients.size()));
+  std::ranges::copy(replica_->gradients(), gradients.begin());
+  return Status::Ok();
+}
+
+Status CpuEngine::Begin(const UpdateSettings& settings) {
+  if (finished_) return FiguresNotTaken();
+  GACCD_ASSIGN_OR_RETURN(weight_, InverseCount(settings.samples));
+  settings_ = settings;
+  figures_ = {};
+  loss_sum_ = 0;
+  (void)timer_.Lap();
+  return Status::Ok();
+}
+
+Status CpuEngine::MicroStep(const BatchView& batch, StepPlace place) {
+  figures_.data_s += timer_.Lap();
+  GACCD_ASSIGN_OR_RETURN(const double loss,
+                         replica_->MicroStep(batch, static_cast<float>(weight_), place.first));
+  loss_sum_ += loss;
+  ledger_.Add(batch.samples);
+  figures_.fwd_bwd_s += timer_.Lap();
+  return Status::Ok();
+}
+
+Status CpuEngine::Reduce() {
+  GACCD_RETURN_IF_ERROR(reducer_->ReduceAll());
+  // Counts are exact in a double up to 2^53.
+  std::array<double, 2> sums{loss_sum_, static_cast<double>(ledger_.counted())};
+  const auto view = View(std::span<double>(sums));
+  GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(view, view));
+  figures_.loss = sums[0] * weight_;
+  samples_ = sums[1];
+  figures_.reduce_s = timer_.Lap();
+  return Status::Ok();
+}
+
+Status CpuEngine::MeasureGradient() {
+  const GradientNorm gradient = GlobalNorm(replica_->gradients());
+  finite_ = CheckFinite(figures_.loss, gradient.finite);
+  figures_.grad_norm = gradient.norm;
+  return Status::Ok();
+}
+
+Status CpuEngine::Optimize() {
+  if (!finite_.ok() || !counted()) return Status::Ok();
+  optimizer_->Step(replica_->parameters(), replica_->gradients(), settings_.lr,
+                   ClipFactor(figures_.grad_norm, settings_.clip_norm));
+  return replica_->ParametersChanged();
+}
+
+Status CpuEngine::Audit() {
+  GACCD_RETURN_IF_ERROR(reducer_->NextCycle());
+  verdict_ = ledger_.AuditSum(comm_, static_cast<std::int64_t>(samples_), settings_.samples);
+  // A wrong count explains more than what came of it.
+  if (verdict_.ok()) verdict_ = std::exchange(finite_, Status::Ok());
+  figures_.samples = settings_.samples;
+  figures_.opt_s = timer_.Lap();
+  figures_.dur_s = figures_.data_s + figures_.fwd_bwd_s + figures_.reduce_s + figures_.opt_s;
+  finished_ = true;
+  return Status::Ok();
+}
+
+Result<std::optional<UpdateFigures>> CpuEngine::Figures(bool /*wait*/) {
+  if (!finished_) return std::optional<UpdateFigures>();
+  finished_ = false;
+  GACCD_RETURN_IF_ERROR(verdict_);
+  return std::optional(figures_);
+}
+
+// Nothing is replaced by another kind of arithmetic in silence.
+Status CheckNumerics(const Numerics& numerics) {
+  if (numerics.precision != Precision::kF32) {
+    return {ErrorKind::kConfig, StrCat("precision: expected f32 on a CPU, found ",
+                                       Name(numerics.precision), ", which needs GPUs")};
+  }
+  if (numerics.tf32) {
+    return {ErrorKind::kConfig, "tf32: expected false on a CPU, found true: only GPUs have TF32"};
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> MakeCpuEngine(Communicator& comm, const Model& model,
+                                              const EngineOptions& options) {
+  GACCD_RETURN_IF_ERROR(CheckNumerics(options.numerics));
+  auto engine = std::make_unique<CpuEngine>(comm);
+  GACCD_RETURN_IF_ERROR(engine->Create(model, options));
+  return std::unique_ptr<Engine>(std::move(engine));
+}
+
+}  // namespace gaccd
