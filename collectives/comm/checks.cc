@@ -12,9 +12,15 @@ Status Wrong(const char* operation, const std::string& what) {
   return {ErrorKind::kInternal, StrCat(operation, ": ", what)};
 }
 
-Status CheckMemory(const char* operation, const char* name, const ConstBuffer& buffer) {
-  if (buffer.memory != MemoryKind::kHost) {
-    return Wrong(operation, StrCat("'", name, "' must be host memory, found device memory"));
+const char* NameOf(MemoryKind memory) {
+  return memory == MemoryKind::kHost ? "host memory" : "device memory";
+}
+
+Status CheckMemory(const char* operation, const char* name, const ConstBuffer& buffer,
+                   MemoryKind memory) {
+  if (buffer.memory != memory) {
+    return Wrong(operation, StrCat("'", name, "' must be ", NameOf(memory), ", found ",
+                                   NameOf(buffer.memory)));
   }
   if (buffer.data == nullptr && buffer.count > 0) {
     return Wrong(operation, StrCat("'", name, "' has ", buffer.count, " elements but no memory"));
@@ -71,10 +77,10 @@ Status CheckCount(const char* operation, const char* name, std::size_t expected,
 
 }  // namespace
 
-Status CheckAllReduceSum(const ConstBuffer& in, const MutableBuffer& out) {
+Status CheckAllReduceSum(const ConstBuffer& in, const MutableBuffer& out, MemoryKind memory) {
   constexpr const char* kOp = "all-reduce";
-  GACCD_RETURN_IF_ERROR(CheckMemory(kOp, "in", in));
-  GACCD_RETURN_IF_ERROR(CheckMemory(kOp, "out", out));
+  GACCD_RETURN_IF_ERROR(CheckMemory(kOp, "in", in, memory));
+  GACCD_RETURN_IF_ERROR(CheckMemory(kOp, "out", out, memory));
   GACCD_RETURN_IF_ERROR(CheckSummable(kOp, in.dtype));
   GACCD_RETURN_IF_ERROR(CheckSameType(kOp, in, out));
   GACCD_RETURN_IF_ERROR(CheckCount(kOp, "out", in.count, out.count));
@@ -85,10 +91,10 @@ Status CheckAllReduceSum(const ConstBuffer& in, const MutableBuffer& out) {
 }
 
 Status CheckAllGather(const ConstBuffer& in, std::span<const std::int64_t> counts,
-                      const MutableBuffer& out, int rank, int size) {
+                      const MutableBuffer& out, int rank, int size, MemoryKind memory) {
   constexpr const char* kOp = "all-gather";
-  GACCD_RETURN_IF_ERROR(CheckMemory(kOp, "in", in));
-  GACCD_RETURN_IF_ERROR(CheckMemory(kOp, "out", out));
+  GACCD_RETURN_IF_ERROR(CheckMemory(kOp, "in", in, memory));
+  GACCD_RETURN_IF_ERROR(CheckMemory(kOp, "out", out, memory));
   GACCD_RETURN_IF_ERROR(CheckSameType(kOp, in, out));
   GACCD_ASSIGN_OR_RETURN(const std::size_t total, Total(kOp, counts, size));
   GACCD_RETURN_IF_ERROR(CheckCount(
@@ -97,10 +103,10 @@ Status CheckAllGather(const ConstBuffer& in, std::span<const std::int64_t> count
 }
 
 Status CheckReduceScatter(const ConstBuffer& in, std::span<const std::int64_t> counts,
-                          const MutableBuffer& out, int rank, int size) {
+                          const MutableBuffer& out, int rank, int size, MemoryKind memory) {
   constexpr const char* kOp = "reduce-scatter";
-  GACCD_RETURN_IF_ERROR(CheckMemory(kOp, "in", in));
-  GACCD_RETURN_IF_ERROR(CheckMemory(kOp, "out", out));
+  GACCD_RETURN_IF_ERROR(CheckMemory(kOp, "in", in, memory));
+  GACCD_RETURN_IF_ERROR(CheckMemory(kOp, "out", out, memory));
   GACCD_RETURN_IF_ERROR(CheckSummable(kOp, in.dtype));
   GACCD_RETURN_IF_ERROR(CheckSameType(kOp, in, out));
   GACCD_ASSIGN_OR_RETURN(const std::size_t total, Total(kOp, counts, size));
@@ -111,9 +117,9 @@ Status CheckReduceScatter(const ConstBuffer& in, std::span<const std::int64_t> c
   return Status::Ok();
 }
 
-Status CheckBroadcast(const MutableBuffer& buffer, int root, int size) {
+Status CheckBroadcast(const MutableBuffer& buffer, int root, int size, MemoryKind memory) {
   constexpr const char* kOp = "broadcast";
-  GACCD_RETURN_IF_ERROR(CheckMemory(kOp, "buffer", buffer));
+  GACCD_RETURN_IF_ERROR(CheckMemory(kOp, "buffer", buffer, memory));
   if (root < 0 || root >= size) {
     return Wrong(kOp, StrCat("root must be 0..", size - 1, ", found ", root));
   }

@@ -11,19 +11,26 @@
 
 namespace gaccd {
 
-// Same count and type; a type that can be summed; the same memory or no overlap; host memory.
-[[nodiscard]] Status CheckAllReduceSum(const ConstBuffer& in, const MutableBuffer& out);
+// All buffers must be in `memory`, which is that of the communicator, or for one that takes both,
+// that of the first buffer.
+
+// Same count and type; a type that can be summed; the same memory or no overlap.
+[[nodiscard]] Status CheckAllReduceSum(const ConstBuffer& in, const MutableBuffer& out,
+                                       MemoryKind memory = MemoryKind::kHost);
 
 // counts: one per rank, none negative; in has counts[rank] elements and out their sum.
 [[nodiscard]] Status CheckAllGather(const ConstBuffer& in, std::span<const std::int64_t> counts,
-                                    const MutableBuffer& out, int rank, int size);
+                                    const MutableBuffer& out, int rank, int size,
+                                    MemoryKind memory = MemoryKind::kHost);
 
 // counts: as above; in has their sum and out counts[rank] elements; in and out do not overlap.
 [[nodiscard]] Status CheckReduceScatter(const ConstBuffer& in, std::span<const std::int64_t> counts,
-                                        const MutableBuffer& out, int rank, int size);
+                                        const MutableBuffer& out, int rank, int size,
+                                        MemoryKind memory = MemoryKind::kHost);
 
-// 0 <= root < size; host memory.
-[[nodiscard]] Status CheckBroadcast(const MutableBuffer& buffer, int root, int size);
+// 0 <= root < size.
+[[nodiscard]] Status CheckBroadcast(const MutableBuffer& buffer, int root, int size,
+                                    MemoryKind memory = MemoryKind::kHost);
 
 // Where the part of each rank starts in the whole: sum of counts[0..rank-1].
 [[nodiscard]] std::size_t OffsetOf(std::span<const std::int64_t> counts, int rank);

@@ -5,6 +5,8 @@
 
 #include <nccl.h>
 
+#include <string_view>
+
 #include "collectives/base/result.h"
 
 namespace gaccd {
@@ -37,5 +39,13 @@ struct NcclApi {
 // Loads libnccl.so.2 once; lives to the end of the process. kUnavailable: not found, a symbol is
 // missing, or older than what gaccd was compiled with, both versions named.
 Result<const NcclApi*> LoadNccl();
+
+// kUnavailable, naming both versions, when the library behind `api` is older than the header.
+[[nodiscard]] Status CheckNcclVersion(const NcclApi& api);
+
+// OK for ncclSuccess and ncclInProgress. Else kUnavailable: "`what`: remote process exited or there
+// was a network error (last words of NCCL)". comm may be null.
+[[nodiscard]] Status NcclStatus(const NcclApi& api, ncclComm_t comm, ncclResult_t result,
+                                std::string_view what);
 
 }  // namespace gaccd

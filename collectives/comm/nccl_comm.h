@@ -12,16 +12,24 @@ struct NcclApi;
 
 struct NcclOptions {
   CommOptions comm;
-  int device = 0;                // this rank's GPU, as the CUDA runtime of this process counts
-  bool gpu_sharing = false;      // several ranks on one GPU: for tests, slow
+  int device = 0;            // this rank's GPU, as the CUDA runtime of this process counts
+  bool gpu_sharing = false;  // several ranks on one GPU: for tests, slow
+  // Elements of one call of NCCL; larger buffers are cut into pieces, alike on all ranks. NCCL is
+  // fastest with the largest messages, so that comm.segment_elements is not used here.
+  std::size_t message_elements = std::size_t{1} << 30;
+  int ranks_per_root = 64;       // ranks that find each other through one unique id
   const NcclApi* api = nullptr;  // null: the library, by LoadNccl()
 };
 
 // Collective over `over`, which must outlive the result; one rank per GPU. Device buffers
 // (MemoryKind::kCuda) are enqueued on the stream that is passed in: the call returns at once, and
-// Poll() tells errors, those of other ranks too. Allocate() gives device memory. The ranks' ids go
-// out over `over` together with a status: if one rank fails, all fail, at once. kUnavailable when
-// gaccd was built without CUDA: nothing is replaced by a slower way in silence.
+// Poll() tells errors, those of other ranks too; ask it after every wait for such a stream, since
+// collectives that were aborted leave the stream as if they had been done. Allocate() gives device
+// memory. A stream that is being captured is refused. `options.device` becomes the thread's current
+// device. Barrier() is one of the hosts and waits for no stream.
+//
+// The ranks' ids go out over `over` together with a status: if one rank fails, all fail, at once.
+// kUnavailable when gaccd was built without CUDA: nothing is replaced by a slower way in silence.
 Result<std::unique_ptr<Communicator>> MakeNccl(Communicator& over, const NcclOptions& options);
 
 }  // namespace gaccd

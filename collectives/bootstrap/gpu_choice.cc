@@ -1,0 +1,95 @@
+#include "collectives/bootstrap/gpu_choice.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <type_traits>
+
+#include "collectives/base/strings.h"
+#include "collectives/bootstrap/agree.h"
+
+namespace gaccd {
+namespace {
+
+// What each rank tells all others, as bytes: all ranks run the same binary.
+struct GpuHello {
+  std::int64_t device = 0;
+  std::array<char, 64> uuid{};
+  std::array<char, 128> name{};
+};
+static_assert(std::is_trivially_copyable_v<GpuHello>);
+
+template <std::size_t kSize>
+void Copy(const std::string& from, std::array<char, kSize>* to) {
+  std::memcpy(to->data(), from.data(), std::min(from.size(), kSize - 1));
+}
+
+std::string RankOnHost(const Topology& topology, std::size_t rank) {
+  return StrCat("rank ", rank, " on ", topology.hosts[rank]);
+}
+
+GpuHello MakeHello(const GpuFacts& gpu) {
+  GpuHello hello;
+  hello.device = gpu.device;
+  Copy(gpu.uuid, &hello.uuid);
+  Copy(gpu.name, &hello.name);
+  return hello;
+}
+
+Result<GpuFacts> ChooseOwn(const Result<std::vector<GpuFacts>>& found, const Topology& topology,
+                           bool allow_sharing) {
+  if (!found.ok()) return found.status();
+  return ChooseGpu(*found, topology, allow_sharing);
+}
+
+}  // namespace
+
+Result<GpuFacts> ChooseGpu(std::span<const GpuFacts> gpus, const Topology& topology,
+                           bool allow_sharing) {
+  if (gpus.size() == 1) return gpus.front();
+  const auto local = static_cast<std::size_t>(topology.local_rank);
+  if (local < gpus.size()) return gpus[local];
+  if (allow_sharing) return gpus[local % gpus.size()];
+  return Status(ErrorKind::kConfig,
+                StrCat("fewer GPUs than ranks: ", gpus.size(), " GPUs for ", topology.local_size,
+                       " ranks of this node; start one rank a GPU"));
+}
+
+Status CheckDistinctGpus(std::span<const GpuFacts> gpus, const Topology& topology) {
+  std::map<std::string, std::size_t> owner;
+  for (std::size_t r = 0; r < gpus.size(); ++r) {
+    const auto [first, is_new] = owner.try_emplace(gpus[r].uuid, r);
+    if (is_new) continue;
+    return {ErrorKind::kConfig,
+            StrCat(RankOnHost(topology, first->second), " and ", RankOnHost(topology, r),
+                   " both use GPU ", gpus[r].device, " (", gpus[r].name, ", ", gpus[r].uuid,
+                   "); start one rank a GPU, or allow it for a test with --allow-gpu-sharing")};
+  }
+  return Status::Ok();
+}
+
+Result<GpuFacts> AgreeOnGpu(Communicator& over, const Result<std::vector<GpuFacts>>& found,
+                            bool allow_sharing) {
+  const Topology& topology = over.topology();
+  const Result<GpuFacts> chosen = ChooseOwn(found, topology, allow_sharing);
+  GACCD_RETURN_IF_ERROR(AgreeOn(over, chosen.status()).status);
+  const GpuHello mine = MakeHello(*chosen);
+  const auto ranks = static_cast<std::size_t>(over.size());
+  std::vector<GpuHello> hellos(ranks);
+  const std::vector<std::int64_t> counts(ranks, sizeof(GpuHello));
+  GACCD_RETURN_IF_ERROR(
+      over.AllGather({&mine, sizeof(GpuHello), DType::kU8, MemoryKind::kHost}, counts,
+                     {hellos.data(), ranks * sizeof(GpuHello), DType::kU8, MemoryKind::kHost}));
+  if (allow_sharing) return chosen;
+  std::vector<GpuFacts> gpus(ranks);
+  for (std::size_t r = 0; r < ranks; ++r) {
+    gpus[r].device = static_cast<int>(hellos[r].device);
+    gpus[r].uuid = hellos[r].uuid.data();
+    gpus[r].name = hellos[r].name.data();
+  }
+  GACCD_RETURN_IF_ERROR(CheckDistinctGpus(gpus, topology));
+  return chosen;
+}
+
+}  // namespace gaccd

@@ -1,0 +1,76 @@
+#include "collectives/comm/nccl_api.h"
+
+#include "collectives/base/shared_library.h"
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+constexpr const char* kLibrary = "libnccl.so.2";
+
+std::string VersionText(int code) {
+  return StrCat(code / 10'000, ".", code / 100 % 100, ".", code % 100);
+}
+
+Result<NcclApi> FindFunctions(const SharedLibrary& library) {
+  NcclApi api{};
+  GACCD_RETURN_IF_ERROR(library.Find("ncclGetVersion", &api.GetVersion));
+  GACCD_RETURN_IF_ERROR(CheckNcclVersion(api));  // an old library lacks functions: say why
+  GACCD_RETURN_IF_ERROR(library.Find("ncclGetUniqueId", &api.GetUniqueId));
+  GACCD_RETURN_IF_ERROR(library.Find("ncclCommInitRankConfig", &api.CommInitRankConfig));
+  GACCD_RETURN_IF_ERROR(library.Find("ncclCommInitRankScalable", &api.CommInitRankScalable));
+  GACCD_RETURN_IF_ERROR(library.Find("ncclCommSplit", &api.CommSplit));
+  GACCD_RETURN_IF_ERROR(library.Find("ncclCommFinalize", &api.CommFinalize));
+  GACCD_RETURN_IF_ERROR(library.Find("ncclCommDestroy", &api.CommDestroy));
+  GACCD_RETURN_IF_ERROR(library.Find("ncclCommAbort", &api.CommAbort));
+  GACCD_RETURN_IF_ERROR(library.Find("ncclCommGetAsyncError", &api.CommGetAsyncError));
+  GACCD_RETURN_IF_ERROR(library.Find("ncclGetErrorString", &api.GetErrorString));
+  GACCD_RETURN_IF_ERROR(library.Find("ncclGetLastError", &api.GetLastError));
+  GACCD_RETURN_IF_ERROR(library.Find("ncclMemAlloc", &api.MemAlloc));
+  GACCD_RETURN_IF_ERROR(library.Find("ncclMemFree", &api.MemFree));
+  GACCD_RETURN_IF_ERROR(library.Find("ncclCommWindowRegister", &api.CommWindowRegister));
+  GACCD_RETURN_IF_ERROR(library.Find("ncclCommWindowDeregister", &api.CommWindowDeregister));
+  GACCD_RETURN_IF_ERROR(library.Find("ncclGroupStart", &api.GroupStart));
+  GACCD_RETURN_IF_ERROR(library.Find("ncclGroupEnd", &api.GroupEnd));
+  GACCD_RETURN_IF_ERROR(library.Find("ncclAllReduce", &api.AllReduce));
+  GACCD_RETURN_IF_ERROR(library.Find("ncclAllGather", &api.AllGather));
+  GACCD_RETURN_IF_ERROR(library.Find("ncclReduceScatter", &api.ReduceScatter));
+  GACCD_RETURN_IF_ERROR(library.Find("ncclReduce", &api.Reduce));
+  GACCD_RETURN_IF_ERROR(library.Find("ncclBroadcast", &api.Broadcast));
+  return api;
+}
+
+Result<NcclApi> Load() {
+  GACCD_ASSIGN_OR_RETURN(const SharedLibrary library, SharedLibrary::Open(kLibrary));
+  return FindFunctions(library);
+}
+
+}  // namespace
+
+Status CheckNcclVersion(const NcclApi& api) {
+  int loaded = 0;
+  GACCD_RETURN_IF_ERROR(NcclStatus(api, nullptr, api.GetVersion(&loaded), "ncclGetVersion"));
+  if (loaded >= NCCL_VERSION_CODE) return Status::Ok();
+  return {ErrorKind::kUnavailable,
+          StrCat("NCCL is too old: gaccd was compiled with ", VersionText(NCCL_VERSION_CODE),
+                 ", the loaded ", kLibrary, " is ", VersionText(loaded))};
+}
+
+Result<const NcclApi*> LoadNccl() {
+  static const Result<NcclApi> loaded = Load();
+  if (!loaded.ok()) return loaded.status();
+  return &loaded.value();
+}
+
+Status NcclStatus(const NcclApi& api, ncclComm_t comm, ncclResult_t result, std::string_view what) {
+  if (result == ncclSuccess || result == ncclInProgress) return Status::Ok();
+  std::string text = StrCat(what, ": ");
+  text += api.GetErrorString == nullptr ? StrCat("NCCL error ", static_cast<int>(result))
+                                        : std::string(api.GetErrorString(result));
+  // Kept per thread by NCCL, and empty when this thread did not see the error.
+  const char* last = api.GetLastError == nullptr ? nullptr : api.GetLastError(comm);
+  if (last != nullptr && *last != '\0') text += StrCat(" (", last, ")");
+  return {ErrorKind::kUnavailable, std::move(text)};
+}
+
+}  // namespace gaccd

@@ -1,0 +1,85 @@
+#include "collectives/comm/nccl_calls.h"
+
+#include <sched.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+constexpr int kYields = 200;
+constexpr std::chrono::microseconds kSleep{100};
+
+struct Done {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
+};
+
+void RunWithin(std::chrono::nanoseconds limit, ncclResult_t (*call)(ncclComm_t), ncclComm_t comm) {
+  const auto done = std::make_shared<Done>();
+  try {
+    std::thread([done, call, comm] {
+      (void)call(comm);
+      const std::lock_guard lock(done->mutex);
+      done->done = true;
+      done->changed.notify_all();
+    }).detach();
+  } catch (const std::system_error&) {
+    return;  // the process is ending anyway, and its end frees the GPU
+  }
+  std::unique_lock lock(done->mutex);
+  done->changed.wait_for(lock, limit, [&] { return done->done; });
+}
+
+}  // namespace
+
+void NcclPause::Rest() {
+  if (turns_ < kYields) {
+    ++turns_;
+    sched_yield();
+  } else {
+    std::this_thread::sleep_for(kSleep);
+  }
+}
+
+Status WaitForNccl(const NcclApi& api, ncclComm_t comm, std::chrono::nanoseconds limit,
+                   const PeerProcesses& peers, std::string_view what) {
+  Deadline clock(std::chrono::duration_cast<std::chrono::milliseconds>(limit));
+  NcclPause pause;
+  for (;;) {
+    ncclResult_t state = ncclInProgress;
+    const ncclResult_t asked = api.CommGetAsyncError(comm, &state);
+    GACCD_RETURN_IF_ERROR(NcclStatus(api, comm, asked, what));
+    GACCD_RETURN_IF_ERROR(NcclStatus(api, comm, state, what));
+    if (state != ncclInProgress) return Status::Ok();
+    if (const std::vector<int> ended = peers.Ended(); !ended.empty()) {
+      return {ErrorKind::kUnavailable,
+              StrCat(what, ": rank ", ended.front(), " has ended (its process does not exist)")};
+    }
+    if (clock.Elapsed() >= limit) {
+      return {
+          ErrorKind::kUnavailable,
+          StrCat(what, ": NCCL was not done within ", std::chrono::duration<double>(limit).count(),
+                 " s; at least one rank did not come, or the network between them does not "
+                 "work")};
+    }
+    pause.Rest();
+  }
+}
+
+void AbortNccl(const NcclApi& api, ncclComm_t comm, std::chrono::nanoseconds limit) {
+  if (comm != nullptr) RunWithin(limit, api.CommAbort, comm);
+}
+
+void DestroyNccl(const NcclApi& api, ncclComm_t comm, std::chrono::nanoseconds limit) {
+  if (comm != nullptr) RunWithin(limit, api.CommDestroy, comm);
+}
+
+}  // namespace gaccd

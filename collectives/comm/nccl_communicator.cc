@@ -1,0 +1,224 @@
+#include "collectives/comm/nccl_communicator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "collectives/comm/checks.h"
+
+namespace gaccd {
+namespace {
+
+cudaStream_t Native(StreamHandle stream) { return static_cast<cudaStream_t>(stream.native); }
+
+ncclDataType_t TypeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return ncclFloat32;
+    case DType::kF64:
+      return ncclFloat64;
+    case DType::kI32:
+      return ncclInt32;
+    case DType::kI64:
+      return ncclInt64;
+    case DType::kU8:
+      return ncclUint8;
+    case DType::kBF16:
+      return ncclBfloat16;
+  }
+  return ncclNumTypes;
+}
+
+// Null stays null: NCCL takes no receive buffer on ranks that receive nothing.
+const void* At(const void* data, std::size_t element, DType dtype) {
+  if (data == nullptr) return nullptr;
+  return static_cast<const std::byte*>(data) + element * SizeOf(dtype);
+}
+void* At(void* data, std::size_t element, DType dtype) {
+  if (data == nullptr) return nullptr;
+  return static_cast<std::byte*>(data) + element * SizeOf(dtype);
+}
+
+// piece(first, count) for one piece after another, until one fails.
+template <typename Piece>
+ncclResult_t ForPieces(std::size_t count, std::size_t most, const Piece& piece) {
+  for (std::size_t first = 0; first < count; first += most) {
+    const ncclResult_t result = piece(first, std::min(most, count - first));
+    if (result != ncclSuccess && result != ncclInProgress) return result;
+  }
+  return ncclSuccess;
+}
+
+bool AllEqual(std::span<const std::int64_t> counts) {
+  return std::ranges::all_of(counts, [&](std::int64_t count) { return count == counts.front(); });
+}
+
+}  // namespace
+
+NcclCommunicator::NcclCommunicator(Communicator* over, std::unique_ptr<Communicator> owned,
+                                   const NcclOptions& options, std::unique_ptr<NcclWatch> watch)
+    : options_(options),
+      over_(over),
+      owned_(std::move(owned)),
+      watch_(std::move(watch)),
+      windows_(std::make_shared<NcclWindows>(options.api)) {}
+
+NcclCommunicator::~NcclCommunicator() {
+  windows_->DeregisterAll();
+  watch_->End();
+}
+
+Status NcclCommunicator::AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream) {
+  GACCD_RETURN_IF_ERROR(watch_->failure());
+  if (in.memory == MemoryKind::kHost) return over_->AllReduceSum(in, out, stream);
+  GACCD_RETURN_IF_ERROR(CheckAllReduceSum(in, out, MemoryKind::kCuda));
+  if (in.count == 0) return Status::Ok();
+  return watch_->Enqueue(Operation::kAllReduce, Native(stream), [&](ncclComm_t comm) {
+    return ForPieces(in.count, options_.message_elements, [&](std::size_t i, std::size_t n) {
+      return options_.api->AllReduce(At(in.data, i, in.dtype), At(out.data, i, in.dtype), n,
+                                     TypeOf(in.dtype), ncclSum, comm, Native(stream));
+    });
+  });
+}
+
+Status NcclCommunicator::AllGather(ConstBuffer in, std::span<const std::int64_t> counts,
+                                   MutableBuffer out, StreamHandle stream) {
+  GACCD_RETURN_IF_ERROR(watch_->failure());
+  if (in.memory == MemoryKind::kHost) return over_->AllGather(in, counts, out, stream);
+  GACCD_RETURN_IF_ERROR(CheckAllGather(in, counts, out, rank(), size(), MemoryKind::kCuda));
+  if (out.count == 0) return Status::Ok();
+  return watch_->Enqueue(Operation::kAllGather, Native(stream), [&](ncclComm_t comm) {
+    if (AllEqual(counts) && in.count <= options_.message_elements) {
+      return options_.api->AllGather(in.data, out.data, in.count, TypeOf(in.dtype), comm,
+                                     Native(stream));
+    }
+    std::size_t offset = 0;
+    for (int root = 0; root < size(); ++root) {
+      const auto count = static_cast<std::size_t>(counts[static_cast<std::size_t>(root)]);
+      void* const rows = At(out.data, offset, in.dtype);
+      const ncclResult_t result = BroadcastPieces(root == rank() ? in.data : rows, rows, count,
+                                                  in.dtype, root, comm, Native(stream));
+      if (result != ncclSuccess) return result;
+      offset += count;
+    }
+    return ncclSuccess;
+  });
+}
+
+Status NcclCommunicator::ReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts,
+                                       MutableBuffer out, StreamHandle stream) {
+  GACCD_RETURN_IF_ERROR(watch_->failure());
+  if (in.memory == MemoryKind::kHost) return over_->ReduceScatter(in, counts, out, stream);
+  GACCD_RETURN_IF_ERROR(CheckReduceScatter(in, counts, out, rank(), size(), MemoryKind::kCuda));
+  if (in.count == 0) return Status::Ok();
+  return watch_->Enqueue(Operation::kReduceScatter, Native(stream), [&](ncclComm_t comm) {
+    if (AllEqual(counts) && out.count <= options_.message_elements) {
+      return options_.api->ReduceScatter(in.data, out.data, out.count, TypeOf(in.dtype), ncclSum,
+                                         comm, Native(stream));
+    }
+    std::size_t offset = 0;
+    for (int root = 0; root < size(); ++root) {
+      const auto count = static_cast<std::size_t>(counts[static_cast<std::size_t>(root)]);
+      const ncclResult_t result =
+          ReducePieces(At(in.data, offset, in.dtype), root == rank() ? out.data : nullptr, count,
+                       in.dtype, root, comm, Native(stream));
+      if (result != ncclSuccess) return result;
+      offset += count;
+    }
+    return ncclSuccess;
+  });
+}
+
+Status NcclCommunicator::Broadcast(MutableBuffer buffer, int root, StreamHandle stream) {
+  GACCD_RETURN_IF_ERROR(watch_->failure());
+  if (buffer.memory == MemoryKind::kHost) return over_->Broadcast(buffer, root, stream);
+  GACCD_RETURN_IF_ERROR(CheckBroadcast(buffer, root, size(), MemoryKind::kCuda));
+  if (buffer.count == 0) return Status::Ok();
+  return watch_->Enqueue(Operation::kBroadcast, Native(stream), [&](ncclComm_t comm) {
+    return BroadcastPieces(buffer.data, buffer.data, buffer.count, buffer.dtype, root, comm,
+                           Native(stream));
+  });
+}
+
+ncclResult_t NcclCommunicator::BroadcastPieces(const void* in, void* out, std::size_t count,
+                                               DType dtype, int root, ncclComm_t comm,
+                                               cudaStream_t stream) const {
+  return ForPieces(count, options_.message_elements, [&](std::size_t i, std::size_t n) {
+    return options_.api->Broadcast(At(in, i, dtype), At(out, i, dtype), n, TypeOf(dtype), root,
+                                   comm, stream);
+  });
+}
+
+ncclResult_t NcclCommunicator::ReducePieces(const void* in, void* out, std::size_t count,
+                                            DType dtype, int root, ncclComm_t comm,
+                                            cudaStream_t stream) const {
+  return ForPieces(count, options_.message_elements, [&](std::size_t i, std::size_t n) {
+    return options_.api->Reduce(At(in, i, dtype), At(out, i, dtype), n, TypeOf(dtype), ncclSum,
+                                root, comm, stream);
+  });
+}
+
+Status NcclCommunicator::Barrier() {
+  GACCD_RETURN_IF_ERROR(watch_->failure());
+  return over_->Barrier();
+}
+
+// The same answer on all ranks, so that none goes on alone.
+Status NcclCommunicator::AgreeOn(const Status& status) {
+  NcclHello mine;
+  SetError(status, &mine);
+  return ExchangeHellos(*over_, mine).status();
+}
+
+Result<std::unique_ptr<CommMemory>> NcclCommunicator::Allocate(std::size_t bytes) {
+  GACCD_RETURN_IF_ERROR(watch_->failure());
+  auto memory = NcclMemory::Allocate(*options_.api, bytes);
+  GACCD_RETURN_IF_ERROR(AgreeOn(memory.status()));
+  // Ranks on one GPU have no common memory that NCCL could map.
+  if (options_.gpu_sharing || size() == 1) return std::unique_ptr<CommMemory>(*std::move(memory));
+  ncclWindow_t window = nullptr;
+  GACCD_ASSIGN_OR_RETURN(const bool here,
+                         windows_->Register(*watch_, (*memory)->data(), bytes, &window));
+  // NCCL picks its kernel by the window: all ranks must have one, or none.
+  std::int64_t without = here ? 0 : 1;
+  const MutableBuffer counted{&without, 1, DType::kI64, MemoryKind::kHost};
+  GACCD_RETURN_IF_ERROR(over_->AllReduceSum(counted, counted));
+  if (here && without == 0) (*memory)->Own(windows_, window);
+  if (here && without != 0) windows_->Deregister(window);
+  return std::unique_ptr<CommMemory>(*std::move(memory));
+}
+
+Result<std::unique_ptr<Communicator>> NcclCommunicator::Split(int color, int key) {
+  // NCCL splits only a communicator on which nothing is in flight.
+  GACCD_RETURN_IF_ERROR(watch_->WaitIdle());
+  GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> over, over_->Split(color, key));
+  ncclConfig_t config = NcclConfig("gaccd part");
+  ncclComm_t part = nullptr;
+  Status made = watch_->Call("ncclCommSplit", [&](ncclComm_t comm) {
+    return options_.api->CommSplit(comm, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &part,
+                                   &config);
+  });
+  if (made.ok() && part != nullptr) {
+    made = WaitForNccl(*options_.api, part, watch_->SetUpLimit(), watch_->peers(), "ncclCommSplit");
+  }
+  if (over == nullptr) {
+    GACCD_RETURN_IF_ERROR(AgreeOn(made));
+    return std::unique_ptr<Communicator>();
+  }
+  const Status everywhere = AgreeOn(made);
+  if (!everywhere.ok()) {
+    AbortNccl(*options_.api, part, options_.comm.bound / 10);
+    return everywhere;
+  }
+  Communicator* const host = over.get();
+  return AdoptNccl(host, std::move(over), options_, part, Status::Ok());
+}
+
+void NcclCommunicator::Abort(int exit_code) noexcept {
+  // Among processes this does not return, and the end of a process frees its GPU. Among threads
+  // the others are told first, then the kernels of this one leave.
+  over_->Abort(exit_code);
+  (void)watch_->Fail({ErrorKind::kUnavailable, StrCat("has aborted with exit code ", exit_code)});
+}
+
+}  // namespace gaccd

@@ -1,0 +1,71 @@
+// Inside of the NCCL communicator: device buffers go to NCCL, host buffers and everything that
+// needs agreement to the communicator it was made over.
+//
+//   operation        device buffers
+//   all-reduce       ncclAllReduce with ncclSum, in pieces when it is very large
+//   all-gather       equal counts: ncclAllGather; ragged: a group of ncclBroadcast, one a rank
+//   reduce-scatter   equal counts: ncclReduceScatter; ragged: a group of ncclReduce, one a rank
+//   broadcast        ncclBroadcast
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "collectives/comm/communicator.h"
+#include "collectives/comm/nccl_comm.h"
+#include "collectives/comm/nccl_hello.h"
+#include "collectives/comm/nccl_memory.h"
+#include "collectives/comm/nccl_watch.h"
+
+namespace gaccd {
+
+class NcclCommunicator final : public Communicator {
+ public:
+  // `comm` is ready on all ranks of `over`; both belong to the result (`owned` may be null).
+  NcclCommunicator(Communicator* over, std::unique_ptr<Communicator> owned,
+                   const NcclOptions& options, std::unique_ptr<NcclWatch> watch);
+  ~NcclCommunicator() override;
+
+  [[nodiscard]] std::string_view name() const override { return "nccl"; }
+  [[nodiscard]] int rank() const override { return over_->rank(); }
+  [[nodiscard]] int size() const override { return over_->size(); }
+  [[nodiscard]] const Topology& topology() const override { return over_->topology(); }
+  [[nodiscard]] MemoryKind memory() const override { return MemoryKind::kCuda; }
+
+  Result<std::unique_ptr<CommMemory>> Allocate(std::size_t bytes) override;
+  Status AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream) override;
+  Status AllGather(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
+                   StreamHandle stream) override;
+  Status ReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
+                       StreamHandle stream) override;
+  Status Broadcast(MutableBuffer buffer, int root, StreamHandle stream) override;
+  Status Poll() override { return watch_->failure(); }
+  Status Barrier() override;
+  Result<std::unique_ptr<Communicator>> Split(int color, int key) override;
+  void Abort(int exit_code) noexcept override;
+
+ private:
+  ncclResult_t BroadcastPieces(const void* in, void* out, std::size_t count, DType dtype, int root,
+                               ncclComm_t comm, cudaStream_t stream) const;
+  ncclResult_t ReducePieces(const void* in, void* out, std::size_t count, DType dtype, int root,
+                            ncclComm_t comm, cudaStream_t stream) const;
+  Status AgreeOn(const Status& status);
+
+  const NcclOptions options_;  // api is not null
+  Communicator* const over_;
+  const std::unique_ptr<Communicator> owned_;
+  const std::unique_ptr<NcclWatch> watch_;
+  const std::shared_ptr<NcclWindows> windows_;
+};
+
+// nccl_init.cc: how all communicators are set up. Names show up in NCCL's own log.
+[[nodiscard]] ncclConfig_t NcclConfig(const char* name);
+
+// Collective over `over`: what this rank found when it made its `comm`, and what the others did.
+// All succeed, or all get the error and this rank's `comm` is aborted.
+Result<std::unique_ptr<Communicator>> AdoptNccl(Communicator* over,
+                                                std::unique_ptr<Communicator> owned,
+                                                const NcclOptions& options, ncclComm_t comm,
+                                                const Status& made);
+
+}  // namespace gaccd

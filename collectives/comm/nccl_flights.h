@@ -1,0 +1,67 @@
+// NcclFlights: the device collectives that are enqueued and not known to be done.
+//
+//   start event | the collective | end event      all on the stream of the caller
+//
+// Before its start event a collective only waits for the computation in front of it, however long
+// that takes; between start and end it waits for other ranks, and that has a deadline. Not
+// thread-safe; the current device of every calling thread is the communicator's.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "collectives/base/cuda.h"
+#include "collectives/comm/communicator.h"
+#include "collectives/watchdog/deadline.h"
+#include "collectives/watchdog/missing.h"
+
+namespace gaccd {
+
+class NcclFlights {
+ public:
+  using Clock = Deadline::Clock;
+
+  explicit NcclFlights(std::chrono::milliseconds bound) : bound_(bound) {}
+
+  // Around the enqueueing of one collective. A Begin() without an End() is forgotten by the next.
+  Status Begin(Entry entry, cudaStream_t stream);
+  Status End(cudaStream_t stream);
+
+  // Asks the events of all flights; those that are done are forgotten. kUnavailable when CUDA
+  // itself has failed.
+  Status Look();
+
+  [[nodiscard]] bool empty() const { return flights_.empty(); }
+  // REQUIRES: !empty(). The oldest one, and when it was enqueued.
+  [[nodiscard]] Entry oldest() const { return flights_.front().entry; }
+  [[nodiscard]] Clock::time_point enqueued() const { return flights_.front().enqueued; }
+
+  struct Late {
+    Entry entry;
+    Clock::duration waited;
+  };
+  // A collective whose deadline has passed.
+  [[nodiscard]] std::optional<Late> FindLate();
+
+ private:
+  struct Flight {
+    Entry entry;
+    CudaEvent start;
+    CudaEvent end;
+    Clock::time_point enqueued;
+    std::optional<Deadline> deadline;  // once the start event has come
+  };
+
+  Status Look(Flight* flight, bool* done);
+  Result<CudaEvent> TakeEvent();
+
+  std::chrono::milliseconds bound_;
+  std::optional<Flight> open_;
+  std::deque<Flight> flights_;
+  std::vector<CudaEvent> events_;  // for the next ones
+};
+
+}  // namespace gaccd

@@ -1,0 +1,45 @@
+// What the ranks of a NCCL communicator tell each other over the host before NCCL may be called:
+// the unique ids together with a status, so that a rank that cannot go on fails all ranks at once
+// instead of leaving them waiting inside NCCL.
+#pragma once
+
+#include <nccl.h>
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "collectives/base/result.h"
+#include "collectives/comm/communicator.h"
+#include "collectives/watchdog/peer_processes.h"
+
+namespace gaccd {
+
+// Sent as bytes: all ranks run the same binary.
+struct NcclHello {
+  std::int64_t error = 0;  // 0: ready. Else an ErrorKind.
+  std::int64_t version = 0;
+  std::int64_t bound_ms = 0;
+  std::int64_t message_elements = 0;
+  std::int64_t pid = 0;
+  std::uint64_t pid_namespace = 0;
+  ncclUniqueId id{};  // of roots
+  std::array<char, 256> text{};
+};
+
+// Marks `hello` as that of a rank that cannot go on. Nothing when status is ok.
+void SetError(const Status& status, NcclHello* hello);
+
+// Collective over `over`. The hellos by rank, if all ranks are ready; else, on every rank alike,
+// the error of the lowest rank that is not: "rank 2 on n1: ...", and how many more there are.
+Result<std::vector<NcclHello>> ExchangeHellos(Communicator& over, const NcclHello& mine);
+
+// kConfig when the ranks have other versions of NCCL or other options.
+[[nodiscard]] Status CheckSameHellos(std::span<const NcclHello> hellos, const Topology& topology);
+
+// Watches the processes of the other ranks on this rank's node.
+[[nodiscard]] PeerProcesses WatchPeers(std::span<const NcclHello> hellos, const Topology& topology,
+                                       int rank);
+
+}  // namespace gaccd

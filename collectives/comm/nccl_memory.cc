@@ -1,0 +1,75 @@
+#include "collectives/comm/nccl_memory.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/base/cuda.h"
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+
+Result<bool> NcclWindows::Register(NcclWatch& watch, void* data, std::size_t bytes,
+                                   ncclWindow_t* window) {
+  *window = nullptr;
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  if (bytes == 0 || address % NCCL_WIN_REQUIRED_ALIGNMENT != 0) return false;
+  GACCD_RETURN_IF_ERROR(watch.Call("ncclCommWindowRegister", [&](ncclComm_t comm) {
+    return api_->CommWindowRegister(comm, data, bytes, window, NCCL_WIN_COLL_SYMMETRIC);
+  }));
+  if (*window == nullptr) return false;
+  open_.push_back({&watch, *window});
+  return true;
+}
+
+void NcclWindows::Deregister(ncclWindow_t window) {
+  const auto entry = std::ranges::find(open_, window, &Entry::window);
+  if (entry == open_.end()) return;
+  (void)entry->watch->Call("ncclCommWindowDeregister", [&](ncclComm_t comm) {
+    return api_->CommWindowDeregister(comm, window);
+  });
+  open_.erase(entry);
+}
+
+void NcclWindows::DeregisterAll() {
+  while (!open_.empty()) Deregister(open_.back().window);
+}
+
+Result<std::unique_ptr<NcclMemory>> NcclMemory::Allocate(const NcclApi& api, std::size_t bytes) {
+  std::unique_ptr<NcclMemory> memory(new NcclMemory(&api));
+  if (bytes == 0) return memory;
+  const ncclResult_t result = api.MemAlloc(&memory->data_, bytes);
+  const Status status = NcclStatus(api, nullptr, result, "ncclMemAlloc");
+  if (!status.ok()) {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    (void)cudaGetLastError();  // told here, not by the next call
+    (void)cudaMemGetInfo(&free, &total);
+    memory->data_ = nullptr;
+    return Status(ErrorKind::kOs,
+                  StrCat("no memory on the GPU for reduced buffers: wanted ", bytes,
+                         " bytes, found ", free, " of ", total, " free; ", status.message()));
+  }
+  memory->bytes_ = bytes;
+  GACCD_RETURN_IF_ERROR(memory->SetZero());
+  return memory;
+}
+
+// On a stream of its own: collectives may be in flight, which must not be waited for here.
+Status NcclMemory::SetZero() {
+  GACCD_ASSIGN_OR_RETURN(const CudaStream stream, CudaStream::Create());
+  GACCD_RETURN_IF_ERROR(
+      CudaStatus(cudaMemsetAsync(data_, 0, bytes_, stream.get()), "zero reduced buffers"));
+  return CudaStatus(cudaStreamSynchronize(stream.get()), "zero reduced buffers");
+}
+
+NcclMemory::~NcclMemory() {
+  if (window_ != nullptr) windows_->Deregister(window_);
+  if (data_ != nullptr) (void)api_->MemFree(data_);
+}
+
+void NcclMemory::Own(std::shared_ptr<NcclWindows> windows, ncclWindow_t window) {
+  windows_ = std::move(windows);
+  window_ = window;
+}
+
+}  // namespace gaccd

@@ -1,0 +1,49 @@
+#include "collectives/comm/nccl_settings.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+
+std::vector<int> NcclRoots(int ranks, int ranks_per_root) {
+  const int roots = (ranks + ranks_per_root - 1) / ranks_per_root;
+  std::vector<int> first;
+  // The first ranks % roots parts have one rank more: NCCL divides them in the same way.
+  for (int i = 0; i < roots; ++i) {
+    first.push_back(i * (ranks / roots) + std::min(i, ranks % roots));
+  }
+  return first;
+}
+
+EnvironmentSettings NcclSharingSettings(const Topology& topology, int rank) {
+  EnvironmentSettings settings = {
+      {"NCCL_HOSTID", StrCat(topology.hosts[static_cast<std::size_t>(rank)], "-r", rank)},
+      {"NCCL_NET", "Socket"},
+      {"NCCL_IB_DISABLE", "1"},
+      {"NCCL_NVLS_ENABLE", "0"},
+      {"NCCL_MNNVL_ENABLE", "0"},
+      {"NCCL_RAS_ENABLE", "0"},
+      {"NCCL_ALGO", "Ring"},
+      {"NCCL_PROTO", "Simple"},
+      {"NCCL_MAX_CTAS", "2"},
+      {"NCCL_NET_GDR_LEVEL", "LOC"},
+  };
+  if (topology.nodes == 1) settings.emplace_back("NCCL_SOCKET_IFNAME", "lo");
+  return settings;
+}
+
+EnvironmentSettings MissingSettings(const EnvironmentSettings& settings, const Environment& env) {
+  EnvironmentSettings missing;
+  for (const auto& setting : settings) {
+    if (!env(setting.first).has_value()) missing.push_back(setting);
+  }
+  return missing;
+}
+
+void ApplySettings(const EnvironmentSettings& settings) {
+  for (const auto& [name, value] : settings) setenv(name.c_str(), value.c_str(), /*replace=*/1);
+}
+
+}  // namespace gaccd

@@ -1,0 +1,248 @@
+#include "collectives/comm/nccl_watch.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+using Clock = Deadline::Clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLookEvery{5};
+constexpr milliseconds kLookWhenIdle{200};
+// A rank may end properly while what it has sent is still on its way here.
+constexpr milliseconds kDeathGrace{300};
+// Its connections break a moment before a dying process counts as ended.
+constexpr milliseconds kTimeToDie{100};
+
+std::string Numbered(Entry entry) { return StrCat(Name(entry.operation), " #", entry.sequence); }
+
+}  // namespace
+
+NcclWatch::NcclWatch(NcclWatchOptions options)
+    : options_(std::move(options)), flights_(options_.bound) {}
+
+Result<std::unique_ptr<NcclWatch>> NcclWatch::Start(NcclWatchOptions options) {
+  std::unique_ptr<NcclWatch> watch(new NcclWatch(std::move(options)));
+  try {
+    watch->thread_ = std::thread([w = watch.get()] { w->Run(); });
+  } catch (const std::system_error& error) {
+    return Status(ErrorKind::kOs,
+                  StrCat("cannot start the thread that watches NCCL: ", error.what()));
+  }
+  return watch;
+}
+
+NcclWatch::~NcclWatch() { End(); }
+
+std::chrono::nanoseconds NcclWatch::SetUpLimit() const {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(options_.bound * kNcclSetUpShare);
+}
+
+std::chrono::nanoseconds NcclWatch::EnqueueLimit() const {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(options_.bound *
+                                                              Deadline::kWaitShare);
+}
+
+Status NcclWatch::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+Status NcclWatch::Fail(const Status& status) {
+  Lock lock(mutex_);
+  return FailLocked(status, lock);
+}
+
+Status NcclWatch::FailLocked(const Status& status, Lock& lock) {
+  if (!failure_.ok()) return failure_;
+  failure_ = {status.kind(), StrCat("rank ", options_.rank, " on ",
+                                    options_.hosts[static_cast<std::size_t>(options_.rank)],
+                                    ", GPU ", options_.device, ": ", status.message())};
+  // From here on nobody calls NCCL with it, so that it can go without the lock.
+  const ncclComm_t dying = std::exchange(options_.comm, nullptr);
+  const Status first = failure_;
+  wake_.notify_all();
+  idle_.notify_all();
+  lock.unlock();
+  AbortNccl(*options_.api, dying, options_.bound / 10);
+  lock.lock();
+  return first;
+}
+
+Status NcclWatch::ReadyLocked() const {
+  GACCD_RETURN_IF_ERROR(failure_);
+  if (options_.comm != nullptr) return Status::Ok();
+  return {ErrorKind::kInternal, "the NCCL communicator has ended"};
+}
+
+Status NcclWatch::BeginLocked(Operation operation, cudaStream_t stream, Lock& lock) {
+  GACCD_RETURN_IF_ERROR(ReadyLocked());
+  cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+  Status status = CudaStatus(cudaStreamIsCapturing(stream, &capturing), "cudaStreamIsCapturing");
+  if (!status.ok()) return FailLocked(status, lock);
+  if (capturing != cudaStreamCaptureStatusNone) {
+    return {ErrorKind::kInternal, StrCat(Name(operation),
+                                         ": the stream is being captured; collectives are enqueued "
+                                         "between graphs, so that each has its own deadline")};
+  }
+  newest_ = {newest_.sequence + 1, operation};
+  status = flights_.Begin(newest_, stream);
+  return status.ok() ? status : FailLocked(status, lock);
+}
+
+Status NcclWatch::EndLocked(ncclResult_t result, cudaStream_t stream, Lock& lock) {
+  // Only when NCCL is done with the calls are its kernels on the stream: the end event comes after.
+  const Status status = FinishLocked(Numbered(newest_), result, EnqueueLimit(), lock);
+  GACCD_RETURN_IF_ERROR(status);
+  const bool was_empty = flights_.empty();
+  const Status ended = flights_.End(stream);
+  if (!ended.ok()) return FailLocked(ended, lock);
+  if (was_empty) wake_.notify_all();
+  return Status::Ok();
+}
+
+Status NcclWatch::FinishLocked(std::string_view what, ncclResult_t result,
+                               std::chrono::nanoseconds limit, Lock& lock) {
+  const NcclApi& api = *options_.api;
+  Status status = NcclStatus(api, options_.comm, result, what);
+  Deadline clock(options_.bound);
+  NcclPause pause;
+  while (status.ok()) {
+    ncclResult_t state = ncclInProgress;
+    status = NcclStatus(api, options_.comm, api.CommGetAsyncError(options_.comm, &state), what);
+    if (status.ok()) status = NcclStatus(api, options_.comm, state, what);
+    if (status.ok() && state != ncclInProgress) return Status::Ok();
+    if (!status.ok()) break;
+    if (const std::vector<MissingRank> ended = EndedPeers(); !ended.empty()) {
+      status = {ErrorKind::kUnavailable, StrCat(what, ": ", NameEnded(ended))};
+    } else if (clock.Elapsed() >= limit) {
+      status = {ErrorKind::kUnavailable, StrCat(what, ": NCCL was not done within ",
+                                                std::chrono::duration<double>(limit).count(),
+                                                " s; at least one rank did not come")};
+    }
+    if (!status.ok()) break;
+    lock.unlock();
+    pause.Rest();
+    lock.lock();
+    if (!failure_.ok()) return failure_;
+  }
+  return FailLocked(status, lock);
+}
+
+Status NcclWatch::WaitIdle() {
+  Lock lock(mutex_);
+  while (failure_.ok() && !flights_.empty()) idle_.wait_for(lock, kLookWhenIdle);
+  return failure_;
+}
+
+void NcclWatch::Run() {
+  // Another thread may be capturing a graph just then, which forbids questions to events to all
+  // threads that do not say that they have nothing to do with it.
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal;
+  Status ready = CudaStatus(cudaSetDevice(options_.device), "cudaSetDevice");
+  if (ready.ok()) {
+    ready = CudaStatus(cudaThreadExchangeStreamCaptureMode(&mode), "capture mode of the watch");
+  }
+  Lock lock(mutex_);
+  if (!ready.ok()) (void)FailLocked(ready, lock);
+  while (!stop_ && failure_.ok()) {
+    const Status status = LookLocked();
+    if (!status.ok()) (void)FailLocked(status, lock);
+    if (flights_.empty()) idle_.notify_all();
+    if (!stop_ && failure_.ok()) {
+      wake_.wait_for(lock, flights_.empty() ? kLookWhenIdle : kLookEvery);
+    }
+  }
+}
+
+Status NcclWatch::LookLocked() {
+  GACCD_RETURN_IF_ERROR(flights_.Look());
+  GACCD_RETURN_IF_ERROR(AskNccl());
+  GACCD_RETURN_IF_ERROR(LookForDeadPeers());
+  const auto late = flights_.FindLate();
+  if (!late.has_value()) return Status::Ok();
+  if (std::vector<MissingRank> ended = EndedPeers(); !ended.empty()) {
+    return MissingError(late->entry, late->waited, options_.bound, ended, options_.hosts);
+  }
+  return {ErrorKind::kUnavailable,
+          StrCat(Numbered(late->entry), " was not done after ",
+                 std::chrono::duration_cast<milliseconds>(late->waited).count(), " ms (bound ",
+                 options_.bound.count(),
+                 " ms): at least one rank did not enter it, or the network between them does not "
+                 "work; no process of this node has ended")};
+}
+
+std::vector<MissingRank> NcclWatch::EndedPeers() const {
+  std::vector<MissingRank> ended;
+  for (const int rank : options_.peers.Ended()) ended.push_back({rank, Absence::kEnded});
+  return ended;
+}
+
+Status NcclWatch::LookForDeadPeers() {
+  const std::vector<MissingRank> ended = EndedPeers();
+  if (ended.empty()) return Status::Ok();
+  const Clock::time_point now = Clock::now();
+  if (!death_seen_.has_value()) death_seen_ = now;
+  if (flights_.empty()) return Status::Ok();
+  const Clock::duration waited = now - flights_.enqueued();
+  if (now - *death_seen_ < kDeathGrace || waited < kDeathGrace) return Status::Ok();
+  return MissingError(flights_.oldest(), waited, options_.bound, ended, options_.hosts);
+}
+
+Status NcclWatch::AskNccl() {
+  ncclResult_t state = ncclInProgress;
+  const NcclApi& api = *options_.api;
+  Status status = NcclStatus(api, options_.comm, api.CommGetAsyncError(options_.comm, &state),
+                             "ncclCommGetAsyncError");
+  if (status.ok()) status = NcclStatus(api, options_.comm, state, "asynchronous error of NCCL");
+  if (status.ok()) return status;
+  const std::string where = flights_.empty() ? StrCat("after ", Numbered(newest_))
+                                             : StrCat("in ", Numbered(flights_.oldest()));
+  std::string text = StrCat(where, ": ", status.message());
+  const Clock::time_point until = Clock::now() + kTimeToDie;
+  std::vector<MissingRank> ended = EndedPeers();
+  while (ended.empty() && Clock::now() < until) {
+    std::this_thread::sleep_for(kLookEvery);
+    ended = EndedPeers();
+  }
+  if (!ended.empty()) text += StrCat("; ", NameEnded(ended));
+  return {ErrorKind::kUnavailable, std::move(text)};
+}
+
+std::string NcclWatch::NameEnded(const std::vector<MissingRank>& ended) const {
+  std::string text;
+  for (const MissingRank& missing : ended) {
+    text += StrCat(text.empty() ? "" : "; ", "rank ", missing.rank, " on ",
+                   options_.hosts[static_cast<std::size_t>(missing.rank)],
+                   " has ended (its process does not exist)");
+  }
+  return text;
+}
+
+void NcclWatch::End() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    wake_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+  const ncclComm_t comm = std::exchange(options_.comm, nullptr);
+  if (comm == nullptr) return;  // failed, and aborted then
+  const NcclApi& api = *options_.api;
+  Status status = NcclStatus(api, comm, api.CommFinalize(comm), "ncclCommFinalize");
+  if (status.ok()) {
+    status = WaitForNccl(api, comm, SetUpLimit(), options_.peers, "ncclCommFinalize");
+  }
+  if (status.ok()) {
+    DestroyNccl(api, comm, options_.bound / 10);
+  } else {
+    AbortNccl(api, comm, options_.bound / 10);
+  }
+}
+
+}  // namespace gaccd

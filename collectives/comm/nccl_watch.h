@@ -1,0 +1,110 @@
+// NcclWatch: owns a NCCL communicator and sees to it that nobody waits for ever for it.
+//
+// A thread of its own looks every few milliseconds at the collectives in flight, at NCCL's
+// asynchronous error and at the processes of this node. It is a thread, and not a part of Poll(),
+// because the rank may sit inside cudaStreamSynchronize() just then. At an error, at a deadline, or
+// when a peer has died, it records the first error, then aborts the communicator: kernels that spin
+// for other ranks leave the GPU, and whoever waited for the stream comes back and finds the error.
+// The data of the collectives is then worthless, so ask failure() after every wait for a stream.
+//
+// Enqueue() and Call() belong to one thread at a time; failure() to any.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "collectives/comm/communicator.h"
+#include "collectives/comm/nccl_calls.h"
+#include "collectives/comm/nccl_flights.h"
+
+namespace gaccd {
+
+struct NcclWatchOptions {
+  const NcclApi* api = nullptr;
+  ncclComm_t comm = nullptr;  // owned from here on
+  int rank = 0;
+  int device = 0;
+  std::vector<std::string> hosts;  // by rank
+  std::chrono::milliseconds bound{60'000};
+  PeerProcesses peers;
+};
+
+class NcclWatch {
+ public:
+  static Result<std::unique_ptr<NcclWatch>> Start(NcclWatchOptions options);
+  // End(), if it was not called.
+  ~NcclWatch();
+  NcclWatch(const NcclWatch&) = delete;
+  NcclWatch& operator=(const NcclWatch&) = delete;
+
+  // calls(comm) enqueues one collective on `stream`, in one or more calls, which become one group.
+  template <typename Calls>
+  Status Enqueue(Operation operation, cudaStream_t stream, const Calls& calls) {
+    std::unique_lock lock(mutex_);
+    GACCD_RETURN_IF_ERROR(BeginLocked(operation, stream, lock));
+    ncclResult_t result = options_.api->GroupStart();
+    if (result == ncclSuccess) {
+      result = calls(options_.comm);
+      const ncclResult_t ended = options_.api->GroupEnd();
+      if (result == ncclSuccess || result == ncclInProgress) result = ended;
+    }
+    return EndLocked(result, stream, lock);
+  }
+
+  // call(comm), and waits until NCCL is done with it, for at most kNcclSetUpShare of the bound.
+  template <typename Function>
+  Status Call(std::string_view what, const Function& call) {
+    std::unique_lock lock(mutex_);
+    GACCD_RETURN_IF_ERROR(ReadyLocked());
+    return FinishLocked(what, call(options_.comm), SetUpLimit(), lock);
+  }
+
+  // Waits until nothing is in flight any more, or the first error.
+  Status WaitIdle();
+
+  // The first error, for ever.
+  [[nodiscard]] Status failure() const;
+  // Records an error, if it is the first, and aborts. Returns the first.
+  Status Fail(const Status& status);
+  // Finalises and destroys the communicator, within the bound; aborts it if that fails. A failed
+  // one has gone already.
+  void End();
+
+  [[nodiscard]] const PeerProcesses& peers() const { return options_.peers; }
+  [[nodiscard]] std::chrono::nanoseconds SetUpLimit() const;
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  explicit NcclWatch(NcclWatchOptions options);
+
+  [[nodiscard]] Status ReadyLocked() const;
+  Status BeginLocked(Operation operation, cudaStream_t stream, Lock& lock);
+  Status EndLocked(ncclResult_t result, cudaStream_t stream, Lock& lock);
+  Status FinishLocked(std::string_view what, ncclResult_t result, std::chrono::nanoseconds limit,
+                      Lock& lock);
+  Status FailLocked(const Status& status, Lock& lock);
+
+  [[nodiscard]] std::chrono::nanoseconds EnqueueLimit() const;
+  void Run();
+  Status LookLocked();
+  Status LookForDeadPeers();
+  Status AskNccl();
+  [[nodiscard]] std::vector<MissingRank> EndedPeers() const;
+  [[nodiscard]] std::string NameEnded(const std::vector<MissingRank>& ended) const;
+
+  NcclWatchOptions options_;
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;  // for the thread: work, or the end
+  std::condition_variable idle_;  // for WaitIdle()
+  NcclFlights flights_;
+  Entry newest_;
+  std::optional<Deadline::Clock::time_point> death_seen_;
+  Status failure_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace gaccd
