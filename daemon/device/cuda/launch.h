@@ -35,7 +35,9 @@ Status Launch(void (*kernel)(Parameters...), LaunchShape shape, cudaStream_t str
   simt::Enqueue(stream, shape.blocks, shape.threads,
                 [=] { kernel(static_cast<Parameters>(arguments)...); });
 #else
-  kernel<<<shape.blocks, shape.threads, 0, stream> > >(static_cast<Parameters>(arguments)...);
+  // clang-format off
+  kernel<<<shape.blocks, shape.threads, 0, stream>>>(static_cast<Parameters>(arguments)...);
+  // clang-format on
 #endif
   const cudaError_t error = cudaGetLastError();
   if (error == cudaSuccess) return Status::Ok();

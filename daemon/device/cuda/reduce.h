@@ -1,0 +1,78 @@
+// Sums and maxima over a warp, a block and a whole grid. Their order is fixed by the shape of the
+// launch, so the bits are the same from run to run. Only for kernels, see launch.h.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+namespace gaccd {
+
+inline constexpr unsigned kWarp = 32;
+inline constexpr unsigned kAllLanes = 0xffffffffU;
+
+// Where a grid adds up: Kernel by kernel on one stream. `arrived` is zero between two kernels: the
+// last block sets it back.
+struct GridSums {
+  static constexpr unsigned kMaxBlocks = 2048;
+  static constexpr std::size_t kBytes = 256 + kMaxBlocks * sizeof(double);
+
+  unsigned* arrived = nullptr;
+  double* partials = nullptr;  // kMaxBlocks of them
+
+  // `memory`: kBytes of GPU memory, zeroed before the first use, aligned to 256 bytes.
+  [[nodiscard]] static GridSums At(void* memory) {
+    return {static_cast<unsigned*>(memory),
+            reinterpret_cast<double*>(static_cast<char*>(memory) + 256)};
+  }
+};
+
+#if defined(__CUDACC__) || defined(GACCD_SIMT_EMULATION)
+
+// All lanes get the result.
+template <typename T>
+__device__ inline T WarpSum(T value) {
+  for (int bits = 16; bits > 0; bits /= 2) value += __shfl_xor_sync(kAllLanes, value, bits);
+  return value;
+}
+__device__ inline float WarpMax(float value) {
+  for (int bits = 16; bits > 0; bits /= 2) {
+    value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, bits));
+  }
+  return value;
+}
+
+// Thread 0 gets the result. Once in a kernel, or with __syncthreads() between.
+__device__ inline double BlockSum(double value) {
+  __shared__ double warps[kWarp];
+  const unsigned lane = threadIdx.x % kWarp;
+  value = WarpSum(value);
+  if (lane == 0) warps[threadIdx.x / kWarp] = value;
+  __syncthreads();
+  if (threadIdx.x >= kWarp) return 0;
+  return WarpSum(lane < blockDim.x / kWarp ? warps[lane] : 0.0);
+}
+
+// Adds up what thread 0 of every block brings. True in all threads of the block that came last,
+// whose thread 0 then has the sum in *total. REQUIRES: gridDim.x <= kMaxBlocks; once in a kernel.
+__device__ inline bool GridSum(double of_block, unsigned* arrived, double* partials,
+                               double* total) {
+  __shared__ bool is_last;
+  if (threadIdx.x == 0) {
+    partials[blockIdx.x] = of_block;
+    __threadfence();  // the partial sum is there before the block is counted
+    is_last = atomicAdd(arrived, 1U) == gridDim.x - 1;
+  }
+  __syncthreads();
+  if (!is_last) return false;
+  __threadfence();
+  double sum = 0;
+  for (unsigned i = threadIdx.x; i < gridDim.x; i += blockDim.x) {
+    sum += static_cast<volatile double*>(partials)[i];  // not from a cache of this multiprocessor
+  }
+  *total = BlockSum(sum);
+  if (threadIdx.x == 0) *arrived = 0;
+  return true;
+}
+
+#endif
+
+}  // namespace gaccd

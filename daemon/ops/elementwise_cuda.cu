@@ -1,0 +1,106 @@
+// Streams: every value is read once and written once, so the bytes per second of the memory are all
+// that counts. 16 bytes a thread and array, all threads of the GPU at once.
+#include <algorithm>
+
+#include "daemon/device/cuda/launch.h"
+#include "daemon/ops/elementwise.h"
+#include "daemon/ops/kernels_cuda.h"
+#include "daemon/tensor/vector_cuda.h"
+
+namespace gaccd {
+namespace {
+
+constexpr unsigned kThreads = 256;
+constexpr unsigned kBlocksPerMultiprocessor = 8;  // 2048 threads: all that one holds
+
+// out[i] = Formula(a[i]) or Formula(a[i], b[i]); kWidth values at a time.
+template <typename Formula, bool kTwo, int kWidth, typename A, typename B, typename Out>
+__device__ inline void MapAt(const A* a, const B* b, Out* out, std::int64_t i) {
+  float x[kWidth];
+  Load<Use::kAgain>(a + i, x);
+  if constexpr (kTwo) {
+    float y[kWidth];
+    Load<Use::kAgain>(b + i, y);
+#pragma unroll
+    for (int v = 0; v < kWidth; ++v) x[v] = Formula::Of(x[v], y[v]);
+  } else {
+#pragma unroll
+    for (int v = 0; v < kWidth; ++v) x[v] = Formula::Of(x[v]);
+  }
+  Store<Use::kAgain>(out + i, x);
+}
+
+template <typename Formula, bool kTwo, int kWidth, typename A, typename B, typename Out>
+__global__ void __launch_bounds__(kThreads)
+    MapKernel(const A* a, const B* b, Out* out, std::int64_t elements) {
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const std::int64_t vectors = elements / kWidth;
+  for (std::int64_t v = thread; v < vectors; v += threads) {
+    MapAt<Formula, kTwo, kWidth>(a, b, out, v * kWidth);
+  }
+  for (std::int64_t i = vectors * kWidth + thread; i < elements; i += threads) {
+    MapAt<Formula, kTwo, 1>(a, b, out, i);
+  }
+}
+
+template <typename Formula, bool kTwo, typename A, typename B, typename Out>
+Status Map(const KernelStream& on, const char* what, const void* a, const void* b, void* out,
+           std::int64_t elements) {
+  if (elements == 0) return Status::Ok();
+  constexpr int kWidth = std::max({kVectorWidth<A>, kVectorWidth<B>, kVectorWidth<Out>});
+  const bool aligned = IsVectorAligned(a) && IsVectorAligned(b) && IsVectorAligned(out);
+  const auto most = static_cast<unsigned>(on.multiprocessors) * kBlocksPerMultiprocessor;
+  const unsigned blocks = std::min(most, BlocksFor(elements, kThreads * (aligned ? kWidth : 1)));
+  return Launch(aligned ? MapKernel<Formula, kTwo, kWidth, A, B, Out>
+                        : MapKernel<Formula, kTwo, 1, A, B, Out>,
+                {blocks, kThreads}, on.stream, what, static_cast<const A*>(a),
+                static_cast<const B*>(b), static_cast<Out*>(out), elements);
+}
+
+// All arrays of one type.
+template <typename Formula, bool kTwo>
+Status MapSame(const KernelStream& on, const char* what, DType dtype, const void* a, const void* b,
+               void* out, std::int64_t elements) {
+  return dtype == DType::kBF16
+             ? Map<Formula, kTwo, Bf16, Bf16, Bf16>(on, what, a, b, out, elements)
+             : Map<Formula, kTwo, float, float, float>(on, what, a, b, out, elements);
+}
+
+}  // namespace
+
+Status EnqueueAdd(const KernelStream& on, DType dtype, const void* a, const void* b, void* c,
+                  std::int64_t elements) {
+  return MapSame<AddFormula, true>(on, "add", dtype, a, b, c, elements);
+}
+
+Status EnqueueRelu(const KernelStream& on, DType dtype, const void* x, void* y,
+                   std::int64_t elements) {
+  return MapSame<ReluFormula, false>(on, "relu", dtype, x, nullptr, y, elements);
+}
+
+Status EnqueueReluGradient(const KernelStream& on, DType dtype, const void* dy, const void* y,
+                           void* dx, std::int64_t elements) {
+  return MapSame<ReluGradientFormula, true>(on, "relu_gradient", dtype, dy, y, dx, elements);
+}
+
+Status EnqueueCast(const KernelStream& on, DType from, const void* in, DType to, void* out,
+                   std::int64_t elements) {
+  if (from == to)
+    return MapSame<IdentityFormula, false>(on, "cast", from, in, nullptr, out, elements);
+  return to == DType::kBF16 ? Map<IdentityFormula, false, float, float, Bf16>(
+                                  on, "cast", in, nullptr, out, elements)
+                            : Map<IdentityFormula, false, Bf16, Bf16, float>(
+                                  on, "cast", in, nullptr, out, elements);
+}
+
+Status EnqueueAccumulate(const KernelStream& on, DType dtype, const void* a, float* gradient,
+                         std::int64_t elements, bool add) {
+  if (!add) return EnqueueCast(on, dtype, a, DType::kF32, gradient, elements);
+  return dtype == DType::kBF16 ? Map<AddFormula, true, Bf16, float, float>(
+                                     on, "accumulate", a, gradient, gradient, elements)
+                               : Map<AddFormula, true, float, float, float>(
+                                     on, "accumulate", a, gradient, gradient, elements);
+}
+
+}  // namespace gaccd

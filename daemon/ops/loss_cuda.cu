@@ -1,0 +1,152 @@
+// The losses' smaller kernels: mean squared error, the gradient of a softmax from its
+// probabilities, and the count of right rows.
+#include <algorithm>
+
+#include "daemon/device/cuda/launch.h"
+#include "daemon/ops/elementwise.h"
+#include "daemon/ops/kernels_cuda.h"
+#include "daemon/tensor/vector_cuda.h"
+
+namespace gaccd {
+namespace {
+
+constexpr unsigned kThreads = 256;
+constexpr unsigned kWarps = kThreads / kWarp;
+
+unsigned BlocksOn(const KernelStream& on, unsigned wanted) {
+  return std::min({wanted, static_cast<unsigned>(on.multiprocessors) * 8, GridSums::kMaxBlocks});
+}
+
+// sum of (y - t)^2 of one vector; dy = slope (y - t) over it.
+template <int kWidth, typename T>
+__device__ inline double SquaredErrorAt(const T* y, const float* t, T* dy, float slope,
+                                        std::int64_t i) {
+  float a[kWidth];
+  float b[kWidth];
+  Load<Use::kAgain>(y + i, a);
+  Load<Use::kAgain>(t + i, b);
+  double sum = 0;
+#pragma unroll
+  for (int v = 0; v < kWidth; ++v) {
+    sum += SquaredError(a[v], b[v]);
+    a[v] = SquaredErrorGradient(slope, a[v], b[v]);
+  }
+  if (dy != nullptr) Store<Use::kAgain>(dy + i, a);
+  return sum;
+}
+
+template <typename T, int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    SquaredErrorKernel(const T* y, const float* t, const float* dloss, std::int64_t elements,
+                       std::int64_t columns, T* dy, double* loss_sum, unsigned* arrived,
+                       double* partials) {
+  const float slope = dloss != nullptr ? SquaredErrorSlope(*dloss, columns) : 0.0F;
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const std::int64_t vectors = elements / kWidth;
+  double sum = 0;
+  for (std::int64_t v = thread; v < vectors; v += threads) {
+    sum += SquaredErrorAt<kWidth>(y, t, dy, slope, v * kWidth);
+  }
+  for (std::int64_t i = vectors * kWidth + thread; i < elements; i += threads) {
+    sum += SquaredErrorAt<1>(y, t, dy, slope, i);
+  }
+  if (loss_sum == nullptr) return;
+  double total = 0;
+  if (GridSum(BlockSum(sum), arrived, partials, &total) && threadIdx.x == 0) {
+    *loss_sum = total / static_cast<double>(columns);
+  }
+}
+
+template <typename T>
+Status SquaredErrorOf(const KernelStream& on, const void* y, const float* t, const float* dloss,
+                      Matrix size, double* loss_sum, void* dy) {
+  constexpr int kWidth = std::max(kVectorWidth<T>, kVectorWidth<float>);
+  const bool aligned = IsVectorAligned(y) && IsVectorAligned(t) && IsVectorAligned(dy);
+  const std::int64_t elements = size.rows * size.columns;
+  const unsigned blocks = BlocksOn(on, BlocksFor(elements, kThreads * (aligned ? kWidth : 1)));
+  return Launch(aligned ? SquaredErrorKernel<T, kWidth> : SquaredErrorKernel<T, 1>,
+                {blocks, kThreads}, on.stream, "mean_squared_error", static_cast<const T*>(y), t,
+                dloss, elements, size.columns, static_cast<T*>(dy), loss_sum, on.sums.arrived,
+                on.sums.partials);
+}
+
+// dz = (p - onehot(label)) weight; a warp a row. `out` may be p.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    SoftmaxGradientKernel(const T* probabilities, const std::int32_t* labels, const float* dloss,
+                          std::int64_t rows, std::int64_t columns, T* out) {
+  const float weight = *dloss;
+  for (std::int64_t m = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
+       m < rows; m += static_cast<std::int64_t>(gridDim.x) * kWarps) {
+    const std::int64_t label = labels[m];
+    for (std::int64_t c = threadIdx.x % kWarp; c < columns; c += kWarp) {
+      const std::int64_t i = m * columns + c;
+      const float p = ToFloat(probabilities[i]);
+      out[i] = FromFloat<T>((c == label ? p - 1.0F : p) * weight);
+    }
+  }
+}
+
+template <typename T>
+Status SoftmaxGradientOf(const KernelStream& on, const void* probabilities,
+                         const std::int32_t* labels, const float* dloss, Matrix size, void* out) {
+  return Launch(SoftmaxGradientKernel<T>, {BlocksOn(on, BlocksFor(size.rows, kWarps)), kThreads},
+                on.stream, "softmax_cross_entropy_gradient", static_cast<const T*>(probabilities),
+                labels, dloss, size.rows, size.columns, static_cast<T*>(out));
+}
+
+// A row is right when no class has a larger logit than the label, and none before it the same.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    CorrectCountKernel(const T* logits, const std::int32_t* labels, std::int64_t rows,
+                       std::int64_t columns, double* count, unsigned* arrived, double* partials) {
+  const unsigned lane = threadIdx.x % kWarp;
+  double right = 0;
+  for (std::int64_t m = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
+       m < rows; m += static_cast<std::int64_t>(gridDim.x) * kWarps) {
+    const T* z = logits + m * columns;
+    const std::int64_t label = labels[m];
+    const bool is_class = label >= 0 && label < columns;
+    const float at_label = is_class ? ToFloat(z[label]) : 0.0F;
+    bool beaten = !is_class || at_label != at_label;
+    for (std::int64_t c = lane; c < columns; c += kWarp) {
+      const float other = ToFloat(z[c]);
+      beaten = beaten || other > at_label || (other == at_label && c < label);
+    }
+    if (__any_sync(kAllLanes, beaten ? 1 : 0) == 0 && lane == 0) right += 1;
+  }
+  double total = 0;
+  if (GridSum(BlockSum(right), arrived, partials, &total) && threadIdx.x == 0) *count = total;
+}
+
+template <typename T>
+Status CorrectCountOf(const KernelStream& on, const void* logits, const std::int32_t* labels,
+                      Matrix size, double* count) {
+  return Launch(CorrectCountKernel<T>, {BlocksOn(on, BlocksFor(size.rows, kWarps)), kThreads},
+                on.stream, "correct_count", static_cast<const T*>(logits), labels, size.rows,
+                size.columns, count, on.sums.arrived, on.sums.partials);
+}
+
+}  // namespace
+
+Status EnqueueMeanSquaredError(const KernelStream& on, DType dtype, const void* y, const float* t,
+                               const float* dloss, Matrix size, double* loss_sum, void* dy) {
+  const auto enqueue = dtype == DType::kBF16 ? SquaredErrorOf<Bf16> : SquaredErrorOf<float>;
+  return enqueue(on, y, t, dloss, size, loss_sum, dy);
+}
+
+Status EnqueueSoftmaxCrossEntropyGradient(const KernelStream& on, DType dtype,
+                                          const void* probabilities, const std::int32_t* labels,
+                                          const float* dloss, Matrix size, void* out) {
+  const auto enqueue = dtype == DType::kBF16 ? SoftmaxGradientOf<Bf16> : SoftmaxGradientOf<float>;
+  return enqueue(on, probabilities, labels, dloss, size, out);
+}
+
+Status EnqueueCorrectCount(const KernelStream& on, DType dtype, const void* logits,
+                           const std::int32_t* labels, Matrix size, double* count) {
+  const auto enqueue = dtype == DType::kBF16 ? CorrectCountOf<Bf16> : CorrectCountOf<float>;
+  return enqueue(on, logits, labels, size, count);
+}
+
+}  // namespace gaccd
