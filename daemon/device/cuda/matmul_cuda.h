@@ -5,46 +5,32 @@
 // CudaContext::compute(), also while that stream is being captured.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 
-#include "collectives/base/dtype.h"
 #include "collectives/base/result.h"
 #include "daemon/device/cuda/cuda_context.h"
+#include "daemon/device/cuda/matmul_spec.h"
 
 namespace gaccd {
-
-struct MatmulCudaSpec {
-  std::int64_t m = 0;  // C is [m, n]
-  std::int64_t n = 0;
-  std::int64_t k = 0;
-  bool transpose_a = false;  // A is stored as [k, m]
-  bool transpose_b = false;  // B is stored as [n, k]
-  DType ab = DType::kF32;    // kF32 or kBF16, of A and B
-  DType c = DType::kF32;     // kF32 or kBF16, of C and bias
-  bool bias = false;         // one value a column of C
-  bool relu = false;
-  bool accumulate = false;  // C += instead of C =; only f32 C without bias and ReLU
-  // transpose_a only: also writes the sums of A's stored columns, f32 [m]: sum over k of
-  // A[k, m]. That is the bias gradient beside a weight gradient. It overwrites, also with
-  // accumulate: the library cannot add there.
-  bool column_sums = false;
-
-  bool operator==(const MatmulCudaSpec&) const = default;
-};
 
 class MatmulCuda {
  public:
   // kUnavailable, naming the spec, when cuBLASLt offers no algorithm: `Supports()` first where
-  // there is another way.
+  // there is another way. kInternal for a spec that contradicts itself. Waits for the GPU, and for
+  // a moment needs memory for A, B and C. After the last Prepare(): context.choices().Save(), and
+  // log choices().TakeNotes().
   static Result<std::unique_ptr<MatmulCuda>> Prepare(CudaContext& context,
                                                      const MatmulCudaSpec& spec);
-  // Whether cuBLASLt offers an algorithm for this.
+  // Whether cuBLASLt offers an algorithm for this. Runs nothing.
   static Result<bool> Supports(CudaContext& context, const MatmulCudaSpec& spec);
   ~MatmulCuda();
 
-  // `bias`: ignored unless spec.bias; `sums` unless spec.column_sums. Both 16-byte aligned.
+  // `bias`: ignored unless spec.bias; `sums` unless spec.column_sums. Both 16-byte aligned; f32 at
+  // multiples of 64 bytes, bf16 of 32 (AlignmentOf() in cublaslt_product.h): kInternal otherwise.
+  // Cheap: may be called before every Run().
   Status Bind(const void* a, const void* b, const void* bias, void* c, float* sums);
+  // Enqueues the product. kInternal before Bind(). A recorded graph keeps the operands of its
+  // moment, and works on after this object is gone; the context must stay.
   Status Run();
 
  private:

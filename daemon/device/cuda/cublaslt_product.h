@@ -1,0 +1,103 @@
+// CublasLtProduct: one product as cuBLASLt wants it described, and its calls. cuBLASLt's matrices
+// are column-major: a row-major [rows, columns] matrix is, in the same memory, the column-major
+// [columns, rows] one with leading dimension `columns`. So the library computes the transpose,
+//   C^T [n, m] = op(B)^T [n, k]  op(A)^T [k, m],
+// and its first operand is our B:
+//
+//   the library's   is our   stored row-major as        it reads [rows, cols], ld   operation
+//   A'              B        [k, n]                     [n, k], n                   N
+//                            [n, k]  transpose_b        [k, n], k                   T
+//   B'              A        [m, k]                     [k, m], k                   N
+//                            [k, m]  transpose_a        [m, k], m                   T
+//   D', C'          C        [m, n]                     [n, m], n
+//   bias (rows of D')             one value a column of C: n
+//   BGRADB (columns of D')        sums over k of B' = op(A)^T: one value a row of op(A): m.
+//                                 BGRADA would be the sums of our B.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "collectives/base/result.h"
+#include "daemon/device/cuda/cublaslt_api.h"
+#include "daemon/device/cuda/cuda_context.h"
+#include "daemon/device/cuda/matmul_spec.h"
+
+namespace gaccd {
+
+// OK for success. Else "`what`: out of memory (cuBLASLt status 3)": kOs when memory is short, else
+// kUnavailable.
+Status CublasLtStatus(const CublasLtApi& api, cublasStatus_t status, std::string_view what);
+
+// Whether `status` only means that this product cannot be done (so), and not that the GPU failed.
+[[nodiscard]] bool IsNotOffered(cublasStatus_t status);
+
+// What pointers of this type are a multiple of, at least, in bytes. Offsets in the arena
+// (MemoryPlan) and in flat buffers of f32 (FlatLayout) are multiples of 64 bytes; the bf16 copy of
+// a flat buffer has half of that. Algorithms are only chosen that can live with it.
+[[nodiscard]] constexpr std::uint32_t AlignmentOf(DType dtype) {
+  return dtype == DType::kBF16 ? 32 : 64;
+}
+inline constexpr std::uint32_t kBiasAlignment = 16;  // bias and column sums; what epilogues need
+
+struct MatmulPointers {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  void* c = nullptr;
+  const void* bias = nullptr;  // only read with spec.bias
+  float* sums = nullptr;       // only written with spec.column_sums
+};
+
+// Movable; used by the thread of its context, which must outlive it.
+class CublasLtProduct {
+ public:
+  static constexpr int kCandidates = 32;
+
+  // REQUIRES: Check(spec).ok().
+  static Result<CublasLtProduct> Create(CudaContext& context, const MatmulCudaSpec& spec);
+
+  // The algorithms that cuBLASLt offers within the context's workspace, those first that it expects
+  // to be fast; empty when there is none. Deterministic: without reductions in arrival order.
+  // bf16 C: without partial sums in bf16.
+  Result<std::vector<cublasLtMatmulAlgo_t>> Candidates();
+
+  // Whether the library takes an algorithm from elsewhere for this product and workspace. True is
+  // no promise that it runs.
+  [[nodiscard]] bool Accepts(const cublasLtMatmulAlgo_t& algorithm);
+
+  // kInternal, with the address, for a pointer that is null or aligned less than AlignmentOf().
+  Status Bind(const MatmulPointers& pointers);
+  void Unbind() { pointers_ = {}; }
+  [[nodiscard]] bool bound() const { return pointers_.c != nullptr; }
+  // Enqueues the product on CudaContext::compute(). REQUIRES: Bind().
+  cublasStatus_t Enqueue(const cublasLtMatmulAlgo_t& algorithm);
+
+  [[nodiscard]] const MatmulCudaSpec& spec() const { return spec_; }
+  [[nodiscard]] CudaContext& context() const { return *context_; }
+
+ private:
+  template <typename Handle>
+  using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, cublasStatus_t (*)(Handle)>;
+
+  CublasLtProduct(CudaContext& context, const MatmulCudaSpec& spec);
+  Status Describe();
+  Status SetLayout(Owned<cublasLtMatrixLayout_t>* layout, DType dtype, std::int64_t rows,
+                   std::int64_t columns);
+  Status SetPreference();
+  Status SetBiasPointer(const void* pointer);
+  [[nodiscard]] cublasLtEpilogue_t Epilogue() const;
+
+  CudaContext* context_;
+  MatmulCudaSpec spec_;
+  Owned<cublasLtMatmulDesc_t> description_;
+  Owned<cublasLtMatrixLayout_t> layout_a_, layout_b_, layout_c_;  // of OUR operands
+  Owned<cublasLtMatmulPreference_t> preference_;
+  MatmulPointers pointers_;
+};
+
+}  // namespace gaccd

@@ -1,0 +1,79 @@
+#include "daemon/device/cuda/cuda_context.h"
+
+#include <functional>
+
+#include "collectives/base/strings.h"
+#include "daemon/device/cuda/cublaslt_product.h"
+#include "daemon/device/cuda/matmul_choices.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::size_t kBf16Bytes = 2;
+
+Result<MatmulChoicesKey> KeyOf(const CudaContextOptions& options) {
+  MatmulChoicesKey key;
+  cudaDeviceProp properties{};
+  GACCD_RETURN_IF_ERROR(CudaStatus(cudaGetDeviceProperties(&properties, options.device),
+                                   StrCat("properties of GPU ", options.device)));
+  key.gpu_name = properties.name;
+  key.compute_capability = 10 * properties.major + properties.minor;
+  key.multiprocessors = properties.multiProcessorCount;
+  key.cublaslt_version = options.cublaslt->GetVersion();
+  GACCD_RETURN_IF_ERROR(
+      CudaStatus(cudaDriverGetVersion(&key.driver_version), "version of the CUDA driver"));
+  key.tf32 = options.numerics.tf32;
+  return key;
+}
+
+}  // namespace
+
+CudaContext::CudaContext(const CudaContextOptions& options) : options_(options) {}
+
+CudaContext::~CudaContext() {
+  choices_.reset();  // writes what was not saved
+  if (handle_ != nullptr) (void)options_.cublaslt->Destroy(handle_);
+}
+
+Result<std::unique_ptr<CudaContext>> CudaContext::Create(const CudaContextOptions& options) {
+  std::unique_ptr<CudaContext> context(new CudaContext(options));
+  CudaContextOptions& own = context->options_;
+  if (own.cublaslt == nullptr) {
+    GACCD_ASSIGN_OR_RETURN(own.cublaslt, LoadCublasLt());
+  }
+  GACCD_RETURN_IF_ERROR(CheckCublasLtVersion(own.cublaslt->GetVersion()));
+  GACCD_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(own.device), StrCat("use GPU ", own.device)));
+  GACCD_ASSIGN_OR_RETURN(const MatmulChoicesKey key, KeyOf(own));
+  context->multiprocessors_ = key.multiprocessors;
+  GACCD_ASSIGN_OR_RETURN(context->compute_, CudaStream::Create());
+  GACCD_ASSIGN_OR_RETURN(context->reduce_, CudaStream::Create(CudaStream::Priority::kHigh));
+  GACCD_ASSIGN_OR_RETURN(context->copy_, CudaStream::Create());
+  GACCD_RETURN_IF_ERROR(CublasLtStatus(*own.cublaslt, own.cublaslt->Create(&context->handle_),
+                                       StrCat("start cuBLASLt on GPU ", own.device)));
+  GACCD_ASSIGN_OR_RETURN(context->workspace_,
+                         DeviceBuffer::Allocate(kWorkspaceBytes, "cuBLASLt's workspace"));
+  // Deterministic: a choice by the clock must not come in through the file either.
+  context->choices_ = std::make_unique<MatmulChoices>(
+      own.numerics.deterministic ? std::string() : own.choices_folder, key);
+  return context;
+}
+
+void CudaContext::SetBf16Copy(const float* master, std::int64_t elements, void* copy) {
+  master_ = master;
+  master_elements_ = elements;
+  bf16_copy_ = copy;
+}
+
+const void* CudaContext::Bf16CopyOf(const float* weight) const {
+  if (bf16_copy_ == nullptr) return nullptr;
+  const std::less<> before;  // the weight may lie in memory of another allocation
+  if (before(weight, master_) || !before(weight, master_ + master_elements_)) return nullptr;
+  return static_cast<const std::byte*>(bf16_copy_) +
+         static_cast<std::size_t>(weight - master_) * kBf16Bytes;
+}
+
+std::int64_t CudaContext::device_bytes() const {
+  return static_cast<std::int64_t>(workspace_.bytes());
+}
+
+}  // namespace gaccd

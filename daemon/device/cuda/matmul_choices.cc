@@ -1,0 +1,114 @@
+#include "daemon/device/cuda/matmul_choices.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <cstdio>
+#include <functional>
+#include <utility>
+
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+// "matmul-nvidia-h200-sm90-1f2e3d4c5b6a7988.txt": people see the GPU, the number is the whole key.
+std::string FileName(const MatmulChoicesKey& key) {
+  std::string gpu;
+  for (const char c : key.gpu_name) {
+    const auto letter = static_cast<unsigned char>(c);
+    gpu += std::isalnum(letter) != 0 ? static_cast<char>(std::tolower(letter)) : '-';
+  }
+  std::array<char, 17> number{};
+  (void)std::snprintf(number.data(), number.size(), "%016zx",
+                      std::hash<std::string>{}(ToText(key, {})));
+  return StrCat("matmul-", gpu.substr(0, 60), "-sm", key.compute_capability, "-", number.data(),
+                ".txt");
+}
+
+const MatmulChoice* FindIn(const std::vector<MatmulChoice>& choices, const MatmulCudaSpec& spec) {
+  const auto at = std::ranges::find(choices, spec, &MatmulChoice::spec);
+  return at == choices.end() ? nullptr : &*at;
+}
+
+}  // namespace
+
+MatmulChoices::MatmulChoices(std::string folder, const MatmulChoicesKey& key)
+    : key_(key), folder_(std::move(folder)) {
+  if (folder_.empty()) return;
+  path_ = StrCat(folder_, "/", FileName(key_));
+  kept_ = ReadFile();
+}
+
+MatmulChoices::~MatmulChoices() { Save(); }
+
+std::vector<MatmulChoice> MatmulChoices::ReadFile() {
+  if (access(path_.c_str(), F_OK) != 0) return {};  // the first run on this GPU
+  const Result<std::string> text = ReadSmallFile(path_, ErrorKind::kData);
+  if (!text.ok()) {
+    AddNote(StrCat("kept choices of matrix products are not used: ", text.status().message()));
+    return {};
+  }
+  Result<std::vector<MatmulChoice>> choices = ParseMatmulChoices(text.value(), key_);
+  if (choices.ok()) return std::move(choices).value();
+  AddNote(StrCat("kept choices of matrix products are not used: '", path_,
+                 "': ", choices.status().message()));
+  return {};
+}
+
+const MatmulChoice* MatmulChoices::Find(const MatmulCudaSpec& spec) const {
+  return FindIn(made_, spec);
+}
+
+const MatmulChoice* MatmulChoices::FindKept(const MatmulCudaSpec& spec) const {
+  return FindIn(kept_, spec);
+}
+
+void MatmulChoices::Add(const MatmulChoice& choice, Source source) {
+  made_.push_back(choice);
+  if (source != Source::kTimed) return;
+  ++timed_;
+  unsaved_ = true;
+}
+
+void MatmulChoices::Save() {
+  if (!std::exchange(unsaved_, false) || folder_.empty()) return;
+  const Status status = WriteFile();
+  if (!status.ok()) {
+    AddNote(StrCat("choices of matrix products are not kept: ", status.message()));
+  }
+}
+
+// Others may have written since the file was read: what they found is kept. Two that write at the
+// same moment may lose each other's choices, which are then timed again by the next run.
+Status MatmulChoices::WriteFile() {
+  GACCD_RETURN_IF_ERROR(MakeFolders(folder_));
+  std::vector<MatmulChoice> all;
+  for (const MatmulChoice& choice : made_) {
+    if (choice.microseconds > 0) all.push_back(choice);
+  }
+  for (const MatmulChoice& choice : ReadFile()) {
+    if (FindIn(all, choice.spec) == nullptr) all.push_back(choice);
+  }
+  // The folder may be shared by many hosts, so a process number alone is not a name of one's own.
+  std::array<char, 256> host{};
+  (void)gethostname(host.data(), host.size() - 1);
+  const std::string temporary =
+      StrCat(path_, ".tmp-", host.data(), "-", getpid(), "-", static_cast<const void*>(this));
+  GACCD_ASSIGN_OR_RETURN(FileDescriptor file,
+                         OpenFile(temporary, O_WRONLY | O_CREAT | O_TRUNC, kFileMode));
+  Status status = WriteAll(file.get(), ToText(key_, all), temporary);
+  if (status.ok() && !file.Close()) status = ErrnoStatus("write", temporary);
+  if (status.ok() && std::rename(temporary.c_str(), path_.c_str()) != 0) {
+    status = ErrnoStatus("rename to its final name", temporary);
+  }
+  if (!status.ok()) (void)unlink(temporary.c_str());
+  return status;
+}
+
+}  // namespace gaccd

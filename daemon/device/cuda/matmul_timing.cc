@@ -1,0 +1,211 @@
+#include "daemon/device/cuda/matmul_timing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "collectives/base/cuda.h"
+#include "collectives/base/strings.h"
+#include "daemon/device/cuda/cuda_graph.h"
+#include "daemon/device/cuda/matmul_choices.h"
+
+namespace gaccd {
+namespace {
+
+constexpr double kRoundMicroseconds = 200;  // long against the clock's 0.5 us
+constexpr int kMostRuns = 20;               // products in one round
+constexpr int kRounds = 3;
+constexpr double kHopeless = 3;  // times the best: not timed any further
+
+// Operands with which a product can be tried: zero, aligned as badly as real ones may be.
+class Scratch {
+ public:
+  static Result<Scratch> Allocate(const MatmulCudaSpec& spec) {
+    const auto ab = static_cast<std::size_t>(AlignmentOf(spec.ab));
+    const auto c = static_cast<std::size_t>(AlignmentOf(spec.c));
+    Scratch scratch;
+    const auto add = [&](DType dtype, std::int64_t rows, std::int64_t columns,
+                         std::size_t offset) -> Result<std::byte*> {
+      const std::size_t bytes =
+          static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns) * SizeOf(dtype);
+      GACCD_ASSIGN_OR_RETURN(
+          DeviceBuffer buffer,
+          DeviceBuffer::Allocate(bytes + offset, "trying algorithms of a matrix product"));
+      scratch.buffers_.push_back(std::move(buffer));
+      return scratch.buffers_.back().as<std::byte>() + offset;
+    };
+    GACCD_ASSIGN_OR_RETURN(scratch.pointers_.a, add(spec.ab, spec.m, spec.k, ab));
+    GACCD_ASSIGN_OR_RETURN(scratch.pointers_.b, add(spec.ab, spec.k, spec.n, ab));
+    GACCD_ASSIGN_OR_RETURN(scratch.pointers_.c, add(spec.c, spec.m, spec.n, c));
+    // The same memory serves as bias [n] or as column sums [m].
+    GACCD_ASSIGN_OR_RETURN(std::byte* const bias,
+                           add(DType::kF32, 1, std::max(spec.m, spec.n), kBiasAlignment));
+    scratch.pointers_.bias = bias;
+    scratch.pointers_.sums = reinterpret_cast<float*>(bias);
+    return scratch;
+  }
+  [[nodiscard]] const MatmulPointers& pointers() const { return pointers_; }
+
+ private:
+  std::vector<DeviceBuffer> buffers_;
+  MatmulPointers pointers_;
+};
+
+class Trial {
+ public:
+  static Result<Trial> Create(CublasLtProduct& product) {
+    Trial trial(product);
+    GACCD_ASSIGN_OR_RETURN(trial.scratch_, Scratch::Allocate(product.spec()));
+    GACCD_RETURN_IF_ERROR(product.Bind(trial.scratch_.pointers()));
+    GACCD_ASSIGN_OR_RETURN(trial.start_, CudaEvent::Create(CudaEvent::Kind::kTiming));
+    GACCD_ASSIGN_OR_RETURN(trial.stop_, CudaEvent::Create(CudaEvent::Kind::kTiming));
+    return trial;
+  }
+
+  // Once, and waits. False: the library refuses it after all.
+  Result<bool> Runs(const cublasLtMatmulAlgo_t& algorithm) {
+    const cublasStatus_t status = product_->Enqueue(algorithm);
+    if (IsNotOffered(status)) return false;
+    GACCD_RETURN_IF_ERROR(Told(status));
+    GACCD_RETURN_IF_ERROR(
+        CudaStatus(cudaStreamSynchronize(stream_), ToText(product_->spec()) + " on trial"));
+    return true;
+  }
+
+  // The time of one product in microseconds; given up where it is far from `best`.
+  // REQUIRES: Runs().
+  Result<double> Time(const cublasLtMatmulAlgo_t& algorithm, double best) {
+    const auto once = [&] { return Told(product_->Enqueue(algorithm)); };
+    GACCD_ASSIGN_OR_RETURN(const double single, Measure(once));
+    if (single > kHopeless * best && single > kRoundMicroseconds) return single;
+    const int runs = static_cast<int>(
+        std::clamp(kRoundMicroseconds / std::max(single, 1.0), 1.0, double{kMostRuns}));
+    GACCD_ASSIGN_OR_RETURN(const CudaGraph graph, CudaGraph::Capture(stream_, [&] {
+                             for (int i = 0; i < runs; ++i) GACCD_RETURN_IF_ERROR(once());
+                             return Status::Ok();
+                           }));
+    GACCD_RETURN_IF_ERROR(graph.Launch(stream_));  // the first launch also uploads it
+    double least = std::numeric_limits<double>::infinity();
+    for (int round = 0; round < kRounds; ++round) {
+      GACCD_ASSIGN_OR_RETURN(const double all, Measure([&] { return graph.Launch(stream_); }));
+      least = std::min(least, all / runs);
+    }
+    return least;
+  }
+
+ private:
+  explicit Trial(CublasLtProduct& product)
+      : product_(&product), stream_(product.context().compute()) {}
+
+  Status Told(cublasStatus_t status) {
+    return CublasLtStatus(product_->context().cublaslt(), status, ToText(product_->spec()));
+  }
+
+  template <typename Work>
+  Result<double> Measure(const Work& work) {
+    const char* const what = "time a matrix product";
+    float milliseconds = 0;
+    GACCD_RETURN_IF_ERROR(CudaStatus(cudaEventRecord(start_.get(), stream_), what));
+    GACCD_RETURN_IF_ERROR(work());
+    GACCD_RETURN_IF_ERROR(CudaStatus(cudaEventRecord(stop_.get(), stream_), what));
+    GACCD_RETURN_IF_ERROR(CudaStatus(cudaEventSynchronize(stop_.get()), what));
+    GACCD_RETURN_IF_ERROR(
+        CudaStatus(cudaEventElapsedTime(&milliseconds, start_.get(), stop_.get()), what));
+    return 1e3 * double{milliseconds};
+  }
+
+  CublasLtProduct* product_;
+  cudaStream_t stream_;
+  Scratch scratch_;
+  CudaEvent start_, stop_;
+};
+
+Status NoneRuns(const MatmulCudaSpec& spec, std::size_t offered) {
+  return {ErrorKind::kUnavailable, StrCat(ToText(spec), ": cuBLASLt offers ", offered,
+                                          " algorithms for this GPU, of which none runs")};
+}
+
+struct Choice {
+  MatmulChoice choice;
+  MatmulChoices::Source source;
+};
+
+Result<MatmulChoice> First(Trial& trial, const MatmulCudaSpec& spec,
+                           const std::vector<cublasLtMatmulAlgo_t>& candidates) {
+  for (const cublasLtMatmulAlgo_t& candidate : candidates) {
+    GACCD_ASSIGN_OR_RETURN(const bool runs, trial.Runs(candidate));
+    if (runs) return MatmulChoice{.spec = spec, .algorithm = candidate};
+  }
+  return NoneRuns(spec, candidates.size());
+}
+
+Result<MatmulChoice> Fastest(Trial& trial, const MatmulCudaSpec& spec,
+                             const std::vector<cublasLtMatmulAlgo_t>& candidates) {
+  std::optional<MatmulChoice> best;
+  for (const cublasLtMatmulAlgo_t& candidate : candidates) {
+    GACCD_ASSIGN_OR_RETURN(const bool runs, trial.Runs(candidate));
+    if (!runs) continue;
+    const double limit =
+        best.has_value() ? best->microseconds : std::numeric_limits<double>::infinity();
+    GACCD_ASSIGN_OR_RETURN(const double microseconds, trial.Time(candidate, limit));
+    if (microseconds < limit) {
+      // A clock that shows nothing must not look like "not timed".
+      best = MatmulChoice{spec, candidate, std::max(microseconds, 1e-3)};
+    }
+  }
+  if (!best.has_value()) return NoneRuns(spec, candidates.size());
+  return *best;
+}
+
+// The kept choice, if the library takes it and it runs.
+Result<std::optional<MatmulChoice>> Kept(CublasLtProduct& product, Trial& trial) {
+  MatmulChoices& choices = product.context().choices();
+  const MatmulChoice* const kept = choices.FindKept(product.spec());
+  if (kept == nullptr) return std::optional<MatmulChoice>();
+  if (product.Accepts(kept->algorithm)) {
+    GACCD_ASSIGN_OR_RETURN(const bool runs, trial.Runs(kept->algorithm));
+    if (runs) return std::optional(*kept);
+  }
+  choices.AddNote(StrCat(ToText(product.spec()), ": cuBLASLt refuses the kept choice, timed anew"));
+  return std::optional<MatmulChoice>();
+}
+
+Result<Choice> Choose(CublasLtProduct& product) {
+  using Source = MatmulChoices::Source;
+  const MatmulCudaSpec& spec = product.spec();
+  CudaContext& context = product.context();
+  GACCD_ASSIGN_OR_RETURN(const std::vector<cublasLtMatmulAlgo_t> candidates, product.Candidates());
+  if (candidates.empty()) return NoneRuns(spec, 0);
+
+  Result<Trial> trial = Trial::Create(product);
+  if (!trial.ok() && trial.status().kind() == ErrorKind::kOs) {
+    context.choices().AddNote(StrCat(ToText(spec), ": not timed: ", trial.status().message()));
+    return Choice{{.spec = spec, .algorithm = candidates.front()}, Source::kUntimed};
+  }
+  if (!trial.ok()) return trial.status();
+  if (context.numerics().deterministic) {
+    GACCD_ASSIGN_OR_RETURN(const MatmulChoice first, First(*trial, spec, candidates));
+    return Choice{first, Source::kUntimed};
+  }
+  GACCD_ASSIGN_OR_RETURN(const std::optional<MatmulChoice> kept, Kept(product, *trial));
+  if (kept.has_value()) return Choice{*kept, Source::kKept};
+  GACCD_ASSIGN_OR_RETURN(const MatmulChoice fastest, Fastest(*trial, spec, candidates));
+  return Choice{fastest, Source::kTimed};
+}
+
+}  // namespace
+
+Result<cublasLtMatmulAlgo_t> ChooseAlgorithm(CublasLtProduct& product) {
+  MatmulChoices& choices = product.context().choices();
+  if (const MatmulChoice* made = choices.Find(product.spec()); made != nullptr) {
+    return made->algorithm;
+  }
+  Result<Choice> made = Choose(product);
+  product.Unbind();  // from the memory of the trial
+  if (!made.ok()) return std::move(made).status();
+  choices.Add(made->choice, made->source);
+  return made->choice.algorithm;
+}
+
+}  // namespace gaccd
