@@ -40,32 +40,51 @@ Status Executor::MakeSteps(KernelFactory& factory) {
   std::vector<bool> written(buffers_.layout->entries().size());
   for (const Node& node : graph_.nodes()) {
     if (node.function->is_view()) continue;
-    Step step;
-    std::vector<ValueSpec> inputs;
-    std::vector<ValueSpec> outputs;
-    std::vector<const float*> parameters;
-    for (const ValueId id : node.inputs) {
-      const Value& value = graph_.value(id);
-      inputs.push_back(value.spec);
-      parameters.push_back(value.kind == ValueKind::kParameter
-                               ? static_cast<const float*>(slots_[Index(id)])
-                               : nullptr);
-      step.inputs.push_back(Index(plan_.storage[Index(id)]));
-    }
-    for (const ValueId id : node.outputs) {
-      const Value& value = graph_.value(id);
-      outputs.push_back(value.spec);
-      step.outputs.push_back(Index(plan_.storage[Index(id)]));
-      if (value.kind != ValueKind::kParameterGradient) continue;
-      step.is_gradient = true;
-      step.adds_always = written[value.parameter];
-      written[value.parameter] = true;
-    }
-    GACCD_ASSIGN_OR_RETURN(step.kernel,
-                           factory.Make({*node.function, inputs, outputs, parameters}));
-    scratch_bytes_ = std::max(scratch_bytes_, step.kernel->scratch_bytes());
-    steps_.push_back(std::move(step));
+    GACCD_RETURN_IF_ERROR(AddStep(node, factory, written));
   }
+  // From the end: the first step found is the last one that writes.
+  std::vector<bool> complete(written.size());
+  for (std::size_t s = steps_.size(); s-- > 0;) {
+    std::vector<std::size_t>& writes = steps_[s].completes;
+    std::erase_if(writes, [&](std::size_t parameter) { return complete[parameter]; });
+    for (const std::size_t parameter : writes) complete[parameter] = true;
+  }
+  return Status::Ok();
+}
+
+// step.completes: for now all that it writes.
+Status Executor::AddStep(const Node& node, KernelFactory& factory, std::vector<bool>& written) {
+  Step step;
+  std::vector<ValueSpec> inputs;
+  std::vector<ValueSpec> outputs;
+  std::vector<const float*> parameters;
+  for (const ValueId id : node.inputs) {
+    const Value& value = graph_.value(id);
+    inputs.push_back(value.spec);
+    parameters.push_back(value.kind == ValueKind::kParameter
+                             ? static_cast<const float*>(slots_[Index(id)])
+                             : nullptr);
+    step.inputs.push_back(Index(plan_.storage[Index(id)]));
+  }
+  for (const ValueId id : node.outputs) {
+    const Value& value = graph_.value(id);
+    outputs.push_back(value.spec);
+    step.outputs.push_back(Index(plan_.storage[Index(id)]));
+    if (value.kind != ValueKind::kParameterGradient) continue;
+    // A kernel gets one word for all its gradients: overwrite or add.
+    if (step.is_gradient && step.adds_always != written[value.parameter]) {
+      return {ErrorKind::kInternal,
+              StrCat(node.function->name(), " writes several gradients, and '", value.name,
+                     "' alone was ", step.adds_always ? "not " : "", "written before")};
+    }
+    step.is_gradient = true;
+    step.adds_always = written[value.parameter];
+    step.completes.push_back(value.parameter);
+  }
+  for (const std::size_t parameter : step.completes) written[parameter] = true;
+  GACCD_ASSIGN_OR_RETURN(step.kernel, factory.Make({*node.function, inputs, outputs, parameters}));
+  scratch_bytes_ = std::max(scratch_bytes_, step.kernel->scratch_bytes());
+  steps_.push_back(std::move(step));
   return Status::Ok();
 }
 
@@ -103,6 +122,14 @@ void Executor::BindInput(ValueId input, const void* data) {
 Status Executor::Run(bool first) {
   for (Step& step : steps_) {
     GACCD_RETURN_IF_ERROR(step.kernel->Run(step.is_gradient && (!first || step.adds_always)));
+  }
+  return Status::Ok();
+}
+
+Status Executor::Run(bool first, const std::function<Status(std::size_t parameter)>& ready) {
+  for (Step& step : steps_) {
+    GACCD_RETURN_IF_ERROR(step.kernel->Run(step.is_gradient && (!first || step.adds_always)));
+    for (const std::size_t parameter : step.completes) GACCD_RETURN_IF_ERROR(ready(parameter));
   }
   return Status::Ok();
 }

@@ -2,6 +2,8 @@
 // Used by one thread. Steps: Prepare, Attach (memory), then for each micro-step BindInput, Run.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -40,6 +42,11 @@ class Executor {
   // overwritten; in later ones they are added to.
   Status Run(bool first);
 
+  // The same, and calls `ready(parameter)` after the node that completes the gradient of a
+  // parameter (an index of the layout; each at most once, in the order of the backward). On a
+  // device that node is enqueued by then. An error of `ready` ends the run.
+  Status Run(bool first, const std::function<Status(std::size_t parameter)>& ready);
+
   // The memory of an output after a run. REQUIRES: kind kOutput.
   template <typename T>
   [[nodiscard]] const T* Output(ValueId output) const {
@@ -56,10 +63,12 @@ class Executor {
     bool adds_always =
         false;  // another node of this graph wrote the same parameter gradient before
     bool is_gradient = false;
+    std::vector<std::size_t> completes;  // parameters whose gradients no later step adds to
   };
 
   Executor(Graph graph, const FlatBuffers& buffers);
   Status MakeSteps(KernelFactory& factory);
+  Status AddStep(const Node& node, KernelFactory& factory, std::vector<bool>& written);
   void BindStep(Step& step);
 
   Graph graph_;

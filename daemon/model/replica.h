@@ -31,6 +31,13 @@ struct Evaluation {
   std::optional<double> correct;  // for class labels
 };
 
+// Where a micro-step stands in its update. The first overwrites the gradients; after the last they
+// are complete, bucket by bucket, and their reduction may begin.
+struct StepPlace {
+  bool first = false;
+  bool last = false;
+};
+
 class Replica {
  public:
   // gradients: model.layout().size() elements, 64-byte aligned, owned by the caller (who reduces

@@ -42,13 +42,6 @@ struct UpdateFigures {
   double opt_s = 0;     // norm, clip, step, audit
 };
 
-// Where a micro-step stands in its update. The first overwrites the gradients; after the last they
-// are complete, bucket by bucket, and their reduction may begin.
-struct StepPlace {
-  bool first = false;
-  bool last = false;
-};
-
 struct EngineMemory {
   std::int64_t host_bytes = 0;    // planned
   std::int64_t device_bytes = 0;  // planned; 0 on the CPU

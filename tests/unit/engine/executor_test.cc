@@ -76,6 +76,42 @@ TEST(ExecutorTest, AParameterUsedTwiceInOneGraphGetsBothParts) {
   }
 }
 
+// The gradient that is told ready has its final value, also one that two nodes add to.
+TEST(ExecutorTest, TellsEachGradientOnceWhenItIsComplete) {
+  GraphBench bench;
+  const ValueId x = bench.Input("x", {5, 3});
+  const ValueId w = bench.Parameter("w", {3, 3});
+  const ValueId b = bench.Parameter("b", {3});
+  const ValueId last = bench.Parameter("last", {2, 3});
+  const ValueId once = bench.Apply(std::make_shared<Linear>(), {x, w, b});
+  const ValueId twice = bench.Apply(std::make_shared<Linear>(), {once, w, b});
+  const ValueId y =
+      bench.Apply(std::make_shared<Linear>(), {twice, last, bench.Parameter("last_bias", {2})});
+  const ValueId t = bench.Input("t", {5, 2});
+  bench.PrepareTraining(bench.Apply(std::make_shared<MeanSquaredError>(), {y, t}));
+  bench.Run();
+  const std::vector<float> expected = Copy(bench.gradients());
+
+  std::vector<std::string> order;
+  const auto ready = [&](std::size_t parameter) -> Status {
+    const FlatEntry& entry = bench.layout().entries()[parameter];
+    order.push_back(entry.name);
+    const auto first = expected.begin() + entry.offset;
+    const std::vector<float> final_values(first, first + entry.elements);
+    EXPECT_EQ(RelativeError(bench.gradient(entry.name), final_values), 0) << entry.name;
+    return Status::Ok();
+  };
+  ASSERT_TRUE(bench.executor().Run(true, ready).ok());
+  ASSERT_EQ(order.size(), 4U);
+  EXPECT_TRUE(order[0].starts_with("last") && order[1].starts_with("last")) << order[0] << order[1];
+  EXPECT_NE(order[2], order[3]);
+
+  const Status stopped = bench.executor().Run(
+      true, [](std::size_t) { return Status(ErrorKind::kUnavailable, "peer lost"); });
+  ASSERT_FALSE(stopped.ok());
+  EXPECT_EQ(stopped.message(), "peer lost");
+}
+
 TEST(ExecutorTest, InputsMayMoveBetweenRuns) {
   GraphBench bench;
   const ValueId x = bench.Input("x", {5, 3});

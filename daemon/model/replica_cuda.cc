@@ -1,0 +1,198 @@
+#include "daemon/model/replica_cuda.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "collectives/base/strings.h"
+#include "daemon/ops/cuda_kernels.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::int64_t kAlignment = 256;
+
+std::int64_t Aligned(std::int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+std::int64_t BytesOf(const Value& value) {
+  return Elements(value.spec.shape) * static_cast<std::int64_t>(SizeOf(value.spec.dtype));
+}
+
+std::size_t PlaceIndex(StepPlace place) { return (place.first ? 1U : 0U) + (place.last ? 2U : 0U); }
+
+Status NotPrepared(std::int64_t samples) {
+  return {ErrorKind::kInternal, StrCat("no executor was prepared for ", samples, " samples")};
+}
+
+template <typename T>
+Result<DeviceBuffer> AllocateBytes(T bytes, std::string_view what) {
+  return DeviceBuffer::Allocate(static_cast<std::size_t>(bytes), what);
+}
+
+}  // namespace
+
+CudaReplica::CudaReplica(CudaContext& context, const Model& model,
+                         const CudaReplicaBuffers& buffers)
+    : context_(context), model_(model), buffers_(buffers) {}
+
+CudaReplica::~CudaReplica() = default;
+
+Result<std::unique_ptr<CudaReplica>> CudaReplica::Create(CudaContext& context, const Model& model,
+                                                         const CudaReplicaBuffers& buffers,
+                                                         const ReplicaOptions& options,
+                                                         Precision precision) {
+  std::unique_ptr<CudaReplica> replica(new CudaReplica(context, model, buffers));
+  GACCD_RETURN_IF_ERROR(replica->PrepareExecutors(options, precision));
+  return replica;
+}
+
+Status CudaReplica::PrepareExecutors(const ReplicaOptions& options, Precision precision) {
+  kernels_ = MakeCudaKernels(context_);
+  const FlatBuffers buffers{&model_.layout(), buffers_.parameters, buffers_.gradients};
+  for (const std::int64_t samples : options.micro_batches) {
+    GACCD_ASSIGN_OR_RETURN(TrainingGraph ids, model_.RecordTraining(samples, precision));
+    GACCD_RETURN_IF_ERROR(CheckCudaKernels(ids.graph));
+    FuseForCuda(ids.graph);
+    CountInputs(ids.graph, ids.features, ids.target);
+    GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor,
+                           Executor::Prepare(std::move(ids.graph), buffers, *kernels_));
+    Training& training = training_[samples];
+    training.ids = std::move(ids);
+    training.executor = std::move(executor);
+  }
+  for (const std::int64_t samples : options.eval_batches) {
+    GACCD_ASSIGN_OR_RETURN(EvaluationGraph ids, model_.RecordEvaluation(samples, precision));
+    GACCD_RETURN_IF_ERROR(CheckCudaKernels(ids.graph));
+    CountInputs(ids.graph, ids.features, ids.target);
+    counts_correct_ = ids.correct.has_value();
+    GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor,
+                           Executor::Prepare(std::move(ids.graph), buffers, *kernels_));
+    testing_.emplace(samples, Testing{std::move(ids), std::move(executor)});
+  }
+  return Status::Ok();
+}
+
+// The slots are as large as the largest batch needs.
+void CudaReplica::CountInputs(const Graph& graph, ValueId features, ValueId target) {
+  const Value& feature = graph.value(features);
+  feature_row_ = BytesOf(feature) / feature.spec.shape[0];
+  target_row_ = BytesOf(graph.value(target)) / feature.spec.shape[0];
+  feature_bytes_ = std::max(feature_bytes_, Aligned(BytesOf(feature)));
+  target_bytes_ = std::max(target_bytes_, Aligned(BytesOf(graph.value(target))));
+}
+
+std::int64_t CudaReplica::device_bytes() const {
+  std::int64_t arena = 0;
+  std::int64_t scratch = 0;
+  const auto count = [&](const Executor& executor) {
+    arena = std::max(arena, executor.arena_bytes());
+    scratch = std::max(scratch, executor.scratch_bytes());
+  };
+  for (const auto& [samples, entry] : training_) count(*entry.executor);
+  for (const auto& [samples, entry] : testing_) count(*entry.executor);
+  return arena + scratch + kInputSlots * (feature_bytes_ + target_bytes_);
+}
+
+Status CudaReplica::Record(const CudaStepHooks& hooks) {
+  GACCD_RETURN_IF_ERROR(AttachMemory());
+  for (auto& [samples, training] : training_) {
+    GACCD_RETURN_IF_ERROR(RecordSize(samples, training, hooks));
+  }
+  return Status::Ok();
+}
+
+// All executors share one arena: they run one after another on one stream.
+Status CudaReplica::AttachMemory() {
+  std::vector<Executor*> executors;
+  for (auto& [samples, entry] : training_) executors.push_back(entry.executor.get());
+  for (auto& [samples, entry] : testing_) executors.push_back(entry.executor.get());
+  std::int64_t arena = 0;
+  std::int64_t scratch = 0;
+  for (const Executor* executor : executors) {
+    arena = std::max(arena, executor->arena_bytes());
+    scratch = std::max(scratch, executor->scratch_bytes());
+  }
+  GACCD_ASSIGN_OR_RETURN(arena_, AllocateBytes(arena, "activations"));
+  GACCD_ASSIGN_OR_RETURN(scratch_, AllocateBytes(scratch, "scratch"));
+  GACCD_ASSIGN_OR_RETURN(
+      inputs_, AllocateBytes(kInputSlots * (feature_bytes_ + target_bytes_), "micro-batches"));
+  auto* at = inputs_.as<std::byte>();
+  for (InputSlot& slot : slots_) {
+    slot.features = at;
+    slot.target = at + feature_bytes_;
+    at += feature_bytes_ + target_bytes_;
+  }
+  for (Executor* executor : executors) executor->Attach(arena_.data(), scratch_.data());
+  for (auto& [samples, entry] : training_) {
+    entry.executor->BindInput(entry.ids.weight, buffers_.weight);
+  }
+  return Status::Ok();
+}
+
+Status CudaReplica::RecordSize(std::int64_t samples, Training& training,
+                               const CudaStepHooks& hooks) {
+  Executor& executor = *training.executor;
+  const auto* loss_sum = executor.Output<double>(training.ids.loss_sum);
+  for (std::size_t s = 0; s < slots_.size(); ++s) {
+    executor.BindInput(training.ids.features, slots_[s].features);
+    executor.BindInput(training.ids.target, slots_[s].target);
+    for (const bool first : {false, true}) {
+      for (const bool last : {false, true}) {
+        const StepPlace place{.first = first, .last = last};
+        const auto body = [&]() -> Status {
+          if (last && hooks.ready) {
+            GACCD_RETURN_IF_ERROR(executor.Run(first, hooks.ready));
+          } else {
+            GACCD_RETURN_IF_ERROR(executor.Run(first));
+          }
+          return hooks.finish(loss_sum, samples, place);
+        };
+        GACCD_ASSIGN_OR_RETURN(training.graphs[s][PlaceIndex(place)],
+                               CudaGraph::Capture(context_.compute(), body));
+      }
+    }
+  }
+  return Status::Ok();
+}
+
+Status CudaReplica::Upload(const BatchView& batch, int slot, cudaStream_t stream) {
+  const InputSlot& to = slots_[static_cast<std::size_t>(slot)];
+  const void* target =
+      batch.labels != nullptr ? static_cast<const void*>(batch.labels) : batch.targets;
+  const auto feature_bytes = static_cast<std::size_t>(batch.samples * feature_row_);
+  const auto target_bytes = static_cast<std::size_t>(batch.samples * target_row_);
+  if (static_cast<std::int64_t>(feature_bytes) > feature_bytes_) return NotPrepared(batch.samples);
+  GACCD_RETURN_IF_ERROR(CudaStatus(
+      cudaMemcpyAsync(to.features, batch.features, feature_bytes, cudaMemcpyHostToDevice, stream),
+      "copy of features"));
+  return CudaStatus(
+      cudaMemcpyAsync(to.target, target, target_bytes, cudaMemcpyHostToDevice, stream),
+      "copy of targets");
+}
+
+Status CudaReplica::MicroStep(std::int64_t samples, int slot, StepPlace place) {
+  const auto found = training_.find(samples);
+  if (found == training_.end()) return NotPrepared(samples);
+  return found->second.graphs[static_cast<std::size_t>(slot)][PlaceIndex(place)].Launch(
+      context_.compute());
+}
+
+Status CudaReplica::Evaluate(std::int64_t samples, int slot, double* results) {
+  const auto found = testing_.find(samples);
+  if (found == testing_.end()) return NotPrepared(samples);
+  auto& [ids, executor] = found->second;
+  executor->BindInput(ids.features, slots_[static_cast<std::size_t>(slot)].features);
+  executor->BindInput(ids.target, slots_[static_cast<std::size_t>(slot)].target);
+  GACCD_RETURN_IF_ERROR(executor->Run(true));
+  const auto copy = [&](double* to, ValueId from) {
+    return CudaStatus(cudaMemcpyAsync(to, executor->Output<double>(from), sizeof(double),
+                                      cudaMemcpyDeviceToDevice, context_.compute()),
+                      "copy of an evaluation");
+  };
+  GACCD_RETURN_IF_ERROR(copy(results, ids.loss_sum));
+  return ids.correct ? copy(results + 1, *ids.correct) : Status::Ok();
+}
+
+}  // namespace gaccd

@@ -1,0 +1,105 @@
+// CudaReplica: one rank's copy of the model on its GPU. Every micro-step is recorded as a CUDA
+// graph before the run: one for each micro-batch size, input slot and place in the update. So a
+// micro-step is one launch, and what differs between launches lies in GPU memory. Used by one
+// thread; everything is enqueued on CudaContext::compute() unless said otherwise.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "collectives/base/cuda.h"
+#include "daemon/autograd/executor.h"
+#include "daemon/config/job.h"
+#include "daemon/device/cuda/cuda_context.h"
+#include "daemon/device/cuda/cuda_graph.h"
+#include "daemon/model/model.h"
+#include "daemon/model/replica.h"
+
+namespace gaccd {
+
+// GPU memory of the caller, which outlives the replica.
+struct CudaReplicaBuffers {
+  float* parameters = nullptr;    // layout.size() elements
+  float* gradients = nullptr;     // the same; padding zeroed
+  const float* weight = nullptr;  // f32 [1]: what a sample weighs in this update
+};
+
+// What the caller adds to every recorded micro-step.
+struct CudaStepHooks {
+  // In the last micro-step, after the kernel that completes the gradient of `parameter`.
+  std::function<Status(std::size_t parameter)> ready;
+  // At the end. loss_sum: f64 [1] on the GPU, the sum over the samples.
+  std::function<Status(const double* loss_sum, std::int64_t samples, StepPlace place)> finish;
+};
+
+class CudaReplica {
+ public:
+  // Inputs on the GPU: one is filled while the other is read.
+  static constexpr int kInputSlots = 2;
+
+  // Prepares a kernel for every node; allocates nothing large. Records nothing yet.
+  static Result<std::unique_ptr<CudaReplica>> Create(CudaContext& context, const Model& model,
+                                                     const CudaReplicaBuffers& buffers,
+                                                     const ReplicaOptions& options,
+                                                     Precision precision);
+  ~CudaReplica();
+
+  // What Record() allocates: activations, scratch, inputs.
+  [[nodiscard]] std::int64_t device_bytes() const;
+
+  // Allocates the memory and records all micro-steps.
+  Status Record(const CudaStepHooks& hooks);
+
+  // Enqueues the copies of a batch (samples >= 1) into an input slot on `stream`. The memory of
+  // `batch` is read until they are done; pinned memory makes this return at once.
+  Status Upload(const BatchView& batch, int slot, cudaStream_t stream);
+  // One micro-step on the batch in `slot`.
+  Status MicroStep(std::int64_t samples, int slot, StepPlace place);
+
+  // Forward on the batch in `slot`. results: f64 [2] in GPU memory, loss_sum and correct (or 0).
+  Status Evaluate(std::int64_t samples, int slot, double* results);
+  [[nodiscard]] bool counts_correct() const { return counts_correct_; }
+
+ private:
+  struct Training {
+    TrainingGraph ids;  // its graph has moved into the executor
+    std::unique_ptr<Executor> executor;
+    // By slot, then by place: first + 2 * last.
+    std::array<std::array<CudaGraph, 4>, kInputSlots> graphs;
+  };
+  struct Testing {
+    EvaluationGraph ids;
+    std::unique_ptr<Executor> executor;
+  };
+  struct InputSlot {
+    void* features = nullptr;
+    void* target = nullptr;
+  };
+
+  CudaReplica(CudaContext& context, const Model& model, const CudaReplicaBuffers& buffers);
+  Status PrepareExecutors(const ReplicaOptions& options, Precision precision);
+  void CountInputs(const Graph& graph, ValueId features, ValueId target);
+  Status AttachMemory();
+  Status RecordSize(std::int64_t samples, Training& training, const CudaStepHooks& hooks);
+
+  CudaContext& context_;
+  const Model& model_;
+  CudaReplicaBuffers buffers_;
+  std::unique_ptr<KernelFactory> kernels_;
+  std::map<std::int64_t, Training> training_;  // by micro-batch size
+  std::map<std::int64_t, Testing> testing_;
+  std::int64_t feature_bytes_ = 0;  // of one slot, aligned
+  std::int64_t target_bytes_ = 0;
+  std::int64_t feature_row_ = 0;  // bytes of one sample
+  std::int64_t target_row_ = 0;
+  bool counts_correct_ = false;
+  DeviceBuffer arena_;
+  DeviceBuffer scratch_;
+  DeviceBuffer inputs_;
+  std::array<InputSlot, kInputSlots> slots_;
+};
+
+}  // namespace gaccd
