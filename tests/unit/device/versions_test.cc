@@ -1,0 +1,73 @@
+#include "daemon/device/cuda/versions.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace gaccd {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+LibraryVersions Library(const char* name, int compiled, int loaded) {
+  return {.name = name, .compiled = VersionOfCode(compiled), .loaded = VersionOfCode(loaded)};
+}
+
+TEST(Versions, CodesAsTheLibrariesCountThem) {
+  EXPECT_EQ(ToText(CudaVersion(13000)), "13.0.0");
+  EXPECT_EQ(ToText(CudaVersion(12080)), "12.8.0");
+  EXPECT_EQ(ToText(VersionOfCode(130100)), "13.1.0");
+  EXPECT_EQ(ToText(VersionOfCode(91900)), "9.19.0");
+  EXPECT_EQ(ToText(VersionOfCode(22809)), "2.28.9");
+}
+
+TEST(Versions, OlderThanCompiledIsRefusedWithBothVersions) {
+  const std::vector<LibraryVersions> libraries = {Library("cuBLASLt", 130100, 130005),
+                                                  Library("cuDNN", 91900, 91900),
+                                                  Library("NCCL", 22809, 22703)};
+  const Status status = CheckNotOlder(libraries);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.kind(), ErrorKind::kUnavailable);
+  EXPECT_THAT(status.message(), HasSubstr("cuBLASLt: compiled with 13.1.0, found 13.0.5"));
+  EXPECT_THAT(status.message(), HasSubstr("NCCL: compiled with 2.28.9, found 2.27.3"));
+  EXPECT_THAT(status.message(), Not(HasSubstr("cuDNN")));
+}
+
+TEST(Versions, NewerAndMissingArePassed) {
+  std::vector<LibraryVersions> libraries = {Library("cuDNN", 91900, 92100),
+                                            Library("cuBLASLt", 130100, 140000)};
+  libraries.push_back(
+      {.name = "NCCL", .compiled = VersionOfCode(22809), .detail = "cannot load libnccl.so.2"});
+  EXPECT_TRUE(CheckNotOlder(libraries).ok());
+  EXPECT_EQ(ToText(libraries.back()),
+            "NCCL not found (compiled with 2.28.9): cannot load libnccl.so.2");
+}
+
+TEST(Versions, OfTheDriverOnlyTheMajorVersionCounts) {
+  LibraryVersions driver{.name = "CUDA driver",
+                         .compiled = CudaVersion(13010),
+                         .loaded = CudaVersion(13000),
+                         .same_major_is_enough = true};
+  EXPECT_TRUE(CheckNotOlder({&driver, 1}).ok());
+  driver.loaded = CudaVersion(12090);
+  EXPECT_FALSE(CheckNotOlder({&driver, 1}).ok());
+}
+
+// On this machine: every library has either a version or the reason why not.
+TEST(Versions, OfThisMachine) {
+  const std::vector<LibraryVersions> libraries = CudaLibraries();
+#if defined(GACCD_CUDA)
+  ASSERT_EQ(libraries.size(), 4U);
+  EXPECT_EQ(libraries[0].name, "CUDA runtime");
+  EXPECT_EQ(libraries[3].name, "cuDNN");
+  for (const LibraryVersions& library : libraries) {
+    EXPECT_GT(library.compiled.major, 0) << library.name;
+    EXPECT_TRUE(library.loaded.has_value() || !library.detail.empty()) << library.name;
+  }
+#else
+  EXPECT_TRUE(libraries.empty());
+#endif
+}
+
+}  // namespace
+}  // namespace gaccd
