@@ -4,6 +4,7 @@ find_package(Threads REQUIRED)
 find_package(MPI REQUIRED COMPONENTS CXX)        # libopenmpi-dev
 find_package(Protobuf REQUIRED)                  # libprotobuf-dev protobuf-compiler
 find_package(ZLIB REQUIRED)                      # zlib1g-dev
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)  # libssl-dev
 find_package(gflags REQUIRED COMPONENTS shared)  # libgflags-dev
 find_package(glog REQUIRED)                      # libgoogle-glog-dev
 find_path(DNNL_INCLUDE_DIR dnnl.hpp REQUIRED)    # libdnnl-dev; its CMake package wants OpenCL headers

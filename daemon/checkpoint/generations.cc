@@ -1,0 +1,196 @@
+#include "daemon/checkpoint/generations.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <map>
+
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+#include "daemon/checkpoint/shard.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::size_t kMaxEntries = 100'000;  // of a checkpoint folder
+
+// Takes "<prefix><digits>" from the front of `text`: at least `width` digits, as many as a 63-bit
+// number has.
+std::optional<std::int64_t> TakeNumber(std::string_view prefix, std::size_t width,
+                                       std::string_view* text) {
+  if (!text->starts_with(prefix)) return std::nullopt;
+  text->remove_prefix(prefix.size());
+  const std::size_t digits = std::min(text->find_first_not_of("0123456789"), text->size());
+  if (digits < width || (digits > width && text->front() == '0')) return std::nullopt;
+  std::int64_t number = 0;
+  const auto end = text->data() + digits;
+  if (std::from_chars(text->data(), end, number).ec != std::errc()) return std::nullopt;
+  text->remove_prefix(digits);
+  return number;
+}
+
+std::string Padded(const char* format, std::int64_t number) {
+  char text[32];
+  std::snprintf(text, sizeof text, format, static_cast<long long>(number));
+  return text;
+}
+
+bool IsFolder(const std::string& path) {
+  struct stat info {};
+  return ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+bool IsFile(const std::string& path) {
+  struct stat info {};
+  return ::lstat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+}
+
+Status Unlink(const std::string& path) {
+  if (::unlink(path.c_str()) == 0 || errno == ENOENT) return Status::Ok();
+  return ErrnoStatus("cannot remove", path);
+}
+
+}  // namespace
+
+std::string Generation::name() const {
+  const std::string micro = micro_step > 0 ? Padded("-micro-%06lld", micro_step) : "";
+  return StrCat(Padded("step-%012lld", step), micro, Padded("-e%06lld", epoch));
+}
+
+std::optional<Generation> ParseGenerationName(std::string_view name) {
+  Generation generation;
+  const auto step = TakeNumber("step-", 12, &name);
+  if (!step) return std::nullopt;
+  generation.step = *step;
+  if (name.starts_with("-micro-")) {
+    const auto micro = TakeNumber("-micro-", 6, &name);
+    if (!micro || *micro == 0) return std::nullopt;
+    generation.micro_step = *micro;
+  }
+  const auto epoch = TakeNumber("-e", 6, &name);
+  if (!epoch || *epoch < 1 || !name.empty()) return std::nullopt;
+  generation.epoch = *epoch;
+  return generation;
+}
+
+Result<std::vector<Generation>> ListGenerations(const std::string& folder) {
+  struct stat info {};
+  if (::stat(folder.c_str(), &info) != 0 && errno == ENOENT) return std::vector<Generation>();
+  GACCD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(folder, kMaxEntries));
+  std::vector<Generation> all;
+  for (const std::string& name : names) {
+    std::optional<Generation> generation = ParseGenerationName(name);
+    const std::string path = StrCat(folder, "/", name);
+    if (!generation || !IsFolder(path)) continue;
+    generation->committed = IsFile(StrCat(path, "/", kManifestName));
+    all.push_back(*generation);
+  }
+  std::sort(all.begin(), all.end(), std::greater<>());
+  return all;
+}
+
+Result<std::string> ReadManifestFile(const std::string& path) {
+  GACCD_ASSIGN_OR_RETURN(const InputFile file,
+                         InputFile::Open(StrCat(path, "/", kManifestName), Links::kRefuse));
+  if (file.size() > kMaxManifestBytes) {
+    return Status(ErrorKind::kData, StrCat(file.path(), ": expected at most ", kMaxManifestBytes,
+                                           " bytes, found ", file.size()));
+  }
+  std::string text(file.size(), '\0');
+  GACCD_RETURN_IF_ERROR(file.ReadAt(0, std::as_writable_bytes(std::span(text))));
+  return text;
+}
+
+Status CheckManifestName(const Generation& generation, const Manifest& manifest) {
+  const Generation found{manifest.writer_epoch, manifest.cursor.step, manifest.cursor.micro_step,
+                         generation.committed};
+  if (found == generation) return Status::Ok();
+  return {ErrorKind::kData, StrCat(generation.name(), ": its manifest is of ", found.name())};
+}
+
+Result<Manifest> ReadManifest(const std::string& folder, const Generation& generation) {
+  const std::string path = StrCat(folder, "/", generation.name());
+  GACCD_ASSIGN_OR_RETURN(const std::string text, ReadManifestFile(path));
+  GACCD_ASSIGN_OR_RETURN(Manifest manifest, DecodeManifest(StrCat(path, "/", kManifestName), text));
+  GACCD_RETURN_IF_ERROR(CheckManifestName(generation, manifest));
+  return manifest;
+}
+
+Status CheckComplete(const std::string& folder, const Generation& generation) {
+  GACCD_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(folder, generation));
+  for (std::int64_t rank = 0; rank < manifest.world(); ++rank) {
+    const std::string path =
+        StrCat(folder, "/", generation.name(), "/", ShardName(rank, manifest.world()));
+    struct stat info {};
+    if (::lstat(path.c_str(), &info) != 0) return ErrnoStatus("cannot read", path);
+    const std::uint64_t expected = manifest.shards[static_cast<std::size_t>(rank)].bytes;
+    if (!S_ISREG(info.st_mode) || static_cast<std::uint64_t>(info.st_size) != expected) {
+      return {ErrorKind::kData,
+              StrCat(path, ": expected a file of ", expected, " bytes, found ", info.st_size)};
+    }
+  }
+  return Status::Ok();
+}
+
+std::vector<Generation> ToRemove(const std::vector<Generation>& all,
+                                 const std::vector<bool>& complete, const KeepPolicy& policy,
+                                 std::int64_t epoch) {
+  // The oldest complete generation of each `every` updates: the last one seen from the newest on.
+  std::map<std::int64_t, Generation> milestones;
+  for (std::size_t i = 0; policy.every > 0 && i < all.size(); ++i) {
+    if (!complete[i] || all[i].step < policy.every) continue;
+    const auto [place, added] = milestones.try_emplace(all[i].step / policy.every, all[i]);
+    if (!added && all[i].step <= place->second.step) place->second = all[i];
+  }
+  std::vector<Generation> remove;
+  std::int64_t kept = 0;
+  bool committed_of_epoch = false;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Generation& one = all[i];
+    if (one.epoch > epoch) continue;
+    if (!one.committed) {
+      if (one.epoch != epoch || committed_of_epoch) remove.push_back(one);
+      continue;
+    }
+    committed_of_epoch |= one.epoch == epoch;
+    const bool newest = complete[i] && kept < policy.newest;
+    if (complete[i]) ++kept;
+    const auto milestone =
+        policy.every > 0 ? milestones.find(one.step / policy.every) : milestones.end();
+    if (newest || (milestone != milestones.end() && milestone->second == one)) continue;
+    // While nothing whole is newer, a damaged one is evidence, not garbage.
+    if (kept >= policy.newest) remove.push_back(one);
+  }
+  return remove;
+}
+
+Status RemoveGeneration(const std::string& folder, const Generation& generation) {
+  const std::string path = StrCat(folder, "/", generation.name());
+  GACCD_RETURN_IF_ERROR(Unlink(StrCat(path, "/", kManifestName)));
+  GACCD_RETURN_IF_ERROR(SyncFolder(path));
+  GACCD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(path, kMaxEntries));
+  for (const std::string& name : names) GACCD_RETURN_IF_ERROR(Unlink(StrCat(path, "/", name)));
+  if (::rmdir(path.c_str()) != 0) return ErrnoStatus("cannot remove folder", path);
+  return Status::Ok();
+}
+
+Result<std::vector<std::string>> Prune(const std::string& folder, const KeepPolicy& policy,
+                                       std::int64_t epoch) {
+  GACCD_ASSIGN_OR_RETURN(const std::vector<Generation> all, ListGenerations(folder));
+  std::vector<bool> complete;
+  for (const Generation& one : all) {
+    complete.push_back(one.committed && CheckComplete(folder, one).ok());
+  }
+  std::vector<std::string> removed;
+  for (const Generation& one : ToRemove(all, complete, policy, epoch)) {
+    GACCD_RETURN_IF_ERROR(RemoveGeneration(folder, one));
+    removed.push_back(one.name());
+  }
+  return removed;
+}
+
+}  // namespace gaccd

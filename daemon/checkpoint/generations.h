@@ -1,0 +1,73 @@
+// Generations: the folders of a checkpoint folder, their names, their order, which are kept.
+//
+//   <folder>/step-000000001234-e000007/                after update 1234, by writer epoch 7
+//   <folder>/step-000000001234-micro-000003-e000007/   inside update 1235, after 3 micro-steps
+//     shard-00000-of-00002.bin shard-00001-of-00002.bin MANIFEST
+//   <folder>/LATEST                                    a hint for people; never read
+//   <folder>/.owner .epoch-000007                      lease.h
+//
+// Every start of a run has a higher epoch, so a name is never used twice, and a run that was sent
+// back to an old generation leaves no doubt which line is the current one: newest means highest
+// epoch, then step, then micro-step.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/base/result.h"
+#include "daemon/checkpoint/manifest.h"
+
+namespace gaccd {
+
+struct Generation {
+  std::int64_t epoch = 0;
+  std::int64_t step = 0;
+  std::int64_t micro_step = 0;
+  bool committed = false;  // it has a manifest
+
+  [[nodiscard]] std::string name() const;
+  friend auto operator<=>(const Generation&, const Generation&) = default;
+};
+
+// Empty for names that are not of a generation. `committed` stays false.
+[[nodiscard]] std::optional<Generation> ParseGenerationName(std::string_view name);
+
+// Newest first. Whatever else lies in the folder is left out. kIo when it cannot be read; a folder
+// that does not exist holds none.
+Result<std::vector<Generation>> ListGenerations(const std::string& folder);
+
+// The manifest of the generation `path`. kIo or kData.
+Result<std::string> ReadManifestFile(const std::string& path);
+// The same, decoded, with a name that fits what it says.
+Result<Manifest> ReadManifest(const std::string& folder, const Generation& generation);
+[[nodiscard]] Status CheckManifestName(const Generation& generation, const Manifest& manifest);
+
+// Cheap: the manifest is right and every shard is there with its size. Contents are not read.
+[[nodiscard]] Status CheckComplete(const std::string& folder, const Generation& generation);
+
+struct KeepPolicy {
+  std::int64_t newest = 3;  // >= 1
+  // > 0: also the oldest of each `every` updates: one from [every, 2 every), one from
+  // [2 every, 3 every), ...
+  std::int64_t every = 0;
+};
+
+// Which to remove, newest first. `complete` says of each whether CheckComplete() was fine; a
+// generation that is not counts for nothing. What is not committed is removed when nobody can be
+// writing it: another epoch than `epoch`, or older than a committed one of `epoch`. Generations of
+// a higher epoch belong to another writer and stay. REQUIRES: all newest first, equal sizes.
+[[nodiscard]] std::vector<Generation> ToRemove(const std::vector<Generation>& all,
+                                               const std::vector<bool>& complete,
+                                               const KeepPolicy& policy, std::int64_t epoch);
+
+// The manifest first, so that a half-removed generation is none.
+Status RemoveGeneration(const std::string& folder, const Generation& generation);
+
+// ToRemove() carried out. Returns the names; the first error ends it.
+Result<std::vector<std::string>> Prune(const std::string& folder, const KeepPolicy& policy,
+                                       std::int64_t epoch);
+
+}  // namespace gaccd

@@ -1,0 +1,100 @@
+#include "daemon/checkpoint/lease.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+#include "daemon/checkpoint/generations.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::string_view kPrefix = ".epoch-";
+constexpr std::size_t kMaxEntries = 100'000;
+constexpr std::int64_t kMaxEpoch = 999'999'999;
+constexpr int kMostTries = 100;
+
+std::string ClaimName(std::int64_t epoch) {
+  char name[32];
+  std::snprintf(name, sizeof name, ".epoch-%06lld", static_cast<long long>(epoch));
+  return name;
+}
+
+// 0 for other names.
+std::int64_t ClaimedEpoch(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return 0;
+  name.remove_prefix(kPrefix.size());
+  std::int64_t epoch = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), epoch);
+  const bool whole = error == std::errc() && end == name.data() + name.size();
+  return whole && epoch >= 1 && epoch <= kMaxEpoch ? epoch : 0;
+}
+
+// The highest epoch that was ever claimed, as far as the folder knows: claims and generations.
+Result<std::int64_t> HighestEpoch(const std::vector<std::string>& names) {
+  std::int64_t highest = 0;
+  for (const std::string& name : names) {
+    highest = std::max(highest, ClaimedEpoch(name));
+    const auto generation = ParseGenerationName(name);
+    if (generation && generation->epoch <= kMaxEpoch) {
+      highest = std::max(highest, generation->epoch);
+    }
+  }
+  if (highest == kMaxEpoch) return Status(ErrorKind::kData, "writer epochs are used up");
+  return highest;
+}
+
+// Old claims say nothing that the newest does not.
+void RemoveOldClaims(const std::string& folder, const std::vector<std::string>& names,
+                     std::int64_t epoch) {
+  for (const std::string& name : names) {
+    const std::int64_t old = ClaimedEpoch(name);
+    if (old > 0 && old < epoch) ::unlink(StrCat(folder, "/", name).c_str());
+  }
+}
+
+}  // namespace
+
+Result<WriterLease> WriterLease::Take(const std::string& folder, const OwnerName& me) {
+  auto owner = FolderOwner::Take(folder, me);
+  if (!owner.ok()) return std::move(owner).status().WithContext("checkpoints");
+  for (int i = 0; i < kMostTries; ++i) {
+    GACCD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(folder, kMaxEntries));
+    GACCD_ASSIGN_OR_RETURN(const std::int64_t highest, HighestEpoch(names));
+    const std::string path = StrCat(folder, "/", ClaimName(highest + 1));
+    const FileDescriptor claim(
+        ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kFileMode));
+    if (!claim.valid() && errno == EEXIST) continue;  // somebody else was faster
+    if (!claim.valid()) return ErrnoStatus("cannot create", path);
+    GACCD_RETURN_IF_ERROR(WriteAll(
+        claim.get(), StrCat("job ", me.job, " process ", me.pid, " on ", me.host, "\n"), path));
+    if (::fsync(claim.get()) != 0) return ErrnoStatus("cannot make durable", path);
+    GACCD_RETURN_IF_ERROR(SyncFolder(folder));
+    RemoveOldClaims(folder, names, highest + 1);
+    return WriterLease(folder, *std::move(owner), highest + 1);
+  }
+  return Status(ErrorKind::kIo, StrCat("'", folder, "': no writer epoch in ", kMostTries,
+                                       " tries: too many runs start at once"));
+}
+
+Status WriterLease::Check() const {
+  GACCD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(folder_, kMaxEntries));
+  GACCD_ASSIGN_OR_RETURN(const std::int64_t highest, HighestEpoch(names));
+  if (highest <= epoch_) return Status::Ok();
+  const auto other = ReadStart(StrCat(folder_, "/", ClaimName(highest)), 256);
+  const std::string who = other.ok() ? other->substr(0, other->find('\n')) : "unknown";
+  return {ErrorKind::kConfig,
+          StrCat("checkpoint folder '", folder_, "' was taken over: this run has writer epoch ",
+                 epoch_, ", found ", highest, " (", who, "); nothing more is written here")};
+}
+
+}  // namespace gaccd

@@ -1,0 +1,42 @@
+// WriterLease: who may write in a checkpoint folder. Held by rank 0 of a run.
+//
+// Two fences, because each has a hole:
+//  - the owner file (telemetry/folder_owner.h: flock, host, pid, sign of life) keeps a second job
+//    out and names the first one; where flock does not work and the owner is cut off, it can be
+//    taken over from a writer that still lives.
+//  - the epoch: taking the lease claims the next number by creating ".epoch-NNNNNN" exclusively,
+//    which file servers do for one of two callers. A writer whose number is no longer the highest
+//    has been replaced: Check() fails and it commits nothing more. What slips between its check and
+//    its rename does no harm: the generation has the old epoch in its name, so the new writer
+//    neither overwrites nor prefers it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "collectives/base/result.h"
+#include "daemon/telemetry/folder_owner.h"
+
+namespace gaccd {
+
+class WriterLease {
+ public:
+  // Error kConfig names the owner: job, process, host. kIo: the folder cannot be written.
+  static Result<WriterLease> Take(const std::string& folder, const OwnerName& me);
+
+  [[nodiscard]] std::int64_t epoch() const { return epoch_; }
+  // kConfig when another writer has a higher epoch; kIo when that cannot be found out.
+  [[nodiscard]] Status Check() const;
+  // A sign of life; at least every 20 s. Thread-safe.
+  void Beat() const { owner_.Beat(); }
+
+ private:
+  WriterLease(std::string folder, FolderOwner owner, std::int64_t epoch)
+      : folder_(std::move(folder)), owner_(std::move(owner)), epoch_(epoch) {}
+
+  std::string folder_;
+  FolderOwner owner_;
+  std::int64_t epoch_;
+};
+
+}  // namespace gaccd

@@ -1,0 +1,217 @@
+#include "daemon/checkpoint/load.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <charconv>
+#include <new>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "collectives/bootstrap/agree.h"
+#include "daemon/checkpoint/shard.h"
+#include "daemon/telemetry/agreement.h"
+
+namespace gaccd {
+namespace {
+
+struct ShardRange {
+  std::int64_t first = 0;
+  std::int64_t end = 0;
+};
+
+ShardRange ShardsOf(std::int64_t shards, std::int64_t rank, std::int64_t world) {
+  return {shards * rank / world, shards * (rank + 1) / world};
+}
+
+// The range of a sharded buffer that the shards [first, end) hold.
+ByteRange RangeOf(const BufferSpec& buffer, ShardRange range, std::int64_t shards) {
+  if (range.first == range.end) return {0, 0};
+  const std::uint64_t from = PartOf(buffer, range.first, shards).offset;
+  const ByteRange last = PartOf(buffer, range.end - 1, shards);
+  return {from, last.offset + last.bytes - from};
+}
+
+std::string PathOf(const std::string& folder, const Generation& generation) {
+  return StrCat(folder, "/", generation.name());
+}
+
+// Before memory is taken for a shard, its file must have the size that the manifest promises.
+Status CheckSize(const std::string& path, std::uint64_t expected) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0) {
+    return {ErrorKind::kData, StrCat(path, ": missing")};
+  }
+  if (static_cast<std::uint64_t>(info.st_size) == expected) return Status::Ok();
+  return {ErrorKind::kData, StrCat(path, ": expected ", expected, " bytes, found ", info.st_size)};
+}
+
+// This rank's share of the shards, checked. mine[i] is its range of buffer i; of a per-rank buffer
+// the whole of its own, if `own_window`.
+Status ReadShare(const std::string& path, const Manifest& manifest, ShardRange share,
+                 bool own_window, std::vector<std::vector<std::byte>>* mine) {
+  const std::int64_t shards = manifest.world();
+  for (std::int64_t i = share.first; i < share.end; ++i) {
+    const ShardRecord& record = manifest.shards[static_cast<std::size_t>(i)];
+    GACCD_RETURN_IF_ERROR(
+        CheckSize(StrCat(path, "/", ShardName(i, shards)), ShardBytes(IdentityOf(manifest, i))));
+    GACCD_RETURN_IF_ERROR(CheckSize(StrCat(path, "/", ShardName(i, shards)), record.bytes));
+  }
+  mine->resize(manifest.buffers.size());
+  std::vector<std::vector<std::byte>> unused(manifest.buffers.size());
+  for (std::size_t b = 0; b < mine->size(); ++b) {
+    const BufferSpec& buffer = manifest.buffers[b];
+    if (!buffer.per_rank) {
+      (*mine)[b].resize(RangeOf(buffer, share, shards).bytes);
+    } else if (share.first < share.end) {
+      (own_window ? (*mine)[b] : unused[b]).resize(buffer.bytes);
+    }
+  }
+  for (std::int64_t i = share.first; i < share.end; ++i) {
+    std::vector<std::span<std::byte>> parts;
+    for (std::size_t b = 0; b < mine->size(); ++b) {
+      const BufferSpec& buffer = manifest.buffers[b];
+      if (buffer.per_rank) {
+        parts.emplace_back(own_window ? (*mine)[b] : unused[b]);
+        continue;
+      }
+      const ByteRange part = PartOf(buffer, i, shards);
+      const std::uint64_t from = RangeOf(buffer, share, shards).offset;
+      parts.push_back(std::span((*mine)[b]).subspan(part.offset - from, part.bytes));
+    }
+    const ShardRecord& record = manifest.shards[static_cast<std::size_t>(i)];
+    GACCD_RETURN_IF_ERROR(ReadShardFile(StrCat(path, "/", ShardName(i, shards)),
+                                        IdentityOf(manifest, i), &record, parts));
+  }
+  return Status::Ok();
+}
+
+// Library exceptions end here: a generation too large for this machine is an error like others.
+Status ReadShareSafely(const std::string& path, const Manifest& manifest, ShardRange share,
+                       bool own_window, std::vector<std::vector<std::byte>>* mine) {
+  try {
+    return ReadShare(path, manifest, share, own_window, mine);
+  } catch (const std::bad_alloc&) {
+    return {ErrorKind::kOs, StrCat(path, ": not enough memory to load it")};
+  }
+}
+
+Result<std::vector<std::byte>> Exchange(Communicator& comm, const BufferSpec& buffer,
+                                        std::int64_t shards, std::vector<std::byte> mine) {
+  if (comm.size() == 1) return mine;
+  std::vector<std::int64_t> counts;
+  for (int rank = 0; rank < comm.size(); ++rank) {
+    const ShardRange share = ShardsOf(shards, rank, comm.size());
+    counts.push_back(static_cast<std::int64_t>(RangeOf(buffer, share, shards).bytes));
+  }
+  std::vector<std::byte> all(buffer.bytes);
+  GACCD_RETURN_IF_ERROR(comm.AllGather({mine.data(), mine.size(), DType::kU8}, counts,
+                                       {all.data(), all.size(), DType::kU8}));
+  return all;
+}
+
+std::string NamesText(const std::vector<Generation>& all) {
+  std::string text;
+  for (const Generation& one : all) text += StrCat(one.committed ? "+" : "-", one.name(), "\n");
+  return text;
+}
+
+std::vector<Generation> ParseNames(std::string_view text) {
+  std::vector<Generation> all;
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    if (auto one = ParseGenerationName(text.substr(1, end - 1))) {
+      one->committed = text.front() == '+';
+      all.push_back(*one);
+    }
+    text.remove_prefix(end + 1);
+  }
+  return all;
+}
+
+bool IsDamage(const Status& status) {
+  return status.kind() == ErrorKind::kData || status.kind() == ErrorKind::kIo;
+}
+
+}  // namespace
+
+Result<LoadedState> LoadGeneration(Communicator& comm, const std::string& folder,
+                                   const Generation& generation, const AcceptManifest& accept) {
+  const std::string path = PathOf(folder, generation);
+  Result<std::string> text = Status(ErrorKind::kInternal, "rank 0 reads the manifest");
+  if (comm.rank() == 0) text = ReadManifestFile(path);
+  GACCD_ASSIGN_OR_RETURN(text, ShareFromRankZero(comm, text));
+  GACCD_ASSIGN_OR_RETURN(Manifest manifest, DecodeManifest(path, *text));
+  GACCD_RETURN_IF_ERROR(CheckManifestName(generation, manifest));
+  GACCD_RETURN_IF_ERROR(accept(manifest));
+
+  const std::int64_t shards = manifest.world();
+  const ShardRange share = ShardsOf(shards, comm.rank(), comm.size());
+  std::vector<std::vector<std::byte>> mine;
+  Agreement agreement =
+      AgreeOn(comm, ReadShareSafely(path, manifest, share, shards == comm.size(), &mine));
+  GACCD_RETURN_IF_ERROR(std::move(agreement.status));
+
+  LoadedState state{.generation = generation, .manifest = std::move(manifest)};
+  for (std::size_t b = 0; b < mine.size(); ++b) {
+    const BufferSpec& buffer = state.manifest.buffers[b];
+    if (buffer.per_rank) {
+      state.buffers.push_back(std::move(mine[b]));
+      continue;
+    }
+    GACCD_ASSIGN_OR_RETURN(auto whole, Exchange(comm, buffer, shards, std::move(mine[b])));
+    state.buffers.push_back(std::move(whole));
+  }
+  return state;
+}
+
+Result<LoadOutcome> LoadNewest(Communicator& comm, const std::string& folder,
+                               const AcceptManifest& accept) {
+  Result<std::string> names = Status(ErrorKind::kInternal, "rank 0 lists the folder");
+  if (comm.rank() == 0) {
+    const auto all = ListGenerations(folder);
+    names = all.ok() ? Result<std::string>(NamesText(*all)) : Result<std::string>(all.status());
+  }
+  GACCD_ASSIGN_OR_RETURN(names, ShareFromRankZero(comm, names));
+  LoadOutcome outcome;
+  for (const Generation& generation : ParseNames(*names)) {
+    if (!generation.committed) {
+      outcome.refused.push_back(StrCat(generation.name(), ": never finished: no manifest"));
+      continue;
+    }
+    auto state = LoadGeneration(comm, folder, generation, accept);
+    if (state.ok()) {
+      outcome.state = *std::move(state);
+      return outcome;
+    }
+    if (!IsDamage(state.status())) return std::move(state).status();
+    outcome.refused.push_back(StrCat(generation.name(), ": ", state.status().message()));
+  }
+  return outcome;
+}
+
+Status VerifyGeneration(const std::string& folder, const Generation& generation) {
+  GACCD_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(folder, generation));
+  for (std::int64_t rank = 0; rank < manifest.world(); ++rank) {
+    const ShardRecord& record = manifest.shards[static_cast<std::size_t>(rank)];
+    const std::string path =
+        StrCat(PathOf(folder, generation), "/", ShardName(rank, manifest.world()));
+    GACCD_RETURN_IF_ERROR(ReadShardFile(path, IdentityOf(manifest, rank), &record, {}));
+  }
+  return Status::Ok();
+}
+
+Result<std::vector<std::byte>> ReadBuffer(const std::string& folder, const Generation& generation,
+                                          const Manifest& manifest, std::string_view buffer) {
+  const auto spec = std::ranges::find(manifest.buffers, buffer, &BufferSpec::name);
+  if (spec == manifest.buffers.end() || spec->per_rank) {
+    return Status(ErrorKind::kData, StrCat(generation.name(), ": has no buffer '", buffer, "'"));
+  }
+  const auto index = static_cast<std::size_t>(spec - manifest.buffers.begin());
+  std::vector<std::vector<std::byte>> mine;
+  GACCD_RETURN_IF_ERROR(
+      ReadShareSafely(PathOf(folder, generation), manifest, {0, manifest.world()}, false, &mine));
+  return std::move(mine[index]);
+}
+
+}  // namespace gaccd

@@ -1,0 +1,57 @@
+// Loading a generation, on any number of ranks.
+//
+// Rank r of W reads the shards [S r / W, S (r + 1) / W) of the S that were written, whole, into
+// memory of its own, and checks every byte; so together the ranks read every file once. Only when
+// all of them found all well, the pieces are exchanged. Nothing of the caller's model is touched
+// before that. Neighbouring shards hold neighbouring pieces of every sharded buffer, so a rank's
+// pieces are one range of it, whatever S and W are.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "collectives/base/result.h"
+#include "collectives/comm/communicator.h"
+#include "daemon/checkpoint/generations.h"
+#include "daemon/checkpoint/manifest.h"
+
+namespace gaccd {
+
+struct LoadedState {
+  Generation generation;
+  Manifest manifest;
+  // As manifest.buffers. Sharded ones are whole, on every rank. A per-rank buffer is this rank's
+  // when as many ranks load as have saved, else empty: a window then starts again from its update.
+  std::vector<std::vector<std::byte>> buffers;
+};
+
+// Looked at before memory is taken. kData: this generation is no good, take an older one; any other
+// error ends the search, e.g. kConfig when the job has another model. Must give the same answer on
+// all ranks.
+using AcceptManifest = std::function<Status(const Manifest&)>;
+
+// One generation. Collective; all ranks get the same status. kData or kIo: it is damaged.
+Result<LoadedState> LoadGeneration(Communicator& comm, const std::string& folder,
+                                   const Generation& generation, const AcceptManifest& accept);
+
+struct LoadOutcome {
+  std::optional<LoadedState> state;  // none: there is no usable generation
+  std::vector<std::string> refused;  // "step-...: why", newest first
+};
+
+// The newest generation that is whole; damaged ones are passed over, with the reason. Collective.
+// Rank 0 lists the folder.
+Result<LoadOutcome> LoadNewest(Communicator& comm, const std::string& folder,
+                               const AcceptManifest& accept);
+
+// Reads and checks all shards of a generation on one process, with the memory of one block. Also
+// for use while a run writes elsewhere in the folder.
+Status VerifyGeneration(const std::string& folder, const Generation& generation);
+
+// One sharded buffer of a generation, on one process; everything is verified.
+Result<std::vector<std::byte>> ReadBuffer(const std::string& folder, const Generation& generation,
+                                          const Manifest& manifest, std::string_view buffer);
+
+}  // namespace gaccd

@@ -1,0 +1,287 @@
+#include "daemon/checkpoint/manifest.h"
+
+#include <google/protobuf/io/coded_stream.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "collectives/base/strings.h"
+#include "daemon/checkpoint/crc32c.h"
+#include "daemon/config/plan_proto.h"
+#include "proto/checkpoint.pb.h"
+
+namespace gaccd {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "files are little endian");
+
+constexpr std::string_view kMagic = "GACCDMF1";
+constexpr std::uint32_t kVersion = 1;
+constexpr std::size_t kHeadBytes = 12;  // magic, length
+constexpr std::size_t kCrcBytes = 4;
+constexpr std::uint64_t kUnitBytes = 64;
+constexpr std::size_t kMaxParameters = 65'536;
+constexpr std::size_t kMaxNameBytes = 256;
+constexpr int kMaxDepth = 8;
+
+std::uint32_t LoadU32(const char* bytes) {
+  std::uint32_t value = 0;
+  std::memcpy(&value, bytes, sizeof value);
+  return value;
+}
+
+void AppendU32(std::uint32_t value, std::string* text) {
+  text->append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+std::uint32_t CrcOf(std::string_view text) { return Crc32c(std::as_bytes(std::span(text))); }
+
+Status Bad(std::string_view what) { return {ErrorKind::kData, std::string(what)}; }
+
+// The message inside the frame.
+Result<proto::CheckpointManifest> Unframe(std::string_view file) {
+  if (file.size() < kHeadBytes + kCrcBytes || file.size() > kMaxManifestBytes) {
+    return Bad(StrCat("expected ", kHeadBytes + kCrcBytes, " to ", kMaxManifestBytes,
+                      " bytes, found ", file.size()));
+  }
+  if (!file.starts_with(kMagic)) return Bad("it does not begin with GACCDMF1");
+  const std::size_t length = LoadU32(file.data() + kMagic.size());
+  if (length != file.size() - kHeadBytes - kCrcBytes) {
+    return Bad(StrCat("expected a message of ", length, " bytes, found ",
+                      file.size() - kHeadBytes - kCrcBytes));
+  }
+  const std::size_t end = file.size() - kCrcBytes;
+  if (LoadU32(file.data() + end) != CrcOf(file.substr(0, end))) {
+    return Bad("its CRC32C does not match its bytes");
+  }
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(file.data());
+  google::protobuf::io::CodedInputStream in(bytes + kHeadBytes, static_cast<int>(length));
+  in.SetRecursionLimit(kMaxDepth);
+  proto::CheckpointManifest message;
+  if (!message.ParseFromCodedStream(&in) || !in.ConsumedEntireMessage()) {
+    return Bad("it is no message of proto/checkpoint.proto");
+  }
+  return message;
+}
+
+Result<Plan> PlanFromProto(const proto::Plan& message) {
+  PlanRequest request{.nodes = message.nodes(),
+                      .gpus_per_node = message.gpus_per_node(),
+                      .micro_batch = message.micro_batch(),
+                      .target_batch = message.target_batch()};
+  const Rounding modes[] = {Rounding::kExact, Rounding::kFloor, Rounding::kCeil,
+                            Rounding::kNearest};
+  const auto* mode = std::find_if(std::begin(modes), std::end(modes),
+                                  [&](Rounding one) { return Name(one) == message.mode(); });
+  if (mode == std::end(modes)) return Bad("plan: unknown mode");
+  request.rounding = *mode;
+  auto plan = Plan::Make(request);
+  if (!plan.ok()) return Bad(StrCat("plan: ", plan.status().message()));
+  if (plan->effective_batch() != message.eff_batch() || plan->world() != message.world()) {
+    return Bad(StrCat("plan: expected an effective batch of ", plan->effective_batch(), " on ",
+                      plan->world(), " ranks, found ", message.eff_batch(), " on ",
+                      message.world()));
+  }
+  return plan;
+}
+
+Status CheckName(std::string_view what, std::string_view name) {
+  const auto printable = [](char c) { return c > ' ' && c < '\x7f' && c != '/'; };
+  if (!name.empty() && name.size() <= kMaxNameBytes && std::ranges::all_of(name, printable)) {
+    return Status::Ok();
+  }
+  return Bad(StrCat(what, ": expected a name of 1 to ", kMaxNameBytes, " printable characters"));
+}
+
+Status CheckCursor(const Manifest& manifest) {
+  const RunCursor& cursor = manifest.cursor;
+  if (cursor.step < 0 || cursor.samples < 0 || cursor.micro_step < 0 ||
+      cursor.optimizer_updates < 0 || manifest.writer_epoch < 1) {
+    return Bad(StrCat("expected counts >= 0 and a writer epoch >= 1, found step ", cursor.step,
+                      ", samples ", cursor.samples, ", micro-step ", cursor.micro_step,
+                      ", optimiser updates ", cursor.optimizer_updates, ", epoch ",
+                      manifest.writer_epoch));
+  }
+  if (!std::isfinite(cursor.loss_scale) || cursor.loss_scale <= 0) {
+    return Bad(StrCat("expected a loss scale > 0, found ", cursor.loss_scale));
+  }
+  return Status::Ok();
+}
+
+Status CheckBuffers(const Manifest& manifest) {
+  if (manifest.buffers.empty() || manifest.buffers.size() > kMaxBuffers) {
+    return Bad(StrCat("expected 1 to ", kMaxBuffers, " buffers, found ", manifest.buffers.size()));
+  }
+  for (std::size_t i = 0; i < manifest.buffers.size(); ++i) {
+    const BufferSpec& buffer = manifest.buffers[i];
+    GACCD_RETURN_IF_ERROR(CheckName("buffer", buffer.name));
+    if (buffer.bytes > kMaxBufferBytes) {
+      return Bad(StrCat("buffer ", buffer.name, ": ", buffer.bytes, " bytes are too many"));
+    }
+    for (std::size_t j = 0; j < i; ++j) {
+      if (manifest.buffers[j].name == buffer.name) {
+        return Bad(StrCat("buffer ", buffer.name, " comes twice"));
+      }
+    }
+  }
+  if (manifest.block_bytes < kUnitBytes || manifest.block_bytes > kMaxBlockBytes) {
+    return Bad(StrCat("expected blocks of ", kUnitBytes, " to ", kMaxBlockBytes, " bytes, found ",
+                      manifest.block_bytes));
+  }
+  return Status::Ok();
+}
+
+// Parameters stand one behind the other inside the first buffer.
+Status CheckParameters(const Manifest& manifest) {
+  const auto elements = static_cast<std::int64_t>(manifest.buffers[0].bytes / sizeof(float));
+  std::int64_t end = 0;
+  for (const ParameterRecord& parameter : manifest.parameters) {
+    GACCD_RETURN_IF_ERROR(CheckName("parameter", parameter.name));
+    if (Status shape = CheckShape(parameter.shape, DType::kF32); !shape.ok()) {
+      return Bad(StrCat("parameter ", parameter.name, ": ", shape.message()));
+    }
+    const std::int64_t count = Elements(parameter.shape);
+    if (parameter.offset < end || count > elements || parameter.offset > elements - count) {
+      return Bad(StrCat("parameter ", parameter.name, ": expected ", count, " elements between ",
+                        end, " and ", elements, ", found the offset ", parameter.offset));
+    }
+    end = parameter.offset + count;
+  }
+  return Status::Ok();
+}
+
+void FillManifestProto(const Manifest& manifest, proto::CheckpointManifest& message) {
+  message.set_version(kVersion);
+  message.set_program(manifest.program);
+  message.set_created_s(manifest.created_s);
+  message.set_writer_epoch(manifest.writer_epoch);
+  message.set_step(manifest.cursor.step);
+  message.set_samples(manifest.cursor.samples);
+  message.set_micro_step(manifest.cursor.micro_step);
+  message.set_optimizer_updates(manifest.cursor.optimizer_updates);
+  message.set_seed(manifest.cursor.seed);
+  message.set_loss_scale(manifest.cursor.loss_scale);
+  message.set_job(manifest.job_text);
+  if (manifest.plan) FillPlanProto(*manifest.plan, *message.mutable_plan());
+  message.set_block_bytes(manifest.block_bytes);
+  for (const ParameterRecord& parameter : manifest.parameters) {
+    proto::CheckpointParameter& one = *message.add_parameter();
+    one.set_name(parameter.name);
+    for (const std::int64_t size : parameter.shape) one.add_shape(size);
+    one.set_offset(parameter.offset);
+  }
+  for (const BufferSpec& buffer : manifest.buffers) {
+    proto::CheckpointBuffer& one = *message.add_buffer();
+    one.set_name(buffer.name);
+    one.set_bytes(buffer.bytes);
+    one.set_per_rank(buffer.per_rank);
+  }
+  for (const ShardRecord& shard : manifest.shards) {
+    proto::CheckpointShard& one = *message.add_shard();
+    one.set_bytes(shard.bytes);
+    one.set_sha256(shard.sha256.data(), shard.sha256.size());
+    one.set_window_samples(shard.window.samples);
+    one.set_window_loss_sum(shard.window.loss_sum);
+  }
+}
+
+Status TakeLists(const proto::CheckpointManifest& message, Manifest* manifest) {
+  if (message.parameter_size() > static_cast<int>(kMaxParameters)) {
+    return Bad(StrCat("expected at most ", kMaxParameters, " parameters, found ",
+                      message.parameter_size()));
+  }
+  for (const proto::CheckpointParameter& one : message.parameter()) {
+    manifest->parameters.push_back(
+        {one.name(), Shape(one.shape().begin(), one.shape().end()), one.offset()});
+  }
+  for (const proto::CheckpointBuffer& one : message.buffer()) {
+    manifest->buffers.push_back({one.name(), one.bytes(), one.per_rank()});
+  }
+  if (message.shard_size() < 1 || message.shard_size() > kMaxWorld) {
+    return Bad(StrCat("expected 1 to ", kMaxWorld, " shards, found ", message.shard_size()));
+  }
+  for (const proto::CheckpointShard& one : message.shard()) {
+    ShardRecord& shard = manifest->shards.emplace_back();
+    shard.bytes = one.bytes();
+    shard.window = {one.window_samples(), one.window_loss_sum()};
+    if (one.sha256().size() != shard.sha256.size()) {
+      return Bad(StrCat("shard ", manifest->shards.size() - 1, ": expected a digest of ",
+                        shard.sha256.size(), " bytes, found ", one.sha256().size()));
+    }
+    std::memcpy(shard.sha256.data(), one.sha256().data(), shard.sha256.size());
+  }
+  return Status::Ok();
+}
+
+Result<Manifest> Decode(std::string_view file) {
+  GACCD_ASSIGN_OR_RETURN(const proto::CheckpointManifest message, Unframe(file));
+  if (message.version() != kVersion) {
+    return Bad(StrCat("expected version ", kVersion, ", found ", message.version()));
+  }
+  Manifest manifest{.cursor = {.step = message.step(),
+                               .samples = message.samples(),
+                               .micro_step = message.micro_step(),
+                               .optimizer_updates = message.optimizer_updates(),
+                               .seed = message.seed(),
+                               .loss_scale = message.loss_scale()},
+                    .writer_epoch = message.writer_epoch(),
+                    .created_s = message.created_s(),
+                    .program = message.program(),
+                    .job_text = message.job(),
+                    .block_bytes = message.block_bytes()};
+  GACCD_ASSIGN_OR_RETURN(manifest.plan, PlanFromProto(message.plan()));
+  GACCD_RETURN_IF_ERROR(TakeLists(message, &manifest));
+  GACCD_RETURN_IF_ERROR(CheckCursor(manifest));
+  GACCD_RETURN_IF_ERROR(CheckBuffers(manifest));
+  GACCD_RETURN_IF_ERROR(CheckParameters(manifest));
+  if (manifest.plan->world() != manifest.world()) {
+    return Bad(StrCat("expected ", manifest.plan->world(), " shards, as the plan says, found ",
+                      manifest.world()));
+  }
+  return manifest;
+}
+
+}  // namespace
+
+ByteRange PartOf(const BufferSpec& buffer, std::int64_t rank, std::int64_t world) {
+  if (buffer.per_rank) return {0, buffer.bytes};
+  const std::uint64_t units = (buffer.bytes + kUnitBytes - 1) / kUnitBytes;
+  // Without the product units * rank, which may not fit: q r + floor(rest r / W), rest < W.
+  const auto r = static_cast<std::uint64_t>(rank);
+  const auto w = static_cast<std::uint64_t>(world);
+  const auto first = [&](std::uint64_t k) {
+    const std::uint64_t unit = units / w * k + units % w * k / w;
+    return std::min(unit * kUnitBytes, buffer.bytes);
+  };
+  return {first(r), first(r + 1) - first(r)};
+}
+
+std::uint64_t PayloadBytes(std::span<const BufferSpec> buffers, std::int64_t rank,
+                           std::int64_t world) {
+  std::uint64_t bytes = 0;
+  for (const BufferSpec& buffer : buffers) bytes += PartOf(buffer, rank, world).bytes;
+  return bytes;
+}
+
+std::string EncodeManifest(const Manifest& manifest) {
+  proto::CheckpointManifest message;
+  FillManifestProto(manifest, message);
+  std::string body;
+  message.SerializeToString(&body);
+  std::string file(kMagic);
+  AppendU32(static_cast<std::uint32_t>(body.size()), &file);
+  file += body;
+  AppendU32(CrcOf(file), &file);
+  return file;
+}
+
+Result<Manifest> DecodeManifest(const std::string& name, std::string_view file) {
+  auto manifest = Decode(file);
+  if (!manifest.ok()) return std::move(manifest).status().WithContext(name);
+  return manifest;
+}
+
+}  // namespace gaccd

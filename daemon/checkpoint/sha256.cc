@@ -1,0 +1,45 @@
+#include "daemon/checkpoint/sha256.h"
+
+#include <openssl/evp.h>
+
+#include <new>
+
+namespace gaccd {
+
+struct Sha256::State {
+  EVP_MD_CTX* context = EVP_MD_CTX_new();
+  ~State() { EVP_MD_CTX_free(context); }
+};
+
+// Only memory can be missing here, or a build of OpenSSL without SHA-256.
+Sha256::Sha256() : state_(std::make_unique<State>()) {
+  if (state_->context == nullptr ||
+      EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) != 1) {
+    throw std::bad_alloc();
+  }
+}
+
+Sha256::~Sha256() = default;
+
+void Sha256::Update(std::span<const std::byte> bytes) {
+  EVP_DigestUpdate(state_->context, bytes.data(), bytes.size());
+}
+
+Sha256Digest Sha256::Finish() {
+  Sha256Digest digest{};
+  unsigned size = 0;
+  EVP_DigestFinal_ex(state_->context, reinterpret_cast<unsigned char*>(digest.data()), &size);
+  return digest;
+}
+
+std::string ToHex(const Sha256Digest& digest) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const std::byte byte : digest) {
+    text += kDigits[static_cast<unsigned>(byte) >> 4];
+    text += kDigits[static_cast<unsigned>(byte) & 15];
+  }
+  return text;
+}
+
+}  // namespace gaccd

@@ -1,0 +1,34 @@
+// SHA-256 of a stream of bytes, by OpenSSL. What a manifest says of a shard is what sha256sum(1)
+// prints for it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace gaccd {
+
+using Sha256Digest = std::array<std::byte, 32>;
+
+// 64 hex digits.
+[[nodiscard]] std::string ToHex(const Sha256Digest& digest);
+
+class Sha256 {
+ public:
+  Sha256();
+  ~Sha256();
+  Sha256(const Sha256&) = delete;
+  Sha256& operator=(const Sha256&) = delete;
+
+  void Update(std::span<const std::byte> bytes);
+  // Ends the stream; nothing may be called after it.
+  [[nodiscard]] Sha256Digest Finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace gaccd
