@@ -29,6 +29,11 @@ DEFINE_int64(epochs, 1, "passes over the data");
 DEFINE_int64(max_updates, 0, "stop after this many updates; 0 = no limit");
 DEFINE_uint64(seed, 1, "of the initial weights and the sample order");
 DEFINE_int64(log_every, 100, "updates between two log lines");
+DEFINE_string(device, "auto", "auto, cpu or cuda");
+DEFINE_string(precision, "f32", "f32 or bf16");
+DEFINE_bool(tf32, false, "products may round their inputs to TF32");
+DEFINE_bool(deterministic, false, "the same bits from run to run");
+DEFINE_bool(allow_gpu_sharing, false, "several ranks may use one GPU");
 DEFINE_string(init_weights, "", "safetensors to start from");
 DEFINE_string(save_weights, "", "safetensors to write at the end");
 DEFINE_int64(bound, 60, "seconds after which a silent rank ends the run");
@@ -41,6 +46,7 @@ using Problem = std::optional<std::string>;
 struct FlagRule {
   std::string_view name;
   std::function<Problem(Flags&)> store;
+  bool is_bool = false;
 };
 
 FlagRule Count(std::string_view name, const std::int64_t& value, std::int64_t least,
@@ -58,6 +64,17 @@ FlagRule Path(std::string_view name, const std::string& value,
             flags.*field = value;
             return std::nullopt;
           }};
+}
+
+// `field` is a bool or an optional<bool> of Flags.
+template <typename Field>
+FlagRule YesNo(std::string_view name, const bool& value, Field Flags::*field) {
+  return {name,
+          [&value, field](Flags& flags) -> Problem {
+            flags.*field = value;
+            return std::nullopt;
+          },
+          true};
 }
 
 template <typename E>
@@ -103,15 +120,25 @@ std::vector<FlagRule> BatchRules() {
                                                     {{{"update", LastCycle::kUpdate},
                                                       {"carry", LastCycle::kCarry},
                                                       {"drop", LastCycle::kDrop}}}),
-      {"strict",
-       [](Flags& flags) -> Problem {
-         flags.strict = FLAGS_strict;
-         return std::nullopt;
-       }},
+      YesNo("strict", FLAGS_strict, &Flags::strict),
       OneOf<OutputFormat, OutputFormat, 3>("format", FLAGS_format, &Flags::format,
                                            {{{"text", OutputFormat::kText},
                                              {"json", OutputFormat::kJson},
                                              {"txtpb", OutputFormat::kTxtpb}}}),
+  };
+}
+
+std::vector<FlagRule> DeviceRules() {
+  return {
+      OneOf<Device, std::optional<Device>, 3>(
+          "device", FLAGS_device, &Flags::device,
+          {{{"auto", Device::kAuto}, {"cpu", Device::kCpu}, {"cuda", Device::kCuda}}}),
+      OneOf<Precision, std::optional<Precision>, 2>(
+          "precision", FLAGS_precision, &Flags::precision,
+          {{{"f32", Precision::kF32}, {"bf16", Precision::kBF16}}}),
+      YesNo("tf32", FLAGS_tf32, &Flags::tf32),
+      YesNo("deterministic", FLAGS_deterministic, &Flags::deterministic),
+      YesNo("allow_gpu_sharing", FLAGS_allow_gpu_sharing, &Flags::allow_gpu_sharing),
   };
 }
 
@@ -181,7 +208,7 @@ std::vector<KnownFlag> AllKnown(const std::vector<FlagRule>& rules) {
   // gflags has its own help and version, which end the process; ours never reach it.
   std::vector<KnownFlag> known = {{"help", true}, {"h", true}, {"version", true}};
   for (const FlagRule& rule : rules) {
-    known.push_back({std::string(rule.name), rule.name == "strict"});
+    known.push_back({std::string(rule.name), rule.is_bool});
   }
   for (const std::string_view name : kLogFlags) {
     gflags::CommandLineFlagInfo info;
@@ -192,7 +219,8 @@ std::vector<KnownFlag> AllKnown(const std::vector<FlagRule>& rules) {
   return known;
 }
 
-constexpr Verb kVerbs[] = {Verb::kPlan, Verb::kTrain, Verb::kSelftest, Verb::kHelp, Verb::kVersion};
+constexpr Verb kVerbs[] = {Verb::kPlan,  Verb::kTrain, Verb::kSelftest,
+                           Verb::kCheck, Verb::kHelp,  Verb::kVersion};
 
 Result<Verb> ParseVerb(std::string_view word) {
   std::vector<std::string_view> names;
@@ -232,6 +260,8 @@ std::string_view Name(Verb verb) {
       return "train";
     case Verb::kSelftest:
       return "selftest";
+    case Verb::kCheck:
+      return "check";
     case Verb::kHelp:
       return "help";
     case Verb::kVersion:
@@ -249,6 +279,7 @@ Verb DefaultVerb(const Environment& environment) {
 
 Result<Flags> ParseFlags(std::span<const char* const> args, const Environment& environment) {
   std::vector<FlagRule> rules = BatchRules();
+  for (FlagRule& rule : DeviceRules()) rules.push_back(std::move(rule));
   for (FlagRule& rule : RunRules()) rules.push_back(std::move(rule));
   const std::vector<KnownFlag> known = AllKnown(rules);
   GACCD_ASSIGN_OR_RETURN(const Arguments given, SplitArguments(args, known));

@@ -15,7 +15,7 @@
 
 namespace gaccd {
 
-enum class Verb : std::uint8_t { kPlan, kTrain, kSelftest, kHelp, kVersion };
+enum class Verb : std::uint8_t { kPlan, kTrain, kSelftest, kCheck, kHelp, kVersion };
 enum class OutputFormat : std::uint8_t { kText, kJson, kTxtpb };
 
 [[nodiscard]] std::string_view Name(Verb verb);  // "plan", ...
@@ -36,6 +36,13 @@ struct Flags {
   std::optional<std::int64_t> reference_batch;  // >= 0; 0 = the target
   std::optional<LastCycle> last_cycle;
 
+  // The devices; each wins over the job.
+  std::optional<Device> device;
+  std::optional<Precision> precision;
+  std::optional<bool> tf32;
+  std::optional<bool> deterministic;
+  bool allow_gpu_sharing = false;  // several ranks on one GPU: for tests
+
   // The run; the first four win over the job.
   std::optional<std::int64_t> epochs;       // >= 0
   std::optional<std::int64_t> max_updates;  // >= 0
@@ -47,7 +54,7 @@ struct Flags {
   std::optional<std::string> save_weights;
 
   bool strict = false;                        // refuse a plan that is not exact
-  OutputFormat format = OutputFormat::kText;  // of the plan
+  OutputFormat format = OutputFormat::kText;  // of plan and check
   std::int64_t bound_seconds = 60;            // >= 1; the watchdog's deadline
 };
 

@@ -15,6 +15,7 @@ constexpr std::string_view kOverview =
   plan      print who takes how many samples; reads the job, touches nothing
   train     train the job; one process per GPU or core, by srun or mpirun
   selftest  prove on this machine that accumulation equals one big batch
+  check     under srun: what every rank runs on, and whether it can work together
   help      explain a verb: gaccd help plan
   version   print the versions of gaccd and its libraries
 
@@ -51,6 +52,16 @@ The batch; each wins over the job
                        the next epoch) or drop
 )";
 
+constexpr std::string_view kDeviceFlags = R"(
+The devices; all but --allow-gpu-sharing win over the job
+  --device=DEVICE      auto (default: GPUs if every rank has one, CPUs if none
+                       has, an error otherwise), cpu or cuda
+  --precision=TYPE     f32 (default) or bf16 (on GPUs; weights and sums stay f32)
+  --tf32               products of f32 may round their inputs to TF32 (on GPUs)
+  --deterministic      the same bits from run to run, also where it is slower
+  --allow-gpu-sharing  several ranks may use one GPU; for tests, slow
+)";
+
 constexpr std::string_view kPlanUsage = R"(gaccd plan [--flag=value ...]
 
 Prints how many samples every rank takes in every micro-step of an update, the
@@ -76,6 +87,23 @@ Trains the job, one process per rank:
   --bound=SECONDS      end the run when a rank is silent so long (default 60)
 )";
 
+constexpr std::string_view kCheckUsage = R"(gaccd check [--flag=value ...]
+
+Prints what every rank finds: host, GPU, libraries, cores, limits. Start it the
+way the training will be started:
+  srun --mpi=pmix gaccd check
+
+Exits 78, naming the ranks, when they cannot work together: different builds of
+gaccd or its libraries, ranks with and without a GPU, fewer GPUs than tasks on a
+node, two ranks on one GPU. Prints warnings for what is slow.
+
+  --format=FORMAT      text (default; equal lines are put together when there are
+                       many) or json (one line a rank)
+  --device=cpu         the GPUs do not matter
+  --allow-gpu-sharing  two ranks on one GPU are wanted
+  --bound=SECONDS      give up when a rank is silent so long (default 60)
+)";
+
 constexpr std::string_view kSelftestUsage = R"(gaccd selftest [--flag=value ...]
 
 Trains with different data on every rank, ranks as threads of this process, and
@@ -86,11 +114,14 @@ rounding. With --nodes and --target-batch it does so for that plan.
 }  // namespace
 
 std::string HelpText(std::optional<Verb> topic) {
-  if (topic == Verb::kPlan) return StrCat(kPlanUsage, kClusterFlags, kBatchFlags);
-  if (topic == Verb::kTrain) return StrCat(kTrainUsage, kClusterFlags, kBatchFlags);
+  if (topic == Verb::kPlan) return StrCat(kPlanUsage, kClusterFlags, kBatchFlags, kDeviceFlags);
+  if (topic == Verb::kTrain) return StrCat(kTrainUsage, kClusterFlags, kBatchFlags, kDeviceFlags);
+  if (topic == Verb::kCheck) return std::string(kCheckUsage);
   if (topic == Verb::kSelftest) return StrCat(kSelftestUsage, kClusterFlags, kBatchFlags);
   if (topic == Verb::kVersion)
-    return "gaccd version\n\nPrints the versions of gaccd and its libraries.\n";
+    return "gaccd version\n\nPrints the versions of gaccd and its libraries: loaded, and compiled "
+           "with.\n"
+           "A library older than the one compiled with is refused where it is used.\n";
   return std::string(kOverview);
 }
 

@@ -13,11 +13,11 @@ namespace gaccd {
 // All verbs, or one with its flags.
 [[nodiscard]] std::string HelpText(std::optional<Verb> topic);
 
-// A library and its version.
+// A library and its version, or versions: loaded and compiled with.
 using Version = std::pair<std::string, std::string>;
 
 // gaccd with its revision, the libraries of this folder, then `more`, which only the caller knows
-// (MPI, oneDNN, ...). One line each.
+// (MPI, oneDNN, CUDA, ...). One line each, continued where it is longer than 80 columns.
 [[nodiscard]] std::string VersionText(const std::vector<Version>& more);
 
 // "0.1.0", and the revision of the sources: "960e1fd", or "960e1fd-dirty" with local changes.

@@ -185,6 +185,14 @@ static_assert(static_cast<int>(LrRule::kNone) == proto::Batch::NONE &&
               static_cast<int>(LrRule::kSqrt) == proto::Batch::SQRT &&
               proto::Batch::LrRule_ARRAYSIZE == 3);
 
+static_assert(static_cast<int>(Device::kAuto) == proto::Job::AUTO &&
+              static_cast<int>(Device::kCpu) == proto::Job::CPU &&
+              static_cast<int>(Device::kCuda) == proto::Job::CUDA &&
+              proto::Job::Device_ARRAYSIZE == 3);
+static_assert(static_cast<int>(Precision::kF32) == proto::Job::F32 &&
+              static_cast<int>(Precision::kBF16) == proto::Job::BF16 &&
+              proto::Job::Precision_ARRAYSIZE == 2);
+
 Result<OptimizerSpec> ReadOptimizer(const proto::Optimizer& message) {
   OptimizerSpec optimizer;
   if (!message.has_lr()) return Bad("optimizer.lr", "is required");
@@ -254,6 +262,10 @@ Result<Job> JobFromProto(const proto::Job& message) {
   job.max_updates = message.max_updates();
   job.seed = message.seed();
   job.log_every = message.log_every();
+  job.device = static_cast<Device>(message.device());
+  job.numerics = {.precision = static_cast<Precision>(message.precision()),
+                  .tf32 = message.tf32(),
+                  .deterministic = message.deterministic()};
   return job;
 }
 

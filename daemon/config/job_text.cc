@@ -76,7 +76,7 @@ Status CheckWholeJob(const Job& job) {
   if (job.epochs == 0 && job.max_updates == 0) {
     return Bad("epochs: 0 means no end, so max_updates must be at least 1, found 0");
   }
-  return {};
+  return job.device == Device::kCpu ? CheckNumericsOfCpu(job.numerics, "device is cpu") : Status();
 }
 
 template <typename To, typename From>
@@ -85,6 +85,17 @@ void TakeIfGiven(const std::optional<From>& from, To& to) {
 }
 
 }  // namespace
+
+Status CheckNumericsOfCpu(const Numerics& numerics, std::string_view why_cpu) {
+  if (numerics.precision != Precision::kF32) {
+    return Bad(StrCat("precision: CPUs compute in f32, found ", Name(numerics.precision), ", and ",
+                      why_cpu));
+  }
+  if (numerics.tf32) {
+    return Bad(StrCat("tf32: only GPUs round to TF32, expected false, found true, and ", why_cpu));
+  }
+  return {};
+}
 
 Result<Job> ParseJobText(std::string_view text, std::string_view file_name) {
   const auto refuse = [file_name](std::string_view separator, const std::string& message) {
@@ -126,6 +137,10 @@ Result<Job> OverlayFlags(Job job, const Flags& flags) {
   TakeIfGiven(flags.max_updates, job.max_updates);
   TakeIfGiven(flags.seed, job.seed);
   TakeIfGiven(flags.log_every, job.log_every);
+  TakeIfGiven(flags.device, job.device);
+  TakeIfGiven(flags.precision, job.numerics.precision);
+  TakeIfGiven(flags.tf32, job.numerics.tf32);
+  TakeIfGiven(flags.deterministic, job.numerics.deterministic);
   GACCD_RETURN_IF_ERROR(CheckWholeJob(job));
   return job;
 }
@@ -155,11 +170,11 @@ std::string JobText(const Job& job) {
 
 std::string JobDigest(const Job& job, const Flags& flags) {
   // 0 and "" are no values that a flag can have.
-  const std::string outside =
-      StrCat("nodes ", flags.nodes.value_or(0), "\ngpus_per_node ", flags.gpus_per_node.value_or(0),
-             "\nstrict ", flags.strict, "\nbound ", flags.bound_seconds, "\nrun_dir ",
-             flags.run_dir.value_or(""), "\ninit_weights ", flags.init_weights.value_or(""),
-             "\nsave_weights ", flags.save_weights.value_or(""), "\n");
+  const std::string outside = StrCat(
+      "nodes ", flags.nodes.value_or(0), "\ngpus_per_node ", flags.gpus_per_node.value_or(0),
+      "\nstrict ", flags.strict, "\nallow_gpu_sharing ", flags.allow_gpu_sharing, "\nbound ",
+      flags.bound_seconds, "\nrun_dir ", flags.run_dir.value_or(""), "\ninit_weights ",
+      flags.init_weights.value_or(""), "\nsave_weights ", flags.save_weights.value_or(""), "\n");
   return Digest(JobText(job) + outside);
 }
 

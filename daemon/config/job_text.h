@@ -24,6 +24,10 @@ namespace gaccd {
 // The job with what the flags say in place of what it says. kConfig when they contradict.
 [[nodiscard]] Result<Job> OverlayFlags(Job job, const Flags& flags);
 
+// kConfig when the job wants numerics that CPUs do not have: bf16 or TF32. why_cpu: "device is
+// cpu". ParseJobText and OverlayFlags call it for device cpu; with device auto it is known later.
+[[nodiscard]] Status CheckNumericsOfCpu(const Numerics& numerics, std::string_view why_cpu);
+
 // What the plan is asked for. kUsage when neither the job nor the flags gave a target.
 [[nodiscard]] Result<PlanRequest> ToPlanRequest(const BatchSpec& batch, std::int64_t nodes,
                                                 std::int64_t gpus_per_node);

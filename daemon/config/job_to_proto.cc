@@ -123,6 +123,10 @@ void FillJobProto(const Job& job, proto::Job& message) {
   message.set_max_updates(job.max_updates);
   message.set_seed(job.seed);
   message.set_log_every(job.log_every);
+  message.set_device(static_cast<proto::Job::Device>(job.device));
+  message.set_precision(static_cast<proto::Job::Precision>(job.numerics.precision));
+  message.set_tf32(job.numerics.tf32);
+  message.set_deterministic(job.numerics.deterministic);
 }
 
 }  // namespace gaccd

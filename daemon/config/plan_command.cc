@@ -11,22 +11,13 @@
 namespace gaccd {
 namespace {
 
-// A plan needs no job; without one the batch comes from flags and defaults alone.
-Result<BatchSpec> ReadBatch(const Flags& flags) {
+// A plan needs no job; without one there are only flags and defaults, and no model.
+Result<Job> ReadJob(const Flags& flags) {
   Job job;
-  job.epochs = 1;
   if (flags.job) {
     GACCD_ASSIGN_OR_RETURN(job, LoadJob(*flags.job));
-    GACCD_ASSIGN_OR_RETURN(job, OverlayFlags(std::move(job), flags));
-    return job.batch;
   }
-  BatchSpec batch;
-  batch.target = flags.target_batch.value_or(0);
-  batch.micro = flags.micro_batch.value_or(batch.micro);
-  batch.rounding = flags.rounding.value_or(batch.rounding);
-  batch.lr_rule = flags.lr_rule.value_or(batch.lr_rule);
-  batch.reference = flags.reference_batch.value_or(batch.reference);
-  return batch;
+  return OverlayFlags(std::move(job), flags);
 }
 
 PlanOrigins ReadOrigins(const Flags& flags) {
@@ -43,10 +34,11 @@ PlanOrigins ReadOrigins(const Flags& flags) {
           .lr_rule = batch(flags.lr_rule)};
 }
 
-std::string Print(const Plan& plan, const Flags& flags) {
+std::string Print(const Plan& plan, const Flags& flags, Device device) {
   switch (flags.format) {
     case OutputFormat::kText:
-      return PlanText(plan, ReadOrigins(flags));
+      return PlanText(plan, ReadOrigins(flags),
+                      device == Device::kCuda ? RankKind::kGpu : RankKind::kRank);
     case OutputFormat::kJson:
       return PlanJson(plan) + "\n";
     case OutputFormat::kTxtpb:
@@ -58,12 +50,13 @@ std::string Print(const Plan& plan, const Flags& flags) {
 }  // namespace
 
 Result<PlanOutput> MakePlanOutput(const Flags& flags) {
-  GACCD_ASSIGN_OR_RETURN(const BatchSpec batch, ReadBatch(flags));
+  GACCD_ASSIGN_OR_RETURN(const Job job, ReadJob(flags));
   GACCD_ASSIGN_OR_RETURN(const PlanRequest request,
-                         ToPlanRequest(batch, flags.nodes.value_or(kDefaultNodes),
+                         ToPlanRequest(job.batch, flags.nodes.value_or(kDefaultNodes),
                                        flags.gpus_per_node.value_or(kDefaultGpusPerNode)));
   GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make(request));
-  return PlanOutput{Print(plan, flags), flags.strict ? RequireExact(plan) : Status::Ok()};
+  return PlanOutput{Print(plan, flags, job.device),
+                    flags.strict ? RequireExact(plan) : Status::Ok()};
 }
 
 Status RequireExact(const Plan& plan) {

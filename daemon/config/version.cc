@@ -3,6 +3,7 @@
 #include <link.h>
 
 #include <cstring>
+#include <string_view>
 
 #include "collectives/base/strings.h"
 #include "daemon/config/help.h"
@@ -12,11 +13,20 @@ namespace gaccd {
 namespace {
 
 constexpr std::size_t kNameWidth = 12;
+constexpr std::size_t kTextWidth = 80 - kNameWidth - 1;
 
 std::string Line(const Version& version) {
   std::string name = version.first;
   if (name.size() < kNameWidth) name.resize(kNameWidth, ' ');
-  return StrCat(name, " ", version.second, "\n");
+  std::string text = name;
+  std::string_view rest = version.second;
+  while (rest.size() > kTextWidth) {
+    const std::size_t space = rest.rfind(' ', kTextWidth);
+    if (space == std::string_view::npos) break;
+    text += StrCat(" ", rest.substr(0, space), "\n", std::string(kNameWidth, ' '));
+    rest.remove_prefix(space + 1);
+  }
+  return StrCat(text, " ", rest, "\n");
 }
 
 // Notes are a chain of header, name and content, each padded to 4 bytes (ELF, "Note Section").

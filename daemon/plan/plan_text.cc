@@ -71,14 +71,16 @@ std::string Field(std::string_view name, const std::string& value) {
   return StrCat("  ", Left(std::string(name), 15), value, "\n");
 }
 
-std::string Inputs(const Plan& plan, const PlanOrigins& from) {
+std::string_view Name(RankKind kind) { return kind == RankKind::kGpu ? "GPU" : "rank"; }
+
+std::string Inputs(const Plan& plan, const PlanOrigins& from, RankKind kind) {
   const PlanRequest& asked = plan.request();
   std::string text;
   text += Field("target batch",
                 StrCat(asked.target_batch, Mark(from.target_batch), " samples per update"));
-  text +=
-      Field("ranks", StrCat(plan.world(), " = ", Counted(asked.nodes, "node"), Mark(from.nodes),
-                            " x ", Counted(asked.gpus_per_node, "GPU"), Mark(from.gpus_per_node)));
+  text += Field("ranks",
+                StrCat(plan.world(), " = ", Counted(asked.nodes, "node"), Mark(from.nodes), " x ",
+                       Counted(asked.gpus_per_node, Name(kind)), Mark(from.gpus_per_node)));
   text += Field("micro-batch", StrCat(asked.micro_batch, Mark(from.micro_batch),
                                       ", the most samples a rank holds at once"));
   text += Field("base batch", StrCat(plan.base_batch(), " = ", plan.world(), " x ",
@@ -155,7 +157,7 @@ std::string ModeRows(const std::vector<Alternative>& modes) {
 }
 
 // What the table does not say by itself.
-std::string Remarks(const Plan& plan, const Alternatives& found) {
+std::string Remarks(const Plan& plan, const Alternatives& found, RankKind kind) {
   const PlanRequest& asked = plan.request();
   std::string text;
   if (asked.target_batch < plan.world() && plan.exact()) {
@@ -170,14 +172,14 @@ std::string Remarks(const Plan& plan, const Alternatives& found) {
                  " ranks is not whole.\n");
   if (asked.target_batch % asked.gpus_per_node != 0) {
     text += StrCat("No node count does: ", asked.target_batch, " is not a multiple of ",
-                   asked.gpus_per_node, " GPUs a node.\n");
+                   Counted(asked.gpus_per_node, Name(kind)), " a node.\n");
   } else if (found.nodes.empty()) {
     text += StrCat("No node count from ", found.nodes_from, " to ", found.nodes_to, " does.\n");
   }
   return text;
 }
 
-std::string WhatWouldDivide(const Plan& plan) {
+std::string WhatWouldDivide(const Plan& plan, RankKind kind) {
   const Alternatives found = FindAlternatives(plan);
   std::string text = StrCat("\n", Left("What would make it divide", 31),
                             "steps  samples      error   time  per rank\n");
@@ -194,7 +196,7 @@ std::string WhatWouldDivide(const Plan& plan) {
     text += Row(StrCat("--micro-batch=", other.plan.request().micro_batch), other);
   }
   return text + "time: samples of the slowest rank per update, relative to the exact plan.\n" +
-         Remarks(plan, found);
+         Remarks(plan, found, kind);
 }
 
 }  // namespace
@@ -210,9 +212,9 @@ std::string MicroBatchText(std::int64_t load, std::int64_t accum_steps) {
   return StrCat(group(large, small_size + 1), " + ", group(accum_steps - large, small_size));
 }
 
-std::string PlanText(const Plan& plan, const PlanOrigins& origins) {
-  return Inputs(plan, origins) + Decision(plan) + LearningRate(plan, origins) +
-         WhatWouldDivide(plan);
+std::string PlanText(const Plan& plan, const PlanOrigins& origins, RankKind kind) {
+  return Inputs(plan, origins, kind) + Decision(plan) + LearningRate(plan, origins) +
+         WhatWouldDivide(plan, kind);
 }
 
 }  // namespace gaccd

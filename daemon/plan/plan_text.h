@@ -20,8 +20,12 @@ struct PlanOrigins {
   Origin lr_rule = Origin::kGiven;
 };
 
+// What the ranks of a node are called: GPUs only where it is known that they are.
+enum class RankKind : std::uint8_t { kRank, kGpu };
+
 // Ends with a newline. Lines are at most 80 columns for counts of up to 7 digits.
-[[nodiscard]] std::string PlanText(const Plan& plan, const PlanOrigins& origins);
+[[nodiscard]] std::string PlanText(const Plan& plan, const PlanOrigins& origins,
+                                   RankKind kind = RankKind::kRank);
 
 // The micro-batches of one rank: "13", "7 + 6", "3 x 8", "3 x 7 + 2 x 6".
 [[nodiscard]] std::string MicroBatchText(std::int64_t load, std::int64_t accum_steps);

@@ -82,7 +82,7 @@ class PlanTest(unittest.TestCase):
 class HelpTest(unittest.TestCase):
     def test_help_and_version_exit_0_and_fit_the_terminal(self):
         for args in (["help"], ["--help"], ["-h"], ["help", "plan"], ["help", "train"],
-                     ["help", "selftest"], ["train", "--help"], ["help", "version"], ["version"],
+                     ["help", "selftest"], ["help", "check"], ["train", "--help"], ["help", "version"], ["version"],
                      ["--version"]):
             done = run(*args)
             self.assertEqual(done.returncode, 0, args)
@@ -94,7 +94,8 @@ class HelpTest(unittest.TestCase):
         text = run("help", "plan").stdout + run("help", "train").stdout
         for flag in ("nodes gpus-per-node micro-batch target-batch rounding strict lr-rule "
                      "reference-batch last-cycle format job config run-dir epochs max-updates seed "
-                     "log-every init-weights save-weights bound").split():
+                     "log-every init-weights save-weights bound device precision tf32 deterministic "
+                     "allow-gpu-sharing").split():
             self.assertIn(f"--{flag}", text)
 
     def test_help_wins_inside_a_step(self):

@@ -71,6 +71,11 @@ TEST(FlagsTest, EveryFlagArrives) {
                                "--max-updates=7",
                                "--seed=18446744073709551615",
                                "--log-every=9",
+                               "--device=cuda",
+                               "--precision=bf16",
+                               "--tf32",
+                               "--deterministic",
+                               "--allow-gpu-sharing",
                                "--init-weights=i",
                                "--save-weights=s",
                                "--bound=5"});
@@ -91,17 +96,23 @@ TEST(FlagsTest, EveryFlagArrives) {
   EXPECT_EQ(flags.max_updates, 7);
   EXPECT_EQ(flags.seed, 18446744073709551615U);
   EXPECT_EQ(flags.log_every, 9);
+  EXPECT_EQ(flags.device, Device::kCuda);
+  EXPECT_EQ(flags.precision, Precision::kBF16);
+  EXPECT_EQ(flags.tf32, true);
+  EXPECT_EQ(flags.deterministic, true);
+  EXPECT_TRUE(flags.allow_gpu_sharing);
   EXPECT_EQ(flags.init_weights, "i");
   EXPECT_EQ(flags.save_weights, "s");
   EXPECT_EQ(flags.bound_seconds, 5);
 }
 
 TEST(FlagsTest, NothingIsLeftOverFromAnEarlierParse) {
-  ParseOk({"--nodes=30", "--strict", "--format=json", "--job=a"});
+  ParseOk({"--nodes=30", "--strict", "--format=json", "--job=a", "--tf32"});
   const Flags flags = ParseOk({});
   EXPECT_EQ(flags.nodes, std::nullopt);
   EXPECT_EQ(flags.job, std::nullopt);
   EXPECT_FALSE(flags.strict);
+  EXPECT_EQ(flags.tf32, std::nullopt);
   EXPECT_EQ(flags.format, OutputFormat::kText);
 }
 
@@ -112,6 +123,8 @@ TEST(FlagsTest, SpellingsOfOneFlag) {
   EXPECT_EQ(ParseOk({"--nodes=1", "--nodes=2"}).nodes, 2) << "the last one wins";
   EXPECT_FALSE(ParseOk({"--strict", "--nostrict"}).strict);
   EXPECT_FALSE(ParseOk({"--strict=false"}).strict);
+  EXPECT_EQ(ParseOk({"--notf32"}).tf32, false) << "a wish, not a default";
+  EXPECT_EQ(ParseOk({"--deterministic=false"}).deterministic, false);
   EXPECT_EQ(ParseOk({"--config=a"}).job, "a");
   EXPECT_EQ(ParseOk({"--nodes=3", "--", "plan"}).verb, Verb::kPlan);
 }
@@ -120,6 +133,7 @@ TEST(FlagsTest, AllVerbs) {
   EXPECT_EQ(ParseOk({"plan"}).verb, Verb::kPlan);
   EXPECT_EQ(ParseOk({"train"}).verb, Verb::kTrain);
   EXPECT_EQ(ParseOk({"selftest"}).verb, Verb::kSelftest);
+  EXPECT_EQ(ParseOk({"check"}).verb, Verb::kCheck);
   EXPECT_EQ(ParseOk({"version"}).verb, Verb::kVersion);
   EXPECT_EQ(ParseOk({"--version"}).verb, Verb::kVersion);
   EXPECT_EQ(ParseOk({"--nodes=3", "selftest"}).verb, Verb::kSelftest);
@@ -206,6 +220,9 @@ TEST(FlagsTest, WrongValuesAreQuoted) {
             "--rounding=Exact: must be one of exact, floor, ceil, nearest");
   EXPECT_EQ(UsageError({"--lr-rule=x"}), "--lr-rule=x: must be one of none, linear, sqrt");
   EXPECT_EQ(UsageError({"--last-cycle=x"}), "--last-cycle=x: must be one of update, carry, drop");
+  EXPECT_EQ(UsageError({"--device=gpu"}), "--device=gpu: must be one of auto, cpu, cuda");
+  EXPECT_EQ(UsageError({"--precision=fp16"}), "--precision=fp16: must be one of f32, bf16");
+  EXPECT_EQ(UsageError({"--tf32=maybe"}), "--tf32=maybe: must be true or false");
   EXPECT_EQ(UsageError({"--format=xml"}), "--format=xml: must be one of text, json, txtpb");
   EXPECT_EQ(UsageError({"--strict=maybe"}), "--strict=maybe: must be true or false");
   EXPECT_THAT(UsageError({"--bound=0"}), HasSubstr("from 1 to 86400 seconds"));

@@ -44,6 +44,10 @@ epochs: 3
 max_updates: 400
 seed: 18446744073709551615
 log_every: 7
+device: CUDA
+precision: BF16
+tf32: true
+deterministic: true
 )";
 
 Job ParseOk(std::string_view text) {
@@ -89,6 +93,10 @@ TEST(JobTextTest, DefaultsOfAMinimalJob) {
   EXPECT_EQ(job.epochs, 1);
   EXPECT_EQ(job.log_every, 100);
   EXPECT_EQ(job.seed, 1U);
+  EXPECT_EQ(job.device, Device::kAuto);
+  EXPECT_EQ(job.numerics.precision, Precision::kF32);
+  EXPECT_FALSE(job.numerics.tf32);
+  EXPECT_FALSE(job.numerics.deterministic);
 }
 
 TEST(JobTextTest, EveryFieldArrives) {
@@ -119,6 +127,10 @@ TEST(JobTextTest, EveryFieldArrives) {
   EXPECT_EQ(job.max_updates, 400);
   EXPECT_EQ(job.seed, 18446744073709551615U);
   EXPECT_EQ(job.log_every, 7);
+  EXPECT_EQ(job.device, Device::kCuda);
+  EXPECT_EQ(job.numerics.precision, Precision::kBF16);
+  EXPECT_TRUE(job.numerics.tf32);
+  EXPECT_TRUE(job.numerics.deterministic);
 }
 
 TEST(JobTextTest, TheResolvedTextReadsBackTheSame) {
@@ -245,6 +257,10 @@ TEST(JobTextTest, FlagsWinOverTheJob) {
   flags.max_updates = 0;
   flags.seed = 5;
   flags.log_every = 1;
+  flags.device = Device::kCpu;
+  flags.precision = Precision::kF32;
+  flags.tf32 = false;
+  flags.deterministic = false;
   const Job job = *OverlayFlags(ParseOk(kFull), flags);
   EXPECT_EQ(job.batch.target, 77);
   EXPECT_EQ(job.batch.micro, 5);
@@ -256,11 +272,33 @@ TEST(JobTextTest, FlagsWinOverTheJob) {
   EXPECT_EQ(job.max_updates, 0);
   EXPECT_EQ(job.seed, 5U);
   EXPECT_EQ(job.log_every, 1);
+  EXPECT_EQ(job.device, Device::kCpu);
+  EXPECT_EQ(job.numerics.precision, Precision::kF32);
+  EXPECT_FALSE(job.numerics.tf32);
+  EXPECT_FALSE(job.numerics.deterministic);
 
   flags.epochs = 0;
   const Result<Job> endless = OverlayFlags(ParseOk(kFull), flags);
   ASSERT_FALSE(endless.ok());
   EXPECT_EQ(endless.status().kind(), ErrorKind::kConfig);
+}
+
+// What only GPUs do is refused before anything runs; with device auto it is not known yet.
+TEST(JobTextTest, CpusComputeInF32) {
+  const std::string bf16 = StrCat(kMinimal, "precision: BF16");
+  const std::string tf32 = StrCat(kMinimal, "tf32: true");
+  Flags cpu;
+  cpu.device = Device::kCpu;
+  for (const std::string& text : {bf16, tf32}) {
+    EXPECT_TRUE(OverlayFlags(ParseOk(text), Flags{}).ok());
+    EXPECT_EQ(OverlayFlags(ParseOk(text), cpu).status().kind(), ErrorKind::kConfig);
+  }
+  EXPECT_EQ(Error(StrCat(bf16, " device: CPU")),
+            "job.txtpb: precision: CPUs compute in f32, found bf16, and device is cpu");
+  EXPECT_THAT(Error(StrCat(tf32, " device: CPU")), HasSubstr("tf32: only GPUs round to TF32"));
+  cpu.precision = Precision::kF32;
+  EXPECT_TRUE(OverlayFlags(ParseOk(bf16), cpu).ok()) << "the flag takes the wish back";
+  EXPECT_THAT(JobText(ParseOk(bf16)), HasSubstr("precision: BF16"));
 }
 
 TEST(JobTextTest, ThePlanRequest) {
@@ -292,6 +330,9 @@ TEST(JobTextTest, DigestsTellJobsAndFlagsApart) {
   EXPECT_NE(JobDigest(ParseOk(kFull), other), digest);
   other = flags;
   other.init_weights = "a";
+  EXPECT_NE(JobDigest(ParseOk(kFull), other), digest);
+  other = flags;
+  other.allow_gpu_sharing = true;
   EXPECT_NE(JobDigest(ParseOk(kFull), other), digest);
 }
 
@@ -340,6 +381,10 @@ TEST(JobTextTest, EveryFieldCounts) {
       {kFull, "max_updates: 400", "max_updates: 401"},
       {kFull, "seed: 18446744073709551615", "seed: 0"},
       {kFull, "log_every: 7", "log_every: 8"},
+      {kFull, "device: CUDA", "device: AUTO"},
+      {kFull, "precision: BF16", "precision: F32"},
+      {kFull, "tf32: true", "tf32: false"},
+      {kFull, "deterministic: true", "deterministic: false"},
       {kMinimal, "samples: 4096", "samples: 4095"},
       {kMinimal, "samples: 4096", "samples: 4096 features: 9"},
       {kMinimal, "samples: 4096", "samples: 4096 outputs: 2"},

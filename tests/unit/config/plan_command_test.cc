@@ -31,7 +31,7 @@ std::string Text(const Flags& flags) {
 
 TEST(PlanCommandTest, DefaultsAreShownAsDefaults) {
   const std::string text = Text(Published());
-  EXPECT_THAT(text, HasSubstr("8 GPUs (default)"));
+  EXPECT_THAT(text, HasSubstr("x 8 ranks (default)"));
   EXPECT_THAT(text, HasSubstr("10 (default)"));
   EXPECT_THAT(text, HasSubstr("exact (default)"));
   Flags flags = Published();
@@ -96,12 +96,34 @@ TEST(PlanCommandTest, TheJobGivesTheBatchAndFlagsWin) {
   EXPECT_EQ(MakePlanOutput(flags).status().kind(), ErrorKind::kIo);
 }
 
+TEST(PlanCommandTest, RanksAreCalledGpusOnlyWhereItIsKnown) {
+  Flags flags = Published();
+  flags.target_batch = 3071;  // no node count divides it: the last line names the ranks too
+  for (const auto device : {std::optional<Device>(), std::optional(Device::kCpu)}) {
+    flags.device = device;
+    EXPECT_THAT(Text(flags), HasSubstr("3071 is not a multiple of 8 ranks a node."));
+    EXPECT_THAT(Text(flags), Not(HasSubstr("GPU")));
+  }
+  flags.device = Device::kCuda;
+  EXPECT_THAT(Text(flags), HasSubstr("30 nodes x 8 GPUs (default)"));
+  EXPECT_THAT(Text(flags), HasSubstr("not a multiple of 8 GPUs a node."));
+}
+
+TEST(PlanCommandTest, WhatCpusCannotComputeIsRefusedWithoutAJobToo) {
+  Flags flags = Published();
+  flags.device = Device::kCpu;
+  EXPECT_TRUE(MakePlanOutput(flags).ok());
+  flags.precision = Precision::kBF16;
+  EXPECT_EQ(MakePlanOutput(flags).status().kind(), ErrorKind::kConfig);
+}
+
 TEST(PlanCommandTest, NoTargetIsAUsageError) {
   EXPECT_EQ(MakePlanOutput(Flags{}).status().kind(), ErrorKind::kUsage);
 }
 
 TEST(HelpTest, EveryVerbIsExplained) {
-  for (const Verb verb : {Verb::kPlan, Verb::kTrain, Verb::kSelftest, Verb::kVersion}) {
+  for (const Verb verb :
+       {Verb::kPlan, Verb::kTrain, Verb::kSelftest, Verb::kCheck, Verb::kVersion}) {
     EXPECT_THAT(HelpText(verb), StartsWith("gaccd " + std::string(Name(verb))));
     EXPECT_THAT(HelpText(std::nullopt), HasSubstr(Name(verb)));
   }

@@ -151,13 +151,13 @@ TEST(PlanTextTest, MarksWhatWasNotAskedFor) {
   EXPECT_THAT(PlanText(plan, {}), Not(HasSubstr("(default)")));
   const std::string text =
       PlanText(plan, {.gpus_per_node = Origin::kDefault, .micro_batch = Origin::kJob});
-  EXPECT_THAT(text, HasSubstr("8 GPUs (default)"));
+  EXPECT_THAT(text, HasSubstr("8 ranks (default)"));
   EXPECT_THAT(text, HasSubstr("10 (job), the most samples"));
 }
 
 TEST(PlanTextTest, SaysWhyNothingDivides) {
   EXPECT_THAT(PlanText(MakePlan(30, 8, 10, 3073), {}),
-              HasSubstr("3073 is not a multiple of 8 GPUs a node"));
+              HasSubstr("3073 is not a multiple of 8 ranks a node"));
   EXPECT_THAT(PlanText(MakePlan(30, 8, 10, std::int64_t{8} * 997), {}),
               HasSubstr("No node count from 15 to 60 does"));
   EXPECT_THAT(PlanText(MakePlan(30, 8, 10, 100), {}), HasSubstr("140 ranks have no work"));
