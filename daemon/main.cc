@@ -12,6 +12,7 @@
 #include "daemon/config/flags.h"
 #include "daemon/config/help.h"
 #include "daemon/config/plan_command.h"
+#include "daemon/train/check.h"
 #include "daemon/train/run.h"
 
 namespace {
@@ -30,12 +31,13 @@ Status Print(const std::string& text) {
 }
 
 Status RunPlan(const Flags& flags) {
+  GACCD_RETURN_IF_ERROR(gaccd::CheckPlannedDevice(flags));
   GACCD_ASSIGN_OR_RETURN(const gaccd::PlanOutput output, gaccd::MakePlanOutput(flags));
   GACCD_RETURN_IF_ERROR(Print(output.text));
   return output.verdict;
 }
 
-// Every verb but train, which prints its own errors.
+// Every verb but those of many ranks, which print their own errors.
 Status RunVerb(const Flags& flags) {
   switch (flags.verb) {
     case Verb::kPlan:
@@ -47,6 +49,7 @@ Status RunVerb(const Flags& flags) {
     case Verb::kSelftest:
       return gaccd::RunSelftest(flags);
     case Verb::kTrain:
+    case Verb::kCheck:
       break;
   }
   return {ErrorKind::kInternal, "unknown verb"};
@@ -77,9 +80,10 @@ int ExitCode(const Status& status) { return status.ok() ? 0 : static_cast<int>(s
 
 int Run(int argc, char** argv) {
   const Result<Flags> flags = gaccd::ParseFlags(argc, argv);
-  if (flags.ok() && flags->verb == Verb::kTrain) {
-    const gaccd::TrainOutcome outcome =
-        gaccd::RunTrain(*flags, [](const Status& status) { PrintError(status, ""); });
+  if (flags.ok() && (flags->verb == Verb::kTrain || flags->verb == Verb::kCheck)) {
+    const auto verb = flags->verb == Verb::kTrain ? gaccd::RunTrain : gaccd::RunCheck;
+    const gaccd::RanksOutcome outcome =
+        verb(*flags, [](const Status& status) { PrintError(status, ""); });
     if (!outcome.status.ok() && !outcome.printed) PrintError(outcome.status, WhoAmI());
     return ExitCode(outcome.status);
   }

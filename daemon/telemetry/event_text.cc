@@ -66,6 +66,19 @@ void FillLastStep(const StepRecord& last, const StepRates& rates, proto::RunStat
   message.set_eta_s(rates.eta_s);
 }
 
+void FillDevice(const RunStart& event, proto::RunStart& message) {
+  if (!event.device.empty()) message.set_device(Cut(event.device, kShort));
+  if (!event.device_reason.empty()) message.set_device_reason(Cut(event.device_reason, kMiddle));
+  if (!event.precision.empty()) message.set_precision(Cut(event.precision, kShort));
+  if (event.gpu.empty()) return;
+  message.set_gpu(Cut(event.gpu, kShort));
+  message.set_gpu_memory_planned_bytes(event.gpu_memory_planned_bytes);
+  message.set_cuda(Cut(event.cuda, kShort));
+  message.set_driver(Cut(event.driver, kShort));
+  message.set_cublaslt(Cut(event.cublaslt, kShort));
+  message.set_nccl(Cut(event.nccl, kShort));
+}
+
 }  // namespace
 
 std::string Timestamp() {
@@ -100,6 +113,7 @@ std::string RunStartJson(const RunIdentity& who, const LineStamp& stamp, const R
   }
   message.set_train_samples(event.train_samples);
   message.set_eval_samples(event.eval_samples);
+  FillDevice(event, message);
   return FlatJson({&envelope, &message});
 }
 
@@ -182,6 +196,8 @@ std::string StatusJson(const RunStatus& status) {
   message.set_pid(status.pid);
   message.set_state(status.state);
   message.set_world(status.world);
+  if (!status.device.empty()) message.set_device(Cut(status.device, kShort));
+  if (!status.gpu.empty()) message.set_gpu(Cut(status.gpu, kShort));
   if (status.last.step > 0) {
     FillLastStep(status.last, status.rates, message);
     message.set_last_step_ts(status.last_step_ts);

@@ -36,6 +36,8 @@ struct RunStatus {
   std::int64_t pid = 0;
   std::string state = "starting";
   std::int64_t world = 1;
+  std::string device;  // "cpu", "cuda"; empty until it is chosen
+  std::string gpu;
   StepRecord last;  // of the last update; step 0: none yet
   StepRates rates;
   std::string last_step_ts;

@@ -255,6 +255,11 @@ void RunReporter::Begin(const RunStart& start) {
                  " parameters"));
   impl_->WriteEvent(
       [&](const LineStamp& stamp) { return RunStartJson(impl_->identity, stamp, start); });
+  if (!impl_->status) return;
+  impl_->status->Update([&](RunStatus& now) {
+    now.device = start.device;
+    now.gpu = start.gpu;
+  });
 }
 
 void RunReporter::ShowPlan(const Plan& plan, const std::string& text) {

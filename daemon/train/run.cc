@@ -1,13 +1,18 @@
 #include "daemon/train/run.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "collectives/base/strings.h"
+#include "collectives/bootstrap/agree.h"
 #include "collectives/bootstrap/mpi_version.h"
 #include "collectives/bootstrap/same_on_all.h"
+#include "collectives/comm/nccl_comm.h"
 #include "daemon/config/help.h"
 #include "daemon/config/job_text.h"
 #include "daemon/config/plan_command.h"
@@ -15,7 +20,8 @@
 #include "daemon/device/cpu/onednn_version.h"
 #include "daemon/plan/plan_text.h"
 #include "daemon/telemetry/run_reporter.h"
-#include "collectives/bootstrap/agree.h"
+#include "daemon/train/device_choice.h"
+#include "daemon/train/gpu_libraries.h"
 #include "daemon/train/launch.h"
 #include "daemon/train/selftest.h"
 #include "daemon/train/trainer.h"
@@ -27,6 +33,16 @@ struct Setup {
   Job job;
   Plan plan;
   std::unique_ptr<Trainer> trainer;
+};
+
+// Everything of this rank, in the order in which it is made. It outlives the errors: what GPUs and
+// network still hold may hang when it is freed, so a rank that was left alone ends before that.
+struct Session {
+  SlurmEnvironment slurm;
+  Communicator& comm;
+  std::unique_ptr<Communicator> between_gpus;  // several ranks on GPUs; over `comm`
+  DeviceChoice device;
+  std::optional<Setup> setup;
 };
 
 // How a run ended. `shared`: all ranks have this same status, and `speaker` prints it; otherwise
@@ -51,15 +67,89 @@ Result<Setup> OpenAlone(const Flags& flags, Communicator& comm) {
   return Setup{std::move(job), plan, std::move(trainer)};
 }
 
+std::chrono::seconds BoundOf(const Flags& flags) {
+  return std::chrono::seconds(flags.bound_seconds);
+}
+
 Status CheckAllTheSame(const Flags& flags, const Job& job, Communicator& comm) {
   GACCD_RETURN_IF_ERROR(CheckSameOnAllRanks(comm, "binary", BuildId()));
   return CheckSameOnAllRanks(comm, "flags", JobDigest(job, flags));
 }
 
-Status PrepareTogether(const Flags& flags, Setup& setup) {
-  GACCD_RETURN_IF_ERROR(setup.trainer->Prepare());
-  if (flags.init_weights) return setup.trainer->LoadWeights(*flags.init_weights);
+// Collective; the same result on every rank.
+Status ChooseTogether(const Flags& flags, Session& session) {
+  const Job& job = session.setup->job;
+  Communicator& comm = session.comm;
+  const GpuProbe probe = job.device == Device::kCpu ? GpuProbe() : ProbeGpus(comm.size());
+  GACCD_ASSIGN_OR_RETURN(session.device,
+                         ChooseDevice(comm, job.device, flags.allow_gpu_sharing, probe));
+  if (session.device.device == Device::kCpu) {
+    return CheckNumericsOfCpu(job.numerics, session.device.text);
+  }
+  GACCD_RETURN_IF_ERROR(CheckModelOnGpu(job));
+  if (comm.size() == 1) return Status::Ok();
+  GACCD_ASSIGN_OR_RETURN(session.between_gpus,
+                         MakeNccl(comm, {.comm = {.bound = BoundOf(flags)},
+                                         .device = session.device.gpu->device,
+                                         .gpu_sharing = flags.allow_gpu_sharing}));
   return Status::Ok();
+}
+
+// Where the timed choices of algorithms are kept from run to run, or nothing.
+std::string CacheFolder(const Environment& environment) {
+  if (const auto own = environment("GACCD_CACHE_DIR")) return *own;
+  if (const auto cache = environment("XDG_CACHE_HOME")) return *cache + "/gaccd";
+  if (const auto home = environment("HOME")) return *home + "/.cache/gaccd";
+  return {};
+}
+
+Status PrepareTogether(const Flags& flags, Session& session) {
+  EngineChoice choice{.device = session.device.device};
+  if (session.device.gpu) {
+    choice.gpu = session.device.gpu->device;
+    choice.gpu_sharing = flags.allow_gpu_sharing;
+    choice.choices_folder = CacheFolder(ProcessEnvironment());
+  }
+  Trainer& trainer = *session.setup->trainer;
+  GACCD_RETURN_IF_ERROR(trainer.Prepare(choice, session.between_gpus.get()));
+  if (flags.init_weights) return trainer.LoadWeights(*flags.init_weights);
+  return Status::Ok();
+}
+
+RunStart StartRecord(const Flags& flags, const Session& session) {
+  const Setup& setup = *session.setup;
+  const Trainer& trainer = *setup.trainer;
+  const Communicator& comm = session.comm;
+  RunStart start{
+      .version = GaccdVersion(),
+      .git = GaccdRevision(),
+      .mpi = comm.size() > 1 ? MpiVersion() : "",
+      .comm = std::string(session.between_gpus ? session.between_gpus->name() : comm.name()),
+      .nodes = comm.topology().nodes,
+      .world = comm.size(),
+      .partition = session.slurm.partition,
+      .account = session.slurm.account,
+      .nodelist = session.slurm.nodelist,
+      .config_sha = JobDigest(setup.job, flags),
+      .model = trainer.model().Describe(),
+      .parameters = trainer.model().layout().parameters(),
+      .memory_planned_bytes = trainer.memory().planned,
+      .train_samples = trainer.train_samples(),
+      .eval_samples = trainer.eval_samples(),
+      .device = std::string(Name(session.device.device)),
+      .device_reason = session.device.text,
+      .precision = std::string(Name(setup.job.numerics.precision))};
+  if (!session.device.gpu) return start;
+  start.gpu = session.device.gpu->name;
+  start.gpu_memory_planned_bytes = trainer.memory().device;
+  for (const LibraryVersions& library : GpuLibraries()) {
+    const std::string version = library.loaded ? ToText(*library.loaded) : "";
+    if (library.name == "CUDA runtime") start.cuda = version;
+    if (library.name == "CUDA driver") start.driver = version;
+    if (library.name == "cuBLASLt") start.cublaslt = version;
+    if (library.name == "NCCL") start.nccl = version;
+  }
+  return start;
 }
 
 std::string Megabytes(std::int64_t bytes) {
@@ -68,33 +158,22 @@ std::string Megabytes(std::int64_t bytes) {
   return text;
 }
 
-void Announce(const Flags& flags, const SlurmEnvironment& slurm, const Setup& setup,
-              const Communicator& comm, RunReporter& reporter) {
+void Announce(const Flags& flags, const Session& session, RunReporter& reporter) {
+  const Setup& setup = *session.setup;
   const Trainer& trainer = *setup.trainer;
   const MemoryFigures& memory = trainer.memory();
-  reporter.Begin({.version = GaccdVersion(),
-                  .git = GaccdRevision(),
-                  .mpi = comm.size() > 1 ? MpiVersion() : "",
-                  .comm = std::string(comm.name()),
-                  .nodes = comm.topology().nodes,
-                  .world = comm.size(),
-                  .partition = slurm.partition,
-                  .account = slurm.account,
-                  .nodelist = slurm.nodelist,
-                  .config_sha = JobDigest(setup.job, flags),
-                  .model = trainer.model().Describe(),
-                  .parameters = trainer.model().layout().parameters(),
-                  .memory_planned_bytes = memory.planned,
-                  .train_samples = trainer.train_samples(),
-                  .eval_samples = trainer.eval_samples()});
-  reporter.ShowPlan(setup.plan, PlanText(setup.plan, {}));
+  const bool gpus = session.device.device == Device::kCuda;
+  reporter.Begin(StartRecord(flags, session));
+  reporter.ShowPlan(setup.plan, PlanText(setup.plan, {}, gpus ? RankKind::kGpu : RankKind::kRank));
+  reporter.Say(session.device.text);
   reporter.Say(StrCat("model ", trainer.model().Describe(), ", ",
                       trainer.model().layout().parameters(), " parameters; ",
                       trainer.train_samples(), " samples, ", trainer.schedule().updates(),
                       " updates"));
   reporter.Say(StrCat("memory a rank: planned ", Megabytes(memory.planned), " (",
                       Megabytes(memory.process), " program and data + ",
-                      Megabytes(memory.planned - memory.process), " engine)"));
+                      Megabytes(memory.planned - memory.process), " engine)",
+                      gpus ? StrCat(", and ", Megabytes(memory.device), " on its GPU") : ""));
 }
 
 void Conclude(const TrainingSummary& summary, const MemoryFigures& memory, RunReporter& reporter) {
@@ -122,16 +201,17 @@ AttemptSource AttemptOf(const SlurmEnvironment& slurm) {
   return source;
 }
 
-Ending TrainTogether(const Flags& flags, const SlurmEnvironment& slurm, Setup& setup,
-                     Communicator& comm) {
+Ending TrainTogether(const Flags& flags, Session& session) {
+  Communicator& comm = session.comm;
+  Setup& setup = *session.setup;
   auto reporter = RunReporter::Start(comm, {.run_dir = flags.run_dir.value_or(""),
                                             .run_name = setup.job.name,
                                             .job_text = JobText(setup.job),
                                             .plan_text = PlanTxtpb(setup.plan),
-                                            .attempt = AttemptOf(slurm),
+                                            .attempt = AttemptOf(session.slurm),
                                             .log_every = setup.job.log_every});
   if (!reporter.ok()) return {std::move(reporter).status()};
-  Announce(flags, slurm, setup, comm, **reporter);
+  Announce(flags, session, **reporter);
   TrainingSummary summary;
   if (Status status = setup.trainer->Run(**reporter, &summary); !status.ok()) {
     (*reporter)->Finish(status);
@@ -145,23 +225,28 @@ Ending TrainTogether(const Flags& flags, const SlurmEnvironment& slurm, Setup& s
   return Shared(std::move(agreement));
 }
 
-Ending TrainOn(const Flags& flags, const SlurmEnvironment& slurm, Communicator& comm) {
+Ending TrainOn(const Flags& flags, Session& session) {
+  Communicator& comm = session.comm;
   auto setup = OpenAlone(flags, comm);
   Agreement opened = AgreeOn(comm, setup.status());
   if (!opened.status.ok()) return Shared(std::move(opened));
-  if (Status same = CheckAllTheSame(flags, setup->job, comm); !same.ok()) return {same};
-  Agreement prepared = AgreeOn(comm, PrepareTogether(flags, *setup));
+  session.setup = *std::move(setup);
+  if (Status same = CheckAllTheSame(flags, session.setup->job, comm); !same.ok()) return {same};
+  if (Status chosen = ChooseTogether(flags, session); !chosen.ok()) return {chosen};
+  Agreement prepared = AgreeOn(comm, PrepareTogether(flags, session));
   if (!prepared.status.ok()) return Shared(std::move(prepared));
-  return TrainTogether(flags, slurm, *setup, comm);
+  return TrainTogether(flags, session);
 }
 
 }  // namespace
 
-TrainOutcome RunTrain(const Flags& flags, const ErrorPrinter& print) {
+RanksOutcome RunTrain(const Flags& flags, const ErrorPrinter& print) {
   auto ranks = JoinRanks(flags, ProcessEnvironment());
   if (!ranks.ok()) return {std::move(ranks).status()};
   Communicator& comm = *ranks->comm;
-  Ending ending = TrainOn(flags, ranks->slurm, comm);
+  Session session{
+      .slurm = ranks->slurm, .comm = comm, .between_gpus = {}, .device = {}, .setup = {}};
+  Ending ending = TrainOn(flags, session);
   if (ending.status.ok()) return {};
   if (ending.shared) {
     if (comm.rank() == ending.speaker) print(ending.status);
@@ -172,8 +257,15 @@ TrainOutcome RunTrain(const Flags& flags, const ErrorPrinter& print) {
   const std::string me = StrCat("rank ", comm.rank(), " on ", host);
   ending.status = std::move(ending.status).WithContext(me);
   print(ending.status);
-  comm.Abort(code);
+  (session.between_gpus ? *session.between_gpus : comm).Abort(code);
   return {std::move(ending.status), true};
+}
+
+Status CheckPlannedDevice(const Flags& flags) {
+  if (!flags.job) return Status::Ok();
+  GACCD_ASSIGN_OR_RETURN(Job job, LoadJob(*flags.job));
+  GACCD_ASSIGN_OR_RETURN(job, OverlayFlags(std::move(job), flags));
+  return job.device == Device::kCuda ? CheckModelOnGpu(job) : Status::Ok();
 }
 
 Status RunSelftest(const Flags& flags) {
@@ -196,7 +288,15 @@ Status RunSelftest(const Flags& flags) {
 }
 
 std::vector<Version> LoadedLibraries() {
-  return {{"MPI", MpiVersion()}, {"oneDNN", OneDnnVersion()}};
+  std::vector<Version> versions = {{"MPI", MpiVersion()}, {"oneDNN", OneDnnVersion()}};
+  for (const LibraryVersions& library : GpuLibraries()) {
+    // "NCCL 2.28.9 (compiled with 2.28.9)" without its name.
+    std::string text = ToText(library).substr(library.name.size() + 1);
+    if (!CheckNotOlder({&library, 1}).ok()) text += "; older, so it is refused";
+    versions.emplace_back(library.name, std::move(text));
+  }
+  if (versions.size() == 2) versions.emplace_back("CUDA", "not built in");
+  return versions;
 }
 
 }  // namespace gaccd

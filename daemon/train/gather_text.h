@@ -1,0 +1,16 @@
+// A text of every rank, on every rank.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/base/result.h"
+#include "collectives/comm/communicator.h"
+
+namespace gaccd {
+
+// Collective: the texts of all ranks, by rank. They may have any length and content.
+Result<std::vector<std::string>> GatherText(Communicator& comm, std::string_view mine);
+
+}  // namespace gaccd

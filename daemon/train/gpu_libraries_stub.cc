@@ -1,0 +1,12 @@
+// Compiled where gaccd is built without CUDA.
+#include "daemon/train/gpu_libraries.h"
+
+namespace gaccd {
+
+std::vector<LibraryVersions> GpuLibraries() { return {}; }
+
+Status CheckGpuLibraries(bool) {
+  return {ErrorKind::kUnavailable, "this gaccd was built without CUDA"};
+}
+
+}  // namespace gaccd
