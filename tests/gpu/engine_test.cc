@@ -1,0 +1,239 @@
+// The engine on a GPU against the engine on the CPU: k ragged micro-batches are one big batch, and
+// the two well-known mistakes show; updates, evaluation and bad values do the same on both.
+#include "daemon/train/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "collectives/comm/communicator.h"
+#include "tests/gpu/gpu_test.h"
+#include "tests/unit/engine/model_bench.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::uint64_t kSeed = 3;
+// f32 sums in another order on 100-odd terms; bf16 keeps 8 bits of every value in between.
+constexpr double kSameF32 = 2e-6;
+constexpr double kSameBF16 = 2e-2;
+
+struct Problem {
+  explicit Problem(LossKind loss)
+      : loss_kind(loss),
+        widths{48, 64, 40, loss == LossKind::kMeanSquaredError ? 8 : 16},
+        model(MakeMlp(widths, loss)),
+        samples(SampleOf(widths, loss), 200, kSeed) {}
+
+  [[nodiscard]] std::size_t elements() const {
+    return static_cast<std::size_t>(model.layout().size());
+  }
+
+  LossKind loss_kind;
+  std::vector<std::int64_t> widths;
+  Model model;
+  Samples samples;
+};
+
+// One rank's engine with the weights of kSeed.
+class Rank {
+ public:
+  Rank(const Problem& problem, Device device, Precision precision, const OptimizerSpec& optimizer,
+       std::set<std::int64_t> micro_batches)
+      : comm_(MakeSingle()), elements_(problem.elements()) {
+    EngineOptions options;
+    options.replica = {.micro_batches = std::move(micro_batches), .eval_batches = {50}};
+    options.optimizer = optimizer;
+    options.numerics = {.precision = precision, .deterministic = true};
+    options.choice = {.device = device, .cublaslt = CublasLtOfTest()};
+    auto made = MakeEngine(*comm_, problem.model, options);
+    EXPECT_TRUE(made.ok()) << made.status().message();
+    if (!made.ok()) return;
+    engine_ = std::move(*made);
+    std::vector<float> weights(elements_);
+    problem.model.Initialize(kSeed, weights);
+    Check(engine_->SetParameters(weights));
+  }
+
+  [[nodiscard]] bool made() const { return engine_ != nullptr; }
+  Engine& engine() { return *engine_; }
+
+  static void Check(const Status& status) { EXPECT_TRUE(status.ok()) << status.message(); }
+
+  // One update over these micro-batches, which follow each other in `samples`.
+  // every_step_is_first: the mistake that forgets all but the last.
+  Result<std::optional<UpdateFigures>> Update(Samples& samples, std::span<const std::int64_t> steps,
+                                              UpdateSettings settings, std::int64_t first = 0,
+                                              bool every_step_is_first = false) {
+    settings.samples = std::accumulate(steps.begin(), steps.end(), std::int64_t{0});
+    Check(engine_->Begin(settings));
+    for (std::size_t j = 0; j < steps.size(); ++j) {
+      Check(engine_->MicroStep(
+          samples.View(first, steps[j]),
+          {.first = every_step_is_first || j == 0, .last = j + 1 == steps.size()}));
+      first += steps[j];
+    }
+    Check(engine_->Reduce());
+    Check(engine_->MeasureGradient());
+    Check(engine_->Optimize());
+    const Status audit = engine_->Audit();
+    if (!audit.ok()) return audit;
+    return engine_->Figures(/*wait=*/true);
+  }
+
+  std::vector<float> Gradients() {
+    std::vector<float> values(elements_);
+    Check(engine_->GetGradients(values));
+    return values;
+  }
+  std::vector<float> Parameters() {
+    std::vector<float> values(elements_);
+    Check(engine_->GetParameters(values));
+    return values;
+  }
+
+ private:
+  std::unique_ptr<Communicator> comm_;
+  std::size_t elements_;
+  std::unique_ptr<Engine> engine_;
+};
+
+const OptimizerSpec kStill{.lr = 0, .kind = SgdSpec{}};
+const std::vector<std::int64_t> kRagged{33, 33, 32, 9};
+const std::vector<std::int64_t> kBig{107};
+const std::set<std::int64_t> kSizes{33, 32, 9, 107};
+
+// The gradient of one big batch on the CPU: what has to come out.
+std::vector<float> Expected(Problem& problem) {
+  Rank cpu(problem, Device::kCpu, Precision::kF32, kStill, kSizes);
+  if (!cpu.made()) return {};
+  const auto figures = cpu.Update(problem.samples, kBig, {});
+  EXPECT_TRUE(figures.ok()) << figures.status().message();
+  return cpu.Gradients();
+}
+
+struct Setting {
+  const char* name;
+  LossKind loss;
+  Precision precision;
+  [[nodiscard]] double same() const { return precision == Precision::kF32 ? kSameF32 : kSameBF16; }
+};
+
+class EngineTest : public testing::TestWithParam<Setting> {};
+
+TEST_P(EngineTest, RaggedMicroBatchesAreOneBigBatch) {
+  Problem problem(GetParam().loss);
+  const std::vector<float> expected = Expected(problem);
+  Rank gpu(problem, Device::kCuda, GetParam().precision, kStill, kSizes);
+  ASSERT_TRUE(gpu.made());
+  const auto figures = gpu.Update(problem.samples, kRagged, {});
+  ASSERT_TRUE(figures.ok()) << figures.status().message();
+  ASSERT_TRUE(figures->has_value());
+  EXPECT_EQ((*figures)->samples, 107);
+  EXPECT_LT(RelativeDifference(gpu.Gradients(), expected), GetParam().same());
+  // The same on the GPU, in one piece; and again, over what the first update left behind.
+  ASSERT_TRUE(gpu.Update(problem.samples, kBig, {}).ok());
+  EXPECT_LT(RelativeDifference(gpu.Gradients(), expected), GetParam().same());
+  ASSERT_TRUE(gpu.Update(problem.samples, kRagged, {}).ok());
+  EXPECT_LT(RelativeDifference(gpu.Gradients(), expected), GetParam().same());
+}
+
+TEST_P(EngineTest, MeanOfMeansIsCaught) {
+  Problem problem(GetParam().loss);
+  const std::vector<float> expected = Expected(problem);
+  Rank gpu(problem, Device::kCuda, GetParam().precision, kStill, kSizes);
+  ASSERT_TRUE(gpu.made());
+  std::vector<float> mean(expected.size(), 0);
+  std::int64_t first = 0;
+  for (const std::int64_t step : kRagged) {
+    ASSERT_TRUE(gpu.Update(problem.samples, std::span(&step, 1), {}, first).ok());
+    first += step;
+    const std::vector<float> part = gpu.Gradients();
+    for (std::size_t i = 0; i < mean.size(); ++i) {
+      mean[i] += part[i] / static_cast<float>(kRagged.size());
+    }
+  }
+  EXPECT_GT(RelativeDifference(mean, expected), 2 * GetParam().same());
+}
+
+TEST_P(EngineTest, LastMicroBatchOnlyIsCaughtByTheAudit) {
+  Problem problem(GetParam().loss);
+  const std::vector<float> expected = Expected(problem);
+  Rank gpu(problem, Device::kCuda, GetParam().precision, kStill, kSizes);
+  ASSERT_TRUE(gpu.made());
+  const auto figures = gpu.Update(problem.samples, kRagged, {}, 0, /*every_step_is_first=*/true);
+  ASSERT_FALSE(figures.ok());
+  EXPECT_EQ(figures.status().kind(), ErrorKind::kInternal) << figures.status().message();
+  EXPECT_GT(RelativeDifference(gpu.Gradients(), expected), 10 * GetParam().same());
+}
+
+TEST_P(EngineTest, UpdatesAreThoseOfTheCpu) {
+  const OptimizerSpec optimizers[] = {
+      {.lr = 0.05, .kind = SgdSpec{.momentum = 0.9, .weight_decay = 1e-3, .nesterov = true}},
+      {.lr = 1e-3, .kind = AdamWSpec{}}};
+  for (const OptimizerSpec& optimizer : optimizers) {
+    Problem problem(GetParam().loss);
+    Rank cpu(problem, Device::kCpu, Precision::kF32, optimizer, kSizes);
+    Rank gpu(problem, Device::kCuda, GetParam().precision, optimizer, kSizes);
+    ASSERT_TRUE(cpu.made() && gpu.made());
+    for (int update = 0; update < 6; ++update) {
+      // Clips in some updates and not in others.
+      const UpdateSettings settings{.lr = optimizer.lr, .clip_norm = update % 2 == 0 ? 0.05 : 100};
+      const auto expected = cpu.Update(problem.samples, kRagged, settings, update * 10);
+      const auto found = gpu.Update(problem.samples, kRagged, settings, update * 10);
+      ASSERT_TRUE(expected.ok() && expected->has_value()) << expected.status().message();
+      ASSERT_TRUE(found.ok() && found->has_value()) << found.status().message();
+      const double same = 4 * GetParam().same();
+      EXPECT_NEAR((*found)->loss, (*expected)->loss, same * (*expected)->loss);
+      EXPECT_NEAR((*found)->grad_norm, (*expected)->grad_norm, same * (*expected)->grad_norm);
+    }
+    // AdamW turns the sign of a gradient that is all but 0 into a whole step.
+    const double same = GetParam().precision == Precision::kF32 ? 1e-4 : 8e-2;
+    EXPECT_LT(RelativeDifference(gpu.Parameters(), cpu.Parameters()), same);
+  }
+}
+
+TEST_P(EngineTest, EvaluationIsThatOfTheCpu) {
+  Problem problem(GetParam().loss);
+  Rank cpu(problem, Device::kCpu, Precision::kF32, kStill, kSizes);
+  Rank gpu(problem, Device::kCuda, GetParam().precision, kStill, kSizes);
+  ASSERT_TRUE(cpu.made() && gpu.made());
+  const auto expected = cpu.engine().Evaluate(problem.samples.View(0, 50));
+  const auto found = gpu.engine().Evaluate(problem.samples.View(0, 50));
+  ASSERT_TRUE(expected.ok()) << expected.status().message();
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  EXPECT_EQ(found->samples, 50);
+  EXPECT_NEAR(found->loss_sum, expected->loss_sum, GetParam().same() * expected->loss_sum);
+  ASSERT_EQ(found->correct.has_value(), expected->correct.has_value());
+  if (found->correct) {
+    // Rounding may turn a row whose two largest logits are neighbours.
+    EXPECT_NEAR(*found->correct, *expected->correct,
+                GetParam().precision == Precision::kF32 ? 0 : 2);
+  }
+}
+
+TEST_P(EngineTest, ABadValueStopsAndKeepsTheParameters) {
+  Problem problem(GetParam().loss);
+  Rank gpu(problem, Device::kCuda, GetParam().precision, {.lr = 0.1, .kind = SgdSpec{}}, kSizes);
+  ASSERT_TRUE(gpu.made());
+  ASSERT_TRUE(gpu.Update(problem.samples, kRagged, {.lr = 0.1}).ok());
+  const std::vector<float> before = gpu.Parameters();
+  problem.samples.features[40 * 48] = std::numeric_limits<float>::quiet_NaN();
+  const auto figures = gpu.Update(problem.samples, kRagged, {.lr = 0.1});
+  ASSERT_FALSE(figures.ok());
+  EXPECT_EQ(figures.status().kind(), ErrorKind::kNoRequeue) << figures.status().message();
+  EXPECT_EQ(gpu.Parameters(), before);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, EngineTest,
+    testing::Values(Setting{"cross_entropy_f32", LossKind::kSoftmaxCrossEntropy, Precision::kF32},
+                    Setting{"cross_entropy_bf16", LossKind::kSoftmaxCrossEntropy, Precision::kBF16},
+                    Setting{"squared_error_f32", LossKind::kMeanSquaredError, Precision::kF32},
+                    Setting{"squared_error_bf16", LossKind::kMeanSquaredError, Precision::kBF16}),
+    [](const auto& setting) { return std::string(setting.param.name); });
+
+}  // namespace
+}  // namespace gaccd
