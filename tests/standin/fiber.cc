@@ -1,0 +1,151 @@
+#include "tests/standin/fiber.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "tests/standin/fatal.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#endif
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
+
+namespace gaccd::standin {
+namespace {
+
+// Sanitizers and -O0 make frames several times larger.
+#if defined(GACCD_SANITIZED) || !defined(__OPTIMIZE__)
+constexpr std::size_t kStackBytes = std::size_t{256} << 10;
+#else
+constexpr std::size_t kStackBytes = std::size_t{64} << 10;
+#endif
+constexpr std::size_t kGuardBytes = 4096;
+
+// The fiber that a new fiber's first instructions belong to.
+constinit thread_local Fiber* starting = nullptr;
+
+}  // namespace
+
+#if defined(__x86_64__)
+// void gaccd_standin_switch(void** save, void* load): pushes what a called function must keep, puts
+// the stack pointer into *save, goes on from `load`, where the same was pushed before.
+asm(R"(
+.text
+.type gaccd_standin_switch, @function
+gaccd_standin_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.size gaccd_standin_switch, .-gaccd_standin_switch
+)");
+extern "C" void gaccd_standin_switch(void** save, void* load);
+
+namespace {
+void* FirstFrame(std::byte* stack, std::size_t bytes, void (*start)()) {
+  auto** top = reinterpret_cast<void**>(stack + bytes);
+  *--top = nullptr;  // as if called: the alignment, and a return address that ends backtraces
+  *--top = reinterpret_cast<void*>(start);
+  for (int saved = 0; saved < 6; ++saved) *--top = nullptr;
+  return top;
+}
+void Jump(void** save, void* load) { gaccd_standin_switch(save, load); }
+}  // namespace
+#else
+namespace {
+void* FirstFrame(std::byte* stack, std::size_t bytes, void (*start)()) {
+  auto* context = new ucontext_t;  // lives as long as the thread's pool: to the end
+  if (getcontext(context) != 0) Fatal("getcontext failed");
+  context->uc_stack.ss_sp = stack;
+  context->uc_stack.ss_size = bytes;
+  context->uc_link = nullptr;
+  makecontext(context, start, 0);
+  return context;
+}
+void Jump(void** save, void* load) {
+  if (*save == nullptr) *save = new ucontext_t;
+  if (swapcontext(static_cast<ucontext_t*>(*save), static_cast<ucontext_t*>(load)) != 0) {
+    Fatal("swapcontext failed");
+  }
+}
+}  // namespace
+#endif
+
+Fiber::Fiber() {
+  pthread_attr_t attributes;
+  void* address = nullptr;
+  if (pthread_getattr_np(pthread_self(), &attributes) != 0 ||
+      pthread_attr_getstack(&attributes, &address, &stack_bytes_) != 0) {
+    Fatal("a thread without a stack");
+  }
+  pthread_attr_destroy(&attributes);
+  stack_bottom_ = address;
+#if defined(__SANITIZE_THREAD__)
+  tsan_ = __tsan_get_current_fiber();
+#endif
+}
+
+Fiber::Fiber(Entry entry, void* argument) : entry_(entry), argument_(argument) {
+  void* mapping = mmap(nullptr, kGuardBytes + kStackBytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapping == MAP_FAILED || mprotect(mapping, kGuardBytes, PROT_NONE) != 0) {
+    Fatal("no memory for the stack of a fiber");
+  }
+  mapping_ = static_cast<std::byte*>(mapping);
+  stack_bottom_ = mapping_ + kGuardBytes;
+  stack_bytes_ = kStackBytes;
+  stack_pointer_ = FirstFrame(mapping_ + kGuardBytes, kStackBytes, &Fiber::Start);
+#if defined(__SANITIZE_THREAD__)
+  tsan_ = __tsan_create_fiber(0);
+#endif
+}
+
+Fiber::~Fiber() {
+  if (mapping_ == nullptr) return;
+#if defined(__SANITIZE_THREAD__)
+  __tsan_destroy_fiber(tsan_);
+#endif
+  munmap(mapping_, kGuardBytes + kStackBytes);
+}
+
+void Fiber::Start() {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
+#endif
+  Fiber* self = starting;
+  self->entry_(self->argument_);
+  Fatal("a fiber returned");
+}
+
+void Fiber::Switch(Fiber& from, Fiber& to) {
+  starting = &to;
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(&from.fake_stack_, to.stack_bottom_, to.stack_bytes_);
+#endif
+#if defined(__SANITIZE_THREAD__)
+  __tsan_switch_to_fiber(to.tsan_, 0);
+#endif
+  Jump(&from.stack_pointer_, to.stack_pointer_);
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(from.fake_stack_, nullptr, nullptr);
+#endif
+}
+
+}  // namespace gaccd::standin

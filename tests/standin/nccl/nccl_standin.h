@@ -1,0 +1,44 @@
+// NCCL among the threads of one process, over the stand-in GPU: the entry points that gaccd uses.
+//
+// Collectives are work on the streams of the ranks, as the real ones are: a rank's stream waits in
+// it until all ranks have come, and only ncclCommAbort lets it go earlier. Everything is
+// non-blocking: a call stays ncclInProgress for some questions, and only then does its work go into
+// the stream. Sums are made in the order of the ranks. What NCCL forbids stops the process with a
+// message that begins with "stand-in NCCL:", for EXPECT_DEATH: calls while one is in progress, on
+// something destroyed, a split with work in flight, memory freed under a window. One per process,
+// like the library. Thread-safe.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "collectives/comm/nccl_api.h"
+
+namespace gaccd {
+
+const NcclApi* StandInNccl();
+
+namespace standin {
+
+struct NcclKnobs {
+  int version = NCCL_VERSION_CODE;
+  bool windows = true;  // false: ncclCommWindowRegister gives none, as where the GPU cannot
+  int questions = 2;    // how often a call is in progress still before it is done
+};
+
+// As new. REQUIRES: no communicator and no memory of it is left.
+void ResetNccl(const NcclKnobs& knobs = {});
+
+// The next call of `function` by `rank` (-1: by any) returns `result` and does nothing else. Calls
+// that know no rank, as ncclGetUniqueId, only heed -1.
+void FailNccl(const std::string& function, int rank, ncclResult_t result);
+// The nth launch from now (1 = the next) of the rank `rank` of any communicator never takes part;
+// `result` becomes that communicator's asynchronous error.
+void BreakNccl(int rank, int nth, ncclResult_t result);
+
+// Calls since ResetNccl() by function.
+[[nodiscard]] std::map<std::string, int> CountNccl();
+[[nodiscard]] int LiveNcclComms();
+
+}  // namespace standin
+}  // namespace gaccd

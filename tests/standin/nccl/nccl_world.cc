@@ -1,0 +1,219 @@
+#include "tests/standin/nccl/nccl_world.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "tests/standin/standin.h"
+
+namespace gaccd::standin {
+namespace {
+
+// What the ranks do when all are there. REQUIRES the lock.
+void RunMeeting(Group& group, Meeting& meeting) {
+  const Launch& first = *meeting.launches.front();
+  for (const Launch* launch : meeting.launches) {
+    const bool same = launch->size() == first.size() &&
+                      std::equal(first.begin(), first.end(), launch->begin(),
+                                 [](const auto& a, const auto& b) { return a.Matches(b); });
+    if (same) continue;
+    // Real ranks would wait for each other for ever, or read beyond the data.
+    meeting.broken = true;
+    for (ncclComm_t member : group.members) {
+      if (member != nullptr && member->error == ncclSuccess) member->error = ncclInvalidUsage;
+    }
+    return;
+  }
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    std::vector<const NcclCall*> calls;
+    for (const Launch* launch : meeting.launches) calls.push_back(&(*launch)[i]);
+    RunCall(calls);
+  }
+  meeting.done = true;
+}
+
+// Whether a test wants this launch to break its communicator.
+bool Breaks(ncclComm& comm) {
+  auto& breaks = Library().breaks;
+  for (auto wanted = breaks.begin(); wanted != breaks.end(); ++wanted) {
+    if (wanted->rank != comm.rank || --wanted->nth > 0) continue;
+    comm.error = wanted->result;
+    breaks.erase(wanted);
+    return true;
+  }
+  return false;
+}
+
+// The work on the stream of one rank.
+void TakePart(const std::shared_ptr<ncclComm>& comm, const Launch& launch, std::uint64_t number) {
+  NcclLibrary& library = Library();
+  std::unique_lock lock(library.mutex);
+  Group& group = *comm->group;
+  Meeting& meeting = group.meetings[number];
+  if (comm->aborted || Breaks(*comm)) {
+    meeting.broken = true;
+  } else {
+    meeting.launches.resize(static_cast<std::size_t>(group.size));
+    meeting.launches[static_cast<std::size_t>(comm->rank)] = &launch;
+    if (++meeting.arrived == group.size && !meeting.broken) RunMeeting(group, meeting);
+  }
+  library.changed.notify_all();
+  library.changed.wait(lock, [&] { return meeting.done || comm->aborted; });
+  if (!meeting.done) meeting.broken = true;  // the others cannot have this rank's data any more
+  ++comm->finished;
+  if (++meeting.left == group.size) group.meetings.erase(number);
+  library.changed.notify_all();
+}
+
+std::vector<Touches> TouchesOf(const Launch& launch, const ncclComm& comm) {
+  std::vector<Touches> touches;
+  for (const NcclCall& call : launch) {
+    const std::size_t part = call.count * SizeOfNccl(call.type);
+    const std::size_t whole = part * static_cast<std::size_t>(comm.group->size);
+    const bool sends = call.move != Move::kBroadcast || call.root == comm.rank;
+    const bool receives = call.move != Move::kReduce || call.root == comm.rank;
+    if (sends) touches.push_back({call.in, call.move == Move::kReduceScatter ? whole : part});
+    if (receives) touches.push_back({call.out, call.move == Move::kAllGather ? whole : part});
+  }
+  return touches;
+}
+
+ncclResult_t PutIntoStream(ncclComm& comm) {
+  const auto launch = std::make_shared<const Launch>(*std::exchange(comm.pending, std::nullopt));
+  const std::shared_ptr<ncclComm> self = Library().comms.at(&comm);
+  const std::uint64_t number = ++comm.launched;
+  const cudaError_t error = Enqueue(
+      comm.stream, "a collective of NCCL",
+      [self, launch, number] { TakePart(self, *launch, number); }, TouchesOf(*launch, comm));
+  if (error != cudaSuccess) comm.error = ncclUnhandledCudaError;
+  return comm.error;
+}
+
+void FinishSplit(const HostMeeting& meeting) {
+  std::map<int, std::vector<HostMeeting::Part>> colors;
+  for (const HostMeeting::Part& part : meeting.parts) {
+    if (part.child != nullptr) colors[part.color].push_back(part);
+  }
+  for (auto& [color, parts] : colors) {
+    std::ranges::sort(parts, {},
+                      [](const auto& part) { return std::pair(part.key, part.comm->rank); });
+    const auto group = std::make_shared<Group>();
+    group->size = static_cast<int>(parts.size());
+    group->joined = group->size;
+    for (const HostMeeting::Part& part : parts) {
+      part.child->rank = static_cast<int>(group->members.size());
+      part.child->group = group;
+      group->members.push_back(part.child);
+    }
+  }
+}
+
+}  // namespace
+
+void NcclFatal(const std::string& message) {
+  std::fprintf(stderr, "stand-in NCCL: %s\n", message.c_str());
+  std::fflush(stderr);
+  std::abort();
+}
+
+NcclLibrary& Library() {
+  static auto* const library = new NcclLibrary;  // streams may use it until the very end
+  return *library;
+}
+
+std::optional<ncclResult_t> EnterNccl(const std::string& function, int rank) {
+  NcclLibrary& library = Library();
+  ++library.counts[function];
+  for (auto wanted = library.wanted.begin(); wanted != library.wanted.end(); ++wanted) {
+    if (wanted->function != function || (wanted->rank != -1 && wanted->rank != rank)) continue;
+    const ncclResult_t result = wanted->result;
+    library.wanted.erase(wanted);
+    return result;
+  }
+  return std::nullopt;
+}
+
+ncclComm& CommOf(ncclComm_t handle, const char* function) {
+  const auto found = Library().comms.find(handle);
+  if (found == Library().comms.end()) {
+    NcclFatal(StrCat(function, " with a communicator that does not exist (any more)"));
+  }
+  return *found->second;
+}
+
+ncclResult_t Progress(ncclComm& comm) {
+  if (comm.error != ncclSuccess) return comm.error;
+  if (comm.group == nullptr || comm.group->joined < comm.group->size) return ncclInProgress;
+  if (comm.pending.has_value()) {
+    if (comm.questions-- > 0) return ncclInProgress;
+    return PutIntoStream(comm);
+  }
+  if (comm.host_calls > comm.group->host_meetings_done) return ncclInProgress;
+  if (comm.finalized && comm.finished < comm.launched) return ncclInProgress;
+  return ncclSuccess;
+}
+
+void RequireIdle(ncclComm& comm, const char* function) {
+  const bool busy = comm.pending.has_value() || comm.group == nullptr ||
+                    comm.group->joined < comm.group->size ||
+                    comm.host_calls > comm.group->host_meetings_done;
+  if (busy) NcclFatal(StrCat(function, " while another call is in progress"));
+  if (comm.finalized) NcclFatal(StrCat(function, " after ncclCommFinalize"));
+}
+
+ncclComm_t AddComm() {
+  auto comm = std::make_shared<ncclComm>();
+  ncclComm_t const handle = comm.get();
+  Library().comms.emplace(handle, std::move(comm));
+  return handle;
+}
+
+void JoinHostMeeting(ncclComm& comm, HostMeeting::Kind kind, HostMeeting::Part part) {
+  Group& group = *comm.group;
+  const std::uint64_t number = ++comm.host_calls;
+  HostMeeting& meeting = group.host_meetings[number];
+  if (meeting.parts.empty()) meeting.kind = kind;
+  if (meeting.kind != kind) NcclFatal("ranks split and register at the same time");
+  meeting.parts.push_back(part);
+  if (static_cast<int>(meeting.parts.size()) < group.size) return;
+  if (kind == HostMeeting::Kind::kSplit) FinishSplit(meeting);
+  group.host_meetings_done = number;
+  group.host_meetings.erase(number);
+}
+
+void ResetNccl(const NcclKnobs& knobs) {
+  NcclLibrary& library = Library();
+  const std::lock_guard lock(library.mutex);
+  if (!library.comms.empty()) NcclFatal(StrCat(library.comms.size(), " communicators are left"));
+  if (!library.memory.empty()) NcclFatal(StrCat(library.memory.size(), " allocations are left"));
+  library.knobs = knobs;
+  library.groups.clear();
+  library.ids.clear();
+  library.counts.clear();
+  library.wanted.clear();
+  library.breaks.clear();
+}
+
+void FailNccl(const std::string& function, int rank, ncclResult_t result) {
+  const std::lock_guard lock(Library().mutex);
+  Library().wanted.push_back({function, rank, result});
+}
+
+void BreakNccl(int rank, int nth, ncclResult_t result) {
+  const std::lock_guard lock(Library().mutex);
+  Library().breaks.push_back({rank, nth, result});
+}
+
+std::map<std::string, int> CountNccl() {
+  const std::lock_guard lock(Library().mutex);
+  return Library().counts;
+}
+
+int LiveNcclComms() {
+  const std::lock_guard lock(Library().mutex);
+  return static_cast<int>(Library().comms.size());
+}
+
+}  // namespace gaccd::standin

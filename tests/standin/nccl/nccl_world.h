@@ -1,0 +1,139 @@
+// Inside of the NCCL stand-in: communicators, and how their ranks meet.
+#pragma once
+
+#include <nccl.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/standin/nccl/nccl_standin.h"
+
+namespace gaccd::standin {
+
+[[noreturn]] void NcclFatal(const std::string& message);
+
+enum class Move { kAllReduce, kAllGather, kReduceScatter, kReduce, kBroadcast };
+
+// One call of a collective by one rank.
+struct NcclCall {
+  Move move = Move::kAllReduce;
+  const void* in = nullptr;
+  void* out = nullptr;
+  std::size_t count = 0;
+  ncclDataType_t type = ncclFloat32;
+  int root = 0;
+
+  // What all ranks must agree on.
+  [[nodiscard]] bool Matches(const NcclCall& other) const {
+    return move == other.move && count == other.count && type == other.type && root == other.root;
+  }
+};
+using Launch = std::vector<NcclCall>;  // one group
+
+[[nodiscard]] std::size_t SizeOfNccl(ncclDataType_t type);
+// The i-th calls of all ranks, by rank, which match.
+void RunCall(const std::vector<const NcclCall*>& calls);
+
+// The n-th launch of all ranks of a group.
+struct Meeting {
+  std::vector<const Launch*> launches;  // by rank
+  int arrived = 0;
+  int left = 0;
+  bool done = false;
+  bool broken = false;  // it will never be done
+};
+
+// The n-th call that all ranks make on the host.
+struct HostMeeting {
+  enum class Kind { kSplit, kWindow };
+  struct Part {
+    ncclComm_t comm = nullptr;
+    int color = 0;
+    int key = 0;
+    ncclComm_t child = nullptr;
+  };
+  Kind kind = Kind::kSplit;
+  std::vector<Part> parts;
+};
+
+struct Group {
+  int size = 0;
+  std::vector<ncclComm_t> members;  // by rank
+  int joined = 0;
+  std::map<std::uint64_t, Meeting> meetings;
+  std::map<std::uint64_t, HostMeeting> host_meetings;
+  std::uint64_t host_meetings_done = 0;
+};
+
+}  // namespace gaccd::standin
+
+// NCCL's header declares it, and leaves its inside to us.
+struct ncclComm {
+  std::shared_ptr<gaccd::standin::Group> group;  // null: a part whose split is not done
+  int rank = 0;
+  ncclResult_t error = ncclSuccess;
+  bool aborted = false;
+  bool finalized = false;
+  std::optional<gaccd::standin::Launch> pending;  // not in the stream yet
+  cudaStream_t stream = nullptr;                  // of pending
+  int questions = 0;                              // until pending goes there
+  std::uint64_t launched = 0;
+  std::uint64_t finished = 0;
+  std::uint64_t host_calls = 0;
+  std::set<ncclWindow_t> windows;
+};
+
+struct ncclWindow_vidmem {
+  const void* data;
+  std::size_t bytes;
+};
+
+namespace gaccd::standin {
+
+// All state; `mutex` guards everything.
+struct NcclLibrary {
+  std::mutex mutex;
+  std::condition_variable changed;
+  NcclKnobs knobs;
+  std::map<ncclComm_t, std::shared_ptr<ncclComm>> comms;
+  std::map<std::string, std::shared_ptr<Group>> groups;  // by their ids, until all have joined
+  std::set<std::string> ids;
+  std::set<const void*> memory;
+  std::map<std::string, int> counts;
+  struct Wanted {
+    std::string function;
+    int rank;
+    ncclResult_t result;
+  };
+  std::list<Wanted> wanted;
+  struct Break {
+    int rank;
+    int nth;
+    ncclResult_t result;
+  };
+  std::list<Break> breaks;
+};
+NcclLibrary& Library();
+
+// REQUIRES Library().mutex for all below.
+// Counts the call; the result that a test wants of it, if any.
+std::optional<ncclResult_t> EnterNccl(const std::string& function, int rank);
+// Stops the process when it is not alive.
+ncclComm& CommOf(ncclComm_t handle, const char* function);
+// ncclSuccess, ncclInProgress or the asynchronous error; moves things on.
+ncclResult_t Progress(ncclComm& comm);
+// Stops the process when a call is in progress.
+void RequireIdle(ncclComm& comm, const char* function);
+ncclComm_t AddComm();
+// Takes part in the next host meeting of its group.
+void JoinHostMeeting(ncclComm& comm, HostMeeting::Kind kind, HostMeeting::Part part);
+
+}  // namespace gaccd::standin

@@ -1,0 +1,54 @@
+#include "tests/standin/settings.h"
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+namespace gaccd::standin {
+namespace {
+
+constinit std::atomic<std::uint64_t> delay_seed{0};
+constinit std::atomic<int> delay_us{0};
+constinit std::atomic<std::uint64_t> threads_seen{0};
+
+// splitmix64
+std::uint64_t Next(std::uint64_t& state) {
+  std::uint64_t z = (state += 0x9e3779b97f4a7c15U);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
+  return z ^ (z >> 31);
+}
+
+// A number of this thread's own sequence under the present seed.
+std::uint64_t Random() {
+  static thread_local const std::uint64_t self =
+      threads_seen.fetch_add(1, std::memory_order_relaxed) + 1;
+  static thread_local std::uint64_t seed = 0;
+  static thread_local std::uint64_t state = self;
+  const std::uint64_t wanted = delay_seed.load(std::memory_order_relaxed);
+  if (seed != wanted) {
+    seed = wanted;
+    state = wanted * 0x2545f4914f6cdd1dU + self;
+  }
+  return Next(state);
+}
+
+}  // namespace
+
+void SetDelaySettings(std::uint64_t seed, int max_microseconds) {
+  delay_seed.store(seed, std::memory_order_relaxed);
+  delay_us.store(max_microseconds, std::memory_order_relaxed);
+}
+
+void MaybeDelay() {
+  const int most = delay_us.load(std::memory_order_relaxed);
+  if (most <= 0) return;
+  const std::uint64_t random = Random();
+  if ((random & 1U) == 0) return;  // half of the work is not late
+  std::this_thread::sleep_for(
+      std::chrono::microseconds((random >> 8) % (static_cast<std::uint64_t>(most) + 1)));
+}
+
+bool RunBackwards() { return delay_us.load(std::memory_order_relaxed) > 0 && (Random() & 2U) != 0; }
+
+}  // namespace gaccd::standin

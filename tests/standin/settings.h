@@ -1,0 +1,15 @@
+// What SetDelays() asked for, as the workers read it. Relaxed atomics throughout: bookkeeping must
+// not order the streams, or ThreadSanitizer would miss the races of the code under test.
+#pragma once
+
+#include <cstdint>
+
+namespace gaccd::standin {
+
+void SetDelaySettings(std::uint64_t seed, int max_microseconds);
+// Waits as long as this piece of work shall be late.
+void MaybeDelay();
+// Whether the kernel that starts now on this thread runs its blocks and threads in reverse.
+bool RunBackwards();
+
+}  // namespace gaccd::standin

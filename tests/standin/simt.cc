@@ -1,0 +1,257 @@
+#include "tests/standin/simt.h"
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/base/strings.h"
+#include "tests/standin/fatal.h"
+#include "tests/standin/fiber.h"
+#include "tests/standin/settings.h"
+
+namespace gaccd::simt {
+namespace {
+
+using standin::Fatal;
+using standin::Fiber;
+
+constexpr unsigned kMaxThreads = 1024;
+constexpr unsigned kWarp = 32;
+
+enum class State { kNotStarted, kReady, kAtWarp, kAtBlock, kDone };
+
+struct Thread {
+  State state = State::kNotStarted;
+  Fiber* fiber = nullptr;  // the one it waits on
+  std::source_location where;
+};
+
+struct Warp {
+  unsigned arrived = 0;
+  unsigned met = 0;  // how often all have met; its parity says which values are being brought
+  WarpOp op = WarpOp::kSync;
+  std::source_location where;
+  // A lane can bring its next value only after all have brought this one, so two rows suffice.
+  std::array<std::array<std::uint64_t, kWarp>, 2> values;
+};
+
+std::string At(std::source_location where) { return StrCat(where.file_name(), ":", where.line()); }
+
+const char* NameOf(WarpOp op) {
+  switch (op) {
+    case WarpOp::kSync:
+      return "__syncwarp";
+    case WarpOp::kShuffle:
+      return "a shuffle";
+    case WarpOp::kVote:
+      return "a vote";
+  }
+  return "?";
+}
+
+// Runs the threads of one block. A fiber takes threads that have not started until one of them
+// waits, so a kernel without barriers runs on one fiber without a switch.
+class BlockRunner {
+ public:
+  void Run(const std::function<void()>& kernel, unsigned threads, const char* what, bool backwards);
+  void MeetBlock(std::source_location where);
+  const std::uint64_t* MeetWarp(WarpOp op, unsigned mask, std::uint64_t value,
+                                std::source_location where);
+  [[noreturn]] void Stop(const std::string& why, std::source_location where);
+  [[nodiscard]] bool running() const { return kernel_ != nullptr; }
+
+ private:
+  static void FiberMain(void* runner);
+  void StartThreads();
+  void Wait(State state, std::source_location where);
+  void Resume(unsigned thread);
+  [[nodiscard]] unsigned Nth(unsigned n) const { return backwards_ ? threads_ - 1 - n : n; }
+  [[noreturn]] void ReportStuck();
+
+  Fiber main_;
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::vector<Fiber*> idle_;
+  Fiber* running_ = nullptr;
+  std::array<Thread, kMaxThreads> thread_;
+  std::array<Warp, kMaxThreads / kWarp> warps_;
+  const std::function<void()>* kernel_ = nullptr;
+  const char* what_ = "";
+  unsigned threads_ = 0;
+  unsigned started_ = 0;
+  unsigned done_ = 0;
+  unsigned at_block_ = 0;
+  std::source_location block_where_;  // of the first that arrived
+  bool backwards_ = false;
+};
+
+BlockRunner& Runner() {
+  static thread_local BlockRunner runner;
+  return runner;
+}
+
+void BlockRunner::FiberMain(void* runner) {
+  auto* self = static_cast<BlockRunner*>(runner);
+  for (;;) {
+    self->StartThreads();
+    Fiber* me = self->running_;
+    self->idle_.push_back(me);
+    Fiber::Switch(*me, self->main_);
+  }
+}
+
+void BlockRunner::StartThreads() {
+  while (started_ < threads_) {
+    const unsigned thread = Nth(started_++);
+    threadIdx.x = thread;
+    (*kernel_)();
+    thread_[threadIdx.x].state = State::kDone;
+    ++done_;
+  }
+}
+
+void BlockRunner::Wait(State state, std::source_location where) {
+  Thread& me = thread_[threadIdx.x];
+  me.state = state;
+  me.where = where;
+  me.fiber = running_;
+  Fiber::Switch(*running_, main_);
+}
+
+void BlockRunner::Resume(unsigned thread) {
+  Thread& next = thread_[thread];
+  threadIdx.x = thread;
+  running_ = next.fiber;
+  Fiber::Switch(main_, *running_);
+}
+
+void BlockRunner::Run(const std::function<void()>& kernel, unsigned threads, const char* what,
+                      bool backwards) {
+  kernel_ = &kernel;
+  what_ = what;
+  threads_ = threads;
+  backwards_ = backwards;
+  started_ = done_ = at_block_ = 0;
+  for (unsigned t = 0; t < threads; ++t) thread_[t].state = State::kNotStarted;
+  for (unsigned w = 0; w < threads / kWarp; ++w) warps_[w].arrived = 0;
+  while (started_ < threads_) {
+    if (idle_.empty()) {
+      fibers_.push_back(std::make_unique<Fiber>(&FiberMain, this));
+      idle_.push_back(fibers_.back().get());
+    }
+    running_ = idle_.back();
+    idle_.pop_back();
+    Fiber::Switch(main_, *running_);
+  }
+  while (done_ < threads_) {
+    bool moved = false;
+    for (unsigned n = 0; n < threads_; ++n) {
+      if (thread_[Nth(n)].state != State::kReady) continue;
+      Resume(Nth(n));
+      moved = true;
+    }
+    if (!moved) ReportStuck();
+  }
+  kernel_ = nullptr;
+}
+
+void BlockRunner::MeetBlock(std::source_location where) {
+  if (at_block_ == 0) {
+    block_where_ = where;
+  } else if (block_where_.line() != where.line()) {
+    Stop(StrCat("it is at this __syncthreads(), but another thread at that of ", At(block_where_)),
+         where);
+  }
+  if (++at_block_ < threads_) {
+    Wait(State::kAtBlock, where);
+    return;
+  }
+  at_block_ = 0;
+  for (unsigned t = 0; t < threads_; ++t) {
+    if (t != threadIdx.x) thread_[t].state = State::kReady;
+  }
+}
+
+const std::uint64_t* BlockRunner::MeetWarp(WarpOp op, unsigned mask, std::uint64_t value,
+                                           std::source_location where) {
+  if (mask != 0xffffffffU) Stop(StrCat(NameOf(op), " with mask ", mask, " instead of all"), where);
+  const unsigned first = threadIdx.x / kWarp * kWarp;
+  const unsigned lane = threadIdx.x % kWarp;
+  Warp& warp = warps_[threadIdx.x / kWarp];
+  if (warp.arrived == 0) {
+    warp.op = op;
+    warp.where = where;
+  } else if (warp.op != op || warp.where.line() != where.line()) {
+    Stop(StrCat("lane ", lane, " is at ", NameOf(op), " of line ", where.line(),
+                ", but another lane of its warp at ", NameOf(warp.op), " of ", At(warp.where)),
+         where);
+  }
+  auto& values = warp.values[warp.met % 2];
+  values[lane] = value;
+  if (++warp.arrived < kWarp) {
+    Wait(State::kAtWarp, where);
+    return values.data();
+  }
+  warp.arrived = 0;
+  ++warp.met;
+  for (unsigned t = first; t < first + kWarp; ++t) {
+    if (t != threadIdx.x) thread_[t].state = State::kReady;
+  }
+  return values.data();
+}
+
+void BlockRunner::ReportStuck() {
+  std::string report = "not all threads reached a barrier:";
+  for (const auto& [state, words] :
+       {std::pair{State::kAtBlock, "wait at __syncthreads()"},
+        std::pair{State::kAtWarp, "wait at a warp operation"}, std::pair{State::kDone, "ended"}}) {
+    unsigned count = 0;
+    unsigned example = 0;
+    for (unsigned t = 0; t < threads_; ++t) {
+      if (thread_[t].state != state) continue;
+      if (count++ == 0) example = t;
+    }
+    if (count == 0) continue;
+    report += StrCat(" ", count, " ", words, " (thread ", example);
+    report += state == State::kDone ? ");" : StrCat(" at ", At(thread_[example].where), ");");
+  }
+  Fatal(StrCat("kernel '", what_, "', block ", blockIdx.x, ": ", report));
+}
+
+void BlockRunner::Stop(const std::string& why, std::source_location where) {
+  Fatal(StrCat("kernel '", what_, "', block ", blockIdx.x, ", thread ", threadIdx.x, ", ",
+               At(where), ": ", why));
+}
+
+BlockRunner& Running(std::source_location where) {
+  BlockRunner& runner = Runner();
+  if (!runner.running()) Fatal(StrCat(At(where), ": a barrier outside a kernel"));
+  return runner;
+}
+
+}  // namespace
+
+void Run(const std::function<void()>& kernel, unsigned blocks, unsigned threads, const char* what) {
+  if (blocks == 0 || threads == 0 || threads > kMaxThreads || threads % kWarp != 0) {
+    Fatal(StrCat("kernel '", what, "': ", blocks, " blocks of ", threads,
+                 " threads; wanted are 1 or more of a multiple of 32, at most 1024"));
+  }
+  const bool backwards = standin::RunBackwards();
+  blockDim.x = threads;
+  gridDim.x = blocks;
+  for (unsigned b = 0; b < blocks; ++b) {
+    blockIdx.x = backwards ? blocks - 1 - b : b;
+    Runner().Run(kernel, threads, what, backwards);
+  }
+}
+
+void MeetBlock(std::source_location where) { Running(where).MeetBlock(where); }
+
+const std::uint64_t* MeetWarp(WarpOp op, unsigned mask, std::uint64_t value,
+                              std::source_location where) {
+  return Running(where).MeetWarp(op, mask, value, where);
+}
+
+void Refuse(const char* what, std::source_location where) { Running(where).Stop(what, where); }
+
+}  // namespace gaccd::simt

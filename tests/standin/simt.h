@@ -1,0 +1,186 @@
+// SIMT on the CPU: what a kernel sees of CUDA when its .cu file is compiled as C++. The compiler
+// includes this file before everything else and sets GACCD_SIMT_EMULATION (see
+// daemon/device/cuda/launch.h, whose rules for kernels are checked here).
+//
+// The blocks of a kernel run one after another on the thread of their stream. The threads of a
+// block are fibers, which change places only where they wait for each other. What the rules forbid
+// stops the process with a message: a barrier that not all threads reach, a warp operation without
+// all 32 lanes, lanes that meet in different operations, a pointer that is not memory of the GPU.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <math.h>
+
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <initializer_list>
+#include <source_location>
+#include <type_traits>
+
+// One copy for each thread of the machine is one for each block that runs.
+#undef __shared__
+#define __shared__ static thread_local
+#define __launch_bounds__(...)
+
+inline constinit thread_local uint3 threadIdx{0, 0, 0};
+inline constinit thread_local uint3 blockIdx{0, 0, 0};
+inline constinit thread_local uint3 blockDim{1, 1, 1};
+inline constinit thread_local uint3 gridDim{1, 1, 1};
+inline constexpr int warpSize = 32;
+
+namespace gaccd::simt {
+
+// Puts a kernel into the stream, as <<<>>> does: errors are told by cudaGetLastError(). `pointers`
+// (null ones are ignored) must point into memory of the GPU or page-locked memory, now and whenever
+// it runs.
+void Enqueue(cudaStream_t stream, unsigned blocks, unsigned threads, const char* what,
+             std::function<void()> kernel, std::initializer_list<const void*> pointers);
+
+// A kernel's argument as Enqueue() wants it: null for what is no pointer.
+template <typename T>
+const void* PointerOf(const T& argument) {
+  if constexpr (std::is_pointer_v<T>) {
+    return argument;
+  } else {
+    return nullptr;
+  }
+}
+
+// Runs the kernel here and now.
+void Run(const std::function<void()>& kernel, unsigned blocks, unsigned threads, const char* what);
+
+enum class WarpOp { kSync, kShuffle, kVote };
+
+// All threads of the block meet.
+void MeetBlock(std::source_location where);
+// All lanes of the warp meet; each brings a value and gets those of all 32, valid until its next
+// call.
+const std::uint64_t* MeetWarp(WarpOp op, unsigned mask, std::uint64_t value,
+                              std::source_location where);
+[[noreturn]] void Refuse(const char* what, std::source_location where);
+
+template <typename T>
+T Shuffle(unsigned mask, T value, unsigned source, int width, std::source_location where) {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 8);
+  if (width != warpSize) Refuse("a shuffle within parts of a warp", where);
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(T));
+  const std::uint64_t* all = MeetWarp(WarpOp::kShuffle, mask, bits, where);
+  if (source < 32) std::memcpy(&value, &all[source], sizeof(T));  // beyond the warp: its own value
+  return value;
+}
+
+inline unsigned Lane() { return threadIdx.x % 32; }
+
+}  // namespace gaccd::simt
+
+#define GACCD_WHERE std::source_location where = std::source_location::current()
+
+inline void __syncthreads(GACCD_WHERE) { gaccd::simt::MeetBlock(where); }
+inline void __syncwarp(unsigned mask = 0xffffffffU, GACCD_WHERE) {
+  gaccd::simt::MeetWarp(gaccd::simt::WarpOp::kSync, mask, 0, where);
+}
+
+template <typename T>
+T __shfl_sync(unsigned mask, T value, int source, int width = 32, GACCD_WHERE) {
+  return gaccd::simt::Shuffle(mask, value, static_cast<unsigned>(source) % 32, width, where);
+}
+template <typename T>
+T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, GACCD_WHERE) {
+  return gaccd::simt::Shuffle(mask, value, gaccd::simt::Lane() ^ static_cast<unsigned>(bits), width,
+                              where);
+}
+template <typename T>
+T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, GACCD_WHERE) {
+  return gaccd::simt::Shuffle(mask, value, gaccd::simt::Lane() + delta, width, where);
+}
+template <typename T>
+T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, GACCD_WHERE) {
+  return gaccd::simt::Shuffle(mask, value, gaccd::simt::Lane() - delta, width, where);
+}
+
+inline unsigned __ballot_sync(unsigned mask, int predicate, GACCD_WHERE) {
+  const std::uint64_t* all =
+      gaccd::simt::MeetWarp(gaccd::simt::WarpOp::kVote, mask, predicate != 0 ? 1 : 0, where);
+  unsigned votes = 0;
+  for (unsigned lane = 0; lane < 32; ++lane) votes |= static_cast<unsigned>(all[lane]) << lane;
+  return votes;
+}
+inline int __any_sync(unsigned mask, int predicate, GACCD_WHERE) {
+  return __ballot_sync(mask, predicate, where) != 0 ? 1 : 0;
+}
+inline int __all_sync(unsigned mask, int predicate, GACCD_WHERE) {
+  return __ballot_sync(mask, predicate, where) == 0xffffffffU ? 1 : 0;
+}
+
+#undef GACCD_WHERE
+
+// Blocks of one kernel run on one thread; between streams an atomic orders nothing.
+inline void __threadfence() {}
+inline void __threadfence_block() {}
+inline void __threadfence_system() {}
+// Integers only: sums of floats must have one order.
+template <typename T, typename V>
+T atomicAdd(T* address, V value) {
+  static_assert(std::is_integral_v<T>, "no atomic sums of floats");
+  return __atomic_fetch_add(address, static_cast<T>(value), __ATOMIC_RELAXED);
+}
+inline unsigned atomicInc(unsigned* address, unsigned limit) {
+  unsigned old = __atomic_load_n(address, __ATOMIC_RELAXED);
+  while (!__atomic_compare_exchange_n(address, &old, old >= limit ? 0 : old + 1, false,
+                                      __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
+  return old;
+}
+template <typename T>
+T atomicOr(T* address, std::type_identity_t<T> value) {
+  return __atomic_fetch_or(address, value, __ATOMIC_RELAXED);
+}
+template <typename T>
+T atomicExch(T* address, std::type_identity_t<T> value) {
+  static_assert(std::is_integral_v<T>);
+  return __atomic_exchange_n(address, value, __ATOMIC_RELAXED);
+}
+
+template <typename T>
+T __ldg(const T* address) {
+  return *address;
+}
+template <typename T>
+T __ldcs(const T* address) {
+  return *address;
+}
+template <typename T>
+void __stcs(T* address, std::type_identity_t<T> value) {
+  *address = value;
+}
+
+// Without -ffast-math these are the exact functions; the GPU's may differ in the last bits.
+inline float rsqrtf(float x) { return 1.0F / sqrtf(x); }
+inline float __expf(float x) { return expf(x); }
+inline float __logf(float x) { return logf(x); }
+inline float __fdividef(float x, float y) { return x / y; }
+inline float __frcp_rn(float x) { return 1.0F / x; }
+inline float __fmaf_rn(float x, float y, float z) { return fmaf(x, y, z); }
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x)); }
+inline unsigned __float_as_uint(float x) {
+  unsigned bits = 0;
+  std::memcpy(&bits, &x, sizeof(bits));
+  return bits;
+}
+inline float __uint_as_float(unsigned bits) {
+  float x = 0;
+  std::memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+inline int __float_as_int(float x) { return static_cast<int>(__float_as_uint(x)); }
+inline float __int_as_float(int bits) { return __uint_as_float(static_cast<unsigned>(bits)); }
+
+template <typename T>
+requires std::is_arithmetic_v<T>
+constexpr T min(T a, std::type_identity_t<T> b) { return b < a ? b : a; }
+template <typename T>
+requires std::is_arithmetic_v<T>
+constexpr T max(T a, std::type_identity_t<T> b) { return a < b ? b : a; }

@@ -1,0 +1,84 @@
+#include "tests/standin/worker.h"
+
+#include <thread>
+#include <utility>
+
+#include "tests/standin/faults.h"
+#include "tests/standin/settings.h"
+#include "tests/standin/signal.h"
+
+namespace gaccd::standin {
+
+void Perform(const Work& work) {
+  if (work.always) {
+    work.run();
+    return;
+  }
+  MaybeDelay();
+  if (DeviceFailed(work.device)) return;
+  if (work.kernel && KernelFails(work.device)) return;
+  for (const Allocation* allocation : work.touches) CheckLive(*allocation, work.what);
+  work.run();
+}
+
+void BeginUse(const Work& work) {
+  for (Allocation* allocation : work.touches) {
+    allocation->user.store(work.what, std::memory_order_relaxed);
+    allocation->users.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+void EndUse(const Work& work) {
+  for (Allocation* allocation : work.touches) {
+    allocation->users.fetch_sub(1, std::memory_order_relaxed);
+  }
+}
+
+Worker::Worker() : tail_(new Node), head_(tail_) {
+  std::thread([this] { Loop(); }).detach();
+}
+
+void Worker::Append(Node* node) {
+  tail_->next.store(node, std::memory_order_release);
+  tail_ = node;
+  posted_.store(++count_, std::memory_order_release);
+  FutexWake(posted_);
+}
+
+void Worker::Post(Work work) {
+  BeginUse(work);
+  auto* node = new Node;
+  node->work = std::move(work);
+  Append(node);
+}
+
+void Worker::Finish() {
+  auto* node = new Node;
+  node->last = true;
+  Append(node);
+}
+
+bool Worker::Idle() {
+  if (done_.load(std::memory_order_relaxed) != count_) return false;
+  (void)done_.load(std::memory_order_acquire);
+  return true;
+}
+
+void Worker::Loop() {
+  for (std::uint32_t done = 0;; ++done) {
+    Node* next = nullptr;
+    while ((next = head_->next.load(std::memory_order_acquire)) == nullptr) {
+      FutexWait(posted_, done);
+    }
+    delete std::exchange(head_, next);
+    if (next->last) break;
+    Perform(next->work);
+    EndUse(next->work);
+    next->work = Work{};  // frees what it holds before others see that it is done
+    done_.store(done + 1, std::memory_order_release);
+  }
+  delete head_;
+  delete this;
+}
+
+}  // namespace gaccd::standin
