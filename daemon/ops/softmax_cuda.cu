@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "collectives/base/strings.h"
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/elementwise.h"
 #include "daemon/ops/kernels_cuda.h"
@@ -17,6 +18,8 @@ namespace {
 // Rows up to here are the work of one warp, wider ones of one block.
 constexpr std::int64_t kNarrow = 1024;
 constexpr unsigned kNarrowThreads = 256;
+// Within a row, places are 32-bit numbers: registers are what the wide kernel is short of.
+constexpr std::int64_t kMostClasses = std::int64_t{1} << 30;
 
 // A block keeps the first kCached vectors a thread of a row in registers; what is beyond is read a
 // second time, from the L2 cache. For f32 the rows in flight must be few to stay there, so one
@@ -25,7 +28,9 @@ template <typename T>
 constexpr unsigned kWideThreads = std::is_same_v<T, Bf16> ? 512 : 1024;
 template <typename T>
 constexpr unsigned kWideBlocks = std::is_same_v<T, Bf16> ? 2 : 1;
-constexpr int kCached = 8;
+// As many as leave no register spilled.
+template <typename T>
+constexpr int kCached = std::is_same_v<T, Bf16> ? 8 : 7;
 
 // exp(x) for x <= 0. bf16 logits have 8 bits, so the fast exponential (relative error below
 // 2^-22 (2 + |x|), results below 2^-126 become 0) loses nothing, and two of the exact one a value
@@ -51,7 +56,7 @@ struct OnlineSum {
 
   // `first`: the class of z[0]. The label is left out, see SoftmaxRow.
   template <int kWidth>
-  __device__ void AddOthers(const Raw<T, kWidth>& raw, std::int64_t first, std::int64_t label) {
+  __device__ void AddOthers(const Raw<T, kWidth>& raw, int first, int label) {
     float z[kWidth];
     Unpack(raw, z);
     if (label >= first && label < first + kWidth) {
@@ -71,7 +76,7 @@ struct OnlineSum {
 };
 
 template <typename T>
-__device__ inline float LabelLogit(const T* z, std::int64_t label, std::int64_t columns) {
+__device__ inline float LabelLogit(const T* z, int label, int columns) {
   return label >= 0 && label < columns ? ToFloat(z[label]) : NAN;
 }
 
@@ -91,9 +96,9 @@ __device__ inline float AtLabel(const SoftmaxRow& row, float scale, bool gradien
 }
 
 template <typename T, int kPerLane>
-__global__ void __launch_bounds__(kNarrowThreads)
+__global__ void __launch_bounds__(kNarrowThreads, 3)
     NarrowKernel(const T* logits, const std::int32_t* labels, const float* dloss, T* out,
-                 std::int64_t rows, std::int64_t columns, double* loss_sum, unsigned* arrived,
+                 std::int64_t rows, int columns, double* loss_sum, unsigned* arrived,
                  double* partials) {
   const unsigned lane = threadIdx.x % kWarp;
   constexpr unsigned kWarps = kNarrowThreads / kWarp;
@@ -102,13 +107,13 @@ __global__ void __launch_bounds__(kNarrowThreads)
   for (std::int64_t m = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
        m < rows; m += static_cast<std::int64_t>(gridDim.x) * kWarps) {
     const T* z = logits + m * columns;
-    const std::int64_t label = labels[m];
+    const int label = labels[m];
     const float label_logit = LabelLogit(z, label, columns);
     float values[kPerLane];
     float top = -FLT_MAX;
 #pragma unroll
     for (int j = 0; j < kPerLane; ++j) {
-      const std::int64_t c = lane + j * kWarp;
+      const int c = static_cast<int>(lane + j * kWarp);
       values[j] = c < columns && c != label ? ToFloat(z[c]) : -INFINITY;
       top = fmaxf(top, values[j]);
     }
@@ -125,7 +130,7 @@ __global__ void __launch_bounds__(kNarrowThreads)
     const float scale = weight / row.total();
 #pragma unroll
     for (int j = 0; j < kPerLane; ++j) {
-      const std::int64_t c = lane + j * kWarp;
+      const int c = static_cast<int>(lane + j * kWarp);
       if (c >= columns) continue;
       out[m * columns + c] =
           FromFloat<T>(c == label ? AtLabel(row, scale, dloss != nullptr) : values[j] * scale);
@@ -138,37 +143,37 @@ __global__ void __launch_bounds__(kNarrowThreads)
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kWideThreads<T>, kWideBlocks<T>)
     WideKernel(const T* logits, const std::int32_t* labels, const float* dloss, T* out,
-               std::int64_t rows, std::int64_t columns, double* loss_sum, unsigned* arrived,
+               std::int64_t rows, int columns, double* loss_sum, unsigned* arrived,
                double* partials) {
   constexpr unsigned kThreads = kWideThreads<T>;
-  constexpr std::int64_t kStep = static_cast<std::int64_t>(kThreads) * kWidth;
+  constexpr int kStep = static_cast<int>(kThreads) * kWidth;
   // Two sets, used in turn: one barrier a row is enough.
   __shared__ float tops[2][kWarp];
   __shared__ float sums[2][kWarp];
   const unsigned lane = threadIdx.x % kWarp;
-  const std::int64_t mine = static_cast<std::int64_t>(threadIdx.x) * kWidth;
+  const int mine = static_cast<int>(threadIdx.x) * kWidth;
   const float weight = dloss != nullptr ? *dloss : 1.0F;
   double loss = 0;
   unsigned set = 0;
   for (std::int64_t m = blockIdx.x; m < rows; m += gridDim.x, set ^= 1U) {
     const T* z = logits + m * columns;
-    const std::int64_t label = labels[m];
+    const int label = labels[m];
     const float label_logit = LabelLogit(z, label, columns);
-    Raw<T, kWidth> cached[kCached];
+    Raw<T, kWidth> cached[kCached<T>];
 #pragma unroll
-    for (int j = 0; j < kCached; ++j) {
+    for (int j = 0; j < kCached<T>; ++j) {
       if (mine + j * kStep < columns) {
         cached[j] = LoadRaw<kWidth, Use::kStream>(z + mine + j * kStep);
       }
     }
     OnlineSum<T> online;
 #pragma unroll
-    for (int j = 0; j < kCached; ++j) {
-      const std::int64_t first = mine + j * kStep;
+    for (int j = 0; j < kCached<T>; ++j) {
+      const int first = mine + j * kStep;
       if (first < columns) online.AddOthers(cached[j], first, label);
     }
 #pragma unroll 2
-    for (std::int64_t first = mine + kCached * kStep; first < columns; first += kStep) {
+    for (int first = mine + kCached<T> * kStep; first < columns; first += kStep) {
       online.AddOthers(LoadRaw<kWidth, Use::kAgain>(z + first), first, label);
     }
     const float warp_top = WarpMax(online.top);
@@ -186,7 +191,7 @@ __global__ void __launch_bounds__(kWideThreads<T>, kWideBlocks<T>)
 
     T* to = out + m * columns;
     const float scale = weight / row.total();
-    const auto write = [&](const Raw<T, kWidth>& raw, std::int64_t first) {
+    const auto write = [&](const Raw<T, kWidth>& raw, int first) {
       float p[kWidth];
       Unpack(raw, p);
 #pragma unroll
@@ -197,11 +202,11 @@ __global__ void __launch_bounds__(kWideThreads<T>, kWideBlocks<T>)
       }
     };
 #pragma unroll
-    for (int j = 0; j < kCached; ++j) {
+    for (int j = 0; j < kCached<T>; ++j) {
       if (mine + j * kStep < columns) write(cached[j], mine + j * kStep);
     }
 #pragma unroll 2
-    for (std::int64_t first = mine + kCached * kStep; first < columns; first += kStep) {
+    for (int first = mine + kCached<T> * kStep; first < columns; first += kStep) {
       write(LoadRaw<kWidth, Use::kStream>(z + first), first);
     }
   }
@@ -217,9 +222,13 @@ Status Enqueue(const KernelStream& on, const char* what, const void* logits,
     const auto count = static_cast<unsigned>(
         std::clamp<std::int64_t>(blocks, 1, static_cast<std::int64_t>(GridSums::kMaxBlocks)));
     return Launch(kernel, {count, threads}, on.stream, what, static_cast<const T*>(logits), labels,
-                  dloss, static_cast<T*>(out), size.rows, size.columns, loss_sum, on.sums.arrived,
-                  on.sums.partials);
+                  dloss, static_cast<T*>(out), size.rows, static_cast<int>(size.columns), loss_sum,
+                  on.sums.arrived, on.sums.partials);
   };
+  if (size.columns > kMostClasses) {
+    return {ErrorKind::kConfig,
+            StrCat(what, ": expected at most ", kMostClasses, " classes, found ", size.columns)};
+  }
   const std::int64_t multiprocessors = on.multiprocessors;
   if (size.columns <= kNarrow) {
     const std::int64_t blocks =

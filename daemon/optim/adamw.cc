@@ -4,7 +4,6 @@
 #include "collectives/base/simd.h"
 #include "collectives/base/strings.h"
 #include "daemon/optim/rules.h"
-#include "daemon/optim/update_math.h"
 
 namespace gaccd {
 namespace {
@@ -24,18 +23,8 @@ class AdamW final : public Optimizer {
 
   void Step(std::span<float> params, std::span<const float> gradient, double lr,
             float gradient_scale) override {
-    const double t = static_cast<double>(++updates_);
-    const AdamWFactors f{
-        .beta1 = static_cast<float>(spec_.beta1),
-        .one_minus_beta1 = static_cast<float>(1 - spec_.beta1),
-        .beta2 = static_cast<float>(spec_.beta2),
-        .one_minus_beta2 = static_cast<float>(1 - spec_.beta2),
-        .keep = static_cast<float>(1 - lr * spec_.weight_decay),
-        .step_size = static_cast<float>(lr / (1 - std::pow(spec_.beta1, t))),
-        .root_scale = static_cast<float>(1 / std::sqrt(1 - std::pow(spec_.beta2, t))),
-        .epsilon = static_cast<float>(spec_.epsilon),
-        .gradient_scale = gradient_scale,
-    };
+    AdamWFactors f = FactorsOf(spec_, lr, ++updates_);
+    f.gradient_scale = gradient_scale;
     AdamWLoop(f, params.size(), gradient.data(), params.data(), state_.data(),
               state_.data() + parameters_);
   }
@@ -51,6 +40,21 @@ Status CheckBeta(const char* name, double beta) {
 }
 
 }  // namespace
+
+AdamWFactors FactorsOf(const AdamWSpec& spec, double lr, std::int64_t update) {
+  const auto t = static_cast<double>(update);
+  return {
+      .beta1 = static_cast<float>(spec.beta1),
+      .one_minus_beta1 = static_cast<float>(1 - spec.beta1),
+      .beta2 = static_cast<float>(spec.beta2),
+      .one_minus_beta2 = static_cast<float>(1 - spec.beta2),
+      .keep = static_cast<float>(1 - lr * spec.weight_decay),
+      .step_size = static_cast<float>(lr / (1 - std::pow(spec.beta1, t))),
+      .root_scale = static_cast<float>(1 / std::sqrt(1 - std::pow(spec.beta2, t))),
+      .epsilon = static_cast<float>(spec.epsilon),
+      .gradient_scale = 1,
+  };
+}
 
 Status CheckAdamW(const AdamWSpec& spec) {
   GACCD_RETURN_IF_ERROR(CheckBeta("beta1", spec.beta1));

@@ -15,18 +15,6 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;  // a cache line, and an AVX-512 register
 
-Status CheckSpec(const OptimizerSpec& spec, std::int64_t parameters) {
-  if (parameters < 0 || parameters > std::numeric_limits<std::int64_t>::max() / 16) {
-    return {ErrorKind::kInternal,
-            StrCat("optimizer: the number of parameters must be 0..2^59, found ", parameters)};
-  }
-  if (!(spec.lr >= 0) || !std::isfinite(spec.lr)) {
-    return {ErrorKind::kConfig, StrCat("optimizer: lr must be >= 0 and finite, found ", spec.lr)};
-  }
-  if (const auto* sgd = std::get_if<SgdSpec>(&spec.kind)) return CheckSgd(*sgd);
-  return CheckAdamW(std::get<AdamWSpec>(spec.kind));
-}
-
 Result<std::shared_ptr<float>> AllocateState(std::int64_t elements) {
   const std::size_t bytes = static_cast<std::size_t>(elements) * sizeof(float);
   const std::size_t padded = (bytes / kAlignment + 1) * kAlignment;
@@ -42,6 +30,18 @@ Result<std::shared_ptr<float>> AllocateState(std::int64_t elements) {
 
 }  // namespace
 
+Status CheckOptimizer(const OptimizerSpec& spec, std::int64_t parameters) {
+  if (parameters < 0 || parameters > std::numeric_limits<std::int64_t>::max() / 16) {
+    return {ErrorKind::kInternal,
+            StrCat("optimizer: the number of parameters must be 0..2^59, found ", parameters)};
+  }
+  if (!(spec.lr >= 0) || !std::isfinite(spec.lr)) {
+    return {ErrorKind::kConfig, StrCat("optimizer: lr must be >= 0 and finite, found ", spec.lr)};
+  }
+  if (const auto* sgd = std::get_if<SgdSpec>(&spec.kind)) return CheckSgd(*sgd);
+  return CheckAdamW(std::get<AdamWSpec>(spec.kind));
+}
+
 std::int64_t StateElements(const OptimizerSpec& spec, std::int64_t parameters) {
   if (const auto* sgd = std::get_if<SgdSpec>(&spec.kind)) {
     return sgd->momentum == 0 ? 0 : parameters;
@@ -51,7 +51,7 @@ std::int64_t StateElements(const OptimizerSpec& spec, std::int64_t parameters) {
 
 Result<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec, std::int64_t parameters,
                                                  std::span<float> state) {
-  GACCD_RETURN_IF_ERROR(CheckSpec(spec, parameters));
+  GACCD_RETURN_IF_ERROR(CheckOptimizer(spec, parameters));
   const std::int64_t expected = StateElements(spec, parameters);
   if (std::ssize(state) != expected) {
     return Status(ErrorKind::kInternal, StrCat("optimizer: expected ", expected,
@@ -65,7 +65,7 @@ Result<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec, std:
 
 Result<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec,
                                                  std::int64_t parameters) {
-  GACCD_RETURN_IF_ERROR(CheckSpec(spec, parameters));
+  GACCD_RETURN_IF_ERROR(CheckOptimizer(spec, parameters));
   const std::int64_t elements = StateElements(spec, parameters);
   GACCD_ASSIGN_OR_RETURN(std::shared_ptr<float> memory, AllocateState(elements));
   const std::span<float> state(memory.get(), static_cast<std::size_t>(elements));

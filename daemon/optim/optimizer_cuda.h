@@ -1,6 +1,7 @@
 // The optimiser and what stands around it on the GPU. Everything is enqueued on `stream` and obeys
 // the UpdateControl in GPU memory; nothing waits. The formulas are those of update_math.h and
-// norm.h; results equal the CPU's up to the rounding of fused multiply-adds.
+// norm.h, without fused multiply-adds: for the same gradient and clip factor, parameters
+// and state have the bits of the CPU's (the norm itself is summed in another order).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,12 +17,16 @@
 
 namespace gaccd {
 
-// control->sums = or += {*loss_sum, samples}. first: the first micro-step of the update.
+// All pointers below are GPU memory, those to floats and bf16 aligned to 16 bytes.
+
+// control->sums = or += {*loss_sum, samples}. loss_sum null: 0. first: the first micro-step of the
+// update.
 Status AddToSums(cudaStream_t stream, UpdateControl* control, const double* loss_sum,
                  std::int64_t samples, bool first);
 
-// Norm and finite check of the reduced gradient in one pass, in double, in a fixed order; then the
-// verdict. scratch: NormScratchBytes() bytes of GPU memory, zeroed before the first use.
+// Norm and finite check of the reduced gradient in one pass, in double, in one order on every GPU;
+// then the verdict from these, control->sums and control->wish. scratch: NormScratchBytes() bytes
+// of GPU memory, zeroed before the first use.
 [[nodiscard]] std::size_t NormScratchBytes();
 Status MeasureGradient(cudaStream_t stream, const float* gradient, std::int64_t elements,
                        UpdateControl* control, void* scratch);

@@ -1,4 +1,4 @@
-// The optimisers behind MakeOptimizer().
+// The optimisers behind MakeOptimizer(), and what those of CPU and GPU share.
 #pragma once
 
 #include <memory>
@@ -6,11 +6,18 @@
 
 #include "collectives/base/result.h"
 #include "daemon/optim/optimizer.h"
+#include "daemon/optim/update_math.h"
 
 namespace gaccd {
 
 Status CheckSgd(const SgdSpec& spec);      // kConfig with the offending value
 Status CheckAdamW(const AdamWSpec& spec);  // kConfig with the offending value
+// The two above and the learning rate; kInternal: parameters < 0 or more than 2^59.
+Status CheckOptimizer(const OptimizerSpec& spec, std::int64_t parameters);
+
+// What the formulas need for one update; gradient_scale 1. update: 1, 2, ...
+[[nodiscard]] SgdFactors FactorsOf(const SgdSpec& spec, double lr);
+[[nodiscard]] AdamWFactors FactorsOf(const AdamWSpec& spec, double lr, std::int64_t update);
 
 // REQUIRES: a checked spec; a state span of StateElements() zeroed values that outlives the result.
 std::unique_ptr<Optimizer> MakeSgd(const SgdSpec& spec, std::int64_t parameters,

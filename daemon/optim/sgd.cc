@@ -4,7 +4,6 @@
 #include "collectives/base/simd.h"
 #include "collectives/base/strings.h"
 #include "daemon/optim/rules.h"
-#include "daemon/optim/update_math.h"
 
 namespace gaccd {
 namespace {
@@ -35,8 +34,8 @@ class Sgd final : public Optimizer {
 
   void Step(std::span<float> params, std::span<const float> gradient, double lr,
             float gradient_scale) override {
-    const SgdFactors f{static_cast<float>(lr), static_cast<float>(spec_.momentum),
-                       static_cast<float>(spec_.weight_decay), gradient_scale};
+    SgdFactors f = FactorsOf(spec_, lr);
+    f.gradient_scale = gradient_scale;
     const std::size_t n = params.size();
     if (state_.empty()) {
       PlainLoop(f, n, gradient.data(), params.data());
@@ -53,6 +52,11 @@ class Sgd final : public Optimizer {
 };
 
 }  // namespace
+
+SgdFactors FactorsOf(const SgdSpec& spec, double lr) {
+  return {static_cast<float>(lr), static_cast<float>(spec.momentum),
+          static_cast<float>(spec.weight_decay), 1};
+}
 
 Status CheckSgd(const SgdSpec& spec) {
   if (!(spec.momentum >= 0) || !std::isfinite(spec.momentum)) {

@@ -1,0 +1,108 @@
+// What stands around the optimiser: sums of losses and counts, the norm with the verdict, the cast
+// of the weights.
+#include <algorithm>
+
+#include "daemon/device/cuda/launch.h"
+#include "daemon/device/cuda/reduce.h"
+#include "daemon/optim/optimizer_cuda.h"
+#include "daemon/tensor/vector_cuda.h"
+
+namespace gaccd {
+namespace {
+
+constexpr unsigned kThreads = 256;
+// The same on every GPU, so that the order of the sums is, too; enough for one wave on 132
+// multiprocessors with 8 blocks each.
+constexpr unsigned kNormBlocks = 1024;
+constexpr int kWidth = 4;
+
+__device__ inline bool IsFinite(double x) { return x - x == 0; }
+
+__global__ void __launch_bounds__(kWarp)
+    AddToSumsKernel(UpdateControl* control, const double* loss_sum, double samples, bool first) {
+  if (threadIdx.x != 0) return;
+  const double loss = loss_sum != nullptr ? *loss_sum : 0;
+  UpdateSums& sums = control->sums;
+  sums.loss = first ? loss : sums.loss + loss;
+  sums.samples = first ? samples : sums.samples + samples;
+}
+
+// The square of a finite float never overflows in double, so `squares` is finite exactly when all
+// values are.
+__device__ inline void Judge(double squares, UpdateControl* control) {
+  const UpdateWish& wish = control->wish;
+  UpdateVerdict& verdict = control->verdict;
+  const bool finite = IsFinite(squares) && IsFinite(control->sums.loss);
+  const bool counted = control->sums.samples == wish.planned_samples;
+  verdict.norm = sqrt(squares);
+  verdict.gradient_scale = finite ? ClipFactor(verdict.norm, wish.clip_norm) : 1.0F;
+  verdict.finite = finite ? 1 : 0;
+  verdict.counted = counted ? 1 : 0;
+  if (!finite || !counted) verdict.stopped = 1;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    NormKernel(const float* gradient, std::int64_t elements, UpdateControl* control,
+               unsigned* arrived, double* partials) {
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const std::int64_t vectors = elements / kWidth;
+  double sum = 0;
+#pragma unroll 4
+  for (std::int64_t i = thread; i < vectors; i += threads) {
+    float g[kWidth];
+    Load<Use::kAgain>(gradient + i * kWidth, g);
+#pragma unroll
+    for (int v = 0; v < kWidth; ++v) {
+      const double value = g[v];
+      sum += value * value;
+    }
+  }
+  for (std::int64_t i = vectors * kWidth + thread; i < elements; i += threads) {
+    const double value = gradient[i];
+    sum += value * value;
+  }
+  double total = 0;
+  if (GridSum(BlockSum(sum), arrived, partials, &total) && threadIdx.x == 0) Judge(total, control);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    CastKernel(const float* in, std::int64_t elements, Bf16* out) {
+  constexpr int kValues = kVectorWidth<Bf16>;
+  const std::int64_t first =
+      (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kValues;
+  if (first + kValues <= elements) {
+    float values[kValues];
+    Load<Use::kStream>(in + first, values);
+    Store<Use::kAgain>(out + first, values);
+  } else {
+    for (std::int64_t i = first; i < elements; ++i) out[i] = ToBf16(in[i]);
+  }
+}
+
+}  // namespace
+
+Status AddToSums(cudaStream_t stream, UpdateControl* control, const double* loss_sum,
+                 std::int64_t samples, bool first) {
+  return Launch(AddToSumsKernel, {1, kWarp}, stream, "sums of the micro-step", control, loss_sum,
+                static_cast<double>(samples), first);
+}
+
+std::size_t NormScratchBytes() { return GridSums::kBytes; }
+
+Status MeasureGradient(cudaStream_t stream, const float* gradient, std::int64_t elements,
+                       UpdateControl* control, void* scratch) {
+  const GridSums sums = GridSums::At(scratch);
+  const unsigned blocks =
+      std::min(kNormBlocks, BlocksFor(elements, static_cast<std::int64_t>(kThreads) * kWidth));
+  return Launch(NormKernel, {blocks, kThreads}, stream, "gradient norm", gradient, elements,
+                control, sums.arrived, sums.partials);
+}
+
+Status CastToBf16(cudaStream_t stream, const float* in, std::int64_t elements, void* out) {
+  const std::int64_t per_block = static_cast<std::int64_t>(kThreads) * kVectorWidth<Bf16>;
+  return Launch(CastKernel, {BlocksFor(elements, per_block), kThreads}, stream, "cast to bf16", in,
+                elements, static_cast<Bf16*>(out));
+}
+
+}  // namespace gaccd
