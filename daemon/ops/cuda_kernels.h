@@ -4,6 +4,9 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "daemon/autograd/kernel.h"
 
@@ -13,7 +16,14 @@ class CudaContext;
 
 // `context` must outlive the factory and its kernels. Make() is kConfig, naming the function and
 // the types, where there is no kernel.
-[[nodiscard]] std::unique_ptr<KernelFactory> MakeCudaKernels(CudaContext& context);
+// `notes` (may be null; lives as long as the factory) gets a line for every thing that is done
+// otherwise than it should be, because a library does not offer it. Only built with CUDA; the rest
+// of this header always is.
+[[nodiscard]] std::unique_ptr<KernelFactory> MakeCudaKernels(
+    CudaContext& context, std::vector<std::string>* notes = nullptr);
+
+// By the name of the function.
+[[nodiscard]] bool HasCudaKernel(std::string_view function);
 
 // kConfig, naming every function of the graph that has no kernel on the GPU. Needs no GPU: at plan
 // time.

@@ -2,6 +2,7 @@
 
 #include "collectives/base/simd.h"
 #include "daemon/ops/cpu_kernels.h"
+#include "daemon/ops/elementwise.h"
 
 namespace gaccd {
 namespace {
@@ -11,17 +12,17 @@ using BinaryLoop = void (*)(const float* a, const float* b, float* c, std::int64
 
 GACCD_SIMD_CLONES
 void AddLoop(const float* a, const float* b, float* c, std::int64_t elements) {
-  for (std::int64_t i = 0; i < elements; ++i) c[i] = a[i] + b[i];
+  for (std::int64_t i = 0; i < elements; ++i) c[i] = AddFormula::Of(a[i], b[i]);
 }
 
 GACCD_SIMD_CLONES
 void ReluLoop(const float* x, const float*, float* y, std::int64_t elements) {
-  for (std::int64_t i = 0; i < elements; ++i) y[i] = x[i] > 0 ? x[i] : 0.0F;
+  for (std::int64_t i = 0; i < elements; ++i) y[i] = ReluFormula::Of(x[i]);
 }
 
 GACCD_SIMD_CLONES
 void ReluGradientLoop(const float* dy, const float* y, float* dx, std::int64_t elements) {
-  for (std::int64_t i = 0; i < elements; ++i) dx[i] = y[i] > 0 ? dy[i] : 0.0F;
+  for (std::int64_t i = 0; i < elements; ++i) dx[i] = ReluGradientFormula::Of(dy[i], y[i]);
 }
 
 class LoopKernel : public Kernel {

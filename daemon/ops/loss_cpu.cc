@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "daemon/ops/cpu_kernels.h"
+#include "daemon/ops/elementwise.h"
 
 namespace gaccd {
 namespace {
@@ -118,8 +119,7 @@ class MeanSquaredErrorKernel : public Kernel {
   Status Run(bool) override {
     double sum = 0;
     for (std::int64_t i = 0; i < size_.rows * size_.columns; ++i) {
-      const double difference = static_cast<double>(y_[i]) - t_[i];
-      sum += difference * difference;
+      sum += SquaredError(y_[i], t_[i]);
     }
     *loss_sum_ = sum / static_cast<double>(size_.columns);
     return Status::Ok();
@@ -142,8 +142,10 @@ class MeanSquaredErrorGradientKernel : public Kernel {
     dy_ = operands.out<float>(0);
   }
   Status Run(bool) override {
-    const float weight = *dloss_ * 2.0F / static_cast<float>(size_.columns);
-    for (std::int64_t i = 0; i < size_.rows * size_.columns; ++i) dy_[i] = weight * (y_[i] - t_[i]);
+    const float slope = SquaredErrorSlope(*dloss_, size_.columns);
+    for (std::int64_t i = 0; i < size_.rows * size_.columns; ++i) {
+      dy_[i] = SquaredErrorGradient(slope, y_[i], t_[i]);
+    }
     return Status::Ok();
   }
 

@@ -1,0 +1,225 @@
+#include "daemon/ops/linear_cuda.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "daemon/device/cuda/matmul_cuda.h"
+#include "daemon/ops/linear.h"
+
+namespace gaccd {
+namespace {
+
+using MatmulPointer = std::unique_ptr<MatmulCuda>;
+
+// A weight or bias as the product reads it: f32, or its bf16 copy.
+Result<const void*> Parameter(const CudaContext& context, const void* parameter, DType dtype) {
+  if (dtype == DType::kF32 || parameter == nullptr) return parameter;
+  const void* copy = context.Bf16CopyOf(static_cast<const float*>(parameter));
+  if (copy == nullptr) {
+    return Status(ErrorKind::kInternal,
+                  StrCat("expected a bf16 copy of the parameter at ", parameter, ", found none"));
+  }
+  return copy;
+}
+
+// y = x W^T + b (inputs x, W, b), or dx = dy W (inputs dy, W): the second operand is a parameter.
+class ParameterProduct : public Kernel {
+ public:
+  ParameterProduct(MatmulPointer matmul, const CudaContext& context, DType dtype)
+      : matmul_(std::move(matmul)), context_(context), dtype_(dtype) {}
+
+  void Bind(const Operands& operands) override { bound_ = BindOperands(operands); }
+  Status Run(bool) override {
+    GACCD_RETURN_IF_ERROR(bound_);
+    return matmul_->Run();
+  }
+
+ private:
+  Status BindOperands(const Operands& operands) {
+    void* const bias = operands.inputs.size() > 2 ? operands.inputs[2] : nullptr;
+    GACCD_ASSIGN_OR_RETURN(const void* w, Parameter(context_, operands.inputs[1], dtype_));
+    GACCD_ASSIGN_OR_RETURN(const void* b, Parameter(context_, bias, dtype_));
+    return matmul_->Bind(operands.inputs[0], w, b, operands.outputs[0], nullptr);
+  }
+
+  MatmulPointer matmul_;
+  const CudaContext& context_;
+  DType dtype_;
+  Status bound_;
+};
+
+// dW = dy^T x, or dW += dy^T x: two products, one of which adds.
+class WeightGradientKernel : public Kernel {
+ public:
+  WeightGradientKernel(MatmulPointer overwrite, MatmulPointer add)
+      : overwrite_(std::move(overwrite)), add_(std::move(add)) {}
+
+  void Bind(const Operands& operands) override {
+    bound_ = BindOne(*overwrite_, operands);
+    if (bound_.ok()) bound_ = BindOne(*add_, operands);
+  }
+  Status Run(bool accumulate) override {
+    GACCD_RETURN_IF_ERROR(bound_);
+    return (accumulate ? add_ : overwrite_)->Run();
+  }
+
+ private:
+  static Status BindOne(MatmulCuda& matmul, const Operands& operands) {
+    return matmul.Bind(operands.inputs[0], operands.inputs[1], nullptr, operands.outputs[0],
+                       nullptr);
+  }
+
+  MatmulPointer overwrite_;
+  MatmulPointer add_;
+  Status bound_;
+};
+
+// The same with db in the same pass. The library can only overwrite db, so the product that adds
+// leaves the sums in scratch memory.
+class WeightBiasGradientKernel : public Kernel {
+ public:
+  WeightBiasGradientKernel(MatmulPointer overwrite, MatmulPointer add, const KernelStream& on,
+                           std::int64_t columns)
+      : overwrite_(std::move(overwrite)), add_(std::move(add)), on_(on), columns_(columns) {}
+
+  [[nodiscard]] std::int64_t scratch_bytes() const override {
+    return columns_ * static_cast<std::int64_t>(sizeof(float));
+  }
+  void Bind(const Operands& operands) override {
+    db_ = operands.out<float>(1);
+    sums_ = static_cast<float*>(operands.scratch);
+    bound_ = BindOne(*overwrite_, operands, db_);
+    if (bound_.ok()) bound_ = BindOne(*add_, operands, sums_);
+  }
+  Status Run(bool accumulate) override {
+    GACCD_RETURN_IF_ERROR(bound_);
+    if (!accumulate) return overwrite_->Run();
+    GACCD_RETURN_IF_ERROR(add_->Run());
+    return EnqueueAccumulate(on_, DType::kF32, sums_, db_, columns_, true);
+  }
+
+ private:
+  static Status BindOne(MatmulCuda& matmul, const Operands& operands, float* sums) {
+    return matmul.Bind(operands.inputs[0], operands.inputs[1], nullptr, operands.outputs[0], sums);
+  }
+
+  MatmulPointer overwrite_;
+  MatmulPointer add_;
+  KernelStream on_;
+  std::int64_t columns_;
+  float* db_ = nullptr;
+  float* sums_ = nullptr;
+  Status bound_;
+};
+
+// The same where cuBLASLt does not offer the sums.
+class SeparateBiasGradientKernel : public Kernel {
+ public:
+  SeparateBiasGradientKernel(std::unique_ptr<Kernel> weight, const KernelStream& on,
+                             const ValueSpec& dy)
+      : weight_(std::move(weight)), on_(on), dtype_(dy.dtype), size_{dy.shape[0], dy.shape[1]} {}
+
+  [[nodiscard]] std::int64_t scratch_bytes() const override {
+    return std::max(weight_->scratch_bytes(),
+                    static_cast<std::int64_t>(BiasGradientScratchBytes(size_)));
+  }
+  void Bind(const Operands& operands) override {
+    weight_->Bind(operands);
+    dy_ = operands.inputs[0];
+    db_ = operands.out<float>(1);
+    scratch_ = operands.scratch;
+  }
+  Status Run(bool accumulate) override {
+    GACCD_RETURN_IF_ERROR(weight_->Run(accumulate));
+    return EnqueueBiasGradient(on_, dtype_, dy_, size_, db_, accumulate, scratch_);
+  }
+
+ private:
+  std::unique_ptr<Kernel> weight_;
+  KernelStream on_;
+  DType dtype_;
+  Matrix size_;
+  const void* dy_ = nullptr;
+  float* db_ = nullptr;
+  void* scratch_ = nullptr;
+};
+
+KernelResult MakeParameterProduct(const MatmulCudaSpec& spec, CudaContext& context) {
+  GACCD_ASSIGN_OR_RETURN(MatmulPointer matmul, MatmulCuda::Prepare(context, spec));
+  return std::unique_ptr<Kernel>(
+      std::make_unique<ParameterProduct>(std::move(matmul), context, spec.ab));
+}
+
+MatmulCudaSpec WeightGradientSpec(const KernelRequest& request) {
+  const ValueSpec& dy = request.inputs[0];
+  const ValueSpec& x = request.inputs[1];
+  return {.m = dy.shape[1],
+          .n = x.shape[1],
+          .k = dy.shape[0],
+          .transpose_a = true,
+          .ab = dy.dtype,
+          .c = DType::kF32};
+}
+
+MatmulCudaSpec Adding(MatmulCudaSpec spec) {
+  spec.accumulate = true;
+  return spec;
+}
+
+}  // namespace
+
+KernelResult MakeLinearCuda(const KernelRequest& request, CudaContext& context) {
+  const ValueSpec& x = request.inputs[0];
+  const Shape& w = request.inputs[1].shape;
+  return MakeParameterProduct({.m = x.shape[0],
+                               .n = w[0],
+                               .k = w[1],
+                               .transpose_b = true,
+                               .ab = x.dtype,
+                               .c = x.dtype,
+                               .bias = request.inputs.size() == 3,
+                               .relu = static_cast<const Linear&>(request.function).relu()},
+                              context);
+}
+
+KernelResult MakeLinearInputGradientCuda(const KernelRequest& request, CudaContext& context) {
+  const ValueSpec& dy = request.inputs[0];
+  const Shape& w = request.inputs[1].shape;
+  return MakeParameterProduct(
+      {.m = dy.shape[0], .n = w[1], .k = w[0], .ab = dy.dtype, .c = dy.dtype}, context);
+}
+
+KernelResult MakeLinearWeightGradientCuda(const KernelRequest& request, CudaContext& context) {
+  const MatmulCudaSpec spec = WeightGradientSpec(request);
+  GACCD_ASSIGN_OR_RETURN(MatmulPointer overwrite, MatmulCuda::Prepare(context, spec));
+  GACCD_ASSIGN_OR_RETURN(MatmulPointer add, MatmulCuda::Prepare(context, Adding(spec)));
+  return std::unique_ptr<Kernel>(
+      std::make_unique<WeightGradientKernel>(std::move(overwrite), std::move(add)));
+}
+
+KernelResult MakeLinearWeightBiasGradientCuda(const KernelRequest& request, CudaContext& context,
+                                              const KernelStream& on,
+                                              std::vector<std::string>& notes) {
+  MatmulCudaSpec spec = WeightGradientSpec(request);
+  spec.column_sums = true;
+  GACCD_ASSIGN_OR_RETURN(bool offered, MatmulCuda::Supports(context, spec));
+  if (offered) {
+    GACCD_ASSIGN_OR_RETURN(offered, MatmulCuda::Supports(context, Adding(spec)));
+  }
+  if (!offered) {
+    notes.push_back(StrCat("cuBLASLt has no bias gradient beside the weight gradient [", spec.m,
+                           ", ", spec.n, "] from ", spec.k, " rows of ", Name(spec.ab),
+                           ": done by a kernel of its own"));
+    GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Kernel> weight,
+                           MakeLinearWeightGradientCuda(request, context));
+    return std::unique_ptr<Kernel>(
+        std::make_unique<SeparateBiasGradientKernel>(std::move(weight), on, request.inputs[0]));
+  }
+  GACCD_ASSIGN_OR_RETURN(MatmulPointer overwrite, MatmulCuda::Prepare(context, spec));
+  GACCD_ASSIGN_OR_RETURN(MatmulPointer add, MatmulCuda::Prepare(context, Adding(spec)));
+  return std::unique_ptr<Kernel>(
+      std::make_unique<WeightBiasGradientKernel>(std::move(overwrite), std::move(add), on, spec.m));
+}
+
+}  // namespace gaccd

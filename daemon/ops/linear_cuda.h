@@ -1,0 +1,24 @@
+// The kernels of linear.h on the GPU: makers for cuda_kernels.cc.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/autograd/kernel.h"
+#include "daemon/device/cuda/cuda_context.h"
+#include "daemon/ops/kernels_cuda.h"
+
+namespace gaccd {
+
+using KernelResult = Result<std::unique_ptr<Kernel>>;
+
+KernelResult MakeLinearCuda(const KernelRequest& request, CudaContext& context);
+KernelResult MakeLinearInputGradientCuda(const KernelRequest& request, CudaContext& context);
+KernelResult MakeLinearWeightGradientCuda(const KernelRequest& request, CudaContext& context);
+// Where cuBLASLt does not offer the sums, an own kernel does them, and a line of `notes` says so.
+KernelResult MakeLinearWeightBiasGradientCuda(const KernelRequest& request, CudaContext& context,
+                                              const KernelStream& on,
+                                              std::vector<std::string>& notes);
+
+}  // namespace gaccd
