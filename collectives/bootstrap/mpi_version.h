@@ -5,8 +5,8 @@
 
 namespace gaccd {
 
-// "3.1, Open MPI v4.1.4": the standard it was compiled for, and the library that is loaded. Works
-// before MPI_Init.
+// "3.1, Open MPI v4.1.4 (compiled with v4.1.4)": the standard it was compiled for, the library that
+// is loaded, and its version of then. Works before MPI_Init.
 [[nodiscard]] std::string MpiVersion();
 
 }  // namespace gaccd

@@ -110,7 +110,9 @@ std::string Aligned(const std::vector<Row>& rows) {
 
 std::string Common(Reports reports, const std::vector<const Column*>& columns) {
   std::size_t width = 0;
-  for (const Column* column : columns) width = std::max(width, column->title.size());
+  for (const Column* column : columns) {
+    if (!column->value(reports[0]).empty()) width = std::max(width, column->title.size());
+  }
   std::string text;
   for (const Column* column : columns) {
     const std::string value = column->value(reports[0]);

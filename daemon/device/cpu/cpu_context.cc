@@ -26,7 +26,8 @@ Result<std::unique_ptr<CpuContext>> CpuContext::Create() {
 
 std::string OneDnnVersion() {
   const dnnl_version_t* version = dnnl_version();
-  return StrCat(version->major, ".", version->minor, ".", version->patch);
+  return StrCat(version->major, ".", version->minor, ".", version->patch, " (compiled with ",
+                DNNL_VERSION_MAJOR, ".", DNNL_VERSION_MINOR, ".", DNNL_VERSION_PATCH, ")");
 }
 
 }  // namespace gaccd

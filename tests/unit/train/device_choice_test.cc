@@ -1,0 +1,154 @@
+#include "daemon/train/device_choice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "collectives/comm/threads.h"
+#include "daemon/train/gather_text.h"
+
+namespace gaccd {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const RankGpu kWith{.host = "n1", .name = "NVIDIA H200", .problem = ""};
+const RankGpu kWithout{.host = "n2", .name = "", .problem = "no NVIDIA driver"};
+
+std::string TextOf(const Result<DeviceChoice>& choice) {
+  EXPECT_TRUE(choice.ok()) << choice.status().message();
+  return choice.ok() ? choice->text : "";
+}
+
+TEST(DecideDevice, AutoTakesGpusWhenAllHaveOne) {
+  const std::vector<RankGpu> ranks(240, kWith);
+  const auto choice = DecideDevice(Device::kAuto, ranks);
+  EXPECT_EQ(TextOf(choice), "device cuda: NVIDIA H200 on 240 ranks");
+  EXPECT_EQ(choice->device, Device::kCuda);
+  std::vector<RankGpu> two = {kWith, kWith, kWith};
+  two[1].name = "NVIDIA A100";
+  EXPECT_EQ(TextOf(DecideDevice(Device::kAuto, two)),
+            "device cuda: NVIDIA A100 on 1 rank, NVIDIA H200 on 2 ranks");
+}
+
+TEST(DecideDevice, AutoTakesCpusWhenNoneHas) {
+  const std::vector<RankGpu> ranks(3, kWithout);
+  const auto choice = DecideDevice(Device::kAuto, ranks);
+  EXPECT_EQ(TextOf(choice), "device cpu: no NVIDIA driver");
+  EXPECT_EQ(choice->device, Device::kCpu);
+  std::vector<RankGpu> two = ranks;
+  two[2].problem = "no GPU";
+  EXPECT_EQ(TextOf(DecideDevice(Device::kAuto, two)),
+            "device cpu: no rank has a usable GPU: rank 0 on n2 (no NVIDIA driver), rank 1 on n2 "
+            "(no NVIDIA driver), rank 2 on n2 (no GPU)");
+}
+
+// A GPU that cannot be used counts as none, and its reason is told.
+TEST(DecideDevice, AGpuWithoutItsLibrariesIsNone) {
+  const std::vector<RankGpu> ranks(2, {.host = "n1", .name = "H200", .problem = "no cuBLASLt"});
+  EXPECT_EQ(TextOf(DecideDevice(Device::kAuto, ranks)), "device cpu: no cuBLASLt");
+}
+
+TEST(DecideDevice, AutoRefusesAMixtureNamingTheSmallerPart) {
+  std::vector<RankGpu> ranks(240, kWith);
+  ranks[17] = kWithout;
+  ranks[18] = kWithout;
+  Result<DeviceChoice> choice = DecideDevice(Device::kAuto, ranks);
+  ASSERT_FALSE(choice.ok());
+  EXPECT_EQ(choice.status().kind(), ErrorKind::kConfig);
+  EXPECT_THAT(choice.status().message(),
+              HasSubstr("found one on 238 of 240 ranks; without: rank 17 on n2 (no NVIDIA driver), "
+                        "rank 18 on n2 (no NVIDIA driver). "));
+
+  std::vector<RankGpu> others(240, kWithout);
+  others[3] = kWith;
+  choice = DecideDevice(Device::kAuto, others);
+  ASSERT_FALSE(choice.ok());
+  EXPECT_THAT(choice.status().message(),
+              HasSubstr("found one on 1 of 240 ranks; with: rank 3 on n1 (NVIDIA H200). "));
+  EXPECT_THAT(choice.status().message(), Not(HasSubstr("rank 4 ")));
+}
+
+TEST(DecideDevice, ManyRanksAreCounted) {
+  std::vector<RankGpu> ranks(240, kWith);
+  for (std::size_t r = 0; r < 100; ++r) ranks[r] = kWithout;
+  const auto choice = DecideDevice(Device::kAuto, ranks);
+  ASSERT_FALSE(choice.ok());
+  EXPECT_THAT(choice.status().message(), HasSubstr("rank 7 on n2 (no NVIDIA driver), and 92 more"));
+}
+
+TEST(DecideDevice, CudaNeedsAGpuOnEveryRank) {
+  std::vector<RankGpu> ranks(4, kWith);
+  EXPECT_EQ(DecideDevice(Device::kCuda, ranks)->device, Device::kCuda);
+  ranks[2] = kWithout;
+  const auto choice = DecideDevice(Device::kCuda, ranks);
+  ASSERT_FALSE(choice.ok());
+  EXPECT_EQ(choice.status().kind(), ErrorKind::kUnavailable);
+  EXPECT_THAT(choice.status().message(),
+              HasSubstr("found none on 1 of 4: rank 2 on n2 (no NVIDIA driver)"));
+}
+
+TEST(DecideDevice, CpuDoesNotLookAtGpus) {
+  const std::vector<RankGpu> ranks = {kWith, kWithout};
+  EXPECT_EQ(TextOf(DecideDevice(Device::kCpu, ranks)), "device cpu: asked for");
+}
+
+// One rank finds no driver: no rank goes on, all say the same.
+TEST(ChooseDevice, AllRanksHaveTheSameAnswer) {
+  std::mutex mutex;
+  std::multiset<std::string> answers;
+  const Status run = RunThreadRanks(4, {}, [&](Communicator& comm) {
+    GpuProbe probe;
+    if (comm.rank() == 2) {
+      probe.problem = "the driver is too old";
+    } else {
+      probe.gpus = {{.device = 0, .name = "NVIDIA H200", .uuid = "GPU-1"}};
+    }
+    const auto choice = ChooseDevice(comm, Device::kAuto, false, probe);
+    const std::lock_guard lock(mutex);
+    answers.insert(choice.ok() ? choice->text : choice.status().message());
+    return Status::Ok();
+  });
+  ASSERT_TRUE(run.ok()) << run.message();
+  ASSERT_EQ(answers.size(), 4U);
+  EXPECT_EQ(answers.count(*answers.begin()), 4U);
+  EXPECT_THAT(*answers.begin(), HasSubstr("without: rank 2 on "));
+  EXPECT_THAT(*answers.begin(), HasSubstr("the driver is too old"));
+}
+
+TEST(GatherText, AnyLengthAndContent) {
+  const std::vector<std::string> wanted = {"", "a", std::string("x\0\n\xff", 4),
+                                           std::string(70'000, 'z')};
+  const Status run = RunThreadRanks(4, {}, [&](Communicator& comm) {
+    const auto texts = GatherText(comm, wanted[static_cast<std::size_t>(comm.rank())]);
+    EXPECT_TRUE(texts.ok());
+    if (texts.ok()) {
+      EXPECT_EQ(*texts, wanted);
+    }
+    return Status::Ok();
+  });
+  EXPECT_TRUE(run.ok()) << run.message();
+}
+
+TEST(CheckModelOnGpu, NeedsNoData) {
+  Job job;
+  job.model = {.layers = {{"flatten", FlattenSpec{}},
+                          {"fc1", LinearSpec{784, 512, true}},
+                          {"relu", ReluSpec{}},
+                          {"fc2", LinearSpec{512, 10, false}}},
+               .loss = LossKind::kSoftmaxCrossEntropy};
+  Status status = CheckModelOnGpu(job);
+  EXPECT_TRUE(status.ok()) << status.message();
+  job.model.loss = LossKind::kMeanSquaredError;
+  status = CheckModelOnGpu(job);
+  EXPECT_TRUE(status.ok()) << status.message();
+  job.model.layers[3].kind = LinearSpec{511, 10, true};
+  EXPECT_EQ(CheckModelOnGpu(job).kind(), ErrorKind::kConfig);
+}
+
+}  // namespace
+}  // namespace gaccd
