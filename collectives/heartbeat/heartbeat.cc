@@ -1,0 +1,156 @@
+#include "collectives/heartbeat/heartbeat.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "collectives/bootstrap/agree.h"
+#include "collectives/heartbeat/loops.h"
+
+namespace gaccd {
+namespace {
+
+using heartbeat::HubAddress;
+using heartbeat::LostRank;
+using heartbeat::Progress;
+
+// How rank 0 tells where it listens. Plain bytes for a broadcast.
+struct HubNotice {
+  static constexpr std::size_t kAddresses = 16;
+  std::array<std::array<char, 16>, kAddresses> addresses{};  // "255.255.255.255" and a zero
+  heartbeat::Key secret{};
+  std::uint16_t port = 0;  // 0: rank 0 could not listen
+};
+
+Result<heartbeat::Listener> Open(int world, HubNotice* notice) {
+  GACCD_RETURN_IF_ERROR(heartbeat::FillRandom(notice->secret));
+  GACCD_ASSIGN_OR_RETURN(const std::vector<std::string> addresses, heartbeat::OwnAddresses());
+  for (std::size_t i = 0; i < std::min(addresses.size(), HubNotice::kAddresses); ++i) {
+    std::strncpy(notice->addresses[i].data(), addresses[i].c_str(), 15);
+  }
+  GACCD_ASSIGN_OR_RETURN(heartbeat::Listener listener, heartbeat::Listen(world));
+  notice->port = listener.port;
+  return listener;
+}
+
+HubAddress AddressOf(const HubNotice& notice) {
+  HubAddress hub{.addresses = {}, .port = notice.port, .secret = notice.secret};
+  for (const auto& address : notice.addresses) {
+    if (address[0] != 0) hub.addresses.emplace_back(address.data());
+  }
+  return hub;
+}
+
+// The second number of /proc/self/task/N/schedstat: nanoseconds ready to run, but without a core.
+std::uint32_t StarvedMillis(int thread) {
+  std::array<char, 64> path{};
+  std::snprintf(path.data(), path.size(), "/proc/self/task/%d/schedstat", thread);
+  std::FILE* const file = std::fopen(path.data(), "re");
+  if (file == nullptr) return 0;
+  unsigned long long ran = 0;
+  unsigned long long waited = 0;
+  const int read = std::fscanf(file, "%llu %llu", &ran, &waited);
+  std::fclose(file);
+  return read == 2 ? static_cast<std::uint32_t>(waited / 1'000'000) : 0;
+}
+
+}  // namespace
+
+Progress HeartbeatShared::Read() const {
+  const std::uint64_t place = place_.load(std::memory_order_relaxed);
+  return {.phase = static_cast<heartbeat::Phase>(place >> 32),
+          .micro_step = static_cast<std::uint32_t>(place),
+          .update = update_.load(std::memory_order_relaxed),
+          .median_step_ms = median_step_ms_.load(std::memory_order_relaxed),
+          .starved_ms = StarvedMillis(main_thread)};
+}
+
+void HeartbeatShared::Joined(Status status) {
+  const std::lock_guard lock(mutex_);
+  if (!joined_) joined_ = std::move(status);
+  changed_.notify_all();
+}
+
+Status HeartbeatShared::WaitUntilJoined(std::chrono::milliseconds bound) {
+  std::unique_lock lock(mutex_);
+  if (changed_.wait_for(lock, bound, [this] { return joined_.has_value(); })) return *joined_;
+  return {ErrorKind::kUnavailable,
+          StrCat("heartbeat: no contact with rank 0 within ", bound.count(), " ms")};
+}
+
+void HeartbeatShared::SetLost(const LostRank& lost) {
+  const std::lock_guard lock(mutex_);
+  if (!lost_) lost_ = lost;
+}
+
+std::optional<LostRank> HeartbeatShared::lost() const {
+  const std::lock_guard lock(mutex_);
+  return lost_;
+}
+
+Result<std::unique_ptr<Heartbeat>> Heartbeat::Start(Communicator& comm,
+                                                    const HeartbeatOptions& options,
+                                                    OnLost on_lost) {
+  std::unique_ptr<Heartbeat> heart(new Heartbeat);
+  if (comm.size() == 1) return heart;
+  HeartbeatShared& shared = heart->shared_;
+  shared.main_thread = static_cast<int>(syscall(SYS_gettid));
+  HubNotice notice;
+  Result<heartbeat::Listener> listener = heartbeat::Listener{};
+  if (comm.rank() == 0) listener = Open(comm.size(), &notice);
+  const MutableBuffer bytes{&notice, sizeof notice, DType::kU8};
+  GACCD_RETURN_IF_ERROR(comm.Broadcast(bytes, 0));
+
+  Status mine = listener.status();
+  if (notice.port != 0) {
+    const heartbeat::LoopParts parts{shared, options, std::move(on_lost), comm.rank(), comm.size()};
+    if (comm.rank() == 0) {
+      heart->thread_ =
+          std::thread([parts, listener = std::move(*listener), secret = notice.secret]() mutable {
+            heartbeat::RunHub(parts, std::move(listener), secret);
+          });
+    } else {
+      heart->thread_ =
+          std::thread([parts, hub = AddressOf(notice)] { heartbeat::RunMember(parts, hub); });
+    }
+    mine = shared.WaitUntilJoined(options.join_bound);
+  }
+  GACCD_RETURN_IF_ERROR(AgreeOn(comm, mine).status);
+  return heart;
+}
+
+Heartbeat::~Heartbeat() {
+  shared_.stop = true;
+  if (thread_.joinable()) thread_.join();
+}
+
+void Heartbeat::Goodbye() {
+  shared_.leaving = true;
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  while (thread_.joinable() && !shared_.said_goodbye && std::chrono::steady_clock::now() < limit) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
+std::string Describe(const LostRank& lost, const Topology& topology) {
+  const std::string& host = topology.hosts[static_cast<std::size_t>(lost.rank)];
+  const double seconds = static_cast<double>(lost.silence.count()) / 1000;
+  std::string what;
+  if (lost.absence == Absence::kEnded) {
+    what = "has ended (its connection was closed)";
+  } else if (lost.absence == Absence::kStalled) {
+    what = StrCat("is stuck: the others wait, it has not moved for ", seconds, " s");
+  } else {
+    what = StrCat("is silent for ", seconds, " s: stopped, or cut off");
+  }
+  return StrCat("rank ", lost.rank, " on ", host, " ", what, "; last seen in ",
+                heartbeat::Name(lost.last.phase), " of update ", lost.last.update + 1,
+                ", micro-step ", lost.last.micro_step + 1);
+}
+
+}  // namespace gaccd

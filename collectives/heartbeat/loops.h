@@ -1,0 +1,33 @@
+// The two loops of the heartbeat's thread: the hub on rank 0, a member on every other rank.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "collectives/heartbeat/heartbeat.h"
+#include "collectives/heartbeat/socket.h"
+
+namespace gaccd::heartbeat {
+
+struct HubAddress {
+  std::vector<std::string> addresses;  // tried in this order
+  std::uint16_t port = 0;
+  Key secret{};
+};
+
+struct LoopParts {
+  HeartbeatShared& shared;
+  HeartbeatOptions options;
+  Heartbeat::OnLost on_lost;
+  int rank = 0;
+  int world = 1;
+};
+
+// Runs until shared.stop. Reports the joining to shared.Joined().
+void RunHub(const LoopParts& parts, Listener listener, const Key& secret);
+void RunMember(const LoopParts& parts, const HubAddress& hub);
+
+// The pace of both loops.
+inline constexpr std::chrono::milliseconds kTick{50};
+
+}  // namespace gaccd::heartbeat

@@ -1,0 +1,131 @@
+#include <poll.h>
+
+#include <optional>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "collectives/heartbeat/connection.h"
+#include "collectives/heartbeat/loops.h"
+
+namespace gaccd::heartbeat {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kOneTry{2};  // for one address to answer
+
+class Member {
+ public:
+  Member(const LoopParts& parts, const HubAddress& hub)
+      : parts_(parts),
+        hub_(hub),
+        detector_({0}, {.silent_after = parts.options.silent_after, .tick = kTick}, Clock::now()) {}
+
+  void Run() {
+    if (!Join()) return;
+    while (!parts_.shared.stop) {
+      Wait(*connection_);
+      connection_->Flush();
+      while (const auto frame = connection_->Receive()) Hear(*frame);
+      if (connection_->closed()) detector_.Ended(0);
+      Beat();
+      SayGoodbye();
+      if (lost_) continue;
+      if (const auto lost = detector_.Tick(Clock::now())) Tell(*lost);
+    }
+  }
+
+ private:
+  // Tries the hub's addresses one after another, until one answers with a signed welcome.
+  bool Join() {
+    const Clock::time_point limit = Clock::now() + parts_.options.join_bound;
+    while (!parts_.shared.stop && Clock::now() < limit) {
+      for (const std::string& address : hub_.addresses) {
+        if (parts_.shared.stop || Greet(address)) return !parts_.shared.stop;
+      }
+    }
+    std::string tried;
+    for (const std::string& address : hub_.addresses) tried += StrCat(" ", address);
+    parts_.shared.Joined(
+        {ErrorKind::kUnavailable, StrCat("heartbeat: no answer from rank 0 on port ", hub_.port,
+                                         " at any of its addresses:", tried)});
+    return false;
+  }
+
+  bool Greet(const std::string& address) {
+    const Clock::time_point limit = Clock::now() + kOneTry;
+    auto socket = StartConnect(address, hub_.port);
+    if (!socket.ok()) {
+      std::this_thread::sleep_for(kTick);
+      return false;
+    }
+    pollfd ready{socket->fd(), POLLOUT, 0};
+    const auto wait = std::chrono::duration_cast<std::chrono::milliseconds>(kOneTry).count();
+    if (poll(&ready, 1, static_cast<int>(wait)) != 1 || !Connected(*socket)) return false;
+
+    Frame hello{.type = FrameType::kHello, .rank = parts_.rank};
+    if (!FillRandom(hello.nonce).ok()) return false;
+    Connection connection(std::move(*socket), Direction::kToHub, hub_.secret);
+    connection.Send(hello);
+    while (Clock::now() < limit && !connection.closed() && !parts_.shared.stop) {
+      Wait(connection);
+      connection.Flush();
+      const auto frame = connection.Receive();
+      if (!frame || frame->type != FrameType::kWelcome) continue;
+      connection.SetKey(ConnectionKey(hub_.secret, parts_.rank, hello.nonce, frame->nonce));
+      connection_.emplace(std::move(connection));
+      detector_.Heard(0, {}, Clock::now());
+      Beat();
+      parts_.shared.Joined(Status::Ok());
+      return true;
+    }
+    return false;
+  }
+
+  static void Wait(const Connection& connection) {
+    const int write = connection.wants_to_write() ? POLLOUT : 0;
+    pollfd ready{connection.socket().fd(), static_cast<short>(POLLIN | write), 0};
+    if (connection.closed()) ready.fd = -1;
+    (void)poll(&ready, 1, static_cast<int>(kTick.count()));
+  }
+
+  void Hear(const Frame& frame) {
+    if (frame.type == FrameType::kBeat) detector_.Heard(0, frame.progress, Clock::now());
+    if (frame.type == FrameType::kGoodbye) detector_.Left(0);
+    if (frame.type != FrameType::kLost || lost_) return;
+    Tell({frame.rank, frame.absence, std::chrono::milliseconds(frame.silent_ms), frame.progress});
+  }
+
+  void Beat() {
+    const Clock::time_point now = Clock::now();
+    if (now < next_beat_) return;
+    next_beat_ = now + parts_.options.interval;
+    connection_->Send(
+        {.type = FrameType::kBeat, .rank = parts_.rank, .progress = parts_.shared.Read()});
+  }
+
+  void SayGoodbye() {
+    if (!parts_.shared.leaving || parts_.shared.said_goodbye) return;
+    connection_->Send({.type = FrameType::kGoodbye, .rank = parts_.rank});
+    parts_.shared.said_goodbye = true;
+  }
+
+  void Tell(const LostRank& lost) {
+    lost_ = true;
+    parts_.shared.SetLost(lost);
+    parts_.on_lost(lost);
+  }
+
+  const LoopParts& parts_;
+  const HubAddress& hub_;
+  Detector detector_;  // of the hub
+  std::optional<Connection> connection_;
+  Clock::time_point next_beat_ = Clock::now();
+  bool lost_ = false;
+};
+
+}  // namespace
+
+void RunMember(const LoopParts& parts, const HubAddress& hub) { Member(parts, hub).Run(); }
+
+}  // namespace gaccd::heartbeat
