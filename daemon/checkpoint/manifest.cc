@@ -99,11 +99,11 @@ Status CheckName(std::string_view what, std::string_view name) {
 Status CheckCursor(const Manifest& manifest) {
   const RunCursor& cursor = manifest.cursor;
   if (cursor.step < 0 || cursor.samples < 0 || cursor.micro_step < 0 ||
-      cursor.optimizer_updates < 0 || manifest.writer_epoch < 1) {
+      cursor.optimizer_updates < 0 || cursor.dataset_samples < 0 || manifest.writer_epoch < 1) {
     return Bad(StrCat("expected counts >= 0 and a writer epoch >= 1, found step ", cursor.step,
                       ", samples ", cursor.samples, ", micro-step ", cursor.micro_step,
-                      ", optimiser updates ", cursor.optimizer_updates, ", epoch ",
-                      manifest.writer_epoch));
+                      ", optimiser updates ", cursor.optimizer_updates, ", data set ",
+                      cursor.dataset_samples, ", epoch ", manifest.writer_epoch));
   }
   if (!std::isfinite(cursor.loss_scale) || cursor.loss_scale <= 0) {
     return Bad(StrCat("expected a loss scale > 0, found ", cursor.loss_scale));
@@ -164,6 +164,7 @@ void FillManifestProto(const Manifest& manifest, proto::CheckpointManifest& mess
   message.set_optimizer_updates(manifest.cursor.optimizer_updates);
   message.set_seed(manifest.cursor.seed);
   message.set_loss_scale(manifest.cursor.loss_scale);
+  message.set_dataset_samples(manifest.cursor.dataset_samples);
   message.set_job(manifest.job_text);
   if (manifest.plan) FillPlanProto(*manifest.plan, *message.mutable_plan());
   message.set_block_bytes(manifest.block_bytes);
@@ -226,7 +227,8 @@ Result<Manifest> Decode(std::string_view file) {
                                .micro_step = message.micro_step(),
                                .optimizer_updates = message.optimizer_updates(),
                                .seed = message.seed(),
-                               .loss_scale = message.loss_scale()},
+                               .loss_scale = message.loss_scale(),
+                               .dataset_samples = message.dataset_samples()},
                     .writer_epoch = message.writer_epoch(),
                     .created_s = message.created_s(),
                     .program = message.program(),

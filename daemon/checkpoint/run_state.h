@@ -1,0 +1,42 @@
+// A model's buffers as a checkpoint names them, and the questions before a checkpoint is taken:
+// does it fit this model, does its cursor mean the same samples for this job?
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "collectives/base/result.h"
+#include "daemon/checkpoint/load.h"
+#include "daemon/checkpoint/manifest.h"
+#include "daemon/config/job.h"
+#include "daemon/tensor/flat_layout.h"
+
+namespace gaccd {
+
+// All f32. The gradients of a window have the layout of the parameters.
+inline constexpr std::string_view kParametersBuffer = "parameters";
+inline constexpr std::string_view kOptimizerBuffer = "optimizer";
+inline constexpr std::string_view kAccumulatorsBuffer = "accumulators";  // per rank
+
+// What every save of a run has; an optimiser without state has no buffer.
+[[nodiscard]] std::vector<BufferSpec> RunBuffers(const FlatLayout& layout,
+                                                 std::int64_t optimizer_elements);
+[[nodiscard]] BufferSpec AccumulatorsBuffer(const FlatLayout& layout);
+[[nodiscard]] std::vector<ParameterRecord> ParameterRecords(const FlatLayout& layout);
+
+// kConfig, naming the first difference: the checkpoint is of another model or optimiser.
+Status CheckFits(const Manifest& manifest, const FlatLayout& layout,
+                 std::int64_t optimizer_elements);
+
+// kConfig when update `step` would take other samples than in the run that was saved: another seed,
+// data set, effective batch, order or last cycle. Nodes, micro-batch, learning rate and the length
+// of the run may change.
+Status CheckSameSamples(const Manifest& manifest, const Job& job, const Plan& plan,
+                        std::int64_t dataset_samples);
+
+// A loaded buffer as numbers; empty when there is none of that name.
+[[nodiscard]] std::span<const float> FloatsOf(const LoadedState& state, std::string_view buffer);
+
+}  // namespace gaccd

@@ -1,0 +1,229 @@
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <fstream>
+
+#include "daemon/checkpoint/crc32c.h"
+#include "daemon/checkpoint/shard.h"
+#include "tests/unit/checkpoint/fixture.h"
+
+namespace gaccd {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::span<const std::byte> AsBytes(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+// The check value of the CRC catalogues, and the vectors of RFC 3720, B.4.
+TEST(Crc32cTest, KnownValues) {
+  for (const auto crc : {&Crc32c, &Crc32cByTable}) {
+    EXPECT_EQ(crc(AsBytes("123456789"), 0), 0xe3069283u);
+    EXPECT_EQ(crc(Bytes(32), 0), 0x8a9136aau);
+    EXPECT_EQ(crc(Bytes(32, std::byte{0xff}), 0), 0x62a8ab43u);
+    EXPECT_EQ(crc({}, 0), 0u);
+  }
+}
+
+TEST(Crc32cTest, InstructionTableAndPiecesAgree) {
+  const Bytes content = Content(1000, 1, 1);
+  for (std::size_t size = 0; size < 100; ++size) {
+    const auto all = std::span(content).subspan(size % 7, size);
+    EXPECT_EQ(Crc32c(all), Crc32cByTable(all));
+    EXPECT_EQ(Crc32c(all.subspan(size / 3), Crc32c(all.first(size / 3))), Crc32c(all));
+  }
+}
+
+// FIPS 180-4, "abc".
+TEST(Sha256Test, KnownValue) {
+  Sha256 sha;
+  sha.Update(AsBytes("a"));
+  sha.Update(AsBytes("bc"));
+  EXPECT_EQ(ToHex(sha.Finish()),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+TEST(PartsTest, TogetherTheyAreTheBufferAndAlmostEqual) {
+  for (const std::uint64_t bytes : {0u, 4u, 63u, 64u, 65u, 4000u, 100'000u}) {
+    for (const std::int64_t world : {1, 2, 3, 7, 240}) {
+      const BufferSpec buffer{"b", bytes};
+      std::uint64_t end = 0;
+      std::uint64_t least = bytes;
+      std::uint64_t most = 0;
+      for (std::int64_t rank = 0; rank < world; ++rank) {
+        const ByteRange part = PartOf(buffer, rank, world);
+        EXPECT_EQ(part.offset, end);
+        end += part.bytes;
+        least = std::min(least, part.bytes);
+        most = std::max(most, part.bytes);
+      }
+      EXPECT_EQ(end, bytes);
+      EXPECT_LE(most - least, 128u) << bytes << " on " << world;
+    }
+  }
+  // No product of sizes and ranks may overflow.
+  const BufferSpec huge{"b", kMaxBufferBytes};
+  const ByteRange last = PartOf(huge, kMaxWorld - 1, kMaxWorld);
+  EXPECT_EQ(last.offset + last.bytes, kMaxBufferBytes);
+}
+
+Manifest SmallManifest() {
+  Manifest manifest{.cursor = SmallRun::CursorAt(3),
+                    .writer_epoch = 2,
+                    .created_s = 1,
+                    .program = "p",
+                    .job_text = "j",
+                    .plan = PlanOf(2),
+                    .block_bytes = 256,
+                    .parameters = {{"w", {2, 3}, 0}},
+                    .buffers = {{"parameters", 100}, {"accumulators", 24, true}}};
+  manifest.shards.resize(2);
+  for (std::int64_t rank = 0; rank < 2; ++rank) {
+    auto& shard = manifest.shards[static_cast<std::size_t>(rank)];
+    shard.bytes = ShardBytes(IdentityOf(manifest, rank));
+    shard.sha256.fill(std::byte{9});
+    shard.window = {rank, 0.25};
+  }
+  return manifest;
+}
+
+TEST(ManifestTest, ComesBackAsItWas) {
+  const Manifest manifest = SmallManifest();
+  const auto again = DecodeManifest("m", EncodeManifest(manifest));
+  ASSERT_TRUE(again.ok()) << again.status().message();
+  EXPECT_EQ(again->cursor, manifest.cursor);
+  EXPECT_EQ(again->writer_epoch, 2);
+  EXPECT_EQ(again->program, "p");
+  EXPECT_EQ(again->job_text, "j");
+  EXPECT_EQ(again->plan->effective_batch(), 64);
+  EXPECT_EQ(again->parameters, manifest.parameters);
+  EXPECT_EQ(again->buffers, manifest.buffers);
+  EXPECT_EQ(again->shards, manifest.shards);
+  EXPECT_EQ(EncodeManifest(*again), EncodeManifest(manifest));
+}
+
+TEST(ManifestTest, RefusesWhatCannotBe) {
+  const auto error = [](const std::function<void(Manifest&)>& change) {
+    Manifest manifest = SmallManifest();
+    change(manifest);
+    const auto decoded = DecodeManifest("m", EncodeManifest(manifest));
+    EXPECT_FALSE(decoded.ok());
+    return decoded.ok() ? "" : decoded.status().message();
+  };
+  EXPECT_THAT(error([](Manifest& m) { m.cursor.step = -1; }), HasSubstr("counts >= 0"));
+  EXPECT_THAT(error([](Manifest& m) { m.writer_epoch = 0; }), HasSubstr("writer epoch >= 1"));
+  EXPECT_THAT(error([](Manifest& m) { m.cursor.loss_scale = 0; }), HasSubstr("loss scale"));
+  EXPECT_THAT(error([](Manifest& m) { m.buffers[1].name = "parameters"; }), HasSubstr("twice"));
+  EXPECT_THAT(error([](Manifest& m) { m.buffers[0].name = "../x"; }), HasSubstr("a name of"));
+  EXPECT_THAT(error([](Manifest& m) { m.buffers[0].bytes = ~0ull; }), HasSubstr("too many"));
+  EXPECT_THAT(error([](Manifest& m) { m.block_bytes = 0; }), HasSubstr("blocks of"));
+  EXPECT_THAT(error([](Manifest& m) { m.block_bytes = 1ull << 40; }), HasSubstr("blocks of"));
+  EXPECT_THAT(error([](Manifest& m) {
+                m.parameters[0].shape = {1 << 30, 1 << 30};
+              }),
+              HasSubstr("parameter w"));
+  EXPECT_THAT(error([](Manifest& m) { m.parameters[0].offset = 20; }), HasSubstr("parameter w"));
+  EXPECT_THAT(error([](Manifest& m) { m.parameters.push_back(m.parameters[0]); }),
+              HasSubstr("parameter w"));
+  EXPECT_THAT(error([](Manifest& m) { m.shards.pop_back(); }), HasSubstr("expected 2 shards"));
+  EXPECT_THAT(error([](Manifest& m) { m.plan.reset(); }), HasSubstr("plan"));
+  EXPECT_THAT(error([](Manifest& m) { m.buffers.clear(); }), HasSubstr("buffers"));
+}
+
+TEST(ManifestTest, AnyChangedOrMissingByteIsFound) {
+  const std::string good = EncodeManifest(SmallManifest());
+  for (std::size_t i = 0; i < good.size(); ++i) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string bad = good;
+      bad[i] = static_cast<char>(bad[i] ^ (1 << bit));
+      EXPECT_FALSE(DecodeManifest("m", bad).ok()) << "bit " << bit << " of byte " << i;
+    }
+    EXPECT_FALSE(DecodeManifest("m", good.substr(0, i)).ok());
+  }
+  EXPECT_FALSE(DecodeManifest("m", good + "x").ok());
+}
+
+class ShardTest : public ::testing::Test {
+ protected:
+  ShardIdentity identity_{.rank = 1,
+                          .world = 3,
+                          .step = 5,
+                          .writer_epoch = 2,
+                          .block_bytes = 256,
+                          .buffers = {{"parameters", 4000}, {"optimizer", 8000}}};
+  Bytes one_ = Content(PartOf(identity_.buffers[0], 1, 3).bytes, 5, 1);
+  Bytes two_ = Content(PartOf(identity_.buffers[1], 1, 3).bytes, 5, 2);
+  std::vector<std::span<const std::byte>> parts_{one_, two_};
+  TempFolder folder_;
+  std::string path_ = folder_.path() + "/s";
+};
+
+TEST_F(ShardTest, ComesBackAsItWasAndSha256sumAgrees) {
+  const auto record = WriteShard(path_, identity_, parts_, 0600);
+  ASSERT_TRUE(record.ok()) << record.status().message();
+  EXPECT_EQ(record->bytes, std::filesystem::file_size(path_));
+  Bytes one(one_.size());
+  Bytes two(two_.size());
+  const std::vector<std::span<std::byte>> out{one, two};
+  const Status read = ReadShardFile(path_, identity_, &*record, out);
+  EXPECT_TRUE(read.ok()) << read.message();
+  EXPECT_EQ(one, one_);
+  EXPECT_EQ(two, two_);
+  const std::string command =
+      StrCat("echo '", ToHex(record->sha256), "  ", path_, "' | sha256sum --check --quiet");
+  EXPECT_EQ(std::system(command.c_str()), 0);
+}
+
+TEST_F(ShardTest, IsNeverOverwritten) {
+  ASSERT_TRUE(WriteShard(path_, identity_, parts_, 0600).ok());
+  const auto again = WriteShard(path_, identity_, parts_, 0600);
+  EXPECT_THAT(again.status().message(), HasSubstr("never overwritten"));
+  EXPECT_TRUE(ReadShardFile(path_, identity_, nullptr, {}).ok());
+}
+
+TEST_F(ShardTest, OfAnotherGenerationIsRefusedByName) {
+  const auto record = WriteShard(path_, identity_, parts_, 0600);
+  const auto error = [&](const std::function<void(ShardIdentity&)>& change) {
+    ShardIdentity other = identity_;
+    change(other);
+    return ReadShardFile(path_, other, &*record, {}).message();
+  };
+  EXPECT_THAT(error([](auto& i) { i.step = 6; }), HasSubstr("expected step 6, found 5"));
+  EXPECT_THAT(error([](auto& i) { i.writer_epoch = 3; }), HasSubstr("expected epoch 3, found 2"));
+  EXPECT_THAT(error([](auto& i) { i.micro_step = 1; }), HasSubstr("expected micro-step 1"));
+  EXPECT_THAT(error([](auto& i) { i.buffers[0].name = "p"; }), HasSubstr("buffers' digest"));
+  ShardRecord wrong = *record;
+  wrong.sha256[0] ^= std::byte{1};
+  EXPECT_THAT(ReadShardFile(path_, identity_, &wrong, {}).message(), HasSubstr("SHA-256"));
+}
+
+TEST_F(ShardTest, AnyChangedOrMissingByteIsFound) {
+  ASSERT_TRUE(WriteShard(path_, identity_, parts_, 0600).ok());
+  std::ifstream in(path_, std::ios::binary);
+  const std::string good((std::istreambuf_iterator<char>(in)), {});
+  std::string bad = good;
+  const auto verdict = [&](std::uint64_t size) {
+    const ReadAt read = [&](std::uint64_t offset, std::span<std::byte> out) {
+      std::memcpy(out.data(), bad.data() + offset, out.size());
+      return Status::Ok();
+    };
+    return ReadShard(read, size, identity_, nullptr, {}).ok();
+  };
+  EXPECT_TRUE(verdict(bad.size()));
+  for (std::size_t i = 0; i < good.size(); ++i) {
+    bad[i] = static_cast<char>(bad[i] ^ (1 << (i % 8)));
+    EXPECT_FALSE(verdict(bad.size())) << "byte " << i << ", by CRC alone";
+    bad[i] = good[i];
+    EXPECT_FALSE(verdict(i));
+  }
+}
+
+TEST_F(ShardTest, LinksAndWrongPartsAreRefused) {
+  const auto record = WriteShard(path_, identity_, parts_, 0600);
+  ASSERT_EQ(::symlink(path_.c_str(), (path_ + "l").c_str()), 0);
+  EXPECT_EQ(ReadShardFile(path_ + "l", identity_, &*record, {}).kind(), ErrorKind::kIo);
+  parts_[0] = parts_[0].subspan(1);
+  EXPECT_EQ(WriteShard(path_ + "2", identity_, parts_, 0600).status().kind(), ErrorKind::kInternal);
+}
+
+}  // namespace
+}  // namespace gaccd
