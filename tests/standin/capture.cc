@@ -89,13 +89,19 @@ Capture* CaptureOf(std::uint64_t id) {
   return found == Get().active.end() ? nullptr : found->second;
 }
 
+cudaStreamCaptureMode& ModeOfThisThread() {
+  thread_local cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+  return mode;
+}
+
 cudaError_t CheckUnsafe() {
-  if (InLibraryCall()) return cudaSuccess;
+  if (InLibraryCall() || ModeOfThisThread() == cudaStreamCaptureModeRelaxed) return cudaSuccess;
   bool safe = true;
   for (const auto& [id, capture] : Get().active) {
     const bool here = capture->thread == std::this_thread::get_id();
     if (capture->mode == cudaStreamCaptureModeRelaxed) continue;
     if (!here && capture->mode != cudaStreamCaptureModeGlobal) continue;
+    if (!here && ModeOfThisThread() == cudaStreamCaptureModeThreadLocal) continue;
     capture->invalid = true;
     safe = false;
   }

@@ -12,6 +12,9 @@ cudaError_t Invalidate(Capture& capture, cudaError_t why);
 // The stream's next node also comes after these; a stream that was not capturing joins the capture.
 cudaError_t JoinCapture(Stream& stream, const Event& event);
 
+// How this thread minds the captures of others; cudaStreamCaptureModeGlobal at first.
+cudaStreamCaptureMode& ModeOfThisThread();
+
 Capture* BeginCapture(Stream& stream, cudaStreamCaptureMode mode);
 // Checks how the capture may end, ends it in any case, and gives its graph in `graph` when all is
 // well.

@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 
 #include <map>
+#include <utility>
 
 #include "collectives/base/strings.h"
 #include "tests/standin/capture.h"
@@ -58,6 +59,12 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
   if (const cudaError_t error = Enter(__func__); error != cudaSuccess) return error;
   const std::lock_guard lock(Lock());
   *status = StatusOf(StreamOf(handle, __func__));
+  return cudaSuccess;
+}
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  if (const cudaError_t error = Enter(__func__); error != cudaSuccess) return error;
+  std::swap(*mode, ModeOfThisThread());
   return cudaSuccess;
 }
 

@@ -1,0 +1,148 @@
+// The NCCL communicator does what every communicator must do, on device buffers and on host
+// buffers, over stand-ins of the GPU and of NCCL.
+#include <gtest/gtest.h>
+
+#include "collectives/base/strings.h"
+#include "tests/ranks/conformance.h"
+#include "tests/ranks/device_copies.h"
+#include "tests/ranks/nccl_ranks.h"
+
+namespace gaccd {
+namespace {
+
+using testing::ConformanceCase;
+using testing::ConformanceOptions;
+using testing::DeviceCopies;
+using testing::NcclRanks;
+using testing::ResetGpus;
+using testing::RunNcclRanks;
+
+// The whole suite on the device takes seconds with the largest size: it is a plain copy here.
+constexpr ConformanceOptions kSmall{.largest = 20'000};
+
+Status RunOnDevice(int ranks, const NcclRanks& options, const ConformanceCase& test,
+                   const ConformanceOptions& size) {
+  return RunNcclRanks(ranks, options, [&](Communicator& comm, Communicator&) -> Status {
+    GACCD_ASSIGN_OR_RETURN(const auto copies, DeviceCopies::Make(comm));
+    return test.run(*copies, size);
+  });
+}
+
+class NcclConformanceTest : public ::testing::TestWithParam<std::size_t> {
+ protected:
+  static const ConformanceCase& Case() { return testing::ConformanceCases()[GetParam()]; }
+  void SetUp() override { ResetGpus(4); }
+  void TearDown() override {
+    EXPECT_EQ(standin::LiveNcclComms(), 0);
+    EXPECT_EQ(standin::CountNccl()["ncclCommAbort"], 0) << "ended by force";
+    ResetGpus(1);  // stops the process when memory, streams or events are left
+  }
+};
+
+TEST_P(NcclConformanceTest, DeviceBuffersOnOneToFourRanks) {
+  for (int ranks = 1; ranks <= 4; ++ranks) {
+    const Status status = RunOnDevice(ranks, {}, Case(), kSmall);
+    EXPECT_TRUE(status.ok()) << Case().name << ", " << ranks << " ranks: " << status.message();
+  }
+}
+
+TEST_P(NcclConformanceTest, DeviceBuffersInTinyMessages) {
+  NcclRanks options;
+  options.nccl.message_elements = 7;
+  options.group.comm.segment_elements = 7;
+  const Status status = RunOnDevice(3, options, Case(), {.largest = 300});
+  EXPECT_TRUE(status.ok()) << Case().name << ": " << status.message();
+}
+
+TEST_P(NcclConformanceTest, DeviceBuffersOnSeveralNodesAndRoots) {
+  NcclRanks options;
+  options.group.ranks_per_node = 3;
+  options.nccl.ranks_per_root = 2;
+  const Status status = RunOnDevice(4, options, Case(), {.largest = 1000});
+  EXPECT_TRUE(status.ok()) << Case().name << ": " << status.message();
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, NcclConformanceTest,
+                         ::testing::Range<std::size_t>(0, testing::ConformanceCases().size()));
+
+TEST(NcclConformance, AllCasesOnOneCommunicator) {
+  ResetGpus(4);
+  const Status status = RunNcclRanks(4, {}, [](Communicator& comm, Communicator&) -> Status {
+    GACCD_ASSIGN_OR_RETURN(const auto copies, DeviceCopies::Make(comm));
+    return testing::RunConformance(*copies, {.largest = 5000});
+  });
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+TEST(NcclConformance, HostBuffersGoOverTheHost) {
+  for (const ConformanceCase& test : testing::ConformanceCases()) {
+    // These fill what Allocate() gives, which is not the host's.
+    if (test.name == "allocate" || test.name.ends_with("allocated memory")) continue;
+    ResetGpus(3);
+    const Status status = RunNcclRanks(
+        3, {}, [&](Communicator& comm, Communicator&) { return test.run(comm, kSmall); });
+    EXPECT_TRUE(status.ok()) << test.name << ": " << status.message();
+    EXPECT_EQ(standin::CountNccl()["ncclGroupStart"], 0) << test.name;
+  }
+}
+
+TEST(NcclConformance, OneRootOrSeveral) {
+  ResetGpus(4);
+  const auto nothing = [](Communicator&, Communicator&) { return Status::Ok(); };
+  ASSERT_TRUE(RunNcclRanks(4, {}, nothing).ok());
+  EXPECT_EQ(standin::CountNccl()["ncclGetUniqueId"], 1);
+  EXPECT_EQ(standin::CountNccl()["ncclCommInitRankConfig"], 4);
+  NcclRanks two;
+  two.nccl.ranks_per_root = 2;
+  ASSERT_TRUE(RunNcclRanks(4, two, nothing).ok());
+  EXPECT_EQ(standin::CountNccl()["ncclGetUniqueId"], 3);
+  EXPECT_EQ(standin::CountNccl()["ncclCommInitRankScalable"], 4);
+}
+
+TEST(NcclConformance, WindowsWhereNcclOffersThem) {
+  for (const bool offered : {true, false}) {
+    ResetGpus(2, {.windows = offered});
+    const Status status = RunNcclRanks(2, {}, [](Communicator& comm, Communicator&) -> Status {
+      GACCD_ASSIGN_OR_RETURN(const auto kept, comm.Allocate(5000));
+      GACCD_ASSIGN_OR_RETURN(auto freed, comm.Allocate(100));
+      freed.reset();
+      GACCD_ASSIGN_OR_RETURN(const auto copies, DeviceCopies::Make(comm));
+      return testing::ConformanceCases()[2].run(*copies, {.largest = 1000});
+    });
+    EXPECT_TRUE(status.ok()) << status.message();
+    auto counts = standin::CountNccl();
+    EXPECT_EQ(counts["ncclCommWindowRegister"], 8);
+    EXPECT_EQ(counts["ncclCommWindowDeregister"], offered ? 8 : 0);
+    EXPECT_EQ(counts["ncclMemFree"], 8);
+  }
+}
+
+// On one GPU there is nothing to map, and NCCL's windows need ranks of one node.
+TEST(NcclConformance, NoWindowsWhereRanksShareAGpu) {
+  ResetGpus(1);
+  NcclRanks options;
+  options.nccl.gpu_sharing = true;
+  ASSERT_EQ(unsetenv("NCCL_HOSTID"), 0);
+  const Status status = RunNcclRanks(
+      1, options, [](Communicator& comm, Communicator&) { return comm.Allocate(5000).status(); });
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(standin::CountNccl()["ncclCommWindowRegister"], 0);
+  EXPECT_STREQ(getenv("NCCL_HOSTID"), "node0-r0");
+}
+
+// Memory may outlive its communicator.
+TEST(NcclConformance, MemoryAfterItsCommunicator) {
+  ResetGpus(2);
+  const Status status = RunThreadRanks(2, {}, [](Communicator& over) -> Status {
+    std::unique_ptr<CommMemory> memory;
+    GACCD_ASSIGN_OR_RETURN(const auto comm,
+                           MakeNccl(over, {.device = over.rank(), .api = StandInNccl()}));
+    GACCD_ASSIGN_OR_RETURN(memory, comm->Allocate(100));
+    return Status::Ok();
+  });
+  EXPECT_TRUE(status.ok()) << status.message();
+  ResetGpus(1);
+}
+
+}  // namespace
+}  // namespace gaccd
