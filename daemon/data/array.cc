@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "collectives/base/simd.h"
 #include "collectives/base/strings.h"
 #include "daemon/data/normalize.h"
 
@@ -118,6 +119,38 @@ Result<std::vector<std::int32_t>> ReadLabels(const Array& targets, std::int64_t 
                                          classes, " classes, found ", Name(targets.dtype)));
 }
 
+// Some of `count` floats, aligned to nothing, is NaN or infinite: all its exponent bits are set. No
+// early exit, so that the compiler works on whole vectors.
+GACCD_SIMD_CLONES bool AnyNotFinite(const std::byte* data, std::size_t count) {
+  constexpr std::uint32_t kExponent = 0x7f800000;
+  std::uint32_t found = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, data + i * sizeof(bits), sizeof(bits));
+    found |= static_cast<std::uint32_t>((bits & kExponent) == kExponent);
+  }
+  return found != 0;
+}
+
+// One NaN would poison the weights updates later, where nobody sees from which file it came.
+Status CheckFinite(const Array& array) {
+  if (array.dtype != DType::kF32) return Status::Ok();
+  constexpr std::size_t kBlock = 16384;  // of one block, only a bad one is looked at closely
+  const std::size_t elements = array.data.size() / sizeof(float);
+  for (std::size_t begin = 0; begin < elements; begin += kBlock) {
+    const std::size_t count = std::min(kBlock, elements - begin);
+    if (!AnyNotFinite(array.data.data() + begin * sizeof(float), count)) continue;
+    std::size_t at = begin;
+    while (!AnyNotFinite(array.data.data() + at * sizeof(float), 1)) ++at;
+    float value = 0;
+    std::memcpy(&value, array.data.data() + at * sizeof(float), sizeof(value));
+    const std::size_t row = elements / static_cast<std::size_t>(array.shape[0]);
+    return {ErrorKind::kData, StrCat(array.name, ": expected finite values, found ", value,
+                                     " for sample ", at / row, ", column ", at % row)};
+  }
+  return Status::Ok();
+}
+
 Status CheckVectors(const Array& targets) {
   if (targets.dtype != DType::kF32) {
     return {ErrorKind::kData, StrCat(targets.name,
@@ -187,8 +220,10 @@ Result<std::unique_ptr<Dataset>> MakeArrayDataset(Array features, Array targets,
     targets = Array{};  // the labels were copied
   } else {
     GACCD_RETURN_IF_ERROR(CheckVectors(targets));
+    GACCD_RETURN_IF_ERROR(CheckFinite(targets));
     spec.target_width = targets.shape.size() == 2 ? targets.shape[1] : 1;
   }
+  GACCD_RETURN_IF_ERROR(CheckFinite(features));  // last: it reads the whole file
   return std::unique_ptr<Dataset>(std::make_unique<ArrayDataset>(
       std::move(features), std::move(targets), std::move(labels), std::move(spec), affine));
 }

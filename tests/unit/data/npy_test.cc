@@ -1,5 +1,7 @@
 #include "daemon/data/npy.h"
 
+#include <limits>
+
 #include "tests/unit/data/dataset_util.h"
 #include "tests/unit/data/file_util.h"
 
@@ -46,6 +48,29 @@ TEST_F(NpyTest, ReadsBytesI32LabelsAndEveryVersion) {
                       Head("<i4", "(2,)", version) + Values<std::int32_t>({6, 5}), 7));
     EXPECT_THAT(Gather(*dataset, {1}).features, testing::ElementsAre(3.F, 4.F));
     EXPECT_THAT(Gather(*dataset, {1}).labels, testing::ElementsAre(5));
+  }
+}
+
+// NaN and infinities, anywhere, in features and in targets: file, sample and column are named.
+TEST_F(NpyTest, ValuesMustBeFinite) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const std::int64_t rows = 5000;  // several blocks of the check
+  const std::string labels = Head("<i8", "(5000,)") + Values(std::vector<std::int64_t>(5000));
+  const std::string bytes = Head("|u1", "(5000, 1)") + std::string(5000, 'x');
+  for (const std::int64_t at : {0L, 1L, 16383L, 16384L, 34999L}) {
+    for (const float bad : {kNan, -kNan, kInf, -kInf}) {
+      std::vector<float> values(static_cast<std::size_t>(rows) * 7,
+                                std::numeric_limits<float>::max());
+      values[static_cast<std::size_t>(at)] = bad;
+      const std::string text = Head("<f4", "(5000, 7)") + Values(values);
+      const std::string place =
+          "for sample " + std::to_string(at / 7) + ", column " + std::to_string(at % 7);
+      EXPECT_THAT(Refused(ErrorKind::kData, Source(text, labels, 1)),
+                  AllOf(HasSubstr("features: expected finite"), HasSubstr(place)));
+      EXPECT_THAT(Refused(ErrorKind::kData, Source(bytes, text)),
+                  AllOf(HasSubstr("targets: expected finite"), HasSubstr(place)));
+    }
   }
 }
 
