@@ -1,0 +1,56 @@
+// What the outside world wants of a run: signals and files become one wish, which the trainer asks
+// for in every phase. A handler only sets a flag; that all ranks act on it alike is the trainer's
+// matter: the wish rides on a reduction.
+//
+//   SIGTERM, SIGUSR2 (--stop-signals)   stop: save if there is time, leave to be requeued
+//   the same once more, or SIGINT twice stop now: leave without saving
+//   SIGHUP                              save and go on
+//   SIGINT                              stop
+#pragma once
+
+#include <csignal>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/base/result.h"
+
+namespace gaccd {
+
+enum class StopWish : std::uint8_t { kNone, kSave, kStop, kStopNow };
+[[nodiscard]] std::string_view Name(StopWish wish);  // "none", "save", "stop", "stop now"
+
+// "USR2,TERM" -> signal numbers. kUsage, quoting the name: unknown, or one that gaccd needs itself
+// or that cannot be caught (KILL, STOP, HUP, INT, CONT, SEGV and the like).
+Result<std::vector<int>> ParseSignals(std::string_view names);
+[[nodiscard]] std::string SignalName(int signal);  // "SIGUSR2"
+
+// One per process, as signals are. Made early, so that a signal during start-up is not lost.
+// wish() may be asked by any thread; the rest belongs to the thread that made it.
+class StopSignals {
+ public:
+  static Result<std::unique_ptr<StopSignals>> Install(const std::vector<int>& stop_signals);
+  // The handlers that were there before come back.
+  ~StopSignals();
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+  [[nodiscard]] StopWish wish() const;
+  // The last signal that asked to stop; 0: none did.
+  [[nodiscard]] int stop_signal() const;
+  // A wish to save is fulfilled: it is forgotten. Wishes to stop stay.
+  void Saved();
+
+ private:
+  StopSignals() = default;
+
+  struct Old {
+    int signal;
+    struct sigaction action;
+  };
+  std::vector<Old> old_;
+};
+
+}  // namespace gaccd
