@@ -26,95 +26,87 @@ Status NotPrepared(std::int64_t samples) {
   return {ErrorKind::kInternal, StrCat("no executor was prepared for ", samples, " samples")};
 }
 
-template <typename T>
-Result<DeviceBuffer> AllocateBytes(T bytes, std::string_view what) {
+Result<DeviceBuffer> AllocateBytes(std::int64_t bytes, std::string_view what) {
   return DeviceBuffer::Allocate(static_cast<std::size_t>(bytes), what);
 }
 
 }  // namespace
 
-CudaReplica::CudaReplica(CudaContext& context, const Model& model,
-                         const CudaReplicaBuffers& buffers)
-    : context_(context), model_(model), buffers_(buffers) {}
-
 CudaReplica::~CudaReplica() = default;
 
 Result<std::unique_ptr<CudaReplica>> CudaReplica::Create(CudaContext& context, const Model& model,
-                                                         const CudaReplicaBuffers& buffers,
                                                          const ReplicaOptions& options,
                                                          Precision precision) {
-  std::unique_ptr<CudaReplica> replica(new CudaReplica(context, model, buffers));
-  GACCD_RETURN_IF_ERROR(replica->PrepareExecutors(options, precision));
+  std::unique_ptr<CudaReplica> replica(new CudaReplica(context, model));
+  GACCD_RETURN_IF_ERROR(replica->RecordGraphs(options, precision));
   return replica;
 }
 
-Status CudaReplica::PrepareExecutors(const ReplicaOptions& options, Precision precision) {
-  kernels_ = MakeCudaKernels(context_);
-  const FlatBuffers buffers{&model_.layout(), buffers_.parameters, buffers_.gradients};
+Status CudaReplica::RecordGraphs(const ReplicaOptions& options, Precision precision) {
   for (const std::int64_t samples : options.micro_batches) {
     GACCD_ASSIGN_OR_RETURN(TrainingGraph ids, model_.RecordTraining(samples, precision));
     GACCD_RETURN_IF_ERROR(CheckCudaKernels(ids.graph));
     FuseForCuda(ids.graph);
-    CountInputs(ids.graph, ids.features, ids.target);
-    GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor,
-                           Executor::Prepare(std::move(ids.graph), buffers, *kernels_));
-    Training& training = training_[samples];
-    training.ids = std::move(ids);
-    training.executor = std::move(executor);
+    CountMemory(ids.graph, ids.features, ids.target);
+    training_[samples].ids = std::move(ids);
   }
   for (const std::int64_t samples : options.eval_batches) {
     GACCD_ASSIGN_OR_RETURN(EvaluationGraph ids, model_.RecordEvaluation(samples, precision));
     GACCD_RETURN_IF_ERROR(CheckCudaKernels(ids.graph));
-    CountInputs(ids.graph, ids.features, ids.target);
+    CountMemory(ids.graph, ids.features, ids.target);
     counts_correct_ = ids.correct.has_value();
-    GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor,
-                           Executor::Prepare(std::move(ids.graph), buffers, *kernels_));
-    testing_.emplace(samples, Testing{std::move(ids), std::move(executor)});
+    testing_[samples].ids = std::move(ids);
   }
   return Status::Ok();
 }
 
-// The slots are as large as the largest batch needs.
-void CudaReplica::CountInputs(const Graph& graph, ValueId features, ValueId target) {
+// Arena and input slots are as large as the largest batch needs.
+void CudaReplica::CountMemory(const Graph& graph, ValueId features, ValueId target) {
   const Value& feature = graph.value(features);
   feature_row_ = BytesOf(feature) / feature.spec.shape[0];
   target_row_ = BytesOf(graph.value(target)) / feature.spec.shape[0];
   feature_bytes_ = std::max(feature_bytes_, Aligned(BytesOf(feature)));
   target_bytes_ = std::max(target_bytes_, Aligned(BytesOf(graph.value(target))));
+  arena_bytes_ = std::max(arena_bytes_, PlanMemory(graph).arena_bytes);
 }
 
-std::int64_t CudaReplica::device_bytes() const {
-  std::int64_t arena = 0;
-  std::int64_t scratch = 0;
-  const auto count = [&](const Executor& executor) {
-    arena = std::max(arena, executor.arena_bytes());
-    scratch = std::max(scratch, executor.scratch_bytes());
-  };
-  for (const auto& [samples, entry] : training_) count(*entry.executor);
-  for (const auto& [samples, entry] : testing_) count(*entry.executor);
-  return arena + scratch + kInputSlots * (feature_bytes_ + target_bytes_);
+void CudaReplica::AddMemory(DeviceMemory* memory) const {
+  memory->Add("activations", arena_bytes_);
+  memory->Add("micro-batches", kInputSlots * (feature_bytes_ + target_bytes_));
+  memory->Add("scratch", static_cast<std::int64_t>(scratch_.bytes()));
 }
 
-Status CudaReplica::Record(const CudaStepHooks& hooks) {
-  GACCD_RETURN_IF_ERROR(AttachMemory());
+Status CudaReplica::Prepare(const CudaReplicaBuffers& buffers, const CudaStepHooks& hooks) {
+  GACCD_RETURN_IF_ERROR(PrepareExecutors(buffers));
+  GACCD_RETURN_IF_ERROR(AttachMemory(buffers));
   for (auto& [samples, training] : training_) {
-    GACCD_RETURN_IF_ERROR(RecordSize(samples, training, hooks));
+    GACCD_RETURN_IF_ERROR(RecordSteps(samples, training, hooks));
+  }
+  return Status::Ok();
+}
+
+Status CudaReplica::PrepareExecutors(const CudaReplicaBuffers& buffers) {
+  kernels_ = MakeCudaKernels(context_);
+  const FlatBuffers flat{&model_.layout(), buffers.parameters, buffers.gradients};
+  for (auto& [samples, entry] : training_) {
+    GACCD_ASSIGN_OR_RETURN(entry.executor,
+                           Executor::Prepare(std::move(entry.ids.graph), flat, *kernels_));
+  }
+  for (auto& [samples, entry] : testing_) {
+    GACCD_ASSIGN_OR_RETURN(entry.executor,
+                           Executor::Prepare(std::move(entry.ids.graph), flat, *kernels_));
   }
   return Status::Ok();
 }
 
 // All executors share one arena: they run one after another on one stream.
-Status CudaReplica::AttachMemory() {
+Status CudaReplica::AttachMemory(const CudaReplicaBuffers& buffers) {
   std::vector<Executor*> executors;
   for (auto& [samples, entry] : training_) executors.push_back(entry.executor.get());
   for (auto& [samples, entry] : testing_) executors.push_back(entry.executor.get());
-  std::int64_t arena = 0;
   std::int64_t scratch = 0;
-  for (const Executor* executor : executors) {
-    arena = std::max(arena, executor->arena_bytes());
-    scratch = std::max(scratch, executor->scratch_bytes());
-  }
-  GACCD_ASSIGN_OR_RETURN(arena_, AllocateBytes(arena, "activations"));
+  for (const Executor* executor : executors) scratch = std::max(scratch, executor->scratch_bytes());
+  GACCD_ASSIGN_OR_RETURN(arena_, AllocateBytes(arena_bytes_, "activations"));
   GACCD_ASSIGN_OR_RETURN(scratch_, AllocateBytes(scratch, "scratch"));
   GACCD_ASSIGN_OR_RETURN(
       inputs_, AllocateBytes(kInputSlots * (feature_bytes_ + target_bytes_), "micro-batches"));
@@ -126,13 +118,13 @@ Status CudaReplica::AttachMemory() {
   }
   for (Executor* executor : executors) executor->Attach(arena_.data(), scratch_.data());
   for (auto& [samples, entry] : training_) {
-    entry.executor->BindInput(entry.ids.weight, buffers_.weight);
+    entry.executor->BindInput(entry.ids.weight, buffers.weight);
   }
   return Status::Ok();
 }
 
-Status CudaReplica::RecordSize(std::int64_t samples, Training& training,
-                               const CudaStepHooks& hooks) {
+Status CudaReplica::RecordSteps(std::int64_t samples, Training& training,
+                                const CudaStepHooks& hooks) {
   Executor& executor = *training.executor;
   const auto* loss_sum = executor.Output<double>(training.ids.loss_sum);
   for (std::size_t s = 0; s < slots_.size(); ++s) {

@@ -15,6 +15,7 @@
 #include "daemon/config/job.h"
 #include "daemon/device/cuda/cuda_context.h"
 #include "daemon/device/cuda/cuda_graph.h"
+#include "daemon/device/cuda/device_memory.h"
 #include "daemon/model/model.h"
 #include "daemon/model/replica.h"
 
@@ -40,18 +41,18 @@ class CudaReplica {
   // Inputs on the GPU: one is filled while the other is read.
   static constexpr int kInputSlots = 2;
 
-  // Prepares a kernel for every node; allocates nothing large. Records nothing yet.
+  // Records the graphs; nothing is allocated yet. kConfig, naming them, when functions have no
+  // kernel on a GPU.
   static Result<std::unique_ptr<CudaReplica>> Create(CudaContext& context, const Model& model,
-                                                     const CudaReplicaBuffers& buffers,
                                                      const ReplicaOptions& options,
                                                      Precision precision);
   ~CudaReplica();
 
-  // What Record() allocates: activations, scratch, inputs.
-  [[nodiscard]] std::int64_t device_bytes() const;
+  // What Prepare() allocates: activations, inputs; and scratch, which is only known after it.
+  void AddMemory(DeviceMemory* memory) const;
 
-  // Allocates the memory and records all micro-steps.
-  Status Record(const CudaStepHooks& hooks);
+  // Allocates the memory, prepares a kernel for every node and records all micro-steps.
+  Status Prepare(const CudaReplicaBuffers& buffers, const CudaStepHooks& hooks);
 
   // Enqueues the copies of a batch (samples >= 1) into an input slot on `stream`. The memory of
   // `batch` is read until they are done; pinned memory makes this return at once.
@@ -65,7 +66,7 @@ class CudaReplica {
 
  private:
   struct Training {
-    TrainingGraph ids;  // its graph has moved into the executor
+    TrainingGraph ids;  // its graph moves into the executor
     std::unique_ptr<Executor> executor;
     // By slot, then by place: first + 2 * last.
     std::array<std::array<CudaGraph, 4>, kInputSlots> graphs;
@@ -79,18 +80,19 @@ class CudaReplica {
     void* target = nullptr;
   };
 
-  CudaReplica(CudaContext& context, const Model& model, const CudaReplicaBuffers& buffers);
-  Status PrepareExecutors(const ReplicaOptions& options, Precision precision);
-  void CountInputs(const Graph& graph, ValueId features, ValueId target);
-  Status AttachMemory();
-  Status RecordSize(std::int64_t samples, Training& training, const CudaStepHooks& hooks);
+  CudaReplica(CudaContext& context, const Model& model) : context_(context), model_(model) {}
+  Status RecordGraphs(const ReplicaOptions& options, Precision precision);
+  void CountMemory(const Graph& graph, ValueId features, ValueId target);
+  Status PrepareExecutors(const CudaReplicaBuffers& buffers);
+  Status AttachMemory(const CudaReplicaBuffers& buffers);
+  Status RecordSteps(std::int64_t samples, Training& training, const CudaStepHooks& hooks);
 
   CudaContext& context_;
   const Model& model_;
-  CudaReplicaBuffers buffers_;
   std::unique_ptr<KernelFactory> kernels_;
   std::map<std::int64_t, Training> training_;  // by micro-batch size
   std::map<std::int64_t, Testing> testing_;
+  std::int64_t arena_bytes_ = 0;
   std::int64_t feature_bytes_ = 0;  // of one slot, aligned
   std::int64_t target_bytes_ = 0;
   std::int64_t feature_row_ = 0;  // bytes of one sample

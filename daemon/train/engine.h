@@ -100,6 +100,10 @@ class Engine {
   // 7. the next first micro-step overwrites  8. audit: counted samples == settings.samples.
   virtual Status Audit() = 0;
 
+  // So many updates may be on their way when the next one begins; the figures of those before must
+  // have been taken. All ranks alike, so that they have issued the same collectives when one of
+  // them stops.
+  [[nodiscard]] virtual int updates_underway() const = 0;
   // What the oldest update that was not asked for yet has found; empty: it is still running on the
   // device and `wait` is false, or there is none. kNoRequeue: loss or gradient was not finite (on
   // every rank alike); kInternal: the audit failed. The parameters are then those of the update

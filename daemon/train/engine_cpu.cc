@@ -38,6 +38,7 @@ class CpuEngine final : public Engine {
 
   Status Begin(const UpdateSettings& settings) override;
   [[nodiscard]] int held_batches() const override { return 0; }
+  [[nodiscard]] int updates_underway() const override { return 0; }
   Status MicroStep(const BatchView& batch, StepPlace place) override;
   Status Reduce() override;
   Status MeasureGradient() override;

@@ -45,6 +45,10 @@ std::set<std::int64_t> EvalBatches(const EvalShard& shard, std::int64_t batch) {
   return sizes;
 }
 
+Status NoFigures(std::int64_t step) {
+  return {ErrorKind::kInternal, StrCat("update ", step, ": the engine has no figures of it")};
+}
+
 }  // namespace
 
 Trainer::Trainer(Communicator& comm, const Job& job, const Plan& plan,
@@ -143,12 +147,15 @@ Result<std::vector<float>> Trainer::Parameters() {
 }
 
 Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary) {
+  const auto underway = static_cast<std::size_t>(engine_->updates_underway());
   for (std::int64_t index = 0; index < schedule_.updates(); ++index) {
     GACCD_RETURN_IF_ERROR(RunOne(index));
     const Update update = underway_.back().update;
     const bool last = index + 1 == schedule_.updates();
     const bool evaluate = eval_ != nullptr && (update.epoch_end || last);
-    GACCD_RETURN_IF_ERROR(ReportFigures(/*wait=*/evaluate || last, reporter, summary));
+    while (underway_.size() > (evaluate || last ? 0 : underway)) {
+      GACCD_RETURN_IF_ERROR(ReportOldest(reporter, summary));
+    }
     if (evaluate) {
       GACCD_RETURN_IF_ERROR(EvaluateNow(update, index + 1, reporter, summary));
     }
@@ -168,33 +175,29 @@ Status Trainer::RunOne(std::int64_t index) {
   return std::move(status).WithContext(StrCat("update ", underway_.front().step));
 }
 
-Status Trainer::ReportFigures(bool wait, RunReporter& reporter, TrainingSummary* summary) {
-  while (!underway_.empty()) {
-    const Underway& done = underway_.front();
-    auto figures = engine_->Figures(wait);
-    if (!figures.ok()) {
-      return std::move(figures).status().WithContext(StrCat("update ", done.step));
-    }
-    if (!figures->has_value()) return Status::Ok();
-    const UpdateFigures& found = **figures;
-    summary->updates = done.step;
-    summary->samples += found.samples;
-    reporter.Step({.epoch = done.update.epoch + 1,
-                   .step = done.step,
-                   .steps_total = schedule_.updates(),
-                   .samples = found.samples,
-                   .target = done.update.samples,
-                   .samples_total = summary->samples,
-                   .loss = found.loss,
-                   .grad_norm = found.grad_norm,
-                   .lr = done.lr,
-                   .dur_s = found.dur_s,
-                   .data_s = found.data_s,
-                   .fwd_bwd_s = found.fwd_bwd_s,
-                   .reduce_s = found.reduce_s,
-                   .opt_s = found.opt_s});
-    underway_.pop_front();
-  }
+Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
+  const Underway done = underway_.front();
+  const auto figures = engine_->Figures(/*wait=*/true);
+  if (!figures.ok()) return Status(figures.status()).WithContext(StrCat("update ", done.step));
+  if (!figures->has_value()) return NoFigures(done.step);
+  underway_.pop_front();
+  const UpdateFigures& found = **figures;
+  summary->updates = done.step;
+  summary->samples += found.samples;
+  reporter.Step({.epoch = done.update.epoch + 1,
+                 .step = done.step,
+                 .steps_total = schedule_.updates(),
+                 .samples = found.samples,
+                 .target = done.update.samples,
+                 .samples_total = summary->samples,
+                 .loss = found.loss,
+                 .grad_norm = found.grad_norm,
+                 .lr = done.lr,
+                 .dur_s = found.dur_s,
+                 .data_s = found.data_s,
+                 .fwd_bwd_s = found.fwd_bwd_s,
+                 .reduce_s = found.reduce_s,
+                 .opt_s = found.opt_s});
   return Status::Ok();
 }
 

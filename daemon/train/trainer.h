@@ -71,8 +71,8 @@ class Trainer {
   Status PrepareBatches();
   // Starts update `index`; its figures may come later.
   Status RunOne(std::int64_t index);
-  // Takes what has come. wait: all that is on the way.
-  Status ReportFigures(bool wait, RunReporter& reporter, TrainingSummary* summary);
+  // Waits for the figures of the oldest update on the way.
+  Status ReportOldest(RunReporter& reporter, TrainingSummary* summary);
   Status EvaluateNow(const Update& update, std::int64_t step, RunReporter& reporter,
                      TrainingSummary* summary);
   Result<EvalRecord> Evaluate();

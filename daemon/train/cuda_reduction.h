@@ -1,0 +1,61 @@
+// CudaReduction: sums gradients, losses and counts over the ranks on the reduction stream, beside
+// the backward of the last micro-step.
+//
+//   compute stream  | last micro-step: ... gradients of bucket 0 ... bucket 1 ... | computed |
+//   reduce stream             wait: bucket 0 | sum | wait: bucket 1 | sum | wait: computed | sums |
+//
+// The mark of a bucket is an event inside of the recorded graph of the last micro-step. Buckets are
+// summed in one order on all ranks, whatever the order of their marks.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "collectives/base/cuda.h"
+#include "collectives/bucket/bucket_reducer.h"
+#include "collectives/comm/communicator.h"
+#include "daemon/device/cuda/cuda_context.h"
+#include "daemon/optim/update_control.h"
+#include "daemon/tensor/flat_layout.h"
+
+namespace gaccd {
+
+class CudaReduction {
+ public:
+  // gradients: layout.size() f32 values on the GPU, like `control`; all outlive this. overlap: with
+  // marks, else one sum after all is computed.
+  static Result<std::unique_ptr<CudaReduction>> Create(Communicator& comm, CudaContext& context,
+                                                       const FlatLayout& layout, float* gradients,
+                                                       UpdateControl* control,
+                                                       std::size_t bucket_elements, bool overlap);
+
+  // While a last micro-step is recorded: the gradient is complete; then: the micro-step is.
+  Status Ready(std::size_t parameter);
+  Status EndOfRecording();
+  // For a last micro-step without samples: sets all marks now.
+  Status MarkAll();
+
+  // Enqueues the sums. `computed` stands on compute() behind the last micro-step.
+  Status Enqueue(const CudaEvent& computed);
+  // All ranks have got the sums of this update; the next cycle begins.
+  Status NextCycle() { return reducer_.NextCycle(); }
+
+  [[nodiscard]] const BucketPlan& plan() const { return reducer_.plan(); }
+
+ private:
+  CudaReduction(Communicator& comm, CudaContext& context, BucketReducer reducer,
+                UpdateControl* control, bool overlap);
+  Status Mark(std::size_t bucket);
+  void StartRecording();
+
+  Communicator& comm_;
+  CudaContext& context_;
+  BucketReducer reducer_;
+  UpdateControl* control_;
+  bool overlap_;
+  std::vector<CudaEvent> marks_;  // by bucket
+  std::vector<int> missing_;      // by bucket: gradients that the recording has not completed yet
+};
+
+}  // namespace gaccd

@@ -1,0 +1,41 @@
+#include "daemon/train/device_waiter.h"
+
+#include <chrono>
+#include <thread>
+
+namespace gaccd {
+
+Result<bool> DeviceWaiter::Happened(const CudaEvent& event, std::string_view what) {
+  const cudaError_t answer = cudaEventQuery(event.get());
+  if (answer == cudaErrorNotReady) {
+    (void)cudaGetLastError();  // an answer, not an error: the next check must not find it
+  } else {
+    GACCD_RETURN_IF_ERROR(CudaStatus(answer, what));
+  }
+  GACCD_RETURN_IF_ERROR(comm_.Poll());
+  return answer == cudaSuccess;
+}
+
+Status DeviceWaiter::Wait(const CudaEvent& event, std::string_view what) {
+  // A short wait costs no system call that sleeps; a long one leaves the core to the other threads.
+  constexpr int kPolite = 200;
+  for (int asked = 0;; ++asked) {
+    GACCD_ASSIGN_OR_RETURN(const bool happened, Happened(event, what));
+    if (happened) return Status::Ok();
+    if (asked < kPolite) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  }
+}
+
+Status DeviceWaiter::WaitForStream(cudaStream_t stream, std::string_view what) {
+  if (mark_.get() == nullptr) {
+    GACCD_ASSIGN_OR_RETURN(mark_, CudaEvent::Create());
+  }
+  GACCD_RETURN_IF_ERROR(CudaStatus(cudaEventRecord(mark_.get(), stream), what));
+  return Wait(mark_, what);
+}
+
+}  // namespace gaccd

@@ -1,0 +1,28 @@
+// Waiting for a GPU without a stop: the host asks again and again, and also asks the communicator,
+// so that a peer that is lost ends the wait.
+#pragma once
+
+#include <string_view>
+
+#include "collectives/base/cuda.h"
+#include "collectives/comm/communicator.h"
+
+namespace gaccd {
+
+class DeviceWaiter {
+ public:
+  explicit DeviceWaiter(Communicator& comm) : comm_(comm) {}
+
+  // Whether `event` has happened. Errors of the device, and of the communicator: what a collective
+  // left behind that was given up is no result.
+  Result<bool> Happened(const CudaEvent& event, std::string_view what);
+  Status Wait(const CudaEvent& event, std::string_view what);
+  // Until everything on `stream` so far is done.
+  Status WaitForStream(cudaStream_t stream, std::string_view what);
+
+ private:
+  Communicator& comm_;
+  CudaEvent mark_;
+};
+
+}  // namespace gaccd

@@ -1,0 +1,141 @@
+#include "daemon/train/engine_cuda.h"
+
+#include <cmath>
+
+#include "collectives/base/strings.h"
+#include "daemon/accum/sample_ledger.h"
+#include "daemon/train/engine_checks.h"
+
+namespace gaccd {
+
+Status CudaEngine::Begin(const UpdateSettings& settings) {
+  GACCD_ASSIGN_OR_RETURN(const double weight, InverseCount(settings.samples));
+  GACCD_RETURN_IF_ERROR(records_->Begin(context_->compute()));
+  UpdateRecord& record = records_->current();
+  record.settings = settings;
+  record.optimizer_updates = optimizer_->updates();
+  UpdateWish& wish = record.page->wish;
+  wish = {.clip_norm = settings.clip_norm,
+          .planned_samples = static_cast<double>(settings.samples),
+          .sample_weight = static_cast<float>(weight)};
+  optimizer_->Prepare(settings.lr, &wish);
+  (void)host_.Lap();
+  return CudaStatus(cudaMemcpyAsync(&control()->wish, &wish, sizeof wish, cudaMemcpyHostToDevice,
+                                    context_->compute()),
+                    "copy of an update's settings");
+}
+
+Status CudaEngine::MicroStep(const BatchView& batch, StepPlace place) {
+  const double waited = host_.Lap();
+  UpdateRecord& record = records_->current();
+  GACCD_ASSIGN_OR_RETURN(const bool begun, waiter_.Happened(record.begin, "begin of an update"));
+  GACCD_ASSIGN_OR_RETURN(const bool idle, uploads_->Idle());
+  if (begun && idle) record.data_s += waited;
+  record.counted += batch.samples;
+  if (batch.samples == 0) {
+    GACCD_RETURN_IF_ERROR(EmptyMicroStep(place));
+  } else {
+    GACCD_ASSIGN_OR_RETURN(const int slot, uploads_->Upload(batch));
+    GACCD_RETURN_IF_ERROR(replica_->MicroStep(batch.samples, slot, place));
+    GACCD_RETURN_IF_ERROR(uploads_->Release(slot));
+  }
+  GACCD_RETURN_IF_ERROR(uploads_->NextCall());
+  (void)host_.Lap();
+  return Status::Ok();
+}
+
+Status CudaEngine::EmptyMicroStep(StepPlace place) {
+  cudaStream_t stream = context_->compute();
+  if (place.first) {
+    GACCD_RETURN_IF_ERROR(
+        CudaStatus(cudaMemsetAsync(gradients_, 0, elements() * sizeof(float), stream),
+                   "gradients without samples"));
+    GACCD_RETURN_IF_ERROR(AddToSums(stream, control(), &words()->no_loss, 0, /*first=*/true));
+  }
+  return place.last && reduction_ != nullptr ? reduction_->MarkAll() : Status::Ok();
+}
+
+Status CudaEngine::Reduce() {
+  const UpdateRecord& record = records_->current();
+  const auto mark = [](const CudaEvent& event, cudaStream_t stream) {
+    return CudaStatus(cudaEventRecord(event.get(), stream), "mark of a phase");
+  };
+  GACCD_RETURN_IF_ERROR(mark(record.computed, context_->compute()));
+  if (reduction_ == nullptr) return mark(record.reduced, context_->compute());
+  if (options_.choice.gpu_sharing) {
+    GACCD_RETURN_IF_ERROR(waiter_.Wait(record.computed, "micro-steps"));
+  }
+  GACCD_RETURN_IF_ERROR(reduction_->Enqueue(record.computed));
+  GACCD_RETURN_IF_ERROR(mark(record.reduced, context_->reduce()));
+  return CudaStatus(cudaStreamWaitEvent(context_->compute(), record.reduced.get(), 0),
+                    "wait for the reduction");
+}
+
+Status CudaEngine::MeasureGradient() {
+  return gaccd::MeasureGradient(context_->compute(), gradients_, model_.layout().size(), control(),
+                                norm_scratch_.data());
+}
+
+Status CudaEngine::Optimize() { return optimizer_->Step(context_->compute(), control()); }
+
+Status CudaEngine::Audit() {
+  if (reduction_ != nullptr) GACCD_RETURN_IF_ERROR(reduction_->NextCycle());
+  return records_->End(control(), context_->compute());
+}
+
+Result<std::optional<UpdateFigures>> CudaEngine::Figures(bool wait) {
+  if (records_->empty()) return std::optional<UpdateFigures>();
+  const UpdateRecord& record = records_->oldest();
+  if (wait) {
+    GACCD_RETURN_IF_ERROR(waiter_.Wait(record.end, "update"));
+  } else {
+    GACCD_ASSIGN_OR_RETURN(const bool over, waiter_.Happened(record.end, "update"));
+    if (!over) return std::optional<UpdateFigures>();
+  }
+  if (Status verdict = Verdict(record); !verdict.ok()) {
+    // The GPU has changed nothing in this update and in those after it.
+    optimizer_->set_updates(record.optimizer_updates);
+    return verdict;
+  }
+  GACCD_ASSIGN_OR_RETURN(const UpdateFigures figures, FiguresOf(record));
+  records_->DropOldest();
+  return std::optional(figures);
+}
+
+// All ranks have the same sums, so all of them come to the same verdict about the same update.
+Status CudaEngine::Verdict(const UpdateRecord& record) {
+  const UpdateVerdict& verdict = record.page->verdict;
+  if (verdict.counted == 0) {
+    SampleLedger ledger;
+    ledger.Add(record.counted);
+    GACCD_RETURN_IF_ERROR(ledger.AuditSum(
+        comm_, static_cast<std::int64_t>(record.page->sums.samples), record.settings.samples));
+  }
+  if (verdict.finite == 0) {
+    GACCD_RETURN_IF_ERROR(
+        CheckFinite(record.page->sums.loss / static_cast<double>(record.settings.samples),
+                    std::isfinite(verdict.norm)));
+  }
+  if (verdict.stopped == 0) return Status::Ok();
+  return {ErrorKind::kInternal, StrCat("the GPU has stopped: counted samples right: ",
+                                       verdict.counted, ", finite: ", verdict.finite, ", loss sum ",
+                                       record.page->sums.loss, ", gradient norm ", verdict.norm)};
+}
+
+Result<Evaluation> CudaEngine::Evaluate(const BatchView& batch) {
+  constexpr int kSlot = 0;
+  cudaStream_t stream = context_->compute();
+  GACCD_RETURN_IF_ERROR(replica_->Upload(batch, kSlot, stream));
+  GACCD_RETURN_IF_ERROR(replica_->Evaluate(batch.samples, kSlot, words()->evaluation));
+  GACCD_RETURN_IF_ERROR(
+      CudaStatus(cudaMemcpyAsync(evaluation_.data(), words()->evaluation, evaluation_.bytes(),
+                                 cudaMemcpyDeviceToHost, stream),
+                 "copy of an evaluation"));
+  GACCD_RETURN_IF_ERROR(waiter_.WaitForStream(stream, "evaluation"));
+  const auto* results = evaluation_.as<double>();
+  Evaluation evaluation{.samples = batch.samples, .loss_sum = results[0], .correct = std::nullopt};
+  if (replica_->counts_correct()) evaluation.correct = results[1];
+  return evaluation;
+}
+
+}  // namespace gaccd

@@ -1,0 +1,109 @@
+// The engine on a GPU: see engine.h for what the phases mean. Everything is enqueued; what stands
+// in the way of the host is only the copy of a batch some micro-steps ago, and the figures of the
+// update before.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "daemon/device/cuda/cuda_context.h"
+#include "daemon/device/cuda/device_memory.h"
+#include "daemon/model/replica_cuda.h"
+#include "daemon/optim/optimizer.h"
+#include "daemon/optim/optimizer_cuda.h"
+#include "daemon/train/batch_uploads.h"
+#include "daemon/train/cuda_reduction.h"
+#include "daemon/train/device_waiter.h"
+#include "daemon/train/engine.h"
+#include "daemon/train/lap_timer.h"
+#include "daemon/train/update_records.h"
+
+namespace gaccd {
+
+// Small things on the GPU, in one piece.
+struct DeviceWords {
+  UpdateControl control;
+  double no_loss = 0;             // the loss sum of a micro-step without samples
+  double evaluation[2] = {0, 0};  // loss sum, correct
+};
+
+class CudaEngine final : public Engine {
+ public:
+  CudaEngine(Communicator& comm, const Model& model, const EngineOptions& options)
+      : comm_(comm), model_(model), options_(options), waiter_(comm) {}
+  ~CudaEngine() override;
+
+  Status Create();
+
+  [[nodiscard]] std::string_view device() const override { return "cuda"; }
+  [[nodiscard]] EngineMemory memory() const override;
+  [[nodiscard]] int held_batches() const override { return BatchUploads::kHeld; }
+  [[nodiscard]] int updates_underway() const override { return UpdateRecords::kUnderway - 1; }
+
+  Status SetParameters(std::span<const float> parameters) override;
+  Status GetParameters(std::span<float> parameters) override;
+  Status SetOptimizer(std::span<const float> state, std::int64_t updates) override;
+  Status GetOptimizer(std::span<float> state, std::int64_t* updates) override;
+  Status GetGradients(std::span<float> gradients) override;
+
+  Status Begin(const UpdateSettings& settings) override;
+  Status MicroStep(const BatchView& batch, StepPlace place) override;
+  Status Reduce() override;
+  Status MeasureGradient() override;
+  Status Optimize() override;
+  Status Audit() override;
+  Result<std::optional<UpdateFigures>> Figures(bool wait) override;
+
+  Result<Evaluation> Evaluate(const BatchView& batch) override;
+  Result<std::byte*> HostMemory(std::size_t bytes) override;
+
+ private:
+  Status CreateLocally();
+  [[nodiscard]] DeviceMemory PlannedMemory() const;
+  Status AllocateGradients();
+  Status PrepareReplica();
+  Status EmptyMicroStep(StepPlace place);
+  Status CopyIn(std::string_view what, std::span<const float> from, float* to,
+                std::size_t elements);
+  Status CopyOut(std::string_view what, const float* from, std::size_t elements,
+                 std::span<float> to);
+  Status Verdict(const UpdateRecord& record);
+  [[nodiscard]] std::size_t elements() const {
+    return static_cast<std::size_t>(model_.layout().size());
+  }
+  [[nodiscard]] std::size_t state_elements() const {
+    return static_cast<std::size_t>(StateElements(options_.optimizer, model_.layout().size()));
+  }
+  [[nodiscard]] bool bf16() const { return options_.numerics.precision == Precision::kBF16; }
+  [[nodiscard]] DeviceWords* words() const { return words_.as<DeviceWords>(); }
+  [[nodiscard]] UpdateControl* control() const { return &words()->control; }
+
+  Communicator& comm_;
+  const Model& model_;
+  const EngineOptions options_;
+  DeviceWaiter waiter_;
+  std::int64_t code_bytes_ = 0;
+  std::unique_ptr<CudaContext> context_;
+
+  // Memory outlives what works on it.
+  DeviceBuffer parameters_;
+  DeviceBuffer bf16_copy_;
+  std::unique_ptr<CommMemory> shared_gradients_;  // with other ranks
+  DeviceBuffer own_gradients_;                    // without
+  float* gradients_ = nullptr;
+  DeviceBuffer state_;
+  DeviceBuffer words_;
+  DeviceBuffer norm_scratch_;
+  PinnedBuffer evaluation_;
+  std::vector<PinnedBuffer> host_memory_;
+
+  std::unique_ptr<CudaReduction> reduction_;  // null: one rank
+  std::unique_ptr<CudaReplica> replica_;
+  std::unique_ptr<CudaOptimizer> optimizer_;
+  std::optional<BatchUploads> uploads_;
+  std::optional<UpdateRecords> records_;
+  LapTimer host_;
+};
+
+}  // namespace gaccd

@@ -1,0 +1,190 @@
+// How the engine on a GPU comes to be, its memory, and what goes in and out of it.
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "daemon/device/host_buffer.h"
+#include "daemon/train/engine_checks.h"
+#include "daemon/train/engine_cuda.h"
+
+namespace gaccd {
+
+// Nothing is freed while the GPU may still work on it. If the communicator has given up, its
+// kernels leave the GPU by themselves.
+CudaEngine::~CudaEngine() {
+  if (context_ == nullptr) return;
+  for (cudaStream_t stream : {context_->copy(), context_->compute(), context_->reduce()}) {
+    (void)waiter_.WaitForStream(stream, "end of the engine");
+  }
+}
+
+Status CudaEngine::Create() {
+  // Collective first, so that a rank that fails alone does not leave the others waiting in it.
+  const Status mine = CreateLocally();
+  const Status gradients = AllocateGradients();
+  GACCD_RETURN_IF_ERROR(mine);
+  GACCD_RETURN_IF_ERROR(gradients);
+  GACCD_ASSIGN_OR_RETURN(const std::int64_t before, ResidentBytes());
+  GACCD_RETURN_IF_ERROR(PrepareReplica());
+  GACCD_ASSIGN_OR_RETURN(const std::int64_t after, ResidentBytes());
+  code_bytes_ += after - before;
+  return Status::Ok();
+}
+
+Status CudaEngine::CreateLocally() {
+  if (comm_.size() > 1 && comm_.memory() != MemoryKind::kCuda) {
+    return {ErrorKind::kInternal, StrCat("engine: expected a communicator of GPUs for ",
+                                         comm_.size(), " ranks, found ", comm_.name())};
+  }
+  GACCD_ASSIGN_OR_RETURN(const std::int64_t before, ResidentBytes());
+  const CublasLtApi* cublaslt = options_.choice.cublaslt;
+  if (cublaslt == nullptr) {
+    GACCD_ASSIGN_OR_RETURN(cublaslt, LoadCublasLt());
+  }
+  GACCD_ASSIGN_OR_RETURN(
+      context_, CudaContext::Create({.device = options_.choice.gpu,
+                                     .numerics = {.tf32 = options_.numerics.tf32,
+                                                  .deterministic = options_.numerics.deterministic},
+                                     .choices_folder = options_.choice.choices_folder,
+                                     .cublaslt = cublaslt}));
+  GACCD_ASSIGN_OR_RETURN(const std::int64_t after, ResidentBytes());
+  code_bytes_ = after - before;
+  GACCD_ASSIGN_OR_RETURN(replica_, CudaReplica::Create(*context_, model_, options_.replica,
+                                                       options_.numerics.precision));
+  return FitsOnGpu(PlannedMemory());
+}
+
+// Without what the context has taken already.
+DeviceMemory CudaEngine::PlannedMemory() const {
+  const auto floats = [](std::size_t count) {
+    return static_cast<std::int64_t>(count * sizeof(float));
+  };
+  DeviceMemory memory;
+  memory.Add("parameters", floats(elements()));
+  if (bf16()) memory.Add("parameters", floats(elements()) / 2);
+  memory.Add("gradients", floats(elements()));
+  memory.Add("optimiser state", floats(state_elements()));
+  replica_->AddMemory(&memory);
+  memory.Add("control", static_cast<std::int64_t>(sizeof(DeviceWords) + NormScratchBytes()));
+  return memory;
+}
+
+EngineMemory CudaEngine::memory() const {
+  return {.host_bytes = records_->bytes() + static_cast<std::int64_t>(evaluation_.bytes()),
+          .device_bytes = PlannedMemory().bytes() + context_->device_bytes(),
+          .code_bytes = code_bytes_};
+}
+
+Status CudaEngine::AllocateGradients() {
+  const std::size_t bytes = elements() * sizeof(float);
+  if (comm_.memory() == MemoryKind::kCuda) {
+    GACCD_ASSIGN_OR_RETURN(shared_gradients_, comm_.Allocate(bytes));
+    gradients_ = static_cast<float*>(shared_gradients_->data());
+    return Status::Ok();
+  }
+  GACCD_ASSIGN_OR_RETURN(own_gradients_, DeviceBuffer::Allocate(bytes, "gradients"));
+  gradients_ = own_gradients_.as<float>();
+  return Status::Ok();
+}
+
+Status CudaEngine::PrepareReplica() {
+  const std::size_t bytes = elements() * sizeof(float);
+  GACCD_ASSIGN_OR_RETURN(parameters_, DeviceBuffer::Allocate(bytes, "parameters"));
+  GACCD_ASSIGN_OR_RETURN(
+      state_, DeviceBuffer::Allocate(state_elements() * sizeof(float), "optimiser state"));
+  GACCD_ASSIGN_OR_RETURN(words_, DeviceBuffer::Allocate(sizeof(DeviceWords), "control"));
+  GACCD_ASSIGN_OR_RETURN(norm_scratch_, DeviceBuffer::Allocate(NormScratchBytes(), "norm"));
+  if (bf16()) {
+    GACCD_ASSIGN_OR_RETURN(bf16_copy_, DeviceBuffer::Allocate(bytes / 2, "bf16 parameters"));
+    context_->SetBf16Copy(parameters_.as<float>(), model_.layout().size(), bf16_copy_.data());
+  }
+  GACCD_ASSIGN_OR_RETURN(
+      optimizer_, CudaOptimizer::Create(options_.optimizer, {.parameters = parameters_.as<float>(),
+                                                             .gradient = gradients_,
+                                                             .state = state_.as<float>(),
+                                                             .bf16_copy = bf16_copy_.data(),
+                                                             .elements = model_.layout().size()}));
+  CudaStepHooks hooks;
+  if (comm_.size() > 1) {
+    GACCD_ASSIGN_OR_RETURN(
+        reduction_,
+        CudaReduction::Create(comm_, *context_, model_.layout(), gradients_, control(),
+                              options_.choice.bucket_elements, !options_.choice.gpu_sharing));
+    hooks.ready = [this](std::size_t parameter) { return reduction_->Ready(parameter); };
+  }
+  hooks.finish = [this](const double* loss_sum, std::int64_t samples, StepPlace place) -> Status {
+    if (place.last && reduction_ != nullptr) GACCD_RETURN_IF_ERROR(reduction_->EndOfRecording());
+    return AddToSums(context_->compute(), control(), loss_sum, samples, place.first);
+  };
+  GACCD_RETURN_IF_ERROR(replica_->Prepare({.parameters = parameters_.as<float>(),
+                                           .gradients = gradients_,
+                                           .weight = &control()->wish.sample_weight},
+                                          hooks));
+  GACCD_ASSIGN_OR_RETURN(uploads_, BatchUploads::Create(*context_, *replica_, waiter_));
+  GACCD_ASSIGN_OR_RETURN(records_, UpdateRecords::Create());
+  GACCD_ASSIGN_OR_RETURN(evaluation_,
+                         PinnedBuffer::Allocate(sizeof(DeviceWords::evaluation), "evaluation"));
+  return Status::Ok();
+}
+
+Status CudaEngine::CopyIn(std::string_view what, std::span<const float> from, float* to,
+                          std::size_t elements) {
+  GACCD_RETURN_IF_ERROR(CheckCount(what, elements, from.size()));
+  if (from.empty()) return Status::Ok();
+  GACCD_RETURN_IF_ERROR(CudaStatus(cudaMemcpyAsync(to, from.data(), from.size_bytes(),
+                                                   cudaMemcpyHostToDevice, context_->compute()),
+                                   what));
+  return waiter_.WaitForStream(context_->compute(), what);
+}
+
+Status CudaEngine::CopyOut(std::string_view what, const float* from, std::size_t elements,
+                           std::span<float> to) {
+  GACCD_RETURN_IF_ERROR(CheckCount(what, elements, to.size()));
+  if (to.empty()) return Status::Ok();
+  // A copy to memory that is not page-locked blocks; what it would wait for is waited for here.
+  GACCD_RETURN_IF_ERROR(waiter_.WaitForStream(context_->compute(), what));
+  GACCD_RETURN_IF_ERROR(CudaStatus(cudaMemcpyAsync(to.data(), from, to.size_bytes(),
+                                                   cudaMemcpyDeviceToHost, context_->compute()),
+                                   what));
+  return waiter_.WaitForStream(context_->compute(), what);
+}
+
+Status CudaEngine::SetParameters(std::span<const float> parameters) {
+  GACCD_RETURN_IF_ERROR(CopyIn("parameters", parameters, parameters_.as<float>(), elements()));
+  if (!bf16()) return Status::Ok();
+  return CastToBf16(context_->compute(), parameters_.as<float>(), model_.layout().size(),
+                    bf16_copy_.data());
+}
+
+Status CudaEngine::GetParameters(std::span<float> parameters) {
+  return CopyOut("parameters", parameters_.as<float>(), elements(), parameters);
+}
+
+Status CudaEngine::SetOptimizer(std::span<const float> state, std::int64_t updates) {
+  GACCD_RETURN_IF_ERROR(CopyIn("optimiser state", state, state_.as<float>(), state_elements()));
+  optimizer_->set_updates(updates);
+  return Status::Ok();
+}
+
+Status CudaEngine::GetOptimizer(std::span<float> state, std::int64_t* updates) {
+  *updates = optimizer_->updates();
+  return CopyOut("optimiser state", state_.as<float>(), state_elements(), state);
+}
+
+Status CudaEngine::GetGradients(std::span<float> gradients) {
+  return CopyOut("gradients", gradients_, elements(), gradients);
+}
+
+Result<std::byte*> CudaEngine::HostMemory(std::size_t bytes) {
+  GACCD_ASSIGN_OR_RETURN(PinnedBuffer memory, PinnedBuffer::Allocate(bytes, "micro-batches"));
+  host_memory_.push_back(std::move(memory));
+  return host_memory_.back().as<std::byte>();
+}
+
+Result<std::unique_ptr<Engine>> MakeCudaEngine(Communicator& comm, const Model& model,
+                                               const EngineOptions& options) {
+  auto engine = std::make_unique<CudaEngine>(comm, model, options);
+  GACCD_RETURN_IF_ERROR(engine->Create());
+  return std::unique_ptr<Engine>(std::move(engine));
+}
+
+}  // namespace gaccd

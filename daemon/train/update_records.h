@@ -1,0 +1,61 @@
+// UpdateRecords: what the updates that are on their way will have found. Each has a page of
+// page-locked memory to which the GPU copies its UpdateControl at the end, and events that take the
+// time. Reading a finished page costs the GPU nothing.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "collectives/base/cuda.h"
+#include "daemon/optim/update_control.h"
+#include "daemon/train/device_waiter.h"
+#include "daemon/train/engine.h"
+
+namespace gaccd {
+
+// One update. The events happen in this order.
+struct UpdateRecord {
+  UpdateSettings settings;
+  std::int64_t optimizer_updates = 0;  // before this one
+  std::int64_t counted = 0;            // samples of this rank, by the host
+  double data_s = 0;                   // while the GPU had nothing to do
+  CudaEvent begin;
+  CudaEvent computed;  // all micro-steps
+  CudaEvent reduced;
+  CudaEvent end;
+  UpdateControl* page = nullptr;  // page-locked
+};
+
+class UpdateRecords {
+ public:
+  // Updates whose figures were not taken; one more is refused.
+  static constexpr int kUnderway = 2;
+
+  static Result<UpdateRecords> Create();
+
+  // A record for a new update; it marks its begin on `stream`. kInternal when kUnderway figures
+  // were not taken.
+  Status Begin(cudaStream_t stream);
+  [[nodiscard]] UpdateRecord& current() { return records_[(oldest_ + count_ - 1) % kUnderway]; }
+  // The GPU copies its control to the page; marks the end.
+  Status End(const UpdateControl* control, cudaStream_t stream);
+
+  [[nodiscard]] bool empty() const { return count_ == 0; }
+  [[nodiscard]] const UpdateRecord& oldest() const { return records_[oldest_]; }
+  void DropOldest();
+
+  // Bytes of page-locked memory.
+  [[nodiscard]] std::int64_t bytes() const { return static_cast<std::int64_t>(pages_.bytes()); }
+
+ private:
+  std::array<UpdateRecord, kUnderway> records_;
+  std::size_t oldest_ = 0;
+  std::size_t count_ = 0;
+  PinnedBuffer pages_;
+};
+
+// Loss, norm and times of a finished update, whatever its verdict.
+Result<UpdateFigures> FiguresOf(const UpdateRecord& record);
+
+}  // namespace gaccd
