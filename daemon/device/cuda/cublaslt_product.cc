@@ -196,7 +196,8 @@ Status CublasLtProduct::Bind(const MatmulPointers& pointers) {
     const void* const bias = spec_.bias ? pointers.bias : pointers.sums;
     GACCD_RETURN_IF_ERROR(
         CheckPointer(spec_, spec_.bias ? "bias" : "column sums", bias, kBiasAlignment));
-    GACCD_RETURN_IF_ERROR(SetBiasPointer(bias));
+    Status status = SetBiasPointer(bias);
+    if (!status.ok()) return std::move(status).WithContext(ToText(spec_));
   }
   pointers_ = pointers;
   return Status::Ok();

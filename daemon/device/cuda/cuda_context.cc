@@ -31,6 +31,8 @@ Result<MatmulChoicesKey> KeyOf(const CudaContextOptions& options) {
 CudaContext::CudaContext(const CudaContextOptions& options) : options_(options) {}
 
 CudaContext::~CudaContext() {
+  // Products that still run use the workspace.
+  if (compute_.get() != nullptr) (void)cudaStreamSynchronize(compute_.get());
   choices_.reset();  // writes what was not saved
   if (handle_ != nullptr) (void)options_.cublaslt->Destroy(handle_);
 }

@@ -21,10 +21,10 @@ constexpr double kHopeless = 3;  // times the best: not timed any further
 // Operands with which a product can be tried: zero, aligned as badly as real ones may be.
 class Scratch {
  public:
-  static Result<Scratch> Allocate(const MatmulCudaSpec& spec) {
+  static Result<Scratch> Allocate(const MatmulCudaSpec& spec, cudaStream_t stream) {
     const auto ab = static_cast<std::size_t>(AlignmentOf(spec.ab));
     const auto c = static_cast<std::size_t>(AlignmentOf(spec.c));
-    Scratch scratch;
+    Scratch scratch(stream);
     const auto add = [&](DType dtype, std::int64_t rows, std::int64_t columns,
                          std::size_t offset) -> Result<std::byte*> {
       const std::size_t bytes =
@@ -45,9 +45,17 @@ class Scratch {
     scratch.pointers_.sums = reinterpret_cast<float*>(bias);
     return scratch;
   }
+  Scratch(Scratch&&) = default;
+  // After an error the stream may still work on it.
+  ~Scratch() {
+    if (!buffers_.empty()) (void)cudaStreamSynchronize(stream_);
+  }
   [[nodiscard]] const MatmulPointers& pointers() const { return pointers_; }
 
  private:
+  explicit Scratch(cudaStream_t stream) : stream_(stream) {}
+
+  cudaStream_t stream_;
   std::vector<DeviceBuffer> buffers_;
   MatmulPointers pointers_;
 };
@@ -55,9 +63,10 @@ class Scratch {
 class Trial {
  public:
   static Result<Trial> Create(CublasLtProduct& product) {
-    Trial trial(product);
-    GACCD_ASSIGN_OR_RETURN(trial.scratch_, Scratch::Allocate(product.spec()));
-    GACCD_RETURN_IF_ERROR(product.Bind(trial.scratch_.pointers()));
+    GACCD_ASSIGN_OR_RETURN(Scratch scratch,
+                           Scratch::Allocate(product.spec(), product.context().compute()));
+    GACCD_RETURN_IF_ERROR(product.Bind(scratch.pointers()));
+    Trial trial(product, std::move(scratch));
     GACCD_ASSIGN_OR_RETURN(trial.start_, CudaEvent::Create(CudaEvent::Kind::kTiming));
     GACCD_ASSIGN_OR_RETURN(trial.stop_, CudaEvent::Create(CudaEvent::Kind::kTiming));
     return trial;
@@ -95,8 +104,8 @@ class Trial {
   }
 
  private:
-  explicit Trial(CublasLtProduct& product)
-      : product_(&product), stream_(product.context().compute()) {}
+  Trial(CublasLtProduct& product, Scratch scratch)
+      : product_(&product), stream_(product.context().compute()), scratch_(std::move(scratch)) {}
 
   Status Told(cublasStatus_t status) {
     return CublasLtStatus(product_->context().cublaslt(), status, ToText(product_->spec()));

@@ -1,0 +1,241 @@
+#include "daemon/device/cuda/matmul_cuda.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "daemon/device/cuda/cuda_graph.h"
+#include "daemon/device/cuda/matmul_choices.h"
+#include "tests/standin/cublaslt_standin.h"
+#include "tests/standin/standin.h"
+#include "tests/unit/device/matmul_support.h"
+
+namespace gaccd {
+namespace {
+
+using ::testing::HasSubstr;
+
+class MatmulCudaTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    standin::Reset();
+    standin::SetCublasLt();
+    context_ = MakeContext({});
+  }
+  void TearDown() override {
+    context_.reset();
+    standin::Reset();  // stops the test when something is left
+  }
+  static std::unique_ptr<CudaContext> MakeContext(CudaNumerics numerics) {
+    return CudaContext::Create({.numerics = numerics, .cublaslt = &standin::StandInCublasLt()})
+        .value();
+  }
+  std::vector<double> Compute(const MatmulExample& example) {
+    const MatmulOperands operands(example);
+    const std::unique_ptr<MatmulCuda> matmul = MatmulCuda::Prepare(*context_, example.spec).value();
+    EXPECT_TRUE(operands.Bind(*matmul).ok());
+    const Status status = matmul->Run();
+    EXPECT_TRUE(status.ok()) << status.message();
+    return operands.Results(context_->compute());
+  }
+
+  std::unique_ptr<CudaContext> context_;
+};
+
+constexpr MatmulCudaSpec kForward{
+    .m = 6, .n = 5, .k = 7, .transpose_b = true, .bias = true, .relu = true};
+constexpr MatmulCudaSpec kWeightGradient{
+    .m = 5, .n = 7, .k = 6, .transpose_a = true, .accumulate = true, .column_sums = true};
+
+// All combinations of transposes, types, epilogues and accumulation, at odd sizes.
+TEST_F(MatmulCudaTest, EqualsThePlainLoop) {
+  constexpr std::int64_t kSizes[][3] = {{1, 1, 1},  {1, 9, 4},   {17, 1, 3},
+                                        {3, 2, 65}, {8, 16, 24}, {33, 10, 19}};
+  int products = 0;
+  for (unsigned bits = 0; bits < 256; ++bits) {
+    const auto bit = [&](unsigned i) { return ((bits >> i) & 1U) != 0; };
+    MatmulCudaSpec spec{.transpose_a = bit(0),
+                        .transpose_b = bit(1),
+                        .ab = bit(2) ? DType::kBF16 : DType::kF32,
+                        .c = bit(3) ? DType::kBF16 : DType::kF32,
+                        .bias = bit(4),
+                        .relu = bit(5),
+                        .accumulate = bit(6),
+                        .column_sums = bit(7)};
+    if (spec.ab == DType::kF32 && spec.c == DType::kBF16) continue;  // cuBLASLt has none
+    for (const auto& size : kSizes) {
+      spec.m = size[0];
+      spec.n = size[1];
+      spec.k = size[2];
+      if (!Check(spec).ok()) continue;
+      const MatmulExample example = MakeExample(spec, bits);
+      ASSERT_EQ(Compute(example), Expected(example)) << ToText(spec);
+      ++products;
+    }
+  }
+  EXPECT_EQ(products, 64 * 6);
+}
+
+TEST_F(MatmulCudaTest, SumsOverwriteAlsoWhereTheProductAccumulates) {
+  const MatmulExample example = MakeExample(kWeightGradient, 1);
+  const MatmulOperands operands(example);
+  const auto matmul = MatmulCuda::Prepare(*context_, example.spec).value();
+  ASSERT_TRUE(operands.Bind(*matmul).ok());
+  ASSERT_TRUE(matmul->Run().ok());
+  ASSERT_TRUE(matmul->Run().ok());
+  std::vector<double> expected = Expected(example);
+  for (std::size_t i = 0; i < example.c.size(); ++i) {
+    expected[i] = 2 * example.c[i] - double{example.c_before[i]};
+  }
+  EXPECT_EQ(operands.Results(context_->compute()), expected);
+}
+
+TEST_F(MatmulCudaTest, OnePreparedProductServesManyOperands) {
+  const auto matmul = MatmulCuda::Prepare(*context_, kForward).value();
+  for (unsigned seed = 0; seed < 3; ++seed) {
+    const MatmulExample example = MakeExample(kForward, seed);
+    const MatmulOperands operands(example);
+    ASSERT_TRUE(operands.Bind(*matmul).ok());
+    ASSERT_TRUE(matmul->Run().ok());
+    EXPECT_EQ(operands.Results(context_->compute()), Expected(example));
+  }
+}
+
+// The same product twice in one graph, with the operands of each recording.
+TEST_F(MatmulCudaTest, RecordedAndReplayed) {
+  const MatmulExample one = MakeExample(kWeightGradient, 1);
+  const MatmulExample two = MakeExample(kWeightGradient, 2);
+  const MatmulOperands operands_one(one);
+  const MatmulOperands operands_two(two);
+  auto matmul = MatmulCuda::Prepare(*context_, kWeightGradient).value();
+  {
+    const Result<CudaGraph> graph = CudaGraph::Capture(context_->compute(), [&] {
+      GACCD_RETURN_IF_ERROR(operands_one.Bind(*matmul));
+      GACCD_RETURN_IF_ERROR(matmul->Run());
+      GACCD_RETURN_IF_ERROR(operands_two.Bind(*matmul));
+      return matmul->Run();
+    });
+    ASSERT_TRUE(graph.ok()) << graph.status().message();
+    EXPECT_GE(graph->nodes(), 2U);
+    matmul.reset();
+    constexpr int kReplays = 3;
+    for (int i = 0; i < kReplays; ++i) ASSERT_TRUE(graph->Launch(context_->compute()).ok());
+    for (const auto& [example, operands] :
+         {std::pair{&one, &operands_one}, std::pair{&two, &operands_two}}) {
+      std::vector<double> expected = Expected(*example);
+      for (std::size_t i = 0; i < example->c.size(); ++i) {
+        const double before = example->c_before[i];
+        expected[i] = before + kReplays * (example->c[i] - before);
+      }
+      EXPECT_EQ(operands->Results(context_->compute()), expected);
+    }
+  }
+}
+
+TEST_F(MatmulCudaTest, NotOfferedIsFalseAndPrepareNamesTheSpec) {
+  MatmulCudaSpec spec = kForward;
+  spec.c = DType::kBF16;  // from f32 operands
+  const Result<bool> supports = MatmulCuda::Supports(*context_, spec);
+  ASSERT_TRUE(supports.ok());
+  EXPECT_FALSE(supports.value());
+  const auto matmul = MatmulCuda::Prepare(*context_, spec);
+  ASSERT_FALSE(matmul.ok());
+  EXPECT_EQ(matmul.status().kind(), ErrorKind::kUnavailable);
+  EXPECT_THAT(matmul.status().message(), HasSubstr(ToText(spec)));
+  EXPECT_TRUE(MatmulCuda::Supports(*context_, kForward).value());
+}
+
+TEST_F(MatmulCudaTest, SpecsThatContradictThemselvesAreRefused) {
+  const auto with = [](auto change) {
+    MatmulCudaSpec spec = kForward;
+    change(spec);
+    return spec;
+  };
+  using Spec = MatmulCudaSpec;
+  for (const Spec& spec :
+       {with([](Spec& s) { s.m = 0; }), with([](Spec& s) { s.n = -1; }),
+        with([](Spec& s) { s.k = 0; }), with([](Spec& s) { s.ab = DType::kF64; }),
+        with([](Spec& s) { s.c = DType::kI32; }), with([](Spec& s) { s.accumulate = true; }),
+        with([](Spec& s) { s.column_sums = s.transpose_a = true; }),
+        Spec{.m = 1, .n = 1, .k = 1, .column_sums = true},
+        Spec{.m = 1, .n = 1, .k = 1, .ab = DType::kBF16, .c = DType::kBF16, .accumulate = true}}) {
+    const auto matmul = MatmulCuda::Prepare(*context_, spec);
+    ASSERT_FALSE(matmul.ok()) << ToText(spec);
+    EXPECT_EQ(matmul.status().kind(), ErrorKind::kInternal) << ToText(spec);
+    EXPECT_THAT(matmul.status().message(), HasSubstr(ToText(spec)));
+    EXPECT_FALSE(MatmulCuda::Supports(*context_, spec).ok());
+  }
+}
+
+TEST_F(MatmulCudaTest, PointersAreChecked) {
+  const auto matmul = MatmulCuda::Prepare(*context_, kForward).value();
+  EXPECT_THAT(matmul->Run().message(), HasSubstr("before Bind()"));
+  const DeviceBuffer buffer = DeviceBuffer::Allocate(4096, "operands").value();
+  std::byte* const p = buffer.as<std::byte>();
+  EXPECT_TRUE(matmul->Bind(p, p + 1024, p + 2048 + 16, p + 3072, nullptr).ok());
+  for (const Status& status :
+       {matmul->Bind(p + 32, p, p, p, nullptr), matmul->Bind(p, nullptr, p, p, nullptr),
+        matmul->Bind(p, p, p + 8, p, nullptr), matmul->Bind(p, p, nullptr, p, nullptr),
+        matmul->Bind(p, p, p, p + 4, nullptr)}) {
+    EXPECT_EQ(status.kind(), ErrorKind::kInternal);
+    EXPECT_THAT(status.message(), HasSubstr("multiple of"));
+  }
+}
+
+TEST_F(MatmulCudaTest, PreparedMemoryIsOnlyTheWorkspace) {
+  EXPECT_EQ(context_->device_bytes(), std::int64_t{CudaContext::kWorkspaceBytes});
+  EXPECT_EQ(standin::LiveBytes(0), context_->device_bytes());
+  const auto matmul = MatmulCuda::Prepare(*context_, kForward).value();
+  EXPECT_EQ(standin::LiveBytes(0), context_->device_bytes());
+}
+
+// No room to try algorithms: the product works all the same, and people are told.
+TEST_F(MatmulCudaTest, WithoutRoomForATrialTheFirstOneOfferedIsTaken) {
+  context_.reset();
+  standin::Reset({.memory_bytes = CudaContext::kWorkspaceBytes + (1 << 20)});
+  context_ = MakeContext({});
+  const MatmulCudaSpec large{.m = 512, .n = 512, .k = 512};
+  const auto matmul = MatmulCuda::Prepare(*context_, large);
+  ASSERT_TRUE(matmul.ok()) << matmul.status().message();
+  EXPECT_THAT(context_->choices().TakeNotes(),
+              testing::ElementsAre(
+                  testing::AllOf(HasSubstr("not timed"), HasSubstr("no memory on the GPU"))));
+  EXPECT_EQ(context_->choices().timed(), 0);
+}
+
+TEST_F(MatmulCudaTest, NoRoomForTheWorkspaceIsAnError) {
+  context_.reset();
+  standin::Reset({.memory_bytes = 1 << 20});
+  const auto context = CudaContext::Create({.cublaslt = &standin::StandInCublasLt()});
+  ASSERT_FALSE(context.ok());
+  EXPECT_EQ(context.status().kind(), ErrorKind::kOs);
+  EXPECT_THAT(context.status().message(), HasSubstr("cuBLASLt's workspace: wanted 33554432"));
+}
+
+TEST_F(MatmulCudaTest, Bf16CopiesOfWeights) {
+  std::vector<float> master(64);
+  std::vector<std::uint16_t> copy(64);
+  EXPECT_EQ(context_->Bf16CopyOf(master.data()), nullptr);
+  context_->SetBf16Copy(master.data(), 64, copy.data());
+  EXPECT_EQ(context_->Bf16CopyOf(master.data()), copy.data());
+  EXPECT_EQ(context_->Bf16CopyOf(master.data() + 63), copy.data() + 63);
+  EXPECT_EQ(context_->Bf16CopyOf(master.data() + 64), nullptr);
+  EXPECT_EQ(context_->Bf16CopyOf(master.data() - 1), nullptr);
+}
+
+TEST_F(MatmulCudaTest, ContextSetsTheDevice) {
+  context_.reset();
+  standin::Reset({.devices = 3});
+  context_ = CudaContext::Create({.device = 2, .cublaslt = &standin::StandInCublasLt()}).value();
+  int device = 0;
+  EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
+  EXPECT_EQ(device, 2);
+  EXPECT_GT(context_->multiprocessors(), 0);
+  EXPECT_EQ(std::set({context_->compute(), context_->reduce(), context_->copy()}).size(), 3U);
+  context_.reset();
+  EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
+}
+
+}  // namespace
+}  // namespace gaccd
