@@ -48,7 +48,10 @@ struct SoftmaxRow {
   [[nodiscard]] GACCD_HOST_DEVICE float total() const { return rest + label; }
 };
 GACCD_HOST_DEVICE inline double CrossEntropy(const SoftmaxRow& row, float label_logit) {
-  if (row.top == label_logit) return log1p(static_cast<double>(row.rest));
+  // row.label is then 1, or NaN when the logit is infinite.
+  if (row.top == label_logit) {
+    return log1p(static_cast<double>(row.rest) / static_cast<double>(row.label));
+  }
   return static_cast<double>(row.top) - static_cast<double>(label_logit) +
          log(static_cast<double>(row.rest) + static_cast<double>(row.label));
 }

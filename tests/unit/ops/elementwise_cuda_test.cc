@@ -1,0 +1,121 @@
+// Elementwise kernels against the formulas: equal to the last bit.
+#include <cstring>
+#include <limits>
+
+#include "daemon/ops/elementwise.h"
+#include "tests/unit/ops/on_gpu.h"
+
+namespace gaccd {
+namespace {
+
+using ElementwiseCuda = KernelTest;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+// NaN equals NaN, whatever its bits.
+void ExpectSame(const std::vector<float>& found, const std::vector<float>& expected) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (std::isnan(expected[i]) && std::isnan(found[i])) continue;
+    ASSERT_EQ(found[i], expected[i]) << "element " << i << " of " << found.size();
+  }
+}
+
+std::vector<float> Map(const std::vector<float>& a, const std::vector<float>& b,
+                       float (*formula)(float, float)) {
+  std::vector<float> out;
+  for (std::size_t i = 0; i < a.size(); ++i) out.push_back(formula(a[i], b[i]));
+  return out;
+}
+
+TEST_F(ElementwiseCuda, AllSizesTypesAndAlignments) {
+  for (const DType dtype : kFloatTypes) {
+    for (const std::size_t n : kOddSizes) {
+      for (const std::size_t shift : {0, 1}) {
+        const auto elements = static_cast<std::int64_t>(n);
+        const std::vector<float> a = Stored(dtype, RandomValues(n, n));
+        const std::vector<float> b = Stored(dtype, RandomValues(n + 1, n));
+        const GpuFloats ga(dtype, a, shift);
+        const GpuFloats gb(dtype, b);
+        const GpuFloats out(dtype, n);
+        EXPECT_OK(EnqueueAdd(on_, dtype, ga.data(), gb.data(), out.data(), elements));
+        ExpectSame(out.Values(), Stored(dtype, Map(a, b, AddFormula::Of)));
+        EXPECT_OK(EnqueueReluGradient(on_, dtype, ga.data(), gb.data(), out.data(), elements));
+        ExpectSame(out.Values(), Map(a, b, ReluGradientFormula::Of));
+        EXPECT_OK(EnqueueRelu(on_, dtype, ga.data(), ga.data(), elements));  // in place
+        ExpectSame(ga.Values(), Map(a, b, [](float x, float) { return ReluFormula::Of(x); }));
+      }
+    }
+  }
+}
+
+TEST_F(ElementwiseCuda, AccumulateOverwritesOrAdds) {
+  for (const DType dtype : kFloatTypes) {
+    for (const std::size_t n : kOddSizes) {
+      const auto elements = static_cast<std::int64_t>(n);
+      const std::vector<float> a = Stored(dtype, RandomValues(n, n));
+      const GpuFloats ga(dtype, a);
+      const GpuArray<float> gradient(std::vector<float>(n, kNan));
+      EXPECT_OK(EnqueueAccumulate(on_, dtype, ga.data(), gradient.data(), elements, false));
+      ExpectSame(gradient.Values(), a);
+      EXPECT_OK(EnqueueAccumulate(on_, dtype, ga.data(), gradient.data(), elements, true));
+      ExpectSame(gradient.Values(), Map(a, a, AddFormula::Of));
+    }
+  }
+}
+
+TEST_F(ElementwiseCuda, CastsThereAndBack) {
+  for (const std::size_t n : kOddSizes) {
+    for (const std::size_t shift : {0, 1}) {
+      const auto elements = static_cast<std::int64_t>(n);
+      const std::vector<float> values = RandomValues(n, n, 100);
+      const GpuArray<float> in(values, shift);
+      const GpuFloats half(DType::kBF16, n);
+      const GpuArray<float> back(n);
+      EXPECT_OK(EnqueueCast(on_, DType::kF32, in.data(), DType::kBF16, half.data(), elements));
+      EXPECT_OK(EnqueueCast(on_, DType::kBF16, half.data(), DType::kF32, back.data(), elements));
+      ExpectSame(back.Values(), Stored(DType::kBF16, values));
+    }
+  }
+}
+
+TEST_F(ElementwiseCuda, NanAndInfinity) {
+  const std::vector<float> x = {kNan, kInfinity, -kInfinity, -0.0F, 1e-40F, 3e38F, -3e38F};
+  const auto n = static_cast<std::int64_t>(x.size());
+  for (const DType dtype : kFloatTypes) {
+    const GpuFloats gx(dtype, x);
+    const GpuFloats y(dtype, x.size());
+    EXPECT_OK(EnqueueRelu(on_, dtype, gx.data(), y.data(), n));
+    ExpectSame(y.Values(), Stored(dtype, {0, kInfinity, 0, 0, 1e-40F, 3e38F, 0}));
+    EXPECT_OK(EnqueueAdd(on_, dtype, gx.data(), gx.data(), y.data(), n));
+    ExpectSame(y.Values(), Stored(dtype, Map(x, x, AddFormula::Of)));
+  }
+}
+
+TEST(Bf16, RoundsToNearestEven) {
+  // Every 16-bit pattern comes back as it is; the middle between two goes to the even one, and what
+  // is a little off the middle to the nearer one.
+  for (std::uint32_t upper = 0; upper < 0x10000; ++upper) {
+    const float value = std::bit_cast<float>(upper << 16);
+    if (std::isnan(value)) {
+      EXPECT_TRUE(std::isnan(ToFloat(ToBf16(value))));
+      continue;
+    }
+    ASSERT_EQ(ToBf16(value).bits, upper);
+    if (std::isinf(value)) continue;
+    const auto rounded = [&](std::uint32_t lower) {
+      return static_cast<std::uint32_t>(ToBf16(std::bit_cast<float>(upper << 16 | lower)).bits);
+    };
+    ASSERT_EQ(rounded(0x7fff), upper);
+    ASSERT_EQ(rounded(0x8000), upper + (upper & 1));
+    ASSERT_EQ(rounded(0x8001), upper + 1);
+  }
+  for (const std::uint32_t nan : {0x7f800001U, 0x7fffffffU, 0xff800001U, 0xffffffffU}) {
+    EXPECT_TRUE(std::isnan(ToFloat(ToBf16(std::bit_cast<float>(nan))))) << nan;
+  }
+  EXPECT_EQ(PackBf16(1.0F, -2.0F), 0xc0003f80U);
+}
+
+}  // namespace
+}  // namespace gaccd

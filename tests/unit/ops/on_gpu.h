@@ -1,0 +1,116 @@
+// Memory and a stream for tests of kernels. The same tests run on a real GPU (linked with
+// gaccd_gpu) and on the stand-in (gaccd_gpu_standin): they use nothing but the CUDA runtime.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "collectives/base/cuda.h"
+#include "daemon/ops/kernels_cuda.h"
+#include "daemon/tensor/bf16.h"
+#include "tests/unit/engine/graph_bench.h"
+
+namespace gaccd {
+
+#define EXPECT_OK(expression)                             \
+  do {                                                    \
+    const ::gaccd::Status ok_status_ = (expression);      \
+    EXPECT_TRUE(ok_status_.ok()) << ok_status_.message(); \
+  } while (false)
+
+// Values on the GPU. `shift`: elements before them, so that 16-byte alignment is lost.
+template <typename T>
+class GpuArray {
+ public:
+  explicit GpuArray(const std::vector<T>& values, std::size_t shift = 0)
+      : shift_(shift), size_(values.size()) {
+    auto buffer = DeviceBuffer::Allocate((size_ + shift_) * sizeof(T), "a test's values");
+    EXPECT_TRUE(buffer.ok()) << buffer.status().message();
+    if (!buffer.ok()) return;
+    buffer_ = std::move(*buffer);
+    EXPECT_EQ(cudaMemcpy(data(), values.data(), size_ * sizeof(T), cudaMemcpyHostToDevice),
+              cudaSuccess);
+  }
+  explicit GpuArray(std::size_t size) : GpuArray(std::vector<T>(size)) {}
+
+  [[nodiscard]] T* data() const { return buffer_.as<T>() + shift_; }
+  // Waits for all streams.
+  [[nodiscard]] std::vector<T> Values() const {
+    std::vector<T> values(size_);
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    EXPECT_EQ(cudaMemcpy(values.data(), data(), size_ * sizeof(T), cudaMemcpyDeviceToHost),
+              cudaSuccess);
+    return values;
+  }
+  [[nodiscard]] T Value() const { return Values()[0]; }
+
+ private:
+  std::size_t shift_;
+  std::size_t size_;
+  DeviceBuffer buffer_;
+};
+
+// f32 or bf16 values; on the host always floats.
+class GpuFloats {
+ public:
+  GpuFloats(DType dtype, const std::vector<float>& values, std::size_t shift = 0)
+      : dtype_(dtype),
+        floats_(dtype == DType::kF32 ? values : std::vector<float>(1), shift),
+        bf16_(dtype == DType::kF32 ? std::vector<Bf16>(1) : Rounded(values), shift) {}
+  GpuFloats(DType dtype, std::size_t size) : GpuFloats(dtype, std::vector<float>(size)) {}
+
+  [[nodiscard]] void* data() const {
+    return dtype_ == DType::kF32 ? static_cast<void*>(floats_.data()) : bf16_.data();
+  }
+  [[nodiscard]] std::vector<float> Values() const {
+    if (dtype_ == DType::kF32) return floats_.Values();
+    std::vector<float> values;
+    for (const Bf16 value : bf16_.Values()) values.push_back(ToFloat(value));
+    return values;
+  }
+  static std::vector<Bf16> Rounded(const std::vector<float>& values) {
+    std::vector<Bf16> rounded;
+    for (const float value : values) rounded.push_back(ToBf16(value));
+    return rounded;
+  }
+
+ private:
+  DType dtype_;
+  GpuArray<float> floats_;
+  GpuArray<Bf16> bf16_;
+};
+
+// The values as they are after storing them as `dtype`.
+inline std::vector<float> Stored(DType dtype, std::vector<float> values) {
+  if (dtype == DType::kBF16) {
+    for (float& value : values) value = ToFloat(ToBf16(value));
+  }
+  return values;
+}
+// Half a step of the type at 1: what rounding does to a value, relatively.
+inline double Precision(DType dtype) { return dtype == DType::kBF16 ? 0x1p-8 : 0x1p-24; }
+
+class KernelTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto stream = CudaStream::Create();
+    ASSERT_TRUE(stream.ok()) << stream.status().message();
+    stream_ = std::move(*stream);
+    sums_ = std::make_unique<GpuArray<double>>(GridSums::kBytes / sizeof(double));
+    // Few, so that the loops over what one launch does not cover at once are run, too.
+    on_ = {stream_.get(), 2, GridSums::At(sums_->data())};
+  }
+
+  CudaStream stream_;
+  std::unique_ptr<GpuArray<double>> sums_;
+  KernelStream on_;
+};
+
+inline const std::size_t kOddSizes[] = {1, 3, 31, 33, 1000, 4097, 40000};
+inline const DType kFloatTypes[] = {DType::kF32, DType::kBF16};
+
+}  // namespace gaccd

@@ -1,0 +1,237 @@
+// The optimisers on the GPU against those of the CPU, to the last bit; norm, verdict and sums.
+#include "daemon/optim/optimizer_cuda.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "daemon/optim/norm.h"
+#include "daemon/optim/optimizer.h"
+#include "tests/unit/ops/on_gpu.h"
+
+namespace gaccd {
+namespace {
+
+struct NamedSpec {
+  const char* name;
+  OptimizerSpec spec;
+};
+const NamedSpec kSpecs[] = {
+    {"sgd", {0.1, SgdSpec{}}},
+    {"sgd_decay", {0.1, SgdSpec{.weight_decay = 0.01}}},
+    {"sgd_momentum", {0.1, SgdSpec{.momentum = 0.9, .weight_decay = 0.01}}},
+    {"sgd_nesterov", {0.1, SgdSpec{.momentum = 0.9, .nesterov = true}}},
+    {"adamw", {0.001, AdamWSpec{}}},
+};
+
+// Everything that an update on the GPU works on.
+struct Bench {
+  Bench(const OptimizerSpec& spec, std::size_t n, bool bf16)
+      : elements(n),
+        parameters(RandomValues(1, n)),
+        gradient(n),
+        state(static_cast<std::size_t>(StateElements(spec, static_cast<std::int64_t>(n))) + 1),
+        copy(n),
+        control(std::vector<UpdateControl>(1)),
+        scratch(NormScratchBytes()) {
+    auto made = CudaStream::Create();
+    EXPECT_TRUE(made.ok());
+    stream = std::move(*made);
+    auto created = CudaOptimizer::Create(spec, {.parameters = parameters.data(),
+                                                .gradient = gradient.data(),
+                                                .state = state.data(),
+                                                .bf16_copy = bf16 ? copy.data() : nullptr,
+                                                .elements = static_cast<std::int64_t>(n)});
+    EXPECT_TRUE(created.ok()) << created.status().message();
+    optimizer = std::move(*created);
+  }
+
+  // One update as the engine does it; `samples` are told to the sums, 10 are planned.
+  void Update(const std::vector<float>& g, double lr, double clip, double loss = 1,
+              std::int64_t samples = 10) {
+    EXPECT_EQ(
+        cudaMemcpy(gradient.data(), g.data(), g.size() * sizeof(float), cudaMemcpyHostToDevice),
+        cudaSuccess);
+    UpdateControl host = control.Value();
+    host.wish = {.clip_norm = clip, .planned_samples = 10};
+    optimizer->Prepare(lr, &host.wish);
+    EXPECT_EQ(cudaMemcpy(control.data(), &host, sizeof(host), cudaMemcpyHostToDevice), cudaSuccess);
+    const GpuArray<double> loss_sum(std::vector<double>{loss});
+    EXPECT_OK(AddToSums(stream.get(), control.data(), loss_sum.data(), samples, true));
+    EXPECT_OK(MeasureGradient(stream.get(), gradient.data(), static_cast<std::int64_t>(elements),
+                              control.data(), scratch.data()));
+    EXPECT_OK(optimizer->Step(stream.get(), control.data()));
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  }
+
+  std::size_t elements;
+  CudaStream stream;
+  GpuArray<float> parameters;
+  GpuArray<float> gradient;
+  GpuArray<float> state;
+  GpuArray<Bf16> copy;
+  GpuArray<UpdateControl> control;
+  GpuArray<char> scratch;
+  std::unique_ptr<CudaOptimizer> optimizer;
+};
+
+class OptimizerCuda : public testing::TestWithParam<std::tuple<NamedSpec, std::size_t>> {};
+
+TEST_P(OptimizerCuda, TenUpdatesHaveTheBitsOfTheCpu) {
+  const auto& [named, n] = GetParam();
+  Bench bench(named.spec, n, true);
+  std::vector<float> expected = RandomValues(1, n);
+  auto cpu = *MakeOptimizer(named.spec, static_cast<std::int64_t>(n));
+  for (std::uint64_t update = 1; update <= 10; ++update) {
+    const std::vector<float> g = RandomValues(100 + update, n, 2);
+    const double lr = named.spec.lr * static_cast<double>(update);
+    const double clip = update % 2 == 0 ? 0.25 * std::sqrt(static_cast<double>(n)) : 0;
+    bench.Update(g, lr, clip);
+    const UpdateVerdict verdict = bench.control.Value().verdict;
+    const GradientNorm norm = GlobalNorm(g);
+    EXPECT_NEAR(verdict.norm, norm.norm, 1e-13 * norm.norm);
+    EXPECT_EQ(verdict.gradient_scale, ClipFactor(verdict.norm, clip));
+    EXPECT_EQ(verdict.finite, 1);
+    EXPECT_EQ(verdict.counted, 1);
+    EXPECT_EQ(verdict.stopped, 0);
+    cpu->Step(expected, g, lr, verdict.gradient_scale);
+  }
+  EXPECT_EQ(bench.parameters.Values(), expected);
+  std::vector<float> state = bench.state.Values();
+  state.pop_back();
+  EXPECT_EQ(state, std::vector<float>(cpu->state().begin(), cpu->state().end()));
+  const std::vector<Bf16> copy = bench.copy.Values();
+  for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(copy[i].bits, ToBf16(expected[i]).bits);
+  EXPECT_EQ(bench.optimizer->updates(), 10);
+}
+
+TEST_P(OptimizerCuda, StoppedChangesNothingMore) {
+  const auto& [named, n] = GetParam();
+  Bench bench(named.spec, n, true);
+  const std::vector<float> good = RandomValues(7, n);
+  bench.Update(good, 0.1, 0);
+  const std::vector<float> parameters = bench.parameters.Values();
+  const std::vector<float> state = bench.state.Values();
+  std::vector<float> bad = good;
+  bad.back() = std::numeric_limits<float>::quiet_NaN();
+  bench.Update(bad, 0.1, 1);
+  EXPECT_EQ(bench.control.Value().verdict.finite, 0);
+  EXPECT_EQ(bench.control.Value().verdict.stopped, 1);
+  bench.Update(good, 0.1, 0);
+  EXPECT_EQ(bench.control.Value().verdict.finite, 1);
+  EXPECT_EQ(bench.control.Value().verdict.stopped, 1);  // sticky
+  EXPECT_EQ(bench.parameters.Values(), parameters);
+  EXPECT_EQ(bench.state.Values(), state);
+}
+
+std::string NameOf(const testing::TestParamInfo<std::tuple<NamedSpec, std::size_t>>& info) {
+  return std::string(std::get<0>(info.param).name) + "_" + std::to_string(std::get<1>(info.param));
+}
+
+// AdamW's second moments begin after the first ones, aligned to 16 bytes: multiples of 4 there.
+INSTANTIATE_TEST_SUITE_P(All, OptimizerCuda,
+                         testing::Combine(testing::ValuesIn(kSpecs),
+                                          testing::Values(4, 32, 1000, 4100, 40000)),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(Odd, OptimizerCuda,
+                         testing::Combine(testing::ValuesIn(std::begin(kSpecs),
+                                                            std::end(kSpecs) - 1),
+                                          testing::Values(1, 31, 33, 4097)),
+                         NameOf);
+
+class MeasureCuda : public testing::Test {
+ protected:
+  Bench bench_{kSpecs[0].spec, 4097, false};
+  std::vector<float> gradient_ = RandomValues(3, 4097);
+};
+
+TEST_F(MeasureCuda, SeesWhatIsNotFinite) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+        -std::numeric_limits<float>::infinity()}) {
+    for (const std::size_t place : {0, 1000, 4095, 4096}) {
+      Bench bench(kSpecs[0].spec, 4097, false);
+      std::vector<float> g = gradient_;
+      g[place] = bad;
+      bench.Update(g, 0.1, 1);
+      EXPECT_EQ(bench.control.Value().verdict.finite, 0) << place;
+      EXPECT_EQ(bench.control.Value().verdict.gradient_scale, 1.0F);
+    }
+  }
+  bench_.Update(gradient_, 0.1, 1, std::numeric_limits<double>::infinity());
+  EXPECT_EQ(bench_.control.Value().verdict.finite, 0);
+  EXPECT_EQ(bench_.control.Value().verdict.stopped, 1);
+}
+
+TEST_F(MeasureCuda, SquaresOfLargeFloatsDoNotOverflow) {
+  bench_.Update(std::vector<float>(4097, 3e38F), 0, 0);
+  const UpdateVerdict verdict = bench_.control.Value().verdict;
+  EXPECT_EQ(verdict.finite, 1);
+  EXPECT_NEAR(verdict.norm / (static_cast<double>(3e38F) * std::sqrt(4097.0)), 1, 1e-12);
+}
+
+TEST_F(MeasureCuda, WrongCountStops) {
+  const std::vector<float> before = bench_.parameters.Values();
+  bench_.Update(gradient_, 0.1, 0, 1, 9);
+  const UpdateVerdict verdict = bench_.control.Value().verdict;
+  EXPECT_EQ(verdict.finite, 1);
+  EXPECT_EQ(verdict.counted, 0);
+  EXPECT_EQ(verdict.stopped, 1);
+  EXPECT_EQ(bench_.parameters.Values(), before);
+}
+
+TEST_F(MeasureCuda, NormIsTheSameFromRunToRun) {
+  bench_.Update(gradient_, 0, 0);
+  const double norm = bench_.control.Value().verdict.norm;
+  for (int i = 0; i < 3; ++i) {
+    bench_.Update(gradient_, 0, 0);
+    EXPECT_EQ(bench_.control.Value().verdict.norm, norm);
+  }
+}
+
+TEST_F(MeasureCuda, SumsOverMicroSteps) {
+  const cudaStream_t stream = bench_.stream.get();
+  UpdateControl* control = bench_.control.data();
+  const GpuArray<double> loss(std::vector<double>{2.5});
+  for (int update = 0; update < 2; ++update) {
+    EXPECT_OK(AddToSums(stream, control, loss.data(), 7, true));
+    EXPECT_OK(AddToSums(stream, control, loss.data(), 6, false));
+    EXPECT_OK(AddToSums(stream, control, nullptr, 0, false));
+    const UpdateSums sums = bench_.control.Value().sums;
+    EXPECT_EQ(sums.loss, 5);
+    EXPECT_EQ(sums.samples, 13);
+  }
+}
+
+TEST_F(MeasureCuda, CastOfTheWeights) {
+  for (const std::size_t n : kOddSizes) {
+    const std::vector<float> values = RandomValues(n, n, 50);
+    const GpuArray<float> in(values);
+    const GpuArray<Bf16> out(n);
+    EXPECT_OK(CastToBf16(bench_.stream.get(), in.data(), static_cast<std::int64_t>(n), out.data()));
+    const std::vector<Bf16> found = out.Values();
+    for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(found[i].bits, ToBf16(values[i]).bits);
+  }
+}
+
+TEST(CudaOptimizerCreate, RefusesWhatCannotWork) {
+  const GpuArray<float> memory(64);
+  const CudaOptimizer::Buffers buffers{memory.data(), memory.data() + 16, memory.data() + 32,
+                                       nullptr, 16};
+  CudaOptimizer::Buffers broken = buffers;
+  broken.state = nullptr;
+  EXPECT_FALSE(CudaOptimizer::Create({0.1, AdamWSpec{}}, broken).ok());
+  broken = buffers;
+  broken.gradient += 1;
+  EXPECT_FALSE(CudaOptimizer::Create({0.1, AdamWSpec{}}, broken).ok());
+  broken = buffers;
+  broken.elements = 15;
+  EXPECT_FALSE(CudaOptimizer::Create({0.1, AdamWSpec{}}, broken).ok());
+  EXPECT_FALSE(CudaOptimizer::Create({0.1, AdamWSpec{.epsilon = 0}}, buffers).ok());
+  EXPECT_TRUE(CudaOptimizer::Create({0.1, AdamWSpec{}}, buffers).ok());
+}
+
+}  // namespace
+}  // namespace gaccd
