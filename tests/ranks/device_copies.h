@@ -19,6 +19,8 @@ class DeviceCopies final : public Communicator {
  public:
   // `inner` must outlive it. REQUIRES: inner.memory() is kCuda.
   static Result<std::unique_ptr<Communicator>> Make(Communicator& inner);
+  // Waits for its stream: after an error a collective may still be leaving it.
+  ~DeviceCopies() override { (void)cudaStreamSynchronize(stream_.get()); }
 
   [[nodiscard]] std::string_view name() const override { return inner_->name(); }
   [[nodiscard]] int rank() const override { return inner_->rank(); }

@@ -1,0 +1,267 @@
+// When NCCL, a rank or a GPU fails, every rank gets an error in time, and it says who and where.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "collectives/base/cuda.h"
+#include "collectives/base/strings.h"
+#include "tests/ranks/device_copies.h"
+#include "tests/ranks/nccl_ranks.h"
+
+namespace gaccd {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+using testing::NcclRanks;
+using testing::ResetGpus;
+
+#ifdef GACCD_SANITIZED
+constexpr milliseconds kBound{4'000};
+#else
+constexpr milliseconds kBound{1'500};
+#endif
+
+// What each rank found, and how long it took. Ranks that fail stay until all have failed, so that
+// none learns of it from the end of another.
+struct Outcome {
+  Status status;
+  milliseconds took{0};
+};
+
+std::vector<Outcome> RunUntilAllFail(int ranks, const NcclRanks& asked,
+                                     const std::function<Status(Communicator&)>& body,
+                                     const std::function<Status(Communicator&)>& after = {}) {
+  NcclRanks options = asked;
+  options.group.comm.bound = kBound;
+  options.nccl.comm.bound = kBound;
+  std::vector<Outcome> outcomes(static_cast<std::size_t>(ranks));
+  std::atomic<int> ended = 0;
+  (void)RunThreadRanks(ranks, options.group, [&](Communicator& over) {
+    const auto start = std::chrono::steady_clock::now();
+    NcclOptions nccl = options.nccl;
+    nccl.device = over.rank();
+    nccl.api = StandInNccl();
+    Outcome& outcome = outcomes[static_cast<std::size_t>(over.rank())];
+    auto comm = MakeNccl(over, nccl);
+    outcome.status = comm.ok() ? body(**comm) : comm.status();
+    outcome.took =
+        std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - start);
+    if (after && comm.ok()) outcome.status = after(**comm);
+    ++ended;
+    while (ended < ranks) std::this_thread::sleep_for(milliseconds(1));
+    return Status::Ok();
+  });
+  return outcomes;
+}
+
+void ExpectUnavailable(const Outcome& outcome, const std::string& part) {
+  ASSERT_FALSE(outcome.status.ok());
+  EXPECT_EQ(outcome.status.kind(), ErrorKind::kUnavailable) << outcome.status.message();
+  EXPECT_THAT(outcome.status.message(), HasSubstr(part));
+  EXPECT_LE(outcome.took, kBound) << outcome.status.message();
+}
+
+// One all-reduce of 5 elements on the device, waited for.
+Status SumOnDevice(Communicator& comm) {
+  GACCD_ASSIGN_OR_RETURN(const auto copies, testing::DeviceCopies::Make(comm));
+  std::vector<float> data(5);
+  return copies->AllReduceSum(View(std::span(data)), View(std::span(data)), {});
+}
+
+class NcclFailureTest : public ::testing::Test {
+ protected:
+  void SetUp() override { ResetGpus(3); }
+  void TearDown() override {
+    EXPECT_EQ(standin::LiveNcclComms(), 0);
+    ResetGpus(1);
+  }
+};
+
+Status Nothing(Communicator&) { return Status::Ok(); }
+
+TEST_F(NcclFailureTest, RootThatFailsEndsAllAtOnce) {
+  standin::FailNccl("ncclGetUniqueId", -1, ncclSystemError);
+  for (const Outcome& outcome : RunUntilAllFail(3, {}, Nothing)) {
+    ExpectUnavailable(outcome, "rank 0 on node0: ncclGetUniqueId: unhandled system error");
+    EXPECT_LT(outcome.took, kBound / 3) << "at once, without waiting for the deadline";
+  }
+  EXPECT_EQ(standin::CountNccl()["ncclCommInitRankConfig"], 0);
+}
+
+TEST_F(NcclFailureTest, OldLibraryIsRefusedWithBothVersions) {
+  ResetGpus(3, {.version = 22'007});
+  for (const Outcome& outcome : RunUntilAllFail(2, {}, Nothing)) {
+    ExpectUnavailable(outcome, "the loaded libnccl.so.2 is 2.20.7");
+    ExpectUnavailable(outcome, StrCat("compiled with ", NCCL_MAJOR, ".", NCCL_MINOR));
+  }
+}
+
+TEST_F(NcclFailureTest, MissingGpuFailsAll) {
+  ResetGpus(2);
+  for (const Outcome& outcome : RunUntilAllFail(3, {}, Nothing)) {
+    ExpectUnavailable(outcome, "rank 2 on node0: cudaSetDevice(2)");
+  }
+}
+
+TEST_F(NcclFailureTest, RankThatCannotJoinFailsAllInTime) {
+  standin::FailNccl("ncclCommInitRankConfig", 1, ncclInternalError);
+  for (const Outcome& outcome : RunUntilAllFail(3, {}, Nothing)) {
+    ExpectUnavailable(outcome, "ncclCommInitRank: ");
+  }
+  EXPECT_EQ(standin::CountNccl()["ncclCommAbort"], 2);
+}
+
+TEST_F(NcclFailureTest, AsynchronousErrorNamesRankHostGpuAndCollective) {
+  standin::BreakNccl(1, 2, ncclRemoteError);
+  const auto outcomes = RunUntilAllFail(3, {}, [](Communicator& comm) {
+    GACCD_RETURN_IF_ERROR(SumOnDevice(comm));
+    return SumOnDevice(comm);
+  });
+  ExpectUnavailable(outcomes[1],
+                    "rank 1 on node0, GPU 1: in all-reduce #2: asynchronous error of NCCL: remote "
+                    "process exited or there was a network error");
+  ExpectUnavailable(outcomes[0], "rank 0 on node0, GPU 0: all-reduce #2 was not done after");
+  ExpectUnavailable(outcomes[2], "rank 2 on node0, GPU 2: all-reduce #2 was not done after");
+}
+
+TEST_F(NcclFailureTest, RankThatDoesNotComeIsADeadlineToTheOthers) {
+  const auto outcomes = RunUntilAllFail(3, {}, [](Communicator& comm) {
+    return comm.rank() == 1 ? Status::Ok() : SumOnDevice(comm);
+  });
+  EXPECT_TRUE(outcomes[1].status.ok());
+  ExpectUnavailable(outcomes[0], "rank 0 on node0, GPU 0: all-reduce #1 was not done after");
+  ExpectUnavailable(outcomes[2], "rank 2 on node0, GPU 2: all-reduce #1 was not done after");
+  EXPECT_EQ(standin::CountNccl()["ncclCommAbort"], 2);
+}
+
+TEST_F(NcclFailureTest, FirstErrorStays) {
+  const auto outcomes = RunUntilAllFail(
+      2, {}, [](Communicator& comm) { return comm.rank() == 1 ? Status::Ok() : SumOnDevice(comm); },
+      [](Communicator& comm) -> Status {
+        if (comm.rank() == 1) return Status::Ok();
+        const std::string first = comm.Poll().message();
+        EXPECT_THAT(first, HasSubstr("all-reduce #1"));
+        std::int64_t one = 1;
+        EXPECT_EQ(SumOnDevice(comm).message(), first);
+        EXPECT_EQ(comm.Broadcast(View(std::span(&one, 1)), 0).message(), first);
+        EXPECT_EQ(comm.Barrier().message(), first);
+        EXPECT_EQ(comm.Allocate(8).status().message(), first);
+        EXPECT_EQ(comm.Split(0, 0).status().message(), first);
+        return Status::Ok();
+      });
+}
+
+// The deadline is for waiting for each other, not for the computation in front.
+TEST_F(NcclFailureTest, LongComputationInFrontIsNoError) {
+  const auto outcomes = RunUntilAllFail(2, {}, [](Communicator& comm) -> Status {
+    GACCD_ASSIGN_OR_RETURN(const CudaStream stream, CudaStream::Create());
+    GACCD_ASSIGN_OR_RETURN(const DeviceBuffer data, DeviceBuffer::Allocate(8, "data"));
+    GACCD_RETURN_IF_ERROR(CudaStatus(
+        standin::Enqueue(stream.get(), "a long computation",
+                         [] { std::this_thread::sleep_for(kBound + milliseconds(300)); }, {}),
+        "enqueue"));
+    const MutableBuffer buffer{data.data(), 2, DType::kF32, MemoryKind::kCuda};
+    GACCD_RETURN_IF_ERROR(comm.AllReduceSum(buffer, buffer, stream.handle()));
+    GACCD_RETURN_IF_ERROR(CudaStatus(cudaStreamSynchronize(stream.get()), "wait"));
+    return comm.Poll();
+  });
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_TRUE(outcome.status.ok()) << outcome.status.message();
+  }
+}
+
+TEST_F(NcclFailureTest, DifferentSizesAreAnError) {
+  const auto outcomes = RunUntilAllFail(2, {}, [](Communicator& comm) -> Status {
+    GACCD_ASSIGN_OR_RETURN(const auto copies, testing::DeviceCopies::Make(comm));
+    std::vector<float> data(comm.rank() == 0 ? 4 : 5);
+    return copies->AllReduceSum(View(std::span(data)), View(std::span(data)), {});
+  });
+  for (const Outcome& outcome : outcomes) ExpectUnavailable(outcome, "in all-reduce #1");
+}
+
+TEST_F(NcclFailureTest, AbortEndsTheOthersToo) {
+  const auto outcomes = RunUntilAllFail(
+      2, {},
+      [](Communicator& comm) {
+        if (comm.rank() == 0) return SumOnDevice(comm);
+        comm.Abort(70);
+        return comm.Poll();
+      },
+      [](Communicator& comm) { return comm.rank() == 0 ? comm.Poll() : comm.Barrier(); });
+  ExpectUnavailable(outcomes[0], "all-reduce #1");
+  ExpectUnavailable(outcomes[1], "has aborted with exit code 70");
+}
+
+TEST_F(NcclFailureTest, BrokenGpuIsNamed) {
+  const auto outcomes = RunUntilAllFail(2, {}, [](Communicator& comm) {
+    if (comm.rank() == 0) standin::FailDevice(0, cudaErrorIllegalAddress);
+    return SumOnDevice(comm);
+  });
+  ASSERT_FALSE(outcomes[0].status.ok());
+  EXPECT_THAT(outcomes[0].status.message(), HasSubstr("cudaErrorIllegalAddress"));
+  ExpectUnavailable(outcomes[1], "all-reduce #1 was not done after");
+}
+
+TEST_F(NcclFailureTest, CapturedStreamIsRefused) {
+  const auto outcomes = RunUntilAllFail(1, {}, [](Communicator& comm) -> Status {
+    GACCD_ASSIGN_OR_RETURN(const CudaStream stream, CudaStream::Create());
+    GACCD_ASSIGN_OR_RETURN(const DeviceBuffer data, DeviceBuffer::Allocate(8, "data"));
+    const MutableBuffer buffer{data.data(), 2, DType::kF32, MemoryKind::kCuda};
+    (void)cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeGlobal);
+    const Status refused = comm.AllReduceSum(buffer, buffer, stream.handle());
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaStreamEndCapture(stream.get(), &graph), cudaSuccess);
+    (void)cudaGraphDestroy(graph);
+    EXPECT_TRUE(comm.Poll().ok());
+    return refused;
+  });
+  EXPECT_THAT(outcomes[0].status.message(), HasSubstr("the stream is being captured"));
+}
+
+// Others may capture graphs while the watch asks its events.
+TEST_F(NcclFailureTest, WatchDoesNotDisturbACaptureOfAnotherThread) {
+  const auto outcomes = RunUntilAllFail(1, {}, [](Communicator& comm) -> Status {
+    GACCD_ASSIGN_OR_RETURN(const CudaStream stream, CudaStream::Create());
+    GACCD_ASSIGN_OR_RETURN(const CudaStream captured, CudaStream::Create());
+    GACCD_ASSIGN_OR_RETURN(const DeviceBuffer data, DeviceBuffer::Allocate(8, "data"));
+    const MutableBuffer buffer{data.data(), 2, DType::kF32, MemoryKind::kCuda};
+    GACCD_RETURN_IF_ERROR(
+        CudaStatus(standin::Enqueue(stream.get(), "computation",
+                                    [] { std::this_thread::sleep_for(milliseconds(100)); }, {}),
+                   "enqueue"));
+    GACCD_RETURN_IF_ERROR(comm.AllReduceSum(buffer, buffer, stream.handle()));
+    (void)cudaStreamBeginCapture(captured.get(), cudaStreamCaptureModeGlobal);
+    std::this_thread::sleep_for(milliseconds(50));
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaStreamEndCapture(captured.get(), &graph), cudaSuccess);
+    (void)cudaGraphDestroy(graph);
+    GACCD_RETURN_IF_ERROR(CudaStatus(cudaStreamSynchronize(stream.get()), "wait"));
+    return comm.Poll();
+  });
+  EXPECT_TRUE(outcomes[0].status.ok()) << outcomes[0].status.message();
+}
+
+TEST_F(NcclFailureTest, WrongArgumentsAreTold) {
+  const auto outcomes = RunUntilAllFail(1, {}, [](Communicator& comm) -> Status {
+    std::vector<float> host(2);
+    GACCD_ASSIGN_OR_RETURN(const DeviceBuffer data, DeviceBuffer::Allocate(8, "data"));
+    const MutableBuffer device{data.data(), 2, DType::kF32, MemoryKind::kCuda};
+    const MutableBuffer halves{data.data(), 2, DType::kBF16, MemoryKind::kCuda};
+    EXPECT_THAT(comm.AllReduceSum(device, View(std::span(host))).message(),
+                HasSubstr("'out' must be device memory, found host memory"));
+    EXPECT_THAT(comm.AllReduceSum(View(std::span(host)), device).message(),
+                HasSubstr("'out' must be host memory, found device memory"));
+    EXPECT_THAT(comm.AllReduceSum(halves, halves).message(), HasSubstr("not summed"));
+    EXPECT_THAT(comm.Broadcast(device, 1).message(), HasSubstr("root must be 0..0"));
+    return comm.Poll();
+  });
+  EXPECT_TRUE(outcomes[0].status.ok()) << outcomes[0].status.message();
+}
+
+}  // namespace
+}  // namespace gaccd

@@ -1,0 +1,125 @@
+// The watch of a NCCL communicator notices the death of a process of the same node at once.
+#include "collectives/comm/nccl_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "collectives/comm/nccl_communicator.h"
+#include "tests/standin/nccl/nccl_standin.h"
+#include "tests/standin/standin.h"
+
+namespace gaccd {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+// A process that only waits, in the place of a rank.
+class OtherProcess {
+ public:
+  OtherProcess() : pid_(fork()) {
+    if (pid_ == 0) {
+      for (;;) pause();
+    }
+  }
+  ~OtherProcess() {
+    Kill();
+    waitpid(pid_, nullptr, 0);
+  }
+  [[nodiscard]] ProcessName name() const { return {pid_, ThisProcess().pid_namespace}; }
+  void Kill() const { kill(pid_, SIGKILL); }  // not reaped yet: as a rank that srun still holds
+
+ private:
+  pid_t pid_;
+};
+
+class NcclWatchTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    standin::Reset();
+    standin::ResetNccl();
+  }
+  void TearDown() override {
+    (void)StandInNccl()->CommAbort(other_);
+    EXPECT_EQ(standin::LiveNcclComms(), 0);
+    standin::ResetNccl();
+    standin::Reset();
+  }
+
+  // Rank 0 of 2 on one node; rank 1 is `other`, which joined NCCL and then does nothing.
+  std::unique_ptr<NcclWatch> StartWatch(const OtherProcess& other) {
+    const NcclApi& api = *StandInNccl();
+    ncclUniqueId id;
+    EXPECT_EQ(api.GetUniqueId(&id), ncclSuccess);
+    ncclConfig_t config = NcclConfig("test");
+    NcclWatchOptions options;
+    options.api = &api;
+    EXPECT_EQ(api.CommInitRankConfig(&options.comm, 2, id, 0, &config), ncclInProgress);
+    EXPECT_EQ(api.CommInitRankConfig(&other_, 2, id, 1, &config), ncclInProgress);
+    options.hosts = {"n0", "n0"};
+    EXPECT_TRUE(options.peers.Watch(1, other.name()));
+    auto watch = NcclWatch::Start(std::move(options));
+    EXPECT_TRUE(watch.ok());
+    return *std::move(watch);
+  }
+
+  ncclComm_t other_ = nullptr;
+};
+
+TEST_F(NcclWatchTest, DeadPeerIsNamedWithinASecond) {
+  OtherProcess other;
+  const auto watch = StartWatch(other);
+  const auto stream = CudaStream::Create();
+  const auto data = DeviceBuffer::Allocate(8, "data");
+  const Status enqueued =
+      watch->Enqueue(Operation::kAllReduce, stream->get(), [&](ncclComm_t comm) {
+        return StandInNccl()->AllReduce(data->data(), data->data(), 2, ncclFloat32, ncclSum, comm,
+                                        stream->get());
+      });
+  ASSERT_TRUE(enqueued.ok()) << enqueued.message();
+  std::this_thread::sleep_for(milliseconds(50));
+  EXPECT_TRUE(watch->failure().ok());
+
+  other.Kill();
+  const auto start = std::chrono::steady_clock::now();
+  // The stream comes back because the watch aborts; the bound is a minute.
+  ASSERT_EQ(cudaStreamSynchronize(stream->get()), cudaSuccess);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(1'000));
+  const Status failure = watch->failure();
+  ASSERT_FALSE(failure.ok());
+  EXPECT_EQ(failure.kind(), ErrorKind::kUnavailable);
+  EXPECT_THAT(failure.message(), HasSubstr("rank 0 on n0, GPU 0: all-reduce #1 ended after"));
+  EXPECT_THAT(failure.message(), HasSubstr("rank 1 on n0 has ended (its process does not exist)"));
+}
+
+// A rank that has done its part may leave before the others.
+TEST_F(NcclWatchTest, DeathIsNoErrorWhileNothingIsInFlight) {
+  OtherProcess other;
+  const auto watch = StartWatch(other);
+  other.Kill();
+  std::this_thread::sleep_for(milliseconds(700));
+  EXPECT_TRUE(watch->failure().ok());
+}
+
+TEST_F(NcclWatchTest, DeathEndsACallThatIsInProgress) {
+  OtherProcess other;
+  const auto watch = StartWatch(other);
+  other.Kill();
+  const auto start = std::chrono::steady_clock::now();
+  ncclComm_t part = nullptr;
+  ncclConfig_t config = NcclConfig("part");
+  const Status split = watch->Call("ncclCommSplit", [&](ncclComm_t comm) {
+    return StandInNccl()->CommSplit(comm, 0, 0, &part, &config);
+  });
+  ASSERT_FALSE(split.ok());
+  EXPECT_THAT(split.message(), HasSubstr("ncclCommSplit: rank 1 on n0 has ended"));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(1'000));
+  (void)StandInNccl()->CommAbort(part);
+}
+
+}  // namespace
+}  // namespace gaccd
