@@ -9,8 +9,14 @@ from pathlib import Path
 
 SLURM = Path(__file__).resolve().parents[3] / "slurm"
 
-# Says what it was called with, prints SRUN_ERR as srun would, and ends with SRUN_RC.
+# Says what it was called with, prints SRUN_ERR as srun would, and ends with SRUN_RC. The check before
+# a training is told apart, and ends with CHECK_RC.
 SRUN = """#!/bin/bash
+if [[ " $* " == *" check "* ]]; then
+  printf '%s\\n' "$@" >"$LOG/check"
+  echo "4 ranks on 2 nodes"
+  exit "${CHECK_RC:-0}"
+fi
 printf '%s\\n' "$@" >"$LOG/srun"
 env | sort >"$LOG/env"
 printf '%b' "${SRUN_ERR:-}" >&2
@@ -121,6 +127,39 @@ class Launch(WithStandIns):
         self.assertEqual(self.launch(GACCD_RUN_DIR=str(run)).returncode, 93)
         self.assertEqual(self.log("srun"), [])
 
+    def test_checks_the_ranks_first(self):
+        done = self.launch("--device=cuda", "--epochs=1", GACCD_CHECK="1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.log("check"), [
+            "--mpi=pmix", "--kill-on-bad-exit=1", "--wait=60", f"{self.dir}/bin/gaccd", "check",
+            "--device=auto", "--device=cuda"])
+        attempt = self.dir / "runs/demo-91/attempts/000-91"
+        self.assertEqual((attempt / "check.txt").read_text(), "4 ranks on 2 nodes\n")
+        self.assertIn("train", self.log("srun"))
+
+    def test_ranks_that_do_not_fit_start_no_training(self):
+        done = self.launch(GACCD_CHECK="1", CHECK_RC="78")
+        self.assertEqual(done.returncode, 78)
+        self.assertIn("4 ranks on 2 nodes", done.stderr)
+        self.assertEqual(self.log("srun"), [])
+
+    def test_a_container_mounts_what_the_run_needs(self):
+        image, more = "registry#team/gaccd:1", "/data:/data"
+        done = self.launch("--epochs=1", GACCD="no-such-program-here", GACCD_CONTAINER=image,
+                           GACCD_CONTAINER_MOUNTS=more, GACCD_CHECK="1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        run = f"{self.dir}/runs/demo-91"
+        container = [f"--container-image={image}",
+                     f"--container-mounts={run}:{run},{self.dir}:{self.dir},{more}"]
+        self.assertEqual(self.log("srun")[3:5], container)
+        self.assertEqual(self.log("srun")[7:9], ["no-such-program-here", "train"])
+        self.assertEqual(self.log("check")[3:7],
+                         [*container, "no-such-program-here", "check"])
+        self.assertEqual(self.launch(GACCD_CONTAINER=image).returncode, 0)
+        self.assertTrue(self.log("srun")[4].endswith(f",{self.dir}:{self.dir}"))
+        done = self.launch(GACCD_CONTAINER=image, GACCD_RUN_DIR=f"{self.dir}/a,b")
+        self.assertEqual((done.returncode, "a,b" in done.stderr), (78, True))
+
     def test_says_what_is_missing(self):
         self.assertEqual(self.start([SLURM / "launch"]).returncode, 64)
         done = self.launch(SLURM_JOB_ID="")
@@ -154,6 +193,23 @@ class Examples(WithStandIns):
         done = self.example("3072.sbatch")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(f"--job={SLURM}/examples/3072.txtpb", self.log("srun"))
+
+    def test_gpus(self):
+        done = self.example("gpus.sbatch", "--precision=bf16")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.log("check")[-2:], ["--device=auto", "--device=cuda"])
+        self.assertIn(f"--job={SLURM}/examples/fashion-mnist.txtpb", self.log("srun"))
+        self.assertEqual(self.log("srun")[-2:], ["--device=cuda", "--precision=bf16"])
+        self.example("gpus.sbatch", GACCD_JOB="3072.txtpb", GACCD_CHECK="0")
+        self.assertIn(f"--job={SLURM}/examples/3072.txtpb", self.log("srun"))
+
+    def test_gpus_are_not_bound_to_tasks(self):
+        # It breaks peer access (operations.md): no example may ask SLURM for it.
+        for script in (SLURM / "examples").glob("*.sbatch"):
+            asked = [line for line in script.read_text().splitlines() if line.startswith("#SBATCH")]
+            self.assertNotIn("--gpus-per-task", " ".join(asked), script)
+            self.assertNotIn("--gpu-bind", " ".join(asked), script)
+            self.assertNotIn("per-gpu", " ".join(asked), script)
 
     def test_one_node(self):
         done = self.example("one-node.sbatch", "--epochs=1", SLURM_NTASKS="3")
