@@ -46,37 +46,37 @@ Status CheckSize(const std::string& path, std::uint64_t expected) {
   return {ErrorKind::kData, StrCat(path, ": expected ", expected, " bytes, found ", info.st_size)};
 }
 
-// This rank's share of the shards, checked. mine[i] is its range of buffer i; of a per-rank buffer
-// the whole of its own, if `own_window`.
+// What is read of a share: mine[b] gets the share's range of buffer b where `wanted(b)`, and the
+// whole of a per-rank one; the rest is only checked.
+using Wanted = std::function<bool(const BufferSpec&)>;
+
 Status ReadShare(const std::string& path, const Manifest& manifest, ShardRange share,
-                 bool own_window, std::vector<std::vector<std::byte>>* mine) {
+                 const Wanted& wanted, std::vector<std::vector<std::byte>>* mine) {
   const std::int64_t shards = manifest.world();
+  const std::vector<BufferSpec>& buffers = manifest.buffers;
+  // Sizes first: memory is only taken for what is really there.
   for (std::int64_t i = share.first; i < share.end; ++i) {
-    const ShardRecord& record = manifest.shards[static_cast<std::size_t>(i)];
     GACCD_RETURN_IF_ERROR(
         CheckSize(StrCat(path, "/", ShardName(i, shards)), ShardBytes(IdentityOf(manifest, i))));
-    GACCD_RETURN_IF_ERROR(CheckSize(StrCat(path, "/", ShardName(i, shards)), record.bytes));
   }
-  mine->resize(manifest.buffers.size());
-  std::vector<std::vector<std::byte>> unused(manifest.buffers.size());
-  for (std::size_t b = 0; b < mine->size(); ++b) {
-    const BufferSpec& buffer = manifest.buffers[b];
-    if (!buffer.per_rank) {
-      (*mine)[b].resize(RangeOf(buffer, share, shards).bytes);
-    } else if (share.first < share.end) {
-      (own_window ? (*mine)[b] : unused[b]).resize(buffer.bytes);
-    }
+  mine->resize(buffers.size());
+  std::vector<std::vector<std::byte>> unused(buffers.size());
+  for (std::size_t b = 0; b < buffers.size() && share.first < share.end; ++b) {
+    if (!wanted(buffers[b])) continue;
+    (*mine)[b].resize(buffers[b].per_rank ? buffers[b].bytes
+                                          : RangeOf(buffers[b], share, shards).bytes);
   }
   for (std::int64_t i = share.first; i < share.end; ++i) {
     std::vector<std::span<std::byte>> parts;
-    for (std::size_t b = 0; b < mine->size(); ++b) {
-      const BufferSpec& buffer = manifest.buffers[b];
-      if (buffer.per_rank) {
-        parts.emplace_back(own_window ? (*mine)[b] : unused[b]);
+    for (std::size_t b = 0; b < buffers.size(); ++b) {
+      const ByteRange part = PartOf(buffers[b], i, shards);
+      if (!wanted(buffers[b])) {
+        unused[b].resize(part.bytes);
+        parts.emplace_back(unused[b]);
         continue;
       }
-      const ByteRange part = PartOf(buffer, i, shards);
-      const std::uint64_t from = RangeOf(buffer, share, shards).offset;
+      const std::uint64_t from =
+          buffers[b].per_rank ? 0 : RangeOf(buffers[b], share, shards).offset;
       parts.push_back(std::span((*mine)[b]).subspan(part.offset - from, part.bytes));
     }
     const ShardRecord& record = manifest.shards[static_cast<std::size_t>(i)];
@@ -88,9 +88,9 @@ Status ReadShare(const std::string& path, const Manifest& manifest, ShardRange s
 
 // Library exceptions end here: a generation too large for this machine is an error like others.
 Status ReadShareSafely(const std::string& path, const Manifest& manifest, ShardRange share,
-                       bool own_window, std::vector<std::vector<std::byte>>* mine) {
+                       const Wanted& wanted, std::vector<std::vector<std::byte>>* mine) {
   try {
-    return ReadShare(path, manifest, share, own_window, mine);
+    return ReadShare(path, manifest, share, wanted, mine);
   } catch (const std::bad_alloc&) {
     return {ErrorKind::kOs, StrCat(path, ": not enough memory to load it")};
   }
@@ -148,8 +148,11 @@ Result<LoadedState> LoadGeneration(Communicator& comm, const std::string& folder
   const std::int64_t shards = manifest.world();
   const ShardRange share = ShardsOf(shards, comm.rank(), comm.size());
   std::vector<std::vector<std::byte>> mine;
-  Agreement agreement =
-      AgreeOn(comm, ReadShareSafely(path, manifest, share, shards == comm.size(), &mine));
+  // With as many ranks as shards, this rank's share is the shard it wrote, window included.
+  const Wanted wanted = [&](const BufferSpec& buffer) {
+    return !buffer.per_rank || shards == comm.size();
+  };
+  Agreement agreement = AgreeOn(comm, ReadShareSafely(path, manifest, share, wanted, &mine));
   GACCD_RETURN_IF_ERROR(std::move(agreement.status));
 
   LoadedState state{.generation = generation, .manifest = std::move(manifest)};
@@ -208,9 +211,10 @@ Result<std::vector<std::byte>> ReadBuffer(const std::string& folder, const Gener
     return Status(ErrorKind::kData, StrCat(generation.name(), ": has no buffer '", buffer, "'"));
   }
   const auto index = static_cast<std::size_t>(spec - manifest.buffers.begin());
+  const Wanted wanted = [&](const BufferSpec& one) { return one.name == buffer; };
   std::vector<std::vector<std::byte>> mine;
   GACCD_RETURN_IF_ERROR(
-      ReadShareSafely(PathOf(folder, generation), manifest, {0, manifest.world()}, false, &mine));
+      ReadShareSafely(PathOf(folder, generation), manifest, {0, manifest.world()}, wanted, &mine));
   return std::move(mine[index]);
 }
 

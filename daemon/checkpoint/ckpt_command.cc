@@ -1,0 +1,200 @@
+#include "daemon/checkpoint/ckpt_command.h"
+
+#include <sys/stat.h>
+
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+#include "daemon/checkpoint/lease.h"
+#include "daemon/checkpoint/load.h"
+#include "daemon/checkpoint/run_state.h"
+#include "daemon/model/safetensors.h"
+
+namespace gaccd {
+namespace {
+
+// What the path of a request means.
+struct Place {
+  std::string folder;
+  std::vector<Generation> generations;  // newest first
+  bool one = false;                     // the path named it
+};
+
+bool IsFolder(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+Result<Place> Find(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  if (path.empty()) {
+    return Status(ErrorKind::kUsage, "ckpt: expected the path of a run folder or a generation");
+  }
+  Place place;
+  const std::string name = path.substr(path.rfind('/') + 1);
+  if (auto generation = ParseGenerationName(name)) {
+    if (!IsFolder(path)) return Status(ErrorKind::kIo, StrCat("'", path, "' is no folder"));
+    struct stat info {};
+    const std::string manifest = StrCat(path, "/", kManifestName);
+    generation->committed = ::lstat(manifest.c_str(), &info) == 0;
+    return Place{FolderOf(path), {*generation}, true};
+  }
+  place.folder = IsFolder(path + "/ckpt") ? path + "/ckpt" : path;
+  if (!IsFolder(place.folder)) return Status(ErrorKind::kIo, StrCat("'", path, "' is no folder"));
+  GACCD_ASSIGN_OR_RETURN(place.generations, ListGenerations(place.folder));
+  return place;
+}
+
+std::string Megabytes(std::uint64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f MB", static_cast<double>(bytes) / 1e6);
+  return text;
+}
+
+std::string UtcTime(std::int64_t seconds) {
+  const std::time_t time = seconds;
+  std::tm parts{};
+  char text[32] = "-";
+  if (::gmtime_r(&time, &parts) != nullptr) {
+    std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  }
+  return text;
+}
+
+std::uint64_t TotalBytes(const Manifest& manifest) {
+  std::uint64_t bytes = 0;
+  for (const ShardRecord& shard : manifest.shards) bytes += shard.bytes;
+  return bytes;
+}
+
+std::string Row(const std::array<std::string, 5>& cells) {
+  constexpr std::array<int, 4> kWidths = {40, 6, 12, 20};
+  std::string row;
+  for (std::size_t i = 0; i < kWidths.size(); ++i) {
+    row += cells[i];
+    const auto width = static_cast<std::size_t>(kWidths[i]);
+    row.append(cells[i].size() < width ? width - cells[i].size() : 0, ' ');
+    row += "  ";
+  }
+  return row + cells[4] + "\n";
+}
+
+CkptOutput List(const Place& place) {
+  if (place.generations.empty()) return {"no generations\n", {}};
+  std::string text = Row({"generation", "ranks", "size", "written", "state"});
+  for (const Generation& one : place.generations) {
+    const auto manifest = ReadManifest(place.folder, one);
+    if (!one.committed || !manifest.ok()) {
+      text +=
+          Row({one.name(), "-", "-", "-",
+               one.committed ? StrCat("damaged: ", manifest.status().message()) : "unfinished"});
+      continue;
+    }
+    const Status complete = CheckComplete(place.folder, one);
+    text += Row({one.name(), std::to_string(manifest->world()), Megabytes(TotalBytes(*manifest)),
+                 UtcTime(manifest->created_s),
+                 complete.ok() ? "complete" : StrCat("damaged: ", complete.message())});
+  }
+  return {std::move(text), {}};
+}
+
+CkptOutput Verify(const Place& place) {
+  CkptOutput output;
+  int checked = 0;
+  int damaged = 0;
+  for (const Generation& one : place.generations) {
+    if (!one.committed && !place.one) {
+      output.text += StrCat(one.name(), ": unfinished\n");
+      continue;
+    }
+    ++checked;
+    const Status status = VerifyGeneration(place.folder, one);
+    if (!status.ok()) ++damaged;
+    output.text +=
+        StrCat(one.name(), ": ", status.ok() ? "ok" : StrCat("damaged: ", status.message()), "\n");
+  }
+  if (checked == 0) {
+    output.verdict = {ErrorKind::kData, StrCat("'", place.folder, "' holds no generation")};
+  } else if (damaged > 0) {
+    output.verdict = {ErrorKind::kData,
+                      StrCat(damaged, " of ", checked, " generations are damaged")};
+  }
+  return output;
+}
+
+Result<CkptOutput> PruneFolder(const Place& place, const KeepPolicy& keep) {
+  if (place.one || keep.newest < 1 || keep.every < 0) {
+    return Status(ErrorKind::kUsage,
+                  "ckpt prune: expected a run folder, --keep >= 1 and --keep-every >= 0");
+  }
+  GACCD_ASSIGN_OR_RETURN(const WriterLease lease,
+                         WriterLease::Take(place.folder, ThisProcess("gaccd-ckpt-prune", 0)));
+  GACCD_ASSIGN_OR_RETURN(const auto removed, Prune(place.folder, keep, lease.epoch()));
+  CkptOutput output;
+  for (const std::string& name : removed) output.text += StrCat("removed ", name, "\n");
+  if (removed.empty()) output.text = "nothing to remove\n";
+  return output;
+}
+
+Status ExportOne(const std::string& folder, const Generation& generation, const std::string& out) {
+  GACCD_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(folder, generation));
+  GACCD_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes,
+                         ReadBuffer(folder, generation, manifest, kParametersBuffer));
+  const std::span<const float> values{reinterpret_cast<const float*>(bytes.data()),
+                                      bytes.size() / sizeof(float)};
+  std::vector<TensorView> tensors;
+  for (const ParameterRecord& parameter : manifest.parameters) {
+    tensors.push_back({parameter.name, parameter.shape,
+                       values.subspan(static_cast<std::size_t>(parameter.offset),
+                                      static_cast<std::size_t>(Elements(parameter.shape)))});
+  }
+  return WriteSafetensors(out, tensors);
+}
+
+Result<CkptOutput> Export(const Place& place, const std::string& out) {
+  if (out.empty()) return Status(ErrorKind::kUsage, "ckpt export: expected --out=FILE");
+  CkptOutput output;
+  for (const Generation& one : place.generations) {
+    if (!one.committed && !place.one) {
+      output.text += StrCat(one.name(), ": unfinished\n");
+      continue;
+    }
+    Status status = ExportOne(place.folder, one, out);
+    if (status.ok()) {
+      output.text += StrCat("wrote ", out, ": the parameters after ", one.step, " updates (",
+                            one.name(), ")\n");
+      return output;
+    }
+    if (place.one) return status;
+    output.text += StrCat(one.name(), ": ", status.message(), "\n");
+  }
+  output.verdict = {ErrorKind::kData,
+                    StrCat("'", place.folder, "' holds no generation that can be exported")};
+  return output;
+}
+
+}  // namespace
+
+Result<CkptOutput> RunCkptCommand(const CkptRequest& request) {
+  GACCD_ASSIGN_OR_RETURN(const Place place, Find(request.path));
+  switch (request.action) {
+    case CkptAction::kLs:
+      return List(place);
+    case CkptAction::kVerify:
+      return Verify(place);
+    case CkptAction::kPrune:
+      return PruneFolder(place, request.keep);
+    case CkptAction::kExport:
+      return Export(place, request.out);
+  }
+  return Status(ErrorKind::kInternal, "ckpt: unknown action");
+}
+
+}  // namespace gaccd

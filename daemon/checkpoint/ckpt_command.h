@@ -1,0 +1,37 @@
+// gaccd ckpt ls|verify|prune|export: checkpoints looked at, checked, thinned out and turned into
+// weights, without a run and on one process.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "collectives/base/result.h"
+#include "daemon/checkpoint/generations.h"
+
+namespace gaccd {
+
+enum class CkptAction : std::uint8_t { kLs, kVerify, kPrune, kExport };
+
+struct CkptRequest {
+  CkptAction action = CkptAction::kLs;
+  // A run folder, its ckpt folder, or (not for prune) one generation's folder.
+  std::string path;
+  std::string out;  // of export: a safetensors file
+  KeepPolicy keep;  // of prune
+};
+
+// What to print, and then whether all was well: kData when something is damaged.
+struct CkptOutput {
+  std::string text;
+  Status verdict;
+};
+
+//   ls      a line a generation, newest first: name, ranks, size, time, whether its files are there
+//   verify  reads every byte of them
+//   prune   removes by `keep`; kConfig, naming the owner, while a run writes there
+//   export  the parameters of the newest generation that is whole, damaged ones are named; of a
+//           given one, or none
+// Errors: kUsage for a path or an `out` that is missing; kIo, kData.
+[[nodiscard]] Result<CkptOutput> RunCkptCommand(const CkptRequest& request);
+
+}  // namespace gaccd

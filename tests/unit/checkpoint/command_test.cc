@@ -1,0 +1,142 @@
+#include <gmock/gmock.h>
+
+#include <cstring>
+
+#include "daemon/checkpoint/ckpt_command.h"
+#include "daemon/checkpoint/lease.h"
+#include "daemon/checkpoint/run_state.h"
+#include "daemon/model/safetensors.h"
+#include "tests/unit/checkpoint/fixture.h"
+
+namespace gaccd {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class CkptCommandTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(
+        SaveSteps(run_, 2, {.folder = folder_.ckpt(), .keep = {.newest = 9}}, {3, 6, 9}).ok());
+  }
+  void Break(const std::string& generation) const {
+    std::filesystem::resize_file(
+        StrCat(folder_.ckpt(), "/", generation, "/shard-00001-of-00002.bin"), 100);
+  }
+  CkptOutput Run(CkptRequest request) const {
+    if (request.path.empty()) request.path = folder_.path();
+    auto output = RunCkptCommand(request);
+    EXPECT_TRUE(output.ok()) << output.status().message();
+    return output.ok() ? *output : CkptOutput{};
+  }
+
+  TempFolder folder_;
+  SmallRun run_;
+};
+
+TEST_F(CkptCommandTest, ListsNewestFirstWithTheirState) {
+  Break("step-000000000006-e000001");
+  std::filesystem::create_directory(folder_.ckpt() + "/step-000000000012-e000001");
+  const std::string text = Run({}).text;
+  EXPECT_THAT(text, HasSubstr("step-000000000012-e000001                 -"));
+  EXPECT_THAT(text, HasSubstr("unfinished"));
+  EXPECT_THAT(text, HasSubstr("damaged: "));
+  EXPECT_THAT(text, HasSubstr("expected a file of "));
+  EXPECT_LT(text.find("step-000000000009"), text.find("step-000000000003"));
+  EXPECT_EQ(Run({.path = folder_.ckpt()}).text, text) << "the folder itself will do";
+}
+
+TEST_F(CkptCommandTest, VerifyNamesWhatIsDamaged) {
+  CkptOutput output = Run({.action = CkptAction::kVerify});
+  EXPECT_TRUE(output.verdict.ok());
+  EXPECT_THAT(output.text, HasSubstr("step-000000000009-e000001: ok"));
+  Break("step-000000000009-e000001");
+  output = Run({.action = CkptAction::kVerify});
+  EXPECT_EQ(output.verdict.kind(), ErrorKind::kData);
+  EXPECT_EQ(output.verdict.message(), "1 of 3 generations are damaged");
+  EXPECT_THAT(output.text, HasSubstr("step-000000000009-e000001: damaged: "));
+  output =
+      Run({.action = CkptAction::kVerify, .path = folder_.ckpt() + "/step-000000000006-e000001/"});
+  EXPECT_TRUE(output.verdict.ok());
+  EXPECT_THAT(output.text, Not(HasSubstr("step-000000000009")));
+}
+
+TEST_F(CkptCommandTest, PruneRemovesByThePolicyUnlessARunWrites) {
+  const CkptRequest request{
+      .action = CkptAction::kPrune, .path = folder_.path(), .keep = {.newest = 1}};
+  {
+    const auto lease = WriterLease::Take(folder_.ckpt(), ThisProcess("55", 0));
+    const auto refused = RunCkptCommand(request);
+    EXPECT_EQ(refused.status().kind(), ErrorKind::kConfig);
+    EXPECT_THAT(refused.status().message(), HasSubstr("job 55"));
+  }
+  EXPECT_EQ(Run(request).text,
+            "removed step-000000000006-e000001\nremoved step-000000000003-e000001\n");
+  EXPECT_EQ(Run(request).text, "nothing to remove\n");
+  EXPECT_TRUE(Run({.action = CkptAction::kVerify}).verdict.ok());
+}
+
+TEST_F(CkptCommandTest, ExportsTheNewestThatIsWhole) {
+  const std::string out = folder_.path() + "/w.safetensors";
+  Break("step-000000000009-e000001");
+  const CkptOutput output = Run({.action = CkptAction::kExport, .out = out});
+  EXPECT_THAT(output.text, AllOf(HasSubstr("step-000000000009-e000001: "),
+                                 HasSubstr("the parameters after 6 updates")));
+  const auto file = ReadSafetensors(out);
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  ASSERT_EQ(file->tensors.size(), 2u);
+  const Bytes parameters = run_.Parameters(6);
+  EXPECT_EQ(file->tensors[1].name, "a.bias");
+  EXPECT_EQ(std::memcmp(file->tensors[0].values.data(), parameters.data(), 3600), 0);
+  EXPECT_EQ(std::memcmp(file->tensors[1].values.data(), parameters.data() + 4 * 912, 40), 0);
+  // A generation that was asked for by name is not replaced by another.
+  const auto named = RunCkptCommand({.action = CkptAction::kExport,
+                                     .path = folder_.ckpt() + "/step-000000000009-e000001",
+                                     .out = out});
+  EXPECT_EQ(named.status().kind(), ErrorKind::kData);
+}
+
+TEST_F(CkptCommandTest, WrongUse) {
+  EXPECT_EQ(RunCkptCommand({}).status().kind(), ErrorKind::kUsage);
+  EXPECT_EQ(RunCkptCommand({.path = folder_.path() + "/no"}).status().kind(), ErrorKind::kIo);
+  EXPECT_EQ(RunCkptCommand({.action = CkptAction::kExport, .path = folder_.path()}).status().kind(),
+            ErrorKind::kUsage);
+  EXPECT_EQ(RunCkptCommand({.action = CkptAction::kPrune,
+                            .path = folder_.ckpt() + "/step-000000000009-e000001"})
+                .status()
+                .kind(),
+            ErrorKind::kUsage);
+  const TempFolder empty;
+  EXPECT_EQ(RunCkptCommand({.path = empty.path()})->text, "no generations\n");
+  EXPECT_EQ(RunCkptCommand({.action = CkptAction::kVerify, .path = empty.path()})->verdict.kind(),
+            ErrorKind::kData);
+}
+
+FlatLayout Layout() {
+  FlatLayout layout;
+  EXPECT_TRUE(layout.Add("a.weight", {10, 90}).ok());
+  EXPECT_TRUE(layout.Add("a.bias", {10}).ok());
+  return layout;
+}
+
+TEST(RunStateTest, OnlyTheSameModelFits) {
+  const FlatLayout layout = Layout();
+  Manifest manifest{.parameters = ParameterRecords(layout), .buffers = RunBuffers(layout, 1856)};
+  EXPECT_TRUE(CheckFits(manifest, layout, 1856).ok());
+  EXPECT_THAT(CheckFits(manifest, layout, 0).message(), HasSubstr("optimizer of 7424 bytes"));
+  manifest.cursor.micro_step = 1;
+  EXPECT_FALSE(CheckFits(manifest, layout, 1856).ok()) << "a window without accumulators";
+  manifest.buffers.push_back(AccumulatorsBuffer(layout));
+  EXPECT_TRUE(CheckFits(manifest, layout, 1856).ok());
+  manifest.parameters[1].shape = {11};
+  EXPECT_THAT(
+      CheckFits(manifest, layout, 1856).message(),
+      HasSubstr("it has the parameter a.bias [11] at 912, this job has a.bias [10] at 912"));
+  manifest.parameters.pop_back();
+  EXPECT_THAT(CheckFits(manifest, layout, 1856).message(), HasSubstr("it has the parameter (none"));
+}
+
+}  // namespace
+}  // namespace gaccd

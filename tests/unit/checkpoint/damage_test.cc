@@ -1,0 +1,144 @@
+// Any damage to a checkpoint is found, and an older generation is taken instead.
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <random>
+
+#include "tests/unit/checkpoint/fixture.h"
+
+namespace gaccd {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string ReadAll(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void WriteAllOf(const fs::path& path, const std::string& content) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
+}
+
+// One random change to a file. Returns what it was, for the message.
+std::string Damage(std::mt19937_64& random, const fs::path& path, const std::string& good) {
+  const auto draw = [&](std::size_t below) { return static_cast<std::size_t>(random() % below); };
+  std::string bad = good;
+  switch (draw(6)) {
+    case 0: {
+      const std::size_t at = draw(bad.size());
+      bad[at] = static_cast<char>(bad[at] ^ (1 << draw(8)));
+      WriteAllOf(path, bad);
+      return StrCat("bit of byte ", at);
+    }
+    case 1: {
+      const std::size_t size = draw(bad.size());
+      bad.resize(size);
+      WriteAllOf(path, bad);
+      return StrCat("cut to ", size);
+    }
+    case 2:
+      fs::remove(path);
+      return "missing";
+    case 3:
+      WriteAllOf(path, bad + std::string(1 + draw(100), '\0'));
+      return "longer";
+    case 4: {
+      const std::size_t at = draw(bad.size());
+      const std::size_t size = std::min(bad.size() - at, 1 + draw(600));
+      if (bad.substr(at, size) == std::string(size, '\0')) return Damage(random, path, good);
+      bad.replace(at, size, size, '\0');
+      WriteAllOf(path, bad);
+      return StrCat("zeros from ", at, " for ", size);
+    }
+    default: {
+      const std::size_t a = draw(bad.size());
+      const std::size_t b = draw(bad.size());
+      if (bad[a] == bad[b]) return Damage(random, path, good);
+      std::swap(bad[a], bad[b]);
+      WriteAllOf(path, bad);
+      return StrCat("bytes ", a, " and ", b, " swapped");
+    }
+  }
+}
+
+TEST(DamageTest, TenThousandRandomCasesAreFoundAndTheOlderGenerationIsTaken) {
+  const TempFolder folder;
+  const SmallRun run{.parameter_bytes = 4 * 922, .optimizer_bytes = 2000};
+  ASSERT_TRUE(SaveSteps(run, 2, {.folder = folder.ckpt(), .block_bytes = 512}, {1, 2}).ok());
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(folder.ckpt() + "/step-000000000002-e000001")) {
+    files.push_back(entry.path());
+  }
+  ASSERT_EQ(files.size(), 3u);
+  std::sort(files.begin(), files.end());
+  std::mt19937_64 random(20261120);
+  const auto comm = MakeSingle();
+  for (int i = 0; i < 10'000; ++i) {
+    const fs::path& path = files[random() % files.size()];
+    const std::string good = ReadAll(path);
+    const std::string what = Damage(random, path, good);
+    const auto outcome = LoadNewest(*comm, folder.ckpt(), AcceptAll);
+    ASSERT_TRUE(outcome.ok() && outcome->state) << outcome.status().message();
+    ASSERT_EQ(outcome->state->generation.step, 1) << i << ": " << path << " " << what;
+    ASSERT_TRUE(run.Matches(*outcome->state));
+    ASSERT_EQ(outcome->refused.size(), 1u);
+    WriteAllOf(path, good);
+  }
+  const auto outcome = LoadNewest(*comm, folder.ckpt(), AcceptAll);
+  EXPECT_EQ(outcome->state->generation.step, 2) << "undamaged again";
+}
+
+TEST(DamageTest, ShardsOfTwoRunsDoNotMix) {
+  const TempFolder one;
+  const TempFolder two;
+  const SmallRun run;
+  ASSERT_TRUE(SaveSteps(run, 2, {.folder = one.ckpt()}, {1}).ok());
+  const SmallRun other{.parameter_bytes = run.parameter_bytes,
+                       .optimizer_bytes = run.optimizer_bytes};
+  ASSERT_TRUE(RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
+                GACCD_ASSIGN_OR_RETURN(auto writer,
+                                       CheckpointWriter::Start(comm, {.folder = two.ckpt()},
+                                                               other.Identity(2), Me(), nullptr));
+                const Bytes parameters = other.Parameters(99);
+                const Bytes optimizer = other.Optimizer(99);
+                GACCD_RETURN_IF_ERROR(writer->Save(
+                    SmallRun::CursorAt(1), std::vector{HostSource("parameters", parameters),
+                                                       HostSource("optimizer", optimizer)}));
+                return writer->Finish();
+              }).ok());
+  // Same step, epoch, rank and sizes: only the digest in the manifest tells them apart.
+  const std::string shard = "/step-000000000001-e000001/shard-00001-of-00002.bin";
+  fs::copy_file(two.ckpt() + shard, one.ckpt() + shard, fs::copy_options::overwrite_existing);
+  const auto comm = MakeSingle();
+  const auto outcome = LoadNewest(*comm, one.ckpt(), AcceptAll);
+  ASSERT_TRUE(outcome.ok());
+  EXPECT_FALSE(outcome->state);
+  ASSERT_EQ(outcome->refused.size(), 1u);
+  EXPECT_THAT(outcome->refused[0], ::testing::HasSubstr("it is a shard of another generation"));
+}
+
+TEST(DamageTest, AllRanksTakeTheSameGenerationWhicheverOneSeesTheDamage) {
+  const TempFolder folder;
+  const SmallRun run;
+  ASSERT_TRUE(SaveSteps(run, 4, {.folder = folder.ckpt(), .keep = {.newest = 9}}, {1, 2, 3}).ok());
+  for (const char* path : {"/step-000000000003-e000001/shard-00003-of-00004.bin",
+                           "/step-000000000002-e000001/shard-00000-of-00004.bin"}) {
+    std::string content = ReadAll(folder.ckpt() + path);
+    content[content.size() / 2] = static_cast<char>(content[content.size() / 2] ^ 1);
+    WriteAllOf(folder.ckpt() + path, content);
+  }
+  const Status status = RunThreadRanks(3, {}, [&](Communicator& comm) -> Status {
+    GACCD_ASSIGN_OR_RETURN(const LoadOutcome outcome, LoadNewest(comm, folder.ckpt(), AcceptAll));
+    EXPECT_TRUE(outcome.state && run.Matches(*outcome.state));
+    EXPECT_EQ(outcome.state->generation.step, 1);
+    EXPECT_EQ(outcome.refused.size(), 2u);
+    EXPECT_THAT(outcome.refused[0], ::testing::HasSubstr("rank 2 on node0"));
+    EXPECT_THAT(outcome.refused[1], ::testing::HasSubstr("rank 0 on node0"));
+    return Status::Ok();
+  });
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+}  // namespace
+}  // namespace gaccd

@@ -1,0 +1,266 @@
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "collectives/base/files.h"
+#include "daemon/checkpoint/lease.h"
+#include "tests/unit/checkpoint/fixture.h"
+
+namespace gaccd {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::vector<std::string> Names(const std::string& folder) {
+  std::vector<std::string> names;
+  const auto all = ListGenerations(folder);
+  EXPECT_TRUE(all.ok());
+  for (const Generation& one : *all) {
+    names.push_back(StrCat(one.committed ? "" : "unfinished ", one.name()));
+  }
+  return names;
+}
+
+// A FIFO under the temporary name of a shard: the helper that opens it for writing gets an error.
+void Sabotage(const std::string& folder, std::int64_t step, int rank, int world) {
+  const std::string generation = StrCat(folder, "/", Generation{.epoch = 1, .step = step}.name());
+  EXPECT_TRUE(MakeFolders(generation, 0700).ok());
+  char name[64];
+  std::snprintf(name, sizeof name, "/shard-%05d-of-%05d.bin.tmp-%d", rank, world, ::getpid());
+  EXPECT_EQ(::mkfifo((generation + name).c_str(), 0600), 0);
+}
+
+TEST(WriterTest, CommitsAtALaterBoundaryWithoutWaiting) {
+  const TempFolder folder;
+  const SmallRun run;
+  const Status status = RunThreadRanks(3, {}, [&](Communicator& comm) -> Status {
+    std::vector<SaveEvent> events;
+    GACCD_ASSIGN_OR_RETURN(
+        auto writer,
+        CheckpointWriter::Start(comm, {.folder = folder.ckpt()}, run.Identity(3), Me(),
+                                [&](const SaveEvent& event) { events.push_back(event); }));
+    EXPECT_EQ(writer->staging_bytes(),
+              2 * PayloadBytes(run.Identity(3).buffers, comm.rank(), comm.size()));
+    EXPECT_FALSE(writer->pending());
+    GACCD_RETURN_IF_ERROR(writer->Poll());
+    GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, 4));
+    EXPECT_TRUE(writer->pending());
+    int boundaries = 0;
+    while (writer->pending()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      GACCD_RETURN_IF_ERROR(writer->Poll());
+      ++boundaries;
+    }
+    EXPECT_GE(boundaries, 2) << "written, then committed";
+    EXPECT_EQ(events.size(), 1u);
+    EXPECT_TRUE(events[0].status.ok());
+    EXPECT_EQ(events[0].generation.step, 4);
+    GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, 4));
+    EXPECT_FALSE(writer->pending()) << "the same boundary is not saved twice";
+    return Status::Ok();
+  });
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_THAT(Names(folder.ckpt()), ElementsAre("step-000000000004-e000001"));
+  EXPECT_EQ(*ReadStart(folder.ckpt() + "/LATEST", 99), "step-000000000004-e000001\n");
+}
+
+TEST(WriterTest, SaversInARowAllArriveAndPruningKeepsTheNewest) {
+  const TempFolder folder;
+  const SmallRun run;
+  const Status status = RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
+    GACCD_ASSIGN_OR_RETURN(
+        auto writer,
+        CheckpointWriter::Start(comm, {.folder = folder.ckpt(), .keep = {.newest = 2, .every = 10}},
+                                run.Identity(2), Me(), nullptr));
+    for (std::int64_t step = 1; step <= 25; ++step) {
+      GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, step));  // waits for the oldest of two
+      GACCD_RETURN_IF_ERROR(writer->Poll());
+    }
+    return writer->Finish();
+  });
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_THAT(Names(folder.ckpt()),
+              ElementsAre("step-000000000025-e000001", "step-000000000024-e000001",
+                          "step-000000000020-e000001", "step-000000000010-e000001"));
+}
+
+TEST(WriterTest, AFailureOnOneRankGivesTheSaveUpEverywhereAndTrainingGoesOn) {
+  const TempFolder folder;
+  const SmallRun run;
+  std::atomic<int> told = 0;
+  const Status status = RunThreadRanks(3, {}, [&](Communicator& comm) -> Status {
+    const auto listen = [&](const SaveEvent& event) {
+      if (event.status.ok()) return;
+      ++told;
+      EXPECT_EQ(event.status.kind(), ErrorKind::kIo);
+      EXPECT_THAT(event.status.message(), HasSubstr("rank 1 on node0: cannot open"));
+      EXPECT_EQ(event.failed_in_row, 1);
+    };
+    GACCD_ASSIGN_OR_RETURN(auto writer, CheckpointWriter::Start(comm, {.folder = folder.ckpt()},
+                                                                run.Identity(3), Me(), listen));
+    if (comm.rank() == 0) Sabotage(folder.ckpt(), 2, 1, 3);
+    GACCD_RETURN_IF_ERROR(comm.Barrier());
+    GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, 1));
+    GACCD_RETURN_IF_ERROR(writer->Finish());
+    GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, 2));
+    EXPECT_EQ(writer->Finish().kind(), ErrorKind::kIo) << "the last one failed";
+    GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, 3));
+    return writer->Finish();
+  });
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(told, 3);
+  EXPECT_THAT(Names(folder.ckpt()),
+              ElementsAre("step-000000000003-e000001", "step-000000000001-e000001"))
+      << "the prune after step 3 took the rest of step 2";
+}
+
+TEST(WriterTest, TooManyFailuresInARowEndTheRun) {
+  const TempFolder folder;
+  const SmallRun run;
+  const Status status = RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
+    GACCD_ASSIGN_OR_RETURN(auto writer,
+                           CheckpointWriter::Start(comm, {.folder = folder.ckpt(), .fail_limit = 3},
+                                                   run.Identity(2), Me(), nullptr));
+    for (const std::int64_t step : {1, 2, 4, 5, 6}) {
+      if (comm.rank() == 0) Sabotage(folder.ckpt(), step, 0, 2);
+    }
+    GACCD_RETURN_IF_ERROR(comm.Barrier());
+    const auto save = [&](std::int64_t step) -> Status {
+      GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, step));
+      while (writer->pending()) GACCD_RETURN_IF_ERROR(writer->Poll());
+      return Status::Ok();
+    };
+    for (const std::int64_t step : {1, 2, 3, 4, 5}) {
+      const Status saved = save(step);
+      EXPECT_TRUE(saved.ok()) << step << ": " << saved.message();
+    }
+    const Status third = save(6);
+    EXPECT_EQ(third.kind(), ErrorKind::kIo);
+    EXPECT_THAT(third.message(), HasSubstr("3 saves failed in a row"));
+    return Status::Ok();
+  });
+  ASSERT_TRUE(status.ok()) << status.message();
+}
+
+TEST(LeaseTest, TheSecondWriterIsRefusedAndToldWhoTheFirstIs) {
+  const TempFolder folder;
+  const auto first = WriterLease::Take(folder.path(), ThisProcess("123", 0));
+  ASSERT_TRUE(first.ok()) << first.status().message();
+  EXPECT_EQ(first->epoch(), 1);
+  const auto start = std::chrono::steady_clock::now();
+  const auto second = WriterLease::Take(folder.path(), ThisProcess("124", 0));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+  EXPECT_EQ(second.status().kind(), ErrorKind::kConfig);
+  EXPECT_THAT(second.status().message(), HasSubstr("is in use by job 123 (process "));
+  EXPECT_TRUE(first->Check().ok());
+}
+
+TEST(LeaseTest, EpochsRiseAndSurviveALostClaim) {
+  const TempFolder folder;
+  EXPECT_EQ(WriterLease::Take(folder.path(), Me())->epoch(), 1);
+  EXPECT_EQ(WriterLease::Take(folder.path(), Me())->epoch(), 2);
+  std::filesystem::remove(folder.path() + "/.epoch-000002");
+  std::filesystem::create_directory(folder.path() + "/step-000000000001-e000007");
+  EXPECT_EQ(WriterLease::Take(folder.path(), Me())->epoch(), 8);
+}
+
+TEST(LeaseTest, ADeadOwnerOfThisHostIsNoObstacle) {
+  const TempFolder folder;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto lease = WriterLease::Take(folder.path(), ThisProcess("9", 0));
+    ::_exit(lease.ok() ? 0 : 1);  // without releasing it
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  const auto lease = WriterLease::Take(folder.path(), Me());
+  ASSERT_TRUE(lease.ok()) << lease.status().message();
+  EXPECT_EQ(lease->epoch(), 2);
+}
+
+TEST(LeaseTest, AWriterThatWasReplacedNeverCommits) {
+  const TempFolder folder;
+  const SmallRun run;
+  const Status status = RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
+    GACCD_ASSIGN_OR_RETURN(auto writer, CheckpointWriter::Start(comm, {.folder = folder.ckpt()},
+                                                                run.Identity(2), Me(), nullptr));
+    GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, 1));
+    GACCD_RETURN_IF_ERROR(writer->Finish());
+    // Another writer took the folder over, where locks do not hold this one off.
+    if (comm.rank() == 0) {
+      EXPECT_TRUE(ReplaceFile(folder.ckpt() + "/.epoch-000002", "job 7 on n2\n", true).ok());
+    }
+    GACCD_RETURN_IF_ERROR(comm.Barrier());
+    GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, 2));
+    const Status lost = writer->Finish();
+    EXPECT_EQ(lost.kind(), ErrorKind::kConfig);
+    EXPECT_THAT(lost.message(), HasSubstr("was taken over: this run has writer epoch 1, found 2"));
+    EXPECT_THAT(lost.message(), HasSubstr("job 7 on n2"));
+    return Status::Ok();
+  });
+  ASSERT_TRUE(status.ok()) << status.message();
+  const auto comm = MakeSingle();
+  const auto outcome = LoadNewest(*comm, folder.ckpt(), AcceptAll);
+  ASSERT_TRUE(outcome.ok() && outcome->state);
+  EXPECT_EQ(outcome->state->generation.step, 1);
+}
+
+TEST(GenerationsTest, NamesAreStrict) {
+  for (const Generation one : {Generation{1, 0, 0},
+                               {999999, 123456789012, 0},
+                               {7, 12, 34},
+                               {1234567, 1234567890123, 1234567}}) {
+    const auto again = ParseGenerationName(one.name());
+    ASSERT_TRUE(again) << one.name();
+    EXPECT_EQ(*again, one);
+  }
+  for (const char* name :
+       {"", "step", "step-1-e000001", "step-000000000001", "step-000000000001-e000000",
+        "step-000000000001-e0000010x", "step-000000000001-micro-000000-e000001",
+        "step-0000000000010-e000001", "step--00000000001-e000001", "step-000000000001-e+00001",
+        "step-99999999999999999999-e000001", "xstep-000000000001-e000001"}) {
+    EXPECT_FALSE(ParseGenerationName(name)) << name;
+  }
+}
+
+// Letters: C complete, D damaged, U unfinished; steps fall from left to right.
+std::string Removed(const std::string& kinds, const KeepPolicy& policy, std::int64_t epoch = 1) {
+  std::vector<Generation> all;
+  std::vector<bool> complete;
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    all.push_back({.epoch = 1,
+                   .step = static_cast<std::int64_t>(kinds.size() - i),
+                   .committed = kinds[i] != 'U'});
+    complete.push_back(kinds[i] == 'C');
+  }
+  std::string steps;
+  for (const Generation& one : ToRemove(all, complete, policy, epoch)) {
+    steps += StrCat(one.step, " ");
+  }
+  return steps;
+}
+
+TEST(GenerationsTest, WhatIsKept) {
+  EXPECT_EQ(Removed("CCCC", {.newest = 2}), "2 1 ");
+  EXPECT_EQ(Removed("C", {.newest = 2}), "");
+  EXPECT_EQ(Removed("UCCC", {.newest = 1}), "2 1 ") << "the newest may be being written";
+  EXPECT_EQ(Removed("CUC", {.newest = 5}), "2 ") << "an older unfinished one is garbage";
+  EXPECT_EQ(Removed("UCC", {.newest = 5}, 2), "3 ") << "of an earlier epoch too";
+  EXPECT_EQ(Removed("UCC", {.newest = 1}, 0), "") << "a later writer's are not ours";
+  EXPECT_EQ(Removed("DDCC", {.newest = 1}), "1 ") << "damaged ones do not count";
+  EXPECT_EQ(Removed("DDD", {.newest = 1}), "") << "the last hope stays";
+  EXPECT_EQ(Removed("CDC", {.newest = 1}), "2 1 ");
+  EXPECT_EQ(Removed("CCCCCCCCCC", {.newest = 1, .every = 4}), "9 7 6 5 3 2 1 ");
+  EXPECT_EQ(Removed("CCCCCCDCCC", {.newest = 1, .every = 4}), "9 7 6 4 3 2 1 ")
+      << "a damaged one is no milestone";
+}
+
+}  // namespace
+}  // namespace gaccd
