@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""slurm/container/Dockerfile, as far as it can be checked without building it.
+
+  container_test.py [folder with cudnn_version.h, nccl.h, cuda.h] ...
+
+Its shell commands pass shellcheck, its packages are known to apt where this is Debian or Ubuntu, and
+its pinned versions are the ones that gaccd is compiled with here.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+DOCKERFILE = ROOT / "slurm" / "container" / "Dockerfile"
+INCLUDES = []
+# In NVIDIA's package lists, not in Debian's.
+OF_NVIDIA = ("libcudnn9", "libnccl")
+
+
+def instructions():
+    """(name, rest) of every instruction, continued lines joined with line breaks kept."""
+    found, text = [], ""
+    for line in DOCKERFILE.read_text().splitlines():
+        if not text and (not line.strip() or line.startswith("#")):
+            continue
+        text += line + "\n"
+        if not line.endswith("\\"):
+            name, rest = text.split(None, 1)
+            found.append((name, rest.strip()))
+            text = ""
+    return found
+
+
+def arguments():
+    return dict(rest.split("=", 1) for name, rest in instructions() if name == "ARG" and "=" in rest)
+
+
+def header(name):
+    return next((f.read_text() for f in (Path(d) / name for d in INCLUDES) if f.exists()), None)
+
+
+def numbers(text, *names):
+    """The values of #define NAME number, joined by dots."""
+    return ".".join(re.search(rf"#define +{name} +(\d+)", text)[1] for name in names)
+
+
+class Dockerfile(unittest.TestCase):
+    def test_the_commands_are_good_shell(self):
+        shellcheck = shutil.which("shellcheck")
+        commands = [rest for name, rest in instructions() if name == "RUN"]
+        self.assertGreaterEqual(len(commands), 5)
+        variables = sorted({name.split("=")[0] for kind, name in instructions() if kind == "ARG"})
+        for command in commands:
+            script = "#!/bin/bash\nset -euo pipefail\n"
+            script += "".join(f"{v}=${{{v}:-}}\n" for v in variables if f"${v}" in command)
+            script += command + "\n"
+            with tempfile.NamedTemporaryFile("w", suffix=".sh") as file:
+                file.write(script)
+                file.flush()
+                subprocess.run(["bash", "-n", file.name], check=True)
+                if not shellcheck:
+                    continue
+                done = subprocess.run([shellcheck, file.name], text=True, capture_output=True)
+                self.assertEqual(done.returncode, 0, done.stdout)
+
+    def test_pipes_may_fail(self):
+        # Every stage that runs commands has its own SHELL; without pipefail a failed ldd is no failure.
+        stages = re.split(r"^FROM .*$", DOCKERFILE.read_text(), flags=re.MULTILINE)[1:]
+        for stage in stages:
+            self.assertIn('SHELL ["/bin/bash", "-euo", "pipefail", "-c"]', stage)
+
+    def test_every_version_is_exact(self):
+        for name, rest in instructions():
+            if name == "FROM":
+                self.assertRegex(rest.split()[0], r":(\$\{CUDA\}|\d+\.\d+)", rest)
+                self.assertNotIn("latest", rest)
+        for name, value in arguments().items():
+            self.assertRegex(value, r"^\d+(\.\d+)+(-\d+)?(\+cuda\d+\.\d+)?$", name)
+
+    def test_copied_files_exist(self):
+        for name, rest in instructions():
+            if name == "COPY" and not rest.startswith("--from"):
+                self.assertTrue((ROOT / rest.split()[0]).exists(), rest)
+
+    def test_versions_are_those_of_development(self):
+        pinned = arguments()
+        if text := header("cudnn_version.h"):
+            here = numbers(text, "CUDNN_MAJOR", "CUDNN_MINOR", "CUDNN_PATCHLEVEL")
+            self.assertTrue(pinned["CUDNN"].startswith(here + "."), (pinned["CUDNN"], here))
+        if text := header("nccl.h"):
+            here = numbers(text, "NCCL_MAJOR", "NCCL_MINOR", "NCCL_PATCH")
+            self.assertTrue(pinned["NCCL"].startswith(here + "-"), (pinned["NCCL"], here))
+        if text := header("cuda.h"):
+            code = int(re.search(r"#define +CUDA_VERSION +(\d+)", text)[1])
+            here = f"{code // 1000}.{code % 1000 // 10}"
+            self.assertTrue(pinned["CUDA"].startswith(here + "."), (pinned["CUDA"], here))
+            self.assertTrue(pinned["NCCL"].endswith("+cuda" + here), pinned["NCCL"])
+
+    def test_packages_are_known_to_apt(self):
+        if not shutil.which("apt-cache"):
+            self.skipTest("no apt here")
+        text = "\n".join(rest for name, rest in instructions() if name == "RUN")
+        names = set()
+        for install in re.findall(r"apt-get (?:install|download) ((?:[^&]|\n)*?)(?: &&|$)", text):
+            for word in install.replace("\\\n", " ").split():
+                if not word.startswith("-") and "$" not in word.split("=")[0]:
+                    names.add(word.strip('"').split("=")[0])
+        self.assertLessEqual({"openmpi-bin", "g++-12", "libdnnl2", "libcudnn9-cuda-13"}, names)
+        names = [name for name in names if not name.startswith(OF_NVIDIA)]
+        known = subprocess.run(["apt-cache", "policy", *names], text=True, capture_output=True).stdout
+        if "Candidate" not in known:
+            self.skipTest("apt has no package lists")
+        unknown = [name for name in names if f"{name}:\n" not in known]
+        self.assertEqual(unknown, [])
+
+    def test_onednn_is_debians(self):
+        if 'VERSION_CODENAME=bookworm' not in Path("/etc/os-release").read_text():
+            self.skipTest("this is not Debian 12")
+        known = subprocess.run(["apt-cache", "madison", "libdnnl2"], text=True,
+                               capture_output=True).stdout
+        if not known:
+            self.skipTest("apt has no package lists")
+        self.assertIn(f" {arguments()['ONEDNN']} ", known)
+
+    def test_the_program_is_not_in_the_context(self):
+        ignored = (DOCKERFILE.parent / "Dockerfile.dockerignore").read_text().split()
+        self.assertLessEqual({"build*", "runs"}, set(ignored))
+
+
+if __name__ == "__main__":
+    INCLUDES = [a for a in sys.argv[1:] if os.path.isdir(a)]
+    unittest.main(argv=sys.argv[:1])
