@@ -57,7 +57,7 @@ cublasStatus_t Heuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixL
     result = {};
     result.algo.data[0] = static_cast<std::uint64_t>(one.id);
     result.workspaceSize = one.workspace;
-    result.state = CUBLAS_STATUS_SUCCESS;
+    result.state = one.state;
   }
   return CUBLAS_STATUS_SUCCESS;
 }

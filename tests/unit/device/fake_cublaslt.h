@@ -19,6 +19,7 @@ struct FakeAlgorithm {
   cublasStatus_t runs = CUBLAS_STATUS_SUCCESS;     // what cublasLtMatmul answers
   cublasStatus_t checked = CUBLAS_STATUS_SUCCESS;  // what cublasLtMatmulAlgoCheck answers
   std::size_t workspace = 0;
+  cublasStatus_t state = CUBLAS_STATUS_SUCCESS;  // as the heuristic tells it
 };
 
 struct FakeCublasLt {

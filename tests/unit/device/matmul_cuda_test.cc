@@ -146,6 +146,40 @@ TEST_F(MatmulCudaTest, NotOfferedIsFalseAndPrepareNamesTheSpec) {
   EXPECT_TRUE(MatmulCuda::Supports(*context_, kForward).value());
 }
 
+// Both ways in which the library says that it has no such epilogue.
+TEST_F(MatmulCudaTest, ColumnSumsThatAreNotOffered) {
+  for (const standin::CublasLtOptions& options :
+       {standin::CublasLtOptions{.not_supported = {CUBLASLT_EPILOGUE_BGRADB}},
+        standin::CublasLtOptions{.no_candidates = {CUBLASLT_EPILOGUE_BGRADB}}}) {
+    standin::SetCublasLt(options);
+    EXPECT_FALSE(MatmulCuda::Supports(*context_, kWeightGradient).value());
+    const auto matmul = MatmulCuda::Prepare(*context_, kWeightGradient);
+    ASSERT_FALSE(matmul.ok());
+    EXPECT_THAT(matmul.status().message(), HasSubstr(ToText(kWeightGradient)));
+    MatmulCudaSpec without = kWeightGradient;
+    without.column_sums = false;
+    EXPECT_TRUE(MatmulCuda::Supports(*context_, without).value());
+  }
+}
+
+// The stand-in's algorithm 3 adds partial sums in C as they arrive.
+TEST_F(MatmulCudaTest, DeterministicLeavesOutSumsInAnyOrder) {
+  constexpr MatmulCudaSpec kSpec{.m = 6, .n = 5, .k = 64};
+  standin::SetCublasLt({.fastest = 3});
+  ASSERT_TRUE(MatmulCuda::Prepare(*context_, kSpec).ok());
+  EXPECT_GT(standin::CountCublasLt().products_of[3], 0);
+  MatmulCudaSpec bf16 = kSpec;  // whose partial sums would be bf16
+  bf16.ab = bf16.c = DType::kBF16;
+  standin::SetCublasLt({.fastest = 3});
+  ASSERT_TRUE(MatmulCuda::Prepare(*context_, bf16).ok());
+  EXPECT_EQ(standin::CountCublasLt().products_of[3], 0);
+  context_ = MakeContext({.deterministic = true});
+  standin::SetCublasLt({.fastest = 3});
+  ASSERT_TRUE(MatmulCuda::Prepare(*context_, kSpec).ok());
+  EXPECT_EQ(standin::CountCublasLt().products, 1);
+  EXPECT_EQ(standin::CountCublasLt().products_of[3], 0);
+}
+
 TEST_F(MatmulCudaTest, SpecsThatContradictThemselvesAreRefused) {
   const auto with = [](auto change) {
     MatmulCudaSpec spec = kForward;

@@ -169,6 +169,18 @@ TEST_F(MatmulTimingTest, CandidatesThatDoNotRunOrNeedTooMuchAreLeftOut) {
   }
 }
 
+// Where nothing can be tried, what the heuristic itself calls unusable is left out all the same.
+TEST_F(MatmulTimingTest, WithoutRoomForATrialTheFirstUsableOneIsTaken) {
+  fake_.offered[0].state = CUBLAS_STATUS_NOT_SUPPORTED;
+  fake_.offered[1].workspace = CudaContext::kWorkspaceBytes + 1;
+  standin::Reset({.memory_bytes = CudaContext::kWorkspaceBytes + (1 << 20)});
+  const auto context = MakeContext();
+  EXPECT_EQ(Prepared(*context, MatmulCudaSpec{.m = 512, .n = 512, .k = 512}), 3);
+  EXPECT_THAT(context->choices().TakeNotes(),
+              Contains(testing::AllOf(HasSubstr("not timed"), HasSubstr("no memory on the GPU"))));
+  EXPECT_EQ(context->choices().timed(), 0);
+}
+
 TEST_F(MatmulTimingTest, AnswersThatMeanNotSupported) {
   const auto context = MakeContext();
   for (const cublasStatus_t status :
