@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Kills or fails a save at every call that changes a file, one after the other.
+
+  crash_test.py SAVE_PROBE FILE_FAULTS_LIBRARY [first|KIND...]
+
+For every kind of fault of file_faults.cc and every N: from a folder with two generations, a run of
+three saves meets the fault at call N. Then, without faults, the next run must find a generation
+that is whole (it compares the content) and not older than the last one that was reported as
+committed, and must save three more. Under errors that are no crash, the run itself must go on.
+"""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROBE, LIBRARY = sys.argv[1:3]
+CRASHES = ["kill", "torn", "power"]
+ERRORS = ["short", "enospc", "eio", "full", "broken"]
+RANKS = 2
+
+
+def run(folder, kind="", at=0, count=None):
+    """Runs the probe. Returns its exit status, and the steps it said were committed."""
+    environment = dict(os.environ)
+    if kind or count:
+        environment.update(LD_PRELOAD=LIBRARY, FAULT_FOLDER=folder, FAULT_KIND=kind,
+                           FAULT_AT=str(at), FAULT_COUNT=count or "")
+    done = subprocess.run([PROBE, folder, str(RANKS)], env=environment, capture_output=True,
+                          text=True, timeout=60)
+    words = [line.split() for line in done.stdout.splitlines()]
+    steps = [int(line[1]) for line in words if line[0] == "committed"]
+    return done.returncode, ["started"] in words, steps, done.stderr
+
+
+class CrashTest(unittest.TestCase):
+    def setUp(self):
+        self.top = tempfile.mkdtemp(prefix="gaccd-crash-", dir="/dev/shm")
+        self.addCleanup(shutil.rmtree, self.top)
+        self.base = os.path.join(self.top, "base")
+        code, _, steps, error = run(self.base)
+        self.assertEqual((code, steps), (0, [1, 2, 3]), error)
+
+    def fresh(self):
+        folder = os.path.join(self.top, "ckpt")
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(self.base, folder)
+        return folder
+
+    def calls(self):
+        """How many calls a run without faults makes; threads change it by a few."""
+        count = os.path.join(self.top, "count")
+        code, _, steps, error = run(self.fresh(), count=count)
+        self.assertEqual((code, steps), (0, [4, 5, 6]), error)
+        with open(count, encoding="ascii") as file:
+            return int(file.read())
+
+    def check(self, kind):
+        calls = self.calls()
+        self.assertGreater(calls, 100)
+        reached = 0
+        for at in range(1, calls + 1):
+            folder = self.fresh()
+            code, started, committed, error = run(folder, kind, at)
+            where = f"{kind} at call {at} of {calls}: {error}"
+            if kind in CRASHES:
+                self.assertIn(code, (0, -9), where)
+                reached += code == -9
+            elif started:
+                self.assertEqual(code, 0, where)
+            last = max(committed, default=3)
+            code, _, steps, error = run(folder)
+            self.assertEqual(code, 0, f"{where}; then: {error}")
+            self.assertGreaterEqual(steps[0], last + 1, f"{where}: step {last} was committed")
+            self.assertLessEqual(steps[0], 7, where)
+            self.assertEqual(len(steps), 3, where)
+        if kind in CRASHES:
+            self.assertGreater(reached, calls * 0.9)
+        print(f"{kind}: {calls} calls")
+
+
+def make(kind):
+    return lambda self: self.check(kind)
+
+
+for one in CRASHES + ERRORS:
+    setattr(CrashTest, f"test_{one}", make(one))
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])

@@ -1,0 +1,253 @@
+// LD_PRELOAD library: the file system fails, or the machine dies, at the N-th call that changes
+// something under a folder. The environment says where and how:
+//
+//   FAULT_FOLDER  calls with paths under it are counted, and calls on files opened there
+//   FAULT_AT      N, from 1; 0 = never
+//   FAULT_KIND    kill     SIGKILL instead of the call
+//                 torn     half of a write, then SIGKILL (other calls: as kill)
+//                 power    SIGKILL, and what was not fsynced is lost: files written since their
+//                 last
+//                          fsync become empty, names made since the last fsync of their folder
+//                          vanish
+//                 short    half of a write, which is no error (other calls: nothing happens)
+//                 enospc, eio    the call fails once
+//                 full, broken   the same, and every later call fails too
+//   FAULT_COUNT   a file that gets the number of calls when the process ends by itself
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+template <typename F>
+F* Real(const char* name) {
+  return reinterpret_cast<F*>(::dlsym(RTLD_NEXT, name));
+}
+
+std::string Environment(const char* name) {
+  const char* value = ::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+class Faults {
+ public:
+  std::mutex mutex;
+
+  [[nodiscard]] bool Watches(const std::string& path) const {
+    return !folder_.empty() && path.starts_with(folder_);
+  }
+  [[nodiscard]] const std::string* PathOf(int fd) const {
+    const auto found = paths_.find(fd);
+    return found == paths_.end() ? nullptr : &found->second;
+  }
+  void Opened(int fd, const std::string& path, bool created) {
+    paths_[fd] = path;
+    if (created) names_.insert(path);
+  }
+  void Closed(int fd) { paths_.erase(fd); }
+  void Wrote(const std::string& path) { dirty_.insert(path); }
+  void Made(const std::string& path) { names_.insert(path); }
+  void Renamed(const std::string& from, const std::string& to) {
+    if (dirty_.erase(from) > 0) dirty_.insert(to);
+    names_.erase(from);
+    names_.insert(to);
+  }
+  void Removed(const std::string& path) {
+    names_.erase(path);
+    dirty_.erase(path);
+  }
+  void Synced(const std::string& path) {
+    dirty_.erase(path);
+    std::erase_if(names_,
+                  [&](const std::string& name) { return fs::path(name).parent_path() == path; });
+  }
+
+  // Counts a call. Whether it must fail; errno is then set. May not return.
+  bool Count(bool is_write = false) {
+    ++calls_;
+    const bool later = kind_ == "full" || kind_ == "broken";
+    if (at_ == 0 || calls_ < at_ || (calls_ > at_ && !later)) return false;
+    if (kind_ == "enospc" || kind_ == "full") return Fail(ENOSPC);
+    if (kind_ == "eio" || kind_ == "broken") return Fail(EIO);
+    if (kind_ == "power") LosePower();
+    if (kind_ == "kill" || kind_ == "power" || (kind_ == "torn" && !is_write)) Die();
+    return false;
+  }
+  // Of a write of `size` bytes: whether only half of them are written.
+  [[nodiscard]] bool Halves() const {
+    return calls_ == at_ && (kind_ == "torn" || kind_ == "short");
+  }
+  [[nodiscard]] bool DiesNow() const { return calls_ == at_ && kind_ == "torn"; }
+  [[noreturn]] static void Die() {
+    ::kill(::getpid(), SIGKILL);
+    for (;;) ::pause();
+  }
+
+  ~Faults() {
+    const std::string path = Environment("FAULT_COUNT");
+    if (path.empty()) return;
+    if (std::FILE* file = std::fopen(path.c_str(), "w")) {
+      std::fprintf(file, "%ld\n", calls_);
+      std::fclose(file);
+    }
+  }
+
+ private:
+  static bool Fail(int error) {
+    errno = error;
+    return true;
+  }
+  void LosePower() {
+    folder_.clear();  // what is called from here on is not watched
+    std::error_code ignored;
+    for (const std::string& path : dirty_) fs::resize_file(path, 0, ignored);
+    for (const std::string& path : names_) fs::remove_all(path, ignored);
+  }
+
+  std::string folder_ = Environment("FAULT_FOLDER");
+  std::string kind_ = Environment("FAULT_KIND");
+  long at_ = std::atol(Environment("FAULT_AT").c_str());
+  long calls_ = 0;
+  std::map<int, std::string> paths_;  // of open files under the folder
+  std::set<std::string> dirty_;       // files with bytes that are not on the disk
+  std::set<std::string> names_;       // that are not on the disk
+};
+
+Faults& State() {
+  static Faults faults;
+  return faults;
+}
+
+bool Exists(const char* path) {
+  struct stat info {};
+  return ::lstat(path, &info) == 0;
+}
+
+int Open(const char* path, int flags, mode_t mode) {
+  static auto* const real = Real<int(const char*, int, ...)>("open");
+  Faults& faults = State();
+  const std::lock_guard lock(faults.mutex);
+  if (!faults.Watches(path)) return real(path, flags, mode);
+  const bool creates = (flags & O_CREAT) != 0 && !Exists(path);
+  if ((flags & O_ACCMODE) != O_RDONLY && faults.Count()) return -1;
+  const int fd = real(path, flags, mode);
+  if (fd >= 0) faults.Opened(fd, path, creates);
+  return fd;
+}
+
+// A call on a path that is only counted; `done` says what it changed.
+template <typename Call, typename Done>
+int OnPath(const char* path, const Call& call, const Done& done) {
+  Faults& faults = State();
+  const std::lock_guard lock(faults.mutex);
+  if (!faults.Watches(path)) return call();
+  if (faults.Count()) return -1;
+  const int result = call();
+  if (result == 0) done(faults);
+  return result;
+}
+
+}  // namespace
+
+extern "C" {
+
+int open(const char* path, int flags, ...) {
+  va_list arguments;
+  va_start(arguments, flags);
+  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;
+  va_end(arguments);
+  return Open(path, flags, mode);
+}
+
+int open64(const char* path, int flags, ...) {
+  va_list arguments;
+  va_start(arguments, flags);
+  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;
+  va_end(arguments);
+  return Open(path, flags, mode);
+}
+
+ssize_t write(int fd, const void* bytes, size_t size) {
+  static auto* const real = Real<ssize_t(int, const void*, size_t)>("write");
+  Faults& faults = State();
+  const std::lock_guard lock(faults.mutex);
+  const std::string* path = faults.PathOf(fd);
+  if (path == nullptr) return real(fd, bytes, size);
+  if (faults.Count(/*is_write=*/true)) return -1;
+  faults.Wrote(*path);
+  const ssize_t written = real(fd, bytes, faults.Halves() ? (size + 1) / 2 : size);
+  if (faults.DiesNow()) Faults::Die();
+  return written;
+}
+
+int fsync(int fd) {
+  static auto* const real = Real<int(int)>("fsync");
+  Faults& faults = State();
+  const std::lock_guard lock(faults.mutex);
+  const std::string* path = faults.PathOf(fd);
+  if (path == nullptr) return real(fd);
+  if (faults.Count()) return -1;
+  faults.Synced(*path);  // and not really: the disk of the test machine is not what is tested
+  return 0;
+}
+
+int close(int fd) {
+  static auto* const real = Real<int(int)>("close");
+  Faults& faults = State();
+  const std::lock_guard lock(faults.mutex);
+  const bool fails = faults.PathOf(fd) != nullptr && faults.Count();
+  const int error = errno;
+  faults.Closed(fd);
+  const int result = real(fd);
+  if (!fails) return result;
+  errno = error;
+  return -1;
+}
+
+int ftruncate(int fd, off_t size) {
+  static auto* const real = Real<int(int, off_t)>("ftruncate");
+  Faults& faults = State();
+  const std::lock_guard lock(faults.mutex);
+  if (faults.PathOf(fd) != nullptr && faults.Count()) return -1;
+  return real(fd, size);
+}
+
+int rename(const char* from, const char* to) {
+  static auto* const real = Real<int(const char*, const char*)>("rename");
+  return OnPath(
+      to, [&] { return real(from, to); }, [&](Faults& f) { f.Renamed(from, to); });
+}
+
+int mkdir(const char* path, mode_t mode) {
+  static auto* const real = Real<int(const char*, mode_t)>("mkdir");
+  return OnPath(
+      path, [&] { return real(path, mode); }, [&](Faults& f) { f.Made(path); });
+}
+
+int unlink(const char* path) {
+  static auto* const real = Real<int(const char*)>("unlink");
+  return OnPath(
+      path, [&] { return real(path); }, [&](Faults& f) { f.Removed(path); });
+}
+
+int rmdir(const char* path) {
+  static auto* const real = Real<int(const char*)>("rmdir");
+  return OnPath(
+      path, [&] { return real(path); }, [&](Faults& f) { f.Removed(path); });
+}
+
+}  // extern "C"

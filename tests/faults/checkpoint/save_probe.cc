@@ -1,0 +1,54 @@
+// What the crash test kills: loads the newest generation and saves the next three steps, on so many
+// ranks. Prints "started", then "committed <step>" as the listener is told. Errors of saves do not
+// end it.
+//
+//   save_probe FOLDER RANKS
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "collectives/base/strings.h"
+#include "tests/unit/checkpoint/small_run.h"
+
+namespace gaccd {
+namespace {
+
+void Say(const std::string& line) {
+  std::fputs((line + "\n").c_str(), stdout);
+  std::fflush(stdout);
+}
+
+Status Run(Communicator& comm, const std::string& folder) {
+  const SmallRun run;
+  const bool speaks = comm.rank() == 0;
+  GACCD_ASSIGN_OR_RETURN(
+      auto writer,
+      CheckpointWriter::Start(
+          comm, {.folder = folder, .keep = {.newest = 2}, .fail_limit = 1000, .block_bytes = 1024},
+          run.Identity(comm.size()), Me(), [speaks](const SaveEvent& event) {
+            if (speaks && event.status.ok()) Say(StrCat("committed ", event.generation.step));
+          }));
+  if (speaks) Say("started");
+  GACCD_ASSIGN_OR_RETURN(const LoadOutcome loaded, LoadNewest(comm, folder, AcceptAll));
+  if (loaded.state && !run.Matches(*loaded.state)) {
+    return {ErrorKind::kData, "what was loaded is not what was saved"};
+  }
+  const std::int64_t first = loaded.state ? loaded.state->generation.step : 0;
+  for (std::int64_t step = first + 1; step <= first + 3; ++step) {
+    GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, step));
+    while (writer->pending()) GACCD_RETURN_IF_ERROR(writer->Poll());
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+}  // namespace gaccd
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 64;
+  const gaccd::Status status = gaccd::RunThreadRanks(
+      std::atoi(argv[2]), {}, [&](gaccd::Communicator& comm) { return gaccd::Run(comm, argv[1]); });
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "save_probe: %s\n", status.message().c_str());
+  return static_cast<int>(status.kind());
+}

@@ -1,0 +1,87 @@
+// A small run to save: buffers whose content is a function of (step, name).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collectives/comm/threads.h"
+#include "daemon/checkpoint/load.h"
+#include "daemon/checkpoint/writer.h"
+
+namespace gaccd {
+
+inline Plan PlanOf(std::int64_t ranks) {
+  return *Plan::Make({.nodes = 1, .gpus_per_node = ranks, .micro_batch = 4, .target_batch = 64});
+}
+
+using Bytes = std::vector<std::byte>;
+
+// Bytes that differ everywhere: a hash of (step, salt, position).
+inline Bytes Content(std::size_t bytes, std::int64_t step, std::uint64_t salt) {
+  Bytes content(bytes);
+  std::uint64_t state = static_cast<std::uint64_t>(step) * 0x9e3779b97f4a7c15u + salt;
+  for (std::byte& byte : content) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    byte = static_cast<std::byte>(state >> 56);
+  }
+  return content;
+}
+
+struct SmallRun {
+  std::size_t parameter_bytes = 4 * 1000;  // not a multiple of 64: the last unit is short
+  std::size_t optimizer_bytes = 8 * 1000;
+
+  [[nodiscard]] RunIdentity Identity(std::int64_t ranks) const {
+    return {.program = "test",
+            .job_text = "name: \"x\"",
+            .plan = PlanOf(ranks),
+            .parameters = {{"a.weight", {10, 90}, 0}, {"a.bias", {10}, 912}},
+            .buffers = {{"parameters", parameter_bytes}, {"optimizer", optimizer_bytes}}};
+  }
+  [[nodiscard]] static RunCursor CursorAt(std::int64_t step) {
+    return {.step = step,
+            .samples = step * 64,
+            .optimizer_updates = step,
+            .seed = 7,
+            .dataset_samples = 999};
+  }
+  [[nodiscard]] Bytes Parameters(std::int64_t step) const {
+    return Content(parameter_bytes, step, 1);
+  }
+  [[nodiscard]] Bytes Optimizer(std::int64_t step) const {
+    return Content(optimizer_bytes, step, 2);
+  }
+  Status SaveAt(CheckpointWriter& writer, std::int64_t step) const {
+    const Bytes parameters = Parameters(step);
+    const Bytes optimizer = Optimizer(step);
+    const std::vector<BufferSource> sources = {HostSource("parameters", parameters),
+                                               HostSource("optimizer", optimizer)};
+    return writer.Save(CursorAt(step), sources);
+  }
+  [[nodiscard]] bool Matches(const LoadedState& state) const {
+    const std::int64_t step = state.generation.step;
+    return state.manifest.cursor == CursorAt(step) && state.buffers.size() == 2 &&
+           state.buffers[0] == Parameters(step) && state.buffers[1] == Optimizer(step);
+  }
+};
+
+inline OwnerName Me() { return ThisProcess("test-job", 0); }
+inline Status AcceptAll(const Manifest&) { return Status::Ok(); }
+
+// Saves the steps on so many ranks, one after the other.
+inline Status SaveSteps(const SmallRun& run, int ranks, const CheckpointOptions& options,
+                        const std::vector<std::int64_t>& steps) {
+  return RunThreadRanks(ranks, {}, [&](Communicator& comm) -> Status {
+    GACCD_ASSIGN_OR_RETURN(
+        auto writer, CheckpointWriter::Start(comm, options, run.Identity(ranks), Me(), nullptr));
+    for (const std::int64_t step : steps) {
+      GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, step));
+      GACCD_RETURN_IF_ERROR(writer->Finish());
+    }
+    return Status::Ok();
+  });
+}
+
+}  // namespace gaccd
