@@ -1,5 +1,5 @@
 // What the tests on a GPU share. The same sources are also linked with the stand-ins of
-// tests/standin, where everything runs on the CPU: gpu_main.cc is then standin_main.cc.
+// tests/standin, where everything runs on the CPU.
 #pragma once
 
 #include <span>

@@ -1,0 +1,64 @@
+// What gpu_bench measures: a case is prepared once and run many times, in turn with the peer.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "collectives/base/cuda.h"
+#include "collectives/base/result.h"
+
+namespace gaccd {
+
+struct CublasLtApi;
+
+// The words of a command, "micro=32 precision=bf16".
+class CaseArguments {
+ public:
+  explicit CaseArguments(std::map<std::string, std::string> words) : words_(std::move(words)) {}
+  // kUsage, naming it, when it is missing or no whole number >= 1.
+  [[nodiscard]] Result<std::int64_t> Count(const std::string& name) const;
+  // kUsage when it is none of the two; true for the second.
+  [[nodiscard]] Result<bool> Either(const std::string& name, const std::string& first,
+                                    const std::string& second) const;
+  [[nodiscard]] std::string Text(const std::string& name) const;  // empty when missing
+
+ private:
+  std::map<std::string, std::string> words_;
+};
+
+class GpuCase {
+ public:
+  virtual ~GpuCase() = default;
+  // Seconds of one piece of work: the median of many.
+  virtual Result<double> Run() = 0;
+  // The bytes of GPU memory that one piece has to read and write; 0 when that is not the measure.
+  [[nodiscard]] virtual double bytes() const { return 0; }
+  // A figure that shows that the work was done: a loss, a norm.
+  [[nodiscard]] virtual double proof() const { return 0; }
+};
+
+using CasePtr = std::unique_ptr<GpuCase>;
+using MadeCase = Result<CasePtr>;
+MadeCase MakeCopyCase(const CaseArguments& arguments);     // way=memcpy|kernel bytes=
+MadeCase MakeAdamWCase(const CaseArguments& arguments);    // precision=f32|bf16 elements=
+MadeCase MakeNormCase(const CaseArguments& arguments);     // elements=
+MadeCase MakeEntropyCase(const CaseArguments& arguments);  // precision=f32|bf16 rows= columns=
+// 784-512-512-10; one piece is a micro-step, its share of reduction and optimiser included.
+MadeCase MakeStepCase(const CaseArguments& arguments);  // precision=f32|bf16 micro= k= updates=
+
+// The median of `repeats` times of what `enqueue` puts into the stream, after a warm-up.
+Result<double> MedianSeconds(cudaStream_t stream, int repeats,
+                             const std::function<Status()>& enqueue);
+// Values of uniform [-1, 1), f32 or bf16, never zeros: these can run faster than real data.
+Status FillRandom(const DeviceBuffer& buffer, bool bf16);
+// null: the library on this machine. cublaslt_of_bench.cc, or a stand-in's.
+[[nodiscard]] const CublasLtApi* CublasLtOfBench();
+// copy.cu. REQUIRES: a multiple of 16 bytes.
+Status EnqueueCopy(cudaStream_t stream, const void* from, void* to, std::int64_t bytes);
+
+}  // namespace gaccd

@@ -1,0 +1,305 @@
+// The kernels whose time is that of moving memory: copies, AdamW, the norm, cross-entropy.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "collectives/base/strings.h"
+#include "daemon/ops/kernels_cuda.h"
+#include "daemon/optim/optimizer_cuda.h"
+#include "daemon/tensor/bf16.h"
+#include "tools/bench/gpu/gpu_case.h"
+
+namespace gaccd {
+namespace {
+
+constexpr int kRepeats = 20;
+
+Result<DeviceBuffer> RandomBuffer(std::size_t bytes, bool bf16, const char* what) {
+  GACCD_ASSIGN_OR_RETURN(DeviceBuffer buffer, DeviceBuffer::Allocate(bytes, what));
+  GACCD_RETURN_IF_ERROR(FillRandom(buffer, bf16));
+  return buffer;
+}
+
+Result<DeviceBuffer> BufferOfOne(const void* value, std::size_t bytes, const char* what) {
+  GACCD_ASSIGN_OR_RETURN(DeviceBuffer buffer, DeviceBuffer::Allocate(bytes, what));
+  GACCD_RETURN_IF_ERROR(
+      CudaStatus(cudaMemcpy(buffer.data(), value, bytes, cudaMemcpyHostToDevice), what));
+  return buffer;
+}
+
+template <typename T>
+Result<T> Read(const void* device) {
+  T value{};
+  GACCD_RETURN_IF_ERROR(
+      CudaStatus(cudaMemcpy(&value, device, sizeof value, cudaMemcpyDeviceToHost), "result"));
+  return value;
+}
+
+class CopyCase final : public GpuCase {
+ public:
+  CopyCase(CudaStream stream, DeviceBuffer from, DeviceBuffer to, bool by_kernel)
+      : stream_(std::move(stream)),
+        from_(std::move(from)),
+        to_(std::move(to)),
+        by_kernel_(by_kernel) {}
+
+  Result<double> Run() override {
+    return MedianSeconds(stream_.get(), kRepeats, [&] {
+      if (by_kernel_) {
+        return EnqueueCopy(stream_.get(), from_.data(), to_.data(),
+                           static_cast<std::int64_t>(from_.bytes()));
+      }
+      return CudaStatus(cudaMemcpyAsync(to_.data(), from_.data(), from_.bytes(),
+                                        cudaMemcpyDeviceToDevice, stream_.get()),
+                        "copy");
+    });
+  }
+  [[nodiscard]] double bytes() const override { return 2.0 * static_cast<double>(from_.bytes()); }
+
+ private:
+  CudaStream stream_;
+  DeviceBuffer from_;
+  DeviceBuffer to_;
+  bool by_kernel_;
+};
+
+// Memory of an optimiser of so many parameters, all random.
+struct OptimizerMemory {
+  DeviceBuffer parameters, gradient, state, bf16_copy, control, scratch;
+};
+
+Result<OptimizerMemory> MakeOptimizerMemory(std::int64_t elements, bool bf16) {
+  const auto count = static_cast<std::size_t>(elements);
+  OptimizerMemory memory;
+  GACCD_ASSIGN_OR_RETURN(memory.parameters, RandomBuffer(4 * count, false, "parameters"));
+  GACCD_ASSIGN_OR_RETURN(memory.gradient, RandomBuffer(4 * count, false, "gradient"));
+  // Zeros, as at the start: a negative second moment would be no state. The steps fill it.
+  GACCD_ASSIGN_OR_RETURN(memory.state, DeviceBuffer::Allocate(8 * count, "state"));
+  if (bf16) {
+    GACCD_ASSIGN_OR_RETURN(memory.bf16_copy, DeviceBuffer::Allocate(2 * count, "bf16 copy"));
+  }
+  GACCD_ASSIGN_OR_RETURN(memory.scratch, DeviceBuffer::Allocate(NormScratchBytes(), "scratch"));
+  UpdateControl control;
+  control.wish.planned_samples = 1;
+  control.sums.samples = 1;
+  GACCD_ASSIGN_OR_RETURN(memory.control, BufferOfOne(&control, sizeof control, "control"));
+  return memory;
+}
+
+class AdamWCase final : public GpuCase {
+ public:
+  AdamWCase(CudaStream stream, OptimizerMemory memory, std::int64_t elements)
+      : stream_(std::move(stream)), memory_(std::move(memory)), elements_(elements) {}
+
+  Status Prepare() {
+    GACCD_ASSIGN_OR_RETURN(optimizer_,
+                           CudaOptimizer::Create({.lr = 1e-3, .kind = AdamWSpec{}},
+                                                 {.parameters = memory_.parameters.as<float>(),
+                                                  .gradient = memory_.gradient.as<float>(),
+                                                  .state = memory_.state.as<float>(),
+                                                  .bf16_copy = memory_.bf16_copy.data(),
+                                                  .elements = elements_}));
+    GACCD_ASSIGN_OR_RETURN(UpdateControl control, Read<UpdateControl>(memory_.control.data()));
+    optimizer_->Prepare(1e-3, &control.wish);
+    return CudaStatus(
+        cudaMemcpy(memory_.control.data(), &control, sizeof control, cudaMemcpyHostToDevice),
+        "control");
+  }
+  Result<double> Run() override {
+    return MedianSeconds(stream_.get(), kRepeats, [&] {
+      return optimizer_->Step(stream_.get(), memory_.control.as<UpdateControl>());
+    });
+  }
+  // Read: parameter, gradient, two moments; written: parameter, two moments, bf16 copy.
+  [[nodiscard]] double bytes() const override {
+    return static_cast<double>(elements_) * (memory_.bf16_copy.data() != nullptr ? 30 : 28);
+  }
+
+ private:
+  CudaStream stream_;
+  OptimizerMemory memory_;
+  std::int64_t elements_;
+  std::unique_ptr<CudaOptimizer> optimizer_;
+};
+
+class NormCase final : public GpuCase {
+ public:
+  NormCase(CudaStream stream, OptimizerMemory memory, std::int64_t elements)
+      : stream_(std::move(stream)), memory_(std::move(memory)), elements_(elements) {}
+
+  Result<double> Run() override {
+    GACCD_ASSIGN_OR_RETURN(const double seconds, MedianSeconds(stream_.get(), kRepeats, [&] {
+                             return MeasureGradient(stream_.get(), memory_.gradient.as<float>(),
+                                                    elements_, memory_.control.as<UpdateControl>(),
+                                                    memory_.scratch.data());
+                           }));
+    GACCD_ASSIGN_OR_RETURN(const UpdateControl control,
+                           Read<UpdateControl>(memory_.control.data()));
+    norm_ = control.verdict.norm;
+    return seconds;
+  }
+  [[nodiscard]] double bytes() const override { return 4.0 * static_cast<double>(elements_); }
+  [[nodiscard]] double proof() const override { return norm_; }
+
+ private:
+  CudaStream stream_;
+  OptimizerMemory memory_;
+  std::int64_t elements_;
+  double norm_ = 0;
+};
+
+class EntropyCase final : public GpuCase {
+ public:
+  struct Memory {
+    DeviceBuffer logits, labels, gradient, weight, loss, sums;
+  };
+  EntropyCase(CudaStream stream, Memory memory, Matrix size, bool bf16, int multiprocessors)
+      : stream_(std::move(stream)),
+        memory_(std::move(memory)),
+        size_(size),
+        bf16_(bf16),
+        multiprocessors_(multiprocessors) {}
+
+  Result<double> Run() override {
+    const KernelStream on{stream_.get(), multiprocessors_, GridSums::At(memory_.sums.data())};
+    GACCD_ASSIGN_OR_RETURN(const double seconds, MedianSeconds(stream_.get(), kRepeats / 2, [&] {
+                             return EnqueueSoftmaxCrossEntropyFused(
+                                 on, bf16_ ? DType::kBF16 : DType::kF32, memory_.logits.data(),
+                                 memory_.labels.as<std::int32_t>(), memory_.weight.as<float>(),
+                                 size_, memory_.loss.as<double>(), memory_.gradient.data());
+                           }));
+    GACCD_ASSIGN_OR_RETURN(loss_, Read<double>(memory_.loss.data()));
+    loss_ /= static_cast<double>(size_.rows);
+    // Logits of uniform [-1, 1): log C + log(sinh 1) on average; a label's logit deviates by 0.577.
+    const double expected = std::log(static_cast<double>(size_.columns)) + std::log(std::sinh(1.0));
+    const double tolerance = 0.02 + 4 * 0.577 / std::sqrt(static_cast<double>(size_.rows));
+    if (std::abs(loss_ - expected) < tolerance) return seconds;
+    return Status(ErrorKind::kInternal,
+                  StrCat("cross-entropy: expected a loss near ", expected, ", found ", loss_));
+  }
+  [[nodiscard]] double bytes() const override {
+    return 2.0 * (bf16_ ? 2 : 4) * static_cast<double>(size_.rows * size_.columns);
+  }
+  [[nodiscard]] double proof() const override { return loss_; }
+
+ private:
+  CudaStream stream_;
+  Memory memory_;
+  Matrix size_;
+  bool bf16_;
+  int multiprocessors_;
+  double loss_ = 0;
+};
+
+}  // namespace
+
+Status FillRandom(const DeviceBuffer& buffer, bool bf16) {
+  constexpr std::size_t kPattern = std::size_t{16} << 20;
+  const std::size_t pattern = std::min(kPattern, buffer.bytes());
+  std::vector<std::byte> host(pattern);
+  std::mt19937 random(1);
+  for (std::size_t at = 0; at + 4 <= pattern; at += bf16 ? 2 : 4) {
+    const float value = static_cast<float>(random()) * 0x1p-31F - 1;
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    if (bf16) {
+      const auto half = static_cast<std::uint16_t>(bits >> 16U);
+      std::memcpy(&host[at], &half, sizeof half);
+    } else {
+      std::memcpy(&host[at], &bits, sizeof bits);
+    }
+  }
+  auto* to = buffer.as<std::byte>();
+  GACCD_RETURN_IF_ERROR(
+      CudaStatus(cudaMemcpy(to, host.data(), pattern, cudaMemcpyHostToDevice), "random data"));
+  for (std::size_t done = pattern; done < buffer.bytes();) {
+    const std::size_t piece = std::min(done, buffer.bytes() - done);
+    GACCD_RETURN_IF_ERROR(
+        CudaStatus(cudaMemcpy(to + done, to, piece, cudaMemcpyDeviceToDevice), "random data"));
+    done += piece;
+  }
+  return CudaStatus(cudaDeviceSynchronize(), "random data");
+}
+
+Result<double> MedianSeconds(cudaStream_t stream, int repeats,
+                             const std::function<Status()>& enqueue) {
+  std::vector<CudaEvent> events(static_cast<std::size_t>(repeats) + 1);
+  for (CudaEvent& event : events) {
+    GACCD_ASSIGN_OR_RETURN(event, CudaEvent::Create(CudaEvent::Kind::kTiming));
+  }
+  for (int warm_up = 0; warm_up < 3; ++warm_up) GACCD_RETURN_IF_ERROR(enqueue());
+  GACCD_RETURN_IF_ERROR(CudaStatus(cudaEventRecord(events[0].get(), stream), "timing"));
+  for (std::size_t i = 1; i < events.size(); ++i) {
+    GACCD_RETURN_IF_ERROR(enqueue());
+    GACCD_RETURN_IF_ERROR(CudaStatus(cudaEventRecord(events[i].get(), stream), "timing"));
+  }
+  GACCD_RETURN_IF_ERROR(CudaStatus(cudaStreamSynchronize(stream), "timing"));
+  std::vector<double> seconds;
+  for (std::size_t i = 1; i < events.size(); ++i) {
+    float milliseconds = 0;
+    GACCD_RETURN_IF_ERROR(CudaStatus(
+        cudaEventElapsedTime(&milliseconds, events[i - 1].get(), events[i].get()), "timing"));
+    seconds.push_back(1e-3 * static_cast<double>(milliseconds));
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + repeats / 2, seconds.end());
+  return seconds[static_cast<std::size_t>(repeats) / 2];
+}
+
+MadeCase MakeCopyCase(const CaseArguments& arguments) {
+  GACCD_ASSIGN_OR_RETURN(const std::int64_t count, arguments.Count("bytes"));
+  GACCD_ASSIGN_OR_RETURN(const bool by_kernel, arguments.Either("way", "memcpy", "kernel"));
+  const auto bytes = static_cast<std::size_t>(count);
+  GACCD_ASSIGN_OR_RETURN(CudaStream stream, CudaStream::Create());
+  GACCD_ASSIGN_OR_RETURN(DeviceBuffer from, RandomBuffer(bytes, false, "copy"));
+  GACCD_ASSIGN_OR_RETURN(DeviceBuffer to, DeviceBuffer::Allocate(bytes, "copy"));
+  return CasePtr(
+      std::make_unique<CopyCase>(std::move(stream), std::move(from), std::move(to), by_kernel));
+}
+
+MadeCase MakeAdamWCase(const CaseArguments& arguments) {
+  GACCD_ASSIGN_OR_RETURN(const std::int64_t elements, arguments.Count("elements"));
+  GACCD_ASSIGN_OR_RETURN(const bool bf16, arguments.Either("precision", "f32", "bf16"));
+  GACCD_ASSIGN_OR_RETURN(CudaStream stream, CudaStream::Create());
+  GACCD_ASSIGN_OR_RETURN(OptimizerMemory memory, MakeOptimizerMemory(elements, bf16));
+  auto made = std::make_unique<AdamWCase>(std::move(stream), std::move(memory), elements);
+  GACCD_RETURN_IF_ERROR(made->Prepare());
+  return CasePtr(std::move(made));
+}
+
+MadeCase MakeNormCase(const CaseArguments& arguments) {
+  GACCD_ASSIGN_OR_RETURN(const std::int64_t elements, arguments.Count("elements"));
+  GACCD_ASSIGN_OR_RETURN(CudaStream stream, CudaStream::Create());
+  GACCD_ASSIGN_OR_RETURN(OptimizerMemory memory, MakeOptimizerMemory(elements, false));
+  return CasePtr(std::make_unique<NormCase>(std::move(stream), std::move(memory), elements));
+}
+
+MadeCase MakeEntropyCase(const CaseArguments& arguments) {
+  Matrix size;
+  GACCD_ASSIGN_OR_RETURN(size.rows, arguments.Count("rows"));
+  GACCD_ASSIGN_OR_RETURN(size.columns, arguments.Count("columns"));
+  GACCD_ASSIGN_OR_RETURN(const bool bf16, arguments.Either("precision", "f32", "bf16"));
+  GACCD_ASSIGN_OR_RETURN(CudaStream stream, CudaStream::Create());
+  EntropyCase::Memory memory;
+  const auto bytes = static_cast<std::size_t>(size.rows * size.columns) * (bf16 ? 2 : 4);
+  GACCD_ASSIGN_OR_RETURN(memory.logits, RandomBuffer(bytes, bf16, "logits"));
+  GACCD_ASSIGN_OR_RETURN(memory.gradient, DeviceBuffer::Allocate(bytes, "gradient"));
+  std::vector<std::int32_t> labels(static_cast<std::size_t>(size.rows));
+  std::mt19937 random(2);
+  for (std::int32_t& label : labels) {
+    label = static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(size.columns));
+  }
+  GACCD_ASSIGN_OR_RETURN(memory.labels, BufferOfOne(labels.data(), 4 * labels.size(), "labels"));
+  const float weight = 1.0F / static_cast<float>(size.rows);
+  GACCD_ASSIGN_OR_RETURN(memory.weight, BufferOfOne(&weight, sizeof weight, "weight"));
+  GACCD_ASSIGN_OR_RETURN(memory.loss, DeviceBuffer::Allocate(sizeof(double), "loss"));
+  GACCD_ASSIGN_OR_RETURN(memory.sums, DeviceBuffer::Allocate(GridSums::kBytes, "sums"));
+  int multiprocessors = 0;
+  GACCD_RETURN_IF_ERROR(CudaStatus(
+      cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0), "device"));
+  return CasePtr(std::make_unique<EntropyCase>(std::move(stream), std::move(memory), size, bf16,
+                                               multiprocessors));
+}
+
+}  // namespace gaccd
