@@ -117,6 +117,18 @@ TEST(NcclConformance, WindowsWhereNcclOffersThem) {
   }
 }
 
+// NCCL picks its kernel by the window, so that a window on some ranks only would be a hang.
+TEST(NcclConformance, WindowsOnAllRanksOrOnNone) {
+  ResetGpus(3, {.no_window_rank = 1});
+  const Status status = RunNcclRanks(3, {}, [](Communicator& comm, Communicator& over) -> Status {
+    GACCD_ASSIGN_OR_RETURN(const auto memory, comm.Allocate(5000));
+    GACCD_RETURN_IF_ERROR(over.Barrier());
+    EXPECT_EQ(standin::CountNccl()["ncclCommWindowDeregister"], 2);
+    return over.Barrier();
+  });
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
 // On one GPU there is nothing to map, and NCCL's windows need ranks of one node.
 TEST(NcclConformance, NoWindowsWhereRanksShareAGpu) {
   ResetGpus(1);

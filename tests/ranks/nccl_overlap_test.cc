@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "collectives/base/cuda.h"
@@ -135,6 +136,24 @@ TEST(NcclOverlap, ManyInFlight) {
     (void)cudaMemcpyAsync(&found, data.data(), 8, cudaMemcpyDeviceToHost, stream.get());
     GACCD_RETURN_IF_ERROR(CudaStatus(cudaStreamSynchronize(stream.get()), "wait"));
     EXPECT_EQ(found, expected);
+    return comm.Poll();
+  });
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+// NCCL splits only what is idle: the stand-in stops the process otherwise.
+TEST(NcclOverlap, SplitWaitsForWhatIsInFlight) {
+  ResetGpus(2);
+  const Status status = RunNcclRanks(2, {}, [](Communicator& comm, Communicator&) -> Status {
+    GACCD_ASSIGN_OR_RETURN(const CudaStream stream, CudaStream::Create());
+    GACCD_ASSIGN_OR_RETURN(const DeviceBuffer data, DeviceBuffer::Allocate(8, "data"));
+    GACCD_RETURN_IF_ERROR(CudaStatus(
+        standin::Enqueue(stream.get(), "computation",
+                         [] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); }, {}),
+        "enqueue"));
+    const MutableBuffer buffer{data.data(), 2, DType::kF32, MemoryKind::kCuda};
+    GACCD_RETURN_IF_ERROR(comm.AllReduceSum(buffer, buffer, stream.handle()));
+    GACCD_ASSIGN_OR_RETURN(const auto part, comm.Split(0, 0));
     return comm.Poll();
   });
   EXPECT_TRUE(status.ok()) << status.message();

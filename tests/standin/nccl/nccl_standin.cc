@@ -224,7 +224,7 @@ ncclResult_t CommWindowRegister(ncclComm_t handle, void* data, std::size_t bytes
   if (reinterpret_cast<std::uintptr_t>(data) % NCCL_WIN_REQUIRED_ALIGNMENT != 0) {
     return ncclInvalidArgument;
   }
-  if (Library().knobs.windows) {
+  if (Library().knobs.windows && Library().knobs.no_window_rank != comm.rank) {
     *window = new ncclWindow_vidmem{data, bytes};
     comm.windows.insert(*window);
   }

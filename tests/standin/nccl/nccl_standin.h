@@ -22,8 +22,9 @@ namespace standin {
 
 struct NcclKnobs {
   int version = NCCL_VERSION_CODE;
-  bool windows = true;  // false: ncclCommWindowRegister gives none, as where the GPU cannot
-  int questions = 2;    // how often a call is in progress still before it is done
+  bool windows = true;      // false: ncclCommWindowRegister gives none, as where the GPU cannot
+  int no_window_rank = -1;  // this rank alone gets none
+  int questions = 2;        // how often a call is in progress still before it is done
 };
 
 // As new. REQUIRES: no communicator and no memory of it is left.

@@ -1,0 +1,57 @@
+// NCCL as a table of functions: loaded where it is installed, and refused when it is too old.
+#include "collectives/comm/nccl_api.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace gaccd {
+namespace {
+
+using ::testing::HasSubstr;
+
+int version = NCCL_VERSION_CODE;
+
+NcclApi WithVersion(int code) {
+  version = code;
+  NcclApi api{};
+  api.GetVersion = [](int* found) {
+    *found = version;
+    return ncclSuccess;
+  };
+  return api;
+}
+
+TEST(NcclApi, LoadedCompletelyOrNotAtAll) {
+  const auto loaded = LoadNccl();
+  if (!loaded.ok()) {
+    EXPECT_EQ(loaded.status().kind(), ErrorKind::kUnavailable);
+    EXPECT_THAT(loaded.status().message(), HasSubstr("libnccl.so.2"));
+    return;
+  }
+  int found = 0;
+  EXPECT_EQ((*loaded)->GetVersion(&found), ncclSuccess);
+  EXPECT_GE(found, NCCL_VERSION_CODE);
+  EXPECT_NE((*loaded)->Broadcast, nullptr);
+  EXPECT_EQ(*LoadNccl(), *loaded);
+}
+
+TEST(NcclApi, VersionIsNotOlderThanTheHeader) {
+  EXPECT_TRUE(CheckNcclVersion(WithVersion(NCCL_VERSION_CODE)).ok());
+  EXPECT_TRUE(CheckNcclVersion(WithVersion(NCCL_VERSION_CODE + 100)).ok());
+  const Status old = CheckNcclVersion(WithVersion(22'703));
+  ASSERT_FALSE(old.ok());
+  EXPECT_EQ(old.kind(), ErrorKind::kUnavailable);
+  EXPECT_THAT(old.message(), HasSubstr("the loaded libnccl.so.2 is 2.27.3"));
+}
+
+TEST(NcclApi, ErrorsHaveTheirText) {
+  NcclApi api = WithVersion(NCCL_VERSION_CODE);
+  api.GetErrorString = [](ncclResult_t) { return "remote error"; };
+  api.GetLastError = [](ncclComm_t) { return "socket closed"; };
+  EXPECT_TRUE(NcclStatus(api, nullptr, ncclInProgress, "x").ok());
+  EXPECT_EQ(NcclStatus(api, nullptr, ncclRemoteError, "x").message(),
+            "x: remote error (socket closed)");
+}
+
+}  // namespace
+}  // namespace gaccd
