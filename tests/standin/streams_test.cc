@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 #include <vector>
 
@@ -59,8 +60,17 @@ TEST_F(StreamsTest, AnEventOrdersTwoStreams) {
   }
 }
 
-// The point of it all. (Under ThreadSanitizer this is a data race, and reported as one.)
-#if !defined(GACCD_SANITIZED)
+// The point of it all.
+#if defined(__SANITIZE_THREAD__)
+TEST_F(StreamsDeathTest, AMissingWaitIsADataRace) {
+  const auto run = [](bool wait) {
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) (void)ProduceAndConsume(seed, wait);
+    std::exit(0);
+  };
+  EXPECT_EXIT(run(false), testing::ExitedWithCode(66), "ThreadSanitizer: data race");
+  EXPECT_EXIT(run(true), testing::ExitedWithCode(0), "");
+}
+#elif !defined(GACCD_SANITIZED)
 TEST_F(StreamsTest, AMissingWaitIsVisible) {
   int wrong = 0;
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {

@@ -39,10 +39,11 @@ Worker::Worker() : tail_(new Node), head_(tail_) {
 }
 
 void Worker::Append(Node* node) {
-  tail_->next.store(node, std::memory_order_release);
+  tail_->next.store(node, std::memory_order_relaxed);
   tail_ = node;
+  // From here on the thread may do it, and be gone: nothing of *this is touched any more.
   posted_.store(++count_, std::memory_order_release);
-  FutexWake(posted_);
+  FutexWake(posted_);  // only the address
 }
 
 void Worker::Post(Work work) {
@@ -66,10 +67,8 @@ bool Worker::Idle() {
 
 void Worker::Loop() {
   for (std::uint32_t done = 0;; ++done) {
-    Node* next = nullptr;
-    while ((next = head_->next.load(std::memory_order_acquire)) == nullptr) {
-      FutexWait(posted_, done);
-    }
+    while (posted_.load(std::memory_order_acquire) == done) FutexWait(posted_, done);
+    Node* next = head_->next.load(std::memory_order_relaxed);
     delete std::exchange(head_, next);
     if (next->last) break;
     Perform(next->work);
