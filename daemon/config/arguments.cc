@@ -6,8 +6,8 @@
 #include <sstream>
 #include <utility>
 
-#include "collectives/base/strings.h"
 #include "collectives/base/files.h"
+#include "collectives/base/strings.h"
 
 namespace gaccd {
 namespace {

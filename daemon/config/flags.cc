@@ -36,6 +36,14 @@ DEFINE_bool(deterministic, false, "the same bits from run to run");
 DEFINE_bool(allow_gpu_sharing, false, "several ranks may use one GPU");
 DEFINE_string(init_weights, "", "safetensors to start from");
 DEFINE_string(save_weights, "", "safetensors to write at the end");
+DEFINE_int64(save_every_updates, 0, "updates between two checkpoints; 0 = not by updates");
+DEFINE_int64(save_every_seconds, 0, "seconds between two checkpoints; 0 = not by time");
+DEFINE_string(resume, "auto", "auto, never or the path of a checkpoint");
+DEFINE_int64(keep, 3, "newest checkpoints that stay");
+DEFINE_int64(keep_every, 0, "and one checkpoint of each so many updates");
+DEFINE_int64(failed_saves, 3, "failed saves in a row that end the run");
+DEFINE_bool(group_access, false, "the group may read checkpoints");
+DEFINE_string(out, "", "safetensors that ckpt export writes");
 DEFINE_int64(bound, 60, "seconds after which a silent rank ends the run");
 
 namespace gaccd {
@@ -51,6 +59,15 @@ struct FlagRule {
 
 FlagRule Count(std::string_view name, const std::int64_t& value, std::int64_t least,
                std::optional<std::int64_t> Flags::*field) {
+  return {name, [&value, least, field](Flags& flags) -> Problem {
+            if (value < least) return StrCat("must be at least ", least);
+            flags.*field = value;
+            return std::nullopt;
+          }};
+}
+
+FlagRule Number(std::string_view name, const std::int64_t& value, std::int64_t least,
+                std::int64_t Flags::*field) {
   return {name, [&value, least, field](Flags& flags) -> Problem {
             if (value < least) return StrCat("must be at least ", least);
             flags.*field = value;
@@ -169,6 +186,24 @@ std::vector<FlagRule> RunRules() {
   };
 }
 
+std::vector<FlagRule> CheckpointRules() {
+  return {
+      Number("save_every_updates", FLAGS_save_every_updates, 0, &Flags::save_every_updates),
+      Number("save_every_seconds", FLAGS_save_every_seconds, 0, &Flags::save_every_seconds),
+      {"resume",
+       [](Flags& flags) -> Problem {
+         if (FLAGS_resume.empty()) return "must be auto, never or the path of a checkpoint";
+         flags.resume = FLAGS_resume;
+         return std::nullopt;
+       }},
+      Number("keep", FLAGS_keep, 1, &Flags::keep),
+      Number("keep_every", FLAGS_keep_every, 0, &Flags::keep_every),
+      Number("failed_saves", FLAGS_failed_saves, 1, &Flags::failed_saves),
+      YesNo("group_access", FLAGS_group_access, &Flags::group_access),
+      Path("out", FLAGS_out, &Flags::out),
+  };
+}
+
 // Flags of glog that are useful here; they are only known in programs that link glog.
 constexpr std::string_view kLogFlags[] = {"v", "vmodule", "minloglevel", "stderrthreshold"};
 
@@ -219,8 +254,8 @@ std::vector<KnownFlag> AllKnown(const std::vector<FlagRule>& rules) {
   return known;
 }
 
-constexpr Verb kVerbs[] = {Verb::kPlan,  Verb::kTrain, Verb::kSelftest,
-                           Verb::kCheck, Verb::kHelp,  Verb::kVersion};
+constexpr Verb kVerbs[] = {Verb::kPlan, Verb::kTrain, Verb::kSelftest, Verb::kCheck,
+                           Verb::kCkpt, Verb::kHelp,  Verb::kVersion};
 
 Result<Verb> ParseVerb(std::string_view word) {
   std::vector<std::string_view> names;
@@ -234,7 +269,7 @@ Result<Verb> ParseVerb(std::string_view word) {
                                           "; the verbs are ", list));
 }
 
-// `gaccd help plan`, `gaccd plan`, `gaccd`.
+// `gaccd help plan`, `gaccd ckpt ls PATH`, `gaccd plan`, `gaccd`.
 Status ReadWords(const std::vector<std::string>& words, const Environment& environment,
                  Flags& flags) {
   flags.verb = DefaultVerb(environment);
@@ -243,6 +278,12 @@ Status ReadWords(const std::vector<std::string>& words, const Environment& envir
     GACCD_ASSIGN_OR_RETURN(flags.verb, ParseVerb(words[used++]));
     if (flags.verb == Verb::kHelp && used < words.size()) {
       GACCD_ASSIGN_OR_RETURN(flags.help_topic, ParseVerb(words[used++]));
+    }
+  }
+  if (flags.verb == Verb::kCkpt) {
+    constexpr std::size_t kMost = 2;
+    for (; used < words.size() && flags.ckpt_words.size() < kMost; ++used) {
+      flags.ckpt_words.push_back(words[used]);
     }
   }
   if (used == words.size()) return {};
@@ -262,6 +303,8 @@ std::string_view Name(Verb verb) {
       return "selftest";
     case Verb::kCheck:
       return "check";
+    case Verb::kCkpt:
+      return "ckpt";
     case Verb::kHelp:
       return "help";
     case Verb::kVersion:
@@ -281,6 +324,7 @@ Result<Flags> ParseFlags(std::span<const char* const> args, const Environment& e
   std::vector<FlagRule> rules = BatchRules();
   for (FlagRule& rule : DeviceRules()) rules.push_back(std::move(rule));
   for (FlagRule& rule : RunRules()) rules.push_back(std::move(rule));
+  for (FlagRule& rule : CheckpointRules()) rules.push_back(std::move(rule));
   const std::vector<KnownFlag> known = AllKnown(rules);
   GACCD_ASSIGN_OR_RETURN(const Arguments given, SplitArguments(args, known));
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "collectives/base/environment.h"
 #include "collectives/base/result.h"
@@ -15,7 +16,7 @@
 
 namespace gaccd {
 
-enum class Verb : std::uint8_t { kPlan, kTrain, kSelftest, kCheck, kHelp, kVersion };
+enum class Verb : std::uint8_t { kPlan, kTrain, kSelftest, kCheck, kCkpt, kHelp, kVersion };
 enum class OutputFormat : std::uint8_t { kText, kJson, kTxtpb };
 
 [[nodiscard]] std::string_view Name(Verb verb);  // "plan", ...
@@ -52,6 +53,17 @@ struct Flags {
   std::optional<std::string> run_dir;
   std::optional<std::string> init_weights;  // safetensors
   std::optional<std::string> save_weights;
+
+  // Checkpoints, in <run_dir>/ckpt. Both "every" 0: none are saved.
+  std::int64_t save_every_updates = 0;  // >= 0
+  std::int64_t save_every_seconds = 0;  // >= 0
+  std::string resume = "auto";          // "auto", "never", or the path of a generation
+  std::int64_t keep = 3;                // >= 1: the newest so many
+  std::int64_t keep_every = 0;          // >= 0: and one of each so many updates
+  std::int64_t failed_saves = 3;        // >= 1: so many in a row end the run
+  bool group_access = false;            // the group may read them
+  std::vector<std::string> ckpt_words;  // of `gaccd ckpt ls PATH`: "ls", PATH
+  std::optional<std::string> out;       // of `gaccd ckpt export`
 
   bool strict = false;                        // refuse a plan that is not exact
   OutputFormat format = OutputFormat::kText;  // of plan and check

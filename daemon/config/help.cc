@@ -15,7 +15,8 @@ constexpr std::string_view kOverview =
   plan      print who takes how many samples; reads the job, touches nothing
   train     train the job; one process per GPU or core, by srun or mpirun
   selftest  prove on this machine that accumulation equals one big batch
-  check     under srun: what every rank runs on, and whether it can work together
+  check     what every rank runs on, and whether the ranks can work together
+  ckpt      list, verify, thin out and export checkpoints
   help      explain a verb: gaccd help plan
   version   print the versions of gaccd and its libraries
 

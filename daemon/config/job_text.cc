@@ -7,8 +7,8 @@
 #include <utility>
 #include <variant>
 
-#include "collectives/base/strings.h"
 #include "collectives/base/files.h"
+#include "collectives/base/strings.h"
 #include "daemon/config/job_proto.h"
 #include "proto/job.pb.h"
 

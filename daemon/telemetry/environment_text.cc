@@ -9,7 +9,7 @@
 namespace gaccd {
 namespace {
 
-constexpr std::string_view kPrefixes[] = {"SLURM_", "OMPI_MCA_", "PMIX_MCA_", "NCCL_",
+constexpr std::string_view kPrefixes[] = {"SLURM_", "OMPI_MCA_", "PMIX_MCA_", "NCCL_", "CUDA_",
                                           "UCX_",   "GACCD_",    "OMP_",      "DNNL_"};
 constexpr std::string_view kSecrets[] = {"TOKEN", "JWT", "KEY", "SECRET", "PASSWORD"};
 

@@ -14,6 +14,7 @@
 namespace gaccd {
 namespace {
 
+constexpr std::size_t kWord = 24;     // versions
 constexpr std::size_t kShort = 64;    // names
 constexpr std::size_t kMiddle = 512;  // lists
 constexpr std::size_t kLong = 1200;   // messages
@@ -67,16 +68,17 @@ void FillLastStep(const StepRecord& last, const StepRates& rates, proto::RunStat
 }
 
 void FillDevice(const RunStart& event, proto::RunStart& message) {
-  if (!event.device.empty()) message.set_device(Cut(event.device, kShort));
-  if (!event.device_reason.empty()) message.set_device_reason(Cut(event.device_reason, kMiddle));
-  if (!event.precision.empty()) message.set_precision(Cut(event.precision, kShort));
+  if (!event.device.empty()) message.set_device(Cut(event.device, kWord));
+  if (!event.device_reason.empty())
+    message.set_device_reason(Cut(event.device_reason, kMiddle / 2));
+  if (!event.precision.empty()) message.set_precision(Cut(event.precision, kWord));
   if (event.gpu.empty()) return;
   message.set_gpu(Cut(event.gpu, kShort));
   message.set_gpu_memory_planned_bytes(event.gpu_memory_planned_bytes);
-  message.set_cuda(Cut(event.cuda, kShort));
-  message.set_driver(Cut(event.driver, kShort));
-  message.set_cublaslt(Cut(event.cublaslt, kShort));
-  message.set_nccl(Cut(event.nccl, kShort));
+  message.set_cuda(Cut(event.cuda, kWord));
+  message.set_driver(Cut(event.driver, kWord));
+  message.set_cublaslt(Cut(event.cublaslt, kWord));
+  message.set_nccl(Cut(event.nccl, kWord));
 }
 
 }  // namespace

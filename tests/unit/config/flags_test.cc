@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/arguments.h"
-#include "collectives/base/files.h"
 
 namespace gaccd {
 namespace {

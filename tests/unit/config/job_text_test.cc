@@ -7,8 +7,8 @@
 #include <string>
 #include <variant>
 
-#include "collectives/base/strings.h"
 #include "collectives/base/files.h"
+#include "collectives/base/strings.h"
 
 namespace gaccd {
 namespace {

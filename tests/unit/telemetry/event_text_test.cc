@@ -84,10 +84,36 @@ TEST(EventTextTest, RunStartLeavesOutWhatIsNotThere) {
   const Object line = Parse(RunStartJson(kWho, kStamp, start));
   EXPECT_EQ(Text(line, "ev"), "run_start");
   EXPECT_EQ(Number(line, "world"), 4);
-  for (const char* key :
-       {"git", "mpi", "partition", "account", "nodelist", "memory_planned_bytes"}) {
+  for (const char* key : {"git", "mpi", "partition", "account", "nodelist", "memory_planned_bytes",
+                          "device", "gpu", "cuda", "nccl", "gpu_memory_planned_bytes"}) {
     EXPECT_EQ(line.count(key), 0u) << key;
   }
+}
+
+TEST(EventTextTest, RunStartSaysWhatItRunsOn) {
+  RunStart start;
+  start.device = "cpu";
+  start.device_reason = "device cpu: no NVIDIA driver";
+  start.precision = "f32";
+  Object line = Parse(RunStartJson(kWho, kStamp, start));
+  EXPECT_EQ(Text(line, "device"), "cpu");
+  EXPECT_EQ(Text(line, "device_reason"), "device cpu: no NVIDIA driver");
+  EXPECT_EQ(Text(line, "precision"), "f32");
+  EXPECT_EQ(line.count("cuda"), 0u) << "no rank uses it";
+  start.device = "cuda";
+  start.gpu = "NVIDIA H200";
+  start.gpu_memory_planned_bytes = 4'096;
+  start.cuda = "13.0.0";
+  start.driver = "13.1.0";
+  start.cublaslt = "13.1.2";
+  start.nccl = "2.28.9";
+  line = Parse(RunStartJson(kWho, kStamp, start));
+  EXPECT_EQ(Text(line, "gpu"), "NVIDIA H200");
+  EXPECT_EQ(Number(line, "gpu_memory_planned_bytes"), 4096);
+  EXPECT_EQ(Text(line, "cuda"), "13.0.0");
+  EXPECT_EQ(Text(line, "driver"), "13.1.0");
+  EXPECT_EQ(Text(line, "cublaslt"), "13.1.2");
+  EXPECT_EQ(Text(line, "nccl"), "2.28.9");
 }
 
 TEST(EventTextTest, EvalAndVerdict) {
@@ -112,7 +138,8 @@ TEST(EventTextTest, LinesStayShort) {
        {std::string(100'000, 'x'), std::string(100'000, '\n'), std::string(100'000, '\x01'),
         std::string(1200, '\x02'), std::string(100'000, '\xff'), std::string(70, '"')}) {
     const RunIdentity who{text, text, 1'000'000, 239, text};
-    RunStart start{text, text, text, text, 1, 1, text, text, text, text, text, 1, 1, 1, 1};
+    RunStart start{text, text, text, text, 1,    1,    text, text, text, text, text, 1,
+                   1,    1,    1,    text, text, text, text, 1,    text, text, text, text};
     EXPECT_LT(RunStartJson(who, kStamp, start).size(), kMaxLineBytes);
     const LogLine log{"warning", text, 1, text};
     EXPECT_LT(LogJson(who, kStamp, log, 1).size(), kMaxLineBytes);
@@ -145,12 +172,17 @@ TEST(EventTextTest, StatusSaysWhatIsKnown) {
   EXPECT_EQ(Text(before, "state"), "starting");
   EXPECT_EQ(before.count("loss"), 0u);
   EXPECT_EQ(before.count("exit"), 0u);
+  EXPECT_EQ(before.count("device"), 0u);
+  status.device = "cuda";
+  status.gpu = "NVIDIA H200";
   status.state = "running";
   status.last = SomeStep();
   status.last_step_ts = "2026-11-20T03:14:05.123456Z";
   const Object running = Parse(StatusJson(status));
   EXPECT_EQ(Number(running, "step"), 400);
   EXPECT_EQ(Number(running, "loss"), 2.31407);
+  EXPECT_EQ(Text(running, "device"), "cuda");
+  EXPECT_EQ(Text(running, "gpu"), "NVIDIA H200");
   EXPECT_EQ(Text(running, "last_step_ts"), status.last_step_ts);
   status.verdict = {"failed", 70, "broken", 400, 1, 1};
   EXPECT_EQ(Number(Parse(StatusJson(status)), "exit"), 70);

@@ -60,6 +60,7 @@ Status FiveSteps(Communicator& comm, const ReporterOptions& options) {
   RunStart start;
   start.version = "0.1.0";
   start.world = comm.size();
+  start.device = "cpu";
   (*reporter)->Begin(start);
   const auto plan = Plan::Make({.nodes = 1, .gpus_per_node = 4, .target_batch = 1000});
   (*reporter)->ShowPlan(*plan, "THE PLAN\n");
@@ -166,6 +167,7 @@ TEST_F(RunReporterTest, TheFolderTellsTheWholeRun) {
   EXPECT_EQ(Text(status, "state"), "done");
   EXPECT_EQ(Number(status, "step"), 5);
   EXPECT_EQ(Number(status, "write_errors"), 0);
+  EXPECT_EQ(Text(status, "device"), "cpu");
   EXPECT_EQ(Content(Run() + "/.owner"), "");
   EXPECT_EQ(Lines(Latest() + "/ranks.tsv").size(), 2u);
   Parse(Content(Latest() + "/env.json"));
