@@ -59,6 +59,11 @@ class GraphBench {
   // The content of a float input, as it was filled.
   std::span<const float> input(ValueId id) const { return floats_[static_cast<std::size_t>(id)]; }
   Executor& executor() { return *executor_; }
+  // What other devices need to run the same: values by id (-1: there is none).
+  [[nodiscard]] ValueId objective_id() const { return objective_; }
+  [[nodiscard]] ValueId seed_input() const { return seed_input_; }
+  [[nodiscard]] ValueId label_input() const { return label_input_; }
+  [[nodiscard]] std::span<const std::int32_t> labels() const { return labels_; }
 
  private:
   std::span<float> Part(std::vector<float>& all, const std::string& name) const;

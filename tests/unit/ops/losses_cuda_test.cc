@@ -79,7 +79,7 @@ void ExpectNear(const std::vector<float>& found, const std::vector<double>& expe
 }
 
 // exp of a float argument, and sums of up to 50304 of them, partly in float.
-double Allowed(DType dtype) { return 4e-6 + 2 * Precision(dtype); }
+double Allowed(DType dtype) { return 4e-6 + 2 * RoundingOf(dtype); }
 
 class CrossEntropyCuda : public LossesCuda {
  protected:
@@ -268,7 +268,7 @@ TEST_F(LossesCuda, MeanSquaredError) {
         const GpuArray<float> weight(std::vector<float>{kWeight});
         const GpuFloats dy(dtype, n);
         const GpuArray<double> sum(1);
-        const auto allowed = 1e-6 + 2 * Precision(dtype);
+        const auto allowed = 1e-6 + 2 * RoundingOf(dtype);
         EXPECT_OK(EnqueueMeanSquaredError(on_, dtype, gy.data(), gt.data(), nullptr, size,
                                           sum.data(), nullptr));
         EXPECT_NEAR(sum.Value(), loss, 1e-12 * loss);

@@ -92,7 +92,7 @@ inline std::vector<float> Stored(DType dtype, std::vector<float> values) {
   return values;
 }
 // Half a step of the type at 1: what rounding does to a value, relatively.
-inline double Precision(DType dtype) { return dtype == DType::kBF16 ? 0x1p-8 : 0x1p-24; }
+inline double RoundingOf(DType dtype) { return dtype == DType::kBF16 ? 0x1p-8 : 0x1p-24; }
 
 class KernelTest : public testing::Test {
  protected:

@@ -1,0 +1,213 @@
+// bf16 training on the GPU against f32 on the CPU, and against a double calculation that rounds to
+// bf16 in the same places.
+#include <algorithm>
+#include <cmath>
+
+#include "collectives/base/strings.h"
+#include "tests/unit/engine/model_bench.h"
+#include "tests/unit/ops/gpu_bench.h"
+
+namespace gaccd {
+namespace {
+
+using Values = std::vector<double>;
+
+double Round(double value) {
+  return static_cast<double>(ToFloat(ToBf16(static_cast<float>(value))));
+}
+
+Values Rounded(std::span<const float> values) {
+  Values rounded;
+  for (const float value : values) rounded.push_back(Round(static_cast<double>(value)));
+  return rounded;
+}
+
+constexpr float kWeight = 1.0F / 33;
+
+// The gradients of an Mlp() with ReLU between its layers.
+class Reference {
+ public:
+  Reference(const std::vector<std::int64_t>& widths, const Model& model, Trainer& trainer,
+            const Samples& samples, LossKind loss)
+      : rows_(static_cast<std::size_t>(samples.size)),
+        parameters_(trainer.parameters()),
+        gradients_(parameters_.size()) {
+    for (const std::int64_t width : widths) widths_.push_back(static_cast<std::size_t>(width));
+    for (const FlatEntry& entry : model.layout().entries()) {
+      offsets_.push_back(static_cast<std::size_t>(entry.offset));
+    }
+    activations_.push_back(Rounded(samples.features));
+    for (std::size_t layer = 0; layer + 1 < widths.size(); ++layer) Forward(layer);
+    Values dy = loss == LossKind::kSoftmaxCrossEntropy ? CrossEntropy(samples.labels)
+                                                       : SquaredError(samples.targets);
+    for (std::size_t layer = widths.size() - 1; layer-- > 0;) dy = Backward(layer, dy);
+  }
+
+  [[nodiscard]] const std::vector<float>& gradients() const { return gradients_; }
+
+ private:
+  [[nodiscard]] double Weight(std::size_t layer, std::size_t o, std::size_t i) const {
+    return Round(static_cast<double>(parameters_[offsets_[2 * layer] + o * widths_[layer] + i]));
+  }
+
+  void Forward(std::size_t layer) {
+    const Values& x = activations_.back();
+    const std::size_t in = widths_[layer];
+    const std::size_t out = widths_[layer + 1];
+    const bool relu = layer + 2 < widths_.size();
+    Values y;
+    for (std::size_t m = 0; m < rows_; ++m) {
+      for (std::size_t o = 0; o < out; ++o) {
+        double sum = Round(static_cast<double>(parameters_[offsets_[2 * layer + 1] + o]));
+        for (std::size_t i = 0; i < in; ++i) sum += x[m * in + i] * Weight(layer, o, i);
+        y.push_back(Round(relu ? std::max(sum, 0.0) : sum));
+      }
+    }
+    activations_.push_back(std::move(y));
+  }
+
+  [[nodiscard]] Values CrossEntropy(const std::vector<std::int32_t>& labels) const {
+    const Values& z = activations_.back();
+    const std::size_t classes = widths_.back();
+    Values dz;
+    for (std::size_t m = 0; m < rows_; ++m) {
+      double sum = 0;
+      for (std::size_t c = 0; c < classes; ++c) sum += std::exp(z[m * classes + c]);
+      for (std::size_t c = 0; c < classes; ++c) {
+        const double hit = static_cast<std::size_t>(labels[m]) == c ? 1 : 0;
+        dz.push_back(
+            Round((std::exp(z[m * classes + c]) / sum - hit) * static_cast<double>(kWeight)));
+      }
+    }
+    return dz;
+  }
+
+  [[nodiscard]] Values SquaredError(const std::vector<float>& targets) const {
+    const Values& y = activations_.back();
+    Values dy;
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      dy.push_back(Round(2 * static_cast<double>(kWeight) / static_cast<double>(widths_.back()) *
+                         (y[i] - static_cast<double>(targets[i]))));
+    }
+    return dy;
+  }
+
+  // Writes the gradients of the layer; returns that of what is before it.
+  Values Backward(std::size_t layer, const Values& dy) {
+    const Values& x = activations_[layer];
+    const std::size_t in = widths_[layer];
+    const std::size_t out = widths_[layer + 1];
+    for (std::size_t o = 0; o < out; ++o) {
+      Values sums(in + 1);
+      for (std::size_t m = 0; m < rows_; ++m) {
+        for (std::size_t i = 0; i < in; ++i) sums[i] += dy[m * out + o] * x[m * in + i];
+        sums[in] += dy[m * out + o];
+      }
+      for (std::size_t i = 0; i < in; ++i) {
+        gradients_[offsets_[2 * layer] + o * in + i] = static_cast<float>(sums[i]);
+      }
+      gradients_[offsets_[2 * layer + 1] + o] = static_cast<float>(sums[in]);
+    }
+    Values dx(rows_ * in);
+    for (std::size_t m = 0; m < rows_; ++m) {
+      for (std::size_t i = 0; i < in; ++i) {
+        double sum = 0;
+        for (std::size_t o = 0; o < out; ++o) sum += dy[m * out + o] * Weight(layer, o, i);
+        dx[m * in + i] = x[m * in + i] > 0 ? Round(sum) : 0.0;
+      }
+    }
+    return dx;
+  }
+
+  std::size_t rows_;
+  std::vector<std::size_t> widths_;
+  std::vector<std::size_t> offsets_;  // weight and bias of each layer
+  std::span<const float> parameters_;
+  std::vector<Values> activations_;
+  std::vector<float> gradients_;
+};
+
+class Bf16Cuda : public testing::TestWithParam<LossKind> {};
+
+// Against f32 the gradients are off by some percent: a hidden unit near 0 falls on the other side
+// of its ReLU. Against the same calculation with the same roundings nothing is left but ties.
+TEST_P(Bf16Cuda, TrainsLikeF32) {
+  const std::vector<std::int64_t> widths = {40, 64, 24, 10};
+  const Model model = MakeMlp(widths, GetParam());
+  Samples samples(SampleOf(widths, GetParam()), 33, 5);
+  Trainer cpu(model, {.micro_batches = {33}});
+  const double loss = cpu.MicroStep(samples.All(), kWeight, true);
+  const Reference reference(widths, model, cpu, samples, GetParam());
+
+  auto recorded = model.RecordTraining(33, Precision::kBF16);
+  ASSERT_TRUE(recorded.ok()) << recorded.status().message();
+  for (const bool fuse : {false, true}) {
+    GpuBench gpu(recorded->graph, model.layout(), cpu.parameters(),
+                 {.fuse = fuse, .bf16_copy = true});
+    ASSERT_FALSE(HasFatalFailure());
+    gpu.BindInput(recorded->features, std::span<const float>(samples.features));
+    gpu.BindInput(recorded->weight, std::span(&kWeight, 1));
+    if (GetParam() == LossKind::kSoftmaxCrossEntropy) {
+      gpu.BindInput(recorded->target, std::span<const std::int32_t>(samples.labels));
+    } else {
+      gpu.BindInput(recorded->target, std::span<const float>(samples.targets));
+    }
+    gpu.Run();
+    EXPECT_NEAR(gpu.Output<double>(recorded->loss_sum) / loss, 1, 4e-3);
+    const std::vector<float> gradients = gpu.gradients();
+    for (const FlatEntry& entry : model.layout().entries()) {
+      const auto part = [&](std::span<const float> all) {
+        return all.subspan(static_cast<std::size_t>(entry.offset),
+                           static_cast<std::size_t>(entry.elements));
+      };
+      // Without fusion the probabilities are rounded once more.
+      EXPECT_LT(RelativeError(part(gradients), part(reference.gradients())), fuse ? 1e-3 : 1e-2)
+          << entry.name;
+      EXPECT_LT(RelativeError(part(gradients), part(cpu.gradients())), 0.15) << entry.name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Bf16Cuda,
+                         testing::Values(LossKind::kSoftmaxCrossEntropy,
+                                         LossKind::kMeanSquaredError));
+
+TEST(Bf16GraphCuda, EvaluatesLikeF32) {
+  const std::vector<std::int64_t> widths = {40, 64, 10};
+  const Model model = MakeMlp(widths);
+  Samples samples(SampleOf(widths, LossKind::kSoftmaxCrossEntropy), 50, 5);
+  Trainer cpu(model, {.eval_batches = {50}});
+  const auto expected = cpu.replica().Evaluate(samples.All());
+  ASSERT_TRUE(expected.ok()) << expected.status().message();
+  for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
+    auto recorded = model.RecordEvaluation(50, precision);
+    ASSERT_TRUE(recorded.ok()) << recorded.status().message();
+    GpuBench gpu(recorded->graph, model.layout(), cpu.parameters(), {.bf16_copy = true});
+    ASSERT_FALSE(HasFatalFailure());
+    gpu.BindInput(recorded->features, std::span<const float>(samples.features));
+    gpu.BindInput(recorded->target, std::span<const std::int32_t>(samples.labels));
+    gpu.Run();
+    const bool exact = precision == Precision::kF32;
+    EXPECT_NEAR(gpu.Output<double>(recorded->loss_sum) / expected->loss_sum, 1,
+                exact ? 1e-6 : 4e-3);
+    EXPECT_NEAR(gpu.Output<double>(*recorded->correct), *expected->correct, exact ? 0 : 3);
+  }
+}
+
+TEST(Bf16GraphCuda, WithoutTheCopyOfTheWeightsItIsAnError) {
+  const Model model = MakeMlp({4, 4});
+  auto recorded = model.RecordTraining(2, Precision::kBF16);
+  ASSERT_TRUE(recorded.ok());
+  const std::vector<float> parameters(static_cast<std::size_t>(model.layout().size()));
+  GpuBench gpu(recorded->graph, model.layout(), parameters, {.bf16_copy = false});
+  ASSERT_FALSE(testing::Test::HasFatalFailure());
+  const std::vector<float> features(8);
+  gpu.BindInput(recorded->features, std::span(features));
+  const Status status = gpu.Enqueue(true);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.kind(), ErrorKind::kInternal);
+  EXPECT_NE(status.message().find("bf16 copy"), std::string::npos) << status.message();
+}
+
+}  // namespace
+}  // namespace gaccd

@@ -1,0 +1,183 @@
+// Every function through its GPU kernel against its CPU kernel, in graphs that are recorded once:
+// f32 and bf16, fused and not, first and later micro-steps; and gradients by finite differences on
+// the GPU alone.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "collectives/base/strings.h"
+#include "daemon/autograd/add.h"
+#include "daemon/autograd/simplify.h"
+#include "daemon/device/cuda/cuda_graph.h"
+#include "daemon/ops/flatten.h"
+#include "daemon/ops/linear.h"
+#include "daemon/ops/mean_squared_error.h"
+#include "daemon/ops/relu.h"
+#include "daemon/ops/softmax_cross_entropy.h"
+#include "tests/unit/ops/gpu_bench.h"
+
+namespace gaccd {
+namespace {
+
+struct Size {
+  std::int64_t rows, in, out;
+};
+
+ValueId LinearOf(GraphBench& bench, ValueId x, const std::string& name, std::int64_t in,
+                 std::int64_t out, bool bias = true) {
+  const double limit = 1 / std::sqrt(static_cast<double>(in));
+  std::vector<ValueId> inputs = {x, bench.Parameter(name + ".w", {out, in}, limit)};
+  if (bias) inputs.push_back(bench.Parameter(name + ".b", {out}));
+  return bench.Apply(std::make_shared<Linear>(), std::move(inputs));
+}
+ValueId ReluOf(GraphBench& bench, ValueId x) { return bench.Apply(std::make_shared<Relu>(), {x}); }
+ValueId Distance(GraphBench& bench, ValueId y) {
+  const Shape shape = bench.graph().value(y).spec.shape;
+  return bench.Apply(std::make_shared<MeanSquaredError>(), {y, bench.Input("targets", shape)});
+}
+ValueId CrossEntropyOf(GraphBench& bench, ValueId z) {
+  const Shape shape = bench.graph().value(z).spec.shape;
+  return bench.Apply(std::make_shared<SoftmaxCrossEntropy>(),
+                     {z, bench.Labels(shape[0], shape[1])});
+}
+
+struct Case {
+  const char* name;
+  std::function<ValueId(GraphBench&, const Size&)> record;  // returns the objective
+};
+
+const Case kCases[] = {
+    {"two_layers_cross_entropy",
+     [](GraphBench& bench, const Size& s) {
+       const ValueId x = bench.Input("x", {s.rows, s.in});
+       const ValueId h = ReluOf(bench, LinearOf(bench, x, "fc1", s.in, s.in));
+       return CrossEntropyOf(bench, LinearOf(bench, h, "fc2", s.in, s.out));
+     }},
+    {"without_bias_mean_squared_error",
+     [](GraphBench& bench, const Size& s) {
+       const ValueId x = bench.Input("x", {s.rows, s.in});
+       const ValueId h = ReluOf(bench, LinearOf(bench, x, "fc1", s.in, s.in, false));
+       return Distance(bench, LinearOf(bench, h, "fc2", s.in, s.out, false));
+     }},
+    {"residual",  // a value with two users: add, and a relu that cannot be folded
+     [](GraphBench& bench, const Size& s) {
+       const ValueId x = bench.Input("x", {s.rows, s.in});
+       const ValueId y = LinearOf(bench, x, "fc1", s.in, s.in);
+       const ValueId r = bench.Apply(std::make_shared<Add>(), {ReluOf(bench, y), y});
+       return CrossEntropyOf(bench, LinearOf(bench, r, "fc2", s.in, s.out));
+     }},
+    {"parameter_used_twice",  // whose gradients are not fused: one overwrites, one adds
+     [](GraphBench& bench, const Size& s) {
+       const ValueId x = bench.Input("x", {s.rows, s.in});
+       const ValueId w = bench.Parameter("w", {s.in, s.in}, 1 / static_cast<double>(s.in));
+       const ValueId b = bench.Parameter("b", {s.in});
+       const ValueId y = bench.Apply(std::make_shared<Linear>(), {x, w, b});
+       return Distance(bench, bench.Apply(std::make_shared<Linear>(), {y, w, b}));
+     }},
+    {"add_of_parameters",  // accumulate
+     [](GraphBench& bench, const Size& s) {
+       const ValueId a = bench.Parameter("a", {s.rows, s.in});
+       const ValueId b = bench.Parameter("b", {s.rows, s.in});
+       return Distance(bench, bench.Apply(std::make_shared<Add>(), {a, b}));
+     }},
+    {"flatten",
+     [](GraphBench& bench, const Size& s) {
+       const ValueId x = bench.Parameter("x", {s.rows, s.in, 3});
+       const ValueId y = bench.Apply(std::make_shared<Flatten>(), {x});
+       return Distance(bench, LinearOf(bench, y, "fc", s.in * 3, s.out));
+     }},
+};
+
+const Size kSizes[] = {{1, 1, 2}, {3, 17, 5}, {33, 31, 10}, {16, 32, 16}, {70, 33, 1030}};
+
+class FunctionsCuda : public testing::TestWithParam<std::tuple<Case, Size, bool>> {
+ protected:
+  void SetUp() override {
+    const auto& [test_case, size, fuse] = GetParam();
+    host_.PrepareTraining(test_case.record(host_, size));
+    ASSERT_FALSE(HasFatalFailure());
+  }
+  GraphBench host_;
+};
+
+TEST_P(FunctionsCuda, EqualsTheCpu) {
+  GpuBench gpu(host_, {.fuse = std::get<2>(GetParam())});
+  ASSERT_FALSE(HasFatalFailure());
+  for (const bool first : {true, false, false}) {
+    host_.Run(first);
+    gpu.Run(first);
+    EXPECT_NEAR(gpu.Output<double>(host_.objective_id()) / host_.objective(), 1, 1e-6);
+    EXPECT_LT(gpu.ErrorOfGradients(host_), 3e-6);
+  }
+}
+
+// The same bits from run to run, and when the micro-step is replayed as a CUDA graph.
+TEST_P(FunctionsCuda, ReplaysWithTheSameBits) {
+  GpuBench gpu(host_, {.fuse = std::get<2>(GetParam())});
+  ASSERT_FALSE(HasFatalFailure());
+  gpu.Run(true);
+  gpu.Run(false);
+  const std::vector<float> expected = gpu.gradients();
+  const double loss = gpu.Output<double>(host_.objective_id());
+  auto first = CudaGraph::Capture(gpu.context().compute(), [&] { return gpu.Enqueue(true); });
+  ASSERT_TRUE(first.ok()) << first.status().message();
+  auto later = CudaGraph::Capture(gpu.context().compute(), [&] { return gpu.Enqueue(false); });
+  ASSERT_TRUE(later.ok()) << later.status().message();
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_OK(first->Launch(gpu.context().compute()));
+    EXPECT_OK(later->Launch(gpu.context().compute()));
+    EXPECT_EQ(gpu.gradients(), expected);
+    EXPECT_EQ(gpu.Output<double>(host_.objective_id()), loss);
+  }
+}
+
+std::string TestName(const testing::TestParamInfo<std::tuple<Case, Size, bool>>& info) {
+  const auto& [test_case, size, fuse] = info.param;
+  return StrCat(test_case.name, "_", size.rows, "x", size.in, "x", size.out,
+                fuse ? "_fused" : "_single");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FunctionsCuda,
+                         testing::Combine(testing::ValuesIn(kCases), testing::ValuesIn(kSizes),
+                                          testing::Bool()),
+                         TestName);
+
+// Central differences of the loss that the GPU computes, against the gradient that it computes.
+TEST(GradientsCuda, EqualFiniteDifferences) {
+  constexpr float kStep = 1.0F / 64;
+  for (const std::size_t test_case : {0, 1, 2}) {
+    GraphBench host;
+    host.PrepareTraining(kCases[test_case].record(host, {4, 5, 3}));
+    GpuBench gpu(host, {});
+    std::vector<float> parameters(host.parameters().begin(), host.parameters().end());
+    // Biases of +-3 hold every unit clear of the corner of ReLU.
+    const FlatEntry* bias = host.layout().Find("fc1.b");
+    for (std::int64_t i = 0; bias != nullptr && i < bias->elements; ++i) {
+      parameters[static_cast<std::size_t>(bias->offset + i)] = i % 2 == 0 ? 3.0F : -3.0F;
+    }
+    const auto loss_at = [&](std::size_t element, float value) {
+      std::swap(parameters[element], value);
+      gpu.SetParameters(parameters);
+      std::swap(parameters[element], value);
+      gpu.Run();
+      return gpu.Output<double>(host.objective_id()) * GraphBench::kWeight;
+    };
+    gpu.SetParameters(parameters);
+    gpu.Run();
+    const std::vector<float> gradient = gpu.gradients();
+    for (const FlatEntry& entry : host.layout().entries()) {
+      for (std::int64_t i = 0; i < entry.elements; ++i) {
+        const auto element = static_cast<std::size_t>(entry.offset + i);
+        const float above = parameters[element] + kStep;
+        const float below = parameters[element] - kStep;
+        const double slope = (loss_at(element, above) - loss_at(element, below)) /
+                             (static_cast<double>(above) - static_cast<double>(below));
+        ASSERT_NEAR(static_cast<double>(gradient[element]), slope, 3e-4 + 1e-3 * std::abs(slope))
+            << kCases[test_case].name << " " << entry.name << " " << i;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gaccd

@@ -1,0 +1,135 @@
+// What is decided about the GPU from a graph alone: no GPU, no stand-in, also without CUDA.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/autograd/add.h"
+#include "daemon/autograd/simplify.h"
+#include "daemon/device/cpu/cpu_context.h"
+#include "daemon/ops/cpu_kernels.h"
+#include "daemon/ops/cuda_kernels.h"
+#include "daemon/ops/linear.h"
+#include "daemon/ops/mean_squared_error.h"
+#include "daemon/ops/relu.h"
+#include "daemon/ops/softmax_cross_entropy.h"
+#include "tests/unit/engine/graph_bench.h"
+#include "tests/unit/engine/model_bench.h"
+
+namespace gaccd {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::vector<std::string> Names(const Graph& graph) {
+  std::vector<std::string> names;
+  for (const Node& node : graph.nodes()) names.emplace_back(node.function->name());
+  return names;
+}
+
+Graph Training(LossKind loss) { return MakeMlp({5, 4, 3}, loss).RecordTraining(2).value().graph; }
+
+TEST(FuseForCuda, LossAndGradientsOfALayer) {
+  Graph graph = Training(LossKind::kSoftmaxCrossEntropy);
+  FuseForCuda(graph);
+  EXPECT_THAT(Names(graph), ElementsAre("linear", "linear", "softmax_cross_entropy_fused",
+                                        "linear_input_gradient", "linear_weight_bias_gradient",
+                                        "relu_gradient", "linear_weight_bias_gradient"));
+  graph = Training(LossKind::kMeanSquaredError);
+  FuseForCuda(graph);
+  EXPECT_THAT(Names(graph), ElementsAre("linear", "linear", "mean_squared_error_fused",
+                                        "linear_input_gradient", "linear_weight_bias_gradient",
+                                        "relu_gradient", "linear_weight_bias_gradient"));
+  EXPECT_TRUE(CheckCudaKernels(graph).ok());
+}
+
+// The specs of the values still fit what the fused functions infer.
+TEST(FuseForCuda, OutputsAreWhatTheFunctionsInfer) {
+  for (const LossKind loss : {LossKind::kSoftmaxCrossEntropy, LossKind::kMeanSquaredError}) {
+    for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
+      Graph graph = MakeMlp({5, 4, 3}, loss).RecordTraining(2, precision).value().graph;
+      FuseForCuda(graph);
+      for (const Node& node : graph.nodes()) {
+        std::vector<ValueSpec> inputs;
+        for (const ValueId id : node.inputs) inputs.push_back(graph.value(id).spec);
+        const auto outputs = node.function->Infer(inputs);
+        ASSERT_TRUE(outputs.ok()) << outputs.status().message();
+        ASSERT_EQ(outputs->size(), node.outputs.size()) << node.function->name();
+        for (std::size_t o = 0; o < outputs->size(); ++o) {
+          EXPECT_EQ((*outputs)[o], graph.value(node.outputs[o]).spec) << node.function->name();
+        }
+      }
+    }
+  }
+}
+
+TEST(FuseForCuda, LeavesWhatHasOtherUsers) {
+  GraphBench bench;
+  const ValueId z = bench.Parameter("z", {3, 4});
+  const auto outputs =
+      bench.ApplyAll(std::make_shared<SoftmaxCrossEntropy>(), {z, bench.Labels(3, 4)});
+  bench.graph().MarkOutput(outputs[1]);  // the caller wants the probabilities, too
+  bench.PrepareTraining(outputs[0]);
+  Graph graph = bench.graph();
+  FuseForCuda(graph);
+  EXPECT_THAT(Names(graph),
+              ElementsAre("softmax_cross_entropy", "softmax_cross_entropy_gradient", "accumulate"));
+}
+
+TEST(FuseForCuda, LeavesParametersUsedTwice) {
+  GraphBench bench;
+  const ValueId w = bench.Parameter("w", {4, 4});
+  const ValueId b = bench.Parameter("b", {4});
+  const ValueId y = bench.Apply(std::make_shared<Linear>(), {bench.Input("x", {3, 4}), w, b});
+  const ValueId z = bench.Apply(std::make_shared<Linear>(), {y, w, b});
+  bench.PrepareTraining(
+      bench.Apply(std::make_shared<MeanSquaredError>(), {z, bench.Input("t", {3, 4})}));
+  Graph graph = bench.graph();
+  FuseForCuda(graph);
+  EXPECT_THAT(Names(graph), testing::Not(testing::Contains("linear_weight_bias_gradient")));
+}
+
+TEST(FuseForCuda, LeavesAnEvaluationAsItIs) {
+  const Graph graph = MakeMlp({5, 4, 3}).RecordEvaluation(2).value().graph;
+  Graph fused = graph;
+  FuseForCuda(fused);
+  EXPECT_EQ(Names(fused), Names(graph));
+}
+
+class Unknown : public Relu {
+ public:
+  explicit Unknown(std::string_view name) : name_(name) {}
+  [[nodiscard]] std::string_view name() const override { return name_; }
+
+ private:
+  std::string_view name_;
+};
+
+TEST(CheckCudaKernels, NamesEveryFunctionThatHasNone) {
+  Graph graph;
+  ValueId x = graph.AddInput("x", {{2}, DType::kF32});
+  for (const char* name : {"swish", "relu", "erf", "swish"}) {
+    x = graph.Apply(std::make_shared<Unknown>(name), {x}).value()[0];
+  }
+  const Status status = CheckCudaKernels(graph);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.kind(), ErrorKind::kConfig);
+  EXPECT_THAT(status.message(), HasSubstr("no kernel for the GPU: 'erf', 'swish'"));
+}
+
+TEST(Bf16OnTheCpu, IsRefusedByName) {
+  const Model model = MakeMlp({5, 3});
+  auto recorded = model.RecordTraining(2, Precision::kBF16);
+  ASSERT_TRUE(recorded.ok()) << recorded.status().message();
+  auto context = CpuContext::Create();
+  ASSERT_TRUE(context.ok());
+  const auto kernels = MakeCpuKernels(**context, {});
+  std::vector<float> memory(static_cast<std::size_t>(model.layout().size()));
+  const auto executor = Executor::Prepare(
+      std::move(recorded->graph), {&model.layout(), memory.data(), memory.data()}, *kernels);
+  ASSERT_FALSE(executor.ok());
+  EXPECT_EQ(executor.status().kind(), ErrorKind::kConfig);
+  EXPECT_THAT(executor.status().message(), HasSubstr("'cast' has no kernel for bf16 on the CPU"));
+}
+
+}  // namespace
+}  // namespace gaccd
