@@ -1,7 +1,9 @@
 #include "daemon/device/cuda/cuda_context.h"
 
 #include <functional>
+#include <optional>
 
+#include "collectives/base/environment.h"
 #include "collectives/base/strings.h"
 #include "daemon/device/cuda/cublaslt_product.h"
 #include "daemon/device/cuda/matmul_choices.h"
@@ -24,6 +26,31 @@ Result<MatmulChoicesKey> KeyOf(const CudaContextOptions& options) {
       CudaStatus(cudaDriverGetVersion(&key.driver_version), "version of the CUDA driver"));
   key.tf32 = options.numerics.tf32;
   return key;
+}
+
+// Variables that change what cuBLASLt computes or offers, behind our back: "NAME=value, ...".
+std::string OverridesOfEnvironment() {
+  const Environment environment = ProcessEnvironment();
+  std::string found;
+  for (const char* name : {"NVIDIA_TF32_OVERRIDE", "CUBLAS_EMULATE_SINGLE_PRECISION",
+                           "CUBLAS_EMULATION_STRATEGY", "CUBLASLT_HEURISTICS_LUT_FILE"}) {
+    const std::optional<std::string> value = environment(name);
+    if (value.has_value()) found += StrCat(found.empty() ? "" : ", ", name, "=", *value);
+  }
+  return found;
+}
+
+// Deterministic: a choice by the clock must not come in through the file either.
+std::unique_ptr<MatmulChoices> MakeChoices(const CudaContextOptions& options,
+                                           const MatmulChoicesKey& key) {
+  const std::string overrides = OverridesOfEnvironment();
+  const bool kept = !options.numerics.deterministic && overrides.empty();
+  auto choices = std::make_unique<MatmulChoices>(kept ? options.choices_folder : "", key);
+  if (!overrides.empty()) {
+    choices->AddNote(StrCat("the environment overrides how cuBLASLt computes (", overrides,
+                            "): choices of matrix products are neither read nor kept"));
+  }
+  return choices;
 }
 
 }  // namespace
@@ -54,9 +81,7 @@ Result<std::unique_ptr<CudaContext>> CudaContext::Create(const CudaContextOption
                                        StrCat("start cuBLASLt on GPU ", own.device)));
   GACCD_ASSIGN_OR_RETURN(context->workspace_,
                          DeviceBuffer::Allocate(kWorkspaceBytes, "cuBLASLt's workspace"));
-  // Deterministic: a choice by the clock must not come in through the file either.
-  context->choices_ = std::make_unique<MatmulChoices>(
-      own.numerics.deterministic ? std::string() : own.choices_folder, key);
+  context->choices_ = MakeChoices(own, key);
   return context;
 }
 

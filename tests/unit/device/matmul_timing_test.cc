@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -147,6 +148,14 @@ TEST_F(MatmulTimingTest, NewerLibraryTimesAnew) {
   EXPECT_EQ(context->choices().timed(), 1);
 }
 
+TEST_F(MatmulTimingTest, EnvironmentThatChangesTheLibraryIsToldAndNothingIsKept) {
+  ASSERT_EQ(setenv("NVIDIA_TF32_OVERRIDE", "0", 1), 0);
+  const auto context = MakeContext();
+  ASSERT_EQ(unsetenv("NVIDIA_TF32_OVERRIDE"), 0);
+  EXPECT_EQ(context->choices().path(), "");
+  EXPECT_THAT(context->choices().TakeNotes(), Contains(HasSubstr("NVIDIA_TF32_OVERRIDE=0")));
+}
+
 TEST_F(MatmulTimingTest, OlderLibraryIsRefused) {
   fake_.version = 120900;
   const auto context = CudaContext::Create({.cublaslt = &FakeCublasLtApi()});
@@ -204,7 +213,7 @@ TEST_F(MatmulTimingTest, EveryFailureOfCublasLtComesBack) {
         "cublasLtMatmulPreferenceCreate", "cublasLtMatmulDescSetAttribute",
         "cublasLtMatmulPreferenceSetAttribute", "cublasLtMatmulAlgoGetHeuristic",
         "cublasLtMatmul"}) {
-    fake_.offered = {{.id = 1}, {.id = 2}};
+    fake_.offered = {{.id = 1, .microseconds = 300}, {.id = 2, .microseconds = 300}};
     int failures = 0;
     while (true) {
       fake_.failing = function;
@@ -234,7 +243,7 @@ TEST_F(MatmulTimingTest, EveryFailureOfCudaComesBack) {
         "cudaMemset", "cudaEventCreateWithFlags", "cudaEventRecord", "cudaEventSynchronize",
         "cudaEventElapsedTime", "cudaStreamSynchronize", "cudaStreamBeginCapture",
         "cudaGraphInstantiate", "cudaGraphLaunch"}) {
-    fake_.offered = {{.id = 1}, {.id = 2}};
+    fake_.offered = {{.id = 1, .microseconds = 300}, {.id = 2, .microseconds = 300}};
     int failures = 0;
     while (true) {
       standin::Reset();
