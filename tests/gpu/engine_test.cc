@@ -16,9 +16,12 @@ namespace gaccd {
 namespace {
 
 constexpr std::uint64_t kSeed = 3;
-// f32 sums in another order on 100-odd terms; bf16 keeps 8 bits of every value in between.
+// f32 sums in another order on 100-odd terms.
 constexpr double kSameF32 = 2e-6;
-constexpr double kSameBF16 = 2e-2;
+// bf16 keeps 8 bits of every value in between; PyTorch's autocast deviates by 2 to 5 % here.
+constexpr double kSameBF16 = 8e-2;
+// On one device in one precision, micro-batches change only the order of f32 sums.
+constexpr double kSameInPieces = 1e-5;
 
 struct Problem {
   explicit Problem(LossKind loss)
@@ -105,13 +108,13 @@ const std::vector<std::int64_t> kRagged{33, 33, 32, 9};
 const std::vector<std::int64_t> kBig{107};
 const std::set<std::int64_t> kSizes{33, 32, 9, 107};
 
-// The gradient of one big batch on the CPU: what has to come out.
-std::vector<float> Expected(Problem& problem) {
-  Rank cpu(problem, Device::kCpu, Precision::kF32, kStill, kSizes);
-  if (!cpu.made()) return {};
-  const auto figures = cpu.Update(problem.samples, kBig, {});
+// The gradient of one big batch: what has to come out.
+std::vector<float> BigBatch(Problem& problem, Device device, Precision precision) {
+  Rank rank(problem, device, precision, kStill, kSizes);
+  if (!rank.made()) return {};
+  const auto figures = rank.Update(problem.samples, kBig, {});
   EXPECT_TRUE(figures.ok()) << figures.status().message();
-  return cpu.Gradients();
+  return rank.Gradients();
 }
 
 struct Setting {
@@ -125,24 +128,24 @@ class EngineTest : public testing::TestWithParam<Setting> {};
 
 TEST_P(EngineTest, RaggedMicroBatchesAreOneBigBatch) {
   Problem problem(GetParam().loss);
-  const std::vector<float> expected = Expected(problem);
-  Rank gpu(problem, Device::kCuda, GetParam().precision, kStill, kSizes);
+  const Precision precision = GetParam().precision;
+  const std::vector<float> on_cpu = BigBatch(problem, Device::kCpu, Precision::kF32);
+  const std::vector<float> expected = BigBatch(problem, Device::kCuda, precision);
+  EXPECT_LT(RelativeDifference(expected, on_cpu), GetParam().same());
+  Rank gpu(problem, Device::kCuda, precision, kStill, kSizes);
   ASSERT_TRUE(gpu.made());
-  const auto figures = gpu.Update(problem.samples, kRagged, {});
-  ASSERT_TRUE(figures.ok()) << figures.status().message();
-  ASSERT_TRUE(figures->has_value());
-  EXPECT_EQ((*figures)->samples, 107);
-  EXPECT_LT(RelativeDifference(gpu.Gradients(), expected), GetParam().same());
-  // The same on the GPU, in one piece; and again, over what the first update left behind.
-  ASSERT_TRUE(gpu.Update(problem.samples, kBig, {}).ok());
-  EXPECT_LT(RelativeDifference(gpu.Gradients(), expected), GetParam().same());
-  ASSERT_TRUE(gpu.Update(problem.samples, kRagged, {}).ok());
-  EXPECT_LT(RelativeDifference(gpu.Gradients(), expected), GetParam().same());
+  for (int again = 0; again < 3; ++again) {  // over what the update before left behind
+    const auto figures = gpu.Update(problem.samples, kRagged, {});
+    ASSERT_TRUE(figures.ok()) << figures.status().message();
+    ASSERT_TRUE(figures->has_value());
+    EXPECT_EQ((*figures)->samples, 107);
+    EXPECT_LT(RelativeDifference(gpu.Gradients(), expected), kSameInPieces);
+  }
 }
 
 TEST_P(EngineTest, MeanOfMeansIsCaught) {
   Problem problem(GetParam().loss);
-  const std::vector<float> expected = Expected(problem);
+  const std::vector<float> expected = BigBatch(problem, Device::kCuda, GetParam().precision);
   Rank gpu(problem, Device::kCuda, GetParam().precision, kStill, kSizes);
   ASSERT_TRUE(gpu.made());
   std::vector<float> mean(expected.size(), 0);
@@ -155,18 +158,18 @@ TEST_P(EngineTest, MeanOfMeansIsCaught) {
       mean[i] += part[i] / static_cast<float>(kRagged.size());
     }
   }
-  EXPECT_GT(RelativeDifference(mean, expected), 2 * GetParam().same());
+  EXPECT_GT(RelativeDifference(mean, expected), 100 * kSameInPieces);
 }
 
 TEST_P(EngineTest, LastMicroBatchOnlyIsCaughtByTheAudit) {
   Problem problem(GetParam().loss);
-  const std::vector<float> expected = Expected(problem);
+  const std::vector<float> expected = BigBatch(problem, Device::kCuda, GetParam().precision);
   Rank gpu(problem, Device::kCuda, GetParam().precision, kStill, kSizes);
   ASSERT_TRUE(gpu.made());
   const auto figures = gpu.Update(problem.samples, kRagged, {}, 0, /*every_step_is_first=*/true);
   ASSERT_FALSE(figures.ok());
   EXPECT_EQ(figures.status().kind(), ErrorKind::kInternal) << figures.status().message();
-  EXPECT_GT(RelativeDifference(gpu.Gradients(), expected), 10 * GetParam().same());
+  EXPECT_GT(RelativeDifference(gpu.Gradients(), expected), 100 * kSameInPieces);
 }
 
 TEST_P(EngineTest, UpdatesAreThoseOfTheCpu) {
@@ -185,7 +188,7 @@ TEST_P(EngineTest, UpdatesAreThoseOfTheCpu) {
       const auto found = gpu.Update(problem.samples, kRagged, settings, update * 10);
       ASSERT_TRUE(expected.ok() && expected->has_value()) << expected.status().message();
       ASSERT_TRUE(found.ok() && found->has_value()) << found.status().message();
-      const double same = 4 * GetParam().same();
+      const double same = GetParam().precision == Precision::kF32 ? 1e-5 : 8e-2;
       EXPECT_NEAR((*found)->loss, (*expected)->loss, same * (*expected)->loss);
       EXPECT_NEAR((*found)->grad_norm, (*expected)->grad_norm, same * (*expected)->grad_norm);
     }

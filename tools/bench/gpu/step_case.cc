@@ -78,7 +78,6 @@ class StepCase final : public GpuCase {
   // So many updates, the figures read one or more later, as the trainer does; all of them at the
   // end.
   Status Updates(std::int64_t count) {
-    std::int64_t known = 0;
     for (std::int64_t update = 0; update < count; ++update) {
       GACCD_RETURN_IF_ERROR(engine_->Begin({.samples = k_ * micro_, .lr = 0.01}));
       for (std::int64_t step = 0; step < k_; ++step) {
@@ -89,19 +88,20 @@ class StepCase final : public GpuCase {
       GACCD_RETURN_IF_ERROR(engine_->MeasureGradient());
       GACCD_RETURN_IF_ERROR(engine_->Optimize());
       GACCD_RETURN_IF_ERROR(engine_->Audit());
-      GACCD_RETURN_IF_ERROR(ReadFigures(update + 1 == count ? count : 0, &known));
+      ++underway_;
+      GACCD_RETURN_IF_ERROR(ReadFigures(update + 1 == count ? 0 : engine_->updates_underway()));
     }
     return Status::Ok();
   }
 
-  // What is there; waits until at least `wanted` are known.
-  Status ReadFigures(std::int64_t wanted, std::int64_t* known) {
-    while (true) {
-      GACCD_ASSIGN_OR_RETURN(const auto figures, engine_->Figures(/*wait=*/*known < wanted));
-      if (!figures.has_value()) return Status::Ok();
+  // Takes figures until so many updates are left underway.
+  Status ReadFigures(int left) {
+    for (; underway_ > left; --underway_) {
+      GACCD_ASSIGN_OR_RETURN(const auto figures, engine_->Figures(/*wait=*/true));
+      if (!figures.has_value()) return {ErrorKind::kInternal, "an update is lost"};
       loss_ = figures->loss;
-      ++*known;
     }
+    return Status::Ok();
   }
 
   std::unique_ptr<Communicator> comm_;
@@ -112,6 +112,7 @@ class StepCase final : public GpuCase {
   std::unique_ptr<Engine> engine_;
   BatchView batches_[kBatches];
   std::size_t next_ = 0;
+  int underway_ = 0;
   double loss_ = 0;
 };
 

@@ -1,0 +1,111 @@
+// Matrix products by the cuBLASLt of this machine against the plain loop. The values are such that
+// sums are exact, so all bits must agree, whatever algorithm is chosen.
+#include <gtest/gtest.h>
+
+#include "daemon/device/cuda/matmul_choices.h"
+#include "tests/gpu/gpu_test.h"
+#include "tests/unit/device/matmul_support.h"
+
+namespace gaccd {
+namespace {
+
+class MatmulTest : public testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    const CublasLtApi* api = CublasLtOfTest();
+    if (api == nullptr) {
+      auto loaded = LoadCublasLt();
+      ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+      api = *loaded;
+    }
+    auto context =
+        CudaContext::Create({.numerics = {.deterministic = GetParam()}, .cublaslt = api});
+    ASSERT_TRUE(context.ok()) << context.status().message();
+    context_ = std::move(*context);
+  }
+
+  // Whether there is an algorithm; if so, its result is checked.
+  bool Try(const MatmulCudaSpec& spec, unsigned seed) {
+    const auto supported = MatmulCuda::Supports(*context_, spec);
+    EXPECT_TRUE(supported.ok()) << supported.status().message();
+    if (!supported.ok() || !*supported) return false;
+    const MatmulExample example = MakeExample(spec, seed);
+    const MatmulOperands operands(example);
+    const auto matmul = MatmulCuda::Prepare(*context_, spec);
+    EXPECT_TRUE(matmul.ok()) << matmul.status().message();
+    if (!matmul.ok()) return false;
+    const Status bound = operands.Bind(**matmul);
+    const Status ran = (*matmul)->Run();
+    EXPECT_TRUE(bound.ok() && ran.ok()) << bound.message() << ran.message();
+    EXPECT_EQ(operands.Results(context_->compute()), Expected(example)) << ToText(spec);
+    return true;
+  }
+
+  std::unique_ptr<CudaContext> context_;
+};
+
+// What a linear layer runs: forward, gradient of the input, gradient of the weight.
+TEST_P(MatmulTest, ALinearLayerInEverySize) {
+  constexpr std::int64_t kLayers[][3] = {{32, 512, 784}, {32, 10, 512}, {13, 512, 784},
+                                         {7, 10, 33},    {1, 512, 512}, {256, 64, 48}};
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const auto& [samples, out, in] : kLayers) {
+      const bool relu = out != 10;
+      EXPECT_TRUE(Try({.m = samples,
+                       .n = out,
+                       .k = in,
+                       .transpose_b = true,
+                       .ab = dtype,
+                       .c = dtype,
+                       .bias = true,
+                       .relu = relu},
+                      1));
+      EXPECT_TRUE(Try({.m = samples, .n = in, .k = out, .ab = dtype, .c = dtype}, 2));
+      for (const bool accumulate : {false, true}) {
+        EXPECT_TRUE(Try({.m = out,
+                         .n = in,
+                         .k = samples,
+                         .transpose_a = true,
+                         .ab = dtype,
+                         .accumulate = accumulate},
+                        3));
+      }
+    }
+  }
+}
+
+// All combinations; which of them the library has is its own business, but it is told.
+TEST_P(MatmulTest, EveryCombination) {
+  constexpr std::int64_t kSizes[][3] = {{1, 1, 1}, {17, 1, 3}, {3, 2, 65}, {8, 16, 24}};
+  int ran = 0;
+  int missing = 0;
+  for (unsigned bits = 0; bits < 256; ++bits) {
+    const auto bit = [&](unsigned i) { return ((bits >> i) & 1U) != 0; };
+    MatmulCudaSpec spec{.transpose_a = bit(0),
+                        .transpose_b = bit(1),
+                        .ab = bit(2) ? DType::kBF16 : DType::kF32,
+                        .c = bit(3) ? DType::kBF16 : DType::kF32,
+                        .bias = bit(4),
+                        .relu = bit(5),
+                        .accumulate = bit(6),
+                        .column_sums = bit(7)};
+    if (spec.ab == DType::kF32 && spec.c == DType::kBF16) continue;
+    for (const auto& [m, n, k] : kSizes) {
+      spec.m = m;
+      spec.n = n;
+      spec.k = k;
+      if (!Check(spec).ok()) continue;
+      ++(Try(spec, bits) ? ran : missing);
+    }
+  }
+  std::printf("%d products equal the plain loop, cuBLASLt has no algorithm for %d others\n", ran,
+              missing);
+  EXPECT_GT(ran, 40);
+}
+
+INSTANTIATE_TEST_SUITE_P(Both, MatmulTest, testing::Bool(), [](const auto& setting) {
+  return std::string(setting.param ? "deterministic" : "timed");
+});
+
+}  // namespace
+}  // namespace gaccd
