@@ -38,7 +38,7 @@ TEST(GraphTest, RefusesShapesThatDoNotFitWithBothShapes) {
       {std::make_shared<Linear>(), {F32({8, 3})}, {"expected 2 or 3 inputs", "1"}},
       {std::make_shared<Add>(), {F32({8, 3}), F32({8, 4})}, {"add", "[8, 3]", "[8, 4]"}},
       {std::make_shared<Add>(), {F32({8, 3}), I32({8, 3})}, {"f32 [8, 3]", "i32 [8, 3]"}},
-      {std::make_shared<Add>(), {I32({8, 3}), I32({8, 3})}, {"expected two f32", "i32 [8, 3]"}},
+      {std::make_shared<Add>(), {I32({8, 3}), I32({8, 3})}, {"both f32 or both bf16, found i32", "i32 [8, 3]"}},
       {std::make_shared<Add>(), {F32({8, 3})}, {"expected 2 inputs", "1"}},
       {std::make_shared<Relu>(), {I32({8, 3})}, {"relu", "i32 [8, 3]"}},
       {std::make_shared<Flatten>(), {F32({})}, {"flatten", "batch dimension", "scalar"}},
