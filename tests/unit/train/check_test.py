@@ -1,0 +1,144 @@
+"""`gaccd check` as real processes: check_test.py GACCD MPIRUN [GACCD_STANDIN]
+
+GACCD_STANDIN is the program with stand-ins of GPUs (tests/standin): GACCD_STANDIN_DEVICES says how many.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+LAUNCHER_VARIABLES = ("SLURM_", "OMPI_", "PMIX_", "PMI_")
+
+
+def environment(**more):
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_VARIABLES)}
+    # Without a launcher these run as root and on fewer cores than ranks.
+    clean.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                 OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_mpi_yield_when_idle="1")
+    return {**clean, **more}
+
+
+def run(*args, **more):
+    return subprocess.run([str(a) for a in args], env=environment(**more), text=True,
+                          capture_output=True, timeout=60)
+
+
+class Check(unittest.TestCase):
+    def ranks(self, count, *args, **more):
+        done = run(MPIRUN, "-n", count, GACCD, "check", *args, **more)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stdout
+
+    def test_one_process_needs_no_launcher(self):
+        done = run(GACCD, "check", "--device=cpu")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("1 rank on 1 node; the same on all:", done.stdout)
+        self.assertIn("device cpu: asked for", done.stdout)
+
+    def test_three_ranks_are_three_lines(self):
+        text = self.ranks(3, "--device=cpu")
+        self.assertIn("3 ranks on 1 node; the same on all:", text)
+        lines = text[text.index("  rank "):].splitlines()
+        self.assertEqual([line.split()[0] for line in lines[1:4]], ["0", "1", "2"])
+        self.assertEqual([line.split()[2] for line in lines[1:4]], ["0", "1", "2"])
+
+    def test_json_is_one_line_a_rank(self):
+        reports = [json.loads(line) for line in self.ranks(3, "--format=json").splitlines()]
+        self.assertEqual([r["rank"] for r in reports], [0, 1, 2])
+        self.assertEqual({r["local_size"] for r in reports}, {3})
+        self.assertEqual(len({r["build_id"] for r in reports}), 1)
+        for report in reports:
+            self.assertGreaterEqual(report["cpu_count"], 1)
+            for key in ("host", "mpi", "onednn", "cpus", "gaccd"):
+                self.assertNotEqual(report[key], "", key)
+
+    def test_many_ranks_that_are_alike_are_few_lines(self):
+        text = self.ranks(20, "--device=cpu")
+        self.assertIn("20 ranks on 1 node", text)
+        self.assertIn("  0-19  ", text)
+        self.assertLess(text.count("\n"), 25)
+
+    def test_cores_and_gpus_that_slurm_promised(self):
+        with_more = {"SLURM_CPUS_PER_TASK": "4096"}
+        text = self.ranks(2, "--device=cpu", **with_more)
+        self.assertIn("warning: ranks 0-1 on ", text)
+        self.assertIn("expected SLURM_CPUS_PER_TASK=4096", text)
+
+    def test_another_build_is_refused_by_all(self):
+        with tempfile.TemporaryDirectory() as folder:
+            other = Path(folder) / "gaccd"
+            build = bytes.fromhex(json.loads(run(GACCD, "check", "--format=json").stdout)["build_id"])
+            program = Path(GACCD).read_bytes()
+            self.assertEqual(program.count(build), 1)
+            other.write_bytes(program.replace(build, bytes(b ^ 1 for b in build)))
+            other.chmod(0o755)
+            done = run(MPIRUN, "-n", "2", GACCD, "check", "--device=cpu",
+                       ":", "-n", "1", other, "check", "--device=cpu")
+        self.assertEqual(done.returncode, 78, done.stderr)
+        self.assertEqual(done.stderr.count("error (config, exit 78): 3 ranks cannot work together"), 1)
+        self.assertIn("gaccd differs: ", done.stderr)
+        self.assertRegex(done.stderr, r"build [0-9a-f]{12} on ranks 0-1 on .*, build [0-9a-f]{12} on rank 2 ")
+
+    def test_bad_formats(self):
+        done = run(GACCD, "check", "--format=txtpb")
+        self.assertEqual(done.returncode, 64)
+        self.assertIn("text or json", done.stderr)
+
+
+class CheckOnGpus(unittest.TestCase):
+    def setUp(self):
+        if not STANDIN:
+            self.skipTest("built without CUDA")
+        (report,) = (json.loads(line) for line in self.start(1, [1], "check", "--format=json")
+                     .stdout.splitlines())
+        self.assertEqual(report["gpus"], 1, report)
+        if "not found" in (report["cublaslt"], report["nccl"]):
+            self.skipTest("cuBLASLt or NCCL is not installed here")
+
+    def start(self, ranks, devices, *args):
+        """Starts ranks / len(devices) ranks with each number of GPUs."""
+        command = [MPIRUN]
+        for count in devices:
+            command += [":"] if len(command) > 1 else []
+            command += ["-n", ranks // len(devices), "env", f"GACCD_STANDIN_DEVICES={count}", STANDIN, *args]
+        return run(*command)
+
+    def test_each_rank_has_its_gpu(self):
+        done = self.start(2, [2], "check")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"no conflict; training would use device cuda: stand-in GPU")
+        lines = done.stdout[done.stdout.index("  rank "):].splitlines()
+        uuids = [line.split()[3] for line in lines[1:3]]
+        self.assertEqual(len(set(uuids)), 2)
+        self.assertTrue(all(uuid.startswith("GPU-") for uuid in uuids), uuids)
+
+    def test_fewer_gpus_than_ranks(self):
+        done = self.start(2, [1], "check")
+        self.assertEqual(done.returncode, 78)
+        self.assertRegex(done.stderr, "fewer GPUs than tasks on .*: expected 2, found 1")
+        done = self.start(2, [1], "check", "--allow-gpu-sharing")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_a_mixture_is_refused_by_check_and_by_train(self):
+        done = self.start(2, [2, 0], "check")
+        self.assertEqual(done.returncode, 78)
+        self.assertIn("ranks with and without a usable GPU: expected all or none of 2, found 1; rank 1",
+                      done.stderr)
+        job = Path(__file__).resolve().parents[3] / "slurm" / "examples" / "linear.txtpb"
+        train = ["train", f"--job={job}", "--target-batch=64", "--max-updates=1"]
+        done = self.start(2, [2, 0], *train)
+        self.assertEqual(done.returncode, 78, done.stderr)
+        self.assertEqual(done.stderr.count("device auto: expected a usable GPU on every rank or on none"), 1)
+        done = self.start(2, [2, 0], *train, "--device=cpu")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("device cpu: asked for", done.stdout)
+
+
+if __name__ == "__main__":
+    GACCD, MPIRUN = sys.argv[1:3]
+    STANDIN = sys.argv[3] if len(sys.argv) > 3 else None
+    unittest.main(argv=sys.argv[:1])
