@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The rig itself: four nodes that are different hosts, and MPI across them."""
 
+import json
 import signal
 import time
 
@@ -23,6 +24,22 @@ class Smoke(ClusterTest):
         self.assertEqual(lines[0], "size 8 sum 28")
         hosts = [line.split()[-1] for line in lines[1:]]
         self.assertEqual(sorted(hosts), sorted(["n1", "n2", "n3", "n4"] * 2))
+
+    def test_gaccd_check_under_srun(self):
+        srun = ["srun", "-N4", "--ntasks-per-node=2", "--mpi=pmix"]
+        text = self.cluster.run([*srun, program("GACCD"), "check"]).stdout
+        self.assertIn("8 ranks on 4 nodes; the same on all:", text)
+        lines = text[text.index("  rank "):].splitlines()[1:9]
+        self.assertEqual([line.split()[:3] for line in lines],
+                         [[str(r), f"n{r // 2 + 1}", str(r % 2)] for r in range(8)])
+        done = self.cluster.run([*srun, program("GACCD"), "check", "--format=json"])
+        reports = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual([r["host"] for r in reports], [f"n{r // 2 + 1}" for r in range(8)])
+        self.assertEqual({r["local_size"] for r in reports}, {2})
+        # Several nodes, so the limit of locked memory counts: it is what the ranks really have.
+        if reports[0]["memlock_bytes"] >= 0:
+            self.assertIn("warning: ranks 0-7 on n[1-4]: may lock", text)
+            self.assertIn("warning: ranks 0-7 on n[1-4]: may lock", done.stderr)
 
     def test_processes_are_found_and_killed(self):
         job = self.cluster.sbatch(self._sleeper(), options=["-N4", "--ntasks-per-node=2"])
