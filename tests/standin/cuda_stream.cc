@@ -15,14 +15,6 @@
 namespace gaccd::standin {
 namespace {
 
-Work RecordWork(Point* point) {
-  Work work;
-  work.what = "record an event";
-  work.always = true;
-  work.run = [point] { point->Reach(); };
-  return work;
-}
-
 cudaError_t CreateStream(cudaStream_t* stream, unsigned flags, int priority) {
   if ((flags & ~unsigned{cudaStreamNonBlocking}) != 0) return Leave(cudaErrorInvalidValue);
   const std::lock_guard lock(Lock());
@@ -56,7 +48,10 @@ cudaError_t RecordEvent(cudaEvent_t event_handle, cudaStream_t stream_handle, un
   if (stream.capture == nullptr) {
     event.capture_id = 0;
     event.last = NewPoint();
-    Post(stream, RecordWork(event.last));
+    Work work;
+    work.what = "record an event";
+    work.reach = event.last;
+    Post(stream, std::move(work));
     return cudaSuccess;
   }
   if (flags == cudaEventRecordExternal) {

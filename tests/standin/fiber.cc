@@ -7,6 +7,7 @@
 #include "tests/standin/fatal.h"
 
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 #if defined(__SANITIZE_THREAD__)
@@ -121,6 +122,10 @@ Fiber::~Fiber() {
   if (mapping_ == nullptr) return;
 #if defined(__SANITIZE_THREAD__)
   __tsan_destroy_fiber(tsan_);
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+  // Its frames never returned, and the addresses may be given out again.
+  ASAN_UNPOISON_MEMORY_REGION(mapping_, kGuardBytes + kStackBytes);
 #endif
   munmap(mapping_, kGuardBytes + kStackBytes);
 }

@@ -140,8 +140,7 @@ Point* Mark(Stream& stream) {
   Point* point = NewPoint();
   Work work;
   work.what = "mark";
-  work.always = true;
-  work.run = [point] { point->Reach(); };
+  work.reach = point;
   stream.worker->Post(std::move(work));
   return point;
 }

@@ -10,6 +10,7 @@
 namespace gaccd::standin {
 
 void Perform(const Work& work) {
+  if (work.run == nullptr) return;
   if (work.always) {
     work.run();
     return;
@@ -41,7 +42,7 @@ Worker::Worker() : tail_(new Node), head_(tail_) {
 void Worker::Append(Node* node) {
   tail_->next.store(node, std::memory_order_relaxed);
   tail_ = node;
-  // From here on the thread may do it, and be gone: nothing of *this is touched any more.
+  // From this store on the thread may do it and delete *this.
   posted_.store(++count_, std::memory_order_release);
   FutexWake(posted_);  // only the address
 }
@@ -73,8 +74,10 @@ void Worker::Loop() {
     if (next->last) break;
     Perform(next->work);
     EndUse(next->work);
+    Point* const reach = next->work.reach;
     next->work = Work{};  // frees what it holds before others see that it is done
     done_.store(done + 1, std::memory_order_release);
+    if (reach != nullptr) reach->Reach();
   }
   delete head_;
   delete this;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/standin/allocations.h"
+#include "tests/standin/signal.h"
 
 namespace gaccd::standin {
 
@@ -20,6 +21,7 @@ struct Work {
   bool always = false;  // runs also when the device has failed: bookkeeping
   bool kernel = false;  // FailKernel() counts it
   int device = 0;
+  Point* reach = nullptr;  // when it is done and the worker says so too
 };
 
 // Runs it here, with its checks, delay and errors.
