@@ -30,8 +30,8 @@ std::string Gibibytes(std::int64_t bytes) {
 
 std::string Gpu(const RankReport& report) {
   if (report.gpu_problem.empty()) return report.gpu.empty() ? "none" : report.gpu;
-  return StrCat(report.gpu.empty() ? "none" : report.gpu + ", not usable", ": ",
-                report.gpu_problem);
+  if (report.gpu.empty()) return report.gpu_problem;
+  return StrCat(report.gpu, ", not usable: ", report.gpu_problem);
 }
 
 std::string Memlock(const RankReport& report) {

@@ -86,9 +86,16 @@ TEST(RankTable, OneLineARank) {
 
 TEST(RankTable, CpuRanksHaveNoGpuColumns) {
   const std::string text = RankTableText(MakeReports(1, 2, 0));
-  EXPECT_THAT(text, HasSubstr("  GPU            none: no NVIDIA driver\n"));
+  EXPECT_THAT(text, HasSubstr("  GPU            no NVIDIA driver\n"));
   EXPECT_THAT(text, HasSubstr("  rank  host  local  cores\n"));
   EXPECT_THAT(text, Not(HasSubstr("PCI")));
+}
+
+TEST(RankTable, AGpuThatIsNotUsableSaysWhy) {
+  auto reports = MakeReports(1, 2, 2);
+  reports[1].gpu_problem = "cannot load libcublasLt.so.13";
+  EXPECT_THAT(RankTableText(reports),
+              HasSubstr("NVIDIA H200, not usable: cannot load libcublasLt.so.13"));
 }
 
 // 240 ranks of equal nodes: one line for every local rank.
