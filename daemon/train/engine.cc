@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "collectives/base/strings.h"
+#include "daemon/device/host_buffer.h"
 #include "daemon/train/engine_checks.h"
 
 namespace gaccd {
@@ -35,6 +36,17 @@ Status CheckFinite(double loss, bool gradient_finite) {
 
 Status FiguresNotTaken() {
   return {ErrorKind::kInternal, "an update begins before the figures of the last one were taken"};
+}
+
+CodeMeter::CodeMeter(bool on) : on_(on) {
+  if (!on_) return;
+  if (const auto bytes = ResidentBytes(); bytes.ok()) before_ = *bytes;
+}
+
+Result<std::int64_t> CodeMeter::Grown() const {
+  if (!on_) return std::int64_t{0};
+  GACCD_ASSIGN_OR_RETURN(const std::int64_t now, ResidentBytes());
+  return now - before_;
 }
 
 }  // namespace gaccd

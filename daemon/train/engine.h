@@ -45,7 +45,7 @@ struct UpdateFigures {
 struct EngineMemory {
   std::int64_t host_bytes = 0;    // planned
   std::int64_t device_bytes = 0;  // planned; 0 on the CPU
-  std::int64_t code_bytes = 0;    // measured: libraries and kernels, on the host
+  std::int64_t code_bytes = 0;    // measured on the host: libraries and kernels
 };
 
 // Which device computes, and what a GPU needs beyond its number.
@@ -66,6 +66,7 @@ struct EngineOptions {
   OptimizerSpec optimizer;
   Numerics numerics;
   EngineChoice choice;
+  bool measure_code = false;  // fill EngineMemory::code_bytes, which takes some milliseconds
 };
 
 class Engine {

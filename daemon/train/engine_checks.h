@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 #include "collectives/base/result.h"
@@ -15,5 +16,16 @@ Status CheckCount(std::string_view what, std::size_t expected, std::size_t found
 Status CheckFinite(double loss, bool gradient_finite);
 
 Status FiguresNotTaken();
+
+// How much memory of this process has grown since this was made. Not switched on: always 0.
+class CodeMeter {
+ public:
+  explicit CodeMeter(bool on);
+  Result<std::int64_t> Grown() const;
+
+ private:
+  bool on_;
+  std::int64_t before_ = 0;
+};
 
 }  // namespace gaccd

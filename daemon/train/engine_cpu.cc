@@ -79,10 +79,9 @@ Status CpuEngine::Create(const Model& model, const EngineOptions& options) {
   GACCD_ASSIGN_OR_RETURN(gradient_memory_, comm_.Allocate(elements * sizeof(float)));
   const std::span gradients(static_cast<float*>(gradient_memory_->data()), elements);
   // The replica's buffers are not touched yet: what grows here is the code of the kernels.
-  GACCD_ASSIGN_OR_RETURN(const std::int64_t before, ResidentBytes());
+  const CodeMeter meter(options.measure_code);
   GACCD_ASSIGN_OR_RETURN(replica_, Replica::Create(model, gradients, options.replica));
-  GACCD_ASSIGN_OR_RETURN(const std::int64_t after, ResidentBytes());
-  code_bytes_ = after - before;
+  GACCD_ASSIGN_OR_RETURN(code_bytes_, meter.Grown());
   // Nothing sends beside the backward here: one message.
   GACCD_ASSIGN_OR_RETURN(reducer_,
                          MakeGradientReducer(comm_, model.layout(), View(gradients), kOneBucket));

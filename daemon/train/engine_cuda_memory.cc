@@ -2,18 +2,19 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "daemon/device/host_buffer.h"
 #include "daemon/train/engine_checks.h"
 #include "daemon/train/engine_cuda.h"
 
 namespace gaccd {
 
-// Nothing is freed while the GPU may still work on it. If the communicator has given up, its
-// kernels leave the GPU by themselves.
+// Nothing is freed while the GPU may still work on it. A communicator that has given up takes its
+// kernels off the GPU, so what is left there ends, although not well.
 CudaEngine::~CudaEngine() {
   if (context_ == nullptr) return;
   for (cudaStream_t stream : {context_->copy(), context_->compute(), context_->reduce()}) {
-    (void)waiter_.WaitForStream(stream, "end of the engine");
+    if (!waiter_.WaitForStream(stream, "end of the engine").ok()) {
+      (void)cudaStreamSynchronize(stream);
+    }
   }
 }
 
@@ -23,10 +24,10 @@ Status CudaEngine::Create() {
   const Status gradients = AllocateGradients();
   GACCD_RETURN_IF_ERROR(mine);
   GACCD_RETURN_IF_ERROR(gradients);
-  GACCD_ASSIGN_OR_RETURN(const std::int64_t before, ResidentBytes());
+  const CodeMeter meter(options_.measure_code);
   GACCD_RETURN_IF_ERROR(PrepareReplica());
-  GACCD_ASSIGN_OR_RETURN(const std::int64_t after, ResidentBytes());
-  code_bytes_ += after - before;
+  GACCD_ASSIGN_OR_RETURN(const std::int64_t grown, meter.Grown());
+  code_bytes_ += grown;
   return Status::Ok();
 }
 
@@ -35,7 +36,7 @@ Status CudaEngine::CreateLocally() {
     return {ErrorKind::kInternal, StrCat("engine: expected a communicator of GPUs for ",
                                          comm_.size(), " ranks, found ", comm_.name())};
   }
-  GACCD_ASSIGN_OR_RETURN(const std::int64_t before, ResidentBytes());
+  const CodeMeter meter(options_.measure_code);
   const CublasLtApi* cublaslt = options_.choice.cublaslt;
   if (cublaslt == nullptr) {
     GACCD_ASSIGN_OR_RETURN(cublaslt, LoadCublasLt());
@@ -46,8 +47,7 @@ Status CudaEngine::CreateLocally() {
                                                   .deterministic = options_.numerics.deterministic},
                                      .choices_folder = options_.choice.choices_folder,
                                      .cublaslt = cublaslt}));
-  GACCD_ASSIGN_OR_RETURN(const std::int64_t after, ResidentBytes());
-  code_bytes_ = after - before;
+  GACCD_ASSIGN_OR_RETURN(code_bytes_, meter.Grown());
   GACCD_ASSIGN_OR_RETURN(replica_, CudaReplica::Create(*context_, model_, options_.replica,
                                                        options_.numerics.precision));
   return FitsOnGpu(PlannedMemory());

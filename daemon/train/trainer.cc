@@ -89,7 +89,9 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator* device_comm) {
                                              {.replica = replica,
                                               .optimizer = job_.optimizer,
                                               .numerics = job_.numerics,
-                                              .choice = choice}));
+
+                                              .choice = choice,
+                                              .measure_code = true}));
   const EngineMemory planned = engine_->memory();
   GACCD_RETURN_IF_ERROR(PrepareBatches());
   memory_.process += planned.code_bytes;

@@ -1,0 +1,81 @@
+// When a rank, its GPU or NCCL fails in the middle of training, every rank gets an error within the
+// bound, and nothing is left on the GPUs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/train/update.h"
+#include "tests/ranks/cuda_engine_ranks.h"
+
+namespace gaccd::testing {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+#ifdef GACCD_SANITIZED
+constexpr milliseconds kBound{6'000};
+#else
+constexpr milliseconds kBound{2'000};
+#endif
+
+const EngineCase kCase{.name = "three", .ranks = 3, .micro = 5, .target = 40, .updates = 40};
+
+class CudaEngineFailureTest : public ::testing::Test {
+ protected:
+  void SetUp() override { ResetGpus(3); }
+  void TearDown() override {
+    EXPECT_EQ(standin::LiveNcclComms(), 0);
+    for (const int device : {-1, 0, 1, 2}) EXPECT_EQ(standin::LiveBytes(device), 0) << device;
+  }
+
+  void ExpectAllFailInTime(const std::vector<RankOutcome>& outcomes) {
+    for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
+      SCOPED_TRACE(rank);
+      ASSERT_FALSE(outcomes[rank].run.ok());
+      EXPECT_EQ(outcomes[rank].run.status().kind(), ErrorKind::kUnavailable)
+          << outcomes[rank].run.status().message();
+      EXPECT_LE(outcomes[rank].took, 2 * kBound) << outcomes[rank].run.status().message();
+    }
+  }
+};
+
+TEST_F(CudaEngineFailureTest, AnAsynchronousErrorOfAPeerEndsAll) {
+  for (const int nth : {1, 7, 20}) {
+    ResetGpus(3);
+    standin::BreakNccl(1, nth, ncclRemoteError);
+    ExpectAllFailInTime(RunCudaRanks(kCase, {.choice = {.bucket_elements = 1}, .bound = kBound}));
+  }
+}
+
+TEST_F(CudaEngineFailureTest, AGpuThatFailsEndsAll) {
+  for (const int nth : {200, 2000}) {
+    ResetGpus(3);
+    standin::FailKernel(nth, cudaErrorIllegalAddress);
+    ExpectAllFailInTime(RunCudaRanks(kCase, {.choice = {.bucket_elements = 1}, .bound = kBound}));
+  }
+}
+
+// A rank that stops to take part is waited for until the deadline.
+TEST_F(CudaEngineFailureTest, ARankThatHangsEndsAll) {
+  const auto hang = [](int rank) -> EngineRunOptions {
+    if (rank != 2) return {};
+    auto updates = std::make_shared<int>(0);
+    return {.update = [updates](Engine& engine, Prefetcher& batches, const Plan& plan,
+                                const UpdateSettings& settings) -> Status {
+      if (++*updates == 3) {
+        std::this_thread::sleep_for(kBound);
+        return {ErrorKind::kUnavailable, "this rank hung"};
+      }
+      return RunUpdate(engine, batches, plan, settings);
+    }};
+  };
+  const auto outcomes = RunCudaRanks(kCase, {.bound = kBound, .options = hang});
+  ExpectAllFailInTime(outcomes);
+  for (const int rank : {0, 1}) {
+    EXPECT_THAT(outcomes[static_cast<std::size_t>(rank)].run.status().message(),
+                HasSubstr("at least one rank did not enter it"));
+  }
+}
+
+}  // namespace
+}  // namespace gaccd::testing

@@ -1,0 +1,107 @@
+// Every wait for an event in the engine on a GPU matters: without it, some delays give other
+// values. The linker leads cudaStreamWaitEvent() of this program through a function that can leave
+// one kind of wait out (--wrap in CMakeLists.txt).
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include "tests/ranks/cuda_engine_ranks.h"
+
+namespace {
+
+// In the order in which an update enqueues them.
+enum class WaitKind {
+  kNone,
+  kFreeSlot,  // copy stream: the micro-step that read this slot is over
+  kCopied,    // compute stream: the batch has been copied
+  kBucket,    // reduction stream: the gradients of this bucket are computed
+  kComputed,  // reduction stream: all is computed, losses and counts too
+  kReduced,   // compute stream: all ranks have the sums
+};
+std::atomic<WaitKind> left_out = WaitKind::kNone;
+std::atomic<int> seen = 0;
+
+// The streams of a rank, which is a thread: the first wait is that of a copy, the second that of
+// the micro-step.
+thread_local cudaStream_t copy_stream = nullptr;
+thread_local cudaStream_t compute_stream = nullptr;
+thread_local int reductions = 0;  // waits of the reduction stream in this update
+
+constexpr int kBuckets = 6;  // weight and bias of three layers, each a message of its own
+
+WaitKind KindOf(cudaStream_t stream) {
+  if (copy_stream == nullptr) copy_stream = stream;
+  if (stream == copy_stream) {
+    reductions = 0;
+    return WaitKind::kFreeSlot;
+  }
+  if (compute_stream == nullptr) compute_stream = stream;
+  if (stream != compute_stream) {
+    return ++reductions <= kBuckets ? WaitKind::kBucket : WaitKind::kComputed;
+  }
+  return reductions > 0 ? WaitKind::kReduced : WaitKind::kCopied;
+}
+
+}  // namespace
+
+extern "C" {
+cudaError_t __real_cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned);
+cudaError_t __wrap_cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
+  if (KindOf(stream) == left_out) {
+    ++seen;
+    return cudaSuccess;
+  }
+  return __real_cudaStreamWaitEvent(stream, event, flags);
+}
+}
+
+namespace gaccd::testing {
+namespace {
+
+// Ragged micro-batches, all with samples on every rank.
+const EngineCase kCase{.name = "race", .ranks = 2, .micro = 5, .target = 33, .updates = 12};
+
+class CudaEngineRaces : public ::testing::Test {
+ protected:
+  void SetUp() override { ResetGpus(2); }
+  void TearDown() override { left_out = WaitKind::kNone; }
+};
+
+// Whether any of some seeds gives other values than the CPU, or an error.
+bool Differs(WaitKind kind) {
+  const auto expected = RunCpuRanks(kCase);
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    ResetGpus(2);
+    standin::SetDelays(seed, 300);
+    left_out = kind;
+    seen = 0;
+    const auto found = RunCudaRanks(
+        kCase, {.choice = {.bucket_elements = 1}, .bound = std::chrono::milliseconds(4'000)});
+    left_out = WaitKind::kNone;
+    standin::SetDelays(0, 0);
+    EXPECT_EQ(seen > 0, kind != WaitKind::kNone);
+    for (std::size_t rank = 0; rank < found.size(); ++rank) {
+      // Negated, so that NaN counts as different.
+      if (!found[rank].run.ok() ||
+          !(Distance(found[rank].run->parameters, expected[rank]->parameters) <= kSame)) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+TEST_F(CudaEngineRaces, NoneWhenNoWaitIsMissing) { EXPECT_FALSE(Differs(WaitKind::kNone)); }
+TEST_F(CudaEngineRaces, AMissingWaitForAFreeSlotShows) {
+  EXPECT_TRUE(Differs(WaitKind::kFreeSlot));
+}
+TEST_F(CudaEngineRaces, AMissingWaitForACopyShows) { EXPECT_TRUE(Differs(WaitKind::kCopied)); }
+TEST_F(CudaEngineRaces, AReductionBeforeItsGradientsShows) {
+  EXPECT_TRUE(Differs(WaitKind::kBucket));
+}
+TEST_F(CudaEngineRaces, CountsSummedBeforeTheyAreCompleteShow) {
+  EXPECT_TRUE(Differs(WaitKind::kComputed));
+}
+TEST_F(CudaEngineRaces, AStepBeforeTheReductionShows) { EXPECT_TRUE(Differs(WaitKind::kReduced)); }
+
+}  // namespace
+}  // namespace gaccd::testing

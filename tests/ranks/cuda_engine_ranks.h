@@ -1,0 +1,86 @@
+// Ranks as threads, each with an engine on its GPU, over the stand-ins.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "tests/ranks/nccl_ranks.h"
+#include "tests/standin/cublaslt_standin.h"
+#include "tests/unit/train/engine_cuda_cases.h"
+
+namespace gaccd::testing {
+
+// What a rank came to, and how long its run took.
+struct RankOutcome {
+  Result<EngineRun> run = Status(ErrorKind::kInternal, "did not run");
+  std::chrono::milliseconds took{0};
+};
+
+struct CudaRanks {
+  EngineChoice choice;
+  std::chrono::milliseconds bound{20'000};
+  bool one_gpu = false;  // for all ranks
+  // Options of a rank's run.
+  std::function<EngineRunOptions(int rank)> options = nullptr;
+};
+
+// The case on engines on GPUs. Ranks that fail stay until all have ended, so that none learns of it
+// from the end of another.
+inline std::vector<RankOutcome> RunCudaRanks(const EngineCase& test, const CudaRanks& ranks = {}) {
+  std::vector<RankOutcome> outcomes(static_cast<std::size_t>(test.ranks));
+  std::atomic<int> ready = 0;
+  std::atomic<int> ended = 0;
+  const ThreadGroupOptions group{.comm = {.bound = ranks.bound}, .ranks_per_node = 0};
+  (void)RunThreadRanks(test.ranks, group, [&](Communicator& over) {
+    RankOutcome& outcome = outcomes[static_cast<std::size_t>(over.rank())];
+    NcclOptions nccl;
+    nccl.comm.bound = ranks.bound;
+    nccl.device = ranks.one_gpu ? 0 : over.rank();
+    nccl.gpu_sharing = ranks.one_gpu;
+    nccl.api = StandInNccl();
+    EngineChoice choice = ranks.choice;
+    choice.device = Device::kCuda;
+    choice.gpu = nccl.device;
+    choice.gpu_sharing = ranks.one_gpu;
+    choice.cublaslt = &standin::StandInCublasLt();
+    const auto start = std::chrono::steady_clock::now();
+    auto comm = MakeNccl(over, nccl);
+    if (comm.ok()) {
+      EngineRunOptions options = ranks.options ? ranks.options(over.rank()) : EngineRunOptions{};
+      if (ranks.one_gpu) {
+        // Unlike processes, threads share all of a GPU: memory that one allocates waits for the
+        // others' collectives, which wait for this one.
+        options.before_updates = [&] {
+          ++ready;
+          while (ready + ended < test.ranks) std::this_thread::yield();
+        };
+      }
+      outcome.run = RunEngine(**comm, test, choice, options);
+    } else {
+      outcome.run = comm.status();
+    }
+    outcome.took = std::chrono::duration_cast<std::chrono::milliseconds>(
+        std::chrono::steady_clock::now() - start);
+    ++ended;
+    while (ended < test.ranks) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return Status::Ok();
+  });
+  return outcomes;
+}
+
+// The same on engines on CPUs.
+inline std::vector<Result<EngineRun>> RunCpuRanks(const EngineCase& test,
+                                                  const EngineRunOptions& options = {}) {
+  std::vector<Result<EngineRun>> runs(static_cast<std::size_t>(test.ranks),
+                                      Status(ErrorKind::kInternal, "did not run"));
+  (void)RunThreadRanks(test.ranks, {}, [&](Communicator& comm) {
+    runs[static_cast<std::size_t>(comm.rank())] = RunEngine(comm, test, {}, options);
+    return runs[static_cast<std::size_t>(comm.rank())].status();
+  });
+  return runs;
+}
+
+}  // namespace gaccd::testing

@@ -1,0 +1,154 @@
+// Engines on GPUs, several ranks with other samples each, over the stand-ins of the GPU and of
+// NCCL: against engines on CPUs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "collectives/base/strings.h"
+#include "tests/ranks/cuda_engine_ranks.h"
+
+namespace gaccd::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::vector<EngineCase> AllCases() {
+  std::vector<EngineCase> all = CasesOf(2);
+  for (const EngineCase& test : CasesOf(3)) all.push_back(test);
+  for (EngineCase& test : all) test.name = StrCat(test.name, "_", test.ranks);
+  return all;
+}
+
+void ExpectSameOnAllRanks(const EngineCase& test, const std::vector<RankOutcome>& found,
+                          double tolerance) {
+  const auto expected = RunCpuRanks(test);
+  for (std::size_t rank = 0; rank < found.size(); ++rank) {
+    SCOPED_TRACE(rank);
+    ASSERT_TRUE(expected[rank].ok()) << expected[rank].status().message();
+    ASSERT_TRUE(found[rank].run.ok()) << found[rank].run.status().message();
+    ExpectSame(*found[rank].run, *expected[rank], tolerance);
+    // Replicas never drift apart.
+    EXPECT_EQ(Distance(found[rank].run->parameters, found[0].run->parameters), 0);
+  }
+}
+
+class CudaEngineRanks : public ::testing::TestWithParam<EngineCase> {
+ protected:
+  void SetUp() override { ResetGpus(3); }
+  void TearDown() override {
+    for (const int device : {-1, 0, 1, 2}) EXPECT_EQ(standin::LiveBytes(device), 0) << device;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(All, CudaEngineRanks, ::testing::ValuesIn(AllCases()),
+                         [](const auto& test) { return test.param.name; });
+
+TEST_P(CudaEngineRanks, DoWhatCpusDo) {
+  ExpectSameOnAllRanks(GetParam(), RunCudaRanks(GetParam()), kSame);
+}
+
+// Each gradient is a message of its own and travels while the backward still runs.
+TEST_P(CudaEngineRanks, ManyBucketsWithDelays) {
+  for (const std::uint64_t seed : {1U, 2U}) {
+    standin::SetDelays(seed, 50);
+    const auto found = RunCudaRanks(GetParam(), {.choice = {.bucket_elements = 1}});
+    standin::SetDelays(0, 0);
+    ExpectSameOnAllRanks(GetParam(), found, kSame);
+  }
+}
+
+TEST_P(CudaEngineRanks, OnOneGpuTogether) {
+  ExpectSameOnAllRanks(GetParam(), RunCudaRanks(GetParam(), {.one_gpu = true}), kSame);
+}
+
+class CudaEnginesTest : public CudaEngineRanks {};
+INSTANTIATE_TEST_SUITE_P(
+    Two, CudaEnginesTest,
+    ::testing::Values(EngineCase{
+        .name = "two_ranks", .ranks = 2, .micro = 5, .target = 33, .updates = 6}));
+
+TEST_P(CudaEnginesTest, TheHostsDoNotWaitInsideAnUpdate) {
+  // Counters are of all ranks, so none may begin or end while another is inside.
+  std::atomic<int> ready = 0;
+  std::atomic<int> done = 0;
+  std::atomic<std::int64_t> before = 0;
+  std::atomic<std::int64_t> after = 0;
+  const auto meet = [](std::atomic<int>& count) {
+    ++count;
+    while (count < 2) std::this_thread::yield();
+  };
+  EngineRunOptions options;
+  options.before_updates = [&] {
+    meet(ready);
+    before = standin::Count().host_waits;
+  };
+  options.after_updates = [&] {
+    after = standin::Count().host_waits;
+    meet(done);
+  };
+  CudaRanks ranks;
+  ranks.choice.bucket_elements = 1;
+  ranks.options = [&](int) { return options; };
+  const auto outcomes = RunCudaRanks(GetParam(), ranks);
+  for (const RankOutcome& outcome : outcomes) {
+    ASSERT_TRUE(outcome.run.ok()) << outcome.run.status().message();
+  }
+  EXPECT_EQ(after, before);
+}
+
+// Only one rank has the sample with the NaN; all stop at the same update and keep what they had.
+TEST_P(CudaEnginesTest, NanOnOneRankStopsAllAlike) {
+  EngineCase test = GetParam();
+  test.poisoned = 50;
+  std::mutex mutex;
+  std::vector<std::vector<float>> left;
+  std::vector<std::int64_t> updates;
+  const EngineRunOptions options{
+      .failed = [&](const Status&, std::span<const float> parameters, std::int64_t done) {
+        const std::lock_guard lock(mutex);
+        left.emplace_back(parameters.begin(), parameters.end());
+        updates.push_back(done);
+      }};
+  for (const auto& run : RunCpuRanks(test, options)) EXPECT_FALSE(run.ok());
+  for (const RankOutcome& outcome : RunCudaRanks(test, {.options = [&](int) { return options; }})) {
+    ASSERT_FALSE(outcome.run.ok());
+    EXPECT_EQ(outcome.run.status().kind(), ErrorKind::kNoRequeue) << outcome.run.status().message();
+  }
+  ASSERT_EQ(left.size(), 4U);
+  for (std::size_t i = 1; i < left.size(); ++i) {
+    EXPECT_LE(Distance(left[i], left[0]), kSame);
+    EXPECT_EQ(updates[i], updates[0]);
+  }
+  EXPECT_EQ(Distance(left[3], left[2]), 0);
+}
+
+// Rank 1 loses a micro-batch in update 3: every rank names the counts of all.
+TEST_P(CudaEnginesTest, ALostMicroBatchIsNamedOnEveryRank) {
+  const auto lose = [](int rank) -> EngineRunOptions {
+    if (rank != 1) return {};
+    auto updates = std::make_shared<int>(0);
+    return {.update = [updates](Engine& engine, Prefetcher& batches, const Plan& plan,
+                                UpdateSettings settings) -> Status {
+      ++*updates;
+      settings.samples = plan.effective_batch();
+      GACCD_RETURN_IF_ERROR(engine.Begin(settings));
+      for (std::int64_t step = 0; step < plan.accum_steps(); ++step) {
+        const BatchView* batch = batches.Next();
+        if (*updates == 3 && step == 1) continue;
+        GACCD_RETURN_IF_ERROR(
+            engine.MicroStep(*batch, {.first = step == 0, .last = step + 1 == plan.accum_steps()}));
+      }
+      GACCD_RETURN_IF_ERROR(engine.Reduce());
+      GACCD_RETURN_IF_ERROR(engine.MeasureGradient());
+      GACCD_RETURN_IF_ERROR(engine.Optimize());
+      return engine.Audit();
+    }};
+  };
+  for (const RankOutcome& outcome : RunCudaRanks(GetParam(), {.options = lose})) {
+    ASSERT_FALSE(outcome.run.ok());
+    EXPECT_EQ(outcome.run.status().kind(), ErrorKind::kInternal);
+    EXPECT_THAT(outcome.run.status().message(), HasSubstr("the plan has 33 samples"));
+    EXPECT_THAT(outcome.run.status().message(), HasSubstr("rank 0: 16, rank 1: 13"));
+  }
+}
+
+}  // namespace
+}  // namespace gaccd::testing

@@ -1,0 +1,75 @@
+#include "tests/unit/train/engine_cuda_cases.h"
+
+#include <cmath>
+
+namespace gaccd::testing {
+namespace {
+
+const OptimizerSpec kPlainSgd{.lr = 0.2, .kind = SgdSpec{}};
+const OptimizerSpec kNesterov{.lr = 0.05, .kind = SgdSpec{.momentum = 0.9, .nesterov = true}};
+const OptimizerSpec kAdamW{.lr = 0.01, .kind = AdamWSpec{.epsilon = 1e-3}};
+
+}  // namespace
+
+std::vector<EngineCase> CasesOf(int ranks) {
+  std::vector<EngineCase> cases;
+  if (ranks == 1) {
+    cases = {
+        {.name = "one_micro_step", .micro = 24, .target = 24},
+        {.name = "two_equal", .micro = 8, .target = 16, .optimizer = kAdamW},
+        {.name = "five_ragged", .micro = 5, .target = 23, .optimizer = kNesterov},
+        {.name = "clipped", .micro = 5, .target = 13, .clip_norm = 0.05},
+        {.name = "not_quite_clipped", .micro = 5, .target = 13, .clip_norm = 1e6},
+        {.name = "tail", .micro = 5, .target = 13, .tail = 4, .optimizer = kPlainSgd},
+        {.name = "squared_error", .micro = 6, .target = 11, .loss = LossKind::kMeanSquaredError},
+    };
+  } else {
+    const std::int64_t n = ranks;
+    cases = {
+        {.name = "one_micro_step", .micro = 8, .target = 8 * n},
+        {.name = "ragged_ranks", .micro = 9, .target = 8 * n + 1, .optimizer = kAdamW},
+        {.name = "five_ragged", .micro = 4, .target = 17 * n + 1, .clip_norm = 0.05},
+        {.name = "empty_last", .micro = 1, .target = n + 1, .optimizer = kPlainSgd},
+        {.name = "rank_without_samples", .micro = 4, .target = n - 1},
+        {.name = "tail_without_samples",
+         .micro = 3,
+         .target = 5 * n,
+         .tail = 1,
+         .optimizer = kNesterov},
+        {.name = "squared_error",
+         .micro = 4,
+         .target = 7 * n - 1,
+         .loss = LossKind::kMeanSquaredError,
+         .optimizer = kAdamW,
+         .clip_norm = 0.5},
+    };
+    for (EngineCase& test : cases) test.ranks = ranks;
+  }
+  return cases;
+}
+
+void ExpectSame(const EngineRun& found, const EngineRun& expected, double tolerance) {
+  ASSERT_EQ(found.figures.size(), expected.figures.size());
+  for (std::size_t u = 0; u < found.figures.size(); ++u) {
+    const UpdateFigures& a = found.figures[u];
+    const UpdateFigures& b = expected.figures[u];
+    EXPECT_EQ(a.samples, b.samples) << "update " << u + 1;
+    EXPECT_LE(std::abs(a.loss - b.loss), tolerance * std::abs(b.loss)) << "update " << u + 1;
+    EXPECT_LE(std::abs(a.grad_norm - b.grad_norm), 10 * tolerance * b.grad_norm + 1e-6)
+        << "update " << u + 1;
+    EXPECT_GE(a.fwd_bwd_s, 0);
+    EXPECT_GE(a.reduce_s, 0);
+    EXPECT_GE(a.opt_s, 0);
+    EXPECT_GT(a.dur_s, 0);
+    EXPECT_NEAR(a.dur_s, a.data_s + a.fwd_bwd_s + a.reduce_s + a.opt_s, 1e-9);
+  }
+  EXPECT_LE(Distance(found.parameters, expected.parameters), tolerance);
+  EXPECT_LE(Distance(found.state, expected.state), 100 * tolerance);
+  EXPECT_EQ(found.optimizer_updates, expected.optimizer_updates);
+  EXPECT_EQ(found.evaluation.samples, expected.evaluation.samples);
+  EXPECT_LE(std::abs(found.evaluation.loss_sum - expected.evaluation.loss_sum),
+            tolerance * std::abs(expected.evaluation.loss_sum));
+  EXPECT_EQ(found.evaluation.correct, expected.evaluation.correct);
+}
+
+}  // namespace gaccd::testing

@@ -1,0 +1,224 @@
+#include "tests/unit/train/engine_runs.h"
+
+#include <cmath>
+#include <limits>
+
+#include "collectives/base/strings.h"
+#include "daemon/data/index_source.h"
+#include "daemon/data/sample_order.h"
+#include "daemon/data/update_schedule.h"
+#include "daemon/optim/optimizer.h"
+#include "daemon/tensor/random.h"
+#include "daemon/train/update.h"
+
+namespace gaccd::testing {
+namespace {
+
+constexpr std::uint64_t kSeed = 3;
+
+// Values that depend on the number of the sample and nothing else.
+float ValueOf(std::int64_t sample, std::int64_t place) {
+  auto bits = static_cast<std::uint64_t>(sample) * 0x9E3779B97F4A7C15U +
+              static_cast<std::uint64_t>(place) * 0xD1B54A32D192ED03U;
+  bits ^= bits >> 29;
+  bits *= 0xBF58476D1CE4E5B9U;
+  bits ^= bits >> 32;
+  return static_cast<float>(bits >> 40) / static_cast<float>(1 << 23) - 1.0F;
+}
+
+class HashedDataset final : public Dataset {
+ public:
+  HashedDataset(std::int64_t size, const SampleSpec& spec, std::int64_t poisoned)
+      : size_(size), spec_(spec), poisoned_(poisoned) {}
+  [[nodiscard]] std::int64_t size() const override { return size_; }
+  [[nodiscard]] const SampleSpec& spec() const override { return spec_; }
+  void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
+    const std::int64_t width = spec_.feature_elements();
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      const auto row = static_cast<std::int64_t>(i);
+      const std::int64_t sample = indices[i];
+      for (std::int64_t f = 0; f < width; ++f) out.features[row * width + f] = ValueOf(sample, f);
+      if (sample == poisoned_) {
+        out.features[row * width] = std::numeric_limits<float>::quiet_NaN();
+      }
+      if (spec_.classes > 0) {
+        out.labels[row] = static_cast<std::int32_t>((sample * 7 + 3) % spec_.classes);
+      }
+      for (std::int64_t t = 0; t < spec_.target_width; ++t) {
+        out.targets[row * spec_.target_width + t] = ValueOf(sample, 1000 + t);
+      }
+    }
+  }
+
+ private:
+  std::int64_t size_;
+  SampleSpec spec_;
+  std::int64_t poisoned_;
+};
+
+SampleSpec SpecOf(const EngineCase& test) {
+  const bool labels = test.loss == LossKind::kSoftmaxCrossEntropy;
+  return {.feature_shape = {test.widths.front()},
+          .classes = labels ? test.widths.back() : 0,
+          .target_width = labels ? 0 : test.widths.back()};
+}
+
+void AddSizes(const Plan& plan, int rank, std::set<std::int64_t>* sizes) {
+  for (std::int64_t step = 0; step < plan.accum_steps(); ++step) {
+    if (plan.MicroBatch(rank, step) > 0) sizes->insert(plan.MicroBatch(rank, step));
+  }
+}
+
+// Everything about the case that does not depend on the engine.
+struct Setting {
+  std::unique_ptr<Dataset> data;
+  Model model;
+  Plan plan;
+  UpdateSchedule schedule;
+
+  [[nodiscard]] Result<Plan> PlanOf(const Update& update) const {
+    if (update.samples == plan.effective_batch()) return plan;
+    return plan.ForSamples(update.samples);
+  }
+};
+
+Result<Setting> SettingOf(const EngineCase& test) {
+  GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make({.nodes = 1,
+                                                      .gpus_per_node = test.ranks,
+                                                      .micro_batch = test.micro,
+                                                      .target_batch = test.target}));
+  auto data = DataOf(test);
+  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule,
+                         UpdateSchedule::Make({.dataset_size = data->size(),
+                                               .batch = plan.effective_batch(),
+                                               .epochs = 0,
+                                               .max_updates = test.updates}));
+  return Setting{std::move(data), ModelOf(test), plan, schedule};
+}
+
+Result<std::unique_ptr<Engine>> EngineOf(Communicator& comm, const EngineCase& test,
+                                         const Setting& setting, const EngineChoice& choice) {
+  ReplicaOptions replica{.eval_batches = {test.target},
+                         .micro_steps_per_update = setting.plan.accum_steps()};
+  for (std::int64_t u = 0; u < setting.schedule.updates(); ++u) {
+    GACCD_ASSIGN_OR_RETURN(const Plan plan, setting.PlanOf(setting.schedule.At(u)));
+    AddSizes(plan, comm.rank(), &replica.micro_batches);
+  }
+  GACCD_ASSIGN_OR_RETURN(auto engine, MakeEngine(comm, setting.model,
+                                                 {.replica = replica,
+                                                  .optimizer = test.optimizer,
+                                                  .numerics = test.numerics,
+                                                  .choice = choice}));
+  std::vector<float> parameters(static_cast<std::size_t>(setting.model.layout().size()));
+  setting.model.Initialize(kSeed, parameters);
+  GACCD_RETURN_IF_ERROR(engine->SetParameters(parameters));
+  return engine;
+}
+
+Result<std::unique_ptr<Prefetcher>> BatchesOf(const Setting& setting, Engine& engine, int rank) {
+  const SampleOrder order(kSeed, setting.data->size(), /*shuffle=*/true);
+  GACCD_ASSIGN_OR_RETURN(TrainIndices indices,
+                         TrainIndices::Make(order, setting.schedule, setting.plan, rank));
+  return Prefetcher::Start(*setting.data, std::make_unique<TrainIndices>(std::move(indices)),
+                           {.held = engine.held_batches(),
+                            .memory = [&](std::size_t bytes) { return engine.HostMemory(bytes); }});
+}
+
+// One figure more, or the error.
+Status TakeFigures(Engine& engine, EngineRun* run) {
+  GACCD_ASSIGN_OR_RETURN(const auto figures, engine.Figures(/*wait=*/true));
+  if (!figures) return {ErrorKind::kInternal, "no figures came"};
+  run->figures.push_back(*figures);
+  return Status::Ok();
+}
+
+Status RunUpdates(const EngineCase& test, const Setting& setting, Engine& engine,
+                  Prefetcher& batches, const EngineRunOptions& options, EngineRun* run) {
+  const auto underway = options.gradients ? 0 : engine.updates_underway();
+  std::int64_t enqueued = 0;
+  for (std::int64_t u = 0; u < setting.schedule.updates(); ++u) {
+    GACCD_ASSIGN_OR_RETURN(const Plan plan, setting.PlanOf(setting.schedule.At(u)));
+    const UpdateSettings settings{.lr = test.optimizer.lr * (1 + static_cast<double>(u % 3)),
+                                  .clip_norm = test.clip_norm};
+    GACCD_RETURN_IF_ERROR(options.update ? options.update(engine, batches, plan, settings)
+                                         : RunUpdate(engine, batches, plan, settings));
+    ++enqueued;
+    const bool last = enqueued == setting.schedule.updates();
+    while (enqueued - std::ssize(run->figures) > (last ? 0 : underway)) {
+      GACCD_RETURN_IF_ERROR(TakeFigures(engine, run));
+    }
+    if (!options.gradients) continue;
+    run->gradients.emplace_back(static_cast<std::size_t>(setting.model.layout().size()));
+    GACCD_RETURN_IF_ERROR(engine.GetGradients(run->gradients.back()));
+  }
+  return Status::Ok();
+}
+
+Status ReadOut(const EngineCase& test, const Setting& setting, Engine& engine, EngineRun* run) {
+  const std::int64_t size = setting.model.layout().size();
+  run->parameters.resize(static_cast<std::size_t>(size));
+  run->state.resize(static_cast<std::size_t>(StateElements(test.optimizer, size)));
+  GACCD_RETURN_IF_ERROR(engine.GetParameters(run->parameters));
+  return engine.GetOptimizer(run->state, &run->optimizer_updates);
+}
+
+Status EvaluateFirst(const EngineCase& test, const Setting& setting, Engine& engine,
+                     EngineRun* run) {
+  GACCD_ASSIGN_OR_RETURN(
+      const auto batches,
+      Prefetcher::Start(
+          *setting.data,
+          std::make_unique<EvalIndices>(EvalShard{.first = 0, .count = test.target}, test.target),
+          {.slots = 2}));
+  GACCD_ASSIGN_OR_RETURN(run->evaluation, engine.Evaluate(*batches->Next()));
+  return Status::Ok();
+}
+
+}  // namespace
+
+std::unique_ptr<Dataset> DataOf(const EngineCase& test) {
+  const std::int64_t size = test.tail > 0 ? 2 * test.target + test.tail : 3 * test.target;
+  return std::make_unique<HashedDataset>(size, SpecOf(test), test.poisoned);
+}
+
+Model ModelOf(const EngineCase& test) {
+  ModelSpec spec{.layers = {}, .loss = test.loss};
+  for (std::size_t i = 1; i < test.widths.size(); ++i) {
+    if (i > 1) spec.layers.push_back({StrCat("relu", i), ReluSpec{}});
+    spec.layers.push_back({StrCat("fc", i), LinearSpec{test.widths[i - 1], test.widths[i], true}});
+  }
+  return Model::Make(spec, SpecOf(test)).value();
+}
+
+Result<EngineRun> RunEngine(Communicator& engine_comm, const EngineCase& test,
+                            const EngineChoice& choice, const EngineRunOptions& options) {
+  GACCD_ASSIGN_OR_RETURN(const Setting setting, SettingOf(test));
+  GACCD_ASSIGN_OR_RETURN(auto engine, EngineOf(engine_comm, test, setting, choice));
+  GACCD_ASSIGN_OR_RETURN(auto batches, BatchesOf(setting, *engine, engine_comm.rank()));
+  EngineRun run;
+  if (options.before_updates) options.before_updates();
+  const Status status = RunUpdates(test, setting, *engine, *batches, options, &run);
+  if (options.after_updates) options.after_updates();
+  if (!status.ok()) {
+    if (options.failed) {
+      GACCD_RETURN_IF_ERROR(ReadOut(test, setting, *engine, &run));
+      options.failed(status, run.parameters, run.optimizer_updates);
+    }
+    return status;
+  }
+  GACCD_RETURN_IF_ERROR(ReadOut(test, setting, *engine, &run));
+  GACCD_RETURN_IF_ERROR(EvaluateFirst(test, setting, *engine, &run));
+  return run;
+}
+
+double Distance(std::span<const float> a, std::span<const float> b) {
+  double difference = 0;
+  double norm = 0;
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    difference += std::pow(static_cast<double>(a[i]) - b[i], 2);
+    norm += std::pow(static_cast<double>(b[i]), 2);
+  }
+  return norm == 0 && difference == 0 ? 0 : std::sqrt(difference / norm);
+}
+
+}  // namespace gaccd::testing

@@ -1,0 +1,68 @@
+// A few updates on an engine, with other samples on every rank: what the engines of all devices are
+// compared by.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "collectives/comm/communicator.h"
+#include "daemon/config/job.h"
+#include "daemon/data/dataset.h"
+#include "daemon/data/prefetcher.h"
+#include "daemon/plan/plan.h"
+#include "daemon/train/engine.h"
+
+namespace gaccd::testing {
+
+struct EngineCase {
+  std::string name;
+  int ranks = 1;
+  std::int64_t micro = 8;
+  std::int64_t target = 8;
+  std::int64_t updates = 20;
+  std::int64_t tail = 0;  // > 0: every third update is a smaller one, of so many samples
+  std::vector<std::int64_t> widths = {12, 20, 16, 5};
+  LossKind loss = LossKind::kSoftmaxCrossEntropy;
+  OptimizerSpec optimizer = {.lr = 0.1, .kind = SgdSpec{.momentum = 0.9, .weight_decay = 1e-3}};
+  double clip_norm = 0;
+  Numerics numerics = {};
+  std::int64_t poisoned = -1;  // this sample has a NaN among its features
+};
+
+inline void PrintTo(const EngineCase& test, std::ostream* out) { *out << test.name; }
+
+// What a rank saw.
+struct EngineRun {
+  std::vector<UpdateFigures> figures;         // by update
+  std::vector<std::vector<float>> gradients;  // by update, if asked for
+  std::vector<float> parameters;
+  std::vector<float> state;
+  std::int64_t optimizer_updates = 0;
+  Evaluation evaluation;  // of the first samples, at the end
+};
+
+struct EngineRunOptions {
+  bool gradients = false;  // also those of every update (waits after each)
+  std::function<void()> before_updates = nullptr;
+  std::function<void()> after_updates = nullptr;
+  // In place of RunUpdate(), to make mistakes.
+  std::function<Status(Engine&, Prefetcher&, const Plan&, UpdateSettings)> update = nullptr;
+  // The parameters and the number of updates when the run failed; its error is the run's.
+  std::function<void(const Status&, std::span<const float>, std::int64_t)> failed = nullptr;
+};
+
+// The data set, a function of the case.
+[[nodiscard]] std::unique_ptr<Dataset> DataOf(const EngineCase& test);
+[[nodiscard]] Model ModelOf(const EngineCase& test);
+
+// Runs the case on one rank. Collective: `engine_comm` belongs to the engine.
+Result<EngineRun> RunEngine(Communicator& engine_comm, const EngineCase& test,
+                            const EngineChoice& choice, const EngineRunOptions& options = {});
+
+// |a - b| / |b|, Euclidean norms.
+[[nodiscard]] double Distance(std::span<const float> a, std::span<const float> b);
+
+}  // namespace gaccd::testing
