@@ -3,6 +3,7 @@
 #include <mpi.h>
 
 #include <array>
+#include <cstdio>
 
 #include "collectives/base/strings.h"
 
@@ -21,6 +22,21 @@ std::string MpiVersion() {
                     OMPI_RELEASE_VERSION, ")");
 #endif
   return version;
+}
+
+MpiNumbers MpiVersionNumbers() {
+  MpiNumbers numbers;
+#ifdef OMPI_MAJOR_VERSION
+  numbers.compiled = {OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION};
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  if (MPI_Get_library_version(text.data(), &length) != MPI_SUCCESS) return numbers;
+  std::array<int, 3>& loaded = numbers.loaded;
+  if (std::sscanf(text.data(), "Open MPI v%d.%d.%d", &loaded[0], &loaded[1], &loaded[2]) != 3) {
+    loaded = {};
+  }
+#endif
+  return numbers;
 }
 
 }  // namespace gaccd

@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
+#include "collectives/bootstrap/mpi_version.h"
 #include "daemon/config/job_text.h"
 #include "daemon/config/plan_command.h"
+#include "daemon/device/cpu/onednn_version.h"
 
 namespace gaccd {
 namespace {
@@ -34,8 +36,24 @@ std::int64_t RanksPerNode(const Topology& topology) {
 
 }  // namespace
 
+std::vector<LibraryVersions> LinkedLibraries() {
+  const auto version = [](const std::array<int, 3>& numbers) {
+    return LibraryVersion{numbers[0], numbers[1], numbers[2]};
+  };
+  const OneDnnNumbers onednn = OneDnnVersionNumbers();
+  std::vector<LibraryVersions> libraries = {
+      {.name = "oneDNN", .compiled = version(onednn.compiled), .loaded = version(onednn.loaded)}};
+  const MpiNumbers mpi = MpiVersionNumbers();
+  if (mpi.loaded[0] > 0) {
+    libraries.push_back(
+        {.name = "MPI", .compiled = version(mpi.compiled), .loaded = version(mpi.loaded)});
+  }
+  return libraries;
+}
+
 Result<Ranks> JoinRanks(const Flags& flags, const Environment& env) {
   Ranks ranks;
+  GACCD_RETURN_IF_ERROR(CheckNotOlder(LinkedLibraries()));
   GACCD_ASSIGN_OR_RETURN(ranks.slurm, SlurmEnvironment::Read(env));
   GACCD_RETURN_IF_ERROR(CheckNodes(flags.nodes, flags.gpus_per_node, ranks.slurm));
   if (!HasLauncher(env)) {

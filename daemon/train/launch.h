@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "collectives/base/environment.h"
 #include "collectives/base/result.h"
@@ -9,10 +10,14 @@
 #include "collectives/comm/communicator.h"
 #include "daemon/config/flags.h"
 #include "daemon/config/job.h"
+#include "daemon/device/cuda/versions.h"
 #include "daemon/plan/plan.h"
 #include "slurm/environment.h"
 
 namespace gaccd {
+
+// MPI and oneDNN: linked, so that the loader finds some version of them.
+[[nodiscard]] std::vector<LibraryVersions> LinkedLibraries();
 
 // The session must outlive the communicator, hence the order.
 struct Ranks {
@@ -22,7 +27,8 @@ struct Ranks {
 };
 
 // Under srun or mpirun: all ranks, over MPI. Without either: one rank, and MPI is not started.
-// Inside a step with several tasks this never gives a world of one: see CheckWorld().
+// Inside a step with several tasks this never gives a world of one: see CheckWorld(). kUnavailable
+// when a library of LinkedLibraries() is older than the one compiled with.
 Result<Ranks> JoinRanks(const Flags& flags, const Environment& env);
 
 // The plan of this world. --nodes and --gpus-per-node are assertions here: kConfig when they are

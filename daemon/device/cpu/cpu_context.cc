@@ -24,6 +24,12 @@ Result<std::unique_ptr<CpuContext>> CpuContext::Create() {
   }
 }
 
+OneDnnNumbers OneDnnVersionNumbers() {
+  const dnnl_version_t* version = dnnl_version();
+  return {{DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, DNNL_VERSION_PATCH},
+          {version->major, version->minor, version->patch}};
+}
+
 std::string OneDnnVersion() {
   const dnnl_version_t* version = dnnl_version();
   return StrCat(version->major, ".", version->minor, ".", version->patch, " (compiled with ",
