@@ -95,7 +95,7 @@ cudaStreamCaptureMode& ModeOfThisThread() {
 }
 
 cudaError_t CheckUnsafe() {
-  if (InLibraryCall() || ModeOfThisThread() == cudaStreamCaptureModeRelaxed) return cudaSuccess;
+  if (ModeOfThisThread() == cudaStreamCaptureModeRelaxed) return cudaSuccess;
   bool safe = true;
   for (const auto& [id, capture] : Get().active) {
     const bool here = capture->thread == std::this_thread::get_id();

@@ -64,7 +64,6 @@ Faults& Get() {
 constinit thread_local cudaError_t last_error = cudaSuccess;
 constinit thread_local int current_device = 0;
 constinit thread_local int host_functions = 0;
-constinit thread_local int library_calls = 0;
 
 cudaError_t WantedError(const char* function) {
   Faults& faults = Get();
@@ -86,12 +85,6 @@ std::int64_t Read(const std::atomic<std::int64_t>& value) {
 }  // namespace
 
 AtomicCounters& Counting() { return Get().counters; }
-
-void CountOne(std::atomic<std::int64_t>& counter) {
-  if (library_calls == 0) counter.fetch_add(1, std::memory_order_relaxed);
-}
-
-bool InLibraryCall() { return library_calls > 0; }
 
 const Options& Machine() { return Get().options; }
 
@@ -139,8 +132,6 @@ bool KernelFails(int device) {
 
 HostFunctionScope::HostFunctionScope() { ++host_functions; }
 HostFunctionScope::~HostFunctionScope() { --host_functions; }
-LibraryCall::LibraryCall() { ++library_calls; }
-LibraryCall::~LibraryCall() { --library_calls; }
 
 void Reset(const Options& options) {
   if (const std::string left = DescribeEverythingAlive(); !left.empty()) {

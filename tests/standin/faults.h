@@ -19,9 +19,9 @@ struct AtomicCounters {
       graph_launches{0}, graph_nodes{0}, queries{0};
 };
 AtomicCounters& Counting();
-// Adds 1, except inside a LibraryCall.
-void CountOne(std::atomic<std::int64_t>& counter);
-bool InLibraryCall();
+inline void CountOne(std::atomic<std::int64_t>& counter) {
+  counter.fetch_add(1, std::memory_order_relaxed);
+}
 
 const Options& Machine();
 int& CurrentDevice();  // of the calling thread

@@ -86,7 +86,7 @@ void ExecutableGraph::RunChain(std::size_t chain, std::uint32_t launch, const Po
   for (const std::size_t index : chains_[chain]) {
     const Node& node = nodes_[index];
     for (const std::size_t before : node.after) node_done_[before].WaitFor(launch);
-    Counting().graph_nodes.fetch_add(1, std::memory_order_relaxed);
+    CountOne(Counting().graph_nodes);
     if (node.event == nullptr) {
       Perform(node.work);
     } else if (node.type == NodeType::kEventRecord) {

@@ -37,17 +37,25 @@ void Store(void* data, ValueType type, std::int64_t index, float value) {
   }
 }
 
-// op(matrix), [rows, columns], column-major without gaps; `by_rows`: row-major.
+// op(matrix), [rows, columns], column-major without gaps; `by_rows`: row-major. Read as it is
+// stored.
 std::vector<float> Pack(const ConstMatrix& matrix, std::int64_t rows, std::int64_t columns,
                         bool by_rows, bool tf32) {
+  const std::int64_t outer = matrix.transposed ? rows : columns;
+  const std::int64_t inner = matrix.transposed ? columns : rows;
+  const bool as_stored = matrix.transposed == by_rows;
   std::vector<float> packed(static_cast<std::size_t>(rows * columns));
-  for (std::int64_t column = 0; column < columns; ++column) {
-    for (std::int64_t row = 0; row < rows; ++row) {
-      const std::int64_t from =
-          matrix.transposed ? row * matrix.ld + column : column * matrix.ld + row;
-      const float value = Load(matrix.data, matrix.type, from);
-      const std::int64_t to = by_rows ? row * columns + column : column * rows + row;
-      packed[static_cast<std::size_t>(to)] = tf32 ? RoundToTf32(value) : value;
+  for (std::int64_t o = 0; o < outer; ++o) {
+    float* const to = packed.data() + (as_stored ? o * inner : o);
+    const std::int64_t step = as_stored ? 1 : outer;
+    if (matrix.type == ValueType::kF32 && !tf32) {
+      const float* const from = static_cast<const float*>(matrix.data) + o * matrix.ld;
+      for (std::int64_t i = 0; i < inner; ++i) to[i * step] = from[i];
+      continue;
+    }
+    for (std::int64_t i = 0; i < inner; ++i) {
+      const float value = Load(matrix.data, matrix.type, o * matrix.ld + i);
+      to[i * step] = tf32 ? RoundToTf32(value) : value;
     }
   }
   return packed;

@@ -77,14 +77,4 @@ cudaError_t Enqueue(cudaStream_t stream, const char* what, std::function<void()>
 // Whether all of it is live memory of the device that is current.
 [[nodiscard]] bool IsDeviceMemory(const void* address, std::size_t bytes);
 
-// Calls made by a library on its own behalf (a stand-in of NCCL) are allowed during captures and
-// are not counted.
-class LibraryCall {
- public:
-  LibraryCall();
-  ~LibraryCall();
-  LibraryCall(const LibraryCall&) = delete;
-  LibraryCall& operator=(const LibraryCall&) = delete;
-};
-
 }  // namespace gaccd::standin
