@@ -9,6 +9,7 @@
 
 #include "collectives/base/result.h"
 #include "collectives/base/strings.h"
+#include "daemon/checkpoint/ckpt_command.h"
 #include "daemon/config/flags.h"
 #include "daemon/config/help.h"
 #include "daemon/config/plan_command.h"
@@ -37,6 +38,15 @@ Status RunPlan(const Flags& flags) {
   return output.verdict;
 }
 
+Status RunCkpt(const Flags& flags) {
+  GACCD_ASSIGN_OR_RETURN(const gaccd::CkptRequest request,
+                         gaccd::MakeCkptRequest(flags.ckpt_words, flags.out.value_or(""),
+                                                {.newest = flags.keep, .every = flags.keep_every}));
+  GACCD_ASSIGN_OR_RETURN(const gaccd::CkptOutput output, gaccd::RunCkptCommand(request));
+  GACCD_RETURN_IF_ERROR(Print(output.text));
+  return output.verdict;
+}
+
 // Every verb but those of many ranks, which print their own errors.
 Status RunVerb(const Flags& flags) {
   switch (flags.verb) {
@@ -48,6 +58,8 @@ Status RunVerb(const Flags& flags) {
       return Print(gaccd::VersionText(gaccd::LoadedLibraries()));
     case Verb::kSelftest:
       return gaccd::RunSelftest(flags);
+    case Verb::kCkpt:
+      return RunCkpt(flags);
     case Verb::kTrain:
     case Verb::kCheck:
       break;

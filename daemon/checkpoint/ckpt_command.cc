@@ -8,6 +8,7 @@
 #include <ctime>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "collectives/base/files.h"
@@ -181,6 +182,20 @@ Result<CkptOutput> Export(const Place& place, const std::string& out) {
 }
 
 }  // namespace
+
+Result<CkptRequest> MakeCkptRequest(std::span<const std::string> words, const std::string& out,
+                                    const KeepPolicy& keep) {
+  constexpr std::array<std::pair<std::string_view, CkptAction>, 4> kActions = {
+      {{"ls", CkptAction::kLs},
+       {"verify", CkptAction::kVerify},
+       {"prune", CkptAction::kPrune},
+       {"export", CkptAction::kExport}}};
+  for (const auto& [name, action] : kActions) {
+    if (words.size() == 2 && words[0] == name) return CkptRequest{action, words[1], out, keep};
+  }
+  return Status(ErrorKind::kUsage,
+                "ckpt: expected ls, verify, prune or export, and the path of a run folder");
+}
 
 Result<CkptOutput> RunCkptCommand(const CkptRequest& request) {
   GACCD_ASSIGN_OR_RETURN(const Place place, Find(request.path));

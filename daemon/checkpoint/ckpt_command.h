@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "collectives/base/result.h"
@@ -19,6 +20,10 @@ struct CkptRequest {
   std::string out;  // of export: a safetensors file
   KeepPolicy keep;  // of prune
 };
+
+// "ls" and a path, as they stand behind `gaccd ckpt`. kUsage for anything else.
+[[nodiscard]] Result<CkptRequest> MakeCkptRequest(std::span<const std::string> words,
+                                                  const std::string& out, const KeepPolicy& keep);
 
 // What to print, and then whether all was well: kData when something is damaged.
 struct CkptOutput {

@@ -66,7 +66,7 @@ static_assert(sizeof(Report) == 72);
 
 class Writer final : public CheckpointWriter {
  public:
-  Writer(Communicator& comm, const CheckpointOptions& options, RunIdentity identity,
+  Writer(Communicator& comm, const CheckpointOptions& options, CheckpointIdentity identity,
          SaveListener listener)
       : comm_(comm),
         options_(options),
@@ -103,7 +103,7 @@ class Writer final : public CheckpointWriter {
 
   Communicator& comm_;
   const CheckpointOptions options_;
-  const RunIdentity identity_;
+  const CheckpointIdentity identity_;
   const SaveListener listener_;
   SaveModes modes_;
   std::optional<WriterLease> lease_;  // rank 0
@@ -354,7 +354,7 @@ BufferSource HostSource(std::string name, std::span<const std::byte> bytes, bool
 
 Result<std::unique_ptr<CheckpointWriter>> CheckpointWriter::Start(Communicator& comm,
                                                                   const CheckpointOptions& options,
-                                                                  RunIdentity identity,
+                                                                  CheckpointIdentity identity,
                                                                   const OwnerName& me,
                                                                   SaveListener listener) {
   if (options.fail_limit < 1 || options.keep.newest < 1 || options.keep.every < 0 ||

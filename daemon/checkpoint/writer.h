@@ -51,7 +51,7 @@ struct CheckpointOptions {
 };
 
 // What the manifests of a run have in common.
-struct RunIdentity {
+struct CheckpointIdentity {
   std::string program;
   std::string job_text;
   Plan plan;  // plan.world() == comm.size()
@@ -77,7 +77,8 @@ class CheckpointWriter {
   // `listener` is called on the training thread, on all ranks alike.
   static Result<std::unique_ptr<CheckpointWriter>> Start(Communicator& comm,
                                                          const CheckpointOptions& options,
-                                                         RunIdentity identity, const OwnerName& me,
+                                                         CheckpointIdentity identity,
+                                                         const OwnerName& me,
                                                          SaveListener listener);
   virtual ~CheckpointWriter() = default;  // ends the helper; what is not committed is lost
   CheckpointWriter(const CheckpointWriter&) = delete;

@@ -192,7 +192,6 @@ std::vector<FlagRule> CheckpointRules() {
       Number("save_every_seconds", FLAGS_save_every_seconds, 0, &Flags::save_every_seconds),
       {"resume",
        [](Flags& flags) -> Problem {
-         if (FLAGS_resume.empty()) return "must be auto, never or the path of a checkpoint";
          flags.resume = FLAGS_resume;
          return std::nullopt;
        }},

@@ -57,7 +57,7 @@ constexpr std::string_view kDeviceFlags = R"(
 The devices; all but --allow-gpu-sharing win over the job
   --device=DEVICE      auto (default: GPUs if every rank has one, CPUs if none
                        has, an error otherwise), cpu or cuda
-  --precision=TYPE     f32 (default) or bf16 (on GPUs; weights and sums stay f32)
+  --precision=TYPE     f32 (default) or bf16 (on GPUs; weights, sums stay f32)
   --tf32               products of f32 may round their inputs to TF32 (on GPUs)
   --deterministic      the same bits from run to run, also where it is slower
   --allow-gpu-sharing  several ranks may use one GPU; for tests, slow
@@ -88,6 +88,31 @@ Trains the job, one process per rank:
   --bound=SECONDS      end the run when a rank is silent so long (default 60)
 )";
 
+constexpr std::string_view kCheckpointFlags = R"(
+Checkpoints, in DIR/ckpt of --run-dir=DIR
+  --save-every-updates=N   save every N updates; 0 (default): not by updates
+  --save-every-seconds=N   save when N seconds passed; 0 (default): not by time
+  --resume=HOW             auto (default): go on from the newest checkpoint that
+                           is whole, if there is one; never: start anew; or the
+                           path of a checkpoint, which must be whole
+  --keep=N                 keep the newest N (default 3)
+  --keep-every=N           and one of each N updates; 0 (default): none
+  --failed-saves=N         exit 74 after N failed saves in a row (default 3)
+  --group-access           the group may read them
+)";
+
+constexpr std::string_view kCkptUsage = R"(gaccd ckpt ACTION PATH [--flag=value ...]
+
+Looks after checkpoints. PATH is a run folder, or one checkpoint in its ckpt.
+
+  gaccd ckpt ls PATH       what there is, newest first
+  gaccd ckpt verify PATH   read every byte; exit 65 if something is damaged
+  gaccd ckpt prune PATH    all but the newest --keep=N (default 3) and one
+                           of each --keep-every=N updates go (default 0)
+  gaccd ckpt export PATH --out=FILE
+                           write the newest weights that are whole, safetensors
+)";
+
 constexpr std::string_view kCheckUsage = R"(gaccd check [--flag=value ...]
 
 Prints what every rank finds: host, GPU, libraries, cores, limits. Start it the
@@ -98,8 +123,8 @@ Exits 78, naming the ranks, when they cannot work together: different builds of
 gaccd or its libraries, ranks with and without a GPU, fewer GPUs than tasks on a
 node, two ranks on one GPU. Prints warnings for what is slow.
 
-  --format=FORMAT      text (default; equal lines are put together when there are
-                       many) or json (one line a rank)
+  --format=FORMAT      text (default; many equal lines are put together) or json
+                       (one line a rank)
   --device=cpu         the GPUs do not matter
   --allow-gpu-sharing  two ranks on one GPU are wanted
   --bound=SECONDS      give up when a rank is silent so long (default 60)
@@ -116,7 +141,10 @@ rounding. With --nodes and --target-batch it does so for that plan.
 
 std::string HelpText(std::optional<Verb> topic) {
   if (topic == Verb::kPlan) return StrCat(kPlanUsage, kClusterFlags, kBatchFlags, kDeviceFlags);
-  if (topic == Verb::kTrain) return StrCat(kTrainUsage, kClusterFlags, kBatchFlags, kDeviceFlags);
+  if (topic == Verb::kTrain) {
+    return StrCat(kTrainUsage, kCheckpointFlags, kClusterFlags, kBatchFlags, kDeviceFlags);
+  }
+  if (topic == Verb::kCkpt) return std::string(kCkptUsage);
   if (topic == Verb::kCheck) return std::string(kCheckUsage);
   if (topic == Verb::kSelftest) return StrCat(kSelftestUsage, kClusterFlags, kBatchFlags);
   if (topic == Verb::kVersion)

@@ -114,6 +114,19 @@ TEST_F(CkptCommandTest, WrongUse) {
             ErrorKind::kData);
 }
 
+TEST(MakeCkptRequestTest, WordsBecomeARequest) {
+  const auto made = MakeCkptRequest(std::vector<std::string>{"export", "p"}, "o", {.newest = 5});
+  ASSERT_TRUE(made.ok());
+  EXPECT_EQ(made->action, CkptAction::kExport);
+  EXPECT_EQ(made->path, "p");
+  EXPECT_EQ(made->out, "o");
+  EXPECT_EQ(made->keep.newest, 5);
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{}, {"ls"}, {"rm", "p"}}) {
+    EXPECT_EQ(MakeCkptRequest(words, "", {}).status().kind(), ErrorKind::kUsage);
+  }
+}
+
 FlatLayout Layout() {
   FlatLayout layout;
   EXPECT_TRUE(layout.Add("a.weight", {10, 90}).ok());

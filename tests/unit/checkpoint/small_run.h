@@ -33,7 +33,7 @@ struct SmallRun {
   std::size_t parameter_bytes = 4 * 1000;  // not a multiple of 64: the last unit is short
   std::size_t optimizer_bytes = 8 * 1000;
 
-  [[nodiscard]] RunIdentity Identity(std::int64_t ranks) const {
+  [[nodiscard]] CheckpointIdentity Identity(std::int64_t ranks) const {
     return {.program = "test",
             .job_text = "name: \"x\"",
             .plan = PlanOf(ranks),

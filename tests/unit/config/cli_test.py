@@ -82,7 +82,8 @@ class PlanTest(unittest.TestCase):
 class HelpTest(unittest.TestCase):
     def test_help_and_version_exit_0_and_fit_the_terminal(self):
         for args in (["help"], ["--help"], ["-h"], ["help", "plan"], ["help", "train"],
-                     ["help", "selftest"], ["help", "check"], ["train", "--help"], ["help", "version"], ["version"],
+                     ["help", "selftest"], ["help", "check"], ["help", "ckpt"], ["train", "--help"],
+                     ["help", "version"], ["version"],
                      ["--version"]):
             done = run(*args)
             self.assertEqual(done.returncode, 0, args)
@@ -91,11 +92,12 @@ class HelpTest(unittest.TestCase):
             self.assertLessEqual(max(map(len, done.stdout.splitlines())), 80, args)
 
     def test_help_names_every_flag(self):
-        text = run("help", "plan").stdout + run("help", "train").stdout
+        text = "".join(run("help", verb).stdout for verb in ("plan", "train", "ckpt"))
         for flag in ("nodes gpus-per-node micro-batch target-batch rounding strict lr-rule "
                      "reference-batch last-cycle format job config run-dir epochs max-updates seed "
                      "log-every init-weights save-weights bound device precision tf32 deterministic "
-                     "allow-gpu-sharing").split():
+                     "allow-gpu-sharing save-every-updates save-every-seconds resume keep keep-every "
+                     "failed-saves group-access out").split():
             self.assertIn(f"--{flag}", text)
 
     def test_help_wins_inside_a_step(self):
@@ -145,6 +147,25 @@ class BadInputTest(unittest.TestCase):
             self.check(78, "config", path, f"--job={path}")
             self.check(74, "io", "missing", f"--job={folder}/missing")
             self.check(74, "io", folder, f"--job={folder}")
+
+    def test_devices(self):
+        plan = ("--target-batch=64", "--nodes=1")
+        self.check(78, "config", "precision: CPUs compute in f32, found bf16", *plan, "--device=cpu",
+                   "--precision=bf16")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "job.txtpb")
+            layers = "".join(f'layer {{ name: "{n}" linear {{ in: {i} out: 10 }} }} '
+                             for n, i in (("a", 784), ("b", 11)))
+            pathlib.Path(path).write_text(
+                f'name: "x" model {{ {layers} loss {{ softmax_cross_entropy {{}} }} }} '
+                'data { train { idx { images: "i" labels: "l" } } } optimizer { lr: 1 sgd {} }')
+            # The functions of the model are looked at where they matter, without the data.
+            self.assertEqual(run(f"--job={path}", *plan).returncode, 0)
+            self.check(78, "config", "layer 'b'", f"--job={path}", *plan, "--device=cuda")
+            pathlib.Path(path).write_text(pathlib.Path(path).read_text().replace("11", "10"))
+            done = run(f"--job={path}", *plan, "--device=cuda")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("x 8 GPUs (default)", done.stdout)
 
     def test_a_rank_says_who_it_is(self):
         text = self.check(64, "usage", "--nodes=0", "--nodes=0", SLURM_STEP_ID="0",

@@ -76,6 +76,14 @@ TEST(FlagsTest, EveryFlagArrives) {
                                "--tf32",
                                "--deterministic",
                                "--allow-gpu-sharing",
+                               "--save-every-updates=11",
+                               "--save-every-seconds=12",
+                               "--resume=runs/b/ckpt/x",
+                               "--keep=13",
+                               "--keep-every=14",
+                               "--failed-saves=15",
+                               "--group-access",
+                               "--out=o",
                                "--init-weights=i",
                                "--save-weights=s",
                                "--bound=5"});
@@ -101,6 +109,14 @@ TEST(FlagsTest, EveryFlagArrives) {
   EXPECT_EQ(flags.tf32, true);
   EXPECT_EQ(flags.deterministic, true);
   EXPECT_TRUE(flags.allow_gpu_sharing);
+  EXPECT_EQ(flags.save_every_updates, 11);
+  EXPECT_EQ(flags.save_every_seconds, 12);
+  EXPECT_EQ(flags.resume, "runs/b/ckpt/x");
+  EXPECT_EQ(flags.keep, 13);
+  EXPECT_EQ(flags.keep_every, 14);
+  EXPECT_EQ(flags.failed_saves, 15);
+  EXPECT_TRUE(flags.group_access);
+  EXPECT_EQ(flags.out, "o");
   EXPECT_EQ(flags.init_weights, "i");
   EXPECT_EQ(flags.save_weights, "s");
   EXPECT_EQ(flags.bound_seconds, 5);
@@ -134,6 +150,9 @@ TEST(FlagsTest, AllVerbs) {
   EXPECT_EQ(ParseOk({"train"}).verb, Verb::kTrain);
   EXPECT_EQ(ParseOk({"selftest"}).verb, Verb::kSelftest);
   EXPECT_EQ(ParseOk({"check"}).verb, Verb::kCheck);
+  EXPECT_EQ(ParseOk({"ckpt", "ls", "runs/a"}).verb, Verb::kCkpt);
+  EXPECT_EQ(ParseOk({"ckpt", "ls", "--keep=2", "runs/a"}).ckpt_words,
+            (std::vector<std::string>{"ls", "runs/a"}));
   EXPECT_EQ(ParseOk({"version"}).verb, Verb::kVersion);
   EXPECT_EQ(ParseOk({"--version"}).verb, Verb::kVersion);
   EXPECT_EQ(ParseOk({"--nodes=3", "selftest"}).verb, Verb::kSelftest);
@@ -169,6 +188,8 @@ TEST(FlagsTest, UnknownFlagsAndVerbsAreQuotedWithASuggestion) {
             "unknown flag '--target-batches' (did you mean --target-batch?)");
   EXPECT_THAT(UsageError({"--nonodes"}), HasSubstr("unknown flag '--nonodes'"));
   EXPECT_THAT(UsageError({"trian"}), StartsWith("unknown verb 'trian' (did you mean train?)"));
+  EXPECT_THAT(UsageError({"ckpt", "ls", "a", "b"}), HasSubstr("'b'"));
+  EXPECT_THAT(UsageError({"--keep=0"}), HasSubstr("must be at least 1"));
   EXPECT_THAT(UsageError({"help", "xyzzy"}),
               StartsWith("unknown verb 'xyzzy'; the verbs are plan"));
   EXPECT_THAT(UsageError({"plan", "3072"}), StartsWith("unexpected argument '3072' after 'plan'"));

@@ -334,6 +334,12 @@ TEST(JobTextTest, DigestsTellJobsAndFlagsApart) {
   other = flags;
   other.allow_gpu_sharing = true;
   EXPECT_NE(JobDigest(ParseOk(kFull), other), digest);
+  other = flags;
+  other.resume = "never";
+  EXPECT_NE(JobDigest(ParseOk(kFull), other), digest);
+  other = flags;
+  other.save_every_updates = 1;
+  EXPECT_NE(JobDigest(ParseOk(kFull), other), digest);
 }
 
 // Every field of the job is in the resolved text, and counts in the digest.

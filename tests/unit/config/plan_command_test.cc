@@ -123,7 +123,7 @@ TEST(PlanCommandTest, NoTargetIsAUsageError) {
 
 TEST(HelpTest, EveryVerbIsExplained) {
   for (const Verb verb :
-       {Verb::kPlan, Verb::kTrain, Verb::kSelftest, Verb::kCheck, Verb::kVersion}) {
+       {Verb::kPlan, Verb::kTrain, Verb::kSelftest, Verb::kCheck, Verb::kCkpt, Verb::kVersion}) {
     EXPECT_THAT(HelpText(verb), StartsWith("gaccd " + std::string(Name(verb))));
     EXPECT_THAT(HelpText(std::nullopt), HasSubstr(Name(verb)));
   }
