@@ -1,6 +1,6 @@
-"""`gaccd check` as real processes: check_test.py GACCD MPIRUN [GACCD_STANDIN]
+"""`gaccd check` as real processes: check_test.py GACCD MPIRUN [GACCD_STANDIN FOLDER]
 
-GACCD_STANDIN is the program with stand-ins of GPUs (tests/standin): GACCD_STANDIN_DEVICES says how many.
+FOLDER holds a libcublasLt that goes on to a stand-in. GACCD_STANDIN is the program with stand-ins of GPUs (tests/standin): GACCD_STANDIN_DEVICES says how many.
 """
 
 import json
@@ -116,6 +116,34 @@ class CheckOnGpus(unittest.TestCase):
         self.assertEqual(len(set(uuids)), 2)
         self.assertTrue(all(uuid.startswith("GPU-") for uuid in uuids), uuids)
 
+    def test_a_training_on_a_gpu_is_that_of_a_cpu(self):
+        job = Path(__file__).resolve().parents[3] / "slurm" / "examples" / "linear.txtpb"
+        started, losses = {}, {}
+        for device in ("cpu", "auto"):
+            with tempfile.TemporaryDirectory() as folder:
+                done = run(STANDIN, "train", f"--job={job}", "--target-batch=100", "--epochs=2",
+                           f"--run-dir={folder}", f"--device={device}", "--deterministic",
+                           GACCD_STANDIN_DEVICES="1", GACCD_CACHE_DIR=f"{folder}/cache",
+                           LD_LIBRARY_PATH=LIBRARIES)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                status = json.loads(Path(folder, "STATUS.json").read_text())
+                (log,) = Path(folder).glob("attempts/0*/events.jsonl")
+                events = [json.loads(line) for line in log.read_text().splitlines()]
+            started[device] = events[0]
+            self.assertEqual(status["device"], events[0]["device"])
+            losses[device] = [e["loss"] for e in events if e["ev"] == "step"]
+        self.assertEqual((started["cpu"]["device"], started["auto"]["device"]), ("cpu", "cuda"))
+        self.assertNotIn("gpu", started["cpu"])
+        self.assertTrue(started["auto"]["gpu"].startswith("stand-in GPU"), started)
+        self.assertGreater(started["auto"]["gpu_memory_planned_bytes"], 0)
+        for key in ("cuda", "driver", "cublaslt"):
+            self.assertRegex(started["auto"][key], r"^\d+\.\d+\.\d+$")
+        self.assertIn("1 node x 1 GPU\n", done.stdout)
+        self.assertIn("device cuda: stand-in GPU 0 on 1 rank\n", done.stdout)
+        self.assertEqual(len(losses["cpu"]), 42)
+        for cpu, gpu in zip(losses["cpu"], losses["auto"], strict=True):
+            self.assertAlmostEqual(cpu, gpu, delta=1e-5 * max(1, cpu))
+
     def test_fewer_gpus_than_ranks(self):
         done = self.start(2, [1], "check")
         self.assertEqual(done.returncode, 78)
@@ -140,5 +168,5 @@ class CheckOnGpus(unittest.TestCase):
 
 if __name__ == "__main__":
     GACCD, MPIRUN = sys.argv[1:3]
-    STANDIN = sys.argv[3] if len(sys.argv) > 3 else None
+    STANDIN, LIBRARIES = sys.argv[3:5] if len(sys.argv) > 3 else (None, None)
     unittest.main(argv=sys.argv[:1])
