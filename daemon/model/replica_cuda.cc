@@ -53,6 +53,7 @@ Status CudaReplica::RecordGraphs(const ReplicaOptions& options, Precision precis
   for (const std::int64_t samples : options.eval_batches) {
     GACCD_ASSIGN_OR_RETURN(EvaluationGraph ids, model_.RecordEvaluation(samples, precision));
     GACCD_RETURN_IF_ERROR(CheckCudaKernels(ids.graph));
+    FuseForCuda(ids.graph);
     CountMemory(ids.graph, ids.features, ids.target);
     counts_correct_ = ids.correct.has_value();
     testing_[samples].ids = std::move(ids);

@@ -148,6 +148,13 @@ KernelResult MakeSoftmaxCrossEntropy(const Wanted& w) {
   });
 }
 
+KernelResult MakeSoftmaxCrossEntropyLoss(const Wanted& w) {
+  return Make([on = w.on, dtype = w.dtype, size = w.size()](const Call& c) {
+    return EnqueueSoftmaxCrossEntropy(on, dtype, c.inputs[0], c.in<std::int32_t>(1), size,
+                                      c.out<double>(0), nullptr);
+  });
+}
+
 KernelResult MakeSoftmaxCrossEntropyFused(const Wanted& w) {
   return Make([on = w.on, dtype = w.dtype, size = w.size()](const Call& c) {
     return EnqueueSoftmaxCrossEntropyFused(on, dtype, c.inputs[0], c.in<std::int32_t>(1),
@@ -190,6 +197,7 @@ class CudaKernelFactory : public KernelFactory {
         {"softmax_cross_entropy", MakeSoftmaxCrossEntropy},
         {"softmax_cross_entropy_fused", MakeSoftmaxCrossEntropyFused},
         {"softmax_cross_entropy_gradient", MakeSoftmaxCrossEntropyGradient},
+        {"softmax_cross_entropy_loss", MakeSoftmaxCrossEntropyLoss},
     };
   }
 

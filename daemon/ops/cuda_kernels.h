@@ -33,7 +33,8 @@ Status CheckCudaKernels(const Graph& graph);
 //   linear_weight_gradient(dy, x), bias_gradient(dy)      -> one product with column sums
 //   softmax_cross_entropy and its gradient                -> one pass over the logits
 //   mean_squared_error and its gradient                   -> one pass
-// To be called on a recorded training graph, after Simplify().
+//   softmax_cross_entropy whose probabilities nobody reads -> no memory for them
+// To be called on a recorded graph, after Simplify().
 void FuseForCuda(Graph& graph);
 
 }  // namespace gaccd

@@ -17,7 +17,7 @@
 namespace gaccd {
 namespace {
 
-constexpr std::array<std::string_view, 17> kCudaKernels = {
+constexpr std::array<std::string_view, 18> kCudaKernels = {
     "accumulate",
     "add",
     "bias_gradient",
@@ -35,6 +35,7 @@ constexpr std::array<std::string_view, 17> kCudaKernels = {
     "softmax_cross_entropy",
     "softmax_cross_entropy_fused",
     "softmax_cross_entropy_gradient",
+    "softmax_cross_entropy_loss",
 };
 
 template <typename F>
@@ -80,6 +81,16 @@ class Fuser {
                        {nodes_[i]->inputs[0], nodes_[i]->inputs[1], nodes_[*j]->inputs[2]},
                        {nodes_[*j]->outputs[0], nodes_[i]->outputs[0]}};
       nodes_[*j].reset();
+    }
+  }
+
+  // Probabilities that nobody reads need neither memory nor writing.
+  void DropProbabilities() {
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      if (!nodes_[i] || !Is<SoftmaxCrossEntropy>(*nodes_[i]) || !OnlyReadBy(*nodes_[i], i))
+        continue;
+      nodes_[i] = Node{
+          std::make_shared<SoftmaxCrossEntropyLoss>(), nodes_[i]->inputs, {nodes_[i]->outputs[0]}};
     }
   }
 
@@ -177,6 +188,7 @@ void FuseForCuda(Graph& graph) {
   fuser.FuseLinear();
   fuser.FuseLoss<SoftmaxCrossEntropy, SoftmaxCrossEntropyGradient, SoftmaxCrossEntropyFused>();
   fuser.FuseLoss<MeanSquaredError, MeanSquaredErrorGradient, MeanSquaredErrorFused>();
+  fuser.DropProbabilities();
   fuser.Finish();
 }
 

@@ -22,6 +22,12 @@ Result<std::vector<ValueSpec>> SoftmaxCrossEntropyFused::Infer(
   return outputs;
 }
 
+Result<std::vector<ValueSpec>> SoftmaxCrossEntropyLoss::Infer(
+    std::span<const ValueSpec> inputs) const {
+  GACCD_ASSIGN_OR_RETURN(const std::vector<ValueSpec> outputs, SoftmaxCrossEntropy().Infer(inputs));
+  return std::vector<ValueSpec>{outputs[0]};
+}
+
 Result<std::vector<ValueSpec>> MeanSquaredErrorFused::Infer(
     std::span<const ValueSpec> inputs) const {
   GACCD_ASSIGN_OR_RETURN(std::vector<ValueSpec> outputs, MeanSquaredErrorGradient().Infer(inputs));

@@ -1,5 +1,5 @@
-// Functions that only FuseForCuda() records: two nodes in one, for the GPU. Their formulas stand
-// with the functions that they replace.
+// Functions that only FuseForCuda() records, for the GPU: two nodes in one, or less than a node.
+// Their formulas stand with the functions that they replace.
 #pragma once
 
 #include "daemon/autograd/function.h"
@@ -23,6 +23,15 @@ class SoftmaxCrossEntropyFused : public Function {
   [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_run_in_place() const override { return true; }
+};
+
+// Inputs: logits [M, C], labels i32 [M]. Output: loss_sum f64 [1]. Where nobody reads the
+// probabilities.
+class SoftmaxCrossEntropyLoss : public Function {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "softmax_cross_entropy_loss"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
 };
 
 // Inputs: y [M, N], t f32 [M, N], dloss f32 [1]. Outputs: dy, loss_sum f64 [1].

@@ -45,7 +45,7 @@ Status EnqueueBiasGradient(const KernelStream& on, DType dtype, const void* dy, 
                            float* db, bool add, void* scratch);
 
 // softmax_cuda.cu. `out` may be the logits or the probabilities. A label outside [0, columns) makes
-// loss_sum NaN.
+// loss_sum NaN. probabilities null: only the loss.
 Status EnqueueSoftmaxCrossEntropy(const KernelStream& on, DType dtype, const void* logits,
                                   const std::int32_t* labels, Matrix size, double* loss_sum,
                                   void* probabilities);

@@ -182,15 +182,18 @@ TEST(Bf16GraphCuda, EvaluatesLikeF32) {
   for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
     auto recorded = model.RecordEvaluation(50, precision);
     ASSERT_TRUE(recorded.ok()) << recorded.status().message();
-    GpuBench gpu(recorded->graph, model.layout(), cpu.parameters(), {.bf16_copy = true});
-    ASSERT_FALSE(HasFatalFailure());
-    gpu.BindInput(recorded->features, std::span<const float>(samples.features));
-    gpu.BindInput(recorded->target, std::span<const std::int32_t>(samples.labels));
-    gpu.Run();
-    const bool exact = precision == Precision::kF32;
-    EXPECT_NEAR(gpu.Output<double>(recorded->loss_sum) / expected->loss_sum, 1,
-                exact ? 1e-6 : 4e-3);
-    EXPECT_NEAR(gpu.Output<double>(*recorded->correct), *expected->correct, exact ? 0 : 3);
+    for (const bool fuse : {false, true}) {
+      GpuBench gpu(recorded->graph, model.layout(), cpu.parameters(),
+                   {.fuse = fuse, .bf16_copy = true});
+      ASSERT_FALSE(HasFatalFailure());
+      gpu.BindInput(recorded->features, std::span<const float>(samples.features));
+      gpu.BindInput(recorded->target, std::span<const std::int32_t>(samples.labels));
+      gpu.Run();
+      const bool exact = precision == Precision::kF32;
+      EXPECT_NEAR(gpu.Output<double>(recorded->loss_sum) / expected->loss_sum, 1,
+                  exact ? 1e-6 : 4e-3);
+      EXPECT_NEAR(gpu.Output<double>(*recorded->correct), *expected->correct, exact ? 0 : 3);
+    }
   }
 }
 

@@ -9,6 +9,7 @@
 #include "daemon/autograd/add.h"
 #include "daemon/autograd/simplify.h"
 #include "daemon/device/cuda/cuda_graph.h"
+#include "daemon/ops/cuda_kernels.h"
 #include "daemon/ops/flatten.h"
 #include "daemon/ops/linear.h"
 #include "daemon/ops/mean_squared_error.h"
@@ -177,6 +178,32 @@ TEST(GradientsCuda, EqualFiniteDifferences) {
       }
     }
   }
+}
+
+// A stand-in for a function of any name, to ask the factory for.
+class Named : public Function {
+ public:
+  explicit Named(std::string_view name) : name_(name) {}
+  [[nodiscard]] std::string_view name() const override { return name_; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override {
+    return std::vector<ValueSpec>(inputs.begin(), inputs.end());
+  }
+
+ private:
+  std::string_view name_;
+};
+
+TEST(CudaKernels, AFunctionWithoutOneIsRefusedByName) {
+  const auto context = MakeTestContext();
+  ASSERT_NE(context, nullptr);
+  const auto kernels = MakeCudaKernels(*context);
+  const ValueSpec spec{{2, 2}, DType::kF32};
+  const float* const none = nullptr;
+  const auto kernel = kernels->Make({Named("swish"), {&spec, 1}, {&spec, 1}, {&none, 1}});
+  ASSERT_FALSE(kernel.ok());
+  EXPECT_EQ(kernel.status().kind(), ErrorKind::kConfig);
+  EXPECT_EQ(kernel.status().message(), "'swish' has no kernel for the GPU");
 }
 
 }  // namespace
