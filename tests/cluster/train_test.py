@@ -37,8 +37,9 @@ class Train(ClusterTest):
         self.assertEqual(samples, [7001] * 8 + [3992])
 
     def test_one_node_example(self):
-        run = self.submit("one-node.sbatch")
+        run = self.submit("one-node.sbatch", GACCD_CHECK="1")
         self._assert_completed(run, timeout=300)
+        self.assertIn("4 ranks on 1 node; the same on all:", (run.attempt / "check.txt").read_text())
         steps = run.events("step")
         self.assertEqual({s["samples"] for s in steps}, {128})
         # y = W x + noise of 0.1: nothing beats a squared error of 0.01.
