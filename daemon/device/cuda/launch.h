@@ -32,9 +32,9 @@ template <typename... Parameters, typename... Arguments>
 Status Launch(void (*kernel)(Parameters...), LaunchShape shape, cudaStream_t stream,
               const char* what, Arguments... arguments) {
 #if defined(GACCD_SIMT_EMULATION)
-  simt::Enqueue(
-      stream, shape.blocks, shape.threads, what,
-      [=] { kernel(static_cast<Parameters>(arguments)...); }, {simt::PointerOf(arguments)...});
+  simt::Enqueue(stream, shape.blocks, shape.threads, what,
+                [=] { kernel(static_cast<Parameters>(arguments)...); },
+                {simt::PointerOf(arguments)...});
 #else
   // clang-format off
   kernel<<<shape.blocks, shape.threads, 0, stream>>>(static_cast<Parameters>(arguments)...);

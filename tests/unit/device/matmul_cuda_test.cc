@@ -6,6 +6,7 @@
 #include <set>
 
 #include "daemon/device/cuda/cuda_graph.h"
+#include "daemon/device/cuda/device_memory.h"
 #include "daemon/device/cuda/matmul_choices.h"
 #include "tests/standin/cublaslt_standin.h"
 #include "tests/standin/standin.h"
@@ -245,6 +246,20 @@ TEST_F(MatmulCudaTest, NoRoomForTheWorkspaceIsAnError) {
   ASSERT_FALSE(context.ok());
   EXPECT_EQ(context.status().kind(), ErrorKind::kOs);
   EXPECT_THAT(context.status().message(), HasSubstr("cuBLASLt's workspace: wanted 33554432"));
+}
+
+TEST_F(MatmulCudaTest, PlanIsComparedWithWhatIsFreeNow) {
+  context_.reset();
+  standin::Reset({.memory_bytes = std::size_t{1} << 30});
+  context_ = MakeContext({});
+  DeviceMemory plan;
+  const std::int64_t room = (std::int64_t{1} << 30) - context_->device_bytes();
+  plan.Add("activations", room - DeviceMemory::kReserveBytes);
+  EXPECT_TRUE(FitsOnGpu(plan).ok());
+  plan.Add("activations", 1);
+  EXPECT_EQ(FitsOnGpu(plan).kind(), ErrorKind::kConfig);
+  standin::FailCall("cudaMemGetInfo", 1, cudaErrorUnknown);
+  EXPECT_EQ(FitsOnGpu(plan).kind(), ErrorKind::kUnavailable);
 }
 
 TEST_F(MatmulCudaTest, Bf16CopiesOfWeights) {
