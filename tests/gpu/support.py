@@ -17,10 +17,14 @@ SKIPPED = 77  # CTest's SKIP_RETURN_CODE
 
 def why_no_gpu():
     """Empty when the driver shows a GPU; else the reason."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError as error:
-        return f"no driver: {error}"
+    driver = None
+    for path in ("libcuda.so.1", "/usr/local/nvidia/lib64/libcuda.so.1"):
+        try:
+            driver = driver or ctypes.CDLL(path)
+        except OSError as error:
+            reason = f"no driver: {error}"
+    if driver is None:
+        return reason
     count = ctypes.c_int(0)
     code = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
     if code:

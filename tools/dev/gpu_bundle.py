@@ -294,6 +294,7 @@ def environment(bundle, cuda):
     if needs_own_cxx(bundle):
         libraries.append(bundle / "lib-cxx")
     libraries += [Path(p) for p in ("/usr/local/nvidia/lib64", "/usr/lib/wsl/lib") if os.path.isdir(p)]
+    libraries += filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
     mpi = bundle / "mpi"
     env = dict(os.environ)
     env.update({
