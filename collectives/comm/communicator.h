@@ -20,6 +20,7 @@
 
 #include "collectives/base/buffer.h"
 #include "collectives/base/result.h"
+#include "collectives/watchdog/interrupt.h"
 
 namespace gaccd {
 
@@ -28,6 +29,9 @@ struct CommOptions {
   std::chrono::milliseconds bound{60'000};
   // Largest piece moved at once through staging memory, and largest MPI count. Tests make it tiny.
   std::size_t segment_elements = std::size_t{1} << 20;
+  // Looked at in every wait across processes: once raised, the wait ends with its reason. May be
+  // null.
+  std::shared_ptr<const Interrupt> interrupt;
 };
 
 // Where the ranks of a communicator run. Ranks of one node need not be neighbours in rank order.

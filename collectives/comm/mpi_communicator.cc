@@ -225,6 +225,10 @@ Result<std::unique_ptr<Communicator>> MpiCommunicator::Split(int color, int key)
   return Make({part.get(), node, host_, crowded_, broken_}, options_);
 }
 
+Status MpiCommunicator::Poll() {
+  return options_.interrupt == nullptr ? Status::Ok() : options_.interrupt->status();
+}
+
 void MpiCommunicator::Abort(int exit_code) noexcept {
   broken_->store(true);
   // MPI_Abort asks the launcher to end all processes; if the launcher does not, end at least this

@@ -43,6 +43,7 @@ class MpiCommunicator final : public Communicator {
   Status Broadcast(MutableBuffer buffer, int root, StreamHandle stream) override;
   Status Barrier() override;
   Result<std::unique_ptr<Communicator>> Split(int color, int key) override;
+  Status Poll() override;
   void Abort(int exit_code) noexcept override;
 
  private:

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 namespace gaccd {
@@ -22,6 +23,8 @@ constexpr int kSpinsCrowded = 50;
 // Then it is offered this often before the rank sleeps: cheaper than a sleep if all come soon, but
 // see node_gate.h for why not for longer.
 constexpr int kYields = 16;
+// How much later than its neighbour a rank hears of a lost one.
+constexpr milliseconds kInterruptSpread{250};
 // The time a report needs to leave for the network.
 constexpr milliseconds kSendTime{50};
 
@@ -174,10 +177,26 @@ Status MpiWatch::Look() {
   if (now - last_look_ < kLookEvery) return Status::Ok();
   last_look_ = now;
   node_->own_line().alive_ms.store(BoardMillis(), std::memory_order_relaxed);
+  GACCD_RETURN_IF_ERROR(Interrupted());
   if (deadline_.PeersAreLate(now) || PeerGaveUp(GivenUp::kLate)) return GiveUp(/*late=*/true);
   if (PeerGaveUp(GivenUp::kOther) || !node_->EndedLines().empty()) return GiveUp(/*late=*/false);
   if (reports_ != nullptr && reports_->Receive()) {
     return GiveUp(/*late=*/reports_->received().front().late);
+  }
+  return Status::Ok();
+}
+
+Status MpiWatch::Interrupted() const {
+  return options_.interrupt == nullptr ? Status::Ok() : options_.interrupt->status();
+}
+
+// A neighbour that was interrupted has given up; the reason reaches this rank a moment later.
+Status MpiWatch::WaitForInterrupt() const {
+  if (options_.interrupt == nullptr) return Status::Ok();
+  const Clock::time_point limit = Clock::now() + kInterruptSpread;
+  while (Clock::now() < limit) {
+    GACCD_RETURN_IF_ERROR(Interrupted());
+    std::this_thread::sleep_for(kLookEvery);
   }
   return Status::Ok();
 }
@@ -193,6 +212,7 @@ Status MpiWatch::GiveUp(bool late) {
   node_->own_line().given_up.store(static_cast<std::uint64_t>(reason));
   Status mismatch = FindMismatch();
   if (!mismatch.ok()) return mismatch;
+  if (!late && node_->EndedLines().empty()) GACCD_RETURN_IF_ERROR(WaitForInterrupt());
   const Clock::duration waited = deadline_.Elapsed();
   std::vector<MissingRank> missing = ReadNode(late);
   if (reports_ != nullptr) missing = AskOtherNodes(std::move(missing), late);

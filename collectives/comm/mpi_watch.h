@@ -59,6 +59,8 @@ class MpiWatch {
   void StartLongWait();
   Status Rest(NodeGate& gate, std::uint64_t target);
   Status Look();
+  [[nodiscard]] Status Interrupted() const;
+  [[nodiscard]] Status WaitForInterrupt() const;
   Status GiveUp(bool late);
   Status FindMismatch() const;
   std::vector<MissingRank> ReadNode(bool late) const;

@@ -80,4 +80,15 @@ PeerProcesses WatchPeers(std::span<const NcclHello> hellos, const Topology& topo
   return peers;
 }
 
+void WatchBoards(std::span<const NcclHello> hellos, const Topology& topology, int rank,
+                 NcclBoard* board) {
+  const int own_node = topology.node_of[static_cast<std::size_t>(rank)];
+  for (std::size_t r = 0; r < hellos.size(); ++r) {
+    if (topology.node_of[r] != own_node || static_cast<int>(r) == rank) continue;
+    const NcclHello& hello = hellos[r];
+    board->Watch(static_cast<int>(r), {hello.pid, hello.pid_namespace},
+                 static_cast<int>(hello.board_fd));
+  }
+}
+
 }  // namespace gaccd

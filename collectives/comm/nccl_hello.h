@@ -12,6 +12,7 @@
 
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
+#include "collectives/comm/nccl_board.h"
 #include "collectives/watchdog/peer_processes.h"
 
 namespace gaccd {
@@ -24,7 +25,8 @@ struct NcclHello {
   std::int64_t message_elements = 0;
   std::int64_t pid = 0;
   std::uint64_t pid_namespace = 0;
-  ncclUniqueId id{};  // of roots
+  std::int64_t board_fd = -1;  // NcclBoard::fd()
+  ncclUniqueId id{};           // of roots
   std::array<char, 256> text{};
 };
 
@@ -41,5 +43,8 @@ Result<std::vector<NcclHello>> ExchangeHellos(Communicator& over, const NcclHell
 // Watches the processes of the other ranks on this rank's node.
 [[nodiscard]] PeerProcesses WatchPeers(std::span<const NcclHello> hellos, const Topology& topology,
                                        int rank);
+// The same for their boards; `board` is this rank's.
+void WatchBoards(std::span<const NcclHello> hellos, const Topology& topology, int rank,
+                 NcclBoard* board);
 
 }  // namespace gaccd

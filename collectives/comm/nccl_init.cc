@@ -65,6 +65,8 @@ Result<std::unique_ptr<Communicator>> AdoptNccl(Communicator* over,
   const ProcessName process = ThisProcess();
   mine.pid = process.pid;
   mine.pid_namespace = process.pid_namespace;
+  NcclBoard board;
+  mine.board_fd = board.fd();
   SetError(made, &mine);
   const auto hellos = ExchangeHellos(*over, mine);
   if (!hellos.ok()) {
@@ -79,6 +81,8 @@ Result<std::unique_ptr<Communicator>> AdoptNccl(Communicator* over,
   watched.hosts = over->topology().hosts;
   watched.bound = options.comm.bound;
   watched.peers = WatchPeers(*hellos, over->topology(), over->rank());
+  WatchBoards(*hellos, over->topology(), over->rank(), &board);
+  watched.board = std::move(board);
   GACCD_ASSIGN_OR_RETURN(auto watch, NcclWatch::Start(std::move(watched)));
   return std::unique_ptr<Communicator>(
       std::make_unique<NcclCommunicator>(over, std::move(owned), options, std::move(watch)));

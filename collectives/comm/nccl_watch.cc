@@ -19,6 +19,12 @@ constexpr milliseconds kDeathGrace{300};
 // Its connections break a moment before a dying process counts as ended.
 constexpr milliseconds kTimeToDie{100};
 
+// A watch shows a sign of life at least every kLookWhenIdle; those without one for so long are
+// stopped.
+milliseconds StalledAfter(milliseconds bound) {
+  return std::clamp(bound / 4, 3 * kLookWhenIdle, milliseconds(2'000));
+}
+
 std::string Numbered(Entry entry) { return StrCat(Name(entry.operation), " #", entry.sequence); }
 
 }  // namespace
@@ -63,6 +69,7 @@ Status NcclWatch::FailLocked(const Status& status, Lock& lock) {
   failure_ = {status.kind(), StrCat("rank ", options_.rank, " on ",
                                     options_.hosts[static_cast<std::size_t>(options_.rank)],
                                     ", GPU ", options_.device, ": ", status.message())};
+  options_.board.PublishFailure();
   // From here on nobody calls NCCL with it, so that it can go without the lock.
   const ncclComm_t dying = std::exchange(options_.comm, nullptr);
   const Status first = failure_;
@@ -91,6 +98,7 @@ Status NcclWatch::BeginLocked(Operation operation, cudaStream_t stream, Lock& lo
                                          "between graphs, so that each has its own deadline")};
   }
   newest_ = {newest_.sequence + 1, operation};
+  options_.board.PublishEntry(newest_);
   status = flights_.Begin(newest_, stream);
   return status.ok() ? status : FailLocked(status, lock);
 }
@@ -118,8 +126,8 @@ Status NcclWatch::FinishLocked(std::string_view what, ncclResult_t result,
     if (status.ok()) status = NcclStatus(api, options_.comm, state, what);
     if (status.ok() && state != ncclInProgress) return Status::Ok();
     if (!status.ok()) break;
-    if (const std::vector<MissingRank> ended = EndedPeers(); !ended.empty()) {
-      status = {ErrorKind::kUnavailable, StrCat(what, ": ", NameEnded(ended))};
+    if (const std::string lost = NameLostPeers(); !lost.empty()) {
+      status = {ErrorKind::kUnavailable, StrCat(what, ": ", lost)};
     } else if (clock.Elapsed() >= limit) {
       status = {ErrorKind::kUnavailable, StrCat(what, ": NCCL was not done within ",
                                                 std::chrono::duration<double>(limit).count(),
@@ -151,6 +159,7 @@ void NcclWatch::Run() {
   Lock lock(mutex_);
   if (!ready.ok()) (void)FailLocked(ready, lock);
   while (!stop_ && failure_.ok()) {
+    options_.board.PublishAlive();
     const Status status = LookLocked();
     if (!status.ok()) (void)FailLocked(status, lock);
     if (flights_.empty()) idle_.notify_all();
@@ -163,18 +172,29 @@ void NcclWatch::Run() {
 Status NcclWatch::LookLocked() {
   GACCD_RETURN_IF_ERROR(flights_.Look());
   GACCD_RETURN_IF_ERROR(AskNccl());
-  GACCD_RETURN_IF_ERROR(LookForDeadPeers());
+  GACCD_RETURN_IF_ERROR(LookForLostPeers());
   const auto late = flights_.FindLate();
   if (!late.has_value()) return Status::Ok();
-  if (std::vector<MissingRank> ended = EndedPeers(); !ended.empty()) {
-    return MissingError(late->entry, late->waited, options_.bound, ended, options_.hosts);
+  return NotDone(late->entry, late->waited);
+}
+
+// Names those of this node that keep the collective from its end.
+Status NcclWatch::NotDone(Entry entry, Clock::duration waited) const {
+  std::vector<MissingRank> missing = EndedPeers();
+  for (const MissingRank& rank : options_.board.FindMissing(entry, StalledAfter(options_.bound))) {
+    missing.push_back(rank);
+  }
+  const auto others = static_cast<int>(options_.hosts.size()) - 1 - options_.board.known();
+  if (!missing.empty() || others == 0) {
+    return MissingError(entry, waited, options_.bound, Culprits(std::move(missing)),
+                        options_.hosts);
   }
   return {ErrorKind::kUnavailable,
-          StrCat(Numbered(late->entry), " was not done after ",
-                 std::chrono::duration_cast<milliseconds>(late->waited).count(), " ms (bound ",
-                 options_.bound.count(),
-                 " ms): at least one rank did not enter it, or the network between them does not "
-                 "work; no process of this node has ended")};
+          StrCat(Numbered(entry), " was not done after ",
+                 std::chrono::duration_cast<milliseconds>(waited).count(), " ms (bound ",
+                 options_.bound.count(), " ms): ", options_.board.known(),
+                 " other ranks of this node entered it; of ", others,
+                 " on other nodes nothing is known here: see their messages")};
 }
 
 std::vector<MissingRank> NcclWatch::EndedPeers() const {
@@ -183,15 +203,15 @@ std::vector<MissingRank> NcclWatch::EndedPeers() const {
   return ended;
 }
 
-Status NcclWatch::LookForDeadPeers() {
-  const std::vector<MissingRank> ended = EndedPeers();
-  if (ended.empty()) return Status::Ok();
+Status NcclWatch::LookForLostPeers() {
   const Clock::time_point now = Clock::now();
-  if (!death_seen_.has_value()) death_seen_ = now;
+  if (!EndedPeers().empty() && !death_seen_.has_value()) death_seen_ = now;
   if (flights_.empty()) return Status::Ok();
   const Clock::duration waited = now - flights_.enqueued();
-  if (now - *death_seen_ < kDeathGrace || waited < kDeathGrace) return Status::Ok();
-  return MissingError(flights_.oldest(), waited, options_.bound, ended, options_.hosts);
+  const bool dead =
+      death_seen_.has_value() && now - *death_seen_ >= kDeathGrace && waited >= kDeathGrace;
+  if (!dead && options_.board.GaveUp().empty()) return Status::Ok();
+  return NotDone(flights_.oldest(), waited);
 }
 
 Status NcclWatch::AskNccl() {
@@ -205,22 +225,25 @@ Status NcclWatch::AskNccl() {
                                              : StrCat("in ", Numbered(flights_.oldest()));
   std::string text = StrCat(where, ": ", status.message());
   const Clock::time_point until = Clock::now() + kTimeToDie;
-  std::vector<MissingRank> ended = EndedPeers();
-  while (ended.empty() && Clock::now() < until) {
+  std::string lost = NameLostPeers();
+  while (lost.empty() && Clock::now() < until) {
     std::this_thread::sleep_for(kLookEvery);
-    ended = EndedPeers();
+    lost = NameLostPeers();
   }
-  if (!ended.empty()) text += StrCat("; ", NameEnded(ended));
+  if (!lost.empty()) text += StrCat("; ", lost);
   return {ErrorKind::kUnavailable, std::move(text)};
 }
 
-std::string NcclWatch::NameEnded(const std::vector<MissingRank>& ended) const {
+std::string NcclWatch::NameLostPeers() const {
   std::string text;
-  for (const MissingRank& missing : ended) {
-    text += StrCat(text.empty() ? "" : "; ", "rank ", missing.rank, " on ",
-                   options_.hosts[static_cast<std::size_t>(missing.rank)],
-                   " has ended (its process does not exist)");
-  }
+  const auto add = [&](int rank, std::string_view how) {
+    text += StrCat(text.empty() ? "" : "; ", "rank ", rank, " on ",
+                   options_.hosts[static_cast<std::size_t>(rank)], how);
+  };
+  for (const int rank : options_.peers.Ended())
+    add(rank, " has ended (its process does not exist)");
+  if (!text.empty()) return text;
+  for (const int rank : options_.board.GaveUp()) add(rank, " gave up");
   return text;
 }
 

@@ -1,11 +1,12 @@
 // NcclWatch: owns a NCCL communicator and sees to it that nobody waits for ever for it.
 //
 // A thread of its own looks every few milliseconds at the collectives in flight, at NCCL's
-// asynchronous error and at the processes of this node. It is a thread, and not a part of Poll(),
-// because the rank may sit inside cudaStreamSynchronize() just then. At an error, at a deadline, or
-// when a peer has died, it records the first error, then aborts the communicator: kernels that spin
-// for other ranks leave the GPU, and whoever waited for the stream comes back and finds the error.
-// The data of the collectives is then worthless, so ask failure() after every wait for a stream.
+// asynchronous error, at the processes of this node and at what their watches tell. It is a thread,
+// and not a part of Poll(), because the rank may sit inside cudaStreamSynchronize() just then. At
+// an error, at a deadline, or when a peer has died, it records the first error, then aborts the
+// communicator: kernels that spin for other ranks leave the GPU, and whoever waited for the stream
+// comes back and finds the error. The data of the collectives is then worthless, so ask failure()
+// after every wait for a stream.
 //
 // Enqueue() and Call() belong to one thread at a time; failure() to any.
 #pragma once
@@ -17,6 +18,7 @@
 #include <thread>
 
 #include "collectives/comm/communicator.h"
+#include "collectives/comm/nccl_board.h"
 #include "collectives/comm/nccl_calls.h"
 #include "collectives/comm/nccl_flights.h"
 
@@ -30,6 +32,7 @@ struct NcclWatchOptions {
   std::vector<std::string> hosts;  // by rank
   std::chrono::milliseconds bound{60'000};
   PeerProcesses peers;
+  NcclBoard board;
 };
 
 class NcclWatch {
@@ -90,10 +93,12 @@ class NcclWatch {
   [[nodiscard]] std::chrono::nanoseconds EnqueueLimit() const;
   void Run();
   Status LookLocked();
-  Status LookForDeadPeers();
+  Status LookForLostPeers();
+  [[nodiscard]] Status NotDone(Entry entry, Deadline::Clock::duration waited) const;
   Status AskNccl();
   [[nodiscard]] std::vector<MissingRank> EndedPeers() const;
-  [[nodiscard]] std::string NameEnded(const std::vector<MissingRank>& ended) const;
+  // Those whose process has ended; if there are none, those that gave up. Empty: nobody.
+  [[nodiscard]] std::string NameLostPeers() const;
 
   NcclWatchOptions options_;
   mutable std::mutex mutex_;
