@@ -60,6 +60,7 @@ Status RunVerb(const Flags& flags) {
       return gaccd::RunSelftest(flags);
     case Verb::kCkpt:
       return RunCkpt(flags);
+    case Verb::kVerdict:
     case Verb::kTrain:
     case Verb::kCheck:
       break;

@@ -18,10 +18,14 @@ std::string_view ErrorKindName(ErrorKind kind) {
       return "os";
     case ErrorKind::kIo:
       return "io";
+    case ErrorKind::kTempFail:
+      return "tempfail";
     case ErrorKind::kConfig:
       return "config";
     case ErrorKind::kNoRequeue:
       return "norequeue";
+    case ErrorKind::kInterrupted:
+      return "interrupted";
   }
   return "unknown";
 }

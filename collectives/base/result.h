@@ -16,14 +16,16 @@ namespace gaccd {
 
 // The numbers are the exit codes.
 enum class ErrorKind : int {
-  kUsage = 64,        // unknown flag, bad value
-  kData = 65,         // content of a data set, weights file or checkpoint is invalid
-  kUnavailable = 69,  // a peer, MPI or the fabric is lost
-  kInternal = 70,     // an invariant of ours is broken
-  kOs = 71,           // the operating system or SLURM refused
-  kIo = 74,           // a file cannot be read or written
-  kConfig = 78,       // the job or the plan cannot work; flags disagree with the environment
-  kNoRequeue = 93,    // trying again would fail again: training diverged
+  kUsage = 64,         // unknown flag, bad value
+  kData = 65,          // content of a data set, weights file or checkpoint is invalid
+  kUnavailable = 69,   // a peer, MPI or the fabric is lost
+  kInternal = 70,      // an invariant of ours is broken
+  kOs = 71,            // the operating system or SLURM refused
+  kIo = 74,            // a file cannot be read or written
+  kTempFail = 75,      // stopped by a signal or a time limit: to be requeued
+  kConfig = 78,        // the job or the plan cannot work; flags disagree with the environment
+  kNoRequeue = 93,     // trying again would fail again, or is not wanted: diverged, STOP
+  kInterrupted = 130,  // SIGINT twice: left at once
 };
 
 // "usage", "data", ... for log lines.

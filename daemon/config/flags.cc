@@ -10,6 +10,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/config/arguments.h"
+#include "daemon/control/stop_signals.h"
 
 // The values that gflags parses. Flags holds what was given; help.cc explains them.
 DEFINE_int64(nodes, gaccd::kDefaultNodes, "nodes");
@@ -45,6 +46,15 @@ DEFINE_int64(failed_saves, 3, "failed saves in a row that end the run");
 DEFINE_bool(group_access, false, "the group may read checkpoints");
 DEFINE_string(out, "", "safetensors that ckpt export writes");
 DEFINE_int64(bound, 60, "seconds after which a silent rank ends the run");
+DEFINE_int64(heartbeat_seconds, 5, "silence after which a rank counts as lost; 0 = no heartbeat");
+DEFINE_string(stop_signals, "USR2,TERM", "signals that stop the run, to be requeued");
+DEFINE_int64(term_budget, 25, "seconds that are counted on after SIGTERM");
+DEFINE_string(on_nonfinite, "stop", "stop, skip-update or drop-micro-batch");
+DEFINE_string(on_bad_record, "stop", "stop or skip");
+DEFINE_int64(bad_record_quota, 100, "records that may be skipped");
+DEFINE_int64(digest_every, 100, "updates between two digests of the replicas; 0 = none");
+DEFINE_string(attempt_dir, "", "folder of the attempt that verdict judges");
+DEFINE_int64(srun_rc, 0, "exit code of srun that verdict judges");
 
 namespace gaccd {
 namespace {
@@ -183,6 +193,7 @@ std::vector<FlagRule> RunRules() {
          flags.bound_seconds = FLAGS_bound;
          return std::nullopt;
        }},
+      Number("heartbeat_seconds", FLAGS_heartbeat_seconds, 0, &Flags::heartbeat_seconds),
   };
 }
 
@@ -200,6 +211,30 @@ std::vector<FlagRule> CheckpointRules() {
       Number("failed_saves", FLAGS_failed_saves, 1, &Flags::failed_saves),
       YesNo("group_access", FLAGS_group_access, &Flags::group_access),
       Path("out", FLAGS_out, &Flags::out),
+  };
+}
+
+std::vector<FlagRule> FaultRules() {
+  return {
+      {"stop_signals",
+       [](Flags& flags) -> Problem {
+         Result<std::vector<int>> signals = ParseSignals(FLAGS_stop_signals);
+         if (!signals.ok()) return signals.status().message();
+         flags.stop_signals = *std::move(signals);
+         return std::nullopt;
+       }},
+      Number("term_budget", FLAGS_term_budget, 0, &Flags::term_budget_seconds),
+      OneOf<OnNonfinite, OnNonfinite, 3>("on_nonfinite", FLAGS_on_nonfinite, &Flags::on_nonfinite,
+                                         {{{"stop", OnNonfinite::kStop},
+                                           {"skip-update", OnNonfinite::kSkipUpdate},
+                                           {"drop-micro-batch", OnNonfinite::kDropMicroBatch}}}),
+      OneOf<OnBadRecord, OnBadRecord, 2>(
+          "on_bad_record", FLAGS_on_bad_record, &Flags::on_bad_record,
+          {{{"stop", OnBadRecord::kStop}, {"skip", OnBadRecord::kSkip}}}),
+      Number("bad_record_quota", FLAGS_bad_record_quota, 0, &Flags::bad_record_quota),
+      Number("digest_every", FLAGS_digest_every, 0, &Flags::digest_every),
+      Path("attempt_dir", FLAGS_attempt_dir, &Flags::attempt_dir),
+      Count("srun_rc", FLAGS_srun_rc, 0, &Flags::srun_rc),
   };
 }
 
@@ -253,8 +288,8 @@ std::vector<KnownFlag> AllKnown(const std::vector<FlagRule>& rules) {
   return known;
 }
 
-constexpr Verb kVerbs[] = {Verb::kPlan, Verb::kTrain, Verb::kSelftest, Verb::kCheck,
-                           Verb::kCkpt, Verb::kHelp,  Verb::kVersion};
+constexpr Verb kVerbs[] = {Verb::kPlan, Verb::kTrain,   Verb::kSelftest, Verb::kCheck,
+                           Verb::kCkpt, Verb::kVerdict, Verb::kHelp,     Verb::kVersion};
 
 Result<Verb> ParseVerb(std::string_view word) {
   std::vector<std::string_view> names;
@@ -304,6 +339,8 @@ std::string_view Name(Verb verb) {
       return "check";
     case Verb::kCkpt:
       return "ckpt";
+    case Verb::kVerdict:
+      return "verdict";
     case Verb::kHelp:
       return "help";
     case Verb::kVersion:
@@ -324,6 +361,7 @@ Result<Flags> ParseFlags(std::span<const char* const> args, const Environment& e
   for (FlagRule& rule : DeviceRules()) rules.push_back(std::move(rule));
   for (FlagRule& rule : RunRules()) rules.push_back(std::move(rule));
   for (FlagRule& rule : CheckpointRules()) rules.push_back(std::move(rule));
+  for (FlagRule& rule : FaultRules()) rules.push_back(std::move(rule));
   const std::vector<KnownFlag> known = AllKnown(rules);
   GACCD_ASSIGN_OR_RETURN(const Arguments given, SplitArguments(args, known));
 

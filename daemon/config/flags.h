@@ -3,6 +3,7 @@
 // from a wish. gflags is only seen by flags.cc.
 #pragma once
 
+#include <csignal>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -12,11 +13,21 @@
 #include "collectives/base/environment.h"
 #include "collectives/base/result.h"
 #include "daemon/config/job.h"
+#include "daemon/config/policies.h"
 #include "daemon/plan/plan.h"
 
 namespace gaccd {
 
-enum class Verb : std::uint8_t { kPlan, kTrain, kSelftest, kCheck, kCkpt, kHelp, kVersion };
+enum class Verb : std::uint8_t {
+  kPlan,
+  kTrain,
+  kSelftest,
+  kCheck,
+  kCkpt,
+  kVerdict,
+  kHelp,
+  kVersion
+};
 enum class OutputFormat : std::uint8_t { kText, kJson, kTxtpb };
 
 [[nodiscard]] std::string_view Name(Verb verb);  // "plan", ...
@@ -65,9 +76,24 @@ struct Flags {
   std::vector<std::string> ckpt_words;  // of `gaccd ckpt ls PATH`: "ls", PATH
   std::optional<std::string> out;       // of `gaccd ckpt export`
 
+  // Stopping: daemon/control/stop_signals.h, daemon/train/stop_agreement.h.
+  std::vector<int> stop_signals = {SIGUSR2, SIGTERM};
+  std::int64_t term_budget_seconds = 25;  // >= 0; counted on between SIGTERM and SIGKILL
+
+  // When something is wrong.
+  OnNonfinite on_nonfinite = OnNonfinite::kStop;
+  OnBadRecord on_bad_record = OnBadRecord::kStop;
+  std::int64_t bad_record_quota = 100;  // >= 0; records that may be skipped, over the whole run
+  std::int64_t digest_every = 100;      // >= 0; updates between two digests; 0 = none
+
+  // Of `gaccd verdict`.
+  std::optional<std::string> attempt_dir;
+  std::optional<std::int64_t> srun_rc;  // 0 to 255
+
   bool strict = false;                        // refuse a plan that is not exact
   OutputFormat format = OutputFormat::kText;  // of plan and check
   std::int64_t bound_seconds = 60;            // >= 1; the watchdog's deadline
+  std::int64_t heartbeat_seconds = 5;         // >= 0; silence after which a rank is lost; 0 = off
 };
 
 inline constexpr std::int64_t kDefaultNodes = 1;

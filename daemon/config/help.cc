@@ -17,6 +17,7 @@ constexpr std::string_view kOverview =
   selftest  prove on this machine that accumulation equals one big batch
   check     what every rank runs on, and whether the ranks can work together
   ckpt      list, verify, thin out and export checkpoints
+  verdict   say what the job script does after a run: requeue it or not
   help      explain a verb: gaccd help plan
   version   print the versions of gaccd and its libraries
 
@@ -29,7 +30,7 @@ Without a verb: train inside a SLURM step or under mpirun, plan elsewhere.
 the names of flags are equal.
 
 Exit codes: 0 done, 64 usage, 65 data, 69 a peer is lost, 70 internal,
-71 system, 74 input/output, 78 configuration, 93 training failed and would fail
+71 system, 74 input/output, 75 stopped, to be requeued, 78 configuration, 93 training failed and would fail
 again.
 )";
 
@@ -86,6 +87,8 @@ Trains the job, one process per rank:
   --init-weights=FILE  start from these safetensors
   --save-weights=FILE  write safetensors at the end
   --bound=SECONDS      end the run when a rank is silent so long (default 60)
+  --heartbeat-seconds=N  a rank that sends no heartbeat for N seconds is lost
+                       (default 5); 0: none are sent
 )";
 
 constexpr std::string_view kCheckpointFlags = R"(
@@ -99,6 +102,37 @@ Checkpoints, in DIR/ckpt of --run-dir=DIR
   --keep-every=N           and one of each N updates; 0 (default): none
   --failed-saves=N         exit 74 after N failed saves in a row (default 3)
   --group-access           the group may read them
+)";
+
+constexpr std::string_view kFaultFlags = R"(
+Stopping, and what can go wrong
+  --stop-signals=LIST  signals that save, if there is time, and leave with exit
+                       75, to be requeued (default USR2,TERM; also USR1, ALRM,
+                       XCPU). A second one leaves without saving. SIGHUP saves
+                       and goes on. Files STOP and SAVE in DIR of --run-dir do
+                       the same; STOP exits 93, not to be requeued.
+  --term-budget=N      seconds that are counted on after SIGTERM (default 25)
+  --on-nonfinite=HOW   a loss or gradient is not finite: stop (default, exit
+                       93), skip-update, or drop-micro-batch
+  --on-bad-record=HOW  a record of the data is damaged: stop (default, exit 65)
+                       or skip: another one takes its place
+  --bad-record-quota=N at most N records are skipped (default 100)
+  --digest-every=N     compare the replicas every N updates (default 100); 0: do
+                       not
+)";
+
+constexpr std::string_view kVerdictUsage = R"(gaccd verdict --attempt-dir=DIR --srun-rc=N
+
+For the job script, after srun: prints one word, what to do with the job.
+  done       the training is complete, or STOP was asked for
+  requeue    start it again: it was stopped, or a node or a peer was lost
+  norequeue  starting it again would fail again
+  fail       an error that a person must look at
+Then, on a line each, the reason and, when hosts are suspected, the --exclude=
+that leaves them out. Exits 0.
+
+  --attempt-dir=DIR    the attempt's folder: RUN-DIR/attempts/NNN-JOB
+  --srun-rc=N          what srun returned
 )";
 
 constexpr std::string_view kCkptUsage = R"(gaccd ckpt ACTION PATH [--flag=value ...]
@@ -142,9 +176,11 @@ rounding. With --nodes and --target-batch it does so for that plan.
 std::string HelpText(std::optional<Verb> topic) {
   if (topic == Verb::kPlan) return StrCat(kPlanUsage, kClusterFlags, kBatchFlags, kDeviceFlags);
   if (topic == Verb::kTrain) {
-    return StrCat(kTrainUsage, kCheckpointFlags, kClusterFlags, kBatchFlags, kDeviceFlags);
+    return StrCat(kTrainUsage, kCheckpointFlags, kFaultFlags, kClusterFlags, kBatchFlags,
+                  kDeviceFlags);
   }
   if (topic == Verb::kCkpt) return std::string(kCkptUsage);
+  if (topic == Verb::kVerdict) return std::string(kVerdictUsage);
   if (topic == Verb::kCheck) return std::string(kCheckUsage);
   if (topic == Verb::kSelftest) return StrCat(kSelftestUsage, kClusterFlags, kBatchFlags);
   if (topic == Verb::kVersion)

@@ -25,7 +25,8 @@ enum class StopWish : std::uint8_t { kNone, kSave, kStop, kStopNow };
 // "USR2,TERM" -> signal numbers. kUsage, quoting the name: unknown, or one that gaccd needs itself
 // or that cannot be caught (KILL, STOP, HUP, INT, CONT, SEGV and the like).
 Result<std::vector<int>> ParseSignals(std::string_view names);
-[[nodiscard]] std::string SignalName(int signal);  // "SIGUSR2"
+[[nodiscard]] std::string SignalName(int signal);                        // "SIGUSR2"
+[[nodiscard]] std::string SignalNames(const std::vector<int>& signals);  // "SIGUSR2,SIGTERM"
 
 // One per process, as signals are. Made early, so that a signal during start-up is not lost.
 // wish() may be asked by any thread; the rest belongs to the thread that made it.

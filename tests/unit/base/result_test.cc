@@ -50,6 +50,8 @@ TEST(Status, KindsAreTheExitCodesAndHaveNames) {
   EXPECT_EQ(static_cast<int>(ErrorKind::kUsage), 64);
   EXPECT_EQ(static_cast<int>(ErrorKind::kConfig), 78);
   EXPECT_EQ(static_cast<int>(ErrorKind::kNoRequeue), 93);
+  EXPECT_EQ(static_cast<int>(ErrorKind::kTempFail), 75);
+  EXPECT_EQ(static_cast<int>(ErrorKind::kInterrupted), 130);
   EXPECT_EQ(ErrorKindName(ErrorKind::kUsage), "usage");
   EXPECT_EQ(ErrorKindName(ErrorKind::kData), "data");
   EXPECT_EQ(ErrorKindName(ErrorKind::kUnavailable), "unavailable");

@@ -82,7 +82,7 @@ class PlanTest(unittest.TestCase):
 class HelpTest(unittest.TestCase):
     def test_help_and_version_exit_0_and_fit_the_terminal(self):
         for args in (["help"], ["--help"], ["-h"], ["help", "plan"], ["help", "train"],
-                     ["help", "selftest"], ["help", "check"], ["help", "ckpt"], ["train", "--help"],
+                     ["help", "selftest"], ["help", "check"], ["help", "ckpt"], ["help", "verdict"], ["train", "--help"],
                      ["help", "version"], ["version"],
                      ["--version"]):
             done = run(*args)
@@ -92,12 +92,14 @@ class HelpTest(unittest.TestCase):
             self.assertLessEqual(max(map(len, done.stdout.splitlines())), 80, args)
 
     def test_help_names_every_flag(self):
-        text = "".join(run("help", verb).stdout for verb in ("plan", "train", "ckpt"))
+        text = "".join(run("help", verb).stdout for verb in ("plan", "train", "ckpt", "verdict"))
         for flag in ("nodes gpus-per-node micro-batch target-batch rounding strict lr-rule "
                      "reference-batch last-cycle format job config run-dir epochs max-updates seed "
                      "log-every init-weights save-weights bound device precision tf32 deterministic "
                      "allow-gpu-sharing save-every-updates save-every-seconds resume keep keep-every "
-                     "failed-saves group-access out").split():
+                     "failed-saves group-access out stop-signals term-budget on-nonfinite "
+                     "on-bad-record bad-record-quota digest-every heartbeat-seconds attempt-dir "
+                     "srun-rc").split():
             self.assertIn(f"--{flag}", text)
 
     def test_help_wins_inside_a_step(self):

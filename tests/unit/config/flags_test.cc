@@ -83,6 +83,15 @@ TEST(FlagsTest, EveryFlagArrives) {
                                "--keep-every=14",
                                "--failed-saves=15",
                                "--group-access",
+                               "--stop-signals=USR1,SIGXCPU",
+                               "--term-budget=16",
+                               "--on-nonfinite=drop-micro-batch",
+                               "--on-bad-record=skip",
+                               "--bad-record-quota=17",
+                               "--digest-every=18",
+                               "--heartbeat-seconds=19",
+                               "--attempt-dir=a",
+                               "--srun-rc=75",
                                "--out=o",
                                "--init-weights=i",
                                "--save-weights=s",
@@ -116,10 +125,25 @@ TEST(FlagsTest, EveryFlagArrives) {
   EXPECT_EQ(flags.keep_every, 14);
   EXPECT_EQ(flags.failed_saves, 15);
   EXPECT_TRUE(flags.group_access);
+  EXPECT_EQ(flags.stop_signals, (std::vector<int>{SIGUSR1, SIGXCPU}));
+  EXPECT_EQ(flags.term_budget_seconds, 16);
+  EXPECT_EQ(flags.on_nonfinite, OnNonfinite::kDropMicroBatch);
+  EXPECT_EQ(flags.on_bad_record, OnBadRecord::kSkip);
+  EXPECT_EQ(flags.bad_record_quota, 17);
+  EXPECT_EQ(flags.digest_every, 18);
+  EXPECT_EQ(flags.heartbeat_seconds, 19);
+  EXPECT_EQ(flags.attempt_dir, "a");
+  EXPECT_EQ(flags.srun_rc, 75);
   EXPECT_EQ(flags.out, "o");
   EXPECT_EQ(flags.init_weights, "i");
   EXPECT_EQ(flags.save_weights, "s");
   EXPECT_EQ(flags.bound_seconds, 5);
+}
+
+TEST(FlagsTest, SignalsThatCannotBeServedAreRefused) {
+  EXPECT_THAT(UsageError({"train", "--stop-signals=TERM,KILL"}),
+              AllOf(HasSubstr("--stop-signals=TERM,KILL"), HasSubstr("'KILL'")));
+  EXPECT_EQ(ParseOk({"train"}).stop_signals, (std::vector<int>{SIGUSR2, SIGTERM}));
 }
 
 TEST(FlagsTest, NothingIsLeftOverFromAnEarlierParse) {

@@ -340,6 +340,24 @@ TEST(JobTextTest, DigestsTellJobsAndFlagsApart) {
   other = flags;
   other.save_every_updates = 1;
   EXPECT_NE(JobDigest(ParseOk(kFull), other), digest);
+  other = flags;
+  other.stop_signals = {SIGTERM};
+  EXPECT_NE(JobDigest(ParseOk(kFull), other), digest);
+  other = flags;
+  other.term_budget_seconds = 1;
+  EXPECT_NE(JobDigest(ParseOk(kFull), other), digest);
+  other = flags;
+  other.on_nonfinite = OnNonfinite::kSkipUpdate;
+  EXPECT_NE(JobDigest(ParseOk(kFull), other), digest);
+  other = flags;
+  other.on_bad_record = OnBadRecord::kSkip;
+  EXPECT_NE(JobDigest(ParseOk(kFull), other), digest);
+  other = flags;
+  other.bad_record_quota = 1;
+  EXPECT_NE(JobDigest(ParseOk(kFull), other), digest);
+  other = flags;
+  other.digest_every = 1;
+  EXPECT_NE(JobDigest(ParseOk(kFull), other), digest);
 }
 
 // Every field of the job is in the resolved text, and counts in the digest.
