@@ -85,9 +85,7 @@ double GpuBench::ErrorOfGradients(GraphBench& host) const {
 }
 
 void GpuBench::SetParameters(std::span<const float> parameters) {
-  EXPECT_EQ(cudaMemcpy(parameters_->data(), parameters.data(), parameters.size_bytes(),
-                       cudaMemcpyHostToDevice),
-            cudaSuccess);
+  CopyToGpu(parameters_->data(), parameters.data(), parameters.size_bytes());
 }
 
 void GpuBench::Run(bool first) {

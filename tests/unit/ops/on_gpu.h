@@ -22,6 +22,13 @@ namespace gaccd {
     EXPECT_TRUE(ok_status_.ok()) << ok_status_.message(); \
   } while (false)
 
+// Copies to the GPU and waits: small copies are otherwise still under way when the call returns,
+// and streams of ours do not wait for them.
+inline void CopyToGpu(void* to, const void* from, std::size_t bytes) {
+  EXPECT_EQ(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), cudaSuccess);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+}
+
 // Values on the GPU. `shift`: elements before them, so that 16-byte alignment is lost.
 template <typename T>
 class GpuArray {
@@ -32,8 +39,7 @@ class GpuArray {
     EXPECT_TRUE(buffer.ok()) << buffer.status().message();
     if (!buffer.ok()) return;
     buffer_ = std::move(*buffer);
-    EXPECT_EQ(cudaMemcpy(data(), values.data(), size_ * sizeof(T), cudaMemcpyHostToDevice),
-              cudaSuccess);
+    CopyToGpu(data(), values.data(), size_ * sizeof(T));
   }
   explicit GpuArray(std::size_t size) : GpuArray(std::vector<T>(size)) {}
 

@@ -51,13 +51,11 @@ struct Bench {
   // One update as the engine does it; `samples` are told to the sums, 10 are planned.
   void Update(const std::vector<float>& g, double lr, double clip, double loss = 1,
               std::int64_t samples = 10) {
-    EXPECT_EQ(
-        cudaMemcpy(gradient.data(), g.data(), g.size() * sizeof(float), cudaMemcpyHostToDevice),
-        cudaSuccess);
+    CopyToGpu(gradient.data(), g.data(), g.size() * sizeof(float));
     UpdateControl host = control.Value();
     host.wish = {.clip_norm = clip, .planned_samples = 10};
     optimizer->Prepare(lr, &host.wish);
-    EXPECT_EQ(cudaMemcpy(control.data(), &host, sizeof(host), cudaMemcpyHostToDevice), cudaSuccess);
+    CopyToGpu(control.data(), &host, sizeof(host));
     const GpuArray<double> loss_sum(std::vector<double>{loss});
     EXPECT_OK(AddToSums(stream.get(), control.data(), loss_sum.data(), samples, true));
     EXPECT_OK(MeasureGradient(stream.get(), gradient.data(), static_cast<std::int64_t>(elements),
