@@ -34,7 +34,8 @@ class Device:
 
     def forget(self):
         """Gives memory and compiled functions back before the next case."""
-        torch._dynamo.reset()  # pylint: disable=protected-access
+        if hasattr(torch, "_dynamo"):  # PyTorch 2
+            torch._dynamo.reset()  # pylint: disable=protected-access
         if not self.dry_run:
             torch.cuda.empty_cache()
 
