@@ -189,6 +189,7 @@ Result<LoadOutcome> LoadNewest(Communicator& comm, const std::string& folder,
     }
     if (!IsDamage(state.status())) return std::move(state).status();
     outcome.refused.push_back(StrCat(generation.name(), ": ", state.status().message()));
+    ++outcome.damaged;
   }
   return outcome;
 }

@@ -39,6 +39,7 @@ Result<LoadedState> LoadGeneration(Communicator& comm, const std::string& folder
 struct LoadOutcome {
   std::optional<LoadedState> state;  // none: there is no usable generation
   std::vector<std::string> refused;  // "step-...: why", newest first
+  int damaged = 0;                   // of those, how many had once been finished
 };
 
 // The newest generation that is whole; damaged ones are passed over, with the reason. Collective.

@@ -109,7 +109,7 @@ class Writer final : public CheckpointWriter {
   std::optional<WriterLease> lease_;  // rank 0
   std::int64_t epoch_ = 0;
   std::optional<Generation> last_;  // that was handed to Save()
-  int failed_in_row_ = 0;
+  std::int64_t failed_in_row_ = 0;
   Status last_failure_;
   std::deque<SavePtr> pending_;  // oldest first; the same on all ranks
 

@@ -46,7 +46,7 @@ struct CheckpointOptions {
   std::string folder;         // made if it is not there
   bool group_access = false;  // folders 0750 and files 0640 instead of 0700 and 0600
   KeepPolicy keep;
-  int fail_limit = 3;  // >= 1
+  std::int64_t fail_limit = 3;  // >= 1
   std::uint64_t block_bytes = std::uint64_t{1} << 20;
 };
 
@@ -61,13 +61,13 @@ struct CheckpointIdentity {
 
 struct SaveEvent {
   Generation generation;
-  Status status;            // OK: committed
-  int failed_in_row = 0;    // this one included
-  std::uint64_t bytes = 0;  // of this rank
-  double copy_s = 0;        // training stood still so long: for the copy
-  double wait_s = 0;        // and for a free staging buffer
-  double total_s = 0;       // from Save() until it is known to be committed
-  std::string pruned;       // on rank 0: what could not be removed, and why; else empty
+  Status status;                   // OK: committed
+  std::int64_t failed_in_row = 0;  // this one included
+  std::uint64_t bytes = 0;         // of this rank
+  double copy_s = 0;               // training stood still so long: for the copy
+  double wait_s = 0;               // and for a free staging buffer
+  double total_s = 0;              // from Save() until it is known to be committed
+  std::string pruned;              // on rank 0: what could not be removed, and why; else empty
 };
 using SaveListener = std::function<void(const SaveEvent&)>;
 

@@ -27,6 +27,15 @@ Status CheckCount(std::string_view what, std::size_t expected, std::size_t found
   return {ErrorKind::kInternal, StrCat(what, ": expected ", expected, " elements, found ", found)};
 }
 
+Status CheckRange(std::int64_t first, std::size_t count, std::size_t elements) {
+  if (first >= 0 && static_cast<std::size_t>(first) <= elements &&
+      count <= elements - static_cast<std::size_t>(first)) {
+    return Status::Ok();
+  }
+  return {ErrorKind::kInternal, StrCat("expected a range within ", elements, " elements, found ",
+                                       count, " from ", first, " on")};
+}
+
 Status CheckFinite(double loss, bool gradient_finite) {
   if (std::isfinite(loss) && gradient_finite) return Status::Ok();
   return {ErrorKind::kNoRequeue,

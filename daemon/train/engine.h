@@ -69,6 +69,9 @@ struct EngineOptions {
   bool measure_code = false;  // fill EngineMemory::code_bytes, which takes some milliseconds
 };
 
+// A flat buffer of f32 that makes up the state of a run.
+enum class EngineBuffer : std::uint8_t { kParameters, kOptimizer, kGradients };
+
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -86,6 +89,11 @@ class Engine {
   virtual Status GetOptimizer(std::span<float> state, std::int64_t* updates) = 0;
   // The gradients as they stand: of the last update, summed over the ranks, before clipping.
   virtual Status GetGradients(std::span<float> gradients) = 0;
+
+  // Elements [first, first + out.size()) of a buffer: in a checkpoint every rank saves a part.
+  // Waits for the device; kInternal when the buffer has not so many.
+  virtual Status Read(EngineBuffer buffer, std::int64_t first, std::span<float> out) = 0;
+  [[nodiscard]] virtual std::int64_t optimizer_updates() const = 0;
 
   virtual Status Begin(const UpdateSettings& settings) = 0;
   // How many more calls of MicroStep() a batch must stay valid and unchanged.

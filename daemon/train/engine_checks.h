@@ -12,6 +12,9 @@ namespace gaccd {
 // kInternal when a buffer of the caller has another number of elements than the engine's.
 Status CheckCount(std::string_view what, std::size_t expected, std::size_t found);
 
+// kInternal unless [first, first + count) lies within `elements`.
+Status CheckRange(std::int64_t first, std::size_t count, std::size_t elements);
+
 // kNoRequeue when the update cannot be used.
 Status CheckFinite(double loss, bool gradient_finite);
 

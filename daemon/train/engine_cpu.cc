@@ -35,6 +35,8 @@ class CpuEngine final : public Engine {
   Status SetOptimizer(std::span<const float> state, std::int64_t updates) override;
   Status GetOptimizer(std::span<float> state, std::int64_t* updates) override;
   Status GetGradients(std::span<float> gradients) override;
+  Status Read(EngineBuffer buffer, std::int64_t first, std::span<float> out) override;
+  [[nodiscard]] std::int64_t optimizer_updates() const override { return optimizer_->updates(); }
 
   Status Begin(const UpdateSettings& settings) override;
   [[nodiscard]] int held_batches() const override { return 0; }
@@ -124,6 +126,15 @@ Status CpuEngine::GetOptimizer(std::span<float> state, std::int64_t* updates) {
 Status CpuEngine::GetGradients(std::span<float> gradients) {
   GACCD_RETURN_IF_ERROR(CheckCount("gradients", replica_->gradients().size(), gradients.size()));
   std::ranges::copy(replica_->gradients(), gradients.begin());
+  return Status::Ok();
+}
+
+Status CpuEngine::Read(EngineBuffer buffer, std::int64_t first, std::span<float> out) {
+  const std::span<const float> all = buffer == EngineBuffer::kParameters  ? replica_->parameters()
+                                     : buffer == EngineBuffer::kOptimizer ? optimizer_->state()
+                                                                          : replica_->gradients();
+  GACCD_RETURN_IF_ERROR(CheckRange(first, out.size(), all.size()));
+  std::ranges::copy(all.subspan(static_cast<std::size_t>(first), out.size()), out.begin());
   return Status::Ok();
 }
 

@@ -46,6 +46,8 @@ class CudaEngine final : public Engine {
   Status SetOptimizer(std::span<const float> state, std::int64_t updates) override;
   Status GetOptimizer(std::span<float> state, std::int64_t* updates) override;
   Status GetGradients(std::span<float> gradients) override;
+  Status Read(EngineBuffer buffer, std::int64_t first, std::span<float> out) override;
+  [[nodiscard]] std::int64_t optimizer_updates() const override { return optimizer_->updates(); }
 
   Status Begin(const UpdateSettings& settings) override;
   Status MicroStep(const BatchView& batch, StepPlace place) override;

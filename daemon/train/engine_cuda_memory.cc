@@ -174,6 +174,15 @@ Status CudaEngine::GetGradients(std::span<float> gradients) {
   return CopyOut("gradients", gradients_, elements(), gradients);
 }
 
+Status CudaEngine::Read(EngineBuffer buffer, std::int64_t first, std::span<float> out) {
+  const bool state = buffer == EngineBuffer::kOptimizer;
+  GACCD_RETURN_IF_ERROR(CheckRange(first, out.size(), state ? state_elements() : elements()));
+  const float* from = state                                 ? state_.as<float>()
+                      : buffer == EngineBuffer::kParameters ? parameters_.as<float>()
+                                                            : gradients_;
+  return CopyOut("state for a checkpoint", from + first, out.size(), out);
+}
+
 Result<std::byte*> CudaEngine::HostMemory(std::size_t bytes) {
   GACCD_ASSIGN_OR_RETURN(PinnedBuffer memory, PinnedBuffer::Allocate(bytes, "micro-batches"));
   host_memory_.push_back(std::move(memory));

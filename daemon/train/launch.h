@@ -23,6 +23,7 @@ namespace gaccd {
 struct Ranks {
   SlurmEnvironment slurm;
   std::unique_ptr<MpiSession> session;  // null: this process was started without a launcher
+  std::shared_ptr<Interrupt> interrupt = std::make_shared<Interrupt>();  // of comm's waits
   std::unique_ptr<Communicator> comm;
 };
 

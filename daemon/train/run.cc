@@ -1,12 +1,16 @@
 #include "daemon/train/run.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
@@ -23,6 +27,7 @@
 #include "daemon/train/device_choice.h"
 #include "daemon/train/gpu_libraries.h"
 #include "daemon/train/launch.h"
+#include "daemon/train/peer_watch.h"
 #include "daemon/train/selftest.h"
 #include "daemon/train/trainer.h"
 
@@ -43,6 +48,8 @@ struct Session {
   std::unique_ptr<Communicator> between_gpus;  // several ranks on GPUs; over `comm`
   DeviceChoice device;
   std::optional<Setup> setup;
+  std::unique_ptr<PeerWatch> peers;
+  std::vector<std::string> resume_notes = {};  // what the run goes on from
 };
 
 // How a run ended. `shared`: all ranks have this same status, and `speaker` prints it; otherwise
@@ -57,9 +64,21 @@ Ending Shared(Agreement agreement) {
   return {std::move(agreement.status), true, agreement.speaker};
 }
 
+SavePolicy PolicyOf(const Flags& flags) {
+  return {.every_updates = flags.save_every_updates, .every_seconds = flags.save_every_seconds};
+}
+
+Status CheckCheckpointFlags(const Flags& flags) {
+  if (flags.run_dir) return Status::Ok();
+  const bool resumes = flags.resume != "auto" && flags.resume != "never";
+  if (!PolicyOf(flags).on() && !resumes) return Status::Ok();
+  return {ErrorKind::kUsage, "checkpoints need --run-dir=DIR: they are kept in DIR/ckpt"};
+}
+
 // What every rank can do alone: job, plan, data, model.
 Result<Setup> OpenAlone(const Flags& flags, Communicator& comm) {
   if (!flags.job) return Status(ErrorKind::kUsage, "train needs --job=FILE");
+  GACCD_RETURN_IF_ERROR(CheckCheckpointFlags(flags));
   GACCD_ASSIGN_OR_RETURN(Job job, LoadJob(*flags.job));
   GACCD_ASSIGN_OR_RETURN(job, OverlayFlags(std::move(job), flags));
   GACCD_ASSIGN_OR_RETURN(const Plan plan, PlanForWorld(job, flags, comm));
@@ -103,6 +122,33 @@ std::string CacheFolder(const Environment& environment) {
   return {};
 }
 
+AttemptSource AttemptOf(const SlurmEnvironment& slurm) {
+  AttemptSource source{.attempt_dir = ProcessEnvironment()("GACCD_ATTEMPT_DIR")};
+  if (slurm.in_job()) source.slurm_job_id = std::to_string(*slurm.job_id);
+  source.restart_count = static_cast<int>(std::min<std::int64_t>(slurm.restart_count, 999'999));
+  return source;
+}
+
+std::string CheckpointFolder(const Flags& flags) { return *flags.run_dir + "/ckpt"; }
+
+// An attempt that SLURM requeued goes on from its own checkpoints, also where --resume names
+// another one: that was where the first attempt began. Collective.
+Status ResumeTogether(const Flags& flags, Session& session) {
+  if (!flags.run_dir) return Status::Ok();
+  Trainer& trainer = *session.setup->trainer;
+  const bool named = flags.resume != "never" && session.slurm.restart_count == 0;
+  GACCD_ASSIGN_OR_RETURN(const ResumePoint point,
+                         FindResumePoint(session.comm, trainer.saved_run(), CheckpointFolder(flags),
+                                         named || flags.resume == "never" ? flags.resume : "auto"));
+  for (const std::string& note : point.notes) {
+    session.resume_notes.push_back(StrCat("checkpoint passed over: ", note));
+  }
+  if (!point.state) return Status::Ok();
+  session.resume_notes.push_back(StrCat("goes on after update ", point.state->generation.step,
+                                        ", from checkpoint ", point.state->generation.name()));
+  return trainer.Resume(*point.state);
+}
+
 Status PrepareTogether(const Flags& flags, Session& session) {
   EngineChoice choice{.device = session.device.device};
   if (session.device.gpu) {
@@ -114,6 +160,24 @@ Status PrepareTogether(const Flags& flags, Session& session) {
   GACCD_RETURN_IF_ERROR(trainer.Prepare(choice, session.between_gpus.get()));
   if (flags.init_weights) return trainer.LoadWeights(*flags.init_weights);
   return Status::Ok();
+}
+
+// Null without checkpoints. Collective.
+Result<std::unique_ptr<Saver>> StartSaver(const Flags& flags, Session& session) {
+  if (!flags.run_dir || !PolicyOf(flags).on()) return std::unique_ptr<Saver>();
+  Trainer& trainer = *session.setup->trainer;
+  const AttemptSource attempt = AttemptOf(session.slurm);
+  SaverOptions options;
+  options.checkpoints.folder = CheckpointFolder(flags);
+  options.checkpoints.group_access = flags.group_access;
+  options.checkpoints.keep = {.newest = flags.keep, .every = flags.keep_every};
+  options.checkpoints.fail_limit = flags.failed_saves;
+  options.policy = PolicyOf(flags);
+  options.program = StrCat("gaccd ", GaccdVersion(), " ", GaccdRevision());
+  options.owner = ThisProcess(attempt.slurm_job_id.value_or(StrCat("local-", ::getpid())),
+                              attempt.restart_count);
+  return Saver::Start(session.comm, trainer.saved_run(), trainer.engine(), options,
+                      trainer.first_update());
 }
 
 RunStart StartRecord(const Flags& flags, const Session& session) {
@@ -139,7 +203,8 @@ RunStart StartRecord(const Flags& flags, const Session& session) {
       .device = std::string(Name(session.device.device)),
       .device_reason = session.device.text,
       .precision = std::string(Name(setup.job.numerics.precision))};
-  if (!session.device.gpu) return start;
+  // Only rank 0 writes the record, and asking for versions loads libraries.
+  if (!session.device.gpu || comm.rank() != 0) return start;
   start.gpu = session.device.gpu->name;
   start.gpu_memory_planned_bytes = trainer.memory().device;
   for (const LibraryVersions& library : GpuLibraries()) {
@@ -174,6 +239,7 @@ void Announce(const Flags& flags, const Session& session, RunReporter& reporter)
                       Megabytes(memory.process), " program and data + ",
                       Megabytes(memory.planned - memory.process), " engine)",
                       gpus ? StrCat(", and ", Megabytes(memory.device), " on its GPU") : ""));
+  for (const std::string& note : session.resume_notes) reporter.Say(note);
 }
 
 void Conclude(const TrainingSummary& summary, const MemoryFigures& memory, RunReporter& reporter) {
@@ -194,13 +260,6 @@ Agreement SaveTogether(const Flags& flags, Setup& setup, Communicator& comm) {
   return AgreeOn(comm, saved);
 }
 
-AttemptSource AttemptOf(const SlurmEnvironment& slurm) {
-  AttemptSource source{.attempt_dir = ProcessEnvironment()("GACCD_ATTEMPT_DIR")};
-  if (slurm.in_job()) source.slurm_job_id = std::to_string(*slurm.job_id);
-  source.restart_count = static_cast<int>(std::min<std::int64_t>(slurm.restart_count, 999'999));
-  return source;
-}
-
 Ending TrainTogether(const Flags& flags, Session& session) {
   Communicator& comm = session.comm;
   Setup& setup = *session.setup;
@@ -212,8 +271,14 @@ Ending TrainTogether(const Flags& flags, Session& session) {
                                             .log_every = setup.job.log_every});
   if (!reporter.ok()) return {std::move(reporter).status()};
   Announce(flags, session, **reporter);
+  auto saver = StartSaver(flags, session);
+  if (!saver.ok()) {
+    (*reporter)->Finish(saver.status());
+    return {std::move(saver).status()};
+  }
   TrainingSummary summary;
-  if (Status status = setup.trainer->Run(**reporter, &summary); !status.ok()) {
+  setup.trainer->SetPeerWatch(session.peers.get());
+  if (Status status = setup.trainer->Run(**reporter, &summary, saver->get()); !status.ok()) {
     (*reporter)->Finish(status);
     // Divergence is seen by all ranks alike; after any other error ranks may be lost.
     const bool shared = status.kind() == ErrorKind::kNoRequeue;
@@ -223,6 +288,15 @@ Ending TrainTogether(const Flags& flags, Session& session) {
   if (agreement.status.ok()) Conclude(summary, setup.trainer->memory(), **reporter);
   (*reporter)->Finish(agreement.status);
   return Shared(std::move(agreement));
+}
+
+// Abort() ends every process of the run, and the first of the living ranks is the one that writes
+// the verdict: the others leave it a moment.
+void WaitForSpeaker(const Session& session) {
+  constexpr std::chrono::milliseconds kTimeToWrite{700};
+  const auto lost = session.peers->lost();
+  const int speaker = lost && lost->rank == 0 ? 1 : 0;
+  if (session.comm.rank() != speaker) std::this_thread::sleep_for(kTimeToWrite);
 }
 
 Ending TrainOn(const Flags& flags, Session& session) {
@@ -235,6 +309,8 @@ Ending TrainOn(const Flags& flags, Session& session) {
   if (Status chosen = ChooseTogether(flags, session); !chosen.ok()) return {chosen};
   Agreement prepared = AgreeOn(comm, PrepareTogether(flags, session));
   if (!prepared.status.ok()) return Shared(std::move(prepared));
+  Agreement resumed = AgreeOn(comm, ResumeTogether(flags, session));
+  if (!resumed.status.ok()) return Shared(std::move(resumed));
   return TrainTogether(flags, session);
 }
 
@@ -246,7 +322,12 @@ RanksOutcome RunTrain(const Flags& flags, const ErrorPrinter& print) {
   Communicator& comm = *ranks->comm;
   Session session{
       .slurm = ranks->slurm, .comm = comm, .between_gpus = {}, .device = {}, .setup = {}};
+  auto peers =
+      PeerWatch::Start(comm, ranks->interrupt, std::chrono::seconds(flags.heartbeat_seconds));
+  if (!peers.ok()) return {std::move(peers).status()};
+  session.peers = std::move(*peers);
   Ending ending = TrainOn(flags, session);
+  if (ending.status.ok() || ending.shared) session.peers->Goodbye();
   if (ending.status.ok()) return {};
   if (ending.shared) {
     if (comm.rank() == ending.speaker) print(ending.status);
@@ -257,6 +338,7 @@ RanksOutcome RunTrain(const Flags& flags, const ErrorPrinter& print) {
   const std::string me = StrCat("rank ", comm.rank(), " on ", host);
   ending.status = std::move(ending.status).WithContext(me);
   print(ending.status);
+  WaitForSpeaker(session);
   (session.between_gpus ? *session.between_gpus : comm).Abort(code);
   return {std::move(ending.status), true};
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
+#include "daemon/checkpoint/run_state.h"
 #include "daemon/data/index_source.h"
 #include "daemon/data/sample_order.h"
 #include "daemon/device/host_buffer.h"
@@ -120,7 +121,7 @@ Result<ReplicaOptions> Trainer::MakeReplicaOptions() {
 Status Trainer::PrepareBatches() {
   const SampleOrder order(job_.seed, train_->size(), job_.data.shuffle);
   GACCD_ASSIGN_OR_RETURN(TrainIndices indices,
-                         TrainIndices::Make(order, schedule_, plan_, comm_.rank()));
+                         TrainIndices::Make(order, schedule_, plan_, comm_.rank(), first_update_));
   PrefetcherOptions options{.held = engine_->held_batches(), .memory = [&](std::size_t bytes) {
                               return engine_->HostMemory(bytes);
                             }};
@@ -148,21 +149,53 @@ Result<std::vector<float>> Trainer::Parameters() {
   return parameters;
 }
 
-Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary) {
+Status Trainer::Resume(const LoadedState& state) {
+  const RunCursor& cursor = state.manifest.cursor;
+  if (cursor.step > schedule_.updates()) {
+    return {ErrorKind::kConfig,
+            StrCat("the checkpoint is of update ", cursor.step, ", the job ends after ",
+                   schedule_.updates(), "; --resume=never starts anew")};
+  }
+  GACCD_RETURN_IF_ERROR(engine_->SetParameters(FloatsOf(state, kParametersBuffer)));
+  GACCD_RETURN_IF_ERROR(
+      engine_->SetOptimizer(FloatsOf(state, kOptimizerBuffer), cursor.optimizer_updates));
+  first_update_ = cursor.step;
+  first_samples_ = cursor.samples;
+  batches_.reset();  // it has begun to read for update 1
+  return PrepareBatches();
+}
+
+Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Saver* saver) {
+  summary->updates = first_update_;
+  summary->samples = first_samples_;
   const auto underway = static_cast<std::size_t>(engine_->updates_underway());
-  for (std::int64_t index = 0; index < schedule_.updates(); ++index) {
+  for (std::int64_t index = first_update_; index < schedule_.updates(); ++index) {
     GACCD_RETURN_IF_ERROR(RunOne(index));
     const Update update = underway_.back().update;
     const bool last = index + 1 == schedule_.updates();
     const bool evaluate = eval_ != nullptr && (update.epoch_end || last);
-    while (underway_.size() > (evaluate || last ? 0 : underway)) {
-      GACCD_RETURN_IF_ERROR(ReportOldest(reporter, summary));
+    bool save = saver != nullptr && last;
+    if (saver != nullptr && !last) {
+      GACCD_ASSIGN_OR_RETURN(save, saver->Due(index + 1));
     }
+    GACCD_RETURN_IF_ERROR(ReportUntil(evaluate || save || last ? 0 : underway, reporter, summary));
     if (evaluate) {
       GACCD_RETURN_IF_ERROR(EvaluateNow(update, index + 1, reporter, summary));
     }
+    if (save) {
+      GACCD_RETURN_IF_ERROR(saver->Save(index + 1, summary->samples));
+    } else if (saver != nullptr) {
+      GACCD_RETURN_IF_ERROR(saver->Poll());
+    }
   }
   GACCD_ASSIGN_OR_RETURN(summary->measured_memory, ResidentBytes());
+  return saver == nullptr ? Status::Ok() : saver->Finish();
+}
+
+Status Trainer::ReportUntil(std::size_t underway, RunReporter& reporter, TrainingSummary* summary) {
+  while (underway_.size() > underway) {
+    GACCD_RETURN_IF_ERROR(ReportOldest(reporter, summary));
+  }
   return Status::Ok();
 }
 
@@ -172,7 +205,9 @@ Status Trainer::RunOne(std::int64_t index) {
   const double lr =
       LearningRate(job_.schedule, job_.optimizer.lr, plan_.lr_factor(), index, schedule_.updates());
   underway_.push_back({.step = index + 1, .update = update, .lr = lr});
-  Status status = RunUpdate(*engine_, *batches_, plan, {.lr = lr, .clip_norm = job_.clip_norm});
+  Status status = RunUpdate(
+      *engine_, *batches_, plan, {.lr = lr, .clip_norm = job_.clip_norm},
+      [&](heartbeat::Phase phase, std::int64_t micro_step) { Note(phase, index, micro_step); });
   // What a device fails at is the oldest update that it has not finished.
   return std::move(status).WithContext(StrCat("update ", underway_.front().step));
 }
@@ -184,6 +219,7 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
   if (!figures->has_value()) return NoFigures(done.step);
   underway_.pop_front();
   const UpdateFigures& found = **figures;
+  if (peers_ != nullptr) peers_->UpdateTook(std::chrono::duration<double>(found.dur_s));
   summary->updates = done.step;
   summary->samples += found.samples;
   reporter.Step({.epoch = done.update.epoch + 1,
@@ -205,6 +241,7 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
 
 Status Trainer::EvaluateNow(const Update& update, std::int64_t step, RunReporter& reporter,
                             TrainingSummary* summary) {
+  Note(heartbeat::Phase::kEvaluate, step);
   GACCD_ASSIGN_OR_RETURN(EvalRecord record, Evaluate());
   record.epoch = update.epoch + 1;
   record.step = step;

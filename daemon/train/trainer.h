@@ -16,6 +16,8 @@
 #include "daemon/plan/plan.h"
 #include "daemon/telemetry/run_reporter.h"
 #include "daemon/train/engine.h"
+#include "daemon/train/peer_watch.h"
+#include "daemon/train/saver.h"
 
 namespace gaccd {
 
@@ -52,12 +54,24 @@ class Trainer {
   Status LoadWeights(const std::string& path);
   Status SaveWeights(const std::string& path);
 
-  // Trains to the end of the schedule. Collective. `summary` is kept up to date, also on errors.
-  Status Run(RunReporter& reporter, TrainingSummary* summary);
+  // Goes on where a checkpoint stands, which was accepted for saved_run(): parameters, optimiser,
+  // next update. Before Run(), after Prepare(). A window that was begun is begun again.
+  Status Resume(const LoadedState& state);
+  // What checkpoints of this training refer to. Valid as long as this object.
+  [[nodiscard]] SavedRun saved_run() const { return {job_, plan_, model_, train_->size()}; }
+  [[nodiscard]] std::int64_t first_update() const { return first_update_; }
+
+  // Trains to the end of the schedule, and saves at the boundaries `saver` wants (null: never) and
+  // at the end. Collective. `summary` is kept up to date, also on errors.
+  Status Run(RunReporter& reporter, TrainingSummary* summary, Saver* saver = nullptr);
+
+  // Tells `watch` what this rank does, so that a stuck one can be told from a slow one. null: none.
+  void SetPeerWatch(PeerWatch* watch) { peers_ = watch; }
 
   // The parameters as they are, in the order of model().layout(). REQUIRES: after Prepare().
   Result<std::vector<float>> Parameters();
   [[nodiscard]] const Engine& engine() const { return *engine_; }
+  [[nodiscard]] Engine& engine() { return *engine_; }
   [[nodiscard]] const Model& model() const { return model_; }
   [[nodiscard]] const MemoryFigures& memory() const { return memory_; }
   [[nodiscard]] const UpdateSchedule& schedule() const { return schedule_; }
@@ -73,6 +87,7 @@ class Trainer {
   Status RunOne(std::int64_t index);
   // Waits for the figures of the oldest update on the way.
   Status ReportOldest(RunReporter& reporter, TrainingSummary* summary);
+  Status ReportUntil(std::size_t underway, RunReporter& reporter, TrainingSummary* summary);
   Status EvaluateNow(const Update& update, std::int64_t step, RunReporter& reporter,
                      TrainingSummary* summary);
   Result<EvalRecord> Evaluate();
@@ -84,7 +99,13 @@ class Trainer {
     double lr = 0;
   };
 
+  void Note(heartbeat::Phase phase, std::int64_t update, std::int64_t micro_step = 0) const {
+    if (peers_ == nullptr) return;
+    peers_->Note(phase, static_cast<std::uint64_t>(update), static_cast<std::uint32_t>(micro_step));
+  }
+
   Communicator& comm_;
+  PeerWatch* peers_ = nullptr;
   Job job_;
   Plan plan_;
   std::optional<Plan> tail_plan_;  // of the smaller updates
@@ -97,6 +118,8 @@ class Trainer {
   std::unique_ptr<Prefetcher> batches_;    // may use memory of the engine
   std::optional<std::byte*> eval_memory_;  // the same for every evaluation
   std::deque<Underway> underway_;          // the oldest first
+  std::int64_t first_update_ = 0;
+  std::int64_t first_samples_ = 0;  // that the updates before it took
 };
 
 }  // namespace gaccd

@@ -4,7 +4,8 @@
 
 namespace gaccd {
 
-Status RunUpdate(Engine& engine, Prefetcher& batches, const Plan& plan, UpdateSettings settings) {
+Status RunUpdate(Engine& engine, Prefetcher& batches, const Plan& plan, UpdateSettings settings,
+                 const UpdateNote& note) {
   settings.samples = plan.effective_batch();
   GACCD_RETURN_IF_ERROR(engine.Begin(settings));
 
@@ -12,6 +13,7 @@ Status RunUpdate(Engine& engine, Prefetcher& batches, const Plan& plan, UpdateSe
   //    the count of the whole update, so that ragged micro-batches and ranks need no correction.
   const std::int64_t steps = plan.accum_steps();
   for (std::int64_t step = 0; step < steps; ++step) {
+    if (note) note(heartbeat::Phase::kCompute, step);
     const BatchView* batch = batches.Next();
     if (batch == nullptr) {
       return {ErrorKind::kInternal,
@@ -22,6 +24,7 @@ Status RunUpdate(Engine& engine, Prefetcher& batches, const Plan& plan, UpdateSe
   }
 
   // 2. Reduce once: gradients are sums, so the reduction is a plain sum.
+  if (note) note(heartbeat::Phase::kReduce, steps);
   GACCD_RETURN_IF_ERROR(engine.Reduce());
 
   // 3. There is no loss scale to undo. Check finite.  4. Global norm, in the same pass.

@@ -2,7 +2,11 @@
 // (design section 4). Everything that makes accumulation right or wrong stands here.
 #pragma once
 
+#include <cstdint>
+#include <functional>
+
 #include "collectives/base/result.h"
+#include "collectives/heartbeat/frame.h"
 #include "daemon/data/prefetcher.h"
 #include "daemon/plan/plan.h"
 #include "daemon/train/engine.h"
@@ -13,6 +17,10 @@ namespace gaccd {
 // engine.held_batches() of them. settings.samples is taken from the plan. On a GPU the update is
 // only on its way when this returns; what came of it is told by engine.Figures(). Errors: kInternal
 // when the micro-batches end too early; whatever the communicator and the device say.
-Status RunUpdate(Engine& engine, Prefetcher& batches, const Plan& plan, UpdateSettings settings);
+// note, if any, is told before every micro-step (from 0) and before the reduction: that this rank
+// gets on.
+using UpdateNote = std::function<void(heartbeat::Phase phase, std::int64_t micro_step)>;
+Status RunUpdate(Engine& engine, Prefetcher& batches, const Plan& plan, UpdateSettings settings,
+                 const UpdateNote& note = {});
 
 }  // namespace gaccd

@@ -1,0 +1,35 @@
+#include "daemon/train/save_clock.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+namespace gaccd {
+
+std::int64_t UpdatesUntilNextLook(double elapsed_s, std::int64_t updates, double every_s) {
+  constexpr double kMost = 1e6;
+  if (updates < 1 || elapsed_s <= 0) return 1;
+  const double left = (every_s - elapsed_s) * static_cast<double>(updates) / elapsed_s / 2;
+  return static_cast<std::int64_t>(std::clamp(left, 1.0, kMost));
+}
+
+Result<bool> SaveClock::Due(Communicator& comm, std::int64_t step) {
+  bool due = policy_.every_updates > 0 && step % policy_.every_updates == 0;
+  if (policy_.every_seconds > 0 && step >= next_look_) {
+    const double elapsed = std::chrono::duration<double>(Clock::now() - last_save_).count();
+    const auto every = static_cast<double>(policy_.every_seconds);
+    std::array<std::int64_t, 2> word = {elapsed >= every ? 1 : 0,
+                                        UpdatesUntilNextLook(elapsed, step - last_step_, every)};
+    GACCD_RETURN_IF_ERROR(comm.Broadcast(View(std::span<std::int64_t>(word)), 0));
+    due |= word[0] != 0;
+    next_look_ = step + word[1];
+  }
+  if (due) {
+    last_save_ = Clock::now();
+    last_step_ = step;
+    next_look_ = step + 1;
+  }
+  return due;
+}
+
+}  // namespace gaccd

@@ -1,0 +1,126 @@
+#include "daemon/train/saver.h"
+
+#include <cstdio>
+#include <utility>
+
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+#include "daemon/checkpoint/run_state.h"
+#include "daemon/config/job_text.h"
+#include "daemon/optim/optimizer.h"
+#include "daemon/telemetry/log.h"
+
+namespace gaccd {
+namespace {
+
+BufferSource SourceOf(const BufferSpec& spec, Engine& engine, EngineBuffer buffer) {
+  return {spec, [&engine, buffer](std::uint64_t offset, std::span<std::byte> out) {
+            return engine.Read(buffer, static_cast<std::int64_t>(offset / sizeof(float)),
+                               {reinterpret_cast<float*>(out.data()), out.size() / sizeof(float)});
+          }};
+}
+
+std::int64_t OptimizerElements(const SavedRun& run) {
+  return StateElements(run.job.optimizer, run.model.layout().size());
+}
+
+std::string Milliseconds(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f ms", seconds * 1e3);
+  return text;
+}
+
+AcceptManifest Accept(const SavedRun& run) {
+  return [&run](const Manifest& manifest) -> Status {
+    GACCD_RETURN_IF_ERROR(CheckFits(manifest, run.model.layout(), OptimizerElements(run)));
+    return CheckSameSamples(manifest, run.job, run.plan, run.dataset_samples);
+  };
+}
+
+std::string Stripped(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+// Of a path given by name: there must be something whole.
+Result<ResumePoint> ResumeFrom(Communicator& comm, const SavedRun& run, const std::string& from) {
+  const std::string path = Stripped(from);
+  ResumePoint point;
+  if (auto generation = ParseGenerationName(path.substr(path.rfind('/') + 1))) {
+    generation->committed = true;
+    auto state = LoadGeneration(comm, FolderOf(path), *generation, Accept(run));
+    if (!state.ok()) return std::move(state).status().WithContext("--resume");
+    point.state = *std::move(state);
+    return point;
+  }
+  GACCD_ASSIGN_OR_RETURN(LoadOutcome outcome, LoadNewest(comm, path + "/ckpt", Accept(run)));
+  if (!outcome.state) {
+    return Status(ErrorKind::kData,
+                  StrCat("--resume: '", path, "/ckpt' holds no checkpoint that is whole"));
+  }
+  return ResumePoint{std::move(outcome.state), std::move(outcome.refused)};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Saver>> Saver::Start(Communicator& comm, const SavedRun& run, Engine& engine,
+                                            const SaverOptions& options, std::int64_t step) {
+  std::unique_ptr<Saver> saver(new Saver(comm, run, engine, options.policy, step));
+  const FlatLayout& layout = run.model.layout();
+  CheckpointIdentity identity{.program = options.program,
+                              .job_text = JobText(run.job),
+                              .plan = run.plan,
+                              .parameters = ParameterRecords(layout),
+                              .buffers = RunBuffers(layout, OptimizerElements(run))};
+  for (const BufferSpec& buffer : identity.buffers) {
+    saver->sources_.push_back(SourceOf(
+        buffer, engine,
+        buffer.name == kParametersBuffer ? EngineBuffer::kParameters : EngineBuffer::kOptimizer));
+  }
+  GACCD_ASSIGN_OR_RETURN(
+      saver->writer_,
+      CheckpointWriter::Start(comm, options.checkpoints, std::move(identity), options.owner,
+                              [raw = saver.get()](const SaveEvent& event) { raw->Tell(event); }));
+  return saver;
+}
+
+Status Saver::Save(std::int64_t step, std::int64_t samples) {
+  return writer_->Save({.step = step,
+                        .samples = samples,
+                        .optimizer_updates = engine_.optimizer_updates(),
+                        .seed = run_.job.seed,
+                        .dataset_samples = run_.dataset_samples},
+                       sources_);
+}
+
+// A warning is also an event of the run, which is the alarm.
+void Saver::Tell(const SaveEvent& event) const {
+  if (comm_.rank() != 0) return;
+  if (event.status.ok()) {
+    LogInfo(StrCat("checkpoint ", event.generation.name(), ": training stood still for ",
+                   Milliseconds(event.copy_s + event.wait_s), ", committed after ",
+                   Milliseconds(event.total_s)));
+  } else {
+    LogWarning(StrCat("checkpoint ", event.generation.name(), " failed (", event.failed_in_row,
+                      " in a row), the one before stays: ", event.status.message()));
+  }
+  if (!event.pruned.empty()) {
+    LogWarning(StrCat("old checkpoints could not be removed: ", event.pruned));
+  }
+}
+
+Result<ResumePoint> FindResumePoint(Communicator& comm, const SavedRun& run,
+                                    const std::string& folder, const std::string& from) {
+  if (from == "never") return ResumePoint{};
+  if (from != "auto") return ResumeFrom(comm, run, from);
+  GACCD_ASSIGN_OR_RETURN(LoadOutcome outcome, LoadNewest(comm, folder, Accept(run)));
+  if (!outcome.state && outcome.damaged > 0) {
+    return Status(ErrorKind::kData,
+                  StrCat("'", folder, "' has ", outcome.damaged,
+                         " checkpoints and none is whole; --resume=never starts anew: ",
+                         outcome.refused.front()));
+  }
+  return ResumePoint{std::move(outcome.state), std::move(outcome.refused)};
+}
+
+}  // namespace gaccd

@@ -1,0 +1,84 @@
+// Saver: the checkpoints of one training: when (SaveClock), what (the engine's buffers) and how
+// (CheckpointWriter). Also the way back: which checkpoint a run goes on from.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/base/result.h"
+#include "collectives/comm/communicator.h"
+#include "daemon/checkpoint/load.h"
+#include "daemon/checkpoint/writer.h"
+#include "daemon/config/job.h"
+#include "daemon/data/update_schedule.h"
+#include "daemon/model/model.h"
+#include "daemon/plan/plan.h"
+#include "daemon/train/engine.h"
+#include "daemon/train/save_clock.h"
+
+namespace gaccd {
+
+struct SaverOptions {
+  CheckpointOptions checkpoints;
+  SavePolicy policy;
+  std::string program;  // version and revision
+  OwnerName owner;
+};
+
+// What the cursor of a run refers to. All of it outlives the saver.
+struct SavedRun {
+  const Job& job;
+  const Plan& plan;
+  const Model& model;
+  std::int64_t dataset_samples = 0;
+};
+
+// One per rank, on the training thread.
+class Saver {
+ public:
+  // Collective. kConfig: another run writes in the folder. `step`: updates done so far.
+  static Result<std::unique_ptr<Saver>> Start(Communicator& comm, const SavedRun& run,
+                                              Engine& engine, const SaverOptions& options,
+                                              std::int64_t step);
+
+  // Whether the boundary after update `step` is one to save at. Every rank asks at every boundary.
+  Result<bool> Due(std::int64_t step) { return clock_.Due(comm_, step); }
+  // REQUIRES: no update is under way. Collective, as all that follows. Training waits for a copy.
+  Status Save(std::int64_t step, std::int64_t samples);
+  // At the boundaries without a save.
+  Status Poll() { return writer_->Poll(); }
+  // Waits for the disk. kIo when the last save failed.
+  Status Finish() { return writer_->Finish(); }
+
+  // Staging memory of this rank.
+  [[nodiscard]] std::size_t memory_bytes() const { return writer_->staging_bytes(); }
+
+ private:
+  Saver(Communicator& comm, const SavedRun& run, Engine& engine, SavePolicy policy,
+        std::int64_t step)
+      : comm_(comm), run_(run), engine_(engine), clock_(policy, step) {}
+  void Tell(const SaveEvent& event) const;
+
+  Communicator& comm_;
+  SavedRun run_;
+  Engine& engine_;
+  SaveClock clock_;
+  std::vector<BufferSource> sources_;
+  std::unique_ptr<CheckpointWriter> writer_;
+};
+
+// What a run goes on from, if anything.
+struct ResumePoint {
+  std::optional<LoadedState> state;
+  std::vector<std::string> notes;  // for people: what was passed over, and why
+};
+
+// `from`: "auto", "never", or the path of a generation or of a run folder. auto looks in `folder`
+// and starts anew only where no checkpoint was ever finished. kData when there are some and none is
+// whole, kConfig when it is of another model or would take other samples. Collective.
+Result<ResumePoint> FindResumePoint(Communicator& comm, const SavedRun& run,
+                                    const std::string& folder, const std::string& from);
+
+}  // namespace gaccd
