@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 
 #include "collectives/base/strings.h"
 
@@ -15,11 +16,30 @@ namespace {
 std::atomic<int> stop_requests{0};
 std::atomic<int> last_stop_signal{0};
 std::atomic<bool> save_requested{false};
+std::atomic<std::uint64_t> seen{0};          // bit n: signal n came
+std::atomic<std::int64_t> last_stop_ns{0};   // when the last request began
+std::atomic<std::int64_t> first_term_ns{0};  // 0: never
+std::atomic<std::int64_t> burst_ns{0};
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
+std::int64_t MonotonicNs() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);  // a handler may call it
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
 void OnStop(int signal) {
-  last_stop_signal.store(signal, std::memory_order_relaxed);
-  stop_requests.fetch_add(1, std::memory_order_relaxed);
+  constexpr std::int64_t kOftenerByHand = 20;
+  const std::int64_t now = MonotonicNs();
+  std::int64_t never = 0;
+  if (signal == SIGTERM) first_term_ns.compare_exchange_strong(never, now);
+  seen.fetch_or(std::uint64_t{1} << static_cast<unsigned>(signal));
+  last_stop_signal.store(signal);
+  const std::int64_t burst = signal == SIGINT ? burst_ns / kOftenerByHand : burst_ns.load();
+  if (stop_requests.load() > 0 && now - last_stop_ns.load() < burst) return;
+  last_stop_ns.store(now);
+  stop_requests.fetch_add(1);
 }
 
 void OnSave(int /*signal*/) { save_requested.store(true, std::memory_order_relaxed); }
@@ -94,10 +114,15 @@ std::string SignalNames(const std::vector<int>& signals) {
   return names;
 }
 
-Result<std::unique_ptr<StopSignals>> StopSignals::Install(const std::vector<int>& stop_signals) {
+Result<std::unique_ptr<StopSignals>> StopSignals::Install(const std::vector<int>& stop_signals,
+                                                          std::chrono::milliseconds burst) {
   stop_requests = 0;
   last_stop_signal = 0;
   save_requested = false;
+  seen = 0;
+  last_stop_ns = 0;
+  first_term_ns = 0;
+  burst_ns = std::chrono::nanoseconds(burst).count();
   std::unique_ptr<StopSignals> signals(new StopSignals);
   std::vector<int> stops = stop_signals;
   stops.push_back(SIGINT);
@@ -124,6 +149,16 @@ StopWish StopSignals::wish() const {
 }
 
 int StopSignals::stop_signal() const { return last_stop_signal.load(std::memory_order_relaxed); }
+
+bool StopSignals::came(int signal) const {
+  return (seen.load() >> static_cast<unsigned>(signal) & 1) != 0;
+}
+
+std::optional<std::chrono::duration<double>> StopSignals::since_term() const {
+  const std::int64_t first = first_term_ns.load();
+  if (first == 0) return std::nullopt;
+  return std::chrono::nanoseconds(MonotonicNs() - first);
+}
 
 void StopSignals::Saved() { save_requested = false; }
 

@@ -4,13 +4,17 @@
 //
 //   SIGTERM, SIGUSR2 (--stop-signals)   stop: save if there is time, leave to be requeued
 //   the same once more, or SIGINT twice stop now: leave without saving
+//                                       (within kBurst it is the same request: one scancel reaches
+//                                       a rank through slurmstepd and through srun)
 //   SIGHUP                              save and go on
 //   SIGINT                              stop
 #pragma once
 
+#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,7 +36,10 @@ Result<std::vector<int>> ParseSignals(std::string_view names);
 // wish() may be asked by any thread; the rest belongs to the thread that made it.
 class StopSignals {
  public:
-  static Result<std::unique_ptr<StopSignals>> Install(const std::vector<int>& stop_signals);
+  static constexpr std::chrono::milliseconds kBurst{2000};
+  // burst: of tests. SIGINT counts again after a twentieth of it: a person presses twice.
+  static Result<std::unique_ptr<StopSignals>> Install(const std::vector<int>& stop_signals,
+                                                      std::chrono::milliseconds burst = kBurst);
   // The handlers that were there before come back.
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
@@ -41,6 +48,10 @@ class StopSignals {
   [[nodiscard]] StopWish wish() const;
   // The last signal that asked to stop; 0: none did.
   [[nodiscard]] int stop_signal() const;
+  // Whether this signal asked to stop.
+  [[nodiscard]] bool came(int signal) const;
+  // Since the first SIGTERM; none came: empty.
+  [[nodiscard]] std::optional<std::chrono::duration<double>> since_term() const;
   // A wish to save is fulfilled: it is forgotten. Wishes to stop stay.
   void Saved();
 

@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "collectives/base/strings.h"
-#include "daemon/telemetry/log.h"
 
 namespace gaccd {
 namespace {
@@ -174,8 +173,9 @@ void StopAgreement::Tell(std::span<double> news, std::int64_t steps, std::int64_
 void StopAgreement::Take(const StopNews& news) {
   heard_ = WantsAnything(heard_) ? Merge(heard_, news) : news;
   if (heard_.save > 0 && !options_.checkpoints) {
-    if (!warned_ && comm_.rank() == 0) {
-      LogWarning("a save was asked for, but this run keeps no checkpoints: --save-every-updates");
+    if (!warned_ && comm_.rank() == 0 && options_.warn) {
+      options_.warn(
+          "a save was asked for, but this run keeps no checkpoints: --save-every-updates");
     }
     warned_ = true;
     Saved(0);
@@ -225,8 +225,8 @@ void StopAgreement::Saved(double seconds) {
   if (seconds > 0) save_s_ = seconds;
   heard_.save = 0;
   if (options_.signals != nullptr) options_.signals->Saved();
-  if (const Status removed = files_.Saved(); !removed.ok()) {
-    LogWarning(StrCat("the request is served, but its file stays: ", removed.message()));
+  if (const Status removed = files_.Saved(); !removed.ok() && options_.warn) {
+    options_.warn(StrCat("the request is served, but its file stays: ", removed.message()));
   }
 }
 

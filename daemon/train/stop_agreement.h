@@ -77,6 +77,7 @@ struct StopOptions {
   std::optional<std::int64_t> job_end_time;  // seconds since 1970
   std::chrono::duration<double> term_budget{25};
   bool checkpoints = false;
+  std::function<void(const std::string&)> warn = {};  // for people
   // Often enough for a grace of a few seconds, seldom enough to cost nothing.
   std::chrono::duration<double> ask_every{0.5};
   // Until one was measured.

@@ -26,7 +26,7 @@ TEST(ParseSignals, NamesWithAndWithoutSig) {
 }
 
 TEST(StopSignals, OneStopsTwoStopNowAndHupSaves) {
-  auto signals = StopSignals::Install({SIGUSR2, SIGTERM});
+  auto signals = StopSignals::Install({SIGUSR2, SIGTERM}, std::chrono::milliseconds(0));
   ASSERT_TRUE(signals.ok());
   EXPECT_EQ((*signals)->wish(), StopWish::kNone);
   raise(SIGHUP);
@@ -41,6 +41,35 @@ TEST(StopSignals, OneStopsTwoStopNowAndHupSaves) {
   raise(SIGTERM);
   EXPECT_EQ((*signals)->wish(), StopWish::kStopNow);
   EXPECT_EQ(SignalName((*signals)->stop_signal()), "SIGTERM");
+}
+
+TEST(StopSignals, ABurstIsOneRequest) {
+  auto signals = StopSignals::Install({SIGUSR2, SIGTERM}, std::chrono::milliseconds(200));
+  ASSERT_TRUE(signals.ok());
+  EXPECT_FALSE((*signals)->since_term());
+  raise(SIGUSR2);
+  raise(SIGUSR2);
+  raise(SIGTERM);
+  EXPECT_EQ((*signals)->wish(), StopWish::kStop) << "slurmstepd and srun both hand it on";
+  EXPECT_TRUE((*signals)->came(SIGUSR2) && (*signals)->came(SIGTERM));
+  EXPECT_FALSE((*signals)->came(SIGINT));
+  ASSERT_TRUE((*signals)->since_term());
+  EXPECT_LT(*(*signals)->since_term(), Seconds(10));
+  usleep(250'000);
+  raise(SIGTERM);
+  EXPECT_EQ((*signals)->wish(), StopWish::kStopNow);
+  EXPECT_GE(*(*signals)->since_term(), Seconds(0.25)) << "counts from the first";
+}
+
+TEST(StopSignals, CtrlCTwiceStopsNowSooner) {
+  auto signals = StopSignals::Install({SIGTERM}, std::chrono::milliseconds(2000));
+  raise(SIGINT);
+  raise(SIGINT);
+  EXPECT_EQ((*signals)->wish(), StopWish::kStop);
+  usleep(150'000);
+  raise(SIGINT);
+  EXPECT_EQ((*signals)->wish(), StopWish::kStopNow);
+  EXPECT_EQ((*signals)->stop_signal(), SIGINT);
 }
 
 TEST(StopSignals, TheOldHandlersComeBackAndANewOneStartsFresh) {
