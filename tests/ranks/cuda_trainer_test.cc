@@ -1,0 +1,175 @@
+// The trainer with engines on GPUs, over the stand-ins: the same run as on CPUs, told in the same
+// order although its figures come one update later.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <regex>
+
+#include "collectives/base/strings.h"
+#include "daemon/train/trainer.h"
+#include "tests/ranks/nccl_ranks.h"
+#include "tests/standin/cublaslt_standin.h"
+#include "tests/unit/train/engine_runs.h"
+
+namespace gaccd::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+Job SmallJob() {
+  Job job;
+  job.name = "small";
+  job.model = {.layers = {{"fc1", LinearSpec{10, 16, true}},
+                          {"relu", ReluSpec{}},
+                          {"fc2", LinearSpec{16, 2, true}}},
+               .loss = LossKind::kMeanSquaredError};
+  job.data.train = SyntheticSource{.samples = 230, .features = 10, .outputs = 2, .seed = 3};
+  job.data.eval = SyntheticSource{.samples = 41, .features = 10, .outputs = 2, .seed = 3};
+  job.batch.target = 37;
+  job.batch.micro = 4;
+  job.optimizer = {.lr = 0.05, .kind = SgdSpec{.momentum = 0.9}};
+  job.schedule.warmup_updates = 5;
+  job.clip_norm = 2;
+  job.epochs = 2;
+  return job;
+}
+
+struct Trained {
+  Status status;
+  TrainingSummary summary;
+  std::vector<float> parameters;  // of rank 0
+  MemoryFigures memory;
+};
+
+Status TrainRank(Communicator& comm, const Job& job, const std::string& run_dir,
+                 const EngineChoice& choice, Communicator* device_comm, Trained* trained) {
+  GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make({.nodes = 1,
+                                                      .gpus_per_node = comm.size(),
+                                                      .micro_batch = job.batch.micro,
+                                                      .target_batch = job.batch.target}));
+  GACCD_ASSIGN_OR_RETURN(auto trainer, Trainer::Open(comm, job, plan));
+  GACCD_RETURN_IF_ERROR(trainer->Prepare(choice, device_comm));
+  GACCD_ASSIGN_OR_RETURN(auto reporter,
+                         RunReporter::Start(comm, {.run_dir = run_dir, .quiet = true}));
+  TrainingSummary mine;
+  const Status status = trainer->Run(*reporter, &mine);
+  reporter->Finish(status);
+  if (comm.rank() == 0) {
+    trained->summary = mine;
+    trained->memory = trainer->memory();
+    GACCD_ASSIGN_OR_RETURN(trained->parameters, trainer->Parameters());
+  }
+  return status;
+}
+
+Trained TrainOnCpus(const Job& job, int ranks, const std::string& run_dir = "") {
+  Trained trained;
+  trained.status = RunThreadRanks(ranks, {}, [&](Communicator& comm) {
+    return TrainRank(comm, job, run_dir, {}, nullptr, &trained);
+  });
+  return trained;
+}
+
+Trained TrainOnGpus(const Job& job, int ranks, const std::string& run_dir = "") {
+  ResetGpus(ranks);
+  Trained trained;
+  trained.status = RunNcclRanks(ranks, {}, [&](Communicator& nccl, Communicator& over) {
+    return TrainRank(
+        over, job, run_dir,
+        {.device = Device::kCuda, .gpu = over.rank(), .cublaslt = &standin::StandInCublasLt()},
+        &nccl, &trained);
+  });
+  for (int device = -1; device < ranks; ++device) EXPECT_EQ(standin::LiveBytes(device), 0);
+  return trained;
+}
+
+TEST(CudaTrainer, TrainsWhatCpusTrain) {
+  for (const int ranks : {1, 3}) {
+    const Trained expected = TrainOnCpus(SmallJob(), ranks);
+    const Trained found = TrainOnGpus(SmallJob(), ranks);
+    ASSERT_TRUE(found.status.ok()) << found.status.message();
+    EXPECT_EQ(found.summary.updates, 14);  // 2 x (6 of 37 and one of 8)
+    EXPECT_EQ(found.summary.samples, 460);
+    EXPECT_LE(Distance(found.parameters, expected.parameters), 1e-5);
+    EXPECT_GT(found.memory.device, 0);
+    EXPECT_EQ(expected.memory.device, 0);
+  }
+}
+
+TEST(CudaTrainer, Bf16AndTf32AreTakenOnGpusAndRefusedOnCpus) {
+  Job job = SmallJob();
+  job.numerics = {.precision = Precision::kBF16};
+  EXPECT_TRUE(TrainOnGpus(job, 2).status.ok());
+  const Status refused = TrainOnCpus(job, 2).status;
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.kind(), ErrorKind::kConfig);
+  EXPECT_THAT(refused.message(), HasSubstr("bf16"));
+  job.numerics = {.tf32 = true};
+  EXPECT_TRUE(TrainOnGpus(job, 1).status.ok());
+  EXPECT_FALSE(TrainOnCpus(job, 1).status.ok());
+}
+
+// What the events say of every update and evaluation, without times.
+std::vector<std::map<std::string, double>> EventsOf(const std::string& run_dir) {
+  std::vector<std::map<std::string, double>> events;
+  for (const auto& file : std::filesystem::recursive_directory_iterator(run_dir)) {
+    if (file.path().filename() != "events.jsonl") continue;
+    std::ifstream in(file.path());
+    for (std::string line; std::getline(in, line);) {
+      const bool step = line.find(R"("ev":"step")") != std::string::npos;
+      if (!step && line.find(R"("ev":"eval")") == std::string::npos) continue;
+      auto& event = events.emplace_back();
+      event["is_step"] = step ? 1 : 0;
+      for (const char* key :
+           {"epoch", "step", "samples", "target", "samples_total", "lr", "loss", "grad_norm"}) {
+        std::smatch found;
+        const std::regex pattern(StrCat("\"", key, R"re(":([-+0-9.e]+))re"));
+        if (std::regex_search(line, found, pattern)) event[key] = std::stod(found[1]);
+      }
+    }
+  }
+  return events;
+}
+
+TEST(CudaTrainer, TellsTheUpdatesInOrderWithTheirOwnFigures) {
+  const auto folder =
+      std::filesystem::temp_directory_path() / StrCat("cuda_trainer_test.", ::getpid());
+  const std::string on_cpu = folder / "cpu";
+  const std::string on_gpu = folder / "gpu";
+  ASSERT_TRUE(TrainOnCpus(SmallJob(), 1, on_cpu).status.ok());
+  ASSERT_TRUE(TrainOnGpus(SmallJob(), 1, on_gpu).status.ok());
+  const auto expected = EventsOf(on_cpu);
+  const auto found = EventsOf(on_gpu);
+  std::filesystem::remove_all(folder);
+  ASSERT_EQ(expected.size(), 16U);  // 14 updates and an evaluation after each epoch
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    ASSERT_EQ(found[i].size(), expected[i].size());
+    for (const auto& [key, value] : expected[i]) {
+      const double tolerance = key == "loss" || key == "grad_norm" ? 1e-4 * value : 0;
+      EXPECT_NEAR(found[i].at(key), value, tolerance) << "event " << i << ", " << key;
+    }
+  }
+}
+
+TEST(CudaTrainer, DivergenceNamesTheUpdateOnEveryRank) {
+  Job job = SmallJob();
+  job.optimizer.lr = 1e30;
+  job.schedule.warmup_updates = 0;
+  job.clip_norm = 0;
+  const Trained expected = TrainOnCpus(job, 2);
+  const Trained found = TrainOnGpus(job, 2);
+  for (const Trained* trained : {&expected, &found}) {
+    ASSERT_FALSE(trained->status.ok());
+    EXPECT_EQ(trained->status.kind(), ErrorKind::kNoRequeue) << trained->status.message();
+    EXPECT_THAT(trained->status.message(), HasSubstr("update 2: training diverged"));
+    EXPECT_EQ(trained->summary.updates, 1);
+  }
+  EXPECT_LE(Distance(found.parameters, expected.parameters), 1e-5);
+}
+
+}  // namespace
+}  // namespace gaccd::testing
