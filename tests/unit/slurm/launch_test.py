@@ -12,6 +12,11 @@ SLURM = Path(__file__).resolve().parents[3] / "slurm"
 # Says what it was called with, prints SRUN_ERR as srun would, and ends with SRUN_RC. The check before
 # a training is told apart, and ends with CHECK_RC.
 SRUN = """#!/bin/bash
+if [[ " $* " == *" verdict "* ]]; then
+  printf '%s\\n' "$@" >"$LOG/verdict"
+  printf '%b' "${GACCD_SAYS:-}"
+  exit
+fi
 if [[ " $* " == *" check "* ]]; then
   printf '%s\\n' "$@" >"$LOG/check"
   echo "4 ranks on 2 nodes"
@@ -20,7 +25,13 @@ fi
 printf '%s\\n' "$@" >"$LOG/srun"
 env | sort >"$LOG/env"
 printf '%b' "${SRUN_ERR:-}" >&2
+[[ -z ${SIGNAL_PARENT:-} ]] || kill -"$SIGNAL_PARENT" "$PPID"
 exit "${SRUN_RC:-0}"
+"""
+# Says of an attempt what GACCD_SAYS says, lines apart by \n.
+GACCD = """#!/bin/bash
+printf '%s\\n' "$*" >>"$LOG/gaccd"
+printf '%b' "${GACCD_SAYS:-}"
 """
 SCONTROL = """#!/bin/bash
 printf '%s\\n' "$*" >>"$LOG/scontrol"
@@ -34,7 +45,7 @@ class WithStandIns(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.dir = Path(folder.name)
         (self.dir / "bin").mkdir()
-        for name, text in (("srun", SRUN), ("scontrol", SCONTROL), ("gaccd", "#!/bin/sh\n")):
+        for name, text in (("srun", SRUN), ("scontrol", SCONTROL), ("gaccd", GACCD)):
             path = self.dir / "bin" / name
             path.write_text(text)
             path.chmod(0o755)
@@ -68,7 +79,6 @@ class Launch(WithStandIns):
             f"{self.dir}/bin/gaccd", "train", f"--job={self.job}", f"--run-dir={run}",
             "--target-batch=1000", "--name=a b"])
         self.assertTrue((Path(run) / "attempts/000-91/rank").is_dir())
-        self.assertEqual(os.readlink(f"{run}/attempts/latest"), "000-91")
         for line in ("SLURM_EXIT_ERROR=71", "SRUN_CPUS_PER_TASK=1", "SLURM_PMIX_FENCE=ring",
                      f"GACCD_ATTEMPT_DIR={run}/attempts/000-91"):
             self.assertIn(line, self.log("env"))
@@ -80,9 +90,36 @@ class Launch(WithStandIns):
         self.assertTrue((run / "attempts/000-91/rank").is_dir())
 
     def test_exit_codes_of_gaccd_pass_through(self):
-        for code in (64, 69, 70, 71, 78, 93, 134):
+        for code in (64, 70, 71, 78, 93, 134):
             self.assertEqual(self.launch(SRUN_RC=str(code)).returncode, code)
         self.assertEqual(self.log("scontrol"), [])
+
+    def test_the_verdict_decides(self):
+        for says, rc, code, requeued in (
+                ("done\\nall is well\\n", 0, 0, False),
+                ("done\\na rank died after the end\\n", 137, 0, False),
+                ("requeue\\na peer was lost\\n--exclude=n3\\n", 143, 75, True),
+                ("norequeue\\nheld\\n", 75, 93, False),
+                ("fail\\nthe data is damaged\\n", 65, 65, False)):
+            with self.subTest(says):
+                (self.dir / "scontrol").unlink(missing_ok=True)
+                done = self.launch(SRUN_RC=str(rc), GACCD_SAYS=says)
+                self.assertEqual(done.returncode, code, done.stderr)
+                self.assertEqual(self.log("scontrol"), ["requeue 91"] if requeued else [])
+                word, reason = says.split("\\n")[:2]
+                self.assertIn(f"gaccd: {word}: {reason}\n", done.stdout)
+                self.assertEqual("sbatch --exclude=n3" in done.stdout, "--exclude" in says)
+        attempt = f"{self.dir}/runs/demo-91/attempts/000-91"
+        self.assertEqual(self.log("gaccd")[-1], f"verdict --attempt-dir={attempt} --srun-rc=65")
+
+    def test_a_signal_does_not_keep_it_from_judging(self):
+        done = self.launch(SRUN_RC="75", SIGNAL_PARENT="TERM", GACCD_SAYS="requeue\\nSIGTERM\\n")
+        self.assertEqual(done.returncode, 75, done.stderr)
+        self.assertEqual(self.log("scontrol"), ["requeue 91"])
+
+    def test_without_an_answer_the_code_decides(self):
+        self.assertEqual(self.launch(SRUN_RC="69", GACCD_SAYS="oops\\n").returncode, 75)
+        self.assertEqual(self.log("scontrol"), ["requeue 91"])
 
     def test_the_rank_that_failed_first_gives_the_code(self):
         report = ("srun: error: n3: task 5: Exited with exit code 78\\n"
@@ -115,8 +152,7 @@ class Launch(WithStandIns):
         self.launch()
         self.launch(SLURM_RESTART_COUNT="1")
         attempts = self.dir / "runs/demo-91/attempts"
-        self.assertEqual(sorted(os.listdir(attempts)), ["000-91", "001-91", "latest"])
-        self.assertEqual(os.readlink(attempts / "latest"), "001-91")
+        self.assertEqual(sorted(os.listdir(attempts)), ["000-91", "001-91"])
 
     def test_done_and_stop_files_start_nothing(self):
         run = self.dir / "run"
@@ -125,6 +161,11 @@ class Launch(WithStandIns):
         self.assertEqual(self.launch(GACCD_RUN_DIR=str(run)).returncode, 0)
         (run / "DONE").rename(run / "STOP")
         self.assertEqual(self.launch(GACCD_RUN_DIR=str(run)).returncode, 93)
+        (run / "STOP").unlink()
+        (run / "HOLD").write_text("3 restarts\n")
+        held = self.launch(GACCD_RUN_DIR=str(run))
+        self.assertEqual(held.returncode, 93)
+        self.assertIn("HOLD is there: 3 restarts", held.stderr)
         self.assertEqual(self.log("srun"), [])
 
     def test_checks_the_ranks_first(self):
@@ -152,6 +193,9 @@ class Launch(WithStandIns):
         container = [f"--container-image={image}",
                      f"--container-mounts={run}:{run},{self.dir}:{self.dir},{more}"]
         self.assertEqual(self.log("srun")[3:5], container)
+        # The host may have no gaccd to ask.
+        self.assertEqual(self.log("verdict")[:2], ["--nodes=1", "--ntasks=1"])
+        self.assertIn(container[0], self.log("verdict"))
         self.assertEqual(self.log("srun")[7:9], ["no-such-program-here", "train"])
         self.assertEqual(self.log("check")[3:7],
                          [*container, "no-such-program-here", "check"])
