@@ -29,6 +29,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 PROGRAMS = ["slurmctld", "slurmd", "sbatch", "srun", "scontrol", "sinfo", "munged", "ip", "unshare",
             "nsenter"]
+HEAD = "head"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 # Long timeouts: two cores may carry the whole cluster and a compiler beside it.
@@ -67,8 +68,11 @@ SlurmctldLogFile={dir}/slurmctld.log
 SlurmdLogFile={dir}/%n/slurmd.log
 SlurmctldDebug=info
 SlurmdDebug=info
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 NodeName=n[1-{nodes}] CPUs={cpus} RealMemory=4000 State=UNKNOWN
-PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=20
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=2 PreemptMode=OFF
 """
 
 
@@ -96,8 +100,14 @@ def _die_with_parent():
 
 
 class Cluster:
-    def __init__(self, nodes=4, cpus=8, keep=(), detached=False):
-        """keep: paths the nodes must see although they lie below /tmp (others are visible anyway)."""
+    def __init__(self, nodes=4, cpus=8, keep=(), detached=False, settings=None, disks=None):
+        """keep: paths the nodes must see although they lie below /tmp (others are visible anyway).
+
+        settings: lines of slurm.conf by name, instead of ours. disks: folders below work/ that are a
+        small disk of their own, shared by all nodes, by size ("16m").
+        """
+        self.settings = {name: str(value) for name, value in (settings or {}).items()}
+        self.disks = disks or {}
         self.nodes = [f"n{i}" for i in range(1, nodes + 1)]
         self.cpus = cpus
         needed = {str(Path(p).resolve()) for p in [HERE, *keep]}
@@ -123,6 +133,8 @@ class Cluster:
 
     def start(self, timeout=120):
         self._write_files()
+        (self.dir / "disks").write_text("".join(
+            f"{size} {self.dir}/work/{name}\n" for name, size in self.disks.items()))
         command = ["unshare", "--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child",
                    str(HERE / "cluster_head.sh"), str(self.dir), str(len(self.nodes)), *self.keep]
         with open(self.dir / "boot.log", "wb") as log:
@@ -155,8 +167,10 @@ class Cluster:
         (self.dir / "hosts").write_text("\n".join(hosts) + "\n")
         # Cgroups are not used, but slurmd looks for them; v1 also starts where none are mounted.
         (self.dir / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
-        (self.dir / "slurm.conf").write_text(
-            SLURM_CONF.format(dir=self.dir, nodes=len(self.nodes), cpus=self.cpus))
+        conf = SLURM_CONF.format(dir=self.dir, nodes=len(self.nodes), cpus=self.cpus)
+        for name, value in self.settings.items():
+            conf = re.sub(rf"^{name}=.*\n", "", conf, flags=re.M) + f"{name}={value}\n"
+        (self.dir / "slurm.conf").write_text(conf)
 
     def _wait_idle(self, timeout):
         deadline = time.monotonic() + timeout
@@ -165,7 +179,7 @@ class Cluster:
             if self._top.poll() is not None:
                 raise ClusterError(f"the cluster died while starting, logs in {self.dir}")
             if (self.dir / "head.pid").exists() and (self.dir / "munge" / "socket").exists():
-                answer = self.run(["sinfo", "-h", "-N", "-o", "%T"], timeout=20, check=False)
+                answer = self.run(["sinfo", "-h", "-N", "-p", "main", "-o", "%T"], timeout=20, check=False)
                 seen = answer.stdout.split() or answer.stderr.strip()
                 if seen == ["idle"] * len(self.nodes):
                     return
@@ -192,6 +206,42 @@ class Cluster:
     def power_off(self, node):
         """The node is gone at once, with all its processes; SLURM has to find out."""
         os.kill(self._pid(node), signal.SIGKILL)
+
+    def power_on(self, node, timeout=60):
+        """A node that was powered off starts again, with an empty /tmp."""
+        # SLURM learns that its jobs there are gone; by itself it asks only after SlurmdTimeout.
+        self.run(["scontrol", "update", f"nodename={node}", "state=down", "reason=power"])
+        (self.dir / node / "pid").unlink(missing_ok=True)
+        shutil.rmtree(self.dir / node / "tmp")
+        (self.dir / node / "tmp").mkdir()
+        (self.dir / node / "tmp").chmod(0o1777)
+        self.run(["setsid", "--fork", HERE / "cluster_start_node.sh", self.dir, node[1:], *self.keep],
+                 timeout=timeout)
+        deadline = time.monotonic() + timeout
+        while not (self._pid(node) and self._comes_up(node)):
+            if time.monotonic() > deadline:
+                raise ClusterError(f"{node} is not back after {timeout} s, logs in {self.dir}")
+            time.sleep(0.2)
+
+    def _comes_up(self, node):
+        self.run(["scontrol", "update", f"nodename={node}", "state=resume"], check=False)
+        state = self.run(["sinfo", "-h", "-p", "main", "-n", node, "-o", "%T"], check=False).stdout
+        return state.strip() in ("idle", "allocated", "mixed")
+
+    def link(self, node, up):
+        """Plugs the node's network cable in or out."""
+        self.run(["ip", "link", "set", f"v{node[1:]}", "up" if up else "down"])
+
+    def kill_controller(self):
+        for process in self.processes("slurmctld", HEAD):
+            process.signal(signal.SIGKILL)
+
+    def start_controller(self):
+        self.run(["setsid", "--fork", "sh", "-c", "exec slurmctld -D >/dev/null 2>&1"])
+
+    def path(self, below_work):
+        """A folder of work/ as the nodes see it, disks included."""
+        return Path(f"/proc/{self._pid(None)}/root{self.dir}/work/{below_work}")
 
     # -- use -------------------------------------------------------------------------------------
 
@@ -246,8 +296,8 @@ class Cluster:
 
     def processes(self, name, node=None):
         """Processes of this name on one node or on all: a list of Process, by rank."""
-        spaces = {_pid_space(self._pid(n)): n for n in ([node] if node else self.nodes)
-                  if self._pid(n)}
+        nodes = [node] if node else self.nodes
+        spaces = {_pid_space(pid): n for n in nodes if (pid := self._pid(n if n != HEAD else None))}
         spaces.pop(None, None)
         found = []
         for entry in Path("/proc").iterdir():
@@ -282,6 +332,8 @@ class Process:
         environ = _read(f"/proc/{pid}/environ").split("\0")
         rank = [e.split("=", 1)[1] for e in environ if e.startswith("SLURM_PROCID=")]
         self.rank = int(rank[0]) if rank else None
+        restart = [e.split("=", 1)[1] for e in environ if e.startswith("SLURM_RESTART_COUNT=")]
+        self.restart = int(restart[0]) if restart else 0
 
     def signal(self, number):
         os.kill(self.pid, number)

@@ -23,19 +23,20 @@ ip link add br0 type bridge
 ip addr add 10.77.0.254/24 dev br0
 ip link set br0 up
 
+while read -r size path; do # before the nodes, so that they all see it
+  mkdir -p "$path"
+  mount -t tmpfs -o "size=$size" tmpfs "$path"
+done <"$dir/disks"
+
 "$here/cluster_munge.sh" "$dir/munge" &
 slurmctld -D 2>/dev/null & # it has its log file
 
 for ((i = 1; i <= nodes; i++)); do
-  unshare --net --mount --pid --uts --ipc --fork --kill-child \
-    "$here/cluster_node.sh" "$dir" "$i" "$@" >"$dir/n$i/boot.log" 2>&1 &
-  node_pid=$!
+  "$here/cluster_start_node.sh" "$dir" "$i" "$@" &
   until [[ -e $dir/n$i/pid ]]; do
-    kill -0 "$node_pid" || exit 1
+    kill -0 $! || exit 1
     sleep 0.02
   done
-  ip link add "v$i" type veth peer name eth0 netns "$node_pid"
-  ip link set "v$i" master br0 up
 done
 
 # As process 1 of its namespace bash also buries orphans while it waits.
