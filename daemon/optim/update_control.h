@@ -3,9 +3,10 @@
 //   host, before the first micro-step     wish
 //   end of every micro-step               sums (summed over the ranks in the reduction)
 //   norm kernel                           verdict: the optimiser kernels obey it
-// Plain data, the same on host and device.
+// Plain data, the same on host and device. What else is summed over the ranks stands behind it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -38,10 +39,11 @@ struct UpdateVerdict {
 };
 
 struct UpdateControl {
-  UpdateWish wish;
-  UpdateSums sums;
   UpdateVerdict verdict;
+  UpdateWish wish;
+  UpdateSums sums;  // the last, so that one reduction goes on behind it
 };
+static_assert(offsetof(UpdateControl, sums) + sizeof(UpdateSums) == sizeof(UpdateControl));
 static_assert(std::is_trivially_copyable_v<UpdateControl>);
 
 }  // namespace gaccd

@@ -8,14 +8,15 @@ namespace gaccd {
 
 Result<std::unique_ptr<CudaReduction>> CudaReduction::Create(
     Communicator& comm, CudaContext& context, const FlatLayout& layout, float* gradients,
-    UpdateControl* control, std::size_t bucket_elements, bool overlap) {
+    UpdateControl* control, const CudaReductionOptions& options) {
   const MutableBuffer buffer{gradients, static_cast<std::size_t>(layout.size()), DType::kF32,
                              MemoryKind::kCuda};
   GACCD_ASSIGN_OR_RETURN(
       BucketReducer reducer,
-      MakeGradientReducer(comm, layout, buffer, overlap ? bucket_elements : kOneBucket));
+      MakeGradientReducer(comm, layout, buffer,
+                          options.overlap ? options.bucket_elements : kOneBucket));
   std::unique_ptr<CudaReduction> reduction(
-      new CudaReduction(comm, context, std::move(reducer), control, overlap));
+      new CudaReduction(comm, context, std::move(reducer), control, options));
   reduction->marks_.resize(reduction->plan().buckets().size());
   for (CudaEvent& mark : reduction->marks_) {
     GACCD_ASSIGN_OR_RETURN(mark, CudaEvent::Create());
@@ -25,12 +26,13 @@ Result<std::unique_ptr<CudaReduction>> CudaReduction::Create(
 }
 
 CudaReduction::CudaReduction(Communicator& comm, CudaContext& context, BucketReducer reducer,
-                             UpdateControl* control, bool overlap)
+                             UpdateControl* control, const CudaReductionOptions& options)
     : comm_(comm),
       context_(context),
       reducer_(std::move(reducer)),
       control_(control),
-      overlap_(overlap) {}
+      news_elements_(options.news_elements),
+      overlap_(options.overlap) {}
 
 void CudaReduction::StartRecording() {
   missing_.clear();
@@ -82,8 +84,8 @@ Status CudaReduction::Enqueue(const CudaEvent& computed) {
     }
   }
   if (overlap_) GACCD_RETURN_IF_ERROR(wait_for(computed));
-  const MutableBuffer sums{&control_->sums, sizeof(UpdateSums) / sizeof(double), DType::kF64,
-                           MemoryKind::kCuda};
+  const MutableBuffer sums{&control_->sums, sizeof(UpdateSums) / sizeof(double) + news_elements_,
+                           DType::kF64, MemoryKind::kCuda};
   return comm_.AllReduceSum(sums, sums, {stream});
 }
 

@@ -21,14 +21,19 @@
 
 namespace gaccd {
 
+struct CudaReductionOptions {
+  std::size_t bucket_elements = 0;
+  std::size_t news_elements = 0;  // doubles behind the control that are summed with its sums
+  bool overlap = true;            // with marks; else one sum after all is computed
+};
+
 class CudaReduction {
  public:
-  // gradients: layout.size() f32 values on the GPU, like `control`; all outlive this. overlap: with
-  // marks, else one sum after all is computed.
+  // gradients: layout.size() f32 values on the GPU, like `control`; all outlive this.
   static Result<std::unique_ptr<CudaReduction>> Create(Communicator& comm, CudaContext& context,
                                                        const FlatLayout& layout, float* gradients,
                                                        UpdateControl* control,
-                                                       std::size_t bucket_elements, bool overlap);
+                                                       const CudaReductionOptions& options);
 
   // While a last micro-step is recorded: the gradient is complete; then: the micro-step is.
   Status Ready(std::size_t parameter);
@@ -45,7 +50,7 @@ class CudaReduction {
 
  private:
   CudaReduction(Communicator& comm, CudaContext& context, BucketReducer reducer,
-                UpdateControl* control, bool overlap);
+                UpdateControl* control, const CudaReductionOptions& options);
   Status Mark(std::size_t bucket);
   void StartRecording();
 
@@ -53,6 +58,7 @@ class CudaReduction {
   CudaContext& context_;
   BucketReducer reducer_;
   UpdateControl* control_;
+  std::size_t news_elements_;
   bool overlap_;
   std::vector<CudaEvent> marks_;  // by bucket
   std::vector<int> missing_;      // by bucket: gradients that the recording has not completed yet

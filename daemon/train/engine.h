@@ -29,6 +29,8 @@ struct UpdateSettings {
   std::int64_t samples = 0;  // of all ranks: what the audit expects; a sample weighs 1 / samples
   double lr = 0;             // of this update, warm-up and rule included
   double clip_norm = 0;      // 0 = do not clip
+  // EngineOptions::news_elements values that are summed over the ranks on the way, read in Begin().
+  std::span<const double> news = {};
 };
 
 struct UpdateFigures {
@@ -40,6 +42,8 @@ struct UpdateFigures {
   double fwd_bwd_s = 0;
   double reduce_s = 0;  // what is not hidden behind the last backward
   double opt_s = 0;     // norm, clip, step, audit
+  // UpdateSettings::news, summed over the ranks. Valid until the next Begin().
+  std::span<const double> news = {};
 };
 
 struct EngineMemory {
@@ -66,7 +70,8 @@ struct EngineOptions {
   OptimizerSpec optimizer;
   Numerics numerics;
   EngineChoice choice;
-  bool measure_code = false;  // fill EngineMemory::code_bytes, which takes some milliseconds
+  std::size_t news_elements = 0;  // the same on all ranks
+  bool measure_code = false;      // fill EngineMemory::code_bytes, which takes some milliseconds
 };
 
 // A flat buffer of f32 that makes up the state of a run.

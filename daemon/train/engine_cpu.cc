@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include "collectives/base/strings.h"
 #include "collectives/bucket/bucket_reducer.h"
@@ -52,7 +52,9 @@ class CpuEngine final : public Engine {
   Result<std::byte*> HostMemory(std::size_t /*bytes*/) override { return nullptr; }
 
  private:
-  [[nodiscard]] bool counted() const { return samples_ == static_cast<double>(settings_.samples); }
+  [[nodiscard]] bool counted() const { return samples() == static_cast<double>(settings_.samples); }
+  [[nodiscard]] double samples() const { return sums_[1]; }
+  [[nodiscard]] std::span<double> news() { return std::span(sums_).subspan(2); }
 
   Communicator& comm_;
   std::unique_ptr<CommMemory> gradient_memory_;
@@ -66,9 +68,10 @@ class CpuEngine final : public Engine {
   // Of the update that is under way.
   UpdateSettings settings_;
   double weight_ = 0;
-  double loss_sum_ = 0;
-  double samples_ = 0;  // counted, summed over the ranks
-  Status finite_;       // or why this update ends the run
+  // Loss sum, samples, news: of this rank, from Reduce() on of all. Counts are exact in a double up
+  // to 2^53.
+  std::vector<double> sums_;
+  Status finite_;  // or why this update ends the run
   UpdateFigures figures_;
   LapTimer timer_;
   // Of the update that is done.
@@ -94,6 +97,7 @@ Status CpuEngine::Create(const Model& model, const EngineOptions& options) {
   GACCD_ASSIGN_OR_RETURN(optimizer_,
                          MakeOptimizer(options.optimizer, std::ssize(gradients),
                                        {reinterpret_cast<float*>(state_memory_.data()), state}));
+  sums_.resize(2 + options.news_elements);
   return Status::Ok();
 }
 
@@ -140,10 +144,12 @@ Status CpuEngine::Read(EngineBuffer buffer, std::int64_t first, std::span<float>
 
 Status CpuEngine::Begin(const UpdateSettings& settings) {
   if (finished_) return FiguresNotTaken();
+  GACCD_RETURN_IF_ERROR(CheckCount("news", news().size(), settings.news.size()));
   GACCD_ASSIGN_OR_RETURN(weight_, InverseCount(settings.samples));
   settings_ = settings;
   figures_ = {};
-  loss_sum_ = 0;
+  sums_[0] = 0;
+  std::ranges::copy(settings.news, news().begin());
   (void)timer_.Lap();
   return Status::Ok();
 }
@@ -152,7 +158,7 @@ Status CpuEngine::MicroStep(const BatchView& batch, StepPlace place) {
   figures_.data_s += timer_.Lap();
   GACCD_ASSIGN_OR_RETURN(const double loss,
                          replica_->MicroStep(batch, static_cast<float>(weight_), place.first));
-  loss_sum_ += loss;
+  sums_[0] += loss;
   ledger_.Add(batch.samples);
   figures_.fwd_bwd_s += timer_.Lap();
   return Status::Ok();
@@ -160,12 +166,11 @@ Status CpuEngine::MicroStep(const BatchView& batch, StepPlace place) {
 
 Status CpuEngine::Reduce() {
   GACCD_RETURN_IF_ERROR(reducer_->ReduceAll());
-  // Counts are exact in a double up to 2^53.
-  std::array<double, 2> sums{loss_sum_, static_cast<double>(ledger_.counted())};
-  const auto view = View(std::span<double>(sums));
+  sums_[1] = static_cast<double>(ledger_.counted());
+  const auto view = View(std::span(sums_));
   GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(view, view));
-  figures_.loss = sums[0] * weight_;
-  samples_ = sums[1];
+  figures_.loss = sums_[0] * weight_;
+  figures_.news = news();
   figures_.reduce_s = timer_.Lap();
   return Status::Ok();
 }
@@ -186,7 +191,7 @@ Status CpuEngine::Optimize() {
 
 Status CpuEngine::Audit() {
   GACCD_RETURN_IF_ERROR(reducer_->NextCycle());
-  verdict_ = ledger_.AuditSum(comm_, static_cast<std::int64_t>(samples_), settings_.samples);
+  verdict_ = ledger_.AuditSum(comm_, static_cast<std::int64_t>(samples()), settings_.samples);
   // A wrong count explains more than what came of it.
   if (verdict_.ok()) verdict_ = std::exchange(finite_, Status::Ok());
   figures_.samples = settings_.samples;

@@ -1,5 +1,6 @@
 #include "daemon/train/engine_cuda.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "collectives/base/strings.h"
@@ -10,6 +11,7 @@ namespace gaccd {
 
 Status CudaEngine::Begin(const UpdateSettings& settings) {
   GACCD_ASSIGN_OR_RETURN(const double weight, InverseCount(settings.samples));
+  GACCD_RETURN_IF_ERROR(CheckCount("news", options_.news_elements, settings.news.size()));
   GACCD_RETURN_IF_ERROR(records_->Begin(context_->compute()));
   UpdateRecord& record = records_->current();
   record.settings = settings;
@@ -19,10 +21,9 @@ Status CudaEngine::Begin(const UpdateSettings& settings) {
           .planned_samples = static_cast<double>(settings.samples),
           .sample_weight = static_cast<float>(weight)};
   optimizer_->Prepare(settings.lr, &wish);
+  std::ranges::copy(settings.news, record.news.begin());
   (void)host_.Lap();
-  return CudaStatus(cudaMemcpyAsync(&control()->wish, &wish, sizeof wish, cudaMemcpyHostToDevice,
-                                    context_->compute()),
-                    "copy of an update's settings");
+  return records_->Send(control(), context_->compute());
 }
 
 Status CudaEngine::MicroStep(const BatchView& batch, StepPlace place) {

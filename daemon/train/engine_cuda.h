@@ -3,6 +3,7 @@
 // update before.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -21,12 +22,13 @@
 
 namespace gaccd {
 
-// Small things on the GPU, in one piece.
+// Small things on the GPU, in one piece; the news of an update stand behind them.
 struct DeviceWords {
-  UpdateControl control;
   double no_loss = 0;             // the loss sum of a micro-step without samples
   double evaluation[2] = {0, 0};  // loss sum, correct
+  UpdateControl control;
 };
+static_assert(offsetof(DeviceWords, control) + sizeof(UpdateControl) == sizeof(DeviceWords));
 
 class CudaEngine final : public Engine {
  public:
@@ -76,6 +78,9 @@ class CudaEngine final : public Engine {
   }
   [[nodiscard]] std::size_t state_elements() const {
     return static_cast<std::size_t>(StateElements(options_.optimizer, model_.layout().size()));
+  }
+  [[nodiscard]] std::size_t words_bytes() const {
+    return sizeof(DeviceWords) + options_.news_elements * sizeof(double);
   }
   [[nodiscard]] bool bf16() const { return options_.numerics.precision == Precision::kBF16; }
   [[nodiscard]] DeviceWords* words() const { return words_.as<DeviceWords>(); }

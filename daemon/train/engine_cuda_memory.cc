@@ -64,7 +64,7 @@ DeviceMemory CudaEngine::PlannedMemory() const {
   memory.Add("gradients", floats(elements()));
   memory.Add("optimiser state", floats(state_elements()));
   replica_->AddMemory(&memory);
-  memory.Add("control", static_cast<std::int64_t>(sizeof(DeviceWords) + NormScratchBytes()));
+  memory.Add("control", static_cast<std::int64_t>(words_bytes() + NormScratchBytes()));
   return memory;
 }
 
@@ -91,7 +91,7 @@ Status CudaEngine::PrepareReplica() {
   GACCD_ASSIGN_OR_RETURN(parameters_, DeviceBuffer::Allocate(bytes, "parameters"));
   GACCD_ASSIGN_OR_RETURN(
       state_, DeviceBuffer::Allocate(state_elements() * sizeof(float), "optimiser state"));
-  GACCD_ASSIGN_OR_RETURN(words_, DeviceBuffer::Allocate(sizeof(DeviceWords), "control"));
+  GACCD_ASSIGN_OR_RETURN(words_, DeviceBuffer::Allocate(words_bytes(), "control"));
   GACCD_ASSIGN_OR_RETURN(norm_scratch_, DeviceBuffer::Allocate(NormScratchBytes(), "norm"));
   if (bf16()) {
     GACCD_ASSIGN_OR_RETURN(bf16_copy_, DeviceBuffer::Allocate(bytes / 2, "bf16 parameters"));
@@ -106,9 +106,10 @@ Status CudaEngine::PrepareReplica() {
   CudaStepHooks hooks;
   if (comm_.size() > 1) {
     GACCD_ASSIGN_OR_RETURN(
-        reduction_,
-        CudaReduction::Create(comm_, *context_, model_.layout(), gradients_, control(),
-                              options_.choice.bucket_elements, !options_.choice.gpu_sharing));
+        reduction_, CudaReduction::Create(comm_, *context_, model_.layout(), gradients_, control(),
+                                          {.bucket_elements = options_.choice.bucket_elements,
+                                           .news_elements = options_.news_elements,
+                                           .overlap = !options_.choice.gpu_sharing}));
     hooks.ready = [this](std::size_t parameter) { return reduction_->Ready(parameter); };
   }
   hooks.finish = [this](const double* loss_sum, std::int64_t samples, StepPlace place) -> Status {
@@ -120,7 +121,7 @@ Status CudaEngine::PrepareReplica() {
                                            .weight = &control()->wish.sample_weight},
                                           hooks));
   GACCD_ASSIGN_OR_RETURN(uploads_, BatchUploads::Create(*context_, *replica_, waiter_));
-  GACCD_ASSIGN_OR_RETURN(records_, UpdateRecords::Create());
+  GACCD_ASSIGN_OR_RETURN(records_, UpdateRecords::Create(options_.news_elements));
   GACCD_ASSIGN_OR_RETURN(evaluation_,
                          PinnedBuffer::Allocate(sizeof(DeviceWords::evaluation), "evaluation"));
   return Status::Ok();

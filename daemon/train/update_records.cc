@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <new>
 
 #include "daemon/train/engine_checks.h"
 
@@ -17,13 +18,17 @@ Result<double> Seconds(const CudaEvent& from, const CudaEvent& to) {
 
 }  // namespace
 
-Result<UpdateRecords> UpdateRecords::Create() {
+Result<UpdateRecords> UpdateRecords::Create(std::size_t news_elements) {
   UpdateRecords records;
-  GACCD_ASSIGN_OR_RETURN(records.pages_, PinnedBuffer::Allocate(kUnderway * sizeof(UpdateControl),
-                                                                "records of updates"));
+  records.news_elements_ = news_elements;
+  const std::size_t page_bytes = sizeof(UpdateControl) + news_elements * sizeof(double);
+  GACCD_ASSIGN_OR_RETURN(records.pages_,
+                         PinnedBuffer::Allocate(kUnderway * page_bytes, "records of updates"));
   for (std::size_t r = 0; r < records.records_.size(); ++r) {
     UpdateRecord& record = records.records_[r];
-    record.page = records.pages_.as<UpdateControl>() + r;
+    std::byte* page = records.pages_.as<std::byte>() + r * page_bytes;
+    record.page = new (page) UpdateControl;
+    record.news = {reinterpret_cast<double*>(page + sizeof(UpdateControl)), news_elements};
     for (CudaEvent* event : {&record.begin, &record.computed, &record.reduced, &record.end}) {
       GACCD_ASSIGN_OR_RETURN(*event, CudaEvent::Create(CudaEvent::Kind::kTiming));
     }
@@ -40,13 +45,20 @@ Status UpdateRecords::Begin(cudaStream_t stream) {
   return CudaStatus(cudaEventRecord(record.begin.get(), stream), "begin of an update");
 }
 
+// Not the verdict, which is the GPU's; the sums between are overwritten by the first micro-step.
+Status UpdateRecords::Send(UpdateControl* control, cudaStream_t stream) {
+  constexpr std::size_t kFrom = offsetof(UpdateControl, wish);
+  const std::size_t bytes = sizeof(UpdateControl) - kFrom + news_elements_ * sizeof(double);
+  return CudaStatus(
+      cudaMemcpyAsync(&control->wish, &current().page->wish, bytes, cudaMemcpyHostToDevice, stream),
+      "copy of an update's settings");
+}
+
 Status UpdateRecords::End(const UpdateControl* control, cudaStream_t stream) {
   const UpdateRecord& record = current();
-  // Not the wish: the host may write the next one there already.
-  constexpr std::size_t kFrom = offsetof(UpdateControl, sums);
+  const std::size_t bytes = sizeof(UpdateControl) + news_elements_ * sizeof(double);
   GACCD_RETURN_IF_ERROR(
-      CudaStatus(cudaMemcpyAsync(&record.page->sums, &control->sums, sizeof(UpdateControl) - kFrom,
-                                 cudaMemcpyDeviceToHost, stream),
+      CudaStatus(cudaMemcpyAsync(record.page, control, bytes, cudaMemcpyDeviceToHost, stream),
                  "copy of an update's figures"));
   return CudaStatus(cudaEventRecord(record.end.get(), stream), "end of an update");
 }
@@ -60,7 +72,8 @@ Result<UpdateFigures> FiguresOf(const UpdateRecord& record) {
   UpdateFigures figures{
       .samples = record.settings.samples,
       .loss = record.page->sums.loss / static_cast<double>(record.settings.samples),
-      .grad_norm = record.page->verdict.norm};
+      .grad_norm = record.page->verdict.norm,
+      .news = record.news};
   GACCD_ASSIGN_OR_RETURN(const double steps_s, Seconds(record.begin, record.computed));
   GACCD_ASSIGN_OR_RETURN(figures.reduce_s, Seconds(record.computed, record.reduced));
   GACCD_ASSIGN_OR_RETURN(figures.opt_s, Seconds(record.reduced, record.end));

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "collectives/base/cuda.h"
 #include "daemon/optim/update_control.h"
@@ -25,6 +26,7 @@ struct UpdateRecord {
   CudaEvent reduced;
   CudaEvent end;
   UpdateControl* page = nullptr;  // page-locked
+  std::span<double> news;         // behind it
 };
 
 class UpdateRecords {
@@ -32,13 +34,15 @@ class UpdateRecords {
   // Updates whose figures were not taken; one more is refused.
   static constexpr int kUnderway = 2;
 
-  static Result<UpdateRecords> Create();
+  static Result<UpdateRecords> Create(std::size_t news_elements);
 
   // A record for a new update; it marks its begin on `stream`. kInternal when kUnderway figures
   // were not taken.
   Status Begin(cudaStream_t stream);
   [[nodiscard]] UpdateRecord& current() { return records_[(oldest_ + count_ - 1) % kUnderway]; }
-  // The GPU copies its control to the page; marks the end.
+  // The GPU copies its wish and its news from the page, before the first micro-step.
+  Status Send(UpdateControl* control, cudaStream_t stream);
+  // The GPU copies its control and its news to the page; marks the end.
   Status End(const UpdateControl* control, cudaStream_t stream);
 
   [[nodiscard]] bool empty() const { return count_ == 0; }
@@ -50,6 +54,7 @@ class UpdateRecords {
 
  private:
   std::array<UpdateRecord, kUnderway> records_;
+  std::size_t news_elements_ = 0;
   std::size_t oldest_ = 0;
   std::size_t count_ = 0;
   PinnedBuffer pages_;

@@ -108,7 +108,8 @@ Result<std::unique_ptr<Engine>> EngineOf(Communicator& comm, const EngineCase& t
                                                  {.replica = replica,
                                                   .optimizer = test.optimizer,
                                                   .numerics = test.numerics,
-                                                  .choice = choice}));
+                                                  .choice = choice,
+                                                  .news_elements = test.news}));
   std::vector<float> parameters(static_cast<std::size_t>(setting.model.layout().size()));
   setting.model.Initialize(kSeed, parameters);
   GACCD_RETURN_IF_ERROR(engine->SetParameters(parameters));
@@ -129,17 +130,22 @@ Status TakeFigures(Engine& engine, EngineRun* run) {
   GACCD_ASSIGN_OR_RETURN(const auto figures, engine.Figures(/*wait=*/true));
   if (!figures) return {ErrorKind::kInternal, "no figures came"};
   run->figures.push_back(*figures);
+  run->figures.back().news = {};
+  run->news.emplace_back(figures->news.begin(), figures->news.end());
   return Status::Ok();
 }
 
 Status RunUpdates(const EngineCase& test, const Setting& setting, Engine& engine,
-                  Prefetcher& batches, const EngineRunOptions& options, EngineRun* run) {
+                  Prefetcher& batches, int rank, const EngineRunOptions& options, EngineRun* run) {
+  std::vector<double> news(test.news);
   const auto underway = options.gradients ? 0 : engine.updates_underway();
   std::int64_t enqueued = 0;
   for (std::int64_t u = 0; u < setting.schedule.updates(); ++u) {
     GACCD_ASSIGN_OR_RETURN(const Plan plan, setting.PlanOf(setting.schedule.At(u)));
+    for (std::size_t i = 0; i < news.size(); ++i) news[i] = NewsOf(rank, u, i);
     const UpdateSettings settings{.lr = test.optimizer.lr * (1 + static_cast<double>(u % 3)),
-                                  .clip_norm = test.clip_norm};
+                                  .clip_norm = test.clip_norm,
+                                  .news = news};
     GACCD_RETURN_IF_ERROR(options.update ? options.update(engine, batches, plan, settings)
                                          : RunUpdate(engine, batches, plan, settings));
     ++enqueued;
@@ -176,6 +182,10 @@ Status EvaluateFirst(const EngineCase& test, const Setting& setting, Engine& eng
 
 }  // namespace
 
+double NewsOf(int rank, std::int64_t update, std::size_t element) {
+  return static_cast<double>((rank + 1) * 1000 + update) + 0.25 * static_cast<double>(element);
+}
+
 std::unique_ptr<Dataset> DataOf(const EngineCase& test) {
   const std::int64_t size = test.tail > 0 ? 2 * test.target + test.tail : 3 * test.target;
   return std::make_unique<HashedDataset>(size, SpecOf(test), test.poisoned);
@@ -197,7 +207,8 @@ Result<EngineRun> RunEngine(Communicator& engine_comm, const EngineCase& test,
   GACCD_ASSIGN_OR_RETURN(auto batches, BatchesOf(setting, *engine, engine_comm.rank()));
   EngineRun run;
   if (options.before_updates) options.before_updates();
-  const Status status = RunUpdates(test, setting, *engine, *batches, options, &run);
+  const Status status =
+      RunUpdates(test, setting, *engine, *batches, engine_comm.rank(), options, &run);
   if (options.after_updates) options.after_updates();
   if (!status.ok()) {
     if (options.failed) {

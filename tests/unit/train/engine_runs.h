@@ -30,13 +30,15 @@ struct EngineCase {
   double clip_norm = 0;
   Numerics numerics = {};
   std::int64_t poisoned = -1;  // this sample has a NaN among its features
+  std::size_t news = 3;        // elements: NewsOf()
 };
 
 inline void PrintTo(const EngineCase& test, std::ostream* out) { *out << test.name; }
 
 // What a rank saw.
 struct EngineRun {
-  std::vector<UpdateFigures> figures;         // by update
+  std::vector<UpdateFigures> figures;         // by update; without news
+  std::vector<std::vector<double>> news;      // by update, summed
   std::vector<std::vector<float>> gradients;  // by update, if asked for
   std::vector<float> parameters;
   std::vector<float> state;
@@ -53,6 +55,9 @@ struct EngineRunOptions {
   // The parameters and the number of updates when the run failed; its error is the run's.
   std::function<void(const Status&, std::span<const float>, std::int64_t)> failed = nullptr;
 };
+
+// What a rank tells in an update: sums of it over the ranks are exact.
+[[nodiscard]] double NewsOf(int rank, std::int64_t update, std::size_t element);
 
 // The data set, a function of the case.
 [[nodiscard]] std::unique_ptr<Dataset> DataOf(const EngineCase& test);
