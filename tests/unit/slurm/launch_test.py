@@ -34,8 +34,12 @@ printf '%s\\n' "$*" >>"$LOG/gaccd"
 printf '%b' "${GACCD_SAYS:-}"
 """
 SCONTROL = """#!/bin/bash
+if [[ $1 == show ]]; then
+  printf 'JobId=7\\n   JobState=%s Dependency=(null)\\n   Command=%s\\n   WorkDir=/\\n' \\
+    "${STATE:-RUNNING Reason=None}" "${COMMAND:-}"
+  exit
+fi
 printf '%s\\n' "$*" >>"$LOG/scontrol"
-if [[ $1 == show ]]; then printf 'JobId=7\\n   Command=%s\\n   WorkDir=/\\n' "$COMMAND"; fi
 """
 
 
@@ -143,6 +147,17 @@ class Launch(WithStandIns):
         self.assertEqual(self.launch(SRUN_RC="75").returncode, 75)
         self.launch(SRUN_RC="75", SLURM_ARRAY_JOB_ID="88", SLURM_ARRAY_TASK_ID="3")
         self.assertEqual(self.log("scontrol"), ["requeue 91", "requeue 88_3"])
+
+    def test_a_job_that_somebody_ended_does_not_come_back(self):
+        for state, code, requeued in (("COMPLETING Reason=None", 75, False),
+                                      ("CANCELLED Reason=None", 75, False),
+                                      ("PENDING Reason=BeginTime", 75, False),
+                                      ("COMPLETING Reason=TimeLimit", 75, True),
+                                      ("RUNNING Reason=None", 75, True)):
+            with self.subTest(state):
+                (self.dir / "scontrol").unlink(missing_ok=True)
+                self.assertEqual(self.launch(SRUN_RC="75", STATE=state).returncode, code)
+                self.assertEqual(self.log("scontrol"), ["requeue 91"] if requeued else [])
 
     def test_requeues_only_so_often(self):
         self.assertEqual(self.launch(SRUN_RC="75", SLURM_RESTART_COUNT="20").returncode, 93)
