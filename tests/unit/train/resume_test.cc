@@ -1,0 +1,228 @@
+// A training that goes on from a checkpoint ends with the same weights as one that never stopped:
+// bit for bit on the same ranks, to rounding on others.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "collectives/comm/threads.h"
+#include "daemon/train/save_clock.h"
+#include "daemon/train/saver.h"
+#include "daemon/train/trainer.h"
+
+namespace gaccd {
+namespace {
+
+using ::testing::HasSubstr;
+
+Job SmallJob() {
+  Job job;
+  job.name = "small";
+  job.model = {.layers = {{"fc1", LinearSpec{10, 16, true}},
+                          {"relu", ReluSpec{}},
+                          {"fc2", LinearSpec{16, 2, true}}},
+               .loss = LossKind::kMeanSquaredError};
+  job.data.train = SyntheticSource{.samples = 230, .features = 10, .outputs = 2, .seed = 3};
+  job.data.eval = SyntheticSource{.samples = 41, .features = 10, .outputs = 2, .seed = 3};
+  job.batch.target = 32;
+  job.batch.micro = 5;
+  job.optimizer = {.lr = 0.01, .kind = AdamWSpec{}};
+  job.schedule = {.warmup_updates = 4, .shape = CosineShape{.final_ratio = 0.1}};
+  job.epochs = 3;  // 3 x 8 updates, the last of each of 6 samples
+  return job;
+}
+
+class ResumeTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "resume.XXXXXX";
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  struct Trained {
+    std::vector<float> weights;
+    TrainingSummary summary;
+    std::int64_t first = 0;
+    std::vector<std::string> notes;
+  };
+
+  // Trains on so many ranks; saves every so many updates (0: never); goes on from `from`.
+  Result<Trained> Train(const Job& job, int ranks, std::int64_t every, const std::string& from) {
+    Trained trained;
+    const Status status = RunThreadRanks(ranks, {}, [&](Communicator& comm) -> Status {
+      GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make({.nodes = 1,
+                                                          .gpus_per_node = ranks,
+                                                          .micro_batch = job.batch.micro,
+                                                          .target_batch = job.batch.target}));
+      GACCD_ASSIGN_OR_RETURN(auto trainer, Trainer::Open(comm, job, plan));
+      GACCD_RETURN_IF_ERROR(trainer->Prepare());
+      GACCD_ASSIGN_OR_RETURN(const ResumePoint point,
+                             FindResumePoint(comm, trainer->saved_run(), ckpt(), from));
+      if (point.state) GACCD_RETURN_IF_ERROR(trainer->Resume(*point.state));
+      GACCD_ASSIGN_OR_RETURN(auto reporter, RunReporter::Start(comm, {.quiet = true}));
+      std::unique_ptr<Saver> saver;
+      if (every > 0) {
+        SaverOptions options;
+        options.checkpoints.folder = ckpt();
+        options.checkpoints.keep.newest = 100;
+        options.policy.every_updates = every;
+        options.owner = ThisProcess("test", 0);
+        GACCD_ASSIGN_OR_RETURN(saver, Saver::Start(comm, trainer->saved_run(), trainer->engine(),
+                                                   options, trainer->first_update()));
+      }
+      TrainingSummary summary;
+      GACCD_RETURN_IF_ERROR(trainer->Run(*reporter, &summary, saver.get()));
+      reporter->Finish(Status::Ok());
+      if (comm.rank() == 0) {
+        trained.summary = summary;
+        trained.first = trainer->first_update();
+        trained.notes = point.notes;
+        GACCD_ASSIGN_OR_RETURN(trained.weights, trainer->Parameters());
+      }
+      return Status::Ok();
+    });
+    if (!status.ok()) return status;
+    return trained;
+  }
+
+  [[nodiscard]] std::string ckpt() const { return folder_ + "/ckpt"; }
+  [[nodiscard]] std::string PathOf(std::int64_t step) const {
+    return ckpt() + "/" + Generation{.epoch = 1, .step = step}.name();
+  }
+
+  std::string folder_;
+};
+
+double Difference(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0;
+  double norm = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += std::pow(static_cast<double>(a[i]) - b[i], 2);
+    norm += std::pow(static_cast<double>(b[i]), 2);
+  }
+  return std::sqrt(difference / norm);
+}
+
+TEST_F(ResumeTest, TheSameBitsFromEveryCheckpointOnTheSameRanks) {
+  const Job job = SmallJob();
+  const auto plain = Train(job, 3, 0, "never");
+  ASSERT_TRUE(plain.ok()) << plain.status().message();
+  const auto whole = Train(job, 3, 5, "never");
+  ASSERT_TRUE(whole.ok()) << whole.status().message();
+  EXPECT_EQ(whole->weights, plain->weights) << "saving changes nothing";
+  for (const std::int64_t step : {5, 10, 15, 20, 24}) {
+    const auto resumed = Train(job, 3, 0, PathOf(step));
+    ASSERT_TRUE(resumed.ok()) << resumed.status().message();
+    EXPECT_EQ(resumed->first, step);
+    EXPECT_EQ(resumed->weights, plain->weights) << "from update " << step;
+    EXPECT_EQ(resumed->summary.updates, 24);
+    EXPECT_EQ(resumed->summary.samples, 3 * 230);
+  }
+}
+
+TEST_F(ResumeTest, OnOtherRanksAndMicroBatchesEqualToRounding) {
+  Job job = SmallJob();
+  const auto whole = Train(job, 4, 7, "never");
+  ASSERT_TRUE(whole.ok()) << whole.status().message();
+  for (const int ranks : {1, 2, 3, 5}) {
+    for (const std::int64_t micro : {2, 9}) {
+      job.batch.micro = micro;
+      const auto resumed = Train(job, ranks, 0, PathOf(14));
+      ASSERT_TRUE(resumed.ok()) << resumed.status().message();
+      EXPECT_LT(Difference(resumed->weights, whole->weights), 1e-5) << ranks << " x " << micro;
+      EXPECT_EQ(resumed->summary.samples, 3 * 230);
+    }
+  }
+}
+
+TEST_F(ResumeTest, AutoTakesTheNewestThatIsWholeAndSaysWhatItPassedOver) {
+  const Job job = SmallJob();
+  const auto whole = Train(job, 2, 6, "auto");
+  ASSERT_TRUE(whole.ok()) << whole.status().message();
+  EXPECT_EQ(whole->first, 0) << "nothing there: a fresh start";
+  std::filesystem::remove_all(PathOf(24));
+  std::filesystem::resize_file(PathOf(18) + "/shard-00001-of-00002.bin", 99);
+  const auto resumed = Train(job, 2, 0, "auto");
+  ASSERT_TRUE(resumed.ok()) << resumed.status().message();
+  EXPECT_EQ(resumed->first, 12);
+  EXPECT_EQ(resumed->weights, whole->weights);
+  ASSERT_EQ(resumed->notes.size(), 1u);
+  EXPECT_THAT(resumed->notes[0], HasSubstr("step-000000000018-e000001: "));
+  EXPECT_EQ(Train(job, 2, 0, "never")->first, 0);
+  EXPECT_EQ(Train(job, 2, 0, folder_)->first, 12) << "a run folder by name";
+  EXPECT_EQ(Train(job, 2, 0, PathOf(18)).status().kind(), ErrorKind::kData)
+      << "by name there is no other";
+  for (const std::int64_t step : {6, 12})
+    std::filesystem::resize_file(PathOf(step) + "/MANIFEST", 9);
+  const auto none = Train(job, 2, 0, "auto");
+  EXPECT_EQ(none.status().kind(), ErrorKind::kData) << "not silently from the start";
+  EXPECT_THAT(none.status().message(), HasSubstr("3 checkpoints and none is whole"));
+}
+
+TEST_F(ResumeTest, AnotherRunIsRefusedByName) {
+  const Job job = SmallJob();
+  ASSERT_TRUE(Train(job, 2, 12, "never").ok());
+  const auto error = [&](const std::function<void(Job&)>& change) {
+    Job other = job;
+    change(other);
+    const auto refused = Train(other, 2, 0, "auto");
+    EXPECT_EQ(refused.status().kind(), ErrorKind::kConfig);
+    return refused.status().message();
+  };
+  EXPECT_THAT(error([](Job& j) { j.seed = 2; }), HasSubstr("it has the seed 1, this job has 2"));
+  EXPECT_THAT(error([](Job& j) { j.batch.target = 31; }), HasSubstr("the effective batch 32"));
+  EXPECT_THAT(error([](Job& j) { j.data.shuffle = false; }), HasSubstr("shuffle"));
+  EXPECT_THAT(error([](Job& j) { j.batch.last_cycle = LastCycle::kCarry; }),
+              HasSubstr("the last cycle update"));
+  EXPECT_THAT(error([](Job& j) { std::get<SyntheticSource>(j.data.train).samples = 231; }),
+              HasSubstr("a data set of 230"));
+  EXPECT_THAT(error([](Job& j) { j.optimizer.kind = SgdSpec{.momentum = 0.9}; }),
+              HasSubstr("optimizer of"));
+  EXPECT_THAT(error([](Job& j) {
+                std::get<LinearSpec>(j.model.layers[0].kind).out = 17;
+                std::get<LinearSpec>(j.model.layers[2].kind).in = 17;
+              }),
+              HasSubstr("the parameter fc1.weight [16, 10]"));
+  EXPECT_THAT(error([](Job& j) { j.epochs = 1; }), HasSubstr("the job ends after 8"));
+}
+
+TEST(SaveClockTest, LooksSeldomAndInTime) {
+  EXPECT_EQ(UpdatesUntilNextLook(0, 0, 600), 1);
+  EXPECT_EQ(UpdatesUntilNextLook(10, 1000, 610), 30'000) << "half of what is left";
+  EXPECT_EQ(UpdatesUntilNextLook(600, 1000, 600), 1);
+  EXPECT_EQ(UpdatesUntilNextLook(700, 1000, 600), 1);
+  EXPECT_EQ(UpdatesUntilNextLook(1e-9, 1, 600), 1'000'000);
+  // A steady pace: so many messages until 600 s of 10 ms each are over.
+  double elapsed = 0;
+  std::int64_t updates = 0;
+  int looks = 0;
+  while (elapsed < 600) {
+    const std::int64_t next = UpdatesUntilNextLook(elapsed, updates, 600);
+    updates += next;
+    elapsed = static_cast<double>(updates) * 0.01;
+    ++looks;
+  }
+  EXPECT_LT(looks, 30);
+  EXPECT_LT(elapsed, 600.05);
+}
+
+TEST(SaveClockTest, ByUpdatesItIsTheSameAfterARestart) {
+  const auto comm = MakeSingle();
+  SaveClock clock({.every_updates = 4}, 6);
+  std::vector<std::int64_t> saves;
+  for (std::int64_t step = 7; step <= 20; ++step) {
+    if (*clock.Due(*comm, step)) saves.push_back(step);
+  }
+  EXPECT_EQ(saves, (std::vector<std::int64_t>{8, 12, 16, 20}));
+  SaveClock never({}, 0);
+  EXPECT_FALSE(*never.Due(*comm, 1));
+}
+
+}  // namespace
+}  // namespace gaccd
