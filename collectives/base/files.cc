@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <system_error>
@@ -65,14 +66,15 @@ Status WriteAll(int fd, std::span<const std::byte> bytes, const std::string& pat
   return Status::Ok();
 }
 
-Status ReplaceFile(const std::string& path, std::string_view text, bool durable) {
+Status ReplaceFile(const std::string& path, std::string_view text, bool durable, unsigned mode) {
   if (durable) {
-    GACCD_ASSIGN_OR_RETURN(DurableFile file, DurableFile::Create(path));
+    GACCD_ASSIGN_OR_RETURN(DurableFile file, DurableFile::Create(path, mode));
     GACCD_RETURN_IF_ERROR(file.Write(std::as_bytes(std::span(text))));
     return file.Commit();
   }
   const std::string temporary = TemporaryName(path);
-  GACCD_ASSIGN_OR_RETURN(FileDescriptor file, OpenFile(temporary, O_WRONLY | O_CREAT | O_TRUNC));
+  GACCD_ASSIGN_OR_RETURN(FileDescriptor file,
+                         OpenFile(temporary, O_WRONLY | O_CREAT | O_TRUNC, mode));
   Status status = WriteAll(file.get(), text, temporary);
   if (!file.Close() && status.ok()) status = ErrnoStatus("cannot write", temporary);
   if (status.ok() && std::rename(temporary.c_str(), path.c_str()) != 0) {
@@ -80,6 +82,26 @@ Status ReplaceFile(const std::string& path, std::string_view text, bool durable)
   }
   if (!status.ok()) ::unlink(temporary.c_str());
   return status;
+}
+
+Result<bool> CreateFileOnce(const std::string& path, std::string_view text, unsigned mode) {
+  // Processes of several hosts may have one pid; threads of this one may try, too.
+  const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+  const std::string temporary = StrCat(TemporaryName(path), "-", ::gettid(), "-", now);
+  GACCD_ASSIGN_OR_RETURN(FileDescriptor file,
+                         OpenFile(temporary, O_WRONLY | O_CREAT | O_EXCL, mode));
+  Status status = WriteAll(file.get(), text, temporary);
+  if (status.ok() && ::fsync(file.get()) != 0) {
+    status = ErrnoStatus("cannot make durable", temporary);
+  }
+  if (!file.Close() && status.ok()) status = ErrnoStatus("cannot write", temporary);
+  // A second name for the whole file: unlike rename(), never over another one.
+  const bool made = status.ok() && ::link(temporary.c_str(), path.c_str()) == 0;
+  if (status.ok() && !made && errno != EEXIST) status = ErrnoStatus("cannot create", path);
+  ::unlink(temporary.c_str());
+  GACCD_RETURN_IF_ERROR(status);
+  if (made) GACCD_RETURN_IF_ERROR(SyncFolder(FolderOf(path)));
+  return !made;
 }
 
 Status MakeFolders(const std::string& path, unsigned mode) {

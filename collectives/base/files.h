@@ -15,9 +15,14 @@
 
 namespace gaccd {
 
-// Modes before the umask: readable by the group, which is how clusters share run folders.
-inline constexpr unsigned kFileMode = 0640;
-inline constexpr unsigned kFolderMode = 0750;
+// Modes before the umask: what a run writes is for its user only, unless --group-access.
+inline constexpr unsigned kFileMode = 0600;
+inline constexpr unsigned kFolderMode = 0700;
+struct Modes {
+  unsigned file = kFileMode;
+  unsigned folder = kFolderMode;
+};
+inline constexpr Modes kGroupMayRead{0640, 0750};
 inline constexpr std::size_t kMaxTextBytes = std::size_t{1} << 20;  // of a text from outside
 
 // An open file descriptor; -1 is none. Move-only.
@@ -53,7 +58,12 @@ Status WriteAll(int fd, std::span<const std::byte> bytes, const std::string& pat
 
 // Writes to "<path>.tmp-<pid>", then renames it over `path`. `durable` also waits for the disk, for
 // the file and for its name.
-Status ReplaceFile(const std::string& path, std::string_view text, bool durable);
+Status ReplaceFile(const std::string& path, std::string_view text, bool durable,
+                   unsigned mode = kFileMode);
+// The same, but a file that is there already stays, and true is returned: of many writers, on many
+// nodes, exactly one makes it.
+Result<bool> CreateFileOnce(const std::string& path, std::string_view text,
+                            unsigned mode = kFileMode);
 
 // mkdir -p. An existing folder keeps its mode.
 Status MakeFolders(const std::string& path, unsigned mode = kFolderMode);

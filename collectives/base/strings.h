@@ -3,6 +3,7 @@
 
 #include <sstream>
 #include <string>
+#include <string_view>
 
 namespace gaccd {
 
@@ -13,5 +14,12 @@ template <typename... Args>
   (out << ... << args);
   return std::move(out).str();
 }
+
+inline constexpr std::size_t kMaxPrintable = 16'384;  // bytes
+
+// `text` as it may stand in a log or on a terminal: a name or path in it cannot begin a line of its
+// own, move the cursor or hide text. Lines after the first are indented, control characters are
+// shown as \x1b, and what is longer than kMaxPrintable is cut.
+[[nodiscard]] std::string Printable(std::string_view text);
 
 }  // namespace gaccd

@@ -1,6 +1,7 @@
 #include "daemon/telemetry/environment_text.h"
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <string_view>
 
@@ -11,13 +12,19 @@ namespace {
 
 constexpr std::string_view kPrefixes[] = {"SLURM_", "OMPI_MCA_", "PMIX_MCA_", "NCCL_", "CUDA_",
                                           "UCX_",   "GACCD_",    "OMP_",      "DNNL_"};
-constexpr std::string_view kSecrets[] = {"TOKEN", "JWT", "KEY", "SECRET", "PASSWORD"};
+// Of names in any case. TRANSPORTS: the key that Open MPI's processes know each other by.
+constexpr std::string_view kSecrets[] = {"TOKEN", "JWT",  "KEY",    "SECRET",    "PASS",
+                                         "CRED",  "AUTH", "COOKIE", "TRANSPORTS"};
+constexpr std::size_t kMaxValue = 4'096;
 
 bool IsWanted(std::string_view name) {
+  std::string upper(name);
+  std::transform(upper.begin(), upper.end(), upper.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   return std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
                      [&](std::string_view prefix) { return name.starts_with(prefix); }) &&
          std::none_of(std::begin(kSecrets), std::end(kSecrets), [&](std::string_view secret) {
-           return name.find(secret) != std::string_view::npos;
+           return upper.find(secret) != std::string::npos;
          });
 }
 
@@ -34,7 +41,7 @@ std::string EnvironmentJson(const char* const* environment) {
   std::string json = "{";
   for (const auto& [name, value] : wanted) {
     if (json.size() > 1) json += ',';
-    json += JsonString(name) + ':' + JsonString(value);
+    json += JsonString(name) + ':' + JsonString(value.substr(0, kMaxValue));
   }
   return json + "}";
 }

@@ -1,5 +1,6 @@
 #include "daemon/telemetry/event_text.h"
 
+#include <google/protobuf/util/json_util.h>
 #include <sys/time.h>
 
 #include <cmath>
@@ -51,6 +52,27 @@ proto::Verdict ToProto(const Verdict& event) {
   message.set_last_step(event.last_step);
   message.set_samples_total(event.samples_total);
   message.set_dur_s(event.dur_s);
+  if (!event.suspect_hosts.empty()) message.set_suspect_hosts(Cut(event.suspect_hosts, kMiddle));
+  if (!event.first) return message;
+  message.set_first_rank(event.first->rank);
+  message.set_first_host(Cut(event.first->host, kShort));
+  if (!event.first_failure) return message;
+  if (event.first_failure->exit != 0) message.set_first_exit(event.first_failure->exit);
+  if (event.first_failure->signal != 0) message.set_first_signal(event.first_failure->signal);
+  message.set_first_msg(Cut(event.first_failure->message, kMiddle / 2));
+  return message;
+}
+
+proto::Failure ToProto(const Failure& event) {
+  proto::Failure message;
+  if (event.exit != 0) message.set_exit(event.exit);
+  if (event.signal != 0) message.set_signal(event.signal);
+  message.set_step(event.step);
+  if (!event.phase.empty()) message.set_phase(Cut(event.phase, kShort));
+  message.set_micro_step(event.micro_step);
+  if (!event.collective.empty()) message.set_collective(Cut(event.collective, kShort));
+  if (event.sequence) message.set_sequence(*event.sequence);
+  message.set_msg(Cut(event.message, kLong));
   return message;
 }
 
@@ -180,6 +202,40 @@ std::string LogJson(const RunIdentity& who, const LineStamp& stamp, const LogLin
   return FlatJson({&envelope, &message});
 }
 
+std::string DroppedJson(const RunIdentity& who, const LineStamp& stamp, std::int64_t lines,
+                        std::int64_t total, std::string_view reason) {
+  const proto::Envelope envelope = Envelope(who, stamp, "dropped");
+  proto::Dropped message;
+  message.set_lines(lines);
+  message.set_lines_total(total);
+  message.set_reason(Cut(reason, kLong));
+  return FlatJson({&envelope, &message});
+}
+
+std::string FailureJson(const RunIdentity& who, const LineStamp& stamp, const Failure& event) {
+  const proto::Envelope envelope = Envelope(who, stamp, "failure");
+  const proto::Failure message = ToProto(event);
+  return FlatJson({&envelope, &message});
+}
+
+Result<Failure> ParseFailureJson(const std::string& line) {
+  proto::Failure message;
+  google::protobuf::util::JsonParseOptions options;
+  options.ignore_unknown_fields = true;  // those of the envelope
+  const auto parsed = google::protobuf::util::JsonStringToMessage(line, &message, options);
+  if (!parsed.ok()) return Status(ErrorKind::kData, "no failure record: " + parsed.ToString());
+  Failure failure{.exit = message.exit(),
+                  .signal = message.signal(),
+                  .step = message.step(),
+                  .phase = message.phase(),
+                  .micro_step = message.micro_step(),
+                  .collective = message.collective(),
+                  .sequence = {},
+                  .message = message.msg()};
+  if (message.has_sequence()) failure.sequence = message.sequence();
+  return failure;
+}
+
 std::string VerdictJson(const RunIdentity& who, const LineStamp& stamp, const Verdict& event) {
   const proto::Envelope envelope = Envelope(who, stamp, "verdict");
   const proto::Verdict message = ToProto(event);
@@ -190,11 +246,11 @@ std::string StatusJson(const RunStatus& status) {
   proto::RunStatus message;
   message.set_v(1);
   message.set_ts(Timestamp());
-  message.set_run(status.identity.run);
-  message.set_job(status.identity.job);
+  message.set_run(Cut(status.identity.run, kShort));
+  message.set_job(Cut(status.identity.job, kShort));
   message.set_attempt(status.identity.attempt);
-  message.set_attempt_dir(status.attempt_dir);
-  message.set_host(status.identity.host);
+  message.set_attempt_dir(Cut(status.attempt_dir, kMiddle));
+  message.set_host(Cut(status.identity.host, kShort));
   message.set_pid(status.pid);
   message.set_state(status.state);
   message.set_world(status.world);
@@ -205,9 +261,13 @@ std::string StatusJson(const RunStatus& status) {
     message.set_last_step_ts(status.last_step_ts);
   }
   message.set_write_errors(status.write_errors);
+  message.set_dropped_lines(status.dropped_lines);
   if (!status.verdict.verdict.empty()) {
     message.set_exit(status.verdict.exit);
-    if (!status.verdict.reason.empty()) message.set_reason(status.verdict.reason);
+    if (!status.verdict.reason.empty()) message.set_reason(Cut(status.verdict.reason, kLong));
+    if (!status.verdict.suspect_hosts.empty()) {
+      message.set_suspect_hosts(Cut(status.verdict.suspect_hosts, kMiddle));
+    }
   }
   return FlatJson(message);
 }

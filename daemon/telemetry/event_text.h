@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "collectives/base/result.h"
 #include "daemon/plan/plan.h"
 #include "daemon/telemetry/events.h"
 #include "daemon/telemetry/log.h"
@@ -42,6 +43,7 @@ struct RunStatus {
   StepRates rates;
   std::string last_step_ts;
   std::int64_t write_errors = 0;
+  std::int64_t dropped_lines = 0;
   Verdict verdict;  // once ended; verdict.verdict is empty before
 };
 
@@ -58,6 +60,13 @@ struct RunStatus {
                                    const EvalRecord& event, std::string_view metric, double value);
 [[nodiscard]] std::string LogJson(const RunIdentity& who, const LineStamp& stamp,
                                   const LogLine& event, std::int64_t step);
+[[nodiscard]] std::string DroppedJson(const RunIdentity& who, const LineStamp& stamp,
+                                      std::int64_t lines, std::int64_t total,
+                                      std::string_view reason);
+[[nodiscard]] std::string FailureJson(const RunIdentity& who, const LineStamp& stamp,
+                                      const Failure& event);
+// The other way round. kData when it is no such line; texts may be anything.
+[[nodiscard]] Result<Failure> ParseFailureJson(const std::string& line);
 [[nodiscard]] std::string VerdictJson(const RunIdentity& who, const LineStamp& stamp,
                                       const Verdict& event);
 [[nodiscard]] std::string StatusJson(const RunStatus& status);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "daemon/plan/plan.h"
 
@@ -77,7 +78,33 @@ struct EvalRecord {
   double dur_s = 0;
 };
 
-// How the run ended. `verdict` is "done", "failed" or "norequeue" (trying again would fail again).
+// A rank that is thought to be the cause of a failure: the heartbeat found it lost.
+struct Suspect {
+  int rank = 0;
+  std::string host;
+};
+
+// What is known about a failure beyond its message; everything is optional.
+struct FailureFacts {
+  std::vector<Suspect> suspects;
+  std::string collective;                // that this rank was in: "all_reduce_sum"
+  std::optional<std::int64_t> sequence;  // the number of that collective, from 1
+};
+
+// What a rank leaves behind when it fails.
+struct Failure {
+  int exit = 0;    // exit code, 0 after a signal
+  int signal = 0;  // SIGSEGV, ...; 0: none
+  std::int64_t step = 0;
+  std::string phase;
+  std::int64_t micro_step = 0;
+  std::string collective;
+  std::optional<std::int64_t> sequence;
+  std::string message;
+};
+
+// How the run ended. `verdict` is "done", "failed", "requeue" (stopped: to be continued) or
+// "norequeue" (trying again would fail again).
 struct Verdict {
   std::string verdict;
   int exit = 0;
@@ -85,6 +112,9 @@ struct Verdict {
   std::int64_t last_step = 0;
   std::int64_t samples_total = 0;
   double dur_s = 0;
+  std::string suspect_hosts;             // "n3,n7", as sbatch --exclude takes it; empty: none
+  std::optional<Suspect> first;          // the first suspect
+  std::optional<Failure> first_failure;  // what it left behind, if anything
 };
 
 }  // namespace gaccd

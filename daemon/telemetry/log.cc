@@ -1,5 +1,6 @@
 #include "daemon/telemetry/log.h"
 
+#include <fcntl.h>
 #include <glog/logging.h>
 #include <unistd.h>
 
@@ -12,16 +13,54 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
+#include "daemon/telemetry/append_file.h"
+#include "daemon/telemetry/event_text.h"
 
 namespace gaccd {
 namespace {
+
+// Where glog writes in place of files of its own: those follow links, cannot be counted, and stop
+// for good reasons that nobody is told.
+class LineFile : public google::base::Logger {
+ public:
+  LineFile(FileDescriptor file, std::string path, unsigned mode)
+      : file_(std::move(file), std::move(path), mode) {}
+
+  void Write(bool /*force_flush*/, time_t /*timestamp*/, const char* text,
+             std::size_t size) override {
+    const std::lock_guard lock(mutex_);
+    TellDropped();
+    file_.Append({text, size});
+  }
+  void Flush() override {}  // every line is written at once
+  google::uint32 LogSize() override { return 0; }
+
+  [[nodiscard]] std::int64_t dropped() {
+    const std::lock_guard lock(mutex_);
+    return file_.dropped();
+  }
+
+ private:
+  void TellDropped() {
+    const std::int64_t total = file_.dropped();
+    if (total == told_) return;
+    const std::string line = StrCat("# ", Timestamp(), " ", total - told_,
+                                    " lines are lost: ", file_.first_failure().message());
+    if (file_.Append(line, AppendFile::Counted::kNo)) told_ = total;
+  }
+
+  std::mutex mutex_;  // of everything below
+  AppendFile file_;
+  std::int64_t told_ = 0;
+};
 
 // The log of a process is one, as its stderr is; this is the only state that outlives an object.
 struct LogState {
   std::atomic<bool> to_file{false};
   std::atomic<std::int64_t> step{0};
-  int rank = -1;     // -1: not known yet; set before to_file
-  std::mutex mutex;  // of the hook, also while it runs
+  int rank = -1;             // -1: not known yet; set before to_file
+  LineFile* file = nullptr;  // as well
+  std::mutex mutex;          // of the hook, also while it runs
   std::function<void(const LogLine&)> hook;
 };
 
@@ -47,7 +86,14 @@ std::string_view BaseName(std::string_view path) {
 void ToFile(google::LogSeverity severity, std::string_view message,
             const std::source_location& where) {
   google::LogMessage(where.file_name(), static_cast<int>(where.line()), severity).stream()
-      << message;
+      << Printable(message);
+}
+
+// REQUIRES: state.mutex is held.
+void WriteToPeople(const LogState& state, std::string_view level, std::string_view message) {
+  const std::string rank = state.rank < 0 ? "" : StrCat(" [rank ", state.rank, "]");
+  const std::string line = StrCat("gaccd: ", level, rank, ": ", Printable(message), "\n");
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 
 void ToPeople(std::string_view level, std::string_view message, const std::source_location& where) {
@@ -57,9 +103,23 @@ void ToPeople(std::string_view level, std::string_view message, const std::sourc
     state.hook({level, BaseName(where.file_name()), static_cast<int>(where.line()), message});
     return;
   }
-  const std::string rank = state.rank < 0 ? "" : StrCat(" [rank ", state.rank, "]");
-  const std::string line = StrCat("gaccd: ", level, rank, ": ", message, "\n");
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+  WriteToPeople(state, level, message);
+}
+
+// "r00017.gaccd.INFO.20261120-030405.4711"
+std::string FileName(int rank) {
+  char number[16];
+  std::snprintf(number, sizeof(number), "r%05d", rank);
+  const std::string now = Timestamp();  // 2026-11-20T03:04:05.123456Z
+  const auto part = [&](std::size_t at, std::size_t size) { return now.substr(at, size); };
+  return StrCat(number, ".gaccd.INFO.", part(0, 4), part(5, 2), part(8, 2), "-", part(11, 2),
+                part(14, 2), part(17, 2), ".", ::getpid());
+}
+
+// Best effort: the link is a convenience.
+void LinkTo(const std::string& name, const std::string& link) {
+  ::unlink(link.c_str());
+  [[maybe_unused]] const int made = ::symlink(name.c_str(), link.c_str());
 }
 
 }  // namespace
@@ -78,37 +138,41 @@ void LogError(std::string_view message, std::source_location where) {
   ToPeople("error", message, where);
 }
 
-void StartTextLog(const std::string& log_dir, int rank) {
+void StartTextLog(const std::string& log_dir, int rank, Modes modes) {
   LogState& state = State();
   if (log_dir.empty()) return;
   const std::lock_guard lock(state.mutex);  // ranks that are threads start it at the same time
   if (google::IsGoogleLoggingInitialized()) return;
   state.rank = rank;
   FLAGS_log_utc_time = true;
-  FLAGS_stop_logging_if_full_disk = true;
-  FLAGS_logfile_mode = 0640;
   FLAGS_stderrthreshold = google::GLOG_FATAL;  // stderr is served by ToPeople()
-  FLAGS_logbuflevel = google::GLOG_INFO;       // infos are buffered: see FlushTextLog()
-  char number[16];
-  std::snprintf(number, sizeof(number), "r%05d", rank);
-  const std::string base = StrCat(log_dir, "/", number, ".gaccd.INFO.");
-  google::SetLogDestination(google::GLOG_INFO, base.c_str());
-  // The one file holds all severities; only rank 0 makes the link gaccd.INFO.
+  const std::string name = FileName(rank);
+  const std::string path = StrCat(log_dir, "/", name);
+  auto file = OpenFile(path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL, modes.file);
+  if (!file.ok()) {
+    WriteToPeople(state, "warning",
+                  StrCat(file.status().message(), "; the text log stays on stderr"));
+    return;
+  }
+  state.file = new LineFile(*std::move(file), path, modes.file);  // never destroyed, as glog
   for (const google::LogSeverity severity :
-       {google::GLOG_WARNING, google::GLOG_ERROR, google::GLOG_FATAL}) {
-    google::SetLogDestination(severity, "");
+       {google::GLOG_INFO, google::GLOG_WARNING, google::GLOG_ERROR, google::GLOG_FATAL}) {
+    // A line goes to the files of its severity and of all below: the one file is that of info.
+    google::SetLogDestination(severity, severity == google::GLOG_INFO ? path.c_str() : "");
     google::SetLogSymlink(severity, "");
   }
-  google::SetLogSymlink(google::GLOG_INFO, rank == 0 ? "gaccd" : "");
+  google::base::SetLogger(google::GLOG_INFO, state.file);
   google::InitGoogleLogging("gaccd", &WritePrefix);
+  if (rank == 0) LinkTo(name, log_dir + "/gaccd.INFO");
   state.to_file.store(true, std::memory_order_release);
 }
 
-void SetLogStep(std::int64_t step) { State().step.store(step, std::memory_order_relaxed); }
-
-void FlushTextLog() {
-  if (State().to_file.load(std::memory_order_acquire)) google::FlushLogFiles(google::GLOG_INFO);
+std::int64_t DroppedLogLines() {
+  const LogState& state = State();
+  return state.to_file.load(std::memory_order_acquire) ? state.file->dropped() : 0;
 }
+
+void SetLogStep(std::int64_t step) { State().step.store(step, std::memory_order_relaxed); }
 
 void SetLogHook(std::function<void(const LogLine&)> hook) {
   LogState& state = State();

@@ -3,7 +3,8 @@
 // Before StartTextLog() lines go to stderr. After it they go to one file a rank,
 // <log_dir>/r00017.gaccd.INFO..., in UTC, every line marked with rank and step:
 //   I20261120 03:04:05.123456 r17 s400 run_reporter.cc:41] epoch: 1 step: 400, loss is ...
-// Thread-safe.
+// Messages go through Printable(): a name in them cannot begin a line of its own. A line that
+// cannot be written is dropped and counted; a later line says how many. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,8 @@
 #include <source_location>
 #include <string>
 #include <string_view>
+
+#include "collectives/base/files.h"
 
 namespace gaccd {
 
@@ -22,12 +25,12 @@ void LogError(std::string_view message,
               std::source_location where = std::source_location::current());
 
 // Once a process; later calls do nothing. `log_dir` must exist; empty: lines stay on stderr, from
-// warnings up.
-void StartTextLog(const std::string& log_dir, int rank);
+// warnings up, and so they do, with a warning, when the file cannot be made.
+void StartTextLog(const std::string& log_dir, int rank, Modes modes = {});
+// Lines of the text log that are lost so far.
+[[nodiscard]] std::int64_t DroppedLogLines();
 // The step shown in the prefix of every line from now on.
 void SetLogStep(std::int64_t step);
-// Lines are flushed at once from warnings up, others after a few seconds, or here.
-void FlushTextLog();
 
 struct LogLine {
   std::string_view level;  // "warning", "error"

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
+#include "daemon/telemetry/safe_place.h"
 
 namespace gaccd {
 namespace {
@@ -84,13 +85,15 @@ bool WrittenBySomeoneElse(const std::string& path) {
 }  // namespace
 
 Result<RunFolder> RunFolder::Create(const RunFolderRequest& request) {
-  GACCD_RETURN_IF_ERROR(MakeFolders(request.run_dir).WithContext("run folder"));
+  const Modes& modes = request.modes;
+  GACCD_RETURN_IF_ERROR(MakeFolders(request.run_dir, modes.folder).WithContext("run folder"));
   GACCD_ASSIGN_OR_RETURN(const std::string run_dir, Absolute(request.run_dir));
+  GACCD_RETURN_IF_ERROR(CheckSafePlace(request.run_dir).WithContext("run folder"));
   const AttemptSource& source = request.attempt;
   const std::string job = source.slurm_job_id.value_or(StrCat("local-", ::getpid()));
   GACCD_ASSIGN_OR_RETURN(FolderOwner owner,
                          FolderOwner::Take(run_dir, ThisProcess(job, source.restart_count)));
-  RunFolder folder(run_dir, std::move(owner));
+  RunFolder folder(run_dir, std::move(owner), modes);
   folder.job_ = job;
   GACCD_RETURN_IF_ERROR(folder.MakeAttempt(source).WithContext("run folder"));
   GACCD_RETURN_IF_ERROR(folder.WriteInputs(request).WithContext("run folder"));
@@ -99,7 +102,7 @@ Result<RunFolder> RunFolder::Create(const RunFolderRequest& request) {
 
 Status RunFolder::MakeAttempt(const AttemptSource& source) {
   std::string attempts = run_dir_ + "/attempts";
-  GACCD_RETURN_IF_ERROR(MakeFolders(attempts));
+  GACCD_RETURN_IF_ERROR(MakeFolders(attempts, modes_.folder));
   attempt_ = source.slurm_job_id ? source.restart_count : NextFreeNumber(attempts);
   std::string name = AttemptName(attempt_, job_);
   if (source.attempt_dir) {
@@ -126,10 +129,12 @@ Status RunFolder::MakeAttempt(const AttemptSource& source) {
 
 // The event file, created exclusively, is the claim: whoever makes it owns the attempt.
 Status RunFolder::TryAttempt(const std::string& path, bool* taken) {
-  GACCD_RETURN_IF_ERROR(MakeFolders(path + "/log"));
+  for (const char* folder : {"/log", "/crash"}) {
+    GACCD_RETURN_IF_ERROR(MakeFolders(path + folder, modes_.folder));
+  }
   const std::string events = path + "/events.jsonl";
-  FileDescriptor file(::open(
-      events.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kFileMode));
+  constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
+  FileDescriptor file(::open(events.c_str(), kFlags, modes_.file));
   if (!file.valid() && errno == EEXIST) {
     *taken = true;
     return Status::Ok();
@@ -146,9 +151,9 @@ Status RunFolder::WriteInputs(const RunFolderRequest& request) const {
   for (const auto& [name, text] : inputs) {
     if (text->empty()) continue;
     const std::string content = StrCat(kMarker, *text);
-    GACCD_RETURN_IF_ERROR(ReplaceFile(attempt_dir_ + name, content, false));
+    GACCD_RETURN_IF_ERROR(ReplaceFile(attempt_dir_ + name, content, false, modes_.file));
     if (WrittenBySomeoneElse(run_dir_ + name)) continue;
-    GACCD_RETURN_IF_ERROR(ReplaceFile(run_dir_ + name, content, false));
+    GACCD_RETURN_IF_ERROR(ReplaceFile(run_dir_ + name, content, false, modes_.file));
   }
   return Status::Ok();
 }

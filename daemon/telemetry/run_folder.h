@@ -6,7 +6,10 @@
 //     .owner                      who writes here (folder_owner.h)
 //     attempts/latest -> 001-8123456
 //     attempts/001-8123456/       one folder an attempt, never written by another one
-//       job.txtpb plan.txtpb events.jsonl ranks.tsv env.json verdict.json log/
+//       job.txtpb plan.txtpb events.jsonl ranks.tsv env.json verdict.json log/ crash/
+//
+// Folders are made 0700 and files 0600, or 0750 and 0640 with group_access; what was there before
+// keeps its mode.
 //
 // An attempt is called NNN-<job>: NNN = SLURM_RESTART_COUNT and the SLURM job id, or outside SLURM
 // the next free number and local-<pid>. A second run of the same SLURM job gets "NNN-<job>.2", ...
@@ -33,12 +36,14 @@ struct RunFolderRequest {
   std::string job_text;   // resolved job, text proto
   std::string plan_text;  // resolved plan, text proto
   AttemptSource attempt;
+  Modes modes;
 };
 
 class RunFolder {
  public:
   // Errors: kIo with the path and the reason when something cannot be made or written; kConfig when
-  // another live run owns the folder, or GACCD_ATTEMPT_DIR does not lie in <run_dir>/attempts.
+  // another live run owns the folder, when it is in a place that is not safe (safe_place.h), or
+  // GACCD_ATTEMPT_DIR does not lie in <run_dir>/attempts.
   // A job.txtpb in run_dir that gaccd did not write is left as it is.
   static Result<RunFolder> Create(const RunFolderRequest& request);
 
@@ -52,8 +57,8 @@ class RunFolder {
   [[nodiscard]] FileDescriptor TakeEventFile() { return std::move(event_file_); }
 
  private:
-  RunFolder(std::string run_dir, FolderOwner owner)
-      : run_dir_(std::move(run_dir)), owner_(std::move(owner)) {}
+  RunFolder(std::string run_dir, FolderOwner owner, Modes modes)
+      : run_dir_(std::move(run_dir)), owner_(std::move(owner)), modes_(modes) {}
 
   Status MakeAttempt(const AttemptSource& source);
   Status TryAttempt(const std::string& path, bool* taken);
@@ -64,6 +69,7 @@ class RunFolder {
   int attempt_ = 0;
   std::string job_;
   FolderOwner owner_;
+  Modes modes_;
   FileDescriptor event_file_;
 };
 

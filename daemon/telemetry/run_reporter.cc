@@ -12,10 +12,12 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 #include "collectives/base/strings.h"
 #include "daemon/telemetry/agreement.h"
+#include "daemon/telemetry/crash_handler.h"
 #include "daemon/telemetry/environment_text.h"
 #include "daemon/telemetry/event_log.h"
 #include "daemon/telemetry/event_text.h"
@@ -24,6 +26,7 @@
 #include "daemon/telemetry/run_folder.h"
 #include "daemon/telemetry/status_file.h"
 #include "daemon/telemetry/step_stats.h"
+#include "daemon/telemetry/verdict.h"
 
 namespace gaccd {
 namespace {
@@ -52,21 +55,12 @@ std::string EvalLine(const EvalRecord& eval) {
                 " (mean of ", eval.samples, " samples)");
 }
 
-Verdict VerdictOf(const Status& outcome) {
-  Verdict verdict;
-  verdict.verdict = "done";
-  if (outcome.ok()) return verdict;
-  verdict.verdict = outcome.kind() == ErrorKind::kNoRequeue ? "norequeue" : "failed";
-  verdict.exit = static_cast<int>(outcome.kind());
-  verdict.reason = outcome.message();
-  return verdict;
-}
-
 // A log that reaches the file only on some nodes: the folder is not on a shared file system.
-void StartLogOfThisRank(const std::string& log_dir, int rank, const std::string& host) {
+void StartLogOfThisRank(const std::string& log_dir, int rank, const std::string& host,
+                        const Modes& modes) {
   struct stat info {};
   if (::stat(log_dir.c_str(), &info) == 0) {
-    StartTextLog(log_dir, rank);
+    StartTextLog(log_dir, rank, modes);
     return;
   }
   LogWarning(StrCat("rank ", rank, " on ", host, " does not see '", log_dir,
@@ -89,9 +83,12 @@ struct RunReporter::Impl {
   using Clock = std::chrono::steady_clock;
 
   ReporterOptions options;
+  Modes modes;
   RunIdentity identity;
   std::int64_t world = 1;
   std::string attempt_dir;
+  Place place;                          // what this rank does
+  std::unique_ptr<CrashHandler> crash;  // with a run folder
   Clock::time_point started = Clock::now();
 
   // Rank 0 with a run folder.
@@ -112,35 +109,64 @@ struct RunReporter::Impl {
   [[nodiscard]] bool leads() const { return identity.rank == 0; }
 
   Result<std::string> OpenFiles(const std::string& rank_table);
+  void JoinFolder(const std::string& shared);
   void OnLogLine(const LogLine& line);
   void Print(std::string_view text);
   void WriteEvent(const std::function<std::string(const LineStamp&)>& make_line);
   void CountTime(const StepRecord& record);
   StepRates RatesAt(const StepRecord& record) const;
+  void CompleteStatus(RunStatus& now);
   void ReportWriteFailure();
+  void WriteFailure(const Status& outcome, const FailureFacts& facts);
   void WriteVerdict(const Verdict& verdict);
+  void StandInForRankZero(const Verdict& verdict, const FailureFacts& facts);
 };
 
 // Rank 0, before the others go on: everything that can fail here stops the run.
 Result<std::string> RunReporter::Impl::OpenFiles(const std::string& rank_table) {
   if (options.run_dir.empty()) return std::string();
-  RunFolderRequest request{options.run_dir, options.job_text, options.plan_text, options.attempt};
+  RunFolderRequest request{options.run_dir, options.job_text, options.plan_text, options.attempt,
+                           modes};
   GACCD_ASSIGN_OR_RETURN(folder, RunFolder::Create(request));
   const std::string& dir = folder->attempt_dir();
-  GACCD_RETURN_IF_ERROR(ReplaceFile(dir + "/ranks.tsv", rank_table, false));
-  GACCD_RETURN_IF_ERROR(ReplaceFile(dir + "/env.json", EnvironmentJson(::environ) + "\n", false));
+  GACCD_RETURN_IF_ERROR(ReplaceFile(dir + "/ranks.tsv", rank_table, false, modes.file));
+  GACCD_RETURN_IF_ERROR(
+      ReplaceFile(dir + "/env.json", EnvironmentJson(::environ) + "\n", false, modes.file));
   identity.job = folder->job();
   identity.attempt = folder->attempt();
-  events = std::make_unique<EventLog>(folder->TakeEventFile(), dir + "/events.jsonl");
+  events = std::make_unique<EventLog>(folder->TakeEventFile(), dir + "/events.jsonl", modes.file,
+                                      [this](const LineStamp& stamp, const DroppedLines& dropped) {
+                                        return DroppedJson(identity, stamp, dropped.lines,
+                                                           dropped.total, dropped.reason);
+                                      });
   RunStatus first;
   first.identity = identity;
   first.attempt_dir = "attempts" + dir.substr(dir.rfind('/'));
   first.pid = ::getpid();
   first.world = world;
-  GACCD_ASSIGN_OR_RETURN(status, StatusFile::Start(
-                                     folder->run_dir() + "/STATUS.json", std::move(first),
-                                     [this] { folder->owner().Beat(); }, kStatusPeriod));
-  return dir;
+  GACCD_ASSIGN_OR_RETURN(
+      status, StatusFile::Start(
+                  folder->run_dir() + "/STATUS.json", std::move(first),
+                  [this](RunStatus& now) { CompleteStatus(now); }, kStatusPeriod, modes.file));
+  // For the others, too: one of them may have to write the end.
+  return StrCat(identity.attempt, "\n", identity.job, "\n", dir);
+}
+
+// On the thread of STATUS.json.
+void RunReporter::Impl::CompleteStatus(RunStatus& now) {
+  folder->owner().Beat();
+  now.write_errors += events->failures() + (final_write.ok() ? 0 : 1);
+  now.dropped_lines = events->dropped() + DroppedLogLines();
+}
+
+// Every rank: `shared` is what OpenFiles() gave to rank 0.
+void RunReporter::Impl::JoinFolder(const std::string& shared) {
+  std::istringstream in(shared);
+  in >> identity.attempt;
+  std::getline(in >> std::ws, identity.job);
+  std::getline(in, attempt_dir, '\0');
+  StartLogOfThisRank(attempt_dir + "/log", identity.rank, identity.host, modes);
+  crash = CrashHandler::Install(CrashPath(attempt_dir, identity.rank), identity, place, modes.file);
 }
 
 void RunReporter::Impl::OnLogLine(const LogLine& line) {
@@ -148,7 +174,7 @@ void RunReporter::Impl::OnLogLine(const LogLine& line) {
     events->Write(line.level,
                   [&](const LineStamp& stamp) { return LogJson(identity, stamp, line, log_step); });
   }
-  const std::string text = StrCat("gaccd: ", line.level, ": ", line.message);
+  const std::string text = StrCat("gaccd: ", line.level, ": ", Printable(line.message));
   if (bar) {
     bar->PrintAbove(text);
     return;
@@ -200,20 +226,45 @@ void RunReporter::Impl::ReportWriteFailure() {
   LogWarning(StrCat(first.message(), "; training goes on, some lines about it are lost"));
 }
 
+void RunReporter::Impl::WriteFailure(const Status& outcome, const FailureFacts& facts) {
+  if (attempt_dir.empty() || !IsFailure(outcome)) return;
+  const Failure failure{.exit = static_cast<int>(outcome.kind()),
+                        .signal = 0,
+                        .step = last.step,
+                        .phase = place.phase.load(),
+                        .micro_step = place.micro_step.load(),
+                        .collective = facts.collective,
+                        .sequence = facts.sequence,
+                        .message = outcome.message()};
+  const auto there =
+      CreateFileOnce(CrashPath(attempt_dir, identity.rank),
+                     FailureJson(identity, {Timestamp(), 1, "error"}, failure) + "\n", modes.file);
+  if (!there.ok()) LogInfo(there.status().message());  // a folder that this node does not see
+}
+
 void RunReporter::Impl::WriteVerdict(const Verdict& verdict) {
   WriteEvent([&](const LineStamp& stamp) { return VerdictJson(identity, stamp, verdict); });
   events->Sync();
-  final_write = ReplaceFile(attempt_dir + "/verdict.json",
-                            VerdictJson(identity, {Timestamp(), 1, "info"}, verdict) + "\n", true);
-  const std::int64_t write_errors =
-      events->failures() + status->failures() + (final_write.ok() ? 0 : 1);
+  // One that is there already was written by another rank, which took this one for lost.
+  final_write = WriteVerdictOnce(attempt_dir, identity, verdict, modes.file).status();
   status->Update([&](RunStatus& now) {
-    now.state = verdict.verdict == "done" ? "done" : "failed";
+    now.state = EndState(verdict);
     now.verdict = verdict;
-    now.write_errors = write_errors;
   });
   const Status closed = status->Finish();
   if (final_write.ok()) final_write = closed;
+}
+
+// Rank 0 is lost: one of the others writes its last words.
+void RunReporter::Impl::StandInForRankZero(const Verdict& verdict, const FailureFacts& facts) {
+  if (leads() || attempt_dir.empty() || !Suspects(facts, 0)) return;
+  RunStatus now;
+  now.identity = identity;
+  now.pid = ::getpid();
+  now.world = world;
+  now.last = last;
+  const Status written = WriteVerdictForRankZero(attempt_dir, now, verdict, modes.file);
+  if (!written.ok()) LogWarning(written.message());
 }
 
 RunReporter::RunReporter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -222,16 +273,15 @@ Result<std::unique_ptr<RunReporter>> RunReporter::Start(Communicator& comm,
                                                         ReporterOptions options) {
   auto impl = std::make_unique<Impl>();
   impl->options = std::move(options);
+  if (impl->options.group_access) impl->modes = kGroupMayRead;
   impl->world = comm.size();
   const OwnerName me = ThisProcess(StrCat("local-", ::getpid()), 0);
   impl->identity = {impl->options.run_name, me.job, me.attempt, comm.rank(), me.host};
   GACCD_ASSIGN_OR_RETURN(const std::string table, RankTable(comm));
   Result<std::string> mine = std::string();
   if (impl->leads()) mine = impl->OpenFiles(table);
-  GACCD_ASSIGN_OR_RETURN(impl->attempt_dir, ShareFromRankZero(comm, mine));
-  if (!impl->attempt_dir.empty()) {
-    StartLogOfThisRank(impl->attempt_dir + "/log", comm.rank(), me.host);
-  }
+  GACCD_ASSIGN_OR_RETURN(const std::string shared, ShareFromRankZero(comm, mine));
+  if (!shared.empty()) impl->JoinFolder(shared);
   if (impl->leads()) {
     if (!impl->options.quiet) impl->bar = MakeProgress(impl->options.progress);
     SetLogHook([raw = impl.get()](const LogLine& line) { raw->OnLogLine(line); });
@@ -272,6 +322,7 @@ void RunReporter::ShowPlan(const Plan& plan, const std::string& text) {
 void RunReporter::Step(const StepRecord& record) {
   Impl& impl = *impl_;
   SetLogStep(record.step);
+  impl.place.step.store(record.step, std::memory_order_relaxed);
   impl.last = record;
   impl.log_step = record.step;
   impl.CountTime(record);
@@ -297,7 +348,6 @@ void RunReporter::Step(const StepRecord& record) {
   if (!due && record.step != record.steps_total && !record.skipped) return;
   const std::string line = StepLine(record);
   LogInfo(line);
-  FlushTextLog();
   if (!impl.bar) impl.Print(line);
 }
 
@@ -312,16 +362,22 @@ void RunReporter::Eval(const EvalRecord& record) {
   Say(EvalLine(record));
 }
 
-void RunReporter::Say(const std::string& line) {
-  LogInfo(line);
-  impl_->Print(line);
+void RunReporter::Note(const char* phase, std::int64_t micro_step) {
+  impl_->place.phase.store(phase, std::memory_order_relaxed);
+  impl_->place.micro_step.store(micro_step, std::memory_order_relaxed);
 }
 
-void RunReporter::Finish(const Status& outcome) {
+void RunReporter::Say(const std::string& line) {
+  LogInfo(line);
+  impl_->Print(Printable(line));
+}
+
+void RunReporter::Finish(const Status& outcome, const FailureFacts& facts) {
   Impl& impl = *impl_;
   if (impl.finished) return;
   impl.finished = true;
-  Verdict verdict = VerdictOf(outcome);
+  impl.WriteFailure(outcome, facts);  // before the others are told, and read it
+  Verdict verdict = MakeVerdict(outcome, facts, impl.attempt_dir);
   verdict.last_step = impl.last.step;
   verdict.samples_total = impl.last.samples_total;
   verdict.dur_s = std::chrono::duration<double>(Impl::Clock::now() - impl.started).count();
@@ -329,10 +385,11 @@ void RunReporter::Finish(const Status& outcome) {
   impl.bar.reset();
   if (impl.events) impl.WriteVerdict(verdict);
   if (impl.folder) impl.folder->owner().Release();
+  impl.StandInForRankZero(verdict, facts);
+  impl.crash.reset();
   Say(StrCat(outcome.ok() ? "done" : "stopped", ": ", verdict.last_step, " updates, ",
              verdict.samples_total, " samples in ", DurationText(verdict.dur_s),
              impl.attempt_dir.empty() ? "" : "; logs: ", impl.attempt_dir));
-  FlushTextLog();
 }
 
 Status RunReporter::write_status() const {

@@ -33,7 +33,8 @@ struct ReporterOptions {
   std::int64_t log_every = 100;
   // kAuto: a bar when stdout is a terminal. kOn draws it in any case, kOff never.
   ProgressMode progress = ProgressMode::kAuto;
-  bool quiet = false;  // nothing on stdout at all
+  bool quiet = false;         // nothing on stdout at all
+  bool group_access = false;  // the group may read the run folder
 };
 
 class RunReporter {
@@ -57,11 +58,16 @@ class RunReporter {
   void ShowPlan(const Plan& plan, const std::string& text);
   void Step(const StepRecord& record);
   void Eval(const EvalRecord& record);
+  // What this rank does now, for crash records: a literal ("compute", "reduce"), and the
+  // micro-step. Wait-free.
+  void Note(const char* phase, std::int64_t micro_step);
   // A line for people: stdout (above the bar) and the text log of this rank.
   void Say(const std::string& line);
   // Removes the bar, writes verdict.json and the last STATUS.json, frees the folder. Once.
-  // `outcome` is how training ended; its kind is the exit code.
-  void Finish(const Status& outcome);
+  // `outcome` is how training ended; its kind is the exit code. On every rank: one that failed
+  // leaves crash/r<rank>.json, and when rank 0 is among the suspects, one of the others writes
+  // verdict.json and STATUS.json in its place.
+  void Finish(const Status& outcome, const FailureFacts& facts = {});
 
   // The first write that failed, and how many did.
   [[nodiscard]] Status write_status() const;

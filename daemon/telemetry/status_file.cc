@@ -31,16 +31,20 @@ class BlockSignals {
 
 }  // namespace
 
-StatusFile::StatusFile(std::string path, RunStatus first, std::function<void()> beat,
-                       std::chrono::milliseconds period)
-    : path_(std::move(path)), beat_(std::move(beat)), period_(period), status_(std::move(first)) {}
+StatusFile::StatusFile(std::string path, RunStatus first, Beat beat,
+                       std::chrono::milliseconds period, unsigned mode)
+    : path_(std::move(path)),
+      beat_(std::move(beat)),
+      period_(period),
+      mode_(mode),
+      status_(std::move(first)) {}
 
-Result<std::unique_ptr<StatusFile>> StatusFile::Start(std::string path, RunStatus first,
-                                                      std::function<void()> beat,
-                                                      std::chrono::milliseconds period) {
-  GACCD_RETURN_IF_ERROR(ReplaceFile(path, StatusJson(first) + "\n", false));
+Result<std::unique_ptr<StatusFile>> StatusFile::Start(std::string path, RunStatus first, Beat beat,
+                                                      std::chrono::milliseconds period,
+                                                      unsigned mode) {
+  GACCD_RETURN_IF_ERROR(ReplaceFile(path, StatusJson(first) + "\n", false, mode));
   std::unique_ptr<StatusFile> file(
-      new StatusFile(std::move(path), std::move(first), std::move(beat), period));
+      new StatusFile(std::move(path), std::move(first), std::move(beat), period, mode));
   const BlockSignals block;
   try {
     file->thread_ = std::thread([raw = file.get()] { raw->Run(); });
@@ -60,10 +64,11 @@ void StatusFile::Update(const std::function<void(RunStatus&)>& change) {
 void StatusFile::Run() {
   std::unique_lock lock(mutex_);
   while (!wake_.wait_for(lock, period_, [this] { return ending_; })) {
-    const RunStatus now = status_;
+    RunStatus now = status_;
+    now.write_errors = failures_;
     lock.unlock();
-    beat_();
-    Status status = ReplaceFile(path_, StatusJson(now) + "\n", false);
+    beat_(now);
+    Status status = ReplaceFile(path_, StatusJson(now) + "\n", false, mode_);
     lock.lock();
     if (!status.ok() && failures_++ == 0) first_failure_ = std::move(status);
   }
@@ -80,7 +85,9 @@ void StatusFile::EndThread() {
 
 Status StatusFile::Finish() {
   EndThread();
-  return ReplaceFile(path_, StatusJson(status_) + "\n", true);
+  status_.write_errors += failures_;
+  beat_(status_);
+  return ReplaceFile(path_, StatusJson(status_) + "\n", true, mode_);
 }
 
 std::int64_t StatusFile::failures() const {

@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "collectives/base/files.h"
 #include "collectives/base/result.h"
 #include "daemon/telemetry/event_text.h"
 
@@ -17,11 +18,13 @@ namespace gaccd {
 
 class StatusFile {
  public:
-  // Writes `first` at once; its failure is the caller's error. `beat` is called by the thread
-  // before every later write.
-  static Result<std::unique_ptr<StatusFile>> Start(std::string path, RunStatus first,
-                                                   std::function<void()> beat,
-                                                   std::chrono::milliseconds period);
+  // Completes what is about to be written. Called before every write but the first, without locks.
+  using Beat = std::function<void(RunStatus&)>;
+
+  // Writes `first` at once; its failure is the caller's error.
+  static Result<std::unique_ptr<StatusFile>> Start(std::string path, RunStatus first, Beat beat,
+                                                   std::chrono::milliseconds period,
+                                                   unsigned mode = kFileMode);
   ~StatusFile();  // ends the thread; writes nothing
   StatusFile(const StatusFile&) = delete;
   StatusFile& operator=(const StatusFile&) = delete;
@@ -36,14 +39,15 @@ class StatusFile {
   [[nodiscard]] Status first_failure() const;
 
  private:
-  StatusFile(std::string path, RunStatus first, std::function<void()> beat,
-             std::chrono::milliseconds period);
+  StatusFile(std::string path, RunStatus first, Beat beat, std::chrono::milliseconds period,
+             unsigned mode);
   void Run();
   void EndThread();
 
   const std::string path_;
-  const std::function<void()> beat_;
+  const Beat beat_;
   const std::chrono::milliseconds period_;
+  const unsigned mode_;
   mutable std::mutex mutex_;  // of everything below
   std::condition_variable wake_;
   RunStatus status_;

@@ -23,7 +23,7 @@ TEST(StatusFileTest, IsFreshWhileNobodyCalls) {
   const std::string path = dir.path() + "/STATUS.json";
   std::atomic<int> beats{0};
   auto file = StatusFile::Start(
-      path, RunStatus{}, [&] { ++beats; }, milliseconds(5));
+      path, RunStatus{}, [&](RunStatus&) { ++beats; }, milliseconds(5));
   ASSERT_TRUE(file.ok()) << file.status().message();
   EXPECT_EQ(Text(Parse(Content(path)), "state"), "starting");
   (*file)->Update([](RunStatus& status) { status.state = "running"; });
@@ -43,7 +43,7 @@ TEST(StatusFileTest, ReadersNeverSeeHalfAFile) {
   const TempDir dir;
   const std::string path = dir.path() + "/STATUS.json";
   auto file = StatusFile::Start(
-      path, RunStatus{}, [] {}, milliseconds(0));
+      path, RunStatus{}, [](RunStatus&) {}, milliseconds(0));
   ASSERT_TRUE(file.ok());
   for (int i = 0; i < 2000 && !testing::Test::HasFailure(); ++i) {
     EXPECT_THAT(Content(path), testing::EndsWith("}\n"));
@@ -61,7 +61,7 @@ TEST(StatusFileTest, AFolderThatGoesAwayIsCountedNotFatal) {
   const std::string folder = dir.path() + "/run";
   std::filesystem::create_directory(folder);
   auto file = StatusFile::Start(
-      folder + "/STATUS.json", RunStatus{}, [] {}, milliseconds(1));
+      folder + "/STATUS.json", RunStatus{}, [](RunStatus&) {}, milliseconds(1));
   ASSERT_TRUE(file.ok());
   std::filesystem::remove_all(folder);
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
@@ -76,7 +76,7 @@ TEST(StatusFileTest, AFolderThatGoesAwayIsCountedNotFatal) {
 
 TEST(StatusFileTest, StartFailsWhereNothingCanBeWritten) {
   const auto file = StatusFile::Start(
-      "/proc/STATUS.json", RunStatus{}, [] {}, milliseconds(1));
+      "/proc/STATUS.json", RunStatus{}, [](RunStatus&) {}, milliseconds(1));
   ASSERT_FALSE(file.ok());
   EXPECT_EQ(file.status().kind(), ErrorKind::kIo);
 }

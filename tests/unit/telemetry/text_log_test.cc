@@ -1,6 +1,8 @@
 // The text log belongs to the process, so every test runs in a process of its own.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -34,7 +36,6 @@ std::string InChild(const std::function<void()>& body) {
   if (child == 0) {
     ::dup2(pipe[1], STDERR_FILENO);
     body();
-    FlushTextLog();
     ::_exit(0);
   }
   ::close(pipe[1]);
@@ -103,7 +104,7 @@ TEST(TextLogTest, OneFileARankWithRankStepAndUtc) {
               ElementsAre(MatchesRegex("I" + time + " r17 s0 text_log_test.cc:[0-9]+\\] first"),
                           MatchesRegex("W" + time + " r17 s400 text_log_test.cc:[0-9]+\\] second"),
                           MatchesRegex("E" + time + " r17 s400 text_log_test.cc:[0-9]+\\] third")));
-  EXPECT_EQ(static_cast<int>(fs::status(path).permissions()) & 027, 0) << "not for everybody";
+  EXPECT_EQ(static_cast<int>(fs::status(path).permissions()) & 077, 0) << "for its user only";
 }
 
 TEST(TextLogTest, OnlyRankZeroMakesALink) {
@@ -118,17 +119,62 @@ TEST(TextLogTest, OnlyRankZeroMakesALink) {
   EXPECT_TRUE(fs::is_symlink(dir.path() + "/gaccd.INFO"));
 }
 
-TEST(TextLogTest, InfosAreBufferedUntilFlushed) {
+TEST(TextLogTest, EveryLineIsThereAtOnce) {
   const TempDir dir;
   InChild([&] {
     StartTextLog(dir.path(), 1);
-    LogInfo("the first line opens the file and is flushed");
-    LogInfo("waiting");
+    LogInfo("first");
+    LogInfo("second");
     const std::string path = dir.path() + "/" + Names(dir.path())[0];
-    if (Content(path).find("waiting") != std::string::npos) ::_exit(1);
-    FlushTextLog();
-    if (Content(path).find("waiting") == std::string::npos) ::_exit(2);
+    if (Content(path).find("] second\n") == std::string::npos) ::_exit(1);
   });
+}
+
+// Names and paths come from outside.
+TEST(TextLogTest, AMessageCannotBeginALineOfItsOwn) {
+  const TempDir dir;
+  const std::string seen = InChild([&] {
+    StartTextLog(dir.path(), 1);
+    LogWarning("job 'a\nE20261120 00:00:00.000000 r0 s0 x.cc:1] forged\x1b[2J\r'");
+  });
+  const std::string shown =
+      "job 'a\n  E20261120 00:00:00.000000 r0 s0 x.cc:1] forged\\x1b[2J\\x0d'\n";
+  EXPECT_EQ(seen, "gaccd: warning [rank 1]: " + shown);
+  EXPECT_THAT(Content(dir.path() + "/" + Names(dir.path())[0]), testing::EndsWith("] " + shown));
+}
+
+TEST(TextLogTest, AFileThatCannotBeMadeLeavesTheLogOnStderr) {
+  const std::string seen = InChild([] {
+    StartTextLog("/proc/no", 3);
+    LogInfo("quiet");
+    LogWarning("loud");
+  });
+  EXPECT_THAT(seen, testing::StartsWith("gaccd: warning [rank 3]: cannot open '/proc/no/r00003."));
+  EXPECT_THAT(seen, testing::EndsWith("gaccd: warning [rank 3]: loud\n"));
+}
+
+// A file size limit stands for a full disk: a write behind it fails.
+TEST(TextLogTest, AFullDiskDropsLinesAndALaterLineSaysHowMany) {
+  const TempDir dir;
+  InChild([&] {
+    ::signal(SIGXFSZ, SIG_IGN);
+    StartTextLog(dir.path(), 2);
+    LogInfo("first");
+    const std::string path = dir.path() + "/" + Names(dir.path())[0];
+    struct rlimit limit {};
+    ::getrlimit(RLIMIT_FSIZE, &limit);
+    const rlimit full{fs::file_size(path), limit.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &full);
+    for (int i = 0; i < 5; ++i) LogInfo("lost");
+    if (DroppedLogLines() != 5) ::_exit(1);
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    LogInfo("last");
+    if (DroppedLogLines() != 5) ::_exit(2);
+  });
+  const std::vector<std::string> lines = Lines(dir.path() + "/" + Names(dir.path())[0]);
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_THAT(lines[1], MatchesRegex("# .*Z 5 lines are lost: cannot write '.*': File too large"));
+  EXPECT_THAT(lines[2], HasSubstr("] last"));
 }
 
 TEST(TextLogTest, AHookReplacesStderr) {

@@ -1,0 +1,64 @@
+#include "daemon/telemetry/append_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+
+bool AppendFile::Append(std::string line, Counted counted) {
+  if (std::chrono::steady_clock::now() - last_look_ >= kLookPeriod) Look();
+  if (!line.ends_with('\n')) line += '\n';
+  if (half_line_) line.insert(line.begin(), '\n');
+  ssize_t written = -1;
+  do {
+    written = ::write(file_.get(), line.data(), line.size());
+  } while (written < 0 && errno == EINTR);
+  if (written == static_cast<ssize_t>(line.size())) {
+    half_line_ = false;
+    if (counted == Counted::kYes) ++since_look_;
+    return true;
+  }
+  if (counted == Counted::kYes) ++dropped_;
+  if (written < 0) {
+    Fail(ErrnoStatus("cannot write", path_));
+    return false;
+  }
+  half_line_ = half_line_ || written > 0;
+  Fail({ErrorKind::kIo,
+        StrCat("cannot write '", path_, "': ", written, " of ", line.size(), " bytes were taken")});
+  return false;
+}
+
+void AppendFile::Look() {
+  last_look_ = std::chrono::steady_clock::now();
+  struct stat info {};
+  const bool there = ::fstat(file_.get(), &info) != 0 || info.st_nlink > 0;
+  const std::int64_t lines = std::exchange(since_look_, 0);
+  if (there) return;
+  dropped_ += lines;
+  auto again = OpenFile(path_, O_WRONLY | O_APPEND | O_CREAT, mode_);
+  if (!again.ok()) {
+    Fail(Status(again.status()).WithContext("the file was removed"));
+    return;
+  }
+  Fail({ErrorKind::kIo, StrCat("'", path_, "' was removed; it is made again")});
+  file_ = *std::move(again);
+  half_line_ = false;
+}
+
+void AppendFile::Sync() {
+  // EINVAL: not a file that can be synced (a pipe).
+  if (::fsync(file_.get()) != 0 && errno != EINVAL) Fail(ErrnoStatus("cannot write", path_));
+}
+
+void AppendFile::Fail(Status status) {
+  if (failures_++ == 0) first_failure_ = std::move(status);
+}
+
+}  // namespace gaccd

@@ -1,0 +1,46 @@
+// From how training ended to what verdict.json says.
+#pragma once
+
+#include <string>
+
+#include "collectives/base/result.h"
+#include "daemon/telemetry/event_text.h"
+#include "daemon/telemetry/events.h"
+
+namespace gaccd {
+
+// <attempt>/crash/r00017.json
+[[nodiscard]] std::string CrashPath(const std::string& attempt_dir, int rank);
+
+// Whether a rank that ends like this leaves a crash record: not when it was stopped, and not when
+// all ranks decided so together.
+[[nodiscard]] bool IsFailure(const Status& outcome);
+
+// outcome                  verdict
+//   success                done
+//   kTempFail              requeue
+//   kNoRequeue             norequeue
+//   anything else          failed
+//
+// After a failure with suspects it looks for the record of the first one: what that rank said is
+// the cause, and the reason then ends with it. Its host stays a suspect unless the program itself
+// gave up there, for a reason that is not the machine's (bad data, bad job, a bug). attempt_dir
+// empty: no records.
+[[nodiscard]] Verdict MakeVerdict(const Status& outcome, const FailureFacts& facts,
+                                  const std::string& attempt_dir);
+
+[[nodiscard]] bool Suspects(const FailureFacts& facts, int rank);
+// What STATUS.json calls it: "done" or "failed".
+[[nodiscard]] const char* EndState(const Verdict& verdict);
+
+// <attempt>/verdict.json, down to the disk. true: another rank has written it, that one stays.
+Result<bool> WriteVerdictOnce(const std::string& attempt_dir, const RunIdentity& who,
+                              const Verdict& verdict, unsigned mode);
+
+// By a rank that has learned that rank 0 is lost: verdict.json and the last STATUS.json, unless
+// another one was faster. Waits 20 ms a rank before it, half a second at most, so that on a large
+// run not all of them come to the file server at once. `last`: what this rank knows of the run.
+Status WriteVerdictForRankZero(const std::string& attempt_dir, RunStatus last,
+                               const Verdict& verdict, unsigned mode);
+
+}  // namespace gaccd

@@ -1,0 +1,136 @@
+// Signals belong to the process, so every test crashes a process of its own.
+#include "daemon/telemetry/crash_handler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "tests/unit/telemetry/json.h"
+#include "tests/unit/telemetry/temp_dir.h"
+
+namespace gaccd {
+namespace {
+
+using namespace testing_json;  // NOLINT
+namespace fs = std::filesystem;
+
+const RunIdentity kWho{"run \"x\"\n", "77", 2, 17, "n3"};
+
+// The signal that ended a child which ran `body` with a handler; 0: it ended by itself.
+int SignalOfChild(const std::string& path, const std::function<void(Place&)>& body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const rlimit no_core{0, 0};
+    ::setrlimit(RLIMIT_CORE, &no_core);
+    // As without a sanitizer, whose own handlers would end the process by exit().
+    for (const int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT}) ::signal(signal, SIG_DFL);
+    Place place;
+    place.step = 12;
+    place.phase = "compute";
+    place.micro_step = 3;
+    const auto handler = CrashHandler::Install(path, kWho, place, 0600);
+    body(place);
+    ::_exit(handler == nullptr ? 1 : 0);
+  }
+  int result = 0;
+  ::waitpid(child, &result, 0);
+  return WIFSIGNALED(result) ? WTERMSIG(result) : 0;
+}
+
+class CrashHandlerTest : public testing::TestWithParam<int> {
+ protected:
+  [[nodiscard]] std::string Path() const { return dir_.path() + "/r00017.json"; }
+  TempDir dir_;
+};
+
+TEST_P(CrashHandlerTest, LeavesARecordAndDiesOfItsSignal) {
+  const int signal = GetParam();
+  EXPECT_EQ(SignalOfChild(Path(), [&](Place&) { ::raise(signal); }), signal);
+  const Object record = Parse(Content(Path()));
+  EXPECT_EQ(Text(record, "ev"), "failure");
+  EXPECT_EQ(Text(record, "run"), "run \"x\"\n");
+  EXPECT_EQ(Text(record, "host"), "n3");
+  EXPECT_EQ(Number(record, "rank"), 17);
+  EXPECT_EQ(Number(record, "signal"), signal);
+  EXPECT_EQ(Number(record, "step"), 12);
+  EXPECT_EQ(Text(record, "phase"), "compute");
+  EXPECT_EQ(Number(record, "micro_step"), 3);
+  EXPECT_THAT(Text(record, "ts"),
+              testing::MatchesRegex("20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\\.[0-9]{6}Z"));
+  EXPECT_EQ(record.count("exit"), 0u);
+  const auto mode = fs::status(Path()).permissions();
+  EXPECT_EQ(mode, fs::perms::owner_read | fs::perms::owner_write);
+}
+
+INSTANTIATE_TEST_SUITE_P(Signals, CrashHandlerTest,
+                         testing::Values(SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT));
+
+#ifndef GACCD_SANITIZED
+TEST_F(CrashHandlerTest, ARealFault) {
+  const int signal = SignalOfChild(Path(), [](Place&) {
+    volatile int* nowhere = nullptr;
+    *nowhere = 1;
+  });
+  EXPECT_EQ(signal, SIGSEGV);
+  EXPECT_EQ(Number(Parse(Content(Path())), "signal"), SIGSEGV);
+}
+
+// 4 GB of stack, which no system gives.
+int Deeper(volatile char* above, int levels) {
+  volatile char here[4096];
+  here[0] = *above;
+  return levels == 0 ? 0 : here[0] + Deeper(here, levels - 1);
+}
+
+TEST_F(CrashHandlerTest, AStackOverflow) {
+  const int signal = SignalOfChild(Path(), [](Place&) {
+    volatile char first = 1;
+    Deeper(&first, 1'000'000);
+  });
+  EXPECT_EQ(signal, SIGSEGV);
+  EXPECT_EQ(Number(Parse(Content(Path())), "signal"), SIGSEGV);
+}
+#endif
+
+TEST_F(CrashHandlerTest, OfAnotherThread) {
+  EXPECT_EQ(SignalOfChild(Path(), [](Place&) { std::thread([] { ::abort(); }).join(); }), SIGABRT);
+  EXPECT_EQ(Number(Parse(Content(Path())), "signal"), SIGABRT);
+}
+
+TEST_F(CrashHandlerTest, DoesNotWriteThroughALink) {
+  const std::string victim = dir_.path() + "/victim";
+  fs::create_symlink(victim, Path());
+  EXPECT_EQ(SignalOfChild(Path(), [](Place&) { ::abort(); }), SIGABRT);
+  EXPECT_FALSE(fs::exists(victim));
+}
+
+TEST_F(CrashHandlerTest, OneAProcessAndSignalsAreGivenBack) {
+  EXPECT_EQ(SignalOfChild(Path(),
+                          [&](Place& place) {
+                            if (CrashHandler::Install(Path(), kWho, place, 0600)) ::_exit(2);
+                          }),
+            0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    Place place;
+    CrashHandler::Install(Path(), kWho, place, 0600).reset();
+    struct sigaction now {};
+    ::sigaction(SIGXFSZ, nullptr, &now);
+    ::_exit(now.sa_handler == SIG_DFL ? 0 : 1);
+  }
+  int result = 0;
+  ::waitpid(child, &result, 0);
+  EXPECT_EQ(result, 0);
+}
+
+}  // namespace
+}  // namespace gaccd

@@ -1,0 +1,80 @@
+#include "daemon/telemetry/safe_place.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "tests/unit/telemetry/temp_dir.h"
+
+namespace gaccd {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+constexpr uid_t kSomebody = 4711;
+
+class SafePlaceTest : public testing::Test {
+ protected:
+  SafePlaceTest() {
+    fs::create_directories(Run());
+    fs::permissions(dir_.path(), fs::perms(0755));
+  }
+  [[nodiscard]] std::string Scratch() const { return dir_.path() + "/scratch"; }
+  [[nodiscard]] std::string Run() const { return Scratch() + "/run"; }
+  void SetScratch(uid_t owner, mode_t mode) const {
+    ASSERT_EQ(::chown(Scratch().c_str(), owner, static_cast<gid_t>(-1)), 0);
+    ASSERT_EQ(::chmod(Scratch().c_str(), mode), 0);
+  }
+
+  TempDir dir_;
+};
+
+TEST_F(SafePlaceTest, OwnFolders) {
+  EXPECT_TRUE(CheckSafePlace(Run()).ok());
+  ASSERT_EQ(::chmod(Scratch().c_str(), 0777), 0);
+  EXPECT_TRUE(CheckSafePlace(Run()).ok()) << "the user's own choice";
+  fs::create_symlink(Run(), dir_.path() + "/link");
+  EXPECT_TRUE(CheckSafePlace(dir_.path() + "/link").ok()) << "the user's own link";
+}
+
+TEST_F(SafePlaceTest, FoldersOfOthers) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to make folders of others";
+  struct Case {
+    uid_t owner;
+    mode_t mode;
+    bool safe;
+  };
+  for (const Case& test :
+       {Case{kSomebody, 0755, true}, Case{kSomebody, 0775, true}, Case{kSomebody, 01777, true},
+        Case{kSomebody, 0777, false}, Case{0, 0777, true}, Case{0, 01777, true}}) {
+    SetScratch(test.owner, test.mode);
+    const Status status = CheckSafePlace(Run());
+    EXPECT_EQ(status.ok(), test.safe) << test.owner << " " << std::oct << test.mode;
+    if (status.ok()) continue;
+    EXPECT_EQ(status.kind(), ErrorKind::kConfig);
+    EXPECT_THAT(status.message(),
+                AllOf(HasSubstr(Scratch() + "' belongs to user 4711"), HasSubstr("mode 0777")));
+  }
+}
+
+TEST_F(SafePlaceTest, ALinkOfAnotherUser) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to make a link of somebody else";
+  const std::string link = dir_.path() + "/link";
+  fs::create_symlink(Run(), link);
+  ASSERT_EQ(::lchown(link.c_str(), kSomebody, static_cast<gid_t>(-1)), 0);
+  const Status status = CheckSafePlace(link);
+  ASSERT_FALSE(status.ok());
+  EXPECT_THAT(status.message(), HasSubstr(link + "' is a link made by user 4711"));
+}
+
+TEST_F(SafePlaceTest, AFolderThatIsNotThere) {
+  EXPECT_EQ(CheckSafePlace(dir_.path() + "/no").kind(), ErrorKind::kIo);
+}
+
+}  // namespace
+}  // namespace gaccd
