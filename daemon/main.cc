@@ -13,6 +13,7 @@
 #include "daemon/config/flags.h"
 #include "daemon/config/help.h"
 #include "daemon/config/plan_command.h"
+#include "daemon/train/attempt_verdict.h"
 #include "daemon/train/check.h"
 #include "daemon/train/run.h"
 
@@ -47,6 +48,21 @@ Status RunCkpt(const Flags& flags) {
   return output.verdict;
 }
 
+Status RunVerdict(const Flags& flags) {
+  if (!flags.attempt_dir || !flags.srun_rc) {
+    return {ErrorKind::kUsage, "verdict needs --attempt-dir=DIR and --srun-rc=N"};
+  }
+  constexpr std::int64_t kMostCode = 255;
+  if (*flags.srun_rc > kMostCode) {
+    return {ErrorKind::kUsage,
+            gaccd::StrCat("--srun-rc: expected 0 to 255, found ", *flags.srun_rc)};
+  }
+  GACCD_ASSIGN_OR_RETURN(const std::string text,
+                         gaccd::RunVerdictCommand({.attempt_dir = *flags.attempt_dir,
+                                                   .srun_rc = static_cast<int>(*flags.srun_rc)}));
+  return Print(text);
+}
+
 // Every verb but those of many ranks, which print their own errors.
 Status RunVerb(const Flags& flags) {
   switch (flags.verb) {
@@ -61,6 +77,7 @@ Status RunVerb(const Flags& flags) {
     case Verb::kCkpt:
       return RunCkpt(flags);
     case Verb::kVerdict:
+      return RunVerdict(flags);
     case Verb::kTrain:
     case Verb::kCheck:
       break;

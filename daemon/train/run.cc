@@ -23,12 +23,15 @@
 #include "daemon/config/plan_proto.h"
 #include "daemon/device/cpu/onednn_version.h"
 #include "daemon/plan/plan_text.h"
+#include "daemon/telemetry/log.h"
 #include "daemon/telemetry/run_reporter.h"
 #include "daemon/train/device_choice.h"
+#include "daemon/train/done_marker.h"
 #include "daemon/train/gpu_libraries.h"
 #include "daemon/train/launch.h"
 #include "daemon/train/peer_watch.h"
 #include "daemon/train/selftest.h"
+#include "daemon/train/stop_agreement.h"
 #include "daemon/train/trainer.h"
 
 namespace gaccd {
@@ -45,11 +48,13 @@ struct Setup {
 struct Session {
   SlurmEnvironment slurm;
   Communicator& comm;
+  StopSignals* signals = nullptr;
   std::unique_ptr<Communicator> between_gpus;  // several ranks on GPUs; over `comm`
   DeviceChoice device;
   std::optional<Setup> setup;
   std::unique_ptr<PeerWatch> peers;
   std::vector<std::string> resume_notes = {};  // what the run goes on from
+  std::optional<StopAgreement> stops = {};
 };
 
 // How a run ended. `shared`: all ranks have this same status, and `speaker` prints it; otherwise
@@ -252,12 +257,49 @@ void Conclude(const TrainingSummary& summary, const MemoryFigures& memory, RunRe
   }
 }
 
-Agreement SaveTogether(const Flags& flags, Setup& setup, Communicator& comm) {
+Agreement EndTogether(const Flags& flags, Setup& setup, const TrainingSummary& summary,
+                      Communicator& comm) {
   Status saved;
   if (flags.save_weights && comm.rank() == 0) {
     saved = setup.trainer->SaveWeights(*flags.save_weights);
   }
+  if (saved.ok() && flags.run_dir && comm.rank() == 0) {
+    saved = MarkDone(*flags.run_dir,
+                     StrCat(summary.updates, " updates, ", summary.samples, " samples"));
+  }
   return AgreeOn(comm, saved);
+}
+
+// Until a save was measured: a second for its fixed cost, and its bytes over a slow file system.
+std::chrono::duration<double> GuessSave(const Session& session) {
+  constexpr double kBytesPerSecond = 200e6;
+  const auto parameters = static_cast<double>(session.setup->trainer->model().layout().size());
+  constexpr double kBytesEach = 3 * sizeof(float);  // AdamW's state has two more
+  return std::chrono::duration<double>(1 + parameters * kBytesEach / kBytesPerSecond);
+}
+
+StopOptions StopOptionsOf(const Flags& flags, const Session& session) {
+  return {.signals = session.signals,
+          .run_dir = flags.run_dir.value_or(""),
+          .job_end_time = session.slurm.end_time_s,
+          .term_budget = std::chrono::seconds(flags.term_budget_seconds),
+          .checkpoints = flags.run_dir && PolicyOf(flags).on(),
+          .warn = [](const std::string& text) { LogWarning(text); },
+          .save_guess = GuessSave(session)};
+}
+
+Ending SayDone(const std::string& run_dir, const std::string& text, const Communicator& comm) {
+  if (comm.rank() == 0) {
+    std::printf("this run is complete (%s): nothing to do; remove %s/DONE to go on\n", text.c_str(),
+                run_dir.c_str());
+  }
+  return {};
+}
+
+// All ranks of a stopped run leave alike; after other errors some may be lost.
+bool LeavesTogether(const Status& status) {
+  return status.kind() == ErrorKind::kNoRequeue || status.kind() == ErrorKind::kTempFail ||
+         status.kind() == ErrorKind::kInterrupted;
 }
 
 Ending TrainTogether(const Flags& flags, Session& session) {
@@ -278,13 +320,13 @@ Ending TrainTogether(const Flags& flags, Session& session) {
   }
   TrainingSummary summary;
   setup.trainer->SetPeerWatch(session.peers.get());
+  setup.trainer->SetStops(&*session.stops);
   if (Status status = setup.trainer->Run(**reporter, &summary, saver->get()); !status.ok()) {
     (*reporter)->Finish(status);
-    // Divergence is seen by all ranks alike; after any other error ranks may be lost.
-    const bool shared = status.kind() == ErrorKind::kNoRequeue;
+    const bool shared = LeavesTogether(status);
     return {std::move(status), shared};
   }
-  Agreement agreement = SaveTogether(flags, setup, comm);
+  Agreement agreement = EndTogether(flags, setup, summary, comm);
   if (agreement.status.ok()) Conclude(summary, setup.trainer->memory(), **reporter);
   (*reporter)->Finish(agreement.status);
   return Shared(std::move(agreement));
@@ -306,22 +348,41 @@ Ending TrainOn(const Flags& flags, Session& session) {
   if (!opened.status.ok()) return Shared(std::move(opened));
   session.setup = *std::move(setup);
   if (Status same = CheckAllTheSame(flags, session.setup->job, comm); !same.ok()) return {same};
+  if (flags.run_dir) {
+    const auto done = FindDone(comm, *flags.run_dir);
+    if (!done.ok()) return {done.status()};
+    if (!done->empty()) return SayDone(*flags.run_dir, *done, comm);
+  }
+  session.stops.emplace(comm, StopOptionsOf(flags, session));
+  if (Status stop = session.stops->AfterStage("while the data was opened"); !stop.ok()) {
+    return {stop, LeavesTogether(stop)};
+  }
   if (Status chosen = ChooseTogether(flags, session); !chosen.ok()) return {chosen};
   Agreement prepared = AgreeOn(comm, PrepareTogether(flags, session));
   if (!prepared.status.ok()) return Shared(std::move(prepared));
   Agreement resumed = AgreeOn(comm, ResumeTogether(flags, session));
   if (!resumed.status.ok()) return Shared(std::move(resumed));
+  if (Status stop = session.stops->AfterStage("before the first update"); !stop.ok()) {
+    return {stop, LeavesTogether(stop)};
+  }
   return TrainTogether(flags, session);
 }
 
 }  // namespace
 
 RanksOutcome RunTrain(const Flags& flags, const ErrorPrinter& print) {
+  // First: a signal during the start is not lost.
+  auto signals = StopSignals::Install(flags.stop_signals);
+  if (!signals.ok()) return {std::move(signals).status()};
   auto ranks = JoinRanks(flags, ProcessEnvironment());
   if (!ranks.ok()) return {std::move(ranks).status()};
   Communicator& comm = *ranks->comm;
-  Session session{
-      .slurm = ranks->slurm, .comm = comm, .between_gpus = {}, .device = {}, .setup = {}};
+  Session session{.slurm = ranks->slurm,
+                  .comm = comm,
+                  .signals = signals->get(),
+                  .between_gpus = {},
+                  .device = {},
+                  .setup = {}};
   auto peers =
       PeerWatch::Start(comm, ranks->interrupt, std::chrono::seconds(flags.heartbeat_seconds));
   if (!peers.ok()) return {std::move(peers).status()};

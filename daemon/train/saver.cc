@@ -94,7 +94,8 @@ Status Saver::Save(std::int64_t step, std::int64_t samples) {
 }
 
 // A warning is also an event of the run, which is the alarm.
-void Saver::Tell(const SaveEvent& event) const {
+void Saver::Tell(const SaveEvent& event) {
+  if (event.status.ok()) last_save_s_ = event.total_s;
   if (comm_.rank() != 0) return;
   if (event.status.ok()) {
     LogInfo(StrCat("checkpoint ", event.generation.name(), ": training stood still for ",

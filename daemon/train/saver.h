@@ -52,6 +52,8 @@ class Saver {
   // Waits for the disk. kIo when the last save failed.
   Status Finish() { return writer_->Finish(); }
 
+  // How long the last save took until it was committed; 0: there was none.
+  [[nodiscard]] double last_save_s() const { return last_save_s_; }
   // Staging memory of this rank.
   [[nodiscard]] std::size_t memory_bytes() const { return writer_->staging_bytes(); }
 
@@ -59,12 +61,13 @@ class Saver {
   Saver(Communicator& comm, const SavedRun& run, Engine& engine, SavePolicy policy,
         std::int64_t step)
       : comm_(comm), run_(run), engine_(engine), clock_(policy, step) {}
-  void Tell(const SaveEvent& event) const;
+  void Tell(const SaveEvent& event);
 
   Communicator& comm_;
   SavedRun run_;
   Engine& engine_;
   SaveClock clock_;
+  double last_save_s_ = 0;
   std::vector<BufferSource> sources_;
   std::unique_ptr<CheckpointWriter> writer_;
 };

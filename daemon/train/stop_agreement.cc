@@ -58,8 +58,7 @@ double Since(std::chrono::steady_clock::time_point start) {
 }  // namespace
 
 Status StopDecision::ToStatus(std::string_view where, bool saved) const {
-  return {kind, StrCat("stopped by ", reason, " ", where,
-                       saved ? ", which is saved" : ", without a save")};
+  return {kind, StrCat("stopped by ", reason, " ", where, saved ? ", saved" : ", not saved")};
 }
 
 StopDecision DecideAtBoundary(const StopNews& news, bool checkpoints, int ranks) {
@@ -178,7 +177,7 @@ void StopAgreement::Take(const StopNews& news) {
           "a save was asked for, but this run keeps no checkpoints: --save-every-updates");
     }
     warned_ = true;
-    Saved(0);
+    Saved();
   }
 }
 
@@ -221,8 +220,7 @@ Result<StopDecision> StopAgreement::BetweenBatches(std::int64_t done, std::int64
   return Ask(evaluation_, done, steps);
 }
 
-void StopAgreement::Saved(double seconds) {
-  if (seconds > 0) save_s_ = seconds;
+void StopAgreement::Saved() {
   heard_.save = 0;
   if (options_.signals != nullptr) options_.signals->Saved();
   if (const Status removed = files_.Saved(); !removed.ok() && options_.warn) {

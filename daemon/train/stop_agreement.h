@@ -110,9 +110,12 @@ class StopAgreement {
   // asks after more.
   Result<StopDecision> BetweenBatches(std::int64_t done, std::int64_t steps);
 
-  // A save was written, and took so long until it was safe (0: not known): the wishes to save are
-  // fulfilled.
-  void Saved(double seconds);
+  // So long took the last save until it was safe; 0: not known.
+  void ExpectSave(double seconds) {
+    if (seconds > 0) save_s_ = seconds;
+  }
+  // A save was begun: the wishes to save are fulfilled.
+  void Saved();
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -1,5 +1,6 @@
 #include "daemon/train/trainer.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <utility>
@@ -44,6 +45,16 @@ std::set<std::int64_t> EvalBatches(const EvalShard& shard, std::int64_t batch) {
   if (shard.count >= batch) sizes.insert(batch);
   if (shard.count % batch > 0) sizes.insert(shard.count % batch);
   return sizes;
+}
+
+// The least that any rank has: so often can they all be asked.
+std::int64_t LeastEvalBatches(std::int64_t samples, int ranks, const Plan& plan) {
+  const std::int64_t micro = plan.request().micro_batch;
+  std::int64_t least = samples;
+  for (int rank = 0; rank < ranks; ++rank) {
+    least = std::min(least, (ShardOf(samples, rank, ranks).count + micro - 1) / micro);
+  }
+  return least;
 }
 
 Status NoFigures(std::int64_t step) {
@@ -92,6 +103,7 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator* device_comm) {
                                               .numerics = job_.numerics,
 
                                               .choice = choice,
+                                              .news_elements = news_.size(),
                                               .measure_code = true}));
   const EngineMemory planned = engine_->memory();
   GACCD_RETURN_IF_ERROR(PrepareBatches());
@@ -170,7 +182,9 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Saver* save
   summary->samples = first_samples_;
   const auto underway = static_cast<std::size_t>(engine_->updates_underway());
   for (std::int64_t index = first_update_; index < schedule_.updates(); ++index) {
+    if (stops_ != nullptr && saver != nullptr) stops_->ExpectSave(saver->last_save_s());
     GACCD_RETURN_IF_ERROR(RunOne(index));
+    if (left_) return LeaveInside(index, reporter, summary, saver);
     const Update update = underway_.back().update;
     const bool last = index + 1 == schedule_.updates();
     const bool evaluate = eval_ != nullptr && (update.epoch_end || last);
@@ -179,17 +193,70 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Saver* save
       GACCD_ASSIGN_OR_RETURN(save, saver->Due(index + 1));
     }
     GACCD_RETURN_IF_ERROR(ReportUntil(evaluate || save || last ? 0 : underway, reporter, summary));
-    if (evaluate) {
-      GACCD_RETURN_IF_ERROR(EvaluateNow(update, index + 1, reporter, summary));
+    StopDecision wish = Wish();
+    if (wish.action != StopAction::kGoOn) {
+      GACCD_RETURN_IF_ERROR(ReportUntil(0, reporter, summary));
     }
-    if (save) {
-      GACCD_RETURN_IF_ERROR(saver->Save(index + 1, summary->samples));
+    bool complete = last;
+    if (evaluate && wish.action != StopAction::kLeave) {
+      GACCD_ASSIGN_OR_RETURN(const bool evaluated,
+                             EvaluateNow(update, index + 1, reporter, summary));
+      complete = last && evaluated;
+      wish = Wish();
+    }
+    if (wish.action == StopAction::kLeave || (wish.stops() && !complete)) {
+      return StopAt(StrCat("after update ", index + 1), wish, *summary, saver);
+    }
+    if (saver != nullptr && (save || wish.action == StopAction::kSave)) {
+      GACCD_RETURN_IF_ERROR(SaveAt(*summary, *saver));
     } else if (saver != nullptr) {
       GACCD_RETURN_IF_ERROR(saver->Poll());
     }
   }
+  // The attempt before was stopped in the evaluation at the end.
+  if (first_update_ > 0 && first_update_ == schedule_.updates() && eval_ != nullptr) {
+    GACCD_ASSIGN_OR_RETURN(const bool evaluated, EvaluateNow(schedule_.At(first_update_ - 1),
+                                                             first_update_, reporter, summary));
+    if (!evaluated) return StopAt("in the evaluation at the end", Wish(), *summary, saver);
+  }
   GACCD_ASSIGN_OR_RETURN(summary->measured_memory, ResidentBytes());
   return saver == nullptr ? Status::Ok() : saver->Finish();
+}
+
+Status Trainer::SaveAt(const TrainingSummary& summary, Saver& saver) {
+  Note(heartbeat::Phase::kSave, summary.updates);
+  GACCD_RETURN_IF_ERROR(saver.Save(summary.updates, summary.samples));
+  if (stops_ != nullptr) stops_->Saved();
+  return Status::Ok();
+}
+
+// A save that fails does not change why the run stops: the checkpoint before stays.
+Status Trainer::StopAt(const std::string& where, const StopDecision& wish,
+                       const TrainingSummary& summary, Saver* saver) {
+  if (wish.action != StopAction::kSaveStop || saver == nullptr) return wish.ToStatus(where, false);
+  Status saved = SaveAt(summary, *saver);
+  if (saved.ok()) saved = saver->Finish();
+  const Status ending = wish.ToStatus(where, saved.ok());
+  if (saved.ok()) return ending;
+  return {ending.kind(), StrCat(ending.message(), ", which failed: ", saved.message())};
+}
+
+// Parameters and optimiser still stand after the update before.
+Status Trainer::LeaveInside(std::int64_t index, RunReporter& reporter, TrainingSummary* summary,
+                            Saver* saver) {
+  underway_.pop_back();  // the engine will not end it
+  GACCD_RETURN_IF_ERROR(ReportUntil(0, reporter, summary));
+  return StopAt(StrCat("inside update ", index + 1, " after micro-step ", left_after_), *left_,
+                *summary, saver);
+}
+
+Result<bool> Trainer::LeaveWindow(std::int64_t done, std::int64_t steps) {
+  if (stops_ == nullptr) return false;
+  GACCD_ASSIGN_OR_RETURN(const StopDecision here, stops_->BetweenMicroSteps(done, steps));
+  if (!here.stops()) return false;
+  left_ = here;
+  left_after_ = done;
+  return true;
 }
 
 Status Trainer::ReportUntil(std::size_t underway, RunReporter& reporter, TrainingSummary* summary) {
@@ -204,10 +271,14 @@ Status Trainer::RunOne(std::int64_t index) {
   const Plan& plan = update.samples == plan_.effective_batch() ? plan_ : *tail_plan_;
   const double lr =
       LearningRate(job_.schedule, job_.optimizer.lr, plan_.lr_factor(), index, schedule_.updates());
-  underway_.push_back({.step = index + 1, .update = update, .lr = lr});
-  Status status = RunUpdate(
-      *engine_, *batches_, plan, {.lr = lr, .clip_norm = job_.clip_norm},
-      [&](heartbeat::Phase phase, std::int64_t micro_step) { Note(phase, index, micro_step); });
+  const std::int64_t steps = plan.accum_steps();
+  underway_.push_back({.step = index + 1, .steps = steps, .update = update, .lr = lr});
+  if (stops_ != nullptr) stops_->Tell(news_, steps, engine_->updates_underway());
+  const UpdateHooks hooks{.note = [&](heartbeat::Phase phase,
+                                      std::int64_t micro_step) { Note(phase, index, micro_step); },
+                          .leave = [&](std::int64_t done) { return LeaveWindow(done, steps); }};
+  Status status = RunUpdate(*engine_, *batches_, plan,
+                            {.lr = lr, .clip_norm = job_.clip_norm, .news = news_}, hooks);
   // What a device fails at is the oldest update that it has not finished.
   return std::move(status).WithContext(StrCat("update ", underway_.front().step));
 }
@@ -219,6 +290,7 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
   if (!figures->has_value()) return NoFigures(done.step);
   underway_.pop_front();
   const UpdateFigures& found = **figures;
+  if (stops_ != nullptr) stops_->Hear(found.news, found.dur_s, done.steps);
   if (peers_ != nullptr) peers_->UpdateTook(std::chrono::duration<double>(found.dur_s));
   summary->updates = done.step;
   summary->samples += found.samples;
@@ -239,18 +311,19 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
   return Status::Ok();
 }
 
-Status Trainer::EvaluateNow(const Update& update, std::int64_t step, RunReporter& reporter,
-                            TrainingSummary* summary) {
+Result<bool> Trainer::EvaluateNow(const Update& update, std::int64_t step, RunReporter& reporter,
+                                  TrainingSummary* summary) {
   Note(heartbeat::Phase::kEvaluate, step);
-  GACCD_ASSIGN_OR_RETURN(EvalRecord record, Evaluate());
-  record.epoch = update.epoch + 1;
-  record.step = step;
-  summary->accuracy = record.accuracy;
-  reporter.Eval(record);
-  return Status::Ok();
+  GACCD_ASSIGN_OR_RETURN(std::optional<EvalRecord> record, Evaluate());
+  if (!record) return false;
+  record->epoch = update.epoch + 1;
+  record->step = step;
+  summary->accuracy = record->accuracy;
+  reporter.Eval(*record);
+  return true;
 }
 
-Result<EvalRecord> Trainer::Evaluate() {
+Result<std::optional<EvalRecord>> Trainer::Evaluate() {
   const auto start = std::chrono::steady_clock::now();
   const EvalShard shard = ShardOf(eval_->size(), comm_.rank(), comm_.size());
   const auto memory = [&](std::size_t bytes) -> Result<std::byte*> {
@@ -266,7 +339,15 @@ Result<EvalRecord> Trainer::Evaluate() {
   // samples, loss sum, correct: counts stay exact in a double up to 2^53.
   std::array<double, 3> sums{};
   bool has_accuracy = eval_->spec().classes > 0;
+  const std::int64_t least = LeastEvalBatches(eval_->size(), comm_.size(), plan_);
+  std::int64_t done = 0;
+  if (stops_ != nullptr) stops_->BeginEvaluation();
   while (const BatchView* batch = batches->Next()) {
+    if (stops_ != nullptr && done > 0 && done < least) {
+      GACCD_ASSIGN_OR_RETURN(const StopDecision here, stops_->BetweenBatches(done, least));
+      if (here.stops()) return std::optional<EvalRecord>();
+    }
+    ++done;
     GACCD_ASSIGN_OR_RETURN(const Evaluation result, engine_->Evaluate(*batch));
     sums[0] += static_cast<double>(result.samples);
     sums[1] += result.loss_sum;
@@ -281,7 +362,7 @@ Result<EvalRecord> Trainer::Evaluate() {
   }
   if (has_accuracy) record.accuracy = sums[2] / sums[0];
   record.dur_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return record;
+  return std::optional(record);
 }
 
 }  // namespace gaccd

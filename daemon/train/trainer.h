@@ -1,6 +1,7 @@
 // Trainer: one rank of a run. Made after the ranks found each other; owns everything of this rank.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "daemon/train/engine.h"
 #include "daemon/train/peer_watch.h"
 #include "daemon/train/saver.h"
+#include "daemon/train/stop_agreement.h"
 
 namespace gaccd {
 
@@ -62,11 +64,14 @@ class Trainer {
   [[nodiscard]] std::int64_t first_update() const { return first_update_; }
 
   // Trains to the end of the schedule, and saves at the boundaries `saver` wants (null: never) and
-  // at the end. Collective. `summary` is kept up to date, also on errors.
+  // at the end. Collective. `summary` is kept up to date, also on errors. kTempFail, kNoRequeue or
+  // kInterrupted, on all ranks alike: stopped as SetStops() says.
   Status Run(RunReporter& reporter, TrainingSummary* summary, Saver* saver = nullptr);
 
   // Tells `watch` what this rank does, so that a stuck one can be told from a slow one. null: none.
   void SetPeerWatch(PeerWatch* watch) { peers_ = watch; }
+  // Asks `stops` whether to go on. null: nothing stops the run.
+  void SetStops(StopAgreement* stops) { stops_ = stops; }
 
   // The parameters as they are, in the order of model().layout(). REQUIRES: after Prepare().
   Result<std::vector<float>> Parameters();
@@ -88,13 +93,27 @@ class Trainer {
   // Waits for the figures of the oldest update on the way.
   Status ReportOldest(RunReporter& reporter, TrainingSummary* summary);
   Status ReportUntil(std::size_t underway, RunReporter& reporter, TrainingSummary* summary);
-  Status EvaluateNow(const Update& update, std::int64_t step, RunReporter& reporter,
-                     TrainingSummary* summary);
-  Result<EvalRecord> Evaluate();
+  // false: left, as the ranks were asked to stop and there was no time for it.
+  Result<bool> EvaluateNow(const Update& update, std::int64_t step, RunReporter& reporter,
+                           TrainingSummary* summary);
+  Result<std::optional<EvalRecord>> Evaluate();
+  // What the ranks were asked for, as of the last update.
+  [[nodiscard]] StopDecision Wish() const {
+    return stops_ == nullptr ? StopDecision{} : stops_->AtBoundary();
+  }
+  Result<bool> LeaveWindow(std::int64_t done, std::int64_t steps);
+  // Saves the state after the last update that ended.
+  Status SaveAt(const TrainingSummary& summary, Saver& saver);
+  Status LeaveInside(std::int64_t index, RunReporter& reporter, TrainingSummary* summary,
+                     Saver* saver);
+  // Saves if that was decided, waits for the disk, and gives what the run ends with.
+  Status StopAt(const std::string& where, const StopDecision& wish, const TrainingSummary& summary,
+                Saver* saver);
 
   // An update that the engine has begun and whose figures were not told yet.
   struct Underway {
-    std::int64_t step = 0;  // from 1
+    std::int64_t step = 0;   // from 1
+    std::int64_t steps = 1;  // micro-steps
     Update update;
     double lr = 0;
   };
@@ -106,6 +125,10 @@ class Trainer {
 
   Communicator& comm_;
   PeerWatch* peers_ = nullptr;
+  StopAgreement* stops_ = nullptr;
+  std::array<double, kStopNews> news_{};
+  std::optional<StopDecision> left_;  // the window that was begun
+  std::int64_t left_after_ = 0;       // micro-steps of it
   Job job_;
   Plan plan_;
   std::optional<Plan> tail_plan_;  // of the smaller updates

@@ -5,7 +5,7 @@
 namespace gaccd {
 
 Status RunUpdate(Engine& engine, Prefetcher& batches, const Plan& plan, UpdateSettings settings,
-                 const UpdateNote& note) {
+                 const UpdateHooks& hooks) {
   settings.samples = plan.effective_batch();
   GACCD_RETURN_IF_ERROR(engine.Begin(settings));
 
@@ -13,7 +13,7 @@ Status RunUpdate(Engine& engine, Prefetcher& batches, const Plan& plan, UpdateSe
   //    the count of the whole update, so that ragged micro-batches and ranks need no correction.
   const std::int64_t steps = plan.accum_steps();
   for (std::int64_t step = 0; step < steps; ++step) {
-    if (note) note(heartbeat::Phase::kCompute, step);
+    if (hooks.note) hooks.note(heartbeat::Phase::kCompute, step);
     const BatchView* batch = batches.Next();
     if (batch == nullptr) {
       return {ErrorKind::kInternal,
@@ -21,10 +21,14 @@ Status RunUpdate(Engine& engine, Prefetcher& batches, const Plan& plan, UpdateSe
     }
     GACCD_RETURN_IF_ERROR(
         engine.MicroStep(*batch, {.first = step == 0, .last = step + 1 == steps}));
+    if (hooks.leave && step + 1 < steps) {
+      GACCD_ASSIGN_OR_RETURN(const bool leave, hooks.leave(step + 1));
+      if (leave) return Status::Ok();
+    }
   }
 
   // 2. Reduce once: gradients are sums, so the reduction is a plain sum.
-  if (note) note(heartbeat::Phase::kReduce, steps);
+  if (hooks.note) hooks.note(heartbeat::Phase::kReduce, steps);
   GACCD_RETURN_IF_ERROR(engine.Reduce());
 
   // 3. There is no loss scale to undo. Check finite.  4. Global norm, in the same pass.

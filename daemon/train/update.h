@@ -17,10 +17,15 @@ namespace gaccd {
 // engine.held_batches() of them. settings.samples is taken from the plan. On a GPU the update is
 // only on its way when this returns; what came of it is told by engine.Figures(). Errors: kInternal
 // when the micro-batches end too early; whatever the communicator and the device say.
-// note, if any, is told before every micro-step (from 0) and before the reduction: that this rank
-// gets on.
-using UpdateNote = std::function<void(heartbeat::Phase phase, std::int64_t micro_step)>;
+struct UpdateHooks {
+  // Told before every micro-step (from 0) and before the reduction: that this rank gets on.
+  std::function<void(heartbeat::Phase phase, std::int64_t micro_step)> note;
+  // Asked after micro-step `done` (from 1), but not after the last. true, on all ranks alike: the
+  // window is left there. RunUpdate returns OK, and the update stays as it is, neither reduced nor
+  // ended.
+  std::function<Result<bool>(std::int64_t done)> leave;
+};
 Status RunUpdate(Engine& engine, Prefetcher& batches, const Plan& plan, UpdateSettings settings,
-                 const UpdateNote& note = {});
+                 const UpdateHooks& hooks = {});
 
 }  // namespace gaccd

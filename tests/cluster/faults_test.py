@@ -20,7 +20,8 @@ class Faults(ClusterTest):
         run = self._training()
         self._rank(3).signal(signal.SIGSTOP)
         fields = self._assert_ends(run)
-        self.assertEqual(fields["ExitCode"], "69:0")
+        self.assertEqual(fields["ExitCode"], "93:0")  # 69 would be requeued, see _training()
+        self.assertRegex(run.text(), r"gaccd: exit code 69\b")
         self.assertRegex(run.text(), r"rank 3\b.*n2")
 
     def test_srun_without_pmix_is_refused(self):
@@ -54,7 +55,8 @@ class Faults(ClusterTest):
 
     def _training(self):
         """A job that would train for ever, after its third update."""
-        run = self.submit("fashion-mnist.sbatch", "--epochs=100000", f"--bound={BOUND}")
+        run = self.submit("fashion-mnist.sbatch", "--epochs=100000", f"--bound={BOUND}",
+                          GACCD_MAX_REQUEUE="0")
         self.wait_until(lambda: len(run.events("step")) >= 3, 180, "three updates")
         return run
 

@@ -109,8 +109,7 @@ TEST(Decide, TheReasonNamesWhatCame) {
   const Status left = decision.ToStatus("after update 7", true);
   EXPECT_EQ(left.kind(), ErrorKind::kTempFail);
   EXPECT_EQ(left.message(),
-            "stopped by SIGTERM (3 of 4 ranks), SIGUSR2 (1 of 4 ranks) after update 7, which is "
-            "saved");
+            "stopped by SIGTERM (3 of 4 ranks), SIGUSR2 (1 of 4 ranks) after update 7, saved");
 }
 
 TEST(AskClock, DoublesUntilThePaceIsKnownThenKeepsToTime) {
@@ -172,7 +171,7 @@ Outcome RunOneRank(Communicator& comm, const Scenario& run) {
     underway.erase(underway.begin());
     const StopDecision decision = agreement.AtBoundary();
     if (decision.stops()) return {update, 0, decision};
-    if (decision.action == StopAction::kSave) agreement.Saved(0.01);
+    if (decision.action == StopAction::kSave) agreement.Saved();
   }
   return {run.updates + 1, 0, {}};
 }
@@ -338,7 +337,7 @@ TEST(StopAgreement, StartUpStopsAfterAStage) {
     const Status left = agreement.AfterStage("before the first update");
     EXPECT_EQ(left.kind(), ErrorKind::kTempFail);
     EXPECT_EQ(left.message(),
-              "stopped by SIGUSR2 (1 of 4 ranks) before the first update, without a save");
+              "stopped by SIGUSR2 (1 of 4 ranks) before the first update, not saved");
     ++stopped;
     return Status::Ok();
   });

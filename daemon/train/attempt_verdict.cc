@@ -1,0 +1,272 @@
+#include "daemon/train/attempt_verdict.h"
+
+#include <google/protobuf/struct.pb.h>
+#include <google/protobuf/util/json_util.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <csignal>
+#include <cstring>
+
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+#include "daemon/checkpoint/generations.h"
+#include "daemon/telemetry/event_text.h"
+#include "daemon/train/ledger.h"
+
+namespace gaccd {
+namespace {
+
+constexpr int kSignalBase = 128;
+constexpr int kOutOfMemory = 253;  // srun's
+
+bool Is(int code, ErrorKind kind) { return code == static_cast<int>(kind); }
+
+bool OfSignal(int code) { return code > kSignalBase && code <= kSignalBase + 64; }
+
+NextStep NextStepOf(int code) {
+  if (code == 0) return NextStep::kDone;
+  if (Is(code, ErrorKind::kTempFail) || Is(code, ErrorKind::kUnavailable) ||
+      Is(code, ErrorKind::kOs)) {
+    return NextStep::kRequeue;
+  }
+  if (Is(code, ErrorKind::kNoRequeue) || Is(code, ErrorKind::kInterrupted)) {
+    return NextStep::kNoRequeue;
+  }
+  return OfSignal(code) ? NextStep::kRequeue : NextStep::kFail;
+}
+
+std::string CodeText(int code) {
+  if (OfSignal(code)) {
+    const char* const name = sigabbrev_np(code - kSignalBase);
+    if (name != nullptr) return StrCat(code, " (SIG", name, ")");
+  }
+  if (code == kOutOfMemory) return StrCat(code, " (out of memory)");
+  return std::to_string(code);
+}
+
+// Another rank says why it left, and rank 0 only saw it go.
+bool PeerKnowsBetter(const WrittenVerdict& written, int srun_rc) {
+  return Is(written.exit, ErrorKind::kUnavailable) &&
+         srun_rc >= static_cast<int>(ErrorKind::kUsage) &&
+         srun_rc <= static_cast<int>(ErrorKind::kNoRequeue) && srun_rc != written.exit;
+}
+
+std::string WithoutVerdict(const AttemptFacts& facts) {
+  std::string text = StrCat("rank 0 left no verdict; srun returned ", CodeText(facts.srun_rc));
+  if (facts.sign) {
+    text += StrCat("; rank 0 on ", facts.sign->host, " was last seen ", facts.sign->state,
+                   " after update ", facts.sign->step);
+  }
+  return text;
+}
+
+int IdleRestarts(const std::vector<LedgerEntry>& before, const CommittedStep& now) {
+  int idle = 0;
+  // The first attempt is no restart; of the others, what counts is what the one before had left.
+  CommittedStep later = now;
+  for (auto entry = before.rbegin(); entry != before.rend(); ++entry) {
+    if (entry->next != NextStep::kRequeue || later != entry->last) break;
+    ++idle;
+    later = entry->last;
+  }
+  return idle;
+}
+
+std::string OnOneLine(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
+  return text;
+}
+
+// A list of host names goes to the shell of a job script: nothing else may.
+std::string SafeHosts(const std::string& hosts) {
+  const bool safe =
+      !hosts.empty() && hosts[0] != '-' && std::all_of(hosts.begin(), hosts.end(), [](char c) {
+        return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_' ||
+               c == ',' || c == '-' || c == '[' || c == ']';
+      });
+  return safe ? hosts : std::string();
+}
+
+using Json = google::protobuf::Struct;
+
+std::optional<Json> ReadJson(const std::string& path) {
+  const Result<std::string> text = ReadSmallFile(path, ErrorKind::kData);
+  Json json;
+  if (!text.ok() || !google::protobuf::util::JsonStringToMessage(*text, &json).ok()) {
+    return std::nullopt;
+  }
+  return json;
+}
+
+std::string Text(const Json& json, const char* key) {
+  const auto field = json.fields().find(key);
+  return field == json.fields().end() ? std::string() : field->second.string_value();
+}
+
+// Whole numbers of this size are exact in a double.
+std::int64_t Integer(const Json& json, const char* key) {
+  constexpr double kMost = 1e15;
+  const auto field = json.fields().find(key);
+  if (field == json.fields().end()) return 0;
+  return static_cast<std::int64_t>(std::clamp(field->second.number_value(), -kMost, kMost));
+}
+
+std::optional<WrittenVerdict> ReadVerdict(const std::string& attempt_dir) {
+  const auto json = ReadJson(attempt_dir + "/verdict.json");
+  if (!json || Text(*json, "verdict").empty()) return std::nullopt;
+  return WrittenVerdict{
+      .exit = static_cast<int>(std::clamp<std::int64_t>(Integer(*json, "exit"), 0, 255)),
+      .reason = OnOneLine(Text(*json, "reason")),
+      .suspect_hosts = SafeHosts(Text(*json, "suspect_hosts")),
+      .last_step = Integer(*json, "last_step")};
+}
+
+std::optional<LastSign> ReadSign(const std::string& run_dir, const std::string& attempt) {
+  const auto json = ReadJson(run_dir + "/STATUS.json");
+  if (!json || !Text(*json, "attempt_dir").ends_with(attempt)) return std::nullopt;
+  return LastSign{OnOneLine(Text(*json, "state")), OnOneLine(Text(*json, "host")),
+                  Integer(*json, "step")};
+}
+
+// When the first line of the events was written.
+std::string StartOf(const std::string& attempt_dir) {
+  constexpr std::size_t kMostLine = 4096;
+  const Result<std::string> start = ReadStart(attempt_dir + "/events.jsonl", kMostLine);
+  Json json;
+  if (!start.ok()) return {};
+  const std::string line = start->substr(0, start->find('\n'));
+  if (!google::protobuf::util::JsonStringToMessage(line, &json).ok()) return {};
+  return OnOneLine(Text(json, "ts"));
+}
+
+CommittedStep NewestCheckpoint(const std::string& run_dir) {
+  CommittedStep newest;
+  const auto all = ListGenerations(run_dir + "/ckpt");
+  if (!all.ok()) return newest;
+  for (const Generation& generation : *all) {
+    if (!generation.committed) continue;
+    newest = std::max(newest, CommittedStep{generation.step, generation.micro_step});
+  }
+  return newest;
+}
+
+struct Place {
+  std::string run_dir;
+  std::string attempt;  // the folder's name
+};
+
+// A second start within one attempt of the job has a folder of its own, "NNN-<job>.2"; `latest`
+// says so.
+Result<Place> FindPlace(const std::string& attempt_dir) {
+  const auto refuse = [&](std::string_view why) {
+    return Status(ErrorKind::kUsage, StrCat("--attempt-dir=", attempt_dir, ": ", why,
+                                            "; expected <run>/attempts/NNN-<job>"));
+  };
+  char resolved[PATH_MAX];
+  if (::realpath(attempt_dir.c_str(), resolved) == nullptr) return refuse(std::strerror(errno));
+  const std::string path = resolved;
+  const std::string attempts = FolderOf(path);
+  if (!attempts.ends_with("/attempts")) return refuse("is in no folder 'attempts'");
+  Place place{FolderOf(attempts), path.substr(attempts.size() + 1)};
+  char latest[NAME_MAX + 1];
+  const ssize_t size = ::readlink((attempts + "/latest").c_str(), latest, sizeof latest);
+  if (size > 0) {
+    const std::string name(latest, static_cast<std::size_t>(size));
+    if (name.starts_with(place.attempt + ".") && name.find('/') == std::string::npos) {
+      place.attempt = name;
+    }
+  }
+  return place;
+}
+
+bool Exists(const std::string& path) {
+  struct stat info {};
+  return ::lstat(path.c_str(), &info) == 0;
+}
+
+}  // namespace
+
+std::string_view Name(NextStep next) {
+  switch (next) {
+    case NextStep::kDone:
+      return "done";
+    case NextStep::kRequeue:
+      return "requeue";
+    case NextStep::kNoRequeue:
+      return "norequeue";
+    case NextStep::kFail:
+      return "fail";
+  }
+  return "?";
+}
+
+AttemptJudgement JudgeAttempt(const AttemptFacts& facts) {
+  AttemptJudgement judgement{.exit = facts.srun_rc};
+  if (facts.written && !PeerKnowsBetter(*facts.written, facts.srun_rc)) {
+    judgement.exit = facts.written->exit;
+    judgement.reason = facts.written->reason;
+  } else if (facts.written) {
+    judgement.reason =
+        StrCat("srun returned ", CodeText(facts.srun_rc),
+               ", the code of the rank that failed first; rank 0: ", facts.written->reason);
+  } else {
+    judgement.reason = WithoutVerdict(facts);
+  }
+  if (facts.written) judgement.suspect_hosts = facts.written->suspect_hosts;
+  judgement.next = NextStepOf(judgement.exit);
+  if (judgement.next == NextStep::kDone) {
+    judgement.reason = "the training is complete";
+  } else if (facts.stop_file) {
+    judgement.next = NextStep::kNoRequeue;
+    judgement.reason += "; the file STOP is there";
+  }
+  if (judgement.next != NextStep::kRequeue) return judgement;
+  if (const int idle = IdleRestarts(facts.before, facts.committed); idle >= kMostIdleRestarts) {
+    judgement.next = NextStep::kNoRequeue;
+    judgement.held = true;
+    judgement.reason =
+        StrCat("held: ", idle,
+               " restarts in a row brought no new checkpoint; the last: ", judgement.reason);
+  }
+  return judgement;
+}
+
+Result<std::string> RunVerdictCommand(const VerdictRequest& request) {
+  GACCD_ASSIGN_OR_RETURN(const Place place, FindPlace(request.attempt_dir));
+  const std::string attempt_dir = StrCat(place.run_dir, "/attempts/", place.attempt);
+  const std::string ledger = place.run_dir + "/ledger.jsonl";
+  AttemptFacts facts{.srun_rc = request.srun_rc,
+                     .written = ReadVerdict(attempt_dir),
+                     .sign = ReadSign(place.run_dir, place.attempt),
+                     .stop_file = Exists(place.run_dir + "/STOP"),
+                     .before = ReadLedger(ledger),
+                     .committed = NewestCheckpoint(place.run_dir)};
+  const bool told_before = !facts.before.empty() && facts.before.back().attempt == place.attempt;
+  if (told_before) facts.before.pop_back();
+  const AttemptJudgement judgement = JudgeAttempt(facts);
+  if (!told_before) {
+    GACCD_RETURN_IF_ERROR(AppendToLedger(
+        ledger, {.attempt = place.attempt,
+                 .started = StartOf(attempt_dir),
+                 .ended = Timestamp(),
+                 .first = facts.before.empty() ? CommittedStep() : facts.before.back().last,
+                 .last = facts.committed,
+                 .exit = judgement.exit,
+                 .next = judgement.next,
+                 .reason = judgement.reason}));
+  }
+  if (judgement.held) {
+    GACCD_RETURN_IF_ERROR(
+        ReplaceFile(place.run_dir + "/HOLD", judgement.reason + "\n", /*durable=*/true));
+  }
+  std::string text = StrCat(Name(judgement.next), "\n", judgement.reason, "\n");
+  if (!judgement.suspect_hosts.empty()) text += StrCat("--exclude=", judgement.suspect_hosts, "\n");
+  return text;
+}
+
+}  // namespace gaccd

@@ -1,0 +1,98 @@
+// What becomes of a job after an attempt: requeue it or not. For the job script, after srun; also
+// where rank 0 died and nobody wrote a verdict.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/base/result.h"
+
+namespace gaccd {
+
+enum class NextStep : std::uint8_t { kDone, kRequeue, kNoRequeue, kFail };
+[[nodiscard]] std::string_view Name(NextStep next);  // "done", "requeue", "norequeue", "fail"
+
+// What rank 0 left: verdict.json.
+struct WrittenVerdict {
+  int exit = 0;
+  std::string reason;
+  std::string suspect_hosts;  // "n3,n7"
+  std::int64_t last_step = 0;
+};
+
+// What STATUS.json says of an attempt whose rank 0 left no verdict.
+struct LastSign {
+  std::string state;  // "running"
+  std::string host;   // of rank 0
+  std::int64_t step = 0;
+};
+
+// Where the newest checkpoint stands; -1: there is none.
+struct CommittedStep {
+  std::int64_t step = -1;
+  std::int64_t micro_step = 0;
+  friend auto operator<=>(const CommittedStep&, const CommittedStep&) = default;
+};
+
+// One line of <run>/ledger.jsonl: an attempt that ended.
+struct LedgerEntry {
+  std::string attempt;  // the folder's name, "001-8123456"
+  std::string started;  // RFC 3339; empty: not known
+  std::string ended;
+  CommittedStep first;  // when it began
+  CommittedStep last;   // when it ended
+  int exit = 0;
+  NextStep next = NextStep::kFail;
+  std::string reason;
+};
+
+struct AttemptFacts {
+  int srun_rc = 0;
+  std::optional<WrittenVerdict> written;
+  std::optional<LastSign> sign;
+  bool stop_file = false;
+  std::vector<LedgerEntry> before;  // the attempts before, oldest first
+  CommittedStep committed;          // now
+};
+
+struct AttemptJudgement {
+  NextStep next = NextStep::kFail;
+  int exit = 0;        // what gaccd's exit code means: that of the rank that failed first
+  bool held = false;   // kNoRequeue, because restarting has not helped
+  std::string reason;  // one line
+  std::string suspect_hosts;
+};
+
+// Restarts in a row that brought no new checkpoint, after which the run is held.
+inline constexpr int kMostIdleRestarts = 3;
+
+// Pure.
+//   exit code                                    next step
+//   0                                            done
+//   75 tempfail, 69 a peer is lost               requeue
+//   71 the system or srun refused                requeue
+//   128+n, killed or crashed                     requeue
+//   93, 130 Ctrl-C, 128+2                        norequeue
+//   any of the above but 0, with the file STOP   norequeue
+//   253 out of memory, all others                fail
+//   requeue, the third restart in a row without a new checkpoint: norequeue, held
+// The code is that of verdict.json; srun's when there is none, and when rank 0 only saw a peer lost
+// (69) while that peer says why it left (64 to 93).
+[[nodiscard]] AttemptJudgement JudgeAttempt(const AttemptFacts& facts);
+
+struct VerdictRequest {
+  std::string attempt_dir;
+  int srun_rc = 0;
+};
+
+// Reads the attempt's and the run's folder, judges, and writes: a line in <run>/ledger.jsonl (once
+// an attempt), and <run>/HOLD with the reason when the run is held. The text is for the job script:
+// the next step, the reason, and `--exclude=n3,n7` when hosts are suspected, a line each. What the
+// run left is from outside: a file that cannot be read counts as missing. kUsage: no such folder,
+// or not <run>/attempts/NNN-<job>; kIo: the ledger cannot be written.
+Result<std::string> RunVerdictCommand(const VerdictRequest& request);
+
+}  // namespace gaccd

@@ -1,0 +1,35 @@
+#include "daemon/train/done_marker.h"
+
+#include <sys/stat.h>
+
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+#include "daemon/telemetry/agreement.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::size_t kMostText = 400;
+
+std::string PathOf(const std::string& run_dir) { return run_dir + "/DONE"; }
+
+// What stands in it is for people: an empty or unreadable one counts, too.
+std::string Look(const std::string& path) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0) return {};
+  const Result<std::string> text = ReadStart(path, kMostText);
+  const std::string line = text.ok() ? text->substr(0, text->find('\n')) : std::string();
+  return line.empty() ? "it does not say when" : line;
+}
+
+}  // namespace
+
+Result<std::string> FindDone(Communicator& comm, const std::string& run_dir) {
+  return ShareFromRankZero(comm, comm.rank() == 0 ? Look(PathOf(run_dir)) : std::string());
+}
+
+Status MarkDone(const std::string& run_dir, const std::string& text) {
+  return ReplaceFile(PathOf(run_dir), text + "\n", /*durable=*/true);
+}
+
+}  // namespace gaccd

@@ -1,0 +1,18 @@
+// <run>/ledger.jsonl: what became of each attempt, across restarts.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "collectives/base/result.h"
+#include "daemon/train/attempt_verdict.h"
+
+namespace gaccd {
+
+// Oldest first. What is no entry is passed over; no file, no entries.
+[[nodiscard]] std::vector<LedgerEntry> ReadLedger(const std::string& path);
+
+// One line, down to the disk. kIo.
+Status AppendToLedger(const std::string& path, const LedgerEntry& entry);
+
+}  // namespace gaccd

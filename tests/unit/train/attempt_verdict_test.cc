@@ -1,0 +1,208 @@
+#include "daemon/train/attempt_verdict.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "collectives/base/strings.h"
+#include "daemon/train/ledger.h"
+
+namespace gaccd {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+TEST(JudgeAttempt, EveryCode) {
+  const std::pair<int, NextStep> table[] = {
+      {0, NextStep::kDone},       {64, NextStep::kFail},       {65, NextStep::kFail},
+      {69, NextStep::kRequeue},   {70, NextStep::kFail},       {71, NextStep::kRequeue},
+      {74, NextStep::kFail},      {75, NextStep::kRequeue},    {78, NextStep::kFail},
+      {93, NextStep::kNoRequeue}, {130, NextStep::kNoRequeue}, {134, NextStep::kRequeue},
+      {137, NextStep::kRequeue},  {139, NextStep::kRequeue},   {143, NextStep::kRequeue},
+      {1, NextStep::kFail},       {127, NextStep::kFail},      {128, NextStep::kFail},
+      {253, NextStep::kFail},     {255, NextStep::kFail},
+  };
+  for (const auto& [code, next] : table) {
+    EXPECT_EQ(Name(JudgeAttempt({.srun_rc = code}).next), Name(next)) << "without verdict " << code;
+    // A written verdict counts whatever srun says, unless it is only that a peer was lost.
+    AttemptFacts facts{.srun_rc = 143, .written = WrittenVerdict{.exit = code}};
+    EXPECT_EQ(Name(JudgeAttempt(facts).next), Name(next)) << "with verdict " << code;
+    facts.stop_file = true;
+    EXPECT_EQ(JudgeAttempt(facts).next, next == NextStep::kRequeue ? NextStep::kNoRequeue
+                                        : next == NextStep::kFail  ? NextStep::kNoRequeue
+                                                                   : next)
+        << code;
+  }
+}
+
+TEST(JudgeAttempt, ThePeerThatFailedFirstSaysWhy) {
+  AttemptFacts facts{.srun_rc = 65,
+                     .written = WrittenVerdict{.exit = 69, .reason = "rank 3 on n2 left"}};
+  EXPECT_EQ(JudgeAttempt(facts).next, NextStep::kFail);
+  EXPECT_EQ(JudgeAttempt(facts).exit, 65);
+  EXPECT_THAT(JudgeAttempt(facts).reason, HasSubstr("rank 3 on n2 left"));
+  facts.srun_rc = 93;
+  EXPECT_EQ(JudgeAttempt(facts).next, NextStep::kNoRequeue);
+  facts.srun_rc = 137;  // killed from outside: no reason of its own
+  EXPECT_EQ(JudgeAttempt(facts).next, NextStep::kRequeue);
+  EXPECT_EQ(JudgeAttempt(facts).exit, 69);
+}
+
+TEST(JudgeAttempt, WithoutAVerdictTheLastSignIsTold) {
+  const AttemptJudgement judgement =
+      JudgeAttempt({.srun_rc = 137, .sign = LastSign{"running", "n1", 42}});
+  EXPECT_EQ(judgement.reason,
+            "rank 0 left no verdict; srun returned 137 (SIGKILL); rank 0 on n1 was last seen "
+            "running after update 42");
+}
+
+LedgerEntry Requeued(std::int64_t step, std::int64_t micro = 0) {
+  return {.last = {step, micro}, .next = NextStep::kRequeue};
+}
+
+TEST(JudgeAttempt, ThreeRestartsWithoutANewCheckpointHoldTheRun) {
+  const auto judge = [](std::vector<LedgerEntry> before, CommittedStep now, int code = 69) {
+    return JudgeAttempt({.srun_rc = code, .before = std::move(before), .committed = now});
+  };
+  EXPECT_EQ(judge({}, {}).next, NextStep::kRequeue);
+  EXPECT_EQ(judge({Requeued(-1), Requeued(-1)}, {}).next, NextStep::kRequeue) << "two restarts";
+  const AttemptJudgement held = judge({Requeued(-1), Requeued(-1), Requeued(-1)}, {});
+  EXPECT_EQ(held.next, NextStep::kNoRequeue);
+  EXPECT_TRUE(held.held);
+  EXPECT_THAT(held.reason, HasSubstr("3 restarts in a row brought no new checkpoint"));
+  EXPECT_TRUE(judge({Requeued(5), Requeued(7), Requeued(7), Requeued(7)}, {7}).held);
+  EXPECT_FALSE(judge({Requeued(5), Requeued(7), Requeued(7), Requeued(7)}, {8}).held);
+  EXPECT_FALSE(judge({Requeued(7), Requeued(7), Requeued(7)}, {7, 2}).held) << "micro-steps count";
+  EXPECT_FALSE(judge({Requeued(5), Requeued(6), Requeued(7)}, {7}).held);
+  // Somebody looked at it since.
+  LedgerEntry failed = Requeued(7);
+  failed.next = NextStep::kFail;
+  EXPECT_FALSE(judge({Requeued(7), failed, Requeued(7), Requeued(7)}, {7}).held);
+  EXPECT_EQ(judge({Requeued(-1), Requeued(-1), Requeued(-1)}, {}, 0).next, NextStep::kDone);
+}
+
+class VerdictCommand : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::remove_all(run_);
+    std::filesystem::create_directories(run_ + "/attempts");
+  }
+  void TearDown() override { std::filesystem::remove_all(run_); }
+
+  // An attempt's folder with these files.
+  std::string Attempt(const std::string& name, const std::string& verdict = "") {
+    const std::string dir = StrCat(run_, "/attempts/", name);
+    std::filesystem::create_directory(dir);
+    Write(dir + "/events.jsonl", R"({"v":1,"ts":"2026-11-20T01:02:03.000004Z","ev":"run_start"})");
+    if (!verdict.empty()) Write(dir + "/verdict.json", verdict);
+    return dir;
+  }
+  static void Write(const std::string& path, const std::string& text) {
+    std::ofstream(path) << text << "\n";
+  }
+  static std::string Read(const std::string& path) {
+    std::stringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
+  }
+  void Checkpoint(const std::string& name) const {
+    std::filesystem::create_directories(StrCat(run_, "/ckpt/", name));
+    Write(StrCat(run_, "/ckpt/", name, "/MANIFEST"), "");
+  }
+  static std::string Run(const std::string& dir, int rc) {
+    const auto text = RunVerdictCommand({.attempt_dir = dir, .srun_rc = rc});
+    EXPECT_TRUE(text.ok()) << text.status().message();
+    return text.ok() ? *text : "";
+  }
+
+  const std::string run_ = testing::TempDir() + "/verdict-" + std::to_string(getpid());
+};
+
+TEST_F(VerdictCommand, SaysWhatToDoAndKeepsTheLedger) {
+  const std::string first = Attempt(
+      "000-7",
+      R"({"v":1,"ev":"verdict","verdict":"failed","exit":69,"reason":"rank 5 on n3 is lost",)"
+      R"("suspect_hosts":"n3","last_step":20,"loss":null})");
+  Checkpoint("step-000000000015-e000001");
+  EXPECT_EQ(Run(first, 143), "requeue\nrank 5 on n3 is lost\n--exclude=n3\n");
+  EXPECT_EQ(Run(first, 143), "requeue\nrank 5 on n3 is lost\n--exclude=n3\n") << "asked again";
+  Checkpoint("step-000000000030-micro-000002-e000002");
+  EXPECT_EQ(Run(Attempt("001-7", R"({"verdict":"done","exit":0})"), 0),
+            "done\nthe training is complete\n");
+
+  const std::vector<LedgerEntry> entries = ReadLedger(run_ + "/ledger.jsonl");
+  ASSERT_EQ(entries.size(), 2U);
+  EXPECT_EQ(entries[0].attempt, "000-7");
+  EXPECT_EQ(entries[0].started, "2026-11-20T01:02:03.000004Z");
+  EXPECT_THAT(entries[0].ended, StartsWith("20"));
+  EXPECT_EQ(entries[0].first, (CommittedStep{-1, 0}));
+  EXPECT_EQ(entries[0].last, (CommittedStep{15, 0}));
+  EXPECT_EQ(entries[0].exit, 69);
+  EXPECT_EQ(entries[0].next, NextStep::kRequeue);
+  EXPECT_EQ(entries[0].reason, "rank 5 on n3 is lost");
+  EXPECT_EQ(entries[1].first, (CommittedStep{15, 0}));
+  EXPECT_EQ(entries[1].last, (CommittedStep{30, 2}));
+  EXPECT_EQ(entries[1].next, NextStep::kDone);
+}
+
+TEST_F(VerdictCommand, WithoutVerdictTheStatusOfThisAttemptSpeaks) {
+  Write(run_ + "/STATUS.json",
+        R"({"attempt_dir":"attempts/000-7","state":"running","host":"n1","step":12})");
+  EXPECT_THAT(Run(Attempt("000-7"), 137), HasSubstr("rank 0 on n1 was last seen running after"));
+  EXPECT_EQ(Run(Attempt("001-7"), 137),
+            "requeue\nrank 0 left no verdict; srun returned 137 (SIGKILL)\n")
+      << "the status is of another attempt";
+}
+
+TEST_F(VerdictCommand, IsHeldAndSaysSoInAFile) {
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(Run(Attempt(StrCat("00", i, "-7")), 139), StartsWith("requeue\n")) << i;
+  }
+  EXPECT_FALSE(std::filesystem::exists(run_ + "/HOLD"));
+  EXPECT_THAT(Run(Attempt("003-7"), 139), StartsWith("norequeue\nheld: 3 restarts in a row"));
+  EXPECT_THAT(Read(run_ + "/HOLD"), HasSubstr("SIGSEGV"));
+}
+
+TEST_F(VerdictCommand, AFileStopEndsTheRun) {
+  Write(run_ + "/STOP", "");
+  EXPECT_THAT(Run(Attempt("000-7", R"({"verdict":"requeue","exit":75,"reason":"x"})"), 75),
+              StartsWith("norequeue\n"));
+}
+
+TEST_F(VerdictCommand, ASecondStartWithinAnAttemptIsFoundByTheLink) {
+  const std::string first = Attempt("000-7", R"({"verdict":"norequeue","exit":93,"reason":"x"})");
+  Attempt("000-7.2", R"({"verdict":"requeue","exit":75,"reason":"y"})");
+  std::filesystem::create_symlink("000-7.2", run_ + "/attempts/latest");
+  EXPECT_EQ(Run(first, 75), "requeue\ny\n");
+}
+
+TEST_F(VerdictCommand, WhatIsDamagedCountsAsMissing) {
+  for (const std::string& bad :
+       {std::string("{"), std::string("[]"), std::string("{\"exit\":0}"), std::string(3 << 20, 'x'),
+        std::string("{\"verdict\":{\"a\":1},\"exit\":0}")}) {
+    EXPECT_THAT(Run(Attempt("000-7", bad), 137), StartsWith("requeue\nrank 0 left no verdict"));
+  }
+  // Nothing but host names reaches the shell, and every answer is one line.
+  const std::string dir = Attempt(
+      "001-7", R"({"verdict":"failed","exit":69,"reason":"a\nrequeue","suspect_hosts":"n1;rm x"})");
+  EXPECT_EQ(Run(dir, 69), "requeue\na requeue\n");
+  std::ofstream(run_ + "/ledger.jsonl", std::ios::app) << "{\"attempt\":\"torn";
+  Run(Attempt("002-7", R"({"verdict":"requeue","exit":75,"reason":"z"})"), 75);
+  EXPECT_EQ(ReadLedger(run_ + "/ledger.jsonl").back().attempt, "002-7");
+}
+
+TEST_F(VerdictCommand, AWrongFolderIsAnError) {
+  for (const std::string& dir : {run_, run_ + "/attempts/none", std::string("/")}) {
+    const auto text = RunVerdictCommand({.attempt_dir = dir, .srun_rc = 0});
+    ASSERT_FALSE(text.ok());
+    EXPECT_EQ(text.status().kind(), ErrorKind::kUsage);
+  }
+}
+
+}  // namespace
+}  // namespace gaccd
