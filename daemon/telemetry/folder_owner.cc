@@ -18,8 +18,10 @@ namespace {
 
 constexpr std::int64_t kStaleAfterSeconds = 60;
 
-// Field 22 of /proc/<pid>/stat; 0 when there is no such process. The name in field 2 may hold
-// spaces, so the fields are counted from its closing bracket.
+// Field 22 of /proc/<pid>/stat; 0 when there is no such process, kEnded when it is one that only
+// waits to be reaped (field 3). The name in field 2 may hold spaces, so the fields are counted from
+// its closing bracket.
+constexpr std::int64_t kEnded = -1;
 std::int64_t ProcessStart(std::int64_t pid) {
   const Result<std::string> stat = ReadStart(StrCat("/proc/", pid, "/stat"), 4096);
   if (!stat.ok()) return 0;
@@ -27,7 +29,9 @@ std::int64_t ProcessStart(std::int64_t pid) {
   if (bracket == std::string::npos) return 0;
   std::istringstream fields(stat->substr(bracket + 1));
   std::string field;
-  for (int i = 3; i <= 22; ++i) fields >> field;
+  fields >> field;
+  if (field == "Z" || field == "X") return kEnded;
+  for (int i = 4; i <= 22; ++i) fields >> field;
   std::int64_t start = 0;
   std::istringstream(field) >> start;
   return start;
