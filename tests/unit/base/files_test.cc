@@ -6,7 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
+#include <thread>
 
 namespace gaccd {
 namespace {
@@ -115,6 +117,40 @@ TEST_F(FilesTest, FoldersAreMadeAndListedWithinABound) {
   EXPECT_EQ(FolderOf("a/b/c"), "a/b");
   EXPECT_EQ(FolderOf("/c"), "/");
   EXPECT_EQ(FolderOf("c"), ".");
+}
+
+TEST_F(FilesTest, OfManyWritersOneMakesTheFile) {
+  std::atomic<int> made{0};
+  std::vector<std::thread> writers;
+  for (int i = 0; i < 8; ++i) {
+    writers.emplace_back([&, i] {
+      const auto there =
+          CreateFileOnce(Path("once"), std::string(1000, static_cast<char>('a' + i)));
+      ASSERT_TRUE(there.ok()) << there.status().message();
+      if (!*there) ++made;
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  EXPECT_EQ(made, 1);
+  EXPECT_THAT(Names(), ElementsAre("once"));
+  EXPECT_EQ(ReadStart(Path("once"), 2000)->size(), 1000u);
+  EXPECT_EQ(CreateFileOnce(Path("no/once"), "").status().kind(), ErrorKind::kIo);
+}
+
+TEST_F(FilesTest, FilesAreForTheirUserOnly) {
+  const mode_t before = ::umask(0);
+  ASSERT_TRUE(ReplaceFile(Path("a"), "", false).ok());
+  ASSERT_TRUE(ReplaceFile(Path("b"), "", true, kGroupMayRead.file).ok());
+  ASSERT_TRUE(CreateFileOnce(Path("c"), "").ok());
+  ASSERT_TRUE(MakeFolders(Path("d")).ok());
+  ::umask(before);
+  const unsigned expected[] = {0600, 0640, 0600, 0700};
+  for (int i = 0; i < 4; ++i) {
+    struct stat info {};
+    const std::string name(1, static_cast<char>('a' + i));
+    ASSERT_EQ(::stat(Path(name).c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, expected[i]) << name;
+  }
 }
 
 TEST_F(FilesTest, AFullDeviceIsAnError) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 namespace gaccd {
 namespace {
 
@@ -13,6 +15,27 @@ TEST(EnvironmentTextTest, KeepsSettingsAndLeavesOutSecrets) {
             R"({"NCCL_DEBUG":"WARN=\"x\"","SLURM_JOB_ID":"7","SLURM_NOVALUE":"","UCX_TLS":"sm"})");
   const char* const empty[] = {nullptr};
   EXPECT_EQ(EnvironmentJson(empty), "{}");
+}
+
+TEST(EnvironmentTextTest, ASecretIsKnownByItsNameInAnyCase) {
+  const char* const environment[] = {"SLURM_authToken=a",
+                                     "GACCD_Password=b",
+                                     "NCCL_CREDENTIALS=c",
+                                     "UCX_COOKIE=d",
+                                     "OMPI_MCA_orte_precondition_transports=e",
+                                     "OMPI_MCA_btl=self",
+                                     nullptr};
+  EXPECT_EQ(EnvironmentJson(environment), R"({"OMPI_MCA_btl":"self"})");
+}
+
+// Values come from whoever submitted the job.
+TEST(EnvironmentTextTest, ValuesAreCutAndEscaped) {
+  const std::string name = "SLURM_JOB_NAME=$(reboot);'\n\x1b[2J" + std::string(1 << 20, 'x');
+  const char* const environment[] = {name.c_str(), nullptr};
+  const std::string json = EnvironmentJson(environment);
+  EXPECT_LT(json.size(), 5000u);
+  EXPECT_EQ(json.find('\n'), std::string::npos);
+  EXPECT_EQ(json.rfind(R"({"SLURM_JOB_NAME":"$(reboot);'\n\u001b[2Jxxx)", 0), 0u);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
@@ -100,6 +101,67 @@ TEST(EventLogTest, GoesOnAfterAHalfLine) {
   log.Write("info", Line("e"));
   EXPECT_EQ(log.failures(), 2);
   EXPECT_THAT(Lines(path), ElementsAre("1 info a", "2 info ", "4 info d", "5 info e"));
+}
+
+EventLog::NoticeMaker Notice() {
+  return [](const LineStamp& stamp, const DroppedLines& dropped) {
+    return StrCat(stamp.seq, " ", stamp.level, " lost ", dropped.lines, " of ", dropped.total);
+  };
+}
+
+// The descriptor leads to a device without room for a while.
+TEST(EventLogTest, ALaterLineSaysHowManyAreLost) {
+  const TempDir dir;
+  const std::string path = dir.path() + "/events.jsonl";
+  FileDescriptor file = Append(path);
+  const int fd = file.get();
+  EventLog log(std::move(file), path, 0600, Notice());
+  const FileDescriptor good(::dup(fd));
+  const FileDescriptor full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  log.Write("info", Line("a"));
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_EQ(::dup2(full.get(), fd), fd);
+    for (int i = 0; i < 3; ++i) log.Write("info", Line("lost"));
+    EXPECT_EQ(log.dropped(), 3 * (round + 1));
+    ASSERT_EQ(::dup2(good.get(), fd), fd);
+    log.Write("info", Line("b"));
+  }
+  EXPECT_THAT(Lines(path), ElementsAre("1 info a", "5 warning lost 3 of 3", "6 info b",
+                                       "10 warning lost 3 of 6", "11 info b"));
+}
+
+TEST(EventLogTest, AFileThatWasRemovedIsMadeAgain) {
+  const TempDir dir;
+  const std::string path = dir.path() + "/events.jsonl";
+  AppendFile file(Append(path), path);
+  EXPECT_TRUE(file.Append("a"));
+  file.Look();
+  EXPECT_TRUE(file.Append("b")) << "nobody can know yet";
+  ::unlink(path.c_str());
+  EXPECT_TRUE(file.Append("c"));
+  file.Look();
+  EXPECT_EQ(file.dropped(), 2) << "b and c, at most";
+  EXPECT_THAT(file.first_failure().message(), HasSubstr("was removed; it is made again"));
+  EXPECT_TRUE(file.Append("d"));
+  EXPECT_THAT(Lines(path), ElementsAre("d"));
+}
+
+TEST(EventLogTest, AFolderThatWasRemovedLosesEveryLine) {
+  const TempDir dir;
+  const std::string folder = dir.path() + "/attempt";
+  const std::string path = folder + "/events.jsonl";
+  ASSERT_TRUE(MakeFolders(folder).ok());
+  AppendFile file(Append(path), path);
+  std::filesystem::remove_all(folder);
+  for (int i = 1; i <= 3; ++i) {
+    file.Append("x");
+    file.Look();
+    EXPECT_EQ(file.dropped(), i);
+  }
+  ASSERT_TRUE(MakeFolders(folder).ok());
+  file.Look();
+  EXPECT_TRUE(file.Append("y"));
+  EXPECT_THAT(Lines(path), ElementsAre("y"));
 }
 
 }  // namespace

@@ -50,17 +50,44 @@ TEST(RunFolderTest, MakesTheLayout) {
   EXPECT_TRUE(folder->TakeEventFile().valid());
 }
 
-TEST(RunFolderTest, IsReadableByTheGroupOnly) {
-  const TempDir dir;
-  const mode_t before = ::umask(0);
-  auto folder = RunFolder::Create(Request(dir.path() + "/run"));
-  ::umask(before);
-  ASSERT_TRUE(folder.ok());
-  for (const auto& entry : fs::recursive_directory_iterator(dir.path())) {
+// Of everything below `path`, links apart.
+void ExpectModes(const std::string& path, int folder_mode, int file_mode) {
+  for (const auto& entry : fs::recursive_directory_iterator(path)) {
     if (entry.is_symlink()) continue;
     const int mode = static_cast<int>(entry.status().permissions()) & 0777;
-    EXPECT_EQ(mode, entry.is_directory() ? 0750 : 0640) << entry.path();
+    EXPECT_EQ(mode, entry.is_directory() ? folder_mode : file_mode) << entry.path();
   }
+}
+
+TEST(RunFolderTest, IsForItsUserOnly) {
+  const TempDir dir;
+  const mode_t before = ::umask(0);
+  const auto folder = RunFolder::Create(Request(dir.path() + "/run"));
+  ::umask(before);
+  ASSERT_TRUE(folder.ok());
+  ExpectModes(dir.path(), 0700, 0600);
+}
+
+TEST(RunFolderTest, TheGroupMayReadWhenAsked) {
+  const TempDir dir;
+  const mode_t before = ::umask(0);
+  RunFolderRequest request = Request(dir.path() + "/run");
+  request.modes = kGroupMayRead;
+  const auto folder = RunFolder::Create(request);
+  ::umask(before);
+  ASSERT_TRUE(folder.ok());
+  ::chmod((dir.path() + "/run/.owner").c_str(), 0640);  // only for who takes the folder
+  ExpectModes(dir.path(), 0750, 0640);
+}
+
+TEST(RunFolderTest, AnUnsafePlaceIsRefused) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to make a folder of somebody else";
+  const TempDir dir;
+  ASSERT_EQ(::chown(dir.path().c_str(), 4711, static_cast<gid_t>(-1)), 0);
+  ASSERT_EQ(::chmod(dir.path().c_str(), 0777), 0);
+  const auto folder = RunFolder::Create(Request(dir.path() + "/run"));
+  EXPECT_EQ(folder.status().kind(), ErrorKind::kConfig);
+  EXPECT_THAT(folder.status().message(), HasSubstr("belongs to user 4711 and has mode 0777"));
 }
 
 TEST(RunFolderTest, EveryAttemptHasItsOwnFolder) {

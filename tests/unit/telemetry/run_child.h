@@ -1,0 +1,111 @@
+// Runs that report into a folder, each in a process of its own.
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "collectives/comm/threads.h"
+#include "daemon/telemetry/log.h"
+#include "daemon/telemetry/run_reporter.h"
+#include "tests/unit/telemetry/json.h"
+#include "tests/unit/telemetry/temp_dir.h"
+
+namespace gaccd {
+
+using testing_json::Content;
+
+inline StepRecord StepAt(std::int64_t step, std::int64_t total) {
+  StepRecord record;
+  record.step = step;
+  record.steps_total = total;
+  record.samples = 1000;
+  record.target = 1000;
+  record.samples_total = 1000 * step;
+  record.loss = 2.0 / static_cast<double>(step);
+  record.grad_norm = 0.5;
+  record.lr = 0.01;
+  record.dur_s = 0.25;
+  return record;
+}
+
+inline ReporterOptions Options(const std::string& run_dir) {
+  ReporterOptions options;
+  options.run_dir = run_dir;
+  options.run_name = "fashion";
+  options.job_text = "name: \"fashion\"\n";
+  options.log_every = 2;
+  return options;
+}
+
+// A run of five updates and one evaluation.
+inline Status FiveSteps(Communicator& comm, const ReporterOptions& options) {
+  auto reporter = RunReporter::Start(comm, options);
+  if (!reporter.ok()) return reporter.status();
+  RunStart start;
+  start.version = "0.1.0";
+  start.world = comm.size();
+  start.device = "cpu";
+  (*reporter)->Begin(start);
+  const auto plan = Plan::Make({.nodes = 1, .gpus_per_node = 4, .target_batch = 1000});
+  (*reporter)->ShowPlan(*plan, "THE PLAN\n");
+  for (std::int64_t step = 1; step <= 5; ++step) (*reporter)->Step(StepAt(step, 5));
+  EvalRecord eval;
+  eval.step = 5;
+  eval.samples = 10'000;
+  eval.loss = 0.45;
+  eval.accuracy = 0.8841;
+  (*reporter)->Eval(eval);
+  LogWarning("look here");
+  (*reporter)->Finish(Status::Ok());
+  return (*reporter)->write_status();
+}
+
+struct Child {
+  std::string out;
+  int exit = -1;
+};
+
+// The text log and stdout belong to the process, so each run is a child; `stdout_fd` is its stdout.
+inline int RunChild(int stdout_fd, const std::function<Status()>& body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(stdout_fd, STDOUT_FILENO);
+    ::dup2(stdout_fd, STDERR_FILENO);
+    const Status status = body();
+    if (!status.ok()) dprintf(STDERR_FILENO, "FAILED %s\n", status.message().c_str());
+    ::_exit(status.ok() && !testing::Test::HasFailure() ? 0 : 1);
+  }
+  int result = -1;
+  ::waitpid(child, &result, 0);
+  return WIFEXITED(result) ? WEXITSTATUS(result) : -1;
+}
+
+inline Child RunIntoFile(const std::string& path, const std::function<Status()>& body) {
+  const auto file = OpenFile(path, O_RDWR | O_CREAT | O_TRUNC | O_APPEND);
+  Child child;
+  child.exit = RunChild(file->get(), body);
+  child.out = Content(path);
+  return child;
+}
+
+class RunReporterTest : public testing::Test {
+ protected:
+  RunReporterTest() { ::setenv("TERM", "xterm", 1); }
+  [[nodiscard]] std::string Run() const { return dir_.path() + "/run"; }
+  [[nodiscard]] std::string Latest() const { return Run() + "/attempts/latest"; }
+
+  TempDir dir_;
+};
+
+inline ThreadGroupOptions TwoNodes() {
+  return {.comm = {.bound = std::chrono::seconds(20)}, .ranks_per_node = 2};
+}
+
+}  // namespace gaccd

@@ -1,0 +1,164 @@
+// A run that fails, crashes, loses rank 0, or is given hostile names.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "collectives/comm/threads.h"
+#include "daemon/telemetry/log.h"
+#include "daemon/telemetry/run_reporter.h"
+#include "tests/unit/telemetry/json.h"
+#include "tests/unit/telemetry/run_child.h"
+#include "tests/unit/telemetry/temp_dir.h"
+
+namespace gaccd {
+namespace {
+
+class RunFailuresTest : public RunReporterTest {};
+
+using namespace testing_json;  // NOLINT
+using testing::HasSubstr;
+using testing::Not;
+namespace fs = std::filesystem;
+
+// Four ranks; rank 0 ends without a word when the others learn that it is lost.
+TEST_F(RunFailuresTest, WithoutRankZeroAnotherRankWritesTheVerdict) {
+  const Child child = RunIntoFile(dir_.path() + "/out", [&] {
+    return RunThreadRanks(4, TwoNodes(), [&](Communicator& comm) -> Status {
+      auto reporter = RunReporter::Start(comm, Options(Run()));
+      if (!reporter.ok()) return reporter.status();
+      (*reporter)->Step(StepAt(3, 5));
+      (*reporter)->Note("reduce", 1);
+      if (comm.rank() == 0) {
+        // Not destroyed: it has died. Its hook would be used after the test's end.
+        SetLogHook({});
+        [[maybe_unused]] auto* lost = reporter->release();
+        return Status::Ok();
+      }
+      (*reporter)->Finish(
+          {ErrorKind::kUnavailable, "rank 0 on node0 has ended"},
+          {.suspects = {{0, "node0"}}, .collective = "all_reduce_sum", .sequence = 12});
+      return Status::Ok();
+    });
+  });
+  EXPECT_EQ(child.exit, 0) << child.out;
+  const Object verdict = Parse(Content(Latest() + "/verdict.json"));
+  EXPECT_EQ(Text(verdict, "verdict"), "failed");
+  EXPECT_EQ(Number(verdict, "exit"), 69);
+  EXPECT_GE(Number(verdict, "rank"), 1);
+  EXPECT_EQ(Number(verdict, "last_step"), 3);
+  EXPECT_EQ(Text(verdict, "suspect_hosts"), "node0");
+  EXPECT_THAT(Text(verdict, "job"), testing::StartsWith("local-"));
+  EXPECT_EQ(Number(verdict, "attempt"), 0);
+  EXPECT_EQ(Text(Parse(Content(Run() + "/STATUS.json")), "state"), "failed");
+  for (const char* rank : {"r00001", "r00002", "r00003"}) {
+    const Object record = Parse(Content(Latest() + "/crash/" + rank + ".json"));
+    EXPECT_EQ(Number(record, "exit"), 69);
+    EXPECT_EQ(Text(record, "phase"), "reduce");
+    EXPECT_EQ(Text(record, "collective"), "all_reduce_sum");
+    EXPECT_EQ(Number(record, "sequence"), 12);
+  }
+  EXPECT_FALSE(fs::exists(Latest() + "/crash/r00000.json"));
+}
+
+// A rank that fails by itself says why before the others learn that it is gone.
+TEST_F(RunFailuresTest, TheVerdictNamesTheCauseNotTheConsequence) {
+  const Child child = RunIntoFile(dir_.path() + "/out", [&] {
+    std::atomic<bool> left{false};
+    return RunThreadRanks(2, TwoNodes(), [&](Communicator& comm) -> Status {
+      auto reporter = RunReporter::Start(comm, Options(Run()));
+      if (!reporter.ok()) return reporter.status();
+      if (comm.rank() == 1) {
+        (*reporter)->Finish({ErrorKind::kData, "record 7 is damaged"});
+        left = true;
+        return Status::Ok();
+      }
+      while (!left) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      (*reporter)->Finish({ErrorKind::kUnavailable, "rank 1 on node0 has ended"},
+                          {{{1, "node0"}}, {}, {}});
+      return Status::Ok();
+    });
+  });
+  EXPECT_EQ(child.exit, 0) << child.out;
+  const Object verdict = Parse(Content(Latest() + "/verdict.json"));
+  EXPECT_EQ(Text(verdict, "reason"),
+            "rank 1 on node0 has ended; rank 1 itself (exit 65): record 7 is damaged");
+  EXPECT_EQ(Number(verdict, "first_exit"), 65);
+  EXPECT_EQ(verdict.count("suspect_hosts"), 0u) << "no fault of the host";
+}
+
+TEST_F(RunFailuresTest, ACrashLeavesARecord) {
+  RunIntoFile(dir_.path() + "/out", [&] {
+    const rlimit no_core{0, 0};
+    ::setrlimit(RLIMIT_CORE, &no_core);
+    const auto comm = MakeSingle();
+    auto reporter = RunReporter::Start(*comm, Options(Run()));
+    if (!reporter.ok()) return reporter.status();
+    (*reporter)->Step(StepAt(2, 5));
+    (*reporter)->Note("compute", 4);
+    std::abort();
+  });
+  const Object record = Parse(Content(Latest() + "/crash/r00000.json"));
+  EXPECT_EQ(Number(record, "signal"), SIGABRT);
+  EXPECT_EQ(Number(record, "step"), 2);
+  EXPECT_EQ(Text(record, "phase"), "compute");
+}
+
+// Everything a run makes, whatever the umask is.
+TEST_F(RunFailuresTest, TheFolderIsForItsUserOnly) {
+  for (const bool group : {false, true}) {
+    const std::string run = dir_.path() + (group ? "/group" : "/own");
+    RunIntoFile(dir_.path() + "/out", [&] {
+      ::umask(0);
+      const auto comm = MakeSingle();
+      ReporterOptions options = Options(run);
+      options.group_access = group;
+      return FiveSteps(*comm, options);
+    });
+    int files = 0;
+    for (const auto& entry : fs::recursive_directory_iterator(run)) {
+      if (entry.is_symlink() || entry.path().filename() == ".owner") continue;
+      const int mode = static_cast<int>(entry.status().permissions()) & 0777;
+      const int wanted = entry.is_directory() ? (group ? 0750 : 0700) : (group ? 0640 : 0600);
+      EXPECT_EQ(mode, wanted) << entry.path();
+      ++files;
+    }
+    EXPECT_GE(files, 12);
+  }
+}
+
+// The job's name comes from a file that anybody may have written.
+TEST_F(RunFailuresTest, NamesAreDataNotText) {
+  const std::string name = "x\"\n{\"ev\":\"step\"}\x1b[2J$(reboot);" + std::string(100'000, 'y');
+  const Child child = RunIntoFile(dir_.path() + "/out", [&] {
+    const auto comm = MakeSingle();
+    ReporterOptions options = Options(Run());
+    options.run_name = name;
+    auto reporter = RunReporter::Start(*comm, options);
+    if (!reporter.ok()) return reporter.status();
+    (*reporter)->Say("job " + name);
+    LogWarning("job " + name);
+    (*reporter)->Finish({ErrorKind::kData, "job " + name});
+    return Status::Ok();
+  });
+  EXPECT_THAT(child.out, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(child.out, Not(HasSubstr("\n{\"ev\"")));
+  for (const std::string& line : Lines(Latest() + "/events.jsonl")) {
+    EXPECT_LT(line.size(), 4096u);
+    EXPECT_NE(Text(Parse(line), "ev"), "step");
+  }
+  EXPECT_LT(Content(Run() + "/STATUS.json").size(), 4096u);
+  Parse(Content(Run() + "/STATUS.json"));
+  Parse(Content(Latest() + "/crash/r00000.json"));
+}
+
+}  // namespace
+}  // namespace gaccd
