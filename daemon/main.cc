@@ -1,4 +1,5 @@
 // gaccd: reads the command line, runs one verb, and turns its Status into the exit code.
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -101,15 +102,23 @@ void PrintError(const Status& status, const std::string& who) {
   const std::string hint = status.kind() == ErrorKind::kUsage ? "Try: gaccd help\n" : "";
   // One write, so that the lines of many ranks do not mix.
   const std::string line =
-      gaccd::StrCat("gaccd: ", who, "error (", gaccd::ErrorKindName(status.kind()), ", exit ",
-                    static_cast<int>(status.kind()), "): ", status.message(), "\n", hint);
+      gaccd::StrCat("gaccd: ", gaccd::Printable(who), "error (",
+                    gaccd::ErrorKindName(status.kind()), ", exit ", static_cast<int>(status.kind()),
+                    "): ", gaccd::Printable(status.message()), "\n", hint);
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
 int ExitCode(const Status& status) { return status.ok() ? 0 : static_cast<int>(status.kind()); }
 
+// --group-access is stronger than a umask that takes the group's rights away.
+void LetGroupRead() {
+  const mode_t mask = ::umask(077);
+  ::umask(mask & ~static_cast<mode_t>(S_IRGRP | S_IXGRP));
+}
+
 int Run(int argc, char** argv) {
   const Result<Flags> flags = gaccd::ParseFlags(argc, argv);
+  if (flags.ok() && flags->group_access) LetGroupRead();
   if (flags.ok() && (flags->verb == Verb::kTrain || flags->verb == Verb::kCheck)) {
     const auto verb = flags->verb == Verb::kTrain ? gaccd::RunTrain : gaccd::RunCheck;
     const gaccd::RanksOutcome outcome =

@@ -162,6 +162,7 @@ Status PrepareTogether(const Flags& flags, Session& session) {
     choice.choices_folder = CacheFolder(ProcessEnvironment());
   }
   Trainer& trainer = *session.setup->trainer;
+  trainer.SetGuards({.on_nonfinite = flags.on_nonfinite, .digest_every = flags.digest_every});
   GACCD_RETURN_IF_ERROR(trainer.Prepare(choice, session.between_gpus.get()));
   if (flags.init_weights) return trainer.LoadWeights(*flags.init_weights);
   return Status::Ok();
@@ -250,6 +251,9 @@ void Announce(const Flags& flags, const Session& session, RunReporter& reporter)
 void Conclude(const TrainingSummary& summary, const MemoryFigures& memory, RunReporter& reporter) {
   reporter.Say(StrCat("memory a rank: measured ", Megabytes(summary.measured_memory), ", planned ",
                       Megabytes(memory.planned)));
+  if (summary.skipped > 0) {
+    reporter.Say(StrCat(summary.skipped, " updates were left out: not finite"));
+  }
   if (summary.accuracy) {
     char text[64];
     std::snprintf(text, sizeof text, "test accuracy %.4f", *summary.accuracy);
@@ -302,6 +306,16 @@ bool LeavesTogether(const Status& status) {
          status.kind() == ErrorKind::kInterrupted;
 }
 
+// Whom the heartbeat has found lost.
+FailureFacts FactsOf(const Session& session) {
+  FailureFacts facts;
+  if (const auto lost = session.peers->lost()) {
+    const auto rank = static_cast<std::size_t>(lost->rank);
+    facts.suspects.push_back({lost->rank, session.comm.topology().hosts[rank]});
+  }
+  return facts;
+}
+
 Ending TrainTogether(const Flags& flags, Session& session) {
   Communicator& comm = session.comm;
   Setup& setup = *session.setup;
@@ -310,7 +324,8 @@ Ending TrainTogether(const Flags& flags, Session& session) {
                                             .job_text = JobText(setup.job),
                                             .plan_text = PlanTxtpb(setup.plan),
                                             .attempt = AttemptOf(session.slurm),
-                                            .log_every = setup.job.log_every});
+                                            .log_every = setup.job.log_every,
+                                            .group_access = flags.group_access});
   if (!reporter.ok()) return {std::move(reporter).status()};
   Announce(flags, session, **reporter);
   auto saver = StartSaver(flags, session);
@@ -322,7 +337,7 @@ Ending TrainTogether(const Flags& flags, Session& session) {
   setup.trainer->SetPeerWatch(session.peers.get());
   setup.trainer->SetStops(&*session.stops);
   if (Status status = setup.trainer->Run(**reporter, &summary, saver->get()); !status.ok()) {
-    (*reporter)->Finish(status);
+    (*reporter)->Finish(status, FactsOf(session));
     const bool shared = LeavesTogether(status);
     return {std::move(status), shared};
   }
