@@ -207,7 +207,10 @@ std::string_view Name(NextStep next) {
 
 AttemptJudgement JudgeAttempt(const AttemptFacts& facts) {
   AttemptJudgement judgement{.exit = facts.srun_rc};
-  if (facts.written && !PeerKnowsBetter(*facts.written, facts.srun_rc)) {
+  if (facts.srun_rc == 0 && !facts.written && !facts.done_file) {
+    judgement.exit = static_cast<int>(ErrorKind::kOs);
+    judgement.reason = "srun returned 0, but nothing was trained: SLURM could not start the ranks";
+  } else if (facts.written && !PeerKnowsBetter(*facts.written, facts.srun_rc)) {
     judgement.exit = facts.written->exit;
     judgement.reason = facts.written->reason;
   } else if (facts.written) {
@@ -244,6 +247,7 @@ Result<std::string> RunVerdictCommand(const VerdictRequest& request) {
                      .written = ReadVerdict(attempt_dir),
                      .sign = ReadSign(place.run_dir, place.attempt),
                      .stop_file = Exists(place.run_dir + "/STOP"),
+                     .done_file = Exists(place.run_dir + "/DONE"),
                      .before = ReadLedger(ledger),
                      .committed = NewestCheckpoint(place.run_dir)};
   const bool told_before = !facts.before.empty() && facts.before.back().attempt == place.attempt;

@@ -54,6 +54,7 @@ struct AttemptFacts {
   std::optional<WrittenVerdict> written;
   std::optional<LastSign> sign;
   bool stop_file = false;
+  bool done_file = false;
   std::vector<LedgerEntry> before;  // the attempts before, oldest first
   CommittedStep committed;          // now
 };
@@ -78,6 +79,7 @@ inline constexpr int kMostIdleRestarts = 3;
 //   93, 130 Ctrl-C, 128+2                        norequeue
 //   any of the above but 0, with the file STOP   norequeue
 //   253 out of memory, all others                fail
+//   0 without verdict.json and DONE              requeue: srun 22.05 returns 0 when a launch fails
 //   requeue, the third restart in a row without a new checkpoint: norequeue, held
 // The code is that of verdict.json; srun's when there is none, and when rank 0 only saw a peer lost
 // (69) while that peer says why it left (64 to 93).

@@ -28,7 +28,8 @@ TEST(JudgeAttempt, EveryCode) {
       {253, NextStep::kFail},     {255, NextStep::kFail},
   };
   for (const auto& [code, next] : table) {
-    EXPECT_EQ(Name(JudgeAttempt({.srun_rc = code}).next), Name(next)) << "without verdict " << code;
+    EXPECT_EQ(Name(JudgeAttempt({.srun_rc = code, .done_file = code == 0}).next), Name(next))
+        << "without verdict " << code;
     // A written verdict counts whatever srun says, unless it is only that a peer was lost.
     AttemptFacts facts{.srun_rc = 143, .written = WrittenVerdict{.exit = code}};
     EXPECT_EQ(Name(JudgeAttempt(facts).next), Name(next)) << "with verdict " << code;
@@ -67,7 +68,8 @@ LedgerEntry Requeued(std::int64_t step, std::int64_t micro = 0) {
 
 TEST(JudgeAttempt, ThreeRestartsWithoutANewCheckpointHoldTheRun) {
   const auto judge = [](std::vector<LedgerEntry> before, CommittedStep now, int code = 69) {
-    return JudgeAttempt({.srun_rc = code, .before = std::move(before), .committed = now});
+    return JudgeAttempt(
+        {.srun_rc = code, .done_file = true, .before = std::move(before), .committed = now});
   };
   EXPECT_EQ(judge({}, {}).next, NextStep::kRequeue);
   EXPECT_EQ(judge({Requeued(-1), Requeued(-1)}, {}).next, NextStep::kRequeue) << "two restarts";
@@ -194,6 +196,12 @@ TEST_F(VerdictCommand, WhatIsDamagedCountsAsMissing) {
   std::ofstream(run_ + "/ledger.jsonl", std::ios::app) << "{\"attempt\":\"torn";
   Run(Attempt("002-7", R"({"verdict":"requeue","exit":75,"reason":"z"})"), 75);
   EXPECT_EQ(ReadLedger(run_ + "/ledger.jsonl").back().attempt, "002-7");
+}
+
+TEST_F(VerdictCommand, SrunThatStartedNothingIsNotDone) {
+  EXPECT_THAT(Run(Attempt("000-7"), 0), StartsWith("requeue\nsrun returned 0, but nothing"));
+  Write(run_ + "/DONE", "160 updates");
+  EXPECT_EQ(Run(Attempt("001-7"), 0), "done\nthe training is complete\n") << "another attempt was";
 }
 
 TEST_F(VerdictCommand, AWrongFolderIsAnError) {
