@@ -38,7 +38,8 @@ __device__ inline void Judge(double squares, UpdateControl* control) {
   verdict.gradient_scale = finite ? ClipFactor(verdict.norm, wish.clip_norm) : 1.0F;
   verdict.finite = finite ? 1 : 0;
   verdict.counted = counted ? 1 : 0;
-  if (!finite || !counted) verdict.stopped = 1;
+  if (!counted || (!finite && wish.outlive == 0)) verdict.stopped = 1;
+  verdict.idle = !finite || verdict.stopped != 0 ? 1 : 0;
 }
 
 __global__ void __launch_bounds__(kThreads)

@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads)
   if constexpr (kRule != SgdRule::kPlain) LoadPart(momentum, part, m);
   SgdFactors f = control->wish.sgd;
   f.gradient_scale = control->verdict.gradient_scale;
-  if (control->verdict.stopped != 0) return;
+  if (control->verdict.idle != 0) return;
 #pragma unroll
   for (int v = 0; v < kWidth; ++v) {
     if constexpr (kRule == SgdRule::kPlain) {
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kThreads)
   LoadPart(second, part, s);
   AdamWFactors f = control->wish.adamw;
   f.gradient_scale = control->verdict.gradient_scale;
-  if (control->verdict.stopped != 0) return;
+  if (control->verdict.idle != 0) return;
 #pragma unroll
   for (int v = 0; v < kWidth; ++v) AdamWUpdate(f, g[v], &p[v], &m[v], &s[v]);
   StorePart(params, part, p);

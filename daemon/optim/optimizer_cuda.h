@@ -50,7 +50,7 @@ class CudaOptimizer {
 
   // Fills the factors of this update's wish. updates() counts one more.
   void Prepare(double lr, UpdateWish* wish);
-  // One pass over all parameters; does nothing when the verdict says stopped.
+  // One pass over all parameters; does nothing when the verdict says idle.
   Status Step(cudaStream_t stream, const UpdateControl* control);
 
   [[nodiscard]] std::int64_t updates() const { return updates_; }

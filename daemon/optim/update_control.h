@@ -20,6 +20,7 @@ struct UpdateWish {
   SgdFactors sgd{};            // gradient_scale is ignored: the verdict has it
   AdamWFactors adamw{};        // the same
   float sample_weight = 0;     // 1/D
+  std::int32_t outlive = 0;    // 1: after an update that is not finite the next one goes on
 };
 
 // Doubles, because one reduction carries both: counts are exact up to 2^53.
@@ -33,9 +34,10 @@ struct UpdateVerdict {
   float gradient_scale = 1;  // clip factor
   std::int32_t finite = 1;   // loss and gradient of this update
   std::int32_t counted = 1;  // sums.samples == wish.planned_samples
-  // Sticky: 1 from the first update on that was not finite or not counted right. The optimiser then
-  // changes nothing more, so the parameters stay those of the update before.
+  // Sticky: 1 from the first update on that was not counted right, or not finite and not to be
+  // outlived. Nothing is changed any more, so the parameters stay those of the update before.
   std::int32_t stopped = 0;
+  std::int32_t idle = 0;  // stopped or not finite: the optimiser changes nothing
 };
 
 struct UpdateControl {

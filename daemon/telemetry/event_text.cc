@@ -170,6 +170,13 @@ std::string StepJson(const RunIdentity& who, const LineStamp& stamp, const StepR
   message.set_reduce_s(event.reduce_s);
   message.set_opt_s(event.opt_s);
   if (event.wait_s) message.set_wait_s(*event.wait_s);
+  if (event.straggler) {
+    message.set_straggler_rank(event.straggler->rank);
+    message.set_straggler_host(Cut(event.straggler->host, kShort));
+    message.set_straggler_phase(Cut(event.straggler->phase, kWord));
+    message.set_straggler_ratio(event.straggler->ratio);
+  }
+  if (!event.digest.empty()) message.set_digest(Cut(event.digest, kWord));
   message.set_samples_per_s(rates.samples_per_s);
   message.set_dur_p50_s(rates.dur_p50_s);
   message.set_dur_p99_s(rates.dur_p99_s);

@@ -47,6 +47,13 @@ struct RunStart {
   std::string nccl;
 };
 
+struct SlowRank {
+  int rank = 0;
+  std::string host;
+  std::string phase;  // "data", "compute"
+  double ratio = 1;   // its busy time / the median over the ranks
+};
+
 // One update. The reporter adds samples_per_s, dur_p50_s, dur_p99_s and eta_s.
 struct StepRecord {
   std::int64_t epoch = 1;          // counted from 1
@@ -59,14 +66,16 @@ struct StepRecord {
   double grad_norm = 0;            // before clipping
   double lr = 0;
   bool skipped = false;  // the gradient was not finite: no optimiser step
-  // dur_s = data_s + fwd_bwd_s + reduce_s + opt_s (+ what lies between); wait_s is a part of
-  // reduce_s.
+  // dur_s = data_s + fwd_bwd_s + reduce_s + opt_s (+ what lies between).
   double dur_s = 0;
   double data_s = 0;
   double fwd_bwd_s = 0;
   double reduce_s = 0;
   double opt_s = 0;
+  // Of the update before: the rank that was busy for longest, and how long this one waited for it.
+  std::optional<SlowRank> straggler;
   std::optional<double> wait_s;
+  std::string digest;  // of the parameters after this update, 16 hex digits; empty: not taken
 };
 
 struct EvalRecord {

@@ -4,7 +4,7 @@
 // later, so that the host never waits inside an update.
 //
 // One per rank, used by the thread that made it. After an error only the destructor may be called;
-// after one of Figures() also what reads parameters, state and gradients.
+// after one of Figures() also Probe() and what reads parameters, state and gradients.
 #pragma once
 
 #include <cstddef>
@@ -37,6 +37,7 @@ struct UpdateFigures {
   std::int64_t samples = 0;  // audited: counted over all ranks
   double loss = 0;           // mean over `samples`
   double grad_norm = 0;      // of the reduced gradient, before clipping
+  bool finite = true;        // loss and gradient; false: the update has changed nothing
   double dur_s = 0;          // = data_s + fwd_bwd_s + reduce_s + opt_s
   double data_s = 0;         // waiting for micro-batches
   double fwd_bwd_s = 0;
@@ -71,7 +72,10 @@ struct EngineOptions {
   Numerics numerics;
   EngineChoice choice;
   std::size_t news_elements = 0;  // the same on all ranks
-  bool measure_code = false;      // fill EngineMemory::code_bytes, which takes some milliseconds
+  // An update whose loss or gradient is not finite is told as such and changes nothing, and
+  // training may go on; else it is an error.
+  bool outlive_nonfinite = false;
+  bool measure_code = false;  // fill EngineMemory::code_bytes, which takes some milliseconds
 };
 
 // A flat buffer of f32 that makes up the state of a run.
@@ -92,8 +96,11 @@ class Engine {
   virtual Status GetParameters(std::span<float> parameters) = 0;
   virtual Status SetOptimizer(std::span<const float> state, std::int64_t updates) = 0;
   virtual Status GetOptimizer(std::span<float> state, std::int64_t* updates) = 0;
-  // The gradients as they stand: of the last update, summed over the ranks, before clipping.
+  // The gradients as they stand: of the last update, summed over the ranks, before clipping; or of
+  // the last Probe().
   virtual Status GetGradients(std::span<float> gradients) = 0;
+  // Of the parameters (DigestOf() in daemon/optim/digest.h). Waits for the device.
+  virtual Result<std::uint64_t> Digest() = 0;
 
   // Elements [first, first + out.size()) of a buffer: in a checkpoint every rank saves a part.
   // Waits for the device; kInternal when the buffer has not so many.
@@ -123,6 +130,11 @@ class Engine {
   // every rank alike); kInternal: the audit failed. The parameters are then those of the update
   // before.
   virtual Result<std::optional<UpdateFigures>> Figures(bool wait) = 0;
+
+  // Forward and backward of one micro-batch by itself, to find what is not finite: the sum of its
+  // losses; the gradients are its own then, each sample weighing what it did in the last update.
+  // Not collective; waits for the device. REQUIRES: all figures were taken, or told kNoRequeue.
+  virtual Result<double> Probe(const BatchView& batch) = 0;
 
   // Sums over `batch`. May wait for the device. REQUIRES: no update has begun and not ended.
   virtual Result<Evaluation> Evaluate(const BatchView& batch) = 0;

@@ -7,6 +7,7 @@
 #include "collectives/bucket/bucket_reducer.h"
 #include "daemon/accum/sample_ledger.h"
 #include "daemon/device/host_buffer.h"
+#include "daemon/optim/digest.h"
 #include "daemon/optim/norm.h"
 #include "daemon/optim/optimizer.h"
 #include "daemon/train/engine.h"
@@ -35,6 +36,7 @@ class CpuEngine final : public Engine {
   Status SetOptimizer(std::span<const float> state, std::int64_t updates) override;
   Status GetOptimizer(std::span<float> state, std::int64_t* updates) override;
   Status GetGradients(std::span<float> gradients) override;
+  Result<std::uint64_t> Digest() override { return DigestOf(replica_->parameters()); }
   Status Read(EngineBuffer buffer, std::int64_t first, std::span<float> out) override;
   [[nodiscard]] std::int64_t optimizer_updates() const override { return optimizer_->updates(); }
 
@@ -48,6 +50,9 @@ class CpuEngine final : public Engine {
   Status Audit() override;
   Result<std::optional<UpdateFigures>> Figures(bool wait) override;
 
+  Result<double> Probe(const BatchView& batch) override {
+    return replica_->MicroStep(batch, static_cast<float>(weight_), /*first=*/true);
+  }
   Result<Evaluation> Evaluate(const BatchView& batch) override { return replica_->Evaluate(batch); }
   Result<std::byte*> HostMemory(std::size_t /*bytes*/) override { return nullptr; }
 
@@ -64,6 +69,7 @@ class CpuEngine final : public Engine {
   std::unique_ptr<Optimizer> optimizer_;
   SampleLedger ledger_;
   std::int64_t code_bytes_ = 0;
+  bool outlive_nonfinite_ = false;
 
   // Of the update that is under way.
   UpdateSettings settings_;
@@ -98,6 +104,7 @@ Status CpuEngine::Create(const Model& model, const EngineOptions& options) {
                          MakeOptimizer(options.optimizer, std::ssize(gradients),
                                        {reinterpret_cast<float*>(state_memory_.data()), state}));
   sums_.resize(2 + options.news_elements);
+  outlive_nonfinite_ = options.outlive_nonfinite;
   return Status::Ok();
 }
 
@@ -193,7 +200,8 @@ Status CpuEngine::Audit() {
   GACCD_RETURN_IF_ERROR(reducer_->NextCycle());
   verdict_ = ledger_.AuditSum(comm_, static_cast<std::int64_t>(samples()), settings_.samples);
   // A wrong count explains more than what came of it.
-  if (verdict_.ok()) verdict_ = std::exchange(finite_, Status::Ok());
+  figures_.finite = finite_.ok();
+  if (verdict_.ok() && !outlive_nonfinite_) verdict_ = finite_;
   figures_.samples = settings_.samples;
   figures_.opt_s = timer_.Lap();
   figures_.dur_s = figures_.data_s + figures_.fwd_bwd_s + figures_.reduce_s + figures_.opt_s;

@@ -19,7 +19,8 @@ Status CudaEngine::Begin(const UpdateSettings& settings) {
   UpdateWish& wish = record.page->wish;
   wish = {.clip_norm = settings.clip_norm,
           .planned_samples = static_cast<double>(settings.samples),
-          .sample_weight = static_cast<float>(weight)};
+          .sample_weight = static_cast<float>(weight),
+          .outlive = options_.outlive_nonfinite ? 1 : 0};
   optimizer_->Prepare(settings.lr, &wish);
   std::ranges::copy(settings.news, record.news.begin());
   (void)host_.Lap();
@@ -99,6 +100,7 @@ Result<std::optional<UpdateFigures>> CudaEngine::Figures(bool wait) {
     return verdict;
   }
   GACCD_ASSIGN_OR_RETURN(const UpdateFigures figures, FiguresOf(record));
+  if (!figures.finite) optimizer_->set_updates(record.optimizer_updates);
   records_->DropOldest();
   return std::optional(figures);
 }
@@ -112,7 +114,7 @@ Status CudaEngine::Verdict(const UpdateRecord& record) {
     GACCD_RETURN_IF_ERROR(ledger.AuditSum(
         comm_, static_cast<std::int64_t>(record.page->sums.samples), record.settings.samples));
   }
-  if (verdict.finite == 0) {
+  if (verdict.finite == 0 && !options_.outlive_nonfinite) {
     GACCD_RETURN_IF_ERROR(
         CheckFinite(record.page->sums.loss / static_cast<double>(record.settings.samples),
                     std::isfinite(verdict.norm)));
@@ -121,6 +123,24 @@ Status CudaEngine::Verdict(const UpdateRecord& record) {
   return {ErrorKind::kInternal, StrCat("the GPU has stopped: counted samples right: ",
                                        verdict.counted, ", finite: ", verdict.finite, ", loss sum ",
                                        record.page->sums.loss, ", gradient norm ", verdict.norm)};
+}
+
+Result<double> CudaEngine::Probe(const BatchView& batch) {
+  constexpr StepPlace kAlone{.first = true, .last = false};
+  cudaStream_t stream = context_->compute();
+  if (batch.samples == 0) {
+    GACCD_RETURN_IF_ERROR(EmptyMicroStep(kAlone));
+  } else {
+    GACCD_ASSIGN_OR_RETURN(const int slot, uploads_->Upload(batch));
+    GACCD_RETURN_IF_ERROR(replica_->MicroStep(batch.samples, slot, kAlone));
+    GACCD_RETURN_IF_ERROR(uploads_->Release(slot));
+  }
+  auto* loss = evaluation_.as<double>();
+  GACCD_RETURN_IF_ERROR(CudaStatus(
+      cudaMemcpyAsync(loss, &control()->sums.loss, sizeof *loss, cudaMemcpyDeviceToHost, stream),
+      "copy of a loss"));
+  GACCD_RETURN_IF_ERROR(waiter_.WaitForStream(stream, "one micro-batch"));
+  return *loss;
 }
 
 Result<Evaluation> CudaEngine::Evaluate(const BatchView& batch) {

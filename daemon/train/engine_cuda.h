@@ -41,13 +41,17 @@ class CudaEngine final : public Engine {
   [[nodiscard]] std::string_view device() const override { return "cuda"; }
   [[nodiscard]] EngineMemory memory() const override;
   [[nodiscard]] int held_batches() const override { return BatchUploads::kHeld; }
-  [[nodiscard]] int updates_underway() const override { return UpdateRecords::kUnderway - 1; }
+  // What an update that changes nothing must not count, the next one has to know: AdamW's factors.
+  [[nodiscard]] int updates_underway() const override {
+    return options_.outlive_nonfinite ? 0 : UpdateRecords::kUnderway - 1;
+  }
 
   Status SetParameters(std::span<const float> parameters) override;
   Status GetParameters(std::span<float> parameters) override;
   Status SetOptimizer(std::span<const float> state, std::int64_t updates) override;
   Status GetOptimizer(std::span<float> state, std::int64_t* updates) override;
   Status GetGradients(std::span<float> gradients) override;
+  Result<std::uint64_t> Digest() override;
   Status Read(EngineBuffer buffer, std::int64_t first, std::span<float> out) override;
   [[nodiscard]] std::int64_t optimizer_updates() const override { return optimizer_->updates(); }
 
@@ -59,6 +63,7 @@ class CudaEngine final : public Engine {
   Status Audit() override;
   Result<std::optional<UpdateFigures>> Figures(bool wait) override;
 
+  Result<double> Probe(const BatchView& batch) override;
   Result<Evaluation> Evaluate(const BatchView& batch) override;
   Result<std::byte*> HostMemory(std::size_t bytes) override;
 

@@ -1,7 +1,9 @@
 // How the engine on a GPU comes to be, its memory, and what goes in and out of it.
+#include <algorithm>
 #include <utility>
 
 #include "collectives/base/strings.h"
+#include "daemon/optim/digest.h"
 #include "daemon/train/engine_checks.h"
 #include "daemon/train/engine_cuda.h"
 
@@ -182,6 +184,19 @@ Status CudaEngine::Read(EngineBuffer buffer, std::int64_t first, std::span<float
                       : buffer == EngineBuffer::kParameters ? parameters_.as<float>()
                                                             : gradients_;
   return CopyOut("state for a checkpoint", from + first, out.size(), out);
+}
+
+Result<std::uint64_t> CudaEngine::Digest() {
+  constexpr std::size_t kPart = std::size_t{1} << 20;  // values; even
+  std::vector<float> part(std::min(kPart, elements()));
+  std::uint64_t digest = 0;
+  for (std::size_t first = 0; first < elements(); first += kPart) {
+    const auto values = std::span(part).first(std::min(kPart, elements() - first));
+    GACCD_RETURN_IF_ERROR(
+        CopyOut("parameters for a digest", parameters_.as<float>() + first, values.size(), values));
+    digest += DigestOf(values, static_cast<std::int64_t>(first));
+  }
+  return digest;
 }
 
 Result<std::byte*> CudaEngine::HostMemory(std::size_t bytes) {

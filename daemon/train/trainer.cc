@@ -67,6 +67,8 @@ Trainer::Trainer(Communicator& comm, const Job& job, const Plan& plan,
                  std::unique_ptr<Dataset> train, std::unique_ptr<Dataset> eval, Model model,
                  const UpdateSchedule& schedule)
     : comm_(comm),
+      times_(comm.rank(), comm.size()),
+      news_(kStopNews + times_.elements()),
       job_(job),
       plan_(plan),
       train_(std::move(train)),
@@ -97,14 +99,16 @@ Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& jo
 Status Trainer::Prepare(const EngineChoice& choice, Communicator* device_comm) {
   GACCD_ASSIGN_OR_RETURN(const ReplicaOptions replica, MakeReplicaOptions());
   GACCD_ASSIGN_OR_RETURN(memory_.process, ResidentBytes());
-  GACCD_ASSIGN_OR_RETURN(engine_, MakeEngine(device_comm == nullptr ? comm_ : *device_comm, model_,
-                                             {.replica = replica,
-                                              .optimizer = job_.optimizer,
-                                              .numerics = job_.numerics,
+  GACCD_ASSIGN_OR_RETURN(
+      engine_, MakeEngine(device_comm == nullptr ? comm_ : *device_comm, model_,
+                          {.replica = replica,
+                           .optimizer = job_.optimizer,
+                           .numerics = job_.numerics,
 
-                                              .choice = choice,
-                                              .news_elements = news_.size(),
-                                              .measure_code = true}));
+                           .choice = choice,
+                           .news_elements = news_.size(),
+                           .outlive_nonfinite = guards_.on_nonfinite != OnNonfinite::kStop,
+                           .measure_code = true}));
   const EngineMemory planned = engine_->memory();
   GACCD_RETURN_IF_ERROR(PrepareBatches());
   memory_.process += planned.code_bytes;
@@ -178,6 +182,7 @@ Status Trainer::Resume(const LoadedState& state) {
 }
 
 Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Saver* saver) {
+  reporter_ = &reporter;
   summary->updates = first_update_;
   summary->samples = first_samples_;
   const auto underway = static_cast<std::size_t>(engine_->updates_underway());
@@ -192,7 +197,8 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Saver* save
     if (saver != nullptr && !last) {
       GACCD_ASSIGN_OR_RETURN(save, saver->Due(index + 1));
     }
-    GACCD_RETURN_IF_ERROR(ReportUntil(evaluate || save || last ? 0 : underway, reporter, summary));
+    const bool drain = evaluate || save || last || ComparesAfter(index + 1);
+    GACCD_RETURN_IF_ERROR(ReportUntil(drain ? 0 : underway, reporter, summary));
     StopDecision wish = Wish();
     if (wish.action != StopAction::kGoOn) {
       GACCD_RETURN_IF_ERROR(ReportUntil(0, reporter, summary));
@@ -268,12 +274,13 @@ Status Trainer::ReportUntil(std::size_t underway, RunReporter& reporter, Trainin
 
 Status Trainer::RunOne(std::int64_t index) {
   const Update update = schedule_.At(index);
-  const Plan& plan = update.samples == plan_.effective_batch() ? plan_ : *tail_plan_;
+  const Plan& plan = PlanOf(update);
   const double lr =
       LearningRate(job_.schedule, job_.optimizer.lr, plan_.lr_factor(), index, schedule_.updates());
   const std::int64_t steps = plan.accum_steps();
   underway_.push_back({.step = index + 1, .steps = steps, .update = update, .lr = lr});
   if (stops_ != nullptr) stops_->Tell(news_, steps, engine_->updates_underway());
+  times_.Tell(std::span(news_).subspan(kStopNews));
   const UpdateHooks hooks{.note = [&](heartbeat::Phase phase,
                                       std::int64_t micro_step) { Note(phase, index, micro_step); },
                           .leave = [&](std::int64_t done) { return LeaveWindow(done, steps); }};
@@ -286,28 +293,40 @@ Status Trainer::RunOne(std::int64_t index) {
 Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
   const Underway done = underway_.front();
   const auto figures = engine_->Figures(/*wait=*/true);
-  if (!figures.ok()) return Status(figures.status()).WithContext(StrCat("update ", done.step));
+  if (!figures.ok()) {
+    return Explain(done, figures.status()).WithContext(StrCat("update ", done.step));
+  }
   if (!figures->has_value()) return NoFigures(done.step);
   underway_.pop_front();
-  const UpdateFigures& found = **figures;
+  UpdateFigures found = **figures;
+  if (found.finite) {
+    nonfinite_ = 0;
+  } else {
+    GACCD_RETURN_IF_ERROR(Outlive(done, &found).WithContext(StrCat("update ", done.step)));
+  }
   if (stops_ != nullptr) stops_->Hear(found.news, found.dur_s, done.steps);
   if (peers_ != nullptr) peers_->UpdateTook(std::chrono::duration<double>(found.dur_s));
   summary->updates = done.step;
   summary->samples += found.samples;
-  reporter.Step({.epoch = done.update.epoch + 1,
-                 .step = done.step,
-                 .steps_total = schedule_.updates(),
-                 .samples = found.samples,
-                 .target = done.update.samples,
-                 .samples_total = summary->samples,
-                 .loss = found.loss,
-                 .grad_norm = found.grad_norm,
-                 .lr = done.lr,
-                 .dur_s = found.dur_s,
-                 .data_s = found.data_s,
-                 .fwd_bwd_s = found.fwd_bwd_s,
-                 .reduce_s = found.reduce_s,
-                 .opt_s = found.opt_s});
+  summary->skipped += found.finite ? 0 : 1;
+  StepRecord record{.epoch = done.update.epoch + 1,
+                    .step = done.step,
+                    .steps_total = schedule_.updates(),
+                    .samples = found.samples,
+                    .target = done.update.samples,
+                    .samples_total = summary->samples,
+                    .loss = found.loss,
+                    .grad_norm = found.grad_norm,
+                    .lr = done.lr,
+                    .skipped = !found.finite,
+                    .dur_s = found.dur_s,
+                    .data_s = found.data_s,
+                    .fwd_bwd_s = found.fwd_bwd_s,
+                    .reduce_s = found.reduce_s,
+                    .opt_s = found.opt_s};
+  TellStraggler(found, &record);
+  GACCD_ASSIGN_OR_RETURN(record.digest, CompareReplicas(done.step));
+  reporter.Step(record);
   return Status::Ok();
 }
 

@@ -1,7 +1,6 @@
 // Trainer: one rank of a run. Made after the ranks found each other; owns everything of this rank.
 #pragma once
 
-#include <array>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -10,6 +9,7 @@
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
 #include "daemon/config/job.h"
+#include "daemon/config/policies.h"
 #include "daemon/data/dataset.h"
 #include "daemon/data/prefetcher.h"
 #include "daemon/data/update_schedule.h"
@@ -17,7 +17,9 @@
 #include "daemon/plan/plan.h"
 #include "daemon/telemetry/run_reporter.h"
 #include "daemon/train/engine.h"
+#include "daemon/train/nonfinite.h"
 #include "daemon/train/peer_watch.h"
+#include "daemon/train/rank_times.h"
 #include "daemon/train/saver.h"
 #include "daemon/train/stop_agreement.h"
 
@@ -31,10 +33,17 @@ struct MemoryFigures {
   std::int64_t device = 0;   // planned on the GPU; 0 on a CPU
 };
 
+// What watches over the numbers of a run.
+struct TrainGuards {
+  OnNonfinite on_nonfinite = OnNonfinite::kStop;
+  std::int64_t digest_every = 0;  // updates; the replicas are compared; 0: never
+};
+
 // What was done so far.
 struct TrainingSummary {
   std::int64_t updates = 0;
   std::int64_t samples = 0;
+  std::int64_t skipped = 0;          // of the updates, those left out as they were not finite
   std::optional<double> accuracy;    // of the last evaluation
   std::int64_t measured_memory = 0;  // at the end
 };
@@ -72,6 +81,8 @@ class Trainer {
   void SetPeerWatch(PeerWatch* watch) { peers_ = watch; }
   // Asks `stops` whether to go on. null: nothing stops the run.
   void SetStops(StopAgreement* stops) { stops_ = stops; }
+  // Before Prepare().
+  void SetGuards(const TrainGuards& guards) { guards_ = guards; }
 
   // The parameters as they are, in the order of model().layout(). REQUIRES: after Prepare().
   Result<std::vector<float>> Parameters();
@@ -101,6 +112,8 @@ class Trainer {
   [[nodiscard]] StopDecision Wish() const {
     return stops_ == nullptr ? StopDecision{} : stops_->AtBoundary();
   }
+  // After an update on whose news the times of the ranks came.
+  void TellStraggler(const UpdateFigures& found, StepRecord* record);
   Result<bool> LeaveWindow(std::int64_t done, std::int64_t steps);
   // Saves the state after the last update that ended.
   Status SaveAt(const TrainingSummary& summary, Saver& saver);
@@ -118,15 +131,39 @@ class Trainer {
     double lr = 0;
   };
 
+  // trainer_guards.cc: all collective.
+  // The error of an update, with who made it not finite.
+  Status Explain(const Underway& done, Status error);
+  // After an update that was not finite: goes on without it, or without what made it so.
+  Status Outlive(const Underway& done, UpdateFigures* found);
+  Result<SharedCulprits> Look(const Underway& done, std::vector<Culprit>* mine);
+  Result<UpdateFigures> RepeatWithout(const Underway& done, const std::vector<Culprit>& mine,
+                                      std::int64_t samples);
+  // This rank's micro-batches of an update once more.
+  Result<UpdateReplay> Replay(const Underway& done);
+  // The digest of the parameters if it is due after update `step`, compared over the ranks.
+  Result<std::string> CompareReplicas(std::int64_t step);
+  [[nodiscard]] bool ComparesAfter(std::int64_t step) const {
+    return guards_.digest_every > 0 && step % guards_.digest_every == 0;
+  }
+  [[nodiscard]] const Plan& PlanOf(const Update& update) const {
+    return update.samples == plan_.effective_batch() ? plan_ : *tail_plan_;
+  }
+
   void Note(heartbeat::Phase phase, std::int64_t update, std::int64_t micro_step = 0) const {
+    if (reporter_ != nullptr) reporter_->Note(heartbeat::Name(phase).data(), micro_step);
     if (peers_ == nullptr) return;
     peers_->Note(phase, static_cast<std::uint64_t>(update), static_cast<std::uint32_t>(micro_step));
   }
 
   Communicator& comm_;
   PeerWatch* peers_ = nullptr;
+  RunReporter* reporter_ = nullptr;  // during Run()
   StopAgreement* stops_ = nullptr;
-  std::array<double, kStopNews> news_{};
+  TrainGuards guards_;
+  RankTimes times_;
+  std::vector<double> news_;          // kStopNews, then those of times_
+  std::int64_t nonfinite_ = 0;        // updates on end
   std::optional<StopDecision> left_;  // the window that was begun
   std::int64_t left_after_ = 0;       // micro-steps of it
   Job job_;
@@ -140,7 +177,8 @@ class Trainer {
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Prefetcher> batches_;    // may use memory of the engine
   std::optional<std::byte*> eval_memory_;  // the same for every evaluation
-  std::deque<Underway> underway_;          // the oldest first
+  std::optional<std::byte*> replay_memory_;
+  std::deque<Underway> underway_;  // the oldest first
   std::int64_t first_update_ = 0;
   std::int64_t first_samples_ = 0;  // that the updates before it took
 };

@@ -6,7 +6,7 @@ namespace gaccd {
 
 Status RunUpdate(Engine& engine, Prefetcher& batches, const Plan& plan, UpdateSettings settings,
                  const UpdateHooks& hooks) {
-  settings.samples = plan.effective_batch();
+  if (settings.samples == 0) settings.samples = plan.effective_batch();
   GACCD_RETURN_IF_ERROR(engine.Begin(settings));
 
   // 1. k micro-steps: forward, backward, accumulate. No communication. Every sample weighs 1/D, D
@@ -19,8 +19,9 @@ Status RunUpdate(Engine& engine, Prefetcher& batches, const Plan& plan, UpdateSe
       return {ErrorKind::kInternal,
               StrCat("no micro-batch for micro-step ", step + 1, " of ", steps)};
     }
-    GACCD_RETURN_IF_ERROR(
-        engine.MicroStep(*batch, {.first = step == 0, .last = step + 1 == steps}));
+    const bool dropped = hooks.drop && hooks.drop(step);
+    GACCD_RETURN_IF_ERROR(engine.MicroStep(dropped ? BatchView{} : *batch,
+                                           {.first = step == 0, .last = step + 1 == steps}));
     if (hooks.leave && step + 1 < steps) {
       GACCD_ASSIGN_OR_RETURN(const bool leave, hooks.leave(step + 1));
       if (leave) return Status::Ok();

@@ -14,7 +14,7 @@
 namespace gaccd {
 
 // Collective. `batches` gives this rank's micro-batches in the order of the plan, and keeps
-// engine.held_batches() of them. settings.samples is taken from the plan. On a GPU the update is
+// engine.held_batches() of them. settings.samples 0: those of the plan. On a GPU the update is
 // only on its way when this returns; what came of it is told by engine.Figures(). Errors: kInternal
 // when the micro-batches end too early; whatever the communicator and the device say.
 struct UpdateHooks {
@@ -24,6 +24,9 @@ struct UpdateHooks {
   // window is left there. RunUpdate returns OK, and the update stays as it is, neither reduced nor
   // ended.
   std::function<Result<bool>(std::int64_t done)> leave;
+  // Asked before micro-step `step` (from 0). true: it computes nothing, as if it had no samples.
+  // settings.samples counts what all ranks have left then.
+  std::function<bool(std::int64_t step)> drop;
 };
 Status RunUpdate(Engine& engine, Prefetcher& batches, const Plan& plan, UpdateSettings settings,
                  const UpdateHooks& hooks = {});

@@ -73,6 +73,7 @@ Result<UpdateFigures> FiguresOf(const UpdateRecord& record) {
       .samples = record.settings.samples,
       .loss = record.page->sums.loss / static_cast<double>(record.settings.samples),
       .grad_norm = record.page->verdict.norm,
+      .finite = record.page->verdict.finite != 0,
       .news = record.news};
   GACCD_ASSIGN_OR_RETURN(const double steps_s, Seconds(record.begin, record.computed));
   GACCD_ASSIGN_OR_RETURN(figures.reduce_s, Seconds(record.computed, record.reduced));

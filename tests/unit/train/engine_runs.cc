@@ -109,7 +109,8 @@ Result<std::unique_ptr<Engine>> EngineOf(Communicator& comm, const EngineCase& t
                                                   .optimizer = test.optimizer,
                                                   .numerics = test.numerics,
                                                   .choice = choice,
-                                                  .news_elements = test.news}));
+                                                  .news_elements = test.news,
+                                                  .outlive_nonfinite = test.outlive_nonfinite}));
   std::vector<float> parameters(static_cast<std::size_t>(setting.model.layout().size()));
   setting.model.Initialize(kSeed, parameters);
   GACCD_RETURN_IF_ERROR(engine->SetParameters(parameters));
@@ -165,6 +166,7 @@ Status ReadOut(const EngineCase& test, const Setting& setting, Engine& engine, E
   run->parameters.resize(static_cast<std::size_t>(size));
   run->state.resize(static_cast<std::size_t>(StateElements(test.optimizer, size)));
   GACCD_RETURN_IF_ERROR(engine.GetParameters(run->parameters));
+  GACCD_ASSIGN_OR_RETURN(run->digest, engine.Digest());
   return engine.GetOptimizer(run->state, &run->optimizer_updates);
 }
 

@@ -31,6 +31,7 @@ struct EngineCase {
   Numerics numerics = {};
   std::int64_t poisoned = -1;  // this sample has a NaN among its features
   std::size_t news = 3;        // elements: NewsOf()
+  bool outlive_nonfinite = false;
 };
 
 inline void PrintTo(const EngineCase& test, std::ostream* out) { *out << test.name; }
@@ -43,7 +44,8 @@ struct EngineRun {
   std::vector<float> parameters;
   std::vector<float> state;
   std::int64_t optimizer_updates = 0;
-  Evaluation evaluation;  // of the first samples, at the end
+  std::uint64_t digest = 0;  // at the end
+  Evaluation evaluation;     // of the first samples, at the end
 };
 
 struct EngineRunOptions {

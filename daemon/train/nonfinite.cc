@@ -1,0 +1,118 @@
+#include "daemon/train/nonfinite.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <span>
+
+#include "collectives/base/strings.h"
+#include "collectives/bootstrap/agree.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::size_t kMostNumbers = 16;
+
+bool AllFinite(std::span<const float> values) {
+  return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
+}
+
+std::string FirstBadParameter(const FlatLayout& layout, std::span<const float> gradients) {
+  for (const FlatEntry& entry : layout.entries()) {
+    const auto of_entry = gradients.subspan(static_cast<std::size_t>(entry.offset),
+                                            static_cast<std::size_t>(entry.elements));
+    if (!AllFinite(of_entry)) return entry.name;
+  }
+  return {};
+}
+
+// `features`, `targets`: floats of one sample.
+std::vector<std::int64_t> BadInputs(const BatchView& batch, std::span<const std::int64_t> samples,
+                                    const SampleSpec& spec) {
+  std::vector<std::int64_t> bad;
+  const auto width = static_cast<std::size_t>(spec.feature_elements());
+  const auto targets = static_cast<std::size_t>(batch.targets == nullptr ? 0 : spec.target_width);
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const bool finite = AllFinite({batch.features + i * width, width}) &&
+                        (targets == 0 || AllFinite({batch.targets + i * targets, targets}));
+    if (!finite) bad.push_back(samples[i]);
+  }
+  return bad;
+}
+
+std::string Numbers(const std::vector<std::int64_t>& numbers) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(numbers.size(), kMostNumbers); ++i) {
+    text += StrCat(i == 0 ? "" : ", ", numbers[i]);
+  }
+  if (numbers.size() > kMostNumbers) {
+    text += StrCat(" and ", numbers.size() - kMostNumbers, " more");
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<std::vector<Culprit>> FindCulprits(Engine& engine, const FlatLayout& layout,
+                                          const UpdateReplay& replay) {
+  std::vector<Culprit> culprits;
+  std::vector<float> gradients(static_cast<std::size_t>(layout.size()));
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(replay.indices->max_samples()));
+  for (std::int64_t step = 0; step < replay.steps; ++step) {
+    const BatchView* batch = replay.batches->Next();
+    if (batch == nullptr || replay.indices->Next(numbers) != batch->samples) {
+      return Status(ErrorKind::kInternal,
+                    StrCat("micro-batch ", step + 1, " of ", replay.steps,
+                           " cannot be looked at again: the samples ended too early"));
+    }
+    if (batch->samples == 0) continue;
+    GACCD_ASSIGN_OR_RETURN(const double loss, engine.Probe(*batch));
+    GACCD_RETURN_IF_ERROR(engine.GetGradients(gradients));
+    std::string where = FirstBadParameter(layout, gradients);
+    if (where.empty() && std::isfinite(loss)) continue;
+    Culprit culprit{.micro_step = step,
+                    .where = where.empty() ? "loss" : std::move(where),
+                    .samples = {numbers.begin(), numbers.begin() + batch->samples},
+                    .bad_inputs = {}};
+    culprit.bad_inputs = BadInputs(*batch, culprit.samples, replay.spec);
+    culprits.push_back(std::move(culprit));
+  }
+  return culprits;
+}
+
+std::string Describe(const std::vector<Culprit>& culprits, std::int64_t steps) {
+  const Culprit& first = culprits.front();
+  std::string text = StrCat("micro-batch ", first.micro_step + 1, " of ", steps, ": the ",
+                            first.where == "loss" ? "loss" : StrCat("gradient of ", first.where),
+                            " is not finite; samples ", Numbers(first.samples));
+  if (!first.bad_inputs.empty()) {
+    text += StrCat("; not finite in the data: samples ", Numbers(first.bad_inputs));
+  }
+  if (culprits.size() > 1) text += StrCat("; and ", culprits.size() - 1, " more micro-batches");
+  return text;
+}
+
+Result<SharedCulprits> ShareCulprits(Communicator& comm, const Result<std::vector<Culprit>>& mine,
+                                     std::int64_t my_samples, std::int64_t steps) {
+  Status found = mine.status();
+  std::array<std::int64_t, 2> sums{my_samples, mine.ok() ? 0 : 1};  // survivors, ranks in trouble
+  if (mine.ok() && !mine->empty()) {
+    found = {ErrorKind::kNoRequeue, Describe(*mine, steps)};
+    for (const Culprit& culprit : *mine) sums[0] -= std::ssize(culprit.samples);
+  }
+  const Agreement agreement = AgreeOn(comm, found);
+  const MutableBuffer view = View(std::span<std::int64_t>(sums));
+  GACCD_RETURN_IF_ERROR(comm.AllReduceSum(view, view));
+  if (!mine.ok()) return mine.status();
+  if (sums[1] > 0) {
+    return Status(ErrorKind::kInternal,
+                  StrCat("what is not finite was not found: ", sums[1],
+                         " ranks could not look for it; ", agreement.status.message()));
+  }
+  return SharedCulprits{.text = agreement.status.ok()
+                                    ? "every micro-batch by itself is finite: their sum overflows"
+                                    : agreement.status.message(),
+                        .survivors = sums[0]};
+}
+
+}  // namespace gaccd

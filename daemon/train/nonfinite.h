@@ -1,0 +1,55 @@
+// Who made an update not finite. The reduction has spread it to all ranks, but the parameters still
+// are those of the update before: each rank computes its micro-batches once more, one by one, and
+// looks at each loss and gradient before anything is summed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/base/result.h"
+#include "collectives/comm/communicator.h"
+#include "daemon/data/index_source.h"
+#include "daemon/data/prefetcher.h"
+#include "daemon/tensor/flat_layout.h"
+#include "daemon/tensor/sample.h"
+#include "daemon/train/engine.h"
+
+namespace gaccd {
+
+// One update of this rank once more.
+struct UpdateReplay {
+  std::unique_ptr<Prefetcher> batches;   // from its first micro-batch on
+  std::unique_ptr<IndexSource> indices;  // the numbers of the same samples
+  std::int64_t steps = 0;
+  SampleSpec spec;
+};
+
+// A micro-batch whose own loss or gradient is not finite.
+struct Culprit {
+  std::int64_t micro_step = 0;  // from 0
+  std::string where;            // the first parameter whose gradient it is, else "loss"
+  std::vector<std::int64_t> samples;
+  std::vector<std::int64_t> bad_inputs;  // of these, whose features or targets are not finite
+};
+
+// Local. Engine::Probe() of every micro-batch with samples.
+Result<std::vector<Culprit>> FindCulprits(Engine& engine, const FlatLayout& layout,
+                                          const UpdateReplay& replay);
+
+// "micro-batch 2 of 3: the gradient of fc1.weight is not finite; samples 4, 17, 23", and how many
+// more. REQUIRES: at least one.
+[[nodiscard]] std::string Describe(const std::vector<Culprit>& culprits, std::int64_t steps);
+
+// What the ranks found together.
+struct SharedCulprits {
+  std::string text;            // of the lowest rank with one, with its rank and host; or of none
+  std::int64_t survivors = 0;  // samples of all ranks that are in no culprit
+};
+// Collective. my_samples: of this rank in the whole update. The error of a rank that could not look
+// is that of all.
+Result<SharedCulprits> ShareCulprits(Communicator& comm, const Result<std::vector<Culprit>>& mine,
+                                     std::int64_t my_samples, std::int64_t steps);
+
+}  // namespace gaccd

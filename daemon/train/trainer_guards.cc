@@ -1,0 +1,149 @@
+// What the trainer does about numbers that are wrong: updates that are not finite, replicas that
+// differ, ranks that are slow.
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "collectives/bootstrap/same_on_all.h"
+#include "daemon/data/sample_order.h"
+#include "daemon/optim/digest.h"
+#include "daemon/telemetry/log.h"
+#include "daemon/train/trainer.h"
+#include "daemon/train/update.h"
+
+namespace gaccd {
+namespace {
+
+// A training of which so many updates on end are left out does not come back by itself.
+constexpr std::int64_t kMostNonfinite = 10;
+
+}  // namespace
+
+Result<UpdateReplay> Trainer::Replay(const Underway& done) {
+  const SampleOrder order(job_.seed, train_->size(), job_.data.shuffle);
+  GACCD_ASSIGN_OR_RETURN(
+      const TrainIndices indices,
+      TrainIndices::Make(order, schedule_, plan_, comm_.rank(), done.update.index));
+  const auto memory = [this](std::size_t bytes) -> Result<std::byte*> {
+    if (!replay_memory_) {
+      GACCD_ASSIGN_OR_RETURN(replay_memory_, engine_->HostMemory(bytes));
+    }
+    return *replay_memory_;
+  };
+  UpdateReplay replay{.batches = nullptr,
+                      .indices = std::make_unique<TrainIndices>(indices),
+                      .steps = done.steps,
+                      .spec = train_->spec()};
+  GACCD_ASSIGN_OR_RETURN(replay.batches,
+                         Prefetcher::Start(*train_, std::make_unique<TrainIndices>(indices),
+                                           {.held = engine_->held_batches(), .memory = memory}));
+  return replay;
+}
+
+Result<SharedCulprits> Trainer::Look(const Underway& done, std::vector<Culprit>* mine) {
+  const auto look = [&]() -> Result<std::vector<Culprit>> {
+    GACCD_ASSIGN_OR_RETURN(const UpdateReplay replay, Replay(done));
+    return FindCulprits(*engine_, model_.layout(), replay);
+  };
+  auto found = look();
+  if (found.ok() && !found->empty()) {
+    LogWarning(StrCat("update ", done.step, ": ", Describe(*found, done.steps)));
+  }
+  GACCD_ASSIGN_OR_RETURN(
+      SharedCulprits shared,
+      ShareCulprits(comm_, found, PlanOf(done.update).Load(comm_.rank()), done.steps));
+  *mine = *std::move(found);
+  return shared;
+}
+
+Status Trainer::Explain(const Underway& done, Status error) {
+  if (error.kind() != ErrorKind::kNoRequeue) return error;
+  std::vector<Culprit> mine;
+  const auto shared = Look(done, &mine);
+  return {error.kind(),
+          StrCat(error.message(), "; ", shared.ok() ? shared->text : shared.status().message())};
+}
+
+Status Trainer::Outlive(const Underway& done, UpdateFigures* found) {
+  std::vector<Culprit> mine;
+  GACCD_ASSIGN_OR_RETURN(const SharedCulprits shared, Look(done, &mine));
+  if (++nonfinite_ > kMostNonfinite) {
+    return {ErrorKind::kNoRequeue, StrCat("training diverged: ", nonfinite_,
+                                          " updates on end were not finite; ", shared.text)};
+  }
+  const std::int64_t planned = done.update.samples;
+  const bool drops = guards_.on_nonfinite == OnNonfinite::kDropMicroBatch && shared.survivors > 0;
+  if (!drops) {
+    if (comm_.rank() == 0) {
+      LogWarning(StrCat("update ", done.step, " is left out: ", shared.text));
+    }
+    return Status::Ok();
+  }
+  if (shared.survivors < planned) {
+    GACCD_ASSIGN_OR_RETURN(*found, RepeatWithout(done, mine, shared.survivors));
+  }
+  if (!found->finite) {
+    return {ErrorKind::kNoRequeue,
+            StrCat("training diverged: not finite, also without the ", planned - shared.survivors,
+                   " samples of micro-batches that are not; ", shared.text)};
+  }
+  if (comm_.rank() == 0) {
+    LogWarning(StrCat("update ", done.step, " goes on with ", shared.survivors, " of ", planned,
+                      " samples: ", shared.text));
+  }
+  return Status::Ok();
+}
+
+Result<UpdateFigures> Trainer::RepeatWithout(const Underway& done, const std::vector<Culprit>& mine,
+                                             std::int64_t samples) {
+  GACCD_ASSIGN_OR_RETURN(const UpdateReplay replay, Replay(done));
+  const UpdateHooks hooks{.note = [&](heartbeat::Phase phase,
+                                      std::int64_t step) { Note(phase, done.update.index, step); },
+                          .leave = {},
+                          .drop =
+                              [&](std::int64_t step) {
+                                return std::ranges::any_of(mine, [&](const Culprit& culprit) {
+                                  return culprit.micro_step == step;
+                                });
+                              }};
+  GACCD_RETURN_IF_ERROR(RunUpdate(
+      *engine_, *replay.batches, PlanOf(done.update),
+      {.samples = samples, .lr = done.lr, .clip_norm = job_.clip_norm, .news = news_}, hooks));
+  GACCD_ASSIGN_OR_RETURN(const auto figures, engine_->Figures(/*wait=*/true));
+  if (!figures) {
+    return Status(ErrorKind::kInternal, "the engine has no figures of a repeated update");
+  }
+  return *figures;
+}
+
+Result<std::string> Trainer::CompareReplicas(std::int64_t step) {
+  if (!ComparesAfter(step)) return std::string();
+  GACCD_ASSIGN_OR_RETURN(const std::uint64_t digest, engine_->Digest());
+  std::string text = DigestText(digest);
+  Status same = CheckSameOnAllRanks(comm_, "the digest of the parameters", text);
+  if (!same.ok() && same.kind() == ErrorKind::kConfig)
+    same = {ErrorKind::kInternal, same.message()};
+  GACCD_RETURN_IF_ERROR(std::move(same).WithContext(StrCat("after update ", step)));
+  return text;
+}
+
+void Trainer::TellStraggler(const UpdateFigures& found, StepRecord* record) {
+  const auto straggler = times_.Hear(found.news.subspan(kStopNews));
+  times_.Took(found.data_s, found.fwd_bwd_s);
+  if (!straggler) return;
+  const std::string& host = comm_.topology().hosts[static_cast<std::size_t>(straggler->rank)];
+  record->wait_s = straggler->wait_s;
+  record->straggler = SlowRank{.rank = straggler->rank,
+                               .host = host,
+                               .phase = std::string(straggler->phase),
+                               .ratio = straggler->ratio};
+  if (straggler->streak != RankTimes::kUpdates || comm_.rank() != 0) return;
+  char ratio[32];
+  std::snprintf(ratio, sizeof ratio, "%.2f", straggler->ratio);
+  LogWarning(StrCat("straggler: rank ", straggler->rank, " on ", host, " takes ", ratio,
+                    " times as long as the median rank, for ", straggler->streak,
+                    " updates, most of it in ", straggler->phase));
+}
+
+}  // namespace gaccd

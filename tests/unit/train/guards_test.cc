@@ -1,0 +1,312 @@
+// What a training does about numbers that are wrong: an update that is not finite is explained,
+// left out or repeated without what made it so; replicas that differ are found; the slow rank is
+// named.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <regex>
+#include <set>
+#include <vector>
+
+#include "collectives/base/strings.h"
+#include "collectives/comm/threads.h"
+#include "daemon/train/trainer.h"
+#include "tests/unit/data/file_util.h"
+#include "tests/unit/train/engine_runs.h"
+
+namespace gaccd {
+namespace {
+
+using testing::Distance;
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kFeatures = 10;
+constexpr std::int64_t kTargets = 2;
+
+struct Trained {
+  std::vector<Status> status;  // by rank
+  std::vector<TrainingSummary> summary;
+  std::vector<std::vector<float>> weights;
+};
+
+struct Attempt {
+  int ranks = 3;
+  TrainGuards guards;
+  std::string run_dir;
+  // Between Prepare() and Run().
+  std::function<Status(int rank, Trainer&)> before = nullptr;
+};
+
+class GuardsTest : public ::testing::Test {
+ protected:
+  // So many samples; those of `huge` have finite features that overflow in the
+  // gradient, those of `left_out` are not there.
+  Job JobOf(std::int64_t samples, const std::set<std::int64_t>& huge,
+            const std::set<std::int64_t>& left_out = {}) {
+    std::vector<float> features;
+    std::vector<float> targets;
+    std::int64_t count = 0;
+    for (std::int64_t s = 0; s < samples; ++s) {
+      if (left_out.contains(s)) continue;
+      ++count;
+      for (std::int64_t f = 0; f < kFeatures; ++f) {
+        const float value = std::sin(static_cast<float>(s * kFeatures + f));
+        features.push_back(huge.contains(s) ? 1e30F * (value + 2) : value);
+      }
+      for (std::int64_t t = 0; t < kTargets; ++t) {
+        targets.push_back(std::cos(static_cast<float>(3 * s + t)));
+      }
+    }
+    Job job;
+    job.name = "guards";
+    job.model = {.layers = {{"fc1", LinearSpec{kFeatures, 16, true}},
+                            {"relu", ReluSpec{}},
+                            {"fc2", LinearSpec{16, kTargets, true}}},
+                 .loss = LossKind::kMeanSquaredError};
+    job.data.train = NpySource{.features = Write(StrCat("f", files_), features, count, kFeatures),
+                               .targets = Write(StrCat("t", files_), targets, count, kTargets)};
+    ++files_;
+    job.data.shuffle = false;
+    job.batch.micro = 4;
+    job.optimizer = {.lr = 0.2, .kind = SgdSpec{}};
+    job.epochs = 1;
+    return job;
+  }
+
+  std::string Write(const std::string& name, const std::vector<float>& values, std::int64_t rows,
+                    std::int64_t width) {
+    const std::string head =
+        NpyHeader(NpyDictionary("<f4", StrCat("(", rows, ", ", width, ")")), 1);
+    return folder_.Write(name, head + Raw(std::span<const float>(values)));
+  }
+
+  static Status TrainRank(Communicator& comm, const Job& job, const Attempt& attempt,
+                          TrainingSummary* summary, std::vector<float>* weights) {
+    GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make({.nodes = 1,
+                                                        .gpus_per_node = comm.size(),
+                                                        .micro_batch = job.batch.micro,
+                                                        .target_batch = job.batch.target}));
+    GACCD_ASSIGN_OR_RETURN(auto trainer, Trainer::Open(comm, job, plan));
+    trainer->SetGuards(attempt.guards);
+    GACCD_RETURN_IF_ERROR(trainer->Prepare());
+    if (attempt.before) GACCD_RETURN_IF_ERROR(attempt.before(comm.rank(), *trainer));
+    GACCD_ASSIGN_OR_RETURN(auto reporter,
+                           RunReporter::Start(comm, {.run_dir = attempt.run_dir, .quiet = true}));
+    const Status status = trainer->Run(*reporter, summary);
+    reporter->Finish(status);
+    GACCD_ASSIGN_OR_RETURN(*weights, trainer->Parameters());
+    return status;
+  }
+
+  static Trained Train(const Job& job, const Attempt& attempt) {
+    const auto ranks = static_cast<std::size_t>(attempt.ranks);
+    Trained trained{.status = std::vector<Status>(ranks),
+                    .summary = std::vector<TrainingSummary>(ranks),
+                    .weights = std::vector<std::vector<float>>(ranks)};
+    (void)RunThreadRanks(attempt.ranks, {}, [&](Communicator& comm) {
+      const auto r = static_cast<std::size_t>(comm.rank());
+      trained.status[r] = TrainRank(comm, job, attempt, &trained.summary[r], &trained.weights[r]);
+      return Status::Ok();
+    });
+    return trained;
+  }
+
+  static void ExpectAllWell(const Trained& trained) {
+    for (std::size_t r = 0; r < trained.status.size(); ++r) {
+      ASSERT_TRUE(trained.status[r].ok()) << trained.status[r].message();
+      EXPECT_EQ(Distance(trained.weights[r], trained.weights[0]), 0) << "rank " << r;
+    }
+  }
+
+  TempFolder folder_;
+  int files_ = 0;
+};
+
+// How far training has come from where it began: what a wrong divisor shows in.
+double StepDistance(const std::vector<float>& found, const std::vector<float>& expected,
+                    const std::vector<float>& start) {
+  std::vector<float> a(found.size());
+  std::vector<float> b(found.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    a[i] = found[i] - start[i];
+    b[i] = expected[i] - start[i];
+  }
+  return Distance(a, b);
+}
+
+TEST_F(GuardsTest, StopNamesRankMicroBatchLayerAndSamples) {
+  Job job = JobOf(33, {20});
+  job.batch.target = 33;  // rank 1 takes samples 11 to 21 as 4 + 4 + 3
+  for (const Status& status : Train(job, {}).status) {
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.kind(), ErrorKind::kNoRequeue);
+    EXPECT_THAT(status.message(), HasSubstr("update 1: training diverged"));
+    EXPECT_THAT(status.message(), HasSubstr("rank 1 on node0: micro-batch 3 of 3: the gradient of "
+                                            "fc1.weight is not finite; samples 19, 20, 21"));
+  }
+}
+
+// The others train as if the samples of that update were not there; AdamW's count of updates, too.
+TEST_F(GuardsTest, SkippedUpdatesChangeNothing) {
+  for (const OptimizerSpec& optimizer : {OptimizerSpec{.lr = 0.2, .kind = SgdSpec{.momentum = 0.9}},
+                                         OptimizerSpec{.lr = 0.01, .kind = AdamWSpec{}}}) {
+    Job job = JobOf(44, {15});
+    job.batch.target = 11;
+    job.optimizer = optimizer;
+    const Trained found = Train(job, {.guards = {.on_nonfinite = OnNonfinite::kSkipUpdate}});
+    ExpectAllWell(found);
+    EXPECT_EQ(found.summary[2].updates, 4);
+    EXPECT_EQ(found.summary[2].skipped, 1);
+
+    Job without = JobOf(44, {}, {11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21});
+    without.batch.target = 11;
+    without.optimizer = optimizer;
+    const Trained expected = Train(without, {});
+    ExpectAllWell(expected);
+    EXPECT_EQ(expected.summary[0].updates, 3);
+    EXPECT_EQ(Distance(found.weights[0], expected.weights[0]), 0);
+  }
+}
+
+TEST_F(GuardsTest, TooManySkippedUpdatesOnEndStop) {
+  std::set<std::int64_t> all;
+  for (std::int64_t s = 0; s < 36; ++s) all.insert(s);
+  Job job = JobOf(36, all);
+  job.batch.target = 3;
+  for (const OnNonfinite policy : {OnNonfinite::kSkipUpdate, OnNonfinite::kDropMicroBatch}) {
+    const Trained found = Train(job, {.guards = {.on_nonfinite = policy}});
+    for (std::size_t r = 0; r < 3; ++r) {
+      ASSERT_FALSE(found.status[r].ok());
+      EXPECT_EQ(found.status[r].kind(), ErrorKind::kNoRequeue);
+      EXPECT_THAT(found.status[r].message(), HasSubstr("11 updates on end were not finite"));
+      EXPECT_EQ(found.summary[r].updates, 10);
+      EXPECT_EQ(found.summary[r].skipped, 10);
+    }
+  }
+  all.erase(30);  // update 11 is well, and the count begins again
+  all.erase(31);
+  all.erase(32);
+  job = JobOf(36, all);
+  job.batch.target = 3;
+  const Trained found = Train(job, {.guards = {.on_nonfinite = OnNonfinite::kSkipUpdate}});
+  ExpectAllWell(found);
+  EXPECT_EQ(found.summary[0].skipped, 11);
+}
+
+// One update of 33 samples, of which two micro-batches are left out: the same as one of the others,
+// with their own divisor, on any ranks.
+TEST_F(GuardsTest, DroppedMicroBatchesLeaveTheMeanOfTheOthers) {
+  std::vector<float> start;
+  const auto keep_start = [&](int rank, Trainer& trainer) -> Status {
+    if (rank != 0) return Status::Ok();
+    GACCD_ASSIGN_OR_RETURN(start, trainer.Parameters());
+    return Status::Ok();
+  };
+  Job without = JobOf(33, {}, {3, 20});
+  without.batch.target = 31;
+  without.batch.micro = 31;
+  const Trained expected = Train(without, {.ranks = 1, .before = keep_start});
+  ExpectAllWell(expected);
+  for (const int ranks : {1, 3, 5}) {
+    Job job = JobOf(33, {3, 20});
+    job.batch.target = 33;
+    job.batch.micro = 1;  // a micro-batch is a sample
+    const Trained found =
+        Train(job, {.ranks = ranks, .guards = {.on_nonfinite = OnNonfinite::kDropMicroBatch}});
+    ExpectAllWell(found);
+    EXPECT_EQ(found.summary[0].samples, 31);
+    EXPECT_EQ(found.summary[0].skipped, 0);
+    EXPECT_LE(StepDistance(found.weights[0], expected.weights[0], start), 1e-5) << ranks;
+  }
+}
+
+// Whole micro-batches go, and the updates after it see nothing of it.
+TEST_F(GuardsTest, DroppingInTheMiddleOfATraining) {
+  Job job = JobOf(99, {53});  // update 2, rank 1, samples 52, 53, 54 of 44 to 54
+  job.batch.target = 33;
+  job.optimizer = {.lr = 0.01, .kind = AdamWSpec{}};
+  const Trained found = Train(job, {.guards = {.on_nonfinite = OnNonfinite::kDropMicroBatch}});
+  ExpectAllWell(found);
+  EXPECT_EQ(found.summary[1].samples, 96);
+  EXPECT_EQ(found.summary[1].updates, 3);
+  for (const float weight : found.weights[0]) ASSERT_TRUE(std::isfinite(weight));
+}
+
+TEST_F(GuardsTest, AReplicaThatDiffersIsNamed) {
+  Job job = JobOf(33, {});
+  job.batch.target = 11;
+  const auto flip = [](int rank, Trainer& trainer) -> Status {
+    if (rank != 1) return Status::Ok();
+    GACCD_ASSIGN_OR_RETURN(std::vector<float> weights, trainer.Parameters());
+    weights[5] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(weights[5]) ^ 1U);
+    return trainer.engine().SetParameters(weights);
+  };
+  for (const Status& status : Train(job, {.guards = {.digest_every = 2}, .before = flip}).status) {
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.kind(), ErrorKind::kInternal);
+    EXPECT_THAT(status.message(), HasSubstr("after update 2: the digest of the parameters"));
+    EXPECT_THAT(status.message(), HasSubstr("2 of 3 ranks (rank 0 on node0)"));
+    EXPECT_THAT(status.message(), HasSubstr(", rank 1 on node0 has '"));
+    EXPECT_THAT(status.message(), ::testing::Not(HasSubstr("rank 2")));
+  }
+  // Nobody looks.
+  const Trained unseen = Train(job, {.before = flip});
+  EXPECT_TRUE(unseen.status[0].ok());
+  EXPECT_GT(Distance(unseen.weights[1], unseen.weights[0]), 0);
+}
+
+// The values of a key in the step events of a run, "" where a step has none.
+std::vector<std::string> OfSteps(const std::string& run_dir, const std::string& key) {
+  std::vector<std::string> values;
+  for (const auto& file : std::filesystem::recursive_directory_iterator(run_dir)) {
+    if (file.path().filename() != "events.jsonl") continue;
+    std::ifstream in(file.path());
+    for (std::string line; std::getline(in, line);) {
+      if (line.find(R"("ev":"step")") == std::string::npos) continue;
+      std::smatch found;
+      const bool has = std::regex_search(line, found, std::regex("\"" + key + "\":\"?([^,\"}]*)"));
+      values.push_back(has ? found[1].str() : "");
+    }
+  }
+  return values;
+}
+
+TEST_F(GuardsTest, EventsHaveDigestsAndTheSlowRank) {
+  Job job = JobOf(60, {25});
+  job.batch.target = 12;
+  const auto train = [&](const std::string& name) {
+    const std::string run_dir = folder_.Path(name);
+    ExpectAllWell(
+        Train(job, {.guards = {.on_nonfinite = OnNonfinite::kSkipUpdate, .digest_every = 2},
+                    .run_dir = run_dir}));
+    return run_dir;
+  };
+  const std::string run_dir = train("one");
+  const std::vector<std::string> digests = OfSteps(run_dir, "digest");
+  ASSERT_EQ(digests.size(), 5U);
+  for (const std::size_t u : {0U, 2U, 4U}) EXPECT_EQ(digests[u], "");
+  EXPECT_EQ(digests[1].size(), 16U);
+  EXPECT_NE(digests[3], digests[1]);
+  EXPECT_EQ(OfSteps(train("two"), "digest"), digests);
+
+  EXPECT_EQ(OfSteps(run_dir, "skipped"),
+            (std::vector<std::string>{"false", "false", "true", "false", "false"}));
+  for (const char* key :
+       {"straggler_rank", "straggler_host", "straggler_phase", "straggler_ratio", "wait_s"}) {
+    const std::vector<std::string> values = OfSteps(run_dir, key);
+    ASSERT_EQ(values.size(), 5U);
+    EXPECT_EQ(values[0], "");  // nobody knew any time yet
+    for (std::size_t u = 1; u < 5; ++u) EXPECT_NE(values[u], "") << key << ", update " << u + 1;
+  }
+  const std::string phase = OfSteps(run_dir, "straggler_phase")[3];
+  EXPECT_TRUE(phase == "data" || phase == "compute") << phase;
+  EXPECT_EQ(OfSteps(run_dir, "straggler_host")[3], "node0");
+}
+
+}  // namespace
+}  // namespace gaccd
