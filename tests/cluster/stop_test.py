@@ -157,7 +157,11 @@ class Stopping(ClusterTest):
         return run
 
     def _start_now(self, run):
-        """SLURM lets a requeued job wait for two minutes; an administrator can be quicker."""
+        """SLURM lets a requeued job wait for two minutes; an administrator can be quicker.
+
+        Not too quick: slurmd refuses what was signed in the second in which the job was ended.
+        """
+        time.sleep(3)
         self.cluster.run(["scontrol", "update", f"jobid={run.job}", "StartTime=now"])
 
     def _start_again(self, run, number):
