@@ -101,10 +101,9 @@ std::string WhoAmI() {
 void PrintError(const Status& status, const std::string& who) {
   const std::string hint = status.kind() == ErrorKind::kUsage ? "Try: gaccd help\n" : "";
   // One write, so that the lines of many ranks do not mix.
-  const std::string line =
-      gaccd::StrCat("gaccd: ", gaccd::Printable(who), "error (",
-                    gaccd::ErrorKindName(status.kind()), ", exit ", static_cast<int>(status.kind()),
-                    "): ", gaccd::Printable(status.message()), "\n", hint);
+  const std::string line = gaccd::StrCat(
+      "gaccd: ", gaccd::Printable(who), "error (", gaccd::ErrorKindName(status.kind()), ", exit ",
+      static_cast<int>(status.kind()), "): ", gaccd::Printable(status.message()), "\n", hint);
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
