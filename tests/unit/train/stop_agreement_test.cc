@@ -351,7 +351,7 @@ TEST(StopAgreement, AnEvaluationThatDoesNotFitIsLeft) {
   std::mutex mutex;
   std::vector<std::int64_t> left_after;
   const Status status = RunThreadRanks(kRanks, {}, [&](Communicator& comm) {
-    StopOptions options{.term_budget = std::chrono::duration<double>(9),
+    StopOptions options{.term_budget = std::chrono::duration<double>(30),
                         .checkpoints = true,
                         .save_guess = std::chrono::duration<double>(5)};
     if (comm.rank() == 1) options.signals = signals->get();
