@@ -55,8 +55,8 @@ TEST_F(CudaEngineFailureTest, AGpuThatFailsEndsAll) {
   }
 }
 
-// A rank that stops to take part is waited for until the deadline.
-TEST_F(CudaEngineFailureTest, ARankThatHangsEndsAll) {
+// A rank that stops to take part is waited for until the deadline, and named.
+TEST_F(CudaEngineFailureTest, ARankThatHangsIsNamed) {
   const auto hang = [](int rank) -> EngineRunOptions {
     if (rank != 2) return {};
     auto updates = std::make_shared<int>(0);
@@ -73,7 +73,7 @@ TEST_F(CudaEngineFailureTest, ARankThatHangsEndsAll) {
   ExpectAllFailInTime(outcomes);
   for (const int rank : {0, 1}) {
     EXPECT_THAT(outcomes[static_cast<std::size_t>(rank)].run.status().message(),
-                HasSubstr("at least one rank did not enter it"));
+                HasSubstr("rank 2 on node0 did not enter"));
   }
 }
 
