@@ -35,8 +35,8 @@ printf '%b' "${GACCD_SAYS:-}"
 """
 SCONTROL = """#!/bin/bash
 if [[ $1 == show ]]; then
-  printf 'JobId=7\\n   JobState=%s Dependency=(null)\\n   Command=%s\\n   WorkDir=/\\n' \\
-    "${STATE:-RUNNING Reason=None}" "${COMMAND:-}"
+  printf 'JobId=7\\n   JobState=%s Dependency=(null)\\n   EndTime=%s Deadline=N/A\\n   Command=%s\\n   WorkDir=/\\n' \\
+    "${STATE:-RUNNING Reason=None}" "${END:-Unknown}" "${COMMAND:-}"
   exit
 fi
 printf '%s\\n' "$*" >>"$LOG/scontrol"
@@ -147,6 +147,14 @@ class Launch(WithStandIns):
         self.assertEqual(self.launch(SRUN_RC="75").returncode, 75)
         self.launch(SRUN_RC="75", SLURM_ARRAY_JOB_ID="88", SLURM_ARRAY_TASK_ID="3")
         self.assertEqual(self.log("scontrol"), ["requeue 91", "requeue 88_3"])
+
+    def test_tells_gaccd_when_the_job_ends(self):
+        self.assertEqual(self.launch(END="2026-11-20T10:00:00", TZ="UTC").returncode, 0)
+        self.assertIn("SLURM_JOB_END_TIME=1795168800", self.log("env"))
+        self.launch(END="2026-11-20T10:00:00", SLURM_JOB_END_TIME="17")
+        self.assertIn("SLURM_JOB_END_TIME=17", self.log("env"))
+        self.launch()
+        self.assertFalse([line for line in self.log("env") if line.startswith("SLURM_JOB_END")])
 
     def test_a_job_that_somebody_ended_does_not_come_back(self):
         for state, code, requeued in (("COMPLETING Reason=None", 75, False),
