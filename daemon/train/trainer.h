@@ -36,7 +36,8 @@ struct MemoryFigures {
 // What watches over the numbers of a run.
 struct TrainGuards {
   OnNonfinite on_nonfinite = OnNonfinite::kStop;
-  std::int64_t digest_every = 0;  // updates; the replicas are compared; 0: never
+  // The replicas are compared after so many updates, and after the last one; 0: never.
+  std::int64_t digest_every = 0;
 };
 
 // What was done so far.
@@ -66,7 +67,8 @@ class Trainer {
   Status SaveWeights(const std::string& path);
 
   // Goes on where a checkpoint stands, which was accepted for saved_run(): parameters, optimiser,
-  // next update. Before Run(), after Prepare(). A window that was begun is begun again.
+  // next update. Before Run(), after Prepare(). Of a checkpoint inside an update the same micro-steps
+  // go on where ranks and micro-batches are the same; else that update is begun again.
   Status Resume(const LoadedState& state);
   // What checkpoints of this training refer to. Valid as long as this object.
   [[nodiscard]] SavedRun saved_run() const { return {job_, plan_, model_, train_->size()}; }
@@ -115,6 +117,12 @@ class Trainer {
   // After an update on whose news the times of the ranks came.
   void TellStraggler(const UpdateFigures& found, StepRecord* record);
   Result<bool> LeaveWindow(std::int64_t done, std::int64_t steps);
+  // What a checkpoint inside update first_update() + 1 holds of it, on this rank.
+  struct Window {
+    std::int64_t micro_step = 0;  // so many are done
+    std::vector<float> accumulators;
+    WindowShare share;
+  };
   // Saves the state after the last update that ended.
   Status SaveAt(const TrainingSummary& summary, Saver& saver);
   Status LeaveInside(std::int64_t index, RunReporter& reporter, TrainingSummary* summary,
@@ -144,7 +152,8 @@ class Trainer {
   // The digest of the parameters if it is due after update `step`, compared over the ranks.
   Result<std::string> CompareReplicas(std::int64_t step);
   [[nodiscard]] bool ComparesAfter(std::int64_t step) const {
-    return guards_.digest_every > 0 && step % guards_.digest_every == 0;
+    return guards_.digest_every > 0 &&
+           (step % guards_.digest_every == 0 || step == schedule_.updates());
   }
   [[nodiscard]] const Plan& PlanOf(const Update& update) const {
     return update.samples == plan_.effective_batch() ? plan_ : *tail_plan_;
@@ -157,6 +166,7 @@ class Trainer {
   }
 
   Communicator& comm_;
+  std::optional<Window> window_;
   PeerWatch* peers_ = nullptr;
   RunReporter* reporter_ = nullptr;  // during Run()
   StopAgreement* stops_ = nullptr;

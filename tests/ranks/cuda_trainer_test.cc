@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <regex>
@@ -12,6 +13,7 @@
 #include "daemon/train/trainer.h"
 #include "tests/ranks/nccl_ranks.h"
 #include "tests/standin/cublaslt_standin.h"
+#include "tests/unit/data/file_util.h"
 #include "tests/unit/train/engine_runs.h"
 
 namespace gaccd::testing {
@@ -45,12 +47,14 @@ struct Trained {
 };
 
 Status TrainRank(Communicator& comm, const Job& job, const std::string& run_dir,
-                 const EngineChoice& choice, Communicator* device_comm, Trained* trained) {
+                 const TrainGuards& guards, const EngineChoice& choice, Communicator* device_comm,
+                 Trained* trained) {
   GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make({.nodes = 1,
                                                       .gpus_per_node = comm.size(),
                                                       .micro_batch = job.batch.micro,
                                                       .target_batch = job.batch.target}));
   GACCD_ASSIGN_OR_RETURN(auto trainer, Trainer::Open(comm, job, plan));
+  trainer->SetGuards(guards);
   GACCD_RETURN_IF_ERROR(trainer->Prepare(choice, device_comm));
   GACCD_ASSIGN_OR_RETURN(auto reporter,
                          RunReporter::Start(comm, {.run_dir = run_dir, .quiet = true}));
@@ -65,20 +69,22 @@ Status TrainRank(Communicator& comm, const Job& job, const std::string& run_dir,
   return status;
 }
 
-Trained TrainOnCpus(const Job& job, int ranks, const std::string& run_dir = "") {
+Trained TrainOnCpus(const Job& job, int ranks, const std::string& run_dir = "",
+                    const TrainGuards& guards = {}) {
   Trained trained;
   trained.status = RunThreadRanks(ranks, {}, [&](Communicator& comm) {
-    return TrainRank(comm, job, run_dir, {}, nullptr, &trained);
+    return TrainRank(comm, job, run_dir, guards, {}, nullptr, &trained);
   });
   return trained;
 }
 
-Trained TrainOnGpus(const Job& job, int ranks, const std::string& run_dir = "") {
+Trained TrainOnGpus(const Job& job, int ranks, const std::string& run_dir = "",
+                    const TrainGuards& guards = {}) {
   ResetGpus(ranks);
   Trained trained;
   trained.status = RunNcclRanks(ranks, {}, [&](Communicator& nccl, Communicator& over) {
     return TrainRank(
-        over, job, run_dir,
+        over, job, run_dir, guards,
         {.device = Device::kCuda, .gpu = over.rank(), .cublaslt = &standin::StandInCublasLt()},
         &nccl, &trained);
   });
@@ -166,6 +172,78 @@ TEST(CudaTrainer, DivergenceNamesTheUpdateOnEveryRank) {
     ASSERT_FALSE(trained->status.ok());
     EXPECT_EQ(trained->status.kind(), ErrorKind::kNoRequeue) << trained->status.message();
     EXPECT_THAT(trained->status.message(), HasSubstr("update 2: training diverged"));
+    EXPECT_EQ(trained->summary.updates, 1);
+  }
+  EXPECT_LE(Distance(found.parameters, expected.parameters), 1e-5);
+}
+
+// 99 samples, of which one has features that overflow in the gradient: rank 1 has it in update 2,
+// in the last of its micro-batches of 4, 4 and 3.
+class CudaTrainerGuards : public ::testing::Test {
+ protected:
+  Job JobWith(const OptimizerSpec& optimizer) {
+    Job job = SmallJob();
+    std::vector<float> features;
+    std::vector<float> targets;
+    for (int s = 0; s < 99; ++s) {
+      for (int f = 0; f < 10; ++f) {
+        features.push_back((s == 53 ? 1e30F : 1) * std::sin(static_cast<float>(10 * s + f)));
+      }
+      for (int t = 0; t < 2; ++t) targets.push_back(std::cos(static_cast<float>(3 * s + t)));
+    }
+    job.data.train = NpySource{.features = Write("features", features, 10),
+                               .targets = Write("targets", targets, 2)};
+    job.data.eval.reset();
+    job.data.shuffle = false;
+    job.batch.target = 33;
+    job.epochs = 1;
+    job.optimizer = optimizer;
+    return job;
+  }
+
+  std::string Write(const std::string& name, const std::vector<float>& values, int width) {
+    return folder_.Write(name, NpyHeader(NpyDictionary("<f4", StrCat("(99, ", width, ")"))) +
+                                   Raw(std::span<const float>(values)));
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(CudaTrainerGuards, OutlivesWhatIsNotFiniteAsCpusDo) {
+  for (const OnNonfinite policy : {OnNonfinite::kSkipUpdate, OnNonfinite::kDropMicroBatch}) {
+    for (const OptimizerSpec& optimizer :
+         {OptimizerSpec{.lr = 0.05, .kind = SgdSpec{.momentum = 0.9}},
+          OptimizerSpec{.lr = 0.01, .kind = AdamWSpec{}}}) {
+      SCOPED_TRACE(Name(policy));
+      const TrainGuards guards{.on_nonfinite = policy, .digest_every = 1};
+      const Job job = JobWith(optimizer);
+      const Trained expected = TrainOnCpus(job, 3, "", guards);
+      const Trained found = TrainOnGpus(job, 3, "", guards);
+      ASSERT_TRUE(expected.status.ok()) << expected.status.message();
+      ASSERT_TRUE(found.status.ok()) << found.status.message();
+      const bool drops = policy == OnNonfinite::kDropMicroBatch;
+      for (const Trained* trained : {&expected, &found}) {
+        EXPECT_EQ(trained->summary.updates, 3);
+        EXPECT_EQ(trained->summary.skipped, drops ? 0 : 1);
+        EXPECT_EQ(trained->summary.samples, drops ? 96 : 99);
+      }
+      EXPECT_LE(Distance(found.parameters, expected.parameters), 1e-5);
+    }
+  }
+}
+
+// Update 3 is on its way already when update 2 is found to be bad.
+TEST_F(CudaTrainerGuards, StopNamesTheCulprit) {
+  const Job job = JobWith({.lr = 0.05, .kind = SgdSpec{}});
+  const Trained expected = TrainOnCpus(job, 3);
+  const Trained found = TrainOnGpus(job, 3);
+  for (const Trained* trained : {&expected, &found}) {
+    ASSERT_FALSE(trained->status.ok());
+    EXPECT_EQ(trained->status.kind(), ErrorKind::kNoRequeue);
+    EXPECT_THAT(trained->status.message(), HasSubstr("update 2: training diverged"));
+    EXPECT_THAT(trained->status.message(), HasSubstr("rank 1 on node0: micro-batch 3 of 3: the "
+                                                     "gradient of fc1.weight is not finite; "
+                                                     "samples 52, 53, 54"));
     EXPECT_EQ(trained->summary.updates, 1);
   }
   EXPECT_LE(Distance(found.parameters, expected.parameters), 1e-5);

@@ -50,10 +50,10 @@ struct Bench {
 
   // One update as the engine does it; `samples` are told to the sums, 10 are planned.
   void Update(const std::vector<float>& g, double lr, double clip, double loss = 1,
-              std::int64_t samples = 10) {
+              std::int64_t samples = 10, bool outlive = false) {
     CopyToGpu(gradient.data(), g.data(), g.size() * sizeof(float));
     UpdateControl host = control.Value();
-    host.wish = {.clip_norm = clip, .planned_samples = 10};
+    host.wish = {.clip_norm = clip, .planned_samples = 10, .outlive = outlive ? 1 : 0};
     optimizer->Prepare(lr, &host.wish);
     CopyToGpu(control.data(), &host, sizeof(host));
     const GpuArray<double> loss_sum(std::vector<double>{loss});
@@ -122,6 +122,32 @@ TEST_P(OptimizerCuda, StoppedChangesNothingMore) {
   EXPECT_EQ(bench.control.Value().verdict.stopped, 1);  // sticky
   EXPECT_EQ(bench.parameters.Values(), parameters);
   EXPECT_EQ(bench.state.Values(), state);
+}
+
+// The bad update changes nothing, the next one has the bits it would have had without it.
+TEST_P(OptimizerCuda, OutlivesWhatIsNotFinite) {
+  const auto& [named, n] = GetParam();
+  Bench bench(named.spec, n, true);
+  std::vector<float> expected = RandomValues(1, n);
+  auto cpu = *MakeOptimizer(named.spec, static_cast<std::int64_t>(n));
+  const std::vector<float> good = RandomValues(7, n);
+  std::vector<float> bad = good;
+  bad.front() = std::numeric_limits<float>::infinity();
+  for (const bool finite : {true, false, false, true}) {
+    const std::int64_t updates = bench.optimizer->updates();
+    bench.Update(finite ? good : bad, 0.1, 0, 1, 10, /*outlive=*/true);
+    EXPECT_EQ(bench.control.Value().verdict.finite, finite ? 1 : 0);
+    EXPECT_EQ(bench.control.Value().verdict.stopped, 0);
+    if (finite) {
+      cpu->Step(expected, good, 0.1, 1);
+    } else {
+      bench.optimizer->set_updates(updates);
+    }
+    EXPECT_EQ(bench.parameters.Values(), expected);
+  }
+  bench.Update(good, 0.1, 0, 1, 9, /*outlive=*/true);  // a wrong count is never outlived
+  EXPECT_EQ(bench.control.Value().verdict.stopped, 1);
+  EXPECT_EQ(bench.parameters.Values(), expected);
 }
 
 std::string NameOf(const testing::TestParamInfo<std::tuple<NamedSpec, std::size_t>>& info) {

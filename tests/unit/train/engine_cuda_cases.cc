@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "daemon/optim/digest.h"
+
 namespace gaccd::testing {
 namespace {
 
@@ -64,6 +66,8 @@ void ExpectSame(const EngineRun& found, const EngineRun& expected, double tolera
     EXPECT_NEAR(a.dur_s, a.data_s + a.fwd_bwd_s + a.reduce_s + a.opt_s, 1e-9);
   }
   EXPECT_EQ(found.news, expected.news);
+  EXPECT_EQ(found.digest, DigestOf(found.parameters));
+  EXPECT_EQ(expected.digest, DigestOf(expected.parameters));
   EXPECT_LE(Distance(found.parameters, expected.parameters), tolerance);
   EXPECT_LE(Distance(found.state, expected.state), 100 * tolerance);
   EXPECT_EQ(found.optimizer_updates, expected.optimizer_updates);

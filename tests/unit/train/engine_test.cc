@@ -4,6 +4,7 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
+#include "daemon/train/update.h"
 #include "tests/unit/train/engine_runs.h"
 
 namespace gaccd::testing {
@@ -59,6 +60,29 @@ TEST(EngineTest, NewsOfAnotherSizeAreRefused) {
   ASSERT_FALSE(runs[0].ok());
   EXPECT_EQ(runs[0].status().kind(), ErrorKind::kInternal);
   EXPECT_THAT(runs[0].status().message(), HasSubstr("news: expected 3 elements, found 2"));
+}
+
+// What repeating an update without a micro-batch must not do: keep the divisor of all samples, or
+// leave it out on one rank and not tell the others.
+TEST(EngineTest, DroppedMicroBatchesWithAWrongDivisorAreCaught) {
+  for (const std::int64_t told : {33, 28, 29}) {
+    const EngineRunOptions options{.update = [&](Engine& engine, Prefetcher& batches,
+                                                 const Plan& plan, UpdateSettings settings) {
+      settings.samples = told;
+      const auto rank = static_cast<int>(settings.news[0] / 1000) - 1;
+      return RunUpdate(engine, batches, plan, settings,
+                       {.note = {}, .leave = {}, .drop = [rank](std::int64_t step) {
+                          return rank == 1 && step == 1;  // of 4 + 4 + 3
+                        }});
+    }};
+    for (const auto& run :
+         RunRanks({.ranks = 3, .micro = 5, .target = 33, .updates = 1}, options)) {
+      EXPECT_EQ(run.ok(), told == 29) << told;
+      if (run.ok()) continue;
+      EXPECT_EQ(run.status().kind(), ErrorKind::kInternal);
+      EXPECT_THAT(run.status().message(), HasSubstr("rank 1: "));
+    }
+  }
 }
 
 }  // namespace
