@@ -9,7 +9,6 @@
 #include "collectives/base/result.h"
 #include "daemon/plan/plan.h"
 #include "daemon/telemetry/events.h"
-#include "daemon/telemetry/log.h"
 
 namespace gaccd {
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "daemon/plan/plan.h"
@@ -85,6 +86,14 @@ struct EvalRecord {
   double loss = 0;                 // mean over `samples`
   std::optional<double> accuracy;  // 0..1, for class labels
   double dur_s = 0;
+};
+
+// A line of the text log, from warnings up.
+struct LogLine {
+  std::string_view level;  // "warning", "error"
+  std::string_view file;   // name without folders
+  int line = 0;
+  std::string_view message;
 };
 
 // A rank that is thought to be the cause of a failure: the heartbeat found it lost.

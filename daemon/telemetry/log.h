@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "collectives/base/files.h"
+#include "daemon/telemetry/events.h"
 
 namespace gaccd {
 
@@ -32,12 +33,6 @@ void StartTextLog(const std::string& log_dir, int rank, Modes modes = {});
 // The step shown in the prefix of every line from now on.
 void SetLogStep(std::int64_t step);
 
-struct LogLine {
-  std::string_view level;  // "warning", "error"
-  std::string_view file;   // name without folders
-  int line = 0;
-  std::string_view message;
-};
 // Calls `hook` for every line from warnings up, in place of stderr; an empty function ends it, and
 // waits for a call in progress. The hook must not log.
 void SetLogHook(std::function<void(const LogLine&)> hook);
