@@ -8,6 +8,7 @@
 
 #include "collectives/base/simd.h"
 #include "collectives/base/strings.h"
+#include "daemon/data/bad_records.h"
 #include "daemon/data/normalize.h"
 
 namespace gaccd {
@@ -74,7 +75,8 @@ class ArrayDataset final : public Dataset {
 };
 
 template <typename T>
-Result<std::vector<std::int32_t>> CheckedLabels(const Array& targets, std::int64_t classes) {
+Result<std::vector<std::int32_t>> CheckedLabels(const Array& targets, std::int64_t classes,
+                                                BadRecords* bad) {
   const auto samples = static_cast<std::size_t>(targets.shape[0]);
   std::vector<std::int32_t> labels(samples);
   for (std::size_t i = 0; i < samples; ++i) {
@@ -82,15 +84,19 @@ Result<std::vector<std::int32_t>> CheckedLabels(const Array& targets, std::int64
     std::memcpy(&stored, targets.data.data() + i * sizeof(T), sizeof(T));
     const auto label = static_cast<std::int64_t>(stored);
     if (label < 0 || label >= classes) {
-      return Status(ErrorKind::kData, StrCat(targets.name, ": expected labels in [0, ", classes,
-                                             "), found ", label, " for sample ", i));
+      GACCD_RETURN_IF_ERROR(
+          bad->Take(static_cast<std::int64_t>(i),
+                    {ErrorKind::kData, StrCat(targets.name, ": expected labels in [0, ", classes,
+                                              "), found ", label, " for sample ", i)}));
+      continue;
     }
     labels[i] = static_cast<std::int32_t>(label);
   }
   return labels;
 }
 
-Result<std::vector<std::int32_t>> ReadLabels(const Array& targets, std::int64_t classes) {
+Result<std::vector<std::int32_t>> ReadLabels(const Array& targets, std::int64_t classes,
+                                             BadRecords* bad) {
   if (classes > std::numeric_limits<std::int32_t>::max()) {
     return Status(ErrorKind::kData,
                   StrCat(targets.name, ": expected at most ",
@@ -103,11 +109,11 @@ Result<std::vector<std::int32_t>> ReadLabels(const Array& targets, std::int64_t 
   }
   switch (targets.dtype) {
     case DType::kU8:
-      return CheckedLabels<std::uint8_t>(targets, classes);
+      return CheckedLabels<std::uint8_t>(targets, classes, bad);
     case DType::kI32:
-      return CheckedLabels<std::int32_t>(targets, classes);
+      return CheckedLabels<std::int32_t>(targets, classes, bad);
     case DType::kI64:
-      return CheckedLabels<std::int64_t>(targets, classes);
+      return CheckedLabels<std::int64_t>(targets, classes, bad);
     case DType::kF32:
     case DType::kF64:
     case DType::kBF16:
@@ -133,20 +139,24 @@ GACCD_SIMD_CLONES bool AnyNotFinite(const std::byte* data, std::size_t count) {
 }
 
 // One NaN would poison the weights updates later, where nobody sees from which file it came.
-Status CheckFinite(const Array& array) {
+Status CheckFinite(const Array& array, BadRecords* bad) {
   if (array.dtype != DType::kF32) return Status::Ok();
   constexpr std::size_t kBlock = 16384;  // of one block, only a bad one is looked at closely
   const std::size_t elements = array.data.size() / sizeof(float);
   for (std::size_t begin = 0; begin < elements; begin += kBlock) {
-    const std::size_t count = std::min(kBlock, elements - begin);
-    if (!AnyNotFinite(array.data.data() + begin * sizeof(float), count)) continue;
-    std::size_t at = begin;
-    while (!AnyNotFinite(array.data.data() + at * sizeof(float), 1)) ++at;
-    float value = 0;
-    std::memcpy(&value, array.data.data() + at * sizeof(float), sizeof(value));
+    const std::size_t end = std::min(elements, begin + kBlock);
+    if (!AnyNotFinite(array.data.data() + begin * sizeof(float), end - begin)) continue;
     const std::size_t row = elements / static_cast<std::size_t>(array.shape[0]);
-    return {ErrorKind::kData, StrCat(array.name, ": expected finite values, found ", value,
-                                     " for sample ", at / row, ", column ", at % row)};
+    for (std::size_t at = begin; at < end; ++at) {
+      if (!AnyNotFinite(array.data.data() + at * sizeof(float), 1)) continue;
+      float value = 0;
+      std::memcpy(&value, array.data.data() + at * sizeof(float), sizeof(value));
+      GACCD_RETURN_IF_ERROR(
+          bad->Take(static_cast<std::int64_t>(at / row),
+                    {ErrorKind::kData, StrCat(array.name, ": expected finite values, found ", value,
+                                              " for sample ", at / row, ", column ", at % row)}));
+      at += row - 1 - at % row;  // the sample is known to be bad
+    }
   }
   return Status::Ok();
 }
@@ -201,7 +211,9 @@ Result<std::int64_t> ArrayBytes(const std::string& name, const Shape& shape, DTy
 
 Result<std::unique_ptr<Dataset>> MakeArrayDataset(Array features, Array targets,
                                                   std::int64_t classes,
-                                                  const NormalizeSpec& normalize) {
+                                                  const NormalizeSpec& normalize,
+                                                  const BadRecordRules& rules) {
+  BadRecords bad(rules);
   GACCD_ASSIGN_OR_RETURN(const Affine affine, MakeAffine(normalize));
   GACCD_RETURN_IF_ERROR(CheckFeatures(features));
   const std::int64_t targets_found = targets.shape.empty() ? 0 : targets.shape[0];
@@ -216,15 +228,15 @@ Result<std::unique_ptr<Dataset>> MakeArrayDataset(Array features, Array targets,
   std::vector<std::int32_t> labels;
   if (classes > 0) {
     spec.classes = classes;
-    GACCD_ASSIGN_OR_RETURN(labels, ReadLabels(targets, classes));
+    GACCD_ASSIGN_OR_RETURN(labels, ReadLabels(targets, classes, &bad));
     targets = Array{};  // the labels were copied
   } else {
     GACCD_RETURN_IF_ERROR(CheckVectors(targets));
-    GACCD_RETURN_IF_ERROR(CheckFinite(targets));
+    GACCD_RETURN_IF_ERROR(CheckFinite(targets, &bad));
     spec.target_width = targets.shape.size() == 2 ? targets.shape[1] : 1;
   }
-  GACCD_RETURN_IF_ERROR(CheckFinite(features));  // last: it reads the whole file
-  return std::unique_ptr<Dataset>(std::make_unique<ArrayDataset>(
+  GACCD_RETURN_IF_ERROR(CheckFinite(features, &bad));  // last: it reads the whole file
+  return std::move(bad).Replace(std::make_unique<ArrayDataset>(
       std::move(features), std::move(targets), std::move(labels), std::move(spec), affine));
 }
 

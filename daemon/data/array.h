@@ -31,9 +31,11 @@ Result<std::int64_t> ArrayBytes(const std::string& name, const Shape& shape, DTy
 // [samples], when classes > 0; else vectors f32, [samples] or [samples, width].
 // Errors: kData with both values for another type or shape, for different counts of samples, and
 // for a label outside [0, classes); kData naming file, sample and column (counted from 0, over all
-// values of a sample) for a value that is not finite; kConfig for a normalisation that cannot be.
+// values of a sample) for a value that is not finite, unless `rules` let such samples be replaced;
+// kConfig for a normalisation that cannot be.
 Result<std::unique_ptr<Dataset>> MakeArrayDataset(Array features, Array targets,
                                                   std::int64_t classes,
-                                                  const NormalizeSpec& normalize);
+                                                  const NormalizeSpec& normalize,
+                                                  const BadRecordRules& rules = {});
 
 }  // namespace gaccd

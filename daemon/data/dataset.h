@@ -5,13 +5,28 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "collectives/base/result.h"
 #include "daemon/config/job.h"
+#include "daemon/config/policies.h"
 #include "daemon/tensor/sample.h"
 
 namespace gaccd {
+
+// What to do about damaged records: labels that are no class, values that are not finite.
+struct BadRecordRules {
+  OnBadRecord policy = OnBadRecord::kStop;
+  std::int64_t quota = 0;  // so many may be skipped
+  std::uint64_t seed = 0;  // decides what takes their places
+};
+
+struct BadRecord {
+  std::int64_t sample = 0;
+  std::int64_t replacement = 0;  // the sample that is read in its place
+  std::string why;               // names file, sample and value
+};
 
 class Dataset {
  public:
@@ -19,6 +34,8 @@ class Dataset {
 
   [[nodiscard]] virtual std::int64_t size() const = 0;
   [[nodiscard]] virtual const SampleSpec& spec() const = 0;
+  // Those that others were put in the places of, by sample.
+  [[nodiscard]] virtual std::span<const BadRecord> bad_records() const { return {}; }
 
   // Copies sample indices[i] to row i of `out`. REQUIRES: out.samples == indices.size(), every
   // index in [0, size()). Content was checked when the set was opened, so this cannot fail; it does
@@ -31,6 +48,7 @@ class Dataset {
 // both values. Formats: idx.h, npy.h, synthetic.h. Large plain files are mapped: they must not be
 // changed while they are in use.
 Result<std::unique_ptr<Dataset>> OpenDataset(const SourceSpec& source,
-                                             const NormalizeSpec& normalize);
+                                             const NormalizeSpec& normalize,
+                                             const BadRecordRules& rules = {});
 
 }  // namespace gaccd

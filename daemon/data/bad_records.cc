@@ -1,0 +1,87 @@
+#include "daemon/data/bad_records.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+// The finaliser of SplitMix64 (Steele, Lea, Flood, 2014).
+std::uint64_t Mix(std::uint64_t word) {
+  word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9;
+  word = (word ^ (word >> 27)) * 0x94D049BB133111EB;
+  return word ^ (word >> 31);
+}
+
+class ReplacingDataset final : public Dataset {
+ public:
+  ReplacingDataset(std::unique_ptr<Dataset> whole, std::vector<BadRecord> bad)
+      : whole_(std::move(whole)), bad_(std::move(bad)) {}
+
+  [[nodiscard]] std::int64_t size() const override { return whole_->size(); }
+  [[nodiscard]] const SampleSpec& spec() const override { return whole_->spec(); }
+  [[nodiscard]] std::span<const BadRecord> bad_records() const override { return bad_; }
+
+  void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
+    constexpr std::size_t kPart = 64;
+    std::array<std::int64_t, kPart> good{};
+    const auto width = static_cast<std::size_t>(spec().feature_elements());
+    for (std::size_t at = 0; at < indices.size(); at += kPart) {
+      const std::size_t count = std::min(kPart, indices.size() - at);
+      for (std::size_t i = 0; i < count; ++i) good[i] = GoodFor(indices[at + i]);
+      whole_->Gather(
+          std::span(good).first(count),
+          {.samples = static_cast<std::int64_t>(count),
+           .features = out.features + at * width,
+           .labels = out.labels == nullptr ? nullptr : out.labels + at,
+           .targets = out.targets == nullptr
+                          ? nullptr
+                          : out.targets + at * static_cast<std::size_t>(spec().target_width)});
+    }
+  }
+
+ private:
+  [[nodiscard]] std::int64_t GoodFor(std::int64_t sample) const {
+    const auto found = std::ranges::lower_bound(bad_, sample, {}, &BadRecord::sample);
+    return found != bad_.end() && found->sample == sample ? found->replacement : sample;
+  }
+
+  std::unique_ptr<Dataset> whole_;
+  std::vector<BadRecord> bad_;  // by sample
+};
+
+}  // namespace
+
+Status BadRecords::Take(std::int64_t sample, Status damage) {
+  if (rules_.policy == OnBadRecord::kStop) return damage;
+  found_.try_emplace(sample, damage.message());
+  if (std::ssize(found_) <= rules_.quota) return Status::Ok();
+  return {ErrorKind::kData, StrCat("damaged records: at most ", rules_.quota,
+                                   " may be skipped, found one more: ", damage.message())};
+}
+
+Result<std::unique_ptr<Dataset>> BadRecords::Replace(std::unique_ptr<Dataset> dataset) && {
+  if (found_.empty()) return dataset;
+  if (std::ssize(found_) >= dataset->size()) {
+    return Status(ErrorKind::kData, StrCat("all ", dataset->size(),
+                                           " records are damaged: ", found_.begin()->second));
+  }
+  std::vector<BadRecord> bad;
+  for (auto& [sample, why] : found_) {
+    const std::uint64_t key = Mix(rules_.seed ^ Mix(static_cast<std::uint64_t>(sample)));
+    std::int64_t other = sample;
+    for (std::uint64_t draw = 0; found_.contains(other); ++draw) {
+      other =
+          static_cast<std::int64_t>(Mix(key + draw) % static_cast<std::uint64_t>(dataset->size()));
+    }
+    bad.push_back({.sample = sample, .replacement = other, .why = why});
+  }
+  return std::unique_ptr<Dataset>(
+      std::make_unique<ReplacingDataset>(std::move(dataset), std::move(bad)));
+}
+
+}  // namespace gaccd

@@ -1,0 +1,35 @@
+// Damaged records: labels that are no class, values that are not finite. They are found when a data
+// set is opened; what becomes of them is the user's choice.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "collectives/base/result.h"
+#include "daemon/config/policies.h"
+#include "daemon/data/dataset.h"
+
+namespace gaccd {
+
+// Collects them while a data set is opened. Not thread-safe.
+class BadRecords {
+ public:
+  explicit BadRecords(const BadRecordRules& rules = {}) : rules_(rules) {}
+
+  // `damage`: kData, naming file, sample and value. Policy stop: hands it back. Policy skip: OK,
+  // and the sample is remembered; kData when there are more than the quota.
+  Status Take(std::int64_t sample, Status damage);
+
+  // The data set with another sample in the place of each of them: the same one in every epoch, on
+  // every rank, on any number of ranks, for it is a function of (seed, sample). The size stays, so
+  // every batch stays exact. kData when no sample is left.
+  Result<std::unique_ptr<Dataset>> Replace(std::unique_ptr<Dataset> dataset) &&;
+
+ private:
+  BadRecordRules rules_;
+  std::map<std::int64_t, std::string> found_;
+};
+
+}  // namespace gaccd

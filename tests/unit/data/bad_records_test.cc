@@ -1,0 +1,119 @@
+#include "daemon/data/bad_records.h"
+
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "collectives/base/strings.h"
+#include "tests/unit/data/dataset_util.h"
+#include "tests/unit/data/file_util.h"
+
+namespace gaccd {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int kSamples = 200;
+constexpr int kWidth = 3;
+
+// Sample s has the features s, s, s and the label s mod 10.
+class BadRecordsTest : public testing::Test {
+ protected:
+  NpySource Source(const std::set<int>& bad_features, const std::set<int>& bad_labels) {
+    std::vector<float> features;
+    std::vector<std::int32_t> labels;
+    for (int s = 0; s < kSamples; ++s) {
+      for (int f = 0; f < kWidth; ++f) features.push_back(static_cast<float>(s));
+      if (bad_features.contains(s)) features.back() = std::numeric_limits<float>::quiet_NaN();
+      labels.push_back(bad_labels.contains(s) ? 10 : s % 10);
+    }
+    return {folder_.Write("features", NpyHeader(NpyDictionary("<f4", "(200, 3)")) +
+                                          Raw(std::span<const float>(features))),
+            folder_.Write("labels", NpyHeader(NpyDictionary("<i4", "(200,)")) +
+                                        Raw(std::span<const std::int32_t>(labels))),
+            10};
+  }
+
+  TempFolder folder_;
+};
+
+std::vector<std::int64_t> AllSamples() {
+  std::vector<std::int64_t> all(kSamples);
+  for (std::size_t s = 0; s < all.size(); ++s) all[s] = static_cast<std::int64_t>(s);
+  return all;
+}
+
+TEST_F(BadRecordsTest, OthersTakeTheirPlaces) {
+  const std::set<int> bad = {0, 7, 64, 130, 199};
+  const NpySource source = Source({7, 64, 199}, {0, 7, 130});
+  const auto open = [&](std::uint64_t seed) {
+    return OpenDataset(source, {}, {.policy = OnBadRecord::kSkip, .quota = 5, .seed = seed});
+  };
+  const auto dataset = open(1);
+  ASSERT_TRUE(dataset.ok()) << dataset.status().message();
+  EXPECT_EQ((*dataset)->size(), kSamples);
+  ASSERT_EQ((*dataset)->bad_records().size(), bad.size());
+  const Batch batch = Gather(**dataset, AllSamples());
+  const auto* record = (*dataset)->bad_records().data();
+  for (int s = 0; s < kSamples; ++s) {
+    auto expected = static_cast<std::int64_t>(s);
+    if (bad.contains(s)) {
+      EXPECT_EQ(record->sample, s);
+      EXPECT_THAT(record->why, HasSubstr(StrCat("sample ", s)));
+      expected = record++->replacement;
+      EXPECT_FALSE(bad.contains(static_cast<int>(expected)));
+    }
+    for (int f = 0; f < kWidth; ++f) {
+      EXPECT_EQ(batch.features[static_cast<std::size_t>(s * kWidth + f)],
+                static_cast<float>(expected));
+    }
+    EXPECT_EQ(batch.labels[static_cast<std::size_t>(s)], expected % 10);
+  }
+  // The same from run to run; another seed draws others.
+  const auto again = open(1);
+  const auto other = open(2);
+  int same = 0;
+  for (std::size_t i = 0; i < bad.size(); ++i) {
+    const std::int64_t first = (*dataset)->bad_records()[i].replacement;
+    EXPECT_EQ((*again)->bad_records()[i].replacement, first);
+    same += (*other)->bad_records()[i].replacement == first ? 1 : 0;
+  }
+  EXPECT_LT(same, 5);
+}
+
+TEST_F(BadRecordsTest, TheQuotaCountsRecords) {
+  const NpySource source = Source({7, 64, 199}, {0, 7, 130});
+  for (const std::int64_t quota : {0, 1, 4}) {
+    const auto dataset = OpenDataset(source, {}, {.policy = OnBadRecord::kSkip, .quota = quota});
+    ASSERT_FALSE(dataset.ok()) << quota;
+    EXPECT_EQ(dataset.status().kind(), ErrorKind::kData);
+    EXPECT_THAT(dataset.status().message(), HasSubstr(StrCat("at most ", quota, " may")));
+  }
+}
+
+TEST_F(BadRecordsTest, StopIsTheDefault) {
+  EXPECT_THAT(Refused(ErrorKind::kData, Source({7}, {})), HasSubstr("sample 7, column 2"));
+  EXPECT_THAT(Refused(ErrorKind::kData, Source({}, {9})), HasSubstr("found 10 for sample 9"));
+}
+
+TEST_F(BadRecordsTest, SomethingMustBeLeft) {
+  std::set<int> all;
+  for (int s = 0; s < kSamples; ++s) all.insert(s);
+  const BadRecordRules rules{.policy = OnBadRecord::kSkip, .quota = 1000};
+  const auto none = OpenDataset(Source(all, {}), {}, rules);
+  ASSERT_FALSE(none.ok());
+  EXPECT_THAT(none.status().message(), HasSubstr("all 200 records are damaged"));
+  all.erase(150);
+  const auto one = OpenDataset(Source(all, {}), {}, rules);
+  ASSERT_TRUE(one.ok()) << one.status().message();
+  for (const float feature : Gather(**one, AllSamples()).features) EXPECT_EQ(feature, 150);
+}
+
+TEST_F(BadRecordsTest, WithoutDamageNothingIsWrapped) {
+  const auto dataset = OpenDataset(Source({}, {}), {}, {.policy = OnBadRecord::kSkip, .quota = 10});
+  ASSERT_TRUE(dataset.ok());
+  EXPECT_TRUE((*dataset)->bad_records().empty());
+}
+
+}  // namespace
+}  // namespace gaccd
