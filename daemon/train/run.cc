@@ -87,7 +87,11 @@ Result<Setup> OpenAlone(const Flags& flags, Communicator& comm) {
   GACCD_ASSIGN_OR_RETURN(Job job, LoadJob(*flags.job));
   GACCD_ASSIGN_OR_RETURN(job, OverlayFlags(std::move(job), flags));
   GACCD_ASSIGN_OR_RETURN(const Plan plan, PlanForWorld(job, flags, comm));
-  GACCD_ASSIGN_OR_RETURN(auto trainer, Trainer::Open(comm, job, plan));
+  GACCD_ASSIGN_OR_RETURN(auto trainer,
+                         Trainer::Open(comm, job, plan,
+                                       {.policy = flags.on_bad_record,
+                                        .quota = flags.bad_record_quota,
+                                        .seed = job.seed}));
   return Setup{std::move(job), plan, std::move(trainer)};
 }
 
@@ -159,7 +163,8 @@ Status PrepareTogether(const Flags& flags, Session& session) {
   if (session.device.gpu) {
     choice.gpu = session.device.gpu->device;
     choice.gpu_sharing = flags.allow_gpu_sharing;
-    choice.choices_folder = CacheFolder(ProcessEnvironment());
+    // Times taken beside another rank on the same GPU are nobody's.
+    if (!choice.gpu_sharing) choice.choices_folder = CacheFolder(ProcessEnvironment());
   }
   Trainer& trainer = *session.setup->trainer;
   trainer.SetGuards({.on_nonfinite = flags.on_nonfinite, .digest_every = flags.digest_every});
@@ -245,6 +250,10 @@ void Announce(const Flags& flags, const Session& session, RunReporter& reporter)
                       Megabytes(memory.process), " program and data + ",
                       Megabytes(memory.planned - memory.process), " engine)",
                       gpus ? StrCat(", and ", Megabytes(memory.device), " on its GPU") : ""));
+  if (const auto bad = trainer.bad_records(); !bad.empty()) {
+    reporter.Say(StrCat("damaged records: ", bad.size(), " of ", trainer.train_samples(),
+                        " are replaced by others; the first: ", bad.front().why));
+  }
   for (const std::string& note : session.resume_notes) reporter.Say(note);
 }
 

@@ -77,8 +77,10 @@ Trainer::Trainer(Communicator& comm, const Job& job, const Plan& plan,
       schedule_(schedule) {}
 
 Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& job,
-                                               const Plan& plan) {
-  GACCD_ASSIGN_OR_RETURN(auto train, OpenDataset(job.data.train, job.data.normalize));
+                                               const Plan& plan,
+                                               const BadRecordRules& bad_records) {
+  GACCD_ASSIGN_OR_RETURN(auto train,
+                         OpenDataset(job.data.train, job.data.normalize, bad_records));
   std::unique_ptr<Dataset> eval;
   if (job.data.eval) {
     GACCD_ASSIGN_OR_RETURN(eval, OpenDataset(*job.data.eval, job.data.normalize));
@@ -97,6 +99,7 @@ Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& jo
 }
 
 Status Trainer::Prepare(const EngineChoice& choice, Communicator* device_comm) {
+  GACCD_RETURN_IF_ERROR(CheckSameBadRecords());
   GACCD_ASSIGN_OR_RETURN(const ReplicaOptions replica, MakeReplicaOptions());
   GACCD_ASSIGN_OR_RETURN(memory_.process, ResidentBytes());
   GACCD_ASSIGN_OR_RETURN(

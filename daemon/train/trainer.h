@@ -53,9 +53,10 @@ class Trainer {
  public:
   // Opens and checks the data, the model and the schedule. Local: a rank may fail alone, so the
   // caller lets all ranks agree on the result before the collective Prepare(). `plan` is of this
-  // world: plan.world() == comm.size(). `comm` must outlive the trainer.
-  static Result<std::unique_ptr<Trainer>> Open(Communicator& comm, const Job& job,
-                                               const Plan& plan);
+  // world: plan.world() == comm.size(). `comm` must outlive the trainer. bad_records: of the
+  // training data; in evaluation data they are always an error.
+  static Result<std::unique_ptr<Trainer>> Open(Communicator& comm, const Job& job, const Plan& plan,
+                                               const BadRecordRules& bad_records = {});
 
   // Prepares every executor and allocates all memory, on the device that was chosen. Collective.
   // device_comm reduces the gradients (MakeNccl() for GPUs) and must outlive the trainer; null: the
@@ -94,6 +95,7 @@ class Trainer {
   [[nodiscard]] const MemoryFigures& memory() const { return memory_; }
   [[nodiscard]] const UpdateSchedule& schedule() const { return schedule_; }
   [[nodiscard]] std::int64_t train_samples() const { return train_->size(); }
+  [[nodiscard]] std::span<const BadRecord> bad_records() const { return train_->bad_records(); }
   [[nodiscard]] std::int64_t eval_samples() const { return eval_ ? eval_->size() : 0; }
 
  private:
@@ -140,6 +142,8 @@ class Trainer {
   };
 
   // trainer_guards.cc: all collective.
+  // The same records are damaged for all ranks.
+  Status CheckSameBadRecords();
   // The error of an update, with who made it not finite.
   Status Explain(const Underway& done, Status error);
   // After an update that was not finite: goes on without it, or without what made it so.

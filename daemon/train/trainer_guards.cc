@@ -20,6 +20,21 @@ constexpr std::int64_t kMostNonfinite = 10;
 
 }  // namespace
 
+// A page that only one node reads wrongly would give this rank other samples than the plan says.
+Status Trainer::CheckSameBadRecords() {
+  constexpr std::size_t kShown = 8;
+  const auto bad = train_->bad_records();
+  std::uint64_t sum = 0;
+  std::string text = StrCat(bad.size(), " records");
+  for (std::size_t i = 0; i < bad.size(); ++i) {
+    sum = sum * 0x9E3779B97F4A7C15 + static_cast<std::uint64_t>(bad[i].sample) + 1;
+    if (i < kShown) text += StrCat(i == 0 ? " (" : " ", bad[i].sample);
+  }
+  if (!bad.empty()) text += StrCat(bad.size() > kShown ? " ..." : "", "), sum ", DigestText(sum));
+  return CheckSameOnAllRanks(comm_, "damaged records of the training data",
+                             text.substr(0, kDigestBytes));
+}
+
 Result<UpdateReplay> Trainer::Replay(const Underway& done) {
   const SampleOrder order(job_.seed, train_->size(), job_.data.shuffle);
   GACCD_ASSIGN_OR_RETURN(

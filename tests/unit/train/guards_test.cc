@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <mutex>
 #include <regex>
 #include <set>
 #include <vector>
@@ -38,12 +39,25 @@ struct Attempt {
   int ranks = 3;
   TrainGuards guards;
   std::string run_dir;
+  std::function<BadRecordRules(int rank)> bad_records = nullptr;
   // Between Prepare() and Run().
   std::function<Status(int rank, Trainer&)> before = nullptr;
 };
 
 class GuardsTest : public ::testing::Test {
  protected:
+  // The same with NaN in the features of some.
+  Job JobWithNan(std::int64_t samples, const std::set<std::int64_t>& nan) {
+    Job job = JobOf(samples, {});
+    auto& source = std::get<NpySource>(job.data.train);
+    std::vector<float> features(static_cast<std::size_t>(samples * kFeatures), 0.5F);
+    for (const std::int64_t s : nan) {
+      features[static_cast<std::size_t>(s * kFeatures)] = std::nanf("");
+    }
+    source.features = Write("with_nan", features, samples, kFeatures);
+    return job;
+  }
+
   // So many samples; those of `huge` have finite features that overflow in the
   // gradient, those of `left_out` are not there.
   Job JobOf(std::int64_t samples, const std::set<std::int64_t>& huge,
@@ -91,7 +105,9 @@ class GuardsTest : public ::testing::Test {
                                                         .gpus_per_node = comm.size(),
                                                         .micro_batch = job.batch.micro,
                                                         .target_batch = job.batch.target}));
-    GACCD_ASSIGN_OR_RETURN(auto trainer, Trainer::Open(comm, job, plan));
+    const BadRecordRules rules =
+        attempt.bad_records ? attempt.bad_records(comm.rank()) : BadRecordRules{};
+    GACCD_ASSIGN_OR_RETURN(auto trainer, Trainer::Open(comm, job, plan, rules));
     trainer->SetGuards(attempt.guards);
     GACCD_RETURN_IF_ERROR(trainer->Prepare());
     if (attempt.before) GACCD_RETURN_IF_ERROR(attempt.before(comm.rank(), *trainer));
@@ -235,6 +251,52 @@ TEST_F(GuardsTest, DroppingInTheMiddleOfATraining) {
   EXPECT_EQ(found.summary[1].samples, 96);
   EXPECT_EQ(found.summary[1].updates, 3);
   for (const float weight : found.weights[0]) ASSERT_TRUE(std::isfinite(weight));
+}
+
+TEST_F(GuardsTest, DamagedRecordsAreReplacedAlikeOnAllTopologies) {
+  Job job = JobWithNan(33, {2, 30});
+  job.batch.target = 11;
+  for (const Status& status : Train(job, {}).status) {
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.kind(), ErrorKind::kData);
+  }
+  const auto skip = [](int) {
+    return BadRecordRules{.policy = OnBadRecord::kSkip, .quota = 2, .seed = 5};
+  };
+  const Trained one = Train(job, {.ranks = 1, .bad_records = skip});
+  const Trained five = Train(job, {.ranks = 5, .bad_records = skip});
+  ExpectAllWell(one);
+  ExpectAllWell(five);
+  EXPECT_EQ(five.summary[0].samples, 33);
+  EXPECT_LE(Distance(five.weights[0], one.weights[0]), 1e-5);
+}
+
+// A node that reads other bytes than the others, as here with a file of its own.
+TEST_F(GuardsTest, DamageThatOnlyOneRankSeesEndsAll) {
+  const Job damaged = JobWithNan(33, {2});
+  Job job = JobOf(33, {});
+  job.batch.target = 11;
+  std::mutex mutex;
+  std::vector<Status> statuses;
+  (void)RunThreadRanks(3, {}, [&](Communicator& comm) {
+    Job mine = job;
+    if (comm.rank() == 2) mine.data.train = damaged.data.train;
+    const Attempt attempt{.bad_records = [](int) {
+      return BadRecordRules{.policy = OnBadRecord::kSkip, .quota = 9, .seed = 5};
+    }};
+    TrainingSummary summary;
+    std::vector<float> weights;
+    const Status status = TrainRank(comm, mine, attempt, &summary, &weights);
+    const std::lock_guard lock(mutex);
+    statuses.push_back(status);
+    return Status::Ok();
+  });
+  ASSERT_EQ(statuses.size(), 3U);
+  for (const Status& status : statuses) {
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.kind(), ErrorKind::kConfig);
+    EXPECT_THAT(status.message(), HasSubstr("rank 2 on node0 has '1 records (2), sum"));
+  }
 }
 
 TEST_F(GuardsTest, AReplicaThatDiffersIsNamed) {
