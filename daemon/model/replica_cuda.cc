@@ -87,7 +87,7 @@ Status CudaReplica::Prepare(const CudaReplicaBuffers& buffers, const CudaStepHoo
 }
 
 Status CudaReplica::PrepareExecutors(const CudaReplicaBuffers& buffers) {
-  kernels_ = MakeCudaKernels(context_);
+  kernels_ = MakeCudaKernels(context_, &notes_);
   const FlatBuffers flat{&model_.layout(), buffers.parameters, buffers.gradients};
   for (auto& [samples, entry] : training_) {
     GACCD_ASSIGN_OR_RETURN(entry.executor,

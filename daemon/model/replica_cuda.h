@@ -9,6 +9,8 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "collectives/base/cuda.h"
 #include "daemon/autograd/executor.h"
@@ -64,6 +66,9 @@ class CudaReplica {
   Status Evaluate(std::int64_t samples, int slot, double* results);
   [[nodiscard]] bool counts_correct() const { return counts_correct_; }
 
+  // What Prepare() did otherwise than it should be, because a library does not offer it.
+  [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
+
  private:
   struct Training {
     TrainingGraph ids;  // its graph moves into the executor
@@ -89,6 +94,7 @@ class CudaReplica {
 
   CudaContext& context_;
   const Model& model_;
+  std::vector<std::string> notes_;
   std::unique_ptr<KernelFactory> kernels_;
   std::map<std::int64_t, Training> training_;  // by micro-batch size
   std::map<std::int64_t, Testing> testing_;

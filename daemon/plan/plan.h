@@ -36,6 +36,8 @@ struct PlanRequest {
   Rounding rounding = Rounding::kExact;
   LrRule lr_rule = LrRule::kNone;
   std::int64_t reference_batch = 0;  // for the learning-rate rule; 0 = the target batch
+
+  bool operator==(const PlanRequest&) const = default;
 };
 
 class Plan {

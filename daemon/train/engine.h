@@ -17,6 +17,7 @@
 
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
+#include "daemon/checkpoint/manifest.h"
 #include "daemon/config/job.h"
 #include "daemon/model/model.h"
 #include "daemon/model/replica.h"
@@ -112,6 +113,11 @@ class Engine {
   [[nodiscard]] virtual int held_batches() const = 0;
   // 1. Forward, backward, accumulate in fp32.
   virtual Status MicroStep(const BatchView& batch, StepPlace place) = 0;
+  // Inside an update, for a checkpoint there: what this rank has counted so far. The accumulators
+  // are Read(kGradients). Waits for the device. REQUIRES: the update was not reduced.
+  virtual Result<WindowShare> Window() = 0;
+  // The way back: after Begin(), instead of the first micro-steps, which the saved run has done.
+  virtual Status SetWindow(std::span<const float> gradients, const WindowShare& share) = 0;
   // 2. One sum over all ranks, also of losses and counts. Collective.
   virtual Status Reduce() = 0;
   // 3. finite?  4. global norm.

@@ -44,6 +44,10 @@ class CpuEngine final : public Engine {
   [[nodiscard]] int held_batches() const override { return 0; }
   [[nodiscard]] int updates_underway() const override { return 0; }
   Status MicroStep(const BatchView& batch, StepPlace place) override;
+  Result<WindowShare> Window() override {
+    return WindowShare{.samples = ledger_.counted(), .loss_sum = sums_[0]};
+  }
+  Status SetWindow(std::span<const float> gradients, const WindowShare& share) override;
   Status Reduce() override;
   Status MeasureGradient() override;
   Status Optimize() override;
@@ -168,6 +172,14 @@ Status CpuEngine::MicroStep(const BatchView& batch, StepPlace place) {
   sums_[0] += loss;
   ledger_.Add(batch.samples);
   figures_.fwd_bwd_s += timer_.Lap();
+  return Status::Ok();
+}
+
+Status CpuEngine::SetWindow(std::span<const float> gradients, const WindowShare& share) {
+  GACCD_RETURN_IF_ERROR(CheckCount("accumulators", replica_->gradients().size(), gradients.size()));
+  std::ranges::copy(gradients, replica_->gradients().begin());
+  sums_[0] = share.loss_sum;
+  ledger_.Add(share.samples);
   return Status::Ok();
 }
 

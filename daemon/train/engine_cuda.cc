@@ -21,6 +21,7 @@ Status CudaEngine::Begin(const UpdateSettings& settings) {
           .planned_samples = static_cast<double>(settings.samples),
           .sample_weight = static_cast<float>(weight),
           .outlive = options_.outlive_nonfinite ? 1 : 0};
+  open_ = true;
   optimizer_->Prepare(settings.lr, &wish);
   std::ranges::copy(settings.news, record.news.begin());
   (void)host_.Lap();
@@ -81,6 +82,7 @@ Status CudaEngine::MeasureGradient() {
 Status CudaEngine::Optimize() { return optimizer_->Step(context_->compute(), control()); }
 
 Status CudaEngine::Audit() {
+  open_ = false;
   if (reduction_ != nullptr) GACCD_RETURN_IF_ERROR(reduction_->NextCycle());
   return records_->End(control(), context_->compute());
 }

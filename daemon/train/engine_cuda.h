@@ -53,10 +53,15 @@ class CudaEngine final : public Engine {
   Status GetGradients(std::span<float> gradients) override;
   Result<std::uint64_t> Digest() override;
   Status Read(EngineBuffer buffer, std::int64_t first, std::span<float> out) override;
-  [[nodiscard]] std::int64_t optimizer_updates() const override { return optimizer_->updates(); }
+  // An update that has begun counts when it has ended.
+  [[nodiscard]] std::int64_t optimizer_updates() const override {
+    return open_ ? records_->current().optimizer_updates : optimizer_->updates();
+  }
 
   Status Begin(const UpdateSettings& settings) override;
   Status MicroStep(const BatchView& batch, StepPlace place) override;
+  Result<WindowShare> Window() override;
+  Status SetWindow(std::span<const float> gradients, const WindowShare& share) override;
   Status Reduce() override;
   Status MeasureGradient() override;
   Status Optimize() override;
@@ -115,6 +120,7 @@ class CudaEngine final : public Engine {
   std::unique_ptr<CudaOptimizer> optimizer_;
   std::optional<BatchUploads> uploads_;
   std::optional<UpdateRecords> records_;
+  bool open_ = false;  // an update has begun and not ended
   LapTimer host_;
 };
 

@@ -3,7 +3,9 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
+#include "daemon/device/cuda/matmul_choices.h"
 #include "daemon/optim/digest.h"
+#include "daemon/telemetry/log.h"
 #include "daemon/train/engine_checks.h"
 #include "daemon/train/engine_cuda.h"
 
@@ -122,6 +124,9 @@ Status CudaEngine::PrepareReplica() {
                                            .gradients = gradients_,
                                            .weight = &control()->wish.sample_weight},
                                           hooks));
+  for (const std::string& note : replica_->notes()) LogInfo(note);
+  context_->choices().Save();
+  for (const std::string& note : context_->choices().TakeNotes()) LogInfo(note);
   GACCD_ASSIGN_OR_RETURN(uploads_, BatchUploads::Create(*context_, *replica_, waiter_));
   GACCD_ASSIGN_OR_RETURN(records_, UpdateRecords::Create(options_.news_elements));
   GACCD_ASSIGN_OR_RETURN(evaluation_,
@@ -184,6 +189,28 @@ Status CudaEngine::Read(EngineBuffer buffer, std::int64_t first, std::span<float
                       : buffer == EngineBuffer::kParameters ? parameters_.as<float>()
                                                             : gradients_;
   return CopyOut("state for a checkpoint", from + first, out.size(), out);
+}
+
+Result<WindowShare> CudaEngine::Window() {
+  UpdateSums sums;
+  cudaStream_t stream = context_->compute();
+  GACCD_RETURN_IF_ERROR(waiter_.WaitForStream(stream, "window"));
+  GACCD_RETURN_IF_ERROR(CudaStatus(
+      cudaMemcpyAsync(&sums, &control()->sums, sizeof sums, cudaMemcpyDeviceToHost, stream),
+      "window"));
+  GACCD_RETURN_IF_ERROR(waiter_.WaitForStream(stream, "window"));
+  return WindowShare{.samples = static_cast<std::int64_t>(sums.samples), .loss_sum = sums.loss};
+}
+
+Status CudaEngine::SetWindow(std::span<const float> gradients, const WindowShare& share) {
+  GACCD_RETURN_IF_ERROR(CopyIn("accumulators", gradients, gradients_, elements()));
+  const UpdateSums sums{.loss = share.loss_sum, .samples = static_cast<double>(share.samples)};
+  cudaStream_t stream = context_->compute();
+  GACCD_RETURN_IF_ERROR(CudaStatus(
+      cudaMemcpyAsync(&control()->sums, &sums, sizeof sums, cudaMemcpyHostToDevice, stream),
+      "window"));
+  records_->current().counted += share.samples;
+  return waiter_.WaitForStream(stream, "window");
 }
 
 Result<std::uint64_t> CudaEngine::Digest() {

@@ -84,13 +84,26 @@ Result<std::unique_ptr<Saver>> Saver::Start(Communicator& comm, const SavedRun& 
   return saver;
 }
 
+RunCursor Saver::CursorOf(std::int64_t step, std::int64_t samples) const {
+  return {.step = step,
+          .samples = samples,
+          .optimizer_updates = engine_.optimizer_updates(),
+          .seed = run_.job.seed,
+          .dataset_samples = run_.dataset_samples};
+}
+
 Status Saver::Save(std::int64_t step, std::int64_t samples) {
-  return writer_->Save({.step = step,
-                        .samples = samples,
-                        .optimizer_updates = engine_.optimizer_updates(),
-                        .seed = run_.job.seed,
-                        .dataset_samples = run_.dataset_samples},
-                       sources_);
+  return writer_->Save(CursorOf(step, samples), sources_);
+}
+
+Status Saver::SaveWindow(std::int64_t step, std::int64_t samples, std::int64_t micro_step) {
+  GACCD_ASSIGN_OR_RETURN(const WindowShare share, engine_.Window());
+  RunCursor cursor = CursorOf(step, samples);
+  cursor.micro_step = micro_step;
+  std::vector<BufferSource> sources = sources_;
+  sources.push_back(
+      SourceOf(AccumulatorsBuffer(run_.model.layout()), engine_, EngineBuffer::kGradients));
+  return writer_->Save(cursor, sources, share);
 }
 
 // A warning is also an event of the run, which is the alarm.

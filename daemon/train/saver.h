@@ -47,6 +47,9 @@ class Saver {
   Result<bool> Due(std::int64_t step) { return clock_.Due(comm_, step); }
   // REQUIRES: no update is under way. Collective, as all that follows. Training waits for a copy.
   Status Save(std::int64_t step, std::int64_t samples);
+  // The same inside an update, after `micro_step` of its micro-steps (>= 1), on all ranks alike:
+  // the accumulators and what each rank counted.
+  Status SaveWindow(std::int64_t step, std::int64_t samples, std::int64_t micro_step);
   // At the boundaries without a save.
   Status Poll() { return writer_->Poll(); }
   // Waits for the disk. kIo when the last save failed.
@@ -62,6 +65,7 @@ class Saver {
         std::int64_t step)
       : comm_(comm), run_(run), engine_(engine), clock_(policy, step) {}
   void Tell(const SaveEvent& event);
+  [[nodiscard]] RunCursor CursorOf(std::int64_t step, std::int64_t samples) const;
 
   Communicator& comm_;
   SavedRun run_;

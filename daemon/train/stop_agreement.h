@@ -89,6 +89,9 @@ class StopAgreement {
  public:
   // Both outlive it.
   StopAgreement(Communicator& comm, const StopOptions& options);
+  virtual ~StopAgreement() = default;
+  StopAgreement(const StopAgreement&) = delete;
+  StopAgreement& operator=(const StopAgreement&) = delete;
 
   // Start-up: after a stage that may have taken long. OK, or what all ranks leave with.
   Status AfterStage(std::string_view stage);
@@ -103,8 +106,8 @@ class StopAgreement {
 
   // After micro-step `done` (from 1) of `steps`; not after the last. Decides what is to be done
   // before the next one: kSaveStop is a save inside the window. kGoOn may still stop the run at
-  // the end of the update.
-  Result<StopDecision> BetweenMicroSteps(std::int64_t done, std::int64_t steps);
+  // the end of the update. Virtual, so that tests can stop where they like.
+  virtual Result<StopDecision> BetweenMicroSteps(std::int64_t done, std::int64_t steps);
   void BeginEvaluation();
   // The same for the batches of an evaluation: `steps` is the least that any rank has, and nobody
   // asks after more.

@@ -180,6 +180,13 @@ Status Trainer::Resume(const LoadedState& state) {
       engine_->SetOptimizer(FloatsOf(state, kOptimizerBuffer), cursor.optimizer_updates));
   first_update_ = cursor.step;
   first_samples_ = cursor.samples;
+  const std::span<const float> accumulators = FloatsOf(state, kAccumulatorsBuffer);
+  if (cursor.micro_step > 0 && !accumulators.empty() &&
+      state.manifest.plan->request() == plan_.request()) {
+    window_ = {.micro_step = cursor.micro_step,
+               .accumulators = {accumulators.begin(), accumulators.end()},
+               .share = state.manifest.shards[static_cast<std::size_t>(comm_.rank())].window};
+  }
   batches_.reset();  // it has begun to read for update 1
   return PrepareBatches();
 }
@@ -234,7 +241,8 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Saver* save
 
 Status Trainer::SaveAt(const TrainingSummary& summary, Saver& saver) {
   Note(heartbeat::Phase::kSave, summary.updates);
-  GACCD_RETURN_IF_ERROR(saver.Save(summary.updates, summary.samples));
+  GACCD_RETURN_IF_ERROR(left_ ? saver.SaveWindow(summary.updates, summary.samples, left_after_)
+                              : saver.Save(summary.updates, summary.samples));
   if (stops_ != nullptr) stops_->Saved();
   return Status::Ok();
 }
@@ -250,7 +258,8 @@ Status Trainer::StopAt(const std::string& where, const StopDecision& wish,
   return {ending.kind(), StrCat(ending.message(), ", which failed: ", saved.message())};
 }
 
-// Parameters and optimiser still stand after the update before.
+// Parameters and optimiser still stand after the update before; the accumulators hold a part of
+// this one.
 Status Trainer::LeaveInside(std::int64_t index, RunReporter& reporter, TrainingSummary* summary,
                             Saver* saver) {
   underway_.pop_back();  // the engine will not end it
@@ -284,11 +293,16 @@ Status Trainer::RunOne(std::int64_t index) {
   underway_.push_back({.step = index + 1, .steps = steps, .update = update, .lr = lr});
   if (stops_ != nullptr) stops_->Tell(news_, steps, engine_->updates_underway());
   times_.Tell(std::span(news_).subspan(kStopNews));
-  const UpdateHooks hooks{.note = [&](heartbeat::Phase phase,
-                                      std::int64_t micro_step) { Note(phase, index, micro_step); },
-                          .leave = [&](std::int64_t done) { return LeaveWindow(done, steps); }};
+  UpdateHooks hooks{.note = [&](heartbeat::Phase phase,
+                                std::int64_t micro_step) { Note(phase, index, micro_step); },
+                    .leave = [&](std::int64_t done) { return LeaveWindow(done, steps); }};
+  if (window_) {  // the first update of a run that goes on inside it
+    hooks.done = window_->micro_step;
+    hooks.restore = [&] { return engine_->SetWindow(window_->accumulators, window_->share); };
+  }
   Status status = RunUpdate(*engine_, *batches_, plan,
                             {.lr = lr, .clip_norm = job_.clip_norm, .news = news_}, hooks);
+  window_.reset();
   // What a device fails at is the oldest update that it has not finished.
   return std::move(status).WithContext(StrCat("update ", underway_.front().step));
 }

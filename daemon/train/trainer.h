@@ -68,8 +68,8 @@ class Trainer {
   Status SaveWeights(const std::string& path);
 
   // Goes on where a checkpoint stands, which was accepted for saved_run(): parameters, optimiser,
-  // next update. Before Run(), after Prepare(). Of a checkpoint inside an update the same micro-steps
-  // go on where ranks and micro-batches are the same; else that update is begun again.
+  // next update. Before Run(), after Prepare(). Of a checkpoint inside an update the same
+  // micro-steps go on where ranks and micro-batches are the same; else that update is begun again.
   Status Resume(const LoadedState& state);
   // What checkpoints of this training refer to. Valid as long as this object.
   [[nodiscard]] SavedRun saved_run() const { return {job_, plan_, model_, train_->size()}; }

@@ -12,6 +12,7 @@ Status RunUpdate(Engine& engine, Prefetcher& batches, const Plan& plan, UpdateSe
   // 1. k micro-steps: forward, backward, accumulate. No communication. Every sample weighs 1/D, D
   //    the count of the whole update, so that ragged micro-batches and ranks need no correction.
   const std::int64_t steps = plan.accum_steps();
+  if (hooks.done > 0) GACCD_RETURN_IF_ERROR(hooks.restore());
   for (std::int64_t step = 0; step < steps; ++step) {
     if (hooks.note) hooks.note(heartbeat::Phase::kCompute, step);
     const BatchView* batch = batches.Next();
@@ -19,6 +20,7 @@ Status RunUpdate(Engine& engine, Prefetcher& batches, const Plan& plan, UpdateSe
       return {ErrorKind::kInternal,
               StrCat("no micro-batch for micro-step ", step + 1, " of ", steps)};
     }
+    if (step < hooks.done) continue;
     const bool dropped = hooks.drop && hooks.drop(step);
     GACCD_RETURN_IF_ERROR(engine.MicroStep(dropped ? BatchView{} : *batch,
                                            {.first = step == 0, .last = step + 1 == steps}));

@@ -24,6 +24,10 @@ struct UpdateHooks {
   // window is left there. RunUpdate returns OK, and the update stays as it is, neither reduced nor
   // ended.
   std::function<Result<bool>(std::int64_t done)> leave;
+  // Micro-steps that are not to be done: a checkpoint inside the update has them. Then `restore` is
+  // called instead.
+  std::int64_t done = 0;
+  std::function<Status()> restore;
   // Asked before micro-step `step` (from 0). true: it computes nothing, as if it had no samples.
   // settings.samples counts what all ranks have left then.
   std::function<bool(std::int64_t step)> drop;

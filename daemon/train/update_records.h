@@ -40,6 +40,9 @@ class UpdateRecords {
   // were not taken.
   Status Begin(cudaStream_t stream);
   [[nodiscard]] UpdateRecord& current() { return records_[(oldest_ + count_ - 1) % kUnderway]; }
+  [[nodiscard]] const UpdateRecord& current() const {
+    return records_[(oldest_ + count_ - 1) % kUnderway];
+  }
   // The GPU copies its wish and its news from the page, before the first micro-step.
   Status Send(UpdateControl* control, cudaStream_t stream);
   // The GPU copies its control and its news to the page; marks the end.

@@ -12,6 +12,7 @@
 #include "collectives/comm/threads.h"
 #include "daemon/train/save_clock.h"
 #include "daemon/train/saver.h"
+#include "daemon/train/stop_agreement.h"
 #include "daemon/train/trainer.h"
 
 namespace gaccd {
@@ -36,6 +37,12 @@ Job SmallJob() {
   return job;
 }
 
+// A place inside an update: after micro-step `done` of update `update` (both from 1).
+struct Place {
+  std::int64_t update = 0;
+  std::int64_t done = 0;
+};
+
 class ResumeTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -52,8 +59,10 @@ class ResumeTest : public ::testing::Test {
     std::vector<std::string> notes;
   };
 
-  // Trains on so many ranks; saves every so many updates (0: never); goes on from `from`.
-  Result<Trained> Train(const Job& job, int ranks, std::int64_t every, const std::string& from) {
+  // Trains on so many ranks; saves every so many updates (0: never); goes on from `from`. stop: the
+  // ranks are asked to leave there, with a save.
+  Result<Trained> Train(const Job& job, int ranks, std::int64_t every, const std::string& from,
+                        Place stop = {}) {
     Trained trained;
     const Status status = RunThreadRanks(ranks, {}, [&](Communicator& comm) -> Status {
       GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make({.nodes = 1,
@@ -77,6 +86,8 @@ class ResumeTest : public ::testing::Test {
                                                    options, trainer->first_update()));
       }
       TrainingSummary summary;
+      StopThere stops(comm, stop, trainer->first_update());
+      if (stop.update > 0) trainer->SetStops(&stops);
       GACCD_RETURN_IF_ERROR(trainer->Run(*reporter, &summary, saver.get()));
       reporter->Finish(Status::Ok());
       if (comm.rank() == 0) {
@@ -90,6 +101,25 @@ class ResumeTest : public ::testing::Test {
     if (!status.ok()) return status;
     return trained;
   }
+
+  // Counts updates by their first question. The last of an epoch, the 8th, has one micro-step: no
+  // question.
+  class StopThere : public StopAgreement {
+   public:
+    StopThere(Communicator& comm, Place place, std::int64_t first)
+        : StopAgreement(comm, {.checkpoints = true}), place_(place), update_(first) {}
+    Result<StopDecision> BetweenMicroSteps(std::int64_t done, std::int64_t) override {
+      if (done <= last_done_) update_ += (update_ + 2) % 8 == 0 ? 2 : 1;
+      last_done_ = done;
+      if (update_ + 1 != place_.update || done != place_.done) return StopDecision{};
+      return StopDecision{.action = StopAction::kSaveStop, .reason = "the test"};
+    }
+
+   private:
+    Place place_;
+    std::int64_t update_;
+    std::int64_t last_done_ = 0;
+  };
 
   [[nodiscard]] std::string ckpt() const { return folder_ + "/ckpt"; }
   [[nodiscard]] std::string PathOf(std::int64_t step) const {
@@ -123,6 +153,34 @@ TEST_F(ResumeTest, TheSameBitsFromEveryCheckpointOnTheSameRanks) {
     EXPECT_EQ(resumed->weights, plain->weights) << "from update " << step;
     EXPECT_EQ(resumed->summary.updates, 24);
     EXPECT_EQ(resumed->summary.samples, 3 * 230);
+  }
+}
+
+// Left inside an update, the same micro-steps go on: bit for bit. 3 ranks take 32 samples in 3
+// micro-steps, the update at the end of an epoch 6 samples in 1.
+TEST_F(ResumeTest, InsideAnUpdateTheSameMicroStepsGoOn) {
+  const Job job = SmallJob();
+  const auto plain = Train(job, 3, 0, "never");
+  ASSERT_TRUE(plain.ok()) << plain.status().message();
+  const Place stops[] = {{1, 1}, {4, 2}, {4, 1}, {19, 2}};
+  for (const Place& stop : stops) {
+    std::filesystem::remove_all(ckpt());
+    const auto left = Train(job, 3, 100, "never", stop);
+    ASSERT_FALSE(left.ok());
+    EXPECT_EQ(left.status().kind(), ErrorKind::kTempFail) << left.status().message();
+    const Generation window{.epoch = 1, .step = stop.update - 1, .micro_step = stop.done};
+    ASSERT_TRUE(std::filesystem::exists(ckpt() + "/" + window.name() + "/MANIFEST"))
+        << left.status().message();
+    const auto resumed = Train(job, 3, 0, "auto");
+    ASSERT_TRUE(resumed.ok()) << resumed.status().message();
+    EXPECT_EQ(resumed->first, stop.update - 1);
+    EXPECT_EQ(resumed->weights, plain->weights) << stop.update << ", " << stop.done;
+    EXPECT_EQ(resumed->summary.samples, 3 * 230);
+    // Other ranks or micro-batches have other micro-steps: the update begins again.
+    const auto other = Train(job, 2, 0, "auto");
+    ASSERT_TRUE(other.ok()) << other.status().message();
+    EXPECT_LT(Difference(other->weights, plain->weights), 1e-5);
+    EXPECT_EQ(other->summary.samples, 3 * 230);
   }
 }
 
