@@ -24,6 +24,11 @@ if [[ " $* " == *" check "* ]]; then
 fi
 printf '%s\\n' "$@" >"$LOG/srun"
 env | sort >"$LOG/env"
+echo start >>"$LOG/starts"
+[[ $(wc -l <"$LOG/starts") -gt ${FAILED_LAUNCHES:-0} ]] || {
+  echo "srun: error: task 2 launch failed: Unspecified error" >&2
+  exit
+}
 printf '%b' "${SRUN_ERR:-}" >&2
 [[ -z ${SIGNAL_PARENT:-} ]] || kill -"$SIGNAL_PARENT" "$PPID"
 exit "${SRUN_RC:-0}"
@@ -72,6 +77,13 @@ class WithStandIns(unittest.TestCase):
 
 
 class Launch(WithStandIns):
+    def test_ranks_that_could_not_be_started_are_started_again(self):
+        done = self.launch(FAILED_LAUNCHES="2", SRUN_RC="78", GACCD_SAYS="fail\\nwhy\\n")
+        self.assertEqual(done.returncode, 78, done.stderr)
+        self.assertEqual(len(self.log("starts")), 3)
+        self.launch(FAILED_LAUNCHES="99", GACCD_SAYS="fail\\nwhy\\n")
+        self.assertEqual(len(self.log("starts")), 6)
+
     def test_passes_job_folder_and_flags(self):
         done = self.launch("--target-batch=1000", "--name=a b")
         self.assertEqual(done.returncode, 0, done.stderr)
