@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""slurm/launch with names and variables that would be commands if a shell read them twice."""
+
+import os
+import stat
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from launch_test import WithStandIns  # noqa: E402
+
+COMMANDS = ("$(touch pwned)", "`touch pwned`", "a;touch pwned", "a\ntouch pwned\n", "'\"$(touch pwned)\"'",
+            "a[$(touch pwned)]", "| touch pwned", "&& touch pwned", "../../pwned", "-rf /", "%t * ? ~")
+
+
+class Hostile(WithStandIns):
+    def launch_in(self, *args, **env):
+        """As launch(), but a file that a command makes would be in the test's folder."""
+        return self.start(["/bin/bash", "-c", 'cd "$LOG" && exec "$0" "$@"', *self.command(*args)], **env)
+
+    def command(self, *args):
+        return [Path(__file__).resolve().parents[3] / "slurm" / "launch", self.job, *args]
+
+    def check_nothing_ran(self, what):
+        found = [path for path in self.dir.rglob("pwned*")]
+        self.assertEqual(found, [], what)
+        self.assertFalse((self.dir.parent / "pwned").exists(), what)
+
+    def test_job_names(self):
+        for name in COMMANDS:
+            done = self.launch_in(SLURM_JOB_NAME=name)
+            self.assertEqual(done.returncode, 0, (name, done.stderr))
+            self.check_nothing_ran(name)
+        for run in (self.dir / "runs").iterdir():
+            self.assertRegex(run.name, r"^[A-Za-z0-9._-]+-91$")
+
+    def test_flags_are_passed_as_they_are(self):
+        for text in COMMANDS:
+            done = self.launch_in(f"--name={text}")
+            self.assertEqual(done.returncode, 0, (text, done.stderr))
+            self.assertIn(f"--name={text}", "\n".join(self.log("srun")))
+            self.check_nothing_ran(text)
+
+    def test_run_folders(self):
+        for text in COMMANDS:
+            if "/" in text:
+                continue
+            done = self.launch_in(GACCD_RUN_DIR=f"{self.dir}/{text.replace('pwned', 'x')}")
+            self.assertEqual(done.returncode, 0, (text, done.stderr))
+            self.assertFalse((self.dir / "x").exists(), text)
+
+    def test_numbers_are_numbers(self):
+        for name in ("SLURM_JOB_ID", "SLURM_RESTART_COUNT", "GACCD_MAX_REQUEUE"):
+            for text in (*COMMANDS, "-1", "08", "1 2", "9" * 19):
+                done = self.launch_in(SRUN_RC="75", GACCD_SAYS="requeue\\nwhy\\n", **{name: text})
+                self.assertEqual(done.returncode, 78, (name, text, done.stderr))
+                self.assertIn("expected a number", done.stderr)
+                self.check_nothing_ran((name, text))
+        self.assertEqual(self.log("scontrol"), [])
+
+    def test_folders_are_for_their_user_only(self):
+        for flags, mode in (((), 0o700), (("--group-access",), 0o750), (("--group_access=true",), 0o750),
+                            (("--group-access=false",), 0o700)):
+            run = self.dir / f"run{len(list(self.dir.iterdir()))}"
+            before = os.umask(0)
+            try:
+                self.assertEqual(self.launch_in(*flags, GACCD_RUN_DIR=str(run)).returncode, 0)
+            finally:
+                os.umask(before)
+            for path in (run, run / "attempts", run / "attempts/000-91", run / "attempts/000-91/rank"):
+                self.assertEqual(stat.S_IMODE(path.stat().st_mode), mode, (flags, path))
+
+
+if __name__ == "__main__":
+    unittest.main()
