@@ -116,7 +116,7 @@ class Engine {
   // Inside an update, for a checkpoint there: what this rank has counted so far. The accumulators
   // are Read(kGradients). Waits for the device. REQUIRES: the update was not reduced.
   virtual Result<WindowShare> Window() = 0;
-  // The way back: after Begin(), instead of the first micro-steps, which the saved run has done.
+  // The way back, after Begin(): in place of what was computed so far in this update.
   virtual Status SetWindow(std::span<const float> gradients, const WindowShare& share) = 0;
   // 2. One sum over all ranks, also of losses and counts. Collective.
   virtual Status Reduce() = 0;

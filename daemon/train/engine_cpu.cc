@@ -179,7 +179,7 @@ Status CpuEngine::SetWindow(std::span<const float> gradients, const WindowShare&
   GACCD_RETURN_IF_ERROR(CheckCount("accumulators", replica_->gradients().size(), gradients.size()));
   std::ranges::copy(gradients, replica_->gradients().begin());
   sums_[0] = share.loss_sum;
-  ledger_.Add(share.samples);
+  ledger_.Add(share.samples - ledger_.counted());
   return Status::Ok();
 }
 

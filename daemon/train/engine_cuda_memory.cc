@@ -209,7 +209,7 @@ Status CudaEngine::SetWindow(std::span<const float> gradients, const WindowShare
   GACCD_RETURN_IF_ERROR(CudaStatus(
       cudaMemcpyAsync(&control()->sums, &sums, sizeof sums, cudaMemcpyHostToDevice, stream),
       "window"));
-  records_->current().counted += share.samples;
+  records_->current().counted = share.samples;
   return waiter_.WaitForStream(stream, "window");
 }
 

@@ -43,6 +43,43 @@ TEST_P(CudaEngineCases, DoesWhatTheCpuDoes) {
   ExpectSame(*found, *expected, kSame);
 }
 
+// Inside every update the accumulators are read, lost and set again, as a checkpoint does it.
+TEST_F(CudaEngineTest, AWindowGoesOnAsItWas) {
+  const EngineCase test{.name = "window", .micro = 8, .target = 39, .updates = 6};
+  const auto with_window = [](Engine& engine, Prefetcher& batches, const Plan& plan,
+                              UpdateSettings settings) -> Status {
+    settings.samples = plan.effective_batch();
+    GACCD_RETURN_IF_ERROR(engine.Begin(settings));
+    for (std::int64_t step = 0; step < plan.accum_steps(); ++step) {
+      const BatchView* batch = batches.Next();
+      GACCD_RETURN_IF_ERROR(
+          engine.MicroStep(*batch, {.first = step == 0, .last = step + 1 == plan.accum_steps()}));
+      if (step != 2) continue;
+      GACCD_ASSIGN_OR_RETURN(const WindowShare share, engine.Window());
+      std::vector<float> window(static_cast<std::size_t>(ModelOf({}).layout().size()));
+      GACCD_RETURN_IF_ERROR(engine.Read(EngineBuffer::kGradients, 0, window));
+      EXPECT_EQ(share.samples,
+                plan.MicroBatch(0, 0) + plan.MicroBatch(0, 1) + plan.MicroBatch(0, 2));
+      GACCD_RETURN_IF_ERROR(engine.SetWindow(std::vector<float>(window.size()), {}));
+      GACCD_RETURN_IF_ERROR(engine.SetWindow(window, share));
+    }
+    GACCD_RETURN_IF_ERROR(engine.Reduce());
+    GACCD_RETURN_IF_ERROR(engine.MeasureGradient());
+    GACCD_RETURN_IF_ERROR(engine.Optimize());
+    return engine.Audit();
+  };
+  for (const EngineChoice& choice : {EngineChoice{}, Cuda()}) {
+    EngineCase exact = test;
+    exact.numerics.deterministic = true;
+    const auto plain = RunOn(choice, exact);
+    ASSERT_TRUE(plain.ok()) << plain.status().message();
+    const auto found = RunOn(choice, exact, {.update = with_window});
+    ASSERT_TRUE(found.ok()) << found.status().message();
+    EXPECT_EQ(found->parameters, plain->parameters) << Name(choice.device);
+    EXPECT_EQ(found->figures.back().loss, plain->figures.back().loss);
+  }
+}
+
 // Work that comes late on any stream changes no bit: every order that matters is an event.
 TEST_P(CudaEngineCases, DelaysChangeNothing) {
   EngineCase test = GetParam();
