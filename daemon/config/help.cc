@@ -30,8 +30,8 @@ Without a verb: train inside a SLURM step or under mpirun, plan elsewhere.
 the names of flags are equal.
 
 Exit codes: 0 done, 64 usage, 65 data, 69 a peer is lost, 70 internal,
-71 system, 74 input/output, 75 stopped, to be requeued, 78 configuration, 93 training failed and would fail
-again.
+71 system, 74 input/output, 75 stopped, to be requeued, 78 configuration,
+93 failed for good or stopped by the file STOP, 130 Ctrl-C twice.
 )";
 
 constexpr std::string_view kClusterFlags = R"(
