@@ -64,7 +64,8 @@ Result<Ranks> JoinRanks(const Flags& flags, const Environment& env) {
   }
   const std::chrono::seconds bound(flags.bound_seconds);
   GACCD_ASSIGN_OR_RETURN(ranks.session, MpiSession::Start({}, env));
-  GACCD_ASSIGN_OR_RETURN(ranks.comm, MakeMpi(*ranks.session, {.bound = bound, .interrupt = ranks.interrupt}));
+  GACCD_ASSIGN_OR_RETURN(ranks.comm,
+                         MakeMpi(*ranks.session, {.bound = bound, .interrupt = ranks.interrupt}));
   return ranks;
 }
 

@@ -87,11 +87,10 @@ Result<Setup> OpenAlone(const Flags& flags, Communicator& comm) {
   GACCD_ASSIGN_OR_RETURN(Job job, LoadJob(*flags.job));
   GACCD_ASSIGN_OR_RETURN(job, OverlayFlags(std::move(job), flags));
   GACCD_ASSIGN_OR_RETURN(const Plan plan, PlanForWorld(job, flags, comm));
-  GACCD_ASSIGN_OR_RETURN(auto trainer,
-                         Trainer::Open(comm, job, plan,
-                                       {.policy = flags.on_bad_record,
-                                        .quota = flags.bad_record_quota,
-                                        .seed = job.seed}));
+  GACCD_ASSIGN_OR_RETURN(auto trainer, Trainer::Open(comm, job, plan,
+                                                     {.policy = flags.on_bad_record,
+                                                      .quota = flags.bad_record_quota,
+                                                      .seed = job.seed}));
   return Setup{std::move(job), plan, std::move(trainer)};
 }
 

@@ -57,10 +57,6 @@ std::int64_t LeastEvalBatches(std::int64_t samples, int ranks, const Plan& plan)
   return least;
 }
 
-Status NoFigures(std::int64_t step) {
-  return {ErrorKind::kInternal, StrCat("update ", step, ": the engine has no figures of it")};
-}
-
 }  // namespace
 
 Trainer::Trainer(Communicator& comm, const Job& job, const Plan& plan,
@@ -76,11 +72,9 @@ Trainer::Trainer(Communicator& comm, const Job& job, const Plan& plan,
       model_(std::move(model)),
       schedule_(schedule) {}
 
-Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& job,
-                                               const Plan& plan,
+Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& job, const Plan& plan,
                                                const BadRecordRules& bad_records) {
-  GACCD_ASSIGN_OR_RETURN(auto train,
-                         OpenDataset(job.data.train, job.data.normalize, bad_records));
+  GACCD_ASSIGN_OR_RETURN(auto train, OpenDataset(job.data.train, job.data.normalize, bad_records));
   std::unique_ptr<Dataset> eval;
   if (job.data.eval) {
     GACCD_ASSIGN_OR_RETURN(eval, OpenDataset(*job.data.eval, job.data.normalize));
@@ -107,7 +101,6 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator* device_comm) {
                           {.replica = replica,
                            .optimizer = job_.optimizer,
                            .numerics = job_.numerics,
-
                            .choice = choice,
                            .news_elements = news_.size(),
                            .outlive_nonfinite = guards_.on_nonfinite != OnNonfinite::kStop,
@@ -313,7 +306,10 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
   if (!figures.ok()) {
     return Explain(done, figures.status()).WithContext(StrCat("update ", done.step));
   }
-  if (!figures->has_value()) return NoFigures(done.step);
+  if (!figures->has_value()) {
+    return {ErrorKind::kInternal,
+            StrCat("update ", done.step, ": the engine has no figures of it")};
+  }
   underway_.pop_front();
   UpdateFigures found = **figures;
   if (found.finite) {
