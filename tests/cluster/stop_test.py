@@ -59,7 +59,7 @@ class Stopping(ClusterTest):
         self._cancel(run)
 
     def test_a_second_signal_leaves_without_a_save(self):
-        # A save that is expected to take for ever keeps the first signal from ending it early.
+        # Updates of a second and more: mostly the second signal comes while the first is not served.
         run = self._training("--target-batch=60000", options=TWO_NODES, updates=1)
         ranks = self.cluster.processes("gaccd")
         ranks[0].signal(15)
@@ -68,6 +68,9 @@ class Stopping(ClusterTest):
             ranks[0].signal(15)
         verdict = self.wait_until(lambda: self._verdict(run), SLACK, "a verdict")
         self.assertEqual((verdict["verdict"], verdict["exit"]), ("requeue", 75))
+        twice = "asked twice" in verdict["reason"]
+        self.assertTrue(verdict["reason"].endswith(", not saved" if twice else ", saved"), verdict)
+        self.assertEqual(self._checkpoints(run) == [], twice)
         self._cancel(run)
 
     def test_an_array_requeues_its_own_task(self):
