@@ -100,10 +100,11 @@ def _too_late(number, _frame):
                        f"GACCD_TEST_TIMEOUT={os.environ.get('GACCD_TEST_TIMEOUT', 'none')}")
 
 
-def main(nodes=4, needs=()):
+def main(nodes=4, needs=(), settings=None, disks=None):
     """Runs the tests of the calling module on one new cluster.
 
-    needs: paths without which the tests are skipped, for example a data set.
+    needs: paths without which the tests are skipped, for example a data set. settings, disks: of
+    Cluster.
     """
     reason = why_not_here() or next((f"{p} is not there" for p in needs if not Path(p).exists()), None)
     if reason:
@@ -113,7 +114,7 @@ def main(nodes=4, needs=()):
         signal.signal(number, _too_late)
     signal.alarm(max(0, int(os.environ.get("GACCD_TEST_TIMEOUT", "0")) - 30))
     programs = [Path(os.environ[name]).parent for name in PROGRAMS if os.environ.get(name)]
-    cluster = Cluster(nodes=nodes, keep=[SOURCE, *programs]).start()
+    cluster = Cluster(nodes=nodes, keep=[SOURCE, *programs], settings=settings, disks=disks).start()
     ClusterTest.cluster = cluster
     passed = False
     try:
