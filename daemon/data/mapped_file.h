@@ -1,8 +1,10 @@
 // A regular file, mapped read-only. Symbolic links are followed.
-// The file must not be made shorter while it is mapped: reading beyond its new end is a SIGBUS.
+// The file must not be made shorter while it is mapped: reading beyond its new end is a SIGBUS, and
+// so is a page that the disk cannot give. FindMapped() tells which file it was.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -17,7 +19,7 @@ class MappedFile {
   // waited for).
   static Result<std::shared_ptr<const MappedFile>> Open(const std::string& path);
 
-  MappedFile(const void* data, std::size_t bytes) : data_(data), bytes_(bytes) {}
+  MappedFile(const void* data, std::size_t bytes, const std::string& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
@@ -29,6 +31,16 @@ class MappedFile {
  private:
   const void* data_;  // null for an empty file
   std::size_t bytes_;
+  int known_ = -1;  // place in the table of FindMapped()
 };
+
+struct MappedPlace {
+  const char* path = nullptr;  // null: no mapped file; cut, and with '?' for what JSON escapes
+  std::int64_t byte = 0;       // from the begin of the file
+};
+// For signal handlers: neither allocates nor locks. Knows the first kMostKnown files that are
+// mapped at a time.
+inline constexpr std::size_t kMostKnown = 32;
+[[nodiscard]] MappedPlace FindMapped(const void* address);
 
 }  // namespace gaccd

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <string_view>
 
+#include "daemon/data/mapped_file.h"
 #include "daemon/telemetry/event_text.h"
 
 namespace gaccd {
@@ -150,14 +151,14 @@ void CrashHandler::OnSignal(int signal, siginfo_t* info, void* /*context*/) {
   const int saved_errno = errno;
   CrashHandler* handler = active_.exchange(nullptr);
   if (handler != nullptr) {
-    handler->Write(signal);
+    handler->Write(signal, info->si_code > 0 ? info->si_addr : nullptr);
     handler->Restore();
   }
   if (info->si_code <= 0 || handler == nullptr) ::raise(signal);
   errno = saved_errno;
 }
 
-void CrashHandler::Write(int signal) const {
+void CrashHandler::Write(int signal, const void* address) const {
   const int file =
       ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode_);
   if (file < 0) return;
@@ -175,6 +176,14 @@ void CrashHandler::Write(int signal) const {
   text.Add(place_.micro_step.load(std::memory_order_relaxed));
   text.Add(",\"msg\":\"");
   text.Add(SignalText(signal));
+  const MappedPlace mapped = signal == SIGBUS ? FindMapped(address) : MappedPlace{};
+  if (mapped.path != nullptr) {
+    text.Add(": '");
+    text.Add(mapped.path);
+    text.Add("', byte ");
+    text.Add(mapped.byte);
+    text.Add("; was it made shorter, or is the disk failing?");
+  }
   text.Add("\"}\n");
   [[maybe_unused]] const ssize_t written = ::write(file, text.data(), text.size());
   ::fsync(file);

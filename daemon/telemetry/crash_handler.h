@@ -1,6 +1,9 @@
 // CrashHandler: a signal that ends the process (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT) leaves a
 // record, crash/r00017.json, and then does what it would have done: core dump, sanitizer report.
 //
+// Of a SIGBUS in a mapped file of data it names file and byte: the file was made shorter, or the
+// disk could not give it.
+//
 // Everything is prepared beforehand, because a signal handler may neither allocate nor lock. The
 // handlers run on a stack of their own, so that a stack overflow is recorded, too (on the thread
 // that made this object). It also turns the two signals of a failing write into plain errors for as
@@ -46,7 +49,7 @@ class CrashHandler {
 
   CrashHandler(std::string path, const RunIdentity& who, const Place& place, unsigned mode);
   static void OnSignal(int signal, siginfo_t* info, void* context);
-  void Write(int signal) const;
+  void Write(int signal, const void* address) const;
   void Restore();
 
   const std::string path_;

@@ -10,10 +10,12 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
 
+#include "daemon/data/mapped_file.h"
 #include "tests/unit/telemetry/json.h"
 #include "tests/unit/telemetry/temp_dir.h"
 
@@ -82,6 +84,23 @@ TEST_F(CrashHandlerTest, ARealFault) {
   });
   EXPECT_EQ(signal, SIGSEGV);
   EXPECT_EQ(Number(Parse(Content(Path())), "signal"), SIGSEGV);
+}
+
+// A data file that somebody makes shorter while it is read.
+TEST_F(CrashHandlerTest, NamesTheMappedFileThatIsGone) {
+  const std::string data = dir_.path() + "/data \"x\"";
+  const int signal = SignalOfChild(Path(), [&](Place&) {
+    std::ofstream(data) << std::string(100'000, 'x');
+    const auto other = MappedFile::Open("/proc/self/exe");
+    const auto file = MappedFile::Open(data);
+    if (!other.ok() || !file.ok() || ::truncate(data.c_str(), 10) != 0) ::_exit(2);
+    volatile const std::byte* bytes = (*file)->bytes().data();
+    (void)bytes[50'000];
+  });
+  EXPECT_EQ(signal, SIGBUS);
+  const Object record = Parse(Content(Path()));
+  EXPECT_EQ(Number(record, "signal"), SIGBUS);
+  EXPECT_THAT(Text(record, "msg"), testing::HasSubstr("/data ?x?', byte 50000;"));
 }
 
 // 4 GB of stack, which no system gives.
