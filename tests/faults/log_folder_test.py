@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""The run folder fills up, becomes read-only or is removed while the real program trains: training goes
+on to its end, lost lines are counted, and a later line says how many.
+
+Usage: log_folder_test.py GACCD   (run by CTest; mounts a small tmpfs in a namespace of its own)
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+LIMIT_S = 60
+UPDATES = 3000
+JOB = """
+name: "log-folder"
+model {
+  layer { name: "fc1" linear { in: 256 out: 256 } }
+  layer { name: "fc2" linear { in: 256 out: 8 } }
+  loss { mean_squared_error {} }
+}
+data { train { synthetic { samples: 4096 features: 256 outputs: 8 } } }
+batch { target: 256 micro: 256 }
+optimizer { lr: 0.001 sgd {} }
+epochs: 1000
+max_updates: %d
+log_every: 10
+""" % UPDATES
+
+
+class LogFolder(unittest.TestCase):
+    def setUp(self):
+        self.dir = Path(tempfile.mkdtemp(prefix="gaccd-log-folder-"))
+        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
+        self.disk = self.dir / "disk"
+        self.disk.mkdir(mode=0o700)
+        self.mount("-t", "tmpfs", "-o", "size=8m,mode=0700", "tmpfs", str(self.disk))
+        self.addCleanup(subprocess.run, ["umount", "-l", str(self.disk)], check=False)
+        self.run_dir = self.disk / "run"
+        (self.dir / "job.txtpb").write_text(JOB)
+        self.output = self.dir / "output"
+
+    def mount(self, *arguments):
+        subprocess.run(["mount", *arguments], check=True)
+
+    def start(self):
+        with open(self.output, "w", encoding="utf-8") as output:
+            process = subprocess.Popen(
+                [GACCD, "train", f"--job={self.dir}/job.txtpb", f"--run-dir={self.run_dir}"],
+                stdout=output, stderr=subprocess.STDOUT)
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        self.wait_until(lambda: len(self.events()) > 200, process)
+        return process
+
+    def wait_until(self, condition, process):
+        end = time.monotonic() + LIMIT_S
+        while not condition():
+            self.assertIsNone(process.poll(), "ended too early: " + self.tail())
+            self.assertLess(time.monotonic(), end, self.tail())
+            time.sleep(0.01)
+
+    def finish(self, process, code=0):
+        """All updates are done. 74: only that the run is complete (DONE) could not be written down."""
+        self.assertEqual(process.wait(LIMIT_S), code, self.tail())
+        text = self.output.read_text()
+        self.assertEqual(text.count(f" step: {UPDATES}, loss is "), 1, self.tail())
+        self.assertRegex(text, rf"\n(done|stopped): {UPDATES} updates")
+        return text
+
+    def tail(self):
+        return self.output.read_text()[-1000:]
+
+    def events(self):
+        path = self.run_dir / "attempts/latest/events.jsonl"
+        return path.read_bytes().splitlines() if path.exists() else []
+
+    def status(self):
+        return json.loads((self.run_dir / "STATUS.json").read_text())
+
+    def test_a_full_disk_and_room_again(self):
+        process = self.start()
+        ballast = self.disk / "ballast"
+        with open(ballast, "wb", buffering=0) as file:
+            try:
+                while file.write(b"x" * 4096):
+                    pass
+            except OSError:
+                pass
+        self.wait_until(lambda: "training goes on" in self.output.read_text(), process)
+        time.sleep(0.5)
+        ballast.unlink()
+        text = self.finish(process)
+        self.assertEqual(text.count("training goes on, some lines about it are lost"), 1, "said once")
+        told = 0
+        for line in self.events():
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue  # the half line that was written last
+            if event["ev"] == "dropped":
+                told += event["lines"]
+                self.assertRegex(event["reason"], "No space left|bytes were taken")
+        seen = sum(b'"ev":"step"' in line and line.endswith(b"}") for line in self.events())
+        lost = UPDATES - seen
+        self.assertGreater(lost, 20)
+        self.assertIn(told - lost, (0, 1), "steps, and perhaps the warning")
+        status = self.status()
+        self.assertEqual(status["state"], "done")
+        self.assertGreaterEqual(status["dropped_lines"], told)
+        log = (self.run_dir / "attempts/latest/log/gaccd.INFO").read_text()
+        self.assertRegex(log, r"\n# \S+Z \d+ lines are lost: cannot write ")
+
+    def test_a_disk_that_becomes_read_only(self):
+        process = self.start()
+        # Open files keep a disk writable, as far as remounting goes; a bind mount does not ask them.
+        self.mount("--bind", str(self.disk), str(self.disk))
+        self.mount("-o", "remount,bind,ro", str(self.disk))
+        self.addCleanup(subprocess.run, ["umount", "-l", str(self.disk)], check=False)
+        self.assertRegex(self.finish(process, 74), r"error .*DONE.*: Read-only file system")
+
+    def test_a_folder_that_is_removed(self):
+        process = self.start()
+        shutil.rmtree(self.run_dir)
+        self.assertRegex(self.finish(process, 74), r"error .*DONE.*: No such file or directory")
+
+
+def in_namespace(arguments):
+    own = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
+    if subprocess.run([*own, "true"], check=False, capture_output=True).returncode != 0:
+        print("skipped: this machine gives no mount namespace", file=sys.stderr)
+        sys.exit(77)
+    os.execvp(own[0], [*own, sys.executable, "-B", os.path.abspath(__file__), "--inside", *arguments])
+
+
+if __name__ == "__main__":
+    if sys.argv[1] != "--inside":
+        in_namespace(sys.argv[1:])
+    sys.argv.pop(1)
+    GACCD = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
