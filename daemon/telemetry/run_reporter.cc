@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 #include "collectives/base/strings.h"
@@ -255,9 +256,12 @@ void RunReporter::Impl::WriteVerdict(const Verdict& verdict) {
   if (final_write.ok()) final_write = closed;
 }
 
-// Rank 0 is lost: one of the others writes its last words.
+// Rank 0 is lost: one of the others writes its last words. Or this rank is the one that is cut off,
+// and both name each other at about the same time; then rank 0, which sees all others, comes first.
 void RunReporter::Impl::StandInForRankZero(const Verdict& verdict, const FailureFacts& facts) {
+  constexpr std::chrono::milliseconds kAfterRankZero{600};
   if (leads() || attempt_dir.empty() || !Suspects(facts, 0)) return;
+  std::this_thread::sleep_for(kAfterRankZero);
   RunStatus now;
   now.identity = identity;
   now.pid = ::getpid();

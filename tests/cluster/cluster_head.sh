@@ -25,7 +25,7 @@ ip link set br0 up
 
 while read -r size path; do # before the nodes, so that they all see it
   mkdir -p "$path"
-  mount -t tmpfs -o "size=$size" tmpfs "$path"
+  mount -t tmpfs -o "size=$size,mode=700" tmpfs "$path"
 done <"$dir/disks"
 
 "$here/cluster_munge.sh" "$dir/munge" &

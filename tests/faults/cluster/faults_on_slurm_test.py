@@ -8,6 +8,7 @@ the same figures of every update and the same weights as the undisturbed run, to
     GACCD_FAULTS_SEED=N   which ranks and moments
 """
 
+import contextlib
 import os
 import random
 import signal
@@ -29,6 +30,14 @@ SEED = int(os.environ.get("GACCD_FAULTS_SEED", "1"))
 # A dead process is named within 1 s and a silent one within 5 s; the rest is for a busy machine: the
 # time until this test has seen it, which is a process of the same machine.
 DEAD, SILENT, SLACK = 1, 5, 4
+
+DISK = 4 << 20  # bytes; a checkpoint has 0.3 million
+
+
+def _fill(disk):
+    with open(disk / "filler", "wb", buffering=0) as file, contextlib.suppress(OSError):
+        for _ in range(DISK // 4096):
+            file.write(bytes(4096))
 
 
 class Faults(support.ClusterTest):
@@ -98,6 +107,41 @@ class Faults(support.ClusterTest):
         self.assertEqual(training.problems(self.reference), [])
         self.assertEqual(len(training.attempts()), 1)
 
+    def test_a_full_disk_that_is_emptied(self):
+        training, disk = self._on_disk("small1", "--failed-saves=1000")
+        _fill(disk)
+        training.wait(lambda: self._failed_saves(training), 60, "an alarm")
+        (disk / "filler").unlink()
+        training.finish(by_hand=False)
+        self.assertEqual(training.problems(self.reference), [])
+        self.assertEqual(len(training.attempts()), 1)
+
+    def test_a_disk_that_stays_full_ends_the_run_with_74(self):
+        training, disk = self._on_disk("small2", "--failed-saves=2")
+        _fill(disk)
+        fields = training.wait_ended(90)
+        self.assertEqual((fields["JobState"], fields["ExitCode"]), ("FAILED", "74:0"))
+        self.assertEqual(len(self._failed_saves(training)), 2)
+        checked = self.cluster.run([support.program("GACCD"), "ckpt", "verify", training.run_dir],
+                                   check=False)
+        self.assertIn("step-", checked.stdout)
+        (disk / "filler").unlink()
+        training.submit().finish(by_hand=False)
+        self.assertEqual(training.problems(self.reference), [])
+        self.assertEqual(len(training.attempts()), 2)
+        self.assertGreater(training.attempts()[1].steps()[0]["step"], 10)
+
+    def _on_disk(self, disk, *flags):
+        """A training whose checkpoints are on a disk of their own, with two of them."""
+        training = self._training(disk, *flags, run_dir=self.cluster.dir / "work" / disk / "run")
+        training.seen_dir = self.cluster.path(f"{disk}/run")
+        training.submit()
+        training.wait(lambda: (training.poll(), training.committed >= 20)[1], 60, "two checkpoints")
+        return training, training.seen_dir / "ckpt"
+
+    def _failed_saves(self, training):
+        return [e for e in training.last().events("log") if "failed (" in e["msg"]]
+
     def _at(self, moment, fault, **expected):
         for one in MOMENTS if ALL else [moment]:
             with self.subTest(moment=one):
@@ -141,4 +185,5 @@ class Faults(support.ClusterTest):
 
 
 if __name__ == "__main__":
-    support.main(settings={"SlurmdTimeout": 30})
+    support.main(settings={"SlurmdTimeout": 30},
+                 disks={"small1/run/ckpt": DISK, "small2/run/ckpt": DISK})
