@@ -3,6 +3,7 @@
 A moment is waited for, then held while the fault is injected: `with at(moment, training, rng) as
 victim`. victim is the rank that the fault is for. How a moment is made certain:
 
+    any time    nothing is waited for
     start-up    the processes of the ranks are there, and no update is done yet
     micro-step  the victim is stopped for 0.2 s, so the others have come to the reduction and wait
     reduction   another rank is stopped, so the victim is in the reduction and waits for it
@@ -25,7 +26,7 @@ def at(moment, training, rng, after=None, victim=None):
 
     Yields the victim's Process.
     """
-    if moment == "start-up":
+    if moment in ("start-up", "any time"):
         ranks = _ranks(training)
         time.sleep(rng.uniform(0, 0.8))
         yield _pick(ranks, rng, victim)
