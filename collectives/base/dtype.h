@@ -43,7 +43,8 @@ enum class DType : std::uint8_t { kF32, kF64, kI32, kI64, kU8, kBF16 };
   return "?";
 }
 
-// DTypeOf<float> == DType::kF32, and so on. Not defined for other types; kBF16 has none on the host.
+// DTypeOf<float> == DType::kF32, and so on. Not defined for other types; kBF16 has none on the
+// host.
 template <typename T>
 inline constexpr DType DTypeOf = DType{255};
 template <>

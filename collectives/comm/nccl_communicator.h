@@ -39,7 +39,12 @@ class NcclCommunicator final : public Communicator {
   Status ReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
                        StreamHandle stream) override;
   Status Broadcast(MutableBuffer buffer, int root, StreamHandle stream) override;
-  Status Poll() override { return watch_->failure(); }
+  // Also what interrupts the host's waits: kernels that spin for the lost rank leave then.
+  Status Poll() override {
+    GACCD_RETURN_IF_ERROR(watch_->failure());
+    const Status host = over_->Poll();
+    return host.ok() ? host : watch_->Fail(host);
+  }
   Status Barrier() override;
   Result<std::unique_ptr<Communicator>> Split(int color, int key) override;
   void Abort(int exit_code) noexcept override;

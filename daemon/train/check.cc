@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
-#include "daemon/train/gather_text.h"
+#include "daemon/preflight/gather_text.h"
+#include "daemon/preflight/rank_report.h"
+#include "daemon/preflight/rank_table.h"
+#include "daemon/preflight/rank_verdict.h"
 #include "daemon/train/launch.h"
-#include "daemon/train/rank_report.h"
-#include "daemon/train/rank_table.h"
-#include "daemon/train/rank_verdict.h"
 
 namespace gaccd {
 namespace {

@@ -12,9 +12,9 @@
 #include "collectives/comm/communicator.h"
 #include "daemon/data/index_source.h"
 #include "daemon/data/prefetcher.h"
+#include "daemon/engine/engine.h"
 #include "daemon/tensor/flat_layout.h"
 #include "daemon/tensor/sample.h"
-#include "daemon/train/engine.h"
 
 namespace gaccd {
 

@@ -14,48 +14,20 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
-#include "collectives/bootstrap/mpi_version.h"
 #include "collectives/bootstrap/same_on_all.h"
 #include "collectives/comm/nccl_comm.h"
 #include "daemon/config/help.h"
 #include "daemon/config/job_text.h"
-#include "daemon/config/plan_command.h"
 #include "daemon/config/plan_proto.h"
-#include "daemon/device/cpu/onednn_version.h"
-#include "daemon/plan/plan_text.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/telemetry/run_reporter.h"
-#include "daemon/train/device_choice.h"
+#include "daemon/train/announce.h"
 #include "daemon/train/done_marker.h"
-#include "daemon/train/gpu_libraries.h"
 #include "daemon/train/launch.h"
-#include "daemon/train/peer_watch.h"
-#include "daemon/train/selftest.h"
-#include "daemon/train/stop_agreement.h"
-#include "daemon/train/trainer.h"
+#include "daemon/train/session.h"
 
 namespace gaccd {
 namespace {
-
-struct Setup {
-  Job job;
-  Plan plan;
-  std::unique_ptr<Trainer> trainer;
-};
-
-// Everything of this rank, in the order in which it is made. It outlives the errors: what GPUs and
-// network still hold may hang when it is freed, so a rank that was left alone ends before that.
-struct Session {
-  SlurmEnvironment slurm;
-  Communicator& comm;
-  StopSignals* signals = nullptr;
-  std::unique_ptr<Communicator> between_gpus;  // several ranks on GPUs; over `comm`
-  DeviceChoice device;
-  std::optional<Setup> setup;
-  std::unique_ptr<PeerWatch> peers;
-  std::vector<std::string> resume_notes = {};  // what the run goes on from
-  std::optional<StopAgreement> stops = {};
-};
 
 // How a run ended. `shared`: all ranks have this same status, and `speaker` prints it; otherwise
 // the others may still be waiting for this rank.
@@ -188,85 +160,6 @@ Result<std::unique_ptr<Saver>> StartSaver(const Flags& flags, Session& session) 
                               attempt.restart_count);
   return Saver::Start(session.comm, trainer.saved_run(), trainer.engine(), options,
                       trainer.first_update());
-}
-
-RunStart StartRecord(const Flags& flags, const Session& session) {
-  const Setup& setup = *session.setup;
-  const Trainer& trainer = *setup.trainer;
-  const Communicator& comm = session.comm;
-  RunStart start{
-      .version = GaccdVersion(),
-      .git = GaccdRevision(),
-      .mpi = comm.size() > 1 ? MpiVersion() : "",
-      .comm = std::string(session.between_gpus ? session.between_gpus->name() : comm.name()),
-      .nodes = comm.topology().nodes,
-      .world = comm.size(),
-      .partition = session.slurm.partition,
-      .account = session.slurm.account,
-      .nodelist = session.slurm.nodelist,
-      .config_sha = JobDigest(setup.job, flags),
-      .model = trainer.model().Describe(),
-      .parameters = trainer.model().layout().parameters(),
-      .memory_planned_bytes = trainer.memory().planned,
-      .train_samples = trainer.train_samples(),
-      .eval_samples = trainer.eval_samples(),
-      .device = std::string(Name(session.device.device)),
-      .device_reason = session.device.text,
-      .precision = std::string(Name(setup.job.numerics.precision))};
-  // Only rank 0 writes the record, and asking for versions loads libraries.
-  if (!session.device.gpu || comm.rank() != 0) return start;
-  start.gpu = session.device.gpu->name;
-  start.gpu_memory_planned_bytes = trainer.memory().device;
-  for (const LibraryVersions& library : GpuLibraries()) {
-    const std::string version = library.loaded ? ToText(*library.loaded) : "";
-    if (library.name == "CUDA runtime") start.cuda = version;
-    if (library.name == "CUDA driver") start.driver = version;
-    if (library.name == "cuBLASLt") start.cublaslt = version;
-    if (library.name == "NCCL") start.nccl = version;
-  }
-  return start;
-}
-
-std::string Megabytes(std::int64_t bytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f MB", static_cast<double>(bytes) / 1e6);
-  return text;
-}
-
-void Announce(const Flags& flags, const Session& session, RunReporter& reporter) {
-  const Setup& setup = *session.setup;
-  const Trainer& trainer = *setup.trainer;
-  const MemoryFigures& memory = trainer.memory();
-  const bool gpus = session.device.device == Device::kCuda;
-  reporter.Begin(StartRecord(flags, session));
-  reporter.ShowPlan(setup.plan, PlanText(setup.plan, {}, gpus ? RankKind::kGpu : RankKind::kRank));
-  reporter.Say(session.device.text);
-  reporter.Say(StrCat("model ", trainer.model().Describe(), ", ",
-                      trainer.model().layout().parameters(), " parameters; ",
-                      trainer.train_samples(), " samples, ", trainer.schedule().updates(),
-                      " updates"));
-  reporter.Say(StrCat("memory a rank: planned ", Megabytes(memory.planned), " (",
-                      Megabytes(memory.process), " program and data + ",
-                      Megabytes(memory.planned - memory.process), " engine)",
-                      gpus ? StrCat(", and ", Megabytes(memory.device), " on its GPU") : ""));
-  if (const auto bad = trainer.bad_records(); !bad.empty()) {
-    reporter.Say(StrCat("damaged records: ", bad.size(), " of ", trainer.train_samples(),
-                        " are replaced by others; the first: ", bad.front().why));
-  }
-  for (const std::string& note : session.resume_notes) reporter.Say(note);
-}
-
-void Conclude(const TrainingSummary& summary, const MemoryFigures& memory, RunReporter& reporter) {
-  reporter.Say(StrCat("memory a rank: measured ", Megabytes(summary.measured_memory), ", planned ",
-                      Megabytes(memory.planned)));
-  if (summary.skipped > 0) {
-    reporter.Say(StrCat(summary.skipped, " updates were left out: not finite"));
-  }
-  if (summary.accuracy) {
-    char text[64];
-    std::snprintf(text, sizeof text, "test accuracy %.4f", *summary.accuracy);
-    reporter.Say(text);
-  }
 }
 
 Agreement EndTogether(const Flags& flags, Setup& setup, const TrainingSummary& summary,
@@ -425,44 +318,6 @@ RanksOutcome RunTrain(const Flags& flags, const ErrorPrinter& print) {
   WaitForSpeaker(session);
   (session.between_gpus ? *session.between_gpus : comm).Abort(code);
   return {std::move(ending.status), true};
-}
-
-Status CheckPlannedDevice(const Flags& flags) {
-  if (!flags.job) return Status::Ok();
-  GACCD_ASSIGN_OR_RETURN(Job job, LoadJob(*flags.job));
-  GACCD_ASSIGN_OR_RETURN(job, OverlayFlags(std::move(job), flags));
-  return job.device == Device::kCuda ? CheckModelOnGpu(job) : Status::Ok();
-}
-
-Status RunSelftest(const Flags& flags) {
-  const std::int64_t nodes = flags.nodes.value_or(kDefaultNodes);
-  const std::int64_t gpus_per_node = flags.gpus_per_node.value_or(kDefaultGpusPerNode);
-  BatchSpec batch;
-  batch.micro = flags.micro_batch.value_or(batch.micro);
-  // Without a target: the ratio of the published case, 3072 / 2400.
-  batch.target = flags.target_batch.value_or(nodes * gpus_per_node * batch.micro * 32 / 25);
-  GACCD_ASSIGN_OR_RETURN(const PlanRequest request, ToPlanRequest(batch, nodes, gpus_per_node));
-  GACCD_ASSIGN_OR_RETURN(const std::vector<SelftestCase> cases, RunSelftestCases(request));
-  std::fputs(SelftestText(request, cases).c_str(), stdout);
-  for (const SelftestCase& test : cases) {
-    if (!test.passed()) {
-      return {ErrorKind::kInternal, StrCat("selftest: mode ", Name(test.plan.request().rounding),
-                                           " failed, see the table")};
-    }
-  }
-  return Status::Ok();
-}
-
-std::vector<Version> LoadedLibraries() {
-  std::vector<Version> versions = {{"MPI", MpiVersion()}, {"oneDNN", OneDnnVersion()}};
-  for (const LibraryVersions& library : GpuLibraries()) {
-    // "NCCL 2.28.9 (compiled with 2.28.9)" without its name.
-    std::string text = ToText(library).substr(library.name.size() + 1);
-    if (!CheckNotOlder({&library, 1}).ok()) text += "; older, so it is refused";
-    versions.emplace_back(library.name, std::move(text));
-  }
-  if (versions.size() == 2) versions.emplace_back("CUDA", "not built in");
-  return versions;
 }
 
 }  // namespace gaccd

@@ -13,9 +13,9 @@
 #include "daemon/checkpoint/writer.h"
 #include "daemon/config/job.h"
 #include "daemon/data/update_schedule.h"
+#include "daemon/engine/engine.h"
 #include "daemon/model/model.h"
 #include "daemon/plan/plan.h"
-#include "daemon/train/engine.h"
 #include "daemon/train/save_clock.h"
 
 namespace gaccd {

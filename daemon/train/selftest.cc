@@ -15,9 +15,9 @@
 #include "daemon/data/sample_order.h"
 #include "daemon/data/update_schedule.h"
 #include "daemon/device/host_buffer.h"
+#include "daemon/engine/engine.h"
 #include "daemon/model/model.h"
 #include "daemon/model/replica.h"
-#include "daemon/train/engine.h"
 #include "daemon/train/update.h"
 
 namespace gaccd {

@@ -8,8 +8,8 @@
 #include "collectives/base/result.h"
 #include "collectives/heartbeat/frame.h"
 #include "daemon/data/prefetcher.h"
+#include "daemon/engine/engine.h"
 #include "daemon/plan/plan.h"
-#include "daemon/train/engine.h"
 
 namespace gaccd {
 

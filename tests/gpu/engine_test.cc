@@ -1,6 +1,6 @@
 // The engine on a GPU against the engine on the CPU: k ragged micro-batches are one big batch, and
 // the two well-known mistakes show; updates, evaluation and bad values do the same on both.
-#include "daemon/train/engine.h"
+#include "daemon/engine/engine.h"
 
 #include <gtest/gtest.h>
 

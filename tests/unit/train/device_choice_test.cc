@@ -1,4 +1,4 @@
-#include "daemon/train/device_choice.h"
+#include "daemon/preflight/device_choice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "collectives/comm/threads.h"
-#include "daemon/train/gather_text.h"
+#include "daemon/preflight/gather_text.h"
 
 namespace gaccd {
 namespace {

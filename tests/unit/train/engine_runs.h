@@ -12,8 +12,8 @@
 #include "daemon/config/job.h"
 #include "daemon/data/dataset.h"
 #include "daemon/data/prefetcher.h"
+#include "daemon/engine/engine.h"
 #include "daemon/plan/plan.h"
-#include "daemon/train/engine.h"
 
 namespace gaccd::testing {
 

@@ -1,10 +1,10 @@
-#include "daemon/train/rank_report.h"
+#include "daemon/preflight/rank_report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "daemon/train/number_list.h"
-#include "daemon/train/rank_table.h"
+#include "daemon/preflight/number_list.h"
+#include "daemon/preflight/rank_table.h"
 #include "tests/unit/train/rank_reports.h"
 
 namespace gaccd {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
-#include "daemon/train/rank_report.h"
+#include "daemon/preflight/rank_report.h"
 
 namespace gaccd {
 

@@ -1,4 +1,4 @@
-#include "daemon/train/rank_verdict.h"
+#include "daemon/preflight/rank_verdict.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,8 +6,8 @@
 #include <mutex>
 #include <vector>
 
-#include "collectives/comm/threads.h"
 #include "collectives/bootstrap/agree.h"
+#include "collectives/comm/threads.h"
 
 namespace gaccd {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/comm/communicator.h"
-#include "daemon/train/engine.h"
+#include "daemon/engine/engine.h"
 #include "tools/bench/gpu/gpu_case.h"
 
 namespace gaccd {

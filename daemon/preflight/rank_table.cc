@@ -1,4 +1,4 @@
-#include "daemon/train/rank_table.h"
+#include "daemon/preflight/rank_table.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
-#include "daemon/train/number_list.h"
+#include "daemon/preflight/number_list.h"
 
 namespace gaccd {
 namespace {

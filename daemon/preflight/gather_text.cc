@@ -1,4 +1,4 @@
-#include "daemon/train/gather_text.h"
+#include "daemon/preflight/gather_text.h"
 
 #include <cstdint>
 #include <numeric>

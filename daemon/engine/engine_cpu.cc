@@ -7,13 +7,13 @@
 #include "collectives/bucket/bucket_reducer.h"
 #include "daemon/accum/sample_ledger.h"
 #include "daemon/device/host_buffer.h"
+#include "daemon/engine/engine.h"
+#include "daemon/engine/engine_checks.h"
+#include "daemon/engine/gradient_reducer.h"
+#include "daemon/engine/lap_timer.h"
 #include "daemon/optim/digest.h"
 #include "daemon/optim/norm.h"
 #include "daemon/optim/optimizer.h"
-#include "daemon/train/engine.h"
-#include "daemon/train/engine_checks.h"
-#include "daemon/train/gradient_reducer.h"
-#include "daemon/train/lap_timer.h"
 
 namespace gaccd {
 namespace {

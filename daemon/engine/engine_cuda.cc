@@ -1,11 +1,11 @@
-#include "daemon/train/engine_cuda.h"
+#include "daemon/engine/engine_cuda.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "collectives/base/strings.h"
 #include "daemon/accum/sample_ledger.h"
-#include "daemon/train/engine_checks.h"
+#include "daemon/engine/engine_checks.h"
 
 namespace gaccd {
 

@@ -1,4 +1,4 @@
-#include "daemon/train/rank_verdict.h"
+#include "daemon/preflight/rank_verdict.h"
 
 #include <algorithm>
 #include <charconv>
@@ -8,7 +8,7 @@
 #include <set>
 
 #include "collectives/base/strings.h"
-#include "daemon/train/number_list.h"
+#include "daemon/preflight/number_list.h"
 
 namespace gaccd {
 namespace {

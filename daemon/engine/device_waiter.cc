@@ -1,4 +1,4 @@
-#include "daemon/train/device_waiter.h"
+#include "daemon/engine/device_waiter.h"
 
 #include <chrono>
 #include <thread>

@@ -1,4 +1,4 @@
-#include "daemon/train/batch_uploads.h"
+#include "daemon/engine/batch_uploads.h"
 
 namespace gaccd {
 

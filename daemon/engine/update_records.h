@@ -9,9 +9,9 @@
 #include <span>
 
 #include "collectives/base/cuda.h"
+#include "daemon/engine/device_waiter.h"
+#include "daemon/engine/engine.h"
 #include "daemon/optim/update_control.h"
-#include "daemon/train/device_waiter.h"
-#include "daemon/train/engine.h"
 
 namespace gaccd {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/train/rank_report.h"
+#include "daemon/preflight/rank_report.h"
 
 namespace gaccd {
 

@@ -8,7 +8,7 @@
 
 #include "collectives/base/environment.h"
 #include "collectives/comm/communicator.h"
-#include "daemon/train/device_choice.h"
+#include "daemon/preflight/device_choice.h"
 
 namespace gaccd {
 

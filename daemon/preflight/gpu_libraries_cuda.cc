@@ -1,7 +1,7 @@
 #include "collectives/base/shared_library.h"
 #include "collectives/comm/nccl_api.h"
 #include "daemon/device/cuda/cublaslt_api.h"
-#include "daemon/train/gpu_libraries.h"
+#include "daemon/preflight/gpu_libraries.h"
 
 namespace gaccd {
 namespace {

@@ -1,5 +1,5 @@
 // Compiled where gaccd is built without CUDA.
-#include "daemon/train/gpu_libraries.h"
+#include "daemon/preflight/gpu_libraries.h"
 
 namespace gaccd {
 

@@ -1,4 +1,4 @@
-#include "daemon/train/rank_report.h"
+#include "daemon/preflight/rank_report.h"
 
 #include <sched.h>
 #include <sys/resource.h>
@@ -13,8 +13,8 @@
 #include "daemon/config/flat_json.h"
 #include "daemon/config/help.h"
 #include "daemon/device/cpu/onednn_version.h"
-#include "daemon/train/gpu_libraries.h"
-#include "daemon/train/number_list.h"
+#include "daemon/preflight/gpu_libraries.h"
+#include "daemon/preflight/number_list.h"
 
 namespace gaccd {
 namespace {

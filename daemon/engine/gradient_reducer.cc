@@ -1,4 +1,4 @@
-#include "daemon/train/gradient_reducer.h"
+#include "daemon/engine/gradient_reducer.h"
 
 #include <utility>
 #include <vector>

@@ -1,8 +1,8 @@
-#include "daemon/train/cuda_reduction.h"
+#include "daemon/engine/cuda_reduction.h"
 
 #include <utility>
 
-#include "daemon/train/gradient_reducer.h"
+#include "daemon/engine/gradient_reducer.h"
 
 namespace gaccd {
 

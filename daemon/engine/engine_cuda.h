@@ -10,15 +10,15 @@
 
 #include "daemon/device/cuda/cuda_context.h"
 #include "daemon/device/cuda/device_memory.h"
+#include "daemon/engine/batch_uploads.h"
+#include "daemon/engine/cuda_reduction.h"
+#include "daemon/engine/device_waiter.h"
+#include "daemon/engine/engine.h"
+#include "daemon/engine/lap_timer.h"
+#include "daemon/engine/update_records.h"
 #include "daemon/model/replica_cuda.h"
 #include "daemon/optim/optimizer.h"
 #include "daemon/optim/optimizer_cuda.h"
-#include "daemon/train/batch_uploads.h"
-#include "daemon/train/cuda_reduction.h"
-#include "daemon/train/device_waiter.h"
-#include "daemon/train/engine.h"
-#include "daemon/train/lap_timer.h"
-#include "daemon/train/update_records.h"
 
 namespace gaccd {
 

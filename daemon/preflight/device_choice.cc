@@ -1,4 +1,4 @@
-#include "daemon/train/device_choice.h"
+#include "daemon/preflight/device_choice.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,8 +7,8 @@
 #include "collectives/base/strings.h"
 #include "daemon/model/model.h"
 #include "daemon/ops/cuda_kernels.h"
-#include "daemon/train/gather_text.h"
-#include "daemon/train/gpu_libraries.h"
+#include "daemon/preflight/gather_text.h"
+#include "daemon/preflight/gpu_libraries.h"
 
 namespace gaccd {
 namespace {

@@ -1,5 +1,5 @@
 // MakeCudaEngine() of a gaccd without CUDA.
-#include "daemon/train/engine.h"
+#include "daemon/engine/engine.h"
 
 namespace gaccd {
 

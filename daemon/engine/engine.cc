@@ -1,10 +1,10 @@
-#include "daemon/train/engine.h"
+#include "daemon/engine/engine.h"
 
 #include <cmath>
 
 #include "collectives/base/strings.h"
 #include "daemon/device/host_buffer.h"
-#include "daemon/train/engine_checks.h"
+#include "daemon/engine/engine_checks.h"
 
 namespace gaccd {
 

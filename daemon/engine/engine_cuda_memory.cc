@@ -4,10 +4,10 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/device/cuda/matmul_choices.h"
+#include "daemon/engine/engine_checks.h"
+#include "daemon/engine/engine_cuda.h"
 #include "daemon/optim/digest.h"
 #include "daemon/telemetry/log.h"
-#include "daemon/train/engine_checks.h"
-#include "daemon/train/engine_cuda.h"
 
 namespace gaccd {
 

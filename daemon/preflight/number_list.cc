@@ -1,4 +1,4 @@
-#include "daemon/train/number_list.h"
+#include "daemon/preflight/number_list.h"
 
 #include <algorithm>
 #include <map>

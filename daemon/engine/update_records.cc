@@ -1,10 +1,10 @@
-#include "daemon/train/update_records.h"
+#include "daemon/engine/update_records.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <new>
 
-#include "daemon/train/engine_checks.h"
+#include "daemon/engine/engine_checks.h"
 
 namespace gaccd {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "collectives/base/cuda.h"
 #include "daemon/device/cuda/cuda_context.h"
+#include "daemon/engine/device_waiter.h"
 #include "daemon/model/replica_cuda.h"
-#include "daemon/train/device_waiter.h"
 
 namespace gaccd {
 

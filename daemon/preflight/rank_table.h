@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "daemon/train/rank_report.h"
+#include "daemon/preflight/rank_report.h"
 
 namespace gaccd {
 

@@ -1,0 +1,97 @@
+#include "daemon/train/announce.h"
+
+#include <cstdio>
+#include <string>
+
+#include "collectives/base/strings.h"
+#include "collectives/bootstrap/mpi_version.h"
+#include "daemon/config/help.h"
+#include "daemon/config/job_text.h"
+#include "daemon/plan/plan_text.h"
+#include "daemon/preflight/gpu_libraries.h"
+
+namespace gaccd {
+namespace {
+
+RunStart StartRecord(const Flags& flags, const Session& session) {
+  const Setup& setup = *session.setup;
+  const Trainer& trainer = *setup.trainer;
+  const Communicator& comm = session.comm;
+  RunStart start{
+      .version = GaccdVersion(),
+      .git = GaccdRevision(),
+      .mpi = comm.size() > 1 ? MpiVersion() : "",
+      .comm = std::string(session.between_gpus ? session.between_gpus->name() : comm.name()),
+      .nodes = comm.topology().nodes,
+      .world = comm.size(),
+      .partition = session.slurm.partition,
+      .account = session.slurm.account,
+      .nodelist = session.slurm.nodelist,
+      .config_sha = JobDigest(setup.job, flags),
+      .model = trainer.model().Describe(),
+      .parameters = trainer.model().layout().parameters(),
+      .memory_planned_bytes = trainer.memory().planned,
+      .train_samples = trainer.train_samples(),
+      .eval_samples = trainer.eval_samples(),
+      .device = std::string(Name(session.device.device)),
+      .device_reason = session.device.text,
+      .precision = std::string(Name(setup.job.numerics.precision))};
+  // Only rank 0 writes the record, and asking for versions loads libraries.
+  if (!session.device.gpu || comm.rank() != 0) return start;
+  start.gpu = session.device.gpu->name;
+  start.gpu_memory_planned_bytes = trainer.memory().device;
+  for (const LibraryVersions& library : GpuLibraries()) {
+    const std::string version = library.loaded ? ToText(*library.loaded) : "";
+    if (library.name == "CUDA runtime") start.cuda = version;
+    if (library.name == "CUDA driver") start.driver = version;
+    if (library.name == "cuBLASLt") start.cublaslt = version;
+    if (library.name == "NCCL") start.nccl = version;
+  }
+  return start;
+}
+
+std::string Megabytes(std::int64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f MB", static_cast<double>(bytes) / 1e6);
+  return text;
+}
+
+}  // namespace
+
+void Announce(const Flags& flags, const Session& session, RunReporter& reporter) {
+  const Setup& setup = *session.setup;
+  const Trainer& trainer = *setup.trainer;
+  const MemoryFigures& memory = trainer.memory();
+  const bool gpus = session.device.device == Device::kCuda;
+  reporter.Begin(StartRecord(flags, session));
+  reporter.ShowPlan(setup.plan, PlanText(setup.plan, {}, gpus ? RankKind::kGpu : RankKind::kRank));
+  reporter.Say(session.device.text);
+  reporter.Say(StrCat("model ", trainer.model().Describe(), ", ",
+                      trainer.model().layout().parameters(), " parameters; ",
+                      trainer.train_samples(), " samples, ", trainer.schedule().updates(),
+                      " updates"));
+  reporter.Say(StrCat("memory a rank: planned ", Megabytes(memory.planned), " (",
+                      Megabytes(memory.process), " program and data + ",
+                      Megabytes(memory.planned - memory.process), " engine)",
+                      gpus ? StrCat(", and ", Megabytes(memory.device), " on its GPU") : ""));
+  if (const auto bad = trainer.bad_records(); !bad.empty()) {
+    reporter.Say(StrCat("damaged records: ", bad.size(), " of ", trainer.train_samples(),
+                        " are replaced by others; the first: ", bad.front().why));
+  }
+  for (const std::string& note : session.resume_notes) reporter.Say(note);
+}
+
+void Conclude(const TrainingSummary& summary, const MemoryFigures& memory, RunReporter& reporter) {
+  reporter.Say(StrCat("memory a rank: measured ", Megabytes(summary.measured_memory), ", planned ",
+                      Megabytes(memory.planned)));
+  if (summary.skipped > 0) {
+    reporter.Say(StrCat(summary.skipped, " updates were left out: not finite"));
+  }
+  if (summary.accuracy) {
+    char text[64];
+    std::snprintf(text, sizeof text, "test accuracy %.4f", *summary.accuracy);
+    reporter.Say(text);
+  }
+}
+
+}  // namespace gaccd

@@ -1,0 +1,14 @@
+// What a run says of itself at its begin and at its end, to people and to dashboards.
+#pragma once
+
+#include "daemon/config/flags.h"
+#include "daemon/telemetry/run_reporter.h"
+#include "daemon/train/session.h"
+
+namespace gaccd {
+
+// REQUIRES: the trainer is prepared.
+void Announce(const Flags& flags, const Session& session, RunReporter& reporter);
+void Conclude(const TrainingSummary& summary, const MemoryFigures& memory, RunReporter& reporter);
+
+}  // namespace gaccd

@@ -1,0 +1,41 @@
+// What one rank of `gaccd train` owns.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/comm/communicator.h"
+#include "daemon/config/job.h"
+#include "daemon/control/stop_signals.h"
+#include "daemon/plan/plan.h"
+#include "daemon/preflight/device_choice.h"
+#include "daemon/train/peer_watch.h"
+#include "daemon/train/stop_agreement.h"
+#include "daemon/train/trainer.h"
+#include "slurm/environment.h"
+
+namespace gaccd {
+
+struct Setup {
+  Job job;
+  Plan plan;
+  std::unique_ptr<Trainer> trainer;
+};
+
+// Everything of this rank, in the order in which it is made. It outlives the errors: what GPUs and
+// network still hold may hang when it is freed, so a rank that was left alone ends before that.
+struct Session {
+  SlurmEnvironment slurm;
+  Communicator& comm;
+  StopSignals* signals = nullptr;
+  std::unique_ptr<Communicator> between_gpus;  // several ranks on GPUs; over `comm`
+  DeviceChoice device;
+  std::optional<Setup> setup;
+  std::unique_ptr<PeerWatch> peers;
+  std::vector<std::string> resume_notes = {};  // what the run goes on from
+  std::optional<StopAgreement> stops = {};
+};
+
+}  // namespace gaccd

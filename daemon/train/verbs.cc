@@ -1,0 +1,57 @@
+// The verbs of run.h that need no ranks.
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/base/strings.h"
+#include "collectives/bootstrap/mpi_version.h"
+#include "daemon/config/job_text.h"
+#include "daemon/config/plan_command.h"
+#include "daemon/device/cpu/onednn_version.h"
+#include "daemon/preflight/device_choice.h"
+#include "daemon/preflight/gpu_libraries.h"
+#include "daemon/train/run.h"
+#include "daemon/train/selftest.h"
+
+namespace gaccd {
+
+Status CheckPlannedDevice(const Flags& flags) {
+  if (!flags.job) return Status::Ok();
+  GACCD_ASSIGN_OR_RETURN(Job job, LoadJob(*flags.job));
+  GACCD_ASSIGN_OR_RETURN(job, OverlayFlags(std::move(job), flags));
+  return job.device == Device::kCuda ? CheckModelOnGpu(job) : Status::Ok();
+}
+
+Status RunSelftest(const Flags& flags) {
+  const std::int64_t nodes = flags.nodes.value_or(kDefaultNodes);
+  const std::int64_t gpus_per_node = flags.gpus_per_node.value_or(kDefaultGpusPerNode);
+  BatchSpec batch;
+  batch.micro = flags.micro_batch.value_or(batch.micro);
+  // Without a target: the ratio of the published case, 3072 / 2400.
+  batch.target = flags.target_batch.value_or(nodes * gpus_per_node * batch.micro * 32 / 25);
+  GACCD_ASSIGN_OR_RETURN(const PlanRequest request, ToPlanRequest(batch, nodes, gpus_per_node));
+  GACCD_ASSIGN_OR_RETURN(const std::vector<SelftestCase> cases, RunSelftestCases(request));
+  std::fputs(SelftestText(request, cases).c_str(), stdout);
+  for (const SelftestCase& test : cases) {
+    if (!test.passed()) {
+      return {ErrorKind::kInternal, StrCat("selftest: mode ", Name(test.plan.request().rounding),
+                                           " failed, see the table")};
+    }
+  }
+  return Status::Ok();
+}
+
+std::vector<Version> LoadedLibraries() {
+  std::vector<Version> versions = {{"MPI", MpiVersion()}, {"oneDNN", OneDnnVersion()}};
+  for (const LibraryVersions& library : GpuLibraries()) {
+    // "NCCL 2.28.9 (compiled with 2.28.9)" without its name.
+    std::string text = ToText(library).substr(library.name.size() + 1);
+    if (!CheckNotOlder({&library, 1}).ok()) text += "; older, so it is refused";
+    versions.emplace_back(library.name, std::move(text));
+  }
+  if (versions.size() == 2) versions.emplace_back("CUDA", "not built in");
+  return versions;
+}
+
+}  // namespace gaccd
