@@ -176,14 +176,14 @@ class Run:
                        for key in ("data_s", "fwd_bwd_s", "reduce_s", "opt_s", "dur_s")}
 
 
-def train(gaccd, inputs, ranks, target, micro, updates, warmup=10, weights=True):
+def train(gaccd, inputs, ranks, target, micro, updates, warmup=10, weights=True, flags=()):
     """One run of gaccd over MPI. Returns its Run."""
     run_dir = inputs.run_dir()
     command = [gaccd, "train", f"--job={inputs.job(target, micro, warmup + updates)}",
                f"--run-dir={run_dir}"]
     if weights:
         command.append(f"--init-weights={inputs.weights}")
-    mpirun(ranks, command)
+    mpirun(ranks, command + list(flags))
     run = Run(run_dir, target, warmup)
     shutil.rmtree(run_dir)
     return run
