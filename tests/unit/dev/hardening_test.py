@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""The built program has what tools/cmake/GaccdHardening.cmake promises:  hardening_test.py GACCD"""
+
+import re
+import subprocess
+import sys
+import unittest
+
+
+def readelf(*options):
+    done = subprocess.run(["readelf", "-W", *options, PROGRAM], text=True, capture_output=True, check=True)
+    return done.stdout
+
+
+class Hardening(unittest.TestCase):
+    def test_is_position_independent(self):
+        self.assertRegex(readelf("-h"), r"Type:\s+DYN")
+        self.assertIn("PIE", readelf("-d"))
+
+    def test_library_addresses_are_read_only_from_the_start(self):
+        self.assertIn("GNU_RELRO", readelf("-l"))
+        self.assertTrue(re.search(r"BIND_NOW|Flags: .*\bNOW\b", readelf("-d")), "functions are bound late")
+
+    def test_no_memory_is_writable_and_executable(self):
+        segments = re.findall(r"^\s+(LOAD|GNU_STACK)\s+(?:0x\w+\s+){5}([RWE ]{3})\s", readelf("-l"), re.M)
+        self.assertGreaterEqual(len(segments), 3)
+        self.assertIn("GNU_STACK", [kind for kind, _ in segments])
+        for kind, rights in segments:
+            self.assertFalse("W" in rights and "E" in rights, (kind, rights))
+
+    def test_overflows_are_noticed(self):
+        names = self.imported()
+        for what, name in (("stack protector", "__stack_chk_fail"), ("_FORTIFY_SOURCE", r"__\w+_chk"),
+                           ("_GLIBCXX_ASSERTIONS", r"_ZSt21__glibcxx_assert_fail\w+")):
+            self.assertTrue(any(re.fullmatch(name, found) for found in names), f"{what}: no {name}")
+
+    def test_starts_no_other_program(self):
+        """No shell, so that no name or path can become a command."""
+        for name in self.imported():
+            self.assertNotRegex(name, r"^(system|popen|exec[vl]\w*|fexecve|posix_spawnp?|wordexp)$")
+
+    def imported(self):
+        return set(re.findall(r"\sUND\s+([^\s@]+)", readelf("--dyn-syms")))
+
+
+if __name__ == "__main__":
+    PROGRAM = sys.argv.pop(1)
+    unittest.main()
