@@ -108,7 +108,7 @@ class Train(ClusterTest):
         self.assertEqual([r["local"] for r in ranks], ["0", "1"] * 4)
         for rank, host in enumerate(HOSTS):  # and each one's own log says so too
             (log,) = run.attempt.glob(f"log/r{rank:05}.*")
-            self.assertIn(f"Running on machine: {host}\n", log.read_text())
+            self.assertIn(f"rank {rank} of 8 on {host},", log.read_text())
 
 
 if __name__ == "__main__":
