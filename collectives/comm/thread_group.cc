@@ -64,6 +64,8 @@ void ThreadWorld::FailLocked(Status for_peers, Status result) {
 void ThreadWorld::Leave(int rank) {
   const std::lock_guard lock(mutex_);
   left_[static_cast<std::size_t>(rank)] = true;
+  // The calls of a failed meeting may be over, and with them the memory that they name.
+  if (failure_.has_value()) return;
   for (const ThreadGroup* group : groups_) {
     if (group->arrived_ == 0) continue;
     if (Status status = group->CheckNobodyLeftLocked(); !status.ok()) FailLocked(status, status);
