@@ -12,8 +12,7 @@ find_library(DNNL_LIBRARY dnnl REQUIRED)
 mark_as_advanced(DNNL_INCLUDE_DIR DNNL_LIBRARY)
 add_library(gaccd_dnnl INTERFACE)
 target_include_directories(gaccd_dnnl SYSTEM INTERFACE "${DNNL_INCLUDE_DIR}")
-target_link_libraries(gaccd_dnnl INTERFACE "${DNNL_LIBRARY}")
-find_package(OpenMP REQUIRED COMPONENTS CXX)     # comes with g++; oneDNN's threads are set to one
+target_link_libraries(gaccd_dnnl INTERFACE "${DNNL_LIBRARY}" gomp)  # gomp: oneDNN's threads, of g++
 if(GACCD_BUILD_TESTS)
   find_package(GTest REQUIRED)                   # libgtest-dev libgmock-dev
 endif()

@@ -1,10 +1,11 @@
 #include "daemon/device/cpu/cpu_context.h"
 
-#include <omp.h>
-
 #include "collectives/base/strings.h"
 #include "daemon/device/cpu/onednn_version.h"
 #include "daemon/device/cpu/packed_weights.h"
+
+// Of libgomp, on whose threads oneDNN runs. clang's omp.h would bring a second runtime.
+extern "C" void omp_set_num_threads(int threads);
 
 namespace gaccd {
 
