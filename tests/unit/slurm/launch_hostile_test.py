@@ -61,7 +61,10 @@ class Hostile(WithStandIns):
 
     def test_folders_are_for_their_user_only(self):
         for flags, mode in (((), 0o700), (("--group-access",), 0o750), (("--group_access=true",), 0o750),
-                            (("--group-access=false",), 0o700)):
+                            (("-group-access=1",), 0o750), (("--group-access=YES",), 0o750),
+                            (("--group-access=t",), 0o750), (("--group-access=false",), 0o700),
+                            (("--group-access", "--nogroup_access"), 0o700),
+                            (("--group-access", "--group-access=0"), 0o700)):
             run = self.dir / f"run{len(list(self.dir.iterdir()))}"
             before = os.umask(0)
             try:
@@ -70,6 +73,59 @@ class Hostile(WithStandIns):
                 os.umask(before)
             for path in (run, run / "attempts", run / "attempts/000-91", run / "attempts/000-91/rank"):
                 self.assertEqual(stat.S_IMODE(path.stat().st_mode), mode, (flags, path))
+
+    def test_links_that_somebody_planted(self):
+        victim = self.dir / "victim"
+        victim.mkdir()
+        target = victim / "srun.err"
+        for name in ("attempts", "attempts/000-91", "attempts/000-91/rank"):
+            with self.subTest(name):
+                run = self.dir / f"run{name.count('/')}"
+                link = run / name
+                link.parent.mkdir(parents=True)
+                target.write_text("precious")
+                link.symlink_to(victim)
+                done = self.launch(GACCD_RUN_DIR=str(run), GACCD_CHECK="1")
+                self.assertEqual(done.returncode, 78, done.stderr)
+                self.assertIn(f"{link} is a link", done.stderr)
+                self.assertEqual(target.read_text(), "precious")
+                self.assertEqual(self.log("srun") + self.log("check"), [])
+
+    def test_output_files_that_are_links(self):
+        attempt = self.dir / "runs/demo-91/attempts/000-91"
+        attempt.mkdir(parents=True)
+        target = self.dir / "precious"
+        target.write_text("precious")
+        for name in ("srun.err", "check.txt"):
+            (attempt / name).symlink_to(target)
+        self.assertEqual(self.launch(GACCD_CHECK="1").returncode, 0)
+        self.assertEqual(target.read_text(), "precious")
+        self.assertEqual((attempt / "check.txt").read_text(), "4 ranks on 2 nodes\n")
+
+    @unittest.skipIf(os.geteuid() != 0, "needs root, to make folders of somebody else")
+    def test_folders_of_somebody_else(self):
+        for name in ("", "attempts", "attempts/000-91", "attempts/000-91/rank"):
+            with self.subTest(name):
+                folder = self.dir / f"foreign{len(name)}" / name
+                folder.mkdir(parents=True)
+                os.chown(folder, 4711, -1)
+                done = self.launch(GACCD_RUN_DIR=str(self.dir / f"foreign{len(name)}"))
+                self.assertEqual(done.returncode, 78, done.stderr)
+                self.assertIn(f"{folder} belongs to user 4711", done.stderr)
+                self.assertEqual(self.log("srun"), [])
+
+    def test_texts_move_no_terminal(self):
+        run = self.dir / "run"
+        run.mkdir()
+        (run / "HOLD").write_bytes(b"a\x1b]0;title\x07b\xc2\x9b2J\xc3\xbc\n")
+        held = self.launch(GACCD_RUN_DIR=str(run))
+        self.assertIn("HOLD is there: a?]0;title?b?2J\u00fc\n", held.stderr)
+        done = self.launch(SRUN_RC="65", GACCD_SAYS="fail\\nwhy\\033[2J\\n", SRUN_ERR="\\033[31m red\\n")
+        self.assertIn("gaccd: fail: why?[2J\n", done.stdout)
+        self.assertIn("?[31m red\n", done.stderr)
+        (run / "HOLD").unlink()
+        os.mkfifo(run / "HOLD")  # nobody writes: must not wait
+        self.assertEqual(self.launch(GACCD_RUN_DIR=str(run)).returncode, 93)
 
 
 if __name__ == "__main__":
