@@ -36,7 +36,7 @@ class MappedFile {
 
 struct MappedPlace {
   const char* path = nullptr;  // null: no mapped file; cut, and with '?' for what JSON escapes
-  std::int64_t byte = 0;       // from the begin of the file
+  std::int64_t byte = 0;       // from the start of the file
 };
 // For signal handlers: neither allocates nor locks. Knows the first kMostKnown files that are
 // mapped at a time.
