@@ -38,7 +38,8 @@ DEFINE_bool(allow_gpu_sharing, false, "several ranks may use one GPU");
 DEFINE_string(init_weights, "", "safetensors to start from");
 DEFINE_string(save_weights, "", "safetensors to write at the end");
 DEFINE_int64(save_every_updates, 0, "updates between two checkpoints; 0 = not by updates");
-DEFINE_int64(save_every_seconds, 0, "seconds between two checkpoints; 0 = not by time");
+DEFINE_int64(save_every_seconds, gaccd::kDefaultSaveSeconds,
+             "seconds between two checkpoints; 0 = not by time");
 DEFINE_string(resume, "auto", "auto, never or the path of a checkpoint");
 DEFINE_int64(keep, 3, "newest checkpoints that stay");
 DEFINE_int64(keep_every, 0, "and one checkpoint of each so many updates");
@@ -200,7 +201,7 @@ std::vector<FlagRule> RunRules() {
 std::vector<FlagRule> CheckpointRules() {
   return {
       Number("save_every_updates", FLAGS_save_every_updates, 0, &Flags::save_every_updates),
-      Number("save_every_seconds", FLAGS_save_every_seconds, 0, &Flags::save_every_seconds),
+      Count("save_every_seconds", FLAGS_save_every_seconds, 0, &Flags::save_every_seconds),
       {"resume",
        [](Flags& flags) -> Problem {
          flags.resume = FLAGS_resume;

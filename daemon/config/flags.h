@@ -65,16 +65,16 @@ struct Flags {
   std::optional<std::string> init_weights;  // safetensors
   std::optional<std::string> save_weights;
 
-  // Checkpoints, in <run_dir>/ckpt. Both "every" 0: none are saved.
-  std::int64_t save_every_updates = 0;  // >= 0
-  std::int64_t save_every_seconds = 0;  // >= 0
-  std::string resume = "auto";          // "auto", "never", or the path of a generation
-  std::int64_t keep = 3;                // >= 1: the newest so many
-  std::int64_t keep_every = 0;          // >= 0: and one of each so many updates
-  std::int64_t failed_saves = 3;        // >= 1: so many in a row end the run
-  bool group_access = false;            // the group may read them
-  std::vector<std::string> ckpt_words;  // of `gaccd ckpt ls PATH`: "ls", PATH
-  std::optional<std::string> out;       // of `gaccd ckpt export`
+  // Checkpoints, in <run_dir>/ckpt. Without a run_dir, or both "every" 0: none are saved.
+  std::int64_t save_every_updates = 0;             // >= 0
+  std::optional<std::int64_t> save_every_seconds;  // >= 0; not given: kDefaultSaveSeconds
+  std::string resume = "auto";                     // "auto", "never", or the path of a generation
+  std::int64_t keep = 3;                           // >= 1: the newest so many
+  std::int64_t keep_every = 0;                     // >= 0: and one of each so many updates
+  std::int64_t failed_saves = 3;                   // >= 1: so many in a row end the run
+  bool group_access = false;                       // the group may read them
+  std::vector<std::string> ckpt_words;             // of `gaccd ckpt ls PATH`: "ls", PATH
+  std::optional<std::string> out;                  // of `gaccd ckpt export`
 
   // Stopping: daemon/control/stop_signals.h, daemon/train/stop_agreement.h.
   std::vector<int> stop_signals = {SIGUSR2, SIGTERM};
@@ -98,6 +98,7 @@ struct Flags {
 
 inline constexpr std::int64_t kDefaultNodes = 1;
 inline constexpr std::int64_t kDefaultGpusPerNode = 8;
+inline constexpr std::int64_t kDefaultSaveSeconds = 600;
 
 // The verb when none is given: inside a SLURM step (SLURM_STEP_ID and SLURM_PROCID) or under mpirun
 // (OMPI_COMM_WORLD_SIZE) train, elsewhere plan.

@@ -92,9 +92,11 @@ Trains the job, one process per rank:
 )";
 
 constexpr std::string_view kCheckpointFlags = R"(
-Checkpoints, in DIR/ckpt of --run-dir=DIR
-  --save-every-updates=N   save every N updates; 0 (default): not by updates
-  --save-every-seconds=N   save when N seconds passed; 0 (default): not by time
+Checkpoints, in DIR/ckpt of --run-dir=DIR; also when it stops and at the end
+  --save-every-seconds=N   save when N seconds passed (default 600); 0: not by
+                           time
+  --save-every-updates=N   save every N updates; 0 (default): not by updates.
+                           Both 0: no checkpoints at all
   --resume=HOW             auto (default): go on from the newest checkpoint that
                            is whole, if there is one; never: start anew; or the
                            path of a checkpoint, which must be whole
@@ -124,9 +126,9 @@ Stopping, and what can go wrong
 constexpr std::string_view kVerdictUsage = R"(gaccd verdict --attempt-dir=DIR --srun-rc=N
 
 For the job script, after srun: prints one word, what to do with the job.
-  done       the training is complete, or STOP was asked for
+  done       the training is complete
   requeue    start it again: it was stopped, or a node or a peer was lost
-  norequeue  starting it again would fail again
+  norequeue  starting it again would fail again, or the file STOP is there
   fail       an error that a person must look at
 Then, on a line each, the reason and, when hosts are suspected, the --exclude=
 that leaves them out. Exits 0.
@@ -171,6 +173,12 @@ checks that ragged micro-steps equal one big batch on one rank, for every
 rounding. With --nodes and --target-batch it does so for that plan.
 )";
 
+constexpr std::string_view kVersionUsage = R"(gaccd version
+
+Prints the versions of gaccd and its libraries: loaded, and compiled with.
+A library older than the one compiled with is refused where it is used.
+)";
+
 }  // namespace
 
 std::string HelpText(std::optional<Verb> topic) {
@@ -183,10 +191,7 @@ std::string HelpText(std::optional<Verb> topic) {
   if (topic == Verb::kVerdict) return std::string(kVerdictUsage);
   if (topic == Verb::kCheck) return std::string(kCheckUsage);
   if (topic == Verb::kSelftest) return StrCat(kSelftestUsage, kClusterFlags, kBatchFlags);
-  if (topic == Verb::kVersion)
-    return "gaccd version\n\nPrints the versions of gaccd and its libraries: loaded, and compiled "
-           "with.\n"
-           "A library older than the one compiled with is refused where it is used.\n";
+  if (topic == Verb::kVersion) return std::string(kVersionUsage);
   return std::string(kOverview);
 }
 

@@ -177,12 +177,12 @@ std::string JobDigest(const Job& job, const Flags& flags) {
       flags.bound_seconds, "\nheartbeat ", flags.heartbeat_seconds, "\nrun_dir ",
       flags.run_dir.value_or(""), "\ninit_weights ", flags.init_weights.value_or(""),
       "\nsave_weights ", flags.save_weights.value_or(""), "\nsave_every ", flags.save_every_updates,
-      " ", flags.save_every_seconds, "\nresume ", flags.resume, "\nkeep ", flags.keep, " ",
-      flags.keep_every, "\nfailed_saves ", flags.failed_saves, "\ngroup_access ",
-      flags.group_access, "\nstop_signals ", SignalNames(flags.stop_signals), "\nterm_budget ",
-      flags.term_budget_seconds, "\non_nonfinite ", Name(flags.on_nonfinite), "\non_bad_record ",
-      Name(flags.on_bad_record), " ", flags.bad_record_quota, "\ndigest_every ", flags.digest_every,
-      "\n");
+      " ", flags.save_every_seconds.value_or(kDefaultSaveSeconds), "\nresume ", flags.resume,
+      "\nkeep ", flags.keep, " ", flags.keep_every, "\nfailed_saves ", flags.failed_saves,
+      "\ngroup_access ", flags.group_access, "\nstop_signals ", SignalNames(flags.stop_signals),
+      "\nterm_budget ", flags.term_budget_seconds, "\non_nonfinite ", Name(flags.on_nonfinite),
+      "\non_bad_record ", Name(flags.on_bad_record), " ", flags.bad_record_quota, "\ndigest_every ",
+      flags.digest_every, "\n");
   return Digest(JobText(job) + outside);
 }
 

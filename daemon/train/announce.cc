@@ -72,7 +72,7 @@ void Announce(const Flags& flags, const Session& session, RunReporter& reporter)
                       " updates"));
   reporter.Say(StrCat("memory a rank: planned ", Megabytes(memory.planned), " (",
                       Megabytes(memory.process), " program and data + ",
-                      Megabytes(memory.planned - memory.process), " engine)",
+                      Megabytes(memory.planned - memory.process), " engine and checkpoints)",
                       gpus ? StrCat(", and ", Megabytes(memory.device), " on its GPU") : ""));
   if (const auto bad = trainer.bad_records(); !bad.empty()) {
     reporter.Say(StrCat("damaged records: ", bad.size(), " of ", trainer.train_samples(),

@@ -42,13 +42,15 @@ Ending Shared(Agreement agreement) {
 }
 
 SavePolicy PolicyOf(const Flags& flags) {
-  return {.every_updates = flags.save_every_updates, .every_seconds = flags.save_every_seconds};
+  return {.every_updates = flags.save_every_updates,
+          .every_seconds = flags.save_every_seconds.value_or(kDefaultSaveSeconds)};
 }
 
 Status CheckCheckpointFlags(const Flags& flags) {
   if (flags.run_dir) return Status::Ok();
+  const bool asked = flags.save_every_updates > 0 || flags.save_every_seconds.value_or(0) > 0;
   const bool resumes = flags.resume != "auto" && flags.resume != "never";
-  if (!PolicyOf(flags).on() && !resumes) return Status::Ok();
+  if (!asked && !resumes) return Status::Ok();
   return {ErrorKind::kUsage, "checkpoints need --run-dir=DIR: they are kept in DIR/ckpt"};
 }
 
@@ -228,8 +230,9 @@ Ending TrainTogether(const Flags& flags, Session& session) {
                                             .log_every = setup.job.log_every,
                                             .group_access = flags.group_access});
   if (!reporter.ok()) return {std::move(reporter).status()};
-  Announce(flags, session, **reporter);
   auto saver = StartSaver(flags, session);
+  if (saver.ok() && *saver != nullptr) setup.trainer->PlanMemoryOf(**saver);
+  Announce(flags, session, **reporter);
   if (!saver.ok()) {
     (*reporter)->Finish(saver.status());
     return {std::move(saver).status()};

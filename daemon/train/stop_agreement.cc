@@ -174,7 +174,7 @@ void StopAgreement::Take(const StopNews& news) {
   if (heard_.save > 0 && !options_.checkpoints) {
     if (!warned_ && comm_.rank() == 0 && options_.warn) {
       options_.warn(
-          "a save was asked for, but this run keeps no checkpoints: --save-every-updates");
+          "a save was asked for, but this run keeps no checkpoints: --save-every-seconds");
     }
     warned_ = true;
     Saved();

@@ -29,7 +29,7 @@ namespace gaccd {
 // the code of the kernels.
 struct MemoryFigures {
   std::int64_t process = 0;
-  std::int64_t planned = 0;  // process + everything the engine will use
+  std::int64_t planned = 0;  // process + everything the engine and the saver will use
   std::int64_t device = 0;   // planned on the GPU; 0 on a CPU
 };
 
@@ -93,6 +93,9 @@ class Trainer {
   [[nodiscard]] Engine& engine() { return *engine_; }
   [[nodiscard]] const Model& model() const { return model_; }
   [[nodiscard]] const MemoryFigures& memory() const { return memory_; }
+  void PlanMemoryOf(const Saver& saver) {
+    memory_.planned += static_cast<std::int64_t>(saver.memory_bytes());
+  }
   [[nodiscard]] const UpdateSchedule& schedule() const { return schedule_; }
   [[nodiscard]] std::int64_t train_samples() const { return train_->size(); }
   [[nodiscard]] std::span<const BadRecord> bad_records() const { return train_->bad_records(); }

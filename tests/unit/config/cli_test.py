@@ -32,6 +32,32 @@ def run(*args, **more_environment):
     return done
 
 
+class TrainTest(unittest.TestCase):
+    JOB = pathlib.Path(__file__).resolve().parents[3] / "slurm" / "examples" / "linear.txtpb"
+
+    def train(self, *args):
+        return run("train", f"--job={self.JOB}", "--target-batch=64", "--max-updates=3",
+                   "--device=cpu", *args)
+
+    def checkpoints(self, *args):
+        """Of a short run with a folder."""
+        with tempfile.TemporaryDirectory() as folder:
+            done = self.train(f"--run-dir={folder}", *args)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertNotIn("checkpoint", done.stdout)
+            return sorted(p.parent.name for p in pathlib.Path(folder).glob("ckpt/step-*/MANIFEST"))
+
+    def test_a_run_with_a_folder_has_checkpoints(self):
+        self.assertEqual(self.checkpoints(), ["step-000000000003-e000001"])
+        self.assertEqual(self.checkpoints("--save-every-seconds=0"), [])
+        self.assertEqual(len(self.checkpoints("--save-every-seconds=0", "--save-every-updates=2")), 2)
+
+    def test_without_a_folder_only_who_asks_is_refused(self):
+        self.assertEqual(self.train().returncode, 0)
+        done = self.train("--save-every-seconds=600")
+        self.assertEqual((done.returncode, "--run-dir" in done.stderr), (64, True), done.stderr)
+
+
 class PlanTest(unittest.TestCase):
     def test_golden_text(self):
         done = run(*THE_COMMAND)
