@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -43,24 +44,72 @@ Status WriteGradient(cudaStream_t stream, float* at, float value) {
                     "enqueue");
 }
 
+// The streams of one rank, with what its gradients and their sums wait for.
+struct Lanes {
+  CudaStream compute;
+  CudaStream reduce;
+  std::vector<CudaEvent> ready;  // one a gradient
+  CudaEvent reduced;
+
+  static Result<Lanes> Make() {
+    Lanes lanes;
+    GACCD_ASSIGN_OR_RETURN(lanes.compute, CudaStream::Create());
+    GACCD_ASSIGN_OR_RETURN(lanes.reduce, CudaStream::Create(CudaStream::Priority::kHigh));
+    GACCD_ASSIGN_OR_RETURN(lanes.reduced, CudaEvent::Create());
+    lanes.ready.resize(kGradients);
+    for (CudaEvent& event : lanes.ready) {
+      GACCD_ASSIGN_OR_RETURN(event, CudaEvent::Create());
+    }
+    return lanes;
+  }
+};
+
+// Writes the gradients in the given order, each reduced as soon as it is there.
+Status EnqueueBackward(const Lanes& lanes, std::span<const std::size_t> order, int factor,
+                       float* gradients, BucketReducer* reducer) {
+  for (const std::size_t g : order) {
+    const float value = static_cast<float>(factor) + static_cast<float>(g);
+    GACCD_RETURN_IF_ERROR(WriteGradient(lanes.compute.get(), gradients + g * kElements, value));
+    (void)cudaEventRecord(lanes.ready[g].get(), lanes.compute.get());
+    (void)cudaStreamWaitEvent(lanes.reduce.get(), lanes.ready[g].get(), 0);
+    GACCD_RETURN_IF_ERROR(reducer->MarkReady(g, lanes.reduce.handle()));
+  }
+  return reducer->NextCycle();
+}
+
+// The optimiser's place: copies the sums, behind the reductions. `seen` must live until it ran.
+Status EnqueueReader(const Lanes& lanes, const float* gradients, std::vector<float>* seen) {
+  (void)cudaEventRecord(lanes.reduced.get(), lanes.reduce.get());
+  (void)cudaStreamWaitEvent(lanes.compute.get(), lanes.reduced.get(), 0);
+  return CudaStatus(
+      standin::Enqueue(lanes.compute.get(), "the optimiser",
+                       [=] { std::copy(gradients, gradients + kCount, seen->begin()); },
+                       {{gradients, kCount * sizeof(float)}}),
+      "enqueue");
+}
+
+Status CheckSums(const std::vector<std::vector<float>>& found) {
+  for (std::size_t step = 0; step < found.size(); ++step) {
+    for (std::size_t i = 0; i < kCount; ++i) {
+      const auto expected =
+          static_cast<float>(kRanks * (kRanks + 1) / 2 * (step + 1) + kRanks * (i / kElements));
+      if (found[step][i] == expected) continue;
+      return {ErrorKind::kInternal, StrCat("step ", step, ", element ", i, ": expected ", expected,
+                                           ", found ", found[step][i])};
+    }
+  }
+  return Status::Ok();
+}
+
 Status RunSteps(Communicator& comm, std::uint64_t seed, int steps) {
-  GACCD_ASSIGN_OR_RETURN(const CudaStream compute, CudaStream::Create());
-  GACCD_ASSIGN_OR_RETURN(const CudaStream reduce, CudaStream::Create(CudaStream::Priority::kHigh));
+  GACCD_ASSIGN_OR_RETURN(const Lanes lanes, Lanes::Make());
   GACCD_ASSIGN_OR_RETURN(const auto memory, comm.Allocate(kCount * sizeof(float)));
   auto* const gradients = static_cast<float*>(memory->data());
-  GACCD_ASSIGN_OR_RETURN(const DeviceBuffer sums,
-                         DeviceBuffer::Allocate(kCount * sizeof(float), "sums"));
   GACCD_ASSIGN_OR_RETURN(BucketPlan plan, MakePlan());
   if (plan.buckets().size() != 4) return {ErrorKind::kInternal, "expected 4 buckets"};
   GACCD_ASSIGN_OR_RETURN(BucketReducer reducer,
                          BucketReducer::Make(comm, std::move(plan),
                                              {gradients, kCount, DType::kF32, MemoryKind::kCuda}));
-  std::vector<CudaEvent> ready(kGradients);
-  for (CudaEvent& event : ready) {
-    GACCD_ASSIGN_OR_RETURN(event, CudaEvent::Create());
-  }
-  GACCD_ASSIGN_OR_RETURN(const CudaEvent reduced, CudaEvent::Create());
-
   std::mt19937_64 random(seed + static_cast<std::uint64_t>(comm.rank()));
   std::vector<std::size_t> order(kGradients);
   std::vector<std::vector<float>> found(static_cast<std::size_t>(steps),
@@ -70,41 +119,16 @@ Status RunSteps(Communicator& comm, std::uint64_t seed, int steps) {
   for (int step = 0; step < steps; ++step) {
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), random);  // every rank finishes in another order
-    for (const std::size_t g : order) {
-      const auto value = static_cast<float>((comm.rank() + 1) * (step + 1)) + static_cast<float>(g);
-      GACCD_RETURN_IF_ERROR(WriteGradient(compute.get(), gradients + g * kElements, value));
-      (void)cudaEventRecord(ready[g].get(), compute.get());
-      (void)cudaStreamWaitEvent(reduce.get(), ready[g].get(), 0);
-      GACCD_RETURN_IF_ERROR(reducer.MarkReady(g, reduce.handle()));
-    }
-    GACCD_RETURN_IF_ERROR(reducer.NextCycle());
-    (void)cudaEventRecord(reduced.get(), reduce.get());
-    (void)cudaStreamWaitEvent(compute.get(), reduced.get(), 0);
-    auto& seen = found[static_cast<std::size_t>(step)];
-    GACCD_RETURN_IF_ERROR(CudaStatus(standin::Enqueue(compute.get(), "the optimiser",
-                                                      [&seen, gradients] {
-                                                        std::copy(gradients, gradients + kCount,
-                                                                  seen.begin());
-                                                      },
-                                                      {{gradients, kCount * sizeof(float)}}),
-                                     "enqueue"));
+    GACCD_RETURN_IF_ERROR(
+        EnqueueBackward(lanes, order, (comm.rank() + 1) * (step + 1), gradients, &reducer));
+    GACCD_RETURN_IF_ERROR(EnqueueReader(lanes, gradients, &found[static_cast<std::size_t>(step)]));
   }
   GACCD_RETURN_IF_ERROR(comm.Barrier());
   EXPECT_EQ(standin::Count().host_waits, waits);
   GACCD_RETURN_IF_ERROR(comm.Barrier());
-  GACCD_RETURN_IF_ERROR(CudaStatus(cudaStreamSynchronize(compute.get()), "wait"));
+  GACCD_RETURN_IF_ERROR(CudaStatus(cudaStreamSynchronize(lanes.compute.get()), "wait"));
   GACCD_RETURN_IF_ERROR(comm.Poll());
-  for (int step = 0; step < steps; ++step) {
-    for (std::size_t i = 0; i < kCount; ++i) {
-      const auto expected = static_cast<float>(kRanks * (kRanks + 1) / 2 * (step + 1)) +
-                            static_cast<float>(kRanks * (i / kElements));
-      const float value = found[static_cast<std::size_t>(step)][i];
-      if (value == expected) continue;
-      return {ErrorKind::kInternal,
-              StrCat("step ", step, ", element ", i, ": expected ", expected, ", found ", value)};
-    }
-  }
-  return Status::Ok();
+  return CheckSums(found);
 }
 
 TEST(NcclOverlap, BucketsAreSummedBehindTheirGradientsInOneOrder) {

@@ -30,7 +30,7 @@ struct Thread {
 struct Warp {
   unsigned arrived = 0;
   unsigned met = 0;  // how often all have met; its parity says which values are being brought
-  WarpOp op = WarpOp::kSync;
+  WarpOp op = WarpOp::kShuffle;
   std::source_location where;
   // A lane can bring its next value only after all have brought this one, so two rows suffice.
   std::array<std::array<std::uint64_t, kWarp>, 2> values;
@@ -40,8 +40,6 @@ std::string At(std::source_location where) { return StrCat(where.file_name(), ":
 
 const char* NameOf(WarpOp op) {
   switch (op) {
-    case WarpOp::kSync:
-      return "__syncwarp";
     case WarpOp::kShuffle:
       return "a shuffle";
     case WarpOp::kVote:

@@ -50,7 +50,7 @@ const void* PointerOf(const T& argument) {
 // Runs the kernel here and now.
 void Run(const std::function<void()>& kernel, unsigned blocks, unsigned threads, const char* what);
 
-enum class WarpOp { kSync, kShuffle, kVote };
+enum class WarpOp { kShuffle, kVote };
 
 // All threads of the block meet.
 void MeetBlock(std::source_location where);
@@ -78,9 +78,6 @@ inline unsigned Lane() { return threadIdx.x % 32; }
 #define GACCD_WHERE std::source_location where = std::source_location::current()
 
 inline void __syncthreads(GACCD_WHERE) { gaccd::simt::MeetBlock(where); }
-inline void __syncwarp(unsigned mask = 0xffffffffU, GACCD_WHERE) {
-  gaccd::simt::MeetWarp(gaccd::simt::WarpOp::kSync, mask, 0, where);
-}
 
 template <typename T>
 T __shfl_sync(unsigned mask, T value, int source, int width = 32, GACCD_WHERE) {
@@ -95,10 +92,6 @@ template <typename T>
 T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, GACCD_WHERE) {
   return gaccd::simt::Shuffle(mask, value, gaccd::simt::Lane() + delta, width, where);
 }
-template <typename T>
-T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, GACCD_WHERE) {
-  return gaccd::simt::Shuffle(mask, value, gaccd::simt::Lane() - delta, width, where);
-}
 
 inline unsigned __ballot_sync(unsigned mask, int predicate, GACCD_WHERE) {
   const std::uint64_t* all =
@@ -110,16 +103,11 @@ inline unsigned __ballot_sync(unsigned mask, int predicate, GACCD_WHERE) {
 inline int __any_sync(unsigned mask, int predicate, GACCD_WHERE) {
   return __ballot_sync(mask, predicate, where) != 0 ? 1 : 0;
 }
-inline int __all_sync(unsigned mask, int predicate, GACCD_WHERE) {
-  return __ballot_sync(mask, predicate, where) == 0xffffffffU ? 1 : 0;
-}
 
 #undef GACCD_WHERE
 
 // Blocks of one kernel run on one thread; between streams an atomic orders nothing.
 inline void __threadfence() {}
-inline void __threadfence_block() {}
-inline void __threadfence_system() {}
 // Integers only: sums of floats must have one order.
 template <typename T, typename V>
 T atomicAdd(T* address, V value) {
@@ -132,15 +120,6 @@ inline unsigned atomicInc(unsigned* address, unsigned limit) {
                                       __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
   }
   return old;
-}
-template <typename T>
-T atomicOr(T* address, std::type_identity_t<T> value) {
-  return __atomic_fetch_or(address, value, __ATOMIC_RELAXED);
-}
-template <typename T>
-T atomicExch(T* address, std::type_identity_t<T> value) {
-  static_assert(std::is_integral_v<T>);
-  return __atomic_exchange_n(address, value, __ATOMIC_RELAXED);
 }
 
 template <typename T>
@@ -155,32 +134,3 @@ template <typename T>
 void __stcs(T* address, std::type_identity_t<T> value) {
   *address = value;
 }
-
-// Without -ffast-math these are the exact functions; the GPU's may differ in the last bits.
-inline float rsqrtf(float x) { return 1.0F / sqrtf(x); }
-inline float __expf(float x) { return expf(x); }
-inline float __logf(float x) { return logf(x); }
-inline float __fdividef(float x, float y) { return x / y; }
-inline float __frcp_rn(float x) { return 1.0F / x; }
-inline float __fmaf_rn(float x, float y, float z) { return fmaf(x, y, z); }
-inline int __popc(unsigned x) { return __builtin_popcount(x); }
-inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x)); }
-inline unsigned __float_as_uint(float x) {
-  unsigned bits = 0;
-  std::memcpy(&bits, &x, sizeof(bits));
-  return bits;
-}
-inline float __uint_as_float(unsigned bits) {
-  float x = 0;
-  std::memcpy(&x, &bits, sizeof(x));
-  return x;
-}
-inline int __float_as_int(float x) { return static_cast<int>(__float_as_uint(x)); }
-inline float __int_as_float(int bits) { return __uint_as_float(static_cast<unsigned>(bits)); }
-
-template <typename T>
-requires std::is_arithmetic_v<T>
-constexpr T min(T a, std::type_identity_t<T> b) { return b < a ? b : a; }
-template <typename T>
-requires std::is_arithmetic_v<T>
-constexpr T max(T a, std::type_identity_t<T> b) { return a < b ? b : a; }

@@ -10,7 +10,6 @@
 #include <cublasLt.h>
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>

@@ -8,6 +8,8 @@
 #include <bit>
 #include <charconv>
 #include <cstring>
+#include <optional>
+#include <string_view>
 
 #include "collectives/base/strings.h"
 #include "daemon/device/cuda/cuda_context.h"

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -53,91 +55,65 @@ TEST(FlagsTest, ThePublishedCommand) {
   EXPECT_EQ(flags.rounding, std::nullopt);
 }
 
+struct Arrival {
+  std::string flag;
+  std::function<void(const Flags&)> check;
+};
+
+template <typename Field, typename Value>
+Arrival Is(const std::string& flag, Field Flags::*field, const Value& expected) {
+  return {flag, [=](const Flags& flags) { EXPECT_EQ(flags.*field, expected) << flag; }};
+}
+
 TEST(FlagsTest, EveryFlagArrives) {
-  const Flags flags = ParseOk({"train",
-                               "--nodes=2",
-                               "--gpus_per_node=4",
-                               "--micro-batch=5",
-                               "--target-batch=100",
-                               "--rounding=nearest",
-                               "--strict",
-                               "--lr-rule=sqrt",
-                               "--reference-batch=50",
-                               "--last-cycle=carry",
-                               "--format=json",
-                               "--job=a.txtpb",
-                               "--run-dir=runs/a",
-                               "--epochs=0",
-                               "--max-updates=7",
-                               "--seed=18446744073709551615",
-                               "--log-every=9",
-                               "--device=cuda",
-                               "--precision=bf16",
-                               "--tf32",
-                               "--deterministic",
-                               "--allow-gpu-sharing",
-                               "--save-every-updates=11",
-                               "--save-every-seconds=12",
-                               "--resume=runs/b/ckpt/x",
-                               "--keep=13",
-                               "--keep-every=14",
-                               "--failed-saves=15",
-                               "--group-access",
-                               "--stop-signals=USR1,SIGXCPU",
-                               "--term-budget=16",
-                               "--on-nonfinite=drop-micro-batch",
-                               "--on-bad-record=skip",
-                               "--bad-record-quota=17",
-                               "--digest-every=18",
-                               "--heartbeat-seconds=19",
-                               "--attempt-dir=a",
-                               "--srun-rc=75",
-                               "--out=o",
-                               "--init-weights=i",
-                               "--save-weights=s",
-                               "--bound=5"});
+  const std::vector<Arrival> arrivals = {
+      Is("--nodes=2", &Flags::nodes, 2),
+      Is("--gpus_per_node=4", &Flags::gpus_per_node, 4),
+      Is("--micro-batch=5", &Flags::micro_batch, 5),
+      Is("--target-batch=100", &Flags::target_batch, 100),
+      Is("--rounding=nearest", &Flags::rounding, Rounding::kNearest),
+      Is("--strict", &Flags::strict, true),
+      Is("--lr-rule=sqrt", &Flags::lr_rule, LrRule::kSqrt),
+      Is("--reference-batch=50", &Flags::reference_batch, 50),
+      Is("--last-cycle=carry", &Flags::last_cycle, LastCycle::kCarry),
+      Is("--format=json", &Flags::format, OutputFormat::kJson),
+      Is("--job=a.txtpb", &Flags::job, std::string("a.txtpb")),
+      Is("--run-dir=runs/a", &Flags::run_dir, std::string("runs/a")),
+      Is("--epochs=0", &Flags::epochs, 0),
+      Is("--max-updates=7", &Flags::max_updates, 7),
+      Is("--seed=18446744073709551615", &Flags::seed, 18446744073709551615U),
+      Is("--log-every=9", &Flags::log_every, 9),
+      Is("--device=cuda", &Flags::device, Device::kCuda),
+      Is("--precision=bf16", &Flags::precision, Precision::kBF16),
+      Is("--tf32", &Flags::tf32, true),
+      Is("--deterministic", &Flags::deterministic, true),
+      Is("--allow-gpu-sharing", &Flags::allow_gpu_sharing, true),
+      Is("--save-every-updates=11", &Flags::save_every_updates, 11),
+      Is("--save-every-seconds=12", &Flags::save_every_seconds, 12),
+      Is("--resume=runs/b/ckpt/x", &Flags::resume, std::string("runs/b/ckpt/x")),
+      Is("--keep=13", &Flags::keep, 13),
+      Is("--keep-every=14", &Flags::keep_every, 14),
+      Is("--failed-saves=15", &Flags::failed_saves, 15),
+      Is("--group-access", &Flags::group_access, true),
+      Is("--stop-signals=USR1,SIGXCPU", &Flags::stop_signals, std::vector<int>{SIGUSR1, SIGXCPU}),
+      Is("--term-budget=16", &Flags::term_budget_seconds, 16),
+      Is("--on-nonfinite=drop-micro-batch", &Flags::on_nonfinite, OnNonfinite::kDropMicroBatch),
+      Is("--on-bad-record=skip", &Flags::on_bad_record, OnBadRecord::kSkip),
+      Is("--bad-record-quota=17", &Flags::bad_record_quota, 17),
+      Is("--digest-every=18", &Flags::digest_every, 18),
+      Is("--heartbeat-seconds=19", &Flags::heartbeat_seconds, 19),
+      Is("--attempt-dir=a", &Flags::attempt_dir, std::string("a")),
+      Is("--srun-rc=75", &Flags::srun_rc, 75),
+      Is("--out=o", &Flags::out, std::string("o")),
+      Is("--init-weights=i", &Flags::init_weights, std::string("i")),
+      Is("--save-weights=s", &Flags::save_weights, std::string("s")),
+      Is("--bound=5", &Flags::bound_seconds, 5),
+  };
+  std::vector<const char*> args = {"train"};
+  for (const Arrival& arrival : arrivals) args.push_back(arrival.flag.c_str());
+  const Flags flags = ParseOk(args);
   EXPECT_EQ(flags.verb, Verb::kTrain);
-  EXPECT_EQ(flags.nodes, 2);
-  EXPECT_EQ(flags.gpus_per_node, 4);
-  EXPECT_EQ(flags.micro_batch, 5);
-  EXPECT_EQ(flags.target_batch, 100);
-  EXPECT_EQ(flags.rounding, Rounding::kNearest);
-  EXPECT_TRUE(flags.strict);
-  EXPECT_EQ(flags.lr_rule, LrRule::kSqrt);
-  EXPECT_EQ(flags.reference_batch, 50);
-  EXPECT_EQ(flags.last_cycle, LastCycle::kCarry);
-  EXPECT_EQ(flags.format, OutputFormat::kJson);
-  EXPECT_EQ(flags.job, "a.txtpb");
-  EXPECT_EQ(flags.run_dir, "runs/a");
-  EXPECT_EQ(flags.epochs, 0);
-  EXPECT_EQ(flags.max_updates, 7);
-  EXPECT_EQ(flags.seed, 18446744073709551615U);
-  EXPECT_EQ(flags.log_every, 9);
-  EXPECT_EQ(flags.device, Device::kCuda);
-  EXPECT_EQ(flags.precision, Precision::kBF16);
-  EXPECT_EQ(flags.tf32, true);
-  EXPECT_EQ(flags.deterministic, true);
-  EXPECT_TRUE(flags.allow_gpu_sharing);
-  EXPECT_EQ(flags.save_every_updates, 11);
-  EXPECT_EQ(flags.save_every_seconds, 12);
-  EXPECT_EQ(flags.resume, "runs/b/ckpt/x");
-  EXPECT_EQ(flags.keep, 13);
-  EXPECT_EQ(flags.keep_every, 14);
-  EXPECT_EQ(flags.failed_saves, 15);
-  EXPECT_TRUE(flags.group_access);
-  EXPECT_EQ(flags.stop_signals, (std::vector<int>{SIGUSR1, SIGXCPU}));
-  EXPECT_EQ(flags.term_budget_seconds, 16);
-  EXPECT_EQ(flags.on_nonfinite, OnNonfinite::kDropMicroBatch);
-  EXPECT_EQ(flags.on_bad_record, OnBadRecord::kSkip);
-  EXPECT_EQ(flags.bad_record_quota, 17);
-  EXPECT_EQ(flags.digest_every, 18);
-  EXPECT_EQ(flags.heartbeat_seconds, 19);
-  EXPECT_EQ(flags.attempt_dir, "a");
-  EXPECT_EQ(flags.srun_rc, 75);
-  EXPECT_EQ(flags.out, "o");
-  EXPECT_EQ(flags.init_weights, "i");
-  EXPECT_EQ(flags.save_weights, "s");
-  EXPECT_EQ(flags.bound_seconds, 5);
+  for (const Arrival& arrival : arrivals) arrival.check(flags);
 }
 
 TEST(FlagsTest, SignalsThatCannotBeServedAreRefused) {

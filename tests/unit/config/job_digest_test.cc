@@ -1,0 +1,198 @@
+// Jobs under flags, and the digest by which ranks see that they have the same.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <string>
+#include <string_view>
+
+#include "collectives/base/strings.h"
+#include "daemon/config/job_text.h"
+#include "tests/unit/config/job_text_util.h"
+
+namespace gaccd {
+namespace {
+
+using testing::Error;
+using ::testing::HasSubstr;
+using testing::kFull;
+using testing::kMinimal;
+using testing::ParseOk;
+using testing::With;
+
+TEST(JobOverlayTest, FlagsWinOverTheJob) {
+  Flags flags;
+  const Job same = *OverlayFlags(ParseOk(kFull), flags);
+  EXPECT_EQ(JobText(same), JobText(ParseOk(kFull)));
+
+  flags.target_batch = 77;
+  flags.micro_batch = 5;
+  flags.rounding = Rounding::kExact;
+  flags.lr_rule = LrRule::kNone;
+  flags.reference_batch = 0;
+  flags.last_cycle = LastCycle::kCarry;
+  flags.epochs = 9;
+  flags.max_updates = 0;
+  flags.seed = 5;
+  flags.log_every = 1;
+  flags.device = Device::kCpu;
+  flags.precision = Precision::kF32;
+  flags.tf32 = false;
+  flags.deterministic = false;
+  const Job job = *OverlayFlags(ParseOk(kFull), flags);
+  EXPECT_EQ(job.batch.target, 77);
+  EXPECT_EQ(job.batch.micro, 5);
+  EXPECT_EQ(job.batch.rounding, Rounding::kExact);
+  EXPECT_EQ(job.batch.lr_rule, LrRule::kNone);
+  EXPECT_EQ(job.batch.reference, 0);
+  EXPECT_EQ(job.batch.last_cycle, LastCycle::kCarry);
+  EXPECT_EQ(job.epochs, 9);
+  EXPECT_EQ(job.max_updates, 0);
+  EXPECT_EQ(job.seed, 5U);
+  EXPECT_EQ(job.log_every, 1);
+  EXPECT_EQ(job.device, Device::kCpu);
+  EXPECT_EQ(job.numerics.precision, Precision::kF32);
+  EXPECT_FALSE(job.numerics.tf32);
+  EXPECT_FALSE(job.numerics.deterministic);
+
+  flags.epochs = 0;
+  const Result<Job> endless = OverlayFlags(ParseOk(kFull), flags);
+  ASSERT_FALSE(endless.ok());
+  EXPECT_EQ(endless.status().kind(), ErrorKind::kConfig);
+}
+
+// What only GPUs do is refused before anything runs; with device auto it is not known yet.
+TEST(JobOverlayTest, CpusComputeInF32) {
+  const std::string bf16 = StrCat(kMinimal, "precision: BF16");
+  const std::string tf32 = StrCat(kMinimal, "tf32: true");
+  Flags cpu;
+  cpu.device = Device::kCpu;
+  for (const std::string& text : {bf16, tf32}) {
+    EXPECT_TRUE(OverlayFlags(ParseOk(text), Flags{}).ok());
+    EXPECT_EQ(OverlayFlags(ParseOk(text), cpu).status().kind(), ErrorKind::kConfig);
+  }
+  EXPECT_EQ(Error(StrCat(bf16, " device: CPU")),
+            "job.txtpb: precision: CPUs compute in f32, found bf16, and device is cpu");
+  EXPECT_THAT(Error(StrCat(tf32, " device: CPU")), HasSubstr("tf32: only GPUs round to TF32"));
+  cpu.precision = Precision::kF32;
+  EXPECT_TRUE(OverlayFlags(ParseOk(bf16), cpu).ok()) << "the flag takes the wish back";
+  EXPECT_THAT(JobText(ParseOk(bf16)), HasSubstr("precision: BF16"));
+}
+
+TEST(JobOverlayTest, ThePlanRequest) {
+  const PlanRequest request = *ToPlanRequest(ParseOk(kFull).batch, 4, 2);
+  EXPECT_EQ(request.nodes, 4);
+  EXPECT_EQ(request.gpus_per_node, 2);
+  EXPECT_EQ(request.micro_batch, 32);
+  EXPECT_EQ(request.target_batch, 1000);
+  EXPECT_EQ(request.rounding, Rounding::kNearest);
+  EXPECT_EQ(request.lr_rule, LrRule::kSqrt);
+  EXPECT_EQ(request.reference_batch, 256);
+  EXPECT_EQ(ToPlanRequest(ParseOk(kMinimal).batch, 4, 2).status().kind(), ErrorKind::kUsage);
+}
+
+TEST(JobDigestTest, DigestsTellJobsAndFlagsApart) {
+  // Published values of 128-bit FNV-1a.
+  EXPECT_EQ(Digest(""), "6c62272e07bb014262b821756295c58d");
+  EXPECT_EQ(Digest("a"), "d228cb696f1a8caf78912b704e4a8964");
+
+  const Flags flags;
+  const std::string digest = JobDigest(ParseOk(kFull), flags);
+  EXPECT_EQ(digest.size(), 32U);
+  EXPECT_EQ(JobDigest(ParseOk(StrCat("# a comment\n", kFull)), flags), digest);
+  EXPECT_EQ(JobDigest(ParseOk(JobText(ParseOk(kFull))), flags), digest);
+  EXPECT_NE(JobDigest(ParseOk(With(kFull, "lr: 0.001", "lr: 0.0010000000000000002")), flags),
+            digest);
+}
+
+TEST(JobDigestTest, EveryFlagThatRanksShareCounts) {
+  const Flags others[] = {{.bound_seconds = 5},
+                          {.init_weights = "a"},
+                          {.allow_gpu_sharing = true},
+                          {.resume = "never"},
+                          {.save_every_updates = 1},
+                          {.stop_signals = {SIGTERM}},
+                          {.term_budget_seconds = 1},
+                          {.on_nonfinite = OnNonfinite::kSkipUpdate},
+                          {.on_bad_record = OnBadRecord::kSkip},
+                          {.bad_record_quota = 1},
+                          {.digest_every = 1}};
+  const Job job = ParseOk(kFull);
+  const std::string digest = JobDigest(job, Flags{});
+  int number = 0;
+  for (const Flags& other : others) EXPECT_NE(JobDigest(job, other), digest) << number++;
+}
+
+struct Change {
+  std::string_view text;
+  std::string_view from;
+  std::string_view to;
+};
+
+constexpr Change kChanges[] = {
+    {kFull, "\"mnist\"", "\"other\""},
+    {kFull, "name: \"flatten\"", "name: \"flat\""},
+    {kFull, "relu {}", "flatten {}"},
+    {kFull, "in: 784", "in: 785"},
+    {kFull, "out: 512", "out: 513"},
+    {kFull, "bias: false", "bias: true"},
+    {kFull, "train-images.gz", "a"},
+    {kFull, "train-labels.gz", "a"},
+    {kFull, "x.npy", "a"},
+    {kFull, "y.npy", "a"},
+    {kFull, "scale: 0.00392156862745098", "scale: 1"},
+    {kFull, "mean: 0.5", "mean: 1"},
+    {kFull, "std: 0.25", "std: 1"},
+    {kFull, "shuffle: false", "shuffle: true"},
+    {kFull, "target: 1000", "target: 1001"},
+    {kFull, "micro: 32", "micro: 33"},
+    {kFull, "NEAREST", "FLOOR"},
+    {kFull, "DROP", "CARRY"},
+    {kFull, "SQRT", "LINEAR"},
+    {kFull, "reference: 256", "reference: 0"},
+    {kFull, "lr: 0.001", "lr: 0.002"},
+    {kFull, "beta1: 0.8", "beta1: 0.9"},
+    {kFull, "beta2: 0.95", "beta2: 0.9"},
+    {kFull, "epsilon: 1e-6", "epsilon: 1e-7"},
+    {kFull, "weight_decay: 0.1", "weight_decay: 0"},
+    {kFull, "warmup_updates: 5", "warmup_updates: 6"},
+    {kFull, "every_updates: 100", "every_updates: 101"},
+    {kFull, "gamma: 0.5", "gamma: 0.25"},
+    {kFull, "step { every_updates: 100 gamma: 0.5 }", ""},
+    {kFull, "step { every_updates: 100 gamma: 0.5 }", "cosine {}"},
+    {kFull, "step { every_updates: 100 gamma: 0.5 }", "cosine { final_ratio: 0.1 }"},
+    {kFull, "clip_norm: 1.5", "clip_norm: 0"},
+    {kFull, "epochs: 3", "epochs: 4"},
+    {kFull, "max_updates: 400", "max_updates: 401"},
+    {kFull, "seed: 18446744073709551615", "seed: 0"},
+    {kFull, "log_every: 7", "log_every: 8"},
+    {kFull, "device: CUDA", "device: AUTO"},
+    {kFull, "precision: BF16", "precision: F32"},
+    {kFull, "tf32: true", "tf32: false"},
+    {kFull, "deterministic: true", "deterministic: false"},
+    {kMinimal, "samples: 4096", "samples: 4095"},
+    {kMinimal, "samples: 4096", "samples: 4096 features: 9"},
+    {kMinimal, "samples: 4096", "samples: 4096 outputs: 2"},
+    {kMinimal, "samples: 4096", "samples: 4096 noise: 0.2"},
+    {kMinimal, "samples: 4096", "samples: 4096 seed: 2"},
+    {kMinimal, "sgd {}", "sgd { momentum: 0.5 }"},
+    {kMinimal, "sgd {}", "sgd { weight_decay: 1 }"},
+};
+
+// The changed job has another digest, and the resolved text keeps the change.
+void ExpectCounts(const std::string& before, const std::string& after) {
+  EXPECT_NE(JobDigest(ParseOk(after), Flags{}), JobDigest(ParseOk(before), Flags{})) << after;
+  const std::string resolved = JobText(ParseOk(after));
+  EXPECT_EQ(JobText(ParseOk(resolved)), resolved) << after;
+}
+
+TEST(JobDigestTest, EveryFieldCounts) {
+  for (const Change& change : kChanges) {
+    ExpectCounts(std::string(change.text), With(change.text, change.from, change.to));
+  }
+  const std::string momentum = With(kMinimal, "sgd {}", "sgd { momentum: 0.5 }");
+  ExpectCounts(momentum, With(momentum, "0.5", "0.5 nesterov: true"));
+}
+
+}  // namespace
+}  // namespace gaccd
