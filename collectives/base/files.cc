@@ -17,21 +17,13 @@
 namespace gaccd {
 namespace {
 
-std::string TemporaryName(const std::string& path) { return StrCat(path, ".tmp-", ::getpid()); }
-
-// Reads until `size` bytes are there or the file ends.
-Result<std::string> ReadUpTo(int fd, std::size_t size, const std::string& path) {
-  std::string text(size, '\0');
-  std::size_t done = 0;
-  while (done < size) {
-    const ssize_t got = ::read(fd, text.data() + done, size - done);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return ErrnoStatus("cannot read", path);
-    if (got == 0) break;
-    done += static_cast<std::size_t>(got);
-  }
-  text.resize(done);
-  return text;
+// Success: a regular file, and `info` tells of it.
+Status LookAtRegular(int fd, const std::string& path, struct stat* info) {
+  if (::fstat(fd, info) != 0) return ErrnoStatus("cannot read", path);
+  if (S_ISREG(info->st_mode)) return Status::Ok();
+  return {ErrorKind::kIo,
+          StrCat("cannot read '", path, "': expected a regular file, found ",
+                 S_ISDIR(info->st_mode) ? "a directory" : "a FIFO, socket or device")};
 }
 
 }  // namespace
@@ -47,7 +39,7 @@ Status ErrnoStatus(std::string_view what, const std::string& path) {
 }
 
 Result<FileDescriptor> OpenFile(const std::string& path, int flags, unsigned mode) {
-  FileDescriptor file(::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, mode));
+  FileDescriptor file(::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, mode));
   if (!file.valid()) return ErrnoStatus("cannot open", path);
   return file;
 }
@@ -66,15 +58,26 @@ Status WriteAll(int fd, std::span<const std::byte> bytes, const std::string& pat
   return Status::Ok();
 }
 
+Result<TemporaryFile> CreateTemporary(const std::string& path, unsigned mode) {
+  constexpr int kMostTries = 16;
+  for (int tries = 1;; ++tries) {
+    // Processes of several hosts may have one pid; threads of this one may try, too.
+    const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+    std::string name = StrCat(path, ".tmp-", ::getpid(), "-", ::gettid(), "-", now);
+    auto file = OpenFile(name, O_WRONLY | O_CREAT | O_EXCL, mode);
+    if (file.ok()) return TemporaryFile{std::move(name), *std::move(file)};
+    if (errno != EEXIST || tries == kMostTries) return std::move(file).status();
+  }
+}
+
 Status ReplaceFile(const std::string& path, std::string_view text, bool durable, unsigned mode) {
   if (durable) {
     GACCD_ASSIGN_OR_RETURN(DurableFile file, DurableFile::Create(path, mode));
     GACCD_RETURN_IF_ERROR(file.Write(std::as_bytes(std::span(text))));
     return file.Commit();
   }
-  const std::string temporary = TemporaryName(path);
-  GACCD_ASSIGN_OR_RETURN(FileDescriptor file,
-                         OpenFile(temporary, O_WRONLY | O_CREAT | O_TRUNC, mode));
+  GACCD_ASSIGN_OR_RETURN(TemporaryFile made, CreateTemporary(path, mode));
+  auto& [temporary, file] = made;
   Status status = WriteAll(file.get(), text, temporary);
   if (!file.Close() && status.ok()) status = ErrnoStatus("cannot write", temporary);
   if (status.ok() && std::rename(temporary.c_str(), path.c_str()) != 0) {
@@ -85,11 +88,8 @@ Status ReplaceFile(const std::string& path, std::string_view text, bool durable,
 }
 
 Result<bool> CreateFileOnce(const std::string& path, std::string_view text, unsigned mode) {
-  // Processes of several hosts may have one pid; threads of this one may try, too.
-  const auto now = std::chrono::system_clock::now().time_since_epoch().count();
-  const std::string temporary = StrCat(TemporaryName(path), "-", ::gettid(), "-", now);
-  GACCD_ASSIGN_OR_RETURN(FileDescriptor file,
-                         OpenFile(temporary, O_WRONLY | O_CREAT | O_EXCL, mode));
+  GACCD_ASSIGN_OR_RETURN(TemporaryFile temporary_file, CreateTemporary(path, mode));
+  auto& [temporary, file] = temporary_file;
   Status status = WriteAll(file.get(), text, temporary);
   if (status.ok() && ::fsync(file.get()) != 0) {
     status = ErrnoStatus("cannot make durable", temporary);
@@ -139,7 +139,15 @@ std::string FolderOf(const std::string& path) {
 }
 
 Result<std::vector<std::string>> ListFolder(const std::string& path, std::size_t most) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path.c_str()), ::closedir);
+  const FileDescriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.valid()) return ErrnoStatus("cannot list folder", path);
+  return ListFolder(folder.get(), path, most);
+}
+
+Result<std::vector<std::string>> ListFolder(int fd, const std::string& path, std::size_t most) {
+  const int own = ::openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);  // closedir() closes it
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(own < 0 ? nullptr : ::fdopendir(own),
+                                                   ::closedir);
   if (folder == nullptr) return ErrnoStatus("cannot list folder", path);
   std::vector<std::string> names;
   for (;;) {
@@ -159,9 +167,36 @@ Result<std::vector<std::string>> ListFolder(const std::string& path, std::size_t
   return names;
 }
 
+bool IsTrustedOwner(unsigned user) { return user == 0 || user == ::geteuid(); }
+
+Result<FileDescriptor> OpenOwnFolder(const std::string& path) {
+  GACCD_ASSIGN_OR_RETURN(FileDescriptor folder, OpenFile(path, O_RDONLY | O_DIRECTORY));
+  struct stat info {};
+  if (::fstat(folder.get(), &info) != 0) return ErrnoStatus("cannot look at", path);
+  if (IsTrustedOwner(info.st_uid)) return folder;
+  return Status(ErrorKind::kIo, StrCat("'", path, "' belongs to user ", info.st_uid,
+                                       ", expected user ", ::geteuid(), " or root"));
+}
+
 Result<std::string> ReadStart(const std::string& path, std::size_t limit) {
   GACCD_ASSIGN_OR_RETURN(const FileDescriptor file, OpenFile(path, O_RDONLY));
-  return ReadUpTo(file.get(), limit, path);
+  return ReadStart(file.get(), path, limit);
+}
+
+Result<std::string> ReadStart(int fd, const std::string& path, std::size_t limit) {
+  struct stat info {};
+  GACCD_RETURN_IF_ERROR(LookAtRegular(fd, path, &info));
+  std::string text(limit, '\0');
+  std::size_t done = 0;
+  while (done < limit) {
+    const ssize_t got = ::pread(fd, text.data() + done, limit - done, static_cast<off_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return ErrnoStatus("cannot read", path);
+    if (got == 0) break;
+    done += static_cast<std::size_t>(got);
+  }
+  text.resize(done);
+  return text;
 }
 
 Result<std::string> ReadSmallFile(const std::string& path, ErrorKind too_large) {
@@ -182,11 +217,11 @@ Result<InputFile> InputFile::Open(const std::string& path, Links links) {
   FileDescriptor file(::open(path.c_str(), links == Links::kRefuse ? flags | O_NOFOLLOW : flags));
   if (!file.valid()) return ErrnoStatus("cannot read", path);
   struct stat info {};
-  if (::fstat(file.get(), &info) != 0) return ErrnoStatus("cannot read", path);
-  if (!S_ISREG(info.st_mode)) {
+  GACCD_RETURN_IF_ERROR(LookAtRegular(file.get(), path, &info));
+  if (links == Links::kRefuse && !IsTrustedOwner(info.st_uid)) {
     return Status(ErrorKind::kIo,
-                  StrCat("cannot read '", path, "': expected a regular file, found ",
-                         S_ISDIR(info.st_mode) ? "a directory" : "a FIFO, socket or device"));
+                  StrCat("'", path, "' belongs to user ", info.st_uid, ", expected user ",
+                         ::geteuid(), " or root: if you trust it, make a copy of your own"));
   }
   return InputFile(path, std::move(file), static_cast<std::uint64_t>(info.st_size));
 }
@@ -208,10 +243,8 @@ Status InputFile::ReadAt(std::uint64_t offset, std::span<std::byte> out) const {
 }
 
 Result<DurableFile> DurableFile::Create(const std::string& path, unsigned mode) {
-  std::string temporary = TemporaryName(path);
-  GACCD_ASSIGN_OR_RETURN(FileDescriptor file,
-                         OpenFile(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK, mode));
-  return DurableFile(path, std::move(temporary), std::move(file));
+  GACCD_ASSIGN_OR_RETURN(TemporaryFile made, CreateTemporary(path, mode));
+  return DurableFile(path, std::move(made.path), std::move(made.file));
 }
 
 DurableFile::~DurableFile() {

@@ -49,14 +49,22 @@ class FileDescriptor {
 // "`what` '`path`': <errno in words>", kind kIo. Reads errno, so call it first.
 Status ErrnoStatus(std::string_view what, const std::string& path);
 
-// open(2) with O_CLOEXEC and O_NOFOLLOW added.
+// open(2) with O_CLOEXEC, O_NOFOLLOW and O_NONBLOCK added: a FIFO does not make it wait.
 Result<FileDescriptor> OpenFile(const std::string& path, int flags, unsigned mode = kFileMode);
 
 // Writes all of it, however many calls that takes.
 Status WriteAll(int fd, std::string_view text, const std::string& path);
 Status WriteAll(int fd, std::span<const std::byte> bytes, const std::string& path);
 
-// Writes to "<path>.tmp-<pid>", then renames it over `path`. `durable` also waits for the disk, for
+// A new file "<path>.tmp-..." for writing, never one that was there: nobody can have put it there
+// beforehand, and no process of another host has the same.
+struct TemporaryFile {
+  std::string path;
+  FileDescriptor file;
+};
+Result<TemporaryFile> CreateTemporary(const std::string& path, unsigned mode = kFileMode);
+
+// Writes a temporary file, then renames it over `path`. `durable` also waits for the disk, for
 // the file and for its name.
 Status ReplaceFile(const std::string& path, std::string_view text, bool durable,
                    unsigned mode = kFileMode);
@@ -75,9 +83,18 @@ Status SyncFolder(const std::string& path);
 
 // The names in a folder, without "." and "..", sorted. kData when there are more than `most`.
 Result<std::vector<std::string>> ListFolder(const std::string& path, std::size_t most);
+Result<std::vector<std::string>> ListFolder(int fd, const std::string& path, std::size_t most);
 
-// The first `limit` bytes of a file, or all of it when it is shorter.
+// root may change everything anyhow, and this user is who the program works for.
+[[nodiscard]] bool IsTrustedOwner(unsigned user);
+// A folder that is no link and belongs to this user or root: what is done in it with openat(2) and
+// its like stays in it, whatever is put in its place meanwhile.
+Result<FileDescriptor> OpenOwnFolder(const std::string& path);
+
+// The first `limit` bytes of a file, or all of it when it is shorter. kIo also when it is not a
+// regular file. `path` is only for messages where there is an open one.
 Result<std::string> ReadStart(const std::string& path, std::size_t limit);
+Result<std::string> ReadStart(int fd, const std::string& path, std::size_t limit);
 
 // A small file from outside, whole; links are followed. kIo also when it is not a regular file;
 // `too_large` when it has more than kMaxTextBytes bytes.
@@ -89,6 +106,7 @@ enum class Links : std::uint8_t { kFollow, kRefuse };
 // change afterwards.
 class InputFile {
  public:
+  // kRefuse: also files that belong to neither this user nor root, error kIo with what to do.
   static Result<InputFile> Open(const std::string& path, Links links = Links::kFollow);
 
   [[nodiscard]] const std::string& path() const { return path_; }

@@ -49,9 +49,9 @@ bool IsFile(const std::string& path) {
   return ::lstat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
 }
 
-Status Unlink(const std::string& path) {
-  if (::unlink(path.c_str()) == 0 || errno == ENOENT) return Status::Ok();
-  return ErrnoStatus("cannot remove", path);
+Status Unlink(int folder, const std::string& path, const std::string& name) {
+  if (::unlinkat(folder, name.c_str(), 0) == 0 || errno == ENOENT) return Status::Ok();
+  return ErrnoStatus("cannot remove", StrCat(path, "/", name));
 }
 
 }  // namespace
@@ -170,10 +170,12 @@ std::vector<Generation> ToRemove(const std::vector<Generation>& all,
 
 Status RemoveGeneration(const std::string& folder, const Generation& generation) {
   const std::string path = StrCat(folder, "/", generation.name());
-  GACCD_RETURN_IF_ERROR(Unlink(StrCat(path, "/", kManifestName)));
-  GACCD_RETURN_IF_ERROR(SyncFolder(path));
-  GACCD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(path, kMaxEntries));
-  for (const std::string& name : names) GACCD_RETURN_IF_ERROR(Unlink(StrCat(path, "/", name)));
+  // Held open: a link put in its place meanwhile must not lead to other files.
+  GACCD_ASSIGN_OR_RETURN(const FileDescriptor open, OpenOwnFolder(path));
+  GACCD_RETURN_IF_ERROR(Unlink(open.get(), path, std::string(kManifestName)));
+  if (::fsync(open.get()) != 0) return ErrnoStatus("cannot make folder durable", path);
+  GACCD_ASSIGN_OR_RETURN(const auto names, ListFolder(open.get(), path, kMaxEntries));
+  for (const std::string& name : names) GACCD_RETURN_IF_ERROR(Unlink(open.get(), path, name));
   if (::rmdir(path.c_str()) != 0) return ErrnoStatus("cannot remove folder", path);
   return Status::Ok();
 }

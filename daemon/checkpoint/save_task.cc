@@ -39,8 +39,10 @@ Status CommitManifest(const std::string& folder, const Manifest& manifest, const
 void Discard(const std::string& folder, const Generation& generation, std::int64_t rank,
              std::int64_t world) {
   const std::string path = StrCat(folder, "/", generation.name());
-  if (rank == 0) ::unlink(StrCat(path, "/", kManifestName).c_str());
-  ::unlink(StrCat(path, "/", ShardName(rank, world)).c_str());
+  const auto open = OpenOwnFolder(path);
+  if (!open.ok()) return;
+  if (rank == 0) ::unlinkat(open->get(), std::string(kManifestName).c_str(), 0);
+  ::unlinkat(open->get(), ShardName(rank, world).c_str(), 0);
   ::rmdir(path.c_str());  // by the last rank; fails for the others
 }
 

@@ -72,8 +72,8 @@ Status Refused(const std::string& run_dir, const OwnerName& owner, const std::st
 
 // The modification time the file server would give now, minus that of the file.
 Result<std::int64_t> AgeByServer(const std::string& run_dir, const struct stat& owner_file) {
-  const std::string probe = StrCat(run_dir, "/.owner.probe-", ::getpid());
-  GACCD_ASSIGN_OR_RETURN(const FileDescriptor file, OpenFile(probe, O_WRONLY | O_CREAT | O_TRUNC));
+  GACCD_ASSIGN_OR_RETURN(const TemporaryFile made, CreateTemporary(run_dir + "/.owner.probe"));
+  const auto& [probe, file] = made;
   struct stat now {};
   const bool known = ::write(file.get(), "\n", 1) == 1 && ::fstat(file.get(), &now) == 0;
   const Status status = known ? Status::Ok() : ErrnoStatus("cannot write", probe);
@@ -96,6 +96,18 @@ Status CheckGone(const std::string& run_dir, const OwnerName& owner, const Owner
                         kStaleAfterSeconds, " s)"));
 }
 
+// Success: `file` is nobody else's. A second name of another file would have that one emptied.
+Status CheckOwnFile(int file, const std::string& path, struct stat* info) {
+  if (::fstat(file, info) != 0) return ErrnoStatus("cannot read", path);
+  if (S_ISREG(info->st_mode) && info->st_uid == ::geteuid() && info->st_nlink == 1) {
+    return Status::Ok();
+  }
+  return {ErrorKind::kConfig,
+          StrCat("'", path, "' is not a file that gaccd made for user ", ::geteuid(),
+                 ": expected a regular file with one name, found one of user ", info->st_uid,
+                 " with ", info->st_nlink, " names; remove it or choose another --run-dir")};
+}
+
 }  // namespace
 
 OwnerName ThisProcess(const std::string& job, int attempt) {
@@ -110,11 +122,11 @@ Result<FolderOwner> FolderOwner::Take(const std::string& run_dir, const OwnerNam
   GACCD_ASSIGN_OR_RETURN(FileDescriptor file, OpenFile(path, O_RDWR | O_CREAT));
   const bool locked = ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
   const bool refused = !locked && errno == EWOULDBLOCK;
-  GACCD_ASSIGN_OR_RETURN(const std::string text, ReadStart(path, 4096));
+  struct stat info {};
+  GACCD_RETURN_IF_ERROR(CheckOwnFile(file.get(), path, &info));
+  GACCD_ASSIGN_OR_RETURN(const std::string text, ReadStart(file.get(), path, 4096));
   const OwnerName owner = Parse(text);
   if (refused) return Refused(run_dir, owner, "");
-  struct stat info {};
-  if (::fstat(file.get(), &info) != 0) return ErrnoStatus("cannot read", path);
   if (owner.pid != 0) GACCD_RETURN_IF_ERROR(CheckGone(run_dir, owner, me, info));
   if (::ftruncate(file.get(), 0) != 0) return ErrnoStatus("cannot write", path);
   GACCD_RETURN_IF_ERROR(WriteAll(file.get(), Format(me), path));

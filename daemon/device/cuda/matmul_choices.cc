@@ -1,12 +1,10 @@
 #include "daemon/device/cuda/matmul_choices.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cerrno>
 #include <cstdio>
 #include <functional>
 #include <utility>
@@ -95,20 +93,7 @@ Status MatmulChoices::WriteFile() {
   for (const MatmulChoice& choice : ReadFile()) {
     if (FindIn(all, choice.spec) == nullptr) all.push_back(choice);
   }
-  // The folder may be shared by many hosts, so a process number alone is not a name of one's own.
-  std::array<char, 256> host{};
-  (void)gethostname(host.data(), host.size() - 1);
-  const std::string temporary =
-      StrCat(path_, ".tmp-", host.data(), "-", getpid(), "-", static_cast<const void*>(this));
-  GACCD_ASSIGN_OR_RETURN(FileDescriptor file,
-                         OpenFile(temporary, O_WRONLY | O_CREAT | O_TRUNC, kFileMode));
-  Status status = WriteAll(file.get(), ToText(key_, all), temporary);
-  if (status.ok() && !file.Close()) status = ErrnoStatus("write", temporary);
-  if (status.ok() && std::rename(temporary.c_str(), path_.c_str()) != 0) {
-    status = ErrnoStatus("rename to its final name", temporary);
-  }
-  if (!status.ok()) (void)unlink(temporary.c_str());
-  return status;
+  return ReplaceFile(path_, ToText(key_, all), /*durable=*/false);
 }
 
 }  // namespace gaccd

@@ -67,10 +67,28 @@ TEST_F(FilesTest, LinksAreRefusedWhereTheyWouldHarm) {
   EXPECT_FALSE(OpenFile(Path("link"), O_WRONLY | O_TRUNC).ok());
   EXPECT_FALSE(InputFile::Open(Path("link"), Links::kRefuse).ok());
   EXPECT_TRUE(InputFile::Open(Path("link"), Links::kFollow).ok());
-  // A planted link under the temporary name is not written through.
-  ASSERT_EQ(::symlink("victim", (Path("a") + ".tmp-" + std::to_string(::getpid())).c_str()), 0);
-  EXPECT_FALSE(DurableFile::Create(Path("a")).ok());
-  EXPECT_EQ(*ReadStart(Path("victim"), 9), "keep");
+}
+
+// Somebody else put files there under the names that a process number lets him guess.
+TEST_F(FilesTest, ATemporaryFileIsAlwaysANewOne) {
+  const std::string guessed = Path("a") + ".tmp-" + std::to_string(::getpid());
+  for (const bool durable : {false, true}) {
+    ASSERT_TRUE(CreateFileOnce(guessed, "", 0666).ok());
+    ASSERT_EQ(::chmod(guessed.c_str(), 0666), 0);
+    ASSERT_TRUE(ReplaceFile(Path("a"), "text", durable).ok());
+    struct stat info {};
+    ASSERT_EQ(::stat(Path("a").c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, 0600u);
+    EXPECT_EQ(*ReadStart(guessed, 9), "");
+    std::filesystem::remove(guessed);
+  }
+  std::vector<TemporaryFile> all;
+  for (int i = 0; i < 50; ++i) {
+    auto one = CreateTemporary(Path("b"));
+    ASSERT_TRUE(one.ok()) << one.status().message();
+    all.push_back(*std::move(one));
+  }
+  EXPECT_EQ(Names().size(), 51u) << "each its own";
 }
 
 TEST_F(FilesTest, InputFileReadsExactlyWhatItPromises) {
@@ -90,8 +108,25 @@ TEST_F(FilesTest, OnlyRegularFilesAreRead) {
   ASSERT_EQ(::mkfifo(Path("fifo").c_str(), 0600), 0);
   EXPECT_THAT(InputFile::Open(Path("fifo")).status().message(), HasSubstr("a FIFO"));
   EXPECT_THAT(InputFile::Open(folder_).status().message(), HasSubstr("a directory"));
+  // Nobody writes into it, nobody reads from it: neither may wait for that.
+  EXPECT_THAT(ReadStart(Path("fifo"), 9).status().message(), HasSubstr("a FIFO"));
+  EXPECT_THAT(OpenFile(Path("fifo"), O_WRONLY | O_APPEND | O_CREAT).status().message(),
+              HasSubstr("No such device"));
   EXPECT_THAT(ReadSmallFile(Path("no"), ErrorKind::kConfig).status().message(),
               HasSubstr("cannot read '" + Path("no") + "': No such file"));
+}
+
+TEST_F(FilesTest, FilesAndFoldersOfOthersAreRefused) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to give files away";
+  ASSERT_TRUE(ReplaceFile(Path("a"), "text", false).ok());
+  EXPECT_TRUE(InputFile::Open(Path("a"), Links::kRefuse).ok());
+  EXPECT_TRUE(OpenOwnFolder(folder_).ok());
+  ASSERT_EQ(::chown(Path("a").c_str(), 4711, 4711), 0);
+  ASSERT_EQ(::chown(folder_.c_str(), 4711, 4711), 0);
+  EXPECT_THAT(InputFile::Open(Path("a"), Links::kRefuse).status().message(),
+              HasSubstr("belongs to user 4711, expected user 0"));
+  EXPECT_TRUE(InputFile::Open(Path("a")).ok()) << "what a user names himself";
+  EXPECT_THAT(OpenOwnFolder(folder_).status().message(), HasSubstr("belongs to user 4711"));
 }
 
 TEST_F(FilesTest, SmallFilesAreBounded) {

@@ -1,5 +1,4 @@
 #include <gmock/gmock.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <atomic>
@@ -8,11 +7,13 @@
 
 #include "collectives/base/files.h"
 #include "daemon/checkpoint/lease.h"
+#include "daemon/checkpoint/save_task.h"
 #include "tests/unit/checkpoint/fixture.h"
 
 namespace gaccd {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -27,13 +28,13 @@ std::vector<std::string> Names(const std::string& folder) {
   return names;
 }
 
-// A FIFO under the temporary name of a shard: the helper that opens it for writing gets an error.
+// A file under the name of a shard, which the helper does not overwrite, and one that a writer left
+// when it was killed.
 void Sabotage(const std::string& folder, std::int64_t step, int rank, int world) {
   const std::string generation = StrCat(folder, "/", Generation{.epoch = 1, .step = step}.name());
   EXPECT_TRUE(MakeFolders(generation, 0700).ok());
-  char name[64];
-  std::snprintf(name, sizeof name, "/shard-%05d-of-%05d.bin.tmp-%d", rank, world, ::getpid());
-  EXPECT_EQ(::mkfifo((generation + name).c_str(), 0600), 0);
+  const std::string shard = StrCat(generation, "/", ShardName(rank, world));
+  for (const char* end : {"", ".tmp-1-2-3"}) EXPECT_TRUE(CreateFileOnce(shard + end, "x").ok());
 }
 
 TEST(WriterTest, CommitsAtALaterBoundaryWithoutWaiting) {
@@ -99,7 +100,8 @@ TEST(WriterTest, AFailureOnOneRankGivesTheSaveUpEverywhereAndTrainingGoesOn) {
       if (event.status.ok()) return;
       ++told;
       EXPECT_EQ(event.status.kind(), ErrorKind::kIo);
-      EXPECT_THAT(event.status.message(), HasSubstr("rank 1 on node0: cannot open"));
+      EXPECT_THAT(event.status.message(),
+                  AllOf(HasSubstr("rank 1 on node0: "), HasSubstr("never overwritten")));
       EXPECT_EQ(event.failed_in_row, 1);
     };
     GACCD_ASSIGN_OR_RETURN(auto writer, CheckpointWriter::Start(comm, {.folder = folder.ckpt()},
@@ -266,6 +268,22 @@ TEST(GenerationsTest, WhatIsKept) {
   EXPECT_EQ(Removed("CCCCCCCCCC", {.newest = 1, .every = 4}), "9 7 6 5 3 2 1 ");
   EXPECT_EQ(Removed("CCCCCCDCCC", {.newest = 1, .every = 4}), "9 7 6 4 3 2 1 ")
       << "a damaged one is no milestone";
+}
+
+// The folder of a generation was exchanged for a link after it was listed.
+TEST(GenerationsTest, NothingIsRemovedThroughALink) {
+  const TempFolder folder;
+  const Generation generation{.epoch = 1, .step = 2};
+  const std::string victim = folder.path() + "/thesis";
+  const std::string shard = StrCat(victim, "/", ShardName(0, 1));
+  const std::string manifest = StrCat(victim, "/", kManifestName);
+  ASSERT_TRUE(MakeFolders(victim).ok());
+  for (const std::string& file : {shard, manifest}) ASSERT_TRUE(ReplaceFile(file, "x", false).ok());
+  std::filesystem::create_symlink(victim, StrCat(folder.path(), "/", generation.name()));
+  EXPECT_EQ(RemoveGeneration(folder.path(), generation).kind(), ErrorKind::kIo);
+  Discard(folder.path(), generation, 0, 1);
+  EXPECT_TRUE(std::filesystem::exists(shard));
+  EXPECT_TRUE(std::filesystem::exists(manifest));
 }
 
 }  // namespace

@@ -261,6 +261,30 @@ TEST(FolderOwnerTest, ALiveProcessOfThisHostBlocksWithoutItsLock) {
   EXPECT_TRUE(FolderOwner::Take(dir.path(), me).ok());
 }
 
+// What is put in the owner file's place by somebody else is neither emptied nor waited for.
+TEST(FolderOwnerTest, OtherFilesAreNotTaken) {
+  const TempDir dir;
+  const std::string path = dir.path() + "/.owner";
+  const std::string victim = dir.path() + "/thesis";
+  Write(victim, "years of work");
+  const auto take = [&] { return FolderOwner::Take(dir.path(), ThisProcess("7", 0)).status(); };
+  ASSERT_EQ(::link(victim.c_str(), path.c_str()), 0);
+  EXPECT_THAT(take().message(), HasSubstr("with 2 names"));
+  EXPECT_EQ(Content(victim), "years of work");
+  ::unlink(path.c_str());
+  ASSERT_EQ(::symlink(victim.c_str(), path.c_str()), 0);
+  EXPECT_EQ(take().kind(), ErrorKind::kIo);
+  EXPECT_EQ(Content(victim), "years of work");
+  ::unlink(path.c_str());
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_EQ(take().kind(), ErrorKind::kConfig);
+  ::unlink(path.c_str());
+  Write(path, "");
+  if (::geteuid() != 0) return;  // only root can give files away
+  ASSERT_EQ(::chown(path.c_str(), 4711, static_cast<gid_t>(-1)), 0);
+  EXPECT_THAT(take().message(), HasSubstr("found one of user 4711"));
+}
+
 TEST(FolderOwnerTest, GarbageInTheOwnerFileIsNobody) {
   const TempDir dir;
   Write(dir.path() + "/.owner", "\x01\x02 pid\nhost\n");
