@@ -9,6 +9,7 @@
 #include "collectives/base/simd.h"
 #include "collectives/base/strings.h"
 #include "daemon/data/bad_records.h"
+#include "daemon/data/mapped_file.h"
 #include "daemon/data/normalize.h"
 
 namespace gaccd {
@@ -31,6 +32,13 @@ class ArrayDataset final : public Dataset {
 
   [[nodiscard]] std::int64_t size() const override { return features_.shape[0]; }
   [[nodiscard]] const SampleSpec& spec() const override { return spec_; }
+
+  [[nodiscard]] Status CheckUnchanged() const override {
+    for (const Array* array : {&features_, &targets_}) {
+      if (array->file != nullptr) GACCD_RETURN_IF_ERROR(array->file->CheckUnchanged());
+    }
+    return Status::Ok();
+  }
 
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
     float* features = out.features;
@@ -236,7 +244,7 @@ Result<std::unique_ptr<Dataset>> MakeArrayDataset(Array features, Array targets,
     spec.target_width = targets.shape.size() == 2 ? targets.shape[1] : 1;
   }
   GACCD_RETURN_IF_ERROR(CheckFinite(features, &bad));  // last: it reads the whole file
-  return std::move(bad).Replace(std::make_unique<ArrayDataset>(
+  return std::move(bad).Skip(std::make_unique<ArrayDataset>(
       std::move(features), std::move(targets), std::move(labels), std::move(spec), affine));
 }
 

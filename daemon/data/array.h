@@ -16,12 +16,15 @@
 
 namespace gaccd {
 
+class MappedFile;
+
 struct Array {
   std::string name;  // the file, for messages
   DType dtype = DType::kU8;
-  Shape shape;                        // checked: its product is data.size() / SizeOf(dtype)
-  std::span<const std::byte> data;    // row-major, little endian, aligned to nothing
-  std::shared_ptr<const void> owner;  // keeps `data` alive; null when the caller does
+  Shape shape;                             // checked: its product is data.size() / SizeOf(dtype)
+  std::span<const std::byte> data;         // row-major, little endian, aligned to nothing
+  std::shared_ptr<const void> owner;       // keeps `data` alive; null when the caller does
+  std::shared_ptr<const MappedFile> file;  // that `data` is a part of; null: memory
 };
 
 // The bytes of an array of that shape. Error kData when they do not fit 63 bits.

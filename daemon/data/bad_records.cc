@@ -17,14 +17,16 @@ std::uint64_t Mix(std::uint64_t word) {
   return word ^ (word >> 31);
 }
 
-class ReplacingDataset final : public Dataset {
+// A data set seen through a map of its sample numbers.
+class SkippingDataset : public Dataset {
  public:
-  ReplacingDataset(std::unique_ptr<Dataset> whole, std::vector<BadRecord> bad)
+  SkippingDataset(std::unique_ptr<Dataset> whole, std::vector<BadRecord> bad)
       : whole_(std::move(whole)), bad_(std::move(bad)) {}
 
   [[nodiscard]] std::int64_t size() const override { return whole_->size(); }
   [[nodiscard]] const SampleSpec& spec() const override { return whole_->spec(); }
   [[nodiscard]] std::span<const BadRecord> bad_records() const override { return bad_; }
+  [[nodiscard]] Status CheckUnchanged() const override { return whole_->CheckUnchanged(); }
 
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
     constexpr std::size_t kPart = 64;
@@ -45,13 +47,42 @@ class ReplacingDataset final : public Dataset {
   }
 
  private:
-  [[nodiscard]] std::int64_t GoodFor(std::int64_t sample) const {
-    const auto found = std::ranges::lower_bound(bad_, sample, {}, &BadRecord::sample);
-    return found != bad_.end() && found->sample == sample ? found->replacement : sample;
-  }
+  [[nodiscard]] virtual std::int64_t GoodFor(std::int64_t sample) const = 0;
 
   std::unique_ptr<Dataset> whole_;
   std::vector<BadRecord> bad_;  // by sample
+};
+
+class ReplacingDataset final : public SkippingDataset {
+ public:
+  using SkippingDataset::SkippingDataset;
+
+ private:
+  [[nodiscard]] std::int64_t GoodFor(std::int64_t sample) const override {
+    const auto found = std::ranges::lower_bound(bad_records(), sample, {}, &BadRecord::sample);
+    return found != bad_records().end() && found->sample == sample ? found->replacement : sample;
+  }
+};
+
+class SmallerDataset final : public SkippingDataset {
+ public:
+  SmallerDataset(std::unique_ptr<Dataset> whole, std::vector<BadRecord> bad)
+      : SkippingDataset(std::move(whole), std::move(bad)) {
+    for (const BadRecord& record : bad_records()) {
+      good_before_.push_back(record.sample - std::ssize(good_before_));
+    }
+  }
+
+  [[nodiscard]] std::int64_t size() const override {
+    return SkippingDataset::size() - std::ssize(good_before_);
+  }
+
+ private:
+  [[nodiscard]] std::int64_t GoodFor(std::int64_t sample) const override {
+    return sample + (std::ranges::upper_bound(good_before_, sample) - good_before_.begin());
+  }
+
+  std::vector<std::int64_t> good_before_;  // so many good samples are before each bad one
 };
 
 }  // namespace
@@ -59,29 +90,40 @@ class ReplacingDataset final : public Dataset {
 Status BadRecords::Take(std::int64_t sample, Status damage) {
   if (rules_.policy == OnBadRecord::kStop) return damage;
   found_.try_emplace(sample, damage.message());
-  if (std::ssize(found_) <= rules_.quota) return Status::Ok();
+  if (std::ssize(found_) + rules_.used <= rules_.quota) return Status::Ok();
   return {ErrorKind::kData, StrCat("damaged records: at most ", rules_.quota,
                                    " may be skipped, found one more: ", damage.message())};
 }
 
-Result<std::unique_ptr<Dataset>> BadRecords::Replace(std::unique_ptr<Dataset> dataset) && {
+std::vector<BadRecord> BadRecords::Records(std::int64_t samples) const {
+  std::vector<BadRecord> bad;
+  for (const auto& [sample, why] : found_) {
+    bad.push_back({.sample = sample, .why = why});
+    if (rules_.leave_out) continue;
+    const std::uint64_t key = Mix(rules_.seed ^ Mix(static_cast<std::uint64_t>(sample)));
+    std::int64_t other = sample;
+    for (std::uint64_t draw = 0; found_.contains(other); ++draw) {
+      other = static_cast<std::int64_t>(Mix(key + draw) % static_cast<std::uint64_t>(samples));
+    }
+    bad.back().replacement = other;
+  }
+  return bad;
+}
+
+Result<std::unique_ptr<Dataset>> BadRecords::Skip(std::unique_ptr<Dataset> dataset) && {
   if (found_.empty()) return dataset;
   if (std::ssize(found_) >= dataset->size()) {
     return Status(ErrorKind::kData, StrCat("all ", dataset->size(),
                                            " records are damaged: ", found_.begin()->second));
   }
-  std::vector<BadRecord> bad;
-  for (auto& [sample, why] : found_) {
-    const std::uint64_t key = Mix(rules_.seed ^ Mix(static_cast<std::uint64_t>(sample)));
-    std::int64_t other = sample;
-    for (std::uint64_t draw = 0; found_.contains(other); ++draw) {
-      other =
-          static_cast<std::int64_t>(Mix(key + draw) % static_cast<std::uint64_t>(dataset->size()));
-    }
-    bad.push_back({.sample = sample, .replacement = other, .why = why});
+  std::vector<BadRecord> bad = Records(dataset->size());
+  std::unique_ptr<Dataset> rest;
+  if (rules_.leave_out) {
+    rest = std::make_unique<SmallerDataset>(std::move(dataset), std::move(bad));
+  } else {
+    rest = std::make_unique<ReplacingDataset>(std::move(dataset), std::move(bad));
   }
-  return std::unique_ptr<Dataset>(
-      std::make_unique<ReplacingDataset>(std::move(dataset), std::move(bad)));
+  return rest;
 }
 
 }  // namespace gaccd

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "collectives/base/result.h"
 #include "daemon/config/policies.h"
@@ -22,12 +23,16 @@ class BadRecords {
   // and the sample is remembered; kData when there are more than the quota.
   Status Take(std::int64_t sample, Status damage);
 
-  // The data set with another sample in the place of each of them: the same one in every epoch, on
-  // every rank, on any number of ranks, for it is a function of (seed, sample). The size stays, so
-  // every batch stays exact. kData when no sample is left.
-  Result<std::unique_ptr<Dataset>> Replace(std::unique_ptr<Dataset> dataset) &&;
+  // The data set without them; kData when no sample is left. Either another sample stands in the
+  // place of each: the same one in every epoch, on every rank, on any number of ranks, for it is a
+  // function of (seed, sample). The size stays, so every batch stays exact. Or, with leave_out, the
+  // set has only the others, in their order.
+  Result<std::unique_ptr<Dataset>> Skip(std::unique_ptr<Dataset> dataset) &&;
 
  private:
+  // For found_, by sample.
+  [[nodiscard]] std::vector<BadRecord> Records(std::int64_t samples) const;
+
   BadRecordRules rules_;
   std::map<std::int64_t, std::string> found_;
 };

@@ -20,12 +20,16 @@ struct BadRecordRules {
   OnBadRecord policy = OnBadRecord::kStop;
   std::int64_t quota = 0;  // so many may be skipped
   std::uint64_t seed = 0;  // decides what takes their places
+  std::int64_t used = 0;   // of the quota, by a set that was opened before
+  bool leave_out = false;  // nothing takes their places: the set is smaller by them
 };
 
 struct BadRecord {
   std::int64_t sample = 0;
-  std::int64_t replacement = 0;  // the sample that is read in its place
-  std::string why;               // names file, sample and value
+  std::int64_t replacement = kLeftOut;  // the sample that is read in its place
+  std::string why;                      // names file, sample and value
+
+  static constexpr std::int64_t kLeftOut = -1;
 };
 
 class Dataset {
@@ -34,8 +38,13 @@ class Dataset {
 
   [[nodiscard]] virtual std::int64_t size() const = 0;
   [[nodiscard]] virtual const SampleSpec& spec() const = 0;
-  // Those that others were put in the places of, by sample.
+  // Those that others were put in the places of, or that were left out, by sample.
   [[nodiscard]] virtual std::span<const BadRecord> bad_records() const { return {}; }
+
+  // kData with both values when a mapped file is no longer what was opened: another size or time of
+  // change, or another file in its place; kIo when that cannot be told. One or two system calls a
+  // file. What was copied when the set was opened (gzip, labels) may change.
+  [[nodiscard]] virtual Status CheckUnchanged() const { return Status::Ok(); }
 
   // Copies sample indices[i] to row i of `out`. REQUIRES: out.samples == indices.size(), every
   // index in [0, size()). Content was checked when the set was opened, so this cannot fail; it does
@@ -50,5 +59,14 @@ class Dataset {
 Result<std::unique_ptr<Dataset>> OpenDataset(const SourceSpec& source,
                                              const NormalizeSpec& normalize,
                                              const BadRecordRules& rules = {});
+
+struct TrainingData {
+  std::unique_ptr<Dataset> train;
+  std::unique_ptr<Dataset> eval;  // null: the job has none
+};
+// Both sets of a job, with one quota: damaged records are replaced in the training data and left
+// out of the evaluation data, so that its mean is over samples that are there. kConfig as well when
+// their samples differ in shape.
+Result<TrainingData> OpenTrainingData(const DataSpec& data, const BadRecordRules& rules = {});
 
 }  // namespace gaccd

@@ -162,7 +162,10 @@ Result<Array> DecodeIdx(const std::string& name, std::span<const std::byte> file
 Result<Array> LoadIdx(const std::string& path) {
   GACCD_ASSIGN_OR_RETURN(std::shared_ptr<const MappedFile> file, MappedFile::Open(path));
   GACCD_ASSIGN_OR_RETURN(Array array, DecodeIdx(path, file->bytes()));
-  if (array.owner == nullptr) array.owner = std::move(file);
+  if (array.owner == nullptr) {  // not unpacked into memory
+    array.owner = file;
+    array.file = std::move(file);
+  }
   return array;
 }
 

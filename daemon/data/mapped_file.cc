@@ -9,6 +9,8 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
+#include <ctime>
 #include <system_error>
 
 #include "collectives/base/strings.h"
@@ -27,19 +29,14 @@ std::string_view KindName(mode_t mode) {
   return "a device";
 }
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  [[nodiscard]] int get() const { return fd_; }
-
- private:
-  int fd_;
-};
+std::string SizeAndTime(const struct stat& info) {
+  struct tm utc {};
+  gmtime_r(&info.st_mtim.tv_sec, &utc);
+  std::array<char, 64> text{};
+  const std::size_t end = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%S", &utc);
+  std::snprintf(text.data() + end, text.size() - end, ".%09ldZ", info.st_mtim.tv_nsec);
+  return StrCat(info.st_size, " bytes, written at ", text.data());
+}
 
 // A signal handler reads it while other threads change it: `begin` is set last and cleared first.
 struct Known {
@@ -86,29 +83,46 @@ MappedPlace FindMapped(const void* address) {
   return {};
 }
 
-MappedFile::MappedFile(const void* data, std::size_t bytes, const std::string& path)
-    : data_(data), bytes_(bytes), known_(data == nullptr ? -1 : Know(data, bytes, path)) {}
-
 Result<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::string& path) {
+  std::shared_ptr<MappedFile> file(new MappedFile(path));
   // O_NONBLOCK: opening a FIFO without a writer would wait for ever.
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.get() < 0) return IoError(path, "cannot open the data file");
-  struct stat info {};
-  if (fstat(file.get(), &info) != 0) return IoError(path, "cannot read the size");
-  if (!S_ISREG(info.st_mode)) {
-    return Status(ErrorKind::kIo,
-                  StrCat(path, ": expected a regular file, found ", KindName(info.st_mode)));
+  file->fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file->fd_ < 0) return IoError(path, "cannot open the data file");
+  if (fstat(file->fd_, &file->opened_) != 0) return IoError(path, "cannot read the size");
+  if (!S_ISREG(file->opened_.st_mode)) {
+    return Status(ErrorKind::kIo, StrCat(path, ": expected a regular file, found ",
+                                         KindName(file->opened_.st_mode)));
   }
-  const auto bytes = static_cast<std::size_t>(info.st_size);
-  if (bytes == 0) return std::shared_ptr<const MappedFile>(new MappedFile(nullptr, 0, path));
-  void* data = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file.get(), 0);
-  if (data == MAP_FAILED) return IoError(path, "cannot map the data file");
-  return std::shared_ptr<const MappedFile>(new MappedFile(data, bytes, path));
+  const auto bytes = static_cast<std::size_t>(file->opened_.st_size);
+  if (bytes > 0) {
+    void* data = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file->fd_, 0);
+    if (data == MAP_FAILED) return IoError(path, "cannot map the data file");
+    file->data_ = data;
+    file->known_ = Know(data, bytes, path);
+  }
+  return std::shared_ptr<const MappedFile>(std::move(file));
+}
+
+Status MappedFile::CheckUnchanged() const {
+  struct stat now {};
+  if (fstat(fd_, &now) != 0) return IoError(path_, "cannot look after the data file");
+  if (now.st_size != opened_.st_size || now.st_mtim.tv_sec != opened_.st_mtim.tv_sec ||
+      now.st_mtim.tv_nsec != opened_.st_mtim.tv_nsec) {
+    return {ErrorKind::kData, StrCat(path_, ": was changed while it is in use: expected ",
+                                     SizeAndTime(opened_), ", found ", SizeAndTime(now))};
+  }
+  if (stat(path_.c_str(), &now) != 0) return Status::Ok();  // it has no name any more
+  if (now.st_ino == opened_.st_ino && now.st_dev == opened_.st_dev) return Status::Ok();
+  return {ErrorKind::kData,
+          StrCat(path_, ": another file was put in its place while it is in use: expected inode ",
+                 opened_.st_ino, " of device ", opened_.st_dev, ", found ", now.st_ino, " of ",
+                 now.st_dev)};
 }
 
 MappedFile::~MappedFile() {
   Forget(known_);
-  if (data_ != nullptr) munmap(const_cast<void*>(data_), bytes_);
+  if (data_ != nullptr) munmap(const_cast<void*>(data_), bytes().size());
+  if (fd_ >= 0) close(fd_);
 }
 
 }  // namespace gaccd

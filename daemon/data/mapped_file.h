@@ -3,11 +3,14 @@
 // so is a page that the disk cannot give. FindMapped() tells which file it was.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "collectives/base/result.h"
 
@@ -19,19 +22,26 @@ class MappedFile {
   // waited for).
   static Result<std::shared_ptr<const MappedFile>> Open(const std::string& path);
 
-  MappedFile(const void* data, std::size_t bytes, const std::string& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
 
   [[nodiscard]] std::span<const std::byte> bytes() const {
-    return {static_cast<const std::byte*>(data_), bytes_};
+    return {static_cast<const std::byte*>(data_), static_cast<std::size_t>(opened_.st_size)};
   }
 
+  // kData with both values: another size or time of change than when it was opened, or another file
+  // at its path. A file that was removed is still mapped, and unchanged. kIo: it cannot be told.
+  [[nodiscard]] Status CheckUnchanged() const;
+
  private:
-  const void* data_;  // null for an empty file
-  std::size_t bytes_;
-  int known_ = -1;  // place in the table of FindMapped()
+  explicit MappedFile(std::string path) : path_(std::move(path)) {}
+
+  std::string path_;
+  int fd_ = -1;
+  struct stat opened_ {};
+  const void* data_ = nullptr;  // null for an empty file
+  int known_ = -1;              // place in the table of FindMapped()
 };
 
 struct MappedPlace {

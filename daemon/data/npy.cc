@@ -241,7 +241,8 @@ Result<Array> DecodeNpy(const std::string& name, std::span<const std::byte> file
 Result<Array> LoadNpy(const std::string& path) {
   GACCD_ASSIGN_OR_RETURN(std::shared_ptr<const MappedFile> file, MappedFile::Open(path));
   GACCD_ASSIGN_OR_RETURN(Array array, DecodeNpy(path, file->bytes()));
-  array.owner = std::move(file);
+  array.owner = file;
+  array.file = std::move(file);
   return array;
 }
 

@@ -1,3 +1,4 @@
+#include <iterator>
 #include <variant>
 
 #include "collectives/base/strings.h"
@@ -41,12 +42,36 @@ Result<std::unique_ptr<Dataset>> Open(const SyntheticSource& source, const Norma
   return MakeSynthetic(source, normalize);
 }
 
+Status CheckSameSpec(const SampleSpec& train, const SampleSpec& eval) {
+  if (train.feature_shape == eval.feature_shape && train.classes == eval.classes &&
+      train.target_width == eval.target_width) {
+    return Status::Ok();
+  }
+  return {ErrorKind::kConfig,
+          StrCat("the evaluation data differs from the training data: expected samples ",
+                 ToString(train.feature_shape), " with ", train.classes, " classes or targets of ",
+                 train.target_width, ", found ", ToString(eval.feature_shape), " with ",
+                 eval.classes, " or ", eval.target_width)};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Dataset>> OpenDataset(const SourceSpec& source,
                                              const NormalizeSpec& normalize,
                                              const BadRecordRules& rules) {
   return std::visit([&](const auto& kind) { return Open(kind, normalize, rules); }, source);
+}
+
+Result<TrainingData> OpenTrainingData(const DataSpec& data, const BadRecordRules& rules) {
+  TrainingData opened;
+  GACCD_ASSIGN_OR_RETURN(opened.train, OpenDataset(data.train, data.normalize, rules));
+  if (!data.eval) return opened;
+  BadRecordRules eval_rules = rules;
+  eval_rules.used += std::ssize(opened.train->bad_records());
+  eval_rules.leave_out = true;
+  GACCD_ASSIGN_OR_RETURN(opened.eval, OpenDataset(*data.eval, data.normalize, eval_rules));
+  GACCD_RETURN_IF_ERROR(CheckSameSpec(opened.train->spec(), opened.eval->spec()));
+  return opened;
 }
 
 }  // namespace gaccd

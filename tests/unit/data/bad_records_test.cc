@@ -1,6 +1,7 @@
 #include "daemon/data/bad_records.h"
 
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <set>
 
@@ -89,6 +90,48 @@ TEST_F(BadRecordsTest, TheQuotaCountsRecords) {
     EXPECT_EQ(dataset.status().kind(), ErrorKind::kData);
     EXPECT_THAT(dataset.status().message(), HasSubstr(StrCat("at most ", quota, " may")));
   }
+}
+
+TEST_F(BadRecordsTest, LeftOutOfTheSet) {
+  const std::set<int> bad = {0, 7, 8, 64, 199};
+  const auto dataset = OpenDataset(Source({7, 8, 199}, {0, 64}), {},
+                                   {.policy = OnBadRecord::kSkip, .quota = 5, .leave_out = true});
+  ASSERT_TRUE(dataset.ok()) << dataset.status().message();
+  ASSERT_EQ((*dataset)->size(), kSamples - 5);
+  std::vector<std::int64_t> all = AllSamples();
+  all.resize(kSamples - 5);
+  const Batch batch = Gather(**dataset, all);
+  std::size_t at = 0;
+  for (int s = 0; s < kSamples; ++s) {
+    if (bad.contains(s)) continue;
+    EXPECT_EQ(batch.features[at * kWidth], static_cast<float>(s));
+    EXPECT_EQ(batch.labels[at++], s % 10);
+  }
+  ASSERT_EQ((*dataset)->bad_records().size(), 5U);
+  EXPECT_EQ((*dataset)->bad_records()[4].sample, 199);
+  EXPECT_EQ((*dataset)->bad_records()[4].replacement, BadRecord::kLeftOut);
+}
+
+// Replaced where every batch must stay exact, left out where a mean is taken.
+TEST_F(BadRecordsTest, BothSetsOfAJobShareTheQuota) {
+  const NpySource train = Source({7, 64}, {});
+  std::filesystem::rename(train.features, folder_.Path("train"));
+  const NpySource eval = Source({3}, {5});
+  DataSpec data{.train = NpySource{folder_.Path("train"), train.targets, 10}, .eval = eval};
+  BadRecordRules rules{.policy = OnBadRecord::kSkip, .quota = 4};
+  // Both read the labels of the second call, of which one is damaged.
+  const auto opened = OpenTrainingData(data, {.policy = OnBadRecord::kSkip, .quota = 5});
+  ASSERT_TRUE(opened.ok()) << opened.status().message();
+  EXPECT_EQ(opened->train->size(), kSamples);
+  EXPECT_EQ(opened->train->bad_records().size(), 3U);
+  EXPECT_EQ(opened->eval->size(), kSamples - 2);
+  const auto refused = OpenTrainingData(data, rules);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.status().message(), HasSubstr("at most 4 may be skipped, found one more: "));
+  rules.policy = OnBadRecord::kStop;
+  EXPECT_FALSE(OpenTrainingData(data, rules).ok());
+  data.eval.reset();
+  EXPECT_EQ(OpenTrainingData(data, {.policy = OnBadRecord::kSkip, .quota = 3})->eval, nullptr);
 }
 
 TEST_F(BadRecordsTest, StopIsTheDefault) {
