@@ -50,17 +50,15 @@ Status RunCkpt(const Flags& flags) {
 }
 
 Status RunVerdict(const Flags& flags) {
-  if (!flags.attempt_dir || !flags.srun_rc) {
-    return {ErrorKind::kUsage, "verdict needs --attempt-dir=DIR and --srun-rc=N"};
-  }
+  if (!flags.attempt_dir) return {ErrorKind::kUsage, "verdict needs --attempt-dir=DIR"};
+  gaccd::VerdictRequest request{.attempt_dir = *flags.attempt_dir};
   constexpr std::int64_t kMostCode = 255;
-  if (*flags.srun_rc > kMostCode) {
+  if (flags.srun_rc.value_or(0) > kMostCode) {
     return {ErrorKind::kUsage,
             gaccd::StrCat("--srun-rc: expected 0 to 255, found ", *flags.srun_rc)};
   }
-  GACCD_ASSIGN_OR_RETURN(const std::string text,
-                         gaccd::RunVerdictCommand({.attempt_dir = *flags.attempt_dir,
-                                                   .srun_rc = static_cast<int>(*flags.srun_rc)}));
+  if (flags.srun_rc) request.srun_rc = static_cast<int>(*flags.srun_rc);
+  GACCD_ASSIGN_OR_RETURN(const std::string text, gaccd::RunVerdictCommand(request));
   return Print(text);
 }
 

@@ -88,7 +88,7 @@ struct Flags {
 
   // Of `gaccd verdict`.
   std::optional<std::string> attempt_dir;
-  std::optional<std::int64_t> srun_rc;  // 0 to 255
+  std::optional<std::int64_t> srun_rc;  // 0 to 255; none: it never returned
 
   bool strict = false;                        // refuse a plan that is not exact
   OutputFormat format = OutputFormat::kText;  // of plan and check

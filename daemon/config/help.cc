@@ -123,7 +123,7 @@ Stopping, and what can go wrong
                        not
 )";
 
-constexpr std::string_view kVerdictUsage = R"(gaccd verdict --attempt-dir=DIR --srun-rc=N
+constexpr std::string_view kVerdictUsage = R"(gaccd verdict --attempt-dir=DIR [--srun-rc=N]
 
 For the job script, after srun: prints one word, what to do with the job.
   done       the training is complete
@@ -134,7 +134,8 @@ Then, on a line each, the reason and, when hosts are suspected, the --exclude=
 that leaves them out. Exits 0.
 
   --attempt-dir=DIR    the attempt's folder: RUN-DIR/attempts/NNN-JOB
-  --srun-rc=N          what srun returned
+  --srun-rc=N          what srun returned; nothing: the node of the job script
+                       was lost before that, and the next attempt asks
 )";
 
 constexpr std::string_view kCkptUsage = R"(gaccd ckpt ACTION PATH [--flag=value ...]

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <climits>
 #include <csignal>
 #include <cstring>
@@ -21,7 +20,8 @@ namespace gaccd {
 namespace {
 
 constexpr int kSignalBase = 128;
-constexpr int kOutOfMemory = 253;  // srun's
+constexpr int kOutOfMemory = 253;                   // srun's
+constexpr int kScriptLost = kSignalBase + SIGKILL;  // what became of srun, as good as known
 
 bool Is(int code, ErrorKind kind) { return code == static_cast<int>(kind); }
 
@@ -48,15 +48,22 @@ std::string CodeText(int code) {
   return std::to_string(code);
 }
 
-// Another rank says why it left, and rank 0 only saw it go.
-bool PeerKnowsBetter(const WrittenVerdict& written, int srun_rc) {
-  return Is(written.exit, ErrorKind::kUnavailable) &&
-         srun_rc >= static_cast<int>(ErrorKind::kUsage) &&
-         srun_rc <= static_cast<int>(ErrorKind::kNoRequeue) && srun_rc != written.exit;
+// Another rank says why it left, or SLURM why it ended one, and rank 0 only saw it go.
+bool PeerKnowsBetter(const WrittenVerdict& written, std::optional<int> srun_rc) {
+  if (!srun_rc || !Is(written.exit, ErrorKind::kUnavailable)) return false;
+  return *srun_rc == kOutOfMemory ||
+         (*srun_rc >= static_cast<int>(ErrorKind::kUsage) &&
+          *srun_rc <= static_cast<int>(ErrorKind::kNoRequeue) && *srun_rc != written.exit);
 }
 
+constexpr std::string_view kMemoryText =
+    "SLURM ended a rank that took more memory than the job has: ask for more with --mem, or set a "
+    "smaller --micro-batch";
+
 std::string WithoutVerdict(const AttemptFacts& facts) {
-  std::string text = StrCat("rank 0 left no verdict; srun returned ", CodeText(facts.srun_rc));
+  std::string text =
+      facts.srun_rc ? StrCat("rank 0 left no verdict; srun returned ", CodeText(*facts.srun_rc))
+                    : "rank 0 left no verdict, and the job script was lost before srun returned";
   if (facts.sign) {
     text += StrCat("; rank 0 on ", facts.sign->host, " was last seen ", facts.sign->state,
                    " after update ", facts.sign->step);
@@ -122,8 +129,7 @@ std::optional<WrittenVerdict> ReadVerdict(const std::string& attempt_dir) {
   return WrittenVerdict{
       .exit = static_cast<int>(std::clamp<std::int64_t>(Integer(*json, "exit"), 0, 255)),
       .reason = OnOneLine(Text(*json, "reason")),
-      .suspect_hosts = SafeHosts(Text(*json, "suspect_hosts")),
-      .last_step = Integer(*json, "last_step")};
+      .suspect_hosts = SafeHosts(Text(*json, "suspect_hosts"))};
 }
 
 std::optional<LastSign> ReadSign(const std::string& run_dir, const std::string& attempt) {
@@ -144,15 +150,16 @@ std::string StartOf(const std::string& attempt_dir) {
   return OnOneLine(Text(json, "ts"));
 }
 
+// That of the highest epoch, which may stand before an older one: a run that was sent back, or
+// whose checkpoints were damaged, goes on from where it was sent. The epoch itself counts every
+// start, so it is no progress.
 CommittedStep NewestCheckpoint(const std::string& run_dir) {
-  CommittedStep newest;
   const auto all = ListGenerations(run_dir + "/ckpt");
-  if (!all.ok()) return newest;
-  for (const Generation& generation : *all) {
-    if (!generation.committed) continue;
-    newest = std::max(newest, CommittedStep{generation.step, generation.micro_step});
-  }
-  return newest;
+  if (!all.ok()) return {};
+  const auto newest =
+      std::find_if(all->begin(), all->end(), [](const Generation& one) { return one.committed; });
+  if (newest == all->end()) return {};
+  return {newest->step, newest->micro_step};
 }
 
 struct Place {
@@ -206,7 +213,8 @@ std::string_view Name(NextStep next) {
 }
 
 AttemptJudgement JudgeAttempt(const AttemptFacts& facts) {
-  AttemptJudgement judgement{.exit = facts.srun_rc};
+  AttemptJudgement judgement{.exit = facts.srun_rc.value_or(kScriptLost)};
+  const bool memory = judgement.exit == kOutOfMemory;
   if (facts.srun_rc == 0 && !facts.written && !facts.done_file) {
     judgement.exit = static_cast<int>(ErrorKind::kOs);
     judgement.reason = "srun returned 0, but nothing was trained: SLURM could not start the ranks";
@@ -215,12 +223,16 @@ AttemptJudgement JudgeAttempt(const AttemptFacts& facts) {
     judgement.reason = facts.written->reason;
   } else if (facts.written) {
     judgement.reason =
-        StrCat("srun returned ", CodeText(facts.srun_rc),
-               ", the code of the rank that failed first; rank 0: ", facts.written->reason);
+        StrCat("srun returned ", CodeText(judgement.exit),
+               memory ? StrCat(": ", kMemoryText) : ", the code of the rank that failed first",
+               "; rank 0: ", facts.written->reason);
   } else {
     judgement.reason = WithoutVerdict(facts);
+    if (memory) judgement.reason += StrCat(": ", kMemoryText);
   }
-  if (facts.written) judgement.suspect_hosts = facts.written->suspect_hosts;
+  if (facts.written && judgement.exit != kOutOfMemory) {
+    judgement.suspect_hosts = facts.written->suspect_hosts;
+  }
   judgement.next = NextStepOf(judgement.exit);
   if (judgement.next == NextStep::kDone) {
     judgement.reason = "the training is complete";

@@ -20,7 +20,6 @@ struct WrittenVerdict {
   int exit = 0;
   std::string reason;
   std::string suspect_hosts;  // "n3,n7"
-  std::int64_t last_step = 0;
 };
 
 // What STATUS.json says of an attempt whose rank 0 left no verdict.
@@ -50,7 +49,7 @@ struct LedgerEntry {
 };
 
 struct AttemptFacts {
-  int srun_rc = 0;
+  std::optional<int> srun_rc;  // none: the job script was lost before srun returned
   std::optional<WrittenVerdict> written;
   std::optional<LastSign> sign;
   bool stop_file = false;
@@ -80,14 +79,16 @@ inline constexpr int kMostIdleRestarts = 3;
 //   any of the above but 0, with the file STOP   norequeue
 //   253 out of memory, all others                fail
 //   0 without verdict.json and DONE              requeue: srun 22.05 returns 0 when a launch fails
+//   none, and no verdict.json                    requeue: the node of the job script died
 //   requeue, the third restart in a row without a new checkpoint: norequeue, held
 // The code is that of verdict.json; srun's when there is none, and when rank 0 only saw a peer lost
-// (69) while that peer says why it left (64 to 93).
+// (69) while that peer says why it left (64 to 93) or was ended for its memory (253). Memory is no
+// host's fault: nobody is suspected then.
 [[nodiscard]] AttemptJudgement JudgeAttempt(const AttemptFacts& facts);
 
 struct VerdictRequest {
   std::string attempt_dir;
-  int srun_rc = 0;
+  std::optional<int> srun_rc;
 };
 
 // Reads the attempt's and the run's folder, judges, and writes: a line in <run>/ledger.jsonl (once

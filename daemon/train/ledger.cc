@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
+#include <span>
 #include <string_view>
 
 #include "collectives/base/files.h"
@@ -38,11 +38,21 @@ std::optional<LedgerEntry> Parse(std::string_view line) {
   return entry;
 }
 
+// The last kMaxTextBytes of a file, from the begin of a line on.
+Result<std::string> ReadLastLines(const std::string& path) {
+  GACCD_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
+  std::string text(std::min<std::uint64_t>(file.size(), kMaxTextBytes), '\0');
+  const std::uint64_t from = file.size() - text.size();
+  GACCD_RETURN_IF_ERROR(file.ReadAt(from, std::as_writable_bytes(std::span(text))));
+  if (from > 0) text.erase(0, std::min(text.find('\n'), text.size() - 1) + 1);
+  return text;
+}
+
 }  // namespace
 
 std::vector<LedgerEntry> ReadLedger(const std::string& path) {
   std::vector<LedgerEntry> entries;
-  const Result<std::string> text = ReadSmallFile(path, ErrorKind::kData);
+  const Result<std::string> text = ReadLastLines(path);
   if (!text.ok()) return entries;
   std::string_view rest = *text;
   while (!rest.empty()) {

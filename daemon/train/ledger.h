@@ -9,7 +9,8 @@
 
 namespace gaccd {
 
-// Oldest first. What is no entry is passed over; no file, no entries.
+// Oldest first; of a file of more than 1 MiB the newest, as many as that holds. What is no entry is
+// passed over; no file, no entries.
 [[nodiscard]] std::vector<LedgerEntry> ReadLedger(const std::string& path);
 
 // One line, down to the disk. kIo.

@@ -10,16 +10,18 @@ from pathlib import Path
 SLURM = Path(__file__).resolve().parents[3] / "slurm"
 
 # Says what it was called with, prints SRUN_ERR as srun would, and ends with SRUN_RC. The check before
-# a training is told apart, and ends with CHECK_RC.
+# a training is told apart, and ends with CHECK_RC; SIGNAL_IN_CHECK tells the script about a stop meanwhile.
 SRUN = """#!/bin/bash
 if [[ " $* " == *" verdict "* ]]; then
   printf '%s\\n' "$@" >"$LOG/verdict"
-  printf '%b' "${GACCD_SAYS:-}"
+  printf '%b' "${GACCD_SAYS:-done\\\\nall is well\\\\n}"
   exit
 fi
 if [[ " $* " == *" check "* ]]; then
   printf '%s\\n' "$@" >"$LOG/check"
   echo "4 ranks on 2 nodes"
+  printf '%b' "${CHECK_ERR:-}"
+  [[ -z ${SIGNAL_IN_CHECK:-} ]] || kill -"$SIGNAL_IN_CHECK" "$PPID"
   exit "${CHECK_RC:-0}"
 fi
 printf '%s\\n' "$@" >"$LOG/srun"
@@ -33,10 +35,23 @@ printf '%b' "${SRUN_ERR:-}" >&2
 [[ -z ${SIGNAL_PARENT:-} ]] || kill -"$SIGNAL_PARENT" "$PPID"
 exit "${SRUN_RC:-0}"
 """
-# Says of an attempt what GACCD_SAYS says, lines apart by \n.
+# Says of an attempt what GACCD_SAYS says, lines apart by \n; unset: that an srun that returned 0 is done.
+# Of one without srun's code it says requeue, enters it, and holds the run with GACCD_HOLDS.
 GACCD = """#!/bin/bash
 printf '%s\\n' "$*" >>"$LOG/gaccd"
+if [[ $* != *--srun-rc* ]]; then
+  printf 'requeue\\nthe job script was lost\\n'
+  name=${2##*/} run=${2#*=} run=${run%/attempts/*}
+  printf '{"v":1,"attempt":"%s"}\\n' "$name" >>"$run/ledger.jsonl"
+  [[ -z ${GACCD_HOLDS:-} ]] || echo "3 restarts" >"$run/HOLD"
+  exit
+fi
+[[ -n ${GACCD_SAYS+x} || $* != *--srun-rc=0 ]] || GACCD_SAYS='done\\nall is well\\n'
 printf '%b' "${GACCD_SAYS:-}"
+"""
+# The waits between two tries are not the test's.
+SLEEP = """#!/bin/bash
+echo "$1" >>"$LOG/sleep"
 """
 SCONTROL = """#!/bin/bash
 if [[ $1 == show ]]; then
@@ -45,6 +60,7 @@ if [[ $1 == show ]]; then
   exit
 fi
 printf '%s\\n' "$*" >>"$LOG/scontrol"
+[[ $(wc -l <"$LOG/scontrol") -gt ${FAILED_REQUEUES:-0} ]]
 """
 
 
@@ -54,7 +70,8 @@ class WithStandIns(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.dir = Path(folder.name)
         (self.dir / "bin").mkdir()
-        for name, text in (("srun", SRUN), ("scontrol", SCONTROL), ("gaccd", GACCD)):
+        for name, text in (("srun", SRUN), ("scontrol", SCONTROL), ("gaccd", GACCD),
+                           ("sleep", SLEEP)):
             path = self.dir / "bin" / name
             path.write_text(text)
             path.chmod(0o755)
@@ -106,7 +123,7 @@ class Launch(WithStandIns):
         self.assertTrue((run / "attempts/000-91/rank").is_dir())
 
     def test_exit_codes_of_gaccd_pass_through(self):
-        for code in (64, 70, 71, 78, 93, 134):
+        for code in (64, 70, 78, 93, 134):
             self.assertEqual(self.launch(SRUN_RC=str(code)).returncode, code)
         self.assertEqual(self.log("scontrol"), [])
 
@@ -134,8 +151,14 @@ class Launch(WithStandIns):
         self.assertEqual(self.log("scontrol"), ["requeue 91"])
 
     def test_without_an_answer_the_code_decides(self):
-        self.assertEqual(self.launch(SRUN_RC="69", GACCD_SAYS="oops\\n").returncode, 75)
-        self.assertEqual(self.log("scontrol"), ["requeue 91"])
+        for rc, code in ((0, 70), (64, 64), (69, 75), (71, 75), (75, 75), (93, 93), (137, 75), (139, 139), (143, 75),
+                         (253, 253)):
+            for says in ("", "oops\\n"):
+                (self.dir / "scontrol").unlink(missing_ok=True)
+                done = self.launch(SRUN_RC=str(rc), GACCD_SAYS=says)
+                self.assertEqual(done.returncode, code, (rc, says))
+                self.assertEqual(self.log("scontrol"), ["requeue 91"] if code == 75 else [])
+                self.assertIn(f"gaccd verdict gave no answer, srun returned {rc}", done.stdout)
 
     def test_the_rank_that_failed_first_gives_the_code(self):
         report = ("srun: error: n3: task 5: Exited with exit code 78\\n"
@@ -145,7 +168,8 @@ class Launch(WithStandIns):
         self.assertEqual(done.returncode, 78)
         self.assertIn("task 5: Exited with exit code 78", done.stderr)
         killed = "srun: error: n3: task 5: Killed\\nsrun: error: n1: tasks 0-1: Terminated\\n"
-        self.assertEqual(self.launch(SRUN_RC="143", SRUN_ERR=killed).returncode, 143)
+        self.launch(SRUN_RC="143", SRUN_ERR=killed)
+        self.assertIn("--srun-rc=143", self.log("gaccd")[-1])
 
     def test_shows_what_the_ranks_said(self):
         rank = self.dir / "runs/demo-91/attempts/000-91/rank"
@@ -168,16 +192,66 @@ class Launch(WithStandIns):
         self.launch()
         self.assertFalse([line for line in self.log("env") if line.startswith("SLURM_JOB_END")])
 
-    def test_a_job_that_somebody_ended_does_not_come_back(self):
-        for state, code, requeued in (("COMPLETING Reason=None", 75, False),
-                                      ("CANCELLED Reason=None", 75, False),
-                                      ("PENDING Reason=BeginTime", 75, False),
-                                      ("COMPLETING Reason=TimeLimit", 75, True),
-                                      ("RUNNING Reason=None", 75, True)):
-            with self.subTest(state):
-                (self.dir / "scontrol").unlink(missing_ok=True)
-                self.assertEqual(self.launch(SRUN_RC="75", STATE=state).returncode, code)
-                self.assertEqual(self.log("scontrol"), ["requeue 91"] if requeued else [])
+    def test_every_state_of_the_job(self):
+        again = ("RUNNING Reason=None", "SIGNALING Reason=None", "SUSPENDED Reason=None", "STOPPED Reason=None",
+                 "CONFIGURING Reason=None", "COMPLETING Reason=TimeLimit", "COMPLETING Reason=NodeDown",
+                 "TIMEOUT Reason=TimeLimit", "PREEMPTED Reason=None", "NODE_FAIL Reason=NodeDown",
+                 "BOOT_FAIL Reason=None")
+        by_slurm = ("PENDING Reason=BeginTime", "REQUEUED Reason=None", "REQUEUE_HOLD Reason=None",
+                    "REQUEUE_FED Reason=None", "SPECIAL_EXIT Reason=JobHeldUser")
+        memory = ("OUT_OF_MEMORY Reason=OutOfMemory", "COMPLETING Reason=OutOfMemory")
+        ended = ("COMPLETING Reason=None", "CANCELLED Reason=None", "COMPLETED Reason=None",
+                 "FAILED Reason=NonZeroExitCode", "DEADLINE Reason=DeadLine", "REVOKED Reason=None")
+        said = {by_slurm: (75, "SLURM has put the job back"), memory: (253, "--mem"),
+                ended: (75, "somebody ended it")}
+        for states in (again, by_slurm, memory, ended):
+            for state in states:
+                with self.subTest(state):
+                    (self.dir / "scontrol").unlink(missing_ok=True)
+                    done = self.launch(SRUN_RC="75", STATE=state)
+                    code, text = said.get(states, (75, ""))
+                    self.assertEqual(done.returncode, code)
+                    self.assertIn(text, done.stdout + done.stderr)
+                    self.assertEqual(self.log("scontrol"), ["requeue 91"] if states is again else [])
+
+    def test_a_controller_that_restarts_is_asked_again(self):
+        self.assertEqual(self.launch(SRUN_RC="75", FAILED_REQUEUES="2").returncode, 75)
+        self.assertEqual((self.log("scontrol"), self.log("sleep")), (["requeue 91"] * 3, ["0", "5", "10"]))
+        done = self.launch(SRUN_RC="75", FAILED_REQUEUES="99")
+        self.assertEqual((done.returncode, "requeue 91 failed" in done.stderr), (71, True))
+
+    def test_a_rank_that_was_out_of_memory(self):
+        for said in ("srun: error: n2: task 3: Out Of Memory\\nsrun: error: n1: task 0: Exited with exit code 69\\n",
+                     "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been "
+                     "OOM Killed.\\n", "slurmstepd-n1: error: Detected 1 oom-kill event(s) in step 7.0 cgroup.\\n"):
+            self.launch(SRUN_RC="137", SRUN_ERR=said, GACCD_SAYS="fail\\nwhy\\n")
+            self.assertIn("--srun-rc=253", self.log("gaccd")[-1], said)
+        rank = self.dir / "runs/demo-91/attempts/000-91/rank/r00002.err"
+        rank.write_text("I am out of memory, says the job\n")
+        self.launch(SRUN_RC="137", GACCD_SAYS="fail\\nwhy\\n")
+        self.assertIn("--srun-rc=137", self.log("gaccd")[-1])
+        rank.write_text("slurmstepd: error: Detected 2 oom-kill event(s) in StepId=7.0 cgroup\n")
+        self.launch(SRUN_RC="137", GACCD_SAYS="fail\\nwhy\\n")
+        self.assertIn("--srun-rc=253", self.log("gaccd")[-1])
+
+    def test_an_attempt_whose_script_was_lost_is_entered_by_the_next(self):
+        self.launch(SRUN_RC="75")  # has no line, as a stand-in judged it
+        (self.dir / "gaccd").unlink()
+        run = self.dir / "runs/demo-91"
+        for restarts in ("1", "2"):
+            (run / f"attempts/00{restarts}-91").mkdir()
+        (run / "ledger.jsonl").write_text('{"v":1,"attempt":"001-91.2"}\n')
+        self.assertEqual(self.launch(SLURM_RESTART_COUNT="3").returncode, 0)
+        lost = [line for line in self.log("gaccd") if "srun-rc" not in line]
+        self.assertEqual(lost, [f"verdict --attempt-dir={run}/attempts/00{n}-91" for n in (0, 2)])
+        self.launch(SLURM_RESTART_COUNT="3")
+        self.assertEqual(len([line for line in self.log("gaccd") if "srun-rc" not in line]), 2, "once")
+
+    def test_a_run_that_is_held_for_lost_attempts_starts_nothing(self):
+        (self.dir / "runs/demo-91/attempts/000-91").mkdir(parents=True)
+        done = self.launch(SLURM_RESTART_COUNT="1", GACCD_HOLDS="1")
+        self.assertEqual((done.returncode, "HOLD is there: 3 restarts" in done.stderr), (93, True))
+        self.assertEqual(self.log("srun"), [])
 
     def test_requeues_only_so_often(self):
         self.assertEqual(self.launch(SRUN_RC="75", SLURM_RESTART_COUNT="20").returncode, 93)
@@ -218,6 +292,22 @@ class Launch(WithStandIns):
         self.assertEqual(done.returncode, 78)
         self.assertIn("4 ranks on 2 nodes", done.stderr)
         self.assertEqual(self.log("srun"), [])
+
+    def test_a_check_that_was_ended_is_judged_as_a_training(self):
+        report = "srun: error: n3: task 5: Exited with exit code 69\\nsrun: error: n1: tasks 0-1: Terminated\\n"
+        for rc, said, judged in (("69", "", 69), ("143", report, 69), ("140", "", 140)):
+            (self.dir / "scontrol").unlink(missing_ok=True)
+            done = self.launch(GACCD_CHECK="1", CHECK_RC=rc, CHECK_ERR=said, GACCD_SAYS="requeue\\nwhy\\n")
+            self.assertEqual(done.returncode, 75, done.stderr)
+            self.assertEqual(self.log("scontrol"), ["requeue 91"])
+            self.assertTrue(self.log("gaccd")[-1].endswith(f"--srun-rc={judged}"), self.log("gaccd"))
+        self.assertEqual(self.log("srun"), [])
+
+    def test_a_stop_during_the_check(self):
+        done = self.launch(GACCD_CHECK="1", SIGNAL_IN_CHECK="TERM", GACCD_SAYS="requeue\\nwhy\\n")
+        self.assertEqual((done.returncode, self.log("srun")), (75, []), done.stderr)
+        self.assertTrue(self.log("gaccd")[-1].endswith("--srun-rc=75"))
+        self.assertEqual(self.log("scontrol"), ["requeue 91"])
 
     def test_a_container_mounts_what_the_run_needs(self):
         image, more = "registry#team/gaccd:1", "/data:/data"

@@ -54,6 +54,32 @@ TEST(JudgeAttempt, ThePeerThatFailedFirstSaysWhy) {
   EXPECT_EQ(JudgeAttempt(facts).exit, 69);
 }
 
+TEST(JudgeAttempt, OutOfMemoryIsNoHostsFaultAndNotTriedAgain) {
+  AttemptFacts facts{.srun_rc = 253};
+  EXPECT_EQ(JudgeAttempt(facts).next, NextStep::kFail);
+  EXPECT_THAT(JudgeAttempt(facts).reason, HasSubstr("--mem"));
+  // Rank 0 saw only that a rank was gone.
+  facts.written = WrittenVerdict{.exit = 69, .reason = "rank 3 on n2 left", .suspect_hosts = "n2"};
+  const AttemptJudgement judgement = JudgeAttempt(facts);
+  EXPECT_EQ(judgement.next, NextStep::kFail);
+  EXPECT_EQ(judgement.exit, 253);
+  EXPECT_EQ(judgement.suspect_hosts, "");
+  EXPECT_THAT(judgement.reason, HasSubstr("--micro-batch; rank 0: rank 3 on n2 left"));
+  facts.written = WrittenVerdict{.exit = 75, .reason = "SIGTERM, saved"};
+  EXPECT_EQ(JudgeAttempt(facts).next, NextStep::kRequeue) << "it had stopped by itself";
+}
+
+TEST(JudgeAttempt, AnAttemptWhoseScriptWasLost) {
+  AttemptFacts facts{.sign = LastSign{"running", "n1", 42}};
+  EXPECT_EQ(JudgeAttempt(facts).next, NextStep::kRequeue);
+  EXPECT_EQ(JudgeAttempt(facts).reason,
+            "rank 0 left no verdict, and the job script was lost before srun returned; rank 0 on "
+            "n1 was last seen running after update 42");
+  facts.written = WrittenVerdict{.exit = 65, .reason = "bad data"};
+  EXPECT_EQ(JudgeAttempt(facts).next, NextStep::kFail);
+  EXPECT_EQ(JudgeAttempt(facts).reason, "bad data");
+}
+
 TEST(JudgeAttempt, WithoutAVerdictTheLastSignIsTold) {
   const AttemptJudgement judgement =
       JudgeAttempt({.srun_rc = 137, .sign = LastSign{"running", "n1", 42}});
@@ -116,7 +142,7 @@ class VerdictCommand : public testing::Test {
     std::filesystem::create_directories(StrCat(run_, "/ckpt/", name));
     Write(StrCat(run_, "/ckpt/", name, "/MANIFEST"), "");
   }
-  static std::string Run(const std::string& dir, int rc) {
+  static std::string Run(const std::string& dir, std::optional<int> rc) {
     const auto text = RunVerdictCommand({.attempt_dir = dir, .srun_rc = rc});
     EXPECT_TRUE(text.ok()) << text.status().message();
     return text.ok() ? *text : "";
@@ -168,6 +194,49 @@ TEST_F(VerdictCommand, IsHeldAndSaysSoInAFile) {
   EXPECT_FALSE(std::filesystem::exists(run_ + "/HOLD"));
   EXPECT_THAT(Run(Attempt("003-7"), 139), StartsWith("norequeue\nheld: 3 restarts in a row"));
   EXPECT_THAT(Read(run_ + "/HOLD"), HasSubstr("SIGSEGV"));
+}
+
+TEST_F(VerdictCommand, AttemptsWhoseScriptsWereLostCount) {
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(Run(Attempt(StrCat("00", i, "-7")), std::nullopt), StartsWith("requeue\n")) << i;
+  }
+  EXPECT_THAT(Run(Attempt("003-7"), std::nullopt), StartsWith("norequeue\nheld"));
+  EXPECT_TRUE(std::filesystem::exists(run_ + "/HOLD"));
+}
+
+TEST_F(VerdictCommand, ARunThatWasSentBackGetsOn) {
+  Checkpoint("step-000000005000-e000001");  // before it was sent back; damaged, or a milestone
+  for (int i = 0; i < 5; ++i) {
+    Checkpoint(StrCat("step-000000001", i, "00-e00000", i + 2));
+    EXPECT_THAT(Run(Attempt(StrCat("00", i, "-7")), 139), StartsWith("requeue\n")) << i;
+  }
+  EXPECT_EQ(ReadLedger(run_ + "/ledger.jsonl").back().last, (CommittedStep{1400, 0}));
+  // What is saved again at the same place by every start is no progress, and neither is what was
+  // never finished.
+  for (int i = 5; i < 8; ++i) {
+    Checkpoint(StrCat("step-000000001400-e00000", i + 2));
+    std::filesystem::create_directories(StrCat(run_, "/ckpt/step-00000000150", i, "-e000009"));
+    EXPECT_THAT(Run(Attempt(StrCat("00", i, "-7")), 139),
+                StartsWith(i < 7 ? "requeue\n" : "norequeue\nheld"))
+        << i;
+  }
+}
+
+TEST_F(VerdictCommand, OfALargeLedgerTheEndIsRead) {
+  const std::string path = run_ + "/ledger.jsonl";
+  LedgerEntry entry = Requeued(3);
+  entry.reason = std::string(1000, 'x');
+  entry.attempt = "0-7";
+  ASSERT_TRUE(AppendToLedger(path, entry).ok());
+  const std::string line = Read(path);
+  for (int i = 1; i < 1200; ++i) std::ofstream(path, std::ios::app) << line;
+  entry.attempt = "1200-7";
+  ASSERT_TRUE(AppendToLedger(path, entry).ok());
+  const std::vector<LedgerEntry> entries = ReadLedger(path);
+  ASSERT_GT(entries.size(), 900U);
+  EXPECT_LT(entries.size(), 1200U);
+  EXPECT_EQ(entries.front().reason, entry.reason) << "a whole line";
+  EXPECT_EQ(entries.back().attempt, "1200-7");
 }
 
 TEST_F(VerdictCommand, AFileStopEndsTheRun) {
