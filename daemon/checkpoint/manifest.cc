@@ -1,6 +1,7 @@
 #include "daemon/checkpoint/manifest.h"
 
 #include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
 
 #include <algorithm>
 #include <bit>
@@ -41,6 +42,19 @@ std::uint32_t CrcOf(std::string_view text) { return Crc32c(std::as_bytes(std::sp
 
 Status Bad(std::string_view what) { return {ErrorKind::kData, std::string(what)}; }
 
+// An empty entry of a list takes 2 bytes in the file and a hundred in memory: counted before it is
+// taken apart.
+Status CheckFieldCount(const std::uint8_t* message, std::size_t length) {
+  constexpr std::size_t kMostFields = kMaxParameters + kMaxWorld + kMaxBuffers + 64;
+  google::protobuf::io::CodedInputStream in(message, static_cast<int>(length));
+  std::size_t fields = 0;
+  while (const std::uint32_t tag = in.ReadTag()) {
+    if (++fields > kMostFields) return Bad(StrCat("expected at most ", kMostFields, " fields"));
+    if (!google::protobuf::internal::WireFormatLite::SkipField(&in, tag)) break;  // parsing tells
+  }
+  return Status::Ok();
+}
+
 // The message inside the frame.
 Result<proto::CheckpointManifest> Unframe(std::string_view file) {
   if (file.size() < kHeadBytes + kCrcBytes || file.size() > kMaxManifestBytes) {
@@ -58,6 +72,7 @@ Result<proto::CheckpointManifest> Unframe(std::string_view file) {
     return Bad("its CRC32C does not match its bytes");
   }
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(file.data());
+  GACCD_RETURN_IF_ERROR(CheckFieldCount(bytes + kHeadBytes, length));
   google::protobuf::io::CodedInputStream in(bytes + kHeadBytes, static_cast<int>(length));
   in.SetRecursionLimit(kMaxDepth);
   proto::CheckpointManifest message;
@@ -126,6 +141,12 @@ Status CheckBuffers(const Manifest& manifest) {
         return Bad(StrCat("buffer ", buffer.name, " comes twice"));
       }
     }
+  }
+  // Parameters are measured by it, and read from it.
+  if (manifest.buffers[0].name != kParametersBuffer || manifest.buffers[0].per_rank) {
+    return Bad(StrCat("expected the first buffer to be ", kParametersBuffer,
+                      ", one for all ranks, found ", manifest.buffers[0].name,
+                      manifest.buffers[0].per_rank ? ", one for each rank" : ""));
   }
   if (manifest.block_bytes < kUnitBytes || manifest.block_bytes > kMaxBlockBytes) {
     return Bad(StrCat("expected blocks of ", kUnitBytes, " to ", kMaxBlockBytes, " bytes, found ",

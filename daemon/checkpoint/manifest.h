@@ -22,7 +22,8 @@
 namespace gaccd {
 
 inline constexpr std::string_view kManifestName = "MANIFEST";
-inline constexpr std::size_t kMaxManifestBytes = std::size_t{64} << 20;
+inline constexpr std::string_view kParametersBuffer = "parameters";  // the first one, sharded
+inline constexpr std::size_t kMaxManifestBytes = std::size_t{16} << 20;
 inline constexpr std::int64_t kMaxWorld = 65'536;
 inline constexpr std::size_t kMaxBuffers = 16;
 inline constexpr std::uint64_t kMaxBufferBytes = std::uint64_t{1} << 50;

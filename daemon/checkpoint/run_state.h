@@ -16,7 +16,6 @@
 namespace gaccd {
 
 // All f32. The gradients of a window have the layout of the parameters.
-inline constexpr std::string_view kParametersBuffer = "parameters";
 inline constexpr std::string_view kOptimizerBuffer = "optimizer";
 inline constexpr std::string_view kAccumulatorsBuffer = "accumulators";  // per rank
 

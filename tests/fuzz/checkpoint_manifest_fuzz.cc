@@ -1,5 +1,6 @@
 // The first byte chooses: 0 = the rest is a manifest file; else the rest is the message inside one,
 // framed here with the right length and CRC, which no fuzzer would guess.
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -45,11 +46,15 @@ void CheckPromises(const Manifest& manifest) {
     const ByteRange last = PartOf(buffer, manifest.world() - 1, manifest.world());
     FuzzCheck(last.offset + last.bytes == buffer.bytes, "parts end with their buffer");
   }
+  // Found as its readers find it: by name.
+  const auto parameters = std::ranges::find(manifest.buffers, kParametersBuffer, &BufferSpec::name);
+  FuzzCheck(parameters != manifest.buffers.end() && !parameters->per_rank,
+            "there is one buffer of parameters");
   for (const ParameterRecord& parameter : manifest.parameters) {
     FuzzCheck(parameter.offset >= 0 &&
                   static_cast<std::uint64_t>(parameter.offset + Elements(parameter.shape)) *
                           sizeof(float) <=
-                      manifest.buffers[0].bytes,
+                      parameters->bytes,
               "parameters lie inside their buffer");
   }
 }

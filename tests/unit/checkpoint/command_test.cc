@@ -2,9 +2,11 @@
 
 #include <cstring>
 
+#include "collectives/base/files.h"
 #include "daemon/checkpoint/ckpt_command.h"
 #include "daemon/checkpoint/lease.h"
 #include "daemon/checkpoint/run_state.h"
+#include "daemon/checkpoint/save_task.h"
 #include "daemon/model/safetensors.h"
 #include "tests/unit/checkpoint/fixture.h"
 
@@ -96,6 +98,33 @@ TEST_F(CkptCommandTest, ExportsTheNewestThatIsWhole) {
                                      .path = folder_.ckpt() + "/step-000000000009-e000001",
                                      .out = out});
   EXPECT_EQ(named.status().kind(), ErrorKind::kData);
+}
+
+// Everything fits: sizes, digests, CRCs. But parameters are measured by one buffer, and another one
+// of 64 bytes bears the name of theirs.
+TEST_F(CkptCommandTest, ExportDoesNotReadBehindAForgedBuffer) {
+  auto manifest = ReadManifest(folder_.ckpt(), {.epoch = 1, .step = 9, .committed = true});
+  ASSERT_TRUE(manifest.ok());
+  const Generation forged{.epoch = 1, .step = 12};
+  manifest->cursor.step = forged.step;
+  manifest->buffers = {{"decoy", manifest->buffers[0].bytes}, {"parameters", 64}};
+  for (std::int64_t rank = 0; rank < manifest->world(); ++rank) {
+    std::vector<Bytes> bytes;
+    for (const BufferSpec& buffer : manifest->buffers) {
+      bytes.emplace_back(PartOf(buffer, rank, manifest->world()).bytes);
+    }
+    const std::vector<std::span<const std::byte>> parts(bytes.begin(), bytes.end());
+    const auto record =
+        WriteShardOf(folder_.ckpt(), forged, IdentityOf(*manifest, rank), parts, {});
+    ASSERT_TRUE(record.ok()) << record.status().message();
+    manifest->shards[static_cast<std::size_t>(rank)] = *record;
+  }
+  const std::string path = StrCat(folder_.ckpt(), "/", forged.name());
+  ASSERT_TRUE(ReplaceFile(StrCat(path, "/", kManifestName), EncodeManifest(*manifest), false).ok());
+  const auto exported = RunCkptCommand(
+      {.action = CkptAction::kExport, .path = path, .out = folder_.path() + "/w.safetensors"});
+  EXPECT_EQ(exported.status().kind(), ErrorKind::kData);
+  EXPECT_THAT(exported.status().message(), HasSubstr("found decoy"));
 }
 
 TEST_F(CkptCommandTest, WrongUse) {

@@ -127,6 +127,25 @@ TEST(ManifestTest, RefusesWhatCannotBe) {
   EXPECT_THAT(error([](Manifest& m) { m.shards.pop_back(); }), HasSubstr("expected 2 shards"));
   EXPECT_THAT(error([](Manifest& m) { m.plan.reset(); }), HasSubstr("plan"));
   EXPECT_THAT(error([](Manifest& m) { m.buffers.clear(); }), HasSubstr("buffers"));
+  EXPECT_THAT(error([](Manifest& m) { m.buffers[0].per_rank = true; }), HasSubstr("each rank"));
+  EXPECT_THAT(error([](Manifest& m) { m.shards.resize(kMaxWorld + 1); }), HasSubstr("shards"));
+}
+
+// The parameters lie inside the first buffer, and the one they would be read from has no bytes.
+TEST(ManifestTest, ParametersLieInTheBufferTheyAreReadFrom) {
+  Manifest manifest = SmallManifest();
+  manifest.buffers = {{"decoy", 100}, {"parameters", 0}};
+  const auto decoded = DecodeManifest("m", EncodeManifest(manifest));
+  ASSERT_FALSE(decoded.ok());
+  EXPECT_THAT(decoded.status().message(), HasSubstr("found decoy"));
+}
+
+TEST(ManifestTest, AMillionEmptyEntriesAreRefusedUnread) {
+  Manifest manifest = SmallManifest();
+  manifest.buffers.resize(1'000'000);
+  const auto decoded = DecodeManifest("m", EncodeManifest(manifest));
+  ASSERT_FALSE(decoded.ok());
+  EXPECT_THAT(decoded.status().message(), HasSubstr("fields"));
 }
 
 TEST(ManifestTest, AnyChangedOrMissingByteIsFound) {
