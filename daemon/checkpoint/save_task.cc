@@ -15,6 +15,7 @@ Result<ShardRecord> WriteShardOf(const std::string& folder, const Generation& ge
                                  SaveModes modes) {
   const std::string path = StrCat(folder, "/", generation.name());
   GACCD_RETURN_IF_ERROR(MakeFolders(path, modes.folder));
+  GACCD_RETURN_IF_ERROR(OpenOwnFolder(path).status());  // no link, nobody else's
   return WriteShard(StrCat(path, "/", ShardName(identity.rank, identity.world)), identity, parts,
                     modes.file);
 }

@@ -88,7 +88,7 @@ Result<RunFolder> RunFolder::Create(const RunFolderRequest& request) {
   const Modes& modes = request.modes;
   GACCD_RETURN_IF_ERROR(MakeFolders(request.run_dir, modes.folder).WithContext("run folder"));
   GACCD_ASSIGN_OR_RETURN(const std::string run_dir, Absolute(request.run_dir));
-  GACCD_RETURN_IF_ERROR(CheckSafePlace(request.run_dir).WithContext("run folder"));
+  GACCD_RETURN_IF_ERROR(CheckSafeRunFolder(request.run_dir));
   const AttemptSource& source = request.attempt;
   const std::string job = source.slurm_job_id.value_or(StrCat("local-", ::getpid()));
   GACCD_ASSIGN_OR_RETURN(FolderOwner owner,
@@ -129,6 +129,7 @@ Status RunFolder::MakeAttempt(const AttemptSource& source) {
 
 // The event file, created exclusively, is the claim: whoever makes it owns the attempt.
 Status RunFolder::TryAttempt(const std::string& path, bool* taken) {
+  GACCD_RETURN_IF_ERROR(CheckSafePlace(path));
   for (const char* folder : {"/log", "/crash"}) {
     GACCD_RETURN_IF_ERROR(MakeFolders(path + folder, modes_.folder));
   }

@@ -2,12 +2,14 @@
 
 #include <limits.h>
 #include <pwd.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdio>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "collectives/base/files.h"
@@ -16,7 +18,7 @@
 namespace gaccd {
 namespace {
 
-bool IsTrusted(uid_t owner) { return owner == 0 || owner == ::geteuid(); }
+constexpr int kMostLinks = 40;  // as the kernel
 
 std::string UserName(uid_t user) {
   passwd entry{};
@@ -36,12 +38,12 @@ std::string ModeText(mode_t mode) {
 
 Status CheckFolder(const std::string& path, const struct stat& info) {
   if (S_ISLNK(info.st_mode)) {
-    if (IsTrusted(info.st_uid)) return Status::Ok();
+    if (IsTrustedOwner(info.st_uid)) return Status::Ok();
     return {ErrorKind::kConfig, StrCat("'", path, "' is a link made by ", UserName(info.st_uid),
                                        "; give the folder itself as --run-dir")};
   }
   const bool anybody = (info.st_mode & S_IWOTH) != 0 && (info.st_mode & S_ISVTX) == 0;
-  if (!anybody || IsTrusted(info.st_uid)) return Status::Ok();
+  if (!anybody || IsTrustedOwner(info.st_uid)) return Status::Ok();
   return {ErrorKind::kConfig,
           StrCat("'", path, "' belongs to ", UserName(info.st_uid), " and has mode ",
                  ModeText(info.st_mode),
@@ -49,29 +51,83 @@ Status CheckFolder(const std::string& path, const struct stat& info) {
                  "owner can change, or a sticky one (chmod +t); choose another --run-dir")};
 }
 
-// Every prefix of an absolute path, from the root down.
-Status CheckEveryPart(const std::string& path) {
-  for (std::size_t end = path.find('/', 1); !path.empty(); end = path.find('/', end + 1)) {
-    const std::string part = path.substr(0, end);
-    struct stat info {};
-    if (::lstat(part.c_str(), &info) != 0) return ErrnoStatus("cannot look at", part);
-    GACCD_RETURN_IF_ERROR(CheckFolder(part, info));
-    if (end == std::string::npos) break;
+// The parts of a path, the last one on top: taken from the back.
+void PushParts(std::string_view path, std::vector<std::string>* parts) {
+  for (std::size_t end = path.size(); end > 0;) {
+    const std::size_t slash = path.rfind('/', end - 1);
+    const std::size_t begin = slash == std::string_view::npos ? 0 : slash + 1;
+    if (end > begin) parts->emplace_back(path.substr(begin, end - begin));
+    end = slash == std::string_view::npos ? 0 : slash;
   }
-  return Status::Ok();
+}
+
+Result<std::string> TargetOf(const std::string& link) {
+  std::array<char, PATH_MAX> target{};
+  const ssize_t size = ::readlink(link.c_str(), target.data(), target.size());
+  if (size < 0) return ErrnoStatus("cannot read link", link);
+  return std::string(target.data(), static_cast<std::size_t>(size));
+}
+
+// What `path` names, looked at part by part, links and what they lead over too: realpath(3) would
+// not tell whose they are. Empty: it is not there.
+Result<std::string> Resolve(const std::string& path) {
+  std::vector<std::string> parts;
+  PushParts(path, &parts);
+  if (!path.starts_with('/')) {
+    std::array<char, PATH_MAX> here{};
+    if (::getcwd(here.data(), here.size()) == nullptr) return ErrnoStatus("cannot find", path);
+    PushParts(here.data(), &parts);
+  }
+  std::string at;  // "" is the root
+  for (int links = 0; !parts.empty();) {
+    const std::string part = std::move(parts.back());
+    parts.pop_back();
+    if (part == ".") continue;
+    if (part == "..") {
+      at.resize(at.empty() ? 0 : at.rfind('/'));
+      continue;
+    }
+    const std::string next = StrCat(at, "/", part);
+    struct stat info {};
+    if (::lstat(next.c_str(), &info) != 0) {
+      if (errno == ENOENT) return std::string();
+      return ErrnoStatus("cannot look at", next);
+    }
+    GACCD_RETURN_IF_ERROR(CheckFolder(next, info));
+    if (!S_ISLNK(info.st_mode)) {
+      at = next;
+      continue;
+    }
+    errno = ELOOP;
+    if (++links > kMostLinks) return ErrnoStatus("cannot find", path);
+    GACCD_ASSIGN_OR_RETURN(const std::string target, TargetOf(next));
+    if (target.starts_with('/')) at.clear();
+    PushParts(target, &parts);
+  }
+  return at.empty() ? std::string("/") : at;
+}
+
+Status CheckOwner(const std::string& path) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0) return ErrnoStatus("cannot look at", path);
+  if (IsTrustedOwner(info.st_uid)) return Status::Ok();
+  return {ErrorKind::kConfig,
+          StrCat("'", path, "' belongs to ", UserName(info.st_uid), ", expected ",
+                 UserName(::geteuid()), " or root; choose another --run-dir")};
 }
 
 }  // namespace
 
 Status CheckSafePlace(const std::string& path) {
-  std::array<char, PATH_MAX> resolved{};
-  if (::realpath(path.c_str(), resolved.data()) == nullptr) {
-    return ErrnoStatus("cannot find", path);
+  GACCD_ASSIGN_OR_RETURN(const std::string found, Resolve(path));
+  return found.empty() ? Status::Ok() : CheckOwner(found);
+}
+
+Status CheckSafeRunFolder(const std::string& run_dir) {
+  for (const char* inside : {"", "/attempts", "/ckpt"}) {
+    GACCD_RETURN_IF_ERROR(CheckSafePlace(run_dir + inside).WithContext("run folder"));
   }
-  struct stat last {};  // realpath() has hidden whose link the folder itself may be
-  if (::lstat(path.c_str(), &last) != 0) return ErrnoStatus("cannot look at", path);
-  GACCD_RETURN_IF_ERROR(CheckFolder(path, last));
-  return CheckEveryPart(resolved.data());
+  return Status::Ok();
 }
 
 }  // namespace gaccd

@@ -9,7 +9,8 @@
 
 namespace gaccd {
 
-// Success for a folder whose whole path is safe. Each folder on the way to `path`, and it itself:
+// Success for a folder whose whole path is safe, and for one that is not there yet, as far as its
+// path is. Each folder and link on the way to `path`, also on the way that a link leads:
 //
 //   a link made by somebody other than this user or root               kConfig
 //   writable by everybody, not sticky, owned by somebody other         kConfig
@@ -17,7 +18,12 @@ namespace gaccd {
 //   the same, but owned by this user                                   passed
 //   writable by a group                                                passed: groups share runs
 //
+// and the folder itself, when it is owned by neither this user nor root    kConfig
+//
 // The message names folder, owner and mode. kIo: a folder cannot be looked at.
 [[nodiscard]] Status CheckSafePlace(const std::string& path);
+
+// The same for a run folder and the folders in it that a run writes in: attempts, ckpt.
+[[nodiscard]] Status CheckSafeRunFolder(const std::string& run_dir);
 
 }  // namespace gaccd

@@ -5,6 +5,7 @@
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "daemon/telemetry/agreement.h"
+#include "daemon/telemetry/safe_place.h"
 
 namespace gaccd {
 namespace {
@@ -25,7 +26,12 @@ std::string Look(const std::string& path) {
 }  // namespace
 
 Result<std::string> FindDone(Communicator& comm, const std::string& run_dir) {
-  return ShareFromRankZero(comm, comm.rank() == 0 ? Look(PathOf(run_dir)) : std::string());
+  Result<std::string> mine = std::string();
+  if (comm.rank() == 0) {
+    const Status safe = CheckSafeRunFolder(run_dir);
+    mine = safe.ok() ? Result<std::string>(Look(PathOf(run_dir))) : Result<std::string>(safe);
+  }
+  return ShareFromRankZero(comm, mine);
 }
 
 Status MarkDone(const std::string& run_dir, const std::string& text) {

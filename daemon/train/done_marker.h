@@ -9,7 +9,8 @@
 
 namespace gaccd {
 
-// Rank 0 looks, all get its answer: nothing, or what the file says. Collective.
+// Rank 0 looks, all get its answer: nothing, or what the file says. First of all that use the run
+// folder: kConfig when it is in a place that is not safe (safe_place.h). Collective.
 Result<std::string> FindDone(Communicator& comm, const std::string& run_dir);
 
 // By rank 0; down to the disk.

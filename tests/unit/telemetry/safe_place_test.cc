@@ -72,8 +72,49 @@ TEST_F(SafePlaceTest, ALinkOfAnotherUser) {
   EXPECT_THAT(status.message(), HasSubstr(link + "' is a link made by user 4711"));
 }
 
+// Written with a slash behind it, or with more of the path behind it, a link is still a link.
+TEST_F(SafePlaceTest, ALinkOfAnotherUserInThePath) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to make a link of somebody else";
+  const std::string link = dir_.path() + "/link";
+  fs::create_symlink(Scratch(), link);
+  fs::create_symlink("link/run", dir_.path() + "/own");
+  ASSERT_EQ(::lchown(link.c_str(), kSomebody, static_cast<gid_t>(-1)), 0);
+  for (const std::string& path :
+       {link + "/", link + "/run", link + "//run/", Scratch() + "/../link/./run",
+        dir_.path() + "/own", link + "/not-there-yet"}) {
+    const Status status = CheckSafePlace(path);
+    EXPECT_EQ(status.kind(), ErrorKind::kConfig) << path;
+    EXPECT_THAT(status.message(), HasSubstr("' is a link made by user 4711")) << path;
+  }
+}
+
+TEST_F(SafePlaceTest, TheFolderItselfAndWhatARunWritesInAreOurs) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to make folders of others";
+  const auto give = [](const std::string& path, mode_t mode) {
+    fs::create_directories(path);
+    ASSERT_EQ(::lchown(path.c_str(), kSomebody, static_cast<gid_t>(-1)), 0);
+    ASSERT_EQ(::chmod(path.c_str(), mode), 0);
+  };
+  EXPECT_TRUE(CheckSafeRunFolder(Run()).ok());
+  for (const char* inside : {"/attempts", "/ckpt"}) {
+    give(Run() + inside, 0755);
+    EXPECT_THAT(CheckSafeRunFolder(Run()).message(),
+                HasSubstr(Run() + inside + "' belongs to user 4711"));
+    fs::remove(Run() + inside);
+    fs::create_symlink(Scratch(), Run() + inside);
+    EXPECT_TRUE(CheckSafeRunFolder(Run()).ok()) << "the user's own link";
+    ASSERT_EQ(::lchown((Run() + inside).c_str(), kSomebody, static_cast<gid_t>(-1)), 0);
+    EXPECT_THAT(CheckSafeRunFolder(Run()).message(), HasSubstr("a link made by user 4711"));
+    fs::remove(Run() + inside);
+  }
+  give(Run(), 01777);
+  EXPECT_THAT(CheckSafeRunFolder(Run()).message(), HasSubstr("belongs to user 4711"));
+}
+
 TEST_F(SafePlaceTest, AFolderThatIsNotThere) {
-  EXPECT_EQ(CheckSafePlace(dir_.path() + "/no").kind(), ErrorKind::kIo);
+  EXPECT_TRUE(CheckSafePlace(dir_.path() + "/no/such").ok()) << "it will be made";
+  fs::create_symlink("loop", dir_.path() + "/loop");
+  EXPECT_EQ(CheckSafePlace(dir_.path() + "/loop").kind(), ErrorKind::kIo);
 }
 
 }  // namespace
