@@ -6,9 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 #include "collectives/base/strings.h"
@@ -82,13 +82,17 @@ Result<std::int64_t> AgeByServer(const std::string& run_dir, const struct stat& 
   return std::int64_t{now.st_mtime} - owner_file.st_mtime;
 }
 
+bool IsPredecessor(const OwnerName& owner, const OwnerName& me) {
+  return owner.job == me.job && owner.attempt < me.attempt;
+}
+
 // Success: the owner is gone.
 Status CheckGone(const std::string& run_dir, const OwnerName& owner, const OwnerName& me,
                  const struct stat& owner_file) {
   if (owner.host == me.host) {
     return IsAlive(owner) ? Refused(run_dir, owner, "") : Status::Ok();
   }
-  if (owner.job == me.job && owner.attempt < me.attempt) return Status::Ok();
+  if (IsPredecessor(owner, me)) return Status::Ok();
   GACCD_ASSIGN_OR_RETURN(const std::int64_t age, AgeByServer(run_dir, owner_file));
   if (age > kStaleAfterSeconds) return Status::Ok();
   return Refused(run_dir, owner,
@@ -117,7 +121,29 @@ OwnerName ThisProcess(const std::string& job, int attempt) {
   return {job, attempt, host, pid, ProcessStart(pid)};
 }
 
-Result<FolderOwner> FolderOwner::Take(const std::string& run_dir, const OwnerName& me) {
+Result<FolderOwner> FolderOwner::Take(const std::string& run_dir, const OwnerName& me,
+                                      const OwnerPatience& patience) {
+  constexpr std::chrono::milliseconds kPause{100};
+  const auto start = std::chrono::steady_clock::now();
+  for (;;) {
+    std::optional<OwnerName> other;
+    auto taken = TryOnce(run_dir, me, &other);
+    if (taken.ok() || !other) return taken;
+    const bool predecessor = IsPredecessor(*other, me);
+    const auto most = predecessor ? patience.predecessor : patience.other;
+    if (std::chrono::steady_clock::now() - start < most) {
+      std::this_thread::sleep_for(kPause);
+      continue;
+    }
+    if (!predecessor) return taken;
+    return Status(ErrorKind::kTempFail,
+                  StrCat(taken.status().message(), "; it is attempt ", other->attempt,
+                         " of this job, and has not ended for ", most.count() / 1000, " s"));
+  }
+}
+
+Result<FolderOwner> FolderOwner::TryOnce(const std::string& run_dir, const OwnerName& me,
+                                         std::optional<OwnerName>* other) {
   const std::string path = run_dir + "/.owner";
   GACCD_ASSIGN_OR_RETURN(FileDescriptor file, OpenFile(path, O_RDWR | O_CREAT));
   const bool locked = ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
@@ -126,8 +152,13 @@ Result<FolderOwner> FolderOwner::Take(const std::string& run_dir, const OwnerNam
   GACCD_RETURN_IF_ERROR(CheckOwnFile(file.get(), path, &info));
   GACCD_ASSIGN_OR_RETURN(const std::string text, ReadStart(file.get(), path, 4096));
   const OwnerName owner = Parse(text);
-  if (refused) return Refused(run_dir, owner, "");
-  if (owner.pid != 0) GACCD_RETURN_IF_ERROR(CheckGone(run_dir, owner, me, info));
+  const Status gone = refused          ? Refused(run_dir, owner, "")
+                      : owner.pid != 0 ? CheckGone(run_dir, owner, me, info)
+                                       : Status::Ok();
+  if (!gone.ok()) {
+    if (gone.kind() == ErrorKind::kConfig) *other = owner;
+    return gone;
+  }
   if (::ftruncate(file.get(), 0) != 0) return ErrnoStatus("cannot write", path);
   GACCD_RETURN_IF_ERROR(WriteAll(file.get(), Format(me), path));
   return FolderOwner(std::move(file));

@@ -11,11 +11,15 @@
 //     names another host, last sign of life younger               refused
 //
 // A sign of life is the file's modification time, which Beat() renews; ages are taken by the clock
-// of the file server. Where locks do not work (some Lustre and NFS mounts), two runs that start
-// within milliseconds on different hosts are not told apart.
+// of the file server. A process that was killed may hold its lock a moment longer, and a job that
+// was requeued may meet the attempt before it, so what is refused is tried again for a while. Where
+// locks do not work (some Lustre and NFS mounts), two runs that start within milliseconds on
+// different hosts are not told apart.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "collectives/base/files.h"
@@ -34,10 +38,19 @@ struct OwnerName {
 // This process.
 [[nodiscard]] OwnerName ThisProcess(const std::string& job, int attempt);
 
+// How long to wait for an owner who is there.
+struct OwnerPatience {
+  std::chrono::milliseconds predecessor{
+      45'000};  // the other ranks wait --bound = 60 s for this one
+  std::chrono::milliseconds other{1'000};
+};
+
 class FolderOwner {
  public:
-  // Error kConfig names the owner: job, host, pid. kIo: the folder cannot be written.
-  static Result<FolderOwner> Take(const std::string& run_dir, const OwnerName& me);
+  // Error kConfig names the owner: job, host, pid. kTempFail: that is an earlier restart of the
+  // same job, which still lives. kIo: the folder cannot be written.
+  static Result<FolderOwner> Take(const std::string& run_dir, const OwnerName& me,
+                                  const OwnerPatience& patience = {});
 
   FolderOwner(FolderOwner&&) = default;
   FolderOwner& operator=(FolderOwner&&) = default;
@@ -48,6 +61,9 @@ class FolderOwner {
   void Release();
 
  private:
+  // `other`: set when somebody else lives there.
+  static Result<FolderOwner> TryOnce(const std::string& run_dir, const OwnerName& me,
+                                     std::optional<OwnerName>* other);
   explicit FolderOwner(FileDescriptor file) : file_(std::move(file)) {}
 
   FileDescriptor file_;

@@ -7,9 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 
 #include "collectives/base/strings.h"
 #include "tests/unit/telemetry/json.h"
@@ -259,6 +261,52 @@ TEST(FolderOwnerTest, ALiveProcessOfThisHostBlocksWithoutItsLock) {
   me.started -= 1;  // the pid was given to another process since
   write();
   EXPECT_TRUE(FolderOwner::Take(dir.path(), me).ok());
+}
+
+class BusyFolderTest : public testing::Test {
+ protected:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds kShort{300};
+
+  // As job 7, restart 1, to a folder that job `job`, restart 0, holds for so long.
+  Status Take(const std::string& job, std::chrono::milliseconds held, OwnerPatience patience) {
+    auto first = FolderOwner::Take(dir_.path(), ThisProcess(job, 0));
+    EXPECT_TRUE(first.ok());
+    std::thread ending([&] {
+      std::this_thread::sleep_for(held);
+      first->Release();
+    });
+    const auto start = Clock::now();
+    Status status = FolderOwner::Take(dir_.path(), ThisProcess("7", 1), patience).status();
+    waited_ = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
+    ending.join();
+    return status;
+  }
+
+  TempDir dir_;
+  std::chrono::milliseconds waited_{};
+};
+
+TEST_F(BusyFolderTest, TheAttemptBeforeIsWaitedFor) {
+  EXPECT_TRUE(Take("7", kShort, {}).ok());
+  EXPECT_GE(waited_, kShort / 2);
+  EXPECT_LT(waited_, std::chrono::seconds(20));
+}
+
+TEST_F(BusyFolderTest, AnAttemptBeforeThatDoesNotEndIsForTheQueue) {
+  const Status status = Take("7", 4 * kShort, {.predecessor = kShort});
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.kind(), ErrorKind::kTempFail);
+  EXPECT_THAT(status.message(), HasSubstr("attempt 0 of this job"));
+}
+
+TEST_F(BusyFolderTest, AnotherRunIsRefusedSoonAndOneThatJustEndsIsNot) {
+  const Status status = Take("8", std::chrono::milliseconds(1500), {});
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.kind(), ErrorKind::kConfig);
+  EXPECT_THAT(status.message(), HasSubstr("in use by job 8"));
+  EXPECT_LT(waited_, std::chrono::seconds(2));
+  EXPECT_TRUE(Take("8", kShort, {}).ok());
 }
 
 // What is put in the owner file's place by somebody else is neither emptied nor waited for.
