@@ -17,7 +17,8 @@ enum class OnNonfinite : std::uint8_t {
 // A record of the data set that cannot be read or used.
 enum class OnBadRecord : std::uint8_t {
   kStop,  // exit 65
-  kSkip,  // another record takes its place, up to --bad-record-quota of them
+  kSkip,  // another record takes its place, up to --bad-record-quota of them; in evaluation data it
+          // is left out
 };
 [[nodiscard]] std::string_view Name(OnBadRecord policy);  // "stop", "skip"
 

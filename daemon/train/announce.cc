@@ -78,6 +78,10 @@ void Announce(const Flags& flags, const Session& session, RunReporter& reporter)
     reporter.Say(StrCat("damaged records: ", bad.size(), " of ", trainer.train_samples(),
                         " are replaced by others; the first: ", bad.front().why));
   }
+  if (const auto bad = trainer.bad_eval_records(); !bad.empty()) {
+    reporter.Say(StrCat("damaged records: ", bad.size(), " are left out of the evaluation, ",
+                        trainer.eval_samples(), " remain; the first: ", bad.front().why));
+  }
   for (const std::string& note : session.resume_notes) reporter.Say(note);
 }
 

@@ -28,18 +28,6 @@ void AddMicroBatches(const Plan& plan, int rank, std::set<std::int64_t>* sizes) 
   }
 }
 
-Status CheckSameSpec(const SampleSpec& train, const SampleSpec& eval) {
-  if (train.feature_shape == eval.feature_shape && train.classes == eval.classes &&
-      train.target_width == eval.target_width) {
-    return Status::Ok();
-  }
-  return {ErrorKind::kConfig,
-          StrCat("the evaluation data differs from the training data: expected samples ",
-                 ToString(train.feature_shape), " with ", train.classes, " classes or targets of ",
-                 train.target_width, ", found ", ToString(eval.feature_shape), " with ",
-                 eval.classes, " or ", eval.target_width)};
-}
-
 std::set<std::int64_t> EvalBatches(const EvalShard& shard, std::int64_t batch) {
   std::set<std::int64_t> sizes;
   if (shard.count >= batch) sizes.insert(batch);
@@ -59,37 +47,31 @@ std::int64_t LeastEvalBatches(std::int64_t samples, int ranks, const Plan& plan)
 
 }  // namespace
 
-Trainer::Trainer(Communicator& comm, const Job& job, const Plan& plan,
-                 std::unique_ptr<Dataset> train, std::unique_ptr<Dataset> eval, Model model,
-                 const UpdateSchedule& schedule)
+Trainer::Trainer(Communicator& comm, const Job& job, const Plan& plan, TrainingData data,
+                 Model model, const UpdateSchedule& schedule)
     : comm_(comm),
       times_(comm.rank(), comm.size()),
       news_(kStopNews + times_.elements()),
       job_(job),
       plan_(plan),
-      train_(std::move(train)),
-      eval_(std::move(eval)),
+      train_(std::move(data.train)),
+      eval_(std::move(data.eval)),
       model_(std::move(model)),
       schedule_(schedule) {}
 
 Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& job, const Plan& plan,
                                                const BadRecordRules& bad_records) {
-  GACCD_ASSIGN_OR_RETURN(auto train, OpenDataset(job.data.train, job.data.normalize, bad_records));
-  std::unique_ptr<Dataset> eval;
-  if (job.data.eval) {
-    GACCD_ASSIGN_OR_RETURN(eval, OpenDataset(*job.data.eval, job.data.normalize));
-    GACCD_RETURN_IF_ERROR(CheckSameSpec(train->spec(), eval->spec()));
-  }
-  GACCD_ASSIGN_OR_RETURN(Model model, Model::Make(job.model, train->spec()));
+  GACCD_ASSIGN_OR_RETURN(TrainingData data, OpenTrainingData(job.data, bad_records));
+  GACCD_ASSIGN_OR_RETURN(Model model, Model::Make(job.model, data.train->spec()));
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule,
-                         UpdateSchedule::Make({.dataset_size = train->size(),
+                         UpdateSchedule::Make({.dataset_size = data.train->size(),
                                                .batch = plan.effective_batch(),
                                                .epochs = job.epochs,
                                                .max_updates = job.max_updates,
                                                .last_cycle = job.batch.last_cycle}));
   GACCD_RETURN_IF_ERROR(CheckSchedule(job.schedule));
   return std::unique_ptr<Trainer>(
-      new Trainer(comm, job, plan, std::move(train), std::move(eval), std::move(model), schedule));
+      new Trainer(comm, job, plan, std::move(data), std::move(model), schedule));
 }
 
 Status Trainer::Prepare(const EngineChoice& choice, Communicator* device_comm) {
@@ -206,6 +188,7 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Saver* save
     if (wish.action != StopAction::kGoOn) {
       GACCD_RETURN_IF_ERROR(ReportUntil(0, reporter, summary));
     }
+    if (update.epoch_end || last) GACCD_RETURN_IF_ERROR(CheckDataUnchanged());
     bool complete = last;
     if (evaluate && wish.action != StopAction::kLeave) {
       GACCD_ASSIGN_OR_RETURN(const bool evaluated,

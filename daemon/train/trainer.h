@@ -53,8 +53,7 @@ class Trainer {
  public:
   // Opens and checks the data, the model and the schedule. Local: a rank may fail alone, so the
   // caller lets all ranks agree on the result before the collective Prepare(). `plan` is of this
-  // world: plan.world() == comm.size(). `comm` must outlive the trainer. bad_records: of the
-  // training data; in evaluation data they are always an error.
+  // world: plan.world() == comm.size(). `comm` must outlive the trainer.
   static Result<std::unique_ptr<Trainer>> Open(Communicator& comm, const Job& job, const Plan& plan,
                                                const BadRecordRules& bad_records = {});
 
@@ -98,12 +97,16 @@ class Trainer {
   }
   [[nodiscard]] const UpdateSchedule& schedule() const { return schedule_; }
   [[nodiscard]] std::int64_t train_samples() const { return train_->size(); }
+  // Damaged records: those of the training data are replaced, those of the evaluation left out.
   [[nodiscard]] std::span<const BadRecord> bad_records() const { return train_->bad_records(); }
+  [[nodiscard]] std::span<const BadRecord> bad_eval_records() const {
+    return eval_ ? eval_->bad_records() : std::span<const BadRecord>();
+  }
   [[nodiscard]] std::int64_t eval_samples() const { return eval_ ? eval_->size() : 0; }
 
  private:
-  Trainer(Communicator& comm, const Job& job, const Plan& plan, std::unique_ptr<Dataset> train,
-          std::unique_ptr<Dataset> eval, Model model, const UpdateSchedule& schedule);
+  Trainer(Communicator& comm, const Job& job, const Plan& plan, TrainingData data, Model model,
+          const UpdateSchedule& schedule);
   [[nodiscard]] Result<ReplicaOptions> MakeReplicaOptions();
   Status PrepareBatches();
   // Starts update `index`; its figures may come later.
@@ -147,6 +150,8 @@ class Trainer {
   // trainer_guards.cc: all collective.
   // The same records are damaged for all ranks.
   Status CheckSameBadRecords();
+  // The data sets are what they were when they were opened, for all ranks.
+  Status CheckDataUnchanged();
   // The error of an update, with who made it not finite.
   Status Explain(const Underway& done, Status error);
   // After an update that was not finite: goes on without it, or without what made it so.

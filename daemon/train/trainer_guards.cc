@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
+#include "collectives/bootstrap/agree.h"
 #include "collectives/bootstrap/same_on_all.h"
 #include "daemon/data/sample_order.h"
 #include "daemon/optim/digest.h"
@@ -18,12 +19,8 @@ namespace {
 // A training of which so many updates on end are left out does not come back by itself.
 constexpr std::int64_t kMostNonfinite = 10;
 
-}  // namespace
-
-// A page that only one node reads wrongly would give this rank other samples than the plan says.
-Status Trainer::CheckSameBadRecords() {
+Status CheckSame(Communicator& comm, std::string_view what, std::span<const BadRecord> bad) {
   constexpr std::size_t kShown = 8;
-  const auto bad = train_->bad_records();
   std::uint64_t sum = 0;
   std::string text = StrCat(bad.size(), " records");
   for (std::size_t i = 0; i < bad.size(); ++i) {
@@ -31,8 +28,22 @@ Status Trainer::CheckSameBadRecords() {
     if (i < kShown) text += StrCat(i == 0 ? " (" : " ", bad[i].sample);
   }
   if (!bad.empty()) text += StrCat(bad.size() > kShown ? " ..." : "", "), sum ", DigestText(sum));
-  return CheckSameOnAllRanks(comm_, "damaged records of the training data",
+  return CheckSameOnAllRanks(comm, StrCat("damaged records of the ", what, " data"),
                              text.substr(0, kDigestBytes));
+}
+
+}  // namespace
+
+// A page that only one node reads wrongly would give this rank other samples than the plan says.
+Status Trainer::CheckSameBadRecords() {
+  GACCD_RETURN_IF_ERROR(CheckSame(comm_, "training", bad_records()));
+  return CheckSame(comm_, "evaluation", bad_eval_records());
+}
+
+Status Trainer::CheckDataUnchanged() {
+  Status mine = train_->CheckUnchanged();
+  if (mine.ok() && eval_ != nullptr) mine = eval_->CheckUnchanged();
+  return AgreeOn(comm_, mine).status;
 }
 
 Result<UpdateReplay> Trainer::Replay(const Underway& done) {

@@ -59,6 +59,7 @@ TEST_F(ChangedFilesTest, NothingHappened) {
 TEST_F(ChangedFilesTest, AnotherSize) {
   const auto dataset = Opened(Source());
   std::ofstream(targets_, std::ios::app) << "more";
+  SetTime(targets_, 1'000'000'000);
   EXPECT_THAT(Change(*dataset),
               AllOf(HasSubstr(targets_ + ": was changed"),
                     HasSubstr("expected 152 bytes, written at 2001-09-09T01:46:40.000000005Z"),

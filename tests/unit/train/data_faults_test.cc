@@ -1,0 +1,157 @@
+// Data that is damaged or changes under a training: what the evaluation counts, and that all ranks
+// end alike.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "collectives/base/strings.h"
+#include "collectives/comm/threads.h"
+#include "daemon/train/trainer.h"
+#include "tests/unit/data/file_util.h"
+
+namespace gaccd {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kFeatures = 6;
+
+class DataFaultsTest : public ::testing::Test {
+ protected:
+  // Sample s of `samples`: NaN for those of `bad`; those of `left_out` are not there.
+  NpySource Source(const std::string& name, std::int64_t samples,
+                   const std::set<std::int64_t>& bad = {},
+                   const std::set<std::int64_t>& left_out = {}) {
+    std::vector<float> features;
+    std::vector<float> targets;
+    for (std::int64_t s = 0; s < samples; ++s) {
+      if (left_out.contains(s)) continue;
+      for (std::int64_t f = 0; f < kFeatures; ++f) {
+        features.push_back(std::sin(static_cast<float>(s * kFeatures + f)));
+      }
+      if (bad.contains(s)) features.back() = std::numeric_limits<float>::quiet_NaN();
+      targets.push_back(std::cos(static_cast<float>(s)));
+    }
+    const auto rows = std::ssize(targets);
+    return {.features = folder_.Write(name + ".x", Npy(rows, kFeatures, features)),
+            .targets = folder_.Write(name + ".y", Npy(rows, 1, targets))};
+  }
+
+  static std::string Npy(std::int64_t rows, std::int64_t width, const std::vector<float>& values) {
+    return NpyHeader(NpyDictionary("<f4", StrCat("(", rows, ", ", width, ")"))) +
+           Raw(std::span<const float>(values));
+  }
+
+  static Job JobOf(const NpySource& train, const NpySource& eval) {
+    Job job;
+    job.name = "data-faults";
+    job.model = {.layers = {{"fc", LinearSpec{kFeatures, 1, true}}},
+                 .loss = LossKind::kMeanSquaredError};
+    job.data.train = train;
+    job.data.eval = eval;
+    job.batch.target = 12;
+    job.batch.micro = 4;
+    job.optimizer = {.lr = 0.1, .kind = SgdSpec{}};
+    job.epochs = 2;
+    return job;
+  }
+
+  // What every rank ends with. `before` runs on rank 0, before the first update.
+  static std::vector<Status> Train(const Job& job, int ranks, std::int64_t quota,
+                                   const std::string& run_dir,
+                                   const std::function<void()>& before = nullptr) {
+    std::vector<Status> statuses(static_cast<std::size_t>(ranks));
+    const auto train = [&](Communicator& comm) -> Status {
+      GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make({.nodes = 1,
+                                                          .gpus_per_node = comm.size(),
+                                                          .micro_batch = job.batch.micro,
+                                                          .target_batch = job.batch.target}));
+      GACCD_ASSIGN_OR_RETURN(
+          auto trainer,
+          Trainer::Open(comm, job, plan, {.policy = OnBadRecord::kSkip, .quota = quota}));
+      GACCD_RETURN_IF_ERROR(trainer->Prepare());
+      if (before && comm.rank() == 0) before();
+      GACCD_ASSIGN_OR_RETURN(auto reporter,
+                             RunReporter::Start(comm, {.run_dir = run_dir, .quiet = true}));
+      TrainingSummary summary;
+      const Status status = trainer->Run(*reporter, &summary);
+      reporter->Finish(status);
+      return status;
+    };
+    (void)RunThreadRanks(ranks, {}, [&](Communicator& comm) {
+      statuses[static_cast<std::size_t>(comm.rank())] = train(comm);
+      return Status::Ok();
+    });
+    return statuses;
+  }
+
+  // "samples loss" of every evaluation.
+  static std::vector<std::string> Evaluations(const std::string& run_dir) {
+    std::vector<std::string> found;
+    const std::regex figures("\"metric\":\"loss\",\"value\":([^,}]*).*\"samples\":([0-9]*)");
+    for (const auto& file : std::filesystem::recursive_directory_iterator(run_dir)) {
+      if (file.path().filename() != "events.jsonl") continue;
+      std::ifstream in(file.path());
+      for (std::string line; std::getline(in, line);) {
+        std::smatch match;
+        if (line.find(R"("ev":"eval")") == std::string::npos) continue;
+        if (std::regex_search(line, match, figures)) {
+          found.push_back(StrCat(match[2].str(), " ", match[1].str().substr(0, 6)));
+        }
+      }
+    }
+    return found;
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(DataFaultsTest, TheEvaluationIsTheMeanOfWhatIsLeft) {
+  const NpySource train = Source("train", 36);
+  const Job whole = JobOf(train, Source("whole", 20, {}, {0, 11}));
+  const Job damaged = JobOf(train, Source("damaged", 20, {0, 11}));
+  std::vector<std::string> expected;
+  for (const int ranks : {1, 3}) {
+    const std::string run = folder_.Path(StrCat("run", ranks));
+    for (const Status& status : Train(damaged, ranks, 2, run)) {
+      ASSERT_TRUE(status.ok()) << status.message();
+    }
+    if (expected.empty()) {
+      ASSERT_TRUE(Train(whole, 1, 0, folder_.Path("whole")).front().ok());
+      expected = Evaluations(folder_.Path("whole"));
+      ASSERT_EQ(expected.size(), 2U);
+      EXPECT_THAT(expected[0], ::testing::StartsWith("18 "));
+    }
+    EXPECT_EQ(Evaluations(run), expected);
+  }
+  for (const Status& status : Train(damaged, 2, 1, folder_.Path("refused"))) {
+    EXPECT_EQ(status.kind(), ErrorKind::kData);
+  }
+}
+
+TEST_F(DataFaultsTest, AFileThatChangesEndsAllRanksAfterTheEpoch) {
+  for (const bool eval : {false, true}) {
+    const NpySource train = Source("train", 36);
+    const NpySource other = Source("eval", 20);
+    const std::string path = eval ? other.targets : train.features;
+    const auto statuses = Train(JobOf(train, other), 3, 0, folder_.Path(StrCat("run", eval)),
+                                [&] { std::ofstream(path, std::ios::app) << "more"; });
+    for (const Status& status : statuses) {
+      EXPECT_EQ(status.kind(), ErrorKind::kData);
+      EXPECT_THAT(status.message(), HasSubstr(path + ": was changed while it is in use"));
+    }
+    EXPECT_TRUE(Evaluations(folder_.Path(StrCat("run", eval))).empty());
+  }
+}
+
+}  // namespace
+}  // namespace gaccd
