@@ -3,10 +3,10 @@
 //   bytes 0..63   body: magic, type, rank, number, then what the type needs
 //   bytes 64..95  HMAC-SHA256 of direction and body
 //
-// Keys: a secret of the run, made by rank 0 and sent over the communicator, signs the two messages
-// of the handshake; from then on the key of the connection, which both nonces go into, so that
-// nothing recorded from another connection is accepted. Numbers count up, so that nothing is
-// accepted twice. Pure functions, thread-safe.
+// Keys: a secret of the run, made by rank 0 and sent over the communicator, signs the hello; a key
+// that the hello's nonce goes into the welcome; from then on the key of the connection, which both
+// nonces go into: nothing recorded from another connection is accepted. Numbers count up, so that
+// nothing is accepted twice. Pure functions, thread-safe.
 #pragma once
 
 #include <array>
@@ -55,13 +55,18 @@ struct Frame {
 inline constexpr std::size_t kFrameBytes = 96;
 using WireFrame = std::array<std::byte, kFrameBytes>;
 
+// Where OpenSSL cannot sign, the frame has no signature, and nobody accepts it.
 [[nodiscard]] WireFrame Encode(const Frame& frame, Direction direction, const Key& key);
 
-// kUnavailable when the signature, the magic or a value is wrong. Constant time in the signature.
+// kUnavailable when the signature, the magic or a value is wrong, kOs when it cannot be checked.
+// Constant time in the signature.
 [[nodiscard]] Result<Frame> Decode(const WireFrame& wire, Direction direction, const Key& key);
 
-[[nodiscard]] Key ConnectionKey(const Key& secret, std::int32_t rank, const Nonce& client,
-                                const Nonce& hub);
+// kOs when OpenSSL cannot sign.
+[[nodiscard]] Result<Key> ConnectionKey(const Key& secret, std::int32_t rank, const Nonce& client,
+                                        const Nonce& hub);
+// Of the welcome that answers a hello of `rank` with the nonce `client`.
+[[nodiscard]] Result<Key> WelcomeKey(const Key& secret, std::int32_t rank, const Nonce& client);
 
 // Random bytes from the kernel. kOs when it has none.
 Status FillRandom(std::span<std::byte> bytes);

@@ -3,6 +3,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstring>
@@ -19,6 +20,8 @@ using heartbeat::HubAddress;
 using heartbeat::LostRank;
 using heartbeat::Progress;
 
+constexpr int kBacklog = 512;  // strangers must not fill it before the members are there
+
 // How rank 0 tells where it listens. Plain bytes for a broadcast.
 struct HubNotice {
   static constexpr std::size_t kAddresses = 16;
@@ -33,15 +36,20 @@ Result<heartbeat::Listener> Open(int world, HubNotice* notice) {
   for (std::size_t i = 0; i < std::min(addresses.size(), HubNotice::kAddresses); ++i) {
     std::strncpy(notice->addresses[i].data(), addresses[i].c_str(), 15);
   }
-  GACCD_ASSIGN_OR_RETURN(heartbeat::Listener listener, heartbeat::Listen(world));
+  GACCD_ASSIGN_OR_RETURN(heartbeat::Listener listener,
+                         heartbeat::Listen(std::max(world, kBacklog)));
   notice->port = listener.port;
   return listener;
 }
 
-HubAddress AddressOf(const HubNotice& notice) {
+HubAddress AddressOf(const HubNotice& notice, bool same_machine) {
   HubAddress hub{.addresses = {}, .port = notice.port, .secret = notice.secret};
   for (const auto& address : notice.addresses) {
     if (address[0] != 0) hub.addresses.emplace_back(address.data());
+  }
+  const auto own = heartbeat::OwnAddresses();
+  if (own.ok() && !same_machine) {
+    hub.addresses = heartbeat::WithoutOwn(std::move(hub.addresses), *own);
   }
   return hub;
 }
@@ -115,8 +123,10 @@ Result<std::unique_ptr<Heartbeat>> Heartbeat::Start(Communicator& comm,
             heartbeat::RunHub(parts, std::move(listener), secret);
           });
     } else {
+      const std::vector<int>& node_of = comm.topology().node_of;
+      const bool same = node_of[static_cast<std::size_t>(comm.rank())] == node_of[0];
       heart->thread_ =
-          std::thread([parts, hub = AddressOf(notice)] { heartbeat::RunMember(parts, hub); });
+          std::thread([parts, hub = AddressOf(notice, same)] { heartbeat::RunMember(parts, hub); });
     }
     mine = shared.WaitUntilJoined(options.join_bound);
   }

@@ -13,9 +13,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A stranger that connects and says nothing is dropped after this; so many may wait at once.
+// A stranger that connects and says nothing is dropped after this; so many, and one for each rank,
+// may wait at once; so many are let in before the members are served again.
 constexpr std::chrono::seconds kStrangerLimit{3};
 constexpr std::size_t kMostStrangers = 64;
+constexpr int kMostAtOnce = 32;
 
 std::vector<int> AllRanks(int world) {
   std::vector<int> ranks;
@@ -63,15 +65,24 @@ class Hub {
   }
 
   void AcceptGuests() {
-    while (true) {
+    for (int i = 0; i < kMostAtOnce && listener_.socket.open(); ++i) {
       Socket socket = Accept(listener_.socket);
       if (!socket.open()) return;
-      const auto strangers = static_cast<std::size_t>(std::count_if(
-          guests_.begin(), guests_.end(), [](const Guest& guest) { return !guest.member; }));
-      if (strangers >= kMostStrangers + static_cast<std::size_t>(parts_.world)) continue;
       guests_.push_back(
           {Connection(std::move(socket), Direction::kFromHub, secret_), Clock::now()});
+      const auto strangers = static_cast<std::size_t>(std::count_if(
+          guests_.begin(), guests_.end(), [](const Guest& guest) { return !guest.member; }));
+      if (strangers > kMostStrangers + static_cast<std::size_t>(parts_.world)) DropAStranger();
     }
+  }
+
+  // The oldest one, for a member may be the newest; one that has signed a hello only when all have.
+  void DropAStranger() {
+    const auto silent = [](const Guest& guest) { return !guest.member && guest.rank < 0; };
+    const auto stranger = [](const Guest& guest) { return !guest.member; };
+    auto oldest = std::ranges::find_if(guests_, silent);
+    if (oldest == guests_.end()) oldest = std::ranges::find_if(guests_, stranger);
+    guests_.erase(oldest);
   }
 
   void Serve(Guest& guest) {
@@ -95,9 +106,13 @@ class Hub {
   void Welcome(Guest& guest, const Frame& hello) {
     Frame welcome{.type = FrameType::kWelcome};
     if (!FillRandom(welcome.nonce).ok()) return;  // the guest times out and says so
+    const auto greeting = WelcomeKey(secret_, hello.rank, hello.nonce);
+    const auto key = ConnectionKey(secret_, hello.rank, hello.nonce, welcome.nonce);
+    if (!greeting.ok() || !key.ok()) return;
     guest.rank = hello.rank;
+    guest.connection.SetKey(*greeting);
     guest.connection.Send(welcome);
-    guest.connection.SetKey(ConnectionKey(secret_, hello.rank, hello.nonce, welcome.nonce));
+    guest.connection.SetKey(*key);
   }
 
   // One connection a rank: a second one may be a replay.
@@ -107,6 +122,8 @@ class Hub {
     }
     guest.member = true;
     if (++joined_ == parts_.world - 1) {
+      listener_.socket
+          .Close();  // nobody comes a second time: what knocks from now on is a stranger
       // Silence counts from now on.
       detector_ =
           Detector(AllRanks(parts_.world),

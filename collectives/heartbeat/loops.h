@@ -15,6 +15,12 @@ struct HubAddress {
   Key secret{};
 };
 
+// For a member on another machine than rank 0: an address that its own machine has too (loopback, a
+// bridge of containers) is not rank 0, but where a stranger could answer. All of them when there
+// are no others: one machine plays many.
+[[nodiscard]] std::vector<std::string> WithoutOwn(std::vector<std::string> offered,
+                                                  const std::vector<std::string>& own);
+
 struct LoopParts {
   HeartbeatShared& shared;
   HeartbeatOptions options;

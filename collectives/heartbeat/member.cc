@@ -1,5 +1,7 @@
 #include <poll.h>
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -65,14 +67,19 @@ class Member {
 
     Frame hello{.type = FrameType::kHello, .rank = parts_.rank};
     if (!FillRandom(hello.nonce).ok()) return false;
+    const auto greeting = WelcomeKey(hub_.secret, parts_.rank, hello.nonce);
+    if (!greeting.ok()) return false;
     Connection connection(std::move(*socket), Direction::kToHub, hub_.secret);
     connection.Send(hello);
+    connection.SetKey(*greeting);
     while (Clock::now() < limit && !connection.closed() && !parts_.shared.stop) {
       Wait(connection);
       connection.Flush();
       const auto frame = connection.Receive();
       if (!frame || frame->type != FrameType::kWelcome) continue;
-      connection.SetKey(ConnectionKey(hub_.secret, parts_.rank, hello.nonce, frame->nonce));
+      const auto key = ConnectionKey(hub_.secret, parts_.rank, hello.nonce, frame->nonce);
+      if (!key.ok()) return false;
+      connection.SetKey(*key);
       connection_.emplace(std::move(connection));
       detector_.Heard(0, {}, Clock::now());
       Beat();
@@ -125,6 +132,15 @@ class Member {
 };
 
 }  // namespace
+
+std::vector<std::string> WithoutOwn(std::vector<std::string> offered,
+                                    const std::vector<std::string>& own) {
+  std::vector<std::string> others;
+  std::ranges::remove_copy_if(offered, std::back_inserter(others), [&](const std::string& address) {
+    return std::ranges::find(own, address) != own.end();
+  });
+  return others.empty() ? std::move(offered) : others;
+}
 
 void RunMember(const LoopParts& parts, const HubAddress& hub) { Member(parts, hub).Run(); }
 

@@ -1,6 +1,19 @@
 #include "collectives/heartbeat/frame.h"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <openssl/hmac.h>
+
+namespace {
+bool hmac_fails = false;
+}
+
+// In place of the library's: it can fail here.
+unsigned char* HMAC(const EVP_MD* hash, const void* key, int key_bytes, const unsigned char* text,
+                    std::size_t bytes, unsigned char* to, unsigned* to_bytes) {
+  static const auto real = reinterpret_cast<decltype(&HMAC)>(dlsym(RTLD_NEXT, "HMAC"));
+  return hmac_fails ? nullptr : real(hash, key, key_bytes, text, bytes, to, to_bytes);
+}
 
 namespace gaccd::heartbeat {
 namespace {
@@ -61,11 +74,29 @@ TEST(Frame, ConnectionKeysDependOnEverything) {
   const Nonce a{};
   Nonce b{};
   b[15] = std::byte{1};
-  const Key key = ConnectionKey(SomeKey(1), 3, a, b);
-  EXPECT_NE(key, ConnectionKey(SomeKey(2), 3, a, b));
-  EXPECT_NE(key, ConnectionKey(SomeKey(1), 4, a, b));
-  EXPECT_NE(key, ConnectionKey(SomeKey(1), 3, b, a));
-  EXPECT_NE(key, ConnectionKey(SomeKey(1), 3, a, a));
+  const Key key = *ConnectionKey(SomeKey(1), 3, a, b);
+  EXPECT_NE(key, *ConnectionKey(SomeKey(2), 3, a, b));
+  EXPECT_NE(key, *ConnectionKey(SomeKey(1), 4, a, b));
+  EXPECT_NE(key, *ConnectionKey(SomeKey(1), 3, b, a));
+  EXPECT_NE(key, *ConnectionKey(SomeKey(1), 3, a, a));
+  const Key greeting = *WelcomeKey(SomeKey(1), 3, a);
+  EXPECT_NE(greeting, *WelcomeKey(SomeKey(1), 3, b));
+  EXPECT_NE(greeting, *WelcomeKey(SomeKey(1), 4, a));
+  EXPECT_NE(greeting, *ConnectionKey(SomeKey(1), 3, a, Nonce{}));
+}
+
+// A crypto library that fails (a policy, no memory) must not make all signatures equal.
+TEST(Frame, WithoutAnHmacNothingIsAccepted) {
+  const WireFrame good = Encode(SomeFrame(), Direction::kToHub, SomeKey(1));
+  hmac_fails = true;
+  const WireFrame wire = Encode(SomeFrame(), Direction::kToHub, SomeKey(1));
+  EXPECT_FALSE(Decode(wire, Direction::kToHub, SomeKey(1)).ok());
+  EXPECT_FALSE(Decode(good, Direction::kToHub, SomeKey(1)).ok());
+  EXPECT_FALSE(ConnectionKey(SomeKey(1), 3, {}, {}).ok());
+  EXPECT_FALSE(WelcomeKey(SomeKey(1), 3, {}).ok());
+  hmac_fails = false;
+  EXPECT_FALSE(Decode(wire, Direction::kToHub, SomeKey(1)).ok());
+  EXPECT_TRUE(Decode(good, Direction::kToHub, SomeKey(1)).ok());
 }
 
 TEST(Frame, RandomIsRandom) {
