@@ -91,8 +91,9 @@ void FillLastStep(const StepRecord& last, const StepRates& rates, proto::RunStat
 
 void FillDevice(const RunStart& event, proto::RunStart& message) {
   if (!event.device.empty()) message.set_device(Cut(event.device, kWord));
-  if (!event.device_reason.empty())
+  if (!event.device_reason.empty()) {
     message.set_device_reason(Cut(event.device_reason, kMiddle / 2));
+  }
   if (!event.precision.empty()) message.set_precision(Cut(event.precision, kWord));
   if (event.gpu.empty()) return;
   message.set_gpu(Cut(event.gpu, kShort));
@@ -198,6 +199,37 @@ std::string EvalJson(const RunIdentity& who, const LineStamp& stamp, const EvalR
   return FlatJson({&envelope, &message});
 }
 
+std::string SaveJson(const RunIdentity& who, const LineStamp& stamp, const SaveRecord& event) {
+  const proto::Envelope envelope = Envelope(who, stamp, "save");
+  proto::Save message;
+  message.set_step(event.step);
+  message.set_micro_step(event.micro_step);
+  message.set_generation(Cut(event.generation, kShort));
+  message.set_writer_epoch(event.writer_epoch);
+  message.set_ok(event.reason.empty());
+  if (!event.reason.empty()) message.set_reason(Cut(event.reason, kLong));
+  if (event.failed_in_row > 0) message.set_failed_in_row(event.failed_in_row);
+  message.set_bytes(event.bytes);
+  message.set_stall_s(event.stall_s);
+  message.set_dur_s(event.dur_s);
+  return FlatJson({&envelope, &message});
+}
+
+std::string ResumeJson(const RunIdentity& who, const LineStamp& stamp, const ResumeRecord& event) {
+  const proto::Envelope envelope = Envelope(who, stamp, "resume");
+  proto::Resume message;
+  message.set_step(event.step);
+  message.set_micro_step(event.micro_step);
+  message.set_generation(Cut(event.generation, kShort));
+  message.set_folder(Cut(event.folder, kLong));
+  message.set_writer_epoch(event.writer_epoch);
+  message.set_samples_total(event.samples_total);
+  message.set_passed_over(event.passed_over);
+  message.set_bytes(event.bytes);
+  message.set_dur_s(event.dur_s);
+  return FlatJson({&envelope, &message});
+}
+
 std::string LogJson(const RunIdentity& who, const LineStamp& stamp, const LogLine& event,
                     std::int64_t step) {
   const proto::Envelope envelope = Envelope(who, stamp, "log");
@@ -267,6 +299,11 @@ std::string StatusJson(const RunStatus& status) {
     FillLastStep(status.last, status.rates, message);
     message.set_last_step_ts(status.last_step_ts);
   }
+  if (!status.save_ts.empty()) {
+    message.set_save_step(status.save_step);
+    message.set_save_ts(status.save_ts);
+  }
+  if (status.failed_saves > 0) message.set_failed_saves(status.failed_saves);
   message.set_write_errors(status.write_errors);
   message.set_dropped_lines(status.dropped_lines);
   if (!status.verdict.verdict.empty()) {

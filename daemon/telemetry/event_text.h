@@ -43,7 +43,10 @@ struct RunStatus {
   std::string last_step_ts;
   std::int64_t write_errors = 0;
   std::int64_t dropped_lines = 0;
-  Verdict verdict;  // once ended; verdict.verdict is empty before
+  std::int64_t save_step = 0;     // of the newest checkpoint of this attempt
+  std::string save_ts;            // empty: none yet
+  std::int64_t failed_saves = 0;  // in a row
+  Verdict verdict;                // once ended; verdict.verdict is empty before
 };
 
 // Now: RFC 3339, UTC, microseconds: "2026-11-20T03:04:05.123456Z".
@@ -57,6 +60,10 @@ struct RunStatus {
                                    const StepRecord& event, const StepRates& rates);
 [[nodiscard]] std::string EvalJson(const RunIdentity& who, const LineStamp& stamp,
                                    const EvalRecord& event, std::string_view metric, double value);
+[[nodiscard]] std::string SaveJson(const RunIdentity& who, const LineStamp& stamp,
+                                   const SaveRecord& event);
+[[nodiscard]] std::string ResumeJson(const RunIdentity& who, const LineStamp& stamp,
+                                     const ResumeRecord& event);
 [[nodiscard]] std::string LogJson(const RunIdentity& who, const LineStamp& stamp,
                                   const LogLine& event, std::int64_t step);
 [[nodiscard]] std::string DroppedJson(const RunIdentity& who, const LineStamp& stamp,

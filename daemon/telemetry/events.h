@@ -88,6 +88,32 @@ struct EvalRecord {
   double dur_s = 0;
 };
 
+// A checkpoint that was committed, or given up.
+struct SaveRecord {
+  std::string generation;  // its folder's name
+  std::int64_t step = 0;   // updates it holds
+  std::int64_t micro_step = 0;
+  std::int64_t writer_epoch = 0;
+  std::string reason;  // why it failed; empty: committed
+  std::int64_t failed_in_row = 0;
+  std::int64_t bytes = 0;  // of all ranks
+  double stall_s = 0;      // training stood still so long
+  double dur_s = 0;        // from its boundary until it was known to be committed
+};
+
+// What an attempt goes on from.
+struct ResumeRecord {
+  std::string generation;
+  std::string folder;  // in which it was found
+  std::int64_t step = 0;
+  std::int64_t micro_step = 0;
+  std::int64_t writer_epoch = 0;
+  std::int64_t samples_total = 0;  // used before
+  std::int64_t passed_over = 0;    // newer checkpoints that are damaged
+  std::int64_t bytes = 0;          // of all ranks
+  double dur_s = 0;                // to find, verify and load it
+};
+
 // A line of the text log, from warnings up.
 struct LogLine {
   std::string_view level;  // "warning", "error"

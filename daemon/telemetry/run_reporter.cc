@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -20,6 +19,7 @@
 #include "daemon/telemetry/agreement.h"
 #include "daemon/telemetry/crash_handler.h"
 #include "daemon/telemetry/environment_text.h"
+#include "daemon/telemetry/event_lines.h"
 #include "daemon/telemetry/event_log.h"
 #include "daemon/telemetry/event_text.h"
 #include "daemon/telemetry/log.h"
@@ -33,28 +33,6 @@ namespace gaccd {
 namespace {
 
 constexpr std::chrono::seconds kStatusPeriod{10};
-
-std::string LossText(double loss) {
-  char text[64];
-  const bool small = loss != 0 && std::abs(loss) < 1e-3;
-  std::snprintf(text, sizeof(text), small ? "%.6g" : "%.6f", loss);
-  return text;
-}
-
-std::string StepLine(const StepRecord& step) {
-  return StrCat("epoch: ", step.epoch, " step: ", step.step, ", loss is ", LossText(step.loss),
-                " (mean of ", step.samples, " samples)",
-                step.skipped ? ", update skipped: the gradient is not finite" : "");
-}
-
-std::string EvalLine(const EvalRecord& eval) {
-  char accuracy[64] = "";
-  if (eval.accuracy) {
-    std::snprintf(accuracy, sizeof(accuracy), "accuracy is %.4f, ", *eval.accuracy);
-  }
-  return StrCat("epoch: ", eval.epoch, " eval: ", accuracy, "loss is ", LossText(eval.loss),
-                " (mean of ", eval.samples, " samples)");
-}
 
 // A log that reaches the file only on some nodes: the folder is not on a shared file system.
 void StartLogOfThisRank(const std::string& log_dir, int rank, const std::string& host,
@@ -99,10 +77,9 @@ struct RunReporter::Impl {
   Status final_write;
 
   std::unique_ptr<Progress> bar;  // rank 0 on a terminal
-  StepStats updates;              // how long an update takes
-  StepStats intervals;            // from update to update: evaluation and everything else included
-  Clock::time_point last_step = started;
+  StepClock clock;
   StepRecord last;
+  ResumeRecord from;                      // what came before the first update of this attempt
   std::atomic<std::int64_t> log_step{0};  // of `last`, for log lines of other threads
   bool failure_reported = false;
   bool finished = false;
@@ -114,8 +91,7 @@ struct RunReporter::Impl {
   void OnLogLine(const LogLine& line);
   void Print(std::string_view text);
   void WriteEvent(const std::function<std::string(const LineStamp&)>& make_line);
-  void CountTime(const StepRecord& record);
-  StepRates RatesAt(const StepRecord& record) const;
+  [[nodiscard]] std::int64_t steps_done() const { return std::max(last.step, from.step); }
   void CompleteStatus(RunStatus& now);
   void ReportWriteFailure();
   void WriteFailure(const Status& outcome, const FailureFacts& facts);
@@ -197,27 +173,6 @@ void RunReporter::Impl::WriteEvent(const std::function<std::string(const LineSta
   if (events) events->Write("info", make_line);
 }
 
-void RunReporter::Impl::CountTime(const StepRecord& record) {
-  const Clock::time_point now = Clock::now();
-  // The time before the first update is preparation; it does not come again.
-  const double since_last =
-      record.step > 1 ? std::chrono::duration<double>(now - last_step).count() : 0;
-  last_step = now;
-  updates.Add(record.dur_s);
-  intervals.Add(std::max(record.dur_s, since_last));
-}
-
-StepRates RunReporter::Impl::RatesAt(const StepRecord& record) const {
-  StepRates rates;
-  if (record.dur_s > 0) {
-    rates.samples_per_s = static_cast<double>(record.samples) / record.dur_s;
-  }
-  rates.dur_p50_s = updates.Quantile(0.50);
-  rates.dur_p99_s = updates.Quantile(0.99);
-  rates.eta_s = intervals.Remaining(record.steps_total - record.step);
-  return rates;
-}
-
 void RunReporter::Impl::ReportWriteFailure() {
   if (failure_reported || !events) return;
   Status first = events->first_failure();
@@ -231,7 +186,7 @@ void RunReporter::Impl::WriteFailure(const Status& outcome, const FailureFacts& 
   if (attempt_dir.empty() || !IsFailure(outcome)) return;
   const Failure failure{.exit = static_cast<int>(outcome.kind()),
                         .signal = 0,
-                        .step = last.step,
+                        .step = steps_done(),
                         .phase = place.phase.load(),
                         .micro_step = place.micro_step.load(),
                         .collective = facts.collective,
@@ -329,9 +284,8 @@ void RunReporter::Step(const StepRecord& record) {
   impl.place.step.store(record.step, std::memory_order_relaxed);
   impl.last = record;
   impl.log_step = record.step;
-  impl.CountTime(record);
+  const StepRates rates = impl.clock.Count(record);
   if (impl.leads()) {
-    const StepRates rates = impl.RatesAt(record);
     impl.WriteEvent(
         [&](const LineStamp& stamp) { return StepJson(impl.identity, stamp, record, rates); });
     if (impl.status) {
@@ -366,6 +320,32 @@ void RunReporter::Eval(const EvalRecord& record) {
   Say(EvalLine(record));
 }
 
+void RunReporter::Resumed(const ResumeRecord& record) {
+  Impl& impl = *impl_;
+  impl.from = record;
+  SetLogStep(record.step);
+  impl.place.step.store(record.step, std::memory_order_relaxed);
+  impl.log_step = record.step;
+  impl.WriteEvent([&](const LineStamp& stamp) { return ResumeJson(impl.identity, stamp, record); });
+  Say(ResumeLine(record));
+}
+
+void RunReporter::Saved(const SaveRecord& record) {
+  Impl& impl = *impl_;
+  const char* level = record.reason.empty() ? "info" : "warning";
+  if (impl.events) {
+    impl.events->Write(
+        level, [&](const LineStamp& stamp) { return SaveJson(impl.identity, stamp, record); });
+  }
+  if (!impl.status) return;
+  impl.status->Update([&](RunStatus& now) {
+    now.failed_saves = record.failed_in_row;
+    if (!record.reason.empty()) return;
+    now.save_step = record.step;
+    now.save_ts = Timestamp();
+  });
+}
+
 void RunReporter::Note(const char* phase, std::int64_t micro_step) {
   impl_->place.phase.store(phase, std::memory_order_relaxed);
   impl_->place.micro_step.store(micro_step, std::memory_order_relaxed);
@@ -382,8 +362,8 @@ void RunReporter::Finish(const Status& outcome, const FailureFacts& facts) {
   impl.finished = true;
   impl.WriteFailure(outcome, facts);  // before the others are told, and read it
   Verdict verdict = MakeVerdict(outcome, facts, impl.attempt_dir);
-  verdict.last_step = impl.last.step;
-  verdict.samples_total = impl.last.samples_total;
+  verdict.last_step = impl.steps_done();
+  verdict.samples_total = std::max(impl.last.samples_total, impl.from.samples_total);
   verdict.dur_s = std::chrono::duration<double>(Impl::Clock::now() - impl.started).count();
   if (impl.leads()) SetLogHook({});  // before what it uses goes
   impl.bar.reset();

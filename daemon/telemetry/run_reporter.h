@@ -58,6 +58,10 @@ class RunReporter {
   void ShowPlan(const Plan& plan, const std::string& text);
   void Step(const StepRecord& record);
   void Eval(const EvalRecord& record);
+  // What this attempt goes on from; before the first Step().
+  void Resumed(const ResumeRecord& record);
+  // The event and STATUS.json; who saves also tells people.
+  void Saved(const SaveRecord& record);
   // What this rank does now, for crash records: a literal ("compute", "reduce"), and the
   // micro-step. Wait-free.
   void Note(const char* phase, std::int64_t micro_step);

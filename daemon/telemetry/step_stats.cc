@@ -33,4 +33,22 @@ double StepStats::Remaining(std::int64_t updates) const {
   return Mean() * static_cast<double>(std::max<std::int64_t>(0, updates));
 }
 
+StepRates StepClock::Count(const StepRecord& record) {
+  const Clock::time_point now = Clock::now();
+  // The time before the first update is preparation; it does not come again.
+  const bool first = last_ == Clock::time_point{};
+  const double since_last = first ? 0 : std::chrono::duration<double>(now - last_).count();
+  last_ = now;
+  updates_.Add(record.dur_s);
+  intervals_.Add(std::max(record.dur_s, since_last));
+  StepRates rates;
+  if (record.dur_s > 0) {
+    rates.samples_per_s = static_cast<double>(record.samples) / record.dur_s;
+  }
+  rates.dur_p50_s = updates_.Quantile(0.50);
+  rates.dur_p99_s = updates_.Quantile(0.99);
+  rates.eta_s = intervals_.Remaining(record.steps_total - record.step);
+  return rates;
+}
+
 }  // namespace gaccd

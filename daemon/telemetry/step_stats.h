@@ -1,9 +1,13 @@
-// How long updates take: a window of the newest durations.
+// How long updates take: a window of the newest durations, and what follows for the whole run.
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+
+#include "daemon/telemetry/event_text.h"
+#include "daemon/telemetry/events.h"
 
 namespace gaccd {
 
@@ -27,6 +31,20 @@ class StepStats {
   std::array<double, kWindow> window_{};
   std::size_t next_ = 0;
   std::size_t count_ = 0;  // at most kWindow
+};
+
+// Not thread-safe.
+class StepClock {
+ public:
+  // Of an update that has just ended.
+  StepRates Count(const StepRecord& record);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  StepStats updates_;         // how long an update takes
+  StepStats intervals_;       // from update to update: evaluation and everything else included
+  Clock::time_point last_{};  // the epoch: none yet
 };
 
 }  // namespace gaccd

@@ -83,6 +83,7 @@ void Announce(const Flags& flags, const Session& session, RunReporter& reporter)
                         trainer.eval_samples(), " remain; the first: ", bad.front().why));
   }
   for (const std::string& note : session.resume_notes) reporter.Say(note);
+  if (session.resumed) reporter.Resumed(*session.resumed);
 }
 
 void Conclude(const TrainingSummary& summary, const MemoryFigures& memory, RunReporter& reporter) {

@@ -117,6 +117,7 @@ std::string CheckpointFolder(const Flags& flags) { return *flags.run_dir + "/ckp
 // another one: that was where the first attempt began. Collective.
 Status ResumeTogether(const Flags& flags, Session& session) {
   if (!flags.run_dir) return Status::Ok();
+  const auto start = std::chrono::steady_clock::now();
   Trainer& trainer = *session.setup->trainer;
   const bool named = flags.resume != "never" && session.slurm.restart_count == 0;
   GACCD_ASSIGN_OR_RETURN(const ResumePoint point,
@@ -126,9 +127,21 @@ Status ResumeTogether(const Flags& flags, Session& session) {
     session.resume_notes.push_back(StrCat("checkpoint passed over: ", note));
   }
   if (!point.state) return Status::Ok();
-  session.resume_notes.push_back(StrCat("goes on after update ", point.state->generation.step,
-                                        ", from checkpoint ", point.state->generation.name()));
-  return trainer.Resume(*point.state);
+  GACCD_RETURN_IF_ERROR(trainer.Resume(*point.state));
+  const Generation& from = point.state->generation;
+  session.resumed = {.generation = from.name(),
+                     .folder = point.folder,
+                     .step = from.step,
+                     .micro_step = from.micro_step,
+                     .writer_epoch = from.epoch,
+                     .samples_total = point.state->manifest.cursor.samples,
+                     .passed_over = static_cast<std::int64_t>(point.notes.size())};
+  for (const ShardRecord& shard : point.state->manifest.shards) {
+    session.resumed->bytes += static_cast<std::int64_t>(shard.bytes);
+  }
+  session.resumed->dur_s =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return Status::Ok();
 }
 
 Status PrepareTogether(const Flags& flags, Session& session) {
@@ -147,7 +160,8 @@ Status PrepareTogether(const Flags& flags, Session& session) {
 }
 
 // Null without checkpoints. Collective.
-Result<std::unique_ptr<Saver>> StartSaver(const Flags& flags, Session& session) {
+Result<std::unique_ptr<Saver>> StartSaver(const Flags& flags, Session& session,
+                                          RunReporter& reporter) {
   if (!flags.run_dir || !PolicyOf(flags).on()) return std::unique_ptr<Saver>();
   Trainer& trainer = *session.setup->trainer;
   const AttemptSource attempt = AttemptOf(session.slurm);
@@ -160,6 +174,7 @@ Result<std::unique_ptr<Saver>> StartSaver(const Flags& flags, Session& session) 
   options.program = StrCat("gaccd ", GaccdVersion(), " ", GaccdRevision());
   options.owner = ThisProcess(attempt.slurm_job_id.value_or(StrCat("local-", ::getpid())),
                               attempt.restart_count);
+  options.tell = [&reporter](const SaveRecord& record) { reporter.Saved(record); };
   return Saver::Start(session.comm, trainer.saved_run(), trainer.engine(), options,
                       trainer.first_update());
 }
@@ -230,7 +245,7 @@ Ending TrainTogether(const Flags& flags, Session& session) {
                                             .log_every = setup.job.log_every,
                                             .group_access = flags.group_access});
   if (!reporter.ok()) return {std::move(reporter).status()};
-  auto saver = StartSaver(flags, session);
+  auto saver = StartSaver(flags, session, **reporter);
   if (saver.ok() && *saver != nullptr) setup.trainer->PlanMemoryOf(**saver);
   Announce(flags, session, **reporter);
   if (!saver.ok()) {

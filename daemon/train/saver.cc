@@ -51,6 +51,7 @@ Result<ResumePoint> ResumeFrom(Communicator& comm, const SavedRun& run, const st
     auto state = LoadGeneration(comm, FolderOf(path), *generation, Accept(run));
     if (!state.ok()) return std::move(state).status().WithContext("--resume");
     point.state = *std::move(state);
+    point.folder = FolderOf(path);
     return point;
   }
   GACCD_ASSIGN_OR_RETURN(LoadOutcome outcome, LoadNewest(comm, path + "/ckpt", Accept(run)));
@@ -58,7 +59,7 @@ Result<ResumePoint> ResumeFrom(Communicator& comm, const SavedRun& run, const st
     return Status(ErrorKind::kData,
                   StrCat("--resume: '", path, "/ckpt' holds no checkpoint that is whole"));
   }
-  return ResumePoint{std::move(outcome.state), std::move(outcome.refused)};
+  return ResumePoint{std::move(outcome.state), path + "/ckpt", std::move(outcome.refused)};
 }
 
 }  // namespace
@@ -66,6 +67,7 @@ Result<ResumePoint> ResumeFrom(Communicator& comm, const SavedRun& run, const st
 Result<std::unique_ptr<Saver>> Saver::Start(Communicator& comm, const SavedRun& run, Engine& engine,
                                             const SaverOptions& options, std::int64_t step) {
   std::unique_ptr<Saver> saver(new Saver(comm, run, engine, options.policy, step));
+  saver->tell_ = options.tell;
   const FlatLayout& layout = run.model.layout();
   CheckpointIdentity identity{.program = options.program,
                               .job_text = JobText(run.job),
@@ -121,6 +123,25 @@ void Saver::Tell(const SaveEvent& event) {
   if (!event.pruned.empty()) {
     LogWarning(StrCat("old checkpoints could not be removed: ", event.pruned));
   }
+  if (tell_) tell_(RecordOf(event));
+}
+
+SaveRecord Saver::RecordOf(const SaveEvent& event) const {
+  std::uint64_t bytes = 0;
+  for (const BufferSource& source : sources_) bytes += source.spec.bytes;
+  if (event.generation.micro_step > 0) {
+    bytes +=
+        AccumulatorsBuffer(run_.model.layout()).bytes * static_cast<std::uint64_t>(comm_.size());
+  }
+  return {.generation = event.generation.name(),
+          .step = event.generation.step,
+          .micro_step = event.generation.micro_step,
+          .writer_epoch = event.generation.epoch,
+          .reason = event.status.ok() ? "" : event.status.message(),
+          .failed_in_row = event.failed_in_row,
+          .bytes = static_cast<std::int64_t>(bytes),
+          .stall_s = event.copy_s + event.wait_s,
+          .dur_s = event.total_s};
 }
 
 Result<ResumePoint> FindResumePoint(Communicator& comm, const SavedRun& run,
@@ -134,7 +155,7 @@ Result<ResumePoint> FindResumePoint(Communicator& comm, const SavedRun& run,
                          " checkpoints and none is whole; --resume=never starts anew: ",
                          outcome.refused.front()));
   }
-  return ResumePoint{std::move(outcome.state), std::move(outcome.refused)};
+  return ResumePoint{std::move(outcome.state), folder, std::move(outcome.refused)};
 }
 
 }  // namespace gaccd

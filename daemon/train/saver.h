@@ -2,6 +2,7 @@
 // (CheckpointWriter). Also the way back: which checkpoint a run goes on from.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@
 #include "daemon/engine/engine.h"
 #include "daemon/model/model.h"
 #include "daemon/plan/plan.h"
+#include "daemon/telemetry/events.h"
 #include "daemon/train/save_clock.h"
 
 namespace gaccd {
@@ -25,6 +27,7 @@ struct SaverOptions {
   SavePolicy policy;
   std::string program;  // version and revision
   OwnerName owner;
+  std::function<void(const SaveRecord&)> tell;  // on rank 0, when a save has ended; may be empty
 };
 
 // What the cursor of a run refers to. All of it outlives the saver.
@@ -65,6 +68,7 @@ class Saver {
         std::int64_t step)
       : comm_(comm), run_(run), engine_(engine), clock_(policy, step) {}
   void Tell(const SaveEvent& event);
+  [[nodiscard]] SaveRecord RecordOf(const SaveEvent& event) const;
   [[nodiscard]] RunCursor CursorOf(std::int64_t step, std::int64_t samples) const;
 
   Communicator& comm_;
@@ -72,6 +76,7 @@ class Saver {
   Engine& engine_;
   SaveClock clock_;
   double last_save_s_ = 0;
+  std::function<void(const SaveRecord&)> tell_;
   std::vector<BufferSource> sources_;
   std::unique_ptr<CheckpointWriter> writer_;
 };
@@ -79,6 +84,7 @@ class Saver {
 // What a run goes on from, if anything.
 struct ResumePoint {
   std::optional<LoadedState> state;
+  std::string folder = {};         // in which it was found
   std::vector<std::string> notes;  // for people: what was passed over, and why
 };
 

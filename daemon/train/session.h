@@ -34,7 +34,8 @@ struct Session {
   DeviceChoice device;
   std::optional<Setup> setup;
   std::unique_ptr<PeerWatch> peers;
-  std::vector<std::string> resume_notes = {};  // what the run goes on from
+  std::vector<std::string> resume_notes = {};  // checkpoints that were passed over
+  std::optional<ResumeRecord> resumed = {};    // what the run goes on from
   std::optional<StopAgreement> stops = {};
 };
 

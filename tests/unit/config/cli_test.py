@@ -52,6 +52,26 @@ class TrainTest(unittest.TestCase):
         self.assertEqual(self.checkpoints("--save-every-seconds=0"), [])
         self.assertEqual(len(self.checkpoints("--save-every-seconds=0", "--save-every-updates=2")), 2)
 
+    def test_saves_and_what_a_run_goes_on_from_are_events(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(self.train(f"--run-dir={folder}").returncode, 0)
+            (pathlib.Path(folder) / "DONE").unlink()
+            done = self.train(f"--run-dir={folder}", "--max-updates=5", "--save-every-updates=4")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("goes on after update 3, from checkpoint step-000000000003-e000001\n", done.stdout)
+            events = [json.loads(line) for line in
+                      (pathlib.Path(folder) / "attempts/latest/events.jsonl").read_text().splitlines()]
+            status = json.loads((pathlib.Path(folder) / "STATUS.json").read_text())
+        self.assertEqual([e["ev"] for e in events if e["ev"] != "log"],
+                         ["run_start", "plan", "resume", "step", "step", "save", "save", "verdict"])
+        resume, saves = events[2], [e for e in events if e["ev"] == "save"]
+        self.assertEqual((resume["step"], resume["samples_total"]), (3, 192))
+        self.assertEqual(resume["folder"], f"{folder}/ckpt")
+        self.assertEqual([(e["step"], e["writer_epoch"], e["ok"]) for e in saves], [(4, 2, True), (5, 2, True)])
+        self.assertGreater(saves[0]["bytes"], 11 * 4)
+        self.assertGreater(saves[0]["dur_s"], 0)
+        self.assertEqual(status["save_step"], 5)
+
     def test_without_a_folder_only_who_asks_is_refused(self):
         self.assertEqual(self.train().returncode, 0)
         done = self.train("--save-every-seconds=600")

@@ -132,6 +132,42 @@ TEST(EventTextTest, EvalAndVerdict) {
   EXPECT_EQ(Number(verdict, "last_step"), 17);
 }
 
+TEST(EventTextTest, SaveAndResumeHaveTheKeysOfTheSchema) {
+  SaveRecord save{.generation = "step-000000000020-micro-000003-e000002",
+                  .step = 20,
+                  .micro_step = 3,
+                  .writer_epoch = 2,
+                  .bytes = 8'036'472,
+                  .stall_s = 0.004,
+                  .dur_s = 0.52};
+  const std::string start =
+      R"({"v":1,"ts":"2026-11-20T03:14:05.123456Z","run":"r50-3072","job":"8123456",)"
+      R"("attempt":1,"rank":0,"host":"gpu-a001",)";
+  EXPECT_EQ(SaveJson(kWho, kStamp, save),
+            start + R"("ev":"save","lvl":"info","seq":412,"step":20,"micro_step":3,)"
+                    R"("generation":"step-000000000020-micro-000003-e000002","writer_epoch":2,)"
+                    R"("ok":true,"bytes":8036472,"stall_s":0.004,"dur_s":0.52})");
+  save.reason = "no space left";
+  save.failed_in_row = 2;
+  const Object failed = Parse(SaveJson(kWho, kStamp, save));
+  EXPECT_FALSE(Bool(failed, "ok"));
+  EXPECT_EQ(Text(failed, "reason"), "no space left");
+  EXPECT_EQ(Number(failed, "failed_in_row"), 2);
+  EXPECT_EQ(ResumeJson(kWho, kStamp,
+                       {.generation = "step-000000000020-e000002",
+                        .folder = "runs/a/ckpt",
+                        .step = 20,
+                        .writer_epoch = 2,
+                        .samples_total = 61'440,
+                        .passed_over = 1,
+                        .bytes = 8'036'472,
+                        .dur_s = 0.3}),
+            start + R"("ev":"resume","lvl":"info","seq":412,"step":20,"micro_step":0,)"
+                    R"("generation":"step-000000000020-e000002","folder":"runs/a/ckpt",)"
+                    R"("writer_epoch":2,"samples_total":61440,"passed_over":1,"bytes":8036472,)"
+                    R"("dur_s":0.3})");
+}
+
 // Loki and Fluent Bit give up on long lines: whatever the texts are, a line stays below 4096 bytes.
 TEST(EventTextTest, LinesStayShort) {
   for (const std::string& text :
@@ -145,6 +181,8 @@ TEST(EventTextTest, LinesStayShort) {
     EXPECT_LT(LogJson(who, kStamp, log, 1).size(), kMaxLineBytes);
     EXPECT_LT(VerdictJson(who, kStamp, {"failed", 70, text, 1, 1, 1}).size(), kMaxLineBytes);
     EXPECT_LT(StepJson(who, kStamp, SomeStep(), {}).size(), kMaxLineBytes);
+    EXPECT_LT(SaveJson(who, kStamp, {.generation = text, .reason = text}).size(), kMaxLineBytes);
+    EXPECT_LT(ResumeJson(who, kStamp, {.generation = text, .folder = text}).size(), kMaxLineBytes);
     Parse(LogJson(who, kStamp, log, 1));
     EXPECT_EQ(LogJson(who, kStamp, log, 1).find('\n'), std::string::npos);
   }
@@ -173,6 +211,8 @@ TEST(EventTextTest, StatusSaysWhatIsKnown) {
   EXPECT_EQ(before.count("loss"), 0u);
   EXPECT_EQ(before.count("exit"), 0u);
   EXPECT_EQ(before.count("device"), 0u);
+  EXPECT_EQ(before.count("save_step"), 0u);
+  EXPECT_EQ(before.count("failed_saves"), 0u);
   status.device = "cuda";
   status.gpu = "NVIDIA H200";
   status.state = "running";
@@ -184,6 +224,13 @@ TEST(EventTextTest, StatusSaysWhatIsKnown) {
   EXPECT_EQ(Text(running, "device"), "cuda");
   EXPECT_EQ(Text(running, "gpu"), "NVIDIA H200");
   EXPECT_EQ(Text(running, "last_step_ts"), status.last_step_ts);
+  status.save_step = 390;
+  status.save_ts = status.last_step_ts;
+  status.failed_saves = 1;
+  const Object saved = Parse(StatusJson(status));
+  EXPECT_EQ(Number(saved, "save_step"), 390);
+  EXPECT_EQ(Text(saved, "save_ts"), status.last_step_ts);
+  EXPECT_EQ(Number(saved, "failed_saves"), 1);
   status.verdict = {"failed", 70, "broken", 400, 1, 1};
   EXPECT_EQ(Number(Parse(StatusJson(status)), "exit"), 70);
 }

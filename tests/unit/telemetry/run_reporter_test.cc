@@ -101,6 +101,37 @@ TEST_F(RunReporterTest, TheFolderTellsTheWholeRun) {
   EXPECT_THAT(log, HasSubstr("] look here"));
 }
 
+// Stopped before its first update: it has what the attempt before had done.
+TEST_F(RunReporterTest, AResumeAndASaveAreEvents) {
+  const Child child = RunIntoFile(dir_.path() + "/out", [&] {
+    const auto comm = MakeSingle();
+    auto reporter = RunReporter::Start(*comm, Options(Run()));
+    if (!reporter.ok()) return reporter.status();
+    (*reporter)->Resumed(
+        {.generation = "step-000000000020-e000001", .step = 20, .samples_total = 20'000});
+    (*reporter)->Saved({.generation = "step-000000000020-e000002", .step = 20});
+    (*reporter)->Saved({.step = 21, .reason = "no space left", .failed_in_row = 1});
+    (*reporter)->Finish({ErrorKind::kTempFail, "SIGTERM"});
+    return (*reporter)->write_status();
+  });
+  EXPECT_EQ(child.exit, 0) << child.out;
+  EXPECT_THAT(child.out,
+              HasSubstr("goes on after update 20, from checkpoint step-000000000020-e000001\n"));
+  EXPECT_THAT(child.out, HasSubstr("stopped: 20 updates, 20000 samples"));
+  std::vector<std::string> kinds;
+  for (const std::string& line : Lines(Latest() + "/events.jsonl")) {
+    kinds.push_back(Text(Parse(line), "ev") + " " + Text(Parse(line), "lvl"));
+  }
+  EXPECT_THAT(kinds, ElementsAre("resume info", "save info", "save warning", "verdict info"));
+  const Object verdict = Parse(Content(Latest() + "/verdict.json"));
+  EXPECT_EQ(Number(verdict, "last_step"), 20);
+  EXPECT_EQ(Number(verdict, "samples_total"), 20'000);
+  const Object status = Parse(Content(Run() + "/STATUS.json"));
+  EXPECT_EQ(Number(status, "save_step"), 20) << "of the one that was committed";
+  EXPECT_EQ(Number(status, "failed_saves"), 1);
+  EXPECT_EQ(status.count("loss"), 0u);
+}
+
 TEST_F(RunReporterTest, ATerminalGetsABarAndKeepsTheRest) {
   ::setenv("LC_ALL", "C.UTF-8", 1);
   const Pty pty(100);

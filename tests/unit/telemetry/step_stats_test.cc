@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
 namespace gaccd {
 namespace {
 
@@ -38,6 +41,24 @@ TEST(StepStatsTest, ForgetsWhatLeftTheWindow) {
   EXPECT_EQ(stats.Quantile(1), 1);
   EXPECT_EQ(stats.Mean(), 1);
   EXPECT_EQ(stats.count(), StepStats::kWindow);
+}
+
+// A run that goes on from update 100 had a long start, which does not come again.
+TEST(StepClockTest, TheTimeBeforeTheFirstUpdateDoesNotCount) {
+  StepClock clock;
+  StepRecord step{.step = 101, .steps_total = 111, .samples = 50, .dur_s = 0.25};
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const StepRates first = clock.Count(step);
+  EXPECT_EQ(first.samples_per_s, 200);
+  EXPECT_EQ(first.dur_p50_s, 0.25);
+  EXPECT_EQ(first.eta_s, 2.5);
+  // The time between two updates does: an evaluation, a save.
+  step.step = 102;
+  step.dur_s = 0.001;
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const StepRates second = clock.Count(step);
+  EXPECT_EQ(second.dur_p50_s, 0.001);
+  EXPECT_GE(second.eta_s, 9 * (0.25 + 0.02) / 2);
 }
 
 }  // namespace

@@ -1,0 +1,17 @@
+// Events as lines for people, on the terminal and in the text log.
+#pragma once
+
+#include <string>
+
+#include "daemon/telemetry/events.h"
+
+namespace gaccd {
+
+// "epoch: 1 step: 100, loss is 1.402374 (mean of 3072 samples)"
+[[nodiscard]] std::string StepLine(const StepRecord& step);
+// "epoch: 1 eval: accuracy is 0.8841, loss is 0.450000 (mean of 10000 samples)"
+[[nodiscard]] std::string EvalLine(const EvalRecord& eval);
+// "goes on after update 20, from checkpoint step-000000000020-e000001"
+[[nodiscard]] std::string ResumeLine(const ResumeRecord& resume);
+
+}  // namespace gaccd
