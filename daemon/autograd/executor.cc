@@ -7,12 +7,6 @@
 #include "daemon/autograd/function.h"
 
 namespace gaccd {
-namespace {
-
-std::size_t Index(ValueId id) { return static_cast<std::size_t>(id); }
-
-}  // namespace
-
 Executor::Executor(Graph graph, const FlatBuffers& buffers)
     : graph_(std::move(graph)),
       buffers_(buffers),

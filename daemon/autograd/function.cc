@@ -6,12 +6,6 @@
 #include "daemon/autograd/add.h"
 
 namespace gaccd {
-namespace {
-
-std::size_t Index(ValueId id) { return static_cast<std::size_t>(id); }
-
-}  // namespace
-
 bool GradientScope::HasOutputGradient(std::size_t i) const {
   return gradients_[Index(output(i))].has_value();
 }

@@ -7,6 +7,8 @@
 // (Node outputs of kind kParameterGradient; see Kernel::Run).
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -20,6 +22,7 @@ namespace gaccd {
 class Function;
 
 using ValueId = std::int32_t;
+[[nodiscard]] inline std::size_t Index(ValueId id) { return static_cast<std::size_t>(id); }
 
 enum class ValueKind : std::uint8_t {
   kInput,              // bound to caller's memory before every run
@@ -68,7 +71,6 @@ class Graph {
   void ReplaceNodes(std::vector<Node> nodes) { nodes_ = std::move(nodes); }
 
  private:
-  static std::size_t Index(ValueId id) { return static_cast<std::size_t>(id); }
   ValueId AddValue(Value value);
   Result<std::vector<ValueSpec>> InferOutputs(const Function& function,
                                               std::span<const ValueId> inputs) const;

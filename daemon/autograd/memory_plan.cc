@@ -9,8 +9,6 @@
 namespace gaccd {
 namespace {
 
-std::size_t Index(ValueId id) { return static_cast<std::size_t>(id); }
-
 // The nodes between which a storage must keep its content, both included.
 struct Lifetime {
   std::size_t first = std::numeric_limits<std::size_t>::max();

@@ -7,8 +7,6 @@
 namespace gaccd {
 namespace {
 
-std::size_t Index(ValueId id) { return static_cast<std::size_t>(id); }
-
 bool IsResult(const Value& value) {
   return value.kind == ValueKind::kParameterGradient || value.kind == ValueKind::kOutput;
 }

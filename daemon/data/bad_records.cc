@@ -6,16 +6,10 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
+#include "daemon/tensor/random.h"
 
 namespace gaccd {
 namespace {
-
-// The finaliser of SplitMix64 (Steele, Lea, Flood, 2014).
-std::uint64_t Mix(std::uint64_t word) {
-  word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9;
-  word = (word ^ (word >> 27)) * 0x94D049BB133111EB;
-  return word ^ (word >> 31);
-}
 
 // A data set seen through a map of its sample numbers.
 class SkippingDataset : public Dataset {
@@ -100,10 +94,10 @@ std::vector<BadRecord> BadRecords::Records(std::int64_t samples) const {
   for (const auto& [sample, why] : found_) {
     bad.push_back({.sample = sample, .why = why});
     if (rules_.leave_out) continue;
-    const std::uint64_t key = Mix(rules_.seed ^ Mix(static_cast<std::uint64_t>(sample)));
+    const std::uint64_t key = Mix64(rules_.seed ^ Mix64(static_cast<std::uint64_t>(sample)));
     std::int64_t other = sample;
     for (std::uint64_t draw = 0; found_.contains(other); ++draw) {
-      other = static_cast<std::int64_t>(Mix(key + draw) % static_cast<std::uint64_t>(samples));
+      other = static_cast<std::int64_t>(Mix64(key + draw) % static_cast<std::uint64_t>(samples));
     }
     bad.back().replacement = other;
   }

@@ -15,11 +15,11 @@ const void* TargetOf(const BatchView& batch) {
   return batch.labels != nullptr ? static_cast<const void*>(batch.labels) : batch.targets;
 }
 
+}  // namespace
+
 Status NotPrepared(std::int64_t samples) {
   return {ErrorKind::kInternal, StrCat("no executor was prepared for ", samples, " samples")};
 }
-
-}  // namespace
 
 Replica::Replica(const Model& model, std::span<float> gradients)
     : model_(model), gradients_(gradients) {}

@@ -38,6 +38,9 @@ struct StepPlace {
   bool last = false;
 };
 
+// The error of a micro-batch of a size that ReplicaOptions did not name.
+[[nodiscard]] Status NotPrepared(std::int64_t samples);
+
 class Replica {
  public:
   // gradients: model.layout().size() elements, 64-byte aligned, owned by the caller (who reduces
@@ -54,7 +57,8 @@ class Replica {
 
   // Forward, backward, accumulate. `first`: the first micro-step of the update, which overwrites
   // the gradients. A batch without samples only clears them, if it is the first. Returns the sum of
-  // the losses of the samples, not weighted.
+  // the losses of the samples, not weighted. kInternal for a size that was not prepared; so too
+  // Evaluate().
   Result<double> MicroStep(const BatchView& batch, float weight, bool first);
 
   Result<Evaluation> Evaluate(const BatchView& batch);

@@ -22,10 +22,6 @@ std::int64_t BytesOf(const Value& value) {
 
 std::size_t PlaceIndex(StepPlace place) { return (place.first ? 1U : 0U) + (place.last ? 2U : 0U); }
 
-Status NotPrepared(std::int64_t samples) {
-  return {ErrorKind::kInternal, StrCat("no executor was prepared for ", samples, " samples")};
-}
-
 Result<DeviceBuffer> AllocateBytes(std::int64_t bytes, std::string_view what) {
   return DeviceBuffer::Allocate(static_cast<std::size_t>(bytes), what);
 }

@@ -5,17 +5,10 @@
 #include <cstring>
 
 #include "collectives/base/simd.h"
+#include "daemon/tensor/random.h"
 
 namespace gaccd {
 namespace {
-
-constexpr std::uint64_t kStep = 0x9E3779B97F4A7C15;
-
-inline std::uint64_t Mix(std::uint64_t word) {
-  word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9;
-  word = (word ^ (word >> 27)) * 0x94D049BB133111EB;
-  return word ^ (word >> 31);
-}
 
 // key: that of the first pair.
 GACCD_SIMD_CLONES
@@ -24,7 +17,7 @@ std::uint64_t SumOfPairs(const float* values, std::size_t pairs, std::uint64_t k
   for (std::size_t j = 0; j < pairs; ++j) {
     std::uint64_t word = 0;
     std::memcpy(&word, values + 2 * j, sizeof word);
-    sum += Mix(word + key + j * kStep);
+    sum += Mix64(word + key + j * kGoldenStep);
   }
   return sum;
 }
@@ -33,10 +26,10 @@ std::uint64_t SumOfPairs(const float* values, std::size_t pairs, std::uint64_t k
 
 std::uint64_t DigestOf(std::span<const float> values, std::int64_t first) {
   const std::size_t pairs = values.size() / 2;
-  const std::uint64_t key = (static_cast<std::uint64_t>(first) / 2 + 1) * kStep;
+  const std::uint64_t key = (static_cast<std::uint64_t>(first) / 2 + 1) * kGoldenStep;
   std::uint64_t sum = SumOfPairs(values.data(), pairs, key);
   if (values.size() % 2 == 1) {
-    sum += Mix(std::bit_cast<std::uint32_t>(values.back()) + key + pairs * kStep);
+    sum += Mix64(std::bit_cast<std::uint32_t>(values.back()) + key + pairs * kGoldenStep);
   }
   return sum;
 }

@@ -134,6 +134,7 @@ TEST_F(DataFaultsTest, TheEvaluationIsTheMeanOfWhatIsLeft) {
     EXPECT_EQ(Evaluations(run), expected);
   }
   for (const Status& status : Train(damaged, 2, 1, folder_.Path("refused"))) {
+    ASSERT_FALSE(status.ok());
     EXPECT_EQ(status.kind(), ErrorKind::kData);
   }
 }
@@ -146,6 +147,7 @@ TEST_F(DataFaultsTest, AFileThatChangesEndsAllRanksAfterTheEpoch) {
     const auto statuses = Train(JobOf(train, other), 3, 0, folder_.Path(StrCat("run", eval)),
                                 [&] { std::ofstream(path, std::ios::app) << "more"; });
     for (const Status& status : statuses) {
+      ASSERT_FALSE(status.ok());
       EXPECT_EQ(status.kind(), ErrorKind::kData);
       EXPECT_THAT(status.message(), HasSubstr(path + ": was changed while it is in use"));
     }
