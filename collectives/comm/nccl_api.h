@@ -1,6 +1,7 @@
 // The functions of NCCL that gaccd calls, as a table: the library is loaded when ranks on GPUs find
 // each other, so that the binary starts where there is none, and tests put a stand-in there.
-// Sums are plain: ncclAvg and ncclRedOpCreatePreMulSum are left out on purpose (design section 4).
+// Sums are plain: ncclAvg and ncclRedOpCreatePreMulSum are left out on purpose, as
+// what is summed carries its weight already.
 #pragma once
 
 #include <nccl.h>

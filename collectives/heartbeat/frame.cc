@@ -97,8 +97,6 @@ std::string_view Name(Phase phase) {
       return "compute";
     case Phase::kReduce:
       return "reduce";
-    case Phase::kOptimize:
-      return "optimize";
     case Phase::kEvaluate:
       return "evaluate";
     case Phase::kSave:

@@ -20,7 +20,7 @@
 namespace gaccd::heartbeat {
 
 // What the main thread of a rank is doing.
-enum class Phase : std::uint8_t { kStart, kCompute, kReduce, kOptimize, kEvaluate, kSave, kEnd };
+enum class Phase : std::uint8_t { kStart, kCompute, kReduce, kEvaluate, kSave, kEnd };
 [[nodiscard]] std::string_view Name(Phase phase);  // "start", "compute", ...
 
 struct Progress {

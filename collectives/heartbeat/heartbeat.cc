@@ -158,9 +158,14 @@ std::string Describe(const LostRank& lost, const Topology& topology) {
   } else {
     what = StrCat("is silent for ", seconds, " s: stopped, or cut off");
   }
+  using heartbeat::Phase;
+  const heartbeat::Progress& last = lost.last;
+  const bool between = last.phase == Phase::kEvaluate || last.phase == Phase::kSave;
+  const std::string where =
+      between ? StrCat(" after update ", last.update)
+              : StrCat(" of update ", last.update + 1, ", micro-step ", last.micro_step + 1);
   return StrCat("rank ", lost.rank, " on ", host, " ", what, "; last seen in ",
-                heartbeat::Name(lost.last.phase), " of update ", lost.last.update + 1,
-                ", micro-step ", lost.last.micro_step + 1);
+                heartbeat::Name(last.phase), where);
 }
 
 }  // namespace gaccd

@@ -5,6 +5,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
+#include "daemon/data/update_schedule.h"
 
 namespace gaccd {
 namespace {
@@ -21,6 +22,35 @@ template <typename T>
 Status Differs(std::string_view what, const T& saved, const T& now) {
   return {ErrorKind::kConfig, StrCat("the checkpoint is of another run: it has ", what, " ", saved,
                                      ", this job has ", now)};
+}
+
+Result<Job> SavedJob(const Manifest& manifest) {
+  auto saved = ParseJobText(manifest.job_text, "job text of the checkpoint");
+  if (!saved.ok()) return Status(ErrorKind::kData, saved.status().message());
+  return saved;
+}
+
+// Update `step` (from 1) takes the same samples in both jobs, whose effective batch is the same.
+// Past the end of this job there is none.
+Status CheckSameUpdate(const Manifest& manifest, const Job& saved, const Job& job,
+                       std::int64_t step) {
+  const std::int64_t batch = manifest.plan->effective_batch();
+  const std::int64_t samples = manifest.cursor.dataset_samples;
+  const auto was = ScheduleOf(saved, batch, samples);
+  if (!was.ok()) return {ErrorKind::kData, was.status().message()};
+  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule now, ScheduleOf(job, batch, samples));
+  if (step > was->updates()) {
+    return {ErrorKind::kData,
+            StrCat("the checkpoint is past the end of its own job: expected at most update ",
+                   was->updates(), ", found ", step)};
+  }
+  if (step > now.updates()) return Status::Ok();
+  const Update before = was->At(step - 1);
+  const Update after = now.At(step - 1);
+  if (before.samples == after.samples) return Status::Ok();
+  return {ErrorKind::kConfig,
+          StrCat("the checkpoint is of a run of another length: its update ", step, " took ",
+                 before.samples, " samples, in this job it takes ", after.samples)};
 }
 
 }  // namespace
@@ -77,15 +107,28 @@ Status CheckSameSamples(const Manifest& manifest, const Job& job, const Plan& pl
   if (manifest.plan->effective_batch() != plan.effective_batch()) {
     return Differs("the effective batch", manifest.plan->effective_batch(), plan.effective_batch());
   }
-  auto saved = ParseJobText(manifest.job_text, "job text of the checkpoint");
-  if (!saved.ok()) return {ErrorKind::kData, saved.status().message()};
-  if (saved->data.shuffle != job.data.shuffle) {
-    return Differs("shuffle", saved->data.shuffle, job.data.shuffle);
+  GACCD_ASSIGN_OR_RETURN(const Job saved, SavedJob(manifest));
+  if (saved.data.shuffle != job.data.shuffle) {
+    return Differs("shuffle", saved.data.shuffle, job.data.shuffle);
   }
-  if (saved->batch.last_cycle != job.batch.last_cycle) {
-    return Differs("the last cycle", Name(saved->batch.last_cycle), Name(job.batch.last_cycle));
+  if (saved.batch.last_cycle != job.batch.last_cycle) {
+    return Differs("the last cycle", Name(saved.batch.last_cycle), Name(job.batch.last_cycle));
   }
-  return Status::Ok();
+  if (cursor.step == 0) return Status::Ok();
+  return CheckSameUpdate(manifest, saved, job, cursor.step);
+}
+
+Status CheckSameWindow(const Manifest& manifest, const Job& job, const Plan& plan) {
+  const Plan& was = *manifest.plan;
+  if (was.world() != plan.world()) return Differs("ranks", was.world(), plan.world());
+  if (was.request().micro_batch != plan.request().micro_batch) {
+    return Differs("the micro-batch", was.request().micro_batch, plan.request().micro_batch);
+  }
+  if (was.accum_steps() != plan.accum_steps()) {
+    return Differs("micro-steps", was.accum_steps(), plan.accum_steps());
+  }
+  GACCD_ASSIGN_OR_RETURN(const Job saved, SavedJob(manifest));
+  return CheckSameUpdate(manifest, saved, job, manifest.cursor.step + 1);
 }
 
 std::span<const float> FloatsOf(const LoadedState& state, std::string_view buffer) {

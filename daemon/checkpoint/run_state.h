@@ -30,10 +30,16 @@ Status CheckFits(const Manifest& manifest, const FlatLayout& layout,
                  std::int64_t optimizer_elements);
 
 // kConfig when update `step` would take other samples than in the run that was saved: another seed,
-// data set, effective batch, order or last cycle. Nodes, micro-batch, learning rate and the length
-// of the run may change.
+// data set, effective batch, order or last cycle; or when the update before it took others than it
+// does in this job: a run with last_cycle carry that had ended with a smaller update. Nodes,
+// micro-batch, learning rate and, this aside, the length of the run may change.
 Status CheckSameSamples(const Manifest& manifest, const Job& job, const Plan& plan,
                         std::int64_t dataset_samples);
+
+// kConfig when the update inside which it was saved has other micro-steps in this job: on other
+// ranks, with another micro-batch, number of steps or of samples. REQUIRES: CheckSameSamples(),
+// manifest.cursor.micro_step > 0.
+Status CheckSameWindow(const Manifest& manifest, const Job& job, const Plan& plan);
 
 // A loaded buffer as numbers; empty when there is none of that name.
 [[nodiscard]] std::span<const float> FloatsOf(const LoadedState& state, std::string_view buffer);

@@ -30,13 +30,13 @@ std::int64_t MonotonicNs() {
 }
 
 void OnStop(int signal) {
-  constexpr std::int64_t kOftenerByHand = 20;
+  constexpr std::int64_t kInterruptBurstDivisor = 20;
   const std::int64_t now = MonotonicNs();
   std::int64_t never = 0;
   if (signal == SIGTERM) first_term_ns.compare_exchange_strong(never, now);
   seen.fetch_or(std::uint64_t{1} << static_cast<unsigned>(signal));
   last_stop_signal.store(signal);
-  const std::int64_t burst = signal == SIGINT ? burst_ns / kOftenerByHand : burst_ns.load();
+  const std::int64_t burst = signal == SIGINT ? burst_ns / kInterruptBurstDivisor : burst_ns.load();
   if (stop_requests.load() > 0 && now - last_stop_ns.load() < burst) return;
   last_stop_ns.store(now);
   stop_requests.fetch_add(1);

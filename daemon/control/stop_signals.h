@@ -1,6 +1,6 @@
-// What the outside world wants of a run: signals and files become one wish, which the trainer asks
-// for in every phase. A handler only sets a flag; that all ranks act on it alike is the trainer's
-// matter: the wish rides on a reduction.
+// What signals ask of a run, as one wish, which the trainer asks for in every phase. A handler only
+// sets a flag; that all ranks act on it alike is the trainer's matter: the wish rides on a
+// reduction.
 //
 //   SIGTERM, SIGUSR2 (--stop-signals)   stop: save if there is time, leave to be requeued
 //   the same once more, or SIGINT twice stop now: leave without saving

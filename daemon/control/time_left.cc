@@ -10,17 +10,21 @@ std::optional<TimeLeft::Seconds> TimeLeft::least() const {
   return std::min(*job, *grace);
 }
 
-TimeLeft FindTimeLeft(std::optional<std::int64_t> job_end_time, double now, int stop_signal,
-                      TimeLeft::Seconds since_signal, TimeLeft::Seconds term_budget) {
+TimeLeft FindTimeLeft(std::optional<std::int64_t> job_end_time, double now,
+                      std::optional<TimeLeft::Seconds> since_term, TimeLeft::Seconds term_budget) {
   TimeLeft left;
   if (job_end_time) left.job = TimeLeft::Seconds(static_cast<double>(*job_end_time) - now);
-  if (stop_signal == SIGTERM) left.grace = term_budget - since_signal;
+  if (since_term) left.grace = term_budget - *since_term;
   return left;
+}
+
+TimeLeft::Seconds NeededForSave(TimeLeft::Seconds save) {
+  return 1.5 * save + TimeLeft::Seconds(1);
 }
 
 bool SaveFits(const TimeLeft& left, TimeLeft::Seconds save) {
   const auto least = left.least();
-  return !least || *least >= 1.5 * save + TimeLeft::Seconds(1);
+  return !least || *least >= NeededForSave(save);
 }
 
 }  // namespace gaccd

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <csignal>
 #include <cstdint>
 #include <optional>
 
@@ -22,13 +21,15 @@ struct TimeLeft {
   [[nodiscard]] std::optional<Seconds> least() const;
 };
 
-// end_time: seconds since 1970, from the environment; now: the same clock. since_signal: since the
-// stop signal came, 0 if none did.
-TimeLeft FindTimeLeft(std::optional<std::int64_t> job_end_time, double now, int stop_signal,
-                      TimeLeft::Seconds since_signal, TimeLeft::Seconds term_budget);
+// job_end_time: seconds since 1970, from the environment; now: the same clock. since_term: since
+// the first SIGTERM; none came: empty.
+TimeLeft FindTimeLeft(std::optional<std::int64_t> job_end_time, double now,
+                      std::optional<TimeLeft::Seconds> since_term, TimeLeft::Seconds term_budget);
 
-// A save that took `save` the last time (or is expected to) should be begun: there is time for it,
-// with half of it and a second in reserve, as file systems are slowest when everybody saves.
+// What should be left when a save begins that took `save` the last time (or is expected to): half
+// of it and a second in reserve, as file systems are slowest when everybody saves.
+[[nodiscard]] TimeLeft::Seconds NeededForSave(TimeLeft::Seconds save);
+// There is as much left, or no end is known.
 [[nodiscard]] bool SaveFits(const TimeLeft& left, TimeLeft::Seconds save);
 
 }  // namespace gaccd

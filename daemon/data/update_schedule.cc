@@ -95,18 +95,12 @@ Update UpdateSchedule::At(std::int64_t index) const {
   return update;
 }
 
-std::int64_t UpdateSchedule::used_samples() const {
-  const std::int64_t batch = request_.batch;
-  if (request_.last_cycle != LastCycle::kUpdate) {
-    return tail_samples_ > 0 ? (updates_ - 1) * batch + tail_samples_ : updates_ * batch;
-  }
-  const std::int64_t per_epoch = UpdatesPerEpoch();
-  return updates_ / per_epoch * request_.dataset_size + updates_ % per_epoch * batch;
-}
-
-std::int64_t UpdateSchedule::dropped_samples() const {
-  if (request_.last_cycle != LastCycle::kDrop) return 0;
-  return updates_ / UpdatesPerEpoch() * (request_.dataset_size % request_.batch);
+Result<UpdateSchedule> ScheduleOf(const Job& job, std::int64_t batch, std::int64_t dataset_size) {
+  return UpdateSchedule::Make({.dataset_size = dataset_size,
+                               .batch = batch,
+                               .epochs = job.epochs,
+                               .max_updates = job.max_updates,
+                               .last_cycle = job.batch.last_cycle});
 }
 
 }  // namespace gaccd

@@ -53,10 +53,6 @@ class UpdateSchedule {
   // one such size, so a run needs at most two plans.
   [[nodiscard]] std::int64_t tail_samples() const { return tail_samples_; }
 
-  // Over the whole run, for the log.
-  [[nodiscard]] std::int64_t used_samples() const;
-  [[nodiscard]] std::int64_t dropped_samples() const;
-
  private:
   explicit UpdateSchedule(const ScheduleRequest& request) : request_(request) {}
   [[nodiscard]] std::int64_t UpdatesPerEpoch() const;  // not for kCarry
@@ -65,5 +61,8 @@ class UpdateSchedule {
   std::int64_t updates_ = 0;
   std::int64_t tail_samples_ = 0;
 };
+
+// Of a job whose plan takes `batch` samples an update.
+Result<UpdateSchedule> ScheduleOf(const Job& job, std::int64_t batch, std::int64_t dataset_size);
 
 }  // namespace gaccd

@@ -30,7 +30,8 @@ struct UpdateSettings {
   std::int64_t samples = 0;  // of all ranks: what the audit expects; a sample weighs 1 / samples
   double lr = 0;             // of this update, warm-up and rule included
   double clip_norm = 0;      // 0 = do not clip
-  // EngineOptions::news_elements values that are summed over the ranks on the way, read in Begin().
+  // EngineOptions::news_elements values that are summed over the ranks on the way. Read in
+  // Reduce(), as late as can be; valid until then.
   std::span<const double> news = {};
 };
 
@@ -92,11 +93,10 @@ class Engine {
   [[nodiscard]] virtual EngineMemory memory() const = 0;      // planned
 
   // Parameters and optimiser state as the host sees them: model.layout().size() elements, and
-  // StateElements() of them. Both wait for the device.
+  // StateElements() of them, which Read() gives. All wait for the device.
   virtual Status SetParameters(std::span<const float> parameters) = 0;
   virtual Status GetParameters(std::span<float> parameters) = 0;
   virtual Status SetOptimizer(std::span<const float> state, std::int64_t updates) = 0;
-  virtual Status GetOptimizer(std::span<float> state, std::int64_t* updates) = 0;
   // The gradients as they stand: of the last update, summed over the ranks, before clipping; or of
   // the last Probe().
   virtual Status GetGradients(std::span<float> gradients) = 0;

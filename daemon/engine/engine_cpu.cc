@@ -1,11 +1,11 @@
 #include <algorithm>
-#include <cmath>
 #include <utility>
 #include <vector>
 
 #include "collectives/base/strings.h"
 #include "collectives/bucket/bucket_reducer.h"
 #include "daemon/accum/sample_ledger.h"
+#include "daemon/config/job_text.h"
 #include "daemon/device/host_buffer.h"
 #include "daemon/engine/engine.h"
 #include "daemon/engine/engine_checks.h"
@@ -34,7 +34,6 @@ class CpuEngine final : public Engine {
   Status SetParameters(std::span<const float> parameters) override;
   Status GetParameters(std::span<float> parameters) override;
   Status SetOptimizer(std::span<const float> state, std::int64_t updates) override;
-  Status GetOptimizer(std::span<float> state, std::int64_t* updates) override;
   Status GetGradients(std::span<float> gradients) override;
   Result<std::uint64_t> Digest() override { return DigestOf(replica_->parameters()); }
   Status Read(EngineBuffer buffer, std::int64_t first, std::span<float> out) override;
@@ -131,13 +130,6 @@ Status CpuEngine::SetOptimizer(std::span<const float> state, std::int64_t update
   return Status::Ok();
 }
 
-Status CpuEngine::GetOptimizer(std::span<float> state, std::int64_t* updates) {
-  GACCD_RETURN_IF_ERROR(CheckCount("optimiser state", optimizer_->state().size(), state.size()));
-  std::ranges::copy(optimizer_->state(), state.begin());
-  *updates = optimizer_->updates();
-  return Status::Ok();
-}
-
 Status CpuEngine::GetGradients(std::span<float> gradients) {
   GACCD_RETURN_IF_ERROR(CheckCount("gradients", replica_->gradients().size(), gradients.size()));
   std::ranges::copy(replica_->gradients(), gradients.begin());
@@ -160,7 +152,6 @@ Status CpuEngine::Begin(const UpdateSettings& settings) {
   settings_ = settings;
   figures_ = {};
   sums_[0] = 0;
-  std::ranges::copy(settings.news, news().begin());
   (void)timer_.Lap();
   return Status::Ok();
 }
@@ -186,6 +177,7 @@ Status CpuEngine::SetWindow(std::span<const float> gradients, const WindowShare&
 Status CpuEngine::Reduce() {
   GACCD_RETURN_IF_ERROR(reducer_->ReduceAll());
   sums_[1] = static_cast<double>(ledger_.counted());
+  std::ranges::copy(settings_.news, news().begin());
   const auto view = View(std::span(sums_));
   GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(view, view));
   figures_.loss = sums_[0] * weight_;
@@ -228,23 +220,12 @@ Result<std::optional<UpdateFigures>> CpuEngine::Figures(bool /*wait*/) {
   return std::optional(figures_);
 }
 
-// Nothing is replaced by another kind of arithmetic in silence.
-Status CheckNumerics(const Numerics& numerics) {
-  if (numerics.precision != Precision::kF32) {
-    return {ErrorKind::kConfig, StrCat("precision: expected f32 on a CPU, found ",
-                                       Name(numerics.precision), ", which needs GPUs")};
-  }
-  if (numerics.tf32) {
-    return {ErrorKind::kConfig, "tf32: expected false on a CPU, found true: only GPUs have TF32"};
-  }
-  return Status::Ok();
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Engine>> MakeCpuEngine(Communicator& comm, const Model& model,
                                               const EngineOptions& options) {
-  GACCD_RETURN_IF_ERROR(CheckNumerics(options.numerics));
+  // Nothing is replaced by another kind of arithmetic in silence.
+  GACCD_RETURN_IF_ERROR(CheckNumericsOfCpu(options.numerics, "this engine is of CPUs"));
   auto engine = std::make_unique<CpuEngine>(comm);
   GACCD_RETURN_IF_ERROR(engine->Create(model, options));
   return std::unique_ptr<Engine>(std::move(engine));

@@ -23,15 +23,14 @@ Status CudaEngine::Begin(const UpdateSettings& settings) {
           .outlive = options_.outlive_nonfinite ? 1 : 0};
   open_ = true;
   optimizer_->Prepare(settings.lr, &wish);
-  std::ranges::copy(settings.news, record.news.begin());
   (void)host_.Lap();
-  return records_->Send(control(), context_->compute());
+  return records_->SendWish(control(), context_->compute());
 }
 
 Status CudaEngine::MicroStep(const BatchView& batch, StepPlace place) {
   const double waited = host_.Lap();
   UpdateRecord& record = records_->current();
-  GACCD_ASSIGN_OR_RETURN(const bool begun, waiter_.Happened(record.begin, "begin of an update"));
+  GACCD_ASSIGN_OR_RETURN(const bool begun, waiter_.Happened(record.begin, "start of an update"));
   GACCD_ASSIGN_OR_RETURN(const bool idle, uploads_->Idle());
   if (begun && idle) record.data_s += waited;
   record.counted += batch.samples;
@@ -60,6 +59,8 @@ Status CudaEngine::EmptyMicroStep(StepPlace place) {
 
 Status CudaEngine::Reduce() {
   const UpdateRecord& record = records_->current();
+  std::ranges::copy(record.settings.news, record.news.begin());
+  GACCD_RETURN_IF_ERROR(records_->SendNews(control(), context_->compute()));
   const auto mark = [](const CudaEvent& event, cudaStream_t stream) {
     return CudaStatus(cudaEventRecord(event.get(), stream), "mark of a phase");
   };

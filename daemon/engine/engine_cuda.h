@@ -49,7 +49,6 @@ class CudaEngine final : public Engine {
   Status SetParameters(std::span<const float> parameters) override;
   Status GetParameters(std::span<float> parameters) override;
   Status SetOptimizer(std::span<const float> state, std::int64_t updates) override;
-  Status GetOptimizer(std::span<float> state, std::int64_t* updates) override;
   Status GetGradients(std::span<float> gradients) override;
   Result<std::uint64_t> Digest() override;
   Status Read(EngineBuffer buffer, std::int64_t first, std::span<float> out) override;

@@ -41,16 +41,12 @@ Status CudaEngine::CreateLocally() {
                                          comm_.size(), " ranks, found ", comm_.name())};
   }
   const CodeMeter meter(options_.measure_code);
-  const CublasLtApi* cublaslt = options_.choice.cublaslt;
-  if (cublaslt == nullptr) {
-    GACCD_ASSIGN_OR_RETURN(cublaslt, LoadCublasLt());
-  }
   GACCD_ASSIGN_OR_RETURN(
       context_, CudaContext::Create({.device = options_.choice.gpu,
                                      .numerics = {.tf32 = options_.numerics.tf32,
                                                   .deterministic = options_.numerics.deterministic},
                                      .choices_folder = options_.choice.choices_folder,
-                                     .cublaslt = cublaslt}));
+                                     .cublaslt = options_.choice.cublaslt}));
   GACCD_ASSIGN_OR_RETURN(code_bytes_, meter.Grown());
   GACCD_ASSIGN_OR_RETURN(replica_, CudaReplica::Create(*context_, model_, options_.replica,
                                                        options_.numerics.precision));
@@ -171,11 +167,6 @@ Status CudaEngine::SetOptimizer(std::span<const float> state, std::int64_t updat
   GACCD_RETURN_IF_ERROR(CopyIn("optimiser state", state, state_.as<float>(), state_elements()));
   optimizer_->set_updates(updates);
   return Status::Ok();
-}
-
-Status CudaEngine::GetOptimizer(std::span<float> state, std::int64_t* updates) {
-  *updates = optimizer_->updates();
-  return CopyOut("optimiser state", state_.as<float>(), state_elements(), state);
 }
 
 Status CudaEngine::GetGradients(std::span<float> gradients) {

@@ -42,16 +42,21 @@ Status UpdateRecords::Begin(cudaStream_t stream) {
   UpdateRecord& record = current();
   record.counted = 0;
   record.data_s = 0;
-  return CudaStatus(cudaEventRecord(record.begin.get(), stream), "begin of an update");
+  return CudaStatus(cudaEventRecord(record.begin.get(), stream), "start of an update");
 }
 
-// Not the verdict, which is the GPU's; the sums between are overwritten by the first micro-step.
-Status UpdateRecords::Send(UpdateControl* control, cudaStream_t stream) {
-  constexpr std::size_t kFrom = offsetof(UpdateControl, wish);
-  const std::size_t bytes = sizeof(UpdateControl) - kFrom + news_elements_ * sizeof(double);
+Status UpdateRecords::SendWish(UpdateControl* control, cudaStream_t stream) {
+  return CudaStatus(cudaMemcpyAsync(&control->wish, &current().page->wish, sizeof(UpdateWish),
+                                    cudaMemcpyHostToDevice, stream),
+                    "copy of an update's settings");
+}
+
+Status UpdateRecords::SendNews(UpdateControl* control, cudaStream_t stream) {
+  const std::span<const double> news = current().news;
+  if (news.empty()) return Status::Ok();
   return CudaStatus(
-      cudaMemcpyAsync(&control->wish, &current().page->wish, bytes, cudaMemcpyHostToDevice, stream),
-      "copy of an update's settings");
+      cudaMemcpyAsync(control + 1, news.data(), news.size_bytes(), cudaMemcpyHostToDevice, stream),
+      "copy of an update's news");
 }
 
 Status UpdateRecords::End(const UpdateControl* control, cudaStream_t stream) {

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <span>
 
 #include "collectives/base/cuda.h"
@@ -36,15 +35,17 @@ class UpdateRecords {
 
   static Result<UpdateRecords> Create(std::size_t news_elements);
 
-  // A record for a new update; it marks its begin on `stream`. kInternal when kUnderway figures
+  // A record for a new update; it marks its start on `stream`. kInternal when kUnderway figures
   // were not taken.
   Status Begin(cudaStream_t stream);
   [[nodiscard]] UpdateRecord& current() { return records_[(oldest_ + count_ - 1) % kUnderway]; }
   [[nodiscard]] const UpdateRecord& current() const {
     return records_[(oldest_ + count_ - 1) % kUnderway];
   }
-  // The GPU copies its wish and its news from the page, before the first micro-step.
-  Status Send(UpdateControl* control, cudaStream_t stream);
+  // The GPU copies its wish from the page, before the first micro-step.
+  Status SendWish(UpdateControl* control, cudaStream_t stream);
+  // The GPU copies the news from the page to behind its control, before the reduction.
+  Status SendNews(UpdateControl* control, cudaStream_t stream);
   // The GPU copies its control and its news to the page; marks the end.
   Status End(const UpdateControl* control, cudaStream_t stream);
 

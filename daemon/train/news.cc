@@ -6,9 +6,11 @@ namespace gaccd {
 namespace {
 
 // The order on the wire. Pace is the last of them.
-constexpr std::array kFields{&StopNews::stop_now,    &StopNews::interrupted, &StopNews::stop,
-                             &StopNews::stop_file,   &StopNews::time_up,     &StopNews::save,
-                             &StopNews::save_misfit, &StopNews::rest_misfit, &StopNews::pace_s};
+constexpr std::array kFields{&StopNews::stop_now,      &StopNews::interrupted,
+                             &StopNews::stop,          &StopNews::stop_file,
+                             &StopNews::time_up,       &StopNews::save,
+                             &StopNews::save_misfit,   &StopNews::rest_misfit,
+                             &StopNews::window_misfit, &StopNews::pace_s};
 static_assert(kFields.size() + kNewsSignals.size() == kStopNews);
 
 }  // namespace

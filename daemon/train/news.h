@@ -19,21 +19,22 @@ inline constexpr std::array<int, 6> kNewsSignals{SIGTERM, SIGINT,  SIGUSR1,
 
 // Of one rank: 0 or 1 each, pace aside. Of all, summed: how many ranks.
 struct StopNews {
-  double stop_now = 0;     // wish to leave without saving
-  double interrupted = 0;  // of these, by SIGINT
-  double stop = 0;         // wish to stop, by a signal
-  double stop_file = 0;    // rank 0 found STOP: stop, and do not requeue
-  double time_up = 0;      // the job ends soon
-  double save = 0;         // wish to save and go on
-  double save_misfit = 0;  // have no time left for a save
-  double rest_misfit = 0;  // have time for a save, but not for the rest of the update before it
-  double pace_s = 0;       // of rank 0: seconds a micro-step; 0 = not known
+  double stop_now = 0;       // wish to leave without saving
+  double interrupted = 0;    // of these, by SIGINT
+  double stop = 0;           // wish to stop, by a signal
+  double stop_file = 0;      // rank 0 found STOP: stop, and do not requeue
+  double time_up = 0;        // the job ends soon
+  double save = 0;           // wish to save and go on
+  double save_misfit = 0;    // have no time left for a save
+  double rest_misfit = 0;    // have no time left for a save after the rest of the update
+  double window_misfit = 0;  // have no time left for a save inside the update
+  double pace_s = 0;         // of rank 0: seconds a micro-step; 0 = not known
   std::array<double, kNewsSignals.size()> signals{};  // wish to stop by kNewsSignals[i]
 
   bool operator==(const StopNews&) const = default;
 };
 
-inline constexpr std::size_t kStopNews = 9 + kNewsSignals.size();  // elements
+inline constexpr std::size_t kStopNews = 10 + kNewsSignals.size();  // elements
 
 // `to` and `from` begin with the kStopNews elements; what is behind them is left alone.
 void Encode(const StopNews& news, std::span<double> to);

@@ -23,7 +23,7 @@ struct Straggler {
   std::string_view phase;  // "data" or "compute": what exceeds its median over the ranks by more
   double ratio = 1;        // largest / median busy time (of an even number the lower middle one)
   double wait_s = 0;       // of this rank: largest - own
-  // This rank has been more than kRatio slower than the median in so many updates on end.
+  // This rank has been more than kRatio slower than the median in so many updates in a row.
   std::int64_t streak = 0;
 };
 

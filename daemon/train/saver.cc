@@ -30,6 +30,16 @@ std::string Milliseconds(double seconds) {
   return text;
 }
 
+double WindowRatio(std::vector<BufferSpec> buffers, const FlatLayout& layout,
+                   const Communicator& comm) {
+  const auto bytes = [&] {
+    return static_cast<double>(PayloadBytes(buffers, comm.rank(), comm.size()));
+  };
+  const double plain = bytes();
+  buffers.push_back(AccumulatorsBuffer(layout));
+  return plain > 0 ? bytes() / plain : bytes();
+}
+
 AcceptManifest Accept(const SavedRun& run) {
   return [&run](const Manifest& manifest) -> Status {
     GACCD_RETURN_IF_ERROR(CheckFits(manifest, run.model.layout(), OptimizerElements(run)));
@@ -79,6 +89,7 @@ Result<std::unique_ptr<Saver>> Saver::Start(Communicator& comm, const SavedRun& 
         buffer, engine,
         buffer.name == kParametersBuffer ? EngineBuffer::kParameters : EngineBuffer::kOptimizer));
   }
+  saver->window_ratio_ = WindowRatio(identity.buffers, layout, comm);
   GACCD_ASSIGN_OR_RETURN(
       saver->writer_,
       CheckpointWriter::Start(comm, options.checkpoints, std::move(identity), options.owner,

@@ -48,7 +48,8 @@ class Saver {
 
   // Whether the boundary after update `step` is one to save at. Every rank asks at every boundary.
   Result<bool> Due(std::int64_t step) { return clock_.Due(comm_, step); }
-  // REQUIRES: no update is under way. Collective, as all that follows. Training waits for a copy.
+  // The state after update `step`, at its boundary or inside the next update. REQUIRES: no other
+  // update is under way. Collective, as all that follows. Training waits for a copy.
   Status Save(std::int64_t step, std::int64_t samples);
   // The same inside an update, after `micro_step` of its micro-steps (>= 1), on all ranks alike:
   // the accumulators and what each rank counted.
@@ -60,6 +61,8 @@ class Saver {
 
   // How long the last save took until it was committed; 0: there was none.
   [[nodiscard]] double last_save_s() const { return last_save_s_; }
+  // Bytes that this rank writes in SaveWindow() / those in Save().
+  [[nodiscard]] double window_ratio() const { return window_ratio_; }
   // Staging memory of this rank.
   [[nodiscard]] std::size_t memory_bytes() const { return writer_->staging_bytes(); }
 
@@ -77,6 +80,7 @@ class Saver {
   SaveClock clock_;
   double last_save_s_ = 0;
   std::function<void(const SaveRecord&)> tell_;
+  double window_ratio_ = 1;
   std::vector<BufferSource> sources_;
   std::unique_ptr<CheckpointWriter> writer_;
 };

@@ -12,6 +12,8 @@ namespace {
 
 // Beside the save: until the wish is heard, and until the ranks have left.
 constexpr double kTimeLimitReserveS = 5;
+// The next update may take so many times as long as this one.
+constexpr double kPaceReserve = 1.5;
 
 bool WantsStop(const StopNews& news) {
   return news.stop > 0 || news.stop_file > 0 || news.time_up > 0;
@@ -34,8 +36,8 @@ std::string ReasonOf(const StopNews& news, int ranks) {
         &reason);
   }
   if (news.stop_file > 0) Add("the file STOP", &reason);
-  if (news.time_up > 0) Add("the job's time is up", &reason);
-  if (news.stop_now > 0) Add("asked twice", &reason);
+  if (news.time_up > 0) Add("the job's time limit", &reason);
+  if (news.stop_now > 0) Add("a second request", &reason);
   if (reason.empty() && news.save > 0) Add("a save was asked for", &reason);
   return reason;
 }
@@ -79,7 +81,7 @@ StopDecision DecideInside(const StopNews& news, bool checkpoints, int ranks) {
   if (!checkpoints || news.save_misfit > 0) {
     decision.action = StopAction::kLeave;
   } else if (news.rest_misfit > 0) {
-    decision.action = StopAction::kSaveStop;
+    decision.action = news.window_misfit > 0 ? StopAction::kSaveBeforeStop : StopAction::kSaveStop;
   }
   return decision;
 }
@@ -105,8 +107,7 @@ StopAgreement::StopAgreement(Communicator& comm, const StopOptions& options)
       updates_(options.ask_every.count()),
       evaluation_(options.ask_every.count()) {}
 
-// until_save_s, rest_s: from now to a save here, and to one after what has been begun.
-StopNews StopAgreement::Mine(double until_save_s, double rest_s) {
+StopNews StopAgreement::Mine(const Ahead& ahead) {
   using Seconds = TimeLeft::Seconds;
   StopNews news{.pace_s = comm_.rank() == 0 ? pace_s_ : 0};
   std::optional<Seconds> since_term;
@@ -127,20 +128,20 @@ StopNews StopAgreement::Mine(double until_save_s, double rest_s) {
 
   const double now =
       std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  const TimeLeft left = FindTimeLeft(options_.job_end_time, now, since_term ? SIGTERM : 0,
-                                     since_term.value_or(Seconds(0)), options_.term_budget);
-  const auto fits_after = [&](double seconds) {
+  const TimeLeft left = FindTimeLeft(options_.job_end_time, now, since_term, options_.term_budget);
+  const auto misfit = [&left](double after_s, double save_s) {
     TimeLeft then = left;
-    if (then.job) *then.job -= Seconds(seconds);
-    if (then.grace) *then.grace -= Seconds(seconds);
-    return SaveFits(then, Seconds(save_s_));
+    if (then.job) *then.job -= Seconds(after_s);
+    if (then.grace) *then.grace -= Seconds(after_s);
+    return SaveFits(then, Seconds(save_s)) ? 0.0 : 1.0;
   };
-  news.save_misfit = fits_after(until_save_s) ? 0 : 1;
-  news.rest_misfit = fits_after(rest_s) ? 0 : 1;
+  news.save_misfit = misfit(ahead.save_s, save_s_);
+  news.rest_misfit = misfit(ahead.rest_s, save_s_);
+  news.window_misfit = misfit(ahead.save_s, save_s_ * window_ratio_);
   // Without checkpoints nothing is won by leaving early.
   if (options_.checkpoints && left.job) {
     const double needed =
-        1.5 * save_s_ + 1 + kTimeLimitReserveS + 2 * std::max(until_save_s, rest_s);
+        NeededForSave(Seconds(save_s_)).count() + kTimeLimitReserveS + kPaceReserve * ahead.next_s;
     news.time_up = left.job->count() < needed ? 1 : 0;
   }
   return news;
@@ -155,16 +156,18 @@ Result<StopNews> StopAgreement::Exchange(const StopNews& mine) {
 }
 
 Status StopAgreement::AfterStage(std::string_view stage) {
-  GACCD_ASSIGN_OR_RETURN(const StopNews news, Exchange(Mine(0, 0)));
+  GACCD_ASSIGN_OR_RETURN(const StopNews news, Exchange(Mine({})));
   const StopDecision decision = DecideAtBoundary(news, false, comm_.size());
   return decision.stops() ? decision.ToStatus(stage, false) : Status::Ok();
 }
 
-void StopAgreement::Tell(std::span<double> news, std::int64_t steps, std::int64_t underway) {
-  // The agreed pace: that of rank 0.
-  const double ahead_s = heard_.pace_s * static_cast<double>(steps * (underway + 1));
-  Encode(Mine(ahead_s, ahead_s), news);
-  phase_began_ = Clock::now();
+// A host that runs ahead tells while its device is at the beginning of the update before, and
+// decides when one more is on its way, which is waited for.
+void StopAgreement::Tell(std::span<double> news, std::int64_t micro_steps, std::int64_t underway) {
+  const double since_s = Since(phase_began_);
+  const double update_s = std::max(since_s, heard_.pace_s * static_cast<double>(micro_steps));
+  const double ahead_s = update_s * static_cast<double>(2 * underway + 1) - since_s;
+  Encode(Mine({.save_s = ahead_s, .rest_s = ahead_s, .next_s = ahead_s + update_s}), news);
 }
 
 // Wishes stay until they are fulfilled: one that came between micro-steps is not in the news of the
@@ -181,8 +184,9 @@ void StopAgreement::Take(const StopNews& news) {
   }
 }
 
-void StopAgreement::Hear(std::span<const double> summed, double update_s, std::int64_t steps) {
-  if (steps > 0) pace_s_ = update_s / static_cast<double>(steps);
+void StopAgreement::Hear(std::span<const double> summed, double update_s,
+                         std::int64_t micro_steps) {
+  if (micro_steps > 0) pace_s_ = update_s / static_cast<double>(micro_steps);
   const double known = heard_.pace_s;
   Take(DecodeStopNews(summed));
   if (heard_.pace_s <= 0) heard_.pace_s = known;
@@ -193,21 +197,23 @@ StopDecision StopAgreement::AtBoundary() const {
   return DecideAtBoundary(heard_, options_.checkpoints, comm_.size());
 }
 
-Result<StopDecision> StopAgreement::Ask(AskClock& clock, std::int64_t done, std::int64_t steps) {
+Result<double> StopAgreement::Ask(std::int64_t done, std::int64_t steps) {
   const double pace_s = Since(phase_began_) / static_cast<double>(done);
-  StopNews mine = Mine(0, pace_s * static_cast<double>(steps - done));
+  const double rest_s = pace_s * static_cast<double>(steps - done);
+  StopNews mine = Mine({.rest_s = rest_s, .next_s = rest_s});
   mine.pace_s = comm_.rank() == 0 ? pace_s : 0;
   GACCD_ASSIGN_OR_RETURN(const StopNews news, Exchange(mine));
-  clock.Asked(news.pace_s);
   const double of_updates = heard_.pace_s;
   Take(news);
-  heard_.pace_s = &clock == &updates_ ? news.pace_s : of_updates;
-  return DecideInside(heard_, options_.checkpoints, comm_.size());
+  heard_.pace_s = of_updates;
+  return news.pace_s;
 }
 
-Result<StopDecision> StopAgreement::BetweenMicroSteps(std::int64_t done, std::int64_t steps) {
-  if (done >= steps || !updates_.Due()) return StopDecision{};
-  return Ask(updates_, done, steps);
+Result<StopDecision> StopAgreement::BetweenMicroSteps(std::int64_t done, std::int64_t micro_steps) {
+  if (done >= micro_steps || !updates_.Due()) return StopDecision{};
+  GACCD_ASSIGN_OR_RETURN(heard_.pace_s, Ask(done, micro_steps));
+  updates_.Asked(heard_.pace_s);
+  return DecideInside(heard_, options_.checkpoints, comm_.size());
 }
 
 void StopAgreement::BeginEvaluation() {
@@ -215,9 +221,13 @@ void StopAgreement::BeginEvaluation() {
   evaluation_ = AskClock(options_.ask_every.count());
 }
 
-Result<StopDecision> StopAgreement::BetweenBatches(std::int64_t done, std::int64_t steps) {
-  if (done >= steps || !evaluation_.Due()) return StopDecision{};
-  return Ask(evaluation_, done, steps);
+Result<StopDecision> StopAgreement::BetweenBatches(std::int64_t done, std::int64_t batches) {
+  if (done >= batches || !evaluation_.Due()) return StopDecision{};
+  GACCD_ASSIGN_OR_RETURN(const double pace_s, Ask(done, batches));
+  evaluation_.Asked(pace_s);
+  // No update is begun: a save is like any other.
+  heard_.window_misfit = heard_.save_misfit;
+  return DecideInside(heard_, options_.checkpoints, comm_.size());
 }
 
 void StopAgreement::Saved() {

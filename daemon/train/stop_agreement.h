@@ -10,6 +10,10 @@
 // All that decides is in the summed news: no rank looks at its own clock or flags when it decides.
 // A save fits when the shortest time left on any rank covers it: SaveFits() of every rank is
 // summed.
+//
+// A save between micro-steps also holds what every rank has accumulated, which can be many times
+// the bytes of another save. Where only another one fits, the state before the update is saved, and
+// the update is repeated.
 #pragma once
 
 #include <chrono>
@@ -19,7 +23,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
@@ -34,19 +37,22 @@ enum class StopAction : std::uint8_t {
   kGoOn,
   kSave,      // save here and go on
   kSaveStop,  // save here and leave
-  kLeave,     // leave without a save
+  // Inside an update: save the state before it, without what was accumulated, and leave.
+  kSaveBeforeStop,
+  kLeave,  // leave without a save
 };
 
 struct StopDecision {
   StopAction action = StopAction::kGoOn;
-  // Of kSaveStop and kLeave. kTempFail: to be requeued; kNoRequeue: STOP; kInterrupted: SIGINT
+  // Of those that stop. kTempFail: to be requeued; kNoRequeue: STOP; kInterrupted: SIGINT
   // twice.
   ErrorKind kind = ErrorKind::kTempFail;
   std::string reason;  // "SIGTERM (8 of 8 ranks)"; empty when no one wishes anything
 
-  [[nodiscard]] bool stops() const {
-    return action == StopAction::kSaveStop || action == StopAction::kLeave;
+  [[nodiscard]] bool saves_and_stops() const {
+    return action == StopAction::kSaveStop || action == StopAction::kSaveBeforeStop;
   }
+  [[nodiscard]] bool stops() const { return saves_and_stops() || action == StopAction::kLeave; }
   // What the run ends with. where: "after update 12". saved: what became of the save.
   [[nodiscard]] Status ToStatus(std::string_view where, bool saved) const;
 };
@@ -96,41 +102,53 @@ class StopAgreement {
   // Start-up: after a stage that may have taken long. OK, or what all ranks leave with.
   Status AfterStage(std::string_view stage);
 
-  // Before an update: this rank's part of its news. steps: micro-steps of an update; underway:
-  // updates that will have ended before the decision.
-  void Tell(std::span<double> news, std::int64_t steps, std::int64_t underway);
+  void BeginUpdate() { phase_began_ = Clock::now(); }
+  // At the end of an update, just before its reduction, so that what was asked for meanwhile is
+  // heard at once: this rank's part of its news. underway: updates that a device does beside the
+  // host (Engine::updates_underway()).
+  void Tell(std::span<double> news, std::int64_t micro_steps, std::int64_t underway);
   // After it, from its figures: the summed news, and how long it took (rank 0's counts).
-  void Hear(std::span<const double> summed, double update_s, std::int64_t steps);
+  void Hear(std::span<const double> summed, double update_s, std::int64_t micro_steps);
   // What follows from all that was heard.
-  [[nodiscard]] StopDecision AtBoundary() const;
+  [[nodiscard]] virtual StopDecision AtBoundary() const;
 
-  // After micro-step `done` (from 1) of `steps`; not after the last. Decides what is to be done
-  // before the next one: kSaveStop is a save inside the window. kGoOn may still stop the run at
-  // the end of the update. Virtual, so that tests can stop where they like.
-  virtual Result<StopDecision> BetweenMicroSteps(std::int64_t done, std::int64_t steps);
+  // After micro-step `done` (from 1) of `micro_steps`; not after the last. Decides what is to be
+  // done before the next one: kSaveStop is a save inside the window. kGoOn may still stop the run
+  // at the end of the update. Virtual, so that tests can stop where they like.
+  virtual Result<StopDecision> BetweenMicroSteps(std::int64_t done, std::int64_t micro_steps);
   void BeginEvaluation();
-  // The same for the batches of an evaluation: `steps` is the least that any rank has, and nobody
+  // The same for the batches of an evaluation: `batches` is the least that any rank has, and nobody
   // asks after more.
-  Result<StopDecision> BetweenBatches(std::int64_t done, std::int64_t steps);
+  virtual Result<StopDecision> BetweenBatches(std::int64_t done, std::int64_t batches);
 
-  // So long took the last save until it was safe; 0: not known.
-  void ExpectSave(double seconds) {
+  // So long took the last save until it was safe; 0: not known. window_ratio: the bytes of a save
+  // inside an update / those of another.
+  void ExpectSave(double seconds, double window_ratio) {
     if (seconds > 0) save_s_ = seconds;
+    window_ratio_ = window_ratio;
   }
   // A save was begun: the wishes to save are fulfilled.
   void Saved();
 
  private:
   using Clock = std::chrono::steady_clock;
-  StopNews Mine(double until_save_s, double rest_s);
+  // How far away the places are where the run can stop: seconds from now.
+  struct Ahead {
+    double save_s = 0;  // the next
+    double rest_s = 0;  // the one after what was begun
+    double next_s = 0;  // that after this, should the run go on
+  };
+  StopNews Mine(const Ahead& ahead);
   void Take(const StopNews& news);
   Result<StopNews> Exchange(const StopNews& mine);
-  Result<StopDecision> Ask(AskClock& clock, std::int64_t done, std::int64_t steps);
+  // Between two of `steps`, after `done`. Gives their pace, as all ranks see it.
+  Result<double> Ask(std::int64_t done, std::int64_t steps);
 
   Communicator& comm_;
   StopOptions options_;
   RequestFiles files_;
-  double save_s_;        // expected
+  double save_s_;  // expected
+  double window_ratio_ = 1;
   double pace_s_ = 0;    // this rank's own, of micro-steps
   bool warned_ = false;  // that there is nothing to save with
   StopNews heard_;       // the same on all ranks

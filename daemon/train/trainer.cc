@@ -11,6 +11,7 @@
 #include "daemon/data/sample_order.h"
 #include "daemon/device/host_buffer.h"
 #include "daemon/optim/schedule.h"
+#include "daemon/telemetry/log.h"
 #include "daemon/train/update.h"
 #include "daemon/train/weights.h"
 
@@ -35,16 +36,6 @@ std::set<std::int64_t> EvalBatches(const EvalShard& shard, std::int64_t batch) {
   return sizes;
 }
 
-// The least that any rank has: so often can they all be asked.
-std::int64_t LeastEvalBatches(std::int64_t samples, int ranks, const Plan& plan) {
-  const std::int64_t micro = plan.request().micro_batch;
-  std::int64_t least = samples;
-  for (int rank = 0; rank < ranks; ++rank) {
-    least = std::min(least, (ShardOf(samples, rank, ranks).count + micro - 1) / micro);
-  }
-  return least;
-}
-
 }  // namespace
 
 Trainer::Trainer(Communicator& comm, const Job& job, const Plan& plan, TrainingData data,
@@ -64,11 +55,7 @@ Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& jo
   GACCD_ASSIGN_OR_RETURN(TrainingData data, OpenTrainingData(job.data, bad_records));
   GACCD_ASSIGN_OR_RETURN(Model model, Model::Make(job.model, data.train->spec()));
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule,
-                         UpdateSchedule::Make({.dataset_size = data.train->size(),
-                                               .batch = plan.effective_batch(),
-                                               .epochs = job.epochs,
-                                               .max_updates = job.max_updates,
-                                               .last_cycle = job.batch.last_cycle}));
+                         ScheduleOf(job, plan.effective_batch(), data.train->size()));
   GACCD_RETURN_IF_ERROR(CheckSchedule(job.schedule));
   return std::unique_ptr<Trainer>(
       new Trainer(comm, job, plan, std::move(data), std::move(model), schedule));
@@ -155,29 +142,52 @@ Status Trainer::Resume(const LoadedState& state) {
       engine_->SetOptimizer(FloatsOf(state, kOptimizerBuffer), cursor.optimizer_updates));
   first_update_ = cursor.step;
   first_samples_ = cursor.samples;
-  const std::span<const float> accumulators = FloatsOf(state, kAccumulatorsBuffer);
-  if (cursor.micro_step > 0 && !accumulators.empty() &&
-      state.manifest.plan->request() == plan_.request()) {
-    window_ = {.micro_step = cursor.micro_step,
-               .accumulators = {accumulators.begin(), accumulators.end()},
-               .share = state.manifest.shards[static_cast<std::size_t>(comm_.rank())].window};
-  }
+  evaluates_first_ = cursor.micro_step == 0 && EvaluatesAfter(cursor.step);
+  if (cursor.micro_step > 0) TakeWindow(state);
   batches_.reset();  // it has begun to read for update 1
   return PrepareBatches();
+}
+
+void Trainer::TakeWindow(const LoadedState& state) {
+  const RunCursor& cursor = state.manifest.cursor;
+  if (const Status same = CheckSameWindow(state.manifest, job_, plan_); !same.ok()) {
+    if (comm_.rank() != 0) return;
+    LogWarning(StrCat("update ", cursor.step + 1, " is begun again, ", cursor.micro_step,
+                      " micro-steps of it are lost: ", same.message()));
+    return;
+  }
+  const std::span<const float> accumulators = FloatsOf(state, kAccumulatorsBuffer);
+  window_ = {.micro_step = cursor.micro_step,
+             .accumulators = {accumulators.begin(), accumulators.end()},
+             .share = state.manifest.shards[static_cast<std::size_t>(comm_.rank())].window};
+}
+
+bool Trainer::EvaluatesAfter(std::int64_t step) const {
+  if (eval_ == nullptr || step == 0) return false;
+  return step == schedule_.updates() || schedule_.At(step - 1).epoch_end;
 }
 
 Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Saver* saver) {
   reporter_ = &reporter;
   summary->updates = first_update_;
   summary->samples = first_samples_;
+  if (evaluates_first_) {
+    GACCD_ASSIGN_OR_RETURN(const bool go_on, EvaluateFirst(reporter, summary));
+    if (!go_on) {
+      return StopAt(StrCat("in the evaluation after update ", first_update_), Wish(), *summary,
+                    saver);
+    }
+  }
   const auto underway = static_cast<std::size_t>(engine_->updates_underway());
   for (std::int64_t index = first_update_; index < schedule_.updates(); ++index) {
-    if (stops_ != nullptr && saver != nullptr) stops_->ExpectSave(saver->last_save_s());
+    if (stops_ != nullptr && saver != nullptr) {
+      stops_->ExpectSave(saver->last_save_s(), saver->window_ratio());
+    }
     GACCD_RETURN_IF_ERROR(RunOne(index));
     if (left_) return LeaveInside(index, reporter, summary, saver);
     const Update update = underway_.back().update;
     const bool last = index + 1 == schedule_.updates();
-    const bool evaluate = eval_ != nullptr && (update.epoch_end || last);
+    const bool evaluate = EvaluatesAfter(index + 1);
     bool save = saver != nullptr && last;
     if (saver != nullptr && !last) {
       GACCD_ASSIGN_OR_RETURN(save, saver->Due(index + 1));
@@ -205,52 +215,8 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Saver* save
       GACCD_RETURN_IF_ERROR(saver->Poll());
     }
   }
-  // The attempt before was stopped in the evaluation at the end.
-  if (first_update_ > 0 && first_update_ == schedule_.updates() && eval_ != nullptr) {
-    GACCD_ASSIGN_OR_RETURN(const bool evaluated, EvaluateNow(schedule_.At(first_update_ - 1),
-                                                             first_update_, reporter, summary));
-    if (!evaluated) return StopAt("in the evaluation at the end", Wish(), *summary, saver);
-  }
   GACCD_ASSIGN_OR_RETURN(summary->measured_memory, ResidentBytes());
   return saver == nullptr ? Status::Ok() : saver->Finish();
-}
-
-Status Trainer::SaveAt(const TrainingSummary& summary, Saver& saver) {
-  Note(heartbeat::Phase::kSave, summary.updates);
-  GACCD_RETURN_IF_ERROR(left_ ? saver.SaveWindow(summary.updates, summary.samples, left_after_)
-                              : saver.Save(summary.updates, summary.samples));
-  if (stops_ != nullptr) stops_->Saved();
-  return Status::Ok();
-}
-
-// A save that fails does not change why the run stops: the checkpoint before stays.
-Status Trainer::StopAt(const std::string& where, const StopDecision& wish,
-                       const TrainingSummary& summary, Saver* saver) {
-  if (wish.action != StopAction::kSaveStop || saver == nullptr) return wish.ToStatus(where, false);
-  Status saved = SaveAt(summary, *saver);
-  if (saved.ok()) saved = saver->Finish();
-  const Status ending = wish.ToStatus(where, saved.ok());
-  if (saved.ok()) return ending;
-  return {ending.kind(), StrCat(ending.message(), ", which failed: ", saved.message())};
-}
-
-// Parameters and optimiser still stand after the update before; the accumulators hold a part of
-// this one.
-Status Trainer::LeaveInside(std::int64_t index, RunReporter& reporter, TrainingSummary* summary,
-                            Saver* saver) {
-  underway_.pop_back();  // the engine will not end it
-  GACCD_RETURN_IF_ERROR(ReportUntil(0, reporter, summary));
-  return StopAt(StrCat("inside update ", index + 1, " after micro-step ", left_after_), *left_,
-                *summary, saver);
-}
-
-Result<bool> Trainer::LeaveWindow(std::int64_t done, std::int64_t steps) {
-  if (stops_ == nullptr) return false;
-  GACCD_ASSIGN_OR_RETURN(const StopDecision here, stops_->BetweenMicroSteps(done, steps));
-  if (!here.stops()) return false;
-  left_ = here;
-  left_after_ = done;
-  return true;
 }
 
 Status Trainer::ReportUntil(std::size_t underway, RunReporter& reporter, TrainingSummary* summary) {
@@ -266,12 +232,12 @@ Status Trainer::RunOne(std::int64_t index) {
   const double lr =
       LearningRate(job_.schedule, job_.optimizer.lr, plan_.lr_factor(), index, schedule_.updates());
   const std::int64_t steps = plan.accum_steps();
-  underway_.push_back({.step = index + 1, .steps = steps, .update = update, .lr = lr});
-  if (stops_ != nullptr) stops_->Tell(news_, steps, engine_->updates_underway());
-  times_.Tell(std::span(news_).subspan(kStopNews));
+  underway_.push_back({.step = index + 1, .micro_steps = steps, .update = update, .lr = lr});
+  if (stops_ != nullptr) stops_->BeginUpdate();
   UpdateHooks hooks{.note = [&](heartbeat::Phase phase,
                                 std::int64_t micro_step) { Note(phase, index, micro_step); },
-                    .leave = [&](std::int64_t done) { return LeaveWindow(done, steps); }};
+                    .leave = [&](std::int64_t done) { return LeaveWindow(done, steps); },
+                    .tell = [&] { TellNews(steps); }};
   if (window_) {  // the first update of a run that goes on inside it
     hooks.done = window_->micro_step;
     hooks.restore = [&] { return engine_->SetWindow(window_->accumulators, window_->share); };
@@ -281,6 +247,11 @@ Status Trainer::RunOne(std::int64_t index) {
   window_.reset();
   // What a device fails at is the oldest update that it has not finished.
   return std::move(status).WithContext(StrCat("update ", underway_.front().step));
+}
+
+void Trainer::TellNews(std::int64_t micro_steps) {
+  if (stops_ != nullptr) stops_->Tell(news_, micro_steps, engine_->updates_underway());
+  times_.Tell(std::span(news_).subspan(kStopNews));
 }
 
 Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
@@ -298,9 +269,10 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
   if (found.finite) {
     nonfinite_ = 0;
   } else {
-    GACCD_RETURN_IF_ERROR(Outlive(done, &found).WithContext(StrCat("update ", done.step)));
+    GACCD_RETURN_IF_ERROR(
+        ContinueAfterNonfinite(done, &found).WithContext(StrCat("update ", done.step)));
   }
-  if (stops_ != nullptr) stops_->Hear(found.news, found.dur_s, done.steps);
+  if (stops_ != nullptr) stops_->Hear(found.news, found.dur_s, done.micro_steps);
   if (peers_ != nullptr) peers_->UpdateTook(std::chrono::duration<double>(found.dur_s));
   summary->updates = done.step;
   summary->samples += found.samples;
@@ -324,60 +296,6 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
   GACCD_ASSIGN_OR_RETURN(record.digest, CompareReplicas(done.step));
   reporter.Step(record);
   return Status::Ok();
-}
-
-Result<bool> Trainer::EvaluateNow(const Update& update, std::int64_t step, RunReporter& reporter,
-                                  TrainingSummary* summary) {
-  Note(heartbeat::Phase::kEvaluate, step);
-  GACCD_ASSIGN_OR_RETURN(std::optional<EvalRecord> record, Evaluate());
-  if (!record) return false;
-  record->epoch = update.epoch + 1;
-  record->step = step;
-  summary->accuracy = record->accuracy;
-  reporter.Eval(*record);
-  return true;
-}
-
-Result<std::optional<EvalRecord>> Trainer::Evaluate() {
-  const auto start = std::chrono::steady_clock::now();
-  const EvalShard shard = ShardOf(eval_->size(), comm_.rank(), comm_.size());
-  const auto memory = [&](std::size_t bytes) -> Result<std::byte*> {
-    if (!eval_memory_) {
-      GACCD_ASSIGN_OR_RETURN(eval_memory_, engine_->HostMemory(bytes));
-    }
-    return *eval_memory_;
-  };
-  GACCD_ASSIGN_OR_RETURN(
-      auto batches,
-      Prefetcher::Start(*eval_, std::make_unique<EvalIndices>(shard, plan_.request().micro_batch),
-                        {.memory = memory}));
-  // samples, loss sum, correct: counts stay exact in a double up to 2^53.
-  std::array<double, 3> sums{};
-  bool has_accuracy = eval_->spec().classes > 0;
-  const std::int64_t least = LeastEvalBatches(eval_->size(), comm_.size(), plan_);
-  std::int64_t done = 0;
-  if (stops_ != nullptr) stops_->BeginEvaluation();
-  while (const BatchView* batch = batches->Next()) {
-    if (stops_ != nullptr && done > 0 && done < least) {
-      GACCD_ASSIGN_OR_RETURN(const StopDecision here, stops_->BetweenBatches(done, least));
-      if (here.stops()) return std::optional<EvalRecord>();
-    }
-    ++done;
-    GACCD_ASSIGN_OR_RETURN(const Evaluation result, engine_->Evaluate(*batch));
-    sums[0] += static_cast<double>(result.samples);
-    sums[1] += result.loss_sum;
-    sums[2] += result.correct.value_or(0);
-  }
-  const auto view = View(std::span<double>(sums));
-  GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(view, view));
-  EvalRecord record{.samples = static_cast<std::int64_t>(sums[0]), .loss = sums[1] / sums[0]};
-  if (record.samples != eval_->size()) {
-    return Status(ErrorKind::kInternal, StrCat("evaluation: expected ", eval_->size(),
-                                               " samples, counted ", record.samples));
-  }
-  if (has_accuracy) record.accuracy = sums[2] / sums[0];
-  record.dur_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return std::optional(record);
 }
 
 }  // namespace gaccd

@@ -114,6 +114,12 @@ class Trainer {
   // Waits for the figures of the oldest update on the way.
   Status ReportOldest(RunReporter& reporter, TrainingSummary* summary);
   Status ReportUntil(std::size_t underway, RunReporter& reporter, TrainingSummary* summary);
+  // This rank's part of the news of the update that is about to be reduced.
+  void TellNews(std::int64_t micro_steps);
+  // Whether an evaluation is due after update `step` (from 1).
+  [[nodiscard]] bool EvaluatesAfter(std::int64_t step) const;
+  // The evaluation that was due where the run goes on. false: the run stops there.
+  Result<bool> EvaluateFirst(RunReporter& reporter, TrainingSummary* summary);
   // false: left, as the ranks were asked to stop and there was no time for it.
   Result<bool> EvaluateNow(const Update& update, std::int64_t step, RunReporter& reporter,
                            TrainingSummary* summary);
@@ -131,6 +137,8 @@ class Trainer {
     std::vector<float> accumulators;
     WindowShare share;
   };
+  // Takes it where the same micro-steps go on; else says that they are done again.
+  void TakeWindow(const LoadedState& state);
   // Saves the state after the last update that ended.
   Status SaveAt(const TrainingSummary& summary, Saver& saver);
   Status LeaveInside(std::int64_t index, RunReporter& reporter, TrainingSummary* summary,
@@ -141,8 +149,8 @@ class Trainer {
 
   // An update that the engine has begun and whose figures were not told yet.
   struct Underway {
-    std::int64_t step = 0;   // from 1
-    std::int64_t steps = 1;  // micro-steps
+    std::int64_t step = 0;  // from 1
+    std::int64_t micro_steps = 1;
     Update update;
     double lr = 0;
   };
@@ -155,8 +163,8 @@ class Trainer {
   // The error of an update, with who made it not finite.
   Status Explain(const Underway& done, Status error);
   // After an update that was not finite: goes on without it, or without what made it so.
-  Status Outlive(const Underway& done, UpdateFigures* found);
-  Result<SharedCulprits> Look(const Underway& done, std::vector<Culprit>* mine);
+  Status ContinueAfterNonfinite(const Underway& done, UpdateFigures* found);
+  Result<SharedCulprits> FindCulpritsTogether(const Underway& done, std::vector<Culprit>* mine);
   Result<UpdateFigures> RepeatWithout(const Underway& done, const std::vector<Culprit>& mine,
                                       std::int64_t samples);
   // This rank's micro-batches of an update once more.
@@ -185,7 +193,7 @@ class Trainer {
   TrainGuards guards_;
   RankTimes times_;
   std::vector<double> news_;          // kStopNews, then those of times_
-  std::int64_t nonfinite_ = 0;        // updates on end
+  std::int64_t nonfinite_ = 0;        // updates in a row
   std::optional<StopDecision> left_;  // the window that was begun
   std::int64_t left_after_ = 0;       // micro-steps of it
   Job job_;
@@ -203,6 +211,7 @@ class Trainer {
   std::deque<Underway> underway_;  // the oldest first
   std::int64_t first_update_ = 0;
   std::int64_t first_samples_ = 0;  // that the updates before it took
+  bool evaluates_first_ = false;    // before it
 };
 
 }  // namespace gaccd

@@ -16,7 +16,7 @@
 namespace gaccd {
 namespace {
 
-// A training of which so many updates on end are left out does not come back by itself.
+// A training of which so many updates in a row are left out does not come back by itself.
 constexpr std::int64_t kMostNonfinite = 10;
 
 Status CheckSame(Communicator& comm, std::string_view what, std::span<const BadRecord> bad) {
@@ -59,7 +59,7 @@ Result<UpdateReplay> Trainer::Replay(const Underway& done) {
   };
   UpdateReplay replay{.batches = nullptr,
                       .indices = std::make_unique<TrainIndices>(indices),
-                      .steps = done.steps,
+                      .steps = done.micro_steps,
                       .spec = train_->spec()};
   GACCD_ASSIGN_OR_RETURN(replay.batches,
                          Prefetcher::Start(*train_, std::make_unique<TrainIndices>(indices),
@@ -67,18 +67,19 @@ Result<UpdateReplay> Trainer::Replay(const Underway& done) {
   return replay;
 }
 
-Result<SharedCulprits> Trainer::Look(const Underway& done, std::vector<Culprit>* mine) {
+Result<SharedCulprits> Trainer::FindCulpritsTogether(const Underway& done,
+                                                     std::vector<Culprit>* mine) {
   const auto look = [&]() -> Result<std::vector<Culprit>> {
     GACCD_ASSIGN_OR_RETURN(const UpdateReplay replay, Replay(done));
     return FindCulprits(*engine_, model_.layout(), replay);
   };
   auto found = look();
   if (found.ok() && !found->empty()) {
-    LogWarning(StrCat("update ", done.step, ": ", Describe(*found, done.steps)));
+    LogWarning(StrCat("update ", done.step, ": ", Describe(*found, done.micro_steps)));
   }
   GACCD_ASSIGN_OR_RETURN(
       SharedCulprits shared,
-      ShareCulprits(comm_, found, PlanOf(done.update).Load(comm_.rank()), done.steps));
+      ShareCulprits(comm_, found, PlanOf(done.update).Load(comm_.rank()), done.micro_steps));
   *mine = *std::move(found);
   return shared;
 }
@@ -86,17 +87,17 @@ Result<SharedCulprits> Trainer::Look(const Underway& done, std::vector<Culprit>*
 Status Trainer::Explain(const Underway& done, Status error) {
   if (error.kind() != ErrorKind::kNoRequeue) return error;
   std::vector<Culprit> mine;
-  const auto shared = Look(done, &mine);
+  const auto shared = FindCulpritsTogether(done, &mine);
   return {error.kind(),
           StrCat(error.message(), "; ", shared.ok() ? shared->text : shared.status().message())};
 }
 
-Status Trainer::Outlive(const Underway& done, UpdateFigures* found) {
+Status Trainer::ContinueAfterNonfinite(const Underway& done, UpdateFigures* found) {
   std::vector<Culprit> mine;
-  GACCD_ASSIGN_OR_RETURN(const SharedCulprits shared, Look(done, &mine));
+  GACCD_ASSIGN_OR_RETURN(const SharedCulprits shared, FindCulpritsTogether(done, &mine));
   if (++nonfinite_ > kMostNonfinite) {
     return {ErrorKind::kNoRequeue, StrCat("training diverged: ", nonfinite_,
-                                          " updates on end were not finite; ", shared.text)};
+                                          " updates in a row were not finite; ", shared.text)};
   }
   const std::int64_t planned = done.update.samples;
   const bool drops = guards_.on_nonfinite == OnNonfinite::kDropMicroBatch && shared.survivors > 0;

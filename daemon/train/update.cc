@@ -32,6 +32,7 @@ Status RunUpdate(Engine& engine, Prefetcher& batches, const Plan& plan, UpdateSe
 
   // 2. Reduce once: gradients are sums, so the reduction is a plain sum.
   if (hooks.note) hooks.note(heartbeat::Phase::kReduce, steps);
+  if (hooks.tell) hooks.tell();
   GACCD_RETURN_IF_ERROR(engine.Reduce());
 
   // 3. There is no loss scale to undo. Check finite.  4. Global norm, in the same pass.

@@ -37,7 +37,7 @@ class Stopping(ClusterTest):
 
     def test_the_time_limit_is_seen_in_time(self):
         run = self._training(options=[*TWO_NODES, "--time=1"])
-        self._assert_requeued(run, "the job's time is up", timeout=60 + SLACK)
+        self._assert_requeued(run, "the job's time limit", timeout=60 + SLACK)
 
     def test_preemption_saves_within_the_grace(self):
         run = self._training(options=["--nodes=4", "--ntasks-per-node=2", "--exclusive"])
@@ -68,7 +68,7 @@ class Stopping(ClusterTest):
             ranks[0].signal(15)
         verdict = self.wait_until(lambda: self._verdict(run), SLACK, "a verdict")
         self.assertEqual((verdict["verdict"], verdict["exit"]), ("requeue", 75))
-        twice = "asked twice" in verdict["reason"]
+        twice = "a second request" in verdict["reason"]
         self.assertTrue(verdict["reason"].endswith(", not saved" if twice else ", saved"), verdict)
         self.assertEqual(self._checkpoints(run) == [], twice)
         self._cancel(run)

@@ -87,10 +87,10 @@ TEST(StopSignals, TheOldHandlersComeBackAndANewOneStartsFresh) {
 }
 
 TEST(TimeLeft, TheSmallerEndCounts) {
-  EXPECT_FALSE(FindTimeLeft({}, 1000, 0, Seconds(0), Seconds(25)).least());
-  EXPECT_EQ(FindTimeLeft(1300, 1000, SIGUSR2, Seconds(3), Seconds(25)).least(), Seconds(300));
-  EXPECT_EQ(FindTimeLeft(1300, 1000, SIGTERM, Seconds(3), Seconds(25)).least(), Seconds(22));
-  EXPECT_EQ(FindTimeLeft(1010, 1000, SIGTERM, Seconds(3), Seconds(25)).least(), Seconds(10));
+  EXPECT_FALSE(FindTimeLeft({}, 1000, {}, Seconds(25)).least());
+  EXPECT_EQ(FindTimeLeft(1300, 1000, {}, Seconds(25)).least(), Seconds(300));
+  EXPECT_EQ(FindTimeLeft(1300, 1000, Seconds(3), Seconds(25)).least(), Seconds(22));
+  EXPECT_EQ(FindTimeLeft(1010, 1000, Seconds(3), Seconds(25)).least(), Seconds(10));
 }
 
 TEST(TimeLeft, ASaveNeedsItsTimeAndAReserve) {

@@ -330,6 +330,12 @@ TEST(Heartbeat, TheMessageSaysWhoWhereAndWhat) {
   EXPECT_EQ(Describe(lost, topology),
             "rank 1 on n1 is silent for 5.1 s: stopped, or cut off; last seen in compute of update "
             "12, micro-step 3");
+  LostRank between = lost;
+  for (const Phase phase : {Phase::kEvaluate, Phase::kSave}) {
+    between.last = {.phase = phase, .update = 12};
+    EXPECT_TRUE(
+        Describe(between, topology).ends_with(std::string(Name(phase)) + " after update 12"));
+  }
 }
 
 }  // namespace

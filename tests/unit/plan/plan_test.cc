@@ -1,4 +1,4 @@
-// The plan against its invariants (design.md section 2) and against brute force.
+// The plan against its invariants (daemon/plan/plan.h) and against brute force.
 #include "daemon/plan/plan.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 #include "tests/unit/train/engine_runs.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -143,12 +144,18 @@ Status RunUpdates(const EngineCase& test, const Setting& setting, Engine& engine
   std::int64_t enqueued = 0;
   for (std::int64_t u = 0; u < setting.schedule.updates(); ++u) {
     GACCD_ASSIGN_OR_RETURN(const Plan plan, setting.PlanOf(setting.schedule.At(u)));
-    for (std::size_t i = 0; i < news.size(); ++i) news[i] = NewsOf(rank, u, i);
+    const auto tell = [&] {
+      for (std::size_t i = 0; i < news.size(); ++i) news[i] = NewsOf(rank, u, i);
+    };
+    // What is told before the reduction counts, not what there was at the beginning.
+    std::ranges::fill(news, -1);
+    if (options.update) tell();
     const UpdateSettings settings{.lr = test.optimizer.lr * (1 + static_cast<double>(u % 3)),
                                   .clip_norm = test.clip_norm,
                                   .news = news};
     GACCD_RETURN_IF_ERROR(options.update ? options.update(engine, batches, plan, settings)
-                                         : RunUpdate(engine, batches, plan, settings));
+                                         : RunUpdate(engine, batches, plan, settings,
+                                                     {.note = {}, .leave = {}, .tell = tell}));
     ++enqueued;
     const bool last = enqueued == setting.schedule.updates();
     while (enqueued - std::ssize(run->figures) > (last ? 0 : underway)) {
@@ -167,7 +174,8 @@ Status ReadOut(const EngineCase& test, const Setting& setting, Engine& engine, E
   run->state.resize(static_cast<std::size_t>(StateElements(test.optimizer, size)));
   GACCD_RETURN_IF_ERROR(engine.GetParameters(run->parameters));
   GACCD_ASSIGN_OR_RETURN(run->digest, engine.Digest());
-  return engine.GetOptimizer(run->state, &run->optimizer_updates);
+  run->optimizer_updates = engine.optimizer_updates();
+  return engine.Read(EngineBuffer::kOptimizer, 0, run->state);
 }
 
 Status EvaluateFirst(const EngineCase& test, const Setting& setting, Engine& engine,

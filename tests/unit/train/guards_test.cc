@@ -199,7 +199,7 @@ TEST_F(GuardsTest, TooManySkippedUpdatesOnEndStop) {
     for (std::size_t r = 0; r < 3; ++r) {
       ASSERT_FALSE(found.status[r].ok());
       EXPECT_EQ(found.status[r].kind(), ErrorKind::kNoRequeue);
-      EXPECT_THAT(found.status[r].message(), HasSubstr("11 updates on end were not finite"));
+      EXPECT_THAT(found.status[r].message(), HasSubstr("11 updates in a row were not finite"));
       EXPECT_EQ(found.summary[r].updates, 10);
       EXPECT_EQ(found.summary[r].skipped, 10);
     }

@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
+#include "daemon/telemetry/log.h"
 #include "daemon/train/save_clock.h"
 #include "daemon/train/saver.h"
 #include "daemon/train/stop_agreement.h"
@@ -18,6 +20,7 @@
 namespace gaccd {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 Job SmallJob() {
@@ -37,10 +40,13 @@ Job SmallJob() {
   return job;
 }
 
-// A place inside an update: after micro-step `done` of update `update` (both from 1).
+// A place inside an update: after micro-step `done` of update `update` (both from 1); or in an
+// evaluation (from 1).
 struct Place {
   std::int64_t update = 0;
   std::int64_t done = 0;
+  StopAction action = StopAction::kSaveStop;
+  int evaluation = 0;
 };
 
 class ResumeTest : public ::testing::Test {
@@ -57,6 +63,8 @@ class ResumeTest : public ::testing::Test {
     TrainingSummary summary;
     std::int64_t first = 0;
     std::vector<std::string> notes;
+    int evaluations = 0;
+    std::string warnings;  // before Run()
   };
 
   // Trains on so many ranks; saves every so many updates (0: never); goes on from `from`. stop: the
@@ -64,11 +72,13 @@ class ResumeTest : public ::testing::Test {
   Result<Trained> Train(const Job& job, int ranks, std::int64_t every, const std::string& from,
                         Place stop = {}) {
     Trained trained;
+    SetLogHook([&](const LogLine& line) { trained.warnings += StrCat(line.message, "\n"); });
     const Status status = RunThreadRanks(ranks, {}, [&](Communicator& comm) -> Status {
       GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make({.nodes = 1,
                                                           .gpus_per_node = ranks,
                                                           .micro_batch = job.batch.micro,
-                                                          .target_batch = job.batch.target}));
+                                                          .target_batch = job.batch.target,
+                                                          .lr_rule = job.batch.lr_rule}));
       GACCD_ASSIGN_OR_RETURN(auto trainer, Trainer::Open(comm, job, plan));
       GACCD_RETURN_IF_ERROR(trainer->Prepare());
       GACCD_ASSIGN_OR_RETURN(const ResumePoint point,
@@ -87,17 +97,19 @@ class ResumeTest : public ::testing::Test {
       }
       TrainingSummary summary;
       StopThere stops(comm, stop, trainer->first_update());
-      if (stop.update > 0) trainer->SetStops(&stops);
+      trainer->SetStops(&stops);
       GACCD_RETURN_IF_ERROR(trainer->Run(*reporter, &summary, saver.get()));
       reporter->Finish(Status::Ok());
       if (comm.rank() == 0) {
         trained.summary = summary;
         trained.first = trainer->first_update();
         trained.notes = point.notes;
+        trained.evaluations = stops.evaluations();
         GACCD_ASSIGN_OR_RETURN(trained.weights, trainer->Parameters());
       }
       return Status::Ok();
     });
+    SetLogHook({});
     if (!status.ok()) return status;
     return trained;
   }
@@ -112,11 +124,20 @@ class ResumeTest : public ::testing::Test {
       if (done <= last_done_) update_ += (update_ + 2) % 8 == 0 ? 2 : 1;
       last_done_ = done;
       if (update_ + 1 != place_.update || done != place_.done) return StopDecision{};
-      return StopDecision{.action = StopAction::kSaveStop, .reason = "the test"};
+      return StopDecision{.action = place_.action, .reason = "the test"};
     }
+    Result<StopDecision> BetweenBatches(std::int64_t done, std::int64_t) override {
+      if (done == 1) ++evaluations_;
+      if (evaluations_ == place_.evaluation) here_ = {StopAction::kSaveStop, {}, "the test"};
+      return here_;
+    }
+    [[nodiscard]] StopDecision AtBoundary() const override { return here_; }
+    [[nodiscard]] int evaluations() const { return evaluations_; }
 
    private:
     Place place_;
+    StopDecision here_;
+    int evaluations_ = 0;
     std::int64_t update_;
     std::int64_t last_done_ = 0;
   };
@@ -182,6 +203,72 @@ TEST_F(ResumeTest, InsideAnUpdateTheSameMicroStepsGoOn) {
     EXPECT_LT(Difference(other->weights, plain->weights), 1e-5);
     EXPECT_EQ(other->summary.samples, 3 * 230);
   }
+}
+
+// A rule for the learning rate is no matter of which micro-steps there are.
+TEST_F(ResumeTest, InsideAnUpdateWithALearningRateRule) {
+  Job job = SmallJob();
+  job.batch.lr_rule = LrRule::kLinear;
+  ASSERT_FALSE(Train(job, 3, 100, "never", {4, 2}).ok());
+  const auto resumed = Train(job, 3, 0, "auto");
+  ASSERT_TRUE(resumed.ok()) << resumed.status().message();
+  EXPECT_EQ(resumed->warnings, "");
+  const auto other = Train(job, 2, 0, "auto");
+  ASSERT_TRUE(other.ok()) << other.status().message();
+  EXPECT_EQ(other->warnings,
+            "update 4 is begun again, 2 micro-steps of it are lost: the checkpoint is of another "
+            "run: it has ranks 3, this job has 2\n");
+}
+
+TEST_F(ResumeTest, WithoutTimeForTheAccumulatorsTheUpdateIsRepeated) {
+  const Job job = SmallJob();
+  const auto plain = Train(job, 3, 0, "never");
+  ASSERT_TRUE(plain.ok()) << plain.status().message();
+  const auto left = Train(job, 3, 100, "never", {4, 2, StopAction::kSaveBeforeStop});
+  EXPECT_THAT(left.status().message(),
+              EndsWith("stopped by the test inside update 4 after micro-step 2, which is to be "
+                       "repeated (no time to save its accumulators), saved"));
+  ASSERT_TRUE(std::filesystem::exists(PathOf(3) + "/MANIFEST"));
+  const auto resumed = Train(job, 3, 0, "auto");
+  ASSERT_TRUE(resumed.ok()) << resumed.status().message();
+  EXPECT_EQ(resumed->first, 3);
+  EXPECT_EQ(resumed->weights, plain->weights);
+  EXPECT_EQ(resumed->summary.samples, 3 * 230);
+}
+
+// After updates 8, 16 and 24.
+TEST_F(ResumeTest, AnEvaluationThatWasLeftIsRepeated) {
+  const Job job = SmallJob();
+  const auto left = Train(job, 3, 100, "never", {.evaluation = 1});
+  EXPECT_THAT(left.status().message(), EndsWith("stopped by the test after update 8, saved"));
+  const auto resumed = Train(job, 3, 0, "auto");
+  ASSERT_TRUE(resumed.ok()) << resumed.status().message();
+  EXPECT_EQ(resumed->first, 8);
+  EXPECT_EQ(resumed->evaluations, 3);
+  // Inside the update after it, it was done.
+  ASSERT_FALSE(Train(job, 3, 100, "never", {9, 1}).ok());
+  std::filesystem::remove_all(PathOf(8));
+  const auto inside = Train(job, 3, 0, "auto");
+  ASSERT_TRUE(inside.ok()) << inside.status().message();
+  EXPECT_EQ(inside->first, 8);
+  EXPECT_EQ(inside->evaluations, 2);
+}
+
+// With last_cycle carry only the last update of a run may be smaller: update 8 of one epoch takes 6
+// samples, of two epochs 32.
+TEST_F(ResumeTest, AFinishedRunThatLeftASmallerUpdateBehindIsNotExtended) {
+  Job job = SmallJob();
+  job.batch.last_cycle = LastCycle::kCarry;
+  job.epochs = 1;
+  ASSERT_TRUE(Train(job, 2, 4, "never").ok());
+  job.epochs = 2;
+  const auto refused = Train(job, 2, 0, "auto");
+  EXPECT_EQ(refused.status().kind(), ErrorKind::kConfig);
+  EXPECT_THAT(refused.status().message(),
+              HasSubstr("its update 8 took 6 samples, in this job it takes 32"));
+  const auto before = Train(job, 2, 0, PathOf(4));
+  ASSERT_TRUE(before.ok()) << before.status().message();
+  EXPECT_EQ(before->summary.samples, 2 * 230);
 }
 
 TEST_F(ResumeTest, OnOtherRanksAndMicroBatchesEqualToRounding) {

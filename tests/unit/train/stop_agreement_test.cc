@@ -28,6 +28,7 @@ TEST(News, GoThereAndBackAndLeaveTheRestAlone) {
                 .save = 6,
                 .save_misfit = 7,
                 .rest_misfit = 8,
+                .window_misfit = 8.5,
                 .pace_s = 9.5,
                 .signals = {10, 11, 12, 13, 14, 15}};
   std::vector<double> wire(kStopNews + 2, -1);
@@ -72,6 +73,16 @@ TEST(Decide, EveryCase) {
       {"stop, time for all", {.stop = 1}, true, kSaveStop, kGoOn},
       {"stop beats save", {.stop = 1, .save = 4}, true, kSaveStop, kGoOn},
       {"stop, the rest does not fit", {.stop = 4, .rest_misfit = 1}, true, kSaveStop, kSaveStop},
+      {"stop, neither the rest nor what was accumulated fits",
+       {.stop = 4, .rest_misfit = 1, .window_misfit = 1},
+       true,
+       kSaveStop,
+       kSaveBeforeStop},
+      {"stop, the rest fits, what was accumulated does not",
+       {.stop = 4, .window_misfit = 1},
+       true,
+       kSaveStop,
+       kGoOn},
       {"stop, no time for a save",
        {.stop = 4, .save_misfit = 1, .rest_misfit = 1},
        true,
@@ -146,7 +157,8 @@ struct Scenario {
   std::int64_t micro_steps = 4;
   std::chrono::microseconds micro_step{200};
   double told_s = 0.0008;  // what an update is said to take
-  int late = 0;            // the news come so many updates late, as on a GPU
+  double window_ratio = 1;
+  int late = 0;  // the news come so many updates late, as on a GPU
   std::function<void(int rank, std::int64_t update, std::int64_t micro_step)> event;
 };
 
@@ -155,7 +167,8 @@ Outcome RunOneRank(Communicator& comm, const Scenario& run) {
   std::vector<std::vector<double>> underway;
   for (std::int64_t update = 1; update <= run.updates; ++update) {
     std::vector<double> news(kStopNews + 1);
-    agreement.Tell(news, run.micro_steps, run.late);
+    agreement.ExpectSave(0, run.window_ratio);
+    agreement.BeginUpdate();
     for (std::int64_t step = 1; step <= run.micro_steps; ++step) {
       std::this_thread::sleep_for(run.micro_step);
       if (run.event) run.event(comm.rank(), update, step);
@@ -163,6 +176,7 @@ Outcome RunOneRank(Communicator& comm, const Scenario& run) {
       if (!here.ok()) return {-1, 0, {}};
       if (here->action != StopAction::kGoOn) return {update, step, *here};
     }
+    agreement.Tell(news, run.micro_steps, run.late);
     const MutableBuffer view = View(std::span<double>(news));
     if (!comm.AllReduceSum(view, view).ok()) return {-1, 0, {}};
     underway.push_back(news);
@@ -201,19 +215,20 @@ Outcome Same(const std::vector<Outcome>& outcomes) {
 // Signals are of the process: with ranks as threads only rank 2 looks at them.
 TEST(StopAgreement, ASignalOfOneRankStopsAllAtTheSameBoundary) {
   for (const int late : {0, 1}) {
+    const std::int64_t last_step = Scenario().micro_steps;
     auto signals = StopSignals::Install({SIGTERM}, kNoBurst);
     ASSERT_TRUE(signals.ok());
     const Outcome outcome = Same(RunRanks([&](int rank) {
       Scenario run{.options = {.checkpoints = true}, .late = late};
       if (rank == 2) {
         run.options.signals = signals->get();
-        run.event = [](int, std::int64_t update, std::int64_t step) {
-          if (update == 10 && step == 3) raise(SIGTERM);
+        run.event = [last_step](int, std::int64_t update, std::int64_t step) {
+          if (update == 10 && step == last_step) raise(SIGTERM);
         };
       }
       return run;
     }));
-    EXPECT_EQ(outcome.update, 11 + late) << "told by the next update";
+    EXPECT_EQ(outcome.update, 10 + late) << "told by the update in which it came";
     EXPECT_EQ(outcome.micro_step, 0) << "short updates are finished";
     EXPECT_EQ(outcome.decision.action, StopAction::kSaveStop);
     EXPECT_EQ(outcome.decision.reason, "SIGTERM (1 of 4 ranks)");
@@ -233,18 +248,21 @@ Scenario LongUpdates(double grace_s) {
 TEST(StopAgreement, ALongUpdateIsLeftInsideWhenItsRestDoesNotFit) {
   struct {
     double grace_s;
+    double window_ratio;
     std::int64_t update, micro_step;
     StopAction action;
   } const cases[] = {
-      {1000, 3, 0, StopAction::kSaveStop},  // ends the update it is in
-      {2.55, 3, 2, StopAction::kSaveStop},  // 1.5 x 1 s + 1 s and half of the rest
-      {1, 3, 2, StopAction::kLeave},        // not even a save fits
+      {1000, 1, 3, 0, StopAction::kSaveStop},        // ends the update it is in
+      {2.55, 1, 3, 2, StopAction::kSaveStop},        // 1.5 x 1 s + 1 s and half of the rest
+      {2.55, 2, 3, 2, StopAction::kSaveBeforeStop},  // with the accumulators it takes 2 s
+      {1, 1, 3, 2, StopAction::kLeave},              // not even a save fits
   };
   for (const auto& test : cases) {
     auto signals = StopSignals::Install({SIGTERM}, kNoBurst);
     ASSERT_TRUE(signals.ok());
     const Outcome outcome = Same(RunRanks([&](int rank) {
       Scenario run = LongUpdates(test.grace_s);
+      run.window_ratio = test.window_ratio;
       // The rest of the update takes 50 ms a step of rank 1, whose word alone must do.
       if (rank == 1) {
         run.micro_step = std::chrono::milliseconds(50);
@@ -319,7 +337,7 @@ TEST(StopAgreement, TheEndOfTheJobIsSeenInTimeForASave) {
   const Outcome near = run_with(12, true);
   EXPECT_EQ(near.update, 1);
   EXPECT_EQ(near.decision.action, StopAction::kSaveStop);
-  EXPECT_EQ(near.decision.reason, "the job's time is up");
+  EXPECT_EQ(near.decision.reason, "the job's time limit");
   EXPECT_EQ(run_with(12, false).update, 51) << "nothing to save: no reason to leave early";
   EXPECT_EQ(run_with(5, true).decision.action, StopAction::kLeave) << "too late for a save";
 }

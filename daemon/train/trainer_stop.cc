@@ -1,0 +1,51 @@
+// How the trainer saves, and how it leaves when the ranks were asked to stop.
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "daemon/train/trainer.h"
+
+namespace gaccd {
+
+Status Trainer::SaveAt(const TrainingSummary& summary, Saver& saver) {
+  Note(heartbeat::Phase::kSave, summary.updates);
+  const bool window = left_ && left_->action == StopAction::kSaveStop;
+  GACCD_RETURN_IF_ERROR(window ? saver.SaveWindow(summary.updates, summary.samples, left_after_)
+                               : saver.Save(summary.updates, summary.samples));
+  if (stops_ != nullptr) stops_->Saved();
+  return Status::Ok();
+}
+
+// A save that fails does not change why the run stops: the checkpoint before stays.
+Status Trainer::StopAt(const std::string& where, const StopDecision& wish,
+                       const TrainingSummary& summary, Saver* saver) {
+  if (!wish.saves_and_stops() || saver == nullptr) return wish.ToStatus(where, false);
+  Status saved = SaveAt(summary, *saver);
+  if (saved.ok()) saved = saver->Finish();
+  const Status ending = wish.ToStatus(where, saved.ok());
+  if (saved.ok()) return ending;
+  return {ending.kind(), StrCat(ending.message(), ": ", saved.message())};
+}
+
+// Parameters and optimiser still stand after the update before; the accumulators hold a part of
+// this one.
+Status Trainer::LeaveInside(std::int64_t index, RunReporter& reporter, TrainingSummary* summary,
+                            Saver* saver) {
+  underway_.pop_back();  // the engine will not end it
+  GACCD_RETURN_IF_ERROR(ReportUntil(0, reporter, summary));
+  const bool repeated = left_->action == StopAction::kSaveBeforeStop;
+  return StopAt(
+      StrCat("inside update ", index + 1, " after micro-step ", left_after_,
+             repeated ? ", which is to be repeated (no time to save its accumulators)" : ""),
+      *left_, *summary, saver);
+}
+
+Result<bool> Trainer::LeaveWindow(std::int64_t done, std::int64_t steps) {
+  if (stops_ == nullptr) return false;
+  GACCD_ASSIGN_OR_RETURN(const StopDecision here, stops_->BetweenMicroSteps(done, steps));
+  if (!here.stops()) return false;
+  left_ = here;
+  left_after_ = done;
+  return true;
+}
+
+}  // namespace gaccd
