@@ -51,7 +51,9 @@ Status RunCkpt(const Flags& flags) {
 
 Status RunVerdict(const Flags& flags) {
   if (!flags.attempt_dir) return {ErrorKind::kUsage, "verdict needs --attempt-dir=DIR"};
-  gaccd::VerdictRequest request{.attempt_dir = *flags.attempt_dir};
+  gaccd::VerdictRequest request{
+      .attempt_dir = *flags.attempt_dir,
+      .nodelist = gaccd::ProcessEnvironment()("SLURM_JOB_NODELIST").value_or("")};
   constexpr std::int64_t kMostCode = 255;
   if (flags.srun_rc.value_or(0) > kMostCode) {
     return {ErrorKind::kUsage,

@@ -114,9 +114,9 @@ struct ResumeRecord {
   double dur_s = 0;                // to find, verify and load it
 };
 
-// A line of the text log, from warnings up.
+// A warning of the text log.
 struct LogLine {
-  std::string_view level;  // "warning", "error"
+  std::string_view level;  // "warning"
   std::string_view file;   // name without folders
   int line = 0;
   std::string_view message;

@@ -90,20 +90,20 @@ void ToFile(google::LogSeverity severity, std::string_view message,
 }
 
 // REQUIRES: state.mutex is held.
-void WriteToPeople(const LogState& state, std::string_view level, std::string_view message) {
+void WriteToPeople(const LogState& state, std::string_view message) {
   const std::string rank = state.rank < 0 ? "" : StrCat(" [rank ", state.rank, "]");
-  const std::string line = StrCat("gaccd: ", level, rank, ": ", Printable(message), "\n");
+  const std::string line = StrCat("gaccd: warning", rank, ": ", Printable(message), "\n");
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 
-void ToPeople(std::string_view level, std::string_view message, const std::source_location& where) {
+void ToPeople(std::string_view message, const std::source_location& where) {
   LogState& state = State();
   const std::lock_guard lock(state.mutex);
   if (state.hook) {
-    state.hook({level, BaseName(where.file_name()), static_cast<int>(where.line()), message});
+    state.hook({"warning", BaseName(where.file_name()), static_cast<int>(where.line()), message});
     return;
   }
-  WriteToPeople(state, level, message);
+  WriteToPeople(state, message);
 }
 
 // "r00017.gaccd.INFO.20261120-030405.4711"
@@ -130,12 +130,7 @@ void LogInfo(std::string_view message, std::source_location where) {
 
 void LogWarning(std::string_view message, std::source_location where) {
   if (State().to_file.load(std::memory_order_acquire)) ToFile(google::GLOG_WARNING, message, where);
-  ToPeople("warning", message, where);
-}
-
-void LogError(std::string_view message, std::source_location where) {
-  if (State().to_file.load(std::memory_order_acquire)) ToFile(google::GLOG_ERROR, message, where);
-  ToPeople("error", message, where);
+  ToPeople(message, where);
 }
 
 void StartTextLog(const std::string& log_dir, int rank, Modes modes) {
@@ -150,8 +145,7 @@ void StartTextLog(const std::string& log_dir, int rank, Modes modes) {
   const std::string path = StrCat(log_dir, "/", name);
   auto file = OpenFile(path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL, modes.file);
   if (!file.ok()) {
-    WriteToPeople(state, "warning",
-                  StrCat(file.status().message(), "; the text log stays on stderr"));
+    WriteToPeople(state, StrCat(file.status().message(), "; the text log stays on stderr"));
     return;
   }
   state.file = new LineFile(*std::move(file), path, modes.file);  // never destroyed, as glog

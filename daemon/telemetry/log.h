@@ -22,18 +22,16 @@ void LogInfo(std::string_view message,
              std::source_location where = std::source_location::current());
 void LogWarning(std::string_view message,
                 std::source_location where = std::source_location::current());
-void LogError(std::string_view message,
-              std::source_location where = std::source_location::current());
 
-// Once a process; later calls do nothing. `log_dir` must exist; empty: lines stay on stderr, from
-// warnings up, and so they do, with a warning, when the file cannot be made.
+// Once a process; later calls do nothing. `log_dir` must exist; empty: warnings go to stderr, and
+// so they do, with one more, when the file cannot be made.
 void StartTextLog(const std::string& log_dir, int rank, Modes modes = {});
 // Lines of the text log that are lost so far.
 [[nodiscard]] std::int64_t DroppedLogLines();
 // The step shown in the prefix of every line from now on.
 void SetLogStep(std::int64_t step);
 
-// Calls `hook` for every line from warnings up, in place of stderr; an empty function ends it, and
+// Calls `hook` for every warning, in place of stderr; an empty function ends it, and
 // waits for a call in progress. The hook must not log.
 void SetLogHook(std::function<void(const LogLine&)> hook);
 

@@ -9,12 +9,14 @@
 #include <climits>
 #include <csignal>
 #include <cstring>
+#include <sstream>
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/generations.h"
 #include "daemon/telemetry/event_text.h"
 #include "daemon/train/ledger.h"
+#include "slurm/hostlist.h"
 
 namespace gaccd {
 namespace {
@@ -97,6 +99,24 @@ std::string SafeHosts(const std::string& hosts) {
                c == ',' || c == '-' || c == '[' || c == ']';
       });
   return safe ? hosts : std::string();
+}
+
+std::string_view ShortName(std::string_view host) { return host.substr(0, host.find('.')); }
+
+// A host may call itself n3.cluster.example where SLURM knows n3, and --exclude takes no other
+// name.
+std::string NodesOf(const std::string& hosts, const std::string& nodelist) {
+  const auto nodes = ExpandHostlist(nodelist);
+  if (!nodes.ok()) return hosts;
+  std::string found;
+  std::istringstream rest(hosts);
+  for (std::string host; std::getline(rest, host, ',');) {
+    const auto node = std::find_if(nodes->begin(), nodes->end(), [&](const std::string& one) {
+      return ShortName(one) == ShortName(host);
+    });
+    if (node != nodes->end()) found += StrCat(found.empty() ? "" : ",", *node);
+  }
+  return found;
 }
 
 using Json = google::protobuf::Struct;
@@ -262,6 +282,9 @@ Result<std::string> RunVerdictCommand(const VerdictRequest& request) {
                      .done_file = Exists(place.run_dir + "/DONE"),
                      .before = ReadLedger(ledger),
                      .committed = NewestCheckpoint(place.run_dir)};
+  if (facts.written && !request.nodelist.empty()) {
+    facts.written->suspect_hosts = NodesOf(facts.written->suspect_hosts, request.nodelist);
+  }
   const bool told_before = !facts.before.empty() && facts.before.back().attempt == place.attempt;
   if (told_before) facts.before.pop_back();
   const AttemptJudgement judgement = JudgeAttempt(facts);

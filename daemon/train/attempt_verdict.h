@@ -89,11 +89,13 @@ inline constexpr int kMostIdleRestarts = 3;
 struct VerdictRequest {
   std::string attempt_dir;
   std::optional<int> srun_rc;
+  std::string nodelist;  // SLURM_JOB_NODELIST; empty: not known
 };
 
 // Reads the attempt's and the run's folder, judges, and writes: a line in <run>/ledger.jsonl (once
 // an attempt), and <run>/HOLD with the reason when the run is held. The text is for the job script:
-// the next step, the reason, and `--exclude=n3,n7` when hosts are suspected, a line each. What the
+// the next step, the reason, and `--exclude=n3,n7` when hosts are suspected, a line each; they are
+// named as SLURM names the nodes of this job, and a host that is none of them is left out. What the
 // run left is from outside: a file that cannot be read counts as missing. kUsage: no such folder,
 // or not <run>/attempts/NNN-<job>; kIo: the ledger cannot be written.
 Result<std::string> RunVerdictCommand(const VerdictRequest& request);

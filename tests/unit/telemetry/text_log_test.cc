@@ -62,9 +62,9 @@ TEST(TextLogTest, BeforeTheStartOnlyWarningsReachPeople) {
   const std::string seen = InChild([] {
     LogInfo("quiet");
     LogWarning("careful");
-    LogError("broken");
+    LogWarning("more careful");
   });
-  EXPECT_EQ(seen, "gaccd: warning: careful\ngaccd: error: broken\n");
+  EXPECT_EQ(seen, "gaccd: warning: careful\ngaccd: warning: more careful\n");
 }
 
 // "20261120 03", UTC.
@@ -87,9 +87,9 @@ TEST(TextLogTest, OneFileARankWithRankStepAndUtc) {
     LogInfo("first");
     SetLogStep(400);
     LogWarning("second");
-    LogError("third");
+    LogWarning("third");
   });
-  EXPECT_EQ(seen, "gaccd: warning [rank 17]: second\ngaccd: error [rank 17]: third\n");
+  EXPECT_EQ(seen, "gaccd: warning [rank 17]: second\ngaccd: warning [rank 17]: third\n");
   ASSERT_THAT(Names(dir.path()),
               ElementsAre(MatchesRegex("r00017\\.gaccd\\.INFO\\.[0-9]{8}-[0-9]{6}\\.[0-9]+")));
   const std::string path = dir.path() + "/" + Names(dir.path())[0];
@@ -103,7 +103,7 @@ TEST(TextLogTest, OneFileARankWithRankStepAndUtc) {
   EXPECT_THAT(ours,
               ElementsAre(MatchesRegex("I" + time + " r17 s0 text_log_test.cc:[0-9]+\\] first"),
                           MatchesRegex("W" + time + " r17 s400 text_log_test.cc:[0-9]+\\] second"),
-                          MatchesRegex("E" + time + " r17 s400 text_log_test.cc:[0-9]+\\] third")));
+                          MatchesRegex("W" + time + " r17 s400 text_log_test.cc:[0-9]+\\] third")));
   EXPECT_EQ(static_cast<int>(fs::status(path).permissions()) & 077, 0) << "for its user only";
 }
 

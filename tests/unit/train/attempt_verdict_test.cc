@@ -142,8 +142,9 @@ class VerdictCommand : public testing::Test {
     std::filesystem::create_directories(StrCat(run_, "/ckpt/", name));
     Write(StrCat(run_, "/ckpt/", name, "/MANIFEST"), "");
   }
-  static std::string Run(const std::string& dir, std::optional<int> rc) {
-    const auto text = RunVerdictCommand({.attempt_dir = dir, .srun_rc = rc});
+  static std::string Run(const std::string& dir, std::optional<int> rc,
+                         const std::string& nodelist = "") {
+    const auto text = RunVerdictCommand({.attempt_dir = dir, .srun_rc = rc, .nodelist = nodelist});
     EXPECT_TRUE(text.ok()) << text.status().message();
     return text.ok() ? *text : "";
   }
@@ -176,6 +177,15 @@ TEST_F(VerdictCommand, SaysWhatToDoAndKeepsTheLedger) {
   EXPECT_EQ(entries[1].first, (CommittedStep{15, 0}));
   EXPECT_EQ(entries[1].last, (CommittedStep{30, 2}));
   EXPECT_EQ(entries[1].next, NextStep::kDone);
+}
+
+TEST_F(VerdictCommand, SuspectsAreNamedAsSlurmNamesTheNodes) {
+  const std::string dir = Attempt(
+      "000-7",
+      R"({"verdict":"failed","exit":69,"reason":"x","suspect_hosts":"n03.a.example,n1,login"})");
+  EXPECT_EQ(Run(dir, 69, "n[01-04],n1.b.example"), "requeue\nx\n--exclude=n03,n1.b.example\n");
+  EXPECT_EQ(Run(dir, 69, "m[1-4]"), "requeue\nx\n") << "none is a node of the job";
+  EXPECT_EQ(Run(dir, 69, "n["), "requeue\nx\n--exclude=n03.a.example,n1,login\n");
 }
 
 TEST_F(VerdictCommand, WithoutVerdictTheStatusOfThisAttemptSpeaks) {
