@@ -253,9 +253,11 @@ AttemptJudgement JudgeAttempt(const AttemptFacts& facts) {
   if (facts.written && judgement.exit != kOutOfMemory) {
     judgement.suspect_hosts = facts.written->suspect_hosts;
   }
-  judgement.next = NextStepOf(judgement.exit);
+  // DONE is written last; what hung or died after it has lost nothing.
+  judgement.next = facts.done_file ? NextStep::kDone : NextStepOf(judgement.exit);
   if (judgement.next == NextStep::kDone) {
     judgement.reason = "the training is complete";
+    judgement.suspect_hosts.clear();
   } else if (facts.stop_file) {
     judgement.next = NextStep::kNoRequeue;
     judgement.reason += "; the file STOP is there";

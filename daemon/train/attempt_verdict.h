@@ -71,14 +71,14 @@ inline constexpr int kMostIdleRestarts = 3;
 
 // Pure.
 //   exit code                                    next step
-//   0                                            done
+//   0, or any with the file DONE                 done
 //   75 tempfail, 69 a peer is lost               requeue
 //   71 the system or srun refused                requeue
 //   128+n, killed or crashed                     requeue
 //   93, 130 Ctrl-C, 128+2                        norequeue
-//   any of the above but 0, with the file STOP   norequeue
+//   any of the above but done, with the file STOP  norequeue
 //   253 out of memory, all others                fail
-//   0 without verdict.json and DONE              requeue: srun 22.05 returns 0 when a launch fails
+//   0 without verdict.json and without DONE      requeue: srun 22.05 returns 0 when a launch fails
 //   none, and no verdict.json                    requeue: the node of the job script died
 //   requeue, the third restart in a row without a new checkpoint: norequeue, held
 // The code is that of verdict.json; srun's when there is none, and when rank 0 only saw a peer lost

@@ -69,6 +69,15 @@ TEST(JudgeAttempt, OutOfMemoryIsNoHostsFaultAndNotTriedAgain) {
   EXPECT_EQ(JudgeAttempt(facts).next, NextStep::kRequeue) << "it had stopped by itself";
 }
 
+TEST(JudgeAttempt, WhatDiesAfterTheEndHasLostNothing) {
+  AttemptFacts facts{.srun_rc = 69, .done_file = true};  // the disk of rank 0 hung at its verdict
+  EXPECT_EQ(JudgeAttempt(facts).next, NextStep::kDone);
+  facts.written = WrittenVerdict{.exit = 69, .reason = "rank 3 left", .suspect_hosts = "n2"};
+  EXPECT_EQ(JudgeAttempt(facts).next, NextStep::kDone);
+  EXPECT_EQ(JudgeAttempt(facts).reason, "the training is complete");
+  EXPECT_EQ(JudgeAttempt(facts).suspect_hosts, "");
+}
+
 TEST(JudgeAttempt, AnAttemptWhoseScriptWasLost) {
   AttemptFacts facts{.sign = LastSign{"running", "n1", 42}};
   EXPECT_EQ(JudgeAttempt(facts).next, NextStep::kRequeue);
@@ -95,7 +104,7 @@ LedgerEntry Requeued(std::int64_t step, std::int64_t micro = 0) {
 TEST(JudgeAttempt, ThreeRestartsWithoutANewCheckpointHoldTheRun) {
   const auto judge = [](std::vector<LedgerEntry> before, CommittedStep now, int code = 69) {
     return JudgeAttempt(
-        {.srun_rc = code, .done_file = true, .before = std::move(before), .committed = now});
+        {.srun_rc = code, .done_file = code == 0, .before = std::move(before), .committed = now});
   };
   EXPECT_EQ(judge({}, {}).next, NextStep::kRequeue);
   EXPECT_EQ(judge({Requeued(-1), Requeued(-1)}, {}).next, NextStep::kRequeue) << "two restarts";
