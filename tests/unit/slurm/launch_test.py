@@ -312,14 +312,14 @@ class Launch(WithStandIns):
     def test_a_container_mounts_what_the_run_needs(self):
         image, more = "registry#team/gaccd:1", "/data:/data"
         done = self.launch("--epochs=1", GACCD="no-such-program-here", GACCD_CONTAINER=image,
-                           GACCD_CONTAINER_MOUNTS=more, GACCD_CHECK="1")
+                           GACCD_CONTAINER_MOUNTS=more, GACCD_CHECK="1", SLURMD_NODENAME="n7")
         self.assertEqual(done.returncode, 0, done.stderr)
         run = f"{self.dir}/runs/demo-91"
         container = [f"--container-image={image}",
                      f"--container-mounts={run}:{run},{self.dir}:{self.dir},{more}"]
         self.assertEqual(self.log("srun")[3:5], container)
         # The host may have no gaccd to ask.
-        self.assertEqual(self.log("verdict")[:2], ["--nodes=1", "--ntasks=1"])
+        self.assertEqual(self.log("verdict")[:3], ["--nodes=1", "--ntasks=1", "--nodelist=n7"])
         self.assertIn(container[0], self.log("verdict"))
         self.assertEqual(self.log("srun")[7:9], ["no-such-program-here", "train"])
         self.assertEqual(self.log("check")[3:7],
@@ -379,6 +379,11 @@ class Examples(WithStandIns):
             self.assertNotIn("--gpus-per-task", " ".join(asked), script)
             self.assertNotIn("--gpu-bind", " ".join(asked), script)
             self.assertNotIn("per-gpu", " ".join(asked), script)
+
+    def test_long_jobs_are_told_in_time(self):
+        # By SLURM, and not this shell but the ranks, which save and stop.
+        for name in ("3072.sbatch", "gpus.sbatch"):
+            self.assertIn("#SBATCH --signal=USR2@120\n", (SLURM / "examples" / name).read_text())
 
     def test_one_node(self):
         done = self.example("one-node.sbatch", "--epochs=1", SLURM_NTASKS="3")
