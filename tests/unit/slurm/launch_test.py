@@ -113,6 +113,7 @@ class Launch(WithStandIns):
             "--target-batch=1000", "--name=a b"])
         self.assertTrue((Path(run) / "attempts/000-91/rank").is_dir())
         for line in ("SLURM_EXIT_ERROR=71", "SRUN_CPUS_PER_TASK=1", "SLURM_PMIX_FENCE=ring",
+                     "SLURM_PMIX_TIMEOUT=100",
                      f"GACCD_ATTEMPT_DIR={run}/attempts/000-91"):
             self.assertIn(line, self.log("env"))
 
