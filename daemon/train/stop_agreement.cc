@@ -102,7 +102,7 @@ void AskClock::Asked(double pace_s) {
 StopAgreement::StopAgreement(Communicator& comm, const StopOptions& options)
     : comm_(comm),
       options_(options),
-      files_(comm.rank() == 0 ? options.run_dir : std::string()),
+      files_(comm.rank() == 0 ? options.run_dir : std::string(), {.warn = options.warn}),
       save_s_(options.save_guess.count()),
       updates_(options.ask_every.count()),
       evaluation_(options.ask_every.count()) {}
@@ -158,7 +158,9 @@ Result<StopNews> StopAgreement::Exchange(const StopNews& mine) {
 Status StopAgreement::AfterStage(std::string_view stage) {
   GACCD_ASSIGN_OR_RETURN(const StopNews news, Exchange(Mine({})));
   const StopDecision decision = DecideAtBoundary(news, false, comm_.size());
-  return decision.stops() ? decision.ToStatus(stage, false) : Status::Ok();
+  if (!decision.stops()) return Status::Ok();
+  Leave(decision.kind);
+  return decision.ToStatus(stage, false);
 }
 
 // A host that runs ahead tells while its device is at the beginning of the update before, and
@@ -233,9 +235,16 @@ Result<StopDecision> StopAgreement::BetweenBatches(std::int64_t done, std::int64
 void StopAgreement::Saved() {
   heard_.save = 0;
   if (options_.signals != nullptr) options_.signals->Saved();
-  if (const Status removed = files_.Saved(); !removed.ok() && options_.warn) {
-    options_.warn(StrCat("the request is served, but its file stays: ", removed.message()));
-  }
+  files_.Saved();
+}
+
+void StopAgreement::Leave(ErrorKind kind) {
+  if (leaving_) return;
+  const auto rank = static_cast<std::size_t>(comm_.rank());
+  leaving_.emplace(options_.leave_bound, static_cast<int>(kind),
+                   StrCat("gaccd: rank ", comm_.rank(), " on ", comm_.topology().hosts[rank],
+                          " was asked to leave and has not come to its end within ",
+                          options_.leave_bound.count(), " ms: it ends here"));
 }
 
 }  // namespace gaccd

@@ -26,6 +26,7 @@
 
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
+#include "collectives/watchdog/exit_timer.h"
 #include "daemon/control/request_files.h"
 #include "daemon/control/stop_signals.h"
 #include "daemon/control/time_left.h"
@@ -84,6 +85,9 @@ struct StopOptions {
   std::chrono::duration<double> term_budget{25};
   bool checkpoints = false;
   std::function<void(const std::string&)> warn = {};  // for people
+  // A run that leaves without a save, or gives one up, has ended after so long, whatever it waits
+  // for.
+  std::chrono::milliseconds leave_bound{10'000};
   // Often enough for a grace of a few seconds, seldom enough to cost nothing.
   std::chrono::duration<double> ask_every{0.5};
   // Until one was measured.
@@ -129,6 +133,13 @@ class StopAgreement {
   }
   // A save was begun: the wishes to save are fulfilled.
   void Saved();
+  // This rank was asked twice: nothing is waited for any more. Any thread.
+  [[nodiscard]] bool asked_twice() const {
+    return options_.signals != nullptr && options_.signals->wish() == StopWish::kStopNow;
+  }
+  // From now on the process ends within options.leave_bound, with the exit code of `kind`, unless
+  // this object is destroyed before: a file system that does not answer holds nobody back.
+  void Leave(ErrorKind kind);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -146,6 +157,7 @@ class StopAgreement {
 
   Communicator& comm_;
   StopOptions options_;
+  std::optional<ExitTimer> leaving_;  // before files_, which may wait at its end
   RequestFiles files_;
   double save_s_;  // expected
   double window_ratio_ = 1;

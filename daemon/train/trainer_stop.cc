@@ -18,7 +18,10 @@ Status Trainer::SaveAt(const TrainingSummary& summary, Saver& saver) {
 // A save that fails does not change why the run stops: the checkpoint before stays.
 Status Trainer::StopAt(const std::string& where, const StopDecision& wish,
                        const TrainingSummary& summary, Saver* saver) {
-  if (!wish.saves_and_stops() || saver == nullptr) return wish.ToStatus(where, false);
+  if (!wish.saves_and_stops() || saver == nullptr) {
+    stops_->Leave(wish.kind);
+    return wish.ToStatus(where, false);
+  }
   Status saved = SaveAt(summary, *saver);
   if (saved.ok()) saved = saver->Finish();
   const Status ending = wish.ToStatus(where, saved.ok());

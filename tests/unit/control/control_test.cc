@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 
@@ -100,26 +102,64 @@ TEST(TimeLeft, ASaveNeedsItsTimeAndAReserve) {
   EXPECT_FALSE(SaveFits({.job = Seconds(100), .grace = Seconds(0.5)}, Seconds(0)));
 }
 
-TEST(RequestFiles, AreSeenOnceASecondAndSaveIsServed) {
+template <typename Condition>
+bool Becomes(const Condition& condition) {
+  for (int i = 0; i < 2000 && !condition(); ++i) usleep(5'000);
+  return condition();
+}
+
+TEST(RequestFiles, AreSeenAndSaveIsServed) {
   const std::string dir = testing::TempDir() + "/requests-" + std::to_string(getpid());
   std::filesystem::create_directory(dir);
-  RequestFiles files(dir);
-  RequestFiles::Clock::time_point now{std::chrono::hours(1)};
-  EXPECT_EQ(files.wish(now), StopWish::kNone);
   std::ofstream(dir + "/SAVE").close();
-  EXPECT_EQ(files.wish(now + std::chrono::milliseconds(900)), StopWish::kNone) << "not so often";
-  now += std::chrono::seconds(1);
-  EXPECT_EQ(files.wish(now), StopWish::kSave);
-  EXPECT_TRUE(files.Saved().ok());
-  EXPECT_EQ(files.wish(now), StopWish::kNone);
+  RequestFiles files(dir, {.pause = std::chrono::milliseconds(20)});
+  EXPECT_EQ(files.wish(), StopWish::kSave) << "there before: seen at once";
+  files.Saved();
+  EXPECT_EQ(files.wish(), StopWish::kNone);
+  EXPECT_TRUE(Becomes([&] { return !std::filesystem::exists(dir + "/SAVE"); }));
   std::ofstream(dir + "/STOP").close();
   std::ofstream(dir + "/SAVE").close();
-  EXPECT_EQ(files.wish(now + std::chrono::seconds(1)), StopWish::kStop);
-  EXPECT_TRUE(files.Saved().ok());
-  EXPECT_EQ(files.wish(now + std::chrono::seconds(2)), StopWish::kStop);
-  EXPECT_FALSE(std::filesystem::exists(dir + "/SAVE"));
+  EXPECT_TRUE(Becomes([&] { return files.wish() == StopWish::kStop; }));
+  files.Saved();
+  EXPECT_TRUE(Becomes([&] { return !std::filesystem::exists(dir + "/SAVE"); }));
+  EXPECT_EQ(files.wish(), StopWish::kStop) << "a wish to stop is not forgotten";
+  std::filesystem::remove(dir + "/STOP");
+  EXPECT_TRUE(Becomes([&] { return files.wish() == StopWish::kNone; }));
   std::filesystem::remove_all(dir);
-  EXPECT_EQ(RequestFiles("").wish(now), StopWish::kNone);
+  EXPECT_EQ(RequestFiles("").wish(), StopWish::kNone);
+}
+
+TEST(RequestFiles, AFileThatCannotBeRemovedIsTold) {
+  const std::string dir = testing::TempDir() + "/kept-" + std::to_string(getpid());
+  std::filesystem::create_directories(dir + "/SAVE");  // a folder: unlink() refuses
+  std::atomic<bool> told = false;
+  RequestFiles files(dir, {.warn = [&](const std::string& text) {
+                       told = text.find("its file stays") != std::string::npos;
+                     }});
+  EXPECT_EQ(files.wish(), StopWish::kSave);
+  files.Saved();
+  EXPECT_TRUE(Becomes([&] { return told.load(); }));
+  std::filesystem::remove_all(dir);
+}
+
+// Training asks while the file system hangs.
+TEST(RequestFiles, AFolderThatDoesNotAnswerIsNotWaitedFor) {
+  std::atomic<int> looks = 0;
+  std::atomic<bool> hangs = true;
+  const auto start = std::chrono::steady_clock::now();
+  {
+    RequestFiles files("/nowhere",
+                       {.pause = std::chrono::milliseconds(1), .exists = [&](const std::string&) {
+                          for (++looks; hangs;) usleep(1'000);
+                          return true;
+                        }});
+    EXPECT_EQ(looks, 1);
+    EXPECT_EQ(files.wish(), StopWish::kNone);
+    files.Saved();
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10)) << "of 1 s";
+    hangs = false;
+    EXPECT_TRUE(Becomes([&] { return files.wish() == StopWish::kStop; }));
+  }
 }
 
 }  // namespace

@@ -1,0 +1,35 @@
+// What a training is told beside its job, and what it tells.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "daemon/config/policies.h"
+
+namespace gaccd {
+
+// Bytes of this rank. `process` is what is there before the first update, measured: program, data,
+// the code of the kernels.
+struct MemoryFigures {
+  std::int64_t process = 0;
+  std::int64_t planned = 0;  // process + everything the engine and the saver will use
+  std::int64_t device = 0;   // planned on the GPU; 0 on a CPU
+};
+
+// What watches over the numbers of a run.
+struct TrainGuards {
+  OnNonfinite on_nonfinite = OnNonfinite::kStop;
+  // The replicas are compared after so many updates, and after the last one; 0: never.
+  std::int64_t digest_every = 0;
+};
+
+// What was done so far.
+struct TrainingSummary {
+  std::int64_t updates = 0;
+  std::int64_t samples = 0;
+  std::int64_t skipped = 0;          // of the updates, those left out as they were not finite
+  std::optional<double> accuracy;    // of the last evaluation
+  std::int64_t measured_memory = 0;  // at the end
+};
+
+}  // namespace gaccd
