@@ -136,7 +136,8 @@ int main(int argc, char** argv) {
   try {
     return Run(argc, argv);
   } catch (const std::exception& error) {  // of a library, or out of memory; ours throws nothing
-    std::fprintf(stderr, "gaccd: error (internal, exit 70): %s\n", error.what());
+    std::fprintf(stderr, "gaccd: error (internal, exit 70): %s\n",
+                 gaccd::Printable(error.what()).c_str());
     return static_cast<int>(ErrorKind::kInternal);
   }
 }

@@ -4,10 +4,12 @@
 
 #include <utility>
 
+#include "collectives/base/strings.h"
+
 namespace gaccd {
 
 ExitTimer::ExitTimer(std::chrono::milliseconds limit, int exit_code, std::string message) {
-  message += '\n';
+  message = Printable(message) + '\n';
   thread_ = std::thread([this, limit, exit_code, text = std::move(message)] {
     std::unique_lock lock(mutex_);
     if (changed_.wait_for(lock, limit, [this] { return in_time_; })) return;

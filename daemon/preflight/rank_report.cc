@@ -64,10 +64,10 @@ void FillGpu(const GpuProbe& probe, RankReport& report) {
   report.gpu_memory_bytes = gpu.memory_bytes;
 }
 
-// No value may look like two lines.
+// No value may look like two lines, or do anything to a terminal.
 std::string OneLine(std::string text) {
   std::ranges::replace(text, '\n', ' ');
-  return text;
+  return Printable(text);
 }
 
 void Read(std::string_view text, std::string& value) { value = text; }

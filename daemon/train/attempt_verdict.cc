@@ -86,9 +86,8 @@ int IdleRestarts(const std::vector<LedgerEntry>& before, const CommittedStep& no
 }
 
 std::string OnOneLine(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
-  return text;
+  std::ranges::replace(text, '\n', ' ');
+  return Printable(text);
 }
 
 // A list of host names goes to the shell of a job script: nothing else may.

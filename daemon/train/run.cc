@@ -212,8 +212,8 @@ StopOptions StopOptionsOf(const Flags& flags, const Session& session) {
 
 Ending SayDone(const std::string& run_dir, const std::string& text, const Communicator& comm) {
   if (comm.rank() == 0) {
-    std::printf("this run is complete (%s): nothing to do; remove %s/DONE to go on\n", text.c_str(),
-                run_dir.c_str());
+    std::printf("this run is complete (%s): nothing to do; remove %s/DONE to go on\n",
+                Printable(text).c_str(), Printable(run_dir).c_str());
   }
   return {};
 }

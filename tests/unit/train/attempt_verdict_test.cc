@@ -281,9 +281,19 @@ TEST_F(VerdictCommand, WhatIsDamagedCountsAsMissing) {
   const std::string dir = Attempt(
       "001-7", R"({"verdict":"failed","exit":69,"reason":"a\nrequeue","suspect_hosts":"n1;rm x"})");
   EXPECT_EQ(Run(dir, 69), "requeue\na requeue\n");
+  int attempt = 2;
+  for (const char* hosts :
+       {"$(x)", "`x`", R"(n1\nn2)", "-x", "--exclude=n1", "n1 n2", R"(n1\u001b)", "n1&x", "n1|x",
+        "n1>x", "*", "~", "'n1'", R"(\"n1)", "n\xC3\xBC"}) {
+    std::filesystem::remove(run_ + "/ledger.jsonl");  // so many restarts would be too many
+    const std::string one = Attempt(
+        StrCat("00", attempt++, "-8"),
+        StrCat(R"({"verdict":"requeue","exit":75,"reason":"x","suspect_hosts":")", hosts, R"("})"));
+    EXPECT_EQ(Run(one, 75), "requeue\nx\n") << hosts;
+  }
   std::ofstream(run_ + "/ledger.jsonl", std::ios::app) << "{\"attempt\":\"torn";
-  Run(Attempt("002-7", R"({"verdict":"requeue","exit":75,"reason":"z"})"), 75);
-  EXPECT_EQ(ReadLedger(run_ + "/ledger.jsonl").back().attempt, "002-7");
+  Run(Attempt("099-7", R"({"verdict":"requeue","exit":75,"reason":"z"})"), 75);
+  EXPECT_EQ(ReadLedger(run_ + "/ledger.jsonl").back().attempt, "099-7");
 }
 
 TEST_F(VerdictCommand, SrunThatStartedNothingIsNotDone) {

@@ -45,6 +45,8 @@ TEST(RankReport, ComesBackAsItWas) {
   EXPECT_EQ(back.memlock_bytes, -1);
   report.gpu_problem = "two\nlines=2";
   EXPECT_EQ(DecodeReport(EncodeReport(report)).gpu_problem, "two lines=2");
+  report.host = "n1\x1b[2J\xC2\x9B";
+  EXPECT_EQ(DecodeReport(EncodeReport(report)).host, "n1\\x1b[2J\\x9b");
 }
 
 // The ranks may run different builds of gaccd: that is what is to be found out.

@@ -64,10 +64,10 @@ TEST(PeerProcessesTest, OtherNamespacesAndUnknownProcessesAreRefused) {
 TEST(ExitTimerTest, EndsTheProcessWithCodeAndMessage) {
   EXPECT_EXIT(
       {
-        const ExitTimer timer(std::chrono::milliseconds(50), 69, "the others did not come");
+        const ExitTimer timer(std::chrono::milliseconds(50), 69, "the others \x1b[2Jdid not come");
         for (;;) pause();
       },
-      ::testing::ExitedWithCode(69), "^the others did not come\n$");
+      ::testing::ExitedWithCode(69), "^the others \\\\x1b\\[2Jdid not come\n$");
 }
 
 TEST(ExitTimerTest, DoesNothingWhenDestroyedInTime) {
