@@ -24,7 +24,8 @@ struct FlatBuffers {
 
 class Executor {
  public:
-  // Plans the memory and makes every kernel. `graph` is kept.
+  // Plans the memory and makes every kernel. `graph` is kept; `buffers` and `factory` must outlive
+  // the executor. Errors: those of `factory`; kInternal for a value without a flat buffer.
   static Result<std::unique_ptr<Executor>> Prepare(Graph graph, const FlatBuffers& buffers,
                                                    KernelFactory& factory);
 
@@ -39,7 +40,8 @@ class Executor {
   void BindInput(ValueId input, const void* data);
 
   // One micro-step. first: it is the first one of an update, so that parameter gradients are
-  // overwritten; in later ones they are added to.
+  // overwritten; in later ones they are added to. The first error of a kernel ends it.
+  // REQUIRES: Attach(), and BindInput() of every input.
   Status Run(bool first);
 
   // The same, and calls `ready(parameter)` after the node that completes the gradient of a
@@ -50,7 +52,7 @@ class Executor {
   // The memory of an output after a run. REQUIRES: kind kOutput.
   template <typename T>
   [[nodiscard]] const T* Output(ValueId output) const {
-    return static_cast<const T*>(slots_[static_cast<std::size_t>(output)]);
+    return static_cast<const T*>(slots_[Index(output)]);
   }
 
   [[nodiscard]] const Graph& graph() const { return graph_; }
@@ -60,8 +62,7 @@ class Executor {
     std::unique_ptr<Kernel> kernel;
     std::vector<std::size_t> inputs;  // indices of slots_
     std::vector<std::size_t> outputs;
-    bool adds_always =
-        false;  // another node of this graph wrote the same parameter gradient before
+    bool adds_always = false;  // a step before it writes the same parameter gradient
     bool is_gradient = false;
     std::vector<std::size_t> completes;  // parameters whose gradients no later step adds to
   };

@@ -6,6 +6,7 @@
 #include "daemon/autograd/add.h"
 
 namespace gaccd {
+
 bool GradientScope::HasOutputGradient(std::size_t i) const {
   return gradients_[Index(output(i))].has_value();
 }

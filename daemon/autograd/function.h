@@ -69,7 +69,8 @@ class Function {
 };
 
 // Records the backward half: from `objective` (one element), whose own gradient is `seed` (one f32
-// element, an input), to the gradients of all parameters it depends on.
+// element, an input), to the gradients of all parameters it depends on. kConfig: it depends on
+// none, or a function on the way has no gradient.
 Status RecordGradients(Graph& graph, ValueId objective, ValueId seed);
 
 }  // namespace gaccd

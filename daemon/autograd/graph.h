@@ -46,6 +46,7 @@ struct Node {
   std::vector<ValueId> outputs;
 };
 
+// Recorded by one thread.
 class Graph {
  public:
   ValueId AddInput(std::string name, ValueSpec spec);

@@ -39,6 +39,8 @@ class Kernel {
   virtual Status Run(bool accumulate) = 0;
 };
 
+using KernelResult = Result<std::unique_ptr<Kernel>>;
+
 // What a kernel is made for.
 struct KernelRequest {
   const Function& function;
@@ -53,7 +55,7 @@ class KernelFactory {
  public:
   virtual ~KernelFactory() = default;
   // kConfig, naming function and device, when there is no such kernel.
-  virtual Result<std::unique_ptr<Kernel>> Make(const KernelRequest& request) = 0;
+  virtual KernelResult Make(const KernelRequest& request) = 0;
 };
 
 }  // namespace gaccd

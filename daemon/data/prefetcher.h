@@ -72,11 +72,10 @@ class Prefetcher {
   std::vector<BatchView> slots_;       // addresses fixed; samples = what is in it now, or kEnd
   std::vector<std::int64_t> indices_;  // scratch of the thread
 
-  // Counters since the start, modulo 2^32. filled_ is written by the thread, taken_ (batches that
-  // the caller has given back) by the caller;
-  // each on its own cache line. All accesses that decide about sleeping are sequentially
-  // consistent: each side first writes its counter and then reads the other's, so one of them sees
-  // the news.
+  // Counters since the start, modulo 2^32, each on its own cache line. filled_ is written by the
+  // thread, taken_ (batches given back) by the caller. All accesses that decide about sleeping are
+  // sequentially consistent: each side first writes its counter and then reads the other's, so one
+  // of them sees the news.
   alignas(64) std::atomic<std::uint32_t> filled_{0};
   alignas(64) std::atomic<std::uint32_t> taken_{0};
   alignas(64) std::atomic<bool> stop_{false};

@@ -20,7 +20,7 @@ struct CpuKernelOptions {
 [[nodiscard]] std::unique_ptr<KernelFactory> MakeCpuKernels(CpuContext& context,
                                                             const CpuKernelOptions& options);
 
-using KernelResult = Result<std::unique_ptr<Kernel>>;
+// By function; kInternal where a library refuses what the request asks for.
 KernelResult MakeAccumulateCpu(const KernelRequest& request);
 KernelResult MakeAddCpu(const KernelRequest& request);
 KernelResult MakeBiasGradientCpu(const KernelRequest& request);

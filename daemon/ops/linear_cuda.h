@@ -11,8 +11,6 @@
 
 namespace gaccd {
 
-using KernelResult = Result<std::unique_ptr<Kernel>>;
-
 KernelResult MakeLinearCuda(const KernelRequest& request, CudaContext& context);
 KernelResult MakeLinearInputGradientCuda(const KernelRequest& request, CudaContext& context);
 KernelResult MakeLinearWeightGradientCuda(const KernelRequest& request, CudaContext& context);

@@ -1,7 +1,8 @@
 // The optimiser and what stands around it on the GPU. Everything is enqueued on `stream` and obeys
 // the UpdateControl in GPU memory; nothing waits. The formulas are those of update_math.h and
-// norm.h, without fused multiply-adds: for the same gradient and clip factor, parameters
-// and state have the bits of the CPU's (the norm itself is summed in another order).
+// norm.h, without fused multiply-adds: for the same gradient and clip factor, parameters and state
+// have the bits of the CPU's (the norm itself is summed in another order). Used by one thread.
+// Errors are those of CUDA, unless it says otherwise.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -45,6 +46,7 @@ class CudaOptimizer {
     void* bf16_copy = nullptr;
     std::int64_t elements = 0;
   };
+  // kConfig, kInternal: as MakeOptimizer().
   static Result<std::unique_ptr<CudaOptimizer>> Create(const OptimizerSpec& spec,
                                                        const Buffers& buffers);
 

@@ -9,12 +9,12 @@
 namespace gaccd {
 
 // base_lr * lr_factor * warmup(u) * shape(u), u = update, counted from 0; n = total_updates,
-// w = warmup_updates.
-//   warmup(u)  (u + 1) / w while u < w, then 1: the first update takes 1/w, update w-1 the full
-//   rate constant   1 cosine     1 while u < w; then f + (1 - f) (1 + cos(pi t)) / 2 with t = (u -
-//   w) / (n - 1 - w):
-//              f = final_ratio is reached at the last update, and kept after it
-//   step       gamma ^ floor(u / every_updates)
+// w = warmup_updates, f = final_ratio.
+//   warmup(u) | (u + 1) / w while u < w, then 1: update 0 takes 1/w, update w-1 the full rate
+//   constant  | 1
+//   cosine    | 1 while u < w; then f + (1 - f) (1 + cos(pi t)) / 2, t = (u - w) / (n - 1 - w);
+//             | f is reached at the last update, and kept after it
+//   step      | gamma ^ floor(u / every_updates)
 // REQUIRES: update >= 0, total_updates >= 1, a spec that CheckSchedule() accepts.
 [[nodiscard]] double LearningRate(const ScheduleSpec& spec, double base_lr, double lr_factor,
                                   std::int64_t update, std::int64_t total_updates);

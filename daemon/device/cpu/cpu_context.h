@@ -14,6 +14,7 @@ class PackedWeights;
 
 class CpuContext {
  public:
+  // kInternal when oneDNN refuses.
   static Result<std::unique_ptr<CpuContext>> Create();
   ~CpuContext();
   CpuContext(const CpuContext&) = delete;

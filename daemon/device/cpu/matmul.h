@@ -27,6 +27,8 @@ struct MatmulSpec {
 
 class Matmul {
  public:
+  // `context` must outlive it. kInternal, with the sizes, when oneDNN refuses; kOs without memory
+  // for a packed copy.
   static Result<Matmul> Prepare(CpuContext& context, const MatmulSpec& spec);
 
   [[nodiscard]] std::int64_t scratch_bytes() const { return scratch_bytes_; }
@@ -35,6 +37,7 @@ class Matmul {
   // `scratch` has scratch_bytes(). Cheap: may be called before every Run().
   void Bind(const float* a, const float* b, const float* bias, float* c, void* scratch);
 
+  // kInternal when oneDNN fails. REQUIRES: Bind().
   Status Run();
 
  private:

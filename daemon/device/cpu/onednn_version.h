@@ -1,3 +1,4 @@
+// Which oneDNN gaccd was compiled with, and which one is loaded.
 #pragma once
 
 #include <array>

@@ -18,11 +18,12 @@ class PackedWeights {
   explicit PackedWeights(const CpuContext& context) : context_(context) {}
 
   // The packed copy of the weight at `plain` (which must stay there). It is empty until Repack().
-  // Throws dnnl::error.
+  // kOs without memory for it; throws dnnl::error, which Matmul::Prepare() catches.
   Result<dnnl::memory> Get(const float* plain, const dnnl::memory::desc& plain_desc,
                            const dnnl::memory::desc& packed_desc);
 
   // Copies every weight anew. To be called after the parameters changed, before the next product.
+  // kInternal when oneDNN fails.
   Status Repack();
 
   [[nodiscard]] std::int64_t bytes() const;

@@ -33,6 +33,7 @@ class CudaContext {
  public:
   static constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;  // cuBLASLt's on Hopper
 
+  // kUnavailable: no such GPU, or cuBLASLt is missing or too old; kOs: no memory on the GPU.
   static Result<std::unique_ptr<CudaContext>> Create(const CudaContextOptions& options);
   ~CudaContext();
   CudaContext(const CudaContext&) = delete;
@@ -49,9 +50,8 @@ class CudaContext {
 
   [[nodiscard]] const CublasLtApi& cublaslt() const { return *options_.cublaslt; }
   [[nodiscard]] cublasLtHandle_t cublaslt_handle() const { return handle_; }
-  [[nodiscard]] const DeviceBuffer& workspace() const {
-    return workspace_;
-  }  // products on compute()
+  // Only for products on compute().
+  [[nodiscard]] const DeviceBuffer& workspace() const { return workspace_; }
   [[nodiscard]] MatmulChoices& choices() { return *choices_; }
 
   // bf16 training: the f32 parameters at `master` have a bf16 copy of as many elements at `copy`,
