@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/base/strings.h"
+#include "collectives/watchdog/missing.h"
 
 namespace gaccd {
 namespace {
@@ -40,8 +40,7 @@ Agreement AgreeOn(Communicator& comm, const Status& mine) {
   if (!message.ok()) return {std::move(message).status(), comm.rank()};
   Status status(static_cast<ErrorKind>(*failed), *std::move(message));
   if (comm.size() == 1) return {std::move(status), speaker};
-  const std::string& host = comm.topology().hosts[static_cast<std::size_t>(speaker)];
-  return {std::move(status).WithContext(StrCat("rank ", speaker, " on ", host)), speaker};
+  return {std::move(status).WithContext(RankOnHost(speaker, comm.topology().hosts)), speaker};
 }
 
 }  // namespace gaccd

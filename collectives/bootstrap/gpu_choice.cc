@@ -25,10 +25,6 @@ void Copy(const std::string& from, std::array<char, kSize>* to) {
   std::memcpy(to->data(), from.data(), std::min(from.size(), kSize - 1));
 }
 
-std::string RankOnHost(const Topology& topology, std::size_t rank) {
-  return StrCat("rank ", rank, " on ", topology.hosts[rank]);
-}
-
 GpuHello MakeHello(const GpuFacts& gpu) {
   GpuHello hello;
   hello.device = gpu.device;
@@ -62,8 +58,9 @@ Status CheckDistinctGpus(std::span<const GpuFacts> gpus, const Topology& topolog
     const auto [first, is_new] = owner.try_emplace(gpus[r].uuid, r);
     if (is_new) continue;
     return {ErrorKind::kConfig,
-            StrCat(RankOnHost(topology, first->second), " and ", RankOnHost(topology, r),
-                   " both use GPU ", gpus[r].device, " (", gpus[r].name, ", ", gpus[r].uuid,
+            StrCat(RankOnHost(static_cast<int>(first->second), topology.hosts), " and ",
+                   RankOnHost(static_cast<int>(r), topology.hosts), " both use GPU ",
+                   gpus[r].device, " (", gpus[r].name, ", ", gpus[r].uuid,
                    "); start one rank a GPU, or allow it for a test with --allow-gpu-sharing")};
   }
   return Status::Ok();

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +22,7 @@
 #include "collectives/base/buffer.h"
 #include "collectives/base/result.h"
 #include "collectives/watchdog/interrupt.h"
+#include "collectives/watchdog/missing.h"
 
 namespace gaccd {
 
@@ -41,6 +43,12 @@ struct Topology {
   int nodes = 1;
   int local_rank = 0;  // position of this rank among the ranks of its node, in rank order
   int local_size = 1;
+};
+
+// What a communicator failed at: from then on it only answers with that error.
+struct CommFailure {
+  Entry entry;                       // the operation and its number
+  std::vector<MissingRank> missing;  // empty: not known here
 };
 
 // Memory from Communicator::Allocate. Aligned to 4096 bytes, zeroed, freed by the destructor, which
@@ -95,6 +103,9 @@ class Communicator {
   // What became of operations on device buffers that are enqueued: the first error, named like
   // those of the others. Never waits; to be asked while waiting for a stream.
   virtual Status Poll() { return Status::Ok(); }
+
+  // Nothing as long as all went well. Where ranks are threads of one process: always nothing.
+  [[nodiscard]] virtual std::optional<CommFailure> failure() const { return std::nullopt; }
 
   virtual Status Barrier() = 0;
 

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -44,6 +45,7 @@ class MpiCommunicator final : public Communicator {
   Status Barrier() override;
   Result<std::unique_ptr<Communicator>> Split(int color, int key) override;
   Status Poll() override;
+  [[nodiscard]] std::optional<CommFailure> failure() const override { return watch_->lost(); }
   void Abort(int exit_code) noexcept override;
 
  private:

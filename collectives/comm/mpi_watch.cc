@@ -214,9 +214,9 @@ Status MpiWatch::GiveUp(bool late) {
   if (!mismatch.ok()) return mismatch;
   if (!late && node_->EndedLines().empty()) GACCD_RETURN_IF_ERROR(WaitForInterrupt());
   const Clock::duration waited = deadline_.Elapsed();
-  std::vector<MissingRank> missing = ReadNode(late);
-  if (reports_ != nullptr) missing = AskOtherNodes(std::move(missing), late);
-  return MissingError(mine_, waited, options_.bound, missing, topology_->hosts);
+  missing_ = ReadNode(late);
+  if (reports_ != nullptr) missing_ = AskOtherNodes(std::move(missing_), late);
+  return MissingError(mine_, waited, options_.bound, missing_, topology_->hosts);
 }
 
 std::vector<MissingRank> MpiWatch::ReadNode(bool late) const {

@@ -52,7 +52,11 @@ class MpiWatch {
   // Records an error of an operation, so that the other ranks stop waiting for this one.
   Status Fail(Status error);
   [[nodiscard]] const Status& failure() const { return failure_; }
-  [[nodiscard]] std::uint64_t sequence() const { return mine_.sequence; }
+  // The same, with whom the operation waited for.
+  [[nodiscard]] std::optional<CommFailure> lost() const {
+    if (failure_.ok()) return std::nullopt;
+    return CommFailure{mine_, missing_};
+  }
 
  private:
   Status WaitFor(NodeGate& gate, std::uint64_t target);
@@ -85,6 +89,7 @@ class MpiWatch {
   std::uint64_t done_ = 0;
   MPI_Request* moving_ = nullptr;
   Status failure_;
+  std::vector<MissingRank> missing_;
 };
 
 template <typename Work>

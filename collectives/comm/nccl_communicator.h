@@ -9,6 +9,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "collectives/comm/communicator.h"
@@ -21,7 +22,8 @@ namespace gaccd {
 
 class NcclCommunicator final : public Communicator {
  public:
-  // `comm` is ready on all ranks of `over`; both belong to the result (`owned` may be null).
+  // `watch` owns the NCCL communicator, ready on all ranks of `over`. `owned` may be null: then
+  // `over` outlives the result.
   NcclCommunicator(Communicator* over, std::unique_ptr<Communicator> owned,
                    const NcclOptions& options, std::unique_ptr<NcclWatch> watch);
   ~NcclCommunicator() override;
@@ -44,6 +46,10 @@ class NcclCommunicator final : public Communicator {
     GACCD_RETURN_IF_ERROR(watch_->failure());
     const Status host = over_->Poll();
     return host.ok() ? host : watch_->Fail(host);
+  }
+  [[nodiscard]] std::optional<CommFailure> failure() const override {
+    auto lost = watch_->lost();
+    return lost ? lost : over_->failure();
   }
   Status Barrier() override;
   Result<std::unique_ptr<Communicator>> Split(int color, int key) override;

@@ -11,10 +11,6 @@ namespace {
 
 static_assert(std::is_trivially_copyable_v<NcclHello>);
 
-std::string RankOnHost(const Topology& topology, std::size_t rank) {
-  return StrCat("rank ", rank, " on ", topology.hosts[rank]);
-}
-
 Status FirstError(std::span<const NcclHello> hellos, const Topology& topology) {
   const auto failed = [](const NcclHello& hello) { return hello.error != 0; };
   const auto first = std::ranges::find_if(hellos, failed);
@@ -22,7 +18,7 @@ Status FirstError(std::span<const NcclHello> hellos, const Topology& topology) {
   const auto rank = static_cast<std::size_t>(first - hellos.begin());
   const auto more = std::ranges::count_if(hellos, failed) - 1;
   return {static_cast<ErrorKind>(first->error),
-          StrCat(RankOnHost(topology, rank), ": ", first->text.data(),
+          StrCat(RankOnHost(static_cast<int>(rank), topology.hosts), ": ", first->text.data(),
                  more == 0 ? "" : StrCat(" (and ", more, " more ranks failed)"))};
 }
 
@@ -50,9 +46,10 @@ Status CheckSameHellos(std::span<const NcclHello> hellos, const Topology& topolo
   const NcclHello& first = hellos.front();
   for (std::size_t r = 1; r < hellos.size(); ++r) {
     const auto differ = [&](std::string_view what, std::int64_t zero, std::int64_t other) {
-      return Status(ErrorKind::kConfig,
-                    StrCat(what, " must be the same on all ranks: ", RankOnHost(topology, 0),
-                           " has ", zero, ", ", RankOnHost(topology, r), " has ", other));
+      return Status(
+          ErrorKind::kConfig,
+          StrCat(what, " must be the same on all ranks: ", RankOnHost(0, topology.hosts), " has ",
+                 zero, ", ", RankOnHost(static_cast<int>(r), topology.hosts), " has ", other));
     };
     const NcclHello& other = hellos[r];
     if (other.version != first.version) {

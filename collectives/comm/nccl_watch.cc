@@ -25,8 +25,6 @@ milliseconds StalledAfter(milliseconds bound) {
   return std::clamp(bound / 4, 3 * kLookWhenIdle, milliseconds(2'000));
 }
 
-std::string Numbered(Entry entry) { return StrCat(Name(entry.operation), " #", entry.sequence); }
-
 }  // namespace
 
 NcclWatch::NcclWatch(NcclWatchOptions options)
@@ -59,6 +57,15 @@ Status NcclWatch::failure() const {
   return failure_;
 }
 
+std::optional<CommFailure> NcclWatch::lost() const {
+  const std::lock_guard lock(mutex_);
+  if (failure_.ok()) return std::nullopt;
+  CommFailure lost = lost_;
+  for (const MissingRank& ended : EndedPeers()) lost.missing.push_back(ended);
+  lost.missing = Culprits(std::move(lost.missing));
+  return lost;
+}
+
 Status NcclWatch::Fail(const Status& status) {
   Lock lock(mutex_);
   return FailLocked(status, lock);
@@ -66,9 +73,9 @@ Status NcclWatch::Fail(const Status& status) {
 
 Status NcclWatch::FailLocked(const Status& status, Lock& lock) {
   if (!failure_.ok()) return failure_;
-  failure_ = {status.kind(), StrCat("rank ", options_.rank, " on ",
-                                    options_.hosts[static_cast<std::size_t>(options_.rank)],
-                                    ", GPU ", options_.device, ": ", status.message())};
+  failure_ = {status.kind(), StrCat(RankOnHost(options_.rank, options_.hosts), ", GPU ",
+                                    options_.device, ": ", status.message())};
+  lost_.entry = flights_.empty() ? newest_ : flights_.oldest();
   options_.board.PublishFailure();
   // From here on nobody calls NCCL with it, so that it can go without the lock.
   const ncclComm_t dying = std::exchange(options_.comm, nullptr);
@@ -179,15 +186,15 @@ Status NcclWatch::LookLocked() {
 }
 
 // Names those of this node that keep the collective from its end.
-Status NcclWatch::NotDone(Entry entry, Clock::duration waited) const {
+Status NcclWatch::NotDone(Entry entry, Clock::duration waited) {
   std::vector<MissingRank> missing = EndedPeers();
   for (const MissingRank& rank : options_.board.FindMissing(entry, StalledAfter(options_.bound))) {
     missing.push_back(rank);
   }
+  lost_.missing = Culprits(missing);
   const auto others = static_cast<int>(options_.hosts.size()) - 1 - options_.board.known();
   if (!missing.empty() || others == 0) {
-    return MissingError(entry, waited, options_.bound, Culprits(std::move(missing)),
-                        options_.hosts);
+    return MissingError(entry, waited, options_.bound, lost_.missing, options_.hosts);
   }
   return {ErrorKind::kUnavailable,
           StrCat(Numbered(entry), " was not done after ",
@@ -237,11 +244,9 @@ Status NcclWatch::AskNccl() {
 std::string NcclWatch::NameLostPeers() const {
   std::string text;
   const auto add = [&](int rank, std::string_view how) {
-    text += StrCat(text.empty() ? "" : "; ", "rank ", rank, " on ",
-                   options_.hosts[static_cast<std::size_t>(rank)], how);
+    text += StrCat(text.empty() ? "" : "; ", RankOnHost(rank, options_.hosts), how);
   };
-  for (const int rank : options_.peers.Ended())
-    add(rank, " has ended (its process does not exist)");
+  for (const int rank : options_.peers.Ended()) add(rank, kHasEnded);
   if (!text.empty()) return text;
   for (const int rank : options_.board.GaveUp()) add(rank, " gave up");
   return text;

@@ -1,4 +1,4 @@
-// NcclWatch: owns a NCCL communicator and sees to it that nobody waits for ever for it.
+// NcclWatch: owns a NCCL communicator and sees to it that nobody waits for it forever.
 //
 // A thread of its own looks every few milliseconds at the collectives in flight, at NCCL's
 // asynchronous error, at the processes of this node and at what their watches tell. It is a thread,
@@ -11,11 +11,14 @@
 // Enqueue() and Call() belong to one thread at a time; failure() to any.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "collectives/comm/communicator.h"
 #include "collectives/comm/nccl_board.h"
@@ -70,6 +73,8 @@ class NcclWatch {
 
   // The first error, for ever.
   [[nodiscard]] Status failure() const;
+  // The same: the oldest collective that was in flight then, and who of this node was missing.
+  [[nodiscard]] std::optional<CommFailure> lost() const;
   // Records an error, if it is the first, and aborts. Returns the first.
   Status Fail(const Status& status);
   // Finalises and destroys the communicator, within the bound; aborts it if that fails. A failed
@@ -94,7 +99,7 @@ class NcclWatch {
   void Run();
   Status LookLocked();
   Status LookForLostPeers();
-  [[nodiscard]] Status NotDone(Entry entry, Deadline::Clock::duration waited) const;
+  [[nodiscard]] Status NotDone(Entry entry, Deadline::Clock::duration waited);
   Status AskNccl();
   [[nodiscard]] std::vector<MissingRank> EndedPeers() const;
   // Those whose process has ended; if there are none, those that gave up. Empty: nobody.
@@ -108,6 +113,7 @@ class NcclWatch {
   Entry newest_;
   std::optional<Deadline::Clock::time_point> death_seen_;
   Status failure_;
+  CommFailure lost_;
   bool stop_ = false;
   std::thread thread_;
 };

@@ -11,13 +11,6 @@ namespace {
 // More names than this make the message unreadable; the rest is counted.
 constexpr std::size_t kMostNames = 16;
 
-std::string RankOnHost(int rank, std::span<const std::string> hosts) {
-  const auto index = static_cast<std::size_t>(rank);
-  return StrCat("rank ", rank, " on ", index < hosts.size() ? hosts[index] : "?");
-}
-
-std::string Numbered(Entry entry) { return StrCat(Name(entry.operation), " #", entry.sequence); }
-
 double Seconds(std::chrono::nanoseconds time) {
   return std::round(std::chrono::duration<double>(time).count() * 10.0) / 10.0;
 }
@@ -30,7 +23,7 @@ std::string Describe(const MissingRank& missing, Entry mine, std::span<const std
     case Absence::kStalled:
       return StrCat(who, " entered ", Numbered(mine), " and stopped in it");
     case Absence::kEnded:
-      return StrCat(who, " has ended (its process does not exist)");
+      return StrCat(who, kHasEnded);
     case Absence::kSilent:
       return StrCat(who, " did not enter ", Numbered(mine), " (no rank of its node answers)");
     case Absence::kGaveUp:
@@ -40,6 +33,13 @@ std::string Describe(const MissingRank& missing, Entry mine, std::span<const std
 }
 
 }  // namespace
+
+std::string Numbered(Entry entry) { return StrCat(Name(entry.operation), " #", entry.sequence); }
+
+std::string RankOnHost(int rank, std::span<const std::string> hosts) {
+  const auto index = static_cast<std::size_t>(rank);
+  return StrCat("rank ", rank, " on ", index < hosts.size() ? hosts[index] : "?");
+}
 
 std::string_view Name(Operation operation) {
   switch (operation) {

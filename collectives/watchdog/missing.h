@@ -59,6 +59,13 @@ struct MissingRank {
   bool operator==(const MissingRank&) const = default;
 };
 
+// "all-reduce #17".
+[[nodiscard]] std::string Numbered(Entry entry);
+// "rank 3 on n1". hosts: by rank; "?" for a rank that it does not have.
+[[nodiscard]] std::string RankOnHost(int rank, std::span<const std::string> hosts);
+// What is said of a rank whose process is gone: "rank 3 on n1" + this.
+inline constexpr std::string_view kHasEnded = " has ended (its process does not exist)";
+
 // The same without those who merely gave up because of others, if there are others, in rank order
 // and each rank once.
 [[nodiscard]] std::vector<MissingRank> Culprits(std::vector<MissingRank> missing);

@@ -136,7 +136,7 @@ Result<CkptOutput> PruneFolder(const Place& place, const KeepPolicy& keep) {
                   "ckpt prune: expected a run folder, --keep >= 1 and --keep-every >= 0");
   }
   GACCD_ASSIGN_OR_RETURN(const WriterLease lease,
-                         WriterLease::Take(place.folder, ThisProcess("gaccd-ckpt-prune", 0)));
+                         WriterLease::Take(place.folder, MakeOwnerName("gaccd-ckpt-prune", 0)));
   GACCD_ASSIGN_OR_RETURN(const auto removed, Prune(place.folder, keep, lease.epoch()));
   CkptOutput output;
   for (const std::string& name : removed) output.text += StrCat("removed ", name, "\n");

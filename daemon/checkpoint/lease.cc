@@ -62,6 +62,25 @@ void RemoveOldClaims(const std::string& folder, const std::vector<std::string>& 
   }
 }
 
+// The first line of a claim: "job 812 process 4711 on n3".
+std::string ClaimLine(const OwnerName& me) {
+  return StrCat("job ", me.job, " process ", me.pid, " on ", me.host, "\n");
+}
+
+// From which epoch on the job `job` has been the only writer, if it took `epoch` last; else 0. The
+// second line of a claim says it: "since 7".
+std::int64_t SinceOf(const std::string& folder, std::int64_t epoch, const std::string& job) {
+  const Result<std::string> text = ReadStart(StrCat(folder, "/", ClaimName(epoch)), 1024);
+  if (!text.ok() || !text->starts_with(StrCat("job ", job, " process "))) return 0;
+  constexpr std::string_view kSince = "\nsince ";
+  const std::size_t at = text->find(kSince);
+  std::int64_t since = 0;
+  if (at == std::string::npos) return 0;
+  const char* const begin = text->data() + at + kSince.size();
+  const auto [end, error] = std::from_chars(begin, text->data() + text->size(), since);
+  return error == std::errc() && since >= 1 && since <= epoch ? since : 0;
+}
+
 }  // namespace
 
 Result<WriterLease> WriterLease::Take(const std::string& folder, const OwnerName& me) {
@@ -75,12 +94,14 @@ Result<WriterLease> WriterLease::Take(const std::string& folder, const OwnerName
         ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kFileMode));
     if (!claim.valid() && errno == EEXIST) continue;  // somebody else was faster
     if (!claim.valid()) return ErrnoStatus("cannot create", path);
-    GACCD_RETURN_IF_ERROR(WriteAll(
-        claim.get(), StrCat("job ", me.job, " process ", me.pid, " on ", me.host, "\n"), path));
+    const std::int64_t earlier = SinceOf(folder, highest, me.job);
+    const std::int64_t since = earlier > 0 ? earlier : highest + 1;
+    GACCD_RETURN_IF_ERROR(
+        WriteAll(claim.get(), StrCat(ClaimLine(me), "since ", since, "\n"), path));
     if (::fsync(claim.get()) != 0) return ErrnoStatus("cannot make durable", path);
     GACCD_RETURN_IF_ERROR(SyncFolder(folder));
     RemoveOldClaims(folder, names, highest + 1);
-    return WriterLease(folder, *std::move(owner), highest + 1);
+    return WriterLease(folder, *std::move(owner), highest + 1, since);
   }
   return Status(ErrorKind::kIo, StrCat("'", folder, "': no writer epoch in ", kMostTries,
                                        " tries: too many runs start at once"));

@@ -25,18 +25,25 @@ class WriterLease {
   static Result<WriterLease> Take(const std::string& folder, const OwnerName& me);
 
   [[nodiscard]] std::int64_t epoch() const { return epoch_; }
+  // The first epoch of this job: an earlier attempt took it, or it is epoch(). Generations from it
+  // on are of this job.
+  [[nodiscard]] std::int64_t job_since() const { return job_since_; }
   // kConfig when another writer has a higher epoch; kIo when that cannot be found out.
   [[nodiscard]] Status Check() const;
   // A sign of life; at least every 20 s. Thread-safe.
   void Beat() const { owner_.Beat(); }
 
  private:
-  WriterLease(std::string folder, FolderOwner owner, std::int64_t epoch)
-      : folder_(std::move(folder)), owner_(std::move(owner)), epoch_(epoch) {}
+  WriterLease(std::string folder, FolderOwner owner, std::int64_t epoch, std::int64_t job_since)
+      : folder_(std::move(folder)),
+        owner_(std::move(owner)),
+        epoch_(epoch),
+        job_since_(job_since) {}
 
   std::string folder_;
   FolderOwner owner_;
   std::int64_t epoch_;
+  std::int64_t job_since_;
 };
 
 }  // namespace gaccd

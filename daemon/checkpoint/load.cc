@@ -169,7 +169,7 @@ Result<LoadedState> LoadGeneration(Communicator& comm, const std::string& folder
 }
 
 Result<LoadOutcome> LoadNewest(Communicator& comm, const std::string& folder,
-                               const AcceptManifest& accept) {
+                               const AcceptManifest& accept, std::int64_t since) {
   Result<std::string> names = Status(ErrorKind::kInternal, "rank 0 lists the folder");
   if (comm.rank() == 0) {
     const auto all = ListGenerations(folder);
@@ -178,6 +178,7 @@ Result<LoadOutcome> LoadNewest(Communicator& comm, const std::string& folder,
   GACCD_ASSIGN_OR_RETURN(names, ShareFromRankZero(comm, names));
   LoadOutcome outcome;
   for (const Generation& generation : ParseNames(*names)) {
+    if (generation.epoch < since) continue;
     if (!generation.committed) {
       outcome.refused.push_back(StrCat(generation.name(), ": never finished: no manifest"));
       continue;

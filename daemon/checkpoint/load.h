@@ -42,10 +42,10 @@ struct LoadOutcome {
   int damaged = 0;                   // of those, how many had once been finished
 };
 
-// The newest generation that is whole; damaged ones are passed over, with the reason. Collective.
-// Rank 0 lists the folder.
+// The newest generation that is whole; damaged ones are passed over, with the reason, and those of
+// writer epochs before `since` without. Collective. Rank 0 lists the folder.
 Result<LoadOutcome> LoadNewest(Communicator& comm, const std::string& folder,
-                               const AcceptManifest& accept);
+                               const AcceptManifest& accept, std::int64_t since = 0);
 
 // Reads and checks all shards of a generation on one process, with the memory of one block. Also
 // for use while a run writes elsewhere in the folder.

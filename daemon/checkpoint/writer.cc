@@ -10,6 +10,7 @@
 #include <mutex>
 #include <new>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 #include "collectives/base/files.h"
@@ -64,19 +65,30 @@ struct Report {
 constexpr std::size_t kReportWords = sizeof(Report) / sizeof(std::int64_t);
 static_assert(sizeof(Report) == 72);
 
+SaveModes ModesOf(const CheckpointOptions& options) {
+  return options.group_access ? SaveModes{0750, 0640} : SaveModes();
+}
+
+Result<WriterLease> TakeLease(const CheckpointOptions& options, const OwnerName& me) {
+  GACCD_RETURN_IF_ERROR(
+      MakeFolders(options.folder, ModesOf(options).folder).WithContext("checkpoints"));
+  return WriterLease::Take(options.folder, me);
+}
+
 class Writer final : public CheckpointWriter {
  public:
   Writer(Communicator& comm, const CheckpointOptions& options, CheckpointIdentity identity,
-         SaveListener listener)
+         WriterRight right, SaveListener listener)
       : comm_(comm),
         options_(options),
         identity_(std::move(identity)),
-        listener_(std::move(listener)) {
-    if (options.group_access) modes_ = {0750, 0640};
-  }
+        listener_(std::move(listener)),
+        modes_(ModesOf(options)),
+        lease_(std::move(right.lease)),
+        epoch_(right.epoch) {}
   ~Writer() override { helper_.reset(); }
 
-  Status Open(const OwnerName& me);
+  Status Open();
 
   [[nodiscard]] std::int64_t epoch() const override { return epoch_; }
   [[nodiscard]] std::size_t staging_bytes() const override {
@@ -92,7 +104,6 @@ class Writer final : public CheckpointWriter {
  private:
   using SavePtr = std::shared_ptr<struct Save>;
 
-  Result<std::int64_t> TakeLease(const OwnerName& me);
   std::size_t WaitForSlot();
   Status Stage(const struct Save& save, std::span<const BufferSource> sources);
   void Write(const SavePtr& save);
@@ -105,9 +116,9 @@ class Writer final : public CheckpointWriter {
   const CheckpointOptions options_;
   const CheckpointIdentity identity_;
   const SaveListener listener_;
-  SaveModes modes_;
-  std::optional<WriterLease> lease_;  // rank 0
-  std::int64_t epoch_ = 0;
+  const SaveModes modes_;
+  const std::optional<WriterLease> lease_;  // rank 0
+  const std::int64_t epoch_;
   std::optional<Generation> last_;  // that was handed to Save()
   std::int64_t failed_in_row_ = 0;
   Status last_failure_;
@@ -120,21 +131,7 @@ class Writer final : public CheckpointWriter {
   std::unique_ptr<HelperThread> helper_;  // last: it uses all of the above
 };
 
-Result<std::int64_t> Writer::TakeLease(const OwnerName& me) {
-  GACCD_RETURN_IF_ERROR(MakeFolders(options_.folder, modes_.folder).WithContext("checkpoints"));
-  GACCD_ASSIGN_OR_RETURN(lease_, WriterLease::Take(options_.folder, me));
-  return lease_->epoch();
-}
-
-Status Writer::Open(const OwnerName& me) {
-  Result<std::string> epoch = std::string();
-  if (comm_.rank() == 0) {
-    const auto taken = TakeLease(me);
-    epoch = taken.ok() ? Result<std::string>(std::to_string(*taken))
-                       : Result<std::string>(taken.status());
-  }
-  GACCD_ASSIGN_OR_RETURN(epoch, ShareFromRankZero(comm_, epoch));
-  epoch_ = std::stoll(*epoch);
+Status Writer::Open() {
   const std::uint64_t bytes = PayloadBytes(identity_.buffers, comm_.rank(), comm_.size());
   Status ready;
   try {
@@ -352,17 +349,43 @@ BufferSource HostSource(std::string name, std::span<const std::byte> bytes, bool
           }};
 }
 
+Result<WriterRight> CheckpointWriter::Claim(Communicator& comm, const CheckpointOptions& options,
+                                            const OwnerName& me) {
+  WriterRight right;
+  Result<std::string> numbers = std::string();
+  if (comm.rank() == 0) {
+    auto lease = TakeLease(options, me);
+    if (lease.ok()) right.lease = *std::move(lease);
+    numbers = right.lease
+                  ? Result<std::string>(StrCat(right.lease->epoch(), " ", right.lease->job_since()))
+                  : Result<std::string>(lease.status());
+  }
+  GACCD_ASSIGN_OR_RETURN(numbers, ShareFromRankZero(comm, numbers));
+  std::istringstream(*numbers) >> right.epoch >> right.job_since;
+  return right;
+}
+
 Result<std::unique_ptr<CheckpointWriter>> CheckpointWriter::Start(Communicator& comm,
                                                                   const CheckpointOptions& options,
                                                                   CheckpointIdentity identity,
                                                                   const OwnerName& me,
                                                                   SaveListener listener) {
+  GACCD_ASSIGN_OR_RETURN(WriterRight right, Claim(comm, options, me));
+  return Start(comm, options, std::move(identity), std::move(right), std::move(listener));
+}
+
+Result<std::unique_ptr<CheckpointWriter>> CheckpointWriter::Start(Communicator& comm,
+                                                                  const CheckpointOptions& options,
+                                                                  CheckpointIdentity identity,
+                                                                  WriterRight right,
+                                                                  SaveListener listener) {
   if (options.fail_limit < 1 || options.keep.newest < 1 || options.keep.every < 0 ||
       identity.plan.world() != comm.size()) {
     return Status(ErrorKind::kInternal, "checkpoints: fail_limit, keep or plan are out of range");
   }
-  auto writer = std::make_unique<Writer>(comm, options, std::move(identity), std::move(listener));
-  GACCD_RETURN_IF_ERROR(writer->Open(me));
+  auto writer = std::make_unique<Writer>(comm, options, std::move(identity), std::move(right),
+                                         std::move(listener));
+  GACCD_RETURN_IF_ERROR(writer->Open());
   return std::unique_ptr<CheckpointWriter>(std::move(writer));
 }
 

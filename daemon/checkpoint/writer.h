@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,6 +28,7 @@
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
 #include "daemon/checkpoint/generations.h"
+#include "daemon/checkpoint/lease.h"
 #include "daemon/checkpoint/manifest.h"
 #include "daemon/telemetry/folder_owner.h"
 
@@ -71,10 +73,27 @@ struct SaveEvent {
 };
 using SaveListener = std::function<void(const SaveEvent&)>;
 
+// The right to write in a folder. Who goes on from what stands there takes it before he looks: from
+// then on no writer before him commits anything that he does not see. Its sign of life begins with
+// Start(); until then the run folder's owner is what keeps other runs out.
+struct WriterRight {
+  std::int64_t epoch = 0;
+  std::int64_t job_since = 0;        // the first epoch of this job: lease.h
+  std::optional<WriterLease> lease;  // on rank 0
+};
+
 class CheckpointWriter {
  public:
   // Collective. Rank 0 takes the lease of the folder; all get its error (kConfig: in use by ...).
-  // `listener` is called on the training thread, on all ranks alike.
+  static Result<WriterRight> Claim(Communicator& comm, const CheckpointOptions& options,
+                                   const OwnerName& me);
+
+  // Collective. `listener` is called on the training thread, on all ranks alike.
+  static Result<std::unique_ptr<CheckpointWriter>> Start(Communicator& comm,
+                                                         const CheckpointOptions& options,
+                                                         CheckpointIdentity identity,
+                                                         WriterRight right, SaveListener listener);
+  // With a right that is claimed now.
   static Result<std::unique_ptr<CheckpointWriter>> Start(Communicator& comm,
                                                          const CheckpointOptions& options,
                                                          CheckpointIdentity identity,

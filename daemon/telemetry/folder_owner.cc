@@ -114,7 +114,7 @@ Status CheckOwnFile(int file, const std::string& path, struct stat* info) {
 
 }  // namespace
 
-OwnerName ThisProcess(const std::string& job, int attempt) {
+OwnerName MakeOwnerName(const std::string& job, int attempt) {
   char host[256] = "unknown";
   ::gethostname(host, sizeof(host) - 1);
   const std::int64_t pid = ::getpid();

@@ -35,8 +35,8 @@ struct OwnerName {
   std::int64_t started = 0;  // of the process, in clock ticks since boot: tells reused pids apart
 };
 
-// This process.
-[[nodiscard]] OwnerName ThisProcess(const std::string& job, int attempt);
+// This process, as the owner of a folder.
+[[nodiscard]] OwnerName MakeOwnerName(const std::string& job, int attempt);
 
 // How long to wait for an owner who is there.
 struct OwnerPatience {

@@ -92,7 +92,7 @@ Result<RunFolder> RunFolder::Create(const RunFolderRequest& request) {
   const AttemptSource& source = request.attempt;
   const std::string job = source.slurm_job_id.value_or(StrCat("local-", ::getpid()));
   GACCD_ASSIGN_OR_RETURN(FolderOwner owner,
-                         FolderOwner::Take(run_dir, ThisProcess(job, source.restart_count)));
+                         FolderOwner::Take(run_dir, MakeOwnerName(job, source.restart_count)));
   RunFolder folder(run_dir, std::move(owner), modes);
   folder.job_ = job;
   GACCD_RETURN_IF_ERROR(folder.MakeAttempt(source).WithContext("run folder"));

@@ -234,7 +234,7 @@ Result<std::unique_ptr<RunReporter>> RunReporter::Start(Communicator& comm,
   impl->options = std::move(options);
   if (impl->options.group_access) impl->modes = kGroupMayRead;
   impl->world = comm.size();
-  const OwnerName me = ThisProcess(StrCat("local-", ::getpid()), 0);
+  const OwnerName me = MakeOwnerName(StrCat("local-", ::getpid()), 0);
   impl->identity = {impl->options.run_name, me.job, me.attempt, comm.rank(), me.host};
   GACCD_ASSIGN_OR_RETURN(const std::string table, RankTable(comm));
   Result<std::string> mine = std::string();

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
@@ -37,6 +38,8 @@ class PeerWatch {
     if (heart_) heart_->Goodbye();
   }
 
+  // Whether there is a heartbeat, which may find a rank lost.
+  [[nodiscard]] bool beats() const { return heart_ != nullptr; }
   [[nodiscard]] std::optional<heartbeat::LostRank> lost() const {
     return heart_ ? heart_->lost() : std::nullopt;
   }

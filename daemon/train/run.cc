@@ -6,11 +6,8 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
-#include <optional>
 #include <string>
-#include <thread>
 #include <utility>
-#include <vector>
 
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
@@ -23,23 +20,12 @@
 #include "daemon/telemetry/run_reporter.h"
 #include "daemon/train/announce.h"
 #include "daemon/train/done_marker.h"
+#include "daemon/train/ending.h"
 #include "daemon/train/launch.h"
 #include "daemon/train/session.h"
 
 namespace gaccd {
 namespace {
-
-// How a run ended. `shared`: all ranks have this same status, and `speaker` prints it; otherwise
-// the others may still be waiting for this rank.
-struct Ending {
-  Status status;
-  bool shared = true;
-  int speaker = 0;
-};
-
-Ending Shared(Agreement agreement) {
-  return {std::move(agreement.status), true, agreement.speaker};
-}
 
 SavePolicy PolicyOf(const Flags& flags) {
   return {.every_updates = flags.save_every_updates,
@@ -54,18 +40,24 @@ Status CheckCheckpointFlags(const Flags& flags) {
   return {ErrorKind::kUsage, "checkpoints need --run-dir=DIR: they are kept in DIR/ckpt"};
 }
 
-// What every rank can do alone: job, plan, data, model.
-Result<Setup> OpenAlone(const Flags& flags, Communicator& comm) {
+// What every rank can do alone, and quickly: job and plan.
+Result<Setup> ReadAlone(const Flags& flags, const Communicator& comm) {
   if (!flags.job) return Status(ErrorKind::kUsage, "train needs --job=FILE");
   GACCD_RETURN_IF_ERROR(CheckCheckpointFlags(flags));
   GACCD_ASSIGN_OR_RETURN(Job job, LoadJob(*flags.job));
   GACCD_ASSIGN_OR_RETURN(job, OverlayFlags(std::move(job), flags));
   GACCD_ASSIGN_OR_RETURN(const Plan plan, PlanForWorld(job, flags, comm));
-  GACCD_ASSIGN_OR_RETURN(auto trainer, Trainer::Open(comm, job, plan,
-                                                     {.policy = flags.on_bad_record,
-                                                      .quota = flags.bad_record_quota,
-                                                      .seed = job.seed}));
-  return Setup{std::move(job), plan, std::move(trainer)};
+  return Setup{std::move(job), plan, nullptr};
+}
+
+// The same for what may take long: data and model.
+Status OpenAlone(const Flags& flags, Session& session) {
+  Setup& setup = *session.setup;
+  GACCD_ASSIGN_OR_RETURN(setup.trainer, Trainer::Open(session.comm, setup.job, setup.plan,
+                                                      {.policy = flags.on_bad_record,
+                                                       .quota = flags.bad_record_quota,
+                                                       .seed = setup.job.seed}));
+  return Status::Ok();
 }
 
 std::chrono::seconds BoundOf(const Flags& flags) {
@@ -113,16 +105,35 @@ AttemptSource AttemptOf(const SlurmEnvironment& slurm) {
 
 std::string CheckpointFolder(const Flags& flags) { return *flags.run_dir + "/ckpt"; }
 
+CheckpointOptions CheckpointsOf(const Flags& flags) {
+  return {.folder = CheckpointFolder(flags),
+          .group_access = flags.group_access,
+          .keep = {.newest = flags.keep, .every = flags.keep_every},
+          .fail_limit = flags.failed_saves};
+}
+
+// Before anybody looks what the run goes on from: a run that ends just now has committed its last
+// checkpoint, or commits no more. Nothing without checkpoints. Collective.
+Status ClaimTogether(const Flags& flags, Session& session) {
+  if (!flags.run_dir || !PolicyOf(flags).on()) return Status::Ok();
+  const AttemptSource attempt = AttemptOf(session.slurm);
+  const OwnerName me = MakeOwnerName(attempt.slurm_job_id.value_or(StrCat("local-", ::getpid())),
+                                     attempt.restart_count);
+  GACCD_ASSIGN_OR_RETURN(session.right,
+                         CheckpointWriter::Claim(session.comm, CheckpointsOf(flags), me));
+  return Status::Ok();
+}
+
 // An attempt that SLURM requeued goes on from its own checkpoints, also where --resume names
-// another one: that was where the first attempt began. Collective.
+// another one or none: that was where the first attempt began. Collective.
 Status ResumeTogether(const Flags& flags, Session& session) {
   if (!flags.run_dir) return Status::Ok();
   const auto start = std::chrono::steady_clock::now();
   Trainer& trainer = *session.setup->trainer;
-  const bool named = flags.resume != "never" && session.slurm.restart_count == 0;
+  ResumeSource source{.folder = CheckpointFolder(flags), .from = flags.resume, .job_since = {}};
+  if (session.slurm.restart_count > 0 && session.right) source.job_since = session.right->job_since;
   GACCD_ASSIGN_OR_RETURN(const ResumePoint point,
-                         FindResumePoint(session.comm, trainer.saved_run(), CheckpointFolder(flags),
-                                         named || flags.resume == "never" ? flags.resume : "auto"));
+                         FindResumePoint(session.comm, trainer.saved_run(), source));
   for (const std::string& note : point.notes) {
     session.resume_notes.push_back(StrCat("checkpoint passed over: ", note));
   }
@@ -162,21 +173,14 @@ Status PrepareTogether(const Flags& flags, Session& session) {
 // Null without checkpoints. Collective.
 Result<std::unique_ptr<Saver>> StartSaver(const Flags& flags, Session& session,
                                           RunReporter& reporter) {
-  if (!flags.run_dir || !PolicyOf(flags).on()) return std::unique_ptr<Saver>();
+  if (!session.right) return std::unique_ptr<Saver>();
   Trainer& trainer = *session.setup->trainer;
-  const AttemptSource attempt = AttemptOf(session.slurm);
-  SaverOptions options;
-  options.checkpoints.folder = CheckpointFolder(flags);
-  options.checkpoints.group_access = flags.group_access;
-  options.checkpoints.keep = {.newest = flags.keep, .every = flags.keep_every};
-  options.checkpoints.fail_limit = flags.failed_saves;
-  options.policy = PolicyOf(flags);
-  options.program = StrCat("gaccd ", GaccdVersion(), " ", GaccdRevision());
-  options.owner = ThisProcess(attempt.slurm_job_id.value_or(StrCat("local-", ::getpid())),
-                              attempt.restart_count);
-  options.tell = [&reporter](const SaveRecord& record) { reporter.Saved(record); };
-  return Saver::Start(session.comm, trainer.saved_run(), trainer.engine(), options,
-                      trainer.first_update());
+  return Saver::Start(session.comm, trainer.saved_run(), trainer.engine(),
+                      {.checkpoints = CheckpointsOf(flags),
+                       .policy = PolicyOf(flags),
+                       .program = StrCat("gaccd ", GaccdVersion(), " ", GaccdRevision()),
+                       .tell = [&reporter](const SaveRecord& save) { reporter.Saved(save); }},
+                      *std::move(session.right), trainer.first_update());
 }
 
 Agreement EndTogether(const Flags& flags, Setup& setup, const TrainingSummary& summary,
@@ -218,88 +222,79 @@ Ending SayDone(const std::string& run_dir, const std::string& text, const Commun
   return {};
 }
 
-// All ranks of a stopped run leave alike; after other errors some may be lost.
+// All ranks of a stopped run leave alike; after other errors of a training some may be lost.
 bool LeavesTogether(const Status& status) {
   return status.kind() == ErrorKind::kNoRequeue || status.kind() == ErrorKind::kTempFail ||
          status.kind() == ErrorKind::kInterrupted;
 }
 
-// Whom the heartbeat has found lost.
-FailureFacts FactsOf(const Session& session) {
-  FailureFacts facts;
-  if (const auto lost = session.peers->lost()) {
-    const auto rank = static_cast<std::size_t>(lost->rank);
-    facts.suspects.push_back({lost->rank, session.comm.topology().hosts[rank]});
-  }
-  return facts;
+Ending Left(Status status) {
+  const bool shared = status.ok() || LeavesTogether(status);
+  return {std::move(status), shared};
 }
 
-Ending TrainTogether(const Flags& flags, Session& session) {
+// From the data to the first update.
+Ending GetReady(const Flags& flags, Session& session) {
   Communicator& comm = session.comm;
-  Setup& setup = *session.setup;
-  auto reporter = RunReporter::Start(comm, {.run_dir = flags.run_dir.value_or(""),
-                                            .run_name = setup.job.name,
-                                            .job_text = JobText(setup.job),
-                                            .plan_text = PlanTxtpb(setup.plan),
-                                            .attempt = AttemptOf(session.slurm),
-                                            .log_every = setup.job.log_every,
-                                            .group_access = flags.group_access});
-  if (!reporter.ok()) return {std::move(reporter).status()};
-  auto saver = StartSaver(flags, session, **reporter);
-  if (saver.ok() && *saver != nullptr) setup.trainer->PlanMemoryOf(**saver);
-  Announce(flags, session, **reporter);
-  if (!saver.ok()) {
-    (*reporter)->Finish(saver.status());
-    return {std::move(saver).status()};
-  }
-  TrainingSummary summary;
-  setup.trainer->SetPeerWatch(session.peers.get());
-  setup.trainer->SetStops(&*session.stops);
-  if (Status status = setup.trainer->Run(**reporter, &summary, saver->get()); !status.ok()) {
-    (*reporter)->Finish(status, FactsOf(session));
-    const bool shared = LeavesTogether(status);
-    return {std::move(status), shared};
-  }
-  Agreement agreement = EndTogether(flags, setup, summary, comm);
-  if (agreement.status.ok()) Conclude(summary, setup.trainer->memory(), **reporter);
-  (*reporter)->Finish(agreement.status);
-  return Shared(std::move(agreement));
-}
-
-// Abort() ends every process of the run, and the first of the living ranks is the one that writes
-// the verdict: the others leave it a moment.
-void WaitForSpeaker(const Session& session) {
-  constexpr std::chrono::milliseconds kTimeToWrite{700};
-  const auto lost = session.peers->lost();
-  const int speaker = lost && lost->rank == 0 ? 1 : 0;
-  if (session.comm.rank() != speaker) std::this_thread::sleep_for(kTimeToWrite);
-}
-
-Ending TrainOn(const Flags& flags, Session& session) {
-  Communicator& comm = session.comm;
-  auto setup = OpenAlone(flags, comm);
-  Agreement opened = AgreeOn(comm, setup.status());
+  if (Status claimed = ClaimTogether(flags, session); !claimed.ok()) return {claimed};
+  Agreement opened = AgreeOn(comm, OpenAlone(flags, session));
   if (!opened.status.ok()) return Shared(std::move(opened));
-  session.setup = *std::move(setup);
-  if (Status same = CheckAllTheSame(flags, session.setup->job, comm); !same.ok()) return {same};
-  if (flags.run_dir) {
-    const auto done = FindDone(comm, *flags.run_dir);
-    if (!done.ok()) return {done.status()};
-    if (!done->empty()) return SayDone(*flags.run_dir, *done, comm);
-  }
   session.stops.emplace(comm, StopOptionsOf(flags, session));
   if (Status stop = session.stops->AfterStage("while the data was opened"); !stop.ok()) {
-    return {stop, LeavesTogether(stop)};
+    return Left(std::move(stop));
   }
   if (Status chosen = ChooseTogether(flags, session); !chosen.ok()) return {chosen};
   Agreement prepared = AgreeOn(comm, PrepareTogether(flags, session));
   if (!prepared.status.ok()) return Shared(std::move(prepared));
   Agreement resumed = AgreeOn(comm, ResumeTogether(flags, session));
   if (!resumed.status.ok()) return Shared(std::move(resumed));
-  if (Status stop = session.stops->AfterStage("before the first update"); !stop.ok()) {
-    return {stop, LeavesTogether(stop)};
+  return Left(session.stops->AfterStage("before the first update"));
+}
+
+Ending TrainTogether(const Flags& flags, Session& session, RunReporter& reporter) {
+  if (Ending ready = GetReady(flags, session); !ready.status.ok()) return ready;
+  Setup& setup = *session.setup;
+  auto saver = StartSaver(flags, session, reporter);
+  if (saver.ok() && *saver != nullptr) setup.trainer->PlanMemoryOf(**saver);
+  Announce(flags, session, reporter);
+  if (!saver.ok()) return {std::move(saver).status()};
+  TrainingSummary summary;
+  setup.trainer->SetPeerWatch(session.peers.get());
+  setup.trainer->SetStops(&*session.stops);
+  if (Status status = setup.trainer->Run(reporter, &summary, saver->get()); !status.ok()) {
+    return Left(std::move(status));
   }
-  return TrainTogether(flags, session);
+  Agreement agreement = EndTogether(flags, setup, summary, session.comm);
+  if (agreement.status.ok()) Conclude(summary, setup.trainer->memory(), reporter);
+  return Shared(std::move(agreement));
+}
+
+// First the right to the run folder: who may not have it leaves at once, before he opens data, and
+// who has it leaves a verdict there, whatever comes.
+Ending TrainOn(const Flags& flags, Session& session) {
+  Communicator& comm = session.comm;
+  auto setup = ReadAlone(flags, comm);
+  Agreement read = AgreeOn(comm, setup.status());
+  if (!read.status.ok()) return Shared(std::move(read));
+  session.setup = *std::move(setup);
+  const Job& job = session.setup->job;
+  if (Status same = CheckAllTheSame(flags, job, comm); !same.ok()) return {same};
+  if (flags.run_dir) {
+    const auto done = FindDone(comm, *flags.run_dir);
+    if (!done.ok()) return {done.status()};
+    if (!done->empty()) return SayDone(*flags.run_dir, *done, comm);
+  }
+  auto reporter = RunReporter::Start(comm, {.run_dir = flags.run_dir.value_or(""),
+                                            .run_name = job.name,
+                                            .job_text = JobText(job),
+                                            .plan_text = PlanTxtpb(session.setup->plan),
+                                            .attempt = AttemptOf(session.slurm),
+                                            .log_every = job.log_every,
+                                            .group_access = flags.group_access});
+  if (!reporter.ok()) return {std::move(reporter).status()};
+  Ending ending = TrainTogether(flags, session, **reporter);
+  (*reporter)->Finish(ending.status, FactsOf(ending.status, session));
+  return ending;
 }
 
 }  // namespace
@@ -322,6 +317,7 @@ RanksOutcome RunTrain(const Flags& flags, const ErrorPrinter& print) {
   if (!peers.ok()) return {std::move(peers).status()};
   session.peers = std::move(*peers);
   Ending ending = TrainOn(flags, session);
+  if (!ending.status.ok() && PeersAreLost(session)) ending.shared = false;
   if (ending.status.ok() || ending.shared) session.peers->Goodbye();
   if (ending.status.ok()) return {};
   if (ending.shared) {
@@ -329,9 +325,8 @@ RanksOutcome RunTrain(const Flags& flags, const ErrorPrinter& print) {
     return {std::move(ending.status), true};
   }
   const int code = static_cast<int>(ending.status.kind());
-  const std::string& host = comm.topology().hosts[static_cast<std::size_t>(comm.rank())];
-  const std::string me = StrCat("rank ", comm.rank(), " on ", host);
-  ending.status = std::move(ending.status).WithContext(me);
+  ending.status =
+      std::move(ending.status).WithContext(RankOnHost(comm.rank(), comm.topology().hosts));
   print(ending.status);
   WaitForSpeaker(session);
   (session.between_gpus ? *session.between_gpus : comm).Abort(code);

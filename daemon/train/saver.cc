@@ -72,10 +72,23 @@ Result<ResumePoint> ResumeFrom(Communicator& comm, const SavedRun& run, const st
   return ResumePoint{std::move(outcome.state), path + "/ckpt", std::move(outcome.refused)};
 }
 
+Result<ResumePoint> ResumeAuto(Communicator& comm, const SavedRun& run, const std::string& folder,
+                               std::int64_t since) {
+  GACCD_ASSIGN_OR_RETURN(LoadOutcome outcome, LoadNewest(comm, folder, Accept(run), since));
+  if (!outcome.state && outcome.damaged > 0) {
+    return Status(ErrorKind::kData,
+                  StrCat("'", folder, "' has ", outcome.damaged,
+                         " checkpoints and none is whole; --resume=never starts anew: ",
+                         outcome.refused.front()));
+  }
+  return ResumePoint{std::move(outcome.state), folder, std::move(outcome.refused)};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Saver>> Saver::Start(Communicator& comm, const SavedRun& run, Engine& engine,
-                                            const SaverOptions& options, std::int64_t step) {
+                                            const SaverOptions& options, WriterRight right,
+                                            std::int64_t step) {
   std::unique_ptr<Saver> saver(new Saver(comm, run, engine, options.policy, step));
   saver->tell_ = options.tell;
   const FlatLayout& layout = run.model.layout();
@@ -92,7 +105,7 @@ Result<std::unique_ptr<Saver>> Saver::Start(Communicator& comm, const SavedRun& 
   saver->window_ratio_ = WindowRatio(identity.buffers, layout, comm);
   GACCD_ASSIGN_OR_RETURN(
       saver->writer_,
-      CheckpointWriter::Start(comm, options.checkpoints, std::move(identity), options.owner,
+      CheckpointWriter::Start(comm, options.checkpoints, std::move(identity), std::move(right),
                               [raw = saver.get()](const SaveEvent& event) { raw->Tell(event); }));
   return saver;
 }
@@ -156,17 +169,15 @@ SaveRecord Saver::RecordOf(const SaveEvent& event) const {
 }
 
 Result<ResumePoint> FindResumePoint(Communicator& comm, const SavedRun& run,
-                                    const std::string& folder, const std::string& from) {
-  if (from == "never") return ResumePoint{};
-  if (from != "auto") return ResumeFrom(comm, run, from);
-  GACCD_ASSIGN_OR_RETURN(LoadOutcome outcome, LoadNewest(comm, folder, Accept(run)));
-  if (!outcome.state && outcome.damaged > 0) {
-    return Status(ErrorKind::kData,
-                  StrCat("'", folder, "' has ", outcome.damaged,
-                         " checkpoints and none is whole; --resume=never starts anew: ",
-                         outcome.refused.front()));
+                                    const ResumeSource& source) {
+  if (source.job_since && source.from != "auto") {
+    GACCD_ASSIGN_OR_RETURN(ResumePoint own,
+                           ResumeAuto(comm, run, source.folder, *source.job_since));
+    if (own.state) return own;
   }
-  return ResumePoint{std::move(outcome.state), folder, std::move(outcome.refused)};
+  if (source.from == "never") return ResumePoint{};
+  if (source.from != "auto") return ResumeFrom(comm, run, source.from);
+  return ResumeAuto(comm, run, source.folder, 0);
 }
 
 }  // namespace gaccd

@@ -25,8 +25,7 @@ namespace gaccd {
 struct SaverOptions {
   CheckpointOptions checkpoints;
   SavePolicy policy;
-  std::string program;  // version and revision
-  OwnerName owner;
+  std::string program;                          // version and revision
   std::function<void(const SaveRecord&)> tell;  // on rank 0, when a save has ended; may be empty
 };
 
@@ -41,10 +40,11 @@ struct SavedRun {
 // One per rank, on the training thread.
 class Saver {
  public:
-  // Collective. kConfig: another run writes in the folder. `step`: updates done so far.
+  // Collective. `right`: to write in the folder, claimed before the run looked what it can go on
+  // from. `step`: updates done so far.
   static Result<std::unique_ptr<Saver>> Start(Communicator& comm, const SavedRun& run,
                                               Engine& engine, const SaverOptions& options,
-                                              std::int64_t step);
+                                              WriterRight right, std::int64_t step);
 
   // Whether the boundary after update `step` is one to save at. Every rank asks at every boundary.
   Result<bool> Due(std::int64_t step) { return clock_.Due(comm_, step); }
@@ -92,10 +92,19 @@ struct ResumePoint {
   std::vector<std::string> notes;  // for people: what was passed over, and why
 };
 
-// `from`: "auto", "never", or the path of a generation or of a run folder. auto looks in `folder`
-// and starts anew only where no checkpoint was ever finished. kData when there are some and none is
-// whole, kConfig when it is of another model or would take other samples. Collective.
+struct ResumeSource {
+  std::string folder;  // of this run's checkpoints
+  // "auto", "never", or the path of a generation or of a run folder. auto looks in `folder` and
+  // starts anew only where no checkpoint was ever finished.
+  std::string from;
+  // Of an attempt after the first of a SLURM job: the writer epoch from which on the checkpoints
+  // are of this job. They come before `from`, which is where the first attempt began.
+  std::optional<std::int64_t> job_since;
+};
+
+// kData when there are checkpoints and none is whole, kConfig when it is of another model or would
+// take other samples. Collective.
 Result<ResumePoint> FindResumePoint(Communicator& comm, const SavedRun& run,
-                                    const std::string& folder, const std::string& from);
+                                    const ResumeSource& source);
 
 }  // namespace gaccd

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collectives/comm/communicator.h"
+#include "daemon/checkpoint/writer.h"
 #include "daemon/config/job.h"
 #include "daemon/control/stop_signals.h"
 #include "daemon/plan/plan.h"
@@ -21,7 +22,7 @@ namespace gaccd {
 struct Setup {
   Job job;
   Plan plan;
-  std::unique_ptr<Trainer> trainer;
+  std::unique_ptr<Trainer> trainer;  // null until the data is opened
 };
 
 // Everything of this rank, in the order in which it is made. It outlives the errors: what GPUs and
@@ -33,6 +34,7 @@ struct Session {
   std::unique_ptr<Communicator> between_gpus;  // several ranks on GPUs; over `comm`
   DeviceChoice device;
   std::optional<Setup> setup;
+  std::optional<WriterRight> right = {};  // to the checkpoints, until the saver has it
   std::unique_ptr<PeerWatch> peers;
   std::vector<std::string> resume_notes = {};  // checkpoints that were passed over
   std::optional<ResumeRecord> resumed = {};    // what the run goes on from

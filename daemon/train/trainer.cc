@@ -62,7 +62,7 @@ Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& jo
 }
 
 Status Trainer::Prepare(const EngineChoice& choice, Communicator* device_comm) {
-  GACCD_RETURN_IF_ERROR(CheckSameBadRecords());
+  GACCD_RETURN_IF_ERROR(CheckSameRecords());
   GACCD_ASSIGN_OR_RETURN(const ReplicaOptions replica, MakeReplicaOptions());
   GACCD_ASSIGN_OR_RETURN(memory_.process, ResidentBytes());
   GACCD_ASSIGN_OR_RETURN(

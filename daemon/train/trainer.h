@@ -133,8 +133,8 @@ class Trainer {
   };
 
   // trainer_guards.cc: all collective.
-  // The same records are damaged for all ranks.
-  Status CheckSameBadRecords();
+  // All ranks read the same data, and the same records of it are damaged.
+  Status CheckSameRecords();
   // The data sets are what they were when they were opened, for all ranks.
   Status CheckDataUnchanged();
   // The error of an update, with who made it not finite.

@@ -10,6 +10,7 @@
 #include "daemon/data/sample_order.h"
 #include "daemon/optim/digest.h"
 #include "daemon/telemetry/log.h"
+#include "daemon/train/same_data.h"
 #include "daemon/train/trainer.h"
 #include "daemon/train/update.h"
 
@@ -35,9 +36,10 @@ Status CheckSame(Communicator& comm, std::string_view what, std::span<const BadR
 }  // namespace
 
 // A page that only one node reads wrongly would give this rank other samples than the plan says.
-Status Trainer::CheckSameBadRecords() {
+Status Trainer::CheckSameRecords() {
   GACCD_RETURN_IF_ERROR(CheckSame(comm_, "training", bad_records()));
-  return CheckSame(comm_, "evaluation", bad_eval_records());
+  GACCD_RETURN_IF_ERROR(CheckSame(comm_, "evaluation", bad_eval_records()));
+  return CheckSameData(comm_, *train_, eval_.get());
 }
 
 Status Trainer::CheckDataUnchanged() {

@@ -6,6 +6,7 @@ Usage: bad_input_test.py GACCD   (run by CTest)
 """
 
 import gzip
+import json
 import os
 import shutil
 import struct
@@ -91,6 +92,17 @@ class BadInput(unittest.TestCase):
                            **kwargs)
         self.assertFalse(os.path.exists(run_dir), said)
 
+    def expect_attempt(self, code, texts, job, *args, **kwargs):
+        """Data and model are looked at by who owns the run folder: the attempt leaves a verdict."""
+        run_dir = self.path("run")
+        said = self.expect(code, texts, "train", "--job=" + job, "--run-dir=" + run_dir, *args,
+                           **kwargs)
+        with open(os.path.join(run_dir, "attempts", "latest", "verdict.json")) as file:
+            verdict = json.load(file)
+        self.assertEqual((verdict["verdict"], verdict["exit"]), ("failed", code), said)
+        self.assertFalse(os.path.exists(os.path.join(run_dir, "DONE")), said)
+        shutil.rmtree(run_dir)
+
     def test_the_job_itself_is_good(self):
         self.expect(0, "done", "train", "--job=" + self.job())
 
@@ -138,11 +150,11 @@ class BadInput(unittest.TestCase):
         for name, (code, data, text) in bad.items():
             with self.subTest(name):
                 path = self.path(name) if data is None else self.write(name, data)
-                self.expect_train(code, text, self.idx_job(path, good_labels))
+                self.expect_attempt(code, text, self.idx_job(path, good_labels))
         out_of_range = self.write("labels", idx(0x801, (9,), [0, 1, 3] * 3))
-        self.expect_train(65, ["labels", "3"], self.idx_job(good_images, out_of_range))
+        self.expect_attempt(65, ["labels", "3"], self.idx_job(good_images, out_of_range))
         fewer = self.write("fewer", idx(0x801, (8,), [0] * 8))
-        self.expect_train(65, ["8", "9"], self.idx_job(good_images, fewer))
+        self.expect_attempt(65, ["8", "9"], self.idx_job(good_images, fewer))
 
     def test_npy(self):
         def array(shape, descr="<f4", order="False", payload=b""):
@@ -162,7 +174,7 @@ class BadInput(unittest.TestCase):
         }
         for name, data in bad.items():
             with self.subTest(name):
-                self.expect_train(65, name, self.npy_job(self.write(name, data), targets))
+                self.expect_attempt(65, name, self.npy_job(self.write(name, data), targets))
 
     def test_safetensors(self):
         weight = '"fc.weight":{"dtype":"F32","shape":[1,4],"data_offsets":[0,16]}'
@@ -182,11 +194,11 @@ class BadInput(unittest.TestCase):
         }
         for name, data in bad.items():
             with self.subTest(name):
-                self.expect_train(65, name, self.job(), "--init-weights=" + self.write(name, data))
+                self.expect_attempt(65, name, self.job(), "--init-weights=" + self.write(name, data))
 
     def test_shapes_and_sizes(self):
-        self.expect_train(78, ["21", "20"], self.job(target=21))
-        self.expect_train(78, ["fc", "5", "4"], self.job(inputs=5))
+        self.expect_attempt(78, ["21", "20"], self.job(target=21))
+        self.expect_attempt(78, ["fc", "5", "4"], self.job(inputs=5))
         self.expect_train(78, "softmax_cross_entropy", self.job(loss="softmax_cross_entropy"))
         self.expect_train(78, ["--nodes=2", "1"], self.job(), "--nodes=2")
 

@@ -69,7 +69,7 @@ TEST_F(CkptCommandTest, PruneRemovesByThePolicyUnlessARunWrites) {
   const CkptRequest request{
       .action = CkptAction::kPrune, .path = folder_.path(), .keep = {.newest = 1}};
   {
-    const auto lease = WriterLease::Take(folder_.ckpt(), ThisProcess("55", 0));
+    const auto lease = WriterLease::Take(folder_.ckpt(), MakeOwnerName("55", 0));
     const auto refused = RunCkptCommand(request);
     EXPECT_EQ(refused.status().kind(), ErrorKind::kConfig);
     EXPECT_THAT(refused.status().message(), HasSubstr("job 55"));

@@ -67,7 +67,7 @@ struct SmallRun {
   }
 };
 
-inline OwnerName Me() { return ThisProcess("test-job", 0); }
+inline OwnerName Me() { return MakeOwnerName("test-job", 0); }
 inline Status AcceptAll(const Manifest&) { return Status::Ok(); }
 
 // Saves the steps on so many ranks, one after the other.

@@ -152,11 +152,11 @@ TEST(WriterTest, TooManyFailuresInARowEndTheRun) {
 
 TEST(LeaseTest, TheSecondWriterIsRefusedAndToldWhoTheFirstIs) {
   const TempFolder folder;
-  const auto first = WriterLease::Take(folder.path(), ThisProcess("123", 0));
+  const auto first = WriterLease::Take(folder.path(), MakeOwnerName("123", 0));
   ASSERT_TRUE(first.ok()) << first.status().message();
   EXPECT_EQ(first->epoch(), 1);
   const auto start = std::chrono::steady_clock::now();
-  const auto second = WriterLease::Take(folder.path(), ThisProcess("124", 0));
+  const auto second = WriterLease::Take(folder.path(), MakeOwnerName("124", 0));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
   EXPECT_EQ(second.status().kind(), ErrorKind::kConfig);
   EXPECT_THAT(second.status().message(), HasSubstr("is in use by job 123 (process "));
@@ -176,7 +176,7 @@ TEST(LeaseTest, ADeadOwnerOfThisHostIsNoObstacle) {
   const TempFolder folder;
   const pid_t child = ::fork();
   if (child == 0) {
-    const auto lease = WriterLease::Take(folder.path(), ThisProcess("9", 0));
+    const auto lease = WriterLease::Take(folder.path(), MakeOwnerName("9", 0));
     ::_exit(lease.ok() ? 0 : 1);  // without releasing it
   }
   // Ended, but nobody has asked how: in containers it may stay like that.

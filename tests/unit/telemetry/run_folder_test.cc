@@ -250,7 +250,7 @@ TEST_F(ForeignOwnerTest, ASignOfLifeMakesItFresh) {
 // The owner's lock is gone but its process lives: where locks do not work, the name has to do.
 TEST(FolderOwnerTest, ALiveProcessOfThisHostBlocksWithoutItsLock) {
   const TempDir dir;
-  OwnerName me = ThisProcess("7", 0);
+  OwnerName me = MakeOwnerName("7", 0);
   ASSERT_GT(me.started, 0);
   const auto write = [&] {
     Write(dir.path() + "/.owner", StrCat("job 7\nattempt 0\nhost ", me.host, "\npid ", me.pid,
@@ -270,14 +270,14 @@ class BusyFolderTest : public testing::Test {
 
   // As job 7, restart 1, to a folder that job `job`, restart 0, holds for so long.
   Status Take(const std::string& job, std::chrono::milliseconds held, OwnerPatience patience) {
-    auto first = FolderOwner::Take(dir_.path(), ThisProcess(job, 0));
+    auto first = FolderOwner::Take(dir_.path(), MakeOwnerName(job, 0));
     EXPECT_TRUE(first.ok());
     std::thread ending([&] {
       std::this_thread::sleep_for(held);
       first->Release();
     });
     const auto start = Clock::now();
-    Status status = FolderOwner::Take(dir_.path(), ThisProcess("7", 1), patience).status();
+    Status status = FolderOwner::Take(dir_.path(), MakeOwnerName("7", 1), patience).status();
     waited_ = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
     ending.join();
     return status;
@@ -315,7 +315,7 @@ TEST(FolderOwnerTest, OtherFilesAreNotTaken) {
   const std::string path = dir.path() + "/.owner";
   const std::string victim = dir.path() + "/thesis";
   Write(victim, "years of work");
-  const auto take = [&] { return FolderOwner::Take(dir.path(), ThisProcess("7", 0)).status(); };
+  const auto take = [&] { return FolderOwner::Take(dir.path(), MakeOwnerName("7", 0)).status(); };
   ASSERT_EQ(::link(victim.c_str(), path.c_str()), 0);
   EXPECT_THAT(take().message(), HasSubstr("with 2 names"));
   EXPECT_EQ(Content(victim), "years of work");
@@ -336,7 +336,7 @@ TEST(FolderOwnerTest, OtherFilesAreNotTaken) {
 TEST(FolderOwnerTest, GarbageInTheOwnerFileIsNobody) {
   const TempDir dir;
   Write(dir.path() + "/.owner", "\x01\x02 pid\nhost\n");
-  EXPECT_TRUE(FolderOwner::Take(dir.path(), ThisProcess("7", 0)).ok());
+  EXPECT_TRUE(FolderOwner::Take(dir.path(), MakeOwnerName("7", 0)).ok());
 }
 
 }  // namespace

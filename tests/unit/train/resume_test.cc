@@ -81,8 +81,15 @@ class ResumeTest : public ::testing::Test {
                                                           .lr_rule = job.batch.lr_rule}));
       GACCD_ASSIGN_OR_RETURN(auto trainer, Trainer::Open(comm, job, plan));
       GACCD_RETURN_IF_ERROR(trainer->Prepare());
+      std::optional<WriterRight> right;
+      if (every > 0) {
+        GACCD_ASSIGN_OR_RETURN(right, CheckpointWriter::Claim(comm, {.folder = ckpt()},
+                                                              MakeOwnerName(job_id_, restarts_)));
+      }
+      ResumeSource source{.folder = ckpt(), .from = from, .job_since = {}};
+      if (restarts_ > 0 && right) source.job_since = right->job_since;
       GACCD_ASSIGN_OR_RETURN(const ResumePoint point,
-                             FindResumePoint(comm, trainer->saved_run(), ckpt(), from));
+                             FindResumePoint(comm, trainer->saved_run(), source));
       if (point.state) GACCD_RETURN_IF_ERROR(trainer->Resume(*point.state));
       GACCD_ASSIGN_OR_RETURN(auto reporter, RunReporter::Start(comm, {.quiet = true}));
       std::unique_ptr<Saver> saver;
@@ -91,9 +98,9 @@ class ResumeTest : public ::testing::Test {
         options.checkpoints.folder = ckpt();
         options.checkpoints.keep.newest = 100;
         options.policy.every_updates = every;
-        options.owner = ThisProcess("test", 0);
-        GACCD_ASSIGN_OR_RETURN(saver, Saver::Start(comm, trainer->saved_run(), trainer->engine(),
-                                                   options, trainer->first_update()));
+        GACCD_ASSIGN_OR_RETURN(saver,
+                               Saver::Start(comm, trainer->saved_run(), trainer->engine(), options,
+                                            *std::move(right), trainer->first_update()));
       }
       TrainingSummary summary;
       StopThere stops(comm, stop, trainer->first_update());
@@ -142,12 +149,21 @@ class ResumeTest : public ::testing::Test {
     std::int64_t last_done_ = 0;
   };
 
+  void EndBeforeTheFirstSave() {
+    const auto comm = MakeSingle();
+    const auto right =
+        CheckpointWriter::Claim(*comm, {.folder = ckpt()}, MakeOwnerName(job_id_, restarts_));
+    ASSERT_TRUE(right.ok()) << right.status().message();
+  }
+
   [[nodiscard]] std::string ckpt() const { return folder_ + "/ckpt"; }
   [[nodiscard]] std::string PathOf(std::int64_t step) const {
     return ckpt() + "/" + Generation{.epoch = 1, .step = step}.name();
   }
 
   std::string folder_;
+  std::string job_id_ = "test";
+  int restarts_ = 0;
 };
 
 double Difference(const std::vector<float>& a, const std::vector<float>& b) {
@@ -308,6 +324,25 @@ TEST_F(ResumeTest, AutoTakesTheNewestThatIsWholeAndSaysWhatItPassedOver) {
   const auto none = Train(job, 2, 0, "auto");
   EXPECT_EQ(none.status().kind(), ErrorKind::kData) << "not silently from the start";
   EXPECT_THAT(none.status().message(), HasSubstr("3 checkpoints and none is whole"));
+}
+
+// What --resume says is where the first attempt of a SLURM job begins; after a requeue the job goes
+// on from what its own attempts have committed, and from nothing else.
+TEST_F(ResumeTest, ARequeuedJobGoesOnFromItsOwnCheckpoints) {
+  const Job job = SmallJob();
+  ASSERT_TRUE(Train(job, 2, 10, "never").ok());  // another job, which left 10, 20 and 24
+  const std::string path = PathOf(10);
+  for (const std::string& from : {std::string("never"), path}) {
+    job_id_ = "81" + std::to_string(from.size());
+    const std::int64_t begin = from == "never" ? 0 : 10;
+    for (restarts_ = 0; restarts_ < 2; ++restarts_) EndBeforeTheFirstSave();
+    const auto left = Train(job, 2, 100, from, {begin + 3, 1});
+    ASSERT_EQ(left.status().kind(), ErrorKind::kTempFail) << left.status().message();
+    ++restarts_;
+    const auto last = Train(job, 2, 100, from);
+    ASSERT_TRUE(last.ok()) << last.status().message();
+    EXPECT_EQ(last->first, begin + 2) << "--resume=" << from;
+  }
 }
 
 TEST_F(ResumeTest, AnotherRunIsRefusedByName) {

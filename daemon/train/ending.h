@@ -1,0 +1,33 @@
+// How a run ends on one rank: together with the others, or alone because some of them are lost.
+#pragma once
+
+#include "collectives/bootstrap/agree.h"
+#include "daemon/telemetry/events.h"
+#include "daemon/train/session.h"
+
+namespace gaccd {
+
+// `shared`: all ranks have this same status, and `speaker` prints it; otherwise the others may
+// still be waiting for this rank.
+struct Ending {
+  Status status;
+  bool shared = true;
+  int speaker = 0;
+};
+
+[[nodiscard]] Ending Shared(Agreement agreement);
+
+// A communicator has failed, or the heartbeat has found a rank lost: from then on nothing is shared
+// by all ranks, whatever this one was told.
+[[nodiscard]] bool PeersAreLost(const Session& session);
+
+// What is known beyond the message: who is to blame, by the heartbeat or else by the communicator
+// whose deadline passed, and in which collective this rank was. Of a rank that ended, both learn
+// within milliseconds of each other: waits a moment for the heartbeat when only it can tell.
+[[nodiscard]] FailureFacts FactsOf(const Status& outcome, const Session& session);
+
+// Abort() ends every process of the run, and the first of the living ranks is the one that writes
+// the verdict: the others leave it a moment.
+void WaitForSpeaker(const Session& session);
+
+}  // namespace gaccd

@@ -1,0 +1,16 @@
+// Every rank opens the data itself, maybe a copy on its own node. A stale copy would make it draw
+// other samples than the plan says, which counts alone do not show.
+#pragma once
+
+#include "collectives/base/result.h"
+#include "collectives/comm/communicator.h"
+#include "daemon/data/dataset.h"
+
+namespace gaccd {
+
+// Collective. kConfig on every rank, with rank, host and both values, when the ranks do not have
+// the same data: size, shape, and the content of a few samples from the first to the last. `eval`
+// may be null.
+Status CheckSameData(Communicator& comm, const Dataset& train, const Dataset* eval);
+
+}  // namespace gaccd

@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""What happens between the start of a run and its first update: two runs of one folder, a rank that
+hangs while it reads its data, ranks with different data.
+
+usage: start_test.py GACCD LIBRARY_OF_hold_open [unittest arguments]
+"""
+
+import fcntl
+import glob
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+GACCD = os.path.abspath(sys.argv.pop(1))
+HOLD = os.path.abspath(sys.argv.pop(1))
+LIMIT_S = 60  # no case may need longer, hangs included
+HOST = os.uname().nodename
+
+JOB = """
+name: "start"
+model {{
+  layer {{ name: "flatten" flatten {{}} }}
+  layer {{ name: "fc" linear {{ in: 4 out: 3 }} }}
+  loss {{ softmax_cross_entropy {{}} }}
+}}
+data {{ train {{ idx {{ images: "{images}" labels: "{labels}" classes: 3 }} }} shuffle: false }}
+batch {{ target: 4 micro: 2 }}
+optimizer {{ lr: 0.1 sgd {{}} }}
+epochs: {epochs}
+"""
+
+
+def idx(magic, dims, values):
+    return struct.pack(">I", magic) + b"".join(struct.pack(">I", d) for d in dims) + bytes(values)
+
+
+def wait_for(what, seconds=LIMIT_S):
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit:
+        found = what()
+        if found:
+            return found
+        time.sleep(0.01)
+    raise AssertionError("it did not come within %s s" % seconds)
+
+
+class StartTest(unittest.TestCase):
+    def setUp(self):
+        self.dir = tempfile.mkdtemp(prefix="gaccd-start-")
+        self.addCleanup(shutil.rmtree, self.dir)
+        self.run_dir = self.path("run")
+        self.write("labels", idx(0x801, (8,), [0, 1, 2, 0, 1, 2, 0, 1]))
+        self.write("images", idx(0x803, (8, 2, 2), range(32)))
+
+    def path(self, name):
+        return os.path.join(self.dir, name)
+
+    def write(self, name, data):
+        with open(self.path(name), "wb") as file:
+            file.write(data if isinstance(data, bytes) else data.encode())
+        return self.path(name)
+
+    def job(self, images="images", epochs=3):
+        text = JOB.format(images=images if images.startswith("data/") else self.path(images),
+                          labels=self.path("labels"), epochs=epochs)
+        return self.write("job-%s-%s.txtpb" % (images.replace("/", "-"), epochs), text)
+
+    def train(self, *args, ranks=0, hold=None, held_rank=None, launcher=(), job=None):
+        command = [GACCD, "train", "--job=" + (job or self.job()), "--run-dir=" + self.run_dir, *args]
+        if ranks:
+            command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none",
+                       "-n", str(ranks), *launcher, *command]
+        env = {**os.environ, "OMPI_MCA_mpi_yield_when_idle": "1"}
+        if hold:
+            env.update(LD_PRELOAD=HOLD, HOLD_PATH=self.path(hold))
+        if held_rank is not None:
+            env.update(HOLD_RANK=str(held_rank))
+        return subprocess.Popen(["timeout", "-k", "1", str(LIMIT_S), *command], text=True, env=env,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def held(self, name):
+        """The process that waits to open the file."""
+        seen = wait_for(lambda: glob.glob(self.path(name) + ".seen-*"))
+        return int(seen[0].rsplit("-", 1)[1])
+
+    def verdict(self):
+        with open(os.path.join(self.run_dir, "attempts/latest/verdict.json")) as file:
+            return json.load(file)
+
+    def crash(self, rank):
+        with open(os.path.join(self.run_dir, "attempts/latest/crash/r%05d.json" % rank)) as file:
+            return json.load(file)
+
+    def test_a_second_run_is_refused_before_it_opens_its_data(self):
+        os.makedirs(self.run_dir)
+        with open("/proc/self/stat") as file:
+            started = file.read().rsplit(")", 1)[1].split()[19]
+        with open(os.path.join(self.run_dir, ".owner"), "w") as owner:
+            fcntl.flock(owner, fcntl.LOCK_EX)
+            owner.write("job 77\nattempt 0\nhost %s\npid %d\nstarted %s\n" %
+                        (HOST, os.getpid(), started))
+            owner.flush()
+            began = time.monotonic()
+            second = self.train(hold="images")
+            said = second.communicate()[0]
+            self.assertEqual(second.returncode, 78, said)
+            self.assertIn("is in use by job 77 (process %d on %s)" % (os.getpid(), HOST), said)
+            # An owner that was just killed is given a second to go; the rest is the program's start.
+            self.assertLess(time.monotonic() - began, 3.0, said)
+        self.assertEqual(glob.glob(self.path("images.seen-*")), [])
+
+    def test_who_opens_its_data_has_the_right_to_write_and_sees_what_was_committed_before(self):
+        """Run B starts while run A is in its last save. Until B has taken A's right to write, A may
+        commit; B must not look before."""
+        first = self.train("--save-every-updates=1", "--max-updates=4")
+        self.assertEqual(first.wait(), 0, first.stdout.read())
+        first.stdout.close()
+        os.remove(os.path.join(self.run_dir, "DONE"))
+        newest = os.path.join(self.run_dir, "ckpt/step-%012d-e%06d" % (4, 1))
+        os.rename(newest, self.path("not-yet"))
+        second = self.train("--save-every-updates=1", hold="images")
+        self.held("images")
+        self.assertTrue(os.path.exists(os.path.join(self.run_dir, "ckpt/.epoch-000002")))
+        os.rename(self.path("not-yet"), newest)
+        self.write("images.go", "")
+        said = second.communicate()[0]
+        self.assertEqual(second.returncode, 0, said)
+        self.assertIn("goes on after update 4", said)
+
+    def test_bad_data_leaves_a_verdict(self):
+        self.write("images", b"no images")
+        run = self.train()
+        said = run.communicate()[0]
+        self.assertEqual(run.returncode, 65, said)
+        self.assertEqual(self.verdict()["exit"], 65)
+
+    def test_a_rank_that_stops_while_it_opens_its_data(self):
+        for args, within in ((("--heartbeat-seconds=2",), 12),
+                             (("--heartbeat-seconds=0", "--bound=4"), 12)):
+            with self.subTest(args):
+                shutil.rmtree(self.run_dir, ignore_errors=True)
+                run = self.train(*args, ranks=4, hold="images", held_rank=2)
+                stopped = self.held("images")
+                os.remove(glob.glob(self.path("images.seen-*"))[0])
+                began = time.monotonic()
+                os.kill(stopped, signal.SIGSTOP)
+                said = run.communicate()[0]
+                self.assertEqual(run.returncode, 69, said)
+                self.assertLess(time.monotonic() - began, within, said)
+                self.assertIn("rank 2 on " + HOST, said)
+                verdict = self.verdict()
+                self.assertEqual(verdict["exit"], 69, verdict)
+                self.assertEqual(verdict["suspect_hosts"], HOST, verdict)
+                crash = self.crash(0)
+                self.assertEqual(crash["collective"], "all-gather", crash)
+                self.assertGreater(crash["seq"], 0, crash)
+
+    def test_ranks_with_different_data(self):
+        """Each rank has its own folder of data; that of rank 1 is a stale copy."""
+        common = ["--job=" + self.job("data/images"), "--run-dir=" + self.run_dir]
+        for rank, content in ((0, range(32)), (1, [9] * 32)):
+            os.makedirs(self.path("%d/data" % rank))
+            self.write("%d/data/images" % rank, idx(0x803, (8, 2, 2), content))
+        run = subprocess.run(
+            ["timeout", str(LIMIT_S), "mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "1",
+             "-wdir", self.path("0"), GACCD, "train", *common, ":", "-n", "1", "-wdir",
+             self.path("1"), GACCD, "train", *common], capture_output=True, text=True)
+        said = run.stdout + run.stderr
+        self.assertEqual(run.returncode, 78, said)
+        self.assertIn("training data must be the same on all ranks", said)
+        self.assertIn("rank 1 on %s has '8 of [2, 2], 3 classes" % HOST, said)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
