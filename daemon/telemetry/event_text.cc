@@ -298,6 +298,9 @@ std::string StatusJson(const RunStatus& status) {
   if (status.last.step > 0) {
     FillLastStep(status.last, status.rates, message);
     message.set_last_step_ts(status.last_step_ts);
+  } else if (status.from_step > 0) {
+    message.set_step(status.from_step);
+    message.set_samples_total(status.from_samples);
   }
   if (!status.save_ts.empty()) {
     message.set_save_step(status.save_step);

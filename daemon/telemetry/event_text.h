@@ -41,6 +41,8 @@ struct RunStatus {
   StepRecord last;  // of the last update; step 0: none yet
   StepRates rates;
   std::string last_step_ts;
+  std::int64_t from_step = 0;  // what this attempt goes on from
+  std::int64_t from_samples = 0;
   std::int64_t write_errors = 0;
   std::int64_t dropped_lines = 0;
   std::int64_t save_step = 0;     // of the newest checkpoint of this attempt

@@ -222,6 +222,8 @@ void RunReporter::Impl::StandInForRankZero(const Verdict& verdict, const Failure
   now.pid = ::getpid();
   now.world = world;
   now.last = last;
+  now.from_step = from.step;
+  now.from_samples = from.samples_total;
   const Status written = WriteVerdictForRankZero(attempt_dir, now, verdict, modes.file);
   if (!written.ok()) LogWarning(written.message());
 }
@@ -327,6 +329,12 @@ void RunReporter::Resumed(const ResumeRecord& record) {
   impl.place.step.store(record.step, std::memory_order_relaxed);
   impl.log_step = record.step;
   impl.WriteEvent([&](const LineStamp& stamp) { return ResumeJson(impl.identity, stamp, record); });
+  if (impl.status) {
+    impl.status->Update([&](RunStatus& now) {
+      now.from_step = record.step;
+      now.from_samples = record.samples_total;
+    });
+  }
   Say(ResumeLine(record));
 }
 

@@ -147,8 +147,9 @@ Status ResumeTogether(const Flags& flags, Session& session) {
                      .writer_epoch = from.epoch,
                      .samples_total = point.state->manifest.cursor.samples,
                      .passed_over = static_cast<std::int64_t>(point.notes.size())};
-  for (const ShardRecord& shard : point.state->manifest.shards) {
-    session.resumed->bytes += static_cast<std::int64_t>(shard.bytes);
+  for (const BufferSpec& buffer : point.state->manifest.buffers) {
+    const std::int64_t parts = buffer.per_rank ? point.state->manifest.world() : 1;
+    session.resumed->bytes += static_cast<std::int64_t>(buffer.bytes) * parts;
   }
   session.resumed->dur_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -129,6 +129,7 @@ TEST_F(RunReporterTest, AResumeAndASaveAreEvents) {
   const Object status = Parse(Content(Run() + "/STATUS.json"));
   EXPECT_EQ(Number(status, "save_step"), 20) << "of the one that was committed";
   EXPECT_EQ(Number(status, "failed_saves"), 1);
+  EXPECT_EQ(Number(status, "step"), 20);
   EXPECT_EQ(status.count("loss"), 0u);
 }
 
