@@ -217,6 +217,9 @@ class Cluster:
         (self.dir / node / "tmp").chmod(0o1777)
         self.run(["setsid", "--fork", HERE / "cluster_start_node.sh", self.dir, node[1:], *self.keep],
                  timeout=timeout)
+        self._wait_back(node, timeout)
+
+    def _wait_back(self, node, timeout):
         deadline = time.monotonic() + timeout
         while not (self._pid(node) and self._comes_up(node)):
             if time.monotonic() > deadline:
@@ -229,8 +232,10 @@ class Cluster:
         return state.strip() in ("idle", "allocated", "mixed")
 
     def link(self, node, up):
-        """Plugs the node's network cable in or out."""
+        """Plugs the node's network cable in or out. In: waits until SLURM uses the node again."""
         self.run(["ip", "link", "set", f"v{node[1:]}", "up" if up else "down"])
+        if up:
+            self._wait_back(node, timeout=60)
 
     def kill_controller(self):
         for process in self.processes("slurmctld", HEAD):
@@ -329,11 +334,11 @@ class Process:
     def __init__(self, pid, node):
         self.pid = pid
         self.node = node
-        environ = _read(f"/proc/{pid}/environ").split("\0")
-        rank = [e.split("=", 1)[1] for e in environ if e.startswith("SLURM_PROCID=")]
-        self.rank = int(rank[0]) if rank else None
-        restart = [e.split("=", 1)[1] for e in environ if e.startswith("SLURM_RESTART_COUNT=")]
-        self.restart = int(restart[0]) if restart else 0
+        environ = dict(e.split("=", 1) for e in _read(f"/proc/{pid}/environ").split("\0") if "=" in e)
+        rank = environ.get("SLURM_PROCID")
+        self.rank = int(rank) if rank else None
+        self.restart = int(environ.get("SLURM_RESTART_COUNT") or 0)
+        self.job = environ.get("SLURM_JOB_ID")
 
     def signal(self, number):
         os.kill(self.pid, number)

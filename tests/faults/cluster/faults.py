@@ -12,30 +12,35 @@ victim`. victim is the rank that the fault is for. How a moment is made certain:
 """
 
 import contextlib
+import dataclasses
 import os
 import signal
 import time
+from collections.abc import Callable
 
 MOMENTS = ["start-up", "micro-step", "reduction", "save", "evaluation"]
 WAIT = 60  # seconds for a moment to come
+# A start that a lost node holds up ends after 300 s, by SLURM's PMIx plugin and by gaccd's own bound.
+# So long no test waits.
+START_BOUND = {"SLURM_PMIX_TIMEOUT": "20"}
 
 
 @contextlib.contextmanager
-def at(moment, training, rng, after=None, victim=None):
-    """after: not before this update (default: drawn). victim: a rank (default: drawn).
+def at(moment, training, rng, after=None, on=None):
+    """after: not before this update (default: drawn). on: nodes of the victim (default: all).
 
     Yields the victim's Process.
     """
     if moment in ("start-up", "any time"):
         ranks = _ranks(training)
         time.sleep(rng.uniform(0, 0.8))
-        yield _pick(ranks, rng, victim)
+        yield _pick(ranks, rng, on)
         return
     if after is None:
         after = rng.randrange(5, training.job.updates // 2)
     training.wait(lambda: (training.poll(), training.step() >= after)[1], WAIT, f"update {after}")
     ranks = _ranks(training)
-    chosen = _pick(ranks, rng, victim)
+    chosen = _pick(ranks, rng, on)
     if moment == "micro-step":
         yield from _held(chosen, chosen)
     elif moment == "reduction":
@@ -78,8 +83,8 @@ def _ranks(training):
                          WAIT, f"{want} ranks")
 
 
-def _pick(ranks, rng, victim):
-    return ranks[rng.randrange(len(ranks)) if victim is None else victim]
+def _pick(ranks, rng, on):
+    return rng.choice([p for p in ranks if on is None or p.node in on])
 
 
 # -- faults: each takes the training and the victim, and returns what undoes it (or None) -------------
@@ -120,11 +125,78 @@ def cancel(training, _victim):
     training.cluster.run(["scancel", training.id])
 
 
-def restart_controller(training, _victim):
-    """Not before SLURM has saved that the job runs: otherwise it would start the job twice."""
+def time_limit(training, _victim):
+    """SLURM finds the job over its limit the next time it looks: every 30 s."""
+    def limit(minutes):
+        training.cluster.run(["scontrol", "update", f"jobid={training.id}", f"TimeLimit={minutes}"],
+                             check=False)
+    limit(1)
+    return lambda: limit("UNLIMITED")
+
+
+def wait_saved(training):
+    """Until SLURM has saved that the job runs; a controller that forgot that starts the job twice."""
     state = training.cluster.dir / "state" / "job_state"
-    started = training.last().path.stat().st_mtime
+    started = training.wait(training.last, 30, "an attempt").path.stat().st_mtime
     training.wait(lambda: state.exists() and state.stat().st_mtime > started + 1, 30, "saved state")
+
+
+def restart_controller(training, _victim):
     training.cluster.kill_controller()
     time.sleep(1)
     training.cluster.start_controller()
+
+
+def fill(path):
+    """Writes the file until its disk is full; no more than 64 MB, should the disk not be small."""
+    with open(path, "wb", buffering=0) as file, contextlib.suppress(OSError):
+        for _ in range(64 << 8):
+            file.write(bytes(4096))
+
+
+def fill_disk(training, _victim=None):
+    """The disk of the checkpoints, until a save has failed."""
+    filler = training.seen_dir / "ckpt" / "filler"
+    before = len(failed_saves(training))
+    try:
+        fill(filler)
+        training.wait(lambda: training.done() or len(failed_saves(training)) > before, WAIT, "an alarm")
+    finally:
+        filler.unlink()
+
+
+def failed_saves(training):
+    """What the newest attempt has said of saves that failed."""
+    return [e for e in training.last().events("log") if "failed (" in e["msg"]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """What is done, and what must be found."""
+
+    do: Callable
+    bound: float      # seconds until a rank has written down what it found
+    exit: int | None  # code of the verdict; None: the run goes on
+    reason: str = ""  # a part of the verdict's; {who}: "rank 2 on n3"
+    blames: bool = True       # the victim's node is the suspect
+    whole_node: bool = False  # any rank of it may be the one that is named
+
+    @property
+    def name(self):
+        return self.do.__name__
+
+
+# A dead process is named within 1 s, a silent one within 5 s and the pause between two looks.
+DEAD, SILENT, STOPPED = 1, 6, 3
+# The ranks of a slurmstepd that was killed live for a second more.
+FAULTS = [Fault(kill_rank, DEAD, 69, "{who} has ended"),
+          Fault(stop_rank, SILENT, 69, "{who} is silent"),
+          Fault(kill_stepd, DEAD + 1, 69, "{who} has ended", whole_node=True),
+          Fault(power_off, SILENT, 69, "{who} ", whole_node=True),
+          Fault(cut_link, SILENT, 69, "{who} is silent", whole_node=True),
+          Fault(preempt, STOPPED, 75, "stopped by SIGTERM", blames=False),
+          Fault(cancel, STOPPED, 75, "stopped by SIGTERM", blames=False)]
+# Of the soak alone. SLURM looks at time limits every 30 s, and the limit is a minute.
+TIME_LIMIT = Fault(time_limit, 95, 75, "stopped by ", blames=False)
+RESTART = Fault(restart_controller, 0, None)
+FILL = Fault(fill_disk, 0, None)

@@ -1,5 +1,6 @@
 """One training on the test cluster, over all its attempts, and what must be true of it at the end."""
 
+import contextlib
 import hashlib
 import json
 import shutil
@@ -58,10 +59,11 @@ class Training:
         self.flags = [f"--save-weights={self.folder}/final.safetensors", *flags]
         self.options = [f"-N{nodes}", f"--ntasks-per-node={per_node}", "--requeue",
                         "--open-mode=append", "--output=slurm-%j.out", *options]
+        self.env = {}            # of the job, beside ours
         self.ids = []
         self.committed = 0       # the newest update that was ever seen in a finished checkpoint
         self.promised = {}       # by attempt: what was committed when it was first seen
-        self.requeued = {}       # by restart: when that was seen first
+        self.requeued = {}       # by job and restart: when that was seen first
         self.by_hand = []        # requeues that the run itself should have done
 
     # -- life ------------------------------------------------------------------------------------
@@ -71,7 +73,7 @@ class Training:
         launch = self.folder / "launch"
         shutil.copy2(SOURCE / "slurm" / "launch", launch)  # bash reads as it goes; it may be edited
         script.write_text(f'#!/bin/bash\nexec "{launch}" "{self.job.path}" "$@"\n')
-        env = {"GACCD": program("GACCD"), "GACCD_RUN_DIR": self.run_dir}
+        env = {"GACCD": program("GACCD"), "GACCD_RUN_DIR": self.run_dir, **self.env}
         self.ids.append(self.cluster.sbatch(script, *self.flags, options=self.options,
                                             cwd=self.folder, env=env))
         return self
@@ -99,7 +101,7 @@ class Training:
 
     def ranks(self):
         """The processes of the ranks of this run, by rank."""
-        return [p for p in self.cluster.processes("gaccd") if p.rank is not None]
+        return [p for p in self.cluster.processes("gaccd") if p.rank is not None and p.job in self.ids]
 
     def generations(self):
         """(step, epoch, name, finished) of the checkpoints, newest first."""
@@ -119,7 +121,7 @@ class Training:
             # SLURM lets a requeued job wait for two minutes, so that nothing of it is left on the
             # nodes: its PMIx server has fixed names, and a credential that was revoked in the same
             # second as the new one counts as that. We can see whether that is so.
-            since = self.requeued.setdefault(fields["Restarts"], time.monotonic())
+            since = self.requeued.setdefault((self.id, fields["Restarts"]), time.monotonic())
             if time.monotonic() - since > 2 and not self.cluster.processes("slurmstepd"):
                 self.cluster.run(["scontrol", "update", f"jobid={self.id}", "StartTime=now"],
                                  check=False)
@@ -168,6 +170,12 @@ class Training:
         self.wait(over, timeout, "end of the training", pause=0.3)
         return self
 
+    def abandon(self):
+        """Ends it, whatever state it is in, so that it is not in the way of the next one."""
+        self.cluster.run(["scancel", *self.ids], check=False)
+        with contextlib.suppress(ClusterError):
+            self.wait(lambda: self.fields()["JobState"] in ENDED and not self.ranks(), 60, "its end")
+
     def last_words(self):
         out = self.folder / f"slurm-{self.id}.out"
         lines = out.read_text(errors="replace").splitlines() if out.exists() else []
@@ -211,16 +219,17 @@ class Training:
                 wrong.append(f"attempt {attempt.name} began with update {steps[0]['step']}, "
                              f"although {promised} was saved")
         if reference:
-            wrong += self._differs_from(reference)
+            wrong += self.other_figures(reference)
+            if not wrong and self.digest() != reference.digest():
+                wrong.append(f"final weights {self.digest()}, undisturbed {reference.digest()}")
         return wrong
 
-    def _differs_from(self, reference):
+    def other_figures(self, reference):
+        """Where the updates of both begin to differ: a list of one text, or none."""
         for mine, other in zip(self.lineage(), reference.lineage()):
             for key in ("loss", "grad_norm", "samples", "lr"):
                 if mine[key] != other[key]:
                     return [f"update {mine['step']}: {key} {mine[key]!r}, undisturbed {other[key]!r}"]
-        if self.digest() != reference.digest():
-            return [f"final weights {self.digest()}, undisturbed {reference.digest()}"]
         return []
 
 
