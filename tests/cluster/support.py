@@ -101,7 +101,7 @@ def _too_late(number, _frame):
 
 
 def main(nodes=4, needs=(), settings=None, disks=None):
-    """Runs the tests of the calling module on one new cluster.
+    """Runs the tests of the calling module on one new cluster; arguments: parts of the names of some.
 
     needs: paths without which the tests are skipped, for example a data set. settings, disks: of
     Cluster.
@@ -118,7 +118,9 @@ def main(nodes=4, needs=(), settings=None, disks=None):
     ClusterTest.cluster = cluster
     passed = False
     try:
-        suite = unittest.defaultTestLoader.loadTestsFromModule(sys.modules["__main__"])
+        loader = unittest.TestLoader()
+        loader.testNamePatterns = [f"*{name}*" for name in sys.argv[1:]] or None
+        suite = loader.loadTestsFromModule(sys.modules["__main__"])
         passed = unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful()
         if not passed:
             cluster.print_logs()

@@ -5,7 +5,7 @@ A run that was disturbed must have every update once, go on from the newest chec
 the same figures of every update and the same weights as the undisturbed run, to the last bit.
 
     GACCD_FAULTS=all      every fault at every moment, instead of one moment each
-    GACCD_FAULTS_SEED=N   which ranks and moments
+    GACCD_FAULTS_SEED=N   how many ranks a node has, which of them are hit and when
 """
 
 import contextlib
