@@ -128,8 +128,8 @@ class Faults(support.ClusterTest):
 
     def _restart_controller(self, moment):
         # Longer, as it takes seconds until SLURM has saved its state.
-        training = self._training(f"controller-{moment}", "--epochs=40")
-        training.job = type(self.job)(**{**vars(self.job), "epochs": 40})
+        training = self._training(f"controller-{moment}", "--epochs=30")
+        training.job = type(self.job)(**{**vars(self.job), "epochs": 30})
         training.submit()
         row = ["restart_controller", moment, *[""] * 5, "no"]
         self.rows.append(row)
@@ -140,7 +140,7 @@ class Faults(support.ClusterTest):
                 restart_controller(training, victim)
                 if moment == "micro-step":
                     victim.signal(signal.SIGCONT)
-            training.finish(by_hand=False)
+            training.finish(timeout=240, by_hand=False)
             row[7] = "; ".join(training.problems() + training.other_figures(self.reference)) or "yes"
             self.assertEqual(row[7], "yes")
             self.assertEqual(len(training.attempts()), 1)
