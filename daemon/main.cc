@@ -8,6 +8,7 @@
 #include <exception>
 #include <string>
 
+#include "collectives/base/print.h"
 #include "collectives/base/result.h"
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/ckpt_command.h"
@@ -22,21 +23,15 @@ namespace {
 
 using gaccd::ErrorKind;
 using gaccd::Flags;
+using gaccd::PrintOut;
 using gaccd::Result;
 using gaccd::Status;
 using gaccd::Verb;
 
-// A full disk or a closed pipe must not look like success.
-Status Print(const std::string& text) {
-  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
-  if (written && std::fflush(stdout) == 0) return {};
-  return {ErrorKind::kIo, "cannot write to standard output"};
-}
-
 Status RunPlan(const Flags& flags) {
   GACCD_RETURN_IF_ERROR(gaccd::CheckPlannedDevice(flags));
   GACCD_ASSIGN_OR_RETURN(const gaccd::PlanOutput output, gaccd::MakePlanOutput(flags));
-  GACCD_RETURN_IF_ERROR(Print(output.text));
+  GACCD_RETURN_IF_ERROR(PrintOut(output.text));
   return output.verdict;
 }
 
@@ -45,7 +40,7 @@ Status RunCkpt(const Flags& flags) {
                          gaccd::MakeCkptRequest(flags.ckpt_words, flags.out.value_or(""),
                                                 {.newest = flags.keep, .every = flags.keep_every}));
   GACCD_ASSIGN_OR_RETURN(const gaccd::CkptOutput output, gaccd::RunCkptCommand(request));
-  GACCD_RETURN_IF_ERROR(Print(output.text));
+  GACCD_RETURN_IF_ERROR(PrintOut(output.text));
   return output.verdict;
 }
 
@@ -61,7 +56,7 @@ Status RunVerdict(const Flags& flags) {
   }
   if (flags.srun_rc) request.srun_rc = static_cast<int>(*flags.srun_rc);
   GACCD_ASSIGN_OR_RETURN(const std::string text, gaccd::RunVerdictCommand(request));
-  return Print(text);
+  return PrintOut(text);
 }
 
 // Every verb but those of many ranks, which print their own errors.
@@ -70,9 +65,9 @@ Status RunVerb(const Flags& flags) {
     case Verb::kPlan:
       return RunPlan(flags);
     case Verb::kHelp:
-      return Print(gaccd::HelpText(flags.help_topic));
+      return PrintOut(gaccd::HelpText(flags.help_topic));
     case Verb::kVersion:
-      return Print(gaccd::VersionText(gaccd::LoadedLibraries()));
+      return PrintOut(gaccd::VersionText(gaccd::LoadedLibraries()));
     case Verb::kSelftest:
       return gaccd::RunSelftest(flags);
     case Verb::kCkpt:

@@ -5,10 +5,11 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
-#include <system_error>
 #include <thread>
 
 #include "collectives/base/strings.h"
+#include "collectives/base/thread.h"
+#include "collectives/watchdog/missing.h"
 
 namespace gaccd {
 namespace {
@@ -24,16 +25,14 @@ struct Done {
 
 void RunWithin(std::chrono::nanoseconds limit, ncclResult_t (*call)(ncclComm_t), ncclComm_t comm) {
   const auto done = std::make_shared<Done>();
-  try {
-    std::thread([done, call, comm] {
-      (void)call(comm);
-      const std::lock_guard lock(done->mutex);
-      done->done = true;
-      done->changed.notify_all();
-    }).detach();
-  } catch (const std::system_error&) {
-    return;  // the process is ending anyway, and its end frees the GPU
-  }
+  auto thread = StartThread("a call of NCCL", [done, call, comm] {
+    (void)call(comm);
+    const std::lock_guard lock(done->mutex);
+    done->done = true;
+    done->changed.notify_all();
+  });
+  if (!thread.ok()) return;  // the process is ending anyway, and its end frees the GPU
+  thread->detach();
   std::unique_lock lock(done->mutex);
   done->changed.wait_for(lock, limit, [&] { return done->done; });
 }
@@ -60,8 +59,7 @@ Status WaitForNccl(const NcclApi& api, ncclComm_t comm, std::chrono::nanoseconds
     GACCD_RETURN_IF_ERROR(NcclStatus(api, comm, state, what));
     if (state != ncclInProgress) return Status::Ok();
     if (const std::vector<int> ended = peers.Ended(); !ended.empty()) {
-      return {ErrorKind::kUnavailable,
-              StrCat(what, ": rank ", ended.front(), " has ended (its process does not exist)")};
+      return {ErrorKind::kUnavailable, StrCat(what, ": rank ", ended.front(), kHasEnded)};
     }
     if (clock.Elapsed() >= limit) {
       return {

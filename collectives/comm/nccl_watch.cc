@@ -1,10 +1,10 @@
 #include "collectives/comm/nccl_watch.h"
 
 #include <algorithm>
-#include <system_error>
 #include <utility>
 
 #include "collectives/base/strings.h"
+#include "collectives/base/thread.h"
 
 namespace gaccd {
 namespace {
@@ -32,12 +32,8 @@ NcclWatch::NcclWatch(NcclWatchOptions options)
 
 Result<std::unique_ptr<NcclWatch>> NcclWatch::Start(NcclWatchOptions options) {
   std::unique_ptr<NcclWatch> watch(new NcclWatch(std::move(options)));
-  try {
-    watch->thread_ = std::thread([w = watch.get()] { w->Run(); });
-  } catch (const std::system_error& error) {
-    return Status(ErrorKind::kOs,
-                  StrCat("cannot start the thread that watches NCCL: ", error.what()));
-  }
+  GACCD_ASSIGN_OR_RETURN(
+      watch->thread_, StartThread("the thread that watches NCCL", [w = watch.get()] { w->Run(); }));
   return watch;
 }
 

@@ -51,7 +51,6 @@ std::optional<Frame> Connection::Receive() {
     return *frame;
   }
   closed_ = true;
-  violated_ = true;
   return std::nullopt;
 }
 

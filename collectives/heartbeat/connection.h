@@ -29,9 +29,8 @@ class Connection {
   // connection: nothing after it can be trusted.
   [[nodiscard]] std::optional<Frame> Receive();
 
-  // Closed by the other side, the system, or a wrong frame (then violated()).
+  // Closed by the other side, the system, or a wrong frame.
   [[nodiscard]] bool closed() const { return closed_; }
-  [[nodiscard]] bool violated() const { return violated_; }
 
  private:
   [[nodiscard]] bool FillInput();
@@ -45,7 +44,6 @@ class Connection {
   WireFrame in_{};
   std::size_t in_bytes_ = 0;
   bool closed_ = false;
-  bool violated_ = false;
 };
 
 }  // namespace gaccd::heartbeat

@@ -16,6 +16,12 @@ T Median(std::vector<T> values) {
   return *middle;
 }
 
+// In the other phases a rank may wait for a disk, or for the first batch of an evaluation.
+bool MustMove(const Progress& progress) {
+  return progress.phase == Phase::kCompute ||
+         (progress.phase == Phase::kEvaluate && progress.micro_step > 0);
+}
+
 }  // namespace
 
 Detector::Detector(std::vector<int> ranks, const DetectorOptions& options, Time now)
@@ -123,8 +129,7 @@ std::optional<LostRank> Detector::FindStuck(Time now) const {
   const Duration limit =
       std::max<Duration>(options_.silent_after, kSlowSteps * std::chrono::milliseconds(step));
   for (const Peer& peer : peers_) {
-    const bool behind =
-        peer.progress.phase == Phase::kCompute && peer.progress.update <= waiting_for;
+    const bool behind = MustMove(peer.progress) && peer.progress.update <= waiting_for;
     // Without a core it could not move: that is the machine's fault, not a hang.
     const std::chrono::milliseconds starved(peer.progress.starved_ms - peer.starved_at_progress_ms);
     const Duration still = now - peer.progressed - (stalled_ - peer.stalled_at_progress) - starved;

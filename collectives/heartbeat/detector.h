@@ -1,14 +1,18 @@
 // Detector: decides from what it heard who is lost. Pure: time comes in, nothing is done.
 //
 //   ended     the connection was closed by the system: the process is gone. At once.
-//   silent    nothing was heard for `silent_after`: stopped, or cut off.
-//   stuck     alive, but at the same micro-step for max(silent_after, 10 median steps), while
-//             another rank already waits for it in the reduction of that update.
+//   silent    nothing was heard for `silent_after`: stopped or cut off.
+//   stuck     alive, but at the same micro-step, or batch of an evaluation, for
+//             max(silent_after, 10 median steps), while another rank already waits for it in a
+//             collective of that update. What may wait for a disk is never stuck: loading, saving,
+//             the first batch of an evaluation; there a hang is found by the collective's deadline.
 //
 // An overloaded machine must not look like a dead one. So the detector first checks itself: time in
 // which it did not run does not count as silence of others. When most of the others are late too,
-// the limit grows by the median of their lateness, up to three times. And time in which a rank was
-// ready to run but had no core does not count as being stuck. Not thread-safe.
+// the limit grows by the median of their lateness, up to three times: where a switch takes more
+// than half of the ranks away, the first is named after three limits, as without that a machine
+// that is overloaded for some seconds ends the run. And time in which a rank was ready to run but
+// had no core does not count as being stuck. Not thread-safe.
 #pragma once
 
 #include <chrono>

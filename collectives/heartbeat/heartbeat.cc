@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
+#include "collectives/base/thread.h"
 #include "collectives/bootstrap/agree.h"
 #include "collectives/heartbeat/loops.h"
 
@@ -67,6 +68,19 @@ std::uint32_t StarvedMillis(int thread) {
   return read == 2 ? static_cast<std::uint32_t>(waited / 1'000'000) : 0;
 }
 
+constexpr std::string_view kThread = "the thread of the heartbeat";
+// Both sides name what they miss when the bound has passed; only who cannot is said to be silent.
+constexpr std::chrono::seconds kTimeToSay{1};
+
+// The hub knows who did not come, and a member where it looked for the hub: both are told.
+Status AgreeTwice(Communicator& comm, const Status& mine) {
+  const bool hub = comm.rank() == 0;
+  const Status absent = AgreeOn(comm, hub ? mine : Status::Ok()).status;
+  const Status outside = AgreeOn(comm, hub ? Status::Ok() : mine).status;
+  if (absent.ok() || outside.ok()) return absent.ok() ? outside : absent;
+  return {absent.kind(), StrCat(absent.message(), "; ", outside.message())};
+}
+
 }  // namespace
 
 Progress HeartbeatShared::Read() const {
@@ -117,20 +131,23 @@ Result<std::unique_ptr<Heartbeat>> Heartbeat::Start(Communicator& comm,
   Status mine = listener.status();
   if (notice.port != 0) {
     const heartbeat::LoopParts parts{shared, options, std::move(on_lost), comm.rank(), comm.size()};
+    Result<std::thread> thread = std::thread();
     if (comm.rank() == 0) {
-      heart->thread_ =
-          std::thread([parts, listener = std::move(*listener), secret = notice.secret]() mutable {
+      thread = StartThread(
+          kThread, [parts, listener = std::move(*listener), secret = notice.secret]() mutable {
             heartbeat::RunHub(parts, std::move(listener), secret);
           });
     } else {
       const std::vector<int>& node_of = comm.topology().node_of;
       const bool same = node_of[static_cast<std::size_t>(comm.rank())] == node_of[0];
-      heart->thread_ =
-          std::thread([parts, hub = AddressOf(notice, same)] { heartbeat::RunMember(parts, hub); });
+      thread = StartThread(
+          kThread, [parts, hub = AddressOf(notice, same)] { heartbeat::RunMember(parts, hub); });
     }
-    mine = shared.WaitUntilJoined(options.join_bound);
+    mine = thread.status();
+    if (thread.ok()) heart->thread_ = *std::move(thread);
+    if (mine.ok()) mine = shared.WaitUntilJoined(options.join_bound + kTimeToSay);
   }
-  GACCD_RETURN_IF_ERROR(AgreeOn(comm, mine).status);
+  GACCD_RETURN_IF_ERROR(AgreeTwice(comm, mine));
   return heart;
 }
 
@@ -148,7 +165,6 @@ void Heartbeat::Goodbye() {
 }
 
 std::string Describe(const LostRank& lost, const Topology& topology) {
-  const std::string& host = topology.hosts[static_cast<std::size_t>(lost.rank)];
   const double seconds = static_cast<double>(lost.silence.count()) / 1000;
   std::string what;
   if (lost.absence == Absence::kEnded) {
@@ -156,7 +172,7 @@ std::string Describe(const LostRank& lost, const Topology& topology) {
   } else if (lost.absence == Absence::kStalled) {
     what = StrCat("is stuck: the others wait, it has not moved for ", seconds, " s");
   } else {
-    what = StrCat("is silent for ", seconds, " s: stopped, or cut off");
+    what = StrCat("has been silent for ", seconds, " s: stopped or cut off");
   }
   using heartbeat::Phase;
   const heartbeat::Progress& last = lost.last;
@@ -164,7 +180,7 @@ std::string Describe(const LostRank& lost, const Topology& topology) {
   const std::string where =
       between ? StrCat(" after update ", last.update)
               : StrCat(" of update ", last.update + 1, ", micro-step ", last.micro_step + 1);
-  return StrCat("rank ", lost.rank, " on ", host, " ", what, "; last seen in ",
+  return StrCat(RankOnHost(lost.rank, topology.hosts), " ", what, "; last seen in ",
                 heartbeat::Name(last.phase), where);
 }
 

@@ -99,7 +99,8 @@ class Heartbeat {
   std::thread thread_;
 };
 
-// "rank 3 on n1 has ended (its process does not exist) during compute of update 12, micro-step 2".
+// "rank 3 on n1 has ended (its connection was closed); last seen in compute of update 12,
+// micro-step 2".
 [[nodiscard]] std::string Describe(const heartbeat::LostRank& lost, const Topology& topology);
 
 }  // namespace gaccd

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <list>
+#include <string>
 #include <utility>
 
 #include "collectives/base/strings.h"
@@ -18,6 +19,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kStrangerLimit{3};
 constexpr std::size_t kMostStrangers = 64;
 constexpr int kMostAtOnce = 32;
+constexpr int kMostNames = 16;  // of ranks in one message
 
 std::vector<int> AllRanks(int world) {
   std::vector<int> ranks;
@@ -48,6 +50,7 @@ class Hub {
       for (Guest& guest : guests_) Serve(guest);
       DropGuests();
       Beat();
+      if (joined_ < parts_.world - 1 && Clock::now() > join_limit_) NameTheAbsent();
       if (joined_ == parts_.world - 1 && !lost_) Look();
       SayGoodbye();
     }
@@ -158,6 +161,26 @@ class Hub {
     }
   }
 
+  // Only the hub knows who is not here: the others just wait for it.
+  void NameTheAbsent() {
+    if (named_) return;
+    named_ = true;
+    std::string ranks;
+    int absent = 0;
+    for (int rank = 1; rank < parts_.world; ++rank) {
+      const bool here = std::any_of(guests_.begin(), guests_.end(), [rank](const Guest& guest) {
+        return guest.member && guest.rank == rank;
+      });
+      if (here) continue;
+      if (++absent <= kMostNames) ranks += StrCat(absent == 1 ? " " : ", ", rank);
+    }
+    if (absent > kMostNames) ranks += StrCat(" and ", absent - kMostNames, " more");
+    const double bound = std::chrono::duration<double>(parts_.options.join_bound).count();
+    parts_.shared.Joined(
+        {ErrorKind::kUnavailable, StrCat("heartbeat: rank", absent == 1 ? "" : "s", ranks,
+                                         " did not reach rank 0 within ", bound, " s")});
+  }
+
   void Look() {
     const auto lost = detector_.Tick(Clock::now());
     if (!lost) return;
@@ -186,6 +209,8 @@ class Hub {
   std::list<Guest> guests_;
   std::vector<pollfd> polls_;
   Clock::time_point next_beat_ = Clock::now();
+  const Clock::time_point join_limit_ = Clock::now() + parts_.options.join_bound;
+  bool named_ = false;
   int joined_ = 0;
   bool lost_ = false;
 };

@@ -43,7 +43,7 @@ class Member {
     const Clock::time_point limit = Clock::now() + parts_.options.join_bound;
     while (!parts_.shared.stop && Clock::now() < limit) {
       for (const std::string& address : hub_.addresses) {
-        if (parts_.shared.stop || Greet(address)) return !parts_.shared.stop;
+        if (parts_.shared.stop || Greet(address, limit)) return !parts_.shared.stop;
       }
     }
     std::string tried;
@@ -54,16 +54,18 @@ class Member {
     return false;
   }
 
-  bool Greet(const std::string& address) {
-    const Clock::time_point limit = Clock::now() + kOneTry;
+  bool Greet(const std::string& address, Clock::time_point join_limit) {
+    const Clock::time_point limit = std::min(Clock::now() + kOneTry, join_limit);
     auto socket = StartConnect(address, hub_.port);
     if (!socket.ok()) {
       std::this_thread::sleep_for(kTick);
       return false;
     }
     pollfd ready{socket->fd(), POLLOUT, 0};
-    const auto wait = std::chrono::duration_cast<std::chrono::milliseconds>(kOneTry).count();
-    if (poll(&ready, 1, static_cast<int>(wait)) != 1 || !Connected(*socket)) return false;
+    const auto wait = std::chrono::ceil<std::chrono::milliseconds>(limit - Clock::now()).count();
+    if (poll(&ready, 1, static_cast<int>(std::max<std::int64_t>(wait, 0))) != 1 ||
+        !Connected(*socket))
+      return false;
 
     Frame hello{.type = FrameType::kHello, .rank = parts_.rank};
     if (!FillRandom(hello.nonce).ok()) return false;

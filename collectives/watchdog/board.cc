@@ -1,7 +1,5 @@
 #include "collectives/watchdog/board.h"
 
-#include <algorithm>
-
 namespace gaccd {
 
 std::int64_t BoardMillis() {

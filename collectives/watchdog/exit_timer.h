@@ -13,7 +13,8 @@ namespace gaccd {
 
 class ExitTimer {
  public:
-  // `message` is written to stderr as one line.
+  // `message` is written to stderr as one line. Where the system has no more threads there is no
+  // limit: what ends then ends as it would without.
   ExitTimer(std::chrono::milliseconds limit, int exit_code, std::string message);
   ~ExitTimer();
   ExitTimer(const ExitTimer&) = delete;

@@ -1,31 +1,16 @@
 #include "daemon/checkpoint/helper_thread.h"
 
-#include <pthread.h>
-#include <signal.h>
-
-#include <system_error>
 #include <utility>
 
-#include "collectives/base/strings.h"
+#include "collectives/base/thread.h"
 
 namespace gaccd {
 
 Result<std::unique_ptr<HelperThread>> HelperThread::Start(std::function<void()> beat,
                                                           std::chrono::milliseconds period) {
   std::unique_ptr<HelperThread> helper(new HelperThread(std::move(beat), period));
-  // Signals of the process are for its main thread: a thread starts with the mask of its maker.
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  Status status;
-  try {
-    helper->thread_ = std::thread([raw = helper.get()] { raw->Run(); });
-  } catch (const std::system_error& error) {
-    status = Status(ErrorKind::kOs, StrCat("cannot start the checkpoint thread: ", error.what()));
-  }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  GACCD_RETURN_IF_ERROR(status);
+  GACCD_ASSIGN_OR_RETURN(
+      helper->thread_, StartThread("the checkpoint thread", [raw = helper.get()] { raw->Run(); }));
   return helper;
 }
 

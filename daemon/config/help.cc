@@ -99,7 +99,9 @@ Checkpoints, in DIR/ckpt of --run-dir=DIR; also when it stops and at the end
                            Both 0: no checkpoints at all
   --resume=HOW             auto (default): go on from the newest checkpoint that
                            is whole, if there is one; never: start anew; or the
-                           path of a checkpoint, which must be whole
+                           path of a checkpoint, which must be whole, or of a
+                           run folder. Where the job was requeued it goes on
+                           from its own newest checkpoint, whatever this says
   --keep=N                 keep the newest N (default 3)
   --keep-every=N           and one of each N updates; 0 (default): none
   --failed-saves=N         exit 74 after N failed saves in a row (default 3)

@@ -1,6 +1,5 @@
 #include "daemon/preflight/number_list.h"
 
-#include <algorithm>
 #include <map>
 #include <set>
 #include <string_view>

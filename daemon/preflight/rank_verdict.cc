@@ -5,7 +5,6 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <set>
 
 #include "collectives/base/strings.h"
 #include "daemon/preflight/number_list.h"
@@ -150,7 +149,7 @@ std::string FewCpus(const RankReport& report) {
   const auto asked = Number(report.slurm_cpus_per_task);
   if (!asked || report.cpu_count >= *asked) return {};
   return StrCat("may run on ", report.cpu_count, " cores, expected SLURM_CPUS_PER_TASK=", *asked,
-                ": export SRUN_CPUS_PER_TASK, which srun 22.05 to 23.02 does not inherit");
+                ": export SRUN_CPUS_PER_TASK: srun 22.05 to 23.02 does not inherit it");
 }
 
 std::string LimitedMemlock(const RankReport& report) {

@@ -1,36 +1,12 @@
 #include "daemon/telemetry/status_file.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <memory>
-#include <system_error>
 #include <utility>
 
 #include "collectives/base/files.h"
-#include "collectives/base/strings.h"
+#include "collectives/base/thread.h"
 
 namespace gaccd {
-namespace {
-
-// The process' signals are for its main thread: a thread starts with the mask of its maker.
-class BlockSignals {
- public:
-  BlockSignals() {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~BlockSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  BlockSignals(const BlockSignals&) = delete;
-  BlockSignals& operator=(const BlockSignals&) = delete;
-
- private:
-  sigset_t before_{};
-};
-
-}  // namespace
-
 StatusFile::StatusFile(std::string path, RunStatus first, Beat beat,
                        std::chrono::milliseconds period, unsigned mode)
     : path_(std::move(path)),
@@ -45,12 +21,8 @@ Result<std::unique_ptr<StatusFile>> StatusFile::Start(std::string path, RunStatu
   GACCD_RETURN_IF_ERROR(ReplaceFile(path, StatusJson(first) + "\n", false, mode));
   std::unique_ptr<StatusFile> file(
       new StatusFile(std::move(path), std::move(first), std::move(beat), period, mode));
-  const BlockSignals block;
-  try {
-    file->thread_ = std::thread([raw = file.get()] { raw->Run(); });
-  } catch (const std::system_error& error) {
-    return Status(ErrorKind::kOs, StrCat("cannot start the status thread: ", error.what()));
-  }
+  GACCD_ASSIGN_OR_RETURN(file->thread_,
+                         StartThread("the status thread", [raw = file.get()] { raw->Run(); }));
   return file;
 }
 

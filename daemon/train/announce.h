@@ -1,4 +1,4 @@
-// What a run says of itself at its begin and at its end, to people and to dashboards.
+// What a run says about itself when it begins and ends, to people and to dashboards.
 #pragma once
 
 #include "daemon/config/flags.h"

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/base/print.h"
 #include "collectives/base/strings.h"
 #include "daemon/preflight/gather_text.h"
 #include "daemon/preflight/rank_report.h"
@@ -23,12 +24,6 @@ Result<std::vector<RankReport>> GatherReports(Communicator& comm) {
   return reports;
 }
 
-Status WriteOut(const std::string& text) {
-  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
-  if (written && std::fflush(stdout) == 0) return {};
-  return {ErrorKind::kIo, "cannot write to standard output"};
-}
-
 // On rank 0. Lines of JSON stay alone on stdout.
 Status Show(const std::vector<RankReport>& reports, const std::vector<std::string>& warnings,
             OutputFormat format) {
@@ -38,11 +33,11 @@ Status Show(const std::vector<RankReport>& reports, const std::vector<std::strin
   if (format == OutputFormat::kJson) {
     for (const RankReport& report : reports) text += ReportJson(report) + "\n";
     std::fputs(remarks.c_str(), stderr);
-    return WriteOut(text);
+    return PrintOut(text);
   }
   text = RankTableText(reports);
   if (!remarks.empty()) text += "\n" + remarks;
-  return WriteOut(text);
+  return PrintOut(text);
 }
 
 Status Refusal(const RankVerdict& verdict, std::size_t ranks) {
@@ -64,7 +59,7 @@ Status Judge(const std::vector<RankReport>& reports, const Flags& flags, bool le
   }
   GACCD_ASSIGN_OR_RETURN(const DeviceChoice choice, DecideDevice(wanted, gpus));
   if (!lead || flags.format == OutputFormat::kJson) return {};
-  return WriteOut(StrCat("\nno conflict; training would use ", choice.text, "\n"));
+  return PrintOut(StrCat("\nno conflict; training would use ", choice.text, "\n"));
 }
 
 }  // namespace

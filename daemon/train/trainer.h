@@ -100,7 +100,7 @@ class Trainer {
   // false: left, as the ranks were asked to stop and there was no time for it.
   Result<bool> EvaluateNow(const Update& update, std::int64_t step, RunReporter& reporter,
                            TrainingSummary* summary);
-  Result<std::optional<EvalRecord>> Evaluate();
+  Result<std::optional<EvalRecord>> Evaluate(std::int64_t step);
   // What the ranks were asked for, as of the last update.
   [[nodiscard]] StopDecision Wish() const {
     return stops_ == nullptr ? StopDecision{} : stops_->AtBoundary();

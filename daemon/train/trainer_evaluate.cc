@@ -34,7 +34,7 @@ Result<bool> Trainer::EvaluateFirst(RunReporter& reporter, TrainingSummary* summ
 Result<bool> Trainer::EvaluateNow(const Update& update, std::int64_t step, RunReporter& reporter,
                                   TrainingSummary* summary) {
   Note(heartbeat::Phase::kEvaluate, step);
-  GACCD_ASSIGN_OR_RETURN(std::optional<EvalRecord> record, Evaluate());
+  GACCD_ASSIGN_OR_RETURN(std::optional<EvalRecord> record, Evaluate(step));
   if (!record) return false;
   record->epoch = update.epoch + 1;
   record->step = step;
@@ -43,7 +43,7 @@ Result<bool> Trainer::EvaluateNow(const Update& update, std::int64_t step, RunRe
   return true;
 }
 
-Result<std::optional<EvalRecord>> Trainer::Evaluate() {
+Result<std::optional<EvalRecord>> Trainer::Evaluate(std::int64_t step) {
   const auto start = std::chrono::steady_clock::now();
   const EvalShard shard = ShardOf(eval_->size(), comm_.rank(), comm_.size());
   const auto memory = [&](std::size_t bytes) -> Result<std::byte*> {
@@ -64,17 +64,20 @@ Result<std::optional<EvalRecord>> Trainer::Evaluate() {
   if (stops_ != nullptr) stops_->BeginEvaluation();
   while (const BatchView* batch = batches->Next()) {
     if (stops_ != nullptr && done > 0 && done < least) {
+      Note(heartbeat::Phase::kReduce, step, done);  // now and then they ask each other
       GACCD_ASSIGN_OR_RETURN(const StopDecision here, stops_->BetweenBatches(done, least));
       if (here.stops()) return std::optional<EvalRecord>();
     }
-    ++done;
+    Note(heartbeat::Phase::kEvaluate, step, ++done);
     GACCD_ASSIGN_OR_RETURN(const Evaluation result, engine_->Evaluate(*batch));
     sums[0] += static_cast<double>(result.samples);
     sums[1] += result.loss_sum;
     sums[2] += result.correct.value_or(0);
   }
   const auto view = View(std::span<double>(sums));
+  Note(heartbeat::Phase::kReduce, step);  // who is not here yet is waited for
   GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(view, view));
+  Note(heartbeat::Phase::kEvaluate, step);
   EvalRecord record{.samples = static_cast<std::int64_t>(sums[0]), .loss = sums[1] / sums[0]};
   if (record.samples != eval_->size()) {
     return Status(ErrorKind::kInternal, StrCat("evaluation: expected ", eval_->size(),

@@ -44,6 +44,8 @@ Status Trainer::LeaveInside(std::int64_t index, RunReporter& reporter, TrainingS
 
 Result<bool> Trainer::LeaveWindow(std::int64_t done, std::int64_t steps) {
   if (stops_ == nullptr) return false;
+  // Now and then they ask each other: who is not here yet is waited for.
+  Note(heartbeat::Phase::kReduce, underway_.back().step - 1, done);
   GACCD_ASSIGN_OR_RETURN(const StopDecision here, stops_->BetweenMicroSteps(done, steps));
   if (!here.stops()) return false;
   left_ = here;

@@ -1,9 +1,9 @@
 // The verbs of run.h that need no ranks.
-#include <cstdio>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "collectives/base/print.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/mpi_version.h"
 #include "daemon/config/job_text.h"
@@ -32,7 +32,7 @@ Status RunSelftest(const Flags& flags) {
   batch.target = flags.target_batch.value_or(nodes * gpus_per_node * batch.micro * 32 / 25);
   GACCD_ASSIGN_OR_RETURN(const PlanRequest request, ToPlanRequest(batch, nodes, gpus_per_node));
   GACCD_ASSIGN_OR_RETURN(const std::vector<SelftestCase> cases, RunSelftestCases(request));
-  std::fputs(SelftestText(request, cases).c_str(), stdout);
+  GACCD_RETURN_IF_ERROR(PrintOut(SelftestText(request, cases)));
   for (const SelftestCase& test : cases) {
     if (!test.passed()) {
       return {ErrorKind::kInternal, StrCat("selftest: mode ", Name(test.plan.request().rounding),

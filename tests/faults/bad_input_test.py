@@ -115,6 +115,12 @@ class BadInput(unittest.TestCase):
         self.expect(78, "9223372036854775807", "plan", "--target-batch=9",
                     "--nodes=9223372036854775807")
 
+    def test_output_that_cannot_be_written(self):
+        for verb in (["plan", "--target-batch=9"], ["selftest", "--nodes=1", "--gpus-per-node=2"]):
+            with self.subTest(verb[0]), open("/dev/full", "w") as full:
+                result = subprocess.run([GACCD, *verb], timeout=LIMIT_S, stdout=full)
+                self.assertEqual(result.returncode, 74)
+
     def test_unknown_flags(self):
         self.expect(64, "targetbatch", "plan", "--targetbatch=9")
         flags = self.write("flags", "--nodes=2\n--no_such_flag=1\n")

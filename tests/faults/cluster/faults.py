@@ -190,10 +190,10 @@ class Fault:
 DEAD, SILENT, STOPPED = 1, 6, 3
 # The ranks of a slurmstepd that was killed live for a second more.
 FAULTS = [Fault(kill_rank, DEAD, 69, "{who} has ended"),
-          Fault(stop_rank, SILENT, 69, "{who} is silent"),
+          Fault(stop_rank, SILENT, 69, "{who} has been silent"),
           Fault(kill_stepd, DEAD + 1, 69, "{who} has ended", whole_node=True),
           Fault(power_off, SILENT, 69, "{who} ", whole_node=True),
-          Fault(cut_link, SILENT, 69, "{who} is silent", whole_node=True),
+          Fault(cut_link, SILENT, 69, "{who} has been silent", whole_node=True),
           Fault(preempt, STOPPED, 75, "stopped by SIGTERM", blames=False),
           Fault(cancel, STOPPED, 75, "stopped by SIGTERM", blames=False)]
 # Of the soak alone. SLURM looks at time limits every 30 s, and the limit is a minute.

@@ -321,6 +321,27 @@ TEST(Heartbeat, AMemberWithoutAHubSaysSo) {
   EXPECT_NE(status.message().find("127.0.0.1"), std::string::npos) << status.message();
 }
 
+TEST(Heartbeat, TheHubNamesWhoDidNotReachIt) {
+  HeartbeatShared shared[2];
+  HeartbeatOptions options = kOptions;
+  options.join_bound = milliseconds(400);
+  auto listener = heartbeat::Listen(4);
+  ASSERT_TRUE(listener.ok());
+  const heartbeat::HubAddress address{{"127.0.0.1"}, listener->port, {}};
+  const heartbeat::LoopParts hub{shared[0], options, [](const LostRank&) {}, 0, 4};
+  const heartbeat::LoopParts here{shared[1], options, [](const LostRank&) {}, 2, 4};
+  std::thread first([&, at = std::move(*listener)]() mutable {
+    heartbeat::RunHub(hub, std::move(at), address.secret);
+  });
+  std::thread second([&] { heartbeat::RunMember(here, address); });
+  EXPECT_TRUE(shared[1].WaitUntilJoined(milliseconds(5'000)).ok());
+  EXPECT_EQ(shared[0].WaitUntilJoined(milliseconds(5'000)).message(),
+            "heartbeat: ranks 1, 3 did not reach rank 0 within 0.4 s");
+  for (HeartbeatShared& one : shared) one.stop = true;
+  first.join();
+  second.join();
+}
+
 TEST(Heartbeat, TheMessageSaysWhoWhereAndWhat) {
   const Topology topology{.hosts = {"n0", "n1"}, .node_of = {0, 1}, .nodes = 2};
   const LostRank lost{1,
@@ -328,8 +349,8 @@ TEST(Heartbeat, TheMessageSaysWhoWhereAndWhat) {
                       milliseconds(5'100),
                       {.phase = Phase::kCompute, .micro_step = 2, .update = 11}};
   EXPECT_EQ(Describe(lost, topology),
-            "rank 1 on n1 is silent for 5.1 s: stopped, or cut off; last seen in compute of update "
-            "12, micro-step 3");
+            "rank 1 on n1 has been silent for 5.1 s: stopped or cut off; last seen in compute of "
+            "update 12, micro-step 3");
   LostRank between = lost;
   for (const Phase phase : {Phase::kEvaluate, Phase::kSave}) {
     between.last = {.phase = phase, .update = 12};

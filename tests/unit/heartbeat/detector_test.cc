@@ -139,6 +139,22 @@ TEST_F(DetectorTest, WithoutACoreNobodyIsStuck) {
   }
 }
 
+TEST_F(DetectorTest, StuckInAnEvaluationWhileOthersWaitForItsSum) {
+  Watch(3);
+  for (const int rank : {0, 1}) {
+    progress(rank) = {.phase = Phase::kReduce, .update = 8, .median_step_ms = 100};
+  }
+  progress(2) = {.phase = Phase::kEvaluate, .update = 8, .median_step_ms = 100};
+  EXPECT_FALSE(Pass(milliseconds(60'000))) << "its first batch may take long";
+  for (progress(2).micro_step = 1; progress(2).micro_step < 20; ++progress(2).micro_step) {
+    EXPECT_FALSE(Pass(milliseconds(4'000))) << "slow batches";
+  }
+  const auto lost = Pass(milliseconds(6'000));
+  ASSERT_TRUE(lost);
+  EXPECT_EQ(lost->rank, 2);
+  EXPECT_EQ(lost->absence, Absence::kStalled);
+}
+
 TEST_F(DetectorTest, EvaluationAndSavingMayTakeLong) {
   Watch(2);
   progress(0) = {.phase = Phase::kReduce, .update = 7, .median_step_ms = 100};
