@@ -8,6 +8,7 @@
 #include <exception>
 #include <string>
 
+#include "collectives/base/files.h"
 #include "collectives/base/print.h"
 #include "collectives/base/result.h"
 #include "collectives/base/strings.h"
@@ -36,9 +37,10 @@ Status RunPlan(const Flags& flags) {
 }
 
 Status RunCkpt(const Flags& flags) {
-  GACCD_ASSIGN_OR_RETURN(const gaccd::CkptRequest request,
+  GACCD_ASSIGN_OR_RETURN(gaccd::CkptRequest request,
                          gaccd::MakeCkptRequest(flags.ckpt_words, flags.out.value_or(""),
                                                 {.newest = flags.keep, .every = flags.keep_every}));
+  if (flags.group_access) request.out_mode = gaccd::kGroupMayRead.file;
   GACCD_ASSIGN_OR_RETURN(const gaccd::CkptOutput output, gaccd::RunCkptCommand(request));
   GACCD_RETURN_IF_ERROR(PrintOut(output.text));
   return output.verdict;

@@ -17,6 +17,8 @@ std::vector<int> NcclRoots(int ranks, int ranks_per_root) {
   return first;
 }
 
+EnvironmentSettings NcclSettings() { return {{"NCCL_RAS_ENABLE", "0"}}; }
+
 EnvironmentSettings NcclSharingSettings(const Topology& topology, int rank) {
   EnvironmentSettings settings = {
       {"NCCL_HOSTID", StrCat(topology.hosts[static_cast<std::size_t>(rank)], "-r", rank)},

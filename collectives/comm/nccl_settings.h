@@ -22,6 +22,9 @@ inline constexpr int kNcclRanksPerRoot = 64;
 
 using EnvironmentSettings = std::vector<std::pair<std::string, std::string>>;
 
+// For every run: NCCL's RAS service would listen on a port, without asking who connects.
+[[nodiscard]] EnvironmentSettings NcclSettings();
+
 // For several ranks on one GPU (tests). NCCL refuses a GPU twice on one host, so every rank says it
 // is a host of its own, and everything then goes through sockets: of the loopback device when all
 // ranks are on one machine. Kernels stay small, since those of both ranks share the GPU.

@@ -144,7 +144,7 @@ Result<CkptOutput> PruneFolder(const Place& place, const KeepPolicy& keep) {
   return output;
 }
 
-Status ExportOne(const std::string& folder, const Generation& generation, const std::string& out) {
+Status ExportOne(const std::string& folder, const Generation& generation, const CkptRequest& to) {
   GACCD_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(folder, generation));
   GACCD_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes,
                          ReadBuffer(folder, generation, manifest, kParametersBuffer));
@@ -156,10 +156,11 @@ Status ExportOne(const std::string& folder, const Generation& generation, const 
                        values.subspan(static_cast<std::size_t>(parameter.offset),
                                       static_cast<std::size_t>(Elements(parameter.shape)))});
   }
-  return WriteSafetensors(out, tensors);
+  return WriteSafetensors(to.out, tensors, to.out_mode);
 }
 
-Result<CkptOutput> Export(const Place& place, const std::string& out) {
+Result<CkptOutput> Export(const Place& place, const CkptRequest& request) {
+  const std::string& out = request.out;
   if (out.empty()) return Status(ErrorKind::kUsage, "ckpt export: expected --out=FILE");
   CkptOutput output;
   for (const Generation& one : place.generations) {
@@ -167,7 +168,7 @@ Result<CkptOutput> Export(const Place& place, const std::string& out) {
       output.text += StrCat(one.name(), ": unfinished\n");
       continue;
     }
-    Status status = ExportOne(place.folder, one, out);
+    Status status = ExportOne(place.folder, one, request);
     if (status.ok()) {
       output.text += StrCat("wrote ", out, ": the parameters after ", one.step, " updates (",
                             one.name(), ")\n");
@@ -207,7 +208,7 @@ Result<CkptOutput> RunCkptCommand(const CkptRequest& request) {
     case CkptAction::kPrune:
       return PruneFolder(place, request.keep);
     case CkptAction::kExport:
-      return Export(place, request.out);
+      return Export(place, request);
   }
   return Status(ErrorKind::kInternal, "ckpt: unknown action");
 }

@@ -17,8 +17,9 @@ struct CkptRequest {
   CkptAction action = CkptAction::kLs;
   // A run folder, its ckpt folder, or (not for prune) one generation's folder.
   std::string path;
-  std::string out;  // of export: a safetensors file
-  KeepPolicy keep;  // of prune
+  std::string out;           // of export: a safetensors file
+  KeepPolicy keep;           // of prune
+  unsigned out_mode = 0600;  // of the file `out`, before the umask
 };
 
 // "ls" and a path, as they stand behind `gaccd ckpt`. kUsage for anything else.

@@ -33,7 +33,7 @@ Status CommitManifest(const std::string& folder, const Manifest& manifest, const
   GACCD_RETURN_IF_ERROR(lease.Check());
   GACCD_RETURN_IF_ERROR(file.Publish());
   // For people; whether it is there or right does not matter.
-  (void)ReplaceFile(StrCat(folder, "/LATEST"), StrCat(generation.name(), "\n"), false);
+  (void)ReplaceFile(StrCat(folder, "/LATEST"), StrCat(generation.name(), "\n"), false, modes.file);
   return Status::Ok();
 }
 

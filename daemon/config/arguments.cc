@@ -1,5 +1,9 @@
 #include "daemon/config/arguments.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <numeric>
 #include <optional>
@@ -47,6 +51,28 @@ std::string_view Trimmed(std::string_view text) {
   const std::size_t from = text.find_first_not_of(kBlank);
   if (from == std::string_view::npos) return {};
   return text.substr(from, text.find_last_not_of(kBlank) - from + 1);
+}
+
+// Flags decide what a run reads and where it writes: nobody else may have written them.
+Result<std::string> ReadFlagFile(const std::string& path) {
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat info {};
+  if (!file.valid() || ::fstat(file.get(), &info) != 0) return ErrnoStatus("cannot read", path);
+  GACCD_ASSIGN_OR_RETURN(std::string text, ReadStart(file.get(), path, kMaxTextBytes + 1));
+  if (!IsTrustedOwner(info.st_uid)) {
+    return Status(ErrorKind::kUsage,
+                  StrCat("'", path, "' belongs to user ", info.st_uid, ", expected user ",
+                         ::geteuid(), " or root: if you trust it, make a copy of your own"));
+  }
+  if ((info.st_mode & S_IWOTH) != 0) {
+    return Status(ErrorKind::kUsage,
+                  StrCat("everybody may write to '", path, "': expected only you (chmod o-w)"));
+  }
+  if (text.size() > kMaxTextBytes) {
+    return Status(ErrorKind::kUsage, StrCat("'", path, "' is too large: at most ", kMaxTextBytes,
+                                            " bytes, found ", info.st_size));
+  }
+  return text;
 }
 
 class Splitter {
@@ -131,7 +157,7 @@ class Splitter {
       return {ErrorKind::kUsage, StrCat(where, "--flagfile=", path, " is nested more than ",
                                         kMaxFlagFileDepth, " deep; does it read itself?")};
     }
-    Result<std::string> text = ReadSmallFile(path, ErrorKind::kUsage);
+    Result<std::string> text = ReadFlagFile(path);
     if (!text.ok()) return std::move(text).status().WithContext(StrCat(where, "--flagfile"));
     ++open_files_;
     std::istringstream lines(*text);

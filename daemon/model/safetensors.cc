@@ -17,7 +17,6 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "files are little endian");
 
-constexpr unsigned kWeightsMode = 0666;  // before the umask: weights are for others too
 constexpr std::size_t kLengthBytes = 8;
 constexpr std::uint64_t kMaxHeaderBytes = std::uint64_t{16} << 20;
 
@@ -154,7 +153,8 @@ Result<SafetensorsFile> ReadSafetensors(const std::string& path) {
   });
 }
 
-Status WriteSafetensors(const std::string& path, std::span<const TensorView> tensors) {
+Status WriteSafetensors(const std::string& path, std::span<const TensorView> tensors,
+                        unsigned mode) {
   GACCD_ASSIGN_OR_RETURN(const SafetensorsHeader header, HeaderOf(tensors));
   const std::string text = SafetensorsHeaderText(header);
   if (text.size() > kMaxHeaderBytes) {
@@ -162,7 +162,7 @@ Status WriteSafetensors(const std::string& path, std::span<const TensorView> ten
                                          " bytes, found ", text.size())};
   }
   const std::uint64_t length = text.size();
-  GACCD_ASSIGN_OR_RETURN(DurableFile file, DurableFile::Create(path, kWeightsMode));
+  GACCD_ASSIGN_OR_RETURN(DurableFile file, DurableFile::Create(path, mode));
   GACCD_RETURN_IF_ERROR(file.Write(std::as_bytes(std::span(&length, 1))));
   GACCD_RETURN_IF_ERROR(file.Write(std::as_bytes(std::span(text))));
   for (const TensorView& tensor : tensors) {

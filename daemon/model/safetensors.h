@@ -49,6 +49,8 @@ struct TensorView {
 // Writes a temporary file beside `path`, makes it durable and renames it, so `path` holds the old
 // file or the whole new one, whatever happens. Errors: kIo; kInternal for names that are not unique
 // UTF-8 text and for shapes that do not fit their values.
-Status WriteSafetensors(const std::string& path, std::span<const TensorView> tensors);
+// `mode` is the file's, before the umask: weights are for their user, as all that a run writes.
+Status WriteSafetensors(const std::string& path, std::span<const TensorView> tensors,
+                        unsigned mode = 0600);
 
 }  // namespace gaccd

@@ -17,10 +17,38 @@ constexpr std::string_view kSecrets[] = {"TOKEN", "JWT",  "KEY",    "SECRET",   
                                          "CRED",  "AUTH", "COOKIE", "TRANSPORTS"};
 constexpr std::size_t kMaxValue = 4'096;
 
-bool IsWanted(std::string_view name) {
-  std::string upper(name);
+// How the keys of well-known services begin; JSON web tokens; keys in PEM.
+constexpr std::string_view kKeyStarts[] = {"ghp_", "github_pat_", "glpat-", "hf_",
+                                           "sk-",  "AKIA",        "eyJ",    "-----BEGIN"};
+
+std::string Upper(std::string_view text) {
+  std::string upper(text);
   std::transform(upper.begin(), upper.end(), upper.begin(),
                  [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return upper;
+}
+
+// A key, "... password=x ..." or "https://user:password@host".
+bool LooksSecret(std::string_view value) {
+  for (const std::string_view start : kKeyStarts) {
+    if (value.starts_with(start)) return true;
+  }
+  const std::string upper = Upper(value);
+  for (const std::string_view secret : kSecrets) {
+    for (std::size_t at = upper.find(secret); at != std::string::npos;
+         at = upper.find(secret, at + 1)) {
+      const std::size_t end = upper.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-", at);
+      if (end != std::string::npos && (upper[end] == '=' || upper[end] == ':')) return true;
+    }
+  }
+  const std::size_t scheme = value.find("://");
+  if (scheme == std::string_view::npos) return false;
+  const std::string_view host = value.substr(scheme + 3, value.find('/', scheme + 3) - scheme - 3);
+  return host.find('@') != std::string_view::npos;
+}
+
+bool IsWanted(std::string_view name) {
+  const std::string upper = Upper(name);
   return std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
                      [&](std::string_view prefix) { return name.starts_with(prefix); }) &&
          std::none_of(std::begin(kSecrets), std::end(kSecrets), [&](std::string_view secret) {
@@ -41,7 +69,8 @@ std::string EnvironmentJson(const char* const* environment) {
   std::string json = "{";
   for (const auto& [name, value] : wanted) {
     if (json.size() > 1) json += ',';
-    json += JsonString(name) + ':' + JsonString(value.substr(0, kMaxValue));
+    const std::string_view shown = value.substr(0, kMaxValue);
+    json += JsonString(name) + ':' + JsonString(LooksSecret(shown) ? "[hidden]" : shown);
   }
   return json + "}";
 }

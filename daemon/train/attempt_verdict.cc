@@ -215,6 +215,13 @@ bool Exists(const std::string& path) {
   return ::lstat(path.c_str(), &info) == 0;
 }
 
+// With --group-access the group may read the attempt's folder, and so what is said about it.
+unsigned FileModeIn(const std::string& attempt_dir) {
+  struct stat info {};
+  const bool group = ::stat(attempt_dir.c_str(), &info) == 0 && (info.st_mode & S_IRGRP) != 0;
+  return group ? kGroupMayRead.file : kFileMode;
+}
+
 }  // namespace
 
 std::string_view Name(NextStep next) {
@@ -286,23 +293,26 @@ Result<std::string> RunVerdictCommand(const VerdictRequest& request) {
   if (facts.written && !request.nodelist.empty()) {
     facts.written->suspect_hosts = NodesOf(facts.written->suspect_hosts, request.nodelist);
   }
+  const unsigned mode = FileModeIn(attempt_dir);
   const bool told_before = !facts.before.empty() && facts.before.back().attempt == place.attempt;
   if (told_before) facts.before.pop_back();
   const AttemptJudgement judgement = JudgeAttempt(facts);
   if (!told_before) {
-    GACCD_RETURN_IF_ERROR(AppendToLedger(
-        ledger, {.attempt = place.attempt,
-                 .started = StartOf(attempt_dir),
-                 .ended = Timestamp(),
-                 .first = facts.before.empty() ? CommittedStep() : facts.before.back().last,
-                 .last = facts.committed,
-                 .exit = judgement.exit,
-                 .next = judgement.next,
-                 .reason = judgement.reason}));
+    GACCD_RETURN_IF_ERROR(
+        AppendToLedger(ledger,
+                       {.attempt = place.attempt,
+                        .started = StartOf(attempt_dir),
+                        .ended = Timestamp(),
+                        .first = facts.before.empty() ? CommittedStep() : facts.before.back().last,
+                        .last = facts.committed,
+                        .exit = judgement.exit,
+                        .next = judgement.next,
+                        .reason = judgement.reason},
+                       mode));
   }
   if (judgement.held) {
     GACCD_RETURN_IF_ERROR(
-        ReplaceFile(place.run_dir + "/HOLD", judgement.reason + "\n", /*durable=*/true));
+        ReplaceFile(place.run_dir + "/HOLD", judgement.reason + "\n", /*durable=*/true, mode));
   }
   std::string text = StrCat(Name(judgement.next), "\n", judgement.reason, "\n");
   if (!judgement.suspect_hosts.empty()) text += StrCat("--exclude=", judgement.suspect_hosts, "\n");

@@ -34,8 +34,8 @@ Result<std::string> FindDone(Communicator& comm, const std::string& run_dir) {
   return ShareFromRankZero(comm, mine);
 }
 
-Status MarkDone(const std::string& run_dir, const std::string& text) {
-  return ReplaceFile(PathOf(run_dir), text + "\n", /*durable=*/true);
+Status MarkDone(const std::string& run_dir, const std::string& text, unsigned mode) {
+  return ReplaceFile(PathOf(run_dir), text + "\n", /*durable=*/true, mode);
 }
 
 }  // namespace gaccd

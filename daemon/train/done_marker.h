@@ -14,6 +14,6 @@ namespace gaccd {
 Result<std::string> FindDone(Communicator& comm, const std::string& run_dir);
 
 // By rank 0; down to the disk.
-Status MarkDone(const std::string& run_dir, const std::string& text);
+Status MarkDone(const std::string& run_dir, const std::string& text, unsigned mode);
 
 }  // namespace gaccd

@@ -63,7 +63,7 @@ std::vector<LedgerEntry> ReadLedger(const std::string& path) {
   return entries;
 }
 
-Status AppendToLedger(const std::string& path, const LedgerEntry& entry) {
+Status AppendToLedger(const std::string& path, const LedgerEntry& entry, unsigned mode) {
   proto::LedgerEntry message;
   message.set_v(1);
   message.set_attempt(entry.attempt);
@@ -76,7 +76,8 @@ Status AppendToLedger(const std::string& path, const LedgerEntry& entry) {
   message.set_exit(entry.exit);
   message.set_verdict(std::string(Name(entry.next)));
   message.set_reason(entry.reason.substr(0, kMostReason));
-  GACCD_ASSIGN_OR_RETURN(const FileDescriptor file, OpenFile(path, O_RDWR | O_APPEND | O_CREAT));
+  GACCD_ASSIGN_OR_RETURN(const FileDescriptor file,
+                         OpenFile(path, O_RDWR | O_APPEND | O_CREAT, mode));
   // A line that a crash cut off must not swallow this one.
   std::string line = FlatJson(message) + "\n";
   const off_t size = ::lseek(file.get(), 0, SEEK_END);

@@ -13,7 +13,7 @@ namespace gaccd {
 // passed over; no file, no entries.
 [[nodiscard]] std::vector<LedgerEntry> ReadLedger(const std::string& path);
 
-// One line, down to the disk. kIo.
-Status AppendToLedger(const std::string& path, const LedgerEntry& entry);
+// One line, down to the disk; `mode` is that of a new file. kIo.
+Status AppendToLedger(const std::string& path, const LedgerEntry& entry, unsigned mode = 0600);
 
 }  // namespace gaccd

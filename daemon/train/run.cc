@@ -13,6 +13,7 @@
 #include "collectives/bootstrap/agree.h"
 #include "collectives/bootstrap/same_on_all.h"
 #include "collectives/comm/nccl_comm.h"
+#include "collectives/comm/nccl_settings.h"
 #include "daemon/config/help.h"
 #include "daemon/config/job_text.h"
 #include "daemon/config/plan_proto.h"
@@ -187,12 +188,13 @@ Result<std::unique_ptr<Saver>> StartSaver(const Flags& flags, Session& session,
 Agreement EndTogether(const Flags& flags, Setup& setup, const TrainingSummary& summary,
                       Communicator& comm) {
   Status saved;
+  const unsigned mode = flags.group_access ? kGroupMayRead.file : kFileMode;
   if (flags.save_weights && comm.rank() == 0) {
-    saved = setup.trainer->SaveWeights(*flags.save_weights);
+    saved = setup.trainer->SaveWeights(*flags.save_weights, mode);
   }
   if (saved.ok() && flags.run_dir && comm.rank() == 0) {
     saved = MarkDone(*flags.run_dir,
-                     StrCat(summary.updates, " updates, ", summary.samples, " samples"));
+                     StrCat(summary.updates, " updates, ", summary.samples, " samples"), mode);
   }
   return AgreeOn(comm, saved);
 }
@@ -301,7 +303,9 @@ Ending TrainOn(const Flags& flags, Session& session) {
 }  // namespace
 
 RanksOutcome RunTrain(const Flags& flags, const ErrorPrinter& print) {
-  // First: a signal during the start is not lost.
+  // Before there are threads: they read the environment, too.
+  ApplySettings(MissingSettings(NcclSettings(), ProcessEnvironment()));
+  // Early: a signal during the start is not lost.
   auto signals = StopSignals::Install(flags.stop_signals);
   if (!signals.ok()) return {std::move(signals).status()};
   auto ranks = JoinRanks(flags, ProcessEnvironment());

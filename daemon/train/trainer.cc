@@ -119,9 +119,9 @@ Status Trainer::LoadWeights(const std::string& path) {
   return engine_->SetParameters(parameters);
 }
 
-Status Trainer::SaveWeights(const std::string& path) {
+Status Trainer::SaveWeights(const std::string& path, unsigned mode) {
   GACCD_ASSIGN_OR_RETURN(const std::vector<float> parameters, Parameters());
-  return SaveParameters(path, model_.layout(), parameters);
+  return SaveParameters(path, model_.layout(), parameters, mode);
 }
 
 Result<std::vector<float>> Trainer::Parameters() {

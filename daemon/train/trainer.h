@@ -41,7 +41,7 @@ class Trainer {
 
   // Loads weights before Run(), or saves the parameters as they are. safetensors.
   Status LoadWeights(const std::string& path);
-  Status SaveWeights(const std::string& path);
+  Status SaveWeights(const std::string& path, unsigned mode);
 
   // Goes on where a checkpoint stands, which was accepted for saved_run(): parameters, optimiser,
   // next update. Before Run(), after Prepare(). Of a checkpoint inside an update the same

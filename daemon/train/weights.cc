@@ -51,13 +51,13 @@ Status LoadParameters(const std::string& path, const FlatLayout& layout,
 }
 
 Status SaveParameters(const std::string& path, const FlatLayout& layout,
-                      std::span<const float> parameters) {
+                      std::span<const float> parameters, unsigned mode) {
   std::vector<TensorView> views;
   for (const FlatEntry& entry : layout.entries()) {
     views.push_back(
         {entry.name, entry.shape, parameters.subspan(Size(entry.offset), Size(entry.elements))});
   }
-  return WriteSafetensors(path, views);
+  return WriteSafetensors(path, views, mode);
 }
 
 }  // namespace gaccd

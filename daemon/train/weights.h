@@ -14,7 +14,8 @@ namespace gaccd {
 Status LoadParameters(const std::string& path, const FlatLayout& layout,
                       std::span<float> parameters);
 
+// `mode` is the file's, before the umask.
 Status SaveParameters(const std::string& path, const FlatLayout& layout,
-                      std::span<const float> parameters);
+                      std::span<const float> parameters, unsigned mode = 0600);
 
 }  // namespace gaccd

@@ -53,6 +53,10 @@ TEST(NcclRoots, NoPartIsLargerThanAsked) {
   }
 }
 
+TEST(NcclSettings, NoServiceThatAnswersStrangers) {
+  EXPECT_THAT(NcclSettings(), Contains(Pair("NCCL_RAS_ENABLE", "0")));
+}
+
 TEST(NcclSharing, EveryRankIsAHostOfItsOwn) {
   EXPECT_THAT(NcclSharingSettings(TwoRanks(1), 0), Contains(Pair("NCCL_HOSTID", "n0-r0")));
   EXPECT_THAT(NcclSharingSettings(TwoRanks(1), 1), Contains(Pair("NCCL_HOSTID", "n0-r1")));

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
@@ -316,6 +318,18 @@ TEST_F(FlagFileTest, AFileThatReadsItselfEnds) {
   const std::string path = folder_ + "/f";
   EXPECT_THAT(FileError(Write("f", "--flagfile=" + path)),
               AllOf(HasSubstr(":1: --flagfile="), HasSubstr("does it read itself?")));
+}
+
+TEST_F(FlagFileTest, FilesThatOthersMayHaveWritten) {
+  const std::string path = Write("f", "--nodes=3\n");
+  ASSERT_EQ(::chmod(path.c_str(), 0664), 0);
+  EXPECT_EQ(ParseFileOk(path).nodes, 3) << "the user's own group, by many sites' umask";
+  ASSERT_EQ(::chmod(path.c_str(), 0646), 0);
+  EXPECT_THAT(FileError(path), HasSubstr("everybody may write to '" + path));
+  if (::geteuid() != 0) return;  // only root can give files away
+  ASSERT_EQ(::chmod(path.c_str(), 0644), 0);
+  ASSERT_EQ(::chown(path.c_str(), 4711, 4711), 0);
+  EXPECT_THAT(FileError(path), HasSubstr("belongs to user 4711"));
 }
 
 TEST_F(FlagFileTest, FilesThatCannotBeRead) {

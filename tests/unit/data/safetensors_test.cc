@@ -6,6 +6,7 @@
 
 #include <bit>
 #include <cstdlib>
+#include <filesystem>
 #include <limits>
 
 #include "collectives/base/strings.h"
@@ -65,7 +66,11 @@ TEST(SafetensorsTest, WritesAndReadsBack) {
   const TempFolder folder;
   const std::string path = folder.Path("w.safetensors");
   const auto tensors = Tensors();
+  ASSERT_TRUE(WriteSafetensors(path, tensors, 0640).ok());
+  const auto mode = [&] { return std::filesystem::status(path).permissions(); };
+  EXPECT_EQ(mode(), std::filesystem::perms(0640));
   ASSERT_TRUE(WriteSafetensors(path, tensors).ok());
+  EXPECT_EQ(mode(), std::filesystem::perms(0600)) << "for their user only";
   const auto file = ReadSafetensors(path);
   ASSERT_TRUE(file.ok()) << file.status().message();
   EXPECT_EQ(file->metadata.at("format"), "pt");

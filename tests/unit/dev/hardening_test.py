@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
-"""The built program has what tools/cmake/GaccdHardening.cmake promises:  hardening_test.py GACCD"""
+"""The built program has what tools/cmake/GaccdHardening.cmake promises, and each of its sources was
+compiled so:  hardening_test.py GACCD COMPILE_COMMANDS SOURCE_FOLDER"""
 
+import json
 import re
+import shlex
 import subprocess
 import sys
 import unittest
+from pathlib import Path
 
 
 def readelf(*options):
@@ -34,6 +38,25 @@ class Hardening(unittest.TestCase):
                            ("_GLIBCXX_ASSERTIONS", r"_ZSt21__glibcxx_assert_fail\w+")):
             self.assertTrue(any(re.fullmatch(name, found) for found in names), f"{what}: no {name}")
 
+    def test_every_source_was_compiled_so(self):
+        """One object with the flags is enough for the symbols above."""
+        ours = 0
+        for entry in json.loads(Path(COMMANDS).read_text()):
+            path = Path(entry["directory"], entry["file"])
+            if path.is_relative_to(SOURCE) and path.relative_to(SOURCE).parts[0] in ("tests", "tools"):
+                continue
+            ours += 1
+            words = shlex.split(entry["command"])
+            if path.suffix == ".cu" and "nvcc" in Path(words[0]).name:
+                self.assertIn("-Xcompiler=-fstack-protector-strong", words, path)
+                continue
+            for flag in ("-fstack-protector-strong", "-D_FORTIFY_SOURCE=3", "-D_GLIBCXX_ASSERTIONS"):
+                self.assertIn(flag, words, path)
+            self.assertTrue({"-fPIE", "-fPIC"} & set(words), path)
+            for flag in ("-fno-stack-protector", "-D_FORTIFY_SOURCE=0", "-fno-pie", "-U_GLIBCXX_ASSERTIONS"):
+                self.assertNotIn(flag, words, path)
+        self.assertGreater(ours, 100)
+
     def test_starts_no_other_program(self):
         """No shell, so that no name or path can become a command."""
         for name in self.imported():
@@ -44,5 +67,5 @@ class Hardening(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    PROGRAM = sys.argv.pop(1)
+    PROGRAM, COMMANDS, SOURCE = (sys.argv.pop(1) for _ in range(3))
     unittest.main()

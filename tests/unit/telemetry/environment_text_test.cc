@@ -28,6 +28,22 @@ TEST(EnvironmentTextTest, ASecretIsKnownByItsNameInAnyCase) {
   EXPECT_EQ(EnvironmentJson(environment), R"({"OMPI_MCA_btl":"self"})");
 }
 
+TEST(EnvironmentTextTest, ASecretUnderAnInnocentNameIsHidden) {
+  for (const char* value :
+       {"ghp_16C7e42F292c6912E7", "hf_abcdefgh", "eyJhbGciOiJIUzI1NiJ9.e30.x",
+        "AKIAIOSFODNN7EXAMPLE", "https://user:pw@example.org/x", "--api-key=abc --x",
+        "user=a;Password=b", "X-Auth: abc", "-----BEGIN PRIVATE KEY-----"}) {
+    const std::string entry = std::string("SLURM_JOB_COMMENT=") + value;
+    const char* const environment[] = {entry.c_str(), nullptr};
+    EXPECT_EQ(EnvironmentJson(environment), R"({"SLURM_JOB_COMMENT":"[hidden]"})") << value;
+  }
+  for (const char* value : {"tcp://10.0.0.1:80/x@y", "sky-line", "monkey business", "/a/path:/b"}) {
+    const std::string entry = std::string("SLURM_JOB_COMMENT=") + value;
+    const char* const environment[] = {entry.c_str(), nullptr};
+    EXPECT_EQ(EnvironmentJson(environment).find("[hidden]"), std::string::npos) << value;
+  }
+}
+
 // Values come from whoever submitted the job.
 TEST(EnvironmentTextTest, ValuesAreCutAndEscaped) {
   const std::string name = "SLURM_JOB_NAME=$(reboot);'\n\x1b[2J" + std::string(1 << 20, 'x');

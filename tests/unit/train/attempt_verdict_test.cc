@@ -258,6 +258,22 @@ TEST_F(VerdictCommand, OfALargeLedgerTheEndIsRead) {
   EXPECT_EQ(entries.back().attempt, "1200-7");
 }
 
+TEST_F(VerdictCommand, WhoMayReadTheAttemptMayReadWhatIsSaidOfIt) {
+  const auto mode = [&](const char* name) {
+    return std::filesystem::status(run_ + name).permissions();
+  };
+  for (const auto& [folder, file] : {std::pair{0700, 0600}, std::pair{0750, 0640}}) {
+    SetUp();
+    for (int i = 0; i < 4; ++i) {
+      const std::string dir = Attempt(StrCat("00", i, "-7"));
+      std::filesystem::permissions(dir, std::filesystem::perms(folder));
+      Run(dir, 139);
+    }
+    EXPECT_EQ(mode("/HOLD"), std::filesystem::perms(file));
+    EXPECT_EQ(mode("/ledger.jsonl"), std::filesystem::perms(file));
+  }
+}
+
 TEST_F(VerdictCommand, AFileStopEndsTheRun) {
   Write(run_ + "/STOP", "");
   EXPECT_THAT(Run(Attempt("000-7", R"({"verdict":"requeue","exit":75,"reason":"x"})"), 75),
