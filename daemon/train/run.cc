@@ -265,6 +265,7 @@ Ending TrainTogether(const Flags& flags, Session& session, RunReporter& reporter
   setup.trainer->SetPeerWatch(session.peers.get());
   setup.trainer->SetStops(&*session.stops);
   if (Status status = setup.trainer->Run(reporter, &summary, saver->get()); !status.ok()) {
+    if (summary.failed_together) return {std::move(status)};
     return Left(std::move(status));
   }
   Agreement agreement = EndTogether(flags, setup, summary, session.comm);

@@ -275,7 +275,7 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
   if (stops_ != nullptr) stops_->Hear(found.news, found.dur_s, done.micro_steps);
   if (peers_ != nullptr) peers_->UpdateTook(std::chrono::duration<double>(found.dur_s));
   summary->updates = done.step;
-  summary->samples += found.samples;
+  summary->samples += found.finite ? found.samples : 0;
   summary->skipped += found.finite ? 0 : 1;
   StepRecord record{.epoch = done.update.epoch + 1,
                     .step = done.step,
@@ -293,7 +293,7 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
                     .reduce_s = found.reduce_s,
                     .opt_s = found.opt_s};
   TellStraggler(found, &record);
-  GACCD_ASSIGN_OR_RETURN(record.digest, CompareReplicas(done.step));
+  GACCD_ASSIGN_OR_RETURN(record.digest, CompareReplicas(done.step, summary));
   reporter.Step(record);
   return Status::Ok();
 }

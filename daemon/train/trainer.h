@@ -147,7 +147,7 @@ class Trainer {
   // This rank's micro-batches of an update once more.
   Result<UpdateReplay> Replay(const Underway& done);
   // The digest of the parameters if it is due after update `step`, compared over the ranks.
-  Result<std::string> CompareReplicas(std::int64_t step);
+  Result<std::string> CompareReplicas(std::int64_t step, TrainingSummary* summary);
   [[nodiscard]] bool ComparesAfter(std::int64_t step) const {
     return guards_.digest_every > 0 &&
            (step % guards_.digest_every == 0 || step == schedule_.updates());

@@ -146,13 +146,15 @@ Result<UpdateFigures> Trainer::RepeatWithout(const Underway& done, const std::ve
   return *figures;
 }
 
-Result<std::string> Trainer::CompareReplicas(std::int64_t step) {
+Result<std::string> Trainer::CompareReplicas(std::int64_t step, TrainingSummary* summary) {
   if (!ComparesAfter(step)) return std::string();
   GACCD_ASSIGN_OR_RETURN(const std::uint64_t digest, engine_->Digest());
   std::string text = DigestText(digest);
   Status same = CheckSameOnAllRanks(comm_, "the digest of the parameters", text);
-  if (!same.ok() && same.kind() == ErrorKind::kConfig)
+  if (!same.ok() && same.kind() == ErrorKind::kConfig) {  // which all ranks have found
+    summary->failed_together = true;
     same = {ErrorKind::kInternal, same.message()};
+  }
   GACCD_RETURN_IF_ERROR(std::move(same).WithContext(StrCat("after update ", step)));
   return text;
 }

@@ -26,10 +26,11 @@ struct TrainGuards {
 // What was done so far.
 struct TrainingSummary {
   std::int64_t updates = 0;
-  std::int64_t samples = 0;
+  std::int64_t samples = 0;          // that changed the parameters
   std::int64_t skipped = 0;          // of the updates, those left out as they were not finite
   std::optional<double> accuracy;    // of the last evaluation
   std::int64_t measured_memory = 0;  // at the end
+  bool failed_together = false;      // Run()'s error is that of all ranks
 };
 
 }  // namespace gaccd

@@ -178,6 +178,7 @@ TEST_F(GuardsTest, SkippedUpdatesChangeNothing) {
     ExpectAllWell(found);
     EXPECT_EQ(found.summary[2].updates, 4);
     EXPECT_EQ(found.summary[2].skipped, 1);
+    EXPECT_EQ(found.summary[2].samples, 33) << "an update that is left out takes none";
 
     Job without = JobOf(44, {}, {11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21});
     without.batch.target = 11;
@@ -189,7 +190,7 @@ TEST_F(GuardsTest, SkippedUpdatesChangeNothing) {
   }
 }
 
-TEST_F(GuardsTest, TooManySkippedUpdatesOnEndStop) {
+TEST_F(GuardsTest, TooManySkippedUpdatesInARowStop) {
   std::set<std::int64_t> all;
   for (std::int64_t s = 0; s < 36; ++s) all.insert(s);
   Job job = JobOf(36, all);
@@ -308,8 +309,11 @@ TEST_F(GuardsTest, AReplicaThatDiffersIsNamed) {
     weights[5] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(weights[5]) ^ 1U);
     return trainer.engine().SetParameters(weights);
   };
-  for (const Status& status : Train(job, {.guards = {.digest_every = 2}, .before = flip}).status) {
+  const Trained found = Train(job, {.guards = {.digest_every = 2}, .before = flip});
+  for (std::size_t r = 0; r < 3; ++r) {
+    const Status& status = found.status[r];
     ASSERT_FALSE(status.ok());
+    EXPECT_TRUE(found.summary[r].failed_together) << "told once";
     EXPECT_EQ(status.kind(), ErrorKind::kInternal);
     EXPECT_THAT(status.message(), HasSubstr("after update 2: the digest of the parameters"));
     EXPECT_THAT(status.message(), HasSubstr("2 of 3 ranks (rank 0 on node0)"));
