@@ -72,10 +72,6 @@ Result<MpiCommHandle> MpiCommHandle::Split(MPI_Comm comm, int color, int key) {
   return WithReturnedErrors(code, part, "MPI_Comm_split");
 }
 
-void MpiCommHandle::Free() {
-  if (comm_ != MPI_COMM_NULL) MPI_Comm_free(&comm_);
-}
-
 SharedWindow& SharedWindow::operator=(SharedWindow&& other) noexcept {
   std::swap(window_, other.window_);
   std::swap(base_, other.base_);
@@ -106,11 +102,6 @@ Result<SharedWindow> SharedWindow::Allocate(MPI_Comm node_comm, std::size_t byte
   const auto address = reinterpret_cast<std::uintptr_t>(base);
   made.base_ = static_cast<std::byte*>(base) + (RoundUpToPages(address) - address);
   return made;
-}
-
-void SharedWindow::Free() {
-  if (window_ != MPI_WIN_NULL) MPI_Win_free(&window_);
-  base_ = nullptr;
 }
 
 }  // namespace gaccd

@@ -18,8 +18,8 @@ namespace gaccd {
 
 [[nodiscard]] MPI_Datatype MpiType(DType dtype);
 
-// Owns a communicator. MPI_Comm_free is collective, so it happens only in Free(), which the owner
-// calls when it knows that all ranks do; otherwise the handle is left to the end of the process.
+// Owns a communicator. MPI_Comm_free is collective, and a rank does not know whether the others
+// still come, so the handle is left to the end of the process.
 class MpiCommHandle {
  public:
   MpiCommHandle() = default;
@@ -37,15 +37,14 @@ class MpiCommHandle {
 
   [[nodiscard]] MPI_Comm get() const { return comm_; }
   [[nodiscard]] bool empty() const { return comm_ == MPI_COMM_NULL; }
-  void Free();
 
  private:
   MPI_Comm comm_ = MPI_COMM_NULL;
 };
 
 // One segment of shared memory per rank of a communicator whose ranks share a node. Segments are
-// aligned to 4096 bytes and not initialised; their pages exist once they are touched. As above,
-// only Free() is collective.
+// aligned to 4096 bytes and not initialised; their pages exist once they are touched. Left to the
+// end of the process, as above.
 class SharedWindow {
  public:
   SharedWindow() = default;
@@ -61,7 +60,6 @@ class SharedWindow {
   }
   // Bytes of one segment, rounded up to whole pages.
   [[nodiscard]] std::size_t bytes() const { return stride_; }
-  void Free();
 
  private:
   MPI_Win window_ = MPI_WIN_NULL;

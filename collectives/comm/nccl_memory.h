@@ -35,7 +35,7 @@ class NcclWindows {
 
 class NcclMemory final : public CommMemory {
  public:
-  // Zeroed. kOs, with what, when it does not fit.
+  // Zeroed. kOs, with the wanted and the free bytes, when it does not fit.
   static Result<std::unique_ptr<NcclMemory>> Allocate(const NcclApi& api, std::size_t bytes);
   ~NcclMemory() override;
 
