@@ -7,6 +7,10 @@ For every kind of fault of file_faults.cc and every N: from a folder with two ge
 three saves meets the fault at call N. Then, without faults, the next run must find a generation
 that is whole (it compares the content) and not older than the last one that was reported as
 committed, and must save three more. Under errors that are no crash, the run itself must go on.
+
+The same for calls that read, while a run looks for what it goes on from: after one failure the
+newest generation is found all the same; when all fail, it is an error or all generations count as
+damaged, never a start from nothing.
 """
 import os
 import shutil
@@ -19,17 +23,23 @@ PROBE, LIBRARY = sys.argv[1:3]
 CRASHES = ["kill", "torn", "power"]
 ERRORS = ["short", "enospc", "eio", "full", "broken"]
 RANKS = 2
+IO_ERROR = 74  # ErrorKind::kIo
 
 
-def run(folder, kind="", at=0, count=None):
-    """Runs the probe. Returns its exit status, and the steps it said were committed."""
+def probe(folder, words=(), kind="", at=0, count=None, reads="", watched=None):
+    """Runs the probe. Returns it and the words of the lines that it printed."""
     environment = dict(os.environ)
     if kind or count:
-        environment.update(LD_PRELOAD=LIBRARY, FAULT_FOLDER=folder, FAULT_KIND=kind,
-                           FAULT_AT=str(at), FAULT_COUNT=count or "")
-    done = subprocess.run([PROBE, folder, str(RANKS)], env=environment, capture_output=True,
-                          text=True, timeout=60)
-    words = [line.split() for line in done.stdout.splitlines()]
+        environment.update(LD_PRELOAD=LIBRARY, FAULT_FOLDER=watched or folder, FAULT_KIND=kind,
+                           FAULT_AT=str(at), FAULT_COUNT=count or "", FAULT_READS=reads)
+    done = subprocess.run([PROBE, folder, str(RANKS), *words], env=environment,
+                          capture_output=True, text=True, timeout=60)
+    return done, [line.split() for line in done.stdout.splitlines()]
+
+
+def run(folder, kind="", at=0, count=None, watched=None):
+    """A run of three saves: its exit status, whether it began, the steps it committed, errors."""
+    done, words = probe(folder, (), kind, at, count, watched=watched)
     steps = [int(line[1]) for line in words if line[0] == "committed"]
     return done.returncode, ["started"] in words, steps, done.stderr
 
@@ -80,12 +90,46 @@ class CrashTest(unittest.TestCase):
         print(f"{kind}: {calls} calls")
 
 
+    def test_power_in_the_first_run(self):
+        """The name of the checkpoint folder itself is on the disk before anything counts."""
+        for at in range(1, 80):
+            folder = os.path.join(self.top, "run", "ckpt")
+            shutil.rmtree(os.path.dirname(folder), ignore_errors=True)
+            os.mkdir(os.path.dirname(folder))
+            _, _, committed, error = run(folder, "power", at, watched=os.path.dirname(folder))
+            last = max(committed, default=0)
+            code, _, steps, again = run(folder)
+            self.assertEqual(code, 0, again)
+            self.assertGreaterEqual(steps[0], last + 1, f"call {at}: {error}")
+
+    def check_load(self, kind):
+        count = os.path.join(self.top, "count")
+        done, words = probe(self.base, ["load"], count=count, reads="1")
+        self.assertEqual(words, [["loaded", "3"]], done.stderr)
+        with open(count, encoding="ascii") as file:
+            calls = int(file.read())
+        self.assertGreater(calls, 30)
+        for at in range(1, calls + 1):
+            done, words = probe(self.base, ["load"], kind, at, reads="1")
+            where = f"{kind} at call {at} of {calls}: {done.returncode} {words} {done.stderr}"
+            if kind == "broken":
+                wanted = (done.returncode == IO_ERROR or words == [["nothing", "2"]]
+                          or words == [["loaded", "3"]])
+                self.assertTrue(wanted, where)
+            else:
+                self.assertEqual((done.returncode, words), (0, [["loaded", "3"]]), where)
+        print(f"load, {kind}: {calls} calls")
+
+
 def make(kind):
     return lambda self: self.check(kind)
 
 
 for one in CRASHES + ERRORS:
     setattr(CrashTest, f"test_{one}", make(one))
+
+for one in ["eio", "short", "broken"]:
+    setattr(CrashTest, f"test_load_{one}", lambda self, kind=one: self.check_load(kind))
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1] + sys.argv[3:])

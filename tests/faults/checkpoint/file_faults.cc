@@ -2,17 +2,19 @@
 // something under a folder. The environment says where and how:
 //
 //   FAULT_FOLDER  calls with paths under it are counted, and calls on files opened there
+//   FAULT_READS   1: calls that only look or read are counted, too
 //   FAULT_AT      N, from 1; 0 = never
 //   FAULT_KIND    kill     SIGKILL instead of the call
 //                 torn     half of a write, then SIGKILL (other calls: as kill)
 //                 power    SIGKILL, and what was not fsynced is lost: files written since their
-//                 last
-//                          fsync become empty, names made since the last fsync of their folder
-//                          vanish
-//                 short    half of a write, which is no error (other calls: nothing happens)
+//                          last fsync become empty, names made since the last fsync of their
+//                          folder vanish
+//                 short    half of a write or pread, which is no error (other calls: nothing
+//                          happens)
 //                 enospc, eio    the call fails once
 //                 full, broken   the same, and every later call fails too
 //   FAULT_COUNT   a file that gets the number of calls when the process ends by itself
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -76,6 +78,8 @@ class Faults {
                   [&](const std::string& name) { return fs::path(name).parent_path() == path; });
   }
 
+  // The same of a call that changes nothing.
+  bool CountRead() { return reads_ && Count(); }
   // Counts a call. Whether it must fail; errno is then set. May not return.
   bool Count(bool is_write = false) {
     ++calls_;
@@ -87,7 +91,7 @@ class Faults {
     if (kind_ == "kill" || kind_ == "power" || (kind_ == "torn" && !is_write)) Die();
     return false;
   }
-  // Of a write of `size` bytes: whether only half of them are written.
+  // Of the write or pread that was counted just now: whether only half of the bytes pass.
   [[nodiscard]] bool Halves() const {
     return calls_ == at_ && (kind_ == "torn" || kind_ == "short");
   }
@@ -120,6 +124,7 @@ class Faults {
 
   std::string folder_ = Environment("FAULT_FOLDER");
   std::string kind_ = Environment("FAULT_KIND");
+  bool reads_ = Environment("FAULT_READS") == "1";
   long at_ = std::atol(Environment("FAULT_AT").c_str());
   long calls_ = 0;
   std::map<int, std::string> paths_;  // of open files under the folder
@@ -132,9 +137,14 @@ Faults& State() {
   return faults;
 }
 
+int RealLstat(const char* path, struct stat* info) {
+  static auto* const real = Real<int(const char*, struct stat*)>("lstat");
+  return real(path, info);
+}
+
 bool Exists(const char* path) {
   struct stat info {};
-  return ::lstat(path, &info) == 0;
+  return RealLstat(path, &info) == 0;
 }
 
 int Open(const char* path, int flags, mode_t mode) {
@@ -143,7 +153,8 @@ int Open(const char* path, int flags, mode_t mode) {
   const std::lock_guard lock(faults.mutex);
   if (!faults.Watches(path)) return real(path, flags, mode);
   const bool creates = (flags & O_CREAT) != 0 && !Exists(path);
-  if ((flags & O_ACCMODE) != O_RDONLY && faults.Count()) return -1;
+  const bool reads = (flags & O_ACCMODE) == O_RDONLY;
+  if (reads ? faults.CountRead() : faults.Count()) return -1;
   const int fd = real(path, flags, mode);
   if (fd >= 0) faults.Opened(fd, path, creates);
   return fd;
@@ -224,6 +235,52 @@ int ftruncate(int fd, off_t size) {
   const std::lock_guard lock(faults.mutex);
   if (faults.PathOf(fd) != nullptr && faults.Count()) return -1;
   return real(fd, size);
+}
+
+// What open(path, flags) becomes where the C library checks arguments.
+int __open_2(const char* path, int flags) { return Open(path, flags, 0); }
+
+int futimens(int fd, const struct timespec* times) {
+  static auto* const real = Real<int(int, const struct timespec*)>("futimens");
+  Faults& faults = State();
+  const std::lock_guard lock(faults.mutex);
+  if (faults.PathOf(fd) != nullptr && faults.Count()) return -1;
+  return real(fd, times);
+}
+
+ssize_t pread(int fd, void* bytes, size_t size, off_t offset) {
+  static auto* const real = Real<ssize_t(int, void*, size_t, off_t)>("pread");
+  Faults& faults = State();
+  const std::lock_guard lock(faults.mutex);
+  if (faults.PathOf(fd) == nullptr) return real(fd, bytes, size, offset);
+  if (faults.CountRead()) return -1;
+  return real(fd, bytes, faults.Halves() ? (size + 1) / 2 : size, offset);
+}
+
+DIR* opendir(const char* path) {
+  static auto* const real = Real<DIR*(const char*)>("opendir");
+  Faults& faults = State();
+  const std::lock_guard lock(faults.mutex);
+  return faults.Watches(path) && faults.CountRead() ? nullptr : real(path);
+}
+
+int lstat(const char* path, struct stat* info) noexcept {
+  Faults& faults = State();
+  const std::lock_guard lock(faults.mutex);
+  return faults.Watches(path) && faults.CountRead() ? -1 : RealLstat(path, info);
+}
+
+int fstat(int fd, struct stat* info) noexcept {
+  static auto* const real = Real<int(int, struct stat*)>("fstat");
+  Faults& faults = State();
+  const std::lock_guard lock(faults.mutex);
+  return faults.PathOf(fd) != nullptr && faults.CountRead() ? -1 : real(fd, info);
+}
+
+int link(const char* from, const char* to) noexcept {
+  static auto* const real = Real<int(const char*, const char*)>("link");
+  return OnPath(
+      to, [&] { return real(from, to); }, [&](Faults& f) { f.Made(to); });
 }
 
 int rename(const char* from, const char* to) {

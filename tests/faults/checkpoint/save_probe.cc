@@ -1,8 +1,9 @@
 // What the crash test kills: loads the newest generation and saves the next three steps, on so many
-// ranks. Prints "started", then "committed <step>" as the listener is told. Errors of saves do not
-// end it.
+// ranks. Errors of saves do not end it.
 //
-//   save_probe FOLDER RANKS
+//   save_probe FOLDER RANKS        prints "started", then "committed STEP" as the listener is told
+//   save_probe FOLDER RANKS load   only loads; prints "loaded STEP", or "nothing" and how many
+//                                  generations are damaged
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -41,13 +42,28 @@ Status Run(Communicator& comm, const std::string& folder) {
   return Status::Ok();
 }
 
+Status Load(Communicator& comm, const std::string& folder) {
+  const SmallRun run;
+  GACCD_ASSIGN_OR_RETURN(const LoadOutcome loaded, LoadNewest(comm, folder, AcceptAll));
+  if (loaded.state && !run.Matches(*loaded.state)) {
+    return {ErrorKind::kInternal, "what was loaded is not what was saved"};
+  }
+  if (comm.rank() != 0) return Status::Ok();
+  Say(loaded.state ? StrCat("loaded ", loaded.state->generation.step)
+                   : StrCat("nothing ", loaded.damaged));
+  return Status::Ok();
+}
+
 }  // namespace
 }  // namespace gaccd
 
 int main(int argc, char** argv) {
-  if (argc != 3) return 64;
-  const gaccd::Status status = gaccd::RunThreadRanks(
-      std::atoi(argv[2]), {}, [&](gaccd::Communicator& comm) { return gaccd::Run(comm, argv[1]); });
+  const bool load = argc == 4 && std::string(argv[3]) == "load";
+  if (argc != 3 && !load) return 64;
+  const gaccd::Status status =
+      gaccd::RunThreadRanks(std::atoi(argv[2]), {}, [&](gaccd::Communicator& comm) {
+        return load ? gaccd::Load(comm, argv[1]) : gaccd::Run(comm, argv[1]);
+      });
   if (status.ok()) return 0;
   std::fprintf(stderr, "save_probe: %s\n", status.message().c_str());
   return static_cast<int>(status.kind());
