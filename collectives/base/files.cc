@@ -138,6 +138,16 @@ std::string FolderOf(const std::string& path) {
   return path.substr(0, std::max<std::size_t>(slash, 1));
 }
 
+bool PathExists(const std::string& path) {
+  struct stat info {};
+  return ::lstat(path.c_str(), &info) == 0;
+}
+
+bool IsFolder(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
 Result<std::vector<std::string>> ListFolder(const std::string& path, std::size_t most) {
   const FileDescriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder.valid()) return ErrnoStatus("cannot list folder", path);

@@ -81,6 +81,11 @@ Status SyncFolder(const std::string& path);
 // The folder `path` lies in: "." for a bare name.
 [[nodiscard]] std::string FolderOf(const std::string& path);
 
+// Whether there is anything under this name, a dead link included.
+[[nodiscard]] bool PathExists(const std::string& path);
+// Whether it is a folder, or a link to one.
+[[nodiscard]] bool IsFolder(const std::string& path);
+
 // The names in a folder, without "." and "..", sorted. kData when there are more than `most`.
 Result<std::vector<std::string>> ListFolder(const std::string& path, std::size_t most);
 Result<std::vector<std::string>> ListFolder(int fd, const std::string& path, std::size_t most);

@@ -1,11 +1,11 @@
 #include "daemon/checkpoint/ckpt_command.h"
 
-#include <sys/stat.h>
-
 #include <array>
+#include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <ctime>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -13,10 +13,12 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
+#include "daemon/checkpoint/helper_thread.h"
 #include "daemon/checkpoint/lease.h"
 #include "daemon/checkpoint/load.h"
 #include "daemon/checkpoint/run_state.h"
 #include "daemon/model/safetensors.h"
+#include "daemon/telemetry/folder_owner.h"
 
 namespace gaccd {
 namespace {
@@ -28,11 +30,6 @@ struct Place {
   bool one = false;                     // the path named it
 };
 
-bool IsFolder(const std::string& path) {
-  struct stat info {};
-  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
-}
-
 Result<Place> Find(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   if (path.empty()) {
@@ -41,14 +38,13 @@ Result<Place> Find(std::string path) {
   Place place;
   const std::string name = path.substr(path.rfind('/') + 1);
   if (auto generation = ParseGenerationName(name)) {
-    if (!IsFolder(path)) return Status(ErrorKind::kIo, StrCat("'", path, "' is no folder"));
-    struct stat info {};
-    const std::string manifest = StrCat(path, "/", kManifestName);
-    generation->committed = ::lstat(manifest.c_str(), &info) == 0;
+    if (!IsFolder(path)) return Status(ErrorKind::kIo, StrCat("'", path, "' is not a folder"));
+    generation->committed = PathExists(StrCat(path, "/", kManifestName));
     return Place{FolderOf(path), {*generation}, true};
   }
   place.folder = IsFolder(path + "/ckpt") ? path + "/ckpt" : path;
-  if (!IsFolder(place.folder)) return Status(ErrorKind::kIo, StrCat("'", path, "' is no folder"));
+  if (!IsFolder(place.folder))
+    return Status(ErrorKind::kIo, StrCat("'", path, "' is not a folder"));
   GACCD_ASSIGN_OR_RETURN(place.generations, ListGenerations(place.folder));
   return place;
 }
@@ -130,14 +126,38 @@ CkptOutput Verify(const Place& place) {
   return output;
 }
 
+// Nobody else writes in the checkpoint folder, and no run that owns the folder above is about to
+// read what it goes on from.
+struct PruneLocks {
+  std::optional<FolderOwner> run;
+  WriterLease lease;
+
+  static Result<std::shared_ptr<const PruneLocks>> Take(const std::string& folder) {
+    const OwnerName me = MakeOwnerName("gaccd-ckpt-prune", 0);
+    std::optional<FolderOwner> run;
+    if (PathExists(FolderOf(folder) + "/.owner")) {
+      GACCD_ASSIGN_OR_RETURN(run, FolderOwner::Take(FolderOf(folder), me));
+    }
+    GACCD_ASSIGN_OR_RETURN(WriterLease lease, WriterLease::Take(folder, me));
+    return std::shared_ptr<const PruneLocks>(
+        new PruneLocks{.run = std::move(run), .lease = std::move(lease)});
+  }
+  void Beat() const {
+    if (run) run->Beat();
+    lease.Beat();
+  }
+};
+
 Result<CkptOutput> PruneFolder(const Place& place, const KeepPolicy& keep) {
   if (place.one || keep.newest < 1 || keep.every < 0) {
     return Status(ErrorKind::kUsage,
                   "ckpt prune: expected a run folder, --keep >= 1 and --keep-every >= 0");
   }
-  GACCD_ASSIGN_OR_RETURN(const WriterLease lease,
-                         WriterLease::Take(place.folder, MakeOwnerName("gaccd-ckpt-prune", 0)));
-  GACCD_ASSIGN_OR_RETURN(const auto removed, Prune(place.folder, keep, lease.epoch()));
+  GACCD_ASSIGN_OR_RETURN(const auto locks, PruneLocks::Take(place.folder));
+  // Removing may take longer than a lock without a sign of life holds.
+  GACCD_ASSIGN_OR_RETURN(const auto beater,
+                         HelperThread::Start([locks] { locks->Beat(); }, std::chrono::seconds(10)));
+  GACCD_ASSIGN_OR_RETURN(const auto removed, Prune(place.folder, keep, locks->lease.epoch()));
   CkptOutput output;
   for (const std::string& name : removed) output.text += StrCat("removed ", name, "\n");
   if (removed.empty()) output.text = "nothing to remove\n";

@@ -26,7 +26,7 @@ struct CkptRequest {
 [[nodiscard]] Result<CkptRequest> MakeCkptRequest(std::span<const std::string> words,
                                                   const std::string& out, const KeepPolicy& keep);
 
-// What to print, and then whether all was well: kData when something is damaged.
+// What to print, and then whether all was well: kData when verify or export finds damage.
 struct CkptOutput {
   std::string text;
   Status verdict;
@@ -34,9 +34,9 @@ struct CkptOutput {
 
 //   ls      a line a generation, newest first: name, ranks, size, time, whether its files are there
 //   verify  reads every byte of them
-//   prune   removes by `keep`; kConfig, naming the owner, while a run writes there
-//   export  the parameters of the newest generation that is whole, damaged ones are named; of a
-//           given one, or none
+//   prune   removes by `keep`; kConfig, naming the owner, while a run lives there
+//   export  the parameters of the newest whole generation, naming the damaged ones passed over; or
+//           of the generation given
 // Errors: kUsage for a path or an `out` that is missing; kIo, kData.
 [[nodiscard]] Result<CkptOutput> RunCkptCommand(const CkptRequest& request);
 

@@ -16,8 +16,6 @@
 namespace gaccd {
 namespace {
 
-constexpr std::size_t kMaxEntries = 100'000;  // of a checkpoint folder
-
 // Takes "<prefix><digits>" from the front of `text`: at least `width` digits, as many as a 63-bit
 // number has.
 std::optional<std::int64_t> TakeNumber(std::string_view prefix, std::size_t width,
@@ -39,14 +37,12 @@ std::string Padded(const char* format, std::int64_t number) {
   return text;
 }
 
-bool IsFolder(const std::string& path) {
+// What a name is (S_IFDIR, ...), links not followed; 0: there is none.
+Result<mode_t> KindOf(const std::string& path) {
   struct stat info {};
-  return ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
-}
-
-bool IsFile(const std::string& path) {
-  struct stat info {};
-  return ::lstat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+  if (::lstat(path.c_str(), &info) == 0) return info.st_mode & S_IFMT;
+  if (errno == ENOENT || errno == ENOTDIR) return mode_t{0};
+  return ErrnoStatus("cannot read", path);
 }
 
 Status Unlink(int folder, const std::string& path, const std::string& name) {
@@ -78,15 +74,19 @@ std::optional<Generation> ParseGenerationName(std::string_view name) {
 }
 
 Result<std::vector<Generation>> ListGenerations(const std::string& folder) {
-  struct stat info {};
-  if (::stat(folder.c_str(), &info) != 0 && errno == ENOENT) return std::vector<Generation>();
+  GACCD_ASSIGN_OR_RETURN(const mode_t there, KindOf(folder));
+  if (there == 0) return std::vector<Generation>();
   GACCD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(folder, kMaxEntries));
   std::vector<Generation> all;
   for (const std::string& name : names) {
     std::optional<Generation> generation = ParseGenerationName(name);
     const std::string path = StrCat(folder, "/", name);
-    if (!generation || !IsFolder(path)) continue;
-    generation->committed = IsFile(StrCat(path, "/", kManifestName));
+    if (!generation) continue;
+    GACCD_ASSIGN_OR_RETURN(const mode_t kind, KindOf(path));
+    if (kind != S_IFDIR) continue;
+    // One that cannot be read is not taken for unfinished: older ones would take its place.
+    GACCD_ASSIGN_OR_RETURN(const mode_t manifest, KindOf(StrCat(path, "/", kManifestName)));
+    generation->committed = manifest == S_IFREG;
     all.push_back(*generation);
   }
   std::sort(all.begin(), all.end(), std::greater<>());
@@ -139,12 +139,13 @@ Status CheckComplete(const std::string& folder, const Generation& generation) {
 std::vector<Generation> ToRemove(const std::vector<Generation>& all,
                                  const std::vector<bool>& complete, const KeepPolicy& policy,
                                  std::int64_t epoch) {
-  // The oldest complete generation of each `every` updates: the last one seen from the newest on.
+  // The oldest complete generation of each `every` updates. Of equal ones the first seen is of the
+  // line that went on.
   std::map<std::int64_t, Generation> milestones;
   for (std::size_t i = 0; policy.every > 0 && i < all.size(); ++i) {
     if (!complete[i] || all[i].step < policy.every) continue;
     const auto [place, added] = milestones.try_emplace(all[i].step / policy.every, all[i]);
-    if (!added && all[i].step <= place->second.step) place->second = all[i];
+    if (!added && all[i].step < place->second.step) place->second = all[i];
   }
   std::vector<Generation> remove;
   std::int64_t kept = 0;

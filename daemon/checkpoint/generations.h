@@ -11,6 +11,7 @@
 // epoch, then step, then micro-step.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -21,6 +22,8 @@
 #include "daemon/checkpoint/manifest.h"
 
 namespace gaccd {
+
+inline constexpr std::size_t kMaxEntries = 100'000;  // of a checkpoint folder
 
 struct Generation {
   std::int64_t epoch = 0;
@@ -51,7 +54,7 @@ Result<Manifest> ReadManifest(const std::string& folder, const Generation& gener
 struct KeepPolicy {
   std::int64_t newest = 3;  // >= 1
   // > 0: also the oldest of each `every` updates: one from [every, 2 every), one from
-  // [2 every, 3 every), ...
+  // [2 every, 3 every), ...; of those after equal updates the one of the highest epoch.
   std::int64_t every = 0;
 };
 

@@ -2,39 +2,42 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 
 #include "collectives/base/result.h"
 
 namespace gaccd {
 
+// One thread makes it, ends it and destroys it.
 class HelperThread {
  public:
+  // What ~HelperThread() gives the task that is under way.
+  static constexpr std::chrono::milliseconds kPatience{5'000};
+
   // `beat`: called every `period`, between tasks; may be empty. kOs when no thread can be had.
   static Result<std::unique_ptr<HelperThread>> Start(std::function<void()> beat,
                                                      std::chrono::milliseconds period);
-  ~HelperThread();  // finishes the task it is at; tasks behind it are dropped
+  ~HelperThread();  // End(kPatience)
   HelperThread(const HelperThread&) = delete;
   HelperThread& operator=(const HelperThread&) = delete;
 
+  // Thread-safe. A task must not throw, and shares the ownership of all that it touches, as does
+  // `beat`: see End().
   void Add(std::function<void()> task);
 
- private:
-  HelperThread(std::function<void()> beat, std::chrono::milliseconds period)
-      : beat_(std::move(beat)), period_(period) {}
-  void Run();
+  // Drops the tasks that are not begun and waits for the one under way, but not longer than
+  // `patience`: the thread is then left alone with it and ends when it returns. Whether it has
+  // ended. Later calls do nothing.
+  bool End(std::chrono::milliseconds patience);
 
-  std::function<void()> beat_;
-  std::chrono::milliseconds period_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<std::function<void()>> tasks_;
-  bool end_ = false;
+ private:
+  struct State;  // shared with the thread
+  explicit HelperThread(std::shared_ptr<State> state);
+  static void Run(State& state);
+
+  std::shared_ptr<State> state_;
   std::thread thread_;
 };
 

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -19,14 +18,13 @@ namespace gaccd {
 namespace {
 
 constexpr std::string_view kPrefix = ".epoch-";
-constexpr std::size_t kMaxEntries = 100'000;
 constexpr std::int64_t kMaxEpoch = 999'999'999;
 constexpr int kMostTries = 100;
 
 std::string ClaimName(std::int64_t epoch) {
   char name[32];
-  std::snprintf(name, sizeof name, ".epoch-%06lld", static_cast<long long>(epoch));
-  return name;
+  std::snprintf(name, sizeof name, "%06lld", static_cast<long long>(epoch));
+  return StrCat(kPrefix, name);
 }
 
 // 0 for other names.

@@ -3,10 +3,11 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <charconv>
+#include <cerrno>
 #include <new>
 #include <utility>
 
+#include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
 #include "daemon/checkpoint/shard.h"
@@ -40,6 +41,7 @@ std::string PathOf(const std::string& folder, const Generation& generation) {
 Status CheckSize(const std::string& path, std::uint64_t expected) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0) {
+    if (errno != ENOENT) return ErrnoStatus("cannot read", path);
     return {ErrorKind::kData, StrCat(path, ": missing")};
   }
   if (static_cast<std::uint64_t>(info.st_size) == expected) return Status::Ok();
@@ -129,6 +131,14 @@ std::vector<Generation> ParseNames(std::string_view text) {
   return all;
 }
 
+// `load()`, and once more when something could not be read.
+template <typename Load>
+auto TwiceIfUnreadable(const Load& load) {
+  auto loaded = load();
+  const bool again = !loaded.ok() && loaded.status().kind() == ErrorKind::kIo;
+  return again ? load() : std::move(loaded);
+}
+
 bool IsDamage(const Status& status) {
   return status.kind() == ErrorKind::kData || status.kind() == ErrorKind::kIo;
 }
@@ -172,7 +182,7 @@ Result<LoadOutcome> LoadNewest(Communicator& comm, const std::string& folder,
                                const AcceptManifest& accept, std::int64_t since) {
   Result<std::string> names = Status(ErrorKind::kInternal, "rank 0 lists the folder");
   if (comm.rank() == 0) {
-    const auto all = ListGenerations(folder);
+    const auto all = TwiceIfUnreadable([&] { return ListGenerations(folder); });
     names = all.ok() ? Result<std::string>(NamesText(*all)) : Result<std::string>(all.status());
   }
   GACCD_ASSIGN_OR_RETURN(names, ShareFromRankZero(comm, names));
@@ -183,7 +193,8 @@ Result<LoadOutcome> LoadNewest(Communicator& comm, const std::string& folder,
       outcome.refused.push_back(StrCat(generation.name(), ": never finished: no manifest"));
       continue;
     }
-    auto state = LoadGeneration(comm, folder, generation, accept);
+    auto state =
+        TwiceIfUnreadable([&] { return LoadGeneration(comm, folder, generation, accept); });
     if (state.ok()) {
       outcome.state = *std::move(state);
       return outcome;

@@ -9,7 +9,9 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/base/result.h"
@@ -43,7 +45,8 @@ struct LoadOutcome {
 };
 
 // The newest generation that is whole; damaged ones are passed over, with the reason, and those of
-// writer epochs before `since` without. Collective. Rank 0 lists the folder.
+// writer epochs before `since` without. What cannot be read (kIo) is tried a second time: the next
+// save will supersede what is passed over. Collective. Rank 0 lists the folder.
 Result<LoadOutcome> LoadNewest(Communicator& comm, const std::string& folder,
                                const AcceptManifest& accept, std::int64_t since = 0);
 

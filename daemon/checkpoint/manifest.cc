@@ -7,7 +7,6 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/crc32c.h"
@@ -77,7 +76,7 @@ Result<proto::CheckpointManifest> Unframe(std::string_view file) {
   in.SetRecursionLimit(kMaxDepth);
   proto::CheckpointManifest message;
   if (!message.ParseFromCodedStream(&in) || !in.ConsumedEntireMessage()) {
-    return Bad("it is no message of proto/checkpoint.proto");
+    return Bad("it is not a message of proto/checkpoint.proto");
   }
   return message;
 }

@@ -1,18 +1,73 @@
 #include "daemon/checkpoint/save_task.h"
 
+#include <sys/statvfs.h>
 #include <unistd.h>
 
-#include <cstdio>
+#include <algorithm>
+#include <new>
 
-#include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 
 namespace gaccd {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// A task must not throw.
+template <typename Work>
+Status Safely(const Work& work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return {ErrorKind::kOs, "checkpoints: no memory to write with"};
+  }
+}
+
+Status WriteOwnShard(const SaveState& state, const PendingSave& save, ShardRecord* record) {
+  const ShardIdentity identity{.rank = state.rank,
+                               .world = state.world,
+                               .step = save.generation.step,
+                               .micro_step = save.generation.micro_step,
+                               .writer_epoch = state.epoch,
+                               .block_bytes = state.block_bytes,
+                               .buffers = save.manifest.buffers};
+  std::vector<std::span<const std::byte>> parts;
+  std::span<const std::byte> rest = state.slots[save.slot].bytes;
+  for (const BufferSpec& buffer : identity.buffers) {
+    const std::uint64_t bytes = PartOf(buffer, identity.rank, identity.world).bytes;
+    parts.push_back(rest.first(bytes));
+    rest = rest.subspan(bytes);
+  }
+  GACCD_ASSIGN_OR_RETURN(*record,
+                         WriteShardOf(state.folder, save.generation, identity, parts, state.modes));
+  record->window = save.window;
+  return Status::Ok();
+}
+
+Status CommitManifest(const SaveState& state, const PendingSave& save) {
+  const std::string path = StrCat(state.folder, "/", save.generation.name(), "/", kManifestName);
+  const std::string text = EncodeManifest(save.manifest);
+  GACCD_RETURN_IF_ERROR(SyncFolder(state.folder));  // the name of the generation's folder
+  GACCD_ASSIGN_OR_RETURN(DurableFile file, DurableFile::Create(path, state.modes.file));
+  GACCD_RETURN_IF_ERROR(file.Write(std::as_bytes(std::span(text))));
+  GACCD_RETURN_IF_ERROR(file.Finish());
+  GACCD_RETURN_IF_ERROR(state.lease->Check());
+  GACCD_RETURN_IF_ERROR(file.Publish());
+  // For people; whether it is there or right does not matter.
+  (void)ReplaceFile(StrCat(state.folder, "/LATEST"), StrCat(save.generation.name(), "\n"), false,
+                    state.modes.file);
+  return Status::Ok();
+}
+
+}  // namespace
 
 Result<ShardRecord> WriteShardOf(const std::string& folder, const Generation& generation,
                                  const ShardIdentity& identity,
-                                 std::span<const std::span<const std::byte>> parts,
-                                 SaveModes modes) {
+                                 std::span<const std::span<const std::byte>> parts, Modes modes) {
   const std::string path = StrCat(folder, "/", generation.name());
   GACCD_RETURN_IF_ERROR(MakeFolders(path, modes.folder));
   GACCD_RETURN_IF_ERROR(OpenOwnFolder(path).status());  // no link, nobody else's
@@ -20,31 +75,62 @@ Result<ShardRecord> WriteShardOf(const std::string& folder, const Generation& ge
                     modes.file);
 }
 
-Status CommitManifest(const std::string& folder, const Manifest& manifest, const WriterLease& lease,
-                      SaveModes modes) {
-  const Generation generation{manifest.writer_epoch, manifest.cursor.step,
-                              manifest.cursor.micro_step};
-  const std::string path = StrCat(folder, "/", generation.name(), "/", kManifestName);
-  const std::string text = EncodeManifest(manifest);
-  GACCD_RETURN_IF_ERROR(SyncFolder(folder));  // the name of the generation's folder
-  GACCD_ASSIGN_OR_RETURN(DurableFile file, DurableFile::Create(path, modes.file));
-  GACCD_RETURN_IF_ERROR(file.Write(std::as_bytes(std::span(text))));
-  GACCD_RETURN_IF_ERROR(file.Finish());
-  GACCD_RETURN_IF_ERROR(lease.Check());
-  GACCD_RETURN_IF_ERROR(file.Publish());
-  // For people; whether it is there or right does not matter.
-  (void)ReplaceFile(StrCat(folder, "/LATEST"), StrCat(generation.name(), "\n"), false, modes.file);
-  return Status::Ok();
+void WriteTask(SaveState& state, PendingSave& save) {
+  const auto start = Clock::now();
+  ShardRecord record;
+  Status status = Safely([&] { return WriteOwnShard(state, save, &record); });
+  const std::lock_guard lock(state.mutex);
+  state.slots[save.slot].busy = false;
+  save.written = std::move(status);
+  save.record = record;
+  save.write_s = SecondsSince(start);
+  state.changed.notify_all();
+}
+
+void CommitTask(SaveState& state, PendingSave& save) {
+  const auto start = Clock::now();
+  const Status status = Safely([&] { return CommitManifest(state, save); });
+  {
+    const std::lock_guard lock(state.mutex);
+    save.committed = status;
+    save.commit_s = SecondsSince(start);
+    state.changed.notify_all();
+  }
+  if (!status.ok()) return;
+  const Status pruned =
+      Safely([&] { return Prune(state.folder, state.keep, state.epoch).status(); });
+  const std::lock_guard lock(state.mutex);
+  if (!pruned.ok()) state.prune_problem = pruned.message();
 }
 
 void Discard(const std::string& folder, const Generation& generation, std::int64_t rank,
              std::int64_t world) {
-  const std::string path = StrCat(folder, "/", generation.name());
-  const auto open = OpenOwnFolder(path);
+  const auto open = OpenOwnFolder(StrCat(folder, "/", generation.name()));
   if (!open.ok()) return;
   if (rank == 0) ::unlinkat(open->get(), std::string(kManifestName).c_str(), 0);
   ::unlinkat(open->get(), ShardName(rank, world).c_str(), 0);
-  ::rmdir(path.c_str());  // by the last rank; fails for the others
+}
+
+Status CheckSpace(const SaveState& state, std::span<const BufferSpec> buffers) {
+  struct statvfs info {};
+  const auto there = ListGenerations(state.folder);
+  if (!there.ok() || ::statvfs(state.folder.c_str(), &info) != 0) return Status::Ok();
+  std::uint64_t bytes = 0;
+  for (int rank = 0; rank < state.world; ++rank) {
+    bytes += ShardBytes({.rank = rank,
+                         .world = state.world,
+                         .block_bytes = state.block_bytes,
+                         .buffers = {buffers.begin(), buffers.end()}});
+  }
+  // Those of the attempts before have their room.
+  const auto kept = static_cast<std::uint64_t>(state.keep.newest);
+  const std::uint64_t missing = kept - std::min<std::uint64_t>(kept, there->size()) + 2;
+  const std::uint64_t free = std::uint64_t{info.f_bavail} * info.f_frsize;
+  if (free / missing >= bytes) return Status::Ok();
+  return {ErrorKind::kIo,
+          StrCat("'", state.folder, "' may run full: ", missing, " checkpoints of ", bytes,
+                 " bytes are still to be written beside each other: expected ", missing * bytes,
+                 " bytes free, found ", free)};
 }
 
 }  // namespace gaccd

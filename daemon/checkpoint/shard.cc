@@ -1,7 +1,6 @@
 #include "daemon/checkpoint/shard.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -134,11 +133,6 @@ Status WrongParts() {
   return {ErrorKind::kInternal, "shard: the parts do not have the sizes of their buffers"};
 }
 
-bool Exists(const std::string& path) {
-  struct stat info {};
-  return ::lstat(path.c_str(), &info) == 0;
-}
-
 Status WriteBlocks(DurableFile& file, const ShardIdentity& identity,
                    std::span<const std::span<const std::byte>> parts, Sha256* sha) {
   std::vector<std::byte> block;
@@ -192,7 +186,7 @@ std::uint64_t ShardBytes(const ShardIdentity& identity) {
 Result<ShardRecord> WriteShard(const std::string& path, const ShardIdentity& identity,
                                std::span<const std::span<const std::byte>> parts, unsigned mode) {
   if (!SizesMatch(identity, parts)) return WrongParts();
-  if (Exists(path)) {
+  if (PathExists(path)) {
     return Status(ErrorKind::kIo, StrCat("'", path, "' is there already: never overwritten"));
   }
   GACCD_ASSIGN_OR_RETURN(DurableFile file, DurableFile::Create(path, mode));

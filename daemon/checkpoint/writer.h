@@ -8,14 +8,18 @@
 //   boundary w    Poll(): rank 0 tells that it is committed                             training
 //
 // The helper thread never touches the communicator, so no second channel between the ranks is
-// needed; Poll() costs one AllGather of 72 bytes a rank at boundaries where a save is under way,
-// else nothing. Training waits only in Save(), when two generations are under way.
+// needed; Poll() costs one AllGather of 88 bytes a rank at boundaries where a save is under way,
+// else nothing. Training waits only in Save(), when two generations are under way, and in Finish();
+// while it does, the ranks tell each other twice a second that they are still there, so a slow disk
+// is no lost rank.
 //
 // A save that fails (kIo on any rank) is given up on all ranks; the last good generation stays,
-// the listener is told, training goes on. After `fail_limit` in a row the error is returned. Any
-// other error, such as a lost lease, ends the run at once.
+// the listener is told, training goes on, and the same cursor may be saved again. After
+// `fail_limit` in a row the error is returned. Any other error, such as a lost lease, ends the run
+// at once.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -40,9 +44,6 @@ struct BufferSource {
   BufferSpec spec;
   std::function<Status(std::uint64_t offset, std::span<std::byte> out)> copy;
 };
-// Of host memory that stays as it is during Save().
-[[nodiscard]] BufferSource HostSource(std::string name, std::span<const std::byte> bytes,
-                                      bool per_rank = false);
 
 struct CheckpointOptions {
   std::string folder;         // made if it is not there
@@ -50,6 +51,15 @@ struct CheckpointOptions {
   KeepPolicy keep;
   std::int64_t fail_limit = 3;  // >= 1
   std::uint64_t block_bytes = std::uint64_t{1} << 20;
+
+  // Called on the training thread of rank 0: a save that is still being written `alarm_after` it
+  // began, once a save, found out by the first Poll() from then on; a file system that may run
+  // full. May be empty.
+  std::function<void(const std::string& text)> warn;
+  std::chrono::milliseconds alarm_after{10'000};
+  // Asked on the training thread of every rank, twice a second, while Save() or Finish() waits for
+  // a disk. Once any rank says true the wait ends on all, with kInterrupted. May be empty.
+  std::function<bool()> give_up;
 };
 
 // What the manifests of a run have in common.
@@ -68,8 +78,13 @@ struct SaveEvent {
   std::uint64_t bytes = 0;         // of this rank
   double copy_s = 0;               // training stood still so long: for the copy
   double wait_s = 0;               // and for a free staging buffer
-  double total_s = 0;              // from Save() until it is known to be committed
+  double write_s = 0;              // the helper's time for its shard; of the slowest rank
+  double commit_s = 0;             // and for the manifest, on rank 0
+  double total_s = 0;              // from Save() until it is known to be committed: at a boundary
   std::string pruned;              // on rank 0: what could not be removed, and why; else empty
+
+  // What a save takes when nobody waits for boundaries.
+  [[nodiscard]] double save_s() const { return copy_s + write_s + commit_s; }
 };
 using SaveListener = std::function<void(const SaveEvent&)>;
 
@@ -99,7 +114,9 @@ class CheckpointWriter {
                                                          CheckpointIdentity identity,
                                                          const OwnerName& me,
                                                          SaveListener listener);
-  virtual ~CheckpointWriter() = default;  // ends the helper; what is not committed is lost
+  // Abandon(), but a task of the helper that is under way has 5 s to end: what it does is then
+  // really over. What is not committed is lost.
+  virtual ~CheckpointWriter() = default;
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
@@ -108,13 +125,18 @@ class CheckpointWriter {
   [[nodiscard]] virtual bool pending() const = 0;  // the same on all ranks
 
   // `window`: what this rank counted, when cursor.micro_step > 0. Collective when two are pending.
-  // A cursor that was saved before by this writer is not saved again.
+  // A cursor that was saved before by this writer is not saved again, unless that failed.
   virtual Status Save(const RunCursor& cursor, std::span<const BufferSource> sources,
                       WindowShare window = {}) = 0;
   // At every boundary. Collective while pending().
   virtual Status Poll() = 0;
   // Waits until nothing is pending. Collective while pending(). kIo when the last save failed.
   virtual Status Finish() = 0;
+
+  // Leaves without waiting for the disk; not collective. A helper that hangs in a call to the file
+  // system is left behind, with the lease and all that it uses, until that call returns or the
+  // process ends; what it was at may still get committed. Nothing else may be called from then on.
+  virtual void Abandon() = 0;
 
  protected:
   CheckpointWriter() = default;

@@ -103,9 +103,11 @@ Result<std::unique_ptr<Saver>> Saver::Start(Communicator& comm, const SavedRun& 
         buffer.name == kParametersBuffer ? EngineBuffer::kParameters : EngineBuffer::kOptimizer));
   }
   saver->window_ratio_ = WindowRatio(identity.buffers, layout, comm);
+  CheckpointOptions checkpoints = options.checkpoints;
+  if (!checkpoints.warn) checkpoints.warn = [](const std::string& text) { LogWarning(text); };
   GACCD_ASSIGN_OR_RETURN(
       saver->writer_,
-      CheckpointWriter::Start(comm, options.checkpoints, std::move(identity), std::move(right),
+      CheckpointWriter::Start(comm, checkpoints, std::move(identity), std::move(right),
                               [raw = saver.get()](const SaveEvent& event) { raw->Tell(event); }));
   return saver;
 }
@@ -134,11 +136,12 @@ Status Saver::SaveWindow(std::int64_t step, std::int64_t samples, std::int64_t m
 
 // A warning is also an event of the run, which is the alarm.
 void Saver::Tell(const SaveEvent& event) {
-  if (event.status.ok()) last_save_s_ = event.total_s;
+  if (event.status.ok()) last_save_s_ = event.save_s();
   if (comm_.rank() != 0) return;
   if (event.status.ok()) {
     LogInfo(StrCat("checkpoint ", event.generation.name(), ": training stood still for ",
-                   Milliseconds(event.copy_s + event.wait_s), ", committed after ",
+                   Milliseconds(event.copy_s + event.wait_s), ", the disk took ",
+                   Milliseconds(event.write_s + event.commit_s), ", committed after ",
                    Milliseconds(event.total_s)));
   } else {
     LogWarning(StrCat("checkpoint ", event.generation.name(), " failed (", event.failed_in_row,

@@ -58,8 +58,11 @@ class Saver {
   Status Poll() { return writer_->Poll(); }
   // Waits for the disk. kIo when the last save failed.
   Status Finish() { return writer_->Finish(); }
+  // Leaves without waiting for the disk: CheckpointWriter::Abandon(). Not collective.
+  void Abandon() { writer_->Abandon(); }
 
-  // How long the last save took until it was committed; 0: there was none.
+  // How long the last save would have taken had nobody waited for boundaries, on the slowest rank:
+  // copy, write and commit. 0: there was none.
   [[nodiscard]] double last_save_s() const { return last_save_s_; }
   // Bytes that this rank writes in SaveWindow() / those in Save().
   [[nodiscard]] double window_ratio() const { return window_ratio_; }

@@ -14,7 +14,6 @@
 //                 enospc, eio    the call fails once
 //                 full, broken   the same, and every later call fails too
 //   FAULT_COUNT   a file that gets the number of calls when the process ends by itself
-#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -30,6 +29,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
 
 namespace {
 
@@ -257,12 +257,20 @@ ssize_t pread(int fd, void* bytes, size_t size, off_t offset) {
   return real(fd, bytes, faults.Halves() ? (size + 1) / 2 : size, offset);
 }
 
-DIR* opendir(const char* path) {
-  static auto* const real = Real<DIR*(const char*)>("opendir");
+// Only of a folder's own descriptor: ListFolder().
+int openat(int folder, const char* path, int flags, ...) {
+  static auto* const real = Real<int(int, const char*, int, ...)>("openat");
+  va_list arguments;
+  va_start(arguments, flags);
+  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;
+  va_end(arguments);
   Faults& faults = State();
   const std::lock_guard lock(faults.mutex);
-  return faults.Watches(path) && faults.CountRead() ? nullptr : real(path);
+  const bool own = faults.PathOf(folder) != nullptr && std::string_view(path) == ".";
+  return own && faults.CountRead() ? -1 : real(folder, path, flags, mode);
 }
+
+int __openat_2(int folder, const char* path, int flags) { return openat(folder, path, flags); }
 
 int lstat(const char* path, struct stat* info) noexcept {
   Faults& faults = State();
@@ -299,6 +307,19 @@ int unlink(const char* path) {
   static auto* const real = Real<int(const char*)>("unlink");
   return OnPath(
       path, [&] { return real(path); }, [&](Faults& f) { f.Removed(path); });
+}
+
+int unlinkat(int folder, const char* name, int flags) {
+  static auto* const real = Real<int(int, const char*, int)>("unlinkat");
+  Faults& faults = State();
+  const std::lock_guard lock(faults.mutex);
+  const std::string* watched = faults.PathOf(folder);
+  if (watched == nullptr) return real(folder, name, flags);
+  const std::string path = *watched + "/" + name;
+  if (faults.Count()) return -1;
+  const int result = real(folder, name, flags);
+  if (result == 0) faults.Removed(path);
+  return result;
 }
 
 int rmdir(const char* path) {

@@ -74,6 +74,12 @@ TEST_F(CkptCommandTest, PruneRemovesByThePolicyUnlessARunWrites) {
     EXPECT_EQ(refused.status().kind(), ErrorKind::kConfig);
     EXPECT_THAT(refused.status().message(), HasSubstr("job 55"));
   }
+  {
+    const auto run = FolderOwner::Take(folder_.path(), MakeOwnerName("56", 0));
+    const auto refused = RunCkptCommand(request);
+    EXPECT_EQ(refused.status().kind(), ErrorKind::kConfig);
+    EXPECT_THAT(refused.status().message(), HasSubstr("job 56")) << "it may be about to resume";
+  }
   EXPECT_EQ(Run(request).text,
             "removed step-000000000006-e000001\nremoved step-000000000003-e000001\n");
   EXPECT_EQ(Run(request).text, "nothing to remove\n");

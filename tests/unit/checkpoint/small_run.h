@@ -3,7 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/comm/threads.h"
@@ -17,6 +20,16 @@ inline Plan PlanOf(std::int64_t ranks) {
 }
 
 using Bytes = std::vector<std::byte>;
+
+// Host memory that stays as it is during Save().
+inline BufferSource HostSource(std::string name, std::span<const std::byte> bytes,
+                               bool per_rank = false) {
+  return {{std::move(name), bytes.size(), per_rank},
+          [bytes](std::uint64_t offset, std::span<std::byte> out) {
+            if (!out.empty()) std::memcpy(out.data(), bytes.data() + offset, out.size());
+            return Status::Ok();
+          }};
+}
 
 // Bytes that differ everywhere: a hash of (step, salt, position).
 inline Bytes Content(std::size_t bytes, std::int64_t step, std::uint64_t salt) {

@@ -8,6 +8,7 @@
 #include "collectives/base/files.h"
 #include "daemon/checkpoint/lease.h"
 #include "daemon/checkpoint/save_task.h"
+#include "daemon/checkpoint/shard.h"
 #include "tests/unit/checkpoint/fixture.h"
 
 namespace gaccd {
@@ -120,6 +121,50 @@ TEST(WriterTest, AFailureOnOneRankGivesTheSaveUpEverywhereAndTrainingGoesOn) {
   EXPECT_THAT(Names(folder.ckpt()),
               ElementsAre("step-000000000003-e000001", "step-000000000001-e000001"))
       << "the prune after step 3 took the rest of step 2";
+}
+
+TEST(WriterTest, AFailedSaveIsTriedAgainWhenItIsAskedForAgain) {
+  const TempFolder folder;
+  const SmallRun run;
+  const Status status = RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
+    GACCD_ASSIGN_OR_RETURN(auto writer, CheckpointWriter::Start(comm, {.folder = folder.ckpt()},
+                                                                run.Identity(2), Me(), nullptr));
+    if (comm.rank() == 0) Sabotage(folder.ckpt(), 2, 1, 2);
+    GACCD_RETURN_IF_ERROR(comm.Barrier());
+    GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, 2));
+    EXPECT_EQ(writer->Finish().kind(), ErrorKind::kIo);
+    GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, 2));
+    EXPECT_TRUE(writer->pending());
+    return writer->Finish();
+  });
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_THAT(Names(folder.ckpt()), ElementsAre("step-000000000002-e000001"));
+  EXPECT_TRUE(VerifyGeneration(folder.ckpt(), {.epoch = 1, .step = 2, .committed = true}).ok());
+}
+
+// Only a window takes more memory than the start of the run did.
+TEST(WriterTest, ALackOfMemoryOnOneRankIsTheFailureOfTheSaveOnAll) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's allocator ends the program instead";
+#endif
+  const TempFolder folder;
+  const SmallRun run;
+  const Status status = RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
+    GACCD_ASSIGN_OR_RETURN(auto writer, CheckpointWriter::Start(comm, {.folder = folder.ckpt()},
+                                                                run.Identity(2), Me(), nullptr));
+    const Bytes parameters = run.Parameters(5);
+    std::vector<BufferSource> sources = {HostSource("parameters", parameters)};
+    if (comm.rank() == 1) {
+      sources.push_back({{"accumulators", std::uint64_t{1} << 50, true},
+                         [](std::uint64_t, std::span<std::byte>) { return Status::Ok(); }});
+    }
+    EXPECT_TRUE(writer->Save(SmallRun::CursorAt(5), sources).ok());
+    const Status failed = writer->Finish();
+    EXPECT_EQ(failed.kind(), ErrorKind::kOs);
+    EXPECT_THAT(failed.message(), HasSubstr("rank 1 on node0: checkpoints: no memory for "));
+    return Status::Ok();
+  });
+  ASSERT_TRUE(status.ok()) << status.message();
 }
 
 TEST(WriterTest, TooManyFailuresInARowEndTheRun) {
@@ -284,7 +329,14 @@ TEST(GenerationsTest, NothingIsRemovedThroughALink) {
   Discard(folder.path(), generation, 0, 1);
   EXPECT_TRUE(std::filesystem::exists(shard));
   EXPECT_TRUE(std::filesystem::exists(manifest));
-}
+  TEST(GenerationsTest, OfEqualMilestonesTheOneOfTheLineThatWentOnStays) {
+    const auto at = [](std::int64_t epoch, std::int64_t step) {
+      return Generation{.epoch = epoch, .step = step, .committed = true};
+    };
+    const std::vector<Generation> all = {at(2, 9), at(2, 4), at(1, 5), at(1, 4), at(1, 3)};
+    EXPECT_THAT(ToRemove(all, std::vector<bool>(5, true), {.newest = 1, .every = 4}, 2),
+                ElementsAre(at(1, 5), at(1, 4), at(1, 3)));
+  }
 
 }  // namespace
 }  // namespace gaccd

@@ -1,0 +1,42 @@
+#include <sstream>
+#include <utility>
+
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+#include "daemon/checkpoint/writer.h"
+#include "daemon/telemetry/agreement.h"
+
+namespace gaccd {
+namespace {
+
+Status MakeFolder(const CheckpointOptions& options) {
+  GACCD_RETURN_IF_ERROR(
+      MakeFolders(options.folder, (options.group_access ? kGroupMayRead : Modes()).folder));
+  // What is fsynced in it is lost with its own name.
+  return SyncFolder(FolderOf(options.folder));
+}
+
+Result<WriterLease> TakeLease(const CheckpointOptions& options, const OwnerName& me) {
+  GACCD_RETURN_IF_ERROR(MakeFolder(options).WithContext("checkpoints"));
+  return WriterLease::Take(options.folder, me);
+}
+
+}  // namespace
+
+Result<WriterRight> CheckpointWriter::Claim(Communicator& comm, const CheckpointOptions& options,
+                                            const OwnerName& me) {
+  WriterRight right;
+  Result<std::string> numbers = std::string();
+  if (comm.rank() == 0) {
+    auto lease = TakeLease(options, me);
+    if (lease.ok()) right.lease = *std::move(lease);
+    numbers = right.lease
+                  ? Result<std::string>(StrCat(right.lease->epoch(), " ", right.lease->job_since()))
+                  : Result<std::string>(lease.status());
+  }
+  GACCD_ASSIGN_OR_RETURN(numbers, ShareFromRankZero(comm, numbers));
+  std::istringstream(*numbers) >> right.epoch >> right.job_since;
+  return right;
+}
+
+}  // namespace gaccd
