@@ -47,7 +47,7 @@ std::string Environment(const char* name) {
 
 class Faults {
  public:
-  std::mutex mutex;
+  std::recursive_mutex mutex;  // losing power removes files
 
   [[nodiscard]] bool Watches(const std::string& path) const {
     return !folder_.empty() && path.starts_with(folder_);

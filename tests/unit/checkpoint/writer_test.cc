@@ -329,14 +329,16 @@ TEST(GenerationsTest, NothingIsRemovedThroughALink) {
   Discard(folder.path(), generation, 0, 1);
   EXPECT_TRUE(std::filesystem::exists(shard));
   EXPECT_TRUE(std::filesystem::exists(manifest));
-  TEST(GenerationsTest, OfEqualMilestonesTheOneOfTheLineThatWentOnStays) {
-    const auto at = [](std::int64_t epoch, std::int64_t step) {
-      return Generation{.epoch = epoch, .step = step, .committed = true};
-    };
-    const std::vector<Generation> all = {at(2, 9), at(2, 4), at(1, 5), at(1, 4), at(1, 3)};
-    EXPECT_THAT(ToRemove(all, std::vector<bool>(5, true), {.newest = 1, .every = 4}, 2),
-                ElementsAre(at(1, 5), at(1, 4), at(1, 3)));
-  }
+}
+
+TEST(GenerationsTest, OfEqualMilestonesTheOneOfTheLineThatWentOnStays) {
+  const auto at = [](std::int64_t epoch, std::int64_t step) {
+    return Generation{.epoch = epoch, .step = step, .committed = true};
+  };
+  const std::vector<Generation> all = {at(2, 9), at(2, 4), at(1, 5), at(1, 4), at(1, 3)};
+  EXPECT_THAT(ToRemove(all, std::vector<bool>(5, true), {.newest = 1, .every = 4}, 2),
+              ElementsAre(at(1, 5), at(1, 4), at(1, 3)));
+}
 
 }  // namespace
 }  // namespace gaccd
