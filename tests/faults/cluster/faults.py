@@ -137,8 +137,10 @@ def time_limit(training, _victim):
 def wait_saved(training):
     """Until SLURM has saved that the job runs; a controller that forgot that starts the job twice."""
     state = training.cluster.dir / "state" / "job_state"
-    started = training.wait(training.last, 30, "an attempt").path.stat().st_mtime
-    training.wait(lambda: state.exists() and state.stat().st_mtime > started + 1, 30, "saved state")
+    # Written when srun is called; the step's creation makes SLURM save its state, after seconds.
+    srun = training.wait(training.last, 30, "an attempt").path / "srun.err"
+    training.wait(lambda: state.exists() and srun.exists() and
+                  state.stat().st_mtime > srun.stat().st_ctime, 30, "saved state")
 
 
 def restart_controller(training, _victim):
