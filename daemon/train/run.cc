@@ -177,8 +177,10 @@ Result<std::unique_ptr<Saver>> StartSaver(const Flags& flags, Session& session,
                                           RunReporter& reporter) {
   if (!session.right) return std::unique_ptr<Saver>();
   Trainer& trainer = *session.setup->trainer;
+  CheckpointOptions checkpoints = CheckpointsOf(flags);
+  checkpoints.give_up = [&stops = *session.stops] { return stops.asked_twice(); };
   return Saver::Start(session.comm, trainer.saved_run(), trainer.engine(),
-                      {.checkpoints = CheckpointsOf(flags),
+                      {.checkpoints = std::move(checkpoints),
                        .policy = PolicyOf(flags),
                        .program = StrCat("gaccd ", GaccdVersion(), " ", GaccdRevision()),
                        .tell = [&reporter](const SaveRecord& save) { reporter.Saved(save); }},

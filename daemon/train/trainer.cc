@@ -210,13 +210,20 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Saver* save
       return StopAt(StrCat("after update ", index + 1), wish, *summary, saver);
     }
     if (saver != nullptr && (save || wish.action == StopAction::kSave)) {
-      GACCD_RETURN_IF_ERROR(SaveAt(*summary, *saver));
+      Status saved = SaveAt(*summary, *saver);
+      if (!saved.ok() && saved.kind() == ErrorKind::kInterrupted) {
+        return GiveUpSave(StrCat("after update ", index + 1), ErrorKind::kTempFail, *saver);
+      }
+      GACCD_RETURN_IF_ERROR(saved);
     } else if (saver != nullptr) {
       GACCD_RETURN_IF_ERROR(saver->Poll());
     }
   }
   GACCD_ASSIGN_OR_RETURN(summary->measured_memory, ResidentBytes());
-  return saver == nullptr ? Status::Ok() : saver->Finish();
+  if (saver == nullptr) return Status::Ok();
+  Status saved = saver->Finish();
+  if (saved.ok() || saved.kind() != ErrorKind::kInterrupted) return saved;
+  return GiveUpSave("after the last update", ErrorKind::kTempFail, *saver);
 }
 
 Status Trainer::ReportUntil(std::size_t underway, RunReporter& reporter, TrainingSummary* summary) {

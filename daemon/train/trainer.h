@@ -124,6 +124,9 @@ class Trainer {
   Status StopAt(const std::string& where, const StopDecision& wish, const TrainingSummary& summary,
                 Saver* saver);
 
+  // A save or the wait for it was given up, as a rank was asked twice: nothing waits for the disk.
+  Status GiveUpSave(const std::string& where, ErrorKind kind, Saver& saver);
+
   // An update that the engine has begun and whose figures were not told yet.
   struct Underway {
     std::int64_t step = 0;  // from 1

@@ -24,9 +24,17 @@ Status Trainer::StopAt(const std::string& where, const StopDecision& wish,
   }
   Status saved = SaveAt(summary, *saver);
   if (saved.ok()) saved = saver->Finish();
+  if (!saved.ok() && saved.kind() == ErrorKind::kInterrupted)
+    return GiveUpSave(where, wish.kind, *saver);
   const Status ending = wish.ToStatus(where, saved.ok());
   if (saved.ok()) return ending;
   return {ending.kind(), StrCat(ending.message(), ": ", saved.message())};
+}
+
+Status Trainer::GiveUpSave(const std::string& where, ErrorKind kind, Saver& saver) {
+  saver.Abandon();
+  if (stops_ != nullptr) stops_->Leave(kind);
+  return {kind, StrCat("stopped by a second request ", where, ", not saved")};
 }
 
 // Parameters and optimiser still stand after the update before; the accumulators hold a part of
