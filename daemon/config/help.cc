@@ -119,7 +119,8 @@ Stopping, and what can go wrong
   --on-nonfinite=HOW   a loss or gradient is not finite: stop (default, exit
                        93), skip-update, or drop-micro-batch
   --on-bad-record=HOW  a record of the data is damaged: stop (default, exit 65)
-                       or skip: another one takes its place
+                       or skip: another one takes its place; the evaluation
+                       leaves it out
   --bad-record-quota=N at most N records are skipped (default 100)
   --digest-every=N     compare the replicas every N updates (default 100); 0: do
                        not

@@ -1,6 +1,5 @@
 #include "daemon/control/request_files.h"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,14 +10,6 @@
 #include "collectives/base/strings.h"
 
 namespace gaccd {
-namespace {
-
-bool IsThere(const std::string& path) {
-  struct stat info {};
-  return lstat(path.c_str(), &info) == 0;
-}
-
-}  // namespace
 
 RequestFiles::RequestFiles(std::string run_dir, RequestFilesOptions options)
     : run_dir_(std::move(run_dir)), options_(std::move(options)) {
@@ -53,7 +44,9 @@ void RequestFiles::Run(const std::stop_token& stop) {
 }
 
 StopWish RequestFiles::Look() const {
-  const auto& exists = options_.exists ? options_.exists : IsThere;
+  const auto exists = [this](const std::string& path) {
+    return options_.exists ? options_.exists(path) : PathExists(path);
+  };
   if (exists(StrCat(run_dir_, "/STOP"))) return StopWish::kStop;
   return exists(StrCat(run_dir_, "/SAVE")) ? StopWish::kSave : StopWish::kNone;
 }

@@ -4,10 +4,10 @@
 #include <bit>
 #include <cstdlib>
 #include <new>
-#include <system_error>
 #include <utility>
 
 #include "collectives/base/strings.h"
+#include "collectives/base/thread.h"
 
 namespace gaccd {
 namespace {
@@ -43,11 +43,9 @@ Result<std::unique_ptr<Prefetcher>> Prefetcher::Start(const Dataset& dataset,
   }
   std::unique_ptr<Prefetcher> prefetcher(new Prefetcher(dataset, std::move(source)));
   GACCD_RETURN_IF_ERROR(prefetcher->Allocate(options));
-  try {
-    prefetcher->thread_ = std::thread([self = prefetcher.get()] { self->Run(); });
-  } catch (const std::system_error& error) {
-    return Status(ErrorKind::kOs, StrCat("cannot start the prefetch thread: ", error.what()));
-  }
+  GACCD_ASSIGN_OR_RETURN(
+      prefetcher->thread_,
+      StartThread("the prefetch thread", [self = prefetcher.get()] { self->Run(); }));
   return prefetcher;
 }
 

@@ -210,11 +210,6 @@ Result<Place> FindPlace(const std::string& attempt_dir) {
   return place;
 }
 
-bool Exists(const std::string& path) {
-  struct stat info {};
-  return ::lstat(path.c_str(), &info) == 0;
-}
-
 // With --group-access the group may read the attempt's folder, and so what is said about it.
 unsigned FileModeIn(const std::string& attempt_dir) {
   struct stat info {};
@@ -286,8 +281,8 @@ Result<std::string> RunVerdictCommand(const VerdictRequest& request) {
   AttemptFacts facts{.srun_rc = request.srun_rc,
                      .written = ReadVerdict(attempt_dir),
                      .sign = ReadSign(place.run_dir, place.attempt),
-                     .stop_file = Exists(place.run_dir + "/STOP"),
-                     .done_file = Exists(place.run_dir + "/DONE"),
+                     .stop_file = PathExists(place.run_dir + "/STOP"),
+                     .done_file = PathExists(place.run_dir + "/DONE"),
                      .before = ReadLedger(ledger),
                      .committed = NewestCheckpoint(place.run_dir)};
   if (facts.written && !request.nodelist.empty()) {

@@ -62,7 +62,7 @@ class Training:
         self.env = {}            # of the job, beside ours
         self.ids = []
         self.committed = 0       # the newest update that was ever seen in a finished checkpoint
-        self.promised = {}       # by attempt: what was committed when it was first seen
+        self.promised = {}       # by attempt: what was committed before it was there
         self.requeued = {}       # by job and restart: when that was seen first
         self.by_hand = []        # requeues that the run itself should have done
 
@@ -113,9 +113,9 @@ class Training:
 
     def poll(self):
         """Keeps the run going as SLURM would in its own time, and notes what was promised."""
-        self.committed = max([self.committed, *(g[0] for g in self.generations() if g[3])])
-        for attempt in self.attempts():
+        for attempt in self.attempts():  # a new one has begun since the last look
             self.promised.setdefault(attempt.name, self.committed)
+        self.committed = max([self.committed, *(g[0] for g in self.generations() if g[3])])
         fields = self.fields()
         if fields["JobState"] == "PENDING" and fields["Reason"] == "BeginTime":
             # SLURM lets a requeued job wait for two minutes, so that nothing of it is left on the
