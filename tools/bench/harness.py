@@ -167,6 +167,8 @@ class Run:
         if len(steps) < warmup + 2:
             raise BenchError(f"{found[-1]}: {len(steps)} updates of {target} samples")
         self.times = [unix_seconds(event["ts"]) for event in steps]
+        saves = [unix_seconds(event["ts"]) for event in events if event["ev"] == "save"]
+        self.saves = [ts for ts in saves if ts < self.times[-1] - 2]  # not the one at the end
         self.loss = steps[-1]["loss"]
         gaps = [b - a for a, b in zip(self.times[warmup:], self.times[warmup + 1 :])]
         # From line to line: logging and everything between two updates is in it.
