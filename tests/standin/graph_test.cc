@@ -114,16 +114,16 @@ TEST_F(GraphTest, BranchesJoinByEvents) {
 TEST_F(GraphTest, AMissingEdgeIsVisible) {
   const Stream main;
   const Stream branch;
-  int wrong = 0;
-  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+  bool visible = false;
+  for (std::uint64_t seed = 1; seed <= 500 && !visible; ++seed) {
     const Vectors v;
     const Executable graph(ForkAndJoin(v, main, branch, false));
     standin::SetDelays(seed, 2000);
     EXPECT_CUDA(cudaGraphLaunch(graph, main));
     EXPECT_CUDA(cudaStreamSynchronize(main));
-    if (v.z.Values() != All(1)) ++wrong;
+    visible = v.z.Values() != All(1);
   }
-  EXPECT_GE(wrong, 3);
+  EXPECT_TRUE(visible);
 }
 #endif
 
