@@ -133,7 +133,9 @@ std::optional<LostRank> Detector::FindStuck(Time now) const {
     // Without a core it could not move: that is the machine's fault, not a hang.
     const std::chrono::milliseconds starved(peer.progress.starved_ms - peer.starved_at_progress_ms);
     const Duration still = now - peer.progressed - (stalled_ - peer.stalled_at_progress) - starved;
-    if (!peer.left && behind && still > limit) return Lost(peer, Absence::kStalled, now);
+    // What is not heard either is silent, and soon found to be so: that says more.
+    const bool alive = Silence(peer, now) < options_.silent_after / 2;
+    if (!peer.left && behind && alive && still > limit) return Lost(peer, Absence::kStalled, now);
   }
   return std::nullopt;
 }

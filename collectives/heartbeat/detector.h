@@ -2,7 +2,7 @@
 //
 //   ended     the connection was closed by the system: the process is gone. At once.
 //   silent    nothing was heard for `silent_after`: stopped or cut off.
-//   stuck     alive, but at the same micro-step, or batch of an evaluation, for
+//   stuck     heard lately, but at the same micro-step, or batch of an evaluation, for
 //             max(silent_after, 10 median steps), while another rank already waits for it in a
 //             collective of that update. What may wait for a disk is never stuck: loading, saving,
 //             the first batch of an evaluation; there a hang is found by the collective's deadline.

@@ -111,6 +111,20 @@ TEST_F(DetectorTest, StuckInComputeWhileOthersWaitInTheReduction) {
   EXPECT_EQ(lost->absence, Absence::kStalled);
 }
 
+// The others beat at other moments: one of them, heard a moment ago, does not make it look stuck.
+TEST_F(DetectorTest, WhoFallsSilentInComputeIsSilentNotStuck) {
+  Watch(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    progress(rank) = {.phase = Phase::kReduce, .update = 7, .median_step_ms = 100};
+  }
+  progress(2).phase = Phase::kCompute;
+  EXPECT_FALSE(Pass(milliseconds(500)));
+  const auto lost = Pass(milliseconds(6'000), {2});
+  ASSERT_TRUE(lost);
+  EXPECT_EQ(lost->rank, 2);
+  EXPECT_EQ(lost->absence, Absence::kSilent);
+}
+
 TEST_F(DetectorTest, SlowIsNotStuckWhileMicroStepsGoOn) {
   Watch(2);
   progress(0) = {.phase = Phase::kReduce, .update = 7, .median_step_ms = 100};
