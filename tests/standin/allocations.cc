@@ -11,7 +11,7 @@
 #include "collectives/base/strings.h"
 #include "tests/standin/fatal.h"
 
-#if defined(GACCD_ADDRESS_SANITIZER)
+#if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #endif
 
@@ -74,7 +74,7 @@ void Map(Allocation* a) {
   if (mprotect(guard, kPage, PROT_NONE) != 0) Fatal("mprotect failed");
   a->base = guard - used;
   std::memset(a->base, 0xff, std::min(a->bytes, kFilledBytes));
-#if defined(GACCD_ADDRESS_SANITIZER)
+#if defined(__SANITIZE_ADDRESS__)
   ASAN_POISON_MEMORY_REGION(a->base + a->bytes, used - a->bytes);
 #endif
 }
@@ -146,7 +146,7 @@ void Free(void* base, MemoryKind kind, const char* function) {
   registry.live_bytes[Key(a)] -= static_cast<std::int64_t>(a.bytes);
   if (a.mapping == nullptr) return;
     // Gives the pages back and keeps the addresses.
-#if defined(GACCD_ADDRESS_SANITIZER)
+#if defined(__SANITIZE_ADDRESS__)
   ASAN_UNPOISON_MEMORY_REGION(a.mapping, a.mapping_bytes);
 #endif
   if (mmap(a.mapping, a.mapping_bytes, PROT_NONE,

@@ -6,11 +6,11 @@
 
 #include "tests/standin/fatal.h"
 
-#if defined(GACCD_ADDRESS_SANITIZER)
+#if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
-#if defined(GACCD_THREAD_SANITIZER)
+#if defined(__SANITIZE_THREAD__)
 #include <sanitizer/tsan_interface.h>
 #endif
 #if !defined(__x86_64__)
@@ -98,7 +98,7 @@ Fiber::Fiber() {
   }
   pthread_attr_destroy(&attributes);
   stack_bottom_ = address;
-#if defined(GACCD_THREAD_SANITIZER)
+#if defined(__SANITIZE_THREAD__)
   tsan_ = __tsan_get_current_fiber();
 #endif
 }
@@ -113,17 +113,17 @@ Fiber::Fiber(Entry entry, void* argument) : entry_(entry), argument_(argument) {
   stack_bottom_ = mapping_ + kGuardBytes;
   stack_bytes_ = kStackBytes;
   stack_pointer_ = FirstFrame(mapping_ + kGuardBytes, kStackBytes, &Fiber::Start);
-#if defined(GACCD_THREAD_SANITIZER)
+#if defined(__SANITIZE_THREAD__)
   tsan_ = __tsan_create_fiber(0);
 #endif
 }
 
 Fiber::~Fiber() {
   if (mapping_ == nullptr) return;
-#if defined(GACCD_THREAD_SANITIZER)
+#if defined(__SANITIZE_THREAD__)
   __tsan_destroy_fiber(tsan_);
 #endif
-#if defined(GACCD_ADDRESS_SANITIZER)
+#if defined(__SANITIZE_ADDRESS__)
   // Its frames never returned, and the addresses may be given out again.
   ASAN_UNPOISON_MEMORY_REGION(mapping_, kGuardBytes + kStackBytes);
 #endif
@@ -131,7 +131,7 @@ Fiber::~Fiber() {
 }
 
 void Fiber::Start() {
-#if defined(GACCD_ADDRESS_SANITIZER)
+#if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
 #endif
   Fiber* self = starting;
@@ -141,14 +141,14 @@ void Fiber::Start() {
 
 void Fiber::Switch(Fiber& from, Fiber& to) {
   starting = &to;
-#if defined(GACCD_ADDRESS_SANITIZER)
+#if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&from.fake_stack_, to.stack_bottom_, to.stack_bytes_);
 #endif
-#if defined(GACCD_THREAD_SANITIZER)
+#if defined(__SANITIZE_THREAD__)
   __tsan_switch_to_fiber(to.tsan_, 0);
 #endif
   Jump(&from.stack_pointer_, to.stack_pointer_);
-#if defined(GACCD_ADDRESS_SANITIZER)
+#if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(from.fake_stack_, nullptr, nullptr);
 #endif
 }

@@ -61,7 +61,7 @@ TEST_F(StreamsTest, AnEventOrdersTwoStreams) {
 }
 
 // The point of it all.
-#if defined(GACCD_THREAD_SANITIZER)
+#if defined(__SANITIZE_THREAD__)
 TEST_F(StreamsDeathTest, AMissingWaitIsADataRace) {
   const auto run = [](bool wait) {
     for (std::uint64_t seed = 1; seed <= 3; ++seed) (void)ProduceAndConsume(seed, wait);
