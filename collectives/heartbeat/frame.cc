@@ -66,6 +66,8 @@ using Signature = std::array<std::byte, kSignatureBytes>;
 Result<Signature> Sign(const Key& key, std::span<const std::byte> parts) {
   Signature signature{};
   unsigned length = kSignatureBytes;
+  // The first to use OpenSSL decides: no clean-up at exit, under threads that may still be at it.
+  OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
   const auto* const made = HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
                                 reinterpret_cast<const unsigned char*>(parts.data()), parts.size(),
                                 reinterpret_cast<unsigned char*>(signature.data()), &length);

@@ -1,5 +1,6 @@
 #include "daemon/checkpoint/sha256.h"
 
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
 
 #include <new>
@@ -12,7 +13,10 @@ struct Sha256::State {
 };
 
 // Only memory can be missing here, or a build of OpenSSL without SHA-256.
-Sha256::Sha256() : state_(std::make_unique<State>()) {
+Sha256::Sha256() {
+  // No clean-up at exit: a helper thread that was left behind on a slow disk may still be at it.
+  OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
+  state_ = std::make_unique<State>();
   if (state_->context == nullptr ||
       EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) != 1) {
     throw std::bad_alloc();
