@@ -12,10 +12,10 @@
 
 #include "daemon/data/dataset.h"
 
-#ifndef GACCD_SANITIZED  // sanitizers have their own operator new
 namespace {
 std::atomic<std::int64_t> allocations{0};
 }
+#ifndef GACCD_SANITIZED  // sanitizers have their own operator new
 // Counts the allocations of the whole program. Not inlined: g++ would warn of a free() that does
 // not match a new.
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
@@ -180,8 +180,10 @@ TEST(PrefetcherTest, UsesTheMemoryItIsGiven) {
   EXPECT_EQ(refused.status().message(), "none left");
 }
 
-#ifndef GACCD_SANITIZED
 TEST(PrefetcherTest, DoesNotAllocateInTheLoop) {
+#ifdef GACCD_SANITIZED
+  GTEST_SKIP() << "sanitizers have their own operator new: nothing is counted";
+#endif
   const CountingDataset dataset;
   const auto prefetcher = Started(dataset, 1 << 20, 8);
   for (int b = 0; b < 100; ++b) (void)prefetcher->Next();
@@ -189,7 +191,6 @@ TEST(PrefetcherTest, DoesNotAllocateInTheLoop) {
   for (int b = 0; b < 10'000; ++b) (void)prefetcher->Next();
   EXPECT_EQ(allocations.load(), before);
 }
-#endif
 
 TEST(PrefetcherTest, RingIsAlignedAndCounted) {
   const CountingDataset dataset;
