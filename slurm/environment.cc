@@ -87,18 +87,9 @@ void ReadNodes(Reader& reader, SlurmEnvironment& env) {
 
 void ReadIdentity(Reader& reader, SlurmEnvironment& env) {
   env.job_id = reader.Count("SLURM_JOB_ID");
-  env.array_job_id = reader.Count("SLURM_ARRAY_JOB_ID");
-  env.array_task_id = reader.Count("SLURM_ARRAY_TASK_ID");
-  if (env.array_job_id.has_value() != env.array_task_id.has_value()) {
-    reader.Fail(
-        StrCat("SLURM_ARRAY_JOB_ID and SLURM_ARRAY_TASK_ID: expected both or none, found only ",
-               env.array_job_id ? "SLURM_ARRAY_JOB_ID" : "SLURM_ARRAY_TASK_ID"));
-  }
   env.restart_count = reader.Count("SLURM_RESTART_COUNT").value_or(0);
   env.end_time_s = reader.Count("SLURM_JOB_END_TIME");
-  env.job_name = reader.Text("SLURM_JOB_NAME").value_or("");
   env.partition = reader.Text("SLURM_JOB_PARTITION").value_or("");
-  env.cluster = reader.Text("SLURM_CLUSTER_NAME").value_or("");
   env.account = reader.Text("SLURM_JOB_ACCOUNT").value_or("");
 }
 

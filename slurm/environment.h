@@ -30,8 +30,6 @@ struct TasksPerNode {
 // Inside a step the step's own numbers are taken (it may use a part of the job), else the job's.
 struct SlurmEnvironment {
   std::optional<std::int64_t> job_id;
-  std::optional<std::int64_t> array_job_id;  // both or none
-  std::optional<std::int64_t> array_task_id;
   std::optional<std::int64_t> step_id;     // set only for a step that srun started
   std::int64_t restart_count = 0;          // requeues of this job so far
   std::optional<std::int64_t> end_time_s;  // seconds since 1970 at which the job is killed
@@ -45,9 +43,7 @@ struct SlurmEnvironment {
   std::string tasks_per_node_variable;
   std::string tasks_per_node_text;
 
-  std::string job_name;
   std::string partition;
-  std::string cluster;
   std::string account;
 
   // Error kConfig naming variable and value for a number that is none, and for an inconsistent

@@ -47,7 +47,9 @@ Result<std::int64_t> HighestEpoch(const std::vector<std::string>& names) {
       highest = std::max(highest, generation->epoch);
     }
   }
-  if (highest == kMaxEpoch) return Status(ErrorKind::kData, "writer epochs are used up");
+  if (highest == kMaxEpoch)
+    return Status(ErrorKind::kData, StrCat("writer epochs are used up: expected one below ",
+                                           kMaxEpoch, ", found ", highest));
   return highest;
 }
 

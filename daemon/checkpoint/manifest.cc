@@ -90,7 +90,10 @@ Result<Plan> PlanFromProto(const proto::Plan& message) {
                             Rounding::kNearest};
   const auto* mode = std::find_if(std::begin(modes), std::end(modes),
                                   [&](Rounding one) { return Name(one) == message.mode(); });
-  if (mode == std::end(modes)) return Bad("plan: unknown mode");
+  if (mode == std::end(modes)) {
+    return Bad(
+        StrCat("plan: expected exact, floor, ceil or nearest, found '", message.mode(), "'"));
+  }
   request.rounding = *mode;
   auto plan = Plan::Make(request);
   if (!plan.ok()) return Bad(StrCat("plan: ", plan.status().message()));
@@ -133,7 +136,8 @@ Status CheckBuffers(const Manifest& manifest) {
     const BufferSpec& buffer = manifest.buffers[i];
     GACCD_RETURN_IF_ERROR(CheckName("buffer", buffer.name));
     if (buffer.bytes > kMaxBufferBytes) {
-      return Bad(StrCat("buffer ", buffer.name, ": ", buffer.bytes, " bytes are too many"));
+      return Bad(StrCat("buffer ", buffer.name, ": expected at most ", kMaxBufferBytes,
+                        " bytes, found ", buffer.bytes));
     }
     for (std::size_t j = 0; j < i; ++j) {
       if (manifest.buffers[j].name == buffer.name) {

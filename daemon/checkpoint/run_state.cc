@@ -118,6 +118,21 @@ Status CheckSameSamples(const Manifest& manifest, const Job& job, const Plan& pl
   return CheckSameUpdate(manifest, saved, job, cursor.step);
 }
 
+Status CheckSameModel(const Manifest& manifest, const Job& job) {
+  GACCD_ASSIGN_OR_RETURN(const Job saved, SavedJob(manifest));
+  Job other = saved;
+  other.model = job.model;
+  const std::string differences = JobDifferences(saved, other);
+  if (differences.empty()) return Status::Ok();
+  return {ErrorKind::kConfig,
+          StrCat("the checkpoint is of another model (checkpoint -> this job): ", differences)};
+}
+
+std::string ChangedSince(const Manifest& manifest, const Job& job) {
+  const auto saved = SavedJob(manifest);
+  return saved.ok() ? JobDifferences(*saved, job) : std::string();
+}
+
 Status CheckSameWindow(const Manifest& manifest, const Job& job, const Plan& plan) {
   const Plan& was = *manifest.plan;
   if (was.world() != plan.world()) return Differs("ranks", was.world(), plan.world());

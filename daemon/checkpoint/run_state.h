@@ -32,9 +32,17 @@ Status CheckFits(const Manifest& manifest, const FlatLayout& layout,
 // kConfig when update `step` would take other samples than in the run that was saved: another seed,
 // data set, effective batch, order or last cycle; or when the update before it took others than it
 // does in this job: a run with last_cycle carry that had ended with a smaller update. Nodes,
-// micro-batch, learning rate and, this aside, the length of the run may change.
+// micro-batch, learning rate and, this aside, the length of the run may change. kData: the job text
+// in it is not valid, or it is past the end of its own job.
 Status CheckSameSamples(const Manifest& manifest, const Job& job, const Plan& plan,
                         std::int64_t dataset_samples);
+
+// kConfig, naming the difference: the job has another model or loss, which may have the same
+// shapes.
+Status CheckSameModel(const Manifest& manifest, const Job& job);
+
+// What else has changed in the job since, and may: JobDifferences(). Empty: nothing.
+[[nodiscard]] std::string ChangedSince(const Manifest& manifest, const Job& job);
 
 // kConfig when the update inside which it was saved has other micro-steps in this job: on other
 // ranks, with another micro-batch, number of steps or of samples. REQUIRES: CheckSameSamples(),

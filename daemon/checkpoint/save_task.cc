@@ -6,16 +6,13 @@
 #include <algorithm>
 #include <new>
 
+#include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
 
 namespace gaccd {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // A task must not throw.
 template <typename Work>

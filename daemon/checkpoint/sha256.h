@@ -17,7 +17,7 @@ using Sha256Digest = std::array<std::byte, 32>;
 
 class Sha256 {
  public:
-  Sha256();
+  Sha256();  // throws std::bad_alloc when OpenSSL has no memory
   ~Sha256();
   Sha256(const Sha256&) = delete;
   Sha256& operator=(const Sha256&) = delete;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "collectives/base/files.h"
+#include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
 #include "daemon/checkpoint/helper_thread.h"
@@ -24,10 +25,6 @@ constexpr std::chrono::seconds kBeat{10};
 // The longest a rank waits for its disk before it meets the others again: far below any bound of a
 // communicator.
 constexpr std::chrono::milliseconds kSlice{500};
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // What the ranks tell each other.
 enum class State : std::int64_t { kBusy, kDone, kFailed };
@@ -55,7 +52,6 @@ class Writer final : public CheckpointWriter {
 
   Status Open();
 
-  [[nodiscard]] std::int64_t epoch() const override { return state_->epoch; }
   [[nodiscard]] std::size_t staging_bytes() const override {
     return state_->slots[0].bytes.size() + state_->slots[1].bytes.size();
   }
@@ -63,7 +59,7 @@ class Writer final : public CheckpointWriter {
 
   Status Save(const RunCursor& cursor, std::span<const BufferSource> sources,
               WindowShare window) override;
-  Status Poll() override { return pending() ? Advance(/*wait=*/false) : Status::Ok(); }
+  Status Poll() override;
   Status Finish() override;
   void Abandon() override;
 
@@ -171,7 +167,7 @@ Status Writer::Stage(PendingSave& save, std::span<const BufferSource> sources) {
 
 Status Writer::Save(const RunCursor& cursor, std::span<const BufferSource> sources,
                     WindowShare window) {
-  const Generation generation{epoch(), cursor.step, cursor.micro_step};
+  const Generation generation{state_->epoch, cursor.step, cursor.micro_step};
   if (last_ == generation) return given_up_;
   const auto start = Clock::now();
   while (pending_.size() >= kSlots) GACCD_RETURN_IF_ERROR(Advance(/*wait=*/true));
@@ -183,7 +179,7 @@ Status Writer::Save(const RunCursor& cursor, std::span<const BufferSource> sourc
   save->slot = TakeFreeSlot();
   save->event = {.generation = generation, .wait_s = SecondsSince(start)};
   save->manifest = {.cursor = cursor,
-                    .writer_epoch = epoch(),
+                    .writer_epoch = state_->epoch,
                     .created_s = std::time(nullptr),
                     .program = identity_.program,
                     .job_text = identity_.job_text,
@@ -314,8 +310,7 @@ Status Writer::Settle(const SavePtr& save, Status status) {
   save->event.total_s = SecondsSince(save->start);
   {
     const std::lock_guard lock(state_->mutex);
-    save->event.bytes = save->record.bytes;
-    save->event.pruned = std::exchange(state_->prune_problem, {});
+    save->event.prune_problem = std::exchange(state_->prune_problem, {});
   }
   if (!status.ok()) {
     if (last_ == save->generation) last_.reset();
@@ -330,6 +325,15 @@ Status Writer::Settle(const SavePtr& save, Status status) {
   if (status.kind() != ErrorKind::kIo) return status;
   return std::move(status).WithContext(
       StrCat("checkpoints: ", failed_in_row_, " saves failed in a row, the last"));
+}
+
+// When the oldest is over, the next one may long be written.
+Status Writer::Poll() {
+  for (std::size_t left = pending_.size() + 1; pending_.size() < left && pending();) {
+    left = pending_.size();
+    GACCD_RETURN_IF_ERROR(Advance(/*wait=*/false));
+  }
+  return Status::Ok();
 }
 
 Status Writer::Finish() {

@@ -75,13 +75,12 @@ struct SaveEvent {
   Generation generation;
   Status status;                   // OK: committed
   std::int64_t failed_in_row = 0;  // this one included
-  std::uint64_t bytes = 0;         // of this rank
   double copy_s = 0;               // training stood still so long: for the copy
   double wait_s = 0;               // and for a free staging buffer
   double write_s = 0;              // the helper's time for its shard; of the slowest rank
   double commit_s = 0;             // and for the manifest, on rank 0
   double total_s = 0;              // from Save() until it is known to be committed: at a boundary
-  std::string pruned;              // on rank 0: what could not be removed, and why; else empty
+  std::string prune_problem;       // on rank 0: what could not be removed, and why; else empty
 
   // What a save takes when nobody waits for boundaries.
   [[nodiscard]] double save_s() const { return copy_s + write_s + commit_s; }
@@ -120,7 +119,6 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  [[nodiscard]] virtual std::int64_t epoch() const = 0;
   [[nodiscard]] virtual std::size_t staging_bytes() const = 0;
   [[nodiscard]] virtual bool pending() const = 0;  // the same on all ranks
 

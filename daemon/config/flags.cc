@@ -48,7 +48,7 @@ DEFINE_bool(group_access, false, "the group may read checkpoints");
 DEFINE_string(out, "", "safetensors that ckpt export writes");
 DEFINE_int64(bound, 60, "seconds after which a silent rank ends the run");
 DEFINE_int64(heartbeat_seconds, 5, "silence after which a rank counts as lost; 0 = no heartbeat");
-DEFINE_string(stop_signals, "USR2,TERM", "signals that stop the run, to be requeued");
+DEFINE_string(stop_signals, "USR1,USR2,TERM", "signals that stop the run, to be requeued");
 DEFINE_int64(term_budget, 25, "seconds that are counted on after SIGTERM");
 DEFINE_string(on_nonfinite, "stop", "stop, skip-update or drop-micro-batch");
 DEFINE_string(on_bad_record, "stop", "stop or skip");

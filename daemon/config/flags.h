@@ -77,7 +77,7 @@ struct Flags {
   std::optional<std::string> out;                  // of `gaccd ckpt export`
 
   // Stopping: daemon/control/stop_signals.h, daemon/train/stop_agreement.h.
-  std::vector<int> stop_signals = {SIGUSR2, SIGTERM};
+  std::vector<int> stop_signals = {SIGUSR1, SIGUSR2, SIGTERM};
   std::int64_t term_budget_seconds = 25;  // >= 0; counted on between SIGTERM and SIGKILL
 
   // When something is wrong.

@@ -111,7 +111,7 @@ Checkpoints, in DIR/ckpt of --run-dir=DIR; also when it stops and at the end
 constexpr std::string_view kFaultFlags = R"(
 Stopping, and what can go wrong
   --stop-signals=LIST  signals that save, if there is time, and leave with exit
-                       75, to be requeued (default USR2,TERM; also USR1, ALRM,
+                       75, to be requeued (default USR1,USR2,TERM; also ALRM,
                        XCPU). A second one leaves without saving. SIGHUP saves
                        and goes on. Files STOP and SAVE in DIR of --run-dir do
                        the same; STOP exits 93, not to be requeued.
@@ -172,9 +172,15 @@ node, two ranks on one GPU. Prints warnings for what is slow.
 
 constexpr std::string_view kSelftestUsage = R"(gaccd selftest [--flag=value ...]
 
-Trains with different data on every rank, ranks as threads of this process, and
-checks that ragged micro-steps equal one big batch on one rank, for every
-rounding. With --nodes and --target-batch it does so for that plan.
+Takes one gradient with different data on every rank, ranks as threads of this
+process, and checks that ragged micro-steps equal one big batch on one rank, for
+every rounding.
+
+  --nodes=N          default 1
+  --gpus-per-node=N  ranks of a node (default 8)
+  --micro-batch=N    the most samples a rank holds at once (default 10)
+  --target-batch=N   samples over all ranks (default: 32 / 25 of one micro-batch
+                     on every rank)
 )";
 
 constexpr std::string_view kVersionUsage = R"(gaccd version
@@ -194,7 +200,7 @@ std::string HelpText(std::optional<Verb> topic) {
   if (topic == Verb::kCkpt) return std::string(kCkptUsage);
   if (topic == Verb::kVerdict) return std::string(kVerdictUsage);
   if (topic == Verb::kCheck) return std::string(kCheckUsage);
-  if (topic == Verb::kSelftest) return StrCat(kSelftestUsage, kClusterFlags, kBatchFlags);
+  if (topic == Verb::kSelftest) return std::string(kSelftestUsage);
   if (topic == Verb::kVersion) return std::string(kVersionUsage);
   return std::string(kOverview);
 }

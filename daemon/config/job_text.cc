@@ -2,6 +2,7 @@
 
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/text_format.h>
+#include <google/protobuf/util/message_differencer.h>
 
 #include <array>
 #include <utility>
@@ -159,6 +160,27 @@ Result<PlanRequest> ToPlanRequest(const BatchSpec& batch, std::int64_t nodes,
                      .rounding = batch.rounding,
                      .lr_rule = batch.lr_rule,
                      .reference_batch = batch.reference};
+}
+
+std::string JobDifferences(Job was, const Job& now) {
+  was.name = now.name;
+  was.log_every = now.log_every;
+  proto::Job before;
+  proto::Job after;
+  FillJobProto(was, before);
+  FillJobProto(now, after);
+  std::string lines;
+  google::protobuf::util::MessageDifferencer differencer;
+  differencer.ReportDifferencesToString(&lines);
+  differencer.Compare(before, after);
+  std::string text;
+  for (std::size_t start = 0, end = 0; start < lines.size(); start = end + 1) {
+    end = std::min(lines.find('\n', start), lines.size());
+    std::string_view line = std::string_view(lines).substr(start, end - start);
+    if (line.starts_with("modified: ")) line.remove_prefix(std::string_view("modified: ").size());
+    text += StrCat(text.empty() ? "" : "; ", line);
+  }
+  return text;
 }
 
 std::string JobText(const Job& job) {

@@ -2,7 +2,8 @@
 // sets a flag; that all ranks act on it alike is the trainer's matter: the wish rides on a
 // reduction.
 //
-//   SIGTERM, SIGUSR2 (--stop-signals)   stop: save if there is time, leave to be requeued
+//   SIGTERM, SIGUSR1, SIGUSR2           stop: save if there is time, leave to be requeued
+//   (--stop-signals)
 //   the same once more, or SIGINT twice stop now: leave without saving
 //                                       (within kBurst it is the same request: one scancel reaches
 //                                       a rank through slurmstepd and through srun)
@@ -26,8 +27,7 @@ namespace gaccd {
 enum class StopWish : std::uint8_t { kNone, kSave, kStop, kStopNow };
 [[nodiscard]] std::string_view Name(StopWish wish);  // "none", "save", "stop", "stop now"
 
-// "USR2,TERM" -> signal numbers. kUsage, quoting the name: unknown, or one that gaccd needs itself
-// or that cannot be caught (KILL, STOP, HUP, INT, CONT, SEGV and the like).
+// "USR2,TERM" -> signal numbers. kUsage, quoting the name: none of TERM, USR1, USR2, ALRM, XCPU.
 Result<std::vector<int>> ParseSignals(std::string_view names);
 [[nodiscard]] std::string SignalName(int signal);                        // "SIGUSR2"
 [[nodiscard]] std::string SignalNames(const std::vector<int>& signals);  // "SIGUSR2,SIGTERM"

@@ -22,6 +22,8 @@
 
 namespace gaccd {
 
+using RingMemory = std::function<Result<std::byte*>(std::size_t bytes)>;
+
 struct PrefetcherOptions {
   int slots = 8;
   // So many further calls of Next() leave a batch valid, the one after them does not: for devices
@@ -29,7 +31,7 @@ struct PrefetcherOptions {
   int held = 0;
   // Where the ring lives: at least so many bytes, aligned to 64, that outlive the prefetcher. Null,
   // or a null answer: memory of its own.
-  std::function<Result<std::byte*>(std::size_t bytes)> memory = nullptr;
+  RingMemory memory = nullptr;
 };
 
 class Prefetcher {

@@ -1,4 +1,4 @@
-// Waiting for a GPU without a stop: the host asks again and again, and also asks the communicator,
+// Waiting for a GPU, but not in its driver: the host asks again and again, the communicator too,
 // so that a peer that is lost ends the wait.
 #pragma once
 

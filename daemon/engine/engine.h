@@ -1,7 +1,7 @@
 // Engine: one rank's device with everything an update needs on it: model, gradients, reduction,
 // optimiser. RunUpdate() calls the phases in order; here stands what each means. On the CPU a phase
 // is done when the call returns. On a GPU it is enqueued, and what it found is told one update
-// later, so that the host never waits inside an update.
+// later (or before the next one, with outlive_nonfinite): the host never waits inside an update.
 //
 // One per rank, used by the thread that made it. After an error only the destructor may be called;
 // after one of Figures() also Probe() and what reads parameters, state and gradients.

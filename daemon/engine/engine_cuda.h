@@ -41,7 +41,8 @@ class CudaEngine final : public Engine {
   [[nodiscard]] std::string_view device() const override { return "cuda"; }
   [[nodiscard]] EngineMemory memory() const override;
   [[nodiscard]] int held_batches() const override { return BatchUploads::kHeld; }
-  // What an update that changes nothing must not count, the next one has to know: AdamW's factors.
+  // Where an update may turn out not to count (outlive_nonfinite), AdamW's factors of the next one
+  // depend on that: none is on its way then.
   [[nodiscard]] int updates_underway() const override {
     return options_.outlive_nonfinite ? 0 : UpdateRecords::kUnderway - 1;
   }

@@ -44,8 +44,8 @@ bool IsAlive(const OwnerName& owner) {
 }
 
 std::string Format(const OwnerName& owner) {
-  return StrCat("job ", owner.job, "\nattempt ", owner.attempt, "\nhost ", owner.host, "\npid ",
-                owner.pid, "\nstarted ", owner.started, "\n");
+  return StrCat("job ", owner.job, "\nattempt ", owner.attempt, "\nstep ", owner.step, "\nhost ",
+                owner.host, "\npid ", owner.pid, "\nstarted ", owner.started, "\n");
 }
 
 OwnerName Parse(const std::string& text) {
@@ -54,6 +54,7 @@ OwnerName Parse(const std::string& text) {
   for (std::string key; in >> key;) {
     if (key == "job") in >> owner.job;
     if (key == "attempt") in >> owner.attempt;
+    if (key == "step") in >> owner.step;
     if (key == "host") in >> owner.host;
     if (key == "pid") in >> owner.pid;
     if (key == "started") in >> owner.started;
@@ -86,6 +87,11 @@ bool IsPredecessor(const OwnerName& owner, const OwnerName& me) {
   return owner.job == me.job && owner.attempt < me.attempt;
 }
 
+bool IsSecondStart(const OwnerName& owner, const OwnerName& me) {
+  return owner.job == me.job && owner.attempt == me.attempt && me.step >= 0 &&
+         owner.step == me.step;
+}
+
 // Success: the owner is gone.
 Status CheckGone(const std::string& run_dir, const OwnerName& owner, const OwnerName& me,
                  const struct stat& owner_file) {
@@ -114,11 +120,11 @@ Status CheckOwnFile(int file, const std::string& path, struct stat* info) {
 
 }  // namespace
 
-OwnerName MakeOwnerName(const std::string& job, int attempt) {
+OwnerName MakeOwnerName(const std::string& job, int attempt, std::int64_t step) {
   char host[256] = "unknown";
   ::gethostname(host, sizeof(host) - 1);
   const std::int64_t pid = ::getpid();
-  return {job, attempt, host, pid, ProcessStart(pid)};
+  return {job, attempt, step, host, pid, ProcessStart(pid)};
 }
 
 Result<FolderOwner> FolderOwner::Take(const std::string& run_dir, const OwnerName& me,
@@ -129,13 +135,13 @@ Result<FolderOwner> FolderOwner::Take(const std::string& run_dir, const OwnerNam
     std::optional<OwnerName> other;
     auto taken = TryOnce(run_dir, me, &other);
     if (taken.ok() || !other) return taken;
-    const bool predecessor = IsPredecessor(*other, me);
-    const auto most = predecessor ? patience.predecessor : patience.other;
+    const bool own_job = IsPredecessor(*other, me) || IsSecondStart(*other, me);
+    const auto most = own_job ? patience.own_job : patience.other;
     if (std::chrono::steady_clock::now() - start < most) {
       std::this_thread::sleep_for(kPause);
       continue;
     }
-    if (!predecessor) return taken;
+    if (!own_job) return taken;
     return Status(ErrorKind::kTempFail,
                   StrCat(taken.status().message(), "; it is attempt ", other->attempt,
                          " of this job, and has not ended for ", most.count() / 1000, " s"));

@@ -11,10 +11,11 @@
 //     names another host, last sign of life younger               refused
 //
 // A sign of life is the file's modification time, which Beat() renews; ages are taken by the clock
-// of the file server. A process that was killed may hold its lock a moment longer, and a job that
-// was requeued may meet the attempt before it, so what is refused is tried again for a while. Where
-// locks do not work (some Lustre and NFS mounts), two runs that start within milliseconds on
-// different hosts are not told apart.
+// of the file server. What is refused is tried again for a while: a process that was killed may
+// hold its lock a moment longer, a job that was requeued may meet the attempt before it, and a
+// controller that lost its state may have started one attempt twice (the same job step), and end
+// one. Where locks do not work (some Lustre and NFS mounts), two runs that start within
+// milliseconds on different hosts are not told apart.
 #pragma once
 
 #include <chrono>
@@ -30,25 +31,26 @@ namespace gaccd {
 struct OwnerName {
   std::string job;
   int attempt = 0;
+  std::int64_t step = -1;  // srun's number of it; -1: not in a job step
   std::string host;
   std::int64_t pid = 0;
   std::int64_t started = 0;  // of the process, in clock ticks since boot: tells reused pids apart
 };
 
 // This process, as the owner of a folder.
-[[nodiscard]] OwnerName MakeOwnerName(const std::string& job, int attempt);
+[[nodiscard]] OwnerName MakeOwnerName(const std::string& job, int attempt, std::int64_t step = -1);
 
 // How long to wait for an owner who is there.
 struct OwnerPatience {
-  std::chrono::milliseconds predecessor{
-      45'000};  // the other ranks wait --bound = 60 s for this one
+  // The same job's: the other ranks wait --bound = 60 s for this one.
+  std::chrono::milliseconds own_job{45'000};
   std::chrono::milliseconds other{1'000};
 };
 
 class FolderOwner {
  public:
-  // Error kConfig names the owner: job, host, pid. kTempFail: that is an earlier restart of the
-  // same job, which still lives. kIo: the folder cannot be written.
+  // Error kConfig names the owner: job, host, pid. kTempFail: that is an earlier or a second start
+  // of the same job step, which still lives. kIo: the folder cannot be written.
   static Result<FolderOwner> Take(const std::string& run_dir, const OwnerName& me,
                                   const OwnerPatience& patience = {});
 

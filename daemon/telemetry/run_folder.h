@@ -29,6 +29,7 @@ struct AttemptSource {
   std::optional<std::string> attempt_dir;   // GACCD_ATTEMPT_DIR, made by the batch script
   std::optional<std::string> slurm_job_id;  // SLURM_JOB_ID
   int restart_count = 0;                    // SLURM_RESTART_COUNT
+  std::int64_t step_id = -1;                // SLURM_STEP_ID; -1: not in a step
 };
 
 struct RunFolderRequest {

@@ -75,11 +75,11 @@ inline constexpr int kMostIdleRestarts = 3;
 //   75 tempfail, 69 a peer is lost               requeue
 //   71 the system or srun refused                requeue
 //   128+n, killed or crashed                     requeue
-//   93, 130 Ctrl-C, 128+2                        norequeue
-//   any of the above but done, with the file STOP  norequeue
+//   93, 130: Ctrl-C twice, or killed by SIGINT   norequeue
 //   253 out of memory, all others                fail
 //   0 without verdict.json and without DONE      requeue: srun 22.05 returns 0 when a launch fails
 //   none, and no verdict.json                    requeue: the node of the job script died
+//   any but done, with the file STOP             norequeue
 //   requeue, the third restart in a row without a new checkpoint: norequeue, held
 // The code is that of verdict.json; srun's when there is none, and when rank 0 only saw a peer lost
 // (69) while that peer says why it left (64 to 93) or was ended for its memory (253). Memory is no

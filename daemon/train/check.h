@@ -6,8 +6,8 @@
 namespace gaccd {
 
 // Joins the ranks like a training, gathers their reports, and lets rank 0 print them on stdout.
-// kConfig on all ranks alike, naming the culprits, when they cannot work together; errors are
-// printed by rank 0 alone.
+// kConfig on all ranks alike, naming the culprits, when they cannot work together: rank 0
+// prints that. An error before it comes back unprinted on every rank that has it.
 RanksOutcome RunCheck(const Flags& flags, const ErrorPrinter& print);
 
 }  // namespace gaccd

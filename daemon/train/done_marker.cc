@@ -20,7 +20,7 @@ std::string Look(const std::string& path) {
   if (::lstat(path.c_str(), &info) != 0) return {};
   const Result<std::string> text = ReadStart(path, kMostText);
   const std::string line = text.ok() ? text->substr(0, text->find('\n')) : std::string();
-  return line.empty() ? "it does not say when" : line;
+  return line.empty() ? "it does not say how far" : line;
 }
 
 }  // namespace

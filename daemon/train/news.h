@@ -20,7 +20,7 @@ inline constexpr std::array<int, 6> kNewsSignals{SIGTERM, SIGINT,  SIGUSR1,
 // Of one rank: 0 or 1 each, pace aside. Of all, summed: how many ranks.
 struct StopNews {
   double stop_now = 0;       // wish to leave without saving
-  double interrupted = 0;    // of these, by SIGINT
+  double interrupted = 0;    // of these, whose last signal was SIGINT
   double stop = 0;           // wish to stop, by a signal
   double stop_file = 0;      // rank 0 found STOP: stop, and do not requeue
   double time_up = 0;        // the job ends soon

@@ -26,7 +26,7 @@ std::string FirstBadParameter(const FlatLayout& layout, std::span<const float> g
   return {};
 }
 
-// `features`, `targets`: floats of one sample.
+// Those of `samples` with a feature or target that is not finite.
 std::vector<std::int64_t> BadInputs(const BatchView& batch, std::span<const std::int64_t> samples,
                                     const SampleSpec& spec) {
   std::vector<std::int64_t> bad;

@@ -9,14 +9,17 @@
 #include <string>
 #include <utility>
 
+#include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
 #include "collectives/bootstrap/same_on_all.h"
 #include "collectives/comm/nccl_comm.h"
 #include "collectives/comm/nccl_settings.h"
+#include "daemon/checkpoint/run_state.h"
 #include "daemon/config/help.h"
 #include "daemon/config/job_text.h"
 #include "daemon/config/plan_proto.h"
+#include "daemon/optim/optimizer.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/telemetry/run_reporter.h"
 #include "daemon/train/announce.h"
@@ -100,6 +103,7 @@ std::string CacheFolder(const Environment& environment) {
 AttemptSource AttemptOf(const SlurmEnvironment& slurm) {
   AttemptSource source{.attempt_dir = ProcessEnvironment()("GACCD_ATTEMPT_DIR")};
   if (slurm.in_job()) source.slurm_job_id = std::to_string(*slurm.job_id);
+  source.step_id = slurm.step_id.value_or(-1);
   source.restart_count = static_cast<int>(std::min<std::int64_t>(slurm.restart_count, 999'999));
   return source;
 }
@@ -119,7 +123,7 @@ Status ClaimTogether(const Flags& flags, Session& session) {
   if (!flags.run_dir || !PolicyOf(flags).on()) return Status::Ok();
   const AttemptSource attempt = AttemptOf(session.slurm);
   const OwnerName me = MakeOwnerName(attempt.slurm_job_id.value_or(StrCat("local-", ::getpid())),
-                                     attempt.restart_count);
+                                     attempt.restart_count, attempt.step_id);
   GACCD_ASSIGN_OR_RETURN(session.right,
                          CheckpointWriter::Claim(session.comm, CheckpointsOf(flags), me));
   return Status::Ok();
@@ -139,6 +143,10 @@ Status ResumeTogether(const Flags& flags, Session& session) {
     session.resume_notes.push_back(StrCat("checkpoint passed over: ", note));
   }
   if (!point.state) return Status::Ok();
+  const std::string changed = ChangedSince(point.state->manifest, session.setup->job);
+  if (!changed.empty()) {
+    session.resume_notes.push_back(StrCat("the job has changed since the checkpoint: ", changed));
+  }
   GACCD_RETURN_IF_ERROR(trainer.Resume(*point.state));
   const Generation& from = point.state->generation;
   session.resumed = {.generation = from.name(),
@@ -152,8 +160,7 @@ Status ResumeTogether(const Flags& flags, Session& session) {
     const std::int64_t parts = buffer.per_rank ? point.state->manifest.world() : 1;
     session.resumed->bytes += static_cast<std::int64_t>(buffer.bytes) * parts;
   }
-  session.resumed->dur_s =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  session.resumed->dur_s = SecondsSince(start);
   return Status::Ok();
 }
 
@@ -201,12 +208,14 @@ Agreement EndTogether(const Flags& flags, Setup& setup, const TrainingSummary& s
   return AgreeOn(comm, saved);
 }
 
-// Until a save was measured: a second for its fixed cost, and its bytes over a slow file system.
+// Until a save was measured: a second for its fixed cost, and a rank's bytes over a slow disk. Too
+// little does no harm: a save that is cut off leaves the one before.
 std::chrono::duration<double> GuessSave(const Session& session) {
   constexpr double kBytesPerSecond = 200e6;
-  const auto parameters = static_cast<double>(session.setup->trainer->model().layout().size());
-  constexpr double kBytesEach = 3 * sizeof(float);  // AdamW's state has two more
-  return std::chrono::duration<double>(1 + parameters * kBytesEach / kBytesPerSecond);
+  const std::int64_t parameters = session.setup->trainer->model().layout().size();
+  const std::int64_t state = StateElements(session.setup->job.optimizer, parameters);
+  const double bytes = static_cast<double>(parameters + state) * sizeof(float);
+  return std::chrono::duration<double>(1 + bytes / session.comm.size() / kBytesPerSecond);
 }
 
 StopOptions StopOptionsOf(const Flags& flags, const Session& session) {
@@ -214,7 +223,7 @@ StopOptions StopOptionsOf(const Flags& flags, const Session& session) {
           .run_dir = flags.run_dir.value_or(""),
           .job_end_time = session.slurm.end_time_s,
           .term_budget = std::chrono::seconds(flags.term_budget_seconds),
-          .checkpoints = flags.run_dir && PolicyOf(flags).on(),
+          .checkpoints = session.right.has_value(),
           .warn = [](const std::string& text) { LogWarning(text); },
           .save_guess = GuessSave(session)};
 }
@@ -252,8 +261,7 @@ Ending GetReady(const Flags& flags, Session& session) {
   Agreement prepared = AgreeOn(comm, PrepareTogether(flags, session));
   if (!prepared.status.ok()) return Shared(std::move(prepared));
   Agreement resumed = AgreeOn(comm, ResumeTogether(flags, session));
-  if (!resumed.status.ok()) return Shared(std::move(resumed));
-  return Left(session.stops->AfterStage("before the first update"));
+  return Shared(std::move(resumed));
 }
 
 Ending TrainTogether(const Flags& flags, Session& session, RunReporter& reporter) {
@@ -263,6 +271,10 @@ Ending TrainTogether(const Flags& flags, Session& session, RunReporter& reporter
   if (saver.ok() && *saver != nullptr) setup.trainer->PlanMemoryOf(**saver);
   Announce(flags, session, reporter);
   if (!saver.ok()) return {std::move(saver).status()};
+  if (Status stop = session.stops->AfterStage("before the first update"); !stop.ok()) {
+    return Left(std::move(stop));
+  }
+  if (*saver != nullptr) session.stops->AlsoDo([&saver = **saver] { return saver.Poll(); });
   TrainingSummary summary;
   setup.trainer->SetPeerWatch(session.peers.get());
   setup.trainer->SetStops(&*session.stops);

@@ -1,4 +1,4 @@
-// The verbs that compute: `gaccd train` and `gaccd selftest`.
+// The verbs `gaccd train` and `gaccd selftest`, and what others need of devices and libraries.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,8 @@ struct RanksOutcome {
 };
 
 // An error on which all ranks agree is printed by one of them, any other by every rank that has it.
-// In the second case the other ranks are ended (Communicator::Abort) and this does not return.
+// In the second case the other ranks are ended (Communicator::Abort) and this does not return. One
+// from before the ranks have met comes back unprinted, and nobody is ended.
 RanksOutcome RunTrain(const Flags& flags, const ErrorPrinter& print);
 
 // For `gaccd plan`, which sees no model: kConfig, naming them, when --device=cuda is wanted (or the

@@ -36,10 +36,11 @@ std::uint64_t ContentOf(const Dataset& data) {
 
 std::string TextOf(const Dataset& data) {
   const SampleSpec& spec = data.spec();
-  return StrCat(data.size(), " of ", ToString(spec.feature_shape),
+  // What may be cut off stands last.
+  return StrCat(data.size(), " samples, content ", DigestText(ContentOf(data)), ", of ",
+                ToString(spec.feature_shape),
                 spec.classes > 0 ? StrCat(", ", spec.classes, " classes")
-                                 : StrCat(", targets of ", spec.target_width),
-                ", content ", DigestText(ContentOf(data)));
+                                 : StrCat(", targets of ", spec.target_width));
 }
 
 Status Check(Communicator& comm, std::string_view what, const Dataset& data) {

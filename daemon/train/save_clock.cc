@@ -4,6 +4,8 @@
 #include <array>
 #include <span>
 
+#include "collectives/base/seconds.h"
+
 namespace gaccd {
 
 std::int64_t UpdatesUntilNextLook(double elapsed_s, std::int64_t updates, double every_s) {
@@ -16,7 +18,7 @@ std::int64_t UpdatesUntilNextLook(double elapsed_s, std::int64_t updates, double
 Result<bool> SaveClock::Due(Communicator& comm, std::int64_t step) {
   bool due = policy_.every_updates > 0 && step % policy_.every_updates == 0;
   if (policy_.every_seconds > 0 && step >= next_look_) {
-    const double elapsed = std::chrono::duration<double>(Clock::now() - last_save_).count();
+    const double elapsed = SecondsSince(last_save_);
     const auto every = static_cast<double>(policy_.every_seconds);
     std::array<std::int64_t, 2> word = {elapsed >= every ? 1 : 0,
                                         UpdatesUntilNextLook(elapsed, step - last_step_, every)};

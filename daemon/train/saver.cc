@@ -30,19 +30,18 @@ std::string Milliseconds(double seconds) {
   return text;
 }
 
-double WindowRatio(std::vector<BufferSpec> buffers, const FlatLayout& layout,
-                   const Communicator& comm) {
-  const auto bytes = [&] {
-    return static_cast<double>(PayloadBytes(buffers, comm.rank(), comm.size()));
-  };
+// Of the last rank, which has as much of each buffer as any, and never nothing.
+double WindowRatio(std::vector<BufferSpec> buffers, const FlatLayout& layout, int ranks) {
+  const auto bytes = [&] { return static_cast<double>(PayloadBytes(buffers, ranks - 1, ranks)); };
   const double plain = bytes();
   buffers.push_back(AccumulatorsBuffer(layout));
-  return plain > 0 ? bytes() / plain : bytes();
+  return bytes() / plain;
 }
 
 AcceptManifest Accept(const SavedRun& run) {
   return [&run](const Manifest& manifest) -> Status {
     GACCD_RETURN_IF_ERROR(CheckFits(manifest, run.model.layout(), OptimizerElements(run)));
+    GACCD_RETURN_IF_ERROR(CheckSameModel(manifest, run.job));
     return CheckSameSamples(manifest, run.job, run.plan, run.dataset_samples);
   };
 }
@@ -102,8 +101,9 @@ Result<std::unique_ptr<Saver>> Saver::Start(Communicator& comm, const SavedRun& 
         buffer, engine,
         buffer.name == kParametersBuffer ? EngineBuffer::kParameters : EngineBuffer::kOptimizer));
   }
-  saver->window_ratio_ = WindowRatio(identity.buffers, layout, comm);
+  saver->window_ratio_ = WindowRatio(identity.buffers, layout, comm.size());
   CheckpointOptions checkpoints = options.checkpoints;
+  saver->fail_limit_ = checkpoints.fail_limit;
   if (!checkpoints.warn) checkpoints.warn = [](const std::string& text) { LogWarning(text); };
   GACCD_ASSIGN_OR_RETURN(
       saver->writer_,
@@ -136,6 +136,7 @@ Status Saver::SaveWindow(std::int64_t step, std::int64_t samples, std::int64_t m
 
 // A warning is also an event of the run, which is the alarm.
 void Saver::Tell(const SaveEvent& event) {
+  failed_in_row_ = event.failed_in_row;
   if (event.status.ok()) last_save_s_ = event.save_s();
   if (comm_.rank() != 0) return;
   if (event.status.ok()) {
@@ -147,8 +148,8 @@ void Saver::Tell(const SaveEvent& event) {
     LogWarning(StrCat("checkpoint ", event.generation.name(), " failed (", event.failed_in_row,
                       " in a row), the one before stays: ", event.status.message()));
   }
-  if (!event.pruned.empty()) {
-    LogWarning(StrCat("old checkpoints could not be removed: ", event.pruned));
+  if (!event.prune_problem.empty()) {
+    LogWarning(StrCat("old checkpoints could not be removed: ", event.prune_problem));
   }
   if (tell_) tell_(RecordOf(event));
 }

@@ -58,13 +58,18 @@ class Saver {
   Status Poll() { return writer_->Poll(); }
   // Waits for the disk. kIo when the last save failed.
   Status Finish() { return writer_->Finish(); }
+  // Whether another save may succeed where Finish() gave this: not after options.fail_limit in a
+  // row. The same on all ranks.
+  [[nodiscard]] bool may_try_again(const Status& finished) const {
+    return !finished.ok() && finished.kind() == ErrorKind::kIo && failed_in_row_ < fail_limit_;
+  }
   // Leaves without waiting for the disk: CheckpointWriter::Abandon(). Not collective.
   void Abandon() { writer_->Abandon(); }
 
   // How long the last save would have taken had nobody waited for boundaries, on the slowest rank:
   // copy, write and commit. 0: there was none.
   [[nodiscard]] double last_save_s() const { return last_save_s_; }
-  // Bytes that this rank writes in SaveWindow() / those in Save().
+  // Bytes that a rank writes in SaveWindow() / those in Save(). The same on all ranks.
   [[nodiscard]] double window_ratio() const { return window_ratio_; }
   // Staging memory of this rank.
   [[nodiscard]] std::size_t memory_bytes() const { return writer_->staging_bytes(); }
@@ -82,6 +87,8 @@ class Saver {
   Engine& engine_;
   SaveClock clock_;
   double last_save_s_ = 0;
+  std::int64_t failed_in_row_ = 0;
+  std::int64_t fail_limit_ = 1;
   std::function<void(const SaveRecord&)> tell_;
   double window_ratio_ = 1;
   std::vector<BufferSource> sources_;

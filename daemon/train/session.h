@@ -25,8 +25,9 @@ struct Setup {
   std::unique_ptr<Trainer> trainer;  // null until the data is opened
 };
 
-// Everything of this rank, in the order in which it is made. It outlives the errors: what GPUs and
-// network still hold may hang when it is freed, so a rank that was left alone ends before that.
+// Everything of this rank. Members are freed from the last to the first: the trainer before the
+// communicator between its GPUs. It outlives the errors: what GPUs and network still
+// hold may hang when it is freed, so a rank that was left alone ends before that.
 struct Session {
   SlurmEnvironment slurm;
   Communicator& comm;
@@ -36,7 +37,7 @@ struct Session {
   std::optional<Setup> setup;
   std::optional<WriterRight> right = {};  // to the checkpoints, until the saver has it
   std::unique_ptr<PeerWatch> peers;
-  std::vector<std::string> resume_notes = {};  // checkpoints that were passed over
+  std::vector<std::string> resume_notes = {};  // passed over checkpoints, changes of the job
   std::optional<ResumeRecord> resumed = {};    // what the run goes on from
   std::optional<StopAgreement> stops = {};
 };

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 
+#include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
 
 namespace gaccd {
@@ -51,10 +52,6 @@ StopDecision Undecided(const StopNews& news, int ranks) {
   }
   if (news.stop_file > 0) decision.kind = ErrorKind::kNoRequeue;
   return decision;
-}
-
-double Since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 }  // namespace
@@ -166,8 +163,10 @@ Status StopAgreement::AfterStage(std::string_view stage) {
 // A host that runs ahead tells while its device is at the beginning of the update before, and
 // decides when one more is on its way, which is waited for.
 void StopAgreement::Tell(std::span<double> news, std::int64_t micro_steps, std::int64_t underway) {
-  const double since_s = Since(phase_began_);
-  const double update_s = std::max(since_s, heard_.pace_s * static_cast<double>(micro_steps));
+  const double since_s = SecondsSince(phase_began_);
+  const auto whole = static_cast<double>(micro_steps);
+  const double update_s = std::max(since_s * whole / (whole - static_cast<double>(done_before_)),
+                                   heard_.pace_s * whole);
   const double ahead_s = update_s * static_cast<double>(2 * underway + 1) - since_s;
   Encode(Mine({.save_s = ahead_s, .rest_s = ahead_s, .next_s = ahead_s + update_s}), news);
 }
@@ -200,11 +199,12 @@ StopDecision StopAgreement::AtBoundary() const {
 }
 
 Result<double> StopAgreement::Ask(std::int64_t done, std::int64_t steps) {
-  const double pace_s = Since(phase_began_) / static_cast<double>(done);
+  const double pace_s = SecondsSince(phase_began_) / static_cast<double>(done - done_before_);
   const double rest_s = pace_s * static_cast<double>(steps - done);
   StopNews mine = Mine({.rest_s = rest_s, .next_s = rest_s});
   mine.pace_s = comm_.rank() == 0 ? pace_s : 0;
   GACCD_ASSIGN_OR_RETURN(const StopNews news, Exchange(mine));
+  if (also_) GACCD_RETURN_IF_ERROR(also_());
   const double of_updates = heard_.pace_s;
   Take(news);
   heard_.pace_s = of_updates;
@@ -220,6 +220,7 @@ Result<StopDecision> StopAgreement::BetweenMicroSteps(std::int64_t done, std::in
 
 void StopAgreement::BeginEvaluation() {
   phase_began_ = Clock::now();
+  done_before_ = 0;
   evaluation_ = AskClock(options_.ask_every.count());
 }
 

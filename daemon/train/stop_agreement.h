@@ -45,8 +45,8 @@ enum class StopAction : std::uint8_t {
 
 struct StopDecision {
   StopAction action = StopAction::kGoOn;
-  // Of those that stop. kTempFail: to be requeued; kNoRequeue: STOP; kInterrupted: SIGINT
-  // twice.
+  // Of those that stop. kTempFail: to be requeued; kNoRequeue: STOP; kInterrupted: a second
+  // request, and the last signal was SIGINT.
   ErrorKind kind = ErrorKind::kTempFail;
   std::string reason;  // "SIGTERM (8 of 8 ranks)"; empty when no one wishes anything
 
@@ -97,7 +97,7 @@ struct StopOptions {
 // One per rank, on the training thread. AfterStage() and the two Between...() are collective.
 class StopAgreement {
  public:
-  // Both outlive it.
+  // `comm` and options.signals outlive it.
   StopAgreement(Communicator& comm, const StopOptions& options);
   virtual ~StopAgreement() = default;
   StopAgreement(const StopAgreement&) = delete;
@@ -106,12 +106,17 @@ class StopAgreement {
   // Start-up: after a stage that may have taken long. OK, or what all ranks leave with.
   Status AfterStage(std::string_view stage);
 
-  void BeginUpdate() { phase_began_ = Clock::now(); }
+  // done: micro-steps of it that an attempt before has done.
+  void BeginUpdate(std::int64_t done = 0) {
+    phase_began_ = Clock::now();
+    done_before_ = done;
+  }
   // At the end of an update, just before its reduction, so that what was asked for meanwhile is
   // heard at once: this rank's part of its news. underway: updates that a device does beside the
   // host (Engine::updates_underway()).
   void Tell(std::span<double> news, std::int64_t micro_steps, std::int64_t underway);
-  // After it, from its figures: the summed news, and how long it took (rank 0's counts).
+  // After it, from its figures: the summed news, and how long its micro-steps took (rank 0's
+  // counts), of which some were perhaps done by an attempt before.
   void Hear(std::span<const double> summed, double update_s, std::int64_t micro_steps);
   // What follows from all that was heard.
   [[nodiscard]] virtual StopDecision AtBoundary() const;
@@ -121,6 +126,9 @@ class StopAgreement {
   // at the end of the update. Virtual, so that tests can stop where they like.
   virtual Result<StopDecision> BetweenMicroSteps(std::int64_t done, std::int64_t micro_steps);
   void BeginEvaluation();
+  // What the ranks also do, together, whenever they ask each other inside an update or an
+  // evaluation.
+  void AlsoDo(std::function<Status()> work) { also_ = std::move(work); }
   // The same for the batches of an evaluation: `batches` is the least that any rank has, and nobody
   // asks after more.
   virtual Result<StopDecision> BetweenBatches(std::int64_t done, std::int64_t batches);
@@ -159,6 +167,7 @@ class StopAgreement {
   StopOptions options_;
   std::optional<ExitTimer> leaving_;  // before files_, which may wait at its end
   RequestFiles files_;
+  std::function<Status()> also_;
   double save_s_;  // expected
   double window_ratio_ = 1;
   double pace_s_ = 0;    // this rank's own, of micro-steps
@@ -167,6 +176,7 @@ class StopAgreement {
   AskClock updates_;
   AskClock evaluation_;
   Clock::time_point phase_began_ = Clock::now();
+  std::int64_t done_before_ = 0;  // of this phase, by an attempt before
 };
 
 }  // namespace gaccd

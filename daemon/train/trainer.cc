@@ -100,17 +100,26 @@ Result<ReplicaOptions> Trainer::MakeReplicaOptions() {
 }
 
 Status Trainer::PrepareBatches() {
-  const SampleOrder order(job_.seed, train_->size(), job_.data.shuffle);
-  GACCD_ASSIGN_OR_RETURN(TrainIndices indices,
-                         TrainIndices::Make(order, schedule_, plan_, comm_.rank(), first_update_));
-  PrefetcherOptions options{.held = engine_->held_batches(), .memory = [&](std::size_t bytes) {
-                              return engine_->HostMemory(bytes);
-                            }};
+  GACCD_ASSIGN_OR_RETURN(const TrainIndices indices, IndicesFrom(first_update_));
+  PrefetcherOptions options{.held = engine_->held_batches(), .memory = KeptMemory(&ring_memory_)};
   if (options.held > 0) options.slots = kSlotsForDevices;
   GACCD_ASSIGN_OR_RETURN(
-      batches_,
-      Prefetcher::Start(*train_, std::make_unique<TrainIndices>(std::move(indices)), options));
+      batches_, Prefetcher::Start(*train_, std::make_unique<TrainIndices>(indices), options));
   return Status::Ok();
+}
+
+Result<TrainIndices> Trainer::IndicesFrom(std::int64_t update) const {
+  const SampleOrder order(job_.seed, train_->size(), job_.data.shuffle);
+  return TrainIndices::Make(order, schedule_, plan_, comm_.rank(), update);
+}
+
+RingMemory Trainer::KeptMemory(std::optional<std::byte*>* kept) {
+  return [this, kept](std::size_t bytes) -> Result<std::byte*> {
+    if (!*kept) {
+      GACCD_ASSIGN_OR_RETURN(*kept, engine_->HostMemory(bytes));
+    }
+    return **kept;
+  };
 }
 
 Status Trainer::LoadWeights(const std::string& path) {
@@ -209,19 +218,18 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Saver* save
     if (wish.action == StopAction::kLeave || (wish.stops() && !complete)) {
       return StopAt(StrCat("after update ", index + 1), wish, *summary, saver);
     }
+    if (saver != nullptr) GACCD_RETURN_IF_ERROR(saver->Poll());
     if (saver != nullptr && (save || wish.action == StopAction::kSave)) {
       Status saved = SaveAt(*summary, *saver);
       if (!saved.ok() && saved.kind() == ErrorKind::kInterrupted) {
         return GiveUpSave(StrCat("after update ", index + 1), ErrorKind::kTempFail, *saver);
       }
       GACCD_RETURN_IF_ERROR(saved);
-    } else if (saver != nullptr) {
-      GACCD_RETURN_IF_ERROR(saver->Poll());
     }
   }
   GACCD_ASSIGN_OR_RETURN(summary->measured_memory, ResidentBytes());
   if (saver == nullptr) return Status::Ok();
-  Status saved = saver->Finish();
+  Status saved = FinishSaves(*summary, *saver);
   if (saved.ok() || saved.kind() != ErrorKind::kInterrupted) return saved;
   return GiveUpSave("after the last update", ErrorKind::kTempFail, *saver);
 }
@@ -239,14 +247,16 @@ Status Trainer::RunOne(std::int64_t index) {
   const double lr =
       LearningRate(job_.schedule, job_.optimizer.lr, plan_.lr_factor(), index, schedule_.updates());
   const std::int64_t steps = plan.accum_steps();
-  underway_.push_back({.step = index + 1, .micro_steps = steps, .update = update, .lr = lr});
-  if (stops_ != nullptr) stops_->BeginUpdate();
+  const std::int64_t restored = window_ ? window_->micro_step : 0;
+  underway_.push_back(
+      {.step = index + 1, .micro_steps = steps, .restored = restored, .update = update, .lr = lr});
+  if (stops_ != nullptr) stops_->BeginUpdate(restored);
   UpdateHooks hooks{.note = [&](heartbeat::Phase phase,
                                 std::int64_t micro_step) { Note(phase, index, micro_step); },
                     .leave = [&](std::int64_t done) { return LeaveWindow(done, steps); },
                     .tell = [&] { TellNews(steps); }};
   if (window_) {  // the first update of a run that goes on inside it
-    hooks.done = window_->micro_step;
+    hooks.done = restored;
     hooks.restore = [&] { return engine_->SetWindow(window_->accumulators, window_->share); };
   }
   Status status = RunUpdate(*engine_, *batches_, plan,
@@ -279,7 +289,9 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
     GACCD_RETURN_IF_ERROR(
         ContinueAfterNonfinite(done, &found).WithContext(StrCat("update ", done.step)));
   }
-  if (stops_ != nullptr) stops_->Hear(found.news, found.dur_s, done.micro_steps);
+  if (stops_ != nullptr) {
+    stops_->Hear(found.news, found.dur_s, done.micro_steps - done.restored);
+  }
   if (peers_ != nullptr) peers_->UpdateTook(std::chrono::duration<double>(found.dur_s));
   summary->updates = done.step;
   summary->samples += found.finite ? found.samples : 0;

@@ -1,4 +1,5 @@
-// Trainer: one rank of a run. Made after the ranks found each other; owns everything of this rank.
+// Trainer: one rank of a run. Made after the ranks found each other; owns its data, model and
+// engine.
 #pragma once
 
 #include <deque>
@@ -11,6 +12,7 @@
 #include "daemon/config/job.h"
 #include "daemon/config/policies.h"
 #include "daemon/data/dataset.h"
+#include "daemon/data/index_source.h"
 #include "daemon/data/prefetcher.h"
 #include "daemon/data/update_schedule.h"
 #include "daemon/engine/engine.h"
@@ -65,7 +67,6 @@ class Trainer {
 
   // The parameters as they are, in the order of model().layout(). REQUIRES: after Prepare().
   Result<std::vector<float>> Parameters();
-  [[nodiscard]] const Engine& engine() const { return *engine_; }
   [[nodiscard]] Engine& engine() { return *engine_; }
   [[nodiscard]] const Model& model() const { return model_; }
   [[nodiscard]] const MemoryFigures& memory() const { return memory_; }
@@ -86,6 +87,11 @@ class Trainer {
           const UpdateSchedule& schedule);
   [[nodiscard]] Result<ReplicaOptions> MakeReplicaOptions();
   Status PrepareBatches();
+  // Which samples this rank takes from update `update` (from 0) on.
+  [[nodiscard]] Result<TrainIndices> IndicesFrom(std::int64_t update) const;
+  // Memory of the engine for a ring of batches, taken once: it lives as long as the engine. Not for
+  // two at a time.
+  RingMemory KeptMemory(std::optional<std::byte*>* kept);
   // Starts update `index`; its figures may come later.
   Status RunOne(std::int64_t index);
   // Waits for the figures of the oldest update on the way.
@@ -116,6 +122,8 @@ class Trainer {
   };
   // Takes it where the same micro-steps go on; else says that they are done again.
   void TakeWindow(const LoadedState& state);
+  // Waits for the last save of a complete training, and tries it again when the disk refused it.
+  Status FinishSaves(const TrainingSummary& summary, Saver& saver);
   // Saves the state after the last update that ended.
   Status SaveAt(const TrainingSummary& summary, Saver& saver);
   Status LeaveInside(std::int64_t index, RunReporter& reporter, TrainingSummary* summary,
@@ -131,6 +139,7 @@ class Trainer {
   struct Underway {
     std::int64_t step = 0;  // from 1
     std::int64_t micro_steps = 1;
+    std::int64_t restored = 0;  // of them, by an attempt before
     Update update;
     double lr = 0;
   };
@@ -185,8 +194,10 @@ class Trainer {
   UpdateSchedule schedule_;
   MemoryFigures memory_;
   std::unique_ptr<Engine> engine_;
-  std::unique_ptr<Prefetcher> batches_;    // may use memory of the engine
-  std::optional<std::byte*> eval_memory_;  // the same for every evaluation
+  std::unique_ptr<Prefetcher> batches_;  // may use memory of the engine
+  // The same for every Prefetcher of its kind: KeptMemory().
+  std::optional<std::byte*> ring_memory_;
+  std::optional<std::byte*> eval_memory_;
   std::optional<std::byte*> replay_memory_;
   std::deque<Underway> underway_;  // the oldest first
   std::int64_t first_update_ = 0;

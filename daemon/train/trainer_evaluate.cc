@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
 #include "daemon/data/index_source.h"
 #include "daemon/train/trainer.h"
@@ -27,8 +28,7 @@ std::int64_t LeastEvalBatches(std::int64_t samples, int ranks, const Plan& plan)
 Result<bool> Trainer::EvaluateFirst(RunReporter& reporter, TrainingSummary* summary) {
   GACCD_ASSIGN_OR_RETURN(const bool evaluated, EvaluateNow(schedule_.At(first_update_ - 1),
                                                            first_update_, reporter, summary));
-  const bool complete = evaluated && first_update_ == schedule_.updates();
-  return evaluated && (complete || !Wish().stops());
+  return evaluated && (first_update_ == schedule_.updates() || !Wish().stops());
 }
 
 Result<bool> Trainer::EvaluateNow(const Update& update, std::int64_t step, RunReporter& reporter,
@@ -46,16 +46,10 @@ Result<bool> Trainer::EvaluateNow(const Update& update, std::int64_t step, RunRe
 Result<std::optional<EvalRecord>> Trainer::Evaluate(std::int64_t step) {
   const auto start = std::chrono::steady_clock::now();
   const EvalShard shard = ShardOf(eval_->size(), comm_.rank(), comm_.size());
-  const auto memory = [&](std::size_t bytes) -> Result<std::byte*> {
-    if (!eval_memory_) {
-      GACCD_ASSIGN_OR_RETURN(eval_memory_, engine_->HostMemory(bytes));
-    }
-    return *eval_memory_;
-  };
   GACCD_ASSIGN_OR_RETURN(
       auto batches,
       Prefetcher::Start(*eval_, std::make_unique<EvalIndices>(shard, plan_.request().micro_batch),
-                        {.memory = memory}));
+                        {.memory = KeptMemory(&eval_memory_)}));
   // samples, loss sum, correct: counts stay exact in a double up to 2^53.
   std::array<double, 3> sums{};
   bool has_accuracy = eval_->spec().classes > 0;
@@ -84,7 +78,7 @@ Result<std::optional<EvalRecord>> Trainer::Evaluate(std::int64_t step) {
                                                " samples, counted ", record.samples));
   }
   if (has_accuracy) record.accuracy = sums[2] / sums[0];
-  record.dur_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  record.dur_s = SecondsSince(start);
   return std::optional(record);
 }
 

@@ -7,7 +7,6 @@
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
 #include "collectives/bootstrap/same_on_all.h"
-#include "daemon/data/sample_order.h"
 #include "daemon/optim/digest.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/train/same_data.h"
@@ -23,12 +22,14 @@ constexpr std::int64_t kMostNonfinite = 10;
 Status CheckSame(Communicator& comm, std::string_view what, std::span<const BadRecord> bad) {
   constexpr std::size_t kShown = 8;
   std::uint64_t sum = 0;
-  std::string text = StrCat(bad.size(), " records");
+  std::string text;
   for (std::size_t i = 0; i < bad.size(); ++i) {
     sum = sum * 0x9E3779B97F4A7C15 + static_cast<std::uint64_t>(bad[i].sample) + 1;
-    if (i < kShown) text += StrCat(i == 0 ? " (" : " ", bad[i].sample);
+    if (i < kShown) text += StrCat(i == 0 ? ": " : " ", bad[i].sample);
   }
-  if (!bad.empty()) text += StrCat(bad.size() > kShown ? " ..." : "", "), sum ", DigestText(sum));
+  if (bad.size() > kShown) text += " ...";
+  // What may be cut off stands last.
+  text = StrCat(bad.size(), " records, sum ", DigestText(sum), text);
   return CheckSameOnAllRanks(comm, StrCat("damaged records of the ", what, " data"),
                              text.substr(0, kDigestBytes));
 }
@@ -49,23 +50,15 @@ Status Trainer::CheckDataUnchanged() {
 }
 
 Result<UpdateReplay> Trainer::Replay(const Underway& done) {
-  const SampleOrder order(job_.seed, train_->size(), job_.data.shuffle);
-  GACCD_ASSIGN_OR_RETURN(
-      const TrainIndices indices,
-      TrainIndices::Make(order, schedule_, plan_, comm_.rank(), done.update.index));
-  const auto memory = [this](std::size_t bytes) -> Result<std::byte*> {
-    if (!replay_memory_) {
-      GACCD_ASSIGN_OR_RETURN(replay_memory_, engine_->HostMemory(bytes));
-    }
-    return *replay_memory_;
-  };
+  GACCD_ASSIGN_OR_RETURN(const TrainIndices indices, IndicesFrom(done.update.index));
   UpdateReplay replay{.batches = nullptr,
                       .indices = std::make_unique<TrainIndices>(indices),
                       .steps = done.micro_steps,
                       .spec = train_->spec()};
-  GACCD_ASSIGN_OR_RETURN(replay.batches,
-                         Prefetcher::Start(*train_, std::make_unique<TrainIndices>(indices),
-                                           {.held = engine_->held_batches(), .memory = memory}));
+  GACCD_ASSIGN_OR_RETURN(
+      replay.batches,
+      Prefetcher::Start(*train_, std::make_unique<TrainIndices>(indices),
+                        {.held = engine_->held_batches(), .memory = KeptMemory(&replay_memory_)}));
   return replay;
 }
 

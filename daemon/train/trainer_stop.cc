@@ -1,4 +1,6 @@
 // How the trainer saves, and how it leaves when the ranks were asked to stop.
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "collectives/base/strings.h"
@@ -13,6 +15,20 @@ Status Trainer::SaveAt(const TrainingSummary& summary, Saver& saver) {
                                : saver.Save(summary.updates, summary.samples));
   if (stops_ != nullptr) stops_->Saved();
   return Status::Ok();
+}
+
+Status Trainer::FinishSaves(const TrainingSummary& summary, Saver& saver) {
+  constexpr std::chrono::seconds kPause{2};
+  Status saved = saver.Finish();
+  while (saver.may_try_again(saved)) {
+    std::this_thread::sleep_for(kPause);
+    if (stops_ != nullptr) {
+      GACCD_RETURN_IF_ERROR(stops_->AfterStage("while the last save was tried again"));
+    }
+    GACCD_RETURN_IF_ERROR(SaveAt(summary, saver));
+    saved = saver.Finish();
+  }
+  return saved;
 }
 
 // A save that fails does not change why the run stops: the checkpoint before stays.

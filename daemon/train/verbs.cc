@@ -15,6 +15,22 @@
 #include "daemon/train/selftest.h"
 
 namespace gaccd {
+namespace {
+
+// The ratio of the published case, 3072 / 2400.
+Result<std::int64_t> UsualTarget(std::int64_t nodes, std::int64_t gpus_per_node,
+                                 std::int64_t micro_batch) {
+  std::int64_t product = 32;
+  for (const std::int64_t factor : {nodes, gpus_per_node, micro_batch}) {
+    if (!__builtin_mul_overflow(product, factor, &product)) continue;
+    return Status(ErrorKind::kConfig,
+                  StrCat("nodes ", nodes, " * GPUs ", gpus_per_node, " * micro-batch ", micro_batch,
+                         " * 32 does not fit 63 bits: give --target-batch"));
+  }
+  return product / 25;
+}
+
+}  // namespace
 
 Status CheckPlannedDevice(const Flags& flags) {
   if (!flags.job) return Status::Ok();
@@ -28,8 +44,11 @@ Status RunSelftest(const Flags& flags) {
   const std::int64_t gpus_per_node = flags.gpus_per_node.value_or(kDefaultGpusPerNode);
   BatchSpec batch;
   batch.micro = flags.micro_batch.value_or(batch.micro);
-  // Without a target: the ratio of the published case, 3072 / 2400.
-  batch.target = flags.target_batch.value_or(nodes * gpus_per_node * batch.micro * 32 / 25);
+  if (flags.target_batch) {
+    batch.target = *flags.target_batch;
+  } else {
+    GACCD_ASSIGN_OR_RETURN(batch.target, UsualTarget(nodes, gpus_per_node, batch.micro));
+  }
   GACCD_ASSIGN_OR_RETURN(const PlanRequest request, ToPlanRequest(batch, nodes, gpus_per_node));
   GACCD_ASSIGN_OR_RETURN(const std::vector<SelftestCase> cases, RunSelftestCases(request));
   GACCD_RETURN_IF_ERROR(PrintOut(SelftestText(request, cases)));

@@ -39,7 +39,7 @@ SlurmctldHost=head
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={dir}/munge/socket
+AuthInfo=socket={dir}/munge/socket,cred_expire=30
 CryptoType=crypto/munge
 MpiDefault=none
 MailProg=/bin/true

@@ -113,7 +113,7 @@ class StartTest(unittest.TestCase):
             self.assertEqual(second.returncode, 78, said)
             self.assertIn("is in use by job 77 (process %d on %s)" % (os.getpid(), HOST), said)
             # An owner that was just killed is given a second to go; the rest is the program's start.
-            self.assertLess(time.monotonic() - began, 3.0, said)
+            self.assertLess(time.monotonic() - began, 2.0, said)
         self.assertEqual(glob.glob(self.path("images.seen-*")), [])
 
     def test_who_opens_its_data_has_the_right_to_write_and_sees_what_was_committed_before(self):

@@ -1,4 +1,4 @@
-# Sourced by tools/quickstart and tools/test: shows what is being done and how long it takes.
+# Sourced by tools/quickstart, tools/test and tools/dev/sanitize: shows what is being done and how long it takes.
 # shellcheck shell=bash
 
 # step TITLE COMMAND...: on a terminal the command's output is shown; in a file only if it fails.

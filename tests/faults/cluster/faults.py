@@ -64,6 +64,13 @@ def _held(stopped, chosen):
                 stopped.signal(signal.SIGCONT)
 
 
+def go_on(victim, fault=None):
+    """After the moment: a victim that was held goes on, unless that is the fault."""
+    if fault is None or fault.do is not stop_rank:
+        with contextlib.suppress(ProcessLookupError):
+            victim.signal(signal.SIGCONT)
+
+
 def _wait_evaluation(training):
     """From the file's end: whole files are too slow to read for what takes some milliseconds."""
     path = training.last().path / "events.jsonl"

@@ -11,7 +11,6 @@ the same figures of every update and the same weights as the undisturbed run, to
 import contextlib
 import os
 import random
-import signal
 import sys
 import time
 import unittest
@@ -21,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "cluster"))
 
 import support
 from detection import Lateness, named_after, wrong_in
-from faults import (FAULTS, MOMENTS, START_BOUND, at, failed_saves, fill, fill_disk,
+from faults import (FAULTS, MOMENTS, START_BOUND, at, cut_link, failed_saves, fill, go_on,
                     restart_controller, wait_saved)
 from jobs import adamw_job
 from training import Training
@@ -97,7 +96,7 @@ class Faults(support.ClusterTest):
 
     @unittest.skipUnless(ALL, "takes long")
     def test_a_time_limit_without_a_signal(self):
-        self._stops_and_goes_on("limit", "the job's time is up", "--time=1")
+        self._stops_and_goes_on("limit", "the job's time limit", "--time=1")
 
     def _stops_and_goes_on(self, name, reason, *options):
         training = self._training(name, "--epochs=400", options=options)
@@ -138,18 +137,42 @@ class Faults(support.ClusterTest):
             wait_saved(training)
             with at(moment, training, random.Random(SEED), after=5) as victim:
                 restart_controller(training, victim)
-                if moment == "micro-step":
-                    victim.signal(signal.SIGCONT)
+            go_on(victim)
             training.finish(timeout=240, by_hand=False)
             row[7] = "; ".join(training.problems() + training.other_figures(self.reference)) or "yes"
             self.assertEqual(row[7], "yes")
             self.assertEqual(len(training.attempts()), 1)
 
+    @unittest.skipUnless(ALL, "takes long")
+    def test_a_link_that_is_back_after_two_seconds_is_nobodys_end(self):
+        for moment in MOMENTS[1:]:
+            with self.subTest(moment=moment):
+                training = self._training(f"flap-{moment}")
+                training.submit()
+                with contextlib.ExitStack() as undo:
+                    undo.callback(training.abandon)
+                    with at(moment, training, random.Random(SEED), on=("n2", "n3", "n4")) as victim:
+                        heal = undo.enter_context(contextlib.ExitStack())
+                        heal.callback(cut_link(training, victim))
+                        time.sleep(2)
+                        heal.close()
+                    go_on(victim)
+                    training.finish(by_hand=False)
+                    self.assertEqual(training.problems(self.reference), [])
+                    self.assertEqual(len(training.attempts()), 1)
+
     def test_a_full_disk_that_is_emptied(self):
-        training, _ = self._on_disk("small1", "--failed-saves=1000")
-        fill_disk(training)
-        training.finish(by_hand=False)
-        self.assertEqual(training.problems(self.reference), [])
+        training, disk = self._on_disk("small1", "--failed-saves=1000", "--epochs=30", epochs=30)
+        for moment in MOMENTS[1:] if ALL else ["any time"]:
+            failed = len(failed_saves(training))
+            rng = random.Random(f"{SEED} {moment}")
+            with at(moment, training, rng, after=training.step() + 5) as victim:
+                fill(disk / "filler")
+            go_on(victim)
+            training.wait(lambda n=failed: len(failed_saves(training)) > n, 60, "an alarm")
+            (disk / "filler").unlink()
+        training.finish(timeout=240, by_hand=False)
+        self.assertEqual(training.problems() + training.other_figures(self.reference), [])
         self.assertEqual(len(training.attempts()), 1)
 
     def test_a_disk_that_stays_full_ends_the_run_with_74(self):
@@ -167,9 +190,10 @@ class Faults(support.ClusterTest):
         self.assertEqual(len(training.attempts()), 2)
         self.assertGreater(training.attempts()[1].steps()[0]["step"], 10)
 
-    def _on_disk(self, disk, *flags):
+    def _on_disk(self, disk, *flags, epochs=None):
         """A training whose checkpoints are on a disk of their own, with two of them."""
         training = self._training(disk, *flags, run_dir=self.cluster.dir / "work" / disk / "run")
+        training.job = type(self.job)(**{**vars(self.job), "epochs": epochs or self.job.epochs})
         training.seen_dir = self.cluster.path(f"{disk}/run")
         training.submit()
         training.wait(lambda: (training.poll(), training.committed >= 20)[1], 60, "two checkpoints")
@@ -200,8 +224,7 @@ class Faults(support.ClusterTest):
                 healing = undo.enter_context(contextlib.ExitStack())
                 if heal := fault.do(training, victim):
                     healing.callback(heal)
-            if moment == "micro-step" and fault.exit == 75:
-                victim.signal(signal.SIGCONT)
+            go_on(victim, fault)
             attempt = training.last()
             self._wait_seen(training, moment, fault, victim, attempt)
             row[4], row[5] = f"{time.monotonic() - start:.2f} s", f"{late.most:.2f} s"
@@ -246,7 +269,10 @@ class Faults(support.ClusterTest):
         if fault.name == "cancel":
             self.assertEqual(training.wait_ended()["JobState"], "CANCELLED")
             training.submit()
-        training.finish(by_hand=False)
+        # SLURM may have requeued it itself (which takes 30 s: cred_expire), or tells a node that was
+        # cut off only after two minutes that its processes have to end.
+        training.finish(timeout=240, by_hand=False)
+
 
 if __name__ == "__main__":
     support.main(settings={"SlurmdTimeout": 30},

@@ -114,7 +114,8 @@ TEST(ManifestTest, RefusesWhatCannotBe) {
   EXPECT_THAT(error([](Manifest& m) { m.cursor.loss_scale = 0; }), HasSubstr("loss scale"));
   EXPECT_THAT(error([](Manifest& m) { m.buffers[1].name = "parameters"; }), HasSubstr("twice"));
   EXPECT_THAT(error([](Manifest& m) { m.buffers[0].name = "../x"; }), HasSubstr("a name of"));
-  EXPECT_THAT(error([](Manifest& m) { m.buffers[0].bytes = ~0ull; }), HasSubstr("too many"));
+  EXPECT_THAT(error([](Manifest& m) { m.buffers[0].bytes = ~0ull; }),
+              HasSubstr("buffer parameters: expected at most"));
   EXPECT_THAT(error([](Manifest& m) { m.block_bytes = 0; }), HasSubstr("blocks of"));
   EXPECT_THAT(error([](Manifest& m) { m.block_bytes = 1ull << 40; }), HasSubstr("blocks of"));
   EXPECT_THAT(error([](Manifest& m) {

@@ -121,7 +121,7 @@ TEST(FlagsTest, EveryFlagArrives) {
 TEST(FlagsTest, SignalsThatCannotBeServedAreRefused) {
   EXPECT_THAT(UsageError({"train", "--stop-signals=TERM,KILL"}),
               AllOf(HasSubstr("--stop-signals=TERM,KILL"), HasSubstr("'KILL'")));
-  EXPECT_EQ(ParseOk({"train"}).stop_signals, (std::vector<int>{SIGUSR2, SIGTERM}));
+  EXPECT_EQ(ParseOk({"train"}).stop_signals, (std::vector<int>{SIGUSR1, SIGUSR2, SIGTERM}));
 }
 
 TEST(FlagsTest, NothingIsLeftOverFromAnEarlierParse) {

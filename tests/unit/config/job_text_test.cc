@@ -83,6 +83,18 @@ TEST(JobTextTest, EveryFieldArrives) {
   EXPECT_TRUE(job.numerics.deterministic);
 }
 
+TEST(JobTextTest, DifferencesArePutInWords) {
+  const Job was = ParseOk(kMinimal);
+  Job now = was;
+  EXPECT_EQ(JobDifferences(was, now), "");
+  now.name = "another";
+  now.log_every = 7;
+  EXPECT_EQ(JobDifferences(was, now), "");
+  now.epochs = 4;
+  now.model.layers[0].kind = LinearSpec{10, 1, false};
+  EXPECT_EQ(JobDifferences(was, now), "model.layer[0].linear.bias: true -> false; epochs: 1 -> 4");
+}
+
 TEST(JobTextTest, TheResolvedTextReadsBackTheSame) {
   for (const std::string_view text : {kMinimal, kFull}) {
     const std::string resolved = JobText(ParseOk(text));

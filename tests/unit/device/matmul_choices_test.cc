@@ -41,8 +41,8 @@ bool SameAlgorithm(const MatmulChoice& a, const MatmulChoice& b) {
 
 class MatmulChoicesTest : public ::testing::Test {
  protected:
-  MatmulChoicesTest() { std::filesystem::remove_all(folder_); }
-  ~MatmulChoicesTest() override { std::filesystem::remove_all(folder_); }
+  MatmulChoicesTest() { std::filesystem::remove_all(parent_); }
+  ~MatmulChoicesTest() override { std::filesystem::remove_all(parent_); }
 
   std::string File() { return MatmulChoices(folder_, Key()).path(); }
   std::string Read() {
@@ -61,8 +61,8 @@ class MatmulChoicesTest : public ::testing::Test {
     EXPECT_THAT(choices.TakeNotes(), IsEmpty());
   }
 
-  const std::string folder_ =
-      StrCat(::testing::TempDir(), "gaccd-choices-", getpid(), "/made/when/needed");
+  const std::string parent_ = StrCat(::testing::TempDir(), "gaccd-choices-", getpid());
+  const std::string folder_ = parent_ + "/made/when/needed";
 };
 
 TEST_F(MatmulChoicesTest, KeptAndReadAgain) {

@@ -24,9 +24,7 @@ TEST(SlurmEnvironment, BatchScript) {
   EXPECT_EQ(env.job_id, 3);
   EXPECT_EQ(env.nodes, 4);
   EXPECT_EQ(env.nodelist, "n[1-4]");
-  EXPECT_EQ(env.job_name, "fashion");
   EXPECT_EQ(env.partition, "main");
-  EXPECT_EQ(env.cluster, "gaccd");
   EXPECT_EQ(env.tasks_per_node->tasks, 8);
   EXPECT_FALSE(env.procid.has_value());  // the script is not a rank
 }
@@ -54,28 +52,21 @@ TEST(SlurmEnvironment, SlurmsOwnStepsAreNotOurs) {
   }
 }
 
-TEST(SlurmEnvironment, ReadsArrayEndTimeAndAccount) {
+TEST(SlurmEnvironment, ReadsEndTimeAndAccount) {
   Variables variables = BatchScript();
-  variables = With(variables, "SLURM_ARRAY_JOB_ID", "88");
-  variables = With(variables, "SLURM_ARRAY_TASK_ID", "0");
   variables = With(variables, "SLURM_JOB_END_TIME", "1795149058");
   variables = With(variables, "SLURM_JOB_ACCOUNT", "vision");
   const SlurmEnvironment env = MustRead(variables);
-  EXPECT_EQ(env.array_job_id, 88);
-  EXPECT_EQ(env.array_task_id, 0);
   EXPECT_EQ(env.end_time_s, 1795149058);
   EXPECT_EQ(env.account, "vision");
 }
 
 TEST(SlurmEnvironment, EveryNumberIsReadStrictly) {
-  for (const char* name :
-       {"SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_STEP_ID",
-        "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES", "SLURM_RESTART_COUNT",
-        "SLURM_JOB_END_TIME", "SLURM_STEP_TASKS_PER_NODE"}) {
+  for (const char* name : {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
+                           "SLURM_STEP_NUM_NODES", "SLURM_RESTART_COUNT", "SLURM_JOB_END_TIME",
+                           "SLURM_STEP_TASKS_PER_NODE"}) {
     for (const char* value : {"x", "-1", "+1", " 1", "1 ", "1.5", "0x1", "9223372036854775808"}) {
       Variables variables = Step();
-      variables = With(variables, "SLURM_ARRAY_JOB_ID", "1");
-      variables = With(variables, "SLURM_ARRAY_TASK_ID", "1");
       variables = With(variables, name, value);
       const auto env = SlurmEnvironment::Read(LookupIn(variables));
       ASSERT_FALSE(env.ok()) << name << "=" << value;
@@ -90,10 +81,6 @@ TEST(SlurmEnvironment, RefusesWhatDoesNotFitTogether) {
   variables = With(variables, "SLURM_PROCID", "3");
   EXPECT_THAT(SlurmEnvironment::Read(LookupIn(variables)).status().message(),
               HasSubstr("SLURM_PROCID=3: expected below SLURM_STEP_NUM_TASKS=3"));
-  variables = BatchScript();
-  variables = With(variables, "SLURM_ARRAY_TASK_ID", "3");
-  EXPECT_THAT(SlurmEnvironment::Read(LookupIn(variables)).status().message(),
-              HasSubstr("found only SLURM_ARRAY_TASK_ID"));
 }
 
 TEST(SlurmEnvironment, EmptyIsNotSet) {

@@ -294,10 +294,24 @@ TEST_F(BusyFolderTest, TheAttemptBeforeIsWaitedFor) {
 }
 
 TEST_F(BusyFolderTest, AnAttemptBeforeThatDoesNotEndIsForTheQueue) {
-  const Status status = Take("7", 4 * kShort, {.predecessor = kShort});
+  const Status status = Take("7", 4 * kShort, {.own_job = kShort});
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.kind(), ErrorKind::kTempFail);
   EXPECT_THAT(status.message(), HasSubstr("attempt 0 of this job"));
+}
+
+// A controller that lost its state starts the same attempt twice; two steps of one job are two
+// runs.
+TEST_F(BusyFolderTest, ASecondStartOfTheSameStepIsForTheQueueAnotherStepIsRefused) {
+  const auto first = FolderOwner::Take(dir_.path(), MakeOwnerName("7", 0, 0));
+  ASSERT_TRUE(first.ok());
+  const OwnerPatience patience{.own_job = kShort, .other = kShort};
+  const auto take = [&](std::int64_t step) {
+    return FolderOwner::Take(dir_.path(), MakeOwnerName("7", 0, step), patience).status().kind();
+  };
+  EXPECT_EQ(take(0), ErrorKind::kTempFail);
+  EXPECT_EQ(take(1), ErrorKind::kConfig);
+  EXPECT_EQ(take(-1), ErrorKind::kConfig);
 }
 
 TEST_F(BusyFolderTest, AnotherRunIsRefusedSoonAndOneThatJustEndsIsNot) {

@@ -296,7 +296,7 @@ TEST_F(GuardsTest, DamageThatOnlyOneRankSeesEndsAll) {
   for (const Status& status : statuses) {
     ASSERT_FALSE(status.ok());
     EXPECT_EQ(status.kind(), ErrorKind::kConfig);
-    EXPECT_THAT(status.message(), HasSubstr("rank 2 on node0 has '1 records (2), sum"));
+    EXPECT_THAT(status.message(), HasSubstr("rank 2 on node0 has '1 records, sum"));
   }
 }
 

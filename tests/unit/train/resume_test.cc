@@ -6,13 +6,17 @@
 
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
+#include "daemon/checkpoint/generations.h"
+#include "daemon/checkpoint/manifest.h"
+#include "daemon/checkpoint/shard.h"
 #include "daemon/telemetry/log.h"
-#include "daemon/train/save_clock.h"
 #include "daemon/train/saver.h"
 #include "daemon/train/stop_agreement.h"
 #include "daemon/train/trainer.h"
@@ -103,7 +107,7 @@ class ResumeTest : public ::testing::Test {
                                             *std::move(right), trainer->first_update()));
       }
       TrainingSummary summary;
-      StopThere stops(comm, stop, trainer->first_update());
+      StopThere stops(comm, *this, stop, trainer->first_update());
       trainer->SetStops(&stops);
       GACCD_RETURN_IF_ERROR(trainer->Run(*reporter, &summary, saver.get()));
       reporter->Finish(Status::Ok());
@@ -121,15 +125,23 @@ class ResumeTest : public ::testing::Test {
     return trained;
   }
 
+  static constexpr std::chrono::milliseconds kTick{10};
+  std::function<void(int rank, std::int64_t update)> look_;  // at the first question of an update
+
   // Counts updates by their first question. The last of an epoch, the 8th, has one micro-step: no
   // question.
   class StopThere : public StopAgreement {
    public:
-    StopThere(Communicator& comm, Place place, std::int64_t first)
-        : StopAgreement(comm, {.checkpoints = true}), place_(place), update_(first) {}
+    StopThere(Communicator& comm, const ResumeTest& test, Place place, std::int64_t first)
+        : StopAgreement(comm, {.checkpoints = true}),
+          rank_(comm.rank()),
+          test_(test),
+          place_(place),
+          update_(first) {}
     Result<StopDecision> BetweenMicroSteps(std::int64_t done, std::int64_t) override {
       if (done <= last_done_) update_ += (update_ + 2) % 8 == 0 ? 2 : 1;
       last_done_ = done;
+      if (done == 1 && test_.look_) test_.look_(rank_, update_ + 1);
       if (update_ + 1 != place_.update || done != place_.done) return StopDecision{};
       return StopDecision{.action = place_.action, .reason = "the test"};
     }
@@ -142,6 +154,8 @@ class ResumeTest : public ::testing::Test {
     [[nodiscard]] int evaluations() const { return evaluations_; }
 
    private:
+    int rank_;
+    const ResumeTest& test_;
     Place place_;
     StopDecision here_;
     int evaluations_ = 0;
@@ -369,39 +383,34 @@ TEST_F(ResumeTest, AnotherRunIsRefusedByName) {
                 std::get<LinearSpec>(j.model.layers[2].kind).in = 17;
               }),
               HasSubstr("the parameter fc1.weight [16, 10]"));
+  EXPECT_THAT(error([](Job& j) { j.model.layers[1].name = "relu2"; }),
+              HasSubstr("another model (checkpoint -> this job): model.layer[1].name"));
   EXPECT_THAT(error([](Job& j) { j.epochs = 1; }), HasSubstr("the job ends after 8"));
 }
 
-TEST(SaveClockTest, LooksSeldomAndInTime) {
-  EXPECT_EQ(UpdatesUntilNextLook(0, 0, 600), 1);
-  EXPECT_EQ(UpdatesUntilNextLook(10, 1000, 610), 30'000) << "half of what is left";
-  EXPECT_EQ(UpdatesUntilNextLook(600, 1000, 600), 1);
-  EXPECT_EQ(UpdatesUntilNextLook(700, 1000, 600), 1);
-  EXPECT_EQ(UpdatesUntilNextLook(1e-9, 1, 600), 1'000'000);
-  // A steady pace: so many messages until 600 s of 10 ms each are over.
-  double elapsed = 0;
-  std::int64_t updates = 0;
-  int looks = 0;
-  while (elapsed < 600) {
-    const std::int64_t next = UpdatesUntilNextLook(elapsed, updates, 600);
-    updates += next;
-    elapsed = static_cast<double>(updates) * 0.01;
-    ++looks;
-  }
-  EXPECT_LT(looks, 30);
-  EXPECT_LT(elapsed, 600.05);
-}
-
-TEST(SaveClockTest, ByUpdatesItIsTheSameAfterARestart) {
-  const auto comm = MakeSingle();
-  SaveClock clock({.every_updates = 4}, 6);
-  std::vector<std::int64_t> saves;
-  for (std::int64_t step = 7; step <= 20; ++step) {
-    if (*clock.Due(*comm, step)) saves.push_back(step);
-  }
-  EXPECT_EQ(saves, (std::vector<std::int64_t>{8, 12, 16, 20}));
-  SaveClock never({}, 0);
-  EXPECT_FALSE(*never.Due(*comm, 1));
+// A save is committed at the boundary after the one at which its shards were on the disk, not when
+// the next but one needs its place.
+TEST_F(ResumeTest, ASaveAtEveryUpdateIsCommittedOneUpdateLater) {
+  Job job = SmallJob();
+  job.max_updates = 6;
+  const auto wait = [](const std::function<bool()>& done) {
+    for (int i = 0; i < 500 && !done(); ++i) std::this_thread::sleep_for(kTick);
+    return done();
+  };
+  look_ = [&](int rank, std::int64_t update) {
+    if (rank != 0 || update < 2) return;
+    const std::string manifest = StrCat(PathOf(update - 2), "/", kManifestName);
+    if (update > 2) {
+      EXPECT_TRUE(wait([&] { return std::filesystem::exists(manifest); })) << update;
+    }
+    const std::string before = PathOf(update - 1);
+    EXPECT_TRUE(wait([&] {
+      return std::filesystem::exists(StrCat(before, "/", ShardName(0, 2))) &&
+             std::filesystem::exists(StrCat(before, "/", ShardName(1, 2)));
+    })) << update;
+    std::this_thread::sleep_for(2 * kTick);  // until the helper has said so
+  };
+  ASSERT_TRUE(Train(job, 2, 1, "never").ok());
 }
 
 }  // namespace

@@ -87,6 +87,31 @@ Outcome Same(const std::vector<Outcome>& outcomes) {
   return outcomes[0];
 }
 
+// Resumed after 900 of 1000 micro-steps of 2 ms: the 100 that are left are asked about every 20 ms.
+TEST(StopAgreement, WhatAnAttemptBeforeHasDoneDoesNotCountForThePace) {
+  const auto comm = MakeSingle();
+  StopAgreement agreement(*comm,
+                          {.checkpoints = true, .ask_every = std::chrono::duration<double>(0.02)});
+  int asked = 0;
+  agreement.AlsoDo([&] {
+    ++asked;
+    return Status::Ok();
+  });
+  agreement.BeginUpdate(900);
+  for (std::int64_t done = 901; done < 1000; ++done) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    ASSERT_TRUE(agreement.BetweenMicroSteps(done, 1000).ok());
+  }
+  EXPECT_GE(asked, 4);
+  agreement.AlsoDo([] { return Status(ErrorKind::kIo, "the third failed save"); });
+  Status status;
+  for (std::int64_t done = 1; done < 1000 && status.ok(); ++done) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    status = agreement.BetweenMicroSteps(done, 1000).status();
+  }
+  EXPECT_EQ(status.message(), "the third failed save");
+}
+
 // Signals are of the process: with ranks as threads only rank 2 looks at them.
 TEST(StopAgreement, ASignalOfOneRankStopsAllAtTheSameBoundary) {
   for (const int late : {0, 1}) {

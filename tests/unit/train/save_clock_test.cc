@@ -1,0 +1,45 @@
+#include "daemon/train/save_clock.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "collectives/comm/communicator.h"
+
+namespace gaccd {
+namespace {
+
+TEST(SaveClockTest, LooksSeldomAndInTime) {
+  EXPECT_EQ(UpdatesUntilNextLook(0, 0, 600), 1);
+  EXPECT_EQ(UpdatesUntilNextLook(10, 1000, 610), 30'000) << "half of what is left";
+  EXPECT_EQ(UpdatesUntilNextLook(600, 1000, 600), 1);
+  EXPECT_EQ(UpdatesUntilNextLook(700, 1000, 600), 1);
+  EXPECT_EQ(UpdatesUntilNextLook(1e-9, 1, 600), 1'000'000);
+  // A steady pace: so many messages until 600 s of 10 ms each are over.
+  double elapsed = 0;
+  std::int64_t updates = 0;
+  int looks = 0;
+  while (elapsed < 600) {
+    const std::int64_t next = UpdatesUntilNextLook(elapsed, updates, 600);
+    updates += next;
+    elapsed = static_cast<double>(updates) * 0.01;
+    ++looks;
+  }
+  EXPECT_LT(looks, 30);
+  EXPECT_LT(elapsed, 600.05);
+}
+
+TEST(SaveClockTest, ByUpdatesItIsTheSameAfterARestart) {
+  const auto comm = MakeSingle();
+  SaveClock clock({.every_updates = 4}, 6);
+  std::vector<std::int64_t> saves;
+  for (std::int64_t step = 7; step <= 20; ++step) {
+    if (*clock.Due(*comm, step)) saves.push_back(step);
+  }
+  EXPECT_EQ(saves, (std::vector<std::int64_t>{8, 12, 16, 20}));
+  SaveClock never({}, 0);
+  EXPECT_FALSE(*never.Due(*comm, 1));
+}
+
+}  // namespace
+}  // namespace gaccd
