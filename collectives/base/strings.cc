@@ -1,6 +1,14 @@
 #include "collectives/base/strings.h"
 
+#include <cstdio>
+
 namespace gaccd {
+
+std::string Megabytes(std::int64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f MB", static_cast<double>(bytes) / 1e6);
+  return text;
+}
 
 std::string Printable(std::string_view text) {
   static constexpr std::string_view kHex = "0123456789abcdef";

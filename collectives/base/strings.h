@@ -1,6 +1,7 @@
 // Text building for messages. Thread-safe; allocates, so not for inner loops.
 #pragma once
 
+#include <cstdint>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -14,6 +15,8 @@ template <typename... Args>
   (out << ... << args);
   return std::move(out).str();
 }
+
+[[nodiscard]] std::string Megabytes(std::int64_t bytes);  // "79.2 MB", of 10^6 bytes
 
 inline constexpr std::size_t kMaxPrintable = 16'384;  // bytes
 

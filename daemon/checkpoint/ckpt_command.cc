@@ -49,12 +49,6 @@ Result<Place> Find(std::string path) {
   return place;
 }
 
-std::string Megabytes(std::uint64_t bytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f MB", static_cast<double>(bytes) / 1e6);
-  return text;
-}
-
 std::string UtcTime(std::int64_t seconds) {
   const std::time_t time = seconds;
   std::tm parts{};
@@ -95,7 +89,8 @@ CkptOutput List(const Place& place) {
       continue;
     }
     const Status complete = CheckComplete(place.folder, one);
-    text += Row({one.name(), std::to_string(manifest->world()), Megabytes(TotalBytes(*manifest)),
+    text += Row({one.name(), std::to_string(manifest->world()),
+                 Megabytes(static_cast<std::int64_t>(TotalBytes(*manifest))),
                  UtcTime(manifest->created_s),
                  complete.ok() ? "complete" : StrCat("damaged: ", complete.message())});
   }

@@ -113,7 +113,7 @@ Status CheckManifestName(const Generation& generation, const Manifest& manifest)
 }
 
 Result<Manifest> ReadManifest(const std::string& folder, const Generation& generation) {
-  const std::string path = StrCat(folder, "/", generation.name());
+  const std::string path = generation.PathIn(folder);
   GACCD_ASSIGN_OR_RETURN(const std::string text, ReadManifestFile(path));
   GACCD_ASSIGN_OR_RETURN(Manifest manifest, DecodeManifest(StrCat(path, "/", kManifestName), text));
   GACCD_RETURN_IF_ERROR(CheckManifestName(generation, manifest));
@@ -124,7 +124,7 @@ Status CheckComplete(const std::string& folder, const Generation& generation) {
   GACCD_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(folder, generation));
   for (std::int64_t rank = 0; rank < manifest.world(); ++rank) {
     const std::string path =
-        StrCat(folder, "/", generation.name(), "/", ShardName(rank, manifest.world()));
+        StrCat(generation.PathIn(folder), "/", ShardName(rank, manifest.world()));
     struct stat info {};
     if (::lstat(path.c_str(), &info) != 0) return ErrnoStatus("cannot read", path);
     const std::uint64_t expected = manifest.shards[static_cast<std::size_t>(rank)].bytes;
@@ -170,7 +170,7 @@ std::vector<Generation> ToRemove(const std::vector<Generation>& all,
 }
 
 Status RemoveGeneration(const std::string& folder, const Generation& generation) {
-  const std::string path = StrCat(folder, "/", generation.name());
+  const std::string path = generation.PathIn(folder);
   // Held open: a link put in its place meanwhile must not lead to other files.
   GACCD_ASSIGN_OR_RETURN(const FileDescriptor open, OpenOwnFolder(path));
   GACCD_RETURN_IF_ERROR(Unlink(open.get(), path, std::string(kManifestName)));

@@ -32,6 +32,9 @@ struct Generation {
   bool committed = false;  // it has a manifest
 
   [[nodiscard]] std::string name() const;
+  [[nodiscard]] std::string PathIn(const std::string& folder) const {
+    return folder + "/" + name();
+  }
   friend auto operator<=>(const Generation&, const Generation&) = default;
 };
 

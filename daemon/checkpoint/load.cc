@@ -33,10 +33,6 @@ ByteRange RangeOf(const BufferSpec& buffer, ShardRange range, std::int64_t shard
   return {from, last.offset + last.bytes - from};
 }
 
-std::string PathOf(const std::string& folder, const Generation& generation) {
-  return StrCat(folder, "/", generation.name());
-}
-
 // Before memory is taken for a shard, its file must have the size that the manifest promises.
 Status CheckSize(const std::string& path, std::uint64_t expected) {
   struct stat info {};
@@ -147,7 +143,7 @@ bool IsDamage(const Status& status) {
 
 Result<LoadedState> LoadGeneration(Communicator& comm, const std::string& folder,
                                    const Generation& generation, const AcceptManifest& accept) {
-  const std::string path = PathOf(folder, generation);
+  const std::string path = generation.PathIn(folder);
   Result<std::string> text = Status(ErrorKind::kInternal, "rank 0 reads the manifest");
   if (comm.rank() == 0) text = ReadManifestFile(path);
   GACCD_ASSIGN_OR_RETURN(text, ShareFromRankZero(comm, text));
@@ -211,7 +207,7 @@ Status VerifyGeneration(const std::string& folder, const Generation& generation)
   for (std::int64_t rank = 0; rank < manifest.world(); ++rank) {
     const ShardRecord& record = manifest.shards[static_cast<std::size_t>(rank)];
     const std::string path =
-        StrCat(PathOf(folder, generation), "/", ShardName(rank, manifest.world()));
+        StrCat(generation.PathIn(folder), "/", ShardName(rank, manifest.world()));
     GACCD_RETURN_IF_ERROR(ReadShardFile(path, IdentityOf(manifest, rank), &record, {}));
   }
   return Status::Ok();
@@ -227,7 +223,7 @@ Result<std::vector<std::byte>> ReadBuffer(const std::string& folder, const Gener
   const Wanted wanted = [&](const BufferSpec& one) { return one.name == buffer; };
   std::vector<std::vector<std::byte>> mine;
   GACCD_RETURN_IF_ERROR(
-      ReadShareSafely(PathOf(folder, generation), manifest, {0, manifest.world()}, wanted, &mine));
+      ReadShareSafely(generation.PathIn(folder), manifest, {0, manifest.world()}, wanted, &mine));
   return std::move(mine[index]);
 }
 

@@ -46,7 +46,7 @@ Status WriteOwnShard(const SaveState& state, const PendingSave& save, ShardRecor
 }
 
 Status CommitManifest(const SaveState& state, const PendingSave& save) {
-  const std::string path = StrCat(state.folder, "/", save.generation.name(), "/", kManifestName);
+  const std::string path = StrCat(save.generation.PathIn(state.folder), "/", kManifestName);
   const std::string text = EncodeManifest(save.manifest);
   GACCD_RETURN_IF_ERROR(SyncFolder(state.folder));  // the name of the generation's folder
   GACCD_ASSIGN_OR_RETURN(DurableFile file, DurableFile::Create(path, state.modes.file));
@@ -65,7 +65,7 @@ Status CommitManifest(const SaveState& state, const PendingSave& save) {
 Result<ShardRecord> WriteShardOf(const std::string& folder, const Generation& generation,
                                  const ShardIdentity& identity,
                                  std::span<const std::span<const std::byte>> parts, Modes modes) {
-  const std::string path = StrCat(folder, "/", generation.name());
+  const std::string path = generation.PathIn(folder);
   GACCD_RETURN_IF_ERROR(MakeFolders(path, modes.folder));
   GACCD_RETURN_IF_ERROR(OpenOwnFolder(path).status());  // no link, nobody else's
   return WriteShard(StrCat(path, "/", ShardName(identity.rank, identity.world)), identity, parts,
@@ -102,7 +102,7 @@ void CommitTask(SaveState& state, PendingSave& save) {
 
 void Discard(const std::string& folder, const Generation& generation, std::int64_t rank,
              std::int64_t world) {
-  const auto open = OpenOwnFolder(StrCat(folder, "/", generation.name()));
+  const auto open = OpenOwnFolder(generation.PathIn(folder));
   if (!open.ok()) return;
   if (rank == 0) ::unlinkat(open->get(), std::string(kManifestName).c_str(), 0);
   ::unlinkat(open->get(), ShardName(rank, world).c_str(), 0);

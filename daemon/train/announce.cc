@@ -50,12 +50,6 @@ RunStart StartRecord(const Flags& flags, const Session& session) {
   return start;
 }
 
-std::string Megabytes(std::int64_t bytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f MB", static_cast<double>(bytes) / 1e6);
-  return text;
-}
-
 }  // namespace
 
 void Announce(const Flags& flags, const Session& session, RunReporter& reporter) {

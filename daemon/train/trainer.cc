@@ -197,10 +197,7 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Saver* save
     const Update update = underway_.back().update;
     const bool last = index + 1 == schedule_.updates();
     const bool evaluate = EvaluatesAfter(index + 1);
-    bool save = saver != nullptr && last;
-    if (saver != nullptr && !last) {
-      GACCD_ASSIGN_OR_RETURN(save, saver->Due(index + 1));
-    }
+    GACCD_ASSIGN_OR_RETURN(const bool save, SaveIsDue(index + 1, saver));
     const bool drain = evaluate || save || last || ComparesAfter(index + 1);
     GACCD_RETURN_IF_ERROR(ReportUntil(drain ? 0 : underway, reporter, summary));
     StopDecision wish = Wish();
@@ -218,20 +215,24 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Saver* save
     if (wish.action == StopAction::kLeave || (wish.stops() && !complete)) {
       return StopAt(StrCat("after update ", index + 1), wish, *summary, saver);
     }
-    if (saver != nullptr) GACCD_RETURN_IF_ERROR(saver->Poll());
-    if (saver != nullptr && (save || wish.action == StopAction::kSave)) {
-      Status saved = SaveAt(*summary, *saver);
-      if (!saved.ok() && saved.kind() == ErrorKind::kInterrupted) {
-        return GiveUpSave(StrCat("after update ", index + 1), ErrorKind::kTempFail, *saver);
-      }
-      GACCD_RETURN_IF_ERROR(saved);
+    if (saver == nullptr) continue;
+    GACCD_RETURN_IF_ERROR(saver->Poll());
+    if (save || wish.action == StopAction::kSave) {
+      GACCD_RETURN_IF_ERROR(GiveUpIfAsked(SaveAt(*summary, *saver),
+                                          StrCat("after update ", index + 1), ErrorKind::kTempFail,
+                                          *saver));
     }
   }
   GACCD_ASSIGN_OR_RETURN(summary->measured_memory, ResidentBytes());
   if (saver == nullptr) return Status::Ok();
-  Status saved = FinishSaves(*summary, *saver);
-  if (saved.ok() || saved.kind() != ErrorKind::kInterrupted) return saved;
-  return GiveUpSave("after the last update", ErrorKind::kTempFail, *saver);
+  return GiveUpIfAsked(FinishSaves(*summary, *saver), "after the last update", ErrorKind::kTempFail,
+                       *saver);
+}
+
+Result<bool> Trainer::SaveIsDue(std::int64_t step, Saver* saver) const {
+  if (saver == nullptr) return false;
+  if (step == schedule_.updates()) return true;
+  return saver->Due(step);
 }
 
 Status Trainer::ReportUntil(std::size_t underway, RunReporter& reporter, TrainingSummary* summary) {

@@ -132,8 +132,11 @@ class Trainer {
   Status StopAt(const std::string& where, const StopDecision& wish, const TrainingSummary& summary,
                 Saver* saver);
 
-  // A save or the wait for it was given up, as a rank was asked twice: nothing waits for the disk.
-  Status GiveUpSave(const std::string& where, ErrorKind kind, Saver& saver);
+  // `saved`; but when a save or the wait for it was given up (kInterrupted), as a rank was asked
+  // twice, nothing waits for the disk any more, and the run ends with `kind`.
+  Status GiveUpIfAsked(Status saved, const std::string& where, ErrorKind kind, Saver& saver);
+  // Whether the state after update `step` is to be saved. Collective.
+  Result<bool> SaveIsDue(std::int64_t step, Saver* saver) const;
 
   // An update that the engine has begun and whose figures were not told yet.
   struct Underway {

@@ -40,14 +40,17 @@ Status Trainer::StopAt(const std::string& where, const StopDecision& wish,
   }
   Status saved = SaveAt(summary, *saver);
   if (saved.ok()) saved = saver->Finish();
-  if (!saved.ok() && saved.kind() == ErrorKind::kInterrupted)
-    return GiveUpSave(where, wish.kind, *saver);
+  if (!saved.ok() && saved.kind() == ErrorKind::kInterrupted) {
+    return GiveUpIfAsked(std::move(saved), where, wish.kind, *saver);
+  }
   const Status ending = wish.ToStatus(where, saved.ok());
   if (saved.ok()) return ending;
   return {ending.kind(), StrCat(ending.message(), ": ", saved.message())};
 }
 
-Status Trainer::GiveUpSave(const std::string& where, ErrorKind kind, Saver& saver) {
+Status Trainer::GiveUpIfAsked(Status saved, const std::string& where, ErrorKind kind,
+                              Saver& saver) {
+  if (saved.ok() || saved.kind() != ErrorKind::kInterrupted) return saved;
   saver.Abandon();
   if (stops_ != nullptr) stops_->Leave(kind);
   return {kind, StrCat("stopped by a second request ", where, ", not saved")};

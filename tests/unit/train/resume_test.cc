@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
@@ -323,6 +324,7 @@ TEST_F(ResumeTest, AutoTakesTheNewestThatIsWholeAndSaysWhatItPassedOver) {
   EXPECT_EQ(whole->first, 0) << "nothing there: a fresh start";
   std::filesystem::remove_all(PathOf(24));
   std::filesystem::resize_file(PathOf(18) + "/shard-00001-of-00002.bin", 99);
+  std::ofstream(ckpt() + "/LATEST") << "step-000000000006-e000001\n";  // a hint, and wrong
   const auto resumed = Train(job, 2, 0, "auto");
   ASSERT_TRUE(resumed.ok()) << resumed.status().message();
   EXPECT_EQ(resumed->first, 12);
