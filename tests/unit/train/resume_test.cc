@@ -2,184 +2,24 @@
 // bit for bit on the same ranks, to rounding on others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "collectives/base/strings.h"
-#include "collectives/comm/threads.h"
-#include "daemon/checkpoint/generations.h"
-#include "daemon/checkpoint/manifest.h"
-#include "daemon/checkpoint/shard.h"
-#include "daemon/telemetry/log.h"
-#include "daemon/train/saver.h"
-#include "daemon/train/stop_agreement.h"
-#include "daemon/train/trainer.h"
+#include "tests/unit/train/resume_fixture.h"
 
 namespace gaccd {
 namespace {
 
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
-
-Job SmallJob() {
-  Job job;
-  job.name = "small";
-  job.model = {.layers = {{"fc1", LinearSpec{10, 16, true}},
-                          {"relu", ReluSpec{}},
-                          {"fc2", LinearSpec{16, 2, true}}},
-               .loss = LossKind::kMeanSquaredError};
-  job.data.train = SyntheticSource{.samples = 230, .features = 10, .outputs = 2, .seed = 3};
-  job.data.eval = SyntheticSource{.samples = 41, .features = 10, .outputs = 2, .seed = 3};
-  job.batch.target = 32;
-  job.batch.micro = 5;
-  job.optimizer = {.lr = 0.01, .kind = AdamWSpec{}};
-  job.schedule = {.warmup_updates = 4, .shape = CosineShape{.final_ratio = 0.1}};
-  job.epochs = 3;  // 3 x 8 updates, the last of each of 6 samples
-  return job;
-}
-
-// A place inside an update: after micro-step `done` of update `update` (both from 1); or in an
-// evaluation (from 1).
-struct Place {
-  std::int64_t update = 0;
-  std::int64_t done = 0;
-  StopAction action = StopAction::kSaveStop;
-  int evaluation = 0;
-};
-
-class ResumeTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "resume.XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  struct Trained {
-    std::vector<float> weights;
-    TrainingSummary summary;
-    std::int64_t first = 0;
-    std::vector<std::string> notes;
-    int evaluations = 0;
-    std::string warnings;  // before Run()
-  };
-
-  // Trains on so many ranks; saves every so many updates (0: never); goes on from `from`. stop: the
-  // ranks are asked to leave there, with a save.
-  Result<Trained> Train(const Job& job, int ranks, std::int64_t every, const std::string& from,
-                        Place stop = {}) {
-    Trained trained;
-    SetLogHook([&](const LogLine& line) { trained.warnings += StrCat(line.message, "\n"); });
-    const Status status = RunThreadRanks(ranks, {}, [&](Communicator& comm) -> Status {
-      GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make({.nodes = 1,
-                                                          .gpus_per_node = ranks,
-                                                          .micro_batch = job.batch.micro,
-                                                          .target_batch = job.batch.target,
-                                                          .lr_rule = job.batch.lr_rule}));
-      GACCD_ASSIGN_OR_RETURN(auto trainer, Trainer::Open(comm, job, plan));
-      GACCD_RETURN_IF_ERROR(trainer->Prepare());
-      std::optional<WriterRight> right;
-      if (every > 0) {
-        GACCD_ASSIGN_OR_RETURN(right, CheckpointWriter::Claim(comm, {.folder = ckpt()},
-                                                              MakeOwnerName(job_id_, restarts_)));
-      }
-      ResumeSource source{.folder = ckpt(), .from = from, .job_since = {}};
-      if (restarts_ > 0 && right) source.job_since = right->job_since;
-      GACCD_ASSIGN_OR_RETURN(const ResumePoint point,
-                             FindResumePoint(comm, trainer->saved_run(), source));
-      if (point.state) GACCD_RETURN_IF_ERROR(trainer->Resume(*point.state));
-      GACCD_ASSIGN_OR_RETURN(auto reporter, RunReporter::Start(comm, {.quiet = true}));
-      std::unique_ptr<Saver> saver;
-      if (every > 0) {
-        SaverOptions options;
-        options.checkpoints.folder = ckpt();
-        options.checkpoints.keep.newest = 100;
-        options.policy.every_updates = every;
-        GACCD_ASSIGN_OR_RETURN(saver,
-                               Saver::Start(comm, trainer->saved_run(), trainer->engine(), options,
-                                            *std::move(right), trainer->first_update()));
-      }
-      TrainingSummary summary;
-      StopThere stops(comm, *this, stop, trainer->first_update());
-      trainer->SetStops(&stops);
-      GACCD_RETURN_IF_ERROR(trainer->Run(*reporter, &summary, saver.get()));
-      reporter->Finish(Status::Ok());
-      if (comm.rank() == 0) {
-        trained.summary = summary;
-        trained.first = trainer->first_update();
-        trained.notes = point.notes;
-        trained.evaluations = stops.evaluations();
-        GACCD_ASSIGN_OR_RETURN(trained.weights, trainer->Parameters());
-      }
-      return Status::Ok();
-    });
-    SetLogHook({});
-    if (!status.ok()) return status;
-    return trained;
-  }
-
-  static constexpr std::chrono::milliseconds kTick{10};
-  std::function<void(int rank, std::int64_t update)> look_;  // at the first question of an update
-
-  // Counts updates by their first question. The last of an epoch, the 8th, has one micro-step: no
-  // question.
-  class StopThere : public StopAgreement {
-   public:
-    StopThere(Communicator& comm, const ResumeTest& test, Place place, std::int64_t first)
-        : StopAgreement(comm, {.checkpoints = true}),
-          rank_(comm.rank()),
-          test_(test),
-          place_(place),
-          update_(first) {}
-    Result<StopDecision> BetweenMicroSteps(std::int64_t done, std::int64_t) override {
-      if (done <= last_done_) update_ += (update_ + 2) % 8 == 0 ? 2 : 1;
-      last_done_ = done;
-      if (done == 1 && test_.look_) test_.look_(rank_, update_ + 1);
-      if (update_ + 1 != place_.update || done != place_.done) return StopDecision{};
-      return StopDecision{.action = place_.action, .reason = "the test"};
-    }
-    Result<StopDecision> BetweenBatches(std::int64_t done, std::int64_t) override {
-      if (done == 1) ++evaluations_;
-      if (evaluations_ == place_.evaluation) here_ = {StopAction::kSaveStop, {}, "the test"};
-      return here_;
-    }
-    [[nodiscard]] StopDecision AtBoundary() const override { return here_; }
-    [[nodiscard]] int evaluations() const { return evaluations_; }
-
-   private:
-    int rank_;
-    const ResumeTest& test_;
-    Place place_;
-    StopDecision here_;
-    int evaluations_ = 0;
-    std::int64_t update_;
-    std::int64_t last_done_ = 0;
-  };
-
-  void EndBeforeTheFirstSave() {
-    const auto comm = MakeSingle();
-    const auto right =
-        CheckpointWriter::Claim(*comm, {.folder = ckpt()}, MakeOwnerName(job_id_, restarts_));
-    ASSERT_TRUE(right.ok()) << right.status().message();
-  }
-
-  [[nodiscard]] std::string ckpt() const { return folder_ + "/ckpt"; }
-  [[nodiscard]] std::string PathOf(std::int64_t step) const {
-    return ckpt() + "/" + Generation{.epoch = 1, .step = step}.name();
-  }
-
-  std::string folder_;
-  std::string job_id_ = "test";
-  int restarts_ = 0;
-};
+using testing::Place;
+using testing::ResumeTest;
+using testing::SmallJob;
 
 double Difference(const std::vector<float>& a, const std::vector<float>& b) {
   double difference = 0;
@@ -388,31 +228,6 @@ TEST_F(ResumeTest, AnotherRunIsRefusedByName) {
   EXPECT_THAT(error([](Job& j) { j.model.layers[1].name = "relu2"; }),
               HasSubstr("another model (checkpoint -> this job): model.layer[1].name"));
   EXPECT_THAT(error([](Job& j) { j.epochs = 1; }), HasSubstr("the job ends after 8"));
-}
-
-// A save is committed at the boundary after the one at which its shards were on the disk, not when
-// the next but one needs its place.
-TEST_F(ResumeTest, ASaveAtEveryUpdateIsCommittedOneUpdateLater) {
-  Job job = SmallJob();
-  job.max_updates = 6;
-  const auto wait = [](const std::function<bool()>& done) {
-    for (int i = 0; i < 500 && !done(); ++i) std::this_thread::sleep_for(kTick);
-    return done();
-  };
-  look_ = [&](int rank, std::int64_t update) {
-    if (rank != 0 || update < 2) return;
-    const std::string manifest = StrCat(PathOf(update - 2), "/", kManifestName);
-    if (update > 2) {
-      EXPECT_TRUE(wait([&] { return std::filesystem::exists(manifest); })) << update;
-    }
-    const std::string before = PathOf(update - 1);
-    EXPECT_TRUE(wait([&] {
-      return std::filesystem::exists(StrCat(before, "/", ShardName(0, 2))) &&
-             std::filesystem::exists(StrCat(before, "/", ShardName(1, 2)));
-    })) << update;
-    std::this_thread::sleep_for(2 * kTick);  // until the helper has said so
-  };
-  ASSERT_TRUE(Train(job, 2, 1, "never").ok());
 }
 
 }  // namespace

@@ -1,0 +1,68 @@
+// When a training saves, and what becomes of saves that take long or fail.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <thread>
+
+#include "daemon/checkpoint/manifest.h"
+#include "daemon/checkpoint/shard.h"
+#include "tests/unit/train/resume_fixture.h"
+
+namespace gaccd {
+namespace {
+
+using testing::SmallJob;
+
+class SavingTest : public testing::ResumeTest {
+ protected:
+  static constexpr std::chrono::milliseconds kTick{10};
+};
+
+// A save is committed at the boundary after the one at which its shards were on the disk, not when
+// the next but one needs its place.
+TEST_F(SavingTest, ASaveAtEveryUpdateIsCommittedOneUpdateLater) {
+  Job job = SmallJob();
+  job.max_updates = 6;
+  const auto wait = [](const std::function<bool()>& done) {
+    for (int i = 0; i < 500 && !done(); ++i) std::this_thread::sleep_for(kTick);
+    return done();
+  };
+  look_ = [&](int rank, std::int64_t update) {
+    if (rank != 0 || update < 2) return;
+    const std::string manifest = StrCat(PathOf(update - 2), "/", kManifestName);
+    if (update > 2) {
+      EXPECT_TRUE(wait([&] { return std::filesystem::exists(manifest); })) << update;
+    }
+    const std::string before = PathOf(update - 1);
+    EXPECT_TRUE(wait([&] {
+      return std::filesystem::exists(StrCat(before, "/", ShardName(0, 2))) &&
+             std::filesystem::exists(StrCat(before, "/", ShardName(1, 2)));
+    })) << update;
+    std::this_thread::sleep_for(2 * kTick);  // until the helper has said so
+  };
+  ASSERT_TRUE(Train(job, 2, 1, "never").ok());
+}
+
+// For a second the folder of the last save cannot be made.
+TEST_F(SavingTest, ALastSaveThatFailsIsTriedAgain) {
+  Job job = SmallJob();
+  job.max_updates = 6;
+  std::jthread repair;
+  look_ = [&](int rank, std::int64_t update) {
+    if (rank != 0 || update != 6) return;
+    std::ofstream(PathOf(6)) << "in the way";
+    repair = std::jthread([&] {
+      std::this_thread::sleep_for(100 * kTick);
+      std::filesystem::remove(PathOf(6));
+    });
+  };
+  const auto trained = Train(job, 2, 6, "never");
+  ASSERT_TRUE(trained.ok()) << trained.status().message();
+  EXPECT_TRUE(std::filesystem::exists(StrCat(PathOf(6), "/", kManifestName)));
+}
+
+}  // namespace
+}  // namespace gaccd
