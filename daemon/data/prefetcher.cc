@@ -138,7 +138,6 @@ const BatchView* Prefetcher::Next() {
     if (left == low_) taken_.notify_one();
   }
   std::uint32_t filled = filled_.load();
-  if (filled == next_) ++waits_;
   while (filled == next_) {
     filled_.wait(filled);
     filled = filled_.load();

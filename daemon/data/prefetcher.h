@@ -54,8 +54,6 @@ class Prefetcher {
   [[nodiscard]] const BatchView* Next();
 
   [[nodiscard]] std::size_t memory_bytes() const { return bytes_; }  // of the ring
-  // Micro-batches for which the loop had to wait: a reader that cannot keep up.
-  [[nodiscard]] std::int64_t waits() const { return waits_; }
 
  private:
   struct FreeAligned {
@@ -85,7 +83,6 @@ class Prefetcher {
   std::uint32_t low_ = 0;   // so many slots in use: the thread goes to work
   std::uint32_t next_ = 0;  // calls of Next() that gave a batch; taken_ is behind it
   bool ended_ = false;
-  std::int64_t waits_ = 0;
   std::thread thread_;
 };
 
