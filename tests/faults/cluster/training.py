@@ -118,7 +118,7 @@ class Training:
         self.committed = max([self.committed, *(g[0] for g in self.generations() if g[3])])
         fields = self.fields()
         if fields["JobState"] == "PENDING" and fields["Reason"] == "BeginTime":
-            # SLURM lets a requeued job wait for two minutes, so that nothing of it is left on the
+            # SLURM lets a requeued job wait (cred_expire), so that nothing of it is left on the
             # nodes: its PMIx server has fixed names, and a credential that was revoked in the same
             # second as the new one counts as that. We can see whether that is so.
             since = self.requeued.setdefault((self.id, fields["Restarts"]), time.monotonic())
