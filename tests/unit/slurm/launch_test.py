@@ -99,7 +99,7 @@ class Launch(WithStandIns):
         self.assertEqual(done.returncode, 78, done.stderr)
         self.assertEqual(len(self.log("starts")), 3)
         self.launch(FAILED_LAUNCHES="99", GACCD_SAYS="fail\\nwhy\\n")
-        self.assertEqual(len(self.log("starts")), 6)
+        self.assertEqual(len(self.log("starts")), 11)
 
     def test_passes_job_folder_and_flags(self):
         done = self.launch("--target-batch=1000", "--name=a b")
