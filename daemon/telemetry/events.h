@@ -133,6 +133,7 @@ struct FailureFacts {
   std::vector<Suspect> suspects;
   std::string collective;                // that this rank was in: "all_reduce_sum"
   std::optional<std::int64_t> sequence;  // the number of that collective, from 1
+  bool silent = false;  // nothing was heard of the suspect: it, or this rank, may be cut off
 };
 
 // What a rank leaves behind when it fails.

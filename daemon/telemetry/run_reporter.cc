@@ -212,11 +212,13 @@ void RunReporter::Impl::WriteVerdict(const Verdict& verdict) {
 }
 
 // Rank 0 is lost: one of the others writes its last words. Or this rank is the one that is cut off,
-// and both name each other at about the same time; then rank 0, which sees all others, comes first.
+// and both name each other within a second (each silence began with a beat of its own); then rank
+// 0, which sees all others, comes first.
 void RunReporter::Impl::StandInForRankZero(const Verdict& verdict, const FailureFacts& facts) {
   constexpr std::chrono::milliseconds kAfterRankZero{600};
+  constexpr std::chrono::milliseconds kAfterSilence{1'500};
   if (leads() || attempt_dir.empty() || !Suspects(facts, 0)) return;
-  std::this_thread::sleep_for(kAfterRankZero);
+  std::this_thread::sleep_for(facts.silent ? kAfterSilence : kAfterRankZero);
   RunStatus now;
   now.identity = identity;
   now.pid = ::getpid();

@@ -59,6 +59,8 @@ FailureFacts FactsOf(const Status& outcome, const Session& session) {
     const std::string& host = session.comm.topology().hosts[static_cast<std::size_t>(rank)];
     facts.suspects.push_back({rank, host});
   }
+  const auto lost = session.peers->lost();
+  facts.silent = lost && lost->absence == Absence::kSilent;
   if (const auto failure = FailureOf(session)) {
     facts.collective = Name(failure->entry.operation);
     facts.sequence = static_cast<std::int64_t>(failure->entry.sequence);
