@@ -212,7 +212,7 @@ void RunReporter::Impl::WriteVerdict(const Verdict& verdict) {
 }
 
 // Rank 0 is lost: one of the others writes its last words. Or this rank is the one that is cut off,
-// and both name each other within a second (each silence began with a beat of its own); then rank
+// and both name each other at about the same time (0.8 s apart were seen); then rank
 // 0, which sees all others, comes first.
 void RunReporter::Impl::StandInForRankZero(const Verdict& verdict, const FailureFacts& facts) {
   constexpr std::chrono::milliseconds kAfterRankZero{600};

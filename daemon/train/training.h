@@ -12,8 +12,8 @@ namespace gaccd {
 // the code of the kernels.
 struct MemoryFigures {
   std::int64_t process = 0;
-  std::int64_t planned =
-      0;  // process, engine, training batches, saver; not the ring of an evaluation
+  // Process, engine, training batches, saver; not the ring of an evaluation.
+  std::int64_t planned = 0;
   std::int64_t device = 0;  // planned on the GPU; 0 on a CPU
 };
 

@@ -15,6 +15,7 @@
 #include "tests/standin/cublaslt_standin.h"
 #include "tests/unit/data/file_util.h"
 #include "tests/unit/train/engine_runs.h"
+#include "tests/unit/train/small_regression.h"
 
 namespace gaccd::testing {
 namespace {
@@ -22,14 +23,7 @@ namespace {
 using ::testing::HasSubstr;
 
 Job SmallJob() {
-  Job job;
-  job.name = "small";
-  job.model = {.layers = {{"fc1", LinearSpec{10, 16, true}},
-                          {"relu", ReluSpec{}},
-                          {"fc2", LinearSpec{16, 2, true}}},
-               .loss = LossKind::kMeanSquaredError};
-  job.data.train = SyntheticSource{.samples = 230, .features = 10, .outputs = 2, .seed = 3};
-  job.data.eval = SyntheticSource{.samples = 41, .features = 10, .outputs = 2, .seed = 3};
+  Job job = SmallRegression();
   job.batch.target = 37;
   job.batch.micro = 4;
   job.optimizer = {.lr = 0.05, .kind = SgdSpec{.momentum = 0.9}};

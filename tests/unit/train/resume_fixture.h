@@ -17,18 +17,12 @@
 #include "daemon/train/saver.h"
 #include "daemon/train/stop_agreement.h"
 #include "daemon/train/trainer.h"
+#include "tests/unit/train/small_regression.h"
 
 namespace gaccd::testing {
 
 inline Job SmallJob() {
-  Job job;
-  job.name = "small";
-  job.model = {.layers = {{"fc1", LinearSpec{10, 16, true}},
-                          {"relu", ReluSpec{}},
-                          {"fc2", LinearSpec{16, 2, true}}},
-               .loss = LossKind::kMeanSquaredError};
-  job.data.train = SyntheticSource{.samples = 230, .features = 10, .outputs = 2, .seed = 3};
-  job.data.eval = SyntheticSource{.samples = 41, .features = 10, .outputs = 2, .seed = 3};
+  Job job = SmallRegression();
   job.batch.target = 32;
   job.batch.micro = 5;
   job.optimizer = {.lr = 0.01, .kind = AdamWSpec{}};

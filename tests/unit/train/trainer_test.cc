@@ -8,19 +8,13 @@
 
 #include "collectives/bootstrap/agree.h"
 #include "collectives/comm/threads.h"
+#include "tests/unit/train/small_regression.h"
 
 namespace gaccd {
 namespace {
 
 Job SmallJob(std::int64_t target, std::int64_t micro) {
-  Job job;
-  job.name = "small";
-  job.model = {.layers = {{"fc1", LinearSpec{10, 16, true}},
-                          {"relu", ReluSpec{}},
-                          {"fc2", LinearSpec{16, 2, true}}},
-               .loss = LossKind::kMeanSquaredError};
-  job.data.train = SyntheticSource{.samples = 230, .features = 10, .outputs = 2, .seed = 3};
-  job.data.eval = SyntheticSource{.samples = 41, .features = 10, .outputs = 2, .seed = 3};
+  Job job = testing::SmallRegression();
   job.batch.target = target;
   job.batch.micro = micro;
   job.optimizer = {.lr = 0.05, .kind = SgdSpec{.momentum = 0.9}};

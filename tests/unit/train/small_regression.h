@@ -1,0 +1,20 @@
+// The network and the data of the small trainings in the tests; each adds its batch and optimiser.
+#pragma once
+
+#include "daemon/config/job.h"
+
+namespace gaccd::testing {
+
+inline Job SmallRegression() {
+  Job job;
+  job.name = "small";
+  job.model = {.layers = {{"fc1", LinearSpec{10, 16, true}},
+                          {"relu", ReluSpec{}},
+                          {"fc2", LinearSpec{16, 2, true}}},
+               .loss = LossKind::kMeanSquaredError};
+  job.data.train = SyntheticSource{.samples = 230, .features = 10, .outputs = 2, .seed = 3};
+  job.data.eval = SyntheticSource{.samples = 41, .features = 10, .outputs = 2, .seed = 3};
+  return job;
+}
+
+}  // namespace gaccd::testing
