@@ -30,6 +30,12 @@ class Stopping(ClusterTest):
         self.assertEqual([e["verdict"] for e in self._ledger(run)], ["requeue", "norequeue"])
         self.assertEqual(self._ledger(run)[1]["last_step"], verdict["last_step"])
 
+    def test_a_signal_for_the_job_script_alone_reaches_the_ranks(self):
+        # As #SBATCH --signal=B:USR1@120 sends it.
+        run = self._training()
+        self.cluster.run(["scancel", "--batch", "--signal=USR1", run.job])
+        self._assert_requeued(run, "SIGUSR1")
+
     def test_sigterm_of_one_rank_stops_all(self):
         run = self._training()
         self.cluster.processes("gaccd", "n2")[0].signal(15)

@@ -123,6 +123,13 @@ class Hostile(WithStandIns):
         done = self.launch(SRUN_RC="65", GACCD_SAYS="fail\\nwhy\\033[2J\\n", SRUN_ERR="\\033[31m red\\n")
         self.assertIn("gaccd: fail: why?[2J\n", done.stdout)
         self.assertIn("?[31m red\n", done.stderr)
+        said = self.launch(SRUN_RC="75", GACCD_SAYS="requeue\\nwhy\\n", SCONTROL_ERR="\\033[2J\\0233J\\000x\\n",
+                           FAILED_REQUEUES="9", GACCD_RUN_DIR=f"{self.dir}/\033[31m red")
+        self.assertIn("?[2J?J?x\n", said.stderr)
+        self.assertNotIn("\033", said.stdout + said.stderr)
+        planted = self.dir / "\033[31m planted"
+        planted.write_text("no folder")
+        self.assertIn("/?[31m planted", self.launch(GACCD_RUN_DIR=str(planted)).stderr)
         (run / "HOLD").unlink()
         os.mkfifo(run / "HOLD")  # nobody writes: must not wait
         self.assertEqual(self.launch(GACCD_RUN_DIR=str(run)).returncode, 93)

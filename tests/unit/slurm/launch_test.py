@@ -10,7 +10,8 @@ from pathlib import Path
 SLURM = Path(__file__).resolve().parents[3] / "slurm"
 
 # Says what it was called with, prints SRUN_ERR as srun would, and ends with SRUN_RC. The check before
-# a training is told apart, and ends with CHECK_RC; SIGNAL_IN_CHECK tells the script about a stop meanwhile.
+# a training is told apart, and ends with CHECK_RC; SIGNAL_IN_CHECK tells the script about a stop meanwhile. With
+# RANKS_TAKE_SIGNALS the training lasts until the script hands a signal on.
 SRUN = """#!/bin/bash
 if [[ " $* " == *" verdict "* ]]; then
   printf '%s\\n' "$@" >"$LOG/verdict"
@@ -27,12 +28,18 @@ fi
 printf '%s\\n' "$@" >"$LOG/srun"
 env | sort >"$LOG/env"
 echo start >>"$LOG/starts"
+[[ -z ${SIGNAL_AT_START:-} || $(wc -l <"$LOG/starts") != 1 ]] || kill -"$SIGNAL_AT_START" "$PPID"
 [[ $(wc -l <"$LOG/starts") -gt ${FAILED_LAUNCHES:-0} ]] || {
   echo "srun: error: task 2 launch failed: Unspecified error" >&2
   exit
 }
 printf '%b' "${SRUN_ERR:-}" >&2
+if [[ -n ${RANKS_TAKE_SIGNALS:-} ]]; then
+  for name in TERM HUP USR1 USR2 ALRM; do trap "echo $name >>'$LOG/ranks_got'; exit 75" "$name"; done
+  touch "$GACCD_ATTEMPT_DIR/events.jsonl"
+fi
 [[ -z ${SIGNAL_PARENT:-} ]] || kill -"$SIGNAL_PARENT" "$PPID"
+for ((i = 0; i < 200 && ${RANKS_TAKE_SIGNALS:-0}; i++)); do /bin/sleep 0.05; done
 exit "${SRUN_RC:-0}"
 """
 # Says of an attempt what GACCD_SAYS says, lines apart by \n; unset: that an srun that returned 0 is done.
@@ -49,11 +56,22 @@ fi
 [[ -n ${GACCD_SAYS+x} || $* != *--srun-rc=0 ]] || GACCD_SAYS='done\\nall is well\\n'
 printf '%b' "${GACCD_SAYS:-}"
 """
+BANNER = """--------------------------------------------------------------------------
+MPI_ABORT was invoked on rank 5 in communicator MPI_COMM_WORLD
+with errorcode 65.
+
+NOTE: invoking MPI_ABORT causes Open MPI to kill all MPI processes.
+--------------------------------------------------------------------------
+[n2:00123] PMIX ERROR: UNREACHABLE in file server/pmix_server.c at line 2198
+slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-20T10:00:00 ***
+srun: Job step aborted: Waiting up to 32 seconds for job step to finish.
+"""
 # The waits between two tries are not the test's.
 SLEEP = """#!/bin/bash
 echo "$1" >>"$LOG/sleep"
 """
 SCONTROL = """#!/bin/bash
+printf '%b' "${SCONTROL_ERR:-}" >&2
 if [[ $1 == show ]]; then
   printf 'JobId=7\\n   JobState=%s Dependency=(null)\\n   EndTime=%s Deadline=N/A\\n   Command=%s\\n   WorkDir=/\\n' \\
     "${STATE:-RUNNING Reason=None}" "${END:-Unknown}" "${COMMAND:-}"
@@ -100,6 +118,21 @@ class Launch(WithStandIns):
         self.assertEqual(len(self.log("starts")), 3)
         self.launch(FAILED_LAUNCHES="99", GACCD_SAYS="fail\\nwhy\\n")
         self.assertEqual(len(self.log("starts")), 11)
+
+    def test_a_signal_that_only_the_script_got_is_handed_on(self):
+        for sent, got in (("USR1", "USR1"), ("USR2", "USR2"), ("TERM", "TERM"), ("INT", "TERM"), ("HUP", "HUP"),
+                          ("ALRM", "ALRM"), ("XCPU", "TERM")):
+            (self.dir / "ranks_got").unlink(missing_ok=True)
+            done = self.launch(SIGNAL_PARENT=sent, RANKS_TAKE_SIGNALS="1", GACCD_SAYS="requeue\\nwhy\\n",
+                               GACCD_RUN_DIR=str(self.dir / sent))
+            self.assertEqual((done.returncode, self.log("ranks_got")), (75, [got]), sent)
+            self.assertTrue(self.log("gaccd")[-1].endswith("--srun-rc=75"), sent)
+
+    def test_a_signal_during_failed_launches_waits_for_the_ranks(self):
+        done = self.launch(FAILED_LAUNCHES="2", SIGNAL_AT_START="USR1", RANKS_TAKE_SIGNALS="1",
+                           GACCD_SAYS="requeue\\nwhy\\n")
+        self.assertEqual((done.returncode, len(self.log("starts"))), (75, 3), done.stderr)
+        self.assertEqual(self.log("ranks_got"), ["USR1"])
 
     def test_passes_job_folder_and_flags(self):
         done = self.launch("--target-batch=1000", "--name=a b")
@@ -179,6 +212,19 @@ class Launch(WithStandIns):
         done = self.launch(SRUN_RC="65")
         self.assertEqual(done.returncode, 65)
         self.assertIn("labels file is truncated", done.stderr)
+
+    def test_shows_of_the_ranks_what_gaccd_said(self):
+        rank = self.dir / "runs/demo-91/attempts/000-91/rank"
+        rank.mkdir(parents=True)
+        for number in range(5):
+            (rank / f"r0000{number}.err").write_text(BANNER)
+        (rank / "r00005.err").write_text("gaccd: rank 5 on n2: error (data, exit 65): labels\n" + BANNER)
+        done = self.launch(SRUN_RC="65")
+        self.assertIn("r00005.err\ngaccd: rank 5 on n2: error (data, exit 65): labels\n", done.stderr)
+        for word in ("MPI_ABORT", "NOTE", "--------", "PMIX", "slurmstepd", "r00004"):
+            self.assertNotIn(word, done.stderr)
+        (rank / "r00005.err").unlink()  # nobody else explains it
+        self.assertIn("NOTE: invoking MPI_ABORT", self.launch(SRUN_RC="65").stderr)
 
     def test_75_goes_back_to_the_queue(self):
         self.launch(SRUN_RC="75")
@@ -337,7 +383,21 @@ class Launch(WithStandIns):
         done = self.start([SLURM / "launch", "/no/job.txtpb"])
         self.assertEqual((done.returncode, "/no/job.txtpb" in done.stderr), (74, True))
         done = self.launch(GACCD_RUN_DIR="/proc/run")
-        self.assertEqual((done.returncode, "/proc/run" in done.stderr), (74, True))
+        self.assertEqual((done.returncode, done.stderr),
+                         (74, "slurm/launch: cannot make the folder /proc/run: No such file or directory\n"))
+        self.assertEqual(self.log("srun"), [])
+
+
+    @unittest.skipIf(os.geteuid() != 0, "needs root, to mount a small disk")
+    def test_a_full_disk_is_said_first(self):
+        disk = self.dir / "disk"
+        disk.mkdir()
+        done = self.start(["unshare", "--mount", "bash", "-c", 'mount -t tmpfs -o size=32k none "$0" && "$@"', disk,
+                           SLURM / "launch", self.job], GACCD_RUN_DIR=str(disk / "run"))
+        folder = disk / "run/attempts/000-91"
+        self.assertEqual(done.returncode, 74)
+        self.assertTrue(done.stderr.startswith(
+            f"slurm/launch: cannot write to the folder {folder}: No space left on device"), done.stderr)
         self.assertEqual(self.log("srun"), [])
 
 
