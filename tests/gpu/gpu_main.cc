@@ -11,6 +11,7 @@
 
 namespace gaccd {
 const CublasLtApi* CublasLtOfTest() { return nullptr; }
+const NcclApi* NcclOfTest() { return nullptr; }
 }  // namespace gaccd
 
 namespace {

@@ -1,6 +1,7 @@
 #include "tests/gpu/gpu_test.h"
 
 #include <cmath>
+#include <cstdio>
 
 namespace gaccd {
 
@@ -15,5 +16,23 @@ double RelativeDifference(std::span<const float> found, std::span<const float> e
   }
   return std::sqrt(difference / norm);
 }
+
+namespace {
+void PrintCells(const std::string& check, const char* result, const std::string& note) {
+  std::printf("ROW [\"%s\", \"%s\", \"\", \"\", \"\", \"\", \"%s\"]\n", check.c_str(), result,
+              note.c_str());
+}
+}  // namespace
+
+void PrintRow(const std::string& check, bool passed, const std::string& expected,
+              const std::string& seen) {
+  PrintCells(check, passed ? "PASS" : "FAIL", "expected " + expected + ", seen " + seen);
+}
+
+void PrintSkip(const std::string& check, const std::string& reason) {
+  PrintCells(check, "SKIP", reason);
+}
+
+void PrintFact(const std::string& fact) { std::printf("FACT %s\n", fact.c_str()); }
 
 }  // namespace gaccd

@@ -3,16 +3,26 @@
 #pragma once
 
 #include <span>
+#include <string>
 
+#include "collectives/comm/nccl_api.h"
 #include "daemon/device/cuda/cublaslt_api.h"
 
 namespace gaccd {
 
-// null: the library on this machine.
+// null: the library of this machine.
 [[nodiscard]] const CublasLtApi* CublasLtOfTest();
+[[nodiscard]] const NcclApi* NcclOfTest();
 
 // |found - expected| / |expected|, over all elements; NaN when any element is.
 [[nodiscard]] double RelativeDifference(std::span<const float> found,
                                         std::span<const float> expected);
+
+// A row of the table of tools/gpu-check: "expected <expected>, seen <seen>". Texts without quotes.
+void PrintRow(const std::string& check, bool passed, const std::string& expected,
+              const std::string& seen);
+void PrintSkip(const std::string& check, const std::string& reason);
+// A line above that table, for what is only told.
+void PrintFact(const std::string& fact);
 
 }  // namespace gaccd

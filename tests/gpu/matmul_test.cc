@@ -2,6 +2,7 @@
 // sums are exact, so all bits must agree, whatever algorithm is chosen.
 #include <gtest/gtest.h>
 
+#include "collectives/base/strings.h"
 #include "daemon/device/cuda/matmul_choices.h"
 #include "tests/gpu/gpu_test.h"
 #include "tests/unit/device/matmul_support.h"
@@ -95,11 +96,14 @@ TEST_P(MatmulTest, EveryCombination) {
       spec.n = n;
       spec.k = k;
       if (!Check(spec).ok()) continue;
-      ++(Try(spec, bits) ? ran : missing);
+      const bool offered = Try(spec, bits);
+      ++(offered ? ran : missing);
+      if (!offered) PrintFact("cuBLASLt offers no " + ToText(spec));
     }
   }
-  std::printf("%d products equal the plain loop, cuBLASLt has no algorithm for %d others\n", ran,
-              missing);
+  PrintRow(GetParam() ? "products, deterministic" : "products", !HasFailure(),
+           "the bits of the plain loop, for all that are offered",
+           StrCat(ran, " offered, ", missing, " not"));
   EXPECT_GT(ran, 40);
 }
 

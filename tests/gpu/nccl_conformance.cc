@@ -1,13 +1,19 @@
 // The NCCL communicator does what every communicator must do: on real GPUs, with the real NCCL,
 // over MPI. Run by mpirun:
-//   nccl_conformance [share] [message_elements=N] [largest=N]
-// share: ranks may have one GPU; every collective then takes milliseconds. Exit code 0: all cases
-// passed on this rank; 77: skipped, there is no GPU (1 with GACCD_GPU_REQUIRED=1).
+//   nccl_conformance [share] [message_elements=N] [largest=N] [repeat=N]
+// share: ranks may have one GPU; every collective then takes milliseconds. repeat: instead of the
+// suite, N sums of 64 MB whose bits must be the same. Exit code 0: all cases passed on this rank;
+// 77: skipped, there is no GPU (1 with GACCD_GPU_REQUIRED=1).
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
+#include <random>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "collectives/base/cuda.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/gpus.h"
 #include "collectives/bootstrap/mpi_session.h"
@@ -24,12 +30,14 @@ struct Arguments {
   bool share = false;
   NcclOptions nccl;
   testing::ConformanceOptions suite{.largest = 20'000};
+  int repeat = 0;
 };
 
 Arguments Read(int argc, char** argv) {
   Arguments arguments;
   constexpr std::string_view kMessage = "message_elements=";
   constexpr std::string_view kLargest = "largest=";
+  constexpr std::string_view kRepeat = "repeat=";
   for (int i = 1; i < argc; ++i) {
     const std::string text = argv[i];
     if (text == "share") arguments.share = true;
@@ -39,8 +47,35 @@ Arguments Read(int argc, char** argv) {
     if (text.starts_with(kLargest)) {
       arguments.suite.largest = std::stoul(text.substr(kLargest.size()));
     }
+    if (text.starts_with(kRepeat)) arguments.repeat = std::stoi(text.substr(kRepeat.size()));
   }
   return arguments;
+}
+
+// Other random values on every rank, summed so often; prints the digest of the sums.
+Status RepeatSums(Communicator& comm, int times) {
+  constexpr std::size_t kCount = std::size_t{16} << 20;  // 64 MB of f32
+  std::mt19937 random(static_cast<unsigned>(comm.rank()) + 1);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  std::vector<float> values(kCount);
+  std::ranges::generate(values, [&] { return uniform(random); });
+  GACCD_ASSIGN_OR_RETURN(const DeviceBuffer in, DeviceBuffer::Allocate(4 * kCount, "values"));
+  GACCD_ASSIGN_OR_RETURN(const auto out, comm.Allocate(4 * kCount));
+  GACCD_ASSIGN_OR_RETURN(const CudaStream stream, CudaStream::Create());
+  GACCD_RETURN_IF_ERROR(CudaStatus(
+      cudaMemcpy(in.data(), values.data(), 4 * kCount, cudaMemcpyHostToDevice), "copy of values"));
+  for (int i = 0; i < times; ++i) {
+    GACCD_RETURN_IF_ERROR(comm.AllReduceSum({in.data(), kCount, DType::kF32, MemoryKind::kCuda},
+                                            {out->data(), kCount, DType::kF32, MemoryKind::kCuda},
+                                            stream.handle()));
+    GACCD_RETURN_IF_ERROR(CudaStatus(cudaStreamSynchronize(stream.get()), "wait for a sum"));
+    GACCD_RETURN_IF_ERROR(comm.Poll());
+    GACCD_RETURN_IF_ERROR(CudaStatus(
+        cudaMemcpy(values.data(), out->data(), 4 * kCount, cudaMemcpyDeviceToHost), "copy back"));
+    const std::string_view bytes(reinterpret_cast<const char*>(values.data()), 4 * kCount);
+    std::printf("digest of the repeated sums: %zx\n", std::hash<std::string_view>{}(bytes));
+  }
+  return Status::Ok();
 }
 
 Status RunOn(Communicator& over, const Arguments& arguments) {
@@ -49,8 +84,12 @@ Status RunOn(Communicator& over, const Arguments& arguments) {
   GACCD_ASSIGN_OR_RETURN(const GpuFacts gpu, AssignGpu(over, arguments.share));
   options.device = gpu.device;
   GACCD_ASSIGN_OR_RETURN(const auto comm, MakeNccl(over, options));
-  GACCD_ASSIGN_OR_RETURN(const auto copies, testing::DeviceCopies::Make(*comm));
-  GACCD_RETURN_IF_ERROR(testing::RunConformance(*copies, arguments.suite));
+  if (arguments.repeat > 0) {
+    GACCD_RETURN_IF_ERROR(RepeatSums(*comm, arguments.repeat));
+  } else {
+    GACCD_ASSIGN_OR_RETURN(const auto copies, testing::DeviceCopies::Make(*comm));
+    GACCD_RETURN_IF_ERROR(testing::RunConformance(*copies, arguments.suite));
+  }
   std::printf("rank %d of %d on GPU %d (%s): all cases passed\n", over.rank(), over.size(),
               gpu.device, gpu.name.c_str());
   return over.Barrier();

@@ -4,27 +4,50 @@
 usage: nccl_test.py NCCL_CONFORMANCE [unittest arguments]
 """
 import os
+import re
 import sys
 import unittest
 
 import support
 
 PROGRAM = os.path.abspath(sys.argv.pop(1))
+GPUS, _ = support.count_gpus()
 
 
 class NcclConformance(unittest.TestCase):
-    def check(self, ranks, *arguments):
-        with support.Ranks(ranks, [PROGRAM, "share", *arguments]) as run:
+    def check(self, ranks, *arguments, environment=None):
+        with support.Ranks(ranks, [PROGRAM, *arguments], environment) as run:
             run.wait_for(lambda: run.process.poll() is not None, 50, f"{ranks} ranks end")
             codes = [run.code(rank) for rank in range(ranks)]
             self.assertEqual(codes, [0] * ranks, run.output())
             self.assertEqual(run.output().count("all cases passed"), ranks, run.output())
+            return set(re.findall(r"digest of the repeated sums: (\w+)", run.output()))
 
     def test_two_ranks(self):
-        self.check(2)
+        self.check(2, "share")
 
     def test_small_messages(self):
-        self.check(2, "message_elements=1000", "largest=5000")
+        self.check(2, "share", "message_elements=1000", "largest=5000")
+
+    def repeat(self, title, ranks, *arguments, environment=None):
+        """100 sums of 64 MB give the same bits on all ranks, within a run and in the next one."""
+        digests = set()
+        for _ in range(2):
+            digests |= self.check(ranks, "repeat=100", *arguments, environment=environment)
+        support.print_row(f"bits of 2 x 100 sums of 64 MB, {title}", len(digests) == 1,
+                          "1 digest", f"{len(digests)}")
+        self.assertEqual(len(digests), 1)
+
+    def test_bits_repeat(self):
+        self.repeat("2 ranks that share a GPU", 2, "share")
+
+    def test_one_gpu_a_rank(self):
+        ranks = min(GPUS, 8)
+        if ranks < 2:
+            self.skipTest("one GPU")
+        for windows in ("0", "1"):
+            title = f"{ranks} GPUs, NCCL_WIN_ENABLE={windows}"
+            self.repeat(title, ranks, environment={"NCCL_WIN_ENABLE": windows})
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ from pathlib import Path
 SKIPPED = 77  # CTest's SKIP_RETURN_CODE
 
 
-def why_no_gpu():
-    """Empty when the driver shows a GPU; else the reason."""
+def count_gpus():
+    """(number of GPUs that the driver shows, the reason when there is none)."""
     driver = None
     for path in ("libcuda.so.1", "/usr/local/nvidia/lib64/libcuda.so.1"):
         try:
@@ -24,17 +24,24 @@ def why_no_gpu():
         except OSError as error:
             reason = f"no driver: {error}"
     if driver is None:
-        return reason
+        return 0, reason
     count = ctypes.c_int(0)
     code = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
     if code:
-        return f"the driver answers with error {code}"
-    return "" if count.value else "the driver shows none"
+        return 0, f"the driver answers with error {code}"
+    return count.value, "" if count.value else "the driver shows none"
+
+
+def print_row(check, passed, expected, seen):
+    """A row of the table of tools/gpu-check, on a line of its own."""
+    result = "PASS" if passed else "FAIL"
+    print("\nROW " + json.dumps([check, result, "", "", "", "", f"expected {expected}, seen {seen}"]),
+          flush=True)
 
 
 def main():
     """unittest.main(), or a loud skip."""
-    reason = why_no_gpu()
+    _, reason = count_gpus()
     if reason:
         print(f"skipped: no GPU on this machine ({reason})")
         sys.exit(1 if os.environ.get("GACCD_GPU_REQUIRED") == "1" else SKIPPED)
