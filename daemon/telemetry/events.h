@@ -148,8 +148,7 @@ struct Failure {
   std::string message;
 };
 
-// How the run ended. `verdict` is "done", "failed", "requeue" (stopped: to be continued) or
-// "norequeue" (trying again would fail again).
+// How the run ended. `verdict`: a Name(NextStep), next_step.h.
 struct Verdict {
   std::string verdict;
   int exit = 0;

@@ -12,18 +12,13 @@
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "daemon/telemetry/event_text.h"
+#include "daemon/telemetry/next_step.h"
 
 namespace gaccd {
 namespace {
 
 constexpr std::chrono::milliseconds kTurn{20};
 constexpr int kMostTurns = 25;
-
-std::string_view NameOf(const Status& outcome) {
-  if (outcome.ok()) return "done";
-  if (outcome.kind() == ErrorKind::kTempFail) return "requeue";
-  return outcome.kind() == ErrorKind::kNoRequeue ? "norequeue" : "failed";
-}
 
 std::optional<Failure> ReadFailure(const std::string& attempt_dir, int rank) {
   if (attempt_dir.empty()) return std::nullopt;
@@ -75,9 +70,9 @@ bool IsFailure(const Status& outcome) {
 Verdict MakeVerdict(const Status& outcome, const FailureFacts& facts,
                     const std::string& attempt_dir) {
   Verdict verdict;
-  verdict.verdict = NameOf(outcome);
+  verdict.exit = outcome.ok() ? 0 : static_cast<int>(outcome.kind());
+  verdict.verdict = Name(NextStepOf(verdict.exit));
   if (outcome.ok()) return verdict;
-  verdict.exit = static_cast<int>(outcome.kind());
   verdict.reason = outcome.message();
   std::set<std::string> hosts;
   for (const Suspect& suspect : facts.suspects) {

@@ -16,11 +16,7 @@ namespace gaccd {
 // all ranks decided so together.
 [[nodiscard]] bool IsFailure(const Status& outcome);
 
-// outcome                  verdict
-//   success                done
-//   kTempFail              requeue
-//   kNoRequeue             norequeue
-//   anything else          failed
+// The verdict is that of the exit code (next_step.h).
 //
 // After a failure with suspects it looks for the record of the first one: what that rank said is
 // the cause, and the reason then ends with it. Its host stays a suspect unless the program itself

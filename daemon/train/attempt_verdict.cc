@@ -21,39 +21,23 @@
 namespace gaccd {
 namespace {
 
-constexpr int kSignalBase = 128;
-constexpr int kOutOfMemory = 253;                   // srun's
-constexpr int kScriptLost = kSignalBase + SIGKILL;  // what became of srun, as good as known
+constexpr int kScriptLost = kSignalExit + SIGKILL;  // what became of srun, as good as known
 
 bool Is(int code, ErrorKind kind) { return code == static_cast<int>(kind); }
 
-bool OfSignal(int code) { return code > kSignalBase && code <= kSignalBase + 64; }
-
-NextStep NextStepOf(int code) {
-  if (code == 0) return NextStep::kDone;
-  if (Is(code, ErrorKind::kTempFail) || Is(code, ErrorKind::kUnavailable) ||
-      Is(code, ErrorKind::kOs)) {
-    return NextStep::kRequeue;
-  }
-  if (Is(code, ErrorKind::kNoRequeue) || Is(code, ErrorKind::kInterrupted)) {
-    return NextStep::kNoRequeue;
-  }
-  return OfSignal(code) ? NextStep::kRequeue : NextStep::kFail;
-}
-
 std::string CodeText(int code) {
-  if (OfSignal(code)) {
-    const char* const name = sigabbrev_np(code - kSignalBase);
+  if (IsSignalExit(code)) {
+    const char* const name = sigabbrev_np(code - kSignalExit);
     if (name != nullptr) return StrCat(code, " (SIG", name, ")");
   }
-  if (code == kOutOfMemory) return StrCat(code, " (out of memory)");
+  if (code == kOutOfMemoryExit) return StrCat(code, " (out of memory)");
   return std::to_string(code);
 }
 
 // Another rank says why it left, or SLURM why it ended one, and rank 0 only saw it go.
 bool PeerKnowsBetter(const WrittenVerdict& written, std::optional<int> srun_rc) {
   if (!srun_rc || !Is(written.exit, ErrorKind::kUnavailable)) return false;
-  return *srun_rc == kOutOfMemory ||
+  return *srun_rc == kOutOfMemoryExit ||
          (*srun_rc >= static_cast<int>(ErrorKind::kUsage) &&
           *srun_rc <= static_cast<int>(ErrorKind::kNoRequeue) && *srun_rc != written.exit);
 }
@@ -219,23 +203,9 @@ unsigned FileModeIn(const std::string& attempt_dir) {
 
 }  // namespace
 
-std::string_view Name(NextStep next) {
-  switch (next) {
-    case NextStep::kDone:
-      return "done";
-    case NextStep::kRequeue:
-      return "requeue";
-    case NextStep::kNoRequeue:
-      return "norequeue";
-    case NextStep::kFail:
-      return "fail";
-  }
-  return "?";
-}
-
 AttemptJudgement JudgeAttempt(const AttemptFacts& facts) {
   AttemptJudgement judgement{.exit = facts.srun_rc.value_or(kScriptLost)};
-  const bool memory = judgement.exit == kOutOfMemory;
+  const bool memory = judgement.exit == kOutOfMemoryExit;
   if (facts.srun_rc == 0 && !facts.written && !facts.done_file) {
     judgement.exit = static_cast<int>(ErrorKind::kOs);
     judgement.reason = "srun returned 0, but nothing was trained: SLURM could not start the ranks";
@@ -251,7 +221,7 @@ AttemptJudgement JudgeAttempt(const AttemptFacts& facts) {
     judgement.reason = WithoutVerdict(facts);
     if (memory) judgement.reason += StrCat(": ", kMemoryText);
   }
-  if (facts.written && judgement.exit != kOutOfMemory) {
+  if (facts.written && judgement.exit != kOutOfMemoryExit) {
     judgement.suspect_hosts = facts.written->suspect_hosts;
   }
   // DONE is written last; what hung or died after it has lost nothing.

@@ -9,11 +9,9 @@
 #include <vector>
 
 #include "collectives/base/result.h"
+#include "daemon/telemetry/next_step.h"
 
 namespace gaccd {
-
-enum class NextStep : std::uint8_t { kDone, kRequeue, kNoRequeue, kFail };
-[[nodiscard]] std::string_view Name(NextStep next);  // "done", "requeue", "norequeue", "fail"
 
 // What rank 0 left: verdict.json.
 struct WrittenVerdict {
@@ -70,13 +68,9 @@ struct AttemptJudgement {
 inline constexpr int kMostIdleRestarts = 3;
 
 // Pure.
-//   exit code                                    next step
-//   0, or any with the file DONE                 done
-//   75 tempfail, 69 a peer is lost               requeue
-//   71 the system or srun refused                requeue
-//   128+n, killed or crashed                     requeue
-//   93, 130: Ctrl-C twice, or killed by SIGINT   norequeue
-//   253 out of memory, all others                fail
+//   attempt                                      next step
+//   any exit code                                NextStepOf(code), but:
+//   with the file DONE                           done
 //   0 without verdict.json and without DONE      requeue: srun 22.05 returns 0 when a launch fails
 //   none, and no verdict.json                    requeue: the node of the job script died
 //   any but done, with the file STOP             norequeue

@@ -99,7 +99,7 @@ class BadInput(unittest.TestCase):
                            **kwargs)
         with open(os.path.join(run_dir, "attempts", "latest", "verdict.json")) as file:
             verdict = json.load(file)
-        self.assertEqual((verdict["verdict"], verdict["exit"]), ("failed", code), said)
+        self.assertEqual((verdict["verdict"], verdict["exit"]), ("fail", code), said)
         self.assertFalse(os.path.exists(os.path.join(run_dir, "DONE")), said)
         shutil.rmtree(run_dir)
 

@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   FuzzCheck(line.size() < kMaxLineBytes, "a record is a short line");
   FuzzCheck(line.find('\n') == std::string::npos, "a record is one line");
   FuzzCheck(ParseFailureJson(line).ok(), "a record that was written can be read");
-  Verdict verdict{.verdict = "failed", .exit = 69, .reason = failure->message};
+  Verdict verdict{.verdict = "requeue", .exit = 69, .reason = failure->message};
   verdict.first = Suspect{3, failure->phase};
   verdict.first_failure = *failure;
   FuzzCheck(VerdictJson(who, {"ts", 1, "error"}, verdict).size() < kMaxLineBytes,

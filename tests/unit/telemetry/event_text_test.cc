@@ -125,8 +125,8 @@ TEST(EventTextTest, EvalAndVerdict) {
   EXPECT_EQ(Number(line, "value"), 0.8841);
   EXPECT_TRUE(Bool(line, "value_finite"));
   const Object verdict =
-      Parse(VerdictJson(kWho, kStamp, {"failed", 69, "rank 3 is gone", 17, 17'000, 2.5}));
-  EXPECT_EQ(Text(verdict, "verdict"), "failed");
+      Parse(VerdictJson(kWho, kStamp, {"requeue", 69, "rank 3 is gone", 17, 17'000, 2.5}));
+  EXPECT_EQ(Text(verdict, "verdict"), "requeue");
   EXPECT_EQ(Number(verdict, "exit"), 69);
   EXPECT_EQ(Text(verdict, "reason"), "rank 3 is gone");
   EXPECT_EQ(Number(verdict, "last_step"), 17);
@@ -179,7 +179,7 @@ TEST(EventTextTest, LinesStayShort) {
     EXPECT_LT(RunStartJson(who, kStamp, start).size(), kMaxLineBytes);
     const LogLine log{"warning", text, 1, text};
     EXPECT_LT(LogJson(who, kStamp, log, 1).size(), kMaxLineBytes);
-    EXPECT_LT(VerdictJson(who, kStamp, {"failed", 70, text, 1, 1, 1}).size(), kMaxLineBytes);
+    EXPECT_LT(VerdictJson(who, kStamp, {"fail", 70, text, 1, 1, 1}).size(), kMaxLineBytes);
     EXPECT_LT(StepJson(who, kStamp, SomeStep(), {}).size(), kMaxLineBytes);
     EXPECT_LT(SaveJson(who, kStamp, {.generation = text, .reason = text}).size(), kMaxLineBytes);
     EXPECT_LT(ResumeJson(who, kStamp, {.generation = text, .folder = text}).size(), kMaxLineBytes);
@@ -231,7 +231,7 @@ TEST(EventTextTest, StatusSaysWhatIsKnown) {
   EXPECT_EQ(Number(saved, "save_step"), 390);
   EXPECT_EQ(Text(saved, "save_ts"), status.last_step_ts);
   EXPECT_EQ(Number(saved, "failed_saves"), 1);
-  status.verdict = {"failed", 70, "broken", 400, 1, 1};
+  status.verdict = {"fail", 70, "broken", 400, 1, 1};
   EXPECT_EQ(Number(Parse(StatusJson(status)), "exit"), 70);
 }
 

@@ -51,7 +51,7 @@ TEST_F(RunFailuresTest, WithoutRankZeroAnotherRankWritesTheVerdict) {
   });
   EXPECT_EQ(child.exit, 0) << child.out;
   const Object verdict = Parse(Content(Latest() + "/verdict.json"));
-  EXPECT_EQ(Text(verdict, "verdict"), "failed");
+  EXPECT_EQ(Text(verdict, "verdict"), "requeue");
   EXPECT_EQ(Number(verdict, "exit"), 69);
   EXPECT_GE(Number(verdict, "rank"), 1);
   EXPECT_EQ(Number(verdict, "last_step"), 3);

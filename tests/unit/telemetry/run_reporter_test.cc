@@ -195,7 +195,7 @@ TEST_F(RunReporterTest, LeftWithoutFinishIsAFailure) {
     auto reporter = RunReporter::Start(*comm, Options(Run()));
     return reporter.ok() ? Status::Ok() : reporter.status();
   });
-  EXPECT_EQ(Text(Parse(Content(Latest() + "/verdict.json")), "verdict"), "failed");
+  EXPECT_EQ(Text(Parse(Content(Latest() + "/verdict.json")), "verdict"), "fail");
 }
 
 // The run folder disappears under a live run: training goes on, the loss is reported once.

@@ -40,8 +40,9 @@ TEST_F(VerdictTest, NamesByKind) {
   EXPECT_EQ(MakeVerdict(Status::Ok(), {}, "").verdict, "done");
   EXPECT_EQ(name(ErrorKind::kTempFail), "requeue");
   EXPECT_EQ(name(ErrorKind::kNoRequeue), "norequeue");
-  EXPECT_EQ(name(ErrorKind::kUnavailable), "failed");
-  EXPECT_EQ(name(ErrorKind::kInterrupted), "failed");
+  EXPECT_EQ(name(ErrorKind::kUnavailable), "requeue");
+  EXPECT_EQ(name(ErrorKind::kInterrupted), "norequeue");
+  EXPECT_EQ(name(ErrorKind::kData), "fail");
 }
 
 TEST_F(VerdictTest, SuspectsOfARankThatLeftNothing) {

@@ -164,7 +164,7 @@ class VerdictCommand : public testing::Test {
 TEST_F(VerdictCommand, SaysWhatToDoAndKeepsTheLedger) {
   const std::string first = Attempt(
       "000-7",
-      R"({"v":1,"ev":"verdict","verdict":"failed","exit":69,"reason":"rank 5 on n3 is lost",)"
+      R"({"v":1,"ev":"verdict","verdict":"requeue","exit":69,"reason":"rank 5 on n3 is lost",)"
       R"("suspect_hosts":"n3","last_step":20,"loss":null})");
   Checkpoint("step-000000000015-e000001");
   EXPECT_EQ(Run(first, 143), "requeue\nrank 5 on n3 is lost\n--exclude=n3\n");
@@ -191,7 +191,7 @@ TEST_F(VerdictCommand, SaysWhatToDoAndKeepsTheLedger) {
 TEST_F(VerdictCommand, SuspectsAreNamedAsSlurmNamesTheNodes) {
   const std::string dir = Attempt(
       "000-7",
-      R"({"verdict":"failed","exit":69,"reason":"x","suspect_hosts":"n03.a.example,n1,login"})");
+      R"({"verdict":"requeue","exit":69,"reason":"x","suspect_hosts":"n03.a.example,n1,login"})");
   EXPECT_EQ(Run(dir, 69, "n[01-04],n1.b.example"), "requeue\nx\n--exclude=n03,n1.b.example\n");
   EXPECT_EQ(Run(dir, 69, "m[1-4]"), "requeue\nx\n") << "none is a node of the job";
   EXPECT_EQ(Run(dir, 69, "n["), "requeue\nx\n--exclude=n03.a.example,n1,login\n");
@@ -294,8 +294,9 @@ TEST_F(VerdictCommand, WhatIsDamagedCountsAsMissing) {
     EXPECT_THAT(Run(Attempt("000-7", bad), 137), StartsWith("requeue\nrank 0 left no verdict"));
   }
   // Nothing but host names reaches the shell, and every answer is one line.
-  const std::string dir = Attempt(
-      "001-7", R"({"verdict":"failed","exit":69,"reason":"a\nrequeue","suspect_hosts":"n1;rm x"})");
+  const std::string dir =
+      Attempt("001-7",
+              R"({"verdict":"requeue","exit":69,"reason":"a\nrequeue","suspect_hosts":"n1;rm x"})");
   EXPECT_EQ(Run(dir, 69), "requeue\na requeue\n");
   int attempt = 2;
   for (const char* hosts :
