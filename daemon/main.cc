@@ -3,10 +3,13 @@
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "collectives/base/files.h"
 #include "collectives/base/print.h"
@@ -40,6 +43,7 @@ Status RunCkpt(const Flags& flags) {
   GACCD_ASSIGN_OR_RETURN(gaccd::CkptRequest request,
                          gaccd::MakeCkptRequest(flags.ckpt_words, flags.out.value_or(""),
                                                 {.newest = flags.keep, .every = flags.keep_every}));
+  request.json = flags.format == gaccd::OutputFormat::kJson;
   if (flags.group_access) request.out_mode = gaccd::kGroupMayRead.file;
   GACCD_ASSIGN_OR_RETURN(const gaccd::CkptOutput output, gaccd::RunCkptCommand(request));
   GACCD_RETURN_IF_ERROR(PrintOut(output.text));
@@ -50,7 +54,8 @@ Status RunVerdict(const Flags& flags) {
   if (!flags.attempt_dir) return {ErrorKind::kUsage, "verdict needs --attempt-dir=DIR"};
   gaccd::VerdictRequest request{
       .attempt_dir = *flags.attempt_dir,
-      .nodelist = gaccd::ProcessEnvironment()("SLURM_JOB_NODELIST").value_or("")};
+      .nodelist = gaccd::ProcessEnvironment()("SLURM_JOB_NODELIST").value_or(""),
+      .json = flags.format == gaccd::OutputFormat::kJson};
   constexpr std::int64_t kMostCode = 255;
   if (flags.srun_rc.value_or(0) > kMostCode) {
     return {ErrorKind::kUsage,
@@ -95,8 +100,13 @@ std::string WhoAmI() {
   return gaccd::StrCat("rank ", rank, " on ", host.data(), ": ");
 }
 
-void PrintError(const Status& status, const std::string& who) {
-  const std::string hint = status.kind() == ErrorKind::kUsage ? "Try: gaccd help\n" : "";
+// `verb`: the help of which explains the command line.
+void PrintError(const Status& status, const std::string& who, std::string_view verb) {
+  if (status.message().empty()) return;  // the reader of the output is gone
+  std::string hint;
+  if (status.kind() == ErrorKind::kUsage) {
+    hint = gaccd::StrCat("Try: gaccd help", verb.empty() ? "" : " ", verb, "\n");
+  }
   // One write, so that the lines of many ranks do not mix.
   const std::string line = gaccd::StrCat(
       "gaccd: ", gaccd::Printable(who), "error (", gaccd::ErrorKindName(status.kind()), ", exit ",
@@ -112,24 +122,34 @@ void LetGroupRead() {
   ::umask(mask & ~static_cast<mode_t>(S_IRGRP | S_IXGRP));
 }
 
+// Of arguments that do not parse; empty when there is none.
+std::string_view VerbOf(std::span<char*> args) {
+  if (args.size() < 2) return {};
+  const auto verb = gaccd::ParseVerb(args[1]);
+  return verb.ok() ? Name(*verb) : std::string_view();
+}
+
 int Run(int argc, char** argv) {
   const Result<Flags> flags = gaccd::ParseFlags(argc, argv);
+  const std::string_view name =
+      flags.ok() ? Name(flags->verb) : VerbOf({argv, static_cast<std::size_t>(argc)});
   if (flags.ok() && flags->group_access) LetGroupRead();
   if (flags.ok() && (flags->verb == Verb::kTrain || flags->verb == Verb::kCheck)) {
     const auto verb = flags->verb == Verb::kTrain ? gaccd::RunTrain : gaccd::RunCheck;
     const gaccd::RanksOutcome outcome =
-        verb(*flags, [](const Status& status) { PrintError(status, ""); });
-    if (!outcome.status.ok() && !outcome.printed) PrintError(outcome.status, WhoAmI());
+        verb(*flags, [name](const Status& status) { PrintError(status, "", name); });
+    if (!outcome.status.ok() && !outcome.printed) PrintError(outcome.status, WhoAmI(), name);
     return ExitCode(outcome.status);
   }
   const Status status = flags.ok() ? RunVerb(*flags) : flags.status();
-  if (!status.ok()) PrintError(status, WhoAmI());
+  if (!status.ok()) PrintError(status, WhoAmI(), name);
   return ExitCode(status);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a reader that leaves is an error of the write, see PrintOut
   try {
     return Run(argc, argv);
   } catch (const std::exception& error) {  // of a library, or out of memory; ours throws nothing

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <ctime>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -17,6 +18,8 @@
 #include "daemon/checkpoint/lease.h"
 #include "daemon/checkpoint/load.h"
 #include "daemon/checkpoint/run_state.h"
+#include "daemon/config/arguments.h"
+#include "daemon/config/flat_json.h"
 #include "daemon/model/safetensors.h"
 #include "daemon/telemetry/folder_owner.h"
 
@@ -33,7 +36,7 @@ struct Place {
 Result<Place> Find(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   if (path.empty()) {
-    return Status(ErrorKind::kUsage, "ckpt: expected the path of a run folder or a generation");
+    return Status(ErrorKind::kUsage, "ckpt: expected the path of a run folder or of a checkpoint");
   }
   Place place;
   const std::string name = path.substr(path.rfind('/') + 1);
@@ -77,46 +80,84 @@ std::string Row(const std::array<std::string, 5>& cells) {
   return row + cells[4] + "\n";
 }
 
-CkptOutput List(const Place& place) {
-  if (place.generations.empty()) return {"no generations\n", {}};
-  std::string text = Row({"generation", "ranks", "size", "written", "state"});
-  for (const Generation& one : place.generations) {
-    const auto manifest = ReadManifest(place.folder, one);
-    if (!one.committed || !manifest.ok()) {
-      text +=
-          Row({one.name(), "-", "-", "-",
-               one.committed ? StrCat("damaged: ", manifest.status().message()) : "unfinished"});
-      continue;
-    }
-    const Status complete = CheckComplete(place.folder, one);
-    text += Row({one.name(), std::to_string(manifest->world()),
-                 Megabytes(static_cast<std::int64_t>(TotalBytes(*manifest))),
-                 UtcTime(manifest->created_s),
-                 complete.ok() ? "complete" : StrCat("damaged: ", complete.message())});
-  }
-  return {std::move(text), {}};
+// One checkpoint as `ls` and `verify` show it. `state`: "complete" (its files are there, in the
+// right sizes), "ok" (every byte is), "damaged" or "unfinished".
+struct Seen {
+  Generation generation;
+  std::optional<Manifest> manifest;
+  std::string_view state;
+  std::string reason;  // of "damaged"
+};
+
+Seen Look(const std::string& folder, const Generation& one) {
+  if (!one.committed) return {one, {}, "unfinished", ""};
+  auto manifest = ReadManifest(folder, one);
+  if (!manifest.ok()) return {one, {}, "damaged", manifest.status().message()};
+  const Status complete = CheckComplete(folder, one);
+  if (!complete.ok()) return {one, *std::move(manifest), "damaged", complete.message()};
+  return {one, *std::move(manifest), "complete", ""};
 }
 
-CkptOutput Verify(const Place& place) {
+std::string StateText(const Seen& seen) {
+  return seen.reason.empty() ? std::string(seen.state) : StrCat(seen.state, ": ", seen.reason);
+}
+
+std::string JsonOf(const Seen& seen) {
+  nlohmann::ordered_json json{{"generation", seen.generation.name()},
+                              {"step", seen.generation.step},
+                              {"micro_step", seen.generation.micro_step},
+                              {"writer_epoch", seen.generation.epoch},
+                              {"state", seen.state}};
+  if (seen.manifest) {
+    json["ranks"] = seen.manifest->world();
+    json["bytes"] = TotalBytes(*seen.manifest);
+    json["created"] = UtcTime(seen.manifest->created_s);
+  }
+  if (!seen.reason.empty()) json["reason"] = seen.reason;
+  return JsonLine(json);
+}
+
+CkptOutput List(const Place& place, bool json) {
+  std::string text;
+  for (const Generation& one : place.generations) {
+    const Seen seen = Look(place.folder, one);
+    if (json) {
+      text += JsonOf(seen);
+    } else if (seen.manifest) {
+      text += Row({one.name(), std::to_string(seen.manifest->world()),
+                   Megabytes(static_cast<std::int64_t>(TotalBytes(*seen.manifest))),
+                   UtcTime(seen.manifest->created_s), StateText(seen)});
+    } else {
+      text += Row({one.name(), "-", "-", "-", StateText(seen)});
+    }
+  }
+  if (json) return {std::move(text), {}};
+  if (place.generations.empty()) return {"no checkpoints\n", {}};
+  return {StrCat(Row({"checkpoint", "ranks", "size", "written", "state"}), text,
+                 "complete: every file is there in its size; ckpt verify reads the bytes\n"),
+          {}};
+}
+
+CkptOutput Verify(const Place& place, bool json) {
   CkptOutput output;
   int checked = 0;
   int damaged = 0;
   for (const Generation& one : place.generations) {
-    if (!one.committed && !place.one) {
-      output.text += StrCat(one.name(), ": unfinished\n");
-      continue;
+    Seen seen{one, {}, "unfinished", ""};
+    if (one.committed || place.one) {
+      ++checked;
+      const Status status = VerifyGeneration(place.folder, one);
+      if (!status.ok()) ++damaged;
+      seen.state = status.ok() ? "ok" : "damaged";
+      if (!status.ok()) seen.reason = status.message();
     }
-    ++checked;
-    const Status status = VerifyGeneration(place.folder, one);
-    if (!status.ok()) ++damaged;
-    output.text +=
-        StrCat(one.name(), ": ", status.ok() ? "ok" : StrCat("damaged: ", status.message()), "\n");
+    output.text += json ? JsonOf(seen) : StrCat(one.name(), ": ", StateText(seen), "\n");
   }
   if (checked == 0) {
-    output.verdict = {ErrorKind::kData, StrCat("'", place.folder, "' holds no generation")};
+    output.verdict = {ErrorKind::kData, StrCat("'", place.folder, "' holds no checkpoint")};
   } else if (damaged > 0) {
     output.verdict = {ErrorKind::kData,
-                      StrCat(damaged, " of ", checked, " generations are damaged")};
+                      StrCat(damaged, " of ", checked, " checkpoints are damaged")};
   }
   return output;
 }
@@ -193,7 +234,7 @@ Result<CkptOutput> Export(const Place& place, const CkptRequest& request) {
     output.text += StrCat(one.name(), ": ", status.message(), "\n");
   }
   output.verdict = {ErrorKind::kData,
-                    StrCat("'", place.folder, "' holds no generation that can be exported")};
+                    StrCat("'", place.folder, "' holds no checkpoint that can be exported")};
   return output;
 }
 
@@ -206,20 +247,28 @@ Result<CkptRequest> MakeCkptRequest(std::span<const std::string> words, const st
        {"verify", CkptAction::kVerify},
        {"prune", CkptAction::kPrune},
        {"export", CkptAction::kExport}}};
-  for (const auto& [name, action] : kActions) {
-    if (words.size() == 2 && words[0] == name) return CkptRequest{action, words[1], out, keep};
+  if (words.empty()) {
+    return Status(ErrorKind::kUsage, "ckpt: expected ls, verify, prune or export, and a path");
   }
-  return Status(ErrorKind::kUsage,
-                "ckpt: expected ls, verify, prune or export, and the path of a run folder");
+  std::vector<std::string_view> names;
+  for (const auto& [name, action] : kActions) {
+    names.push_back(name);
+    if (words[0] != name) continue;
+    if (words.size() == 2) return CkptRequest{action, words[1], out, keep};
+    return Status(ErrorKind::kUsage,
+                  StrCat("ckpt ", name, ": expected the path of a run folder or of a checkpoint"));
+  }
+  return Status(ErrorKind::kUsage, StrCat("ckpt: expected ls, verify, prune or export, found '",
+                                          words[0], "'", Suggestion(words[0], names)));
 }
 
 Result<CkptOutput> RunCkptCommand(const CkptRequest& request) {
   GACCD_ASSIGN_OR_RETURN(const Place place, Find(request.path));
   switch (request.action) {
     case CkptAction::kLs:
-      return List(place);
+      return List(place, request.json);
     case CkptAction::kVerify:
-      return Verify(place);
+      return Verify(place, request.json);
     case CkptAction::kPrune:
       return PruneFolder(place, request.keep);
     case CkptAction::kExport:

@@ -19,6 +19,7 @@ struct CkptRequest {
   std::string path;
   std::string out;           // of export: a safetensors file
   KeepPolicy keep;           // of prune
+  bool json = false;         // of ls and verify: a line of JSON a checkpoint, no table
   unsigned out_mode = 0600;  // of the file `out`, before the umask
 };
 
@@ -33,6 +34,8 @@ struct CkptOutput {
 };
 
 //   ls      a line a generation, newest first: name, ranks, size, time, whether its files are there
+//   in
+//           their sizes
 //   verify  reads every byte of them
 //   prune   removes by `keep`; kConfig, naming the owner, while a run lives there
 //   export  the parameters of the newest whole generation, naming the damaged ones passed over; or

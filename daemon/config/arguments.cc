@@ -182,35 +182,61 @@ class Splitter {
   std::size_t open_files_ = 0;
 };
 
-// Insertions, deletions and replacements from one text to the other (Levenshtein), row by row.
+// Insertions, deletions, replacements and swaps of neighbours from one text to the other ("optimal
+// string alignment"), row by row.
 std::size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> before(b.size() + 1);
+  std::vector<std::size_t> above(b.size() + 1);
   std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = row[0]++;
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t replace = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replace, row[j] + 1, row[j + 1] + 1});
+  std::iota(above.begin(), above.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replace = above[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      row[j] = std::min({replace, above[j] + 1, row[j - 1] + 1});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
     }
+    before.swap(above);
+    above.swap(row);
   }
-  return row.back();
+  return above.back();
+}
+
+std::string_view WithoutDashes(std::string_view text) {
+  return text.substr(std::min(text.find_first_not_of('-'), text.size()));
+}
+
+// "batch" of "micro-batch".
+bool HoldsWord(std::string_view name, std::string_view word) {
+  return StrCat("-", name, "-").find(StrCat("-", word, "-")) != std::string::npos;
 }
 
 }  // namespace
 
 std::string Suggestion(std::string_view text, std::span<const std::string_view> candidates) {
   constexpr std::size_t kLongestTypo = 64;  // the distance costs the product of the lengths
-  if (text.size() > kLongestTypo) return {};
+  constexpr std::size_t kShortestWord = 3;
+  constexpr std::size_t kMostWords = 3;
+  const std::string_view name = WithoutDashes(text);
+  if (name.size() > kLongestTypo) return {};
   std::string_view nearest;
-  std::size_t least = std::max<std::size_t>(2, text.size() / 3) + 1;
+  std::size_t least = std::max<std::size_t>(1, name.size() / 3) + 1;
+  std::vector<std::string_view> related;
   for (const std::string_view candidate : candidates) {
-    const std::size_t distance = EditDistance(text, candidate);
-    if (distance >= least) continue;
+    const std::string_view other = WithoutDashes(candidate);
+    if (name.size() >= kShortestWord && HoldsWord(other, name)) related.push_back(candidate);
+    const std::size_t distance = EditDistance(name, other);
+    // Texts without a letter in common are no typo of each other.
+    if (distance >= least || distance >= std::max(name.size(), other.size())) continue;
     least = distance;
     nearest = candidate;
   }
-  return nearest.empty() ? std::string() : StrCat(" (did you mean ", nearest, "?)");
+  if (!nearest.empty()) return StrCat(" (did you mean ", nearest, "?)");
+  if (related.empty() || related.size() > kMostWords) return {};
+  std::string list;
+  for (const std::string_view one : related) list += StrCat(list.empty() ? "" : " or ", one);
+  return StrCat(" (did you mean ", list, "?)");
 }
 
 Result<Arguments> SplitArguments(std::span<const char* const> args,

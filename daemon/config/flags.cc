@@ -289,25 +289,8 @@ std::vector<KnownFlag> AllKnown(const std::vector<FlagRule>& rules) {
   return known;
 }
 
-constexpr Verb kVerbs[] = {Verb::kPlan, Verb::kTrain,   Verb::kSelftest, Verb::kCheck,
-                           Verb::kCkpt, Verb::kVerdict, Verb::kHelp,     Verb::kVersion};
-
-Result<Verb> ParseVerb(std::string_view word) {
-  std::vector<std::string_view> names;
-  std::string list;
-  for (const Verb verb : kVerbs) {
-    if (Name(verb) == word) return verb;
-    names.push_back(Name(verb));
-    list += StrCat(list.empty() ? "" : ", ", Name(verb));
-  }
-  return Status(ErrorKind::kUsage, StrCat("unknown verb '", word, "'", Suggestion(word, names),
-                                          "; the verbs are ", list));
-}
-
 // `gaccd help plan`, `gaccd ckpt ls PATH`, `gaccd plan`, `gaccd`.
-Status ReadWords(const std::vector<std::string>& words, const Environment& environment,
-                 Flags& flags) {
-  flags.verb = DefaultVerb(environment);
+Status ReadWords(const std::vector<std::string>& words, Flags& flags) {
   std::size_t used = 0;
   if (used < words.size()) {
     GACCD_ASSIGN_OR_RETURN(flags.verb, ParseVerb(words[used++]));
@@ -326,36 +309,23 @@ Status ReadWords(const std::vector<std::string>& words, const Environment& envir
                                     words[used - 1], "'; flags begin with --")};
 }
 
+// A format that the verb does not have must not be ignored.
+Status CheckFormat(const Flags& flags) {
+  const auto refuse = [&flags](std::string_view verb, std::string_view formats) {
+    return Status(ErrorKind::kUsage,
+                  StrCat(verb, ": --format must be ", formats, ", found ",
+                         flags.format == OutputFormat::kJson ? "json" : "txtpb"));
+  };
+  if (flags.format == OutputFormat::kText || flags.verb == Verb::kPlan) return {};
+  const bool has_json = flags.verb == Verb::kCheck || flags.verb == Verb::kVerdict ||
+                        flags.verb == Verb::kSelftest ||
+                        (flags.verb == Verb::kCkpt && !flags.ckpt_words.empty() &&
+                         (flags.ckpt_words[0] == "ls" || flags.ckpt_words[0] == "verify"));
+  if (!has_json) return refuse(Name(flags.verb), "text");
+  return flags.format == OutputFormat::kJson ? Status() : refuse(Name(flags.verb), "text or json");
+}
+
 }  // namespace
-
-std::string_view Name(Verb verb) {
-  switch (verb) {
-    case Verb::kPlan:
-      return "plan";
-    case Verb::kTrain:
-      return "train";
-    case Verb::kSelftest:
-      return "selftest";
-    case Verb::kCheck:
-      return "check";
-    case Verb::kCkpt:
-      return "ckpt";
-    case Verb::kVerdict:
-      return "verdict";
-    case Verb::kHelp:
-      return "help";
-    case Verb::kVersion:
-      return "version";
-  }
-  return "?";
-}
-
-Verb DefaultVerb(const Environment& environment) {
-  const bool slurm_step =
-      environment("SLURM_STEP_ID").has_value() && environment("SLURM_PROCID").has_value();
-  const bool mpirun = environment("OMPI_COMM_WORLD_SIZE").has_value();
-  return slurm_step || mpirun ? Verb::kTrain : Verb::kPlan;
-}
 
 Result<Flags> ParseFlags(std::span<const char* const> args, const Environment& environment) {
   std::vector<FlagRule> rules = BatchRules();
@@ -367,7 +337,9 @@ Result<Flags> ParseFlags(std::span<const char* const> args, const Environment& e
   GACCD_ASSIGN_OR_RETURN(const Arguments given, SplitArguments(args, known));
 
   Flags flags;
-  GACCD_RETURN_IF_ERROR(ReadWords(given.words, environment, flags));
+  flags.verb = DefaultVerb(environment);
+  if (args.empty() && flags.verb == Verb::kPlan) flags.verb = Verb::kHelp;
+  GACCD_RETURN_IF_ERROR(ReadWords(given.words, flags));
   bool help = false;
   bool version = false;
   for (const FlagValue& flag : given.flags) {
@@ -385,6 +357,7 @@ Result<Flags> ParseFlags(std::span<const char* const> args, const Environment& e
   } else if (version) {
     flags.verb = Verb::kVersion;
   }
+  GACCD_RETURN_IF_ERROR(CheckFormat(flags));
   return flags;
 }
 

@@ -91,7 +91,7 @@ struct Flags {
   std::optional<std::int64_t> srun_rc;  // 0 to 255; none: it never returned
 
   bool strict = false;                        // refuse a plan that is not exact
-  OutputFormat format = OutputFormat::kText;  // of plan and check
+  OutputFormat format = OutputFormat::kText;  // of all verbs but train, help and version
   std::int64_t bound_seconds = 60;            // >= 1; the watchdog's deadline
   std::int64_t heartbeat_seconds = 5;         // >= 0; silence after which a rank is lost; 0 = off
 };
@@ -100,8 +100,12 @@ inline constexpr std::int64_t kDefaultNodes = 1;
 inline constexpr std::int64_t kDefaultGpusPerNode = 8;
 inline constexpr std::int64_t kDefaultSaveSeconds = 600;
 
-// The verb when none is given: inside a SLURM step (SLURM_STEP_ID and SLURM_PROCID) or under mpirun
-// (OMPI_COMM_WORLD_SIZE) train, elsewhere plan.
+// kUsage with the verbs there are.
+[[nodiscard]] Result<Verb> ParseVerb(std::string_view word);
+
+// The verb when only flags are given: inside a SLURM step (SLURM_STEP_ID and SLURM_PROCID) or under
+// mpirun (OMPI_COMM_WORLD_SIZE) train, elsewhere plan. Without any argument it is help where this
+// is plan.
 [[nodiscard]] Verb DefaultVerb(const Environment& environment);
 
 // `args` are the arguments after the program's name. Errors are kUsage (kIo for a flag file that

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
@@ -22,6 +23,9 @@ namespace gaccd {
 
 // The fields of all messages in one object, one message after the other: envelope, then event.
 [[nodiscard]] std::string FlatJson(std::initializer_list<const google::protobuf::Message*> parts);
+
+// `value` as one line that ends with a newline; numbers and texts as above.
+[[nodiscard]] std::string JsonLine(const nlohmann::ordered_json& value);
 
 // The text in quotes, escaped as above.
 [[nodiscard]] std::string JsonString(std::string_view text);

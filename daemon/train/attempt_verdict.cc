@@ -9,11 +9,13 @@
 #include <climits>
 #include <csignal>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/generations.h"
+#include "daemon/config/flat_json.h"
 #include "daemon/telemetry/event_text.h"
 #include "daemon/train/ledger.h"
 #include "slurm/hostlist.h"
@@ -201,6 +203,21 @@ unsigned FileModeIn(const std::string& attempt_dir) {
   return group ? kGroupMayRead.file : kFileMode;
 }
 
+std::string TextOf(const AttemptJudgement& judgement) {
+  std::string text = StrCat(Name(judgement.next), "\n", judgement.reason, "\n");
+  if (!judgement.suspect_hosts.empty()) text += StrCat("--exclude=", judgement.suspect_hosts, "\n");
+  return text;
+}
+
+std::string JsonOf(const std::string& attempt, const AttemptJudgement& judgement) {
+  return JsonLine({{"attempt", attempt},
+                   {"verdict", Name(judgement.next)},
+                   {"exit", judgement.exit},
+                   {"held", judgement.held},
+                   {"reason", judgement.reason},
+                   {"suspect_hosts", judgement.suspect_hosts}});
+}
+
 }  // namespace
 
 AttemptJudgement JudgeAttempt(const AttemptFacts& facts) {
@@ -279,9 +296,7 @@ Result<std::string> RunVerdictCommand(const VerdictRequest& request) {
     GACCD_RETURN_IF_ERROR(
         ReplaceFile(place.run_dir + "/HOLD", judgement.reason + "\n", /*durable=*/true, mode));
   }
-  std::string text = StrCat(Name(judgement.next), "\n", judgement.reason, "\n");
-  if (!judgement.suspect_hosts.empty()) text += StrCat("--exclude=", judgement.suspect_hosts, "\n");
-  return text;
+  return request.json ? JsonOf(place.attempt, judgement) : TextOf(judgement);
 }
 
 }  // namespace gaccd

@@ -84,6 +84,7 @@ struct VerdictRequest {
   std::string attempt_dir;
   std::optional<int> srun_rc;
   std::string nodelist;  // SLURM_JOB_NODELIST; empty: not known
+  bool json = false;     // one line of JSON in place of the lines of text
 };
 
 // Reads the attempt's and the run's folder, judges, and writes: a line in <run>/ledger.jsonl (once

@@ -65,9 +65,6 @@ Status Judge(const std::vector<RankReport>& reports, const Flags& flags, bool le
 }  // namespace
 
 RanksOutcome RunCheck(const Flags& flags, const ErrorPrinter& print) {
-  if (flags.format == OutputFormat::kTxtpb) {
-    return {{ErrorKind::kUsage, "check: --format must be text or json, found txtpb"}};
-  }
   auto ranks = JoinRanks(flags, ProcessEnvironment());
   if (!ranks.ok()) return {std::move(ranks).status()};
   const auto reports = GatherReports(*ranks->comm);

@@ -5,11 +5,13 @@
 #include <cstdio>
 #include <limits>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
+#include "daemon/config/flat_json.h"
 #include "daemon/data/dataset.h"
 #include "daemon/data/index_source.h"
 #include "daemon/data/prefetcher.h"
@@ -245,6 +247,28 @@ Result<std::vector<SelftestCase>> RunSelftestCases(const PlanRequest& request) {
     cases[i].last_only = worst[i].last_only;
   }
   return cases;
+}
+
+std::string SelftestJson(const std::vector<SelftestCase>& cases) {
+  const auto deviation = [](double value, bool shows) {
+    return shows ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
+  };
+  std::string text;
+  for (const SelftestCase& test : cases) {
+    const PlanRequest& request = test.plan.request();
+    text += JsonLine({{"mode", Name(request.rounding)},
+                      {"nodes", request.nodes},
+                      {"gpus_per_node", request.gpus_per_node},
+                      {"micro_batch", request.micro_batch},
+                      {"target_batch", request.target_batch},
+                      {"eff_batch", test.plan.effective_batch()},
+                      {"accum_steps", test.plan.accum_steps()},
+                      {"deviation", test.right},
+                      {"mean_of_means", deviation(test.mean_of_means, test.ragged())},
+                      {"last_micro_batch_only", deviation(test.last_only, test.several_steps())},
+                      {"passed", test.passed()}});
+  }
+  return text;
 }
 
 std::string SelftestText(const PlanRequest& request, const std::vector<SelftestCase>& cases) {

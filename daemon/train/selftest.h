@@ -35,6 +35,9 @@ struct SelftestCase {
 // Tests the request in every rounding mode.
 Result<std::vector<SelftestCase>> RunSelftestCases(const PlanRequest& request);
 
+// One line of JSON a mode; what does not show a mistake has null for it.
+[[nodiscard]] std::string SelftestJson(const std::vector<SelftestCase>& cases);
+
 // A table for people, and the verdict in its last line.
 [[nodiscard]] std::string SelftestText(const PlanRequest& request,
                                        const std::vector<SelftestCase>& cases);

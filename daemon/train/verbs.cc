@@ -51,7 +51,8 @@ Status RunSelftest(const Flags& flags) {
   }
   GACCD_ASSIGN_OR_RETURN(const PlanRequest request, ToPlanRequest(batch, nodes, gpus_per_node));
   GACCD_ASSIGN_OR_RETURN(const std::vector<SelftestCase> cases, RunSelftestCases(request));
-  GACCD_RETURN_IF_ERROR(PrintOut(SelftestText(request, cases)));
+  GACCD_RETURN_IF_ERROR(PrintOut(
+      flags.format == OutputFormat::kJson ? SelftestJson(cases) : SelftestText(request, cases)));
   for (const SelftestCase& test : cases) {
     if (!test.passed()) {
       return {ErrorKind::kInternal, StrCat("selftest: mode ", Name(test.plan.request().rounding),

@@ -7,6 +7,7 @@ find_package(ZLIB REQUIRED)                      # zlib1g-dev
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)  # libssl-dev
 find_package(gflags REQUIRED COMPONENTS shared)  # libgflags-dev
 find_package(glog REQUIRED)                      # libgoogle-glog-dev
+find_package(nlohmann_json REQUIRED)             # nlohmann-json3-dev
 find_path(DNNL_INCLUDE_DIR dnnl.hpp REQUIRED)    # libdnnl-dev; its CMake package wants OpenCL headers
 find_library(DNNL_LIBRARY dnnl REQUIRED)
 mark_as_advanced(DNNL_INCLUDE_DIR DNNL_LIBRARY)

@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "collectives/base/files.h"
@@ -57,12 +58,28 @@ TEST_F(CkptCommandTest, VerifyNamesWhatIsDamaged) {
   Break("step-000000000009-e000001");
   output = Run({.action = CkptAction::kVerify});
   EXPECT_EQ(output.verdict.kind(), ErrorKind::kData);
-  EXPECT_EQ(output.verdict.message(), "1 of 3 generations are damaged");
+  EXPECT_EQ(output.verdict.message(), "1 of 3 checkpoints are damaged");
   EXPECT_THAT(output.text, HasSubstr("step-000000000009-e000001: damaged: "));
   output =
       Run({.action = CkptAction::kVerify, .path = folder_.ckpt() + "/step-000000000006-e000001/"});
   EXPECT_TRUE(output.verdict.ok());
   EXPECT_THAT(output.text, Not(HasSubstr("step-000000000009")));
+}
+
+TEST_F(CkptCommandTest, JsonHasALinePerCheckpoint) {
+  Break("step-000000000006-e000001");
+  std::filesystem::create_directory(folder_.ckpt() + "/step-000000000012-e000001");
+  const std::string list = Run({.json = true}).text;
+  EXPECT_EQ(std::count(list.begin(), list.end(), '\n'), 4);
+  EXPECT_THAT(list, HasSubstr("{\"generation\":\"step-000000000009-e000001\",\"step\":9,"
+                              "\"micro_step\":0,\"writer_epoch\":1,\"state\":\"complete\","
+                              "\"ranks\":2,\"bytes\":"));
+  EXPECT_THAT(list, HasSubstr("\"state\":\"damaged\",\"ranks\":2,"));
+  EXPECT_THAT(list, HasSubstr("\"state\":\"unfinished\"}\n"));
+  const std::string verified = Run({.action = CkptAction::kVerify, .json = true}).text;
+  EXPECT_THAT(verified,
+              HasSubstr("\"step\":9,\"micro_step\":0,\"writer_epoch\":1,\"state\":\"ok\"}\n"));
+  EXPECT_THAT(verified, HasSubstr("\"state\":\"damaged\",\"reason\":\""));
 }
 
 TEST_F(CkptCommandTest, PruneRemovesByThePolicyUnlessARunWrites) {
@@ -144,7 +161,7 @@ TEST_F(CkptCommandTest, WrongUse) {
                 .kind(),
             ErrorKind::kUsage);
   const TempFolder empty;
-  EXPECT_EQ(RunCkptCommand({.path = empty.path()})->text, "no generations\n");
+  EXPECT_EQ(RunCkptCommand({.path = empty.path()})->text, "no checkpoints\n");
   EXPECT_EQ(RunCkptCommand({.action = CkptAction::kVerify, .path = empty.path()})->verdict.kind(),
             ErrorKind::kData);
 }

@@ -126,6 +126,49 @@ class PlanTest(unittest.TestCase):
         self.assertEqual(done.returncode, 74)
 
 
+    def test_a_reader_that_leaves_is_no_crash(self):
+        """As `gaccd plan | head -1`, but surely gone before the first byte."""
+        for args in (["plan", *THE_COMMAND], ["help"], ["version"]):
+            read, write = os.pipe()
+            os.close(read)
+            done = subprocess.run([GACCD, *args], stdout=write, stderr=subprocess.PIPE, timeout=20)
+            os.close(write)
+            self.assertEqual((done.returncode, done.stderr), (74, b""), args)
+
+
+class JsonTest(unittest.TestCase):
+    JOB = TrainTest.JOB
+
+    def lines(self, *args):
+        done = run(*args, "--format=json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def test_what_scripts_ask_has_stable_keys(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = run("train", f"--job={self.JOB}", "--target-batch=64", "--max-updates=3",
+                       "--device=cpu", f"--run-dir={folder}")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            [listed] = self.lines("ckpt", "ls", folder)
+            self.assertEqual(" ".join(listed),
+                             "generation step micro_step writer_epoch state ranks bytes created")
+            self.assertEqual((listed["step"], listed["state"]), (3, "complete"))
+            [verified] = self.lines("ckpt", "verify", folder)
+            self.assertEqual(verified["state"], "ok")
+            self.assertIn("ckpt verify reads the bytes", run("ckpt", "ls", folder).stdout)
+            [verdict] = self.lines("verdict", f"--attempt-dir={folder}/attempts/latest")
+            self.assertEqual(" ".join(verdict), "attempt verdict exit held reason suspect_hosts")
+            self.assertEqual((verdict["verdict"], verdict["exit"]), ("done", 0))
+
+    def test_selftest_has_a_line_per_mode(self):
+        modes = self.lines("selftest", "--nodes=1", "--gpus-per-node=3")
+        self.assertEqual([one["mode"] for one in modes], ["exact", "floor", "ceil", "nearest"])
+        self.assertEqual(" ".join(modes[0]),
+                         "mode nodes gpus_per_node micro_batch target_batch eff_batch accum_steps "
+                         "deviation mean_of_means last_micro_batch_only passed")
+        self.assertTrue(all(one["passed"] for one in modes))
+
+
 class HelpTest(unittest.TestCase):
     def test_help_and_version_exit_0_and_fit_the_terminal(self):
         for args in (["help"], ["--help"], ["-h"], ["help", "plan"], ["help", "train"],
@@ -149,6 +192,15 @@ class HelpTest(unittest.TestCase):
                      "srun-rc").split():
             self.assertIn(f"--{flag}", text)
 
+    def test_without_arguments_it_is_the_overview(self):
+        done = run()
+        self.assertEqual((done.returncode, done.stdout), (0, run("help").stdout), done.stderr)
+
+    def test_a_usage_error_names_the_help_of_its_verb(self):
+        for args in (["train"], ["train", "--nonsense"], ["verdict"], ["ckpt", "ls"]):
+            self.assertIn(f"\nTry: gaccd help {args[0]}\n", run(*args).stderr)
+        self.assertIn("\nTry: gaccd help\n", run("--nonsense").stderr)
+
     def test_help_wins_inside_a_step(self):
         step = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "0"}
         self.assertEqual(run("--help", **step).returncode, 0)
@@ -170,7 +222,7 @@ class BadInputTest(unittest.TestCase):
         self.check(64, "usage", "'--nodse'", "--nodse", "3")
         self.check(64, "usage", "'plna'", "plna")
         self.check(64, "usage", "--nodes needs a value", "--nodes")
-        self.check(64, "usage", "target batch is missing")
+        self.check(64, "usage", "target batch is missing", "plan")
         self.check(78, "config", "9223372036854775807", "--nodes=9223372036854775807",
                    "--target-batch=1")
 

@@ -67,6 +67,22 @@ Arrival Is(const std::string& flag, Field Flags::*field, const Value& expected) 
   return {flag, [=](const Flags& flags) { EXPECT_EQ(flags.*field, expected) << flag; }};
 }
 
+TEST(FlagsTest, NothingAtAllAsksForHelp) {
+  EXPECT_EQ(ParseOk({}).verb, Verb::kHelp);
+  const auto in_a_step = ParseFlags({}, Variables({{"OMPI_COMM_WORLD_SIZE", "2"}}));
+  EXPECT_EQ(in_a_step->verb, Verb::kTrain);
+}
+
+TEST(FlagsTest, AFormatThatTheVerbDoesNotHaveIsRefused) {
+  for (const char* verb : {"check", "selftest", "verdict"}) {
+    EXPECT_EQ(ParseOk({verb, "--format=json"}).format, OutputFormat::kJson);
+    EXPECT_THAT(UsageError({verb, "--format=txtpb"}), HasSubstr("text or json, found txtpb"));
+  }
+  EXPECT_EQ(ParseOk({"ckpt", "ls", "x", "--format=json"}).format, OutputFormat::kJson);
+  EXPECT_THAT(UsageError({"ckpt", "prune", "x", "--format=json"}), HasSubstr("must be text"));
+  EXPECT_THAT(UsageError({"train", "--format=json"}), HasSubstr("train: --format must be text"));
+}
+
 TEST(FlagsTest, EveryFlagArrives) {
   const std::vector<Arrival> arrivals = {
       Is("--nodes=2", &Flags::nodes, 2),
@@ -78,7 +94,6 @@ TEST(FlagsTest, EveryFlagArrives) {
       Is("--lr-rule=sqrt", &Flags::lr_rule, LrRule::kSqrt),
       Is("--reference-batch=50", &Flags::reference_batch, 50),
       Is("--last-cycle=carry", &Flags::last_cycle, LastCycle::kCarry),
-      Is("--format=json", &Flags::format, OutputFormat::kJson),
       Is("--job=a.txtpb", &Flags::job, std::string("a.txtpb")),
       Is("--run-dir=runs/a", &Flags::run_dir, std::string("runs/a")),
       Is("--epochs=0", &Flags::epochs, 0),
@@ -191,6 +206,12 @@ TEST(FlagsTest, UnknownFlagsAndVerbsAreQuotedWithASuggestion) {
             "unknown flag '--target-batches' (did you mean --target-batch?)");
   EXPECT_THAT(UsageError({"--nonodes"}), HasSubstr("unknown flag '--nonodes'"));
   EXPECT_THAT(UsageError({"trian"}), StartsWith("unknown verb 'trian' (did you mean train?)"));
+  EXPECT_EQ(UsageError({"--target=3"}), "unknown flag '--target=3' (did you mean --target-batch?)");
+  EXPECT_THAT(UsageError({"--save-every=3"}),
+              HasSubstr("--save-every-updates or --save-every-seconds?)"));
+  for (const char* far : {"--lr", "-x", "--momentum", "--zz"}) {
+    EXPECT_EQ(UsageError({far}), StrCat("unknown flag '", far, "'"));
+  }
   EXPECT_THAT(UsageError({"ckpt", "ls", "a", "b"}), HasSubstr("'b'"));
   EXPECT_THAT(UsageError({"--keep=0"}), HasSubstr("must be at least 1"));
   EXPECT_THAT(UsageError({"help", "xyzzy"}),
