@@ -66,7 +66,7 @@ Result<TemporaryFile> CreateTemporary(const std::string& path, unsigned mode) {
     std::string name = StrCat(path, ".tmp-", ::getpid(), "-", ::gettid(), "-", now);
     auto file = OpenFile(name, O_WRONLY | O_CREAT | O_EXCL, mode);
     if (file.ok()) return TemporaryFile{std::move(name), *std::move(file)};
-    if (errno != EEXIST || tries == kMostTries) return std::move(file).status();
+    if (errno != EEXIST || tries == kMostTries) return ErrnoStatus("cannot create", path);
   }
 }
 
@@ -78,8 +78,8 @@ Status ReplaceFile(const std::string& path, std::string_view text, bool durable,
   }
   GACCD_ASSIGN_OR_RETURN(TemporaryFile made, CreateTemporary(path, mode));
   auto& [temporary, file] = made;
-  Status status = WriteAll(file.get(), text, temporary);
-  if (!file.Close() && status.ok()) status = ErrnoStatus("cannot write", temporary);
+  Status status = WriteAll(file.get(), text, path);
+  if (!file.Close() && status.ok()) status = ErrnoStatus("cannot write", path);
   if (status.ok() && std::rename(temporary.c_str(), path.c_str()) != 0) {
     status = ErrnoStatus("cannot replace", path);
   }
@@ -90,11 +90,11 @@ Status ReplaceFile(const std::string& path, std::string_view text, bool durable,
 Result<bool> CreateFileOnce(const std::string& path, std::string_view text, unsigned mode) {
   GACCD_ASSIGN_OR_RETURN(TemporaryFile temporary_file, CreateTemporary(path, mode));
   auto& [temporary, file] = temporary_file;
-  Status status = WriteAll(file.get(), text, temporary);
+  Status status = WriteAll(file.get(), text, path);
   if (status.ok() && ::fsync(file.get()) != 0) {
-    status = ErrnoStatus("cannot make durable", temporary);
+    status = ErrnoStatus("cannot make durable", path);
   }
-  if (!file.Close() && status.ok()) status = ErrnoStatus("cannot write", temporary);
+  if (!file.Close() && status.ok()) status = ErrnoStatus("cannot write", path);
   // A second name for the whole file: unlike rename(), never over another one.
   const bool made = status.ok() && ::link(temporary.c_str(), path.c_str()) == 0;
   if (status.ok() && !made && errno != EEXIST) status = ErrnoStatus("cannot create", path);
@@ -262,12 +262,12 @@ DurableFile::~DurableFile() {
 }
 
 Status DurableFile::Write(std::span<const std::byte> bytes) {
-  return WriteAll(file_.get(), bytes, temporary_);
+  return WriteAll(file_.get(), bytes, path_);
 }
 
 Status DurableFile::Finish() {
-  if (::fsync(file_.get()) != 0) return ErrnoStatus("cannot make durable", temporary_);
-  if (!file_.Close()) return ErrnoStatus("cannot close", temporary_);
+  if (::fsync(file_.get()) != 0) return ErrnoStatus("cannot make durable", path_);
+  if (!file_.Close()) return ErrnoStatus("cannot close", path_);
   return Status::Ok();
 }
 

@@ -1,6 +1,7 @@
 // Files: open without following links, read within a bound, write so that a reader never sees half
-// of one. Errors are kIo, "<what> '<path>': <reason of the system>", unless said otherwise.
-// Functions are thread-safe; an object is used by one thread at a time.
+// of one. Errors are kIo, "<what> '<path>': <reason of the system>", unless said otherwise; the
+// path is the caller's, also where a temporary file could not be made or written. Functions are
+// thread-safe; an object is used by one thread at a time.
 #pragma once
 
 #include <cstddef>

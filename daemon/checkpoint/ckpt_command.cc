@@ -200,14 +200,23 @@ Result<CkptOutput> PruneFolder(const Place& place, const KeepPolicy& keep) {
   return output;
 }
 
-Status ExportOne(const std::string& folder, const Generation& generation, const CkptRequest& to) {
-  GACCD_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(folder, generation));
-  GACCD_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes,
+struct Parameters {
+  std::vector<ParameterRecord> records;
+  std::vector<std::byte> bytes;
+};
+
+Result<Parameters> ReadParameters(const std::string& folder, const Generation& generation) {
+  GACCD_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(folder, generation));
+  GACCD_ASSIGN_OR_RETURN(std::vector<std::byte> bytes,
                          ReadBuffer(folder, generation, manifest, kParametersBuffer));
-  const std::span<const float> values{reinterpret_cast<const float*>(bytes.data()),
-                                      bytes.size() / sizeof(float)};
+  return Parameters{std::move(manifest.parameters), std::move(bytes)};
+}
+
+Status Write(const Parameters& parameters, const CkptRequest& to) {
+  const std::span<const float> values{reinterpret_cast<const float*>(parameters.bytes.data()),
+                                      parameters.bytes.size() / sizeof(float)};
   std::vector<TensorView> tensors;
-  for (const ParameterRecord& parameter : manifest.parameters) {
+  for (const ParameterRecord& parameter : parameters.records) {
     tensors.push_back({parameter.name, parameter.shape,
                        values.subspan(static_cast<std::size_t>(parameter.offset),
                                       static_cast<std::size_t>(Elements(parameter.shape)))});
@@ -218,20 +227,22 @@ Status ExportOne(const std::string& folder, const Generation& generation, const 
 Result<CkptOutput> Export(const Place& place, const CkptRequest& request) {
   const std::string& out = request.out;
   if (out.empty()) return Status(ErrorKind::kUsage, "ckpt export: expected --out=FILE");
+  GACCD_RETURN_IF_ERROR(CheckWeightsFile(out).WithContext("--out"));
   CkptOutput output;
   for (const Generation& one : place.generations) {
     if (!one.committed && !place.one) {
       output.text += StrCat(one.name(), ": unfinished\n");
       continue;
     }
-    Status status = ExportOne(place.folder, one, request);
-    if (status.ok()) {
+    const auto parameters = ReadParameters(place.folder, one);
+    if (parameters.ok()) {
+      GACCD_RETURN_IF_ERROR(Write(*parameters, request).WithContext("--out"));
       output.text += StrCat("wrote ", out, ": the parameters after ", one.step, " updates (",
                             one.name(), ")\n");
       return output;
     }
-    if (place.one) return status;
-    output.text += StrCat(one.name(), ": ", status.message(), "\n");
+    if (place.one) return parameters.status();
+    output.text += StrCat(one.name(), ": ", parameters.status().message(), "\n");
   }
   output.verdict = {ErrorKind::kData,
                     StrCat("'", place.folder, "' holds no checkpoint that can be exported")};

@@ -1,6 +1,7 @@
 #include "daemon/model/safetensors.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <functional>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "collectives/base/files.h"
+#include "collectives/base/output_file.h"
 #include "collectives/base/strings.h"
 #include "daemon/model/safetensors_header.h"
 
@@ -136,6 +138,18 @@ Result<SafetensorsHeader> HeaderOf(std::span<const TensorView> tensors) {
   return header;
 }
 
+Status WriteTo(const std::string& target, std::string_view header,
+               std::span<const TensorView> tensors, unsigned mode) {
+  const std::uint64_t length = header.size();
+  GACCD_ASSIGN_OR_RETURN(DurableFile file, DurableFile::Create(target, mode));
+  GACCD_RETURN_IF_ERROR(file.Write(std::as_bytes(std::span(&length, 1))));
+  GACCD_RETURN_IF_ERROR(file.Write(std::as_bytes(std::span(header))));
+  for (const TensorView& tensor : tensors) {
+    GACCD_RETURN_IF_ERROR(file.Write(std::as_bytes(tensor.values)));
+  }
+  return file.Commit();
+}
+
 }  // namespace
 
 Result<SafetensorsFile> DecodeSafetensors(const std::string& name,
@@ -161,14 +175,23 @@ Status WriteSafetensors(const std::string& path, std::span<const TensorView> ten
     return {ErrorKind::kInternal, StrCat(path, ": expected a header of at most ", kMaxHeaderBytes,
                                          " bytes, found ", text.size())};
   }
-  const std::uint64_t length = text.size();
-  GACCD_ASSIGN_OR_RETURN(DurableFile file, DurableFile::Create(path, mode));
-  GACCD_RETURN_IF_ERROR(file.Write(std::as_bytes(std::span(&length, 1))));
-  GACCD_RETURN_IF_ERROR(file.Write(std::as_bytes(std::span(text))));
-  for (const TensorView& tensor : tensors) {
-    GACCD_RETURN_IF_ERROR(file.Write(std::as_bytes(tensor.values)));
-  }
-  return file.Commit();
+  GACCD_ASSIGN_OR_RETURN(const std::string target, OutputTarget(path));
+  Status written = WriteTo(target, text, tensors, mode);
+  return target == path ? written : std::move(written).WithContext(path);
+}
+
+Status CheckWeightsFile(const std::string& path) {
+  GACCD_RETURN_IF_ERROR(CheckOutputFile(path));
+  constexpr std::size_t kStart = sizeof(std::uint64_t) + 1;
+  GACCD_ASSIGN_OR_RETURN(const std::string target, OutputTarget(path));
+  if (!PathExists(target)) return Status::Ok();
+  GACCD_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(target));
+  std::array<std::byte, kStart> start{};
+  if (file.size() == 0) return Status::Ok();
+  if (file.size() >= kStart) GACCD_RETURN_IF_ERROR(file.ReadAt(0, start));
+  if (start.back() == std::byte{'{'}) return Status::Ok();
+  return {ErrorKind::kIo,
+          StrCat("'", path, "' is there and is no safetensors file: it is not replaced")};
 }
 
 }  // namespace gaccd

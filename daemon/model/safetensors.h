@@ -47,10 +47,14 @@ struct TensorView {
 };
 
 // Writes a temporary file beside `path`, makes it durable and renames it, so `path` holds the old
-// file or the whole new one, whatever happens. Errors: kIo; kInternal for names that are not unique
-// UTF-8 text and for shapes that do not fit their values.
+// file or the whole new one, whatever happens; a link is followed (output_file.h). Errors: kIo;
+// kInternal for names that are not unique UTF-8 text and for shapes that do not fit their values.
 // `mode` is the file's, before the umask: weights are for their user, as all that a run writes.
 Status WriteSafetensors(const std::string& path, std::span<const TensorView> tensors,
                         unsigned mode = 0600);
+
+// Before a long computation: that WriteSafetensors() can make or replace `path` as things stand.
+// kIo, also when it is a file with something else in it than weights, such as a job text.
+Status CheckWeightsFile(const std::string& path);
 
 }  // namespace gaccd

@@ -123,6 +123,29 @@ TEST_F(CkptCommandTest, ExportsTheNewestThatIsWhole) {
   EXPECT_EQ(named.status().kind(), ErrorKind::kData);
 }
 
+TEST_F(CkptCommandTest, ExportWritesOnlyWhereAFileOfWeightsBelongs) {
+  const auto refusal = [&](const std::string& out) {
+    const auto output =
+        RunCkptCommand({.action = CkptAction::kExport, .path = folder_.path(), .out = out});
+    EXPECT_EQ(output.status().kind(), ErrorKind::kIo);
+    return output.status().message();
+  };
+  EXPECT_THAT(refusal("/dev/full"), HasSubstr("'/dev/full': expected a regular file"));
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
+  const std::string missing = folder_.path() + "/no/w.safetensors";
+  EXPECT_THAT(refusal(missing), HasSubstr("'" + missing + "': there is no folder"));
+  const std::string job = folder_.path() + "/job.txtpb";
+  ASSERT_TRUE(ReplaceFile(job, "name: \"run\"", false).ok());
+  EXPECT_THAT(refusal(job), HasSubstr("is no safetensors file"));
+  const std::string link = folder_.path() + "/link";
+  std::filesystem::create_symlink("w.safetensors", link);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(Run({.action = CkptAction::kExport, .out = link}).verdict.ok());
+    EXPECT_TRUE(std::filesystem::is_symlink(link));
+    EXPECT_TRUE(ReadSafetensors(folder_.path() + "/w.safetensors").ok());
+  }
+}
+
 // Everything fits: sizes, digests, CRCs. But parameters are measured by one buffer, and another one
 // of 64 bytes bears the name of theirs.
 TEST_F(CkptCommandTest, ExportDoesNotReadBehindAForgedBuffer) {
