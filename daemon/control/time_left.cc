@@ -10,10 +10,11 @@ std::optional<TimeLeft::Seconds> TimeLeft::least() const {
   return std::min(*job, *grace);
 }
 
-TimeLeft FindTimeLeft(std::optional<std::int64_t> job_end_time, double now,
+TimeLeft FindTimeLeft(std::optional<std::chrono::steady_clock::time_point> job_end,
+                      std::chrono::steady_clock::time_point now,
                       std::optional<TimeLeft::Seconds> since_term, TimeLeft::Seconds term_budget) {
   TimeLeft left;
-  if (job_end_time) left.job = TimeLeft::Seconds(static_cast<double>(*job_end_time) - now);
+  if (job_end) left.job = *job_end - now;
   if (since_term) left.grace = term_budget - *since_term;
   return left;
 }

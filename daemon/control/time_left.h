@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <optional>
 
 namespace gaccd {
@@ -10,7 +9,7 @@ namespace gaccd {
 struct TimeLeft {
   using Seconds = std::chrono::duration<double>;
 
-  // SLURM_JOB_END_TIME minus now; none outside SLURM or without a limit.
+  // Until SLURM_JOB_END_TIME; none outside SLURM or without a limit.
   std::optional<Seconds> job;
   // What is left of the grace after SIGTERM: SLURM's KillWait is 30 s, a partition's GraceTime may
   // be less; --term-budget says what is counted on. None before SIGTERM: other signals announce an
@@ -21,9 +20,10 @@ struct TimeLeft {
   [[nodiscard]] std::optional<Seconds> least() const;
 };
 
-// job_end_time: seconds since 1970, from the environment; now: the same clock. since_term: since
-// the first SIGTERM; none came: empty.
-TimeLeft FindTimeLeft(std::optional<std::int64_t> job_end_time, double now,
+// job_end: SLURM_JOB_END_TIME by the steady clock, which nobody sets. since_term: since the first
+// SIGTERM; none came: empty.
+TimeLeft FindTimeLeft(std::optional<std::chrono::steady_clock::time_point> job_end,
+                      std::chrono::steady_clock::time_point now,
                       std::optional<TimeLeft::Seconds> since_term, TimeLeft::Seconds term_budget);
 
 // What should be left when a save begins that took `save` the last time (or is expected to): half

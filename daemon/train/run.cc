@@ -23,6 +23,7 @@
 #include "daemon/telemetry/log.h"
 #include "daemon/telemetry/run_reporter.h"
 #include "daemon/train/announce.h"
+#include "daemon/train/clocks.h"
 #include "daemon/train/done_marker.h"
 #include "daemon/train/ending.h"
 #include "daemon/train/launch.h"
@@ -218,10 +219,12 @@ std::chrono::duration<double> GuessSave(const Session& session) {
   return std::chrono::duration<double>(1 + bytes / session.comm.size() / kBytesPerSecond);
 }
 
-StopOptions StopOptionsOf(const Flags& flags, const Session& session) {
+StopOptions StopOptionsOf(const Flags& flags, const Session& session, const Clocks& clocks) {
+  std::optional<Clocks::Steady::time_point> job_end;
+  if (session.slurm.end_time_s) job_end = clocks.Deadline(*session.slurm.end_time_s);
   return {.signals = session.signals,
           .run_dir = flags.run_dir.value_or(""),
-          .job_end_time = session.slurm.end_time_s,
+          .job_end = job_end,
           .term_budget = std::chrono::seconds(flags.term_budget_seconds),
           .checkpoints = session.right.has_value(),
           .warn = [](const std::string& text) { LogWarning(text); },
@@ -250,10 +253,14 @@ Ending Left(Status status) {
 // From the data to the first update.
 Ending GetReady(const Flags& flags, Session& session) {
   Communicator& comm = session.comm;
+  const auto clocks = Clocks::Compare(comm, Clocks::SystemSeconds);
+  if (!clocks.ok()) return {clocks.status()};
+  const std::string other_time = clocks->Warning(comm.topology().hosts);
+  if (comm.rank() == 0 && !other_time.empty()) LogWarning(other_time);
   if (Status claimed = ClaimTogether(flags, session); !claimed.ok()) return {claimed};
   Agreement opened = AgreeOn(comm, OpenAlone(flags, session));
   if (!opened.status.ok()) return Shared(std::move(opened));
-  session.stops.emplace(comm, StopOptionsOf(flags, session));
+  session.stops.emplace(comm, StopOptionsOf(flags, session, *clocks));
   if (Status stop = session.stops->AfterStage("while the data was opened"); !stop.ok()) {
     return Left(std::move(stop));
   }

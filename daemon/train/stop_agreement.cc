@@ -123,9 +123,8 @@ StopNews StopAgreement::Mine(const Ahead& ahead) {
   news.stop_file = file == StopWish::kStop ? 1 : 0;
   if (file == StopWish::kSave) news.save = 1;
 
-  const double now =
-      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  const TimeLeft left = FindTimeLeft(options_.job_end_time, now, since_term, options_.term_budget);
+  const TimeLeft left =
+      FindTimeLeft(options_.job_end, Clock::now(), since_term, options_.term_budget);
   const auto misfit = [&left](double after_s, double save_s) {
     TimeLeft then = left;
     if (then.job) *then.job -= Seconds(after_s);

@@ -79,9 +79,9 @@ class AskClock {
 };
 
 struct StopOptions {
-  StopSignals* signals = nullptr;            // null: none are looked at
-  std::string run_dir;                       // with STOP and SAVE; empty: none
-  std::optional<std::int64_t> job_end_time;  // seconds since 1970
+  StopSignals* signals = nullptr;  // null: none are looked at
+  std::string run_dir;             // with STOP and SAVE; empty: none
+  std::optional<std::chrono::steady_clock::time_point> job_end = {};  // none: no limit
   std::chrono::duration<double> term_budget{25};
   bool checkpoints = false;
   std::function<void(const std::string&)> warn = {};  // for people

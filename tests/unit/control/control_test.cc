@@ -89,10 +89,13 @@ TEST(StopSignals, TheOldHandlersComeBackAndANewOneStartsFresh) {
 }
 
 TEST(TimeLeft, TheSmallerEndCounts) {
-  EXPECT_FALSE(FindTimeLeft({}, 1000, {}, Seconds(25)).least());
-  EXPECT_EQ(FindTimeLeft(1300, 1000, {}, Seconds(25)).least(), Seconds(300));
-  EXPECT_EQ(FindTimeLeft(1300, 1000, Seconds(3), Seconds(25)).least(), Seconds(22));
-  EXPECT_EQ(FindTimeLeft(1010, 1000, Seconds(3), Seconds(25)).least(), Seconds(10));
+  const auto at = [](int seconds) {
+    return std::chrono::steady_clock::time_point(std::chrono::seconds(seconds));
+  };
+  EXPECT_FALSE(FindTimeLeft({}, at(1000), {}, Seconds(25)).least());
+  EXPECT_EQ(FindTimeLeft(at(1300), at(1000), {}, Seconds(25)).least(), Seconds(300));
+  EXPECT_EQ(FindTimeLeft(at(1300), at(1000), Seconds(3), Seconds(25)).least(), Seconds(22));
+  EXPECT_EQ(FindTimeLeft(at(1010), at(1000), Seconds(3), Seconds(25)).least(), Seconds(10));
 }
 
 TEST(TimeLeft, ASaveNeedsItsTimeAndAReserve) {

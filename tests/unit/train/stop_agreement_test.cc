@@ -223,12 +223,11 @@ TEST(StopAgreement, FilesAreSeenByRankZeroAndSaveIsServedOnce) {
 }
 
 TEST(StopAgreement, TheEndOfTheJobIsSeenInTimeForASave) {
-  const auto now = std::chrono::duration_cast<std::chrono::seconds>(
-      std::chrono::system_clock::now().time_since_epoch());
+  const auto now = std::chrono::steady_clock::now();
   const auto run_with = [&](std::int64_t left_s, bool checkpoints) {
     return Same(RunRanks([&](int rank) {
       Scenario run{.options = {.checkpoints = checkpoints}, .updates = 50};
-      run.options.job_end_time = now.count() + left_s + (rank == 1 ? 0 : 1000);
+      run.options.job_end = now + std::chrono::seconds(left_s + (rank == 1 ? 0 : 1000));
       return run;
     }));
   };
