@@ -1,4 +1,4 @@
-// SampleLedger: the audit of phase 8. It counts the samples this rank really computed, in integers,
+// SampleLedger: the audit of phase 5. It counts the samples this rank really computed, in integers,
 // and proves at every update that all ranks together counted what the plan says.
 #pragma once
 

@@ -44,7 +44,7 @@ struct UpdateFigures {
   double data_s = 0;         // waiting for micro-batches
   double fwd_bwd_s = 0;
   double reduce_s = 0;  // what is not hidden behind the last backward
-  double opt_s = 0;     // norm, clip, step, audit
+  double opt_s = 0;     // norm, audit, clip, step
   // UpdateSettings::news, summed over the ranks. Valid until the next Begin().
   std::span<const double> news = {};
 };
@@ -122,10 +122,12 @@ class Engine {
   virtual Status Reduce() = 0;
   // 3. finite?  4. global norm.
   virtual Status MeasureGradient() = 0;
-  // 5. clip once  6. optimiser step, unless 3 or the count of samples was wrong.
-  virtual Status Optimize() = 0;
-  // 7. the next first micro-step overwrites  8. audit: counted samples == settings.samples.
+  // 5. audit: counted samples == settings.samples. What came of it is told by Figures().
   virtual Status Audit() = 0;
+  // 6. clip once  7. optimiser step, unless 3 or 5 was wrong.
+  virtual Status Optimize() = 0;
+  // 8. the update is over: the next first micro-step overwrites the accumulators.
+  virtual Status End() = 0;
 
   // So many updates may be on their way when the next one begins; the figures of those before must
   // have been taken. All ranks alike, so that they have issued the same collectives when one of

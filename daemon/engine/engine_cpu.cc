@@ -49,8 +49,9 @@ class CpuEngine final : public Engine {
   Status SetWindow(std::span<const float> gradients, const WindowShare& share) override;
   Status Reduce() override;
   Status MeasureGradient() override;
-  Status Optimize() override;
   Status Audit() override;
+  Status Optimize() override;
+  Status End() override;
   Result<std::optional<UpdateFigures>> Figures(bool wait) override;
 
   Result<double> Probe(const BatchView& batch) override {
@@ -60,8 +61,6 @@ class CpuEngine final : public Engine {
   Result<std::byte*> HostMemory(std::size_t /*bytes*/) override { return nullptr; }
 
  private:
-  [[nodiscard]] bool counted() const { return samples() == static_cast<double>(settings_.samples); }
-  [[nodiscard]] double samples() const { return sums_[1]; }
   [[nodiscard]] std::span<double> news() { return std::span(sums_).subspan(2); }
 
   Communicator& comm_;
@@ -80,7 +79,8 @@ class CpuEngine final : public Engine {
   // Loss sum, samples, news: of this rank, from Reduce() on of all. Counts are exact in a double up
   // to 2^53.
   std::vector<double> sums_;
-  Status finite_;  // or why this update ends the run
+  Status finite_;   // or why its loss and gradient cannot be used
+  Status counted_;  // or which ranks counted other samples than the plan
   UpdateFigures figures_;
   LapTimer timer_;
   // Of the update that is done.
@@ -193,19 +193,24 @@ Status CpuEngine::MeasureGradient() {
   return Status::Ok();
 }
 
+Status CpuEngine::Audit() {
+  counted_ = ledger_.AuditSum(comm_, static_cast<std::int64_t>(sums_[1]), settings_.samples);
+  return Status::Ok();
+}
+
 Status CpuEngine::Optimize() {
-  if (!finite_.ok() || !counted()) return Status::Ok();
+  if (!finite_.ok() || !counted_.ok()) return Status::Ok();
   optimizer_->Step(replica_->parameters(), replica_->gradients(), settings_.lr,
                    ClipFactor(figures_.grad_norm, settings_.clip_norm));
   return replica_->ParametersChanged();
 }
 
-Status CpuEngine::Audit() {
+Status CpuEngine::End() {
   GACCD_RETURN_IF_ERROR(reducer_->NextCycle());
-  verdict_ = ledger_.AuditSum(comm_, static_cast<std::int64_t>(samples()), settings_.samples);
   // A wrong count explains more than what came of it.
-  figures_.finite = finite_.ok();
+  verdict_ = counted_;
   if (verdict_.ok() && !outlive_nonfinite_) verdict_ = finite_;
+  figures_.finite = finite_.ok();
   figures_.samples = settings_.samples;
   figures_.opt_s = timer_.Lap();
   figures_.dur_s = figures_.data_s + figures_.fwd_bwd_s + figures_.reduce_s + figures_.opt_s;

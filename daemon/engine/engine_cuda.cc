@@ -82,7 +82,7 @@ Status CudaEngine::MeasureGradient() {
 
 Status CudaEngine::Optimize() { return optimizer_->Step(context_->compute(), control()); }
 
-Status CudaEngine::Audit() {
+Status CudaEngine::End() {
   open_ = false;
   if (reduction_ != nullptr) GACCD_RETURN_IF_ERROR(reduction_->NextCycle());
   return records_->End(control(), context_->compute());

@@ -38,12 +38,14 @@ Status RunUpdate(Engine& engine, Prefetcher& batches, const Plan& plan, UpdateSe
   // 3. There is no loss scale to undo. Check finite.  4. Global norm, in the same pass.
   GACCD_RETURN_IF_ERROR(engine.MeasureGradient());
 
-  // 5. Clip once, after the reduction.  6. Optimiser step.
+  // 5. Audit: the samples that all ranks counted equal the plan, or nothing changes any more.
+  GACCD_RETURN_IF_ERROR(engine.Audit());
+
+  // 6. Clip once, after the reduction.  7. Optimiser step.
   GACCD_RETURN_IF_ERROR(engine.Optimize());
 
-  // 7. Reset accumulators: the first micro-step of the next update overwrites them.
-  // 8. Audit: the samples that all ranks counted equal the plan, or the run stops.
-  return engine.Audit();
+  // 8. Reset accumulators: the first micro-step of the next update overwrites them.
+  return engine.End();
 }
 
 }  // namespace gaccd

@@ -80,9 +80,9 @@ class Rank {
     }
     Check(engine_->Reduce());
     Check(engine_->MeasureGradient());
+    Check(engine_->Audit());
     Check(engine_->Optimize());
-    const Status audit = engine_->Audit();
-    if (!audit.ok()) return audit;
+    Check(engine_->End());
     return engine_->Figures(/*wait=*/true);
   }
 

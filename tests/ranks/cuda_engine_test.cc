@@ -139,8 +139,9 @@ TEST_P(CudaEnginesTest, ALostMicroBatchIsNamedOnEveryRank) {
       }
       GACCD_RETURN_IF_ERROR(engine.Reduce());
       GACCD_RETURN_IF_ERROR(engine.MeasureGradient());
+      GACCD_RETURN_IF_ERROR(engine.Audit());
       GACCD_RETURN_IF_ERROR(engine.Optimize());
-      return engine.Audit();
+      return engine.End();
     }};
   };
   for (const RankOutcome& outcome : RunCudaRanks(GetParam(), {.options = lose})) {

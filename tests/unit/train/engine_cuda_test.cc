@@ -65,8 +65,9 @@ TEST_F(CudaEngineTest, AWindowGoesOnAsItWas) {
     }
     GACCD_RETURN_IF_ERROR(engine.Reduce());
     GACCD_RETURN_IF_ERROR(engine.MeasureGradient());
+    GACCD_RETURN_IF_ERROR(engine.Audit());
     GACCD_RETURN_IF_ERROR(engine.Optimize());
-    return engine.Audit();
+    return engine.End();
   };
   for (const EngineChoice& choice : {EngineChoice{}, Cuda()}) {
     EngineCase exact = test;
@@ -160,8 +161,9 @@ TEST_F(CudaEngineTest, MistakesAreSeen) {
       GACCD_RETURN_IF_ERROR(engine.GetGradients(gradients));
       EXPECT_GT(Distance(gradients, expected->gradients[0]), 1e-2);
       GACCD_RETURN_IF_ERROR(engine.MeasureGradient());
+      GACCD_RETURN_IF_ERROR(engine.Audit());
       GACCD_RETURN_IF_ERROR(engine.Optimize());
-      return engine.Audit();
+      return engine.End();
     };
     // Both are also caught by the audit: the counts on the GPU are not those of the plan.
     const auto wrong = RunOn(Cuda(), test, {.update = update});
@@ -195,8 +197,9 @@ TEST_F(CudaEngineTest, ALostMicroBatchStopsTheRun) {
     ++updates;
     GACCD_RETURN_IF_ERROR(engine.Reduce());
     GACCD_RETURN_IF_ERROR(engine.MeasureGradient());
+    GACCD_RETURN_IF_ERROR(engine.Audit());
     GACCD_RETURN_IF_ERROR(engine.Optimize());
-    return engine.Audit();
+    return engine.End();
   };
   std::int64_t counted = 0;
   for (const EngineChoice& choice : {EngineChoice{}, Cuda()}) {
@@ -289,8 +292,9 @@ TEST_F(CudaEngineTest, AsksForTheFigures) {
         GACCD_RETURN_IF_ERROR(engine.MicroStep({}, {.first = true, .last = true}));
         GACCD_RETURN_IF_ERROR(engine.Reduce());
         GACCD_RETURN_IF_ERROR(engine.MeasureGradient());
+        GACCD_RETURN_IF_ERROR(engine.Audit());
         GACCD_RETURN_IF_ERROR(engine.Optimize());
-        return engine.Audit();
+        return engine.End();
       };
       for (int i = 0; i < 5; ++i) GACCD_RETURN_IF_ERROR(update());
       return Status::Ok();

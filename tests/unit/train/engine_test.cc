@@ -85,5 +85,49 @@ TEST(EngineTest, DroppedMicroBatchesWithAWrongDivisorAreCaught) {
   }
 }
 
+// Update 2 lacks a micro-batch of rank 1: parameters, optimiser state and its count stay those of
+// update 1 on every rank, although the figures were not asked for yet.
+TEST(EngineTest, AFailedAuditChangesNothing) {
+  const EngineCase test{.ranks = 3,
+                        .micro = 5,
+                        .target = 33,
+                        .updates = 3,
+                        .optimizer = {.lr = 0.1, .kind = AdamWSpec{}}};
+  struct State {
+    std::vector<float> parameters;
+    std::vector<float> optimizer;
+    std::int64_t updates = 0;
+    bool operator==(const State&) const = default;
+  };
+  const auto state_of = [&](Engine& engine) -> Result<State> {
+    const std::int64_t size = ModelOf(test).layout().size();
+    State state{std::vector<float>(static_cast<std::size_t>(size)),
+                std::vector<float>(static_cast<std::size_t>(2 * size)), engine.optimizer_updates()};
+    GACCD_RETURN_IF_ERROR(engine.GetParameters(state.parameters));
+    GACCD_RETURN_IF_ERROR(engine.Read(EngineBuffer::kOptimizer, 0, state.optimizer));
+    return state;
+  };
+  (void)RunThreadRanks(test.ranks, {}, [&](Communicator& comm) {
+    int updates = 0;
+    const auto update = [&](Engine& engine, Prefetcher& batches, const Plan& plan,
+                            UpdateSettings settings) -> Status {
+      GACCD_ASSIGN_OR_RETURN(const State before, state_of(engine));
+      const bool loses = ++updates == 2 && comm.rank() == 1;
+      GACCD_RETURN_IF_ERROR(RunUpdate(engine, batches, plan, settings,
+                                      {.note = {}, .leave = {}, .drop = [&](std::int64_t step) {
+                                         return loses && step == 1;
+                                       }}));
+      GACCD_ASSIGN_OR_RETURN(const State after, state_of(engine));
+      EXPECT_EQ(after == before, updates == 2) << "update " << updates;
+      return Status::Ok();
+    };
+    const Status status = RunEngine(comm, test, {}, {.update = update}).status();
+    EXPECT_EQ(updates, 2);
+    EXPECT_THAT(status.message(), HasSubstr("the plan has 33 samples"));
+    EXPECT_THAT(status.message(), HasSubstr("the ranks counted 29"));
+    return Status::Ok();
+  });
+}
+
 }  // namespace
 }  // namespace gaccd::testing

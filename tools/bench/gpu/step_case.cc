@@ -86,8 +86,9 @@ class StepCase final : public GpuCase {
       }
       GACCD_RETURN_IF_ERROR(engine_->Reduce());
       GACCD_RETURN_IF_ERROR(engine_->MeasureGradient());
-      GACCD_RETURN_IF_ERROR(engine_->Optimize());
       GACCD_RETURN_IF_ERROR(engine_->Audit());
+      GACCD_RETURN_IF_ERROR(engine_->Optimize());
+      GACCD_RETURN_IF_ERROR(engine_->End());
       ++underway_;
       GACCD_RETURN_IF_ERROR(ReadFigures(update + 1 == count ? 0 : engine_->updates_underway()));
     }
