@@ -1,0 +1,217 @@
+#!/usr/bin/python3
+"""Writes tests/golden/train/*.npy and *.txt: what PyTorch makes of the job texts (*.txtpb) there.
+
+Run with Debian's python3-torch and python3-protobuf (the committed files are from 1.13):
+  tests/golden/make_train.py
+
+PyTorch knows neither ranks nor micro-batches: it trains in double precision, every update is one
+batch, and the loss of an update is the sum over its samples / their number. Only the rounding modes
+need to know how many ranks there are, as the effective batch depends on it.
+
+NAME.txt: one line a record, a key, then values.
+  torch VERSION
+  worlds 1x1 2x3           nodes x ranks a node that must give what follows
+  step EPOCH STEP SAMPLES SAMPLES_TOTAL LR LOSS GRAD_NORM     before clipping
+  eval EPOCH STEP SAMPLES LOSS [ACCURACY]
+  weight NAME VALUES...    after the last update
+"""
+import math
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy
+import torch
+from google.protobuf import text_format
+from make_mlp import mix64, stream, uniform
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+FOLDER = os.path.join(HERE, "train")
+WORLDS = {  # by job
+    "sgd": ["1x1", "1x3", "2x3"],
+    "momentum_cosine": ["1x1", "1x4", "3x2"],
+    "nesterov_step_carry": ["1x1", "1x2", "5x1"],
+    "adamw_drop": ["1x1", "1x3", "2x2"],
+    "adamw_clipped": ["1x1", "1x5"],
+    "floor_linear": ["1x4", "2x2"],
+    "ceil_sqrt": ["1x4", "2x2"],
+    "nearest_warmup": ["1x4", "4x1"],
+    "fewer_samples_than_ranks": ["1x1", "1x7"],
+}
+
+
+def job_message():
+    with tempfile.TemporaryDirectory() as folder:
+        proto = os.path.join(HERE, "..", "..", "proto")
+        subprocess.run(["protoc", "-I", proto, "--python_out", folder, "job.proto"], check=True)
+        sys.path.insert(0, folder)
+        import job_pb2
+        return job_pb2.Job
+
+
+def write_data():
+    """Every sample differs from every other one."""
+    samples, held_out, width, classes, outputs = 53, 11, 6, 4, 3
+    features = 2 * uniform(stream(70, 0, (samples + held_out) * width)).reshape(-1, width)
+    labels = (features @ uniform(stream(70, 1, width * classes)).reshape(width, -1)).argmax(1)
+    targets = numpy.sin(features[:, :outputs] * features[:, outputs:])
+    pixels = stream(70, 2, samples * width) % numpy.uint64(256)
+    for name, values, kind in (
+            ("features", features[:samples], "<f4"), ("eval_features", features[samples:], "<f4"),
+            ("labels", labels[:samples], "<i8"), ("eval_labels", labels[samples:], "<i8"),
+            ("targets", targets[:samples], "<f4"), ("eval_targets", targets[samples:], "<f4"),
+            ("pixels", pixels.reshape(-1, width), "|u1")):
+        numpy.save(os.path.join(FOLDER, name + ".npy"), values.astype(kind))
+
+
+def load(source, normalize):
+    features = numpy.load(os.path.join(FOLDER, source.npy.features)).astype(numpy.float64)
+    features = (features * normalize.scale - normalize.mean) / normalize.std
+    targets = numpy.load(os.path.join(FOLDER, source.npy.targets))
+    targets = targets.astype(numpy.int64 if source.npy.classes else numpy.float64)
+    return torch.from_numpy(features), torch.from_numpy(targets)
+
+
+def order_of_epoch(seed, epoch, size, shuffle):
+    """A keyed Feistel network over at least 8 bits; values outside of the set go through again."""
+    if not shuffle:
+        return list(range(size))
+    bits = max(8, (size - 1).bit_length())
+    low_bits, high_bits = bits // 2, bits - bits // 2
+    keys = stream(seed, epoch, 8)
+    value = numpy.arange(size, dtype=numpy.uint64)
+    inside = numpy.zeros(size, dtype=bool)
+    while not inside.all():
+        low = value & numpy.uint64((1 << low_bits) - 1)
+        high = value >> numpy.uint64(low_bits)
+        for even, odd in zip(keys[::2], keys[1::2]):
+            low = low ^ (mix64(high ^ even) & numpy.uint64((1 << low_bits) - 1))
+            high = high ^ (mix64(low ^ odd) & numpy.uint64((1 << high_bits) - 1))
+        value = numpy.where(inside, value, (high << numpy.uint64(low_bits)) | low)
+        inside = value < size
+    return value.tolist()
+
+
+def effective_batch(batch, ranks):
+    base = ranks * batch.micro
+    ratio = batch.target / base
+    steps = {batch.FLOOR: max(1, math.floor(ratio)), batch.CEIL: math.ceil(ratio),
+             batch.NEAREST: max(1, math.floor(ratio + 0.5))}
+    return batch.target if batch.rounding == batch.EXACT else steps[batch.rounding] * base
+
+
+def updates_of(job, size, batch):
+    """(epoch from 1, its samples, whether it ends the epoch) of every update."""
+    updates, left, epoch = [], [], 0
+    while (epoch < job.epochs or not job.epochs) and not 0 < job.max_updates <= len(updates):
+        epoch += 1
+        left += [(epoch, i) for i in order_of_epoch(job.seed, epoch - 1, size, job.data.shuffle)]
+        whole = job.batch.last_cycle == job.batch.CARRY and epoch != job.epochs
+        while len(left) >= batch or (left and not whole):
+            part, left = left[:batch], left[batch:]
+            if len(part) < batch and job.batch.last_cycle == job.batch.DROP:
+                continue
+            updates.append((part[0][0], [i for _, i in part]))
+    return updates[:job.max_updates or None]
+
+
+def learning_rate(job, update, total, batch):
+    reference = job.batch.reference or job.batch.target
+    rule = {job.batch.NONE: 1, job.batch.LINEAR: batch / reference,
+            job.batch.SQRT: math.sqrt(batch / reference)}[job.batch.lr_rule]
+    lr, warmup, shape = job.optimizer.lr * rule, job.schedule.warmup_updates, 1
+    if update < warmup:
+        lr *= (update + 1) / warmup
+    if job.schedule.WhichOneof("shape") == "cosine" and update > warmup:
+        final = job.schedule.cosine.final_ratio
+        done = (update - warmup) / (total - 1 - warmup)
+        shape = final + (1 - final) * (1 + math.cos(math.pi * done)) / 2
+    if job.schedule.WhichOneof("shape") == "step":
+        shape = job.schedule.step.gamma ** (update // job.schedule.step.every_updates)
+    return lr * shape
+
+
+def make_network(job):
+    """As Model::Initialize: parameter i from stream (seed, i), uniform in +-1/sqrt(in), f32."""
+    layers, count = torch.nn.Sequential(), 0
+    for layer in job.model.layer:
+        if layer.HasField("relu"):
+            layers.add_module(layer.name, torch.nn.ReLU())
+            continue
+        linear = torch.nn.Linear(getattr(layer.linear, "in"), layer.linear.out, layer.linear.bias)
+        for parameter in linear.parameters():
+            values = uniform(stream(job.seed, count, parameter.numel()))
+            values = (values / math.sqrt(linear.in_features)).astype(numpy.float32)
+            parameter.data = torch.from_numpy(values.astype(numpy.float64)).view_as(parameter)
+            count += 1
+        layers.add_module(layer.name, linear)
+    return layers
+
+
+def make_optimizer(spec, parameters):
+    if spec.WhichOneof("kind") == "sgd":
+        return torch.optim.SGD(parameters, lr=1, momentum=spec.sgd.momentum,
+                               weight_decay=spec.sgd.weight_decay, nesterov=spec.sgd.nesterov)
+    return torch.optim.AdamW(parameters, betas=(spec.adamw.beta1, spec.adamw.beta2),
+                             eps=spec.adamw.epsilon, weight_decay=spec.adamw.weight_decay)
+
+
+def loss_sum(outputs, targets):
+    if targets.dtype == torch.int64:
+        return torch.nn.functional.cross_entropy(outputs, targets, reduction="sum")
+    return ((outputs - targets) ** 2).mean(dim=1).sum()
+
+
+def evaluate(network, features, targets):
+    with torch.no_grad():
+        outputs = network(features)
+        figures = [loss_sum(outputs, targets).item() / len(features)]
+        if targets.dtype == torch.int64:
+            figures.append((outputs.argmax(1) == targets).double().mean().item())
+        return figures
+
+
+def train(job, ranks, out):
+    features, targets = load(job.data.train, job.data.normalize)
+    batch = effective_batch(job.batch, ranks)
+    updates = updates_of(job, len(features), batch)
+    network = make_network(job)
+    optimizer = make_optimizer(job.optimizer, network.parameters())
+    total = 0
+    for update, (epoch, samples) in enumerate(updates):
+        optimizer.zero_grad()
+        loss = loss_sum(network(features[samples]), targets[samples]) / len(samples)
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(network.parameters(), job.clip_norm or math.inf)
+        lr = learning_rate(job, update, len(updates), batch)
+        optimizer.param_groups[0]["lr"] = lr
+        optimizer.step()
+        total += len(samples)
+        out.write("step %d %d %d %d %.12g %.12g %.12g\n"
+                  % (epoch, update + 1, len(samples), total, lr, loss.item(), norm.item()))
+        last = update + 1 == len(updates)
+        if job.data.HasField("eval") and (last or updates[update + 1][0] > epoch):
+            figures = evaluate(network, *load(job.data.eval, job.data.normalize))
+            count = len(load(job.data.eval, job.data.normalize)[0])
+            out.write("eval %d %d %d %s\n"
+                      % (epoch, update + 1, count, " ".join("%.12g" % f for f in figures)))
+    for name, parameter in network.named_parameters():
+        values = " ".join("%.9g" % value for value in parameter.reshape(-1).tolist())
+        out.write("weight %s %s\n" % (name, values))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float64)
+    numpy.seterr(over="ignore")
+    write_data()
+    Job = job_message()
+    for case, worlds in WORLDS.items():
+        with open(os.path.join(FOLDER, case + ".txtpb")) as text:
+            parsed = text_format.Parse(text.read(), Job())
+        counts = {math.prod(map(int, world.split("x"))) for world in worlds}
+        assert parsed.batch.rounding == parsed.batch.EXACT or len(counts) == 1
+        with open(os.path.join(FOLDER, case + ".txt"), "w") as file:
+            file.write("torch %s\nworlds %s\n" % (torch.__version__, " ".join(worlds)))
+            train(parsed, counts.pop(), file)

@@ -1,0 +1,115 @@
+"""Whole trainings, from job text to weights file, against PyTorch: train_golden_test.py GACCD MPIRUN GOLDEN_RANKS
+
+Every tests/golden/train/*.txtpb has a *.txt beside it, made by tests/golden/make_train.py, with the
+figures of every update and the weights at the end. They must come out on each of its `worlds`.
+"""
+
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "train"
+LAUNCHER_VARIABLES = ("SLURM_", "OMPI_", "PMIX_", "PMI_")
+PROCESSES = {"momentum_cosine": 3, "adamw_clipped": 2, "fewer_samples_than_ranks": 4}
+# Counts and learning rates are computed in double precision here and there; losses, gradients and
+# weights here in single precision: the worst is off by 8e-7.
+EXACT, SINGLE = 1e-11, 4e-6
+STEP = {"epoch": EXACT, "step": EXACT, "samples": EXACT, "samples_total": EXACT, "lr": EXACT,
+        "loss": SINGLE, "grad_norm": SINGLE}
+
+
+def numbers(words):
+    return [float(word) for word in words]
+
+
+class Golden:
+    def __init__(self, path):
+        self.steps, self.evals, self.weights = [], [], {}
+        for key, *words in map(str.split, path.read_text().splitlines()):
+            if key == "worlds":
+                self.worlds = [tuple(map(int, world.split("x"))) for world in words]
+            elif key == "step":
+                self.steps.append(numbers(words))
+            elif key == "eval":
+                self.evals.append(numbers(words))
+            elif key == "weight":
+                self.weights[words[0]] = numbers(words[1:])
+
+
+def steps_and_evals(run_dir):
+    (path,) = Path(run_dir).glob("attempts/0*/events.jsonl")
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    steps = [[e[key] for key in STEP] for e in events if e["ev"] == "step"]
+    evals = {}
+    for e in events:  # "loss" comes before "accuracy"
+        if e["ev"] == "eval":
+            evals.setdefault(e["step"], [e["epoch"], e["step"], e["samples"]]).append(e["value"])
+    return steps, list(evals.values())
+
+
+def read_safetensors(path):
+    content = Path(path).read_bytes()
+    (size,) = struct.unpack_from("<Q", content)
+    tensors = {}
+    for name, tensor in json.loads(content[8:8 + size]).items():
+        if name != "__metadata__":
+            begin, end = (8 + size + offset for offset in tensor["data_offsets"])
+            tensors[name] = [x for (x,) in struct.iter_unpack("<f", content[begin:end])]
+    return tensors
+
+
+class TrainGolden(unittest.TestCase):
+    def assert_close(self, found, expected, what, tolerances=None):
+        self.assertEqual(len(found), len(expected), what)
+        for a, b, tolerance in zip(found, expected, tolerances or [SINGLE] * len(found)):
+            self.assertLessEqual(abs(a - b), tolerance * max(1, abs(b)),
+                                 f"{what}: {found} != {expected}")
+
+    def compare(self, golden, folder):
+        steps, evals = steps_and_evals(folder)
+        self.assertEqual(len(steps), len(golden.steps))
+        for found, expected in zip(steps, golden.steps):
+            self.assert_close(found, expected, "step", STEP.values())
+        self.assertEqual(len(evals), len(golden.evals))
+        for found, expected in zip(evals, golden.evals):
+            self.assert_close(found, expected, "eval")
+        weights = read_safetensors(f"{folder}/weights")
+        self.assertEqual(list(weights), list(golden.weights))
+        for name, expected in golden.weights.items():
+            self.assert_close(weights[name], expected, name)
+
+    def run_and_compare(self, golden, folder, *command):
+        env = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_VARIABLES)}
+        done = subprocess.run([str(word) for word in command], cwd=GOLDEN, env=env, text=True,
+                              capture_output=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.compare(golden, folder)
+
+    def test_ranks_that_are_threads(self):
+        jobs = sorted(GOLDEN.glob("*.txtpb"))
+        self.assertGreaterEqual(len(jobs), 9)
+        for job in jobs:
+            golden = Golden(job.with_suffix(".txt"))
+            for nodes, ranks in golden.worlds:
+                with (self.subTest(job=job.stem, nodes=nodes, ranks=ranks),
+                      tempfile.TemporaryDirectory() as folder):
+                    self.run_and_compare(golden, folder, GOLDEN_RANKS, job, nodes, ranks, folder)
+
+    def test_ranks_that_are_processes(self):
+        for job, ranks in PROCESSES.items():
+            with self.subTest(job=job), tempfile.TemporaryDirectory() as folder:
+                self.run_and_compare(
+                    Golden(GOLDEN / f"{job}.txt"), folder, MPIRUN, "--allow-run-as-root",
+                    "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1",
+                    "-n", ranks, GACCD, "train", f"--job={job}.txtpb", "--device=cpu",
+                    f"--run-dir={folder}", f"--save-weights={folder}/weights")
+
+
+if __name__ == "__main__":
+    GACCD, MPIRUN, GOLDEN_RANKS = sys.argv[1:4]
+    unittest.main(argv=sys.argv[:1])
