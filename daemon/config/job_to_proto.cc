@@ -1,17 +1,10 @@
 // A Job becomes a proto::Job with every field written out.
+#include "collectives/base/overloaded.h"
 #include "daemon/config/job_proto.h"
 #include "proto/job.pb.h"
 
 namespace gaccd {
 namespace {
-
-// One call per alternative of a variant.
-template <typename... Ts>
-struct Overloaded : Ts... {
-  using Ts::operator()...;
-};
-template <typename... Ts>
-Overloaded(Ts...) -> Overloaded<Ts...>;
 
 void Fill(const LayerSpec& layer, proto::Layer& message) {
   message.set_name(layer.name);
@@ -28,10 +21,13 @@ void Fill(const LayerSpec& layer, proto::Layer& message) {
 
 void Fill(const ModelSpec& model, proto::Model& message) {
   for (const LayerSpec& layer : model.layers) Fill(layer, *message.add_layer());
-  if (model.loss == LossKind::kSoftmaxCrossEntropy) {
-    message.mutable_loss()->mutable_softmax_cross_entropy();
-  } else {
-    message.mutable_loss()->mutable_mean_squared_error();
+  switch (model.loss) {
+    case LossKind::kSoftmaxCrossEntropy:
+      message.mutable_loss()->mutable_softmax_cross_entropy();
+      break;
+    case LossKind::kMeanSquaredError:
+      message.mutable_loss()->mutable_mean_squared_error();
+      break;
   }
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "collectives/base/overloaded.h"
 #include "collectives/base/strings.h"
 #include "daemon/autograd/function.h"
 #include "daemon/autograd/simplify.h"
@@ -69,15 +70,14 @@ ValueId Model::Parameter(Graph& graph, const std::string& name) const {
 Result<ValueId> Model::RecordLayer(Graph& graph, const LayerSpec& layer, ValueId input) const {
   std::vector<ValueId> inputs = {input};
   std::shared_ptr<const Function> function;
-  if (const auto* linear = std::get_if<LinearSpec>(&layer.kind)) {
-    function = std::make_shared<Linear>();
-    inputs.push_back(Parameter(graph, WeightName(layer)));
-    if (linear->bias) inputs.push_back(Parameter(graph, BiasName(layer)));
-  } else if (std::holds_alternative<ReluSpec>(layer.kind)) {
-    function = std::make_shared<Relu>();
-  } else {
-    function = std::make_shared<Flatten>();
-  }
+  std::visit(Overloaded{[&](const FlattenSpec&) { function = std::make_shared<Flatten>(); },
+                        [&](const LinearSpec& linear) {
+                          function = std::make_shared<Linear>();
+                          inputs.push_back(Parameter(graph, WeightName(layer)));
+                          if (linear.bias) inputs.push_back(Parameter(graph, BiasName(layer)));
+                        },
+                        [&](const ReluSpec&) { function = std::make_shared<Relu>(); }},
+             layer.kind);
   auto outputs = graph.Apply(std::move(function), std::move(inputs));
   if (!outputs.ok()) {
     return std::move(outputs).status().WithContext(StrCat("layer '", layer.name, "'"));
@@ -112,10 +112,13 @@ Result<Model::Forward> Model::RecordForward(Graph& graph, std::int64_t samples,
                          sample_.classes, "], found ", ToString(prediction)));
   }
   std::shared_ptr<const Function> loss;
-  if (spec_.loss == LossKind::kSoftmaxCrossEntropy) {
-    loss = std::make_shared<SoftmaxCrossEntropy>();
-  } else {
-    loss = std::make_shared<MeanSquaredError>();
+  switch (spec_.loss) {
+    case LossKind::kSoftmaxCrossEntropy:
+      loss = std::make_shared<SoftmaxCrossEntropy>();
+      break;
+    case LossKind::kMeanSquaredError:
+      loss = std::make_shared<MeanSquaredError>();
+      break;
   }
   auto outputs = graph.Apply(std::move(loss), {value, forward.target});
   if (!outputs.ok()) return std::move(outputs).status().WithContext("loss");

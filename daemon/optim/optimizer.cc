@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "collectives/base/overloaded.h"
 #include "collectives/base/strings.h"
 #include "daemon/optim/rules.h"
 
@@ -38,15 +39,16 @@ Status CheckOptimizer(const OptimizerSpec& spec, std::int64_t parameters) {
   if (!(spec.lr >= 0) || !std::isfinite(spec.lr)) {
     return {ErrorKind::kConfig, StrCat("optimizer: lr must be >= 0 and finite, found ", spec.lr)};
   }
-  if (const auto* sgd = std::get_if<SgdSpec>(&spec.kind)) return CheckSgd(*sgd);
-  return CheckAdamW(std::get<AdamWSpec>(spec.kind));
+  return std::visit(Overloaded{[](const SgdSpec& sgd) { return CheckSgd(sgd); },
+                               [](const AdamWSpec& adamw) { return CheckAdamW(adamw); }},
+                    spec.kind);
 }
 
 std::int64_t StateElements(const OptimizerSpec& spec, std::int64_t parameters) {
-  if (const auto* sgd = std::get_if<SgdSpec>(&spec.kind)) {
-    return sgd->momentum == 0 ? 0 : parameters;
-  }
-  return 2 * parameters;
+  return std::visit(
+      Overloaded{[&](const SgdSpec& sgd) { return sgd.momentum == 0 ? 0 : parameters; },
+                 [&](const AdamWSpec&) { return 2 * parameters; }},
+      spec.kind);
 }
 
 Result<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec, std::int64_t parameters,
@@ -57,10 +59,10 @@ Result<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec, std:
     return Status(ErrorKind::kInternal, StrCat("optimizer: expected ", expected,
                                                " values of state, found ", state.size()));
   }
-  if (const auto* sgd = std::get_if<SgdSpec>(&spec.kind)) {
-    return MakeSgd(*sgd, parameters, state);
-  }
-  return MakeAdamW(std::get<AdamWSpec>(spec.kind), parameters, state);
+  return std::visit(
+      Overloaded{[&](const SgdSpec& sgd) { return MakeSgd(sgd, parameters, state); },
+                 [&](const AdamWSpec& adamw) { return MakeAdamW(adamw, parameters, state); }},
+      spec.kind);
 }
 
 Result<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec,

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <variant>
 
+#include "collectives/base/overloaded.h"
 #include "collectives/base/strings.h"
 #include "daemon/optim/kernels_cuda.h"
 #include "daemon/optim/rules.h"
@@ -47,19 +48,19 @@ Result<std::unique_ptr<CudaOptimizer>> CudaOptimizer::Create(const OptimizerSpec
 
 void CudaOptimizer::Prepare(double lr, UpdateWish* wish) {
   ++updates_;
-  if (const auto* sgd = std::get_if<SgdSpec>(&spec_.kind)) {
-    wish->sgd = FactorsOf(*sgd, lr);
-  } else {
-    wish->adamw = FactorsOf(std::get<AdamWSpec>(spec_.kind), lr, updates_);
-  }
+  std::visit(
+      Overloaded{[&](const SgdSpec& sgd) { wish->sgd = FactorsOf(sgd, lr); },
+                 [&](const AdamWSpec& adamw) { wish->adamw = FactorsOf(adamw, lr, updates_); }},
+      spec_.kind);
 }
 
 Status CudaOptimizer::Step(cudaStream_t stream, const UpdateControl* control) {
   if (buffers_.elements == 0) return Status::Ok();
-  if (const auto* sgd = std::get_if<SgdSpec>(&spec_.kind)) {
-    return EnqueueSgd(stream, RuleOf(*sgd), buffers_, control);
-  }
-  return EnqueueAdamW(stream, buffers_, control);
+  return std::visit(
+      Overloaded{
+          [&](const SgdSpec& sgd) { return EnqueueSgd(stream, RuleOf(sgd), buffers_, control); },
+          [&](const AdamWSpec&) { return EnqueueAdamW(stream, buffers_, control); }},
+      spec_.kind);
 }
 
 }  // namespace gaccd

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "collectives/base/overloaded.h"
 #include "collectives/base/strings.h"
 
 namespace gaccd {
@@ -28,11 +29,12 @@ double StepAt(const StepShape& shape, std::int64_t update) {
 }
 
 double ShapeAt(const ScheduleSpec& spec, std::int64_t update, std::int64_t total) {
-  if (const auto* cosine = std::get_if<CosineShape>(&spec.shape)) {
-    return CosineAt(*cosine, spec.warmup_updates, update, total);
-  }
-  if (const auto* step = std::get_if<StepShape>(&spec.shape)) return StepAt(*step, update);
-  return 1;
+  return std::visit(Overloaded{[](const ConstantShape&) { return 1.0; },
+                               [&](const CosineShape& cosine) {
+                                 return CosineAt(cosine, spec.warmup_updates, update, total);
+                               },
+                               [&](const StepShape& step) { return StepAt(step, update); }},
+                    spec.shape);
 }
 
 bool IsRatio(double value) { return value >= 0 && std::isfinite(value); }
