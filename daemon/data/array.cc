@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -133,36 +134,42 @@ Result<std::vector<std::int32_t>> ReadLabels(const Array& targets, std::int64_t 
                                          classes, " classes, found ", Name(targets.dtype)));
 }
 
-// Some of `count` floats, aligned to nothing, is NaN or infinite: all its exponent bits are set. No
-// early exit, so that the compiler works on whole vectors.
-GACCD_SIMD_CLONES bool AnyNotFinite(const std::byte* data, std::size_t count) {
+// Some of `count` floats, aligned to nothing, is NaN or infinite when it is normalised: all its
+// exponent bits are set. No early exit, so that the compiler works on whole vectors.
+GACCD_SIMD_CLONES bool AnyNotFinite(const std::byte* data, std::size_t count, Affine affine) {
   constexpr std::uint32_t kExponent = 0x7f800000;
   std::uint32_t found = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    std::uint32_t bits = 0;
-    std::memcpy(&bits, data + i * sizeof(bits), sizeof(bits));
+    float stored = 0;
+    std::memcpy(&stored, data + i * sizeof(stored), sizeof(stored));
+    const auto bits = std::bit_cast<std::uint32_t>(stored * affine.factor + affine.shift);
     found |= static_cast<std::uint32_t>((bits & kExponent) == kExponent);
   }
   return found != 0;
 }
 
+std::string NotFinite(const Array& array, float stored, std::size_t sample, std::size_t column) {
+  return StrCat(array.name, ": expected finite values",
+                std::isfinite(stored) ? " after normalize" : "", ", found ", stored, " for sample ",
+                sample, ", column ", column);
+}
+
 // One NaN would poison the weights updates later, where nobody sees from which file it came.
-Status CheckFinite(const Array& array, BadRecords* bad) {
+Status CheckFinite(const Array& array, Affine affine, BadRecords* bad) {
   if (array.dtype != DType::kF32) return Status::Ok();
   constexpr std::size_t kBlock = 16384;  // of one block, only a bad one is looked at closely
   const std::size_t elements = array.data.size() / sizeof(float);
   for (std::size_t begin = 0; begin < elements; begin += kBlock) {
     const std::size_t end = std::min(elements, begin + kBlock);
-    if (!AnyNotFinite(array.data.data() + begin * sizeof(float), end - begin)) continue;
+    if (!AnyNotFinite(array.data.data() + begin * sizeof(float), end - begin, affine)) continue;
     const std::size_t row = elements / static_cast<std::size_t>(array.shape[0]);
     for (std::size_t at = begin; at < end; ++at) {
-      if (!AnyNotFinite(array.data.data() + at * sizeof(float), 1)) continue;
-      float value = 0;
-      std::memcpy(&value, array.data.data() + at * sizeof(float), sizeof(value));
+      if (!AnyNotFinite(array.data.data() + at * sizeof(float), 1, affine)) continue;
+      float stored = 0;
+      std::memcpy(&stored, array.data.data() + at * sizeof(float), sizeof(stored));
       GACCD_RETURN_IF_ERROR(
           bad->Take(static_cast<std::int64_t>(at / row),
-                    {ErrorKind::kData, StrCat(array.name, ": expected finite values, found ", value,
-                                              " for sample ", at / row, ", column ", at % row)}));
+                    {ErrorKind::kData, NotFinite(array, stored, at / row, at % row)}));
       at += row - 1 - at % row;  // the sample is known to be bad
     }
   }
@@ -222,7 +229,9 @@ Result<std::unique_ptr<Dataset>> MakeArrayDataset(Array features, Array targets,
                                                   const NormalizeSpec& normalize,
                                                   const BadRecordRules& rules) {
   BadRecords bad(rules);
-  GACCD_ASSIGN_OR_RETURN(const Affine affine, MakeAffine(normalize));
+  // What f32 features become is looked at one by one, below.
+  GACCD_ASSIGN_OR_RETURN(const Affine affine,
+                         MakeAffine(normalize, features.dtype == DType::kU8 ? 255.0F : 0.0F));
   GACCD_RETURN_IF_ERROR(CheckFeatures(features));
   const std::int64_t targets_found = targets.shape.empty() ? 0 : targets.shape[0];
   if (targets_found != features.shape[0]) {
@@ -240,10 +249,10 @@ Result<std::unique_ptr<Dataset>> MakeArrayDataset(Array features, Array targets,
     targets = Array{};  // the labels were copied
   } else {
     GACCD_RETURN_IF_ERROR(CheckVectors(targets));
-    GACCD_RETURN_IF_ERROR(CheckFinite(targets, &bad));
+    GACCD_RETURN_IF_ERROR(CheckFinite(targets, Affine{}, &bad));
     spec.target_width = targets.shape.size() == 2 ? targets.shape[1] : 1;
   }
-  GACCD_RETURN_IF_ERROR(CheckFinite(features, &bad));  // last: it reads the whole file
+  GACCD_RETURN_IF_ERROR(CheckFinite(features, affine, &bad));  // last: it reads the whole file
   return std::move(bad).Skip(std::make_unique<ArrayDataset>(
       std::move(features), std::move(targets), std::move(labels), std::move(spec), affine));
 }

@@ -27,16 +27,18 @@ GACCD_SIMD_CLONES void AffineOfFloats(const std::byte* in, std::size_t count, fl
 
 }  // namespace
 
-Result<Affine> MakeAffine(const NormalizeSpec& normalize) {
+Result<Affine> MakeAffine(const NormalizeSpec& normalize, float largest) {
   const Affine affine{static_cast<float>(normalize.scale / normalize.std),
                       static_cast<float>(-normalize.mean / normalize.std)};
-  if (normalize.std != 0 && std::isfinite(affine.factor) && std::isfinite(affine.shift)) {
+  if (normalize.std != 0 && std::isfinite(largest * affine.factor + affine.shift) &&
+      std::isfinite(-largest * affine.factor + affine.shift)) {
     return affine;
   }
   return Status(ErrorKind::kConfig,
-                StrCat("normalize: expected a finite (stored * scale - mean) / std with std not 0, "
-                       "found scale ",
-                       normalize.scale, ", mean ", normalize.mean, ", std ", normalize.std));
+                StrCat("normalize: expected a finite (stored * scale - mean) / std with std not 0 "
+                       "for a stored ",
+                       largest, ", found scale ", normalize.scale, ", mean ", normalize.mean,
+                       ", std ", normalize.std));
 }
 
 void NormalizeU8(std::span<const std::byte> in, Affine affine, float* out) {

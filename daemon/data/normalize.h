@@ -15,8 +15,8 @@ struct Affine {
   float shift = 0;
 };
 
-// Errors: kConfig when std is 0 or a result is not finite.
-Result<Affine> MakeAffine(const NormalizeSpec& normalize);
+// Errors: kConfig when std is 0, or the feature of a stored -largest or largest is not finite.
+Result<Affine> MakeAffine(const NormalizeSpec& normalize, float largest);
 
 // out[i] = in[i] * factor + shift. The multiplication is rounded before the addition, on every
 // machine, so a sample has the same bits everywhere. REQUIRES: room for as many floats in `out`; no

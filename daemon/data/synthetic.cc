@@ -20,6 +20,8 @@ double Normal(std::uint64_t key, std::uint64_t j) {
   return NormalQuantile((part + 0.5) * 0x1p-53);
 }
 
+constexpr float kLargestNormal = 9;  // beyond all that Normal() gives: 53 bits reach 8.3
+
 class SyntheticDataset final : public Dataset {
  public:
   SyntheticDataset(const SyntheticSource& source, Affine affine)
@@ -101,11 +103,12 @@ Result<std::unique_ptr<Dataset>> MakeSynthetic(const SyntheticSource& source,
                                              " weights (features x outputs), found ",
                                              source.features, " x ", source.outputs));
   }
-  if (!std::isfinite(source.noise) || source.noise < 0) {
-    return Status(ErrorKind::kConfig,
-                  StrCat("synthetic: expected a noise of 0 or more, found ", source.noise));
+  constexpr double kMostNoise = 1e30;  // so that targets are finite in f32
+  if (!(source.noise >= 0 && source.noise <= kMostNoise)) {
+    return Status(ErrorKind::kConfig, StrCat("synthetic: expected a noise of 0 to ", kMostNoise,
+                                             ", found ", source.noise));
   }
-  GACCD_ASSIGN_OR_RETURN(const Affine affine, MakeAffine(normalize));
+  GACCD_ASSIGN_OR_RETURN(const Affine affine, MakeAffine(normalize, kLargestNormal));
   return std::unique_ptr<Dataset>(std::make_unique<SyntheticDataset>(source, affine));
 }
 

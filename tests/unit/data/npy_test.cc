@@ -74,6 +74,23 @@ TEST_F(NpyTest, ValuesMustBeFinite) {
   }
 }
 
+TEST_F(NpyTest, FeaturesMustStayFiniteWhenTheyAreNormalised) {
+  std::vector<float> values(6, 1.0F);
+  values[3] = 3e38F;
+  const std::string text = Head("<f4", "(3, 2)") + Values(values);
+  EXPECT_EQ(Opened(Source(text, kLabels, 3))->size(), 3);
+  EXPECT_THAT(Refused(ErrorKind::kData, Source(text, kLabels, 3), {.scale = 100}),
+              AllOf(HasSubstr("after normalize, found 3e+38"), HasSubstr("sample 1, column 1")));
+  EXPECT_THAT(Refused(ErrorKind::kData, Source(text, kLabels, 3), {.mean = -3e38}),
+              HasSubstr("after normalize"));
+  // Targets are taken as they are.
+  EXPECT_EQ(Opened(Source(kFeatures, text), {.scale = 100})->size(), 3);
+  const std::string bytes = Head("|u1", "(3, 2)") + "123456";
+  EXPECT_EQ(Opened(Source(bytes, kLabels, 3), {.scale = 1e36})->size(), 3);
+  EXPECT_THAT(Refused(ErrorKind::kConfig, Source(bytes, kLabels, 3), {.scale = 1e37}),
+              AllOf(HasSubstr("stored 255"), HasSubstr("scale 1e+37")));
+}
+
 TEST_F(NpyTest, ReadsVectorTargets) {
   const auto wide =
       Opened(Source(kFeatures, Head("<f4", "(3, 2)") + Values<float>({1, 2, 3, 4, 5, 6})));

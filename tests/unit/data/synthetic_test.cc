@@ -77,6 +77,9 @@ TEST(SyntheticTest, RefusesWhatCannotBe) {
               HasSubstr("1048576 x 1048576"));
   EXPECT_THAT(message({.samples = 1, .noise = -0.5}), HasSubstr("-0.5"));
   EXPECT_THAT(message({.samples = 1, .noise = NAN}), HasSubstr("nan"));
+  EXPECT_THAT(message({.samples = 1, .noise = 1e38}), HasSubstr("1e+38"));
+  EXPECT_THAT(Refused(ErrorKind::kConfig, SyntheticSource{.samples = 1}, {.scale = 1e38}),
+              HasSubstr("scale 1e+38"));
 }
 
 }  // namespace
