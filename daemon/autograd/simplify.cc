@@ -46,7 +46,7 @@ std::vector<Node> Fold(const Graph& graph) {
   return nodes;
 }
 
-std::vector<Node> DropDead(const Graph& graph) {
+std::vector<Node> Needed(const Graph& graph) {
   std::vector<bool> needed(graph.values().size());
   std::vector<Node> kept;
   for (std::size_t i = graph.nodes().size(); i-- > 0;) {
@@ -64,8 +64,10 @@ std::vector<Node> DropDead(const Graph& graph) {
 
 }  // namespace
 
+void DropUnused(Graph& graph) { graph.ReplaceNodes(Needed(graph)); }
+
 void Simplify(Graph& graph) {
-  graph.ReplaceNodes(DropDead(graph));  // first, so that dead users do not hinder folding
+  DropUnused(graph);  // first, so that dead users do not hinder folding
   graph.ReplaceNodes(Fold(graph));
 }
 

@@ -37,4 +37,7 @@ KernelResult MakeReluGradientCpu(const KernelRequest& request);
 KernelResult MakeSoftmaxCrossEntropyCpu(const KernelRequest& request);
 KernelResult MakeSoftmaxCrossEntropyGradientCpu(const KernelRequest& request);
 
+// values[i] = max(values[i], 0); a NaN stays.
+void ReluInPlace(float* values, std::int64_t elements);
+
 }  // namespace gaccd

@@ -14,10 +14,10 @@ struct AddFormula {
   GACCD_HOST_DEVICE static float Of(float a, float b) { return a + b; }
 };
 struct ReluFormula {
-  GACCD_HOST_DEVICE static float Of(float x) { return x > 0 ? x : 0.0F; }
+  GACCD_HOST_DEVICE static float Of(float x) { return x <= 0 ? 0.0F : x; }  // a NaN stays
 };
 struct ReluGradientFormula {
-  GACCD_HOST_DEVICE static float Of(float dy, float y) { return y > 0 ? dy : 0.0F; }
+  GACCD_HOST_DEVICE static float Of(float dy, float y) { return y <= 0 ? 0.0F : dy; }
 };
 struct IdentityFormula {  // a cast
   GACCD_HOST_DEVICE static float Of(float x) { return x; }

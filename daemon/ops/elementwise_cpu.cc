@@ -5,6 +5,12 @@
 #include "daemon/ops/elementwise.h"
 
 namespace gaccd {
+
+GACCD_SIMD_CLONES
+void ReluInPlace(float* values, std::int64_t elements) {
+  for (std::int64_t i = 0; i < elements; ++i) values[i] = ReluFormula::Of(values[i]);
+}
+
 namespace {
 
 // c[i] = f(a[i], b[i]); c may be a or b.

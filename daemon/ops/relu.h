@@ -1,6 +1,7 @@
-// Relu: y = max(x, 0), elementwise. dx = dy where y > 0, else 0 (so x itself need not be kept).
-// A NaN becomes 0, because oneDNN's folded ReLU does so: a NaN in a hidden weight shows neither in
-// the loss nor in the gradient. Weights and features are to be checked where they come in.
+// Relu: y = max(x, 0), elementwise. dx = 0 where y <= 0, else dy (so x itself need not be kept).
+// A NaN stays one, as in PyTorch, and so reaches the loss. Only where it is folded into a product
+// of the GPU a NaN may become 0 (matmul_spec.h): never in an evaluation, which folds nothing; in
+// training values that are not finite show in the gradient, or in the parameters (UpdateControl).
 #pragma once
 
 #include "daemon/autograd/function.h"

@@ -15,8 +15,8 @@ namespace gaccd {
 enum class SgdRule { kPlain, kMomentum, kNesterov };
 
 Status EnqueueSgd(cudaStream_t stream, SgdRule rule, const CudaOptimizer::Buffers& buffers,
-                  const UpdateControl* control);
+                  UpdateControl* control);
 Status EnqueueAdamW(cudaStream_t stream, const CudaOptimizer::Buffers& buffers,
-                    const UpdateControl* control);
+                    UpdateControl* control);
 
 }  // namespace gaccd

@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kWarp)
 __device__ inline void Judge(double squares, UpdateControl* control) {
   const UpdateWish& wish = control->wish;
   UpdateVerdict& verdict = control->verdict;
-  const bool finite = IsFinite(squares) && IsFinite(control->sums.loss);
+  const bool finite = IsFinite(squares) && IsFinite(control->sums.loss) && control->overflowed == 0;
   const bool counted = control->sums.samples == wish.planned_samples;
   verdict.norm = sqrt(squares);
   verdict.gradient_scale = finite ? ClipFactor(verdict.norm, wish.clip_norm) : 1.0F;

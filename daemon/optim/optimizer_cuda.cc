@@ -54,7 +54,7 @@ void CudaOptimizer::Prepare(double lr, UpdateWish* wish) {
       spec_.kind);
 }
 
-Status CudaOptimizer::Step(cudaStream_t stream, const UpdateControl* control) {
+Status CudaOptimizer::Step(cudaStream_t stream, UpdateControl* control) {
   if (buffers_.elements == 0) return Status::Ok();
   return std::visit(
       Overloaded{

@@ -48,11 +48,18 @@ __device__ inline void StoreBf16(Bf16* to, Part part, const float (&values)[kWid
   }
 }
 
+__device__ inline void TellOverflow(const float (&parameters)[kWidth], UpdateControl* control) {
+  bool finite = true;
+#pragma unroll
+  for (int v = 0; v < kWidth; ++v) finite = finite && parameters[v] - parameters[v] == 0;
+  if (!finite) control->overflowed = 1;
+}
+
 // All data is asked for before the verdict is looked at: one wait for memory instead of two.
 template <SgdRule kRule>
 __global__ void __launch_bounds__(kThreads)
     SgdKernel(float* params, const float* gradient, float* momentum, Bf16* copy,
-              std::int64_t elements, const UpdateControl* control) {
+              std::int64_t elements, UpdateControl* control) {
   const Part part = PartOf(elements);
   float p[kWidth];
   float g[kWidth];
@@ -76,11 +83,12 @@ __global__ void __launch_bounds__(kThreads)
   StorePart(params, part, p);
   if constexpr (kRule != SgdRule::kPlain) StorePart(momentum, part, m);
   StoreBf16(copy, part, p);
+  TellOverflow(p, control);
 }
 
 __global__ void __launch_bounds__(kThreads)
     AdamWKernel(float* params, const float* gradient, float* first, float* second, Bf16* copy,
-                std::int64_t elements, const UpdateControl* control) {
+                std::int64_t elements, UpdateControl* control) {
   const Part part = PartOf(elements);
   float p[kWidth];
   float g[kWidth];
@@ -99,6 +107,7 @@ __global__ void __launch_bounds__(kThreads)
   StorePart(first, part, m);
   StorePart(second, part, s);
   StoreBf16(copy, part, p);
+  TellOverflow(p, control);
 }
 
 LaunchShape ShapeFor(std::int64_t elements) {
@@ -108,7 +117,7 @@ LaunchShape ShapeFor(std::int64_t elements) {
 }  // namespace
 
 Status EnqueueSgd(cudaStream_t stream, SgdRule rule, const CudaOptimizer::Buffers& buffers,
-                  const UpdateControl* control) {
+                  UpdateControl* control) {
   auto* kernel = rule == SgdRule::kPlain      ? SgdKernel<SgdRule::kPlain>
                  : rule == SgdRule::kMomentum ? SgdKernel<SgdRule::kMomentum>
                                               : SgdKernel<SgdRule::kNesterov>;
@@ -119,7 +128,7 @@ Status EnqueueSgd(cudaStream_t stream, SgdRule rule, const CudaOptimizer::Buffer
 
 // The second moments begin where the first ones end; the kernel wants both aligned to 16 bytes.
 Status EnqueueAdamW(cudaStream_t stream, const CudaOptimizer::Buffers& buffers,
-                    const UpdateControl* control) {
+                    UpdateControl* control) {
   return Launch(AdamWKernel, ShapeFor(buffers.elements), stream, "adamw", buffers.parameters,
                 buffers.gradient, buffers.state, buffers.state + buffers.elements,
                 static_cast<Bf16*>(buffers.bf16_copy), buffers.elements, control);

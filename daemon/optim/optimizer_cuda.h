@@ -53,7 +53,7 @@ class CudaOptimizer {
   // Fills the factors of this update's wish. updates() counts one more.
   void Prepare(double lr, UpdateWish* wish);
   // One pass over all parameters; does nothing when the verdict says idle.
-  Status Step(cudaStream_t stream, const UpdateControl* control);
+  Status Step(cudaStream_t stream, UpdateControl* control);
 
   [[nodiscard]] std::int64_t updates() const { return updates_; }
   void set_updates(std::int64_t updates) { updates_ = updates; }

@@ -3,6 +3,7 @@
 //   host, before the first micro-step     wish
 //   end of every micro-step               sums (summed over the ranks in the reduction)
 //   norm kernel                           verdict: the optimiser kernels obey it
+//   optimiser kernels                     overflowed: the next verdict tells
 // Plain data, the same on host and device. What else is summed over the ranks stands behind it.
 #pragma once
 
@@ -42,6 +43,9 @@ struct UpdateVerdict {
 
 struct UpdateControl {
   UpdateVerdict verdict;
+  // Sticky: 1 from the first update on that left a parameter which is not finite. No later update
+  // is finite then. The loss alone would not show it: the ReLU of a product may turn NaN into 0.
+  std::int32_t overflowed = 0;
   UpdateWish wish;
   UpdateSums sums;  // the last, so that one reduction goes on behind it
 };

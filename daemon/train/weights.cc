@@ -21,7 +21,6 @@ Status CheckTensor(const std::string& path, const FlatLayout& layout, const Name
     return {ErrorKind::kData, StrCat(path, ": ", tensor.name, ": expected shape ",
                                      ToString(entry->shape), ", found ", ToString(tensor.shape))};
   }
-  // A NaN behind a ReLU would stay invisible: the fused product turns it into 0.
   const auto bad = std::find_if(tensor.values.begin(), tensor.values.end(),
                                 [](float value) { return !std::isfinite(value); });
   if (bad == tensor.values.end()) return Status::Ok();

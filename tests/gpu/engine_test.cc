@@ -217,6 +217,19 @@ TEST_P(EngineTest, EvaluationIsThatOfTheCpu) {
   }
 }
 
+// Also a NaN behind a ReLU, whatever the ReLU of cuBLASLt makes of it.
+TEST_P(EngineTest, AnEvaluationShowsAParameterThatIsNotFinite) {
+  Problem problem(GetParam().loss);
+  Rank gpu(problem, Device::kCuda, GetParam().precision, kStill, kSizes);
+  ASSERT_TRUE(gpu.made());
+  std::vector<float> weights = gpu.Parameters();
+  weights[0] = std::numeric_limits<float>::quiet_NaN();
+  Rank::Check(gpu.engine().SetParameters(weights));
+  const auto found = gpu.engine().Evaluate(problem.samples.View(0, 50));
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  EXPECT_FALSE(std::isfinite(found->loss_sum));
+}
+
 TEST_P(EngineTest, ABadValueStopsAndKeepsTheParameters) {
   Problem problem(GetParam().loss);
   Rank gpu(problem, Device::kCuda, GetParam().precision, {.lr = 0.1, .kind = SgdSpec{}}, kSizes);

@@ -169,7 +169,7 @@ void Finish(const Product& p, const std::vector<float>& sums) {
         if (p.beta != 0) value += p.beta * Load(p.c.data, p.c.type, column * p.c.ld + row);
       }
       if (bias) value += Load(p.bias, p.d.type, row);
-      if (relu) value = value > 0 || std::isnan(value) ? value : 0;
+      if (relu) value = value > 0 ? value : 0;  // the worst that a device may do with a NaN
       Store(p.d.data, p.d.type, column * p.d.ld + row, value);
     }
   }

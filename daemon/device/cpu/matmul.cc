@@ -17,7 +17,6 @@ Desc MatrixDesc(std::int64_t rows, std::int64_t columns, bool transposed) {
 dnnl::primitive_attr Attributes(const MatmulSpec& spec) {
   dnnl::post_ops post_ops;
   if (spec.accumulate) post_ops.append_sum(1.0F);
-  if (spec.relu) post_ops.append_eltwise(1.0F, dnnl::algorithm::eltwise_relu, 0.0F, 0.0F);
   dnnl::primitive_attr attributes;
   attributes.set_post_ops(post_ops);
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);

@@ -1,4 +1,4 @@
-// Matmul: one prepared matrix product on the CPU, C = op(A) op(B) (+ bias) (+ C) (then ReLU).
+// Matmul: one prepared matrix product on the CPU, C = op(A) op(B) (+ bias) (+ C).
 // All matrices are f32 and row-major in memory; a transposed operand is read as if it were
 // transposed. Prepared once, run many times; running it allocates nothing of ours and looks nothing
 // up.
@@ -19,8 +19,7 @@ struct MatmulSpec {
   bool transpose_a = false;  // A is stored as [k, m]
   bool transpose_b = false;  // B is stored as [n, k]
   bool bias = false;         // one value a column
-  bool relu = false;
-  bool accumulate = false;  // C += instead of C =
+  bool accumulate = false;   // C += instead of C =
   // Not null: B is this weight, used through a packed copy (see PackedWeights).
   const float* packed_b = nullptr;
 };

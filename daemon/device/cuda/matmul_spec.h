@@ -19,8 +19,8 @@ struct MatmulCudaSpec {
   DType ab = DType::kF32;    // kF32 or kBF16, of A and B
   DType c = DType::kF32;     // kF32 or kBF16, of C and bias
   bool bias = false;         // one value a column of C
-  bool relu = false;
-  bool accumulate = false;  // C += instead of C =; only f32 C without bias and ReLU
+  bool relu = false;         // a NaN may become 0: cuBLASLt does not say what it does with one
+  bool accumulate = false;   // C += instead of C =; only f32 C without bias and ReLU
   // transpose_a only, f32 C without bias and ReLU: also writes the sums of A's stored columns, f32
   // [m]: sum over k of A[k, m]. That is the bias gradient beside a weight gradient. It overwrites,
   // also with accumulate: the library cannot add there.

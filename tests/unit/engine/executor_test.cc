@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 #include "daemon/autograd/add.h"
@@ -110,6 +111,31 @@ TEST(ExecutorTest, TellsEachGradientOnceWhenItIsComplete) {
       true, [](std::size_t) { return Status(ErrorKind::kUnavailable, "peer lost"); });
   ASSERT_FALSE(stopped.ok());
   EXPECT_EQ(stopped.message(), "peer lost");
+}
+
+// As in PyTorch, whether ReLU is folded into the product, whose weight may be packed, or not; the
+// gradient of a NaN is let through.
+TEST(ExecutorTest, ReluKeepsNaN) {
+  for (const bool simplify : {true, false}) {
+    for (const bool packed : {true, false}) {
+      GraphBench bench;
+      const ValueId x = bench.Input("x", {33, 7});
+      const ValueId h = bench.Apply(std::make_shared<Linear>(), {x, bench.Parameter("w1", {70, 7}),
+                                                                 bench.Parameter("b1", {70})});
+      const ValueId r = bench.Apply(std::make_shared<Relu>(), {h});
+      const ValueId y =
+          bench.Apply(std::make_shared<Linear>(), {r, bench.Parameter("w2", {3, 70})});
+      const ValueId t = bench.Input("t", {33, 3});
+      bench.PrepareTraining(bench.Apply(std::make_shared<MeanSquaredError>(), {y, t}),
+                            {.simplify = simplify, .packed = packed});
+      bench.Run();
+      EXPECT_TRUE(std::isfinite(bench.objective()));
+      bench.parameter("b1")[69] = kNaN;
+      bench.Run();
+      EXPECT_TRUE(std::isnan(bench.objective())) << simplify << packed;
+      EXPECT_TRUE(std::isnan(bench.gradient("b1")[69])) << simplify << packed;
+    }
+  }
 }
 
 TEST(ExecutorTest, InputsMayMoveBetweenRuns) {

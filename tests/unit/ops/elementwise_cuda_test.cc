@@ -87,7 +87,7 @@ TEST_F(ElementwiseCuda, NanAndInfinity) {
     const GpuFloats gx(dtype, x);
     const GpuFloats y(dtype, x.size());
     EXPECT_OK(EnqueueRelu(on_, dtype, gx.data(), y.data(), n));
-    ExpectSame(y.Values(), Stored(dtype, {0, kInfinity, 0, 0, 1e-40F, 3e38F, 0}));
+    ExpectSame(y.Values(), Stored(dtype, {kNan, kInfinity, 0, 0, 1e-40F, 3e38F, 0}));
     EXPECT_OK(EnqueueAdd(on_, dtype, gx.data(), gx.data(), y.data(), n));
     ExpectSame(y.Values(), Stored(dtype, Map(x, x, AddFormula::Of)));
   }

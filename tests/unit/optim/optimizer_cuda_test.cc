@@ -150,6 +150,24 @@ TEST_P(OptimizerCuda, OutlivesWhatIsNotFinite) {
   EXPECT_EQ(bench.parameters.Values(), expected);
 }
 
+// A finite gradient may still lead to parameters that are not: the next update is not finite.
+TEST_P(OptimizerCuda, SeesParametersThatOverflow) {
+  const auto& [named, n] = GetParam();
+  Bench bench(named.spec, n, true);
+  std::vector<float> g(n);
+  bench.Update(g, 0.1, 0);
+  EXPECT_EQ(bench.control.Value().overflowed, 0);
+  g.back() = 2;
+  bench.Update(g, 3e38, 0);
+  EXPECT_EQ(bench.control.Value().verdict.finite, 1);
+  EXPECT_EQ(bench.control.Value().overflowed, 1);
+  for (int i = 0; i < 2; ++i) {
+    bench.Update(std::vector<float>(n), 0.1, 0);
+    EXPECT_EQ(bench.control.Value().verdict.finite, 0);
+    EXPECT_EQ(bench.control.Value().verdict.stopped, 1);
+  }
+}
+
 std::string NameOf(const testing::TestParamInfo<std::tuple<NamedSpec, std::size_t>>& info) {
   return std::string(std::get<0>(info.param).name) + "_" + std::to_string(std::get<1>(info.param));
 }
