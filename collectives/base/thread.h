@@ -4,28 +4,68 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <array>
+#include <cstddef>
 #include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "collectives/base/result.h"
 #include "collectives/base/strings.h"
 
 namespace gaccd {
 
-// Starts a thread that gets no signals: those of the process are for its main thread. kOs: "cannot
-// start `name`: ..." when the system has no more threads. `body` is called once. Thread-safe.
+// The signals that a thread itself causes: they end the process.
+inline constexpr std::array kFatalSignals{SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+
+// A stack on which a thread's signal handlers run (SA_ONSTACK), so that they run after a stack
+// overflow, too. Use() and the destructor are called on that thread.
+class SignalStack {
+ public:
+  SignalStack() : memory_(kBytes) {}
+  ~SignalStack() {
+    if (used_) ::sigaltstack(&before_, nullptr);
+  }
+  SignalStack(SignalStack&& other) noexcept
+      : memory_(std::move(other.memory_)),
+        used_(std::exchange(other.used_, false)),
+        before_(other.before_) {}
+  SignalStack& operator=(SignalStack&&) = delete;
+
+  void Use() {
+    stack_t stack{};
+    stack.ss_sp = memory_.data();
+    stack.ss_size = memory_.size();
+    used_ = ::sigaltstack(&stack, &before_) == 0;
+  }
+
+ private:
+  static constexpr std::size_t kBytes = 64 << 10;
+
+  std::vector<std::byte> memory_;
+  bool used_ = false;
+  stack_t before_{};
+};
+
+// Starts a thread that gets no signals but kFatalSignals: those of the process are for its main
+// thread. kOs: "cannot start `name`: ..." when the system has no more threads. `body` is called
+// once. Thread-safe.
 template <typename Body>
 Result<std::thread> StartThread(std::string_view name, Body body) {
   // A thread begins with the mask of its maker.
-  sigset_t all;
+  sigset_t blocked;
   sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  sigfillset(&blocked);
+  for (const int fatal : kFatalSignals) sigdelset(&blocked, fatal);
+  pthread_sigmask(SIG_SETMASK, &blocked, &before);
   Result<std::thread> started = std::thread();
   try {
-    started = std::thread(std::move(body));
+    started = std::thread([body = std::move(body), stack = SignalStack()]() mutable {
+      stack.Use();
+      body();
+    });
   } catch (const std::system_error& error) {
     started = Status(ErrorKind::kOs, StrCat("cannot start ", name, ": ", error.what()));
   }

@@ -8,7 +8,7 @@
 #include <chrono>
 #include <string_view>
 
-#include "daemon/data/mapped_file.h"
+#include "collectives/base/strings.h"
 #include "daemon/telemetry/event_text.h"
 
 namespace gaccd {
@@ -36,8 +36,7 @@ class SafeText {
     for (int i = count; i < width; ++i) Add("0");
     while (count > 0) Add({&digits[--count], 1});
   }
-  [[nodiscard]] const char* data() const { return text_; }
-  [[nodiscard]] std::size_t size() const { return size_; }
+  [[nodiscard]] std::string_view text() const { return {text_, size_}; }
 
  private:
   char text_[kMaxLineBytes] = {};
@@ -86,13 +85,23 @@ std::string_view SignalText(int signal) {
   }
 }
 
+void WriteOut(int file, const SafeText& text) {
+  [[maybe_unused]] const ssize_t written = ::write(file, text.text().data(), text.text().size());
+}
+
+constexpr int kDataExit = static_cast<int>(ErrorKind::kData);
+
 }  // namespace
 
 std::atomic<CrashHandler*> CrashHandler::active_{nullptr};
+std::atomic<bool> CrashHandler::writing_{false};
 
 CrashHandler::CrashHandler(std::string path, const RunIdentity& who, const Place& place,
                            unsigned mode)
-    : path_(std::move(path)), place_(place), mode_(mode), stack_(kStackBytes) {
+    : path_(std::move(path)),
+      who_(Printable(StrCat("gaccd: rank ", who.rank, " on ", who.host, ": "))),
+      place_(place),
+      mode_(mode) {
   // Rendered once, with a time that is exchanged in the handler. Its "msg" comes last.
   const std::string time = "0000-00-00T00:00:00.000000Z";
   const std::string line = FailureJson(who, {time, 1, "error"}, {});
@@ -106,20 +115,14 @@ std::unique_ptr<CrashHandler> CrashHandler::Install(const std::string& path, con
                                                     const Place& place, unsigned mode) {
   std::unique_ptr<CrashHandler> handler(new CrashHandler(path, who, place, mode));
   CrashHandler* none = nullptr;
-  if (!active_.compare_exchange_strong(none, handler.get())) {
-    handler->stack_.clear();  // nothing to give back
-    return nullptr;
-  }
-  stack_t stack{};
-  stack.ss_sp = handler->stack_.data();
-  stack.ss_size = handler->stack_.size();
-  ::sigaltstack(&stack, &handler->old_stack_);
+  if (!active_.compare_exchange_strong(none, handler.get())) return nullptr;
+  handler->stack_.Use();
   struct sigaction action {};
   action.sa_sigaction = &CrashHandler::OnSignal;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   ::sigemptyset(&action.sa_mask);
-  for (std::size_t i = 0; i < kFatal.size(); ++i) {
-    ::sigaction(kFatal[i], &action, &handler->old_fatal_[i]);
+  for (std::size_t i = 0; i < kFatalSignals.size(); ++i) {
+    ::sigaction(kFatalSignals[i], &action, &handler->old_fatal_[i]);
   }
   struct sigaction ignore {};
   ignore.sa_handler = SIG_IGN;
@@ -136,12 +139,11 @@ CrashHandler::~CrashHandler() {
   for (std::size_t i = 0; i < kIgnored.size(); ++i) {
     ::sigaction(kIgnored[i], &old_ignored_[i], nullptr);
   }
-  ::sigaltstack(&old_stack_, nullptr);
 }
 
 void CrashHandler::Restore() {
-  for (std::size_t i = 0; i < kFatal.size(); ++i) {
-    ::sigaction(kFatal[i], &old_fatal_[i], nullptr);
+  for (std::size_t i = 0; i < kFatalSignals.size(); ++i) {
+    ::sigaction(kFatalSignals[i], &old_fatal_[i], nullptr);
   }
 }
 
@@ -151,14 +153,40 @@ void CrashHandler::OnSignal(int signal, siginfo_t* info, void* /*context*/) {
   const int saved_errno = errno;
   CrashHandler* handler = active_.exchange(nullptr);
   if (handler != nullptr) {
-    handler->Write(signal, info->si_code > 0 ? info->si_addr : nullptr);
+    writing_ = true;
+    const bool of_data = signal == SIGBUS && info->si_code > 0;
+    const MappedPlace mapped = of_data ? FindMapped(info->si_addr) : MappedPlace{};
+    handler->Write(signal, mapped);
+    if (mapped.path != nullptr) ::_exit(kDataExit);
     handler->Restore();
+    writing_ = false;
+  }
+  // The end of the process must not cut off what another thread writes.
+  for (int i = 0; i < 100 && writing_; ++i) {
+    const timespec turn{.tv_sec = 0, .tv_nsec = 10'000'000};
+    ::nanosleep(&turn, nullptr);
   }
   if (info->si_code <= 0 || handler == nullptr) ::raise(signal);
   errno = saved_errno;
 }
 
-void CrashHandler::Write(int signal, const void* address) const {
+void CrashHandler::Write(int signal, const MappedPlace& mapped) const {
+  SafeText what;
+  what.Add(SignalText(signal));
+  if (mapped.path != nullptr) {
+    what.Add(": '");
+    what.Add(mapped.path);
+    what.Add("', byte ");
+    what.Add(mapped.byte);
+    what.Add("; was it made shorter, or is the disk failing?");
+  }
+  SafeText line;
+  line.Add(who_);
+  if (mapped.path != nullptr) line.Add("error (data, exit 65): ");
+  line.Add(what.text());
+  line.Add("\n");
+  WriteOut(STDERR_FILENO, line);
+
   const int file =
       ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode_);
   if (file < 0) return;
@@ -166,8 +194,8 @@ void CrashHandler::Write(int signal, const void* address) const {
   text.Add(before_time_);
   AddTimestamp(text);
   text.Add(after_time_);
-  text.Add("\"signal\":");
-  text.Add(signal);
+  text.Add(mapped.path != nullptr ? "\"exit\":" : "\"signal\":");
+  text.Add(mapped.path != nullptr ? kDataExit : signal);
   text.Add(",\"step\":");
   text.Add(place_.step.load(std::memory_order_relaxed));
   text.Add(",\"phase\":\"");
@@ -175,17 +203,9 @@ void CrashHandler::Write(int signal, const void* address) const {
   text.Add("\",\"micro_step\":");
   text.Add(place_.micro_step.load(std::memory_order_relaxed));
   text.Add(",\"msg\":\"");
-  text.Add(SignalText(signal));
-  const MappedPlace mapped = signal == SIGBUS ? FindMapped(address) : MappedPlace{};
-  if (mapped.path != nullptr) {
-    text.Add(": '");
-    text.Add(mapped.path);
-    text.Add("', byte ");
-    text.Add(mapped.byte);
-    text.Add("; was it made shorter, or is the disk failing?");
-  }
+  text.Add(what.text());
   text.Add("\"}\n");
-  [[maybe_unused]] const ssize_t written = ::write(file, text.data(), text.size());
+  WriteOut(file, text);
   ::fsync(file);
   ::close(file);
 }

@@ -249,20 +249,50 @@ class BadInput(unittest.TestCase):
         self.assertEqual(result.returncode, 74, said)
         self.assertIn("rank 1", said)
 
+    def wait_for(self, path, text, process):
+        for _ in range(LIMIT_S * 10):
+            if os.path.exists(path):
+                with open(path) as file:
+                    if text in file.read():
+                        return
+            try:
+                process.wait(0.1)
+                self.fail("the run ended by itself")
+            except subprocess.TimeoutExpired:
+                pass
+
+    def test_a_data_file_that_shrinks_under_the_run(self):
+        run_dir = self.path("run")
+        features = self.write("features", npy("{'descr': '|u1', 'fortran_order': False, "
+                                              "'shape': (1000, 4096), }", bytes(4096000)))
+        targets = self.write("targets", npy("{'descr': '<f4', 'fortran_order': False, "
+                                            "'shape': (1000,), }", bytes(4000)))
+        job = self.job('npy { features: "%s" targets: "%s" }' % (features, targets), inputs=4096)
+        run = subprocess.Popen([GACCD, "train", "--job=" + job, "--run-dir=" + run_dir,
+                                "--epochs=200000000"], stdout=subprocess.DEVNULL,
+                               stderr=subprocess.PIPE, text=True)
+        try:
+            self.wait_for(os.path.join(run_dir, "attempts", "latest", "events.jsonl"),
+                          '"ev":"step"', run)
+            os.truncate(features, 4096)
+            said = run.communicate(timeout=LIMIT_S)[1]
+        finally:
+            run.kill()
+            run.wait()
+        self.assertEqual(run.returncode, 65, said)
+        with open(os.path.join(run_dir, "attempts", "latest", "crash", "r00000.json")) as file:
+            record = json.load(file)
+        self.assertEqual(record["exit"], 65)
+        for text in (said, record["msg"]):
+            self.assertRegex(text, features + "', byte [0-9]+;")
+
     def test_two_runs_in_one_folder(self):
         run_dir = self.path("run")
         job = self.job()
         first = subprocess.Popen([GACCD, "train", "--job=" + job, "--run-dir=" + run_dir,
                                   "--epochs=200000000"], stdout=subprocess.DEVNULL)
         try:
-            for _ in range(LIMIT_S * 10):
-                if os.path.exists(os.path.join(run_dir, "STATUS.json")):
-                    break
-                try:
-                    first.wait(0.1)
-                    self.fail("the first run ended by itself")
-                except subprocess.TimeoutExpired:
-                    pass
+            self.wait_for(os.path.join(run_dir, "STATUS.json"), "", first)
             self.expect(78, [run_dir, str(first.pid)], "train", "--job=" + self.job(),
                         "--run-dir=" + run_dir)
             self.assertIsNone(first.poll())

@@ -1,6 +1,7 @@
 // Signals belong to the process, so every test crashes a process of its own.
 #include "daemon/telemetry/crash_handler.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -9,12 +10,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <barrier>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
 
+#include "collectives/base/thread.h"
 #include "daemon/data/mapped_file.h"
 #include "tests/unit/telemetry/json.h"
 #include "tests/unit/telemetry/temp_dir.h"
@@ -27,8 +30,8 @@ namespace fs = std::filesystem;
 
 const RunIdentity kWho{"run \"x\"\n", "77", 2, 17, "n3"};
 
-// The signal that ended a child which ran `body` with a handler; 0: it ended by itself.
-int SignalOfChild(const std::string& path, const std::function<void(Place&)>& body) {
+// How a child ended that ran `body` with a handler, as waitpid(2) has it.
+int EndOfChild(const std::string& path, const std::function<void(Place&)>& body) {
   const pid_t child = ::fork();
   if (child == 0) {
     const rlimit no_core{0, 0};
@@ -45,6 +48,12 @@ int SignalOfChild(const std::string& path, const std::function<void(Place&)>& bo
   }
   int result = 0;
   ::waitpid(child, &result, 0);
+  return result;
+}
+
+// The signal that ended it; 0: it ended by itself.
+int SignalOfChild(const std::string& path, const std::function<void(Place&)>& body) {
+  const int result = EndOfChild(path, body);
   return WIFSIGNALED(result) ? WTERMSIG(result) : 0;
 }
 
@@ -89,18 +98,46 @@ TEST_F(CrashHandlerTest, ARealFault) {
 // A data file that somebody makes shorter while it is read.
 TEST_F(CrashHandlerTest, NamesTheMappedFileThatIsGone) {
   const std::string data = dir_.path() + "/data \"x\"";
-  const int signal = SignalOfChild(Path(), [&](Place&) {
+  const std::string messages = dir_.path() + "/stderr";
+  const int result = EndOfChild(Path(), [&](Place&) {
+    ::dup2(::open(messages.c_str(), O_WRONLY | O_CREAT, 0600), STDERR_FILENO);
     std::ofstream(data) << std::string(100'000, 'x');
     const auto other = MappedFile::Open("/proc/self/exe");
     const auto file = MappedFile::Open(data);
     if (!other.ok() || !file.ok() || ::truncate(data.c_str(), 10) != 0) ::_exit(2);
     volatile const std::byte* bytes = (*file)->bytes().data();
-    (void)bytes[50'000];
+    auto thread = StartThread("the prefetch thread", [&] { (void)bytes[50'000]; });
+    thread->join();
   });
-  EXPECT_EQ(signal, SIGBUS);
+  EXPECT_TRUE(WIFEXITED(result)) << result;
+  EXPECT_EQ(WEXITSTATUS(result), static_cast<int>(ErrorKind::kData));
   const Object record = Parse(Content(Path()));
-  EXPECT_EQ(Number(record, "signal"), SIGBUS);
+  EXPECT_EQ(Number(record, "exit"), static_cast<int>(ErrorKind::kData));
+  EXPECT_EQ(record.count("signal"), 0u);
   EXPECT_THAT(Text(record, "msg"), testing::HasSubstr("/data ?x?', byte 50000;"));
+  EXPECT_THAT(Content(messages),
+              testing::AllOf(testing::StartsWith("gaccd: rank 17 on n3: error (data, exit 65): "),
+                             testing::HasSubstr("/data ?x?', byte 50000;")));
+}
+
+// Both at once: the second one waits until the record is written.
+TEST_F(CrashHandlerTest, TwoThreadsMayFaultTogether) {
+  for (int i = 0; i < 5; ++i) {
+    fs::remove(Path());
+    EXPECT_EQ(SignalOfChild(Path(),
+                            [](Place&) {
+                              std::barrier together(2);
+                              const auto fault = [&] {
+                                together.arrive_and_wait();
+                                volatile int* nowhere = nullptr;
+                                *nowhere = 1;
+                              };
+                              auto other = StartThread("another", fault);
+                              fault();
+                            }),
+              SIGSEGV);
+    EXPECT_EQ(Number(Parse(Content(Path())), "signal"), SIGSEGV);
+  }
 }
 
 // 4 GB of stack, which no system gives.
@@ -114,6 +151,18 @@ TEST_F(CrashHandlerTest, AStackOverflow) {
   const int signal = SignalOfChild(Path(), [](Place&) {
     volatile char first = 1;
     Deeper(&first, 1'000'000);
+  });
+  EXPECT_EQ(signal, SIGSEGV);
+  EXPECT_EQ(Number(Parse(Content(Path())), "signal"), SIGSEGV);
+}
+
+TEST_F(CrashHandlerTest, AStackOverflowOfAnotherThread) {
+  const int signal = SignalOfChild(Path(), [](Place&) {
+    auto thread = StartThread("another", [] {
+      volatile char first = 1;
+      Deeper(&first, 1'000'000);
+    });
+    thread->join();
   });
   EXPECT_EQ(signal, SIGSEGV);
   EXPECT_EQ(Number(Parse(Content(Path())), "signal"), SIGSEGV);
