@@ -31,6 +31,7 @@ class AppendFile {
   // Waits until the disk has it.
   void Sync();
 
+  [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::int64_t dropped() const { return dropped_; }
   // Failed calls, and the first of them.
   [[nodiscard]] std::int64_t failures() const { return failures_; }

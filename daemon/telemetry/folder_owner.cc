@@ -7,16 +7,19 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <memory>
 #include <sstream>
 #include <thread>
 #include <utility>
 
+#include "collectives/base/bounded_call.h"
 #include "collectives/base/strings.h"
 
 namespace gaccd {
 namespace {
 
 constexpr std::int64_t kStaleAfterSeconds = 60;
+constexpr std::chrono::milliseconds kReleaseLimit{2'000};
 
 // Field 22 of /proc/<pid>/stat; 0 when there is no such process, kEnded when it is one that only
 // waits to be reaped (field 3). The name in field 2 may hold spaces, so the fields are counted from
@@ -178,9 +181,13 @@ void FolderOwner::Beat() const {
 
 void FolderOwner::Release() {
   if (!file_.valid()) return;
-  // Best effort: an owner file that keeps its text is recognised as stale later.
-  [[maybe_unused]] const int result = ::ftruncate(file_.get(), 0);
-  file_ = FileDescriptor();
+  // Best effort: an owner file that keeps its text is recognised as stale later. Where the file
+  // system does not answer, nobody waits for it.
+  const auto file = std::make_shared<FileDescriptor>(std::move(file_));
+  [[maybe_unused]] const bool released = CallWithin(kReleaseLimit, [file]() mutable {
+    [[maybe_unused]] const int result = ::ftruncate(file->get(), 0);
+    (void)file->Close();
+  });
 }
 
 }  // namespace gaccd

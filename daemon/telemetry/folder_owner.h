@@ -60,6 +60,7 @@ class FolderOwner {
 
   // A sign of life; at least every 20 s.
   void Beat() const;
+  // Waits 2 s at most for a file system that does not answer.
   void Release();
 
  private:

@@ -15,44 +15,33 @@
 #include "collectives/base/strings.h"
 #include "daemon/telemetry/append_file.h"
 #include "daemon/telemetry/event_text.h"
+#include "daemon/telemetry/line_writer.h"
 
 namespace gaccd {
 namespace {
 
-// Where glog writes in place of files of its own: those follow links, cannot be counted, and stop
-// for good reasons that nobody is told.
+// Where glog writes in place of files of its own: those follow links, cannot be counted, make their
+// callers wait for the disk, and stop for good reasons that nobody is told.
 class LineFile : public google::base::Logger {
  public:
-  LineFile(FileDescriptor file, std::string path, unsigned mode)
-      : file_(std::move(file), std::move(path), mode) {}
+  explicit LineFile(std::unique_ptr<LineWriter> writer) : writer_(std::move(writer)) {}
 
   void Write(bool /*force_flush*/, time_t /*timestamp*/, const char* text,
              std::size_t size) override {
-    const std::lock_guard lock(mutex_);
-    TellDropped();
-    file_.Append({text, size});
+    writer_->Add({text, size});
   }
   void Flush() override {}  // every line is written at once
   google::uint32 LogSize() override { return 0; }
 
-  [[nodiscard]] std::int64_t dropped() {
-    const std::lock_guard lock(mutex_);
-    return file_.dropped();
-  }
+  [[nodiscard]] LineWriter& writer() { return *writer_; }
 
  private:
-  void TellDropped() {
-    const std::int64_t total = file_.dropped();
-    if (total == told_) return;
-    const std::string line = StrCat("# ", Timestamp(), " ", total - told_,
-                                    " lines are lost: ", file_.first_failure().message());
-    if (file_.Append(line, AppendFile::Counted::kNo)) told_ = total;
-  }
-
-  std::mutex mutex_;  // of everything below
-  AppendFile file_;
-  std::int64_t told_ = 0;
+  const std::unique_ptr<LineWriter> writer_;
 };
+
+std::string DroppedText(const LineStamp& /*last*/, const DroppedLines& dropped) {
+  return StrCat("# ", Timestamp(), " ", dropped.lines, " lines are lost: ", dropped.reason);
+}
 
 // The log of a process is one, as its stderr is; this is the only state that outlives an object.
 struct LogState {
@@ -148,7 +137,12 @@ void StartTextLog(const std::string& log_dir, int rank, Modes modes) {
     WriteToPeople(state, StrCat(file.status().message(), "; the text log stays on stderr"));
     return;
   }
-  state.file = new LineFile(*std::move(file), path, modes.file);  // never destroyed, as glog
+  auto writer = LineWriter::Start(AppendFile(*std::move(file), path, modes.file), DroppedText);
+  if (!writer.ok()) {
+    WriteToPeople(state, StrCat(writer.status().message(), "; the text log stays on stderr"));
+    return;
+  }
+  state.file = new LineFile(*std::move(writer));  // never destroyed, as glog
   for (const google::LogSeverity severity :
        {google::GLOG_INFO, google::GLOG_WARNING, google::GLOG_ERROR, google::GLOG_FATAL}) {
     // A line goes to the files of its severity and of all below: the one file is that of info.
@@ -163,7 +157,12 @@ void StartTextLog(const std::string& log_dir, int rank, Modes modes) {
 
 std::int64_t DroppedLogLines() {
   const LogState& state = State();
-  return state.to_file.load(std::memory_order_acquire) ? state.file->dropped() : 0;
+  return state.to_file.load(std::memory_order_acquire) ? state.file->writer().dropped() : 0;
+}
+
+bool FlushTextLog(std::chrono::milliseconds limit) {
+  const LogState& state = State();
+  return !state.to_file.load(std::memory_order_acquire) || state.file->writer().Flush(limit);
 }
 
 void SetLogStep(std::int64_t step) { State().step.store(step, std::memory_order_relaxed); }

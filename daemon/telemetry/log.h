@@ -3,10 +3,12 @@
 // Before StartTextLog() lines go to stderr. After it they go to one file a rank,
 // <log_dir>/r00017.gaccd.INFO..., in UTC, every line marked with rank and step:
 //   I20261120 03:04:05.123456 r17 s400 run_reporter.cc:41] epoch: 1 step: 400, loss is ...
-// Messages go through Printable(): a name in them cannot begin a line of its own. A line that
-// cannot be written is dropped and counted; a later line says how many. Thread-safe.
+// Messages go through Printable(): a name in them cannot begin a line of its own. A thread writes
+// them to the file: nobody waits for the disk (line_writer.h). A line that cannot be written is
+// dropped and counted; a later line says how many. Thread-safe.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <source_location>
@@ -28,6 +30,8 @@ void LogWarning(std::string_view message,
 void StartTextLog(const std::string& log_dir, int rank, Modes modes = {});
 // Lines of the text log that are lost so far.
 [[nodiscard]] std::int64_t DroppedLogLines();
+// Waits until the file has all lines so far, but not longer than `limit`: whether it has.
+bool FlushTextLog(std::chrono::milliseconds limit);
 // The step shown in the prefix of every line from now on.
 void SetLogStep(std::int64_t step);
 

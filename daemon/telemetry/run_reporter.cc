@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -12,21 +11,14 @@
 #include <memory>
 #include <optional>
 #include <sstream>
-#include <thread>
 #include <utility>
 
 #include "collectives/base/strings.h"
 #include "daemon/telemetry/agreement.h"
-#include "daemon/telemetry/crash_handler.h"
 #include "daemon/telemetry/environment_text.h"
 #include "daemon/telemetry/event_lines.h"
-#include "daemon/telemetry/event_log.h"
 #include "daemon/telemetry/event_text.h"
-#include "daemon/telemetry/log.h"
-#include "daemon/telemetry/progress.h"
-#include "daemon/telemetry/run_folder.h"
-#include "daemon/telemetry/status_file.h"
-#include "daemon/telemetry/step_stats.h"
+#include "daemon/telemetry/run_reporter_impl.h"
 #include "daemon/telemetry/verdict.h"
 
 namespace gaccd {
@@ -58,47 +50,6 @@ std::unique_ptr<Progress> MakeProgress(ProgressMode mode) {
 
 }  // namespace
 
-struct RunReporter::Impl {
-  using Clock = std::chrono::steady_clock;
-
-  ReporterOptions options;
-  Modes modes;
-  RunIdentity identity;
-  std::int64_t world = 1;
-  std::string attempt_dir;
-  Place place;                          // what this rank does
-  std::unique_ptr<CrashHandler> crash;  // with a run folder
-  Clock::time_point started = Clock::now();
-
-  // Rank 0 with a run folder.
-  std::optional<RunFolder> folder;
-  std::unique_ptr<EventLog> events;
-  std::unique_ptr<StatusFile> status;
-  Status final_write;
-
-  std::unique_ptr<Progress> bar;  // rank 0 on a terminal
-  StepClock clock;
-  StepRecord last;
-  ResumeRecord from;                      // what came before the first update of this attempt
-  std::atomic<std::int64_t> log_step{0};  // of `last`, for log lines of other threads
-  bool failure_reported = false;
-  bool finished = false;
-
-  [[nodiscard]] bool leads() const { return identity.rank == 0; }
-
-  Result<std::string> OpenFiles(const std::string& rank_table);
-  void JoinFolder(const std::string& shared);
-  void OnLogLine(const LogLine& line);
-  void Print(std::string_view text);
-  void WriteEvent(const std::function<std::string(const LineStamp&)>& make_line);
-  [[nodiscard]] std::int64_t steps_done() const { return std::max(last.step, from.step); }
-  void CompleteStatus(RunStatus& now);
-  void ReportWriteFailure();
-  void WriteFailure(const Status& outcome, const FailureFacts& facts);
-  void WriteVerdict(const Verdict& verdict);
-  void StandInForRankZero(const Verdict& verdict, const FailureFacts& facts);
-};
-
 // Rank 0, before the others go on: everything that can fail here stops the run.
 Result<std::string> RunReporter::Impl::OpenFiles(const std::string& rank_table) {
   if (options.run_dir.empty()) return std::string();
@@ -111,11 +62,12 @@ Result<std::string> RunReporter::Impl::OpenFiles(const std::string& rank_table) 
       ReplaceFile(dir + "/env.json", EnvironmentJson(::environ) + "\n", false, modes.file));
   identity.job = folder->job();
   identity.attempt = folder->attempt();
-  events = std::make_unique<EventLog>(folder->TakeEventFile(), dir + "/events.jsonl", modes.file,
-                                      [this](const LineStamp& stamp, const DroppedLines& dropped) {
-                                        return DroppedJson(identity, stamp, dropped.lines,
-                                                           dropped.total, dropped.reason);
-                                      });
+  const auto notice = [who = identity](const LineStamp& before, const DroppedLines& dropped) {
+    return DroppedJson(who, {before.ts, before.seq, "warning"}, dropped.lines, dropped.total,
+                       dropped.reason);
+  };
+  GACCD_ASSIGN_OR_RETURN(
+      events, EventLog::Start(folder->TakeEventFile(), dir + "/events.jsonl", modes.file, notice));
   RunStatus first;
   first.identity = identity;
   first.attempt_dir = "attempts" + dir.substr(dir.rfind('/'));
@@ -132,7 +84,7 @@ Result<std::string> RunReporter::Impl::OpenFiles(const std::string& rank_table) 
 // On the thread of STATUS.json.
 void RunReporter::Impl::CompleteStatus(RunStatus& now) {
   folder->owner().Beat();
-  now.write_errors += events->failures() + (final_write.ok() ? 0 : 1);
+  now.write_errors += events->failures();
   now.dropped_lines = events->dropped() + DroppedLogLines();
 }
 
@@ -173,6 +125,18 @@ void RunReporter::Impl::WriteEvent(const std::function<std::string(const LineSta
   if (events) events->Write("info", make_line);
 }
 
+// Once a stall.
+void RunReporter::Impl::ReportStall() {
+  constexpr std::chrono::seconds kStall{10};
+  const auto stalled = events ? events->stalled_for() : std::nullopt;
+  const bool late = stalled && *stalled >= kStall;
+  if (late && !stall_reported) {
+    LogWarning(StrCat("the run folder '", run_dir(), "' has not answered for ", kStall.count(),
+                      " s; training goes on, the log lines wait"));
+  }
+  stall_reported = late;
+}
+
 void RunReporter::Impl::ReportWriteFailure() {
   if (failure_reported || !events) return;
   Status first = events->first_failure();
@@ -182,59 +146,11 @@ void RunReporter::Impl::ReportWriteFailure() {
   LogWarning(StrCat(first.message(), "; training goes on, some lines about it are lost"));
 }
 
-void RunReporter::Impl::WriteFailure(const Status& outcome, const FailureFacts& facts) {
-  if (attempt_dir.empty() || !IsFailure(outcome)) return;
-  const Failure failure{.exit = static_cast<int>(outcome.kind()),
-                        .signal = 0,
-                        .step = steps_done(),
-                        .phase = place.phase.load(),
-                        .micro_step = place.micro_step.load(),
-                        .collective = facts.collective,
-                        .sequence = facts.sequence,
-                        .message = outcome.message()};
-  const auto there =
-      CreateFileOnce(CrashPath(attempt_dir, identity.rank),
-                     FailureJson(identity, {Timestamp(), 1, "error"}, failure) + "\n", modes.file);
-  if (!there.ok()) LogInfo(there.status().message());  // a folder that this node does not see
-}
-
-void RunReporter::Impl::WriteVerdict(const Verdict& verdict) {
-  WriteEvent([&](const LineStamp& stamp) { return VerdictJson(identity, stamp, verdict); });
-  events->Sync();
-  // One that is there already was written by another rank, which took this one for lost.
-  final_write = WriteVerdictOnce(attempt_dir, identity, verdict, modes.file).status();
-  status->Update([&](RunStatus& now) {
-    now.state = EndState(verdict);
-    now.verdict = verdict;
-  });
-  const Status closed = status->Finish();
-  if (final_write.ok()) final_write = closed;
-}
-
-// Rank 0 is lost: one of the others writes its last words. Or this rank is the one that is cut off,
-// and both name each other at about the same time (0.8 s apart were seen); then rank
-// 0, which sees all others, comes first.
-void RunReporter::Impl::StandInForRankZero(const Verdict& verdict, const FailureFacts& facts) {
-  constexpr std::chrono::milliseconds kAfterRankZero{600};
-  constexpr std::chrono::milliseconds kAfterSilence{1'500};
-  if (leads() || attempt_dir.empty() || !Suspects(facts, 0)) return;
-  std::this_thread::sleep_for(facts.silent ? kAfterSilence : kAfterRankZero);
-  RunStatus now;
-  now.identity = identity;
-  now.pid = ::getpid();
-  now.world = world;
-  now.last = last;
-  now.from_step = from.step;
-  now.from_samples = from.samples_total;
-  const Status written = WriteVerdictForRankZero(attempt_dir, now, verdict, modes.file);
-  if (!written.ok()) LogWarning(written.message());
-}
-
-RunReporter::RunReporter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+RunReporter::RunReporter(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Result<std::unique_ptr<RunReporter>> RunReporter::Start(Communicator& comm,
                                                         ReporterOptions options) {
-  auto impl = std::make_unique<Impl>();
+  auto impl = std::make_shared<Impl>();
   impl->options = std::move(options);
   if (impl->options.group_access) impl->modes = kGroupMayRead;
   impl->world = comm.size();
@@ -305,6 +221,7 @@ void RunReporter::Step(const StepRecord& record) {
                         rates.samples_per_s, rates.eta_s});
     }
     impl.ReportWriteFailure();
+    impl.ReportStall();
   }
   const bool due = impl.options.log_every > 0 && record.step % impl.options.log_every == 0;
   if (!due && record.step != record.steps_total && !record.skipped) return;
@@ -364,35 +281,6 @@ void RunReporter::Note(const char* phase, std::int64_t micro_step) {
 void RunReporter::Say(const std::string& line) {
   LogInfo(line);
   impl_->Print(Printable(line));
-}
-
-void RunReporter::Finish(const Status& outcome, const FailureFacts& facts) {
-  Impl& impl = *impl_;
-  if (impl.finished) return;
-  impl.finished = true;
-  impl.WriteFailure(outcome, facts);  // before the others are told, and read it
-  Verdict verdict = MakeVerdict(outcome, facts, impl.attempt_dir);
-  verdict.last_step = impl.steps_done();
-  verdict.samples_total = std::max(impl.last.samples_total, impl.from.samples_total);
-  verdict.dur_s = std::chrono::duration<double>(Impl::Clock::now() - impl.started).count();
-  if (impl.leads()) SetLogHook({});  // before what it uses goes
-  impl.bar.reset();
-  if (impl.events) impl.WriteVerdict(verdict);
-  if (impl.folder) impl.folder->owner().Release();
-  impl.StandInForRankZero(verdict, facts);
-  impl.crash.reset();
-  Say(StrCat(outcome.ok() ? "done" : "stopped", ": ", verdict.last_step, " updates, ",
-             verdict.samples_total, " samples in ", DurationText(verdict.dur_s),
-             impl.attempt_dir.empty() ? "" : "; logs: ", impl.attempt_dir));
-}
-
-Status RunReporter::write_status() const {
-  if (!impl_->events) return Status::Ok();
-  for (const Status& status :
-       {impl_->events->first_failure(), impl_->status->first_failure(), impl_->final_write}) {
-    if (!status.ok()) return status;
-  }
-  return Status::Ok();
 }
 
 }  // namespace gaccd

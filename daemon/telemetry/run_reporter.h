@@ -6,10 +6,11 @@
 //   epoch: 1 step: 100, loss is 1.402374 (mean of 3072 samples)
 //
 // After Start() nothing here stops training: a write that fails (disk full) is counted, reported
-// once as a warning, and kept in write_status(). Used by one thread; a thread of its own replaces
-// STATUS.json every 10 s.
+// once as a warning, and kept in write_status(); lines and STATUS.json are written by threads of
+// their own, so a file system that does not answer holds nobody up. Used by one thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -35,6 +36,8 @@ struct ReporterOptions {
   ProgressMode progress = ProgressMode::kAuto;
   bool quiet = false;         // nothing on stdout at all
   bool group_access = false;  // the group may read the run folder
+  // How long Finish() waits for the run folder; when a rank was lost, 3 s at most.
+  std::chrono::milliseconds end_limit{10'000};
 };
 
 class RunReporter {
@@ -72,14 +75,16 @@ class RunReporter {
   // leaves crash/r<rank>.json, and when rank 0 is among the suspects, one of the others writes
   // verdict.json and STATUS.json in its place.
   void Finish(const Status& outcome, const FailureFacts& facts = {});
+  // kIo: the run folder did not answer in Finish(), and what was not written.
+  [[nodiscard]] const Status& not_closed() const;
 
   // The first write that failed, and how many did.
   [[nodiscard]] Status write_status() const;
 
  private:
   struct Impl;
-  explicit RunReporter(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit RunReporter(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;  // shared with what still hangs in a call to the file system
 };
 
 }  // namespace gaccd

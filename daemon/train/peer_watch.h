@@ -19,8 +19,9 @@ namespace gaccd {
 // Used by the main thread.
 class PeerWatch {
  public:
-  // How long the main thread has to leave by itself.
-  static constexpr std::chrono::milliseconds kLeaveBound{3'000};
+  // How long the main thread has to leave by itself: more than the end of a run gives a run folder
+  // that does not answer.
+  static constexpr std::chrono::milliseconds kLeaveBound{5'000};
 
   // Collective. `interrupt` is that of comm's CommOptions. silent_after 0: no heartbeat.
   static Result<std::unique_ptr<PeerWatch>> Start(Communicator& comm,

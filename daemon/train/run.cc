@@ -69,6 +69,14 @@ std::chrono::seconds BoundOf(const Flags& flags) {
   return std::chrono::seconds(flags.bound_seconds);
 }
 
+// For what is written when all is over: a part of the time in which all ranks leave, but not so
+// little that a slow disk is taken for one that hangs.
+std::chrono::milliseconds StorageLimit(const Flags& flags) {
+  constexpr std::chrono::milliseconds kLeast{2'000};
+  constexpr std::chrono::milliseconds kMost{10'000};
+  return std::clamp<std::chrono::milliseconds>(BoundOf(flags) / 4, kLeast, kMost);
+}
+
 Status CheckAllTheSame(const Flags& flags, const Job& job, Communicator& comm) {
   GACCD_RETURN_IF_ERROR(CheckSameOnAllRanks(comm, "binary", BuildId()));
   return CheckSameOnAllRanks(comm, "flags", JobDigest(job, flags));
@@ -294,6 +302,16 @@ Ending TrainTogether(const Flags& flags, Session& session, RunReporter& reporter
   return Shared(std::move(agreement));
 }
 
+// A run that ended well has, even if nothing says so.
+void AddStorageProblem(const Status& problem, Ending& ending) {
+  if (problem.ok()) return;
+  if (ending.status.ok()) {
+    LogWarning(problem.message());
+    return;
+  }
+  ending.status = {ending.status.kind(), StrCat(ending.status.message(), "; ", problem.message())};
+}
+
 // First the right to the run folder: who may not have it leaves at once, before he opens data, and
 // who has it leaves a verdict there, whatever comes.
 Ending TrainOn(const Flags& flags, Session& session) {
@@ -315,10 +333,12 @@ Ending TrainOn(const Flags& flags, Session& session) {
                                             .plan_text = PlanTxtpb(session.setup->plan),
                                             .attempt = AttemptOf(session.slurm),
                                             .log_every = job.log_every,
-                                            .group_access = flags.group_access});
+                                            .group_access = flags.group_access,
+                                            .end_limit = StorageLimit(flags)});
   if (!reporter.ok()) return {std::move(reporter).status()};
   Ending ending = TrainTogether(flags, session, **reporter);
   (*reporter)->Finish(ending.status, FactsOf(ending.status, session));
+  AddStorageProblem((*reporter)->not_closed(), ending);
   return ending;
 }
 

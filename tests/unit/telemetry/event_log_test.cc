@@ -29,6 +29,15 @@ FileDescriptor Append(const std::string& path) {
   return std::move(file).value();
 }
 
+constexpr std::chrono::seconds kLong{60};
+
+std::unique_ptr<EventLog> Start(FileDescriptor file, const std::string& path,
+                                EventLog::NoticeMaker notice = nullptr) {
+  auto log = EventLog::Start(std::move(file), path, kFileMode, std::move(notice));
+  EXPECT_TRUE(log.ok()) << log.status().message();
+  return *std::move(log);
+}
+
 std::function<std::string(const LineStamp&)> Line(const std::string& text) {
   return [text](const LineStamp& stamp) { return StrCat(stamp.seq, " ", stamp.level, " ", text); };
 }
@@ -36,10 +45,11 @@ std::function<std::string(const LineStamp&)> Line(const std::string& text) {
 TEST(EventLogTest, NumbersTheLines) {
   const TempDir dir;
   const std::string path = dir.path() + "/events.jsonl";
-  EventLog log(Append(path), path);
+  const auto started = Start(Append(path), path);
+  EventLog& log = *started;
   log.Write("info", Line("a"));
   log.Write("warning", Line("b"));
-  log.Sync();
+  EXPECT_TRUE(log.Sync(kLong));
   EXPECT_THAT(Lines(path), ElementsAre("1 info a", "2 warning b"));
   EXPECT_EQ(log.failures(), 0);
   EXPECT_TRUE(log.first_failure().ok());
@@ -48,7 +58,8 @@ TEST(EventLogTest, NumbersTheLines) {
 TEST(EventLogTest, LinesOfThreadsStayWholeAndInOrder) {
   const TempDir dir;
   const std::string path = dir.path() + "/events.jsonl";
-  EventLog log(Append(path), path);
+  const auto started = Start(Append(path), path);
+  EventLog& log = *started;
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
@@ -58,6 +69,7 @@ TEST(EventLogTest, LinesOfThreadsStayWholeAndInOrder) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+  ASSERT_TRUE(log.Sync(kLong));
   const std::vector<std::string> lines = Lines(path);
   ASSERT_EQ(lines.size(), 800u);
   std::string before;
@@ -73,9 +85,11 @@ TEST(EventLogTest, LinesOfThreadsStayWholeAndInOrder) {
 TEST(EventLogTest, FullDiskIsCountedAndNamed) {
   auto full = OpenFile("/dev/full", O_WRONLY | O_APPEND);
   ASSERT_TRUE(full.ok());
-  EventLog log(std::move(full).value(), "/run/events.jsonl");
+  const auto started = Start(std::move(full).value(), "/run/events.jsonl");
+  EventLog& log = *started;
   log.Write("info", Line("a"));
   log.Write("info", Line("b"));
+  ASSERT_TRUE(log.Sync(kLong));
   EXPECT_EQ(log.failures(), 2);
   EXPECT_EQ(log.first_failure().kind(), ErrorKind::kIo);
   EXPECT_THAT(log.first_failure().message(), HasSubstr("'/run/events.jsonl': No space left"));
@@ -85,7 +99,8 @@ TEST(EventLogTest, FullDiskIsCountedAndNamed) {
 TEST(EventLogTest, GoesOnAfterAHalfLine) {
   const TempDir dir;
   const std::string path = dir.path() + "/events.jsonl";
-  EventLog log(Append(path), path);
+  const auto started = Start(Append(path), path);
+  EventLog& log = *started;
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
   const auto old_handler = ::signal(SIGXFSZ, SIG_IGN);
@@ -95,39 +110,46 @@ TEST(EventLogTest, GoesOnAfterAHalfLine) {
   log.Write("info", Line("a"));
   log.Write("info", Line("b"));
   log.Write("info", Line("c"));
+  ASSERT_TRUE(log.Sync(kLong));
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
   ::signal(SIGXFSZ, old_handler);
   log.Write("info", Line("d"));
   log.Write("info", Line("e"));
+  ASSERT_TRUE(log.Sync(kLong));
   EXPECT_EQ(log.failures(), 2);
   EXPECT_THAT(Lines(path), ElementsAre("1 info a", "2 info ", "4 info d", "5 info e"));
 }
 
 EventLog::NoticeMaker Notice() {
-  return [](const LineStamp& stamp, const DroppedLines& dropped) {
-    return StrCat(stamp.seq, " ", stamp.level, " lost ", dropped.lines, " of ", dropped.total);
+  return [](const LineStamp& last, const DroppedLines& dropped) {
+    return StrCat(last.seq, " lost ", dropped.lines, " of ", dropped.total);
   };
 }
 
-// The descriptor leads to a device without room for a while.
+// The descriptor leads to a device without room for a while. The line about the lost ones stands
+// for the last of them.
 TEST(EventLogTest, ALaterLineSaysHowManyAreLost) {
   const TempDir dir;
   const std::string path = dir.path() + "/events.jsonl";
   FileDescriptor file = Append(path);
   const int fd = file.get();
-  EventLog log(std::move(file), path, 0600, Notice());
+  const auto started = Start(std::move(file), path, Notice());
+  EventLog& log = *started;
   const FileDescriptor good(::dup(fd));
   const FileDescriptor full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
   log.Write("info", Line("a"));
   for (int round = 0; round < 2; ++round) {
+    ASSERT_TRUE(log.Sync(kLong));
     ASSERT_EQ(::dup2(full.get(), fd), fd);
     for (int i = 0; i < 3; ++i) log.Write("info", Line("lost"));
+    ASSERT_TRUE(log.Sync(kLong));
     EXPECT_EQ(log.dropped(), 3 * (round + 1));
     ASSERT_EQ(::dup2(good.get(), fd), fd);
     log.Write("info", Line("b"));
   }
-  EXPECT_THAT(Lines(path), ElementsAre("1 info a", "5 warning lost 3 of 3", "6 info b",
-                                       "10 warning lost 3 of 6", "11 info b"));
+  ASSERT_TRUE(log.Sync(kLong));
+  EXPECT_THAT(Lines(path),
+              ElementsAre("1 info a", "4 lost 3 of 3", "5 info b", "8 lost 3 of 6", "9 info b"));
 }
 
 TEST(EventLogTest, AFileThatWasRemovedIsMadeAgain) {

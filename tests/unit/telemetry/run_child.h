@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <string>
 
@@ -93,6 +94,26 @@ inline Child RunIntoFile(const std::string& path, const std::function<Status()>&
   child.exit = RunChild(file->get(), body);
   child.out = Content(path);
   return child;
+}
+
+// The descriptor that this process has of `path` leads to `other` from now on.
+inline void ReplaceOpenFile(const std::string& path, int other) {
+  const std::string file = std::filesystem::canonical(path);
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    if (std::filesystem::read_symlink(entry.path(), gone) != file) continue;
+    ::dup2(other, std::stoi(entry.path().filename()));
+  }
+}
+
+// Who writes to it waits for ever: nobody reads, and it is full.
+inline int HangingPipe() {
+  int ends[2];
+  EXPECT_EQ(::pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+  while (::write(ends[1], "\n", 1) == 1) {
+  }
+  EXPECT_EQ(::fcntl(ends[1], F_SETFL, 0), 0);
+  return ends[1];
 }
 
 class RunReporterTest : public testing::Test {

@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include "collectives/base/print.h"
 #include "collectives/comm/threads.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/telemetry/run_reporter.h"
@@ -110,6 +111,28 @@ TEST_F(RunFailuresTest, ACrashLeavesARecord) {
   EXPECT_EQ(Number(record, "signal"), SIGABRT);
   EXPECT_EQ(Number(record, "step"), 2);
   EXPECT_EQ(Text(record, "phase"), "compute");
+}
+
+// A full FIFO that nobody reads in place of the event file: a folder that does not answer.
+TEST_F(RunFailuresTest, AFolderThatHangsHoldsUpNeitherTheStepsNorTheEnd) {
+  const Child child = RunIntoFile(dir_.path() + "/out", [&]() -> Status {
+    const auto comm = MakeSingle();
+    ReporterOptions options = Options(Run());
+    options.end_limit = std::chrono::milliseconds(100);
+    auto reporter = RunReporter::Start(*comm, options);
+    if (!reporter.ok()) return reporter.status();
+    ReplaceOpenFile(Latest() + "/events.jsonl", HangingPipe());
+    for (std::int64_t step = 1; step <= 5; ++step) (*reporter)->Step(StepAt(step, 5));
+    (*reporter)->Finish({ErrorKind::kTempFail, "SIGTERM"});
+    const Status& left = (*reporter)->not_closed();
+    if (left.ok()) return {ErrorKind::kInternal, "nothing was said"};
+    return PrintOut(left.message() + "\n");
+  });
+  EXPECT_EQ(child.exit, 0) << child.out;
+  EXPECT_THAT(child.out, HasSubstr("step: 5, loss is 0.4"));
+  EXPECT_THAT(child.out, HasSubstr("the run folder '" + fs::canonical(Run()).string() +
+                                   "' does not answer: verdict.json was not written within 100"));
+  EXPECT_THAT(child.out, HasSubstr("stopped: 5 updates"));
 }
 
 // Everything a run makes, whatever the umask is.

@@ -204,15 +204,7 @@ TEST_F(RunReporterTest, AFullDiskDoesNotStopTraining) {
     const auto comm = MakeSingle();
     auto reporter = RunReporter::Start(*comm, Options(Run()));
     if (!reporter.ok()) return reporter.status();
-    // The event file's descriptor now leads to a device without room.
-    const std::string events = fs::canonical(Latest() + "/events.jsonl");
-    for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
-      std::error_code gone;
-      if (fs::read_symlink(entry.path(), gone) == events) {
-        const int full = ::open("/dev/full", O_WRONLY | O_CLOEXEC);
-        ::dup2(full, std::stoi(entry.path().filename()));
-      }
-    }
+    ReplaceOpenFile(Latest() + "/events.jsonl", ::open("/dev/full", O_WRONLY | O_CLOEXEC));
     for (std::int64_t step = 1; step <= 5; ++step) (*reporter)->Step(StepAt(step, 5));
     (*reporter)->Finish(Status::Ok());
     return (*reporter)->write_status().ok() ? Status(ErrorKind::kInternal, "no error was kept")

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <ctime>
 #include <filesystem>
 #include <functional>
@@ -28,6 +29,8 @@ using testing_json::Content;
 using testing_json::Lines;
 namespace fs = std::filesystem;
 
+constexpr std::chrono::seconds kLong{60};
+
 // Runs `body` in a child and returns what it wrote to stderr.
 std::string InChild(const std::function<void()>& body) {
   int pipe[2];
@@ -36,7 +39,7 @@ std::string InChild(const std::function<void()>& body) {
   if (child == 0) {
     ::dup2(pipe[1], STDERR_FILENO);
     body();
-    ::_exit(0);
+    ::_exit(FlushTextLog(kLong) ? 0 : 1);
   }
   ::close(pipe[1]);
   std::string text;
@@ -119,12 +122,13 @@ TEST(TextLogTest, OnlyRankZeroMakesALink) {
   EXPECT_TRUE(fs::is_symlink(dir.path() + "/gaccd.INFO"));
 }
 
-TEST(TextLogTest, EveryLineIsThereAtOnce) {
+TEST(TextLogTest, EveryLineIsThereAfterAFlush) {
   const TempDir dir;
   InChild([&] {
     StartTextLog(dir.path(), 1);
     LogInfo("first");
     LogInfo("second");
+    FlushTextLog(kLong);
     const std::string path = dir.path() + "/" + Names(dir.path())[0];
     if (Content(path).find("] second\n") == std::string::npos) ::_exit(1);
   });
@@ -160,12 +164,14 @@ TEST(TextLogTest, AFullDiskDropsLinesAndALaterLineSaysHowMany) {
     ::signal(SIGXFSZ, SIG_IGN);
     StartTextLog(dir.path(), 2);
     LogInfo("first");
+    FlushTextLog(kLong);
     const std::string path = dir.path() + "/" + Names(dir.path())[0];
     struct rlimit limit {};
     ::getrlimit(RLIMIT_FSIZE, &limit);
     const rlimit full{fs::file_size(path), limit.rlim_max};
     ::setrlimit(RLIMIT_FSIZE, &full);
     for (int i = 0; i < 5; ++i) LogInfo("lost");
+    FlushTextLog(kLong);
     if (DroppedLogLines() != 5) ::_exit(1);
     ::setrlimit(RLIMIT_FSIZE, &limit);
     LogInfo("last");

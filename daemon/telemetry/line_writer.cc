@@ -1,0 +1,196 @@
+#include "daemon/telemetry/line_writer.h"
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "collectives/base/thread.h"
+
+namespace gaccd {
+namespace {
+
+struct Line {
+  std::string text;
+  LineStamp stamp;
+  std::int64_t lost_before = 0;  // lines between this and the one before it that did not fit
+  LineStamp last_lost;
+};
+
+std::size_t BytesOf(const Line& line) { return sizeof(Line) + line.text.size(); }
+
+// What the thread alone uses: the file, and what has been said about lost lines.
+class File {
+ public:
+  File(AppendFile file, LineWriter::NoticeMaker notice)
+      : file_(std::move(file)), notice_(std::move(notice)) {}
+
+  void Write(Line line) {
+    if (line.lost_before > 0) Lost(line.lost_before, line.last_lost);
+    TellDropped();
+    if (!line.text.empty()) {
+      file_.Append(std::move(line.text));
+      last_ = line.stamp;
+    }
+  }
+  void Sync() { file_.Sync(); }
+
+  [[nodiscard]] std::int64_t dropped() const { return file_.dropped(); }
+  [[nodiscard]] std::int64_t failures() const { return file_.failures(); }
+  [[nodiscard]] const Status& first_failure() const {
+    return file_.failures() > 0 ? file_.first_failure() : overflow_reason_;
+  }
+
+ private:
+  void Lost(std::int64_t lines, const LineStamp& last) {
+    overflow_ += lines;
+    last_ = last;
+    if (!overflow_reason_.ok()) return;
+    overflow_reason_ = {ErrorKind::kIo, StrCat("'", file_.path(),
+                                               "' did not answer, and more lines came than can "
+                                               "wait for it")};
+  }
+  void TellDropped() {
+    const std::int64_t total = file_.dropped() + overflow_;
+    if (!notice_ || total == told_) return;
+    const std::string line = notice_(last_, {total - told_, total, first_failure().message()});
+    if (file_.Append(line, AppendFile::Counted::kNo)) told_ = total;
+  }
+
+  AppendFile file_;
+  LineWriter::NoticeMaker notice_;
+  LineStamp last_;
+  std::int64_t overflow_ = 0;  // lines that did not fit
+  Status overflow_reason_;
+  std::int64_t told_ = 0;  // of both kinds
+};
+
+}  // namespace
+
+struct LineWriter::State {
+  State(AppendFile to, NoticeMaker notice, std::size_t most)
+      : file(std::move(to), std::move(notice)), most_bytes(most) {}
+
+  File file;  // the thread's
+  const std::size_t most_bytes;
+
+  mutable std::mutex mutex;  // of everything below
+  std::condition_variable wake;
+  std::condition_variable changed;
+  std::deque<Line> lines;
+  std::size_t bytes = 0;      // of `lines`
+  Line tail;                  // without text: what did not fit since the last line that did
+  std::int64_t overflow = 0;  // lines that did not fit
+  std::int64_t syncs = 0;     // that were asked for
+  std::int64_t synced = 0;
+  bool end = false;
+  bool ended = false;
+  std::optional<std::chrono::steady_clock::time_point> busy_since;
+  std::int64_t dropped = 0;  // by the file, as of the last line that was handled
+  std::int64_t failures = 0;
+  Status first_failure;
+
+  [[nodiscard]] bool has_lines() const { return !lines.empty() || tail.lost_before > 0; }
+  [[nodiscard]] bool idle() const { return !has_lines() && !busy_since && syncs == synced; }
+  Line TakeNext() {
+    if (lines.empty()) return std::exchange(tail, {});
+    Line next = std::move(lines.front());
+    lines.pop_front();
+    bytes -= BytesOf(next);
+    return next;
+  }
+};
+
+Result<std::unique_ptr<LineWriter>> LineWriter::Start(AppendFile file, NoticeMaker notice,
+                                                      std::size_t most_bytes) {
+  auto state = std::make_shared<State>(std::move(file), std::move(notice), most_bytes);
+  std::unique_ptr<LineWriter> writer(new LineWriter(state));
+  GACCD_ASSIGN_OR_RETURN(writer->thread_,
+                         StartThread("the thread of a log", [state] { Run(*state); }));
+  return writer;
+}
+
+LineWriter::~LineWriter() {
+  if (!thread_.joinable()) return;
+  bool ended = false;
+  {
+    std::unique_lock lock(state_->mutex);
+    state_->end = true;
+    state_->wake.notify_all();
+    ended = state_->changed.wait_for(lock, kPatience, [this] { return state_->ended; });
+  }
+  ended ? thread_.join() : thread_.detach();
+}
+
+void LineWriter::Add(std::string line, const LineStamp& stamp) {
+  State& state = *state_;
+  Line next{std::move(line), stamp, 0, {}};
+  const std::lock_guard lock(state.mutex);
+  if (state.bytes + BytesOf(next) > state.most_bytes) {
+    ++state.overflow;
+    ++state.tail.lost_before;
+    state.tail.last_lost = stamp;
+    return;
+  }
+  std::swap(next.lost_before, state.tail.lost_before);
+  next.last_lost = state.tail.last_lost;
+  state.bytes += BytesOf(next);
+  state.lines.push_back(std::move(next));
+  state.wake.notify_one();
+}
+
+bool LineWriter::Flush(std::chrono::milliseconds limit, Until until) {
+  State& state = *state_;
+  std::unique_lock lock(state.mutex);
+  if (until == Until::kDisk) ++state.syncs;
+  state.wake.notify_one();
+  return state.changed.wait_for(lock, limit, [&] { return state.idle(); });
+}
+
+void LineWriter::Run(State& state) {
+  std::unique_lock lock(state.mutex);
+  for (;;) {
+    state.wake.wait(lock,
+                    [&] { return state.has_lines() || state.syncs != state.synced || state.end; });
+    if (!state.has_lines() && state.syncs == state.synced) break;
+    state.busy_since = std::chrono::steady_clock::now();
+    const bool sync = !state.has_lines();
+    const std::int64_t syncs = state.syncs;
+    Line line = sync ? Line() : state.TakeNext();
+    lock.unlock();
+    sync ? state.file.Sync() : state.file.Write(std::move(line));
+    lock.lock();
+    state.busy_since.reset();
+    if (sync) state.synced = syncs;
+    state.dropped = state.file.dropped();
+    state.failures = state.file.failures();
+    state.first_failure = state.file.first_failure();
+    if (state.idle()) state.changed.notify_all();
+  }
+  state.ended = true;
+  state.changed.notify_all();
+}
+
+std::int64_t LineWriter::dropped() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->dropped + state_->overflow;
+}
+
+std::int64_t LineWriter::failures() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->failures;
+}
+
+Status LineWriter::first_failure() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->first_failure;
+}
+
+std::optional<std::chrono::steady_clock::duration> LineWriter::stalled_for() const {
+  const std::lock_guard lock(state_->mutex);
+  if (!state_->busy_since) return std::nullopt;
+  return std::chrono::steady_clock::now() - *state_->busy_since;
+}
+
+}  // namespace gaccd

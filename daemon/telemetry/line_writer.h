@@ -1,0 +1,70 @@
+// LineWriter: lines at the end of a file, written by a thread of its own: who adds one never waits
+// for the disk. What is added while the file system does not answer waits in memory, kMostBytes at
+// most; a line that does not fit, or cannot be written, is lost, and a later line says how many.
+//
+// Thread-safe. A thread that hangs in a call to the file system is left behind when this object is
+// destroyed, with all that it uses.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "collectives/base/result.h"
+#include "daemon/telemetry/append_file.h"
+#include "daemon/telemetry/event_text.h"
+
+namespace gaccd {
+
+// Lines that are lost, for the line that says so.
+struct DroppedLines {
+  std::int64_t lines = 0;  // since it was last said
+  std::int64_t total = 0;
+  std::string reason;  // of the first one
+};
+
+class LineWriter {
+ public:
+  // The line about lost ones; called on the writer's thread. `last`: the stamp of the last line
+  // before it, written or lost.
+  using NoticeMaker = std::function<std::string(const LineStamp& last, const DroppedLines&)>;
+  static constexpr std::size_t kMostBytes = std::size_t{1} << 20;
+  // What ~LineWriter() gives the lines that wait.
+  static constexpr std::chrono::milliseconds kPatience{500};
+
+  // Without `notice` nothing is said about lost lines. kOs when no thread can be had.
+  static Result<std::unique_ptr<LineWriter>> Start(AppendFile file, NoticeMaker notice,
+                                                   std::size_t most_bytes = kMostBytes);
+  ~LineWriter();
+  LineWriter(const LineWriter&) = delete;
+  LineWriter& operator=(const LineWriter&) = delete;
+
+  // Lines reach the file in the order they are added.
+  void Add(std::string line, const LineStamp& stamp = {});
+  // Waits until what was added is written or lost, but not longer than `limit`: whether it is.
+  // kDisk: also until the disk has it.
+  enum class Until : std::uint8_t { kWritten, kDisk };
+  bool Flush(std::chrono::milliseconds limit, Until until = Until::kWritten);
+
+  [[nodiscard]] std::int64_t dropped() const;
+  // Failed calls, and why the first line was lost.
+  [[nodiscard]] std::int64_t failures() const;
+  [[nodiscard]] Status first_failure() const;
+  // How long the file system has not answered; none: nothing waits for it.
+  [[nodiscard]] std::optional<std::chrono::steady_clock::duration> stalled_for() const;
+
+ private:
+  struct State;  // shared with the thread
+  explicit LineWriter(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  static void Run(State& state);
+
+  const std::shared_ptr<State> state_;
+  std::thread thread_;
+};
+
+}  // namespace gaccd
