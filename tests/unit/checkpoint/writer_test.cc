@@ -72,6 +72,25 @@ TEST(WriterTest, CommitsAtALaterBoundaryWithoutWaiting) {
   EXPECT_EQ(*ReadStart(folder.ckpt() + "/LATEST", 99), "step-000000000004-e000001\n");
 }
 
+TEST(WriterTest, RanksThatSaveDifferentUpdatesCommitNothing) {
+  const TempFolder folder;
+  const SmallRun run;
+  std::atomic<int> refused{0};
+  (void)RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
+    GACCD_ASSIGN_OR_RETURN(auto writer, CheckpointWriter::Start(comm, {.folder = folder.ckpt()},
+                                                                run.Identity(2), Me(), nullptr));
+    GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, 4 + comm.rank()));
+    const Status status = writer->Finish();
+    EXPECT_EQ(status.kind(), ErrorKind::kInternal);
+    EXPECT_THAT(status.message(), HasSubstr(StrCat("expected all ranks to save step ",
+                                                   4 + comm.rank(), ", found ", 5 - comm.rank())));
+    ++refused;
+    return comm.Barrier();
+  });
+  EXPECT_EQ(refused, 2);
+  for (const std::string& name : Names(folder.ckpt())) EXPECT_THAT(name, HasSubstr("unfinished"));
+}
+
 TEST(WriterTest, SaversInARowAllArriveAndPruningKeepsTheNewest) {
   const TempFolder folder;
   const SmallRun run;

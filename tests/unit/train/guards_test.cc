@@ -6,11 +6,8 @@
 
 #include <bit>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <mutex>
-#include <regex>
 #include <set>
 #include <vector>
 
@@ -19,12 +16,14 @@
 #include "daemon/train/trainer.h"
 #include "tests/unit/data/file_util.h"
 #include "tests/unit/train/engine_runs.h"
+#include "tests/unit/train/step_events.h"
 
 namespace gaccd {
 namespace {
 
 using testing::Distance;
 using ::testing::HasSubstr;
+using testing::OfSteps;
 
 constexpr std::int64_t kFeatures = 10;
 constexpr std::int64_t kTargets = 2;
@@ -324,22 +323,6 @@ TEST_F(GuardsTest, AReplicaThatDiffersIsNamed) {
   const Trained unseen = Train(job, {.before = flip});
   EXPECT_TRUE(unseen.status[0].ok());
   EXPECT_GT(Distance(unseen.weights[1], unseen.weights[0]), 0);
-}
-
-// The values of a key in the step events of a run, "" where a step has none.
-std::vector<std::string> OfSteps(const std::string& run_dir, const std::string& key) {
-  std::vector<std::string> values;
-  for (const auto& file : std::filesystem::recursive_directory_iterator(run_dir)) {
-    if (file.path().filename() != "events.jsonl") continue;
-    std::ifstream in(file.path());
-    for (std::string line; std::getline(in, line);) {
-      if (line.find(R"("ev":"step")") == std::string::npos) continue;
-      std::smatch found;
-      const bool has = std::regex_search(line, found, std::regex("\"" + key + "\":\"?([^,\"}]*)"));
-      values.push_back(has ? found[1].str() : "");
-    }
-  }
-  return values;
 }
 
 TEST_F(GuardsTest, EventsHaveDigestsAndTheSlowRank) {

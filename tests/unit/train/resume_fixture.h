@@ -18,6 +18,7 @@
 #include "daemon/train/stop_agreement.h"
 #include "daemon/train/trainer.h"
 #include "tests/unit/train/small_regression.h"
+#include "tests/unit/train/step_events.h"
 
 namespace gaccd::testing {
 
@@ -55,7 +56,8 @@ class ResumeTest : public ::testing::Test {
     std::int64_t first = 0;
     std::vector<std::string> notes;
     int evaluations = 0;
-    std::string warnings;  // before Run()
+    std::string warnings;             // before Run()
+    std::vector<std::string> losses;  // by update
   };
 
   // Trains on so many ranks; saves every so many updates (0: never); goes on from `from`. stop: the
@@ -63,6 +65,7 @@ class ResumeTest : public ::testing::Test {
   Result<Trained> Train(const Job& job, int ranks, std::int64_t every, const std::string& from,
                         Place stop = {}) {
     Trained trained;
+    const std::string run_dir = StrCat(folder_, "/run-", runs_++);
     SetLogHook([&](const LogLine& line) { trained.warnings += StrCat(line.message, "\n"); });
     const Status status = RunThreadRanks(ranks, {}, [&](Communicator& comm) -> Status {
       GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make({.nodes = 1,
@@ -71,6 +74,7 @@ class ResumeTest : public ::testing::Test {
                                                           .target_batch = job.batch.target,
                                                           .lr_rule = job.batch.lr_rule}));
       GACCD_ASSIGN_OR_RETURN(auto trainer, Trainer::Open(comm, job, plan));
+      trainer->SetGuards(guards_);
       GACCD_RETURN_IF_ERROR(trainer->Prepare());
       std::optional<WriterRight> right;
       if (every > 0) {
@@ -82,7 +86,8 @@ class ResumeTest : public ::testing::Test {
       GACCD_ASSIGN_OR_RETURN(const ResumePoint point,
                              FindResumePoint(comm, trainer->saved_run(), source));
       if (point.state) GACCD_RETURN_IF_ERROR(trainer->Resume(*point.state));
-      GACCD_ASSIGN_OR_RETURN(auto reporter, RunReporter::Start(comm, {.quiet = true}));
+      GACCD_ASSIGN_OR_RETURN(auto reporter,
+                             RunReporter::Start(comm, {.run_dir = run_dir, .quiet = true}));
       std::unique_ptr<Saver> saver;
       if (every > 0) {
         SaverOptions options;
@@ -109,6 +114,7 @@ class ResumeTest : public ::testing::Test {
     });
     SetLogHook({});
     if (!status.ok()) return status;
+    trained.losses = OfSteps(run_dir, "loss");
     return trained;
   }
 
@@ -162,6 +168,8 @@ class ResumeTest : public ::testing::Test {
   }
 
   std::string folder_;
+  int runs_ = 0;
+  TrainGuards guards_;
   std::string job_id_ = "test";
   int restarts_ = 0;
 };

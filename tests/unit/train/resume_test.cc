@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/unit/data/file_util.h"
 #include "tests/unit/train/resume_fixture.h"
 
 namespace gaccd {
@@ -67,6 +68,8 @@ TEST_F(ResumeTest, InsideAnUpdateTheSameMicroStepsGoOn) {
     ASSERT_TRUE(resumed.ok()) << resumed.status().message();
     EXPECT_EQ(resumed->first, stop.update - 1);
     EXPECT_EQ(resumed->weights, plain->weights) << stop.update << ", " << stop.done;
+    EXPECT_EQ(resumed->losses, std::vector<std::string>(plain->losses.begin() + stop.update - 1,
+                                                        plain->losses.end()));
     EXPECT_EQ(resumed->summary.samples, 3 * 230);
     // Other ranks or micro-batches have other micro-steps: the update begins again.
     const auto other = Train(job, 2, 0, "auto");
@@ -74,6 +77,37 @@ TEST_F(ResumeTest, InsideAnUpdateTheSameMicroStepsGoOn) {
     EXPECT_LT(Difference(other->weights, plain->weights), 1e-5);
     EXPECT_EQ(other->summary.samples, 3 * 230);
   }
+}
+
+// AdamW counts the updates that it did, not those that were left out.
+TEST_F(ResumeTest, AfterASkippedUpdateTheSameBits) {
+  constexpr std::int64_t kSamples = 40;
+  std::vector<float> values(10 * kSamples);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i));
+  const auto write = [&](const char* name, std::int64_t width) {
+    const std::string head =
+        NpyHeader(NpyDictionary("<f4", StrCat("(", kSamples, ", ", width, ")")));
+    const auto data =
+        std::span<const float>(values).first(static_cast<std::size_t>(kSamples * width));
+    std::ofstream(folder_ + name) << head << Raw(data);
+    return folder_ + name;
+  };
+  Job job = SmallJob();
+  NpySource source{.features = {}, .targets = write("/targets", 2)};
+  values[10 * 9] = 1e30F;  // of sample 9: its gradient is not finite
+  source.features = write("/features", 10);
+  job.data = {.train = source, .eval = {}, .shuffle = false};
+  job.batch.target = 8;
+  job.epochs = 1;
+  guards_.on_nonfinite = OnNonfinite::kSkipUpdate;
+  const auto plain = Train(job, 2, 3, "never");
+  ASSERT_TRUE(plain.ok()) << plain.status().message();
+  EXPECT_EQ(plain->summary.skipped, 1);
+  const auto resumed = Train(job, 2, 0, PathOf(3));
+  ASSERT_TRUE(resumed.ok()) << resumed.status().message();
+  EXPECT_EQ(resumed->first, 3);
+  EXPECT_EQ(resumed->weights, plain->weights);
+  EXPECT_EQ(resumed->summary.samples, plain->summary.samples);
 }
 
 // A rule for the learning rate is no matter of which micro-steps there are.
@@ -189,15 +223,17 @@ TEST_F(ResumeTest, ARequeuedJobGoesOnFromItsOwnCheckpoints) {
   ASSERT_TRUE(Train(job, 2, 10, "never").ok());  // another job, which left 10, 20 and 24
   const std::string path = PathOf(10);
   for (const std::string& from : {std::string("never"), path}) {
-    job_id_ = "81" + std::to_string(from.size());
-    const std::int64_t begin = from == "never" ? 0 : 10;
-    for (restarts_ = 0; restarts_ < 2; ++restarts_) EndBeforeTheFirstSave();
-    const auto left = Train(job, 2, 100, from, {begin + 3, 1});
-    ASSERT_EQ(left.status().kind(), ErrorKind::kTempFail) << left.status().message();
-    ++restarts_;
-    const auto last = Train(job, 2, 100, from);
-    ASSERT_TRUE(last.ok()) << last.status().message();
-    EXPECT_EQ(last->first, begin + 2) << "--resume=" << from;
+    for (const int in_vain : {0, 2}) {  // so many attempts before the one with a checkpoint
+      job_id_ = StrCat("81", in_vain, from.size());
+      const std::int64_t begin = from == "never" ? 0 : 10;
+      for (restarts_ = 0; restarts_ < in_vain; ++restarts_) EndBeforeTheFirstSave();
+      const auto left = Train(job, 2, 100, from, {begin + 3, 1});
+      ASSERT_EQ(left.status().kind(), ErrorKind::kTempFail) << left.status().message();
+      ++restarts_;
+      const auto last = Train(job, 2, 100, from);
+      ASSERT_TRUE(last.ok()) << last.status().message();
+      EXPECT_EQ(last->first, begin + 2) << "--resume=" << from << " after " << in_vain;
+    }
   }
 }
 

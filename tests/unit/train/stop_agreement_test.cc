@@ -179,6 +179,26 @@ TEST(StopAgreement, ALongUpdateIsLeftInsideWhenItsRestDoesNotFit) {
   }
 }
 
+// On a GPU the news that come next were told before the signal: they do not take it back.
+TEST(StopAgreement, WhatWasHeardBetweenMicroStepsStopsAtTheEndOfThatUpdate) {
+  auto signals = StopSignals::Install({SIGTERM}, kNoBurst);
+  ASSERT_TRUE(signals.ok());
+  const Outcome outcome = Same(RunRanks([&](int rank) {
+    Scenario run = LongUpdates(1000);
+    run.late = 1;
+    if (rank == 1) {
+      run.options.signals = signals->get();
+      run.event = [](int, std::int64_t update, std::int64_t step) {
+        if (update == 3 && step == 2) raise(SIGTERM);
+      };
+    }
+    return run;
+  }));
+  EXPECT_EQ(outcome.update, 3);
+  EXPECT_EQ(outcome.micro_step, 0);
+  EXPECT_EQ(outcome.decision.action, StopAction::kSaveStop);
+}
+
 TEST(StopAgreement, ASecondSignalLeavesAtOnce) {
   auto signals = StopSignals::Install({SIGTERM}, kNoBurst);
   ASSERT_TRUE(signals.ok());

@@ -1,0 +1,28 @@
+// What a run told of its updates.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <string>
+#include <vector>
+
+namespace gaccd::testing {
+
+// The values of a key in the step events of a run, "" where a step has none.
+inline std::vector<std::string> OfSteps(const std::string& run_dir, const std::string& key) {
+  std::vector<std::string> values;
+  for (const auto& file : std::filesystem::recursive_directory_iterator(run_dir)) {
+    if (file.path().filename() != "events.jsonl") continue;
+    std::ifstream in(file.path());
+    for (std::string line; std::getline(in, line);) {
+      if (line.find(R"("ev":"step")") == std::string::npos) continue;
+      std::smatch found;
+      const bool has = std::regex_search(line, found, std::regex("\"" + key + "\":\"?([^,\"}]*)"));
+      values.push_back(has ? found[1].str() : "");
+    }
+  }
+  return values;
+}
+
+}  // namespace gaccd::testing
