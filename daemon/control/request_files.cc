@@ -2,69 +2,110 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
-#include <system_error>
+#include <condition_variable>
+#include <mutex>
 #include <utility>
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
+#include "collectives/base/thread.h"
 
 namespace gaccd {
 
-RequestFiles::RequestFiles(std::string run_dir, RequestFilesOptions options)
-    : run_dir_(std::move(run_dir)), options_(std::move(options)) {
+struct RequestFiles::State {
+  State(std::string folder, RequestFilesOptions how)
+      : run_dir(std::move(folder)), options(std::move(how)) {}
+  void Run();
+  [[nodiscard]] StopWish Look() const;
+  [[nodiscard]] Status RemoveSave() const;
+
+  const std::string run_dir;
+  const RequestFilesOptions options;
+  std::atomic<StopWish> wish = StopWish::kNone;  // changed with `mutex`
+  std::mutex mutex;                              // of everything below
+  std::condition_variable changed;
+  bool looked = false;
+  bool served = false;  // SAVE is to be removed
+  bool end = false;
+  bool ended = false;
+};
+
+RequestFiles::RequestFiles(std::string run_dir, RequestFilesOptions options) {
   constexpr std::chrono::seconds kFirstLook{1};
-  if (run_dir_.empty()) return;
-  try {
-    thread_ = std::jthread([this](const std::stop_token& stop) { Run(stop); });
-  } catch (const std::system_error& error) {
-    if (options_.warn) options_.warn(StrCat("STOP and SAVE are not looked for: ", error.what()));
+  if (run_dir.empty()) return;
+  auto state = std::make_shared<State>(std::move(run_dir), std::move(options));
+  auto thread = StartThread("the thread of STOP and SAVE", [state] { state->Run(); });
+  if (!thread.ok()) {
+    if (state->options.warn) {
+      state->options.warn(
+          StrCat("STOP and SAVE are not looked for: ", thread.status().message()));
+    }
     return;
   }
-  std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, kFirstLook, [this] { return looked_; });
+  thread_ = *std::move(thread);
+  state_ = std::move(state);
+  std::unique_lock lock(state_->mutex);
+  state_->changed.wait_for(lock, kFirstLook, [this] { return state_->looked; });
 }
 
-void RequestFiles::Run(const std::stop_token& stop) {
-  std::unique_lock lock(mutex_);
-  while (!stop.stop_requested()) {
-    const bool served = std::exchange(served_, false);
+RequestFiles::~RequestFiles() {
+  if (!state_) return;
+  bool ended = false;
+  {
+    std::unique_lock lock(state_->mutex);
+    state_->end = true;
+    state_->changed.notify_all();
+    ended = state_->changed.wait_for(lock, kPatience, [this] { return state_->ended; });
+  }
+  ended ? thread_.join() : thread_.detach();
+}
+
+void RequestFiles::State::Run() {
+  std::unique_lock lock(mutex);
+  while (!end) {
+    const bool remove = std::exchange(served, false);
     lock.unlock();
-    const Status removed = served ? RemoveSave() : Status::Ok();
-    if (!removed.ok() && options_.warn) {
-      options_.warn(StrCat("the request is served, but its file stays: ", removed.message()));
+    const Status removed = remove ? RemoveSave() : Status::Ok();
+    if (!removed.ok() && options.warn) {
+      options.warn(StrCat("the request is served, but its file stays: ", removed.message()));
     }
     const StopWish found = Look();
     lock.lock();
-    if (!served_) wish_ = found;  // else it may have seen the SAVE that was served meanwhile
-    looked_ = true;
-    changed_.notify_all();
-    changed_.wait_for(lock, stop, options_.pause, [this] { return served_; });
+    if (!served) wish = found;  // else it may have seen the SAVE that was served meanwhile
+    looked = true;
+    changed.notify_all();
+    changed.wait_for(lock, options.pause, [this] { return served || end; });
   }
+  ended = true;
+  changed.notify_all();
 }
 
-StopWish RequestFiles::Look() const {
+StopWish RequestFiles::State::Look() const {
   const auto exists = [this](const std::string& path) {
-    return options_.exists ? options_.exists(path) : PathExists(path);
+    return options.exists ? options.exists(path) : PathExists(path);
   };
-  if (exists(StrCat(run_dir_, "/STOP"))) return StopWish::kStop;
-  return exists(StrCat(run_dir_, "/SAVE")) ? StopWish::kSave : StopWish::kNone;
+  if (exists(StrCat(run_dir, "/STOP"))) return StopWish::kStop;
+  return exists(StrCat(run_dir, "/SAVE")) ? StopWish::kSave : StopWish::kNone;
 }
 
-Status RequestFiles::RemoveSave() const {
-  const std::string path = StrCat(run_dir_, "/SAVE");
+Status RequestFiles::State::RemoveSave() const {
+  const std::string path = StrCat(run_dir, "/SAVE");
   if (unlink(path.c_str()) == 0 || errno == ENOENT) return Status::Ok();
   return ErrnoStatus("remove", path);
 }
 
+StopWish RequestFiles::wish() const { return state_ ? state_->wish.load() : StopWish::kNone; }
+
 void RequestFiles::Saved() {
-  if (!thread_.joinable()) return;
+  if (!state_) return;
   {
-    const std::lock_guard lock(mutex_);
-    served_ = true;
-    if (wish_ == StopWish::kSave) wish_ = StopWish::kNone;
+    const std::lock_guard lock(state_->mutex);
+    state_->served = true;
+    if (state_->wish == StopWish::kSave) state_->wish = StopWish::kNone;
   }
-  changed_.notify_all();
+  state_->changed.notify_all();
 }
 
 }  // namespace gaccd

@@ -3,19 +3,17 @@
 // shared file system, which may not answer for a while, and training does not wait for it.
 #pragma once
 
-#include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <functional>
-#include <mutex>
+#include <memory>
 #include <string>
 #include <thread>
 
-#include "collectives/base/result.h"
 #include "daemon/control/stop_signals.h"
 
 namespace gaccd {
 
+// The functions outlive the thread: it may be left behind.
 struct RequestFilesOptions {
   // For people, called by the thread: SAVE was served, but its file stays. May be empty.
   std::function<void(const std::string&)> warn = {};
@@ -27,30 +25,27 @@ struct RequestFilesOptions {
 // wish() and Saved() belong to one thread; they do not wait for the disk.
 class RequestFiles {
  public:
+  // How long ~RequestFiles() waits for a look in progress; a thread that hangs in one is left
+  // behind.
+  static constexpr std::chrono::milliseconds kPatience{500};
+
   // run_dir empty: there are no files, wish() is always kNone. Waits for the first look, a second
   // at most, so that a STOP that was there before is seen at once.
   explicit RequestFiles(std::string run_dir, RequestFilesOptions options = {});
-  // Waits for a look in progress.
-  ~RequestFiles() = default;
+  ~RequestFiles();
+  RequestFiles(const RequestFiles&) = delete;
+  RequestFiles& operator=(const RequestFiles&) = delete;
 
   // kStop or kSave while the file is there, as of the last look.
-  [[nodiscard]] StopWish wish() const { return wish_; }
+  [[nodiscard]] StopWish wish() const;
   // SAVE is served, and is soon removed. STOP stays, so that a requeued attempt stops too.
   void Saved();
 
  private:
-  void Run(const std::stop_token& stop);
-  [[nodiscard]] StopWish Look() const;
-  [[nodiscard]] Status RemoveSave() const;
+  struct State;  // shared with the thread
 
-  const std::string run_dir_;
-  const RequestFilesOptions options_;
-  std::atomic<StopWish> wish_ = StopWish::kNone;  // changed with mutex_
-  std::mutex mutex_;
-  std::condition_variable_any changed_;
-  bool looked_ = false;
-  bool served_ = false;  // SAVE is to be removed
-  std::jthread thread_;  // the last: it uses the others
+  std::shared_ptr<State> state_;  // null: there are no files
+  std::thread thread_;
 };
 
 }  // namespace gaccd

@@ -165,7 +165,7 @@ class StopAgreement {
 
   Communicator& comm_;
   StopOptions options_;
-  std::optional<ExitTimer> leaving_;  // before files_, which may wait at its end
+  std::optional<ExitTimer> leaving_;
   RequestFiles files_;
   std::function<Status()> also_;
   double save_s_;  // expected

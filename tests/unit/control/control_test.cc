@@ -165,5 +165,20 @@ TEST(RequestFiles, AFolderThatDoesNotAnswerIsNotWaitedFor) {
   }
 }
 
+TEST(RequestFiles, AtTheEndTheyLeaveALookThatHangsBehind) {
+  const auto hangs = std::make_shared<std::atomic<bool>>(true);
+  const auto left = std::make_shared<std::atomic<bool>>(false);
+  {
+    const RequestFiles files("/nowhere", {.exists = [hangs, left](const std::string&) {
+                               while (*hangs) usleep(1'000);
+                               *left = true;
+                               return false;
+                             }});
+  }
+  EXPECT_FALSE(*left);
+  *hangs = false;
+  EXPECT_TRUE(Becomes([&] { return left->load(); }));
+}
+
 }  // namespace
 }  // namespace gaccd
