@@ -58,6 +58,7 @@ struct DataSpec {
   std::optional<SourceSpec> eval;
   NormalizeSpec normalize;
   bool shuffle = true;
+  std::string job_folder;  // of the job file, for relative paths; no part of the job text
 };
 
 // What happens to the samples left at the end of an epoch that do not fill an update.
@@ -71,6 +72,13 @@ struct BatchSpec {
   LastCycle last_cycle = LastCycle::kUpdate;
   LrRule lr_rule = LrRule::kNone;
   std::int64_t reference = 0;
+
+  // Which of these the job text gives; the others have their default.
+  struct Given {
+    bool micro = false;
+    bool rounding = false;
+    bool lr_rule = false;
+  } given;
 };
 
 struct SgdSpec {

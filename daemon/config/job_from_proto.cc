@@ -167,6 +167,7 @@ Result<BatchSpec> ReadBatch(const proto::Batch& message) {
   batch.rounding = static_cast<Rounding>(message.rounding());
   batch.last_cycle = static_cast<LastCycle>(message.last_cycle());
   batch.lr_rule = static_cast<LrRule>(message.lr_rule());
+  batch.given = {message.has_micro(), message.has_rounding(), message.has_lr_rule()};
   return batch;
 }
 

@@ -107,6 +107,8 @@ Result<Job> ParseJobText(std::string_view text, std::string_view file_name) {
     return refuse(": ", StrCat("the job text is too large: at most ", kMaxTextBytes,
                                " bytes, found ", text.size()));
   }
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   proto::Job message;
   FirstError errors;
   google::protobuf::TextFormat::Parser parser;
@@ -125,7 +127,9 @@ Result<Job> ParseJobText(std::string_view text, std::string_view file_name) {
 
 Result<Job> LoadJob(const std::string& path) {
   GACCD_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, ErrorKind::kConfig));
-  return ParseJobText(text, path);
+  GACCD_ASSIGN_OR_RETURN(Job job, ParseJobText(text, path));
+  job.data.job_folder = FolderOf(path);
+  return job;
 }
 
 Result<Job> OverlayFlags(Job job, const Flags& flags) {

@@ -20,25 +20,25 @@ Result<Job> ReadJob(const Flags& flags) {
   return OverlayFlags(std::move(job), flags);
 }
 
-PlanOrigins ReadOrigins(const Flags& flags) {
+PlanOrigins ReadOrigins(const Flags& flags, const BatchSpec::Given& job) {
   const auto cluster = [](const auto& flag) { return flag ? Origin::kGiven : Origin::kDefault; };
-  const auto batch = [&flags](const auto& flag) {
+  const auto batch = [](const auto& flag, bool in_job) {
     if (flag) return Origin::kGiven;
-    return flags.job ? Origin::kJob : Origin::kDefault;
+    return in_job ? Origin::kJob : Origin::kDefault;
   };
   return {.nodes = cluster(flags.nodes),
           .gpus_per_node = cluster(flags.gpus_per_node),
-          .micro_batch = batch(flags.micro_batch),
-          .target_batch = batch(flags.target_batch),
-          .rounding = batch(flags.rounding),
-          .lr_rule = batch(flags.lr_rule)};
+          .micro_batch = batch(flags.micro_batch, job.micro),
+          .target_batch = batch(flags.target_batch, true),  // it has no default
+          .rounding = batch(flags.rounding, job.rounding),
+          .lr_rule = batch(flags.lr_rule, job.lr_rule)};
 }
 
-std::string Print(const Plan& plan, const Flags& flags, Device device) {
+std::string Print(const Plan& plan, const Flags& flags, const Job& job) {
   switch (flags.format) {
     case OutputFormat::kText:
-      return PlanText(plan, ReadOrigins(flags),
-                      device == Device::kCuda ? RankKind::kGpu : RankKind::kRank);
+      return PlanText(plan, ReadOrigins(flags, job.batch.given),
+                      job.device == Device::kCuda ? RankKind::kGpu : RankKind::kRank);
     case OutputFormat::kJson:
       return PlanJson(plan) + "\n";
     case OutputFormat::kTxtpb:
@@ -55,8 +55,7 @@ Result<PlanOutput> MakePlanOutput(const Flags& flags) {
                          ToPlanRequest(job.batch, flags.nodes.value_or(kDefaultNodes),
                                        flags.gpus_per_node.value_or(kDefaultGpusPerNode)));
   GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make(request));
-  return PlanOutput{Print(plan, flags, job.device),
-                    flags.strict ? RequireExact(plan) : Status::Ok()};
+  return PlanOutput{Print(plan, flags, job), flags.strict ? RequireExact(plan) : Status::Ok()};
 }
 
 Status RequireExact(const Plan& plan) {

@@ -131,7 +131,8 @@ Result<std::vector<std::int32_t>> ReadLabels(const Array& targets, std::int64_t 
   return Status(ErrorKind::kData, StrCat(targets.name,
                                          ": expected integer labels, because the job "
                                          "gives ",
-                                         classes, " classes, found ", Name(targets.dtype)));
+                                         classes, " classes, found ", Name(targets.dtype),
+                                         "; save array.astype('int64')"));
 }
 
 // Some of `count` floats, aligned to nothing, is NaN or infinite when it is normalised: all its
@@ -178,10 +179,11 @@ Status CheckFinite(const Array& array, Affine affine, BadRecords* bad) {
 
 Status CheckVectors(const Array& targets) {
   if (targets.dtype != DType::kF32) {
-    return {ErrorKind::kData, StrCat(targets.name,
-                                     ": expected f32 targets, because the job gives no number of "
-                                     "classes, found ",
-                                     Name(targets.dtype))};
+    return {ErrorKind::kData,
+            StrCat(targets.name,
+                   ": expected f32 targets, because the job gives no number of "
+                   "classes, found ",
+                   Name(targets.dtype), "; give classes, or save array.astype('float32')")};
   }
   if (targets.shape.size() > 2 || (targets.shape.size() == 2 && targets.shape[1] == 0)) {
     return {ErrorKind::kData,
@@ -193,8 +195,8 @@ Status CheckVectors(const Array& targets) {
 
 Status CheckFeatures(const Array& features) {
   if (features.dtype != DType::kU8 && features.dtype != DType::kF32) {
-    return {ErrorKind::kData,
-            StrCat(features.name, ": expected u8 or f32 features, found ", Name(features.dtype))};
+    return {ErrorKind::kData, StrCat(features.name, ": expected u8 or f32 features, found ",
+                                     Name(features.dtype), "; save array.astype('float32')")};
   }
   if (features.shape.size() < 2) {
     return {ErrorKind::kData,

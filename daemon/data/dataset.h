@@ -65,8 +65,8 @@ struct TrainingData {
   std::unique_ptr<Dataset> eval;  // null: the job has none
 };
 // Both sets of a job, with one quota: damaged records are replaced in the training data and left
-// out of the evaluation data, so that its mean is over samples that are there. kConfig as well when
-// their samples differ in shape.
+// out of the evaluation data, so that its mean is over samples that are there. A relative path that
+// does not exist is taken from data.job_folder. kConfig as well when their samples differ in shape.
 Result<TrainingData> OpenTrainingData(const DataSpec& data, const BadRecordRules& rules = {});
 
 }  // namespace gaccd

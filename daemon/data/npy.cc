@@ -163,10 +163,14 @@ Result<DType> DTypeOfDescr(const std::string& name, std::string_view descr) {
   if (descr == "<i4") return DType::kI32;
   if (descr == "<i8") return DType::kI64;
   if (descr == "<f4") return DType::kF32;
-  return Status(ErrorKind::kData, StrCat(name,
-                                         ": expected NPY element type '|u1', '<i4', '<i8' or "
-                                         "'<f4', found '",
-                                         descr.substr(0, kMaxShown), "'"));
+  const char kind = descr.size() > 1 ? descr[1] : '?';
+  const std::string_view wanted = kind == 'f'                                 ? "float32"
+                                  : kind == 'i' || kind == 'u' || kind == 'b' ? "int64"
+                                                                              : "";
+  return Status(ErrorKind::kData,
+                StrCat(name, ": expected NPY element type '|u1', '<i4', '<i8' or '<f4', found '",
+                       descr.substr(0, kMaxShown), "'",
+                       wanted.empty() ? "" : StrCat("; save array.astype('", wanted, "')")));
 }
 
 std::size_t LittleEndian(std::span<const std::byte> bytes) {
@@ -221,7 +225,9 @@ Result<Array> DecodeNpy(const std::string& name, std::span<const std::byte> file
   if (!header) return Status(ErrorKind::kData, StrCat(name, ": ", parser.failure()));
   if (header->fortran_order) {
     return Status(ErrorKind::kData,
-                  StrCat(name, ": expected an array in C order (fortran_order False), found True"));
+                  StrCat(name,
+                         ": expected an array in C order (fortran_order False), found True; "
+                         "save numpy.ascontiguousarray(array)"));
   }
   Array array;
   array.name = name;

@@ -34,6 +34,16 @@ Status CheckLossFits(LossKind loss, const SampleSpec& sample) {
   return Status::Ok();
 }
 
+// In the words of the job: the shape of one sample.
+Shape SampleShape(const Shape& batch) { return {batch.begin() + 1, batch.end()}; }
+
+Status CheckLinearInput(const LinearSpec& linear, const Shape& input) {
+  if (input == Shape{linear.in}) return Status::Ok();
+  return {ErrorKind::kConfig,
+          StrCat("linear.in is ", linear.in, ", but its input has the shape ", ToString(input),
+                 input.size() == 1 ? "" : ": put a flatten layer before it")};
+}
+
 // [-limit, limit) from the top 24 bits: every value is exact in f32.
 float UniformWeight(std::uint64_t bits, double limit) {
   const double unit = static_cast<double>(bits >> 40) * 0x1p-24;
@@ -70,6 +80,11 @@ ValueId Model::Parameter(Graph& graph, const std::string& name) const {
 Result<ValueId> Model::RecordLayer(Graph& graph, const LayerSpec& layer, ValueId input) const {
   std::vector<ValueId> inputs = {input};
   std::shared_ptr<const Function> function;
+  const std::string name = StrCat("layer '", layer.name, "'");
+  if (const auto* linear = std::get_if<LinearSpec>(&layer.kind)) {
+    const Shape sample = SampleShape(graph.value(input).spec.shape);
+    GACCD_RETURN_IF_ERROR(CheckLinearInput(*linear, sample).WithContext(name));
+  }
   std::visit(Overloaded{[&](const FlattenSpec&) { function = std::make_shared<Flatten>(); },
                         [&](const LinearSpec& linear) {
                           function = std::make_shared<Linear>();
@@ -79,9 +94,7 @@ Result<ValueId> Model::RecordLayer(Graph& graph, const LayerSpec& layer, ValueId
                         [&](const ReluSpec&) { function = std::make_shared<Relu>(); }},
              layer.kind);
   auto outputs = graph.Apply(std::move(function), std::move(inputs));
-  if (!outputs.ok()) {
-    return std::move(outputs).status().WithContext(StrCat("layer '", layer.name, "'"));
-  }
+  if (!outputs.ok()) return std::move(outputs).status().WithContext(name);
   return (*outputs)[0];
 }
 
@@ -105,11 +118,13 @@ Result<Model::Forward> Model::RecordForward(Graph& graph, std::int64_t samples,
     GACCD_ASSIGN_OR_RETURN(value, RecordLayer(graph, layer, value));
   }
   forward.prediction = value;
-  const Shape& prediction = graph.value(value).spec.shape;
-  if (sample_.classes > 0 && (prediction.size() != 2 || prediction[1] != sample_.classes)) {
+  const Shape prediction = SampleShape(graph.value(value).spec.shape);
+  const std::int64_t wanted = sample_.classes > 0 ? sample_.classes : sample_.target_width;
+  if (prediction != Shape{wanted}) {
     return Status(ErrorKind::kConfig,
-                  StrCat("loss: ", sample_.classes, " classes need a prediction [samples, ",
-                         sample_.classes, "], found ", ToString(prediction)));
+                  StrCat("loss: ", wanted, sample_.classes > 0 ? " classes" : " values per target",
+                         " need a last layer with the output shape [", wanted, "], found ",
+                         ToString(prediction)));
   }
   std::shared_ptr<const Function> loss;
   switch (spec_.loss) {

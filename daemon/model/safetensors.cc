@@ -76,12 +76,19 @@ Status CheckLayout(const std::string& name, std::int64_t data_bytes,
 }
 
 Result<SafetensorsFile> Decode(const std::string& name, std::uint64_t size, const ReadAt& read_at) {
-  if (size < kLengthBytes) {
-    return BadData(name,
-                   StrCat("truncated: expected at least ", kLengthBytes, " bytes, found ", size));
-  }
+  constexpr std::string_view kNone =
+      "not a safetensors file: expected the length of a header in 8 bytes, then '{', found ";
+  if (size < kLengthBytes) return BadData(name, StrCat(kNone, size, " bytes"));
   std::uint64_t length = 0;
   GACCD_RETURN_IF_ERROR(read_at(0, std::as_writable_bytes(std::span(&length, 1))));
+  char first = '{';
+  if (size > kLengthBytes) {
+    GACCD_RETURN_IF_ERROR(read_at(kLengthBytes, std::as_writable_bytes(std::span(&first, 1))));
+  }
+  if (first != '{') {
+    return BadData(name,
+                   StrCat(kNone, "the length ", length, " and '", Printable({&first, 1}), "'"));
+  }
   if (length > kMaxHeaderBytes) {
     return BadData(
         name, StrCat("expected a header of at most ", kMaxHeaderBytes, " bytes, found ", length));

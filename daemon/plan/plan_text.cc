@@ -182,7 +182,7 @@ std::string Remarks(const Plan& plan, const Alternatives& found, RankKind kind) 
 std::string WhatWouldDivide(const Plan& plan, RankKind kind) {
   const Alternatives found = FindAlternatives(plan);
   std::string text = StrCat("\n", Left("What would make it divide", 31),
-                            "steps  samples      error   time  per rank\n");
+                            "steps  samples      error   load  per rank\n");
   text += Row(StrCat(Name(plan.request().rounding), " (this plan)"), plan, plan.error_ratio(),
               found.asked_cost);
   text += ModeRows(found.modes);
@@ -195,7 +195,7 @@ std::string WhatWouldDivide(const Plan& plan, RankKind kind) {
   for (const Alternative& other : found.micro_batches) {
     text += Row(StrCat("--micro-batch=", other.plan.request().micro_batch), other);
   }
-  return text + "time: samples of the slowest rank per update, relative to the exact plan.\n" +
+  return text + "load: samples of the busiest rank per update, relative to the exact plan.\n" +
          Remarks(plan, found, kind);
 }
 

@@ -204,10 +204,16 @@ TEST(JobTextTest, WrongValuesAreNamedAndQuoted) {
   }
 }
 
+TEST(JobTextTest, AByteOrderMarkIsSkipped) {
+  const auto job = ParseJobText(StrCat("\xEF\xBB\xBF", kMinimal), "job.txtpb");
+  EXPECT_EQ(job->name, "line");
+}
+
 TEST(JobTextTest, LoadsFiles) {
   const std::string path = ::testing::TempDir() + "job_text_test.txtpb";
   std::ofstream(path) << kMinimal;
   EXPECT_EQ(LoadJob(path)->name, "line");
+  EXPECT_EQ(StrCat(LoadJob(path)->data.job_folder, "/"), ::testing::TempDir());
   std::ofstream(path) << "name: 3";
   EXPECT_THAT(LoadJob(path).status().message(), StartsWith(path + ":1:7: "));
   const Result<Job> missing = LoadJob(path + ".missing");

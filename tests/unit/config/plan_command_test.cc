@@ -87,6 +87,8 @@ TEST(PlanCommandTest, TheJobGivesTheBatchAndFlagsWin) {
   flags.job = path;
   EXPECT_THAT(Text(flags), HasSubstr("500 (job) samples"));
   EXPECT_THAT(Text(flags), HasSubstr("64 (job)"));
+  EXPECT_THAT(Text(flags), HasSubstr("ceil (job)"));
+  EXPECT_THAT(Text(flags), HasSubstr("rule none (default)")) << "the job does not say it";
   EXPECT_THAT(Text(flags), HasSubstr("samples        512 per update"));
   flags.rounding = Rounding::kExact;
   flags.micro_batch = 32;

@@ -138,9 +138,11 @@ TEST_F(NpyTest, RefusesBadHeaders) {
       {NpyHeader("{'descr': '<f\\4', 'shape': (3, 2)}") + kData, "without escapes"},
       {NpyHeader("{'descr': '<f4', 'fortran_order': 0, 'shape': (3, 2)}") + kData, "True or False"},
       {NpyHeader("{'descr': '<f4', 'fortran_order': Trie, }") + kData, "True or False"},
-      {NpyHeader("{'descr': '<f4', 'fortran_order': True, 'shape': (3, 2), }") + kData, "C order"},
-      {Head(">f4", "(3, 2)") + kData, "found '>f4'"},
-      {Head("<f8", "(3, 2)") + kData, "found '<f8'"},
+      {NpyHeader("{'descr': '<f4', 'fortran_order': True, 'shape': (3, 2), }") + kData,
+       "ascontiguousarray"},
+      {Head(">f4", "(3, 2)") + kData, "found '>f4'; save array.astype('float32')"},
+      {Head("<f8", "(3, 2)") + kData, "found '<f8'; save array.astype('float32')"},
+      {Head("|b1", "(3, 2)") + kData, "found '|b1'; save array.astype('int64')"},
       {Head("|O", "(3, 2)") + kData, "found '|O'"},
       {Head("<f4", "(3)") + kData, "expected ','"},
       {Head("<f4", "(-3, 2)") + kData, "a dimension"},
@@ -155,7 +157,8 @@ TEST_F(NpyTest, RefusesBadHeaders) {
       {kFeatures + "x", "found 25"},
       {Head("<f4", "(6,)") + kData, "found shape [6]"},
       {Head("<f4", "(0, 2)"), "[0, 2]"},
-      {Head("<i4", "(3, 2)") + kData, "u8 or f32"},
+      {Head("<i4", "(3, 2)") + kData,
+       "u8 or f32 features, found i32; save array.astype('float32')"},
   };
   for (const auto& [bytes, part] : cases) {
     EXPECT_THAT(Refused(ErrorKind::kData, Source(bytes, kLabels, 3)),
@@ -180,13 +183,33 @@ TEST_F(NpyTest, RefusesTargetsThatDoNotFit) {
   EXPECT_THAT(message(labels(1), 0), HasSubstr("expected f32 targets"));
   EXPECT_THAT(message(kFeatures, 3), HasSubstr("expected labels of shape"));
   EXPECT_THAT(message(Head("<f4", "(3,)") + Values<float>({1, 2, 3}), 3),
-              HasSubstr("expected integer labels"));
+              AllOf(HasSubstr("expected integer labels"), HasSubstr("astype('int64')")));
   EXPECT_THAT(message(Head("|u1", "(3,)") + "\1\1\1", 3), HasSubstr("found u8"));
   EXPECT_THAT(message(Head("<f4", "()") + Values<float>({1}), 0),
               AllOf(HasSubstr("expected 3"), HasSubstr("shape []")));
   EXPECT_THAT(message(Head("<f4", "(3, 0)"), 0), HasSubstr("[3, 0]"));
   EXPECT_THAT(message(Head("<i8", "(2,)") + Values<std::int64_t>({0, 1}), 3),
               AllOf(HasSubstr("expected 3"), HasSubstr("found 2")));
+}
+
+// The current folder first, then that of the job.
+TEST_F(NpyTest, RelativePathsAreThoseOfTheJobsFolderToo) {
+  const NpySource absolute = Source(kFeatures, kLabels, 3);
+  const auto name = [](const std::string& path) { return path.substr(path.rfind('/') + 1); };
+  DataSpec data;
+  data.train = NpySource{name(absolute.features), name(absolute.targets), 3};
+  const auto nowhere = OpenTrainingData(data);
+  EXPECT_EQ(nowhere.status().kind(), ErrorKind::kIo);
+  EXPECT_THAT(nowhere.status().message(),
+              AllOf(HasSubstr(name(absolute.features)), HasSubstr("in the current folder /"),
+                    HasSubstr("No such file")));
+  data.job_folder = folder_.Path("no-such-folder");
+  EXPECT_THAT(OpenTrainingData(data).status().message(),
+              HasSubstr("or in the job's folder " + data.job_folder));
+  data.job_folder = absolute.features.substr(0, absolute.features.rfind('/'));
+  const auto opened = OpenTrainingData(data);
+  ASSERT_TRUE(opened.ok()) << opened.status().message();
+  EXPECT_EQ(opened->train->size(), 3);
 }
 
 TEST_F(NpyTest, RefusesMissingFiles) {

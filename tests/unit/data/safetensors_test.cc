@@ -152,8 +152,9 @@ TEST(SafetensorsTest, ReadsWhatOthersWrite) {
 }
 
 TEST(SafetensorsTest, RefusesBadLengths) {
-  EXPECT_THAT(Refused(""), AllOf(HasSubstr("at least 8"), HasSubstr("found 0")));
-  EXPECT_THAT(Refused("1234567"), HasSubstr("found 7"));
+  for (const char* none : {"", "1234567", "PK\3\4 a zip file", "some other text"}) {
+    EXPECT_THAT(Refused(none), HasSubstr("not a safetensors file: expected"));
+  }
   const std::uint64_t lengths[] = {3, 16 << 20, (16 << 20) + 1, 1ULL << 63, ~0ULL};
   for (const std::uint64_t length : lengths) {
     EXPECT_THAT(Refused(Raw(std::span(&length, 1)) + "{}"), HasSubstr(StrCat(length)));
@@ -186,9 +187,9 @@ TEST(SafetensorsTest, RefusesBadLayouts) {
 
 TEST(SafetensorsTest, RefusesBadHeaders) {
   const std::pair<std::string, std::string> cases[] = {
-      {"", "expected '{'"},
-      {" {}", "expected '{' at byte 0"},
-      {"[]", "expected '{'"},
+      {"", "not a safetensors file"},
+      {" {}", "not a safetensors file"},
+      {"[]", "then '{', found the length 2 and '['"},
       {"{}x", "only spaces"},
       {std::string("{}\0", 3), "only spaces"},
       {"{\"a\":1}", "expected '{'"},
