@@ -117,7 +117,7 @@ TEST(SafetensorsTest, SaysWhyItCannotWrite) {
   EXPECT_THAT(missing.message(), HasSubstr("No such file"));
   std::filesystem::create_directory(folder.Path("dir"));
   EXPECT_THAT(WriteSafetensors(folder.Path("dir"), Tensors()).message(),
-              HasSubstr("Is a directory"));
+              HasSubstr("found a folder"));
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.Path("")), {}), 1);
   EXPECT_THAT(WriteSafetensors("/dev/full/w", Tensors()).message(), HasSubstr("Not a directory"));
 
