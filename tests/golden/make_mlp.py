@@ -1,24 +1,21 @@
 #!/usr/bin/python3
-"""Writes tests/golden/{mlp,linear}_*.txt: loss, gradients and 20 SGD losses of networks in PyTorch.
+"""Writes tests/golden/mlp_784_512_512_10.txt: loss and gradients of a network in PyTorch.
 
-Run with Debian's python3-torch (the committed files are from 1.13):  tests/golden/make_mlp.py
+Run with Debian's python3-torch (the committed file is from 1.13):  tests/golden/make_mlp.py
 
 The reference is PyTorch in double precision. Beside every result stands `error`: how far PyTorch's
 own single precision is from it, relative to the norm of the tensor. That is the yardstick for ours.
 
-One line a record: a key, then numbers; inputs in %.9g (exact for fp32), results in %.17g.
-  small networks: everything is in the file
-  the large one:  weights, features and labels are made by a formula on both sides (the seed's
-                  stream of Model::Initialize and of the test's Samples), and a gradient is given by
-                  its norm and its products with 8 vectors of random signs: with e the difference of
-                  two gradients, the mean square of the products with e is |e|^2
+Weights, features and labels are made by a formula on both sides (the seed's stream of
+Model::Initialize and of the test's Samples). A gradient is given by its norm and its products with 8
+vectors of random signs: with e the difference of two gradients, the mean square of the products
+with e is |e|^2. One line a record: a key, then numbers.
 """
 import os
 
 import numpy
 import torch
 
-UPDATES = 20
 SIGN_VECTORS = 8
 GOLDEN = 0x9E3779B97F4A7C15
 MASK = (1 << 64) - 1
@@ -53,45 +50,23 @@ def initial_weights(widths, seed):
     return parameters
 
 
-def make_samples(widths, count, seed, classify):
+def make_samples(widths, count, seed):
     features = uniform(stream(seed, 0, count * widths[0])).astype(numpy.float32)
-    features = torch.from_numpy(features.reshape(count, widths[0]))
-    if classify:
-        labels = stream(seed, 1, count) % numpy.uint64(widths[-1])
-        return features, torch.from_numpy(labels.astype(numpy.int64))
-    targets = uniform(stream(seed, 1, count * widths[-1])).astype(numpy.float32)
-    return features, torch.from_numpy(targets.reshape(count, widths[-1]))
+    labels = stream(seed, 1, count) % numpy.uint64(widths[-1])
+    return (torch.from_numpy(features.reshape(count, widths[0])),
+            torch.from_numpy(labels.astype(numpy.int64)))
 
 
-def train(initial, features, targets, rate, dtype):
-    """Returns the loss and the gradients at the start, and the losses of UPDATES SGD steps."""
+def loss_and_gradients(initial, features, labels, dtype):
     parameters = [value.to(dtype).clone().requires_grad_() for _, value in initial]
-    features = features.to(dtype)
-    if targets.dtype != torch.int64:
-        targets = targets.to(dtype)
-    optimizer = torch.optim.SGD(parameters, lr=rate)
-    gradients, losses = None, []
-    for _ in range(UPDATES):
-        optimizer.zero_grad()
-        value = features
-        for layer in range(0, len(parameters), 2):
-            value = torch.nn.functional.linear(value, parameters[layer], parameters[layer + 1])
-            if layer + 2 < len(parameters):
-                value = torch.relu(value)
-        if targets.dtype == torch.int64:
-            loss = torch.nn.functional.cross_entropy(value, targets)
-        else:
-            loss = torch.nn.functional.mse_loss(value, targets)
-        loss.backward()
-        if gradients is None:
-            gradients = [p.grad.double().reshape(-1).clone() for p in parameters]
-        losses.append(loss.item())
-        optimizer.step()
-    return gradients, losses
-
-
-def numbers(values, form):
-    return " ".join(form % value for value in values)
+    value = features.to(dtype)
+    for layer in range(0, len(parameters), 2):
+        value = torch.nn.functional.linear(value, parameters[layer], parameters[layer + 1])
+        if layer + 2 < len(parameters):
+            value = torch.relu(value)
+    loss = torch.nn.functional.cross_entropy(value, labels)
+    loss.backward()
+    return loss.item(), [p.grad.double().reshape(-1) for p in parameters]
 
 
 def signs(index, count):
@@ -99,42 +74,27 @@ def signs(index, count):
     return torch.from_numpy(bits.astype(numpy.float64) * 2 - 1)
 
 
-def write(name, widths, classify, samples, rate, everything):
+def write(widths, count):
+    name = "mlp_" + "_".join(map(str, widths)) + ".txt"
     initial = initial_weights(widths, seed=1)
-    features, targets = make_samples(widths, samples, seed=3, classify=classify)
-    gradients, losses = train(initial, features, targets, rate, torch.float64)
-    gradients32, losses32 = train(initial, features, targets, rate, torch.float32)
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), name + ".txt")
-    with open(path, "w") as out:
+    samples = make_samples(widths, count, seed=3)
+    loss, gradients = loss_and_gradients(initial, *samples, torch.float64)
+    loss32, gradients32 = loss_and_gradients(initial, *samples, torch.float32)
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), name), "w") as out:
         out.write("torch %s\n" % torch.__version__)
-        out.write("widths %s\n" % numbers(widths, "%d"))
-        out.write("samples %d\nrate %.9g\n" % (samples, rate))
-        if everything:
-            for key, value in initial:
-                out.write("parameter %s %s\n" % (key, numbers(value.reshape(-1).tolist(), "%.9g")))
-            out.write("features %s\n" % numbers(features.reshape(-1).tolist(), "%.9g"))
-            key, form = ("labels", "%d") if classify else ("targets", "%.9g")
-            out.write("%s %s\n" % (key, numbers(targets.reshape(-1).tolist(), form)))
+        out.write("widths %s\n" % " ".join(map(str, widths)))
+        out.write("samples %d\n" % count)
+        out.write("loss error %.2g value %.17g\n" % (abs(loss32 / loss - 1), loss))
         for (key, _), gradient, gradient32 in zip(initial, gradients, gradients32):
-            difference = gradient32 - gradient
-            if everything:
-                results, error = gradient, difference.norm()
-                kind = "gradient"
-            else:
-                vectors = [signs(i, len(gradient)) for i in range(SIGN_VECTORS)]
-                results = [gradient.norm()] + [gradient @ vector for vector in vectors]
-                squares = [(difference @ vector) ** 2 for vector in vectors]
-                error = (sum(squares) / SIGN_VECTORS) ** 0.5
-                kind = "products"
-            out.write("%s %s error %.2g values %s\n"
-                      % (kind, key, error / gradient.norm(), numbers(results, "%.17g")))
-        error = max(abs(a - b) / abs(b) for a, b in zip(losses32, losses))
-        out.write("losses error %.2g values %s\n" % (error, numbers(losses, "%.17g")))
+            vectors = [signs(i, len(gradient)) for i in range(SIGN_VECTORS)]
+            squares = [((gradient32 - gradient) @ vector) ** 2 for vector in vectors]
+            error = (sum(squares) / SIGN_VECTORS) ** 0.5 / gradient.norm()
+            products = " ".join("%.17g" % (gradient @ vector) for vector in vectors)
+            out.write("gradient %s error %.2g norm %.17g products %s\n"
+                      % (key, error, gradient.norm(), products))
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     numpy.seterr(over="ignore")
-    write("mlp_small", [12, 16, 16, 5], True, 32, 0.5, True)
-    write("mlp_784_512_512_10", [784, 512, 512, 10], True, 32, 0.1, False)
-    write("linear_10_1", [10, 1], False, 32, 0.05, True)
+    write([784, 512, 512, 10], 32)

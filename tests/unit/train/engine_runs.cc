@@ -84,10 +84,7 @@ struct Setting {
 };
 
 Result<Setting> SettingOf(const EngineCase& test) {
-  GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make({.nodes = 1,
-                                                      .gpus_per_node = test.ranks,
-                                                      .micro_batch = test.micro,
-                                                      .target_batch = test.target}));
+  GACCD_ASSIGN_OR_RETURN(const Plan plan, PlanOf(test));
   auto data = DataOf(test);
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule,
                          UpdateSchedule::Make({.dataset_size = data->size(),
@@ -196,8 +193,17 @@ double NewsOf(int rank, std::int64_t update, std::size_t element) {
   return static_cast<double>((rank + 1) * 1000 + update) + 0.25 * static_cast<double>(element);
 }
 
+Result<Plan> PlanOf(const EngineCase& test) {
+  return Plan::Make({.nodes = test.nodes,
+                     .gpus_per_node = test.ranks / test.nodes,
+                     .micro_batch = test.micro,
+                     .target_batch = test.target,
+                     .rounding = test.rounding});
+}
+
 std::unique_ptr<Dataset> DataOf(const EngineCase& test) {
-  const std::int64_t size = test.tail > 0 ? 2 * test.target + test.tail : 3 * test.target;
+  const std::int64_t batch = PlanOf(test).value().effective_batch();
+  const std::int64_t size = test.tail > 0 ? 2 * batch + test.tail : 3 * batch;
   return std::make_unique<HashedDataset>(size, SpecOf(test), test.poisoned);
 }
 

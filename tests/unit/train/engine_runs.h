@@ -19,9 +19,11 @@ namespace gaccd::testing {
 
 struct EngineCase {
   std::string name;
-  int ranks = 1;
+  int nodes = 1;
+  int ranks = 1;  // of all nodes
   std::int64_t micro = 8;
   std::int64_t target = 8;
+  Rounding rounding = Rounding::kExact;
   std::int64_t updates = 20;
   std::int64_t tail = 0;  // > 0: every third update is a smaller one, of so many samples
   std::vector<std::int64_t> widths = {12, 20, 16, 5};
@@ -61,6 +63,7 @@ struct EngineRunOptions {
 // What a rank tells in an update: sums of it over the ranks are exact.
 [[nodiscard]] double NewsOf(int rank, std::int64_t update, std::size_t element);
 
+[[nodiscard]] Result<Plan> PlanOf(const EngineCase& test);
 // The data set, a function of the case.
 [[nodiscard]] std::unique_ptr<Dataset> DataOf(const EngineCase& test);
 [[nodiscard]] Model ModelOf(const EngineCase& test);
