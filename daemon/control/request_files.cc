@@ -39,8 +39,7 @@ RequestFiles::RequestFiles(std::string run_dir, RequestFilesOptions options) {
   auto thread = StartThread("the thread of STOP and SAVE", [state] { state->Run(); });
   if (!thread.ok()) {
     if (state->options.warn) {
-      state->options.warn(
-          StrCat("STOP and SAVE are not looked for: ", thread.status().message()));
+      state->options.warn(StrCat("STOP and SAVE are not looked for: ", thread.status().message()));
     }
     return;
   }

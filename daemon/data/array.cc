@@ -11,6 +11,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/data/bad_records.h"
 #include "daemon/data/mapped_file.h"
+#include "daemon/data/node_share.h"
 #include "daemon/data/normalize.h"
 
 namespace gaccd {
@@ -156,13 +157,21 @@ std::string NotFinite(const Array& array, float stored, std::size_t sample, std:
 }
 
 // One NaN would poison the weights updates later, where nobody sees from which file it came.
-Status CheckFinite(const Array& array, Affine affine, BadRecords* bad) {
+Status CheckFinite(const Array& array, Affine affine, BadRecords* bad, NodeShare* share) {
   if (array.dtype != DType::kF32) return Status::Ok();
+  // A file may be used twice, but not with the same normalisation.
+  const std::string known = StrCat(std::bit_cast<std::uint32_t>(affine.factor), " ",
+                                   std::bit_cast<std::uint32_t>(affine.shift), " ", array.name);
+  if (share != nullptr && share->IsFinite(known)) return Status::Ok();
+  bool finite = true;
   constexpr std::size_t kBlock = 16384;  // of one block, only a bad one is looked at closely
+  constexpr std::size_t kElementsATick = 1024 * kBlock;
   const std::size_t elements = array.data.size() / sizeof(float);
   for (std::size_t begin = 0; begin < elements; begin += kBlock) {
     const std::size_t end = std::min(elements, begin + kBlock);
+    if (share != nullptr && begin % kElementsATick == 0) GACCD_RETURN_IF_ERROR(share->Tick());
     if (!AnyNotFinite(array.data.data() + begin * sizeof(float), end - begin, affine)) continue;
+    finite = false;
     const std::size_t row = elements / static_cast<std::size_t>(array.shape[0]);
     for (std::size_t at = begin; at < end; ++at) {
       if (!AnyNotFinite(array.data.data() + at * sizeof(float), 1, affine)) continue;
@@ -174,6 +183,7 @@ Status CheckFinite(const Array& array, Affine affine, BadRecords* bad) {
       at += row - 1 - at % row;  // the sample is known to be bad
     }
   }
+  if (finite && share != nullptr) share->MarkFinite(known);
   return Status::Ok();
 }
 
@@ -229,7 +239,7 @@ Result<std::int64_t> ArrayBytes(const std::string& name, const Shape& shape, DTy
 Result<std::unique_ptr<Dataset>> MakeArrayDataset(Array features, Array targets,
                                                   std::int64_t classes,
                                                   const NormalizeSpec& normalize,
-                                                  const BadRecordRules& rules) {
+                                                  const BadRecordRules& rules, NodeShare* share) {
   BadRecords bad(rules);
   // What f32 features become is looked at one by one, below.
   GACCD_ASSIGN_OR_RETURN(const Affine affine,
@@ -251,10 +261,11 @@ Result<std::unique_ptr<Dataset>> MakeArrayDataset(Array features, Array targets,
     targets = Array{};  // the labels were copied
   } else {
     GACCD_RETURN_IF_ERROR(CheckVectors(targets));
-    GACCD_RETURN_IF_ERROR(CheckFinite(targets, Affine{}, &bad));
+    GACCD_RETURN_IF_ERROR(CheckFinite(targets, Affine{}, &bad, share));
     spec.target_width = targets.shape.size() == 2 ? targets.shape[1] : 1;
   }
-  GACCD_RETURN_IF_ERROR(CheckFinite(features, affine, &bad));  // last: it reads the whole file
+  GACCD_RETURN_IF_ERROR(
+      CheckFinite(features, affine, &bad, share));  // last: it reads the whole file
   return std::move(bad).Skip(std::make_unique<ArrayDataset>(
       std::move(features), std::move(targets), std::move(labels), std::move(spec), affine));
 }

@@ -35,10 +35,12 @@ Result<std::int64_t> ArrayBytes(const std::string& name, const Shape& shape, DTy
 // Errors: kData with both values for another type or shape, for different counts of samples, and
 // for a label outside [0, classes); kData naming file, sample and column (counted from 0, over all
 // values of a sample) for a value that is not finite, unless `rules` let such samples be replaced;
-// kConfig for a normalisation that cannot be.
+// kConfig for a normalisation that cannot be. Values that `share` knows to be finite are not looked
+// at again.
 Result<std::unique_ptr<Dataset>> MakeArrayDataset(Array features, Array targets,
                                                   std::int64_t classes,
                                                   const NormalizeSpec& normalize,
-                                                  const BadRecordRules& rules = {});
+                                                  const BadRecordRules& rules = {},
+                                                  NodeShare* share = nullptr);
 
 }  // namespace gaccd

@@ -15,6 +15,8 @@
 
 namespace gaccd {
 
+class NodeShare;
+
 // What to do about damaged records: labels that are no class, values that are not finite.
 struct BadRecordRules {
   OnBadRecord policy = OnBadRecord::kStop;
@@ -55,10 +57,11 @@ class Dataset {
 // Opens and checks a source: sizes, magic numbers, label ranges. Errors: kIo (cannot be read),
 // kData (content), kConfig (a normalisation or a synthetic set that cannot be), with the file and
 // both values. Formats: idx.h, npy.h, synthetic.h. Large plain files are mapped: they must not be
-// changed while they are in use.
+// changed while they are in use. `share`: of this rank's node, or null.
 Result<std::unique_ptr<Dataset>> OpenDataset(const SourceSpec& source,
                                              const NormalizeSpec& normalize,
-                                             const BadRecordRules& rules = {});
+                                             const BadRecordRules& rules = {},
+                                             NodeShare* share = nullptr);
 
 struct TrainingData {
   std::unique_ptr<Dataset> train;
@@ -67,6 +70,7 @@ struct TrainingData {
 // Both sets of a job, with one quota: damaged records are replaced in the training data and left
 // out of the evaluation data, so that its mean is over samples that are there. A relative path that
 // does not exist is taken from data.job_folder. kConfig as well when their samples differ in shape.
-Result<TrainingData> OpenTrainingData(const DataSpec& data, const BadRecordRules& rules = {});
+Result<TrainingData> OpenTrainingData(const DataSpec& data, const BadRecordRules& rules = {},
+                                      NodeShare* share = nullptr);
 
 }  // namespace gaccd

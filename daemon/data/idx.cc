@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <memory>
@@ -114,7 +115,40 @@ std::shared_ptr<std::byte[]> LargePages(std::size_t bytes) {
   return {memory, std::free};
 }
 
-Result<Array> DecodeGzip(const std::string& name, std::span<const std::byte> file) {
+// Memory for the header and the data of a file: the node's, or this process's own.
+Result<SharedBytes> MemoryToUnpack(const std::string& name, std::span<const std::byte> header,
+                                   std::size_t data_bytes, NodeShare* share) {
+  const std::size_t bytes = header.size() + data_bytes;
+  std::optional<SharedBytes> memory;
+  if (share != nullptr) memory = share->Reserve(name, bytes);
+  if (!memory) {
+    std::shared_ptr<std::byte[]> own = LargePages(bytes);
+    if (own == nullptr) {
+      return Status(ErrorKind::kOs, StrCat(name, ": no memory for ", bytes, " bytes"));
+    }
+    memory = {.bytes = {own.get(), bytes}, .owner = own};
+  }
+  std::ranges::copy(header, memory->bytes.begin());
+  return *std::move(memory);
+}
+
+// ReadAll() of the data.
+Status Unpack(const std::string& name, GzipReader& reader, std::span<std::byte> data,
+              const NodeShare* share) {
+  constexpr std::size_t kPiece = std::size_t{64} << 20;
+  for (std::size_t at = 0; at < data.size(); at += kPiece) {
+    const auto piece = data.subspan(at, std::min(kPiece, data.size() - at));
+    GACCD_ASSIGN_OR_RETURN(const std::size_t found, reader.Read(piece));
+    if (found < piece.size()) {
+      return Truncated(name, "data", static_cast<std::int64_t>(data.size()), at + found);
+    }
+    if (share != nullptr) GACCD_RETURN_IF_ERROR(share->Tick());
+  }
+  return Status::Ok();
+}
+
+Result<Array> DecodeGzip(const std::string& name, std::span<const std::byte> file,
+                         NodeShare* share) {
   GzipReader reader(name, file);
   std::array<std::byte, kPrefixBytes + 4 * kMaxRank> header{};
   const std::span<std::byte> head(header);
@@ -134,12 +168,10 @@ Result<Array> DecodeGzip(const std::string& name, std::span<const std::byte> fil
                                            " compressed bytes, which can hold at most ",
                                            file.size() * kMaxDeflateRatio));
   }
-  const std::shared_ptr<std::byte[]> memory = LargePages(promised);
-  if (memory == nullptr) {
-    return Status(ErrorKind::kOs, StrCat(name, ": no memory for ", promised, " bytes"));
-  }
-  const std::span<std::byte> data(memory.get(), promised);
-  GACCD_RETURN_IF_ERROR(ReadAll(name, reader, "data", data));
+  const std::span<std::byte> begin = head.first(kPrefixBytes + dims.size());
+  GACCD_ASSIGN_OR_RETURN(SharedBytes memory, MemoryToUnpack(name, begin, promised, share));
+  const std::span<std::byte> data = memory.bytes.subspan(begin.size());
+  GACCD_RETURN_IF_ERROR(Unpack(name, reader, data, share));
   // One byte more must not come; asking for it also verifies the checksum at the end.
   std::array<std::byte, 1> beyond{};
   GACCD_ASSIGN_OR_RETURN(const std::size_t more, reader.Read(beyond));
@@ -148,20 +180,27 @@ Result<Array> DecodeGzip(const std::string& name, std::span<const std::byte> fil
                                            " decompressed bytes after the header, for shape ",
                                            ToString(array.shape), ", found more"));
   }
+  if (share != nullptr) share->Publish(name);
   array.data = data;
-  array.owner = memory;
+  array.owner = std::move(memory.owner);
   return array;
 }
 
 }  // namespace
 
-Result<Array> DecodeIdx(const std::string& name, std::span<const std::byte> file) {
-  return IsGzip(file) ? DecodeGzip(name, file) : DecodePlain(name, file);
+Result<Array> DecodeIdx(const std::string& name, std::span<const std::byte> file,
+                        NodeShare* share) {
+  return IsGzip(file) ? DecodeGzip(name, file, share) : DecodePlain(name, file);
 }
 
-Result<Array> LoadIdx(const std::string& path) {
+Result<Array> LoadIdx(const std::string& path, NodeShare* share) {
+  if (auto unpacked = share == nullptr ? std::nullopt : share->Find(path)) {
+    GACCD_ASSIGN_OR_RETURN(Array array, DecodePlain(path, unpacked->bytes));
+    array.owner = std::move(unpacked->owner);
+    return array;
+  }
   GACCD_ASSIGN_OR_RETURN(std::shared_ptr<const MappedFile> file, MappedFile::Open(path));
-  GACCD_ASSIGN_OR_RETURN(Array array, DecodeIdx(path, file->bytes()));
+  GACCD_ASSIGN_OR_RETURN(Array array, DecodeIdx(path, file->bytes(), share));
   if (array.owner == nullptr) {  // not unpacked into memory
     array.owner = file;
     array.file = std::move(file);

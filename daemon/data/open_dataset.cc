@@ -17,18 +17,19 @@ namespace gaccd {
 namespace {
 
 Result<std::unique_ptr<Dataset>> Open(const IdxSource& source, const NormalizeSpec& normalize,
-                                      const BadRecordRules& rules) {
+                                      const BadRecordRules& rules, NodeShare* share) {
   if (source.classes < 1) {
     return Status(ErrorKind::kConfig,
                   StrCat("idx: expected at least 1 class, found ", source.classes));
   }
-  GACCD_ASSIGN_OR_RETURN(Array images, LoadIdx(source.images));
-  GACCD_ASSIGN_OR_RETURN(Array labels, LoadIdx(source.labels));
-  return MakeArrayDataset(std::move(images), std::move(labels), source.classes, normalize, rules);
+  GACCD_ASSIGN_OR_RETURN(Array images, LoadIdx(source.images, share));
+  GACCD_ASSIGN_OR_RETURN(Array labels, LoadIdx(source.labels, share));
+  return MakeArrayDataset(std::move(images), std::move(labels), source.classes, normalize, rules,
+                          share);
 }
 
 Result<std::unique_ptr<Dataset>> Open(const NpySource& source, const NormalizeSpec& normalize,
-                                      const BadRecordRules& rules) {
+                                      const BadRecordRules& rules, NodeShare* share) {
   if (source.classes < 0) {
     return Status(ErrorKind::kConfig,
                   StrCat("npy: expected 0 classes or more, found ", source.classes));
@@ -41,12 +42,12 @@ Result<std::unique_ptr<Dataset>> Open(const NpySource& source, const NormalizeSp
                          ": expected i32 or i64 labels, or f32 targets, found u8; "
                          "save array.astype('int64')"));
   }
-  return MakeArrayDataset(std::move(features), std::move(targets), source.classes, normalize,
-                          rules);
+  return MakeArrayDataset(std::move(features), std::move(targets), source.classes, normalize, rules,
+                          share);
 }
 
 Result<std::unique_ptr<Dataset>> Open(const SyntheticSource& source, const NormalizeSpec& normalize,
-                                      const BadRecordRules& /*rules*/) {
+                                      const BadRecordRules& /*rules*/, NodeShare* /*share*/) {
   return MakeSynthetic(source, normalize);
 }
 
@@ -97,20 +98,21 @@ Status CheckSameSpec(const SampleSpec& train, const SampleSpec& eval) {
 
 Result<std::unique_ptr<Dataset>> OpenDataset(const SourceSpec& source,
                                              const NormalizeSpec& normalize,
-                                             const BadRecordRules& rules) {
-  return std::visit([&](const auto& kind) { return Open(kind, normalize, rules); }, source);
+                                             const BadRecordRules& rules, NodeShare* share) {
+  return std::visit([&](const auto& kind) { return Open(kind, normalize, rules, share); }, source);
 }
 
-Result<TrainingData> OpenTrainingData(const DataSpec& data, const BadRecordRules& rules) {
+Result<TrainingData> OpenTrainingData(const DataSpec& data, const BadRecordRules& rules,
+                                      NodeShare* share) {
   TrainingData opened;
   GACCD_ASSIGN_OR_RETURN(const SourceSpec train, Located(data.train, data.job_folder));
-  GACCD_ASSIGN_OR_RETURN(opened.train, OpenDataset(train, data.normalize, rules));
+  GACCD_ASSIGN_OR_RETURN(opened.train, OpenDataset(train, data.normalize, rules, share));
   if (!data.eval) return opened;
   BadRecordRules eval_rules = rules;
   eval_rules.used += std::ssize(opened.train->bad_records());
   eval_rules.leave_out = true;
   GACCD_ASSIGN_OR_RETURN(const SourceSpec eval, Located(*data.eval, data.job_folder));
-  GACCD_ASSIGN_OR_RETURN(opened.eval, OpenDataset(eval, data.normalize, eval_rules));
+  GACCD_ASSIGN_OR_RETURN(opened.eval, OpenDataset(eval, data.normalize, eval_rules, share));
   GACCD_RETURN_IF_ERROR(CheckSameSpec(opened.train->spec(), opened.eval->spec()));
   return opened;
 }

@@ -42,6 +42,9 @@ void FillLibraries(RankReport& report) {
   report.build_id = BuildId();
   report.mpi = MpiVersion();
   report.onednn = OneDnnVersion();
+}
+
+void FillGpuLibraries(RankReport& report) {
   for (const LibraryVersions& library : GpuLibraries()) {
     const std::string text = library.loaded ? ToText(*library.loaded) : "not found";
     if (library.name == "CUDA runtime") report.cuda = text;
@@ -78,13 +81,14 @@ void Read(std::string_view text, std::int64_t& value) {
 }  // namespace
 
 RankReport ReportOfThisRank(const Communicator& comm, const GpuProbe& probe,
-                            const Environment& environment) {
+                            const Environment& environment, bool load_gpu_libraries) {
   RankReport report;
   report.rank = comm.rank();
   report.host = comm.topology().hosts[static_cast<std::size_t>(comm.rank())];
   report.local_rank = comm.topology().local_rank;
   report.local_size = comm.topology().local_size;
   FillLibraries(report);
+  if (load_gpu_libraries) FillGpuLibraries(report);
   FillGpu(probe, report);
   FillCpus(report);
   FillMemlock(report);
@@ -92,6 +96,13 @@ RankReport ReportOfThisRank(const Communicator& comm, const GpuProbe& probe,
   report.slurm_gpus_on_node = environment("SLURM_GPUS_ON_NODE").value_or("");
   report.slurm_cpus_per_task = environment("SLURM_CPUS_PER_TASK").value_or("");
   return report;
+}
+
+void TakeGpuLibraries(const RankReport& loaded, RankReport& report) {
+  for (const auto field : {&RankReport::cuda, &RankReport::driver, &RankReport::cublaslt,
+                           &RankReport::cudnn, &RankReport::nccl}) {
+    report.*field = loaded.*field;
+  }
 }
 
 std::string EncodeReport(const RankReport& report) {

@@ -74,9 +74,13 @@ void ForEachField(Report& report, const Visit& visit) {
   visit("slurm_cpus_per_task", report.slurm_cpus_per_task);
 }
 
-// This process, now. The GPU is the one that training would give to this rank.
+// This process, now. The GPU is the one that training would give to this rank. The libraries of
+// GPUs are loaded for their versions only when that is asked for: it takes longer than all else.
 [[nodiscard]] RankReport ReportOfThisRank(const Communicator& comm, const GpuProbe& probe,
-                                          const Environment& environment);
+                                          const Environment& environment,
+                                          bool load_gpu_libraries = true);
+// Gives `report` the versions of the libraries of GPUs that another rank has loaded.
+void TakeGpuLibraries(const RankReport& loaded, RankReport& report);
 
 // For the way from rank to rank: "name=value" lines. Another build may have other fields: the ones
 // that are not known are skipped, missing ones keep their defaults.

@@ -1,12 +1,15 @@
 #include "daemon/train/check.h"
 
+#include <cstddef>
 #include <cstdio>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "collectives/base/print.h"
 #include "collectives/base/strings.h"
+#include "daemon/config/help.h"
 #include "daemon/preflight/gather_text.h"
 #include "daemon/preflight/rank_report.h"
 #include "daemon/preflight/rank_table.h"
@@ -16,11 +19,32 @@
 namespace gaccd {
 namespace {
 
+// Of every rank the first one of its node that would load the same libraries.
+Result<std::vector<std::size_t>> FindLoaders(Communicator& comm, const Environment& environment) {
+  GACCD_ASSIGN_OR_RETURN(
+      const auto sources,
+      GatherText(comm, StrCat(BuildId(), " ", environment("LD_LIBRARY_PATH").value_or(""))));
+  const std::vector<int>& nodes = comm.topology().node_of;
+  std::map<std::pair<int, std::string>, std::size_t> first;
+  std::vector<std::size_t> loaders;
+  for (std::size_t rank = 0; rank < sources.size(); ++rank) {
+    loaders.push_back(first.try_emplace({nodes[rank], sources[rank]}, rank).first->second);
+  }
+  return loaders;
+}
+
 Result<std::vector<RankReport>> GatherReports(Communicator& comm) {
-  const RankReport mine = ReportOfThisRank(comm, ProbeGpus(comm.size()), ProcessEnvironment());
+  const Environment environment = ProcessEnvironment();
+  GACCD_ASSIGN_OR_RETURN(const auto loaders, FindLoaders(comm, environment));
+  const auto rank = static_cast<std::size_t>(comm.rank());
+  const RankReport mine =
+      ReportOfThisRank(comm, ProbeGpus(comm.size()), environment, loaders[rank] == rank);
   GACCD_ASSIGN_OR_RETURN(const auto texts, GatherText(comm, EncodeReport(mine)));
   std::vector<RankReport> reports;
   for (const std::string& text : texts) reports.push_back(DecodeReport(text));
+  for (std::size_t r = 0; r < reports.size(); ++r) {
+    if (loaders[r] != r) TakeGpuLibraries(reports[loaders[r]], reports[r]);
+  }
   return reports;
 }
 

@@ -27,6 +27,7 @@
 #include "daemon/train/done_marker.h"
 #include "daemon/train/ending.h"
 #include "daemon/train/launch.h"
+#include "daemon/train/open_data.h"
 #include "daemon/train/session.h"
 
 namespace gaccd {
@@ -55,14 +56,17 @@ Result<Setup> ReadAlone(const Flags& flags, const Communicator& comm) {
   return Setup{std::move(job), plan, nullptr};
 }
 
-// The same for what may take long: data and model.
-Status OpenAlone(const Flags& flags, Session& session) {
+// What may take long: data and model. Collective.
+Agreement OpenTogether(const Flags& flags, Session& session) {
   Setup& setup = *session.setup;
-  GACCD_ASSIGN_OR_RETURN(setup.trainer, Trainer::Open(session.comm, setup.job, setup.plan,
-                                                      {.policy = flags.on_bad_record,
-                                                       .quota = flags.bad_record_quota,
-                                                       .seed = setup.job.seed}));
-  return Status::Ok();
+  const BadRecordRules rules{
+      .policy = flags.on_bad_record, .quota = flags.bad_record_quota, .seed = setup.job.seed};
+  TrainingData data;
+  Agreement opened = OpenDataTogether(session.comm, setup.job.data, rules, &data);
+  if (!opened.status.ok()) return opened;
+  auto trainer = Trainer::Open(session.comm, setup.job, setup.plan, std::move(data));
+  if (trainer.ok()) setup.trainer = *std::move(trainer);
+  return AgreeOn(session.comm, trainer.status());
 }
 
 std::chrono::seconds BoundOf(const Flags& flags) {
@@ -266,7 +270,7 @@ Ending GetReady(const Flags& flags, Session& session) {
   const std::string other_time = clocks->Warning(comm.topology().hosts);
   if (comm.rank() == 0 && !other_time.empty()) LogWarning(other_time);
   if (Status claimed = ClaimTogether(flags, session); !claimed.ok()) return {claimed};
-  Agreement opened = AgreeOn(comm, OpenAlone(flags, session));
+  Agreement opened = OpenTogether(flags, session);
   if (!opened.status.ok()) return Shared(std::move(opened));
   session.stops.emplace(comm, StopOptionsOf(flags, session, *clocks));
   if (Status stop = session.stops->AfterStage("while the data was opened"); !stop.ok()) {

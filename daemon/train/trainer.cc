@@ -53,6 +53,11 @@ Trainer::Trainer(Communicator& comm, const Job& job, const Plan& plan, TrainingD
 Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& job, const Plan& plan,
                                                const BadRecordRules& bad_records) {
   GACCD_ASSIGN_OR_RETURN(TrainingData data, OpenTrainingData(job.data, bad_records));
+  return Open(comm, job, plan, std::move(data));
+}
+
+Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& job, const Plan& plan,
+                                               TrainingData data) {
   GACCD_ASSIGN_OR_RETURN(Model model, Model::Make(job.model, data.train->spec()));
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule,
                          ScheduleOf(job, plan.effective_batch(), data.train->size()));

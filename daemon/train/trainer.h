@@ -30,9 +30,12 @@ namespace gaccd {
 
 class Trainer {
  public:
-  // Opens and checks the data, the model and the schedule. Local: a rank may fail alone, so the
-  // caller lets all ranks agree on the result before the collective Prepare(). `plan` is of this
-  // world: plan.world() == comm.size(). `comm` must outlive the trainer.
+  // Checks the model and the schedule with data that was opened. Local: a rank may fail alone, so
+  // the caller lets all ranks agree on the result before the collective Prepare(). `plan` is of
+  // this world: plan.world() == comm.size(). `comm` must outlive the trainer.
+  static Result<std::unique_ptr<Trainer>> Open(Communicator& comm, const Job& job, const Plan& plan,
+                                               TrainingData data);
+  // Opens the job's data as well, on this rank alone.
   static Result<std::unique_ptr<Trainer>> Open(Communicator& comm, const Job& job, const Plan& plan,
                                                const BadRecordRules& bad_records = {});
 

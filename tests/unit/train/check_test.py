@@ -51,6 +51,8 @@ class Check(unittest.TestCase):
         self.assertEqual([r["rank"] for r in reports], [0, 1, 2])
         self.assertEqual({r["local_size"] for r in reports}, {3})
         self.assertEqual(len({r["build_id"] for r in reports}), 1)
+        for key in ("cuda", "driver", "cublaslt", "cudnn", "nccl"):  # only one of them has loaded these
+            self.assertEqual(len({r[key] for r in reports}), 1, key)
         for report in reports:
             self.assertGreaterEqual(report["cpu_count"], 1)
             for key in ("host", "mpi", "onednn", "cpus", "gaccd"):

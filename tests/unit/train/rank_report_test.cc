@@ -77,6 +77,15 @@ TEST(RankReport, OfThisProcess) {
   EXPECT_THAT(report.mpi, HasSubstr("compiled with"));
 }
 
+TEST(RankReport, LibrariesOfGpusAreLoadedWhenAsked) {
+  const auto comm = MakeSingle();
+  const RankReport loaded = ReportOfThisRank(*comm, {}, ProcessEnvironment());
+  RankReport report = ReportOfThisRank(*comm, {}, ProcessEnvironment(), false);
+  EXPECT_EQ(report.cublaslt + report.cudnn + report.nccl + report.cuda + report.driver, "");
+  TakeGpuLibraries(loaded, report);
+  EXPECT_EQ(EncodeReport(report), EncodeReport(loaded));
+}
+
 TEST(RankTable, OneLineARank) {
   const std::string text = RankTableText(MakeReports(2, 2, 2));
   EXPECT_THAT(text, HasSubstr("4 ranks on 2 nodes; the same on all:\n"));

@@ -1,0 +1,141 @@
+#include "daemon/data/node_share.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <sstream>
+#include <utility>
+
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+// MAP_POPULATE: the pages count for every rank alike from the start, when planned memory is told.
+std::optional<SharedBytes> Map(int fd, std::size_t bytes, int protection) {
+  void* data = mmap(nullptr, bytes, protection, MAP_SHARED | MAP_POPULATE, fd, 0);
+  if (data == MAP_FAILED) return std::nullopt;
+  // Advice, as samples are read at random; most systems have no large pages for shared memory.
+  (void)madvise(data, bytes, MADV_HUGEPAGE);
+  return SharedBytes{{static_cast<std::byte*>(data), bytes},
+                     {data, [bytes](void* mapped) { munmap(mapped, bytes); }}};
+}
+
+std::string MarkOf(const struct stat& info) { return StrCat(info.st_dev, ":", info.st_ino); }
+
+// One that fits a line.
+bool IsPlain(const std::string& path) { return path.find('\n') == std::string::npos; }
+
+Status Allocate(int fd, std::size_t bytes, const std::string& path) {
+  rlimit most{};  // beyond it a signal would end the process
+  if (getrlimit(RLIMIT_FSIZE, &most) == 0 && bytes > most.rlim_cur) {
+    return {ErrorKind::kOs,
+            StrCat("'", path, "' needs ", bytes, " bytes, RLIMIT_FSIZE is ", most.rlim_cur)};
+  }
+  // All of it here: a page that is missing later would be a SIGBUS.
+  const int error = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
+  errno = error;
+  if (error != 0) return ErrnoStatus("no memory to unpack", path);
+  (void)fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
+  return Status::Ok();
+}
+
+}  // namespace
+
+void NodeShare::Note(std::string_view what, const std::string& path) {
+  if (note_.empty()) note_ = ErrnoStatus(what, path).message();
+}
+
+std::optional<SharedBytes> NodeShare::Reserve(const std::string& path, std::size_t bytes) {
+  if (!leads_) return std::nullopt;
+  Entry entry{
+      .path = path, .memory = {}, .mark = {}, .file = {}, .bytes = bytes, .published = false};
+  entry.file = FileDescriptor(memfd_create("gaccd-data", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  struct stat info {};
+  if (!entry.file.valid() || fstat(entry.file.get(), &info) != 0) {
+    Note("no shared memory to unpack", path);
+    return std::nullopt;
+  }
+  if (Status allocated = Allocate(entry.file.get(), bytes, path); !allocated.ok()) {
+    if (note_.empty()) note_ = allocated.message();
+    return std::nullopt;
+  }
+  auto mapped = Map(entry.file.get(), bytes, PROT_READ | PROT_WRITE);
+  if (!mapped) {
+    Note("cannot map the memory to unpack", path);
+    return std::nullopt;
+  }
+  entry.memory = StrCat("/proc/", getpid(), "/fd/", entry.file.get());
+  entry.mark = MarkOf(info);
+  unpacked_.push_back(std::move(entry));
+  return mapped;
+}
+
+void NodeShare::Publish(const std::string& path) {
+  const auto entry = std::ranges::find(unpacked_, path, &Entry::path);
+  if (entry != unpacked_.end()) entry->published = true;
+}
+
+void NodeShare::MarkFinite(const std::string& use) { finite_.push_back(use); }
+
+std::string NodeShare::Text() const {
+  std::string text;
+  for (const Entry& entry : unpacked_) {
+    if (!entry.published || !IsPlain(entry.path)) continue;
+    text +=
+        StrCat("unpacked ", entry.memory, " ", entry.mark, " ", entry.bytes, " ", entry.path, "\n");
+  }
+  for (const std::string& use : finite_) {
+    if (IsPlain(use)) text += StrCat("finite ", use, "\n");
+  }
+  return text;
+}
+
+NodeShare NodeShare::Follower(std::string_view text, TickFunction tick) {
+  NodeShare share(/*leads=*/false, std::move(tick));
+  std::istringstream lines{std::string(text)};
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string kind;
+    words >> kind;
+    Entry entry;
+    if (kind == "unpacked") words >> entry.memory >> entry.mark >> entry.bytes;
+    words.get();  // the space before the path
+    if (!std::getline(words, entry.path)) continue;
+    if (kind == "unpacked") share.unpacked_.push_back(std::move(entry));
+    if (kind == "finite") share.finite_.push_back(std::move(entry.path));
+  }
+  return share;
+}
+
+std::optional<SharedBytes> NodeShare::Find(const std::string& path) {
+  const auto entry = std::ranges::find(unpacked_, path, &Entry::path);
+  if (entry == unpacked_.end() || !entry->published) return std::nullopt;
+  const FileDescriptor file(
+      open(entry->memory.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a link of the kernel
+  struct stat info {};
+  if (!file.valid() || fstat(file.get(), &info) != 0) {
+    Note("cannot open the unpacked", path);
+    return std::nullopt;
+  }
+  // Where processes are numbered apart, as in containers, that was another one's file.
+  if (MarkOf(info) != entry->mark || info.st_size != static_cast<off_t>(entry->bytes)) {
+    errno = ESRCH;
+    Note("cannot find the unpacked", path);
+    return std::nullopt;
+  }
+  auto mapped = Map(file.get(), entry->bytes, PROT_READ);
+  if (!mapped) Note("cannot map the unpacked", path);
+  return mapped;
+}
+
+bool NodeShare::IsFinite(const std::string& use) const {
+  return std::ranges::find(finite_, use) != finite_.end();
+}
+
+}  // namespace gaccd

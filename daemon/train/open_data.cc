@@ -1,0 +1,93 @@
+#include "daemon/train/open_data.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/base/strings.h"
+#include "daemon/data/node_share.h"
+#include "daemon/preflight/gather_text.h"
+#include "daemon/telemetry/log.h"
+
+namespace gaccd {
+namespace {
+
+// Collective: how many ranks still work.
+Result<std::int64_t> CountWorkers(Communicator& comm, bool works) {
+  std::int64_t workers = works ? 1 : 0;
+  const std::span<std::int64_t> one(&workers, 1);
+  GACCD_RETURN_IF_ERROR(comm.AllReduceSum(View(std::span<const std::int64_t>(one)), View(one)));
+  return workers;
+}
+
+// Collective. `work` calls the function that it is given every now and then.
+Agreement Work(Communicator& comm,
+               const std::function<Status(const NodeShare::TickFunction& tick)>& work) {
+  Status status = work([&] { return CountWorkers(comm, true).status(); });
+  for (bool all_done = false; !all_done;) {
+    const auto workers = CountWorkers(comm, false);
+    if (!workers.ok()) return {status.ok() ? workers.status() : std::move(status), comm.rank()};
+    all_done = *workers == 0;
+  }
+  return AgreeOn(comm, status);
+}
+
+bool SeveralOnANode(const Topology& topology) {
+  return topology.nodes < std::ssize(topology.node_of);
+}
+
+int LeaderOf(const Topology& topology, int rank) {
+  const auto& nodes = topology.node_of;
+  return static_cast<int>(std::ranges::find(nodes, nodes[static_cast<std::size_t>(rank)]) -
+                          nodes.begin());
+}
+
+// Collective. One line for all ranks that could not share.
+Status Warn(Communicator& comm, const std::string& note) {
+  GACCD_ASSIGN_OR_RETURN(const std::vector<std::string> notes, GatherText(comm, note));
+  const auto first = std::ranges::find_if(notes, [](const auto& text) { return !text.empty(); });
+  if (comm.rank() != 0 || first == notes.end()) return Status::Ok();
+  const auto count = std::ranges::count_if(notes, [](const auto& text) { return !text.empty(); });
+  LogWarning(StrCat("data is not shared by the ranks of a node, each one that cannot has its own: ",
+                    RankOnHost(static_cast<int>(first - notes.begin()), comm.topology().hosts),
+                    ": ", *first, count > 1 ? StrCat(" (and ", count - 1, " more ranks)") : ""));
+  return Status::Ok();
+}
+
+}  // namespace
+
+Agreement OpenDataTogether(Communicator& comm, const DataSpec& spec, const BadRecordRules& rules,
+                           TrainingData* data) {
+  const auto open = [&](NodeShare* share) -> Status {
+    GACCD_ASSIGN_OR_RETURN(*data, OpenTrainingData(spec, rules, share));
+    return Status::Ok();
+  };
+  const Topology& topology = comm.topology();
+  if (!SeveralOnANode(topology)) return AgreeOn(comm, open(nullptr));
+  const int leader = LeaderOf(topology, comm.rank());
+  const bool leads = leader == comm.rank();
+  std::optional<NodeShare> share;
+  Agreement opened = Work(comm, [&](const NodeShare::TickFunction& tick) {
+    if (!leads) return Status::Ok();
+    share.emplace(NodeShare::Leader(tick));
+    return open(topology.local_size > 1 ? &*share : nullptr);
+  });
+  if (!opened.status.ok()) return opened;
+  const auto texts = GatherText(comm, leads ? share->Text() : "");
+  if (!texts.ok()) return {texts.status(), comm.rank()};
+  opened = Work(comm, [&](const NodeShare::TickFunction& tick) {
+    if (leads) return Status::Ok();
+    share.emplace(NodeShare::Follower((*texts)[static_cast<std::size_t>(leader)], tick));
+    return open(&*share);
+  });
+  if (!opened.status.ok()) return opened;
+  Status warned = Warn(comm, share->note());
+  return {std::move(warned), comm.rank()};
+}
+
+}  // namespace gaccd

@@ -1,0 +1,18 @@
+// Opens the data of a job on all ranks: on nodes with several of them the first one unpacks and
+// checks it, the others take what it made.
+#pragma once
+
+#include "collectives/bootstrap/agree.h"
+#include "collectives/comm/communicator.h"
+#include "daemon/config/job.h"
+#include "daemon/data/dataset.h"
+
+namespace gaccd {
+
+// Collective; the same answer on every rank. A rank that works for long does not let the others run
+// into the bound of `comm`, one that hangs does. What a node cannot share is opened by each rank
+// for itself, and a warning of rank 0 says why.
+Agreement OpenDataTogether(Communicator& comm, const DataSpec& spec, const BadRecordRules& rules,
+                           TrainingData* data);
+
+}  // namespace gaccd

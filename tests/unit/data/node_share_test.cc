@@ -1,0 +1,123 @@
+// What the ranks of a node share of the data.
+#include "daemon/data/node_share.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/base/strings.h"
+#include "daemon/data/dataset.h"
+#include "daemon/data/idx.h"
+#include "tests/unit/data/file_util.h"
+
+namespace gaccd {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Status NoTick() { return Status::Ok(); }
+
+std::string TextOf(const Array& array) {
+  return {reinterpret_cast<const char*>(array.data.data()), array.data.size()};
+}
+
+class NodeShareTest : public ::testing::Test {
+ protected:
+  std::string Images(const std::string& name) {
+    return folder_.Write(name, Gzip(IdxHeader(8, {50, 8}) + Counting(400)));
+  }
+  TempFolder folder_;
+};
+
+TEST_F(NodeShareTest, TheOthersReadWhatTheLeaderUnpacked) {
+  const std::string path = Images("a name with spaces.gz");
+  NodeShare leader = NodeShare::Leader(NoTick);
+  const auto unpacked = LoadIdx(path, &leader);
+  ASSERT_TRUE(unpacked.ok()) << unpacked.status().message();
+  std::filesystem::remove(path);  // they need it no more
+  NodeShare other = NodeShare::Follower(leader.Text(), NoTick);
+  const auto mapped = LoadIdx(path, &other);
+  ASSERT_TRUE(mapped.ok()) << mapped.status().message();
+  EXPECT_EQ(mapped->shape, (Shape{50, 8}));
+  EXPECT_EQ(TextOf(*mapped), Counting(400));
+  EXPECT_EQ(TextOf(*unpacked), Counting(400));
+  EXPECT_EQ(leader.note() + other.note(), "");
+  EXPECT_TRUE(LoadIdx(path, &leader).ok());  // nor does the leader, for a second set of it
+}
+
+TEST_F(NodeShareTest, TheMemoryOutlivesTheLeader) {
+  const std::string path = Images("images.gz");
+  Result<Array> mapped = Status(ErrorKind::kInternal, "not opened");
+  {
+    NodeShare leader = NodeShare::Leader(NoTick);
+    const auto unpacked = LoadIdx(path, &leader);
+    NodeShare other = NodeShare::Follower(leader.Text(), NoTick);
+    mapped = LoadIdx(path, &other);
+  }
+  ASSERT_TRUE(mapped.ok());
+  EXPECT_EQ(TextOf(*mapped), Counting(400));
+}
+
+TEST_F(NodeShareTest, MemoryOutOfReachIsUnpackedAgain) {
+  const std::string path = Images("images.gz");
+  std::string text;
+  {
+    NodeShare leader = NodeShare::Leader(NoTick);
+    ASSERT_TRUE(LoadIdx(path, &leader).ok());
+    text = leader.Text();
+  }
+  // Closed, as in a process that has ended; or the descriptor of another file.
+  const std::string other_file = StrCat("unpacked /proc/self/exe 1:1 416 ", path, "\n");
+  for (const std::string& stale : {text, other_file, std::string("unpacked\nfinite\n\n \n")}) {
+    NodeShare other = NodeShare::Follower(stale, NoTick);
+    const auto own = LoadIdx(path, &other);
+    ASSERT_TRUE(own.ok()) << own.status().message();
+    EXPECT_EQ(TextOf(*own), Counting(400));
+    EXPECT_EQ(other.note().empty(), stale.size() < 30);
+  }
+}
+
+TEST_F(NodeShareTest, WhatIsDamagedIsNotPublished) {
+  const std::string gzip = Gzip(IdxHeader(8, {50, 8}) + Counting(400));
+  const std::string path = folder_.Write("cut.gz", gzip.substr(0, gzip.size() - 20));
+  NodeShare leader = NodeShare::Leader(NoTick);
+  EXPECT_EQ(LoadIdx(path, &leader).status().kind(), ErrorKind::kData);
+  EXPECT_EQ(leader.Text(), "");
+}
+
+TEST_F(NodeShareTest, AnErrorOfTheOthersEndsTheOpening) {
+  NodeShare leader =
+      NodeShare::Leader([] { return Status(ErrorKind::kUnavailable, "rank 3 is lost"); });
+  const Status status = LoadIdx(Images("images.gz"), &leader).status();
+  EXPECT_EQ(status.kind(), ErrorKind::kUnavailable);
+  EXPECT_THAT(status.message(), HasSubstr("rank 3 is lost"));
+}
+
+// Values are looked at once a node: what was finite for the leader is not read by the others.
+TEST_F(NodeShareTest, ValuesAreLookedAtOnce) {
+  std::vector<float> values(32, 1.5F);
+  const auto write = [&](const std::string& name, const std::string& shape, std::size_t count) {
+    return folder_.Write(name, NpyHeader(NpyDictionary("<f4", shape)) +
+                                   Raw(std::span<const float>(values).first(count)));
+  };
+  const NpySource source{.features = write("x.npy", "(8, 4)", 32),
+                         .targets = write("y.npy", "(8, 1)", 8)};
+  NodeShare leader = NodeShare::Leader(NoTick);
+  ASSERT_TRUE(OpenDataset(source, {}, {}, &leader).ok());
+  values[3] = std::numeric_limits<float>::infinity();
+  ASSERT_EQ(write("x.npy", "(8, 4)", 32), source.features);
+  NodeShare other = NodeShare::Follower(leader.Text(), NoTick);
+  EXPECT_TRUE(OpenDataset(source, {}, {}, &other).ok());
+  NodeShare second = NodeShare::Leader(NoTick);
+  EXPECT_FALSE(OpenDataset(source, {}, {}, &second).ok());
+  EXPECT_THAT(second.Text(), Not(HasSubstr("x.npy")));
+}
+
+}  // namespace
+}  // namespace gaccd

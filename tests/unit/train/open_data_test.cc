@@ -1,0 +1,166 @@
+// The ranks of a node open the data together.
+#include "daemon/train/open_data.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <filesystem>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/base/strings.h"
+#include "collectives/comm/threads.h"
+#include "daemon/telemetry/log.h"
+#include "tests/unit/data/file_util.h"
+
+namespace gaccd {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::uint32_t kSamples = 300;
+constexpr std::uint32_t kFeatures = 12;
+
+// Every rank's data, read through the data set.
+struct Opened {
+  Status status;
+  std::vector<float> features;
+  std::vector<std::int32_t> labels;
+};
+
+std::vector<float> AllFeatures(const Dataset& data, std::vector<std::int32_t>* labels) {
+  std::vector<std::int64_t> indices;
+  for (std::int64_t i = 0; i < data.size(); ++i) indices.push_back(i);
+  std::vector<float> features(static_cast<std::size_t>(data.size() * kFeatures));
+  labels->resize(indices.size());
+  data.Gather(indices, {.samples = data.size(),
+                        .features = features.data(),
+                        .labels = labels->data(),
+                        .targets = nullptr});
+  return features;
+}
+
+class OpenDataTest : public ::testing::Test {
+ protected:
+  IdxSource Source(const std::string& name) {
+    std::string images;
+    std::string labels;
+    for (std::int64_t i = 0; i < std::int64_t{kSamples} * kFeatures; ++i) {
+      images += static_cast<char>(i * i % 251);
+    }
+    for (std::int64_t i = 0; i < kSamples; ++i) labels += static_cast<char>(i % 10);
+    return {
+        .images = folder_.Write(name + ".x.gz", Gzip(IdxHeader(8, {kSamples, kFeatures}) + images)),
+        .labels = folder_.Write(name + ".y.gz", Gzip(IdxHeader(8, {kSamples}) + labels)),
+        .classes = 10};
+  }
+
+  static std::vector<Opened> Open(const DataSpec& spec, int ranks, int ranks_per_node,
+                                  const BadRecordRules& rules = {}) {
+    std::vector<Opened> opened(static_cast<std::size_t>(ranks));
+    const auto body = [&](Communicator& comm) {
+      TrainingData data;
+      Opened& mine = opened[static_cast<std::size_t>(comm.rank())];
+      mine.status = OpenDataTogether(comm, spec, rules, &data).status;
+      if (mine.status.ok() && data.train->spec().feature_elements() == kFeatures) {
+        mine.features = AllFeatures(*data.train, &mine.labels);
+      }
+      return Status::Ok();
+    };
+    const Status run = RunThreadRanks(ranks, {.comm = {}, .ranks_per_node = ranks_per_node}, body);
+    EXPECT_TRUE(run.ok()) << run.message();
+    return opened;
+  }
+
+  TempFolder folder_;
+};
+
+// Descriptors of this process that are unpacked data.
+int OpenMemories() {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    const auto target = std::filesystem::read_symlink(entry, error);
+    if (!error && target.string().find("memfd:gaccd-data") != std::string::npos) ++count;
+  }
+  return count;
+}
+
+TEST_F(OpenDataTest, EveryRankHasTheSameBytes) {
+  const DataSpec spec{.train = Source("a"), .eval = {}, .normalize = {.scale = 0.5}};
+  std::vector<std::int32_t> labels;
+  const auto alone = OpenTrainingData(spec);
+  ASSERT_TRUE(alone.ok());
+  const std::vector<float> features = AllFeatures(*alone->train, &labels);
+  for (const int per_node : {1, 2, 5}) {  // 1: nothing to share
+    for (const Opened& rank : Open(spec, 5, per_node)) {
+      ASSERT_TRUE(rank.status.ok()) << rank.status.message();
+      EXPECT_EQ(rank.features, features);
+      EXPECT_EQ(rank.labels, labels);
+    }
+  }
+  EXPECT_EQ(OpenMemories(), 0);
+}
+
+TEST_F(OpenDataTest, WhatTheLeaderFindsEndsAllRanksAlike) {
+  IdxSource source = Source("broken");
+  source.classes = 9;
+  for (const Opened& rank : Open({.train = source, .eval = {}, .normalize = {}}, 4, 2)) {
+    EXPECT_EQ(rank.status.kind(), ErrorKind::kData);
+    EXPECT_THAT(rank.status.message(), HasSubstr("rank 0 on node0: "));
+    EXPECT_THAT(rank.status.message(), HasSubstr("expected labels in [0, 9), found 9"));
+  }
+}
+
+TEST_F(OpenDataTest, WithoutSharedMemoryEachHasItsOwn) {
+  const DataSpec spec{.train = Source("own"), .eval = {}, .normalize = {}};
+  const auto shared = Open(spec, 3, 0);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{.rlim_cur = 100, .rlim_max = before.rlim_max};
+  (void)signal(SIGXFSZ, SIG_IGN);  // of the text log, which an earlier test may have begun
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  std::vector<std::string> warnings;
+  SetLogHook([&](const LogLine& line) { warnings.emplace_back(line.message); });
+  const auto own = Open(spec, 3, 0);
+  SetLogHook({});
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  for (std::size_t rank = 0; rank < own.size(); ++rank) {
+    ASSERT_TRUE(own[rank].status.ok()) << own[rank].status.message();
+    EXPECT_EQ(own[rank].features, shared[rank].features);
+  }
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_THAT(warnings[0], HasSubstr("RLIMIT_FSIZE is 100"));
+}
+
+TEST_F(OpenDataTest, DamagedRecordsAreTheSameOnAllRanks) {
+  std::vector<float> features(std::size_t{kSamples} * kFeatures, 1.0F);
+  features[5 * kFeatures] = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> targets(kSamples, 2.0F);
+  const auto write = [&](const std::string& name, std::uint32_t width,
+                         const std::vector<float>& values) {
+    const std::string shape = StrCat("(", kSamples, ", ", width, ")");
+    return folder_.Write(
+        name, NpyHeader(NpyDictionary("<f4", shape)) + Raw(std::span<const float>(values)));
+  };
+  const NpySource source{.features = write("x.npy", kFeatures, features),
+                         .targets = write("y.npy", 1, targets)};
+  const DataSpec spec{.train = source, .eval = {}, .normalize = {}};
+  const auto body = [&](Communicator& comm) {
+    TrainingData data;
+    const BadRecordRules rules{.policy = OnBadRecord::kSkip, .quota = 1};
+    const Agreement opened = OpenDataTogether(comm, spec, rules, &data);
+    EXPECT_TRUE(opened.status.ok()) << opened.status.message();
+    EXPECT_EQ(data.train->bad_records().size(), 1U);
+    EXPECT_EQ(data.train->bad_records()[0].sample, 5);
+    return Status::Ok();
+  };
+  EXPECT_TRUE(RunThreadRanks(4, {}, body).ok());
+}
+
+}  // namespace
+}  // namespace gaccd
