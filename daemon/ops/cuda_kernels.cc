@@ -1,61 +1,19 @@
 #include "daemon/ops/cuda_kernels.h"
 
-#include <algorithm>
-#include <array>
 #include <functional>
 #include <map>
 #include <utility>
 
 #include "collectives/base/strings.h"
 #include "daemon/autograd/function.h"
+#include "daemon/ops/call_kernel.h"
 #include "daemon/ops/kernels_cuda.h"
 #include "daemon/ops/linear_cuda.h"
 
 namespace gaccd {
 namespace {
 
-// A run of a kernel: its operands as they were bound.
-struct Call {
-  std::array<void*, 3> inputs{};
-  std::array<void*, 2> outputs{};
-  void* scratch = nullptr;
-  bool accumulate = false;
-
-  template <typename T>
-  [[nodiscard]] const T* in(std::size_t i) const {
-    return static_cast<const T*>(inputs[i]);
-  }
-  template <typename T>
-  [[nodiscard]] T* out(std::size_t i) const {
-    return static_cast<T*>(outputs[i]);
-  }
-};
-
-// A kernel that puts one thing into the stream.
-class CallKernel : public Kernel {
- public:
-  using Action = std::function<Status(const Call&)>;
-  explicit CallKernel(Action run, std::size_t scratch_bytes = 0)
-      : run_(std::move(run)), scratch_bytes_(scratch_bytes) {}
-
-  [[nodiscard]] std::int64_t scratch_bytes() const override {
-    return static_cast<std::int64_t>(scratch_bytes_);
-  }
-  void Bind(const Operands& operands) override {
-    std::ranges::copy(operands.inputs, call_.inputs.begin());
-    std::ranges::copy(operands.outputs, call_.outputs.begin());
-    call_.scratch = operands.scratch;
-  }
-  Status Run(bool accumulate) override {
-    call_.accumulate = accumulate;
-    return run_(call_);
-  }
-
- private:
-  Action run_;
-  std::size_t scratch_bytes_;
-  Call call_;
-};
+using Call = CallKernel::Call;
 
 // What the makers know of a request. `dtype` and `size` are those of the first input.
 struct Wanted {
@@ -69,24 +27,26 @@ struct Wanted {
   }
 };
 
-KernelResult Make(CallKernel::Action run, std::size_t scratch_bytes = 0) {
-  return std::unique_ptr<Kernel>(std::make_unique<CallKernel>(std::move(run), scratch_bytes));
+KernelResult Make(const Wanted& w, CallKernel::Action run, std::size_t scratch_bytes = 0) {
+  return std::unique_ptr<Kernel>(
+      std::make_unique<CallKernel>(w.request, std::move(run), scratch_bytes));
 }
 
 KernelResult MakeAccumulate(const Wanted& w) {
-  return Make([on = w.on, dtype = w.dtype, n = w.elements](const Call& c) {
+  return Make(w, [on = w.on, dtype = w.dtype, n = w.elements](const Call& c) {
     return EnqueueAccumulate(on, dtype, c.inputs[0], c.out<float>(0), n, c.accumulate);
   });
 }
 
 KernelResult MakeAdd(const Wanted& w) {
-  return Make([on = w.on, dtype = w.dtype, n = w.elements](const Call& c) {
+  return Make(w, [on = w.on, dtype = w.dtype, n = w.elements](const Call& c) {
     return EnqueueAdd(on, dtype, c.inputs[0], c.inputs[1], c.outputs[0], n);
   });
 }
 
 KernelResult MakeBiasGradient(const Wanted& w) {
   return Make(
+      w,
       [on = w.on, dtype = w.dtype, size = w.size()](const Call& c) {
         return EnqueueBiasGradient(on, dtype, c.inputs[0], size, c.out<float>(0), c.accumulate,
                                    c.scratch);
@@ -96,74 +56,73 @@ KernelResult MakeBiasGradient(const Wanted& w) {
 
 KernelResult MakeCast(const Wanted& w) {
   return Make(
-      [on = w.on, from = w.dtype, to = w.request.outputs[0].dtype, n = w.elements](const Call& c) {
-        return EnqueueCast(on, from, c.inputs[0], to, c.outputs[0], n);
-      });
+      w, [on = w.on, from = w.dtype, to = w.request.outputs[0].dtype, n = w.elements](
+             const Call& c) { return EnqueueCast(on, from, c.inputs[0], to, c.outputs[0], n); });
 }
 
 KernelResult MakeCorrectCount(const Wanted& w) {
-  return Make([on = w.on, dtype = w.dtype, size = w.size()](const Call& c) {
+  return Make(w, [on = w.on, dtype = w.dtype, size = w.size()](const Call& c) {
     return EnqueueCorrectCount(on, dtype, c.inputs[0], c.in<std::int32_t>(1), size,
                                c.out<double>(0));
   });
 }
 
 KernelResult MakeMeanSquaredError(const Wanted& w) {
-  return Make([on = w.on, dtype = w.dtype, size = w.size()](const Call& c) {
+  return Make(w, [on = w.on, dtype = w.dtype, size = w.size()](const Call& c) {
     return EnqueueMeanSquaredError(on, dtype, c.inputs[0], c.in<float>(1), nullptr, size,
                                    c.out<double>(0), nullptr);
   });
 }
 
 KernelResult MakeMeanSquaredErrorFused(const Wanted& w) {
-  return Make([on = w.on, dtype = w.dtype, size = w.size()](const Call& c) {
+  return Make(w, [on = w.on, dtype = w.dtype, size = w.size()](const Call& c) {
     return EnqueueMeanSquaredError(on, dtype, c.inputs[0], c.in<float>(1), c.in<float>(2), size,
                                    c.out<double>(1), c.outputs[0]);
   });
 }
 
 KernelResult MakeMeanSquaredErrorGradient(const Wanted& w) {
-  return Make([on = w.on, dtype = w.dtype, size = w.size()](const Call& c) {
+  return Make(w, [on = w.on, dtype = w.dtype, size = w.size()](const Call& c) {
     return EnqueueMeanSquaredError(on, dtype, c.inputs[0], c.in<float>(1), c.in<float>(2), size,
                                    nullptr, c.outputs[0]);
   });
 }
 
 KernelResult MakeRelu(const Wanted& w) {
-  return Make([on = w.on, dtype = w.dtype, n = w.elements](const Call& c) {
+  return Make(w, [on = w.on, dtype = w.dtype, n = w.elements](const Call& c) {
     return EnqueueRelu(on, dtype, c.inputs[0], c.outputs[0], n);
   });
 }
 
 KernelResult MakeReluGradient(const Wanted& w) {
-  return Make([on = w.on, dtype = w.dtype, n = w.elements](const Call& c) {
+  return Make(w, [on = w.on, dtype = w.dtype, n = w.elements](const Call& c) {
     return EnqueueReluGradient(on, dtype, c.inputs[0], c.inputs[1], c.outputs[0], n);
   });
 }
 
 KernelResult MakeSoftmaxCrossEntropy(const Wanted& w) {
-  return Make([on = w.on, dtype = w.dtype, size = w.size()](const Call& c) {
+  return Make(w, [on = w.on, dtype = w.dtype, size = w.size()](const Call& c) {
     return EnqueueSoftmaxCrossEntropy(on, dtype, c.inputs[0], c.in<std::int32_t>(1), size,
                                       c.out<double>(0), c.outputs[1]);
   });
 }
 
 KernelResult MakeSoftmaxCrossEntropyLoss(const Wanted& w) {
-  return Make([on = w.on, dtype = w.dtype, size = w.size()](const Call& c) {
+  return Make(w, [on = w.on, dtype = w.dtype, size = w.size()](const Call& c) {
     return EnqueueSoftmaxCrossEntropy(on, dtype, c.inputs[0], c.in<std::int32_t>(1), size,
                                       c.out<double>(0), nullptr);
   });
 }
 
 KernelResult MakeSoftmaxCrossEntropyFused(const Wanted& w) {
-  return Make([on = w.on, dtype = w.dtype, size = w.size()](const Call& c) {
+  return Make(w, [on = w.on, dtype = w.dtype, size = w.size()](const Call& c) {
     return EnqueueSoftmaxCrossEntropyFused(on, dtype, c.inputs[0], c.in<std::int32_t>(1),
                                            c.in<float>(2), size, c.out<double>(1), c.outputs[0]);
   });
 }
 
 KernelResult MakeSoftmaxCrossEntropyGradient(const Wanted& w) {
-  return Make([on = w.on, dtype = w.dtype, size = w.size()](const Call& c) {
+  return Make(w, [on = w.on, dtype = w.dtype, size = w.size()](const Call& c) {
     return EnqueueSoftmaxCrossEntropyGradient(on, dtype, c.inputs[0], c.in<std::int32_t>(1),
                                               c.in<float>(2), size, c.outputs[0]);
   });

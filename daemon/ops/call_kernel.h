@@ -1,0 +1,77 @@
+// CallKernel: a kernel that puts one thing into a stream; what the makers of cuda_kernels.cc wrap a
+// function of kernels_cuda.h in.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "collectives/base/strings.h"
+#include "daemon/autograd/kernel.h"
+
+namespace gaccd {
+
+class CallKernel : public Kernel {
+ public:
+  // What a run works on; the operands as they were bound, in the node's order.
+  struct Call {
+    std::vector<void*> inputs;
+    std::vector<void*> outputs;
+    void* scratch = nullptr;
+    bool accumulate = false;
+
+    template <typename T>
+    [[nodiscard]] const T* in(std::size_t i) const {
+      return static_cast<const T*>(inputs[i]);
+    }
+    template <typename T>
+    [[nodiscard]] T* out(std::size_t i) const {
+      return static_cast<T*>(outputs[i]);
+    }
+  };
+  using Action = std::function<Status(const Call&)>;
+
+  // Takes as many operands as `request` has.
+  CallKernel(const KernelRequest& request, Action run, std::size_t scratch_bytes = 0)
+      : run_(std::move(run)), scratch_bytes_(scratch_bytes) {
+    call_.inputs.resize(request.inputs.size());
+    call_.outputs.resize(request.outputs.size());
+  }
+
+  [[nodiscard]] std::int64_t scratch_bytes() const override {
+    return static_cast<std::int64_t>(scratch_bytes_);
+  }
+  // With another number of operands than the request had, Run() is kInternal.
+  void Bind(const Operands& operands) override {
+    bound_ = CheckCounts(operands);
+    if (!bound_.ok()) return;
+    std::ranges::copy(operands.inputs, call_.inputs.begin());
+    std::ranges::copy(operands.outputs, call_.outputs.begin());
+    call_.scratch = operands.scratch;
+  }
+  Status Run(bool accumulate) override {
+    GACCD_RETURN_IF_ERROR(bound_);
+    call_.accumulate = accumulate;
+    return run_(call_);
+  }
+
+ private:
+  [[nodiscard]] Status CheckCounts(const Operands& operands) const {
+    if (operands.inputs.size() == call_.inputs.size() &&
+        operands.outputs.size() == call_.outputs.size()) {
+      return Status::Ok();
+    }
+    return {ErrorKind::kInternal, StrCat("a kernel for ", call_.inputs.size(), " inputs and ",
+                                         call_.outputs.size(), " outputs was bound to ",
+                                         operands.inputs.size(), " and ", operands.outputs.size())};
+  }
+
+  Action run_;
+  std::size_t scratch_bytes_;
+  Call call_;
+  Status bound_ = {ErrorKind::kInternal, "a kernel ran before it was bound"};
+};
+
+}  // namespace gaccd
