@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <span>
-#include <type_traits>
 
 #include "collectives/base/dtype.h"
 
@@ -37,12 +36,12 @@ struct MutableBuffer {
   operator ConstBuffer() const { return {data, count, dtype, memory}; }  // NOLINT
 };
 
-template <typename T>
+template <Element T>
 [[nodiscard]] ConstBuffer View(std::span<const T> span) {
   return {span.data(), span.size(), DTypeOf<T>, MemoryKind::kHost};
 }
-template <typename T>
-[[nodiscard]] MutableBuffer View(std::span<T> span) requires(!std::is_const_v<T>) {
+template <Element T>
+[[nodiscard]] MutableBuffer View(std::span<T> span) {
   return {span.data(), span.size(), DTypeOf<T>, MemoryKind::kHost};
 }
 

@@ -1,6 +1,7 @@
 // Element types of buffers that are sent or computed with.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -43,19 +44,17 @@ enum class DType : std::uint8_t { kF32, kF64, kI32, kI64, kU8, kBF16 };
   return "?";
 }
 
-// DTypeOf<float> == DType::kF32, and so on. Not defined for other types; kBF16 has none on the
-// host.
+// The types that have a DType. kBF16 has none on the host.
 template <typename T>
-inline constexpr DType DTypeOf = DType{255};
-template <>
-inline constexpr DType DTypeOf<float> = DType::kF32;
-template <>
-inline constexpr DType DTypeOf<double> = DType::kF64;
-template <>
-inline constexpr DType DTypeOf<std::int32_t> = DType::kI32;
-template <>
-inline constexpr DType DTypeOf<std::int64_t> = DType::kI64;
-template <>
-inline constexpr DType DTypeOf<std::uint8_t> = DType::kU8;
+concept Element = std::same_as<T, float> || std::same_as<T, double> ||
+    std::same_as<T, std::int32_t> || std::same_as<T, std::int64_t> || std::same_as<T, std::uint8_t>;
+
+// DTypeOf<float> == DType::kF32, and so on.
+template <Element T>
+inline constexpr DType DTypeOf = std::same_as<T, float>          ? DType::kF32
+                                 : std::same_as<T, double>       ? DType::kF64
+                                 : std::same_as<T, std::int32_t> ? DType::kI32
+                                 : std::same_as<T, std::int64_t> ? DType::kI64
+                                                                 : DType::kU8;
 
 }  // namespace gaccd

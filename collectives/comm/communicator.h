@@ -81,8 +81,10 @@ class Communicator {
   // ranks ask for the same number of bytes. Any other memory works too, a little slower.
   virtual Result<std::unique_ptr<CommMemory>> Allocate(std::size_t bytes) = 0;
 
-  // out[i] = sum over ranks of in[i]. `in` and `out` are the same memory or do not overlap. The sum
-  // is bit-identical on all ranks and from run to run for one topology. f32, f64, i32, i64.
+  // out[i] = sum over ranks of in[i]. `in` and `out` are the same memory or do not overlap. f32,
+  // f64, i32, i64, added in that type. The sum has the same bits on all ranks. Host buffers of one
+  // node are added in rank order, so in every run alike, whether its ranks are threads or
+  // processes. Between nodes and on GPUs the order is that of MPI and NCCL, which promise none.
   virtual Status AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream = {}) = 0;
 
   // out = in of rank 0, in of rank 1, ... ; counts[r] = elements of rank r (may be 0; equal on all

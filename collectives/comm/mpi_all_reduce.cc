@@ -1,11 +1,11 @@
-// All-reduce of the MPI communicator. The order of the sum is always: local ranks in rank order,
-// then nodes as MPI sums them; it does not depend on the path that the data takes inside a node.
+// All-reduce of the MPI communicator. The order of the sum is: local ranks in rank order, whatever
+// path the data takes inside a node, then nodes as MPI sums them, which may differ from run to run.
 #include <algorithm>
 #include <cstring>
 
 #include "collectives/comm/checks.h"
 #include "collectives/comm/mpi_communicator.h"
-#include "collectives/comm/node_sum.h"
+#include "collectives/comm/sum.h"
 
 namespace gaccd {
 namespace {
@@ -25,6 +25,11 @@ std::byte* At(void* data, std::size_t element, DType dtype) {
 }
 const std::byte* At(const void* data, std::size_t element, DType dtype) {
   return static_cast<const std::byte*>(data) + element * SizeOf(dtype);
+}
+
+// In place: every copy gets the sum of all.
+Status SumToAll(DType dtype, std::span<void* const> copies, Slice slice) {
+  return SumRange(dtype, copies, slice.first, copies, slice.first, slice.count);
 }
 
 }  // namespace
@@ -66,8 +71,7 @@ Status MpiCommunicator::ReduceSmall(ConstBuffer in, MutableBuffer out) {
   const std::size_t half = NextHalf();
   if (in.count > 0) std::memcpy(node_->staging(node_->rank(), half), in.data, in.bytes());
   GACCD_RETURN_IF_ERROR(watch_->Meet());
-  SumTo(out.dtype, StagingOfAll(half), {0, out.count}, out.data);
-  return Status::Ok();
+  return SumRange(out.dtype, StagingOfAll(half), 0, {&out.data, 1}, 0, out.count);
 }
 
 // Everybody's data is visible and complete; the sum is written to all ranks. With a core for every
@@ -79,15 +83,19 @@ Status MpiCommunicator::ReduceInPlace(MutableBuffer data, std::int64_t place) {
     copies_[static_cast<std::size_t>(i)] = node_->AtPlace(place, i);
   }
   if (!crowded_) {
-    SumToAll(data.dtype, copies_, SliceOf(data.count, node_->rank(), node_->size()));
+    GACCD_RETURN_IF_ERROR(
+        SumToAll(data.dtype, copies_, SliceOf(data.count, node_->rank(), node_->size())));
     return watch_->NodeBarrier();
   }
   const std::size_t share = data.bytes() / (kChunksPerRank * copies_.size());
   const std::size_t chunk =
       std::clamp(share / kLine * kLine, kLeastChunk, kMostChunk) / SizeOf(data.dtype);
-  return watch_->ShareWork((data.count + chunk - 1) / chunk, [&](std::size_t i) {
-    SumToAll(data.dtype, copies_, {i * chunk, std::min(chunk, data.count - i * chunk)});
-  });
+  Status summed;
+  GACCD_RETURN_IF_ERROR(watch_->ShareWork((data.count + chunk - 1) / chunk, [&](std::size_t i) {
+    const Slice part = {i * chunk, std::min(chunk, data.count - i * chunk)};
+    if (summed.ok()) summed = SumToAll(data.dtype, copies_, part);
+  }));
+  return summed;
 }
 
 // Piece after piece: while the sum of a piece is being made, the next one is already copied in.
@@ -103,7 +111,8 @@ Status MpiCommunicator::ReduceStaged(ConstBuffer in, MutableBuffer out) {
   GACCD_RETURN_IF_ERROR(watch_->NodeBarrier());
   for (std::size_t first = 0; first < in.count; first += step) {
     const std::size_t count = piece_size(first);
-    SumToAll(in.dtype, StagingOfAll(half), SliceOf(count, node_->rank(), node_->size()));
+    GACCD_RETURN_IF_ERROR(
+        SumToAll(in.dtype, StagingOfAll(half), SliceOf(count, node_->rank(), node_->size())));
     const std::size_t summed = half;
     if (first + step < in.count) {
       half = NextHalf();
@@ -150,9 +159,10 @@ Status MpiCommunicator::StartLane(Flight* flight, DType dtype) {
   if (lane_comm_.empty()) return Status::Ok();
   flight->slice = SliceOf(flight->count, node_->rank(), lanes_);
   if (flight->slice.count == 0) return Status::Ok();  // on all nodes: the slices are the same
-  void* own =
+  void* const own =
       At(flight->copies[static_cast<std::size_t>(node_->rank())], flight->slice.first, dtype);
-  SumTo(dtype, flight->copies, flight->slice, own);
+  GACCD_RETURN_IF_ERROR(
+      SumRange(dtype, flight->copies, flight->slice.first, {&own, 1}, 0, flight->slice.count));
   return MpiStatus(MPI_Iallreduce(MPI_IN_PLACE, own, static_cast<int>(flight->slice.count),
                                   MpiType(dtype), MPI_SUM, lane_comm_.get(), &flight->request),
                    "MPI_Iallreduce");

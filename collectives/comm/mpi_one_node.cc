@@ -6,7 +6,7 @@
 
 #include "collectives/comm/checks.h"
 #include "collectives/comm/mpi_communicator.h"
-#include "collectives/comm/node_sum.h"
+#include "collectives/comm/sum.h"
 
 namespace gaccd {
 namespace {
@@ -65,8 +65,9 @@ Status MpiCommunicator::ScatterOnNode(ConstBuffer in, std::span<const std::int64
     GACCD_RETURN_IF_ERROR(watch_->NodeBarrier());
     const Overlap own = OverlapOf(first, step, begin, begin + out.count);
     if (own.count == 0) continue;
-    SumTo(in.dtype, StagingOfAll(half), {own.begin - first, own.count},
-          to + (own.begin - begin) * width);
+    void* const sum = to + (own.begin - begin) * width;
+    GACCD_RETURN_IF_ERROR(
+        SumRange(in.dtype, StagingOfAll(half), own.begin - first, {&sum, 1}, 0, own.count));
   }
   return Status::Ok();
 }

@@ -6,29 +6,38 @@
 #include <cstring>
 
 #include "collectives/base/simd.h"
+#include "collectives/base/strings.h"
 
 namespace gaccd {
 namespace {
 
-// Small enough that a block and its sums stay in the first-level cache.
+// Up to this many inputs are summed in registers in one pass.
+constexpr std::size_t kMostFused = 4;
+// More inputs go through a block of sums that stays in the L1 cache.
 constexpr std::size_t kBlock = 2048;
 constexpr std::size_t kLineElements = 16;
 
-GACCD_SIMD_CLONES void Add(double* sum, const float* in, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) sum[i] += static_cast<double>(in[i]);
+// Independent iterations: inputs and outputs are different memory, or the very same element is read
+// and then written.
+template <typename T, std::size_t kInputs, std::size_t kOutputs>
+GACCD_SIMD_CLONES void SumFused(const T* const* inputs, T* const* outputs, std::size_t count) {
+  std::array<const T*, kInputs> in;
+  std::array<T*, kOutputs> out;
+  for (std::size_t r = 0; r < kInputs; ++r) in[r] = inputs[r];
+  for (std::size_t r = 0; r < kOutputs; ++r) out[r] = outputs[r];
+  GACCD_INDEPENDENT_ITERATIONS
+  for (std::size_t i = 0; i < count; ++i) {
+    // Starts from the first input and not from +0, which would turn a sum of -0 into +0.
+    T sum = in[0][i];
+    for (std::size_t r = 1; r < kInputs; ++r) sum += in[r][i];
+    for (std::size_t r = 0; r < kOutputs; ++r) out[r][i] = sum;
+  }
 }
-GACCD_SIMD_CLONES void Add(double* sum, const double* in, std::size_t count) {
+
+template <typename T>
+GACCD_SIMD_CLONES void Add(const T* in, std::size_t count, T* sum) {
+  GACCD_INDEPENDENT_ITERATIONS
   for (std::size_t i = 0; i < count; ++i) sum[i] += in[i];
-}
-// Unsigned, because signed overflow is undefined.
-GACCD_SIMD_CLONES void Add(std::uint32_t* sum, const std::uint32_t* in, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) sum[i] += in[i];
-}
-GACCD_SIMD_CLONES void Add(std::uint64_t* sum, const std::uint64_t* in, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) sum[i] += in[i];
-}
-GACCD_SIMD_CLONES void Convert(float* out, const double* sum, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) out[i] = static_cast<float>(sum[i]);
 }
 
 // One input is copied bit by bit, so that a group of one changes nothing, not even a NaN.
@@ -41,53 +50,92 @@ void CopyRange(const void* input, std::size_t in_first, std::span<void* const> o
   }
 }
 
-template <typename T, typename Sum>
-void SumTyped(std::span<const void* const> inputs, std::size_t in_first,
-              std::span<void* const> outputs, std::size_t out_first, std::size_t count) {
-  std::array<Sum, kBlock> sum;
-  std::array<T, kBlock> rounded;
-  for (std::size_t done = 0; done < count; done += kBlock) {
-    const std::size_t part = std::min(kBlock, count - done);
-    // Starts from the first input and not from +0, which would turn a sum of -0 into +0.
-    const T* first = static_cast<const T*>(inputs[0]) + in_first + done;
-    for (std::size_t i = 0; i < part; ++i) sum[i] = static_cast<Sum>(first[i]);
-    for (const void* input : inputs.subspan(1)) {
-      Add(sum.data(), static_cast<const T*>(input) + in_first + done, part);
-    }
-    const T* result = nullptr;
-    if constexpr (std::is_same_v<T, Sum>) {
-      result = sum.data();
-    } else {
-      Convert(rounded.data(), sum.data(), part);
-      result = rounded.data();
-    }
-    for (void* output : outputs) {
-      std::memcpy(static_cast<T*>(output) + out_first + done, result, part * sizeof(T));
+template <typename T>
+class Summation {
+ public:
+  Summation(std::span<const void* const> inputs, std::size_t in_first,
+            std::span<void* const> outputs, std::size_t out_first)
+      : inputs_(inputs), in_first_(in_first), outputs_(outputs), out_first_(out_first) {}
+
+  void Run(std::size_t count) const {
+    const std::size_t in = inputs_.size();
+    if (in <= kMostFused && (outputs_.size() == in || outputs_.size() == 1)) return Fused(count);
+    for (std::size_t done = 0; done < count; done += kBlock) {
+      Block(done, std::min(kBlock, count - done));
     }
   }
-}
+
+ private:
+  using Sum = void (*)(const T* const*, T* const*, std::size_t);
+
+  [[nodiscard]] const T* in(std::size_t r, std::size_t i) const {
+    return static_cast<const T*>(inputs_[r]) + in_first_ + i;
+  }
+  [[nodiscard]] T* out(std::size_t r, std::size_t i) const {
+    return static_cast<T*>(outputs_[r]) + out_first_ + i;
+  }
+  static Sum ToOne(std::size_t inputs) {
+    return inputs == 2 ? SumFused<T, 2, 1> : inputs == 3 ? SumFused<T, 3, 1> : SumFused<T, 4, 1>;
+  }
+  static Sum ToAll(std::size_t inputs) {
+    return inputs == 2 ? SumFused<T, 2, 2> : inputs == 3 ? SumFused<T, 3, 3> : SumFused<T, 4, 4>;
+  }
+
+  void Fused(std::size_t count) const {
+    std::array<const T*, kMostFused> from{};
+    std::array<T*, kMostFused> to{};
+    for (std::size_t r = 0; r < inputs_.size(); ++r) from[r] = in(r, 0);
+    for (std::size_t r = 0; r < outputs_.size(); ++r) to[r] = out(r, 0);
+    const Sum sum = outputs_.size() == 1 ? ToOne(inputs_.size()) : ToAll(inputs_.size());
+    sum(from.data(), to.data(), count);
+  }
+
+  // Built aside, because an output may be an input that is still to be added.
+  void Block(std::size_t first, std::size_t count) const {
+    alignas(64) std::array<T, kBlock> sum;
+    T* const sums = sum.data();
+    const std::size_t fused = std::min(inputs_.size(), kMostFused);
+    std::array<const T*, kMostFused> from{};
+    for (std::size_t r = 0; r < fused; ++r) from[r] = in(r, first);
+    ToOne(fused)(from.data(), &sums, count);
+    for (std::size_t r = fused; r < inputs_.size(); ++r) Add(in(r, first), count, sums);
+    for (std::size_t r = 0; r < outputs_.size(); ++r) {
+      std::memcpy(out(r, first), sums, count * sizeof(T));
+    }
+  }
+
+  std::span<const void* const> inputs_;
+  std::size_t in_first_;
+  std::span<void* const> outputs_;
+  std::size_t out_first_;
+};
 
 }  // namespace
 
-void SumRange(DType dtype, std::span<const void* const> inputs, std::size_t in_first,
-              std::span<void* const> outputs, std::size_t out_first, std::size_t count) {
-  if (count == 0) return;
-  if (inputs.size() == 1) {
-    return CopyRange(inputs[0], in_first, outputs, out_first, count, SizeOf(dtype));
-  }
+Status SumRange(DType dtype, std::span<const void* const> inputs, std::size_t in_first,
+                std::span<void* const> outputs, std::size_t out_first, std::size_t count) {
+  const auto sum = [&]<typename T>(T) {
+    if (inputs.size() == 1) {
+      CopyRange(inputs[0], in_first, outputs, out_first, count, sizeof(T));
+    } else if (count > 0) {
+      Summation<T>(inputs, in_first, outputs, out_first).Run(count);
+    }
+    return Status::Ok();
+  };
   switch (dtype) {
     case DType::kF32:
-      return SumTyped<float, double>(inputs, in_first, outputs, out_first, count);
+      return sum(float{});
     case DType::kF64:
-      return SumTyped<double, double>(inputs, in_first, outputs, out_first, count);
-    case DType::kI32:
-      return SumTyped<std::uint32_t, std::uint32_t>(inputs, in_first, outputs, out_first, count);
+      return sum(double{});
+    case DType::kI32:  // unsigned: signed overflow is undefined
+      return sum(std::uint32_t{});
     case DType::kI64:
-      return SumTyped<std::uint64_t, std::uint64_t>(inputs, in_first, outputs, out_first, count);
+      return sum(std::uint64_t{});
     case DType::kU8:
     case DType::kBF16:
-      return;
+      break;
   }
+  return {ErrorKind::kInternal, StrCat(Name(dtype), " is not summed")};
 }
 
 Slice SliceOf(std::size_t count, int index, int workers) {

@@ -1,21 +1,24 @@
-// The arithmetic of reductions within one address space.
+// The arithmetic of reductions within one address space: of ranks that are threads, and of the
+// ranks of one node in shared memory.
 //
-// Floats are added in double, in the order of the inputs, and rounded once at the end: the error of
-// a sum over many ranks is half a unit in the last place, whatever their number. Doubles are added
-// in double; integers wrap around. Thread-safe for disjoint outputs.
+// Order: always ((input 0 + input 1) + input 2) + ..., in the type of the elements, whoever
+// computes and however the elements are divided, so that a result has the same bits everywhere and
+// in every run. Integers wrap around. Thread-safe for disjoint outputs; the caller synchronises.
 #pragma once
 
 #include <cstddef>
 #include <span>
 
 #include "collectives/base/dtype.h"
+#include "collectives/base/result.h"
 
 namespace gaccd {
 
-// out[out_first + i] = sum over inputs of input[in_first + i], 0 <= i < count, for every out.
-// An output may be one of the inputs if in_first == out_first. dtype: not kU8; inputs: not empty.
-void SumRange(DType dtype, std::span<const void* const> inputs, std::size_t in_first,
-              std::span<void* const> outputs, std::size_t out_first, std::size_t count);
+// out[out_first + i] = sum over inputs of input[in_first + i], 0 <= i < count, for every out. An
+// output may be one of the inputs if in_first == out_first. REQUIRES: inputs not empty. kInternal,
+// and nothing written: u8 or bf16.
+Status SumRange(DType dtype, std::span<const void* const> inputs, std::size_t in_first,
+                std::span<void* const> outputs, std::size_t out_first, std::size_t count);
 
 // The part of `count` elements that worker `index` of `workers` works on. Parts start on cache
 // lines (16 floats), so that two workers never write the same line.

@@ -63,12 +63,14 @@ class ThreadCommunicator final : public Communicator {
     GACCD_RETURN_IF_ERROR(FailAllUnless(CheckAllReduceSum(in, out)));
     const ThreadCall call{
         .operation = Operation::kAllReduce, .in = in, .out = out, .agreed_count = in.count};
-    return Run(call, [&] {
+    Status summed;
+    GACCD_RETURN_IF_ERROR(Run(call, [&] {
       // Nobody else reads this slice of any input, so that it may be overwritten in place.
       const Slice slice = SliceOf(in.count, rank_, size());
       CollectPeers();
-      SumRange(in.dtype, inputs_, slice.first, outputs_, slice.first, slice.count);
-    });
+      summed = SumRange(in.dtype, inputs_, slice.first, outputs_, slice.first, slice.count);
+    }));
+    return summed;
   }
 
   Status AllGather(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
@@ -97,11 +99,13 @@ class ThreadCommunicator final : public Communicator {
                           .out = out,
                           .agreed_count = in.count,
                           .counts = counts};
-    return Run(call, [&] {
+    Status summed;
+    GACCD_RETURN_IF_ERROR(Run(call, [&] {
       CollectPeers();
       const std::span<void* const> own(&outputs_[Index(rank_)], 1);
-      SumRange(in.dtype, inputs_, OffsetOf(counts, rank_), own, 0, out.count);
-    });
+      summed = SumRange(in.dtype, inputs_, OffsetOf(counts, rank_), own, 0, out.count);
+    }));
+    return summed;
   }
 
   Status Broadcast(MutableBuffer buffer, int root, StreamHandle /*stream*/) override {

@@ -7,11 +7,12 @@
 namespace gaccd::testing {
 namespace {
 
-constexpr std::array<ConformanceCase, 12> kCases = {{
+constexpr std::array<ConformanceCase, 13> kCases = {{
     {"topology", CheckTopology},
     {"all-reduce: sizes and types", CheckAllReduceSizes},
     {"all-reduce: in place, allocated memory", CheckAllReduceMemory},
     {"all-reduce: same bits on all ranks and again", CheckAllReduceBits},
+    {"sums in rank order, within one node", CheckSumInRankOrder},
     {"all-gather: ragged", CheckAllGatherRagged},
     {"reduce-scatter: ragged", CheckReduceScatterRagged},
     {"broadcast: each root", CheckBroadcastRoots},

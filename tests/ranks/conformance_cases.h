@@ -18,6 +18,7 @@ namespace gaccd::testing {
 [[nodiscard]] Status CheckAllReduceSizes(Communicator& comm, const ConformanceOptions& options);
 [[nodiscard]] Status CheckAllReduceMemory(Communicator& comm, const ConformanceOptions& options);
 [[nodiscard]] Status CheckAllReduceBits(Communicator& comm, const ConformanceOptions& options);
+[[nodiscard]] Status CheckSumInRankOrder(Communicator& comm, const ConformanceOptions& options);
 [[nodiscard]] Status CheckAllGatherRagged(Communicator& comm, const ConformanceOptions& options);
 [[nodiscard]] Status CheckReduceScatterRagged(Communicator& comm,
                                               const ConformanceOptions& options);

@@ -20,6 +20,16 @@ TEST(DType, SizesAndNames) {
   EXPECT_EQ(Name(DTypeOf<std::uint8_t>), "u8");
 }
 
+template <typename T>
+concept CanView = requires(std::span<T> span) {
+  View(span);
+};
+
+TEST(Buffer, OfTypesWithoutADTypeDoesNotCompile) {
+  static_assert(CanView<float> && CanView<const std::int64_t>);
+  static_assert(!CanView<std::uint16_t> && !CanView<const std::uint16_t> && !CanView<char>);
+}
+
 TEST(Buffer, CountsElementsAndKnowsBytes) {
   std::vector<double> data(3);
   const MutableBuffer view = View(std::span(data));

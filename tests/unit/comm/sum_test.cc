@@ -5,68 +5,151 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <random>
 #include <vector>
 
 namespace gaccd {
 namespace {
 
+constexpr std::size_t kElements = 5000;  // more than one block, and not a multiple of a vector
+constexpr std::size_t kFirst = 17;
+constexpr std::size_t kCount = kElements - 40;
+
+// Integers are unsigned here because the promise is that they wrap around.
 template <typename T>
-std::vector<T> Sum(const std::vector<std::vector<T>>& inputs) {
-  std::vector<const void*> in;
-  for (const auto& input : inputs) in.push_back(input.data());
-  std::vector<T> out(inputs[0].size());
-  void* to = out.data();
-  SumRange(DTypeOf<T>, in, 0, {&to, 1}, 0, out.size());
-  return out;
+constexpr DType TypeOf() {
+  if constexpr (std::is_same_v<T, std::uint32_t>) {
+    return DType::kI32;
+  } else if constexpr (std::is_same_v<T, std::uint64_t>) {
+    return DType::kI64;
+  } else {
+    return DTypeOf<T>;
+  }
 }
 
-TEST(SumRange, FloatsAreRoundedOnce) {
-  // In float the small values vanish one by one: 1 + 2^-25 + ... stays 1.
-  std::vector<std::vector<float>> inputs = {{1.0F}};
-  for (int i = 0; i < 64; ++i) inputs.push_back({std::ldexp(1.0F, -25)});
-  EXPECT_EQ(Sum(inputs)[0], 1.0F + std::ldexp(1.0F, -19));
+template <typename T>
+class SumRangeTest : public ::testing::Test {
+ protected:
+  // `ranks` inputs of random values.
+  void Make(int ranks) {
+    std::mt19937 random(static_cast<unsigned>(ranks));
+    inputs_.assign(static_cast<std::size_t>(ranks), std::vector<T>(kElements));
+    for (auto& input : inputs_) {
+      for (T& value : input) value = static_cast<T>(static_cast<double>(random()) / 3.0 - 7e8);
+    }
+    pointers_.clear();
+    for (auto& input : inputs_) pointers_.push_back(input.data());
+  }
+
+  // ((0 + 1) + 2) + ...: the order that sum.h promises, so bits must be equal.
+  std::vector<T> Expected() const {
+    std::vector<T> sum = inputs_[0];
+    for (std::size_t r = 1; r < inputs_.size(); ++r) {
+      for (std::size_t i = 0; i < kElements; ++i) sum[i] = static_cast<T>(sum[i] + inputs_[r][i]);
+    }
+    return sum;
+  }
+
+  Status SumTo(std::span<void* const> outputs, std::size_t out_first) const {
+    return SumRange(TypeOf<T>(), pointers_, kFirst, outputs, out_first, kCount);
+  }
+
+  std::vector<std::vector<T>> inputs_;
+  std::vector<void*> pointers_;
+};
+
+using Types = ::testing::Types<float, double, std::uint32_t, std::uint64_t>;
+TYPED_TEST_SUITE(SumRangeTest, Types);
+
+TYPED_TEST(SumRangeTest, InPlaceWritesEveryInputAndNothingElse) {
+  for (int ranks = 1; ranks <= 9; ++ranks) {
+    this->Make(ranks);
+    const auto expected = this->Expected();
+    const auto before = this->inputs_;
+    ASSERT_TRUE(this->SumTo(this->pointers_, kFirst).ok());
+    for (std::size_t r = 0; r < before.size(); ++r) {
+      for (std::size_t i = 0; i < kElements; ++i) {
+        const bool inside = i >= kFirst && i < kFirst + kCount;
+        ASSERT_EQ(this->inputs_[r][i], inside ? expected[i] : before[r][i])
+            << ranks << " ranks, input " << r << ", element " << i;
+      }
+    }
+  }
 }
 
-TEST(SumRange, DoesNotDependOnTheOrderForNumbersOfOneSize) {
-  std::vector<std::vector<float>> forward;
-  for (int i = 0; i < 200; ++i) forward.push_back({std::sin(static_cast<float>(i))});
-  const std::vector<std::vector<float>> backward(forward.rbegin(), forward.rend());
-  EXPECT_EQ(Sum(forward), Sum(backward));
+TYPED_TEST(SumRangeTest, OneOutputMayBeAnyInput) {
+  for (int ranks = 1; ranks <= 9; ++ranks) {
+    for (int target = 0; target < ranks; ++target) {
+      this->Make(ranks);
+      const auto expected = this->Expected();
+      auto& input = this->inputs_[static_cast<std::size_t>(target)];
+      void* const out = input.data();
+      ASSERT_TRUE(this->SumTo({&out, 1}, kFirst).ok());
+      for (std::size_t i = kFirst; i < kFirst + kCount; ++i) {
+        ASSERT_EQ(input[i], expected[i]) << ranks << " ranks, into " << target << ", element " << i;
+      }
+    }
+  }
 }
 
-TEST(SumRange, IntegersWrapAround) {
-  constexpr auto kMax32 = std::numeric_limits<std::int32_t>::max();
-  constexpr auto kMax64 = std::numeric_limits<std::int64_t>::max();
-  EXPECT_EQ(Sum<std::int32_t>({{kMax32}, {1}})[0], std::numeric_limits<std::int32_t>::min());
-  EXPECT_EQ(Sum<std::int64_t>({{kMax64}, {1}})[0], std::numeric_limits<std::int64_t>::min());
+TYPED_TEST(SumRangeTest, WritesAnyNumberOfOutputsAtTheirOffset) {
+  for (int ranks = 1; ranks <= 5; ++ranks) {
+    for (std::size_t outs = 1; outs <= 6; ++outs) {
+      this->Make(ranks);
+      const auto expected = this->Expected();
+      std::vector<std::vector<TypeParam>> outputs(outs, std::vector<TypeParam>(kElements, 7));
+      std::vector<void*> to;
+      for (auto& output : outputs) to.push_back(output.data());
+      ASSERT_TRUE(this->SumTo(to, 3).ok());
+      for (const auto& output : outputs) {
+        for (std::size_t i = 0; i < kElements; ++i) {
+          const bool inside = i >= 3 && i < kCount + 3;
+          ASSERT_EQ(output[i], inside ? expected[i - 3 + kFirst] : TypeParam{7})
+              << ranks << " ranks, " << outs << " outputs, element " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(SumRange, NoElementsChangeNothing) {
+  for (const std::size_t ranks : {1UL, 2UL, 5UL}) {
+    std::vector<float> data(ranks, 3);
+    std::vector<void*> pointers;
+    for (float& value : data) pointers.push_back(&value);
+    EXPECT_TRUE(SumRange(DType::kF32, pointers, 0, pointers, 0, 0).ok());
+    EXPECT_EQ(data, std::vector<float>(ranks, 3));
+  }
+}
+
+TEST(SumRange, RefusesTypesThatAreNotSummed) {
+  for (const DType dtype : {DType::kBF16, DType::kU8}) {
+    for (const std::size_t ranks : {1UL, 2UL, 5UL}) {
+      std::vector<std::uint16_t> data(ranks, 3);
+      std::vector<void*> pointers;
+      for (std::uint16_t& value : data) pointers.push_back(&value);
+      EXPECT_EQ(SumRange(dtype, pointers, 0, pointers, 0, 1).kind(), ErrorKind::kInternal);
+      EXPECT_EQ(data, std::vector<std::uint16_t>(ranks, 3));
+    }
+  }
+}
+
+template <typename T>
+T Sum(T a, T b) {
+  const std::vector<const void*> in = {&a, &b};
+  T sum{};
+  void* const out = &sum;
+  EXPECT_TRUE(SumRange(DTypeOf<T>, in, 0, {&out, 1}, 0, 1).ok());
+  return sum;
 }
 
 TEST(SumRange, KeepsNegativeZeroAndNotANumber) {
-  EXPECT_TRUE(std::signbit(Sum<float>({{-0.0F}, {-0.0F}})[0]));
-  EXPECT_TRUE(std::isnan(Sum<float>({{1.0F}, {std::nanf("")}})[0]));
-  EXPECT_TRUE(std::isinf(
-      Sum<float>({{std::numeric_limits<float>::max()}, {std::numeric_limits<float>::max()}})[0]));
-}
-
-TEST(SumRange, WritesEveryOutputAtItsOffsetAndNothingElse) {
-  // More than one block, and no multiple of one.
-  const std::size_t count = 5000;
-  std::vector<double> a(count + 7);
-  std::vector<double> b(count + 7);
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    a[i] = static_cast<double>(i);
-    b[i] = 2.0 * static_cast<double>(i);
-  }
-  std::vector<double> first(count + 20, -1);
-  std::vector<double> second(count + 20, -1);
-  const std::vector<const void*> in = {a.data(), b.data()};
-  const std::vector<void*> out = {first.data(), second.data()};
-  SumRange(DType::kF64, in, 3, out, 10, count);
-  EXPECT_EQ(first, second);
-  for (std::size_t i = 0; i < first.size(); ++i) {
-    const bool inside = i >= 10 && i < count + 10;
-    EXPECT_EQ(first[i], inside ? 3.0 * static_cast<double>(i - 10 + 3) : -1.0) << i;
-  }
+  EXPECT_TRUE(std::signbit(Sum(-0.0F, -0.0F)));
+  EXPECT_TRUE(std::isnan(Sum(1.0F, std::nanf(""))));
+  EXPECT_TRUE(
+      std::isinf(Sum(std::numeric_limits<float>::max(), std::numeric_limits<float>::max())));
+  EXPECT_EQ(Sum(std::numeric_limits<std::int32_t>::max(), 1),
+            std::numeric_limits<std::int32_t>::min());
 }
 
 TEST(SliceOf, CoversEverythingOnceOnLineBoundaries) {
