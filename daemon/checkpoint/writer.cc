@@ -7,7 +7,6 @@
 #include <deque>
 #include <new>
 #include <optional>
-#include <type_traits>
 #include <utility>
 
 #include "collectives/base/files.h"
@@ -15,6 +14,7 @@
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
 #include "daemon/checkpoint/helper_thread.h"
+#include "daemon/checkpoint/save_report.h"
 #include "daemon/checkpoint/save_task.h"
 
 namespace gaccd {
@@ -25,21 +25,6 @@ constexpr std::chrono::seconds kBeat{10};
 // The longest a rank waits for its disk before it meets the others again: far below any bound of a
 // communicator.
 constexpr std::chrono::milliseconds kSlice{500};
-
-// What the ranks tell each other.
-enum class State : std::int64_t { kBusy, kDone, kFailed };
-struct Report {
-  State state = State::kBusy;
-  std::int64_t bytes = 0;
-  std::int64_t window_samples = 0;
-  double window_loss = 0;
-  Sha256Digest sha256{};
-  std::int64_t step = 0;
-  double took_s = 0;  // for what is done
-  std::int64_t gives_up = 0;
-};
-constexpr std::size_t kReportWords = sizeof(Report) / sizeof(std::int64_t);
-static_assert(sizeof(Report) == 88 && std::is_trivially_copyable_v<Report>);
 
 class Writer final : public CheckpointWriter {
  public:
@@ -56,7 +41,9 @@ class Writer final : public CheckpointWriter {
     return state_->slots[0].bytes.size() + state_->slots[1].bytes.size();
   }
   [[nodiscard]] bool pending() const override { return !pending_.empty(); }
+  [[nodiscard]] bool has_room() const override { return pending_.size() < kSlots; }
 
+  Result<bool> MakeRoom() override;
   Status Save(const RunCursor& cursor, std::span<const BufferSource> sources,
               WindowShare window) override;
   Status Poll() override;
@@ -70,12 +57,12 @@ class Writer final : public CheckpointWriter {
   std::size_t TakeFreeSlot();
   Status Stage(PendingSave& save, std::span<const BufferSource> sources);
   Status Advance(bool wait);
-  Report Tell(const PendingSave& save, bool wait);
-  Status CheckSameStep(std::span<const Report> reports, std::int64_t step) const;
-  void WarnWhenLate(PendingSave& save, std::span<const Report> reports);
-  Status GiveUp(const PendingSave& save);
+  SaveReport Tell(const PendingSave& save, bool wait);
+  void WarnWhenLate(PendingSave& save, std::span<const SaveReport> reports);
+  [[nodiscard]] GiveUp WantsToGiveUp() const;
+  Status StopWaiting(const PendingSave& save, GiveUp why);
   Status Fail(const SavePtr& save);
-  void Commit(const SavePtr& save, std::span<const Report> reports);
+  void Commit(const SavePtr& save, std::span<const SaveReport> reports);
   Status Settle(const SavePtr& save, Status status);
 
   Communicator& comm_;
@@ -87,6 +74,8 @@ class Writer final : public CheckpointWriter {
   std::int64_t failed_in_row_ = 0;
   Status last_failure_;
   Status given_up_;
+  // In Save() and Finish(): since when the disk has got nothing done.
+  std::optional<Clock::time_point> wait_began_;
   std::deque<SavePtr> pending_;           // oldest first; the same on all ranks
   std::unique_ptr<HelperThread> beater_;  // rank 0: the lease is beaten while a task hangs, too
   std::unique_ptr<HelperThread> helper_;
@@ -165,12 +154,22 @@ Status Writer::Stage(PendingSave& save, std::span<const BufferSource> sources) {
   return Status::Ok();
 }
 
+Result<bool> Writer::MakeRoom() {
+  wait_began_.reset();
+  while (!has_room()) {
+    if (pending_.front()->stuck) return false;
+    GACCD_RETURN_IF_ERROR(Advance(/*wait=*/true));
+  }
+  return true;
+}
+
 Status Writer::Save(const RunCursor& cursor, std::span<const BufferSource> sources,
                     WindowShare window) {
   const Generation generation{state_->epoch, cursor.step, cursor.micro_step};
   if (last_ == generation) return given_up_;
   const auto start = Clock::now();
-  while (pending_.size() >= kSlots) GACCD_RETURN_IF_ERROR(Advance(/*wait=*/true));
+  wait_began_ = start;
+  while (!has_room()) GACCD_RETURN_IF_ERROR(Advance(/*wait=*/true));
   last_ = generation;
   auto save = std::make_shared<PendingSave>();
   save->generation = generation;
@@ -197,8 +196,8 @@ Status Writer::Save(const RunCursor& cursor, std::span<const BufferSource> sourc
 }
 
 // On rank 0; the work is the helper's.
-void Writer::Commit(const SavePtr& save, std::span<const Report> reports) {
-  for (const Report& report : reports) {
+void Writer::Commit(const SavePtr& save, std::span<const SaveReport> reports) {
+  for (const SaveReport& report : reports) {
     save->manifest.shards.push_back(
         {.bytes = static_cast<std::uint64_t>(report.bytes),
          .sha256 = report.sha256,
@@ -208,18 +207,18 @@ void Writer::Commit(const SavePtr& save, std::span<const Report> reports) {
 }
 
 // What this rank has to say about the oldest save, after kSlice at the latest.
-Report Writer::Tell(const PendingSave& save, bool wait) {
+SaveReport Writer::Tell(const PendingSave& save, bool wait) {
   std::unique_lock lock(state_->mutex);
   const bool mine = !save.committing || comm_.rank() == 0;
   const std::optional<Status>& result = save.committing ? save.committed : save.written;
   if (wait && mine) state_->changed.wait_for(lock, kSlice, [&] { return result.has_value(); });
-  Report report{.step = save.generation.step};
+  SaveReport report{.step = save.generation.step};
   if (!mine) {
-    report.state = State::kDone;
+    report.stage = SaveStage::kDone;
     return report;
   }
   if (!result) return report;
-  report.state = result->ok() ? State::kDone : State::kFailed;
+  report.stage = result->ok() ? SaveStage::kDone : SaveStage::kFailed;
   report.bytes = static_cast<std::int64_t>(save.record.bytes);
   report.window_samples = save.record.window.samples;
   report.window_loss = save.record.window.loss_sum;
@@ -228,53 +227,46 @@ Report Writer::Tell(const PendingSave& save, bool wait) {
   return report;
 }
 
-Status Writer::CheckSameStep(std::span<const Report> reports, std::int64_t step) const {
-  for (const Report& report : reports) {
-    if (report.step == step) continue;
-    return {ErrorKind::kInternal,
-            StrCat("checkpoints: expected all ranks to save step ", step, ", found ", report.step)};
-  }
-  return Status::Ok();
-}
-
 // One exchange about the oldest save, and what follows from it.
 Status Writer::Advance(bool wait) {
   GACCD_RETURN_IF_ERROR(given_up_);
   const SavePtr save = pending_.front();
-  Report mine = Tell(*save, wait);
-  if (wait && options_.give_up && options_.give_up()) mine.gives_up = 1;
-  std::vector<Report> reports(static_cast<std::size_t>(comm_.size()));
+  SaveReport mine = Tell(*save, wait);
+  if (wait) mine.gives_up = WantsToGiveUp();
+  if (comm_.rank() == 0 && Clock::now() - save->start >= options_.patience) mine.stuck = 1;
+  std::vector<SaveReport> reports(static_cast<std::size_t>(comm_.size()));
   const std::vector<std::int64_t> counts(reports.size(), kReportWords);
   GACCD_RETURN_IF_ERROR(
       comm_.AllGather({&mine, kReportWords, DType::kI64}, counts,
                       {reports.data(), reports.size() * kReportWords, DType::kI64}));
   GACCD_RETURN_IF_ERROR(CheckSameStep(reports, mine.step));
-  const auto any = [&](State state) {
-    return std::ranges::find(reports, state, &Report::state) != reports.end();
+  const auto any = [&](SaveStage stage) {
+    return std::ranges::find(reports, stage, &SaveReport::stage) != reports.end();
   };
-  if (any(State::kBusy)) {
+  if (any(SaveStage::kBusy)) {
     WarnWhenLate(*save, reports);
-    const bool gives_up =
-        std::ranges::any_of(reports, [](const Report& one) { return one.gives_up != 0; });
-    return gives_up ? GiveUp(*save) : Status::Ok();
+    save->stuck = reports[0].stuck != 0;
+    const GiveUp why = std::ranges::max(reports, {}, &SaveReport::gives_up).gives_up;
+    return why == GiveUp::kNo ? Status::Ok() : StopWaiting(*save, why);
   }
+  if (wait_began_) wait_began_ = Clock::now();
   (save->committing ? save->event.commit_s : save->event.write_s) =
-      std::ranges::max(reports, {}, &Report::took_s).took_s;
-  if (any(State::kFailed)) return Fail(save);
+      std::ranges::max(reports, {}, &SaveReport::took_s).took_s;
+  if (any(SaveStage::kFailed)) return Fail(save);
   if (save->committing) return Settle(save, Status::Ok());
   save->committing = true;
   if (comm_.rank() == 0) Commit(save, reports);
   return Status::Ok();
 }
 
-void Writer::WarnWhenLate(PendingSave& save, std::span<const Report> reports) {
+void Writer::WarnWhenLate(PendingSave& save, std::span<const SaveReport> reports) {
   if (comm_.rank() != 0 || !options_.warn || save.late) return;
   const double seconds = SecondsSince(save.start);
   if (seconds < std::chrono::duration<double>(options_.alarm_after).count()) return;
   save.late = true;
   const auto slow = static_cast<std::size_t>(
-      std::ranges::find(reports, State::kBusy, &Report::state) - reports.begin());
-  const auto others = std::ranges::count(reports, State::kBusy, &Report::state) - 1;
+      std::ranges::find(reports, SaveStage::kBusy, &SaveReport::stage) - reports.begin());
+  const auto others = std::ranges::count(reports, SaveStage::kBusy, &SaveReport::stage) - 1;
   const Topology& topology = comm_.topology();
   options_.warn(StrCat("save of update ", save.generation.step, " has been writing for ",
                        static_cast<std::int64_t>(seconds), " s: the file system of rank ", slow,
@@ -282,9 +274,25 @@ void Writer::WarnWhenLate(PendingSave& save, std::span<const Report> reports) {
                        others > 0 ? StrCat(" and of ", others, " more") : "", " does not answer"));
 }
 
-Status Writer::GiveUp(const PendingSave& save) {
-  given_up_ = Status(ErrorKind::kInterrupted, StrCat("checkpoints: ", save.generation.name(),
-                                                     ": not waited for: asked to leave at once"));
+// Rank 0's clock counts.
+GiveUp Writer::WantsToGiveUp() const {
+  const GiveUp asked = options_.give_up ? options_.give_up() : GiveUp::kNo;
+  const bool limited = wait_began_ && options_.end_patience.count() > 0;
+  if (asked != GiveUp::kNo || comm_.rank() != 0 || !limited) return asked;
+  const bool late = Clock::now() - *wait_began_ >= options_.end_patience;
+  return late ? GiveUp::kDisk : GiveUp::kNo;
+}
+
+Status Writer::StopWaiting(const PendingSave& save, GiveUp why) {
+  const std::string what = StrCat("checkpoints: ", save.generation.name(), ": ");
+  if (why == GiveUp::kAsked) {
+    given_up_ = {ErrorKind::kInterrupted, StrCat(what, "not waited for: asked to leave at once")};
+  } else {
+    given_up_ = {ErrorKind::kTempFail,
+                 StrCat(what, "the file system of '", options_.folder, "' does not answer: not ",
+                        "written after ", static_cast<std::int64_t>(SecondsSince(save.start)),
+                        why == GiveUp::kNoTime ? " s, and there is no time left" : " s")};
+  }
   Abandon();
   return given_up_;
 }
@@ -337,6 +345,7 @@ Status Writer::Poll() {
 }
 
 Status Writer::Finish() {
+  wait_began_ = Clock::now();
   while (pending()) GACCD_RETURN_IF_ERROR(Advance(/*wait=*/true));
   return last_failure_;
 }

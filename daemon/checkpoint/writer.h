@@ -8,10 +8,10 @@
 //   boundary w    Poll(): rank 0 tells that it is committed                             training
 //
 // The helper thread never touches the communicator, so no second channel between the ranks is
-// needed; Poll() costs one AllGather of 88 bytes a rank at boundaries where a save is under way,
-// else nothing. Training waits only in Save(), when two generations are under way, and in Finish();
-// while it does, the ranks tell each other twice a second that they are still there, so a slow disk
-// is no lost rank.
+// needed; Poll() costs one AllGather of 96 bytes a rank at boundaries where a save is under way,
+// else nothing. Training waits only in MakeRoom() and Save(), when two generations are under way,
+// and in Finish(); while it does, the ranks tell each other twice a second that they are still
+// there, so a slow disk is no lost rank.
 //
 // A save that fails (kIo on any rank) is given up on all ranks; the last good generation stays,
 // the listener is told, training goes on, and the same cursor may be saved again. After
@@ -45,6 +45,9 @@ struct BufferSource {
   std::function<Status(std::uint64_t offset, std::span<std::byte> out)> copy;
 };
 
+// Whether, and why, a disk is not waited for.
+enum class GiveUp : std::int64_t { kNo, kDisk, kNoTime, kAsked };
+
 struct CheckpointOptions {
   std::string folder;         // made if it is not there
   bool group_access = false;  // folders 0750 and files 0640 instead of 0700 and 0600
@@ -57,9 +60,15 @@ struct CheckpointOptions {
   // full. May be empty.
   std::function<void(const std::string& text)> warn;
   std::chrono::milliseconds alarm_after{10'000};
+  // A save that is under way for so long does not hold up training: MakeRoom() is false.
+  std::chrono::milliseconds patience{2'000};
+  // Save() and Finish() wait so long for a disk that gets nothing done; 0: without a limit. Then
+  // they end with kTempFail on all ranks, which names the folder.
+  std::chrono::milliseconds end_patience{0};
   // Asked on the training thread of every rank, twice a second, while Save() or Finish() waits for
-  // a disk. Once any rank says true the wait ends on all, with kInterrupted. May be empty.
-  std::function<bool()> give_up;
+  // a disk. Once any rank says so the wait ends on all: kAsked with kInterrupted, kNoTime with
+  // kTempFail. May be empty.
+  std::function<GiveUp()> give_up;
 };
 
 // What the manifests of a run have in common.
@@ -122,6 +131,11 @@ class CheckpointWriter {
   [[nodiscard]] virtual std::size_t staging_bytes() const = 0;
   [[nodiscard]] virtual bool pending() const = 0;  // the same on all ranks
 
+  // Whether another save can begin without waiting; the same on all ranks.
+  [[nodiscard]] virtual bool has_room() const = 0;
+  // Waits until it can, but not for a save that a disk is at for options.patience: false.
+  // Collective when two are pending.
+  virtual Result<bool> MakeRoom() = 0;
   // `window`: what this rank counted, when cursor.micro_step > 0. Collective when two are pending.
   // A cursor that was saved before by this writer is not saved again, unless that failed.
   virtual Status Save(const RunCursor& cursor, std::span<const BufferSource> sources,

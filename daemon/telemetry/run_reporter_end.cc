@@ -19,6 +19,8 @@ namespace {
 constexpr std::chrono::hours kForTheDisk{1};
 // PeerWatch ends the process of a rank that has not left 5 s after another one was lost.
 constexpr std::chrono::milliseconds kAfterALoss{3'000};
+// What has not answered for so long is not given longer.
+constexpr std::chrono::milliseconds kHangs{2'000};
 constexpr std::chrono::milliseconds kForTheTextLog{2'000};
 constexpr std::chrono::milliseconds kForTheLastLines{100};
 
@@ -93,13 +95,16 @@ void RunReporter::Finish(const Status& outcome, const FailureFacts& facts) {
   Impl& impl = *impl_;
   if (impl.finished) return;
   impl.finished = true;
-  if (impl.events) impl.events->Flush(kForTheLastLines);
+  auto limit = impl.options.end_limit;
+  if (!facts.suspects.empty()) limit = std::min(limit, kAfterALoss);
+  if (impl.events) {
+    if (impl.events->stalled_for() > kHangs) limit = std::min(limit, kHangs);
+    impl.events->Flush(kForTheLastLines);
+  }
   impl.ReportWriteFailure();
   if (impl.leads()) SetLogHook({});  // before what it uses goes
   impl.bar.reset();
   const double dur_s = std::chrono::duration<double>(Impl::Clock::now() - impl.started).count();
-  auto limit = impl.options.end_limit;
-  if (!facts.suspects.empty()) limit = std::min(limit, kAfterALoss);
   const bool closed = !impl.HasFilesToClose(outcome, facts) ||
                       CallWithin(limit, [impl = impl_, outcome, facts, dur_s] {
                         impl->CloseFiles(outcome, facts, dur_s);

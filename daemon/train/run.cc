@@ -29,6 +29,8 @@
 #include "daemon/train/launch.h"
 #include "daemon/train/open_data.h"
 #include "daemon/train/session.h"
+#include "daemon/train/storage_limits.h"
+#include "daemon/train/weights.h"
 
 namespace gaccd {
 namespace {
@@ -71,14 +73,6 @@ Agreement OpenTogether(const Flags& flags, Session& session) {
 
 std::chrono::seconds BoundOf(const Flags& flags) {
   return std::chrono::seconds(flags.bound_seconds);
-}
-
-// For what is written when all is over: a part of the time in which all ranks leave, but not so
-// little that a slow disk is taken for one that hangs.
-std::chrono::milliseconds StorageLimit(const Flags& flags) {
-  constexpr std::chrono::milliseconds kLeast{2'000};
-  constexpr std::chrono::milliseconds kMost{10'000};
-  return std::clamp<std::chrono::milliseconds>(BoundOf(flags) / 4, kLeast, kMost);
 }
 
 Status CheckAllTheSame(const Flags& flags, const Job& job, Communicator& comm) {
@@ -192,13 +186,24 @@ Status PrepareTogether(const Flags& flags, Session& session) {
   return Status::Ok();
 }
 
+// Over all ranks.
+double CheckpointBytes(const Session& session) {
+  const std::int64_t parameters = session.setup->trainer->model().layout().size();
+  const std::int64_t state = StateElements(session.setup->job.optimizer, parameters);
+  return static_cast<double>(parameters + state) * sizeof(float);
+}
+
 // Null without checkpoints. Collective.
 Result<std::unique_ptr<Saver>> StartSaver(const Flags& flags, Session& session,
                                           RunReporter& reporter) {
   if (!session.right) return std::unique_ptr<Saver>();
   Trainer& trainer = *session.setup->trainer;
   CheckpointOptions checkpoints = CheckpointsOf(flags);
-  checkpoints.give_up = [&stops = *session.stops] { return stops.asked_twice(); };
+  checkpoints.end_patience = LimitOfLastSave(BoundOf(flags), CheckpointBytes(session));
+  checkpoints.give_up = [&stops = *session.stops] {
+    if (stops.asked_twice()) return GiveUp::kAsked;
+    return stops.out_of_time() ? GiveUp::kNoTime : GiveUp::kNo;
+  };
   return Saver::Start(session.comm, trainer.saved_run(), trainer.engine(),
                       {.checkpoints = std::move(checkpoints),
                        .policy = PolicyOf(flags),
@@ -207,27 +212,36 @@ Result<std::unique_ptr<Saver>> StartSaver(const Flags& flags, Session& session,
                       *std::move(session.right), trainer.first_update());
 }
 
+// On rank 0.
+Status WriteResults(const Flags& flags, Setup& setup, const TrainingSummary& summary) {
+  const auto limit = LimitOfResults(BoundOf(flags));
+  const unsigned mode = flags.group_access ? kGroupMayRead.file : kFileMode;
+  if (flags.save_weights) {
+    GACCD_ASSIGN_OR_RETURN(std::vector<float> parameters, setup.trainer->Parameters());
+    GACCD_RETURN_IF_ERROR(
+        WriteWithin(limit, *flags.save_weights,
+                    [path = *flags.save_weights, layout = setup.trainer->model().layout(),
+                     values = std::move(parameters),
+                     mode] { return SaveParameters(path, layout, values, mode); }));
+  }
+  if (!flags.run_dir) return Status::Ok();
+  return WriteWithin(limit, *flags.run_dir,
+                     [run_dir = *flags.run_dir, mode,
+                      text = StrCat(summary.updates, " updates, ", summary.samples, " samples")] {
+                       return MarkDone(run_dir, text, mode);
+                     });
+}
+
 Agreement EndTogether(const Flags& flags, Setup& setup, const TrainingSummary& summary,
                       Communicator& comm) {
-  Status saved;
-  const unsigned mode = flags.group_access ? kGroupMayRead.file : kFileMode;
-  if (flags.save_weights && comm.rank() == 0) {
-    saved = setup.trainer->SaveWeights(*flags.save_weights, mode);
-  }
-  if (saved.ok() && flags.run_dir && comm.rank() == 0) {
-    saved = MarkDone(*flags.run_dir,
-                     StrCat(summary.updates, " updates, ", summary.samples, " samples"), mode);
-  }
-  return AgreeOn(comm, saved);
+  return AgreeOn(comm, comm.rank() == 0 ? WriteResults(flags, setup, summary) : Status::Ok());
 }
 
 // Until a save was measured: a second for its fixed cost, and a rank's bytes over a slow disk. Too
 // little does no harm: a save that is cut off leaves the one before.
 std::chrono::duration<double> GuessSave(const Session& session) {
   constexpr double kBytesPerSecond = 200e6;
-  const std::int64_t parameters = session.setup->trainer->model().layout().size();
-  const std::int64_t state = StateElements(session.setup->job.optimizer, parameters);
-  const double bytes = static_cast<double>(parameters + state) * sizeof(float);
+  const double bytes = CheckpointBytes(session);
   return std::chrono::duration<double>(1 + bytes / session.comm.size() / kBytesPerSecond);
 }
 
@@ -298,22 +312,14 @@ Ending TrainTogether(const Flags& flags, Session& session, RunReporter& reporter
   setup.trainer->SetPeerWatch(session.peers.get());
   setup.trainer->SetStops(&*session.stops);
   if (Status status = setup.trainer->Run(reporter, &summary, saver->get()); !status.ok()) {
+    // What the helper is at is not waited for: the other ranks are gone.
+    if (*saver != nullptr && PeersAreLost(session)) (*saver)->Abandon();
     if (summary.failed_together) return {std::move(status)};
     return Left(std::move(status));
   }
   Agreement agreement = EndTogether(flags, setup, summary, session.comm);
   if (agreement.status.ok()) Conclude(summary, setup.trainer->memory(), reporter);
   return Shared(std::move(agreement));
-}
-
-// A run that ended well has, even if nothing says so.
-void AddStorageProblem(const Status& problem, Ending& ending) {
-  if (problem.ok()) return;
-  if (ending.status.ok()) {
-    LogWarning(problem.message());
-    return;
-  }
-  ending.status = {ending.status.kind(), StrCat(ending.status.message(), "; ", problem.message())};
 }
 
 // First the right to the run folder: who may not have it leaves at once, before he opens data, and
@@ -338,7 +344,7 @@ Ending TrainOn(const Flags& flags, Session& session) {
                                             .attempt = AttemptOf(session.slurm),
                                             .log_every = job.log_every,
                                             .group_access = flags.group_access,
-                                            .end_limit = StorageLimit(flags)});
+                                            .end_limit = LimitOfVerdict(BoundOf(flags))});
   if (!reporter.ok()) return {std::move(reporter).status()};
   Ending ending = TrainTogether(flags, session, **reporter);
   (*reporter)->Finish(ending.status, FactsOf(ending.status, session));

@@ -120,7 +120,23 @@ RunCursor Saver::CursorOf(std::int64_t step, std::int64_t samples) const {
           .dataset_samples = run_.dataset_samples};
 }
 
+Result<bool> Saver::Due(std::int64_t step) {
+  GACCD_ASSIGN_OR_RETURN(const bool due, clock_.Due(comm_, step));
+  return due || (postponed_ && writer_->has_room());
+}
+
+Status Saver::SaveOrPostpone(std::int64_t step, std::int64_t samples) {
+  GACCD_ASSIGN_OR_RETURN(const bool room, writer_->MakeRoom());
+  if (room) return Save(step, samples);
+  if (!std::exchange(postponed_, true) && comm_.rank() == 0) {
+    LogWarning(StrCat("the save of update ", step, " is postponed: the two before it are not ",
+                      "written yet; training goes on"));
+  }
+  return Status::Ok();
+}
+
 Status Saver::Save(std::int64_t step, std::int64_t samples) {
+  postponed_ = false;
   return writer_->Save(CursorOf(step, samples), sources_);
 }
 

@@ -46,11 +46,15 @@ class Saver {
                                               Engine& engine, const SaverOptions& options,
                                               WriterRight right, std::int64_t step);
 
-  // Whether the boundary after update `step` is one to save at. Every rank asks at every boundary.
-  Result<bool> Due(std::int64_t step) { return clock_.Due(comm_, step); }
+  // Whether the boundary after update `step` is one to save at: one that is due by the clock, or
+  // for which there was no room before. Every rank asks at every boundary.
+  Result<bool> Due(std::int64_t step);
   // The state after update `step`, at its boundary or inside the next update. REQUIRES: no other
   // update is under way. Collective, as all that follows. Training waits for a copy.
   Status Save(std::int64_t step, std::int64_t samples);
+  // The same, but where two saves are under way and a disk does not answer, training goes on
+  // without this one; Due() tells when it can be made.
+  Status SaveOrPostpone(std::int64_t step, std::int64_t samples);
   // The same inside an update, after `micro_step` of its micro-steps (>= 1), on all ranks alike:
   // the accumulators and what each rank counted.
   Status SaveWindow(std::int64_t step, std::int64_t samples, std::int64_t micro_step);
@@ -86,6 +90,7 @@ class Saver {
   SavedRun run_;
   Engine& engine_;
   SaveClock clock_;
+  bool postponed_ = false;
   double last_save_s_ = 0;
   std::int64_t failed_in_row_ = 0;
   std::int64_t fail_limit_ = 1;

@@ -13,6 +13,8 @@ namespace {
 
 // Beside the save: until the wish is heard, and until the ranks have left.
 constexpr double kTimeLimitReserveS = 5;
+// What of it is kept when a disk does not answer.
+constexpr double kLeaveReserveS = 2;
 // The next update may take so many times as long as this one.
 constexpr double kPaceReserve = 1.5;
 
@@ -43,6 +45,9 @@ std::string ReasonOf(const StopNews& news, int ranks) {
   return reason;
 }
 
+constexpr const char* kOff = "checkpoints are off (--save-every-seconds)";
+constexpr const char* kNoTime = "there was no time";
+
 // What does not depend on the place.
 StopDecision Undecided(const StopNews& news, int ranks) {
   StopDecision decision{.reason = ReasonOf(news, ranks)};
@@ -57,7 +62,8 @@ StopDecision Undecided(const StopNews& news, int ranks) {
 }  // namespace
 
 Status StopDecision::ToStatus(std::string_view where, bool saved) const {
-  return {kind, StrCat("stopped by ", reason, " ", where, saved ? ", saved" : ", not saved")};
+  return {kind, StrCat("stopped by ", reason, " ", where, saved ? ", saved" : ", not saved",
+                       saved || unsaved.empty() ? "" : ": ", saved ? "" : unsaved)};
 }
 
 StopDecision DecideAtBoundary(const StopNews& news, bool checkpoints, int ranks) {
@@ -66,6 +72,7 @@ StopDecision DecideAtBoundary(const StopNews& news, bool checkpoints, int ranks)
   if (WantsStop(news)) {
     const bool fits = checkpoints && news.save_misfit == 0;
     decision.action = fits ? StopAction::kSaveStop : StopAction::kLeave;
+    if (!fits) decision.unsaved = checkpoints ? kNoTime : kOff;
   } else if (news.save > 0 && checkpoints) {
     decision.action = StopAction::kSave;
   }
@@ -77,6 +84,7 @@ StopDecision DecideInside(const StopNews& news, bool checkpoints, int ranks) {
   if (decision.stops() || !WantsStop(news)) return decision;
   if (!checkpoints || news.save_misfit > 0) {
     decision.action = StopAction::kLeave;
+    decision.unsaved = checkpoints ? kNoTime : kOff;
   } else if (news.rest_misfit > 0) {
     decision.action = news.window_misfit > 0 ? StopAction::kSaveBeforeStop : StopAction::kSaveStop;
   }
@@ -153,8 +161,9 @@ Result<StopNews> StopAgreement::Exchange(const StopNews& mine) {
 
 Status StopAgreement::AfterStage(std::string_view stage) {
   GACCD_ASSIGN_OR_RETURN(const StopNews news, Exchange(Mine({})));
-  const StopDecision decision = DecideAtBoundary(news, false, comm_.size());
+  StopDecision decision = DecideAtBoundary(news, false, comm_.size());
   if (!decision.stops()) return Status::Ok();
+  decision.unsaved.clear();  // there is nothing to save
   Leave(decision.kind);
   return decision.ToStatus(stage, false);
 }
@@ -236,6 +245,14 @@ void StopAgreement::Saved() {
   heard_.save = 0;
   if (options_.signals != nullptr) options_.signals->Saved();
   files_.Saved();
+}
+
+bool StopAgreement::out_of_time() const {
+  std::optional<TimeLeft::Seconds> since_term;
+  if (options_.signals != nullptr) since_term = options_.signals->since_term();
+  const auto left =
+      FindTimeLeft(options_.job_end, Clock::now(), since_term, options_.term_budget).least();
+  return left && left->count() < kLeaveReserveS;
 }
 
 void StopAgreement::Leave(ErrorKind kind) {

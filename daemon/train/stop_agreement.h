@@ -48,7 +48,8 @@ struct StopDecision {
   // Of those that stop. kTempFail: to be requeued; kNoRequeue: STOP; kInterrupted: a second
   // request, and the last signal was SIGINT.
   ErrorKind kind = ErrorKind::kTempFail;
-  std::string reason;  // "SIGTERM (8 of 8 ranks)"; empty when no one wishes anything
+  std::string reason;   // "SIGTERM (8 of 8 ranks)"; empty when no one wishes anything
+  std::string unsaved;  // of kLeave: why nothing is saved; empty when `reason` says it
 
   [[nodiscard]] bool saves_and_stops() const {
     return action == StopAction::kSaveStop || action == StopAction::kSaveBeforeStop;
@@ -145,6 +146,8 @@ class StopAgreement {
   [[nodiscard]] bool asked_twice() const {
     return options_.signals != nullptr && options_.signals->wish() == StopWish::kStopNow;
   }
+  // No time is left to wait for a disk. Any thread.
+  [[nodiscard]] bool out_of_time() const;
   // From now on the process ends within options.leave_bound, with the exit code of `kind`, unless
   // this object is destroyed before: a file system that does not answer holds nobody back.
   void Leave(ErrorKind kind);

@@ -223,7 +223,8 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Saver* save
     if (saver == nullptr) continue;
     GACCD_RETURN_IF_ERROR(saver->Poll());
     if (save || wish.action == StopAction::kSave) {
-      GACCD_RETURN_IF_ERROR(GiveUpIfAsked(SaveAt(*summary, *saver),
+      const When when = last ? When::kNow : When::kWhenTheDiskAnswers;
+      GACCD_RETURN_IF_ERROR(GiveUpIfAsked(SaveAt(*summary, *saver, when),
                                           StrCat("after update ", index + 1), ErrorKind::kTempFail,
                                           *saver));
     }

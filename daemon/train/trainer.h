@@ -127,8 +127,9 @@ class Trainer {
   void TakeWindow(const LoadedState& state);
   // Waits for the last save of a complete training, and tries it again when the disk refused it.
   Status FinishSaves(const TrainingSummary& summary, Saver& saver);
-  // Saves the state after the last update that ended.
-  Status SaveAt(const TrainingSummary& summary, Saver& saver);
+  // Saves the state after the last update that ended. kNow waits for a disk that does not answer.
+  enum class When : std::uint8_t { kNow, kWhenTheDiskAnswers };
+  Status SaveAt(const TrainingSummary& summary, Saver& saver, When when = When::kNow);
   Status LeaveInside(std::int64_t index, RunReporter& reporter, TrainingSummary* summary,
                      Saver* saver);
   // Saves if that was decided, waits for the disk, and gives what the run ends with.

@@ -8,11 +8,16 @@
 
 namespace gaccd {
 
-Status Trainer::SaveAt(const TrainingSummary& summary, Saver& saver) {
+Status Trainer::SaveAt(const TrainingSummary& summary, Saver& saver, When when) {
   Note(heartbeat::Phase::kSave, summary.updates);
   const bool window = left_ && left_->action == StopAction::kSaveStop;
-  GACCD_RETURN_IF_ERROR(window ? saver.SaveWindow(summary.updates, summary.samples, left_after_)
-                               : saver.Save(summary.updates, summary.samples));
+  if (window) {
+    GACCD_RETURN_IF_ERROR(saver.SaveWindow(summary.updates, summary.samples, left_after_));
+  } else if (when == When::kNow) {
+    GACCD_RETURN_IF_ERROR(saver.Save(summary.updates, summary.samples));
+  } else {
+    GACCD_RETURN_IF_ERROR(saver.SaveOrPostpone(summary.updates, summary.samples));
+  }
   if (stops_ != nullptr) stops_->Saved();
   return Status::Ok();
 }

@@ -167,8 +167,9 @@ TEST_F(StallTest, TheAlarmComesOnceASaveWhileTrainingGoesOn) {
 
 TEST_F(StallTest, OneRankThatIsToldToLeaveEndsTheWaitOnAll) {
   std::atomic<int> asked = 0;
-  const CheckpointOptions options = {.folder = folder_.ckpt(),
-                                     .give_up = [&] { return ++asked == 3; }};
+  const CheckpointOptions options = {.folder = folder_.ckpt(), .give_up = [&] {
+                                       return ++asked == 3 ? GiveUp::kAsked : GiveUp::kNo;
+                                     }};
   const auto start = Clock::now();
   disk.Stall("shard-00001");
   const Status status = OnTwo(options, 60s, [&](auto&, auto& writer) -> Status {
@@ -186,6 +187,73 @@ TEST_F(StallTest, OneRankThatIsToldToLeaveEndsTheWaitOnAll) {
   const std::string shard = folder_.ckpt() + "/step-000000000001-e000001/shard-00001-of-00002.bin";
   for (int i = 0; i < 500 && !PathExists(shard); ++i) std::this_thread::sleep_for(10ms);
   EXPECT_TRUE(PathExists(shard));
+}
+
+TEST_F(StallTest, TrainingGoesOnWithoutASaveForWhichThereIsNoRoom) {
+  const CheckpointOptions options = {.folder = folder_.ckpt(), .patience = 100ms};
+  const Status status = OnTwo(options, 2s, [&](auto& comm, auto& writer) -> Status {
+    EXPECT_TRUE(writer.has_room());
+    disk.Stall("shard-00001");
+    GACCD_RETURN_IF_ERROR(comm.Barrier());
+    for (std::int64_t step = 1; step <= 2; ++step) {
+      GACCD_ASSIGN_OR_RETURN(const bool room, writer.MakeRoom());
+      EXPECT_TRUE(room) << step;
+      GACCD_RETURN_IF_ERROR(run_.SaveAt(writer, step));
+    }
+    for (std::int64_t step = 3; step <= 5; ++step) {
+      EXPECT_FALSE(writer.has_room());
+      const auto start = Clock::now();
+      GACCD_ASSIGN_OR_RETURN(const bool room, writer.MakeRoom());
+      EXPECT_FALSE(room);
+      if (step > 3) {
+        EXPECT_LT(Clock::now() - start, 400ms) << "known: not waited for again";
+      }
+      GACCD_RETURN_IF_ERROR(writer.Poll());
+    }
+    GACCD_RETURN_IF_ERROR(comm.Barrier());
+    disk.Release();
+    while (!writer.has_room()) {
+      std::this_thread::sleep_for(1ms);
+      GACCD_RETURN_IF_ERROR(writer.Poll());
+    }
+    GACCD_RETURN_IF_ERROR(run_.SaveAt(writer, 6));
+    return writer.Finish();
+  });
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(events_[0].generation.step, 6);
+  EXPECT_TRUE(events_[0].status.ok());
+}
+
+TEST_F(StallTest, ADiskThatHangsIsWaitedForOnlySoLongAtTheEnd) {
+  const CheckpointOptions options = {.folder = folder_.ckpt(), .end_patience = 100ms};
+  disk.Stall("shard-00001");
+  const Status status = OnTwo(options, 60s, [&](auto&, auto& writer) -> Status {
+    for (std::int64_t step = 1; step <= 2; ++step) {
+      GACCD_RETURN_IF_ERROR(run_.SaveAt(writer, step));
+    }
+    const Status left = writer.Finish();
+    EXPECT_EQ(left.kind(), ErrorKind::kTempFail);
+    EXPECT_THAT(left.message(),
+                HasSubstr(StrCat("the file system of '", folder_.ckpt(), "' does not answer")));
+    return Status::Ok();
+  });
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+TEST_F(StallTest, ARankWithoutTimeEndsTheWaitOnAll) {
+  std::atomic<int> asked = 0;
+  const CheckpointOptions options = {.folder = folder_.ckpt(), .give_up = [&] {
+                                       return ++asked == 3 ? GiveUp::kNoTime : GiveUp::kNo;
+                                     }};
+  disk.Stall("shard-00001");
+  const Status status = OnTwo(options, 60s, [&](auto&, auto& writer) -> Status {
+    GACCD_RETURN_IF_ERROR(run_.SaveAt(writer, 1));
+    const Status left = writer.Finish();
+    EXPECT_EQ(left.kind(), ErrorKind::kTempFail);
+    EXPECT_THAT(left.message(), HasSubstr("no time left"));
+    return Status::Ok();
+  });
+  EXPECT_TRUE(status.ok()) << status.message();
 }
 
 TEST_F(StallTest, LittleSpaceIsToldBeforeTheFirstSave) {

@@ -115,6 +115,24 @@ TEST(Decide, TheReasonNamesWhatCame) {
             "stopped by SIGTERM (3 of 4 ranks), SIGUSR2 (1 of 4 ranks) after update 7, saved");
 }
 
+TEST(Decide, WhyNothingIsSavedIsSaid) {
+  const auto message = [](const StopDecision& decision) {
+    return decision.ToStatus("after update 7", false).message();
+  };
+  const StopNews late{.stop = 1, .save_misfit = 1, .rest_misfit = 1, .signals = {1}};
+  const StopNews stop{.stop = 1, .signals = {1}};
+  for (const auto decide : {DecideAtBoundary, DecideInside}) {
+    EXPECT_EQ(message(decide(late, true, kRanks)),
+              "stopped by SIGTERM (1 of 4 ranks) after update 7, not saved: there was no time");
+    EXPECT_EQ(message(decide(stop, false, kRanks)),
+              "stopped by SIGTERM (1 of 4 ranks) after update 7, not saved: checkpoints are off "
+              "(--save-every-seconds)");
+  }
+  const StopNews twice{.stop_now = 1, .stop = 1, .signals = {1}};
+  EXPECT_EQ(message(DecideAtBoundary(twice, true, kRanks)),
+            "stopped by SIGTERM (1 of 4 ranks), a second request after update 7, not saved");
+}
+
 TEST(AskClock, DoublesUntilThePaceIsKnownThenKeepsToTime) {
   AskClock clock(0.5);
   std::vector<int> asked;

@@ -1,0 +1,50 @@
+#include "daemon/train/storage_limits.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "collectives/base/bounded_call.h"
+#include "collectives/base/strings.h"
+#include "daemon/telemetry/log.h"
+
+namespace gaccd {
+namespace {
+
+using Millis = std::chrono::milliseconds;
+// A slow disk is not taken for one that hangs.
+constexpr Millis kLeast{2'000};
+
+}  // namespace
+
+Millis LimitOfLastSave(Millis bound, double bytes) {
+  constexpr double kSlowBytesPerMs = 50e3;
+  const Millis slow(static_cast<std::int64_t>(bytes / kSlowBytesPerMs));
+  return std::max({bound / 2, slow, kLeast});
+}
+
+Millis LimitOfResults(Millis bound) { return std::max(bound / 2, kLeast); }
+
+Millis LimitOfVerdict(Millis bound) {
+  constexpr Millis kMost{10'000};
+  return std::clamp(bound / 4, kLeast, kMost);
+}
+
+Status WriteWithin(Millis limit, const std::string& path, std::function<Status()> write) {
+  const auto result = std::make_shared<Status>();
+  if (CallWithin(limit, [result, write = std::move(write)] { *result = write(); })) return *result;
+  return {ErrorKind::kTempFail,
+          StrCat("the training is complete, but the file system of '", path,
+                 "' does not answer: not written within ", limit.count(), " ms")};
+}
+
+void AddStorageProblem(const Status& problem, Ending& ending) {
+  if (problem.ok()) return;
+  if (ending.status.ok()) {
+    LogWarning(problem.message());
+    return;
+  }
+  ending.status = {ending.status.kind(), StrCat(ending.status.message(), "; ", problem.message())};
+}
+
+}  // namespace gaccd
