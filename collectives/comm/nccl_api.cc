@@ -50,10 +50,10 @@ Result<NcclApi> Load() {
 Status CheckNcclVersion(const NcclApi& api) {
   int loaded = 0;
   GACCD_RETURN_IF_ERROR(NcclStatus(api, nullptr, api.GetVersion(&loaded), "ncclGetVersion"));
-  if (loaded >= NCCL_VERSION_CODE) return Status::Ok();
+  if (loaded >= kOldestNccl) return Status::Ok();
   return {ErrorKind::kUnavailable,
-          StrCat("NCCL is too old: gaccd was compiled with ", VersionText(NCCL_VERSION_CODE),
-                 ", the loaded ", kLibrary, " is ", VersionText(loaded))};
+          StrCat("NCCL is too old: gaccd needs ", VersionText(kOldestNccl),
+                 " or newer, the loaded ", kLibrary, " is ", VersionText(loaded))};
 }
 
 Result<const NcclApi*> LoadNccl() {

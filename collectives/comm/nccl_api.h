@@ -37,11 +37,14 @@ struct NcclApi {
   decltype(&::ncclBroadcast) Broadcast;
 };
 
+// The first with all the functions and fields of ncclConfig_t that gaccd uses.
+inline constexpr int kOldestNccl = NCCL_VERSION(2, 27, 0);
+
 // Loads libnccl.so.2 once; lives to the end of the process. kUnavailable: not found, a symbol is
-// missing, or older than what gaccd was compiled with, both versions named.
+// missing, or older than kOldestNccl, both versions named.
 Result<const NcclApi*> LoadNccl();
 
-// kUnavailable, naming both versions, when the library behind `api` is older than the header.
+// kUnavailable, naming both versions, when the library behind `api` is older than kOldestNccl.
 [[nodiscard]] Status CheckNcclVersion(const NcclApi& api);
 
 // OK for ncclSuccess and ncclInProgress. Else kUnavailable: "`what`: remote process exited or there

@@ -12,8 +12,9 @@ struct NcclApi;
 
 struct NcclOptions {
   CommOptions comm;
-  int device = 0;            // this rank's GPU, as the CUDA runtime of this process counts
-  bool gpu_sharing = false;  // several ranks on one GPU: for tests, slow
+  int device = 0;  // this rank's GPU, as the CUDA runtime of this process counts
+  // Several ranks on one GPU: for tests, slow. REQUIRES NcclSharingSettings() in the environment.
+  bool gpu_sharing = false;
   // Elements of one call of NCCL; larger buffers are cut into pieces, alike on all ranks. NCCL is
   // fastest with the largest messages, so that comm.segment_elements is not used here.
   std::size_t message_elements = std::size_t{1} << 30;

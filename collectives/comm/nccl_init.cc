@@ -18,10 +18,6 @@ Status Prepare(const Communicator& over, NcclOptions* options, std::span<const i
   }
   GACCD_RETURN_IF_ERROR(
       CudaStatus(cudaSetDevice(options->device), StrCat("cudaSetDevice(", options->device, ")")));
-  if (options->gpu_sharing) {
-    ApplySettings(
-        MissingSettings(NcclSharingSettings(over.topology(), over.rank()), ProcessEnvironment()));
-  }
   if (options->api == nullptr) {
     GACCD_ASSIGN_OR_RETURN(options->api, LoadNccl());
   }

@@ -1,6 +1,9 @@
 #include "collectives/comm/nccl_settings.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 
 #include "collectives/base/strings.h"
@@ -19,21 +22,28 @@ std::vector<int> NcclRoots(int ranks, int ranks_per_root) {
 
 EnvironmentSettings NcclSettings() { return {{"NCCL_RAS_ENABLE", "0"}}; }
 
-EnvironmentSettings NcclSharingSettings(const Topology& topology, int rank) {
+EnvironmentSettings NcclDeterministicSettings() {
+  return {{"NCCL_NVLS_ENABLE", "0"}, {"NCCL_ALGO", "Ring"}};
+}
+
+EnvironmentSettings NcclSharingSettings(const Environment& env, const std::string& process) {
+  const auto ranks = env("OMPI_COMM_WORLD_SIZE");
+  const bool one_node =
+      (ranks && ranks == env("OMPI_COMM_WORLD_LOCAL_SIZE")) || env("SLURM_STEP_NUM_NODES") == "1";
   EnvironmentSettings settings = {
-      {"NCCL_HOSTID", StrCat(topology.hosts[static_cast<std::size_t>(rank)], "-r", rank)},
-      {"NCCL_NET", "Socket"},
-      {"NCCL_IB_DISABLE", "1"},
-      {"NCCL_NVLS_ENABLE", "0"},
-      {"NCCL_MNNVL_ENABLE", "0"},
-      {"NCCL_RAS_ENABLE", "0"},
-      {"NCCL_ALGO", "Ring"},
-      {"NCCL_PROTO", "Simple"},
-      {"NCCL_MAX_CTAS", "2"},
+      {"NCCL_HOSTID", process},      {"NCCL_NET", "Socket"},     {"NCCL_IB_DISABLE", "1"},
+      {"NCCL_NVLS_ENABLE", "0"},     {"NCCL_MNNVL_ENABLE", "0"}, {"NCCL_RAS_ENABLE", "0"},
+      {"NCCL_ALGO", "Ring"},         {"NCCL_PROTO", "Simple"},   {"NCCL_MAX_CTAS", "2"},
       {"NCCL_NET_GDR_LEVEL", "LOC"},
   };
-  if (topology.nodes == 1) settings.emplace_back("NCCL_SOCKET_IFNAME", "lo");
+  if (one_node) settings.emplace_back("NCCL_SOCKET_IFNAME", "lo");
   return settings;
+}
+
+std::string HostAndProcess() {
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0) return StrCat("host-", ::getpid());
+  return StrCat(host.data(), "-", ::getpid());
 }
 
 EnvironmentSettings MissingSettings(const EnvironmentSettings& settings, const Environment& env) {

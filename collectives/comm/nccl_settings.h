@@ -1,5 +1,5 @@
 // What NCCL needs to be told by environment variables and by arithmetic before it starts.
-// Pure functions, except the one that changes the environment.
+// Pure functions, except the two that ask for this process or change its environment.
 #pragma once
 
 #include <string>
@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "collectives/base/environment.h"
-#include "collectives/comm/communicator.h"
 
 namespace gaccd {
 
@@ -25,17 +24,25 @@ using EnvironmentSettings = std::vector<std::pair<std::string, std::string>>;
 // For every run: NCCL's RAS service would listen on a port, without asking who connects.
 [[nodiscard]] EnvironmentSettings NcclSettings();
 
+// For runs that ask for the same bits every time: one algorithm, and no sums in the switch (NVLS).
+[[nodiscard]] EnvironmentSettings NcclDeterministicSettings();
+
 // For several ranks on one GPU (tests). NCCL refuses a GPU twice on one host, so every rank says it
-// is a host of its own, and everything then goes through sockets: of the loopback device when all
-// ranks are on one machine. Kernels stay small, since those of both ranks share the GPU.
-[[nodiscard]] EnvironmentSettings NcclSharingSettings(const Topology& topology, int rank);
+// is a host of its own, `process` (any name that no other rank has), and everything then goes
+// through sockets: of the loopback device where `env` says that all ranks are on one node. Kernels
+// stay small, since those of both ranks share the GPU.
+[[nodiscard]] EnvironmentSettings NcclSharingSettings(const Environment& env,
+                                                      const std::string& process);
+
+// "n3-4711": this host and process.
+[[nodiscard]] std::string HostAndProcess();
 
 // What of `settings` the environment does not say yet: what a user has set stays.
 [[nodiscard]] EnvironmentSettings MissingSettings(const EnvironmentSettings& settings,
                                                   const Environment& env);
 
-// Puts them into the environment of this process. NCCL reads NCCL_HOSTID at its first call and
-// never again: call this before. Not thread-safe, as setenv.
+// Puts them into the environment of this process. Before its first thread, which may read the
+// environment meanwhile; NCCL reads NCCL_HOSTID at its first call and never again.
 void ApplySettings(const EnvironmentSettings& settings);
 
 }  // namespace gaccd

@@ -7,7 +7,9 @@ namespace gaccd {
 namespace {
 
 LibraryVersions NcclLibrary() {
-  LibraryVersions nccl{.name = "NCCL", .compiled = VersionOfCode(NCCL_VERSION_CODE)};
+  LibraryVersions nccl{.name = "NCCL",
+                       .compiled = VersionOfCode(NCCL_VERSION_CODE),
+                       .oldest = VersionOfCode(kOldestNccl)};
   const Result<SharedLibrary> library = SharedLibrary::Open("libnccl.so.2");
   if (!library.ok()) {
     nccl.detail = library.status().message();

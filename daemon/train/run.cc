@@ -14,7 +14,6 @@
 #include "collectives/bootstrap/agree.h"
 #include "collectives/bootstrap/same_on_all.h"
 #include "collectives/comm/nccl_comm.h"
-#include "collectives/comm/nccl_settings.h"
 #include "daemon/checkpoint/run_state.h"
 #include "daemon/config/help.h"
 #include "daemon/config/job_text.h"
@@ -27,6 +26,7 @@
 #include "daemon/train/done_marker.h"
 #include "daemon/train/ending.h"
 #include "daemon/train/launch.h"
+#include "daemon/train/nccl_environment.h"
 #include "daemon/train/open_data.h"
 #include "daemon/train/session.h"
 #include "daemon/train/storage_limits.h"
@@ -355,8 +355,7 @@ Ending TrainOn(const Flags& flags, Session& session) {
 }  // namespace
 
 RanksOutcome RunTrain(const Flags& flags, const ErrorPrinter& print) {
-  // Before there are threads: they read the environment, too.
-  ApplySettings(MissingSettings(NcclSettings(), ProcessEnvironment()));
+  SetNcclEnvironment(flags);
   // Early: a signal during the start is not lost.
   auto signals = StopSignals::Install(flags.stop_signals);
   if (!signals.ok()) return {std::move(signals).status()};

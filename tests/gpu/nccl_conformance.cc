@@ -18,6 +18,7 @@
 #include "collectives/bootstrap/gpus.h"
 #include "collectives/bootstrap/mpi_session.h"
 #include "collectives/comm/nccl_comm.h"
+#include "collectives/comm/nccl_settings.h"
 #include "tests/ranks/conformance.h"
 #include "tests/ranks/device_copies.h"
 
@@ -96,6 +97,9 @@ Status RunOn(Communicator& over, const Arguments& arguments) {
 }
 
 Status RunCases(const Arguments& arguments) {
+  if (arguments.share) {
+    ApplySettings(NcclSharingSettings(ProcessEnvironment(), HostAndProcess()));
+  }
   GACCD_ASSIGN_OR_RETURN(const std::unique_ptr<MpiSession> session,
                          MpiSession::Start({}, ProcessEnvironment()));
   CommOptions options;

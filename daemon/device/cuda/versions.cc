@@ -6,9 +6,7 @@ namespace gaccd {
 namespace {
 
 bool IsTooOld(const LibraryVersions& library) {
-  if (!library.loaded.has_value()) return false;
-  if (library.same_major_is_enough) return library.loaded->major < library.compiled.major;
-  return *library.loaded < library.compiled;
+  return library.loaded.has_value() && *library.loaded < library.oldest;
 }
 
 }  // namespace
@@ -32,11 +30,11 @@ Status CheckNotOlder(std::span<const LibraryVersions> libraries) {
   std::string old;
   for (const LibraryVersions& library : libraries) {
     if (!IsTooOld(library)) continue;
-    old += StrCat(old.empty() ? "" : "; ", library.name, ": compiled with ",
-                  ToText(library.compiled), ", found ", ToText(*library.loaded));
+    old += StrCat(old.empty() ? "" : "; ", library.name, ": expected ", ToText(library.oldest),
+                  " or newer, found ", ToText(*library.loaded));
   }
   if (old.empty()) return Status::Ok();
-  return {ErrorKind::kUnavailable, StrCat("older than what gaccd was compiled with: ", old)};
+  return {ErrorKind::kUnavailable, StrCat("too old for this gaccd: ", old)};
 }
 
 }  // namespace gaccd

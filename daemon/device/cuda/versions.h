@@ -32,9 +32,10 @@ struct LibraryVersions {
   LibraryVersion compiled;  // of the headers
   std::optional<LibraryVersion> loaded;
   std::string detail;  // without `loaded`: why; the driver: its own version and build
-  // The driver must know the major version of CUDA; a minor one less is enough, because gaccd
-  // carries machine code for the GPUs it was compiled for.
-  bool same_major_is_enough = false;
+  // The oldest that has all that gaccd calls. Within a major version NVIDIA keeps the interface,
+  // and gaccd carries machine code for the GPUs it was compiled for, so a lower minor version is
+  // enough.
+  LibraryVersion oldest = {compiled.major, 0, 0};
 };
 
 // CUDA runtime, driver, cuBLASLt, cuDNN, in this order; empty when gaccd was built without CUDA.
@@ -45,8 +46,8 @@ struct LibraryVersions {
 // libcudnn.so.9: ..."
 [[nodiscard]] std::string ToText(const LibraryVersions& library);
 
-// kUnavailable, naming every library that is older than the one gaccd was compiled with and both
-// versions. A library that is not there is no error here: it may not be needed.
+// kUnavailable, naming every library that is older than `oldest` and both versions. A library that
+// is not there is no error here: it may not be needed.
 Status CheckNotOlder(std::span<const LibraryVersions> libraries);
 
 }  // namespace gaccd

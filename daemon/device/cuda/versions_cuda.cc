@@ -34,10 +34,8 @@ std::string DriverText() {
 }
 
 LibraryVersions Driver() {
-  LibraryVersions driver{.name = "CUDA driver",
-                         .compiled = CudaVersion(CUDART_VERSION),
-                         .detail = DriverText(),
-                         .same_major_is_enough = true};
+  LibraryVersions driver{
+      .name = "CUDA driver", .compiled = CudaVersion(CUDART_VERSION), .detail = DriverText()};
   int code = 0;  // stays 0, with success, where no driver is installed
   const Status status = CudaStatus(cudaDriverGetVersion(&code), "version of the CUDA driver");
   if (status.ok() && code > 0) {

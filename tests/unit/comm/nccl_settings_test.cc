@@ -22,14 +22,6 @@ Environment Variables(const std::map<std::string, std::string>& variables) {
   };
 }
 
-Topology TwoRanks(int nodes) {
-  Topology topology;
-  topology.hosts = {"n0", nodes == 1 ? "n0" : "n1"};
-  topology.node_of = {0, nodes - 1};
-  topology.nodes = nodes;
-  return topology;
-}
-
 TEST(NcclRoots, OneForSmallWorldsAndTheFirstOfEachPartForLargeOnes) {
   EXPECT_THAT(NcclRoots(1), ElementsAre(0));
   EXPECT_THAT(NcclRoots(64), ElementsAre(0));
@@ -57,16 +49,29 @@ TEST(NcclSettings, NoServiceThatAnswersStrangers) {
   EXPECT_THAT(NcclSettings(), Contains(Pair("NCCL_RAS_ENABLE", "0")));
 }
 
+TEST(NcclSettings, TheSameBitsNeedOneAlgorithmAndNoSumsInTheSwitch) {
+  EXPECT_THAT(NcclDeterministicSettings(),
+              ElementsAre(Pair("NCCL_NVLS_ENABLE", "0"), Pair("NCCL_ALGO", "Ring")));
+}
+
 TEST(NcclSharing, EveryRankIsAHostOfItsOwn) {
-  EXPECT_THAT(NcclSharingSettings(TwoRanks(1), 0), Contains(Pair("NCCL_HOSTID", "n0-r0")));
-  EXPECT_THAT(NcclSharingSettings(TwoRanks(1), 1), Contains(Pair("NCCL_HOSTID", "n0-r1")));
-  EXPECT_THAT(NcclSharingSettings(TwoRanks(1), 1), Contains(Pair("NCCL_NET", "Socket")));
+  const EnvironmentSettings settings = NcclSharingSettings(Variables({}), "n0-17");
+  EXPECT_THAT(settings, Contains(Pair("NCCL_HOSTID", "n0-17")));
+  EXPECT_THAT(settings, Contains(Pair("NCCL_NET", "Socket")));
 }
 
 TEST(NcclSharing, LoopbackOnlyWhereAllRanksAreOnOneMachine) {
-  const auto loopback = Pair("NCCL_SOCKET_IFNAME", "lo");
-  EXPECT_THAT(NcclSharingSettings(TwoRanks(1), 0), Contains(loopback));
-  EXPECT_THAT(NcclSharingSettings(TwoRanks(2), 0), ::testing::Not(Contains(loopback)));
+  const auto loopback = Contains(Pair("NCCL_SOCKET_IFNAME", "lo"));
+  const auto settings = [](const std::map<std::string, std::string>& variables) {
+    return NcclSharingSettings(Variables(variables), "n0-17");
+  };
+  EXPECT_THAT(settings({{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}}),
+              loopback);
+  EXPECT_THAT(settings({{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}),
+              ::testing::Not(loopback));
+  EXPECT_THAT(settings({{"SLURM_STEP_NUM_NODES", "1"}}), loopback);
+  EXPECT_THAT(settings({{"SLURM_STEP_NUM_NODES", "2"}}), ::testing::Not(loopback));
+  EXPECT_THAT(settings({}), ::testing::Not(loopback));
 }
 
 TEST(NcclSharing, WhatTheUserHasSetStays) {

@@ -21,16 +21,18 @@ TEST(Versions, CodesAsTheLibrariesCountThem) {
   EXPECT_EQ(ToText(VersionOfCode(22809)), "2.28.9");
 }
 
-TEST(Versions, OlderThanCompiledIsRefusedWithBothVersions) {
-  const std::vector<LibraryVersions> libraries = {Library("cuBLASLt", 130100, 130005),
-                                                  Library("cuDNN", 91900, 91900),
-                                                  Library("NCCL", 22809, 22703)};
+TEST(Versions, TooOldIsRefusedWithBothVersions) {
+  std::vector<LibraryVersions> libraries = {
+      Library("cuBLASLt", 130100, 129105), Library("cuDNN", 91900, 91900),
+      Library("NCCL", 22809, 22605), Library("other NCCL", 22809, 22703)};
+  libraries[2].oldest = libraries[3].oldest = VersionOfCode(22700);
   const Status status = CheckNotOlder(libraries);
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.kind(), ErrorKind::kUnavailable);
-  EXPECT_THAT(status.message(), HasSubstr("cuBLASLt: compiled with 13.1.0, found 13.0.5"));
-  EXPECT_THAT(status.message(), HasSubstr("NCCL: compiled with 2.28.9, found 2.27.3"));
+  EXPECT_THAT(status.message(), HasSubstr("cuBLASLt: expected 13.0.0 or newer, found 12.91.5"));
+  EXPECT_THAT(status.message(), HasSubstr("NCCL: expected 2.27.0 or newer, found 2.26.5"));
   EXPECT_THAT(status.message(), Not(HasSubstr("cuDNN")));
+  EXPECT_THAT(status.message(), Not(HasSubstr("other")));
 }
 
 TEST(Versions, NewerAndMissingArePassed) {
@@ -43,11 +45,9 @@ TEST(Versions, NewerAndMissingArePassed) {
             "NCCL not found (compiled with 2.28.9): cannot load libnccl.so.2");
 }
 
-TEST(Versions, OfTheDriverOnlyTheMajorVersionCounts) {
-  LibraryVersions driver{.name = "CUDA driver",
-                         .compiled = CudaVersion(13010),
-                         .loaded = CudaVersion(13000),
-                         .same_major_is_enough = true};
+TEST(Versions, OnlyTheMajorVersionCounts) {
+  LibraryVersions driver{
+      .name = "CUDA driver", .compiled = CudaVersion(13010), .loaded = CudaVersion(13000)};
   EXPECT_TRUE(CheckNotOlder({&driver, 1}).ok());
   driver.loaded = CudaVersion(12090);
   EXPECT_FALSE(CheckNotOlder({&driver, 1}).ok());
