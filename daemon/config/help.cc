@@ -89,8 +89,8 @@ Trains the job, one process per rank:
   --epochs=N           passes over the data (job: epochs)
   --max-updates=N      stop after N updates; 0 = no limit
   --seed=N             of the initial weights and the sample order (default 1)
-  --log-every=N        a log line every N updates (default 100), every 10 s, and
-                       at the first and last update
+  --log-every=N        a log line every N updates (default 100), at least every
+                       10 s, and at the last update
   --init-weights=FILE  start from the weights in this safetensors file
   --save-weights=FILE  write the weights at the end, as safetensors
   --bound=SECONDS      end the run when a rank is silent that long (default 60)

@@ -1,9 +1,12 @@
 #include "daemon/telemetry/event_lines.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <string_view>
 
 #include "collectives/base/strings.h"
+#include "daemon/telemetry/progress.h"
 
 namespace gaccd {
 namespace {
@@ -11,16 +14,36 @@ namespace {
 std::string LossText(double loss) {
   char text[64];
   const bool small = loss != 0 && std::abs(loss) < 1e-3;
-  std::snprintf(text, sizeof(text), small ? "%.6g" : "%.6f", loss);
+  std::snprintf(text, sizeof(text), small ? "%.4g" : "%.6f", loss);
+  return text;
+}
+
+std::string LearningRateText(double lr) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.3g", lr);
+  return text;
+}
+
+// "987", "51.2k", "1.83M": at most five characters up to 10^12.
+std::string RateText(double rate) {
+  if (!(rate >= 9999.5)) return StrCat(std::llround(std::max(rate, 0.0)));
+  std::string_view units = "kMG";
+  double value = rate / 1e3;
+  for (; value >= 999.5 && units.size() > 1; units.remove_prefix(1)) value /= 1e3;
+  const int digits = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.*f%c", digits, value, units[0]);
   return text;
 }
 
 }  // namespace
 
-std::string StepLine(const StepRecord& step) {
-  return StrCat("epoch: ", step.epoch, " step: ", step.step, ", loss is ", LossText(step.loss),
-                " (mean of ", step.samples, " samples)",
-                step.skipped ? ", update skipped: the gradient is not finite" : "");
+std::string StepLine(const StepRecord& step, double samples_per_s, double elapsed_s) {
+  const std::string start =
+      StrCat("epoch: ", step.epoch, " step: ", step.step, ", loss is ", LossText(step.loss));
+  if (step.skipped) return start + ", update skipped: the gradient is not finite";
+  return StrCat(start, ", lr ", LearningRateText(step.lr), ", ", RateText(samples_per_s),
+                " samples/s, ", DurationText(elapsed_s));
 }
 
 std::string EvalLine(const EvalRecord& eval) {
@@ -33,7 +56,7 @@ std::string EvalLine(const EvalRecord& eval) {
 }
 
 std::string ResumeLine(const ResumeRecord& resume) {
-  return StrCat("goes on after update ", resume.step, ", from checkpoint ", resume.generation);
+  return StrCat("resumed after update ", resume.step, ", from checkpoint ", resume.generation);
 }
 
 }  // namespace gaccd

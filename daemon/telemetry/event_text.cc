@@ -85,6 +85,7 @@ void FillLastStep(const StepRecord& last, const StepRates& rates, proto::RunStat
   message.set_loss(last.loss);
   message.set_loss_finite(std::isfinite(last.loss));
   message.set_samples_per_s(rates.samples_per_s);
+  message.set_wall_samples_per_s(rates.wall_samples_per_s);
   message.set_dur_p50_s(rates.dur_p50_s);
   message.set_eta_s(rates.eta_s);
 }

@@ -23,10 +23,11 @@ struct LineStamp {
 
 // What the reporter measures over steps.
 struct StepRates {
-  double samples_per_s = 0;
+  double samples_per_s = 0;  // of the last update
   double dur_p50_s = 0;
   double dur_p99_s = 0;
   double eta_s = 0;
+  double wall_samples_per_s = 0;  // since the first update of this attempt, saves included
 };
 
 // STATUS.json.

@@ -48,6 +48,7 @@ struct LogState {
   std::atomic<bool> to_file{false};
   std::atomic<std::int64_t> step{0};
   int rank = -1;             // -1: not known yet; set before to_file
+  std::string sender;        // "rank 17 on node3"; empty: not known, or rank 0
   LineFile* file = nullptr;  // as well
   std::mutex mutex;          // of the hook, also while it runs
   std::function<void(const LogLine&)> hook;
@@ -80,8 +81,8 @@ void ToFile(google::LogSeverity severity, std::string_view message,
 
 // REQUIRES: state.mutex is held.
 void WriteToPeople(const LogState& state, std::string_view message) {
-  const std::string rank = state.rank < 0 ? "" : StrCat(" [rank ", state.rank, "]");
-  const std::string line = StrCat("gaccd: warning", rank, ": ", Printable(message), "\n");
+  const std::string sender = state.sender.empty() ? "" : StrCat(state.sender, ": ");
+  const std::string line = StrCat("gaccd: ", sender, "warning: ", Printable(message), "\n");
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 
@@ -120,6 +121,12 @@ void LogInfo(std::string_view message, std::source_location where) {
 void LogWarning(std::string_view message, std::source_location where) {
   if (State().to_file.load(std::memory_order_acquire)) ToFile(google::GLOG_WARNING, message, where);
   ToPeople(message, where);
+}
+
+void SetLogSender(std::string sender) {
+  LogState& state = State();
+  const std::lock_guard lock(state.mutex);
+  state.sender = std::move(sender);
 }
 
 void StartTextLog(const std::string& log_dir, int rank, Modes modes) {

@@ -64,6 +64,7 @@ std::string ProgressLine(const ProgressState& state, int columns, bool utf8) {
       Format("%.0f samples/s", state.samples_per_s),
       StrCat(state.step, "/", state.steps_total),
       StrCat("epoch ", state.epoch),
+      Format("lr %.3g", state.lr),
   };
   constexpr std::size_t kGap = 2;
   bool fits[std::size(parts)] = {};
@@ -82,7 +83,7 @@ std::string ProgressLine(const ProgressState& state, int columns, bool utf8) {
   };
   if (fits[5]) add(parts[5]);
   if (left >= kShortestBar) add(Bar(share, std::min(left, kLongestBar), utf8));
-  for (const std::size_t i : {0, 4, 1, 3, 2}) {
+  for (const std::size_t i : {0, 4, 1, 6, 3, 2}) {
     if (fits[i]) add(parts[i]);
   }
   return line;

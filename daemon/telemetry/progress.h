@@ -1,5 +1,5 @@
 // The progress bar: one line of a terminal, drawn again at most 10 times a second.
-//   epoch 2  ━━━━━━━━━━━━━╸┄┄┄┄┄┄┄┄┄┄  45%  1350/3000  loss 0.4127  12304 samples/s  1:34 left
+//   epoch 2  ━━━━━━━╸┄┄┄┄┄┄┄┄  45%  1350/3000  loss 0.4127  lr 0.1  12304 samples/s  1:34 left
 #pragma once
 
 #include <chrono>
@@ -19,6 +19,7 @@ struct ProgressState {
   double loss = 0;
   double samples_per_s = 0;
   double eta_s = 0;
+  double lr = 0;
 };
 
 // The line for a window of so many columns: never wider than columns - 1. What does not fit is left

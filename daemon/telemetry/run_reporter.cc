@@ -34,8 +34,8 @@ void StartLogOfThisRank(const std::string& log_dir, int rank, const std::string&
     StartTextLog(log_dir, rank, modes);
     return;
   }
-  LogWarning(StrCat("rank ", rank, " on ", host, " does not see '", log_dir,
-                    "': is the run folder shared by all nodes? Its log stays on stderr"));
+  LogWarning(StrCat("'", log_dir, "' does not exist on ", host,
+                    ": is the run folder shared by all nodes? The log stays on stderr"));
 }
 
 std::unique_ptr<Progress> MakeProgress(ProgressMode mode) {
@@ -46,6 +46,11 @@ std::unique_ptr<Progress> MakeProgress(ProgressMode mode) {
   const bool utf8 =
       IsUtf8Locale(std::getenv("LC_ALL"), std::getenv("LC_CTYPE"), std::getenv("LANG"));
   return std::make_unique<Progress>(*std::move(terminal), utf8);
+}
+
+std::chrono::steady_clock::duration SecondsOf(double seconds) {
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+      std::chrono::duration<double>(seconds));
 }
 
 }  // namespace
@@ -156,6 +161,7 @@ Result<std::unique_ptr<RunReporter>> RunReporter::Start(Communicator& comm,
   impl->world = comm.size();
   const OwnerName me = MakeOwnerName(StrCat("local-", ::getpid()), 0);
   impl->identity = {impl->options.run_name, me.job, me.attempt, comm.rank(), me.host};
+  if (comm.rank() != 0) SetLogSender(StrCat("rank ", comm.rank(), " on ", me.host));
   GACCD_ASSIGN_OR_RETURN(const std::string table, RankTable(comm));
   Result<std::string> mine = std::string();
   if (impl->leads()) mine = impl->OpenFiles(table);
@@ -218,14 +224,17 @@ void RunReporter::Step(const StepRecord& record) {
     }
     if (impl.bar) {
       impl.bar->Update({record.epoch, record.step, record.steps_total, record.loss,
-                        rates.samples_per_s, rates.eta_s});
+                        rates.samples_per_s, rates.eta_s, record.lr});
     }
     impl.ReportWriteFailure();
     impl.ReportStall();
   }
-  const bool due = impl.options.log_every > 0 && record.step % impl.options.log_every == 0;
-  if (!due && record.step != record.steps_total && !record.skipped) return;
-  const std::string line = StepLine(record);
+  const Impl::Clock::time_point now = Impl::Clock::now();
+  if (!impl.lines) impl.lines.emplace(impl.options.log_every, now - SecondsOf(record.dur_s));
+  const std::optional<double> rate = impl.lines->Due(record, now);
+  if (!rate) return;
+  const double elapsed_s = std::chrono::duration<double>(now - impl.started).count();
+  const std::string line = StepLine(record, *rate, elapsed_s);
   LogInfo(line);
   if (!impl.bar) impl.Print(line);
 }

@@ -2,8 +2,8 @@
 //
 // Rank 0 writes the run folder (run_folder.h), events.jsonl, STATUS.json, verdict.json and the
 // terminal; every rank writes its own text log. On a terminal the plan is followed by a progress
-// bar; in a file there is no bar but a line every log_every updates:
-//   epoch: 1 step: 100, loss is 1.402374 (mean of 3072 samples)
+// bar; in a file there is no bar but a line every log_every updates, and at least every 10 s:
+//   epoch: 1 step: 100, loss is 1.402374, lr 0.1, 51.2k samples/s, 0:07
 //
 // After Start() nothing here stops training: a write that fails (disk full) is counted, reported
 // once as a warning, and kept in write_status(); lines and STATUS.json are written by threads of

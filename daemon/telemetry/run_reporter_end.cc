@@ -117,8 +117,8 @@ void RunReporter::Finish(const Status& outcome, const FailureFacts& facts) {
   }
   impl.crash.reset();
   Say(StrCat(outcome.ok() ? "done" : "stopped", ": ", impl.steps_done(), " updates, ",
-             impl.samples_done(), " samples in ", DurationText(dur_s),
-             impl.attempt_dir.empty() ? "" : "; logs: ", impl.attempt_dir));
+             impl.samples_done(), " samples in ", DurationText(dur_s)));
+  if (!impl.attempt_dir.empty()) Say(StrCat("logs: ", impl.attempt_dir));
   FlushTextLog(closed ? kForTheTextLog : std::chrono::milliseconds(0));
 }
 

@@ -43,6 +43,7 @@ struct RunReporter::Impl {
 
   std::unique_ptr<Progress> bar;  // rank 0 on a terminal
   StepClock clock;
+  std::optional<LineClock> lines;  // from the first update
   StepRecord last;
   ResumeRecord from;                      // what came before the first update of this attempt
   std::atomic<std::int64_t> log_step{0};  // of `last`, for log lines of other threads

@@ -39,16 +39,33 @@ StepRates StepClock::Count(const StepRecord& record) {
   const bool first = last_ == Clock::time_point{};
   const double since_last = first ? 0 : std::chrono::duration<double>(now - last_).count();
   last_ = now;
+  const std::chrono::duration<double> taken(record.dur_s);
+  if (first) start_ = now - std::chrono::duration_cast<Clock::duration>(taken);
+  samples_ += record.samples;
   updates_.Add(record.dur_s);
   intervals_.Add(std::max(record.dur_s, since_last));
   StepRates rates;
   if (record.dur_s > 0) {
     rates.samples_per_s = static_cast<double>(record.samples) / record.dur_s;
   }
+  const double since_start = std::chrono::duration<double>(now - start_).count();
+  if (since_start > 0) rates.wall_samples_per_s = static_cast<double>(samples_) / since_start;
   rates.dur_p50_s = updates_.Quantile(0.50);
   rates.dur_p99_s = updates_.Quantile(0.99);
   rates.eta_s = intervals_.Remaining(record.steps_total - record.step);
   return rates;
+}
+
+std::optional<double> LineClock::Due(const StepRecord& record, Clock::time_point now) {
+  samples_ += record.samples;
+  const bool due = (log_every_ > 0 && record.step % log_every_ == 0) || record.skipped ||
+                   record.step == record.steps_total || now - last_line_ >= kLongest;
+  if (!due) return std::nullopt;
+  const double seconds = std::chrono::duration<double>(now - last_line_).count();
+  const double rate = seconds > 0 ? static_cast<double>(samples_) / seconds : 0;
+  samples_ = 0;
+  last_line_ = now;
+  return rate;
 }
 
 }  // namespace gaccd

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "daemon/telemetry/event_text.h"
 #include "daemon/telemetry/events.h"
@@ -42,9 +43,31 @@ class StepClock {
  private:
   using Clock = std::chrono::steady_clock;
 
-  StepStats updates_;         // how long an update takes
-  StepStats intervals_;       // from update to update: evaluation and everything else included
-  Clock::time_point last_{};  // the epoch: none yet
+  StepStats updates_;          // how long an update takes
+  StepStats intervals_;        // from update to update: evaluation and everything else included
+  Clock::time_point last_{};   // the epoch: none yet
+  Clock::time_point start_{};  // of the first update
+  std::int64_t samples_ = 0;
+};
+
+// Which updates get a line in the log: every log_every-th, one when there was none for 10 s, the
+// last, and those that were skipped. Not thread-safe.
+class LineClock {
+ public:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::seconds kLongest{10};
+
+  LineClock(std::int64_t log_every, Clock::time_point start)
+      : log_every_(log_every), last_line_(start) {}
+
+  // Of every update, when it has ended. The samples per second since the line before, evaluations
+  // and saves included; none: no line.
+  std::optional<double> Due(const StepRecord& record, Clock::time_point now);
+
+ private:
+  const std::int64_t log_every_;
+  Clock::time_point last_line_;
+  std::int64_t samples_ = 0;  // since then
 };
 
 }  // namespace gaccd

@@ -132,7 +132,7 @@ class StartTest(unittest.TestCase):
         self.write("images.go", "")
         said = second.communicate()[0]
         self.assertEqual(second.returncode, 0, said)
-        self.assertIn("goes on after update 4", said)
+        self.assertIn("resumed after update 4", said)
 
     def test_bad_data_leaves_a_verdict(self):
         self.write("images", b"no images")

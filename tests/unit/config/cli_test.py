@@ -58,7 +58,7 @@ class TrainTest(unittest.TestCase):
             (pathlib.Path(folder) / "DONE").unlink()
             done = self.train(f"--run-dir={folder}", "--max-updates=5", "--save-every-updates=4")
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertIn("goes on after update 3, from checkpoint step-000000000003-e000001\n", done.stdout)
+            self.assertIn("resumed after update 3, from checkpoint step-000000000003-e000001\n", done.stdout)
             events = [json.loads(line) for line in
                       (pathlib.Path(folder) / "attempts/latest/events.jsonl").read_text().splitlines()]
             status = json.loads((pathlib.Path(folder) / "STATUS.json").read_text())

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "collectives/base/strings.h"
+#include "daemon/telemetry/event_lines.h"
 #include "tests/unit/telemetry/pty.h"
 
 namespace gaccd {
@@ -20,7 +21,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-const ProgressState kState{2, 1350, 3000, 0.41274, 12304, 94};
+const ProgressState kState{2, 1350, 3000, 0.41274, 12304, 94, 0.1};
 
 std::string Drawn(int columns) {
   return StrCat("\r", ProgressLine(kState, columns, false), "\x1b[K");
@@ -40,10 +41,10 @@ std::size_t Count(const std::string& text, const std::string& part) {
 }
 
 TEST(ProgressLineTest, SaysAllWhereThereIsRoom) {
-  EXPECT_EQ(ProgressLine(kState, 101, false),
-            "epoch 2  ##############...................   45%  1350/3000  loss 0.4127  "
+  EXPECT_EQ(ProgressLine(kState, 109, false),
+            "epoch 2  ##############...................   45%  1350/3000  loss 0.4127  lr 0.1  "
             "12304 samples/s  1:34 left");
-  EXPECT_THAT(ProgressLine(kState, 101, true), HasSubstr("━━━━╸┄┄"));
+  EXPECT_THAT(ProgressLine(kState, 109, true), HasSubstr("━━━━╸┄┄"));
 }
 
 TEST(ProgressLineTest, FitsEveryWidth) {
@@ -72,6 +73,22 @@ TEST(ProgressLineTest, EndsFull) {
   EXPECT_THAT(ProgressLine({1, 0, 0, 1, 1, 0}, 120, false), HasSubstr("  0%"));
   EXPECT_THAT(ProgressLine({1, 10, 10, std::numeric_limits<double>::quiet_NaN(), 1, 0}, 120, false),
               HasSubstr("loss nan"));
+}
+
+TEST(StepLineTest, FitsATerminal) {
+  const StepRecord usual{.epoch = 1, .step = 100, .loss = 1.402374, .lr = 0.1};
+  EXPECT_EQ(StepLine(usual, 51'234, 7),
+            "epoch: 1 step: 100, loss is 1.402374, lr 0.1, 51.2k samples/s, 0:07");
+  const StepRecord large{.epoch = 9, .step = 999'999, .loss = 0.00012345678, .lr = 1.2345e-5};
+  for (const double rate : {0.0, 987.4, 9999.6, 999'949.0, 999'951.0, 1.23e9, 9e11}) {
+    EXPECT_LE(StepLine(large, rate, 359'999).size(), 80U) << StepLine(large, rate, 359'999);
+  }
+  EXPECT_THAT(StepLine(large, 999'951, 0), HasSubstr(", 1.00M samples/s"));
+  EXPECT_THAT(StepLine(large, 9999.6, 0), HasSubstr(", 10.0k samples/s"));
+  StepRecord skipped = usual;
+  skipped.skipped = true;
+  EXPECT_THAT(StepLine(skipped, 1, 1), testing::EndsWith("skipped: the gradient is not finite"));
+  EXPECT_LE(StepLine(skipped, 1, 1).size(), 80U);
 }
 
 TEST(ProgressLineTest, Durations) {

@@ -61,5 +61,33 @@ TEST(StepClockTest, TheTimeBeforeTheFirstUpdateDoesNotCount) {
   EXPECT_GE(second.eta_s, 9 * (0.25 + 0.02) / 2);
 }
 
+TEST(LineClockTest, SlowUpdatesGetLinesTooAndTheLastOne) {
+  const LineClock::Clock::time_point start;
+  const auto at = [start](std::int64_t seconds) { return start + std::chrono::seconds(seconds); };
+  LineClock lines(100, start);
+  StepRecord step{.step = 1, .steps_total = 250, .samples = 50};
+  EXPECT_EQ(lines.Due(step, at(4)), std::nullopt);
+  step.step = 2;
+  EXPECT_EQ(lines.Due(step, at(10)), 10) << "100 samples in 10 s";
+  step.step = 3;
+  EXPECT_EQ(lines.Due(step, at(19)), std::nullopt);
+  step.step = 100;
+  EXPECT_EQ(lines.Due(step, at(20)), 10);
+  step.step = 249;
+  EXPECT_EQ(lines.Due(step, at(21)), std::nullopt);
+  step.step = 250;
+  EXPECT_EQ(lines.Due(step, at(22)), 50) << "the last";
+}
+
+TEST(StepClockTest, TheWallRateCountsWhatLiesBetweenUpdates) {
+  StepClock clock;
+  const StepRecord step{.step = 1, .steps_total = 9, .samples = 50, .dur_s = 0.001};
+  EXPECT_GT(clock.Count(step).wall_samples_per_s, 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const StepRates rates = clock.Count(step);
+  EXPECT_EQ(rates.samples_per_s, 50'000);
+  EXPECT_LE(rates.wall_samples_per_s, 100 / 0.020);
+}
+
 }  // namespace
 }  // namespace gaccd

@@ -87,12 +87,14 @@ TEST(TextLogTest, OneFileARankWithRankStepAndUtc) {
     ::setenv("TZ", "XXX-9", 1);  // nine hours ahead
     ::tzset();
     StartTextLog(dir.path(), 17);
+    SetLogSender("rank 17 on node3");
     LogInfo("first");
     SetLogStep(400);
     LogWarning("second");
     LogWarning("third");
   });
-  EXPECT_EQ(seen, "gaccd: warning [rank 17]: second\ngaccd: warning [rank 17]: third\n");
+  EXPECT_EQ(seen,
+            "gaccd: rank 17 on node3: warning: second\ngaccd: rank 17 on node3: warning: third\n");
   ASSERT_THAT(Names(dir.path()),
               ElementsAre(MatchesRegex("r00017\\.gaccd\\.INFO\\.[0-9]{8}-[0-9]{6}\\.[0-9]+")));
   const std::string path = dir.path() + "/" + Names(dir.path())[0];
@@ -143,7 +145,7 @@ TEST(TextLogTest, AMessageCannotBeginALineOfItsOwn) {
   });
   const std::string shown =
       "job 'a\n  E20261120 00:00:00.000000 r0 s0 x.cc:1] forged\\x1b[2J\\x0d'\n";
-  EXPECT_EQ(seen, "gaccd: warning [rank 1]: " + shown);
+  EXPECT_EQ(seen, "gaccd: warning: " + shown);
   EXPECT_THAT(Content(dir.path() + "/" + Names(dir.path())[0]), testing::EndsWith("] " + shown));
 }
 
@@ -153,8 +155,8 @@ TEST(TextLogTest, AFileThatCannotBeMadeLeavesTheLogOnStderr) {
     LogInfo("quiet");
     LogWarning("loud");
   });
-  EXPECT_THAT(seen, testing::StartsWith("gaccd: warning [rank 3]: cannot open '/proc/no/r00003."));
-  EXPECT_THAT(seen, testing::EndsWith("gaccd: warning [rank 3]: loud\n"));
+  EXPECT_THAT(seen, testing::StartsWith("gaccd: warning: cannot open '/proc/no/r00003."));
+  EXPECT_THAT(seen, testing::EndsWith("gaccd: warning: loud\n"));
 }
 
 // A file size limit stands for a full disk: a write behind it fails.
