@@ -13,6 +13,7 @@
 #include "daemon/config/flat_json.h"
 #include "daemon/config/help.h"
 #include "daemon/device/cpu/onednn_version.h"
+#include "daemon/preflight/descriptors.h"
 #include "daemon/preflight/gpu_libraries.h"
 #include "daemon/preflight/number_list.h"
 
@@ -92,6 +93,8 @@ RankReport ReportOfThisRank(const Communicator& comm, const GpuProbe& probe,
   FillGpu(probe, report);
   FillCpus(report);
   FillMemlock(report);
+  report.descriptors = RaiseDescriptorLimit();
+  report.descriptors_needed = DescriptorsNeeded(comm.size());
   report.cuda_visible_devices = environment("CUDA_VISIBLE_DEVICES").value_or("");
   report.slurm_gpus_on_node = environment("SLURM_GPUS_ON_NODE").value_or("");
   report.slurm_cpus_per_task = environment("SLURM_CPUS_PER_TASK").value_or("");

@@ -38,6 +38,8 @@ struct RankReport {
   std::string cpus;  // that this process may run on: "0-7,16"
   std::int64_t cpu_count = 0;
   std::int64_t memlock_bytes = -1;  // RLIMIT_MEMLOCK; -1 = unlimited
+  std::int64_t descriptors = 0;     // files that may be open at once
+  std::int64_t descriptors_needed = 0;
   std::string cuda_visible_devices;
   std::string slurm_gpus_on_node;   // SLURM_GPUS_ON_NODE; empty: not set
   std::string slurm_cpus_per_task;  // SLURM_CPUS_PER_TASK
@@ -69,6 +71,8 @@ void ForEachField(Report& report, const Visit& visit) {
   visit("cpus", report.cpus);
   visit("cpu_count", report.cpu_count);
   visit("memlock_bytes", report.memlock_bytes);
+  visit("descriptors", report.descriptors);
+  visit("descriptors_needed", report.descriptors_needed);
   visit("cuda_visible_devices", report.cuda_visible_devices);
   visit("slurm_gpus_on_node", report.slurm_gpus_on_node);
   visit("slurm_cpus_per_task", report.slurm_cpus_per_task);

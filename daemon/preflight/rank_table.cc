@@ -38,6 +38,10 @@ std::string Memlock(const RankReport& report) {
   return report.memlock_bytes < 0 ? "unlimited" : StrCat(report.memlock_bytes / 1024, " KiB");
 }
 
+std::string OpenFiles(const RankReport& report) {
+  return StrCat("at most ", report.descriptors, ", ", report.descriptors_needed, " needed");
+}
+
 // Empty values are not shown: "not built in", or nothing to say.
 const std::vector<Column>& Columns() {
   static const std::vector<Column> kColumns = {
@@ -57,6 +61,7 @@ const std::vector<Column>& Columns() {
       {"CUDA_VISIBLE_DEVICES", [](const RankReport& r) { return r.cuda_visible_devices; }},
       {"cores", [](const RankReport& r) { return r.cpus; }},
       {"locked memory", Memlock},
+      {"open files", OpenFiles},
   };
   return kColumns;
 }

@@ -6,9 +6,11 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/mpi_version.h"
+#include "collectives/bootstrap/world_check.h"
 #include "daemon/config/job_text.h"
 #include "daemon/config/plan_command.h"
 #include "daemon/device/cpu/onednn_version.h"
+#include "daemon/preflight/descriptors.h"
 
 namespace gaccd {
 namespace {
@@ -55,6 +57,10 @@ Result<Ranks> JoinRanks(const Flags& flags, const Environment& env) {
   GACCD_RETURN_IF_ERROR(CheckNotOlder(LinkedLibraries()));
   GACCD_ASSIGN_OR_RETURN(ranks.slurm, SlurmEnvironment::Read(env));
   GACCD_RETURN_IF_ERROR(CheckNodes(flags.nodes, flags.gpus_per_node, ranks.slurm));
+  // Before MPI, which without descriptors ends the process in its own words.
+  GACCD_ASSIGN_OR_RETURN(const auto launched, FindLaunchedTasks(env));
+  GACCD_RETURN_IF_ERROR(
+      CheckDescriptors(RaiseDescriptorLimit(), HasLauncher(env) && launched ? launched->tasks : 1));
   if (!HasLauncher(env)) {
     // In a batch script without srun every node would train a model of its own.
     GACCD_RETURN_IF_ERROR(CheckWorld(1, env));

@@ -29,7 +29,8 @@ struct Ranks {
 
 // Under srun or mpirun: all ranks, over MPI. Without either: one rank, and MPI is not started.
 // Inside a step with several tasks this never gives a world of one: see CheckWorld(). kUnavailable
-// when a library of LinkedLibraries() is older than the one compiled with.
+// when a library of LinkedLibraries() is older than the one compiled with, kConfig when too few
+// files may be open at once. Raises the soft limit of those to the hard one.
 Result<Ranks> JoinRanks(const Flags& flags, const Environment& env);
 
 // The plan of this world. --nodes and --gpus-per-node are assertions here: kConfig when they are

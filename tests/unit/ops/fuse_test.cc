@@ -91,8 +91,8 @@ TEST(FuseForCuda, LeavesParametersUsedTwice) {
 TEST(FuseForCuda, AnEvaluationKeepsNoProbabilities) {
   Graph graph = MakeMlp({5, 4, 3}).RecordEvaluation(2).value().graph;
   FuseForCuda(graph);
-  EXPECT_THAT(Names(graph),
-              ElementsAre("linear", "relu", "linear", "softmax_cross_entropy_loss", "correct_count"));
+  EXPECT_THAT(Names(graph), ElementsAre("linear", "relu", "linear", "softmax_cross_entropy_loss",
+                                        "correct_count"));
 }
 
 class Unknown : public Relu {

@@ -70,6 +70,26 @@ class Check(unittest.TestCase):
         self.assertIn("warning: ranks 0-1 on ", text)
         self.assertIn("expected SLURM_CPUS_PER_TASK=4096", text)
 
+    def limited(self, limit, *args):
+        return run(MPIRUN, "-n", "4", "bash", "-c", f'ulimit {limit} && exec "$0" "$@"', *args)
+
+    def test_the_soft_limit_of_open_files_is_raised(self):
+        done = self.limited("-Sn 40", GACCD, "check", "--format=json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for report in map(json.loads, done.stdout.splitlines()):
+            self.assertGreater(report["descriptors"], 40)
+            self.assertEqual(report["descriptors_needed"], 64 + 2 * 3)
+
+    def test_too_few_open_files_are_refused(self):
+        job = Path(__file__).resolve().parents[3] / "slurm" / "examples" / "linear.txtpb"
+        for verb in (["check"], ["train", f"--job={job}", "--target-batch=8", "--max-updates=2"]):
+            done = self.limited("-n 69", GACCD, *verb)
+            self.assertEqual(done.returncode, 78, done.stderr)
+            self.assertIn("may have 69 files open at once, expected at least 70 for 4 ranks", done.stderr)
+        # As many as are said to be needed are enough.
+        done = self.limited("-n 70", GACCD, *verb)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_another_build_is_refused_by_all(self):
         with tempfile.TemporaryDirectory() as folder:
             other = Path(folder) / "gaccd"
