@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
+#include <variant>
 
 #include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
@@ -24,10 +26,25 @@ Status Differs(std::string_view what, const T& saved, const T& now) {
                                      ", this job has ", now)};
 }
 
-Result<Job> SavedJob(const Manifest& manifest) {
-  auto saved = ParseJobText(manifest.job_text, "job text of the checkpoint");
-  if (!saved.ok()) return Status(ErrorKind::kData, saved.status().message());
-  return saved;
+// What gives an optimiser's buffers their meaning.
+struct BufferMeaning {
+  std::string_view kind;
+  std::vector<std::pair<std::string_view, double>> settings;
+
+  friend bool operator==(const BufferMeaning&, const BufferMeaning&) = default;
+};
+
+BufferMeaning MeaningOf(const OptimizerSpec& spec) {
+  if (const auto* adamw = std::get_if<AdamWSpec>(&spec.kind)) {
+    return {"adamw", {{"beta1", adamw->beta1}, {"beta2", adamw->beta2}}};
+  }
+  return {"sgd", {{"momentum", std::get<SgdSpec>(spec.kind).momentum}}};
+}
+
+std::string ToText(const BufferMeaning& meaning) {
+  std::string text(meaning.kind);
+  for (const auto& [name, value] : meaning.settings) text += StrCat(" ", name, " ", value);
+  return text;
 }
 
 // Update `step` (from 1) takes the same samples in both jobs, whose effective batch is the same.
@@ -55,6 +72,12 @@ Status CheckSameUpdate(const Manifest& manifest, const Job& saved, const Job& jo
 
 }  // namespace
 
+Result<Job> SavedJob(const Manifest& manifest) {
+  auto saved = ParseJobText(manifest.job_text, "job text of the checkpoint");
+  if (!saved.ok()) return Status(ErrorKind::kData, saved.status().message());
+  return saved;
+}
+
 std::vector<BufferSpec> RunBuffers(const FlatLayout& layout, std::int64_t optimizer_elements) {
   std::vector<BufferSpec> buffers = {{std::string(kParametersBuffer), Bytes(layout.size())}};
   if (optimizer_elements > 0) {
@@ -75,8 +98,7 @@ std::vector<ParameterRecord> ParameterRecords(const FlatLayout& layout) {
   return records;
 }
 
-Status CheckFits(const Manifest& manifest, const FlatLayout& layout,
-                 std::int64_t optimizer_elements) {
+Status CheckParameters(const Manifest& manifest, const FlatLayout& layout) {
   const std::vector<ParameterRecord> records = ParameterRecords(layout);
   const auto [ours, theirs] = std::ranges::mismatch(records, manifest.parameters);
   if (ours != records.end() || theirs != manifest.parameters.end()) {
@@ -84,6 +106,12 @@ Status CheckFits(const Manifest& manifest, const FlatLayout& layout,
                    theirs == manifest.parameters.end() ? "(none more)" : Describe(*theirs),
                    ours == records.end() ? "(none more)" : Describe(*ours));
   }
+  return Status::Ok();
+}
+
+Status CheckFits(const Manifest& manifest, const FlatLayout& layout,
+                 std::int64_t optimizer_elements) {
+  GACCD_RETURN_IF_ERROR(CheckParameters(manifest, layout));
   std::vector<BufferSpec> expected = RunBuffers(layout, optimizer_elements);
   if (manifest.cursor.micro_step > 0) expected.push_back(AccumulatorsBuffer(layout));
   const auto text = [](std::span<const BufferSpec> buffers) {
@@ -126,6 +154,17 @@ Status CheckSameModel(const Manifest& manifest, const Job& job) {
   if (differences.empty()) return Status::Ok();
   return {ErrorKind::kConfig,
           StrCat("the checkpoint is of another model (checkpoint -> this job): ", differences)};
+}
+
+Status CheckSameOptimizer(const Manifest& manifest, const Job& job) {
+  GACCD_ASSIGN_OR_RETURN(const Job saved, SavedJob(manifest));
+  const BufferMeaning was = MeaningOf(saved.optimizer);
+  const BufferMeaning now = MeaningOf(job.optimizer);
+  if (was == now) return Status::Ok();
+  return {
+      ErrorKind::kConfig,
+      StrCat("the checkpoint is of another optimizer: ", ToText(was), " -> ", ToText(now),
+             "; to take only its weights: gaccd ckpt export, then --init-weights in a new run")};
 }
 
 std::string ChangedSince(const Manifest& manifest, const Job& job) {

@@ -25,7 +25,10 @@ inline constexpr std::string_view kAccumulatorsBuffer = "accumulators";  // per 
 [[nodiscard]] BufferSpec AccumulatorsBuffer(const FlatLayout& layout);
 [[nodiscard]] std::vector<ParameterRecord> ParameterRecords(const FlatLayout& layout);
 
-// kConfig, naming the first difference: the checkpoint is of another model or optimiser.
+// kConfig, naming the first difference: the checkpoint has other parameters.
+Status CheckParameters(const Manifest& manifest, const FlatLayout& layout);
+
+// The same, and its buffers are those that this optimiser keeps.
 Status CheckFits(const Manifest& manifest, const FlatLayout& layout,
                  std::int64_t optimizer_elements);
 
@@ -40,6 +43,13 @@ Status CheckSameSamples(const Manifest& manifest, const Job& job, const Plan& pl
 // kConfig, naming the difference: the job has another model or loss, which may have the same
 // shapes.
 Status CheckSameModel(const Manifest& manifest, const Job& job);
+
+// kConfig, naming the settings: the optimiser is another one, or gives what it keeps another
+// meaning: momentum, betas. Learning rate, weight decay, epsilon and nesterov may change.
+Status CheckSameOptimizer(const Manifest& manifest, const Job& job);
+
+// The job of the run that was saved. kData: its text is not valid.
+Result<Job> SavedJob(const Manifest& manifest);
 
 // What else has changed in the job since, and may: JobDifferences(). Empty: nothing.
 [[nodiscard]] std::string ChangedSince(const Manifest& manifest, const Job& job);

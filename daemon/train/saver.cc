@@ -40,6 +40,8 @@ double WindowRatio(std::vector<BufferSpec> buffers, const FlatLayout& layout, in
 
 AcceptManifest Accept(const SavedRun& run) {
   return [&run](const Manifest& manifest) -> Status {
+    GACCD_RETURN_IF_ERROR(CheckParameters(manifest, run.model.layout()));
+    GACCD_RETURN_IF_ERROR(CheckSameOptimizer(manifest, run.job));
     GACCD_RETURN_IF_ERROR(CheckFits(manifest, run.model.layout(), OptimizerElements(run)));
     GACCD_RETURN_IF_ERROR(CheckSameModel(manifest, run.job));
     return CheckSameSamples(manifest, run.job, run.plan, run.dataset_samples);

@@ -255,7 +255,9 @@ TEST_F(ResumeTest, AnotherRunIsRefusedByName) {
   EXPECT_THAT(error([](Job& j) { std::get<SyntheticSource>(j.data.train).samples = 231; }),
               HasSubstr("a data set of 230"));
   EXPECT_THAT(error([](Job& j) { j.optimizer.kind = SgdSpec{.momentum = 0.9}; }),
-              HasSubstr("optimizer of"));
+              HasSubstr("optimizer: adamw beta1 0.9 beta2 0.999 -> sgd momentum 0.9;"));
+  EXPECT_THAT(error([](Job& j) { j.optimizer.kind = AdamWSpec{.beta2 = 0.9}; }),
+              HasSubstr("beta2 0.999 -> adamw beta1 0.9 beta2 0.9;"));
   EXPECT_THAT(error([](Job& j) {
                 std::get<LinearSpec>(j.model.layers[0].kind).out = 17;
                 std::get<LinearSpec>(j.model.layers[2].kind).in = 17;
@@ -264,6 +266,9 @@ TEST_F(ResumeTest, AnotherRunIsRefusedByName) {
   EXPECT_THAT(error([](Job& j) { j.model.layers[1].name = "relu2"; }),
               HasSubstr("another model (checkpoint -> this job): model.layer[1].name"));
   EXPECT_THAT(error([](Job& j) { j.epochs = 1; }), HasSubstr("the job ends after 8"));
+  Job other = job;
+  other.optimizer = {.lr = 0.02, .kind = AdamWSpec{.epsilon = 1e-7, .weight_decay = 0}};
+  EXPECT_TRUE(Train(other, 2, 0, "auto").ok()) << "what the optimizer keeps means the same";
 }
 
 }  // namespace
