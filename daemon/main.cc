@@ -19,9 +19,11 @@
 #include "daemon/config/flags.h"
 #include "daemon/config/help.h"
 #include "daemon/config/plan_command.h"
+#include "daemon/telemetry/log.h"
 #include "daemon/train/attempt_verdict.h"
 #include "daemon/train/check.h"
 #include "daemon/train/run.h"
+#include "daemon/train/start_warnings.h"
 
 namespace {
 
@@ -35,6 +37,11 @@ using gaccd::Verb;
 Status RunPlan(const Flags& flags) {
   GACCD_RETURN_IF_ERROR(gaccd::CheckPlannedDevice(flags));
   GACCD_ASSIGN_OR_RETURN(const gaccd::PlanOutput output, gaccd::MakePlanOutput(flags));
+  if (flags.job) {
+    for (const std::string& warning : gaccd::ScheduleWarnings(output.job, output.plan)) {
+      gaccd::LogWarning(warning);
+    }
+  }
   GACCD_RETURN_IF_ERROR(PrintOut(output.text));
   return output.verdict;
 }

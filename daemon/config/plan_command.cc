@@ -55,7 +55,8 @@ Result<PlanOutput> MakePlanOutput(const Flags& flags) {
                          ToPlanRequest(job.batch, flags.nodes.value_or(kDefaultNodes),
                                        flags.gpus_per_node.value_or(kDefaultGpusPerNode)));
   GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make(request));
-  return PlanOutput{Print(plan, flags, job), flags.strict ? RequireExact(plan) : Status::Ok()};
+  return PlanOutput{Print(plan, flags, job), flags.strict ? RequireExact(plan) : Status::Ok(), job,
+                    plan};
 }
 
 Status RequireExact(const Plan& plan) {

@@ -5,6 +5,7 @@
 
 #include "collectives/base/result.h"
 #include "daemon/config/flags.h"
+#include "daemon/config/job.h"
 #include "daemon/plan/plan.h"
 
 namespace gaccd {
@@ -12,6 +13,8 @@ namespace gaccd {
 struct PlanOutput {
   std::string text;  // in the asked format; ends with a newline
   Status verdict;    // kConfig when --strict was given and the plan is not exact
+  Job job;           // with what the flags say
+  Plan plan;
 };
 
 // Errors: those of LoadJob, OverlayFlags, ToPlanRequest and Plan::Make.

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <functional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -68,9 +69,11 @@ Result<std::string> TargetOf(const std::string& link) {
   return std::string(target.data(), static_cast<std::size_t>(size));
 }
 
+using CheckPart = std::function<Status(const std::string& path, const struct stat& info)>;
+
 // What `path` names, looked at part by part, links and what they lead over too: realpath(3) would
-// not tell whose they are. Empty: it is not there.
-Result<std::string> Resolve(const std::string& path) {
+// not tell whose they are. Empty: it is not there. The first error of `check` ends it.
+Result<std::string> Resolve(const std::string& path, const CheckPart& check) {
   std::vector<std::string> parts;
   PushParts(path, &parts);
   if (!path.starts_with('/')) {
@@ -93,7 +96,7 @@ Result<std::string> Resolve(const std::string& path) {
       if (errno == ENOENT) return std::string();
       return ErrnoStatus("cannot look at", next);
     }
-    GACCD_RETURN_IF_ERROR(CheckFolder(next, info));
+    GACCD_RETURN_IF_ERROR(check(next, info));
     if (!S_ISLNK(info.st_mode)) {
       at = next;
       continue;
@@ -116,10 +119,22 @@ Status CheckOwner(const std::string& path) {
                  UserName(::geteuid()), " or root; choose another --run-dir")};
 }
 
+Status Doubt(const std::string& path, const struct stat& info) {
+  constexpr uid_t kNobodyKnown = 65'534;
+  if (S_ISLNK(info.st_mode)) return Status::Ok();
+  const bool anybody = (info.st_mode & S_IWOTH) != 0 && (info.st_mode & S_ISVTX) == 0;
+  const bool theirs = !IsTrustedOwner(info.st_uid) && info.st_uid != kNobodyKnown;
+  if (!anybody && !theirs) return Status::Ok();
+  return {ErrorKind::kConfig,
+          StrCat("'", path, "' belongs to ", UserName(info.st_uid), " and has mode ",
+                 ModeText(info.st_mode), ": ", anybody ? "everybody" : "its owner",
+                 " can replace what is in it, this run included")};
+}
+
 }  // namespace
 
 Status CheckSafePlace(const std::string& path) {
-  GACCD_ASSIGN_OR_RETURN(const std::string found, Resolve(path));
+  GACCD_ASSIGN_OR_RETURN(const std::string found, Resolve(path, CheckFolder));
   return found.empty() ? Status::Ok() : CheckOwner(found);
 }
 
@@ -128,6 +143,12 @@ Status CheckSafeRunFolder(const std::string& run_dir) {
     GACCD_RETURN_IF_ERROR(CheckSafePlace(run_dir + inside).WithContext("run folder"));
   }
   return Status::Ok();
+}
+
+std::string DoubtOfRunFolder(const std::string& run_dir) {
+  const auto found = Resolve(run_dir, Doubt);
+  const bool doubt = !found.ok() && found.status().kind() == ErrorKind::kConfig;
+  return doubt ? found.status().message() : std::string();
 }
 
 }  // namespace gaccd

@@ -26,4 +26,9 @@ namespace gaccd {
 // The same for a run folder and the folders in it that a run writes in: attempts, ckpt.
 [[nodiscard]] Status CheckSafeRunFolder(const std::string& run_dir);
 
+// What passes and is still worth a line: the first folder on the way to `run_dir`, itself included,
+// in which others than this user, root and a group may replace what is there. Empty: there is none.
+// A folder of user 65534 does not count: so the owners of another user namespace are shown.
+[[nodiscard]] std::string DoubtOfRunFolder(const std::string& run_dir);
+
 }  // namespace gaccd

@@ -1,41 +1,181 @@
 #include "daemon/train/done_marker.h"
 
-#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <utility>
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
+#include "daemon/checkpoint/ckpt_command.h"
+#include "daemon/checkpoint/generations.h"
+#include "daemon/checkpoint/run_state.h"
+#include "daemon/config/job_text.h"
+#include "daemon/data/update_schedule.h"
 #include "daemon/telemetry/agreement.h"
 #include "daemon/telemetry/safe_place.h"
 
 namespace gaccd {
 namespace {
 
-constexpr std::size_t kMostText = 400;
+using Next = DoneRun::Next;
 
 std::string PathOf(const std::string& run_dir) { return run_dir + "/DONE"; }
 
-// What stands in it is for people: an empty or unreadable one counts, too.
-std::string Look(const std::string& path) {
-  struct stat info {};
-  if (::lstat(path.c_str(), &info) != 0) return {};
-  const Result<std::string> text = ReadStart(path, kMostText);
-  const std::string line = text.ok() ? text->substr(0, text->find('\n')) : std::string();
-  return line.empty() ? "it does not say how far" : line;
+// What a start in a complete run folder asks for.
+struct Request {
+  const Flags& flags;
+  const Job& job;
+  const Plan& plan;
+  const std::string& run_dir;
+};
+
+Status Refuse(const Request& request, std::string_view why) {
+  return {ErrorKind::kConfig, StrCat("the run in '", request.run_dir, "' is complete, and ", why,
+                                     "; give another --run-dir")};
+}
+
+// What makes the weights others: not the devices, and not how samples are shared out.
+std::string Differences(Job was, const Job& now) {
+  was.batch.micro = now.batch.micro;
+  was.device = now.device;
+  was.numerics.deterministic = now.numerics.deterministic;
+  return JobDifferences(std::move(was), now);
+}
+
+Status CheckSameJob(const Request& request, const Job& was) {
+  const std::string differences = Differences(was, request.job);
+  if (differences.empty()) return Status::Ok();
+  return Refuse(request, StrCat("was trained by another job (its job -> this job): ", differences));
+}
+
+Result<DoneRun> SaveWeights(const Request& request, std::string text) {
+  if (!request.flags.save_weights) return DoneRun{Next::kNothing, std::move(text)};
+  const unsigned mode = request.flags.group_access ? kGroupMayRead.file : kFileMode;
+  GACCD_ASSIGN_OR_RETURN(const CkptOutput output,
+                         RunCkptCommand({.action = CkptAction::kExport,
+                                         .path = request.run_dir,
+                                         .out = *request.flags.save_weights,
+                                         .out_mode = mode}));
+  GACCD_RETURN_IF_ERROR(output.verdict);
+  return DoneRun{Next::kNothing, StrCat(text, "\n", output.text.substr(0, output.text.size() - 1))};
+}
+
+// Only the job that stands in DONE can be looked at; one made by hand has none.
+Result<DoneRun> WithoutCheckpoint(const Request& request, const std::string& done,
+                                  std::string text) {
+  const std::size_t end = std::min(done.find('\n'), done.size());
+  const auto was = ParseJobText(done.substr(end), PathOf(request.run_dir));
+  if (was.ok()) {
+    GACCD_RETURN_IF_ERROR(CheckSameJob(request, *was));
+  }
+  if (request.flags.save_weights) {
+    return Refuse(request, "has no checkpoint to write --save-weights from");
+  }
+  return DoneRun{Next::kNothing, std::move(text)};
+}
+
+// Success where the job, with more updates, goes on from what stands in the manifest.
+Status CheckGoesOn(const Request& request, const Manifest& from) {
+  GACCD_RETURN_IF_ERROR(CheckSameModel(from, request.job));
+  GACCD_RETURN_IF_ERROR(CheckSameOptimizer(from, request.job));
+  return CheckSameSamples(from, request.job, request.plan, from.cursor.dataset_samples);
+}
+
+Result<DoneRun> Compare(const Request& request, const Manifest& newest, std::string text) {
+  GACCD_ASSIGN_OR_RETURN(Job was, SavedJob(newest));
+  const std::int64_t batch = newest.plan->effective_batch();
+  const std::int64_t samples = newest.cursor.dataset_samples;
+  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule before, ScheduleOf(was, batch, samples));
+  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule now, ScheduleOf(request.job, batch, samples));
+  if (now.updates() > before.updates()) {
+    const Status same = CheckGoesOn(request, newest);
+    return same.ok() ? Result<DoneRun>(DoneRun{Next::kTrainOn}) : Refuse(request, same.message());
+  }
+  if (now.updates() == before.updates()) {
+    was.epochs = request.job.epochs;
+    was.max_updates = request.job.max_updates;
+  }
+  GACCD_RETURN_IF_ERROR(CheckSameJob(request, was));
+  if (request.plan.effective_batch() != batch) {
+    return Refuse(request, StrCat("has an effective batch of ", batch, ", this job has ",
+                                  request.plan.effective_batch()));
+  }
+  return SaveWeights(request, std::move(text));
+}
+
+Result<std::optional<Manifest>> NewestManifest(const std::string& folder) {
+  GACCD_ASSIGN_OR_RETURN(const auto all, ListGenerations(folder));
+  for (const Generation& one : all) {
+    auto manifest = ReadManifest(folder, one);
+    if (manifest.ok()) return std::optional<Manifest>(*std::move(manifest));
+  }
+  return std::optional<Manifest>();
+}
+
+// What --resume names is there, whether or not anything is trained from it.
+Status CheckResume(const Request& request) {
+  std::string path = request.flags.resume;
+  if (path == "auto") return Status::Ok();
+  if (path == "never")
+    return Refuse(request, StrCat("'never' would train over its checkpoints unless ",
+                                  PathOf(request.run_dir), " is removed"));
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  if (const auto generation = ParseGenerationName(path.substr(path.rfind('/') + 1))) {
+    return ReadManifest(FolderOf(path), *generation).status();
+  }
+  GACCD_ASSIGN_OR_RETURN(const auto newest, NewestManifest(path + "/ckpt"));
+  if (newest) return Status::Ok();
+  return {ErrorKind::kData, StrCat("'", path, "/ckpt' holds no checkpoint that is whole")};
+}
+
+Result<DoneRun> Look(const Request& request, bool requeued) {
+  GACCD_RETURN_IF_ERROR(CheckSafeRunFolder(request.run_dir));
+  const std::string path = PathOf(request.run_dir);
+  if (!PathExists(path)) return DoneRun{};
+  if (!requeued) GACCD_RETURN_IF_ERROR(CheckResume(request).WithContext("--resume"));
+  // What stands in it is for people: an empty or unreadable one counts, too.
+  const auto read = ReadStart(path, kMaxTextBytes);
+  const std::string done = read.ok() ? *read : std::string();
+  const std::string line = done.substr(0, done.find('\n'));
+  std::string text =
+      StrCat("this run is complete (", line.empty() ? "it does not say how far" : line,
+             "): nothing to do; more --epochs or --max-updates train on");
+  GACCD_ASSIGN_OR_RETURN(const auto newest, NewestManifest(request.run_dir + "/ckpt"));
+  return newest ? Compare(request, *newest, std::move(text))
+                : WithoutCheckpoint(request, done, std::move(text));
 }
 
 }  // namespace
 
-Result<std::string> FindDone(Communicator& comm, const std::string& run_dir) {
+Result<DoneRun> FindDone(Communicator& comm, const Flags& flags, const Job& job, const Plan& plan,
+                         bool requeued) {
+  constexpr std::string_view kTrainOn = "+";  // a text begins with another character
   Result<std::string> mine = std::string();
   if (comm.rank() == 0) {
-    const Status safe = CheckSafeRunFolder(run_dir);
-    mine = safe.ok() ? Result<std::string>(Look(PathOf(run_dir))) : Result<std::string>(safe);
+    auto found = Look({flags, job, plan, *flags.run_dir}, requeued);
+    if (!found.ok()) {
+      mine = found.status();
+    } else {
+      mine = found->next == Next::kTrainOn ? std::string(kTrainOn) : std::move(found->text);
+    }
   }
-  return ShareFromRankZero(comm, mine);
+  GACCD_ASSIGN_OR_RETURN(std::string shared, ShareFromRankZero(comm, mine));
+  if (shared.empty()) return DoneRun{};
+  if (shared == kTrainOn) return DoneRun{Next::kTrainOn};
+  return DoneRun{Next::kNothing, std::move(shared)};
 }
 
-Status MarkDone(const std::string& run_dir, const std::string& text, unsigned mode) {
-  return ReplaceFile(PathOf(run_dir), text + "\n", /*durable=*/true, mode);
+Status MarkDone(const std::string& run_dir, const std::string& text, const Job& job,
+                unsigned mode) {
+  return ReplaceFile(PathOf(run_dir), StrCat(text, "\n\n", JobText(job)), /*durable=*/true, mode);
+}
+
+Status RemoveDone(const std::string& run_dir) {
+  if (::unlink(PathOf(run_dir).c_str()) == 0) return SyncFolder(run_dir);
+  return errno == ENOENT ? Status::Ok() : ErrnoStatus("cannot remove", PathOf(run_dir));
 }
 
 }  // namespace gaccd

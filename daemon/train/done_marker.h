@@ -1,19 +1,41 @@
-// <run>/DONE: the training is complete. A further start says so and does nothing; who wants to go
-// on, for example with more epochs, removes the file.
+// <run>/DONE: the training is complete. Its first line says so to people, the rest is the job that
+// was trained. While it is there, launch and verdict take the run for complete; a start with more
+// epochs or updates removes it before its first update.
 #pragma once
 
 #include <string>
 
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
+#include "daemon/config/flags.h"
+#include "daemon/config/job.h"
+#include "daemon/plan/plan.h"
 
 namespace gaccd {
 
-// Rank 0 looks, all get its answer: nothing, or what the file says. First of all that use the run
-// folder: kConfig when it is in a place that is not safe (safe_place.h). Collective.
-Result<std::string> FindDone(Communicator& comm, const std::string& run_dir);
+struct DoneRun {
+  enum class Next : std::uint8_t {
+    kTrain,    // there is no DONE
+    kTrainOn,  // the same job with more updates: as without DONE
+    kNothing,  // the same job: nothing to do
+  };
+  Next next = Next::kTrain;
+  std::string text = {};  // of kNothing, for people
+};
 
-// By rank 0; down to the disk.
-Status MarkDone(const std::string& run_dir, const std::string& text, unsigned mode);
+// Rank 0 looks, all get its answer. First of all that use the run folder: kConfig when it is in a
+// place that is not safe (safe_place.h). Where there is nothing to train it writes the weights that
+// --save-weights asks for, from the newest checkpoint. Collective.
+//
+// Of a complete run kConfig, naming the differences, for a job that would give other weights, and
+// for --resume=never, which would train over its checkpoints. An attempt that SLURM requeued
+// (`requeued`) goes on from its own, whatever --resume says.
+Result<DoneRun> FindDone(Communicator& comm, const Flags& flags, const Job& job, const Plan& plan,
+                         bool requeued);
+
+// By rank 0; down to the disk. `text`: one line.
+Status MarkDone(const std::string& run_dir, const std::string& text, const Job& job, unsigned mode);
+// By rank 0. Success when there is none.
+Status RemoveDone(const std::string& run_dir);
 
 }  // namespace gaccd

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
 #include <vector>
 
 #include "collectives/base/strings.h"
@@ -36,6 +37,14 @@ std::int64_t RanksPerNode(const Topology& topology) {
 }
 
 }  // namespace
+
+AttemptSource AttemptOf(const SlurmEnvironment& slurm) {
+  AttemptSource source{.attempt_dir = ProcessEnvironment()("GACCD_ATTEMPT_DIR")};
+  if (slurm.in_job()) source.slurm_job_id = std::to_string(*slurm.job_id);
+  source.step_id = slurm.step_id.value_or(-1);
+  source.restart_count = static_cast<int>(std::min<std::int64_t>(slurm.restart_count, 999'999));
+  return source;
+}
 
 std::vector<LibraryVersions> LinkedLibraries() {
   const auto version = [](const std::array<int, 3>& numbers) {

@@ -12,6 +12,7 @@
 #include "daemon/config/job.h"
 #include "daemon/device/cuda/versions.h"
 #include "daemon/plan/plan.h"
+#include "daemon/telemetry/run_folder.h"
 #include "slurm/environment.h"
 
 namespace gaccd {
@@ -26,6 +27,9 @@ struct Ranks {
   std::shared_ptr<Interrupt> interrupt = std::make_shared<Interrupt>();  // of comm's waits
   std::unique_ptr<Communicator> comm;
 };
+
+// What SLURM and the batch script call this attempt.
+[[nodiscard]] AttemptSource AttemptOf(const SlurmEnvironment& slurm);
 
 // Under srun or mpirun: all ranks, over MPI. Without either: one rank, and MPI is not started.
 // Inside a step with several tasks this never gives a world of one: see CheckWorld(). kUnavailable

@@ -1,23 +1,20 @@
 #include "daemon/train/run.h"
 
-#include <unistd.h>
-
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
-#include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
 #include "collectives/bootstrap/same_on_all.h"
 #include "collectives/comm/nccl_comm.h"
-#include "daemon/checkpoint/run_state.h"
 #include "daemon/config/help.h"
 #include "daemon/config/job_text.h"
 #include "daemon/config/plan_proto.h"
+#include "daemon/model/safetensors.h"
 #include "daemon/optim/optimizer.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/telemetry/run_reporter.h"
@@ -25,28 +22,17 @@
 #include "daemon/train/clocks.h"
 #include "daemon/train/done_marker.h"
 #include "daemon/train/ending.h"
+#include "daemon/train/final_weights.h"
 #include "daemon/train/launch.h"
 #include "daemon/train/nccl_environment.h"
 #include "daemon/train/open_data.h"
+#include "daemon/train/run_checkpoints.h"
 #include "daemon/train/session.h"
+#include "daemon/train/start_warnings.h"
 #include "daemon/train/storage_limits.h"
-#include "daemon/train/weights.h"
 
 namespace gaccd {
 namespace {
-
-SavePolicy PolicyOf(const Flags& flags) {
-  return {.every_updates = flags.save_every_updates,
-          .every_seconds = flags.save_every_seconds.value_or(kDefaultSaveSeconds)};
-}
-
-Status CheckCheckpointFlags(const Flags& flags) {
-  if (flags.run_dir) return Status::Ok();
-  const bool asked = flags.save_every_updates > 0 || flags.save_every_seconds.value_or(0) > 0;
-  const bool resumes = flags.resume != "auto" && flags.resume != "never";
-  if (!asked && !resumes) return Status::Ok();
-  return {ErrorKind::kUsage, "checkpoints need --run-dir=DIR: they are kept in DIR/ckpt"};
-}
 
 // What every rank can do alone, and quickly: job and plan.
 Result<Setup> ReadAlone(const Flags& flags, const Communicator& comm) {
@@ -56,6 +42,15 @@ Result<Setup> ReadAlone(const Flags& flags, const Communicator& comm) {
   GACCD_ASSIGN_OR_RETURN(job, OverlayFlags(std::move(job), flags));
   GACCD_ASSIGN_OR_RETURN(const Plan plan, PlanForWorld(job, flags, comm));
   return Setup{std::move(job), plan, nullptr};
+}
+
+// Rank 0 will write it. Collective.
+Agreement CheckSaveWeights(const Flags& flags, Communicator& comm) {
+  Status fits;
+  if (flags.save_weights && comm.rank() == 0) {
+    fits = CheckWeightsFile(*flags.save_weights).WithContext("--save-weights");
+  }
+  return AgreeOn(comm, fits);
 }
 
 // What may take long: data and model. Collective.
@@ -107,70 +102,6 @@ std::string CacheFolder(const Environment& environment) {
   return {};
 }
 
-AttemptSource AttemptOf(const SlurmEnvironment& slurm) {
-  AttemptSource source{.attempt_dir = ProcessEnvironment()("GACCD_ATTEMPT_DIR")};
-  if (slurm.in_job()) source.slurm_job_id = std::to_string(*slurm.job_id);
-  source.step_id = slurm.step_id.value_or(-1);
-  source.restart_count = static_cast<int>(std::min<std::int64_t>(slurm.restart_count, 999'999));
-  return source;
-}
-
-std::string CheckpointFolder(const Flags& flags) { return *flags.run_dir + "/ckpt"; }
-
-CheckpointOptions CheckpointsOf(const Flags& flags) {
-  return {.folder = CheckpointFolder(flags),
-          .group_access = flags.group_access,
-          .keep = {.newest = flags.keep, .every = flags.keep_every},
-          .fail_limit = flags.failed_saves};
-}
-
-// Before anybody looks what the run goes on from: a run that ends just now has committed its last
-// checkpoint, or commits no more. Nothing without checkpoints. Collective.
-Status ClaimTogether(const Flags& flags, Session& session) {
-  if (!flags.run_dir || !PolicyOf(flags).on()) return Status::Ok();
-  const AttemptSource attempt = AttemptOf(session.slurm);
-  const OwnerName me = MakeOwnerName(attempt.slurm_job_id.value_or(StrCat("local-", ::getpid())),
-                                     attempt.restart_count, attempt.step_id);
-  GACCD_ASSIGN_OR_RETURN(session.right,
-                         CheckpointWriter::Claim(session.comm, CheckpointsOf(flags), me));
-  return Status::Ok();
-}
-
-// An attempt that SLURM requeued goes on from its own checkpoints, also where --resume names
-// another one or none: that was where the first attempt began. Collective.
-Status ResumeTogether(const Flags& flags, Session& session) {
-  if (!flags.run_dir) return Status::Ok();
-  const auto start = std::chrono::steady_clock::now();
-  Trainer& trainer = *session.setup->trainer;
-  ResumeSource source{.folder = CheckpointFolder(flags), .from = flags.resume, .job_since = {}};
-  if (session.slurm.restart_count > 0 && session.right) source.job_since = session.right->job_since;
-  GACCD_ASSIGN_OR_RETURN(const ResumePoint point,
-                         FindResumePoint(session.comm, trainer.saved_run(), source));
-  for (const std::string& note : point.notes) {
-    session.resume_notes.push_back(StrCat("checkpoint passed over: ", note));
-  }
-  if (!point.state) return Status::Ok();
-  const std::string changed = ChangedSince(point.state->manifest, session.setup->job);
-  if (!changed.empty()) {
-    session.resume_notes.push_back(StrCat("the job has changed since the checkpoint: ", changed));
-  }
-  GACCD_RETURN_IF_ERROR(trainer.Resume(*point.state));
-  const Generation& from = point.state->generation;
-  session.resumed = {.generation = from.name(),
-                     .folder = point.folder,
-                     .step = from.step,
-                     .micro_step = from.micro_step,
-                     .writer_epoch = from.epoch,
-                     .samples_total = point.state->manifest.cursor.samples,
-                     .passed_over = static_cast<std::int64_t>(point.notes.size())};
-  for (const BufferSpec& buffer : point.state->manifest.buffers) {
-    const std::int64_t parts = buffer.per_rank ? point.state->manifest.world() : 1;
-    session.resumed->bytes += static_cast<std::int64_t>(buffer.bytes) * parts;
-  }
-  session.resumed->dur_s = SecondsSince(start);
-  return Status::Ok();
-}
-
 Status PrepareTogether(const Flags& flags, Session& session) {
   EngineChoice choice{.device = session.device.device};
   if (session.device.gpu) {
@@ -186,55 +117,28 @@ Status PrepareTogether(const Flags& flags, Session& session) {
   return Status::Ok();
 }
 
-// Over all ranks.
-double CheckpointBytes(const Session& session) {
-  const std::int64_t parameters = session.setup->trainer->model().layout().size();
-  const std::int64_t state = StateElements(session.setup->job.optimizer, parameters);
-  return static_cast<double>(parameters + state) * sizeof(float);
-}
-
-// Null without checkpoints. Collective.
-Result<std::unique_ptr<Saver>> StartSaver(const Flags& flags, Session& session,
-                                          RunReporter& reporter) {
-  if (!session.right) return std::unique_ptr<Saver>();
-  Trainer& trainer = *session.setup->trainer;
-  CheckpointOptions checkpoints = CheckpointsOf(flags);
-  checkpoints.end_patience = LimitOfLastSave(BoundOf(flags), CheckpointBytes(session));
-  checkpoints.give_up = [&stops = *session.stops] {
-    if (stops.asked_twice()) return GiveUp::kAsked;
-    return stops.out_of_time() ? GiveUp::kNoTime : GiveUp::kNo;
-  };
-  return Saver::Start(session.comm, trainer.saved_run(), trainer.engine(),
-                      {.checkpoints = std::move(checkpoints),
-                       .policy = PolicyOf(flags),
-                       .program = StrCat("gaccd ", GaccdVersion(), " ", GaccdRevision()),
-                       .tell = [&reporter](const SaveRecord& save) { reporter.Saved(save); }},
-                      *std::move(session.right), trainer.first_update());
-}
-
 // On rank 0.
-Status WriteResults(const Flags& flags, Setup& setup, const TrainingSummary& summary) {
+Status WriteResults(const Flags& flags, Session& session, const TrainingSummary& summary,
+                    const Saver* saver) {
+  const Setup& setup = *session.setup;
   const auto limit = LimitOfResults(BoundOf(flags));
   const unsigned mode = flags.group_access ? kGroupMayRead.file : kFileMode;
   if (flags.save_weights) {
     GACCD_ASSIGN_OR_RETURN(std::vector<float> parameters, setup.trainer->Parameters());
     GACCD_RETURN_IF_ERROR(
-        WriteWithin(limit, *flags.save_weights,
-                    [path = *flags.save_weights, layout = setup.trainer->model().layout(),
-                     values = std::move(parameters),
-                     mode] { return SaveParameters(path, layout, values, mode); }));
+        SaveFinalWeights(setup.trainer->model().layout(), std::move(parameters),
+                         {.path = *flags.save_weights,
+                          .mode = mode,
+                          .limit = limit,
+                          .checkpoint = CheckpointAfter(summary.updates, flags, session, saver),
+                          .run_dir = flags.run_dir.value_or("")}));
   }
   if (!flags.run_dir) return Status::Ok();
   return WriteWithin(limit, *flags.run_dir,
-                     [run_dir = *flags.run_dir, mode,
+                     [run_dir = *flags.run_dir, job = setup.job, mode,
                       text = StrCat(summary.updates, " updates, ", summary.samples, " samples")] {
-                       return MarkDone(run_dir, text, mode);
+                       return MarkDone(run_dir, text, job, mode);
                      });
-}
-
-Agreement EndTogether(const Flags& flags, Setup& setup, const TrainingSummary& summary,
-                      Communicator& comm) {
-  return AgreeOn(comm, comm.rank() == 0 ? WriteResults(flags, setup, summary) : Status::Ok());
 }
 
 // Until a save was measured: a second for its fixed cost, and a rank's bytes over a slow disk. Too
@@ -257,14 +161,6 @@ StopOptions StopOptionsOf(const Flags& flags, const Session& session, const Cloc
           .save_guess = GuessSave(session)};
 }
 
-Ending SayDone(const std::string& run_dir, const std::string& text, const Communicator& comm) {
-  if (comm.rank() == 0) {
-    std::printf("this run is complete (%s): nothing to do; remove %s/DONE to go on\n",
-                Printable(text).c_str(), Printable(run_dir).c_str());
-  }
-  return {};
-}
-
 // All ranks of a stopped run leave alike; after other errors of a training some may be lost.
 bool LeavesTogether(const Status& status) {
   return status.kind() == ErrorKind::kNoRequeue || status.kind() == ErrorKind::kTempFail ||
@@ -284,6 +180,9 @@ Ending GetReady(const Flags& flags, Session& session) {
   const std::string other_time = clocks->Warning(comm.topology().hosts);
   if (comm.rank() == 0 && !other_time.empty()) LogWarning(other_time);
   if (Status claimed = ClaimTogether(flags, session); !claimed.ok()) return {claimed};
+  if (Agreement fits = CheckSaveWeights(flags, comm); !fits.status.ok()) {
+    return Shared(std::move(fits));
+  }
   Agreement opened = OpenTogether(flags, session);
   if (!opened.status.ok()) return Shared(std::move(opened));
   session.stops.emplace(comm, StopOptionsOf(flags, session, *clocks));
@@ -303,9 +202,20 @@ Ending TrainTogether(const Flags& flags, Session& session, RunReporter& reporter
   auto saver = StartSaver(flags, session, reporter);
   if (saver.ok() && *saver != nullptr) setup.trainer->PlanMemoryOf(**saver);
   Announce(flags, session, reporter);
+  if (session.comm.rank() == 0) {
+    for (const std::string& warning :
+         ScheduleWarnings(setup.job, setup.plan.lr_factor(), setup.trainer->schedule().updates())) {
+      LogWarning(warning);
+    }
+  }
   if (!saver.ok()) return {std::move(saver).status()};
   if (Status stop = session.stops->AfterStage("before the first update"); !stop.ok()) {
     return Left(std::move(stop));
+  }
+  if (session.was_done) {
+    const Status removed = session.comm.rank() == 0 ? RemoveDone(*flags.run_dir) : Status::Ok();
+    if (Agreement all = AgreeOn(session.comm, removed); !all.status.ok())
+      return Shared(std::move(all));
   }
   if (*saver != nullptr) session.stops->AlsoDo([&saver = **saver] { return saver.Poll(); });
   TrainingSummary summary;
@@ -317,7 +227,9 @@ Ending TrainTogether(const Flags& flags, Session& session, RunReporter& reporter
     if (summary.failed_together) return {std::move(status)};
     return Left(std::move(status));
   }
-  Agreement agreement = EndTogether(flags, setup, summary, session.comm);
+  Agreement agreement = AgreeOn(
+      session.comm, session.comm.rank() == 0 ? WriteResults(flags, session, summary, saver->get())
+                                             : Status::Ok());
   if (agreement.status.ok()) Conclude(summary, setup.trainer->memory(), reporter);
   return Shared(std::move(agreement));
 }
@@ -333,10 +245,18 @@ Ending TrainOn(const Flags& flags, Session& session) {
   const Job& job = session.setup->job;
   if (Status same = CheckAllTheSame(flags, job, comm); !same.ok()) return {same};
   if (flags.run_dir) {
-    const auto done = FindDone(comm, *flags.run_dir);
+    const auto done =
+        FindDone(comm, flags, job, session.setup->plan, session.slurm.restart_count > 0);
     if (!done.ok()) return {done.status()};
-    if (!done->empty()) return SayDone(*flags.run_dir, *done, comm);
+    session.was_done = done->next == DoneRun::Next::kTrainOn;
+    if (done->next == DoneRun::Next::kNothing) {
+      if (comm.rank() == 0) std::printf("%s\n", Printable(done->text).c_str());
+      return {};
+    }
   }
+  // Before the folder is made, and said where it then has its log.
+  std::vector<std::string> warnings;
+  if (comm.rank() == 0) warnings = PlaceWarnings(flags);
   auto reporter = RunReporter::Start(comm, {.run_dir = flags.run_dir.value_or(""),
                                             .run_name = job.name,
                                             .job_text = JobText(job),
@@ -346,6 +266,7 @@ Ending TrainOn(const Flags& flags, Session& session) {
                                             .group_access = flags.group_access,
                                             .end_limit = LimitOfVerdict(BoundOf(flags))});
   if (!reporter.ok()) return {std::move(reporter).status()};
+  for (const std::string& warning : warnings) LogWarning(warning);
   Ending ending = TrainTogether(flags, session, **reporter);
   (*reporter)->Finish(ending.status, FactsOf(ending.status, session));
   AddStorageProblem((*reporter)->not_closed(), ending);

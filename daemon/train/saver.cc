@@ -155,7 +155,10 @@ Status Saver::SaveWindow(std::int64_t step, std::int64_t samples, std::int64_t m
 // A warning is also an event of the run, which is the alarm.
 void Saver::Tell(const SaveEvent& event) {
   failed_in_row_ = event.failed_in_row;
-  if (event.status.ok()) last_save_s_ = event.save_s();
+  if (event.status.ok()) {
+    last_save_s_ = event.save_s();
+    last_saved_ = event.generation;
+  }
   if (comm_.rank() != 0) return;
   if (event.status.ok()) {
     LogInfo(StrCat("checkpoint ", event.generation.name(), ": training stood still for ",

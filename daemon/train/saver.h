@@ -70,6 +70,9 @@ class Saver {
   // Leaves without waiting for the disk: CheckpointWriter::Abandon(). Not collective.
   void Abandon() { writer_->Abandon(); }
 
+  // The newest that is known to be committed by this saver.
+  [[nodiscard]] const std::optional<Generation>& last_saved() const { return last_saved_; }
+
   // How long the last save would have taken had nobody waited for boundaries, on the slowest rank:
   // copy, write and commit. 0: there was none.
   [[nodiscard]] double last_save_s() const { return last_save_s_; }
@@ -92,6 +95,7 @@ class Saver {
   SaveClock clock_;
   bool postponed_ = false;
   double last_save_s_ = 0;
+  std::optional<Generation> last_saved_;
   std::int64_t failed_in_row_ = 0;
   std::int64_t fail_limit_ = 1;
   std::function<void(const SaveRecord&)> tell_;

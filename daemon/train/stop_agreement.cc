@@ -165,7 +165,9 @@ Status StopAgreement::AfterStage(std::string_view stage) {
   if (!decision.stops()) return Status::Ok();
   decision.unsaved.clear();  // there is nothing to save
   Leave(decision.kind);
-  return decision.ToStatus(stage, false);
+  const Status status = decision.ToStatus(stage, false);
+  if (news.stop_file == 0) return status;
+  return {status.kind(), StrCat(status.message(), "; remove ", options_.run_dir, "/STOP to train")};
 }
 
 // A host that runs ahead tells while its device is at the beginning of the update before, and

@@ -62,6 +62,23 @@ TEST_F(SafePlaceTest, FoldersOfOthers) {
   }
 }
 
+TEST_F(SafePlaceTest, WhatPassesMayBeDoubtful) {
+  EXPECT_EQ(DoubtOfRunFolder(Run()), "");
+  EXPECT_EQ(DoubtOfRunFolder(Run() + "/new/folder"), "");
+  ASSERT_EQ(::chmod(Scratch().c_str(), 0777), 0);
+  EXPECT_THAT(DoubtOfRunFolder(Run() + "/new"),
+              AllOf(HasSubstr("'" + Scratch() + "' belongs"), HasSubstr("mode 0777: everybody")));
+  for (const mode_t fine : {01777, 0775}) {
+    ASSERT_EQ(::chmod(Scratch().c_str(), fine), 0);
+    EXPECT_EQ(DoubtOfRunFolder(Run()), "");
+  }
+  if (::geteuid() != 0) return;
+  SetScratch(kSomebody, 0755);
+  EXPECT_THAT(DoubtOfRunFolder(Run()), HasSubstr("belongs to user 4711 and has mode 0755: its"));
+  SetScratch(65'534, 0755);
+  EXPECT_EQ(DoubtOfRunFolder(Run()), "") << "of another user namespace";
+}
+
 TEST_F(SafePlaceTest, ALinkOfAnotherUser) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to make a link of somebody else";
   const std::string link = dir_.path() + "/link";

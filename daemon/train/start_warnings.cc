@@ -1,0 +1,90 @@
+#include "daemon/train/start_warnings.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <variant>
+
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+#include "daemon/data/update_schedule.h"
+#include "daemon/optim/schedule.h"
+#include "daemon/plan/plan.h"
+#include "daemon/telemetry/safe_place.h"
+
+namespace gaccd {
+namespace {
+
+// What a user or a batch script may put there before the first attempt; names with a dot in front
+// are not looked at either.
+constexpr std::array<std::string_view, 8> kOfARun = {"attempts", "ckpt", "job.txtpb", "plan.txtpb",
+                                                     "STOP",     "SAVE", "HOLD",      "DONE"};
+
+// What the folder holds besides; empty for a run folder and one that is not there.
+std::string Strangers(const std::string& run_dir) {
+  constexpr std::size_t kMostNames = 10'000;
+  const auto names = ListFolder(run_dir, kMostNames);
+  if (!names.ok() || PathExists(run_dir + "/attempts") || PathExists(run_dir + "/ckpt")) return {};
+  std::string first;
+  std::size_t count = 0;
+  for (const std::string& name : *names) {
+    if (name.starts_with('.') || std::ranges::find(kOfARun, name) != kOfARun.end()) continue;
+    if (count++ == 0) first = name;
+  }
+  if (count == 0) return {};
+  return count == 1 ? StrCat("'", first, "'") : StrCat("'", first, "' and ", count - 1, " more");
+}
+
+}  // namespace
+
+std::vector<std::string> PlaceWarnings(const Flags& flags) {
+  if (!flags.run_dir) {
+    if (flags.save_weights) return {};
+    return {"nothing of this run will be kept: give --run-dir=DIR or --save-weights=FILE"};
+  }
+  std::vector<std::string> warnings;
+  if (const std::string strangers = Strangers(*flags.run_dir); !strangers.empty()) {
+    warnings.push_back(StrCat("--run-dir: '", *flags.run_dir,
+                              "' is no run folder and not empty, it holds ", strangers,
+                              ": the run writes beside that"));
+  }
+  if (std::string doubt = DoubtOfRunFolder(*flags.run_dir); !doubt.empty()) {
+    warnings.push_back(StrCat("--run-dir: ", doubt));
+  }
+  return warnings;
+}
+
+std::vector<std::string> ScheduleWarnings(const Job& job, double lr_factor, std::int64_t updates) {
+  const std::int64_t warmup = job.schedule.warmup_updates;
+  std::vector<std::string> warnings;
+  if (warmup > updates) {
+    warnings.push_back(StrCat("the warm-up of ", warmup, " updates is longer than the run of ",
+                              updates, ": the learning rate never reaches ",
+                              job.optimizer.lr * lr_factor));
+  }
+  // Where it is highest: at the end of the warm-up, of a first step, or of the run.
+  const auto* step = std::get_if<StepShape>(&job.schedule.shape);
+  double highest = 0;
+  for (const std::int64_t end : {warmup, step == nullptr ? 1 : step->every_updates, updates}) {
+    const std::int64_t at = std::clamp<std::int64_t>(end, 1, updates) - 1;
+    highest =
+        std::max(highest, LearningRate(job.schedule, job.optimizer.lr, lr_factor, at, updates));
+  }
+  if (static_cast<float>(highest) == 0) {
+    warnings.push_back(
+        StrCat("the learning rate is at most ", highest, ", which is 0 in single precision"));
+  }
+  return warnings;
+}
+
+std::vector<std::string> ScheduleWarnings(const Job& job, const Plan& plan) {
+  std::int64_t updates = job.max_updates;
+  if (const auto* data = std::get_if<SyntheticSource>(&job.data.train)) {
+    const auto schedule = ScheduleOf(job, plan.effective_batch(), data->samples);
+    updates = schedule.ok() ? schedule->updates() : 0;
+  }
+  if (updates == 0) return {};
+  return ScheduleWarnings(job, plan.lr_factor(), updates);
+}
+
+}  // namespace gaccd

@@ -1,0 +1,26 @@
+// What is no error but seldom meant: said by rank 0 when a run begins, a line each.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "daemon/config/flags.h"
+#include "daemon/config/job.h"
+#include "daemon/plan/plan.h"
+
+namespace gaccd {
+
+// Before the run folder is made: nothing of the run is kept; a folder that holds something else; a
+// place where others may replace the folder.
+[[nodiscard]] std::vector<std::string> PlaceWarnings(const Flags& flags);
+
+// A warm-up longer than the run, and a learning rate that is 0 in single precision from beginning
+// to end.
+[[nodiscard]] std::vector<std::string> ScheduleWarnings(const Job& job, double lr_factor,
+                                                        std::int64_t updates);
+
+// The same for `gaccd plan`, which opens no data: of max_updates and synthetic data.
+[[nodiscard]] std::vector<std::string> ScheduleWarnings(const Job& job, const Plan& plan);
+
+}  // namespace gaccd

@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+"""A run folder that is used again, files and folders that a user names by mistake: nothing is
+written over or lost, and what is seldom meant is said.
+
+usage: run_folder_test.py GACCD LIBRARY_OF_hold_open [unittest arguments]
+"""
+
+import glob
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+GACCD = os.path.abspath(sys.argv.pop(1))
+HOLD = os.path.abspath(sys.argv.pop(1))
+LIMIT_S = 60  # no case may need longer, hangs included
+
+JOB = """
+name: "again"
+model {{ layer {{ name: "fc" linear {{ in: 4 out: 1 }} }} loss {{ mean_squared_error {{}} }} }}
+data {{ train {{ {source} }} }}
+batch {{ target: 7 micro: 2 }}
+optimizer {{ lr: 0.1 {optimizer} {{}} }}
+schedule {{ warmup_updates: {warmup} }}
+epochs: 2
+"""
+
+
+def npy(values):
+    header = "{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }" % (
+        len(values), len(values[0]))
+    header += " " * ((64 - (len(header) + 11) % 64) % 64) + "\n"
+    data = b"".join(struct.pack("<%df" % len(row), *row) for row in values)
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + data
+
+
+class RunFolder(unittest.TestCase):
+    def setUp(self):
+        self.dir = tempfile.mkdtemp(prefix="gaccd-run-folder-")
+        self.addCleanup(shutil.rmtree, self.dir)
+        self.run_dir = self.path("run")
+        self.run_flag = "--run-dir=" + self.run_dir
+
+    def path(self, name):
+        return os.path.join(self.dir, name)
+
+    def write(self, name, data):
+        with open(self.path(name), "wb") as file:
+            file.write(data if isinstance(data, bytes) else data.encode())
+        return self.path(name)
+
+    def job(self, source="synthetic { samples: 20 features: 4 }", optimizer="sgd", warmup=0):
+        return self.write("job.txtpb",
+                          JOB.format(source=source, optimizer=optimizer, warmup=warmup))
+
+    def gaccd(self, code, texts, *args, env=None):
+        result = subprocess.run([GACCD, *args], timeout=LIMIT_S, capture_output=True, text=True,
+                                cwd=self.dir, env={**os.environ, **(env or {})})
+        said = result.stdout + result.stderr
+        self.assertEqual(result.returncode, code, said)
+        for text in texts:
+            self.assertIn(text, said)
+        return said
+
+    def train(self, code, texts, *args, job=None, **kwargs):
+        return self.gaccd(code, texts, "train", "--job=" + (job or self.job()), *args, **kwargs)
+
+    def attempts(self):
+        return len(glob.glob(self.run_dir + "/attempts/[0-9]*"))
+
+    def done(self):
+        with open(self.run_dir + "/DONE") as file:
+            return file.readline().strip()
+
+    def weights(self, name):
+        with open(self.path(name), "rb") as file:
+            return file.read()
+
+    def test_a_complete_run(self):
+        self.train(0, ["done: 6 updates"], self.run_flag, "--save-weights=first")
+        self.train(0, ["this run is complete (6 updates, 40 samples): nothing to do"],
+                   self.run_flag, "--micro-batch=3")
+        self.train(0, ["wrote second: the parameters after 6 updates"], self.run_flag,
+                   "--save-weights=second")
+        self.assertEqual(self.weights("first"), self.weights("second"))
+        for flag, text in (("--seed=3", "seed: 1 -> 3"), ("--target-batch=6", "target: 7 -> 6"),
+                           ("--epochs=1", "epochs: 2 -> 1"), ("--resume=never", "is removed")):
+            self.train(78, ["'%s' is complete" % self.run_dir, text], self.run_flag, flag)
+        self.train(78, ["adamw"], self.run_flag, "--epochs=4", job=self.job(optimizer="adamw"))
+        self.train(78, ["samples: 20 -> 21"], self.run_flag,
+                   job=self.job("synthetic { samples: 21 features: 4 }"))
+        self.train(65, ["'nowhere/ckpt' holds no checkpoint"], self.run_flag, "--resume=nowhere")
+        self.train(0, ["nothing to do"], self.run_flag, "--resume=" + self.run_dir)
+        self.assertEqual(self.attempts(), 1)
+        self.assertEqual(self.done(), "6 updates, 40 samples")
+        # A job that fails leaves DONE as it is, one that goes on replaces it.
+        self.train(78, ["seed"], self.run_flag, "--seed=3", "--epochs=4")
+        self.train(0, ["goes on after update 6", "epochs: 2 -> 4"], self.run_flag, "--epochs=4")
+        self.assertEqual(self.done(), "12 updates, 80 samples")
+
+    def test_a_complete_run_that_is_given_more_updates_is_not_complete_until_it_has_them(self):
+        self.train(0, ["done: 6 updates"], self.run_flag)
+        self.write("run/STOP", "")
+        said = self.train(93, ["remove %s/STOP" % self.run_dir], self.run_flag, "--epochs=4")
+        self.assertNotIn("goes on", said)
+        self.assertEqual(self.done(), "6 updates, 40 samples")
+        os.remove(self.path("run/STOP"))
+        missing = self.path("no") + "/weights"
+        self.train(0, [], self.run_flag, "--epochs=4", "--max-updates=9")
+        self.assertEqual(self.done(), "9 updates, 60 samples")
+        self.train(74, [missing], self.run_flag, "--epochs=4", "--save-weights=" + missing)
+        self.assertEqual(self.done(), "9 updates, 60 samples")
+
+    def test_a_complete_run_without_checkpoints(self):
+        flags = [self.run_flag, "--save-every-seconds=0"]
+        self.train(0, ["done: 6 updates"], *flags)
+        self.train(0, ["nothing to do"], *flags)
+        self.train(78, ["seed: 1 -> 3"], *flags, "--seed=3")
+        self.train(78, ["epochs: 2 -> 4"], *flags, "--epochs=4")
+        self.train(78, ["no checkpoint"], *flags, "--save-weights=late")
+        self.write("run/DONE", "")  # by hand
+        self.train(0, ["it does not say how far"], *flags, "--seed=3")
+
+    def test_weights_go_where_a_file_belongs(self):
+        os.mkfifo(self.path("fifo"))
+        os.symlink("file", self.path("link"))
+        for target, text in (("fifo", "found a FIFO"), (".", "found a folder"),
+                             ("job.txtpb", "no safetensors file"), ("no/w", "no folder 'no'")):
+            self.train(74, ["--save-weights: ", target, text], "--save-weights=" + target)
+        self.train(0, ["done"], "--save-weights=link")
+        self.assertTrue(os.path.islink(self.path("link")))
+        self.assertIn(b"fc.weight", self.weights("file"))
+        # A file in the folder that the run makes.
+        self.train(0, ["done"], self.run_flag, "--save-weights=run/w")
+        self.assertIn(b"fc.weight", self.weights("run/w"))
+
+    def test_weights_that_cannot_be_written_at_the_end_are_not_lost(self):
+        features = self.write("features", npy([[float(i % 5)] * 4 for i in range(20)]))
+        targets = self.write("targets", npy([[float(i % 3)] for i in range(20)]))
+        job = self.job('npy { features: "%s" targets: "%s" }' % (features, targets))
+        for args, text in (([self.run_flag], "gaccd ckpt export %s/ckpt/step-" % self.run_dir),
+                           ([self.run_flag + "2", "--save-every-seconds=0"], "run2/w."),
+                           ([], self.dir + "/w.")):
+            with self.subTest(text):
+                os.mkdir(self.path("out"))
+                command = [GACCD, "train", "--job=" + job, "--save-weights=out/w", *args]
+                env = {**os.environ, "LD_PRELOAD": HOLD, "HOLD_PATH": features, "TMPDIR": self.dir}
+                with subprocess.Popen(command, cwd=self.dir, env=env, text=True,
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as run:
+                    self.wait_for(features + ".seen-*")
+                    os.rmdir(self.path("out"))  # after it was checked
+                    self.write("features.go", "")
+                    said = run.communicate(timeout=LIMIT_S)[0]
+                self.assertEqual(run.returncode, 74, said)
+                self.assertIn("cannot create 'out/w': No such file", said)
+                self.assertIn(text, said)
+                self.assertFalse(glob.glob(self.dir + "/run*/DONE"))
+                for name in glob.glob(features + ".*"):
+                    os.remove(name)
+                if "instead" in said:
+                    kept = said.split("the weights are in '")[1].split("'")[0]
+                    self.assertIn(b"fc.weight", self.weights(kept))
+        # Started again, the first run has only its weights to write.
+        said = self.train(0, ["goes on after update 6"], self.run_flag, "--save-weights=w", job=job)
+        self.assertIn(b"fc.weight", self.weights("w"))
+        self.assertEqual(self.done(), "6 updates, 40 samples")
+
+    def wait_for(self, pattern):
+        limit = time.monotonic() + LIMIT_S
+        while not glob.glob(pattern):
+            self.assertLess(time.monotonic(), limit)
+            time.sleep(0.01)
+
+    def test_what_is_seldom_meant_is_said(self):
+        self.train(0, ["warning: nothing of this run will be kept"])
+        said = self.train(0, ["done"], "--save-weights=w")
+        self.assertNotIn("warning", said)
+        said = self.train(0, ["done"], self.run_flag)
+        self.assertNotIn("warning", said)
+        self.train(0, ["warning: --init-weights=w is ignored: the run goes on"], self.run_flag,
+                   "--init-weights=w", "--epochs=3")
+        os.mkdir(self.path("photos"))
+        self.write("photos/job.txtpb", "")
+        self.write("photos/a.jpg", "")
+        self.write("photos/b.jpg", "")
+        self.train(0, ["'photos' is no run folder and not empty, it holds 'a.jpg' and 1 more"],
+                   "--run-dir=photos")
+        self.assertNotIn("no run folder", self.train(0, [], "--run-dir=photos", "--epochs=3"))
+        os.mkdir(self.path("open"))
+        os.chmod(self.path("open"), 0o777)
+        said = self.train(0, ["open' belongs to ", "everybody can replace"], "--run-dir=open/run")
+        self.assertEqual(said.count("warning"), 1, said)
+
+    def test_a_schedule_that_does_nothing_is_said(self):
+        long = "warning: the warm-up of 9 updates is longer than the run of 6"
+        self.train(0, [long], job=self.job(warmup=9))
+        self.gaccd(0, [long], "plan", "--job=" + self.job(warmup=9))
+        said = self.gaccd(0, [], "plan", "--job=" + self.job(warmup=6), "--format=json")
+        json.loads(said)
+
+    def test_export_is_refused_once(self):
+        self.train(0, ["done"], self.run_flag)
+        said = self.gaccd(74, ["'no/w': there is no folder 'no'"], "ckpt", "export", "run",
+                          "--out=no/w")
+        self.assertEqual(said.count("\n"), 1, said)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
