@@ -100,14 +100,14 @@ class RunFolder(unittest.TestCase):
         self.assertEqual(self.done(), "6 updates, 40 samples")
         # A job that fails leaves DONE as it is, one that goes on replaces it.
         self.train(78, ["seed"], self.run_flag, "--seed=3", "--epochs=4")
-        self.train(0, ["goes on after update 6", "epochs: 2 -> 4"], self.run_flag, "--epochs=4")
+        self.train(0, ["resumed after update 6", "epochs: 2 -> 4"], self.run_flag, "--epochs=4")
         self.assertEqual(self.done(), "12 updates, 80 samples")
 
     def test_a_complete_run_that_is_given_more_updates_is_not_complete_until_it_has_them(self):
         self.train(0, ["done: 6 updates"], self.run_flag)
         self.write("run/STOP", "")
         said = self.train(93, ["remove %s/STOP" % self.run_dir], self.run_flag, "--epochs=4")
-        self.assertNotIn("goes on", said)
+        self.assertNotIn("resumed", said)
         self.assertEqual(self.done(), "6 updates, 40 samples")
         os.remove(self.path("run/STOP"))
         missing = self.path("no") + "/weights"
@@ -166,7 +166,7 @@ class RunFolder(unittest.TestCase):
                     kept = said.split("the weights are in '")[1].split("'")[0]
                     self.assertIn(b"fc.weight", self.weights(kept))
         # Started again, the first run has only its weights to write.
-        said = self.train(0, ["goes on after update 6"], self.run_flag, "--save-weights=w", job=job)
+        said = self.train(0, ["resumed after update 6"], self.run_flag, "--save-weights=w", job=job)
         self.assertIn(b"fc.weight", self.weights("w"))
         self.assertEqual(self.done(), "6 updates, 40 samples")
 

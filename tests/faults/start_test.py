@@ -159,7 +159,7 @@ class StartTest(unittest.TestCase):
                 self.assertEqual(verdict["exit"], 69, verdict)
                 self.assertEqual(verdict["suspect_hosts"], HOST, verdict)
                 crash = self.crash(0)
-                self.assertEqual(crash["collective"], "all-gather", crash)
+                self.assertEqual(crash["collective"], "all-reduce", crash)
                 self.assertGreater(crash["seq"], 0, crash)
 
     def test_ranks_with_different_data(self):
