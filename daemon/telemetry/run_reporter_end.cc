@@ -19,8 +19,10 @@ namespace {
 constexpr std::chrono::hours kForTheDisk{1};
 // PeerWatch ends the process of a rank that has not left 5 s after another one was lost.
 constexpr std::chrono::milliseconds kAfterALoss{3'000};
-// What has not answered for so long is not given longer.
+// What has not answered for so long is given little more: mpirun kills all ranks a second after one
+// has died.
 constexpr std::chrono::milliseconds kHangs{2'000};
+constexpr std::chrono::milliseconds kForAHang{200};
 constexpr std::chrono::milliseconds kForTheTextLog{2'000};
 constexpr std::chrono::milliseconds kForTheLastLines{100};
 
@@ -98,7 +100,7 @@ void RunReporter::Finish(const Status& outcome, const FailureFacts& facts) {
   auto limit = impl.options.end_limit;
   if (!facts.suspects.empty()) limit = std::min(limit, kAfterALoss);
   if (impl.events) {
-    if (impl.events->stalled_for() > kHangs) limit = std::min(limit, kHangs);
+    if (impl.events->stalled_for() > kHangs) limit = std::min(limit, kForAHang);
     impl.events->Flush(kForTheLastLines);
   }
   impl.ReportWriteFailure();
