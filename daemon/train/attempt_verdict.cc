@@ -241,8 +241,11 @@ AttemptJudgement JudgeAttempt(const AttemptFacts& facts) {
   if (facts.written && judgement.exit != kOutOfMemoryExit) {
     judgement.suspect_hosts = facts.written->suspect_hosts;
   }
-  // DONE is written last; what hung or died after it has lost nothing.
-  judgement.next = facts.done_file ? NextStep::kDone : NextStepOf(judgement.exit);
+  judgement.next = NextStepOf(judgement.exit);
+  // DONE is written last; what hung or died after it has lost nothing. But a job that a complete run
+  // refused, before it was an attempt of that run, is told so.
+  const bool refused = judgement.next == NextStep::kFail && !facts.written;
+  if (facts.done_file && !refused) judgement.next = NextStep::kDone;
   if (judgement.next == NextStep::kDone) {
     judgement.reason = "the training is complete";
     judgement.suspect_hosts.clear();

@@ -70,7 +70,8 @@ inline constexpr int kMostIdleRestarts = 3;
 // Pure.
 //   attempt                                      next step
 //   any exit code                                NextStepOf(code), but:
-//   with the file DONE                           done
+//   with the file DONE                           done; fail when NextStepOf(code) is, and there is
+//                                                no verdict.json: the complete run refused the job
 //   0 without verdict.json and without DONE      requeue: srun 22.05 returns 0 when a launch fails
 //   none, and no verdict.json                    requeue: the node of the job script died
 //   any but done, with the file STOP             norequeue

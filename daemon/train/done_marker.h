@@ -1,6 +1,6 @@
 // <run>/DONE: the training is complete. Its first line says so to people, the rest is the job that
 // was trained. While it is there, launch and verdict take the run for complete; a start with more
-// epochs or updates removes it before its first update.
+// epochs or updates removes it as soon as it owns the folder.
 #pragma once
 
 #include <string>

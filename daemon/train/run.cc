@@ -183,6 +183,11 @@ Ending GetReady(const Flags& flags, Session& session) {
   if (Agreement fits = CheckSaveWeights(flags, comm); !fits.status.ok()) {
     return Shared(std::move(fits));
   }
+  if (session.was_done) {
+    // Stopped from here on, it is to be requeued.
+    const Status removed = comm.rank() == 0 ? RemoveDone(*flags.run_dir) : Status::Ok();
+    if (Agreement all = AgreeOn(comm, removed); !all.status.ok()) return Shared(std::move(all));
+  }
   Agreement opened = OpenTogether(flags, session);
   if (!opened.status.ok()) return Shared(std::move(opened));
   session.stops.emplace(comm, StopOptionsOf(flags, session, *clocks));
@@ -211,11 +216,6 @@ Ending TrainTogether(const Flags& flags, Session& session, RunReporter& reporter
   if (!saver.ok()) return {std::move(saver).status()};
   if (Status stop = session.stops->AfterStage("before the first update"); !stop.ok()) {
     return Left(std::move(stop));
-  }
-  if (session.was_done) {
-    const Status removed = session.comm.rank() == 0 ? RemoveDone(*flags.run_dir) : Status::Ok();
-    if (Agreement all = AgreeOn(session.comm, removed); !all.status.ok())
-      return Shared(std::move(all));
   }
   if (*saver != nullptr) session.stops->AlsoDo([&saver = **saver] { return saver.Poll(); });
   TrainingSummary summary;

@@ -117,10 +117,11 @@ class Stopping(ClusterTest):
         self.assertEqual(self.cluster.wait_job(run.job, timeout=SLACK)["JobState"], "COMPLETED")
         self.assertTrue((run.dir / "DONE").read_text().startswith("3 updates, 3000 samples\n"))
         self.assertEqual([e["verdict"] for e in self._ledger(run)], ["done"])
-        again = self._submit_into(run)
-        self.assertEqual(self.cluster.wait_job(again.job, timeout=SLACK)["ExitCode"], "0:0")
-        self.assertIn("this run is complete", again.text())
-        self.assertFalse(again.attempt.exists())
+        for flag, code, line in (("--max-updates=3", "0:0", "3 updates"), ("--seed=2", "78:0", "3 updates"),
+                                 ("--max-updates=4", "0:0", "4 updates")):
+            again = self._submit_into(run, [flag])
+            self.assertEqual(self.cluster.wait_job(again.job, timeout=SLACK)["ExitCode"], code, again.text())
+            self.assertTrue((run.dir / "DONE").read_text().startswith(line))
 
     def test_a_run_that_gets_nowhere_is_held(self):
         run = self.submit("fashion-mnist.sbatch", *ENDLESS, options=["--nodes=1", "--ntasks-per-node=2"])
@@ -144,10 +145,10 @@ class Stopping(ClusterTest):
         self.wait_until(lambda: len(run.events("step")) >= updates, 180, f"{updates} updates")
         return run
 
-    def _submit_into(self, run):
+    def _submit_into(self, run, flags=ENDLESS):
         """Another job of the same example with the same run folder."""
-        folder = self.work(f"{run.folder.name}-second")
-        job = self.cluster.sbatch(EXAMPLES / "fashion-mnist.sbatch", *ENDLESS, cwd=folder,
+        folder = self.work(f"{run.folder.name}-{flags[-1][2:]}")
+        job = self.cluster.sbatch(EXAMPLES / "fashion-mnist.sbatch", *flags, cwd=folder,
                                   options=["--nodes=1", "--ntasks-per-node=2"],
                                   env={"GACCD": program("GACCD"), "GACCD_RUN_DIR": run.dir})
         return Run(job, folder, run.dir)

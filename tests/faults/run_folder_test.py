@@ -105,15 +105,15 @@ class RunFolder(unittest.TestCase):
 
     def test_a_complete_run_that_is_given_more_updates_is_not_complete_until_it_has_them(self):
         self.train(0, ["done: 6 updates"], self.run_flag)
+        missing = self.path("no") + "/weights"
+        self.train(74, [missing], self.run_flag, "--epochs=4", "--save-weights=" + missing)
+        self.assertEqual(self.done(), "6 updates, 40 samples")
         self.write("run/STOP", "")
         said = self.train(93, ["remove %s/STOP" % self.run_dir], self.run_flag, "--epochs=4")
         self.assertNotIn("resumed", said)
-        self.assertEqual(self.done(), "6 updates, 40 samples")
+        self.assertFalse(os.path.exists(self.path("run/DONE")))
         os.remove(self.path("run/STOP"))
-        missing = self.path("no") + "/weights"
         self.train(0, [], self.run_flag, "--epochs=4", "--max-updates=9")
-        self.assertEqual(self.done(), "9 updates, 60 samples")
-        self.train(74, [missing], self.run_flag, "--epochs=4", "--save-weights=" + missing)
         self.assertEqual(self.done(), "9 updates, 60 samples")
 
     def test_a_complete_run_without_checkpoints(self):

@@ -50,6 +50,12 @@ class Hostile(WithStandIns):
             self.assertEqual(done.returncode, 0, (text, done.stderr))
             self.assertFalse((self.dir / "x").exists(), text)
 
+    def test_run_folders_in_which_srun_cannot_write(self):
+        for name in ("a\\b", "a%%b", "a%5tb"):
+            done = self.launch_in(GACCD_RUN_DIR=f"{self.dir}/{name}")
+            self.assertEqual((done.returncode, name in done.stderr), (78, True), done.stderr)
+            self.assertFalse((self.dir / name).exists())
+
     def test_numbers_are_numbers(self):
         for name in ("SLURM_JOB_ID", "SLURM_RESTART_COUNT", "GACCD_MAX_REQUEUE"):
             for text in (*COMMANDS, "-1", "08", "1 2", "9" * 19):

@@ -313,7 +313,7 @@ class Launch(WithStandIns):
         run = self.dir / "run"
         run.mkdir()
         (run / "DONE").touch()
-        self.assertEqual(self.launch(GACCD_RUN_DIR=str(run)).returncode, 0)
+        self.assertEqual(self.launch(GACCD_RUN_DIR=str(run), SLURM_RESTART_COUNT="1").returncode, 0)
         (run / "DONE").rename(run / "STOP")
         self.assertEqual(self.launch(GACCD_RUN_DIR=str(run)).returncode, 93)
         (run / "STOP").unlink()
@@ -322,6 +322,12 @@ class Launch(WithStandIns):
         self.assertEqual(held.returncode, 93)
         self.assertIn("HOLD is there: 3 restarts", held.stderr)
         self.assertEqual(self.log("srun"), [])
+
+    def test_gaccd_is_asked_what_a_new_job_means_for_a_complete_run(self):
+        (self.dir / "run").mkdir()
+        (self.dir / "run/DONE").touch()
+        done = self.launch(GACCD_RUN_DIR=str(self.dir / "run"), SRUN_RC="78", GACCD_SAYS="fail\\nwhy\\n")
+        self.assertEqual((done.returncode, self.log("srun")[-1:]), (78, ["--run-dir=" + str(self.dir / "run")]))
 
     def test_checks_the_ranks_first(self):
         done = self.launch("--device=cuda", "--epochs=1", GACCD_CHECK="1")

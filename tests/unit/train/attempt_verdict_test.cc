@@ -70,6 +70,8 @@ TEST(JudgeAttempt, OutOfMemoryIsNoHostsFaultAndNotTriedAgain) {
 }
 
 TEST(JudgeAttempt, WhatDiesAfterTheEndHasLostNothing) {
+  EXPECT_EQ(JudgeAttempt({.srun_rc = 78, .done_file = true}).next, NextStep::kFail)
+      << "another job in a complete run";
   AttemptFacts facts{.srun_rc = 69, .done_file = true};  // the disk of rank 0 hung at its verdict
   EXPECT_EQ(JudgeAttempt(facts).next, NextStep::kDone);
   facts.written = WrittenVerdict{.exit = 69, .reason = "rank 3 left", .suspect_hosts = "n2"};
