@@ -17,27 +17,13 @@ namespace {
 constexpr int kYields = 200;
 constexpr std::chrono::microseconds kSleep{100};
 
-struct Done {
+}  // namespace
+
+struct NcclEnd::Over {
   std::mutex mutex;
   std::condition_variable changed;
-  bool done = false;
+  bool over = false;
 };
-
-void RunWithin(std::chrono::nanoseconds limit, ncclResult_t (*call)(ncclComm_t), ncclComm_t comm) {
-  const auto done = std::make_shared<Done>();
-  auto thread = StartThread("a call of NCCL", [done, call, comm] {
-    (void)call(comm);
-    const std::lock_guard lock(done->mutex);
-    done->done = true;
-    done->changed.notify_all();
-  });
-  if (!thread.ok()) return;  // the process is ending anyway, and its end frees the GPU
-  thread->detach();
-  std::unique_lock lock(done->mutex);
-  done->changed.wait_for(lock, limit, [&] { return done->done; });
-}
-
-}  // namespace
 
 void NcclPause::Rest() {
   if (turns_ < kYields) {
@@ -72,12 +58,32 @@ Status WaitForNccl(const NcclApi& api, ncclComm_t comm, std::chrono::nanoseconds
   }
 }
 
-void AbortNccl(const NcclApi& api, ncclComm_t comm, std::chrono::nanoseconds limit) {
-  if (comm != nullptr) RunWithin(limit, api.CommAbort, comm);
+NcclEnd NcclEnd::Start(ncclResult_t (*call)(ncclComm_t), ncclComm_t comm) {
+  NcclEnd end;
+  if (comm == nullptr) return end;
+  const auto over = std::make_shared<Over>();
+  auto thread = StartThread("a call of NCCL", [over, call, comm] {
+    (void)call(comm);
+    const std::lock_guard lock(over->mutex);
+    over->over = true;
+    over->changed.notify_all();
+  });
+  if (!thread.ok()) return end;  // the process is ending anyway, and its end frees the GPU
+  thread->detach();
+  end.over_ = over;
+  return end;
 }
 
-void DestroyNccl(const NcclApi& api, ncclComm_t comm, std::chrono::nanoseconds limit) {
-  if (comm != nullptr) RunWithin(limit, api.CommDestroy, comm);
+NcclEnd NcclEnd::Abort(const NcclApi& api, ncclComm_t comm) { return Start(api.CommAbort, comm); }
+
+NcclEnd NcclEnd::Destroy(const NcclApi& api, ncclComm_t comm) {
+  return Start(api.CommDestroy, comm);
+}
+
+void NcclEnd::Wait(std::chrono::nanoseconds limit) const {
+  if (over_ == nullptr) return;
+  std::unique_lock lock(over_->mutex);
+  over_->changed.wait_for(lock, limit, [&] { return over_->over; });
 }
 
 }  // namespace gaccd

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 
 #include "collectives/comm/nccl_api.h"
 #include "collectives/watchdog/deadline.h"
@@ -29,11 +30,25 @@ class NcclPause {
 Status WaitForNccl(const NcclApi& api, ncclComm_t comm, std::chrono::nanoseconds limit,
                    const PeerProcesses& peers, std::string_view what);
 
-// ncclCommAbort, so that kernels that wait for other ranks leave the GPU. Returns after `limit` in
-// any case; a call that does not end is left to a thread of its own. Null: does nothing.
-void AbortNccl(const NcclApi& api, ncclComm_t comm, std::chrono::nanoseconds limit);
+// A call that ends a communicator, in a thread of its own, because it blocks, and may do so for
+// ever.
+class NcclEnd {
+ public:
+  NcclEnd() = default;  // of no communicator: over
+  // ncclCommAbort: kernels that wait for other ranks leave the GPU, but for symmetric ones
+  // (NcclOptions::windows): those never look, and the call waits for them. comm may be null.
+  static NcclEnd Abort(const NcclApi& api, ncclComm_t comm);
+  // ncclCommDestroy. REQUIRES: finalised.
+  static NcclEnd Destroy(const NcclApi& api, ncclComm_t comm);
 
-// The same for ncclCommDestroy. REQUIRES: finalised.
-void DestroyNccl(const NcclApi& api, ncclComm_t comm, std::chrono::nanoseconds limit);
+  // Waits until the call is over, but no longer than `limit`.
+  void Wait(std::chrono::nanoseconds limit) const;
+
+ private:
+  struct Over;
+  static NcclEnd Start(ncclResult_t (*call)(ncclComm_t), ncclComm_t comm);
+
+  std::shared_ptr<Over> over_;
+};
 
 }  // namespace gaccd

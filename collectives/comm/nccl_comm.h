@@ -15,6 +15,10 @@ struct NcclOptions {
   int device = 0;  // this rank's GPU, as the CUDA runtime of this process counts
   // Several ranks on one GPU: for tests, slow. REQUIRES NcclSharingSettings() in the environment.
   bool gpu_sharing = false;
+  // What Allocate() gives becomes a symmetric window, for which NCCL has faster kernels within a
+  // node. Those of NCCL 2.28 never look whether they are to stop: when a rank is lost, the GPUs of
+  // the others spin until their processes end. The same on all ranks.
+  bool windows = false;
   // Elements of one call of NCCL; larger buffers are cut into pieces, alike on all ranks. NCCL is
   // fastest with the largest messages, so that comm.segment_elements is not used here.
   std::size_t message_elements = std::size_t{1} << 30;

@@ -177,8 +177,9 @@ Result<std::unique_ptr<CommMemory>> NcclCommunicator::Allocate(std::size_t bytes
   // Ranks on one GPU have no common memory that NCCL could map.
   if (options_.gpu_sharing || size() == 1) return std::unique_ptr<CommMemory>(*std::move(memory));
   ncclWindow_t window = nullptr;
+  const int flags = options_.windows ? NCCL_WIN_COLL_SYMMETRIC : NCCL_WIN_DEFAULT;
   GACCD_ASSIGN_OR_RETURN(const bool here,
-                         windows_->Register(*watch_, (*memory)->data(), bytes, &window));
+                         windows_->Register(*watch_, (*memory)->data(), bytes, flags, &window));
   // NCCL picks its kernel by the window: all ranks must have one, or none.
   std::int64_t without = here ? 0 : 1;
   const MutableBuffer counted{&without, 1, DType::kI64, MemoryKind::kHost};
@@ -207,7 +208,7 @@ Result<std::unique_ptr<Communicator>> NcclCommunicator::Split(int color, int key
   }
   const Status everywhere = AgreeOn(made);
   if (!everywhere.ok()) {
-    AbortNccl(*options_.api, part, options_.comm.bound / 10);
+    NcclEnd::Abort(*options_.api, part).Wait(options_.comm.bound / 10);
     return everywhere;
   }
   Communicator* const host = over.get();

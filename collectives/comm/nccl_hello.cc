@@ -61,6 +61,9 @@ Status CheckSameHellos(std::span<const NcclHello> hellos, const Topology& topolo
     if (other.message_elements != first.message_elements) {
       return differ("the largest message", first.message_elements, other.message_elements);
     }
+    if (other.windows != first.windows) {
+      return differ("NCCL_WIN_ENABLE", first.windows, other.windows);
+    }
   }
   return Status::Ok();
 }

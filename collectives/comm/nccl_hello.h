@@ -23,6 +23,7 @@ struct NcclHello {
   std::int64_t version = 0;
   std::int64_t bound_ms = 0;
   std::int64_t message_elements = 0;
+  std::int64_t windows = 0;
   std::int64_t pid = 0;
   std::uint64_t pid_namespace = 0;
   std::int64_t board_fd = -1;  // NcclBoard::fd()

@@ -66,7 +66,7 @@ Result<std::unique_ptr<Communicator>> AdoptNccl(Communicator* over,
   SetError(made, &mine);
   const auto hellos = ExchangeHellos(*over, mine);
   if (!hellos.ok()) {
-    AbortNccl(*options.api, comm, options.comm.bound / 10);
+    NcclEnd::Abort(*options.api, comm).Wait(options.comm.bound / 10);
     return hellos.status();
   }
   NcclWatchOptions watched;
@@ -90,6 +90,7 @@ Result<std::unique_ptr<Communicator>> MakeNccl(Communicator& over, const NcclOpt
   NcclHello mine;
   mine.bound_ms = options.comm.bound.count();
   mine.message_elements = static_cast<std::int64_t>(options.message_elements);
+  mine.windows = options.windows ? 1 : 0;
   const ProcessName process = ThisProcess();
   mine.pid = process.pid;
   mine.pid_namespace = process.pid_namespace;

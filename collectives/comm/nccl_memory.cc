@@ -8,13 +8,13 @@
 
 namespace gaccd {
 
-Result<bool> NcclWindows::Register(NcclWatch& watch, void* data, std::size_t bytes,
+Result<bool> NcclWindows::Register(NcclWatch& watch, void* data, std::size_t bytes, int flags,
                                    ncclWindow_t* window) {
   *window = nullptr;
   const auto address = reinterpret_cast<std::uintptr_t>(data);
   if (bytes == 0 || address % NCCL_WIN_REQUIRED_ALIGNMENT != 0) return false;
   GACCD_RETURN_IF_ERROR(watch.Call("ncclCommWindowRegister", [&](ncclComm_t comm) {
-    return api_->CommWindowRegister(comm, data, bytes, window, NCCL_WIN_COLL_SYMMETRIC);
+    return api_->CommWindowRegister(comm, data, bytes, window, flags);
   }));
   if (*window == nullptr) return false;
   open_.push_back({&watch, *window});

@@ -1,5 +1,5 @@
-// Device memory from NCCL's allocator, which NCCL can map on other GPUs, and its registration as a
-// window, with which NCCL sums without copies where the hardware can.
+// Device memory from NCCL's allocator, which NCCL can map on other GPUs, and its registration, with
+// which NCCL sums without copies where the hardware can.
 #pragma once
 
 #include <nccl.h>
@@ -18,8 +18,9 @@ class NcclWindows {
  public:
   explicit NcclWindows(const NcclApi* api) : api_(api) {}
 
-  // Collective. False: NCCL offers none for this memory.
-  Result<bool> Register(NcclWatch& watch, void* data, std::size_t bytes, ncclWindow_t* window);
+  // Collective. flags: NCCL_WIN_... False: NCCL offers none for this memory.
+  Result<bool> Register(NcclWatch& watch, void* data, std::size_t bytes, int flags,
+                        ncclWindow_t* window);
   void Deregister(ncclWindow_t window);
   // No window afterwards; REQUIRES: no collective uses their memory.
   void DeregisterAll();

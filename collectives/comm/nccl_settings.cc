@@ -20,7 +20,9 @@ std::vector<int> NcclRoots(int ranks, int ranks_per_root) {
   return first;
 }
 
-EnvironmentSettings NcclSettings() { return {{"NCCL_RAS_ENABLE", "0"}}; }
+EnvironmentSettings NcclSettings() { return {{"NCCL_RAS_ENABLE", "0"}, {"NCCL_WIN_ENABLE", "0"}}; }
+
+bool NcclWindowsWanted(const Environment& env) { return env("NCCL_WIN_ENABLE") == "1"; }
 
 EnvironmentSettings NcclDeterministicSettings() {
   return {{"NCCL_NVLS_ENABLE", "0"}, {"NCCL_ALGO", "Ring"}};

@@ -21,8 +21,11 @@ inline constexpr int kNcclRanksPerRoot = 64;
 
 using EnvironmentSettings = std::vector<std::pair<std::string, std::string>>;
 
-// For every run: NCCL's RAS service would listen on a port, without asking who connects.
+// For every run: NCCL's RAS service would listen on a port, without asking who connects; no
+// symmetric windows (NcclOptions::windows).
 [[nodiscard]] EnvironmentSettings NcclSettings();
+// Whether a user has asked for windows: by NCCL_WIN_ENABLE=1.
+[[nodiscard]] bool NcclWindowsWanted(const Environment& env);
 
 // For runs that ask for the same bits every time: one algorithm, and no sums in the switch (NVLS).
 [[nodiscard]] EnvironmentSettings NcclDeterministicSettings();

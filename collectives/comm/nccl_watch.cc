@@ -63,25 +63,21 @@ std::optional<CommFailure> NcclWatch::lost() const {
 }
 
 Status NcclWatch::Fail(const Status& status) {
-  Lock lock(mutex_);
-  return FailLocked(status, lock);
+  const std::lock_guard lock(mutex_);
+  return FailLocked(status);
 }
 
-Status NcclWatch::FailLocked(const Status& status, Lock& lock) {
+Status NcclWatch::FailLocked(const Status& status) {
   if (!failure_.ok()) return failure_;
   failure_ = {status.kind(), StrCat(RankOnHost(options_.rank, options_.hosts), ", GPU ",
                                     options_.device, ": ", status.message())};
   lost_.entry = flights_.empty() ? newest_ : flights_.oldest();
   options_.board.PublishFailure();
-  // From here on nobody calls NCCL with it, so that it can go without the lock.
-  const ncclComm_t dying = std::exchange(options_.comm, nullptr);
-  const Status first = failure_;
+  // Not waited for: the caller has an error to tell, and the abort may take for ever.
+  end_ = NcclEnd::Abort(*options_.api, std::exchange(options_.comm, nullptr));
   wake_.notify_all();
   idle_.notify_all();
-  lock.unlock();
-  AbortNccl(*options_.api, dying, options_.bound / 10);
-  lock.lock();
-  return first;
+  return failure_;
 }
 
 Status NcclWatch::ReadyLocked() const {
@@ -90,11 +86,11 @@ Status NcclWatch::ReadyLocked() const {
   return {ErrorKind::kInternal, "the NCCL communicator has ended"};
 }
 
-Status NcclWatch::BeginLocked(Operation operation, cudaStream_t stream, Lock& lock) {
+Status NcclWatch::BeginLocked(Operation operation, cudaStream_t stream) {
   GACCD_RETURN_IF_ERROR(ReadyLocked());
   cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
   Status status = CudaStatus(cudaStreamIsCapturing(stream, &capturing), "cudaStreamIsCapturing");
-  if (!status.ok()) return FailLocked(status, lock);
+  if (!status.ok()) return FailLocked(status);
   if (capturing != cudaStreamCaptureStatusNone) {
     return {ErrorKind::kInternal, StrCat(Name(operation),
                                          ": the stream is being captured; collectives are enqueued "
@@ -103,7 +99,7 @@ Status NcclWatch::BeginLocked(Operation operation, cudaStream_t stream, Lock& lo
   newest_ = {newest_.sequence + 1, operation};
   options_.board.PublishEntry(newest_);
   status = flights_.Begin(newest_, stream);
-  return status.ok() ? status : FailLocked(status, lock);
+  return status.ok() ? status : FailLocked(status);
 }
 
 Status NcclWatch::EndLocked(ncclResult_t result, cudaStream_t stream, Lock& lock) {
@@ -112,7 +108,7 @@ Status NcclWatch::EndLocked(ncclResult_t result, cudaStream_t stream, Lock& lock
   GACCD_RETURN_IF_ERROR(status);
   const bool was_empty = flights_.empty();
   const Status ended = flights_.End(stream);
-  if (!ended.ok()) return FailLocked(ended, lock);
+  if (!ended.ok()) return FailLocked(ended);
   if (was_empty) wake_.notify_all();
   return Status::Ok();
 }
@@ -142,7 +138,7 @@ Status NcclWatch::FinishLocked(std::string_view what, ncclResult_t result,
     lock.lock();
     if (!failure_.ok()) return failure_;
   }
-  return FailLocked(status, lock);
+  return FailLocked(status);
 }
 
 Status NcclWatch::WaitIdle() {
@@ -160,11 +156,11 @@ void NcclWatch::Run() {
     ready = CudaStatus(cudaThreadExchangeStreamCaptureMode(&mode), "capture mode of the watch");
   }
   Lock lock(mutex_);
-  if (!ready.ok()) (void)FailLocked(ready, lock);
+  if (!ready.ok()) (void)FailLocked(ready);
   while (!stop_ && failure_.ok()) {
     options_.board.PublishAlive();
     const Status status = LookLocked();
-    if (!status.ok()) (void)FailLocked(status, lock);
+    if (!status.ok()) (void)FailLocked(status);
     if (flights_.empty()) idle_.notify_all();
     if (!stop_ && failure_.ok()) {
       wake_.wait_for(lock, flights_.empty() ? kLookWhenIdle : kLookEvery);
@@ -255,6 +251,7 @@ void NcclWatch::End() {
     wake_.notify_all();
   }
   if (thread_.joinable()) thread_.join();
+  end_.Wait(options_.bound / 10);
   const ncclComm_t comm = std::exchange(options_.comm, nullptr);
   if (comm == nullptr) return;  // failed, and aborted then
   const NcclApi& api = *options_.api;
@@ -262,11 +259,8 @@ void NcclWatch::End() {
   if (status.ok()) {
     status = WaitForNccl(api, comm, SetUpLimit(), options_.peers, "ncclCommFinalize");
   }
-  if (status.ok()) {
-    DestroyNccl(api, comm, options_.bound / 10);
-  } else {
-    AbortNccl(api, comm, options_.bound / 10);
-  }
+  end_ = status.ok() ? NcclEnd::Destroy(api, comm) : NcclEnd::Abort(api, comm);
+  end_.Wait(options_.bound / 10);
 }
 
 }  // namespace gaccd

@@ -3,10 +3,10 @@
 // A thread of its own looks every few milliseconds at the collectives in flight, at NCCL's
 // asynchronous error, at the processes of this node and at what their watches tell. It is a thread,
 // and not a part of Poll(), because the rank may sit inside cudaStreamSynchronize() just then. At
-// an error, at a deadline, or when a peer has died, it records the first error, then aborts the
-// communicator: kernels that spin for other ranks leave the GPU, and whoever waited for the stream
-// comes back and finds the error. The data of the collectives is then worthless, so ask failure()
-// after every wait for a stream.
+// an error, at a deadline, or when a peer has died, it records the first error and starts the abort
+// of the communicator, for which nobody waits: kernels that spin for other ranks leave the GPU, and
+// whoever waited for the stream comes back and finds the error. With NcclOptions::windows they may
+// never leave: ask failure() also while waiting. The data of the collectives is then worthless.
 //
 // Enqueue() and Call() belong to one thread at a time; failure() to any.
 #pragma once
@@ -50,7 +50,7 @@ class NcclWatch {
   template <typename Calls>
   Status Enqueue(Operation operation, cudaStream_t stream, const Calls& calls) {
     std::unique_lock lock(mutex_);
-    GACCD_RETURN_IF_ERROR(BeginLocked(operation, stream, lock));
+    GACCD_RETURN_IF_ERROR(BeginLocked(operation, stream));
     ncclResult_t result = options_.api->GroupStart();
     if (result == ncclSuccess) {
       result = calls(options_.comm);
@@ -75,10 +75,10 @@ class NcclWatch {
   [[nodiscard]] Status failure() const;
   // The same: the oldest collective that was in flight then, and who of this node was missing.
   [[nodiscard]] std::optional<CommFailure> lost() const;
-  // Records an error, if it is the first, and aborts. Returns the first.
+  // Records an error, if it is the first, and starts the abort. Returns the first, at once.
   Status Fail(const Status& status);
-  // Finalises and destroys the communicator, within the bound; aborts it if that fails. A failed
-  // one has gone already.
+  // Finalises and destroys the communicator, within the bound; aborts it if that fails. For the
+  // abort of a failed one it waits a tenth of the bound.
   void End();
 
   [[nodiscard]] const PeerProcesses& peers() const { return options_.peers; }
@@ -89,11 +89,11 @@ class NcclWatch {
   explicit NcclWatch(NcclWatchOptions options);
 
   [[nodiscard]] Status ReadyLocked() const;
-  Status BeginLocked(Operation operation, cudaStream_t stream, Lock& lock);
+  Status BeginLocked(Operation operation, cudaStream_t stream);
   Status EndLocked(ncclResult_t result, cudaStream_t stream, Lock& lock);
   Status FinishLocked(std::string_view what, ncclResult_t result, std::chrono::nanoseconds limit,
                       Lock& lock);
-  Status FailLocked(const Status& status, Lock& lock);
+  Status FailLocked(const Status& status);
 
   [[nodiscard]] std::chrono::nanoseconds EnqueueLimit() const;
   void Run();
@@ -114,6 +114,7 @@ class NcclWatch {
   std::optional<Deadline::Clock::time_point> death_seen_;
   Status failure_;
   CommFailure lost_;
+  NcclEnd end_;
   bool stop_ = false;
   std::thread thread_;
 };

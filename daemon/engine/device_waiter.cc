@@ -1,6 +1,5 @@
 #include "daemon/engine/device_waiter.h"
 
-#include <chrono>
 #include <thread>
 
 namespace gaccd {
@@ -36,6 +35,17 @@ Status DeviceWaiter::WaitForStream(cudaStream_t stream, std::string_view what) {
   }
   GACCD_RETURN_IF_ERROR(CudaStatus(cudaEventRecord(mark_.get(), stream), what));
   return Wait(mark_, what);
+}
+
+bool DeviceWaiter::EndsWithin(cudaStream_t stream, std::chrono::milliseconds limit) {
+  using Clock = std::chrono::steady_clock;
+  for (const Clock::time_point end = Clock::now() + limit;;) {
+    const cudaError_t answer = cudaStreamQuery(stream);
+    (void)cudaGetLastError();
+    if (answer != cudaErrorNotReady) return true;
+    if (Clock::now() >= end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 }  // namespace gaccd

@@ -2,6 +2,7 @@
 // so that a peer that is lost ends the wait.
 #pragma once
 
+#include <chrono>
 #include <string_view>
 
 #include "collectives/base/cuda.h"
@@ -19,6 +20,8 @@ class DeviceWaiter {
   Status Wait(const CudaEvent& event, std::string_view what);
   // Until everything on `stream` so far is done.
   Status WaitForStream(cudaStream_t stream, std::string_view what);
+  // Whether nothing is left on `stream` within `limit`. An error of the device counts as its end.
+  static bool EndsWithin(cudaStream_t stream, std::chrono::milliseconds limit);
 
  private:
   Communicator& comm_;

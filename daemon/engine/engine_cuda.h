@@ -34,6 +34,7 @@ class CudaEngine final : public Engine {
  public:
   CudaEngine(Communicator& comm, const Model& model, const EngineOptions& options)
       : comm_(comm), model_(model), options_(options), waiter_(comm) {}
+  // Waits for the GPU, but not for kernels of NCCL that never end: then the memory stays taken.
   ~CudaEngine() override;
 
   Status Create();
@@ -75,6 +76,7 @@ class CudaEngine final : public Engine {
   Result<std::byte*> HostMemory(std::size_t bytes) override;
 
  private:
+  void LeaveToTheProcess();
   Status CreateLocally();
   [[nodiscard]] DeviceMemory PlannedMemory() const;
   Status AllocateGradients();

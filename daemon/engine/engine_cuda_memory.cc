@@ -1,5 +1,7 @@
 // How the engine on a GPU comes to be, its memory, and what goes in and out of it.
 #include <algorithm>
+#include <chrono>
+#include <tuple>
 #include <utility>
 
 #include "collectives/base/strings.h"
@@ -10,16 +12,35 @@
 #include "daemon/telemetry/log.h"
 
 namespace gaccd {
+namespace {
 
-// Nothing is freed while the GPU may still work on it. A communicator that has given up takes its
-// kernels off the GPU, so what is left there ends, although not well.
+// Less than it takes until the silence of this rank ends the others.
+constexpr std::chrono::milliseconds kTimeToLeave{1'000};
+
+}  // namespace
+
+// Nothing is freed while the GPU may still work on it, and nothing is waited for that may never
+// end: a communicator that has given up takes its kernels off the GPU soon or, with windows, not at
+// all.
 CudaEngine::~CudaEngine() {
   if (context_ == nullptr) return;
   for (cudaStream_t stream : {context_->copy(), context_->compute(), context_->reduce()}) {
-    if (!waiter_.WaitForStream(stream, "end of the engine").ok()) {
-      (void)cudaStreamSynchronize(stream);
-    }
+    if (waiter_.WaitForStream(stream, "end of the engine").ok()) continue;
+    if (DeviceWaiter::EndsWithin(stream, kTimeToLeave)) continue;
+    LeaveToTheProcess();
+    return;
   }
+}
+
+// To free memory of the GPU would wait for its kernels, as would the end of a stream. The end of
+// the process frees it all.
+void CudaEngine::LeaveToTheProcess() {
+  (void)new auto(std::tuple(std::move(context_), std::move(parameters_), std::move(bf16_copy_),
+                            std::move(shared_gradients_), std::move(own_gradients_),
+                            std::move(state_), std::move(words_), std::move(norm_scratch_),
+                            std::move(evaluation_), std::move(host_memory_), std::move(reduction_),
+                            std::move(replica_), std::move(optimizer_), std::move(uploads_),
+                            std::move(records_)));
 }
 
 Status CudaEngine::Create() {

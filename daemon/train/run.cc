@@ -11,6 +11,7 @@
 #include "collectives/bootstrap/agree.h"
 #include "collectives/bootstrap/same_on_all.h"
 #include "collectives/comm/nccl_comm.h"
+#include "collectives/comm/nccl_settings.h"
 #include "daemon/config/help.h"
 #include "daemon/config/job_text.h"
 #include "daemon/config/plan_proto.h"
@@ -90,7 +91,8 @@ Status ChooseTogether(const Flags& flags, Session& session) {
   GACCD_ASSIGN_OR_RETURN(session.between_gpus,
                          MakeNccl(comm, {.comm = {.bound = BoundOf(flags)},
                                          .device = session.device.gpu->device,
-                                         .gpu_sharing = flags.allow_gpu_sharing}));
+                                         .gpu_sharing = flags.allow_gpu_sharing,
+                                         .windows = NcclWindowsWanted(ProcessEnvironment())}));
   return Status::Ok();
 }
 

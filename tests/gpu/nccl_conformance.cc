@@ -1,9 +1,10 @@
 // The NCCL communicator does what every communicator must do: on real GPUs, with the real NCCL,
 // over MPI. Run by mpirun:
-//   nccl_conformance [share] [message_elements=N] [largest=N] [repeat=N]
-// share: ranks may have one GPU; every collective then takes milliseconds. repeat: instead of the
-// suite, N sums of 64 MB whose bits must be the same. Exit code 0: all cases passed on this rank;
-// 77: skipped, there is no GPU (1 with GACCD_GPU_REQUIRED=1).
+//   nccl_conformance [share] [windows] [message_elements=N] [largest=N] [repeat=N]
+// share: ranks may have one GPU; every collective then takes milliseconds. windows: memory of
+// Allocate() is a symmetric window. repeat: instead of the suite, N sums of 64 MB whose bits must
+// be the same. Exit code 0: all cases passed on this rank; 77: skipped, there is no GPU (1 with
+// GACCD_GPU_REQUIRED=1).
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -42,6 +43,7 @@ Arguments Read(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string text = argv[i];
     if (text == "share") arguments.share = true;
+    if (text == "windows") arguments.nccl.windows = true;
     if (text.starts_with(kMessage)) {
       arguments.nccl.message_elements = std::stoul(text.substr(kMessage.size()));
     }
@@ -97,6 +99,9 @@ Status RunOn(Communicator& over, const Arguments& arguments) {
 }
 
 Status RunCases(const Arguments& arguments) {
+  if (!arguments.nccl.windows) {
+    ApplySettings(MissingSettings(NcclSettings(), ProcessEnvironment()));
+  }
   if (arguments.share) {
     ApplySettings(NcclSharingSettings(ProcessEnvironment(), HostAndProcess()));
   }

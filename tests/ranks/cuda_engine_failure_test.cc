@@ -2,6 +2,7 @@
 // bound, and nothing is left on the GPUs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "daemon/train/update.h"
 #include "tests/ranks/cuda_engine_ranks.h"
@@ -55,26 +56,42 @@ TEST_F(CudaEngineFailureTest, AGpuThatFailsEndsAll) {
   }
 }
 
+// Rank 2 does not take part in the third update.
+EngineRunOptions Hang(int rank) {
+  if (rank != 2) return {};
+  auto updates = std::make_shared<int>(0);
+  return {.update = [updates](Engine& engine, Prefetcher& batches, const Plan& plan,
+                              const UpdateSettings& settings) -> Status {
+    if (++*updates == 3) {
+      std::this_thread::sleep_for(kBound);
+      return {ErrorKind::kUnavailable, "this rank hung"};
+    }
+    return RunUpdate(engine, batches, plan, settings);
+  }};
+}
+
 // A rank that stops to take part is waited for until the deadline, and named.
 TEST_F(CudaEngineFailureTest, ARankThatHangsIsNamed) {
-  const auto hang = [](int rank) -> EngineRunOptions {
-    if (rank != 2) return {};
-    auto updates = std::make_shared<int>(0);
-    return {.update = [updates](Engine& engine, Prefetcher& batches, const Plan& plan,
-                                const UpdateSettings& settings) -> Status {
-      if (++*updates == 3) {
-        std::this_thread::sleep_for(kBound);
-        return {ErrorKind::kUnavailable, "this rank hung"};
-      }
-      return RunUpdate(engine, batches, plan, settings);
-    }};
-  };
-  const auto outcomes = RunCudaRanks(kCase, {.bound = kBound, .options = hang});
+  const auto outcomes = RunCudaRanks(kCase, {.bound = kBound, .options = Hang});
   ExpectAllFailInTime(outcomes);
   for (const int rank : {0, 1}) {
     EXPECT_THAT(outcomes[static_cast<std::size_t>(rank)].run.status().message(),
                 HasSubstr("rank 2 on node0 did not enter"));
   }
+}
+
+// Kernels that an abort cannot stop: the engine goes all the same, and leaves them its memory.
+TEST(CudaEngineFailureDeathTest, KernelsThatNeverEndDoNotHoldTheEngine) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto run = [] {
+    alarm(60);
+    ResetGpus(3);
+    const auto outcomes = RunCudaRanks(kCase, {.bound = kBound, .windows = true, .options = Hang});
+    const bool named = outcomes[0].run.status().message().find("rank 2 on node0 did not enter") !=
+                       std::string::npos;
+    _exit(named && standin::LiveBytes(0) > 0 ? 7 : 1);
+  };
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(7), "");
 }
 
 }  // namespace

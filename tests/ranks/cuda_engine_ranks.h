@@ -23,6 +23,7 @@ struct CudaRanks {
   EngineChoice choice;
   std::chrono::milliseconds bound{20'000};
   bool one_gpu = false;  // for all ranks
+  bool windows = false;
   // Options of a rank's run.
   std::function<EngineRunOptions(int rank)> options = nullptr;
 };
@@ -40,6 +41,7 @@ inline std::vector<RankOutcome> RunCudaRanks(const EngineCase& test, const CudaR
     nccl.comm.bound = ranks.bound;
     nccl.device = ranks.one_gpu ? 0 : over.rank();
     nccl.gpu_sharing = ranks.one_gpu;
+    nccl.windows = ranks.windows;
     nccl.api = StandInNccl();
     EngineChoice choice = ranks.choice;
     choice.device = Device::kCuda;

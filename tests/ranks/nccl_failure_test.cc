@@ -176,6 +176,53 @@ TEST_F(NcclFailureTest, FirstErrorStays) {
       });
 }
 
+// Rank 0 sums what Allocate() gave; rank 1 does not come. What rank 0 does with its stream is
+// `wait`.
+std::vector<Outcome> SumAlone(const NcclRanks& options,
+                              const std::function<Status(Communicator&, cudaStream_t)>& wait) {
+  return RunUntilAllFail(2, options, [&](Communicator& comm) -> Status {
+    GACCD_ASSIGN_OR_RETURN(const auto memory, comm.Allocate(4096));
+    if (comm.rank() == 1) return Status::Ok();
+    GACCD_ASSIGN_OR_RETURN(const CudaStream stream, CudaStream::Create());
+    const MutableBuffer buffer{memory->data(), 1024, DType::kF32, MemoryKind::kCuda};
+    GACCD_RETURN_IF_ERROR(comm.AllReduceSum(buffer, buffer, stream.handle()));
+    return wait(comm, stream.get());
+  });
+}
+
+// Until nothing is on the stream, but not for ever. True: the kernel has left by itself.
+bool KernelLeaves(cudaStream_t stream) {
+  const auto end = std::chrono::steady_clock::now() + 3 * kBound;
+  while (cudaStreamQuery(stream) == cudaErrorNotReady) {
+    if (std::chrono::steady_clock::now() < end) continue;
+    standin::EndKernelsOfNccl();
+    return false;
+  }
+  return true;
+}
+
+TEST_F(NcclFailureTest, KernelsLeaveAllocatedMemory) {
+  (void)SumAlone({}, [](Communicator& comm, cudaStream_t stream) {
+    EXPECT_TRUE(KernelLeaves(stream));
+    return comm.Poll();
+  });
+}
+
+// Symmetric kernels do not leave: who waits by Poll() gets the error all the same, and at once.
+TEST_F(NcclFailureTest, AnAbortThatDoesNotEndHoldsNobody) {
+  NcclRanks options;
+  options.nccl.windows = true;
+  const auto outcomes = SumAlone(options, [](Communicator& comm, cudaStream_t stream) -> Status {
+    Status status;
+    while (status.ok()) status = comm.Poll();
+    EXPECT_EQ(cudaStreamQuery(stream), cudaErrorNotReady);
+    standin::EndKernelsOfNccl();
+    EXPECT_TRUE(KernelLeaves(stream));
+    return status;
+  });
+  ExpectUnavailable(outcomes[0], "rank 1 on node0 did not enter all-reduce #1");
+}
+
 // The deadline is for waiting for each other, not for the computation in front.
 TEST_F(NcclFailureTest, LongComputationInFrontIsNoError) {
   const auto outcomes = RunUntilAllFail(2, {}, [](Communicator& comm) -> Status {

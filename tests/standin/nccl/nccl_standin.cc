@@ -145,6 +145,8 @@ ncclResult_t CommAbort(ncclComm_t handle) {
   (void)EnterNccl("ncclCommAbort", comm.rank);
   const std::shared_ptr<ncclComm> alive = Library().comms.at(handle);
   comm.aborted = true;
+  Library().changed.notify_all();
+  Library().changed.wait(lock, [&] { return comm.symmetric == 0; });
   for (ncclWindow_t window : comm.windows) delete window;
   comm.windows.clear();
   Library().changed.notify_all();
@@ -207,7 +209,9 @@ ncclResult_t MemFree(void* data) {
     if (Library().memory.erase(data) == 0) NcclFatal("ncclMemFree of memory that is not NCCL's");
     for (const auto& [handle, comm] : Library().comms) {
       for (ncclWindow_t window : comm->windows) {
-        if (window->data == data) NcclFatal("ncclMemFree under an open window");
+        if (window->data != data) continue;
+        NcclFatal(comm->symmetric > 0 ? "ncclMemFree under a kernel that still runs"
+                                      : "ncclMemFree under an open window");
       }
     }
   }
@@ -215,7 +219,7 @@ ncclResult_t MemFree(void* data) {
 }
 
 ncclResult_t CommWindowRegister(ncclComm_t handle, void* data, std::size_t bytes,
-                                ncclWindow_t* window, int /*flags*/) {
+                                ncclWindow_t* window, int flags) {
   const Lock lock(Library().mutex);
   ncclComm& comm = CommOf(handle, "ncclCommWindowRegister");
   *window = nullptr;
@@ -225,7 +229,7 @@ ncclResult_t CommWindowRegister(ncclComm_t handle, void* data, std::size_t bytes
     return ncclInvalidArgument;
   }
   if (Library().knobs.windows && Library().knobs.no_window_rank != comm.rank) {
-    *window = new ncclWindow_vidmem{data, bytes};
+    *window = new ncclWindow_vidmem{data, bytes, (flags & NCCL_WIN_COLL_SYMMETRIC) != 0};
     comm.windows.insert(*window);
   }
   standin::JoinHostMeeting(comm, HostMeeting::Kind::kWindow, {handle, 0, 0, nullptr});

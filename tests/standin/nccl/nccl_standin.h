@@ -1,12 +1,13 @@
 // NCCL among the threads of one process, over the stand-in GPU: the entry points that gaccd uses.
 //
 // Collectives are work on the streams of the ranks, as the real ones are: a rank's stream waits in
-// it until all ranks have come, and only ncclCommAbort lets it go earlier. Everything is
+// it until all ranks have come, and only ncclCommAbort lets it go earlier; but not out of a sum of
+// f32 in symmetric windows: there ncclCommAbort waits too, until EndKernelsOfNccl(). Everything is
 // non-blocking: a call stays ncclInProgress for some questions, and only then does its work go into
 // the stream. Sums are made in the order of the ranks. What NCCL forbids stops the process with a
 // message that begins with "stand-in NCCL:", for EXPECT_DEATH: calls while one is in progress, on
-// something destroyed, a split with work in flight, memory freed under a window. One per process,
-// like the library. Thread-safe.
+// something destroyed, a split with work in flight, memory freed under a window or a kernel. One
+// per process, like the library. Thread-safe.
 #pragma once
 
 #include <map>
@@ -36,6 +37,10 @@ void FailNccl(const std::string& function, int rank, ncclResult_t result);
 // The nth launch from now (1 = the next) of the rank `rank` of any communicator never takes part;
 // `result` becomes that communicator's asynchronous error.
 void BreakNccl(int rank, int nth, ncclResult_t result);
+
+// Kernels that do not notice that they are to stop end, from now on until ResetNccl(), as with the
+// process.
+void EndKernelsOfNccl();
 
 // Calls since ResetNccl() by function.
 [[nodiscard]] std::map<std::string, int> CountNccl();

@@ -46,8 +46,26 @@ bool Breaks(ncclComm& comm) {
   return false;
 }
 
+bool InSymmetricWindow(const ncclComm& comm, const void* data, std::size_t bytes) {
+  return std::ranges::any_of(comm.windows, [&](ncclWindow_t window) {
+    const auto* const begin = static_cast<const std::byte*>(window->data);
+    const auto* const at = static_cast<const std::byte*>(data);
+    return window->symmetric && at >= begin && at + bytes <= begin + window->bytes;
+  });
+}
+
+// Whether NCCL has a symmetric kernel for this: of what gaccd asks for, sums of f32.
+bool IsSymmetric(const ncclComm& comm, const Launch& launch) {
+  return std::ranges::all_of(launch, [&](const NcclCall& call) {
+    const std::size_t bytes = call.count * SizeOfNccl(call.type);
+    return call.move == Move::kAllReduce && call.type == ncclFloat32 &&
+           InSymmetricWindow(comm, call.in, bytes) && InSymmetricWindow(comm, call.out, bytes);
+  });
+}
+
 // The work on the stream of one rank.
-void TakePart(const std::shared_ptr<ncclComm>& comm, const Launch& launch, std::uint64_t number) {
+void TakePart(const std::shared_ptr<ncclComm>& comm, const Launch& launch, std::uint64_t number,
+              bool symmetric) {
   NcclLibrary& library = Library();
   std::unique_lock lock(library.mutex);
   Group& group = *comm->group;
@@ -60,7 +78,9 @@ void TakePart(const std::shared_ptr<ncclComm>& comm, const Launch& launch, std::
     if (++meeting.arrived == group.size && !meeting.broken) RunMeeting(group, meeting);
   }
   library.changed.notify_all();
-  library.changed.wait(lock, [&] { return meeting.done || comm->aborted; });
+  library.changed.wait(
+      lock, [&] { return meeting.done || (symmetric ? library.kernels_end : comm->aborted); });
+  if (symmetric) --comm->symmetric;
   if (!meeting.done) meeting.broken = true;  // the others cannot have this rank's data any more
   ++comm->finished;
   if (++meeting.left == group.size) group.meetings.erase(number);
@@ -84,9 +104,12 @@ ncclResult_t PutIntoStream(ncclComm& comm) {
   const auto launch = std::make_shared<const Launch>(*std::exchange(comm.pending, std::nullopt));
   const std::shared_ptr<ncclComm> self = Library().comms.at(&comm);
   const std::uint64_t number = ++comm.launched;
+  const bool symmetric = IsSymmetric(comm, *launch);
+  if (symmetric) ++comm.symmetric;
   const cudaError_t error = Enqueue(
       comm.stream, "a collective of NCCL",
-      [self, launch, number] { TakePart(self, *launch, number); }, TouchesOf(*launch, comm));
+      [self, launch, number, symmetric] { TakePart(self, *launch, number, symmetric); },
+      TouchesOf(*launch, comm));
   if (error != cudaSuccess) comm.error = ncclUnhandledCudaError;
   return comm.error;
 }
@@ -194,6 +217,13 @@ void ResetNccl(const NcclKnobs& knobs) {
   library.counts.clear();
   library.wanted.clear();
   library.breaks.clear();
+  library.kernels_end = false;
+}
+
+void EndKernelsOfNccl() {
+  const std::lock_guard lock(Library().mutex);
+  Library().kernels_end = true;
+  Library().changed.notify_all();
 }
 
 void FailNccl(const std::string& function, int rank, ncclResult_t result) {

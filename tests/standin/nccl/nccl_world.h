@@ -88,12 +88,14 @@ struct ncclComm {
   std::uint64_t launched = 0;
   std::uint64_t finished = 0;
   std::uint64_t host_calls = 0;
+  int symmetric = 0;  // launches of symmetric kernels that are not over
   std::set<ncclWindow_t> windows;
 };
 
 struct ncclWindow_vidmem {
   const void* data;
   std::size_t bytes;
+  bool symmetric;
 };
 
 namespace gaccd::standin {
@@ -120,6 +122,7 @@ struct NcclLibrary {
     ncclResult_t result;
   };
   std::list<Break> breaks;
+  bool kernels_end = false;  // those that never look whether they are to stop, too
 };
 NcclLibrary& Library();
 

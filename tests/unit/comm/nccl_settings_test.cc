@@ -54,6 +54,13 @@ TEST(NcclSettings, TheSameBitsNeedOneAlgorithmAndNoSumsInTheSwitch) {
               ElementsAre(Pair("NCCL_NVLS_ENABLE", "0"), Pair("NCCL_ALGO", "Ring")));
 }
 
+TEST(NcclSettings, WindowsOnlyWhereAUserAsksForThem) {
+  EXPECT_THAT(NcclSettings(), Contains(Pair("NCCL_WIN_ENABLE", "0")));
+  EXPECT_FALSE(NcclWindowsWanted(Variables({})));
+  EXPECT_FALSE(NcclWindowsWanted(Variables({{"NCCL_WIN_ENABLE", "0"}})));
+  EXPECT_TRUE(NcclWindowsWanted(Variables({{"NCCL_WIN_ENABLE", "1"}})));
+}
+
 TEST(NcclSharing, EveryRankIsAHostOfItsOwn) {
   const EnvironmentSettings settings = NcclSharingSettings(Variables({}), "n0-17");
   EXPECT_THAT(settings, Contains(Pair("NCCL_HOSTID", "n0-17")));

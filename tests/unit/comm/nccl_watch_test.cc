@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <utility>
 
 #include "collectives/comm/nccl_communicator.h"
 #include "tests/standin/nccl/nccl_standin.h"
@@ -44,7 +45,7 @@ class NcclWatchTest : public ::testing::Test {
     standin::ResetNccl();
   }
   void TearDown() override {
-    (void)StandInNccl()->CommAbort(other_);
+    if (other_ != nullptr) (void)StandInNccl()->CommAbort(other_);
     EXPECT_EQ(standin::LiveNcclComms(), 0);
     standin::ResetNccl();
     standin::Reset();
@@ -119,6 +120,38 @@ TEST_F(NcclWatchTest, DeathEndsACallThatIsInProgress) {
   EXPECT_THAT(split.message(), HasSubstr("ncclCommSplit: rank 1 on n0 has ended"));
   EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(1'000));
   (void)StandInNccl()->CommAbort(part);
+}
+
+// As Poll() does when the heartbeat has found a rank lost. The heartbeat ends this process if that
+// takes longer than 3 s.
+TEST_F(NcclWatchTest, AnErrorFromOutsideDoesNotWaitForAnAbortThatDoesNotEnd) {
+  const NcclApi& api = *StandInNccl();
+  const OtherProcess other;
+  const auto watch = StartWatch(other);
+  const auto stream = CudaStream::Create();
+  void* data = nullptr;
+  ASSERT_EQ(api.MemAlloc(&data, 4096), ncclSuccess);
+  ncclWindow_t window = nullptr;
+  const auto open = [&](ncclComm_t comm) {
+    return api.CommWindowRegister(comm, data, 4096, &window, NCCL_WIN_COLL_SYMMETRIC);
+  };
+  (void)open(other_);
+  ASSERT_TRUE(watch->Call("ncclCommWindowRegister", open).ok());
+  const Status enqueued =
+      watch->Enqueue(Operation::kAllReduce, stream->get(), [&](ncclComm_t comm) {
+        return api.AllReduce(data, data, 2, ncclFloat32, ncclSum, comm, stream->get());
+      });
+  ASSERT_TRUE(enqueued.ok()) << enqueued.message();
+  const auto start = std::chrono::steady_clock::now();
+  const Status failed = watch->Fail({ErrorKind::kUnavailable, "rank 1 is lost"});
+  EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(3'000));
+  EXPECT_THAT(failed.message(), HasSubstr("rank 1 is lost"));
+  EXPECT_EQ(cudaStreamQuery(stream->get()), cudaErrorNotReady);
+  standin::EndKernelsOfNccl();
+  watch->End();
+  EXPECT_EQ(cudaStreamSynchronize(stream->get()), cudaSuccess);
+  (void)api.CommAbort(std::exchange(other_, nullptr));
+  EXPECT_EQ(api.MemFree(data), ncclSuccess);
 }
 
 }  // namespace
