@@ -85,8 +85,8 @@ Trains the job, one process per rank:
   --job=FILE           the job text (proto/job.proto); --config is the same.
                        A relative path in it starts at the current folder, or,
                        where that file does not exist, at the folder of FILE
-  --run-dir=DIR        folder for logs, events, checkpoints and results; a run in it
-                       that is complete trains on with more --epochs
+  --run-dir=DIR        folder for logs, events, checkpoints and results; a
+                       complete run in it trains on with more --epochs
   --epochs=N           passes over the data (job: epochs)
   --max-updates=N      stop after N updates; 0 = no limit
   --seed=N             of the initial weights and the sample order (default 1)
