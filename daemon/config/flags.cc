@@ -35,6 +35,7 @@ DEFINE_string(precision, "f32", "f32 or bf16");
 DEFINE_bool(tf32, false, "products may round their inputs to TF32");
 DEFINE_bool(deterministic, false, "the same bits from run to run");
 DEFINE_bool(allow_gpu_sharing, false, "several ranks may use one GPU");
+DEFINE_bool(time_algorithms, false, "choose the algorithms of matrix products by time");
 DEFINE_string(init_weights, "", "safetensors to start from");
 DEFINE_string(save_weights, "", "safetensors to write at the end");
 DEFINE_int64(save_every_updates, 0, "updates between two checkpoints; 0 = not by updates");
@@ -167,6 +168,7 @@ std::vector<FlagRule> DeviceRules() {
       YesNo("tf32", FLAGS_tf32, &Flags::tf32),
       YesNo("deterministic", FLAGS_deterministic, &Flags::deterministic),
       YesNo("allow_gpu_sharing", FLAGS_allow_gpu_sharing, &Flags::allow_gpu_sharing),
+      YesNo("time_algorithms", FLAGS_time_algorithms, &Flags::time_algorithms),
   };
 }
 

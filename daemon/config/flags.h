@@ -54,6 +54,7 @@ struct Flags {
   std::optional<bool> tf32;
   std::optional<bool> deterministic;
   bool allow_gpu_sharing = false;  // several ranks on one GPU: for tests
+  bool time_algorithms = false;    // choose cuBLASLt's algorithms by time, at the start
 
   // The run; the first four win over the job.
   std::optional<std::int64_t> epochs;       // >= 0

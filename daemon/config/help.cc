@@ -58,13 +58,15 @@ The batch; each flag overrides the job
 )";
 
 constexpr std::string_view kDeviceFlags = R"(
-The devices; each flag but --allow-gpu-sharing overrides the job
+The devices; each flag but the last two overrides the job
   --device=DEVICE      auto (default: GPUs if every rank has one, CPUs if none
                        has, an error otherwise), cpu or cuda
   --precision=TYPE     f32 (default) or bf16 (on GPUs; weights, sums stay f32)
   --tf32               products of f32 may round their inputs to TF32 (on GPUs)
   --deterministic      the same bits in every run, also where that is slower
   --allow-gpu-sharing  several ranks may use one GPU; for tests, slow
+  --time-algorithms    time cuBLASLt's algorithms of each matrix product at the
+                       start, and keep the fastest for later runs
 )";
 
 constexpr std::string_view kPlanUsage = R"(gaccd plan [--flag=value ...]

@@ -199,16 +199,17 @@ std::string JobDigest(const Job& job, const Flags& flags) {
   // 0 and "" are no values that a flag can have.
   const std::string outside = StrCat(
       "nodes ", flags.nodes.value_or(0), "\ngpus_per_node ", flags.gpus_per_node.value_or(0),
-      "\nstrict ", flags.strict, "\nallow_gpu_sharing ", flags.allow_gpu_sharing, "\nbound ",
-      flags.bound_seconds, "\nheartbeat ", flags.heartbeat_seconds, "\nrun_dir ",
-      flags.run_dir.value_or(""), "\ninit_weights ", flags.init_weights.value_or(""),
-      "\nsave_weights ", flags.save_weights.value_or(""), "\nsave_every ", flags.save_every_updates,
-      " ", flags.save_every_seconds.value_or(kDefaultSaveSeconds), "\nresume ", flags.resume,
-      "\nkeep ", flags.keep, " ", flags.keep_every, "\nfailed_saves ", flags.failed_saves,
-      "\ngroup_access ", flags.group_access, "\nstop_signals ", SignalNames(flags.stop_signals),
-      "\nterm_budget ", flags.term_budget_seconds, "\non_nonfinite ", Name(flags.on_nonfinite),
-      "\non_bad_record ", Name(flags.on_bad_record), " ", flags.bad_record_quota, "\ndigest_every ",
-      flags.digest_every, "\n");
+      "\nstrict ", flags.strict, "\nallow_gpu_sharing ", flags.allow_gpu_sharing,
+      "\ntime_algorithms ", flags.time_algorithms, "\nbound ", flags.bound_seconds, "\nheartbeat ",
+      flags.heartbeat_seconds, "\nrun_dir ", flags.run_dir.value_or(""), "\ninit_weights ",
+      flags.init_weights.value_or(""), "\nsave_weights ", flags.save_weights.value_or(""),
+      "\nsave_every ", flags.save_every_updates, " ",
+      flags.save_every_seconds.value_or(kDefaultSaveSeconds), "\nresume ", flags.resume, "\nkeep ",
+      flags.keep, " ", flags.keep_every, "\nfailed_saves ", flags.failed_saves, "\ngroup_access ",
+      flags.group_access, "\nstop_signals ", SignalNames(flags.stop_signals), "\nterm_budget ",
+      flags.term_budget_seconds, "\non_nonfinite ", Name(flags.on_nonfinite), "\non_bad_record ",
+      Name(flags.on_bad_record), " ", flags.bad_record_quota, "\ndigest_every ", flags.digest_every,
+      "\n");
   return Digest(JobText(job) + outside);
 }
 

@@ -62,7 +62,8 @@ struct EngineChoice {
   // Several ranks on one GPU (tests): a rank's kernels are over before its collective starts, as a
   // collective waits for ranks that wait for the GPU.
   bool gpu_sharing = false;
-  std::string choices_folder;  // where timed algorithms are kept from run to run; empty: nowhere
+  bool time_algorithms = false;  // CudaNumerics::time_algorithms
+  std::string choices_folder;    // where timed algorithms are kept from run to run; empty: nowhere
   const CublasLtApi* cublaslt = nullptr;  // null: the library, by LoadCublasLt()
   // Elements of one message of the reduction on a GPU: 64 MiB. Smaller gradients are joined.
   std::size_t bucket_elements = std::size_t{16} << 20;

@@ -109,8 +109,9 @@ Status PrepareTogether(const Flags& flags, Session& session) {
   if (session.device.gpu) {
     choice.gpu = session.device.gpu->device;
     choice.gpu_sharing = flags.allow_gpu_sharing;
-    // Times taken beside another rank on the same GPU are nobody's.
-    if (!choice.gpu_sharing) choice.choices_folder = CacheFolder(ProcessEnvironment());
+    // Times taken beside another rank on the same GPU say nothing.
+    choice.time_algorithms = flags.time_algorithms && !choice.gpu_sharing;
+    if (choice.time_algorithms) choice.choices_folder = CacheFolder(ProcessEnvironment());
   }
   Trainer& trainer = *session.setup->trainer;
   trainer.SetGuards({.on_nonfinite = flags.on_nonfinite, .digest_every = flags.digest_every});

@@ -40,11 +40,11 @@ std::string OverridesOfEnvironment() {
   return found;
 }
 
-// Deterministic: a choice by the clock must not come in through the file either.
+// What is not timed is not read from the file either.
 std::unique_ptr<MatmulChoices> MakeChoices(const CudaContextOptions& options,
                                            const MatmulChoicesKey& key) {
   const std::string overrides = OverridesOfEnvironment();
-  const bool kept = !options.numerics.deterministic && overrides.empty();
+  const bool kept = IsTimed(options.numerics) && overrides.empty();
   auto choices = std::make_unique<MatmulChoices>(kept ? options.choices_folder : "", key);
   if (!overrides.empty()) {
     choices->AddNote(StrCat("the environment overrides how cuBLASLt computes (", overrides,

@@ -19,7 +19,15 @@ class MatmulChoices;
 struct CudaNumerics {
   bool tf32 = false;           // f32 products may round their inputs to TF32 (10 bits)
   bool deterministic = false;  // the same bits from run to run: no timing, no atomic reductions
+  // Take the algorithm that is the fastest here for each product, not the first that cuBLASLt
+  // offers and that runs.
+  bool time_algorithms = false;
 };
+
+// Deterministic wins: a choice by the clock differs from run to run.
+[[nodiscard]] constexpr bool IsTimed(const CudaNumerics& numerics) {
+  return numerics.time_algorithms && !numerics.deterministic;
+}
 
 struct CudaContextOptions {
   int device = 0;

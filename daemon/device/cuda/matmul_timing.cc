@@ -8,6 +8,7 @@
 #include "collectives/base/cuda.h"
 #include "collectives/base/strings.h"
 #include "daemon/device/cuda/cuda_graph.h"
+#include "daemon/device/cuda/fill_random.h"
 #include "daemon/device/cuda/matmul_choices.h"
 
 namespace gaccd {
@@ -18,10 +19,11 @@ constexpr int kMostRuns = 20;               // products in one round
 constexpr int kRounds = 3;
 constexpr double kHopeless = 3;  // times the best: not timed any further
 
-// Operands with which a product can be tried: zero, aligned as badly as real ones may be.
+// Operands with which a product can be tried, aligned as badly as real ones may be: random where
+// the time counts, else zero.
 class Scratch {
  public:
-  static Result<Scratch> Allocate(const MatmulCudaSpec& spec, cudaStream_t stream) {
+  static Result<Scratch> Allocate(const MatmulCudaSpec& spec, cudaStream_t stream, bool random) {
     const auto ab = static_cast<std::size_t>(AlignmentOf(spec.ab));
     const auto c = static_cast<std::size_t>(AlignmentOf(spec.c));
     Scratch scratch(stream);
@@ -32,15 +34,17 @@ class Scratch {
       GACCD_ASSIGN_OR_RETURN(
           DeviceBuffer buffer,
           DeviceBuffer::Allocate(bytes + offset, "trying algorithms of a matrix product"));
+      if (random) GACCD_RETURN_IF_ERROR(FillRandom(buffer, dtype));
       scratch.buffers_.push_back(std::move(buffer));
       return scratch.buffers_.back().as<std::byte>() + offset;
     };
     GACCD_ASSIGN_OR_RETURN(scratch.pointers_.a, add(spec.ab, spec.m, spec.k, ab));
     GACCD_ASSIGN_OR_RETURN(scratch.pointers_.b, add(spec.ab, spec.k, spec.n, ab));
     GACCD_ASSIGN_OR_RETURN(scratch.pointers_.c, add(spec.c, spec.m, spec.n, c));
-    // The same memory serves as bias [n] or as column sums [m].
+    // The same memory serves as bias [n], of the type of C, or as column sums [m] in f32.
+    const std::int64_t elements = 4 / static_cast<std::int64_t>(SizeOf(spec.c));
     GACCD_ASSIGN_OR_RETURN(std::byte* const bias,
-                           add(DType::kF32, 1, std::max(spec.m, spec.n), kBiasAlignment));
+                           add(spec.c, elements, std::max(spec.m, spec.n), kBiasAlignment));
     scratch.pointers_.bias = bias;
     scratch.pointers_.sums = reinterpret_cast<float*>(bias);
     return scratch;
@@ -63,8 +67,9 @@ class Scratch {
 class Trial {
  public:
   static Result<Trial> Create(CublasLtProduct& product) {
-    GACCD_ASSIGN_OR_RETURN(Scratch scratch,
-                           Scratch::Allocate(product.spec(), product.context().compute()));
+    const CudaContext& context = product.context();
+    GACCD_ASSIGN_OR_RETURN(Scratch scratch, Scratch::Allocate(product.spec(), context.compute(),
+                                                              IsTimed(context.numerics())));
     GACCD_RETURN_IF_ERROR(product.Bind(scratch.pointers()));
     Trial trial(product, std::move(scratch));
     GACCD_ASSIGN_OR_RETURN(trial.start_, CudaEvent::Create(CudaEvent::Kind::kTiming));
@@ -189,11 +194,11 @@ Result<Choice> Choose(CublasLtProduct& product) {
 
   Result<Trial> trial = Trial::Create(product);
   if (!trial.ok() && trial.status().kind() == ErrorKind::kOs) {
-    context.choices().AddNote(StrCat(ToText(spec), ": not timed: ", trial.status().message()));
+    context.choices().AddNote(StrCat(ToText(spec), ": not tried: ", trial.status().message()));
     return Choice{{.spec = spec, .algorithm = candidates.front()}, Source::kUntimed};
   }
   if (!trial.ok()) return trial.status();
-  if (context.numerics().deterministic) {
+  if (!IsTimed(context.numerics())) {
     GACCD_ASSIGN_OR_RETURN(const MatmulChoice first, First(*trial, spec, candidates));
     return Choice{first, Source::kUntimed};
   }

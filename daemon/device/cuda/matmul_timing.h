@@ -1,4 +1,4 @@
-// Which of the offered algorithms a product uses: the one that was the fastest on this GPU, with
+// Which of the offered algorithms a product uses: the first, or the fastest on this GPU, tried with
 // the product's own epilogue, sizes and alignment, on memory of its own.
 #pragma once
 
@@ -9,9 +9,10 @@ namespace gaccd {
 
 // In this order:
 //   1. the algorithm this process has already chosen for an equal product;
-//   2. deterministic: the first one offered;
+//   2. unless IsTimed(): the first one offered that runs;
 //   3. the kept one (MatmulChoices), if cuBLASLt takes it;
-//   4. the fastest of those offered, timed as a graph, which is how the engine replays them.
+//   4. the fastest of those offered, timed on random data as a graph, which is how the engine
+//      replays them.
 // 2, 3, 4 run it at least once, on memory that is freed before the return: what cuBLASLt loads at
 // the first call is then loaded, and a later capture sees no surprise. Where that memory is not
 // free, the first one offered is taken unseen, with a note in MatmulChoices.

@@ -186,7 +186,7 @@ class HelpTest(unittest.TestCase):
         for flag in ("nodes gpus-per-node micro-batch target-batch rounding strict lr-rule "
                      "reference-batch last-cycle format job config run-dir epochs max-updates seed "
                      "log-every init-weights save-weights bound device precision tf32 deterministic "
-                     "allow-gpu-sharing save-every-updates save-every-seconds resume keep keep-every "
+                     "allow-gpu-sharing time-algorithms save-every-updates save-every-seconds resume keep keep-every "
                      "failed-saves group-access out stop-signals term-budget on-nonfinite "
                      "on-bad-record bad-record-quota digest-every heartbeat-seconds attempt-dir "
                      "srun-rc").split():

@@ -105,6 +105,7 @@ TEST(FlagsTest, EveryFlagArrives) {
       Is("--tf32", &Flags::tf32, true),
       Is("--deterministic", &Flags::deterministic, true),
       Is("--allow-gpu-sharing", &Flags::allow_gpu_sharing, true),
+      Is("--time-algorithms", &Flags::time_algorithms, true),
       Is("--save-every-updates=11", &Flags::save_every_updates, 11),
       Is("--save-every-seconds=12", &Flags::save_every_seconds, 12),
       Is("--resume=runs/b/ckpt/x", &Flags::resume, std::string("runs/b/ckpt/x")),

@@ -109,6 +109,7 @@ TEST(JobDigestTest, EveryFlagThatRanksShareCounts) {
   const Flags others[] = {{.bound_seconds = 5},
                           {.init_weights = "a"},
                           {.allow_gpu_sharing = true},
+                          {.time_algorithms = true},
                           {.resume = "never"},
                           {.save_every_updates = 1},
                           {.stop_signals = {SIGTERM}},

@@ -84,9 +84,14 @@ cublasStatus_t Matmul(cublasLtHandle_t, cublasLtMatmulDesc_t, const void*, const
   ++fake.runs[one->id];
   if (one->runs != CUBLAS_STATUS_SUCCESS) return one->runs;
   const auto time = std::chrono::microseconds(one->microseconds);
-  const cudaError_t error =
-      standin::Enqueue(stream, "fake product", [time] { std::this_thread::sleep_for(time); },
-                       {{a, 0}, {b, 0}, {d, 0}, {workspace, 0}});
+  const cudaError_t error = standin::Enqueue(stream, "fake product",
+                                             [time, a] {
+                                               const auto* words =
+                                                   static_cast<const std::uint16_t*>(a);
+                                               fake.distinct.insert(words, words + fake.looked_at);
+                                               std::this_thread::sleep_for(time);
+                                             },
+                                             {{a, 0}, {b, 0}, {d, 0}, {workspace, 0}});
   return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 

@@ -5,7 +5,9 @@
 
 #include <cublas_api.h>
 
+#include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,6 +36,9 @@ struct FakeCublasLt {
   int live = 0;             // handles, descriptions, layouts, preferences
   int heuristics = 0;       // questions
   std::map<int, int> runs;  // by the id of the algorithm; also while capturing
+  // The different values among so many 16-bit words of the library's first operand, of all runs.
+  std::size_t looked_at = 0;
+  std::set<std::uint16_t> distinct;
 };
 
 // As new: nothing offered, nothing counted. REQUIRES: nothing is left of the last test.

@@ -40,7 +40,7 @@ class MatmulTimingTest : public ::testing::Test {
     ResetFakeCublasLt();
   }
 
-  std::unique_ptr<CudaContext> MakeContext(CudaNumerics numerics = {}) {
+  std::unique_ptr<CudaContext> MakeContext(CudaNumerics numerics = {.time_algorithms = true}) {
     return CudaContext::Create(
                {.numerics = numerics, .choices_folder = folder_, .cublaslt = &FakeCublasLtApi()})
         .value();
@@ -94,17 +94,32 @@ TEST_F(MatmulTimingTest, TheNextRunTakesItFromTheFileAfterOneTrial) {
   EXPECT_EQ(Chosen(*matmul), 2);
 }
 
-TEST_F(MatmulTimingTest, DeterministicTakesTheFirstOneWithoutAClockOrFile) {
+TEST_F(MatmulTimingTest, UntimedOrDeterministicTheFirstOneIsTakenWithoutAClockOrFile) {
   EXPECT_EQ(Prepared(*MakeContext(), kSpec), 2);  // makes the file
-  const auto context = MakeContext({.deterministic = true});
-  const std::int64_t launches = standin::Count().graph_launches;
-  fake_.runs.clear();
-  const auto matmul = MatmulCuda::Prepare(*context, kSpec).value();
-  EXPECT_EQ(fake_.runs, (std::map<int, int>{{1, 1}}));
-  EXPECT_EQ(standin::Count().graph_launches, launches);
-  EXPECT_EQ(context->choices().timed(), 0);
-  EXPECT_EQ(context->choices().path(), "");
-  EXPECT_EQ(Chosen(*matmul), 1);
+  for (const CudaNumerics numerics :
+       {CudaNumerics{.deterministic = true, .time_algorithms = true}, CudaNumerics{}}) {
+    const auto context = MakeContext(numerics);
+    const std::int64_t launches = standin::Count().graph_launches;
+    fake_.runs.clear();
+    const auto matmul = MatmulCuda::Prepare(*context, kSpec).value();
+    EXPECT_EQ(fake_.runs, (std::map<int, int>{{1, 1}}));
+    EXPECT_EQ(standin::Count().graph_launches, launches);
+    EXPECT_EQ(context->choices().timed(), 0);
+    EXPECT_EQ(context->choices().path(), "");
+    EXPECT_EQ(Chosen(*matmul), 1);
+  }
+}
+
+// A GPU is faster on zeros, and another algorithm may be the fastest there.
+TEST_F(MatmulTimingTest, TimesAreTakenOnRandomData) {
+  fake_.looked_at = std::size_t{64} * 64;
+  const auto context = MakeContext();
+  const MatmulCudaSpec spec{.m = 64, .n = 64, .k = 64, .ab = DType::kBF16};
+  ASSERT_TRUE(MatmulCuda::Prepare(*context, spec).ok());
+  EXPECT_GT(fake_.distinct.size(), 500U);
+  fake_.distinct.clear();
+  ASSERT_TRUE(MatmulCuda::Prepare(*MakeContext(CudaNumerics{}), spec).ok());
+  EXPECT_EQ(fake_.distinct.size(), 1U) << "zeros, where no time is taken";
 }
 
 TEST_F(MatmulTimingTest, KeptChoiceThatTheLibraryRefusesIsTimedAnew) {
@@ -186,7 +201,7 @@ TEST_F(MatmulTimingTest, WithoutRoomForATrialTheFirstUsableOneIsTaken) {
   const auto context = MakeContext();
   EXPECT_EQ(Prepared(*context, MatmulCudaSpec{.m = 512, .n = 512, .k = 512}), 3);
   EXPECT_THAT(context->choices().TakeNotes(),
-              Contains(testing::AllOf(HasSubstr("not timed"), HasSubstr("no memory on the GPU"))));
+              Contains(testing::AllOf(HasSubstr("not tried"), HasSubstr("no memory on the GPU"))));
   EXPECT_EQ(context->choices().timed(), 0);
 }
 
@@ -218,7 +233,8 @@ TEST_F(MatmulTimingTest, EveryFailureOfCublasLtComesBack) {
     while (true) {
       fake_.failing = function;
       fake_.failing_call = failures + 1;
-      const auto context = CudaContext::Create({.cublaslt = &FakeCublasLtApi()});
+      const auto context = CudaContext::Create(
+          {.numerics = {.time_algorithms = true}, .cublaslt = &FakeCublasLtApi()});
       if (context.ok()) {
         const auto matmul = MatmulCuda::Prepare(**context, kSpec);
         if (matmul.ok()) break;
@@ -248,7 +264,8 @@ TEST_F(MatmulTimingTest, EveryFailureOfCudaComesBack) {
     while (true) {
       standin::Reset();
       standin::FailCall(function, failures + 1, cudaErrorUnknown);
-      const auto context = CudaContext::Create({.cublaslt = &FakeCublasLtApi()});
+      const auto context = CudaContext::Create(
+          {.numerics = {.time_algorithms = true}, .cublaslt = &FakeCublasLtApi()});
       if (context.ok()) {
         const auto matmul = MatmulCuda::Prepare(**context, kSpec);
         if (matmul.ok()) break;

@@ -54,8 +54,6 @@ MadeCase MakeStepCase(const CaseArguments& arguments);  // precision=f32|bf16 mi
 // The median of `repeats` times of what `enqueue` puts into the stream, after a warm-up.
 Result<double> MedianSeconds(cudaStream_t stream, int repeats,
                              const std::function<Status()>& enqueue);
-// Values of uniform [-1, 1), f32 or bf16, never zeros: these can run faster than real data.
-Status FillRandom(const DeviceBuffer& buffer, bool bf16);
 // null: the library on this machine. cublaslt_of_bench.cc, or a stand-in's.
 [[nodiscard]] const CublasLtApi* CublasLtOfBench();
 // copy.cu. REQUIRES: a multiple of 16 bytes.

@@ -1,12 +1,11 @@
 // The kernels whose time is that of moving memory: copies, AdamW, the norm, cross-entropy.
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <cstring>
 #include <random>
 #include <vector>
 
 #include "collectives/base/strings.h"
+#include "daemon/device/cuda/fill_random.h"
 #include "daemon/ops/kernels_cuda.h"
 #include "daemon/optim/optimizer_cuda.h"
 #include "daemon/tensor/bf16.h"
@@ -19,7 +18,7 @@ constexpr int kRepeats = 20;
 
 Result<DeviceBuffer> RandomBuffer(std::size_t bytes, bool bf16, const char* what) {
   GACCD_ASSIGN_OR_RETURN(DeviceBuffer buffer, DeviceBuffer::Allocate(bytes, what));
-  GACCD_RETURN_IF_ERROR(FillRandom(buffer, bf16));
+  GACCD_RETURN_IF_ERROR(FillRandom(buffer, bf16 ? DType::kBF16 : DType::kF32));
   return buffer;
 }
 
@@ -195,33 +194,6 @@ class EntropyCase final : public GpuCase {
 };
 
 }  // namespace
-
-Status FillRandom(const DeviceBuffer& buffer, bool bf16) {
-  constexpr std::size_t kPattern = std::size_t{16} << 20;
-  const std::size_t pattern = std::min(kPattern, buffer.bytes());
-  std::vector<std::byte> host(pattern);
-  std::mt19937 random(1);
-  for (std::size_t at = 0; at + 4 <= pattern; at += bf16 ? 2 : 4) {
-    const float value = static_cast<float>(random()) * 0x1p-31F - 1;
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    if (bf16) {
-      const auto half = static_cast<std::uint16_t>(bits >> 16U);
-      std::memcpy(&host[at], &half, sizeof half);
-    } else {
-      std::memcpy(&host[at], &bits, sizeof bits);
-    }
-  }
-  auto* to = buffer.as<std::byte>();
-  GACCD_RETURN_IF_ERROR(
-      CudaStatus(cudaMemcpy(to, host.data(), pattern, cudaMemcpyHostToDevice), "random data"));
-  for (std::size_t done = pattern; done < buffer.bytes();) {
-    const std::size_t piece = std::min(done, buffer.bytes() - done);
-    GACCD_RETURN_IF_ERROR(
-        CudaStatus(cudaMemcpy(to + done, to, piece, cudaMemcpyDeviceToDevice), "random data"));
-    done += piece;
-  }
-  return CudaStatus(cudaDeviceSynchronize(), "random data");
-}
 
 Result<double> MedianSeconds(cudaStream_t stream, int repeats,
                              const std::function<Status()>& enqueue) {

@@ -30,13 +30,12 @@ class StepCase final : public GpuCase {
   StepCase(Model model, std::int64_t micro, std::int64_t k, std::int64_t updates)
       : comm_(MakeSingle()), model_(std::move(model)), micro_(micro), k_(k), updates_(updates) {}
 
-  Status Prepare(bool bf16, const std::string& choices_folder) {
+  Status Prepare(bool bf16) {
     EngineOptions options;
     options.replica = {.micro_batches = {micro_}, .micro_steps_per_update = k_};
     options.optimizer = {.lr = 0.01, .kind = SgdSpec{}};
     options.numerics.precision = bf16 ? Precision::kBF16 : Precision::kF32;
-    options.choice = {
-        .device = Device::kCuda, .choices_folder = choices_folder, .cublaslt = CublasLtOfBench()};
+    options.choice = {.device = Device::kCuda, .cublaslt = CublasLtOfBench()};
     GACCD_ASSIGN_OR_RETURN(engine_, MakeEngine(*comm_, model_, options));
     std::vector<float> weights(static_cast<std::size_t>(model_.layout().size()));
     model_.Initialize(1, weights);
@@ -127,7 +126,7 @@ MadeCase MakeStepCase(const CaseArguments& arguments) {
   GACCD_ASSIGN_OR_RETURN(
       Model model, Model::Make(Network(), {.feature_shape = {kFeatures}, .classes = kClasses}));
   auto made = std::make_unique<StepCase>(std::move(model), micro, k, updates);
-  GACCD_RETURN_IF_ERROR(made->Prepare(bf16, arguments.Text("choices")));
+  GACCD_RETURN_IF_ERROR(made->Prepare(bf16));
   return CasePtr(std::move(made));
 }
 
