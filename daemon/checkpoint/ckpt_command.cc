@@ -17,7 +17,7 @@
 #include "daemon/checkpoint/helper_thread.h"
 #include "daemon/checkpoint/lease.h"
 #include "daemon/checkpoint/load.h"
-#include "daemon/checkpoint/run_state.h"
+#include "daemon/checkpoint/saved_job.h"
 #include "daemon/config/arguments.h"
 #include "daemon/config/flat_json.h"
 #include "daemon/model/safetensors.h"
@@ -193,10 +193,16 @@ Result<CkptOutput> PruneFolder(const Place& place, const KeepPolicy& keep) {
   // Removing may take longer than a lock without a sign of life holds.
   GACCD_ASSIGN_OR_RETURN(const auto beater,
                          HelperThread::Start([locks] { locks->Beat(); }, std::chrono::seconds(10)));
-  GACCD_ASSIGN_OR_RETURN(const auto removed, Prune(place.folder, keep, locks->lease.epoch()));
+  GACCD_ASSIGN_OR_RETURN(const Pruned pruned, Prune(place.folder, keep, locks->lease.epoch()));
   CkptOutput output;
-  for (const std::string& name : removed) output.text += StrCat("removed ", name, "\n");
-  if (removed.empty()) output.text = "nothing to remove\n";
+  for (const std::string& name : pruned.removed) output.text += StrCat("removed ", name, "\n");
+  if (pruned.left > 0) {
+    output.verdict = {ErrorKind::kIo,
+                      StrCat(pruned.left, " of ", pruned.left + std::ssize(pruned.removed),
+                             " checkpoints could not be removed: ", pruned.why)};
+  } else if (pruned.removed.empty()) {
+    output.text = "nothing to remove\n";
+  }
   return output;
 }
 
@@ -209,12 +215,13 @@ Result<Parameters> ReadParameters(const std::string& folder, const Generation& g
   GACCD_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(folder, generation));
   GACCD_ASSIGN_OR_RETURN(std::vector<std::byte> bytes,
                          ReadBuffer(folder, generation, manifest, kParametersBuffer));
+  GACCD_RETURN_IF_ERROR(
+      CheckParametersFinite(manifest, AsFloats(bytes)).WithContext(generation.name()));
   return Parameters{std::move(manifest.parameters), std::move(bytes)};
 }
 
 Status Write(const Parameters& parameters, const CkptRequest& to) {
-  const std::span<const float> values{reinterpret_cast<const float*>(parameters.bytes.data()),
-                                      parameters.bytes.size() / sizeof(float)};
+  const std::span<const float> values = AsFloats(parameters.bytes);
   std::vector<TensorView> tensors;
   for (const ParameterRecord& parameter : parameters.records) {
     tensors.push_back({parameter.name, parameter.shape,

@@ -11,6 +11,7 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
+#include "daemon/checkpoint/saved_job.h"
 #include "daemon/checkpoint/shard.h"
 
 namespace gaccd {
@@ -86,7 +87,7 @@ Result<std::vector<Generation>> ListGenerations(const std::string& folder) {
     if (kind != S_IFDIR) continue;
     // One that cannot be read is not taken for unfinished: older ones would take its place.
     GACCD_ASSIGN_OR_RETURN(const mode_t manifest, KindOf(StrCat(path, "/", kManifestName)));
-    generation->committed = manifest == S_IFREG;
+    generation->committed = manifest != 0;
     all.push_back(*generation);
   }
   std::sort(all.begin(), all.end(), std::greater<>());
@@ -94,6 +95,7 @@ Result<std::vector<Generation>> ListGenerations(const std::string& folder) {
 }
 
 Result<std::string> ReadManifestFile(const std::string& path) {
+  GACCD_RETURN_IF_ERROR(OpenOwnFolder(path).status());
   GACCD_ASSIGN_OR_RETURN(const InputFile file,
                          InputFile::Open(StrCat(path, "/", kManifestName), Links::kRefuse));
   if (file.size() > kMaxManifestBytes) {
@@ -122,6 +124,7 @@ Result<Manifest> ReadManifest(const std::string& folder, const Generation& gener
 
 Status CheckComplete(const std::string& folder, const Generation& generation) {
   GACCD_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(folder, generation));
+  GACCD_RETURN_IF_ERROR(CheckCursorOfJob(manifest).WithContext(generation.name()));
   for (std::int64_t rank = 0; rank < manifest.world(); ++rank) {
     const std::string path =
         StrCat(generation.PathIn(folder), "/", ShardName(rank, manifest.world()));
@@ -181,19 +184,22 @@ Status RemoveGeneration(const std::string& folder, const Generation& generation)
   return Status::Ok();
 }
 
-Result<std::vector<std::string>> Prune(const std::string& folder, const KeepPolicy& policy,
-                                       std::int64_t epoch) {
+Result<Pruned> Prune(const std::string& folder, const KeepPolicy& policy, std::int64_t epoch) {
   GACCD_ASSIGN_OR_RETURN(const std::vector<Generation> all, ListGenerations(folder));
   std::vector<bool> complete;
   for (const Generation& one : all) {
     complete.push_back(one.committed && CheckComplete(folder, one).ok());
   }
-  std::vector<std::string> removed;
+  Pruned pruned;
   for (const Generation& one : ToRemove(all, complete, policy, epoch)) {
-    GACCD_RETURN_IF_ERROR(RemoveGeneration(folder, one));
-    removed.push_back(one.name());
+    const Status status = RemoveGeneration(folder, one);
+    if (status.ok()) {
+      pruned.removed.push_back(one.name());
+    } else {
+      pruned.why += StrCat(pruned.left++ > 0 ? "; " : "", one.name(), ": ", status.message());
+    }
   }
-  return removed;
+  return pruned;
 }
 
 }  // namespace gaccd

@@ -42,16 +42,17 @@ struct Generation {
 [[nodiscard]] std::optional<Generation> ParseGenerationName(std::string_view name);
 
 // Newest first. Whatever else lies in the folder is left out. kIo when it cannot be read; a folder
-// that does not exist holds none.
+// that does not exist holds none. What is called MANIFEST and is no file is a damaged manifest.
 Result<std::vector<Generation>> ListGenerations(const std::string& folder);
 
-// The manifest of the generation `path`. kIo or kData.
+// The manifest of the generation `path`. kIo, also when the folder is another user's, or kData.
 Result<std::string> ReadManifestFile(const std::string& path);
 // The same, decoded, with a name that fits what it says.
 Result<Manifest> ReadManifest(const std::string& folder, const Generation& generation);
 [[nodiscard]] Status CheckManifestName(const Generation& generation, const Manifest& manifest);
 
-// Cheap: the manifest is right and every shard is there with its size. Contents are not read.
+// Cheap: the manifest is right, as CheckCursorOfJob() has it, and every shard is there with its
+// size. Contents are not read.
 [[nodiscard]] Status CheckComplete(const std::string& folder, const Generation& generation);
 
 struct KeepPolicy {
@@ -72,8 +73,12 @@ struct KeepPolicy {
 // The manifest first, so that a half-removed generation is none.
 Status RemoveGeneration(const std::string& folder, const Generation& generation);
 
-// ToRemove() carried out. Returns the names; the first error ends it.
-Result<std::vector<std::string>> Prune(const std::string& folder, const KeepPolicy& policy,
-                                       std::int64_t epoch);
+struct Pruned {
+  std::vector<std::string> removed;  // names
+  int left = 0;                      // so many could not be removed,
+  std::string why;                   // "step-...: why; step-...: why"
+};
+// ToRemove() carried out, as far as it can be. An error: the folder cannot be read.
+Result<Pruned> Prune(const std::string& folder, const KeepPolicy& policy, std::int64_t epoch);
 
 }  // namespace gaccd

@@ -10,6 +10,7 @@
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
+#include "daemon/checkpoint/saved_job.h"
 #include "daemon/checkpoint/shard.h"
 #include "daemon/telemetry/agreement.h"
 
@@ -149,6 +150,7 @@ Result<LoadedState> LoadGeneration(Communicator& comm, const std::string& folder
   GACCD_ASSIGN_OR_RETURN(text, ShareFromRankZero(comm, text));
   GACCD_ASSIGN_OR_RETURN(Manifest manifest, DecodeManifest(path, *text));
   GACCD_RETURN_IF_ERROR(CheckManifestName(generation, manifest));
+  GACCD_RETURN_IF_ERROR(CheckCursorOfJob(manifest).WithContext(path));
   GACCD_RETURN_IF_ERROR(accept(manifest));
 
   const std::int64_t shards = manifest.world();
@@ -171,6 +173,8 @@ Result<LoadedState> LoadGeneration(Communicator& comm, const std::string& folder
     GACCD_ASSIGN_OR_RETURN(auto whole, Exchange(comm, buffer, shards, std::move(mine[b])));
     state.buffers.push_back(std::move(whole));
   }
+  GACCD_RETURN_IF_ERROR(
+      CheckParametersFinite(state.manifest, AsFloats(state.buffers[0])).WithContext(path));
   return state;
 }
 
@@ -203,12 +207,17 @@ Result<LoadOutcome> LoadNewest(Communicator& comm, const std::string& folder,
 }
 
 Status VerifyGeneration(const std::string& folder, const Generation& generation) {
+  const std::string path = generation.PathIn(folder);
   GACCD_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(folder, generation));
+  GACCD_RETURN_IF_ERROR(CheckCursorOfJob(manifest).WithContext(path));
+  const Wanted wanted = [](const BufferSpec& buffer) { return buffer.name == kParametersBuffer; };
   for (std::int64_t rank = 0; rank < manifest.world(); ++rank) {
-    const ShardRecord& record = manifest.shards[static_cast<std::size_t>(rank)];
-    const std::string path =
-        StrCat(generation.PathIn(folder), "/", ShardName(rank, manifest.world()));
-    GACCD_RETURN_IF_ERROR(ReadShardFile(path, IdentityOf(manifest, rank), &record, {}));
+    std::vector<std::vector<std::byte>> mine;
+    GACCD_RETURN_IF_ERROR(ReadShareSafely(path, manifest, {rank, rank + 1}, wanted, &mine));
+    const std::uint64_t first = PartOf(manifest.buffers[0], rank, manifest.world()).offset;
+    GACCD_RETURN_IF_ERROR(CheckParametersFinite(manifest, AsFloats(mine[0]),
+                                                static_cast<std::int64_t>(first / sizeof(float)))
+                              .WithContext(path));
   }
   return Status::Ok();
 }

@@ -34,7 +34,8 @@ struct LoadedState {
 // all ranks.
 using AcceptManifest = std::function<Status(const Manifest&)>;
 
-// One generation. Collective; all ranks get the same status. kData or kIo: it is damaged.
+// One generation. Collective; all ranks get the same status. kData or kIo: it is damaged; a
+// parameter that is not finite is damage, too.
 Result<LoadedState> LoadGeneration(Communicator& comm, const std::string& folder,
                                    const Generation& generation, const AcceptManifest& accept);
 
@@ -50,8 +51,8 @@ struct LoadOutcome {
 Result<LoadOutcome> LoadNewest(Communicator& comm, const std::string& folder,
                                const AcceptManifest& accept, std::int64_t since = 0);
 
-// Reads and checks all shards of a generation on one process, with the memory of one block. Also
-// for use while a run writes elsewhere in the folder.
+// Reads and checks all of a generation on one process, with the memory of one shard. Also for use
+// while a run writes elsewhere in the folder.
 Status VerifyGeneration(const std::string& folder, const Generation& generation);
 
 // One sharded buffer of a generation, on one process; everything is verified.

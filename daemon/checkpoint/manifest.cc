@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/crc32c.h"
@@ -122,8 +123,34 @@ Status CheckCursor(const Manifest& manifest) {
                       ", optimiser updates ", cursor.optimizer_updates, ", data set ",
                       cursor.dataset_samples, ", epoch ", manifest.writer_epoch));
   }
+  if (cursor.optimizer_updates > cursor.step) {
+    return Bad(StrCat("expected at most ", cursor.step,
+                      " optimiser updates, as many as updates, found ", cursor.optimizer_updates));
+  }
+  std::int64_t most = 0;
+  if (__builtin_mul_overflow(cursor.step, manifest.plan->effective_batch(), &most) ||
+      cursor.samples > most) {
+    return Bad(StrCat("expected at most ", manifest.plan->effective_batch(), " samples in each of ",
+                      cursor.step, " updates, found ", cursor.samples));
+  }
   if (!std::isfinite(cursor.loss_scale) || cursor.loss_scale <= 0) {
     return Bad(StrCat("expected a loss scale > 0, found ", cursor.loss_scale));
+  }
+  return Status::Ok();
+}
+
+// What the ranks counted inside the update after the cursor. Losses are never negative.
+Status CheckWindows(const Manifest& manifest) {
+  for (std::size_t rank = 0; rank < manifest.shards.size(); ++rank) {
+    const WindowShare& window = manifest.shards[rank].window;
+    const bool finite = std::isfinite(window.loss_sum);
+    if (window.samples >= 0 && window.loss_sum >= 0 && finite &&
+        (manifest.cursor.micro_step > 0 || window == WindowShare{})) {
+      continue;
+    }
+    return Bad(StrCat("window of rank ", rank, " after ", manifest.cursor.micro_step,
+                      " micro-steps: expected counts >= 0, and 0 after none, found ",
+                      window.samples, " samples and a sum of losses of ", window.loss_sum));
   }
   return Status::Ok();
 }
@@ -162,8 +189,12 @@ Status CheckBuffers(const Manifest& manifest) {
 Status CheckParameters(const Manifest& manifest) {
   const auto elements = static_cast<std::int64_t>(manifest.buffers[0].bytes / sizeof(float));
   std::int64_t end = 0;
+  std::set<std::string_view> names;
   for (const ParameterRecord& parameter : manifest.parameters) {
     GACCD_RETURN_IF_ERROR(CheckName("parameter", parameter.name));
+    if (!names.insert(parameter.name).second) {
+      return Bad(StrCat("parameter ", parameter.name, " comes twice"));
+    }
     if (Status shape = CheckShape(parameter.shape, DType::kF32); !shape.ok()) {
       return Bad(StrCat("parameter ", parameter.name, ": ", shape.message()));
     }
@@ -261,6 +292,7 @@ Result<Manifest> Decode(std::string_view file) {
   GACCD_ASSIGN_OR_RETURN(manifest.plan, PlanFromProto(message.plan()));
   GACCD_RETURN_IF_ERROR(TakeLists(message, &manifest));
   GACCD_RETURN_IF_ERROR(CheckCursor(manifest));
+  GACCD_RETURN_IF_ERROR(CheckWindows(manifest));
   GACCD_RETURN_IF_ERROR(CheckBuffers(manifest));
   GACCD_RETURN_IF_ERROR(CheckParameters(manifest));
   if (manifest.plan->world() != manifest.world()) {

@@ -5,7 +5,9 @@
 #include <utility>
 #include <variant>
 
+#include "collectives/base/overloaded.h"
 #include "collectives/base/strings.h"
+#include "daemon/checkpoint/saved_job.h"
 #include "daemon/config/job_text.h"
 #include "daemon/data/update_schedule.h"
 
@@ -35,10 +37,13 @@ struct BufferMeaning {
 };
 
 BufferMeaning MeaningOf(const OptimizerSpec& spec) {
-  if (const auto* adamw = std::get_if<AdamWSpec>(&spec.kind)) {
-    return {"adamw", {{"beta1", adamw->beta1}, {"beta2", adamw->beta2}}};
-  }
-  return {"sgd", {{"momentum", std::get<SgdSpec>(spec.kind).momentum}}};
+  return std::visit(Overloaded{[](const SgdSpec& sgd) -> BufferMeaning {
+                                 return {"sgd", {{"momentum", sgd.momentum}}};
+                               },
+                               [](const AdamWSpec& adamw) -> BufferMeaning {
+                                 return {"adamw", {{"beta1", adamw.beta1}, {"beta2", adamw.beta2}}};
+                               }},
+                    spec.kind);
 }
 
 std::string ToText(const BufferMeaning& meaning) {
@@ -56,11 +61,6 @@ Status CheckSameUpdate(const Manifest& manifest, const Job& saved, const Job& jo
   const auto was = ScheduleOf(saved, batch, samples);
   if (!was.ok()) return {ErrorKind::kData, was.status().message()};
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule now, ScheduleOf(job, batch, samples));
-  if (step > was->updates()) {
-    return {ErrorKind::kData,
-            StrCat("the checkpoint is past the end of its own job: expected at most update ",
-                   was->updates(), ", found ", step)};
-  }
   if (step > now.updates()) return Status::Ok();
   const Update before = was->At(step - 1);
   const Update after = now.At(step - 1);
@@ -71,12 +71,6 @@ Status CheckSameUpdate(const Manifest& manifest, const Job& saved, const Job& jo
 }
 
 }  // namespace
-
-Result<Job> SavedJob(const Manifest& manifest) {
-  auto saved = ParseJobText(manifest.job_text, "job text of the checkpoint");
-  if (!saved.ok()) return Status(ErrorKind::kData, saved.status().message());
-  return saved;
-}
 
 std::vector<BufferSpec> RunBuffers(const FlatLayout& layout, std::int64_t optimizer_elements) {
   std::vector<BufferSpec> buffers = {{std::string(kParametersBuffer), Bytes(layout.size())}};
@@ -189,9 +183,7 @@ std::span<const float> FloatsOf(const LoadedState& state, std::string_view buffe
   const auto& specs = state.manifest.buffers;
   const auto spec = std::ranges::find(specs, buffer, &BufferSpec::name);
   if (spec == specs.end()) return {};
-  const std::vector<std::byte>& bytes =
-      state.buffers[static_cast<std::size_t>(spec - specs.begin())];
-  return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
+  return AsFloats(state.buffers[static_cast<std::size_t>(spec - specs.begin())]);
 }
 
 }  // namespace gaccd

@@ -36,7 +36,7 @@ Status CheckFits(const Manifest& manifest, const FlatLayout& layout,
 // data set, effective batch, order or last cycle; or when the update before it took others than it
 // does in this job: a run with last_cycle carry that had ended with a smaller update. Nodes,
 // micro-batch, learning rate and, this aside, the length of the run may change. kData: the job text
-// in it is not valid, or it is past the end of its own job.
+// in it is not valid. REQUIRES: CheckCursorOfJob().
 Status CheckSameSamples(const Manifest& manifest, const Job& job, const Plan& plan,
                         std::int64_t dataset_samples);
 
@@ -47,9 +47,6 @@ Status CheckSameModel(const Manifest& manifest, const Job& job);
 // kConfig, naming the settings: the optimiser is another one, or gives what it keeps another
 // meaning: momentum, betas. Learning rate, weight decay, epsilon and nesterov may change.
 Status CheckSameOptimizer(const Manifest& manifest, const Job& job);
-
-// The job of the run that was saved. kData: its text is not valid.
-Result<Job> SavedJob(const Manifest& manifest);
 
 // What else has changed in the job since, and may: JobDifferences(). Empty: nothing.
 [[nodiscard]] std::string ChangedSince(const Manifest& manifest, const Job& job);

@@ -54,6 +54,13 @@ Status CommitManifest(const SaveState& state, const PendingSave& save) {
   GACCD_RETURN_IF_ERROR(file.Finish());
   GACCD_RETURN_IF_ERROR(state.lease->Check());
   GACCD_RETURN_IF_ERROR(file.Publish());
+  const auto found = ReadManifestFile(save.generation.PathIn(state.folder));
+  if (!found.ok() || *found != text) {
+    ::unlink(path.c_str());
+    return found.ok()
+               ? Status(ErrorKind::kIo, StrCat("'", path, "' reads differently than written"))
+               : found.status();
+  }
   // For people; whether it is there or right does not matter.
   (void)ReplaceFile(StrCat(state.folder, "/LATEST"), StrCat(save.generation.name(), "\n"), false,
                     state.modes.file);
@@ -94,8 +101,10 @@ void CommitTask(SaveState& state, PendingSave& save) {
     state.changed.notify_all();
   }
   if (!status.ok()) return;
-  const Status pruned =
-      Safely([&] { return Prune(state.folder, state.keep, state.epoch).status(); });
+  const Status pruned = Safely([&]() -> Status {
+    GACCD_ASSIGN_OR_RETURN(const Pruned done, Prune(state.folder, state.keep, state.epoch));
+    return done.left == 0 ? Status::Ok() : Status(ErrorKind::kIo, done.why);
+  });
   const std::lock_guard lock(state.mutex);
   if (!pruned.ok()) state.prune_problem = pruned.message();
 }

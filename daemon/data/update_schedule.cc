@@ -95,6 +95,13 @@ Update UpdateSchedule::At(std::int64_t index) const {
   return update;
 }
 
+std::int64_t UpdateSchedule::SamplesBefore(std::int64_t index) const {
+  if (index == 0) return 0;
+  const Update last = At(index - 1);
+  if (request_.last_cycle == LastCycle::kDrop) return index * request_.batch;
+  return last.first + last.samples;
+}
+
 Result<UpdateSchedule> ScheduleOf(const Job& job, std::int64_t batch, std::int64_t dataset_size) {
   return UpdateSchedule::Make({.dataset_size = dataset_size,
                                .batch = batch,

@@ -49,6 +49,10 @@ class UpdateSchedule {
   // REQUIRES: 0 <= index < updates().
   [[nodiscard]] Update At(std::int64_t index) const;
 
+  // What the updates before it take together; those dropped are not among them.
+  // REQUIRES: 0 <= index <= updates().
+  [[nodiscard]] std::int64_t SamplesBefore(std::int64_t index) const;
+
   // The size of the smaller updates of this run; 0 when all are of the full batch. There is only
   // one such size, so a run needs at most two plans.
   [[nodiscard]] std::int64_t tail_samples() const { return tail_samples_; }

@@ -12,6 +12,7 @@
 #include "daemon/checkpoint/ckpt_command.h"
 #include "daemon/checkpoint/generations.h"
 #include "daemon/checkpoint/run_state.h"
+#include "daemon/checkpoint/saved_job.h"
 #include "daemon/config/job_text.h"
 #include "daemon/data/update_schedule.h"
 #include "daemon/telemetry/agreement.h"
@@ -110,7 +111,9 @@ Result<std::optional<Manifest>> NewestManifest(const std::string& folder) {
   GACCD_ASSIGN_OR_RETURN(const auto all, ListGenerations(folder));
   for (const Generation& one : all) {
     auto manifest = ReadManifest(folder, one);
-    if (manifest.ok()) return std::optional<Manifest>(*std::move(manifest));
+    if (manifest.ok() && CheckCursorOfJob(*manifest).ok()) {
+      return std::optional<Manifest>(*std::move(manifest));
+    }
   }
   return std::optional<Manifest>();
 }

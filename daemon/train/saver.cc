@@ -1,10 +1,12 @@
 #include "daemon/train/saver.h"
 
+#include <cmath>
 #include <cstdio>
 #include <utility>
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
+#include "collectives/bootstrap/agree.h"
 #include "daemon/checkpoint/run_state.h"
 #include "daemon/config/job_text.h"
 #include "daemon/optim/optimizer.h"
@@ -144,6 +146,14 @@ Status Saver::Save(std::int64_t step, std::int64_t samples) {
 
 Status Saver::SaveWindow(std::int64_t step, std::int64_t samples, std::int64_t micro_step) {
   GACCD_ASSIGN_OR_RETURN(const WindowShare share, engine_.Window());
+  // A window whose loss is not finite would be refused at the resume: without it, its update is
+  // begun again, and the policy for such updates is applied then.
+  const bool finite = std::isfinite(share.loss_sum);
+  const Status agreed =
+      AgreeOn(comm_, finite ? Status::Ok() : Status(ErrorKind::kData, "the loss is not finite"))
+          .status;
+  if (!agreed.ok() && agreed.kind() == ErrorKind::kData) return Save(step, samples);
+  GACCD_RETURN_IF_ERROR(agreed);
   RunCursor cursor = CursorOf(step, samples);
   cursor.micro_step = micro_step;
   std::vector<BufferSource> sources = sources_;

@@ -56,7 +56,7 @@ class Saver {
   // without this one; Due() tells when it can be made.
   Status SaveOrPostpone(std::int64_t step, std::int64_t samples);
   // The same inside an update, after `micro_step` of its micro-steps (>= 1), on all ranks alike:
-  // the accumulators and what each rank counted.
+  // the accumulators and what each rank counted; a window whose loss is not finite is left out.
   Status SaveWindow(std::int64_t step, std::int64_t samples, std::int64_t micro_step);
   // At the boundaries without a save.
   Status Poll() { return writer_->Poll(); }

@@ -6,7 +6,9 @@
 For every kind of fault of file_faults.cc and every N: from a folder with two generations, a run of
 three saves meets the fault at call N. Then, without faults, the next run must find a generation
 that is whole (it compares the content) and not older than the last one that was reported as
-committed, and must save three more. Under errors that are no crash, the run itself must go on.
+committed, and must save three more. Whatever has a manifest must be whole, also what the run was
+about to remove, and no writer epoch may be given twice. Under errors that are no crash, the run itself
+must go on.
 
 The same for calls that read, while a run looks for what it goes on from: after one failure the
 newest generation is found all the same; when all fail, it is an error or all generations count as
@@ -21,7 +23,7 @@ import unittest
 
 PROBE, LIBRARY = sys.argv[1:3]
 CRASHES = ["kill", "torn", "power"]
-ERRORS = ["short", "enospc", "eio", "full", "broken"]
+ERRORS = ["short", "enospc", "eio", "full", "broken", "flip"]
 RANKS = 2
 IO_ERROR = 74  # ErrorKind::kIo
 
@@ -38,10 +40,13 @@ def probe(folder, words=(), kind="", at=0, count=None, reads="", watched=None):
 
 
 def run(folder, kind="", at=0, count=None, watched=None):
-    """A run of three saves: its exit status, whether it began, the steps it committed, errors."""
-    done, words = probe(folder, (), kind, at, count, watched=watched)
+    """A run of three saves: its exit status, [epoch, since] if it began, the steps it committed, errors.
+    Without a fault, what it finds at its start must be whole."""
+    done, words = probe(folder, () if kind else ["check"], kind, at, count, watched=watched)
     steps = [int(line[1]) for line in words if line[0] == "committed"]
-    return done.returncode, ["started"] in words, steps, done.stderr
+    started = [[int(word) for word in line[1:]] for line in words if line[0] == "started"]
+    damaged = [" ".join(line) for line in words if line[0] == "damaged"]
+    return done.returncode, (started or [None])[0], steps, "; ".join(damaged + [done.stderr])
 
 
 class CrashTest(unittest.TestCase):
@@ -80,8 +85,12 @@ class CrashTest(unittest.TestCase):
             elif started:
                 self.assertEqual(code, 0, where)
             last = max(committed, default=3)
-            code, _, steps, error = run(folder)
+            code, again, steps, error = run(folder)
             self.assertEqual(code, 0, f"{where}; then: {error}")
+            self.assertNotIn("damaged", error, where)
+            if started:
+                self.assertEqual(started, [2, 1], where)
+                self.assertEqual(again, [3, 1], f"{where}: its claim was lost")
             self.assertGreaterEqual(steps[0], last + 1, f"{where}: step {last} was committed")
             self.assertLessEqual(steps[0], 7, where)
             self.assertEqual(len(steps), 3, where)
@@ -101,6 +110,11 @@ class CrashTest(unittest.TestCase):
             code, _, steps, again = run(folder)
             self.assertEqual(code, 0, again)
             self.assertGreaterEqual(steps[0], last + 1, f"call {at}: {error}")
+
+    def test_another_writer_is_faster(self):
+        """Between the look at the folder and the claim: the number that is taken is not given twice."""
+        code, started, steps, error = run(self.fresh(), "claim", 1)
+        self.assertEqual((code, started[0], steps), (0, 3, [4, 5, 6]), error)
 
     def check_load(self, kind):
         count = os.path.join(self.top, "count")

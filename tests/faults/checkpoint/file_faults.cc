@@ -8,7 +8,9 @@
 //                 torn     half of a write, then SIGKILL (other calls: as kill)
 //                 power    SIGKILL, and what was not fsynced is lost: files written since their
 //                          last fsync become empty, names made since the last fsync of their
-//                          folder vanish
+//                          folder vanish, and a MANIFEST removed since then is there again
+//                 flip     a write changes one bit of its bytes (other calls: nothing happens)
+//                 claim    another writer is faster: the first .epoch-* that is created is there
 //                 short    half of a write or pread, which is no error (other calls: nothing
 //                          happens)
 //                 enospc, eio    the call fails once
@@ -30,6 +32,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace {
 
@@ -68,12 +71,25 @@ class Faults {
     names_.erase(from);
     names_.insert(to);
   }
+  // To be called before `path` is removed: of all that is in a folder, the disk may forget to
+  // remove the one file that says the others are there.
+  void Remember(const std::string& path) {
+    if (kind_ != "power" || !path.ends_with("/MANIFEST")) return;
+    std::FILE* file = std::fopen(path.c_str(), "rb");
+    if (file == nullptr) return;
+    std::string bytes(1 << 20, '\0');
+    bytes.resize(std::fread(bytes.data(), 1, bytes.size(), file));
+    std::fclose(file);
+    if (dirty_.count(path) == 0 && names_.count(path) == 0) removed_[path] = bytes;
+  }
   void Removed(const std::string& path) {
     names_.erase(path);
     dirty_.erase(path);
   }
   void Synced(const std::string& path) {
     dirty_.erase(path);
+    std::erase_if(removed_,
+                  [&](const auto& one) { return fs::path(one.first).parent_path() == path; });
     std::erase_if(names_,
                   [&](const std::string& name) { return fs::path(name).parent_path() == path; });
   }
@@ -96,6 +112,18 @@ class Faults {
     return calls_ == at_ && (kind_ == "torn" || kind_ == "short");
   }
   [[nodiscard]] bool DiesNow() const { return calls_ == at_ && kind_ == "torn"; }
+  // Of a file whose content is read again.
+  [[nodiscard]] bool Flips(const std::string& path) const {
+    const std::string name = fs::path(path).filename();
+    return calls_ == at_ && kind_ == "flip" &&
+           (name.starts_with("shard-") || name.starts_with("MANIFEST"));
+  }
+  // Whether another writer claims this name just before.
+  [[nodiscard]] bool IsClaimed(const std::string& path) {
+    if (kind_ != "claim" || !fs::path(path).filename().string().starts_with(".epoch-"))
+      return false;
+    return !std::exchange(claimed_, true);
+  }
   [[noreturn]] static void Die() {
     ::kill(::getpid(), SIGKILL);
     for (;;) ::pause();
@@ -120,6 +148,12 @@ class Faults {
     std::error_code ignored;
     for (const std::string& path : dirty_) fs::resize_file(path, 0, ignored);
     for (const std::string& path : names_) fs::remove_all(path, ignored);
+    for (const auto& [path, bytes] : removed_) {
+      std::FILE* file = std::fopen(path.c_str(), "wb");
+      if (file == nullptr) continue;  // its folder is gone, too
+      std::fwrite(bytes.data(), 1, bytes.size(), file);
+      std::fclose(file);
+    }
   }
 
   std::string folder_ = Environment("FAULT_FOLDER");
@@ -127,9 +161,11 @@ class Faults {
   bool reads_ = Environment("FAULT_READS") == "1";
   long at_ = std::atol(Environment("FAULT_AT").c_str());
   long calls_ = 0;
-  std::map<int, std::string> paths_;  // of open files under the folder
-  std::set<std::string> dirty_;       // files with bytes that are not on the disk
-  std::set<std::string> names_;       // that are not on the disk
+  std::map<int, std::string> paths_;            // of open files under the folder
+  std::set<std::string> dirty_;                 // files with bytes that are not on the disk
+  std::set<std::string> names_;                 // that are not on the disk
+  std::map<std::string, std::string> removed_;  // MANIFESTs that are still on the disk
+  bool claimed_ = false;
 };
 
 Faults& State() {
@@ -152,6 +188,8 @@ int Open(const char* path, int flags, mode_t mode) {
   Faults& faults = State();
   const std::lock_guard lock(faults.mutex);
   if (!faults.Watches(path)) return real(path, flags, mode);
+  if ((flags & O_CREAT) != 0 && faults.IsClaimed(path))
+    ::close(real(path, O_WRONLY | O_CREAT, 0600));
   const bool creates = (flags & O_CREAT) != 0 && !Exists(path);
   const bool reads = (flags & O_ACCMODE) == O_RDONLY;
   if (reads ? faults.CountRead() : faults.Count()) return -1;
@@ -200,7 +238,9 @@ ssize_t write(int fd, const void* bytes, size_t size) {
   if (path == nullptr) return real(fd, bytes, size);
   if (faults.Count(/*is_write=*/true)) return -1;
   faults.Wrote(*path);
-  const ssize_t written = real(fd, bytes, faults.Halves() ? (size + 1) / 2 : size);
+  std::string copy(static_cast<const char*>(bytes), size);
+  if (faults.Flips(*path)) copy[size / 2] = static_cast<char>(copy[size / 2] ^ 1);
+  const ssize_t written = real(fd, copy.data(), faults.Halves() ? (size + 1) / 2 : size);
   if (faults.DiesNow()) Faults::Die();
   return written;
 }
@@ -317,6 +357,7 @@ int unlinkat(int folder, const char* name, int flags) {
   if (watched == nullptr) return real(folder, name, flags);
   const std::string path = *watched + "/" + name;
   if (faults.Count()) return -1;
+  faults.Remember(path);
   const int result = real(folder, name, flags);
   if (result == 0) faults.Removed(path);
   return result;

@@ -1,7 +1,10 @@
 // What the crash test kills: loads the newest generation and saves the next three steps, on so many
 // ranks. Errors of saves do not end it.
 //
-//   save_probe FOLDER RANKS        prints "started", then "committed STEP" as the listener is told
+//   save_probe FOLDER RANKS        prints "started EPOCH SINCE" (lease.h), then "committed STEP" as
+//   the
+//                                  listener is told
+//   save_probe FOLDER RANKS check  the same, and "damaged NAME" of what it finds at its start
 //   save_probe FOLDER RANKS load   only loads; prints "loaded STEP", or "nothing" and how many
 //                                  generations are damaged
 #include <cstdio>
@@ -19,17 +22,28 @@ void Say(const std::string& line) {
   std::fflush(stdout);
 }
 
-Status Run(Communicator& comm, const std::string& folder) {
+void SayDamaged(const std::string& folder) {
+  const auto all = ListGenerations(folder);
+  for (std::size_t i = 0; all.ok() && i < all->size(); ++i) {
+    const Generation& one = (*all)[i];
+    if (one.committed && !VerifyGeneration(folder, one).ok()) Say("damaged " + one.name());
+  }
+}
+
+Status Run(Communicator& comm, const std::string& folder, bool check) {
   const SmallRun run;
   const bool speaks = comm.rank() == 0;
+  const CheckpointOptions options{
+      .folder = folder, .keep = {.newest = 2}, .fail_limit = 1000, .block_bytes = 1024};
+  GACCD_ASSIGN_OR_RETURN(WriterRight right, CheckpointWriter::Claim(comm, options, Me()));
+  if (speaks) Say(StrCat("started ", right.epoch, " ", right.job_since));
+  if (speaks && check) SayDamaged(folder);
   GACCD_ASSIGN_OR_RETURN(
-      auto writer,
-      CheckpointWriter::Start(
-          comm, {.folder = folder, .keep = {.newest = 2}, .fail_limit = 1000, .block_bytes = 1024},
-          run.Identity(comm.size()), Me(), [speaks](const SaveEvent& event) {
-            if (speaks && event.status.ok()) Say(StrCat("committed ", event.generation.step));
-          }));
-  if (speaks) Say("started");
+      auto writer, CheckpointWriter::Start(comm, options, run.Identity(comm.size()),
+                                           std::move(right), [speaks](const SaveEvent& event) {
+                                             if (!speaks || !event.status.ok()) return;
+                                             Say(StrCat("committed ", event.generation.step));
+                                           }));
   GACCD_ASSIGN_OR_RETURN(const LoadOutcome loaded, LoadNewest(comm, folder, AcceptAll));
   if (loaded.state && !run.Matches(*loaded.state)) {
     return {ErrorKind::kData, "what was loaded is not what was saved"};
@@ -59,10 +73,11 @@ Status Load(Communicator& comm, const std::string& folder) {
 
 int main(int argc, char** argv) {
   const bool load = argc == 4 && std::string(argv[3]) == "load";
-  if (argc != 3 && !load) return 64;
+  const bool check = argc == 4 && std::string(argv[3]) == "check";
+  if (argc != 3 && !load && !check) return 64;
   const gaccd::Status status =
       gaccd::RunThreadRanks(std::atoi(argv[2]), {}, [&](gaccd::Communicator& comm) {
-        return load ? gaccd::Load(comm, argv[1]) : gaccd::Run(comm, argv[1]);
+        return load ? gaccd::Load(comm, argv[1]) : gaccd::Run(comm, argv[1], check);
       });
   if (status.ok()) return 0;
   std::fprintf(stderr, "save_probe: %s\n", status.message().c_str());

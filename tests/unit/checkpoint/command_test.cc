@@ -66,6 +66,75 @@ TEST_F(CkptCommandTest, VerifyNamesWhatIsDamaged) {
   EXPECT_THAT(output.text, Not(HasSubstr("step-000000000009")));
 }
 
+// What a resume refuses, `verify` calls damaged.
+TEST_F(CkptCommandTest, VerifyIsAsStrictAsAResume) {
+  const auto comm = MakeSingle();
+  const auto damaged = [&](const std::string& folder, const std::string& why) {
+    const auto found = RunCkptCommand({.action = CkptAction::kVerify, .path = folder});
+    ASSERT_TRUE(found.ok()) << found.status().message();
+    EXPECT_EQ(found->verdict.kind(), ErrorKind::kData);
+    EXPECT_THAT(found->text, AllOf(HasSubstr("000009-e000001: damaged"), HasSubstr(why)));
+    const auto loaded = LoadNewest(*comm, folder, AcceptAll);
+    ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+    EXPECT_FALSE(loaded->state);
+    EXPECT_EQ(loaded->damaged, 1);
+    EXPECT_THAT(loaded->refused[0], HasSubstr(why));
+  };
+  for (const std::size_t at : {std::size_t{0}, std::size_t{899}, std::size_t{912 + 9}}) {
+    const TempFolder folder;
+    SmallRun run;
+    run.nan_at = at;
+    ASSERT_TRUE(SaveSteps(run, 2, {.folder = folder.ckpt()}, {9}).ok());
+    const std::string why = at < 912 ? StrCat("a.weight: value ", at, " is not finite: ")
+                                     : StrCat("a.bias: value ", at - 912, " is not finite: ");
+    damaged(folder.ckpt(), why);
+    const auto exported = RunCkptCommand({.action = CkptAction::kExport,
+                                          .path = folder.ckpt() + "/step-000000000009-e000001",
+                                          .out = folder.path() + "/w.safetensors"});
+    EXPECT_EQ(exported.status().kind(), ErrorKind::kData);
+    EXPECT_THAT(exported.status().message(), HasSubstr(why));
+    EXPECT_FALSE(PathExists(folder.path() + "/w.safetensors"));
+  }
+  {
+    const TempFolder folder;
+    SmallRun run;
+    run.job = "name: 'x'";
+    ASSERT_TRUE(SaveSteps(run, 2, {.folder = folder.ckpt()}, {9}).ok());
+    damaged(folder.ckpt(), "job text of the checkpoint");
+  }
+  {
+    const TempFolder folder;
+    ASSERT_TRUE(SaveSteps(run_, 2, {.folder = folder.ckpt()}, {9}).ok());
+    const std::string manifest = folder.ckpt() + "/step-000000000009-e000001/MANIFEST";
+    std::filesystem::remove(manifest);
+    std::filesystem::create_directory(manifest);
+    damaged(folder.ckpt(), "/MANIFEST");
+  }
+}
+
+TEST_F(CkptCommandTest, AGenerationOfAnotherUserIsRefused) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a folder away";
+  const std::string mine = folder_.ckpt() + "/step-000000000009-e000001";
+  ASSERT_EQ(::chown(mine.c_str(), 4711, static_cast<gid_t>(-1)), 0);
+  const CkptOutput output = Run({.action = CkptAction::kVerify, .path = mine});
+  EXPECT_THAT(output.text, HasSubstr("belongs to user 4711"));
+  const auto loaded = LoadNewest(*MakeSingle(), folder_.ckpt(), AcceptAll);
+  ASSERT_TRUE(loaded.ok() && loaded->state);
+  EXPECT_EQ(loaded->state->generation.step, 6);
+  EXPECT_THAT(loaded->refused[0], HasSubstr("belongs to user 4711"));
+}
+
+TEST_F(CkptCommandTest, PruneGoesOnAfterWhatItCannotRemove) {
+  std::filesystem::create_directory(folder_.ckpt() + "/step-000000000006-e000001/mine");
+  const CkptRequest request{.action = CkptAction::kPrune, .keep = {.newest = 1}};
+  const CkptOutput output = Run(request);
+  EXPECT_EQ(output.text, "removed step-000000000003-e000001\n");
+  EXPECT_EQ(output.verdict.kind(), ErrorKind::kIo);
+  EXPECT_THAT(output.verdict.message(),
+              AllOf(HasSubstr("1 of 2 checkpoints could not be removed: step-000000000006-"),
+                    HasSubstr("/mine'")));
+}
+
 TEST_F(CkptCommandTest, JsonHasALinePerCheckpoint) {
   Break("step-000000000006-e000001");
   std::filesystem::create_directory(folder_.ckpt() + "/step-000000000012-e000001");

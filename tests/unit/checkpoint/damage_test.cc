@@ -124,6 +124,26 @@ TEST(DamageTest, ShardsOfTwoRunsDoNotMix) {
   EXPECT_THAT(outcome->refused[0], ::testing::HasSubstr("it is a shard of another generation"));
 }
 
+// A copy under a newer name is whole but for its name, and would take the run back unseen.
+TEST(DamageTest, AGenerationUnderAnotherNameIsRefused) {
+  const TempFolder folder;
+  const SmallRun run;
+  ASSERT_TRUE(SaveSteps(run, 2, {.folder = folder.ckpt()}, {1, 2}).ok());
+  const std::string old = folder.ckpt() + "/step-000000000001-e000001";
+  const auto comm = MakeSingle();
+  for (const Generation& name : {Generation{1, 3, 0}, {2, 1, 0}, {1, 2, 1}}) {
+    fs::copy(old, name.PathIn(folder.ckpt()));
+    const auto outcome = LoadNewest(*comm, folder.ckpt(), AcceptAll);
+    ASSERT_TRUE(outcome.ok() && outcome->state);
+    EXPECT_EQ(outcome->state->generation.step, 2);
+    ASSERT_EQ(outcome->refused.size(), 1u) << name.name();
+    EXPECT_THAT(outcome->refused[0],
+                ::testing::HasSubstr("its manifest is of step-000000000001-e000001"));
+    EXPECT_EQ(VerifyGeneration(folder.ckpt(), name).kind(), ErrorKind::kData);
+    fs::remove_all(name.PathIn(folder.ckpt()));
+  }
+}
+
 TEST(DamageTest, AllRanksTakeTheSameGenerationWhicheverOneSeesTheDamage) {
   const TempFolder folder;
   const SmallRun run;

@@ -1,9 +1,12 @@
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <cstring>
 #include <fstream>
+#include <limits>
 
 #include "daemon/checkpoint/crc32c.h"
+#include "daemon/checkpoint/saved_job.h"
 #include "daemon/checkpoint/shard.h"
 #include "tests/unit/checkpoint/fixture.h"
 
@@ -82,6 +85,7 @@ Manifest SmallManifest() {
     shard.bytes = ShardBytes(IdentityOf(manifest, rank));
     shard.sha256.fill(std::byte{9});
     shard.window = {rank, 0.25};
+    manifest.cursor.micro_step = 1;
   }
   return manifest;
 }
@@ -125,11 +129,69 @@ TEST(ManifestTest, RefusesWhatCannotBe) {
   EXPECT_THAT(error([](Manifest& m) { m.parameters[0].offset = 20; }), HasSubstr("parameter w"));
   EXPECT_THAT(error([](Manifest& m) { m.parameters.push_back(m.parameters[0]); }),
               HasSubstr("parameter w"));
+  EXPECT_THAT(error([](Manifest& m) {
+                m.parameters.push_back({"w", {2}, 6});
+              }),
+              HasSubstr("parameter w comes twice"));
+  EXPECT_THAT(error([](Manifest& m) { m.cursor.optimizer_updates = 4; }),
+              HasSubstr("at most 3 optimiser updates"));
+  EXPECT_THAT(error([](Manifest& m) { m.cursor.samples = 3 * 64 + 1; }),
+              HasSubstr("at most 64 samples in each of 3 updates, found 193"));
+  EXPECT_THAT(error([](Manifest& m) { m.cursor.step = std::int64_t{1} << 60; }),
+              HasSubstr("at most 64 samples"));
+  EXPECT_THAT(error([](Manifest& m) { m.shards[1].window.samples = -1; }),
+              HasSubstr("window of rank 1"));
+  EXPECT_THAT(error([](Manifest& m) { m.shards[0].window.loss_sum = -0.5; }),
+              HasSubstr("window of rank 0"));
+  for (const double loss : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+    EXPECT_THAT(error([&](Manifest& m) { m.shards[0].window.loss_sum = loss; }),
+                HasSubstr("window of rank 0"));
+  }
+  EXPECT_THAT(error([](Manifest& m) { m.cursor.micro_step = 0; }), HasSubstr("0 after none"));
   EXPECT_THAT(error([](Manifest& m) { m.shards.pop_back(); }), HasSubstr("expected 2 shards"));
   EXPECT_THAT(error([](Manifest& m) { m.plan.reset(); }), HasSubstr("plan"));
   EXPECT_THAT(error([](Manifest& m) { m.buffers.clear(); }), HasSubstr("buffers"));
   EXPECT_THAT(error([](Manifest& m) { m.buffers[0].per_rank = true; }), HasSubstr("each rank"));
   EXPECT_THAT(error([](Manifest& m) { m.shards.resize(kMaxWorld + 1); }), HasSubstr("shards"));
+}
+
+TEST(ManifestTest, CountersFollowFromItsOwnJob) {
+  const auto error = [](const std::function<void(Manifest&)>& change) {
+    Manifest manifest = SmallManifest();
+    manifest.job_text = SmallRun::kJob;
+    for (ShardRecord& shard : manifest.shards) shard.window.samples = 4;  // 32 in 8 micro-steps
+    change(manifest);
+    EXPECT_TRUE(DecodeManifest("m", EncodeManifest(manifest)).ok());
+    const Status status = CheckCursorOfJob(manifest);
+    EXPECT_TRUE(status.ok() || status.kind() == ErrorKind::kData);
+    return status.ok() ? "" : status.message();
+  };
+  EXPECT_EQ(error([](Manifest&) {}), "");
+  EXPECT_EQ(error([](Manifest& m) { m.cursor.samples = 3; }), "") << "micro-batches left out";
+  EXPECT_THAT(error([](Manifest& m) { m.job_text = "name: \"\xff\""; }),
+              HasSubstr("job text of the checkpoint"));
+  EXPECT_THAT(error([](Manifest& m) { m.cursor.dataset_samples = 63; }), HasSubstr("found 63"));
+  EXPECT_THAT(error([](Manifest& m) { m.cursor.step = 1'000'000; }),
+              HasSubstr("expected at most update 999999, found 1000000"));
+  EXPECT_THAT(error([](Manifest& m) { m.cursor.samples = 2; }), HasSubstr("3 to 192 samples"));
+  EXPECT_THAT(error([](Manifest& m) { m.cursor.micro_step = 8; }), HasSubstr("less than 8"));
+  EXPECT_THAT(error([](Manifest& m) { m.shards[1].window.samples = 5; }),
+              HasSubstr("window of rank 1: expected 4 samples after 1 micro-steps, found 5"));
+  // The last update of an epoch takes what is left: 999 - 15 * 64 = 39, or 20 and 19 a rank.
+  const auto in_epochs = [](Manifest& m, std::int64_t step, std::int64_t samples) {
+    m.job_text += " epochs: 3";
+    m.job_text.replace(m.job_text.find("CARRY"), 5, "UPDATE");
+    m.job_text.erase(m.job_text.find("epochs: 0"), 9);
+    m.cursor.step = m.cursor.optimizer_updates = step;
+    m.cursor.samples = samples;
+  };
+  EXPECT_EQ(error([&](Manifest& m) { in_epochs(m, 16, 999); }), "");
+  EXPECT_THAT(error([&](Manifest& m) { in_epochs(m, 16, 1000); }), HasSubstr("16 to 999 samples"));
+  EXPECT_THAT(error([&](Manifest& m) {
+                in_epochs(m, 47, 2900);
+                m.cursor.micro_step = 5;
+              }),
+              HasSubstr("less than 5"));
 }
 
 // The parameters lie inside the first buffer, and the one they would be read from has no bytes.

@@ -62,7 +62,7 @@ TEST(RoundTripTest, AWindowKeepsWhatEveryRankAccumulated) {
         cursor,
         std::vector{HostSource("parameters", parameters), HostSource("optimizer", optimizer),
                     HostSource("accumulators", mine, true)},
-        {.samples = 10 + comm.rank(), .loss_sum = 0.5}));
+        {.samples = 8, .loss_sum = 0.5 + comm.rank()}));
     return writer->Finish();
   });
   ASSERT_TRUE(status.ok()) << status.message();
@@ -72,7 +72,7 @@ TEST(RoundTripTest, AWindowKeepsWhatEveryRankAccumulated) {
       const LoadedState& state = *outcome.state;
       EXPECT_EQ(state.generation.name(), "step-000000000005-micro-000002-e000001");
       EXPECT_EQ(state.manifest.cursor, cursor);
-      EXPECT_EQ(state.manifest.shards[2].window, (WindowShare{12, 0.5}));
+      EXPECT_EQ(state.manifest.shards[2].window, (WindowShare{8, 2.5}));
       EXPECT_EQ(state.buffers[0], run.Parameters(5));
       // Another number of ranks cannot go on with the sums of these.
       EXPECT_EQ(state.buffers[2], ranks == kRanks ? accumulators(comm.rank()) : Bytes());

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <string>
 #include <utility>
@@ -42,13 +43,28 @@ inline Bytes Content(std::size_t bytes, std::int64_t step, std::uint64_t salt) {
   return content;
 }
 
+// The same, as f32 values that are all finite.
+inline Bytes FiniteContent(std::size_t bytes, std::int64_t step, std::uint64_t salt) {
+  Bytes content = Content(bytes, step, salt);
+  for (std::size_t i = 3; i < bytes; i += 4) content[i] &= std::byte{0xbf};  // an exponent bit
+  return content;
+}
+
 struct SmallRun {
+  // Every update takes 64 samples.
+  static constexpr const char* kJob =
+      "name: 'x' model { layer { name: 'fc' linear { in: 1 out: 1 } } loss { mean_squared_error {} "
+      "} } data { train { synthetic { samples: 999 features: 1 } } } batch { last_cycle: CARRY } "
+      "optimizer { lr: 1 sgd {} } epochs: 0 max_updates: 1000000";
+
   std::size_t parameter_bytes = 4 * 1000;  // not a multiple of 64: the last unit is short
   std::size_t optimizer_bytes = 8 * 1000;
+  std::size_t nan_at = SIZE_MAX;  // this parameter is NaN
+  std::string job = kJob;
 
   [[nodiscard]] CheckpointIdentity Identity(std::int64_t ranks) const {
     return {.program = "test",
-            .job_text = "name: \"x\"",
+            .job_text = job,
             .plan = PlanOf(ranks),
             .parameters = {{"a.weight", {10, 90}, 0}, {"a.bias", {10}, 912}},
             .buffers = {{"parameters", parameter_bytes}, {"optimizer", optimizer_bytes}}};
@@ -61,7 +77,10 @@ struct SmallRun {
             .dataset_samples = 999};
   }
   [[nodiscard]] Bytes Parameters(std::int64_t step) const {
-    return Content(parameter_bytes, step, 1);
+    Bytes parameters = FiniteContent(parameter_bytes, step, 1);
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    if (nan_at != SIZE_MAX) std::memcpy(parameters.data() + 4 * nan_at, &nan, 4);
+    return parameters;
   }
   [[nodiscard]] Bytes Optimizer(std::int64_t step) const {
     return Content(optimizer_bytes, step, 2);

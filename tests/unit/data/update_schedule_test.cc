@@ -45,6 +45,22 @@ std::vector<Row> Rows(const UpdateSchedule& schedule) {
   return rows;
 }
 
+TEST(UpdateScheduleTest, SamplesBeforeAreTheSumOfTheUpdates) {
+  for (const LastCycle last_cycle : {LastCycle::kUpdate, LastCycle::kDrop, LastCycle::kCarry}) {
+    for (const auto& [size, batch, most] :
+         {std::tuple{10, 4, 0}, {12, 4, 0}, {10, 4, 4}, {7, 7, 0}, {9, 1, 0}, {10, 3, 5}}) {
+      const auto schedule = MakeSchedule(size, batch, 3, last_cycle, most);
+      std::int64_t sum = 0;
+      for (const Update& update : All(schedule)) {
+        EXPECT_EQ(schedule.SamplesBefore(update.index), sum)
+            << static_cast<int>(last_cycle) << " " << size << " " << batch;
+        sum += update.samples;
+      }
+      EXPECT_EQ(schedule.SamplesBefore(schedule.updates()), sum);
+    }
+  }
+}
+
 // Ten samples, batch four, two epochs.
 TEST(UpdateScheduleTest, UpdateTakesTheRestAsOneSmallerUpdate) {
   const auto schedule = MakeSchedule(10, 4, 2, LastCycle::kUpdate);
