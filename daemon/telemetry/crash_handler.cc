@@ -90,6 +90,8 @@ void WriteOut(int file, const SafeText& text) {
 }
 
 constexpr int kDataExit = static_cast<int>(ErrorKind::kData);
+// What a file system is given for the record.
+constexpr unsigned kMostSeconds = 3;
 
 }  // namespace
 
@@ -187,9 +189,15 @@ void CrashHandler::Write(int signal, const MappedPlace& mapped) const {
   line.Add("\n");
   WriteOut(STDERR_FILENO, line);
 
+  // Where the file system does not answer SIGALRM ends the process.
+  ::signal(SIGALRM, SIG_DFL);
+  ::alarm(kMostSeconds);
   const int file =
       ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode_);
-  if (file < 0) return;
+  if (file < 0) {
+    ::alarm(0);
+    return;
+  }
   SafeText text;
   text.Add(before_time_);
   AddTimestamp(text);
@@ -208,6 +216,7 @@ void CrashHandler::Write(int signal, const MappedPlace& mapped) const {
   WriteOut(file, text);
   ::fsync(file);
   ::close(file);
+  ::alarm(0);
 }
 
 }  // namespace gaccd

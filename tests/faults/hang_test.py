@@ -162,6 +162,15 @@ class Hang(unittest.TestCase):
         for pid in pids:
             wait_for(lambda pid=pid: not Path(f"/proc/{pid}").exists(), self.said)
 
+    def test_a_rank_that_crashes_while_the_folder_hangs(self):
+        """Its record cannot be written: it ends all the same, and the others with it."""
+        run = self.train("--save-every-seconds=0", "--heartbeat-seconds=60", "--bound=60")
+        pids = self.pids()
+        self.hang()
+        os.kill(pids[2], signal.SIGSEGV)
+        self.assertEqual(self.end(run, 30), 128 + signal.SIGALRM, self.said())
+        self.assertIn("SIGSEGV", self.said())
+
     def test_a_run_that_is_stopped_while_the_folder_hangs(self):
         run = self.train("--save-every-updates=50")
         pids = self.pids()
