@@ -21,6 +21,7 @@
 #include "daemon/engine/engine.h"
 #include "daemon/model/model.h"
 #include "daemon/model/replica.h"
+#include "daemon/train/selftest_room.h"
 #include "daemon/train/update.h"
 
 namespace gaccd {
@@ -213,6 +214,10 @@ Result<std::vector<SelftestCase>> RunSelftestCases(const PlanRequest& request) {
     samples = std::max(samples, plan.effective_batch());
     cases.push_back({.plan = plan});
   }
+  GACCD_RETURN_IF_ERROR(CheckSelftestRoom({.ranks = cases[0].plan.world(),
+                                           .micro_batch = std::min(request.micro_batch, samples),
+                                           .samples = samples},
+                                          FindSelftestRoom()));
   GACCD_ASSIGN_OR_RETURN(const auto data, OpenDataset(SyntheticSource{.samples = samples,
                                                                       .features = kFeatures,
                                                                       .outputs = kOutputs,

@@ -32,7 +32,7 @@ struct SelftestCase {
   [[nodiscard]] bool passed() const;
 };
 
-// Tests the request in every rounding mode.
+// Tests the request in every rounding mode. kOs when this machine cannot run so many ranks.
 Result<std::vector<SelftestCase>> RunSelftestCases(const PlanRequest& request);
 
 // One line of JSON a mode; what does not show a mistake has null for it.

@@ -5,6 +5,8 @@ FOLDER holds a libcublasLt that goes on to a stand-in. GACCD_STANDIN is the prog
 
 import json
 import os
+import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -109,6 +111,28 @@ class Check(unittest.TestCase):
         done = run(GACCD, "check", "--format=txtpb")
         self.assertEqual(done.returncode, 64)
         self.assertIn("text or json", done.stderr)
+
+
+class Selftest(unittest.TestCase):
+    @unittest.skipIf(os.geteuid() != 0, "needs root, to be a user that has no other processes")
+    def test_with_too_few_threads_it_says_how_many_ranks_it_can_run(self):
+        def become_a_user_with_100_threads():
+            resource.setrlimit(resource.RLIMIT_NPROC, (100, 100))
+            os.setuid(54321)
+
+        def start(ranks):
+            return subprocess.run([GACCD, "selftest", "--nodes=1", f"--gpus-per-node={ranks}", "--target-batch=500"],
+                                  preexec_fn=become_a_user_with_100_threads, text=True, capture_output=True, timeout=60)
+
+        try:
+            done = start(240)
+        except PermissionError:
+            self.skipTest("the program is in a folder that others may not read")
+        self.assertEqual(done.returncode, 71, done.stderr)
+        most = re.search(r"can run (\d+) ranks as threads, expected 240: they need 480 threads", done.stderr)
+        self.assertGreaterEqual(int(most[1]), 40)
+        done = start(most[1])
+        self.assertEqual(done.returncode, 0, done.stderr)
 
 
 class CheckOnGpus(unittest.TestCase):

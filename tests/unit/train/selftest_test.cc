@@ -1,8 +1,13 @@
 #include "daemon/train/selftest.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <string>
+
+#include "collectives/base/strings.h"
+#include "daemon/train/selftest_room.h"
 
 namespace gaccd {
 namespace {
@@ -60,6 +65,37 @@ TEST(SelftestCase, FailsWhenAnythingIsOff) {
   bad = good;
   bad.right = std::numeric_limits<double>::quiet_NaN();
   EXPECT_FALSE(bad.passed());
+}
+
+TEST(SelftestRoom, AsManyRanksAsFit) {
+  const SelftestSize size{.ranks = 240, .micro_batch = 10, .samples = 3072};
+  EXPECT_EQ(MostRanks(size, {}), 240);
+  EXPECT_EQ(MostRanks(size, {.mappings = 800}), 100);
+  EXPECT_EQ(MostRanks(size, {.bytes = 0}), 0);
+  const std::int64_t half = MostRanks(size, {.bytes = 130'000'000});
+  EXPECT_GT(half, 100);
+  EXPECT_LT(half, 240);
+  EXPECT_EQ(MostRanks({.ranks = half + 1}, {.bytes = 64'000'000}), 0);  // the program alone
+}
+
+TEST(SelftestRoom, TooManyRanksAreRefusedAtOnce) {
+  for (const SelftestRoom& room :
+       {SelftestRoom{.bytes = 10'000'000'000}, SelftestRoom{.mappings = 65'530}}) {
+    for (const std::int64_t ranks : {std::int64_t{100'000}, std::int64_t{1} << 62}) {
+      const Status status = CheckSelftestRoom({.ranks = ranks}, room);
+      EXPECT_EQ(status.kind(), ErrorKind::kOs);
+      const std::string most = StrCat("can run ", MostRanks({.ranks = ranks}, room), " ranks");
+      EXPECT_THAT(status.message(), testing::HasSubstr(most));
+    }
+  }
+}
+
+TEST(SelftestRoom, OfThisMachine) {
+  const SelftestRoom room = FindSelftestRoom();
+  EXPECT_GT(room.bytes, 1 << 20);
+  EXPECT_LT(room.bytes, std::int64_t{1} << 50);  // so it was found
+  EXPECT_GT(room.mappings, 1000);
+  EXPECT_TRUE(CheckSelftestRoom({.ranks = 4}, room).ok());
 }
 
 }  // namespace
