@@ -92,6 +92,29 @@ Progress HeartbeatShared::Read() const {
           .starved_ms = StarvedMillis(main_thread)};
 }
 
+namespace {
+
+// What a gap between two passes says: the thread slept for a part of it, on average half a tick.
+std::int64_t StoppedIn(std::int64_t gap_ns) {
+  constexpr std::chrono::nanoseconds kLate = heartbeat::kTick + std::chrono::milliseconds(20);
+  constexpr std::chrono::nanoseconds kSlept = heartbeat::kTick / 2;
+  return gap_ns > kLate.count() ? gap_ns - kSlept.count() : 0;
+}
+
+}  // namespace
+
+void HeartbeatShared::Ran(std::chrono::steady_clock::time_point now) {
+  const std::int64_t ns = now.time_since_epoch() / std::chrono::nanoseconds(1);
+  const std::int64_t last = last_ran_ns_.exchange(ns);
+  if (last != 0) stopped_ns_ += StoppedIn(ns - last);
+}
+
+std::chrono::nanoseconds HeartbeatShared::Stopped(std::chrono::steady_clock::time_point now) const {
+  const std::int64_t last = last_ran_ns_;
+  const std::int64_t gap = now.time_since_epoch() / std::chrono::nanoseconds(1) - last;
+  return std::chrono::nanoseconds(stopped_ns_ + (last != 0 ? StoppedIn(gap) : 0));
+}
+
 void HeartbeatShared::Joined(Status status) {
   const std::lock_guard lock(mutex_);
   if (!joined_) joined_ = std::move(status);

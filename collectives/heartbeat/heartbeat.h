@@ -44,6 +44,11 @@ class HeartbeatShared {
   }
   [[nodiscard]] heartbeat::Progress Read() const;
 
+  // By the thread, in every pass of its loop: between two of them lie kTick at most, unless the
+  // process does not run. Stopped(): for how long it did not, in total.
+  void Ran(std::chrono::steady_clock::time_point now);
+  [[nodiscard]] std::chrono::nanoseconds Stopped(std::chrono::steady_clock::time_point now) const;
+
   void Joined(Status status);
   [[nodiscard]] Status WaitUntilJoined(std::chrono::milliseconds bound);
   void SetLost(const heartbeat::LostRank& lost);
@@ -58,6 +63,8 @@ class HeartbeatShared {
   std::atomic<std::uint64_t> place_{0};
   std::atomic<std::uint64_t> update_{0};
   std::atomic<std::uint32_t> median_step_ms_{0};
+  std::atomic<std::int64_t> last_ran_ns_{0};  // of the steady clock; 0: never
+  std::atomic<std::int64_t> stopped_ns_{0};
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<Status> joined_;
@@ -85,6 +92,12 @@ class Heartbeat {
   }
   // The median time of this rank's last updates: how long is "stuck".
   void SetMedianStep(std::chrono::milliseconds step) { shared_.SetMedianStep(step); }
+
+  // How long this process was stopped, or had no core, since Start(): what is shorter than a tick
+  // or so is not seen. Thread-safe.
+  [[nodiscard]] std::chrono::nanoseconds Stopped() const {
+    return shared_.Stopped(std::chrono::steady_clock::now());
+  }
 
   // This rank ends as it should: its silence is no loss. Waits until the message is on its way, at
   // most a second. To be called by every rank after the last collective.

@@ -46,6 +46,7 @@ class Hub {
   void Run() {
     while (!parts_.shared.stop) {
       Wait();
+      parts_.shared.Ran(Clock::now());
       AcceptGuests();
       for (Guest& guest : guests_) Serve(guest);
       DropGuests();

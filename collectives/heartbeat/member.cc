@@ -27,6 +27,7 @@ class Member {
     if (!Join()) return;
     while (!parts_.shared.stop) {
       Wait(*connection_);
+      parts_.shared.Ran(Clock::now());
       connection_->Flush();
       while (const auto frame = connection_->Receive()) Hear(*frame);
       if (connection_->closed()) detector_.Ended(0);

@@ -51,7 +51,7 @@ struct RunStart {
 struct SlowRank {
   int rank = 0;
   std::string host;
-  std::string phase;  // "data", "compute"
+  std::string phase;  // "data", "compute", "stopped"
   double ratio = 1;   // its busy time / the median over the ranks
 };
 

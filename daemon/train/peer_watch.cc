@@ -32,6 +32,14 @@ Result<std::unique_ptr<PeerWatch>> PeerWatch::Start(Communicator& comm,
   return watch;
 }
 
+double PeerWatch::TakeStopped() {
+  if (!heart_) return 0;
+  const std::chrono::nanoseconds stopped = heart_->Stopped();
+  const std::chrono::duration<double> since = stopped - stopped_taken_;
+  stopped_taken_ = stopped;
+  return since.count();
+}
+
 void PeerWatch::UpdateTook(std::chrono::duration<double> time) {
   if (!heart_) return;
   if (last_steps_.size() < kStepsOfMedian) {

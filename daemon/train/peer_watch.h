@@ -34,6 +34,9 @@ class PeerWatch {
   // The time of the last update; the median of the last ones says what is slow.
   void UpdateTook(std::chrono::duration<double> time);
 
+  // For how many seconds this process did not run since the last call; 0 without a heartbeat.
+  double TakeStopped();
+
   // Every rank, after the last collective of a run that ended well.
   void Goodbye() {
     if (heart_) heart_->Goodbye();
@@ -50,6 +53,7 @@ class PeerWatch {
 
   std::vector<double> last_steps_;  // seconds, a ring
   std::size_t next_step_ = 0;
+  std::chrono::nanoseconds stopped_taken_{0};
   std::unique_ptr<ExitTimer> timer_;  // written by the heartbeat's thread, which ends before it
   std::unique_ptr<Heartbeat> heart_;
 };

@@ -6,51 +6,84 @@ namespace gaccd {
 
 RankTimes::RankTimes(int rank, int world)
     : rank_(static_cast<std::size_t>(rank)),
-      summed_(world > 1 && world <= kMostRanks),
-      busy_(static_cast<std::size_t>(world)) {}
+      world_(static_cast<std::size_t>(world)),
+      summed_(world > 1 && world <= kMostRanks) {}
 
-void RankTimes::Took(double data_s, double compute_s) {
-  data_s_ = data_s;
-  compute_s_ = compute_s;
-}
-
-void RankTimes::Tell(std::span<double> news) const {
+void RankTimes::Pack(std::span<double> news) const {
   if (!summed_) return;
   std::ranges::fill(news, 0.0);
-  news[2 * rank_] = data_s_;
-  news[2 * rank_ + 1] = compute_s_;
+  news[kParts * rank_ + kData] = mine_.data_s;
+  news[kParts * rank_ + kCompute] = mine_.compute_s;
+  news[kParts * rank_ + kStopped] = mine_.stopped_s;
 }
 
-// Of the sums of elements [part, part + parts) of every rank. Leaves busy_ in another order.
-double RankTimes::Median(std::span<const double> news, std::size_t part, std::size_t parts) {
-  for (std::size_t r = 0; r < busy_.size(); ++r) {
-    busy_[r] = news[2 * r + part] + (parts == 2 ? news[2 * r + part + 1] : 0);
-  }
-  const auto middle = busy_.begin() + (std::ssize(busy_) - 1) / 2;
-  std::nth_element(busy_.begin(), middle, busy_.end());
+template <typename Time>
+double RankTimes::Median(const Time& time_of_rank) {
+  scratch_.clear();
+  for (std::size_t r = 0; r < world_; ++r) scratch_.push_back(time_of_rank(r));
+  const auto middle = scratch_.begin() + (std::ssize(scratch_) - 1) / 2;
+  std::nth_element(scratch_.begin(), middle, scratch_.end());
   return *middle;
 }
 
-std::optional<Straggler> RankTimes::Hear(std::span<const double> news) {
+std::string_view RankTimes::PhaseOf(const Loss& loss) {
+  if (loss.stopped_s > 0 && loss.stopped_s >= kStoppedShare * loss.lost_s) return "stopped";
+  return loss.data_s > loss.compute_s ? "data" : "compute";
+}
+
+std::optional<Straggler> RankTimes::Unpack(std::span<const double> news) {
   if (!summed_) return std::nullopt;
+  const auto part = [&](Part which) {
+    return [news, which](std::size_t r) { return news[kParts * r + which]; };
+  };
+  const auto busy = [&](std::size_t r) {
+    return std::max(part(kData)(r) + part(kCompute)(r), part(kStopped)(r));
+  };
   std::size_t slowest = 0;
-  const auto busy = [&](std::size_t rank) { return news[2 * rank] + news[2 * rank + 1]; };
-  for (std::size_t r = 1; r < busy_.size(); ++r) {
+  for (std::size_t r = 1; r < world_; ++r) {
     if (busy(r) > busy(slowest)) slowest = r;
   }
   if (!(busy(slowest) > 0)) return std::nullopt;
-  const double median = Median(news, 0, 2);
-  const double more_data = news[2 * slowest] - Median(news, 0, 1);
-  const double more_compute = news[2 * slowest + 1] - Median(news, 1, 1);
-  Straggler found{.rank = static_cast<int>(slowest),
-                  .phase = more_data > more_compute ? "data" : "compute",
-                  .ratio = median > 0 ? busy(slowest) / median : 1,
-                  .wait_s = busy(slowest) - busy(rank_)};
-  const bool slow = found.ratio > kRatio;
-  streak_ = !slow ? 0 : found.rank == slowest_ ? streak_ + 1 : 1;
-  slowest_ = found.rank;
-  found.streak = streak_;
-  return found;
+  const auto excess = [&](const auto& time) { return time(slowest) - Median(time); };
+  const double median = Median(busy);
+  window_.push_back({.rank = static_cast<int>(slowest),
+                     .data_s = excess(part(kData)),
+                     .compute_s = excess(part(kCompute)),
+                     .stopped_s = excess(part(kStopped)),
+                     .lost_s = busy(slowest) - median,
+                     .dur_s = mine_.dur_s});
+  if (window_.size() > kWindow) window_.pop_front();
+  return Straggler{.rank = static_cast<int>(slowest),
+                   .phase = PhaseOf(window_.back()),
+                   .ratio = median > 0 ? busy(slowest) / median : 1,
+                   .wait_s = busy(slowest) - busy(rank_),
+                   .slow = BecomesSlow()};
+}
+
+std::optional<TimeLost> RankTimes::BecomesSlow() {
+  const int rank = window_.back().rank;
+  Loss sum{.rank = rank};
+  Loss largest;
+  int costly = 0;
+  for (const Loss& one : window_) {
+    sum.dur_s += one.dur_s;
+    if (one.rank != rank) continue;
+    sum.data_s += one.data_s;
+    sum.compute_s += one.compute_s;
+    sum.stopped_s += one.stopped_s;
+    sum.lost_s += one.lost_s;
+    if (one.lost_s > kShare * one.dur_s) ++costly;
+    if (one.lost_s > largest.lost_s) largest = one;
+  }
+  if (sum.lost_s < kShare / 2 * sum.dur_s) told_.erase(rank);
+  const bool slow =
+      sum.lost_s - largest.lost_s > kShare * (sum.dur_s - largest.dur_s) && costly >= kFewest;
+  const bool settled = window_.size() >= (sum.dur_s < kSettledS ? kWindow : kSettled);
+  if (!slow || !settled || !told_.insert(rank).second) return std::nullopt;
+  return TimeLost{.lost_s = sum.lost_s,
+                  .of_s = sum.dur_s,
+                  .updates = static_cast<int>(window_.size()),
+                  .phase = PhaseOf(sum)};
 }
 
 }  // namespace gaccd

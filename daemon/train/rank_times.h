@@ -1,59 +1,111 @@
-// RankTimes: which rank the others wait for. Every rank tells on an update's news how long it was
+// RankTimes: which rank the others wait for. Every rank packs into an update's news how long it was
 // busy in the newest update that it knows the times of, before it waited for the others; so all
 // ranks know all times, one update late (two on GPUs).
 //
-//   element 2r      data_s of rank r     waiting for its micro-batches
-//   element 2r + 1  fwd_bwd_s of rank r  forward, backward
+//   element 3r      data_s of rank r     waiting for its micro-batches
+//   element 3r + 1  fwd_bwd_s of rank r  forward, backward
+//   element 3r + 2  stopped_s of rank r  its process did not run: stopped, or without a core
 //
-// Busy is the sum of both. A rank alone has nobody to wait for, and more than kMostRanks would make
-// the news larger than many a model: both tell nothing.
+// Of one update, the time lost to a rank is what the median rank would not have waited for:
+//
+//   busy(r) = max(data_s(r) + fwd_bwd_s(r), stopped_s(r))
+//   lost(r) = busy(r) - median of busy   for the rank with the largest busy, of equal ones the
+//   lowest
+//             0                          for every other rank
+//
+// stopped_s counts by itself, as a rank that is stopped inside the reduction holds up all of them.
+//
+// Over the last kWindow updates a rank costs sum of lost(r) / sum of their durations. One that
+// costs more than kShare is slow: people are told, once until it has cost less than half of that. A
+// single pause, however long, is not: its largest loss is left out, and kFewest updates must have
+// lost more than kShare of their time to it. Nor is a start: kWindow updates must be known, or
+// kSettled that lasted kSettledS seconds.
+//
+// A rank alone has nobody to wait for, and more than kMostRanks would make the news larger than
+// many a model: both pack nothing.
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
+#include <deque>
 #include <optional>
+#include <set>
 #include <span>
 #include <string_view>
 #include <vector>
 
 namespace gaccd {
 
+// What a rank was busy with in an update, in seconds.
+struct BusyTimes {
+  double data_s = 0;
+  double compute_s = 0;
+  double stopped_s = 0;  // part of the others, or of the reduction
+  double dur_s = 0;      // of the whole update; not told to the others
+};
+
+// What a rank has cost over the window.
+struct TimeLost {
+  double lost_s = 0;
+  double of_s = 0;  // the duration of those updates
+  int updates = 0;  // how many they are
+  std::string_view phase;
+};
+
 struct Straggler {
-  int rank = 0;            // with the largest busy time (of equal ones the lowest)
-  std::string_view phase;  // "data" or "compute": what exceeds its median over the ranks by more
-  double ratio = 1;        // largest / median busy time (of an even number the lower middle one)
-  double wait_s = 0;       // of this rank: largest - own
-  // This rank has been more than kRatio slower than the median in so many updates in a row.
-  std::int64_t streak = 0;
+  int rank = 0;  // with the largest busy time
+  // "stopped" when that explains at least kStoppedShare of what was lost, else "data" or "compute":
+  // what exceeds its median over the ranks by more.
+  std::string_view phase;
+  double ratio = 1;   // largest / median busy time (of an even number the lower middle one)
+  double wait_s = 0;  // of this rank: largest - own
+  std::optional<TimeLost> slow;  // to be told to people: the rank has become slow
 };
 
 class RankTimes {
  public:
   static constexpr int kMostRanks = 4096;
-  static constexpr double kRatio = 1.5;
-  static constexpr std::int64_t kUpdates = 20;  // a streak of so many is told to people
+  static constexpr std::size_t kWindow = 100;
+  static constexpr std::size_t kSettled = 20;
+  static constexpr double kSettledS = 60;
+  static constexpr int kFewest = 5;
+  static constexpr double kShare = 0.2;
+  static constexpr double kStoppedShare = 0.3;
 
   RankTimes(int rank, int world);
 
-  [[nodiscard]] std::size_t elements() const { return summed_ ? 2 * busy_.size() : 0; }
+  [[nodiscard]] std::size_t elements() const { return summed_ ? kParts * world_ : 0; }
 
   // This rank's times of an update that ended.
-  void Took(double data_s, double compute_s);
+  void Took(const BusyTimes& times) { mine_ = times; }
   // Before an update: `news` has elements() elements.
-  void Tell(std::span<double> news) const;
+  void Pack(std::span<double> news) const;
   // After it, the same summed over the ranks. Empty while no rank has told anything.
-  std::optional<Straggler> Hear(std::span<const double> news);
+  std::optional<Straggler> Unpack(std::span<const double> news);
 
  private:
-  double Median(std::span<const double> news, std::size_t part, std::size_t parts);
+  enum Part : std::size_t { kData, kCompute, kStopped, kParts };
+  struct Loss {  // of one update
+    int rank = 0;
+    double data_s = 0;  // how much the rank exceeds the medians
+    double compute_s = 0;
+    double stopped_s = 0;
+    double lost_s = 0;
+    double dur_s = 0;
+  };
+
+  template <typename Time>
+  double Median(const Time& time_of_rank);
+  [[nodiscard]] static std::string_view PhaseOf(const Loss& loss);
+  // What the rank of the newest loss has cost, if that is to be told.
+  std::optional<TimeLost> BecomesSlow();
 
   std::size_t rank_;
+  std::size_t world_;
   bool summed_;
-  double data_s_ = 0;
-  double compute_s_ = 0;
-  std::vector<double> busy_;  // scratch, by rank
-  int slowest_ = -1;
-  std::int64_t streak_ = 0;
+  BusyTimes mine_;
+  std::vector<double> scratch_;  // by rank
+  std::deque<Loss> window_;      // the oldest first
+  std::set<int> told_;           // ranks that are slow, and were said to be
 };
 
 }  // namespace gaccd

@@ -275,7 +275,7 @@ Status Trainer::RunOne(std::int64_t index) {
 
 void Trainer::TellNews(std::int64_t micro_steps) {
   if (stops_ != nullptr) stops_->Tell(news_, micro_steps, engine_->updates_underway());
-  times_.Tell(std::span(news_).subspan(kStopNews));
+  times_.Pack(std::span(news_).subspan(kStopNews));
 }
 
 Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
@@ -318,7 +318,7 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
                     .fwd_bwd_s = found.fwd_bwd_s,
                     .reduce_s = found.reduce_s,
                     .opt_s = found.opt_s};
-  TellStraggler(found, &record);
+  FindStraggler(found, &record);
   GACCD_ASSIGN_OR_RETURN(record.digest, CompareReplicas(done.step, summary));
   reporter.Step(record);
   return Status::Ok();

@@ -115,7 +115,7 @@ class Trainer {
     return stops_ == nullptr ? StopDecision{} : stops_->AtBoundary();
   }
   // After an update on whose news the times of the ranks came.
-  void TellStraggler(const UpdateFigures& found, StepRecord* record);
+  void FindStraggler(const UpdateFigures& found, StepRecord* record);
   Result<bool> LeaveWindow(std::int64_t done, std::int64_t steps);
   // What a checkpoint inside update first_update() + 1 holds of it, on this rank.
   struct Window {

@@ -36,6 +36,21 @@ Status RunRanks(int ranks, const std::function<Status(Communicator&)>& body) {
   return RunThreadRanks(ranks, {}, body);
 }
 
+TEST(Heartbeat, KnowsHowLongItsProcessDidNotRun) {
+  HeartbeatShared shared;
+  Clock::time_point now(std::chrono::seconds(1000));
+  EXPECT_EQ(shared.Stopped(now).count(), 0);
+  for (int pass = 0; pass < 10; ++pass) shared.Ran(now += heartbeat::kTick);
+  EXPECT_EQ(shared.Stopped(now + heartbeat::kTick).count(), 0);
+  // Also before the thread itself has run again.
+  const auto stopped = milliseconds(1'000) - heartbeat::kTick / 2;
+  EXPECT_EQ(shared.Stopped(now += milliseconds(1'000)), stopped);
+  shared.Ran(now);
+  EXPECT_EQ(shared.Stopped(now), stopped);
+  shared.Ran(now += milliseconds(1'000));
+  EXPECT_EQ(shared.Stopped(now), 2 * stopped);
+}
+
 TEST(Heartbeat, AWorldOfOneNeedsNone) {
   const auto single = MakeSingle();
   auto heart = Heartbeat::Start(*single, kOptions, [](const LostRank&) { FAIL(); });

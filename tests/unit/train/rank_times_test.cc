@@ -2,30 +2,25 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
+#include <algorithm>
 #include <vector>
 
 namespace gaccd {
 namespace {
 
-struct Times {
-  double data_s;
-  double compute_s;
-};
-
-// What every rank hears, when these are the times of the ranks.
+// What every rank unpacks, when these are the times of the ranks.
 std::vector<std::optional<Straggler>> Exchange(std::vector<RankTimes>& ranks,
-                                               const std::vector<Times>& times) {
+                                               const std::vector<BusyTimes>& times) {
   std::vector<double> sum(ranks[0].elements());
   for (std::size_t r = 0; r < ranks.size(); ++r) {
-    ranks[r].Took(times[r].data_s, times[r].compute_s);
+    ranks[r].Took(times[r]);
     std::vector<double> mine(ranks[r].elements(), 77);  // what is there before does not matter
-    ranks[r].Tell(mine);
+    ranks[r].Pack(mine);
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += mine[i];
   }
-  std::vector<std::optional<Straggler>> heard;
-  for (RankTimes& rank : ranks) heard.push_back(rank.Hear(sum));
-  return heard;
+  std::vector<std::optional<Straggler>> found;
+  for (RankTimes& rank : ranks) found.push_back(rank.Unpack(sum));
+  return found;
 }
 
 std::vector<RankTimes> Ranks(int world) {
@@ -36,56 +31,159 @@ std::vector<RankTimes> Ranks(int world) {
 
 TEST(RankTimesTest, NamesTheSlowestRankAndItsPhase) {
   auto ranks = Ranks(5);
-  auto heard = Exchange(ranks, {{0.1, 1}, {0.1, 1.1}, {0.2, 3}, {0.3, 1}, {0.1, 0.9}});
-  for (std::size_t r = 0; r < heard.size(); ++r) {
-    ASSERT_TRUE(heard[r]);
-    EXPECT_EQ(heard[r]->rank, 2);
-    EXPECT_EQ(heard[r]->phase, "compute");
-    EXPECT_NEAR(heard[r]->ratio, 3.2 / 1.2, 1e-12);
+  auto found = Exchange(ranks, {{0.1, 1}, {0.1, 1.1}, {0.2, 3}, {0.3, 1}, {0.1, 0.9}});
+  for (std::size_t r = 0; r < found.size(); ++r) {
+    ASSERT_TRUE(found[r]);
+    EXPECT_EQ(found[r]->rank, 2);
+    EXPECT_EQ(found[r]->phase, "compute");
+    EXPECT_NEAR(found[r]->ratio, 3.2 / 1.2, 1e-12);
   }
-  EXPECT_NEAR(heard[0]->wait_s, 2.1, 1e-12);
-  EXPECT_EQ(heard[2]->wait_s, 0);
-  EXPECT_NEAR(heard[4]->wait_s, 2.2, 1e-12);
+  EXPECT_NEAR(found[0]->wait_s, 2.1, 1e-12);
+  EXPECT_EQ(found[2]->wait_s, 0);
+  EXPECT_NEAR(found[4]->wait_s, 2.2, 1e-12);
 
   // Its data exceed the median by 4, its compute by 2, though compute is what takes longer.
-  heard = Exchange(ranks, {{1, 10}, {1, 10}, {1, 10}, {5, 12}, {1, 10}});
-  EXPECT_EQ(heard[0]->rank, 3);
-  EXPECT_EQ(heard[0]->phase, "data");
+  found = Exchange(ranks, {{1, 10}, {1, 10}, {1, 10}, {5, 12}, {1, 10}});
+  EXPECT_EQ(found[0]->rank, 3);
+  EXPECT_EQ(found[0]->phase, "data");
+}
+
+TEST(RankTimesTest, AStoppedRankIsNotSlowInData) {
+  auto ranks = Ranks(4);
+  auto found = Exchange(ranks, {{0, 1}, {0, 1}, {3, 1, 3}, {0, 1}});
+  EXPECT_EQ(found[0]->rank, 2);
+  EXPECT_EQ(found[0]->phase, "stopped");
+  // Inside the reduction, which is nobody's busy time.
+  found = Exchange(ranks, {{0, 1}, {0, 1, 3}, {0, 1.1}, {0, 1}});
+  EXPECT_EQ(found[0]->rank, 1);
+  EXPECT_EQ(found[0]->phase, "stopped");
+  EXPECT_EQ(found[0]->wait_s, 2);
+  // All of them were without a core: that explains nothing.
+  found = Exchange(ranks, {{0, 1, 1}, {0, 1, 1}, {3, 1, 1}, {0, 1, 1}});
+  EXPECT_EQ(found[0]->phase, "data");
 }
 
 TEST(RankTimesTest, OfTwoRanksTheSlowOneIsMeasuredByTheOther) {
   auto ranks = Ranks(2);
-  const auto heard = Exchange(ranks, {{0, 4}, {0, 1}});
-  EXPECT_EQ(heard[1]->rank, 0);
-  EXPECT_EQ(heard[1]->ratio, 4);
-  EXPECT_EQ(heard[1]->wait_s, 3);
+  const auto found = Exchange(ranks, {{0, 4}, {0, 1}});
+  EXPECT_EQ(found[1]->rank, 0);
+  EXPECT_EQ(found[1]->ratio, 4);
+  EXPECT_EQ(found[1]->wait_s, 3);
 }
 
 TEST(RankTimesTest, NothingIsSaidWhereNothingIsKnown) {
   auto ranks = Ranks(3);
-  for (const auto& heard : Exchange(ranks, {{0, 0}, {0, 0}, {0, 0}})) EXPECT_FALSE(heard);
+  for (const auto& found : Exchange(ranks, {{0, 0}, {0, 0}, {0, 0}})) EXPECT_FALSE(found);
   for (const int world : {1, RankTimes::kMostRanks + 1}) {
     RankTimes alone(0, world);
     EXPECT_EQ(alone.elements(), 0U);
-    alone.Took(1, 1);
-    alone.Tell({});
-    EXPECT_FALSE(alone.Hear({}));
+    alone.Took({1, 1});
+    alone.Pack({});
+    EXPECT_FALSE(alone.Unpack({}));
   }
-  EXPECT_EQ(RankTimes(0, RankTimes::kMostRanks).elements(), 2U * RankTimes::kMostRanks);
+  EXPECT_EQ(RankTimes(0, RankTimes::kMostRanks).elements(), 3U * RankTimes::kMostRanks);
 }
 
-TEST(RankTimesTest, CountsHowLongARankIsTheSlowOne) {
-  auto ranks = Ranks(3);
-  const std::vector<Times> slow_1{{0, 1}, {0, 2}, {0, 1}};
-  const std::vector<Times> slow_2{{0, 1}, {0, 1}, {0, 2}};
-  const std::vector<Times> even{{0, 1}, {0, 1.4}, {0, 1}};
-  for (std::int64_t update = 1; update <= RankTimes::kUpdates + 1; ++update) {
-    EXPECT_EQ(Exchange(ranks, slow_1)[0]->streak, update);
+struct Told {
+  int update = 0;
+  int rank = 0;
+  TimeLost lost;
+};
+
+// What people are told in so many updates of four ranks, each of which computes for a second,
+// longer(update) aside. The slowest rank is all that an update lasts for.
+template <typename Longer>
+std::vector<Told> Train(int updates, const Longer& longer) {
+  auto ranks = Ranks(4);
+  std::vector<Told> told;
+  for (int update = 0; update < updates; ++update) {
+    std::vector<BusyTimes> times(4, {0, 1});
+    longer(update, times);
+    double longest = 0;
+    for (const BusyTimes& one : times) longest = std::max(longest, one.data_s + one.compute_s);
+    for (BusyTimes& one : times) one.dur_s = longest;
+    const auto found = Exchange(ranks, times);
+    if (found[0]->slow) told.push_back({update, found[0]->rank, *found[0]->slow});
   }
-  EXPECT_EQ(Exchange(ranks, slow_2)[0]->streak, 1);
-  EXPECT_EQ(Exchange(ranks, slow_1)[0]->streak, 1);
-  EXPECT_EQ(Exchange(ranks, even)[0]->streak, 0);
-  EXPECT_EQ(Exchange(ranks, slow_1)[0]->streak, 1);
+  return told;
+}
+
+TEST(RankTimesTest, ARankThatIsAlwaysSlowIsToldOnce) {
+  const auto told = Train(500, [](int, auto& times) { times[2] = {1.5, 1.5}; });
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_EQ(told[0].update, 19) << "20 updates of 3 s";
+  EXPECT_EQ(told[0].rank, 2);
+  EXPECT_EQ(told[0].lost.lost_s, 2 * 20);
+  EXPECT_EQ(told[0].lost.of_s, 3 * 20);
+  EXPECT_EQ(told[0].lost.updates, 20);
+  EXPECT_EQ(told[0].lost.phase, "data");
+}
+
+TEST(RankTimesTest, ShortUpdatesAreManyBeforeARankIsSlow) {
+  const auto told = Train(120, [](int, auto& times) {
+    for (auto& one : times) one.compute_s = 0.01;
+    times[1].compute_s = 0.02;
+  });
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_EQ(told[0].update, 99);
+}
+
+TEST(RankTimesTest, OneThatIsSlowEveryThirdUpdateIsTold) {
+  const auto told = Train(500, [](int update, auto& times) {
+    if (update % 3 == 0) times[1].compute_s = 2;
+  });
+  ASSERT_EQ(told.size(), 1U);  // 1 of 4 seconds
+  EXPECT_EQ(told[0].rank, 1);
+  EXPECT_EQ(told[0].lost.phase, "compute");
+  // Every third update by so much less that it costs 0.6 of 3.6 seconds.
+  EXPECT_TRUE(Train(500, [](int update, auto& times) {
+                if (update % 3 == 0) times[1].compute_s = 1.6;
+              }).empty());
+}
+
+TEST(RankTimesTest, RanksThatAreSlowInTurnAreNot) {
+  EXPECT_TRUE(Train(500, [](int update, auto& times) { times[update % 4].compute_s = 3; }).empty());
+  EXPECT_TRUE(
+      Train(500, [](int update, auto& times) { times[update % 2].compute_s = 1.6; }).empty());
+}
+
+TEST(RankTimesTest, AFirstUpdateThatIsSlowForAllIsNobodysFault) {
+  EXPECT_TRUE(Train(200, [](int update, auto& times) {
+                for (auto& one : times) one.data_s = update == 0 ? 60 : 0;
+                times[2].data_s *= 1.05;
+              }).empty());
+}
+
+TEST(RankTimesTest, NorIsASinglePause) {
+  for (const int pause : {0, 10, 150}) {
+    EXPECT_TRUE(Train(400,
+                      [&](int update, auto& times) {
+                        times[3].compute_s =
+                            1.1;  // it is the slowest anyway, by little, or now and then
+                        if (update % 20 == 0) times[3].compute_s = 2;
+                        if (update == pause) times[3] = {100, 1, 100};
+                      })
+                    .empty())
+        << pause;
+  }
+}
+
+TEST(RankTimesTest, WhatWasMendedAndComesAgainIsToldAgain) {
+  const auto told = Train(600, [](int update, auto& times) {
+    if (update < 100 || update >= 300) times[0].compute_s = 2;
+  });
+  ASSERT_EQ(told.size(), 2U);
+  EXPECT_GE(told[1].update, 300);
+  EXPECT_LT(told[1].update, 400);
+}
+
+TEST(RankTimesTest, AStoppedRankCostsToo) {
+  const auto told = Train(100, [](int update, auto& times) {
+    if (update % 4 == 0) times[3] = {0, 5, 4};
+  });
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_EQ(told[0].rank, 3);
+  EXPECT_EQ(told[0].lost.phase, "stopped");
 }
 
 }  // namespace

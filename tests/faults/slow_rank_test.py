@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""A rank that has too little of a core, or is stopped for a while: ranks under mpirun.
+
+usage: slow_rank_test.py GACCD [unittest arguments]
+"""
+
+import contextlib
+import glob
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+GACCD = os.path.abspath(sys.argv.pop(1))
+LIMIT_S = 60
+CGROUP = Path("/sys/fs/cgroup/cpu")
+RANKS = 3
+VICTIM = 1
+JOB = """
+name: "slow-rank"
+model {
+  layer { name: "fc1" linear { in: 256 out: 512 } }
+  layer { name: "fc2" linear { in: 512 out: 10 } }
+  loss { mean_squared_error {} }
+}
+data { train { synthetic { samples: 4000 features: 256 outputs: 10 } } }
+batch { target: 300 micro: 100 }
+optimizer { lr: 0.001 sgd {} }
+epochs: 100000
+"""
+
+
+class SlowRankTest(unittest.TestCase):
+    def setUp(self):
+        self.dir = Path(tempfile.mkdtemp(prefix="gaccd-slow-rank-"))
+        self.addCleanup(shutil.rmtree, self.dir)
+        (self.dir / "job.txtpb").write_text(JOB)
+        self.output = self.dir / "output"
+        with open(self.output, "w", encoding="utf-8") as output:
+            self.process = subprocess.Popen(
+                ["timeout", "-k", "1", str(LIMIT_S), "mpirun", "--allow-run-as-root", "--oversubscribe",
+                 "--bind-to", "none", "-n", str(RANKS), GACCD, "train", f"--job={self.dir}/job.txtpb",
+                 f"--run-dir={self.dir}/run", "--save-every-seconds=0"],
+                stdout=output, stderr=subprocess.STDOUT,
+                env={**os.environ, "OMPI_MCA_mpi_yield_when_idle": "1"})
+        self.addCleanup(lambda: self.process.poll() is None and self.process.terminate())
+        self.wait(lambda: len(self.events("step")) > 30, "the first updates")
+        self.victim = self.pid(VICTIM)
+
+    def events(self, kind):
+        files = glob.glob(str(self.dir / "run/attempts/*/events.jsonl"))
+        lines = Path(files[0]).read_text(encoding="utf-8").split("\n")[:-1] if files else []
+        return [event for event in map(json.loads, lines) if event["ev"] == kind]
+
+    def warnings(self):
+        """About the victim. Beside other programs another rank may be slow, too."""
+        return [e["msg"] for e in self.events("log") if e["msg"].startswith(f"slow rank: rank {VICTIM} ")]
+
+    def wait(self, condition, what):
+        deadline = time.monotonic() + LIMIT_S
+        while not condition():
+            self.assertIsNone(self.process.poll(), self.output.read_text()[-3000:])
+            self.assertLess(time.monotonic(), deadline, what)
+            time.sleep(0.1)
+
+    def pid(self, rank):
+        table = next((self.dir / "run/attempts").glob("0*/ranks.tsv")).read_text().splitlines()
+        names = table[0].split("\t")
+        return int(dict(zip(names, table[1 + rank].split("\t")))["pid"])
+
+    def stop(self):
+        (self.dir / "run" / "STOP").touch()
+        self.assertEqual(self.process.wait(timeout=LIMIT_S), 93, self.output.read_text()[-3000:])
+
+    def assert_named(self):
+        self.wait(self.warnings, "a warning")
+        self.stop()
+        print(self.warnings()[0], end=" ")
+
+    def test_one_with_a_twentieth_of_a_core_is_named(self):
+        if not (CGROUP / "cpu.cfs_quota_us").exists() and not os.access(CGROUP, os.W_OK):
+            self.skipTest(f"no cgroup v1 at {CGROUP}")
+        group = CGROUP / f"gaccd-slow-rank-{os.getpid()}"
+        group.mkdir()
+        self.addCleanup(lambda: (self.process.wait(), time.sleep(0.2), group.rmdir()))
+        (group / "cpu.cfs_period_us").write_text("100000")
+        (group / "cpu.cfs_quota_us").write_text("5000")
+        (group / "cgroup.procs").write_text(str(self.victim))
+        self.assert_named()
+
+    @unittest.skipUnless(shutil.which("cpulimit"), "cpulimit is not installed")
+    def test_one_under_cpulimit_is_named(self):
+        limiter = subprocess.Popen(["cpulimit", "-p", str(self.victim), "-l", "5", "-q"])
+        try:
+            self.assert_named()
+        finally:
+            limiter.kill()
+            limiter.wait()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.victim, signal.SIGCONT)
+
+    def test_one_that_was_stopped_once_is_not_slow(self):
+        os.kill(self.victim, signal.SIGSTOP)
+        time.sleep(2)
+        os.kill(self.victim, signal.SIGCONT)
+        done = len(self.events("step"))
+        self.wait(lambda: len(self.events("step")) > done + 120, "further updates")
+        self.stop()
+        self.assertFalse([w for w in self.warnings() if "stopped" in w], self.warnings())
+        long = [e for e in self.events("step") if e.get("wait_s", 0) > 1]
+        self.assertEqual([(e["straggler_rank"], e["straggler_phase"]) for e in long],
+                         [(VICTIM, "stopped")] * len(long), long)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
