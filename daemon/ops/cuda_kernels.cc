@@ -141,7 +141,8 @@ class CudaKernelFactory : public KernelFactory {
         {"bias_gradient", MakeBiasGradient},
         {"cast", MakeCast},
         {"correct_count", MakeCorrectCount},
-        {"linear", product(MakeLinearCuda)},
+        {"linear",
+         [this](const Wanted& w) { return MakeLinearCuda(w.request, context_, w.on, *notes_); }},
         {"linear_input_gradient", product(MakeLinearInputGradientCuda)},
         {"linear_weight_bias_gradient",
          [this](const Wanted& w) {

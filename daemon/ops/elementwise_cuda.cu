@@ -58,6 +58,26 @@ Status Map(const KernelStream& on, const char* what, const void* a, const void* 
                 static_cast<const B*>(b), static_cast<Out*>(out), elements);
 }
 
+template <typename T, bool kRelu>
+__global__ void __launch_bounds__(kThreads)
+    AddBiasKernel(const T* bias, T* y, std::int64_t elements, std::int64_t columns) {
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (std::int64_t i = thread; i < elements; i += threads) {
+    const float sum = ToFloat(y[i]) + ToFloat(bias[i % columns]);
+    y[i] = FromFloat<T>(kRelu ? ReluFormula::Of(sum) : sum);
+  }
+}
+
+template <typename T>
+Status AddBias(const KernelStream& on, const void* bias, void* y, Matrix size, bool relu) {
+  const std::int64_t elements = size.rows * size.columns;
+  const auto most = static_cast<unsigned>(on.multiprocessors) * kBlocksPerMultiprocessor;
+  return Launch(relu ? AddBiasKernel<T, true> : AddBiasKernel<T, false>,
+                {std::min(most, BlocksFor(elements, kThreads)), kThreads}, on.stream, "add_bias",
+                static_cast<const T*>(bias), static_cast<T*>(y), elements, size.columns);
+}
+
 // All arrays of one type.
 template <typename Formula, bool kTwo>
 Status MapSame(const KernelStream& on, const char* what, DType dtype, const void* a, const void* b,
@@ -77,6 +97,12 @@ Status EnqueueAdd(const KernelStream& on, DType dtype, const void* a, const void
 Status EnqueueRelu(const KernelStream& on, DType dtype, const void* x, void* y,
                    std::int64_t elements) {
   return MapSame<ReluFormula, false>(on, "relu", dtype, x, nullptr, y, elements);
+}
+
+Status EnqueueAddBias(const KernelStream& on, DType dtype, const void* bias, void* y, Matrix size,
+                      bool relu) {
+  return dtype == DType::kBF16 ? AddBias<Bf16>(on, bias, y, size, relu)
+                               : AddBias<float>(on, bias, y, size, relu);
 }
 
 Status EnqueueReluGradient(const KernelStream& on, DType dtype, const void* dy, const void* y,

@@ -30,6 +30,9 @@ Status EnqueueAdd(const KernelStream& on, DType dtype, const void* a, const void
                   std::int64_t elements);
 Status EnqueueRelu(const KernelStream& on, DType dtype, const void* x, void* y,
                    std::int64_t elements);
+// y[row, column] += bias[column], then ReLU. For products without such an epilogue.
+Status EnqueueAddBias(const KernelStream& on, DType dtype, const void* bias, void* y, Matrix size,
+                      bool relu);
 Status EnqueueReluGradient(const KernelStream& on, DType dtype, const void* dy, const void* y,
                            void* dx, std::int64_t elements);
 Status EnqueueCast(const KernelStream& on, DType from, const void* in, DType to, void* out,

@@ -49,6 +49,46 @@ class ParameterProduct : public Kernel {
   Status bound_;
 };
 
+// y = x W^T + b, then ReLU, where the product itself can do neither.
+class SeparateBiasKernel : public Kernel {
+ public:
+  SeparateBiasKernel(MatmulPointer matmul, const CudaContext& context, const KernelStream& on,
+                     DType dtype, Matrix size, bool relu)
+      : matmul_(std::move(matmul)),
+        context_(context),
+        on_(on),
+        dtype_(dtype),
+        size_(size),
+        relu_(relu) {}
+
+  void Bind(const Operands& operands) override { bound_ = BindOperands(operands); }
+  Status Run(bool) override {
+    GACCD_RETURN_IF_ERROR(bound_);
+    GACCD_RETURN_IF_ERROR(matmul_->Run());
+    if (bias_ != nullptr) return EnqueueAddBias(on_, dtype_, bias_, y_, size_, relu_);
+    return relu_ ? EnqueueRelu(on_, dtype_, y_, y_, size_.rows * size_.columns) : Status::Ok();
+  }
+
+ private:
+  Status BindOperands(const Operands& operands) {
+    void* const bias = operands.inputs.size() > 2 ? operands.inputs[2] : nullptr;
+    GACCD_ASSIGN_OR_RETURN(const void* w, Parameter(context_, operands.inputs[1], dtype_));
+    GACCD_ASSIGN_OR_RETURN(bias_, Parameter(context_, bias, dtype_));
+    y_ = operands.outputs[0];
+    return matmul_->Bind(operands.inputs[0], w, nullptr, y_, nullptr);
+  }
+
+  MatmulPointer matmul_;
+  const CudaContext& context_;
+  KernelStream on_;
+  DType dtype_;
+  Matrix size_;
+  bool relu_;
+  const void* bias_ = nullptr;
+  void* y_ = nullptr;
+  Status bound_;
+};
+
 // dW = dy^T x, or dW += dy^T x: two products, one of which adds.
 class WeightGradientKernel : public Kernel {
  public:
@@ -145,12 +185,6 @@ class SeparateBiasGradientKernel : public Kernel {
   void* scratch_ = nullptr;
 };
 
-KernelResult MakeParameterProduct(const MatmulCudaSpec& spec, CudaContext& context) {
-  GACCD_ASSIGN_OR_RETURN(MatmulPointer matmul, MatmulCuda::Prepare(context, spec));
-  return std::unique_ptr<Kernel>(
-      std::make_unique<ParameterProduct>(std::move(matmul), context, spec.ab));
-}
-
 MatmulCudaSpec WeightGradientSpec(const KernelRequest& request) {
   const ValueSpec& dy = request.inputs[0];
   const ValueSpec& x = request.inputs[1];
@@ -169,25 +203,41 @@ MatmulCudaSpec Adding(MatmulCudaSpec spec) {
 
 }  // namespace
 
-KernelResult MakeLinearCuda(const KernelRequest& request, CudaContext& context) {
+KernelResult MakeLinearCuda(const KernelRequest& request, CudaContext& context,
+                            const KernelStream& on, std::vector<std::string>& notes) {
   const ValueSpec& x = request.inputs[0];
   const Shape& w = request.inputs[1].shape;
-  return MakeParameterProduct({.m = x.shape[0],
-                               .n = w[0],
-                               .k = w[1],
-                               .transpose_b = true,
-                               .ab = x.dtype,
-                               .c = x.dtype,
-                               .bias = request.inputs.size() == 3,
-                               .relu = static_cast<const Linear&>(request.function).relu()},
-                              context);
+  const bool relu = static_cast<const Linear&>(request.function).relu();
+  MatmulCudaSpec spec{.m = x.shape[0],
+                      .n = w[0],
+                      .k = w[1],
+                      .transpose_b = true,
+                      .ab = x.dtype,
+                      .c = x.dtype,
+                      .bias = request.inputs.size() == 3,
+                      .relu = relu};
+  GACCD_ASSIGN_OR_RETURN(MatmulPointer matmul, MatmulCuda::TryPrepare(context, spec));
+  if (matmul != nullptr) {
+    return std::unique_ptr<Kernel>(
+        std::make_unique<ParameterProduct>(std::move(matmul), context, x.dtype));
+  }
+  notes.push_back(StrCat("cuBLASLt cannot run the ", ToText(spec),
+                         ": bias and ReLU are done by a kernel of its own"));
+  spec.bias = spec.relu = false;
+  GACCD_ASSIGN_OR_RETURN(matmul, MatmulCuda::Prepare(context, spec));
+  return std::unique_ptr<Kernel>(std::make_unique<SeparateBiasKernel>(
+      std::move(matmul), context, on, x.dtype, Matrix{spec.m, spec.n}, relu));
 }
 
 KernelResult MakeLinearInputGradientCuda(const KernelRequest& request, CudaContext& context) {
   const ValueSpec& dy = request.inputs[0];
   const Shape& w = request.inputs[1].shape;
-  return MakeParameterProduct(
-      {.m = dy.shape[0], .n = w[1], .k = w[0], .ab = dy.dtype, .c = dy.dtype}, context);
+  GACCD_ASSIGN_OR_RETURN(
+      MatmulPointer matmul,
+      MatmulCuda::Prepare(context,
+                          {.m = dy.shape[0], .n = w[1], .k = w[0], .ab = dy.dtype, .c = dy.dtype}));
+  return std::unique_ptr<Kernel>(
+      std::make_unique<ParameterProduct>(std::move(matmul), context, dy.dtype));
 }
 
 KernelResult MakeLinearWeightGradientCuda(const KernelRequest& request, CudaContext& context) {
@@ -203,11 +253,9 @@ KernelResult MakeLinearWeightBiasGradientCuda(const KernelRequest& request, Cuda
                                               std::vector<std::string>& notes) {
   MatmulCudaSpec spec = WeightGradientSpec(request);
   spec.column_sums = true;
-  GACCD_ASSIGN_OR_RETURN(bool offered, MatmulCuda::Supports(context, spec));
-  if (offered) {
-    GACCD_ASSIGN_OR_RETURN(offered, MatmulCuda::Supports(context, Adding(spec)));
-  }
-  if (!offered) {
+  GACCD_ASSIGN_OR_RETURN(MatmulPointer overwrite, MatmulCuda::TryPrepare(context, spec));
+  GACCD_ASSIGN_OR_RETURN(MatmulPointer add, MatmulCuda::TryPrepare(context, Adding(spec)));
+  if (overwrite == nullptr || add == nullptr) {
     notes.push_back(StrCat("cuBLASLt has no bias gradient beside the weight gradient [", spec.m,
                            ", ", spec.n, "] from ", spec.k, " rows of ", Name(spec.ab),
                            ": done by a kernel of its own"));
@@ -216,8 +264,6 @@ KernelResult MakeLinearWeightBiasGradientCuda(const KernelRequest& request, Cuda
     return std::unique_ptr<Kernel>(
         std::make_unique<SeparateBiasGradientKernel>(std::move(weight), on, request.inputs[0]));
   }
-  GACCD_ASSIGN_OR_RETURN(MatmulPointer overwrite, MatmulCuda::Prepare(context, spec));
-  GACCD_ASSIGN_OR_RETURN(MatmulPointer add, MatmulCuda::Prepare(context, Adding(spec)));
   return std::unique_ptr<Kernel>(
       std::make_unique<WeightBiasGradientKernel>(std::move(overwrite), std::move(add), on, spec.m));
 }

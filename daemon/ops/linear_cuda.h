@@ -11,10 +11,12 @@
 
 namespace gaccd {
 
-KernelResult MakeLinearCuda(const KernelRequest& request, CudaContext& context);
+// Where cuBLASLt cannot add bias and ReLU, or sums of columns, in a product's own pass, a kernel of
+// its own does it, and a line of `notes` says so.
+KernelResult MakeLinearCuda(const KernelRequest& request, CudaContext& context,
+                            const KernelStream& on, std::vector<std::string>& notes);
 KernelResult MakeLinearInputGradientCuda(const KernelRequest& request, CudaContext& context);
 KernelResult MakeLinearWeightGradientCuda(const KernelRequest& request, CudaContext& context);
-// Where cuBLASLt does not offer the sums, an own kernel does them, and a line of `notes` says so.
 KernelResult MakeLinearWeightBiasGradientCuda(const KernelRequest& request, CudaContext& context,
                                               const KernelStream& on,
                                               std::vector<std::string>& notes);

@@ -242,8 +242,8 @@ AttemptJudgement JudgeAttempt(const AttemptFacts& facts) {
     judgement.suspect_hosts = facts.written->suspect_hosts;
   }
   judgement.next = NextStepOf(judgement.exit);
-  // DONE is written last; what hung or died after it has lost nothing. But a job that a complete run
-  // refused, before it was an attempt of that run, is told so.
+  // DONE is written last; what hung or died after it has lost nothing. But a job that a complete
+  // run refused, before it was an attempt of that run, is told so.
   const bool refused = judgement.next == NextStep::kFail && !facts.written;
   if (facts.done_file && !refused) judgement.next = NextStep::kDone;
   if (judgement.next == NextStep::kDone) {

@@ -27,14 +27,11 @@ class MatmulTest : public testing::TestWithParam<bool> {
 
   // Whether there is an algorithm; if so, its result is checked.
   bool Try(const MatmulCudaSpec& spec, unsigned seed) {
-    const auto supported = MatmulCuda::Supports(*context_, spec);
-    EXPECT_TRUE(supported.ok()) << supported.status().message();
-    if (!supported.ok() || !*supported) return false;
+    const auto matmul = MatmulCuda::TryPrepare(*context_, spec);
+    EXPECT_TRUE(matmul.ok()) << matmul.status().message();
+    if (!matmul.ok() || *matmul == nullptr) return false;
     const MatmulExample example = MakeExample(spec, seed);
     const MatmulOperands operands(example);
-    const auto matmul = MatmulCuda::Prepare(*context_, spec);
-    EXPECT_TRUE(matmul.ok()) << matmul.status().message();
-    if (!matmul.ok()) return false;
     const Status bound = operands.Bind(**matmul);
     const Status ran = (*matmul)->Run();
     EXPECT_TRUE(bound.ok() && ran.ok()) << bound.message() << ran.message();

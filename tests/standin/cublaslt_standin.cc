@@ -301,7 +301,10 @@ cublasStatus_t Matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
     }
     call.algorithm = static_cast<int>(algorithm->data[1]);
   }
-  if (call.algorithm == kRefuses) return CUBLAS_STATUS_NOT_SUPPORTED;
+  const auto epilogue = static_cast<cublasLtEpilogue_t>(call.description.epilogue);
+  if (call.algorithm == kRefuses || SetupOptions().refused.contains(epilogue)) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
   Product& p = call.product;
   const bool ta = call.description.transpose_a != CUBLAS_OP_N;
   const bool tb = call.description.transpose_b != CUBLAS_OP_N;

@@ -25,6 +25,7 @@ struct CublasLtOptions {
   std::size_t version = CUBLAS_VERSION;
   std::set<cublasLtEpilogue_t> not_supported;  // the heuristic gives CUBLAS_STATUS_NOT_SUPPORTED
   std::set<cublasLtEpilogue_t> no_candidates;  // it gives 0 results
+  std::set<cublasLtEpilogue_t> refused;        // offered, but no algorithm of it runs
   bool one_refuses = false;
   // The algorithm that is fastest: all others take `delay_us` longer. -1: none is slowed down.
   int fastest = -1;

@@ -17,20 +17,22 @@ MatmulCuda::MatmulCuda(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) 
 
 MatmulCuda::~MatmulCuda() = default;
 
-Result<std::unique_ptr<MatmulCuda>> MatmulCuda::Prepare(CudaContext& context,
-                                                        const MatmulCudaSpec& spec) {
+Result<std::unique_ptr<MatmulCuda>> MatmulCuda::TryPrepare(CudaContext& context,
+                                                           const MatmulCudaSpec& spec) {
   GACCD_RETURN_IF_ERROR(Check(spec));
   GACCD_ASSIGN_OR_RETURN(CublasLtProduct product, CublasLtProduct::Create(context, spec));
-  GACCD_ASSIGN_OR_RETURN(const cublasLtMatmulAlgo_t algorithm, ChooseAlgorithm(product));
-  auto parts = std::make_unique<Parts>(Parts{std::move(product), algorithm});
+  GACCD_ASSIGN_OR_RETURN(const auto algorithm, ChooseAlgorithm(product));
+  if (!algorithm) return std::unique_ptr<MatmulCuda>();
+  auto parts = std::make_unique<Parts>(Parts{std::move(product), *algorithm});
   return std::unique_ptr<MatmulCuda>(new MatmulCuda(std::move(parts)));
 }
 
-Result<bool> MatmulCuda::Supports(CudaContext& context, const MatmulCudaSpec& spec) {
-  GACCD_RETURN_IF_ERROR(Check(spec));
-  GACCD_ASSIGN_OR_RETURN(CublasLtProduct product, CublasLtProduct::Create(context, spec));
-  GACCD_ASSIGN_OR_RETURN(const std::vector<cublasLtMatmulAlgo_t> candidates, product.Candidates());
-  return !candidates.empty();
+Result<std::unique_ptr<MatmulCuda>> MatmulCuda::Prepare(CudaContext& context,
+                                                        const MatmulCudaSpec& spec) {
+  GACCD_ASSIGN_OR_RETURN(auto matmul, TryPrepare(context, spec));
+  if (matmul != nullptr) return matmul;
+  return Status(ErrorKind::kUnavailable,
+                StrCat(ToText(spec), ": cuBLASLt has no algorithm for it that runs on this GPU"));
 }
 
 Status MatmulCuda::Bind(const void* a, const void* b, const void* bias, void* c, float* sums) {

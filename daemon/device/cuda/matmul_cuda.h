@@ -15,14 +15,15 @@ namespace gaccd {
 
 class MatmulCuda {
  public:
-  // kUnavailable, naming the spec, when cuBLASLt offers no algorithm: `Supports()` first where
-  // there is another way. kInternal for a spec that contradicts itself. Waits for the GPU, and for
-  // a moment needs memory for A, B and C. After the last Prepare(): context.choices().Save(), and
-  // log choices().TakeNotes().
+  // kUnavailable, naming the spec, when cuBLASLt has no algorithm that runs. kInternal for a spec
+  // that contradicts itself. Waits for the GPU, and for a moment needs memory for A, B and C. After
+  // the last Prepare(): context.choices().Save(), and log choices().TakeNotes().
   static Result<std::unique_ptr<MatmulCuda>> Prepare(CudaContext& context,
                                                      const MatmulCudaSpec& spec);
-  // Whether cuBLASLt offers an algorithm for this. Runs nothing.
-  static Result<bool> Supports(CudaContext& context, const MatmulCudaSpec& spec);
+  // The same where there is another way: null when none is offered or none runs. An epilogue that
+  // is offered need not run.
+  static Result<std::unique_ptr<MatmulCuda>> TryPrepare(CudaContext& context,
+                                                        const MatmulCudaSpec& spec);
   ~MatmulCuda();
 
   // `bias`: ignored unless spec.bias; `sums` unless spec.column_sums. Both 16-byte aligned; f32 at

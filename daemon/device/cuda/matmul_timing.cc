@@ -135,27 +135,22 @@ class Trial {
   CudaEvent start_, stop_;
 };
 
-Status NoneRuns(const MatmulCudaSpec& spec, std::size_t offered) {
-  return {ErrorKind::kUnavailable, StrCat(ToText(spec), ": cuBLASLt offers ", offered,
-                                          " algorithms for this GPU, of which none runs")};
-}
-
 struct Choice {
-  MatmulChoice choice;
-  MatmulChoices::Source source;
+  std::optional<MatmulChoice> choice;
+  MatmulChoices::Source source = MatmulChoices::Source::kUntimed;
 };
 
-Result<MatmulChoice> First(Trial& trial, const MatmulCudaSpec& spec,
-                           const std::vector<cublasLtMatmulAlgo_t>& candidates) {
+Result<std::optional<MatmulChoice>> First(Trial& trial, const MatmulCudaSpec& spec,
+                                          const std::vector<cublasLtMatmulAlgo_t>& candidates) {
   for (const cublasLtMatmulAlgo_t& candidate : candidates) {
     GACCD_ASSIGN_OR_RETURN(const bool runs, trial.Runs(candidate));
-    if (runs) return MatmulChoice{.spec = spec, .algorithm = candidate};
+    if (runs) return std::optional(MatmulChoice{.spec = spec, .algorithm = candidate});
   }
-  return NoneRuns(spec, candidates.size());
+  return std::optional<MatmulChoice>();
 }
 
-Result<MatmulChoice> Fastest(Trial& trial, const MatmulCudaSpec& spec,
-                             const std::vector<cublasLtMatmulAlgo_t>& candidates) {
+Result<std::optional<MatmulChoice>> Fastest(Trial& trial, const MatmulCudaSpec& spec,
+                                            const std::vector<cublasLtMatmulAlgo_t>& candidates) {
   std::optional<MatmulChoice> best;
   for (const cublasLtMatmulAlgo_t& candidate : candidates) {
     GACCD_ASSIGN_OR_RETURN(const bool runs, trial.Runs(candidate));
@@ -168,8 +163,7 @@ Result<MatmulChoice> Fastest(Trial& trial, const MatmulCudaSpec& spec,
       best = MatmulChoice{spec, candidate, std::max(microseconds, 1e-3)};
     }
   }
-  if (!best.has_value()) return NoneRuns(spec, candidates.size());
-  return *best;
+  return best;
 }
 
 // The kept choice, if the library takes it and it runs.
@@ -185,41 +179,43 @@ Result<std::optional<MatmulChoice>> Kept(CublasLtProduct& product, Trial& trial)
   return std::optional<MatmulChoice>();
 }
 
+// Without a choice: no algorithm runs.
 Result<Choice> Choose(CublasLtProduct& product) {
   using Source = MatmulChoices::Source;
   const MatmulCudaSpec& spec = product.spec();
   CudaContext& context = product.context();
   GACCD_ASSIGN_OR_RETURN(const std::vector<cublasLtMatmulAlgo_t> candidates, product.Candidates());
-  if (candidates.empty()) return NoneRuns(spec, 0);
+  if (candidates.empty()) return Choice{};
 
   Result<Trial> trial = Trial::Create(product);
   if (!trial.ok() && trial.status().kind() == ErrorKind::kOs) {
     context.choices().AddNote(StrCat(ToText(spec), ": not tried: ", trial.status().message()));
-    return Choice{{.spec = spec, .algorithm = candidates.front()}, Source::kUntimed};
+    return Choice{MatmulChoice{.spec = spec, .algorithm = candidates.front()}, Source::kUntimed};
   }
   if (!trial.ok()) return trial.status();
   if (!IsTimed(context.numerics())) {
-    GACCD_ASSIGN_OR_RETURN(const MatmulChoice first, First(*trial, spec, candidates));
+    GACCD_ASSIGN_OR_RETURN(const auto first, First(*trial, spec, candidates));
     return Choice{first, Source::kUntimed};
   }
   GACCD_ASSIGN_OR_RETURN(const std::optional<MatmulChoice> kept, Kept(product, *trial));
-  if (kept.has_value()) return Choice{*kept, Source::kKept};
-  GACCD_ASSIGN_OR_RETURN(const MatmulChoice fastest, Fastest(*trial, spec, candidates));
+  if (kept.has_value()) return Choice{kept, Source::kKept};
+  GACCD_ASSIGN_OR_RETURN(const auto fastest, Fastest(*trial, spec, candidates));
   return Choice{fastest, Source::kTimed};
 }
 
 }  // namespace
 
-Result<cublasLtMatmulAlgo_t> ChooseAlgorithm(CublasLtProduct& product) {
+Result<std::optional<cublasLtMatmulAlgo_t>> ChooseAlgorithm(CublasLtProduct& product) {
   MatmulChoices& choices = product.context().choices();
   if (const MatmulChoice* made = choices.Find(product.spec()); made != nullptr) {
-    return made->algorithm;
+    return std::optional(made->algorithm);
   }
   Result<Choice> made = Choose(product);
   product.Unbind();  // from the memory of the trial
   if (!made.ok()) return std::move(made).status();
-  choices.Add(made->choice, made->source);
-  return made->choice.algorithm;
+  if (!made->choice.has_value()) return std::optional<cublasLtMatmulAlgo_t>();
+  choices.Add(*made->choice, made->source);
+  return std::optional(made->choice->algorithm);
 }
 
 }  // namespace gaccd

@@ -2,6 +2,8 @@
 // the product's own epilogue, sizes and alignment, on memory of its own.
 #pragma once
 
+#include <optional>
+
 #include "collectives/base/result.h"
 #include "daemon/device/cuda/cublaslt_product.h"
 
@@ -16,7 +18,7 @@ namespace gaccd {
 // 2, 3, 4 run it at least once, on memory that is freed before the return: what cuBLASLt loads at
 // the first call is then loaded, and a later capture sees no surprise. Where that memory is not
 // free, the first one offered is taken unseen, with a note in MatmulChoices.
-// kUnavailable, naming the spec, when none is offered or none runs. Waits for the GPU.
-Result<cublasLtMatmulAlgo_t> ChooseAlgorithm(CublasLtProduct& product);
+// Nothing when none is offered or none runs. Waits for the GPU.
+Result<std::optional<cublasLtMatmulAlgo_t>> ChooseAlgorithm(CublasLtProduct& product);
 
 }  // namespace gaccd

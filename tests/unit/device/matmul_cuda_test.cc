@@ -134,32 +134,32 @@ TEST_F(MatmulCudaTest, RecordedAndReplayed) {
   }
 }
 
-TEST_F(MatmulCudaTest, NotOfferedIsFalseAndPrepareNamesTheSpec) {
+TEST_F(MatmulCudaTest, NotOfferedIsNoErrorOfTryPrepareAndPrepareNamesTheSpec) {
   MatmulCudaSpec spec = kForward;
   spec.c = DType::kBF16;  // from f32 operands
-  const Result<bool> supports = MatmulCuda::Supports(*context_, spec);
-  ASSERT_TRUE(supports.ok());
-  EXPECT_FALSE(supports.value());
+  EXPECT_EQ(MatmulCuda::TryPrepare(*context_, spec).value(), nullptr);
   const auto matmul = MatmulCuda::Prepare(*context_, spec);
   ASSERT_FALSE(matmul.ok());
   EXPECT_EQ(matmul.status().kind(), ErrorKind::kUnavailable);
   EXPECT_THAT(matmul.status().message(), HasSubstr(ToText(spec)));
-  EXPECT_TRUE(MatmulCuda::Supports(*context_, kForward).value());
+  EXPECT_NE(MatmulCuda::TryPrepare(*context_, kForward).value(), nullptr);
 }
 
-// Both ways in which the library says that it has no such epilogue.
+// All ways in which the library says that it has no such epilogue; the last one only says so when
+// the product runs.
 TEST_F(MatmulCudaTest, ColumnSumsThatAreNotOffered) {
   for (const standin::CublasLtOptions& options :
        {standin::CublasLtOptions{.not_supported = {CUBLASLT_EPILOGUE_BGRADB}},
-        standin::CublasLtOptions{.no_candidates = {CUBLASLT_EPILOGUE_BGRADB}}}) {
+        standin::CublasLtOptions{.no_candidates = {CUBLASLT_EPILOGUE_BGRADB}},
+        standin::CublasLtOptions{.refused = {CUBLASLT_EPILOGUE_BGRADB}}}) {
     standin::SetCublasLt(options);
-    EXPECT_FALSE(MatmulCuda::Supports(*context_, kWeightGradient).value());
+    EXPECT_EQ(MatmulCuda::TryPrepare(*context_, kWeightGradient).value(), nullptr);
     const auto matmul = MatmulCuda::Prepare(*context_, kWeightGradient);
     ASSERT_FALSE(matmul.ok());
     EXPECT_THAT(matmul.status().message(), HasSubstr(ToText(kWeightGradient)));
     MatmulCudaSpec without = kWeightGradient;
     without.column_sums = false;
-    EXPECT_TRUE(MatmulCuda::Supports(*context_, without).value());
+    EXPECT_NE(MatmulCuda::TryPrepare(*context_, without).value(), nullptr);
   }
 }
 
@@ -200,7 +200,7 @@ TEST_F(MatmulCudaTest, SpecsThatContradictThemselvesAreRefused) {
     ASSERT_FALSE(matmul.ok()) << ToText(spec);
     EXPECT_EQ(matmul.status().kind(), ErrorKind::kInternal) << ToText(spec);
     EXPECT_THAT(matmul.status().message(), HasSubstr(ToText(spec)));
-    EXPECT_FALSE(MatmulCuda::Supports(*context_, spec).ok());
+    EXPECT_FALSE(MatmulCuda::TryPrepare(*context_, spec).ok());
   }
 }
 

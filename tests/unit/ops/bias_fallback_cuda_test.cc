@@ -1,5 +1,7 @@
-// Where cuBLASLt offers no bias gradient beside the weight gradient: only the stand-in can refuse.
+// Where cuBLASLt does not offer an epilogue, or offers one that does not run: only the stand-in can
+// refuse.
 #include "daemon/ops/linear.h"
+#include "daemon/ops/relu.h"
 #include "daemon/ops/softmax_cross_entropy.h"
 #include "tests/standin/cublaslt_standin.h"
 #include "tests/unit/ops/gpu_bench.h"
@@ -7,33 +9,49 @@
 namespace gaccd {
 namespace {
 
-TEST(BiasGradientCuda, IsDoneByAnOwnKernelAndNoted) {
-  GraphBench host;
-  const ValueId x = host.Input("x", {300, 17});
-  const ValueId w = host.Parameter("w", {9, 17});
-  const ValueId b = host.Parameter("b", {9});
-  const ValueId z = host.Apply(std::make_shared<Linear>(), {x, w, b});
+// Two layers; `out` is the width of the second one.
+void Prepare(GraphBench& host, std::int64_t samples, std::int64_t out) {
+  const ValueId x = host.Input("x", {samples, 17});
+  const ValueId w1 = host.Parameter("w1", {11, 17});
+  const ValueId b1 = host.Parameter("b1", {11});
+  const ValueId h =
+      host.Apply(std::make_shared<Relu>(), {host.Apply(std::make_shared<Linear>(), {x, w1, b1})});
+  const ValueId w2 = host.Parameter("w2", {out, 11});
+  const ValueId b2 = host.Parameter("b2", {out});
+  const ValueId z = host.Apply(std::make_shared<Linear>(), {h, w2, b2});
   host.PrepareTraining(
-      host.Apply(std::make_shared<SoftmaxCrossEntropy>(), {z, host.Labels(300, 9)}));
-  for (const bool refuse : {false, true}) {
-    standin::CublasLtOptions options;
-    if (refuse) options.not_supported = {CUBLASLT_EPILOGUE_BGRADA, CUBLASLT_EPILOGUE_BGRADB};
+      host.Apply(std::make_shared<SoftmaxCrossEntropy>(), {z, host.Labels(samples, out)}));
+}
+
+void ExpectSameGradients(const standin::CublasLtOptions& options, std::size_t notes) {
+  for (const auto& [samples, out] : {std::pair<std::int64_t, std::int64_t>{300, 9}, {1, 2}}) {
+    GraphBench host;
+    Prepare(host, samples, out);
     standin::SetCublasLt(options);
     GpuBench gpu(host, {});
-    ASSERT_FALSE(HasFatalFailure());
-    ASSERT_EQ(gpu.notes().size(), refuse ? 1U : 0U);
-    if (refuse) {
-      EXPECT_EQ(gpu.notes()[0],
-                "cuBLASLt has no bias gradient beside the weight gradient [9, 17] from 300 rows of "
-                "f32: done by a kernel of its own");
-    }
+    ASSERT_FALSE(::testing::Test::HasFatalFailure());
+    EXPECT_EQ(gpu.notes().size(), notes);
     for (const bool first : {true, false}) {
       host.Run(first);
       gpu.Run(first);
-      EXPECT_LT(gpu.ErrorOfGradients(host), 3e-6) << refuse;
+      EXPECT_LT(gpu.ErrorOfGradients(host), 3e-6) << samples;
     }
+    standin::SetCublasLt();
   }
-  standin::SetCublasLt();
+}
+
+TEST(LinearCuda, EpiloguesThatAreThere) { ExpectSameGradients({}, 0); }
+
+TEST(LinearCuda, BiasGradientByAnOwnKernel) {
+  const std::set<cublasLtEpilogue_t> sums = {CUBLASLT_EPILOGUE_BGRADA, CUBLASLT_EPILOGUE_BGRADB};
+  ExpectSameGradients({.not_supported = sums}, 2);
+  ExpectSameGradients({.refused = sums}, 2);
+}
+
+TEST(LinearCuda, BiasAndReluByAnOwnKernel) {
+  const std::set<cublasLtEpilogue_t> bias = {CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_RELU_BIAS};
+  ExpectSameGradients({.not_supported = bias}, 2);
+  ExpectSameGradients({.refused = bias}, 2);
 }
 
 }  // namespace
