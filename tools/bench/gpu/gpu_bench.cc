@@ -55,9 +55,10 @@ MadeCase Open(std::istringstream& words) {
   if (name == "adamw") return MakeAdamWCase(arguments);
   if (name == "norm") return MakeNormCase(arguments);
   if (name == "entropy") return MakeEntropyCase(arguments);
+  if (name == "gemm") return MakeGemmCase(arguments);
   if (name == "step") return MakeStepCase(arguments);
   return Status(ErrorKind::kUsage,
-                StrCat("expected copy, adamw, norm, entropy or step, found '", name, "'"));
+                StrCat("expected copy, adamw, norm, entropy, gemm or step, found '", name, "'"));
 }
 
 std::string ErrorLine(const Status& status) {

@@ -48,6 +48,9 @@ MadeCase MakeCopyCase(const CaseArguments& arguments);     // way=memcpy|kernel 
 MadeCase MakeAdamWCase(const CaseArguments& arguments);    // precision=f32|bf16 elements=
 MadeCase MakeNormCase(const CaseArguments& arguments);     // elements=
 MadeCase MakeEntropyCase(const CaseArguments& arguments);  // precision=f32|bf16 rows= columns=
+// part=forward|input|weight rows= in= out= precision=f32|tf32|bf16 choice=first|timed
+// bias_gradient=none|epilogue|kernel (of weight). proof(): the floating-point operations.
+MadeCase MakeGemmCase(const CaseArguments& arguments);
 // 784-512-512-10; one piece is a micro-step, its share of reduction and optimiser included.
 MadeCase MakeStepCase(const CaseArguments& arguments);  // precision=f32|bf16 micro= k= updates=
 
