@@ -1,4 +1,5 @@
 // gaccd: reads the command line, runs one verb, and turns its Status into the exit code.
+#include <google/protobuf/stubs/logging.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -156,6 +157,7 @@ int Run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  google::protobuf::SetLogHandler(nullptr);  // what it says of a damaged file, our errors say
   std::signal(SIGPIPE, SIG_IGN);  // a reader that leaves is an error of the write, see PrintOut
   try {
     return Run(argc, argv);

@@ -88,7 +88,8 @@ void ReadNodes(Reader& reader, SlurmEnvironment& env) {
 void ReadIdentity(Reader& reader, SlurmEnvironment& env) {
   env.job_id = reader.Count("SLURM_JOB_ID");
   env.restart_count = reader.Count("SLURM_RESTART_COUNT").value_or(0);
-  env.end_time_s = reader.Count("SLURM_JOB_END_TIME");
+  // A shell keeps it after its job is over.
+  if (env.in_job()) env.end_time_s = reader.Count("SLURM_JOB_END_TIME");
   env.partition = reader.Text("SLURM_JOB_PARTITION").value_or("");
   env.account = reader.Text("SLURM_JOB_ACCOUNT").value_or("");
 }

@@ -49,7 +49,7 @@ Status GzipReader::Inflate() {
     case Z_OK:
       return Status::Ok();
     case Z_STREAM_END:
-      ended_ = file_.empty();
+      ended_ = std::ranges::all_of(file_, [](std::byte b) { return b == std::byte{0}; });
       if (!ended_) inflateReset(&stream_);
       return Status::Ok();
     case Z_BUF_ERROR:

@@ -36,6 +36,20 @@ def idx(magic, dims, values):
     return struct.pack(">I", magic) + b"".join(struct.pack(">I", d) for d in dims) + bytes(values)
 
 
+def crc32c(data):
+    crc = 0xffffffff
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+    return crc ^ 0xffffffff
+
+
+def manifest(message):
+    framed = b"GACCDMF1" + struct.pack("<I", len(message)) + message
+    return framed + struct.pack("<I", crc32c(framed))
+
+
 def npy(header, payload):
     text = header.encode() + b" " * ((64 - (len(header) + 11) % 64) % 64) + b"\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + payload
@@ -201,6 +215,14 @@ class BadInput(unittest.TestCase):
         for name, data in bad.items():
             with self.subTest(name):
                 self.expect_attempt(65, name, self.job(), "--init-weights=" + self.write(name, data))
+
+    def test_a_library_does_not_print_errors_of_its_own(self):
+        folder = self.path("ckpt/step-000000000001-e000001")
+        os.makedirs(folder)
+        # Field 1, the version, is 1; field 2, a string, is no UTF-8.
+        self.write("ckpt/step-000000000001-e000001/MANIFEST", manifest(b"\x08\x01\x12\x02\xff\xfe"))
+        said = self.expect(65, "damaged: ", "ckpt", "verify", self.dir)
+        self.assertNotIn("libprotobuf", said)
 
     def test_shapes_and_sizes(self):
         self.expect_attempt(78, ["21", "20"], self.job(target=21))

@@ -56,7 +56,7 @@ class ClockTest(unittest.TestCase):
         """Four ranks of a job that ends in 10 minutes."""
         env = {**os.environ, "OMPI_MCA_mpi_yield_when_idle": "1", "FAKE_RANK": str(rank),
                "FAKE_LIBRARY": LIBRARY, "FAKE_FILE": str(self.dir / "offset"),
-               "SLURM_JOB_END_TIME": str(int(time.time()) + 600)}
+               "SLURM_JOB_ID": "1", "SLURM_JOB_END_TIME": str(int(time.time()) + 600)}
         with open(self.output, "w", encoding="utf-8") as output:
             process = subprocess.Popen(
                 ["timeout", "-k", "1", str(LIMIT_S), "mpirun", "--allow-run-as-root", "--oversubscribe",

@@ -9,6 +9,7 @@
 #include "daemon/checkpoint/manifest.h"
 #include "daemon/checkpoint/shard.h"
 #include "tests/fuzz/fuzz_check.h"
+#include "tests/fuzz/quiet_protobuf.h"
 
 namespace gaccd {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "daemon/config/job_text.h"
 #include "tests/fuzz/fuzz_check.h"
+#include "tests/fuzz/quiet_protobuf.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using gaccd::FuzzCheck;

@@ -49,6 +49,20 @@ TEST_F(IdxTest, NormalisesEveryByteAsTheFormulaSays) {
   }
 }
 
+// As gzip(1) does it. More than one chunk of zeros, and one byte.
+TEST_F(IdxTest, IgnoresZerosBehindAGzipFile) {
+  for (const std::size_t zeros : {1, 511, 100'000}) {
+    const std::string padding(zeros, '\0');
+    const auto dataset = Opened(Source(Gzip(kImages) + padding, Gzip(kLabels) + padding));
+    EXPECT_EQ(Gather(*dataset, {1}).features,
+              Gather(*Opened(Source(kImages, kLabels)), {1}).features);
+    for (const std::string& garbage : {std::string("x"), Gzip(kImages).substr(0, 20)}) {
+      EXPECT_THAT(Refused(ErrorKind::kData, Source(Gzip(kImages) + padding + garbage, kLabels)),
+                  HasSubstr("damaged"));
+    }
+  }
+}
+
 TEST_F(IdxTest, ReadsAGzipFileOfSeveralMembers) {
   const auto dataset =
       Opened(Source(Gzip(kImages.substr(0, 9)) + Gzip(kImages.substr(9)), kLabels));

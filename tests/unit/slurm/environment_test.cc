@@ -59,6 +59,9 @@ TEST(SlurmEnvironment, ReadsEndTimeAndAccount) {
   const SlurmEnvironment env = MustRead(variables);
   EXPECT_EQ(env.end_time_s, 1795149058);
   EXPECT_EQ(env.account, "vision");
+  const SlurmEnvironment outside = MustRead({{"SLURM_JOB_END_TIME", "1795149058"}});
+  EXPECT_FALSE(outside.in_job());
+  EXPECT_FALSE(outside.end_time_s.has_value());
 }
 
 TEST(SlurmEnvironment, EveryNumberIsReadStrictly) {
