@@ -182,7 +182,7 @@ bool IsTrustedOwner(unsigned user) { return user == 0 || user == ::geteuid(); }
 Result<FileDescriptor> OpenOwnFolder(const std::string& path) {
   GACCD_ASSIGN_OR_RETURN(FileDescriptor folder, OpenFile(path, O_RDONLY | O_DIRECTORY));
   struct stat info {};
-  if (::fstat(folder.get(), &info) != 0) return ErrnoStatus("cannot look at", path);
+  if (::fstat(folder.get(), &info) != 0) return ErrnoStatus("cannot examine", path);
   if (IsTrustedOwner(info.st_uid)) return folder;
   return Status(ErrorKind::kIo, StrCat("'", path, "' belongs to user ", info.st_uid,
                                        ", expected user ", ::geteuid(), " or root"));

@@ -27,7 +27,7 @@ std::string HostName() {
 std::string InitProblem(const std::string& host, std::chrono::milliseconds bound,
                         const Environment& env) {
   std::string text = StrCat("gaccd on ", host, ": MPI_Init did not end within ", bound.count(),
-                            " ms: other ranks did not come");
+                            " ms: other ranks did not enter it");
   const Result<std::optional<LaunchedTasks>> launched = FindLaunchedTasks(env);
   if (launched.ok() && launched->has_value()) {
     text += StrCat(" (", (*launched)->variable, "=", (*launched)->tasks, ")");
@@ -112,7 +112,7 @@ MpiSession::~MpiSession() {
   const ExitTimer limit(
       options_.finalize_bound, kUnavailableCode,
       StrCat("gaccd on ", facts_.host, ": rank ", facts_.rank, ": MPI_Finalize did not end within ",
-             options_.finalize_bound.count(), " ms: another rank did not come"));
+             options_.finalize_bound.count(), " ms: another rank did not enter it"));
   MPI_Finalize();
 }
 

@@ -236,8 +236,8 @@ void MpiCommunicator::Abort(int exit_code) noexcept {
   const auto patience =
       std::min<std::chrono::milliseconds>(std::chrono::seconds(2), options_.bound * 15 / 100);
   const ExitTimer limit(patience, exit_code,
-                        StrCat("gaccd on ", host_, ": rank ", rank_, " leaves after MPI_Abort(",
-                               exit_code, ") without an answer of the launcher"));
+                        StrCat("gaccd on ", host_, ": rank ", rank_, " exits after MPI_Abort(",
+                               exit_code, ") without an answer from the launcher"));
   MPI_Abort(comm_.get(), exit_code);
   _exit(exit_code);
 }

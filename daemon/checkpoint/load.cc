@@ -190,7 +190,7 @@ Result<LoadOutcome> LoadNewest(Communicator& comm, const std::string& folder,
   for (const Generation& generation : ParseNames(*names)) {
     if (generation.epoch < since) continue;
     if (!generation.committed) {
-      outcome.refused.push_back(StrCat(generation.name(), ": never finished: no manifest"));
+      outcome.refused.push_back(StrCat(generation.name(), ": unfinished: no manifest"));
       continue;
     }
     auto state =

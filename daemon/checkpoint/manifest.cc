@@ -168,7 +168,7 @@ Status CheckBuffers(const Manifest& manifest) {
     }
     for (std::size_t j = 0; j < i; ++j) {
       if (manifest.buffers[j].name == buffer.name) {
-        return Bad(StrCat("buffer ", buffer.name, " comes twice"));
+        return Bad(StrCat("buffer ", buffer.name, " appears twice"));
       }
     }
   }

@@ -134,8 +134,8 @@ Status CheckSpace(const SaveState& state, std::span<const BufferSpec> buffers) {
   const std::uint64_t free = std::uint64_t{info.f_bavail} * info.f_frsize;
   if (free / missing >= bytes) return Status::Ok();
   return {ErrorKind::kIo,
-          StrCat("'", state.folder, "' may run full: ", missing, " checkpoints of ", bytes,
-                 " bytes are still to be written beside each other: expected ", missing * bytes,
+          StrCat("'", state.folder, "' may become full: ", missing, " checkpoints of ", bytes,
+                 " bytes are still to be written at the same time: expected ", missing * bytes,
                  " bytes free, found ", free)};
 }
 

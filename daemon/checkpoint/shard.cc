@@ -245,7 +245,7 @@ Status ReadShard(const ReadAt& read_at, std::uint64_t file_bytes, const ShardIde
   const Sha256Digest found = sha.Finish();
   if (found == record->sha256) return Status::Ok();
   return Bad(StrCat("expected SHA-256 ", ToHex(record->sha256), ", found ", ToHex(found),
-                    ": it is a shard of another generation or was changed"));
+                    ": it is a shard of another checkpoint or was changed"));
 }
 
 Status ReadShardFile(const std::string& path, const ShardIdentity& identity,

@@ -286,7 +286,8 @@ GiveUp Writer::WantsToGiveUp() const {
 Status Writer::StopWaiting(const PendingSave& save, GiveUp why) {
   const std::string what = StrCat("checkpoints: ", save.generation.name(), ": ");
   if (why == GiveUp::kAsked) {
-    given_up_ = {ErrorKind::kInterrupted, StrCat(what, "not waited for: asked to leave at once")};
+    given_up_ = {ErrorKind::kInterrupted,
+                 StrCat(what, "not waited for: an immediate exit was requested")};
   } else {
     given_up_ = {ErrorKind::kTempFail,
                  StrCat(what, "the file system of '", options_.folder, "' does not answer: not ",

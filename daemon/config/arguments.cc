@@ -66,7 +66,7 @@ Result<std::string> ReadFlagFile(const std::string& path) {
   }
   if ((info.st_mode & S_IWOTH) != 0) {
     return Status(ErrorKind::kUsage,
-                  StrCat("everybody may write to '", path, "': expected only you (chmod o-w)"));
+                  StrCat("every user may write to '", path, "': expected only you (chmod o-w)"));
   }
   if (text.size() > kMaxTextBytes) {
     return Status(ErrorKind::kUsage, StrCat("'", path, "' is too large: at most ", kMaxTextBytes,

@@ -39,7 +39,8 @@ RequestFiles::RequestFiles(std::string run_dir, RequestFilesOptions options) {
   auto thread = StartThread("the thread of STOP and SAVE", [state] { state->Run(); });
   if (!thread.ok()) {
     if (state->options.warn) {
-      state->options.warn(StrCat("STOP and SAVE are not looked for: ", thread.status().message()));
+      state->options.warn(
+          StrCat("the files STOP and SAVE are not checked: ", thread.status().message()));
     }
     return;
   }
@@ -68,7 +69,8 @@ void RequestFiles::State::Run() {
     lock.unlock();
     const Status removed = remove ? RemoveSave() : Status::Ok();
     if (!removed.ok() && options.warn) {
-      options.warn(StrCat("the request is served, but its file stays: ", removed.message()));
+      options.warn(StrCat("the request is carried out, but its file cannot be removed: ",
+                          removed.message()));
     }
     const StopWish found = Look();
     lock.lock();

@@ -60,7 +60,7 @@ Status GzipReader::Inflate() {
       return {ErrorKind::kData,
               StrCat(name_, ": the compressed data is damaged, ", file_.size(),
                      " bytes before its end: ",
-                     stream_.msg != nullptr ? stream_.msg : "zlib does not say how")};
+                     stream_.msg != nullptr ? stream_.msg : "zlib gives no reason")};
   }
 }
 

@@ -105,7 +105,7 @@ Result<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::string& pa
 
 Status MappedFile::CheckUnchanged() const {
   struct stat now {};
-  if (fstat(fd_, &now) != 0) return IoError(path_, "cannot look after the data file");
+  if (fstat(fd_, &now) != 0) return IoError(path_, "cannot check the data file");
   if (now.st_size != opened_.st_size || now.st_mtim.tv_sec != opened_.st_mtim.tv_sec ||
       now.st_mtim.tv_nsec != opened_.st_mtim.tv_nsec) {
     return {ErrorKind::kData, StrCat(path_, ": was changed while it is in use: expected ",

@@ -44,7 +44,7 @@ Status CheckFinite(double loss, bool gradient_finite) {
 }
 
 Status FiguresNotTaken() {
-  return {ErrorKind::kInternal, "an update begins before the figures of the last one were taken"};
+  return {ErrorKind::kInternal, "an update begins before the results of the last one were read"};
 }
 
 CodeMeter::CodeMeter(bool on) : on_(on) {

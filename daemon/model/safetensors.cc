@@ -131,7 +131,7 @@ Result<SafetensorsHeader> HeaderOf(std::span<const TensorView> tensors) {
     if (tensor.name == "__metadata__" || !IsUtf8(tensor.name)) {
       return wrong(tensor.name, "expected a name in UTF-8 other than __metadata__");
     }
-    if (!names.insert(tensor.name).second) return wrong(tensor.name, "the name comes twice");
+    if (!names.insert(tensor.name).second) return wrong(tensor.name, "the name appears twice");
     const Shape shape(tensor.shape.begin(), tensor.shape.end());
     GACCD_RETURN_IF_ERROR(CheckShape(shape, DType::kF32));
     if (Elements(shape) != static_cast<std::int64_t>(tensor.values.size())) {

@@ -30,8 +30,8 @@ bool AppendFile::Append(std::string line, Counted counted) {
     return false;
   }
   half_line_ = half_line_ || written > 0;
-  Fail({ErrorKind::kIo,
-        StrCat("cannot write '", path_, "': ", written, " of ", line.size(), " bytes were taken")});
+  Fail({ErrorKind::kIo, StrCat("cannot write '", path_, "': ", written, " of ", line.size(),
+                               " bytes were written")});
   return false;
 }
 
@@ -47,7 +47,7 @@ void AppendFile::Look() {
     Fail(Status(again.status()).WithContext("the file was removed"));
     return;
   }
-  Fail({ErrorKind::kIo, StrCat("'", path_, "' was removed; it is made again")});
+  Fail({ErrorKind::kIo, StrCat("'", path_, "' was removed; it is created again")});
   file_ = *std::move(again);
   half_line_ = false;
 }

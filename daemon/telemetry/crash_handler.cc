@@ -71,15 +71,15 @@ void AddTimestamp(SafeText& out) {
 std::string_view SignalText(int signal) {
   switch (signal) {
     case SIGSEGV:
-      return "SIGSEGV: memory that is not mapped was used";
+      return "SIGSEGV: access to memory that is not mapped";
     case SIGBUS:
-      return "SIGBUS: a mapped file or memory was not there";
+      return "SIGBUS: access to mapped memory that has no content";
     case SIGILL:
       return "SIGILL: an instruction this processor does not have";
     case SIGFPE:
-      return "SIGFPE: an integer operation without a result";
+      return "SIGFPE: an integer division by zero or overflow";
     case SIGABRT:
-      return "SIGABRT: the process gave up";
+      return "SIGABRT: the process called abort()";
     default:
       return "a fatal signal";
   }

@@ -105,7 +105,7 @@ Status CheckGone(const std::string& run_dir, const OwnerName& owner, const Owner
   GACCD_ASSIGN_OR_RETURN(const std::int64_t age, AgeByServer(run_dir, owner_file));
   if (age > kStaleAfterSeconds) return Status::Ok();
   return Refused(run_dir, owner,
-                 StrCat(", whose last sign of life is ", age, " s old (it counts as gone after ",
+                 StrCat(", whose last heartbeat is ", age, " s old (it counts as dead after ",
                         kStaleAfterSeconds, " s)"));
 }
 

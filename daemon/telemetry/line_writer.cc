@@ -48,8 +48,8 @@ class File {
     last_ = last;
     if (!overflow_reason_.ok()) return;
     overflow_reason_ = {ErrorKind::kIo, StrCat("'", file_.path(),
-                                               "' did not answer, and more lines came than can "
-                                               "wait for it")};
+                                               "' did not answer, and too many lines "
+                                               "wait for it already")};
   }
   void TellDropped() {
     const std::int64_t total = file_.dropped() + overflow_;

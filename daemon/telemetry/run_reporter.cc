@@ -137,7 +137,7 @@ void RunReporter::Impl::ReportStall() {
   const bool late = stalled && *stalled >= kStall;
   if (late && !stall_reported) {
     LogWarning(StrCat("the run folder '", run_dir(), "' has not answered for ", kStall.count(),
-                      " s; training goes on, the log lines wait"));
+                      " s; training continues, the log lines wait"));
   }
   stall_reported = late;
 }
@@ -148,7 +148,7 @@ void RunReporter::Impl::ReportWriteFailure() {
   if (first.ok()) first = status->first_failure();
   if (first.ok()) return;
   failure_reported = true;
-  LogWarning(StrCat(first.message(), "; training goes on, some lines about it are lost"));
+  LogWarning(StrCat(first.message(), "; training continues, some log lines are lost"));
 }
 
 RunReporter::RunReporter(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -118,8 +118,11 @@ void RunReporter::Finish(const Status& outcome, const FailureFacts& facts) {
                               " was not written within ", limit.count(), " ms")};
   }
   impl.crash.reset();
+  const std::string here =
+      StrCat("; this attempt: ", impl.steps_done() - impl.from.step, " updates");
   Say(StrCat(outcome.ok() ? "done" : "stopped", ": ", impl.steps_done(), " updates, ",
-             impl.samples_done(), " samples in ", DurationText(dur_s)));
+             impl.samples_done(), " samples", impl.from.step > 0 ? here : "", " in ",
+             DurationText(dur_s)));
   if (!impl.attempt_dir.empty()) Say(StrCat("logs: ", impl.attempt_dir));
   FlushTextLog(closed ? kForTheTextLog : std::chrono::milliseconds(0));
 }

@@ -48,7 +48,7 @@ Status CheckFolder(const std::string& path, const struct stat& info) {
   return {ErrorKind::kConfig,
           StrCat("'", path, "' belongs to ", UserName(info.st_uid), " and has mode ",
                  ModeText(info.st_mode),
-                 ": everybody may replace what is in it. Expected a folder that only you and its "
+                 ": every user may replace its content; expected a folder that only you and its "
                  "owner can change, or a sticky one (chmod +t); choose another --run-dir")};
 }
 
@@ -94,7 +94,7 @@ Result<std::string> Resolve(const std::string& path, const CheckPart& check) {
     struct stat info {};
     if (::lstat(next.c_str(), &info) != 0) {
       if (errno == ENOENT) return std::string();
-      return ErrnoStatus("cannot look at", next);
+      return ErrnoStatus("cannot examine", next);
     }
     GACCD_RETURN_IF_ERROR(check(next, info));
     if (!S_ISLNK(info.st_mode)) {
@@ -112,7 +112,7 @@ Result<std::string> Resolve(const std::string& path, const CheckPart& check) {
 
 Status CheckOwner(const std::string& path) {
   struct stat info {};
-  if (::lstat(path.c_str(), &info) != 0) return ErrnoStatus("cannot look at", path);
+  if (::lstat(path.c_str(), &info) != 0) return ErrnoStatus("cannot examine", path);
   if (IsTrustedOwner(info.st_uid)) return Status::Ok();
   return {ErrorKind::kConfig,
           StrCat("'", path, "' belongs to ", UserName(info.st_uid), ", expected ",
@@ -128,7 +128,7 @@ Status Doubt(const std::string& path, const struct stat& info) {
   return {ErrorKind::kConfig,
           StrCat("'", path, "' belongs to ", UserName(info.st_uid), " and has mode ",
                  ModeText(info.st_mode), ": ", anybody ? "everybody" : "its owner",
-                 " can replace what is in it, this run included")};
+                 " can replace its content, this run included")};
 }
 
 }  // namespace

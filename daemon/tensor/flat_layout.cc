@@ -9,7 +9,7 @@ namespace gaccd {
 
 Result<std::size_t> FlatLayout::Add(std::string name, Shape shape) {
   if (Find(name) != nullptr) {
-    return Status(ErrorKind::kConfig, StrCat("parameter '", name, "' is there twice"));
+    return Status(ErrorKind::kConfig, StrCat("parameter '", name, "' appears twice"));
   }
   GACCD_RETURN_IF_ERROR(CheckShape(shape, DType::kF32).WithContext(name));
   const std::int64_t elements = Elements(shape);

@@ -64,9 +64,9 @@ void Announce(const Flags& flags, const Session& session, RunReporter& reporter)
                       trainer.model().layout().parameters(), " parameters; ",
                       trainer.train_samples(), " samples, ", trainer.schedule().updates(),
                       " updates"));
-  reporter.Say(StrCat("memory a rank: planned ", Megabytes(memory.planned), " (",
-                      Megabytes(memory.process), " program and data + ",
-                      Megabytes(memory.planned - memory.process), " engine and checkpoints)",
+  reporter.Say(StrCat("memory per rank: planned ", Megabytes(memory.planned), ", ",
+                      Megabytes(memory.planned - memory.process),
+                      " of it for engine and checkpoints",
                       gpus ? StrCat(", and ", Megabytes(memory.device), " on its GPU") : ""));
   if (const auto bad = trainer.bad_records(); !bad.empty()) {
     reporter.Say(StrCat("damaged records: ", bad.size(), " of ", trainer.train_samples(),
@@ -81,10 +81,10 @@ void Announce(const Flags& flags, const Session& session, RunReporter& reporter)
 }
 
 void Conclude(const TrainingSummary& summary, const MemoryFigures& memory, RunReporter& reporter) {
-  reporter.Say(StrCat("memory a rank: measured ", Megabytes(summary.measured_memory), ", planned ",
-                      Megabytes(memory.planned)));
+  reporter.Say(StrCat("memory per rank: measured ", Megabytes(summary.measured_memory),
+                      ", planned ", Megabytes(memory.planned)));
   if (summary.skipped > 0) {
-    reporter.Say(StrCat(summary.skipped, " updates were left out: not finite"));
+    reporter.Say(StrCat(summary.skipped, " updates were skipped: not finite"));
   }
   if (summary.accuracy) {
     char text[64];

@@ -251,7 +251,9 @@ AttemptJudgement JudgeAttempt(const AttemptFacts& facts) {
     judgement.suspect_hosts.clear();
   } else if (facts.stop_file) {
     judgement.next = NextStep::kNoRequeue;
-    judgement.reason += "; the file STOP is there";
+    if (judgement.reason.find("the file STOP") == std::string::npos) {
+      judgement.reason += "; the file STOP exists";
+    }
   }
   if (judgement.next != NextStep::kRequeue) return judgement;
   if (const int idle = IdleRestarts(facts.before, facts.committed); idle >= kMostIdleRestarts) {

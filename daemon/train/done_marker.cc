@@ -131,7 +131,7 @@ Status CheckResume(const Request& request) {
   }
   GACCD_ASSIGN_OR_RETURN(const auto newest, NewestManifest(path + "/ckpt"));
   if (newest) return Status::Ok();
-  return {ErrorKind::kData, StrCat("'", path, "/ckpt' holds no checkpoint that is whole")};
+  return {ErrorKind::kData, StrCat("'", path, "/ckpt' holds no checkpoint that is complete")};
 }
 
 Result<DoneRun> Look(const Request& request, bool requeued) {
@@ -145,7 +145,7 @@ Result<DoneRun> Look(const Request& request, bool requeued) {
   const std::string line = done.substr(0, done.find('\n'));
   std::string text =
       StrCat("this run is complete (", line.empty() ? "it does not say how far" : line,
-             "): nothing to do; more --epochs or --max-updates train on");
+             "): nothing to do; raise --epochs or --max-updates to continue");
   GACCD_ASSIGN_OR_RETURN(const auto newest, NewestManifest(request.run_dir + "/ckpt"));
   return newest ? Compare(request, *newest, std::move(text))
                 : WithoutCheckpoint(request, done, std::move(text));

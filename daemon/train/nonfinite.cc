@@ -63,7 +63,7 @@ Result<std::vector<Culprit>> FindCulprits(Engine& engine, const FlatLayout& layo
     if (batch == nullptr || replay.indices->Next(numbers) != batch->samples) {
       return Status(ErrorKind::kInternal,
                     StrCat("micro-batch ", step + 1, " of ", replay.steps,
-                           " cannot be looked at again: the samples ended too early"));
+                           " cannot be computed again: the samples ended too early"));
     }
     if (batch->samples == 0) continue;
     GACCD_ASSIGN_OR_RETURN(const double loss, engine.Probe(*batch));
@@ -106,11 +106,11 @@ Result<SharedCulprits> ShareCulprits(Communicator& comm, const Result<std::vecto
   if (!mine.ok()) return mine.status();
   if (sums[1] > 0) {
     return Status(ErrorKind::kInternal,
-                  StrCat("what is not finite was not found: ", sums[1],
-                         " ranks could not look for it; ", agreement.status.message()));
+                  StrCat("the values that are not finite were not found: ", sums[1],
+                         " ranks could not search; ", agreement.status.message()));
   }
   return SharedCulprits{.text = agreement.status.ok()
-                                    ? "every micro-batch by itself is finite: their sum overflows"
+                                    ? "every micro-batch is finite, but their sum overflows"
                                     : agreement.status.message(),
                         .survivors = sums[0]};
 }

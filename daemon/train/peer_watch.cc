@@ -19,7 +19,7 @@ Result<std::unique_ptr<PeerWatch>> PeerWatch::Start(Communicator& comm,
   if (silent_after.count() == 0) return watch;
   const Topology& topology = comm.topology();
   const std::string me = StrCat("gaccd: rank ", comm.rank(), " on ",
-                                topology.hosts[static_cast<std::size_t>(comm.rank())], " leaves: ");
+                                topology.hosts[static_cast<std::size_t>(comm.rank())], " exits: ");
   auto on_lost = [&topology, me, interrupt = std::move(interrupt),
                   self = watch.get()](const heartbeat::LostRank& lost) {
     const Status reason(ErrorKind::kUnavailable, Describe(lost, topology));

@@ -61,13 +61,13 @@ Status ResumeTogether(const Flags& flags, Session& session) {
   GACCD_ASSIGN_OR_RETURN(const ResumePoint point,
                          FindResumePoint(session.comm, trainer.saved_run(), source));
   for (const std::string& note : point.notes) {
-    session.resume_notes.push_back(StrCat("checkpoint passed over: ", note));
+    session.resume_notes.push_back(StrCat("checkpoint skipped: ", note));
   }
   if (!point.state) return Status::Ok();
   // A job that was requeued has it on its command line all the same.
   if (flags.init_weights && session.slurm.restart_count == 0 && session.comm.rank() == 0) {
     LogWarning(StrCat(
-        "--init-weights=", *flags.init_weights, " is ignored: the run goes on from checkpoint ",
+        "--init-weights=", *flags.init_weights, " is ignored: the run resumes from checkpoint ",
         point.state->generation.PathIn(point.folder), "; --resume=never starts anew"));
   }
   const std::string changed = ChangedSince(point.state->manifest, session.setup->job);

@@ -70,7 +70,7 @@ Result<ResumePoint> ResumeFrom(Communicator& comm, const SavedRun& run, const st
   GACCD_ASSIGN_OR_RETURN(LoadOutcome outcome, LoadNewest(comm, path + "/ckpt", Accept(run)));
   if (!outcome.state) {
     return Status(ErrorKind::kData,
-                  StrCat("--resume: '", path, "/ckpt' holds no checkpoint that is whole"));
+                  StrCat("--resume: '", path, "/ckpt' holds no checkpoint that is complete"));
   }
   return ResumePoint{std::move(outcome.state), path + "/ckpt", std::move(outcome.refused)};
 }
@@ -81,7 +81,7 @@ Result<ResumePoint> ResumeAuto(Communicator& comm, const SavedRun& run, const st
   if (!outcome.state && outcome.damaged > 0) {
     return Status(ErrorKind::kData,
                   StrCat("'", folder, "' has ", outcome.damaged,
-                         " checkpoints and none is whole; --resume=never starts anew: ",
+                         " checkpoints and none is complete; --resume=never starts anew: ",
                          outcome.refused.front()));
   }
   return ResumePoint{std::move(outcome.state), folder, std::move(outcome.refused)};
@@ -134,7 +134,7 @@ Status Saver::SaveOrPostpone(std::int64_t step, std::int64_t samples) {
   if (room) return Save(step, samples);
   if (!std::exchange(postponed_, true) && comm_.rank() == 0) {
     LogWarning(StrCat("the save of update ", step, " is postponed: the two before it are not ",
-                      "written yet; training goes on"));
+                      "written yet; training continues"));
   }
   return Status::Ok();
 }
@@ -171,13 +171,13 @@ void Saver::Tell(const SaveEvent& event) {
   }
   if (comm_.rank() != 0) return;
   if (event.status.ok()) {
-    LogInfo(StrCat("checkpoint ", event.generation.name(), ": training stood still for ",
+    LogInfo(StrCat("checkpoint ", event.generation.name(), ": training paused for ",
                    Milliseconds(event.copy_s + event.wait_s), ", the disk took ",
                    Milliseconds(event.write_s + event.commit_s), ", committed after ",
                    Milliseconds(event.total_s)));
   } else {
     LogWarning(StrCat("checkpoint ", event.generation.name(), " failed (", event.failed_in_row,
-                      " in a row), the one before stays: ", event.status.message()));
+                      " in a row), the previous one remains: ", event.status.message()));
   }
   if (!event.prune_problem.empty()) {
     LogWarning(StrCat("old checkpoints could not be removed: ", event.prune_problem));

@@ -41,7 +41,7 @@ std::string ReasonOf(const StopNews& news, int ranks) {
   if (news.stop_file > 0) Add("the file STOP", &reason);
   if (news.time_up > 0) Add("the job's time limit", &reason);
   if (news.stop_now > 0) Add("a second request", &reason);
-  if (reason.empty() && news.save > 0) Add("a save was asked for", &reason);
+  if (reason.empty() && news.save > 0) Add("a save was requested", &reason);
   return reason;
 }
 
@@ -188,7 +188,7 @@ void StopAgreement::Take(const StopNews& news) {
   if (heard_.save > 0 && !options_.checkpoints) {
     if (!warned_ && comm_.rank() == 0 && options_.warn) {
       options_.warn(
-          "a save was asked for, but this run keeps no checkpoints: --save-every-seconds");
+          "a save was requested, but this run keeps no checkpoints: --save-every-seconds");
     }
     warned_ = true;
     Saved();
@@ -262,8 +262,8 @@ void StopAgreement::Leave(ErrorKind kind) {
   const auto rank = static_cast<std::size_t>(comm_.rank());
   leaving_.emplace(options_.leave_bound, static_cast<int>(kind),
                    StrCat("gaccd: rank ", comm_.rank(), " on ", comm_.topology().hosts[rank],
-                          " was asked to leave and has not come to its end within ",
-                          options_.leave_bound.count(), " ms: it ends here"));
+                          " received a request to exit and did not finish within ",
+                          options_.leave_bound.count(), " ms: it exits now"));
 }
 
 }  // namespace gaccd

@@ -166,7 +166,7 @@ void Trainer::TakeWindow(const LoadedState& state) {
   const RunCursor& cursor = state.manifest.cursor;
   if (const Status same = CheckSameWindow(state.manifest, job_, plan_); !same.ok()) {
     if (comm_.rank() != 0) return;
-    LogWarning(StrCat("update ", cursor.step + 1, " is begun again, ", cursor.micro_step,
+    LogWarning(StrCat("update ", cursor.step + 1, " restarts, ", cursor.micro_step,
                       " micro-steps of it are lost: ", same.message()));
     return;
   }
@@ -286,7 +286,7 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
   }
   if (!figures->has_value()) {
     return {ErrorKind::kInternal,
-            StrCat("update ", done.step, ": the engine has no figures of it")};
+            StrCat("update ", done.step, ": the engine has no results of it")};
   }
   underway_.pop_front();
   UpdateFigures found = **figures;

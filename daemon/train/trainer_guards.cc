@@ -111,7 +111,7 @@ Status Trainer::ContinueAfterNonfinite(const Underway& done, UpdateFigures* foun
   const bool drops = guards_.on_nonfinite == OnNonfinite::kDropMicroBatch && shared.survivors > 0;
   if (!drops) {
     if (comm_.rank() == 0) {
-      LogWarning(StrCat("update ", done.step, " is left out: ", shared.text));
+      LogWarning(StrCat("update ", done.step, " is skipped: ", shared.text));
     }
     return Status::Ok();
   }
@@ -124,7 +124,7 @@ Status Trainer::ContinueAfterNonfinite(const Underway& done, UpdateFigures* foun
                    " samples of micro-batches that are not; ", shared.text)};
   }
   if (comm_.rank() == 0) {
-    LogWarning(StrCat("update ", done.step, " goes on with ", shared.survivors, " of ", planned,
+    LogWarning(StrCat("update ", done.step, " continues with ", shared.survivors, " of ", planned,
                       " samples: ", shared.text));
   }
   return Status::Ok();
@@ -147,7 +147,7 @@ Result<UpdateFigures> Trainer::RepeatWithout(const Underway& done, const std::ve
       {.samples = samples, .lr = done.lr, .clip_norm = job_.clip_norm, .news = news_}, hooks));
   GACCD_ASSIGN_OR_RETURN(const auto figures, engine_->Figures(/*wait=*/true));
   if (!figures) {
-    return Status(ErrorKind::kInternal, "the engine has no figures of a repeated update");
+    return Status(ErrorKind::kInternal, "the engine has no results of a repeated update");
   }
   return *figures;
 }

@@ -92,11 +92,11 @@ class LogFolder(unittest.TestCase):
                     pass
             except OSError:
                 pass
-        self.wait_until(lambda: "training goes on" in self.output.read_text(), process)
+        self.wait_until(lambda: "training continues" in self.output.read_text(), process)
         time.sleep(0.5)
         ballast.unlink()
         text = self.finish(process)
-        self.assertEqual(text.count("training goes on, some lines about it are lost"), 1, "said once")
+        self.assertEqual(text.count("training continues, some log lines are lost"), 1, "said once")
         told = 0
         for line in self.events():
             try:
@@ -105,7 +105,7 @@ class LogFolder(unittest.TestCase):
                 continue  # the half line that was written last
             if event["ev"] == "dropped":
                 told += event["lines"]
-                self.assertRegex(event["reason"], "No space left|bytes were taken")
+                self.assertRegex(event["reason"], "No space left|bytes were written")
         seen = sum(b'"ev":"step"' in line and line.endswith(b"}") for line in self.events())
         lost = UPDATES - seen
         self.assertGreater(lost, 20)

@@ -182,7 +182,7 @@ class RunFolder(unittest.TestCase):
         self.assertNotIn("warning", said)
         said = self.train(0, ["done"], self.run_flag)
         self.assertNotIn("warning", said)
-        self.train(0, ["warning: --init-weights=w is ignored: the run goes on"], self.run_flag,
+        self.train(0, ["warning: --init-weights=w is ignored: the run resumes"], self.run_flag,
                    "--init-weights=w", "--epochs=3")
         os.mkdir(self.path("photos"))
         self.write("photos/job.txtpb", "")

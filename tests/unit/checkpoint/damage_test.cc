@@ -121,7 +121,7 @@ TEST(DamageTest, ShardsOfTwoRunsDoNotMix) {
   ASSERT_TRUE(outcome.ok());
   EXPECT_FALSE(outcome->state);
   ASSERT_EQ(outcome->refused.size(), 1u);
-  EXPECT_THAT(outcome->refused[0], ::testing::HasSubstr("it is a shard of another generation"));
+  EXPECT_THAT(outcome->refused[0], ::testing::HasSubstr("it is a shard of another checkpoint"));
 }
 
 // A copy under a newer name is whole but for its name, and would take the run back unseen.

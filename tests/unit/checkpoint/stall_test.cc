@@ -176,7 +176,7 @@ TEST_F(StallTest, OneRankThatIsToldToLeaveEndsTheWaitOnAll) {
     GACCD_RETURN_IF_ERROR(run_.SaveAt(writer, 1));
     const Status left = writer.Finish();
     EXPECT_EQ(left.kind(), ErrorKind::kInterrupted);
-    EXPECT_THAT(left.message(), HasSubstr("asked to leave at once"));
+    EXPECT_THAT(left.message(), HasSubstr("an immediate exit was requested"));
     EXPECT_EQ(writer.Finish().kind(), ErrorKind::kInterrupted) << "also when asked again";
     return Status::Ok();
   });
@@ -271,7 +271,7 @@ TEST_F(StallTest, LittleSpaceIsToldBeforeTheFirstSave) {
   EXPECT_TRUE(start().ok());
   EXPECT_THAT(warnings,
               ElementsAre(HasSubstr(StrCat("5 checkpoints of 12184 bytes are still to be written "
-                                           "beside each other: expected ",
+                                           "at the same time: expected ",
                                            needed, " bytes free, found ", needed - 1))));
 }
 

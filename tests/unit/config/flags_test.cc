@@ -347,7 +347,7 @@ TEST_F(FlagFileTest, FilesThatOthersMayHaveWritten) {
   ASSERT_EQ(::chmod(path.c_str(), 0664), 0);
   EXPECT_EQ(ParseFileOk(path).nodes, 3) << "the user's own group, by many sites' umask";
   ASSERT_EQ(::chmod(path.c_str(), 0646), 0);
-  EXPECT_THAT(FileError(path), HasSubstr("everybody may write to '" + path));
+  EXPECT_THAT(FileError(path), HasSubstr("every user may write to '" + path));
   if (::geteuid() != 0) return;  // only root can give files away
   ASSERT_EQ(::chmod(path.c_str(), 0644), 0);
   ASSERT_EQ(::chown(path.c_str(), 4711, 4711), 0);

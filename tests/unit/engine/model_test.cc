@@ -63,7 +63,7 @@ TEST(ModelTest, RefusalsNameTheLayerAndBothShapes) {
   spec = Mlp({784, 512, 10}, LossKind::kSoftmaxCrossEntropy);
   spec.layers[2].name = "fc1";
   status = Refused(spec, {.feature_shape = {784}, .classes = 10, .target_width = 0});
-  EXPECT_THAT(status.message(), HasSubstr("'fc1.weight' is there twice"));
+  EXPECT_THAT(status.message(), HasSubstr("'fc1.weight' appears twice"));
 }
 
 TEST(ModelTest, RefusesALossThatDoesNotFitTheData) {

@@ -163,7 +163,7 @@ TEST(EventLogTest, AFileThatWasRemovedIsMadeAgain) {
   EXPECT_TRUE(file.Append("c"));
   file.Look();
   EXPECT_EQ(file.dropped(), 2) << "b and c, at most";
-  EXPECT_THAT(file.first_failure().message(), HasSubstr("was removed; it is made again"));
+  EXPECT_THAT(file.first_failure().message(), HasSubstr("was removed; it is created again"));
   EXPECT_TRUE(file.Append("d"));
   EXPECT_THAT(Lines(path), ElementsAre("d"));
 }

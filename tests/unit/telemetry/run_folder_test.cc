@@ -223,7 +223,7 @@ TEST_F(ForeignOwnerTest, AFreshOneBlocks) {
   const auto folder = Create("42", 0);
   ASSERT_FALSE(folder.ok());
   EXPECT_THAT(folder.status().message(),
-              HasSubstr("job 41 (process 123 on elsewhere), whose last sign of life"));
+              HasSubstr("job 41 (process 123 on elsewhere), whose last heartbeat"));
 }
 
 TEST_F(ForeignOwnerTest, AnOldOneDoesNotBlock) {

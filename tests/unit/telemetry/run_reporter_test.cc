@@ -122,7 +122,8 @@ TEST_F(RunReporterTest, AResumeAndASaveAreEvents) {
   EXPECT_EQ(child.exit, 0) << child.out;
   EXPECT_THAT(child.out,
               HasSubstr("resumed after update 20, from checkpoint step-000000000020-e000001\n"));
-  EXPECT_THAT(child.out, HasSubstr("stopped: 20 updates, 20000 samples"));
+  EXPECT_THAT(child.out,
+              HasSubstr("stopped: 20 updates, 20000 samples; this attempt: 0 updates in 0:0"));
   std::vector<std::string> kinds;
   for (const std::string& line : Lines(Latest() + "/events.jsonl")) {
     kinds.push_back(Text(Parse(line), "ev") + " " + Text(Parse(line), "lvl"));
@@ -216,7 +217,7 @@ TEST_F(RunReporterTest, AFullDiskDoesNotStopTraining) {
                                             : Status::Ok();
   });
   EXPECT_EQ(child.exit, 0) << child.out;
-  const std::string text = "events.jsonl': No space left on device; training goes on";
+  const std::string text = "events.jsonl': No space left on device; training continues";
   EXPECT_THAT(child.out, HasSubstr(text));
   EXPECT_EQ(child.out.find(text), child.out.rfind(text)) << "reported once";
   EXPECT_THAT(child.out, HasSubstr("step: 5, loss is 0.4"));

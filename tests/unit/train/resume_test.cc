@@ -121,7 +121,7 @@ TEST_F(ResumeTest, InsideAnUpdateWithALearningRateRule) {
   const auto other = Train(job, 2, 0, "auto");
   ASSERT_TRUE(other.ok()) << other.status().message();
   EXPECT_EQ(other->warnings,
-            "update 4 is begun again, 2 micro-steps of it are lost: the checkpoint is of another "
+            "update 4 restarts, 2 micro-steps of it are lost: the checkpoint is of another "
             "run: it has ranks 3, this job has 2\n");
 }
 
@@ -213,7 +213,7 @@ TEST_F(ResumeTest, AutoTakesTheNewestThatIsWholeAndSaysWhatItPassedOver) {
     std::filesystem::resize_file(PathOf(step) + "/MANIFEST", 9);
   const auto none = Train(job, 2, 0, "auto");
   EXPECT_EQ(none.status().kind(), ErrorKind::kData) << "not silently from the start";
-  EXPECT_THAT(none.status().message(), HasSubstr("3 checkpoints and none is whole"));
+  EXPECT_THAT(none.status().message(), HasSubstr("3 checkpoints and none is complete"));
 }
 
 // What --resume says is where the first attempt of a SLURM job begins; after a requeue the job goes

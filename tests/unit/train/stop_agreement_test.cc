@@ -272,7 +272,7 @@ TEST(StopAgreementDeathTest, WhoLeavesHasLeftWithinABound) {
                                      std::this_thread::sleep_for(std::chrono::seconds(30));
                                      return Status::Ok();
                                    }),
-              testing::ExitedWithCode(75), "rank 0 on .* was asked to leave");
+              testing::ExitedWithCode(75), "rank 0 on .* received a request to exit");
   // In time, nothing happens.
   EXPECT_TRUE(RunThreadRanks(1, {}, [](Communicator& comm) {
                 StopAgreement(comm, {}).Leave(ErrorKind::kTempFail);
