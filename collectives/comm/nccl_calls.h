@@ -11,9 +11,8 @@
 
 namespace gaccd {
 
-// How much of CommOptions::bound may pass inside NCCL while a communicator is made, split or ended:
-// the others must still be waiting in the host communicator when this rank comes to say how it
-// went.
+// How much of CommOptions::bound may pass inside NCCL while a communicator is split or ended: the
+// others must still be waiting in the host communicator when this rank comes to say how it went.
 inline constexpr double kNcclSetUpShare = 0.5;
 
 // The pause between two questions whether NCCL is done: none at first, then 100 us.

@@ -22,7 +22,10 @@ struct NcclOptions {
   // Elements of one call of NCCL; larger buffers are cut into pieces, alike on all ranks. NCCL is
   // fastest with the largest messages, so that comm.segment_elements is not used here.
   std::size_t message_elements = std::size_t{1} << 30;
-  int ranks_per_root = 64;       // ranks that find each other through one unique id
+  int ranks_per_root = 64;  // ranks that find each other through one unique id
+  // For NCCL to start, which reads hundreds of megabytes from a cold disk: not a wait for a peer,
+  // so that comm.bound is no measure for it. A rank that is lost meanwhile is noticed by `over`.
+  std::chrono::milliseconds start_limit{180'000};
   const NcclApi* api = nullptr;  // null: the library, by LoadNccl()
 };
 

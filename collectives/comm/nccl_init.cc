@@ -9,6 +9,8 @@
 namespace gaccd {
 namespace {
 
+constexpr const char* kInit = "ncclCommInitRank";
+
 // What a rank can do alone. Everything that may fail here is told to the others in its hello.
 Status Prepare(const Communicator& over, NcclOptions* options, std::span<const int> roots,
                NcclHello* hello) {
@@ -40,6 +42,70 @@ ncclResult_t StartInit(const NcclOptions& options, const Communicator& over,
   }
   return api.CommInitRankScalable(comm, over.size(), over.rank(), static_cast<int>(ids.size()),
                                   ids.data(), &config);
+}
+
+// How far a rank is with its communicator, as the others are told.
+enum class Stage : std::int64_t { kWorking, kReady, kFailed, kLate };
+
+// Of this rank: `status` is its error if it has failed.
+Stage Look(const NcclApi& api, ncclComm_t comm, Status* status) {
+  if (!status->ok()) return Stage::kFailed;
+  ncclResult_t state = ncclInProgress;
+  *status = NcclStatus(api, comm, api.CommGetAsyncError(comm, &state), kInit);
+  if (status->ok()) *status = NcclStatus(api, comm, state, kInit);
+  if (!status->ok()) return Stage::kFailed;
+  return state == ncclInProgress ? Stage::kWorking : Stage::kReady;
+}
+
+Status NotReady(std::span<const std::int64_t> stages, const Topology& topology,
+                std::chrono::milliseconds limit) {
+  std::string ranks;
+  int more = 0;
+  for (std::size_t r = 0; r < stages.size(); ++r) {
+    if (static_cast<Stage>(stages[r]) == Stage::kReady) continue;
+    constexpr std::size_t kMostText = 150;
+    if (ranks.size() > kMostText) {
+      ++more;
+    } else {
+      ranks += StrCat(ranks.empty() ? "" : ", ", RankOnHost(static_cast<int>(r), topology.hosts));
+    }
+  }
+  return {ErrorKind::kUnavailable,
+          StrCat(kInit, ": NCCL was not ready within ",
+                 std::chrono::duration_cast<std::chrono::seconds>(limit).count(), " s on ", ranks,
+                 more == 0 ? "" : StrCat(" and ", more, " more ranks"),
+                 "; perhaps the network between the GPUs' nodes does not work")};
+}
+
+// Collective over `over`: until NCCL is ready on all ranks, has failed on one, or `limit` has
+// passed. Every moment the ranks tell each other how far they are, so that a rank that is lost, on
+// whatever node, ends the wait. started: how the call went that made `comm`. This rank's status.
+Status WaitTogether(Communicator& over, const NcclOptions& options, ncclComm_t comm,
+                    const Status& started) {
+  using std::chrono::milliseconds;
+  const std::vector<std::int64_t> ones(static_cast<std::size_t>(over.size()), 1);
+  std::vector<std::int64_t> stages(ones.size());
+  Status status = started;
+  Deadline clock(options.start_limit);
+  const milliseconds longest = std::min<milliseconds>(options.comm.bound / 8, milliseconds(500));
+  for (milliseconds round(1);; round = std::min(2 * round, longest)) {
+    Stage stage = Look(*options.api, comm, &status);
+    NcclPause pause;
+    for (const auto end = Deadline::Clock::now() + round;
+         stage == Stage::kWorking && Deadline::Clock::now() < end;) {
+      pause.Rest();
+      stage = Look(*options.api, comm, &status);
+    }
+    if (stage == Stage::kWorking && clock.Elapsed() >= options.start_limit) stage = Stage::kLate;
+    const auto mine = static_cast<std::int64_t>(stage);
+    GACCD_RETURN_IF_ERROR(over.AllGather(View(std::span(&mine, 1)), ones, View(std::span(stages))));
+    const auto any = [&](Stage wanted) {
+      return std::ranges::find(stages, static_cast<std::int64_t>(wanted)) != stages.end();
+    };
+    if (any(Stage::kFailed)) return status;  // told to the others by the next hello
+    if (any(Stage::kLate)) return NotReady(stages, over.topology(), options.start_limit);
+    if (!any(Stage::kWorking)) return status;
+  }
 }
 
 }  // namespace
@@ -91,9 +157,6 @@ Result<std::unique_ptr<Communicator>> MakeNccl(Communicator& over, const NcclOpt
   mine.bound_ms = options.comm.bound.count();
   mine.message_elements = static_cast<std::int64_t>(options.message_elements);
   mine.windows = options.windows ? 1 : 0;
-  const ProcessName process = ThisProcess();
-  mine.pid = process.pid;
-  mine.pid_namespace = process.pid_namespace;
   SetError(Prepare(over, &options, roots, &mine), &mine);
   GACCD_ASSIGN_OR_RETURN(const std::vector<NcclHello> hellos, ExchangeHellos(over, mine));
   GACCD_RETURN_IF_ERROR(CheckSameHellos(hellos, over.topology()));
@@ -101,15 +164,9 @@ Result<std::unique_ptr<Communicator>> MakeNccl(Communicator& over, const NcclOpt
   std::vector<ncclUniqueId> ids;
   for (const int root : roots) ids.push_back(hellos[static_cast<std::size_t>(root)].id);
   ncclComm_t comm = nullptr;
-  const char* what = "ncclCommInitRank";
-  Status made = NcclStatus(*options.api, nullptr, StartInit(options, over, ids, &comm), what);
-  if (made.ok()) {
-    const std::chrono::nanoseconds limit =
-        std::chrono::duration_cast<std::chrono::nanoseconds>(options.comm.bound * kNcclSetUpShare);
-    made = WaitForNccl(*options.api, comm, limit, WatchPeers(hellos, over.topology(), over.rank()),
-                       what);
-  }
-  // A rank that failed says so; the others come here at the latest when their limit has passed.
+  const Status started =
+      NcclStatus(*options.api, nullptr, StartInit(options, over, ids, &comm), kInit);
+  const Status made = WaitTogether(over, options, comm, started);
   return AdoptNccl(&over, nullptr, options, comm, made);
 }
 

@@ -9,6 +9,7 @@
 
 #include "collectives/base/cuda.h"
 #include "collectives/base/strings.h"
+#include "collectives/comm/nccl_hello.h"
 #include "tests/ranks/device_copies.h"
 #include "tests/ranks/nccl_ranks.h"
 
@@ -114,6 +115,46 @@ TEST_F(NcclFailureTest, RankThatCannotJoinFailsAllInTime) {
     ExpectUnavailable(outcome, "ncclCommInitRank: ");
   }
   EXPECT_EQ(standin::CountNccl()["ncclCommAbort"], 2);
+}
+
+// Libraries that are read from a cold disk: no wait for a peer.
+TEST_F(NcclFailureTest, AStartMayTakeLongerThanTheBound) {
+  ResetGpus(2, {.start = kBound + milliseconds(200)});
+  for (const Outcome& outcome : RunUntilAllFail(2, {}, Nothing)) {
+    EXPECT_TRUE(outcome.status.ok()) << outcome.status.message();
+    EXPECT_GT(outcome.took, kBound);
+  }
+}
+
+TEST_F(NcclFailureTest, AStartThatDoesNotEndNamesTheRanks) {
+  ResetGpus(2, {.start = std::chrono::hours(1)});
+  NcclRanks options;
+  options.nccl.start_limit = milliseconds(200);
+  for (const Outcome& outcome : RunUntilAllFail(2, options, Nothing)) {
+    ExpectUnavailable(outcome, "not ready within 0 s on rank 0 on node0, rank 1 on node0");
+  }
+}
+
+// Also on another node, of whose processes nothing is known here.
+TEST_F(NcclFailureTest, ARankThatIsLostDuringTheStartEndsIt) {
+  ThreadGroupOptions group{.comm = {.bound = std::chrono::seconds(60)}, .ranks_per_node = 1};
+  std::vector<std::string> messages(2);
+  const auto start = std::chrono::steady_clock::now();
+  (void)RunThreadRanks(3, group, [&](Communicator& over) -> Status {
+    if (over.rank() == 2) {
+      NcclHello mine;
+      mine.version = NCCL_VERSION_CODE;
+      mine.bound_ms = 60'000;
+      mine.message_elements = static_cast<std::int64_t>(NcclOptions().message_elements);
+      return ExchangeHellos(over, mine).status();  // and ends
+    }
+    const auto comm = MakeNccl(over, {.device = over.rank(), .api = StandInNccl()});
+    messages[static_cast<std::size_t>(over.rank())] = comm.status().message();
+    return comm.status();
+  });
+  const std::string all = messages[0] + messages[1];
+  EXPECT_THAT(all, HasSubstr("rank 2 has ended"));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, group.comm.bound / 4) << "without a limit";
 }
 
 TEST_F(NcclFailureTest, AsynchronousErrorNamesRankHostGpuAndCollective) {

@@ -70,6 +70,7 @@ ncclResult_t Join(ncclComm_t* comm, int ranks, const std::string& ids, int rank,
   place = standin::AddComm();
   place->group = group;
   place->rank = rank;
+  place->ready_at = std::chrono::steady_clock::now() + Library().knobs.start;
   ++group->joined;
   *comm = place;
   return ncclInProgress;

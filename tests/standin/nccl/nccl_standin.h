@@ -10,6 +10,7 @@
 // per process, like the library. Thread-safe.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <string>
 
@@ -26,6 +27,7 @@ struct NcclKnobs {
   bool windows = true;      // false: ncclCommWindowRegister gives none, as where the GPU cannot
   int no_window_rank = -1;  // this rank alone gets none
   int questions = 2;        // how often a call is in progress still before it is done
+  std::chrono::milliseconds start{0};  // how long it takes to make a communicator
 };
 
 // As new. REQUIRES: no communicator and no memory of it is left.

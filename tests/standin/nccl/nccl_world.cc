@@ -100,6 +100,11 @@ std::vector<Touches> TouchesOf(const Launch& launch, const ncclComm& comm) {
   return touches;
 }
 
+bool IsStarting(const ncclComm& comm) {
+  return comm.group == nullptr || comm.group->joined < comm.group->size ||
+         std::chrono::steady_clock::now() < comm.ready_at;
+}
+
 ncclResult_t PutIntoStream(ncclComm& comm) {
   const auto launch = std::make_shared<const Launch>(*std::exchange(comm.pending, std::nullopt));
   const std::shared_ptr<ncclComm> self = Library().comms.at(&comm);
@@ -168,7 +173,7 @@ ncclComm& CommOf(ncclComm_t handle, const char* function) {
 
 ncclResult_t Progress(ncclComm& comm) {
   if (comm.error != ncclSuccess) return comm.error;
-  if (comm.group == nullptr || comm.group->joined < comm.group->size) return ncclInProgress;
+  if (IsStarting(comm)) return ncclInProgress;
   if (comm.pending.has_value()) {
     if (comm.questions-- > 0) return ncclInProgress;
     return PutIntoStream(comm);
@@ -179,8 +184,7 @@ ncclResult_t Progress(ncclComm& comm) {
 }
 
 void RequireIdle(ncclComm& comm, const char* function) {
-  const bool busy = comm.pending.has_value() || comm.group == nullptr ||
-                    comm.group->joined < comm.group->size ||
+  const bool busy = comm.pending.has_value() || IsStarting(comm) ||
                     comm.host_calls > comm.group->host_meetings_done;
   if (busy) NcclFatal(StrCat(function, " while another call is in progress"));
   if (comm.finalized) NcclFatal(StrCat(function, " after ncclCommFinalize"));
