@@ -34,6 +34,7 @@ echo start >>"$LOG/starts"
   exit
 }
 printf '%b' "${SRUN_ERR:-}" >&2
+[[ -z ${REMOVE:-} ]] || rm -r -- "$REMOVE"
 if [[ -n ${RANKS_TAKE_SIGNALS:-} ]]; then
   for name in TERM HUP USR1 USR2 ALRM; do trap "echo $name >>'$LOG/ranks_got'; exit 75" "$name"; done
   touch "$GACCD_ATTEMPT_DIR/events.jsonl"
@@ -204,6 +205,13 @@ class Launch(WithStandIns):
         killed = "srun: error: n3: task 5: Killed\\nsrun: error: n1: tasks 0-1: Terminated\\n"
         self.launch(SRUN_RC="143", SRUN_ERR=killed)
         self.assertIn("--srun-rc=143", self.log("gaccd")[-1])
+
+    def test_a_run_folder_that_is_gone_is_said_first(self):
+        run = self.dir / "run"
+        done = self.launch(GACCD_RUN_DIR=str(run), REMOVE=str(run), SRUN_RC="74")
+        self.assertEqual(done.returncode, 74)
+        self.assertTrue(done.stderr.startswith(
+            f"slurm/launch: the folder {run}/attempts/000-91 is gone, srun returned 74"), done.stderr)
 
     def test_shows_what_the_ranks_said(self):
         rank = self.dir / "runs/demo-91/attempts/000-91/rank"
