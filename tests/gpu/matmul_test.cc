@@ -19,8 +19,9 @@ class MatmulTest : public testing::TestWithParam<bool> {
       ASSERT_TRUE(loaded.ok()) << loaded.status().message();
       api = *loaded;
     }
-    auto context =
-        CudaContext::Create({.numerics = {.deterministic = GetParam()}, .cublaslt = api});
+    auto context = CudaContext::Create(
+        {.numerics = {.deterministic = GetParam(), .time_algorithms = !GetParam()},
+         .cublaslt = api});
     ASSERT_TRUE(context.ok()) << context.status().message();
     context_ = std::move(*context);
   }
