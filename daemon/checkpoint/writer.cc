@@ -332,8 +332,8 @@ Status Writer::Settle(const SavePtr& save, Status status) {
     return Status::Ok();
   }
   if (status.kind() != ErrorKind::kIo) return status;
-  return std::move(status).WithContext(
-      StrCat("checkpoints: ", failed_in_row_, " saves failed in a row, the last"));
+  return {status.kind(),
+          StrCat(status.message(), "; ", failed_in_row_, " saves failed in a row, this one last")};
 }
 
 // When the oldest is over, the next one may long be written.

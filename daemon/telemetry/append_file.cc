@@ -15,23 +15,22 @@ bool AppendFile::Append(std::string line, Counted counted) {
   if (std::chrono::steady_clock::now() - last_look_ >= kLookPeriod) Look();
   if (!line.ends_with('\n')) line += '\n';
   if (half_line_) line.insert(line.begin(), '\n');
-  ssize_t written = -1;
-  do {
-    written = ::write(file_.get(), line.data(), line.size());
-  } while (written < 0 && errno == EINTR);
-  if (written == static_cast<ssize_t>(line.size())) {
+  std::size_t done = 0;
+  while (done < line.size()) {
+    const ssize_t written = ::write(file_.get(), line.data() + done, line.size() - done);
+    if (written < 0 && errno == EINTR) continue;
+    if (written == 0) errno = EIO;
+    if (written <= 0) break;
+    done += static_cast<std::size_t>(written);
+  }
+  if (done == line.size()) {
     half_line_ = false;
     if (counted == Counted::kYes) ++since_look_;
     return true;
   }
+  Fail(ErrnoStatus("cannot write", path_));
   if (counted == Counted::kYes) ++dropped_;
-  if (written < 0) {
-    Fail(ErrnoStatus("cannot write", path_));
-    return false;
-  }
-  half_line_ = half_line_ || written > 0;
-  Fail({ErrorKind::kIo, StrCat("cannot write '", path_, "': ", written, " of ", line.size(),
-                               " bytes were written")});
+  half_line_ = half_line_ || done > 0;
   return false;
 }
 

@@ -1,4 +1,4 @@
-// AppendFile: lines at the end of a file, one write(2) each, that never stop the writer. A line
+// AppendFile: lines at the end of a file, one write(2) each where the disk takes it whole. A line
 // that cannot be written is dropped and counted; after a half line the next one begins anew. Every
 // kLookPeriod a line first looks whether the file is still there: one that was removed is made
 // again, and the lines since the last look count as dropped. Not thread-safe.

@@ -75,7 +75,7 @@ class RunReporter {
   // leaves crash/r<rank>.json, and when rank 0 is among the suspects, one of the others writes
   // verdict.json and STATUS.json in its place.
   void Finish(const Status& outcome, const FailureFacts& facts = {});
-  // kIo: the run folder did not answer in Finish(), and what was not written.
+  // kIo: what Finish() could not write, and why; or the run folder did not answer.
   [[nodiscard]] const Status& not_closed() const;
 
   // The first write that failed, and how many did.

@@ -116,6 +116,8 @@ void RunReporter::Finish(const Status& outcome, const FailureFacts& facts) {
                        StrCat("the run folder '", impl.run_dir(), "' does not answer: ",
                               impl.leads() ? "verdict.json" : "the crash record of this rank",
                               " was not written within ", limit.count(), " ms")};
+  } else if (impl.events) {
+    impl.not_closed = impl.final_write;
   }
   impl.crash.reset();
   const std::string here =

@@ -3,6 +3,7 @@
 #include <google/protobuf/struct.pb.h>
 #include <google/protobuf/util/json_util.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -196,6 +197,14 @@ Result<Place> FindPlace(const std::string& attempt_dir) {
   return place;
 }
 
+// Why there is no verdict.
+bool IsFull(const std::string& run_dir) {
+  constexpr std::uint64_t kAnyFile = 64 << 10;
+  struct statvfs info {};
+  return ::statvfs(run_dir.c_str(), &info) == 0 &&
+         std::uint64_t{info.f_bavail} * info.f_frsize < kAnyFile;
+}
+
 // With --group-access the group may read the attempt's folder, and so what is said about it.
 unsigned FileModeIn(const std::string& attempt_dir) {
   struct stat info {};
@@ -283,9 +292,13 @@ Result<std::string> RunVerdictCommand(const VerdictRequest& request) {
   const unsigned mode = FileModeIn(attempt_dir);
   const bool told_before = !facts.before.empty() && facts.before.back().attempt == place.attempt;
   if (told_before) facts.before.pop_back();
-  const AttemptJudgement judgement = JudgeAttempt(facts);
+  AttemptJudgement judgement = JudgeAttempt(facts);
+  if (!facts.written && IsFull(place.run_dir)) {
+    judgement.reason =
+        StrCat("the file system of '", place.run_dir, "' is full; ", judgement.reason);
+  }
   if (!told_before) {
-    GACCD_RETURN_IF_ERROR(
+    const Status kept =
         AppendToLedger(ledger,
                        {.attempt = place.attempt,
                         .started = StartOf(attempt_dir),
@@ -295,7 +308,8 @@ Result<std::string> RunVerdictCommand(const VerdictRequest& request) {
                         .exit = judgement.exit,
                         .next = judgement.next,
                         .reason = judgement.reason},
-                       mode));
+                       mode);
+    if (!kept.ok()) judgement.reason = StrCat(kept.message(), "; ", judgement.reason);
   }
   if (judgement.held) {
     GACCD_RETURN_IF_ERROR(

@@ -92,8 +92,9 @@ struct VerdictRequest {
 // an attempt), and <run>/HOLD with the reason when the run is held. The text is for the job script:
 // the next step, the reason, and `--exclude=n3,n7` when hosts are suspected, a line each; they are
 // named as SLURM names the nodes of this job, and a host that is none of them is left out. What the
-// run left is from outside: a file that cannot be read counts as missing. kUsage: no such folder,
-// or not <run>/attempts/NNN-<job>; kIo: the ledger cannot be written.
+// run left is from outside: a file that cannot be read counts as missing. Where the ledger cannot
+// be written, the reason begins with that. kUsage: no such folder, or not <run>/attempts/NNN-<job>;
+// kIo: HOLD cannot be written.
 Result<std::string> RunVerdictCommand(const VerdictRequest& request);
 
 }  // namespace gaccd

@@ -176,8 +176,8 @@ void Saver::Tell(const SaveEvent& event) {
                    Milliseconds(event.write_s + event.commit_s), ", committed after ",
                    Milliseconds(event.total_s)));
   } else {
-    LogWarning(StrCat("checkpoint ", event.generation.name(), " failed (", event.failed_in_row,
-                      " in a row), the previous one remains: ", event.status.message()));
+    LogWarning(StrCat(event.status.message(), "; checkpoint ", event.generation.name(), " failed (",
+                      event.failed_in_row, " in a row), the previous one remains"));
   }
   if (!event.prune_problem.empty()) {
     LogWarning(StrCat("old checkpoints could not be removed: ", event.prune_problem));

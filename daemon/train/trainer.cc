@@ -221,18 +221,18 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Saver* save
       return StopAt(StrCat("after update ", index + 1), wish, *summary, saver);
     }
     if (saver == nullptr) continue;
-    GACCD_RETURN_IF_ERROR(saver->Poll());
+    GACCD_RETURN_IF_ERROR(OfAllRanks(saver->Poll(), summary));
     if (save || wish.action == StopAction::kSave) {
       const When when = last ? When::kNow : When::kWhenTheDiskAnswers;
-      GACCD_RETURN_IF_ERROR(GiveUpIfAsked(SaveAt(*summary, *saver, when),
+      GACCD_RETURN_IF_ERROR(GiveUpIfAsked(OfAllRanks(SaveAt(*summary, *saver, when), summary),
                                           StrCat("after update ", index + 1), ErrorKind::kTempFail,
                                           *saver));
     }
   }
   GACCD_ASSIGN_OR_RETURN(summary->measured_memory, ResidentBytes());
   if (saver == nullptr) return Status::Ok();
-  return GiveUpIfAsked(FinishSaves(*summary, *saver), "after the last update", ErrorKind::kTempFail,
-                       *saver);
+  return GiveUpIfAsked(OfAllRanks(FinishSaves(*summary, *saver), summary), "after the last update",
+                       ErrorKind::kTempFail, *saver);
 }
 
 Result<bool> Trainer::SaveIsDue(std::int64_t step, Saver* saver) const {

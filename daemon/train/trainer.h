@@ -136,6 +136,11 @@ class Trainer {
   Status StopAt(const std::string& where, const StopDecision& wish, const TrainingSummary& summary,
                 Saver* saver);
 
+  // `saved`, of a call that all ranks made: they settle the failure of a disk together.
+  static Status OfAllRanks(Status saved, TrainingSummary* summary) {
+    if (!saved.ok() && saved.kind() == ErrorKind::kIo) summary->failed_together = true;
+    return saved;
+  }
   // `saved`; but when a save or the wait for it was given up (kInterrupted), as a rank was asked
   // twice, nothing waits for the disk any more, and the run ends with `kind`.
   Status GiveUpIfAsked(Status saved, const std::string& where, ErrorKind kind, Saver& saver);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The file server of the run folder stops for longer than --bound while four ranks train: they go on
+"""The file server of the run folder stops for longer than --bound while four ranks train: they continue
 and nobody is blamed; what must end meanwhile ends within the bound and names the folder.
 
 Usage: hang_test.py GACCD [--seconds=8] [--bound=5] [unittest arguments]
@@ -145,7 +145,7 @@ class Hang(unittest.TestCase):
         self.assertGreaterEqual(events[-1]["last_step"], after)
         self.assertLessEqual(events[-1]["last_step"] - len(steps), lost, "steps")
         if SECONDS >= 30:
-            self.assertIn("has not answered for 10 s; training goes on", text)
+            self.assertIn("has not answered for 10 s; training continues", text)
 
     def test_a_rank_is_killed_while_the_folder_hangs(self):
         run = self.train("--save-every-seconds=0")

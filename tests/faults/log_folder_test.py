@@ -29,7 +29,7 @@ batch { target: 256 micro: 256 }
 optimizer { lr: 0.001 sgd {} }
 epochs: 1000
 max_updates: %d
-log_every: 10
+log_every: 1
 """ % UPDATES
 
 
@@ -48,11 +48,11 @@ class LogFolder(unittest.TestCase):
     def mount(self, *arguments):
         subprocess.run(["mount", *arguments], check=True)
 
-    def start(self):
+    def start(self, *args):
         with open(self.output, "w", encoding="utf-8") as output:
             process = subprocess.Popen(
                 [GACCD, "train", f"--job={self.dir}/job.txtpb", f"--run-dir={self.run_dir}",
-                 "--save-every-seconds=0"],  # a checkpoint at the end would fail, too
+                 *(args or ["--save-every-seconds=0"])],  # a checkpoint at the end would fail, too
                 stdout=output, stderr=subprocess.STDOUT)
         self.addCleanup(lambda: process.poll() is None and process.kill())
         self.wait_until(lambda: len(self.events()) > 200, process)
@@ -83,8 +83,7 @@ class LogFolder(unittest.TestCase):
     def status(self):
         return json.loads((self.run_dir / "STATUS.json").read_text())
 
-    def test_a_full_disk_and_room_again(self):
-        process = self.start()
+    def fill(self):
         ballast = self.disk / "ballast"
         with open(ballast, "wb", buffering=0) as file:
             try:
@@ -92,6 +91,24 @@ class LogFolder(unittest.TestCase):
                     pass
             except OSError:
                 pass
+        return ballast
+
+    def test_a_full_disk_is_said_before_what_follows_from_it(self):
+        process = self.start("--save-every-updates=300", "--failed-saves=2")
+        self.fill()
+        self.assertEqual(process.wait(LIMIT_S), 74, self.tail())
+        said = [line for line in self.output.read_text().splitlines() if line.startswith("gaccd: ")]
+        for line in said:
+            self.assertRegex(line, r"^gaccd: (warning|error \(io, exit 74\)): cannot \w+ '[^;]*': No space left on device")
+        self.assertRegex(said[-1], r"; 2 saves failed in a row, .*verdict.json': No space left on device$")
+        judged = subprocess.run([GACCD, "verdict", f"--attempt-dir={self.run_dir}/attempts/latest", "--srun-rc=74"],
+                                capture_output=True, text=True, check=True).stdout.splitlines()
+        self.assertEqual(judged[0], "fail")
+        self.assertRegex(judged[1], "(No space left on device|is full); .*rank 0 left no verdict")
+
+    def test_a_full_disk_and_room_again(self):
+        process = self.start()
+        ballast = self.fill()
         self.wait_until(lambda: "training continues" in self.output.read_text(), process)
         time.sleep(0.5)
         ballast.unlink()
@@ -105,7 +122,7 @@ class LogFolder(unittest.TestCase):
                 continue  # the half line that was written last
             if event["ev"] == "dropped":
                 told += event["lines"]
-                self.assertRegex(event["reason"], "No space left|bytes were written")
+                self.assertRegex(event["reason"], "No space left on device")
         seen = sum(b'"ev":"step"' in line and line.endswith(b"}") for line in self.events())
         lost = UPDATES - seen
         self.assertGreater(lost, 20)

@@ -163,6 +163,13 @@ class VerdictCommand : public testing::Test {
   const std::string run_ = testing::TempDir() + "/verdict-" + std::to_string(getpid());
 };
 
+TEST_F(VerdictCommand, ALedgerThatCannotBeWrittenIsSaidFirst) {
+  const std::string attempt = Attempt("000-7", "");
+  std::filesystem::create_directory(run_ + "/ledger.jsonl");
+  EXPECT_THAT(Run(attempt, 74), StartsWith("fail\ncannot open '"));
+  EXPECT_THAT(Run(attempt, 74), HasSubstr("ledger.jsonl': Is a directory; rank 0 left no verdict"));
+}
+
 TEST_F(VerdictCommand, SaysWhatToDoAndKeepsTheLedger) {
   const std::string first = Attempt(
       "000-7",
