@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
 #include "daemon/train/update.h"
@@ -82,6 +85,24 @@ TEST(EngineTest, DroppedMicroBatchesWithAWrongDivisorAreCaught) {
       EXPECT_EQ(run.status().kind(), ErrorKind::kInternal);
       EXPECT_THAT(run.status().message(), HasSubstr("rank 1: "));
     }
+  }
+}
+
+TEST(EngineTest, TheTimesOfAnUpdateAddUp) {
+  constexpr std::chrono::milliseconds kPause{2};
+  const EngineRunOptions options{.update = [&](Engine& engine, Prefetcher& batches,
+                                               const Plan& plan, UpdateSettings settings) {
+    return RunUpdate(engine, batches, plan, settings, {.drop = [&](std::int64_t) {
+                       std::this_thread::sleep_for(kPause);  // as if the data were late
+                       return false;
+                     }});
+  }};
+  const auto runs = RunRanks({.micro = 5, .target = 13, .updates = 2}, options);
+  ASSERT_TRUE(runs[0].ok()) << runs[0].status().message();
+  for (const UpdateFigures& one : runs[0]->figures) {
+    EXPECT_GE(one.data_s, 3 * std::chrono::duration<double>(kPause).count()) << "3 micro-steps";
+    EXPECT_EQ(one.dur_s, one.data_s + one.fwd_bwd_s + one.reduce_s + one.opt_s);
+    for (const double part : {one.fwd_bwd_s, one.reduce_s, one.opt_s}) EXPECT_GT(part, 0);
   }
 }
 

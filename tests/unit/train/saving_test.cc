@@ -27,7 +27,7 @@ TEST_F(SavingTest, ASaveAtEveryUpdateIsCommittedOneUpdateLater) {
   Job job = SmallJob();
   job.max_updates = 6;
   const auto wait = [](const std::function<bool()>& done) {
-    for (int i = 0; i < 500 && !done(); ++i) std::this_thread::sleep_for(kTick);
+    for (int i = 0; i < 6000 && !done(); ++i) std::this_thread::sleep_for(kTick);
     return done();
   };
   look_ = [&](int rank, std::int64_t update) {
