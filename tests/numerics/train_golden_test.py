@@ -20,7 +20,7 @@ PROCESSES = {"momentum_cosine": 3, "adamw_clipped": 2, "fewer_samples_than_ranks
 # weights here in single precision: the worst is off by 8e-7.
 EXACT, SINGLE = 1e-11, 4e-6
 STEP = {"epoch": EXACT, "step": EXACT, "samples": EXACT, "samples_total": EXACT, "lr": EXACT,
-        "loss": SINGLE, "grad_norm": SINGLE}
+        "loss": SINGLE, "grad_norm": SINGLE, "target": EXACT, "steps_total": EXACT}
 
 
 def numbers(words):
@@ -39,6 +39,8 @@ class Golden:
                 self.evals.append(numbers(words))
             elif key == "weight":
                 self.weights[words[0]] = numbers(words[1:])
+        for step in self.steps:
+            step += [step[2], len(self.steps)]  # nothing is left out
 
 
 def steps_and_evals(run_dir):
