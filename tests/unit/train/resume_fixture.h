@@ -56,8 +56,8 @@ class ResumeTest : public ::testing::Test {
     std::int64_t first = 0;
     std::vector<std::string> notes;
     int evaluations = 0;
-    std::string warnings;             // before Run()
-    std::vector<std::string> losses;  // by update
+    std::string warnings;            // before Run()
+    std::vector<std::string> steps;  // what was told of each update
   };
 
   // Trains on so many ranks; saves every so many updates (0: never); goes on from `from`. stop: the
@@ -114,7 +114,11 @@ class ResumeTest : public ::testing::Test {
     });
     SetLogHook({});
     if (!status.ok()) return status;
-    trained.losses = OfSteps(run_dir, "loss");
+    for (const char* key : {"epoch", "step", "steps_total", "samples_total", "loss", "lr"}) {
+      const std::vector<std::string> values = OfSteps(run_dir, key);
+      trained.steps.resize(values.size());
+      for (std::size_t u = 0; u < values.size(); ++u) trained.steps[u] += StrCat(values[u], " ");
+    }
     return trained;
   }
 

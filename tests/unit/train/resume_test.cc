@@ -68,8 +68,8 @@ TEST_F(ResumeTest, InsideAnUpdateTheSameMicroStepsGoOn) {
     ASSERT_TRUE(resumed.ok()) << resumed.status().message();
     EXPECT_EQ(resumed->first, stop.update - 1);
     EXPECT_EQ(resumed->weights, plain->weights) << stop.update << ", " << stop.done;
-    EXPECT_EQ(resumed->losses, std::vector<std::string>(plain->losses.begin() + stop.update - 1,
-                                                        plain->losses.end()));
+    EXPECT_EQ(resumed->steps,
+              std::vector<std::string>(plain->steps.begin() + stop.update - 1, plain->steps.end()));
     EXPECT_EQ(resumed->summary.samples, 3 * 230);
     // Other ranks or micro-batches have other micro-steps: the update begins again.
     const auto other = Train(job, 2, 0, "auto");

@@ -105,6 +105,27 @@ TEST(Trainer, DivergenceStopsTheRunOnEveryRank) {
   EXPECT_NE(status.message().find("diverged"), std::string::npos) << status.message();
 }
 
+TEST(Trainer, LoadsTheWeightsThatItSaved) {
+  const std::string path = ::testing::TempDir() + "trainer_test.safetensors";
+  const auto comm = MakeSingle();
+  std::vector<std::vector<float>> parameters;
+  for (const std::uint64_t seed : {1U, 2U}) {
+    Job job = SmallJob(37, 4);
+    job.seed = seed;
+    const auto trainer = Trainer::Open(*comm, job, *PlanOf(job, 1));
+    ASSERT_TRUE(trainer.ok()) << trainer.status().message();
+    ASSERT_TRUE((*trainer)->Prepare().ok());
+    parameters.push_back((*trainer)->Parameters().value());
+    const Status moved =
+        seed == 1 ? (*trainer)->SaveWeights(path, 0600) : (*trainer)->LoadWeights(path);
+    ASSERT_TRUE(moved.ok()) << moved.message();
+    parameters.push_back((*trainer)->Parameters().value());
+  }
+  EXPECT_EQ(parameters[1], parameters[0]);
+  EXPECT_NE(parameters[2], parameters[0]);
+  EXPECT_EQ(parameters[3], parameters[0]);
+}
+
 TEST(Trainer, RefusesDataSmallerThanTheBatch) {
   const Job job = SmallJob(231, 4);
   const auto comm = MakeSingle();
