@@ -6,6 +6,7 @@
 #include <string>
 
 #include "collectives/base/strings.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -83,6 +84,17 @@ TEST(Result, HoldsWhatCanOnlyBeMoved) {
   ASSERT_TRUE(result.ok());
   const std::unique_ptr<int> taken = std::move(result).value();
   EXPECT_EQ(*taken, 5);
+}
+
+TEST(StatusMatchersTest, MayBeAskedOfASuccess) {
+  const Status good;
+  const Result<int> value = 1;
+  const Result<int> bad = Status(ErrorKind::kData, "expected 3 rows, found 2");
+  EXPECT_THAT(good, testing::Not(IsError(ErrorKind::kData, "")));
+  EXPECT_THAT(value, testing::Not(IsError(ErrorKind::kData, "")));
+  EXPECT_THAT(bad, IsError(ErrorKind::kData, "3 rows"));
+  EXPECT_THAT(bad, testing::Not(IsError(ErrorKind::kData, "4 rows")));
+  EXPECT_THAT(bad.status(), testing::Not(IsError(ErrorKind::kIo, "3 rows")));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "daemon/checkpoint/run_state.h"
 #include "daemon/checkpoint/save_task.h"
 #include "daemon/model/safetensors.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/checkpoint/fixture.h"
 
 namespace gaccd {
@@ -57,8 +58,7 @@ TEST_F(CkptCommandTest, VerifyNamesWhatIsDamaged) {
   EXPECT_THAT(output.text, HasSubstr("step-000000000009-e000001: ok"));
   Break("step-000000000009-e000001");
   output = Run({.action = CkptAction::kVerify});
-  EXPECT_EQ(output.verdict.kind(), ErrorKind::kData);
-  EXPECT_EQ(output.verdict.message(), "1 of 3 checkpoints are damaged");
+  EXPECT_THAT(output.verdict, IsError(ErrorKind::kData, "1 of 3 checkpoints are damaged"));
   EXPECT_THAT(output.text, HasSubstr("step-000000000009-e000001: damaged: "));
   output =
       Run({.action = CkptAction::kVerify, .path = folder_.ckpt() + "/step-000000000006-e000001/"});
@@ -72,7 +72,7 @@ TEST_F(CkptCommandTest, VerifyIsAsStrictAsAResume) {
   const auto damaged = [&](const std::string& folder, const std::string& why) {
     const auto found = RunCkptCommand({.action = CkptAction::kVerify, .path = folder});
     ASSERT_TRUE(found.ok()) << found.status().message();
-    EXPECT_EQ(found->verdict.kind(), ErrorKind::kData);
+    EXPECT_THAT(found->verdict, IsError(ErrorKind::kData, "1 of 1"));
     EXPECT_THAT(found->text, AllOf(HasSubstr("000009-e000001: damaged"), HasSubstr(why)));
     const auto loaded = LoadNewest(*comm, folder, AcceptAll);
     ASSERT_TRUE(loaded.ok()) << loaded.status().message();
@@ -91,8 +91,7 @@ TEST_F(CkptCommandTest, VerifyIsAsStrictAsAResume) {
     const auto exported = RunCkptCommand({.action = CkptAction::kExport,
                                           .path = folder.ckpt() + "/step-000000000009-e000001",
                                           .out = folder.path() + "/w.safetensors"});
-    EXPECT_EQ(exported.status().kind(), ErrorKind::kData);
-    EXPECT_THAT(exported.status().message(), HasSubstr(why));
+    EXPECT_THAT(exported, IsError(ErrorKind::kData, why));
     EXPECT_FALSE(PathExists(folder.path() + "/w.safetensors"));
   }
   {
@@ -129,10 +128,8 @@ TEST_F(CkptCommandTest, PruneGoesOnAfterWhatItCannotRemove) {
   const CkptRequest request{.action = CkptAction::kPrune, .keep = {.newest = 1}};
   const CkptOutput output = Run(request);
   EXPECT_EQ(output.text, "removed step-000000000003-e000001\n");
-  EXPECT_EQ(output.verdict.kind(), ErrorKind::kIo);
-  EXPECT_THAT(output.verdict.message(),
-              AllOf(HasSubstr("1 of 2 checkpoints could not be removed: step-000000000006-"),
-                    HasSubstr("/mine'")));
+  EXPECT_THAT(output.verdict, IsError(ErrorKind::kIo, "1 of 2 checkpoints could not be removed"));
+  EXPECT_THAT(output.verdict, IsError(ErrorKind::kIo, "step-000000000006-e000001/mine'"));
 }
 
 TEST_F(CkptCommandTest, JsonHasALinePerCheckpoint) {
@@ -157,14 +154,12 @@ TEST_F(CkptCommandTest, PruneRemovesByThePolicyUnlessARunWrites) {
   {
     const auto lease = WriterLease::Take(folder_.ckpt(), MakeOwnerName("55", 0));
     const auto refused = RunCkptCommand(request);
-    EXPECT_EQ(refused.status().kind(), ErrorKind::kConfig);
-    EXPECT_THAT(refused.status().message(), HasSubstr("job 55"));
+    EXPECT_THAT(refused, IsError(ErrorKind::kConfig, "job 55"));
   }
   {
     const auto run = FolderOwner::Take(folder_.path(), MakeOwnerName("56", 0));
     const auto refused = RunCkptCommand(request);
-    EXPECT_EQ(refused.status().kind(), ErrorKind::kConfig);
-    EXPECT_THAT(refused.status().message(), HasSubstr("job 56")) << "it may be about to resume";
+    EXPECT_THAT(refused, IsError(ErrorKind::kConfig, "job 56")) << "it may be about to resume";
   }
   EXPECT_EQ(Run(request).text,
             "removed step-000000000006-e000001\nremoved step-000000000003-e000001\n");
@@ -189,7 +184,7 @@ TEST_F(CkptCommandTest, ExportsTheNewestThatIsWhole) {
   const auto named = RunCkptCommand({.action = CkptAction::kExport,
                                      .path = folder_.ckpt() + "/step-000000000009-e000001",
                                      .out = out});
-  EXPECT_EQ(named.status().kind(), ErrorKind::kData);
+  EXPECT_THAT(named, IsError(ErrorKind::kData, "expected"));
 }
 
 TEST_F(CkptCommandTest, ExportWritesOnlyWhereAFileOfWeightsBelongs) {
@@ -238,20 +233,17 @@ TEST_F(CkptCommandTest, ExportDoesNotReadBehindAForgedBuffer) {
   ASSERT_TRUE(ReplaceFile(StrCat(path, "/", kManifestName), EncodeManifest(*manifest), false).ok());
   const auto exported = RunCkptCommand(
       {.action = CkptAction::kExport, .path = path, .out = folder_.path() + "/w.safetensors"});
-  EXPECT_EQ(exported.status().kind(), ErrorKind::kData);
-  EXPECT_THAT(exported.status().message(), HasSubstr("found decoy"));
+  EXPECT_THAT(exported, IsError(ErrorKind::kData, "found decoy"));
 }
 
 TEST_F(CkptCommandTest, WrongUse) {
-  EXPECT_EQ(RunCkptCommand({}).status().kind(), ErrorKind::kUsage);
-  EXPECT_EQ(RunCkptCommand({.path = folder_.path() + "/no"}).status().kind(), ErrorKind::kIo);
-  EXPECT_EQ(RunCkptCommand({.action = CkptAction::kExport, .path = folder_.path()}).status().kind(),
-            ErrorKind::kUsage);
-  EXPECT_EQ(RunCkptCommand({.action = CkptAction::kPrune,
-                            .path = folder_.ckpt() + "/step-000000000009-e000001"})
-                .status()
-                .kind(),
-            ErrorKind::kUsage);
+  EXPECT_THAT(RunCkptCommand({}), IsError(ErrorKind::kUsage, ""));
+  EXPECT_THAT(RunCkptCommand({.path = folder_.path() + "/no"}), IsError(ErrorKind::kIo, "/no'"));
+  EXPECT_THAT(RunCkptCommand({.action = CkptAction::kExport, .path = folder_.path()}),
+              IsError(ErrorKind::kUsage, "--out"));
+  EXPECT_THAT(RunCkptCommand({.action = CkptAction::kPrune,
+                              .path = folder_.ckpt() + "/step-000000000009-e000001"}),
+              IsError(ErrorKind::kUsage, "expected a run folder"));
   const TempFolder empty;
   EXPECT_EQ(RunCkptCommand({.path = empty.path()})->text, "no checkpoints\n");
   EXPECT_EQ(RunCkptCommand({.action = CkptAction::kVerify, .path = empty.path()})->verdict.kind(),
@@ -267,7 +259,7 @@ TEST(MakeCkptRequestTest, WordsBecomeARequest) {
   EXPECT_EQ(made->keep.newest, 5);
   for (const std::vector<std::string>& words :
        std::vector<std::vector<std::string>>{{}, {"ls"}, {"rm", "p"}}) {
-    EXPECT_EQ(MakeCkptRequest(words, "", {}).status().kind(), ErrorKind::kUsage);
+    EXPECT_THAT(MakeCkptRequest(words, "", {}), IsError(ErrorKind::kUsage, "expected"));
   }
 }
 
@@ -282,17 +274,19 @@ TEST(RunStateTest, OnlyTheSameModelFits) {
   const FlatLayout layout = Layout();
   Manifest manifest{.parameters = ParameterRecords(layout), .buffers = RunBuffers(layout, 1856)};
   EXPECT_TRUE(CheckFits(manifest, layout, 1856).ok());
-  EXPECT_THAT(CheckFits(manifest, layout, 0).message(), HasSubstr("optimizer of 7424 bytes"));
+  EXPECT_THAT(CheckFits(manifest, layout, 0),
+              IsError(ErrorKind::kConfig, "optimizer of 7424 bytes"));
   manifest.cursor.micro_step = 1;
   EXPECT_FALSE(CheckFits(manifest, layout, 1856).ok()) << "a window without accumulators";
   manifest.buffers.push_back(AccumulatorsBuffer(layout));
   EXPECT_TRUE(CheckFits(manifest, layout, 1856).ok());
   manifest.parameters[1].shape = {11};
-  EXPECT_THAT(
-      CheckFits(manifest, layout, 1856).message(),
-      HasSubstr("it has the parameter a.bias [11] at 912, this job has a.bias [10] at 912"));
+  EXPECT_THAT(CheckFits(manifest, layout, 1856),
+              IsError(ErrorKind::kConfig,
+                      "it has the parameter a.bias [11] at 912, this job has a.bias [10] at 912"));
   manifest.parameters.pop_back();
-  EXPECT_THAT(CheckFits(manifest, layout, 1856).message(), HasSubstr("it has the parameter (none"));
+  EXPECT_THAT(CheckFits(manifest, layout, 1856),
+              IsError(ErrorKind::kConfig, "it has the parameter (none"));
 }
 
 }  // namespace

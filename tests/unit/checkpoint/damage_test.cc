@@ -4,6 +4,7 @@
 #include <fstream>
 #include <random>
 
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/checkpoint/fixture.h"
 
 namespace gaccd {
@@ -139,7 +140,7 @@ TEST(DamageTest, AGenerationUnderAnotherNameIsRefused) {
     ASSERT_EQ(outcome->refused.size(), 1u) << name.name();
     EXPECT_THAT(outcome->refused[0],
                 ::testing::HasSubstr("its manifest is of step-000000000001-e000001"));
-    EXPECT_EQ(VerifyGeneration(folder.ckpt(), name).kind(), ErrorKind::kData);
+    EXPECT_THAT(VerifyGeneration(folder.ckpt(), name), IsError(ErrorKind::kData, "its manifest"));
     fs::remove_all(name.PathIn(folder.ckpt()));
   }
 }

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -16,6 +15,7 @@
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/arguments.h"
+#include "tests/unit/telemetry/temp_dir.h"
 
 namespace gaccd {
 namespace {
@@ -277,17 +277,14 @@ TEST(FlagsTest, WrongValuesAreQuoted) {
 
 class FlagFileTest : public ::testing::Test {
  protected:
-  void SetUp() override { std::filesystem::create_directories(folder_); }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   // The path of a new file.
   std::string Write(const std::string& name, const std::string& text) const {
     std::ofstream(folder_ + "/" + name) << text;
     return folder_ + "/" + name;
   }
 
-  const std::string folder_ = ::testing::TempDir() + "gaccd_flagfile_" +
-                              ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  const TempDir dir_;
+  const std::string folder_ = dir_.path();
 };
 
 Flags ParseFileOk(const std::string& path) {

@@ -9,7 +9,9 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/config/job_text_util.h"
+#include "tests/unit/telemetry/temp_dir.h"
 
 namespace gaccd {
 namespace {
@@ -210,19 +212,18 @@ TEST(JobTextTest, AByteOrderMarkIsSkipped) {
 }
 
 TEST(JobTextTest, LoadsFiles) {
-  const std::string path = ::testing::TempDir() + "job_text_test.txtpb";
+  const TempDir dir;
+  const std::string path = dir.path() + "/job.txtpb";
   std::ofstream(path) << kMinimal;
   EXPECT_EQ(LoadJob(path)->name, "line");
-  EXPECT_EQ(StrCat(LoadJob(path)->data.job_folder, "/"), ::testing::TempDir());
+  EXPECT_EQ(LoadJob(path)->data.job_folder, dir.path());
   std::ofstream(path) << "name: 3";
-  EXPECT_THAT(LoadJob(path).status().message(), StartsWith(path + ":1:7: "));
-  const Result<Job> missing = LoadJob(path + ".missing");
-  EXPECT_EQ(missing.status().kind(), ErrorKind::kIo);
-  EXPECT_THAT(missing.status().message(), HasSubstr("No such file"));
-  EXPECT_EQ(LoadJob(::testing::TempDir()).status().kind(), ErrorKind::kIo);
-  EXPECT_EQ(LoadJob("/dev/zero").status().kind(), ErrorKind::kIo);
+  EXPECT_THAT(LoadJob(path), IsError(ErrorKind::kConfig, path + ":1:7: "));
+  EXPECT_THAT(LoadJob(path + ".missing"), IsError(ErrorKind::kIo, "No such file"));
+  EXPECT_THAT(LoadJob(dir.path()), IsError(ErrorKind::kIo, "directory"));
+  EXPECT_THAT(LoadJob("/dev/zero"), IsError(ErrorKind::kIo, "/dev/zero"));
   std::ofstream(path) << std::string(kMaxTextBytes + 1, ' ');
-  EXPECT_EQ(LoadJob(path).status().kind(), ErrorKind::kConfig);
+  EXPECT_THAT(LoadJob(path), IsError(ErrorKind::kConfig, path));
 }
 
 }  // namespace

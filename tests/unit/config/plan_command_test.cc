@@ -8,6 +8,7 @@
 
 #include "daemon/config/help.h"
 #include "daemon/config/plan_proto.h"
+#include "tests/unit/telemetry/temp_dir.h"
 
 namespace gaccd {
 namespace {
@@ -76,7 +77,8 @@ TEST(PlanCommandTest, StrictRefusesWhatIsNotExactButStillPrintsIt) {
 }
 
 TEST(PlanCommandTest, TheJobGivesTheBatchAndFlagsWin) {
-  const std::string path = ::testing::TempDir() + "plan_command_test.txtpb";
+  const TempDir dir;
+  const std::string path = dir.path() + "/job.txtpb";
   std::ofstream(path) << R"(
     name: "line" model { layer { name: "fc" linear { in: 10 out: 1 } } loss { mean_squared_error {} } }
     data { train { synthetic { samples: 4096 } } } optimizer { lr: 0.1 sgd {} }

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "daemon/autograd/add.h"
 #include "daemon/autograd/function.h"
@@ -12,6 +14,7 @@
 #include "daemon/ops/linear.h"
 #include "daemon/ops/mean_squared_error.h"
 #include "daemon/ops/relu.h"
+#include "daemon/ops/softmax_cross_entropy.h"
 #include "tests/unit/engine/graph_bench.h"
 
 namespace gaccd {
@@ -136,6 +139,32 @@ TEST(ExecutorTest, ReluKeepsNaN) {
       EXPECT_TRUE(std::isnan(bench.gradient("b1")[69])) << simplify << packed;
     }
   }
+}
+
+// exp(88) is the largest that f32 holds: whichever logit is the largest, the sum is finite.
+TEST(ExecutorTest, CrossEntropyOfLargeLogits) {
+  GraphBench bench;
+  const ValueId labels = bench.Labels(4, 3);
+  bench.PrepareTraining(bench.ApplyAll(std::make_shared<SoftmaxCrossEntropy>(),
+                                       {bench.Parameter("z", {4, 3}), labels})[0]);
+  const std::vector<float> z = {-100, 100, 0, 100, -100, 0, 0, -100, 100, -100, -100, -100};
+  std::ranges::copy(z, bench.parameter("z").begin());
+  bench.Run();
+  double loss = 0;
+  for (std::size_t row = 0; row < 4; ++row) {
+    const auto logits = std::span(z).subspan(3 * row, 3);
+    double sum = 0;
+    for (const float one : logits) sum += std::exp(double{one});
+    const auto label = static_cast<std::size_t>(bench.labels()[row]);
+    loss += std::log(sum) - double{logits[label]};
+    for (std::size_t c = 0; c < 3; ++c) {
+      const double p = std::exp(double{logits[c]}) / sum;
+      EXPECT_NEAR(bench.gradient("z")[3 * row + c],
+                  (p - (c == label ? 1 : 0)) * double{GraphBench::kWeight}, 1e-7)
+          << row << " " << c;
+    }
+  }
+  EXPECT_NEAR(bench.objective(), loss, 1e-6 * loss);
 }
 
 TEST(ExecutorTest, InputsMayMoveBetweenRuns) {
