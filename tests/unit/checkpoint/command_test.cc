@@ -78,7 +78,7 @@ TEST_F(CkptCommandTest, VerifyIsAsStrictAsAResume) {
     ASSERT_TRUE(loaded.ok()) << loaded.status().message();
     EXPECT_FALSE(loaded->state);
     EXPECT_EQ(loaded->damaged, 1);
-    EXPECT_THAT(loaded->refused[0], HasSubstr(why));
+    EXPECT_THAT(loaded->refused, testing::ElementsAre(HasSubstr(why)));
   };
   for (const std::size_t at : {std::size_t{0}, std::size_t{899}, std::size_t{912 + 9}}) {
     const TempFolder folder;
@@ -120,7 +120,7 @@ TEST_F(CkptCommandTest, AGenerationOfAnotherUserIsRefused) {
   const auto loaded = LoadNewest(*MakeSingle(), folder_.ckpt(), AcceptAll);
   ASSERT_TRUE(loaded.ok() && loaded->state);
   EXPECT_EQ(loaded->state->generation.step, 6);
-  EXPECT_THAT(loaded->refused[0], HasSubstr("belongs to user 4711"));
+  EXPECT_THAT(loaded->refused, testing::ElementsAre(HasSubstr("belongs to user 4711")));
 }
 
 TEST_F(CkptCommandTest, PruneGoesOnAfterWhatItCannotRemove) {

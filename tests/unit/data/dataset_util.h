@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,7 @@ inline Batch Gather(const Dataset& dataset, const std::vector<std::int64_t>& ind
 inline std::unique_ptr<Dataset> Opened(const SourceSpec& source,
                                        const NormalizeSpec& normalize = {}) {
   auto dataset = OpenDataset(source, normalize);
-  EXPECT_TRUE(dataset.ok()) << dataset.status().message();
+  if (!dataset.ok()) throw std::runtime_error(dataset.status().message());  // fails the test
   return std::move(dataset).value();
 }
 
