@@ -172,7 +172,7 @@ std::string Remarks(const Plan& plan, const Alternatives& found, RankKind kind) 
                  " ranks is not whole.\n");
   if (asked.target_batch % asked.gpus_per_node != 0) {
     text += StrCat("No node count does: ", asked.target_batch, " is not a multiple of ",
-                   Counted(asked.gpus_per_node, Name(kind)), " a node.\n");
+                   Counted(asked.gpus_per_node, Name(kind)), " per node.\n");
   } else if (found.nodes.empty()) {
     text += StrCat("No node count from ", found.nodes_from, " to ", found.nodes_to, " does.\n");
   }
@@ -181,8 +181,9 @@ std::string Remarks(const Plan& plan, const Alternatives& found, RankKind kind) 
 
 std::string WhatWouldDivide(const Plan& plan, RankKind kind) {
   const Alternatives found = FindAlternatives(plan);
-  std::string text = StrCat("\n", Left("What would make it divide", 31),
-                            "steps  samples      error   load  per rank\n");
+  std::string text =
+      StrCat("\n", Left(found.divides ? "Other plans" : "What would make it divide", 31),
+             "steps  samples      error   load  per rank\n");
   text += Row(StrCat(Name(plan.request().rounding), " (this plan)"), plan, plan.error_ratio(),
               found.asked_cost);
   text += ModeRows(found.modes);

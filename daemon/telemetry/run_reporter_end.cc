@@ -125,7 +125,7 @@ void RunReporter::Finish(const Status& outcome, const FailureFacts& facts) {
   Say(StrCat(outcome.ok() ? "done" : "stopped", ": ", impl.steps_done(), " updates, ",
              impl.samples_done(), " samples", impl.from.step > 0 ? here : "", " in ",
              DurationText(dur_s)));
-  if (!impl.attempt_dir.empty()) Say(StrCat("logs: ", impl.attempt_dir));
+  if (!impl.attempt_dir.empty()) Say(StrCat("logs: ", impl.AttemptDirAsGiven()));
   FlushTextLog(closed ? kForTheTextLog : std::chrono::milliseconds(0));
 }
 

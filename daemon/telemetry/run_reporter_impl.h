@@ -67,6 +67,12 @@ struct RunReporter::Impl {
   void ReportWriteFailure();
   void ReportStall();
   [[nodiscard]] std::string run_dir() const { return FolderOf(FolderOf(attempt_dir)); }
+  // With the user's own path of the run folder.
+  [[nodiscard]] std::string AttemptDirAsGiven() const {
+    const std::string_view given(options.run_dir);
+    return std::string(given.substr(0, given.find_last_not_of('/') + 1)) +
+           attempt_dir.substr(attempt_dir.rfind("/attempts/"));
+  }
 
   // The end, in run_reporter_end.cc. What writes files may hang: it is called on a thread of its
   // own, which shares this object.

@@ -1,5 +1,5 @@
-// Included once by a fuzz target that parses messages: libprotobuf says nothing, as in main.cc. A line
-// for every string that is no UTF-8 would fill the disk.
+// Included once by a fuzz target that parses messages: libprotobuf says nothing, as in main.cc. A
+// line for every string that is no UTF-8 would fill the disk.
 #pragma once
 
 #include <google/protobuf/stubs/logging.h>

@@ -7,6 +7,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -134,6 +135,23 @@ class PlanTest(unittest.TestCase):
             done = subprocess.run([GACCD, *args], stdout=write, stderr=subprocess.PIPE, timeout=20)
             os.close(write)
             self.assertEqual((done.returncode, done.stderr), (74, b""), args)
+
+
+class ReadmeTest(unittest.TestCase):
+    README = (pathlib.Path(__file__).resolve().parents[3] / "README.md").read_text()
+
+    def test_its_job_trains(self):
+        job = re.search(r'```\n(name: "first"\n.*?)```', self.README, re.DOTALL).group(1)
+        self.assertLessEqual(job.count("\n"), 10)
+        with tempfile.NamedTemporaryFile("w", suffix=".txtpb") as file:
+            file.write(job)
+            file.flush()
+            done = run("train", f"--job={file.name}", "--max-updates=2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_it_shows_the_plan_as_it_is_and_no_path_of_a_machine(self):
+        self.assertTrue(GOLDEN.read_text() in self.README, "README.md shows another plan")
+        self.assertIsNone(re.search(r"/work/|/home/|/root/|/tmp/", self.README))
 
 
 class JsonTest(unittest.TestCase):

@@ -105,12 +105,12 @@ TEST(PlanCommandTest, RanksAreCalledGpusOnlyWhereItIsKnown) {
   flags.target_batch = 3071;  // no node count divides it: the last line names the ranks too
   for (const auto device : {std::optional<Device>(), std::optional(Device::kCpu)}) {
     flags.device = device;
-    EXPECT_THAT(Text(flags), HasSubstr("3071 is not a multiple of 8 ranks a node."));
+    EXPECT_THAT(Text(flags), HasSubstr("3071 is not a multiple of 8 ranks per node."));
     EXPECT_THAT(Text(flags), Not(HasSubstr("GPU")));
   }
   flags.device = Device::kCuda;
   EXPECT_THAT(Text(flags), HasSubstr("30 nodes x 8 GPUs (default)"));
-  EXPECT_THAT(Text(flags), HasSubstr("not a multiple of 8 GPUs a node."));
+  EXPECT_THAT(Text(flags), HasSubstr("not a multiple of 8 GPUs per node."));
 }
 
 TEST(PlanCommandTest, WhatCpusCannotComputeIsRefusedWithoutAJobToo) {

@@ -157,7 +157,7 @@ TEST(PlanTextTest, MarksWhatWasNotAskedFor) {
 
 TEST(PlanTextTest, SaysWhyNothingDivides) {
   EXPECT_THAT(PlanText(MakePlan(30, 8, 10, 3073), {}),
-              HasSubstr("3073 is not a multiple of 8 ranks a node"));
+              HasSubstr("3073 is not a multiple of 8 ranks per node"));
   EXPECT_THAT(PlanText(MakePlan(30, 8, 10, std::int64_t{8} * 997), {}),
               HasSubstr("No node count from 15 to 60 does"));
   EXPECT_THAT(PlanText(MakePlan(30, 8, 10, 100), {}), HasSubstr("140 ranks have no work"));
