@@ -62,6 +62,10 @@ struct EngineChoice {
   // Several ranks on one GPU (tests): a rank's kernels are over before its collective starts, as a
   // collective waits for ranks that wait for the GPU.
   bool gpu_sharing = false;
+  // Reductions run bucket by bucket beside the backward pass also where they would not: with one
+  // rank, and where ranks share a GPU. So one GPU can run what several do. REQUIRES: a communicator
+  // of GPUs.
+  bool always_overlap = false;
   bool time_algorithms = false;  // CudaNumerics::time_algorithms
   std::string choices_folder;    // where timed algorithms are kept from run to run; empty: nowhere
   const CublasLtApi* cublaslt = nullptr;  // null: the library, by LoadCublasLt()

@@ -66,7 +66,7 @@ Status CudaEngine::Reduce() {
   };
   GACCD_RETURN_IF_ERROR(mark(record.computed, context_->compute()));
   if (reduction_ == nullptr) return mark(record.reduced, context_->compute());
-  if (options_.choice.gpu_sharing) {
+  if (!overlaps()) {
     GACCD_RETURN_IF_ERROR(waiter_.Wait(record.computed, "micro-steps"));
   }
   GACCD_RETURN_IF_ERROR(reduction_->Enqueue(record.computed));

@@ -96,6 +96,10 @@ class CudaEngine final : public Engine {
   [[nodiscard]] std::size_t words_bytes() const {
     return sizeof(DeviceWords) + options_.news_elements * sizeof(double);
   }
+  [[nodiscard]] bool reduces() const { return comm_.size() > 1 || options_.choice.always_overlap; }
+  [[nodiscard]] bool overlaps() const {
+    return !options_.choice.gpu_sharing || options_.choice.always_overlap;
+  }
   [[nodiscard]] bool bf16() const { return options_.numerics.precision == Precision::kBF16; }
   [[nodiscard]] DeviceWords* words() const { return words_.as<DeviceWords>(); }
   [[nodiscard]] UpdateControl* control() const { return &words()->control; }
@@ -119,7 +123,7 @@ class CudaEngine final : public Engine {
   PinnedBuffer evaluation_;
   std::vector<PinnedBuffer> host_memory_;
 
-  std::unique_ptr<CudaReduction> reduction_;  // null: one rank
+  std::unique_ptr<CudaReduction> reduction_;  // null: !reduces()
   std::unique_ptr<CudaReplica> replica_;
   std::unique_ptr<CudaOptimizer> optimizer_;
   std::optional<BatchUploads> uploads_;

@@ -57,7 +57,7 @@ Status CudaEngine::Create() {
 }
 
 Status CudaEngine::CreateLocally() {
-  if (comm_.size() > 1 && comm_.memory() != MemoryKind::kCuda) {
+  if (reduces() && comm_.memory() != MemoryKind::kCuda) {
     return {ErrorKind::kInternal, StrCat("engine: expected a communicator of GPUs for ",
                                          comm_.size(), " ranks, found ", comm_.name())};
   }
@@ -127,12 +127,12 @@ Status CudaEngine::PrepareReplica() {
                                                              .bf16_copy = bf16_copy_.data(),
                                                              .elements = model_.layout().size()}));
   CudaStepHooks hooks;
-  if (comm_.size() > 1) {
+  if (reduces()) {
     GACCD_ASSIGN_OR_RETURN(
         reduction_, CudaReduction::Create(comm_, *context_, model_.layout(), gradients_, control(),
                                           {.bucket_elements = options_.choice.bucket_elements,
                                            .news_elements = options_.news_elements,
-                                           .overlap = !options_.choice.gpu_sharing}));
+                                           .overlap = overlaps()}));
     hooks.ready = [this](std::size_t parameter) { return reduction_->Ready(parameter); };
   }
   hooks.finish = [this](const double* loss_sum, std::int64_t samples, StepPlace place) -> Status {

@@ -8,7 +8,9 @@
 #include <limits>
 #include <numeric>
 
+#include "collectives/base/strings.h"
 #include "collectives/comm/communicator.h"
+#include "collectives/comm/nccl_comm.h"
 #include "tests/gpu/gpu_test.h"
 #include "tests/unit/engine/model_bench.h"
 
@@ -43,15 +45,25 @@ struct Problem {
 // One rank's engine with the weights of kSeed.
 class Rank {
  public:
+  // overlap: gradients go through a NCCL communicator of one rank, each as a message of its own,
+  // beside the backward pass.
   Rank(const Problem& problem, Device device, Precision precision, const OptimizerSpec& optimizer,
-       std::set<std::int64_t> micro_batches)
+       std::set<std::int64_t> micro_batches, bool overlap = false)
       : comm_(MakeSingle()), elements_(problem.elements()) {
     EngineOptions options;
     options.replica = {.micro_batches = std::move(micro_batches), .eval_batches = {50}};
     options.optimizer = optimizer;
     options.numerics = {.precision = precision, .deterministic = true};
     options.choice = {.device = device, .cublaslt = CublasLtOfTest()};
-    auto made = MakeEngine(*comm_, problem.model, options);
+    if (overlap) {
+      auto nccl = MakeNccl(*comm_, {.api = NcclOfTest()});
+      EXPECT_TRUE(nccl.ok()) << nccl.status().message();
+      if (!nccl.ok()) return;
+      nccl_ = std::move(*nccl);
+      options.choice.always_overlap = true;
+      options.choice.bucket_elements = 1;
+    }
+    auto made = MakeEngine(overlap ? *nccl_ : *comm_, problem.model, options);
     EXPECT_TRUE(made.ok()) << made.status().message();
     if (!made.ok()) return;
     engine_ = std::move(*made);
@@ -99,6 +111,7 @@ class Rank {
 
  private:
   std::unique_ptr<Communicator> comm_;
+  std::unique_ptr<Communicator> nccl_;
   std::size_t elements_;
   std::unique_ptr<Engine> engine_;
 };
@@ -241,6 +254,33 @@ TEST_P(EngineTest, ABadValueStopsAndKeepsTheParameters) {
   ASSERT_FALSE(figures.ok());
   EXPECT_EQ(figures.status().kind(), ErrorKind::kNoRequeue) << figures.status().message();
   EXPECT_EQ(gpu.Parameters(), before);
+}
+
+// Marks inside of graphs, waits for them on another stream, NCCL's calls between graphs: the path
+// of many GPUs, on one. (A sum of one rank moves no data.)
+TEST_P(EngineTest, ReductionsBesideTheBackwardChangeNothing) {
+  if (NcclOfTest() == nullptr && !LoadNccl().ok()) {
+    PrintSkip("engine with reductions beside the backward", "no NCCL");
+    GTEST_SKIP() << LoadNccl().status().message();
+  }
+  const int updates = NcclOfTest() == nullptr ? 1000 : 20;
+  const OptimizerSpec sgd{.lr = 0.01, .kind = SgdSpec{}};
+  Problem problem(GetParam().loss);
+  Rank plain(problem, Device::kCuda, GetParam().precision, sgd, kSizes);
+  Rank beside(problem, Device::kCuda, GetParam().precision, sgd, kSizes, /*overlap=*/true);
+  ASSERT_TRUE(plain.made() && beside.made());
+  for (int update = 0; update < updates; ++update) {
+    const UpdateSettings settings{.lr = sgd.lr, .clip_norm = 1};
+    for (Rank* rank : {&plain, &beside}) {
+      const auto figures = rank->Update(problem.samples, kRagged, settings, update % 90);
+      ASSERT_TRUE(figures.ok()) << figures.status().message();
+    }
+  }
+  const bool equal = beside.Parameters() == plain.Parameters();
+  PrintRow(StrCat("engine with reductions beside the backward, ", GetParam().name), equal,
+           StrCat("the bits of one without, after ", updates, " updates"),
+           equal ? "the same" : "others");
+  EXPECT_TRUE(equal);
 }
 
 INSTANTIATE_TEST_SUITE_P(

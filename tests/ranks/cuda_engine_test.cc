@@ -59,6 +59,30 @@ TEST_P(CudaEngineRanks, OnOneGpuTogether) {
   ExpectSameOnAllRanks(GetParam(), RunCudaRanks(GetParam(), {.one_gpu = true}), kSame);
 }
 
+// What one GPU can run of what several do: reductions beside the backward, in many buckets.
+constexpr EngineChoice kForced{.always_overlap = true, .bucket_elements = 1};
+
+TEST_P(CudaEngineRanks, OnOneGpuTogetherWithOverlap) {
+  standin::SetDelays(3, 50);
+  const auto found = RunCudaRanks(GetParam(), {.choice = kForced, .one_gpu = true});
+  standin::SetDelays(0, 0);
+  const auto updates = static_cast<int>(found[0].run.ok() ? found[0].run->figures.size() : 0);
+  EXPECT_GT(standin::CountNccl()["ncclAllReduce"], 2 * updates * GetParam().ranks) << "one bucket";
+  ExpectSameOnAllRanks(GetParam(), found, kSame);
+}
+
+TEST(CudaEngineOneRank, WithOverlap) {
+  for (const EngineCase& test : CasesOf(1)) {
+    SCOPED_TRACE(test.name);
+    ResetGpus(1);
+    standin::SetDelays(4, 50);
+    const auto found = RunCudaRanks(test, {.choice = kForced});
+    standin::SetDelays(0, 0);
+    EXPECT_GT(standin::CountNccl()["ncclAllReduce"], 0);
+    ExpectSameOnAllRanks(test, found, kSame);
+  }
+}
+
 class CudaEnginesTest : public CudaEngineRanks {};
 INSTANTIATE_TEST_SUITE_P(
     Two, CudaEnginesTest,
