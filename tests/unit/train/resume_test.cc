@@ -7,9 +7,11 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/data/file_util.h"
 #include "tests/unit/train/resume_fixture.h"
 
@@ -79,27 +81,53 @@ TEST_F(ResumeTest, InsideAnUpdateTheSameMicroStepsGoOn) {
   }
 }
 
+// 40 samples in 5 updates, the features of sample 9 as large as this.
+class HugeSampleTest : public ResumeTest {
+ protected:
+  Job JobWith(float huge) {
+    constexpr std::int64_t kSamples = 40;
+    std::vector<float> values(10 * kSamples);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i));
+    const auto write = [&](const char* name, std::int64_t width) {
+      const std::string head =
+          NpyHeader(NpyDictionary("<f4", StrCat("(", kSamples, ", ", width, ")")));
+      const auto data =
+          std::span<const float>(values).first(static_cast<std::size_t>(kSamples * width));
+      std::ofstream(folder_ + name) << head << Raw(data);
+      return folder_ + name;
+    };
+    Job job = SmallJob();
+    NpySource source{.features = {}, .targets = write("/targets", 2)};
+    std::fill_n(values.begin() + 10 * 9, 10, huge);
+    source.features = write("/features", 10);
+    job.data = {.train = source, .eval = {}, .shuffle = false};
+    job.batch.target = 8;
+    job.epochs = 1;
+    guards_.on_nonfinite = OnNonfinite::kSkipUpdate;
+    return job;
+  }
+};
+
+// A window whose loss is not finite would be taken for damaged.
+TEST_F(HugeSampleTest, AWindowThatIsNotFiniteIsBegunAgain) {
+  Job job = JobWith(std::numeric_limits<float>::max());
+  job.batch.micro = 2;
+  const auto plain = Train(job, 2, 100, "never");
+  ASSERT_TRUE(plain.ok()) << plain.status().message();
+  EXPECT_EQ(plain->summary.skipped, 1);
+  std::filesystem::remove_all(ckpt());
+  const auto left = Train(job, 2, 100, "never", {2, 1});
+  ASSERT_THAT(left, IsError(ErrorKind::kTempFail, "inside update 2"));
+  EXPECT_TRUE(std::filesystem::exists(PathOf(1) + "/MANIFEST"));
+  const auto resumed = Train(job, 2, 0, "auto");
+  ASSERT_TRUE(resumed.ok()) << resumed.status().message();
+  EXPECT_EQ(resumed->first, 1);
+  EXPECT_EQ(resumed->weights, plain->weights);
+}
+
 // AdamW counts the updates that it did, not those that were left out.
-TEST_F(ResumeTest, AfterASkippedUpdateTheSameBits) {
-  constexpr std::int64_t kSamples = 40;
-  std::vector<float> values(10 * kSamples);
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i));
-  const auto write = [&](const char* name, std::int64_t width) {
-    const std::string head =
-        NpyHeader(NpyDictionary("<f4", StrCat("(", kSamples, ", ", width, ")")));
-    const auto data =
-        std::span<const float>(values).first(static_cast<std::size_t>(kSamples * width));
-    std::ofstream(folder_ + name) << head << Raw(data);
-    return folder_ + name;
-  };
-  Job job = SmallJob();
-  NpySource source{.features = {}, .targets = write("/targets", 2)};
-  values[10 * 9] = 1e30F;  // of sample 9: its gradient is not finite
-  source.features = write("/features", 10);
-  job.data = {.train = source, .eval = {}, .shuffle = false};
-  job.batch.target = 8;
-  job.epochs = 1;
-  guards_.on_nonfinite = OnNonfinite::kSkipUpdate;
+TEST_F(HugeSampleTest, AfterASkippedUpdateTheSameBits) {
+  const Job job = JobWith(1e30F);  // its gradient is not finite
   const auto plain = Train(job, 2, 3, "never");
   ASSERT_TRUE(plain.ok()) << plain.status().message();
   EXPECT_EQ(plain->summary.skipped, 1);
