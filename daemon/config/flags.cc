@@ -311,6 +311,17 @@ Status ReadWords(const std::vector<std::string>& words, Flags& flags) {
                                     words[used - 1], "'; flags begin with --")};
 }
 
+// A flag of another verb must not be ignored; one from a file may be, which verbs can share.
+Status CheckFlagsOfVerb(const std::vector<FlagValue>& given, Verb verb) {
+  for (const FlagValue& flag : given) {
+    const bool of_glog =
+        std::find(std::begin(kLogFlags), std::end(kLogFlags), flag.name) != std::end(kLogFlags);
+    if (of_glog || !flag.where.empty() || TakesFlag(verb, flag.name)) continue;
+    return {ErrorKind::kUsage, StrCat(Name(verb), " takes no --", Dashed(flag.name))};
+  }
+  return {};
+}
+
 // A format that the verb does not have must not be ignored.
 Status CheckFormat(const Flags& flags) {
   const auto refuse = [&flags](std::string_view verb, std::string_view formats) {
@@ -359,6 +370,7 @@ Result<Flags> ParseFlags(std::span<const char* const> args, const Environment& e
   } else if (version) {
     flags.verb = Verb::kVersion;
   }
+  GACCD_RETURN_IF_ERROR(CheckFlagsOfVerb(given.flags, flags.verb));
   GACCD_RETURN_IF_ERROR(CheckFormat(flags));
   return flags;
 }

@@ -101,6 +101,8 @@ inline constexpr std::int64_t kDefaultNodes = 1;
 inline constexpr std::int64_t kDefaultGpusPerNode = 8;
 inline constexpr std::int64_t kDefaultSaveSeconds = 600;
 
+// Whether the flag, with underscores, means something to the verb. Plan takes those of train.
+[[nodiscard]] bool TakesFlag(Verb verb, std::string_view flag);
 // kUsage with the verbs there are.
 [[nodiscard]] Result<Verb> ParseVerb(std::string_view word);
 

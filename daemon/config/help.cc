@@ -28,8 +28,8 @@ elsewhere. Without any argument outside of both, gaccd prints this text.
   srun --mpi=pmix gaccd train --job=job.txtpb --run-dir=runs/a
   mpirun -n 4 gaccd train --job=job.txtpb --run-dir=runs/a
 
---flagfile=FILE reads flags from a file, one per line. Dashes and underscores in
-flag names are equivalent.
+--flagfile=FILE reads flags from a file, one per line; in it, flags of other
+verbs are ignored. Dashes and underscores in flag names are equivalent.
 
 Exit codes: 0 done, 64 usage, 65 data, 69 a peer is lost, 70 internal,
 71 system, 74 input/output (also when the reader of the output closes the pipe),

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,39 @@ namespace {
 constexpr Verb kVerbs[] = {Verb::kPlan, Verb::kTrain,   Verb::kSelftest, Verb::kCheck,
                            Verb::kCkpt, Verb::kVerdict, Verb::kHelp,     Verb::kVersion};
 
+using Names = std::vector<std::string_view>;
+const Names kSelftestFlags = {"nodes", "gpus_per_node", "micro_batch", "target_batch", "format"};
+const Names kCheckFlags = {"nodes",  "gpus_per_node",     "device",
+                           "format", "allow_gpu_sharing", "bound"};
+const Names kCkptFlags = {"keep", "keep_every", "out", "group_access", "format"};
+const Names kVerdictFlags = {"attempt_dir", "srun_rc", "format"};
+const Names kNotOfTraining = {"attempt_dir", "srun_rc", "out"};
+
+bool Holds(const Names& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 }  // namespace
+
+bool TakesFlag(Verb verb, std::string_view flag) {
+  switch (verb) {
+    case Verb::kPlan:  // the command line of a training with another verb shows its plan
+    case Verb::kTrain:
+      return !Holds(kNotOfTraining, flag);
+    case Verb::kSelftest:
+      return Holds(kSelftestFlags, flag);
+    case Verb::kCheck:
+      return Holds(kCheckFlags, flag);
+    case Verb::kCkpt:
+      return Holds(kCkptFlags, flag);
+    case Verb::kVerdict:
+      return Holds(kVerdictFlags, flag);
+    case Verb::kHelp:
+    case Verb::kVersion:
+      break;
+  }
+  return true;
+}
 
 std::string_view Name(Verb verb) {
   switch (verb) {

@@ -73,6 +73,26 @@ TEST(FlagsTest, NothingAtAllAsksForHelp) {
   EXPECT_EQ(in_a_step->verb, Verb::kTrain);
 }
 
+TEST(FlagsTest, AFlagOfAnotherVerbIsRefusedButNotInAFlagFile) {
+  const Flags verdict = ParseOk({"verdict", "--attempt-dir=a", "--srun-rc=75"});
+  EXPECT_EQ(verdict.attempt_dir, "a");
+  EXPECT_EQ(verdict.srun_rc, 75);
+  EXPECT_EQ(ParseOk({"ckpt", "export", "x", "--out=o"}).out, "o");
+  EXPECT_EQ(UsageError({"selftest", "--job=x"}), "selftest takes no --job");
+  EXPECT_EQ(UsageError({"ckpt", "ls", "x", "--run-dir=y"}), "ckpt takes no --run-dir");
+  EXPECT_EQ(UsageError({"verdict", "--keep=3"}), "verdict takes no --keep");
+  EXPECT_EQ(UsageError({"check", "--job=x"}), "check takes no --job");
+  for (const char* verb : {"train", "plan"}) {
+    EXPECT_EQ(UsageError({verb, "--srun-rc=3"}), StrCat(verb, " takes no --srun-rc"));
+  }
+  EXPECT_EQ(ParseOk({"plan", "--job=x", "--keep=3"}).keep, 3) << "as train";
+  EXPECT_EQ(ParseOk({"selftest", "--job=x", "--help"}).verb, Verb::kHelp);
+  const std::string path = ::testing::TempDir() + "shared.flags";
+  std::ofstream(path) << "--nodes=3\n--job=x\n";
+  const std::string flag = "--flagfile=" + path;
+  EXPECT_EQ(ParseOk({"selftest", flag.c_str()}).nodes, 3);
+}
+
 TEST(FlagsTest, AFormatThatTheVerbDoesNotHaveIsRefused) {
   for (const char* verb : {"check", "selftest", "verdict"}) {
     EXPECT_EQ(ParseOk({verb, "--format=json"}).format, OutputFormat::kJson);
@@ -120,9 +140,6 @@ TEST(FlagsTest, EveryFlagArrives) {
       Is("--bad-record-quota=17", &Flags::bad_record_quota, 17),
       Is("--digest-every=18", &Flags::digest_every, 18),
       Is("--heartbeat-seconds=19", &Flags::heartbeat_seconds, 19),
-      Is("--attempt-dir=a", &Flags::attempt_dir, std::string("a")),
-      Is("--srun-rc=75", &Flags::srun_rc, 75),
-      Is("--out=o", &Flags::out, std::string("o")),
       Is("--init-weights=i", &Flags::init_weights, std::string("i")),
       Is("--save-weights=s", &Flags::save_weights, std::string("s")),
       Is("--bound=5", &Flags::bound_seconds, 5),
