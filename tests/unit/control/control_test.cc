@@ -137,7 +137,7 @@ TEST(RequestFiles, AFileThatCannotBeRemovedIsTold) {
   std::filesystem::create_directories(dir + "/SAVE");  // a folder: unlink() refuses
   std::atomic<bool> told = false;
   RequestFiles files(dir, {.warn = [&](const std::string& text) {
-                       told = text.find("its file stays") != std::string::npos;
+                       told = text.find("cannot be removed") != std::string::npos;
                      }});
   EXPECT_EQ(files.wish(), StopWish::kSave);
   files.Saved();

@@ -302,7 +302,7 @@ TEST_F(CudaEngineTest, AsksForTheFigures) {
     const auto run = RunOn(choice, test, {.update = begin});
     ASSERT_FALSE(run.ok());
     EXPECT_EQ(run.status().kind(), ErrorKind::kInternal);
-    EXPECT_THAT(run.status().message(), HasSubstr("figures"));
+    EXPECT_THAT(run.status().message(), HasSubstr("results"));
     EXPECT_EQ(updates, choice.device == Device::kCpu ? 1 : 2);
   }
 }
