@@ -114,8 +114,8 @@ ncclConfig_t NcclConfig(const char* name) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   config.commName = name;
-  // Reductions run beside the backward pass: leave it the multiprocessors that they do not need.
-  config.CTAPolicy = NCCL_CTA_POLICY_EFFICIENCY;
+  // Not by CTAPolicy: NCCL 2.28 heeds that for all-gather and reduce-scatter only.
+  config.maxCTAs = kNcclMaxCtas;
   return config;
 }
 

@@ -24,6 +24,11 @@ using EnvironmentSettings = std::vector<std::pair<std::string, std::string>>;
 // For every run: NCCL's RAS service would listen on a port, without asking who connects; no
 // symmetric windows (NcclOptions::windows).
 [[nodiscard]] EnvironmentSettings NcclSettings();
+// Multiprocessors that a collective takes at most (of an H200: 132). More move no more data, and
+// the kernels of the backward pass that run beside it lose them.
+inline constexpr int kNcclMaxCtas = 16;
+// The same where a user has set NCCL_MAX_CTAS, which NCCL prefers.
+[[nodiscard]] int NcclMaxCtas(const Environment& env);
 // Whether a user has asked for windows: by NCCL_WIN_ENABLE=1.
 [[nodiscard]] bool NcclWindowsWanted(const Environment& env);
 

@@ -69,6 +69,9 @@ struct EngineChoice {
   bool time_algorithms = false;  // CudaNumerics::time_algorithms
   std::string choices_folder;    // where timed algorithms are kept from run to run; empty: nowhere
   const CublasLtApi* cublaslt = nullptr;  // null: the library, by LoadCublasLt()
+  // Multiprocessors that a reduction on a GPU takes, which products beside it leave free; 0: they
+  // need not know.
+  int reduction_multiprocessors = 0;
   // Elements of one message of the reduction on a GPU: 64 MiB. Smaller gradients are joined.
   std::size_t bucket_elements = std::size_t{16} << 20;
 };

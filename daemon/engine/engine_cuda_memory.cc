@@ -63,13 +63,15 @@ Status CudaEngine::CreateLocally() {
   }
   const CodeMeter meter(options_.measure_code);
   GACCD_ASSIGN_OR_RETURN(
-      context_,
-      CudaContext::Create({.device = options_.choice.gpu,
-                           .numerics = {.tf32 = options_.numerics.tf32,
-                                        .deterministic = options_.numerics.deterministic,
-                                        .time_algorithms = options_.choice.time_algorithms},
-                           .choices_folder = options_.choice.choices_folder,
-                           .cublaslt = options_.choice.cublaslt}));
+      context_, CudaContext::Create(
+                    {.device = options_.choice.gpu,
+                     .numerics = {.tf32 = options_.numerics.tf32,
+                                  .deterministic = options_.numerics.deterministic,
+                                  .time_algorithms = options_.choice.time_algorithms},
+                     .reduction_multiprocessors =
+                         reduces() && overlaps() ? options_.choice.reduction_multiprocessors : 0,
+                     .choices_folder = options_.choice.choices_folder,
+                     .cublaslt = options_.choice.cublaslt}));
   GACCD_ASSIGN_OR_RETURN(code_bytes_, meter.Grown());
   GACCD_ASSIGN_OR_RETURN(replica_, CudaReplica::Create(*context_, model_, options_.replica,
                                                        options_.numerics.precision));

@@ -130,6 +130,7 @@ Status CudaReplica::RecordSteps(std::int64_t samples, Training& training,
     for (const bool first : {false, true}) {
       for (const bool last : {false, true}) {
         const StepPlace place{.first = first, .last = last};
+        context_.SetBesideReductions(last);
         const auto body = [&]() -> Status {
           if (last && hooks.ready) {
             GACCD_RETURN_IF_ERROR(executor.Run(first, hooks.ready));
@@ -143,6 +144,7 @@ Status CudaReplica::RecordSteps(std::int64_t samples, Training& training,
       }
     }
   }
+  context_.SetBesideReductions(false);
   return Status::Ok();
 }
 

@@ -11,6 +11,7 @@ namespace gaccd {
 namespace {
 
 using MatmulPointer = std::unique_ptr<MatmulCuda>;
+constexpr auto kBackward = MatmulCuda::Pass::kBackward;
 
 // A weight or bias as the product reads it: f32, or its bf16 copy.
 Result<const void*> Parameter(const CudaContext& context, const void* parameter, DType dtype) {
@@ -235,15 +236,16 @@ KernelResult MakeLinearInputGradientCuda(const KernelRequest& request, CudaConte
   GACCD_ASSIGN_OR_RETURN(
       MatmulPointer matmul,
       MatmulCuda::Prepare(context,
-                          {.m = dy.shape[0], .n = w[1], .k = w[0], .ab = dy.dtype, .c = dy.dtype}));
+                          {.m = dy.shape[0], .n = w[1], .k = w[0], .ab = dy.dtype, .c = dy.dtype},
+                          kBackward));
   return std::unique_ptr<Kernel>(
       std::make_unique<ParameterProduct>(std::move(matmul), context, dy.dtype));
 }
 
 KernelResult MakeLinearWeightGradientCuda(const KernelRequest& request, CudaContext& context) {
   const MatmulCudaSpec spec = WeightGradientSpec(request);
-  GACCD_ASSIGN_OR_RETURN(MatmulPointer overwrite, MatmulCuda::Prepare(context, spec));
-  GACCD_ASSIGN_OR_RETURN(MatmulPointer add, MatmulCuda::Prepare(context, Adding(spec)));
+  GACCD_ASSIGN_OR_RETURN(MatmulPointer overwrite, MatmulCuda::Prepare(context, spec, kBackward));
+  GACCD_ASSIGN_OR_RETURN(MatmulPointer add, MatmulCuda::Prepare(context, Adding(spec), kBackward));
   return std::unique_ptr<Kernel>(
       std::make_unique<WeightGradientKernel>(std::move(overwrite), std::move(add)));
 }
@@ -253,8 +255,9 @@ KernelResult MakeLinearWeightBiasGradientCuda(const KernelRequest& request, Cuda
                                               std::vector<std::string>& notes) {
   MatmulCudaSpec spec = WeightGradientSpec(request);
   spec.column_sums = true;
-  GACCD_ASSIGN_OR_RETURN(MatmulPointer overwrite, MatmulCuda::TryPrepare(context, spec));
-  GACCD_ASSIGN_OR_RETURN(MatmulPointer add, MatmulCuda::TryPrepare(context, Adding(spec)));
+  GACCD_ASSIGN_OR_RETURN(MatmulPointer overwrite, MatmulCuda::TryPrepare(context, spec, kBackward));
+  GACCD_ASSIGN_OR_RETURN(MatmulPointer add,
+                         MatmulCuda::TryPrepare(context, Adding(spec), kBackward));
   if (overwrite == nullptr || add == nullptr) {
     notes.push_back(StrCat("cuBLASLt has no bias gradient beside the weight gradient [", spec.m,
                            ", ", spec.n, "] from ", spec.k, " rows of ", Name(spec.ab),

@@ -109,6 +109,7 @@ Status PrepareTogether(const Flags& flags, Session& session) {
   if (session.device.gpu) {
     choice.gpu = session.device.gpu->device;
     choice.gpu_sharing = flags.allow_gpu_sharing;
+    choice.reduction_multiprocessors = NcclMaxCtas(ProcessEnvironment());
     // Times taken beside another rank on the same GPU say nothing.
     choice.time_algorithms = flags.time_algorithms && !choice.gpu_sharing;
     if (choice.time_algorithms) choice.choices_folder = CacheFolder(ProcessEnvironment());

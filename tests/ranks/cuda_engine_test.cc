@@ -83,6 +83,33 @@ TEST(CudaEngineOneRank, WithOverlap) {
   }
 }
 
+// In the last micro-step of an update, and only there, the products of the backward pass know that
+// a reduction takes some multiprocessors; those of the forward pass are over by then.
+TEST(CudaEngineProducts, LeaveMultiprocessorsToTheReduction) {
+  const EngineCase test{.name = "two", .ranks = 2, .micro = 5, .target = 30, .updates = 4};
+  constexpr std::int64_t kLayers = 3;
+  constexpr std::int64_t kBackward = 2 * kLayers - 1;  // no gradient of the features
+  for (const bool overlap : {true, false}) {
+    SCOPED_TRACE(overlap);
+    ResetGpus(2);
+    standin::SetCublasLt();
+    std::atomic<std::int64_t> before = 0;
+    std::atomic<int> ready = 0;
+    const EngineRunOptions options{.before_updates = [&] {
+      if (++ready == 2) {
+        before = standin::CountCublasLt().ran_limited;
+        ++ready;
+      }
+      while (ready < 3) std::this_thread::yield();
+    }};
+    CudaRanks ranks{.choice = {.reduction_multiprocessors = 1}, .one_gpu = !overlap};
+    if (overlap) ranks.options = [&](int) { return options; };
+    ExpectSameOnAllRanks(test, RunCudaRanks(test, ranks), kSame);
+    const std::int64_t expected = overlap ? test.ranks * test.updates * kBackward : 0;
+    EXPECT_EQ(standin::CountCublasLt().ran_limited - before, expected);
+  }
+}
+
 class CudaEnginesTest : public CudaEngineRanks {};
 INSTANTIATE_TEST_SUITE_P(
     Two, CudaEnginesTest,

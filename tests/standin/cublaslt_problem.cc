@@ -74,7 +74,7 @@ cublasStatus_t CheckProblem(const Description& d, const Layout& a, const Layout&
 
 std::uint64_t KindOf(const Description& d, const Layout& a, const Layout& out) {
   return static_cast<std::uint64_t>(d.compute) << 32 | static_cast<std::uint64_t>(a.type) << 16 |
-         static_cast<std::uint64_t>(out.type) << 8;
+         static_cast<std::uint64_t>(out.type) << 8 | static_cast<std::uint64_t>(d.multiprocessors);
 }
 
 std::size_t WorkspaceOf(int algorithm, const Layout& out) {

@@ -20,6 +20,7 @@ struct Description {
   std::uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   void* bias = nullptr;
   std::int32_t bias_type = -1;
+  std::int32_t multiprocessors = 0;
 };
 
 struct Layout {

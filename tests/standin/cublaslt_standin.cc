@@ -69,6 +69,8 @@ cublasStatus_t DescSet(cublasLtMatmulDesc_t handle, cublasLtMatmulDescAttributes
       return Set(&description.epilogue, value, bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
       return Set(&description.bias, value, bytes);
+    case CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET:
+      return Set(&description.multiprocessors, value, bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
       return Set(&description.bias_type, value, bytes);
     default:
@@ -272,8 +274,13 @@ cublasStatus_t Start(const Call& call, void* workspace, cudaStream_t stream) {
     ++Setup().counters.products;
     ++Setup().counters.products_of[static_cast<std::size_t>(call.algorithm)];
   }
-  const auto run = [product = call.product, delay_us] {
+  const bool limited = call.description.multiprocessors > 0;
+  const auto run = [product = call.product, delay_us, limited] {
     if (delay_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
+    if (limited) {
+      const std::lock_guard lock(Setup().mutex);
+      ++Setup().counters.ran_limited;
+    }
     Multiply(product);
   };
   const cudaError_t error = Enqueue(stream, "cublasLtMatmul", run, TouchedBy(call, workspace));

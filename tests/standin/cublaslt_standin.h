@@ -38,6 +38,8 @@ struct CublasLtCounters {
   std::int64_t heuristics = 0;  // calls of MatmulAlgoGetHeuristic
   std::int64_t checks = 0;      // of MatmulAlgoCheck
   std::int64_t products = 0;    // of Matmul that were accepted
+  // With a limit of multiprocessors, that ran, also in graphs.
+  std::int64_t ran_limited = 0;
   std::vector<std::int64_t> products_of = std::vector<std::int64_t>(5);  // by algorithm
 };
 CublasLtCounters CountCublasLt();

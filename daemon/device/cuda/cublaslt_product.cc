@@ -90,6 +90,10 @@ Status CublasLtProduct::Describe() {
   GACCD_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_TRANSA, transpose_first, "set TRANSA"));
   GACCD_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_TRANSB, transpose_second, "set TRANSB"));
   GACCD_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue, "set EPILOGUE"));
+  if (spec_.multiprocessors > 0) {
+    const std::int32_t count = spec_.multiprocessors;
+    GACCD_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, count, "set SM_COUNT_TARGET"));
+  }
   if (spec_.bias || spec_.column_sums) {
     GACCD_RETURN_IF_ERROR(SetBiasPointer(WorstBias(*context_)));
   }

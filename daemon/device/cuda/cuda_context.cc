@@ -85,6 +85,11 @@ Result<std::unique_ptr<CudaContext>> CudaContext::Create(const CudaContextOption
   return context;
 }
 
+int CudaContext::multiprocessors_beside() const {
+  const int taken = options_.reduction_multiprocessors;
+  return taken > 0 && taken <= multiprocessors_ / 2 ? multiprocessors_ - taken : 0;
+}
+
 void CudaContext::SetBf16Copy(const float* master, std::int64_t elements, void* copy) {
   master_ = master;
   master_elements_ = elements;

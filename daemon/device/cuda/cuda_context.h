@@ -32,6 +32,8 @@ struct CudaNumerics {
 struct CudaContextOptions {
   int device = 0;
   CudaNumerics numerics;
+  // Multiprocessors that reductions take, beside which the backward pass runs; 0: there are none.
+  int reduction_multiprocessors = 0;
   // Folder in which the timed choices are kept from run to run; empty: they are not kept.
   std::string choices_folder;
   const CublasLtApi* cublaslt = nullptr;  // not owned; LoadCublasLt() or a stand-in
@@ -50,6 +52,11 @@ class CudaContext {
   [[nodiscard]] int device() const { return options_.device; }
   [[nodiscard]] const CudaNumerics& numerics() const { return options_.numerics; }
   [[nodiscard]] int multiprocessors() const { return multiprocessors_; }
+  // What a reduction leaves of them, if that is worth a difference; else 0.
+  [[nodiscard]] int multiprocessors_beside() const;
+  // Whether what is enqueued from now on, also into a graph, may run beside a reduction.
+  void SetBesideReductions(bool beside) { beside_reductions_ = beside; }
+  [[nodiscard]] bool beside_reductions() const { return beside_reductions_; }
 
   // All kernels of the engine run on compute(); reductions and copies beside it.
   [[nodiscard]] cudaStream_t compute() const { return compute_.get(); }
@@ -76,6 +83,7 @@ class CudaContext {
 
   CudaContextOptions options_;
   int multiprocessors_ = 0;
+  bool beside_reductions_ = false;
   CudaStream compute_;
   CudaStream reduce_;
   CudaStream copy_;

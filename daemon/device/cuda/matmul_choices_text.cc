@@ -1,9 +1,9 @@
 // The text of the kept choices:
-//   gaccd matmul choices 1
+//   gaccd matmul choices 2
 //   gpu NVIDIA H200
 //   ...                              the rest of the key, one line each
-//   <m> <n> <k> <8 flags and types> <microseconds> <algorithm, hex> <checksum of the line, hex>
-//   end <number of choices>
+//   <m> <n> <k> <8 flags and types> <multiprocessors> <microseconds> <algorithm, hex> <checksum of
+//   the line, hex> end <number of choices>
 #include <array>
 #include <bit>
 #include <charconv>
@@ -51,7 +51,7 @@ bool FromHex(std::string_view text, Bytes* bytes) {
 }
 
 std::string Header(const MatmulChoicesKey& key) {
-  return StrCat("gaccd matmul choices 1\ngpu ", key.gpu_name, "\ncompute_capability ",
+  return StrCat("gaccd matmul choices 2\ngpu ", key.gpu_name, "\ncompute_capability ",
                 key.compute_capability, "\nmultiprocessors ", key.multiprocessors, "\ncublaslt ",
                 key.cublaslt_version, "\ndriver ", key.driver_version, "\ntf32 ", key.tf32,
                 "\nworkspace ", CudaContext::kWorkspaceBytes, "\n");
@@ -62,7 +62,8 @@ std::string Line(const MatmulChoice& choice) {
   const std::string content =
       StrCat(s.m, " ", s.n, " ", s.k, " ", s.transpose_a, " ", s.transpose_b, " ", Name(s.ab), " ",
              Name(s.c), " ", s.bias, " ", s.relu, " ", s.accumulate, " ", s.column_sums, " ",
-             choice.microseconds, " ", Hex(std::bit_cast<Bytes>(choice.algorithm)));
+             s.multiprocessors, " ", choice.microseconds, " ",
+             Hex(std::bit_cast<Bytes>(choice.algorithm)));
   std::array<char, 17> sum{};
   std::to_chars(sum.data(), sum.data() + 16, Checksum(content), 16);
   return StrCat(content, " ", sum.data(), "\n");
@@ -126,6 +127,7 @@ std::optional<MatmulChoice> ParseLine(std::string_view line) {
   s.relu = words.Flag();
   s.accumulate = words.Flag();
   s.column_sums = words.Flag();
+  s.multiprocessors = words.InRange<int>(0, 10'000);
   choice.microseconds = words.InRange<double>(0, 1e9);
   Bytes bytes{};
   if (!FromHex(words.Next(), &bytes) || !words.good() || !Check(s).ok()) return std::nullopt;

@@ -1,5 +1,6 @@
 #include "daemon/device/cuda/matmul_cuda.h"
 
+#include <optional>
 #include <utility>
 
 #include "collectives/base/strings.h"
@@ -8,9 +9,26 @@
 
 namespace gaccd {
 
-struct MatmulCuda::Parts {
+namespace {
+
+struct Chosen {
   CublasLtProduct product;
   cublasLtMatmulAlgo_t algorithm;
+};
+
+// Nothing when none is offered or none runs.
+Result<std::optional<Chosen>> Choose(CudaContext& context, const MatmulCudaSpec& spec) {
+  GACCD_ASSIGN_OR_RETURN(CublasLtProduct product, CublasLtProduct::Create(context, spec));
+  GACCD_ASSIGN_OR_RETURN(const auto algorithm, ChooseAlgorithm(product));
+  if (!algorithm) return std::optional<Chosen>();
+  return std::optional<Chosen>(Chosen{std::move(product), *algorithm});
+}
+
+}  // namespace
+
+struct MatmulCuda::Parts {
+  Chosen alone;
+  std::optional<Chosen> beside;  // a reduction
 };
 
 MatmulCuda::MatmulCuda(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
@@ -18,33 +36,41 @@ MatmulCuda::MatmulCuda(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) 
 MatmulCuda::~MatmulCuda() = default;
 
 Result<std::unique_ptr<MatmulCuda>> MatmulCuda::TryPrepare(CudaContext& context,
-                                                           const MatmulCudaSpec& spec) {
+                                                           const MatmulCudaSpec& spec, Pass pass) {
   GACCD_RETURN_IF_ERROR(Check(spec));
-  GACCD_ASSIGN_OR_RETURN(CublasLtProduct product, CublasLtProduct::Create(context, spec));
-  GACCD_ASSIGN_OR_RETURN(const auto algorithm, ChooseAlgorithm(product));
-  if (!algorithm) return std::unique_ptr<MatmulCuda>();
-  auto parts = std::make_unique<Parts>(Parts{std::move(product), *algorithm});
+  GACCD_ASSIGN_OR_RETURN(std::optional<Chosen> alone, Choose(context, spec));
+  if (!alone) return std::unique_ptr<MatmulCuda>();
+  auto parts = std::make_unique<Parts>(Parts{*std::move(alone), std::nullopt});
+  if (pass == Pass::kBackward && context.multiprocessors_beside() > 0) {
+    MatmulCudaSpec fewer = spec;
+    fewer.multiprocessors = context.multiprocessors_beside();
+    GACCD_ASSIGN_OR_RETURN(parts->beside, Choose(context, fewer));
+  }
   return std::unique_ptr<MatmulCuda>(new MatmulCuda(std::move(parts)));
 }
 
 Result<std::unique_ptr<MatmulCuda>> MatmulCuda::Prepare(CudaContext& context,
-                                                        const MatmulCudaSpec& spec) {
-  GACCD_ASSIGN_OR_RETURN(auto matmul, TryPrepare(context, spec));
+                                                        const MatmulCudaSpec& spec, Pass pass) {
+  GACCD_ASSIGN_OR_RETURN(auto matmul, TryPrepare(context, spec, pass));
   if (matmul != nullptr) return matmul;
   return Status(ErrorKind::kUnavailable,
                 StrCat(ToText(spec), ": cuBLASLt has no algorithm for it that runs on this GPU"));
 }
 
 Status MatmulCuda::Bind(const void* a, const void* b, const void* bias, void* c, float* sums) {
-  return parts_->product.Bind({.a = a, .b = b, .c = c, .bias = bias, .sums = sums});
+  const MatmulPointers pointers{.a = a, .b = b, .c = c, .bias = bias, .sums = sums};
+  GACCD_RETURN_IF_ERROR(parts_->alone.product.Bind(pointers));
+  return parts_->beside ? parts_->beside->product.Bind(pointers) : Status::Ok();
 }
 
 Status MatmulCuda::Run() {
-  CublasLtProduct& product = parts_->product;
+  const bool beside = parts_->beside && parts_->alone.product.context().beside_reductions();
+  Chosen& chosen = beside ? *parts_->beside : parts_->alone;
+  CublasLtProduct& product = chosen.product;
   if (!product.bound()) {
     return {ErrorKind::kInternal, StrCat(ToText(product.spec()), ": Run() before Bind()")};
   }
-  const cublasStatus_t status = product.Enqueue(parts_->algorithm);
+  const cublasStatus_t status = product.Enqueue(chosen.algorithm);
   if (status == CUBLAS_STATUS_SUCCESS) return Status::Ok();  // builds no text
   return CublasLtStatus(product.context().cublaslt(), status, ToText(product.spec()));
 }

@@ -5,6 +5,7 @@
 // CudaContext::compute(), also while that stream is being captured.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "collectives/base/result.h"
@@ -15,15 +16,22 @@ namespace gaccd {
 
 class MatmulCuda {
  public:
+  // kBackward: may run beside a reduction, and has an algorithm of its own for that
+  // (CudaContext::multiprocessors_beside()). A product that counts on all multiprocessors is about
+  // twice as slow when it gets less: it runs in two waves.
+  enum class Pass : std::uint8_t { kForward, kBackward };
+
   // kUnavailable, naming the spec, when cuBLASLt has no algorithm that runs. kInternal for a spec
   // that contradicts itself. Waits for the GPU, and for a moment needs memory for A, B and C. After
   // the last Prepare(): context.choices().Save(), and log choices().TakeNotes().
   static Result<std::unique_ptr<MatmulCuda>> Prepare(CudaContext& context,
-                                                     const MatmulCudaSpec& spec);
+                                                     const MatmulCudaSpec& spec,
+                                                     Pass pass = Pass::kForward);
   // The same where there is another way: null when none is offered or none runs. An epilogue that
   // is offered need not run.
   static Result<std::unique_ptr<MatmulCuda>> TryPrepare(CudaContext& context,
-                                                        const MatmulCudaSpec& spec);
+                                                        const MatmulCudaSpec& spec,
+                                                        Pass pass = Pass::kForward);
   ~MatmulCuda();
 
   // `bias`: ignored unless spec.bias; `sums` unless spec.column_sums. Both 16-byte aligned; f32 at

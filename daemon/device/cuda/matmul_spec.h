@@ -25,6 +25,7 @@ struct MatmulCudaSpec {
   // [m]: sum over k of A[k, m]. That is the bias gradient beside a weight gradient. It overwrites,
   // also with accumulate: the library cannot add there.
   bool column_sums = false;
+  int multiprocessors = 0;  // of those that it may count on; 0: all of the GPU's
 
   bool operator==(const MatmulCudaSpec&) const = default;
 };

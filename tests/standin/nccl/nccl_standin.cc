@@ -34,7 +34,7 @@ std::string Text(const ncclUniqueId& id) { return {id.internal, sizeof(id.intern
 
 bool IsGood(const ncclConfig_t* config) {
   return config != nullptr && config->size == sizeof(ncclConfig_t) && config->blocking == 0 &&
-         config->commName != nullptr;
+         config->commName != nullptr && config->maxCTAs > 0;
 }
 
 ncclResult_t GetVersion(int* version) {

@@ -61,6 +61,14 @@ TEST(NcclSettings, WindowsOnlyWhereAUserAsksForThem) {
   EXPECT_TRUE(NcclWindowsWanted(Variables({{"NCCL_WIN_ENABLE", "1"}})));
 }
 
+TEST(NcclSettings, MultiprocessorsThatAUserHasSet) {
+  EXPECT_EQ(NcclMaxCtas(Variables({})), kNcclMaxCtas);
+  EXPECT_EQ(NcclMaxCtas(Variables({{"NCCL_MAX_CTAS", "8"}})), 8);
+  for (const char* wrong : {"", "0", "-1", "x", "8x", "99999999999"}) {
+    EXPECT_EQ(NcclMaxCtas(Variables({{"NCCL_MAX_CTAS", wrong}})), kNcclMaxCtas) << wrong;
+  }
+}
+
 TEST(NcclSharing, EveryRankIsAHostOfItsOwn) {
   const EnvironmentSettings settings = NcclSharingSettings(Variables({}), "n0-17");
   EXPECT_THAT(settings, Contains(Pair("NCCL_HOSTID", "n0-17")));

@@ -89,6 +89,7 @@ TEST_F(MatmulChoicesTest, EveryFieldOfTheSpecIsKept) {
     choice.spec.relu = epilogue && (bits & 32U) != 0;
     choice.spec.accumulate = !epilogue && (bits & 16U) != 0;
     choice.spec.column_sums = !epilogue && choice.spec.transpose_a && (bits & 32U) != 0;
+    choice.spec.multiprocessors = static_cast<int>(bits);
     choice.microseconds = 1e-3;
     choices.push_back(choice);
   }
