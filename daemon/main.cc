@@ -112,6 +112,7 @@ std::string WhoAmI() {
 void PrintError(const Status& status, const std::string& who, std::string_view verb) {
   if (status.message().empty()) return;  // the reader of the output is gone
   std::string hint;
+  if (verb == Name(Verb::kHelp)) verb = {};
   if (status.kind() == ErrorKind::kUsage) {
     hint = gaccd::StrCat("Try: gaccd help", verb.empty() ? "" : " ", verb, "\n");
   }

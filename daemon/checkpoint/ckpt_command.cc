@@ -68,6 +68,12 @@ std::uint64_t TotalBytes(const Manifest& manifest) {
   return bytes;
 }
 
+std::string SizeText(std::uint64_t bytes) {
+  constexpr std::uint64_t kMegabyte = 1'000'000;
+  if (bytes < kMegabyte) return StrCat((bytes + 500) / 1000, " kB");
+  return Megabytes(static_cast<std::int64_t>(bytes));
+}
+
 std::string Row(const std::array<std::string, 5>& cells) {
   constexpr std::array<int, 4> kWidths = {40, 6, 12, 20};
   std::string row;
@@ -125,8 +131,8 @@ CkptOutput List(const Place& place, bool json) {
       text += JsonOf(seen);
     } else if (seen.manifest) {
       text += Row({one.name(), std::to_string(seen.manifest->world()),
-                   Megabytes(static_cast<std::int64_t>(TotalBytes(*seen.manifest))),
-                   UtcTime(seen.manifest->created_s), StateText(seen)});
+                   SizeText(TotalBytes(*seen.manifest)), UtcTime(seen.manifest->created_s),
+                   StateText(seen)});
     } else {
       text += Row({one.name(), "-", "-", "-", StateText(seen)});
     }

@@ -307,8 +307,10 @@ Status ReadWords(const std::vector<std::string>& words, Flags& flags) {
     }
   }
   if (used == words.size()) return {};
+  const bool takes_job = flags.verb == Verb::kTrain || flags.verb == Verb::kPlan;
   return {ErrorKind::kUsage, StrCat("unexpected argument '", words[used], "' after '",
-                                    words[used - 1], "'; flags begin with --")};
+                                    words[used - 1], "'; flags begin with --",
+                                    takes_job ? StrCat(", for example --job=", words[used]) : "")};
 }
 
 // A flag of another verb must not be ignored; one from a file may be, which verbs can share.

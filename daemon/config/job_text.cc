@@ -1,21 +1,45 @@
 #include "daemon/config/job_text.h"
 
+#include <google/protobuf/descriptor.h>
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/text_format.h>
 #include <google/protobuf/util/message_differencer.h>
 
 #include <array>
+#include <regex>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
+#include "daemon/config/arguments.h"
 #include "daemon/config/job_proto.h"
 #include "daemon/control/stop_signals.h"
 #include "proto/job.pb.h"
 
 namespace gaccd {
 namespace {
+
+// protobuf's 'Message type "gaccd.proto.Layer" has no field named "rleu".' with what it has.
+std::string Explained(const std::string& message) {
+  static const std::regex kPattern("Message type \"([^\"]+)\" has no field named \"([^\"]+)\"\\.");
+  std::smatch match;
+  if (!std::regex_match(message, match, kPattern)) return message;
+  const auto* type =
+      google::protobuf::DescriptorPool::generated_pool()->FindMessageTypeByName(match[1]);
+  if (type == nullptr) return message;
+  std::vector<std::string_view> fields;
+  std::string list;
+  for (int i = 0; i < type->field_count(); ++i) {
+    fields.emplace_back(type->field(i)->name());
+    list += StrCat(i == 0 ? "" : ", ", fields.back());
+  }
+  return StrCat("unknown field '", match[2].str(), "'", Suggestion(match[2].str(), fields), "; ",
+                type->name(), " has ", fields.empty() ? "no fields" : list);
+}
 
 // Keeps the first complaint of the parser; the later ones mostly follow from it.
 class FirstError : public google::protobuf::io::ErrorCollector {
@@ -25,7 +49,7 @@ class FirstError : public google::protobuf::io::ErrorCollector {
     if (++count_ > 1) return;
     // Both count from 0; line -1 is the text as a whole.
     if (line >= 0) text_ = StrCat(line + 1, ":", column + 1, ": ");
-    text_ += message;
+    text_ += Explained(message);
   }
   void AddWarning(int line, google::protobuf::io::ColumnNumber column,
                   const std::string& message) override {

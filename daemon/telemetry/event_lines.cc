@@ -1,9 +1,7 @@
 #include "daemon/telemetry/event_lines.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <string_view>
 
 #include "collectives/base/strings.h"
 #include "daemon/telemetry/progress.h"
@@ -21,18 +19,6 @@ std::string LossText(double loss) {
 std::string LearningRateText(double lr) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.3g", lr);
-  return text;
-}
-
-// "987", "51.2k", "1.83M": at most five characters up to 10^12.
-std::string RateText(double rate) {
-  if (!(rate >= 9999.5)) return StrCat(std::llround(std::max(rate, 0.0)));
-  std::string_view units = "kMG";
-  double value = rate / 1e3;
-  for (; value >= 999.5 && units.size() > 1; units.remove_prefix(1)) value /= 1e3;
-  const int digits = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.*f%c", digits, value, units[0]);
   return text;
 }
 

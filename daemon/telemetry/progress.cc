@@ -53,6 +53,17 @@ std::string DurationText(double seconds) {
   return Format("%ld:%02ld", whole / 60, whole % 60);
 }
 
+std::string RateText(double rate) {
+  if (!(rate >= 9999.5)) return StrCat(std::llround(std::max(rate, 0.0)));
+  std::string_view units = "kMG";
+  double value = rate / 1e3;
+  for (; value >= 999.5 && units.size() > 1; units.remove_prefix(1)) value /= 1e3;
+  const int digits = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.*f%c", digits, value, units[0]);
+  return text;
+}
+
 std::string ProgressLine(const ProgressState& state, int columns, bool utf8) {
   const std::size_t room = static_cast<std::size_t>(std::max(1, columns - 1));
   const double share = Share(state);
@@ -61,7 +72,7 @@ std::string ProgressLine(const ProgressState& state, int columns, bool utf8) {
       Format("%3d%%", static_cast<int>(std::floor(share * 100))),
       Format("loss %.4g", state.loss),
       DurationText(state.eta_s) + " left",
-      Format("%.0f samples/s", state.samples_per_s),
+      RateText(state.samples_per_s) + " samples/s",
       StrCat(state.step, "/", state.steps_total),
       StrCat("epoch ", state.epoch),
       Format("lr %.3g", state.lr),

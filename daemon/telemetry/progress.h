@@ -1,5 +1,5 @@
 // The progress bar: one line of a terminal, drawn again at most 10 times a second.
-//   epoch 2  ━━━━━━━╸┄┄┄┄┄┄┄┄  45%  1350/3000  loss 0.4127  lr 0.1  12304 samples/s  1:34 left
+//   epoch 2  ━━━━━━━╸┄┄┄┄┄┄┄┄  45%  1350/3000  loss 0.4127  lr 0.1  12.3k samples/s  1:34 left
 #pragma once
 
 #include <chrono>
@@ -28,6 +28,9 @@ struct ProgressState {
 
 // "0:07", "1:34", "2:03:04", "3 days"; "?" when not finite or negative.
 [[nodiscard]] std::string DurationText(double seconds);
+
+// "987", "51.2k", "1.83M": at most five characters up to 10^12.
+[[nodiscard]] std::string RateText(double rate);
 
 // Thread-safe.
 class Progress {

@@ -24,7 +24,7 @@ bool HasLauncher(const Environment& env) {
 Status CheckAsserted(const char* flag, const std::optional<std::int64_t>& asserted,
                      std::int64_t found, const char* what) {
   if (!asserted || *asserted == found) return Status::Ok();
-  return {ErrorKind::kConfig, StrCat(flag, "=", *asserted, " but this run has ", found, " ", what,
+  return {ErrorKind::kConfig, StrCat(flag, "=", *asserted, ", but ", what, " of this run: ", found,
                                      "; leave the flag out or start as many")};
 }
 
@@ -89,7 +89,7 @@ Result<Plan> PlanForWorld(const Job& job, const Flags& flags, const Communicator
   GACCD_RETURN_IF_ERROR(CheckAsserted("--nodes", flags.nodes, topology.nodes, "nodes"));
   if (per_node > 0) {
     GACCD_RETURN_IF_ERROR(
-        CheckAsserted("--gpus-per-node", flags.gpus_per_node, per_node, "ranks a node"));
+        CheckAsserted("--gpus-per-node", flags.gpus_per_node, per_node, "ranks per node"));
   } else if (flags.gpus_per_node) {
     return Status(ErrorKind::kConfig, StrCat("--gpus-per-node=", *flags.gpus_per_node,
                                              " but the nodes have different numbers of ranks"));

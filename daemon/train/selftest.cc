@@ -182,7 +182,7 @@ Result<std::vector<float>> Reference(const Dataset& data, const Model& model, co
 
 std::string Cell(double deviation, bool shows) {
   char text[32];
-  if (!shows) return "same here";
+  if (!shows) return "no effect";
   std::snprintf(text, sizeof text, "%.1e %s", deviation,
                 deviation > SelftestCase::kTolerance ? "caught" : "MISSED");
   return text;

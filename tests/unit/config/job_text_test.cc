@@ -114,8 +114,11 @@ TEST(JobTextTest, TheResolvedTextReadsBackTheSame) {
 TEST(JobTextTest, SyntaxErrorsHaveLineAndColumn) {
   EXPECT_THAT(Error("name: \"a\"\nmodel { layer {{ } }"), StartsWith("job.txtpb:2:16: "));
   EXPECT_THAT(Error("name \"a"), StartsWith("job.txtpb:1:"));
-  EXPECT_THAT(Error("name: \"a\"\nepoch: 3"),
-              AllOf(StartsWith("job.txtpb:2:6: "), HasSubstr("\"epoch\"")));
+  EXPECT_THAT(
+      Error("name: \"a\"\nepoch: 3"),
+      AllOf(
+          StartsWith("job.txtpb:2:6: unknown field 'epoch' (did you mean epochs?); Job has name, "),
+          HasSubstr(", deterministic")));
   EXPECT_THAT(Error(With(kMinimal, "in: 10", "in: ten")), StartsWith("job.txtpb:2:"));
   EXPECT_THAT(Error(With(kMinimal, "in: 10", "in: 9223372036854775808")),
               AllOf(StartsWith("job.txtpb:2:"), HasSubstr("out of range")));

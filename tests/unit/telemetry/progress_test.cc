@@ -43,7 +43,7 @@ std::size_t Count(const std::string& text, const std::string& part) {
 TEST(ProgressLineTest, SaysAllWhereThereIsRoom) {
   EXPECT_EQ(ProgressLine(kState, 109, false),
             "epoch 2  ##############...................   45%  1350/3000  loss 0.4127  lr 0.1  "
-            "12304 samples/s  1:34 left");
+            "12.3k samples/s  1:34 left");
   EXPECT_THAT(ProgressLine(kState, 109, true), HasSubstr("━━━━╸┄┄"));
 }
 
