@@ -59,6 +59,7 @@ void Fields(Coder& coder, AnyFrame& frame) {
   coder.Field(frame.progress.median_step_ms);
   coder.Field(frame.progress.starved_ms);
   coder.Field(frame.silent_ms);
+  coder.Field(frame.progress.memory_kib);
 }
 
 using Signature = std::array<std::byte, kSignatureBytes>;

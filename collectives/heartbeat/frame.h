@@ -30,6 +30,7 @@ struct Progress {
   std::uint32_t median_step_ms = 0;  // of this rank's last updates; 0 = not known yet
   // How long the main thread was ready to run but had no core, since the start of the process.
   std::uint32_t starved_ms = 0;
+  std::uint32_t memory_kib = 0;  // resident, without mapped files; 0 = not known
 
   bool operator==(const Progress&) const = default;
 };

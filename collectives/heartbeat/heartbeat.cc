@@ -68,6 +68,23 @@ std::uint32_t StarvedMillis(int thread) {
   return read == 2 ? static_cast<std::uint32_t>(waited / 1'000'000) : 0;
 }
 
+// What is resident without the pages of mapped files, which the kernel takes back when it must.
+std::uint32_t MemoryKib() {
+  std::FILE* const file = std::fopen("/proc/self/status", "re");
+  if (file == nullptr) return 0;
+  unsigned long sum = 0;
+  std::array<char, 128> line{};
+  while (std::fgets(line.data(), line.size(), file) != nullptr) {
+    unsigned long kib = 0;
+    if (std::sscanf(line.data(), "RssAnon: %lu", &kib) == 1 ||
+        std::sscanf(line.data(), "RssShmem: %lu", &kib) == 1) {
+      sum += kib;
+    }
+  }
+  std::fclose(file);
+  return static_cast<std::uint32_t>(sum);
+}
+
 constexpr std::string_view kThread = "the thread of the heartbeat";
 // Both sides name what they miss when the bound has passed; only who cannot is said to be silent.
 constexpr std::chrono::seconds kTimeToSay{1};
@@ -89,7 +106,8 @@ Progress HeartbeatShared::Read() const {
           .micro_step = static_cast<std::uint32_t>(place),
           .update = update_.load(std::memory_order_relaxed),
           .median_step_ms = median_step_ms_.load(std::memory_order_relaxed),
-          .starved_ms = StarvedMillis(main_thread)};
+          .starved_ms = StarvedMillis(main_thread),
+          .memory_kib = MemoryKib()};
 }
 
 namespace {
@@ -128,14 +146,27 @@ Status HeartbeatShared::WaitUntilJoined(std::chrono::milliseconds bound) {
           StrCat("heartbeat: no contact with rank 0 within ", bound.count(), " ms")};
 }
 
-void HeartbeatShared::SetLost(const LostRank& lost) {
+bool HeartbeatShared::AddLost(const LostRank& lost) {
   const std::lock_guard lock(mutex_);
-  if (!lost_) lost_ = lost;
+  const auto now = std::chrono::steady_clock::now();
+  if (lost_.empty()) {
+    const bool silent = lost.absence == Absence::kSilent;
+    last_moment_ = now + (silent ? heartbeat::kTogetherSilent : heartbeat::kTogether);
+  }
+  if (now > last_moment_) return false;
+  if (std::ranges::count(lost_, lost.rank, &LostRank::rank) > 0) return false;
+  lost_.push_back(lost);
+  return true;
 }
 
-std::optional<LostRank> HeartbeatShared::lost() const {
+std::vector<LostRank> HeartbeatShared::lost() const {
   const std::lock_guard lock(mutex_);
   return lost_;
+}
+
+bool HeartbeatShared::all_lost_known() const {
+  const std::lock_guard lock(mutex_);
+  return !lost_.empty() && std::chrono::steady_clock::now() > last_moment_ + heartbeat::kTick;
 }
 
 Result<std::unique_ptr<Heartbeat>> Heartbeat::Start(Communicator& comm,

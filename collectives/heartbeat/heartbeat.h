@@ -19,6 +19,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
@@ -51,8 +52,11 @@ class HeartbeatShared {
 
   void Joined(Status status);
   [[nodiscard]] Status WaitUntilJoined(std::chrono::milliseconds bound);
-  void SetLost(const heartbeat::LostRank& lost);
-  [[nodiscard]] std::optional<heartbeat::LostRank> lost() const;
+  // false: it is known already, or it came later than heartbeat::kTogether after the first: whoever
+  // learned of that one may have left because of it.
+  bool AddLost(const heartbeat::LostRank& lost);
+  [[nodiscard]] std::vector<heartbeat::LostRank> lost() const;
+  [[nodiscard]] bool all_lost_known() const;
 
   std::atomic<bool> stop{false};     // the thread should end
   std::atomic<bool> leaving{false};  // the thread should say goodbye
@@ -68,13 +72,15 @@ class HeartbeatShared {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<Status> joined_;
-  std::optional<heartbeat::LostRank> lost_;
+  std::vector<heartbeat::LostRank> lost_;
+  std::chrono::steady_clock::time_point last_moment_;  // for more of them
 };
 
 class Heartbeat {
  public:
-  // Called once, on the heartbeat's thread, when a rank is lost; also on the lost rank itself, if
-  // it can still hear. It should end the process within the bound, whatever the main thread does.
+  // Called once, on the heartbeat's thread, for the first rank that is lost; also on the lost rank
+  // itself, if it can still hear. It should end the process within the bound, whatever the main
+  // thread does.
   using OnLost = std::function<void(const heartbeat::LostRank&)>;
 
   // Collective. A world of one has no thread. kUnavailable on every rank when one cannot reach the
@@ -103,7 +109,10 @@ class Heartbeat {
   // most a second. To be called by every rank after the last collective.
   void Goodbye();
 
-  [[nodiscard]] std::optional<heartbeat::LostRank> lost() const { return shared_.lost(); }
+  // All that were lost within heartbeat::kTogether, the first one first. More may be added until
+  // all_lost_known().
+  [[nodiscard]] std::vector<heartbeat::LostRank> lost() const { return shared_.lost(); }
+  [[nodiscard]] bool all_lost_known() const { return shared_.all_lost_known(); }
 
  private:
   Heartbeat() = default;

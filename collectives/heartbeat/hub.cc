@@ -52,7 +52,7 @@ class Hub {
       DropGuests();
       Beat();
       if (joined_ < parts_.world - 1 && Clock::now() > join_limit_) NameTheAbsent();
-      if (joined_ == parts_.world - 1 && !lost_) Look();
+      if (joined_ == parts_.world - 1) Look();
       SayGoodbye();
     }
   }
@@ -183,17 +183,23 @@ class Hub {
   }
 
   void Look() {
-    const auto lost = detector_.Tick(Clock::now());
-    if (!lost) return;
-    lost_ = true;
+    while (const auto lost = detector_.Tick(Clock::now())) {
+      detector_.Left(lost->rank);
+      Tell(*lost);
+    }
+  }
+
+  void Tell(const LostRank& lost) {
+    // Where most ranks are silent, it is this one that is cut off.
+    if (lost.absence == Absence::kSilent && 2 * ++silent_ > parts_.world && silent_ > 1) return;
+    if (!parts_.shared.AddLost(lost)) return;
     // First the others, then this process, which may be gone a moment later.
     ToMembers({.type = FrameType::kLost,
-               .rank = lost->rank,
-               .progress = lost->last,
-               .absence = lost->absence,
-               .silent_ms = static_cast<std::uint32_t>(lost->silence.count())});
-    parts_.shared.SetLost(*lost);
-    parts_.on_lost(*lost);
+               .rank = lost.rank,
+               .progress = lost.last,
+               .absence = lost.absence,
+               .silent_ms = static_cast<std::uint32_t>(lost.silence.count())});
+    if (parts_.shared.lost().size() == 1) parts_.on_lost(lost);
   }
 
   void SayGoodbye() {
@@ -213,7 +219,7 @@ class Hub {
   const Clock::time_point join_limit_ = Clock::now() + parts_.options.join_bound;
   bool named_ = false;
   int joined_ = 0;
-  bool lost_ = false;
+  int silent_ = 0;  // so many ranks were found silent
 };
 
 }  // namespace

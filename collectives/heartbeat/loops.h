@@ -33,6 +33,12 @@ struct LoopParts {
 void RunHub(const LoopParts& parts, Listener listener, const Key& secret);
 void RunMember(const LoopParts& parts, const HubAddress& hub);
 
+// Ranks that are found lost within so long of the first one are lost by themselves: nobody leaves
+// faster because of another one. The last signs of life of ranks that fall silent at the same
+// moment are up to a beat apart.
+inline constexpr std::chrono::milliseconds kTogether{200};
+inline constexpr std::chrono::milliseconds kTogetherSilent{350};
+
 // The pace of both loops.
 inline constexpr std::chrono::milliseconds kTick{50};
 

@@ -33,8 +33,10 @@ class Member {
       if (connection_->closed()) detector_.Ended(0);
       Beat();
       SayGoodbye();
-      if (lost_) continue;
-      if (const auto lost = detector_.Tick(Clock::now())) Tell(*lost);
+      if (const auto lost = detector_.Tick(Clock::now())) {
+        detector_.Left(lost->rank);
+        Add(*lost);
+      }
     }
   }
 
@@ -102,8 +104,8 @@ class Member {
   void Hear(const Frame& frame) {
     if (frame.type == FrameType::kBeat) detector_.Heard(0, frame.progress, Clock::now());
     if (frame.type == FrameType::kGoodbye) detector_.Left(0);
-    if (frame.type != FrameType::kLost || lost_) return;
-    Tell({frame.rank, frame.absence, std::chrono::milliseconds(frame.silent_ms), frame.progress});
+    if (frame.type != FrameType::kLost) return;
+    Add({frame.rank, frame.absence, std::chrono::milliseconds(frame.silent_ms), frame.progress});
   }
 
   void Beat() {
@@ -120,10 +122,8 @@ class Member {
     parts_.shared.said_goodbye = true;
   }
 
-  void Tell(const LostRank& lost) {
-    lost_ = true;
-    parts_.shared.SetLost(lost);
-    parts_.on_lost(lost);
+  void Add(const LostRank& lost) {
+    if (parts_.shared.AddLost(lost) && parts_.shared.lost().size() == 1) parts_.on_lost(lost);
   }
 
   const LoopParts& parts_;
@@ -131,7 +131,6 @@ class Member {
   Detector detector_;  // of the hub
   std::optional<Connection> connection_;
   Clock::time_point next_beat_ = Clock::now();
-  bool lost_ = false;
 };
 
 }  // namespace

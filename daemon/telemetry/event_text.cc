@@ -3,10 +3,13 @@
 #include <google/protobuf/util/json_util.h>
 #include <sys/time.h>
 
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <ctime>
+#include <sstream>
 
+#include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"
 #include "daemon/config/plan_proto.h"
 #include "proto/event.pb.h"
@@ -27,6 +30,25 @@ std::string Cut(std::string_view text, std::size_t limit) {
   const std::size_t keep = text.size() > limit ? limit - 3 : text.size();
   const bool dense = JsonString(text.substr(0, keep)).size() + 3 > 2 * limit;
   return std::string(text.substr(0, dense ? limit / 6 : keep)) + "...";
+}
+
+std::string RanksText(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += StrCat(text.empty() ? "" : ",", rank);
+  return text;
+}
+
+// As many as are whole: the text may be cut.
+std::vector<int> ParseRanks(const std::string& text) {
+  std::vector<int> ranks;
+  std::istringstream in(text);
+  for (std::string word; std::getline(in, word, ',');) {
+    int rank = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), rank);
+    if (error != std::errc() || end != word.data() + word.size() || rank < 0) break;
+    ranks.push_back(rank);
+  }
+  return ranks;
 }
 
 proto::Envelope Envelope(const RunIdentity& who, const LineStamp& stamp, const char* event) {
@@ -54,6 +76,10 @@ proto::Verdict ToProto(const Verdict& event) {
   message.set_dur_s(event.dur_s);
   if (!event.suspect_hosts.empty()) message.set_suspect_hosts(Cut(event.suspect_hosts, kMiddle));
   if (!event.first) return message;
+  message.set_lost_ranks(Cut(RanksText(event.lost_ranks), kMiddle / 2));
+  if (event.killed) message.set_first_killed(true);
+  if (event.first->memory_bytes > 0) message.set_first_memory_bytes(event.first->memory_bytes);
+  if (event.memory_planned_bytes > 0) message.set_memory_planned_bytes(event.memory_planned_bytes);
   message.set_first_rank(event.first->rank);
   message.set_first_host(Cut(event.first->host, kShort));
   if (!event.first_failure) return message;
@@ -73,6 +99,7 @@ proto::Failure ToProto(const Failure& event) {
   if (!event.collective.empty()) message.set_collective(Cut(event.collective, kShort));
   if (event.sequence) message.set_sequence(*event.sequence);
   message.set_msg(Cut(event.message, kLong));
+  if (!event.lost_ranks.empty()) message.set_lost_ranks(Cut(RanksText(event.lost_ranks), kMiddle));
   return message;
 }
 
@@ -273,6 +300,7 @@ Result<Failure> ParseFailureJson(const std::string& line) {
                   .sequence = {},
                   .message = message.msg()};
   if (message.has_sequence()) failure.sequence = message.sequence();
+  failure.lost_ranks = ParseRanks(message.lost_ranks());
   return failure;
 }
 

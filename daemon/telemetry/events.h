@@ -126,13 +126,19 @@ struct LogLine {
 struct Suspect {
   int rank = 0;
   std::string host;
+  bool ended = false;             // its process does not exist
+  std::int64_t memory_bytes = 0;  // resident, at its last sign of life; 0 = not known
 };
 
 // What is known about a failure beyond its message; everything is optional.
 struct FailureFacts {
-  std::vector<Suspect> suspects;
-  std::string collective;                // that this rank was in: "all_reduce_sum"
-  std::optional<std::int64_t> sequence;  // the number of that collective, from 1
+  int rank = -1;                          // who says so
+  std::vector<Suspect> suspects;          // lost ranks, the first one first
+  std::vector<int> gave_up;               // left because of somebody else
+  std::vector<std::string> hosts = {};    // by rank
+  std::int64_t memory_planned_bytes = 0;  // of a rank; 0 = not known
+  std::string collective;                 // that this rank was in: "all_reduce_sum"
+  std::optional<std::int64_t> sequence;   // the number of that collective, from 1
   bool silent = false;  // nothing was heard of the suspect: it, or this rank, may be cut off
 };
 
@@ -146,6 +152,7 @@ struct Failure {
   std::string collective;
   std::optional<std::int64_t> sequence;
   std::string message;
+  std::vector<int> lost_ranks = {};  // what this rank saw, where another one is the cause
 };
 
 // How the run ended. `verdict`: a Name(NextStep), next_step.h.
@@ -159,6 +166,9 @@ struct Verdict {
   std::string suspect_hosts;             // "n3,n7", as sbatch --exclude takes it; empty: none
   std::optional<Suspect> first;          // the first suspect
   std::optional<Failure> first_failure;  // what it left behind, if anything
+  std::vector<int> lost_ranks = {};      // all suspects
+  bool killed = false;                   // the first has ended, and left nothing behind
+  std::int64_t memory_planned_bytes = 0;
 };
 
 }  // namespace gaccd

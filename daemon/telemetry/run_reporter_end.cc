@@ -26,6 +26,14 @@ constexpr std::chrono::milliseconds kForAHang{200};
 constexpr std::chrono::milliseconds kForTheTextLog{2'000};
 constexpr std::chrono::milliseconds kForTheLastLines{100};
 
+// Whom this rank left for.
+std::vector<int> LostRanks(const FailureFacts& facts) {
+  if (facts.suspects.empty()) return facts.gave_up;
+  std::vector<int> ranks;
+  for (const Suspect& suspect : facts.suspects) ranks.push_back(suspect.rank);
+  return ranks;
+}
+
 }  // namespace
 
 void RunReporter::Impl::WriteFailure(const Status& outcome, const FailureFacts& facts) {
@@ -37,11 +45,21 @@ void RunReporter::Impl::WriteFailure(const Status& outcome, const FailureFacts& 
                         .micro_step = place.micro_step.load(),
                         .collective = facts.collective,
                         .sequence = facts.sequence,
-                        .message = outcome.message()};
+                        .message = outcome.message(),
+                        .lost_ranks = LostRanks(facts)};
   const auto there =
       CreateFileOnce(CrashPath(attempt_dir, identity.rank),
                      FailureJson(identity, {Timestamp(), 1, "error"}, failure) + "\n", modes.file);
   if (!there.ok()) LogInfo(there.status().message());  // a folder that this node does not see
+}
+
+Verdict RunReporter::Impl::VerdictOf(const Status& outcome, const FailureFacts& facts,
+                                     double dur_s) const {
+  Verdict verdict = MakeVerdict(outcome, facts, attempt_dir);
+  verdict.last_step = steps_done();
+  verdict.samples_total = samples_done();
+  verdict.dur_s = dur_s;
+  return verdict;
 }
 
 void RunReporter::Impl::WriteVerdict(const Verdict& verdict) {
@@ -61,11 +79,13 @@ void RunReporter::Impl::WriteVerdict(const Verdict& verdict) {
 // Rank 0 is lost: one of the others writes the verdict. Or this rank is the one that is cut off,
 // and both name each other at about the same time (0.8 s apart were seen); then rank 0, which sees
 // all others, comes first.
-void RunReporter::Impl::StandInForRankZero(const Verdict& verdict, const FailureFacts& facts) {
-  constexpr std::chrono::milliseconds kAfterRankZero{600};
+void RunReporter::Impl::StandInForRankZero(const Status& outcome, FailureFacts facts,
+                                           double dur_s) {
+  constexpr std::chrono::milliseconds kAfterRankZero{350};
   constexpr std::chrono::milliseconds kAfterSilence{1'500};
   if (leads() || attempt_dir.empty() || !Suspects(facts, 0)) return;
   std::this_thread::sleep_for(facts.silent ? kAfterSilence : kAfterRankZero);
+  AddLostSeenByOthers(attempt_dir, &facts);
   RunStatus now;
   now.identity = identity;
   now.pid = ::getpid();
@@ -73,7 +93,8 @@ void RunReporter::Impl::StandInForRankZero(const Verdict& verdict, const Failure
   now.last = last;
   now.from_step = from.step;
   now.from_samples = from.samples_total;
-  const Status written = WriteVerdictForRankZero(attempt_dir, now, verdict, modes.file);
+  const Status written =
+      WriteVerdictForRankZero(attempt_dir, now, VerdictOf(outcome, facts, dur_s), modes.file);
   if (!written.ok()) LogWarning(written.message());
 }
 
@@ -84,13 +105,9 @@ bool RunReporter::Impl::HasFilesToClose(const Status& outcome, const FailureFact
 
 void RunReporter::Impl::CloseFiles(const Status& outcome, const FailureFacts& facts, double dur_s) {
   WriteFailure(outcome, facts);  // before the others are told, and read it
-  Verdict verdict = MakeVerdict(outcome, facts, attempt_dir);
-  verdict.last_step = steps_done();
-  verdict.samples_total = samples_done();
-  verdict.dur_s = dur_s;
-  if (events) WriteVerdict(verdict);
+  if (events) WriteVerdict(VerdictOf(outcome, facts, dur_s));
   if (folder) folder->owner().Release();
-  StandInForRankZero(verdict, facts);
+  StandInForRankZero(outcome, facts, dur_s);
 }
 
 void RunReporter::Finish(const Status& outcome, const FailureFacts& facts) {

@@ -80,7 +80,9 @@ struct RunReporter::Impl {
   void CloseFiles(const Status& outcome, const FailureFacts& facts, double dur_s);
   void WriteFailure(const Status& outcome, const FailureFacts& facts);
   void WriteVerdict(const Verdict& verdict);
-  void StandInForRankZero(const Verdict& verdict, const FailureFacts& facts);
+  [[nodiscard]] Verdict VerdictOf(const Status& outcome, const FailureFacts& facts,
+                                  double dur_s) const;
+  void StandInForRankZero(const Status& outcome, FailureFacts facts, double dur_s);
 };
 
 }  // namespace gaccd

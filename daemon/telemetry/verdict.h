@@ -18,12 +18,18 @@ namespace gaccd {
 
 // The verdict is that of the exit code (next_step.h).
 //
-// After a failure with suspects it looks for the record of the first one: what that rank said is
-// the cause, and the reason then ends with it. Its host stays a suspect unless the program itself
-// gave up there, for a reason that is not the machine's (bad data, bad job, a bug). attempt_dir
-// empty: no records.
+// After a failure it looks for the records of the suspects, or else of those who gave up (waits for
+// these a moment). Who left because of others is not to blame: whom its record names is. What the
+// first one left has said is the cause: the reason has it, and where this rank only saw others lost
+// (69), the exit code is that one's. Its host stays a suspect unless the program itself gave up
+// there, for a reason that is not the machine's (bad data, bad job, a bug). attempt_dir empty: no
+// records.
 [[nodiscard]] Verdict MakeVerdict(const Status& outcome, const FailureFacts& facts,
                                   const std::string& attempt_dir);
+
+// By a rank that stands in for rank 0, the only one that sees all others: whom their records name,
+// as far as these ranks left no record of their own.
+void AddLostSeenByOthers(const std::string& attempt_dir, FailureFacts* facts);
 
 [[nodiscard]] bool Suspects(const FailureFacts& facts, int rank);
 // What STATUS.json calls it: "done" or "failed".

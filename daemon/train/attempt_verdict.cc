@@ -19,6 +19,7 @@
 #include "daemon/config/flat_json.h"
 #include "daemon/telemetry/event_text.h"
 #include "daemon/train/ledger.h"
+#include "daemon/train/srun_words.h"
 #include "slurm/hostlist.h"
 
 namespace gaccd {
@@ -59,6 +60,23 @@ std::string WithoutVerdict(const AttemptFacts& facts) {
   }
   return text;
 }
+
+// The kernel ends a rank where it needs the most, and every attempt comes to that place again.
+bool KilledAgain(const AttemptFacts& facts) {
+  constexpr std::int64_t kSteps = 1;
+  constexpr double kShare = 0.1;
+  if (!facts.written || !facts.written->killed || facts.before.empty()) return false;
+  const KilledRank& now = *facts.written->killed;
+  const std::optional<KilledRank>& before = facts.before.back().killed;
+  if (!before || now.memory_bytes == 0 || std::abs(now.step - before->step) > kSteps) return false;
+  return std::abs(static_cast<double>(now.memory_bytes - before->memory_bytes)) <=
+         kShare * static_cast<double>(before->memory_bytes);
+}
+
+constexpr std::string_view kKilledAgainText =
+    "; the attempt before ended so at the same update and with the same memory: not the host but "
+    "the job is too large for the memory it has; ask for more with --mem, or set a smaller "
+    "--micro-batch";
 
 int IdleRestarts(const std::vector<LedgerEntry>& before, const CommittedStep& now) {
   int idle = 0;
@@ -132,10 +150,22 @@ std::int64_t Integer(const Json& json, const char* key) {
 std::optional<WrittenVerdict> ReadVerdict(const std::string& attempt_dir) {
   const auto json = ReadJson(attempt_dir + "/verdict.json");
   if (!json || Text(*json, "verdict").empty()) return std::nullopt;
-  return WrittenVerdict{
+  WrittenVerdict written{
       .exit = static_cast<int>(std::clamp<std::int64_t>(Integer(*json, "exit"), 0, 255)),
       .reason = OnOneLine(Text(*json, "reason")),
       .suspect_hosts = SafeHosts(Text(*json, "suspect_hosts"))};
+  const auto killed = json->fields().find("first_killed");
+  if (killed != json->fields().end() && killed->second.bool_value()) {
+    written.killed = {.step = Integer(*json, "last_step"),
+                      .memory_bytes = Integer(*json, "first_memory_bytes")};
+  }
+  return written;
+}
+
+std::string ReadSrunWords(const std::string& attempt_dir) {
+  constexpr std::size_t kMostBytes = 64 << 10;
+  const Result<std::string> text = ReadStart(attempt_dir + "/srun.err", kMostBytes);
+  return text.ok() ? OnOneLine(SrunWords(*text)) : std::string();
 }
 
 std::optional<LastSign> ReadSign(const std::string& run_dir, const std::string& attempt) {
@@ -250,6 +280,13 @@ AttemptJudgement JudgeAttempt(const AttemptFacts& facts) {
   if (facts.written && judgement.exit != kOutOfMemoryExit) {
     judgement.suspect_hosts = facts.written->suspect_hosts;
   }
+  // A rank that failed by itself has said more.
+  const bool ended = !facts.written || memory || Is(judgement.exit, ErrorKind::kUnavailable);
+  if (ended && !facts.srun_words.empty()) judgement.reason += StrCat("; srun: ", facts.srun_words);
+  if (KilledAgain(facts)) {
+    judgement.suspect_hosts.clear();
+    if (!memory) judgement.reason += kKilledAgainText;
+  }
   judgement.next = NextStepOf(judgement.exit);
   // DONE is written last; what hung or died after it has lost nothing. But a job that a complete
   // run refused, before it was an attempt of that run, is told so.
@@ -282,6 +319,7 @@ Result<std::string> RunVerdictCommand(const VerdictRequest& request) {
   AttemptFacts facts{.srun_rc = request.srun_rc,
                      .written = ReadVerdict(attempt_dir),
                      .sign = ReadSign(place.run_dir, place.attempt),
+                     .srun_words = ReadSrunWords(attempt_dir),
                      .stop_file = PathExists(place.run_dir + "/STOP"),
                      .done_file = PathExists(place.run_dir + "/DONE"),
                      .before = ReadLedger(ledger),
@@ -307,7 +345,8 @@ Result<std::string> RunVerdictCommand(const VerdictRequest& request) {
                         .last = facts.committed,
                         .exit = judgement.exit,
                         .next = judgement.next,
-                        .reason = judgement.reason},
+                        .reason = judgement.reason,
+                        .killed = facts.written ? facts.written->killed : std::nullopt},
                        mode);
     if (!kept.ok()) judgement.reason = StrCat(kept.message(), "; ", judgement.reason);
   }

@@ -13,11 +13,18 @@
 
 namespace gaccd {
 
+// A rank was ended from outside, by SIGKILL or by the kernel for its memory.
+struct KilledRank {
+  std::int64_t step = 0;          // updates done
+  std::int64_t memory_bytes = 0;  // at its last sign of life; 0: not known
+};
+
 // What rank 0 left: verdict.json.
 struct WrittenVerdict {
   int exit = 0;
   std::string reason;
   std::string suspect_hosts;  // "n3,n7"
+  std::optional<KilledRank> killed = {};
 };
 
 // What STATUS.json says of an attempt whose rank 0 left no verdict.
@@ -44,12 +51,14 @@ struct LedgerEntry {
   int exit = 0;
   NextStep next = NextStep::kFail;
   std::string reason;
+  std::optional<KilledRank> killed = {};
 };
 
 struct AttemptFacts {
   std::optional<int> srun_rc;  // none: the job script was lost before srun returned
   std::optional<WrittenVerdict> written;
   std::optional<LastSign> sign;
+  std::string srun_words = {};  // SrunWords()
   bool stop_file = false;
   bool done_file = false;
   std::vector<LedgerEntry> before;  // the attempts before, oldest first
@@ -78,7 +87,9 @@ inline constexpr int kMostIdleRestarts = 3;
 //   requeue, the third restart in a row without a new checkpoint: norequeue, held
 // The code is that of verdict.json; srun's when there is none, and when rank 0 only saw a peer lost
 // (69) while that peer says why it left (64 to 93) or was ended for its memory (253). Memory is no
-// host's fault: nobody is suspected then.
+// host's fault: nobody is suspected then. Nor where a rank was killed at the same update, give or
+// take one, and with the same memory, within a tenth, as in the attempt before: the job itself is
+// too large then.
 [[nodiscard]] AttemptJudgement JudgeAttempt(const AttemptFacts& facts);
 
 struct VerdictRequest {

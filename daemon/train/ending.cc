@@ -9,7 +9,7 @@
 namespace gaccd {
 namespace {
 
-// A neighbour that gave up was told of the loss; this rank is told a moment later.
+// What was seen of a loss first by others, this rank is told a moment later.
 constexpr std::chrono::milliseconds kSpreadOfNews{300};
 
 std::optional<CommFailure> FailureOf(const Session& session) {
@@ -19,27 +19,49 @@ std::optional<CommFailure> FailureOf(const Session& session) {
   return session.comm.failure();
 }
 
-// Those who gave up have been told of somebody else.
-std::vector<int> Culprits(const std::optional<CommFailure>& failure) {
-  std::vector<int> ranks;
-  if (!failure) return ranks;
-  for (const MissingRank& missing : failure->missing) {
-    if (missing.absence != Absence::kGaveUp) ranks.push_back(missing.rank);
-  }
-  return ranks;
+std::vector<MissingRank> MissingOf(const Session& session) {
+  const auto failure = FailureOf(session);
+  return failure ? failure->missing : std::vector<MissingRank>();
 }
 
-// By the heartbeat, else by the communicator.
-std::vector<int> LostRanks(const Session& session, std::chrono::milliseconds patience) {
-  const auto failure = FailureOf(session);
-  std::vector<int> ranks = Culprits(failure);
-  const auto limit = std::chrono::steady_clock::now() + patience;
-  for (;;) {
-    if (const auto lost = session.peers->lost()) return {lost->rank};
-    const bool may_come = failure && ranks.empty() && session.peers->beats();
-    if (!may_come || std::chrono::steady_clock::now() >= limit) return ranks;
+bool Explains(const MissingRank& missing) {
+  return missing.absence == Absence::kBehind || missing.absence == Absence::kStalled ||
+         missing.absence == Absence::kSilent;
+}
+
+// A deadline names who is late. Who has ended, or gave up, may not be all that there is to know:
+// the heartbeat says more.
+void WaitForHeartbeat(const Session& session) {
+  const auto start = std::chrono::steady_clock::now();
+  while (session.peers->beats() && !session.peers->all_lost_known()) {
+    const std::vector<MissingRank> missing = MissingOf(session);
+    const bool none_yet = session.peers->lost().empty();
+    if (none_yet && (!FailureOf(session) || std::ranges::any_of(missing, Explains))) return;
+    if (none_yet && std::chrono::steady_clock::now() - start > kSpreadOfNews) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
+}
+
+// By the heartbeat, else by the communicator, the first one first. Those who gave up have been told
+// of somebody else.
+std::vector<Suspect> LostRanks(const Session& session) {
+  std::vector<Suspect> suspects;
+  const auto add = [&](int rank, bool ended, std::int64_t memory_bytes) {
+    if (std::ranges::count(suspects, rank, &Suspect::rank) > 0) return;
+    suspects.push_back({.rank = rank,
+                        .host = session.comm.topology().hosts[static_cast<std::size_t>(rank)],
+                        .ended = ended,
+                        .memory_bytes = memory_bytes});
+  };
+  const std::vector<heartbeat::LostRank> lost = session.peers->lost();
+  for (const heartbeat::LostRank& one : lost) {
+    add(one.rank, one.absence == Absence::kEnded, std::int64_t{one.last.memory_kib} * 1024);
+  }
+  for (const MissingRank& missing : MissingOf(session)) {
+    const bool ended = missing.absence == Absence::kEnded;
+    if (ended || (lost.empty() && Explains(missing))) add(missing.rank, ended, 0);
+  }
+  return suspects;
 }
 
 }  // namespace
@@ -49,18 +71,24 @@ Ending Shared(Agreement agreement) {
 }
 
 bool PeersAreLost(const Session& session) {
-  return session.peers->lost().has_value() || FailureOf(session).has_value();
+  return !session.peers->lost().empty() || FailureOf(session).has_value();
 }
 
 FailureFacts FactsOf(const Status& outcome, const Session& session) {
   FailureFacts facts;
   if (outcome.ok()) return facts;
-  for (const int rank : LostRanks(session, kSpreadOfNews)) {
-    const std::string& host = session.comm.topology().hosts[static_cast<std::size_t>(rank)];
-    facts.suspects.push_back({rank, host});
+  facts.rank = session.comm.rank();
+  WaitForHeartbeat(session);
+  facts.suspects = LostRanks(session);
+  for (const MissingRank& missing : MissingOf(session)) {
+    if (missing.absence == Absence::kGaveUp) facts.gave_up.push_back(missing.rank);
   }
+  facts.hosts = session.comm.topology().hosts;
   const auto lost = session.peers->lost();
-  facts.silent = lost && lost->absence == Absence::kSilent;
+  facts.silent = !lost.empty() && lost.front().absence == Absence::kSilent;
+  if (session.setup && session.setup->trainer) {
+    facts.memory_planned_bytes = session.setup->trainer->memory().planned;
+  }
   if (const auto failure = FailureOf(session)) {
     facts.collective = Name(failure->entry.operation);
     facts.sequence = static_cast<std::int64_t>(failure->entry.sequence);
@@ -70,8 +98,7 @@ FailureFacts FactsOf(const Status& outcome, const Session& session) {
 
 void WaitForSpeaker(const Session& session) {
   constexpr std::chrono::milliseconds kTimeToWrite{700};
-  const std::vector<int> lost = LostRanks(session, {});
-  const int speaker = std::ranges::count(lost, 0) > 0 ? 1 : 0;
+  const int speaker = std::ranges::count(LostRanks(session), 0, &Suspect::rank) > 0 ? 1 : 0;
   if (session.comm.rank() != speaker) std::this_thread::sleep_for(kTimeToWrite);
 }
 

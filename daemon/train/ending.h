@@ -23,7 +23,8 @@ struct Ending {
 
 // What is known beyond the message: who is to blame, by the heartbeat or else by the communicator
 // whose deadline passed, and in which collective this rank was. Of a rank that ended, both learn
-// within milliseconds of each other: waits a moment for the heartbeat when only it can tell.
+// within milliseconds of each other: waits a moment for the heartbeat, which also knows who ended
+// together with it.
 [[nodiscard]] FailureFacts FactsOf(const Status& outcome, const Session& session);
 
 // Abort() ends every process of the run, and the first of the living ranks is the one that writes

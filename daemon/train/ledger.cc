@@ -32,6 +32,9 @@ std::optional<LedgerEntry> Parse(std::string_view line) {
                     .last = {message.last_step(), message.last_micro_step()},
                     .exit = message.exit(),
                     .reason = message.reason()};
+  if (message.has_killed_step()) {
+    entry.killed = {.step = message.killed_step(), .memory_bytes = message.killed_memory_bytes()};
+  }
   for (const NextStep next : {NextStep::kDone, NextStep::kRequeue, NextStep::kNoRequeue}) {
     if (message.verdict() == Name(next)) entry.next = next;
   }
@@ -76,6 +79,10 @@ Status AppendToLedger(const std::string& path, const LedgerEntry& entry, unsigne
   message.set_exit(entry.exit);
   message.set_verdict(std::string(Name(entry.next)));
   message.set_reason(entry.reason.substr(0, kMostReason));
+  if (entry.killed) {
+    message.set_killed_step(entry.killed->step);
+    message.set_killed_memory_bytes(entry.killed->memory_bytes);
+  }
   GACCD_ASSIGN_OR_RETURN(const FileDescriptor file,
                          OpenFile(path, O_RDWR | O_APPEND | O_CREAT, mode));
   // A line that a crash cut off must not swallow this one.

@@ -44,9 +44,10 @@ class PeerWatch {
 
   // Whether there is a heartbeat, which may find a rank lost.
   [[nodiscard]] bool beats() const { return heart_ != nullptr; }
-  [[nodiscard]] std::optional<heartbeat::LostRank> lost() const {
-    return heart_ ? heart_->lost() : std::nullopt;
+  [[nodiscard]] std::vector<heartbeat::LostRank> lost() const {
+    return heart_ ? heart_->lost() : std::vector<heartbeat::LostRank>();
   }
+  [[nodiscard]] bool all_lost_known() const { return heart_ && heart_->all_lost_known(); }
 
  private:
   PeerWatch() = default;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <thread>
@@ -34,21 +35,6 @@ bool WaitFor(const std::function<bool()>& ready, milliseconds limit = millisecon
 
 Status RunRanks(int ranks, const std::function<Status(Communicator&)>& body) {
   return RunThreadRanks(ranks, {}, body);
-}
-
-TEST(Heartbeat, KnowsHowLongItsProcessDidNotRun) {
-  HeartbeatShared shared;
-  Clock::time_point now(std::chrono::seconds(1000));
-  EXPECT_EQ(shared.Stopped(now).count(), 0);
-  for (int pass = 0; pass < 10; ++pass) shared.Ran(now += heartbeat::kTick);
-  EXPECT_EQ(shared.Stopped(now + heartbeat::kTick).count(), 0);
-  // Also before the thread itself has run again.
-  const auto stopped = milliseconds(1'000) - heartbeat::kTick / 2;
-  EXPECT_EQ(shared.Stopped(now += milliseconds(1'000)), stopped);
-  shared.Ran(now);
-  EXPECT_EQ(shared.Stopped(now), stopped);
-  shared.Ran(now += milliseconds(1'000));
-  EXPECT_EQ(shared.Stopped(now), 2 * stopped);
 }
 
 TEST(Heartbeat, AWorldOfOneNeedsNone) {
@@ -112,6 +98,36 @@ TEST(Heartbeat, AClosedConnectionIsKnownToAllWithinASecond) {
 
 TEST(Heartbeat, TheEndOfTheHubIsKnownToAll) {
   ExpectLoss(4, 0, Absence::kEnded, milliseconds(1'000), [](Heartbeat&, int) {});
+}
+
+// Ranks 1 and 3 of five end, and rank 2 when the others have learned of that.
+TEST(Heartbeat, AllThatEndTogetherAreKnownToAll) {
+  std::atomic<int> right{0};
+  const Status status = RunRanks(5, [&](Communicator& comm) {
+    auto heart = Heartbeat::Start(comm, kOptions, [](const LostRank&) {});
+    if (!heart.ok()) return heart.status();
+    std::this_thread::sleep_for(4 * kOptions.interval);  // all have beaten
+    GACCD_RETURN_IF_ERROR(comm.Barrier());
+    if (comm.rank() % 2 == 1) {
+      heart->reset();
+    } else if (WaitFor([&] { return (*heart)->all_lost_known(); })) {
+      if (comm.rank() == 2) heart->reset();
+      std::this_thread::sleep_for(milliseconds(300));
+      if (!*heart) return comm.Barrier();
+      std::vector<int> ranks;
+      for (const LostRank& lost : (*heart)->lost()) {
+        ranks.push_back(lost.rank);
+        EXPECT_EQ(lost.absence, Absence::kEnded);
+        EXPECT_GT(lost.last.memory_kib, 0U);
+      }
+      std::ranges::sort(ranks);
+      EXPECT_EQ(ranks, (std::vector{1, 3}));
+      ++right;
+    }
+    return comm.Barrier();
+  });
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(right, 2);
 }
 
 TEST(Heartbeat, AStuckRankIsNamedByThoseWhoWait) {

@@ -32,7 +32,8 @@ Frame SomeFrame() {
                        .micro_step = 12,
                        .update = 1ULL << 33,
                        .median_step_ms = 1500,
-                       .starved_ms = 77},
+                       .starved_ms = 77,
+                       .memory_kib = 123'456'789},
           .absence = Absence::kSilent,
           .silent_ms = 5100};
 }

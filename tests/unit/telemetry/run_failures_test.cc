@@ -84,7 +84,7 @@ TEST_F(RunFailuresTest, TheVerdictNamesTheCauseNotTheConsequence) {
       }
       while (!left) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       (*reporter)->Finish({ErrorKind::kUnavailable, "rank 1 on node0 has ended"},
-                          {{{1, "node0"}}, {}, {}});
+                          {.suspects = {{1, "node0"}}});
       return Status::Ok();
     });
   });

@@ -16,9 +16,12 @@ namespace {
 
 using namespace testing_json;  // NOLINT
 using testing::EndsWith;
+using testing::HasSubstr;
+using testing::StartsWith;
 namespace fs = std::filesystem;
 
 const RunIdentity kThree{"run", "77", 0, 3, "n1"};
+const std::vector<std::string> kHosts{"n0", "n0", "n1", "n1", "n1", "n1", "n2", "n2"};
 const Status kLost{ErrorKind::kUnavailable, "rank 3 on n1 has ended"};
 
 class VerdictTest : public testing::Test {
@@ -26,13 +29,13 @@ class VerdictTest : public testing::Test {
   VerdictTest() { fs::create_directories(Attempt() + "/crash"); }
   [[nodiscard]] std::string Run() const { return dir_.path() + "/run"; }
   [[nodiscard]] std::string Attempt() const { return Run() + "/attempts/000-77"; }
-  void Leave(const Failure& failure) const {
-    std::ofstream(CrashPath(Attempt(), 3)) << FailureJson(kThree, {"ts", 1, "error"}, failure);
+  void Leave(const Failure& failure, int rank = 3) const {
+    std::ofstream(CrashPath(Attempt(), rank)) << FailureJson(kThree, {"ts", 1, "error"}, failure);
   }
 
   TempDir dir_;
   const FailureFacts facts_{
-      .suspects = {{3, "n1"}, {2, "n1"}, {7, "n2"}}, .collective = {}, .sequence = {}};
+      .rank = 0, .suspects = {{3, "n1"}, {2, "n1"}, {7, "n2"}}, .hosts = kHosts};
 };
 
 TEST_F(VerdictTest, NamesByKind) {
@@ -59,7 +62,9 @@ TEST_F(VerdictTest, SuspectsOfARankThatLeftNothing) {
 TEST_F(VerdictTest, WhatTheLostRankSaidIsTheCause) {
   Leave({.exit = 0, .signal = SIGBUS, .message = "SIGBUS: memory"});
   const Verdict verdict = MakeVerdict(kLost, facts_, Attempt());
-  EXPECT_EQ(verdict.reason, "rank 3 on n1 has ended; rank 3 itself (signal 7): SIGBUS: memory");
+  EXPECT_THAT(verdict.reason,
+              StartsWith("rank 3 on n1 has ended; rank 3 itself (signal 7): SIGBUS: memory"));
+  EXPECT_EQ(verdict.exit, 69);
   EXPECT_EQ(verdict.suspect_hosts, "n1,n2");
   const Object line = Parse(VerdictJson(kThree, {"ts", 1, "error"}, verdict));
   EXPECT_EQ(Number(line, "first_rank"), 3);
@@ -73,6 +78,85 @@ TEST_F(VerdictTest, AHostIsNotSuspectedOfAFaultOfTheProgram) {
   const Verdict verdict = MakeVerdict(kLost, facts, Attempt());
   EXPECT_EQ(verdict.suspect_hosts, "");
   EXPECT_THAT(verdict.reason, EndsWith("rank 3 itself (exit 65): record 7 is damaged"));
+  EXPECT_EQ(verdict.exit, 65) << "the code of the rank that failed first";
+  EXPECT_EQ(verdict.verdict, "fail");
+}
+
+TEST_F(VerdictTest, AllThatEndedTogetherAreNamed) {
+  const FailureFacts facts{
+      .rank = 0, .suspects = {{3, "n1", true}, {7, "n2", true}}, .hosts = kHosts};
+  const Verdict verdict = MakeVerdict(kLost, facts, Attempt());
+  EXPECT_EQ(verdict.suspect_hosts, "n1,n2");
+  EXPECT_THAT(verdict.reason, StartsWith("rank 3 on n1 has ended; "));
+  EXPECT_THAT(verdict.reason, HasSubstr("; rank 7 on n2 was lost, too"));
+  EXPECT_EQ(Text(Parse(VerdictJson(kThree, {"ts", 1, "error"}, verdict)), "lost_ranks"), "3,7");
+}
+
+TEST_F(VerdictTest, ARankThatIsKilledLeavesNothingButItsMemory) {
+  FailureFacts facts{.suspects = {{3, "n1", true, 412'300'000}}, .hosts = kHosts};
+  facts.memory_planned_bytes = 401'000'000;
+  Verdict verdict = MakeVerdict(kLost, facts, Attempt());
+  EXPECT_THAT(verdict.reason, HasSubstr("was killed from outside (SIGKILL"));
+  EXPECT_THAT(verdict.reason, HasSubstr("its memory was 412.3 MB, planned 401.0 MB"));
+  const Object line = Parse(VerdictJson(kThree, {"ts", 1, "error"}, verdict));
+  EXPECT_TRUE(Bool(line, "first_killed"));
+  EXPECT_EQ(Number(line, "first_memory_bytes"), 412'300'000);
+  EXPECT_EQ(Number(line, "memory_planned_bytes"), 401'000'000);
+  facts.suspects[0].ended = false;  // silent, so nobody knows
+  verdict = MakeVerdict(kLost, facts, Attempt());
+  EXPECT_EQ(verdict.reason, "rank 3 on n1 has ended");
+}
+
+const Status kGaveUp{ErrorKind::kUnavailable, "all-reduce #17: rank 2 on n1 gave up"};
+
+TEST_F(VerdictTest, WhoGaveUpIsAskedForWhom) {
+  const FailureFacts facts{.rank = 0, .gave_up = {2, 4}, .hosts = kHosts};
+  Leave({.exit = 69, .message = "rank 4 on n1 gave up", .lost_ranks = {4}}, 2);
+  Leave({.exit = 69, .message = "rank 7 on n2 did not enter", .lost_ranks = {7}}, 4);
+  Verdict verdict = MakeVerdict(kGaveUp, facts, Attempt());
+  EXPECT_EQ(verdict.first->rank, 7);
+  EXPECT_EQ(verdict.suspect_hosts, "n2");
+  EXPECT_THAT(verdict.reason, StartsWith("rank 7 on n2 was lost first: all-reduce #17"));
+  // One that failed by itself.
+  Leave({.exit = 74, .message = "cannot read x"}, 4);
+  verdict = MakeVerdict(kGaveUp, facts, Attempt());
+  EXPECT_THAT(verdict.reason, StartsWith("rank 4 on n1 failed first: "));
+  EXPECT_THAT(verdict.reason, EndsWith("rank 4 itself (exit 74): cannot read x"));
+  EXPECT_EQ(verdict.exit, 74);
+}
+
+TEST_F(VerdictTest, WhoGaveUpForEachOtherIsNotToBlame) {
+  Leave({.exit = 69, .message = "rank 4 on n1 gave up", .lost_ranks = {4}}, 2);
+  Leave({.exit = 69, .message = "rank 2 on n1 gave up", .lost_ranks = {2}}, 4);
+  const Verdict verdict =
+      MakeVerdict(kGaveUp, {.rank = 0, .gave_up = {2, 4}, .hosts = kHosts}, Attempt());
+  EXPECT_EQ(verdict.suspect_hosts, "");
+  EXPECT_EQ(verdict.reason, kGaveUp.message());
+}
+
+TEST_F(VerdictTest, ASuspectThatLeftForAnotherIsNone) {
+  Leave({.exit = 69, .message = "rank 7 on n2 has ended", .lost_ranks = {7}});
+  FailureFacts facts{.rank = 0, .suspects = {{3, "n1", true}}, .hosts = kHosts};
+  EXPECT_EQ(MakeVerdict(kLost, facts, Attempt()).first->rank, 7);
+  facts.rank = 7;  // word against word
+  EXPECT_EQ(MakeVerdict(kLost, facts, Attempt()).first->rank, 3);
+}
+
+TEST_F(VerdictTest, WhatThisRankFailedAtComesFirst) {
+  const Verdict verdict = MakeVerdict({ErrorKind::kIo, "cannot write y"},
+                                      {.suspects = {{3, "n1"}}, .hosts = kHosts}, Attempt());
+  EXPECT_EQ(verdict.reason, "cannot write y; rank 3 on n1 was lost, too");
+  EXPECT_EQ(verdict.exit, 74);
+}
+
+TEST_F(VerdictTest, WhoStandsInForRankZeroAsksAll) {
+  Leave({.exit = 69, .message = "x", .lost_ranks = {0, 5}}, 6);
+  Leave({.exit = 69, .message = "x", .lost_ranks = {6}}, 2);  // which has left for others itself
+  FailureFacts facts{.rank = 1, .suspects = {{0, "n0", true}}, .hosts = kHosts};
+  AddLostSeenByOthers(Attempt(), &facts);
+  ASSERT_EQ(facts.suspects.size(), 2U);
+  EXPECT_EQ(facts.suspects[1].rank, 5);
+  EXPECT_EQ(facts.suspects[1].host, "n1");
 }
 
 TEST_F(VerdictTest, ADamagedRecordIsNoRecord) {
@@ -91,7 +175,8 @@ TEST_F(VerdictTest, ARecordReadsBackAsItWas) {
                   .micro_step = 3,
                   .collective = "all_reduce_sum",
                   .sequence = 1'000'000'000'000,
-                  .message = "a \"b\"\n\x1b"};
+                  .message = "a \"b\"\n\x1b",
+                  .lost_ranks = {3, 239}};
   const auto back = ParseFailureJson(FailureJson(kThree, {"ts", 1, "error"}, failure));
   ASSERT_TRUE(back.ok()) << back.status().message();
   EXPECT_EQ(back->exit, 74);
@@ -101,6 +186,7 @@ TEST_F(VerdictTest, ARecordReadsBackAsItWas) {
   EXPECT_EQ(back->collective, "all_reduce_sum");
   EXPECT_EQ(back->sequence, 1'000'000'000'000);
   EXPECT_EQ(back->message, failure.message);
+  EXPECT_EQ(back->lost_ranks, failure.lost_ranks);
 }
 
 TEST_F(VerdictTest, OneOfManyRanksStandsInForRankZero) {
@@ -108,8 +194,8 @@ TEST_F(VerdictTest, OneOfManyRanksStandsInForRankZero) {
   last.identity = kThree;
   last.last.step = 5;
   last.world = 8;
-  const Verdict verdict =
-      MakeVerdict({ErrorKind::kUnavailable, "rank 0 is lost"}, {{{0, "n0"}}, {}, {}}, Attempt());
+  const Verdict verdict = MakeVerdict({ErrorKind::kUnavailable, "rank 0 is lost"},
+                                      {.suspects = {{0, "n0"}}}, Attempt());
   last.identity.rank = 1;
   ASSERT_TRUE(WriteVerdictForRankZero(Attempt(), last, verdict, 0600).ok());
   last.identity.rank = 2;

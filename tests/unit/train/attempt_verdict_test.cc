@@ -10,6 +10,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/train/ledger.h"
+#include "daemon/train/srun_words.h"
 
 namespace gaccd {
 namespace {
@@ -52,6 +53,47 @@ TEST(JudgeAttempt, ThePeerThatFailedFirstSaysWhy) {
   facts.srun_rc = 137;  // killed from outside: no reason of its own
   EXPECT_EQ(JudgeAttempt(facts).next, NextStep::kRequeue);
   EXPECT_EQ(JudgeAttempt(facts).exit, 69);
+}
+
+TEST(JudgeAttempt, ARankThatIsKilledAtTheSamePlaceAgainIsNoHostsFault) {
+  const auto judge = [](KilledRank now, std::optional<KilledRank> before) {
+    AttemptFacts facts{.srun_rc = 69,
+                       .written = WrittenVerdict{.exit = 69,
+                                                 .reason = "rank 3 on n2 has ended",
+                                                 .suspect_hosts = "n2",
+                                                 .killed = now},
+                       .srun_words = "n2: task 3: Killed"};
+    facts.before = {{.attempt = "000-7", .next = NextStep::kRequeue, .killed = before}};
+    return JudgeAttempt(facts);
+  };
+  const AttemptJudgement again = judge({.step = 120, .memory_bytes = 1'000}, {{121, 950}});
+  EXPECT_EQ(again.suspect_hosts, "");
+  EXPECT_EQ(again.next, NextStep::kRequeue);
+  EXPECT_THAT(again.reason, StartsWith("rank 3 on n2 has ended; srun: n2: task 3: Killed; "));
+  EXPECT_THAT(again.reason, HasSubstr("--mem"));
+  for (const std::optional<KilledRank> before :
+       {std::optional<KilledRank>(), {{100, 1'000}}, {{120, 2'000}}, {{120, 0}}}) {
+    const AttemptJudgement other = judge({.step = 120, .memory_bytes = 1'000}, before);
+    EXPECT_EQ(other.suspect_hosts, "n2");
+    EXPECT_EQ(other.reason, "rank 3 on n2 has ended; srun: n2: task 3: Killed");
+  }
+  EXPECT_EQ(judge({120, 0}, {{120, 0}}).suspect_hosts, "n2") << "nothing is known of its memory";
+}
+
+TEST(SrunWords, OfRanksThatWereEnded) {
+  EXPECT_EQ(SrunWords("srun: error: n3: task 5: Killed\n"
+                      "srun: launch/slurm: _step_signal: Terminating StepId=2.0\n"
+                      "srun: error: n2: tasks 3-4: Out Of Memory\n"
+                      "srun: error: n1: task 0: Exited with exit code 69\n"
+                      "srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n"
+                      "srun: error: n1: task 1: Killed\n"),
+            "n3: task 5: Killed; n2: tasks 3-4: Out Of Memory");
+  EXPECT_EQ(SrunWords("srun: error: n1: task 1: \x1b[2J"), "n1: task 1: \\x1b[2J");
+  EXPECT_EQ(SrunWords(""), "");
+  EXPECT_EQ(SrunWords("srun: error: Unable to create step\nnonsense"), "");
+  std::string many;
+  for (int i = 0; i < 9; ++i) many += StrCat("srun: error: n", i, ": task ", i, ": Killed\n");
+  EXPECT_THAT(SrunWords(many), testing::EndsWith("n3: task 3: Killed; and 5 more"));
 }
 
 TEST(JudgeAttempt, OutOfMemoryIsNoHostsFaultAndNotTriedAgain) {
@@ -195,6 +237,18 @@ TEST_F(VerdictCommand, SaysWhatToDoAndKeepsTheLedger) {
   EXPECT_EQ(entries[1].first, (CommittedStep{15, 0}));
   EXPECT_EQ(entries[1].last, (CommittedStep{30, 2}));
   EXPECT_EQ(entries[1].next, NextStep::kDone);
+}
+
+TEST_F(VerdictCommand, RemembersWhereARankWasKilled) {
+  const auto verdict = [](int memory) {
+    return StrCat(R"({"verdict":"requeue","exit":69,"reason":"x","suspect_hosts":"n3",)",
+                  R"("last_step":20,"first_killed":true,"first_memory_bytes":)", memory, "}");
+  };
+  const std::string first = Attempt("000-7", verdict(5'000'000));
+  Write(first + "/srun.err", "srun: error: n3: task 5: Killed\n");
+  EXPECT_EQ(Run(first, 137), "requeue\nx; srun: n3: task 5: Killed\n--exclude=n3\n");
+  EXPECT_THAT(Run(Attempt("001-7", verdict(5'100'000)), 137),
+              testing::AllOf(HasSubstr("the job is too large"), Not(HasSubstr("--exclude"))));
 }
 
 TEST_F(VerdictCommand, SuspectsAreNamedAsSlurmNamesTheNodes) {

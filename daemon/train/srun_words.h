@@ -1,0 +1,15 @@
+// What srun says of the ranks that ended first, from its stderr (<attempt>/srun.err). Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace gaccd {
+
+// "n2: task 3: Killed; n3: task 5: Out Of Memory": of the lines "srun: error: n2: task 3: Killed"
+// up to "Job step aborted", after which srun itself ends the ranks. Not of ranks that ended by
+// themselves ("Exited with exit code 69"): they say why. At most four. Empty: it says nothing of
+// the kind.
+[[nodiscard]] std::string SrunWords(std::string_view text);
+
+}  // namespace gaccd
