@@ -95,6 +95,7 @@ TEST(UpdateScheduleTest, MaxUpdatesCutsTheRun) {
   EXPECT_EQ(MakeSchedule(10, 4, 2, LastCycle::kUpdate, 4).updates(), 4);
   EXPECT_EQ(MakeSchedule(10, 4, 2, LastCycle::kUpdate, 2).tail_samples(), 0);
   EXPECT_EQ(MakeSchedule(10, 4, 0, LastCycle::kCarry, 1000).tail_samples(), 0);
+  EXPECT_EQ(MakeSchedule(11, 4, 2, LastCycle::kCarry, 3).tail_samples(), 0);
   const auto endless = MakeSchedule(10, 4, 0, LastCycle::kUpdate, 4);
   EXPECT_EQ(endless.updates(), 4);
   EXPECT_EQ(endless.At(3).first + endless.At(3).samples, 14);

@@ -77,6 +77,7 @@ TEST(ScheduleTest, RefusesBadValuesByName) {
   ExpectRefused({0, StepShape{0, 0.1}}, "every_updates must be >= 1, found 0");
   ExpectRefused({0, StepShape{1, -2}}, "gamma must be >= 0 and finite, found -2");
   ExpectRefused({0, CosineShape{std::numeric_limits<double>::infinity()}}, "found inf");
+  ExpectRefused({0, CosineShape{std::numeric_limits<double>::quiet_NaN()}}, "found nan");
 }
 
 }  // namespace

@@ -33,12 +33,13 @@ inline Job SmallJob() {
 }
 
 // A place inside an update: after micro-step `done` of update `update` (both from 1); or in an
-// evaluation (from 1).
+// evaluation (from 1). at_boundary: the update is ended first.
 struct Place {
   std::int64_t update = 0;
   std::int64_t done = 0;
   StopAction action = StopAction::kSaveStop;
   int evaluation = 0;
+  bool at_boundary = false;
 };
 
 class ResumeTest : public ::testing::Test {
@@ -139,7 +140,10 @@ class ResumeTest : public ::testing::Test {
       last_done_ = done;
       if (done == 1 && test_.look_) test_.look_(rank_, update_ + 1);
       if (update_ + 1 != place_.update || done != place_.done) return StopDecision{};
-      return StopDecision{.action = place_.action, .reason = "the test"};
+      const StopDecision decision{.action = place_.action, .reason = "the test"};
+      if (!place_.at_boundary) return decision;
+      here_ = decision;
+      return StopDecision{};
     }
     Result<StopDecision> BetweenBatches(std::int64_t done, std::int64_t) override {
       if (done == 1) ++evaluations_;

@@ -169,6 +169,17 @@ TEST_F(ResumeTest, WithoutTimeForTheAccumulatorsTheUpdateIsRepeated) {
   EXPECT_EQ(resumed->summary.samples, 3 * 230);
 }
 
+TEST_F(ResumeTest, ARequestInTheLastUpdateLeavesTheRunComplete) {
+  Job job = SmallJob();
+  job.data.eval.reset();
+  job.max_updates = 7;
+  const auto before = Train(job, 2, 100, "never", {.update = 6, .done = 1, .at_boundary = true});
+  EXPECT_THAT(before.status().message(), EndsWith("stopped by the test after update 6, saved"));
+  const auto last = Train(job, 2, 100, "auto", {.update = 7, .done = 1, .at_boundary = true});
+  ASSERT_TRUE(last.ok()) << last.status().message();
+  EXPECT_EQ(last->first, 6);
+}
+
 // After updates 8, 16 and 24.
 TEST_F(ResumeTest, AnEvaluationThatWasLeftIsRepeated) {
   const Job job = SmallJob();

@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <span>
 #include <string>
+#include <vector>
 
 #include "collectives/comm/threads.h"
+#include "tests/unit/data/file_util.h"
 
 namespace gaccd {
 namespace {
@@ -15,11 +18,12 @@ using ::testing::HasSubstr;
 SyntheticSource Usual() { return {.samples = 230, .features = 10, .outputs = 2, .seed = 3}; }
 
 // Rank 2 of 3 has `other`.
-Status Compare(const SyntheticSource& other, const SyntheticSource& other_eval) {
+Status Compare(const SourceSpec& other, const SourceSpec& other_eval,
+               const SourceSpec& usual = Usual()) {
   return RunThreadRanks(3, {}, [&](Communicator& comm) -> Status {
     const bool odd = comm.rank() == 2;
-    GACCD_ASSIGN_OR_RETURN(const auto train, OpenDataset({odd ? other : Usual()}, {}));
-    GACCD_ASSIGN_OR_RETURN(const auto eval, OpenDataset({odd ? other_eval : Usual()}, {}));
+    GACCD_ASSIGN_OR_RETURN(const auto train, OpenDataset(odd ? other : usual, {}));
+    GACCD_ASSIGN_OR_RETURN(const auto eval, OpenDataset(odd ? other_eval : usual, {}));
     const Status status = CheckSameData(comm, *train, eval.get());
     if (!status.ok()) return status;
     return CheckSameData(comm, *train, nullptr);
@@ -47,6 +51,28 @@ TEST(SameDataTest, ACopyWithOtherContentIsNamed) {
   other.seed = 4;
   EXPECT_THAT(Compare(other, Usual()).message(), HasSubstr("training data must be the same"));
   EXPECT_THAT(Compare(Usual(), other).message(), HasSubstr("evaluation data must be the same"));
+}
+
+TEST(SameDataTest, ACopyWithOtherTargetsOrLabelsIsNamed) {
+  SyntheticSource noisy = Usual();  // the same features
+  noisy.noise = 0.5;
+  EXPECT_THAT(Compare(noisy, Usual()).message(), HasSubstr("training data must be the same"));
+  const TempFolder folder;
+  const auto write = [&](const char* name, const char* type, const char* shape,
+                         const std::string& data) {
+    return folder.Write(name, NpyHeader(NpyDictionary(type, shape)) + data);
+  };
+  const std::vector<float> features{0.5F, 1, 2};
+  const std::vector<std::int32_t> labels{0, 1, 2};
+  const std::vector<std::int32_t> swapped{0, 2, 1};
+  const NpySource usual{
+      .features = write("x", "<f4", "(3, 1)", Raw(std::span<const float>(features))),
+      .targets = write("y", "<i4", "(3,)", Raw(std::span<const std::int32_t>(labels))),
+      .classes = 3};
+  NpySource other = usual;
+  other.targets = write("z", "<i4", "(3,)", Raw(std::span<const std::int32_t>(swapped)));
+  EXPECT_TRUE(Compare(usual, usual, usual).ok());
+  EXPECT_THAT(Compare(other, usual, usual).message(), HasSubstr("training data must be the same"));
 }
 
 TEST(SameDataTest, ASetOfOneSample) {

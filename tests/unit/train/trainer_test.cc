@@ -105,6 +105,17 @@ TEST(Trainer, DivergenceStopsTheRunOnEveryRank) {
   EXPECT_NE(status.message().find("diverged"), std::string::npos) << status.message();
 }
 
+TEST(Trainer, RefusesEvaluationDataOfAnotherKind) {
+  Job job = SmallJob(37, 4);
+  std::get<SyntheticSource>(*job.data.eval).outputs = 3;
+  const auto comm = MakeSingle();
+  const auto trainer = Trainer::Open(*comm, job, *PlanOf(job, 1));
+  ASSERT_FALSE(trainer.ok());
+  EXPECT_EQ(trainer.status().kind(), ErrorKind::kConfig);
+  EXPECT_NE(trainer.status().message().find("targets of 2, found"), std::string::npos)
+      << trainer.status().message();
+}
+
 TEST(Trainer, LoadsTheWeightsThatItSaved) {
   const std::string path = ::testing::TempDir() + "trainer_test.safetensors";
   const auto comm = MakeSingle();
