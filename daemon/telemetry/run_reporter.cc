@@ -99,6 +99,9 @@ void RunReporter::Impl::JoinFolder(const std::string& shared) {
   in >> identity.attempt;
   std::getline(in >> std::ws, identity.job);
   std::getline(in, attempt_dir, '\0');
+  if (leads() && options.guard != nullptr) {
+    options.guard->Watch(identity, attempt_dir, world, modes.file);
+  }
   StartLogOfThisRank(attempt_dir + "/log", identity.rank, identity.host, modes);
   crash = CrashHandler::Install(CrashPath(attempt_dir, identity.rank), identity, place, modes.file);
 }
@@ -210,6 +213,7 @@ void RunReporter::Step(const StepRecord& record) {
   impl.place.step.store(record.step, std::memory_order_relaxed);
   impl.last = record;
   impl.log_step = record.step;
+  if (impl.options.guard != nullptr) impl.options.guard->Note(record.step, record.samples_total);
   const StepRates rates = impl.clock.Count(record);
   if (impl.leads()) {
     impl.WriteEvent(
@@ -253,6 +257,7 @@ void RunReporter::Eval(const EvalRecord& record) {
 void RunReporter::Resumed(const ResumeRecord& record) {
   Impl& impl = *impl_;
   impl.from = record;
+  if (impl.options.guard != nullptr) impl.options.guard->Note(record.step, record.samples_total);
   SetLogStep(record.step);
   impl.place.step.store(record.step, std::memory_order_relaxed);
   impl.log_step = record.step;

@@ -20,6 +20,7 @@
 #include "daemon/plan/plan.h"
 #include "daemon/telemetry/events.h"
 #include "daemon/telemetry/run_folder.h"
+#include "daemon/telemetry/verdict_guard.h"
 
 namespace gaccd {
 
@@ -36,6 +37,7 @@ struct ReporterOptions {
   ProgressMode progress = ProgressMode::kAuto;
   bool quiet = false;         // nothing on stdout at all
   bool group_access = false;  // the group may read the run folder
+  VerdictGuard* guard = nullptr;  // of rank 0; outlives the reporter
   // How long Finish() waits for the run folder; when a rank was lost, 3 s at most.
   std::chrono::milliseconds end_limit{10'000};
 };

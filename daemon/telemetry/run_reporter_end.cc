@@ -136,6 +136,7 @@ void RunReporter::Finish(const Status& outcome, const FailureFacts& facts) {
   } else if (impl.events) {
     impl.not_closed = impl.final_write;
   }
+  if (impl.options.guard != nullptr) impl.options.guard->Release();
   impl.crash.reset();
   const std::string here =
       StrCat("; this attempt: ", impl.steps_done() - impl.from.step, " updates");

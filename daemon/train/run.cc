@@ -268,6 +268,7 @@ Ending TrainOn(const Flags& flags, Session& session) {
                                             .attempt = AttemptOf(session.slurm),
                                             .log_every = job.log_every,
                                             .group_access = flags.group_access,
+                                            .guard = session.guard,
                                             .end_limit = LimitOfVerdict(BoundOf(flags))});
   if (!reporter.ok()) return {std::move(reporter).status()};
   for (const std::string& warning : warnings) LogWarning(warning);
@@ -281,6 +282,8 @@ Ending TrainOn(const Flags& flags, Session& session) {
 
 RanksOutcome RunTrain(const Flags& flags, const ErrorPrinter& print) {
   SetNcclEnvironment(flags);
+  std::unique_ptr<VerdictGuard> guard;
+  if (flags.run_dir) guard = VerdictGuard::Start(ProcessEnvironment());
   // Early: a signal during the start is not lost.
   auto signals = StopSignals::Install(flags.stop_signals);
   if (!signals.ok()) return {std::move(signals).status()};
@@ -288,6 +291,7 @@ RanksOutcome RunTrain(const Flags& flags, const ErrorPrinter& print) {
   if (!ranks.ok()) return {std::move(ranks).status()};
   Communicator& comm = *ranks->comm;
   Session session{.slurm = ranks->slurm,
+                  .guard = guard.get(),
                   .comm = comm,
                   .signals = signals->get(),
                   .between_gpus = {},

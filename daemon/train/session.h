@@ -12,6 +12,7 @@
 #include "daemon/control/stop_signals.h"
 #include "daemon/plan/plan.h"
 #include "daemon/preflight/device_choice.h"
+#include "daemon/telemetry/verdict_guard.h"
 #include "daemon/train/peer_watch.h"
 #include "daemon/train/stop_agreement.h"
 #include "daemon/train/trainer.h"
@@ -30,6 +31,7 @@ struct Setup {
 // hold may hang when it is freed, so a rank that was left alone ends before that.
 struct Session {
   SlurmEnvironment slurm;
+  VerdictGuard* guard = nullptr;  // of rank 0, or null
   Communicator& comm;
   StopSignals* signals = nullptr;
   std::unique_ptr<Communicator> between_gpus;  // several ranks on GPUs; over `comm`
