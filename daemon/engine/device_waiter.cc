@@ -42,7 +42,12 @@ bool DeviceWaiter::EndsWithin(cudaStream_t stream, std::chrono::milliseconds lim
   for (const Clock::time_point end = Clock::now() + limit;;) {
     const cudaError_t answer = cudaStreamQuery(stream);
     (void)cudaGetLastError();
-    if (answer != cudaErrorNotReady) return true;
+    if (answer == cudaSuccess) return true;
+    if (answer != cudaErrorNotReady) {
+      // The question itself may have failed; after an error of the device this returns at once.
+      (void)cudaStreamSynchronize(stream);
+      return true;
+    }
     if (Clock::now() >= end) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
