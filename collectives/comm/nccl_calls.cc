@@ -80,10 +80,10 @@ NcclEnd NcclEnd::Destroy(const NcclApi& api, ncclComm_t comm) {
   return Start(api.CommDestroy, comm);
 }
 
-void NcclEnd::Wait(std::chrono::nanoseconds limit) const {
-  if (over_ == nullptr) return;
+bool NcclEnd::Wait(std::chrono::nanoseconds limit) const {
+  if (over_ == nullptr) return true;
   std::unique_lock lock(over_->mutex);
-  over_->changed.wait_for(lock, limit, [&] { return over_->over; });
+  return over_->changed.wait_for(lock, limit, [&] { return over_->over; });
 }
 
 }  // namespace gaccd

@@ -40,8 +40,8 @@ class NcclEnd {
   // ncclCommDestroy. REQUIRES: finalised.
   static NcclEnd Destroy(const NcclApi& api, ncclComm_t comm);
 
-  // Waits until the call is over, but no longer than `limit`.
-  void Wait(std::chrono::nanoseconds limit) const;
+  // Waits until the call is over, but no longer than `limit`. Whether it is over.
+  bool Wait(std::chrono::nanoseconds limit) const;
 
  private:
   struct Over;

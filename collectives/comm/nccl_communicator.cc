@@ -185,7 +185,7 @@ Result<std::unique_ptr<CommMemory>> NcclCommunicator::Allocate(std::size_t bytes
   const MutableBuffer counted{&without, 1, DType::kI64, MemoryKind::kHost};
   GACCD_RETURN_IF_ERROR(over_->AllReduceSum(counted, counted));
   if (here && without == 0) (*memory)->Own(windows_, window);
-  if (here && without != 0) windows_->Deregister(window);
+  if (here && without != 0) (void)windows_->Deregister(window);
   return std::unique_ptr<CommMemory>(*std::move(memory));
 }
 

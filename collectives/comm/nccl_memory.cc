@@ -1,12 +1,18 @@
 #include "collectives/comm/nccl_memory.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "collectives/base/cuda.h"
 #include "collectives/base/strings.h"
 
 namespace gaccd {
+namespace {
+
+constexpr std::chrono::milliseconds kPatience{200};  // for an abort
+
+}  // namespace
 
 Result<bool> NcclWindows::Register(NcclWatch& watch, void* data, std::size_t bytes, int flags,
                                    ncclWindow_t* window) {
@@ -21,17 +27,24 @@ Result<bool> NcclWindows::Register(NcclWatch& watch, void* data, std::size_t byt
   return true;
 }
 
-void NcclWindows::Deregister(ncclWindow_t window) {
-  const auto entry = std::ranges::find(open_, window, &Entry::window);
-  if (entry == open_.end()) return;
-  (void)entry->watch->Call("ncclCommWindowDeregister", [&](ncclComm_t comm) {
-    return api_->CommWindowDeregister(comm, window);
+bool NcclWindows::Close(const Entry& entry) const {
+  const Status closed = entry.watch->Call("ncclCommWindowDeregister", [&](ncclComm_t comm) {
+    return api_->CommWindowDeregister(comm, entry.window);
   });
+  return closed.ok() || entry.watch->AbortEndsWithin(kPatience);
+}
+
+bool NcclWindows::Deregister(ncclWindow_t window) {
+  const auto entry = std::ranges::find(open_, window, &Entry::window);
+  if (entry == open_.end()) return std::ranges::find(kept_, window) == kept_.end();
+  const bool closed = Close(*entry);
+  if (!closed) kept_.push_back(window);
   open_.erase(entry);
+  return closed;
 }
 
 void NcclWindows::DeregisterAll() {
-  while (!open_.empty()) Deregister(open_.back().window);
+  while (!open_.empty()) (void)Deregister(open_.back().window);
 }
 
 Result<std::unique_ptr<NcclMemory>> NcclMemory::Allocate(const NcclApi& api, std::size_t bytes) {
@@ -63,7 +76,7 @@ Status NcclMemory::SetZero() {
 }
 
 NcclMemory::~NcclMemory() {
-  if (window_ != nullptr) windows_->Deregister(window_);
+  if (window_ != nullptr && !windows_->Deregister(window_)) return;
   if (data_ != nullptr) (void)api_->MemFree(data_);
 }
 

@@ -21,7 +21,9 @@ class NcclWindows {
   // Collective. flags: NCCL_WIN_... False: NCCL offers none for this memory.
   Result<bool> Register(NcclWatch& watch, void* data, std::size_t bytes, int flags,
                         ncclWindow_t* window);
-  void Deregister(ncclWindow_t window);
+  // Whether the memory may be freed then: not while the abort of a failed communicator, which takes
+  // the windows off, is not over.
+  [[nodiscard]] bool Deregister(ncclWindow_t window);
   // No window afterwards; REQUIRES: no collective uses their memory.
   void DeregisterAll();
 
@@ -31,7 +33,10 @@ class NcclWindows {
     ncclWindow_t window;
   };
   const NcclApi* api_;
+  [[nodiscard]] bool Close(const Entry& entry) const;
+
   std::vector<Entry> open_;
+  std::vector<ncclWindow_t> kept_;  // by a communicator whose abort did not end
 };
 
 class NcclMemory final : public CommMemory {
@@ -43,7 +48,8 @@ class NcclMemory final : public CommMemory {
   [[nodiscard]] void* data() const override { return data_; }
   [[nodiscard]] std::size_t bytes() const override { return bytes_; }
 
-  // `window` is deregistered before the memory is freed.
+  // `window` is deregistered before the memory is freed. Where it cannot be, the memory is left to
+  // the end of the process.
   void Own(std::shared_ptr<NcclWindows> windows, ncclWindow_t window);
 
  private:

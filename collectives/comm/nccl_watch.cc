@@ -80,6 +80,13 @@ Status NcclWatch::FailLocked(const Status& status) {
   return failure_;
 }
 
+bool NcclWatch::AbortEndsWithin(std::chrono::nanoseconds limit) const {
+  std::unique_lock lock(mutex_);
+  const NcclEnd end = end_;  // shares the state
+  lock.unlock();
+  return end.Wait(limit);
+}
+
 Status NcclWatch::ReadyLocked() const {
   GACCD_RETURN_IF_ERROR(failure_);
   if (options_.comm != nullptr) return Status::Ok();

@@ -77,6 +77,9 @@ class NcclWatch {
   [[nodiscard]] std::optional<CommFailure> lost() const;
   // Records an error, if it is the first, and starts the abort. Returns the first, at once.
   Status Fail(const Status& status);
+  // Whether the abort of a failed communicator is over within `limit`: NCCL has let go of all
+  // memory then. True also for one that has not failed.
+  [[nodiscard]] bool AbortEndsWithin(std::chrono::nanoseconds limit) const;
   // Finalises and destroys the communicator, within the bound; aborts it if that fails. For the
   // abort of a failed one it waits a tenth of the bound.
   void End();

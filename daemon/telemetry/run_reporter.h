@@ -35,8 +35,8 @@ struct ReporterOptions {
   std::int64_t log_every = 100;
   // kAuto: a bar when stdout is a terminal. kOn draws it in any case, kOff never.
   ProgressMode progress = ProgressMode::kAuto;
-  bool quiet = false;         // nothing on stdout at all
-  bool group_access = false;  // the group may read the run folder
+  bool quiet = false;             // nothing on stdout at all
+  bool group_access = false;      // the group may read the run folder
   VerdictGuard* guard = nullptr;  // of rank 0; outlives the reporter
   // How long Finish() waits for the run folder; when a rank was lost, 3 s at most.
   std::chrono::milliseconds end_limit{10'000};

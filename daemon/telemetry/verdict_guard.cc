@@ -53,8 +53,8 @@ std::unique_ptr<VerdictGuard> VerdictGuard::Start(const Environment& environment
   if (::pipe2(ends, O_CLOEXEC) != 0) return nullptr;
   const FileDescriptor read_end(ends[0]);
   FileDescriptor write_end(ends[1]);
-  void* const memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,
-                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* const memory =
+      ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
   auto* const shared = new (memory) Shared{};
   const pid_t launcher = ::getppid();
@@ -121,12 +121,12 @@ void VerdictGuard::Run(const Shared& shared, int alive, pid_t launcher) {
   FailureFacts facts;
   if (!all_ended) facts.suspects.push_back({0, host});
   const std::string attempt_dir = shared.attempt_dir.data();
-  Verdict verdict = MakeVerdict(
-      {ErrorKind::kUnavailable,
-       all_ended ? StrCat("mpirun has ended, and rank 0 on ", host, " with it,", when,
-                          ": was it interrupted twice?")
-                 : StrCat("rank 0 on ", host, " has ended without a verdict", when)},
-      facts, attempt_dir);
+  Verdict verdict =
+      MakeVerdict({ErrorKind::kUnavailable,
+                   all_ended ? StrCat("mpirun has ended, and rank 0 on ", host, " with it,", when,
+                                      ": was it interrupted twice?")
+                             : StrCat("rank 0 on ", host, " has ended without a verdict", when)},
+                  facts, attempt_dir);
   verdict.dur_s = SecondsSince(began);
   verdict.last_step = shared.step;
   verdict.samples_total = shared.samples;

@@ -1,6 +1,7 @@
 // VerdictGuard: a process beside rank 0 that outlives it, and writes verdict.json when rank 0 was
-// killed and no other rank has done so: mpirun kills them all at the second Ctrl-C, or a second after
-// the first, and a run of one rank has no others. Under srun `gaccd verdict` judges what is missing.
+// killed and no other rank has done so: mpirun kills them all at the second Ctrl-C, or a second
+// after the first, and a run of one rank has no others. Under srun `gaccd verdict` judges what is
+// missing.
 //
 // It is a fork of this process without its open files, in a session of its own, which no signal for
 // the run reaches; it sleeps until this process ends.
@@ -30,8 +31,8 @@ class VerdictGuard {
   VerdictGuard(const VerdictGuard&) = delete;
   VerdictGuard& operator=(const VerdictGuard&) = delete;
 
-  // From now on it is to write for this attempt. A folder whose path has more than 4095 bytes is not
-  // guarded.
+  // From now on it is to write for this attempt. A folder whose path has more than 4095 bytes is
+  // not guarded.
   void Watch(const RunIdentity& who, const std::string& attempt_dir, std::int64_t world,
              unsigned mode);
   // Updates and samples so far. Wait-free.
