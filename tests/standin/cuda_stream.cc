@@ -122,8 +122,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   return error;
 }
 
+// Also after an error of the device, as the real one: what was enqueued is over then.
 cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
-  if (const cudaError_t error = Enter(__func__); error != cudaSuccess) return error;
+  const cudaError_t entered = Enter(__func__);
+  if (entered != cudaSuccess && !DeviceFailed(CurrentDevice())) return entered;
   Point* point = nullptr;
   int device = 0;
   {
