@@ -164,17 +164,23 @@ Status MpiWatch::Finish(MPI_Request* request) {
 Status MpiWatch::Fail(Status error) {
   if (!failure_.ok()) return failure_;
   failure_ = std::move(error);
-  // Where another thread ended the wait, whom this node knows to be dead.
-  if (missing_.empty()) {
-    for (const int line : node_->EndedLines()) {
-      missing_.push_back({node_->ranks()[static_cast<std::size_t>(line)], Absence::kEnded});
-    }
-  }
   std::atomic<std::uint64_t>& given_up = node_->own_line().given_up;
   if (given_up.load() == static_cast<std::uint64_t>(GivenUp::kNo)) {
     given_up.store(static_cast<std::uint64_t>(GivenUp::kOther));
   }
   return failure_;
+}
+
+std::optional<CommFailure> MpiWatch::lost() const {
+  if (failure_.ok()) return std::nullopt;
+  CommFailure failure{mine_, missing_};
+  // Another thread may have ended the wait, and a further process may have ended since.
+  for (const int line : node_->EndedLines()) {
+    const int rank = node_->ranks()[static_cast<std::size_t>(line)];
+    if (std::ranges::count(missing_, rank, &MissingRank::rank) > 0) continue;
+    failure.missing.push_back({rank, Absence::kEnded});
+  }
+  return failure;
 }
 
 // Cheap enough for every turn of a waiting loop: mostly it only reads the clock.

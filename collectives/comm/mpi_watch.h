@@ -52,11 +52,8 @@ class MpiWatch {
   // Records an error of an operation, so that the other ranks stop waiting for this one.
   Status Fail(Status error);
   [[nodiscard]] const Status& failure() const { return failure_; }
-  // The same, with whom the operation waited for.
-  [[nodiscard]] std::optional<CommFailure> lost() const {
-    if (failure_.ok()) return std::nullopt;
-    return CommFailure{mine_, missing_};
-  }
+  // The same, with whom the operation waited for and who of this node has ended.
+  [[nodiscard]] std::optional<CommFailure> lost() const;
 
  private:
   Status WaitFor(NodeGate& gate, std::uint64_t target);

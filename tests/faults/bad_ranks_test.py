@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A rank that has too little of a core, or is stopped for a while: ranks under mpirun.
+"""A rank that has too little of a core or is stopped for a while, ranks that are killed: under mpirun.
 
-usage: slow_rank_test.py GACCD [unittest arguments]
+usage: bad_ranks_test.py GACCD [unittest arguments]
 """
 
 import contextlib
@@ -20,10 +20,10 @@ from pathlib import Path
 GACCD = os.path.abspath(sys.argv.pop(1))
 LIMIT_S = 60
 CGROUP = Path("/sys/fs/cgroup/cpu")
-RANKS = 3
+RANKS = 4
 VICTIM = 1
 JOB = """
-name: "slow-rank"
+name: "bad-ranks"
 model {
   layer { name: "fc1" linear { in: 256 out: 512 } }
   layer { name: "fc2" linear { in: 512 out: 10 } }
@@ -36,9 +36,9 @@ epochs: 100000
 """
 
 
-class SlowRankTest(unittest.TestCase):
+class BadRanksTest(unittest.TestCase):
     def setUp(self):
-        self.dir = Path(tempfile.mkdtemp(prefix="gaccd-slow-rank-"))
+        self.dir = Path(tempfile.mkdtemp(prefix="gaccd-bad-ranks-"))
         self.addCleanup(shutil.rmtree, self.dir)
         (self.dir / "job.txtpb").write_text(JOB)
         self.output = self.dir / "output"
@@ -83,10 +83,29 @@ class SlowRankTest(unittest.TestCase):
         self.stop()
         print(self.warnings()[0], end=" ")
 
+    def assert_both_named(self, *ranks):
+        time.sleep(0.5)  # all have beaten
+        for rank in ranks:
+            os.kill(self.pid(rank), signal.SIGKILL)
+        self.process.wait(timeout=LIMIT_S)
+        verdict = json.loads(next((self.dir / "run/attempts").glob("0*/verdict.json")).read_text())
+        self.assertEqual(verdict["exit"], 69, verdict)
+        self.assertEqual(sorted(map(int, verdict["lost_ranks"].split(","))), list(ranks), verdict)
+        for rank in ranks:
+            self.assertIn(f"rank {rank} on ", verdict["reason"])
+        self.assertTrue(verdict["first_killed"], verdict)
+        self.assertGreater(verdict["first_memory_bytes"], 1e6, verdict)
+
+    def test_two_that_die_together_are_both_named(self):
+        self.assert_both_named(1, 2)
+
+    def test_also_when_one_of_them_is_rank_zero(self):
+        self.assert_both_named(0, 3)
+
     def test_one_with_a_twentieth_of_a_core_is_named(self):
         if not (CGROUP / "cpu.cfs_quota_us").exists() and not os.access(CGROUP, os.W_OK):
             self.skipTest(f"no cgroup v1 at {CGROUP}")
-        group = CGROUP / f"gaccd-slow-rank-{os.getpid()}"
+        group = CGROUP / f"gaccd-bad-ranks-{os.getpid()}"
         group.mkdir()
         self.addCleanup(lambda: (self.process.wait(), time.sleep(0.2), group.rmdir()))
         (group / "cpu.cfs_period_us").write_text("100000")
