@@ -199,7 +199,12 @@ Result<CkptOutput> PruneFolder(const Place& place, const KeepPolicy& keep) {
   // Removing may take longer than a lock without a sign of life holds.
   GACCD_ASSIGN_OR_RETURN(const auto beater,
                          HelperThread::Start([locks] { locks->Beat(); }, std::chrono::seconds(10)));
-  GACCD_ASSIGN_OR_RETURN(const Pruned pruned, Prune(place.folder, keep, locks->lease.epoch()));
+  // One that cannot be loaded must not be what stays.
+  const auto intact = [&place](const Generation& one) {
+    return VerifyGeneration(place.folder, one).ok();
+  };
+  GACCD_ASSIGN_OR_RETURN(const Pruned pruned,
+                         Prune(place.folder, keep, locks->lease.epoch(), intact));
   CkptOutput output;
   for (const std::string& name : pruned.removed) output.text += StrCat("removed ", name, "\n");
   if (pruned.left > 0) {

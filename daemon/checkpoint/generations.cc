@@ -184,11 +184,15 @@ Status RemoveGeneration(const std::string& folder, const Generation& generation)
   return Status::Ok();
 }
 
-Result<Pruned> Prune(const std::string& folder, const KeepPolicy& policy, std::int64_t epoch) {
+Result<Pruned> Prune(const std::string& folder, const KeepPolicy& policy, std::int64_t epoch,
+                     const std::function<bool(const Generation&)>& intact) {
   GACCD_ASSIGN_OR_RETURN(const std::vector<Generation> all, ListGenerations(folder));
   std::vector<bool> complete;
+  std::int64_t good = 0;
   for (const Generation& one : all) {
-    complete.push_back(one.committed && CheckComplete(folder, one).ok());
+    complete.push_back(one.committed && CheckComplete(folder, one).ok() &&
+                       (!intact || good >= policy.newest || intact(one)));
+    if (complete.back()) ++good;
   }
   Pruned pruned;
   for (const Generation& one : ToRemove(all, complete, policy, epoch)) {

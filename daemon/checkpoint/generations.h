@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -78,7 +79,10 @@ struct Pruned {
   int left = 0;                      // so many could not be removed,
   std::string why;                   // "step-...: why; step-...: why"
 };
-// ToRemove() carried out, as far as it can be. An error: the folder cannot be read.
-Result<Pruned> Prune(const std::string& folder, const KeepPolicy& policy, std::int64_t epoch);
+// ToRemove() carried out, as far as it can be. `intact`, when given, is a stricter check of the
+// newest ones that are to stay: one that fails it counts for nothing. An error: the folder cannot
+// be read.
+Result<Pruned> Prune(const std::string& folder, const KeepPolicy& policy, std::int64_t epoch,
+                     const std::function<bool(const Generation&)>& intact = {});
 
 }  // namespace gaccd

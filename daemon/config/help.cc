@@ -161,8 +161,9 @@ Manages checkpoints. PATH is a run folder, or one checkpoint in its ckpt.
   gaccd ckpt ls PATH       list them, newest first, with the names and sizes of
                            their files checked; only verify reads the bytes
   gaccd ckpt verify PATH   read every byte; exit 65 if a checkpoint is damaged
-  gaccd ckpt prune PATH    remove all but the newest --keep=N (default 3) and
-                           one of every --keep-every=N updates (default 0: none)
+  gaccd ckpt prune PATH    remove all but the newest --keep=N (default 3) that
+                           are intact, which reads their bytes, and one of
+                           every --keep-every=N updates (default 0: none)
   gaccd ckpt export PATH --out=FILE
                            write the weights of the newest checkpoint that is
                            intact, as safetensors; --group-access: the group

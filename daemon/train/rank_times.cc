@@ -79,7 +79,11 @@ std::optional<TimeLost> RankTimes::BecomesSlow() {
   const bool slow =
       sum.lost_s - largest.lost_s > kShare * (sum.dur_s - largest.dur_s) && costly >= kFewest;
   const bool settled = window_.size() >= (sum.dur_s < kSettledS ? kWindow : kSettled);
-  if (!slow || !settled || !told_.insert(rank).second) return std::nullopt;
+  if (!slow) slow_s_.erase(rank);
+  if (!slow || !settled) return std::nullopt;
+  slow_s_[rank] += window_.back().dur_s;
+  const bool noticed = std::max(sum.dur_s, slow_s_[rank]) >= kLeastS;
+  if (!noticed || !told_.insert(rank).second) return std::nullopt;
   return TimeLost{.lost_s = sum.lost_s,
                   .of_s = sum.dur_s,
                   .updates = static_cast<int>(window_.size()),

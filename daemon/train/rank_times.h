@@ -19,7 +19,8 @@
 // costs more than kShare is slow: people are told, once until it has cost less than half of that. A
 // single pause, however long, is not: its largest loss is left out, and kFewest updates must have
 // lost more than kShare of their time to it. Nor is a start: kWindow updates must be known, or
-// kSettled that lasted kSettledS seconds.
+// kSettled that lasted kSettledS seconds. And what lasted less than kLeastS seconds is not worth a
+// warning: a rank must be slow for that long.
 //
 // A rank alone has nobody to wait for, and more than kMostRanks would make the news larger than
 // many a model: both pack nothing.
@@ -27,6 +28,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -67,6 +69,7 @@ class RankTimes {
   static constexpr std::size_t kWindow = 100;
   static constexpr std::size_t kSettled = 20;
   static constexpr double kSettledS = 60;
+  static constexpr double kLeastS = 1;
   static constexpr int kFewest = 5;
   static constexpr double kShare = 0.2;
   static constexpr double kStoppedShare = 0.3;
@@ -103,9 +106,10 @@ class RankTimes {
   std::size_t world_;
   bool summed_;
   BusyTimes mine_;
-  std::vector<double> scratch_;  // by rank
-  std::deque<Loss> window_;      // the oldest first
-  std::set<int> told_;           // ranks that are slow, and were said to be
+  std::vector<double> scratch_;   // by rank
+  std::deque<Loss> window_;       // the oldest first
+  std::set<int> told_;            // ranks that are slow, and were said to be
+  std::map<int, double> slow_s_;  // by rank: the duration of the updates in which it was slow
 };
 
 }  // namespace gaccd

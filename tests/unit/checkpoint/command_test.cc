@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 
 #include "collectives/base/files.h"
 #include "daemon/checkpoint/ckpt_command.h"
@@ -165,6 +166,13 @@ TEST_F(CkptCommandTest, PruneRemovesByThePolicyUnlessARunWrites) {
             "removed step-000000000006-e000001\nremoved step-000000000003-e000001\n");
   EXPECT_EQ(Run(request).text, "nothing to remove\n");
   EXPECT_TRUE(Run({.action = CkptAction::kVerify}).verdict.ok());
+}
+
+TEST_F(CkptCommandTest, PruneKeepsCheckpointsThatAreIntact) {
+  const std::string shard = folder_.ckpt() + "/step-000000000009-e000001/shard-00001-of-00002.bin";
+  std::fstream(shard, std::ios::in | std::ios::out).seekp(3000).put('x');
+  EXPECT_EQ(Run({.action = CkptAction::kPrune, .keep = {.newest = 1}}).text,
+            "removed step-000000000003-e000001\n");
 }
 
 TEST_F(CkptCommandTest, ExportsTheNewestThatIsWhole) {

@@ -128,6 +128,16 @@ TEST(RankTimesTest, ShortUpdatesAreManyBeforeARankIsSlow) {
   EXPECT_EQ(told[0].update, 99);
 }
 
+// 100 updates of 0.2 ms are no time that anybody would notice.
+TEST(RankTimesTest, ARankIsSlowForASecondBeforeItIsTold) {
+  const auto slow = [](int, auto& times) {
+    for (auto& one : times) one.compute_s = 0.0001;
+    times[1].compute_s = 0.0002;
+  };
+  EXPECT_TRUE(Train(4900, slow).empty());
+  EXPECT_EQ(Train(5200, slow).size(), 1U);
+}
+
 TEST(RankTimesTest, OneThatIsSlowEveryThirdUpdateIsTold) {
   const auto told = Train(500, [](int update, auto& times) {
     if (update % 3 == 0) times[1].compute_s = 2;
