@@ -116,7 +116,7 @@ class MpiFaultsTest(unittest.TestCase):
         self.assertEqual(outcome.code, 69, outcome.output)
         self.assertLess(outcome.seconds, BOUND + LAUNCHER_SLACK, outcome.output)
         self.assertRegex(outcome.output, r"MPI_Init did not end within 5000 ms: other ranks did not "
-                         r"come \(OMPI_COMM_WORLD_SIZE=2\)")
+                         r"enter it \(OMPI_COMM_WORLD_SIZE=2\)")
 
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ TEST(LineWriterTest, NobodyWaitsForAFileThatHangsAndWhatDoesNotFitIsCounted) {
   EXPECT_EQ(writer->dropped(), 100 - fit) << "counted at once";
   EXPECT_FALSE(writer->Flush(10ms));
 
-  const std::vector<std::string> lines = file.ReadUntil("and too many lines");
+  const std::vector<std::string> lines = file.ReadUntil("wait for it already");
   ASSERT_EQ(lines.size(), static_cast<std::size_t>(fit) + 2);
   EXPECT_EQ(lines.front(), "0 first");
   EXPECT_EQ(lines[static_cast<std::size_t>(fit)], StrCat(fit, " ", text));
