@@ -28,6 +28,8 @@ constexpr milliseconds kInterruptSpread{250};
 // The time a report needs to leave for the network.
 constexpr milliseconds kSendTime{50};
 
+bool Explains(const MissingRank& missing) { return missing.absence != Absence::kGaveUp; }
+
 void RelaxCore() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -265,8 +267,9 @@ std::vector<MissingRank> MpiWatch::AskOtherNodes(std::vector<MissingRank> missin
     }
     reports_->Receive();
     const bool sent = !told || reports_->Sent() || passed > kSendTime;
-    // A death explains everything; when it was late, several nodes may have something to say.
-    const bool known = !missing.empty() || !reports_->received().empty();
+    // A death explains everything; when it was late, several nodes may have something to say. That a
+    // neighbour gave up explains nothing: the report that it received comes here, too.
+    const bool known = std::ranges::any_of(missing, Explains) || !reports_->received().empty();
     const bool enough = reports_->Complete() || (!late && known);
     if ((enough && sent) || passed > grace) break;
     sched_yield();

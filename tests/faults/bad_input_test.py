@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 GACCD = os.path.abspath(sys.argv.pop(1))
@@ -321,6 +322,11 @@ class BadInput(unittest.TestCase):
         finally:
             first.kill()
             first.wait()
+        for _ in range(LIMIT_S * 10):  # written by the process that outlives it
+            if os.path.exists(os.path.join(run_dir, "attempts", "latest", "verdict.json")):
+                return
+            time.sleep(0.1)
+        self.fail("no verdict.json")
 
 
 if __name__ == "__main__":

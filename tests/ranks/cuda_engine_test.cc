@@ -60,7 +60,7 @@ TEST_P(CudaEngineRanks, OnOneGpuTogether) {
 }
 
 // What one GPU can run of what several do: reductions beside the backward, in many buckets.
-constexpr EngineChoice kForced{.always_overlap = true, .bucket_elements = 1};
+const EngineChoice kForced{.always_overlap = true, .bucket_elements = 1};
 
 TEST_P(CudaEngineRanks, OnOneGpuTogetherWithOverlap) {
   standin::SetDelays(3, 50);
