@@ -267,8 +267,8 @@ std::vector<MissingRank> MpiWatch::AskOtherNodes(std::vector<MissingRank> missin
     }
     reports_->Receive();
     const bool sent = !told || reports_->Sent() || passed > kSendTime;
-    // A death explains everything; when it was late, several nodes may have something to say. That a
-    // neighbour gave up explains nothing: the report that it received comes here, too.
+    // A death explains everything; when it was late, several nodes may have something to say. That
+    // a neighbour gave up explains nothing: the report that it received comes here, too.
     const bool known = std::ranges::any_of(missing, Explains) || !reports_->received().empty();
     const bool enough = reports_->Complete() || (!late && known);
     if ((enough && sent) || passed > grace) break;
