@@ -1,6 +1,5 @@
 #include "daemon/data/synthetic.h"
 
-#include <cmath>
 #include <utility>
 
 #include "collectives/base/strings.h"
@@ -13,14 +12,7 @@ namespace {
 constexpr std::int64_t kMaxWeights = std::int64_t{1} << 26;
 constexpr std::uint64_t kWeightStream = 0x57;  // W's own stream, whatever the seed
 
-// Standard normal number j of a stream. The probability is the middle of one of 2^53 equal parts of
-// (0, 1), so it is never 0 or 1.
-double Normal(std::uint64_t key, std::uint64_t j) {
-  const auto part = static_cast<double>(StreamValue(key, j) >> 11);
-  return NormalQuantile((part + 0.5) * 0x1p-53);
-}
-
-constexpr float kLargestNormal = 9;  // beyond all that Normal() gives: 53 bits reach 8.3
+constexpr float kLargestNormal = 9;  // beyond all that StandardNormal() gives: 53 bits reach 8.3
 
 class SyntheticDataset final : public Dataset {
  public:
@@ -32,7 +24,7 @@ class SyntheticDataset final : public Dataset {
     spec_.target_width = source.outputs;
     const std::uint64_t key = StreamKey(kWeightStream, static_cast<std::uint64_t>(source.features));
     for (std::size_t i = 0; i < weights_.size(); ++i) {
-      weights_[i] = static_cast<float>(Normal(key, i));
+      weights_[i] = static_cast<float>(StandardNormal(key, i));
     }
   }
 
@@ -51,9 +43,9 @@ class SyntheticDataset final : public Dataset {
  private:
   void Make(std::int64_t index, std::span<float> x, std::span<float> y) const {
     const std::uint64_t key = StreamKey(source_.seed, static_cast<std::uint64_t>(index));
-    for (std::size_t f = 0; f < x.size(); ++f) x[f] = static_cast<float>(Normal(key, f));
+    for (std::size_t f = 0; f < x.size(); ++f) x[f] = static_cast<float>(StandardNormal(key, f));
     for (std::size_t o = 0; o < y.size(); ++o) {
-      double sum = source_.noise * Normal(key, x.size() + o);
+      double sum = source_.noise * StandardNormal(key, x.size() + o);
       const float* row = weights_.data() + o * x.size();
       for (std::size_t f = 0; f < x.size(); ++f) sum += double{row[f]} * double{x[f]};
       y[o] = static_cast<float>(sum);
@@ -67,29 +59,7 @@ class SyntheticDataset final : public Dataset {
   SampleSpec spec_;
 };
 
-double Polynomial(double x, std::initializer_list<double> falling) {
-  double sum = 0;
-  for (const double coefficient : falling) sum = sum * x + coefficient;
-  return sum;
-}
-
 }  // namespace
-
-double NormalQuantile(double p) {
-  const double q = p - 0.5;
-  if (std::abs(q) <= 0.425) {
-    const double r = 0.180625 - q * q;
-    return q * Polynomial(r, {59.109374720, 159.29113202, 50.434271938, 3.3871327179}) /
-           Polynomial(r, {67.187563600, 78.757757664, 17.895169469, 1.0});
-  }
-  const double r = std::sqrt(-std::log(q < 0 ? p : 1 - p));
-  const double size =
-      r <= 5 ? Polynomial(r - 1.6, {0.17023821103, 1.3067284816, 2.7568153900, 1.4234372777}) /
-                   Polynomial(r - 1.6, {0.12021132975, 0.73700164250, 1.0})
-             : Polynomial(r - 5, {0.017337203997, 0.42868294337, 3.0812263860, 6.6579051150}) /
-                   Polynomial(r - 5, {0.012258202635, 0.24197894225, 1.0});
-  return q < 0 ? -size : size;
-}
 
 Result<std::unique_ptr<Dataset>> MakeSynthetic(const SyntheticSource& source,
                                                const NormalizeSpec& normalize) {

@@ -19,8 +19,4 @@ namespace gaccd {
 Result<std::unique_ptr<Dataset>> MakeSynthetic(const SyntheticSource& source,
                                                const NormalizeSpec& normalize);
 
-// The value below which a standard normal number stays with probability p, 0 < p < 1, to 7 digits:
-// Wichura, Algorithm AS 241 (PPND7), Applied Statistics 37, 1988.
-[[nodiscard]] double NormalQuantile(double p);
-
 }  // namespace gaccd

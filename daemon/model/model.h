@@ -1,13 +1,16 @@
-// Model: the layers of a job, checked against the data, ready to be recorded as graphs.
+// Model: the network of a job and its loss, checked against the data, ready to be recorded as
+// graphs.
 // Immutable after Make(); any thread may use it.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 
 #include "daemon/autograd/graph.h"
 #include "daemon/config/job.h"
+#include "daemon/models/network.h"
 #include "daemon/tensor/flat_layout.h"
 #include "daemon/tensor/sample.h"
 
@@ -36,6 +39,9 @@ class Model {
   // kConfig when a layer refuses what the one before gives, or the loss does not fit the data; the
   // message names the layer and both shapes.
   static Result<Model> Make(const ModelSpec& spec, const SampleSpec& sample);
+  // With samples as the model itself needs them, for what can be asked without the data: its shapes
+  // and functions.
+  static Result<Model> MakeWithoutData(const ModelSpec& spec);
 
   [[nodiscard]] const FlatLayout& layout() const { return layout_; }
 
@@ -47,15 +53,18 @@ class Model {
   [[nodiscard]] Result<EvaluationGraph> RecordEvaluation(
       std::int64_t samples, Precision precision = Precision::kF32) const;
 
-  // The initial weights, a function of the seed alone: uniform in +-1/sqrt(in) for weight and bias
-  // of a linear layer, as PyTorch's nn.Linear. REQUIRES: parameters.size() == layout().size().
+  // The initial weights, a function of the seed alone; the modules say which (nn/parameter.h).
+  // REQUIRES: parameters.size() == layout().size(), and the padding is zero.
   void Initialize(std::uint64_t seed, std::span<float> parameters) const;
 
-  // "784-512-512-10": the widths of the linear layers.
-  [[nodiscard]] std::string Describe() const;
+  // "784-512-512-10": for people.
+  [[nodiscard]] std::string Describe() const { return network_->Describe(); }
 
  private:
-  Model(const ModelSpec& spec, const SampleSpec& sample) : spec_(spec), sample_(sample) {}
+  Model(std::shared_ptr<const Network> network, LossKind loss, SampleSpec sample)
+      : network_(std::move(network)), loss_(loss), sample_(std::move(sample)) {}
+  static Result<Model> Make(std::shared_ptr<const Network> network, LossKind loss,
+                            const SampleSpec& sample);
 
   struct Forward {
     ValueId features;
@@ -64,11 +73,10 @@ class Model {
     ValueId loss_sum;
   };
   Result<Forward> RecordForward(Graph& graph, std::int64_t samples, Precision precision) const;
-  Result<ValueId> RecordLayer(Graph& graph, const LayerSpec& layer, ValueId input) const;
   Status AddParameters();
-  [[nodiscard]] ValueId Parameter(Graph& graph, const std::string& name) const;
 
-  ModelSpec spec_;
+  std::shared_ptr<const Network> network_;
+  LossKind loss_;
   SampleSpec sample_;
   FlatLayout layout_;
 };

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <variant>
 
 #include "collectives/base/strings.h"
 #include "daemon/model/model.h"
@@ -61,22 +60,6 @@ std::string CommonProblem(std::span<const RankGpu> ranks) {
 
 DeviceChoice OnCpu(const std::string& reason) {
   return {.device = Device::kCpu, .gpu = {}, .text = StrCat("device cpu: ", reason)};
-}
-
-// The samples that the job itself describes; files may hold others, but the same functions run.
-SampleSpec SampleOf(const Job& job) {
-  SampleSpec sample{.feature_shape = {1}};
-  for (const LayerSpec& layer : job.model.layers) {
-    const auto* linear = std::get_if<LinearSpec>(&layer.kind);
-    if (linear == nullptr) continue;
-    if (sample.target_width == 0) sample.feature_shape = {linear->in};
-    sample.target_width = linear->out;
-  }
-  sample.target_width = std::max<std::int64_t>(sample.target_width, 1);
-  if (job.model.loss == LossKind::kSoftmaxCrossEntropy) {
-    sample.classes = std::exchange(sample.target_width, 0);
-  }
-  return sample;
 }
 
 }  // namespace
@@ -141,7 +124,7 @@ Result<DeviceChoice> ChooseDevice(Communicator& over, Device wanted, bool allow_
 }
 
 Status CheckModelOnGpu(const Job& job) {
-  GACCD_ASSIGN_OR_RETURN(const Model model, Model::Make(job.model, SampleOf(job)));
+  GACCD_ASSIGN_OR_RETURN(const Model model, Model::MakeWithoutData(job.model));
   GACCD_ASSIGN_OR_RETURN(const TrainingGraph training, model.RecordTraining(1));
   GACCD_RETURN_IF_ERROR(CheckCudaKernels(training.graph));
   GACCD_ASSIGN_OR_RETURN(const EvaluationGraph evaluation, model.RecordEvaluation(1));

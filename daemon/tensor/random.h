@@ -1,5 +1,6 @@
 // Random numbers as pure functions of counters: number j of stream (seed, i) can be asked for at
-// any time, on any rank. Integers only, so the same on every machine. Not for cryptography.
+// any time, on any rank. Integers only, so the same on every machine, but for the normal ones,
+// which use the logarithm of the C library in their tails. Not for cryptography.
 #pragma once
 
 #include <cstdint>
@@ -26,5 +27,12 @@ inline constexpr std::uint64_t kGoldenStep = 0x9e3779b97f4a7c15U;
 [[nodiscard]] constexpr std::uint64_t StreamValue(std::uint64_t key, std::uint64_t j) {
   return Mix64(key + (j + 1) * kGoldenStep);
 }
+
+// Standard normal number j of a stream.
+[[nodiscard]] double StandardNormal(std::uint64_t key, std::uint64_t j);
+
+// The value below which a standard normal number stays with probability p, 0 < p < 1, to 7 digits:
+// Wichura, Algorithm AS 241 (PPND7), Applied Statistics 37, 1988.
+[[nodiscard]] double NormalQuantile(double p);
 
 }  // namespace gaccd

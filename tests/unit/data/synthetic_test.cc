@@ -1,7 +1,6 @@
 #include "daemon/data/synthetic.h"
 
 #include <cmath>
-#include <numbers>
 
 #include "tests/unit/data/dataset_util.h"
 
@@ -58,13 +57,6 @@ TEST(SyntheticTest, NormalisesTheFeaturesOnly) {
   const Batch scaled = Gather(*Opened(source, {.scale = 2, .mean = 4, .std = 0.5}), {1});
   EXPECT_NEAR(scaled.features[1], (raw.features[1] * 2 - 4) / 0.5F, 1e-6);
   EXPECT_EQ(scaled.targets, raw.targets);
-}
-
-TEST(SyntheticTest, QuantileInvertsTheNormalDistribution) {
-  for (const double p : {1e-15, 1e-9, 0.001, 0.07, 0.075, 0.3, 0.5, 0.8, 0.93, 0.999, 1 - 1e-9}) {
-    const double x = NormalQuantile(p);
-    EXPECT_NEAR(0.5 * std::erfc(-x / std::numbers::sqrt2) / p, 1, 5e-6) << p;
-  }
 }
 
 TEST(SyntheticTest, RefusesWhatCannotBe) {

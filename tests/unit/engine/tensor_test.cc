@@ -1,9 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "daemon/tensor/flat_layout.h"
+#include "daemon/tensor/random.h"
 #include "daemon/tensor/shape.h"
 
 namespace gaccd {
@@ -78,6 +81,13 @@ TEST(FlatLayoutTest, RefusesATakenNameAndABadShape) {
   EXPECT_EQ(huge.status().kind(), ErrorKind::kConfig);
   EXPECT_THAT(huge.status().message(), HasSubstr("fc2.weight"));
   EXPECT_EQ(layout.size(), 16);  // as before
+}
+
+TEST(RandomTest, QuantileInvertsTheNormalDistribution) {
+  for (const double p : {1e-15, 1e-9, 0.001, 0.07, 0.075, 0.3, 0.5, 0.8, 0.93, 0.999, 1 - 1e-9}) {
+    const double x = NormalQuantile(p);
+    EXPECT_NEAR(0.5 * std::erfc(-x / std::numbers::sqrt2) / p, 1, 5e-6) << p;
+  }
 }
 
 }  // namespace

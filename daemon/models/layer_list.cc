@@ -1,0 +1,56 @@
+#include "daemon/models/layer_list.h"
+
+#include "collectives/base/overloaded.h"
+#include "collectives/base/strings.h"
+#include "daemon/nn/linear.h"
+#include "daemon/nn/simple_layers.h"
+
+namespace gaccd {
+namespace {
+
+std::unique_ptr<const nn::Layer> MakeLayer(const nn::Scope& scope, const LayerSpec& layer) {
+  using Made = std::unique_ptr<const nn::Layer>;
+  return std::visit(
+      Overloaded{
+          [&](const FlattenSpec&) -> Made { return std::make_unique<nn::Flatten>(scope); },
+          [&](const ReluSpec&) -> Made { return std::make_unique<nn::Relu>(scope); },
+          [&](const LinearSpec& spec) -> Made {
+            return std::make_unique<nn::Linear>(
+                scope, nn::Linear::Options{.in = spec.in, .out = spec.out, .bias = spec.bias});
+          },
+      },
+      layer.kind);
+}
+
+}  // namespace
+
+LayerList::LayerList(std::span<const LayerSpec> layers) {
+  const nn::Scope scope(parameters_);
+  for (const LayerSpec& layer : layers) layers_.push_back(MakeLayer(scope / layer.name, layer));
+}
+
+ValueId LayerList::Record(nn::Recorder& recorder) const {
+  ValueId value = recorder.Input("features");
+  for (const auto& layer : layers_) value = (*layer)(recorder, value);
+  return value;
+}
+
+SampleSpec LayerList::ExampleSample() const {
+  for (const auto& layer : layers_) {
+    if (const auto widths = layer->widths()) return {.feature_shape = {widths->in}};
+  }
+  return {.feature_shape = {1}};
+}
+
+std::string LayerList::Describe() const {
+  std::string text;
+  for (const auto& layer : layers_) {
+    const auto widths = layer->widths();
+    if (!widths) continue;
+    if (text.empty()) text = StrCat(widths->in);
+    text += StrCat("-", widths->out);
+  }
+  return text;
+}
+
+}  // namespace gaccd

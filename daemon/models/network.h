@@ -1,0 +1,37 @@
+// Network: an architecture that a job can name: its parameters, and how a prediction is recorded
+// from the tensors of a batch. Immutable; any thread may use it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "daemon/config/job.h"
+#include "daemon/nn/parameter.h"
+#include "daemon/nn/recorder.h"
+#include "daemon/tensor/sample.h"
+
+namespace gaccd {
+
+class Network {
+ public:
+  virtual ~Network() = default;
+
+  [[nodiscard]] const nn::ParameterList& parameters() const { return parameters_; }
+
+  // Records the prediction [samples, width] from inputs that it asks `recorder` for.
+  virtual ValueId Record(nn::Recorder& recorder) const = 0;
+
+  // A sample that Record() takes, without labels or targets: what can be known without the data.
+  [[nodiscard]] virtual SampleSpec ExampleSample() const = 0;
+
+  // "784-512-512-10": for people.
+  [[nodiscard]] virtual std::string Describe() const = 0;
+
+ protected:
+  nn::ParameterList parameters_;  // filled by the constructor
+};
+
+// The network that the job describes.
+[[nodiscard]] std::shared_ptr<const Network> MakeNetwork(const ModelSpec& spec);
+
+}  // namespace gaccd
