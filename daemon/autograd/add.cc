@@ -3,19 +3,6 @@
 #include "collectives/base/strings.h"
 
 namespace gaccd {
-namespace {
-
-class Identity : public Function {
- public:
-  [[nodiscard]] std::string_view name() const override { return "identity"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override {
-    return std::vector<ValueSpec>{inputs[0]};
-  }
-  [[nodiscard]] bool is_view() const override { return true; }
-};
-
-}  // namespace
 
 Result<std::vector<ValueSpec>> Add::Infer(std::span<const ValueSpec> inputs) const {
   if (inputs.size() != 2) {

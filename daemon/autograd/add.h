@@ -15,6 +15,17 @@ class Add : public Function {
   [[nodiscard]] bool can_run_in_place() const override { return true; }
 };
 
+// A value under another name: the gradient of an input that is that of the output.
+class Identity : public Function {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "identity"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override {
+    return std::vector<ValueSpec>{inputs[0]};
+  }
+  [[nodiscard]] bool is_view() const override { return true; }
+};
+
 // g = a, or g += a: brings a value, f32 or bf16, into the gradient of a parameter, f32.
 class Accumulate : public Function {
  public:

@@ -16,8 +16,18 @@ class CpuKernelFactory : public KernelFactory {
       : makers_{
             {"accumulate", MakeAccumulateCpu},
             {"add", MakeAddCpu},
+            {"add_positions", MakeAddPositionsCpu},
             {"bias_gradient", MakeBiasGradientCpu},
             {"correct_count", MakeCorrectCountCpu},
+            {"embedding", MakeEmbeddingCpu},
+            {"embedding_gradient", MakeEmbeddingGradientCpu},
+            {"gelu", MakeGeluCpu},
+            {"gelu_gradient", MakeGeluGradientCpu},
+            {"gelu_tanh", MakeGeluTanhCpu},
+            {"gelu_tanh_gradient", MakeGeluTanhGradientCpu},
+            {"layer_norm", MakeLayerNormCpu},
+            {"layer_norm_input_gradient", MakeLayerNormInputGradientCpu},
+            {"layer_norm_scale_gradient", MakeLayerNormScaleGradientCpu},
             {"linear",
              [&context, options](const KernelRequest& request) {
                return MakeLinearCpu(request, context, options);
@@ -32,10 +42,15 @@ class CpuKernelFactory : public KernelFactory {
              }},
             {"mean_squared_error", MakeMeanSquaredErrorCpu},
             {"mean_squared_error_gradient", MakeMeanSquaredErrorGradientCpu},
+            {"positions_gradient", MakePositionsGradientCpu},
             {"relu", MakeReluCpu},
             {"relu_gradient", MakeReluGradientCpu},
+            {"silu", MakeSiluCpu},
+            {"silu_gradient", MakeSiluGradientCpu},
             {"softmax_cross_entropy", MakeSoftmaxCrossEntropyCpu},
             {"softmax_cross_entropy_gradient", MakeSoftmaxCrossEntropyGradientCpu},
+            {"tanh", MakeTanhCpu},
+            {"tanh_gradient", MakeTanhGradientCpu},
         } {}
 
   KernelResult Make(const KernelRequest& request) override {

@@ -23,8 +23,18 @@ struct CpuKernelOptions {
 // By function; kInternal where a library refuses what the request asks for.
 KernelResult MakeAccumulateCpu(const KernelRequest& request);
 KernelResult MakeAddCpu(const KernelRequest& request);
+KernelResult MakeAddPositionsCpu(const KernelRequest& request);
 KernelResult MakeBiasGradientCpu(const KernelRequest& request);
 KernelResult MakeCorrectCountCpu(const KernelRequest& request);
+KernelResult MakeEmbeddingCpu(const KernelRequest& request);
+KernelResult MakeEmbeddingGradientCpu(const KernelRequest& request);
+KernelResult MakeGeluCpu(const KernelRequest& request);
+KernelResult MakeGeluGradientCpu(const KernelRequest& request);
+KernelResult MakeGeluTanhCpu(const KernelRequest& request);
+KernelResult MakeGeluTanhGradientCpu(const KernelRequest& request);
+KernelResult MakeLayerNormCpu(const KernelRequest& request);
+KernelResult MakeLayerNormInputGradientCpu(const KernelRequest& request);
+KernelResult MakeLayerNormScaleGradientCpu(const KernelRequest& request);
 KernelResult MakeLinearCpu(const KernelRequest& request, CpuContext& context,
                            const CpuKernelOptions& options);
 KernelResult MakeLinearInputGradientCpu(const KernelRequest& request, CpuContext& context,
@@ -32,10 +42,15 @@ KernelResult MakeLinearInputGradientCpu(const KernelRequest& request, CpuContext
 KernelResult MakeLinearWeightGradientCpu(const KernelRequest& request, CpuContext& context);
 KernelResult MakeMeanSquaredErrorCpu(const KernelRequest& request);
 KernelResult MakeMeanSquaredErrorGradientCpu(const KernelRequest& request);
+KernelResult MakePositionsGradientCpu(const KernelRequest& request);
 KernelResult MakeReluCpu(const KernelRequest& request);
 KernelResult MakeReluGradientCpu(const KernelRequest& request);
+KernelResult MakeSiluCpu(const KernelRequest& request);
+KernelResult MakeSiluGradientCpu(const KernelRequest& request);
 KernelResult MakeSoftmaxCrossEntropyCpu(const KernelRequest& request);
 KernelResult MakeSoftmaxCrossEntropyGradientCpu(const KernelRequest& request);
+KernelResult MakeTanhCpu(const KernelRequest& request);
+KernelResult MakeTanhGradientCpu(const KernelRequest& request);
 
 // values[i] = max(values[i], 0); a NaN stays.
 void ReluInPlace(float* values, std::int64_t elements);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "daemon/ops/math.h"
 #include "daemon/tensor/host_device.h"
 
 namespace gaccd {
@@ -21,6 +22,46 @@ struct ReluGradientFormula {
 };
 struct IdentityFormula {  // a cast
   GACCD_HOST_DEVICE static float Of(float x) { return x; }
+};
+
+// The activations of activations.h; their gradients take dy and x, of tanh dy and y.
+struct GeluFormula {
+  GACCD_HOST_DEVICE static float Of(float x) { return x * 0.5F * (1.0F + Erf(x * 0.707106781F)); }
+};
+struct GeluGradientFormula {
+  GACCD_HOST_DEVICE static float Of(float dy, float x) {
+    const float below = 0.5F * (1.0F + Erf(x * 0.707106781F));
+    const float density = 0.398942280F * Exp(-0.5F * x * x);
+    return dy * (below + x * density);
+  }
+};
+struct GeluTanhFormula {
+  static constexpr float kScale = 0.797884561F;  // sqrt(2 / pi)
+  static constexpr float kCubic = 0.044715F;
+  GACCD_HOST_DEVICE static float TanhOf(float x) { return Tanh(kScale * (x + kCubic * x * x * x)); }
+  GACCD_HOST_DEVICE static float Of(float x) { return 0.5F * x * (1.0F + TanhOf(x)); }
+};
+struct GeluTanhGradientFormula {
+  GACCD_HOST_DEVICE static float Of(float dy, float x) {
+    const float t = GeluTanhFormula::TanhOf(x);
+    const float slope = GeluTanhFormula::kScale * (1.0F + 3.0F * GeluTanhFormula::kCubic * x * x);
+    return dy * (0.5F * (1.0F + t) + 0.5F * x * (1.0F - t * t) * slope);
+  }
+};
+struct TanhFormula {
+  GACCD_HOST_DEVICE static float Of(float x) { return Tanh(x); }
+};
+struct TanhGradientFormula {
+  GACCD_HOST_DEVICE static float Of(float dy, float y) { return dy * (1.0F - y * y); }
+};
+struct SiluFormula {
+  GACCD_HOST_DEVICE static float Of(float x) { return x / (1.0F + Exp(-x)); }
+};
+struct SiluGradientFormula {
+  GACCD_HOST_DEVICE static float Of(float dy, float x) {
+    const float s = 1.0F / (1.0F + Exp(-x));
+    return dy * s * (1.0F + x * (1.0F - s));
+  }
 };
 
 // (y - t)^2, in double: the loss of a good prediction is small beside y and t.

@@ -31,6 +31,46 @@ void ReluGradientLoop(const float* dy, const float* y, float* dx, std::int64_t e
   for (std::int64_t i = 0; i < elements; ++i) dx[i] = ReluGradientFormula::Of(dy[i], y[i]);
 }
 
+GACCD_SIMD_CLONES
+void GeluLoop(const float* x, const float*, float* y, std::int64_t elements) {
+  for (std::int64_t i = 0; i < elements; ++i) y[i] = GeluFormula::Of(x[i]);
+}
+
+GACCD_SIMD_CLONES
+void GeluGradientLoop(const float* dy, const float* x, float* dx, std::int64_t elements) {
+  for (std::int64_t i = 0; i < elements; ++i) dx[i] = GeluGradientFormula::Of(dy[i], x[i]);
+}
+
+GACCD_SIMD_CLONES
+void GeluTanhLoop(const float* x, const float*, float* y, std::int64_t elements) {
+  for (std::int64_t i = 0; i < elements; ++i) y[i] = GeluTanhFormula::Of(x[i]);
+}
+
+GACCD_SIMD_CLONES
+void GeluTanhGradientLoop(const float* dy, const float* x, float* dx, std::int64_t elements) {
+  for (std::int64_t i = 0; i < elements; ++i) dx[i] = GeluTanhGradientFormula::Of(dy[i], x[i]);
+}
+
+GACCD_SIMD_CLONES
+void TanhLoop(const float* x, const float*, float* y, std::int64_t elements) {
+  for (std::int64_t i = 0; i < elements; ++i) y[i] = TanhFormula::Of(x[i]);
+}
+
+GACCD_SIMD_CLONES
+void TanhGradientLoop(const float* dy, const float* y, float* dx, std::int64_t elements) {
+  for (std::int64_t i = 0; i < elements; ++i) dx[i] = TanhGradientFormula::Of(dy[i], y[i]);
+}
+
+GACCD_SIMD_CLONES
+void SiluLoop(const float* x, const float*, float* y, std::int64_t elements) {
+  for (std::int64_t i = 0; i < elements; ++i) y[i] = SiluFormula::Of(x[i]);
+}
+
+GACCD_SIMD_CLONES
+void SiluGradientLoop(const float* dy, const float* x, float* dx, std::int64_t elements) {
+  for (std::int64_t i = 0; i < elements; ++i) dx[i] = SiluGradientFormula::Of(dy[i], x[i]);
+}
+
 class LoopKernel : public Kernel {
  public:
   LoopKernel(BinaryLoop loop, std::int64_t elements) : loop_(loop), elements_(elements) {}
@@ -89,6 +129,32 @@ KernelResult MakeAccumulateCpu(const KernelRequest& request) {
 KernelResult MakeAddCpu(const KernelRequest& request) { return MakeLoop(request, AddLoop); }
 
 KernelResult MakeReluCpu(const KernelRequest& request) { return MakeLoop(request, ReluLoop); }
+
+KernelResult MakeGeluCpu(const KernelRequest& request) { return MakeLoop(request, GeluLoop); }
+
+KernelResult MakeGeluGradientCpu(const KernelRequest& request) {
+  return MakeLoop(request, GeluGradientLoop);
+}
+
+KernelResult MakeGeluTanhCpu(const KernelRequest& request) {
+  return MakeLoop(request, GeluTanhLoop);
+}
+
+KernelResult MakeGeluTanhGradientCpu(const KernelRequest& request) {
+  return MakeLoop(request, GeluTanhGradientLoop);
+}
+
+KernelResult MakeTanhCpu(const KernelRequest& request) { return MakeLoop(request, TanhLoop); }
+
+KernelResult MakeTanhGradientCpu(const KernelRequest& request) {
+  return MakeLoop(request, TanhGradientLoop);
+}
+
+KernelResult MakeSiluCpu(const KernelRequest& request) { return MakeLoop(request, SiluLoop); }
+
+KernelResult MakeSiluGradientCpu(const KernelRequest& request) {
+  return MakeLoop(request, SiluGradientLoop);
+}
 
 KernelResult MakeReluGradientCpu(const KernelRequest& request) {
   return MakeLoop(request, ReluGradientLoop);

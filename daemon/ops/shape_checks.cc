@@ -9,6 +9,11 @@ bool IsFloat(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16
 
 }  // namespace
 
+Status CheckCount(std::span<const ValueSpec> inputs, std::size_t expected) {
+  if (inputs.size() == expected) return Status::Ok();
+  return {ErrorKind::kConfig, StrCat("expected ", expected, " inputs, found ", inputs.size())};
+}
+
 Status CheckFloat(const ValueSpec& spec, std::string_view what) {
   if (IsFloat(spec.dtype)) return Status::Ok();
   return {ErrorKind::kConfig, StrCat(what, ": expected f32 or bf16, found ", Name(spec.dtype), " ",
@@ -20,6 +25,13 @@ Status CheckMatrix(const ValueSpec& spec, std::string_view what) {
   return {ErrorKind::kConfig,
           StrCat(what, ": expected an f32 or bf16 matrix [rows, columns], found ", Name(spec.dtype),
                  " ", ToString(spec.shape))};
+}
+
+Status CheckSequences(const ValueSpec& spec, std::int64_t length, std::string_view what) {
+  GACCD_RETURN_IF_ERROR(CheckMatrix(spec, what));
+  if (length > 0 && spec.shape[0] % length == 0) return Status::Ok();
+  return {ErrorKind::kConfig, StrCat(what, ": expected the rows of sequences of ", length,
+                                     " each, found ", ToString(spec.shape))};
 }
 
 Status CheckShapeIs(const ValueSpec& spec, const Shape& expected, std::string_view what,

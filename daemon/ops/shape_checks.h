@@ -1,16 +1,21 @@
 // The checks that several functions make of their inputs. All errors are kConfig.
 #pragma once
 
+#include <cstddef>
+#include <span>
 #include <string_view>
 
 #include "daemon/tensor/shape.h"
 
 namespace gaccd {
 
+Status CheckCount(std::span<const ValueSpec> inputs, std::size_t expected);
 // f32 or bf16.
 Status CheckFloat(const ValueSpec& spec, std::string_view what);
 // A float matrix [rows, columns], f32 or bf16.
 Status CheckMatrix(const ValueSpec& spec, std::string_view what);
+// A matrix whose rows are those of sequences of `length` rows each, one after another.
+Status CheckSequences(const ValueSpec& spec, std::int64_t length, std::string_view what);
 // Exactly this shape, f32 unless another type is given.
 Status CheckShapeIs(const ValueSpec& spec, const Shape& expected, std::string_view what,
                     DType dtype = DType::kF32);

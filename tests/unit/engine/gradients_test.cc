@@ -8,7 +8,10 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/autograd/add.h"
+#include "daemon/ops/activations.h"
+#include "daemon/ops/embedding.h"
 #include "daemon/ops/flatten.h"
+#include "daemon/ops/layer_norm.h"
 #include "daemon/ops/linear.h"
 #include "daemon/ops/mean_squared_error.h"
 #include "daemon/ops/relu.h"
@@ -142,6 +145,60 @@ const Case kCases[] = {
      }},
 };
 
+ValueId ActivationOf(GraphBench& bench, const Size& s, ActivationKind kind) {
+  const ValueId x = bench.Parameter("x", {s.rows, s.in}, 2);
+  return Distance(bench, bench.Apply(std::make_shared<Activation>(kind), {x}));
+}
+
+// What models of text are made of; `in` is the width.
+const Case kSequenceCases[] = {
+    {"gelu",
+     [](GraphBench& b, const Size& s) { return ActivationOf(b, s, ActivationKind::kGelu); }},
+    {"gelu_tanh",
+     [](GraphBench& b, const Size& s) { return ActivationOf(b, s, ActivationKind::kGeluTanh); }},
+    {"tanh",
+     [](GraphBench& b, const Size& s) { return ActivationOf(b, s, ActivationKind::kTanh); }},
+    {"silu",
+     [](GraphBench& b, const Size& s) { return ActivationOf(b, s, ActivationKind::kSilu); }},
+    {"embedding",  // ids that occur several times, and not at all
+     [](GraphBench& bench, const Size& s) {
+       const ValueId ids = bench.Ids("ids", {s.rows, 3}, s.out + 2);
+       const ValueId table = bench.Parameter("table", {s.out + 2, s.in});
+       return Distance(bench, bench.Apply(std::make_shared<Embedding>(), {ids, table}));
+     }},
+    {"embedding_tied_to_the_head",
+     [](GraphBench& bench, const Size& s) {
+       const ValueId ids = bench.Ids("ids", {s.rows}, s.out + 2);
+       const double limit = 0.25 / std::sqrt(static_cast<double>(s.in));
+       const ValueId table = bench.Parameter("table", {s.out + 2, s.in}, limit);
+       const ValueId x = bench.Apply(std::make_shared<Embedding>(), {ids, table});
+       return Distance(bench, bench.Apply(std::make_shared<Linear>(), {x, table}));
+     }},
+    {"add_positions",  // two rows of the table beyond the length
+     [](GraphBench& bench, const Size& s) {
+       const ValueId x = bench.Parameter("x", {3 * s.rows, s.in});
+       const ValueId table = bench.Parameter("table", {s.rows + 2, s.in});
+       return Distance(bench, bench.Apply(std::make_shared<AddPositions>(s.rows), {x, table}));
+     }},
+    {"layer_norm",
+     [](GraphBench& bench, const Size& s) {
+       const ValueId x = bench.Parameter("x", {s.rows, s.in + 1}, 3);
+       const ValueId gamma = bench.Parameter("gamma", {s.in + 1});
+       const ValueId beta = bench.Parameter("beta", {s.in + 1});
+       // A large eps: with two columns the curvature would be more than differences can bear.
+       return Distance(bench, bench.Apply(std::make_shared<LayerNorm>(1.0F), {x, gamma, beta}));
+     }},
+    {"layer_norm_of_activation",
+     [](GraphBench& bench, const Size& s) {
+       const ValueId x =
+           LinearOf(bench, bench.Input("x", {s.rows, s.in}), "fc", {s.rows, s.in, s.out + 1}, true);
+       const ValueId gamma = bench.Parameter("gamma", {s.out + 1});
+       const ValueId beta = bench.Parameter("beta", {s.out + 1});
+       const ValueId y = bench.Apply(std::make_shared<LayerNorm>(1.0F), {x, gamma, beta});
+       return Distance(bench, bench.Apply(std::make_shared<Add>(), {x, y}));
+     }},
+};
+
 const Size kSizes[] = {{1, 1, 1}, {1, 7, 5}, {3, 1, 2}, {4, 17, 9}, {33, 5, 3}, {16, 32, 16}};
 
 double ObjectiveAt(GraphBench& bench, std::size_t element, float value) {
@@ -220,6 +277,11 @@ std::string TestName(const testing::TestParamInfo<std::tuple<Case, Size>>& info)
 
 INSTANTIATE_TEST_SUITE_P(All, GradientsTest,
                          testing::Combine(testing::ValuesIn(kCases), testing::ValuesIn(kSizes)),
+                         TestName);
+
+INSTANTIATE_TEST_SUITE_P(Sequences, GradientsTest,
+                         testing::Combine(testing::ValuesIn(kSequenceCases),
+                                          testing::ValuesIn(kSizes)),
                          TestName);
 
 }  // namespace

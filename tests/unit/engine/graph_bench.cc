@@ -68,6 +68,22 @@ ValueId GraphBench::Labels(std::int64_t rows, std::int64_t classes) {
   return label_input_;
 }
 
+ValueId GraphBench::Ids(const std::string& name, const Shape& shape, std::int64_t limit) {
+  std::vector<std::int32_t> values;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(Elements(shape)); ++i) {
+    const std::uint64_t bits = Bits(78 + ids_.size(), i);
+    values.push_back(static_cast<std::int32_t>(bits % static_cast<std::uint64_t>(limit)));
+  }
+  return Ids(name, shape, std::move(values));
+}
+
+ValueId GraphBench::Ids(const std::string& name, const Shape& shape,
+                        std::vector<std::int32_t> values) {
+  const ValueId id = graph_.AddInput(name, {shape, DType::kI32});
+  ids_[id] = std::move(values);
+  return id;
+}
+
 std::vector<ValueId> GraphBench::ApplyAll(std::shared_ptr<const Function> function,
                                           std::vector<ValueId> inputs) {
   auto outputs = graph_.Apply(std::move(function), std::move(inputs));
@@ -103,6 +119,7 @@ void GraphBench::Prepare(const Options& options) {
       executor_->BindInput(static_cast<ValueId>(id), floats_[id].data());
     }
   }
+  for (const auto& [id, values] : ids_) executor_->BindInput(id, values.data());
   if (label_input_ >= 0) executor_->BindInput(label_input_, labels_.data());
   if (seed_input_ >= 0) executor_->BindInput(seed_input_, &kWeight);
 }

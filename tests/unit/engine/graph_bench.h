@@ -1,6 +1,7 @@
 // GraphBench: a graph with all it needs to run on the CPU. Record, Prepare(), Run(), look.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -30,6 +31,9 @@ class GraphBench {
   ValueId Parameter(const std::string& name, const Shape& shape, double limit = 1);
   ValueId Input(const std::string& name, const Shape& shape);
   ValueId Labels(std::int64_t rows, std::int64_t classes);
+  // Whole numbers in [0, limit), of type i32.
+  ValueId Ids(const std::string& name, const Shape& shape, std::int64_t limit);
+  ValueId Ids(const std::string& name, const Shape& shape, std::vector<std::int32_t> values);
   // The outputs of function(inputs); fails the test and returns {0} when it is refused.
   std::vector<ValueId> ApplyAll(std::shared_ptr<const Function> function,
                                 std::vector<ValueId> inputs);
@@ -58,6 +62,7 @@ class GraphBench {
   std::span<float> gradient(const std::string& name) { return Part(gradients_, name); }
   // The content of a float input, as it was filled.
   std::span<const float> input(ValueId id) const { return floats_[static_cast<std::size_t>(id)]; }
+  std::span<const std::int32_t> ids(ValueId id) const { return ids_.at(id); }
   Executor& executor() { return *executor_; }
   // What other devices need to run the same: values by id (-1: there is none).
   [[nodiscard]] ValueId objective_id() const { return objective_; }
@@ -73,6 +78,7 @@ class GraphBench {
   std::vector<float> parameters_;
   std::vector<float> gradients_;
   std::vector<std::vector<float>> floats_;  // by value: content of the float inputs
+  std::map<ValueId, std::vector<std::int32_t>> ids_;
   std::uint64_t inputs_ = 0;
   std::vector<std::int32_t> labels_;
   ValueId label_input_ = -1;

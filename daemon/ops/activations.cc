@@ -1,0 +1,54 @@
+#include "daemon/ops/activations.h"
+
+#include "daemon/ops/shape_checks.h"
+
+namespace gaccd {
+
+std::string_view Activation::name() const {
+  switch (kind_) {
+    case ActivationKind::kGelu:
+      return "gelu";
+    case ActivationKind::kGeluTanh:
+      return "gelu_tanh";
+    case ActivationKind::kTanh:
+      return "tanh";
+    case ActivationKind::kSilu:
+      return "silu";
+  }
+  return "";
+}
+
+Result<std::vector<ValueSpec>> Activation::Infer(std::span<const ValueSpec> inputs) const {
+  GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
+  GACCD_RETURN_IF_ERROR(CheckFloat(inputs[0], "the input"));
+  return std::vector<ValueSpec>{inputs[0]};
+}
+
+Status Activation::Gradient(GradientScope& scope) const {
+  const ValueId kept = kind_ == ActivationKind::kTanh ? scope.output(0) : scope.input(0);
+  return scope.SetInputGradient(0, std::make_shared<ActivationGradient>(kind_),
+                                {scope.OutputGradient(0), kept});
+}
+
+std::string_view ActivationGradient::name() const {
+  switch (kind_) {
+    case ActivationKind::kGelu:
+      return "gelu_gradient";
+    case ActivationKind::kGeluTanh:
+      return "gelu_tanh_gradient";
+    case ActivationKind::kTanh:
+      return "tanh_gradient";
+    case ActivationKind::kSilu:
+      return "silu_gradient";
+  }
+  return "";
+}
+
+Result<std::vector<ValueSpec>> ActivationGradient::Infer(std::span<const ValueSpec> inputs) const {
+  GACCD_RETURN_IF_ERROR(CheckCount(inputs, 2));
+  GACCD_RETURN_IF_ERROR(CheckFloat(inputs[0], "the gradient"));
+  GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[1], inputs[0].shape, "the value", inputs[0].dtype));
+  return std::vector<ValueSpec>{inputs[0]};
+}
+
+}  // namespace gaccd

@@ -1,0 +1,47 @@
+// Activations, elementwise, with PyTorch's formulas (value by value: elementwise.h):
+//   gelu       y = x/2 (1 + erf(x / sqrt 2))
+//              dx = dy (Phi(x) + x phi(x)), Phi the normal distribution and phi its density
+//   gelu_tanh  y = x/2 (1 + t), t = tanh(sqrt(2/pi) (x + 0.044715 x^3)): GELU(approximate='tanh')
+//              dx = dy ((1 + t)/2 + x/2 (1 - t^2) sqrt(2/pi) (1 + 3 * 0.044715 x^2))
+//   tanh       dx = dy (1 - y^2)
+//   silu       y = x s, s = 1 / (1 + exp(-x));  dx = dy s (1 + x (1 - s))
+// A NaN stays one. Types f32 and bf16.
+#pragma once
+
+#include "daemon/autograd/function.h"
+
+namespace gaccd {
+
+enum class ActivationKind : std::uint8_t { kGelu, kGeluTanh, kTanh, kSilu };
+
+class Activation : public Function {
+ public:
+  explicit Activation(ActivationKind kind) : kind_(kind) {}
+
+  // "gelu", "gelu_tanh", "tanh", "silu".
+  [[nodiscard]] std::string_view name() const override;
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  Status Gradient(GradientScope& scope) const override;
+  [[nodiscard]] bool can_run_in_place() const override { return true; }
+
+ private:
+  ActivationKind kind_;
+};
+
+// Inputs: dy, x; of tanh dy, y.
+class ActivationGradient : public Function {
+ public:
+  explicit ActivationGradient(ActivationKind kind) : kind_(kind) {}
+
+  // "gelu_gradient" and so on.
+  [[nodiscard]] std::string_view name() const override;
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] bool can_run_in_place() const override { return true; }
+
+ private:
+  ActivationKind kind_;
+};
+
+}  // namespace gaccd

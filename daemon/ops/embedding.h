@@ -1,0 +1,76 @@
+// Embedding: row n of the output is row ids[n] of a table.  table [V, D], ids N of them in [0, V):
+//   y[n] = table[ids[n]],   dtable[v] += sum of dy[n] over the n with ids[n] = v, in their order
+// Data is checked when it is opened, so an id outside [0, V) is a mistake of ours: its row of y is
+// NaN and it takes no gradient; nothing outside the table is read or written.
+//
+// AddPositions: y[b T + t] = x[b T + t] + table[t], for B sequences of T rows each; table [P, D],
+// P >= T. dx = dy; dtable[t] += sum of dy[b T + t] over b, in their order, and nothing for t >= T.
+#pragma once
+
+#include "daemon/autograd/function.h"
+
+namespace gaccd {
+
+// Inputs: ids i32 [N] or [B, T] (then N = B T), table f32 [V, D]. Output: [N, D] of `dtype`.
+class Embedding : public Function {
+ public:
+  explicit Embedding(DType dtype = DType::kF32) : dtype_(dtype) {}
+
+  [[nodiscard]] std::string_view name() const override { return "embedding"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  Status Gradient(GradientScope& scope) const override;
+
+ private:
+  DType dtype_;
+};
+
+// Inputs: dy [N, D], ids. Output: dtable f32 [rows, D].
+class EmbeddingGradient : public Function {
+ public:
+  explicit EmbeddingGradient(std::int64_t rows) : rows_(rows) {}
+
+  [[nodiscard]] std::string_view name() const override { return "embedding_gradient"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] bool can_accumulate() const override { return true; }
+
+ private:
+  std::int64_t rows_;
+};
+
+// Inputs: x [B T, D], table f32 [P, D].
+class AddPositions : public Function {
+ public:
+  explicit AddPositions(std::int64_t length) : length_(length) {}
+
+  [[nodiscard]] std::string_view name() const override { return "add_positions"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  Status Gradient(GradientScope& scope) const override;
+  [[nodiscard]] bool can_run_in_place() const override { return true; }
+
+  [[nodiscard]] std::int64_t length() const { return length_; }
+
+ private:
+  std::int64_t length_;  // T
+};
+
+// Input: dy [B T, D]. Output: dtable f32 [rows, D].
+class PositionsGradient : public Function {
+ public:
+  PositionsGradient(std::int64_t length, std::int64_t rows) : length_(length), rows_(rows) {}
+
+  [[nodiscard]] std::string_view name() const override { return "positions_gradient"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] bool can_accumulate() const override { return true; }
+
+  [[nodiscard]] std::int64_t length() const { return length_; }
+
+ private:
+  std::int64_t length_;  // T
+  std::int64_t rows_;    // P
+};
+
+}  // namespace gaccd

@@ -1,0 +1,48 @@
+// LayerNorm over the last dimension, as PyTorch's:  x [N, D], gamma [D], beta [D]
+//   mean = sum_d x / D,  rstd = 1 / sqrt(sum_d (x - mean)^2 / D + eps),  h = (x - mean) rstd
+//   y = h gamma + beta
+// Backward, with g = dy gamma:
+//   dx = rstd (g - sum_d g / D - h sum_d (g h) / D)
+//   dgamma += sum_n dy h,  dbeta += sum_n dy
+// mean and rstd are kept, f32 [N]. x, y and their gradients are f32 or bf16, the rest is f32.
+#pragma once
+
+#include "daemon/autograd/function.h"
+
+namespace gaccd {
+
+// Inputs: x, gamma, beta. Outputs: y, mean, rstd; only y has a gradient.
+class LayerNorm : public Function {
+ public:
+  explicit LayerNorm(float eps = 1e-5F) : eps_(eps) {}
+
+  [[nodiscard]] std::string_view name() const override { return "layer_norm"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  Status Gradient(GradientScope& scope) const override;
+
+  [[nodiscard]] float eps() const { return eps_; }
+
+ private:
+  float eps_;
+};
+
+// Inputs: dy, x, gamma, mean, rstd. Output: dx.
+class LayerNormInputGradient : public Function {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "layer_norm_input_gradient"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] bool can_run_in_place() const override { return true; }
+};
+
+// Inputs: dy, x, mean, rstd. Output: dgamma. dbeta is a bias_gradient.
+class LayerNormScaleGradient : public Function {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "layer_norm_scale_gradient"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] bool can_accumulate() const override { return true; }
+};
+
+}  // namespace gaccd

@@ -1,0 +1,57 @@
+// What the functions refuse when they are recorded, by shape and type.
+#include <gtest/gtest.h>
+
+#include "daemon/ops/activations.h"
+#include "daemon/ops/embedding.h"
+#include "daemon/ops/layer_norm.h"
+
+namespace gaccd {
+namespace {
+
+void ExpectRefused(const Function& function, const std::vector<ValueSpec>& inputs,
+                   const std::string& part) {
+  const auto outputs = function.Infer(inputs);
+  ASSERT_FALSE(outputs.ok()) << function.name() << " expected: " << part;
+  EXPECT_EQ(outputs.status().kind(), ErrorKind::kConfig);
+  EXPECT_NE(outputs.status().message().find(part), std::string::npos) << outputs.status().message();
+}
+
+ValueSpec F32(Shape shape) { return {std::move(shape), DType::kF32}; }
+ValueSpec I32(Shape shape) { return {std::move(shape), DType::kI32}; }
+
+TEST(RefusalsTest, Activations) {
+  const Activation gelu(ActivationKind::kGelu);
+  ExpectRefused(gelu, {}, "expected 1 inputs, found 0");
+  ExpectRefused(gelu, {I32({2})}, "expected f32 or bf16, found i32 [2]");
+  ExpectRefused(ActivationGradient(ActivationKind::kGelu), {F32({2}), F32({3})},
+                "expected f32 [2], found f32 [3]");
+}
+
+TEST(RefusalsTest, Embedding) {
+  const Embedding embedding;
+  ExpectRefused(embedding, {F32({2}), F32({5, 3})}, "expected i32 [rows]");
+  ExpectRefused(embedding, {I32({2, 2, 2}), F32({5, 3})}, "found i32 [2, 2, 2]");
+  ExpectRefused(embedding, {I32({2}), F32({5})}, "the table");
+  ExpectRefused(embedding, {I32({2}), {{5, 3}, DType::kBF16}}, "the table: expected f32");
+  ExpectRefused(Embedding(DType::kI32), {I32({2}), F32({5, 3})}, "the output");
+  ExpectRefused(EmbeddingGradient(5), {F32({3, 3}), I32({2})}, "expected f32 [2, 3]");
+}
+
+TEST(RefusalsTest, Positions) {
+  ExpectRefused(AddPositions(4), {F32({6, 3}), F32({4, 3})}, "sequences of 4");
+  ExpectRefused(AddPositions(0), {F32({6, 3}), F32({4, 3})}, "sequences of 0");
+  ExpectRefused(AddPositions(3), {F32({6, 3}), F32({2, 3})}, "at least 3 rows of 3, found [2, 3]");
+  ExpectRefused(AddPositions(3), {F32({6, 3}), F32({3, 4})}, "at least 3 rows of 3, found [3, 4]");
+}
+
+TEST(RefusalsTest, LayerNorm) {
+  const LayerNorm norm;
+  ExpectRefused(norm, {F32({6, 3}), F32({3})}, "expected 3 inputs");
+  ExpectRefused(norm, {F32({6}), F32({6}), F32({6})}, "the input");
+  ExpectRefused(norm, {F32({6, 0}), F32({0}), F32({0})}, "at least 1 column");
+  ExpectRefused(norm, {F32({6, 3}), F32({6}), F32({3})}, "gamma: expected f32 [3]");
+  ExpectRefused(norm, {F32({6, 3}), F32({3}), F32({6})}, "beta: expected f32 [3]");
+}
+
+}  // namespace
+}  // namespace gaccd
