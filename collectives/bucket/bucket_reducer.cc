@@ -1,6 +1,7 @@
 #include "collectives/bucket/bucket_reducer.h"
 
 #include <algorithm>
+#include <array>
 
 #include "collectives/base/strings.h"
 
@@ -41,10 +42,23 @@ Status BucketReducer::MarkReady(std::size_t gradient, StreamHandle stream) {
                         "reduced once, in the last micro-step"));
   }
   Note(gradient);
-  return Start(stream);
+  return Start(stream, missing_.size());
 }
 
 Status BucketReducer::ReduceAll(StreamHandle stream) {
+  GACCD_RETURN_IF_ERROR(AnnounceAll());
+  return Start(stream, missing_.size());
+}
+
+Status BucketReducer::ReduceAll(MutableBuffer with, StreamHandle stream) {
+  GACCD_RETURN_IF_ERROR(AnnounceAll());
+  GACCD_RETURN_IF_ERROR(Start(stream, missing_.size() - 1));
+  GACCD_RETURN_IF_ERROR(comm_->AllReduceSums(std::array{Part(started_), with}, stream));
+  ++started_;
+  return Status::Ok();
+}
+
+Status BucketReducer::AnnounceAll() {
   if (announced_ == ready_.size()) {
     return Wrong(
         "all gradients have been reduced in this cycle already; a second sum would count "
@@ -53,7 +67,7 @@ Status BucketReducer::ReduceAll(StreamHandle stream) {
   for (std::size_t g = 0; g < ready_.size(); ++g) {
     if (!ready_[g]) Note(g);
   }
-  return Start(stream);
+  return Status::Ok();
 }
 
 Status BucketReducer::NextCycle() {
@@ -75,12 +89,17 @@ void BucketReducer::Note(std::size_t gradient) {
   ++announced_;
 }
 
-Status BucketReducer::Start(StreamHandle stream) {
-  while (started_ < missing_.size() && missing_[started_] == 0) {
-    const Bucket& bucket = plan_.buckets()[started_];
-    MutableBuffer part = gradients_;
-    part.data = static_cast<std::byte*>(gradients_.data) + bucket.offset * SizeOf(part.dtype);
-    part.count = bucket.elements;
+MutableBuffer BucketReducer::Part(std::size_t bucket) const {
+  const Bucket& place = plan_.buckets()[bucket];
+  MutableBuffer part = gradients_;
+  part.data = static_cast<std::byte*>(gradients_.data) + place.offset * SizeOf(part.dtype);
+  part.count = place.elements;
+  return part;
+}
+
+Status BucketReducer::Start(StreamHandle stream, std::size_t end) {
+  while (started_ < end && missing_[started_] == 0) {
+    const MutableBuffer part = Part(started_);
     GACCD_RETURN_IF_ERROR(comm_->AllReduceSum(part, part, stream));
     ++started_;
   }

@@ -35,6 +35,9 @@ class BucketReducer {
   // kInternal when all of them have been reduced in this cycle.
   [[nodiscard]] Status ReduceAll(StreamHandle stream = {});
 
+  // The same, and sums `with` in place, in one step with the last bucket.
+  [[nodiscard]] Status ReduceAll(MutableBuffer with, StreamHandle stream);
+
   // The accumulators start anew. kInternal when some gradients were announced but not all.
   [[nodiscard]] Status NextCycle();
 
@@ -45,7 +48,10 @@ class BucketReducer {
 
  private:
   BucketReducer(Communicator& comm, BucketPlan plan, MutableBuffer gradients);
-  [[nodiscard]] Status Start(StreamHandle stream);
+  [[nodiscard]] Status AnnounceAll();
+  [[nodiscard]] MutableBuffer Part(std::size_t bucket) const;
+  // Those before `end` that are ready.
+  [[nodiscard]] Status Start(StreamHandle stream, std::size_t end);
   void Note(std::size_t gradient);
 
   Communicator* comm_;

@@ -87,6 +87,14 @@ class Communicator {
   // processes. Between nodes and on GPUs the order is that of MPI and NCCL, which promise none.
   virtual Status AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream = {}) = 0;
 
+  // The same for several buffers, each in place: on GPUs in one step, for each step has its cost.
+  virtual Status AllReduceSums(std::span<const MutableBuffer> buffers, StreamHandle stream = {}) {
+    for (const MutableBuffer& buffer : buffers) {
+      GACCD_RETURN_IF_ERROR(AllReduceSum(buffer, buffer, stream));
+    }
+    return Status::Ok();
+  }
+
   // out = in of rank 0, in of rank 1, ... ; counts[r] = elements of rank r (may be 0; equal on all
   // ranks); in.count == counts[rank()], out.count == their sum.
   virtual Status AllGather(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,

@@ -73,11 +73,32 @@ Status NcclCommunicator::AllReduceSum(ConstBuffer in, MutableBuffer out, StreamH
   if (in.memory == MemoryKind::kHost) return over_->AllReduceSum(in, out, stream);
   GACCD_RETURN_IF_ERROR(CheckAllReduceSum(in, out, MemoryKind::kCuda));
   if (in.count == 0) return Status::Ok();
+  return watch_->Enqueue(Operation::kAllReduce, Native(stream),
+                         [&](ncclComm_t comm) { return SumPieces(in, out, comm, Native(stream)); });
+}
+
+Status NcclCommunicator::AllReduceSums(std::span<const MutableBuffer> buffers,
+                                       StreamHandle stream) {
+  GACCD_RETURN_IF_ERROR(watch_->failure());
+  const auto empty = [](const MutableBuffer& buffer) { return buffer.count == 0; };
+  if (std::ranges::all_of(buffers, empty)) return Status::Ok();
+  for (const MutableBuffer& buffer : buffers) {
+    GACCD_RETURN_IF_ERROR(CheckAllReduceSum(buffer, buffer, MemoryKind::kCuda));
+  }
   return watch_->Enqueue(Operation::kAllReduce, Native(stream), [&](ncclComm_t comm) {
-    return ForPieces(in.count, options_.message_elements, [&](std::size_t i, std::size_t n) {
-      return options_.api->AllReduce(At(in.data, i, in.dtype), At(out.data, i, in.dtype), n,
-                                     TypeOf(in.dtype), ncclSum, comm, Native(stream));
-    });
+    for (const MutableBuffer& buffer : buffers) {
+      const ncclResult_t result = SumPieces(buffer, buffer, comm, Native(stream));
+      if (result != ncclSuccess) return result;
+    }
+    return ncclSuccess;
+  });
+}
+
+ncclResult_t NcclCommunicator::SumPieces(const ConstBuffer& in, const MutableBuffer& out,
+                                         ncclComm_t comm, cudaStream_t stream) const {
+  return ForPieces(in.count, options_.message_elements, [&](std::size_t i, std::size_t n) {
+    return options_.api->AllReduce(At(in.data, i, in.dtype), At(out.data, i, in.dtype), n,
+                                   TypeOf(in.dtype), ncclSum, comm, stream);
   });
 }
 
@@ -208,7 +229,7 @@ Result<std::unique_ptr<Communicator>> NcclCommunicator::Split(int color, int key
   }
   const Status everywhere = AgreeOn(made);
   if (!everywhere.ok()) {
-    NcclEnd::Abort(*options_.api, part).Wait(options_.comm.bound / 10);
+    (void)NcclEnd::Abort(*options_.api, part).Wait(options_.comm.bound / 10);
     return everywhere;
   }
   Communicator* const host = over.get();

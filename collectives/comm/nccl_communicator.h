@@ -2,7 +2,7 @@
 // needs agreement to the communicator it was made over.
 //
 //   operation        device buffers
-//   all-reduce       ncclAllReduce with ncclSum, in pieces when it is very large
+//   all-reduce       ncclAllReduce with ncclSum, in pieces when it is very large; several: a group
 //   all-gather       equal counts: ncclAllGather; ragged: a group of ncclBroadcast, one a rank
 //   reduce-scatter   equal counts: ncclReduceScatter; ragged: a group of ncclReduce, one a rank
 //   broadcast        ncclBroadcast
@@ -36,6 +36,7 @@ class NcclCommunicator final : public Communicator {
 
   Result<std::unique_ptr<CommMemory>> Allocate(std::size_t bytes) override;
   Status AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream) override;
+  Status AllReduceSums(std::span<const MutableBuffer> buffers, StreamHandle stream) override;
   Status AllGather(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
                    StreamHandle stream) override;
   Status ReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
@@ -56,6 +57,8 @@ class NcclCommunicator final : public Communicator {
   void Abort(int exit_code) noexcept override;
 
  private:
+  ncclResult_t SumPieces(const ConstBuffer& in, const MutableBuffer& out, ncclComm_t comm,
+                         cudaStream_t stream) const;
   ncclResult_t BroadcastPieces(const void* in, void* out, std::size_t count, DType dtype, int root,
                                ncclComm_t comm, cudaStream_t stream) const;
   ncclResult_t ReducePieces(const void* in, void* out, std::size_t count, DType dtype, int root,

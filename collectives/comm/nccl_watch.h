@@ -47,6 +47,8 @@ class NcclWatch {
   NcclWatch& operator=(const NcclWatch&) = delete;
 
   // calls(comm) enqueues one collective on `stream`, in one or more calls, which become one group.
+  // The mutex is held for them: NCCL allows one thread at a time on a communicator, and the watch
+  // may abort it. It is free while NCCL works on them.
   template <typename Calls>
   Status Enqueue(Operation operation, cudaStream_t stream, const Calls& calls) {
     std::unique_lock lock(mutex_);

@@ -16,8 +16,9 @@ Result<std::unique_ptr<CudaReduction>> CudaReduction::Create(
       MakeGradientReducer(comm, layout, buffer,
                           options.overlap ? options.bucket_elements : kOneBucket));
   std::unique_ptr<CudaReduction> reduction(
-      new CudaReduction(comm, context, std::move(reducer), control, options));
-  reduction->marks_.resize(reduction->plan().buckets().size());
+      new CudaReduction(context, std::move(reducer), control, options));
+  // The last bucket is complete when all is.
+  if (options.overlap) reduction->marks_.resize(reduction->plan().buckets().size() - 1);
   for (CudaEvent& mark : reduction->marks_) {
     GACCD_ASSIGN_OR_RETURN(mark, CudaEvent::Create());
   }
@@ -25,14 +26,12 @@ Result<std::unique_ptr<CudaReduction>> CudaReduction::Create(
   return reduction;
 }
 
-CudaReduction::CudaReduction(Communicator& comm, CudaContext& context, BucketReducer reducer,
-                             UpdateControl* control, const CudaReductionOptions& options)
-    : comm_(comm),
-      context_(context),
+CudaReduction::CudaReduction(CudaContext& context, BucketReducer reducer, UpdateControl* control,
+                             const CudaReductionOptions& options)
+    : context_(context),
       reducer_(std::move(reducer)),
       control_(control),
-      news_elements_(options.news_elements),
-      overlap_(options.overlap) {}
+      news_elements_(options.news_elements) {}
 
 void CudaReduction::StartRecording() {
   missing_.clear();
@@ -54,7 +53,7 @@ Status CudaReduction::EndOfRecording() {
 }
 
 Status CudaReduction::Mark(std::size_t bucket) {
-  if (!overlap_) return Status::Ok();
+  if (bucket >= marks_.size()) return Status::Ok();
   // External: a wait on another stream sees it each time the graph runs.
   return CudaStatus(
       cudaEventRecordWithFlags(marks_[bucket].get(), context_.compute(), cudaEventRecordExternal),
@@ -62,7 +61,6 @@ Status CudaReduction::Mark(std::size_t bucket) {
 }
 
 Status CudaReduction::MarkAll() {
-  if (!overlap_) return Status::Ok();
   for (const CudaEvent& mark : marks_) {
     GACCD_RETURN_IF_ERROR(CudaStatus(cudaEventRecord(mark.get(), context_.compute()),
                                      "mark of a bucket of gradients"));
@@ -75,18 +73,17 @@ Status CudaReduction::Enqueue(const CudaEvent& computed) {
   const auto wait_for = [&](const CudaEvent& event) {
     return CudaStatus(cudaStreamWaitEvent(stream, event.get(), 0), "wait for gradients");
   };
-  if (!overlap_) GACCD_RETURN_IF_ERROR(wait_for(computed));
   for (std::size_t bucket = 0; bucket < marks_.size(); ++bucket) {
-    if (overlap_) GACCD_RETURN_IF_ERROR(wait_for(marks_[bucket]));
+    GACCD_RETURN_IF_ERROR(wait_for(marks_[bucket]));
     for (std::size_t gradient = 0; gradient < plan().bucket_of().size(); ++gradient) {
       if (plan().bucket_of()[gradient] != bucket) continue;
       GACCD_RETURN_IF_ERROR(reducer_.MarkReady(gradient, {stream}));
     }
   }
-  if (overlap_) GACCD_RETURN_IF_ERROR(wait_for(computed));
+  GACCD_RETURN_IF_ERROR(wait_for(computed));
   const MutableBuffer sums{&control_->sums, sizeof(UpdateSums) / sizeof(double) + news_elements_,
                            DType::kF64, MemoryKind::kCuda};
-  return comm_.AllReduceSum(sums, sums, {stream});
+  return reducer_.ReduceAll(sums, {stream});
 }
 
 }  // namespace gaccd

@@ -1,11 +1,12 @@
 // CudaReduction: sums gradients, losses and counts over the ranks on the reduction stream, beside
 // the backward of the last micro-step.
 //
-//   compute stream  | last micro-step: ... gradients of bucket 0 ... bucket 1 ... | computed |
-//   reduce stream             wait: bucket 0 | sum | wait: bucket 1 | sum | wait: computed | sums |
+//   compute stream | last micro-step: ... bucket 0 ... bucket 1 ... | computed
+//   reduce stream            wait: bucket 0 | sum | wait: computed | sum: bucket 1, losses, counts
 //
 // The mark of a bucket is an event inside of the recorded graph of the last micro-step. Buckets are
-// summed in one order on all ranks, whatever the order of their marks.
+// summed in one order on all ranks, whatever the order of their marks; the last one together with
+// losses and counts.
 #pragma once
 
 #include <cstddef>
@@ -49,18 +50,16 @@ class CudaReduction {
   [[nodiscard]] const BucketPlan& plan() const { return reducer_.plan(); }
 
  private:
-  CudaReduction(Communicator& comm, CudaContext& context, BucketReducer reducer,
-                UpdateControl* control, const CudaReductionOptions& options);
+  CudaReduction(CudaContext& context, BucketReducer reducer, UpdateControl* control,
+                const CudaReductionOptions& options);
   Status Mark(std::size_t bucket);
   void StartRecording();
 
-  Communicator& comm_;
   CudaContext& context_;
   BucketReducer reducer_;
   UpdateControl* control_;
   std::size_t news_elements_;
-  bool overlap_;
-  std::vector<CudaEvent> marks_;  // by bucket
+  std::vector<CudaEvent> marks_;  // by bucket, but for the last; without overlap: none
   std::vector<int> missing_;      // by bucket: gradients that the recording has not completed yet
 };
 

@@ -26,7 +26,9 @@ thread_local cudaStream_t copy_stream = nullptr;
 thread_local cudaStream_t compute_stream = nullptr;
 thread_local int reductions = 0;  // waits of the reduction stream in this update
 
-constexpr int kBuckets = 6;  // weight and bias of three layers, each a message of its own
+// Weight and bias of three layers, each a message of its own, but for the last, which goes with the
+// losses and counts.
+constexpr int kBuckets = 5;
 
 WaitKind KindOf(cudaStream_t stream) {
   if (copy_stream == nullptr) copy_stream = stream;

@@ -110,6 +110,30 @@ TEST(CudaEngineProducts, LeaveMultiprocessorsToTheReduction) {
   }
 }
 
+// Every group of NCCL starts a thread.
+TEST(CudaEngineGroups, LossesAndCountsGoWithTheLastBucket) {
+  const EngineCase test{.name = "two", .ranks = 2, .micro = 5, .target = 30, .updates = 4};
+  for (const auto& [bucket_elements, groups] :
+       {std::pair(std::size_t{1} << 20, 1), {std::size_t{1}, 6}}) {
+    ResetGpus(2);
+    std::atomic<int> before = 0;
+    std::atomic<int> ready = 0;
+    CudaRanks ranks{.choice = {.bucket_elements = bucket_elements}};
+    ranks.options = [&](int) {
+      return EngineRunOptions{.before_updates = [&] {
+        if (++ready == 2) {
+          before = standin::CountNccl()["ncclGroupStart"];
+          ++ready;
+        }
+        while (ready < 3) std::this_thread::yield();
+      }};
+    };
+    ExpectSameOnAllRanks(test, RunCudaRanks(test, ranks), kSame);
+    EXPECT_EQ(standin::CountNccl()["ncclGroupStart"] - before,
+              groups * static_cast<int>(test.updates) * test.ranks);
+  }
+}
+
 class CudaEnginesTest : public CudaEngineRanks {};
 INSTANTIATE_TEST_SUITE_P(
     Two, CudaEnginesTest,

@@ -2,6 +2,8 @@
 // buffers, over stand-ins of the GPU and of NCCL.
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "collectives/base/strings.h"
 #include "tests/ranks/conformance.h"
 #include "tests/ranks/device_copies.h"
@@ -84,6 +86,39 @@ TEST(NcclConformance, HostBuffersGoOverTheHost) {
     EXPECT_TRUE(status.ok()) << test.name << ": " << status.message();
     EXPECT_EQ(standin::CountNccl()["ncclGroupStart"], 0) << test.name;
   }
+}
+
+TEST(NcclConformance, SeveralSumsAreOneGroup) {
+  ResetGpus(3);
+  NcclRanks options;
+  options.nccl.message_elements = 2;
+  const Status status =
+      RunNcclRanks(3, options, [](Communicator& comm, Communicator& over) -> Status {
+        GACCD_ASSIGN_OR_RETURN(const CudaStream stream, CudaStream::Create());
+        GACCD_ASSIGN_OR_RETURN(const DeviceBuffer memory, DeviceBuffer::Allocate(64, "buffers"));
+        const auto value = static_cast<float>(comm.rank() + 1);
+        const std::vector<float> floats(3, value);
+        const std::vector<double> doubles(2, 10.0 * static_cast<double>(value));
+        auto* const second = memory.as<std::byte>() + 32;
+        (void)cudaMemcpy(memory.data(), floats.data(), 12, cudaMemcpyHostToDevice);
+        (void)cudaMemcpy(second, doubles.data(), 16, cudaMemcpyHostToDevice);
+        GACCD_RETURN_IF_ERROR(comm.AllReduceSums(
+            std::array{MutableBuffer{memory.data(), 3, DType::kF32, MemoryKind::kCuda},
+                       MutableBuffer{second, 2, DType::kF64, MemoryKind::kCuda},
+                       MutableBuffer{nullptr, 0, DType::kI32, MemoryKind::kCuda}},
+            stream.handle()));
+        GACCD_RETURN_IF_ERROR(CudaStatus(cudaStreamSynchronize(stream.get()), "wait"));
+        std::vector<float> float_sums(3);
+        std::vector<double> double_sums(2);
+        (void)cudaMemcpy(float_sums.data(), memory.data(), 12, cudaMemcpyDeviceToHost);
+        (void)cudaMemcpy(double_sums.data(), second, 16, cudaMemcpyDeviceToHost);
+        EXPECT_EQ(float_sums, std::vector<float>(3, 6));
+        EXPECT_EQ(double_sums, std::vector<double>(2, 60));
+        return over.Barrier();
+      });
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(standin::CountNccl()["ncclGroupStart"], 3);
+  EXPECT_EQ(standin::CountNccl()["ncclAllReduce"], 3 * 3);
 }
 
 TEST(NcclConformance, OneRootOrSeveral) {

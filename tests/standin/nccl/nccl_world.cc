@@ -54,9 +54,9 @@ bool InSymmetricWindow(const ncclComm& comm, const void* data, std::size_t bytes
   });
 }
 
-// Whether NCCL has a symmetric kernel for this: of what gaccd asks for, sums of f32.
+// Whether NCCL has a symmetric kernel for some of it: of what gaccd asks for, sums of f32.
 bool IsSymmetric(const ncclComm& comm, const Launch& launch) {
-  return std::ranges::all_of(launch, [&](const NcclCall& call) {
+  return std::ranges::any_of(launch, [&](const NcclCall& call) {
     const std::size_t bytes = call.count * SizeOfNccl(call.type);
     return call.move == Move::kAllReduce && call.type == ncclFloat32 &&
            InSymmetricWindow(comm, call.in, bytes) && InSymmetricWindow(comm, call.out, bytes);

@@ -89,6 +89,19 @@ TEST_F(BucketReducerTest, OneMessageByDefault) {
   EXPECT_TRUE(reducer.done());
 }
 
+TEST_F(BucketReducerTest, SumsAnotherBufferWithTheLastBucket) {
+  BucketReducer reducer = Make(80);  // {3, 4, 5}, {1, 2}, {0}
+  ASSERT_TRUE(reducer.MarkReady(5).ok());
+  const MutableBuffer with = View(std::span(flat_).last(1));  // stands for one elsewhere
+  ASSERT_TRUE(reducer.ReduceAll(with, {}).ok());
+  EXPECT_THAT(comm_.calls, ElementsAre(std::pair(160, 32U), std::pair(100, 60U), std::pair(0, 100U),
+                                       std::pair(191, 1U)));
+  EXPECT_TRUE(reducer.done());
+  EXPECT_FALSE(reducer.ReduceAll(with, {}).ok()) << "twice in a cycle";
+  ASSERT_TRUE(reducer.NextCycle().ok());
+  EXPECT_TRUE(reducer.ReduceAll(with, {}).ok());
+}
+
 TEST_F(BucketReducerTest, StartsFullBucketsWhileBackwardRuns) {
   BucketReducer reducer = Make(80);  // {3, 4, 5}, {1, 2}, {0}
   std::vector<std::size_t> started;
