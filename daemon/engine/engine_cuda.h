@@ -78,8 +78,10 @@ class CudaEngine final : public Engine {
  private:
   void LeaveToTheProcess();
   Status CreateLocally();
-  [[nodiscard]] DeviceMemory PlannedMemory() const;
+  // What the engine allocates itself; the context's own memory is not in it.
+  [[nodiscard]] DeviceMemory PlannedMemory(bool gradients = true) const;
   Status AllocateGradients();
+  Status ReduceOnce(const Status& mine);
   Status PrepareReplica();
   Status EmptyMicroStep(StepPlace place);
   Status CopyIn(std::string_view what, std::span<const float> from, float* to,

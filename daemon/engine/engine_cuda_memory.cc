@@ -47,8 +47,8 @@ Status CudaEngine::Create() {
   // Collective first, so that a rank that fails alone does not leave the others waiting in it.
   const Status mine = CreateLocally();
   const Status gradients = AllocateGradients();
-  GACCD_RETURN_IF_ERROR(mine);
-  GACCD_RETURN_IF_ERROR(gradients);
+  GACCD_RETURN_IF_ERROR(ReduceOnce(mine.ok() ? gradients : mine));
+  GACCD_RETURN_IF_ERROR(FitsOnGpu(PlannedMemory(/*gradients=*/false)));
   const CodeMeter meter(options_.measure_code);
   GACCD_RETURN_IF_ERROR(PrepareReplica());
   GACCD_ASSIGN_OR_RETURN(const std::int64_t grown, meter.Grown());
@@ -78,15 +78,35 @@ Status CudaEngine::CreateLocally() {
   return FitsOnGpu(PlannedMemory());
 }
 
-// Without what the context has taken already.
-DeviceMemory CudaEngine::PlannedMemory() const {
+// NCCL allocates memory for its channels at the first collective of each algorithm: before the
+// memory of the job is checked. Collective; reduces nothing if a rank has failed. Returns this
+// rank's status: the caller tells the other ranks.
+Status CudaEngine::ReduceOnce(const Status& mine) {
+  if (!reduces()) return mine;
+  std::int64_t failed = mine.ok() ? 0 : 1;
+  const MutableBuffer counted = View(std::span(&failed, 1));
+  const Status agreed = comm_.AllReduceSum(counted, counted);
+  GACCD_RETURN_IF_ERROR(mine);
+  GACCD_RETURN_IF_ERROR(agreed);
+  if (failed > 0) return Status::Ok();
+  // NCCL takes different algorithms for small and for large messages. The gradients are all zero.
+  const std::size_t largest = overlaps() ? options_.choice.bucket_elements : elements();
+  for (const std::size_t most : {std::size_t{1}, largest}) {
+    const MutableBuffer part{gradients_, std::min(most, elements()), DType::kF32,
+                             MemoryKind::kCuda};
+    GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(part, part, {context_->reduce()}));
+  }
+  return waiter_.WaitForStream(context_->reduce(), "first reduction");
+}
+
+DeviceMemory CudaEngine::PlannedMemory(bool gradients) const {
   const auto floats = [](std::size_t count) {
     return static_cast<std::int64_t>(count * sizeof(float));
   };
   DeviceMemory memory;
   memory.Add("parameters", floats(elements()));
   if (bf16()) memory.Add("parameters", floats(elements()) / 2);
-  memory.Add("gradients", floats(elements()));
+  if (gradients) memory.Add("gradients", floats(elements()));
   memory.Add("optimiser state", floats(state_elements()));
   replica_->AddMemory(&memory);
   memory.Add("control", static_cast<std::int64_t>(words_bytes() + NormScratchBytes()));

@@ -70,11 +70,14 @@ void CudaReplica::CountMemory(const Graph& graph, ValueId features, ValueId targ
 void CudaReplica::AddMemory(DeviceMemory* memory) const {
   memory->Add("activations", arena_bytes_);
   memory->Add("micro-batches", kInputSlots * (feature_bytes_ + target_bytes_));
-  memory->Add("scratch", static_cast<std::int64_t>(scratch_.bytes()));
+  memory->Add("scratch", scratch_bytes_);
 }
 
 Status CudaReplica::Prepare(const CudaReplicaBuffers& buffers, const CudaStepHooks& hooks) {
   GACCD_RETURN_IF_ERROR(PrepareExecutors(buffers));
+  DeviceMemory memory;
+  AddMemory(&memory);
+  GACCD_RETURN_IF_ERROR(FitsOnGpu(memory));
   GACCD_RETURN_IF_ERROR(AttachMemory(buffers));
   for (auto& [samples, training] : training_) {
     GACCD_RETURN_IF_ERROR(RecordSteps(samples, training, hooks));
@@ -93,18 +96,23 @@ Status CudaReplica::PrepareExecutors(const CudaReplicaBuffers& buffers) {
     GACCD_ASSIGN_OR_RETURN(entry.executor,
                            Executor::Prepare(std::move(entry.ids.graph), flat, *kernels_));
   }
+  for (const Executor* executor : Executors()) {
+    scratch_bytes_ = std::max(scratch_bytes_, executor->scratch_bytes());
+  }
   return Status::Ok();
+}
+
+std::vector<Executor*> CudaReplica::Executors() const {
+  std::vector<Executor*> executors;
+  for (const auto& [samples, entry] : training_) executors.push_back(entry.executor.get());
+  for (const auto& [samples, entry] : testing_) executors.push_back(entry.executor.get());
+  return executors;
 }
 
 // All executors share one arena: they run one after another on one stream.
 Status CudaReplica::AttachMemory(const CudaReplicaBuffers& buffers) {
-  std::vector<Executor*> executors;
-  for (auto& [samples, entry] : training_) executors.push_back(entry.executor.get());
-  for (auto& [samples, entry] : testing_) executors.push_back(entry.executor.get());
-  std::int64_t scratch = 0;
-  for (const Executor* executor : executors) scratch = std::max(scratch, executor->scratch_bytes());
   GACCD_ASSIGN_OR_RETURN(arena_, AllocateBytes(arena_bytes_, "activations"));
-  GACCD_ASSIGN_OR_RETURN(scratch_, AllocateBytes(scratch, "scratch"));
+  GACCD_ASSIGN_OR_RETURN(scratch_, AllocateBytes(scratch_bytes_, "scratch"));
   GACCD_ASSIGN_OR_RETURN(
       inputs_, AllocateBytes(kInputSlots * (feature_bytes_ + target_bytes_), "micro-batches"));
   auto* at = inputs_.as<std::byte>();
@@ -113,7 +121,7 @@ Status CudaReplica::AttachMemory(const CudaReplicaBuffers& buffers) {
     slot.target = at + feature_bytes_;
     at += feature_bytes_ + target_bytes_;
   }
-  for (Executor* executor : executors) executor->Attach(arena_.data(), scratch_.data());
+  for (Executor* executor : Executors()) executor->Attach(arena_.data(), scratch_.data());
   for (auto& [samples, entry] : training_) {
     entry.executor->BindInput(entry.ids.weight, buffers.weight);
   }

@@ -50,10 +50,12 @@ class CudaReplica {
                                                      Precision precision);
   ~CudaReplica();
 
-  // What Prepare() allocates: activations, inputs; and scratch, which is only known after it.
+  // What Prepare() allocates: activations, inputs; and scratch, which is known when the kernels are
+  // prepared.
   void AddMemory(DeviceMemory* memory) const;
 
-  // Allocates the memory, prepares a kernel for every node and records all micro-steps.
+  // Prepares a kernel for every node, allocates the memory and records all micro-steps. kConfig
+  // from FitsOnGpu() when the memory, with scratch, is not free.
   Status Prepare(const CudaReplicaBuffers& buffers, const CudaStepHooks& hooks);
 
   // Enqueues the copies of a batch (samples >= 1) into an input slot on `stream`. The memory of
@@ -89,6 +91,7 @@ class CudaReplica {
   Status RecordGraphs(const ReplicaOptions& options, Precision precision);
   void CountMemory(const Graph& graph, ValueId features, ValueId target);
   Status PrepareExecutors(const CudaReplicaBuffers& buffers);
+  [[nodiscard]] std::vector<Executor*> Executors() const;
   Status AttachMemory(const CudaReplicaBuffers& buffers);
   Status RecordSteps(std::int64_t samples, Training& training, const CudaStepHooks& hooks);
 
@@ -99,6 +102,7 @@ class CudaReplica {
   std::map<std::int64_t, Training> training_;  // by micro-batch size
   std::map<std::int64_t, Testing> testing_;
   std::int64_t arena_bytes_ = 0;
+  std::int64_t scratch_bytes_ = 0;
   std::int64_t feature_bytes_ = 0;  // of one slot, aligned
   std::int64_t target_bytes_ = 0;
   std::int64_t feature_row_ = 0;  // bytes of one sample

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "collectives/base/strings.h"
+#include "daemon/device/cuda/cuda_context.h"
+#include "daemon/device/cuda/device_memory.h"
 #include "tests/ranks/cuda_engine_ranks.h"
 
 namespace gaccd::testing {
@@ -132,6 +134,27 @@ TEST(CudaEngineGroups, LossesAndCountsGoWithTheLastBucket) {
     EXPECT_EQ(standin::CountNccl()["ncclGroupStart"] - before,
               groups * static_cast<int>(test.updates) * test.ranks);
   }
+}
+
+// The memory check counts what NCCL allocates at its first collective.
+TEST(CudaEngineMemory, ChannelsOfNcclCount) {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  constexpr std::size_t kRoom = 40 * kMiB;  // for the job, which needs less than one, and NCCL
+  const EngineCase test{.name = "two", .ranks = 2, .micro = 5, .target = 30, .updates = 1};
+  for (const std::size_t channels : {std::size_t{0}, kRoom / 2, kRoom}) {
+    standin::ResetNccl();
+    standin::Reset({.devices = 2,
+                    .memory_bytes = CudaContext::kWorkspaceBytes + kRoom +
+                                    static_cast<std::size_t>(DeviceMemory::kReserveBytes)});
+    standin::ResetNccl({.channel_bytes = channels});
+    for (const RankOutcome& outcome : RunCudaRanks(test)) {
+      EXPECT_EQ(outcome.run.ok(), channels < kRoom) << channels;
+      if (outcome.run.ok()) continue;
+      EXPECT_EQ(outcome.run.status().kind(), ErrorKind::kConfig);
+      EXPECT_THAT(outcome.run.status().message(), HasSubstr("does not fit on the GPU"));
+    }
+  }
+  ResetGpus(1);
 }
 
 class CudaEnginesTest : public CudaEngineRanks {};

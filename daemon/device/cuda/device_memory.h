@@ -17,7 +17,7 @@ struct DeviceMemoryItem {
 
 class DeviceMemory {
  public:
-  // What nobody plans: code of kernels that CUDA loads at their first launch, graphs, and the
+  // What nobody plans: graphs, code of kernels that CUDA loads at their first launch, and the
   // rounding of allocations (2 MiB each). An estimate, to be replaced by a figure from a GPU.
   static constexpr std::int64_t kReserveBytes = std::int64_t{256} << 20;
 

@@ -120,22 +120,25 @@ ncclResult_t CommFinalize(ncclComm_t handle) {
   return ncclInProgress;
 }
 
-// REQUIRES the lock.
-void Remove(ncclComm& comm) {
+// Lets go of the lock: the memory is free only when the GPU does not use it any more.
+void Remove(ncclComm& comm, std::unique_lock<std::mutex>& lock) {
   if (comm.group != nullptr) {
     comm.group->members[static_cast<std::size_t>(comm.rank)] = nullptr;
   }
+  void* const channels = comm.channels;
   Library().comms.erase(&comm);
+  lock.unlock();
+  if (channels != nullptr) (void)cudaFree(channels);
 }
 
 ncclResult_t CommDestroy(ncclComm_t handle) {
-  const Lock lock(Library().mutex);
+  std::unique_lock lock(Library().mutex);
   ncclComm& comm = CommOf(handle, "ncclCommDestroy");
   if (const auto wanted = EnterNccl("ncclCommDestroy", comm.rank)) return *wanted;
   if (!comm.finalized || comm.finished < comm.launched) {
     NcclFatal("ncclCommDestroy of a communicator that is not finalized");
   }
-  Remove(comm);
+  Remove(comm, lock);
   return ncclSuccess;
 }
 
@@ -151,7 +154,7 @@ ncclResult_t CommAbort(ncclComm_t handle) {
   for (ncclWindow_t window : comm.windows) delete window;
   comm.windows.clear();
   Library().changed.notify_all();
-  Remove(comm);
+  Remove(comm, lock);
   return ncclSuccess;
 }
 

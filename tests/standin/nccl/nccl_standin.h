@@ -28,6 +28,8 @@ struct NcclKnobs {
   int no_window_rank = -1;  // this rank alone gets none
   int questions = 2;        // how often a call is in progress still before it is done
   std::chrono::milliseconds start{0};  // how long it takes to make a communicator
+  // Memory of the GPU that a communicator allocates at its first collective and keeps.
+  std::size_t channel_bytes = 0;
 };
 
 // As new. REQUIRES: no communicator and no memory of it is left.

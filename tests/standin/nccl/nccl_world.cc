@@ -108,6 +108,10 @@ bool IsStarting(const ncclComm& comm) {
 ncclResult_t PutIntoStream(ncclComm& comm) {
   const auto launch = std::make_shared<const Launch>(*std::exchange(comm.pending, std::nullopt));
   const std::shared_ptr<ncclComm> self = Library().comms.at(&comm);
+  const std::size_t bytes = Library().knobs.channel_bytes;
+  if (comm.launched == 0 && bytes > 0 && cudaMalloc(&comm.channels, bytes) != cudaSuccess) {
+    return comm.error = ncclUnhandledCudaError;
+  }
   const std::uint64_t number = ++comm.launched;
   const bool symmetric = IsSymmetric(comm, *launch);
   if (symmetric) ++comm.symmetric;

@@ -89,6 +89,7 @@ struct ncclComm {
   std::uint64_t finished = 0;
   std::uint64_t host_calls = 0;
   std::chrono::steady_clock::time_point ready_at;
+  void* channels = nullptr;
   int symmetric = 0;  // launches of symmetric kernels that are not over
   std::set<ncclWindow_t> windows;
 };

@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "collectives/base/strings.h"
+#include "daemon/device/cuda/device_memory.h"
 #include "tests/standin/cublaslt_standin.h"
 #include "tests/standin/standin.h"
 #include "tests/unit/train/engine_cuda_cases.h"
@@ -253,16 +255,45 @@ TEST_F(CudaEngineTest, TooLittleMemoryIsRefusedWithTheBytes) {
   EXPECT_THAT(run.status().message(), HasSubstr("optimiser state"));
 }
 
-TEST_F(CudaEngineTest, PlansWhatItAllocates) {
-  const EngineCase test{.micro = 8, .target = 8, .updates = 1};
-  const auto comm = MakeSingle();
-  const Model model = ModelOf(test);
+// For micro-batches of 8 and an evaluation of 100.
+Result<std::unique_ptr<Engine>> MakeEngineFor(Communicator& comm, const Model& model,
+                                              const EngineCase& test) {
   EngineOptions options;
   options.replica.micro_batches = {8};
   options.replica.eval_batches = {100};
   options.optimizer = test.optimizer;
   options.choice = Cuda();
-  const auto engine = MakeEngine(*comm, model, options);
+  return MakeEngine(comm, model, options);
+}
+
+// The scratch of kernels is known when they are prepared: the memory is checked again then.
+TEST_F(CudaEngineTest, ScratchCountsToo) {
+  EngineCase test{.micro = 8, .target = 8, .updates = 1};
+  test.widths = {2, 65'536, 2};  // small but for the column sums of one layer
+  const auto comm = MakeSingle();
+  const Model model = ModelOf(test);
+  std::int64_t planned = 0;
+  {
+    const auto engine = MakeEngineFor(*comm, model, test);
+    ASSERT_TRUE(engine.ok()) << engine.status().message();
+    planned = (*engine)->memory().device_bytes;
+  }
+  constexpr std::int64_t kScratch = 65'536 * 4;
+  const auto enough = static_cast<std::size_t>(planned + DeviceMemory::kReserveBytes + 65'536);
+  standin::Reset({.memory_bytes = enough});
+  EXPECT_TRUE(MakeEngineFor(*comm, model, test).ok());
+  standin::Reset({.memory_bytes = enough - kScratch / 2});
+  const auto engine = MakeEngineFor(*comm, model, test);
+  ASSERT_FALSE(engine.ok());
+  EXPECT_EQ(engine.status().kind(), ErrorKind::kConfig) << engine.status().message();
+  EXPECT_THAT(engine.status().message(), HasSubstr(StrCat("scratch ", kScratch)));
+}
+
+TEST_F(CudaEngineTest, PlansWhatItAllocates) {
+  const EngineCase test{.micro = 8, .target = 8, .updates = 1};
+  const auto comm = MakeSingle();
+  const Model model = ModelOf(test);
+  const auto engine = MakeEngineFor(*comm, model, test);
   ASSERT_TRUE(engine.ok()) << engine.status().message();
   const auto planned = static_cast<double>((*engine)->memory().device_bytes);
   EXPECT_NEAR(static_cast<double>(standin::LiveBytes(0)) / planned, 1, 0.001);
