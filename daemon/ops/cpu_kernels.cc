@@ -17,6 +17,8 @@ class CpuKernelFactory : public KernelFactory {
             {"accumulate", MakeAccumulateCpu},
             {"add", MakeAddCpu},
             {"add_positions", MakeAddPositionsCpu},
+            {"attention", MakeAttentionCpu},
+            {"attention_gradient", MakeAttentionGradientCpu},
             {"bias_gradient", MakeBiasGradientCpu},
             {"correct_count", MakeCorrectCountCpu},
             {"embedding", MakeEmbeddingCpu},

@@ -24,6 +24,8 @@ struct CpuKernelOptions {
 KernelResult MakeAccumulateCpu(const KernelRequest& request);
 KernelResult MakeAddCpu(const KernelRequest& request);
 KernelResult MakeAddPositionsCpu(const KernelRequest& request);
+KernelResult MakeAttentionCpu(const KernelRequest& request);
+KernelResult MakeAttentionGradientCpu(const KernelRequest& request);
 KernelResult MakeBiasGradientCpu(const KernelRequest& request);
 KernelResult MakeCorrectCountCpu(const KernelRequest& request);
 KernelResult MakeEmbeddingCpu(const KernelRequest& request);

@@ -9,6 +9,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/autograd/add.h"
 #include "daemon/ops/activations.h"
+#include "daemon/ops/attention.h"
 #include "daemon/ops/embedding.h"
 #include "daemon/ops/flatten.h"
 #include "daemon/ops/layer_norm.h"
@@ -150,6 +151,16 @@ ValueId ActivationOf(GraphBench& bench, const Size& s, ActivationKind kind) {
   return Distance(bench, bench.Apply(std::make_shared<Activation>(kind), {x}));
 }
 
+// Two heads of width `out` in sequences of `rows`.
+ValueId AttentionOf(GraphBench& bench, const Size& s, bool causal,
+                    const std::vector<std::int32_t>& lengths) {
+  const auto sequences = static_cast<std::int64_t>(std::max<std::size_t>(lengths.size(), 1));
+  std::vector<ValueId> inputs = {bench.Parameter("qkv", {sequences * s.rows, 6 * s.out})};
+  if (!lengths.empty()) inputs.push_back(bench.Ids("lengths", {sequences}, lengths));
+  const AttentionOptions options{.heads = 2, .length = s.rows, .causal = causal};
+  return Distance(bench, bench.Apply(std::make_shared<Attention>(options), std::move(inputs)));
+}
+
 // What models of text are made of; `in` is the width.
 const Case kSequenceCases[] = {
     {"gelu",
@@ -196,6 +207,18 @@ const Case kSequenceCases[] = {
        const ValueId beta = bench.Parameter("beta", {s.out + 1});
        const ValueId y = bench.Apply(std::make_shared<LayerNorm>(1.0F), {x, gamma, beta});
        return Distance(bench, bench.Apply(std::make_shared<Add>(), {x, y}));
+     }},
+    {"attention", [](GraphBench& b, const Size& s) { return AttentionOf(b, s, false, {}); }},
+    {"attention_causal", [](GraphBench& b, const Size& s) { return AttentionOf(b, s, true, {}); }},
+    {"attention_with_lengths",
+     [](GraphBench& bench, const Size& s) {
+       const auto rows = static_cast<std::int32_t>(s.rows);
+       return AttentionOf(bench, s, false, {rows, (rows + 1) / 2, 0});
+     }},
+    {"attention_causal_with_lengths",
+     [](GraphBench& bench, const Size& s) {
+       const auto rows = static_cast<std::int32_t>(s.rows);
+       return AttentionOf(bench, s, true, {rows / 2, rows});
      }},
 };
 

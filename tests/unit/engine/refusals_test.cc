@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "daemon/ops/activations.h"
+#include "daemon/ops/attention.h"
 #include "daemon/ops/embedding.h"
 #include "daemon/ops/layer_norm.h"
 
@@ -25,6 +26,22 @@ TEST(RefusalsTest, Activations) {
   ExpectRefused(gelu, {I32({2})}, "expected f32 or bf16, found i32 [2]");
   ExpectRefused(ActivationGradient(ActivationKind::kGelu), {F32({2}), F32({3})},
                 "expected f32 [2], found f32 [3]");
+}
+
+TEST(RefusalsTest, Attention) {
+  const Attention attention({.heads = 2, .length = 4});
+  ExpectRefused(attention, {}, "expected 1 or 2 inputs");
+  ExpectRefused(attention, {F32({6, 12})}, "sequences of 4 each, found [6, 12]");
+  ExpectRefused(attention, {F32({8, 15})}, "3 times 2 heads divide, found [8, 15]");
+  ExpectRefused(attention, {F32({8, 0})}, "3 times 2 heads divide, found [8, 0]");
+  ExpectRefused(attention, {F32({8, 12}), I32({3})}, "the lengths: expected i32 [2]");
+  ExpectRefused(Attention({.heads = 0, .length = 4}), {F32({8, 12})}, "3 times 0 heads");
+  ExpectRefused(Attention({.heads = 2, .length = 0}), {F32({8, 12})}, "sequences of 0");
+  const AttentionGradient gradient({.heads = 2, .length = 4});
+  const ValueSpec dy = F32({8, 4});
+  const ValueSpec qkv = F32({8, 12});
+  ExpectRefused(gradient, {dy, qkv, dy}, "expected 4 or 5 inputs");
+  ExpectRefused(gradient, {dy, qkv, dy, F32({16})}, "expected f32 [2, 2, 4], found f32 [16]");
 }
 
 TEST(RefusalsTest, Embedding) {

@@ -1,0 +1,56 @@
+// Attention: multi-head scaled dot-product attention within sequences of T rows each.
+// A row of qkv is [q | k | v], each H heads of D values: qkv [B T, 3 H D], y [B T, H D]. Of one
+// head of one sequence, with s = 1 / sqrt(D):
+//   S[i, j] = s q[i] . k[j] for the keys j that row i sees: j < L, and j <= i where it is causal
+//   P = softmax of the rows of S,  y[i] = sum_j P[i, j] v[j],  lse[i] = log sum_j exp S[i, j]
+// L is the length of the sequence, T where no lengths are given. Rows from L on give y = 0 and take
+// no gradient; nothing reads their k and v.
+// Backward, P again from S and lse, delta[i] = dy[i] . y[i]:
+//   dv[j] = sum_i P[i, j] dy[i],  dS[i, j] = P[i, j] (dy[i] . v[j] - delta[i])
+//   dq[i] = s sum_j dS[i, j] k[j],  dk[j] = s sum_i dS[i, j] q[i]
+// S and P exist for a tile of rows and keys at a time only.
+#pragma once
+
+#include "daemon/autograd/function.h"
+
+namespace gaccd {
+
+struct AttentionOptions {
+  std::int64_t heads = 1;   // H
+  std::int64_t length = 1;  // T
+  bool causal = false;
+};
+
+// Inputs: qkv f32 or bf16 and, if sequences end before T, lengths i32 [B] in [0, T] (others count
+// as the nearest of these). Outputs: y, of the type of qkv; lse f32 [B, H, T], without gradient.
+class Attention : public Function {
+ public:
+  explicit Attention(const AttentionOptions& options) : options_(options) {}
+
+  [[nodiscard]] std::string_view name() const override { return "attention"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  Status Gradient(GradientScope& scope) const override;
+
+  [[nodiscard]] const AttentionOptions& options() const { return options_; }
+
+ private:
+  AttentionOptions options_;
+};
+
+// Inputs: dy, qkv, y, lse and, if there are, lengths. Output: dqkv.
+class AttentionGradient : public Function {
+ public:
+  explicit AttentionGradient(const AttentionOptions& options) : options_(options) {}
+
+  [[nodiscard]] std::string_view name() const override { return "attention_gradient"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+
+  [[nodiscard]] const AttentionOptions& options() const { return options_; }
+
+ private:
+  AttentionOptions options_;
+};
+
+}  // namespace gaccd

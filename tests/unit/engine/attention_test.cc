@@ -1,0 +1,176 @@
+// Attention over several tiles of rows and keys, against the formulas in double.
+#include "daemon/ops/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "collectives/base/strings.h"
+#include "daemon/ops/mean_squared_error.h"
+#include "tests/unit/engine/graph_bench.h"
+
+namespace gaccd {
+namespace {
+
+struct Sizes {
+  std::int64_t sequences, heads, length, width;
+};
+
+// One head of one sequence: column `c` of its part, q, k or v, of row i.
+struct Head {
+  const Sizes& z;
+  std::int64_t sequence, head;
+
+  [[nodiscard]] std::size_t Packed(std::int64_t i, std::int64_t part, std::int64_t c) const {
+    const std::int64_t row = sequence * z.length + i;
+    return static_cast<std::size_t>(((row * 3 + part) * z.heads + head) * z.width + c);
+  }
+  [[nodiscard]] std::size_t Plain(std::int64_t i, std::int64_t c) const {
+    return static_cast<std::size_t>(((sequence * z.length + i) * z.heads + head) * z.width + c);
+  }
+};
+
+struct Reference {
+  std::vector<double> y;
+  std::vector<double> dqkv;
+};
+
+// dy = factor (y - t).
+Reference ReferenceOf(const Sizes& z, bool causal, const std::vector<std::int32_t>& lengths,
+                      std::span<const float> qkv, std::span<const float> targets, double factor) {
+  Reference r{std::vector<double>(targets.size()), std::vector<double>(qkv.size())};
+  const double scale = 1 / std::sqrt(static_cast<double>(z.width));
+  for (std::int64_t n = 0; n < z.sequences * z.heads; ++n) {
+    const Head at{z, n / z.heads, n % z.heads};
+    const std::int64_t known =
+        lengths.empty() ? z.length : lengths[static_cast<std::size_t>(at.sequence)];
+    const auto in = [&](std::int64_t i, std::int64_t part, std::int64_t c) {
+      return static_cast<double>(qkv[at.Packed(i, part, c)]);
+    };
+    for (std::int64_t i = 0; i < z.length; ++i) {
+      const std::int64_t keys = i >= known ? 0 : causal ? i + 1 : known;
+      std::vector<double> p(static_cast<std::size_t>(keys));
+      double sum = 0;
+      for (std::int64_t j = 0; j < keys; ++j) {
+        double s = 0;
+        for (std::int64_t c = 0; c < z.width; ++c) s += in(i, 0, c) * in(j, 1, c);
+        sum += p[static_cast<std::size_t>(j)] = std::exp(scale * s);
+      }
+      std::vector<double> dy;
+      for (std::int64_t c = 0; c < z.width; ++c) {
+        double& y = r.y[at.Plain(i, c)];
+        for (std::int64_t j = 0; j < keys; ++j) {
+          y += p[static_cast<std::size_t>(j)] / sum * in(j, 2, c);
+        }
+        dy.push_back(factor * (y - static_cast<double>(targets[at.Plain(i, c)])));
+      }
+      double delta = 0;
+      for (std::int64_t c = 0; c < z.width; ++c) {
+        delta += dy[static_cast<std::size_t>(c)] * r.y[at.Plain(i, c)];
+      }
+      for (std::int64_t j = 0; j < keys; ++j) {
+        const double weight = p[static_cast<std::size_t>(j)] / sum;
+        double dp = 0;
+        for (std::int64_t c = 0; c < z.width; ++c) {
+          dp += dy[static_cast<std::size_t>(c)] * in(j, 2, c);
+          r.dqkv[at.Packed(j, 2, c)] += weight * dy[static_cast<std::size_t>(c)];
+        }
+        const double ds = scale * weight * (dp - delta);
+        for (std::int64_t c = 0; c < z.width; ++c) {
+          r.dqkv[at.Packed(i, 0, c)] += ds * in(j, 1, c);
+          r.dqkv[at.Packed(j, 1, c)] += ds * in(i, 0, c);
+        }
+      }
+    }
+  }
+  return r;
+}
+
+double ErrorOf(std::span<const float> found, const std::vector<double>& expected) {
+  std::vector<float> rounded(expected.begin(), expected.end());
+  return RelativeError(found, rounded);
+}
+
+void Check(const Sizes& z, bool causal, const std::vector<std::int32_t>& lengths) {
+  SCOPED_TRACE(StrCat(z.sequences, " sequences of ", z.length, ", ", z.heads, " heads of ", z.width,
+                      causal ? ", causal" : "", lengths.empty() ? "" : ", lengths"));
+  GraphBench bench;
+  std::vector<ValueId> inputs = {
+      bench.Parameter("qkv", {z.sequences * z.length, 3 * z.heads * z.width}, 2)};
+  if (!lengths.empty()) inputs.push_back(bench.Ids("lengths", {z.sequences}, lengths));
+  const AttentionOptions options{.heads = z.heads, .length = z.length, .causal = causal};
+  const ValueId y = bench.Apply(std::make_shared<Attention>(options), std::move(inputs));
+  bench.graph().MarkOutput(y);
+  const ValueId t = bench.Input("targets", bench.graph().value(y).spec.shape);
+  bench.PrepareTraining(bench.Apply(std::make_shared<MeanSquaredError>(), {y, t}));
+  bench.Run();
+  const double factor =
+      2 * static_cast<double>(GraphBench::kWeight) / static_cast<double>(z.heads * z.width);
+  const Reference expected =
+      ReferenceOf(z, causal, lengths, bench.parameter("qkv"), bench.input(t), factor);
+  const auto count = expected.y.size();
+  EXPECT_LT(ErrorOf({bench.executor().Output<float>(y), count}, expected.y), 1e-6);
+  EXPECT_LT(ErrorOf(bench.gradient("qkv"), expected.dqkv), 2e-6);
+}
+
+TEST(AttentionTest, EqualsTheFormulas) {
+  for (const bool causal : {false, true}) {
+    Check({1, 1, 1, 1}, causal, {});
+    Check({2, 3, 100, 20}, causal, {});
+    Check({1, 2, 48, 16}, causal, {});
+    Check({1, 1, 97, 40}, causal, {});
+    Check({5, 2, 100, 20}, causal, {100, 0, 1, 48, 77});
+  }
+}
+
+// Beyond the length nothing is read, so not even a NaN there matters.
+TEST(AttentionTest, PaddingIsNotRead) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  GraphBench bench;
+  const ValueId qkv = bench.Parameter("qkv", {2 * 60, 3 * 8});
+  const ValueId lengths = bench.Ids("lengths", {2}, std::vector<std::int32_t>{10, 50});
+  const AttentionOptions options{.heads = 1, .length = 60};
+  const ValueId y = bench.Apply(std::make_shared<Attention>(options), {qkv, lengths});
+  bench.graph().MarkOutput(y);
+  const ValueId t = bench.Input("targets", {120, 8});
+  bench.PrepareTraining(bench.Apply(std::make_shared<MeanSquaredError>(), {y, t}));
+  for (std::int64_t row = 0; row < 120; ++row) {
+    if (row % 60 < (row < 60 ? 10 : 50)) continue;
+    for (std::int64_t c = 0; c < 24; ++c) {
+      bench.parameter("qkv")[static_cast<std::size_t>(row * 24 + c)] = kNan;
+    }
+  }
+  bench.Run();
+  for (std::int64_t row = 0; row < 120; ++row) {
+    const bool known = row % 60 < (row < 60 ? 10 : 50);
+    for (std::int64_t c = 0; c < 8; ++c) {
+      const float value = bench.executor().Output<float>(y)[row * 8 + c];
+      EXPECT_TRUE(known ? std::isfinite(value) && value != 0 : value == 0) << row;
+    }
+    for (std::int64_t c = 0; c < 24; ++c) {
+      const float g = bench.gradient("qkv")[static_cast<std::size_t>(row * 24 + c)];
+      EXPECT_TRUE(known ? std::isfinite(g) : g == 0) << row;
+    }
+  }
+}
+
+// A NaN that is seen reaches every row that sees it.
+TEST(AttentionTest, NanGoesThrough) {
+  GraphBench bench;
+  const ValueId qkv = bench.Parameter("qkv", {60, 3 * 4});
+  const ValueId y = bench.Apply(
+      std::make_shared<Attention>(AttentionOptions{.heads = 1, .length = 60, .causal = true}),
+      {qkv});
+  bench.graph().MarkOutput(y);
+  bench.Prepare({});
+  bench.parameter("qkv")[50 * 12 + 5] = std::numeric_limits<float>::quiet_NaN();  // k of row 50
+  bench.Run();
+  for (std::int64_t row = 0; row < 60; ++row) {
+    const float value = bench.executor().Output<float>(y)[row * 4];
+    EXPECT_EQ(std::isnan(value), row >= 50) << row;
+  }
+}
+
+}  // namespace
+}  // namespace gaccd
