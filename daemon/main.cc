@@ -21,10 +21,10 @@
 #include "daemon/config/help.h"
 #include "daemon/config/plan_command.h"
 #include "daemon/telemetry/log.h"
-#include "daemon/train/attempt_verdict.h"
 #include "daemon/train/check.h"
 #include "daemon/train/run.h"
 #include "daemon/train/start_warnings.h"
+#include "daemon/train/verdict_command.h"
 
 namespace {
 

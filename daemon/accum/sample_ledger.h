@@ -10,6 +10,14 @@
 namespace gaccd {
 
 // Not thread-safe.
+// What a rank has counted so far in an update that is not over.
+struct WindowShare {
+  std::int64_t samples = 0;
+  double loss_sum = 0;  // not weighted
+
+  friend bool operator==(const WindowShare&, const WindowShare&) = default;
+};
+
 class SampleLedger {
  public:
   // One micro-step computed so many samples (>= 0).

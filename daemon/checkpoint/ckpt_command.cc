@@ -21,7 +21,7 @@
 #include "daemon/config/arguments.h"
 #include "daemon/config/flat_json.h"
 #include "daemon/model/safetensors.h"
-#include "daemon/telemetry/folder_owner.h"
+#include "daemon/rundir/folder_owner.h"
 
 namespace gaccd {
 namespace {

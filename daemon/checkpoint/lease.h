@@ -15,7 +15,7 @@
 #include <string>
 
 #include "collectives/base/result.h"
-#include "daemon/telemetry/folder_owner.h"
+#include "daemon/rundir/folder_owner.h"
 
 namespace gaccd {
 

@@ -12,7 +12,7 @@
 #include "collectives/bootstrap/agree.h"
 #include "daemon/checkpoint/saved_job.h"
 #include "daemon/checkpoint/shard.h"
-#include "daemon/telemetry/agreement.h"
+#include "daemon/rundir/agreement.h"
 
 namespace gaccd {
 namespace {

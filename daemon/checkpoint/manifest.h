@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "collectives/base/result.h"
+#include "daemon/accum/sample_ledger.h"
 #include "daemon/checkpoint/sha256.h"
 #include "daemon/plan/plan.h"
 #include "daemon/tensor/flat_layout.h"
@@ -58,14 +59,6 @@ struct RunCursor {
   std::int64_t dataset_samples = 0;  // with seed, batch and step: which samples come next
 
   friend bool operator==(const RunCursor&, const RunCursor&) = default;
-};
-
-// What a rank counted in the window that micro_step > 0 describes.
-struct WindowShare {
-  std::int64_t samples = 0;
-  double loss_sum = 0;
-
-  friend bool operator==(const WindowShare&, const WindowShare&) = default;
 };
 
 struct ShardRecord {

@@ -34,7 +34,7 @@
 #include "daemon/checkpoint/generations.h"
 #include "daemon/checkpoint/lease.h"
 #include "daemon/checkpoint/manifest.h"
-#include "daemon/telemetry/folder_owner.h"
+#include "daemon/rundir/folder_owner.h"
 
 namespace gaccd {
 

@@ -4,7 +4,7 @@
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/writer.h"
-#include "daemon/telemetry/agreement.h"
+#include "daemon/rundir/agreement.h"
 
 namespace gaccd {
 namespace {

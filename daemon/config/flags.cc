@@ -10,7 +10,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/config/arguments.h"
-#include "daemon/control/stop_signals.h"
+#include "daemon/stop/stop_signals.h"
 
 // The values that gflags parses. Flags holds what was given; help.cc explains them.
 DEFINE_int64(nodes, gaccd::kDefaultNodes, "nodes");

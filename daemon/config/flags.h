@@ -77,7 +77,7 @@ struct Flags {
   std::vector<std::string> ckpt_words;             // of `gaccd ckpt ls PATH`: "ls", PATH
   std::optional<std::string> out;                  // of `gaccd ckpt export`
 
-  // Stopping: daemon/control/stop_signals.h, daemon/train/stop_agreement.h.
+  // Stopping: daemon/stop/stop_signals.h, daemon/stop/stop_agreement.h.
   std::vector<int> stop_signals = {SIGUSR1, SIGUSR2, SIGTERM};
   std::int64_t term_budget_seconds = 25;  // >= 0; counted on between SIGTERM and SIGKILL
 

@@ -17,7 +17,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/config/arguments.h"
 #include "daemon/config/job_proto.h"
-#include "daemon/control/stop_signals.h"
+#include "daemon/stop/stop_signals.h"
 #include "proto/job.pb.h"
 
 namespace gaccd {

@@ -17,7 +17,7 @@
 
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
-#include "daemon/checkpoint/manifest.h"
+#include "daemon/accum/sample_ledger.h"
 #include "daemon/config/job.h"
 #include "daemon/model/model.h"
 #include "daemon/model/replica.h"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "daemon/config/flags.h"
-#include "daemon/telemetry/run_reporter.h"
+#include "daemon/rundir/run_reporter.h"
 #include "daemon/train/session.h"
 
 namespace gaccd {

@@ -15,8 +15,8 @@
 #include "daemon/checkpoint/saved_job.h"
 #include "daemon/config/job_text.h"
 #include "daemon/data/update_schedule.h"
-#include "daemon/telemetry/agreement.h"
-#include "daemon/telemetry/safe_place.h"
+#include "daemon/rundir/agreement.h"
+#include "daemon/rundir/safe_place.h"
 
 namespace gaccd {
 namespace {

@@ -12,7 +12,7 @@
 #include "daemon/config/job.h"
 #include "daemon/device/cuda/versions.h"
 #include "daemon/plan/plan.h"
-#include "daemon/telemetry/run_folder.h"
+#include "daemon/rundir/run_folder.h"
 #include "slurm/environment.h"
 
 namespace gaccd {

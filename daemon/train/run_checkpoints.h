@@ -7,7 +7,7 @@
 
 #include "collectives/base/result.h"
 #include "daemon/config/flags.h"
-#include "daemon/telemetry/run_reporter.h"
+#include "daemon/rundir/run_reporter.h"
 #include "daemon/train/saver.h"
 #include "daemon/train/session.h"
 

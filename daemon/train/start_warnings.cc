@@ -10,7 +10,7 @@
 #include "daemon/data/update_schedule.h"
 #include "daemon/optim/schedule.h"
 #include "daemon/plan/plan.h"
-#include "daemon/telemetry/safe_place.h"
+#include "daemon/rundir/safe_place.h"
 
 namespace gaccd {
 namespace {

@@ -18,12 +18,12 @@
 #include "daemon/engine/engine.h"
 #include "daemon/model/model.h"
 #include "daemon/plan/plan.h"
-#include "daemon/telemetry/run_reporter.h"
+#include "daemon/rundir/run_reporter.h"
+#include "daemon/stop/stop_agreement.h"
 #include "daemon/train/nonfinite.h"
 #include "daemon/train/peer_watch.h"
 #include "daemon/train/rank_times.h"
 #include "daemon/train/saver.h"
-#include "daemon/train/stop_agreement.h"
 #include "daemon/train/training.h"
 
 namespace gaccd {

@@ -13,8 +13,8 @@
 #include <string>
 
 #include "collectives/comm/threads.h"
+#include "daemon/rundir/run_reporter.h"
 #include "daemon/telemetry/log.h"
-#include "daemon/telemetry/run_reporter.h"
 #include "tests/unit/telemetry/json.h"
 #include "tests/unit/telemetry/temp_dir.h"
 

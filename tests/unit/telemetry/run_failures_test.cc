@@ -14,8 +14,8 @@
 
 #include "collectives/base/print.h"
 #include "collectives/comm/threads.h"
+#include "daemon/rundir/run_reporter.h"
 #include "daemon/telemetry/log.h"
-#include "daemon/telemetry/run_reporter.h"
 #include "tests/unit/telemetry/json.h"
 #include "tests/unit/telemetry/run_child.h"
 #include "tests/unit/telemetry/temp_dir.h"

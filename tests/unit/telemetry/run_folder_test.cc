@@ -1,4 +1,4 @@
-#include "daemon/telemetry/run_folder.h"
+#include "daemon/rundir/run_folder.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "daemon/telemetry/run_reporter.h"
+#include "daemon/rundir/run_reporter.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

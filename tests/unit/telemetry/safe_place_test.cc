@@ -1,4 +1,4 @@
-#include "daemon/telemetry/safe_place.h"
+#include "daemon/rundir/safe_place.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "daemon/telemetry/status_file.h"
+#include "daemon/rundir/status_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "daemon/telemetry/verdict.h"
+#include "daemon/rundir/verdict.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "daemon/train/attempt_verdict.h"
+#include "daemon/rundir/attempt_verdict.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,9 @@
 #include <sstream>
 
 #include "collectives/base/strings.h"
-#include "daemon/train/ledger.h"
-#include "daemon/train/srun_words.h"
+#include "daemon/rundir/ledger.h"
+#include "daemon/rundir/srun_words.h"
+#include "daemon/train/verdict_command.h"
 
 namespace gaccd {
 namespace {

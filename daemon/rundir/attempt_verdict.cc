@@ -1,0 +1,132 @@
+#include "daemon/rundir/attempt_verdict.h"
+
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+constexpr int kScriptLost = kSignalExit + SIGKILL;  // what became of srun, as good as known
+
+bool Is(int code, ErrorKind kind) { return code == static_cast<int>(kind); }
+
+std::string CodeText(int code) {
+  if (IsSignalExit(code)) {
+    const char* const name = sigabbrev_np(code - kSignalExit);
+    if (name != nullptr) return StrCat(code, " (SIG", name, ")");
+  }
+  if (code == kOutOfMemoryExit) return StrCat(code, " (out of memory)");
+  return std::to_string(code);
+}
+
+// Another rank says why it left, or SLURM why it ended one, and rank 0 only saw it go.
+bool PeerKnowsBetter(const WrittenVerdict& written, std::optional<int> srun_rc) {
+  if (!srun_rc || !Is(written.exit, ErrorKind::kUnavailable)) return false;
+  return *srun_rc == kOutOfMemoryExit ||
+         (*srun_rc >= static_cast<int>(ErrorKind::kUsage) &&
+          *srun_rc <= static_cast<int>(ErrorKind::kNoRequeue) && *srun_rc != written.exit);
+}
+
+constexpr std::string_view kMemoryText =
+    "SLURM ended a rank that took more memory than the job has: ask for more with --mem, or set a "
+    "smaller --micro-batch";
+
+std::string WithoutVerdict(const AttemptFacts& facts) {
+  std::string text =
+      facts.srun_rc ? StrCat("rank 0 left no verdict; srun returned ", CodeText(*facts.srun_rc))
+                    : "rank 0 left no verdict, and the job script was lost before srun returned";
+  if (facts.sign) {
+    text += StrCat("; rank 0 on ", facts.sign->host, " was last seen ", facts.sign->state,
+                   " after update ", facts.sign->step);
+  }
+  return text;
+}
+
+// The kernel ends a rank where it needs the most, and every attempt comes to that place again.
+bool KilledAgain(const AttemptFacts& facts) {
+  constexpr std::int64_t kSteps = 1;
+  constexpr double kShare = 0.1;
+  if (!facts.written || !facts.written->killed || facts.before.empty()) return false;
+  const KilledRank& now = *facts.written->killed;
+  const std::optional<KilledRank>& before = facts.before.back().killed;
+  if (!before || now.memory_bytes == 0 || std::abs(now.step - before->step) > kSteps) return false;
+  return std::abs(static_cast<double>(now.memory_bytes - before->memory_bytes)) <=
+         kShare * static_cast<double>(before->memory_bytes);
+}
+
+constexpr std::string_view kKilledAgainText =
+    "; the attempt before ended so at the same update and with the same memory: not the host but "
+    "the job is too large for the memory it has; ask for more with --mem, or set a smaller "
+    "--micro-batch";
+
+int IdleRestarts(const std::vector<LedgerEntry>& before, const CommittedStep& now) {
+  int idle = 0;
+  // The first attempt is no restart; of the others, what counts is what the one before had left.
+  CommittedStep later = now;
+  for (auto entry = before.rbegin(); entry != before.rend(); ++entry) {
+    if (entry->next != NextStep::kRequeue || later != entry->last) break;
+    ++idle;
+    later = entry->last;
+  }
+  return idle;
+}
+
+}  // namespace
+
+AttemptJudgement JudgeAttempt(const AttemptFacts& facts) {
+  AttemptJudgement judgement{.exit = facts.srun_rc.value_or(kScriptLost)};
+  const bool memory = judgement.exit == kOutOfMemoryExit;
+  if (facts.srun_rc == 0 && !facts.written && !facts.done_file) {
+    judgement.exit = static_cast<int>(ErrorKind::kOs);
+    judgement.reason = "srun returned 0, but nothing was trained: SLURM could not start the ranks";
+  } else if (facts.written && !PeerKnowsBetter(*facts.written, facts.srun_rc)) {
+    judgement.exit = facts.written->exit;
+    judgement.reason = facts.written->reason;
+  } else if (facts.written) {
+    judgement.reason =
+        StrCat("srun returned ", CodeText(judgement.exit),
+               memory ? StrCat(": ", kMemoryText) : ", the code of the rank that failed first",
+               "; rank 0: ", facts.written->reason);
+  } else {
+    judgement.reason = WithoutVerdict(facts);
+    if (memory) judgement.reason += StrCat(": ", kMemoryText);
+  }
+  if (facts.written && judgement.exit != kOutOfMemoryExit) {
+    judgement.suspect_hosts = facts.written->suspect_hosts;
+  }
+  // A rank that failed by itself has said more.
+  const bool ended = !facts.written || memory || Is(judgement.exit, ErrorKind::kUnavailable);
+  if (ended && !facts.srun_words.empty()) judgement.reason += StrCat("; srun: ", facts.srun_words);
+  if (KilledAgain(facts)) {
+    judgement.suspect_hosts.clear();
+    if (!memory) judgement.reason += kKilledAgainText;
+  }
+  judgement.next = NextStepOf(judgement.exit);
+  // DONE is written last; what hung or died after it has lost nothing. But a job that a complete
+  // run refused, before it was an attempt of that run, is told so.
+  const bool refused = judgement.next == NextStep::kFail && !facts.written;
+  if (facts.done_file && !refused) judgement.next = NextStep::kDone;
+  if (judgement.next == NextStep::kDone) {
+    judgement.reason = "the training is complete";
+    judgement.suspect_hosts.clear();
+  } else if (facts.stop_file) {
+    judgement.next = NextStep::kNoRequeue;
+    if (judgement.reason.find("the file STOP") == std::string::npos) {
+      judgement.reason += "; the file STOP exists";
+    }
+  }
+  if (judgement.next != NextStep::kRequeue) return judgement;
+  if (const int idle = IdleRestarts(facts.before, facts.committed); idle >= kMostIdleRestarts) {
+    judgement.next = NextStep::kNoRequeue;
+    judgement.held = true;
+    judgement.reason =
+        StrCat("held: ", idle,
+               " restarts in a row brought no new checkpoint; the last: ", judgement.reason);
+  }
+  return judgement;
+}
+
+}  // namespace gaccd

@@ -1,0 +1,95 @@
+// What becomes of a job after an attempt: requeue it or not. For the job script, after srun; also
+// where rank 0 died and nobody wrote a verdict.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/base/result.h"
+#include "daemon/rundir/next_step.h"
+
+namespace gaccd {
+
+// A rank was ended from outside, by SIGKILL or by the kernel for its memory.
+struct KilledRank {
+  std::int64_t step = 0;          // updates done
+  std::int64_t memory_bytes = 0;  // at its last sign of life; 0: not known
+};
+
+// What rank 0 left: verdict.json.
+struct WrittenVerdict {
+  int exit = 0;
+  std::string reason;
+  std::string suspect_hosts;  // "n3,n7"
+  std::optional<KilledRank> killed = {};
+};
+
+// What STATUS.json says of an attempt whose rank 0 left no verdict.
+struct LastSign {
+  std::string state;  // "running"
+  std::string host;   // of rank 0
+  std::int64_t step = 0;
+};
+
+// Where the newest checkpoint stands; -1: there is none.
+struct CommittedStep {
+  std::int64_t step = -1;
+  std::int64_t micro_step = 0;
+  friend auto operator<=>(const CommittedStep&, const CommittedStep&) = default;
+};
+
+// One line of <run>/ledger.jsonl: an attempt that ended.
+struct LedgerEntry {
+  std::string attempt;  // the folder's name, "001-8123456"
+  std::string started;  // RFC 3339; empty: not known
+  std::string ended;
+  CommittedStep first;  // when it began
+  CommittedStep last;   // when it ended
+  int exit = 0;
+  NextStep next = NextStep::kFail;
+  std::string reason;
+  std::optional<KilledRank> killed = {};
+};
+
+struct AttemptFacts {
+  std::optional<int> srun_rc;  // none: the job script was lost before srun returned
+  std::optional<WrittenVerdict> written;
+  std::optional<LastSign> sign;
+  std::string srun_words = {};  // SrunWords()
+  bool stop_file = false;
+  bool done_file = false;
+  std::vector<LedgerEntry> before;  // the attempts before, oldest first
+  CommittedStep committed;          // now
+};
+
+struct AttemptJudgement {
+  NextStep next = NextStep::kFail;
+  int exit = 0;        // what gaccd's exit code means: that of the rank that failed first
+  bool held = false;   // kNoRequeue, because restarting has not helped
+  std::string reason;  // one line
+  std::string suspect_hosts;
+};
+
+// Restarts in a row that brought no new checkpoint, after which the run is held.
+inline constexpr int kMostIdleRestarts = 3;
+
+// Pure.
+//   attempt                                      next step
+//   any exit code                                NextStepOf(code), but:
+//   with the file DONE                           done; fail when NextStepOf(code) is, and there is
+//                                                no verdict.json: the complete run refused the job
+//   0 without verdict.json and without DONE      requeue: srun 22.05 returns 0 when a launch fails
+//   none, and no verdict.json                    requeue: the node of the job script died
+//   any but done, with the file STOP             norequeue
+//   requeue, the third restart in a row without a new checkpoint: norequeue, held
+// The code is that of verdict.json; srun's when there is none, and when rank 0 only saw a peer lost
+// (69) while that peer says why it left (64 to 93) or was ended for its memory (253). Memory is no
+// host's fault: nobody is suspected then. Nor where a rank was killed at the same update, give or
+// take one, and with the same memory, within a tenth, as in the attempt before: the job itself is
+// too large then.
+[[nodiscard]] AttemptJudgement JudgeAttempt(const AttemptFacts& facts);
+
+}  // namespace gaccd

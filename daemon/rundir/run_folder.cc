@@ -1,0 +1,163 @@
+#include "daemon/rundir/run_folder.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "daemon/rundir/safe_place.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::string_view kMarker = "# Resolved by gaccd: flags and defaults are filled in.\n";
+constexpr int kMostRunsPerAttempt = 10'000;
+
+// The number an attempt folder's name starts with; -1 when it is not one of ours.
+int AttemptNumber(std::string_view name) {
+  const std::size_t digits = std::min(name.find('-'), name.size());
+  if (digits < 3 || digits > 9 || digits == name.size()) return -1;
+  int number = 0;
+  for (const char c : name.substr(0, digits)) {
+    if (std::isdigit(static_cast<unsigned char>(c)) == 0) return -1;
+    number = number * 10 + (c - '0');
+  }
+  return number;
+}
+
+std::string AttemptName(int number, const std::string& job) {
+  char digits[16];
+  std::snprintf(digits, sizeof(digits), "%03d", number);
+  return StrCat(digits, "-", job);
+}
+
+int NextFreeNumber(const std::string& attempts) {
+  int next = 0;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(attempts.c_str()), ::closedir);
+  if (folder == nullptr) return next;
+  while (const dirent* entry = ::readdir(folder.get())) {
+    next = std::max(next, AttemptNumber(entry->d_name) + 1);
+  }
+  return next;
+}
+
+Result<std::string> Absolute(const std::string& path) {
+  char resolved[PATH_MAX];
+  if (::realpath(path.c_str(), resolved) == nullptr) return ErrnoStatus("cannot find", path);
+  return std::string(resolved);
+}
+
+// attempts/latest -> name, replaced in one step.
+Status PointLatest(const std::string& attempts, const std::string& name) {
+  const std::string link = attempts + "/latest";
+  const std::string temporary = StrCat(attempts, "/.latest-", ::getpid());
+  ::unlink(temporary.c_str());
+  if (::symlink(name.c_str(), temporary.c_str()) != 0) {
+    return ErrnoStatus("cannot make link", temporary);
+  }
+  if (std::rename(temporary.c_str(), link.c_str()) != 0) {
+    const Status status = ErrnoStatus("cannot replace link", link);
+    ::unlink(temporary.c_str());
+    return status;
+  }
+  return Status::Ok();
+}
+
+// A user may keep the job text of the run in the run folder under the same name.
+bool WrittenBySomeoneElse(const std::string& path) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0) return false;
+  const Result<std::string> start = ReadStart(path, kMarker.size());
+  return !start.ok() || *start != kMarker;
+}
+
+}  // namespace
+
+Result<RunFolder> RunFolder::Create(const RunFolderRequest& request) {
+  const Modes& modes = request.modes;
+  GACCD_RETURN_IF_ERROR(MakeFolders(request.run_dir, modes.folder).WithContext("run folder"));
+  GACCD_ASSIGN_OR_RETURN(const std::string run_dir, Absolute(request.run_dir));
+  GACCD_RETURN_IF_ERROR(CheckSafeRunFolder(request.run_dir));
+  const AttemptSource& source = request.attempt;
+  const std::string job = source.slurm_job_id.value_or(StrCat("local-", ::getpid()));
+  GACCD_ASSIGN_OR_RETURN(
+      FolderOwner owner,
+      FolderOwner::Take(run_dir, MakeOwnerName(job, source.restart_count, source.step_id)));
+  RunFolder folder(run_dir, std::move(owner), modes);
+  folder.job_ = job;
+  GACCD_RETURN_IF_ERROR(folder.MakeAttempt(source).WithContext("run folder"));
+  GACCD_RETURN_IF_ERROR(folder.WriteInputs(request).WithContext("run folder"));
+  return folder;
+}
+
+Status RunFolder::MakeAttempt(const AttemptSource& source) {
+  std::string attempts = run_dir_ + "/attempts";
+  GACCD_RETURN_IF_ERROR(MakeFolders(attempts, modes_.folder));
+  attempt_ = source.slurm_job_id ? source.restart_count : NextFreeNumber(attempts);
+  std::string name = AttemptName(attempt_, job_);
+  if (source.attempt_dir) {
+    GACCD_ASSIGN_OR_RETURN(const std::string given, Absolute(*source.attempt_dir));
+    GACCD_ASSIGN_OR_RETURN(attempts, Absolute(attempts));
+    const std::size_t slash = given.rfind('/');
+    name = given.substr(slash + 1);
+    if (given.substr(0, slash) != attempts || AttemptNumber(name) < 0) {
+      return {ErrorKind::kConfig, StrCat("GACCD_ATTEMPT_DIR must be ", attempts,
+                                         "/NNN-<job>, found '", *source.attempt_dir, "'")};
+    }
+    attempt_ = AttemptNumber(name);
+  }
+  const std::string first = name;
+  for (int run = 2; run <= kMostRunsPerAttempt; ++run) {
+    bool taken = false;
+    GACCD_RETURN_IF_ERROR(TryAttempt(StrCat(attempts, "/", name), &taken));
+    if (!taken) return PointLatest(attempts, name);
+    name = StrCat(first, ".", run);
+  }
+  return {ErrorKind::kIo, StrCat("'", attempts, "/", first, "' and ", kMostRunsPerAttempt - 1,
+                                 " more are taken by earlier runs")};
+}
+
+// The event file, created exclusively, is the claim: whoever makes it owns the attempt.
+Status RunFolder::TryAttempt(const std::string& path, bool* taken) {
+  GACCD_RETURN_IF_ERROR(CheckSafePlace(path));
+  for (const char* folder : {"/log", "/crash"}) {
+    GACCD_RETURN_IF_ERROR(MakeFolders(path + folder, modes_.folder));
+  }
+  const std::string events = path + "/events.jsonl";
+  constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
+  FileDescriptor file(::open(events.c_str(), kFlags, modes_.file));
+  if (!file.valid() && errno == EEXIST) {
+    *taken = true;
+    return Status::Ok();
+  }
+  if (!file.valid()) return ErrnoStatus("cannot create", events);
+  event_file_ = std::move(file);
+  attempt_dir_ = path;
+  return Status::Ok();
+}
+
+Status RunFolder::WriteInputs(const RunFolderRequest& request) const {
+  const std::pair<const char*, const std::string*> inputs[] = {{"/job.txtpb", &request.job_text},
+                                                               {"/plan.txtpb", &request.plan_text}};
+  for (const auto& [name, text] : inputs) {
+    if (text->empty()) continue;
+    const std::string content = StrCat(kMarker, *text);
+    GACCD_RETURN_IF_ERROR(ReplaceFile(attempt_dir_ + name, content, false, modes_.file));
+    if (WrittenBySomeoneElse(run_dir_ + name)) continue;
+    GACCD_RETURN_IF_ERROR(ReplaceFile(run_dir_ + name, content, false, modes_.file));
+  }
+  return Status::Ok();
+}
+
+}  // namespace gaccd

@@ -1,0 +1,300 @@
+#include "daemon/rundir/run_reporter.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "daemon/rundir/agreement.h"
+#include "daemon/rundir/run_reporter_impl.h"
+#include "daemon/rundir/verdict.h"
+#include "daemon/telemetry/environment_text.h"
+#include "daemon/telemetry/event_lines.h"
+#include "daemon/telemetry/event_text.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::chrono::seconds kStatusPeriod{10};
+
+// A log that reaches the file only on some nodes: the folder is not on a shared file system.
+void StartLogOfThisRank(const std::string& log_dir, int rank, const std::string& host,
+                        const Modes& modes) {
+  struct stat info {};
+  if (::stat(log_dir.c_str(), &info) == 0) {
+    StartTextLog(log_dir, rank, modes);
+    return;
+  }
+  LogWarning(StrCat("'", log_dir, "' does not exist on ", host,
+                    ": is the run folder shared by all nodes? The log stays on stderr"));
+}
+
+std::unique_ptr<Progress> MakeProgress(ProgressMode mode) {
+  if (mode == ProgressMode::kOff) return nullptr;
+  std::optional<Terminal> terminal =
+      mode == ProgressMode::kOn ? Terminal::Assume(STDOUT_FILENO) : Terminal::Detect(STDOUT_FILENO);
+  if (!terminal) return nullptr;
+  const bool utf8 =
+      IsUtf8Locale(std::getenv("LC_ALL"), std::getenv("LC_CTYPE"), std::getenv("LANG"));
+  return std::make_unique<Progress>(*std::move(terminal), utf8);
+}
+
+std::chrono::steady_clock::duration SecondsOf(double seconds) {
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+      std::chrono::duration<double>(seconds));
+}
+
+}  // namespace
+
+// Rank 0, before the others go on: everything that can fail here stops the run.
+Result<std::string> RunReporter::Impl::OpenFiles(const std::string& rank_table) {
+  if (options.run_dir.empty()) return std::string();
+  RunFolderRequest request{options.run_dir, options.job_text, options.plan_text, options.attempt,
+                           modes};
+  GACCD_ASSIGN_OR_RETURN(folder, RunFolder::Create(request));
+  const std::string& dir = folder->attempt_dir();
+  GACCD_RETURN_IF_ERROR(ReplaceFile(dir + "/ranks.tsv", rank_table, false, modes.file));
+  GACCD_RETURN_IF_ERROR(
+      ReplaceFile(dir + "/env.json", EnvironmentJson(::environ) + "\n", false, modes.file));
+  identity.job = folder->job();
+  identity.attempt = folder->attempt();
+  const auto notice = [who = identity](const LineStamp& before, const DroppedLines& dropped) {
+    return DroppedJson(who, {before.ts, before.seq, "warning"}, dropped.lines, dropped.total,
+                       dropped.reason);
+  };
+  GACCD_ASSIGN_OR_RETURN(
+      events, EventLog::Start(folder->TakeEventFile(), dir + "/events.jsonl", modes.file, notice));
+  RunStatus first;
+  first.identity = identity;
+  first.attempt_dir = "attempts" + dir.substr(dir.rfind('/'));
+  first.pid = ::getpid();
+  first.world = world;
+  GACCD_ASSIGN_OR_RETURN(
+      status, StatusFile::Start(
+                  folder->run_dir() + "/STATUS.json", std::move(first),
+                  [this](RunStatus& now) { CompleteStatus(now); }, kStatusPeriod, modes.file));
+  // For the others, too: one of them may have to write the end.
+  return StrCat(identity.attempt, "\n", identity.job, "\n", dir);
+}
+
+// On the thread of STATUS.json.
+void RunReporter::Impl::CompleteStatus(RunStatus& now) {
+  folder->owner().Beat();
+  now.write_errors += events->failures();
+  now.dropped_lines = events->dropped() + DroppedLogLines();
+}
+
+// Every rank: `shared` is what OpenFiles() gave to rank 0.
+void RunReporter::Impl::JoinFolder(const std::string& shared) {
+  std::istringstream in(shared);
+  in >> identity.attempt;
+  std::getline(in >> std::ws, identity.job);
+  std::getline(in, attempt_dir, '\0');
+  if (leads() && options.guard != nullptr) {
+    options.guard->Watch(identity, attempt_dir, world, modes.file);
+  }
+  StartLogOfThisRank(attempt_dir + "/log", identity.rank, identity.host, modes);
+  crash = CrashHandler::Install(CrashPath(attempt_dir, identity.rank), identity, place, modes.file);
+}
+
+void RunReporter::Impl::OnLogLine(const LogLine& line) {
+  if (events) {
+    events->Write(line.level,
+                  [&](const LineStamp& stamp) { return LogJson(identity, stamp, line, log_step); });
+  }
+  const std::string text = StrCat("gaccd: ", line.level, ": ", Printable(line.message));
+  if (bar) {
+    bar->PrintAbove(text);
+    return;
+  }
+  [[maybe_unused]] const Status written = WriteAll(STDERR_FILENO, text + "\n", "stderr");
+}
+
+void RunReporter::Impl::Print(std::string_view text) {
+  if (!leads() || options.quiet) return;
+  if (bar) {
+    bar->PrintAbove(text);
+    return;
+  }
+  std::fflush(stdout);
+  [[maybe_unused]] const Status written = WriteAll(STDOUT_FILENO, StrCat(text, "\n"), "stdout");
+}
+
+void RunReporter::Impl::WriteEvent(const std::function<std::string(const LineStamp&)>& make_line) {
+  if (events) events->Write("info", make_line);
+}
+
+// Once a stall.
+void RunReporter::Impl::ReportStall() {
+  constexpr std::chrono::seconds kStall{10};
+  const auto stalled = events ? events->stalled_for() : std::nullopt;
+  const bool late = stalled && *stalled >= kStall;
+  if (late && !stall_reported) {
+    LogWarning(StrCat("the run folder '", run_dir(), "' has not answered for ", kStall.count(),
+                      " s; training continues, the log lines wait"));
+  }
+  stall_reported = late;
+}
+
+void RunReporter::Impl::ReportWriteFailure() {
+  if (failure_reported || !events) return;
+  Status first = events->first_failure();
+  if (first.ok()) first = status->first_failure();
+  if (first.ok()) return;
+  failure_reported = true;
+  LogWarning(StrCat(first.message(), "; training continues, some log lines are lost"));
+}
+
+RunReporter::RunReporter(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Result<std::unique_ptr<RunReporter>> RunReporter::Start(Communicator& comm,
+                                                        ReporterOptions options) {
+  auto impl = std::make_shared<Impl>();
+  impl->options = std::move(options);
+  if (impl->options.group_access) impl->modes = kGroupMayRead;
+  impl->world = comm.size();
+  const OwnerName me = MakeOwnerName(StrCat("local-", ::getpid()), 0);
+  impl->identity = {impl->options.run_name, me.job, me.attempt, comm.rank(), me.host};
+  if (comm.rank() != 0) SetLogSender(StrCat("rank ", comm.rank(), " on ", me.host));
+  GACCD_ASSIGN_OR_RETURN(const std::string table, RankTable(comm));
+  Result<std::string> mine = std::string();
+  if (impl->leads()) mine = impl->OpenFiles(table);
+  GACCD_ASSIGN_OR_RETURN(const std::string shared, ShareFromRankZero(comm, mine));
+  if (!shared.empty()) impl->JoinFolder(shared);
+  if (impl->leads()) {
+    if (!impl->options.quiet) impl->bar = MakeProgress(impl->options.progress);
+    SetLogHook([raw = impl.get()](const LogLine& line) { raw->OnLogLine(line); });
+  }
+  return std::unique_ptr<RunReporter>(new RunReporter(std::move(impl)));
+}
+
+RunReporter::~RunReporter() {
+  if (!impl_->finished) {
+    Finish({ErrorKind::kInternal, "the run was left without a verdict"});
+  }
+}
+
+const std::string& RunReporter::attempt_dir() const { return impl_->attempt_dir; }
+
+const RunIdentity& RunReporter::identity() const { return impl_->identity; }
+
+void RunReporter::Begin(const RunStart& start) {
+  LogInfo(StrCat("gaccd ", start.version, ", rank ", impl_->identity.rank, " of ", start.world,
+                 " on ", impl_->identity.host, ", model ", start.model, ", ", start.parameters,
+                 " parameters"));
+  impl_->WriteEvent(
+      [&](const LineStamp& stamp) { return RunStartJson(impl_->identity, stamp, start); });
+  if (!impl_->status) return;
+  impl_->status->Update([&](RunStatus& now) {
+    now.device = start.device;
+    now.gpu = start.gpu;
+  });
+}
+
+void RunReporter::ShowPlan(const Plan& plan, const std::string& text) {
+  impl_->WriteEvent(
+      [&](const LineStamp& stamp) { return PlanEventJson(impl_->identity, stamp, plan); });
+  impl_->Print(text.ends_with('\n') ? std::string_view(text).substr(0, text.size() - 1) : text);
+  if (impl_->leads()) LogInfo(StrCat("plan\n", text));
+}
+
+void RunReporter::Step(const StepRecord& record) {
+  Impl& impl = *impl_;
+  SetLogStep(record.step);
+  impl.place.step.store(record.step, std::memory_order_relaxed);
+  impl.last = record;
+  impl.log_step = record.step;
+  if (impl.options.guard != nullptr) impl.options.guard->Note(record.step, record.samples_total);
+  const StepRates rates = impl.clock.Count(record);
+  if (impl.leads()) {
+    impl.WriteEvent(
+        [&](const LineStamp& stamp) { return StepJson(impl.identity, stamp, record, rates); });
+    if (impl.status) {
+      impl.status->Update([&](RunStatus& now) {
+        now.state = "running";
+        now.last = record;
+        now.rates = rates;
+        now.last_step_ts = Timestamp();
+      });
+    }
+    if (impl.bar) {
+      impl.bar->Update({record.epoch, record.step, record.steps_total, record.loss,
+                        rates.samples_per_s, rates.eta_s, record.lr});
+    }
+    impl.ReportWriteFailure();
+    impl.ReportStall();
+  }
+  const Impl::Clock::time_point now = Impl::Clock::now();
+  if (!impl.lines) impl.lines.emplace(impl.options.log_every, now - SecondsOf(record.dur_s));
+  const std::optional<double> rate = impl.lines->Due(record, now);
+  if (!rate) return;
+  const double elapsed_s = std::chrono::duration<double>(now - impl.started).count();
+  const std::string line = StepLine(record, *rate, elapsed_s);
+  LogInfo(line);
+  if (!impl.bar) impl.Print(line);
+}
+
+void RunReporter::Eval(const EvalRecord& record) {
+  const auto event = [&](std::string_view metric, double value) {
+    impl_->WriteEvent([&](const LineStamp& stamp) {
+      return EvalJson(impl_->identity, stamp, record, metric, value);
+    });
+  };
+  event("loss", record.loss);
+  if (record.accuracy) event("accuracy", *record.accuracy);
+  Say(EvalLine(record));
+}
+
+void RunReporter::Resumed(const ResumeRecord& record) {
+  Impl& impl = *impl_;
+  impl.from = record;
+  if (impl.options.guard != nullptr) impl.options.guard->Note(record.step, record.samples_total);
+  SetLogStep(record.step);
+  impl.place.step.store(record.step, std::memory_order_relaxed);
+  impl.log_step = record.step;
+  impl.WriteEvent([&](const LineStamp& stamp) { return ResumeJson(impl.identity, stamp, record); });
+  if (impl.status) {
+    impl.status->Update([&](RunStatus& now) {
+      now.from_step = record.step;
+      now.from_samples = record.samples_total;
+    });
+  }
+  Say(ResumeLine(record));
+}
+
+void RunReporter::Saved(const SaveRecord& record) {
+  Impl& impl = *impl_;
+  const char* level = record.reason.empty() ? "info" : "warning";
+  if (impl.events) {
+    impl.events->Write(
+        level, [&](const LineStamp& stamp) { return SaveJson(impl.identity, stamp, record); });
+  }
+  if (!impl.status) return;
+  impl.status->Update([&](RunStatus& now) {
+    now.failed_saves = record.failed_in_row;
+    if (!record.reason.empty()) return;
+    now.save_step = record.step;
+    now.save_ts = Timestamp();
+  });
+}
+
+void RunReporter::Note(const char* phase, std::int64_t micro_step) {
+  impl_->place.phase.store(phase, std::memory_order_relaxed);
+  impl_->place.micro_step.store(micro_step, std::memory_order_relaxed);
+}
+
+void RunReporter::Say(const std::string& line) {
+  LogInfo(line);
+  impl_->Print(Printable(line));
+}
+
+}  // namespace gaccd

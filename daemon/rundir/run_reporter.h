@@ -1,0 +1,92 @@
+// RunReporter: everything a run says, behind one object that every rank has.
+//
+// Rank 0 writes the run folder (run_folder.h), events.jsonl, STATUS.json, verdict.json and the
+// terminal; every rank writes its own text log. On a terminal the plan is followed by a progress
+// bar; in a file there is no bar but a line every log_every updates, and at least every 10 s:
+//   epoch: 1 step: 100, loss is 1.402374, lr 0.1, 51.2k samples/s, 0:07
+//
+// After Start() nothing here stops training: a write that fails (disk full) is counted, reported
+// once as a warning, and kept in write_status(); lines and STATUS.json are written by threads of
+// their own, so a file system that does not answer holds nobody up. Used by one thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "collectives/base/result.h"
+#include "collectives/comm/communicator.h"
+#include "daemon/plan/plan.h"
+#include "daemon/rundir/run_folder.h"
+#include "daemon/rundir/verdict_guard.h"
+#include "daemon/telemetry/events.h"
+
+namespace gaccd {
+
+enum class ProgressMode : std::uint8_t { kAuto, kOn, kOff };
+
+struct ReporterOptions {
+  std::string run_dir;   // created if missing; empty: no folder, no files (selftest, thread ranks)
+  std::string run_name;  // the job's name
+  std::string job_text;  // resolved job and plan, kept as job.txtpb and plan.txtpb
+  std::string plan_text;
+  AttemptSource attempt;  // what SLURM says; by default a local attempt
+  std::int64_t log_every = 100;
+  // kAuto: a bar when stdout is a terminal. kOn draws it in any case, kOff never.
+  ProgressMode progress = ProgressMode::kAuto;
+  bool quiet = false;             // nothing on stdout at all
+  bool group_access = false;      // the group may read the run folder
+  VerdictGuard* guard = nullptr;  // of rank 0; outlives the reporter
+  // How long Finish() waits for the run folder; when a rank was lost, 3 s at most.
+  std::chrono::milliseconds end_limit{10'000};
+};
+
+class RunReporter {
+ public:
+  // Collective: rank 0 makes the folder; all ranks get the same error (kIo: cannot be written;
+  // kConfig: another live run owns it) or go on together. Starts the text log of this process when
+  // there is a run folder.
+  static Result<std::unique_ptr<RunReporter>> Start(Communicator& comm, ReporterOptions options);
+
+  ~RunReporter();  // without Finish(): the run is recorded as failed
+  RunReporter(const RunReporter&) = delete;
+  RunReporter& operator=(const RunReporter&) = delete;
+
+  // attempts/<NNN-job> of this run; empty without a run folder.
+  [[nodiscard]] const std::string& attempt_dir() const;
+  [[nodiscard]] const RunIdentity& identity() const;
+
+  // Local calls; on ranks other than 0 they only reach the text log.
+  void Begin(const RunStart& start);
+  // `text` is what people see (printed on stdout).
+  void ShowPlan(const Plan& plan, const std::string& text);
+  void Step(const StepRecord& record);
+  void Eval(const EvalRecord& record);
+  // What this attempt goes on from; before the first Step().
+  void Resumed(const ResumeRecord& record);
+  // The event and STATUS.json; who saves also tells people.
+  void Saved(const SaveRecord& record);
+  // What this rank does now, for crash records: a literal ("compute", "reduce"), and the
+  // micro-step. Wait-free.
+  void Note(const char* phase, std::int64_t micro_step);
+  // A line for people: stdout (above the bar) and the text log of this rank.
+  void Say(const std::string& line);
+  // Removes the bar, writes verdict.json and the last STATUS.json, frees the folder. Once.
+  // `outcome` is how training ended; its kind is the exit code. On every rank: one that failed
+  // leaves crash/r<rank>.json, and when rank 0 is among the suspects, one of the others writes
+  // verdict.json and STATUS.json in its place.
+  void Finish(const Status& outcome, const FailureFacts& facts = {});
+  // kIo: what Finish() could not write, and why; or the run folder did not answer.
+  [[nodiscard]] const Status& not_closed() const;
+
+  // The first write that failed, and how many did.
+  [[nodiscard]] Status write_status() const;
+
+ private:
+  struct Impl;
+  explicit RunReporter(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;  // shared with what still hangs in a call to the file system
+};
+
+}  // namespace gaccd

@@ -1,0 +1,162 @@
+// How a RunReporter ends: the verdict, the last STATUS.json, the crash record of this rank.
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "collectives/base/bounded_call.h"
+#include "collectives/base/strings.h"
+#include "daemon/rundir/run_reporter_impl.h"
+#include "daemon/rundir/verdict.h"
+#include "daemon/telemetry/event_text.h"
+
+namespace gaccd {
+namespace {
+
+// The caller does not wait longer than ReporterOptions::end_limit anyhow.
+constexpr std::chrono::hours kForTheDisk{1};
+// PeerWatch ends the process of a rank that has not left 5 s after another one was lost.
+constexpr std::chrono::milliseconds kAfterALoss{3'000};
+// What has not answered for so long is given little more: mpirun kills all ranks a second after one
+// has died.
+constexpr std::chrono::milliseconds kHangs{2'000};
+constexpr std::chrono::milliseconds kForAHang{200};
+constexpr std::chrono::milliseconds kForTheTextLog{2'000};
+constexpr std::chrono::milliseconds kForTheLastLines{100};
+
+// Whom this rank left for.
+std::vector<int> LostRanks(const FailureFacts& facts) {
+  if (facts.suspects.empty()) return facts.gave_up;
+  std::vector<int> ranks;
+  for (const Suspect& suspect : facts.suspects) ranks.push_back(suspect.rank);
+  return ranks;
+}
+
+}  // namespace
+
+void RunReporter::Impl::WriteFailure(const Status& outcome, const FailureFacts& facts) {
+  if (attempt_dir.empty() || !IsFailure(outcome)) return;
+  const Failure failure{.exit = static_cast<int>(outcome.kind()),
+                        .signal = 0,
+                        .step = steps_done(),
+                        .phase = place.phase.load(),
+                        .micro_step = place.micro_step.load(),
+                        .collective = facts.collective,
+                        .sequence = facts.sequence,
+                        .message = outcome.message(),
+                        .lost_ranks = LostRanks(facts)};
+  const auto there =
+      CreateFileOnce(CrashPath(attempt_dir, identity.rank),
+                     FailureJson(identity, {Timestamp(), 1, "error"}, failure) + "\n", modes.file);
+  if (!there.ok()) LogInfo(there.status().message());  // a folder that this node does not see
+}
+
+Verdict RunReporter::Impl::VerdictOf(const Status& outcome, const FailureFacts& facts,
+                                     double dur_s) const {
+  Verdict verdict = MakeVerdict(outcome, facts, attempt_dir);
+  verdict.last_step = steps_done();
+  verdict.samples_total = samples_done();
+  verdict.dur_s = dur_s;
+  return verdict;
+}
+
+void RunReporter::Impl::WriteVerdict(const Verdict& verdict) {
+  WriteEvent([&](const LineStamp& stamp) { return VerdictJson(identity, stamp, verdict); });
+  events->Sync(kForTheDisk);
+  // One that is there already was written by another rank, which took this one for lost.
+  final_write = WriteVerdictOnce(attempt_dir, identity, verdict, modes.file).status();
+  status->Update([&](RunStatus& now) {
+    now.state = EndState(verdict);
+    now.verdict = verdict;
+    now.write_errors = final_write.ok() ? 0 : 1;
+  });
+  const Status closed = status->Finish();
+  if (final_write.ok()) final_write = closed;
+}
+
+// Rank 0 is lost: one of the others writes the verdict. Or this rank is the one that is cut off,
+// and both name each other at about the same time (0.8 s apart were seen); then rank 0, which sees
+// all others, comes first.
+void RunReporter::Impl::StandInForRankZero(const Status& outcome, FailureFacts facts,
+                                           double dur_s) {
+  constexpr std::chrono::milliseconds kAfterRankZero{350};
+  constexpr std::chrono::milliseconds kAfterSilence{1'500};
+  if (leads() || attempt_dir.empty() || !Suspects(facts, 0)) return;
+  std::this_thread::sleep_for(facts.silent ? kAfterSilence : kAfterRankZero);
+  AddLostSeenByOthers(attempt_dir, &facts);
+  RunStatus now;
+  now.identity = identity;
+  now.pid = ::getpid();
+  now.world = world;
+  now.last = last;
+  now.from_step = from.step;
+  now.from_samples = from.samples_total;
+  const Status written =
+      WriteVerdictForRankZero(attempt_dir, now, VerdictOf(outcome, facts, dur_s), modes.file);
+  if (!written.ok()) LogWarning(written.message());
+}
+
+bool RunReporter::Impl::HasFilesToClose(const Status& outcome, const FailureFacts& facts) const {
+  if (attempt_dir.empty()) return false;
+  return leads() || IsFailure(outcome) || Suspects(facts, 0);
+}
+
+void RunReporter::Impl::CloseFiles(const Status& outcome, const FailureFacts& facts, double dur_s) {
+  WriteFailure(outcome, facts);  // before the others are told, and read it
+  if (events) WriteVerdict(VerdictOf(outcome, facts, dur_s));
+  if (folder) folder->owner().Release();
+  StandInForRankZero(outcome, facts, dur_s);
+}
+
+void RunReporter::Finish(const Status& outcome, const FailureFacts& facts) {
+  Impl& impl = *impl_;
+  if (impl.finished) return;
+  impl.finished = true;
+  auto limit = impl.options.end_limit;
+  if (!facts.suspects.empty()) limit = std::min(limit, kAfterALoss);
+  if (impl.events) {
+    if (impl.events->stalled_for() > kHangs) limit = std::min(limit, kForAHang);
+    impl.events->Flush(kForTheLastLines);
+  }
+  impl.ReportWriteFailure();
+  if (impl.leads()) SetLogHook({});  // before what it uses goes
+  impl.bar.reset();
+  const double dur_s = std::chrono::duration<double>(Impl::Clock::now() - impl.started).count();
+  const bool closed = !impl.HasFilesToClose(outcome, facts) ||
+                      CallWithin(limit, [impl = impl_, outcome, facts, dur_s] {
+                        impl->CloseFiles(outcome, facts, dur_s);
+                      });
+  if (!closed) {
+    impl.not_closed = {ErrorKind::kIo,
+                       StrCat("the run folder '", impl.run_dir(), "' does not answer: ",
+                              impl.leads() ? "verdict.json" : "the crash record of this rank",
+                              " was not written within ", limit.count(), " ms")};
+  } else if (impl.events) {
+    impl.not_closed = impl.final_write;
+  }
+  if (impl.options.guard != nullptr) impl.options.guard->Release();
+  impl.crash.reset();
+  const std::string here =
+      StrCat("; this attempt: ", impl.steps_done() - impl.from.step, " updates");
+  Say(StrCat(outcome.ok() ? "done" : "stopped", ": ", impl.steps_done(), " updates, ",
+             impl.samples_done(), " samples", impl.from.step > 0 ? here : "", " in ",
+             DurationText(dur_s)));
+  if (!impl.attempt_dir.empty()) Say(StrCat("logs: ", impl.AttemptDirAsGiven()));
+  FlushTextLog(closed ? kForTheTextLog : std::chrono::milliseconds(0));
+}
+
+const Status& RunReporter::not_closed() const { return impl_->not_closed; }
+
+Status RunReporter::write_status() const {
+  if (!impl_->not_closed.ok()) return impl_->not_closed;
+  if (!impl_->events) return Status::Ok();
+  for (const Status& status :
+       {impl_->events->first_failure(), impl_->status->first_failure(), impl_->final_write}) {
+    if (!status.ok()) return status;
+  }
+  return Status::Ok();
+}
+
+}  // namespace gaccd

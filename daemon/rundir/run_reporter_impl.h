@@ -1,0 +1,88 @@
+// What a RunReporter consists of; for its own files.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "collectives/base/files.h"
+#include "daemon/rundir/run_folder.h"
+#include "daemon/rundir/run_reporter.h"
+#include "daemon/rundir/status_file.h"
+#include "daemon/telemetry/crash_handler.h"
+#include "daemon/telemetry/event_log.h"
+#include "daemon/telemetry/log.h"
+#include "daemon/telemetry/progress.h"
+#include "daemon/telemetry/step_stats.h"
+
+namespace gaccd {
+
+struct RunReporter::Impl {
+  using Clock = std::chrono::steady_clock;
+
+  ReporterOptions options;
+  Modes modes;
+  RunIdentity identity;
+  std::int64_t world = 1;
+  std::string attempt_dir;
+  Place place;                          // what this rank does
+  std::unique_ptr<CrashHandler> crash;  // with a run folder
+  Clock::time_point started = Clock::now();
+
+  // Rank 0 with a run folder.
+  std::optional<RunFolder> folder;
+  std::unique_ptr<EventLog> events;
+  std::unique_ptr<StatusFile> status;
+  Status final_write;  // by CloseFiles()
+
+  std::unique_ptr<Progress> bar;  // rank 0 on a terminal
+  StepClock clock;
+  std::optional<LineClock> lines;  // from the first update
+  StepRecord last;
+  ResumeRecord from;                      // what came before the first update of this attempt
+  std::atomic<std::int64_t> log_step{0};  // of `last`, for log lines of other threads
+  bool failure_reported = false;
+  bool stall_reported = false;
+  bool finished = false;
+  Status not_closed;  // the run folder did not answer at the end
+
+  [[nodiscard]] bool leads() const { return identity.rank == 0; }
+
+  Result<std::string> OpenFiles(const std::string& rank_table);
+  void JoinFolder(const std::string& shared);
+  void OnLogLine(const LogLine& line);
+  void Print(std::string_view text);
+  void WriteEvent(const std::function<std::string(const LineStamp&)>& make_line);
+  [[nodiscard]] std::int64_t steps_done() const { return std::max(last.step, from.step); }
+  [[nodiscard]] std::int64_t samples_done() const {
+    return std::max(last.samples_total, from.samples_total);
+  }
+  void CompleteStatus(RunStatus& now);
+  void ReportWriteFailure();
+  void ReportStall();
+  [[nodiscard]] std::string run_dir() const { return FolderOf(FolderOf(attempt_dir)); }
+  // With the user's own path of the run folder.
+  [[nodiscard]] std::string AttemptDirAsGiven() const {
+    const std::string_view given(options.run_dir);
+    return std::string(given.substr(0, given.find_last_not_of('/') + 1)) +
+           attempt_dir.substr(attempt_dir.rfind("/attempts/"));
+  }
+
+  // The end, in run_reporter_end.cc. What writes files may hang: it is called on a thread of its
+  // own, which shares this object.
+  [[nodiscard]] bool HasFilesToClose(const Status& outcome, const FailureFacts& facts) const;
+  void CloseFiles(const Status& outcome, const FailureFacts& facts, double dur_s);
+  void WriteFailure(const Status& outcome, const FailureFacts& facts);
+  void WriteVerdict(const Verdict& verdict);
+  [[nodiscard]] Verdict VerdictOf(const Status& outcome, const FailureFacts& facts,
+                                  double dur_s) const;
+  void StandInForRankZero(const Status& outcome, FailureFacts facts, double dur_s);
+};
+
+}  // namespace gaccd

@@ -1,0 +1,75 @@
+#include "daemon/rundir/status_file.h"
+
+#include <memory>
+#include <utility>
+
+#include "collectives/base/files.h"
+#include "collectives/base/thread.h"
+
+namespace gaccd {
+StatusFile::StatusFile(std::string path, RunStatus first, Beat beat,
+                       std::chrono::milliseconds period, unsigned mode)
+    : path_(std::move(path)),
+      beat_(std::move(beat)),
+      period_(period),
+      mode_(mode),
+      status_(std::move(first)) {}
+
+Result<std::unique_ptr<StatusFile>> StatusFile::Start(std::string path, RunStatus first, Beat beat,
+                                                      std::chrono::milliseconds period,
+                                                      unsigned mode) {
+  GACCD_RETURN_IF_ERROR(ReplaceFile(path, StatusJson(first) + "\n", false, mode));
+  std::unique_ptr<StatusFile> file(
+      new StatusFile(std::move(path), std::move(first), std::move(beat), period, mode));
+  GACCD_ASSIGN_OR_RETURN(file->thread_,
+                         StartThread("the status thread", [raw = file.get()] { raw->Run(); }));
+  return file;
+}
+
+StatusFile::~StatusFile() { EndThread(); }
+
+void StatusFile::Update(const std::function<void(RunStatus&)>& change) {
+  const std::lock_guard lock(mutex_);
+  change(status_);
+}
+
+void StatusFile::Run() {
+  std::unique_lock lock(mutex_);
+  while (!wake_.wait_for(lock, period_, [this] { return ending_; })) {
+    RunStatus now = status_;
+    now.write_errors = failures_;
+    lock.unlock();
+    beat_(now);
+    Status status = ReplaceFile(path_, StatusJson(now) + "\n", false, mode_);
+    lock.lock();
+    if (!status.ok() && failures_++ == 0) first_failure_ = std::move(status);
+  }
+}
+
+void StatusFile::EndThread() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+Status StatusFile::Finish() {
+  EndThread();
+  status_.write_errors += failures_;
+  beat_(status_);
+  return ReplaceFile(path_, StatusJson(status_) + "\n", true, mode_);
+}
+
+std::int64_t StatusFile::failures() const {
+  const std::lock_guard lock(mutex_);
+  return failures_;
+}
+
+Status StatusFile::first_failure() const {
+  const std::lock_guard lock(mutex_);
+  return first_failure_;
+}
+
+}  // namespace gaccd

@@ -1,0 +1,256 @@
+#include "daemon/rundir/verdict.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+#include "daemon/rundir/next_step.h"
+#include "daemon/telemetry/event_text.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::chrono::milliseconds kTurn{20};
+constexpr int kMostTurns = 25;
+
+// What ranks have left behind, each read once.
+class Records {
+ public:
+  explicit Records(std::string attempt_dir) : attempt_dir_(std::move(attempt_dir)) {}
+
+  const std::optional<Failure>& Of(int rank) {
+    std::optional<Failure>& failure = read_[rank];
+    if (!failure) failure = Read(rank);
+    return failure;
+  }
+
+ private:
+  [[nodiscard]] std::optional<Failure> Read(int rank) const {
+    if (attempt_dir_.empty()) return std::nullopt;
+    const auto text = ReadStart(CrashPath(attempt_dir_, rank), kMaxLineBytes);
+    if (!text.ok()) return std::nullopt;  // killed from outside: nothing could be left behind
+    auto failure = ParseFailureJson(*text);
+    if (!failure.ok()) return std::nullopt;
+    return *std::move(failure);
+  }
+
+  const std::string attempt_dir_;
+  std::map<int, std::optional<Failure>> read_;
+};
+
+bool LeftForOthers(const Failure& failure) {
+  return failure.exit == static_cast<int>(ErrorKind::kUnavailable);
+}
+
+// A rank that only gave up says why, a moment after it did.
+void WaitForRecords(const std::vector<int>& gave_up, Records& records) {
+  constexpr std::chrono::milliseconds kPause{20};
+  constexpr int kPauses = 20;
+  const auto there = [&](int rank) { return records.Of(rank).has_value(); };
+  for (int i = 0; i < kPauses && std::ranges::none_of(gave_up, there); ++i) {
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+// The suspects; where there are none, those who gave up. In the place of one who left because of
+// others stand these, by its record: what it says of the rank that asks is as good as the reverse.
+std::vector<Suspect> FindOrigins(const FailureFacts& facts, Records& records) {
+  std::deque<Suspect> open(facts.suspects.begin(), facts.suspects.end());
+  const auto add = [&](int rank) {
+    const auto index = static_cast<std::size_t>(rank);
+    open.push_back({.rank = rank, .host = index < facts.hosts.size() ? facts.hosts[index] : "?"});
+  };
+  if (open.empty()) {
+    WaitForRecords(facts.gave_up, records);
+    std::ranges::for_each(facts.gave_up, add);
+  }
+  std::set<int> seen;
+  std::vector<Suspect> origins;
+  for (; !open.empty(); open.pop_front()) {
+    const Suspect suspect = open.front();
+    if (!seen.insert(suspect.rank).second) continue;
+    const std::optional<Failure>& record = records.Of(suspect.rank);
+    const bool knows = record && LeftForOthers(*record) && !record->lost_ranks.empty();
+    if (knows && std::ranges::count(record->lost_ranks, facts.rank) == 0) {
+      std::ranges::for_each(record->lost_ranks, add);
+    } else if (record || !std::ranges::count(facts.gave_up, suspect.rank)) {
+      origins.push_back(suspect);
+    }
+  }
+  return origins;
+}
+
+// The program's own reasons; every other one may be the machine's.
+bool IsOwnFault(const Failure& failure) {
+  switch (static_cast<ErrorKind>(failure.exit)) {
+    case ErrorKind::kUsage:
+    case ErrorKind::kData:
+    case ErrorKind::kInternal:
+    case ErrorKind::kConfig:
+    case ErrorKind::kNoRequeue:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string What(const Failure& failure) {
+  return failure.signal != 0 ? StrCat("signal ", failure.signal) : StrCat("exit ", failure.exit);
+}
+
+std::string NameOf(const Suspect& suspect) {
+  return StrCat("rank ", suspect.rank, " on ", suspect.host);
+}
+
+// "; it left nothing behind, so it was killed from outside (...); its memory was 412.3 MB, planned
+// 401.0 MB".
+std::string KilledText(const Verdict& verdict) {
+  std::string text = StrCat("; rank ", verdict.first->rank,
+                            " left nothing behind, so it was killed from outside (SIGKILL, perhaps "
+                            "by the kernel for its memory)");
+  if (verdict.first->memory_bytes > 0) {
+    text += StrCat("; its memory was ", Megabytes(verdict.first->memory_bytes));
+    if (verdict.memory_planned_bytes > 0) {
+      text += StrCat(", planned ", Megabytes(verdict.memory_planned_bytes));
+    }
+  }
+  return text;
+}
+
+// To what this rank saw: what the origins say of themselves. Where this rank only saw others lost,
+// the exit code of the one that failed first is that of the verdict.
+void AddCause(const std::vector<Suspect>& origins, Verdict* verdict) {
+  constexpr std::size_t kMostNames = 8;
+  std::string& reason = verdict->reason;
+  const Suspect& first = origins.front();
+  const std::optional<Failure>& failure = verdict->first_failure;
+  const bool lost = verdict->exit == static_cast<int>(ErrorKind::kUnavailable);
+  const auto named = [&](const Suspect& suspect) {
+    return reason.find(NameOf(suspect)) != std::string::npos;
+  };
+  if (lost && !named(first)) {
+    reason = StrCat(NameOf(first), failure ? " failed first: " : " was lost first: ", reason);
+  }
+  if (failure) {
+    reason += StrCat("; rank ", first.rank, " itself (", What(*failure), "): ", failure->message);
+    if (lost && failure->exit != 0) verdict->exit = failure->exit;
+    verdict->verdict = Name(NextStepOf(verdict->exit));
+  } else if (verdict->killed) {
+    reason += KilledText(*verdict);
+  }
+  for (std::size_t i = 0; i < origins.size() && i < kMostNames; ++i) {
+    if (!named(origins[i])) reason += StrCat("; ", NameOf(origins[i]), " was lost, too");
+  }
+  if (origins.size() > kMostNames) {
+    reason += StrCat("; and ", origins.size() - kMostNames, " more");
+  }
+}
+
+}  // namespace
+
+std::string CrashPath(const std::string& attempt_dir, int rank) {
+  char number[16];
+  std::snprintf(number, sizeof(number), "r%05d", rank);
+  return StrCat(attempt_dir, "/crash/", number, ".json");
+}
+
+bool IsFailure(const Status& outcome) {
+  if (outcome.ok()) return false;
+  switch (outcome.kind()) {
+    case ErrorKind::kTempFail:
+    case ErrorKind::kNoRequeue:
+    case ErrorKind::kInterrupted:
+      return false;
+    default:
+      return true;
+  }
+}
+
+void AddLostSeenByOthers(const std::string& attempt_dir, FailureFacts* facts) {
+  constexpr std::size_t kMostRecords = 256;
+  const auto names = ListFolder(attempt_dir + "/crash", kMostRecords);
+  if (!names.ok()) return;
+  Records records(attempt_dir);
+  for (const std::string& name : *names) {
+    int writer = 0;
+    if (std::sscanf(name.c_str(), "r%d.json", &writer) != 1) continue;
+    const std::optional<Failure>& failure = records.Of(writer);
+    if (!failure || !LeftForOthers(*failure)) continue;
+    for (const int rank : failure->lost_ranks) {
+      const auto index = static_cast<std::size_t>(rank);
+      if (Suspects(*facts, rank) || records.Of(rank) || index >= facts->hosts.size()) continue;
+      facts->suspects.push_back({.rank = rank, .host = facts->hosts[index]});
+    }
+  }
+}
+
+Verdict MakeVerdict(const Status& outcome, const FailureFacts& facts,
+                    const std::string& attempt_dir) {
+  Verdict verdict;
+  verdict.exit = outcome.ok() ? 0 : static_cast<int>(outcome.kind());
+  verdict.verdict = Name(NextStepOf(verdict.exit));
+  if (outcome.ok()) return verdict;
+  verdict.reason = outcome.message();
+  Records records(attempt_dir);
+  const std::vector<Suspect> origins = FindOrigins(facts, records);
+  if (origins.empty()) return verdict;
+  verdict.first = origins.front();
+  verdict.first_failure = records.Of(verdict.first->rank);
+  verdict.killed = verdict.first->ended && !verdict.first_failure && !attempt_dir.empty();
+  verdict.memory_planned_bytes = facts.memory_planned_bytes;
+  std::set<std::string> hosts;
+  for (const Suspect& suspect : origins) {
+    verdict.lost_ranks.push_back(suspect.rank);
+    const std::optional<Failure>& failure = records.Of(suspect.rank);
+    if (failure && IsOwnFault(*failure)) continue;
+    if (hosts.insert(suspect.host).second) {
+      verdict.suspect_hosts += StrCat(verdict.suspect_hosts.empty() ? "" : ",", suspect.host);
+    }
+  }
+  AddCause(origins, &verdict);
+  return verdict;
+}
+
+bool Suspects(const FailureFacts& facts, int rank) {
+  return std::any_of(facts.suspects.begin(), facts.suspects.end(),
+                     [&](const Suspect& suspect) { return suspect.rank == rank; });
+}
+
+const char* EndState(const Verdict& verdict) {
+  return verdict.verdict == "done" ? "done" : "failed";
+}
+
+Result<bool> WriteVerdictOnce(const std::string& attempt_dir, const RunIdentity& who,
+                              const Verdict& verdict, unsigned mode) {
+  const char* level = verdict.exit == 0 ? "info" : "error";
+  return CreateFileOnce(attempt_dir + "/verdict.json",
+                        VerdictJson(who, {Timestamp(), 1, level}, verdict) + "\n", mode);
+}
+
+Status WriteVerdictForRankZero(const std::string& attempt_dir, RunStatus last,
+                               const Verdict& verdict, unsigned mode) {
+  std::this_thread::sleep_for(kTurn * std::min(last.identity.rank - 1, kMostTurns));
+  struct stat info {};
+  if (::stat((attempt_dir + "/verdict.json").c_str(), &info) == 0) return Status::Ok();
+  GACCD_ASSIGN_OR_RETURN(const bool there,
+                         WriteVerdictOnce(attempt_dir, last.identity, verdict, mode));
+  if (there) return Status::Ok();
+  last.attempt_dir = "attempts" + attempt_dir.substr(attempt_dir.rfind('/'));
+  last.state = EndState(verdict);
+  last.verdict = verdict;
+  const std::string run_dir = FolderOf(FolderOf(attempt_dir));
+  return ReplaceFile(run_dir + "/STATUS.json", StatusJson(last) + "\n", true, mode);
+}
+
+}  // namespace gaccd

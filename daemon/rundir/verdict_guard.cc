@@ -1,0 +1,138 @@
+#include "daemon/rundir/verdict_guard.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <span>
+
+#include "collectives/base/seconds.h"
+#include "collectives/base/strings.h"
+#include "daemon/rundir/verdict.h"
+
+namespace gaccd {
+namespace {
+
+// Longer texts are cut.
+void Copy(std::string_view text, std::span<char> to) {
+  const std::size_t size = std::min(text.size(), to.size() - 1);
+  std::copy_n(text.begin(), size, to.begin());
+  to[size] = '\0';
+}
+
+bool IsGone(pid_t process) { return ::kill(process, 0) != 0 && errno == ESRCH; }
+
+}  // namespace
+
+struct VerdictGuard::Shared {
+  // Set before `watches`.
+  std::array<char, 256> run;
+  std::array<char, 128> job;
+  std::array<char, 256> host;
+  std::array<char, 4096> attempt_dir;
+  int attempt;
+  std::int64_t world;
+  unsigned mode;
+  std::atomic<bool> watches;
+  std::atomic<bool> released;
+  std::atomic<std::int64_t> step;
+  std::atomic<std::int64_t> samples;
+};
+
+std::unique_ptr<VerdictGuard> VerdictGuard::Start(const Environment& environment) {
+  const auto rank = environment("OMPI_COMM_WORLD_RANK");
+  if (rank.value_or("0") != "0" || (!rank && environment("SLURM_STEP_ID"))) return nullptr;
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return nullptr;
+  const FileDescriptor read_end(ends[0]);
+  FileDescriptor write_end(ends[1]);
+  void* const memory =
+      ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  auto* const shared = new (memory) Shared{};
+  const pid_t launcher = ::getppid();
+  const pid_t child = ::fork();
+  if (child == 0) Run(*shared, read_end.get(), launcher);
+  if (child < 0) {
+    ::munmap(memory, sizeof(Shared));
+    return nullptr;
+  }
+  return std::unique_ptr<VerdictGuard>(new VerdictGuard(shared, std::move(write_end)));
+}
+
+VerdictGuard::~VerdictGuard() { Release(); }
+
+void VerdictGuard::Watch(const RunIdentity& who, const std::string& attempt_dir, std::int64_t world,
+                         unsigned mode) {
+  if (shared_ == nullptr || attempt_dir.size() >= shared_->attempt_dir.size()) return;
+  Copy(who.run, shared_->run);
+  Copy(who.job, shared_->job);
+  Copy(who.host, shared_->host);
+  Copy(attempt_dir, shared_->attempt_dir);
+  shared_->attempt = who.attempt;
+  shared_->world = world;
+  shared_->mode = mode;
+  shared_->watches.store(true, std::memory_order_release);
+}
+
+void VerdictGuard::Note(std::int64_t step, std::int64_t samples) {
+  if (shared_ == nullptr) return;
+  shared_->step.store(step, std::memory_order_relaxed);
+  shared_->samples.store(samples, std::memory_order_relaxed);
+}
+
+void VerdictGuard::Release() {
+  if (shared_ == nullptr) return;
+  shared_->released.store(true);
+  (void)alive_.Close();
+  ::munmap(shared_, sizeof(Shared));
+  shared_ = nullptr;
+}
+
+// In the other process.
+void VerdictGuard::Run(const Shared& shared, int alive, pid_t launcher) {
+  const auto began = std::chrono::steady_clock::now();
+  ::setsid();
+  ::prctl(PR_SET_NAME, "gaccd-guard");
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(signal, SIG_IGN);
+  // Whoever reads what this run prints must see its end.
+  ::dup2(alive, STDIN_FILENO);
+  const int nowhere = ::open("/dev/null", O_WRONLY);
+  ::dup2(nowhere, STDOUT_FILENO);
+  ::dup2(nowhere, STDERR_FILENO);
+  ::close_range(STDERR_FILENO + 1, ~0U, 0);
+  char byte = 0;
+  while (::read(STDIN_FILENO, &byte, 1) < 0 && errno == EINTR) {
+  }
+  if (shared.released || !shared.watches.load(std::memory_order_acquire)) ::_exit(0);
+  for (int i = 0; shared.world > 1 && i < kPatienceSeconds * 10 && !IsGone(launcher); ++i) {
+    ::usleep(100'000);
+  }
+  const bool all_ended = shared.world > 1 && IsGone(launcher);
+  const std::string host = shared.host.data();
+  const std::string when = StrCat(" after update ", shared.step.load());
+  FailureFacts facts;
+  if (!all_ended) facts.suspects.push_back({0, host});
+  const std::string attempt_dir = shared.attempt_dir.data();
+  Verdict verdict =
+      MakeVerdict({ErrorKind::kUnavailable,
+                   all_ended ? StrCat("mpirun has ended, and rank 0 on ", host, " with it,", when,
+                                      ": was it interrupted twice?")
+                             : StrCat("rank 0 on ", host, " has ended without a verdict", when)},
+                  facts, attempt_dir);
+  verdict.dur_s = SecondsSince(began);
+  verdict.last_step = shared.step;
+  verdict.samples_total = shared.samples;
+  const RunIdentity who{shared.run.data(), shared.job.data(), shared.attempt, 0, host};
+  [[maybe_unused]] const auto there = WriteVerdictOnce(attempt_dir, who, verdict, shared.mode);
+  ::_exit(0);
+}
+
+}  // namespace gaccd

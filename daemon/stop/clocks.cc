@@ -1,0 +1,86 @@
+#include "daemon/stop/clocks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "collectives/base/seconds.h"
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+constexpr int kRounds = 3;
+constexpr int kMostNames = 8;  // in one warning
+
+// What the readings of a round differ from their median by, as far as it is not the round itself.
+std::vector<double> Ahead(const std::vector<double>& readings, double uncertainty_s) {
+  std::vector<double> sorted = readings;
+  const auto middle = sorted.begin() + (std::ssize(sorted) - 1) / 2;
+  std::nth_element(sorted.begin(), middle, sorted.end());
+  std::vector<double> ahead;
+  for (const double reading : readings) {
+    const double difference = reading - *middle;
+    const bool sure = std::abs(difference) > Clocks::kMostAheadS + uncertainty_s;
+    ahead.push_back(sure ? difference : 0);
+  }
+  return ahead;
+}
+
+}  // namespace
+
+double Clocks::SystemSeconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+Result<Clocks> Clocks::Compare(Communicator& comm, const WallClock& wall) {
+  const auto world = static_cast<std::size_t>(comm.size());
+  const auto me = static_cast<std::size_t>(comm.rank());
+  const std::vector<std::int64_t> counts(world, 1);
+  Clocks clocks;
+  std::vector<double> readings(world);
+  double shortest_s = std::numeric_limits<double>::infinity();
+  auto before = Steady::now();
+  for (int round = 0; round < kRounds; ++round) {
+    const auto begin = Steady::now();
+    const double mine = wall();
+    std::vector<double> all(world);
+    GACCD_RETURN_IF_ERROR(comm.AllGather(View(std::span<const double>(&mine, 1)), counts,
+                                         View(std::span<double>(all))));
+    // The first round waits for whoever comes last.
+    const double took_s = SecondsSince(before);
+    before = begin;
+    if (round == 0 || took_s >= shortest_s) continue;
+    shortest_s = took_s;
+    readings = std::move(all);
+    clocks.steady_ = begin;
+    clocks.wall_s_ = mine;
+  }
+  clocks.ahead_s_ = Ahead(readings, shortest_s);
+  clocks.wall_s_ -= clocks.ahead_s_[me];
+  return clocks;
+}
+
+std::string Clocks::Warning(std::span<const std::string> hosts) const {
+  std::string text;
+  int others = 0;
+  for (std::size_t rank = 0; rank < ahead_s_.size(); ++rank) {
+    const double ahead = ahead_s_[rank];
+    if (ahead == 0 || ++others > kMostNames) continue;
+    text += StrCat(text.empty() ? "the clock of " : "; of ",
+                   RankOnHost(static_cast<int>(rank), hosts), " is ", std::round(std::abs(ahead)),
+                   " s ", ahead > 0 ? "ahead of" : "behind", " most ranks'");
+  }
+  if (others > kMostNames) text += StrCat("; of ", others - kMostNames, " more it differs, too");
+  return text;
+}
+
+Clocks::Steady::time_point Clocks::Deadline(std::int64_t time_s) const {
+  // Far enough for any job, and no overflow.
+  constexpr double kMost = 1e9;
+  const double left = std::clamp(static_cast<double>(time_s) - wall_s_, -kMost, kMost);
+  return steady_ +
+         std::chrono::duration_cast<Steady::duration>(std::chrono::duration<double>(left));
+}
+
+}  // namespace gaccd

@@ -1,0 +1,112 @@
+#include "daemon/stop/request_files.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+#include "collectives/base/thread.h"
+
+namespace gaccd {
+
+struct RequestFiles::State {
+  State(std::string folder, RequestFilesOptions how)
+      : run_dir(std::move(folder)), options(std::move(how)) {}
+  void Run();
+  [[nodiscard]] StopWish Look() const;
+  [[nodiscard]] Status RemoveSave() const;
+
+  const std::string run_dir;
+  const RequestFilesOptions options;
+  std::atomic<StopWish> wish = StopWish::kNone;  // changed with `mutex`
+  std::mutex mutex;                              // of everything below
+  std::condition_variable changed;
+  bool looked = false;
+  bool served = false;  // SAVE is to be removed
+  bool end = false;
+  bool ended = false;
+};
+
+RequestFiles::RequestFiles(std::string run_dir, RequestFilesOptions options) {
+  constexpr std::chrono::seconds kFirstLook{1};
+  if (run_dir.empty()) return;
+  auto state = std::make_shared<State>(std::move(run_dir), std::move(options));
+  auto thread = StartThread("the thread of STOP and SAVE", [state] { state->Run(); });
+  if (!thread.ok()) {
+    if (state->options.warn) {
+      state->options.warn(
+          StrCat("the files STOP and SAVE are not checked: ", thread.status().message()));
+    }
+    return;
+  }
+  thread_ = *std::move(thread);
+  state_ = std::move(state);
+  std::unique_lock lock(state_->mutex);
+  state_->changed.wait_for(lock, kFirstLook, [this] { return state_->looked; });
+}
+
+RequestFiles::~RequestFiles() {
+  if (!state_) return;
+  bool ended = false;
+  {
+    std::unique_lock lock(state_->mutex);
+    state_->end = true;
+    state_->changed.notify_all();
+    ended = state_->changed.wait_for(lock, kPatience, [this] { return state_->ended; });
+  }
+  ended ? thread_.join() : thread_.detach();
+}
+
+void RequestFiles::State::Run() {
+  std::unique_lock lock(mutex);
+  while (!end) {
+    const bool remove = std::exchange(served, false);
+    lock.unlock();
+    const Status removed = remove ? RemoveSave() : Status::Ok();
+    if (!removed.ok() && options.warn) {
+      options.warn(StrCat("the request is carried out, but its file cannot be removed: ",
+                          removed.message()));
+    }
+    const StopWish found = Look();
+    lock.lock();
+    if (!served) wish = found;  // else it may have seen the SAVE that was served meanwhile
+    looked = true;
+    changed.notify_all();
+    changed.wait_for(lock, options.pause, [this] { return served || end; });
+  }
+  ended = true;
+  changed.notify_all();
+}
+
+StopWish RequestFiles::State::Look() const {
+  const auto exists = [this](const std::string& path) {
+    return options.exists ? options.exists(path) : PathExists(path);
+  };
+  if (exists(StrCat(run_dir, "/STOP"))) return StopWish::kStop;
+  return exists(StrCat(run_dir, "/SAVE")) ? StopWish::kSave : StopWish::kNone;
+}
+
+Status RequestFiles::State::RemoveSave() const {
+  const std::string path = StrCat(run_dir, "/SAVE");
+  if (unlink(path.c_str()) == 0 || errno == ENOENT) return Status::Ok();
+  return ErrnoStatus("remove", path);
+}
+
+StopWish RequestFiles::wish() const { return state_ ? state_->wish.load() : StopWish::kNone; }
+
+void RequestFiles::Saved() {
+  if (!state_) return;
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->served = true;
+    if (state_->wish == StopWish::kSave) state_->wish = StopWish::kNone;
+  }
+  state_->changed.notify_all();
+}
+
+}  // namespace gaccd

@@ -1,0 +1,185 @@
+// StopAgreement: what each rank wishes (signals, the files STOP and SAVE, the end of the job)
+// becomes one decision, the same on all ranks at the same place.
+//
+//   place                     the wishes travel                          stops there
+//   boundary of two updates   on the update's reduction, as its news     with a save, if it fits
+//   between micro-steps       by an exchange of their own, about every   when there is time for a
+//   and evaluation batches    0.5 s: never while updates are shorter     save but not for the rest
+//   start-up                  by an exchange, after each stage           always
+//
+// All that decides is in the summed news: no rank looks at its own clock or flags when it decides.
+// A save fits when the shortest time left on any rank covers it: SaveFits() of every rank is
+// summed.
+//
+// A save between micro-steps also holds what every rank has accumulated, which can be many times
+// the bytes of another save. Where only another one fits, the state before the update is saved, and
+// the update is repeated.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "collectives/base/result.h"
+#include "collectives/comm/communicator.h"
+#include "collectives/watchdog/exit_timer.h"
+#include "daemon/stop/news.h"
+#include "daemon/stop/request_files.h"
+#include "daemon/stop/stop_signals.h"
+#include "daemon/stop/time_left.h"
+
+namespace gaccd {
+
+enum class StopAction : std::uint8_t {
+  kGoOn,
+  kSave,      // save here and go on
+  kSaveStop,  // save here and leave
+  // Inside an update: save the state before it, without what was accumulated, and leave.
+  kSaveBeforeStop,
+  kLeave,  // leave without a save
+};
+
+struct StopDecision {
+  StopAction action = StopAction::kGoOn;
+  // Of those that stop. kTempFail: to be requeued; kNoRequeue: STOP; kInterrupted: a second
+  // request, and the last signal was SIGINT.
+  ErrorKind kind = ErrorKind::kTempFail;
+  std::string reason;   // "SIGTERM (8 of 8 ranks)"; empty when no one wishes anything
+  std::string unsaved;  // of kLeave: why nothing is saved; empty when `reason` says it
+
+  [[nodiscard]] bool saves_and_stops() const {
+    return action == StopAction::kSaveStop || action == StopAction::kSaveBeforeStop;
+  }
+  [[nodiscard]] bool stops() const { return saves_and_stops() || action == StopAction::kLeave; }
+  // What the run ends with. where: "after update 12". saved: what became of the save.
+  [[nodiscard]] Status ToStatus(std::string_view where, bool saved) const;
+};
+
+// Pure: of summed news. checkpoints: the run can save.
+[[nodiscard]] StopDecision DecideAtBoundary(const StopNews& news, bool checkpoints, int ranks);
+// Inside a window of micro-steps, or an evaluation: kGoOn also when the end of it comes in time.
+[[nodiscard]] StopDecision DecideInside(const StopNews& news, bool checkpoints, int ranks);
+
+// Counts steps; tells when the next exchange is due, alike on all ranks, from an agreed pace.
+class AskClock {
+ public:
+  explicit AskClock(double every_s) : every_s_(every_s) {}
+  // One more step is done.
+  [[nodiscard]] bool Due();
+  // The ranks heard of each other, and know this pace (0: keep the one before).
+  void Asked(double pace_s);
+
+ private:
+  double every_s_;
+  double pace_s_ = 0;
+  std::int64_t steps_ = 0;  // since they last heard of each other
+};
+
+struct StopOptions {
+  StopSignals* signals = nullptr;  // null: none are looked at
+  std::string run_dir;             // with STOP and SAVE; empty: none
+  std::optional<std::chrono::steady_clock::time_point> job_end = {};  // none: no limit
+  std::chrono::duration<double> term_budget{25};
+  bool checkpoints = false;
+  std::function<void(const std::string&)> warn = {};  // for people
+  // A run that leaves without a save, or gives one up, has ended after so long, whatever it waits
+  // for.
+  std::chrono::milliseconds leave_bound{10'000};
+  // Often enough for a grace of a few seconds, seldom enough to cost nothing.
+  std::chrono::duration<double> ask_every{0.5};
+  // Until one was measured.
+  std::chrono::duration<double> save_guess{5};
+};
+
+// One per rank, on the training thread. AfterStage() and the two Between...() are collective.
+class StopAgreement {
+ public:
+  // `comm` and options.signals outlive it.
+  StopAgreement(Communicator& comm, const StopOptions& options);
+  virtual ~StopAgreement() = default;
+  StopAgreement(const StopAgreement&) = delete;
+  StopAgreement& operator=(const StopAgreement&) = delete;
+
+  // Start-up: after a stage that may have taken long. OK, or what all ranks leave with.
+  Status AfterStage(std::string_view stage);
+
+  // done: micro-steps of it that an attempt before has done.
+  void BeginUpdate(std::int64_t done = 0) {
+    phase_began_ = Clock::now();
+    done_before_ = done;
+  }
+  // At the end of an update, just before its reduction, so that what was asked for meanwhile is
+  // heard at once: this rank's part of its news. underway: updates that a device does beside the
+  // host (Engine::updates_underway()).
+  void Tell(std::span<double> news, std::int64_t micro_steps, std::int64_t underway);
+  // After it, from its figures: the summed news, and how long its micro-steps took (rank 0's
+  // counts), of which some were perhaps done by an attempt before.
+  void Hear(std::span<const double> summed, double update_s, std::int64_t micro_steps);
+  // What follows from all that was heard.
+  [[nodiscard]] virtual StopDecision AtBoundary() const;
+
+  // After micro-step `done` (from 1) of `micro_steps`; not after the last. Decides what is to be
+  // done before the next one: kSaveStop is a save inside the window. kGoOn may still stop the run
+  // at the end of the update. Virtual, so that tests can stop where they like.
+  virtual Result<StopDecision> BetweenMicroSteps(std::int64_t done, std::int64_t micro_steps);
+  void BeginEvaluation();
+  // What the ranks also do, together, whenever they ask each other inside an update or an
+  // evaluation.
+  void AlsoDo(std::function<Status()> work) { also_ = std::move(work); }
+  // The same for the batches of an evaluation: `batches` is the least that any rank has, and nobody
+  // asks after more.
+  virtual Result<StopDecision> BetweenBatches(std::int64_t done, std::int64_t batches);
+
+  // So long took the last save until it was safe; 0: not known. window_ratio: the bytes of a save
+  // inside an update / those of another.
+  void ExpectSave(double seconds, double window_ratio) {
+    if (seconds > 0) save_s_ = seconds;
+    window_ratio_ = window_ratio;
+  }
+  // A save was begun: the wishes to save are fulfilled.
+  void Saved();
+  // This rank was asked twice: nothing is waited for any more. Any thread.
+  [[nodiscard]] bool asked_twice() const {
+    return options_.signals != nullptr && options_.signals->wish() == StopWish::kStopNow;
+  }
+  // No time is left to wait for a disk. Any thread.
+  [[nodiscard]] bool out_of_time() const;
+  // From now on the process ends within options.leave_bound, with the exit code of `kind`, unless
+  // this object is destroyed before: a file system that does not answer holds nobody back.
+  void Leave(ErrorKind kind);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  // How far away the places are where the run can stop: seconds from now.
+  struct Ahead {
+    double save_s = 0;  // the next
+    double rest_s = 0;  // the one after what was begun
+    double next_s = 0;  // that after this, should the run go on
+  };
+  StopNews Mine(const Ahead& ahead);
+  void Take(const StopNews& news);
+  Result<StopNews> Exchange(const StopNews& mine);
+  // Between two of `steps`, after `done`. Gives their pace, as all ranks see it.
+  Result<double> Ask(std::int64_t done, std::int64_t steps);
+
+  Communicator& comm_;
+  StopOptions options_;
+  std::optional<ExitTimer> leaving_;
+  RequestFiles files_;
+  std::function<Status()> also_;
+  double save_s_;  // expected
+  double window_ratio_ = 1;
+  double pace_s_ = 0;    // this rank's own, of micro-steps
+  bool warned_ = false;  // that there is nothing to save with
+  StopNews heard_;       // the same on all ranks
+  AskClock updates_;
+  AskClock evaluation_;
+  Clock::time_point phase_began_ = Clock::now();
+  std::int64_t done_before_ = 0;  // of this phase, by an attempt before
+};
+
+}  // namespace gaccd

@@ -1,0 +1,242 @@
+#include "daemon/train/verdict_command.h"
+
+#include <google/protobuf/struct.pb.h>
+#include <google/protobuf/util/json_util.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+#include "daemon/checkpoint/generations.h"
+#include "daemon/config/flat_json.h"
+#include "daemon/rundir/attempt_verdict.h"
+#include "daemon/rundir/ledger.h"
+#include "daemon/rundir/srun_words.h"
+#include "daemon/telemetry/event_text.h"
+#include "slurm/hostlist.h"
+
+namespace gaccd {
+namespace {
+
+std::string OnOneLine(std::string text) {
+  std::ranges::replace(text, '\n', ' ');
+  return Printable(text);
+}
+
+// A list of host names goes to the shell of a job script: nothing else may.
+std::string SafeHosts(const std::string& hosts) {
+  const bool safe =
+      !hosts.empty() && hosts[0] != '-' && std::all_of(hosts.begin(), hosts.end(), [](char c) {
+        return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_' ||
+               c == ',' || c == '-' || c == '[' || c == ']';
+      });
+  return safe ? hosts : std::string();
+}
+
+std::string_view ShortName(std::string_view host) { return host.substr(0, host.find('.')); }
+
+// A host may call itself n3.cluster.example where SLURM knows n3, and --exclude takes no other
+// name.
+std::string NodesOf(const std::string& hosts, const std::string& nodelist) {
+  const auto nodes = ExpandHostlist(nodelist);
+  if (!nodes.ok()) return hosts;
+  std::string found;
+  std::istringstream rest(hosts);
+  for (std::string host; std::getline(rest, host, ',');) {
+    const auto node = std::find_if(nodes->begin(), nodes->end(), [&](const std::string& one) {
+      return ShortName(one) == ShortName(host);
+    });
+    if (node != nodes->end()) found += StrCat(found.empty() ? "" : ",", *node);
+  }
+  return found;
+}
+
+using Json = google::protobuf::Struct;
+
+std::optional<Json> ReadJson(const std::string& path) {
+  const Result<std::string> text = ReadSmallFile(path, ErrorKind::kData);
+  Json json;
+  if (!text.ok() || !google::protobuf::util::JsonStringToMessage(*text, &json).ok()) {
+    return std::nullopt;
+  }
+  return json;
+}
+
+std::string Text(const Json& json, const char* key) {
+  const auto field = json.fields().find(key);
+  return field == json.fields().end() ? std::string() : field->second.string_value();
+}
+
+// Whole numbers of this size are exact in a double.
+std::int64_t Integer(const Json& json, const char* key) {
+  constexpr double kMost = 1e15;
+  const auto field = json.fields().find(key);
+  if (field == json.fields().end()) return 0;
+  return static_cast<std::int64_t>(std::clamp(field->second.number_value(), -kMost, kMost));
+}
+
+std::optional<WrittenVerdict> ReadVerdict(const std::string& attempt_dir) {
+  const auto json = ReadJson(attempt_dir + "/verdict.json");
+  if (!json || Text(*json, "verdict").empty()) return std::nullopt;
+  WrittenVerdict written{
+      .exit = static_cast<int>(std::clamp<std::int64_t>(Integer(*json, "exit"), 0, 255)),
+      .reason = OnOneLine(Text(*json, "reason")),
+      .suspect_hosts = SafeHosts(Text(*json, "suspect_hosts"))};
+  const auto killed = json->fields().find("first_killed");
+  if (killed != json->fields().end() && killed->second.bool_value()) {
+    written.killed = {.step = Integer(*json, "last_step"),
+                      .memory_bytes = Integer(*json, "first_memory_bytes")};
+  }
+  return written;
+}
+
+std::string ReadSrunWords(const std::string& attempt_dir) {
+  constexpr std::size_t kMostBytes = 64 << 10;
+  const Result<std::string> text = ReadStart(attempt_dir + "/srun.err", kMostBytes);
+  return text.ok() ? OnOneLine(SrunWords(*text)) : std::string();
+}
+
+std::optional<LastSign> ReadSign(const std::string& run_dir, const std::string& attempt) {
+  const auto json = ReadJson(run_dir + "/STATUS.json");
+  if (!json || !Text(*json, "attempt_dir").ends_with(attempt)) return std::nullopt;
+  return LastSign{OnOneLine(Text(*json, "state")), OnOneLine(Text(*json, "host")),
+                  Integer(*json, "step")};
+}
+
+// When the first line of the events was written.
+std::string StartOf(const std::string& attempt_dir) {
+  constexpr std::size_t kMostLine = 4096;
+  const Result<std::string> start = ReadStart(attempt_dir + "/events.jsonl", kMostLine);
+  Json json;
+  if (!start.ok()) return {};
+  const std::string line = start->substr(0, start->find('\n'));
+  if (!google::protobuf::util::JsonStringToMessage(line, &json).ok()) return {};
+  return OnOneLine(Text(json, "ts"));
+}
+
+// That of the highest epoch, which may stand before an older one: a run that was sent back, or
+// whose checkpoints were damaged, goes on from where it was sent. The epoch itself counts every
+// start, so it is no progress.
+CommittedStep NewestCheckpoint(const std::string& run_dir) {
+  const auto all = ListGenerations(run_dir + "/ckpt");
+  if (!all.ok()) return {};
+  const auto newest =
+      std::find_if(all->begin(), all->end(), [](const Generation& one) { return one.committed; });
+  if (newest == all->end()) return {};
+  return {newest->step, newest->micro_step};
+}
+
+struct Place {
+  std::string run_dir;
+  std::string attempt;  // the folder's name
+};
+
+// A second start within one attempt of the job has a folder of its own, "NNN-<job>.2"; `latest`
+// says so.
+Result<Place> FindPlace(const std::string& attempt_dir) {
+  const auto refuse = [&](std::string_view why) {
+    return Status(ErrorKind::kUsage, StrCat("--attempt-dir=", attempt_dir, ": ", why,
+                                            "; expected <run>/attempts/NNN-<job>"));
+  };
+  char resolved[PATH_MAX];
+  if (::realpath(attempt_dir.c_str(), resolved) == nullptr) return refuse(std::strerror(errno));
+  const std::string path = resolved;
+  const std::string attempts = FolderOf(path);
+  if (!attempts.ends_with("/attempts")) return refuse("is in no folder 'attempts'");
+  Place place{FolderOf(attempts), path.substr(attempts.size() + 1)};
+  char latest[NAME_MAX + 1];
+  const ssize_t size = ::readlink((attempts + "/latest").c_str(), latest, sizeof latest);
+  if (size > 0) {
+    const std::string name(latest, static_cast<std::size_t>(size));
+    if (name.starts_with(place.attempt + ".") && name.find('/') == std::string::npos) {
+      place.attempt = name;
+    }
+  }
+  return place;
+}
+
+// Why there is no verdict.
+bool IsFull(const std::string& run_dir) {
+  constexpr std::uint64_t kAnyFile = 64 << 10;
+  struct statvfs info {};
+  return ::statvfs(run_dir.c_str(), &info) == 0 &&
+         std::uint64_t{info.f_bavail} * info.f_frsize < kAnyFile;
+}
+
+// With --group-access the group may read the attempt's folder, and so what is said about it.
+unsigned FileModeIn(const std::string& attempt_dir) {
+  struct stat info {};
+  const bool group = ::stat(attempt_dir.c_str(), &info) == 0 && (info.st_mode & S_IRGRP) != 0;
+  return group ? kGroupMayRead.file : kFileMode;
+}
+
+std::string TextOf(const AttemptJudgement& judgement) {
+  std::string text = StrCat(Name(judgement.next), "\n", judgement.reason, "\n");
+  if (!judgement.suspect_hosts.empty()) text += StrCat("--exclude=", judgement.suspect_hosts, "\n");
+  return text;
+}
+
+std::string JsonOf(const std::string& attempt, const AttemptJudgement& judgement) {
+  return JsonLine({{"attempt", attempt},
+                   {"verdict", Name(judgement.next)},
+                   {"exit", judgement.exit},
+                   {"held", judgement.held},
+                   {"reason", judgement.reason},
+                   {"suspect_hosts", judgement.suspect_hosts}});
+}
+
+}  // namespace
+
+Result<std::string> RunVerdictCommand(const VerdictRequest& request) {
+  GACCD_ASSIGN_OR_RETURN(const Place place, FindPlace(request.attempt_dir));
+  const std::string attempt_dir = StrCat(place.run_dir, "/attempts/", place.attempt);
+  const std::string ledger = place.run_dir + "/ledger.jsonl";
+  AttemptFacts facts{.srun_rc = request.srun_rc,
+                     .written = ReadVerdict(attempt_dir),
+                     .sign = ReadSign(place.run_dir, place.attempt),
+                     .srun_words = ReadSrunWords(attempt_dir),
+                     .stop_file = PathExists(place.run_dir + "/STOP"),
+                     .done_file = PathExists(place.run_dir + "/DONE"),
+                     .before = ReadLedger(ledger),
+                     .committed = NewestCheckpoint(place.run_dir)};
+  if (facts.written && !request.nodelist.empty()) {
+    facts.written->suspect_hosts = NodesOf(facts.written->suspect_hosts, request.nodelist);
+  }
+  const unsigned mode = FileModeIn(attempt_dir);
+  const bool told_before = !facts.before.empty() && facts.before.back().attempt == place.attempt;
+  if (told_before) facts.before.pop_back();
+  AttemptJudgement judgement = JudgeAttempt(facts);
+  if (!facts.written && IsFull(place.run_dir)) {
+    judgement.reason =
+        StrCat("the file system of '", place.run_dir, "' is full; ", judgement.reason);
+  }
+  if (!told_before) {
+    const Status kept =
+        AppendToLedger(ledger,
+                       {.attempt = place.attempt,
+                        .started = StartOf(attempt_dir),
+                        .ended = Timestamp(),
+                        .first = facts.before.empty() ? CommittedStep() : facts.before.back().last,
+                        .last = facts.committed,
+                        .exit = judgement.exit,
+                        .next = judgement.next,
+                        .reason = judgement.reason,
+                        .killed = facts.written ? facts.written->killed : std::nullopt},
+                       mode);
+    if (!kept.ok()) judgement.reason = StrCat(kept.message(), "; ", judgement.reason);
+  }
+  if (judgement.held) {
+    GACCD_RETURN_IF_ERROR(
+        ReplaceFile(place.run_dir + "/HOLD", judgement.reason + "\n", /*durable=*/true, mode));
+  }
+  return request.json ? JsonOf(place.attempt, judgement) : TextOf(judgement);
+}
+
+}  // namespace gaccd

@@ -1,0 +1,184 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+#include "daemon/stop/request_files.h"
+#include "daemon/stop/stop_signals.h"
+#include "daemon/stop/time_left.h"
+
+namespace gaccd {
+namespace {
+
+using Seconds = TimeLeft::Seconds;
+
+TEST(ParseSignals, NamesWithAndWithoutSig) {
+  EXPECT_EQ(*ParseSignals("USR2,TERM"), (std::vector<int>{SIGUSR2, SIGTERM}));
+  EXPECT_EQ(*ParseSignals("SIGUSR1"), (std::vector<int>{SIGUSR1}));
+  EXPECT_EQ(*ParseSignals("TERM,TERM"), (std::vector<int>{SIGTERM}));
+  EXPECT_EQ(*ParseSignals(""), std::vector<int>{});
+  for (const char* wrong : {"KILL", "HUP", "usr2", "USR2;TERM", ",", "15", "SIG"}) {
+    const auto parsed = ParseSignals(wrong);
+    ASSERT_FALSE(parsed.ok()) << wrong;
+    EXPECT_EQ(parsed.status().kind(), ErrorKind::kUsage);
+  }
+}
+
+TEST(StopSignals, OneStopsTwoStopNowAndHupSaves) {
+  auto signals = StopSignals::Install({SIGUSR2, SIGTERM}, std::chrono::milliseconds(0));
+  ASSERT_TRUE(signals.ok());
+  EXPECT_EQ((*signals)->wish(), StopWish::kNone);
+  raise(SIGHUP);
+  EXPECT_EQ((*signals)->wish(), StopWish::kSave);
+  (*signals)->Saved();
+  EXPECT_EQ((*signals)->wish(), StopWish::kNone);
+  raise(SIGUSR2);
+  EXPECT_EQ((*signals)->wish(), StopWish::kStop);
+  EXPECT_EQ((*signals)->stop_signal(), SIGUSR2);
+  (*signals)->Saved();
+  EXPECT_EQ((*signals)->wish(), StopWish::kStop) << "a wish to stop is not forgotten";
+  raise(SIGTERM);
+  EXPECT_EQ((*signals)->wish(), StopWish::kStopNow);
+  EXPECT_EQ(SignalName((*signals)->stop_signal()), "SIGTERM");
+}
+
+TEST(StopSignals, ABurstIsOneRequest) {
+  auto signals = StopSignals::Install({SIGUSR2, SIGTERM}, std::chrono::milliseconds(200));
+  ASSERT_TRUE(signals.ok());
+  EXPECT_FALSE((*signals)->since_term());
+  raise(SIGUSR2);
+  raise(SIGUSR2);
+  raise(SIGTERM);
+  EXPECT_EQ((*signals)->wish(), StopWish::kStop) << "slurmstepd and srun both hand it on";
+  EXPECT_TRUE((*signals)->came(SIGUSR2) && (*signals)->came(SIGTERM));
+  EXPECT_FALSE((*signals)->came(SIGINT));
+  ASSERT_TRUE((*signals)->since_term());
+  EXPECT_LT(*(*signals)->since_term(), Seconds(10));
+  usleep(250'000);
+  raise(SIGTERM);
+  EXPECT_EQ((*signals)->wish(), StopWish::kStopNow);
+  EXPECT_GE(*(*signals)->since_term(), Seconds(0.25)) << "counts from the first";
+}
+
+TEST(StopSignals, CtrlCTwiceStopsNowSooner) {
+  auto signals = StopSignals::Install({SIGTERM}, std::chrono::milliseconds(2000));
+  raise(SIGINT);
+  raise(SIGINT);
+  EXPECT_EQ((*signals)->wish(), StopWish::kStop);
+  usleep(150'000);
+  raise(SIGINT);
+  EXPECT_EQ((*signals)->wish(), StopWish::kStopNow);
+  EXPECT_EQ((*signals)->stop_signal(), SIGINT);
+}
+
+TEST(StopSignals, TheOldHandlersComeBackAndANewOneStartsFresh) {
+  struct sigaction mine {};
+  mine.sa_handler = SIG_IGN;
+  ASSERT_EQ(sigaction(SIGUSR2, &mine, nullptr), 0);
+  {
+    auto signals = StopSignals::Install({SIGUSR2});
+    ASSERT_TRUE(signals.ok());
+    raise(SIGUSR2);
+  }
+  raise(SIGUSR2);  // ignored again: the test goes on
+  auto signals = StopSignals::Install({SIGTERM});
+  EXPECT_EQ((*signals)->wish(), StopWish::kNone);
+}
+
+TEST(TimeLeft, TheSmallerEndCounts) {
+  const auto at = [](int seconds) {
+    return std::chrono::steady_clock::time_point(std::chrono::seconds(seconds));
+  };
+  EXPECT_FALSE(FindTimeLeft({}, at(1000), {}, Seconds(25)).least());
+  EXPECT_EQ(FindTimeLeft(at(1300), at(1000), {}, Seconds(25)).least(), Seconds(300));
+  EXPECT_EQ(FindTimeLeft(at(1300), at(1000), Seconds(3), Seconds(25)).least(), Seconds(22));
+  EXPECT_EQ(FindTimeLeft(at(1010), at(1000), Seconds(3), Seconds(25)).least(), Seconds(10));
+}
+
+TEST(TimeLeft, ASaveNeedsItsTimeAndAReserve) {
+  EXPECT_TRUE(SaveFits({}, Seconds(1e6)));
+  EXPECT_TRUE(SaveFits({.job = Seconds(16), .grace = {}}, Seconds(10)));
+  EXPECT_FALSE(SaveFits({.job = Seconds(15.9), .grace = {}}, Seconds(10)));
+  EXPECT_FALSE(SaveFits({.job = Seconds(100), .grace = Seconds(0.5)}, Seconds(0)));
+}
+
+template <typename Condition>
+bool Becomes(const Condition& condition) {
+  for (int i = 0; i < 2000 && !condition(); ++i) usleep(5'000);
+  return condition();
+}
+
+TEST(RequestFiles, AreSeenAndSaveIsServed) {
+  const std::string dir = testing::TempDir() + "/requests-" + std::to_string(getpid());
+  std::filesystem::create_directory(dir);
+  std::ofstream(dir + "/SAVE").close();
+  RequestFiles files(dir, {.pause = std::chrono::milliseconds(20)});
+  EXPECT_EQ(files.wish(), StopWish::kSave) << "there before: seen at once";
+  files.Saved();
+  EXPECT_EQ(files.wish(), StopWish::kNone);
+  EXPECT_TRUE(Becomes([&] { return !std::filesystem::exists(dir + "/SAVE"); }));
+  std::ofstream(dir + "/STOP").close();
+  std::ofstream(dir + "/SAVE").close();
+  EXPECT_TRUE(Becomes([&] { return files.wish() == StopWish::kStop; }));
+  files.Saved();
+  EXPECT_TRUE(Becomes([&] { return !std::filesystem::exists(dir + "/SAVE"); }));
+  EXPECT_EQ(files.wish(), StopWish::kStop) << "a wish to stop is not forgotten";
+  std::filesystem::remove(dir + "/STOP");
+  EXPECT_TRUE(Becomes([&] { return files.wish() == StopWish::kNone; }));
+  std::filesystem::remove_all(dir);
+  EXPECT_EQ(RequestFiles("").wish(), StopWish::kNone);
+}
+
+TEST(RequestFiles, AFileThatCannotBeRemovedIsTold) {
+  const std::string dir = testing::TempDir() + "/kept-" + std::to_string(getpid());
+  std::filesystem::create_directories(dir + "/SAVE");  // a folder: unlink() refuses
+  std::atomic<bool> told = false;
+  RequestFiles files(dir, {.warn = [&](const std::string& text) {
+                       told = text.find("cannot be removed") != std::string::npos;
+                     }});
+  EXPECT_EQ(files.wish(), StopWish::kSave);
+  files.Saved();
+  EXPECT_TRUE(Becomes([&] { return told.load(); }));
+  std::filesystem::remove_all(dir);
+}
+
+// Training asks while the file system hangs.
+TEST(RequestFiles, AFolderThatDoesNotAnswerIsNotWaitedFor) {
+  std::atomic<int> looks = 0;
+  std::atomic<bool> hangs = true;
+  const auto start = std::chrono::steady_clock::now();
+  {
+    RequestFiles files("/nowhere",
+                       {.pause = std::chrono::milliseconds(1), .exists = [&](const std::string&) {
+                          for (++looks; hangs;) usleep(1'000);
+                          return true;
+                        }});
+    EXPECT_EQ(looks, 1);
+    EXPECT_EQ(files.wish(), StopWish::kNone);
+    files.Saved();
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10)) << "of 1 s";
+    hangs = false;
+    EXPECT_TRUE(Becomes([&] { return files.wish() == StopWish::kStop; }));
+  }
+}
+
+TEST(RequestFiles, AtTheEndTheyLeaveALookThatHangsBehind) {
+  const auto hangs = std::make_shared<std::atomic<bool>>(true);
+  const auto left = std::make_shared<std::atomic<bool>>(false);
+  {
+    const RequestFiles files("/nowhere", {.exists = [hangs, left](const std::string&) {
+                               while (*hangs) usleep(1'000);
+                               *left = true;
+                               return false;
+                             }});
+  }
+  EXPECT_FALSE(*left);
+  *hangs = false;
+  EXPECT_TRUE(Becomes([&] { return left->load(); }));
+}
+
+}  // namespace
+}  // namespace gaccd

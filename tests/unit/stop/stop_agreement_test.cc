@@ -1,0 +1,337 @@
+#include "daemon/stop/stop_agreement.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "collectives/comm/threads.h"
+
+namespace gaccd {
+namespace {
+
+constexpr int kRanks = 4;
+constexpr auto kNoBurst = std::chrono::milliseconds(0);
+
+// One rank of a run whose updates are sums of news and nothing else.
+struct Outcome {
+  std::int64_t update = 0;
+  std::int64_t micro_step = 0;  // 0: at the boundary
+  StopDecision decision;
+};
+
+struct Scenario {
+  StopOptions options;
+  std::int64_t updates = 1000;
+  std::int64_t micro_steps = 4;
+  std::chrono::microseconds micro_step{200};
+  double told_s = 0.0008;  // what an update is said to take
+  double window_ratio = 1;
+  int late = 0;  // the news come so many updates late, as on a GPU
+  std::function<void(int rank, std::int64_t update, std::int64_t micro_step)> event;
+};
+
+Outcome RunOneRank(Communicator& comm, const Scenario& run) {
+  StopAgreement agreement(comm, run.options);
+  std::vector<std::vector<double>> underway;
+  for (std::int64_t update = 1; update <= run.updates; ++update) {
+    std::vector<double> news(kStopNews + 1);
+    agreement.ExpectSave(0, run.window_ratio);
+    agreement.BeginUpdate();
+    for (std::int64_t step = 1; step <= run.micro_steps; ++step) {
+      std::this_thread::sleep_for(run.micro_step);
+      if (run.event) run.event(comm.rank(), update, step);
+      const auto here = agreement.BetweenMicroSteps(step, run.micro_steps);
+      if (!here.ok()) return {-1, 0, {}};
+      if (here->action != StopAction::kGoOn) return {update, step, *here};
+    }
+    agreement.Tell(news, run.micro_steps, run.late);
+    const MutableBuffer view = View(std::span<double>(news));
+    if (!comm.AllReduceSum(view, view).ok()) return {-1, 0, {}};
+    underway.push_back(news);
+    if (static_cast<int>(underway.size()) <= run.late) continue;
+    agreement.Hear(underway.front(), run.told_s, run.micro_steps);
+    underway.erase(underway.begin());
+    const StopDecision decision = agreement.AtBoundary();
+    if (decision.stops()) return {update, 0, decision};
+    if (decision.action == StopAction::kSave) agreement.Saved();
+  }
+  return {run.updates + 1, 0, {}};
+}
+
+std::vector<Outcome> RunRanks(const std::function<Scenario(int rank)>& run_of) {
+  std::vector<Outcome> outcomes(kRanks);
+  const Status status = RunThreadRanks(kRanks, {}, [&](Communicator& comm) {
+    outcomes[static_cast<std::size_t>(comm.rank())] = RunOneRank(comm, run_of(comm.rank()));
+    return Status::Ok();
+  });
+  EXPECT_TRUE(status.ok()) << status.message();
+  return outcomes;
+}
+
+// All ranks stop in the same place for the same reason. Gives that of rank 0.
+Outcome Same(const std::vector<Outcome>& outcomes) {
+  for (const Outcome& one : outcomes) {
+    EXPECT_EQ(one.update, outcomes[0].update);
+    EXPECT_EQ(one.micro_step, outcomes[0].micro_step);
+    EXPECT_EQ(one.decision.action, outcomes[0].decision.action);
+    EXPECT_EQ(one.decision.kind, outcomes[0].decision.kind);
+    EXPECT_EQ(one.decision.reason, outcomes[0].decision.reason);
+  }
+  return outcomes[0];
+}
+
+// Resumed after 900 of 1000 micro-steps of 2 ms: the 100 that are left are asked about every 20 ms.
+TEST(StopAgreement, WhatAnAttemptBeforeHasDoneDoesNotCountForThePace) {
+  const auto comm = MakeSingle();
+  StopAgreement agreement(*comm,
+                          {.checkpoints = true, .ask_every = std::chrono::duration<double>(0.02)});
+  int asked = 0;
+  agreement.AlsoDo([&] {
+    ++asked;
+    return Status::Ok();
+  });
+  agreement.BeginUpdate(900);
+  for (std::int64_t done = 901; done < 1000; ++done) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    ASSERT_TRUE(agreement.BetweenMicroSteps(done, 1000).ok());
+  }
+  EXPECT_GE(asked, 4);
+  agreement.AlsoDo([] { return Status(ErrorKind::kIo, "the third failed save"); });
+  Status status;
+  for (std::int64_t done = 1; done < 1000 && status.ok(); ++done) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    status = agreement.BetweenMicroSteps(done, 1000).status();
+  }
+  EXPECT_EQ(status.message(), "the third failed save");
+}
+
+// Signals are of the process: with ranks as threads only rank 2 looks at them.
+TEST(StopAgreement, ASignalOfOneRankStopsAllAtTheSameBoundary) {
+  for (const int late : {0, 1}) {
+    const std::int64_t last_step = Scenario().micro_steps;
+    auto signals = StopSignals::Install({SIGTERM}, kNoBurst);
+    ASSERT_TRUE(signals.ok());
+    const Outcome outcome = Same(RunRanks([&](int rank) {
+      Scenario run{.options = {.checkpoints = true}, .late = late};
+      if (rank == 2) {
+        run.options.signals = signals->get();
+        run.event = [last_step](int, std::int64_t update, std::int64_t step) {
+          if (update == 10 && step == last_step) raise(SIGTERM);
+        };
+      }
+      return run;
+    }));
+    EXPECT_EQ(outcome.update, 10 + late) << "told by the update in which it came";
+    EXPECT_EQ(outcome.micro_step, 0) << "short updates are finished";
+    EXPECT_EQ(outcome.decision.action, StopAction::kSaveStop);
+    EXPECT_EQ(outcome.decision.reason, "SIGTERM (1 of 4 ranks)");
+  }
+}
+
+// The ranks ask after every micro-step.
+Scenario LongUpdates(double grace_s) {
+  return {.options = {.term_budget = std::chrono::duration<double>(grace_s),
+                      .checkpoints = true,
+                      .ask_every = std::chrono::duration<double>(1e-6),
+                      .save_guess = std::chrono::duration<double>(1)},
+          .updates = 6,
+          .micro_step = std::chrono::milliseconds(1)};
+}
+
+TEST(StopAgreement, ALongUpdateIsLeftInsideWhenItsRestDoesNotFit) {
+  struct {
+    double grace_s;
+    double window_ratio;
+    std::int64_t update, micro_step;
+    StopAction action;
+  } const cases[] = {
+      {1000, 1, 3, 0, StopAction::kSaveStop},        // ends the update it is in
+      {2.55, 1, 3, 2, StopAction::kSaveStop},        // 1.5 x 1 s + 1 s and half of the rest
+      {2.55, 2, 3, 2, StopAction::kSaveBeforeStop},  // with the accumulators it takes 2 s
+      {1, 1, 3, 2, StopAction::kLeave},              // not even a save fits
+  };
+  for (const auto& test : cases) {
+    auto signals = StopSignals::Install({SIGTERM}, kNoBurst);
+    ASSERT_TRUE(signals.ok());
+    const Outcome outcome = Same(RunRanks([&](int rank) {
+      Scenario run = LongUpdates(test.grace_s);
+      run.window_ratio = test.window_ratio;
+      // The rest of the update takes 50 ms a step of rank 1, whose word alone must do.
+      if (rank == 1) {
+        run.micro_step = std::chrono::milliseconds(50);
+        run.options.signals = signals->get();
+        run.event = [](int, std::int64_t update, std::int64_t step) {
+          if (update == 3 && step == 2) raise(SIGTERM);
+        };
+      }
+      return run;
+    }));
+    EXPECT_EQ(outcome.update, test.update) << test.grace_s;
+    EXPECT_EQ(outcome.micro_step, test.micro_step) << test.grace_s;
+    EXPECT_EQ(outcome.decision.action, test.action) << test.grace_s;
+  }
+}
+
+// On a GPU the news that come next were told before the signal: they do not take it back.
+TEST(StopAgreement, WhatWasHeardBetweenMicroStepsStopsAtTheEndOfThatUpdate) {
+  auto signals = StopSignals::Install({SIGTERM}, kNoBurst);
+  ASSERT_TRUE(signals.ok());
+  const Outcome outcome = Same(RunRanks([&](int rank) {
+    Scenario run = LongUpdates(1000);
+    run.late = 1;
+    if (rank == 1) {
+      run.options.signals = signals->get();
+      run.event = [](int, std::int64_t update, std::int64_t step) {
+        if (update == 3 && step == 2) raise(SIGTERM);
+      };
+    }
+    return run;
+  }));
+  EXPECT_EQ(outcome.update, 3);
+  EXPECT_EQ(outcome.micro_step, 0);
+  EXPECT_EQ(outcome.decision.action, StopAction::kSaveStop);
+}
+
+TEST(StopAgreement, ASecondSignalLeavesAtOnce) {
+  auto signals = StopSignals::Install({SIGTERM}, kNoBurst);
+  ASSERT_TRUE(signals.ok());
+  const Outcome outcome = Same(RunRanks([&](int rank) {
+    Scenario run = LongUpdates(1000);
+    if (rank == 3) {
+      run.options.signals = signals->get();
+      run.event = [](int, std::int64_t update, std::int64_t step) {
+        if (update == 2 && (step == 1 || step == 3)) raise(SIGTERM);
+      };
+    }
+    return run;
+  }));
+  EXPECT_EQ(outcome.update, 2);
+  EXPECT_EQ(outcome.micro_step, 3);
+  EXPECT_EQ(outcome.decision.action, StopAction::kLeave);
+  EXPECT_EQ(outcome.decision.kind, ErrorKind::kTempFail);
+}
+
+TEST(StopAgreement, FilesAreSeenByRankZeroAndSaveIsServedOnce) {
+  const std::string dir = testing::TempDir() + "/stop-" + std::to_string(getpid());
+  std::filesystem::create_directory(dir);
+  std::ofstream(dir + "/SAVE").close();
+  const Outcome outcome = Same(RunRanks([&](int rank) {
+    Scenario run{.options = {.run_dir = dir, .checkpoints = true},
+                 .updates = 100'000,
+                 .micro_step = std::chrono::microseconds(500)};
+    if (rank == 0) {
+      run.event = [&dir](int, std::int64_t, std::int64_t) {
+        // Only when SAVE was served is there a STOP.
+        if (!std::filesystem::exists(dir + "/SAVE")) std::ofstream(dir + "/STOP").close();
+      };
+    }
+    return run;
+  }));
+  EXPECT_EQ(outcome.decision.action, StopAction::kSaveStop);
+  EXPECT_EQ(outcome.decision.kind, ErrorKind::kNoRequeue);
+  EXPECT_EQ(outcome.decision.reason, "the file STOP");
+  EXPECT_FALSE(std::filesystem::exists(dir + "/SAVE"));
+  EXPECT_TRUE(std::filesystem::exists(dir + "/STOP"));
+  std::filesystem::remove_all(dir);
+}
+
+TEST(StopAgreement, TheEndOfTheJobIsSeenInTimeForASave) {
+  const auto now = std::chrono::steady_clock::now();
+  const auto run_with = [&](std::int64_t left_s, bool checkpoints) {
+    return Same(RunRanks([&](int rank) {
+      Scenario run{.options = {.checkpoints = checkpoints}, .updates = 50};
+      run.options.job_end = now + std::chrono::seconds(left_s + (rank == 1 ? 0 : 1000));
+      return run;
+    }));
+  };
+  // A save is guessed to take 5 s: 1.5 x 5 + 1, and 5 s in reserve.
+  EXPECT_EQ(run_with(100, true).update, 51);
+  const Outcome near = run_with(12, true);
+  EXPECT_EQ(near.update, 1);
+  EXPECT_EQ(near.decision.action, StopAction::kSaveStop);
+  EXPECT_EQ(near.decision.reason, "the job's time limit");
+  EXPECT_EQ(run_with(12, false).update, 51) << "nothing to save: no reason to leave early";
+  EXPECT_EQ(run_with(5, true).decision.action, StopAction::kLeave) << "too late for a save";
+}
+
+// As with a file system that does not answer.
+TEST(StopAgreementDeathTest, WhoLeavesHasLeftWithinABound) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  EXPECT_EXIT((void)RunThreadRanks(1, {},
+                                   [](Communicator& comm) {
+                                     StopAgreement agreement(
+                                         comm, {.leave_bound = std::chrono::milliseconds(50)});
+                                     agreement.Leave(ErrorKind::kTempFail);
+                                     std::this_thread::sleep_for(std::chrono::seconds(30));
+                                     return Status::Ok();
+                                   }),
+              testing::ExitedWithCode(75), "rank 0 on .* received a request to exit");
+  // In time, nothing happens.
+  EXPECT_TRUE(RunThreadRanks(1, {}, [](Communicator& comm) {
+                StopAgreement(comm, {}).Leave(ErrorKind::kTempFail);
+                return Status::Ok();
+              }).ok());
+}
+
+TEST(StopAgreement, StartUpStopsAfterAStage) {
+  auto signals = StopSignals::Install({SIGUSR2}, kNoBurst);
+  ASSERT_TRUE(signals.ok());
+  std::atomic<int> stopped{0};
+  const Status status = RunThreadRanks(kRanks, {}, [&](Communicator& comm) {
+    StopOptions options{.checkpoints = true};
+    if (comm.rank() == 1) options.signals = signals->get();
+    StopAgreement agreement(comm, options);
+    GACCD_RETURN_IF_ERROR(agreement.AfterStage("while the data was opened"));
+    if (comm.rank() == 1) raise(SIGUSR2);
+    const Status left = agreement.AfterStage("before the first update");
+    EXPECT_EQ(left.kind(), ErrorKind::kTempFail);
+    EXPECT_EQ(left.message(),
+              "stopped by SIGUSR2 (1 of 4 ranks) before the first update, not saved");
+    ++stopped;
+    return Status::Ok();
+  });
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(stopped, kRanks);
+}
+
+TEST(StopAgreement, AnEvaluationThatDoesNotFitIsLeft) {
+  auto signals = StopSignals::Install({SIGTERM}, kNoBurst);
+  ASSERT_TRUE(signals.ok());
+  std::mutex mutex;
+  std::vector<std::int64_t> left_after;
+  const Status status = RunThreadRanks(kRanks, {}, [&](Communicator& comm) {
+    StopOptions options{.term_budget = std::chrono::duration<double>(30),
+                        .checkpoints = true,
+                        .save_guess = std::chrono::duration<double>(5)};
+    if (comm.rank() == 1) options.signals = signals->get();
+    StopAgreement agreement(comm, options);
+    agreement.BeginEvaluation();
+    constexpr std::int64_t kBatches = 100'000;
+    for (std::int64_t batch = 1; batch <= kBatches; ++batch) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (comm.rank() == 1 && batch == 3) raise(SIGTERM);
+      GACCD_ASSIGN_OR_RETURN(const StopDecision here, agreement.BetweenBatches(batch, kBatches));
+      if (here.action == StopAction::kGoOn) continue;
+      EXPECT_EQ(here.action, StopAction::kSaveStop);
+      EXPECT_EQ(agreement.AtBoundary().action, StopAction::kSaveStop);
+      const std::lock_guard lock(mutex);
+      left_after.push_back(batch);
+      break;
+    }
+    return Status::Ok();
+  });
+  EXPECT_TRUE(status.ok()) << status.message();
+  ASSERT_EQ(left_after.size(), kRanks);
+  for (const std::int64_t batch : left_after) EXPECT_EQ(batch, left_after[0]);
+  EXPECT_LT(left_after[0], 3000);
+}
+
+}  // namespace
+}  // namespace gaccd

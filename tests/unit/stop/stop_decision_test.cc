@@ -1,0 +1,158 @@
+// What the ranks tell each other, what follows from it, and how often they ask.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "daemon/stop/news.h"
+#include "daemon/stop/stop_agreement.h"
+
+namespace gaccd {
+namespace {
+
+constexpr int kRanks = 4;
+
+TEST(News, GoThereAndBackAndLeaveTheRestAlone) {
+  StopNews news{.stop_now = 1,
+                .interrupted = 2,
+                .stop = 3,
+                .stop_file = 4,
+                .time_up = 5,
+                .save = 6,
+                .save_misfit = 7,
+                .rest_misfit = 8,
+                .window_misfit = 8.5,
+                .pace_s = 9.5,
+                .signals = {10, 11, 12, 13, 14, 15}};
+  std::vector<double> wire(kStopNews + 2, -1);
+  Encode(news, wire);
+  EXPECT_EQ(DecodeStopNews(wire), news);
+  EXPECT_EQ(wire[kStopNews], -1);
+  for (std::size_t i = 0; i < kStopNews; ++i) {
+    for (std::size_t j = 0; j < i; ++j) EXPECT_NE(wire[i], wire[j]) << i << " " << j;
+  }
+}
+
+TEST(News, MergedWishesStayAndThePaceIsTheNewest) {
+  const StopNews older{.stop = 2, .rest_misfit = 1, .pace_s = 3, .signals = {2}};
+  const StopNews newer{.stop = 1, .save = 1, .pace_s = 2, .signals = {1, 1}};
+  const StopNews both = Merge(older, newer);
+  EXPECT_EQ(both.stop, 2);
+  EXPECT_EQ(both.save, 1);
+  EXPECT_EQ(both.rest_misfit, 1);
+  EXPECT_EQ(both.pace_s, 2);
+  EXPECT_EQ(both.signals[0], 2);
+  EXPECT_EQ(both.signals[1], 1);
+  EXPECT_EQ(Merge(older, StopNews{}).pace_s, 3);
+}
+
+struct Case {
+  const char* what;
+  StopNews news;
+  bool checkpoints;
+  StopAction boundary;
+  StopAction inside;
+  ErrorKind kind = ErrorKind::kTempFail;
+};
+
+// The table of the decision.
+TEST(Decide, EveryCase) {
+  using enum StopAction;
+  const Case cases[] = {
+      {"nothing", {}, true, kGoOn, kGoOn},
+      {"no time, but nobody asks", {.save_misfit = 1, .rest_misfit = 1}, true, kGoOn, kGoOn},
+      {"save", {.save = 1}, true, kSave, kGoOn},
+      {"save without checkpoints", {.save = 1}, false, kGoOn, kGoOn},
+      {"stop, time for all", {.stop = 1}, true, kSaveStop, kGoOn},
+      {"stop beats save", {.stop = 1, .save = 4}, true, kSaveStop, kGoOn},
+      {"stop, the rest does not fit", {.stop = 4, .rest_misfit = 1}, true, kSaveStop, kSaveStop},
+      {"stop, neither the rest nor what was accumulated fits",
+       {.stop = 4, .rest_misfit = 1, .window_misfit = 1},
+       true,
+       kSaveStop,
+       kSaveBeforeStop},
+      {"stop, the rest fits, what was accumulated does not",
+       {.stop = 4, .window_misfit = 1},
+       true,
+       kSaveStop,
+       kGoOn},
+      {"stop, no time for a save",
+       {.stop = 4, .save_misfit = 1, .rest_misfit = 1},
+       true,
+       kLeave,
+       kLeave},
+      {"stop without checkpoints", {.stop = 4}, false, kLeave, kLeave},
+      {"time is up", {.time_up = 4}, true, kSaveStop, kGoOn},
+      {"STOP", {.stop_file = 1}, true, kSaveStop, kGoOn, ErrorKind::kNoRequeue},
+      {"STOP and a signal",
+       {.stop = 1, .stop_file = 1},
+       true,
+       kSaveStop,
+       kGoOn,
+       ErrorKind::kNoRequeue},
+      {"asked twice", {.stop_now = 1, .stop = 1}, true, kLeave, kLeave},
+      {"Ctrl-C twice",
+       {.stop_now = 1, .interrupted = 1, .stop = 1},
+       true,
+       kLeave,
+       kLeave,
+       ErrorKind::kInterrupted},
+  };
+  for (const Case& test : cases) {
+    const StopDecision boundary = DecideAtBoundary(test.news, test.checkpoints, kRanks);
+    EXPECT_EQ(boundary.action, test.boundary) << test.what;
+    EXPECT_EQ(boundary.kind, test.kind) << test.what;
+    EXPECT_EQ(DecideInside(test.news, test.checkpoints, kRanks).action, test.inside) << test.what;
+  }
+}
+
+TEST(Decide, TheReasonNamesWhatCame) {
+  const StopDecision decision =
+      DecideAtBoundary({.stop = 3, .signals = {3, 0, 0, 1}}, true, kRanks);
+  EXPECT_EQ(decision.reason, "SIGTERM (3 of 4 ranks), SIGUSR2 (1 of 4 ranks)");
+  const Status left = decision.ToStatus("after update 7", true);
+  EXPECT_EQ(left.kind(), ErrorKind::kTempFail);
+  EXPECT_EQ(left.message(),
+            "stopped by SIGTERM (3 of 4 ranks), SIGUSR2 (1 of 4 ranks) after update 7, saved");
+}
+
+TEST(Decide, WhyNothingIsSavedIsSaid) {
+  const auto message = [](const StopDecision& decision) {
+    return decision.ToStatus("after update 7", false).message();
+  };
+  const StopNews late{.stop = 1, .save_misfit = 1, .rest_misfit = 1, .signals = {1}};
+  const StopNews stop{.stop = 1, .signals = {1}};
+  for (const auto decide : {DecideAtBoundary, DecideInside}) {
+    EXPECT_EQ(message(decide(late, true, kRanks)),
+              "stopped by SIGTERM (1 of 4 ranks) after update 7, not saved: there was no time");
+    EXPECT_EQ(message(decide(stop, false, kRanks)),
+              "stopped by SIGTERM (1 of 4 ranks) after update 7, not saved: checkpoints are off "
+              "(--save-every-seconds)");
+  }
+  const StopNews twice{.stop_now = 1, .stop = 1, .signals = {1}};
+  EXPECT_EQ(message(DecideAtBoundary(twice, true, kRanks)),
+            "stopped by SIGTERM (1 of 4 ranks), a second request after update 7, not saved");
+}
+
+TEST(AskClock, DoublesUntilThePaceIsKnownThenKeepsToTime) {
+  AskClock clock(0.5);
+  std::vector<int> asked;
+  for (int step = 1; step <= 16; ++step) {
+    if (!clock.Due()) continue;
+    asked.push_back(step);
+    clock.Asked(0);
+  }
+  EXPECT_EQ(asked, (std::vector<int>{1, 2, 4, 8, 16}));
+  clock.Asked(0.2);
+  EXPECT_FALSE(clock.Due());
+  EXPECT_FALSE(clock.Due());
+  EXPECT_TRUE(clock.Due()) << "0.6 s";
+  clock.Asked(2);
+  EXPECT_TRUE(clock.Due()) << "slow steps: after each";
+  for (int update = 0; update < 1000; ++update) {  // short updates: the boundary is always sooner
+    clock.Asked(0.1);
+    for (int step = 0; step < 4; ++step) EXPECT_FALSE(clock.Due());
+  }
+}
+
+}  // namespace
+}  // namespace gaccd
