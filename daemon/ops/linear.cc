@@ -1,10 +1,24 @@
 #include "daemon/ops/linear.h"
 
+#include <utility>
+
 #include "collectives/base/strings.h"
 #include "daemon/ops/relu.h"
 #include "daemon/ops/shape_checks.h"
 
 namespace gaccd {
+namespace {
+
+struct Widths {
+  std::int64_t out = 0;
+  std::int64_t in = 0;
+};
+Widths OutAndIn(const Shape& weight, WeightOrder order) {
+  if (order == WeightOrder::kInOut) return {.out = weight[1], .in = weight[0]};
+  return {.out = weight[0], .in = weight[1]};
+}
+
+}  // namespace
 
 Result<std::vector<ValueSpec>> Linear::Infer(std::span<const ValueSpec> inputs) const {
   if (inputs.size() != 2 && inputs.size() != 3) {
@@ -13,8 +27,7 @@ Result<std::vector<ValueSpec>> Linear::Infer(std::span<const ValueSpec> inputs) 
   GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[0], "the input"));
   GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[1], "the weight"));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[1], inputs[1].shape, "the weight"));
-  const std::int64_t out = inputs[1].shape[0];
-  const std::int64_t in = inputs[1].shape[1];
+  const auto [out, in] = OutAndIn(inputs[1].shape, order_);
   if (inputs[0].shape[1] != in) {
     return Status(ErrorKind::kConfig,
                   StrCat("the weight ", ToString(inputs[1].shape), " expects inputs of width ", in,
@@ -27,22 +40,25 @@ Result<std::vector<ValueSpec>> Linear::Infer(std::span<const ValueSpec> inputs) 
 Status Linear::Gradient(GradientScope& scope) const {
   const ValueId dy = scope.OutputGradient(0);
   if (scope.NeedsGradient(0)) {
-    GACCD_RETURN_IF_ERROR(
-        scope.SetInputGradient(0, std::make_shared<LinearInputGradient>(), {dy, scope.input(1)}));
+    GACCD_RETURN_IF_ERROR(scope.SetInputGradient(0, std::make_shared<LinearInputGradient>(order_),
+                                                 {dy, scope.input(1)}));
   }
+  std::vector<ValueId> factors = {dy, scope.input(0)};
+  if (order_ == WeightOrder::kInOut) std::swap(factors[0], factors[1]);
   GACCD_RETURN_IF_ERROR(
-      scope.SetInputGradient(1, std::make_shared<LinearWeightGradient>(), {dy, scope.input(0)}));
+      scope.SetInputGradient(1, std::make_shared<LinearWeightGradient>(), std::move(factors)));
   if (scope.inputs() == 2) return Status::Ok();
   return scope.SetInputGradient(2, std::make_shared<BiasGradient>(), {dy});
 }
 
 std::shared_ptr<const Function> Linear::FoldWith(const Function& next) const {
   if (relu_ || dynamic_cast<const Relu*>(&next) == nullptr) return nullptr;
-  return std::make_shared<Linear>(true);
+  return std::make_shared<Linear>(true, order_);
 }
 
 Result<std::vector<ValueSpec>> LinearInputGradient::Infer(std::span<const ValueSpec> inputs) const {
-  return std::vector<ValueSpec>{{{inputs[0].shape[0], inputs[1].shape[1]}, inputs[0].dtype}};
+  const std::int64_t in = OutAndIn(inputs[1].shape, order_).in;
+  return std::vector<ValueSpec>{{{inputs[0].shape[0], in}, inputs[0].dtype}};
 }
 
 Result<std::vector<ValueSpec>> LinearWeightGradient::Infer(

@@ -1,4 +1,5 @@
 // Linear: y = x W^T + b, then optionally ReLU.  x [M, in], W [out, in], b [out], y [M, out].
+// WeightOrder::kInOut: W is [in, out] instead, y = x W + b, dx = dy W^T, dW += x^T dy.
 //
 // With dy = d objective / d y:
 //   dx = dy W            linear_input_gradient(dy, W)
@@ -9,13 +10,21 @@
 // the graph; with bf16 the kernels read the bf16 copies of W and b.
 #pragma once
 
+#include <cstdint>
+
 #include "daemon/autograd/function.h"
 
 namespace gaccd {
 
+enum class WeightOrder : std::uint8_t {
+  kOutIn,  // PyTorch's nn.Linear
+  kInOut,  // GPT-2's Conv1D
+};
+
 class Linear : public Function {
  public:
-  explicit Linear(bool relu = false) : relu_(relu) {}
+  explicit Linear(bool relu = false, WeightOrder order = WeightOrder::kOutIn)
+      : relu_(relu), order_(order) {}
 
   [[nodiscard]] std::string_view name() const override { return "linear"; }
   // Inputs: x, W and, if there is a bias, b.
@@ -26,18 +35,28 @@ class Linear : public Function {
   [[nodiscard]] std::shared_ptr<const Function> FoldWith(const Function& next) const override;
 
   [[nodiscard]] bool relu() const { return relu_; }
+  [[nodiscard]] WeightOrder order() const { return order_; }
 
  private:
   bool relu_;
+  WeightOrder order_;
 };
 
 class LinearInputGradient : public Function {
  public:
+  explicit LinearInputGradient(WeightOrder order = WeightOrder::kOutIn) : order_(order) {}
+
   [[nodiscard]] std::string_view name() const override { return "linear_input_gradient"; }
   [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+
+  [[nodiscard]] WeightOrder order() const { return order_; }
+
+ private:
+  WeightOrder order_;
 };
 
+// dW = a^T b, of a = dy and b = x; kInOut: of a = x and b = dy.
 class LinearWeightGradient : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "linear_weight_gradient"; }

@@ -42,7 +42,7 @@ class MatmulKernel : public Kernel {
   float* y_ = nullptr;
 };
 
-// dW = dy^T x, or dW += dy^T x: two products, one of which adds.
+// dW = a^T b, or dW += a^T b: two products, one of which adds.
 class WeightGradientKernel : public Kernel {
  public:
   WeightGradientKernel(Matmul overwrite, Matmul add)
@@ -112,39 +112,41 @@ class BiasGradientKernel : public Kernel {
 KernelResult MakeLinearCpu(const KernelRequest& request, CpuContext& context,
                            const CpuKernelOptions& options) {
   const Shape& x = request.inputs[0].shape;
-  const Shape& w = request.inputs[1].shape;
+  const std::int64_t out = request.outputs[0].shape[1];
+  const auto& linear = static_cast<const Linear&>(request.function);
   const bool bias = request.inputs.size() == 3;
   const bool pack = options.runs_per_update >= kPackFromRuns;
   GACCD_ASSIGN_OR_RETURN(
       Matmul matmul,
       Matmul::Prepare(context, {.m = x[0],
-                                .n = w[0],
-                                .k = w[1],
-                                .transpose_b = true,
+                                .n = out,
+                                .k = x[1],
+                                .transpose_b = linear.order() == WeightOrder::kOutIn,
                                 .bias = bias,
                                 .packed_b = pack ? request.parameters[1] : nullptr}));
-  const bool relu = static_cast<const Linear&>(request.function).relu();
   return std::unique_ptr<Kernel>(
-      std::make_unique<MatmulKernel>(std::move(matmul), bias, relu ? x[0] * w[0] : 0));
+      std::make_unique<MatmulKernel>(std::move(matmul), bias, linear.relu() ? x[0] * out : 0));
 }
 
 KernelResult MakeLinearInputGradientCpu(const KernelRequest& request, CpuContext& context,
                                         const CpuKernelOptions& options) {
   const Shape& dy = request.inputs[0].shape;
-  const Shape& w = request.inputs[1].shape;
+  const WeightOrder order = static_cast<const LinearInputGradient&>(request.function).order();
   const bool pack = options.runs_per_update >= kPackFromRuns;
   GACCD_ASSIGN_OR_RETURN(
       Matmul matmul,
-      Matmul::Prepare(
-          context,
-          {.m = dy[0], .n = w[1], .k = w[0], .packed_b = pack ? request.parameters[1] : nullptr}));
+      Matmul::Prepare(context, {.m = dy[0],
+                                .n = request.outputs[0].shape[1],
+                                .k = dy[1],
+                                .transpose_b = order == WeightOrder::kInOut,
+                                .packed_b = pack ? request.parameters[1] : nullptr}));
   return std::unique_ptr<Kernel>(std::make_unique<MatmulKernel>(std::move(matmul), false));
 }
 
 KernelResult MakeLinearWeightGradientCpu(const KernelRequest& request, CpuContext& context) {
-  const Shape& dy = request.inputs[0].shape;
-  const Shape& x = request.inputs[1].shape;
-  MatmulSpec spec{.m = dy[1], .n = x[1], .k = dy[0], .transpose_a = true};
+  const Shape& a = request.inputs[0].shape;
+  const Shape& b = request.inputs[1].shape;
+  MatmulSpec spec{.m = a[1], .n = b[1], .k = a[0], .transpose_a = true};
   GACCD_ASSIGN_OR_RETURN(Matmul overwrite, Matmul::Prepare(context, spec));
   spec.accumulate = true;
   GACCD_ASSIGN_OR_RETURN(Matmul add, Matmul::Prepare(context, spec));

@@ -207,12 +207,12 @@ MatmulCudaSpec Adding(MatmulCudaSpec spec) {
 KernelResult MakeLinearCuda(const KernelRequest& request, CudaContext& context,
                             const KernelStream& on, std::vector<std::string>& notes) {
   const ValueSpec& x = request.inputs[0];
-  const Shape& w = request.inputs[1].shape;
-  const bool relu = static_cast<const Linear&>(request.function).relu();
+  const auto& linear = static_cast<const Linear&>(request.function);
+  const bool relu = linear.relu();
   MatmulCudaSpec spec{.m = x.shape[0],
-                      .n = w[0],
-                      .k = w[1],
-                      .transpose_b = true,
+                      .n = request.outputs[0].shape[1],
+                      .k = x.shape[1],
+                      .transpose_b = linear.order() == WeightOrder::kOutIn,
                       .ab = x.dtype,
                       .c = x.dtype,
                       .bias = request.inputs.size() == 3,
@@ -232,12 +232,16 @@ KernelResult MakeLinearCuda(const KernelRequest& request, CudaContext& context,
 
 KernelResult MakeLinearInputGradientCuda(const KernelRequest& request, CudaContext& context) {
   const ValueSpec& dy = request.inputs[0];
-  const Shape& w = request.inputs[1].shape;
-  GACCD_ASSIGN_OR_RETURN(
-      MatmulPointer matmul,
-      MatmulCuda::Prepare(context,
-                          {.m = dy.shape[0], .n = w[1], .k = w[0], .ab = dy.dtype, .c = dy.dtype},
-                          kBackward));
+  const WeightOrder order = static_cast<const LinearInputGradient&>(request.function).order();
+  GACCD_ASSIGN_OR_RETURN(MatmulPointer matmul,
+                         MatmulCuda::Prepare(context,
+                                             {.m = dy.shape[0],
+                                              .n = request.outputs[0].shape[1],
+                                              .k = dy.shape[1],
+                                              .transpose_b = order == WeightOrder::kInOut,
+                                              .ab = dy.dtype,
+                                              .c = dy.dtype},
+                                             kBackward));
   return std::unique_ptr<Kernel>(
       std::make_unique<ParameterProduct>(std::move(matmul), context, dy.dtype));
 }

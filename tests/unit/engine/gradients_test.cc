@@ -72,6 +72,14 @@ const Case kCases[] = {
        const ValueId x = bench.Parameter("x", {s.rows, s.in});
        return Distance(bench, LinearOf(bench, x, "fc", s, false));
      }},
+    {"linear_of_transposed_weight",  // behind another, so that there is an input gradient
+     [](GraphBench& bench, const Size& s) {
+       const ValueId x = LinearOf(bench, bench.Input("x", {s.rows, s.in}), "fc", s, true);
+       const ValueId w = bench.Parameter("w", {s.out, s.in});
+       const ValueId b = bench.Parameter("b", {s.in});
+       const auto linear = std::make_shared<Linear>(false, WeightOrder::kInOut);
+       return Distance(bench, bench.Apply(linear, {x, w, b}));
+     }},
     {"linear_of_linear",
      [](GraphBench& bench, const Size& s) {
        const ValueId x = bench.Input("x", {s.rows, s.in});

@@ -54,6 +54,16 @@ const Case kCases[] = {
        const ValueId h = ReluOf(bench, LinearOf(bench, x, "fc1", s.in, s.in));
        return CrossEntropyOf(bench, LinearOf(bench, h, "fc2", s.in, s.out));
      }},
+    {"transposed_weights_mean_squared_error",
+     [](GraphBench& bench, const Size& s) {
+       const auto linear = std::make_shared<Linear>(false, WeightOrder::kInOut);
+       const ValueId x = bench.Input("x", {s.rows, s.in});
+       const double limit = 1 / std::sqrt(static_cast<double>(s.in));
+       const ValueId w = bench.Parameter("w", {s.in, s.in}, limit);
+       const ValueId v = bench.Parameter("v", {s.in, s.out}, limit);
+       const ValueId h = bench.Apply(linear, {x, w, bench.Parameter("fc1.b", {s.in})});
+       return Distance(bench, bench.Apply(linear, {ReluOf(bench, h), v}));
+     }},
     {"without_bias_mean_squared_error",
      [](GraphBench& bench, const Size& s) {
        const ValueId x = bench.Input("x", {s.rows, s.in});
@@ -146,7 +156,7 @@ INSTANTIATE_TEST_SUITE_P(All, FunctionsCuda,
 // Central differences of the loss that the GPU computes, against the gradient that it computes.
 TEST(GradientsCuda, EqualFiniteDifferences) {
   constexpr float kStep = 1.0F / 64;
-  for (const std::size_t test_case : {0, 1, 2}) {
+  for (const std::size_t test_case : {0, 1, 2, 3}) {
     GraphBench host;
     host.PrepareTraining(kCases[test_case].record(host, {4, 5, 3}));
     GpuBench gpu(host, {});
