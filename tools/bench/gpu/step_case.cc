@@ -16,7 +16,7 @@ constexpr std::int64_t kFeatures = 784;
 constexpr std::int64_t kClasses = 10;
 constexpr int kBatches = 8;  // in pinned memory, used in turn; more than any engine holds
 
-ModelSpec Network() {
+ModelSpec Layers() {
   return {.layers = {{"fc1", LinearSpec{kFeatures, 512, true}},
                      {"relu1", ReluSpec{}},
                      {"fc2", LinearSpec{512, 512, true}},
@@ -124,7 +124,7 @@ MadeCase MakeStepCase(const CaseArguments& arguments) {
   GACCD_ASSIGN_OR_RETURN(const std::int64_t updates, arguments.Count("updates"));
   GACCD_ASSIGN_OR_RETURN(const bool bf16, arguments.Either("precision", "f32", "bf16"));
   GACCD_ASSIGN_OR_RETURN(
-      Model model, Model::Make(Network(), {.feature_shape = {kFeatures}, .classes = kClasses}));
+      Model model, Model::Make(Layers(), {.feature_shape = {kFeatures}, .classes = kClasses}));
   auto made = std::make_unique<StepCase>(std::move(model), micro, k, updates);
   GACCD_RETURN_IF_ERROR(made->Prepare(bf16));
   return CasePtr(std::move(made));
