@@ -32,7 +32,7 @@ class Accumulate : public Function {
   [[nodiscard]] std::string_view name() const override { return "accumulate"; }
   [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
-  [[nodiscard]] bool can_accumulate() const override { return true; }
+  [[nodiscard]] bool can_accumulate(std::size_t) const override { return true; }
 };
 
 }  // namespace gaccd

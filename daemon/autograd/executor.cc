@@ -48,6 +48,10 @@ Status Executor::MakeSteps(KernelFactory& factory) {
 
 // step.completes: for now all that it writes.
 Status Executor::AddStep(const Node& node, KernelFactory& factory, std::vector<bool>& written) {
+  if (node.outputs.size() > kMaxOutputs) {
+    return {ErrorKind::kInternal, StrCat(node.function->name(), ": at most ", kMaxOutputs,
+                                         " outputs, found ", node.outputs.size())};
+  }
   Step step;
   std::vector<ValueSpec> inputs;
   std::vector<ValueSpec> outputs;
@@ -65,17 +69,12 @@ Status Executor::AddStep(const Node& node, KernelFactory& factory, std::vector<b
     outputs.push_back(value.spec);
     step.outputs.push_back(Index(plan_.storage[Index(id)]));
     if (value.kind != ValueKind::kParameterGradient) continue;
-    // A kernel gets one word for all its gradients: overwrite or add.
-    if (step.is_gradient && step.adds_always != written[value.parameter]) {
-      return {ErrorKind::kInternal,
-              StrCat(node.function->name(), " writes several gradients, and '", value.name,
-                     "' alone was ", step.adds_always ? "not " : "", "written before")};
-    }
-    step.is_gradient = true;
-    step.adds_always = written[value.parameter];
+    const std::size_t output = step.outputs.size() - 1;
+    step.gradients.set(output);
+    step.adds_always.set(output, written[value.parameter]);
+    written[value.parameter] = true;
     step.completes.push_back(value.parameter);
   }
-  for (const std::size_t parameter : step.completes) written[parameter] = true;
   GACCD_ASSIGN_OR_RETURN(step.kernel, factory.Make({*node.function, inputs, outputs, parameters}));
   scratch_bytes_ = std::max(scratch_bytes_, step.kernel->scratch_bytes());
   steps_.push_back(std::move(step));
@@ -115,14 +114,14 @@ void Executor::BindInput(ValueId input, const void* data) {
 
 Status Executor::Run(bool first) {
   for (Step& step : steps_) {
-    GACCD_RETURN_IF_ERROR(step.kernel->Run(step.is_gradient && (!first || step.adds_always)));
+    GACCD_RETURN_IF_ERROR(step.kernel->Run(first ? step.adds_always : step.gradients));
   }
   return Status::Ok();
 }
 
 Status Executor::Run(bool first, const std::function<Status(std::size_t parameter)>& ready) {
   for (Step& step : steps_) {
-    GACCD_RETURN_IF_ERROR(step.kernel->Run(step.is_gradient && (!first || step.adds_always)));
+    GACCD_RETURN_IF_ERROR(step.kernel->Run(first ? step.adds_always : step.gradients));
     for (const std::size_t parameter : step.completes) GACCD_RETURN_IF_ERROR(ready(parameter));
   }
   return Status::Ok();

@@ -62,8 +62,8 @@ class Executor {
     std::unique_ptr<Kernel> kernel;
     std::vector<std::size_t> inputs;  // indices of slots_
     std::vector<std::size_t> outputs;
-    bool adds_always = false;  // a step before it writes the same parameter gradient
-    bool is_gradient = false;
+    OutputMask gradients;                // its outputs that are parameter gradients
+    OutputMask adds_always;              // those of them that a step before it writes, too
     std::vector<std::size_t> completes;  // parameters whose gradients no later step adds to
   };
 

@@ -1,5 +1,6 @@
 #include "daemon/autograd/function.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "collectives/base/strings.h"
@@ -13,18 +14,16 @@ bool GradientScope::HasOutputGradient(std::size_t i) const {
 
 ValueId GradientScope::OutputGradient(std::size_t i) const { return *gradients_[Index(output(i))]; }
 
-Status GradientScope::SetInputGradient(std::size_t i, std::shared_ptr<const Function> function,
-                                       std::vector<ValueId> inputs) {
-  const ValueId target = input(i);
-  const bool is_parameter = graph_.value(target).kind == ValueKind::kParameter;
-  if (is_parameter && function->can_accumulate()) {
-    return graph_.ApplyToGradient(std::move(function), std::move(inputs), target);
+Status GradientScope::AddGradient(ValueId target, ValueId gradient) {
+  if (graph_.value(target).kind == ValueKind::kParameter) {
+    return graph_.ApplyToGradients(std::make_shared<Accumulate>(), {gradient}, {{target}}).status();
   }
-  GACCD_ASSIGN_OR_RETURN(const std::vector<ValueId> outputs,
-                         graph_.Apply(std::move(function), std::move(inputs)));
-  ValueId gradient = outputs[0];
-  if (is_parameter) {
-    return graph_.ApplyToGradient(std::make_shared<Accumulate>(), {gradient}, target);
+  if (const ValueSpec& found = graph_.value(gradient).spec, &expected = graph_.value(target).spec;
+      found != expected) {
+    return {ErrorKind::kInternal,
+            StrCat("gradient of '", graph_.value(target).name, "': expected ", Name(expected.dtype),
+                   " ", ToString(expected.shape), ", found ", Name(found.dtype), " ",
+                   ToString(found.shape))};
   }
   std::optional<ValueId>& sum = gradients_[Index(target)];
   if (sum.has_value()) {
@@ -33,6 +32,33 @@ Status GradientScope::SetInputGradient(std::size_t i, std::shared_ptr<const Func
     gradient = added[0];
   }
   sum = gradient;
+  return Status::Ok();
+}
+
+Status GradientScope::SetInputGradients(std::span<const std::size_t> which,
+                                        std::shared_ptr<const Function> function,
+                                        std::vector<ValueId> inputs) {
+  std::vector<std::optional<ValueId>> direct(which.size());  // parameters the node itself adds to
+  bool wanted = false;
+  for (std::size_t j = 0; j < which.size(); ++j) {
+    if (!NeedsGradient(which[j])) continue;
+    wanted = true;
+    const std::optional<ValueId> target = input(which[j]);
+    // Two outputs in the same memory: a kernel could not tell which one comes first.
+    const bool is_taken = std::ranges::find(direct, target) != direct.end();
+    if (graph_.value(*target).kind == ValueKind::kParameter && function->can_accumulate(j) &&
+        !is_taken) {
+      direct[j] = target;
+    }
+  }
+  if (!wanted) return Status::Ok();
+  const std::string name(function->name());
+  GACCD_ASSIGN_OR_RETURN(const std::vector<ValueId> outputs,
+                         graph_.ApplyToGradients(std::move(function), std::move(inputs), direct));
+  for (std::size_t j = 0; j < which.size(); ++j) {
+    if (direct[j] || !NeedsGradient(which[j])) continue;
+    GACCD_RETURN_IF_ERROR(AddGradient(input(which[j]), outputs[j]).WithContext(name));
+  }
   return Status::Ok();
 }
 

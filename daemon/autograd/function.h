@@ -5,6 +5,7 @@
 
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "daemon/autograd/graph.h"
@@ -31,12 +32,25 @@ class GradientScope {
   [[nodiscard]] ValueId OutputGradient(std::size_t i) const;
   [[nodiscard]] bool HasOutputGradient(std::size_t i) const;
 
-  // Records function(inputs) as the gradient of input i: added into the flat buffer for a
-  // parameter, a new value for an activation (added to the ones that other users of it gave).
+  // Records function(inputs), whose output j is the gradient of input which[j]. For a parameter it
+  // is added into the flat gradient buffer: by the kernel where the function can_accumulate(j),
+  // else by an Accumulate node. For an activation it is a new value, added to what other users of
+  // the activation gave. The gradient of an input that needs none is computed and not used; if no
+  // input needs one, nothing is recorded.
+  // kInternal: the function has another number of outputs, or one of another shape or type than
+  // its input.
+  Status SetInputGradients(std::span<const std::size_t> which,
+                           std::shared_ptr<const Function> function, std::vector<ValueId> inputs);
+  // The same for one input.
   Status SetInputGradient(std::size_t i, std::shared_ptr<const Function> function,
-                          std::vector<ValueId> inputs);
+                          std::vector<ValueId> inputs) {
+    return SetInputGradients({&i, 1}, std::move(function), std::move(inputs));
+  }
 
  private:
+  // Adds `gradient`, a value, to what is known of the gradient of `target`.
+  Status AddGradient(ValueId target, ValueId gradient);
+
   Graph& graph_;
   const Node& node_;
   std::vector<std::optional<ValueId>>& gradients_;  // by value
@@ -63,9 +77,9 @@ class Function {
   [[nodiscard]] virtual bool is_view() const { return false; }
   // Output 0 may be written over input 0 where nobody else reads that.
   [[nodiscard]] virtual bool can_run_in_place() const { return false; }
-  // Its kernels can add to output 0 instead of overwriting it, so that it may write a parameter
-  // gradient itself. For all others an Accumulate node (add.h) does it.
-  [[nodiscard]] virtual bool can_accumulate() const { return false; }
+  // Its kernels can add to this output instead of overwriting it (Kernel::Run), so that they may
+  // write a parameter gradient themselves. For all others an Accumulate node (add.h) does it.
+  [[nodiscard]] virtual bool can_accumulate(std::size_t /*output*/) const { return false; }
 };
 
 // Records the backward half: from `objective` (one element), whose own gradient is `seed` (one f32

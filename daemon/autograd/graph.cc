@@ -7,6 +7,13 @@
 #include "daemon/autograd/function.h"
 
 namespace gaccd {
+namespace {
+
+bool IsInteger(DType dtype) {
+  return dtype == DType::kI32 || dtype == DType::kI64 || dtype == DType::kU8;
+}
+
+}  // namespace
 
 ValueId Graph::AddValue(Value value) {
   values_.push_back(std::move(value));
@@ -45,33 +52,55 @@ Result<std::vector<ValueId>> Graph::Apply(std::shared_ptr<const Function> functi
   std::vector<ValueId> outputs;
   outputs.reserve(specs.size());
   for (const ValueSpec& spec : specs) {
-    outputs.push_back(AddValue(
-        {.name = std::string(function->name()), .spec = spec, .needs_gradient = needs_gradient}));
+    outputs.push_back(AddValue({.name = std::string(function->name()),
+                                .spec = spec,
+                                .needs_gradient = needs_gradient && !IsInteger(spec.dtype)}));
   }
   nodes_.push_back({std::move(function), std::move(inputs), outputs});
   return outputs;
 }
 
-Status Graph::ApplyToGradient(std::shared_ptr<const Function> function, std::vector<ValueId> inputs,
-                              ValueId parameter) {
-  GACCD_ASSIGN_OR_RETURN(const std::vector<ValueSpec> specs, InferOutputs(*function, inputs));
-  const Value target = value(parameter);
-  if (!function->can_accumulate()) {
-    return {ErrorKind::kInternal,
-            StrCat(function->name(), ": gradient of ", target.name, ": cannot accumulate")};
+Status Graph::CheckTarget(const Function& function, std::size_t output, const ValueSpec& found,
+                          const Value& parameter) const {
+  const std::string what = StrCat(function.name(), ": gradient of ", parameter.name);
+  if (!function.can_accumulate(output)) {
+    return {ErrorKind::kInternal, StrCat(what, ": output ", output, " cannot accumulate")};
   }
-  if (specs.size() != 1 || specs[0] != target.spec) {
-    return {ErrorKind::kInternal,
-            StrCat(function->name(), ": gradient of ", target.name, ": expected one output ",
-                   ToString(target.spec.shape), ", found ", specs.size(), ", first ",
-                   specs.empty() ? "none" : ToString(specs[0].shape))};
+  if (found != parameter.spec) {
+    return {ErrorKind::kInternal, StrCat(what, ": expected ", Name(parameter.spec.dtype), " ",
+                                         ToString(parameter.spec.shape), ", found ",
+                                         Name(found.dtype), " ", ToString(found.shape))};
   }
-  const ValueId gradient = AddValue({.name = target.name + ".gradient",
-                                     .spec = target.spec,
-                                     .kind = ValueKind::kParameterGradient,
-                                     .parameter = target.parameter});
-  nodes_.push_back({std::move(function), std::move(inputs), {gradient}});
   return Status::Ok();
+}
+
+Result<std::vector<ValueId>> Graph::ApplyToGradients(
+    std::shared_ptr<const Function> function, std::vector<ValueId> inputs,
+    const std::vector<std::optional<ValueId>>& targets) {
+  GACCD_ASSIGN_OR_RETURN(const std::vector<ValueSpec> specs, InferOutputs(*function, inputs));
+  if (specs.size() != targets.size()) {
+    return Status(ErrorKind::kInternal,
+                  StrCat(function->name(), " is to give the gradients of ", targets.size(),
+                         " inputs, but has ", specs.size(), " outputs"));
+  }
+  for (std::size_t j = 0; j < specs.size(); ++j) {
+    if (!targets[j]) continue;
+    GACCD_RETURN_IF_ERROR(CheckTarget(*function, j, specs[j], value(*targets[j])));
+  }
+  std::vector<ValueId> outputs;
+  for (std::size_t j = 0; j < specs.size(); ++j) {
+    if (!targets[j]) {
+      outputs.push_back(AddValue({.name = std::string(function->name()), .spec = specs[j]}));
+      continue;
+    }
+    const Value target = value(*targets[j]);
+    outputs.push_back(AddValue({.name = target.name + ".gradient",
+                                .spec = target.spec,
+                                .kind = ValueKind::kParameterGradient,
+                                .parameter = target.parameter}));
+  }
+  nodes_.push_back({std::move(function), std::move(inputs), outputs});
+  return outputs;
 }
 
 }  // namespace gaccd

@@ -4,7 +4,8 @@
 //
 // Convention: an activation gradient is written once by the node that makes it; a parameter
 // gradient is added to, by every node that has it as an output, over all micro-steps of an update
-// (Node outputs of kind kParameterGradient; see Kernel::Run).
+// (Node outputs of kind kParameterGradient; see Kernel::Run). The
+// first of them overwrites it in the first micro-step, so it is never cleared.
 #pragma once
 
 #include <cstddef>
@@ -36,8 +37,8 @@ struct Value {
   std::string name;
   ValueSpec spec;
   ValueKind kind = ValueKind::kActivation;
-  std::size_t parameter = 0;  // kParameter, kParameterGradient: index in the FlatLayout
-  bool needs_gradient = false;
+  std::size_t parameter = 0;    // kParameter, kParameterGradient: index in the FlatLayout
+  bool needs_gradient = false;  // never for a value of an integer type
 };
 
 struct Node {
@@ -57,10 +58,12 @@ class Graph {
   Result<std::vector<ValueId>> Apply(std::shared_ptr<const Function> function,
                                      std::vector<ValueId> inputs);
 
-  // Records a node that adds into the gradient of `parameter` (a value of kind kParameter).
-  // kInternal when the shape is not the parameter's or function->can_accumulate() is false.
-  Status ApplyToGradient(std::shared_ptr<const Function> function, std::vector<ValueId> inputs,
-                         ValueId parameter);
+  // The same, but output j adds into the gradient of the parameter targets[j] (a value of kind
+  // kParameter) where there is one. kInternal when the function has another number of outputs than
+  // there are targets, when a shape is not the parameter's, or when it cannot accumulate there.
+  Result<std::vector<ValueId>> ApplyToGradients(std::shared_ptr<const Function> function,
+                                                std::vector<ValueId> inputs,
+                                                const std::vector<std::optional<ValueId>>& targets);
 
   // The value stays readable after the run. REQUIRES: an activation.
   void MarkOutput(ValueId value) { values_[Index(value)].kind = ValueKind::kOutput; }
@@ -73,6 +76,8 @@ class Graph {
 
  private:
   ValueId AddValue(Value value);
+  Status CheckTarget(const Function& function, std::size_t output, const ValueSpec& found,
+                     const Value& parameter) const;
   Result<std::vector<ValueSpec>> InferOutputs(const Function& function,
                                               std::span<const ValueId> inputs) const;
 

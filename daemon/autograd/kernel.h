@@ -2,6 +2,8 @@
 // been: a run is a call with fixed operands, without allocation, look-up or shape logic.
 #pragma once
 
+#include <bitset>
+#include <cstddef>
 #include <memory>
 #include <span>
 
@@ -25,6 +27,10 @@ struct Operands {
   }
 };
 
+// A set of the outputs of a node: bit i is output i.
+inline constexpr std::size_t kMaxOutputs = 16;
+using OutputMask = std::bitset<kMaxOutputs>;
+
 class Kernel {
  public:
   virtual ~Kernel() = default;
@@ -34,9 +40,9 @@ class Kernel {
   // Takes the addresses to work on. Called before the first run, and again when an input moved.
   virtual void Bind(const Operands& operands) = 0;
 
-  // accumulate: add to the output instead of overwriting it; only ever true for a node whose output
-  // is a parameter gradient (so only for functions that can_accumulate()).
-  virtual Status Run(bool accumulate) = 0;
+  // add: the outputs to add to instead of overwriting them. Only ever outputs that are parameter
+  // gradients, so only those for which the function can_accumulate().
+  virtual Status Run(OutputMask add) = 0;
 };
 
 using KernelResult = Result<std::unique_ptr<Kernel>>;

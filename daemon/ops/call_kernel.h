@@ -20,7 +20,7 @@ class CallKernel : public Kernel {
     std::vector<void*> inputs;
     std::vector<void*> outputs;
     void* scratch = nullptr;
-    bool accumulate = false;
+    OutputMask add;  // the outputs to add to instead of overwriting them
 
     template <typename T>
     [[nodiscard]] const T* in(std::size_t i) const {
@@ -51,9 +51,9 @@ class CallKernel : public Kernel {
     std::ranges::copy(operands.outputs, call_.outputs.begin());
     call_.scratch = operands.scratch;
   }
-  Status Run(bool accumulate) override {
+  Status Run(OutputMask add) override {
     GACCD_RETURN_IF_ERROR(bound_);
-    call_.accumulate = accumulate;
+    call_.add = add;
     return run_(call_);
   }
 

@@ -34,7 +34,7 @@ KernelResult Make(const Wanted& w, CallKernel::Action run, std::size_t scratch_b
 
 KernelResult MakeAccumulate(const Wanted& w) {
   return Make(w, [on = w.on, dtype = w.dtype, n = w.elements](const Call& c) {
-    return EnqueueAccumulate(on, dtype, c.inputs[0], c.out<float>(0), n, c.accumulate);
+    return EnqueueAccumulate(on, dtype, c.inputs[0], c.out<float>(0), n, c.add[0]);
   });
 }
 
@@ -48,7 +48,7 @@ KernelResult MakeBiasGradient(const Wanted& w) {
   return Make(
       w,
       [on = w.on, dtype = w.dtype, size = w.size()](const Call& c) {
-        return EnqueueBiasGradient(on, dtype, c.inputs[0], size, c.out<float>(0), c.accumulate,
+        return EnqueueBiasGradient(on, dtype, c.inputs[0], size, c.out<float>(0), c.add[0],
                                    c.scratch);
       },
       BiasGradientScratchBytes(w.size()));

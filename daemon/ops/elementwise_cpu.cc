@@ -79,7 +79,7 @@ class LoopKernel : public Kernel {
     b_ = operands.inputs.size() > 1 ? operands.in<float>(1) : nullptr;
     c_ = operands.out<float>(0);
   }
-  Status Run(bool) override {
+  Status Run(OutputMask) override {
     loop_(a_, b_, c_, elements_);
     return Status::Ok();
   }
@@ -99,8 +99,8 @@ class AccumulateKernel : public Kernel {
     a_ = operands.in<float>(0);
     gradient_ = operands.out<float>(0);
   }
-  Status Run(bool accumulate) override {
-    if (accumulate) {
+  Status Run(OutputMask add) override {
+    if (add[0]) {
       AddLoop(a_, gradient_, gradient_, elements_);
     } else {
       std::copy_n(a_, elements_, gradient_);

@@ -33,7 +33,7 @@ class EmbeddingGradient : public Function {
   [[nodiscard]] std::string_view name() const override { return "embedding_gradient"; }
   [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
-  [[nodiscard]] bool can_accumulate() const override { return true; }
+  [[nodiscard]] bool can_accumulate(std::size_t) const override { return true; }
 
  private:
   std::int64_t rows_;
@@ -64,7 +64,7 @@ class PositionsGradient : public Function {
   [[nodiscard]] std::string_view name() const override { return "positions_gradient"; }
   [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
-  [[nodiscard]] bool can_accumulate() const override { return true; }
+  [[nodiscard]] bool can_accumulate(std::size_t) const override { return true; }
 
   [[nodiscard]] std::int64_t length() const { return length_; }
 

@@ -60,7 +60,7 @@ KernelResult MakeEmbeddingGradientCpu(const KernelRequest& request) {
   return std::unique_ptr<Kernel>(std::make_unique<CallKernel>(
       request, [table, rows = request.inputs[0].shape[0]](const Call& c) {
         const auto* ids = c.in<std::int32_t>(1);
-        if (!c.accumulate) std::fill_n(c.out<float>(0), table.rows * table.columns, 0.0F);
+        if (!c.add[0]) std::fill_n(c.out<float>(0), table.rows * table.columns, 0.0F);
         for (std::int64_t n = 0; n < rows; ++n) {
           if (!Has(table, ids[n])) continue;
           AddRow(c.in<float>(0) + n * table.columns, table.columns,
@@ -90,7 +90,7 @@ KernelResult MakePositionsGradientCpu(const KernelRequest& request) {
   const std::int64_t table = Elements(request.outputs[0].shape);
   return std::unique_ptr<Kernel>(
       std::make_unique<CallKernel>(request, [all, sequence, table](const Call& c) {
-        if (!c.accumulate) std::fill_n(c.out<float>(0), table, 0.0F);
+        if (!c.add[0]) std::fill_n(c.out<float>(0), table, 0.0F);
         for (std::int64_t i = 0; i < all; i += sequence) {
           AddRow(c.in<float>(0) + i, sequence, c.out<float>(0));
         }

@@ -56,7 +56,7 @@ class Fuser {
       if (!nodes_[i] || !Is<LinearWeightGradient>(*nodes_[i])) continue;
       const ValueId weight = nodes_[i]->outputs[0];
       const std::optional<std::size_t> j = BiasGradientOf(nodes_[i]->inputs[0]);
-      if (!j || !IsOnlyGradient(weight) || !IsOnlyGradient(nodes_[*j]->outputs[0])) continue;
+      if (!j || !IsGradient(weight) || !IsGradient(nodes_[*j]->outputs[0])) continue;
       // Both gradients are inputs of nothing, so the place is free; dy and x are there at the
       // first.
       const std::size_t place = std::min(i, *j);
@@ -124,21 +124,8 @@ class Fuser {
     return std::nullopt;
   }
 
-  // No other node of the graph writes this parameter's gradient: both halves of a fused node then
-  // overwrite and add at the same times.
-  bool IsOnlyGradient(ValueId gradient) const {
-    const Value& value = graph_.value(gradient);
-    if (value.kind != ValueKind::kParameterGradient) return false;
-    int writers = 0;
-    for (const std::optional<Node>& node : nodes_) {
-      if (!node) continue;
-      for (const ValueId output : node->outputs) {
-        const Value& other = graph_.value(output);
-        writers +=
-            other.kind == ValueKind::kParameterGradient && other.parameter == value.parameter;
-      }
-    }
-    return writers == 1;
+  bool IsGradient(ValueId value) const {
+    return graph_.value(value).kind == ValueKind::kParameterGradient;
   }
 
   bool MadeBefore(ValueId value, std::size_t place) const {

@@ -13,7 +13,7 @@ class LinearWeightBiasGradient : public Function {
   [[nodiscard]] std::string_view name() const override { return "linear_weight_bias_gradient"; }
   [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
-  [[nodiscard]] bool can_accumulate() const override { return true; }
+  [[nodiscard]] bool can_accumulate(std::size_t) const override { return true; }
 };
 
 // Inputs: logits [M, C], labels i32 [M], dloss f32 [1]. Outputs: dlogits, loss_sum f64 [1].

@@ -114,7 +114,7 @@ KernelResult MakeLayerNormScaleGradientCpu(const KernelRequest& request) {
   return std::unique_ptr<Kernel>(
       std::make_unique<CallKernel>(request, [size = RowsOf(request)](const Call& c) {
         ScaleGradient(c.in<float>(0), c.in<float>(1), c.in<float>(2), c.in<float>(3), size,
-                      c.accumulate, c.out<float>(0));
+                      c.add[0], c.out<float>(0));
         return Status::Ok();
       }));
 }

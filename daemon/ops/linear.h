@@ -62,7 +62,7 @@ class LinearWeightGradient : public Function {
   [[nodiscard]] std::string_view name() const override { return "linear_weight_gradient"; }
   [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
-  [[nodiscard]] bool can_accumulate() const override { return true; }
+  [[nodiscard]] bool can_accumulate(std::size_t) const override { return true; }
 };
 
 class BiasGradient : public Function {
@@ -70,7 +70,7 @@ class BiasGradient : public Function {
   [[nodiscard]] std::string_view name() const override { return "bias_gradient"; }
   [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
-  [[nodiscard]] bool can_accumulate() const override { return true; }
+  [[nodiscard]] bool can_accumulate(std::size_t) const override { return true; }
 };
 
 }  // namespace gaccd

@@ -29,7 +29,7 @@ class MatmulKernel : public Kernel {
                  operands.scratch);
     y_ = operands.out<float>(0);
   }
-  Status Run(bool) override {
+  Status Run(OutputMask) override {
     GACCD_RETURN_IF_ERROR(matmul_.Run());
     ReluInPlace(y_, relu_elements_);
     return Status::Ok();
@@ -57,7 +57,7 @@ class WeightGradientKernel : public Kernel {
                    operands.scratch);
     }
   }
-  Status Run(bool accumulate) override { return (accumulate ? add_ : overwrite_).Run(); }
+  Status Run(OutputMask add) override { return (add[0] ? add_ : overwrite_).Run(); }
 
  private:
   Matmul overwrite_;
@@ -95,8 +95,8 @@ class BiasGradientKernel : public Kernel {
     dy_ = operands.in<float>(0);
     db_ = operands.out<float>(0);
   }
-  Status Run(bool accumulate) override {
-    SumRows(dy_, rows_, columns_, accumulate, db_);
+  Status Run(OutputMask add) override {
+    SumRows(dy_, rows_, columns_, add[0], db_);
     return Status::Ok();
   }
 

@@ -31,7 +31,7 @@ class ParameterProduct : public Kernel {
       : matmul_(std::move(matmul)), context_(context), dtype_(dtype) {}
 
   void Bind(const Operands& operands) override { bound_ = BindOperands(operands); }
-  Status Run(bool) override {
+  Status Run(OutputMask) override {
     GACCD_RETURN_IF_ERROR(bound_);
     return matmul_->Run();
   }
@@ -63,7 +63,7 @@ class SeparateBiasKernel : public Kernel {
         relu_(relu) {}
 
   void Bind(const Operands& operands) override { bound_ = BindOperands(operands); }
-  Status Run(bool) override {
+  Status Run(OutputMask) override {
     GACCD_RETURN_IF_ERROR(bound_);
     GACCD_RETURN_IF_ERROR(matmul_->Run());
     if (bias_ != nullptr) return EnqueueAddBias(on_, dtype_, bias_, y_, size_, relu_);
@@ -100,9 +100,9 @@ class WeightGradientKernel : public Kernel {
     bound_ = BindOne(*overwrite_, operands);
     if (bound_.ok()) bound_ = BindOne(*add_, operands);
   }
-  Status Run(bool accumulate) override {
+  Status Run(OutputMask add) override {
     GACCD_RETURN_IF_ERROR(bound_);
-    return (accumulate ? add_ : overwrite_)->Run();
+    return (add[0] ? add_ : overwrite_)->Run();
   }
 
  private:
@@ -116,7 +116,7 @@ class WeightGradientKernel : public Kernel {
   Status bound_;
 };
 
-// The same with db in the same pass. The library can only overwrite db, so the product that adds
+// The same with db in the same pass. The library can only overwrite db: `overwrite` does, `add`
 // leaves the sums in scratch memory.
 class WeightBiasGradientKernel : public Kernel {
  public:
@@ -133,11 +133,16 @@ class WeightBiasGradientKernel : public Kernel {
     bound_ = BindOne(*overwrite_, operands, db_);
     if (bound_.ok()) bound_ = BindOne(*add_, operands, sums_);
   }
-  Status Run(bool accumulate) override {
+  Status Run(OutputMask add) override {
     GACCD_RETURN_IF_ERROR(bound_);
-    if (!accumulate) return overwrite_->Run();
-    GACCD_RETURN_IF_ERROR(add_->Run());
-    return EnqueueAccumulate(on_, DType::kF32, sums_, db_, columns_, true);
+    if (add[0]) {
+      GACCD_RETURN_IF_ERROR(add_->Run());
+    } else {
+      if (!add[1]) return overwrite_->Run();
+      GACCD_RETURN_IF_ERROR(EnqueueAccumulate(on_, DType::kF32, db_, sums_, columns_, false));
+      GACCD_RETURN_IF_ERROR(overwrite_->Run());
+    }
+    return EnqueueAccumulate(on_, DType::kF32, sums_, db_, columns_, add[1]);
   }
 
  private:
@@ -171,9 +176,9 @@ class SeparateBiasGradientKernel : public Kernel {
     db_ = operands.out<float>(1);
     scratch_ = operands.scratch;
   }
-  Status Run(bool accumulate) override {
-    GACCD_RETURN_IF_ERROR(weight_->Run(accumulate));
-    return EnqueueBiasGradient(on_, dtype_, dy_, size_, db_, accumulate, scratch_);
+  Status Run(OutputMask add) override {
+    GACCD_RETURN_IF_ERROR(weight_->Run(add));
+    return EnqueueBiasGradient(on_, dtype_, dy_, size_, db_, add[1], scratch_);
   }
 
  private:

@@ -37,7 +37,7 @@ class SoftmaxCrossEntropyKernel : public Kernel {
     loss_sum_ = operands.out<double>(0);
     probabilities_ = operands.out<float>(1);
   }
-  Status Run(bool) override {
+  Status Run(OutputMask) override {
     double sum = 0;
     for (std::int64_t m = 0; m < size_.rows; ++m) {
       const float* z = logits_ + m * size_.columns;
@@ -64,7 +64,7 @@ class SoftmaxCrossEntropyGradientKernel : public Kernel {
     dloss_ = operands.in<float>(2);
     dlogits_ = operands.out<float>(0);
   }
-  Status Run(bool) override {
+  Status Run(OutputMask) override {
     const float weight = *dloss_;
     for (std::int64_t m = 0; m < size_.rows; ++m) {
       const float* p = probabilities_ + m * size_.columns;
@@ -91,7 +91,7 @@ class CorrectCountKernel : public Kernel {
     labels_ = operands.in<std::int32_t>(1);
     count_ = operands.out<double>(0);
   }
-  Status Run(bool) override {
+  Status Run(OutputMask) override {
     std::int64_t correct = 0;
     for (std::int64_t m = 0; m < size_.rows; ++m) {
       const float* z = logits_ + m * size_.columns;
@@ -116,7 +116,7 @@ class MeanSquaredErrorKernel : public Kernel {
     t_ = operands.in<float>(1);
     loss_sum_ = operands.out<double>(0);
   }
-  Status Run(bool) override {
+  Status Run(OutputMask) override {
     double sum = 0;
     for (std::int64_t i = 0; i < size_.rows * size_.columns; ++i) {
       sum += SquaredError(y_[i], t_[i]);
@@ -141,7 +141,7 @@ class MeanSquaredErrorGradientKernel : public Kernel {
     dloss_ = operands.in<float>(2);
     dy_ = operands.out<float>(0);
   }
-  Status Run(bool) override {
+  Status Run(OutputMask) override {
     const float slope = SquaredErrorSlope(*dloss_, size_.columns);
     for (std::int64_t i = 0; i < size_.rows * size_.columns; ++i) {
       dy_[i] = SquaredErrorGradient(slope, y_[i], t_[i]);

@@ -18,6 +18,7 @@
 #include "daemon/ops/relu.h"
 #include "daemon/ops/softmax_cross_entropy.h"
 #include "tests/unit/engine/graph_bench.h"
+#include "tests/unit/engine/scale_function.h"
 
 namespace gaccd {
 namespace {
@@ -54,6 +55,10 @@ ValueId LinearOf(GraphBench& bench, ValueId x, const std::string& name, const Si
   std::vector<ValueId> inputs = {x, bench.Parameter(name + ".w", {size.out, size.in})};
   if (bias) inputs.push_back(bench.Parameter(name + ".b", {size.out}));
   return bench.Apply(std::make_shared<Linear>(), std::move(inputs));
+}
+
+ValueId ScaleOf(GraphBench& bench, ValueId x, ValueId gain, ValueId shift, bool accumulate = true) {
+  return bench.Apply(std::make_shared<Scale>(accumulate), {x, gain, shift});
 }
 
 struct Case {
@@ -151,6 +156,50 @@ const Case kCases[] = {
        const ValueId b = bench.Parameter("b", {s.in});
        const ValueId y = bench.Apply(std::make_shared<Linear>(), {x, w, b});
        return Distance(bench, bench.Apply(std::make_shared<Linear>(), {y, w, b}));
+     }},
+    {"three_gradients_in_one_node",  // of an activation and two parameters
+     [](GraphBench& bench, const Size& s) {
+       const ValueId x = LinearOf(bench, bench.Input("x", {s.rows, s.in}), "fc", s, true);
+       return Distance(bench, ScaleOf(bench, x, bench.Parameter("gain", {s.out}),
+                                      bench.Parameter("shift", {s.out})));
+     }},
+    {"three_gradients_by_accumulate_nodes",
+     [](GraphBench& bench, const Size& s) {
+       const ValueId x = LinearOf(bench, bench.Input("x", {s.rows, s.in}), "fc", s, true);
+       return Distance(bench, ScaleOf(bench, x, bench.Parameter("gain", {s.out}),
+                                      bench.Parameter("shift", {s.out}), false));
+     }},
+    {"three_gradients_of_parameters",
+     [](GraphBench& bench, const Size& s) {
+       return Distance(bench,
+                       ScaleOf(bench, bench.Parameter("x", {s.rows, s.in}),
+                               bench.Parameter("gain", {s.in}), bench.Parameter("shift", {s.in})));
+     }},
+    {"three_gradients_one_unused",
+     [](GraphBench& bench, const Size& s) {
+       return Distance(
+           bench, ScaleOf(bench, bench.Input("x", {s.rows, s.in}), bench.Parameter("gain", {s.in}),
+                          bench.Parameter("shift", {s.in})));
+     }},
+    {"one_parameter_as_two_inputs_of_a_node",
+     [](GraphBench& bench, const Size& s) {
+       const ValueId both = bench.Parameter("both", {s.in});
+       return Distance(bench, ScaleOf(bench, bench.Input("x", {s.rows, s.in}), both, both));
+     }},
+    {"tied_gain",  // one backward node adds to a gradient and overwrites another
+     [](GraphBench& bench, const Size& s) {
+       const ValueId gain = bench.Parameter("gain", {s.in});
+       const ValueId x = bench.Input("x", {s.rows, s.in});
+       const ValueId y = ScaleOf(bench, x, gain, bench.Parameter("shift1", {s.in}));
+       return Distance(bench, ScaleOf(bench, y, gain, bench.Parameter("shift2", {s.in})));
+     }},
+    {"weight_tied_between_two_functions",  // and a third use, through an activation
+     [](GraphBench& bench, const Size& s) {
+       const ValueId w = bench.Parameter("w", {s.in, s.in}, 1.0 / static_cast<double>(s.in));
+       const ValueId table =
+           ScaleOf(bench, w, bench.Parameter("gain", {s.in}), bench.Parameter("shift", {s.in}));
+       const ValueId y = bench.Apply(std::make_shared<Linear>(), {table, w});
+       return Distance(bench, bench.Apply(std::make_shared<Add>(), {y, w}));
      }},
 };
 
@@ -262,7 +311,7 @@ class GradientsTest : public testing::TestWithParam<std::tuple<Case, Size>> {
  protected:
   void SetUp() override {
     const auto& [test_case, size] = GetParam();
-    bench_.PrepareTraining(test_case.record(bench_, size));
+    bench_.PrepareTraining(test_case.record(bench_, size), {.own_kernel = MakeScaleKernel});
     ASSERT_FALSE(HasFatalFailure());
   }
   GraphBench bench_;

@@ -20,6 +20,22 @@ std::uint64_t Bits(std::uint64_t seed, std::size_t i) {
   return StreamValue(StreamKey(kSeed, seed), i);
 }
 
+class WithOwnKernels : public KernelFactory {
+ public:
+  using OwnKernel = std::function<std::unique_ptr<Kernel>(const KernelRequest&)>;
+  WithOwnKernels(OwnKernel own, std::unique_ptr<KernelFactory> others)
+      : own_(std::move(own)), others_(std::move(others)) {}
+  KernelResult Make(const KernelRequest& request) override {
+    std::unique_ptr<Kernel> own = own_ ? own_(request) : nullptr;
+    if (own != nullptr) return own;
+    return others_->Make(request);
+  }
+
+ private:
+  OwnKernel own_;
+  std::unique_ptr<KernelFactory> others_;
+};
+
 }  // namespace
 
 std::vector<float> RandomValues(std::uint64_t seed, std::size_t count, double limit) {
@@ -106,7 +122,9 @@ void GraphBench::Prepare(const Options& options) {
   auto context = CpuContext::Create();
   ASSERT_TRUE(context.ok()) << context.status().message();
   context_ = std::move(*context);
-  kernels_ = MakeCpuKernels(*context_, {.runs_per_update = options.packed ? 1000 : 1});
+  kernels_ = std::make_unique<WithOwnKernels>(
+      options.own_kernel,
+      MakeCpuKernels(*context_, {.runs_per_update = options.packed ? 1000 : 1}));
   auto executor =
       Executor::Prepare(graph_, {&layout_, parameters_.data(), gradients_.data()}, *kernels_);
   ASSERT_TRUE(executor.ok()) << executor.status().message();

@@ -1,6 +1,7 @@
 // GraphBench: a graph with all it needs to run on the CPU. Record, Prepare(), Run(), look.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -44,6 +45,8 @@ class GraphBench {
   struct Options {
     bool simplify = true;
     bool packed = false;  // as if many micro-steps made up an update
+    // Asked before gaccd's kernels, null: it has none. For functions that only a test has.
+    std::function<std::unique_ptr<Kernel>(const KernelRequest&)> own_kernel = nullptr;
   };
   // Records the gradients of `objective` (f64 [1]) and prepares the executor.
   void PrepareTraining(ValueId objective, const Options& options);

@@ -101,17 +101,71 @@ TEST(GraphTest, AParameterGradientMustFitAndItsFunctionMustBeAbleToAdd) {
   const ValueId x = graph.AddInput("x", F32({8, 3}));
   const ValueId w = graph.AddParameter("fc.weight", {5, 4}, 0);
   const Status wrong_shape =
-      graph.ApplyToGradient(std::make_shared<LinearWeightGradient>(), {dy, x}, w);
+      graph.ApplyToGradients(std::make_shared<LinearWeightGradient>(), {dy, x}, {{w}}).status();
   ASSERT_FALSE(wrong_shape.ok());
   EXPECT_EQ(wrong_shape.kind(), ErrorKind::kInternal);
   EXPECT_THAT(wrong_shape.message(),
               AllOf(HasSubstr("fc.weight"), HasSubstr("[5, 4]"), HasSubstr("[5, 3]")));
 
   const ValueId p = graph.AddParameter("p", {8, 5}, 1);
-  const Status overwrites = graph.ApplyToGradient(std::make_shared<Relu>(), {dy}, p);
+  const Status overwrites = graph.ApplyToGradients(std::make_shared<Relu>(), {dy}, {{p}}).status();
   ASSERT_FALSE(overwrites.ok());
   EXPECT_EQ(overwrites.kind(), ErrorKind::kInternal);
   EXPECT_THAT(overwrites.message(), AllOf(HasSubstr("relu"), HasSubstr("cannot accumulate")));
+
+  const Status too_few = graph.ApplyToGradients(std::make_shared<Relu>(), {dy}, {}).status();
+  ASSERT_FALSE(too_few.ok());
+  EXPECT_EQ(too_few.kind(), ErrorKind::kInternal);
+  EXPECT_THAT(too_few.message(), AllOf(HasSubstr("0 inputs"), HasSubstr("1 outputs")));
+  EXPECT_TRUE(graph.nodes().empty());
+}
+
+// Rounds to integers; its gradient is never asked for.
+class ToInteger : public Function {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "to_integer"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override {
+    return std::vector<ValueSpec>{{inputs[0].shape, DType::kI64}};
+  }
+};
+
+TEST(GraphTest, IntegersNeedNoGradient) {
+  Graph graph;
+  const ValueId p = graph.AddParameter("p", {8, 5}, 0);
+  const ValueId i = (*graph.Apply(std::make_shared<ToInteger>(), {p}))[0];
+  EXPECT_FALSE(graph.value(i).needs_gradient);
+}
+
+// The gradient of its input has a row too many.
+class WrongGradient : public Relu {
+ public:
+  Status Gradient(GradientScope& scope) const override {
+    class OneRowMore : public Function {
+     public:
+      [[nodiscard]] std::string_view name() const override { return "one_row_more"; }
+      [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+          std::span<const ValueSpec> inputs) const override {
+        return std::vector<ValueSpec>{{{inputs[0].shape[0] + 1, inputs[0].shape[1]}, DType::kF32}};
+      }
+    };
+    return scope.SetInputGradient(0, std::make_shared<OneRowMore>(), {scope.OutputGradient(0)});
+  }
+};
+
+TEST(GradientTest, RefusesAGradientOfAnotherShape) {
+  Graph graph;
+  const ValueId x = graph.AddParameter("x", {8, 3}, 0);
+  const ValueId t = graph.AddInput("t", F32({8, 3}));
+  const ValueId seed = graph.AddInput("seed", F32({1}));
+  const ValueId y = (*graph.Apply(std::make_shared<Relu>(), {x}))[0];
+  const ValueId z = (*graph.Apply(std::make_shared<WrongGradient>(), {y}))[0];
+  const ValueId loss = (*graph.Apply(std::make_shared<MeanSquaredError>(), {z, t}))[0];
+  const Status status = RecordGradients(graph, loss, seed);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.kind(), ErrorKind::kInternal);
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr("one_row_more"), HasSubstr("[8, 3]"), HasSubstr("[9, 3]")));
 }
 
 TEST(GradientTest, RefusesAnObjectiveWithoutParameters) {

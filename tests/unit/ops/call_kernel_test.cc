@@ -67,17 +67,17 @@ TEST(CallKernel, RefusesAnotherNumberOfOperands) {
     ++runs;
     return Status::Ok();
   });
-  EXPECT_EQ(kernel.Run(false).kind(), ErrorKind::kInternal);
+  EXPECT_EQ(kernel.Run({}).kind(), ErrorKind::kInternal);
   const std::vector<void*> memory(5);
   kernel.Bind({std::span(memory).first(5), std::span(memory).first(3)});
-  const Status more = kernel.Run(false);
+  const Status more = kernel.Run({});
   EXPECT_EQ(more.kind(), ErrorKind::kInternal);
   EXPECT_THAT(more.message(), HasSubstr("5 and 3"));
   kernel.Bind({std::span(memory).first(4), std::span(memory).first(2)});
-  EXPECT_EQ(kernel.Run(false).kind(), ErrorKind::kInternal);
+  EXPECT_EQ(kernel.Run({}).kind(), ErrorKind::kInternal);
   EXPECT_EQ(runs, 0);
   kernel.Bind({std::span(memory).first(4), std::span(memory).first(3)});
-  EXPECT_TRUE(kernel.Run(false).ok());
+  EXPECT_TRUE(kernel.Run({}).ok());
   EXPECT_EQ(runs, 1);
 }
 

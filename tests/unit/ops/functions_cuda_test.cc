@@ -77,13 +77,32 @@ const Case kCases[] = {
        const ValueId r = bench.Apply(std::make_shared<Add>(), {ReluOf(bench, y), y});
        return CrossEntropyOf(bench, LinearOf(bench, r, "fc2", s.in, s.out));
      }},
-    {"parameter_used_twice",  // whose gradients are not fused: one overwrites, one adds
+    {"parameter_used_twice",  // one node overwrites both gradients, one adds
      [](GraphBench& bench, const Size& s) {
        const ValueId x = bench.Input("x", {s.rows, s.in});
        const ValueId w = bench.Parameter("w", {s.in, s.in}, 1 / static_cast<double>(s.in));
        const ValueId b = bench.Parameter("b", {s.in});
        const ValueId y = bench.Apply(std::make_shared<Linear>(), {x, w, b});
        return Distance(bench, bench.Apply(std::make_shared<Linear>(), {y, w, b}));
+     }},
+    {"tied_weight",  // the second node adds to the weight's gradient and overwrites the bias's
+     [](GraphBench& bench, const Size& s) {
+       const ValueId x = bench.Input("x", {s.rows, s.in});
+       const ValueId w = bench.Parameter("w", {s.in, s.in}, 1 / static_cast<double>(s.in));
+       const auto layer = [&](ValueId in, const char* bias) {
+         return bench.Apply(std::make_shared<Linear>(), {in, w, bench.Parameter(bias, {s.in})});
+       };
+       return Distance(bench, layer(layer(x, "b1"), "b2"));
+     }},
+    {"tied_bias",  // and the other way round
+     [](GraphBench& bench, const Size& s) {
+       const ValueId x = bench.Input("x", {s.rows, s.in});
+       const ValueId b = bench.Parameter("b", {s.in});
+       const auto layer = [&](ValueId in, const char* name) {
+         const ValueId w = bench.Parameter(name, {s.in, s.in}, 1 / static_cast<double>(s.in));
+         return bench.Apply(std::make_shared<Linear>(), {in, w, b});
+       };
+       return Distance(bench, layer(layer(x, "w1"), "w2"));
      }},
     {"add_of_parameters",  // accumulate
      [](GraphBench& bench, const Size& s) {
