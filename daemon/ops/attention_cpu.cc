@@ -1,7 +1,6 @@
 // Attention, head by head: what a head reads is packed first, so that tiles lie close together
 // whatever the distance between rows of qkv.
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -10,7 +9,7 @@
 #include "daemon/ops/call_kernel.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/math.h"
-#include "daemon/ops/row_sums.h"
+#include "daemon/ops/row_reductions.h"
 #include "daemon/ops/tile_product_cpu.h"
 
 namespace gaccd {
@@ -72,21 +71,13 @@ void TransposeTiles(const float* from, std::int64_t from_step, std::int64_t rows
 // The sums of a row are kept in so many parts until the row is done.
 constexpr std::int64_t kLanes = 16;
 
-// An integer of the order of the floats (NaN above infinity), and back: the compiler makes vector
-// code of a maximum of integers only.
-inline std::int32_t Ordered(std::int32_t bits) { return bits ^ ((bits >> 31) & 0x7fffffff); }
-
 // One row of a tile: s becomes exp(scale s - top) for the first `seen` keys and 0 for the others.
 // `top` is the largest value of the row so far and `sums`, added up, its terms. What was summed
 // relative to the former top is to be multiplied by the result.
 GACCD_SIMD_CLONES
 float SoftmaxRow(float* s, std::int64_t seen, float scale, float& top, float* sums) {
   std::fill(s + seen, s + kTile, -kInfinity);
-  std::int32_t largest = std::numeric_limits<std::int32_t>::min();
-  for (std::int64_t j = 0; j < kTile; ++j) {
-    largest = std::max(largest, Ordered(std::bit_cast<std::int32_t>(s[j])));
-  }
-  const float of_tile = scale * std::bit_cast<float>(Ordered(largest));
+  const float of_tile = scale * LargestOf(s, kTile);
   const float new_top = of_tile <= top ? top : of_tile;
   for (std::int64_t j = 0; j < kTile; ++j) s[j] = Exp(scale * s[j] - new_top);
   const float factor = Exp(top - new_top);

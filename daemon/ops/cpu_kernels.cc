@@ -21,12 +21,17 @@ class CpuKernelFactory : public KernelFactory {
             {"attention_gradient", MakeAttentionGradientCpu},
             {"bias_gradient", MakeBiasGradientCpu},
             {"correct_count", MakeCorrectCountCpu},
+            {"dropout", MakeDropoutCpu},
             {"embedding", MakeEmbeddingCpu},
             {"embedding_gradient", MakeEmbeddingGradientCpu},
+            {"first_rows", MakeFirstRowsCpu},
+            {"first_rows_gradient", MakeFirstRowsGradientCpu},
             {"gelu", MakeGeluCpu},
             {"gelu_gradient", MakeGeluGradientCpu},
             {"gelu_tanh", MakeGeluTanhCpu},
             {"gelu_tanh_gradient", MakeGeluTanhGradientCpu},
+            {"l2_normalize", MakeL2NormalizeCpu},
+            {"l2_normalize_gradient", MakeL2NormalizeGradientCpu},
             {"layer_norm", MakeLayerNormCpu},
             {"layer_norm_input_gradient", MakeLayerNormInputGradientCpu},
             {"layer_norm_scale_gradient", MakeLayerNormScaleGradientCpu},
@@ -42,6 +47,8 @@ class CpuKernelFactory : public KernelFactory {
              [&context](const KernelRequest& request) {
                return MakeLinearWeightGradientCpu(request, context);
              }},
+            {"mean_rows", MakeMeanRowsCpu},
+            {"mean_rows_gradient", MakeMeanRowsGradientCpu},
             {"mean_squared_error", MakeMeanSquaredErrorCpu},
             {"mean_squared_error_gradient", MakeMeanSquaredErrorGradientCpu},
             {"positions_gradient", MakePositionsGradientCpu},
@@ -49,10 +56,14 @@ class CpuKernelFactory : public KernelFactory {
             {"relu_gradient", MakeReluGradientCpu},
             {"silu", MakeSiluCpu},
             {"silu_gradient", MakeSiluGradientCpu},
+            {"softmax", MakeSoftmaxCpu},
             {"softmax_cross_entropy", MakeSoftmaxCrossEntropyCpu},
             {"softmax_cross_entropy_gradient", MakeSoftmaxCrossEntropyGradientCpu},
+            {"softmax_gradient", MakeSoftmaxGradientCpu},
             {"tanh", MakeTanhCpu},
             {"tanh_gradient", MakeTanhGradientCpu},
+            {"token_cross_entropy", MakeTokenCrossEntropyCpu},
+            {"token_cross_entropy_gradient", MakeTokenCrossEntropyGradientCpu},
         } {}
 
   KernelResult Make(const KernelRequest& request) override {

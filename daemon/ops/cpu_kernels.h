@@ -28,12 +28,17 @@ KernelResult MakeAttentionCpu(const KernelRequest& request);
 KernelResult MakeAttentionGradientCpu(const KernelRequest& request);
 KernelResult MakeBiasGradientCpu(const KernelRequest& request);
 KernelResult MakeCorrectCountCpu(const KernelRequest& request);
+KernelResult MakeDropoutCpu(const KernelRequest& request);
 KernelResult MakeEmbeddingCpu(const KernelRequest& request);
 KernelResult MakeEmbeddingGradientCpu(const KernelRequest& request);
+KernelResult MakeFirstRowsCpu(const KernelRequest& request);
+KernelResult MakeFirstRowsGradientCpu(const KernelRequest& request);
 KernelResult MakeGeluCpu(const KernelRequest& request);
 KernelResult MakeGeluGradientCpu(const KernelRequest& request);
 KernelResult MakeGeluTanhCpu(const KernelRequest& request);
 KernelResult MakeGeluTanhGradientCpu(const KernelRequest& request);
+KernelResult MakeL2NormalizeCpu(const KernelRequest& request);
+KernelResult MakeL2NormalizeGradientCpu(const KernelRequest& request);
 KernelResult MakeLayerNormCpu(const KernelRequest& request);
 KernelResult MakeLayerNormInputGradientCpu(const KernelRequest& request);
 KernelResult MakeLayerNormScaleGradientCpu(const KernelRequest& request);
@@ -42,6 +47,8 @@ KernelResult MakeLinearCpu(const KernelRequest& request, CpuContext& context,
 KernelResult MakeLinearInputGradientCpu(const KernelRequest& request, CpuContext& context,
                                         const CpuKernelOptions& options);
 KernelResult MakeLinearWeightGradientCpu(const KernelRequest& request, CpuContext& context);
+KernelResult MakeMeanRowsCpu(const KernelRequest& request);
+KernelResult MakeMeanRowsGradientCpu(const KernelRequest& request);
 KernelResult MakeMeanSquaredErrorCpu(const KernelRequest& request);
 KernelResult MakeMeanSquaredErrorGradientCpu(const KernelRequest& request);
 KernelResult MakePositionsGradientCpu(const KernelRequest& request);
@@ -49,10 +56,14 @@ KernelResult MakeReluCpu(const KernelRequest& request);
 KernelResult MakeReluGradientCpu(const KernelRequest& request);
 KernelResult MakeSiluCpu(const KernelRequest& request);
 KernelResult MakeSiluGradientCpu(const KernelRequest& request);
+KernelResult MakeSoftmaxCpu(const KernelRequest& request);
 KernelResult MakeSoftmaxCrossEntropyCpu(const KernelRequest& request);
 KernelResult MakeSoftmaxCrossEntropyGradientCpu(const KernelRequest& request);
+KernelResult MakeSoftmaxGradientCpu(const KernelRequest& request);
 KernelResult MakeTanhCpu(const KernelRequest& request);
 KernelResult MakeTanhGradientCpu(const KernelRequest& request);
+KernelResult MakeTokenCrossEntropyCpu(const KernelRequest& request);
+KernelResult MakeTokenCrossEntropyGradientCpu(const KernelRequest& request);
 
 // values[i] = max(values[i], 0); a NaN stays.
 void ReluInPlace(float* values, std::int64_t elements);

@@ -8,6 +8,7 @@
 
 #include "daemon/ops/math.h"
 #include "daemon/tensor/host_device.h"
+#include "daemon/tensor/random.h"
 
 namespace gaccd {
 
@@ -61,6 +62,31 @@ struct SiluGradientFormula {
   GACCD_HOST_DEVICE static float Of(float dy, float x) {
     const float s = 1.0F / (1.0F + Exp(-x));
     return dy * s * (1.0F + x * (1.0F - s));
+  }
+};
+
+// Dropout: the random numbers of a sample are a stream of their own; an element takes half of one.
+struct DropoutMask {
+  std::uint64_t layer = 0;      // StreamKey(StreamKey(seed, update), layer)
+  std::uint32_t threshold = 0;  // probability * 2^32
+  float scale = 1;              // 1 / (1 - probability)
+
+  // Without the layer. REQUIRES: 0 <= probability < 1.
+  [[nodiscard]] static DropoutMask For(double probability) {
+    return {0, static_cast<std::uint32_t>(probability * 0x1p32),
+            static_cast<float>(1 / (1 - probability))};
+  }
+  [[nodiscard]] GACCD_HOST_DEVICE std::uint64_t SampleKey(std::int64_t sample) const {
+    return StreamKey(layer, static_cast<std::uint64_t>(sample));
+  }
+  // What the elements 2 pair and 2 pair + 1 of a sample are multiplied by.
+  [[nodiscard]] GACCD_HOST_DEVICE float First(std::uint64_t key, std::int64_t pair) const {
+    const std::uint64_t bits = StreamValue(key, static_cast<std::uint64_t>(pair));
+    return static_cast<std::uint32_t>(bits) < threshold ? 0.0F : scale;
+  }
+  [[nodiscard]] GACCD_HOST_DEVICE float Second(std::uint64_t key, std::int64_t pair) const {
+    const std::uint64_t bits = StreamValue(key, static_cast<std::uint64_t>(pair));
+    return static_cast<std::uint32_t>(bits >> 32) < threshold ? 0.0F : scale;
   }
 };
 

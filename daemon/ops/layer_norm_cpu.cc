@@ -5,7 +5,7 @@
 #include "daemon/ops/call_kernel.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/layer_norm.h"
-#include "daemon/ops/row_sums.h"
+#include "daemon/ops/row_reductions.h"
 
 namespace gaccd {
 namespace {

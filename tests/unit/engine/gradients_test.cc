@@ -10,13 +10,17 @@
 #include "daemon/autograd/add.h"
 #include "daemon/ops/activations.h"
 #include "daemon/ops/attention.h"
+#include "daemon/ops/dropout.h"
 #include "daemon/ops/embedding.h"
 #include "daemon/ops/flatten.h"
 #include "daemon/ops/layer_norm.h"
 #include "daemon/ops/linear.h"
 #include "daemon/ops/mean_squared_error.h"
+#include "daemon/ops/pool_rows.h"
 #include "daemon/ops/relu.h"
+#include "daemon/ops/row_functions.h"
 #include "daemon/ops/softmax_cross_entropy.h"
+#include "daemon/ops/token_cross_entropy.h"
 #include "tests/unit/engine/graph_bench.h"
 #include "tests/unit/engine/scale_function.h"
 
@@ -218,6 +222,20 @@ ValueId AttentionOf(GraphBench& bench, const Size& s, bool causal,
   return Distance(bench, bench.Apply(std::make_shared<Attention>(options), std::move(inputs)));
 }
 
+// Every third position is ignored.
+ValueId TokensOf(GraphBench& bench, const Size& s, float smoothing, bool weighted) {
+  const std::int64_t classes = s.out + 1;
+  std::vector<std::int32_t> labels;
+  for (std::int32_t n = 0; n < s.rows; ++n) {
+    labels.push_back(n % 3 == 2 ? -100 : n % static_cast<std::int32_t>(classes));
+  }
+  std::vector<ValueId> inputs = {bench.Parameter("z", {s.rows, classes}, 3),
+                                 bench.Ids("labels", {s.rows}, std::move(labels))};
+  if (weighted) inputs.push_back(bench.Input("weights", {s.rows}));
+  const TokenCrossEntropyOptions options{.label_smoothing = smoothing};
+  return bench.Apply(std::make_shared<TokenCrossEntropy>(options), std::move(inputs));
+}
+
 // What models of text are made of; `in` is the width.
 const Case kSequenceCases[] = {
     {"gelu",
@@ -277,6 +295,55 @@ const Case kSequenceCases[] = {
        const auto rows = static_cast<std::int32_t>(s.rows);
        return AttentionOf(bench, s, true, {rows / 2, rows});
      }},
+    {"softmax",
+     [](GraphBench& bench, const Size& s) {
+       const ValueId x = bench.Parameter("x", {s.rows, s.in}, 2);
+       return Distance(bench, bench.Apply(std::make_shared<Softmax>(), {x}));
+     }},
+    {"l2_normalize",
+     [](GraphBench& bench, const Size& s) {
+       const ValueId x = bench.Parameter("x", {s.rows, s.in});
+       KeepOffZero(bench.parameter("x"));
+       return Distance(bench, bench.Apply(std::make_shared<L2Normalize>(), {x}));
+     }},
+    {"l2_normalize_of_short_rows",  // below eps, so divided by eps
+     [](GraphBench& bench, const Size& s) {
+       const ValueId x = bench.Parameter("x", {s.rows, s.in});
+       return Distance(bench, bench.Apply(std::make_shared<L2Normalize>(100.0F), {x}));
+     }},
+    {"first_rows",
+     [](GraphBench& bench, const Size& s) {
+       const ValueId x = bench.Parameter("x", {3 * s.rows, s.in});
+       return Distance(bench,
+                       bench.Apply(std::make_shared<PoolRows>(PoolKind::kFirst, s.rows), {x}));
+     }},
+    {"mean_rows",
+     [](GraphBench& bench, const Size& s) {
+       const ValueId x = bench.Parameter("x", {3 * s.rows, s.in});
+       return Distance(bench,
+                       bench.Apply(std::make_shared<PoolRows>(PoolKind::kMean, s.rows), {x}));
+     }},
+    {"mean_rows_with_lengths",
+     [](GraphBench& bench, const Size& s) {
+       const auto rows = static_cast<std::int32_t>(s.rows);
+       const ValueId x = bench.Parameter("x", {3 * s.rows, s.in});
+       const ValueId lengths = bench.Ids("lengths", {3}, {(rows + 1) / 2, 0, rows});
+       return Distance(
+           bench, bench.Apply(std::make_shared<PoolRows>(PoolKind::kMean, s.rows), {x, lengths}));
+     }},
+    {"dropout",
+     [](GraphBench& bench, const Size& s) {
+       const ValueId x = bench.Parameter("x", {3 * s.rows, s.in});
+       const ValueId ids = bench.Longs("sample_ids", {7, 1LL << 40, 0});
+       const DropoutOptions options{.probability = 0.25F, .seed = 3, .layer = 5};
+       return Distance(bench, bench.Apply(std::make_shared<Dropout>(options),
+                                          {x, ids, bench.Longs("update", {12})}));
+     }},
+    {"token_cross_entropy", [](GraphBench& b, const Size& s) { return TokensOf(b, s, 0, false); }},
+    {"token_cross_entropy_smoothed",
+     [](GraphBench& b, const Size& s) { return TokensOf(b, s, 0.1F, false); }},
+    {"token_cross_entropy_weighted",
+     [](GraphBench& b, const Size& s) { return TokensOf(b, s, 0.3F, true); }},
 };
 
 const Size kSizes[] = {{1, 1, 1}, {1, 7, 5}, {3, 1, 2}, {4, 17, 9}, {33, 5, 3}, {16, 32, 16}};

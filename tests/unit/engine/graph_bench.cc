@@ -100,6 +100,13 @@ ValueId GraphBench::Ids(const std::string& name, const Shape& shape,
   return id;
 }
 
+ValueId GraphBench::Longs(const std::string& name, std::vector<std::int64_t> values) {
+  const auto size = static_cast<std::int64_t>(values.size());
+  const ValueId id = graph_.AddInput(name, {{size}, DType::kI64});
+  longs_[id] = std::move(values);
+  return id;
+}
+
 std::vector<ValueId> GraphBench::ApplyAll(std::shared_ptr<const Function> function,
                                           std::vector<ValueId> inputs) {
   auto outputs = graph_.Apply(std::move(function), std::move(inputs));
@@ -138,6 +145,7 @@ void GraphBench::Prepare(const Options& options) {
     }
   }
   for (const auto& [id, values] : ids_) executor_->BindInput(id, values.data());
+  for (const auto& [id, values] : longs_) executor_->BindInput(id, values.data());
   if (label_input_ >= 0) executor_->BindInput(label_input_, labels_.data());
   if (seed_input_ >= 0) executor_->BindInput(seed_input_, &kWeight);
 }

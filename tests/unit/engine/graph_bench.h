@@ -35,6 +35,8 @@ class GraphBench {
   // Whole numbers in [0, limit), of type i32.
   ValueId Ids(const std::string& name, const Shape& shape, std::int64_t limit);
   ValueId Ids(const std::string& name, const Shape& shape, std::vector<std::int32_t> values);
+  // Of type i64.
+  ValueId Longs(const std::string& name, std::vector<std::int64_t> values);
   // The outputs of function(inputs); fails the test and returns {0} when it is refused.
   std::vector<ValueId> ApplyAll(std::shared_ptr<const Function> function,
                                 std::vector<ValueId> inputs);
@@ -66,6 +68,7 @@ class GraphBench {
   // The content of a float input, as it was filled.
   std::span<const float> input(ValueId id) const { return floats_[static_cast<std::size_t>(id)]; }
   std::span<const std::int32_t> ids(ValueId id) const { return ids_.at(id); }
+  std::span<const std::int64_t> longs(ValueId id) const { return longs_.at(id); }
   Executor& executor() { return *executor_; }
   // What other devices need to run the same: values by id (-1: there is none).
   [[nodiscard]] ValueId objective_id() const { return objective_; }
@@ -82,6 +85,7 @@ class GraphBench {
   std::vector<float> gradients_;
   std::vector<std::vector<float>> floats_;  // by value: content of the float inputs
   std::map<ValueId, std::vector<std::int32_t>> ids_;
+  std::map<ValueId, std::vector<std::int64_t>> longs_;
   std::uint64_t inputs_ = 0;
   std::vector<std::int32_t> labels_;
   ValueId label_input_ = -1;

@@ -1,10 +1,16 @@
 // What the functions refuse when they are recorded, by shape and type.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "daemon/ops/activations.h"
 #include "daemon/ops/attention.h"
+#include "daemon/ops/dropout.h"
 #include "daemon/ops/embedding.h"
 #include "daemon/ops/layer_norm.h"
+#include "daemon/ops/pool_rows.h"
+#include "daemon/ops/row_functions.h"
+#include "daemon/ops/token_cross_entropy.h"
 
 namespace gaccd {
 namespace {
@@ -68,6 +74,43 @@ TEST(RefusalsTest, LayerNorm) {
   ExpectRefused(norm, {F32({6, 0}), F32({0}), F32({0})}, "at least 1 column");
   ExpectRefused(norm, {F32({6, 3}), F32({6}), F32({3})}, "gamma: expected f32 [3]");
   ExpectRefused(norm, {F32({6, 3}), F32({3}), F32({6})}, "beta: expected f32 [3]");
+}
+
+TEST(RefusalsTest, TokenCrossEntropy) {
+  const TokenCrossEntropy loss;
+  ExpectRefused(loss, {F32({6, 3})}, "expected 2 inputs, or 3 with weights, found 1");
+  ExpectRefused(loss, {F32({6, 0}), I32({6})}, "at least 1 class");
+  ExpectRefused(loss, {F32({6, 3}), I32({5})}, "the labels: expected i32 [6]");
+  ExpectRefused(loss, {F32({6, 3}), I32({6}), F32({5})}, "the weights: expected f32 [6]");
+  ExpectRefused(TokenCrossEntropy({.label_smoothing = 1.5F}), {F32({6, 3}), I32({6})},
+                "[0, 1], found 1.5");
+}
+
+TEST(RefusalsTest, RowFunctions) {
+  ExpectRefused(Softmax(), {F32({6})}, "the input: expected an f32 or bf16 matrix");
+  ExpectRefused(Softmax(), {F32({6, 0})}, "at least 1 column");
+  ExpectRefused(SoftmaxGradient(), {F32({6, 2}), F32({2, 6})}, "the output: expected f32 [6, 2]");
+  ExpectRefused(L2Normalize(), {F32({6, 0})}, "at least 1 column");
+  ExpectRefused(L2Normalize(0), {F32({6, 2})}, "eps: expected a value above 0, found 0");
+  ExpectRefused(L2NormalizeGradient(1), {F32({6, 2}), F32({6, 2}), F32({2})}, "the norm");
+}
+
+TEST(RefusalsTest, PoolRows) {
+  ExpectRefused(PoolRows(PoolKind::kMean, 4), {F32({6, 2})}, "sequences of 4");
+  ExpectRefused(PoolRows(PoolKind::kMean, 3), {F32({6, 2}), I32({3})}, "the lengths");
+  ExpectRefused(PoolRows(PoolKind::kFirst, 3), {F32({6, 2}), I32({2})}, "expected 1 inputs");
+  ExpectRefused(PoolRowsGradient(PoolKind::kMean, 0), {F32({6, 2})}, "at least 1, found 0");
+}
+
+TEST(RefusalsTest, Dropout) {
+  const ValueSpec ids{{4}, DType::kI64};
+  const ValueSpec update{{1}, DType::kI64};
+  ExpectRefused(Dropout({}), {F32({6, 2}), ids, update}, "found i64 [4] and [6, 2]");
+  ExpectRefused(Dropout({}), {F32({8, 2}), I32({4}), update}, "found i32 [4] and [8, 2]");
+  ExpectRefused(Dropout({}), {F32({8, 2}), ids, ids}, "the number of the update");
+  for (const float p : {-0.1F, 1.0F, std::nanf("")}) {
+    ExpectRefused(Dropout({.probability = p}), {F32({8, 2}), ids, update}, "[0, 1)");
+  }
 }
 
 }  // namespace

@@ -1,0 +1,35 @@
+// Dropout: y = x m, m = 0 with probability p, else 1 / (1 - p); dx = dy m: the same function again.
+// m of an element depends on the seed, the number of the update, the layer, the id of the sample
+// and the place within the sample alone: not on the rank, the micro-batch or a restart. Nothing is
+// kept for the backward, which computes m again.
+#pragma once
+
+#include "daemon/autograd/function.h"
+
+namespace gaccd {
+
+struct DropoutOptions {
+  float probability = 0;    // p, in [0, 1)
+  std::uint64_t seed = 0;   // of the job
+  std::uint64_t layer = 0;  // different for every dropout of a model
+};
+
+// Inputs: x f32 or bf16, whose first dimension is a multiple of the samples (rows of a sample lie
+// together); sample_ids i64 [samples]; update i64 [1].
+class Dropout : public Function {
+ public:
+  explicit Dropout(const DropoutOptions& options) : options_(options) {}
+
+  [[nodiscard]] std::string_view name() const override { return "dropout"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  Status Gradient(GradientScope& scope) const override;
+  [[nodiscard]] bool can_run_in_place() const override { return true; }
+
+  [[nodiscard]] const DropoutOptions& options() const { return options_; }
+
+ private:
+  DropoutOptions options_;
+};
+
+}  // namespace gaccd

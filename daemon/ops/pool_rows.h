@@ -1,0 +1,51 @@
+// One row for each sequence of T rows:  x [B T, D], y [B, D]
+//   first_rows  y[b] = x[b T];                     dx[b T] = dy[b], 0 in all other rows
+//   mean_rows   y[b] = sum_{t < L} x[b T + t] / L;  dx[b T + t] = dy[b] / L for t < L, else 0
+// L is the length of sequence b, T where no lengths are given; y[b] = 0 where it is 0.
+#pragma once
+
+#include "daemon/autograd/function.h"
+
+namespace gaccd {
+
+enum class PoolKind : std::uint8_t { kFirst, kMean };
+
+// Inputs: x f32 or bf16 and, for the mean, possibly lengths i32 [B] in [0, T] (others count as the
+// nearest of these).
+class PoolRows : public Function {
+ public:
+  PoolRows(PoolKind kind, std::int64_t length) : kind_(kind), length_(length) {}
+
+  [[nodiscard]] std::string_view name() const override {
+    return kind_ == PoolKind::kFirst ? "first_rows" : "mean_rows";
+  }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  Status Gradient(GradientScope& scope) const override;
+
+  [[nodiscard]] std::int64_t length() const { return length_; }
+
+ private:
+  PoolKind kind_;
+  std::int64_t length_;  // T
+};
+
+// Inputs: dy and, if there are, lengths. Output: dx.
+class PoolRowsGradient : public Function {
+ public:
+  PoolRowsGradient(PoolKind kind, std::int64_t length) : kind_(kind), length_(length) {}
+
+  [[nodiscard]] std::string_view name() const override {
+    return kind_ == PoolKind::kFirst ? "first_rows_gradient" : "mean_rows_gradient";
+  }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+
+  [[nodiscard]] std::int64_t length() const { return length_; }
+
+ private:
+  PoolKind kind_;
+  std::int64_t length_;  // T
+};
+
+}  // namespace gaccd

@@ -1,0 +1,54 @@
+// Softmax cross-entropy with positions that are ignored, label smoothing and weights, as PyTorch's
+// cross_entropy(ignore_index, label_smoothing).  logits z [N, C], labels t [N], weights w [N] or 1:
+//   loss_sum = sum_n w[n] ((1 - e) (lse[n] - z[n, t[n]]) + e / C sum_c (lse[n] - z[n, c]))
+//   weight_sum = sum_n w[n],  lse[n] = log sum_c exp z[n, c]
+// over the n whose label is not the ignored one. weight_sum, added up over the update, is what the
+// loss is divided by: the gradient of loss_sum is 1 / that sum. Backward:
+//   dz[n, c] = w[n] (exp(z[n, c] - lse[n]) - (1 - e) [c = t[n]] - e / C) dloss, 0 where ignored
+// A label that is neither ignored nor in [0, C) makes the loss NaN; nothing outside z is read.
+#pragma once
+
+#include "daemon/autograd/function.h"
+
+namespace gaccd {
+
+struct TokenCrossEntropyOptions {
+  std::int32_t ignored_label = -100;
+  float label_smoothing = 0;  // e, in [0, 1]
+};
+
+// Inputs: logits f32 or bf16, labels i32 and, if there are, weights f32. Outputs: loss_sum and
+// weight_sum f64 [1]; statistics f32 [N, 2]: of every row the largest logit m and the sum of
+// exp(z - m). Only loss_sum has a gradient.
+class TokenCrossEntropy : public Function {
+ public:
+  explicit TokenCrossEntropy(const TokenCrossEntropyOptions& options = {}) : options_(options) {}
+
+  [[nodiscard]] std::string_view name() const override { return "token_cross_entropy"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  Status Gradient(GradientScope& scope) const override;
+
+  [[nodiscard]] const TokenCrossEntropyOptions& options() const { return options_; }
+
+ private:
+  TokenCrossEntropyOptions options_;
+};
+
+// Inputs: logits, labels, statistics, dloss f32 [1] and, if there are, weights. Output: dlogits.
+class TokenCrossEntropyGradient : public Function {
+ public:
+  explicit TokenCrossEntropyGradient(const TokenCrossEntropyOptions& options) : options_(options) {}
+
+  [[nodiscard]] std::string_view name() const override { return "token_cross_entropy_gradient"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] bool can_run_in_place() const override { return true; }
+
+  [[nodiscard]] const TokenCrossEntropyOptions& options() const { return options_; }
+
+ private:
+  TokenCrossEntropyOptions options_;
+};
+
+}  // namespace gaccd
