@@ -21,10 +21,10 @@ def count_gpus():
     for path in ("libcuda.so.1", "/usr/local/nvidia/lib64/libcuda.so.1"):
         try:
             driver = driver or ctypes.CDLL(path)
-        except OSError as error:
-            reason = f"no driver: {error}"
+        except OSError:
+            continue
     if driver is None:
-        return 0, reason
+        return 0, "no driver: libcuda.so.1 not found"
     count = ctypes.c_int(0)
     code = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
     if code:

@@ -45,6 +45,9 @@ CUDA_LIBRARIES = {
     "libnccl.so.2": ("ncclGetVersion", "written"),
     "libcudnn.so.9": ("cudnnGetVersion", "returned"),
 }
+NVRTC = "libnvrtc.so.13"
+TOOLKITS = ["/usr/local/cuda*/lib64", "/opt/cuda*/lib64"]
+OTHER_PYTHONS = ["/opt/*/lib/python3*/site-packages/nvidia/*/lib"]
 
 
 class BundleError(Exception):
@@ -254,22 +257,25 @@ def version_of(path, function, how):
         return 0
 
 
-def cuda_candidates(name):
-    """Where a library of CUDA may lie: the loader's path, toolkits, Python's site-packages."""
+def cuda_folders():
+    """Where libraries of CUDA may lie: the loader's path, toolkits, Python's site-packages."""
     folders = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     folders += [os.path.join(os.environ.get(v, ""), "lib64") for v in ("CUDA_HOME", "CUDA_PATH")]
-    folders += sorted(glob.glob("/usr/local/cuda*/lib64") + glob.glob("/opt/cuda*/lib64"))
-    for base in sys.path:
-        folders += sorted(glob.glob(os.path.join(base, "nvidia", "*", "lib")))
-    files = [os.path.join(folder, name) for folder in folders if folder]
+    for pattern in [*TOOLKITS, *(f"{base}/nvidia/*/lib" for base in sys.path), *OTHER_PYTHONS]:
+        folders += sorted(glob.glob(pattern))
+    return [folder for folder in folders if folder]
+
+
+def cuda_candidates(name):
+    """The files of this name; '*' in it matches anything."""
+    files = [file for folder in cuda_folders() for file in sorted(glob.glob(f"{folder}/{name}"))]
     files.append(system_libraries().get(name, ""))
-    files += glob.glob(f"/opt/*/lib/python3*/site-packages/nvidia/*/lib/{name}")
     return list(dict.fromkeys(os.path.realpath(f) for f in files if os.path.isfile(f)))
 
 
 def find_cuda(into):
-    """Links to the newest of each library of CUDA, in a folder: only these, none beside them.
-    Returns name -> (version, path); (0, reason) for one that is not here."""
+    """Links to the newest of each library of CUDA, in a folder: only these and what they load by
+    name. Returns name -> (version, path); (0, reason) for one that is not here."""
     into = Path(into)
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir(parents=True)
@@ -278,13 +284,24 @@ def find_cuda(into):
         asked = [(version_of(path, function, how), path) for path in cuda_candidates(name)]
         found[name] = max(asked, default=(0, "not found"))
         if found[name][0] == 0:
-            found[name] = (0, f"none of these loads: {asked}" if asked else "not found")
+            others = cuda_candidates(re.sub(r"\d+$", "*", name))
+            found[name] = (0, f"none of these loads: {asked}" if asked else
+                           f"not found, but {', '.join(others)}" if others else "not found")
             continue
         (into / name).symlink_to(found[name][1])
-        if name.startswith("libcudnn"):  # it loads its parts by name
-            for part in glob.glob(os.path.join(os.path.dirname(found[name][1]), "libcudnn_*.so.9")):
-                (into / os.path.basename(part)).symlink_to(part)
+        if name.startswith("libcudnn"):
+            link_parts_of_cudnn(os.path.dirname(found[name][1]), into)
     return found
+
+
+def link_parts_of_cudnn(folder, into):
+    """What cuDNN loads by name: its parts, and the compiler of kernels with its builtins."""
+    parts = [(os.path.basename(part), part) for part in glob.glob(f"{folder}/libcudnn_*.so.9")]
+    for compiler in cuda_candidates(NVRTC)[:1]:
+        builtins = glob.glob(f"{os.path.dirname(compiler)}/libnvrtc-builtins.so.*")
+        parts += [(NVRTC, compiler), *((os.path.basename(file), file) for file in builtins)]
+    for name, file in parts:
+        (into / name).symlink_to(file)
 
 
 def environment(bundle, cuda):
