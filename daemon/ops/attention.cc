@@ -6,59 +6,69 @@
 namespace gaccd {
 namespace {
 
-// Also of the lengths, the last of `inputs` if there are more than `without`.
-Status CheckSizes(const AttentionOptions& options, std::span<const ValueSpec> inputs,
-                  std::size_t without, const ValueSpec& qkv) {
-  if (inputs.size() != without && inputs.size() != without + 1) {
-    return {ErrorKind::kConfig, StrCat("expected ", without, " inputs, or ", without + 1,
-                                       " with lengths, found ", inputs.size())};
-  }
-  GACCD_RETURN_IF_ERROR(CheckSequences(qkv, options.length, "qkv"));
-  if (options.heads < 1 || qkv.shape[1] == 0 || qkv.shape[1] % (3 * options.heads) != 0) {
-    return {ErrorKind::kConfig, StrCat("qkv: expected columns that 3 times ", options.heads,
-                                       " heads divide, found ", ToString(qkv.shape))};
-  }
-  if (inputs.size() == without) return Status::Ok();
-  return CheckShapeIs(inputs.back(), {qkv.shape[0] / options.length}, "the lengths", DType::kI32);
+Status CheckHeads(std::int64_t heads, std::int64_t parts, const ValueSpec& x) {
+  if (heads >= 1 && x.shape[1] > 0 && x.shape[1] % (parts * heads) == 0) return Status::Ok();
+  return {ErrorKind::kConfig, StrCat("expected columns that ", parts, " times ", heads,
+                                     " heads divide, found ", ToString(x.shape))};
 }
 
-ValueSpec OutputOf(const ValueSpec& qkv) { return {{qkv.shape[0], qkv.shape[1] / 3}, qkv.dtype}; }
+// The inputs of Attention; returns what y is.
+Result<ValueSpec> CheckInputs(const AttentionOptions& options, std::span<const ValueSpec> inputs) {
+  if (inputs.empty() || inputs.size() > 4) {
+    return Status(ErrorKind::kConfig,
+                  StrCat("expected qkv or q, k and v, and possibly lengths, found ", inputs.size(),
+                         " inputs"));
+  }
+  const ValueSpec& x = inputs[0];
+  const bool packed = IsPackedAttention(inputs.size());
+  const std::int64_t parts = packed ? 3 : 1;
+  GACCD_RETURN_IF_ERROR(CheckSequences(x, options.length, packed ? "qkv" : "q"));
+  GACCD_RETURN_IF_ERROR(CheckHeads(options.heads, parts, x));
+  if (!packed) {
+    GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[1], x.shape, "k", x.dtype));
+    GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[2], x.shape, "v", x.dtype));
+  }
+  if (HasAttentionLengths(inputs.size())) {
+    GACCD_RETURN_IF_ERROR(
+        CheckShapeIs(inputs.back(), {x.shape[0] / options.length}, "the lengths", DType::kI32));
+  }
+  return ValueSpec{{x.shape[0], x.shape[1] / parts}, x.dtype};
+}
 
-ValueSpec LogSumsOf(const AttentionOptions& options, const ValueSpec& qkv) {
-  return {{qkv.shape[0] / options.length, options.heads, options.length}, DType::kF32};
+ValueSpec LogSumsOf(const AttentionOptions& options, const ValueSpec& y) {
+  return {{y.shape[0] / options.length, options.heads, options.length}, DType::kF32};
 }
 
 }  // namespace
 
 Result<std::vector<ValueSpec>> Attention::Infer(std::span<const ValueSpec> inputs) const {
-  if (inputs.empty()) return Status(ErrorKind::kConfig, "expected 1 or 2 inputs, found 0");
-  GACCD_RETURN_IF_ERROR(CheckSizes(options_, inputs, 1, inputs[0]));
-  return std::vector<ValueSpec>{OutputOf(inputs[0]), LogSumsOf(options_, inputs[0])};
+  GACCD_ASSIGN_OR_RETURN(const ValueSpec y, CheckInputs(options_, inputs));
+  return std::vector<ValueSpec>{y, LogSumsOf(options_, y)};
 }
 
 Status Attention::Gradient(GradientScope& scope) const {
   if (scope.HasOutputGradient(1)) {
     return {ErrorKind::kConfig, "attention: the sums of the softmax have no gradient"};
   }
-  std::vector<ValueId> inputs = {scope.OutputGradient(0), scope.input(0), scope.output(0),
-                                 scope.output(1)};
-  if (scope.inputs() == 2) inputs.push_back(scope.input(1));
-  return scope.SetInputGradient(0, std::make_shared<AttentionGradient>(options_),
-                                std::move(inputs));
+  std::vector<ValueId> inputs = {scope.OutputGradient(0), scope.output(0), scope.output(1)};
+  for (std::size_t i = 0; i < scope.inputs(); ++i) inputs.push_back(scope.input(i));
+  constexpr std::size_t kParts[] = {0, 1, 2};
+  const std::size_t parts = IsPackedAttention(scope.inputs()) ? 1 : 3;
+  return scope.SetInputGradients(std::span(kParts).first(parts),
+                                 std::make_shared<AttentionGradient>(options_), std::move(inputs));
 }
 
 Result<std::vector<ValueSpec>> AttentionGradient::Infer(std::span<const ValueSpec> inputs) const {
   if (inputs.size() < 4) {
-    return Status(ErrorKind::kConfig, StrCat("expected 4 or 5 inputs, found ", inputs.size()));
+    return Status(ErrorKind::kConfig, StrCat("expected at least 4 inputs, found ", inputs.size()));
   }
-  const ValueSpec& qkv = inputs[1];
-  GACCD_RETURN_IF_ERROR(CheckSizes(options_, inputs, 4, qkv));
-  const ValueSpec y = OutputOf(qkv);
+  const std::span<const ValueSpec> forward = inputs.subspan(3);
+  GACCD_ASSIGN_OR_RETURN(const ValueSpec y, CheckInputs(options_, forward));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[0], y.shape, "the gradient", y.dtype));
-  GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[2], y.shape, "the output", y.dtype));
-  const ValueSpec sums = LogSumsOf(options_, qkv);
-  GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[3], sums.shape, "the sums of the softmax"));
-  return std::vector<ValueSpec>{qkv};
+  GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[1], y.shape, "the output", y.dtype));
+  const ValueSpec sums = LogSumsOf(options_, y);
+  GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[2], sums.shape, "the sums of the softmax"));
+  return std::vector<ValueSpec>(IsPackedAttention(forward.size()) ? 1 : 3, inputs[3]);
 }
 
 }  // namespace gaccd

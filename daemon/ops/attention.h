@@ -1,6 +1,6 @@
 // Attention: multi-head scaled dot-product attention within sequences of T rows each.
-// A row of qkv is [q | k | v], each H heads of D values: qkv [B T, 3 H D], y [B T, H D]. Of one
-// head of one sequence, with s = 1 / sqrt(D):
+// q, k, v and y are [B T, H D], H heads of D values each. Of one head of one sequence, with
+// s = 1 / sqrt(D):
 //   S[i, j] = s q[i] . k[j] for the keys j that row i sees: j < L, and j <= i where it is causal
 //   P = softmax of the rows of S,  y[i] = sum_j P[i, j] v[j],  lse[i] = log sum_j exp S[i, j]
 // L is the length of the sequence, T where no lengths are given. Rows from L on give y = 0 and take
@@ -15,14 +15,19 @@
 
 namespace gaccd {
 
+// By the number of inputs of Attention.
+[[nodiscard]] constexpr bool IsPackedAttention(std::size_t inputs) { return inputs <= 2; }
+[[nodiscard]] constexpr bool HasAttentionLengths(std::size_t inputs) { return inputs % 2 == 0; }
+
 struct AttentionOptions {
   std::int64_t heads = 1;   // H
   std::int64_t length = 1;  // T
   bool causal = false;
 };
 
-// Inputs: qkv f32 or bf16 and, if sequences end before T, lengths i32 [B] in [0, T] (others count
-// as the nearest of these). Outputs: y, of the type of qkv; lse f32 [B, H, T], without gradient.
+// Inputs: q, k, v, f32 or bf16, or one qkv [B T, 3 H D] whose rows are [q | k | v]; and, if
+// sequences end before T, lengths i32 [B] in [0, T] (others count as the nearest of these).
+// Outputs: y, of the type of q; lse f32 [B, H, T], without gradient.
 class Attention : public Function {
  public:
   explicit Attention(const AttentionOptions& options) : options_(options) {}
@@ -38,7 +43,7 @@ class Attention : public Function {
   AttentionOptions options_;
 };
 
-// Inputs: dy, qkv, y, lse and, if there are, lengths. Output: dqkv.
+// Inputs: dy, y, lse and those of Attention. Outputs: dq, dk, dv, or dqkv.
 class AttentionGradient : public Function {
  public:
   explicit AttentionGradient(const AttentionOptions& options) : options_(options) {}

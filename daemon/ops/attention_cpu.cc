@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "collectives/base/simd.h"
 #include "daemon/ops/attention.h"
@@ -23,6 +24,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 struct Sizes {
   std::int64_t sequences, heads, length, width;  // width: D
+  std::int64_t step;                             // between rows of q, k and v
   bool causal;
   float scale;
 
@@ -35,12 +37,14 @@ struct Sizes {
   }
 };
 
-Sizes SizesOf(const AttentionOptions& options, const ValueSpec& qkv) {
-  const std::int64_t width = qkv.shape[1] / 3 / options.heads;
-  return {.sequences = qkv.shape[0] / options.length,
+// y: what is, or has the shape of, the output.
+Sizes SizesOf(const AttentionOptions& options, const ValueSpec& y, const ValueSpec& q) {
+  const std::int64_t width = y.shape[1] / options.heads;
+  return {.sequences = y.shape[0] / options.length,
           .heads = options.heads,
           .length = options.length,
           .width = width,
+          .step = q.shape[1],
           .causal = options.causal,
           .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(width)))};
 }
@@ -109,6 +113,21 @@ float Dot(const float* a, const float* b, std::int64_t count) {
   return SumOf(count, [a, b](std::int64_t i) { return a[i] * b[i]; });
 }
 
+// q, k and v, or their gradients, from a row of a head on.
+template <typename T>
+struct Parts {
+  T *q, *k, *v;
+
+  // `all`: qkv alone, or three.
+  static Parts Of(std::span<void* const> all, bool packed, const Sizes& z, std::int64_t row,
+                  std::int64_t head) {
+    const std::int64_t at = row * z.step + head * z.width;
+    auto* q = static_cast<T*>(all[0]);
+    return {q + at, (packed ? q + z.columns() : static_cast<T*>(all[1])) + at,
+            (packed ? q + 2 * z.columns() : static_cast<T*>(all[2])) + at};
+  }
+};
+
 // Memory for one head at a time.
 struct ForwardScratch {
   float *q, *keys, *v, *y, *s, *tops, *sums;
@@ -154,13 +173,12 @@ void ForwardTile(const Sizes& z, const ForwardScratch& at, std::int64_t first, s
   }
 }
 
-void ForwardHead(const Sizes& z, const float* q, std::int64_t known, const ForwardScratch& at,
-                 float* y, float* lse) {
+void ForwardHead(const Sizes& z, const Parts<const float>& in, std::int64_t known,
+                 const ForwardScratch& at, float* y, float* lse) {
   const std::int64_t d = z.width;
-  const std::int64_t step = 3 * z.columns();
-  CopyRows(q, step, known, d, at.q, d);
-  TransposeTiles(q + z.columns(), step, known, d, at.keys);
-  CopyRows(q + 2 * z.columns(), step, known, d, at.v, d);
+  CopyRows(in.q, z.step, known, d, at.q, d);
+  TransposeTiles(in.k, z.step, known, d, at.keys);
+  CopyRows(in.v, z.step, known, d, at.v, d);
   for (std::int64_t first = 0; first < known; first += kTile) {
     ForwardTile(z, at, first, std::min(kTile, known - first), known, lse);
   }
@@ -208,14 +226,15 @@ void BackwardTile(const Sizes& z, const BackwardScratch& at, std::int64_t first,
   TileProduct({at.dp, kTile, 1}, at.k + key * d, d, at.dq + first * d, d, rows, d, keys, true);
 }
 
-void BackwardHead(const Sizes& z, const float* dy, const float* q, const float* y, const float* lse,
-                  std::int64_t known, const BackwardScratch& at, float* dq) {
+void BackwardHead(const Sizes& z, const float* dy, const float* y, const float* lse,
+                  const Parts<const float>& in, std::int64_t known, const BackwardScratch& at,
+                  const Parts<float>& out) {
   const std::int64_t d = z.width;
   const std::int64_t columns = z.columns();
-  CopyRows(q, 3 * columns, known, d, at.q, d);
-  CopyRows(q + columns, 3 * columns, known, d, at.k, d);
-  TransposeTiles(q + columns, 3 * columns, known, d, at.keys);
-  TransposeTiles(q + 2 * columns, 3 * columns, known, d, at.values);
+  CopyRows(in.q, z.step, known, d, at.q, d);
+  CopyRows(in.k, z.step, known, d, at.k, d);
+  TransposeTiles(in.k, z.step, known, d, at.keys);
+  TransposeTiles(in.v, z.step, known, d, at.values);
   CopyRows(dy, columns, known, d, at.dy, d);
   for (float* gradient : {at.dq, at.dk, at.dv}) std::fill_n(gradient, z.length * d, 0.0F);
   for (std::int64_t i = 0; i < known; ++i) {
@@ -226,15 +245,16 @@ void BackwardHead(const Sizes& z, const float* dy, const float* q, const float* 
       BackwardTile(z, at, first, key, known, lse);
     }
   }
-  CopyRows(at.dq, d, z.length, d, dq, 3 * columns);
-  CopyRows(at.dk, d, z.length, d, dq + columns, 3 * columns);
-  CopyRows(at.dv, d, z.length, d, dq + 2 * columns, 3 * columns);
+  CopyRows(at.dq, d, z.length, d, out.q, z.step);
+  CopyRows(at.dk, d, z.length, d, out.k, z.step);
+  CopyRows(at.dv, d, z.length, d, out.v, z.step);
 }
 
+// run(row, head, known): the first row of the sequence, and how many of its rows there are.
 template <typename Run>
-void ForEachHead(const Sizes& z, const std::int32_t* lengths, const Run& run) {
+void ForEachHead(const Sizes& z, const void* lengths, const Run& run) {
   for (std::int64_t b = 0; b < z.sequences; ++b) {
-    const std::int64_t known = LengthOf(lengths, b, z.length);
+    const std::int64_t known = LengthOf(static_cast<const std::int32_t*>(lengths), b, z.length);
     for (std::int64_t h = 0; h < z.heads; ++h) run(b * z.length, h, known);
   }
 }
@@ -243,15 +263,15 @@ void ForEachHead(const Sizes& z, const std::int32_t* lengths, const Run& run) {
 
 KernelResult MakeAttentionCpu(const KernelRequest& request) {
   const auto& function = static_cast<const Attention&>(request.function);
-  const Sizes z = SizesOf(function.options(), request.inputs[0]);
-  const bool has_lengths = request.inputs.size() == 2;
+  const Sizes z = SizesOf(function.options(), request.outputs[0], request.inputs[0]);
   return std::unique_ptr<Kernel>(std::make_unique<CallKernel>(
       request,
-      [z, has_lengths](const Call& c) {
+      [z](const Call& c) {
+        const bool packed = IsPackedAttention(c.inputs.size());
         const ForwardScratch scratch(z, c.scratch);
-        ForEachHead(z, has_lengths ? c.in<std::int32_t>(1) : nullptr,
+        ForEachHead(z, HasAttentionLengths(c.inputs.size()) ? c.inputs.back() : nullptr,
                     [&](std::int64_t row, std::int64_t h, std::int64_t known) {
-                      ForwardHead(z, c.in<float>(0) + row * 3 * z.columns() + h * z.width, known,
+                      ForwardHead(z, Parts<const float>::Of(c.inputs, packed, z, row, h), known,
                                   scratch, c.out<float>(0) + row * z.columns() + h * z.width,
                                   c.out<float>(1) + row * z.heads + h * z.length);
                     });
@@ -262,20 +282,20 @@ KernelResult MakeAttentionCpu(const KernelRequest& request) {
 
 KernelResult MakeAttentionGradientCpu(const KernelRequest& request) {
   const auto& function = static_cast<const AttentionGradient&>(request.function);
-  const Sizes z = SizesOf(function.options(), request.inputs[1]);
-  const bool has_lengths = request.inputs.size() == 5;
+  const Sizes z = SizesOf(function.options(), request.inputs[0], request.inputs[3]);
   return std::unique_ptr<Kernel>(std::make_unique<CallKernel>(
       request,
-      [z, has_lengths](const Call& c) {
+      [z](const Call& c) {
+        const std::span<void* const> forward = std::span(c.inputs).subspan(3);
+        const bool packed = IsPackedAttention(forward.size());
         const BackwardScratch scratch(z, c.scratch);
-        ForEachHead(z, has_lengths ? c.in<std::int32_t>(4) : nullptr,
+        ForEachHead(z, HasAttentionLengths(forward.size()) ? forward.back() : nullptr,
                     [&](std::int64_t row, std::int64_t h, std::int64_t known) {
-                      const std::int64_t packed = row * 3 * z.columns() + h * z.width;
-                      const std::int64_t plain = row * z.columns() + h * z.width;
-                      BackwardHead(z, c.in<float>(0) + plain, c.in<float>(1) + packed,
-                                   c.in<float>(2) + plain,
-                                   c.in<float>(3) + row * z.heads + h * z.length, known, scratch,
-                                   c.out<float>(0) + packed);
+                      const std::int64_t at = row * z.columns() + h * z.width;
+                      BackwardHead(z, c.in<float>(0) + at, c.in<float>(1) + at,
+                                   c.in<float>(2) + row * z.heads + h * z.length,
+                                   Parts<const float>::Of(forward, packed, z, row, h), known,
+                                   scratch, Parts<float>::Of(c.outputs, packed, z, row, h));
                     });
         return Status::Ok();
       },

@@ -33,8 +33,7 @@ class CpuKernelFactory : public KernelFactory {
             {"l2_normalize", MakeL2NormalizeCpu},
             {"l2_normalize_gradient", MakeL2NormalizeGradientCpu},
             {"layer_norm", MakeLayerNormCpu},
-            {"layer_norm_input_gradient", MakeLayerNormInputGradientCpu},
-            {"layer_norm_scale_gradient", MakeLayerNormScaleGradientCpu},
+            {"layer_norm_gradient", MakeLayerNormGradientCpu},
             {"linear",
              [&context, options](const KernelRequest& request) {
                return MakeLinearCpu(request, context, options);

@@ -40,8 +40,7 @@ KernelResult MakeGeluTanhGradientCpu(const KernelRequest& request);
 KernelResult MakeL2NormalizeCpu(const KernelRequest& request);
 KernelResult MakeL2NormalizeGradientCpu(const KernelRequest& request);
 KernelResult MakeLayerNormCpu(const KernelRequest& request);
-KernelResult MakeLayerNormInputGradientCpu(const KernelRequest& request);
-KernelResult MakeLayerNormScaleGradientCpu(const KernelRequest& request);
+KernelResult MakeLayerNormGradientCpu(const KernelRequest& request);
 KernelResult MakeLinearCpu(const KernelRequest& request, CpuContext& context,
                            const CpuKernelOptions& options);
 KernelResult MakeLinearInputGradientCpu(const KernelRequest& request, CpuContext& context,

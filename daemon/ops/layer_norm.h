@@ -27,22 +27,14 @@ class LayerNorm : public Function {
   float eps_;
 };
 
-// Inputs: dy, x, gamma, mean, rstd. Output: dx.
-class LayerNormInputGradient : public Function {
+// Inputs: dy, x, gamma, mean, rstd. Outputs: dx, dgamma, dbeta.
+class LayerNormGradient : public Function {
  public:
-  [[nodiscard]] std::string_view name() const override { return "layer_norm_input_gradient"; }
+  [[nodiscard]] std::string_view name() const override { return "layer_norm_gradient"; }
   [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_run_in_place() const override { return true; }
-};
-
-// Inputs: dy, x, mean, rstd. Output: dgamma. dbeta is a bias_gradient.
-class LayerNormScaleGradient : public Function {
- public:
-  [[nodiscard]] std::string_view name() const override { return "layer_norm_scale_gradient"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
-  [[nodiscard]] bool can_accumulate(std::size_t) const override { return true; }
+  [[nodiscard]] bool can_accumulate(std::size_t output) const override { return output > 0; }
 };
 
 }  // namespace gaccd

@@ -36,53 +36,57 @@ void Forward(const float* x, const float* gamma, const float* beta, Rows size, f
   }
 }
 
-// dx may be dy.
+// The sums of a block of rows are added to those of all: chains of additions stay short.
+constexpr std::int64_t kBlock = 16;
+
+struct ParameterSums {
+  float* gamma;
+  float* beta;
+};
+
+// One row; dx may be dy.
 GACCD_SIMD_CLONES
-void InputGradient(const float* dy, const float* x, const float* gamma, const float* means,
-                   const float* rstds, Rows size, float* dx) {
-  const auto columns = static_cast<float>(size.columns);
-  for (std::int64_t n = 0; n < size.rows; ++n) {
-    const float* from = dy + n * size.columns;
-    const float* row = x + n * size.columns;
-    const float mean = means[n];
-    const float rstd = rstds[n];
-    const float sum = SumOf(size.columns, [=](std::int64_t d) { return from[d] * gamma[d]; });
-    const float product = SumOf(size.columns, [=](std::int64_t d) {
-      return from[d] * gamma[d] * ((row[d] - mean) * rstd);
-    });
-    const float mean_g = sum / columns;
-    const float mean_gh = product / columns;
-    float* to = dx + n * size.columns;
-    for (std::int64_t d = 0; d < size.columns; ++d) {
-      to[d] = rstd * (from[d] * gamma[d] - mean_g - (row[d] - mean) * rstd * mean_gh);
-    }
+void RowGradient(const float* dy, const float* x, const float* gamma, float mean, float rstd,
+                 std::int64_t columns, float* dx, const ParameterSums& block) {
+  const float sum = SumOf(columns, [=](std::int64_t d) { return dy[d] * gamma[d]; });
+  const float product =
+      SumOf(columns, [=](std::int64_t d) { return dy[d] * gamma[d] * ((x[d] - mean) * rstd); });
+  const float mean_g = sum / static_cast<float>(columns);
+  const float mean_gh = product / static_cast<float>(columns);
+  float* of_gamma = block.gamma;
+  float* of_beta = block.beta;
+  GACCD_INDEPENDENT_ITERATIONS
+  for (std::int64_t d = 0; d < columns; ++d) {
+    const float h = (x[d] - mean) * rstd;
+    of_gamma[d] += dy[d] * h;
+    of_beta[d] += dy[d];
+    dx[d] = rstd * (dy[d] * gamma[d] - mean_g - h * mean_gh);
   }
 }
 
-// A tile of columns at a time, in blocks of rows: chains of additions stay short.
 GACCD_SIMD_CLONES
-void ScaleGradient(const float* dy, const float* x, const float* means, const float* rstds,
-                   Rows size, bool accumulate, float* dgamma) {
-  constexpr std::int64_t kTile = 64;
-  constexpr std::int64_t kBlock = 16;
-  for (std::int64_t tile = 0; tile < size.columns; tile += kTile) {
-    const std::int64_t width = std::min(kTile, size.columns - tile);
-    float total[kTile] = {};
-    for (std::int64_t begin = 0; begin < size.rows; begin += kBlock) {
-      float block[kTile] = {};
-      for (std::int64_t n = begin; n < std::min(begin + kBlock, size.rows); ++n) {
-        const float* from = dy + n * size.columns + tile;
-        const float* row = x + n * size.columns + tile;
-        const float mean = means[n];
-        const float rstd = rstds[n];
-        for (std::int64_t d = 0; d < width; ++d) block[d] += from[d] * ((row[d] - mean) * rstd);
-      }
-      for (std::int64_t d = 0; d < width; ++d) total[d] += block[d];
+void AddTo(float* sums, const float* block, std::int64_t columns, bool add) {
+  for (std::int64_t d = 0; d < columns; ++d) sums[d] = (add ? sums[d] : 0.0F) + block[d];
+}
+
+// Scratch: the sums of a block and those of all, 4 D values.
+void Backward(const Call& c, Rows size) {
+  auto* memory = static_cast<float*>(c.scratch);
+  const std::int64_t columns = size.columns;
+  const ParameterSums block{memory, memory + columns};
+  const ParameterSums all{memory + 2 * columns, memory + 3 * columns};
+  std::fill_n(all.gamma, 2 * columns, 0.0F);
+  for (std::int64_t begin = 0; begin < size.rows; begin += kBlock) {
+    std::fill_n(block.gamma, 2 * columns, 0.0F);
+    for (std::int64_t n = begin; n < std::min(begin + kBlock, size.rows); ++n) {
+      const std::int64_t at = n * columns;
+      RowGradient(c.in<float>(0) + at, c.in<float>(1) + at, c.in<float>(2), c.in<float>(3)[n],
+                  c.in<float>(4)[n], columns, c.out<float>(0) + at, block);
     }
-    for (std::int64_t d = 0; d < width; ++d) {
-      dgamma[tile + d] = accumulate ? dgamma[tile + d] + total[d] : total[d];
-    }
+    AddTo(all.gamma, block.gamma, 2 * columns, true);
   }
+  AddTo(c.out<float>(1), all.gamma, columns, c.add[1]);
+  AddTo(c.out<float>(2), all.beta, columns, c.add[2]);
 }
 
 Rows RowsOf(const KernelRequest& request) {
@@ -101,22 +105,15 @@ KernelResult MakeLayerNormCpu(const KernelRequest& request) {
       }));
 }
 
-KernelResult MakeLayerNormInputGradientCpu(const KernelRequest& request) {
-  return std::unique_ptr<Kernel>(
-      std::make_unique<CallKernel>(request, [size = RowsOf(request)](const Call& c) {
-        InputGradient(c.in<float>(0), c.in<float>(1), c.in<float>(2), c.in<float>(3),
-                      c.in<float>(4), size, c.out<float>(0));
+KernelResult MakeLayerNormGradientCpu(const KernelRequest& request) {
+  const Rows size = RowsOf(request);
+  return std::unique_ptr<Kernel>(std::make_unique<CallKernel>(
+      request,
+      [size](const Call& c) {
+        Backward(c, size);
         return Status::Ok();
-      }));
-}
-
-KernelResult MakeLayerNormScaleGradientCpu(const KernelRequest& request) {
-  return std::unique_ptr<Kernel>(
-      std::make_unique<CallKernel>(request, [size = RowsOf(request)](const Call& c) {
-        ScaleGradient(c.in<float>(0), c.in<float>(1), c.in<float>(2), c.in<float>(3), size,
-                      c.add[0], c.out<float>(0));
-        return Status::Ok();
-      }));
+      },
+      static_cast<std::size_t>(size.columns) * 4 * sizeof(float)));
 }
 
 }  // namespace gaccd

@@ -124,6 +124,36 @@ TEST(AttentionTest, EqualsTheFormulas) {
   }
 }
 
+// q, k and v apart give the same bits as packed ones.
+TEST(AttentionTest, PartsAreThoseOfThePackedRows) {
+  const AttentionOptions options{.heads = 3, .length = 50, .causal = true};
+  GraphBench packed;
+  GraphBench apart;
+  const ValueId lengths = packed.Ids("lengths", {2}, std::vector<std::int32_t>{50, 20});
+  const ValueId qkv = packed.Parameter("qkv", {100, 3 * 12});
+  std::vector<ValueId> inputs;
+  for (const char* part : {"q", "k", "v"}) inputs.push_back(apart.Parameter(part, {100, 12}));
+  inputs.push_back(apart.Ids("lengths", {2}, std::vector<std::int32_t>{50, 20}));
+  const auto prepare = [&](GraphBench& bench, std::vector<ValueId> in) {
+    const ValueId y = bench.Apply(std::make_shared<Attention>(options), std::move(in));
+    bench.PrepareTraining(
+        bench.Apply(std::make_shared<MeanSquaredError>(), {y, bench.Input("t", {100, 12})}));
+  };
+  prepare(packed, {qkv, lengths});
+  prepare(apart, inputs);
+  for (std::size_t i = 0; i < 3600; ++i) {
+    const char* part[] = {"q", "k", "v"};
+    apart.parameter(part[i % 36 / 12])[i / 36 * 12 + i % 12] = packed.parameter("qkv")[i];
+  }
+  packed.Run();
+  apart.Run();
+  EXPECT_EQ(packed.objective(), apart.objective());
+  for (std::size_t i = 0; i < 3600; ++i) {
+    const char* part[] = {"q", "k", "v"};
+    ASSERT_EQ(apart.gradient(part[i % 36 / 12])[i / 36 * 12 + i % 12], packed.gradient("qkv")[i]);
+  }
+}
+
 // Beyond the length nothing is read, so not even a NaN there matters.
 TEST(AttentionTest, PaddingIsNotRead) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();

@@ -295,6 +295,15 @@ const Case kSequenceCases[] = {
        const auto rows = static_cast<std::int32_t>(s.rows);
        return AttentionOf(bench, s, true, {rows / 2, rows});
      }},
+    {"attention_of_parts",
+     [](GraphBench& bench, const Size& s) {
+       std::vector<ValueId> parts;
+       for (const char* part : {"q", "k", "v"}) {
+         parts.push_back(bench.Parameter(part, {2 * s.rows, 2 * s.out}));
+       }
+       const AttentionOptions options{.heads = 2, .length = s.rows, .causal = true};
+       return Distance(bench, bench.Apply(std::make_shared<Attention>(options), parts));
+     }},
     {"softmax",
      [](GraphBench& bench, const Size& s) {
        const ValueId x = bench.Parameter("x", {s.rows, s.in}, 2);

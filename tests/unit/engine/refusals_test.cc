@@ -36,18 +36,22 @@ TEST(RefusalsTest, Activations) {
 
 TEST(RefusalsTest, Attention) {
   const Attention attention({.heads = 2, .length = 4});
-  ExpectRefused(attention, {}, "expected 1 or 2 inputs");
-  ExpectRefused(attention, {F32({6, 12})}, "sequences of 4 each, found [6, 12]");
+  ExpectRefused(attention, {}, "found 0 inputs");
+  ExpectRefused(attention, {F32({6, 12})}, "qkv: expected the rows of sequences of 4 each");
   ExpectRefused(attention, {F32({8, 15})}, "3 times 2 heads divide, found [8, 15]");
   ExpectRefused(attention, {F32({8, 0})}, "3 times 2 heads divide, found [8, 0]");
   ExpectRefused(attention, {F32({8, 12}), I32({3})}, "the lengths: expected i32 [2]");
+  ExpectRefused(attention, {F32({8, 5}), F32({8, 5}), F32({8, 5})}, "1 times 2 heads divide");
+  ExpectRefused(attention, {F32({8, 4}), F32({8, 6}), F32({8, 4})}, "k: expected f32 [8, 4]");
+  ExpectRefused(attention, {F32({8, 4}), F32({8, 4}), F32({4, 8})}, "v: expected f32 [8, 4]");
   ExpectRefused(Attention({.heads = 0, .length = 4}), {F32({8, 12})}, "3 times 0 heads");
   ExpectRefused(Attention({.heads = 2, .length = 0}), {F32({8, 12})}, "sequences of 0");
   const AttentionGradient gradient({.heads = 2, .length = 4});
   const ValueSpec dy = F32({8, 4});
   const ValueSpec qkv = F32({8, 12});
-  ExpectRefused(gradient, {dy, qkv, dy}, "expected 4 or 5 inputs");
-  ExpectRefused(gradient, {dy, qkv, dy, F32({16})}, "expected f32 [2, 2, 4], found f32 [16]");
+  ExpectRefused(gradient, {dy, dy, F32({2, 2, 4})}, "expected at least 4 inputs");
+  ExpectRefused(gradient, {dy, dy, F32({16}), qkv}, "expected f32 [2, 2, 4], found f32 [16]");
+  ExpectRefused(gradient, {qkv, dy, F32({2, 2, 4}), qkv}, "the gradient: expected f32 [8, 4]");
 }
 
 TEST(RefusalsTest, Embedding) {
