@@ -64,11 +64,6 @@ Status RunVerdict(const Flags& flags) {
       .attempt_dir = *flags.attempt_dir,
       .nodelist = gaccd::ProcessEnvironment()("SLURM_JOB_NODELIST").value_or(""),
       .json = flags.format == gaccd::OutputFormat::kJson};
-  constexpr std::int64_t kMostCode = 255;
-  if (flags.srun_rc.value_or(0) > kMostCode) {
-    return {ErrorKind::kUsage,
-            gaccd::StrCat("--srun-rc: expected 0 to 255, found ", *flags.srun_rc)};
-  }
   if (flags.srun_rc) request.srun_rc = static_cast<int>(*flags.srun_rc);
   GACCD_ASSIGN_OR_RETURN(const std::string text, gaccd::RunVerdictCommand(request));
   return PrintOut(text);
@@ -80,7 +75,7 @@ Status RunVerb(const Flags& flags) {
     case Verb::kPlan:
       return RunPlan(flags);
     case Verb::kHelp:
-      return PrintOut(gaccd::HelpText(flags.help_topic));
+      return PrintOut(gaccd::HelpText(flags.help_topic, flags.help_job));
     case Verb::kVersion:
       return PrintOut(gaccd::VersionText(gaccd::LoadedLibraries()));
     case Verb::kSelftest:

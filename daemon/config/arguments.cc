@@ -19,11 +19,6 @@ namespace {
 constexpr std::size_t kMaxFlagFileDepth = 8;
 constexpr std::string_view kFlagFile = "flagfile";
 
-std::string WithUnderscores(std::string_view name) {
-  std::string text(name);
-  std::replace(text.begin(), text.end(), '-', '_');
-  return text;
-}
 std::string WithDashes(std::string_view name) {
   std::string text(name);
   std::replace(text.begin(), text.end(), '_', '-');
@@ -41,7 +36,7 @@ bool LooksLikeFlag(std::string_view text) { return text.size() > 1 && text[0] ==
 Spelling TakeApart(std::string_view text, std::string_view separators) {
   text.remove_prefix(text.starts_with("--") ? 2 : 1);
   const std::size_t end = text.find_first_of(separators);
-  Spelling spelling{WithUnderscores(text.substr(0, end)), std::nullopt};
+  Spelling spelling{WithDashes(text.substr(0, end)), std::nullopt};
   if (end != std::string_view::npos) spelling.value = std::string(text.substr(end + 1));
   return spelling;
 }
@@ -128,7 +123,7 @@ class Splitter {
     if (flag == nullptr) return Unknown(text, spelling.name, where);
     if (flag->is_bool && !spelling.value) spelling.value = "true";
     if (!spelling.value || spelling.value->empty()) {
-      return {ErrorKind::kUsage, StrCat(where, "--", WithDashes(flag->name), " needs a value")};
+      return {ErrorKind::kUsage, StrCat(where, "--", flag->name, " needs a value")};
     }
     split_.flags.push_back({flag->name, *std::move(spelling.value), where});
     return {};
@@ -137,10 +132,10 @@ class Splitter {
   [[nodiscard]] Status Unknown(std::string_view text, std::string_view name,
                                const std::string& where) const {
     std::vector<std::string> written;
-    for (const KnownFlag& flag : known_) written.push_back("--" + WithDashes(flag.name));
+    for (const KnownFlag& flag : known_) written.push_back("--" + flag.name);
     const std::vector<std::string_view> candidates(written.begin(), written.end());
-    return {ErrorKind::kUsage, StrCat(where, "unknown flag '", text, "'",
-                                      Suggestion("--" + WithDashes(name), candidates))};
+    return {ErrorKind::kUsage,
+            StrCat(where, "unknown flag '", text, "'", Suggestion(StrCat("--", name), candidates))};
   }
 
   Status AddFlagFiles(const std::string& paths, const std::string& where) {

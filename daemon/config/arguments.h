@@ -1,6 +1,4 @@
-// Splits a command line into words and flags, strictly, before gflags sees any value: gflags itself
-// ends the process on a wrong flag, and in flag files it overlooks unknown flags and missing
-// values.
+// Splits a command line into words and flags, strictly.
 //
 // In argv:        --name=value   --name value   --bool   --nobool   -name=value   -- (words follow)
 // In a flag file: one flag a line, as above; blank lines and lines that begin with # are skipped.
@@ -17,12 +15,12 @@
 namespace gaccd {
 
 struct KnownFlag {
-  std::string name;  // with underscores
+  std::string name;  // with dashes
   bool is_bool = false;
 };
 
 struct FlagValue {
-  std::string name;   // with underscores
+  std::string name;   // with dashes
   std::string value;  // "true" or "false" for --bool and --nobool
   std::string where;  // "file:line: " or empty
 };

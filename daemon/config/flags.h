@@ -1,6 +1,7 @@
 // The command line as plain values. `gaccd <verb> [--flag=value ...]`; dashes and underscores in
 // flag names are equal. A flag that was not given stays empty, so that the reader knows a default
-// from a wish. gflags is only seen by flags.cc.
+// from a request. The flags come from proto/flags.proto and from the fields of proto/job.proto that
+// have one. gflags only passes on the flags of glog.
 #pragma once
 
 #include <csignal>
@@ -8,13 +9,12 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/base/environment.h"
 #include "collectives/base/result.h"
-#include "daemon/config/job.h"
 #include "daemon/config/policies.h"
-#include "daemon/plan/plan.h"
 
 namespace gaccd {
 
@@ -32,36 +32,29 @@ enum class OutputFormat : std::uint8_t { kText, kJson, kTxtpb };
 
 [[nodiscard]] std::string_view Name(Verb verb);  // "plan", ...
 
+// "batch.micro" is to be "32"; `given`: "--micro-batch=32", for messages.
+struct JobField {
+  std::string path;
+  std::string value;
+  std::string given;
+};
+
+// Meaning, range and help of each: proto/flags.proto.
 struct Flags {
   Verb verb = Verb::kPlan;
   std::optional<Verb> help_topic;  // of `gaccd help train` and `gaccd train --help`
+  bool help_job = false;           // `gaccd help job`
 
   // The cluster. Outside SLURM an input; inside an assertion against the environment.
   std::optional<std::int64_t> nodes;          // >= 1
   std::optional<std::int64_t> gpus_per_node;  // >= 1
 
-  // The batch; each wins over the job.
-  std::optional<std::int64_t> micro_batch;   // >= 1
-  std::optional<std::int64_t> target_batch;  // >= 1
-  std::optional<Rounding> rounding;
-  std::optional<LrRule> lr_rule;
-  std::optional<std::int64_t> reference_batch;  // >= 0; 0 = the target
-  std::optional<LastCycle> last_cycle;
-
-  // The devices; each wins over the job.
-  std::optional<Device> device;
-  std::optional<Precision> precision;
-  std::optional<bool> tf32;
-  std::optional<bool> deterministic;
   bool allow_gpu_sharing = false;  // several ranks on one GPU: for tests
   bool time_algorithms = false;    // choose cuBLASLt's algorithms by time, at the start
 
-  // The run; the first four win over the job.
-  std::optional<std::int64_t> epochs;       // >= 0
-  std::optional<std::int64_t> max_updates;  // >= 0
-  std::optional<std::uint64_t> seed;
-  std::optional<std::int64_t> log_every;  // >= 1
-  std::optional<std::string> job;         // path of the job text
+  // What --set, --epochs, --device and so on say in place of the job, in their order.
+  std::vector<JobField> job_fields;
+  std::optional<std::string> job;  // path of the job text
   std::optional<std::string> run_dir;
   std::optional<std::string> init_weights;  // safetensors
   std::optional<std::string> save_weights;
@@ -101,8 +94,8 @@ inline constexpr std::int64_t kDefaultNodes = 1;
 inline constexpr std::int64_t kDefaultGpusPerNode = 8;
 inline constexpr std::int64_t kDefaultSaveSeconds = 600;
 
-// Whether the flag, with underscores, means something to the verb. Plan takes those of train.
-[[nodiscard]] bool TakesFlag(Verb verb, std::string_view flag);
+// Whether a flag sets this field of the job.
+[[nodiscard]] bool SetsJobField(const Flags& flags, std::string_view path);
 // kUsage with the verbs there are.
 [[nodiscard]] Result<Verb> ParseVerb(std::string_view word);
 
@@ -113,7 +106,7 @@ inline constexpr std::int64_t kDefaultSaveSeconds = 600;
 
 // `args` are the arguments after the program's name. Errors are kUsage (kIo for a flag file that
 // cannot be read) and quote the argument; those from a flag file begin with file:line. Not
-// thread-safe: gflags keeps the values.
+// thread-safe: gflags keeps the values of glog.
 [[nodiscard]] Result<Flags> ParseFlags(std::span<const char* const> args,
                                        const Environment& environment);
 [[nodiscard]] Result<Flags> ParseFlags(int argc, const char* const* argv);

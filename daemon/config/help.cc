@@ -1,32 +1,30 @@
 #include "daemon/config/help.h"
 
+#include <google/protobuf/descriptor.h>
+
 #include <string_view>
 
 #include "collectives/base/strings.h"
+#include "daemon/config/fields.h"
+#include "daemon/config/flags_proto.h"
+#include "proto/field.pb.h"
+#include "proto/job.pb.h"
 
 namespace gaccd {
 namespace {
 
-constexpr std::string_view kOverview =
-    R"(gaccd trains a neural network on a SLURM cluster with an exact batch.
+using google::protobuf::FieldDescriptor;
 
-  gaccd <verb> [--flag=value ...]
+constexpr std::size_t kWidth = 80;
+constexpr std::size_t kIndent = 24;  // of the text beside a flag or a field
 
-  plan      print how many samples each rank takes; reads only the job text
-  train     train the job; one process per GPU or core, by srun or mpirun
-  selftest  prove on this machine that accumulation equals one big batch
-  check     print what every rank runs on, and whether the ranks fit together
-  ckpt      list, verify, prune and export checkpoints
-  verdict   print whether the job script should requeue the job after a run
-  help      explain a verb: gaccd help plan
-  version   print the versions of gaccd and its libraries
-
+constexpr std::string_view kOverviewEnd = R"(
 Without a verb, the verb is train inside a SLURM step or under mpirun, and plan
 elsewhere. Without any argument outside of both, gaccd prints this text.
 
   gaccd --nodes 30 --target-batch 3072
   srun --mpi=pmix gaccd train --job=job.txtpb --run-dir=runs/a
-  mpirun -n 4 gaccd train --job=job.txtpb --run-dir=runs/a
+  mpirun -n 4 gaccd train --job=job.txtpb --set optimizer.lr=0.01
 
 --flagfile=FILE reads flags from a file, one per line; in it, flags of other
 verbs are ignored. Dashes and underscores in flag names are equivalent.
@@ -37,202 +35,143 @@ Exit codes: 0 done, 64 usage, 65 data, 69 a peer is lost, 70 internal,
 the file STOP, 130 Ctrl-C twice.
 )";
 
-constexpr std::string_view kClusterFlags = R"(
-The cluster
-  --nodes=N            nodes (plan: default 1)
-  --gpus-per-node=N    ranks on each node (plan: default 8)
-                       When training, both must agree with SLURM and MPI.
+constexpr std::string_view kJobUsage = R"(The job text: what gaccd train --job=FILE reads.
+
+Protobuf text (proto/job.proto): optimizer.lr is written optimizer { lr: 0.1 },
+and layer[0], layer[1], ... is one layer { ... } after the other; texts stand in
+quotes. --set gives a field another value than the file does:
+  gaccd train --job=FILE --set optimizer.lr=0.01 --set model.layer[0].name=first
+
 )";
 
-constexpr std::string_view kBatchFlags = R"(
-The batch; each flag overrides the job
-  --target-batch=N     samples of one update, over all ranks
-  --micro-batch=N      the most samples a rank processes at once (default 10)
-  --rounding=MODE      exact (default), floor, ceil or nearest
-  --strict             exit 78 unless the plan is exact
-  --lr-rule=RULE       none (default), linear or sqrt, of effective / reference
-  --reference-batch=N  the batch of the job's learning rate (default: target)
-  --last-cycle=POLICY  what happens to the samples left at the end of an epoch:
-                       update (default; one smaller, exact update), carry (into
-                       the next epoch) or drop
-)";
+const proto::Field& RuleOf(const FieldDescriptor& field) {
+  return field.options().GetExtension(proto::is);
+}
 
-constexpr std::string_view kDeviceFlags = R"(
-The devices; each flag but the last two overrides the job
-  --device=DEVICE      auto (default: GPUs if every rank has one, CPUs if none
-                       has, an error otherwise), cpu or cuda
-  --precision=TYPE     f32 (default) or bf16 (on GPUs; weights, sums stay f32)
-  --tf32               products of f32 may round their inputs to TF32 (on GPUs)
-  --deterministic      the same bits in every run, also where that is slower
-  --allow-gpu-sharing  several ranks may use one GPU; for tests, slow
-  --time-algorithms    time cuBLASLt's algorithms of each matrix product at the
-                       start, and keep the fastest for later runs
-)";
+// `head`, and beside it `text` in lines of kWidth columns.
+std::string Entry(std::string_view head, std::string_view text) {
+  std::string out = StrCat("  ", head);
+  std::size_t column = out.size();
+  if (column + 2 > kIndent && !text.empty()) {
+    out += '\n';
+    column = 0;
+  }
+  bool first = true;
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(' '));
+    if (!first && column + 1 + word.size() > kWidth) {
+      out += '\n';
+      column = 0;
+    }
+    const std::size_t blanks = column < kIndent ? kIndent - column : 1;
+    out += StrCat(std::string(blanks, ' '), word);
+    column += blanks + word.size();
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+    first = false;
+  }
+  return out + "\n";
+}
 
-constexpr std::string_view kPlanUsage = R"(gaccd plan [--flag=value ...]
+void Append(std::string& text, std::string_view part) {
+  if (!part.empty()) text += StrCat(text.empty() ? "" : "; ", part);
+}
 
-Prints how many samples each rank takes in each micro-step of an update, the
-factor of the learning rate, and which changes would make the target divide.
+std::string_view ValueName(const FieldDescriptor& field) {
+  if (RuleOf(field).has_value()) return RuleOf(field).value();
+  const bool choice = field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM;
+  return choice ? std::string_view("CHOICE") : std::string_view("N");
+}
 
-  --job=FILE           take the batch from a job text
-  --format=FORMAT      text (default), json (one line, the keys of
-                       proto/plan.proto) or txtpb
-)";
+std::string FlagEntry(const FlagRow& row) {
+  const bool choice = row.field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM;
+  std::string text = choice ? RangeText(*row.field) : "";
+  std::string help = RuleOf(*row.field).help();
+  if (const std::string given = DefaultText(*row.field); !given.empty()) {
+    help += StrCat(" (default ", given, ")");
+  }
+  text += StrCat(text.empty() ? "" : ": ", help);
+  const std::string value = row.is_bool() ? "" : StrCat("=", ValueName(*row.field));
+  return Entry(StrCat("--", row.name, value), text);
+}
 
-constexpr std::string_view kTrainUsage = R"(gaccd train --job=FILE [--flag=value ...]
+std::string FlagsOf(Verb verb) {
+  constexpr std::string_view kHeadings[] = {"Flags",
+                                            "Checkpoints",
+                                            "Stopping and errors",
+                                            "The cluster; when training, as SLURM and MPI say",
+                                            "The batch; each but strict wins over the job",
+                                            "The devices; the first four win over the job"};
+  std::string text;
+  for (int group = 0; group < proto::Field::Group_ARRAYSIZE; ++group) {
+    std::string entries;
+    for (const FlagRow& row : FlagTable()) {
+      const std::string words = StrCat(" ", RuleOf(*row.field).verbs(), " ");
+      const bool listed = words.find(StrCat(" ", Name(verb), " ")) != std::string::npos;
+      if (listed && RuleOf(*row.field).group() == group) entries += FlagEntry(row);
+    }
+    if (group == 0 && verb == Verb::kTrain) {
+      entries += Entry("--set FIELD=VALUE",
+                       "a field of the job gets another value, for example optimizer.lr=0.01; may "
+                       "be given several times");
+    }
+    if (!entries.empty()) text += StrCat("\n", kHeadings[group], "\n", entries);
+  }
+  return text;
+}
 
-Trains the job, one process per rank:
-  srun --mpi=pmix --kill-on-bad-exit=1 gaccd train --job=FILE --run-dir=DIR
+std::string_view TypeName(const FieldDescriptor& field) {
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT64:
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return "whole number";
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return "number";
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return "true or false";
+    case FieldDescriptor::CPPTYPE_STRING:
+      return "text";
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      return "{}";
+    default:
+      return {};
+  }
+}
 
-  --job=FILE           the job text (proto/job.proto); --config is the same.
-                       A relative path in it starts at the current folder, or,
-                       where that file does not exist, at the folder of FILE
-  --run-dir=DIR        folder for logs, events, checkpoints and results; a
-                       complete run in it trains on with more --epochs
-  --epochs=N           passes over the data (job: epochs)
-  --max-updates=N      stop after N updates; 0 = no limit
-  --seed=N             of the initial weights and the sample order (default 1)
-  --log-every=N        a log line every N updates (default 100), at least every
-                       10 s, and at the last update
-  --init-weights=FILE  start from the weights in this safetensors file
-  --save-weights=FILE  write the weights at the end, as safetensors
-  --bound=SECONDS      end the run when a rank is silent that long (default 60)
-  --heartbeat-seconds=N  a rank that sends no heartbeat for N seconds is lost
-                       (default 5); 0: no heartbeats
-)";
+std::string JobHelp() {
+  std::string text(kJobUsage);
+  for (const NamedField& leaf : LeafFields(*proto::Job::descriptor())) {
+    std::string what(TypeName(*leaf.field));
+    const std::string range = RangeText(*leaf.field);
+    what += StrCat(what.empty() || range.empty() ? "" : " ", range);
+    const std::string given = DefaultText(*leaf.field);
+    Append(what, RuleOf(*leaf.field).required() ? "required" : "");
+    Append(what, given.empty() ? "" : StrCat("default ", given));
+    Append(what, RuleOf(*leaf.field).help());
+    const std::string& flag = RuleOf(*leaf.field).flag();
+    Append(what, flag.empty() ? "" : StrCat("--", flag));
+    text += Entry(leaf.path, what);
+  }
+  return text;
+}
 
-constexpr std::string_view kCheckpointFlags = R"(
-Checkpoints, in DIR/ckpt of --run-dir=DIR; also at a stop and at the end
-  --save-every-seconds=N   save every N seconds (default 600); 0: not by time
-  --save-every-updates=N   save every N updates; 0 (default): not by updates.
-                           Both 0: no checkpoints at all
-  --resume=HOW             auto (default): resume from the newest checkpoint
-                           that is complete, if there is one; never: start
-                           anew; or the path of a run folder or of a checkpoint,
-                           which must be complete. A requeued job resumes from
-                           its own newest checkpoint, whatever this flag says
-  --keep=N                 keep the newest N (default 3)
-  --keep-every=N           also keep one of every N updates; 0 (default): none
-  --failed-saves=N         exit 74 after N failed saves in a row (default 3)
-  --group-access           the group may read the run folder and checkpoints
-)";
-
-constexpr std::string_view kFaultFlags = R"(
-Stopping and errors
-  --stop-signals=LIST  signals that stop the run: it saves, if there is time,
-                       and exits 75, to be requeued (default USR1,USR2,TERM;
-                       also ALRM, XCPU). A second one exits without a save.
-                       SIGHUP saves, and training continues. The files STOP
-                       and SAVE in DIR of --run-dir do the same; STOP exits 93,
-                       not to be requeued.
-  --term-budget=N      seconds from SIGTERM to the expected SIGKILL (default 25)
-  --on-nonfinite=HOW   a loss or gradient is not finite: stop (default, exit
-                       93), skip-update, or drop-micro-batch
-  --on-bad-record=HOW  a record of the data is damaged: stop (default, exit 65)
-                       or skip: training replaces it by another record,
-                       evaluation leaves it out
-  --bad-record-quota=N skip at most N records (default 100)
-  --digest-every=N     compare the replicas every N updates (default 100); 0:
-                       never
-)";
-
-constexpr std::string_view kVerdictUsage = R"(gaccd verdict --attempt-dir=DIR [--flag=value ...]
-
-For the job script, after srun: prints one word, what to do with the job.
-  done       the training is complete
-  requeue    start it again: it was stopped, or a node or a peer was lost
-  norequeue  it would fail again, or the file STOP exists
-  fail       an error that a person must look at
-The next line is the reason. When hosts are suspected, a third line is the
---exclude= flag for sbatch. Exits 0.
-
-  --attempt-dir=DIR    the attempt's folder: RUN-DIR/attempts/NNN-JOB
-  --srun-rc=N          exit code of srun; leave it out when the node of the job
-                       script was lost before srun returned
-  --format=FORMAT      text (default), or json: one line with attempt, verdict
-                       (the word above), exit (the exit code of the run), held
-                       (restarts did not help), reason, suspect_hosts
-)";
-
-constexpr std::string_view kCkptUsage = R"(gaccd ckpt ACTION PATH [--flag=value ...]
-
-Manages checkpoints. PATH is a run folder, or one checkpoint in its ckpt.
-
-  gaccd ckpt ls PATH       list them, newest first, with the names and sizes of
-                           their files checked; only verify reads the bytes
-  gaccd ckpt verify PATH   read every byte; exit 65 if a checkpoint is damaged
-  gaccd ckpt prune PATH    remove all but the newest --keep=N (default 3) that
-                           are intact, which reads their bytes, and one of
-                           every --keep-every=N updates (default 0: none)
-  gaccd ckpt export PATH --out=FILE
-                           write the weights of the newest checkpoint that is
-                           intact, as safetensors; --group-access: the group
-                           may read FILE
-
-  --format=FORMAT          of ls and verify: text (default), or json: one line a
-                           checkpoint with generation, step, micro_step,
-                           writer_epoch and state (ls: complete, damaged or
-                           unfinished; verify: ok, damaged or unfinished); where
-                           known also ranks, bytes, created (ls) and reason
-)";
-
-constexpr std::string_view kCheckUsage = R"(gaccd check [--flag=value ...]
-
-Prints what every rank finds: host, GPU, libraries, cores, limits. Start it as
-the training will be started:
-  srun --mpi=pmix gaccd check
-
-Exits 78 and names the ranks when they cannot work together: different builds of
-gaccd or its libraries, ranks with and without a GPU, fewer GPUs than tasks on a
-node, two ranks on one GPU. Prints warnings for what is slow.
-
-  --format=FORMAT      text (default; ranks that are alike share a line) or json
-                       (one line a rank)
-  --device=cpu         do not check the GPUs
-  --allow-gpu-sharing  two ranks may use one GPU
-  --bound=SECONDS      give up when a rank is silent that long (default 60)
-)";
-
-constexpr std::string_view kSelftestUsage = R"(gaccd selftest [--flag=value ...]
-
-Runs all ranks as threads of this process, each with its own data, and checks
-that the gradient of uneven micro-batches equals that of one big batch on one
-rank, in every rounding mode. It also makes two common mistakes on purpose and
-checks that the comparison detects them.
-
-  --nodes=N          default 1
-  --gpus-per-node=N  ranks on each node (default 8)
-  --micro-batch=N    the most samples a rank processes at once (default 10)
-  --target-batch=N   samples over all ranks (default: 32 / 25 of one micro-batch
-                     on every rank)
-  --format=FORMAT    text (default), or json: one line per rounding mode with
-                     mode, nodes, gpus_per_node, micro_batch, target_batch,
-                     eff_batch, accum_steps, deviation (of gaccd's gradient),
-                     mean_of_means and last_micro_batch_only (deviations of the
-                     two mistakes; null where a mistake has no effect), passed
-)";
-
-constexpr std::string_view kVersionUsage = R"(gaccd version
-
-Prints the versions of gaccd and its libraries: the one that is loaded and the
-one gaccd was compiled with. A loaded library that is older is refused when it
-is used.
-)";
+std::string Overview() {
+  std::string text =
+      "gaccd trains a neural network on a SLURM cluster with an exact batch.\n\n"
+      "  gaccd <verb> [--flag=value ...]\n\n";
+  for (const VerbRow& row : VerbTable()) {
+    text += StrCat("  ", row.name, std::string(10 - row.name.size(), ' '), row.summary, "\n");
+  }
+  return StrCat(text, kOverviewEnd);
+}
 
 }  // namespace
 
-std::string HelpText(std::optional<Verb> topic) {
-  if (topic == Verb::kPlan) return StrCat(kPlanUsage, kClusterFlags, kBatchFlags, kDeviceFlags);
-  if (topic == Verb::kTrain) {
-    return StrCat(kTrainUsage, kCheckpointFlags, kFaultFlags, kClusterFlags, kBatchFlags,
-                  kDeviceFlags);
-  }
-  if (topic == Verb::kCkpt) return std::string(kCkptUsage);
-  if (topic == Verb::kVerdict) return std::string(kVerdictUsage);
-  if (topic == Verb::kCheck) return std::string(kCheckUsage);
-  if (topic == Verb::kSelftest) return std::string(kSelftestUsage);
-  if (topic == Verb::kVersion) return std::string(kVersionUsage);
-  return std::string(kOverview);
+std::string HelpText(std::optional<Verb> topic, bool job) {
+  if (job) return JobHelp();
+  if (!topic || *topic == Verb::kHelp) return Overview();
+  const VerbRow& row = VerbTable()[static_cast<std::size_t>(*topic)];
+  return StrCat("gaccd ", row.name, row.usage.starts_with('\n') ? "" : " ", row.usage,
+                FlagsOf(*topic));
 }
 
 }  // namespace gaccd

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -10,8 +12,16 @@
 
 namespace gaccd {
 
-// All verbs, or one with its flags.
-[[nodiscard]] std::string HelpText(std::optional<Verb> topic);
+struct VerbRow {
+  Verb verb;
+  std::string_view name;
+  std::string_view summary;
+  std::string_view usage;  // after "gaccd name"; the flags follow from the table
+};
+[[nodiscard]] std::span<const VerbRow> VerbTable();  // in the order of Verb
+
+// All verbs, or one with its flags, or all fields of the job.
+[[nodiscard]] std::string HelpText(std::optional<Verb> topic, bool job = false);
 
 // A library and its version, or versions: loaded and compiled with.
 using Version = std::pair<std::string, std::string>;

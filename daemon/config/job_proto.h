@@ -1,7 +1,6 @@
-// Between proto::Job and Job, both ways. Only job_text.cc needs it.
+// Between proto::Job and Job, both ways.
 #pragma once
 
-#include "collectives/base/result.h"
 #include "daemon/config/job.h"
 
 namespace gaccd {
@@ -10,10 +9,9 @@ namespace proto {
 class Job;
 }
 
-// kConfig with "field.path: what is wrong, found value".
-[[nodiscard]] Result<Job> JobFromProto(const proto::Job& message);
+[[nodiscard]] Job JobFromProto(proto::Job message);
 
-// Every field is set, also those that have their default.
-void FillJobProto(const Job& job, proto::Job& message);
+// Every field is set, also those that have their default; batch.target only when it is given.
+[[nodiscard]] proto::Job JobToProto(Job job);
 
 }  // namespace gaccd

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <regex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,8 +17,9 @@
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/arguments.h"
+#include "daemon/config/fields.h"
+#include "daemon/config/flags_proto.h"
 #include "daemon/config/job_proto.h"
-#include "daemon/stop/stop_signals.h"
 #include "proto/job.pb.h"
 
 namespace gaccd {
@@ -89,8 +91,23 @@ Status CheckLossFitsSource(LossKind loss, const SourceSpec& source, std::string_
   return {};
 }
 
+Status CheckLayerNames(const ModelSpec& model) {
+  std::set<std::string_view> names;
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    const std::string& name = model.layers[i].name;
+    if (names.insert(name).second) continue;
+    return Bad(StrCat("model.layer[", i, "].name: two layers are called '", name, "'"));
+  }
+  return {};
+}
+
 // What one field alone cannot show.
 Status CheckWholeJob(const Job& job) {
+  GACCD_RETURN_IF_ERROR(CheckLayerNames(job.model));
+  const auto* sgd = std::get_if<SgdSpec>(&job.optimizer.kind);
+  if (sgd != nullptr && sgd->nesterov && sgd->momentum == 0) {
+    return Bad("optimizer.sgd.nesterov: needs a momentum above 0, found 0");
+  }
   GACCD_RETURN_IF_ERROR(CheckLossFitsSource(job.model.loss, job.data.train, "data.train"));
   if (job.data.eval) {
     GACCD_RETURN_IF_ERROR(CheckLossFitsSource(job.model.loss, *job.data.eval, "data.eval"));
@@ -103,11 +120,6 @@ Status CheckWholeJob(const Job& job) {
     return Bad("epochs: 0 means no end, so max_updates must be at least 1, found 0");
   }
   return job.device == Device::kCpu ? CheckNumericsOfCpu(job.numerics, "device is cpu") : Status();
-}
-
-template <typename To, typename From>
-void TakeIfGiven(const std::optional<From>& from, To& to) {
-  if (from) to = *from;
 }
 
 }  // namespace
@@ -141,11 +153,9 @@ Result<Job> ParseJobText(std::string_view text, std::string_view file_name) {
   if (errors.any()) return refuse(":", errors.Text());
   if (!parsed) return refuse(": ", "is not a job text");
 
-  Result<Job> job = JobFromProto(message);
-  if (!job.ok()) return std::move(job).status().WithContext(file_name);
-  if (Status whole = CheckWholeJob(*job); !whole.ok()) {
-    return std::move(whole).WithContext(file_name);
-  }
+  GACCD_RETURN_IF_ERROR(CheckFields(message).WithContext(file_name));
+  Job job = JobFromProto(message);
+  GACCD_RETURN_IF_ERROR(CheckWholeJob(job).WithContext(file_name));
   return job;
 }
 
@@ -157,22 +167,18 @@ Result<Job> LoadJob(const std::string& path) {
 }
 
 Result<Job> OverlayFlags(Job job, const Flags& flags) {
-  TakeIfGiven(flags.target_batch, job.batch.target);
-  TakeIfGiven(flags.micro_batch, job.batch.micro);
-  TakeIfGiven(flags.rounding, job.batch.rounding);
-  TakeIfGiven(flags.last_cycle, job.batch.last_cycle);
-  TakeIfGiven(flags.lr_rule, job.batch.lr_rule);
-  TakeIfGiven(flags.reference_batch, job.batch.reference);
-  TakeIfGiven(flags.epochs, job.epochs);
-  TakeIfGiven(flags.max_updates, job.max_updates);
-  TakeIfGiven(flags.seed, job.seed);
-  TakeIfGiven(flags.log_every, job.log_every);
-  TakeIfGiven(flags.device, job.device);
-  TakeIfGiven(flags.precision, job.numerics.precision);
-  TakeIfGiven(flags.tf32, job.numerics.tf32);
-  TakeIfGiven(flags.deterministic, job.numerics.deterministic);
-  GACCD_RETURN_IF_ERROR(CheckWholeJob(job));
-  return job;
+  proto::Job message = JobToProto(job);
+  for (const JobField& field : flags.job_fields) {
+    GACCD_RETURN_IF_ERROR(SetField(message, field.path, field.value, ListElement::kMustExist)
+                              .WithContext(field.given));
+  }
+  // Without a job text there are only flags and defaults, and no model.
+  if (!job.name.empty()) GACCD_RETURN_IF_ERROR(CheckFields(message));
+  Job changed = JobFromProto(message);
+  changed.data.job_folder = job.data.job_folder;
+  changed.batch.given = job.batch.given;
+  GACCD_RETURN_IF_ERROR(CheckWholeJob(changed));
+  return changed;
 }
 
 Result<PlanRequest> ToPlanRequest(const BatchSpec& batch, std::int64_t nodes,
@@ -193,10 +199,8 @@ Result<PlanRequest> ToPlanRequest(const BatchSpec& batch, std::int64_t nodes,
 std::string JobDifferences(Job was, const Job& now) {
   was.name = now.name;
   was.log_every = now.log_every;
-  proto::Job before;
-  proto::Job after;
-  FillJobProto(was, before);
-  FillJobProto(now, after);
+  const proto::Job before = JobToProto(std::move(was));
+  const proto::Job after = JobToProto(now);
   std::string lines;
   google::protobuf::util::MessageDifferencer differencer;
   differencer.ReportDifferencesToString(&lines);
@@ -212,29 +216,13 @@ std::string JobDifferences(Job was, const Job& now) {
 }
 
 std::string JobText(const Job& job) {
-  proto::Job message;
-  FillJobProto(job, message);
   std::string text;
-  google::protobuf::TextFormat::PrintToString(message, &text);
+  google::protobuf::TextFormat::PrintToString(JobToProto(job), &text);
   return "# proto-file: proto/job.proto\n# proto-message: gaccd.proto.Job\n\n" + text;
 }
 
 std::string JobDigest(const Job& job, const Flags& flags) {
-  // 0 and "" are no values that a flag can have.
-  const std::string outside = StrCat(
-      "nodes ", flags.nodes.value_or(0), "\ngpus_per_node ", flags.gpus_per_node.value_or(0),
-      "\nstrict ", flags.strict, "\nallow_gpu_sharing ", flags.allow_gpu_sharing,
-      "\ntime_algorithms ", flags.time_algorithms, "\nbound ", flags.bound_seconds, "\nheartbeat ",
-      flags.heartbeat_seconds, "\nrun_dir ", flags.run_dir.value_or(""), "\ninit_weights ",
-      flags.init_weights.value_or(""), "\nsave_weights ", flags.save_weights.value_or(""),
-      "\nsave_every ", flags.save_every_updates, " ",
-      flags.save_every_seconds.value_or(kDefaultSaveSeconds), "\nresume ", flags.resume, "\nkeep ",
-      flags.keep, " ", flags.keep_every, "\nfailed_saves ", flags.failed_saves, "\ngroup_access ",
-      flags.group_access, "\nstop_signals ", SignalNames(flags.stop_signals), "\nterm_budget ",
-      flags.term_budget_seconds, "\non_nonfinite ", Name(flags.on_nonfinite), "\non_bad_record ",
-      Name(flags.on_bad_record), " ", flags.bad_record_quota, "\ndigest_every ", flags.digest_every,
-      "\n");
-  return Digest(JobText(job) + outside);
+  return Digest(JobText(job) + SharedFlagsText(flags));
 }
 
 std::string Digest(std::string_view text) {

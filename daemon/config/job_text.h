@@ -9,6 +9,7 @@
 #include "collectives/base/result.h"
 #include "daemon/config/flags.h"
 #include "daemon/config/job.h"
+#include "daemon/plan/plan.h"
 
 namespace gaccd {
 
@@ -21,7 +22,9 @@ namespace gaccd {
 // The same from a file, and data.job_folder. kIo when it cannot be read.
 [[nodiscard]] Result<Job> LoadJob(const std::string& path);
 
-// The job with what the flags say in place of what it says. kConfig when they contradict.
+// The job with what the flags say in place of what it says. kConfig when they contradict; kUsage
+// when
+// --set names what this job does not have (a layer, the options of another optimizer).
 [[nodiscard]] Result<Job> OverlayFlags(Job job, const Flags& flags);
 
 // kConfig when the job wants numerics that CPUs do not have: bf16 or TF32. why_cpu: "device is

@@ -22,16 +22,16 @@ Result<Job> ReadJob(const Flags& flags) {
 
 PlanOrigins ReadOrigins(const Flags& flags, const BatchSpec::Given& job) {
   const auto cluster = [](const auto& flag) { return flag ? Origin::kGiven : Origin::kDefault; };
-  const auto batch = [](const auto& flag, bool in_job) {
-    if (flag) return Origin::kGiven;
+  const auto batch = [&flags](std::string_view path, bool in_job) {
+    if (SetsJobField(flags, path)) return Origin::kGiven;
     return in_job ? Origin::kJob : Origin::kDefault;
   };
   return {.nodes = cluster(flags.nodes),
           .gpus_per_node = cluster(flags.gpus_per_node),
-          .micro_batch = batch(flags.micro_batch, job.micro),
-          .target_batch = batch(flags.target_batch, true),  // it has no default
-          .rounding = batch(flags.rounding, job.rounding),
-          .lr_rule = batch(flags.lr_rule, job.lr_rule)};
+          .micro_batch = batch("batch.micro", job.micro),
+          .target_batch = batch("batch.target", true),  // it has no default
+          .rounding = batch("batch.rounding", job.rounding),
+          .lr_rule = batch("batch.lr_rule", job.lr_rule)};
 }
 
 std::string Print(const Plan& plan, const Flags& flags, const Job& job) {

@@ -1,3 +1,4 @@
+// The verbs: names, and what their help says beside their flags.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -5,76 +6,108 @@
 #include "collectives/base/strings.h"
 #include "daemon/config/arguments.h"
 #include "daemon/config/flags.h"
+#include "daemon/config/help.h"
 
 namespace gaccd {
 namespace {
 
-constexpr Verb kVerbs[] = {Verb::kPlan, Verb::kTrain,   Verb::kSelftest, Verb::kCheck,
-                           Verb::kCkpt, Verb::kVerdict, Verb::kHelp,     Verb::kVersion};
+constexpr VerbRow kVerbs[] = {
+    {Verb::kPlan, "plan", "print how many samples each rank takes; reads only the job text",
+     R"([--flag=value ...]
 
-using Names = std::vector<std::string_view>;
-const Names kSelftestFlags = {"nodes", "gpus_per_node", "micro_batch", "target_batch", "format"};
-const Names kCheckFlags = {"nodes",  "gpus_per_node",     "device",
-                           "format", "allow_gpu_sharing", "bound"};
-const Names kCkptFlags = {"keep", "keep_every", "out", "group_access", "format"};
-const Names kVerdictFlags = {"attempt_dir", "srun_rc", "format"};
-const Names kNotOfTraining = {"attempt_dir", "srun_rc", "out"};
+Prints how many samples each rank takes in each micro-step of an update, the
+factor of the learning rate, and which changes would make the target divide.
+--format=json has the keys of proto/plan.proto. Flags of train are taken, too.
+)"},
+    {Verb::kTrain, "train", "train the job; one process per GPU or core, by srun or mpirun",
+     R"(--job=FILE [--flag=value ...]
 
-bool Holds(const Names& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
+Trains the job, one process per rank:
+  srun --mpi=pmix --kill-on-bad-exit=1 gaccd train --job=FILE --run-dir=DIR
+
+Checkpoints are in DIR/ckpt of --run-dir=DIR; also at a stop and at the end.
+)"},
+    {Verb::kSelftest, "selftest", "prove on this machine that accumulation equals one big batch",
+     R"([--flag=value ...]
+
+Runs all ranks as threads of this process, each with its own data, and checks
+that the gradient of uneven micro-batches equals that of one big batch on one
+rank, in every rounding mode. It also makes two common mistakes on purpose and
+checks that the comparison detects them.
+
+Without --target-batch the target is 32 / 25 of one micro-batch on every rank.
+--format=json: one line per rounding mode with mode, nodes, gpus_per_node,
+micro_batch, target_batch, eff_batch, accum_steps, deviation (of gaccd's
+gradient), mean_of_means and last_micro_batch_only (deviations of the two
+mistakes; null where a mistake has no effect), passed.
+)"},
+    {Verb::kCheck, "check", "print what every rank runs on, and whether the ranks fit together",
+     R"([--flag=value ...]
+
+Prints what every rank finds: host, GPU, libraries, cores, limits. Start it as
+the training will be started:
+  srun --mpi=pmix gaccd check
+
+Exits 78 and names the ranks when they cannot work together: different builds of
+gaccd or its libraries, ranks with and without a GPU, fewer GPUs than tasks on a
+node, two ranks on one GPU. Prints warnings for what is slow. In the text, ranks
+that are alike share a line; --format=json has one line a rank. With
+--device=cpu the GPUs are not checked.
+)"},
+    {Verb::kCkpt, "ckpt", "list, verify, prune and export checkpoints",
+     R"(ACTION PATH [--flag=value ...]
+
+Manages checkpoints. PATH is a run folder, or one checkpoint in its ckpt.
+
+  gaccd ckpt ls PATH       list them, newest first, with the names and sizes of
+                           their files checked; only verify reads the bytes
+  gaccd ckpt verify PATH   read every byte; exit 65 if a checkpoint is damaged
+  gaccd ckpt prune PATH    remove all but the newest --keep=N that are intact,
+                           which reads their bytes, and one of every
+                           --keep-every=N updates
+  gaccd ckpt export PATH --out=FILE
+                           write the weights of the newest checkpoint that is
+                           intact, as safetensors
+
+--format=json, of ls and verify: one line a checkpoint with generation, step,
+micro_step, writer_epoch and state (ls: complete, damaged or unfinished; verify:
+ok, damaged or unfinished); where known also ranks, bytes, created (ls), reason.
+)"},
+    {Verb::kVerdict, "verdict", "print whether the job script should requeue the job after a run",
+     R"(--attempt-dir=DIR [--flag=value ...]
+
+For the job script, after srun: prints one word, what to do with the job.
+  done       the training is complete
+  requeue    start it again: it was stopped, or a node or a peer was lost
+  norequeue  it would fail again, or the file STOP exists
+  fail       an error that a person must look at
+The next line is the reason. When hosts are suspected, a third line is the
+--exclude= flag for sbatch. Exits 0.
+
+--format=json: one line with attempt, verdict (the word above), exit (the exit
+code of the run), held (restarts did not help), reason, suspect_hosts.
+)"},
+    {Verb::kHelp, "help", "explain a verb, gaccd help plan; or the job text, gaccd help job", ""},
+    {Verb::kVersion, "version", "print the versions of gaccd and its libraries", R"(
+
+Prints the versions of gaccd and its libraries: the one that is loaded and the
+one gaccd was compiled with. A loaded library that is older is refused when it
+is used.
+)"}};
 
 }  // namespace
 
-bool TakesFlag(Verb verb, std::string_view flag) {
-  switch (verb) {
-    case Verb::kPlan:  // the command line of a training with another verb shows its plan
-    case Verb::kTrain:
-      return !Holds(kNotOfTraining, flag);
-    case Verb::kSelftest:
-      return Holds(kSelftestFlags, flag);
-    case Verb::kCheck:
-      return Holds(kCheckFlags, flag);
-    case Verb::kCkpt:
-      return Holds(kCkptFlags, flag);
-    case Verb::kVerdict:
-      return Holds(kVerdictFlags, flag);
-    case Verb::kHelp:
-    case Verb::kVersion:
-      break;
-  }
-  return true;
-}
+std::span<const VerbRow> VerbTable() { return kVerbs; }
 
-std::string_view Name(Verb verb) {
-  switch (verb) {
-    case Verb::kPlan:
-      return "plan";
-    case Verb::kTrain:
-      return "train";
-    case Verb::kSelftest:
-      return "selftest";
-    case Verb::kCheck:
-      return "check";
-    case Verb::kCkpt:
-      return "ckpt";
-    case Verb::kVerdict:
-      return "verdict";
-    case Verb::kHelp:
-      return "help";
-    case Verb::kVersion:
-      return "version";
-  }
-  return "?";
-}
+std::string_view Name(Verb verb) { return kVerbs[static_cast<std::size_t>(verb)].name; }
 
 Result<Verb> ParseVerb(std::string_view word) {
   std::vector<std::string_view> names;
   std::string list;
-  for (const Verb verb : kVerbs) {
-    if (Name(verb) == word) return verb;
-    names.push_back(Name(verb));
-    list += StrCat(list.empty() ? "" : ", ", Name(verb));
+  for (const VerbRow& row : kVerbs) {
+    if (row.name == word) return row.verb;
+    names.push_back(row.name);
+    list += StrCat(list.empty() ? "" : ", ", row.name);
   }
   return Status(ErrorKind::kUsage, StrCat("unknown verb '", word, "'", Suggestion(word, names),
                                           "; the verbs are ", list));

@@ -10,6 +10,7 @@
 #include "collectives/base/print.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/help.h"
+#include "daemon/config/job_text.h"
 #include "daemon/preflight/gather_text.h"
 #include "daemon/preflight/rank_report.h"
 #include "daemon/preflight/rank_table.h"
@@ -72,7 +73,8 @@ Status Refusal(const RankVerdict& verdict, std::size_t ranks) {
 
 // The same on every rank, but for what rank 0 cannot write.
 Status Judge(const std::vector<RankReport>& reports, const Flags& flags, bool lead) {
-  const Device wanted = flags.device.value_or(Device::kAuto);
+  GACCD_ASSIGN_OR_RETURN(const Job job, OverlayFlags(Job{}, flags));
+  const Device wanted = job.device;
   const RankVerdict verdict = JudgeRanks(reports, {.gpus_matter = wanted != Device::kCpu,
                                                    .allow_gpu_sharing = flags.allow_gpu_sharing});
   if (lead) GACCD_RETURN_IF_ERROR(Show(reports, verdict.warnings, flags.format));

@@ -8,8 +8,9 @@ namespace gaccd {
 namespace {
 
 bool IsDeterministic(const Flags& flags) {
-  if (flags.deterministic || !flags.job) return flags.deterministic.value_or(false);
-  const auto job = LoadJob(*flags.job);
+  auto job = flags.job ? LoadJob(*flags.job) : Result<Job>(Job{});
+  // A job that cannot be read or is wrong is reported later, by every verb that needs it.
+  if (job.ok()) job = OverlayFlags(*std::move(job), flags);
   return job.ok() && job->numerics.deterministic;
 }
 

@@ -42,11 +42,9 @@ Status CheckPlannedDevice(const Flags& flags) {
 Status RunSelftest(const Flags& flags) {
   const std::int64_t nodes = flags.nodes.value_or(kDefaultNodes);
   const std::int64_t gpus_per_node = flags.gpus_per_node.value_or(kDefaultGpusPerNode);
-  BatchSpec batch;
-  batch.micro = flags.micro_batch.value_or(batch.micro);
-  if (flags.target_batch) {
-    batch.target = *flags.target_batch;
-  } else {
+  GACCD_ASSIGN_OR_RETURN(const Job job, OverlayFlags(Job{}, flags));
+  BatchSpec batch = job.batch;
+  if (batch.target == 0) {
     GACCD_ASSIGN_OR_RETURN(batch.target, UsualTarget(nodes, gpus_per_node, batch.micro));
   }
   GACCD_ASSIGN_OR_RETURN(const PlanRequest request, ToPlanRequest(batch, nodes, gpus_per_node));

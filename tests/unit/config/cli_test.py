@@ -191,7 +191,7 @@ class HelpTest(unittest.TestCase):
     def test_help_and_version_exit_0_and_fit_the_terminal(self):
         for args in (["help"], ["--help"], ["-h"], ["help", "plan"], ["help", "train"],
                      ["help", "selftest"], ["help", "check"], ["help", "ckpt"], ["help", "verdict"], ["train", "--help"],
-                     ["help", "version"], ["version"],
+                     ["help", "version"], ["help", "job"], ["version"],
                      ["--version"]):
             done = run(*args)
             self.assertEqual(done.returncode, 0, args)

@@ -1,5 +1,6 @@
 // Jobs under flags, and the digest by which ranks see that they have the same.
 #include <gmock/gmock.h>
+#include <google/protobuf/descriptor.h>
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -7,7 +8,11 @@
 #include <string_view>
 
 #include "collectives/base/strings.h"
+#include "daemon/config/fields.h"
+#include "daemon/config/job_proto.h"
 #include "daemon/config/job_text.h"
+#include "proto/job.pb.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/config/job_text_util.h"
 
 namespace gaccd {
@@ -25,20 +30,22 @@ TEST(JobOverlayTest, FlagsWinOverTheJob) {
   const Job same = *OverlayFlags(ParseOk(kFull), flags);
   EXPECT_EQ(JobText(same), JobText(ParseOk(kFull)));
 
-  flags.target_batch = 77;
-  flags.micro_batch = 5;
-  flags.rounding = Rounding::kExact;
-  flags.lr_rule = LrRule::kNone;
-  flags.reference_batch = 0;
-  flags.last_cycle = LastCycle::kCarry;
-  flags.epochs = 9;
-  flags.max_updates = 0;
-  flags.seed = 5;
-  flags.log_every = 1;
-  flags.device = Device::kCpu;
-  flags.precision = Precision::kF32;
-  flags.tf32 = false;
-  flags.deterministic = false;
+  flags.job_fields = {{"batch.target", "77"},
+                      {"batch.micro", "5"},
+                      {"batch.rounding", "exact"},
+                      {"batch.lr_rule", "none"},
+                      {"batch.reference", "0"},
+                      {"batch.last_cycle", "carry"},
+                      {"epochs", "9"},
+                      {"max_updates", "0"},
+                      {"seed", "5"},
+                      {"log_every", "1"},
+                      {"device", "cpu"},
+                      {"precision", "f32"},
+                      {"tf32", "false"},
+                      {"deterministic", "false"},
+                      {"model.layer[1].linear.out", "7"},
+                      {"optimizer.adamw.beta1", "0.25"}};
   const Job job = *OverlayFlags(ParseOk(kFull), flags);
   EXPECT_EQ(job.batch.target, 77);
   EXPECT_EQ(job.batch.micro, 5);
@@ -55,10 +62,46 @@ TEST(JobOverlayTest, FlagsWinOverTheJob) {
   EXPECT_FALSE(job.numerics.tf32);
   EXPECT_FALSE(job.numerics.deterministic);
 
-  flags.epochs = 0;
-  const Result<Job> endless = OverlayFlags(ParseOk(kFull), flags);
-  ASSERT_FALSE(endless.ok());
-  EXPECT_EQ(endless.status().kind(), ErrorKind::kConfig);
+  EXPECT_EQ(std::get<LinearSpec>(job.model.layers[1].kind).out, 7);
+  EXPECT_EQ(std::get<AdamWSpec>(job.optimizer.kind).beta1, 0.25);
+
+  flags.job_fields.push_back({"epochs", "0"});
+  EXPECT_THAT(OverlayFlags(ParseOk(kFull), flags), IsError(ErrorKind::kConfig, "epochs: 0"));
+}
+
+TEST(JobOverlayTest, SetNamesWhatTheJobDoesNotHave) {
+  const auto set = [](const std::string& path, const std::string& value) {
+    const Flags flags{.job_fields = {{path, value, "--set " + path + "=" + value}}};
+    return OverlayFlags(ParseOk(kFull), flags);
+  };
+  EXPECT_THAT(set("model.layer[4].name", "a"),
+              IsError(ErrorKind::kUsage, "expected layer[0] to layer[3], found layer[4]"));
+  EXPECT_THAT(set("optimizer.sgd.momentum", "0.5"),
+              IsError(ErrorKind::kUsage, "--set optimizer.sgd.momentum=0.5: the job has adamw"));
+  EXPECT_THAT(set("model.layer[1].name", "relu"), IsError(ErrorKind::kConfig, "two layers"));
+  EXPECT_EQ(std::get<StepShape>(set("schedule.step.gamma", "0.125")->schedule.shape).gamma, 0.125);
+}
+
+// The numbers of the enumerators are taken from proto/, so their names must agree.
+template <typename E>
+void ExpectNamesOf(std::string_view path) {
+  for (const NamedField& leaf : LeafFields(*proto::Job::descriptor())) {
+    if (leaf.path != path) continue;
+    const auto& values = *leaf.field->enum_type();
+    for (int i = 0; i < values.value_count(); ++i) {
+      EXPECT_EQ(Name(static_cast<E>(i)), Spelled(values.value(i)->name())) << path;
+      EXPECT_EQ(values.value(i)->number(), i) << path;
+    }
+  }
+}
+
+TEST(JobOverlayTest, TheStructsHaveTheDefaultsAndNamesOfTheDescription) {
+  EXPECT_EQ(JobText(JobFromProto({})), JobText(Job{}));
+  ExpectNamesOf<Rounding>("batch.rounding");
+  ExpectNamesOf<LastCycle>("batch.last_cycle");
+  ExpectNamesOf<LrRule>("batch.lr_rule");
+  ExpectNamesOf<Device>("device");
+  ExpectNamesOf<Precision>("precision");
 }
 
 // What only GPUs do is refused before anything runs; with device auto it is not known yet.
@@ -66,7 +109,7 @@ TEST(JobOverlayTest, CpusComputeInF32) {
   const std::string bf16 = StrCat(kMinimal, "precision: BF16");
   const std::string tf32 = StrCat(kMinimal, "tf32: true");
   Flags cpu;
-  cpu.device = Device::kCpu;
+  cpu.job_fields = {{"device", "cpu"}};
   for (const std::string& text : {bf16, tf32}) {
     EXPECT_TRUE(OverlayFlags(ParseOk(text), Flags{}).ok());
     EXPECT_EQ(OverlayFlags(ParseOk(text), cpu).status().kind(), ErrorKind::kConfig);
@@ -74,8 +117,8 @@ TEST(JobOverlayTest, CpusComputeInF32) {
   EXPECT_EQ(Error(StrCat(bf16, " device: CPU")),
             "job.txtpb: precision: CPUs compute in f32, found bf16, and device is cpu");
   EXPECT_THAT(Error(StrCat(tf32, " device: CPU")), HasSubstr("tf32: only GPUs round to TF32"));
-  cpu.precision = Precision::kF32;
-  EXPECT_TRUE(OverlayFlags(ParseOk(bf16), cpu).ok()) << "the flag takes the wish back";
+  cpu.job_fields.push_back({"precision", "f32"});
+  EXPECT_TRUE(OverlayFlags(ParseOk(bf16), cpu).ok()) << "the flag takes the request back";
   EXPECT_THAT(JobText(ParseOk(bf16)), HasSubstr("precision: BF16"));
 }
 

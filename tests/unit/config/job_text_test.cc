@@ -138,7 +138,7 @@ TEST(JobTextTest, SizeAndDepthAreBounded) {
 
 TEST(JobTextTest, RequiredFields) {
   EXPECT_EQ(Error(""), "job.txtpb: name: is required");
-  EXPECT_THAT(Error("name: \"a\""), HasSubstr("model.layer: is required"));
+  EXPECT_THAT(Error("name: \"a\""), HasSubstr("model: is required"));
   EXPECT_THAT(Error(With(kMinimal, "loss { mean_squared_error {} }", "")),
               HasSubstr("model.loss: is required"));
   EXPECT_THAT(Error(With(kMinimal, "mean_squared_error {}", "")), HasSubstr("model.loss"));
@@ -147,7 +147,7 @@ TEST(JobTextTest, RequiredFields) {
   EXPECT_THAT(Error(With(kMinimal, "lr: 0.1", "")), HasSubstr("optimizer.lr: is required"));
   EXPECT_THAT(Error(With(kMinimal, "sgd {}", "")), HasSubstr("optimizer: needs sgd or adamw"));
   EXPECT_THAT(Error(With(kMinimal, "linear { in: 10 out: 1 }", "")),
-              HasSubstr("model.layer[0]: layer 'fc' needs"));
+              HasSubstr("model.layer[0]: needs flatten, linear or relu"));
   EXPECT_THAT(Error(With(kFull, "images: \"train-images.gz\"", "")),
               HasSubstr("data.train.idx.images: is required"));
   EXPECT_THAT(Error(With(kFull, "targets: \"y.npy\"", "targets: \"a\\000b\"")), HasSubstr("NUL"));
@@ -188,7 +188,7 @@ TEST(JobTextTest, WrongValuesAreNamedAndQuoted) {
       {kFull, "reference: 256", "reference: -1", "batch.reference: must be at least 0"},
       {kFull, "beta1: 0.8", "beta1: 1", "beta1: must be at least 0 and below 1"},
       {kFull, "epsilon: 1e-6", "epsilon: 0", "epsilon: must be above 0, found 0"},
-      {kFull, "every_updates: 100", "", "every_updates: must be at least 1, found 0"},
+      {kFull, "every_updates: 100", "", "schedule.step.every_updates: is required"},
       {kFull, "warmup_updates: 5", "warmup_updates: -5", "warmup_updates: must be at least 0"},
       {kFull, "gamma: 0.5", "gamma: 0", "gamma: must be above 0"},
       {kFull, "clip_norm: 1.5", "clip_norm: -1", "clip_norm: must be at least 0, found -1"},

@@ -20,7 +20,7 @@ using ::testing::StartsWith;
 Flags Published() {
   Flags flags;
   flags.nodes = 30;
-  flags.target_batch = 3072;
+  flags.job_fields.push_back({"batch.target", "3072"});
   return flags;
 }
 
@@ -37,9 +37,9 @@ TEST(PlanCommandTest, DefaultsAreShownAsDefaults) {
   EXPECT_THAT(text, HasSubstr("exact (default)"));
   Flags flags = Published();
   flags.gpus_per_node = 8;
-  flags.micro_batch = 10;
-  flags.rounding = Rounding::kExact;
-  flags.lr_rule = LrRule::kNone;
+  flags.job_fields.push_back({"batch.micro", "10"});
+  flags.job_fields.push_back({"batch.rounding", "exact"});
+  flags.job_fields.push_back({"batch.lr_rule", "none"});
   EXPECT_THAT(Text(flags), Not(HasSubstr("default")));
 }
 
@@ -66,13 +66,13 @@ TEST(PlanCommandTest, StrictRefusesWhatIsNotExactButStillPrintsIt) {
   Flags flags = Published();
   flags.strict = true;
   EXPECT_TRUE(MakePlanOutput(flags)->verdict.ok());
-  flags.rounding = Rounding::kCeil;
+  flags.job_fields.push_back({"batch.rounding", "ceil"});
   const Result<PlanOutput> output = MakePlanOutput(flags);
   ASSERT_TRUE(output.ok());
   EXPECT_THAT(output->text, HasSubstr("4800"));
   EXPECT_EQ(output->verdict.kind(), ErrorKind::kConfig);
   EXPECT_THAT(output->verdict.message(), HasSubstr("4800 for the target 3072"));
-  flags.target_batch = 4800;  // ceil happens to be exact
+  flags.job_fields.push_back({"batch.target", "4800"});  // ceil happens to be exact
   EXPECT_TRUE(MakePlanOutput(flags)->verdict.ok());
 }
 
@@ -92,8 +92,8 @@ TEST(PlanCommandTest, TheJobGivesTheBatchAndFlagsWin) {
   EXPECT_THAT(Text(flags), HasSubstr("ceil (job)"));
   EXPECT_THAT(Text(flags), HasSubstr("rule none (default)")) << "the job does not say it";
   EXPECT_THAT(Text(flags), HasSubstr("samples        512 per update"));
-  flags.rounding = Rounding::kExact;
-  flags.micro_batch = 32;
+  flags.job_fields.push_back({"batch.rounding", "exact"});
+  flags.job_fields.push_back({"batch.micro", "32"});
   EXPECT_THAT(Text(flags), HasSubstr("samples        500 per update"));
   EXPECT_THAT(Text(flags), HasSubstr("micro-batch    32, the most"));
   flags.job = path + ".missing";
@@ -102,22 +102,23 @@ TEST(PlanCommandTest, TheJobGivesTheBatchAndFlagsWin) {
 
 TEST(PlanCommandTest, RanksAreCalledGpusOnlyWhereItIsKnown) {
   Flags flags = Published();
-  flags.target_batch = 3071;  // no node count divides it: the last line names the ranks too
-  for (const auto device : {std::optional<Device>(), std::optional(Device::kCpu)}) {
-    flags.device = device;
+  flags.job_fields.push_back(
+      {"batch.target", "3071"});  // no node count divides it: the last line names the ranks too
+  for (const char* device : {"auto", "cpu"}) {
+    flags.job_fields.push_back({"device", device});
     EXPECT_THAT(Text(flags), HasSubstr("3071 is not a multiple of 8 ranks per node."));
     EXPECT_THAT(Text(flags), Not(HasSubstr("GPU")));
   }
-  flags.device = Device::kCuda;
+  flags.job_fields.push_back({"device", "cuda"});
   EXPECT_THAT(Text(flags), HasSubstr("30 nodes x 8 GPUs (default)"));
   EXPECT_THAT(Text(flags), HasSubstr("not a multiple of 8 GPUs per node."));
 }
 
 TEST(PlanCommandTest, WhatCpusCannotComputeIsRefusedWithoutAJobToo) {
   Flags flags = Published();
-  flags.device = Device::kCpu;
+  flags.job_fields.push_back({"device", "cpu"});
   EXPECT_TRUE(MakePlanOutput(flags).ok());
-  flags.precision = Precision::kBF16;
+  flags.job_fields.push_back({"precision", "bf16"});
   EXPECT_EQ(MakePlanOutput(flags).status().kind(), ErrorKind::kConfig);
 }
 
@@ -131,6 +132,7 @@ TEST(HelpTest, EveryVerbIsExplained) {
     EXPECT_THAT(HelpText(verb), StartsWith("gaccd " + std::string(Name(verb))));
     EXPECT_THAT(HelpText(std::nullopt), HasSubstr(Name(verb)));
   }
+  EXPECT_THAT(HelpText({}, true), HasSubstr("\n  optimizer.lr          number above 0; required;"));
   EXPECT_THAT(VersionText({{"MPI", "4.1.4"}}), HasSubstr("\nMPI          4.1.4\n"));
   EXPECT_GE(BuildId().size(), 16U);
 }

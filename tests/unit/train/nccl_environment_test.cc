@@ -38,7 +38,7 @@ TEST_F(NcclEnvironment, PlainRun) {
 
 TEST_F(NcclEnvironment, DeterministicByFlagOrJob) {
   Flags flags;
-  flags.deterministic = true;
+  flags.job_fields = {{"deterministic", "true"}};
   SetNcclEnvironment(flags);
   EXPECT_EQ(Variable("NCCL_ALGO"), "Ring");
   EXPECT_EQ(Variable("NCCL_NVLS_ENABLE"), "0");
@@ -53,7 +53,7 @@ TEST_F(NcclEnvironment, DeterministicByFlagOrJob) {
   EXPECT_EQ(Variable("NCCL_ALGO"), "Ring");
   Clear();
   flags = {.job = job};
-  flags.deterministic = false;
+  flags.job_fields = {{"deterministic", "false"}};
   SetNcclEnvironment(flags);
   EXPECT_EQ(Variable("NCCL_ALGO"), "") << "the flag wins over the job";
   ::unlink(job.c_str());
@@ -62,7 +62,7 @@ TEST_F(NcclEnvironment, DeterministicByFlagOrJob) {
 TEST_F(NcclEnvironment, WhatTheUserHasSetStays) {
   ::setenv("NCCL_ALGO", "Tree", 1);
   Flags flags;
-  flags.deterministic = true;
+  flags.job_fields = {{"deterministic", "true"}};
   flags.allow_gpu_sharing = true;
   SetNcclEnvironment(flags);
   EXPECT_EQ(Variable("NCCL_ALGO"), "Tree");

@@ -1,0 +1,366 @@
+#include "daemon/config/fields.h"
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "collectives/base/strings.h"
+#include "daemon/config/arguments.h"
+#include "proto/field.pb.h"
+
+namespace gaccd {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::OneofDescriptor;
+
+const proto::Field& RuleOf(const FieldDescriptor& field) {
+  return field.options().GetExtension(proto::is);
+}
+
+// "a, b or c"
+std::string Listed(const std::vector<std::string>& names, std::string_view last = " or ") {
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    text += StrCat(i == 0 ? "" : i + 1 == names.size() ? last : ", ", names[i]);
+  }
+  return text;
+}
+
+std::vector<std::string> Choices(const FieldDescriptor& field) {
+  std::vector<std::string> names;
+  for (int i = 0; i < field.enum_type()->value_count(); ++i) {
+    names.push_back(Spelled(field.enum_type()->value(i)->name()));
+  }
+  return names;
+}
+
+bool IsInRange(const proto::Field& rule, double value) {
+  return (!rule.has_min() || value >= rule.min()) && (!rule.has_above() || value > rule.above()) &&
+         (!rule.has_max() || value <= rule.max()) && (!rule.has_below() || value < rule.below()) &&
+         std::isfinite(value);
+}
+
+// What the range of `rule` refuses in `value`; empty: nothing.
+std::string NumberProblem(const FieldDescriptor& field, double value) {
+  if (IsInRange(RuleOf(field), value)) return {};
+  const std::string range = RangeText(field);
+  return StrCat("must be ", range.empty() ? "finite" : range);
+}
+
+// Names become file names, keys of weights and words of log lines.
+std::string TextProblem(const proto::Field& rule, std::string_view text) {
+  constexpr std::size_t kLongest = 128;
+  constexpr std::string_view kAllowed =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+  if (rule.text() == proto::Field::ANY) return {};
+  if (text.empty()) return "is required";
+  if (text.find('\0') != std::string_view::npos) return "holds a NUL character";
+  if (rule.text() == proto::Field::PATH) return {};
+  if (text.size() > kLongest) return StrCat("has at most ", kLongest, " characters");
+  const bool allowed = text.find_first_not_of(kAllowed) == std::string_view::npos;
+  return allowed && text != "." && text != ".." ? "" : "may hold letters, digits and . _ -";
+}
+
+// What is wrong with the value that is set, and the value; both empty when nothing is.
+std::pair<std::string, std::string> ValueProblem(const Message& message,
+                                                 const FieldDescriptor& field) {
+  const auto& read = *message.GetReflection();
+  const auto number = [&field](auto value) {
+    return std::pair(NumberProblem(field, static_cast<double>(value)), StrCat(value));
+  };
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT64:
+      return number(read.GetInt64(message, &field));
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return number(read.GetUInt64(message, &field));
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return number(read.GetDouble(message, &field));
+    case FieldDescriptor::CPPTYPE_STRING: {
+      const std::string text = read.GetString(message, &field);
+      return {TextProblem(RuleOf(field), text), StrCat("'", text, "'")};
+    }
+    default:
+      return {};
+  }
+}
+
+Status Bad(const std::string& path, std::string_view problem) {
+  return {ErrorKind::kConfig, StrCat(path, ": ", problem)};
+}
+
+Status CheckMessage(const Message& message, const std::string& path);
+
+Status CheckField(const Message& message, const FieldDescriptor& field, const std::string& path) {
+  const auto& read = *message.GetReflection();
+  if (field.is_repeated()) {
+    const int size = read.FieldSize(message, &field);
+    if (size == 0 && RuleOf(field).required()) return Bad(path, "is required, at least one");
+    for (int i = 0; i < size; ++i) {
+      if (field.cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) break;
+      GACCD_RETURN_IF_ERROR(
+          CheckMessage(read.GetRepeatedMessage(message, &field, i), StrCat(path, "[", i, "]")));
+    }
+    return {};
+  }
+  if (!read.HasField(message, &field)) {
+    return RuleOf(field).required() ? Bad(path, "is required") : Status();
+  }
+  if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+    return CheckMessage(read.GetMessage(message, &field), path);
+  }
+  const auto [problem, found] = ValueProblem(message, field);
+  if (problem.empty()) return {};
+  return Bad(path, problem == "is required" ? problem : StrCat(problem, ", found ", found));
+}
+
+Status CheckMessage(const Message& message, const std::string& path) {
+  const Descriptor& type = *message.GetDescriptor();
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& field = *type.field(i);
+    GACCD_RETURN_IF_ERROR(
+        CheckField(message, field, StrCat(path, path.empty() ? "" : ".", field.name())));
+  }
+  for (int i = 0; i < type.oneof_decl_count(); ++i) {
+    const OneofDescriptor& one = *type.oneof_decl(i);
+    if (!one.options().GetExtension(proto::one_required)) continue;
+    if (message.GetReflection()->HasOneof(message, &one)) continue;
+    std::vector<std::string> names;
+    for (int j = 0; j < one.field_count(); ++j) names.push_back(one.field(j)->name());
+    return Bad(path, StrCat("needs ", Listed(names)));
+  }
+  return {};
+}
+
+Status Wrong(const std::string& problem) { return {ErrorKind::kUsage, problem}; }
+
+template <typename T>
+bool Parse(std::string_view text, T& value) {
+  if (text.starts_with('+')) text.remove_prefix(1);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+// Why `text` is no whole number of a type that takes `range`.
+Status NoInteger(std::string_view text, std::string_view range) {
+  const std::size_t digits = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
+  const bool number = digits < text.size() &&
+                      text.find_first_not_of("0123456789", digits) == std::string_view::npos;
+  return Wrong(number ? std::string(range) : "must be a whole number");
+}
+
+Status SetEnum(Message& message, const FieldDescriptor& field, std::string_view text) {
+  for (int i = 0; i < field.enum_type()->value_count(); ++i) {
+    const auto* value = field.enum_type()->value(i);
+    if (value->name() != text && Spelled(value->name()) != text) continue;
+    message.GetReflection()->SetEnum(&message, &field, value);
+    return {};
+  }
+  return Wrong(StrCat("must be one of ", Listed(Choices(field), ", ")));
+}
+
+Status SetValue(Message& message, const FieldDescriptor& field, std::string_view text) {
+  const auto& write = *message.GetReflection();
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT64: {
+      std::int64_t value = 0;
+      if (!Parse(text, value)) return NoInteger(text, "does not fit 64 bits");
+      write.SetInt64(&message, &field, value);
+      break;
+    }
+    case FieldDescriptor::CPPTYPE_UINT64: {
+      std::uint64_t value = 0;
+      if (!Parse(text, value)) {
+        return NoInteger(text, "must be a whole number from 0 to 18446744073709551615");
+      }
+      write.SetUInt64(&message, &field, value);
+      break;
+    }
+    case FieldDescriptor::CPPTYPE_DOUBLE: {
+      double value = 0;
+      if (!Parse(text, value)) return Wrong("must be a number");
+      write.SetDouble(&message, &field, value);
+      break;
+    }
+    case FieldDescriptor::CPPTYPE_BOOL:
+      if (text != "true" && text != "false") return Wrong("must be true or false");
+      write.SetBool(&message, &field, text == "true");
+      break;
+    case FieldDescriptor::CPPTYPE_STRING:
+      write.SetString(&message, &field, std::string(text));
+      break;
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return SetEnum(message, field, text);
+    default:
+      return Wrong("is a group of fields: set one of them");
+  }
+  const std::string problem = ValueProblem(message, field).first;
+  return problem.empty() ? Status() : Wrong(problem);
+}
+
+// `path` without its first name, which goes to `name`; "layer[3]" gives 3.
+struct Step {
+  std::string_view name;
+  std::optional<std::size_t> index;
+  std::string_view rest;
+};
+Result<Step> FirstStep(std::string_view path) {
+  const std::size_t dot = path.find('.');
+  Step step{.name = path.substr(0, dot), .index = {}, .rest = {}};
+  if (dot != std::string_view::npos) step.rest = path.substr(dot + 1);
+  const std::size_t bracket = step.name.find('[');
+  if (bracket == std::string_view::npos) return step;
+  std::size_t index = 0;
+  const std::string_view inside = step.name.substr(bracket + 1);
+  if (!inside.ends_with(']') || !Parse(inside.substr(0, inside.size() - 1), index)) {
+    return Wrong(StrCat("expected ", step.name.substr(0, bracket), "[N], found ", step.name));
+  }
+  step.index = index;
+  step.name = step.name.substr(0, bracket);
+  return step;
+}
+
+Status UnknownField(const Descriptor& root, const Descriptor& type, std::string_view name) {
+  std::vector<std::string> names;
+  for (int i = 0; i < type.field_count(); ++i) names.push_back(type.field(i)->name());
+  const std::vector<std::string_view> here(names.begin(), names.end());
+  std::string suggestion = Suggestion(name, here);
+  if (suggestion.empty()) {  // "lr" is at home elsewhere
+    std::vector<std::string> paths;
+    for (const NamedField& leaf : LeafFields(root)) {
+      if (leaf.field->name() == name) paths.push_back(leaf.path);
+    }
+    constexpr std::size_t kMost = 3;
+    if (!paths.empty() && paths.size() <= kMost) {
+      suggestion = StrCat(" (did you mean ", Listed(paths), "?)");
+    }
+  }
+  return Wrong(StrCat("unknown field '", name, "'", suggestion, "; ", type.name(), " has ",
+                      names.empty() ? "no fields" : Listed(names, " and ")));
+}
+
+// The list element that `step` names; the last one there is when only the value is checked.
+Result<Message*> ElementOf(Message& message, const FieldDescriptor& field, const Step& step,
+                           ListElement element) {
+  const auto& reflection = *message.GetReflection();
+  const int size = reflection.FieldSize(message, &field);
+  if (element == ListElement::kAny) return reflection.AddMessage(&message, &field);
+  if (*step.index >= static_cast<std::size_t>(size)) {
+    return Wrong(StrCat("expected ", field.name(), "[0] to ", field.name(), "[", size - 1,
+                        "], found ", field.name(), "[", *step.index, "]"));
+  }
+  return reflection.MutableRepeatedMessage(&message, &field, static_cast<int>(*step.index));
+}
+
+// A list is no group without [N], and only lists have elements.
+Status CheckStep(const FieldDescriptor& field, const Step& step) {
+  if (field.is_repeated() != step.index.has_value()) {
+    return Wrong(field.is_repeated()
+                     ? StrCat(field.name(), " is a list: name an element, ", field.name(), "[0]")
+                     : StrCat(field.name(), " is no list"));
+  }
+  const bool group = field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
+  if (group == step.rest.empty()) {
+    return Wrong(group ? StrCat(field.name(), " is a group of fields: set one of them")
+                       : StrCat(field.name(), " has no fields, found '", step.rest, "'"));
+  }
+  return group || !field.is_repeated() ? Status()
+                                       : Wrong("lists of values are set in the job text only");
+}
+
+void AppendLeaves(const Descriptor& type, const std::string& prefix, int depth,
+                  std::vector<NamedField>& leaves) {
+  constexpr int kDeepest = 16;  // a message that held its own kind would have no end
+  for (int i = 0; i < type.field_count() && depth < kDeepest; ++i) {
+    const FieldDescriptor& field = *type.field(i);
+    const std::string path = StrCat(prefix, field.name(), field.is_repeated() ? "[0]" : "");
+    const Descriptor* group = field.message_type();
+    if (group != nullptr && group->field_count() > 0) {
+      AppendLeaves(*group, path + ".", depth + 1, leaves);
+    } else {
+      leaves.push_back({path, &field});
+    }
+  }
+}
+
+}  // namespace
+
+Status CheckFields(const Message& message) { return CheckMessage(message, ""); }
+
+Status SetField(Message& root, std::string_view path, std::string_view text, ListElement element) {
+  Message* message = &root;
+  for (std::string_view rest = path;;) {
+    GACCD_ASSIGN_OR_RETURN(const Step step, FirstStep(rest));
+    const Descriptor& type = *message->GetDescriptor();
+    const FieldDescriptor* field = type.FindFieldByName(std::string(step.name));
+    if (field == nullptr) return UnknownField(*root.GetDescriptor(), type, step.name);
+    GACCD_RETURN_IF_ERROR(CheckStep(*field, step));
+    const auto& reflection = *message->GetReflection();
+    if (const OneofDescriptor* one = field->containing_oneof(); one != nullptr) {
+      const FieldDescriptor* other = reflection.GetOneofFieldDescriptor(*message, one);
+      if (other != nullptr && other != field) {
+        return Wrong(StrCat("the job has ", other->name(), ", not ", field->name()));
+      }
+    }
+    if (step.rest.empty()) return SetValue(*message, *field, text);
+    if (field->is_repeated()) {
+      GACCD_ASSIGN_OR_RETURN(message, ElementOf(*message, *field, step, element));
+    } else {
+      message = reflection.MutableMessage(message, field);
+    }
+    rest = step.rest;
+  }
+}
+
+bool TakesValue(const Message& message, const FieldDescriptor& field) {
+  return ValueProblem(message, field).first.empty();
+}
+
+std::vector<NamedField> LeafFields(const Descriptor& type) {
+  std::vector<NamedField> leaves;
+  AppendLeaves(type, "", 0, leaves);
+  return leaves;
+}
+
+std::string RangeText(const FieldDescriptor& field) {
+  const proto::Field& rule = RuleOf(field);
+  if (field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM) return Listed(Choices(field));
+  if (rule.has_min() && rule.has_max()) return StrCat("from ", rule.min(), " to ", rule.max());
+  std::vector<std::string> parts;
+  if (rule.has_min()) parts.push_back(StrCat("at least ", rule.min()));
+  if (rule.has_above()) parts.push_back(StrCat("above ", rule.above()));
+  if (rule.has_max()) parts.push_back(StrCat("at most ", rule.max()));
+  if (rule.has_below()) parts.push_back(StrCat("below ", rule.below()));
+  return Listed(parts, " and ");
+}
+
+std::string DefaultText(const FieldDescriptor& field) {
+  if (field.is_repeated() || RuleOf(field).required() || !field.has_default_value()) return {};
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT64:
+      return StrCat(field.default_value_int64());
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return StrCat(field.default_value_uint64());
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return StrCat(field.default_value_double());
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return field.default_value_bool() ? "true" : "false";
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return Spelled(field.default_value_enum()->name());
+    default:
+      return field.default_value_string();
+  }
+}
+
+std::string Spelled(std::string_view name) {
+  std::string text(name);
+  for (char& c : text) c = c == '_' ? '-' : c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  return text;
+}
+
+}  // namespace gaccd

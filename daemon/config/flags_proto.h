@@ -1,0 +1,42 @@
+// The table of all flags, from proto/flags.proto and the flags that proto/job.proto gives its
+// fields.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/config/flags.h"
+
+namespace google::protobuf {
+class FieldDescriptor;
+}
+
+namespace gaccd {
+
+namespace proto {
+class Flags;
+}
+
+struct FlagRow {
+  std::string name;  // "micro-batch"
+  const google::protobuf::FieldDescriptor* field;
+  std::string job_path;  // "batch.micro"; empty: a field of proto::Flags
+
+  [[nodiscard]] bool is_bool() const;
+  // Plan takes the flags of train: the command line of a training with another verb shows its plan.
+  [[nodiscard]] bool IsOf(Verb verb) const;
+};
+// In the order of the two files. Thread-safe.
+[[nodiscard]] const std::vector<FlagRow>& FlagTable();
+// nullptr: there is none.
+[[nodiscard]] const FlagRow* FindFlag(std::string_view name);
+
+// Those members of Flags that are fields of proto::Flags.
+void ReadFlags(proto::Flags message, Flags& flags);
+[[nodiscard]] proto::Flags FlagsToProto(Flags flags);
+
+// "name: value" of every flag on which ranks must agree, as text proto.
+[[nodiscard]] std::string SharedFlagsText(const Flags& flags);
+
+}  // namespace gaccd

@@ -1,0 +1,137 @@
+// Which member of the structs of job.h is which field of proto/job.proto. Types, defaults, ranges
+// and help stand there.
+#include "daemon/config/job_proto.h"
+
+#include "daemon/config/fields.h"
+#include "proto/job.pb.h"
+
+namespace gaccd {
+
+static void Fields(MessageFields& io, LinearSpec& spec) {
+  io("in", spec.in);
+  io("out", spec.out);
+  io("bias", spec.bias);
+}
+
+static void Fields(MessageFields& io, LayerSpec& spec) {
+  io("name", spec.name);
+  io.OneOf(spec.kind, {"flatten", "linear", "relu"});
+}
+
+static void Fields(MessageFields& io, ModelSpec& spec) {
+  io("layer", spec.layers);
+  io.Kind("loss", spec.loss, {"softmax_cross_entropy", "mean_squared_error"});
+}
+
+static void Fields(MessageFields& io, IdxSource& spec) {
+  io("images", spec.images);
+  io("labels", spec.labels);
+  io("classes", spec.classes);
+}
+
+static void Fields(MessageFields& io, NpySource& spec) {
+  io("features", spec.features);
+  io("targets", spec.targets);
+  io("classes", spec.classes);
+}
+
+static void Fields(MessageFields& io, SyntheticSource& spec) {
+  io("samples", spec.samples);
+  io("features", spec.features);
+  io("outputs", spec.outputs);
+  io("noise", spec.noise);
+  io("seed", spec.seed);
+}
+
+static void Fields(MessageFields& io, SourceSpec& spec) {
+  io.OneOf(spec, {"idx", "npy", "synthetic"});
+}
+
+static void Fields(MessageFields& io, NormalizeSpec& spec) {
+  io("scale", spec.scale);
+  io("mean", spec.mean);
+  io("std", spec.std);
+}
+
+static void Fields(MessageFields& io, DataSpec& spec) {
+  io("train", spec.train);
+  io("eval", spec.eval);
+  io("normalize", spec.normalize);
+  io("shuffle", spec.shuffle);
+}
+
+static void Fields(MessageFields& io, BatchSpec& spec) {
+  io("target", spec.target);
+  io("micro", spec.micro);
+  io("rounding", spec.rounding);
+  io("last_cycle", spec.last_cycle);
+  io("lr_rule", spec.lr_rule);
+  io("reference", spec.reference);
+  io.Given("micro", spec.given.micro);
+  io.Given("rounding", spec.given.rounding);
+  io.Given("lr_rule", spec.given.lr_rule);
+}
+
+static void Fields(MessageFields& io, SgdSpec& spec) {
+  io("momentum", spec.momentum);
+  io("weight_decay", spec.weight_decay);
+  io("nesterov", spec.nesterov);
+}
+
+static void Fields(MessageFields& io, AdamWSpec& spec) {
+  io("beta1", spec.beta1);
+  io("beta2", spec.beta2);
+  io("epsilon", spec.epsilon);
+  io("weight_decay", spec.weight_decay);
+}
+
+static void Fields(MessageFields& io, OptimizerSpec& spec) {
+  io("lr", spec.lr);
+  io.OneOf(spec.kind, {"sgd", "adamw"});
+}
+
+static void Fields(MessageFields& io, CosineShape& spec) { io("final_ratio", spec.final_ratio); }
+
+static void Fields(MessageFields& io, StepShape& spec) {
+  io("every_updates", spec.every_updates);
+  io("gamma", spec.gamma);
+}
+
+static void Fields(MessageFields& io, ScheduleSpec& spec) {
+  io("warmup_updates", spec.warmup_updates);
+  io.OneOf(spec.shape, {"", "cosine", "step"});
+}
+
+static void Fields(MessageFields& io, Job& spec) {
+  io("name", spec.name);
+  io("model", spec.model);
+  io("data", spec.data);
+  io("batch", spec.batch);
+  io("optimizer", spec.optimizer);
+  io("schedule", spec.schedule);
+  io("clip_norm", spec.clip_norm);
+  io("epochs", spec.epochs);
+  io("max_updates", spec.max_updates);
+  io("seed", spec.seed);
+  io("log_every", spec.log_every);
+  io("device", spec.device);
+  io("precision", spec.numerics.precision);
+  io("tf32", spec.numerics.tf32);
+  io("deterministic", spec.numerics.deterministic);
+}
+
+Job JobFromProto(proto::Job message) {
+  Job job;
+  MessageFields io(message, MessageFields::Direction::kRead);
+  Fields(io, job);
+  return job;
+}
+
+proto::Job JobToProto(Job job) {
+  proto::Job message;
+  MessageFields io(message, MessageFields::Direction::kWrite);
+  Fields(io, job);
+  return message;
+}
+
+}  // namespace gaccd
