@@ -33,6 +33,14 @@ std::string Milliseconds(double seconds) {
   return StrCat(static_cast<std::int64_t>(seconds * 1e3), " ms");
 }
 
+// Memory of the GPU that is taken, of all processes.
+std::int64_t MiBTaken() {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  EXPECT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+  return static_cast<std::int64_t>((total - free) >> 20);
+}
+
 // One value in memory of the GPU.
 class DeviceInt {
  public:
@@ -147,15 +155,18 @@ class ContactNccl : public testing::Test {
     }
     over_ = MakeSingle();
     const auto start = Clock::now();
+    taken_before_ = MiBTaken();
     auto comm = MakeNccl(*over_, {.api = NcclOfTest()});
     if (!comm.ok()) PrintRow("NCCL, one rank", false, "a communicator", comm.status().message());
     ASSERT_TRUE(IsOk(comm.status()));
     comm_ = *std::move(comm);
-    PrintFact(StrCat("NCCL of one rank after ", Milliseconds(SecondsSince(start))));
+    PrintFact(StrCat("NCCL of one rank after ", Milliseconds(SecondsSince(start)), ", ",
+                     MiBTaken() - taken_before_, " MiB"));
   }
 
   std::unique_ptr<Communicator> over_;
   std::unique_ptr<Communicator> comm_;
+  std::int64_t taken_before_ = 0;
 };
 
 TEST_F(ContactNccl, AnAllReduceBehindAMarkOfAGraph) {
@@ -189,7 +200,8 @@ TEST_F(ContactNccl, AnAllReduceBehindAMarkOfAGraph) {
     ASSERT_EQ(cudaStreamSynchronize(reduce->get()), cudaSuccess);
     ASSERT_EQ(cudaStreamSynchronize(compute->get()), cudaSuccess);
     if (update == 1) {
-      PrintFact(StrCat("first collective after ", Milliseconds(SecondsSince(start))));
+      PrintFact(StrCat("first collective after ", Milliseconds(SecondsSince(start)), ", ",
+                       MiBTaken() - taken_before_, " MiB with the buffers of 8 MiB"));
     }
     if (found == update) ++right;
   }

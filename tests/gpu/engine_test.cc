@@ -8,9 +8,11 @@
 #include <limits>
 #include <numeric>
 
+#include "collectives/base/cuda.h"
 #include "collectives/base/strings.h"
 #include "collectives/comm/communicator.h"
 #include "collectives/comm/nccl_comm.h"
+#include "daemon/device/cuda/device_memory.h"
 #include "tests/gpu/gpu_test.h"
 #include "tests/unit/engine/model_bench.h"
 
@@ -136,6 +138,28 @@ struct Setting {
   Precision precision;
   [[nodiscard]] double same() const { return precision == Precision::kF32 ? kSameF32 : kSameBF16; }
 };
+
+// What the memory check leaves room for: code of kernels, graphs, rounding. First, for code is
+// loaded once.
+TEST(EngineMemoryTest, TheReserveHoldsWhatIsNotPlanned) {
+  const auto free_bytes = [] {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    EXPECT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+    return static_cast<std::int64_t>(free);
+  };
+  Problem problem(LossKind::kSoftmaxCrossEntropy);
+  const std::int64_t before = free_bytes();
+  Rank gpu(problem, Device::kCuda, Precision::kBF16, {.lr = 0.1, .kind = SgdSpec{}}, kSizes);
+  ASSERT_TRUE(gpu.made());
+  ASSERT_TRUE(gpu.Update(problem.samples, kRagged, {.lr = 0.1}).ok());
+  const std::int64_t unplanned = before - free_bytes() - gpu.engine().memory().device_bytes;
+  const bool holds = unplanned <= DeviceMemory::kReserveBytes;
+  PrintRow("memory of the GPU that no plan has", holds,
+           StrCat("at most ", DeviceMemory::kReserveBytes >> 20, " MiB"),
+           StrCat(unplanned >> 20, " MiB"));
+  EXPECT_TRUE(holds);
+}
 
 class EngineTest : public testing::TestWithParam<Setting> {};
 

@@ -46,8 +46,11 @@ class NcclConformance(unittest.TestCase):
         if ranks < 2:
             self.skipTest("one GPU")
         for windows in ("0", "1"):
+            arguments = ["windows"] if windows == "1" else []
+            environment = {"NCCL_WIN_ENABLE": windows}
+            self.check(ranks, *arguments, environment=environment)
             title = f"{ranks} GPUs, NCCL_WIN_ENABLE={windows}"
-            self.repeat(title, ranks, environment={"NCCL_WIN_ENABLE": windows})
+            self.repeat(title, ranks, *arguments, environment=environment)
 
 
 if __name__ == "__main__":

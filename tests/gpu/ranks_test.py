@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Ranks that share one GPU, over MPI and NCCL: they train what one rank trains; a killed or stopped
-rank is noticed within the bound; without --allow-gpu-sharing they are refused.
+rank is noticed within the bound, also where each has a GPU; without --allow-gpu-sharing ranks that
+would share are refused.
 
 usage: ranks_test.py GACCD [unittest arguments]     GACCD_TEST_DEVICE=cpu tries the test itself
 """
@@ -19,6 +20,7 @@ import support
 GACCD = os.path.abspath(sys.argv.pop(1))
 DEVICE = os.environ.get("GACCD_TEST_DEVICE", "cuda")
 SHARED = ["--allow-gpu-sharing"] if DEVICE == "cuda" else []
+GPUS, _ = support.count_gpus()
 BOUND = 15  # seconds
 START = 60  # for CUDA and NCCL of two processes to start
 JOB = """
@@ -45,12 +47,13 @@ class GpuRanks(unittest.TestCase):
         self.folder = Path(tempfile.mkdtemp(prefix="gaccd-gpu-ranks-"))
         self.addCleanup(shutil.rmtree, self.folder)
 
-    def start(self, ranks, name, device=DEVICE, target=101, epochs=3, flags=()):
+    def start(self, ranks, name, device=DEVICE, target=101, epochs=3, flags=(), environment=None):
         job = self.folder / f"{name}.txtpb"
         job.write_text(JOB.format(target=target, epochs=epochs))
         return support.Ranks(ranks, [GACCD, "train", f"--job={job}", f"--device={device}",
                                      f"--run-dir={self.folder / name}", f"--bound={BOUND}",
-                                     f"--save-weights={self.folder / name}.safetensors", *flags])
+                                     f"--save-weights={self.folder / name}.safetensors", *flags],
+                             environment)
 
     def trained(self, ranks, name, **kwargs):
         with self.start(ranks, name, **kwargs) as run:
@@ -77,14 +80,14 @@ class GpuRanks(unittest.TestCase):
         lines = found[0].read_text().splitlines(keepends=True) if found else []
         return sum('"ev":"step"' in line for line in lines if line.endswith("\n"))
 
-    def check_noticed(self, name, number):
-        with self.start(2, name, epochs=1000000, flags=SHARED) as run:
+    def check_noticed(self, name, number, where="that share a GPU", flags=(), environment=None):
+        with self.start(2, name, epochs=1000000, flags=flags, environment=environment) as run:
             run.wait_for(lambda: self.steps(name) > 20, START, "20 updates")
             self.assertTrue(run.signal(1, number), run.output())
             begin = time.monotonic()
             run.wait_for(lambda: run.code(0) is not None, BOUND + 5, "rank 0 notices")
             seconds = time.monotonic() - begin
-            support.print_row(f"{name} rank 1 of 2 that share a GPU is noticed", seconds < BOUND,
+            support.print_row(f"{name} rank 1 of 2 {where} is noticed", seconds < BOUND,
                               f"within {BOUND} s", f"{seconds:.1f} s")
             self.assertEqual(run.code(0), 69, run.output())
             self.assertLess(seconds, BOUND, run.output())
@@ -96,12 +99,22 @@ class GpuRanks(unittest.TestCase):
         self.assertEqual(json.loads(verdicts[0].read_text())["exit"], 69)
 
     def test_killed_rank_is_noticed(self):
-        self.check_noticed("killed", signal.SIGKILL)
+        self.check_noticed("killed", signal.SIGKILL, flags=SHARED)
 
     def test_stopped_rank_is_noticed(self):
-        self.check_noticed("stopped", signal.SIGSTOP)
+        self.check_noticed("stopped", signal.SIGSTOP, flags=SHARED)
 
-    @unittest.skipUnless(DEVICE == "cuda", "CPU ranks share")
+    @unittest.skipUnless(GPUS > 1, "needs two GPUs")
+    def test_lost_rank_with_a_gpu_of_its_own_is_noticed(self):
+        # With windows NCCL's kernels spin for a lost rank, and no abort ends them.
+        for windows in ("0", "1"):
+            for name, number in (("killed", signal.SIGKILL), ("stopped", signal.SIGSTOP)):
+                with self.subTest(windows=windows, name=name):
+                    self.check_noticed(f"{name}-{windows}", number,
+                                       f"with a GPU each, NCCL_WIN_ENABLE={windows},",
+                                       environment={"NCCL_WIN_ENABLE": windows})
+
+    @unittest.skipUnless(DEVICE == "cuda" and GPUS == 1, "needs ranks that would share a GPU")
     def test_sharing_is_refused_unless_allowed(self):
         with self.start(2, "refused") as run:
             run.wait_for(lambda: run.process.poll() is not None, START, "both ranks end")
