@@ -69,9 +69,13 @@ ValueId GraphBench::Parameter(const std::string& name, const Shape& shape, doubl
 }
 
 ValueId GraphBench::Input(const std::string& name, const Shape& shape) {
+  return Input(name, shape, RandomValues(inputs_++, static_cast<std::size_t>(Elements(shape))));
+}
+
+ValueId GraphBench::Input(const std::string& name, const Shape& shape, std::vector<float> values) {
   const ValueId id = graph_.AddInput(name, {shape, DType::kF32});
   floats_.resize(static_cast<std::size_t>(id) + 1);
-  floats_.back() = RandomValues(inputs_++, static_cast<std::size_t>(Elements(shape)));
+  floats_.back() = std::move(values);
   return id;
 }
 

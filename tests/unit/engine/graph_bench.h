@@ -31,6 +31,7 @@ class GraphBench {
   // Filled with RandomValues(): parameter i of two benches starts the same, and so does input i.
   ValueId Parameter(const std::string& name, const Shape& shape, double limit = 1);
   ValueId Input(const std::string& name, const Shape& shape);
+  ValueId Input(const std::string& name, const Shape& shape, std::vector<float> values);
   ValueId Labels(std::int64_t rows, std::int64_t classes);
   // Whole numbers in [0, limit), of type i32.
   ValueId Ids(const std::string& name, const Shape& shape, std::int64_t limit);
