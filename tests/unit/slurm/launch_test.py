@@ -453,6 +453,10 @@ class Examples(WithStandIns):
             self.assertNotIn("--gpu-bind", " ".join(asked), script)
             self.assertNotIn("per-gpu", " ".join(asked), script)
 
+    def test_gpu_ranks_are_on_the_socket_of_their_gpu(self):
+        text = (SLURM / "examples" / "gpus.sbatch").read_text()
+        self.assertIn("#SBATCH --distribution=block:block\n", text)
+
     def test_ranks_of_long_jobs_are_told_in_time(self):
         for name in ("3072.sbatch", "gpus.sbatch"):
             self.assertIn("#SBATCH --signal=USR2@120\n", (SLURM / "examples" / name).read_text())

@@ -190,6 +190,23 @@ class CheckOnGpus(unittest.TestCase):
         for cpu, gpu in zip(losses["cpu"], losses["auto"], strict=True):
             self.assertAlmostEqual(cpu, gpu, delta=1e-5 * max(1, cpu))
 
+    def test_a_run_on_a_gpu_goes_on_from_its_checkpoint(self):
+        job = Path(__file__).resolve().parents[3] / "slurm" / "examples" / "linear.txtpb"
+
+        def train(folder, *args):
+            done = run(STANDIN, "train", f"--job={job}", "--target-batch=100", f"--run-dir={folder}",
+                       "--device=cuda", "--deterministic", *args, GACCD_STANDIN_DEVICES="1",
+                       GACCD_CACHE_DIR=f"{folder}/cache", LD_LIBRARY_PATH=LIBRARIES)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            logs = sorted(Path(folder).glob("attempts/0*/events.jsonl"))
+            events = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
+            return [e["loss"] for e in events if e["ev"] == "step"]
+
+        with tempfile.TemporaryDirectory() as whole, tempfile.TemporaryDirectory() as parts:
+            expected = train(whole, "--epochs=2")
+            self.assertEqual(len(train(parts, "--epochs=1")), 21)
+            self.assertEqual(train(parts, "--epochs=2"), expected)
+
     def test_fewer_gpus_than_ranks(self):
         done = self.start(2, [1], "check")
         self.assertEqual(done.returncode, 78)
