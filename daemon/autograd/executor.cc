@@ -7,6 +7,31 @@
 #include "daemon/autograd/function.h"
 
 namespace gaccd {
+namespace {
+
+std::vector<ValueSpec> SpecsOf(const Graph& graph, const std::vector<ValueId>& ids) {
+  std::vector<ValueSpec> specs;
+  for (const ValueId id : ids) specs.push_back(graph.value(id).spec);
+  return specs;
+}
+
+// Kernels trust the sizes of their operands, and passes replace nodes.
+Status CheckOperands(const Graph& graph, const Node& node) {
+  const auto inferred = node.function->Infer(SpecsOf(graph, node.inputs));
+  if (!inferred.ok()) {
+    return {ErrorKind::kInternal, StrCat(node.function->name(), ": ", inferred.status().message())};
+  }
+  if (*inferred != SpecsOf(graph, node.outputs)) {
+    return {ErrorKind::kInternal,
+            StrCat(node.function->name(), ": its outputs are not those that it infers")};
+  }
+  if (node.outputs.size() <= kMaxOutputs) return Status::Ok();
+  return {ErrorKind::kInternal, StrCat(node.function->name(), ": expected at most ", kMaxOutputs,
+                                       " outputs, found ", node.outputs.size())};
+}
+
+}  // namespace
+
 Executor::Executor(Graph graph, const FlatBuffers& buffers)
     : graph_(std::move(graph)),
       buffers_(buffers),
@@ -48,17 +73,13 @@ Status Executor::MakeSteps(KernelFactory& factory) {
 
 // step.completes: for now all that it writes.
 Status Executor::AddStep(const Node& node, KernelFactory& factory, std::vector<bool>& written) {
-  if (node.outputs.size() > kMaxOutputs) {
-    return {ErrorKind::kInternal, StrCat(node.function->name(), ": at most ", kMaxOutputs,
-                                         " outputs, found ", node.outputs.size())};
-  }
+  GACCD_RETURN_IF_ERROR(CheckOperands(graph_, node));
   Step step;
-  std::vector<ValueSpec> inputs;
-  std::vector<ValueSpec> outputs;
+  const std::vector<ValueSpec> inputs = SpecsOf(graph_, node.inputs);
+  const std::vector<ValueSpec> outputs = SpecsOf(graph_, node.outputs);
   std::vector<const float*> parameters;
   for (const ValueId id : node.inputs) {
     const Value& value = graph_.value(id);
-    inputs.push_back(value.spec);
     parameters.push_back(value.kind == ValueKind::kParameter
                              ? static_cast<const float*>(slots_[Index(id)])
                              : nullptr);
@@ -66,7 +87,6 @@ Status Executor::AddStep(const Node& node, KernelFactory& factory, std::vector<b
   }
   for (const ValueId id : node.outputs) {
     const Value& value = graph_.value(id);
-    outputs.push_back(value.spec);
     step.outputs.push_back(Index(plan_.storage[Index(id)]));
     if (value.kind != ValueKind::kParameterGradient) continue;
     const std::size_t output = step.outputs.size() - 1;

@@ -25,7 +25,8 @@ struct FlatBuffers {
 class Executor {
  public:
   // Plans the memory and makes every kernel. `graph` is kept; `buffers` and `factory` must outlive
-  // the executor. Errors: those of `factory`; kInternal for a value without a flat buffer.
+  // the executor. Errors: those of `factory`; kInternal for a value without a flat buffer, or a
+  // node whose operands are not what its function infers.
   static Result<std::unique_ptr<Executor>> Prepare(Graph graph, const FlatBuffers& buffers,
                                                    KernelFactory& factory);
 

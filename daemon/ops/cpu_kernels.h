@@ -1,5 +1,4 @@
-// The CPU's kernels: which function is computed by what. One maker a kernel file; MakeCpuKernels()
-// puts them together by the function's name.
+// The CPU's kernels: what makes them. Which function is computed by what: function_table.h.
 #pragma once
 
 #include <memory>
@@ -16,11 +15,18 @@ struct CpuKernelOptions {
   std::int64_t runs_per_update = 1;
 };
 
+// What makers need beside the node. `context` must outlive the kernels.
+struct CpuEnvironment {
+  CpuContext& context;
+  CpuKernelOptions options;
+};
+
 // `context` must outlive the factory and its kernels.
 [[nodiscard]] std::unique_ptr<KernelFactory> MakeCpuKernels(CpuContext& context,
                                                             const CpuKernelOptions& options);
 
-// By function; kInternal where a library refuses what the request asks for.
+// Makers, by function. The operands are what the function infers (Executor::Prepare checks that);
+// kInternal where a library refuses what the request asks for.
 KernelResult MakeAccumulateCpu(const KernelRequest& request);
 KernelResult MakeAddCpu(const KernelRequest& request);
 KernelResult MakeAddPositionsCpu(const KernelRequest& request);
@@ -41,11 +47,11 @@ KernelResult MakeL2NormalizeCpu(const KernelRequest& request);
 KernelResult MakeL2NormalizeGradientCpu(const KernelRequest& request);
 KernelResult MakeLayerNormCpu(const KernelRequest& request);
 KernelResult MakeLayerNormGradientCpu(const KernelRequest& request);
-KernelResult MakeLinearCpu(const KernelRequest& request, CpuContext& context,
-                           const CpuKernelOptions& options);
-KernelResult MakeLinearInputGradientCpu(const KernelRequest& request, CpuContext& context,
-                                        const CpuKernelOptions& options);
-KernelResult MakeLinearWeightGradientCpu(const KernelRequest& request, CpuContext& context);
+KernelResult MakeLinearCpu(const KernelRequest& request, const CpuEnvironment& environment);
+KernelResult MakeLinearInputGradientCpu(const KernelRequest& request,
+                                        const CpuEnvironment& environment);
+KernelResult MakeLinearWeightGradientCpu(const KernelRequest& request,
+                                         const CpuEnvironment& environment);
 KernelResult MakeMeanRowsCpu(const KernelRequest& request);
 KernelResult MakeMeanRowsGradientCpu(const KernelRequest& request);
 KernelResult MakeMeanSquaredErrorCpu(const KernelRequest& request);

@@ -1,6 +1,6 @@
-// The GPU's kernels: which function is computed by what. MakeCudaKernels() puts them together by
-// the function's name. All kernels run on CudaContext::compute() and never wait on the host, so a
-// graph can be captured from them. No kernel adds floats atomically: equal bits from run to run.
+// The GPU's kernels. Which function is computed by what: function_table.h. All kernels run on
+// CudaContext::compute() and never wait on the host, so a graph can be captured from them. No
+// kernel adds floats atomically: equal bits from run to run.
 #pragma once
 
 #include <memory>
@@ -29,12 +29,8 @@ class CudaContext;
 // time.
 Status CheckCudaKernels(const Graph& graph);
 
-// Replaces nodes by ones that the GPU does in fewer kernels, with the same result:
-//   linear_weight_gradient(dy, x), bias_gradient(dy)      -> one product with column sums
-//   softmax_cross_entropy and its gradient                -> one pass over the logits
-//   mean_squared_error and its gradient                   -> one pass
-//   softmax_cross_entropy whose probabilities nobody reads -> no memory for them
-// To be called on a recorded graph, after Simplify().
+// Replaces nodes by ones that the GPU does in fewer kernels, with the same result, by the fusion
+// rules of the function table. To be called on a recorded graph, after Simplify().
 void FuseForCuda(Graph& graph);
 
 }  // namespace gaccd

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
+#include "daemon/ops/shape_checks.h"
 
 namespace gaccd {
 namespace {
@@ -24,6 +25,7 @@ class Reshape : public Function {
 }  // namespace
 
 Result<std::vector<ValueSpec>> Flatten::Infer(std::span<const ValueSpec> inputs) const {
+  GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
   const Shape& shape = inputs[0].shape;
   if (shape.empty()) {
     return Status(ErrorKind::kConfig, "expected a batch dimension, found a scalar");

@@ -1,8 +1,10 @@
 #include "daemon/ops/linear.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "collectives/base/strings.h"
+#include "daemon/ops/fuse.h"
 #include "daemon/ops/relu.h"
 #include "daemon/ops/shape_checks.h"
 
@@ -57,17 +59,55 @@ std::shared_ptr<const Function> Linear::FoldWith(const Function& next) const {
 }
 
 Result<std::vector<ValueSpec>> LinearInputGradient::Infer(std::span<const ValueSpec> inputs) const {
+  GACCD_RETURN_IF_ERROR(CheckCount(inputs, 2));
+  GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[0], "the gradient"));
+  GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[1], "the weight"));
   const std::int64_t in = OutAndIn(inputs[1].shape, order_).in;
   return std::vector<ValueSpec>{{{inputs[0].shape[0], in}, inputs[0].dtype}};
 }
 
 Result<std::vector<ValueSpec>> LinearWeightGradient::Infer(
     std::span<const ValueSpec> inputs) const {
+  GACCD_RETURN_IF_ERROR(CheckCount(inputs, 2));
+  GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[0], "the first matrix"));
+  GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[1], "the second matrix"));
+  if (inputs[0].shape[0] != inputs[1].shape[0]) {
+    return Status(ErrorKind::kConfig,
+                  StrCat("expected two matrices of as many rows, found ", ToString(inputs[0].shape),
+                         " and ", ToString(inputs[1].shape)));
+  }
   return std::vector<ValueSpec>{{{inputs[0].shape[1], inputs[1].shape[1]}, DType::kF32}};
 }
 
 Result<std::vector<ValueSpec>> BiasGradient::Infer(std::span<const ValueSpec> inputs) const {
+  GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
+  GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[0], "the gradient"));
   return std::vector<ValueSpec>{{{inputs[0].shape[1]}, DType::kF32}};
+}
+
+Result<std::vector<ValueSpec>> LinearWeightBiasGradient::Infer(
+    std::span<const ValueSpec> inputs) const {
+  GACCD_ASSIGN_OR_RETURN(std::vector<ValueSpec> outputs, LinearWeightGradient().Infer(inputs));
+  GACCD_ASSIGN_OR_RETURN(const std::vector<ValueSpec> bias, BiasGradient().Infer(inputs.first(1)));
+  outputs.push_back(bias[0]);
+  return outputs;
+}
+
+void FuseLinearGradients(Fuser& fuser) {
+  for (std::size_t i = 0; i < fuser.size(); ++i) {
+    if (!fuser.Is<LinearWeightGradient>(i)) continue;
+    const ValueId dy = fuser.node(i).inputs[0];
+    const auto j = fuser.Find<BiasGradient>([&](const Node& node) { return node.inputs[0] == dy; });
+    if (!j || !fuser.WritesParameterGradient(i) || !fuser.WritesParameterGradient(*j)) continue;
+    // Both gradients are inputs of nothing, so the place is free; dy and x are there at the first.
+    const std::size_t place = std::min(i, *j);
+    if (!fuser.MadeBefore(fuser.node(i).inputs[1], place)) continue;
+    Node fused{std::make_shared<LinearWeightBiasGradient>(),
+               fuser.node(i).inputs,
+               {fuser.node(i).outputs[0], fuser.node(*j).outputs[0]}};
+    fuser.Erase(std::max(i, *j));
+    fuser.Replace(place, std::move(fused));
+  }
 }
 
 }  // namespace gaccd

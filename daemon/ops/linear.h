@@ -16,6 +16,8 @@
 
 namespace gaccd {
 
+class Fuser;
+
 enum class WeightOrder : std::uint8_t {
   kOutIn,  // PyTorch's nn.Linear
   kInOut,  // GPT-2's Conv1D
@@ -72,5 +74,16 @@ class BiasGradient : public Function {
       std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_accumulate(std::size_t) const override { return true; }
 };
+
+// Both in one, for the GPU. Inputs: dy [M, out], x [M, in]. Outputs: dW [out, in], db [out].
+class LinearWeightBiasGradient : public Function {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "linear_weight_bias_gradient"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] bool can_accumulate(std::size_t) const override { return true; }
+};
+// linear_weight_gradient(dy, x), bias_gradient(dy) -> one product with column sums.
+void FuseLinearGradients(Fuser& fuser);
 
 }  // namespace gaccd

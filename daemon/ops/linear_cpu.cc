@@ -109,47 +109,47 @@ class BiasGradientKernel : public Kernel {
 
 }  // namespace
 
-KernelResult MakeLinearCpu(const KernelRequest& request, CpuContext& context,
-                           const CpuKernelOptions& options) {
+KernelResult MakeLinearCpu(const KernelRequest& request, const CpuEnvironment& environment) {
   const Shape& x = request.inputs[0].shape;
   const std::int64_t out = request.outputs[0].shape[1];
   const auto& linear = static_cast<const Linear&>(request.function);
   const bool bias = request.inputs.size() == 3;
-  const bool pack = options.runs_per_update >= kPackFromRuns;
+  const bool pack = environment.options.runs_per_update >= kPackFromRuns;
   GACCD_ASSIGN_OR_RETURN(
       Matmul matmul,
-      Matmul::Prepare(context, {.m = x[0],
-                                .n = out,
-                                .k = x[1],
-                                .transpose_b = linear.order() == WeightOrder::kOutIn,
-                                .bias = bias,
-                                .packed_b = pack ? request.parameters[1] : nullptr}));
+      Matmul::Prepare(environment.context, {.m = x[0],
+                                            .n = out,
+                                            .k = x[1],
+                                            .transpose_b = linear.order() == WeightOrder::kOutIn,
+                                            .bias = bias,
+                                            .packed_b = pack ? request.parameters[1] : nullptr}));
   return std::unique_ptr<Kernel>(
       std::make_unique<MatmulKernel>(std::move(matmul), bias, linear.relu() ? x[0] * out : 0));
 }
 
-KernelResult MakeLinearInputGradientCpu(const KernelRequest& request, CpuContext& context,
-                                        const CpuKernelOptions& options) {
+KernelResult MakeLinearInputGradientCpu(const KernelRequest& request,
+                                        const CpuEnvironment& environment) {
   const Shape& dy = request.inputs[0].shape;
   const WeightOrder order = static_cast<const LinearInputGradient&>(request.function).order();
-  const bool pack = options.runs_per_update >= kPackFromRuns;
+  const bool pack = environment.options.runs_per_update >= kPackFromRuns;
   GACCD_ASSIGN_OR_RETURN(
       Matmul matmul,
-      Matmul::Prepare(context, {.m = dy[0],
-                                .n = request.outputs[0].shape[1],
-                                .k = dy[1],
-                                .transpose_b = order == WeightOrder::kInOut,
-                                .packed_b = pack ? request.parameters[1] : nullptr}));
+      Matmul::Prepare(environment.context, {.m = dy[0],
+                                            .n = request.outputs[0].shape[1],
+                                            .k = dy[1],
+                                            .transpose_b = order == WeightOrder::kInOut,
+                                            .packed_b = pack ? request.parameters[1] : nullptr}));
   return std::unique_ptr<Kernel>(std::make_unique<MatmulKernel>(std::move(matmul), false));
 }
 
-KernelResult MakeLinearWeightGradientCpu(const KernelRequest& request, CpuContext& context) {
+KernelResult MakeLinearWeightGradientCpu(const KernelRequest& request,
+                                         const CpuEnvironment& environment) {
   const Shape& a = request.inputs[0].shape;
   const Shape& b = request.inputs[1].shape;
   MatmulSpec spec{.m = a[1], .n = b[1], .k = a[0], .transpose_a = true};
-  GACCD_ASSIGN_OR_RETURN(Matmul overwrite, Matmul::Prepare(context, spec));
+  GACCD_ASSIGN_OR_RETURN(Matmul overwrite, Matmul::Prepare(environment.context, spec));
   spec.accumulate = true;
-  GACCD_ASSIGN_OR_RETURN(Matmul add, Matmul::Prepare(context, spec));
+  GACCD_ASSIGN_OR_RETURN(Matmul add, Matmul::Prepare(environment.context, spec));
   return std::unique_ptr<Kernel>(
       std::make_unique<WeightGradientKernel>(std::move(overwrite), std::move(add)));
 }

@@ -1,10 +1,11 @@
-#include "daemon/ops/linear_cuda.h"
-
+// The kernels of linear.h on the GPU. Where cuBLASLt cannot add bias and ReLU, or sums of columns,
+// in a product's own pass, a kernel of its own does it, and a line of the notes says so.
 #include <algorithm>
 #include <utility>
 
 #include "collectives/base/strings.h"
 #include "daemon/device/cuda/matmul_cuda.h"
+#include "daemon/ops/cuda_request.h"
 #include "daemon/ops/linear.h"
 
 namespace gaccd {
@@ -209,8 +210,7 @@ MatmulCudaSpec Adding(MatmulCudaSpec spec) {
 
 }  // namespace
 
-KernelResult MakeLinearCuda(const KernelRequest& request, CudaContext& context,
-                            const KernelStream& on, std::vector<std::string>& notes) {
+KernelResult MakeLinearCuda(const CudaRequest& request) {
   const ValueSpec& x = request.inputs[0];
   const auto& linear = static_cast<const Linear&>(request.function);
   const bool relu = linear.relu();
@@ -222,24 +222,24 @@ KernelResult MakeLinearCuda(const KernelRequest& request, CudaContext& context,
                       .c = x.dtype,
                       .bias = request.inputs.size() == 3,
                       .relu = relu};
-  GACCD_ASSIGN_OR_RETURN(MatmulPointer matmul, MatmulCuda::TryPrepare(context, spec));
+  GACCD_ASSIGN_OR_RETURN(MatmulPointer matmul, MatmulCuda::TryPrepare(request.context, spec));
   if (matmul != nullptr) {
     return std::unique_ptr<Kernel>(
-        std::make_unique<ParameterProduct>(std::move(matmul), context, x.dtype));
+        std::make_unique<ParameterProduct>(std::move(matmul), request.context, x.dtype));
   }
-  notes.push_back(StrCat("cuBLASLt cannot run the ", ToText(spec),
-                         ": bias and ReLU are done by a kernel of its own"));
+  request.notes.push_back(StrCat("cuBLASLt cannot run the ", ToText(spec),
+                                 ": bias and ReLU are done by a kernel of its own"));
   spec.bias = spec.relu = false;
-  GACCD_ASSIGN_OR_RETURN(matmul, MatmulCuda::Prepare(context, spec));
+  GACCD_ASSIGN_OR_RETURN(matmul, MatmulCuda::Prepare(request.context, spec));
   return std::unique_ptr<Kernel>(std::make_unique<SeparateBiasKernel>(
-      std::move(matmul), context, on, x.dtype, Matrix{spec.m, spec.n}, relu));
+      std::move(matmul), request.context, request.on, x.dtype, Matrix{spec.m, spec.n}, relu));
 }
 
-KernelResult MakeLinearInputGradientCuda(const KernelRequest& request, CudaContext& context) {
+KernelResult MakeLinearInputGradientCuda(const CudaRequest& request) {
   const ValueSpec& dy = request.inputs[0];
   const WeightOrder order = static_cast<const LinearInputGradient&>(request.function).order();
   GACCD_ASSIGN_OR_RETURN(MatmulPointer matmul,
-                         MatmulCuda::Prepare(context,
+                         MatmulCuda::Prepare(request.context,
                                              {.m = dy.shape[0],
                                               .n = request.outputs[0].shape[1],
                                               .k = dy.shape[1],
@@ -248,36 +248,36 @@ KernelResult MakeLinearInputGradientCuda(const KernelRequest& request, CudaConte
                                               .c = dy.dtype},
                                              kBackward));
   return std::unique_ptr<Kernel>(
-      std::make_unique<ParameterProduct>(std::move(matmul), context, dy.dtype));
+      std::make_unique<ParameterProduct>(std::move(matmul), request.context, dy.dtype));
 }
 
-KernelResult MakeLinearWeightGradientCuda(const KernelRequest& request, CudaContext& context) {
+KernelResult MakeLinearWeightGradientCuda(const CudaRequest& request) {
   const MatmulCudaSpec spec = WeightGradientSpec(request);
-  GACCD_ASSIGN_OR_RETURN(MatmulPointer overwrite, MatmulCuda::Prepare(context, spec, kBackward));
-  GACCD_ASSIGN_OR_RETURN(MatmulPointer add, MatmulCuda::Prepare(context, Adding(spec), kBackward));
+  GACCD_ASSIGN_OR_RETURN(MatmulPointer overwrite,
+                         MatmulCuda::Prepare(request.context, spec, kBackward));
+  GACCD_ASSIGN_OR_RETURN(MatmulPointer add,
+                         MatmulCuda::Prepare(request.context, Adding(spec), kBackward));
   return std::unique_ptr<Kernel>(
       std::make_unique<WeightGradientKernel>(std::move(overwrite), std::move(add)));
 }
 
-KernelResult MakeLinearWeightBiasGradientCuda(const KernelRequest& request, CudaContext& context,
-                                              const KernelStream& on,
-                                              std::vector<std::string>& notes) {
+KernelResult MakeLinearWeightBiasGradientCuda(const CudaRequest& request) {
   MatmulCudaSpec spec = WeightGradientSpec(request);
   spec.column_sums = true;
-  GACCD_ASSIGN_OR_RETURN(MatmulPointer overwrite, MatmulCuda::TryPrepare(context, spec, kBackward));
+  GACCD_ASSIGN_OR_RETURN(MatmulPointer overwrite,
+                         MatmulCuda::TryPrepare(request.context, spec, kBackward));
   GACCD_ASSIGN_OR_RETURN(MatmulPointer add,
-                         MatmulCuda::TryPrepare(context, Adding(spec), kBackward));
+                         MatmulCuda::TryPrepare(request.context, Adding(spec), kBackward));
   if (overwrite == nullptr || add == nullptr) {
-    notes.push_back(StrCat("cuBLASLt has no bias gradient beside the weight gradient [", spec.m,
-                           ", ", spec.n, "] from ", spec.k, " rows of ", Name(spec.ab),
-                           ": done by a kernel of its own"));
-    GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Kernel> weight,
-                           MakeLinearWeightGradientCuda(request, context));
-    return std::unique_ptr<Kernel>(
-        std::make_unique<SeparateBiasGradientKernel>(std::move(weight), on, request.inputs[0]));
+    request.notes.push_back(StrCat("cuBLASLt has no bias gradient beside the weight gradient [",
+                                   spec.m, ", ", spec.n, "] from ", spec.k, " rows of ",
+                                   Name(spec.ab), ": done by a kernel of its own"));
+    GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Kernel> weight, MakeLinearWeightGradientCuda(request));
+    return std::unique_ptr<Kernel>(std::make_unique<SeparateBiasGradientKernel>(
+        std::move(weight), request.on, request.inputs[0]));
   }
-  return std::unique_ptr<Kernel>(
-      std::make_unique<WeightBiasGradientKernel>(std::move(overwrite), std::move(add), on, spec.m));
+  return std::unique_ptr<Kernel>(std::make_unique<WeightBiasGradientKernel>(
+      std::move(overwrite), std::move(add), request.on, spec.m));
 }
 
 }  // namespace gaccd

@@ -6,6 +6,8 @@
 
 namespace gaccd {
 
+class Fuser;
+
 // Inputs: y f32 or bf16 [M, N], t f32 [M, N] (which gets no gradient). Output: loss_sum f64 [1].
 class MeanSquaredError : public Function {
  public:
@@ -22,5 +24,15 @@ class MeanSquaredErrorGradient : public Function {
   [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
 };
+
+// Both in one pass, for the GPU. Inputs: y, t, dloss f32 [1]. Outputs: dy, loss_sum f64 [1].
+class MeanSquaredErrorFused : public Function {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "mean_squared_error_fused"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] bool can_run_in_place() const override { return true; }
+};
+void FuseMeanSquaredError(Fuser& fuser);
 
 }  // namespace gaccd

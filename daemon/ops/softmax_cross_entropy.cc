@@ -1,5 +1,6 @@
 #include "daemon/ops/softmax_cross_entropy.h"
 
+#include "daemon/ops/fuse.h"
 #include "daemon/ops/shape_checks.h"
 
 namespace gaccd {
@@ -13,6 +14,7 @@ Status CheckLogitsAndLabels(std::span<const ValueSpec> inputs) {
 }  // namespace
 
 Result<std::vector<ValueSpec>> SoftmaxCrossEntropy::Infer(std::span<const ValueSpec> inputs) const {
+  GACCD_RETURN_IF_ERROR(CheckCount(inputs, 2));
   GACCD_RETURN_IF_ERROR(CheckLogitsAndLabels(inputs));
   return std::vector<ValueSpec>{{{1}, DType::kF64}, inputs[0]};
 }
@@ -28,14 +30,39 @@ Status SoftmaxCrossEntropy::Gradient(GradientScope& scope) const {
 
 Result<std::vector<ValueSpec>> SoftmaxCrossEntropyGradient::Infer(
     std::span<const ValueSpec> inputs) const {
+  GACCD_RETURN_IF_ERROR(CheckCount(inputs, 3));
   GACCD_RETURN_IF_ERROR(CheckLogitsAndLabels(inputs));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[2], {1}, "the loss gradient"));
   return std::vector<ValueSpec>{inputs[0]};
 }
 
 Result<std::vector<ValueSpec>> CorrectCount::Infer(std::span<const ValueSpec> inputs) const {
+  GACCD_RETURN_IF_ERROR(CheckCount(inputs, 2));
   GACCD_RETURN_IF_ERROR(CheckLogitsAndLabels(inputs));
   return std::vector<ValueSpec>{{{1}, DType::kF64}};
+}
+
+Result<std::vector<ValueSpec>> SoftmaxCrossEntropyFused::Infer(
+    std::span<const ValueSpec> inputs) const {
+  GACCD_ASSIGN_OR_RETURN(std::vector<ValueSpec> outputs,
+                         SoftmaxCrossEntropyGradient().Infer(inputs));
+  outputs.push_back({{1}, DType::kF64});
+  return outputs;
+}
+
+Result<std::vector<ValueSpec>> SoftmaxCrossEntropyLoss::Infer(
+    std::span<const ValueSpec> inputs) const {
+  GACCD_ASSIGN_OR_RETURN(const std::vector<ValueSpec> outputs, SoftmaxCrossEntropy().Infer(inputs));
+  return std::vector<ValueSpec>{outputs[0]};
+}
+
+void FuseSoftmaxCrossEntropy(Fuser& fuser) {
+  fuser.FuseLoss<SoftmaxCrossEntropy, SoftmaxCrossEntropyGradient, SoftmaxCrossEntropyFused>();
+  for (std::size_t i = 0; i < fuser.size(); ++i) {
+    if (!fuser.Is<SoftmaxCrossEntropy>(i) || !fuser.OnlySumIsRead(i)) continue;
+    const Node& loss = fuser.node(i);
+    fuser.Replace(i, {std::make_shared<SoftmaxCrossEntropyLoss>(), loss.inputs, {loss.outputs[0]}});
+  }
 }
 
 }  // namespace gaccd

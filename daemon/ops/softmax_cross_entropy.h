@@ -8,6 +8,8 @@
 
 namespace gaccd {
 
+class Fuser;
+
 // Inputs: logits f32 or bf16 [M, C], labels i32 [M]. Outputs: loss_sum f64 [1], probabilities of
 // the shape and type of the logits.
 class SoftmaxCrossEntropy : public Function {
@@ -26,6 +28,28 @@ class SoftmaxCrossEntropyGradient : public Function {
       std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_run_in_place() const override { return true; }
 };
+
+// Loss and gradient in one pass over the logits, for the GPU. Inputs: logits, labels, dloss f32
+// [1]. Outputs: dlogits, loss_sum f64 [1].
+class SoftmaxCrossEntropyFused : public Function {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "softmax_cross_entropy_fused"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] bool can_run_in_place() const override { return true; }
+};
+
+// Without probabilities, for the GPU. Inputs: logits, labels. Output: loss_sum f64 [1].
+class SoftmaxCrossEntropyLoss : public Function {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "softmax_cross_entropy_loss"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+};
+
+// The loss and its gradient -> one pass; a loss whose probabilities nobody reads -> no memory for
+// them.
+void FuseSoftmaxCrossEntropy(Fuser& fuser);
 
 // How many rows have their largest logit at the label: f64 [1]. A metric, without gradient.
 class CorrectCount : public Function {

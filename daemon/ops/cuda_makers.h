@@ -1,0 +1,31 @@
+// The makers of the GPU's kernels, by function; see function_table.h. Declared without CUDA's
+// headers, so that the table can be read where gaccd is built without CUDA.
+#pragma once
+
+#include "daemon/autograd/kernel.h"
+
+namespace gaccd {
+
+struct CudaRequest;  // cuda_request.h
+using CudaMaker = KernelResult (*)(const CudaRequest&);
+
+KernelResult MakeAccumulateCuda(const CudaRequest& request);
+KernelResult MakeAddCuda(const CudaRequest& request);
+KernelResult MakeBiasGradientCuda(const CudaRequest& request);
+KernelResult MakeCastCuda(const CudaRequest& request);
+KernelResult MakeCorrectCountCuda(const CudaRequest& request);
+KernelResult MakeLinearCuda(const CudaRequest& request);
+KernelResult MakeLinearInputGradientCuda(const CudaRequest& request);
+KernelResult MakeLinearWeightBiasGradientCuda(const CudaRequest& request);
+KernelResult MakeLinearWeightGradientCuda(const CudaRequest& request);
+KernelResult MakeMeanSquaredErrorCuda(const CudaRequest& request);
+KernelResult MakeMeanSquaredErrorFusedCuda(const CudaRequest& request);
+KernelResult MakeMeanSquaredErrorGradientCuda(const CudaRequest& request);
+KernelResult MakeReluCuda(const CudaRequest& request);
+KernelResult MakeReluGradientCuda(const CudaRequest& request);
+KernelResult MakeSoftmaxCrossEntropyCuda(const CudaRequest& request);
+KernelResult MakeSoftmaxCrossEntropyFusedCuda(const CudaRequest& request);
+KernelResult MakeSoftmaxCrossEntropyGradientCuda(const CudaRequest& request);
+KernelResult MakeSoftmaxCrossEntropyLossCuda(const CudaRequest& request);
+
+}  // namespace gaccd

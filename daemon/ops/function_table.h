@@ -1,0 +1,112 @@
+// The table of all functions that have kernels: a row is the name, the maker of its kernel on the
+// CPU, that on the GPU (null: it has none there), and, if it stands for several nodes in one, the
+// rule that puts it into graphs for the GPU. Views need no row.
+//
+// Only for constant expressions (FromFunctionTable): without CUDA the makers of the GPU are
+// declared and not linked. Use cpu_kernels.h and cuda_kernels.h.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string_view>
+
+#include "daemon/ops/cpu_kernels.h"
+#include "daemon/ops/cuda_makers.h"
+#include "daemon/ops/linear.h"
+#include "daemon/ops/mean_squared_error.h"
+#include "daemon/ops/softmax_cross_entropy.h"
+
+namespace gaccd {
+
+// A function that makes a kernel: of the node alone, or with the environment.
+struct CpuMaker {
+  using OfNode = KernelResult (*)(const KernelRequest&);
+  using OfEnvironment = KernelResult (*)(const KernelRequest&, const CpuEnvironment&);
+
+  constexpr CpuMaker(std::nullptr_t) {}
+  constexpr CpuMaker(OfNode make) : of_node(make) {}
+  constexpr CpuMaker(OfEnvironment make) : of_environment(make) {}
+
+  OfNode of_node = nullptr;
+  OfEnvironment of_environment = nullptr;
+};
+
+// Replaces the nodes it knows in a graph for the GPU (fuse.h).
+using FusionRule = void (*)(Fuser&);
+
+struct FunctionRow {
+  std::string_view name;
+  CpuMaker cpu;
+  CudaMaker cuda;
+  FusionRule fusion = nullptr;
+};
+
+inline constexpr FunctionRow kFunctions[] = {
+    {"accumulate", MakeAccumulateCpu, MakeAccumulateCuda},
+    {"add", MakeAddCpu, MakeAddCuda},
+    {"add_positions", MakeAddPositionsCpu, nullptr},
+    {"attention", MakeAttentionCpu, nullptr},
+    {"attention_gradient", MakeAttentionGradientCpu, nullptr},
+    {"bias_gradient", MakeBiasGradientCpu, MakeBiasGradientCuda},
+    {"cast", nullptr, MakeCastCuda},
+    {"correct_count", MakeCorrectCountCpu, MakeCorrectCountCuda},
+    {"dropout", MakeDropoutCpu, nullptr},
+    {"embedding", MakeEmbeddingCpu, nullptr},
+    {"embedding_gradient", MakeEmbeddingGradientCpu, nullptr},
+    {"first_rows", MakeFirstRowsCpu, nullptr},
+    {"first_rows_gradient", MakeFirstRowsGradientCpu, nullptr},
+    {"gelu", MakeGeluCpu, nullptr},
+    {"gelu_gradient", MakeGeluGradientCpu, nullptr},
+    {"gelu_tanh", MakeGeluTanhCpu, nullptr},
+    {"gelu_tanh_gradient", MakeGeluTanhGradientCpu, nullptr},
+    {"l2_normalize", MakeL2NormalizeCpu, nullptr},
+    {"l2_normalize_gradient", MakeL2NormalizeGradientCpu, nullptr},
+    {"layer_norm", MakeLayerNormCpu, nullptr},
+    {"layer_norm_gradient", MakeLayerNormGradientCpu, nullptr},
+    {"linear", MakeLinearCpu, MakeLinearCuda},
+    {"linear_input_gradient", MakeLinearInputGradientCpu, MakeLinearInputGradientCuda},
+    {"linear_weight_bias_gradient", nullptr, MakeLinearWeightBiasGradientCuda, FuseLinearGradients},
+    {"linear_weight_gradient", MakeLinearWeightGradientCpu, MakeLinearWeightGradientCuda},
+    {"mean_rows", MakeMeanRowsCpu, nullptr},
+    {"mean_rows_gradient", MakeMeanRowsGradientCpu, nullptr},
+    {"mean_squared_error", MakeMeanSquaredErrorCpu, MakeMeanSquaredErrorCuda},
+    {"mean_squared_error_fused", nullptr, MakeMeanSquaredErrorFusedCuda, FuseMeanSquaredError},
+    {"mean_squared_error_gradient", MakeMeanSquaredErrorGradientCpu,
+     MakeMeanSquaredErrorGradientCuda},
+    {"positions_gradient", MakePositionsGradientCpu, nullptr},
+    {"relu", MakeReluCpu, MakeReluCuda},
+    {"relu_gradient", MakeReluGradientCpu, MakeReluGradientCuda},
+    {"silu", MakeSiluCpu, nullptr},
+    {"silu_gradient", MakeSiluGradientCpu, nullptr},
+    {"softmax", MakeSoftmaxCpu, nullptr},
+    {"softmax_cross_entropy", MakeSoftmaxCrossEntropyCpu, MakeSoftmaxCrossEntropyCuda},
+    {"softmax_cross_entropy_fused", nullptr, MakeSoftmaxCrossEntropyFusedCuda,
+     FuseSoftmaxCrossEntropy},
+    {"softmax_cross_entropy_gradient", MakeSoftmaxCrossEntropyGradientCpu,
+     MakeSoftmaxCrossEntropyGradientCuda},
+    {"softmax_cross_entropy_loss", nullptr, MakeSoftmaxCrossEntropyLossCuda},
+    {"softmax_gradient", MakeSoftmaxGradientCpu, nullptr},
+    {"tanh", MakeTanhCpu, nullptr},
+    {"tanh_gradient", MakeTanhGradientCpu, nullptr},
+    {"token_cross_entropy", MakeTokenCrossEntropyCpu, nullptr},
+    {"token_cross_entropy_gradient", MakeTokenCrossEntropyGradientCpu, nullptr},
+};
+
+// Projection of the rows, made by the compiler: kFunctions itself is then in no program.
+template <typename Row, typename Project>
+consteval auto FromFunctionTable(Project project) {
+  std::array<Row, std::size(kFunctions)> rows{};
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = project(kFunctions[i]);
+  return rows;
+}
+
+// The row of this name, or null.
+template <typename Row, std::size_t kRows>
+const Row* FindRow(const std::array<Row, kRows>& rows, std::string_view name) {
+  for (const Row& row : rows) {
+    if (row.name == name) return &row;
+  }
+  return nullptr;
+}
+
+}  // namespace gaccd
