@@ -1,36 +1,30 @@
 #include "daemon/telemetry/event_text.h"
 
-#include <google/protobuf/util/json_util.h>
 #include <sys/time.h>
 
 #include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <ctime>
+#include <limits>
+#include <nlohmann/json.hpp>
 #include <sstream>
+#include <type_traits>
+#include <utility>
 
 #include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"
 #include "daemon/config/plan_proto.h"
-#include "proto/event.pb.h"
 #include "proto/plan.pb.h"
 
 namespace gaccd {
 namespace {
 
+// The limits of the texts of one line, escaped, add up to less than kMaxLineBytes.
 constexpr std::size_t kWord = 24;     // versions
 constexpr std::size_t kShort = 64;    // names
 constexpr std::size_t kMiddle = 512;  // lists
 constexpr std::size_t kLong = 1200;   // messages
-
-// At most `limit` bytes, and at most 2 * limit once escaped (a control character takes 6): the
-// limits of one line then add up to less than kMaxLineBytes.
-std::string Cut(std::string_view text, std::size_t limit) {
-  if (text.size() <= limit && JsonString(text).size() <= 2 * limit) return std::string(text);
-  const std::size_t keep = text.size() > limit ? limit - 3 : text.size();
-  const bool dense = JsonString(text.substr(0, keep)).size() + 3 > 2 * limit;
-  return std::string(text.substr(0, dense ? limit / 6 : keep)) + "...";
-}
 
 std::string RanksText(const std::vector<int>& ranks) {
   std::string text;
@@ -51,86 +45,71 @@ std::vector<int> ParseRanks(const std::string& text) {
   return ranks;
 }
 
-proto::Envelope Envelope(const RunIdentity& who, const LineStamp& stamp, const char* event) {
-  proto::Envelope envelope;
-  envelope.set_v(1);
-  envelope.set_ts(stamp.ts);
-  envelope.set_run(Cut(who.run, kShort));
-  envelope.set_job(Cut(who.job, kShort));
-  envelope.set_attempt(who.attempt);
-  envelope.set_rank(who.rank);
-  envelope.set_host(Cut(who.host, kShort));
-  envelope.set_ev(event);
-  envelope.set_lvl(std::string(stamp.level));
-  envelope.set_seq(stamp.seq);
-  return envelope;
+JsonObject Envelope(const RunIdentity& who, const LineStamp& stamp, const char* event) {
+  JsonObject out;
+  out("v", 1);
+  out("ts", stamp.ts);
+  out.Text("run", who.run, kShort);
+  out.Text("job", who.job, kShort);
+  out("attempt", who.attempt);
+  out("rank", who.rank);
+  out.Text("host", who.host, kShort);
+  out("ev", event);
+  out("lvl", stamp.level);
+  out("seq", stamp.seq);
+  return out;
 }
 
-proto::Verdict ToProto(const Verdict& event) {
-  proto::Verdict message;
-  message.set_verdict(event.verdict);
-  message.set_exit(event.exit);
-  if (!event.reason.empty()) message.set_reason(Cut(event.reason, kLong));
-  message.set_last_step(event.last_step);
-  message.set_samples_total(event.samples_total);
-  message.set_dur_s(event.dur_s);
-  if (!event.suspect_hosts.empty()) message.set_suspect_hosts(Cut(event.suspect_hosts, kMiddle));
-  if (!event.first) return message;
-  message.set_lost_ranks(Cut(RanksText(event.lost_ranks), kMiddle / 2));
-  if (event.killed) message.set_first_killed(true);
-  if (event.first->memory_bytes > 0) message.set_first_memory_bytes(event.first->memory_bytes);
-  if (event.memory_planned_bytes > 0) message.set_memory_planned_bytes(event.memory_planned_bytes);
-  message.set_first_rank(event.first->rank);
-  message.set_first_host(Cut(event.first->host, kShort));
-  if (!event.first_failure) return message;
-  if (event.first_failure->exit != 0) message.set_first_exit(event.first_failure->exit);
-  if (event.first_failure->signal != 0) message.set_first_signal(event.first_failure->signal);
-  message.set_first_msg(Cut(event.first_failure->message, kMiddle / 2));
-  return message;
+// One description for both directions: JsonObject writes it, FailureReader reads it.
+template <typename Io, typename F>
+void Fields(Io& io, F& failure) {
+  std::string lost = RanksText(failure.lost_ranks);
+  io.NotZero("exit", failure.exit);
+  io.NotZero("signal", failure.signal);
+  io("step", failure.step);
+  io.Text("phase", failure.phase, kShort);
+  io("micro_step", failure.micro_step);
+  io.Text("collective", failure.collective, kShort);
+  io("sequence", failure.sequence);
+  io.Text("msg", failure.message, kLong);
+  io.Text("lost_ranks", lost, kMiddle);
+  if constexpr (!std::is_const_v<F>) failure.lost_ranks = ParseRanks(lost);
 }
 
-proto::Failure ToProto(const Failure& event) {
-  proto::Failure message;
-  if (event.exit != 0) message.set_exit(event.exit);
-  if (event.signal != 0) message.set_signal(event.signal);
-  message.set_step(event.step);
-  if (!event.phase.empty()) message.set_phase(Cut(event.phase, kShort));
-  message.set_micro_step(event.micro_step);
-  if (!event.collective.empty()) message.set_collective(Cut(event.collective, kShort));
-  if (event.sequence) message.set_sequence(*event.sequence);
-  message.set_msg(Cut(event.message, kLong));
-  if (!event.lost_ranks.empty()) message.set_lost_ranks(Cut(RanksText(event.lost_ranks), kMiddle));
-  return message;
-}
+class FailureReader {
+ public:
+  explicit FailureReader(const nlohmann::json& object) : object_(object) {}
 
-void FillLastStep(const StepRecord& last, const StepRates& rates, proto::RunStatus& message) {
-  message.set_epoch(last.epoch);
-  message.set_step(last.step);
-  message.set_steps_total(last.steps_total);
-  message.set_target(last.target);
-  message.set_samples_total(last.samples_total);
-  message.set_loss(last.loss);
-  message.set_loss_finite(std::isfinite(last.loss));
-  message.set_samples_per_s(rates.samples_per_s);
-  message.set_wall_samples_per_s(rates.wall_samples_per_s);
-  message.set_dur_p50_s(rates.dur_p50_s);
-  message.set_eta_s(rates.eta_s);
-}
-
-void FillDevice(const RunStart& event, proto::RunStart& message) {
-  if (!event.device.empty()) message.set_device(Cut(event.device, kWord));
-  if (!event.device_reason.empty()) {
-    message.set_device_reason(Cut(event.device_reason, kMiddle / 2));
+  template <typename T>
+  void operator()(const char* key, T& value) {
+    const auto found = object_.find(key);
+    if (found == object_.end()) return;
+    const bool fits = found->is_number_integer() && (!found->is_number_unsigned() ||
+                                                     found->template get<std::uint64_t>() <= kMost);
+    if (!fits || !std::in_range<T>(found->template get<std::int64_t>())) {
+      problem_ = StrCat(key, ": expected a whole number");
+    } else {
+      value = found->template get<T>();
+    }
   }
-  if (!event.precision.empty()) message.set_precision(Cut(event.precision, kWord));
-  if (event.gpu.empty()) return;
-  message.set_gpu(Cut(event.gpu, kShort));
-  message.set_gpu_memory_planned_bytes(event.gpu_memory_planned_bytes);
-  message.set_cuda(Cut(event.cuda, kWord));
-  message.set_driver(Cut(event.driver, kWord));
-  message.set_cublaslt(Cut(event.cublaslt, kWord));
-  message.set_nccl(Cut(event.nccl, kWord));
-}
+  template <typename T>
+  void operator()(const char* key, std::optional<T>& value) {
+    if (object_.contains(key)) (*this)(key, value.emplace());
+  }
+  void NotZero(const char* key, int& value) { (*this)(key, value); }
+  void Text(const char* key, std::string& value, std::size_t) {
+    const auto found = object_.find(key);
+    if (found == object_.end()) return;
+    if (!found->is_string()) problem_ = StrCat(key, ": expected text");
+    if (found->is_string()) value = found->get<std::string>();
+  }
+  [[nodiscard]] const std::string& problem() const { return problem_; }
+
+ private:
+  static constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const nlohmann::json& object_;
+  std::string problem_;
+};
 
 }  // namespace
 
@@ -147,205 +126,227 @@ std::string Timestamp() {
 }
 
 std::string RunStartJson(const RunIdentity& who, const LineStamp& stamp, const RunStart& event) {
-  const proto::Envelope envelope = Envelope(who, stamp, "run_start");
-  proto::RunStart message;
-  if (!event.version.empty()) message.set_version(Cut(event.version, kShort));
-  if (!event.git.empty()) message.set_git(Cut(event.git, kShort));
-  if (!event.mpi.empty()) message.set_mpi(Cut(event.mpi, kShort));
-  if (!event.comm.empty()) message.set_comm(Cut(event.comm, kShort));
-  message.set_nodes(event.nodes);
-  message.set_world(event.world);
-  if (!event.partition.empty()) message.set_partition(Cut(event.partition, kShort));
-  if (!event.account.empty()) message.set_account(Cut(event.account, kShort));
-  if (!event.nodelist.empty()) message.set_nodelist(Cut(event.nodelist, kMiddle));
-  if (!event.config_sha.empty()) message.set_config_sha(Cut(event.config_sha, 2 * kShort));
-  if (!event.model.empty()) message.set_model(Cut(event.model, kShort));
-  message.set_parameters(event.parameters);
-  if (event.memory_planned_bytes > 0) {
-    message.set_memory_planned_bytes(event.memory_planned_bytes);
-  }
-  message.set_train_samples(event.train_samples);
-  message.set_eval_samples(event.eval_samples);
-  FillDevice(event, message);
-  return FlatJson({&envelope, &message});
+  JsonObject out = Envelope(who, stamp, "run_start");
+  out.Text("version", event.version, kShort);
+  out.Text("git", event.git, kShort);
+  out.Text("mpi", event.mpi, kShort);
+  out.Text("comm", event.comm, kShort);
+  out("nodes", event.nodes);
+  out("world", event.world);
+  out.Text("partition", event.partition, kShort);
+  out.Text("account", event.account, kShort);
+  out.Text("nodelist", event.nodelist, kMiddle);
+  out.Text("config_sha", event.config_sha, 2 * kShort);
+  out.Text("model", event.model, kShort);
+  out("parameters", event.parameters);
+  out.NotZero("memory_planned_bytes", event.memory_planned_bytes);
+  out("train_samples", event.train_samples);
+  out("eval_samples", event.eval_samples);
+  out.Text("device", event.device, kWord);
+  out.Text("device_reason", event.device_reason, kMiddle / 2);
+  out.Text("precision", event.precision, kWord);
+  out.Text("gpu", event.gpu, kShort);
+  out.NotZero("gpu_memory_planned_bytes", event.gpu_memory_planned_bytes);
+  out.Text("cuda", event.cuda, kWord);
+  out.Text("driver", event.driver, kWord);
+  out.Text("cublaslt", event.cublaslt, kWord);
+  out.Text("nccl", event.nccl, kWord);
+  return out.Take();
 }
 
 std::string PlanEventJson(const RunIdentity& who, const LineStamp& stamp, const Plan& plan) {
-  const proto::Envelope envelope = Envelope(who, stamp, "plan");
+  JsonObject out = Envelope(who, stamp, "plan");
   proto::Plan message;
   FillPlanProto(plan, message);
-  return FlatJson({&envelope, &message});
+  AppendFields(message, out);
+  return out.Take();
 }
 
 std::string StepJson(const RunIdentity& who, const LineStamp& stamp, const StepRecord& event,
                      const StepRates& rates) {
-  const proto::Envelope envelope = Envelope(who, stamp, "step");
-  proto::Step message;
-  message.set_epoch(event.epoch);
-  message.set_step(event.step);
-  message.set_steps_total(event.steps_total);
-  message.set_samples(event.samples);
-  message.set_target(event.target);
-  message.set_samples_total(event.samples_total);
-  message.set_loss(event.loss);
-  message.set_loss_finite(std::isfinite(event.loss));
-  message.set_grad_norm(event.grad_norm);
-  message.set_grad_finite(std::isfinite(event.grad_norm));
-  message.set_lr(event.lr);
-  message.set_skipped(event.skipped);
-  message.set_dur_s(event.dur_s);
-  message.set_data_s(event.data_s);
-  message.set_fwd_bwd_s(event.fwd_bwd_s);
-  message.set_reduce_s(event.reduce_s);
-  message.set_opt_s(event.opt_s);
-  if (event.wait_s) message.set_wait_s(*event.wait_s);
+  JsonObject out = Envelope(who, stamp, "step");
+  out("epoch", event.epoch);
+  out("step", event.step);
+  out("steps_total", event.steps_total);
+  out("samples", event.samples);
+  out("target", event.target);
+  out("samples_total", event.samples_total);
+  out("loss", event.loss);
+  out("loss_finite", std::isfinite(event.loss));
+  out("grad_norm", event.grad_norm);
+  out("grad_finite", std::isfinite(event.grad_norm));
+  out("lr", event.lr);
+  out("skipped", event.skipped);
+  out("dur_s", event.dur_s);
+  out("data_s", event.data_s);
+  out("fwd_bwd_s", event.fwd_bwd_s);
+  out("reduce_s", event.reduce_s);
+  out("opt_s", event.opt_s);
+  out("wait_s", event.wait_s);
+  out("samples_per_s", rates.samples_per_s);
+  out("dur_p50_s", rates.dur_p50_s);
+  out("dur_p99_s", rates.dur_p99_s);
+  out("eta_s", rates.eta_s);
   if (event.straggler) {
-    message.set_straggler_rank(event.straggler->rank);
-    message.set_straggler_host(Cut(event.straggler->host, kShort));
-    message.set_straggler_phase(Cut(event.straggler->phase, kWord));
-    message.set_straggler_ratio(event.straggler->ratio);
+    out("straggler_rank", event.straggler->rank);
+    out.Text("straggler_host", event.straggler->host, kShort);
+    out.Text("straggler_phase", event.straggler->phase, kWord);
+    out("straggler_ratio", event.straggler->ratio);
   }
-  if (!event.digest.empty()) message.set_digest(Cut(event.digest, kWord));
-  message.set_samples_per_s(rates.samples_per_s);
-  message.set_dur_p50_s(rates.dur_p50_s);
-  message.set_dur_p99_s(rates.dur_p99_s);
-  message.set_eta_s(rates.eta_s);
-  return FlatJson({&envelope, &message});
+  out.Text("digest", event.digest, kWord);
+  return out.Take();
 }
 
 std::string EvalJson(const RunIdentity& who, const LineStamp& stamp, const EvalRecord& event,
                      std::string_view metric, double value) {
-  const proto::Envelope envelope = Envelope(who, stamp, "eval");
-  proto::Eval message;
-  message.set_epoch(event.epoch);
-  message.set_step(event.step);
-  message.set_metric(std::string(metric));
-  message.set_value(value);
-  message.set_value_finite(std::isfinite(value));
-  message.set_samples(event.samples);
-  message.set_dur_s(event.dur_s);
-  return FlatJson({&envelope, &message});
+  JsonObject out = Envelope(who, stamp, "eval");
+  out("epoch", event.epoch);
+  out("step", event.step);
+  out("metric", metric);
+  out("value", value);
+  out("value_finite", std::isfinite(value));
+  out("samples", event.samples);
+  out("dur_s", event.dur_s);
+  return out.Take();
 }
 
 std::string SaveJson(const RunIdentity& who, const LineStamp& stamp, const SaveRecord& event) {
-  const proto::Envelope envelope = Envelope(who, stamp, "save");
-  proto::Save message;
-  message.set_step(event.step);
-  message.set_micro_step(event.micro_step);
-  message.set_generation(Cut(event.generation, kShort));
-  message.set_writer_epoch(event.writer_epoch);
-  message.set_ok(event.reason.empty());
-  if (!event.reason.empty()) message.set_reason(Cut(event.reason, kLong));
-  if (event.failed_in_row > 0) message.set_failed_in_row(event.failed_in_row);
-  message.set_bytes(event.bytes);
-  message.set_stall_s(event.stall_s);
-  message.set_dur_s(event.dur_s);
-  return FlatJson({&envelope, &message});
+  JsonObject out = Envelope(who, stamp, "save");
+  out("step", event.step);
+  out("micro_step", event.micro_step);
+  out.Text("generation", event.generation, kShort);
+  out("writer_epoch", event.writer_epoch);
+  out("ok", event.reason.empty());
+  out.Text("reason", event.reason, kLong);
+  out.NotZero("failed_in_row", event.failed_in_row);
+  out("bytes", event.bytes);
+  out("stall_s", event.stall_s);
+  out("dur_s", event.dur_s);
+  return out.Take();
 }
 
 std::string ResumeJson(const RunIdentity& who, const LineStamp& stamp, const ResumeRecord& event) {
-  const proto::Envelope envelope = Envelope(who, stamp, "resume");
-  proto::Resume message;
-  message.set_step(event.step);
-  message.set_micro_step(event.micro_step);
-  message.set_generation(Cut(event.generation, kShort));
-  message.set_folder(Cut(event.folder, kLong));
-  message.set_writer_epoch(event.writer_epoch);
-  message.set_samples_total(event.samples_total);
-  message.set_passed_over(event.passed_over);
-  message.set_bytes(event.bytes);
-  message.set_dur_s(event.dur_s);
-  return FlatJson({&envelope, &message});
+  JsonObject out = Envelope(who, stamp, "resume");
+  out("step", event.step);
+  out("micro_step", event.micro_step);
+  out.Text("generation", event.generation, kShort);
+  out.Text("folder", event.folder, kLong);
+  out("writer_epoch", event.writer_epoch);
+  out("samples_total", event.samples_total);
+  out("passed_over", event.passed_over);
+  out("bytes", event.bytes);
+  out("dur_s", event.dur_s);
+  return out.Take();
 }
 
 std::string LogJson(const RunIdentity& who, const LineStamp& stamp, const LogLine& event,
                     std::int64_t step) {
-  const proto::Envelope envelope = Envelope(who, stamp, "log");
-  proto::Log message;
-  message.set_step(step);
-  message.set_file(Cut(event.file, kShort));
-  message.set_line(event.line);
-  message.set_msg(Cut(event.message, kLong));
-  return FlatJson({&envelope, &message});
+  JsonObject out = Envelope(who, stamp, "log");
+  out("step", step);
+  out.Text("file", event.file, kShort);
+  out("line", event.line);
+  out.Text("msg", event.message, kLong);
+  return out.Take();
 }
 
 std::string DroppedJson(const RunIdentity& who, const LineStamp& stamp, std::int64_t lines,
                         std::int64_t total, std::string_view reason) {
-  const proto::Envelope envelope = Envelope(who, stamp, "dropped");
-  proto::Dropped message;
-  message.set_lines(lines);
-  message.set_lines_total(total);
-  message.set_reason(Cut(reason, kLong));
-  return FlatJson({&envelope, &message});
+  JsonObject out = Envelope(who, stamp, "dropped");
+  out("lines", lines);
+  out("lines_total", total);
+  out.Text("reason", reason, kLong);
+  return out.Take();
 }
 
 std::string FailureJson(const RunIdentity& who, const LineStamp& stamp, const Failure& event) {
-  const proto::Envelope envelope = Envelope(who, stamp, "failure");
-  const proto::Failure message = ToProto(event);
-  return FlatJson({&envelope, &message});
+  JsonObject out = Envelope(who, stamp, "failure");
+  Fields(out, event);
+  return out.Take();
 }
 
 Result<Failure> ParseFailureJson(const std::string& line) {
-  proto::Failure message;
-  google::protobuf::util::JsonParseOptions options;
-  options.ignore_unknown_fields = true;  // those of the envelope
-  const auto parsed = google::protobuf::util::JsonStringToMessage(line, &message, options);
-  if (!parsed.ok()) return Status(ErrorKind::kData, "no failure record: " + parsed.ToString());
-  Failure failure{.exit = message.exit(),
-                  .signal = message.signal(),
-                  .step = message.step(),
-                  .phase = message.phase(),
-                  .micro_step = message.micro_step(),
-                  .collective = message.collective(),
-                  .sequence = {},
-                  .message = message.msg()};
-  if (message.has_sequence()) failure.sequence = message.sequence();
-  failure.lost_ranks = ParseRanks(message.lost_ranks());
+  const auto refuse = [](std::string_view problem) {
+    return Status(ErrorKind::kData, StrCat("no failure record: ", problem));
+  };
+  const nlohmann::json object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) return refuse("expected one object of JSON");
+  Failure failure;
+  FailureReader reader(object);
+  Fields(reader, failure);
+  if (!reader.problem().empty()) return refuse(reader.problem());
   return failure;
 }
 
 std::string VerdictJson(const RunIdentity& who, const LineStamp& stamp, const Verdict& event) {
-  const proto::Envelope envelope = Envelope(who, stamp, "verdict");
-  const proto::Verdict message = ToProto(event);
-  return FlatJson({&envelope, &message});
+  JsonObject out = Envelope(who, stamp, "verdict");
+  out("verdict", event.verdict);
+  out("exit", event.exit);
+  out.Text("reason", event.reason, kLong);
+  out("last_step", event.last_step);
+  out("samples_total", event.samples_total);
+  out("dur_s", event.dur_s);
+  out.Text("suspect_hosts", event.suspect_hosts, kMiddle);
+  if (!event.first) return out.Take();
+  out("first_rank", event.first->rank);
+  out.Text("first_host", event.first->host, kShort);
+  if (event.first_failure) {
+    out.NotZero("first_exit", event.first_failure->exit);
+    out.NotZero("first_signal", event.first_failure->signal);
+    out.Text("first_msg", event.first_failure->message, kMiddle / 2);
+  }
+  out.Text("lost_ranks", RanksText(event.lost_ranks), kMiddle / 2);
+  if (event.killed) out("first_killed", true);
+  out.NotZero("first_memory_bytes", event.first->memory_bytes);
+  out.NotZero("memory_planned_bytes", event.memory_planned_bytes);
+  return out.Take();
 }
 
 std::string StatusJson(const RunStatus& status) {
-  proto::RunStatus message;
-  message.set_v(1);
-  message.set_ts(Timestamp());
-  message.set_run(Cut(status.identity.run, kShort));
-  message.set_job(Cut(status.identity.job, kShort));
-  message.set_attempt(status.identity.attempt);
-  message.set_attempt_dir(Cut(status.attempt_dir, kMiddle));
-  message.set_host(Cut(status.identity.host, kShort));
-  message.set_pid(status.pid);
-  message.set_state(status.state);
-  message.set_world(status.world);
-  if (!status.device.empty()) message.set_device(Cut(status.device, kShort));
-  if (!status.gpu.empty()) message.set_gpu(Cut(status.gpu, kShort));
-  if (status.last.step > 0) {
-    FillLastStep(status.last, status.rates, message);
-    message.set_last_step_ts(status.last_step_ts);
+  const StepRecord& last = status.last;
+  JsonObject out;
+  out("v", 1);
+  out("ts", Timestamp());
+  out.Text("run", status.identity.run, kShort);
+  out.Text("job", status.identity.job, kShort);
+  out("attempt", status.identity.attempt);
+  out.Text("attempt_dir", status.attempt_dir, kMiddle);
+  out.Text("host", status.identity.host, kShort);
+  out("pid", status.pid);
+  out("state", status.state);
+  out("world", status.world);
+  if (last.step > 0) {
+    out("epoch", last.epoch);
+    out("step", last.step);
+    out("steps_total", last.steps_total);
+    out("target", last.target);
+    out("samples_total", last.samples_total);
+    out("loss", last.loss);
+    out("loss_finite", std::isfinite(last.loss));
+    out("samples_per_s", status.rates.samples_per_s);
+    out("dur_p50_s", status.rates.dur_p50_s);
+    out("eta_s", status.rates.eta_s);
+    out("wall_samples_per_s", status.rates.wall_samples_per_s);
+    out("last_step_ts", status.last_step_ts);
   } else if (status.from_step > 0) {
-    message.set_step(status.from_step);
-    message.set_samples_total(status.from_samples);
+    out("step", status.from_step);
+    out("samples_total", status.from_samples);
   }
+  out("write_errors", status.write_errors);
+  const Verdict& verdict = status.verdict;
+  if (!verdict.verdict.empty()) {
+    out("exit", verdict.exit);
+    out.Text("reason", verdict.reason, kLong);
+    out.Text("suspect_hosts", verdict.suspect_hosts, kMiddle);
+  }
+  out.Text("device", status.device, kShort);
+  out.Text("gpu", status.gpu, kShort);
+  out("dropped_lines", status.dropped_lines);
   if (!status.save_ts.empty()) {
-    message.set_save_step(status.save_step);
-    message.set_save_ts(status.save_ts);
+    out("save_step", status.save_step);
+    out("save_ts", status.save_ts);
   }
-  if (status.failed_saves > 0) message.set_failed_saves(status.failed_saves);
-  message.set_write_errors(status.write_errors);
-  message.set_dropped_lines(status.dropped_lines);
-  if (!status.verdict.verdict.empty()) {
-    message.set_exit(status.verdict.exit);
-    if (!status.verdict.reason.empty()) message.set_reason(Cut(status.verdict.reason, kLong));
-    if (!status.verdict.suspect_hosts.empty()) {
-      message.set_suspect_hosts(Cut(status.verdict.suspect_hosts, kMiddle));
-    }
-  }
-  return FlatJson(message);
+  out.NotZero("failed_saves", status.failed_saves);
+  return out.Take();
 }
 
 }  // namespace gaccd

@@ -1,5 +1,7 @@
-// Events as lines of JSON, by the messages of proto/event.proto: one flat object, less than 4096
-// bytes (texts are cut), no line break. Pure functions; thread-safe.
+// Events as lines of JSON: one flat object, less than 4096 bytes (texts are cut), no line break.
+// Keys are the names of the members in events.h, in the order of event_text.cc. Rules: no nesting,
+// no lists, base units with a suffix (_s, _bytes, _ratio), integers stay integers, keys are only
+// ever added, empty texts are left out. Pure functions; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +16,12 @@ namespace gaccd {
 
 inline constexpr std::size_t kMaxLineBytes = 4096;
 
-// What differs from line to line in the envelope.
+// What differs from line to line in the envelope, the keys with which every line begins: v (1), ts,
+// run, job, attempt, rank, host, ev (the event's name), lvl, seq.
 struct LineStamp {
-  std::string ts;
-  std::int64_t seq = 0;
-  std::string_view level = "info";
+  std::string ts;                   // as Timestamp()
+  std::int64_t seq = 0;             // counts the lines of the file from 1, lost ones included
+  std::string_view level = "info";  // "info", "warning", "error"
 };
 
 // What the reporter measures over steps.
@@ -61,6 +64,7 @@ struct RunStatus {
                                         const Plan& plan);
 [[nodiscard]] std::string StepJson(const RunIdentity& who, const LineStamp& stamp,
                                    const StepRecord& event, const StepRates& rates);
+// One line a metric: "loss", "accuracy"; value is null and value_finite false when it is no number.
 [[nodiscard]] std::string EvalJson(const RunIdentity& who, const LineStamp& stamp,
                                    const EvalRecord& event, std::string_view metric, double value);
 [[nodiscard]] std::string SaveJson(const RunIdentity& who, const LineStamp& stamp,
@@ -69,6 +73,8 @@ struct RunStatus {
                                      const ResumeRecord& event);
 [[nodiscard]] std::string LogJson(const RunIdentity& who, const LineStamp& stamp,
                                   const LogLine& event, std::int64_t step);
+// Lines of this file before this one are lost; its seq and ts are those of the last of them.
+// `reason` is that of the first one ever, `total` counts since the start.
 [[nodiscard]] std::string DroppedJson(const RunIdentity& who, const LineStamp& stamp,
                                       std::int64_t lines, std::int64_t total,
                                       std::string_view reason);

@@ -1,5 +1,5 @@
-// What a run can say, as plain values. Each struct is one kind of line in events.jsonl; the keys
-// and their units stand in proto/event.proto. Durations are seconds.
+// What a run can say, as plain values. Each struct is one kind of line in events.jsonl, by
+// event_text.h; durations are seconds.
 #pragma once
 
 #include <cstdint>
@@ -55,7 +55,10 @@ struct SlowRank {
   double ratio = 1;   // its busy time / the median over the ranks
 };
 
-// One update. The reporter adds samples_per_s, dur_p50_s, dur_p99_s and eta_s.
+// One update; loss and grad_norm are null in JSON when they are not finite, and loss_finite and
+// grad_finite say so. The straggler is of the newest update of which all ranks knew the times when
+// this one began: the one before, on GPUs the one before that. The reporter adds samples_per_s,
+// dur_p50_s, dur_p99_s and eta_s.
 struct StepRecord {
   std::int64_t epoch = 1;          // counted from 1
   std::int64_t step = 0;           // updates done, this one included
@@ -73,7 +76,7 @@ struct StepRecord {
   double fwd_bwd_s = 0;
   double reduce_s = 0;
   double opt_s = 0;
-  // Of the update before: the rank that was busy for longest, and how long this one waited for it.
+  // The rank that was busy for longest, and how long this one waited for it.
   std::optional<SlowRank> straggler;
   std::optional<double> wait_s;
   std::string digest;  // of the parameters after this update, 16 hex digits; empty: not taken

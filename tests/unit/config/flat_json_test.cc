@@ -4,7 +4,6 @@
 
 #include <limits>
 
-#include "proto/event.pb.h"
 #include "proto/job.pb.h"
 #include "proto/plan.pb.h"
 
@@ -48,21 +47,26 @@ TEST(FlatJsonTest, OtherScalars) {
   EXPECT_EQ(FlatJson(job), R"({"batch":null})");
 }
 
-TEST(FlatJsonTest, SeveralMessagesMakeOneLine) {
-  proto::Envelope envelope;
+TEST(JsonObjectTest, WritesKeyByKey) {
+  JsonObject out;
+  out("v", 1);
+  out("ok", true);
+  out("ratio", 3e-4);
+  out.Text("none", "", 9);
+  out.NotZero("zero", 0);
+  out("unset", std::optional<double>());
+  out.Text("long", "123456789", 8);
   proto::Plan plan;
-  envelope.set_v(1);
   plan.set_mode("exact");
-  EXPECT_EQ(FlatJson({&envelope, &plan}), R"({"v":1,"mode":"exact"})");
-  EXPECT_EQ(FlatJson({&plan, &envelope}), R"({"mode":"exact","v":1})");
-  envelope.Clear();
-  EXPECT_EQ(FlatJson({&envelope, &plan}), R"({"mode":"exact"})");
+  AppendFields(plan, out);
+  EXPECT_EQ(out.Take(), R"({"v":1,"ok":true,"ratio":3e-04,"long":"12345...","mode":"exact"})");
+  EXPECT_EQ(JsonObject().Take(), "{}");
 }
 
 TEST(JsonStringTest, EscapesControlCharacters) {
   EXPECT_EQ(JsonString("a\"b\\c"), R"("a\"b\\c")");
   EXPECT_EQ(JsonString("\n\r\t"), R"("\n\r\t")");
-  EXPECT_EQ(JsonString(std::string_view("\0\x01\x1f\x7f", 4)), R"("\u0000\u0001\u001f\u007f")");
+  EXPECT_EQ(JsonString(std::string_view("\0\x01\x1f", 3)), R"("\u0000\u0001\u001f")");
 }
 
 TEST(JsonStringTest, KeepsUtf8AndReplacesTheRest) {
