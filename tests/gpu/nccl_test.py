@@ -21,6 +21,7 @@ class NcclConformance(unittest.TestCase):
             codes = [run.code(rank) for rank in range(ranks)]
             self.assertEqual(codes, [0] * ranks, run.output())
             self.assertEqual(run.output().count("all cases passed"), ranks, run.output())
+            self.times = re.findall(r"a sum of 64 MB takes (\d+ us)", run.output())
             return set(re.findall(r"digest of the repeated sums: (\w+)", run.output()))
 
     def test_two_ranks(self):
@@ -51,6 +52,9 @@ class NcclConformance(unittest.TestCase):
             self.check(ranks, *arguments, environment=environment)
             title = f"{ranks} GPUs, NCCL_WIN_ENABLE={windows}"
             self.repeat(title, ranks, *arguments, environment=environment)
+        for ctas in ("8", "16", "32"):
+            self.check(ranks, "repeat=20", environment={"NCCL_MAX_CTAS": ctas})
+            print(f"\nFACT a sum of 64 MB on {ranks} GPUs, NCCL_MAX_CTAS={ctas}: {self.times[0]}")
 
 
 if __name__ == "__main__":
