@@ -53,7 +53,7 @@ class Executor {
   // The memory of an output after a run. REQUIRES: kind kOutput.
   template <typename T>
   [[nodiscard]] const T* Output(ValueId output) const {
-    return static_cast<const T*>(slots_[Index(output)]);
+    return static_cast<const T*>(slots_[Index(plan_.storage[Index(output)])]);
   }
 
   [[nodiscard]] const Graph& graph() const { return graph_; }

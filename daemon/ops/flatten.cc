@@ -1,29 +1,10 @@
 #include "daemon/ops/flatten.h"
 
-#include <utility>
-
 #include "collectives/base/strings.h"
+#include "daemon/ops/reshape.h"
 #include "daemon/ops/shape_checks.h"
 
 namespace gaccd {
-namespace {
-
-class Reshape : public Function {
- public:
-  explicit Reshape(Shape shape) : shape_(std::move(shape)) {}
-  [[nodiscard]] std::string_view name() const override { return "reshape"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override {
-    return std::vector<ValueSpec>{{shape_, inputs[0].dtype}};
-  }
-  [[nodiscard]] bool is_view() const override { return true; }
-
- private:
-  Shape shape_;
-};
-
-}  // namespace
-
 Result<std::vector<ValueSpec>> Flatten::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
   const Shape& shape = inputs[0].shape;

@@ -1,5 +1,6 @@
 // Linear: y = x W^T + b, then optionally ReLU.  x [M, in], W [out, in], b [out], y [M, out].
 // WeightOrder::kInOut: W is [in, out] instead, y = x W + b, dx = dy W^T, dW += x^T dy.
+// More leading dimensions: by views (reshape.h).
 //
 // With dy = d objective / d y:
 //   dx = dy W            linear_input_gradient(dy, W)

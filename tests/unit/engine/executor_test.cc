@@ -14,6 +14,7 @@
 #include "daemon/ops/linear.h"
 #include "daemon/ops/mean_squared_error.h"
 #include "daemon/ops/relu.h"
+#include "daemon/ops/reshape.h"
 #include "daemon/ops/softmax_cross_entropy.h"
 #include "tests/unit/engine/graph_bench.h"
 
@@ -179,6 +180,18 @@ TEST(ExecutorTest, InputsMayMoveBetweenRuns) {
   bench.executor().BindInput(x, moved.data());
   bench.Run();
   for (int i = 0; i < 15; ++i) EXPECT_EQ(bench.executor().Output<float>(y)[i], 42.0F);
+}
+
+TEST(ExecutorTest, AViewOfAnInputMovesWithIt) {
+  GraphBench bench;
+  const ValueId x = bench.Input("x", {5, 3});
+  const ValueId y = bench.Apply(std::make_shared<Reshape>(Shape{15}), {x});
+  bench.graph().MarkOutput(y);
+  bench.Prepare({});
+  EXPECT_EQ(bench.executor().Output<float>(y), bench.input(x).data());
+  const std::vector<float> moved(15, 42.0F);
+  bench.executor().BindInput(x, moved.data());
+  EXPECT_EQ(bench.executor().Output<float>(y), moved.data());
 }
 
 TEST(ExecutorTest, SeveralExecutorsMayShareOneArena) {

@@ -18,6 +18,7 @@
 #include "daemon/ops/mean_squared_error.h"
 #include "daemon/ops/pool_rows.h"
 #include "daemon/ops/relu.h"
+#include "daemon/ops/reshape.h"
 #include "daemon/ops/row_functions.h"
 #include "daemon/ops/softmax_cross_entropy.h"
 #include "daemon/ops/token_cross_entropy.h"
@@ -122,6 +123,22 @@ const Case kCases[] = {
        KeepOffZero(bench.parameter("x"));
        const ValueId y = bench.Apply(std::make_shared<Relu>(), {x});
        return Distance(bench, bench.Apply(std::make_shared<Flatten>(), {y}));
+     }},
+    {"reshape_of_parameter",
+     [](GraphBench& bench, const Size& s) {
+       const ValueId x = bench.Parameter("x", {3, s.rows, 2, s.in});
+       const ValueId y =
+           bench.Apply(std::make_shared<Reshape>(Shape{Reshape::kRest, s.in * 2}), {x});
+       return Distance(bench, LinearOf(bench, y, "fc", {s.rows * 3, s.in * 2, s.out}, true));
+     }},
+    {"linear_of_sequences",  // [B, T, in] -> [B T, in] -> [B T, in] -> [B, T, in], plus x
+     [](GraphBench& bench, const Size& s) {
+       const ValueId x = bench.Parameter("x", {s.rows, 2, s.in});
+       const ValueId rows = bench.Apply(std::make_shared<Reshape>(Shape{-1, s.in}), {x});
+       const ValueId y = LinearOf(bench, rows, "fc", {s.rows * 2, s.in, s.in}, true);
+       const ValueId back = bench.Apply(std::make_shared<Reshape>(Shape{s.rows, 2, s.in}), {y});
+       const ValueId sum = bench.Apply(std::make_shared<Add>(), {back, x});
+       return Distance(bench, bench.Apply(std::make_shared<Flatten>(), {sum}));
      }},
     {"softmax_cross_entropy",
      [](GraphBench& bench, const Size& s) {

@@ -9,6 +9,7 @@
 #include "daemon/ops/linear.h"
 #include "daemon/ops/mean_squared_error.h"
 #include "daemon/ops/relu.h"
+#include "daemon/ops/reshape.h"
 #include "daemon/ops/softmax_cross_entropy.h"
 
 namespace gaccd {
@@ -44,6 +45,10 @@ TEST(GraphTest, RefusesShapesThatDoNotFitWithBothShapes) {
       {std::make_shared<Add>(), {F32({8, 3})}, {"expected 2 inputs", "1"}},
       {std::make_shared<Relu>(), {I32({8, 3})}, {"relu", "i32 [8, 3]"}},
       {std::make_shared<Flatten>(), {F32({})}, {"flatten", "batch dimension", "scalar"}},
+      {std::make_shared<Reshape>(Shape{8, 4}), {F32({8, 3})}, {"24 elements", "[8, 4]"}},
+      {std::make_shared<Reshape>(Shape{-1, 5}), {F32({8, 3})}, {"24 elements", "[-1, 5]"}},
+      {std::make_shared<Reshape>(Shape{-1, -1}), {F32({8, 3})}, {"reshape", "-1"}},
+      {std::make_shared<Reshape>(Shape{-1, 0}), {F32({8, 3})}, {"24 elements", "[-1, 0]"}},
       {std::make_shared<SoftmaxCrossEntropy>(),
        {F32({8, 3}), I32({7})},
        {"softmax_cross_entropy", "the labels", "[8]", "[7]"}},
@@ -83,6 +88,16 @@ TEST(GraphTest, OutputShapesFollowTheInputs) {
   const auto loss = *graph.Apply(std::make_shared<SoftmaxCrossEntropy>(), {y, labels});
   EXPECT_EQ(graph.value(loss[0]).spec, (ValueSpec{{1}, DType::kF64}));
   EXPECT_EQ(graph.value(loss[1]).spec, F32({8, 5}));
+}
+
+TEST(GraphTest, ReshapeKeepsTypeAndElements) {
+  const auto reshaped = [](Shape shape, ValueSpec in) {
+    return (*Reshape(std::move(shape)).Infer(std::vector<ValueSpec>{std::move(in)}))[0];
+  };
+  EXPECT_EQ(reshaped({-1, 3}, I32({4, 2, 3})), I32({8, 3}));
+  EXPECT_EQ(reshaped({4, 2, 3}, F32({8, 3})), F32({4, 2, 3}));
+  EXPECT_EQ(reshaped({-1, 3}, F32({0, 2, 3})), F32({0, 3}));
+  EXPECT_EQ(reshaped({}, F32({1})), F32({}));
 }
 
 TEST(GraphTest, RefusesAnOutputThatIsTooLarge) {

@@ -1,0 +1,27 @@
+// Reshape: the same elements in the same order under another shape, as [B, T, D] <-> [B T, D]. A
+// view: no memory, no kernel, any type. Its gradient is the way back.
+#pragma once
+
+#include <utility>
+
+#include "daemon/autograd/function.h"
+
+namespace gaccd {
+
+class Reshape : public Function {
+ public:
+  // One size may be kRest: as many as are left over.
+  static constexpr std::int64_t kRest = -1;
+  explicit Reshape(Shape shape) : shape_(std::move(shape)) {}
+
+  [[nodiscard]] std::string_view name() const override { return "reshape"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  Status Gradient(GradientScope& scope) const override;
+  [[nodiscard]] bool is_view() const override { return true; }
+
+ private:
+  Shape shape_;
+};
+
+}  // namespace gaccd
