@@ -28,9 +28,9 @@ class ArrayDataset final : public Dataset {
         labels_(std::move(labels)),
         spec_(std::move(spec)),
         affine_(affine),
-        row_elements_(static_cast<std::size_t>(spec_.feature_elements())),
+        row_elements_(static_cast<std::size_t>(spec_.tensors[0].elements())),
         row_bytes_(row_elements_ * SizeOf(features_.dtype)),
-        target_bytes_(static_cast<std::size_t>(spec_.target_width) * sizeof(float)) {}
+        target_bytes_(static_cast<std::size_t>(spec_.tensors[1].bytes())) {}
 
   [[nodiscard]] std::int64_t size() const override { return features_.shape[0]; }
   [[nodiscard]] const SampleSpec& spec() const override { return spec_; }
@@ -43,7 +43,7 @@ class ArrayDataset final : public Dataset {
   }
 
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
-    float* features = out.features;
+    auto* features = out.tensor<float>(0);
     for (std::size_t i = 0; i < indices.size(); ++i) {
       if (i + kRowsAhead < indices.size()) PrefetchRow(indices[i + kRowsAhead]);
       const auto index = static_cast<std::size_t>(indices[i]);
@@ -55,9 +55,9 @@ class ArrayDataset final : public Dataset {
       }
       features += row_elements_;
       if (spec_.classes > 0) {
-        out.labels[i] = labels_[index];
+        out.tensor<std::int32_t>(1)[i] = labels_[index];
       } else {
-        std::memcpy(reinterpret_cast<std::byte*>(out.targets) + i * target_bytes_,
+        std::memcpy(out.tensor<std::byte>(1) + i * target_bytes_,
                     targets_.data.data() + index * target_bytes_, target_bytes_);
       }
     }
@@ -253,16 +253,16 @@ Result<std::unique_ptr<Dataset>> MakeArrayDataset(Array features, Array targets,
                features.name, ", found ", targets_found, " (shape ", ToString(targets.shape), ")"));
   }
   SampleSpec spec;
-  spec.feature_shape.assign(features.shape.begin() + 1, features.shape.end());
+  const Shape feature_shape(features.shape.begin() + 1, features.shape.end());
   std::vector<std::int32_t> labels;
   if (classes > 0) {
-    spec.classes = classes;
+    spec = LabelledSample(feature_shape, classes);
     GACCD_ASSIGN_OR_RETURN(labels, ReadLabels(targets, classes, &bad));
     targets = Array{};  // the labels were copied
   } else {
     GACCD_RETURN_IF_ERROR(CheckVectors(targets));
     GACCD_RETURN_IF_ERROR(CheckFinite(targets, Affine{}, &bad, share));
-    spec.target_width = targets.shape.size() == 2 ? targets.shape[1] : 1;
+    spec = TargetSample(feature_shape, targets.shape.size() == 2 ? targets.shape[1] : 1);
   }
   GACCD_RETURN_IF_ERROR(
       CheckFinite(features, affine, &bad, share));  // last: it reads the whole file

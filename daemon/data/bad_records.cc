@@ -25,18 +25,17 @@ class SkippingDataset : public Dataset {
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
     constexpr std::size_t kPart = 64;
     std::array<std::int64_t, kPart> good{};
-    const auto width = static_cast<std::size_t>(spec().feature_elements());
+    const std::vector<TensorSpec>& specs = spec().tensors;
+    std::array<void*, kMaxTensors> rest{};
     for (std::size_t at = 0; at < indices.size(); at += kPart) {
       const std::size_t count = std::min(kPart, indices.size() - at);
       for (std::size_t i = 0; i < count; ++i) good[i] = GoodFor(indices[at + i]);
-      whole_->Gather(
-          std::span(good).first(count),
-          {.samples = static_cast<std::int64_t>(count),
-           .features = out.features + at * width,
-           .labels = out.labels == nullptr ? nullptr : out.labels + at,
-           .targets = out.targets == nullptr
-                          ? nullptr
-                          : out.targets + at * static_cast<std::size_t>(spec().target_width)});
+      for (std::size_t t = 0; t < specs.size(); ++t) {
+        rest[t] = out.tensor<std::byte>(t) + at * static_cast<std::size_t>(specs[t].bytes());
+      }
+      whole_->Gather(std::span(good).first(count),
+                     {.samples = static_cast<std::int64_t>(count),
+                      .tensors = std::span(rest).first(specs.size())});
     }
   }
 

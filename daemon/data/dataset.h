@@ -1,5 +1,5 @@
 // A data set: numbered samples of one shape, read at random. Immutable after it was opened, so any
-// number of threads may read it. Features come out normalised, as f32.
+// number of threads may read it. Features come out normalised, as f32, whatever the file holds.
 #pragma once
 
 #include <cstdint>
@@ -48,9 +48,9 @@ class Dataset {
   // file. What was copied when the set was opened (gzip, labels) may change.
   [[nodiscard]] virtual Status CheckUnchanged() const { return Status::Ok(); }
 
-  // Copies sample indices[i] to row i of `out`. REQUIRES: out.samples == indices.size(), every
-  // index in [0, size()). Content was checked when the set was opened, so this cannot fail; it does
-  // not allocate.
+  // Copies sample indices[i] to row i of every tensor of `out`; out.ids is not looked at. REQUIRES:
+  // out.samples == indices.size(), every index in [0, size()). Content was checked when the set was
+  // opened, so this cannot fail; it does not allocate.
   virtual void Gather(std::span<const std::int64_t> indices, const BatchView& out) const = 0;
 };
 
@@ -69,7 +69,7 @@ struct TrainingData {
 };
 // Both sets of a job, with one quota: damaged records are replaced in the training data and left
 // out of the evaluation data, so that its mean is over samples that are there. A relative path that
-// does not exist is taken from data.job_folder. kConfig as well when their samples differ in shape.
+// does not exist is taken from data.job_folder. kConfig as well when their samples differ in kind.
 Result<TrainingData> OpenTrainingData(const DataSpec& data, const BadRecordRules& rules = {},
                                       NodeShare* share = nullptr);
 

@@ -83,15 +83,10 @@ Result<SourceSpec> Located(SourceSpec source, const std::string& job_folder) {
 }
 
 Status CheckSameSpec(const SampleSpec& train, const SampleSpec& eval) {
-  if (train.feature_shape == eval.feature_shape && train.classes == eval.classes &&
-      train.target_width == eval.target_width) {
-    return Status::Ok();
-  }
+  if (train == eval) return Status::Ok();
   return {ErrorKind::kConfig,
-          StrCat("the evaluation data differs from the training data: expected samples ",
-                 ToString(train.feature_shape), " with ", train.classes, " classes or targets of ",
-                 train.target_width, ", found ", ToString(eval.feature_shape), " with ",
-                 eval.classes, " or ", eval.target_width)};
+          StrCat("the evaluation data differs from the training data: expected samples of ",
+                 Describe(train), ", found ", Describe(eval))};
 }
 
 }  // namespace

@@ -14,12 +14,10 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 
-// Adds elements * bytes each, rounded up to the alignment, to `total`. False: does not fit.
-bool AddPart(std::int64_t samples, std::int64_t width, std::size_t element_bytes,
-             std::size_t& total) {
+// Adds samples * bytes of one, rounded up to the alignment, to `total`. False: does not fit.
+bool AddPart(std::int64_t samples, std::int64_t bytes_of_one, std::size_t& total) {
   std::size_t part = 0;
-  return !__builtin_mul_overflow(samples, width, &part) &&
-         !__builtin_mul_overflow(part, element_bytes, &part) &&
+  return !__builtin_mul_overflow(samples, bytes_of_one, &part) &&
          !__builtin_add_overflow(part, kAlignment - 1, &part) &&
          !__builtin_add_overflow(part / kAlignment * kAlignment, total, &total);
 }
@@ -55,17 +53,19 @@ Status Prefetcher::Allocate(const PrefetcherOptions& options) {
   low_ = held_ + (static_cast<std::uint32_t>(slots) - held_) / 2;
   const SampleSpec& spec = dataset_.spec();
   const std::int64_t samples = source_->max_samples();
-  std::size_t features = 0;  // bytes of one slot
-  std::size_t targets = 0;
-  std::size_t slot = 0;
-  const bool labelled = spec.classes > 0;
-  if (!AddPart(samples, spec.feature_elements(), sizeof(float), features) ||
-      !AddPart(samples, labelled ? 1 : spec.target_width, 4, targets) ||
-      __builtin_add_overflow(features, targets, &slot) ||
-      __builtin_mul_overflow(slot, slots, &bytes_)) {
+  std::size_t slot_bytes = 0;
+  std::vector<std::size_t> offsets;  // in a slot: of every tensor, then of the ids
+  bool fits = true;
+  for (const TensorSpec& tensor : spec.tensors) {
+    offsets.push_back(slot_bytes);
+    fits = fits && AddPart(samples, tensor.bytes(), slot_bytes);
+  }
+  offsets.push_back(slot_bytes);
+  fits = fits && AddPart(samples, sizeof(std::int64_t), slot_bytes);
+  if (!fits || __builtin_mul_overflow(slot_bytes, slots, &bytes_)) {
     return {ErrorKind::kConfig,
             StrCat("a ring of ", slots, " micro-batches of ", samples, " samples of ",
-                   spec.feature_elements(), " features does not fit the address space")};
+                   Describe(spec), " does not fit the address space")};
   }
   if (bytes_ == 0) bytes_ = kAlignment;  // this rank has no samples at all
   std::byte* at = nullptr;
@@ -80,16 +80,13 @@ Status Prefetcher::Allocate(const PrefetcherOptions& options) {
     return {ErrorKind::kOs, StrCat("no memory for the prefetch ring of ", bytes_, " bytes")};
   }
   slots_.resize(static_cast<std::size_t>(slots));
-  for (BatchView& next : slots_) {
-    next.features = reinterpret_cast<float*>(at);
-    if (labelled) {
-      next.labels = reinterpret_cast<std::int32_t*>(at + features);
-    } else {
-      next.targets = reinterpret_cast<float*>(at + features);
-    }
-    at += slot;
+  for (Slot& slot : slots_) {
+    for (std::size_t t = 0; t < spec.tensors.size(); ++t) slot.tensors.push_back(at + offsets[t]);
+    slot.ids = {reinterpret_cast<std::int64_t*>(at + offsets.back()),
+                static_cast<std::size_t>(samples)};
+    slot.view = {.samples = 0, .tensors = slot.tensors, .ids = slot.ids.data()};
+    at += slot_bytes;
   }
-  indices_.resize(static_cast<std::size_t>(samples));
   return Status::Ok();
 }
 
@@ -118,11 +115,11 @@ bool Prefetcher::WaitForRoom(std::uint32_t filled) {
 void Prefetcher::Run() {
   std::int64_t samples = 0;
   for (std::uint32_t filled = 0; samples != IndexSource::kEnd && WaitForRoom(filled);) {
-    BatchView& slot = slots_[filled % slots_.size()];
-    samples = source_->Next(indices_);
-    slot.samples = samples;
+    Slot& slot = slots_[filled % slots_.size()];
+    samples = source_->Next(slot.ids);
+    slot.view.samples = samples;
     if (samples > 0) {
-      dataset_.Gather(std::span(indices_).first(static_cast<std::size_t>(samples)), slot);
+      dataset_.Gather(slot.ids.first(static_cast<std::size_t>(samples)), slot.view);
     }
     filled_.store(++filled);
     filled_.notify_one();  // free of system calls while nobody waits
@@ -142,7 +139,7 @@ const BatchView* Prefetcher::Next() {
     filled_.wait(filled);
     filled = filled_.load();
   }
-  const BatchView& view = slots_[next_ % slots_.size()];
+  const BatchView& view = slots_[next_ % slots_.size()].view;
   ++next_;
   ended_ = view.samples == IndexSource::kEnd;
   return ended_ ? nullptr : &view;

@@ -49,8 +49,8 @@ class Prefetcher {
   Prefetcher& operator=(const Prefetcher&) = delete;
 
   // The next micro-batch, waiting for it if need be; nullptr after the last. Valid, and the
-  // caller's to write into, until the next call, or `held` calls longer. samples may be 0. Features
-  // start on a 64-byte boundary.
+  // caller's to write into, until the next call, or `held` calls longer. samples may be 0. Every
+  // tensor starts on a 64-byte boundary.
   [[nodiscard]] const BatchView* Next();
 
   [[nodiscard]] std::size_t memory_bytes() const { return bytes_; }  // of the ring
@@ -69,8 +69,12 @@ class Prefetcher {
   std::unique_ptr<IndexSource> source_;
   std::unique_ptr<std::byte[], FreeAligned> memory_;  // null: the ring is in the caller's memory
   std::size_t bytes_ = 0;
-  std::vector<BatchView> slots_;       // addresses fixed; samples = what is in it now, or kEnd
-  std::vector<std::int64_t> indices_;  // scratch of the thread
+  struct Slot {
+    BatchView view;               // samples = what is in it now, or kEnd
+    std::span<std::int64_t> ids;  // what view.ids shows
+    std::vector<void*> tensors = {};
+  };
+  std::vector<Slot> slots_;  // addresses fixed
 
   // Counters since the start, modulo 2^32, each on its own cache line. filled_ is written by the
   // thread, taken_ (batches given back) by the caller. All accesses that decide about sleeping are

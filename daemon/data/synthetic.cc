@@ -20,8 +20,7 @@ class SyntheticDataset final : public Dataset {
       : source_(source),
         affine_(affine),
         weights_(static_cast<std::size_t>(source.features * source.outputs)) {
-    spec_.feature_shape = {source.features};
-    spec_.target_width = source.outputs;
+    spec_ = TargetSample({source.features}, source.outputs);
     const std::uint64_t key = StreamKey(kWeightStream, static_cast<std::uint64_t>(source.features));
     for (std::size_t i = 0; i < weights_.size(); ++i) {
       weights_[i] = static_cast<float>(StandardNormal(key, i));
@@ -35,8 +34,8 @@ class SyntheticDataset final : public Dataset {
     const auto features = static_cast<std::size_t>(source_.features);
     const auto outputs = static_cast<std::size_t>(source_.outputs);
     for (std::size_t i = 0; i < indices.size(); ++i) {
-      Make(indices[i], {out.features + i * features, features},
-           {out.targets + i * outputs, outputs});
+      Make(indices[i], {out.tensor<float>(0) + i * features, features},
+           {out.tensor<float>(1) + i * outputs, outputs});
     }
   }
 

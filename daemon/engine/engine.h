@@ -28,6 +28,7 @@ struct CublasLtApi;
 
 struct UpdateSettings {
   std::int64_t samples = 0;  // of all ranks: what the audit expects; a sample weighs 1 / samples
+  std::int64_t update = 0;   // its number since the start of the training
   double lr = 0;             // of this update, warm-up and rule included
   double clip_norm = 0;      // 0 = do not clip
   // EngineOptions::news_elements values that are summed over the ranks on the way. Read in

@@ -150,6 +150,7 @@ Status CpuEngine::Begin(const UpdateSettings& settings) {
   GACCD_RETURN_IF_ERROR(CheckCount("news", news().size(), settings.news.size()));
   GACCD_ASSIGN_OR_RETURN(weight_, InverseCount(settings.samples));
   settings_ = settings;
+  replica_->SetUpdate(settings.update);
   figures_ = {};
   sums_[0] = 0;
   (void)timer_.Lap();

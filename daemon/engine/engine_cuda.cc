@@ -19,12 +19,13 @@ Status CudaEngine::Begin(const UpdateSettings& settings) {
   UpdateWish& wish = record.page->wish;
   wish = {.clip_norm = settings.clip_norm,
           .planned_samples = static_cast<double>(settings.samples),
+          .update = settings.update,
           .sample_weight = static_cast<float>(weight),
           .outlive = options_.outlive_nonfinite ? 1 : 0};
   open_ = true;
   optimizer_->Prepare(settings.lr, &wish);
   (void)host_.Lap();
-  return records_->SendWish(control(), context_->compute());
+  return records_->SendWish(record, control(), context_->compute());
 }
 
 Status CudaEngine::MicroStep(const BatchView& batch, StepPlace place) {
@@ -100,6 +101,8 @@ Result<std::optional<UpdateFigures>> CudaEngine::Figures(bool wait) {
   if (Status verdict = Verdict(record); !verdict.ok()) {
     // The GPU has changed nothing in this update and in those after it.
     optimizer_->set_updates(record.optimizer_updates);
+    // Probe() computes with the settings of this update, not of one that was enqueued behind it.
+    GACCD_RETURN_IF_ERROR(records_->SendWish(record, control(), context_->compute()));
     return verdict;
   }
   GACCD_ASSIGN_OR_RETURN(const UpdateFigures figures, FiguresOf(record));

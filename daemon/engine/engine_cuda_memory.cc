@@ -163,7 +163,8 @@ Status CudaEngine::PrepareReplica() {
   };
   GACCD_RETURN_IF_ERROR(replica_->Prepare({.parameters = parameters_.as<float>(),
                                            .gradients = gradients_,
-                                           .weight = &control()->wish.sample_weight},
+                                           .weight = &control()->wish.sample_weight,
+                                           .update = &control()->wish.update},
                                           hooks));
   for (const std::string& note : replica_->notes()) LogInfo(note);
   context_->choices().Save();

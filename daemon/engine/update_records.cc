@@ -45,8 +45,9 @@ Status UpdateRecords::Begin(cudaStream_t stream) {
   return CudaStatus(cudaEventRecord(record.begin.get(), stream), "start of an update");
 }
 
-Status UpdateRecords::SendWish(UpdateControl* control, cudaStream_t stream) {
-  return CudaStatus(cudaMemcpyAsync(&control->wish, &current().page->wish, sizeof(UpdateWish),
+Status UpdateRecords::SendWish(const UpdateRecord& record, UpdateControl* control,
+                               cudaStream_t stream) {
+  return CudaStatus(cudaMemcpyAsync(&control->wish, &record.page->wish, sizeof(UpdateWish),
                                     cudaMemcpyHostToDevice, stream),
                     "copy of an update's settings");
 }

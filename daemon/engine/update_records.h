@@ -43,7 +43,7 @@ class UpdateRecords {
     return records_[(oldest_ + count_ - 1) % kUnderway];
   }
   // The GPU copies its wish from the page, before the first micro-step.
-  Status SendWish(UpdateControl* control, cudaStream_t stream);
+  Status SendWish(const UpdateRecord& record, UpdateControl* control, cudaStream_t stream);
   // The GPU copies the news from the page to behind its control, before the reduction.
   Status SendNews(UpdateControl* control, cudaStream_t stream);
   // The GPU copies its control and its news to the page; marks the end.

@@ -12,29 +12,35 @@
 namespace gaccd {
 namespace {
 
+// The tensor of the sample that the loss compares with.
+std::string_view TargetOf(LossKind loss) {
+  switch (loss) {
+    case LossKind::kSoftmaxCrossEntropy:
+      return "labels";
+    case LossKind::kMeanSquaredError:
+      return "targets";
+  }
+  return "";
+}
+
 Status CheckLossFits(LossKind loss, const SampleSpec& sample) {
-  if (loss == LossKind::kSoftmaxCrossEntropy && sample.classes == 0) {
-    return {ErrorKind::kConfig,
-            StrCat("softmax_cross_entropy needs class labels, found target vectors of width ",
-                   sample.target_width)};
-  }
-  if (loss == LossKind::kMeanSquaredError && sample.classes > 0) {
-    return {ErrorKind::kConfig, StrCat("mean_squared_error needs target vectors, found labels of ",
-                                       sample.classes, " classes")};
-  }
-  return Status::Ok();
+  if (sample.Find(TargetOf(loss)) != nullptr) return Status::Ok();
+  const bool labels = loss == LossKind::kSoftmaxCrossEntropy;
+  return {ErrorKind::kConfig, StrCat(labels ? "softmax_cross_entropy needs class labels"
+                                            : "mean_squared_error needs target vectors",
+                                     ", found samples of ", Describe(sample))};
 }
 
 // In the words of the job: the shape of one sample.
 Shape SampleShape(const Shape& batch) { return {batch.begin() + 1, batch.end()}; }
 
-Status CheckPredictionFits(const SampleSpec& sample, const Shape& prediction) {
-  const std::int64_t wanted = sample.classes > 0 ? sample.classes : sample.target_width;
+Status CheckPredictionFits(LossKind loss, const SampleSpec& sample, const Shape& prediction) {
+  const bool labels = loss == LossKind::kSoftmaxCrossEntropy;
+  const std::int64_t wanted = labels ? sample.classes : sample.Find(TargetOf(loss))->elements();
   if (prediction == Shape{wanted}) return Status::Ok();
-  return {ErrorKind::kConfig,
-          StrCat("loss: ", wanted, sample.classes > 0 ? " classes" : " values per target",
-                 " need a last layer with the output shape [", wanted, "], found ",
-                 ToString(prediction))};
+  return {ErrorKind::kConfig, StrCat("loss: ", wanted, labels ? " classes" : " values per target",
+                                     " need a last layer with the output shape [", wanted,
+                                     "], found ", ToString(prediction))};
 }
 
 std::shared_ptr<const Function> LossFunction(LossKind kind) {
@@ -55,7 +61,10 @@ Result<SampleSpec> ExampleSample(const Network& network, LossKind loss) {
   const ValueId prediction = network.Record(recorder);
   GACCD_RETURN_IF_ERROR(recorder.status());
   const std::int64_t width = Elements(SampleShape(graph.value(prediction).spec.shape));
-  (loss == LossKind::kSoftmaxCrossEntropy ? sample.classes : sample.target_width) = width;
+  const bool labels = loss == LossKind::kSoftmaxCrossEntropy;
+  sample.tensors.push_back(labels ? TensorSpec{"labels", DType::kI32, {}}
+                                  : TensorSpec{"targets", DType::kF32, {width}});
+  if (labels) sample.classes = width;
   return sample;
 }
 
@@ -91,25 +100,23 @@ Result<Model::Forward> Model::RecordForward(Graph& graph, std::int64_t samples,
                                             Precision precision) const {
   nn::Recorder recorder(graph, network_->parameters(), sample_,
                         {.samples = samples, .bf16 = precision == Precision::kBF16});
-  const std::string_view target = sample_.classes > 0 ? "labels" : "targets";
   Forward forward{};
   forward.prediction = network_->Record(recorder);
-  forward.target = recorder.Input(target);
+  forward.target = recorder.Input(TargetOf(loss_));
   GACCD_RETURN_IF_ERROR(recorder.status());
-  forward.features = recorder.BatchInput("features").value_or(nn::kNoValue);
   GACCD_RETURN_IF_ERROR(
-      CheckPredictionFits(sample_, SampleShape(graph.value(forward.prediction).spec.shape)));
+      CheckPredictionFits(loss_, sample_, SampleShape(graph.value(forward.prediction).spec.shape)));
   forward.loss_sum =
       recorder.Apply("loss", LossFunction(loss_), {forward.prediction, forward.target});
   GACCD_RETURN_IF_ERROR(recorder.status());
+  forward.inputs = recorder.inputs();
   return forward;
 }
 
 Result<TrainingGraph> Model::RecordTraining(std::int64_t samples, Precision precision) const {
   TrainingGraph training{};
-  GACCD_ASSIGN_OR_RETURN(const Forward forward, RecordForward(training.graph, samples, precision));
-  training.features = forward.features;
-  training.target = forward.target;
+  GACCD_ASSIGN_OR_RETURN(Forward forward, RecordForward(training.graph, samples, precision));
+  training.inputs = std::move(forward.inputs);
   training.loss_sum = forward.loss_sum;
   training.weight = training.graph.AddInput("weight", {{1}, DType::kF32});
   training.graph.MarkOutput(forward.loss_sum);
@@ -120,13 +127,11 @@ Result<TrainingGraph> Model::RecordTraining(std::int64_t samples, Precision prec
 
 Result<EvaluationGraph> Model::RecordEvaluation(std::int64_t samples, Precision precision) const {
   EvaluationGraph evaluation{};
-  GACCD_ASSIGN_OR_RETURN(const Forward forward,
-                         RecordForward(evaluation.graph, samples, precision));
-  evaluation.features = forward.features;
-  evaluation.target = forward.target;
+  GACCD_ASSIGN_OR_RETURN(Forward forward, RecordForward(evaluation.graph, samples, precision));
+  evaluation.inputs = std::move(forward.inputs);
   evaluation.loss_sum = forward.loss_sum;
   evaluation.graph.MarkOutput(forward.loss_sum);
-  if (sample_.classes > 0) {
+  if (loss_ == LossKind::kSoftmaxCrossEntropy) {
     GACCD_ASSIGN_OR_RETURN(const std::vector<ValueId> correct,
                            evaluation.graph.Apply(std::make_shared<CorrectCount>(),
                                                   {forward.prediction, forward.target}));

@@ -7,10 +7,12 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "daemon/autograd/graph.h"
 #include "daemon/config/job.h"
 #include "daemon/models/network.h"
+#include "daemon/nn/recorder.h"
 #include "daemon/tensor/flat_layout.h"
 #include "daemon/tensor/sample.h"
 
@@ -19,8 +21,7 @@ namespace gaccd {
 // Forward, backward and accumulation of one micro-step; already simplified.
 struct TrainingGraph {
   Graph graph;
-  ValueId features;  // input f32 [samples, feature_shape...]
-  ValueId target;    // input: labels i32 [samples] or targets f32 [samples, target_width]
+  std::vector<nn::GraphInput> inputs;  // from the batch: tensors of the sample, by name
   ValueId weight;    // input f32 [1]: what one sample weighs, 1/D of the whole update
   ValueId loss_sum;  // output f64 [1]: the sum over samples, not weighted
 };
@@ -28,8 +29,7 @@ struct TrainingGraph {
 // Forward only.
 struct EvaluationGraph {
   Graph graph;
-  ValueId features;
-  ValueId target;
+  std::vector<nn::GraphInput> inputs;
   ValueId loss_sum;
   std::optional<ValueId> correct;  // output f64 [1]: rows that are right, for class labels
 };
@@ -44,6 +44,8 @@ class Model {
   static Result<Model> MakeWithoutData(const ModelSpec& spec);
 
   [[nodiscard]] const FlatLayout& layout() const { return layout_; }
+  // What a batch for this model is made of.
+  [[nodiscard]] const SampleSpec& sample() const { return sample_; }
 
   // kBF16: the features are cast once, everything from there to the logits or the prediction is
   // bf16, and so are the gradients of these; losses and parameter gradients are f32 (see
@@ -67,7 +69,7 @@ class Model {
                             const SampleSpec& sample);
 
   struct Forward {
-    ValueId features;
+    std::vector<nn::GraphInput> inputs;
     ValueId target;
     ValueId prediction;
     ValueId loss_sum;

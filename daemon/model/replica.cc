@@ -9,13 +9,6 @@
 #include "daemon/ops/cpu_kernels.h"
 
 namespace gaccd {
-namespace {
-
-const void* TargetOf(const BatchView& batch) {
-  return batch.labels != nullptr ? static_cast<const void*>(batch.labels) : batch.targets;
-}
-
-}  // namespace
 
 Status NotPrepared(std::int64_t samples) {
   return {ErrorKind::kInternal, StrCat("no executor was prepared for ", samples, " samples")};
@@ -53,13 +46,17 @@ Status Replica::PrepareExecutors(const ReplicaOptions& options) {
     GACCD_ASSIGN_OR_RETURN(TrainingGraph ids, model_.RecordTraining(samples));
     GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor,
                            Executor::Prepare(std::move(ids.graph), buffers, *training_kernels_));
-    training_.emplace(samples, TrainingExecutor{std::move(ids), std::move(executor)});
+    GACCD_ASSIGN_OR_RETURN(auto inputs, BindByName(ids.inputs, model_.sample()));
+    training_.emplace(samples,
+                      TrainingExecutor{std::move(ids), std::move(inputs), std::move(executor)});
   }
   for (const std::int64_t samples : options.eval_batches) {
     GACCD_ASSIGN_OR_RETURN(EvaluationGraph ids, model_.RecordEvaluation(samples));
     GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor,
                            Executor::Prepare(std::move(ids.graph), buffers, *evaluation_kernels_));
-    evaluation_.emplace(samples, EvaluationExecutor{std::move(ids), std::move(executor)});
+    GACCD_ASSIGN_OR_RETURN(auto inputs, BindByName(ids.inputs, model_.sample()));
+    evaluation_.emplace(samples,
+                        EvaluationExecutor{std::move(ids), std::move(inputs), std::move(executor)});
   }
   return Status::Ok();
 }
@@ -86,6 +83,24 @@ Status Replica::AttachMemory() {
 
 Status Replica::ParametersChanged() { return context_->packed_weights().Repack(); }
 
+void Replica::Bind(Executor& executor, std::span<const BoundInput> inputs, const BatchView& batch) {
+  for (const BoundInput& input : inputs) {
+    const void* memory = nullptr;
+    switch (input.from) {
+      case BoundInput::From::kTensor:
+        memory = batch.tensors[input.tensor];
+        break;
+      case BoundInput::From::kSampleIds:
+        memory = batch.ids;
+        break;
+      case BoundInput::From::kUpdate:
+        memory = &update_;
+        break;
+    }
+    executor.BindInput(input.value, memory);
+  }
+}
+
 Result<double> Replica::MicroStep(const BatchView& batch, float weight, bool first) {
   if (batch.samples == 0) {
     if (first) std::fill(gradients_.begin(), gradients_.end(), 0.0F);
@@ -93,10 +108,9 @@ Result<double> Replica::MicroStep(const BatchView& batch, float weight, bool fir
   }
   const auto found = training_.find(batch.samples);
   if (found == training_.end()) return NotPrepared(batch.samples);
-  auto& [ids, executor] = found->second;
+  auto& [ids, inputs, executor] = found->second;
   weight_ = weight;
-  executor->BindInput(ids.features, batch.features);
-  executor->BindInput(ids.target, TargetOf(batch));
+  Bind(*executor, inputs, batch);
   GACCD_RETURN_IF_ERROR(executor->Run(first));
   return *executor->Output<double>(ids.loss_sum);
 }
@@ -104,9 +118,8 @@ Result<double> Replica::MicroStep(const BatchView& batch, float weight, bool fir
 Result<Evaluation> Replica::Evaluate(const BatchView& batch) {
   const auto found = evaluation_.find(batch.samples);
   if (found == evaluation_.end()) return NotPrepared(batch.samples);
-  auto& [ids, executor] = found->second;
-  executor->BindInput(ids.features, batch.features);
-  executor->BindInput(ids.target, TargetOf(batch));
+  auto& [ids, inputs, executor] = found->second;
+  Bind(*executor, inputs, batch);
   GACCD_RETURN_IF_ERROR(executor->Run(true));
   Evaluation result{.samples = batch.samples,
                     .loss_sum = *executor->Output<double>(ids.loss_sum),

@@ -10,9 +10,11 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <vector>
 
 #include "daemon/autograd/executor.h"
 #include "daemon/device/host_buffer.h"
+#include "daemon/model/graph_inputs.h"
 #include "daemon/model/model.h"
 
 namespace gaccd {
@@ -55,6 +57,9 @@ class Replica {
   // To be called after parameters() changed, before the next micro-step or evaluation.
   Status ParametersChanged();
 
+  // The number of the update of the next micro-steps, for graphs that ask for it.
+  void SetUpdate(std::int64_t update) { update_ = update; }
+
   // Forward, backward, accumulate. `first`: the first micro-step of the update, which overwrites
   // the gradients. A batch without samples only clears them, if it is the first. Returns the sum of
   // the losses of the samples, not weighted. kInternal for a size that was not prepared; so too
@@ -69,16 +74,19 @@ class Replica {
  private:
   struct TrainingExecutor {
     TrainingGraph ids;  // its graph has moved into the executor
+    std::vector<BoundInput> inputs;
     std::unique_ptr<Executor> executor;
   };
   struct EvaluationExecutor {
     EvaluationGraph ids;
+    std::vector<BoundInput> inputs;
     std::unique_ptr<Executor> executor;
   };
 
   Replica(const Model& model, std::span<float> gradients);
   Status PrepareExecutors(const ReplicaOptions& options);
   Status AttachMemory();
+  void Bind(Executor& executor, std::span<const BoundInput> inputs, const BatchView& batch);
 
   const Model& model_;
   std::span<float> gradients_;
@@ -91,7 +99,9 @@ class Replica {
   std::map<std::int64_t, EvaluationExecutor> evaluation_;
   HostBuffer arena_;
   HostBuffer scratch_;
-  float weight_ = 0;  // what the graphs' input `weight` looks at
+  // What the graphs' inputs `weight` and `update` look at.
+  float weight_ = 0;
+  std::int64_t update_ = 0;
 };
 
 }  // namespace gaccd

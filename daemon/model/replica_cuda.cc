@@ -16,10 +16,6 @@ std::int64_t Aligned(std::int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-std::int64_t BytesOf(const Value& value) {
-  return Elements(value.spec.shape) * static_cast<std::int64_t>(SizeOf(value.spec.dtype));
-}
-
 std::size_t PlaceIndex(StepPlace place) { return (place.first ? 1U : 0U) + (place.last ? 2U : 0U); }
 
 Result<DeviceBuffer> AllocateBytes(std::int64_t bytes, std::string_view what) {
@@ -27,6 +23,9 @@ Result<DeviceBuffer> AllocateBytes(std::int64_t bytes, std::string_view what) {
 }
 
 }  // namespace
+
+CudaReplica::CudaReplica(CudaContext& context, const Model& model)
+    : context_(context), model_(model), places_(model.sample().tensors.size() + 1) {}
 
 CudaReplica::~CudaReplica() = default;
 
@@ -43,33 +42,58 @@ Status CudaReplica::RecordGraphs(const ReplicaOptions& options, Precision precis
     GACCD_ASSIGN_OR_RETURN(TrainingGraph ids, model_.RecordTraining(samples, precision));
     GACCD_RETURN_IF_ERROR(CheckCudaKernels(ids.graph));
     FuseForCuda(ids.graph);
-    CountMemory(ids.graph, ids.features, ids.target);
+    GACCD_ASSIGN_OR_RETURN(auto inputs, BindByName(ids.inputs, model_.sample()));
+    CountMemory(ids.graph, inputs);
     training_[samples].ids = std::move(ids);
+    training_[samples].inputs = std::move(inputs);
   }
   for (const std::int64_t samples : options.eval_batches) {
     GACCD_ASSIGN_OR_RETURN(EvaluationGraph ids, model_.RecordEvaluation(samples, precision));
     GACCD_RETURN_IF_ERROR(CheckCudaKernels(ids.graph));
     FuseForCuda(ids.graph);
-    CountMemory(ids.graph, ids.features, ids.target);
+    GACCD_ASSIGN_OR_RETURN(auto inputs, BindByName(ids.inputs, model_.sample()));
+    CountMemory(ids.graph, inputs);
     counts_correct_ = ids.correct.has_value();
     testing_[samples].ids = std::move(ids);
+    testing_[samples].inputs = std::move(inputs);
   }
   return Status::Ok();
 }
 
 // Arena and input slots are as large as the largest batch needs.
-void CudaReplica::CountMemory(const Graph& graph, ValueId features, ValueId target) {
-  const Value& feature = graph.value(features);
-  feature_row_ = BytesOf(feature) / feature.spec.shape[0];
-  target_row_ = BytesOf(graph.value(target)) / feature.spec.shape[0];
-  feature_bytes_ = std::max(feature_bytes_, Aligned(BytesOf(feature)));
-  target_bytes_ = std::max(target_bytes_, Aligned(BytesOf(graph.value(target))));
+void CudaReplica::CountMemory(const Graph& graph, std::span<const BoundInput> inputs) {
+  for (const BoundInput& input : inputs) {
+    if (input.from == BoundInput::From::kUpdate) continue;  // it lies in the caller's memory
+    InputPlace& place = places_[PlaceOf(input)];
+    const ValueSpec& spec = graph.value(input.value).spec;
+    place.row = spec.bytes() / spec.shape[0];
+    place.bytes = std::max(place.bytes, Aligned(spec.bytes()));
+  }
+  slot_bytes_ = 0;
+  for (InputPlace& place : places_) {
+    place.offset = slot_bytes_;
+    slot_bytes_ += place.bytes;
+  }
   arena_bytes_ = std::max(arena_bytes_, PlanMemory(graph).arena_bytes);
+}
+
+std::size_t CudaReplica::PlaceOf(const BoundInput& input) const {
+  return input.from == BoundInput::From::kTensor ? input.tensor : places_.size() - 1;
+}
+
+void CudaReplica::Bind(Executor& executor, std::span<const BoundInput> inputs,
+                       std::size_t slot) const {
+  const std::byte* begin = inputs_.as<std::byte>() + slot * static_cast<std::size_t>(slot_bytes_);
+  for (const BoundInput& input : inputs) {
+    executor.BindInput(input.value, input.from == BoundInput::From::kUpdate
+                                        ? static_cast<const void*>(update_)
+                                        : begin + places_[PlaceOf(input)].offset);
+  }
 }
 
 void CudaReplica::AddMemory(DeviceMemory* memory) const {
   memory->Add("activations", arena_bytes_);
-  memory->Add("micro-batches", kInputSlots * (feature_bytes_ + target_bytes_));
+  memory->Add("micro-batches", kInputSlots * slot_bytes_);
   memory->Add("scratch", scratch_bytes_);
 }
 
@@ -113,14 +137,8 @@ std::vector<Executor*> CudaReplica::Executors() const {
 Status CudaReplica::AttachMemory(const CudaReplicaBuffers& buffers) {
   GACCD_ASSIGN_OR_RETURN(arena_, AllocateBytes(arena_bytes_, "activations"));
   GACCD_ASSIGN_OR_RETURN(scratch_, AllocateBytes(scratch_bytes_, "scratch"));
-  GACCD_ASSIGN_OR_RETURN(
-      inputs_, AllocateBytes(kInputSlots * (feature_bytes_ + target_bytes_), "micro-batches"));
-  auto* at = inputs_.as<std::byte>();
-  for (InputSlot& slot : slots_) {
-    slot.features = at;
-    slot.target = at + feature_bytes_;
-    at += feature_bytes_ + target_bytes_;
-  }
+  GACCD_ASSIGN_OR_RETURN(inputs_, AllocateBytes(kInputSlots * slot_bytes_, "micro-batches"));
+  update_ = buffers.update;
   for (Executor* executor : Executors()) executor->Attach(arena_.data(), scratch_.data());
   for (auto& [samples, entry] : training_) {
     entry.executor->BindInput(entry.ids.weight, buffers.weight);
@@ -132,9 +150,8 @@ Status CudaReplica::RecordSteps(std::int64_t samples, Training& training,
                                 const CudaStepHooks& hooks) {
   Executor& executor = *training.executor;
   const auto* loss_sum = executor.Output<double>(training.ids.loss_sum);
-  for (std::size_t s = 0; s < slots_.size(); ++s) {
-    executor.BindInput(training.ids.features, slots_[s].features);
-    executor.BindInput(training.ids.target, slots_[s].target);
+  for (std::size_t s = 0; s < training.graphs.size(); ++s) {
+    Bind(executor, training.inputs, s);
     for (const bool first : {false, true}) {
       for (const bool last : {false, true}) {
         const StepPlace place{.first = first, .last = last};
@@ -157,18 +174,19 @@ Status CudaReplica::RecordSteps(std::int64_t samples, Training& training,
 }
 
 Status CudaReplica::Upload(const BatchView& batch, int slot, cudaStream_t stream) {
-  const InputSlot& to = slots_[static_cast<std::size_t>(slot)];
-  const void* target =
-      batch.labels != nullptr ? static_cast<const void*>(batch.labels) : batch.targets;
-  const auto feature_bytes = static_cast<std::size_t>(batch.samples * feature_row_);
-  const auto target_bytes = static_cast<std::size_t>(batch.samples * target_row_);
-  if (static_cast<std::int64_t>(feature_bytes) > feature_bytes_) return NotPrepared(batch.samples);
-  GACCD_RETURN_IF_ERROR(CudaStatus(
-      cudaMemcpyAsync(to.features, batch.features, feature_bytes, cudaMemcpyHostToDevice, stream),
-      "copy of features"));
-  return CudaStatus(
-      cudaMemcpyAsync(to.target, target, target_bytes, cudaMemcpyHostToDevice, stream),
-      "copy of targets");
+  std::byte* to = inputs_.as<std::byte>() + slot * slot_bytes_;
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    const InputPlace& place = places_[i];
+    const std::int64_t bytes = batch.samples * place.row;
+    if (bytes == 0) continue;
+    if (bytes > place.bytes) return NotPrepared(batch.samples);
+    const void* from = i < batch.tensors.size() ? batch.tensors[i] : batch.ids;
+    GACCD_RETURN_IF_ERROR(
+        CudaStatus(cudaMemcpyAsync(to + place.offset, from, static_cast<std::size_t>(bytes),
+                                   cudaMemcpyHostToDevice, stream),
+                   "copy of a micro-batch"));
+  }
+  return Status::Ok();
 }
 
 Status CudaReplica::MicroStep(std::int64_t samples, int slot, StepPlace place) {
@@ -181,9 +199,8 @@ Status CudaReplica::MicroStep(std::int64_t samples, int slot, StepPlace place) {
 Status CudaReplica::Evaluate(std::int64_t samples, int slot, double* results) {
   const auto found = testing_.find(samples);
   if (found == testing_.end()) return NotPrepared(samples);
-  auto& [ids, executor] = found->second;
-  executor->BindInput(ids.features, slots_[static_cast<std::size_t>(slot)].features);
-  executor->BindInput(ids.target, slots_[static_cast<std::size_t>(slot)].target);
+  auto& [ids, inputs, executor] = found->second;
+  Bind(*executor, inputs, static_cast<std::size_t>(slot));
   GACCD_RETURN_IF_ERROR(executor->Run(true));
   const auto copy = [&](double* to, ValueId from) {
     return CudaStatus(cudaMemcpyAsync(to, executor->Output<double>(from), sizeof(double),

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,9 +26,10 @@ namespace gaccd {
 
 // GPU memory of the caller, which outlives the replica.
 struct CudaReplicaBuffers {
-  float* parameters = nullptr;    // layout.size() elements
-  float* gradients = nullptr;     // the same; padding zeroed
-  const float* weight = nullptr;  // f32 [1]: what a sample weighs in this update
+  float* parameters = nullptr;           // layout.size() elements
+  float* gradients = nullptr;            // the same; padding zeroed
+  const float* weight = nullptr;         // f32 [1]: what a sample weighs in this update
+  const std::int64_t* update = nullptr;  // i64 [1]: its number
 };
 
 // What the caller adds to every recorded micro-step.
@@ -74,22 +76,28 @@ class CudaReplica {
  private:
   struct Training {
     TrainingGraph ids;  // its graph moves into the executor
+    std::vector<BoundInput> inputs;
     std::unique_ptr<Executor> executor;
     // By slot, then by place: first + 2 * last.
     std::array<std::array<CudaGraph, 4>, kInputSlots> graphs;
   };
   struct Testing {
     EvaluationGraph ids;
+    std::vector<BoundInput> inputs;
     std::unique_ptr<Executor> executor;
   };
-  struct InputSlot {
-    void* features = nullptr;
-    void* target = nullptr;
+  // A tensor of the batch that graphs read; where a slot has it.
+  struct InputPlace {
+    std::int64_t row = 0;     // bytes of one sample; 0: no graph reads it
+    std::int64_t bytes = 0;   // of the largest batch, aligned
+    std::int64_t offset = 0;  // in the slot
   };
 
-  CudaReplica(CudaContext& context, const Model& model) : context_(context), model_(model) {}
+  CudaReplica(CudaContext& context, const Model& model);
   Status RecordGraphs(const ReplicaOptions& options, Precision precision);
-  void CountMemory(const Graph& graph, ValueId features, ValueId target);
+  void CountMemory(const Graph& graph, std::span<const BoundInput> inputs);
+  [[nodiscard]] std::size_t PlaceOf(const BoundInput& input) const;
+  void Bind(Executor& executor, std::span<const BoundInput> inputs, std::size_t slot) const;
   Status PrepareExecutors(const CudaReplicaBuffers& buffers);
   [[nodiscard]] std::vector<Executor*> Executors() const;
   Status AttachMemory(const CudaReplicaBuffers& buffers);
@@ -103,15 +111,13 @@ class CudaReplica {
   std::map<std::int64_t, Testing> testing_;
   std::int64_t arena_bytes_ = 0;
   std::int64_t scratch_bytes_ = 0;
-  std::int64_t feature_bytes_ = 0;  // of one slot, aligned
-  std::int64_t target_bytes_ = 0;
-  std::int64_t feature_row_ = 0;  // bytes of one sample
-  std::int64_t target_row_ = 0;
+  std::vector<InputPlace> places_;  // by tensor of the sample, then of the ids
+  std::int64_t slot_bytes_ = 0;
   bool counts_correct_ = false;
   DeviceBuffer arena_;
   DeviceBuffer scratch_;
   DeviceBuffer inputs_;
-  std::array<InputSlot, kInputSlots> slots_;
+  const std::int64_t* update_ = nullptr;
 };
 
 }  // namespace gaccd

@@ -22,6 +22,10 @@ std::unique_ptr<const nn::Layer> MakeLayer(const nn::Scope& scope, const LayerSp
       layer.kind);
 }
 
+SampleSpec Features(std::int64_t width) {
+  return {.tensors = {{"features", DType::kF32, {width}}}};
+}
+
 }  // namespace
 
 LayerList::LayerList(std::span<const LayerSpec> layers) {
@@ -37,9 +41,9 @@ ValueId LayerList::Record(nn::Recorder& recorder) const {
 
 SampleSpec LayerList::ExampleSample() const {
   for (const auto& layer : layers_) {
-    if (const auto widths = layer->widths()) return {.feature_shape = {widths->in}};
+    if (const auto widths = layer->widths()) return Features(widths->in);
   }
-  return {.feature_shape = {1}};
+  return Features(1);
 }
 
 std::string LayerList::Describe() const {

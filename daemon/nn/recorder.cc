@@ -9,13 +9,16 @@
 namespace gaccd::nn {
 namespace {
 
-// Of one sample; nothing when the data has no tensor of this name.
-std::optional<ValueSpec> FindTensor(const SampleSpec& sample, std::string_view name) {
-  if (name == "features") return ValueSpec{sample.feature_shape, DType::kF32};
-  if (name == "labels" && sample.classes > 0) return ValueSpec{{}, DType::kI32};
-  if (name == "targets" && sample.classes == 0)
-    return ValueSpec{{sample.target_width}, DType::kF32};
-  return std::nullopt;
+// Of a whole batch; nothing when there is no input of this name.
+std::optional<ValueSpec> FindInput(const SampleSpec& sample, std::string_view name,
+                                   std::int64_t samples) {
+  if (name == kSampleIds) return ValueSpec{{samples}, DType::kI64};
+  if (name == kUpdate) return ValueSpec{{1}, DType::kI64};
+  const TensorSpec* tensor = sample.Find(name);
+  if (tensor == nullptr) return std::nullopt;
+  ValueSpec spec{tensor->shape, tensor->dtype};
+  spec.shape.insert(spec.shape.begin(), samples);
+  return spec;
 }
 
 }  // namespace
@@ -26,23 +29,23 @@ Recorder::Recorder(Graph& graph, const ParameterList& parameters, const SampleSp
 
 ValueId Recorder::Input(std::string_view name) {
   if (!status_.ok()) return kNoValue;
-  if (const auto found = inputs_.find(name); found != inputs_.end()) return found->second.seen;
-  std::optional<ValueSpec> spec = FindTensor(sample_, name);
+  if (const auto found = seen_.find(name); found != seen_.end()) return found->second;
+  const std::optional<ValueSpec> spec = FindInput(sample_, name, options_.samples);
   if (!spec) {
-    Check("model", {ErrorKind::kConfig, StrCat("needs the tensor '", name,
-                                               "', which the samples of this job do not have")});
+    Check("model", {ErrorKind::kConfig,
+                    StrCat("needs the tensor '", name,
+                           "', which the samples of this job do not have: ", Describe(sample_))});
     return kNoValue;
   }
-  spec->shape.insert(spec->shape.begin(), options_.samples);
   Check(name, CheckShape(spec->shape, spec->dtype));
   if (!status_.ok()) return kNoValue;
-  BatchTensor tensor;
-  tensor.bound = tensor.seen = graph_.AddInput(std::string(name), *spec);
+  ValueId value = graph_.AddInput(std::string(name), *spec);
+  inputs_.push_back({std::string(name), value});
   if (options_.bf16 && spec->dtype == DType::kF32 && name != "targets") {
-    tensor.seen = Apply(name, std::make_shared<Cast>(DType::kBF16), {tensor.bound});
+    value = Apply(name, std::make_shared<Cast>(DType::kBF16), {value});
   }
-  inputs_.emplace(name, tensor);
-  return tensor.seen;
+  seen_.emplace(name, value);
+  return value;
 }
 
 ValueId Recorder::Parameter(ParameterIndex index) {
@@ -70,12 +73,6 @@ void Recorder::Check(std::string_view where, Status status) {
 const Shape& Recorder::shape(ValueId value) const {
   static const Shape kEmpty;
   return value == kNoValue ? kEmpty : graph_.value(value).spec.shape;
-}
-
-std::optional<ValueId> Recorder::BatchInput(std::string_view name) const {
-  const auto found = inputs_.find(name);
-  if (found == inputs_.end()) return std::nullopt;
-  return found->second.bound;
 }
 
 }  // namespace gaccd::nn

@@ -23,6 +23,16 @@ namespace gaccd::nn {
 
 inline constexpr ValueId kNoValue = -1;
 
+// Inputs that every batch has, whatever its samples are made of.
+inline constexpr std::string_view kSampleIds = "sample_ids";  // i64 [samples]: numbers in the data
+inline constexpr std::string_view kUpdate = "update";         // i64 [1]: number since the start
+
+// An input of a graph that is bound anew for every batch.
+struct GraphInput {
+  std::string name;  // of a tensor of the sample, or one of those above
+  ValueId value = kNoValue;
+};
+
 struct RecorderOptions {
   std::int64_t samples = 1;
   bool bf16 = false;  // f32 inputs of the batch are cast to bf16 before modules see them
@@ -34,7 +44,8 @@ class Recorder {
   Recorder(Graph& graph, const ParameterList& parameters, const SampleSpec& sample,
            const RecorderOptions& options);
 
-  // The tensor of the batch of this name, [samples, ...]; kConfig when the data has none.
+  // The tensor of the batch of this name, [samples, ...], kSampleIds or kUpdate; kConfig when the
+  // data has none.
   ValueId Input(std::string_view name);
   ValueId Parameter(ParameterIndex index);
 
@@ -48,22 +59,18 @@ class Recorder {
   // The shape of a value; empty for kNoValue.
   [[nodiscard]] const Shape& shape(ValueId value) const;
   [[nodiscard]] std::int64_t samples() const { return options_.samples; }
-  // The input of the graph that Input(name) recorded, which is what a batch is bound to.
-  [[nodiscard]] std::optional<ValueId> BatchInput(std::string_view name) const;
+  // What Input() has recorded so far.
+  [[nodiscard]] const std::vector<GraphInput>& inputs() const { return inputs_; }
 
   [[nodiscard]] const Status& status() const { return status_; }
 
  private:
-  struct BatchTensor {
-    ValueId bound = kNoValue;
-    ValueId seen = kNoValue;  // by the modules
-  };
-
   Graph& graph_;
   const ParameterList& parameters_;
   const SampleSpec& sample_;
   RecorderOptions options_;
-  std::map<std::string, BatchTensor, std::less<>> inputs_;
+  std::vector<GraphInput> inputs_;
+  std::map<std::string, ValueId, std::less<>> seen_;  // by the modules: the input, or its cast
   std::map<ParameterIndex, ValueId> parameter_values_;
   Status status_;
 };

@@ -18,6 +18,7 @@ namespace gaccd {
 struct UpdateWish {
   double clip_norm = 0;        // 0 = do not clip
   double planned_samples = 0;  // of all ranks
+  std::int64_t update = 0;     // its number since the start
   SgdFactors sgd{};            // gradient_scale is ignored: the verdict has it
   AdamWFactors adamw{};        // the same
   float sample_weight = 0;     // 1/D

@@ -1,26 +1,84 @@
-// What a sample looks like, and a batch of samples in memory: the border between data and model.
+// What a sample is made of, and a batch of samples in memory: the border between data and model.
+//
+// Names that models ask for: "features" f32, "tokens" i32 [T], "lengths" i32 [], "segments" i32
+// [T]; and losses: "labels" i32 [] or [T], "targets" f32 [width].
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
+#include "collectives/base/dtype.h"
 #include "daemon/tensor/shape.h"
 
 namespace gaccd {
 
-struct SampleSpec {
-  Shape feature_shape;            // of one sample, without the batch dimension
-  std::int64_t classes = 0;       // > 0: the target is a label in [0, classes)
-  std::int64_t target_width = 0;  // classes == 0: the target is a vector of so many floats
+struct TensorSpec {
+  std::string name;
+  DType dtype = DType::kF32;
+  Shape shape;  // of one sample, without the batch dimension
 
-  [[nodiscard]] std::int64_t feature_elements() const { return Elements(feature_shape); }
+  [[nodiscard]] std::int64_t elements() const { return Elements(shape); }  // of one sample
+  [[nodiscard]] std::int64_t bytes() const {                               // of one sample
+    return elements() * static_cast<std::int64_t>(SizeOf(dtype));
+  }
+  bool operator==(const TensorSpec&) const = default;
 };
 
-// Samples side by side in caller-owned memory. Exactly one of labels and targets is used.
+// A sample has at most so many tensors.
+inline constexpr std::size_t kMaxTensors = 8;
+
+struct SampleSpec {
+  std::vector<TensorSpec> tensors;  // names are unique
+  std::int64_t classes = 0;         // > 0: "labels" are in [0, classes)
+  std::int64_t vocabulary = 0;      // > 0: "tokens" are in [0, vocabulary)
+
+  // Null: the samples have no tensor of this name.
+  [[nodiscard]] const TensorSpec* Find(std::string_view name) const;
+  bool operator==(const SampleSpec&) const = default;
+};
+
+// "features" with "labels" [], or with "targets" [width].
+[[nodiscard]] SampleSpec LabelledSample(Shape features, std::int64_t classes);
+[[nodiscard]] SampleSpec TargetSample(Shape features, std::int64_t width);
+
+// "features f32 [28, 28], labels i32 [], 10 classes"
+[[nodiscard]] std::string Describe(const SampleSpec& spec);
+
+// Samples side by side in caller-owned memory.
 struct BatchView {
   std::int64_t samples = 0;
-  float* features = nullptr;       // [samples, feature_shape...]
-  std::int32_t* labels = nullptr;  // [samples]
-  float* targets = nullptr;        // [samples, target_width]
+  std::span<void* const> tensors = {};  // in the order of the spec: [samples, shape...]
+  const std::int64_t* ids = nullptr;    // [samples]: their numbers in the data set
+
+  // REQUIRES: T is the type of tensor i.
+  template <typename T>
+  [[nodiscard]] T* tensor(std::size_t i) const {
+    return static_cast<T*>(tensors[i]);
+  }
+};
+
+// A batch with memory of its own; ids and values are 0 at first.
+class BatchMemory {
+ public:
+  BatchMemory(const SampleSpec& spec, std::int64_t samples);
+
+  // Valid as long as this lives, also when it is moved.
+  [[nodiscard]] BatchView view() const {
+    return {.samples = std::ssize(ids_), .tensors = pointers_, .ids = ids_.data()};
+  }
+  [[nodiscard]] std::span<std::int64_t> ids() { return ids_; }
+  [[nodiscard]] std::span<const std::byte> bytes(std::size_t tensor) const {
+    return memory_[tensor];
+  }
+
+ private:
+  std::vector<std::int64_t> ids_;
+  std::vector<std::vector<std::byte>> memory_;  // by tensor
+  std::vector<void*> pointers_;
 };
 
 }  // namespace gaccd

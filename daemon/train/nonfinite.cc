@@ -26,16 +26,17 @@ std::string FirstBadParameter(const FlatLayout& layout, std::span<const float> g
   return {};
 }
 
-// Those of `samples` with a feature or target that is not finite.
-std::vector<std::int64_t> BadInputs(const BatchView& batch, std::span<const std::int64_t> samples,
-                                    const SampleSpec& spec) {
+// Those of the batch with a value that is not finite.
+std::vector<std::int64_t> BadInputs(const BatchView& batch, const SampleSpec& spec) {
   std::vector<std::int64_t> bad;
-  const auto width = static_cast<std::size_t>(spec.feature_elements());
-  const auto targets = static_cast<std::size_t>(batch.targets == nullptr ? 0 : spec.target_width);
-  for (std::size_t i = 0; i < samples.size(); ++i) {
-    const bool finite = AllFinite({batch.features + i * width, width}) &&
-                        (targets == 0 || AllFinite({batch.targets + i * targets, targets}));
-    if (!finite) bad.push_back(samples[i]);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(batch.samples); ++i) {
+    bool finite = true;
+    for (std::size_t t = 0; t < spec.tensors.size(); ++t) {
+      if (spec.tensors[t].dtype != DType::kF32) continue;
+      const auto width = static_cast<std::size_t>(spec.tensors[t].elements());
+      finite = finite && AllFinite({batch.tensor<float>(t) + i * width, width});
+    }
+    if (!finite) bad.push_back(batch.ids[i]);
   }
   return bad;
 }
@@ -57,10 +58,9 @@ Result<std::vector<Culprit>> FindCulprits(Engine& engine, const FlatLayout& layo
                                           const UpdateReplay& replay) {
   std::vector<Culprit> culprits;
   std::vector<float> gradients(static_cast<std::size_t>(layout.size()));
-  std::vector<std::int64_t> numbers(static_cast<std::size_t>(replay.indices->max_samples()));
   for (std::int64_t step = 0; step < replay.steps; ++step) {
     const BatchView* batch = replay.batches->Next();
-    if (batch == nullptr || replay.indices->Next(numbers) != batch->samples) {
+    if (batch == nullptr) {
       return Status(ErrorKind::kInternal,
                     StrCat("micro-batch ", step + 1, " of ", replay.steps,
                            " cannot be computed again: the samples ended too early"));
@@ -72,9 +72,8 @@ Result<std::vector<Culprit>> FindCulprits(Engine& engine, const FlatLayout& layo
     if (where.empty() && std::isfinite(loss)) continue;
     Culprit culprit{.micro_step = step,
                     .where = where.empty() ? "loss" : std::move(where),
-                    .samples = {numbers.begin(), numbers.begin() + batch->samples},
-                    .bad_inputs = {}};
-    culprit.bad_inputs = BadInputs(*batch, culprit.samples, replay.spec);
+                    .samples = {batch->ids, batch->ids + batch->samples},
+                    .bad_inputs = BadInputs(*batch, replay.spec)};
     culprits.push_back(std::move(culprit));
   }
   return culprits;

@@ -10,7 +10,6 @@
 
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
-#include "daemon/data/index_source.h"
 #include "daemon/data/prefetcher.h"
 #include "daemon/engine/engine.h"
 #include "daemon/tensor/flat_layout.h"
@@ -20,8 +19,7 @@ namespace gaccd {
 
 // One update of this rank once more.
 struct UpdateReplay {
-  std::unique_ptr<Prefetcher> batches;   // from its first micro-batch on
-  std::unique_ptr<IndexSource> indices;  // the numbers of the same samples
+  std::unique_ptr<Prefetcher> batches;  // from its first micro-batch on
   std::int64_t steps = 0;
   SampleSpec spec;
 };
@@ -31,7 +29,7 @@ struct Culprit {
   std::int64_t micro_step = 0;  // from 0
   std::string where;            // the first parameter whose gradient it is, else "loss"
   std::vector<std::int64_t> samples;
-  std::vector<std::int64_t> bad_inputs;  // of these, whose features or targets are not finite
+  std::vector<std::int64_t> bad_inputs;  // of these, with values that are not finite
 };
 
 // Local. Engine::Probe() of every micro-batch with samples.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,25 +24,22 @@ std::uint64_t ContentOf(const Dataset& data) {
   for (std::int64_t i = 0; i < samples; ++i) {
     places.push_back(samples == 1 ? 0 : i * (data.size() - 1) / (samples - 1));
   }
-  std::vector<float> values(static_cast<std::size_t>(samples * spec.feature_elements()));
-  std::vector<float> targets(static_cast<std::size_t>(samples * spec.target_width));
-  std::vector<std::int32_t> labels(static_cast<std::size_t>(spec.classes > 0 ? samples : 0));
-  data.Gather(places, {.samples = samples,
-                       .features = values.data(),
-                       .labels = labels.data(),
-                       .targets = targets.data()});
-  values.insert(values.end(), targets.begin(), targets.end());
-  for (const std::int32_t label : labels) values.push_back(static_cast<float>(label));
-  return DigestOf(values);
+  BatchMemory batch(spec, samples);
+  data.Gather(places, batch.view());
+  std::vector<float> words;  // the bits of all tensors, one behind the other
+  for (std::size_t i = 0; i < spec.tensors.size(); ++i) {
+    const std::span<const std::byte> bytes = batch.bytes(i);
+    const std::size_t first = words.size();
+    words.resize(first + (bytes.size() + sizeof(float) - 1) / sizeof(float));
+    std::memcpy(words.data() + first, bytes.data(), bytes.size());
+  }
+  return DigestOf(words);
 }
 
 std::string TextOf(const Dataset& data) {
-  const SampleSpec& spec = data.spec();
   // What may be cut off stands last.
   return StrCat(data.size(), " samples, content ", DigestText(ContentOf(data)), ", of ",
-                ToString(spec.feature_shape),
-                spec.classes > 0 ? StrCat(", ", spec.classes, " classes")
-                                 : StrCat(", targets of ", spec.target_width));
+                Describe(data.spec()));
 }
 
 Status Check(Communicator& comm, std::string_view what, const Dataset& data) {

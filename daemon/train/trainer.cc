@@ -266,8 +266,9 @@ Status Trainer::RunOne(std::int64_t index) {
     hooks.done = restored;
     hooks.restore = [&] { return engine_->SetWindow(window_->accumulators, window_->share); };
   }
-  Status status = RunUpdate(*engine_, *batches_, plan,
-                            {.lr = lr, .clip_norm = job_.clip_norm, .news = news_}, hooks);
+  Status status =
+      RunUpdate(*engine_, *batches_, plan,
+                {.update = index, .lr = lr, .clip_norm = job_.clip_norm, .news = news_}, hooks);
   window_.reset();
   // What a device fails at is the oldest update that it has not finished.
   return std::move(status).WithContext(StrCat("update ", underway_.front().step));

@@ -64,10 +64,7 @@ Status Trainer::CheckDataUnchanged() {
 
 Result<UpdateReplay> Trainer::Replay(const Underway& done) {
   GACCD_ASSIGN_OR_RETURN(const TrainIndices indices, IndicesFrom(done.update.index));
-  UpdateReplay replay{.batches = nullptr,
-                      .indices = std::make_unique<TrainIndices>(indices),
-                      .steps = done.micro_steps,
-                      .spec = train_->spec()};
+  UpdateReplay replay{.batches = nullptr, .steps = done.micro_steps, .spec = train_->spec()};
   GACCD_ASSIGN_OR_RETURN(
       replay.batches,
       Prefetcher::Start(*train_, std::make_unique<TrainIndices>(indices),
@@ -142,9 +139,13 @@ Result<UpdateFigures> Trainer::RepeatWithout(const Underway& done, const std::ve
                                   return culprit.micro_step == step;
                                 });
                               }};
-  GACCD_RETURN_IF_ERROR(RunUpdate(
-      *engine_, *replay.batches, PlanOf(done.update),
-      {.samples = samples, .lr = done.lr, .clip_norm = job_.clip_norm, .news = news_}, hooks));
+  GACCD_RETURN_IF_ERROR(RunUpdate(*engine_, *replay.batches, PlanOf(done.update),
+                                  {.samples = samples,
+                                   .update = done.update.index,
+                                   .lr = done.lr,
+                                   .clip_norm = job_.clip_norm,
+                                   .news = news_},
+                                  hooks));
   GACCD_ASSIGN_OR_RETURN(const auto figures, engine_->Figures(/*wait=*/true));
   if (!figures) {
     return Status(ErrorKind::kInternal, "the engine has no results of a repeated update");

@@ -13,16 +13,16 @@ namespace gaccd {
 
 // Reads the first and the last sample.
 inline void ReadEnds(const Dataset& dataset) {
-  const auto elements = static_cast<std::size_t>(dataset.spec().feature_elements());
-  const auto width = static_cast<std::size_t>(dataset.spec().target_width);
-  std::vector<float> features(2 * elements);
-  std::vector<float> targets(2 * width);
-  std::vector<std::int32_t> labels(2);
+  const SampleSpec& spec = dataset.spec();
+  BatchMemory batch(spec, 2);
   const std::int64_t indices[] = {0, dataset.size() - 1};
-  dataset.Gather(indices, {2, features.data(), labels.data(), targets.data()});
-  for (const std::int32_t label : labels) {
-    FuzzCheck(dataset.spec().classes == 0 || (label >= 0 && label < dataset.spec().classes),
-              "labels are in [0, classes)");
+  dataset.Gather(indices, batch.view());
+  for (std::size_t t = 0; t < spec.tensors.size(); ++t) {
+    if (spec.tensors[t].name != "labels") continue;
+    const auto* labels = batch.view().tensor<std::int32_t>(t);
+    for (std::int64_t i = 0; i < 2 * spec.tensors[t].elements(); ++i) {
+      FuzzCheck(labels[i] >= 0 && labels[i] < spec.classes, "labels are in [0, classes)");
+    }
   }
 }
 

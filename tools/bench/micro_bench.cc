@@ -35,7 +35,7 @@ Result<Model> MakeMlp() {
                  {"fc2", LinearSpec{512, 512}},
                  {"relu2", ReluSpec{}},
                  {"fc3", LinearSpec{512, 10}}};
-  return Model::Make(spec, {.feature_shape = Shape{784}, .classes = 10});
+  return Model::Make(spec, LabelledSample({784}, 10));
 }
 
 Status RunMicroSteps(benchmark::State& state, std::int64_t samples) {
@@ -56,7 +56,8 @@ Status RunMicroSteps(benchmark::State& state, std::int64_t samples) {
   }
   std::vector<std::int32_t> labels(static_cast<std::size_t>(samples));
   for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::int32_t>(i % 10);
-  const BatchView batch{.samples = samples, .features = features.data(), .labels = labels.data()};
+  void* const tensors[] = {features.data(), labels.data()};
+  const BatchView batch{.samples = samples, .tensors = tensors};
   bool first = true;
   for (auto _ : state) {
     const Result<double> loss =

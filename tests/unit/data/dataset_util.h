@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "daemon/data/dataset.h"
@@ -19,15 +21,24 @@ struct Batch {
   std::vector<float> targets;
 };
 
+// Of the tensor of that name; empty when there is none. REQUIRES: T is its type.
+template <typename T>
+std::vector<T> Values(const SampleSpec& spec, const BatchMemory& memory, std::string_view name) {
+  const TensorSpec* tensor = spec.Find(name);
+  if (tensor == nullptr) return {};
+  EXPECT_EQ(tensor->dtype, DTypeOf<T>) << name;
+  const auto bytes = memory.bytes(static_cast<std::size_t>(tensor - spec.tensors.data()));
+  std::vector<T> values(bytes.size() / sizeof(T));
+  if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
 inline Batch Gather(const Dataset& dataset, const std::vector<std::int64_t>& indices) {
-  const auto n = indices.size();
-  Batch batch;
-  batch.features.resize(n * static_cast<std::size_t>(dataset.spec().feature_elements()));
-  batch.labels.resize(n);
-  batch.targets.resize(n * static_cast<std::size_t>(dataset.spec().target_width));
-  dataset.Gather(indices, {static_cast<std::int64_t>(n), batch.features.data(), batch.labels.data(),
-                           batch.targets.data()});
-  return batch;
+  BatchMemory memory(dataset.spec(), std::ssize(indices));
+  dataset.Gather(indices, memory.view());
+  return {Values<float>(dataset.spec(), memory, "features"),
+          Values<std::int32_t>(dataset.spec(), memory, "labels"),
+          Values<float>(dataset.spec(), memory, "targets")};
 }
 
 inline std::unique_ptr<Dataset> Opened(const SourceSpec& source,

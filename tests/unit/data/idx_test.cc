@@ -28,7 +28,7 @@ TEST_F(IdxTest, ReadsPlainAndCompressedAlike) {
         Opened(compressed ? Source(Gzip(kImages), Gzip(kLabels)) : Source(kImages, kLabels),
                {.scale = 0.5, .mean = 1, .std = 2});
     EXPECT_EQ(dataset->size(), 5);
-    EXPECT_THAT(dataset->spec().feature_shape, testing::ElementsAre(2, 3));
+    EXPECT_THAT(dataset->spec().tensors[0].shape, testing::ElementsAre(2, 3));
     EXPECT_EQ(dataset->spec().classes, 10);
     const Batch batch = Gather(*dataset, {4, 0});
     EXPECT_THAT(batch.labels, testing::ElementsAre(4, 0));
@@ -162,7 +162,7 @@ TEST(FashionMnistTest, IsReadWhole) {
       IdxSource{folder + "train-images-idx3-ubyte.gz", folder + "train-labels-idx1-ubyte.gz", 10},
       {.scale = 1 / 255.0, .mean = 0.2860, .std = 0.3530});
   ASSERT_EQ(dataset->size(), 60'000);
-  ASSERT_EQ(dataset->spec().feature_elements(), 784);
+  ASSERT_EQ(dataset->spec().tensors[0].elements(), 784);
   double sum = 0;
   double squares = 0;
   std::vector<std::int64_t> classes(10);

@@ -35,7 +35,7 @@ class NpyTest : public testing::Test {
 TEST_F(NpyTest, ReadsFloatsWithLabels) {
   const auto dataset = Opened(Source(kFeatures, kLabels, 3), {.scale = 2, .mean = 1});
   EXPECT_EQ(dataset->size(), 3);
-  EXPECT_THAT(dataset->spec().feature_shape, testing::ElementsAre(2));
+  EXPECT_THAT(dataset->spec().tensors[0].shape, testing::ElementsAre(2));
   const Batch batch = Gather(*dataset, {2, 0});
   EXPECT_THAT(batch.features, testing::ElementsAre(7.F, 9.F, 0.F, -3.F));
   EXPECT_THAT(batch.labels, testing::ElementsAre(1, 2));
@@ -94,10 +94,10 @@ TEST_F(NpyTest, FeaturesMustStayFiniteWhenTheyAreNormalised) {
 TEST_F(NpyTest, ReadsVectorTargets) {
   const auto wide =
       Opened(Source(kFeatures, Head("<f4", "(3, 2)") + Values<float>({1, 2, 3, 4, 5, 6})));
-  EXPECT_EQ(wide->spec().target_width, 2);
+  EXPECT_EQ(wide->spec().Find("targets")->shape, Shape{2});
   EXPECT_THAT(Gather(*wide, {2, 1}).targets, testing::ElementsAre(5.F, 6.F, 3.F, 4.F));
   const auto narrow = Opened(Source(kFeatures, Head("<f4", "(3,)") + Values<float>({1, 2, 3})));
-  EXPECT_EQ(narrow->spec().target_width, 1);
+  EXPECT_EQ(narrow->spec().Find("targets")->shape, Shape{1});
 }
 
 TEST_F(NpyTest, DataNeedNotBeAligned) {

@@ -34,22 +34,18 @@ namespace {
 // Sample i has the features i, i + 0.5 and the label i.
 class CountingDataset final : public Dataset {
  public:
-  CountingDataset() {
-    spec_.feature_shape = {2};
-    spec_.classes = 1 << 30;
-  }
   [[nodiscard]] std::int64_t size() const override { return 1 << 20; }
   [[nodiscard]] const SampleSpec& spec() const override { return spec_; }
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
     for (std::size_t i = 0; i < indices.size(); ++i) {
-      out.features[2 * i] = static_cast<float>(indices[i]);
-      out.features[2 * i + 1] = static_cast<float>(indices[i]) + 0.5F;
-      out.labels[i] = static_cast<std::int32_t>(indices[i]);
+      out.tensor<float>(0)[2 * i] = static_cast<float>(indices[i]);
+      out.tensor<float>(0)[2 * i + 1] = static_cast<float>(indices[i]) + 0.5F;
+      out.tensor<std::int32_t>(1)[i] = static_cast<std::int32_t>(indices[i]);
     }
   }
 
  private:
-  SampleSpec spec_;
+  SampleSpec spec_ = LabelledSample({2}, 1 << 30);
 };
 
 // Batch b of `batches` holds b % 4 samples, from sample b on.
@@ -82,9 +78,10 @@ void ExpectBatch(const BatchView* view, std::int64_t batch) {
   ASSERT_NE(view, nullptr);
   ASSERT_EQ(view->samples, batch % 4);
   for (std::int64_t i = 0; i < view->samples; ++i) {
-    ASSERT_EQ(view->labels[i], batch + i);
-    ASSERT_EQ(view->features[2 * i], static_cast<float>(batch + i));
-    ASSERT_EQ(view->features[2 * i + 1], static_cast<float>(batch + i) + 0.5F);
+    ASSERT_EQ(view->ids[i], batch + i);
+    ASSERT_EQ(view->tensor<std::int32_t>(1)[i], batch + i);
+    ASSERT_EQ(view->tensor<float>(0)[2 * i], static_cast<float>(batch + i));
+    ASSERT_EQ(view->tensor<float>(0)[2 * i + 1], static_cast<float>(batch + i) + 0.5F);
   }
 }
 
@@ -158,7 +155,7 @@ TEST(PrefetcherTest, HeldBatchesStayForMoreCalls) {
 
 TEST(PrefetcherTest, UsesTheMemoryItIsGiven) {
   const CountingDataset dataset;
-  alignas(64) std::byte memory[4 * (64 + 64)];
+  alignas(64) std::byte memory[4 * (64 + 64 + 64)];
   std::size_t asked = 0;
   const auto prefetcher = Prefetcher::Start(dataset, std::make_unique<RaggedSource>(20),
                                             {.slots = 4, .memory = [&](std::size_t bytes) {
@@ -170,7 +167,7 @@ TEST(PrefetcherTest, UsesTheMemoryItIsGiven) {
   for (std::int64_t b = 0; b < 20; ++b) {
     const BatchView* view = (*prefetcher)->Next();
     ExpectBatch(view, b);
-    EXPECT_EQ(reinterpret_cast<std::byte*>(view->features), memory + 128 * (b % 4));
+    EXPECT_EQ(view->tensors[0], memory + 192 * (b % 4));
   }
   const auto refused =
       Prefetcher::Start(dataset, std::make_unique<RaggedSource>(20), {.memory = [](std::size_t) {
@@ -196,9 +193,12 @@ TEST(PrefetcherTest, RingIsAlignedAndCounted) {
   const CountingDataset dataset;
   const auto prefetcher = Started(dataset, 100, 4);
   for (int b = 0; b < 8; ++b) {
-    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(prefetcher->Next()->features) % 64, 0U);
+    for (const void* tensor : prefetcher->Next()->tensors) {
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(tensor) % 64, 0U);
+    }
   }
-  EXPECT_EQ(prefetcher->memory_bytes(), 4U * (64 + 64));  // 3 x 2 floats and 3 labels, rounded up
+  // 3 x 2 floats, 3 labels and 3 ids, each rounded up.
+  EXPECT_EQ(prefetcher->memory_bytes(), 4U * (64 + 64 + 64));
 }
 
 TEST(PrefetcherTest, ARankWithoutSamplesEndsAtOnce) {

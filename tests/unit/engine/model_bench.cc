@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <numeric>
 #include <utility>
 
 #include "collectives/base/strings.h"
@@ -28,9 +29,8 @@ ModelSpec Mlp(const std::vector<std::int64_t>& widths, LossKind loss) {
 }
 
 SampleSpec SampleOf(const std::vector<std::int64_t>& widths, LossKind loss) {
-  SampleSpec sample{.feature_shape = {widths.front()}};
-  (loss == LossKind::kSoftmaxCrossEntropy ? sample.classes : sample.target_width) = widths.back();
-  return sample;
+  return loss == LossKind::kSoftmaxCrossEntropy ? LabelledSample({widths.front()}, widths.back())
+                                                : TargetSample({widths.front()}, widths.back());
 }
 
 Model MakeMlp(const std::vector<std::int64_t>& widths, LossKind loss) {
@@ -43,12 +43,14 @@ Model MakeMlp(const std::vector<std::int64_t>& widths, LossKind loss) {
 }
 
 Samples::Samples(const SampleSpec& sample, std::int64_t count, std::uint64_t seed)
-    : spec(sample), size(count) {
-  const std::int64_t width = spec.feature_elements();
+    : spec(sample), size(count), ids(static_cast<std::size_t>(count)) {
+  std::iota(ids.begin(), ids.end(), 0);
+  const std::int64_t width = spec.tensors[0].elements();
+  const std::int64_t target_width = spec.classes > 0 ? 0 : spec.tensors[1].elements();
   const std::uint64_t feature_key = StreamKey(seed, 0);
   const std::uint64_t target_key = StreamKey(seed, 1);
   for (std::int64_t i = 0; i < count * width; ++i) features.push_back(Uniform(feature_key, i));
-  for (std::int64_t i = 0; i < count * spec.target_width; ++i) {
+  for (std::int64_t i = 0; i < count * target_width; ++i) {
     targets.push_back(Uniform(target_key, i));
   }
   for (std::int64_t i = 0; spec.classes > 0 && i < count; ++i) {
@@ -58,10 +60,10 @@ Samples::Samples(const SampleSpec& sample, std::int64_t count, std::uint64_t see
 }
 
 BatchView Samples::View(std::int64_t first, std::int64_t count) {
-  return {.samples = count,
-          .features = features.data() + first * spec.feature_elements(),
-          .labels = spec.classes > 0 ? labels.data() + first : nullptr,
-          .targets = spec.classes > 0 ? nullptr : targets.data() + first * spec.target_width};
+  void* second = spec.classes > 0 ? static_cast<void*>(labels.data() + first)
+                                  : targets.data() + first * spec.tensors[1].elements();
+  views_.push_back({features.data() + first * spec.tensors[0].elements(), second});
+  return {.samples = count, .tensors = views_.back(), .ids = ids.data() + first};
 }
 
 Trainer::Trainer(const Model& model, const ReplicaOptions& options, std::uint64_t seed) {

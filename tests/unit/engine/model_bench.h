@@ -1,6 +1,8 @@
 // Small models, samples and replicas for tests.
 #pragma once
 
+#include <array>
+#include <list>
 #include <memory>
 #include <span>
 #include <vector>
@@ -25,7 +27,7 @@ namespace gaccd {
 struct Samples {
   Samples(const SampleSpec& spec, std::int64_t count, std::uint64_t seed);
 
-  // Samples [first, first + count), in place.
+  // Samples [first, first + count), in place; valid as long as this lives.
   [[nodiscard]] BatchView View(std::int64_t first, std::int64_t count);
   [[nodiscard]] BatchView All() { return View(0, size); }
 
@@ -34,6 +36,10 @@ struct Samples {
   std::vector<float> features;
   std::vector<std::int32_t> labels;
   std::vector<float> targets;
+  std::vector<std::int64_t> ids;
+
+ private:
+  std::list<std::array<void*, 2>> views_;
 };
 
 // A replica with the gradient buffer that its owner has to bring, and weights set from the seed.

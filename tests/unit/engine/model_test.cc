@@ -14,9 +14,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-SampleSpec Images(std::int64_t classes) {
-  return {.feature_shape = {28, 28}, .classes = classes, .target_width = 0};
-}
+SampleSpec Images(std::int64_t classes) { return LabelledSample({28, 28}, classes); }
 
 Status Refused(const ModelSpec& spec, const SampleSpec& sample) {
   const auto model = Model::Make(spec, sample);
@@ -49,31 +47,31 @@ TEST(ModelTest, RefusalsNameTheLayerAndBothShapes) {
   // Layers that do not fit each other.
   ModelSpec spec = Mlp({784, 512, 10}, LossKind::kSoftmaxCrossEntropy);
   spec.layers[2].kind = LinearSpec{500, 10, true};
-  status = Refused(spec, {.feature_shape = {784}, .classes = 10, .target_width = 0});
+  status = Refused(spec, LabelledSample({784}, 10));
   EXPECT_EQ(status.kind(), ErrorKind::kConfig);
   EXPECT_THAT(status.message(),
               AllOf(HasSubstr("layer 'fc2'"), HasSubstr("linear.in is 500"), HasSubstr("[512]")));
 
   // Data of another width.
-  status = Refused(Mlp({784, 10}, LossKind::kSoftmaxCrossEntropy),
-                   {.feature_shape = {783}, .classes = 10, .target_width = 0});
+  status = Refused(Mlp({784, 10}, LossKind::kSoftmaxCrossEntropy), LabelledSample({783}, 10));
   EXPECT_THAT(status.message(), AllOf(HasSubstr("784"), HasSubstr("[783]")));
 
   // Two layers of one name.
   spec = Mlp({784, 512, 10}, LossKind::kSoftmaxCrossEntropy);
   spec.layers[2].name = "fc1";
-  status = Refused(spec, {.feature_shape = {784}, .classes = 10, .target_width = 0});
+  status = Refused(spec, LabelledSample({784}, 10));
   EXPECT_THAT(status.message(), HasSubstr("'fc1.weight' appears twice"));
 }
 
 TEST(ModelTest, RefusesALossThatDoesNotFitTheData) {
-  const SampleSpec labels{.feature_shape = {10}, .classes = 3, .target_width = 0};
-  const SampleSpec vectors{.feature_shape = {10}, .classes = 0, .target_width = 2};
+  const SampleSpec labels = LabelledSample({10}, 3);
+  const SampleSpec vectors = TargetSample({10}, 2);
   Status status = Refused(Mlp({10, 3}, LossKind::kMeanSquaredError), labels);
   EXPECT_EQ(status.kind(), ErrorKind::kConfig);
   EXPECT_THAT(status.message(), AllOf(HasSubstr("mean_squared_error"), HasSubstr("3 classes")));
   status = Refused(Mlp({10, 3}, LossKind::kSoftmaxCrossEntropy), vectors);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("softmax_cross_entropy"), HasSubstr("width 2")));
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr("softmax_cross_entropy"), HasSubstr("targets f32 [2]")));
   // More or fewer outputs than classes or targets: a smaller one would be trained wrongly.
   status = Refused(Mlp({10, 4}, LossKind::kSoftmaxCrossEntropy), labels);
   EXPECT_THAT(status.message(), AllOf(HasSubstr("3 classes"), HasSubstr("[3], found [4]")));
@@ -82,20 +80,19 @@ TEST(ModelTest, RefusesALossThatDoesNotFitTheData) {
 }
 
 TEST(ModelTest, RefusesWhatHasNothingToLearnAndWhatIsTooLarge) {
-  const SampleSpec vectors{.feature_shape = {2}, .classes = 0, .target_width = 2};
+  const SampleSpec vectors = TargetSample({2}, 2);
   Status status = Refused({.layers = {}, .loss = LossKind::kMeanSquaredError}, vectors);
   EXPECT_EQ(status.kind(), ErrorKind::kConfig);
   EXPECT_THAT(status.message(), HasSubstr("depends on no parameter"));
 
   constexpr std::int64_t kHuge = std::int64_t{1} << 40;
-  status = Refused(Mlp({kHuge, kHuge}, LossKind::kMeanSquaredError),
-                   {.feature_shape = {kHuge}, .classes = 0, .target_width = kHuge});
+  status = Refused(Mlp({kHuge, kHuge}, LossKind::kMeanSquaredError), TargetSample({kHuge}, kHuge));
   EXPECT_EQ(status.kind(), ErrorKind::kConfig);
   EXPECT_THAT(status.message(), AllOf(HasSubstr("fc1.weight"), HasSubstr("2^48 bytes")));
 
   ModelSpec flat = Mlp({4, 2}, LossKind::kMeanSquaredError);
   flat.layers.insert(flat.layers.begin(), {"flatten", FlattenSpec{}});
-  status = Refused(flat, {.feature_shape = {kHuge, kHuge}, .classes = 0, .target_width = 2});
+  status = Refused(flat, TargetSample({kHuge, kHuge}, 2));
   EXPECT_EQ(status.kind(), ErrorKind::kConfig);
   EXPECT_THAT(status.message(), AllOf(HasSubstr("features"), HasSubstr("2^48 bytes")));
 }

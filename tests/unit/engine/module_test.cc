@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "daemon/model/graph_inputs.h"
 #include "daemon/nn/linear.h"
 #include "daemon/tensor/random.h"
 
@@ -43,7 +44,7 @@ TEST(ModuleTest, ATiedParameterIsOneValueOfTheGraph) {
   ParameterList list;
   const Pair pair{Scope(list)};
   Graph graph;
-  const SampleSpec sample{.feature_shape = {3}, .target_width = 2};
+  const SampleSpec sample = TargetSample({3}, 2);
   Recorder recorder(graph, list, sample, {.samples = 5});
   EXPECT_EQ(recorder.Parameter(1), recorder.Parameter(1));
   EXPECT_NE(recorder.Parameter(1), recorder.Parameter(2));
@@ -57,7 +58,7 @@ TEST(ModuleTest, TheFirstRefusalIsKeptAndNamesItsModule) {
   ParameterList list;
   const Pair pair(Scope(list) / "pair");
   Graph graph;
-  const SampleSpec sample{.feature_shape = {9}, .target_width = 2};
+  const SampleSpec sample = TargetSample({9}, 2);
   Recorder recorder(graph, list, sample, {.samples = 5});
   EXPECT_EQ(pair(recorder, recorder.Input("features")), kNoValue);
   EXPECT_EQ(recorder.Input("tokens"), kNoValue);
@@ -68,6 +69,33 @@ TEST(ModuleTest, TheFirstRefusalIsKeptAndNamesItsModule) {
   Recorder other(graph, list, sample, {});
   EXPECT_EQ(other.Input("tokens"), kNoValue);
   EXPECT_THAT(other.status().message(), HasSubstr("'tokens'"));
+}
+
+TEST(ModuleTest, InputsAreBoundByName) {
+  using From = BoundInput::From;
+  const ParameterList none;
+  Graph graph;
+  const SampleSpec sample{
+      .tensors = {{"labels", DType::kI32, {}}, {"tokens", DType::kI32, {7}}, {"mask"}}};
+  Recorder recorder(graph, none, sample, {.samples = 5});
+  const ValueId tokens = recorder.Input("tokens");
+  const ValueId ids = recorder.Input(kSampleIds);
+  const ValueId update = recorder.Input(kUpdate);
+  EXPECT_EQ(recorder.Input("tokens"), tokens);
+  EXPECT_EQ(graph.value(tokens).spec, (ValueSpec{{5, 7}, DType::kI32}));
+  EXPECT_EQ(graph.value(ids).spec, (ValueSpec{{5}, DType::kI64}));
+  EXPECT_EQ(graph.value(update).spec, (ValueSpec{{1}, DType::kI64}));
+
+  const auto bound = BindByName(recorder.inputs(), sample);
+  ASSERT_TRUE(bound.ok());
+  ASSERT_EQ(bound->size(), 3U);
+  EXPECT_TRUE((*bound)[0].value == tokens && (*bound)[0].from == From::kTensor);
+  EXPECT_EQ((*bound)[0].tensor, 1U);
+  EXPECT_TRUE((*bound)[1].value == ids && (*bound)[1].from == From::kSampleIds);
+  EXPECT_TRUE((*bound)[2].value == update && (*bound)[2].from == From::kUpdate);
+
+  const auto refused = BindByName(recorder.inputs(), {.tensors = {{"labels", DType::kI32, {}}}});
+  EXPECT_THAT(refused.status().message(), HasSubstr("'tokens'"));
 }
 
 TEST(InitializeTest, IsAFunctionOfSeedAndParameter) {

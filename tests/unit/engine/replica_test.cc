@@ -101,8 +101,8 @@ TEST(ReplicaTest, CorrectCountsTheLargestLogit) {
   trainer.ParametersChanged();
   std::vector<float> features = {1, 2, 3, 3, 2, 1, 0, 5, 0, -1, -2, -3};
   std::vector<std::int32_t> labels = {2, 0, 0, 0};
-  const auto evaluation = trainer.replica().Evaluate(
-      {.samples = 4, .features = features.data(), .labels = labels.data(), .targets = nullptr});
+  void* const tensors[] = {features.data(), labels.data()};
+  const auto evaluation = trainer.replica().Evaluate({.samples = 4, .tensors = tensors});
   ASSERT_TRUE(evaluation.ok());
   EXPECT_EQ(*evaluation->correct, 3);
 }

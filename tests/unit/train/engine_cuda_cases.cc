@@ -24,6 +24,7 @@ std::vector<EngineCase> CasesOf(int ranks) {
         {.name = "not_quite_clipped", .micro = 5, .target = 13, .clip_norm = 1e6},
         {.name = "tail", .micro = 5, .target = 13, .tail = 4, .optimizer = kPlainSgd},
         {.name = "squared_error", .micro = 6, .target = 11, .loss = LossKind::kMeanSquaredError},
+        {.name = "other_tensors", .micro = 5, .target = 13, .other_tensors = true},
     };
   } else {
     const std::int64_t n = ranks;

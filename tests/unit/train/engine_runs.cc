@@ -30,23 +30,32 @@ float ValueOf(std::int64_t sample, std::int64_t place) {
 class HashedDataset final : public Dataset {
  public:
   HashedDataset(std::int64_t size, const SampleSpec& spec, std::int64_t poisoned)
-      : size_(size), spec_(spec), poisoned_(poisoned) {}
+      : size_(size), spec_(spec), poisoned_(poisoned) {
+    for (std::size_t t = 0; t < spec.tensors.size(); ++t) {
+      if (spec.tensors[t].name == "features") {
+        features_ = t;
+      } else if (spec.tensors[t].name != "unused") {
+        answers_ = t;
+      }
+    }
+  }
   [[nodiscard]] std::int64_t size() const override { return size_; }
   [[nodiscard]] const SampleSpec& spec() const override { return spec_; }
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
-    const std::int64_t width = spec_.feature_elements();
+    const std::int64_t width = spec_.tensors[features_].elements();
+    const std::int64_t targets = spec_.classes > 0 ? 0 : spec_.tensors[answers_].elements();
+    auto* features = out.tensor<float>(features_);
     for (std::size_t i = 0; i < indices.size(); ++i) {
       const auto row = static_cast<std::int64_t>(i);
       const std::int64_t sample = indices[i];
-      for (std::int64_t f = 0; f < width; ++f) out.features[row * width + f] = ValueOf(sample, f);
-      if (sample == poisoned_) {
-        out.features[row * width] = std::numeric_limits<float>::quiet_NaN();
-      }
+      for (std::int64_t f = 0; f < width; ++f) features[row * width + f] = ValueOf(sample, f);
+      if (sample == poisoned_) features[row * width] = std::numeric_limits<float>::quiet_NaN();
       if (spec_.classes > 0) {
-        out.labels[row] = static_cast<std::int32_t>((sample * 7 + 3) % spec_.classes);
+        out.tensor<std::int32_t>(answers_)[row] =
+            static_cast<std::int32_t>((sample * 7 + 3) % spec_.classes);
       }
-      for (std::int64_t t = 0; t < spec_.target_width; ++t) {
-        out.targets[row * spec_.target_width + t] = ValueOf(sample, 1000 + t);
+      for (std::int64_t t = 0; t < targets; ++t) {
+        out.tensor<float>(answers_)[row * targets + t] = ValueOf(sample, 1000 + t);
       }
     }
   }
@@ -55,13 +64,19 @@ class HashedDataset final : public Dataset {
   std::int64_t size_;
   SampleSpec spec_;
   std::int64_t poisoned_;
+  std::size_t features_ = 0;  // in the spec
+  std::size_t answers_ = 0;
 };
 
 SampleSpec SpecOf(const EngineCase& test) {
-  const bool labels = test.loss == LossKind::kSoftmaxCrossEntropy;
-  return {.feature_shape = {test.widths.front()},
-          .classes = labels ? test.widths.back() : 0,
-          .target_width = labels ? 0 : test.widths.back()};
+  SampleSpec spec = test.loss == LossKind::kSoftmaxCrossEntropy
+                        ? LabelledSample({test.widths.front()}, test.widths.back())
+                        : TargetSample({test.widths.front()}, test.widths.back());
+  if (test.other_tensors) {
+    std::ranges::reverse(spec.tensors);
+    spec.tensors.insert(spec.tensors.begin() + 1, {"unused", DType::kI64, {3}});
+  }
+  return spec;
 }
 
 void AddSizes(const Plan& plan, int rank, std::set<std::int64_t>* sizes) {

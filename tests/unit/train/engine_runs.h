@@ -34,6 +34,8 @@ struct EngineCase {
   std::int64_t poisoned = -1;  // this sample has a NaN among its features
   std::size_t news = 3;        // elements: NewsOf()
   bool outlive_nonfinite = false;
+  // The features come last, behind a tensor that the model does not use.
+  bool other_tensors = false;
 };
 
 inline void PrintTo(const EngineCase& test, std::ostream* out) { *out << test.name; }

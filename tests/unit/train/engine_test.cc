@@ -52,6 +52,19 @@ TEST(EngineTest, NewsAreSummedOverTheRanks) {
   }
 }
 
+// Tensors are found by name, whatever their order, and those that no graph asks for are left alone.
+TEST(EngineTest, TheOrderOfTheTensorsDoesNotMatter) {
+  for (const LossKind loss : {LossKind::kSoftmaxCrossEntropy, LossKind::kMeanSquaredError}) {
+    EngineCase test{.micro = 5, .target = 13, .updates = 3, .loss = loss};
+    const auto expected = RunRanks(test);
+    test.other_tensors = true;
+    const auto found = RunRanks(test);
+    ASSERT_TRUE(expected[0].ok() && found[0].ok()) << found[0].status().message();
+    EXPECT_EQ(found[0]->parameters, expected[0]->parameters);
+    EXPECT_EQ(found[0]->evaluation.loss_sum, expected[0]->evaluation.loss_sum);
+  }
+}
+
 TEST(EngineTest, NewsOfAnotherSizeAreRefused) {
   const EngineRunOptions options{
       .update = [](Engine& engine, Prefetcher&, const Plan& plan, UpdateSettings settings) {

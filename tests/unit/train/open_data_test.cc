@@ -37,10 +37,8 @@ std::vector<float> AllFeatures(const Dataset& data, std::vector<std::int32_t>* l
   for (std::int64_t i = 0; i < data.size(); ++i) indices.push_back(i);
   std::vector<float> features(static_cast<std::size_t>(data.size() * kFeatures));
   labels->resize(indices.size());
-  data.Gather(indices, {.samples = data.size(),
-                        .features = features.data(),
-                        .labels = labels->data(),
-                        .targets = nullptr});
+  void* const tensors[] = {features.data(), labels->data()};
+  data.Gather(indices, {.samples = data.size(), .tensors = tensors});
   return features;
 }
 
@@ -66,7 +64,7 @@ class OpenDataTest : public ::testing::Test {
       TrainingData data;
       Opened& mine = opened[static_cast<std::size_t>(comm.rank())];
       mine.status = OpenDataTogether(comm, spec, rules, &data).status;
-      if (mine.status.ok() && data.train->spec().feature_elements() == kFeatures) {
+      if (mine.status.ok() && data.train->spec().tensors[0].elements() == kFeatures) {
         mine.features = AllFeatures(*data.train, &mine.labels);
       }
       return Status::Ok();

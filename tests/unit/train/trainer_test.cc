@@ -112,7 +112,7 @@ TEST(Trainer, RefusesEvaluationDataOfAnotherKind) {
   const auto trainer = Trainer::Open(*comm, job, *PlanOf(job, 1));
   ASSERT_FALSE(trainer.ok());
   EXPECT_EQ(trainer.status().kind(), ErrorKind::kConfig);
-  EXPECT_NE(trainer.status().message().find("targets of 2, found"), std::string::npos)
+  EXPECT_NE(trainer.status().message().find("targets f32 [2], found"), std::string::npos)
       << trainer.status().message();
 }
 

@@ -1,5 +1,6 @@
 // Whole updates of 784-512-512-10 by the engine, as the trainer drives it.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <random>
 #include <vector>
@@ -14,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kFeatures = 784;
 constexpr std::int64_t kClasses = 10;
-constexpr int kBatches = 8;  // in pinned memory, used in turn; more than any engine holds
+constexpr std::size_t kBatches = 8;  // in pinned memory, used in turn; more than any engine holds
 
 ModelSpec Layers() {
   return {.layers = {{"fc1", LinearSpec{kFeatures, 512, true}},
@@ -58,17 +59,16 @@ class StepCase final : public GpuCase {
     const auto features = static_cast<std::size_t>(micro_ * kFeatures);
     const std::size_t bytes = (features + static_cast<std::size_t>(micro_)) * 4;
     std::mt19937 random(1);
-    for (BatchView& batch : batches_) {
+    for (std::size_t b = 0; b < kBatches; ++b) {
       GACCD_ASSIGN_OR_RETURN(std::byte * memory, engine_->HostMemory(bytes));
       if (memory == nullptr) return {ErrorKind::kInternal, "the engine has no memory for batches"};
-      batch.samples = micro_;
-      batch.features = reinterpret_cast<float*>(memory);
-      batch.labels = reinterpret_cast<std::int32_t*>(memory + features * 4);
+      tensors_[b] = {memory, memory + features * 4};
+      const BatchView& batch = batches_[b] = {.samples = micro_, .tensors = tensors_[b]};
       for (std::size_t i = 0; i < features; ++i) {
-        batch.features[i] = static_cast<float>(random()) * 0x1p-31F - 1;
+        batch.tensor<float>(0)[i] = static_cast<float>(random()) * 0x1p-31F - 1;
       }
       for (std::int64_t i = 0; i < micro_; ++i) {
-        batch.labels[i] = static_cast<std::int32_t>(random() % kClasses);
+        batch.tensor<std::int32_t>(1)[i] = static_cast<std::int32_t>(random() % kClasses);
       }
     }
     return Status::Ok();
@@ -110,6 +110,7 @@ class StepCase final : public GpuCase {
   std::int64_t k_;
   std::int64_t updates_;
   std::unique_ptr<Engine> engine_;
+  std::array<void*, 2> tensors_[kBatches];
   BatchView batches_[kBatches];
   std::size_t next_ = 0;
   int underway_ = 0;
@@ -123,8 +124,7 @@ MadeCase MakeStepCase(const CaseArguments& arguments) {
   GACCD_ASSIGN_OR_RETURN(const std::int64_t k, arguments.Count("k"));
   GACCD_ASSIGN_OR_RETURN(const std::int64_t updates, arguments.Count("updates"));
   GACCD_ASSIGN_OR_RETURN(const bool bf16, arguments.Either("precision", "f32", "bf16"));
-  GACCD_ASSIGN_OR_RETURN(
-      Model model, Model::Make(Layers(), {.feature_shape = {kFeatures}, .classes = kClasses}));
+  GACCD_ASSIGN_OR_RETURN(Model model, Model::Make(Layers(), LabelledSample({kFeatures}, kClasses)));
   auto made = std::make_unique<StepCase>(std::move(model), micro, k, updates);
   GACCD_RETURN_IF_ERROR(made->Prepare(bf16));
   return CasePtr(std::move(made));

@@ -1,0 +1,44 @@
+#include "daemon/tensor/sample.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+
+const TensorSpec* SampleSpec::Find(std::string_view name) const {
+  const auto found = std::ranges::find(tensors, name, &TensorSpec::name);
+  return found == tensors.end() ? nullptr : &*found;
+}
+
+SampleSpec LabelledSample(Shape features, std::int64_t classes) {
+  return {.tensors = {{"features", DType::kF32, std::move(features)}, {"labels", DType::kI32, {}}},
+          .classes = classes};
+}
+
+SampleSpec TargetSample(Shape features, std::int64_t width) {
+  return {.tensors = {{"features", DType::kF32, std::move(features)},
+                      {"targets", DType::kF32, {width}}}};
+}
+
+std::string Describe(const SampleSpec& spec) {
+  std::string text;
+  for (const TensorSpec& tensor : spec.tensors) {
+    text += StrCat(text.empty() ? "" : ", ", tensor.name, " ", Name(tensor.dtype), " ",
+                   ToString(tensor.shape));
+  }
+  if (spec.classes > 0) text += StrCat(", ", spec.classes, " classes");
+  if (spec.vocabulary > 0) text += StrCat(", a vocabulary of ", spec.vocabulary);
+  return text;
+}
+
+BatchMemory::BatchMemory(const SampleSpec& spec, std::int64_t samples)
+    : ids_(static_cast<std::size_t>(samples)) {
+  for (const TensorSpec& tensor : spec.tensors) {
+    memory_.emplace_back(static_cast<std::size_t>(samples * tensor.bytes()));
+  }
+  for (std::vector<std::byte>& memory : memory_) pointers_.push_back(memory.data());
+}
+
+}  // namespace gaccd
