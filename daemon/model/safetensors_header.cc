@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
+#include <limits>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
@@ -11,332 +12,176 @@
 namespace gaccd {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 constexpr std::string_view kMetadata = "__metadata__";
 constexpr std::size_t kMaxRank = 64;
 constexpr std::size_t kMaxShown = 40;  // bytes of foreign text in a message
 
-std::string Printable(std::string_view text) {
-  std::string printable(text.substr(0, kMaxShown));
-  std::replace_if(
-      printable.begin(), printable.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  return printable;
-}
+std::string Shown(std::string_view text) { return Printable(text.substr(0, kMaxShown)); }
 
-void AppendUtf8(std::uint32_t code, std::string& out) {
-  const auto add = [&](std::uint32_t byte) { out += static_cast<char>(byte); };
-  if (code < 0x80) {
-    add(code);
-  } else if (code < 0x800) {
-    add(0xC0 | (code >> 6));
-    add(0x80 | (code & 63));
-  } else if (code < 0x10000) {
-    add(0xE0 | (code >> 12));
-    add(0x80 | ((code >> 6) & 63));
-    add(0x80 | (code & 63));
-  } else {
-    add(0xF0 | (code >> 18));
-    add(0x80 | ((code >> 12) & 63));
-    add(0x80 | ((code >> 6) & 63));
-    add(0x80 | (code & 63));
-  }
-}
-
-// Reads the header from left to right. After the first failure nothing moves any more, so callers
-// need to look at ok() only where they loop or use a value.
-class HeaderParser {
+// Takes what the parser of nlohmann-json finds: {name: {dtype, shape: [n...], data_offsets: [b,
+// e]}}, and {name: text} for kMetadata. Anything else ends the parsing, so nothing nests deeper.
+class HeaderReader : public nlohmann::json_sax<Json> {
  public:
-  explicit HeaderParser(std::string_view text) : text_(text) {}
+  Result<SafetensorsHeader> Read(std::string_view text) {
+    // The parser takes a NUL for the end of the text, and line breaks after the last '}'.
+    const bool whole = text.starts_with('{') && text[text.find_last_not_of(' ')] == '}' &&
+                       text.find('\0') == std::string_view::npos;
+    if (!whole) Fail("'{' first, only spaces after the last '}', and no NUL", Shown(text));
+    if (!whole || !Json::sax_parse(text, this)) return Status(ErrorKind::kData, failure_);
+    return std::move(header_);
+  }
 
-  Result<SafetensorsHeader> Parse() {
-    SafetensorsHeader header;
-    if (text_.empty() || text_[0] != '{') Fail("'{'");
-    std::set<std::string> keys;
-    ParseObject([&](std::string key) {
-      if (!keys.insert(key).second) Fail(StrCat("a new name, not '", Printable(key), "' again,"));
-      if (key == kMetadata) {
-        ParseMetadata(header.metadata);
-      } else {
-        header.entries.push_back(ParseEntry(std::move(key)));
+  bool start_object(std::size_t) override {
+    return depth_ < 2 ? Enter() : Fail("no object", "'{'");
+  }
+  bool key(std::string& name) override { return depth_ == 1 ? Name(name) : Field(name); }
+  bool end_object() override {
+    if (depth_ == 2 && !in_metadata_) {
+      field_.clear();
+      for (std::size_t i = 0; i < kFields.size(); ++i) {
+        if (!seen_[i]) return Fail(StrCat("\"", kFields[i], "\""), "its end");
       }
-    });
-    while (ok() && at_ < text_.size()) {
-      if (text_[at_] != ' ') Fail("only spaces");
-      ++at_;
     }
-    if (!ok()) return Status(ErrorKind::kData, failure_);
-    return header;
+    return Leave();
+  }
+  bool start_array(std::size_t) override {
+    numbers_.clear();
+    const bool wanted = depth_ == 2 && !in_metadata_ && (field_ == kShape || field_ == kOffsets);
+    return wanted ? Enter() : Fail(depth_ < 2 ? "'{'" : "text", "'['");
+  }
+  bool end_array() override {
+    SafetensorsEntry& entry = header_.entries.back();
+    if (field_ == kShape) {
+      entry.shape = numbers_;
+    } else if (numbers_.size() == 2) {
+      entry.begin = numbers_[0];
+      entry.end = numbers_[1];
+    } else {
+      return Fail("two numbers", StrCat(numbers_.size()));
+    }
+    return Leave();
+  }
+  bool string(std::string& value) override {
+    if (depth_ != 2) return Fail(depth_ < 2 ? "'{'" : "a whole number", Shown(value));
+    if (in_metadata_) {
+      header_.metadata[field_] = value;
+    } else if (field_ == kDtype) {
+      header_.entries.back().dtype = value;
+    } else {
+      return Fail("'['", Shown(value));
+    }
+    return true;
+  }
+  bool number_unsigned(std::uint64_t value) override {
+    if (depth_ != 3) return Fail(depth_ < 2 ? "'{'" : "another kind of value", StrCat(value));
+    if (value > std::numeric_limits<std::int64_t>::max()) {
+      return Fail("a whole number that fits 63 bits", StrCat(value));
+    }
+    const std::size_t most = field_ == kShape ? kMaxRank : 2;
+    if (numbers_.size() == most) return Fail(StrCat("at most ", most, " numbers"), "more");
+    numbers_.push_back(static_cast<std::int64_t>(value));
+    return true;
+  }
+  bool number_integer(std::int64_t value) override { return NoNumber(StrCat(value)); }
+  bool number_float(double, const std::string& text) override { return NoNumber(text); }
+  bool boolean(bool) override { return NoNumber("true or false"); }
+  bool null() override { return NoNumber("null"); }
+  bool binary(Json::binary_t&) override { return NoNumber("bytes"); }
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::detail::exception& error) override {
+    // "[json.exception.parse_error.101] parse error at line 1, column 3: ...", with foreign text.
+    std::string_view what = error.what();
+    what.remove_prefix(std::min(what.size(), what.find(": ") + 2));
+    failure_ = StrCat("no JSON at byte ", position, " of the header: ", Printable(what));
+    return false;
   }
 
  private:
-  [[nodiscard]] bool ok() const { return failure_.empty(); }
+  static constexpr std::string_view kDtype = "dtype";
+  static constexpr std::string_view kShape = "shape";
+  static constexpr std::string_view kOffsets = "data_offsets";
+  static constexpr std::array<std::string_view, 3> kFields = {kDtype, kShape, kOffsets};
 
-  void Fail(std::string_view expected) {
-    if (!ok()) return;
-    const std::string rest = Printable(text_.substr(at_));
-    failure_ = StrCat("expected ", expected, " at byte ", at_, " of the header, found ",
-                      rest.empty() ? "its end" : StrCat("\"", rest, "\""));
+  bool Enter() {
+    ++depth_;
+    return true;
+  }
+  bool Leave() {
+    --depth_;
+    return true;
+  }
+  bool Fail(std::string_view expected, std::string_view found) {
+    std::string where = depth_ == 0 ? "" : StrCat(" for '", Shown(name_), "'");
+    if (!field_.empty()) where += StrCat(" ", Shown(field_));
+    failure_ = StrCat("expected ", expected, " in the header", where, ", found ", found);
+    return false;
+  }
+  bool NoNumber(std::string_view found) {
+    return Fail(
+        depth_ == 3 ? "a whole number of at least 0, that fits 63 bits" : "'{', '[' or text",
+        found);
   }
 
-  // Whether the next character that is not white space is `c`.
-  bool Peek(char c) {
-    constexpr std::string_view kSpace = " \t\r\n";
-    while (at_ < text_.size() && kSpace.find(text_[at_]) != std::string_view::npos) ++at_;
-    return ok() && at_ < text_.size() && text_[at_] == c;
+  bool Name(const std::string& name) {
+    if (!names_.insert(name).second) return Fail("a new name", StrCat("'", Shown(name), "' again"));
+    name_ = name;
+    field_.clear();
+    in_metadata_ = name == kMetadata;
+    seen_ = {};
+    if (!in_metadata_) header_.entries.push_back({.name = name, .dtype = {}, .shape = {}});
+    return true;
   }
-
-  void Take(char c) {
-    if (Peek(c)) {
-      ++at_;
-    } else {
-      Fail(StrCat("'", c, "'"));
+  bool Field(const std::string& name) {
+    field_ = name;
+    if (in_metadata_) {
+      return !header_.metadata.contains(name) || Fail("each key only once", "it again");
     }
+    const auto found = std::find(kFields.begin(), kFields.end(), name);
+    const auto index = static_cast<std::size_t>(found - kFields.begin());
+    if (found == kFields.end() || std::exchange(seen_[index], true)) {
+      return Fail("\"dtype\", \"shape\" and \"data_offsets\", each once",
+                  StrCat("\"", Shown(name), '"'));
+    }
+    return true;
   }
 
-  // Calls value(key) where the value of each key stands.
-  template <typename ParseValue>
-  void ParseObject(ParseValue value) {
-    Take('{');
-    for (bool first = true; ok() && !Peek('}'); first = false) {
-      if (!first) Take(',');
-      std::string key = ParseString();
-      Take(':');
-      if (ok()) value(std::move(key));
-    }
-    Take('}');
-  }
-
-  void ParseMetadata(std::map<std::string, std::string>& metadata) {
-    ParseObject([&](std::string key) {
-      std::string value = ParseString();
-      if (!metadata.emplace(std::move(key), std::move(value)).second) Fail("a key only once");
-    });
-  }
-
-  SafetensorsEntry ParseEntry(std::string name) {
-    constexpr std::array<std::string_view, 3> kFields = {"dtype", "shape", "data_offsets"};
-    SafetensorsEntry entry;
-    entry.name = std::move(name);
-    std::array<bool, kFields.size()> seen{};
-    ParseObject([&](const std::string& key) {
-      const auto found = std::find(kFields.begin(), kFields.end(), key);
-      const auto field = static_cast<std::size_t>(found - kFields.begin());
-      if (found == kFields.end() || std::exchange(seen[field], true)) {
-        Fail("\"dtype\", \"shape\" and \"data_offsets\", each once,");
-        return;
-      }
-      if (field == 0) entry.dtype = ParseString();
-      if (field == 1) entry.shape = ParseNumbers(kMaxRank);
-      if (field == 2) SetOffsets(ParseNumbers(2), entry);
-    });
-    for (std::size_t i = 0; i < seen.size(); ++i) {
-      if (!seen[i]) Fail(StrCat("\"", kFields[i], "\" of '", Printable(entry.name), "' before"));
-    }
-    return entry;
-  }
-
-  void SetOffsets(const std::vector<std::int64_t>& numbers, SafetensorsEntry& entry) {
-    if (numbers.size() != 2) {
-      Fail("two data_offsets before");
-      return;
-    }
-    entry.begin = numbers[0];
-    entry.end = numbers[1];
-  }
-
-  std::vector<std::int64_t> ParseNumbers(std::size_t most) {
-    std::vector<std::int64_t> numbers;
-    Take('[');
-    while (ok() && !Peek(']')) {
-      if (!numbers.empty()) Take(',');
-      if (numbers.size() == most) Fail(StrCat("at most ", most, " numbers"));
-      numbers.push_back(ParseNumber());
-    }
-    Take(']');
-    return numbers;
-  }
-
-  // A whole number, as JSON writes it: no sign, no leading zero, no fraction.
-  std::int64_t ParseNumber() {
-    (void)Peek('0');  // skips white space
-    const std::size_t start = at_;
-    std::int64_t value = 0;
-    while (ok() && at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9') {
-      if (__builtin_mul_overflow(value, 10, &value) ||
-          __builtin_add_overflow(value, text_[at_] - '0', &value) ||
-          (at_ > start && text_[start] == '0')) {
-        at_ = start;
-        Fail("a whole number that fits 63 bits");
-        return 0;
-      }
-      ++at_;
-    }
-    if (at_ == start) Fail("a whole number of at least 0");
-    return value;
-  }
-
-  std::string ParseString() {
-    std::string value;
-    const std::size_t start = at_;
-    Take('"');
-    while (ok() && at_ < text_.size() && text_[at_] != '"') {
-      if (static_cast<unsigned char>(text_[at_]) < ' ') Fail("text without control characters");
-      if (text_[at_] == '\\') {
-        ParseEscape(value);
-      } else {
-        value += text_[at_++];
-      }
-    }
-    Take('"');
-    if (ok() && !IsUtf8(value)) {
-      at_ = start;
-      Fail("UTF-8 text");
-    }
-    return value;
-  }
-
-  void ParseEscape(std::string& value) {
-    constexpr std::string_view kLetters = "\"\\/bfnrt";
-    constexpr std::string_view kMeanings = "\"\\/\b\f\n\r\t";
-    ++at_;  // the backslash
-    const char letter = at_ < text_.size() ? text_[at_] : '\0';
-    if (letter == 'u') {
-      ParseUnicode(value);
-      return;
-    }
-    const std::size_t which = kLetters.find(letter);
-    if (which == std::string_view::npos) {
-      Fail("an escape of JSON");
-      return;
-    }
-    value += kMeanings[which];
-    ++at_;
-  }
-
-  // \uXXXX, or two of them for a character beyond 16 bits (a surrogate pair).
-  void ParseUnicode(std::string& value) {
-    std::uint32_t code = ParseHex();
-    if (code >= 0xD800 && code < 0xDC00 && text_.substr(at_, 2) == "\\u") {
-      ++at_;
-      const std::uint32_t low = ParseHex();
-      if (low < 0xDC00 || low > 0xDFFF) {
-        Fail("the second half of a surrogate pair before");
-        return;
-      }
-      code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
-    }
-    AppendUtf8(code, value);  // half a pair is no UTF-8 and is refused as such
-  }
-
-  // The four digits after a 'u'.
-  std::uint32_t ParseHex() {
-    ++at_;  // the 'u'
-    std::uint32_t code = 0;
-    for (int i = 0; i < 4; ++i) {
-      constexpr std::string_view kDigits = "0123456789abcdef0123456789ABCDEF";
-      const std::size_t digit = at_ < text_.size() ? kDigits.find(text_[at_]) : kDigits.npos;
-      if (digit == std::string_view::npos) {
-        Fail("four hexadecimal digits");
-        return 0;
-      }
-      code = code * 16 + static_cast<std::uint32_t>(digit % 16);
-      ++at_;
-    }
-    return code;
-  }
-
-  std::string_view text_;
-  std::size_t at_ = 0;
+  SafetensorsHeader header_;
+  std::set<std::string, std::less<>> names_;
+  std::string name_;   // of the entry
+  std::string field_;  // of the entry, or key of the metadata
+  bool in_metadata_ = false;
+  std::array<bool, kFields.size()> seen_{};
+  std::vector<std::int64_t> numbers_;
+  int depth_ = 0;
   std::string failure_;
 };
 
-std::string Quoted(std::string_view text) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      quoted += '\\';
-      quoted += c;
-    } else if (static_cast<unsigned char>(c) < ' ') {
-      quoted += "\\u00";
-      quoted += kDigits[static_cast<std::size_t>(c) / 16];
-      quoted += kDigits[static_cast<std::size_t>(c) % 16];
-    } else {
-      quoted += c;
-    }
-  }
-  return quoted + '"';
-}
-
 }  // namespace
 
-// The table of well-formed sequences of the Unicode standard (3.9, table 3-7).
 bool IsUtf8(std::string_view text) {
-  const auto byte = [&](std::size_t i) -> unsigned {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
-  };
-  const auto in = [](unsigned value, unsigned low, unsigned high) {
-    return value >= low && value <= high;
-  };
-  for (std::size_t i = 0; i < text.size();) {
-    const unsigned first = byte(i);
-    std::size_t length = 1;
-    unsigned low = 0x80;
-    unsigned high = 0xBF;
-    if (first < 0x80) {
-      ++i;
-      continue;
-    }
-    if (in(first, 0xC2, 0xDF)) {
-      length = 2;
-    } else if (in(first, 0xE0, 0xEF)) {
-      length = 3;
-      if (first == 0xE0) low = 0xA0;   // no longer than needed
-      if (first == 0xED) high = 0x9F;  // no surrogates
-    } else if (in(first, 0xF0, 0xF4)) {
-      length = 4;
-      if (first == 0xF0) low = 0x90;
-      if (first == 0xF4) high = 0x8F;  // nothing beyond U+10FFFF
-    } else {
-      return false;
-    }
-    if (!in(byte(i + 1), low, high)) return false;
-    for (std::size_t k = 2; k < length; ++k) {
-      if (!in(byte(i + k), 0x80, 0xBF)) return false;
-    }
-    i += length;
+  try {
+    (void)Json(text).dump();
+    return true;
+  } catch (const Json::type_error&) {
+    return false;
   }
-  return true;
 }
 
 Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view text) {
-  return HeaderParser(text).Parse();
+  return HeaderReader().Read(text);
 }
 
 std::string SafetensorsHeaderText(const SafetensorsHeader& header) {
-  std::string text = "{";
-  const auto key = [&](std::string_view name) {
-    if (text.back() != '{') text += ',';
-    text += Quoted(name) + ':';
-  };
-  if (!header.metadata.empty()) {
-    key(kMetadata);
-    text += '{';
-    for (const auto& [name, value] : header.metadata) {
-      key(name);
-      text += Quoted(value);
-    }
-    text += '}';
-  }
+  Json::object_t object;  // a vector in order; emplace() would search for each name
+  if (!header.metadata.empty()) object.emplace_back(kMetadata, header.metadata);
   for (const SafetensorsEntry& entry : header.entries) {
-    key(entry.name);
-    text += "{\"dtype\":" + Quoted(entry.dtype) + ",\"shape\":[";
-    for (std::size_t i = 0; i < entry.shape.size(); ++i) {
-      if (i > 0) text += ',';
-      text += std::to_string(entry.shape[i]);
-    }
-    text += StrCat("],\"data_offsets\":[", entry.begin, ",", entry.end, "]}");
+    object.emplace_back(entry.name, Json{{"dtype", entry.dtype},
+                                         {"shape", entry.shape},
+                                         {"data_offsets", {entry.begin, entry.end}}});
   }
-  text += '}';
+  std::string text = Json(std::move(object)).dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
   return text;
 }

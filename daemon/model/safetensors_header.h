@@ -1,5 +1,5 @@
-// The JSON header of a safetensors file: text to entries and back. Only the grammar of the format
-// is taken, not all of JSON, so depth and memory are bounded by the length of the text.
+// The JSON header of a safetensors file: text to entries and back. Only the keys of the format are
+// taken, and nothing that nests deeper, so memory is bounded by the length of the text.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-// Errors: kData with what was expected, at which byte, and what was found. Refuses a key that comes
+// Errors: kData with what was expected, for which tensor, and what was found. Refuses a key that comes
 // twice, an unknown or a missing field, and text that is not UTF-8. Offsets are not judged here.
 Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view text);
 
