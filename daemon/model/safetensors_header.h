@@ -27,8 +27,9 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-// Errors: kData with what was expected, for which tensor, and what was found. Refuses a key that comes
-// twice, an unknown or a missing field, and text that is not UTF-8. Offsets are not judged here.
+// Errors: kData with what was expected, for which tensor, and what was found. Refuses a key that
+// comes twice, an unknown or a missing field, and text that is not UTF-8. Offsets are not judged
+// here.
 Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view text);
 
 // The header text, filled up with spaces to a multiple of 8 bytes. REQUIRES: UTF-8 texts.

@@ -48,12 +48,17 @@ ValueId Recorder::Input(std::string_view name) {
   return value;
 }
 
+bool Recorder::IsFrozen(ParameterIndex index) const {
+  return options_.layout != nullptr ? options_.layout->entries()[index].frozen
+                                    : parameters_.specs()[index].frozen;
+}
+
 ValueId Recorder::Parameter(ParameterIndex index) {
   if (!status_.ok()) return kNoValue;
   const auto [found, added] = parameter_values_.try_emplace(index, kNoValue);
   if (added) {
     const ParameterSpec& spec = parameters_.specs()[index];
-    found->second = graph_.AddParameter(spec.name, spec.shape, index);
+    found->second = graph_.AddParameter(spec.name, spec.shape, index, IsFrozen(index));
   }
   return found->second;
 }
