@@ -51,8 +51,7 @@ struct Node {
 class Graph {
  public:
   ValueId AddInput(std::string name, ValueSpec spec);
-  // A frozen parameter needs no gradient.
-  ValueId AddParameter(std::string name, Shape shape, std::size_t parameter, bool frozen = false);
+  ValueId AddParameter(std::string name, Shape shape, std::size_t parameter);
 
   // Records function(inputs). Its outputs are new activations. Error: what Infer() refuses, with
   // the function's name before it.

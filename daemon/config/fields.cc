@@ -102,9 +102,14 @@ Status CheckField(const Message& message, const FieldDescriptor& field, const st
     const int size = read.FieldSize(message, &field);
     if (size == 0 && RuleOf(field).required()) return Bad(path, "is required, at least one");
     for (int i = 0; i < size; ++i) {
-      if (field.cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) break;
-      GACCD_RETURN_IF_ERROR(
-          CheckMessage(read.GetRepeatedMessage(message, &field, i), StrCat(path, "[", i, "]")));
+      const std::string element = StrCat(path, "[", i, "]");
+      if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+        GACCD_RETURN_IF_ERROR(CheckMessage(read.GetRepeatedMessage(message, &field, i), element));
+      } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_INT64) {
+        const std::int64_t value = read.GetRepeatedInt64(message, &field, i);
+        const std::string problem = NumberProblem(field, static_cast<double>(value));
+        if (!problem.empty()) return Bad(element, StrCat(problem, ", found ", value));
+      }
     }
     return {};
   }

@@ -68,6 +68,7 @@ class MessageFields {
   void operator()(const char* name, std::uint64_t& value);
   void operator()(const char* name, double& value);
   void operator()(const char* name, std::string& value);
+  void operator()(const char* name, std::vector<std::int64_t>& values);
 
   template <typename T>
   void operator()(const char* name, T& value) {

@@ -20,14 +20,54 @@ struct LinearSpec {
   bool bias = true;
 };
 struct ReluSpec {};
+struct GeluSpec {
+  bool tanh = false;
+};
+struct TanhSpec {};
+struct SiluSpec {};
+struct LayerNormSpec {
+  std::int64_t width = 0;
+  double epsilon = 1e-5;
+};
+struct EmbeddingSpec {
+  std::int64_t rows = 0;
+  std::int64_t width = 0;
+};
 struct LayerSpec {
   std::string name;
-  std::variant<FlattenSpec, LinearSpec, ReluSpec> kind;
+  std::variant<FlattenSpec, LinearSpec, ReluSpec, GeluSpec, TanhSpec, SiluSpec, LayerNormSpec,
+               EmbeddingSpec>
+      kind;
 };
+struct MlpSpec {
+  std::vector<std::int64_t> widths;
+};
+struct GptSpec {
+  std::int64_t vocabulary = 50257;
+  std::int64_t context = 1024;
+  std::int64_t layers = 12;
+  std::int64_t heads = 12;
+  std::int64_t width = 768;
+  std::int64_t hidden = 0;  // 0: 4 x width
+  double epsilon = 1e-5;
+};
+struct BertSpec {
+  std::int64_t vocabulary = 30522;
+  std::int64_t context = 512;
+  std::int64_t segments = 2;
+  std::int64_t layers = 12;
+  std::int64_t heads = 12;
+  std::int64_t width = 768;
+  std::int64_t hidden = 0;  // 0: 4 x width
+  std::int64_t classes = 2;
+  double epsilon = 1e-12;
+};
+struct LayersSpec {};
 enum class LossKind : std::uint8_t { kSoftmaxCrossEntropy, kMeanSquaredError };
 struct ModelSpec {
   std::vector<LayerSpec> layers;
   LossKind loss = LossKind::kSoftmaxCrossEntropy;
+  std::variant<LayersSpec, MlpSpec, GptSpec, BertSpec> architecture = {};  // LayersSpec: `layers`
 };
 
 struct IdxSource {
@@ -92,17 +132,9 @@ struct AdamWSpec {
   double epsilon = 1e-8;
   double weight_decay = 0.01;
 };
-// For parameters by name: * stands for any text, ? for any character.
-struct GroupRule {
-  std::string match;
-  std::optional<double> weight_decay;
-  std::optional<double> lr_factor;
-  std::optional<bool> freeze;
-};
 struct OptimizerSpec {
   double lr = 0;
   std::variant<SgdSpec, AdamWSpec> kind;
-  std::vector<GroupRule> groups = {};
 };
 
 struct ConstantShape {};

@@ -13,13 +13,51 @@ static void Fields(MessageFields& io, LinearSpec& spec) {
   io("bias", spec.bias);
 }
 
+static void Fields(MessageFields& io, GeluSpec& spec) { io("tanh", spec.tanh); }
+
+static void Fields(MessageFields& io, LayerNormSpec& spec) {
+  io("width", spec.width);
+  io("epsilon", spec.epsilon);
+}
+
+static void Fields(MessageFields& io, EmbeddingSpec& spec) {
+  io("rows", spec.rows);
+  io("width", spec.width);
+}
+
 static void Fields(MessageFields& io, LayerSpec& spec) {
   io("name", spec.name);
-  io.OneOf(spec.kind, {"flatten", "linear", "relu"});
+  io.OneOf(spec.kind,
+           {"flatten", "linear", "relu", "gelu", "tanh", "silu", "layer_norm", "embedding"});
+}
+
+static void Fields(MessageFields& io, MlpSpec& spec) { io("widths", spec.widths); }
+
+static void Fields(MessageFields& io, GptSpec& spec) {
+  io("vocabulary", spec.vocabulary);
+  io("context", spec.context);
+  io("layers", spec.layers);
+  io("heads", spec.heads);
+  io("width", spec.width);
+  io("hidden", spec.hidden);
+  io("epsilon", spec.epsilon);
+}
+
+static void Fields(MessageFields& io, BertSpec& spec) {
+  io("vocabulary", spec.vocabulary);
+  io("context", spec.context);
+  io("segments", spec.segments);
+  io("layers", spec.layers);
+  io("heads", spec.heads);
+  io("width", spec.width);
+  io("hidden", spec.hidden);
+  io("classes", spec.classes);
+  io("epsilon", spec.epsilon);
 }
 
 static void Fields(MessageFields& io, ModelSpec& spec) {
   io("layer", spec.layers);
+  io.OneOf(spec.architecture, {"", "mlp", "gpt", "bert"});
   io.Kind("loss", spec.loss, {"softmax_cross_entropy", "mean_squared_error"});
 }
 
@@ -85,17 +123,9 @@ static void Fields(MessageFields& io, AdamWSpec& spec) {
   io("weight_decay", spec.weight_decay);
 }
 
-static void Fields(MessageFields& io, GroupRule& spec) {
-  io("match", spec.match);
-  io("weight_decay", spec.weight_decay);
-  io("lr_factor", spec.lr_factor);
-  io("freeze", spec.freeze);
-}
-
 static void Fields(MessageFields& io, OptimizerSpec& spec) {
   io("lr", spec.lr);
   io.OneOf(spec.kind, {"sgd", "adamw"});
-  io("group", spec.groups);
 }
 
 static void Fields(MessageFields& io, CosineShape& spec) { io("final_ratio", spec.final_ratio); }

@@ -91,6 +91,31 @@ Status CheckLossFitsSource(LossKind loss, const SourceSpec& source, std::string_
   return {};
 }
 
+Status CheckWidthOfHeads(std::string_view field, std::int64_t width, std::int64_t heads) {
+  if (width % heads == 0) return {};
+  return Bad(StrCat("model.", field, ".heads: must divide the width ", width, ", found ", heads));
+}
+
+Status CheckOneArchitecture(const ModelSpec& model) {
+  const bool has_layers = !model.layers.empty();
+  if (has_layers == std::holds_alternative<LayersSpec>(model.architecture)) return {};
+  return Bad(has_layers ? "model: has layers and an architecture, expected one of them"
+                        : "model.layer: is required, at least one, or mlp, gpt or bert");
+}
+
+Status CheckArchitecture(const ModelSpec& model) {
+  if (const auto* mlp = std::get_if<MlpSpec>(&model.architecture); mlp && mlp->widths.size() < 2) {
+    return Bad(StrCat("model.mlp.widths: expected at least 2, found ", mlp->widths.size()));
+  }
+  if (const auto* gpt = std::get_if<GptSpec>(&model.architecture)) {
+    return CheckWidthOfHeads("gpt", gpt->width, gpt->heads);
+  }
+  if (const auto* bert = std::get_if<BertSpec>(&model.architecture)) {
+    return CheckWidthOfHeads("bert", bert->width, bert->heads);
+  }
+  return {};
+}
+
 Status CheckLayerNames(const ModelSpec& model) {
   std::set<std::string_view> names;
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
@@ -103,6 +128,7 @@ Status CheckLayerNames(const ModelSpec& model) {
 
 // What one field alone cannot show.
 Status CheckWholeJob(const Job& job) {
+  GACCD_RETURN_IF_ERROR(CheckArchitecture(job.model));
   GACCD_RETURN_IF_ERROR(CheckLayerNames(job.model));
   const auto* sgd = std::get_if<SgdSpec>(&job.optimizer.kind);
   if (sgd != nullptr && sgd->nesterov && sgd->momentum == 0) {
@@ -155,6 +181,7 @@ Result<Job> ParseJobText(std::string_view text, std::string_view file_name) {
 
   GACCD_RETURN_IF_ERROR(CheckFields(message).WithContext(file_name));
   Job job = JobFromProto(message);
+  GACCD_RETURN_IF_ERROR(CheckOneArchitecture(job.model).WithContext(file_name));
   GACCD_RETURN_IF_ERROR(CheckWholeJob(job).WithContext(file_name));
   return job;
 }

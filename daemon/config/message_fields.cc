@@ -3,6 +3,7 @@
 #include <google/protobuf/message.h>
 
 #include <stdexcept>
+#include <vector>
 
 #include "daemon/config/fields.h"
 
@@ -49,6 +50,18 @@ void MessageFields::operator()(const char* name, double& value) {
 }
 void MessageFields::operator()(const char* name, std::string& value) {
   Exchange(*message_, reads_, name, value, &Reflection::GetString, &Reflection::SetString);
+}
+void MessageFields::operator()(const char* name, std::vector<std::int64_t>& values) {
+  const FieldDescriptor* field = Find(*message_, name);
+  const Reflection& reflection = *message_->GetReflection();
+  if (!reads_) {
+    for (const std::int64_t value : values) reflection.AddInt64(message_, field, value);
+    return;
+  }
+  values.resize(Size(name));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = reflection.GetRepeatedInt64(*message_, field, static_cast<int>(i));
+  }
 }
 void MessageFields::Enum(const char* name, int& number) {
   Exchange(*message_, reads_, name, number, &Reflection::GetEnumValue, &Reflection::SetEnumValue);

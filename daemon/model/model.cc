@@ -7,8 +7,9 @@
 #include "daemon/autograd/simplify.h"
 #include "daemon/nn/recorder.h"
 #include "daemon/ops/mean_squared_error.h"
+#include "daemon/ops/multiply.h"
+#include "daemon/ops/reshape.h"
 #include "daemon/ops/softmax_cross_entropy.h"
-#include "daemon/tensor/group_rules.h"
 
 namespace gaccd {
 namespace {
@@ -32,16 +33,34 @@ Status CheckLossFits(LossKind loss, const SampleSpec& sample) {
                                      ", found samples of ", Describe(sample))};
 }
 
+// A token beyond the model's table would make everything NaN.
+Status CheckVocabulary(const Network& network, const SampleSpec& sample) {
+  const std::int64_t known = network.ExampleSample().vocabulary;
+  if (known == 0 || sample.vocabulary <= known) return Status::Ok();
+  return {ErrorKind::kConfig,
+          StrCat("the model has a vocabulary of ", known, ", the data one of ", sample.vocabulary)};
+}
+
 // In the words of the job: the shape of one sample.
 Shape SampleShape(const Shape& batch) { return {batch.begin() + 1, batch.end()}; }
 
-Status CheckPredictionFits(LossKind loss, const SampleSpec& sample, const Shape& prediction) {
+// rows: of the prediction, for one sample.
+Status CheckPredictionFits(LossKind loss, const SampleSpec& sample, std::int64_t rows,
+                           const Shape& row) {
+  const TensorSpec& target = *sample.Find(TargetOf(loss));
   const bool labels = loss == LossKind::kSoftmaxCrossEntropy;
-  const std::int64_t wanted = labels ? sample.classes : sample.Find(TargetOf(loss))->elements();
-  if (prediction == Shape{wanted}) return Status::Ok();
-  return {ErrorKind::kConfig, StrCat("loss: ", wanted, labels ? " classes" : " values per target",
-                                     " need a last layer with the output shape [", wanted,
-                                     "], found ", ToString(prediction))};
+  const std::int64_t targets = labels ? target.elements() : 1;
+  if (rows != targets) {
+    return {ErrorKind::kConfig,
+            StrCat("loss: a sample has ", targets, labels ? " labels" : " target",
+                   ", but the model predicts ", rows, " rows for it")};
+  }
+  const std::int64_t wanted = labels ? sample.classes : target.elements();
+  // A vocabulary may be filled up to a round number.
+  if (row == Shape{wanted} || (rows > 1 && row.size() == 1 && row[0] > wanted)) return Status::Ok();
+  return {ErrorKind::kConfig,
+          StrCat("loss: ", wanted, labels ? " classes" : " values per target",
+                 " need a last layer with the output shape [", wanted, "], found ", ToString(row))};
 }
 
 std::shared_ptr<const Function> LossFunction(LossKind kind) {
@@ -54,6 +73,21 @@ std::shared_ptr<const Function> LossFunction(LossKind kind) {
   return nullptr;
 }
 
+// The only output of function(inputs).
+Result<ValueId> Apply(Graph& graph, std::string_view what, std::shared_ptr<const Function> function,
+                      std::vector<ValueId> inputs) {
+  auto outputs = graph.Apply(std::move(function), std::move(inputs));
+  if (!outputs.ok()) return std::move(outputs).status().WithContext(what);
+  return (*outputs)[0];
+}
+
+// A sum over the rows of the prediction as a sum over samples of the mean over their rows; so too
+// the weight of a sample becomes that of a row.
+Result<ValueId> PerRow(Graph& graph, ValueId value, std::int64_t rows) {
+  if (rows == 1) return value;
+  return Apply(graph, "loss", std::make_shared<Multiply>(1 / static_cast<double>(rows)), {value});
+}
+
 // A sample for which `network` can be recorded, with the target that its prediction needs.
 Result<SampleSpec> ExampleSample(const Network& network, LossKind loss) {
   SampleSpec sample = network.ExampleSample();
@@ -61,9 +95,11 @@ Result<SampleSpec> ExampleSample(const Network& network, LossKind loss) {
   nn::Recorder recorder(graph, network.parameters(), sample, {});
   const ValueId prediction = network.Record(recorder);
   GACCD_RETURN_IF_ERROR(recorder.status());
-  const std::int64_t width = Elements(SampleShape(graph.value(prediction).spec.shape));
+  const Shape& shape = graph.value(prediction).spec.shape;
+  const std::int64_t width = Elements(SampleShape(shape));
   const bool labels = loss == LossKind::kSoftmaxCrossEntropy;
-  sample.tensors.push_back(labels ? TensorSpec{"labels", DType::kI32, {}}
+  const Shape label = shape[0] > 1 ? Shape{shape[0]} : Shape{};
+  sample.tensors.push_back(labels ? TensorSpec{"labels", DType::kI32, label}
                                   : TensorSpec{"targets", DType::kF32, {width}});
   if (labels) sample.classes = width;
   return sample;
@@ -85,6 +121,7 @@ Result<Model> Model::Make(std::shared_ptr<const Network> network, LossKind loss,
                           const SampleSpec& sample) {
   Model model(std::move(network), loss, sample);
   GACCD_RETURN_IF_ERROR(CheckLossFits(loss, sample));
+  GACCD_RETURN_IF_ERROR(CheckVocabulary(*model.network_, sample));
   GACCD_RETURN_IF_ERROR(model.AddParameters());
   GACCD_RETURN_IF_ERROR(model.RecordTraining(1).status());
   return model;
@@ -92,30 +129,26 @@ Result<Model> Model::Make(std::shared_ptr<const Network> network, LossKind loss,
 
 Status Model::AddParameters() {
   for (const nn::ParameterSpec& parameter : network_->parameters().specs()) {
-    const OptimizerGroup group = parameter.decay ? OptimizerGroup{} : kNoDecay;
-    GACCD_RETURN_IF_ERROR(
-        layout_.Add(parameter.name, parameter.shape, group, parameter.frozen).status());
+    GACCD_RETURN_IF_ERROR(layout_.Add(parameter.name, parameter.shape).status());
   }
   return Status::Ok();
 }
 
-Status Model::ApplyRules(const OptimizerSpec& optimizer) {
-  return ApplyGroupRules(optimizer, &layout_);
-}
-
 Result<Model::Forward> Model::RecordForward(Graph& graph, std::int64_t samples,
                                             Precision precision) const {
-  nn::Recorder recorder(
-      graph, network_->parameters(), sample_,
-      {.samples = samples, .bf16 = precision == Precision::kBF16, .layout = &layout_});
+  nn::Recorder recorder(graph, network_->parameters(), sample_,
+                        {.samples = samples, .bf16 = precision == Precision::kBF16});
   Forward forward{};
   forward.prediction = network_->Record(recorder);
   forward.target = recorder.Input(TargetOf(loss_));
   GACCD_RETURN_IF_ERROR(recorder.status());
-  GACCD_RETURN_IF_ERROR(
-      CheckPredictionFits(loss_, sample_, SampleShape(graph.value(forward.prediction).spec.shape)));
-  forward.loss_sum =
-      recorder.Apply("loss", LossFunction(loss_), {forward.prediction, forward.target});
+  const Shape shape = graph.value(forward.prediction).spec.shape;
+  forward.rows = shape[0] / samples;
+  GACCD_RETURN_IF_ERROR(CheckPredictionFits(loss_, sample_, forward.rows, SampleShape(shape)));
+  if (forward.rows > 1) {
+    forward.target =
+        recorder.Apply("labels", std::make_shared<Reshape>(Shape{shape[0]}), {forward.target});
+  }
   GACCD_RETURN_IF_ERROR(recorder.status());
   forward.inputs = recorder.inputs();
   return forward;
@@ -125,10 +158,14 @@ Result<TrainingGraph> Model::RecordTraining(std::int64_t samples, Precision prec
   TrainingGraph training{};
   GACCD_ASSIGN_OR_RETURN(Forward forward, RecordForward(training.graph, samples, precision));
   training.inputs = std::move(forward.inputs);
-  training.loss_sum = forward.loss_sum;
-  training.weight = training.graph.AddInput("weight", {{1}, DType::kF32});
-  training.graph.MarkOutput(forward.loss_sum);
-  GACCD_RETURN_IF_ERROR(RecordGradients(training.graph, forward.loss_sum, training.weight));
+  Graph& graph = training.graph;
+  training.weight = graph.AddInput("weight", {{1}, DType::kF32});
+  GACCD_ASSIGN_OR_RETURN(const ValueId row_weight, PerRow(graph, training.weight, forward.rows));
+  GACCD_ASSIGN_OR_RETURN(const ValueId loss, Apply(graph, "loss", LossFunction(loss_),
+                                                   {forward.prediction, forward.target}));
+  GACCD_ASSIGN_OR_RETURN(training.loss_sum, PerRow(graph, loss, forward.rows));
+  graph.MarkOutput(training.loss_sum);
+  GACCD_RETURN_IF_ERROR(RecordGradients(graph, loss, row_weight));
   Simplify(training.graph);
   return training;
 }
@@ -137,14 +174,16 @@ Result<EvaluationGraph> Model::RecordEvaluation(std::int64_t samples, Precision 
   EvaluationGraph evaluation{};
   GACCD_ASSIGN_OR_RETURN(Forward forward, RecordForward(evaluation.graph, samples, precision));
   evaluation.inputs = std::move(forward.inputs);
-  evaluation.loss_sum = forward.loss_sum;
-  evaluation.graph.MarkOutput(forward.loss_sum);
+  Graph& graph = evaluation.graph;
+  const std::vector<ValueId> compared = {forward.prediction, forward.target};
+  GACCD_ASSIGN_OR_RETURN(const ValueId loss, Apply(graph, "loss", LossFunction(loss_), compared));
+  GACCD_ASSIGN_OR_RETURN(evaluation.loss_sum, PerRow(graph, loss, forward.rows));
+  graph.MarkOutput(evaluation.loss_sum);
   if (loss_ == LossKind::kSoftmaxCrossEntropy) {
-    GACCD_ASSIGN_OR_RETURN(const std::vector<ValueId> correct,
-                           evaluation.graph.Apply(std::make_shared<CorrectCount>(),
-                                                  {forward.prediction, forward.target}));
-    evaluation.correct = correct[0];
-    evaluation.graph.MarkOutput(correct[0]);
+    GACCD_ASSIGN_OR_RETURN(const ValueId correct,
+                           Apply(graph, "accuracy", std::make_shared<CorrectCount>(), compared));
+    GACCD_ASSIGN_OR_RETURN(evaluation.correct, PerRow(graph, correct, forward.rows));
+    graph.MarkOutput(*evaluation.correct);
   }
   DropUnused(evaluation.graph);  // nothing is folded: a NaN must reach the loss (relu.h)
   return evaluation;

@@ -1,6 +1,6 @@
 // Model: the network of a job and its loss, checked against the data, ready to be recorded as
 // graphs.
-// Immutable after Make() and ApplyRules(); any thread may use it.
+// Immutable after Make(); any thread may use it.
 #pragma once
 
 #include <memory>
@@ -22,8 +22,9 @@ namespace gaccd {
 struct TrainingGraph {
   Graph graph;
   std::vector<nn::GraphInput> inputs;  // from the batch: tensors of the sample, by name
-  ValueId weight;    // input f32 [1]: what one sample weighs, 1/D of the whole update
-  ValueId loss_sum;  // output f64 [1]: the sum over samples, not weighted
+  ValueId weight;  // input f32 [1]: what one sample weighs, 1/D of the whole update
+  // Output f64 [1]: the sum over samples, not weighted, of the mean over what is predicted for one.
+  ValueId loss_sum;
 };
 
 // Forward only.
@@ -31,7 +32,9 @@ struct EvaluationGraph {
   Graph graph;
   std::vector<nn::GraphInput> inputs;
   ValueId loss_sum;
-  std::optional<ValueId> correct;  // output f64 [1]: rows that are right, for class labels
+  // Output f64 [1], for class labels: the sum over samples of the share of predictions that are
+  // right.
+  std::optional<ValueId> correct;
 };
 
 class Model {
@@ -42,10 +45,6 @@ class Model {
   // With samples as the model itself needs them, for what can be asked without the data: its shapes
   // and functions.
   static Result<Model> MakeWithoutData(const ModelSpec& spec);
-
-  // The job's rules for groups and frozen parameters (tensor/group_rules.h). To be called before
-  // anything is recorded.
-  Status ApplyRules(const OptimizerSpec& optimizer);
 
   [[nodiscard]] const FlatLayout& layout() const { return layout_; }
   // What a batch for this model is made of.
@@ -74,9 +73,9 @@ class Model {
 
   struct Forward {
     std::vector<nn::GraphInput> inputs;
-    ValueId target;
+    ValueId target;  // labels [rows of the prediction] or targets [samples, width]
     ValueId prediction;
-    ValueId loss_sum;
+    std::int64_t rows = 1;  // of the prediction, for one sample
   };
   Result<Forward> RecordForward(Graph& graph, std::int64_t samples, Precision precision) const;
   Status AddParameters();

@@ -1,4 +1,5 @@
-// LayerList: the layers of a job, one after the other, from the tensor "features".
+// LayerList: the layers of a job, one after the other, from "features", or from "tokens" where the
+// first is an embedding.
 #pragma once
 
 #include <span>
@@ -19,6 +20,7 @@ class LayerList final : public Network {
 
  private:
   std::vector<std::unique_ptr<const nn::Layer>> layers_;
+  std::int64_t vocabulary_ = 0;  // 0: takes features
 };
 
 }  // namespace gaccd

@@ -18,7 +18,8 @@ class Network {
 
   [[nodiscard]] const nn::ParameterList& parameters() const { return parameters_; }
 
-  // Records the prediction [samples, width] from inputs that it asks `recorder` for.
+  // Records the prediction [rows, width] from inputs that it asks `recorder` for; of every sample
+  // the same number of rows, one after another.
   virtual ValueId Record(nn::Recorder& recorder) const = 0;
 
   // A sample that Record() takes, without labels or targets: what can be known without the data.
@@ -30,6 +31,9 @@ class Network {
  protected:
   nn::ParameterList parameters_;  // filled by the constructor
 };
+
+// A sample of one sequence: "tokens" i32 [length] in [0, vocabulary).
+[[nodiscard]] SampleSpec TokenSample(std::int64_t length, std::int64_t vocabulary);
 
 // The network that the job describes.
 [[nodiscard]] std::shared_ptr<const Network> MakeNetwork(const ModelSpec& spec);

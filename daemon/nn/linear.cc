@@ -1,31 +1,41 @@
 #include "daemon/nn/linear.h"
 
 #include <cmath>
+#include <utility>
 
 #include "collectives/base/strings.h"
-#include "daemon/ops/linear.h"
 
 namespace gaccd::nn {
 
-Linear::Linear(const Scope& scope, const Options& options)
-    : Layer(scope), in_(options.in), out_(options.out) {
-  const Initializer initializer = Uniform(1 / std::sqrt(static_cast<double>(in_)));
-  weight_ = Declare(scope, {"weight", {out_, in_}, initializer});
-  if (options.bias) bias_ = Declare(scope, {"bias", {out_}, initializer});
+Linear::Linear(const Scope& scope, const LinearOptions& options) : Layer(scope), options_(options) {
+  const auto [in, out, has_bias, order, deviation] = options;
+  const Initializer uniform = Uniform(1 / std::sqrt(static_cast<double>(in)));
+  weight_ = Declare(scope, {.name = "weight",
+                            .shape = order == WeightOrder::kOutIn ? Shape{out, in} : Shape{in, out},
+                            .initializer = deviation ? Normal(*deviation) : uniform});
+  if (!has_bias) return;
+  bias_ = Declare(scope, {.name = "bias",
+                          .shape = {out},
+                          .initializer = deviation ? Constant(0) : uniform,
+                          .decay = !deviation});
 }
 
 ValueId Linear::operator()(Recorder& recorder, ValueId input) const {
   const Shape& shape = recorder.shape(input);
-  if (shape.size() != 2 || shape[1] != in_) {
+  if (shape.size() != 2 || shape[1] != options_.in) {
     const Shape sample(shape.empty() ? shape.end() : shape.begin() + 1, shape.end());
     Check(recorder,
           {ErrorKind::kConfig,
-           StrCat("linear.in is ", in_, ", but its input has the shape ", ToString(sample),
+           StrCat("linear.in is ", options_.in, ", but its input has the shape ", ToString(sample),
                   sample.size() == 1 ? "" : ": put a flatten layer before it")});
   }
   std::vector<ValueId> inputs = {input, recorder.Parameter(weight_)};
   if (bias_) inputs.push_back(recorder.Parameter(*bias_));
-  return Apply(recorder, std::make_shared<gaccd::Linear>(), std::move(inputs));
+  return Apply(recorder, std::make_shared<gaccd::Linear>(false, options_.order), std::move(inputs));
+}
+
+ValueId TiedLinear::operator()(Recorder& recorder, ValueId input) const {
+  return Apply(recorder, std::make_shared<gaccd::Linear>(), {input, recorder.Parameter(weight_)});
 }
 
 }  // namespace gaccd::nn

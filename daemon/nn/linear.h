@@ -1,31 +1,48 @@
-// nn::Linear: y = x W^T + b, as PyTorch's nn.Linear: weight [out, in] and bias [out], both uniform
-// in +-1/sqrt(in). The function is in ops/linear.h.
+// nn::Linear: y = x W^T + b. The function is in ops/linear.h.
 #pragma once
 
 #include <optional>
 
 #include "daemon/nn/module.h"
+#include "daemon/ops/linear.h"
 
 namespace gaccd::nn {
 
+struct LinearOptions {
+  std::int64_t in = 0;
+  std::int64_t out = 0;
+  bool bias = true;
+  WeightOrder order = WeightOrder::kOutIn;  // kInOut: weight [in, out], as GPT-2's Conv1D
+  // The weight starts normal with this deviation, the bias as zero and without weight decay, as in
+  // transformers. Otherwise both are uniform in +-1/sqrt(in), as in PyTorch's nn.Linear.
+  std::optional<double> deviation = {};
+};
+
 class Linear final : public Layer {
  public:
-  struct Options {
-    std::int64_t in = 0;
-    std::int64_t out = 0;
-    bool bias = true;
-  };
-  Linear(const Scope& scope, const Options& options);
+  // weight [out, in] and bias [out].
+  Linear(const Scope& scope, const LinearOptions& options);
 
   // [M, in] -> [M, out]
   ValueId operator()(Recorder& recorder, ValueId input) const override;
-  [[nodiscard]] std::optional<Widths> widths() const override { return Widths{in_, out_}; }
+  [[nodiscard]] std::optional<Widths> widths() const override {
+    return Widths{options_.in, options_.out};
+  }
 
  private:
-  std::int64_t in_;
-  std::int64_t out_;
+  LinearOptions options_;
   ParameterIndex weight_;
   std::optional<ParameterIndex> bias_;
+};
+
+// y = x W^T with the weight of another module, [out, in]: the tied head of a language model.
+class TiedLinear final : public Module {
+ public:
+  TiedLinear(const Scope& scope, ParameterIndex weight) : Module(scope), weight_(weight) {}
+  ValueId operator()(Recorder& recorder, ValueId input) const;
+
+ private:
+  ParameterIndex weight_;
 };
 
 }  // namespace gaccd::nn

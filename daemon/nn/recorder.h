@@ -17,7 +17,6 @@
 
 #include "daemon/autograd/graph.h"
 #include "daemon/nn/parameter.h"
-#include "daemon/tensor/flat_layout.h"
 #include "daemon/tensor/sample.h"
 
 namespace gaccd::nn {
@@ -36,9 +35,7 @@ struct GraphInput {
 
 struct RecorderOptions {
   std::int64_t samples = 1;
-  bool bf16 = false;  // f32 inputs of the batch are cast to bf16 before modules see them
-  // Says which parameters are frozen; null: as they were declared.
-  const FlatLayout* layout = nullptr;
+  bool bf16 = false;  // f32 inputs of the batch are cast to bf16, and so are activations
 };
 
 class Recorder {
@@ -50,6 +47,10 @@ class Recorder {
   // The tensor of the batch of this name, [samples, ...], kSampleIds or kUpdate; kConfig when the
   // data has none.
   ValueId Input(std::string_view name);
+  // Whether the samples have a tensor of this name.
+  [[nodiscard]] bool HasTensor(std::string_view name) const;
+  // T of a value [B, T]; kConfig for another shape.
+  std::int64_t SequenceLength(ValueId value);
   ValueId Parameter(ParameterIndex index);
 
   // Output 0 of function(inputs). `where` stands before a refusal: "layer 'fc1'".
@@ -64,12 +65,12 @@ class Recorder {
   [[nodiscard]] std::int64_t samples() const { return options_.samples; }
   // What Input() has recorded so far.
   [[nodiscard]] const std::vector<GraphInput>& inputs() const { return inputs_; }
+  // The type of activations.
+  [[nodiscard]] DType activations() const { return options_.bf16 ? DType::kBF16 : DType::kF32; }
 
   [[nodiscard]] const Status& status() const { return status_; }
 
  private:
-  [[nodiscard]] bool IsFrozen(ParameterIndex index) const;
-
   Graph& graph_;
   const ParameterList& parameters_;
   const SampleSpec& sample_;

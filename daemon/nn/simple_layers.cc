@@ -1,6 +1,8 @@
 #include "daemon/nn/simple_layers.h"
 
+#include "daemon/autograd/add.h"
 #include "daemon/ops/flatten.h"
+#include "daemon/ops/pool_rows.h"
 #include "daemon/ops/relu.h"
 
 namespace gaccd::nn {
@@ -9,8 +11,20 @@ ValueId Flatten::operator()(Recorder& recorder, ValueId input) const {
   return Apply(recorder, std::make_shared<gaccd::Flatten>(), {input});
 }
 
+ValueId Activation::operator()(Recorder& recorder, ValueId input) const {
+  return Apply(recorder, std::make_shared<gaccd::Activation>(kind_), {input});
+}
+
 ValueId Relu::operator()(Recorder& recorder, ValueId input) const {
   return Apply(recorder, std::make_shared<gaccd::Relu>(), {input});
+}
+
+ValueId FirstRow::operator()(Recorder& recorder, ValueId x, std::int64_t length) const {
+  return Apply(recorder, std::make_shared<PoolRows>(PoolKind::kFirst, length), {x});
+}
+
+ValueId Residual::operator()(Recorder& recorder, ValueId a, ValueId b) const {
+  return Apply(recorder, std::make_shared<Add>(), {a, b});
 }
 
 }  // namespace gaccd::nn

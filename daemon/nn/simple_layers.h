@@ -2,6 +2,7 @@
 #pragma once
 
 #include "daemon/nn/module.h"
+#include "daemon/ops/activations.h"
 
 namespace gaccd::nn {
 
@@ -12,10 +13,34 @@ class Flatten final : public Layer {
   ValueId operator()(Recorder& recorder, ValueId input) const override;
 };
 
+// GELU (exact or by tanh), tanh, SiLU.
+class Activation final : public Layer {
+ public:
+  Activation(const Scope& scope, ActivationKind kind) : Layer(scope), kind_(kind) {}
+  ValueId operator()(Recorder& recorder, ValueId input) const override;
+
+ private:
+  ActivationKind kind_;
+};
+
 class Relu final : public Layer {
  public:
   explicit Relu(const Scope& scope) : Layer(scope) {}
   ValueId operator()(Recorder& recorder, ValueId input) const override;
+};
+
+// The first of every `length` rows: [B length, width] -> [B, width]
+class FirstRow final : public Module {
+ public:
+  explicit FirstRow(const Scope& scope) : Module(scope) {}
+  ValueId operator()(Recorder& recorder, ValueId x, std::int64_t length) const;
+};
+
+// a + b, of one shape.
+class Residual final : public Module {
+ public:
+  explicit Residual(const Scope& scope) : Module(scope) {}
+  ValueId operator()(Recorder& recorder, ValueId a, ValueId b) const;
 };
 
 }  // namespace gaccd::nn

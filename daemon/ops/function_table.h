@@ -73,6 +73,7 @@ inline constexpr FunctionRow kFunctions[] = {
     {"mean_squared_error_fused", nullptr, MakeMeanSquaredErrorFusedCuda, FuseMeanSquaredError},
     {"mean_squared_error_gradient", MakeMeanSquaredErrorGradientCpu,
      MakeMeanSquaredErrorGradientCuda},
+    {"multiply", MakeMultiplyCpu, nullptr},
     {"positions_gradient", MakePositionsGradientCpu, nullptr},
     {"relu", MakeReluCpu, MakeReluCuda},
     {"relu_gradient", MakeReluGradientCpu, MakeReluGradientCuda},

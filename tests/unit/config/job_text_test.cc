@@ -97,23 +97,6 @@ TEST(JobTextTest, DifferencesArePutInWords) {
   EXPECT_EQ(JobDifferences(was, now), "model.layer[0].linear.bias: true -> false; epochs: 1 -> 4");
 }
 
-TEST(JobTextTest, OptimizerGroupsReadBackTheSame) {
-  const std::string text =
-      With(kMinimal, "sgd {}",
-           "sgd {} group { match: '*.bias' weight_decay: 0 } group { match: 'fc*' lr_factor: 0.5 } "
-           "group { match: 'fc1.*' freeze: true }");
-  for (const Job& job : {ParseOk(text), ParseOk(JobText(ParseOk(text)))}) {
-    ASSERT_EQ(job.optimizer.groups.size(), 3u);
-    EXPECT_EQ(job.optimizer.groups[0].match, "*.bias");
-    EXPECT_EQ(job.optimizer.groups[0].weight_decay, 0.0);
-    EXPECT_EQ(job.optimizer.groups[0].lr_factor, std::nullopt);
-    EXPECT_EQ(job.optimizer.groups[1].weight_decay, std::nullopt);
-    EXPECT_EQ(job.optimizer.groups[1].lr_factor, 0.5);
-    EXPECT_EQ(job.optimizer.groups[1].freeze, std::nullopt);
-    EXPECT_EQ(job.optimizer.groups[2].freeze, true);
-  }
-}
-
 TEST(JobTextTest, TheResolvedTextReadsBackTheSame) {
   for (const std::string_view text : {kMinimal, kFull}) {
     const std::string resolved = JobText(ParseOk(text));
@@ -153,6 +136,43 @@ TEST(JobTextTest, SizeAndDepthAreBounded) {
   EXPECT_THAT(Error(deep), StartsWith("job.txtpb:1:"));
 }
 
+TEST(JobTextTest, ArchitecturesInsteadOfLayers) {
+  const auto with = [](const std::string& model) {
+    return With(kMinimal, "layer { name: \"fc\" linear { in: 10 out: 1 } }", model);
+  };
+  Job job = ParseOk(with("gpt { layers: 2 heads: 2 width: 64 }"));
+  const auto& gpt = std::get<GptSpec>(job.model.architecture);
+  EXPECT_EQ(gpt.layers, 2);
+  EXPECT_EQ(gpt.context, 1024);
+  EXPECT_EQ(gpt.epsilon, 1e-5);
+  EXPECT_EQ(JobText(ParseOk(JobText(job))), JobText(job));
+
+  job = ParseOk(with("mlp { widths: [10, 7, 1] }"));
+  EXPECT_THAT(std::get<MlpSpec>(job.model.architecture).widths, ::testing::ElementsAre(10, 7, 1));
+  EXPECT_EQ(JobText(ParseOk(JobText(job))), JobText(job));
+
+  job = ParseOk(with("bert { classes: 3 }"));
+  EXPECT_EQ(std::get<BertSpec>(job.model.architecture).classes, 3);
+
+  job = ParseOk(with(R"(
+    layer { name: "table" embedding { rows: 9 width: 4 } }
+    layer { name: "norm" layer_norm { width: 4 } }
+    layer { name: "act" gelu { tanh: true } })"));
+  EXPECT_EQ(std::get<EmbeddingSpec>(job.model.layers[0].kind).rows, 9);
+  EXPECT_EQ(std::get<LayerNormSpec>(job.model.layers[1].kind).epsilon, 1e-5);
+  EXPECT_TRUE(std::get<GeluSpec>(job.model.layers[2].kind).tanh);
+  EXPECT_EQ(JobText(ParseOk(JobText(job))), JobText(job));
+
+  EXPECT_THAT(Error(with("")), HasSubstr("model.layer: is required, at least one, or mlp, gpt"));
+  EXPECT_THAT(Error(With(kMinimal, "layer {", "mlp { widths: [1, 1] } layer {")),
+              HasSubstr("has layers and an architecture"));
+  EXPECT_THAT(Error(with("gpt { heads: 5 width: 64 }")),
+              HasSubstr("model.gpt.heads: must divide the width 64, found 5"));
+  EXPECT_THAT(Error(with("mlp { widths: [10, 0, 1] }")),
+              HasSubstr("model.mlp.widths[1]: must be at least 1, found 0"));
+  EXPECT_THAT(Error(with("mlp { widths: 10 }")), HasSubstr("expected at least 2, found 1"));
+}
+
 TEST(JobTextTest, RequiredFields) {
   EXPECT_EQ(Error(""), "job.txtpb: name: is required");
   EXPECT_THAT(Error("name: \"a\""), HasSubstr("model: is required"));
@@ -164,7 +184,7 @@ TEST(JobTextTest, RequiredFields) {
   EXPECT_THAT(Error(With(kMinimal, "lr: 0.1", "")), HasSubstr("optimizer.lr: is required"));
   EXPECT_THAT(Error(With(kMinimal, "sgd {}", "")), HasSubstr("optimizer: needs sgd or adamw"));
   EXPECT_THAT(Error(With(kMinimal, "linear { in: 10 out: 1 }", "")),
-              HasSubstr("model.layer[0]: needs flatten, linear or relu"));
+              HasSubstr("model.layer[0]: needs flatten, linear, relu, "));
   EXPECT_THAT(Error(With(kFull, "images: \"train-images.gz\"", "")),
               HasSubstr("data.train.idx.images: is required"));
   EXPECT_THAT(Error(With(kFull, "targets: \"y.npy\"", "targets: \"a\\000b\"")), HasSubstr("NUL"));
@@ -197,9 +217,6 @@ TEST(JobTextTest, WrongValuesAreNamedAndQuoted) {
        "momentum: must be at least 0 and below 1, found 1"},
       {kMinimal, "sgd {}", "sgd { nesterov: true }", "nesterov: needs a momentum above 0"},
       {kMinimal, "sgd {}", "sgd { weight_decay: -1 }", "weight_decay: must be at least 0"},
-      {kMinimal, "sgd {}", "sgd {} group { weight_decay: 0 }", "match: is required"},
-      {kMinimal, "sgd {}", "sgd {} group { match: 'b' lr_factor: nan }", "lr_factor: must be"},
-      {kMinimal, "sgd {}", "sgd {} group { match: 'b' weight_decay: -1 }", "weight_decay: must"},
       {kFull, "\"relu\"", "\"fc1\"", "model.layer[2].name: two layers are called 'fc1'"},
       {kFull, "std: 0.25", "std: 0", "data.normalize.std: must be above 0, found 0"},
       {kFull, "mean: 0.5", "mean: inf", "data.normalize.mean: must be finite, found inf"},

@@ -1,0 +1,96 @@
+#include "daemon/models/bert.h"
+
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+constexpr double kDeviation = 0.02;
+
+nn::LinearOptions Dense(std::int64_t in, std::int64_t out) {
+  return {.in = in, .out = out, .deviation = kDeviation};
+}
+nn::LayerNormOptions Norm(const BertSpec& bert) {
+  return {.width = bert.width, .epsilon = bert.epsilon};
+}
+nn::EmbeddingOptions Table(std::int64_t rows, const BertSpec& bert) {
+  return {.rows = rows, .width = bert.width, .deviation = kDeviation};
+}
+
+std::int64_t Hidden(const BertSpec& bert) { return bert.hidden > 0 ? bert.hidden : 4 * bert.width; }
+
+std::vector<BertLayer> MakeLayers(const nn::Scope& scope, const BertSpec& bert) {
+  std::vector<BertLayer> layers;
+  for (std::int64_t i = 0; i < bert.layers; ++i) layers.emplace_back(scope / i, bert);
+  return layers;
+}
+
+}  // namespace
+
+BertEmbeddings::BertEmbeddings(const nn::Scope& scope, const BertSpec& bert)
+    : Module(scope),
+      words_(scope / "word_embeddings", Table(bert.vocabulary, bert)),
+      positions_(scope / "position_embeddings", Table(bert.context, bert)),
+      segments_(scope / "token_type_embeddings", Table(bert.segments, bert)),
+      layer_norm_(scope / "LayerNorm", Norm(bert)),
+      add_(scope) {}
+
+ValueId BertEmbeddings::operator()(nn::Recorder& recorder, ValueId tokens,
+                                   std::int64_t length) const {
+  const ValueId words = words_(recorder, tokens);
+  const ValueId both = recorder.HasTensor("segments")
+                           ? add_(recorder, words, segments_(recorder, recorder.Input("segments")))
+                           : segments_.AddFirstRow(recorder, words);
+  return layer_norm_(recorder, positions_(recorder, both, length));
+}
+
+BertLayer::BertLayer(const nn::Scope& scope, const BertSpec& bert)
+    : Module(scope),
+      query_(scope / "attention" / "self" / "query", Dense(bert.width, bert.width)),
+      key_(scope / "attention" / "self" / "key", Dense(bert.width, bert.width)),
+      value_(scope / "attention" / "self" / "value", Dense(bert.width, bert.width)),
+      attend_(scope / "attention" / "self", {.heads = bert.heads}),
+      attention_dense_(scope / "attention" / "output" / "dense", Dense(bert.width, bert.width)),
+      attention_norm_(scope / "attention" / "output" / "LayerNorm", Norm(bert)),
+      intermediate_(scope / "intermediate" / "dense", Dense(bert.width, Hidden(bert))),
+      gelu_(scope / "intermediate" / "gelu", ActivationKind::kGelu),
+      output_dense_(scope / "output" / "dense", Dense(Hidden(bert), bert.width)),
+      output_norm_(scope / "output" / "LayerNorm", Norm(bert)),
+      add_(scope) {}
+
+ValueId BertLayer::operator()(nn::Recorder& recorder, ValueId x, const BertText& text) const {
+  const ValueId attended =
+      attend_(recorder, {query_(recorder, x), key_(recorder, x), value_(recorder, x)}, text.length,
+              text.lengths);
+  x = attention_norm_(recorder, add_(recorder, x, attention_dense_(recorder, attended)));
+  const ValueId hidden = gelu_(recorder, intermediate_(recorder, x));
+  return output_norm_(recorder, add_(recorder, x, output_dense_(recorder, hidden)));
+}
+
+Bert::Bert(const BertSpec& bert)
+    : spec_(bert),
+      embeddings_(nn::Scope(parameters_, "bert.embeddings"), bert),
+      layers_(MakeLayers(nn::Scope(parameters_, "bert.encoder.layer"), bert)),
+      first_(nn::Scope(parameters_, "bert.pooler")),
+      pooler_(nn::Scope(parameters_, "bert.pooler.dense"), Dense(bert.width, bert.width)),
+      tanh_(nn::Scope(parameters_, "bert.pooler"), ActivationKind::kTanh),
+      classifier_(nn::Scope(parameters_, "classifier"), Dense(bert.width, bert.classes)) {}
+
+ValueId Bert::Record(nn::Recorder& recorder) const {
+  const ValueId tokens = recorder.Input("tokens");
+  BertText text{.length = recorder.SequenceLength(tokens)};
+  if (recorder.HasTensor("lengths")) text.lengths = recorder.Input("lengths");
+  ValueId x = embeddings_(recorder, tokens, text.length);
+  for (const BertLayer& layer : layers_) x = layer(recorder, x, text);
+  const ValueId pooled = tanh_(recorder, pooler_(recorder, first_(recorder, x, text.length)));
+  return classifier_(recorder, pooled);
+}
+
+SampleSpec Bert::ExampleSample() const { return TokenSample(spec_.context, spec_.vocabulary); }
+
+std::string Bert::Describe() const {
+  return StrCat("bert, ", spec_.layers, " layers of width ", spec_.width, ", ", spec_.heads,
+                " heads, ", spec_.classes, " classes");
+}
+
+}  // namespace gaccd

@@ -1,0 +1,76 @@
+// Bert: BERT (Devlin et al. 2018) that classifies: tokens, positions and segments, blocks with the
+// layer norm behind, exact GELU, attention up to the length of the text; the first token goes
+// through a pooler with tanh to the classes. From "tokens" [T], and "segments" [T] and "lengths" []
+// where the data has them: without lengths, padding is text, too. Parameters have the names, shapes
+// and initial values of Hugging Face's BertForSequenceClassification.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "daemon/models/network.h"
+#include "daemon/nn/attention.h"
+#include "daemon/nn/embedding.h"
+#include "daemon/nn/layer_norm.h"
+#include "daemon/nn/linear.h"
+#include "daemon/nn/simple_layers.h"
+
+namespace gaccd {
+
+// What every block needs to know of the batch.
+struct BertText {
+  std::int64_t length = 0;         // of the rows of a sample
+  std::optional<ValueId> lengths;  // of the texts; none: all of them
+};
+
+class BertEmbeddings final : public nn::Module {
+ public:
+  BertEmbeddings(const nn::Scope& scope, const BertSpec& bert);
+  ValueId operator()(nn::Recorder& recorder, ValueId tokens, std::int64_t length) const;
+
+ private:
+  nn::Embedding words_;
+  nn::Positions positions_;
+  nn::Embedding segments_;
+  nn::LayerNorm layer_norm_;
+  nn::Residual add_;
+};
+
+class BertLayer final : public nn::Module {
+ public:
+  BertLayer(const nn::Scope& scope, const BertSpec& bert);
+  ValueId operator()(nn::Recorder& recorder, ValueId x, const BertText& text) const;
+
+ private:
+  nn::Linear query_;
+  nn::Linear key_;
+  nn::Linear value_;
+  nn::SelfAttention attend_;
+  nn::Linear attention_dense_;
+  nn::LayerNorm attention_norm_;
+  nn::Linear intermediate_;
+  nn::Activation gelu_;
+  nn::Linear output_dense_;
+  nn::LayerNorm output_norm_;
+  nn::Residual add_;
+};
+
+class Bert final : public Network {
+ public:
+  explicit Bert(const BertSpec& bert);
+
+  ValueId Record(nn::Recorder& recorder) const override;
+  [[nodiscard]] SampleSpec ExampleSample() const override;
+  [[nodiscard]] std::string Describe() const override;
+
+ private:
+  BertSpec spec_;
+  BertEmbeddings embeddings_;
+  std::vector<BertLayer> layers_;
+  nn::FirstRow first_;
+  nn::Linear pooler_;
+  nn::Activation tanh_;
+  nn::Linear classifier_;
+};
+
+}  // namespace gaccd

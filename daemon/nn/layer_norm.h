@@ -1,0 +1,27 @@
+// nn::LayerNorm over the last dimension: weight [width], at first 1, and bias [width], at first 0,
+// neither with weight decay. The function is in ops/layer_norm.h.
+#pragma once
+
+#include "daemon/nn/module.h"
+
+namespace gaccd::nn {
+
+struct LayerNormOptions {
+  std::int64_t width = 0;
+  double epsilon = 1e-5;
+};
+
+class LayerNorm final : public Layer {
+ public:
+  LayerNorm(const Scope& scope, const LayerNormOptions& options);
+
+  // [M, width] -> the same
+  ValueId operator()(Recorder& recorder, ValueId input) const override;
+
+ private:
+  double epsilon_;
+  ParameterIndex weight_;
+  ParameterIndex bias_;
+};
+
+}  // namespace gaccd::nn

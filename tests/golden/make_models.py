@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+"""Writes tests/golden/models/: what Hugging Face's GPT-2 and BERT make of the job texts there.
+
+The committed files are from transformers 4.30 on Debian's python3-torch 1.13:
+  python3 -m venv --system-site-packages V && V/bin/pip install transformers==4.30.2 'numpy<1.25'
+  V/bin/python tests/golden/make_models.py
+
+Every model trains in double precision, every update is one batch, and the loss of an update is the
+mean over its samples (of the mean over the tokens of a sample). Dropout is off.
+
+NAME.npy files     the data, made by a formula
+NAME.init          safetensors: the initial weights, with the names that save_pretrained gives them
+NAME.trained       safetensors: the weights after the last update
+NAME.first         safetensors: "logits" of the first FIRST samples with the initial weights, and the
+                   gradient of every parameter for them, as "gradient.NAME"
+NAME.txt           one line a record:
+  torch VERSION transformers VERSION
+  worlds 1x1 2x3           nodes x ranks a node that must give what follows
+  step EPOCH STEP SAMPLES SAMPLES_TOTAL LR LOSS GRAD_NORM     before clipping
+  eval EPOCH STEP SAMPLES LOSS [ACCURACY]
+  error TENSOR VALUE       |f32 - f64| / sqrt(elements) of PyTorch's own single precision, for the
+                           tensors of NAME.first and, as "trained.NAME", of NAME.trained
+"""
+import json
+import math
+import os
+import struct
+
+import numpy
+import torch
+import transformers
+from google.protobuf import text_format
+from make_mlp import stream
+from make_train import job_message, learning_rate, updates_of
+
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "models")
+FIRST = 9
+SAMPLES, HELD_OUT, LENGTH, VOCABULARY, CLASSES = 31, 7, 10, 23, 3
+JOBS = {  # job: (model, worlds)
+    "gpt_mini": ("gpt", ["1x1", "1x2", "3x1", "1x5", "1x7"]),
+    "gpt_mini_few": ("gpt", ["1x1", "1x5", "7x1"]),  # a target below the number of ranks
+    "bert_mini": ("bert", ["1x1", "2x1", "1x3", "5x1", "1x7"]),
+}
+
+
+def write_data():
+    """Tokens of a noisy affine rule; lengths of 1 to LENGTH; labels that the tokens decide."""
+    count = SAMPLES + HELD_OUT
+    noise = (stream(80, 0, count * (LENGTH + 1)) % numpy.uint64(3)).astype(numpy.int64)
+    noise = noise.reshape(count, -1)
+    text = numpy.zeros((count, LENGTH + 1), numpy.int64)
+    text[:, 0] = (stream(80, 1, count) % numpy.uint64(VOCABULARY)).astype(numpy.int64)
+    for t in range(LENGTH):
+        text[:, t + 1] = (3 * text[:, t] + noise[:, t] + 1) % VOCABULARY
+    lengths = 1 + (stream(80, 2, count) % numpy.uint64(LENGTH)).astype(numpy.int64)
+    inside = numpy.arange(LENGTH) < lengths[:, None]
+    split = 1 + (stream(80, 3, count) % numpy.uint64(LENGTH)).astype(numpy.int64)
+    segments = numpy.where(inside & (numpy.arange(LENGTH) >= split[:, None]), 1, 0)
+    words = numpy.where(inside, text[:, :LENGTH] % (VOCABULARY - 1) + 1, 0)  # 0 is only padding
+    labels = (words.sum(1) // 7) % CLASSES
+    data = {"gpt_tokens": text[:, :-1], "gpt_labels": text[:, 1:], "bert_tokens": words,
+            "bert_lengths": lengths, "bert_segments": segments, "bert_labels": labels}
+    for name, values in data.items():
+        numpy.save(os.path.join(FOLDER, name + ".npy"), values[:SAMPLES].astype("<i4"))
+        numpy.save(os.path.join(FOLDER, "eval_" + name + ".npy"), values[SAMPLES:].astype("<i4"))
+    return {name: torch.from_numpy(values) for name, values in data.items()}
+
+
+def make_network(model):
+    torch.manual_seed(5)
+    if model == "gpt":
+        network = transformers.GPT2LMHeadModel(transformers.GPT2Config(
+            vocab_size=VOCABULARY, n_positions=LENGTH, n_embd=12, n_layer=2, n_head=3,
+            resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
+    else:
+        network = transformers.BertForSequenceClassification(transformers.BertConfig(
+            vocab_size=VOCABULARY, hidden_size=12, num_hidden_layers=2, num_attention_heads=3,
+            intermediate_size=20, max_position_embeddings=LENGTH, num_labels=CLASSES,
+            hidden_dropout_prob=0, attention_probs_dropout_prob=0))
+    with torch.no_grad():  # as f32 holds them; larger, so that no gradient is almost zero
+        for name, parameter in network.named_parameters():
+            if parameter.dim() == 2:
+                parameter *= 8
+            if name.endswith("bias"):
+                parameter += 0.1 * torch.randn_like(parameter)
+            parameter.copy_(parameter.float().double())
+    return network
+
+
+def logits_of(model, network, data, samples):
+    if model == "gpt":
+        return network(data["gpt_tokens"][samples]).logits
+    mask = torch.arange(LENGTH) < data["bert_lengths"][samples][:, None]
+    return network(data["bert_tokens"][samples], attention_mask=mask.to(next(network.parameters()).dtype),
+                   token_type_ids=data["bert_segments"][samples]).logits
+
+
+def loss_and_logits(model, network, data, samples):
+    """The mean loss of the samples."""
+    logits = logits_of(model, network, data, samples)
+    labels = data[model + "_labels"][samples]
+    loss = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
+    return loss, logits
+
+
+def make_optimizer(spec, network):
+    """Biases and the weights of layer norms do not decay."""
+    decayed = [p for p in network.parameters() if p.dim() > 1]
+    others = [p for p in network.parameters() if p.dim() == 1]
+    adamw = spec.adamw
+    return torch.optim.AdamW(
+        [{"params": decayed, "weight_decay": adamw.weight_decay},
+         {"params": others, "weight_decay": 0}],
+        lr=1, betas=(adamw.beta1, adamw.beta2), eps=adamw.epsilon)
+
+
+def tensors_of(network, prefix=""):
+    return {prefix + name: p.detach() for name, p in network.named_parameters()}
+
+
+def first_of(model, network, data):
+    loss, logits = loss_and_logits(model, network, data, list(range(FIRST)))
+    loss.backward()
+    tensors = {"gradient." + n: p.grad.clone() for n, p in network.named_parameters()}
+    network.zero_grad()
+    return {"logits": logits.detach(), **tensors}
+
+
+def train(model, job, network, data, out=None):
+    optimizer = make_optimizer(job.optimizer, network)
+    updates = updates_of(job, SAMPLES, job.batch.target)
+    total = 0
+    for update, (epoch, samples) in enumerate(updates):
+        optimizer.zero_grad()
+        loss, _ = loss_and_logits(model, network, data, samples)
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(network.parameters(), job.clip_norm or math.inf)
+        lr = learning_rate(job, update, len(updates), job.batch.target)
+        for group in optimizer.param_groups:
+            group["lr"] = lr
+        optimizer.step()
+        total += len(samples)
+        if out is None:
+            continue
+        out.write("step %d %d %d %d %.12g %.12g %.12g\n"
+                  % (epoch, update + 1, len(samples), total, lr, loss.item(), norm.item()))
+        if update + 1 == len(updates) or updates[update + 1][0] > epoch:
+            held_out = list(range(SAMPLES, SAMPLES + HELD_OUT))
+            with torch.no_grad():
+                loss, logits = loss_and_logits(model, network, data, held_out)
+            right = (logits.argmax(-1) == data[model + "_labels"][held_out]).double().mean().item()
+            out.write("eval %d %d %d %.12g %.12g\n"
+                      % (epoch, update + 1, HELD_OUT, loss.item(), right))
+
+
+def write_safetensors(path, tensors):
+    header, at = {"__metadata__": {"format": "pt"}}, 0
+    for name, tensor in tensors.items():
+        size = 4 * tensor.numel()
+        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for tensor in tensors.values():
+            file.write(tensor.detach().numpy().astype("<f4").tobytes())
+
+
+def write_errors(out, single, double, prefix=""):
+    for name, tensor in double.items():
+        error = (single[name].double() - tensor).norm().item() / math.sqrt(tensor.numel())
+        out.write("error %s%s %.3g\n" % (prefix, name, error))
+
+
+def make(name, model, worlds, data):
+    with open(os.path.join(FOLDER, name + ".txtpb")) as text:
+        job = text_format.Parse(text.read(), JOB(), allow_unknown_field=True)
+    network, single = make_network(model), make_network(model).float()
+    base = os.path.join(FOLDER, name)
+    with open(base + ".txt", "w") as out:
+        out.write("torch %s transformers %s\n" % (torch.__version__, transformers.__version__))
+        out.write("worlds %s\n" % " ".join(worlds))
+        if name == model + "_mini":
+            write_safetensors(base + ".init", tensors_of(network))
+            first = first_of(model, network, data)
+            write_safetensors(base + ".first", first)
+            write_errors(out, first_of(model, single, data), first)
+        train(model, job, network, data, out)
+        train(model, job, single, data)
+        write_safetensors(base + ".trained", tensors_of(network))
+        write_errors(out, tensors_of(single), tensors_of(network), "trained.")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float64)
+    numpy.seterr(over="ignore")
+    made = write_data()
+    JOB = job_message()
+    for job_name, (kind, its_worlds) in JOBS.items():
+        make(job_name, kind, its_worlds, made)

@@ -1,0 +1,224 @@
+// GPT-2 and BERT against Hugging Face's in double precision (tests/golden/make_models.py): logits
+// and the gradient of every parameter, from weights files with Hugging Face's names.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "collectives/base/strings.h"
+#include "daemon/autograd/executor.h"
+#include "daemon/autograd/function.h"
+#include "daemon/device/cpu/cpu_context.h"
+#include "daemon/device/cpu/packed_weights.h"
+#include "daemon/device/host_buffer.h"
+#include "daemon/model/safetensors.h"
+#include "daemon/models/network.h"
+#include "daemon/ops/cpu_kernels.h"
+#include "daemon/ops/reshape.h"
+#include "daemon/ops/softmax_cross_entropy.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::int64_t kSamples = 9;
+constexpr std::int64_t kLength = 10;
+constexpr std::int64_t kVocabulary = 23;
+
+std::string PathOf(const std::string& file) { return StrCat(GACCD_GOLDEN_DIR "/models/", file); }
+
+template <typename T>
+T Value(Result<T> result) {
+  if (!result.ok()) ADD_FAILURE() << result.status().message();
+  return std::move(result).value();
+}
+
+// The first `count` values of an i32 array.
+std::vector<std::int32_t> ReadNpy(const std::string& file, std::size_t count) {
+  std::ifstream in(PathOf(file), std::ios::binary);
+  EXPECT_TRUE(in.good()) << file;
+  constexpr std::streamoff kHeader = 128;
+  in.seekg(kHeader);
+  std::vector<std::int32_t> values(count);
+  in.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(count * 4));
+  EXPECT_TRUE(in.good()) << file;
+  return values;
+}
+
+std::map<std::string, NamedTensor> ReadTensors(const std::string& file) {
+  std::map<std::string, NamedTensor> tensors;
+  for (NamedTensor& tensor : Value(ReadSafetensors(PathOf(file))).tensors) {
+    tensors.emplace(tensor.name, std::move(tensor));
+  }
+  return tensors;
+}
+
+// "error TENSOR VALUE": how far PyTorch's own f32 is off, root of the mean square.
+std::map<std::string, double> ReadErrors(const std::string& file) {
+  std::map<std::string, double> errors;
+  std::ifstream in(PathOf(file));
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream words(line);
+    std::string key;
+    std::string name;
+    words >> key >> name;
+    if (key == "error") words >> errors[name];
+  }
+  return errors;
+}
+
+double RootMeanSquare(std::span<const float> a, std::span<const float> b) {
+  EXPECT_EQ(a.size(), b.size());
+  double squares = 0;
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    squares += std::pow(double{a[i]} - double{b[i]}, 2);
+  }
+  return std::sqrt(squares / static_cast<double>(a.size()));
+}
+
+// A network that was run forward and backward over the first samples of the golden data.
+class Training {
+ public:
+  Training(const ModelSpec& spec, const std::string& name) : network_(MakeNetwork(spec)) {
+    for (const nn::ParameterSpec& parameter : network_->parameters().specs()) {
+      EXPECT_TRUE(layout_.Add(parameter.name, parameter.shape).ok());
+    }
+    const auto elements = static_cast<std::size_t>(layout_.size());
+    parameters_.resize(elements);
+    gradients_.resize(elements);
+    for (const auto& [tensor_name, tensor] : ReadTensors(name + ".init")) {
+      const FlatEntry* entry = layout_.Find(tensor_name);
+      if (entry == nullptr || entry->shape != tensor.shape) {
+        ADD_FAILURE() << tensor_name << " " << ToString(tensor.shape);
+        continue;
+      }
+      std::ranges::copy(tensor.values, parameters_.begin() + entry->offset);
+    }
+  }
+
+  // `tensors` by name: the content of kSamples samples.
+  void Train(const SampleSpec& sample, std::map<std::string, std::vector<std::int32_t>> tensors) {
+    Graph graph;
+    nn::Recorder recorder(graph, network_->parameters(), sample, {.samples = kSamples});
+    logits_ = network_->Record(recorder);
+    const auto rows = recorder.shape(logits_)[0];
+    const ValueId labels = recorder.Apply("labels", std::make_shared<Reshape>(Shape{rows}),
+                                          {recorder.Input("labels")});
+    const ValueId loss =
+        recorder.Apply("loss", std::make_shared<SoftmaxCrossEntropy>(), {logits_, labels});
+    ASSERT_TRUE(recorder.status().ok()) << recorder.status().message();
+    graph.MarkOutput(logits_);
+    graph.MarkOutput(loss);
+    const ValueId weight = graph.AddInput("weight", {{1}, DType::kF32});
+    const Status recorded = RecordGradients(graph, loss, weight);
+    ASSERT_TRUE(recorded.ok()) << recorded.message();
+
+    auto context = Value(CpuContext::Create());
+    const auto kernels = MakeCpuKernels(*context, {.runs_per_update = 1});
+    const auto executor = Value(Executor::Prepare(
+        std::move(graph), {&layout_, parameters_.data(), gradients_.data()}, *kernels));
+    const HostBuffer arena = Value(
+        HostBuffer::Allocate(static_cast<std::size_t>(executor->arena_bytes()), "activations"));
+    const HostBuffer scratch =
+        Value(HostBuffer::Allocate(static_cast<std::size_t>(executor->scratch_bytes()), "scratch"));
+    executor->Attach(arena.data(), scratch.data());
+    const float one_row = 1.0F / static_cast<float>(rows);
+    executor->BindInput(weight, &one_row);
+    for (const nn::GraphInput& input : recorder.inputs()) {
+      executor->BindInput(input.value, tensors.at(input.name).data());
+    }
+    const Status run = executor->Run(true);
+    ASSERT_TRUE(run.ok()) << run.message();
+    const float* output = executor->Output<float>(logits_);
+    logit_values_.assign(output, output + Elements(executor->graph().value(logits_).spec.shape));
+  }
+
+  // Ours sum in another order than PyTorch's f32 and may be a few times as far off; no tensor need
+  // be better than half a unit in the last place of the largest one.
+  void Compare(const std::string& name) {
+    const auto golden = ReadTensors(name + ".first");
+    const auto errors = ReadErrors(name + ".txt");
+    ASSERT_EQ(golden.size(), layout_.entries().size() + 1);
+    const double floor = 0x1p-25 * GradientScale(golden);
+    CompareOne(golden.at("logits").values, logit_values_, "logits", 4 * errors.at("logits"));
+    for (const FlatEntry& entry : layout_.entries()) {
+      const std::string key = "gradient." + entry.name;
+      ASSERT_TRUE(golden.contains(key)) << key;
+      CompareOne(golden.at(key).values, GradientOf(entry), key,
+                 4 * std::max(errors.at(key), floor));
+    }
+  }
+
+ private:
+  static double GradientScale(const std::map<std::string, NamedTensor>& golden) {
+    double largest = 0;
+    for (const auto& [name, tensor] : golden) {
+      if (name == "logits") continue;
+      const std::vector<float> zeros(tensor.values.size());
+      largest = std::max(largest, RootMeanSquare(tensor.values, zeros));
+    }
+    return largest;
+  }
+
+  static void CompareOne(std::span<const float> expected, std::span<const float> found,
+                         const std::string& name, double tolerance) {
+    EXPECT_LE(RootMeanSquare(found, expected), tolerance) << name;
+  }
+
+  std::span<const float> GradientOf(const FlatEntry& entry) const {
+    return std::span<const float>(gradients_)
+        .subspan(static_cast<std::size_t>(entry.offset), static_cast<std::size_t>(entry.elements));
+  }
+
+  std::shared_ptr<const Network> network_;
+  FlatLayout layout_;
+  std::vector<float> parameters_;
+  std::vector<float> gradients_;
+  ValueId logits_ = nn::kNoValue;
+  std::vector<float> logit_values_;
+};
+
+TEST(ModelsTest, Gpt2IsThatOfHuggingFace) {
+  constexpr std::size_t kTokens = kSamples * kLength;
+  Training run({.architecture = GptSpec{.vocabulary = kVocabulary,
+                                        .context = kLength,
+                                        .layers = 2,
+                                        .heads = 3,
+                                        .width = 12}},
+               "gpt_mini");
+  const SampleSpec sample{
+      .tensors = {{"tokens", DType::kI32, {kLength}}, {"labels", DType::kI32, {kLength}}},
+      .vocabulary = kVocabulary};
+  run.Train(sample, {{"tokens", ReadNpy("gpt_tokens.npy", kTokens)},
+                     {"labels", ReadNpy("gpt_labels.npy", kTokens)}});
+  run.Compare("gpt_mini");
+}
+
+TEST(ModelsTest, BertIsThatOfHuggingFace) {
+  constexpr std::size_t kTokens = kSamples * kLength;
+  Training run({.architecture = BertSpec{.vocabulary = kVocabulary,
+                                         .context = kLength,
+                                         .layers = 2,
+                                         .heads = 3,
+                                         .width = 12,
+                                         .hidden = 20,
+                                         .classes = 3}},
+               "bert_mini");
+  const SampleSpec sample{.tensors = {{"tokens", DType::kI32, {kLength}},
+                                      {"segments", DType::kI32, {kLength}},
+                                      {"lengths", DType::kI32, {}},
+                                      {"labels", DType::kI32, {}}},
+                          .vocabulary = kVocabulary};
+  run.Train(sample, {{"tokens", ReadNpy("bert_tokens.npy", kTokens)},
+                     {"segments", ReadNpy("bert_segments.npy", kTokens)},
+                     {"lengths", ReadNpy("bert_lengths.npy", kSamples)},
+                     {"labels", ReadNpy("bert_labels.npy", kSamples)}});
+  run.Compare("bert_mini");
+}
+
+}  // namespace
+}  // namespace gaccd
