@@ -43,9 +43,9 @@ class CpuKernelFactory : public KernelFactory {
 
 }  // namespace
 
-std::unique_ptr<KernelFactory> MakeCpuKernels(CpuContext& context,
-                                              const CpuKernelOptions& options) {
-  return std::make_unique<CpuKernelFactory>(CpuEnvironment{context, options});
+std::unique_ptr<KernelFactory> MakeCpuKernels(CpuContext& context, const CpuKernelOptions& options,
+                                              Communicator* comm) {
+  return std::make_unique<CpuKernelFactory>(CpuEnvironment{context, options, comm});
 }
 
 }  // namespace gaccd

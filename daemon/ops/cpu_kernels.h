@@ -7,6 +7,7 @@
 
 namespace gaccd {
 
+class Communicator;
 class CpuContext;
 
 struct CpuKernelOptions {
@@ -19,21 +20,30 @@ struct CpuKernelOptions {
 struct CpuEnvironment {
   CpuContext& context;
   CpuKernelOptions options;
+  Communicator* comm = nullptr;  // of collective functions; null: there are none
 };
 
-// `context` must outlive the factory and its kernels.
+// `context` and `comm` (may be null) must outlive the factory and its kernels.
 [[nodiscard]] std::unique_ptr<KernelFactory> MakeCpuKernels(CpuContext& context,
-                                                            const CpuKernelOptions& options);
+                                                            const CpuKernelOptions& options,
+                                                            Communicator* comm = nullptr);
 
 // Makers, by function. The operands are what the function infers (Executor::Prepare checks that);
 // kInternal where a library refuses what the request asks for.
 KernelResult MakeAccumulateCpu(const KernelRequest& request);
 KernelResult MakeAddCpu(const KernelRequest& request);
 KernelResult MakeAddPositionsCpu(const KernelRequest& request);
+KernelResult MakeAllGatherCpu(const KernelRequest& request, const CpuEnvironment& environment);
+KernelResult MakeAllReduceMeanCpu(const KernelRequest& request, const CpuEnvironment& environment);
+KernelResult MakeAllReduceSumCpu(const KernelRequest& request, const CpuEnvironment& environment);
 KernelResult MakeAttentionCpu(const KernelRequest& request);
 KernelResult MakeAttentionGradientCpu(const KernelRequest& request);
 KernelResult MakeBiasGradientCpu(const KernelRequest& request);
+KernelResult MakeBroadcastCpu(const KernelRequest& request, const CpuEnvironment& environment);
+KernelResult MakeBroadcastGradientCpu(const KernelRequest& request,
+                                      const CpuEnvironment& environment);
 KernelResult MakeCorrectCountCpu(const KernelRequest& request);
+KernelResult MakeDivideByCountCpu(const KernelRequest& request);
 KernelResult MakeDropoutCpu(const KernelRequest& request);
 KernelResult MakeEmbeddingCpu(const KernelRequest& request);
 KernelResult MakeEmbeddingGradientCpu(const KernelRequest& request);
@@ -57,7 +67,9 @@ KernelResult MakeMeanRowsGradientCpu(const KernelRequest& request);
 KernelResult MakeMeanSquaredErrorCpu(const KernelRequest& request);
 KernelResult MakeMeanSquaredErrorGradientCpu(const KernelRequest& request);
 KernelResult MakeMultiplyCpu(const KernelRequest& request);
+KernelResult MakeOwnRowsCpu(const KernelRequest& request);
 KernelResult MakePositionsGradientCpu(const KernelRequest& request);
+KernelResult MakeReduceScatterCpu(const KernelRequest& request, const CpuEnvironment& environment);
 KernelResult MakeReluCpu(const KernelRequest& request);
 KernelResult MakeReluGradientCpu(const KernelRequest& request);
 KernelResult MakeSiluCpu(const KernelRequest& request);

@@ -1,0 +1,162 @@
+// Collective operations as functions: a graph that has them runs on every rank of a communicator,
+// with the same nodes in the same order, also on a rank without rows.
+//
+// x_r: input of rank r; y_r: output of rank r; dy_r, dx_r: derivatives of the objective J by them.
+// What they mean is an argument:
+//   kPerRankLoss (default)  J = sum over ranks of L_r(y_r): each rank has a loss of its own, and
+//                           the objective is their sum. dy_r = dL_r/dy_r.
+//   kReplicatedLoss         J = L(y): every rank computes the same loss from the same y, and it
+//                           counts once. dy_r = dL/dy is the same on every rank.
+//
+//   function        forward                backward, kPerRankLoss    backward, kReplicatedLoss
+//   AllReduceSum    y = sum_r x_r          dx = sum_r dy_r           dx = dy
+//   AllReduceMean   y = sum_r x_r / n      dx = sum_r dy_r / n       dx = dy / n
+//   AllGather       y = rows of all ranks  dx = own rows of          dx = own rows of dy
+//                                               sum_r dy_r
+//   ReduceScatter   y_s = rows of s of     dx = dy of all ranks, gathered (under both: the owner
+//                         sum_r x_r             of a row is the only one that has its cotangent)
+//   Broadcast       y = x of the root      root: dx = sum_r dy_r     root: dx = dy
+//                                          others: dx = 0            others: dx = 0
+//
+// Choosing the wrong one multiplies gradients by the number of ranks or loses the parts of the
+// other ranks; both are silent. tests/ranks/op_gradients.h shows it by finite differences.
+//
+// Rows are the first dimension. They may differ by rank, and a rank may have none. Values are f32;
+// AllGather and Broadcast take any type, without gradient for integers. Only the CPU has kernels:
+// a captured CUDA graph would have to be cut at every collective.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/autograd/function.h"
+
+namespace gaccd {
+
+enum class GradConvention : std::uint8_t { kPerRankLoss, kReplicatedLoss };
+
+// How many rows each rank has, and which rank this is. The kernels check it against their
+// communicator.
+struct RowsByRank {
+  std::vector<std::int64_t> rows;
+  int rank = 0;
+};
+
+class AllReduceSum : public Function {
+ public:
+  explicit AllReduceSum(GradConvention convention = GradConvention::kPerRankLoss)
+      : convention_(convention) {}
+  [[nodiscard]] std::string_view name() const override { return "all_reduce_sum"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  Status Gradient(GradientScope& scope) const override;
+
+ private:
+  GradConvention convention_;
+};
+
+class AllReduceMean : public Function {
+ public:
+  // count: n, at least 1; the number of ranks only if the caller says so.
+  explicit AllReduceMean(std::int64_t count,
+                         GradConvention convention = GradConvention::kPerRankLoss)
+      : count_(count), convention_(convention) {}
+  [[nodiscard]] std::string_view name() const override { return "all_reduce_mean"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  Status Gradient(GradientScope& scope) const override;
+  [[nodiscard]] std::int64_t count() const { return count_; }
+
+ private:
+  std::int64_t count_;
+  GradConvention convention_;
+};
+
+class AllGather : public Function {
+ public:
+  explicit AllGather(RowsByRank rows, GradConvention convention = GradConvention::kPerRankLoss)
+      : rows_(std::move(rows)), convention_(convention) {}
+  [[nodiscard]] std::string_view name() const override { return "all_gather"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  Status Gradient(GradientScope& scope) const override;
+  [[nodiscard]] const RowsByRank& rows() const { return rows_; }
+
+ private:
+  RowsByRank rows_;
+  GradConvention convention_;
+};
+
+class ReduceScatter : public Function {
+ public:
+  explicit ReduceScatter(RowsByRank rows) : rows_(std::move(rows)) {}
+  [[nodiscard]] std::string_view name() const override { return "reduce_scatter"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  Status Gradient(GradientScope& scope) const override;
+  [[nodiscard]] const RowsByRank& rows() const { return rows_; }
+
+ private:
+  RowsByRank rows_;
+};
+
+// x of the other ranks is not read, but has the size of the root's.
+class Broadcast : public Function {
+ public:
+  explicit Broadcast(int root, GradConvention convention = GradConvention::kPerRankLoss)
+      : root_(root), convention_(convention) {}
+  [[nodiscard]] std::string_view name() const override { return "broadcast"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  Status Gradient(GradientScope& scope) const override;
+  [[nodiscard]] int root() const { return root_; }
+
+ private:
+  int root_;
+  GradConvention convention_;
+};
+
+// The gradients that are no function of the above. All keep the type; none has a gradient itself.
+// dx = dy / count
+class DivideByCount : public Function {
+ public:
+  explicit DivideByCount(std::int64_t count) : count_(count) {}
+  [[nodiscard]] std::string_view name() const override { return "divide_by_count"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] bool can_run_in_place() const override { return true; }
+  [[nodiscard]] std::int64_t count() const { return count_; }
+
+ private:
+  std::int64_t count_;
+};
+
+// dx = own rows of dy, without communication.
+class OwnRows : public Function {
+ public:
+  explicit OwnRows(RowsByRank rows) : rows_(std::move(rows)) {}
+  [[nodiscard]] std::string_view name() const override { return "own_rows"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] const RowsByRank& rows() const { return rows_; }
+
+ private:
+  RowsByRank rows_;
+};
+
+// On the root dx = sum_r dy_r, or dy where the loss is replicated; 0 on the others.
+class BroadcastGradient : public Function {
+ public:
+  BroadcastGradient(int root, GradConvention convention) : root_(root), convention_(convention) {}
+  [[nodiscard]] std::string_view name() const override { return "broadcast_gradient"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] int root() const { return root_; }
+  [[nodiscard]] GradConvention convention() const { return convention_; }
+
+ private:
+  int root_;
+  GradConvention convention_;
+};
+
+}  // namespace gaccd
