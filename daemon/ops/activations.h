@@ -9,11 +9,11 @@
 #pragma once
 
 #include "daemon/autograd/function.h"
+#include "daemon/ops/elementwise.h"
 
 namespace gaccd {
 
-enum class ActivationKind : std::uint8_t { kGelu, kGeluTanh, kTanh, kSilu };
-
+// The kinds: elementwise.h.
 class Activation : public Function {
  public:
   explicit Activation(ActivationKind kind) : kind_(kind) {}
@@ -24,6 +24,8 @@ class Activation : public Function {
       std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
   [[nodiscard]] bool can_run_in_place() const override { return true; }
+
+  [[nodiscard]] ActivationKind kind() const { return kind_; }
 
  private:
   ActivationKind kind_;
@@ -39,6 +41,8 @@ class ActivationGradient : public Function {
   [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_run_in_place() const override { return true; }
+
+  [[nodiscard]] ActivationKind kind() const { return kind_; }
 
  private:
   ActivationKind kind_;

@@ -25,6 +25,8 @@ struct IdentityFormula {  // a cast
   GACCD_HOST_DEVICE static float Of(float x) { return x; }
 };
 
+enum class ActivationKind : std::uint8_t { kGelu, kGeluTanh, kTanh, kSilu };
+
 // The activations of activations.h; their gradients take dy and x, of tanh dy and y.
 struct GeluFormula {
   GACCD_HOST_DEVICE static float Of(float x) { return x * 0.5F * (1.0F + Erf(x * 0.707106781F)); }

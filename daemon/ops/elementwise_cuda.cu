@@ -99,6 +99,38 @@ Status EnqueueRelu(const KernelStream& on, DType dtype, const void* x, void* y,
   return MapSame<ReluFormula, false>(on, "relu", dtype, x, nullptr, y, elements);
 }
 
+Status EnqueueActivation(const KernelStream& on, ActivationKind kind, DType dtype, const void* x,
+                         void* y, std::int64_t elements) {
+  switch (kind) {
+    case ActivationKind::kGelu:
+      return MapSame<GeluFormula, false>(on, "gelu", dtype, x, nullptr, y, elements);
+    case ActivationKind::kGeluTanh:
+      return MapSame<GeluTanhFormula, false>(on, "gelu_tanh", dtype, x, nullptr, y, elements);
+    case ActivationKind::kTanh:
+      return MapSame<TanhFormula, false>(on, "tanh", dtype, x, nullptr, y, elements);
+    case ActivationKind::kSilu:
+      return MapSame<SiluFormula, false>(on, "silu", dtype, x, nullptr, y, elements);
+  }
+  return {ErrorKind::kInternal, "an activation of no kind"};
+}
+
+Status EnqueueActivationGradient(const KernelStream& on, ActivationKind kind, DType dtype,
+                                 const void* dy, const void* kept, void* dx,
+                                 std::int64_t elements) {
+  switch (kind) {
+    case ActivationKind::kGelu:
+      return MapSame<GeluGradientFormula, true>(on, "gelu_gradient", dtype, dy, kept, dx, elements);
+    case ActivationKind::kGeluTanh:
+      return MapSame<GeluTanhGradientFormula, true>(on, "gelu_tanh_gradient", dtype, dy, kept, dx,
+                                                    elements);
+    case ActivationKind::kTanh:
+      return MapSame<TanhGradientFormula, true>(on, "tanh_gradient", dtype, dy, kept, dx, elements);
+    case ActivationKind::kSilu:
+      return MapSame<SiluGradientFormula, true>(on, "silu_gradient", dtype, dy, kept, dx, elements);
+  }
+  return {ErrorKind::kInternal, "an activation of no kind"};
+}
+
 Status EnqueueAddBias(const KernelStream& on, DType dtype, const void* bias, void* y, Matrix size,
                       bool relu) {
   return dtype == DType::kBF16 ? AddBias<Bf16>(on, bias, y, size, relu)

@@ -11,6 +11,7 @@
 #include "collectives/base/dtype.h"
 #include "collectives/base/result.h"
 #include "daemon/device/cuda/reduce.h"
+#include "daemon/ops/elementwise.h"
 
 namespace gaccd {
 
@@ -30,6 +31,11 @@ Status EnqueueAdd(const KernelStream& on, DType dtype, const void* a, const void
                   std::int64_t elements);
 Status EnqueueRelu(const KernelStream& on, DType dtype, const void* x, void* y,
                    std::int64_t elements);
+// Formulas: activations.h. `kept` is what the gradient takes beside dy.
+Status EnqueueActivation(const KernelStream& on, ActivationKind kind, DType dtype, const void* x,
+                         void* y, std::int64_t elements);
+Status EnqueueActivationGradient(const KernelStream& on, ActivationKind kind, DType dtype,
+                                 const void* dy, const void* kept, void* dx, std::int64_t elements);
 // y[row, column] += bias[column], then ReLU. For products without such an epilogue.
 Status EnqueueAddBias(const KernelStream& on, DType dtype, const void* bias, void* y, Matrix size,
                       bool relu);

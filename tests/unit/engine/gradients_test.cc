@@ -1,5 +1,6 @@
 // Every function's gradient against central differences of the objective that the same graph
-// computes. A new function gets a line in kCases.
+// computes. A new function gets a line in kCases, or in
+// sequence_cases.cc.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,30 +9,21 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/autograd/add.h"
-#include "daemon/ops/activations.h"
-#include "daemon/ops/attention.h"
-#include "daemon/ops/dropout.h"
-#include "daemon/ops/embedding.h"
 #include "daemon/ops/flatten.h"
-#include "daemon/ops/layer_norm.h"
 #include "daemon/ops/linear.h"
 #include "daemon/ops/mean_squared_error.h"
-#include "daemon/ops/pool_rows.h"
 #include "daemon/ops/relu.h"
 #include "daemon/ops/reshape.h"
-#include "daemon/ops/row_functions.h"
 #include "daemon/ops/softmax_cross_entropy.h"
-#include "daemon/ops/token_cross_entropy.h"
 #include "tests/unit/engine/graph_bench.h"
 #include "tests/unit/engine/scale_function.h"
+#include "tests/unit/engine/sequence_cases.h"
 
 namespace gaccd {
 namespace {
 
 // The inputs of the functions are parameters too, so that their gradients can be seen.
-struct Size {
-  std::int64_t rows, in, out;
-};
+using Size = CaseSize;
 
 // A step that f32 represents exactly. Most objectives here are quadratic in every single value: a
 // central difference then has no truncation error. Cross-entropy and a weight used twice have one,
@@ -66,10 +58,7 @@ ValueId ScaleOf(GraphBench& bench, ValueId x, ValueId gain, ValueId shift, bool 
   return bench.Apply(std::make_shared<Scale>(accumulate), {x, gain, shift});
 }
 
-struct Case {
-  const char* name;
-  std::function<ValueId(GraphBench&, const Size&)> record;  // returns the objective
-};
+using Case = GraphCase;
 
 const Case kCases[] = {
     {"linear_with_bias",
@@ -224,154 +213,6 @@ const Case kCases[] = {
      }},
 };
 
-ValueId ActivationOf(GraphBench& bench, const Size& s, ActivationKind kind) {
-  const ValueId x = bench.Parameter("x", {s.rows, s.in}, 2);
-  return Distance(bench, bench.Apply(std::make_shared<Activation>(kind), {x}));
-}
-
-// Two heads of width `out` in sequences of `rows`.
-ValueId AttentionOf(GraphBench& bench, const Size& s, bool causal,
-                    const std::vector<std::int32_t>& lengths) {
-  const auto sequences = static_cast<std::int64_t>(std::max<std::size_t>(lengths.size(), 1));
-  std::vector<ValueId> inputs = {bench.Parameter("qkv", {sequences * s.rows, 6 * s.out})};
-  if (!lengths.empty()) inputs.push_back(bench.Ids("lengths", {sequences}, lengths));
-  const AttentionOptions options{.heads = 2, .length = s.rows, .causal = causal};
-  return Distance(bench, bench.Apply(std::make_shared<Attention>(options), std::move(inputs)));
-}
-
-// Every third position is ignored.
-ValueId TokensOf(GraphBench& bench, const Size& s, float smoothing, bool weighted) {
-  const std::int64_t classes = s.out + 1;
-  std::vector<std::int32_t> labels;
-  for (std::int32_t n = 0; n < s.rows; ++n) {
-    labels.push_back(n % 3 == 2 ? -100 : n % static_cast<std::int32_t>(classes));
-  }
-  std::vector<ValueId> inputs = {bench.Parameter("z", {s.rows, classes}, 3),
-                                 bench.Ids("labels", {s.rows}, std::move(labels))};
-  if (weighted) inputs.push_back(bench.Input("weights", {s.rows}));
-  const TokenCrossEntropyOptions options{.label_smoothing = smoothing};
-  return bench.Apply(std::make_shared<TokenCrossEntropy>(options), std::move(inputs));
-}
-
-// What models of text are made of; `in` is the width.
-const Case kSequenceCases[] = {
-    {"gelu",
-     [](GraphBench& b, const Size& s) { return ActivationOf(b, s, ActivationKind::kGelu); }},
-    {"gelu_tanh",
-     [](GraphBench& b, const Size& s) { return ActivationOf(b, s, ActivationKind::kGeluTanh); }},
-    {"tanh",
-     [](GraphBench& b, const Size& s) { return ActivationOf(b, s, ActivationKind::kTanh); }},
-    {"silu",
-     [](GraphBench& b, const Size& s) { return ActivationOf(b, s, ActivationKind::kSilu); }},
-    {"embedding",  // ids that occur several times, and not at all
-     [](GraphBench& bench, const Size& s) {
-       const ValueId ids = bench.Ids("ids", {s.rows, 3}, s.out + 2);
-       const ValueId table = bench.Parameter("table", {s.out + 2, s.in});
-       return Distance(bench, bench.Apply(std::make_shared<Embedding>(), {ids, table}));
-     }},
-    {"embedding_tied_to_the_head",
-     [](GraphBench& bench, const Size& s) {
-       const ValueId ids = bench.Ids("ids", {s.rows}, s.out + 2);
-       const double limit = 0.25 / std::sqrt(static_cast<double>(s.in));
-       const ValueId table = bench.Parameter("table", {s.out + 2, s.in}, limit);
-       const ValueId x = bench.Apply(std::make_shared<Embedding>(), {ids, table});
-       return Distance(bench, bench.Apply(std::make_shared<Linear>(), {x, table}));
-     }},
-    {"add_positions",  // two rows of the table beyond the length
-     [](GraphBench& bench, const Size& s) {
-       const ValueId x = bench.Parameter("x", {3 * s.rows, s.in});
-       const ValueId table = bench.Parameter("table", {s.rows + 2, s.in});
-       return Distance(bench, bench.Apply(std::make_shared<AddPositions>(s.rows), {x, table}));
-     }},
-    {"layer_norm",
-     [](GraphBench& bench, const Size& s) {
-       const ValueId x = bench.Parameter("x", {s.rows, s.in + 1}, 3);
-       const ValueId gamma = bench.Parameter("gamma", {s.in + 1});
-       const ValueId beta = bench.Parameter("beta", {s.in + 1});
-       // A large eps: with two columns the curvature would be more than differences can bear.
-       return Distance(bench, bench.Apply(std::make_shared<LayerNorm>(1.0F), {x, gamma, beta}));
-     }},
-    {"layer_norm_of_activation",
-     [](GraphBench& bench, const Size& s) {
-       const ValueId x =
-           LinearOf(bench, bench.Input("x", {s.rows, s.in}), "fc", {s.rows, s.in, s.out + 1}, true);
-       const ValueId gamma = bench.Parameter("gamma", {s.out + 1});
-       const ValueId beta = bench.Parameter("beta", {s.out + 1});
-       const ValueId y = bench.Apply(std::make_shared<LayerNorm>(1.0F), {x, gamma, beta});
-       return Distance(bench, bench.Apply(std::make_shared<Add>(), {x, y}));
-     }},
-    {"attention", [](GraphBench& b, const Size& s) { return AttentionOf(b, s, false, {}); }},
-    {"attention_causal", [](GraphBench& b, const Size& s) { return AttentionOf(b, s, true, {}); }},
-    {"attention_with_lengths",
-     [](GraphBench& bench, const Size& s) {
-       const auto rows = static_cast<std::int32_t>(s.rows);
-       return AttentionOf(bench, s, false, {rows, (rows + 1) / 2, 0});
-     }},
-    {"attention_causal_with_lengths",
-     [](GraphBench& bench, const Size& s) {
-       const auto rows = static_cast<std::int32_t>(s.rows);
-       return AttentionOf(bench, s, true, {rows / 2, rows});
-     }},
-    {"attention_of_parts",
-     [](GraphBench& bench, const Size& s) {
-       std::vector<ValueId> parts;
-       for (const char* part : {"q", "k", "v"}) {
-         parts.push_back(bench.Parameter(part, {2 * s.rows, 2 * s.out}));
-       }
-       const AttentionOptions options{.heads = 2, .length = s.rows, .causal = true};
-       return Distance(bench, bench.Apply(std::make_shared<Attention>(options), parts));
-     }},
-    {"softmax",
-     [](GraphBench& bench, const Size& s) {
-       const ValueId x = bench.Parameter("x", {s.rows, s.in}, 2);
-       return Distance(bench, bench.Apply(std::make_shared<Softmax>(), {x}));
-     }},
-    {"l2_normalize",
-     [](GraphBench& bench, const Size& s) {
-       const ValueId x = bench.Parameter("x", {s.rows, s.in});
-       KeepOffZero(bench.parameter("x"));
-       return Distance(bench, bench.Apply(std::make_shared<L2Normalize>(), {x}));
-     }},
-    {"l2_normalize_of_short_rows",  // below eps, so divided by eps
-     [](GraphBench& bench, const Size& s) {
-       const ValueId x = bench.Parameter("x", {s.rows, s.in});
-       return Distance(bench, bench.Apply(std::make_shared<L2Normalize>(100.0F), {x}));
-     }},
-    {"first_rows",
-     [](GraphBench& bench, const Size& s) {
-       const ValueId x = bench.Parameter("x", {3 * s.rows, s.in});
-       return Distance(bench,
-                       bench.Apply(std::make_shared<PoolRows>(PoolKind::kFirst, s.rows), {x}));
-     }},
-    {"mean_rows",
-     [](GraphBench& bench, const Size& s) {
-       const ValueId x = bench.Parameter("x", {3 * s.rows, s.in});
-       return Distance(bench,
-                       bench.Apply(std::make_shared<PoolRows>(PoolKind::kMean, s.rows), {x}));
-     }},
-    {"mean_rows_with_lengths",
-     [](GraphBench& bench, const Size& s) {
-       const auto rows = static_cast<std::int32_t>(s.rows);
-       const ValueId x = bench.Parameter("x", {3 * s.rows, s.in});
-       const ValueId lengths = bench.Ids("lengths", {3}, {(rows + 1) / 2, 0, rows});
-       return Distance(
-           bench, bench.Apply(std::make_shared<PoolRows>(PoolKind::kMean, s.rows), {x, lengths}));
-     }},
-    {"dropout",
-     [](GraphBench& bench, const Size& s) {
-       const ValueId x = bench.Parameter("x", {3 * s.rows, s.in});
-       const ValueId ids = bench.Longs("sample_ids", {7, 1LL << 40, 0});
-       const DropoutOptions options{.probability = 0.25F, .seed = 3, .layer = 5};
-       return Distance(bench, bench.Apply(std::make_shared<Dropout>(options),
-                                          {x, ids, bench.Longs("update", {12})}));
-     }},
-    {"token_cross_entropy", [](GraphBench& b, const Size& s) { return TokensOf(b, s, 0, false); }},
-    {"token_cross_entropy_smoothed",
-     [](GraphBench& b, const Size& s) { return TokensOf(b, s, 0.1F, false); }},
-    {"token_cross_entropy_weighted",
-     [](GraphBench& b, const Size& s) { return TokensOf(b, s, 0.3F, true); }},
-};
-
 const Size kSizes[] = {{1, 1, 1}, {1, 7, 5}, {3, 1, 2}, {4, 17, 9}, {33, 5, 3}, {16, 32, 16}};
 
 double ObjectiveAt(GraphBench& bench, std::size_t element, float value) {
@@ -453,7 +294,8 @@ INSTANTIATE_TEST_SUITE_P(All, GradientsTest,
                          TestName);
 
 INSTANTIATE_TEST_SUITE_P(Sequences, GradientsTest,
-                         testing::Combine(testing::ValuesIn(kSequenceCases),
+                         testing::Combine(testing::ValuesIn(SequenceCases().begin(),
+                                                            SequenceCases().end()),
                                           testing::ValuesIn(kSizes)),
                          TestName);
 

@@ -118,12 +118,16 @@ std::vector<ValueId> GraphBench::ApplyAll(std::shared_ptr<const Function> functi
   return outputs.ok() ? *outputs : std::vector<ValueId>{0};
 }
 
-void GraphBench::PrepareTraining(ValueId objective, const Options& options) {
+void GraphBench::RecordTraining(ValueId objective) {
   objective_ = objective;
   seed_input_ = graph_.AddInput("weight", {{1}, DType::kF32});
   graph_.MarkOutput(objective);
   const Status status = RecordGradients(graph_, objective, seed_input_);
   ASSERT_TRUE(status.ok()) << status.message();
+}
+
+void GraphBench::PrepareTraining(ValueId objective, const Options& options) {
+  RecordTraining(objective);
   Prepare(options);
 }
 

@@ -51,7 +51,9 @@ class GraphBench {
     // Asked before gaccd's kernels, null: it has none. For functions that only a test has.
     std::function<std::unique_ptr<Kernel>(const KernelRequest&)> own_kernel = nullptr;
   };
-  // Records the gradients of `objective` (f64 [1]) and prepares the executor.
+  // Records the gradients of `objective` (f64 [1]).
+  void RecordTraining(ValueId objective);
+  // The same, and prepares the executor.
   void PrepareTraining(ValueId objective, const Options& options);
   void PrepareTraining(ValueId objective) { PrepareTraining(objective, Options{}); }
   // Prepares the executor for what was recorded: outputs are to be marked before.
@@ -68,8 +70,9 @@ class GraphBench {
   std::span<float> gradient(const std::string& name) { return Part(gradients_, name); }
   // The content of a float input, as it was filled.
   std::span<const float> input(ValueId id) const { return floats_[static_cast<std::size_t>(id)]; }
-  std::span<const std::int32_t> ids(ValueId id) const { return ids_.at(id); }
-  std::span<const std::int64_t> longs(ValueId id) const { return longs_.at(id); }
+  // By value: the integer inputs.
+  [[nodiscard]] const std::map<ValueId, std::vector<std::int32_t>>& ids() const { return ids_; }
+  [[nodiscard]] const std::map<ValueId, std::vector<std::int64_t>>& longs() const { return longs_; }
   Executor& executor() { return *executor_; }
   // What other devices need to run the same: values by id (-1: there is none).
   [[nodiscard]] ValueId objective_id() const { return objective_; }

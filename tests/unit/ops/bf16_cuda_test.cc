@@ -129,6 +129,12 @@ class Reference {
 
 class Bf16Cuda : public testing::TestWithParam<LossKind> {};
 
+ValueId InputOf(const std::vector<nn::GraphInput>& inputs, std::string_view name) {
+  const auto found = std::ranges::find(inputs, name, &nn::GraphInput::name);
+  EXPECT_NE(found, inputs.end()) << name;
+  return found == inputs.end() ? 0 : found->value;
+}
+
 // Against f32 the gradients are off by some percent: a hidden unit near 0 falls on the other side
 // of its ReLU. Against the same calculation with the same roundings nothing is left but ties.
 TEST_P(Bf16Cuda, TrainsLikeF32) {
@@ -145,12 +151,13 @@ TEST_P(Bf16Cuda, TrainsLikeF32) {
     GpuBench gpu(recorded->graph, model.layout(), cpu.parameters(),
                  {.fuse = fuse, .bf16_copy = true});
     ASSERT_FALSE(HasFatalFailure());
-    gpu.BindInput(recorded->features, std::span<const float>(samples.features));
+    gpu.BindInput(InputOf(recorded->inputs, "features"), std::span<const float>(samples.features));
     gpu.BindInput(recorded->weight, std::span(&kWeight, 1));
     if (GetParam() == LossKind::kSoftmaxCrossEntropy) {
-      gpu.BindInput(recorded->target, std::span<const std::int32_t>(samples.labels));
+      gpu.BindInput(InputOf(recorded->inputs, "labels"),
+                    std::span<const std::int32_t>(samples.labels));
     } else {
-      gpu.BindInput(recorded->target, std::span<const float>(samples.targets));
+      gpu.BindInput(InputOf(recorded->inputs, "targets"), std::span<const float>(samples.targets));
     }
     gpu.Run();
     EXPECT_NEAR(gpu.Output<double>(recorded->loss_sum) / loss, 1, 4e-3);
@@ -186,8 +193,10 @@ TEST(Bf16GraphCuda, EvaluatesLikeF32) {
       GpuBench gpu(recorded->graph, model.layout(), cpu.parameters(),
                    {.fuse = fuse, .bf16_copy = true});
       ASSERT_FALSE(HasFatalFailure());
-      gpu.BindInput(recorded->features, std::span<const float>(samples.features));
-      gpu.BindInput(recorded->target, std::span<const std::int32_t>(samples.labels));
+      gpu.BindInput(InputOf(recorded->inputs, "features"),
+                    std::span<const float>(samples.features));
+      gpu.BindInput(InputOf(recorded->inputs, "labels"),
+                    std::span<const std::int32_t>(samples.labels));
       gpu.Run();
       const bool exact = precision == Precision::kF32;
       EXPECT_NEAR(gpu.Output<double>(recorded->loss_sum) / expected->loss_sum, 1,
@@ -205,7 +214,7 @@ TEST(Bf16GraphCuda, WithoutTheCopyOfTheWeightsItIsAnError) {
   GpuBench gpu(recorded->graph, model.layout(), parameters, {.bf16_copy = false});
   ASSERT_FALSE(testing::Test::HasFatalFailure());
   const std::vector<float> features(8);
-  gpu.BindInput(recorded->features, std::span(features));
+  gpu.BindInput(InputOf(recorded->inputs, "features"), std::span(features));
   const Status status = gpu.Enqueue(true);
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.kind(), ErrorKind::kInternal);

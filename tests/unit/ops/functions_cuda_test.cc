@@ -15,14 +15,13 @@
 #include "daemon/ops/mean_squared_error.h"
 #include "daemon/ops/relu.h"
 #include "daemon/ops/softmax_cross_entropy.h"
+#include "tests/unit/engine/sequence_cases.h"
 #include "tests/unit/ops/gpu_bench.h"
 
 namespace gaccd {
 namespace {
 
-struct Size {
-  std::int64_t rows, in, out;
-};
+using Size = CaseSize;
 
 ValueId LinearOf(GraphBench& bench, ValueId x, const std::string& name, std::int64_t in,
                  std::int64_t out, bool bias = true) {
@@ -42,10 +41,7 @@ ValueId CrossEntropyOf(GraphBench& bench, ValueId z) {
                      {z, bench.Labels(shape[0], shape[1])});
 }
 
-struct Case {
-  const char* name;
-  std::function<ValueId(GraphBench&, const Size&)> record;  // returns the objective
-};
+using Case = GraphCase;
 
 const Case kCases[] = {
     {"two_layers_cross_entropy",
@@ -171,6 +167,31 @@ INSTANTIATE_TEST_SUITE_P(All, FunctionsCuda,
                          testing::Combine(testing::ValuesIn(kCases), testing::ValuesIn(kSizes),
                                           testing::Bool()),
                          TestName);
+
+const Size kSequenceSizes[] = {{2, 1, 2}, {3, 17, 5}, {70, 33, 40}};
+
+INSTANTIATE_TEST_SUITE_P(Sequences, FunctionsCuda,
+                         testing::Combine(testing::ValuesIn(SequenceCases().begin(),
+                                                            SequenceCases().end()),
+                                          testing::ValuesIn(kSequenceSizes), testing::Values(true)),
+                         TestName);
+
+// The same graphs in bf16: off by the rounding of what lies between the functions.
+TEST(SequencesCuda, Bf16IsNearTheCpu) {
+  for (const GraphCase& test_case : SequenceCases()) {
+    SCOPED_TRACE(test_case.name);
+    GraphBench host;
+    host.PrepareTraining(test_case.record(host, {33, 31, 10}));
+    host.Run();
+    GraphBench half;
+    half.RecordTraining(test_case.record(half, {33, 31, 10, DType::kBF16}));
+    Simplify(half.graph());
+    GpuBench gpu(half, {.bf16_copy = true});
+    gpu.Run();
+    EXPECT_NEAR(gpu.Output<double>(half.objective_id()) / host.objective(), 1, 1e-2);
+    EXPECT_LT(gpu.ErrorOfGradients(host), 2e-2);
+  }
+}
 
 // Central differences of the loss that the GPU computes, against the gradient that it computes.
 TEST(GradientsCuda, EqualFiniteDifferences) {

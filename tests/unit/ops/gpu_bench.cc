@@ -61,6 +61,10 @@ GpuBench::GpuBench(GraphBench& host, const Options& options)
       BindInput(id, host.labels());
     } else if (id == host.seed_input()) {
       BindInput(id, std::span(&GraphBench::kWeight, 1));
+    } else if (host.ids().contains(id)) {
+      BindInput(id, std::span<const std::int32_t>(host.ids().at(id)));
+    } else if (host.longs().contains(id)) {
+      BindInput(id, std::span<const std::int64_t>(host.longs().at(id)));
     } else {
       BindInput(id, host.input(id));
     }

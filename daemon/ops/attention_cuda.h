@@ -1,0 +1,35 @@
+// Attention on the GPU (formulas: attention.h) as functions that put kernels into a stream; rules
+// as in kernels_cuda.h.
+#pragma once
+
+#include "daemon/ops/kernels_cuda.h"
+
+namespace gaccd {
+
+// REQUIRES: no head is wider.
+inline constexpr std::int64_t kMostAttentionWidth = 128;
+
+struct AttentionSize {
+  std::int64_t sequences = 0, heads = 0, length = 0, width = 0;  // width: of a head
+  std::int64_t step = 0;                                         // between rows of q, k and v
+  bool causal = false;
+};
+
+// q, k, v, or their gradients: the first row and head of each.
+template <typename Pointer>
+struct AttentionParts {
+  Pointer q, k, v;
+};
+
+// lengths may be null.
+Status EnqueueAttention(const KernelStream& on, DType dtype, const AttentionSize& size,
+                        const AttentionParts<const void*>& in, const std::int32_t* lengths, void* y,
+                        float* lse);
+
+// scratch: a float for every head of every row.
+Status EnqueueAttentionGradient(const KernelStream& on, DType dtype, const AttentionSize& size,
+                                const void* dy, const void* y, const float* lse,
+                                const AttentionParts<const void*>& in, const std::int32_t* lengths,
+                                const AttentionParts<void*>& out, float* scratch);
+
+}  // namespace gaccd
