@@ -24,12 +24,12 @@ ValueId Graph::AddInput(std::string name, ValueSpec spec) {
   return AddValue({.name = std::move(name), .spec = std::move(spec), .kind = ValueKind::kInput});
 }
 
-ValueId Graph::AddParameter(std::string name, Shape shape, std::size_t parameter) {
+ValueId Graph::AddParameter(std::string name, Shape shape, std::size_t parameter, bool frozen) {
   return AddValue({.name = std::move(name),
                    .spec = {std::move(shape), DType::kF32},
                    .kind = ValueKind::kParameter,
                    .parameter = parameter,
-                   .needs_gradient = true});
+                   .needs_gradient = !frozen});
 }
 
 Result<std::vector<ValueSpec>> Graph::InferOutputs(const Function& function,

@@ -51,7 +51,8 @@ struct Node {
 class Graph {
  public:
   ValueId AddInput(std::string name, ValueSpec spec);
-  ValueId AddParameter(std::string name, Shape shape, std::size_t parameter);
+  // A frozen parameter needs no gradient.
+  ValueId AddParameter(std::string name, Shape shape, std::size_t parameter, bool frozen = false);
 
   // Records function(inputs). Its outputs are new activations. Error: what Infer() refuses, with
   // the function's name before it.

@@ -228,6 +228,9 @@ void FillManifestProto(const Manifest& manifest, proto::CheckpointManifest& mess
     one.set_name(parameter.name);
     for (const std::int64_t size : parameter.shape) one.add_shape(size);
     one.set_offset(parameter.offset);
+    if (parameter.group.weight_decay) one.set_weight_decay(*parameter.group.weight_decay);
+    if (parameter.group.lr_factor != 1) one.set_lr_factor(parameter.group.lr_factor);
+    if (parameter.frozen) one.set_frozen(true);
   }
   for (const BufferSpec& buffer : manifest.buffers) {
     proto::CheckpointBuffer& one = *message.add_buffer();
@@ -250,8 +253,13 @@ Status TakeLists(const proto::CheckpointManifest& message, Manifest* manifest) {
                       message.parameter_size()));
   }
   for (const proto::CheckpointParameter& one : message.parameter()) {
-    manifest->parameters.push_back(
-        {one.name(), Shape(one.shape().begin(), one.shape().end()), one.offset()});
+    ParameterRecord& parameter = manifest->parameters.emplace_back();
+    parameter.name = one.name();
+    parameter.shape = Shape(one.shape().begin(), one.shape().end());
+    parameter.offset = one.offset();
+    if (one.has_weight_decay()) parameter.group.weight_decay = one.weight_decay();
+    if (one.has_lr_factor()) parameter.group.lr_factor = one.lr_factor();
+    parameter.frozen = one.frozen();
   }
   for (const proto::CheckpointBuffer& one : message.buffer()) {
     manifest->buffers.push_back({one.name(), one.bytes(), one.per_rank()});

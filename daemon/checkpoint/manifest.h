@@ -73,6 +73,8 @@ struct ParameterRecord {  // of the buffer "parameters", f32
   std::string name;
   Shape shape;
   std::int64_t offset = 0;  // elements
+  OptimizerGroup group = {};
+  bool frozen = false;
 
   friend bool operator==(const ParameterRecord&, const ParameterRecord&) = default;
 };

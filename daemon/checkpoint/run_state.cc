@@ -22,6 +22,8 @@ std::string Describe(const ParameterRecord& parameter) {
   return StrCat(parameter.name, " ", ToString(parameter.shape), " at ", parameter.offset);
 }
 
+constexpr std::string_view kTakeWeights = "gaccd ckpt export, then --init-weights in a new run";
+
 template <typename T>
 Status Differs(std::string_view what, const T& saved, const T& now) {
   return {ErrorKind::kConfig, StrCat("the checkpoint is of another run: it has ", what, " ", saved,
@@ -50,6 +52,23 @@ std::string ToText(const BufferMeaning& meaning) {
   std::string text(meaning.kind);
   for (const auto& [name, value] : meaning.settings) text += StrCat(" ", name, " ", value);
   return text;
+}
+
+std::string TextOf(const ParameterRecord& parameter) {
+  return parameter.frozen ? "frozen" : GroupText(parameter.group);
+}
+
+// REQUIRES: the same parameters.
+Status CheckSameGroups(const Manifest& manifest, std::span<const ParameterRecord> records) {
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    const ParameterRecord& was = manifest.parameters[i];
+    const ParameterRecord& now = records[i];
+    if (was.frozen == now.frozen && (now.frozen || was.group == now.group)) continue;
+    return {ErrorKind::kConfig, StrCat("the checkpoint is of another run: optimizer group of '",
+                                       now.name, "': ", TextOf(was), " -> ", TextOf(now),
+                                       "; to take only its weights: ", kTakeWeights)};
+  }
+  return Status::Ok();
 }
 
 // Update `step` (from 1) takes the same samples in both jobs, whose effective batch is the same.
@@ -87,14 +106,17 @@ BufferSpec AccumulatorsBuffer(const FlatLayout& layout) {
 std::vector<ParameterRecord> ParameterRecords(const FlatLayout& layout) {
   std::vector<ParameterRecord> records;
   for (const FlatEntry& entry : layout.entries()) {
-    records.push_back({entry.name, entry.shape, entry.offset});
+    records.push_back({entry.name, entry.shape, entry.offset, entry.group, entry.frozen});
   }
   return records;
 }
 
 Status CheckParameters(const Manifest& manifest, const FlatLayout& layout) {
   const std::vector<ParameterRecord> records = ParameterRecords(layout);
-  const auto [ours, theirs] = std::ranges::mismatch(records, manifest.parameters);
+  const auto [ours, theirs] = std::ranges::mismatch(
+      records, manifest.parameters, [](const ParameterRecord& a, const ParameterRecord& b) {
+        return a.name == b.name && a.shape == b.shape && a.offset == b.offset;
+      });
   if (ours != records.end() || theirs != manifest.parameters.end()) {
     return Differs("the parameter",
                    theirs == manifest.parameters.end() ? "(none more)" : Describe(*theirs),
@@ -106,6 +128,7 @@ Status CheckParameters(const Manifest& manifest, const FlatLayout& layout) {
 Status CheckFits(const Manifest& manifest, const FlatLayout& layout,
                  std::int64_t optimizer_elements) {
   GACCD_RETURN_IF_ERROR(CheckParameters(manifest, layout));
+  GACCD_RETURN_IF_ERROR(CheckSameGroups(manifest, ParameterRecords(layout)));
   std::vector<BufferSpec> expected = RunBuffers(layout, optimizer_elements);
   if (manifest.cursor.micro_step > 0) expected.push_back(AccumulatorsBuffer(layout));
   const auto text = [](std::span<const BufferSpec> buffers) {
@@ -155,10 +178,9 @@ Status CheckSameOptimizer(const Manifest& manifest, const Job& job) {
   const BufferMeaning was = MeaningOf(saved.optimizer);
   const BufferMeaning now = MeaningOf(job.optimizer);
   if (was == now) return Status::Ok();
-  return {
-      ErrorKind::kConfig,
-      StrCat("the checkpoint is of another optimizer: ", ToText(was), " -> ", ToText(now),
-             "; to take only its weights: gaccd ckpt export, then --init-weights in a new run")};
+  return {ErrorKind::kConfig,
+          StrCat("the checkpoint is of another optimizer: ", ToText(was), " -> ", ToText(now),
+                 "; to take only its weights: ", kTakeWeights)};
 }
 
 std::string ChangedSince(const Manifest& manifest, const Job& job) {

@@ -28,7 +28,8 @@ inline constexpr std::string_view kAccumulatorsBuffer = "accumulators";  // per 
 // kConfig, naming the first difference: the checkpoint has other parameters.
 Status CheckParameters(const Manifest& manifest, const FlatLayout& layout);
 
-// The same, and its buffers are those that this optimiser keeps.
+// The same, its parameters are in the same optimiser groups, and its buffers are those that this
+// optimiser keeps.
 Status CheckFits(const Manifest& manifest, const FlatLayout& layout,
                  std::int64_t optimizer_elements);
 

@@ -132,9 +132,17 @@ struct AdamWSpec {
   double epsilon = 1e-8;
   double weight_decay = 0.01;
 };
+// For parameters by name: * stands for any text, ? for any character.
+struct GroupRule {
+  std::string match;
+  std::optional<double> weight_decay;
+  std::optional<double> lr_factor;
+  std::optional<bool> freeze;
+};
 struct OptimizerSpec {
   double lr = 0;
   std::variant<SgdSpec, AdamWSpec> kind;
+  std::vector<GroupRule> groups = {};
 };
 
 struct ConstantShape {};

@@ -123,9 +123,17 @@ static void Fields(MessageFields& io, AdamWSpec& spec) {
   io("weight_decay", spec.weight_decay);
 }
 
+static void Fields(MessageFields& io, GroupRule& spec) {
+  io("match", spec.match);
+  io("weight_decay", spec.weight_decay);
+  io("lr_factor", spec.lr_factor);
+  io("freeze", spec.freeze);
+}
+
 static void Fields(MessageFields& io, OptimizerSpec& spec) {
   io("lr", spec.lr);
   io.OneOf(spec.kind, {"sgd", "adamw"});
+  io("group", spec.groups);
 }
 
 static void Fields(MessageFields& io, CosineShape& spec) { io("final_ratio", spec.final_ratio); }

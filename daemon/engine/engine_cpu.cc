@@ -99,12 +99,12 @@ Status CpuEngine::Create(const Model& model, const EngineOptions& options) {
   // Nothing sends beside the backward here: one message.
   GACCD_ASSIGN_OR_RETURN(reducer_,
                          MakeGradientReducer(comm_, model.layout(), View(gradients), kOneBucket));
-  const auto state =
-      static_cast<std::size_t>(StateElements(options.optimizer, std::ssize(gradients)));
+  OptimizerRanges ranges = OptimizerRanges::Of(model.layout());
+  const auto state = static_cast<std::size_t>(StateElements(options.optimizer, ranges.elements()));
   GACCD_ASSIGN_OR_RETURN(state_memory_,
                          HostBuffer::Allocate(state * sizeof(float), "optimiser state"));
   GACCD_ASSIGN_OR_RETURN(optimizer_,
-                         MakeOptimizer(options.optimizer, std::ssize(gradients),
+                         MakeOptimizer(options.optimizer, std::move(ranges),
                                        {reinterpret_cast<float*>(state_memory_.data()), state}));
   sums_.resize(2 + options.news_elements);
   outlive_nonfinite_ = options.outlive_nonfinite;

@@ -93,7 +93,8 @@ class CudaEngine final : public Engine {
     return static_cast<std::size_t>(model_.layout().size());
   }
   [[nodiscard]] std::size_t state_elements() const {
-    return static_cast<std::size_t>(StateElements(options_.optimizer, model_.layout().size()));
+    return static_cast<std::size_t>(
+        StateElements(options_.optimizer, model_.layout().trainable_size()));
   }
   [[nodiscard]] std::size_t words_bytes() const {
     return sizeof(DeviceWords) + options_.news_elements * sizeof(double);

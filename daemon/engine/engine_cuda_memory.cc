@@ -110,6 +110,8 @@ DeviceMemory CudaEngine::PlannedMemory(bool gradients) const {
   memory.Add("optimiser state", floats(state_elements()));
   replica_->AddMemory(&memory);
   memory.Add("control", static_cast<std::int64_t>(words_bytes() + NormScratchBytes()));
+  memory.Add("control", CudaOptimizer::TableBytes(OptimizerRanges::Of(model_.layout()),
+                                                  model_.layout().size()));
   return memory;
 }
 
@@ -143,11 +145,12 @@ Status CudaEngine::PrepareReplica() {
     context_->SetBf16Copy(parameters_.as<float>(), model_.layout().size(), bf16_copy_.data());
   }
   GACCD_ASSIGN_OR_RETURN(
-      optimizer_, CudaOptimizer::Create(options_.optimizer, {.parameters = parameters_.as<float>(),
-                                                             .gradient = gradients_,
-                                                             .state = state_.as<float>(),
-                                                             .bf16_copy = bf16_copy_.data(),
-                                                             .elements = model_.layout().size()}));
+      optimizer_, CudaOptimizer::Create(options_.optimizer, OptimizerRanges::Of(model_.layout()),
+                                        {.parameters = parameters_.as<float>(),
+                                         .gradient = gradients_,
+                                         .state = state_.as<float>(),
+                                         .bf16_copy = bf16_copy_.data(),
+                                         .elements = model_.layout().size()}));
   CudaStepHooks hooks;
   if (reduces()) {
     GACCD_ASSIGN_OR_RETURN(

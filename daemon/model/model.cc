@@ -10,6 +10,7 @@
 #include "daemon/ops/multiply.h"
 #include "daemon/ops/reshape.h"
 #include "daemon/ops/softmax_cross_entropy.h"
+#include "daemon/tensor/group_rules.h"
 
 namespace gaccd {
 namespace {
@@ -129,15 +130,22 @@ Result<Model> Model::Make(std::shared_ptr<const Network> network, LossKind loss,
 
 Status Model::AddParameters() {
   for (const nn::ParameterSpec& parameter : network_->parameters().specs()) {
-    GACCD_RETURN_IF_ERROR(layout_.Add(parameter.name, parameter.shape).status());
+    const OptimizerGroup group = parameter.decay ? OptimizerGroup{} : kNoDecay;
+    GACCD_RETURN_IF_ERROR(
+        layout_.Add(parameter.name, parameter.shape, group, parameter.frozen).status());
   }
   return Status::Ok();
 }
 
+Status Model::ApplyRules(const OptimizerSpec& optimizer) {
+  return ApplyGroupRules(optimizer, &layout_);
+}
+
 Result<Model::Forward> Model::RecordForward(Graph& graph, std::int64_t samples,
                                             Precision precision) const {
-  nn::Recorder recorder(graph, network_->parameters(), sample_,
-                        {.samples = samples, .bf16 = precision == Precision::kBF16});
+  nn::Recorder recorder(
+      graph, network_->parameters(), sample_,
+      {.samples = samples, .bf16 = precision == Precision::kBF16, .layout = &layout_});
   Forward forward{};
   forward.prediction = network_->Record(recorder);
   forward.target = recorder.Input(TargetOf(loss_));

@@ -1,6 +1,6 @@
 // Model: the network of a job and its loss, checked against the data, ready to be recorded as
 // graphs.
-// Immutable after Make(); any thread may use it.
+// Immutable after Make() and ApplyRules(); any thread may use it.
 #pragma once
 
 #include <memory>
@@ -45,6 +45,10 @@ class Model {
   // With samples as the model itself needs them, for what can be asked without the data: its shapes
   // and functions.
   static Result<Model> MakeWithoutData(const ModelSpec& spec);
+
+  // The job's rules for groups and frozen parameters (tensor/group_rules.h). To be called before
+  // anything is recorded.
+  Status ApplyRules(const OptimizerSpec& optimizer);
 
   [[nodiscard]] const FlatLayout& layout() const { return layout_; }
   // What a batch for this model is made of.

@@ -48,6 +48,11 @@ ValueId Recorder::Input(std::string_view name) {
   return value;
 }
 
+bool Recorder::IsFrozen(ParameterIndex index) const {
+  return options_.layout != nullptr ? options_.layout->entries()[index].frozen
+                                    : parameters_.specs()[index].frozen;
+}
+
 bool Recorder::HasTensor(std::string_view name) const { return sample_.Find(name) != nullptr; }
 
 std::int64_t Recorder::SequenceLength(ValueId value) {
@@ -63,7 +68,7 @@ ValueId Recorder::Parameter(ParameterIndex index) {
   const auto [found, added] = parameter_values_.try_emplace(index, kNoValue);
   if (added) {
     const ParameterSpec& spec = parameters_.specs()[index];
-    found->second = graph_.AddParameter(spec.name, spec.shape, index);
+    found->second = graph_.AddParameter(spec.name, spec.shape, index, IsFrozen(index));
   }
   return found->second;
 }

@@ -17,6 +17,7 @@
 
 #include "daemon/autograd/graph.h"
 #include "daemon/nn/parameter.h"
+#include "daemon/tensor/flat_layout.h"
 #include "daemon/tensor/sample.h"
 
 namespace gaccd::nn {
@@ -36,6 +37,8 @@ struct GraphInput {
 struct RecorderOptions {
   std::int64_t samples = 1;
   bool bf16 = false;  // f32 inputs of the batch are cast to bf16, and so are activations
+  // Says which parameters are frozen; null: as they were declared.
+  const FlatLayout* layout = nullptr;
 };
 
 class Recorder {
@@ -71,6 +74,8 @@ class Recorder {
   [[nodiscard]] const Status& status() const { return status_; }
 
  private:
+  [[nodiscard]] bool IsFrozen(ParameterIndex index) const;
+
   Graph& graph_;
   const ParameterList& parameters_;
   const SampleSpec& sample_;

@@ -16,17 +16,21 @@ void AdamWLoop(AdamWFactors f, std::size_t n, const float* __restrict g, float* 
 
 class AdamW final : public Optimizer {
  public:
-  AdamW(const AdamWSpec& spec, std::int64_t parameters, std::span<float> state)
-      : Optimizer(parameters, state), spec_(spec) {}
+  AdamW(const AdamWSpec& spec, OptimizerRanges ranges, std::span<float> state)
+      : Optimizer(std::move(ranges), state), spec_(spec) {}
 
   [[nodiscard]] std::string_view name() const override { return "adamw"; }
 
   void Step(std::span<float> params, std::span<const float> gradient, double lr,
             float gradient_scale) override {
-    AdamWFactors f = FactorsOf(spec_, lr, ++updates_);
-    f.gradient_scale = gradient_scale;
-    AdamWLoop(f, params.size(), gradient.data(), params.data(), state_.data(),
-              state_.data() + parameters_);
+    ++updates_;
+    for (const OptimizerRange& range : ranges_.all()) {
+      AdamWFactors f = FactorsOf(spec_, range.group, lr, updates_);
+      f.gradient_scale = gradient_scale;
+      float* const first = state_.data() + range.state_first;
+      AdamWLoop(f, static_cast<std::size_t>(range.elements), gradient.data() + range.first,
+                params.data() + range.first, first, first + ranges_.elements());
+    }
   }
 
  private:
@@ -41,14 +45,17 @@ Status CheckBeta(const char* name, double beta) {
 
 }  // namespace
 
-AdamWFactors FactorsOf(const AdamWSpec& spec, double lr, std::int64_t update) {
+AdamWFactors FactorsOf(const AdamWSpec& spec, const OptimizerGroup& group, double update_lr,
+                       std::int64_t update) {
+  const double lr = update_lr * group.lr_factor;
+  const double decay = group.weight_decay.value_or(spec.weight_decay);
   const auto t = static_cast<double>(update);
   return {
       .beta1 = static_cast<float>(spec.beta1),
       .one_minus_beta1 = static_cast<float>(1 - spec.beta1),
       .beta2 = static_cast<float>(spec.beta2),
       .one_minus_beta2 = static_cast<float>(1 - spec.beta2),
-      .keep = static_cast<float>(1 - lr * spec.weight_decay),
+      .keep = static_cast<float>(1 - lr * decay),
       .step_size = static_cast<float>(lr / (1 - std::pow(spec.beta1, t))),
       .root_scale = static_cast<float>(1 / std::sqrt(1 - std::pow(spec.beta2, t))),
       .epsilon = static_cast<float>(spec.epsilon),
@@ -72,9 +79,9 @@ Status CheckAdamW(const AdamWSpec& spec) {
   return Status::Ok();
 }
 
-std::unique_ptr<Optimizer> MakeAdamW(const AdamWSpec& spec, std::int64_t parameters,
+std::unique_ptr<Optimizer> MakeAdamW(const AdamWSpec& spec, OptimizerRanges ranges,
                                      std::span<float> state) {
-  return std::make_unique<AdamW>(spec, parameters, state);
+  return std::make_unique<AdamW>(spec, std::move(ranges), state);
 }
 
 }  // namespace gaccd

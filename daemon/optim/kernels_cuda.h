@@ -8,15 +8,31 @@
 
 #include "collectives/base/result.h"
 #include "daemon/optim/optimizer_cuda.h"
+#include "daemon/optim/rules.h"
 #include "daemon/optim/update_control.h"
 
 namespace gaccd {
 
-enum class SgdRule { kPlain, kMomentum, kNesterov };
+// What one block of threads updates: `count` elements from `first` on, whose state begins at
+// `state`, with the factors of `group`.
+struct StepTile {
+  std::int64_t first = 0;
+  std::int64_t state = 0;
+  std::int32_t count = 0;
+  std::int32_t group = 0;
+};
+inline constexpr std::int64_t kStepTileElements = 1024;
 
+// On the GPU. Null: all elements from 0 on are of group 0.
+struct StepTiles {
+  const StepTile* data = nullptr;
+  std::int64_t count = 0;
+};
+
+// trainable: the elements of the first moments, behind which the second ones stand.
 Status EnqueueSgd(cudaStream_t stream, SgdRule rule, const CudaOptimizer::Buffers& buffers,
-                  UpdateControl* control);
+                  const StepTiles& tiles, UpdateControl* control);
 Status EnqueueAdamW(cudaStream_t stream, const CudaOptimizer::Buffers& buffers,
-                    UpdateControl* control);
+                    const StepTiles& tiles, std::int64_t trainable, UpdateControl* control);
 
 }  // namespace gaccd

@@ -31,7 +31,8 @@ Result<std::shared_ptr<float>> AllocateState(std::int64_t elements) {
 
 }  // namespace
 
-Status CheckOptimizer(const OptimizerSpec& spec, std::int64_t parameters) {
+Status CheckOptimizer(const OptimizerSpec& spec, const OptimizerRanges& ranges) {
+  const std::int64_t parameters = ranges.elements();
   if (parameters < 0 || parameters > std::numeric_limits<std::int64_t>::max() / 16) {
     return {ErrorKind::kInternal,
             StrCat("optimizer: the number of parameters must be 0..2^59, found ", parameters)};
@@ -51,28 +52,29 @@ std::int64_t StateElements(const OptimizerSpec& spec, std::int64_t parameters) {
       spec.kind);
 }
 
-Result<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec, std::int64_t parameters,
+Result<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec, OptimizerRanges ranges,
                                                  std::span<float> state) {
-  GACCD_RETURN_IF_ERROR(CheckOptimizer(spec, parameters));
-  const std::int64_t expected = StateElements(spec, parameters);
+  GACCD_RETURN_IF_ERROR(CheckOptimizer(spec, ranges));
+  const std::int64_t expected = StateElements(spec, ranges.elements());
   if (std::ssize(state) != expected) {
     return Status(ErrorKind::kInternal, StrCat("optimizer: expected ", expected,
                                                " values of state, found ", state.size()));
   }
   return std::visit(
-      Overloaded{[&](const SgdSpec& sgd) { return MakeSgd(sgd, parameters, state); },
-                 [&](const AdamWSpec& adamw) { return MakeAdamW(adamw, parameters, state); }},
+      Overloaded{
+          [&](const SgdSpec& sgd) { return MakeSgd(sgd, std::move(ranges), state); },
+          [&](const AdamWSpec& adamw) { return MakeAdamW(adamw, std::move(ranges), state); }},
       spec.kind);
 }
 
 Result<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec,
-                                                 std::int64_t parameters) {
-  GACCD_RETURN_IF_ERROR(CheckOptimizer(spec, parameters));
-  const std::int64_t elements = StateElements(spec, parameters);
+                                                 OptimizerRanges ranges) {
+  GACCD_RETURN_IF_ERROR(CheckOptimizer(spec, ranges));
+  const std::int64_t elements = StateElements(spec, ranges.elements());
   GACCD_ASSIGN_OR_RETURN(std::shared_ptr<float> memory, AllocateState(elements));
   const std::span<float> state(memory.get(), static_cast<std::size_t>(elements));
   GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Optimizer> optimizer,
-                         MakeOptimizer(spec, parameters, state));
+                         MakeOptimizer(spec, std::move(ranges), state));
   optimizer->KeepAlive(std::move(memory));
   return optimizer;
 }

@@ -1,9 +1,9 @@
 // Optimizer: turns the reduced gradient of one update into new parameters.
 //
-// Parameters, gradient and state are flat fp32 buffers of one length and one order. Places that
-// belong to no parameter (alignment padding: value 0, gradient 0) stay 0. The semantics are those
-// of torch.optim.SGD (dampening 0) and torch.optim.AdamW (amsgrad off), applied to all parameters
-// alike.
+// Parameters and gradient are flat fp32 buffers of one length and one order (FlatLayout); the state
+// has the same order without the frozen parameters, which nothing here touches. Places that belong
+// to no parameter (alignment padding: value 0, gradient 0) stay 0. The semantics are those of
+// torch.optim.SGD (dampening 0) and torch.optim.AdamW (amsgrad off) with parameter groups.
 //
 // The result is bit-identical on every machine, whichever SIMD clone runs: replicas on different
 // CPUs must not drift apart. So nothing is contracted to fused multiply-add
@@ -15,14 +15,16 @@
 #include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "collectives/base/result.h"
 #include "daemon/config/job.h"
+#include "daemon/optim/ranges.h"
 
 namespace gaccd {
 
-// fp32 values of state an optimiser keeps for so many parameters; 4 bytes each. For the memory
-// plan.
+// fp32 values of state an optimiser keeps for so many parameters (FlatLayout::trainable_size());
+// 4 bytes each. For the memory plan.
 //   SGD without momentum 0, with momentum 1 per parameter, AdamW 2 per parameter
 [[nodiscard]] std::int64_t StateElements(const OptimizerSpec& spec, std::int64_t parameters);
 
@@ -36,11 +38,12 @@ class Optimizer {
 
   // One update. `lr` is the learning rate of this update, warm-up and rule included. Every gradient
   // value is multiplied by gradient_scale (the clip factor; 1 = not clipped) as it is read.
-  // REQUIRES: params.size() == gradient.size() == parameters(); the buffers do not overlap.
+  // Only the values of ranges() are read and written.
+  // REQUIRES: params.size() == gradient.size(), the ranges lie within; the buffers do not overlap.
   virtual void Step(std::span<float> params, std::span<const float> gradient, double lr,
                     float gradient_scale) = 0;
 
-  [[nodiscard]] std::int64_t parameters() const { return parameters_; }
+  [[nodiscard]] const OptimizerRanges& ranges() const { return ranges_; }
   // Updates done so far; with state(), all that a checkpoint has to keep.
   [[nodiscard]] std::int64_t updates() const { return updates_; }
   void set_updates(std::int64_t updates) { updates_ = updates; }
@@ -52,10 +55,10 @@ class Optimizer {
   void KeepAlive(std::shared_ptr<const void> memory) { memory_ = std::move(memory); }
 
  protected:
-  Optimizer(std::int64_t parameters, std::span<float> state)
-      : parameters_(parameters), state_(state) {}
+  Optimizer(OptimizerRanges ranges, std::span<float> state)
+      : ranges_(std::move(ranges)), state_(state) {}
 
-  std::int64_t parameters_;
+  OptimizerRanges ranges_;
   std::int64_t updates_ = 0;
   std::span<float> state_;
 
@@ -64,13 +67,12 @@ class Optimizer {
 };
 
 // The optimiser owns its state. Error kConfig: a rate, momentum, beta, epsilon or decay out of its
-// range; kInternal: parameters < 0.
-Result<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec,
-                                                 std::int64_t parameters);
+// range; kInternal: more than 2^59 parameters.
+Result<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec, OptimizerRanges ranges);
 
 // The same over memory of the caller, which must be zeroed, outlive the optimiser and hold exactly
 // StateElements() values (else kInternal).
-Result<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec, std::int64_t parameters,
+Result<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec, OptimizerRanges ranges,
                                                  std::span<float> state);
 
 }  // namespace gaccd

@@ -1,11 +1,13 @@
 #include "daemon/optim/optimizer_cuda.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <variant>
 
 #include "collectives/base/overloaded.h"
 #include "collectives/base/strings.h"
 #include "daemon/optim/kernels_cuda.h"
+#include "daemon/optim/optimizer.h"
 #include "daemon/optim/rules.h"
 
 namespace gaccd {
@@ -18,49 +20,92 @@ Status CheckAligned(const void* memory, const char* what) {
                  memory)};
 }
 
-SgdRule RuleOf(const SgdSpec& spec) {
-  if (spec.momentum == 0) return SgdRule::kPlain;
-  return spec.nesterov ? SgdRule::kNesterov : SgdRule::kMomentum;
+// A kernel needs no table for this.
+bool IsWhole(const OptimizerRanges& ranges, std::int64_t elements) {
+  return ranges.all().size() == 1 && ranges.elements() == elements;
+}
+
+std::int64_t TilesOf(const OptimizerRange& range) {
+  return (range.elements + kStepTileElements - 1) / kStepTileElements;
 }
 
 }  // namespace
 
-CudaOptimizer::CudaOptimizer(const OptimizerSpec& spec, const Buffers& buffers)
-    : spec_(spec), buffers_(buffers) {}
+std::int64_t CudaOptimizer::TableBytes(const OptimizerRanges& ranges, std::int64_t elements) {
+  if (IsWhole(ranges, elements)) return 0;
+  std::int64_t tiles = 0;
+  for (const OptimizerRange& range : ranges.all()) tiles += TilesOf(range);
+  return tiles * static_cast<std::int64_t>(sizeof(StepTile));
+}
 
 Result<std::unique_ptr<CudaOptimizer>> CudaOptimizer::Create(const OptimizerSpec& spec,
+                                                             const OptimizerRanges& ranges,
                                                              const Buffers& buffers) {
-  GACCD_RETURN_IF_ERROR(CheckOptimizer(spec, buffers.elements));
-  if (buffers.state == nullptr && StateElements(spec, buffers.elements) > 0) {
+  GACCD_RETURN_IF_ERROR(CheckOptimizer(spec, ranges));
+  const std::int64_t state = StateElements(spec, ranges.elements());
+  if (buffers.state == nullptr && state > 0) {
     return Status(ErrorKind::kInternal,
-                  StrCat("optimizer: expected ", StateElements(spec, buffers.elements),
-                         " values of state, found no memory"));
+                  StrCat("optimizer: expected ", state, " values of state, found no memory"));
   }
   GACCD_RETURN_IF_ERROR(CheckAligned(buffers.parameters, "parameters"));
   GACCD_RETURN_IF_ERROR(CheckAligned(buffers.gradient, "gradient"));
   GACCD_RETURN_IF_ERROR(CheckAligned(buffers.state, "state"));
   GACCD_RETURN_IF_ERROR(CheckAligned(buffers.bf16_copy, "bf16 copy"));
-  if (std::holds_alternative<AdamWSpec>(spec.kind)) {
-    GACCD_RETURN_IF_ERROR(CheckAligned(buffers.state + buffers.elements, "second moments"));
+  if (state > ranges.elements()) {
+    GACCD_RETURN_IF_ERROR(CheckAligned(buffers.state + ranges.elements(), "second moments"));
   }
-  return std::unique_ptr<CudaOptimizer>(new CudaOptimizer(spec, buffers));
+  std::unique_ptr<CudaOptimizer> optimizer(new CudaOptimizer(spec, buffers, ranges.elements()));
+  GACCD_RETURN_IF_ERROR(optimizer->MakeTiles(ranges));
+  return optimizer;
+}
+
+Status CudaOptimizer::MakeTiles(const OptimizerRanges& ranges) {
+  std::vector<StepTile> tiles;
+  for (const OptimizerRange& range : ranges.all()) {
+    const auto group = std::ranges::find(groups_, range.group) - groups_.begin();
+    if (group == std::ssize(groups_)) groups_.push_back(range.group);
+    for (std::int64_t done = 0; done < range.elements; done += kStepTileElements) {
+      tiles.push_back(
+          {.first = range.first + done,
+           .state = range.state_first + done,
+           .count = static_cast<std::int32_t>(std::min(kStepTileElements, range.elements - done)),
+           .group = static_cast<std::int32_t>(group)});
+    }
+  }
+  if (std::ssize(groups_) > kMaxOptimizerGroups) {
+    return {ErrorKind::kConfig, StrCat("optimizer: expected at most ", kMaxOptimizerGroups,
+                                       " different groups, found ", groups_.size())};
+  }
+  if (IsWhole(ranges, buffers_.elements) || tiles.empty()) return Status::Ok();
+  const std::size_t bytes = tiles.size() * sizeof(StepTile);
+  GACCD_ASSIGN_OR_RETURN(tiles_, DeviceBuffer::Allocate(bytes, "optimiser groups"));
+  tile_count_ = std::ssize(tiles);
+  return CudaStatus(cudaMemcpy(tiles_.data(), tiles.data(), bytes, cudaMemcpyHostToDevice),
+                    "optimiser groups");
 }
 
 void CudaOptimizer::Prepare(double lr, UpdateWish* wish) {
   ++updates_;
-  std::visit(
-      Overloaded{[&](const SgdSpec& sgd) { wish->sgd = FactorsOf(sgd, lr); },
-                 [&](const AdamWSpec& adamw) { wish->adamw = FactorsOf(adamw, lr, updates_); }},
-      spec_.kind);
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    std::visit(
+        Overloaded{[&](const SgdSpec& sgd) { wish->sgd[i] = FactorsOf(sgd, groups_[i], lr); },
+                   [&](const AdamWSpec& adamw) {
+                     wish->adamw[i] = FactorsOf(adamw, groups_[i], lr, updates_);
+                   }},
+        spec_.kind);
+  }
 }
 
 Status CudaOptimizer::Step(cudaStream_t stream, UpdateControl* control) {
-  if (buffers_.elements == 0) return Status::Ok();
-  return std::visit(
-      Overloaded{
-          [&](const SgdSpec& sgd) { return EnqueueSgd(stream, RuleOf(sgd), buffers_, control); },
-          [&](const AdamWSpec&) { return EnqueueAdamW(stream, buffers_, control); }},
-      spec_.kind);
+  if (trainable_ == 0) return Status::Ok();
+  const StepTiles tiles{tiles_.as<StepTile>(), tile_count_};
+  return std::visit(Overloaded{[&](const SgdSpec& sgd) {
+                                 return EnqueueSgd(stream, RuleOf(sgd), buffers_, tiles, control);
+                               },
+                               [&](const AdamWSpec&) {
+                                 return EnqueueAdamW(stream, buffers_, tiles, trainable_, control);
+                               }},
+                    spec_.kind);
 }
 
 }  // namespace gaccd

@@ -7,22 +7,37 @@
 namespace gaccd {
 namespace {
 
-constexpr unsigned kThreads = 256;
 constexpr int kWidth = 4;  // floats in 16 bytes
+constexpr unsigned kThreads = kStepTileElements / kWidth;
 
-__device__ inline std::int64_t Thread() {
-  return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-}
-
-// What one thread has of an array with `elements` values: kWidth of them, or the last few, or none.
+// What one thread has: kWidth values of parameters and gradient, or the last few, or none.
 struct Part {
   std::int64_t first;
+  std::int64_t state;  // where their state begins
   int count;
+  int group;
 };
-__device__ inline Part PartOf(std::int64_t elements) {
-  const std::int64_t first = Thread() * kWidth;
-  const std::int64_t left = elements - first;
-  return {first, left >= kWidth ? kWidth : static_cast<int>(left > 0 ? left : 0)};
+__device__ inline Part PartOf(std::int64_t elements, const StepTile* tiles) {
+  StepTile tile;
+  if (tiles != nullptr) {
+    tile = tiles[blockIdx.x];
+  } else {
+    tile.first = static_cast<std::int64_t>(blockIdx.x) * kStepTileElements;
+    tile.state = tile.first;
+    const std::int64_t left = elements - tile.first;
+    tile.count = static_cast<std::int32_t>(left < kStepTileElements ? left : kStepTileElements);
+  }
+  const int offset = static_cast<int>(threadIdx.x) * kWidth;
+  const int left = tile.count - offset;
+  return {tile.first + offset, tile.state + offset,
+          left >= kWidth ? kWidth
+          : left > 0     ? left
+                         : 0,
+          tile.group};
+}
+__device__ inline Part StateOf(Part part) {
+  part.first = part.state;
+  return part;
 }
 __device__ inline void LoadPart(const float* from, Part part, float (&values)[kWidth]) {
   if (part.count == kWidth) {
@@ -59,15 +74,15 @@ __device__ inline void TellOverflow(const float (&parameters)[kWidth], UpdateCon
 template <SgdRule kRule>
 __global__ void __launch_bounds__(kThreads)
     SgdKernel(float* params, const float* gradient, float* momentum, Bf16* copy,
-              std::int64_t elements, UpdateControl* control) {
-  const Part part = PartOf(elements);
+              std::int64_t elements, const StepTile* tiles, UpdateControl* control) {
+  const Part part = PartOf(elements, tiles);
   float p[kWidth];
   float g[kWidth];
   float m[kWidth];
   LoadPart(params, part, p);
   LoadPart(gradient, part, g);
-  if constexpr (kRule != SgdRule::kPlain) LoadPart(momentum, part, m);
-  SgdFactors f = control->wish.sgd;
+  if constexpr (kRule != SgdRule::kPlain) LoadPart(momentum, StateOf(part), m);
+  SgdFactors f = control->wish.sgd[part.group];
   f.gradient_scale = control->verdict.gradient_scale;
   if (control->verdict.idle != 0) return;
 #pragma unroll
@@ -81,57 +96,69 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   StorePart(params, part, p);
-  if constexpr (kRule != SgdRule::kPlain) StorePart(momentum, part, m);
+  if constexpr (kRule != SgdRule::kPlain) StorePart(momentum, StateOf(part), m);
   StoreBf16(copy, part, p);
   TellOverflow(p, control);
 }
 
 __global__ void __launch_bounds__(kThreads)
     AdamWKernel(float* params, const float* gradient, float* first, float* second, Bf16* copy,
-                std::int64_t elements, UpdateControl* control) {
-  const Part part = PartOf(elements);
+                std::int64_t elements, const StepTile* tiles, UpdateControl* control) {
+  const Part part = PartOf(elements, tiles);
   float p[kWidth];
   float g[kWidth];
   float m[kWidth];
   float s[kWidth];
   LoadPart(params, part, p);
   LoadPart(gradient, part, g);
-  LoadPart(first, part, m);
-  LoadPart(second, part, s);
-  AdamWFactors f = control->wish.adamw;
+  LoadPart(first, StateOf(part), m);
+  LoadPart(second, StateOf(part), s);
+  AdamWFactors f = control->wish.adamw[part.group];
   f.gradient_scale = control->verdict.gradient_scale;
   if (control->verdict.idle != 0) return;
 #pragma unroll
   for (int v = 0; v < kWidth; ++v) AdamWUpdate(f, g[v], &p[v], &m[v], &s[v]);
   StorePart(params, part, p);
-  StorePart(first, part, m);
-  StorePart(second, part, s);
+  StorePart(first, StateOf(part), m);
+  StorePart(second, StateOf(part), s);
   StoreBf16(copy, part, p);
   TellOverflow(p, control);
 }
 
-LaunchShape ShapeFor(std::int64_t elements) {
-  return {BlocksFor(elements, static_cast<std::int64_t>(kThreads) * kWidth), kThreads};
+LaunchShape ShapeFor(std::int64_t elements, const StepTiles& tiles) {
+  if (tiles.data != nullptr) return {static_cast<unsigned>(tiles.count), kThreads};
+  return {BlocksFor(elements, kStepTileElements), kThreads};
+}
+
+using SgdKernelFunction = void (*)(float*, const float*, float*, Bf16*, std::int64_t,
+                                   const StepTile*, UpdateControl*);
+SgdKernelFunction KernelOf(SgdRule rule) {
+  switch (rule) {
+    case SgdRule::kPlain:
+      return SgdKernel<SgdRule::kPlain>;
+    case SgdRule::kMomentum:
+      return SgdKernel<SgdRule::kMomentum>;
+    case SgdRule::kNesterov:
+      return SgdKernel<SgdRule::kNesterov>;
+  }
+  return nullptr;
 }
 
 }  // namespace
 
 Status EnqueueSgd(cudaStream_t stream, SgdRule rule, const CudaOptimizer::Buffers& buffers,
-                  UpdateControl* control) {
-  auto* kernel = rule == SgdRule::kPlain      ? SgdKernel<SgdRule::kPlain>
-                 : rule == SgdRule::kMomentum ? SgdKernel<SgdRule::kMomentum>
-                                              : SgdKernel<SgdRule::kNesterov>;
-  return Launch(kernel, ShapeFor(buffers.elements), stream, "sgd", buffers.parameters,
-                buffers.gradient, buffers.state, static_cast<Bf16*>(buffers.bf16_copy),
-                buffers.elements, control);
+                  const StepTiles& tiles, UpdateControl* control) {
+  return Launch(KernelOf(rule), ShapeFor(buffers.elements, tiles), stream, "sgd",
+                buffers.parameters, buffers.gradient, buffers.state,
+                static_cast<Bf16*>(buffers.bf16_copy), buffers.elements, tiles.data, control);
 }
 
 // The second moments begin where the first ones end; the kernel wants both aligned to 16 bytes.
 Status EnqueueAdamW(cudaStream_t stream, const CudaOptimizer::Buffers& buffers,
-                    UpdateControl* control) {
-  return Launch(AdamWKernel, ShapeFor(buffers.elements), stream, "adamw", buffers.parameters,
-                buffers.gradient, buffers.state, buffers.state + buffers.elements,
-                static_cast<Bf16*>(buffers.bf16_copy), buffers.elements, control);
+                    const StepTiles& tiles, std::int64_t trainable, UpdateControl* control) {
+  return Launch(AdamWKernel, ShapeFor(buffers.elements, tiles), stream, "adamw", buffers.parameters,
+                buffers.gradient, buffers.state, buffers.state + trainable,
+                static_cast<Bf16*>(buffers.bf16_copy), buffers.elements, tiles.data, control);
 }
 
 }  // namespace gaccd

@@ -10,10 +10,12 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "collectives/base/cuda.h"
 #include "collectives/base/result.h"
 #include "daemon/config/job.h"
+#include "daemon/optim/ranges.h"
 #include "daemon/optim/update_control.h"
 
 namespace gaccd {
@@ -38,7 +40,8 @@ Status CastToBf16(cudaStream_t stream, const float* in, std::int64_t elements, v
 class CudaOptimizer {
  public:
   // Memory is the caller's, on the GPU: parameters, gradient, state (StateElements() zeroed values)
-  // and, in bf16 training, the bf16 copy of the parameters (else null).
+  // and, in bf16 training, the bf16 copy of the parameters (else null). elements: of parameters,
+  // gradient and copy.
   struct Buffers {
     float* parameters = nullptr;
     const float* gradient = nullptr;
@@ -46,9 +49,13 @@ class CudaOptimizer {
     void* bf16_copy = nullptr;
     std::int64_t elements = 0;
   };
-  // kConfig, kInternal: as MakeOptimizer().
+  // kConfig, kInternal: as MakeOptimizer(); kConfig: more than kMaxOptimizerGroups groups.
   static Result<std::unique_ptr<CudaOptimizer>> Create(const OptimizerSpec& spec,
+                                                       const OptimizerRanges& ranges,
                                                        const Buffers& buffers);
+  // GPU memory that Create() takes.
+  [[nodiscard]] static std::int64_t TableBytes(const OptimizerRanges& ranges,
+                                               std::int64_t elements);
 
   // Fills the factors of this update's wish. updates() counts one more.
   void Prepare(double lr, UpdateWish* wish);
@@ -59,10 +66,16 @@ class CudaOptimizer {
   void set_updates(std::int64_t updates) { updates_ = updates; }
 
  private:
-  CudaOptimizer(const OptimizerSpec& spec, const Buffers& buffers);
+  CudaOptimizer(const OptimizerSpec& spec, const Buffers& buffers, std::int64_t trainable)
+      : spec_(spec), buffers_(buffers), trainable_(trainable) {}
+  Status MakeTiles(const OptimizerRanges& ranges);
 
   OptimizerSpec spec_;
   Buffers buffers_;
+  std::int64_t trainable_;              // elements of all ranges
+  std::vector<OptimizerGroup> groups_;  // their positions are those of the factors in the wish
+  DeviceBuffer tiles_;                  // empty: one group, nothing frozen
+  std::int64_t tile_count_ = 0;
   std::int64_t updates_ = 0;
 };
 

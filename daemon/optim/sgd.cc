@@ -27,35 +27,47 @@ void NesterovLoop(SgdFactors f, std::size_t n, const float* __restrict g, float*
 
 class Sgd final : public Optimizer {
  public:
-  Sgd(const SgdSpec& spec, std::int64_t parameters, std::span<float> state)
-      : Optimizer(parameters, state), spec_(spec) {}
+  Sgd(const SgdSpec& spec, OptimizerRanges ranges, std::span<float> state)
+      : Optimizer(std::move(ranges), state), spec_(spec) {}
 
   [[nodiscard]] std::string_view name() const override { return "sgd"; }
 
   void Step(std::span<float> params, std::span<const float> gradient, double lr,
             float gradient_scale) override {
-    SgdFactors f = FactorsOf(spec_, lr);
-    f.gradient_scale = gradient_scale;
-    const std::size_t n = params.size();
-    if (state_.empty()) {
-      PlainLoop(f, n, gradient.data(), params.data());
-    } else if (spec_.nesterov) {
-      NesterovLoop(f, n, gradient.data(), params.data(), state_.data());
-    } else {
-      MomentumLoop(f, n, gradient.data(), params.data(), state_.data());
+    for (const OptimizerRange& range : ranges_.all()) {
+      SgdFactors f = FactorsOf(spec_, range.group, lr);
+      f.gradient_scale = gradient_scale;
+      StepRange(f, range, params.data() + range.first, gradient.data() + range.first);
     }
     ++updates_;
   }
 
  private:
+  void StepRange(const SgdFactors& f, const OptimizerRange& range, float* p, const float* g) {
+    const auto n = static_cast<std::size_t>(range.elements);
+    switch (RuleOf(spec_)) {
+      case SgdRule::kPlain:
+        return PlainLoop(f, n, g, p);
+      case SgdRule::kMomentum:
+        return MomentumLoop(f, n, g, p, state_.data() + range.state_first);
+      case SgdRule::kNesterov:
+        return NesterovLoop(f, n, g, p, state_.data() + range.state_first);
+    }
+  }
+
   SgdSpec spec_;
 };
 
 }  // namespace
 
-SgdFactors FactorsOf(const SgdSpec& spec, double lr) {
-  return {static_cast<float>(lr), static_cast<float>(spec.momentum),
-          static_cast<float>(spec.weight_decay), 1};
+SgdRule RuleOf(const SgdSpec& spec) {
+  if (spec.momentum == 0) return SgdRule::kPlain;
+  return spec.nesterov ? SgdRule::kNesterov : SgdRule::kMomentum;
+}
+
+SgdFactors FactorsOf(const SgdSpec& spec, const OptimizerGroup& group, double lr) {
+  return {static_cast<float>(lr * group.lr_factor), static_cast<float>(spec.momentum),
+          static_cast<float>(group.weight_decay.value_or(spec.weight_decay)), 1};
 }
 
 Status CheckSgd(const SgdSpec& spec) {
@@ -74,9 +86,9 @@ Status CheckSgd(const SgdSpec& spec) {
   return Status::Ok();
 }
 
-std::unique_ptr<Optimizer> MakeSgd(const SgdSpec& spec, std::int64_t parameters,
+std::unique_ptr<Optimizer> MakeSgd(const SgdSpec& spec, OptimizerRanges ranges,
                                    std::span<float> state) {
-  return std::make_unique<Sgd>(spec, parameters, state);
+  return std::make_unique<Sgd>(spec, std::move(ranges), state);
 }
 
 }  // namespace gaccd

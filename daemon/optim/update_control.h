@@ -15,14 +15,17 @@
 
 namespace gaccd {
 
+// Different groups of parameters, at most.
+inline constexpr int kMaxOptimizerGroups = 64;
+
 struct UpdateWish {
-  double clip_norm = 0;        // 0 = do not clip
-  double planned_samples = 0;  // of all ranks
-  std::int64_t update = 0;     // its number since the start
-  SgdFactors sgd{};            // gradient_scale is ignored: the verdict has it
-  AdamWFactors adamw{};        // the same
-  float sample_weight = 0;     // 1/D
-  std::int32_t outlive = 0;    // 1: after an update that is not finite the next one goes on
+  double clip_norm = 0;                       // 0 = do not clip
+  double planned_samples = 0;                 // of all ranks
+  std::int64_t update = 0;                    // its number since the start
+  SgdFactors sgd[kMaxOptimizerGroups]{};      // gradient_scale is ignored: the verdict has it
+  AdamWFactors adamw[kMaxOptimizerGroups]{};  // the same
+  float sample_weight = 0;                    // 1/D
+  std::int32_t outlive = 0;  // 1: after an update that is not finite the next one goes on
 };
 
 // Doubles, because one reduction carries both: counts are exact up to 2^53.

@@ -7,15 +7,40 @@
 
 namespace gaccd {
 
-Result<std::size_t> FlatLayout::Add(std::string name, Shape shape) {
+std::string GroupText(const OptimizerGroup& group) {
+  std::string text = "decay";
+  if (group.weight_decay) {
+    text = *group.weight_decay == 0 ? "no_decay" : StrCat("weight_decay ", *group.weight_decay);
+  }
+  return group.lr_factor == 1 ? text : StrCat(text, ", lr_factor ", group.lr_factor);
+}
+
+std::int64_t FlatEntry::padded_elements() const {
+  constexpr std::int64_t kAlignment = FlatLayout::kAlignment;
+  return (elements + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+Result<std::size_t> FlatLayout::Add(std::string name, Shape shape, const OptimizerGroup& group,
+                                    bool frozen) {
   if (Find(name) != nullptr) {
     return Status(ErrorKind::kConfig, StrCat("parameter '", name, "' appears twice"));
   }
   GACCD_RETURN_IF_ERROR(CheckShape(shape, DType::kF32).WithContext(name));
   const std::int64_t elements = Elements(shape);
-  entries_.push_back({std::move(name), std::move(shape), size_, elements});
-  size_ += (elements + kAlignment - 1) / kAlignment * kAlignment;
+  entries_.push_back({std::move(name), std::move(shape), size_, elements, group, frozen});
+  size_ += entries_.back().padded_elements();
   return entries_.size() - 1;
+}
+
+void FlatLayout::SetGroup(std::size_t index, const OptimizerGroup& group, bool frozen) {
+  entries_[index].group = group;
+  entries_[index].frozen = frozen;
+}
+
+std::int64_t FlatLayout::trainable_size() const {
+  std::int64_t sum = 0;
+  for (const FlatEntry& entry : entries_) sum += entry.frozen ? 0 : entry.padded_elements();
+  return sum;
 }
 
 std::int64_t FlatLayout::parameters() const {

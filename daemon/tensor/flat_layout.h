@@ -5,6 +5,7 @@
 // are padding: they start as zero, their gradients are zero, and so they stay zero.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,11 +14,28 @@
 
 namespace gaccd {
 
+// What the optimiser does otherwise with a parameter than its own settings say.
+struct OptimizerGroup {
+  std::optional<double> weight_decay;  // empty: the optimiser's own
+  double lr_factor = 1;                // of the learning rate of the update
+
+  friend bool operator==(const OptimizerGroup&, const OptimizerGroup&) = default;
+};
+inline constexpr OptimizerGroup kNoDecay{.weight_decay = 0.0};
+
+// "decay" (the optimiser's own), "no_decay" or "weight_decay 0.1"; then ", lr_factor 0.5",
+// unless 1.
+[[nodiscard]] std::string GroupText(const OptimizerGroup& group);
+
 struct FlatEntry {
   std::string name;
   Shape shape;
   std::int64_t offset = 0;    // elements from the start of the buffer
   std::int64_t elements = 0;  // without padding
+  OptimizerGroup group;
+  bool frozen = false;  // keeps its value: no gradient (its place in the buffer is 0), no state
+
+  [[nodiscard]] std::int64_t padded_elements() const;
 };
 
 class FlatLayout {
@@ -25,10 +43,15 @@ class FlatLayout {
   static constexpr std::int64_t kAlignment = 16;  // elements
 
   // Appends a parameter and returns its index. kConfig when the name is taken or the shape is bad.
-  Result<std::size_t> Add(std::string name, Shape shape);
+  Result<std::size_t> Add(std::string name, Shape shape, const OptimizerGroup& group = {},
+                          bool frozen = false);
+  // REQUIRES: index < entries().size().
+  void SetGroup(std::size_t index, const OptimizerGroup& group, bool frozen);
 
   [[nodiscard]] std::span<const FlatEntry> entries() const { return entries_; }
   [[nodiscard]] std::int64_t size() const { return size_; }  // elements, with padding
+  // Elements that are not frozen, with padding: what the optimiser keeps state for.
+  [[nodiscard]] std::int64_t trainable_size() const;
   // Elements without padding: what people call the number of parameters.
   [[nodiscard]] std::int64_t parameters() const;
   [[nodiscard]] const FlatEntry* Find(std::string_view name) const;  // null if there is none

@@ -92,9 +92,9 @@ Status ResumeTogether(const Flags& flags, Session& session) {
 }
 
 double CheckpointBytes(const Session& session) {
-  const std::int64_t parameters = session.setup->trainer->model().layout().size();
-  const std::int64_t state = StateElements(session.setup->job.optimizer, parameters);
-  return static_cast<double>(parameters + state) * sizeof(float);
+  const FlatLayout& layout = session.setup->trainer->model().layout();
+  const std::int64_t state = StateElements(session.setup->job.optimizer, layout.trainable_size());
+  return static_cast<double>(layout.size() + state) * sizeof(float);
 }
 
 Result<std::unique_ptr<Saver>> StartSaver(const Flags& flags, Session& session,

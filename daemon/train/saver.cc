@@ -23,7 +23,7 @@ BufferSource SourceOf(const BufferSpec& spec, Engine& engine, EngineBuffer buffe
 }
 
 std::int64_t OptimizerElements(const SavedRun& run) {
-  return StateElements(run.job.optimizer, run.model.layout().size());
+  return StateElements(run.job.optimizer, run.model.layout().trainable_size());
 }
 
 std::string Milliseconds(double seconds) {

@@ -15,6 +15,7 @@ NAME.txt: one line a record, a key, then values.
   eval EPOCH STEP SAMPLES LOSS [ACCURACY]
   weight NAME VALUES...    after the last update
 """
+import fnmatch
 import math
 import os
 import subprocess
@@ -34,6 +35,8 @@ WORLDS = {  # by job
     "nesterov_step_carry": ["1x1", "1x2", "5x1"],
     "adamw_drop": ["1x1", "1x3", "2x2"],
     "adamw_clipped": ["1x1", "1x5"],
+    "adamw_groups": ["1x1", "1x3", "2x2"],
+    "momentum_groups": ["1x1", "1x4"],
     "floor_linear": ["1x4", "2x2"],
     "ceil_sqrt": ["1x4", "2x2"],
     "nearest_warmup": ["1x4", "4x1"],
@@ -43,10 +46,11 @@ WORLDS = {  # by job
 
 def job_message():
     with tempfile.TemporaryDirectory() as folder:
-        proto = os.path.join(HERE, "..", "..", "proto")
-        subprocess.run(["protoc", "-I", proto, "--python_out", folder, "job.proto"], check=True)
+        root = os.path.join(HERE, "..", "..")
+        subprocess.run(["protoc", "-I", root, "--python_out", folder, "proto/field.proto",
+                        "proto/job.proto"], check=True)
         sys.path.insert(0, folder)
-        import job_pb2
+        from proto import job_pb2
         return job_pb2.Job
 
 
@@ -149,7 +153,31 @@ def make_network(job):
     return layers
 
 
-def make_optimizer(spec, parameters):
+def matches(name, pattern):
+    return fnmatch.fnmatchcase(name, pattern)
+
+
+def group_of(spec, name, parameter):
+    """One parameter, one group: what the last rule for its name says."""
+    group = {"params": [parameter], "lr_factor": 1}
+    for rule in spec.group:
+        if matches(name, rule.match):
+            if rule.HasField("weight_decay"):
+                group["weight_decay"] = rule.weight_decay
+            if rule.HasField("lr_factor"):
+                group["lr_factor"] = rule.lr_factor
+    return group
+
+
+def make_optimizer(spec, network):
+    for name, parameter in network.named_parameters():
+        rules = [rule.freeze for rule in spec.group
+                 if matches(name, rule.match) and rule.HasField("freeze")]
+        parameter.requires_grad_(not (rules and rules[-1]))
+    parameters = network.parameters()
+    if spec.group:
+        parameters = [group_of(spec, name, parameter)
+                      for name, parameter in network.named_parameters() if parameter.requires_grad]
     if spec.WhichOneof("kind") == "sgd":
         return torch.optim.SGD(parameters, lr=1, momentum=spec.sgd.momentum,
                                weight_decay=spec.sgd.weight_decay, nesterov=spec.sgd.nesterov)
@@ -177,15 +205,17 @@ def train(job, ranks, out):
     batch = effective_batch(job.batch, ranks)
     updates = updates_of(job, len(features), batch)
     network = make_network(job)
-    optimizer = make_optimizer(job.optimizer, network.parameters())
+    optimizer = make_optimizer(job.optimizer, network)
     total = 0
     for update, (epoch, samples) in enumerate(updates):
         optimizer.zero_grad()
         loss = loss_sum(network(features[samples]), targets[samples]) / len(samples)
         loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(network.parameters(), job.clip_norm or math.inf)
+        trained = [p for p in network.parameters() if p.requires_grad]
+        norm = torch.nn.utils.clip_grad_norm_(trained, job.clip_norm or math.inf)
         lr = learning_rate(job, update, len(updates), batch)
-        optimizer.param_groups[0]["lr"] = lr
+        for group in optimizer.param_groups:
+            group["lr"] = lr * group.get("lr_factor", 1)
         optimizer.step()
         total += len(samples)
         out.write("step %d %d %d %d %.12g %.12g %.12g\n"

@@ -297,5 +297,21 @@ TEST(RunStateTest, OnlyTheSameModelFits) {
               IsError(ErrorKind::kConfig, "it has the parameter (none"));
 }
 
+TEST(RunStateTest, AnotherOptimizerGroupIsRefusedByName) {
+  FlatLayout layout = Layout();
+  const Manifest manifest{.parameters = ParameterRecords(layout),
+                          .buffers = RunBuffers(layout, 1856)};
+  layout.SetGroup(1, kNoDecay, false);
+  EXPECT_TRUE(CheckParameters(manifest, layout).ok());
+  EXPECT_THAT(CheckFits(manifest, layout, 1856),
+              IsError(ErrorKind::kConfig, "optimizer group of 'a.bias': decay -> no_decay"));
+  layout.SetGroup(1, {.lr_factor = 0.5}, false);
+  EXPECT_THAT(CheckFits(manifest, layout, 1856),
+              IsError(ErrorKind::kConfig, "'a.bias': decay -> decay, lr_factor 0.5"));
+  layout.SetGroup(1, {}, true);
+  EXPECT_THAT(CheckFits(manifest, layout, 1824),
+              IsError(ErrorKind::kConfig, "'a.bias': decay -> frozen"));
+}
+
 }  // namespace
 }  // namespace gaccd

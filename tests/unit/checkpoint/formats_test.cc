@@ -106,6 +106,20 @@ TEST(ManifestTest, ComesBackAsItWas) {
   EXPECT_EQ(EncodeManifest(*again), EncodeManifest(manifest));
 }
 
+// A manifest of a run without groups has the bytes it had before there were any.
+TEST(ManifestTest, GroupsComeBackAndTakeNoRoomWithoutThem) {
+  Manifest manifest = SmallManifest();
+  const std::size_t plain = EncodeManifest(manifest).size();
+  ParameterRecord& parameter = manifest.parameters[0];
+  parameter.group = {.weight_decay = 0.0};
+  EXPECT_EQ(EncodeManifest(manifest).size(), plain + 9);
+  parameter.group = {.weight_decay = 0.25, .lr_factor = 0.5};
+  parameter.frozen = true;
+  const auto again = DecodeManifest("m", EncodeManifest(manifest));
+  ASSERT_TRUE(again.ok()) << again.status().message();
+  EXPECT_EQ(again->parameters, manifest.parameters);
+}
+
 TEST(ManifestTest, RefusesWhatCannotBe) {
   const auto error = [](const std::function<void(Manifest&)>& change) {
     Manifest manifest = SmallManifest();

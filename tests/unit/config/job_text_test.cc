@@ -97,6 +97,23 @@ TEST(JobTextTest, DifferencesArePutInWords) {
   EXPECT_EQ(JobDifferences(was, now), "model.layer[0].linear.bias: true -> false; epochs: 1 -> 4");
 }
 
+TEST(JobTextTest, OptimizerGroupsReadBackTheSame) {
+  const std::string text =
+      With(kMinimal, "sgd {}",
+           "sgd {} group { match: '*.bias' weight_decay: 0 } group { match: 'fc*' lr_factor: 0.5 } "
+           "group { match: 'fc1.*' freeze: true }");
+  for (const Job& job : {ParseOk(text), ParseOk(JobText(ParseOk(text)))}) {
+    ASSERT_EQ(job.optimizer.groups.size(), 3u);
+    EXPECT_EQ(job.optimizer.groups[0].match, "*.bias");
+    EXPECT_EQ(job.optimizer.groups[0].weight_decay, 0.0);
+    EXPECT_EQ(job.optimizer.groups[0].lr_factor, std::nullopt);
+    EXPECT_EQ(job.optimizer.groups[1].weight_decay, std::nullopt);
+    EXPECT_EQ(job.optimizer.groups[1].lr_factor, 0.5);
+    EXPECT_EQ(job.optimizer.groups[1].freeze, std::nullopt);
+    EXPECT_EQ(job.optimizer.groups[2].freeze, true);
+  }
+}
+
 TEST(JobTextTest, TheResolvedTextReadsBackTheSame) {
   for (const std::string_view text : {kMinimal, kFull}) {
     const std::string resolved = JobText(ParseOk(text));
@@ -217,6 +234,9 @@ TEST(JobTextTest, WrongValuesAreNamedAndQuoted) {
        "momentum: must be at least 0 and below 1, found 1"},
       {kMinimal, "sgd {}", "sgd { nesterov: true }", "nesterov: needs a momentum above 0"},
       {kMinimal, "sgd {}", "sgd { weight_decay: -1 }", "weight_decay: must be at least 0"},
+      {kMinimal, "sgd {}", "sgd {} group { weight_decay: 0 }", "match: is required"},
+      {kMinimal, "sgd {}", "sgd {} group { match: 'b' lr_factor: nan }", "lr_factor: must be"},
+      {kMinimal, "sgd {}", "sgd {} group { match: 'b' weight_decay: -1 }", "weight_decay: must"},
       {kFull, "\"relu\"", "\"fc1\"", "model.layer[2].name: two layers are called 'fc1'"},
       {kFull, "std: 0.25", "std: 0", "data.normalize.std: must be above 0, found 0"},
       {kFull, "mean: 0.5", "mean: inf", "data.normalize.mean: must be finite, found inf"},

@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "daemon/tensor/flat_layout.h"
+#include "daemon/tensor/group_rules.h"
 #include "daemon/tensor/random.h"
 #include "daemon/tensor/shape.h"
 
@@ -81,6 +82,45 @@ TEST(FlatLayoutTest, RefusesATakenNameAndABadShape) {
   EXPECT_EQ(huge.status().kind(), ErrorKind::kConfig);
   EXPECT_THAT(huge.status().message(), HasSubstr("fc2.weight"));
   EXPECT_EQ(layout.size(), 16);  // as before
+}
+
+TEST(GroupRulesTest, TheLastRuleThatGivesAValueCounts) {
+  FlatLayout layout;
+  ASSERT_TRUE(layout.Add("bert.embeddings.word.weight", {4}).ok());
+  ASSERT_TRUE(layout.Add("bert.layer.0.norm.weight", {4}, kNoDecay).ok());
+  ASSERT_TRUE(layout.Add("fc1.weight", {4}).ok());
+  ASSERT_TRUE(layout.Add("fc1.bias", {4}).ok());
+  OptimizerSpec spec;
+  spec.groups = {{.match = "*.bias", .weight_decay = 0.0},
+                 {.match = "fc1.*", .lr_factor = 0.5},
+                 {.match = "fc?.weight", .weight_decay = 0.25, .lr_factor = 2.0},
+                 {.match = "bert.*", .freeze = true},
+                 {.match = "bert.layer.*", .freeze = false}};
+  ASSERT_TRUE(ApplyGroupRules(spec, &layout).ok());
+  std::vector<std::string> found;
+  for (const FlatEntry& entry : layout.entries()) {
+    found.push_back(entry.frozen ? "frozen" : GroupText(entry.group));
+  }
+  EXPECT_EQ(found, (std::vector<std::string>{"frozen", "no_decay", "weight_decay 0.25, lr_factor 2",
+                                             "no_decay, lr_factor 0.5"}));
+  EXPECT_EQ(layout.trainable_size(), 3 * 16);
+}
+
+TEST(GroupRulesTest, RefusesARuleWithoutParametersAndNothingToTrain) {
+  FlatLayout layout;
+  ASSERT_TRUE(layout.Add("fc1.weight", {4}).ok());
+  const auto error = [&](const OptimizerSpec& spec) {
+    const Status status = ApplyGroupRules(spec, &layout);
+    EXPECT_EQ(status.kind(), ErrorKind::kConfig);
+    return status.message();
+  };
+  OptimizerSpec spec;
+  spec.groups = {{.match = "*.bais", .weight_decay = 0.0}};
+  EXPECT_THAT(error(spec), HasSubstr("optimizer.group '*.bais' matches no parameter"));
+  spec.groups = {{.match = "fc1.*"}};
+  EXPECT_THAT(error(spec), HasSubstr("'fc1.*' needs weight_decay"));
+  spec.groups = {{.match = "*", .freeze = true}};
+  EXPECT_THAT(error(spec), HasSubstr("nothing to train"));
 }
 
 TEST(RandomTest, QuantileInvertsTheNormalDistribution) {

@@ -26,24 +26,30 @@ const NamedSpec kSpecs[] = {
     {"adamw", {0.001, AdamWSpec{}}},
 };
 
+OptimizerRanges RangesOr(const OptimizerRanges* groups, std::size_t n) {
+  return groups != nullptr ? *groups : OptimizerRanges::One(static_cast<std::int64_t>(n));
+}
+
 // Everything that an update on the GPU works on.
 struct Bench {
-  Bench(const OptimizerSpec& spec, std::size_t n, bool bf16)
+  Bench(const OptimizerSpec& spec, std::size_t n, bool bf16,
+        const OptimizerRanges* groups = nullptr)
       : elements(n),
         parameters(RandomValues(1, n)),
         gradient(n),
-        state(static_cast<std::size_t>(StateElements(spec, static_cast<std::int64_t>(n))) + 1),
+        state(static_cast<std::size_t>(StateElements(spec, RangesOr(groups, n).elements())) + 1),
         copy(n),
         control(std::vector<UpdateControl>(1)),
         scratch(NormScratchBytes()) {
     auto made = CudaStream::Create();
     EXPECT_TRUE(made.ok());
     stream = std::move(*made);
-    auto created = CudaOptimizer::Create(spec, {.parameters = parameters.data(),
-                                                .gradient = gradient.data(),
-                                                .state = state.data(),
-                                                .bf16_copy = bf16 ? copy.data() : nullptr,
-                                                .elements = static_cast<std::int64_t>(n)});
+    auto created = CudaOptimizer::Create(spec, RangesOr(groups, n),
+                                         {.parameters = parameters.data(),
+                                          .gradient = gradient.data(),
+                                          .state = state.data(),
+                                          .bf16_copy = bf16 ? copy.data() : nullptr,
+                                          .elements = static_cast<std::int64_t>(n)});
     EXPECT_TRUE(created.ok()) << created.status().message();
     optimizer = std::move(*created);
   }
@@ -81,7 +87,7 @@ TEST_P(OptimizerCuda, TenUpdatesHaveTheBitsOfTheCpu) {
   const auto& [named, n] = GetParam();
   Bench bench(named.spec, n, true);
   std::vector<float> expected = RandomValues(1, n);
-  auto cpu = *MakeOptimizer(named.spec, static_cast<std::int64_t>(n));
+  auto cpu = *MakeOptimizer(named.spec, OptimizerRanges::One(static_cast<std::int64_t>(n)));
   for (std::uint64_t update = 1; update <= 10; ++update) {
     const std::vector<float> g = RandomValues(100 + update, n, 2);
     const double lr = named.spec.lr * static_cast<double>(update);
@@ -129,7 +135,7 @@ TEST_P(OptimizerCuda, OutlivesWhatIsNotFinite) {
   const auto& [named, n] = GetParam();
   Bench bench(named.spec, n, true);
   std::vector<float> expected = RandomValues(1, n);
-  auto cpu = *MakeOptimizer(named.spec, static_cast<std::int64_t>(n));
+  auto cpu = *MakeOptimizer(named.spec, OptimizerRanges::One(static_cast<std::int64_t>(n)));
   const std::vector<float> good = RandomValues(7, n);
   std::vector<float> bad = good;
   bad.front() = std::numeric_limits<float>::infinity();
@@ -182,6 +188,48 @@ INSTANTIATE_TEST_SUITE_P(Odd, OptimizerCuda,
                                                             std::end(kSpecs) - 1),
                                           testing::Values(1, 31, 33, 4097)),
                          NameOf);
+
+// Ranges of several groups, with gaps (frozen), longer and shorter than what a block takes.
+TEST(OptimizerCudaGroups, HaveTheBitsOfTheCpu) {
+  FlatLayout layout;
+  ASSERT_TRUE(layout.Add("frozen.weight", {40}, {}, true).ok());
+  ASSERT_TRUE(layout.Add("a.weight", {2500}).ok());
+  ASSERT_TRUE(layout.Add("a.bias", {7}, kNoDecay).ok());
+  ASSERT_TRUE(layout.Add("frozen.bias", {1100}, {}, true).ok());
+  ASSERT_TRUE(layout.Add("b.weight", {1024}, {.weight_decay = 0.2, .lr_factor = 0.25}).ok());
+  ASSERT_TRUE(layout.Add("b.bias", {3}, kNoDecay).ok());
+  const OptimizerRanges ranges = OptimizerRanges::Of(layout);
+  const auto n = static_cast<std::size_t>(layout.size());
+  EXPECT_EQ(CudaOptimizer::TableBytes(OptimizerRanges::One(layout.size()), layout.size()), 0);
+  EXPECT_EQ(CudaOptimizer::TableBytes(ranges, layout.size()), 6 * 24);
+  for (const NamedSpec& named : kSpecs) {
+    Bench bench(named.spec, n, true, &ranges);
+    std::vector<float> expected = RandomValues(1, n);
+    auto cpu = *MakeOptimizer(named.spec, ranges);
+    for (std::uint64_t update = 1; update <= 3; ++update) {
+      const std::vector<float> g = RandomValues(100 + update, n, 2);
+      bench.Update(g, named.spec.lr, 0);
+      cpu->Step(expected, g, named.spec.lr, 1);
+    }
+    EXPECT_EQ(bench.parameters.Values(), expected) << named.name;
+    std::vector<float> state = bench.state.Values();
+    state.pop_back();
+    EXPECT_EQ(state, std::vector<float>(cpu->state().begin(), cpu->state().end())) << named.name;
+  }
+}
+
+TEST(OptimizerCudaGroups, TooManyAreRefused) {
+  FlatLayout layout;
+  for (int i = 0; i <= kMaxOptimizerGroups; ++i) {
+    ASSERT_TRUE(layout.Add(std::to_string(i), {1}, {.lr_factor = 1.0 / (i + 1)}).ok());
+  }
+  const GpuArray<float> memory(static_cast<std::size_t>(2 * layout.size()));
+  const CudaOptimizer::Buffers buffers{memory.data(), memory.data() + layout.size(), nullptr,
+                                       nullptr, layout.size()};
+  const auto made = CudaOptimizer::Create({0.1, SgdSpec{}}, OptimizerRanges::Of(layout), buffers);
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.status().kind(), ErrorKind::kConfig);
+}
 
 class MeasureCuda : public testing::Test {
  protected:
@@ -264,15 +312,25 @@ TEST(CudaOptimizerCreate, RefusesWhatCannotWork) {
                                        nullptr, 16};
   CudaOptimizer::Buffers broken = buffers;
   broken.state = nullptr;
-  EXPECT_FALSE(CudaOptimizer::Create({0.1, AdamWSpec{}}, broken).ok());
+  EXPECT_FALSE(
+      CudaOptimizer::Create({0.1, AdamWSpec{}}, OptimizerRanges::One(broken.elements), broken)
+          .ok());
   broken = buffers;
   broken.gradient += 1;
-  EXPECT_FALSE(CudaOptimizer::Create({0.1, AdamWSpec{}}, broken).ok());
+  EXPECT_FALSE(
+      CudaOptimizer::Create({0.1, AdamWSpec{}}, OptimizerRanges::One(broken.elements), broken)
+          .ok());
   broken = buffers;
   broken.elements = 15;
-  EXPECT_FALSE(CudaOptimizer::Create({0.1, AdamWSpec{}}, broken).ok());
-  EXPECT_FALSE(CudaOptimizer::Create({0.1, AdamWSpec{.epsilon = 0}}, buffers).ok());
-  EXPECT_TRUE(CudaOptimizer::Create({0.1, AdamWSpec{}}, buffers).ok());
+  EXPECT_FALSE(
+      CudaOptimizer::Create({0.1, AdamWSpec{}}, OptimizerRanges::One(broken.elements), broken)
+          .ok());
+  EXPECT_FALSE(CudaOptimizer::Create({0.1, AdamWSpec{.epsilon = 0}},
+                                     OptimizerRanges::One(buffers.elements), buffers)
+                   .ok());
+  EXPECT_TRUE(
+      CudaOptimizer::Create({0.1, AdamWSpec{}}, OptimizerRanges::One(buffers.elements), buffers)
+          .ok());
 }
 
 }  // namespace

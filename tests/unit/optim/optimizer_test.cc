@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -34,7 +35,7 @@ TEST(OptimizerTest, StateIsKnownBefore) {
   EXPECT_EQ(StateElements(kMomentum, 1000), 1000);
   EXPECT_EQ(StateElements(kAdamW, 1000), 2000);
   for (const OptimizerSpec& spec : {kSgd, kMomentum, kNesterov, kAdamW}) {
-    auto optimizer = MakeOptimizer(spec, 37);
+    auto optimizer = MakeOptimizer(spec, OptimizerRanges::One(37));
     ASSERT_TRUE(optimizer.ok());
     EXPECT_EQ(std::ssize((*optimizer)->state()), StateElements(spec, 37));
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>((*optimizer)->state().data()) % 64, 0u);
@@ -44,8 +45,8 @@ TEST(OptimizerTest, StateIsKnownBefore) {
 
 TEST(OptimizerTest, GradientScaleIsTheSameAsAScaledGradient) {
   for (const OptimizerSpec& spec : {kSgd, kMomentum, kNesterov, kAdamW}) {
-    auto scaled = MakeOptimizer(spec, 100);
-    auto plain = MakeOptimizer(spec, 100);
+    auto scaled = MakeOptimizer(spec, OptimizerRanges::One(100));
+    auto plain = MakeOptimizer(spec, OptimizerRanges::One(100));
     ASSERT_TRUE(scaled.ok() && plain.ok());
     std::vector<float> a = Random(100, 1);
     std::vector<float> b = a;
@@ -64,7 +65,7 @@ TEST(OptimizerTest, GradientScaleIsTheSameAsAScaledGradient) {
 TEST(OptimizerTest, ResultDoesNotDependOnThePlaceInTheBuffer) {
   for (const OptimizerSpec& spec : {kSgd, kMomentum, kNesterov, kAdamW}) {
     constexpr std::size_t kCount = 67;
-    auto whole = MakeOptimizer(spec, kCount);
+    auto whole = MakeOptimizer(spec, OptimizerRanges::One(kCount));
     ASSERT_TRUE(whole.ok());
     std::vector<float> params = Random(kCount, 1);
     const std::vector<float> start = params;
@@ -72,7 +73,7 @@ TEST(OptimizerTest, ResultDoesNotDependOnThePlaceInTheBuffer) {
     for (unsigned u = 0; u < 3; ++u) gradients.push_back(Random(kCount, 10 + u));
     for (const auto& gradient : gradients) (*whole)->Step(params, gradient, 0.05, 1);
     for (std::size_t i = 0; i < kCount; ++i) {
-      auto one = MakeOptimizer(spec, 1);
+      auto one = MakeOptimizer(spec, OptimizerRanges::One(1));
       ASSERT_TRUE(one.ok());
       float param = start[i];
       for (const auto& gradient : gradients) {
@@ -85,7 +86,7 @@ TEST(OptimizerTest, ResultDoesNotDependOnThePlaceInTheBuffer) {
 
 TEST(OptimizerTest, PaddingStaysZero) {
   for (const OptimizerSpec& spec : {kSgd, kMomentum, kNesterov, kAdamW}) {
-    auto optimizer = MakeOptimizer(spec, 40);
+    auto optimizer = MakeOptimizer(spec, OptimizerRanges::One(40));
     ASSERT_TRUE(optimizer.ok());
     std::vector<float> params(40, 0);
     const std::vector<float> gradient(40, 0);
@@ -97,15 +98,15 @@ TEST(OptimizerTest, PaddingStaysZero) {
 // A restart: state and update count carried over continue with the same bits.
 TEST(OptimizerTest, StateAndCountAreAllThatContinues) {
   for (const OptimizerSpec& spec : {kMomentum, kNesterov, kAdamW}) {
-    auto straight = MakeOptimizer(spec, 50);
-    auto first = MakeOptimizer(spec, 50);
+    auto straight = MakeOptimizer(spec, OptimizerRanges::One(50));
+    auto first = MakeOptimizer(spec, OptimizerRanges::One(50));
     ASSERT_TRUE(straight.ok() && first.ok());
     std::vector<float> a = Random(50, 1);
     std::vector<float> b = a;
     for (unsigned u = 0; u < 6; ++u) (*straight)->Step(a, Random(50, 20 + u), 0.1, 1);
     for (unsigned u = 0; u < 3; ++u) (*first)->Step(b, Random(50, 20 + u), 0.1, 1);
     std::vector<float> state((*first)->state().begin(), (*first)->state().end());
-    auto second = MakeOptimizer(spec, 50, state);
+    auto second = MakeOptimizer(spec, OptimizerRanges::One(50), state);
     ASSERT_TRUE(second.ok());
     (*second)->set_updates((*first)->updates());
     for (unsigned u = 3; u < 6; ++u) (*second)->Step(b, Random(50, 20 + u), 0.1, 1);
@@ -114,15 +115,76 @@ TEST(OptimizerTest, StateAndCountAreAllThatContinues) {
   }
 }
 
+// Two neighbours of one group, a frozen parameter, one without decay, one with a rate of its own.
+FlatLayout Grouped() {
+  FlatLayout layout;
+  EXPECT_TRUE(layout.Add("a.weight", {20}).ok());
+  EXPECT_TRUE(layout.Add("a2.weight", {3}).ok());
+  EXPECT_TRUE(layout.Add("b.weight", {33}, {}, /*frozen=*/true).ok());
+  EXPECT_TRUE(layout.Add("b.bias", {5}, kNoDecay).ok());
+  EXPECT_TRUE(layout.Add("c.weight", {50}, {.weight_decay = 0.3, .lr_factor = 0.5}).ok());
+  return layout;
+}
+
+TEST(OptimizerRangesTest, NeighboursOfOneGroupAreOneRangeAndFrozenOnesNone) {
+  const OptimizerRanges ranges = OptimizerRanges::Of(Grouped());
+  ASSERT_EQ(ranges.all().size(), 3u);
+  const std::int64_t expected[3][3] = {{0, 48, 0}, {96, 16, 48}, {112, 64, 64}};
+  for (std::size_t r = 0; r < 3; ++r) {
+    EXPECT_EQ(ranges.all()[r].first, expected[r][0]);
+    EXPECT_EQ(ranges.all()[r].elements, expected[r][1]);
+    EXPECT_EQ(ranges.all()[r].state_first, expected[r][2]);
+  }
+  EXPECT_EQ(ranges.elements(), 128);
+  EXPECT_EQ(Grouped().trainable_size(), 128);
+}
+
+// Each parameter by itself, by an optimiser with the settings of its group.
+TEST(OptimizerTest, GroupsHaveTheBitsOfOptimizersOfTheirOwn) {
+  const FlatLayout layout = Grouped();
+  const auto n = static_cast<std::size_t>(layout.size());
+  for (const OptimizerSpec& spec : {kSgd, kMomentum, kNesterov, kAdamW}) {
+    auto all = *MakeOptimizer(spec, OptimizerRanges::Of(layout));
+    EXPECT_EQ(std::ssize(all->state()), StateElements(spec, layout.trainable_size()));
+    std::vector<float> found = Random(n, 1);
+    std::vector<float> expected = found;
+    std::vector<std::unique_ptr<Optimizer>> single;
+    for (const FlatEntry& entry : layout.entries()) {
+      OptimizerSpec own = spec;
+      std::visit(
+          [&](auto& kind) {
+            kind.weight_decay = entry.group.weight_decay.value_or(kind.weight_decay);
+          },
+          own.kind);
+      single.push_back(*MakeOptimizer(own, OptimizerRanges::One(entry.padded_elements())));
+    }
+    for (unsigned u = 0; u < 4; ++u) {
+      std::vector<float> gradient = Random(n, 10 + u);
+      gradient[50] = static_cast<float>(kNan);  // of the frozen one
+      all->Step(found, gradient, 0.1, 0.5F);
+      for (std::size_t i = 0; i < single.size(); ++i) {
+        const FlatEntry& entry = layout.entries()[i];
+        if (entry.frozen) continue;
+        const auto first = static_cast<std::size_t>(entry.offset);
+        const auto count = static_cast<std::size_t>(entry.padded_elements());
+        single[i]->Step(std::span(expected).subspan(first, count),
+                        std::span(gradient).subspan(first, count), 0.1 * entry.group.lr_factor,
+                        0.5F);
+      }
+    }
+    EXPECT_EQ(found, expected) << all->name();
+  }
+}
+
 TEST(OptimizerTest, NoParametersIsFine) {
-  auto optimizer = MakeOptimizer(kAdamW, 0);
+  auto optimizer = MakeOptimizer(kAdamW, OptimizerRanges::One(0));
   ASSERT_TRUE(optimizer.ok());
   (*optimizer)->Step({}, {}, 0.1, 1);
   EXPECT_EQ((*optimizer)->updates(), 1);
 }
 
 void ExpectRefused(const OptimizerSpec& spec, const char* text) {
-  const auto optimizer = MakeOptimizer(spec, 4);
+  const auto optimizer = MakeOptimizer(spec, OptimizerRanges::One(4));
   ASSERT_FALSE(optimizer.ok()) << text;
   EXPECT_EQ(optimizer.status().kind(), ErrorKind::kConfig);
   EXPECT_THAT(optimizer.status().message(), HasSubstr(text));
@@ -143,11 +205,11 @@ TEST(OptimizerTest, RefusesBadValuesByName) {
 
 TEST(OptimizerTest, RefusesAStateOfTheWrongSize) {
   std::vector<float> state(7);
-  const auto optimizer = MakeOptimizer(kAdamW, 4, state);
+  const auto optimizer = MakeOptimizer(kAdamW, OptimizerRanges::One(4), state);
   ASSERT_FALSE(optimizer.ok());
   EXPECT_EQ(optimizer.status().kind(), ErrorKind::kInternal);
   EXPECT_THAT(optimizer.status().message(), HasSubstr("expected 8 values of state, found 7"));
-  EXPECT_FALSE(MakeOptimizer(kAdamW, -1).ok());
+  EXPECT_FALSE(MakeOptimizer(kAdamW, OptimizerRanges::One(-1)).ok());
 }
 
 }  // namespace

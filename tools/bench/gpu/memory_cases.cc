@@ -94,13 +94,14 @@ class AdamWCase final : public GpuCase {
       : stream_(std::move(stream)), memory_(std::move(memory)), elements_(elements) {}
 
   Status Prepare() {
-    GACCD_ASSIGN_OR_RETURN(optimizer_,
-                           CudaOptimizer::Create({.lr = 1e-3, .kind = AdamWSpec{}},
-                                                 {.parameters = memory_.parameters.as<float>(),
-                                                  .gradient = memory_.gradient.as<float>(),
-                                                  .state = memory_.state.as<float>(),
-                                                  .bf16_copy = memory_.bf16_copy.data(),
-                                                  .elements = elements_}));
+    GACCD_ASSIGN_OR_RETURN(
+        optimizer_,
+        CudaOptimizer::Create({.lr = 1e-3, .kind = AdamWSpec{}}, OptimizerRanges::One(elements_),
+                              {.parameters = memory_.parameters.as<float>(),
+                               .gradient = memory_.gradient.as<float>(),
+                               .state = memory_.state.as<float>(),
+                               .bf16_copy = memory_.bf16_copy.data(),
+                               .elements = elements_}));
     GACCD_ASSIGN_OR_RETURN(UpdateControl control, Read<UpdateControl>(memory_.control.data()));
     optimizer_->Prepare(1e-3, &control.wish);
     return CudaStatus(

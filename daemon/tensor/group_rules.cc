@@ -1,0 +1,49 @@
+#include "daemon/tensor/group_rules.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+bool Matches(const std::string& pattern, const FlatEntry& entry) {
+  return fnmatch(pattern.c_str(), entry.name.c_str(), FNM_NOESCAPE) == 0;
+}
+
+Status CheckRule(const GroupRule& rule, std::span<const FlatEntry> entries) {
+  const std::string name = StrCat("optimizer.group '", rule.match, "'");
+  if (!rule.weight_decay && !rule.lr_factor && !rule.freeze) {
+    return {ErrorKind::kConfig, StrCat(name, " needs weight_decay, lr_factor or freeze")};
+  }
+  const auto matches = [&](const FlatEntry& entry) { return Matches(rule.match, entry); };
+  if (std::ranges::any_of(entries, matches)) return Status::Ok();
+  return {ErrorKind::kConfig, StrCat(name, " matches no parameter; the first is '",
+                                     entries.empty() ? "" : entries.front().name, "'")};
+}
+
+}  // namespace
+
+Status ApplyGroupRules(const OptimizerSpec& spec, FlatLayout* layout) {
+  for (const GroupRule& rule : spec.groups) {
+    GACCD_RETURN_IF_ERROR(CheckRule(rule, layout->entries()));
+  }
+  for (std::size_t i = 0; i < layout->entries().size(); ++i) {
+    const FlatEntry& entry = layout->entries()[i];
+    OptimizerGroup group = entry.group;
+    bool frozen = entry.frozen;
+    for (const GroupRule& rule : spec.groups) {
+      if (!Matches(rule.match, entry)) continue;
+      if (rule.weight_decay) group.weight_decay = rule.weight_decay;
+      group.lr_factor = rule.lr_factor.value_or(group.lr_factor);
+      frozen = rule.freeze.value_or(frozen);
+    }
+    layout->SetGroup(i, group, frozen);
+  }
+  if (layout->size() == 0 || layout->trainable_size() > 0) return Status::Ok();
+  return {ErrorKind::kConfig, "optimizer.group: all parameters are frozen: nothing to train"};
+}
+
+}  // namespace gaccd

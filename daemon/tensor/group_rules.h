@@ -1,0 +1,15 @@
+// Which parameters the optimiser treats otherwise: the rules of a job, by name.
+#pragma once
+
+#include "collectives/base/result.h"
+#include "daemon/config/job.h"
+#include "daemon/tensor/flat_layout.h"
+
+namespace gaccd {
+
+// Where several rules match a parameter, the last one that gives a value counts; what no rule gives
+// stays as the model declared it. kConfig: a pattern that matches no parameter, or nothing is left
+// to train.
+Status ApplyGroupRules(const OptimizerSpec& spec, FlatLayout* layout);
+
+}  // namespace gaccd
