@@ -27,14 +27,7 @@ Result<std::string> CountsByRank(Communicator& comm, std::int64_t counted) {
 
 }  // namespace
 
-Status SampleLedger::Audit(Communicator& comm, std::int64_t planned) {
-  std::int64_t total = counted_;
-  const std::span<std::int64_t> sum(&total, 1);
-  GACCD_RETURN_IF_ERROR(comm.AllReduceSum(View(sum), View(sum)));
-  return AuditSum(comm, total, planned);
-}
-
-Status SampleLedger::AuditSum(Communicator& comm, std::int64_t sum, std::int64_t planned) {
+Status SampleLedger::Audit(Communicator& comm, std::int64_t sum, std::int64_t planned) {
   const std::int64_t mine = std::exchange(counted_, 0);
   if (sum == planned) return Status::Ok();
   // All ranks hold the same sum, so all of them come to this second collective.

@@ -26,13 +26,10 @@ class SampleLedger {
   // Samples counted on this rank since the last audit.
   [[nodiscard]] std::int64_t counted() const { return counted_; }
 
-  // Collective, at the end of every update: sums the counts of all ranks and starts again from 0.
-  // Error kInternal, on every rank, when the sum is not `planned`: it names both and the counts of
-  // all ranks. Errors of the communicator are passed on.
-  Status Audit(Communicator& comm, std::int64_t planned);
-
-  // The same where the sum of counted() over all ranks has come with another reduction already.
-  Status AuditSum(Communicator& comm, std::int64_t sum, std::int64_t planned);
+  // At the end of every update, on all ranks: `sum` is that of counted() over all ranks. Starts
+  // again from 0. Error kInternal, on every rank, when the sum is not `planned`: it names both and
+  // the counts of all ranks, which is collective. Errors of the communicator are passed on.
+  Status Audit(Communicator& comm, std::int64_t sum, std::int64_t planned);
 
  private:
   std::int64_t counted_ = 0;

@@ -133,9 +133,6 @@ Status CheckCursor(const Manifest& manifest) {
     return Bad(StrCat("expected at most ", manifest.plan->effective_batch(), " samples in each of ",
                       cursor.step, " updates, found ", cursor.samples));
   }
-  if (!std::isfinite(cursor.loss_scale) || cursor.loss_scale <= 0) {
-    return Bad(StrCat("expected a loss scale > 0, found ", cursor.loss_scale));
-  }
   return Status::Ok();
 }
 
@@ -218,7 +215,6 @@ void FillManifestProto(const Manifest& manifest, proto::CheckpointManifest& mess
   message.set_micro_step(manifest.cursor.micro_step);
   message.set_optimizer_updates(manifest.cursor.optimizer_updates);
   message.set_seed(manifest.cursor.seed);
-  message.set_loss_scale(manifest.cursor.loss_scale);
   message.set_dataset_samples(manifest.cursor.dataset_samples);
   message.set_job(manifest.job_text);
   if (manifest.plan) FillPlanProto(*manifest.plan, *message.mutable_plan());
@@ -290,7 +286,6 @@ Result<Manifest> Decode(std::string_view file) {
                                .micro_step = message.micro_step(),
                                .optimizer_updates = message.optimizer_updates(),
                                .seed = message.seed(),
-                               .loss_scale = message.loss_scale(),
                                .dataset_samples = message.dataset_samples()},
                     .writer_epoch = message.writer_epoch(),
                     .created_s = message.created_s(),

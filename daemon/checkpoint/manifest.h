@@ -55,7 +55,6 @@ struct RunCursor {
   std::int64_t micro_step = 0;  // of the next update, micro-steps that are in the accumulators
   std::int64_t optimizer_updates = 0;
   std::uint64_t seed = 0;  // the only random counter: all draws are functions of (seed, position)
-  double loss_scale = 1;
   std::int64_t dataset_samples = 0;  // with seed, batch and step: which samples come next
 
   friend bool operator==(const RunCursor&, const RunCursor&) = default;

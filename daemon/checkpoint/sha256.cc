@@ -36,14 +36,4 @@ Sha256Digest Sha256::Finish() {
   return digest;
 }
 
-std::string ToHex(const Sha256Digest& digest) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (const std::byte byte : digest) {
-    text += kDigits[static_cast<unsigned>(byte) >> 4];
-    text += kDigits[static_cast<unsigned>(byte) & 15];
-  }
-  return text;
-}
-
 }  // namespace gaccd

@@ -6,14 +6,10 @@
 #include <cstddef>
 #include <memory>
 #include <span>
-#include <string>
 
 namespace gaccd {
 
 using Sha256Digest = std::array<std::byte, 32>;
-
-// 64 hex digits.
-[[nodiscard]] std::string ToHex(const Sha256Digest& digest);
 
 class Sha256 {
  public:

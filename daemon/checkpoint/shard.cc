@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "collectives/base/files.h"
+#include "collectives/base/hex.h"
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/crc32c.h"
 
@@ -244,7 +245,7 @@ Status ReadShard(const ReadAt& read_at, std::uint64_t file_bytes, const ShardIde
   if (record == nullptr) return Status::Ok();
   const Sha256Digest found = sha.Finish();
   if (found == record->sha256) return Status::Ok();
-  return Bad(StrCat("expected SHA-256 ", ToHex(record->sha256), ", found ", ToHex(found),
+  return Bad(StrCat("expected SHA-256 ", Hex(record->sha256), ", found ", Hex(found),
                     ": it is a shard of another checkpoint or was changed"));
 }
 

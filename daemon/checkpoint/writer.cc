@@ -361,15 +361,6 @@ void Writer::Abandon() {
 Result<std::unique_ptr<CheckpointWriter>> CheckpointWriter::Start(Communicator& comm,
                                                                   const CheckpointOptions& options,
                                                                   CheckpointIdentity identity,
-                                                                  const OwnerName& me,
-                                                                  SaveListener listener) {
-  GACCD_ASSIGN_OR_RETURN(WriterRight right, Claim(comm, options, me));
-  return Start(comm, options, std::move(identity), std::move(right), std::move(listener));
-}
-
-Result<std::unique_ptr<CheckpointWriter>> CheckpointWriter::Start(Communicator& comm,
-                                                                  const CheckpointOptions& options,
-                                                                  CheckpointIdentity identity,
                                                                   WriterRight right,
                                                                   SaveListener listener) {
   if (options.fail_limit < 1 || options.keep.newest < 1 || options.keep.every < 0 ||

@@ -116,12 +116,6 @@ class CheckpointWriter {
                                                          const CheckpointOptions& options,
                                                          CheckpointIdentity identity,
                                                          WriterRight right, SaveListener listener);
-  // With a right that is claimed now.
-  static Result<std::unique_ptr<CheckpointWriter>> Start(Communicator& comm,
-                                                         const CheckpointOptions& options,
-                                                         CheckpointIdentity identity,
-                                                         const OwnerName& me,
-                                                         SaveListener listener);
   // Abandon(), but a task of the helper that is under way has 5 s to end: what it does is then
   // really over. What is not committed is lost.
   virtual ~CheckpointWriter() = default;

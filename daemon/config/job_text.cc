@@ -5,7 +5,6 @@
 #include <google/protobuf/text_format.h>
 #include <google/protobuf/util/message_differencer.h>
 
-#include <array>
 #include <regex>
 #include <set>
 #include <string>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "collectives/base/files.h"
+#include "collectives/base/hex.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/arguments.h"
 #include "daemon/config/fields.h"
@@ -260,11 +260,7 @@ std::string Digest(std::string_view text) {
     hash ^= static_cast<unsigned char>(c);
     hash *= kPrime;
   }
-  std::array<char, 32> digits{};
-  for (std::size_t i = digits.size(); i-- > 0; hash >>= 4) {
-    digits[i] = "0123456789abcdef"[static_cast<std::size_t>(hash & 15)];
-  }
-  return {digits.data(), digits.size()};
+  return Hex(static_cast<std::uint64_t>(hash >> 64)) + Hex(static_cast<std::uint64_t>(hash));
 }
 
 }  // namespace gaccd

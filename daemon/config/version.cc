@@ -3,8 +3,10 @@
 #include <link.h>
 
 #include <cstring>
+#include <span>
 #include <string_view>
 
+#include "collectives/base/hex.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/help.h"
 #include "daemon/config/revision.h"
@@ -33,7 +35,6 @@ std::string Line(const Version& version) {
 std::size_t Padded(std::size_t bytes) { return (bytes + 3) & ~std::size_t{3}; }
 
 std::string FindBuildId(const char* notes, std::size_t size) {
-  std::string id;
   while (size >= sizeof(ElfW(Nhdr))) {
     ElfW(Nhdr) note{};
     std::memcpy(&note, notes, sizeof note);
@@ -42,17 +43,12 @@ std::string FindBuildId(const char* notes, std::size_t size) {
     const char* name = notes + sizeof note;
     if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && std::memcmp(name, "GNU", 4) == 0) {
       const char* content = name + Padded(note.n_namesz);
-      for (std::size_t i = 0; i < note.n_descsz; ++i) {
-        const auto byte = static_cast<unsigned char>(content[i]);
-        id += "0123456789abcdef"[byte >> 4];
-        id += "0123456789abcdef"[byte & 15];
-      }
-      break;
+      return Hex(std::as_bytes(std::span(content, note.n_descsz)));
     }
     notes += total;
     size -= total;
   }
-  return id;
+  return {};
 }
 
 // The first object that the loader names is the program itself.

@@ -62,13 +62,6 @@ class HeaderParser {
                       rest.empty() ? "its end" : StrCat("\"", Printable(rest), "\""));
   }
 
-  static std::string Printable(std::string_view text) {
-    std::string printable(text);
-    std::replace_if(
-        printable.begin(), printable.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-    return printable;
-  }
-
   [[nodiscard]] bool Peek(char c) {
     while (at_ < text_.size() && text_[at_] == ' ') ++at_;
     return at_ < text_.size() && text_[at_] == c;

@@ -195,7 +195,7 @@ Status CpuEngine::MeasureGradient() {
 }
 
 Status CpuEngine::Audit() {
-  counted_ = ledger_.AuditSum(comm_, static_cast<std::int64_t>(sums_[1]), settings_.samples);
+  counted_ = ledger_.Audit(comm_, static_cast<std::int64_t>(sums_[1]), settings_.samples);
   return Status::Ok();
 }
 

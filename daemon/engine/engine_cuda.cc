@@ -117,8 +117,8 @@ Status CudaEngine::Verdict(const UpdateRecord& record) {
   if (verdict.counted == 0) {
     SampleLedger ledger;
     ledger.Add(record.counted);
-    GACCD_RETURN_IF_ERROR(ledger.AuditSum(
-        comm_, static_cast<std::int64_t>(record.page->sums.samples), record.settings.samples));
+    GACCD_RETURN_IF_ERROR(ledger.Audit(comm_, static_cast<std::int64_t>(record.page->sums.samples),
+                                       record.settings.samples));
   }
   if (verdict.finite == 0 && !options_.outlive_nonfinite) {
     GACCD_RETURN_IF_ERROR(

@@ -14,10 +14,7 @@ Status CheckIds(const ValueSpec& ids) {
                                      Name(ids.dtype), " ", ToString(ids.shape))};
 }
 
-Status CheckTable(const ValueSpec& table) {
-  GACCD_RETURN_IF_ERROR(CheckMatrix(table, "the table"));
-  return CheckShapeIs(table, table.shape, "the table");
-}
+Status CheckTable(const ValueSpec& table) { return CheckMatrix(table, "the table", DType::kF32); }
 
 }  // namespace
 

@@ -27,8 +27,7 @@ Result<std::vector<ValueSpec>> Linear::Infer(std::span<const ValueSpec> inputs) 
     return Status(ErrorKind::kConfig, StrCat("expected 2 or 3 inputs, found ", inputs.size()));
   }
   GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[0], "the input"));
-  GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[1], "the weight"));
-  GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[1], inputs[1].shape, "the weight"));
+  GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[1], "the weight", DType::kF32));
   const auto [out, in] = OutAndIn(inputs[1].shape, order_);
   if (inputs[0].shape[1] != in) {
     return Status(ErrorKind::kConfig,

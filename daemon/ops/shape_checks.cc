@@ -27,6 +27,12 @@ Status CheckMatrix(const ValueSpec& spec, std::string_view what) {
                  " ", ToString(spec.shape))};
 }
 
+Status CheckMatrix(const ValueSpec& spec, std::string_view what, DType dtype) {
+  if (spec.dtype == dtype && spec.shape.size() == 2) return Status::Ok();
+  return {ErrorKind::kConfig, StrCat(what, ": expected a matrix [rows, columns] of ", Name(dtype),
+                                     ", found ", Name(spec.dtype), " ", ToString(spec.shape))};
+}
+
 Status CheckSequences(const ValueSpec& spec, std::int64_t length, std::string_view what) {
   GACCD_RETURN_IF_ERROR(CheckMatrix(spec, what));
   if (length > 0 && spec.shape[0] % length == 0) return Status::Ok();

@@ -12,8 +12,9 @@ namespace gaccd {
 Status CheckCount(std::span<const ValueSpec> inputs, std::size_t expected);
 // f32 or bf16.
 Status CheckFloat(const ValueSpec& spec, std::string_view what);
-// A float matrix [rows, columns], f32 or bf16.
+// A float matrix [rows, columns], f32 or bf16; or of exactly `dtype`.
 Status CheckMatrix(const ValueSpec& spec, std::string_view what);
+Status CheckMatrix(const ValueSpec& spec, std::string_view what, DType dtype);
 // A matrix whose rows are those of sequences of `length` rows each, one after another.
 Status CheckSequences(const ValueSpec& spec, std::int64_t length, std::string_view what);
 // Exactly this shape, f32 unless another type is given.

@@ -34,11 +34,4 @@ std::uint64_t DigestOf(std::span<const float> values, std::int64_t first) {
   return sum;
 }
 
-std::string DigestText(std::uint64_t digest) {
-  std::string text(16, '0');
-  for (std::size_t i = text.size(); i-- > 0; digest >>= 4)
-    text[i] = "0123456789abcdef"[digest & 15];
-  return text;
-}
-
 }  // namespace gaccd

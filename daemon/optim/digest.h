@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
 
 namespace gaccd {
 
@@ -13,8 +12,5 @@ namespace gaccd {
 //   DigestOf(all) == DigestOf(part one) + DigestOf(part two, its first value)
 // Not for protection against people. REQUIRES: first, the place of values[0], is even.
 [[nodiscard]] std::uint64_t DigestOf(std::span<const float> values, std::int64_t first = 0);
-
-// 16 hex digits.
-[[nodiscard]] std::string DigestText(std::uint64_t digest);
 
 }  // namespace gaccd

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/base/hex.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/same_on_all.h"
 #include "daemon/optim/digest.h"
@@ -38,7 +39,7 @@ std::uint64_t ContentOf(const Dataset& data) {
 
 std::string TextOf(const Dataset& data) {
   // What may be cut off stands last.
-  return StrCat(data.size(), " samples, content ", DigestText(ContentOf(data)), ", of ",
+  return StrCat(data.size(), " samples, content ", Hex(ContentOf(data)), ", of ",
                 Describe(data.spec()));
 }
 

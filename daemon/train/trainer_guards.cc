@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "collectives/base/hex.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
 #include "collectives/bootstrap/same_on_all.h"
@@ -29,7 +30,7 @@ Status CheckSame(Communicator& comm, std::string_view what, std::span<const BadR
   }
   if (bad.size() > kShown) text += " ...";
   // What may be cut off stands last.
-  text = StrCat(bad.size(), " records, sum ", DigestText(sum), text);
+  text = StrCat(bad.size(), " records, sum ", Hex(sum), text);
   return CheckSameOnAllRanks(comm, StrCat("damaged records of the ", what, " data"),
                              text.substr(0, kDigestBytes));
 }
@@ -156,7 +157,7 @@ Result<UpdateFigures> Trainer::RepeatWithout(const Underway& done, const std::ve
 Result<std::string> Trainer::CompareReplicas(std::int64_t step, TrainingSummary* summary) {
   if (!ComparesAfter(step)) return std::string();
   GACCD_ASSIGN_OR_RETURN(const std::uint64_t digest, engine_->Digest());
-  std::string text = DigestText(digest);
+  std::string text = Hex(digest);
   Status same = CheckSameOnAllRanks(comm_, "the digest of the parameters", text);
   if (!same.ok() && same.kind() == ErrorKind::kConfig) {  // which all ranks have found
     summary->failed_together = true;

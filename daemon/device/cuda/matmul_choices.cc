@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "collectives/base/files.h"
+#include "collectives/base/hex.h"
 #include "collectives/base/strings.h"
 
 namespace gaccd {
@@ -22,10 +23,8 @@ std::string FileName(const MatmulChoicesKey& key) {
     const auto letter = static_cast<unsigned char>(c);
     gpu += std::isalnum(letter) != 0 ? static_cast<char>(std::tolower(letter)) : '-';
   }
-  std::array<char, 17> number{};
-  (void)std::snprintf(number.data(), number.size(), "%016zx",
-                      std::hash<std::string>{}(ToText(key, {})));
-  return StrCat("matmul-", gpu.substr(0, 60), "-sm", key.compute_capability, "-", number.data(),
+  const std::uint64_t number = std::hash<std::string>{}(ToText(key, {}));
+  return StrCat("matmul-", gpu.substr(0, 60), "-sm", key.compute_capability, "-", Hex(number),
                 ".txt");
 }
 

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string_view>
 
+#include "collectives/base/hex.h"
 #include "collectives/base/strings.h"
 #include "daemon/device/cuda/cuda_context.h"
 #include "daemon/device/cuda/matmul_choices.h"
@@ -20,7 +21,6 @@ namespace {
 
 constexpr std::size_t kMaxChoices = 4000;  // 1 MiB of text has room for more
 constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;
-constexpr std::string_view kDigits = "0123456789abcdef";
 using Bytes = std::array<unsigned char, sizeof(cublasLtMatmulAlgo_t)>;
 
 // FNV-1a: against broken disks and half lines, not against people.
@@ -30,20 +30,11 @@ std::uint64_t Checksum(std::string_view text) {
   return hash;
 }
 
-std::string Hex(const Bytes& bytes) {
-  std::string text;
-  for (const unsigned char byte : bytes) {
-    text += kDigits[byte >> 4];
-    text += kDigits[byte & 15];
-  }
-  return text;
-}
-
 bool FromHex(std::string_view text, Bytes* bytes) {
   if (text.size() != 2 * bytes->size()) return false;
   for (std::size_t i = 0; i < bytes->size(); ++i) {
-    const std::size_t high = kDigits.find(text[2 * i]);
-    const std::size_t low = kDigits.find(text[2 * i + 1]);
+    const std::size_t high = kHexDigits.find(text[2 * i]);
+    const std::size_t low = kHexDigits.find(text[2 * i + 1]);
     if (high == std::string_view::npos || low == std::string_view::npos) return false;
     (*bytes)[i] = static_cast<unsigned char>(high * 16 + low);
   }
@@ -63,7 +54,7 @@ std::string Line(const MatmulChoice& choice) {
       StrCat(s.m, " ", s.n, " ", s.k, " ", s.transpose_a, " ", s.transpose_b, " ", Name(s.ab), " ",
              Name(s.c), " ", s.bias, " ", s.relu, " ", s.accumulate, " ", s.column_sums, " ",
              s.multiprocessors, " ", choice.microseconds, " ",
-             Hex(std::bit_cast<Bytes>(choice.algorithm)));
+             Hex(std::as_bytes(std::span(&choice.algorithm, 1))));
   std::array<char, 17> sum{};
   std::to_chars(sum.data(), sum.data() + 16, Checksum(content), 16);
   return StrCat(content, " ", sum.data(), "\n");

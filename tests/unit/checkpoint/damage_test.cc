@@ -104,9 +104,8 @@ TEST(DamageTest, ShardsOfTwoRunsDoNotMix) {
   const SmallRun other{.parameter_bytes = run.parameter_bytes,
                        .optimizer_bytes = run.optimizer_bytes};
   ASSERT_TRUE(RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
-                GACCD_ASSIGN_OR_RETURN(auto writer,
-                                       CheckpointWriter::Start(comm, {.folder = two.ckpt()},
-                                                               other.Identity(2), Me(), nullptr));
+                GACCD_ASSIGN_OR_RETURN(auto writer, StartWriter(comm, {.folder = two.ckpt()},
+                                                                other.Identity(2), Me(), nullptr));
                 const Bytes parameters = other.Parameters(99);
                 const Bytes optimizer = other.Optimizer(99);
                 GACCD_RETURN_IF_ERROR(writer->Save(

@@ -52,9 +52,8 @@ TEST(RoundTripTest, AWindowKeepsWhatEveryRankAccumulated) {
     return Content(4000, 5, 100 + static_cast<std::uint64_t>(rank));
   };
   Status status = RunThreadRanks(kRanks, {}, [&](Communicator& comm) -> Status {
-    GACCD_ASSIGN_OR_RETURN(
-        auto writer, CheckpointWriter::Start(comm, {.folder = folder.ckpt()}, run.Identity(kRanks),
-                                             Me(), nullptr));
+    GACCD_ASSIGN_OR_RETURN(auto writer, StartWriter(comm, {.folder = folder.ckpt()},
+                                                    run.Identity(kRanks), Me(), nullptr));
     const Bytes parameters = run.Parameters(5);
     const Bytes optimizer = run.Optimizer(5);
     const Bytes mine = accumulators(comm.rank());

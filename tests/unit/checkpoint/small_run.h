@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -100,14 +101,26 @@ struct SmallRun {
 };
 
 inline OwnerName Me() { return MakeOwnerName("test-job", 0); }
+
+// With a right that is claimed now.
+inline Result<std::unique_ptr<CheckpointWriter>> StartWriter(Communicator& comm,
+                                                             const CheckpointOptions& options,
+                                                             CheckpointIdentity identity,
+                                                             const OwnerName& me,
+                                                             SaveListener listener) {
+  GACCD_ASSIGN_OR_RETURN(WriterRight right, CheckpointWriter::Claim(comm, options, me));
+  return CheckpointWriter::Start(comm, options, std::move(identity), std::move(right),
+                                 std::move(listener));
+}
+
 inline Status AcceptAll(const Manifest&) { return Status::Ok(); }
 
 // Saves the steps on so many ranks, one after the other.
 inline Status SaveSteps(const SmallRun& run, int ranks, const CheckpointOptions& options,
                         const std::vector<std::int64_t>& steps) {
   return RunThreadRanks(ranks, {}, [&](Communicator& comm) -> Status {
-    GACCD_ASSIGN_OR_RETURN(
-        auto writer, CheckpointWriter::Start(comm, options, run.Identity(ranks), Me(), nullptr));
+    GACCD_ASSIGN_OR_RETURN(auto writer,
+                           StartWriter(comm, options, run.Identity(ranks), Me(), nullptr));
     for (const std::int64_t step : steps) {
       GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, step));
       GACCD_RETURN_IF_ERROR(writer->Finish());

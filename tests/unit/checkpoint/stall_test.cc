@@ -82,11 +82,11 @@ class StallTest : public ::testing::Test {
   Status OnTwo(const CheckpointOptions& options, std::chrono::milliseconds bound,
                const std::function<Status(Communicator&, CheckpointWriter&)>& body) {
     return RunThreadRanks(2, {.comm = {.bound = bound}}, [&](Communicator& comm) -> Status {
-      GACCD_ASSIGN_OR_RETURN(
-          auto writer, CheckpointWriter::Start(comm, options, run_.Identity(2), Me(),
-                                               [&, rank = comm.rank()](const SaveEvent& event) {
-                                                 events_[static_cast<std::size_t>(rank)] = event;
-                                               }));
+      GACCD_ASSIGN_OR_RETURN(auto writer,
+                             StartWriter(comm, options, run_.Identity(2), Me(),
+                                         [&, rank = comm.rank()](const SaveEvent& event) {
+                                           events_[static_cast<std::size_t>(rank)] = event;
+                                         }));
       return body(comm, *writer);
     });
   }

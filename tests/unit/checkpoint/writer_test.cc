@@ -44,10 +44,9 @@ TEST(WriterTest, CommitsAtALaterBoundaryWithoutWaiting) {
   const SmallRun run;
   const Status status = RunThreadRanks(3, {}, [&](Communicator& comm) -> Status {
     std::vector<SaveEvent> events;
-    GACCD_ASSIGN_OR_RETURN(
-        auto writer,
-        CheckpointWriter::Start(comm, {.folder = folder.ckpt()}, run.Identity(3), Me(),
-                                [&](const SaveEvent& event) { events.push_back(event); }));
+    GACCD_ASSIGN_OR_RETURN(auto writer,
+                           StartWriter(comm, {.folder = folder.ckpt()}, run.Identity(3), Me(),
+                                       [&](const SaveEvent& event) { events.push_back(event); }));
     EXPECT_EQ(writer->staging_bytes(),
               2 * PayloadBytes(run.Identity(3).buffers, comm.rank(), comm.size()));
     EXPECT_FALSE(writer->pending());
@@ -78,8 +77,8 @@ TEST(WriterTest, RanksThatSaveDifferentUpdatesCommitNothing) {
   const SmallRun run;
   std::atomic<int> refused{0};
   (void)RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
-    GACCD_ASSIGN_OR_RETURN(auto writer, CheckpointWriter::Start(comm, {.folder = folder.ckpt()},
-                                                                run.Identity(2), Me(), nullptr));
+    GACCD_ASSIGN_OR_RETURN(
+        auto writer, StartWriter(comm, {.folder = folder.ckpt()}, run.Identity(2), Me(), nullptr));
     GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, 4 + comm.rank()));
     const Status status = writer->Finish();
     EXPECT_EQ(status.kind(), ErrorKind::kInternal);
@@ -98,8 +97,8 @@ TEST(WriterTest, SaversInARowAllArriveAndPruningKeepsTheNewest) {
   const Status status = RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
     GACCD_ASSIGN_OR_RETURN(
         auto writer,
-        CheckpointWriter::Start(comm, {.folder = folder.ckpt(), .keep = {.newest = 2, .every = 10}},
-                                run.Identity(2), Me(), nullptr));
+        StartWriter(comm, {.folder = folder.ckpt(), .keep = {.newest = 2, .every = 10}},
+                    run.Identity(2), Me(), nullptr));
     for (std::int64_t step = 1; step <= 25; ++step) {
       GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, step));  // waits for the oldest of two
       GACCD_RETURN_IF_ERROR(writer->Poll());
@@ -125,8 +124,8 @@ TEST(WriterTest, AFailureOnOneRankGivesTheSaveUpEverywhereAndTrainingGoesOn) {
                   AllOf(HasSubstr("rank 1 on node0: "), HasSubstr("never overwritten")));
       EXPECT_EQ(event.failed_in_row, 1);
     };
-    GACCD_ASSIGN_OR_RETURN(auto writer, CheckpointWriter::Start(comm, {.folder = folder.ckpt()},
-                                                                run.Identity(3), Me(), listen));
+    GACCD_ASSIGN_OR_RETURN(
+        auto writer, StartWriter(comm, {.folder = folder.ckpt()}, run.Identity(3), Me(), listen));
     if (comm.rank() == 0) Sabotage(folder.ckpt(), 2, 1, 3);
     GACCD_RETURN_IF_ERROR(comm.Barrier());
     GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, 1));
@@ -147,8 +146,8 @@ TEST(WriterTest, AFailedSaveIsTriedAgainWhenItIsAskedForAgain) {
   const TempFolder folder;
   const SmallRun run;
   const Status status = RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
-    GACCD_ASSIGN_OR_RETURN(auto writer, CheckpointWriter::Start(comm, {.folder = folder.ckpt()},
-                                                                run.Identity(2), Me(), nullptr));
+    GACCD_ASSIGN_OR_RETURN(
+        auto writer, StartWriter(comm, {.folder = folder.ckpt()}, run.Identity(2), Me(), nullptr));
     if (comm.rank() == 0) Sabotage(folder.ckpt(), 2, 1, 2);
     GACCD_RETURN_IF_ERROR(comm.Barrier());
     GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, 2));
@@ -170,8 +169,8 @@ TEST(WriterTest, ALackOfMemoryOnOneRankIsTheFailureOfTheSaveOnAll) {
   const TempFolder folder;
   const SmallRun run;
   const Status status = RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
-    GACCD_ASSIGN_OR_RETURN(auto writer, CheckpointWriter::Start(comm, {.folder = folder.ckpt()},
-                                                                run.Identity(2), Me(), nullptr));
+    GACCD_ASSIGN_OR_RETURN(
+        auto writer, StartWriter(comm, {.folder = folder.ckpt()}, run.Identity(2), Me(), nullptr));
     const Bytes parameters = run.Parameters(5);
     std::vector<BufferSource> sources = {HostSource("parameters", parameters)};
     if (comm.rank() == 1) {
@@ -191,9 +190,9 @@ TEST(WriterTest, TooManyFailuresInARowEndTheRun) {
   const TempFolder folder;
   const SmallRun run;
   const Status status = RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
-    GACCD_ASSIGN_OR_RETURN(auto writer,
-                           CheckpointWriter::Start(comm, {.folder = folder.ckpt(), .fail_limit = 3},
-                                                   run.Identity(2), Me(), nullptr));
+    GACCD_ASSIGN_OR_RETURN(
+        auto writer, StartWriter(comm, {.folder = folder.ckpt(), .fail_limit = 3}, run.Identity(2),
+                                 Me(), nullptr));
     for (const std::int64_t step : {1, 2, 4, 5, 6}) {
       if (comm.rank() == 0) Sabotage(folder.ckpt(), step, 0, 2);
     }
@@ -264,8 +263,8 @@ TEST(LeaseTest, AWriterThatWasReplacedNeverCommits) {
   const TempFolder folder;
   const SmallRun run;
   const Status status = RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
-    GACCD_ASSIGN_OR_RETURN(auto writer, CheckpointWriter::Start(comm, {.folder = folder.ckpt()},
-                                                                run.Identity(2), Me(), nullptr));
+    GACCD_ASSIGN_OR_RETURN(
+        auto writer, StartWriter(comm, {.folder = folder.ckpt()}, run.Identity(2), Me(), nullptr));
     GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, 1));
     GACCD_RETURN_IF_ERROR(writer->Finish());
     // Another writer took the folder over, where locks do not hold this one off.

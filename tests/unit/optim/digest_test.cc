@@ -7,6 +7,8 @@
 #include <set>
 #include <vector>
 
+#include "collectives/base/hex.h"
+
 namespace gaccd {
 namespace {
 
@@ -67,7 +69,7 @@ TEST(DigestTest, IsWhatTheHeaderSays) {
   word = (word ^ (word >> 27)) * 0x94D049BB133111EBU;
   EXPECT_EQ(DigestOf(values), word ^ (word >> 31));
   EXPECT_EQ(DigestOf({}), 0U);
-  EXPECT_EQ(DigestText(0x00ABCDEF01234567U), "00abcdef01234567");
+  EXPECT_EQ(Hex(0x00ABCDEF01234567U), "00abcdef01234567");
 }
 
 }  // namespace
