@@ -82,10 +82,26 @@ class Communicator {
   virtual Result<std::unique_ptr<CommMemory>> Allocate(std::size_t bytes) = 0;
 
   // out[i] = sum over ranks of in[i]. `in` and `out` are the same memory or do not overlap. f32,
-  // f64, i32, i64, added in that type. The sum has the same bits on all ranks. Host buffers of one
-  // node are added in rank order, so in every run alike, whether its ranks are threads or
-  // processes. Between nodes and on GPUs the order is that of MPI and NCCL, which promise none.
+  // f64, i32, i64, added in that type; bf16, added in f32 and rounded once. What holds:
+  //   on all ranks of one call   the same bits
+  //   from run to run            the same bits for host buffers of one node, which are added in
+  //                              rank order, whether ranks are threads or processes; for integers
+  //                              always. Between nodes and on GPUs MPI and NCCL choose the order
+  //                              and may choose another one in the next run.
+  //   bf16 on GPUs               NCCL rounds to bf16 after every addition
   virtual Status AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream = {}) = 0;
+
+  // out[i] = maximum over ranks of in[i]; the same types; the same bits always. No value may be
+  // NaN.
+  virtual Status AllReduceMax(ConstBuffer in, MutableBuffer out, StreamHandle stream = {}) = 0;
+
+  // Sends `in` to rank `to` and receives `out` from rank `from`; kNobody and no elements: nothing.
+  // Called by all ranks, also those that do neither (with empty buffers in the same memory). A rank
+  // may send to itself. kInternal on all ranks when a receiver expects another sender, count or
+  // type; on device buffers this is not seen, and ends at the deadline.
+  static constexpr int kNobody = -1;
+  virtual Status SendReceive(ConstBuffer in, int to, MutableBuffer out, int from,
+                             StreamHandle stream = {}) = 0;
 
   // The same for several buffers, each in place: on GPUs in one step, for each step has its cost.
   virtual Status AllReduceSums(std::span<const MutableBuffer> buffers, StreamHandle stream = {}) {

@@ -27,9 +27,19 @@ const std::byte* At(const void* data, std::size_t element, DType dtype) {
   return static_cast<const std::byte*>(data) + element * SizeOf(dtype);
 }
 
-// In place: every copy gets the sum of all.
-Status SumToAll(DType dtype, std::span<void* const> copies, Slice slice) {
-  return SumRange(dtype, copies, slice.first, copies, slice.first, slice.count);
+// In place: every copy gets the result of all.
+Status ReduceToAll(Reduction reduction, DType dtype, std::span<void* const> copies, Slice slice) {
+  return ReduceRange(reduction, dtype, copies, slice.first, copies, slice.first, slice.count);
+}
+
+MPI_Op OpOf(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::kSum:
+      return MPI_SUM;
+    case Reduction::kMax:
+      return MPI_MAX;
+  }
+  return MPI_OP_NULL;
 }
 
 }  // namespace
@@ -45,7 +55,24 @@ struct MpiCommunicator::Flight {
 };
 
 Status MpiCommunicator::AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle) {
-  GACCD_RETURN_IF_ERROR(CheckAllReduceSum(in, out));
+  return AllReduce(Reduction::kSum, in, out);
+}
+
+Status MpiCommunicator::AllReduceMax(ConstBuffer in, MutableBuffer out, StreamHandle) {
+  return AllReduce(Reduction::kMax, in, out);
+}
+
+Status MpiCommunicator::AllReduce(Reduction reduction, ConstBuffer in, MutableBuffer out) {
+  GACCD_RETURN_IF_ERROR(CheckAllReduce(in, out));
+  if (in.dtype == DType::kBF16 && !one_node()) {
+    std::vector<float> wide(in.count);
+    WidenBf16({static_cast<const std::uint16_t*>(in.data), in.count}, wide);
+    GACCD_RETURN_IF_ERROR(AllReduce(reduction, View(std::span(wide)), View(std::span(wide))));
+    NarrowBf16(wide, {static_cast<std::uint16_t*>(out.data), out.count});
+    return Status::Ok();
+  }
+  const Operation operation =
+      reduction == Reduction::kSum ? Operation::kAllReduce : Operation::kAllReduceMax;
   const bool small = one_node() && in.bytes() <= kSmallBytes && in.count <= segment_;
   const std::int64_t place = small ? kPrivate : node_->PlaceOf(out);
   const std::uint64_t shape = ShapeOf({in.count, static_cast<std::uint64_t>(in.dtype)});
@@ -53,38 +80,38 @@ Status MpiCommunicator::AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHa
     if (in.count > 0 && in.data != out.data) std::memcpy(out.data, in.data, in.bytes());
     return Status::Ok();
   }
-  return Run(Operation::kAllReduce, shape, place, [&]() -> Status {
-    if (small) return ReduceSmall(in, out);
+  return Run(operation, shape, place, [&]() -> Status {
+    if (small) return ReduceSmall(reduction, in, out);
     GACCD_RETURN_IF_ERROR(watch_->Meet());
     const bool shared = watch_->SamePlace();
-    if (!one_node()) return ReduceTwoLevels(in, out, shared ? place : kPrivate);
-    if (!shared) return ReduceStaged(in, out);
+    if (!one_node()) return ReduceTwoLevels(reduction, in, out, shared ? place : kPrivate);
+    if (!shared) return ReduceStaged(reduction, in, out);
     if (in.data != out.data) {
       std::memcpy(out.data, in.data, in.bytes());
       GACCD_RETURN_IF_ERROR(watch_->NodeBarrier());
     }
-    return ReduceInPlace(out, place);
+    return ReduceInPlace(reduction, out, place);
   });
 }
 
-Status MpiCommunicator::ReduceSmall(ConstBuffer in, MutableBuffer out) {
+Status MpiCommunicator::ReduceSmall(Reduction reduction, ConstBuffer in, MutableBuffer out) {
   const std::size_t half = NextHalf();
   if (in.count > 0) std::memcpy(node_->staging(node_->rank(), half), in.data, in.bytes());
   GACCD_RETURN_IF_ERROR(watch_->Meet());
-  return SumRange(out.dtype, StagingOfAll(half), 0, {&out.data, 1}, 0, out.count);
+  return ReduceRange(reduction, out.dtype, StagingOfAll(half), 0, {&out.data, 1}, 0, out.count);
 }
 
 // Everybody's data is visible and complete; the sum is written to all ranks. With a core for every
 // rank each takes its slice: the same one every time, so that much of it is in the core's cache.
 // With fewer cores, whoever runs takes chunk after chunk, so that nobody waits for a rank that the
 // system does not let run.
-Status MpiCommunicator::ReduceInPlace(MutableBuffer data, std::int64_t place) {
+Status MpiCommunicator::ReduceInPlace(Reduction reduction, MutableBuffer data, std::int64_t place) {
   for (int i = 0; i < node_->size(); ++i) {
     copies_[static_cast<std::size_t>(i)] = node_->AtPlace(place, i);
   }
   if (!crowded_) {
-    GACCD_RETURN_IF_ERROR(
-        SumToAll(data.dtype, copies_, SliceOf(data.count, node_->rank(), node_->size())));
+    GACCD_RETURN_IF_ERROR(ReduceToAll(reduction, data.dtype, copies_,
+                                      SliceOf(data.count, node_->rank(), node_->size())));
     return watch_->NodeBarrier();
   }
   const std::size_t share = data.bytes() / (kChunksPerRank * copies_.size());
@@ -93,13 +120,13 @@ Status MpiCommunicator::ReduceInPlace(MutableBuffer data, std::int64_t place) {
   Status summed;
   GACCD_RETURN_IF_ERROR(watch_->ShareWork((data.count + chunk - 1) / chunk, [&](std::size_t i) {
     const Slice part = {i * chunk, std::min(chunk, data.count - i * chunk)};
-    if (summed.ok()) summed = SumToAll(data.dtype, copies_, part);
+    if (summed.ok()) summed = ReduceToAll(reduction, data.dtype, copies_, part);
   }));
   return summed;
 }
 
 // Piece after piece: while the sum of a piece is being made, the next one is already copied in.
-Status MpiCommunicator::ReduceStaged(ConstBuffer in, MutableBuffer out) {
+Status MpiCommunicator::ReduceStaged(Reduction reduction, ConstBuffer in, MutableBuffer out) {
   const std::size_t step = StagedElements(in.dtype);
   const auto piece_size = [&](std::size_t first) { return std::min(step, in.count - first); };
   const auto copy_in = [&](std::size_t first, std::size_t half) {
@@ -111,8 +138,8 @@ Status MpiCommunicator::ReduceStaged(ConstBuffer in, MutableBuffer out) {
   GACCD_RETURN_IF_ERROR(watch_->NodeBarrier());
   for (std::size_t first = 0; first < in.count; first += step) {
     const std::size_t count = piece_size(first);
-    GACCD_RETURN_IF_ERROR(
-        SumToAll(in.dtype, StagingOfAll(half), SliceOf(count, node_->rank(), node_->size())));
+    GACCD_RETURN_IF_ERROR(ReduceToAll(reduction, in.dtype, StagingOfAll(half),
+                                      SliceOf(count, node_->rank(), node_->size())));
     const std::size_t summed = half;
     if (first + step < in.count) {
       half = NextHalf();
@@ -127,7 +154,8 @@ Status MpiCommunicator::ReduceStaged(ConstBuffer in, MutableBuffer out) {
 
 // place: of the data on every rank of this node, or kPrivate. The pieces, and with them what is
 // sent between nodes, do not depend on it: each node may go its own way.
-Status MpiCommunicator::ReduceTwoLevels(ConstBuffer in, MutableBuffer out, std::int64_t place) {
+Status MpiCommunicator::ReduceTwoLevels(Reduction reduction, ConstBuffer in, MutableBuffer out,
+                                        std::int64_t place) {
   const bool staged = place == kPrivate;
   if (!staged && in.data != out.data) std::memcpy(out.data, in.data, in.bytes());
   Flight before;
@@ -148,24 +176,25 @@ Status MpiCommunicator::ReduceTwoLevels(ConstBuffer in, MutableBuffer out, std::
     }
     watch_->KeepMoving(before.active ? &before.request : nullptr);
     GACCD_RETURN_IF_ERROR(watch_->NodeBarrier());
-    GACCD_RETURN_IF_ERROR(StartLane(&now, in.dtype));
+    GACCD_RETURN_IF_ERROR(StartLane(reduction, &now, in.dtype));
     GACCD_RETURN_IF_ERROR(LandLane(&before, out, staged));
     std::swap(before, now);
   }
   return LandLane(&before, out, staged);
 }
 
-Status MpiCommunicator::StartLane(Flight* flight, DType dtype) {
+Status MpiCommunicator::StartLane(Reduction reduction, Flight* flight, DType dtype) {
   if (lane_comm_.empty()) return Status::Ok();
   flight->slice = SliceOf(flight->count, node_->rank(), lanes_);
   if (flight->slice.count == 0) return Status::Ok();  // on all nodes: the slices are the same
   void* const own =
       At(flight->copies[static_cast<std::size_t>(node_->rank())], flight->slice.first, dtype);
-  GACCD_RETURN_IF_ERROR(
-      SumRange(dtype, flight->copies, flight->slice.first, {&own, 1}, 0, flight->slice.count));
-  return MpiStatus(MPI_Iallreduce(MPI_IN_PLACE, own, static_cast<int>(flight->slice.count),
-                                  MpiType(dtype), MPI_SUM, lane_comm_.get(), &flight->request),
-                   "MPI_Iallreduce");
+  GACCD_RETURN_IF_ERROR(ReduceRange(reduction, dtype, flight->copies, flight->slice.first,
+                                    {&own, 1}, 0, flight->slice.count));
+  return MpiStatus(
+      MPI_Iallreduce(MPI_IN_PLACE, own, static_cast<int>(flight->slice.count), MpiType(dtype),
+                     OpOf(reduction), lane_comm_.get(), &flight->request),
+      "MPI_Iallreduce");
 }
 
 Status MpiCommunicator::LandLane(Flight* flight, MutableBuffer out, bool staged) {

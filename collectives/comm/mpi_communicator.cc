@@ -198,6 +198,12 @@ Status MpiCommunicator::Broadcast(MutableBuffer buffer, int root, StreamHandle) 
   });
 }
 
+Status MpiCommunicator::SendReceive(ConstBuffer in, int to, MutableBuffer out, int from,
+                                    StreamHandle) {
+  GACCD_RETURN_IF_ERROR(CheckSendReceive(in, to, out, from, size_));
+  return Run(Operation::kSendReceive, 0, kPrivate, [&] { return Transfer(in, to, out, from); });
+}
+
 Result<std::unique_ptr<CommMemory>> MpiCommunicator::Allocate(std::size_t bytes) {
   int window = 0;
   const Status status = Run(Operation::kAllocate, ShapeOf({bytes}), kPrivate, [&]() -> Status {

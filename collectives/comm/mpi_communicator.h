@@ -5,7 +5,10 @@
 //                    its slice and writes it to all        all nodes) sums slice l inside the node,
 //                    other: through staging memory         then between nodes by MPI, then writes
 //                                                          it to all ranks of its node
+//   send, receive    messages of MPI                       messages of MPI
 //   all others       through staging memory                non-blocking MPI collectives
+//
+// bf16 between nodes is added as f32 in a buffer of its own: MPI knows no bf16.
 //
 // Every use of staging memory takes the other half than the one before (NextHalf) and has at least
 // one barrier between writing a half and reading it. So a half is only written again when everybody
@@ -37,6 +40,9 @@ class MpiCommunicator final : public Communicator {
   [[nodiscard]] const Topology& topology() const override { return topology_; }
   Result<std::unique_ptr<CommMemory>> Allocate(std::size_t bytes) override;
   Status AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream) override;
+  Status AllReduceMax(ConstBuffer in, MutableBuffer out, StreamHandle stream) override;
+  Status SendReceive(ConstBuffer in, int to, MutableBuffer out, int from,
+                     StreamHandle stream) override;
   Status AllGather(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
                    StreamHandle stream) override;
   Status ReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
@@ -60,12 +66,14 @@ class MpiCommunicator final : public Communicator {
   Status MeetEverybody();
 
   // mpi_all_reduce.cc
-  Status ReduceSmall(ConstBuffer in, MutableBuffer out);
-  Status ReduceInPlace(MutableBuffer data, std::int64_t place);
-  Status ReduceStaged(ConstBuffer in, MutableBuffer out);
+  Status AllReduce(Reduction reduction, ConstBuffer in, MutableBuffer out);
+  Status ReduceSmall(Reduction reduction, ConstBuffer in, MutableBuffer out);
+  Status ReduceInPlace(Reduction reduction, MutableBuffer data, std::int64_t place);
+  Status ReduceStaged(Reduction reduction, ConstBuffer in, MutableBuffer out);
   struct Flight;
-  Status ReduceTwoLevels(ConstBuffer in, MutableBuffer out, std::int64_t place);
-  Status StartLane(Flight* flight, DType dtype);
+  Status ReduceTwoLevels(Reduction reduction, ConstBuffer in, MutableBuffer out,
+                         std::int64_t place);
+  Status StartLane(Reduction reduction, Flight* flight, DType dtype);
   Status LandLane(Flight* flight, MutableBuffer out, bool staged);
 
   // mpi_one_node.cc
@@ -77,6 +85,7 @@ class MpiCommunicator final : public Communicator {
   Status GatherAcross(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out);
   Status ScatterAcross(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out);
   Status BroadcastAcross(MutableBuffer buffer, int root);
+  Status Transfer(ConstBuffer in, int to, MutableBuffer out, int from);
   Status Finish(int code, MPI_Request* request, std::string_view what);
 
   [[nodiscard]] bool one_node() const { return topology_.nodes == 1; }

@@ -54,7 +54,7 @@ MPI_Datatype MpiType(DType dtype) {
       return MPI_INT64_T;
     case DType::kU8:
       return MPI_UINT8_T;
-    case DType::kBF16:  // moved, never summed
+    case DType::kBF16:  // moved, not summed by MPI
       return MPI_UINT16_T;
   }
   return MPI_DATATYPE_NULL;

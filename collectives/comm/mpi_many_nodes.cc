@@ -1,6 +1,6 @@
-// Gather, scatter and broadcast between nodes by non-blocking MPI collectives. MPI counts and
-// displacements are ints, so everything goes in pieces of at most `segment_` elements; a piece of a
-// gather or scatter is packed, because its parts are far apart in the whole buffer.
+// Gather, scatter and broadcast between nodes by non-blocking MPI collectives; messages. MPI counts
+// and displacements are ints, so everything goes in pieces of at most `segment_` elements; a piece
+// of a gather or scatter is packed, because its parts are far apart in the whole buffer.
 #include <algorithm>
 #include <cstring>
 
@@ -61,6 +61,14 @@ Status MpiCommunicator::GatherAcross(ConstBuffer in, std::span<const std::int64_
 
 Status MpiCommunicator::ScatterAcross(ConstBuffer in, std::span<const std::int64_t> counts,
                                       MutableBuffer out) {
+  if (in.dtype == DType::kBF16) {
+    std::vector<float> wide(in.count);
+    std::vector<float> sum(out.count);
+    WidenBf16({static_cast<const std::uint16_t*>(in.data), in.count}, wide);
+    GACCD_RETURN_IF_ERROR(ScatterAcross(View(std::span(wide)), counts, View(std::span(sum))));
+    NarrowBf16(sum, {static_cast<std::uint16_t*>(out.data), out.count});
+    return Status::Ok();
+  }
   const std::size_t width = SizeOf(in.dtype);
   const std::size_t step = std::max<std::size_t>(1, segment_ / counts.size());
   const auto longest = static_cast<std::size_t>(*std::ranges::max_element(counts));
@@ -95,6 +103,42 @@ Status MpiCommunicator::BroadcastAcross(MutableBuffer buffer, int root) {
     GACCD_RETURN_IF_ERROR(Finish(
         MPI_Ibcast(data + first * width, count, MpiType(buffer.dtype), root, comm_.get(), &request),
         &request, "MPI_Ibcast"));
+  }
+  return Status::Ok();
+}
+
+// The exchange of routes is also where all ranks meet.
+Status MpiCommunicator::Transfer(ConstBuffer in, int to, MutableBuffer out, int from) {
+  if (one_node()) GACCD_RETURN_IF_ERROR(watch_->Meet());
+  constexpr int kWords = sizeof(Route) / sizeof(std::int64_t);
+  const Route mine = RouteOf(in, to, out, from);
+  std::vector<Route> routes(static_cast<std::size_t>(size_));
+  MPI_Request request = MPI_REQUEST_NULL;
+  GACCD_RETURN_IF_ERROR(Finish(MPI_Iallgather(&mine, kWords, MPI_INT64_T, routes.data(), kWords,
+                                              MPI_INT64_T, comm_.get(), &request),
+                               &request, "MPI_Iallgather"));
+  GACCD_RETURN_IF_ERROR(CheckRoutes(routes));
+  constexpr int kTag = 1;
+  const std::size_t width = SizeOf(in.dtype);
+  const std::size_t out_width = SizeOf(out.dtype);
+  for (std::size_t first = 0; first < std::max(in.count, out.count); first += segment_) {
+    MPI_Request receive = MPI_REQUEST_NULL;
+    MPI_Request send = MPI_REQUEST_NULL;
+    if (first < out.count) {
+      auto* at = static_cast<std::byte*>(out.data) + first * out_width;
+      const auto count = static_cast<int>(std::min(segment_, out.count - first));
+      GACCD_RETURN_IF_ERROR(
+          MpiStatus(MPI_Irecv(at, count, MpiType(out.dtype), from, kTag, comm_.get(), &receive),
+                    "MPI_Irecv"));
+    }
+    if (first < in.count) {
+      const auto* at = static_cast<const std::byte*>(in.data) + first * width;
+      const auto count = static_cast<int>(std::min(segment_, in.count - first));
+      GACCD_RETURN_IF_ERROR(MpiStatus(
+          MPI_Isend(at, count, MpiType(in.dtype), to, kTag, comm_.get(), &send), "MPI_Isend"));
+    }
+    GACCD_RETURN_IF_ERROR(watch_->Finish(&receive));
+    GACCD_RETURN_IF_ERROR(watch_->Finish(&send));
   }
   return Status::Ok();
 }

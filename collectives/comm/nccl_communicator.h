@@ -36,6 +36,9 @@ class NcclCommunicator final : public Communicator {
 
   Result<std::unique_ptr<CommMemory>> Allocate(std::size_t bytes) override;
   Status AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream) override;
+  Status AllReduceMax(ConstBuffer in, MutableBuffer out, StreamHandle stream) override;
+  Status SendReceive(ConstBuffer in, int to, MutableBuffer out, int from,
+                     StreamHandle stream) override;
   Status AllReduceSums(std::span<const MutableBuffer> buffers, StreamHandle stream) override;
   Status AllGather(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
                    StreamHandle stream) override;
@@ -57,8 +60,9 @@ class NcclCommunicator final : public Communicator {
   void Abort(int exit_code) noexcept override;
 
  private:
-  ncclResult_t SumPieces(const ConstBuffer& in, const MutableBuffer& out, ncclComm_t comm,
-                         cudaStream_t stream) const;
+  ncclResult_t AllReducePieces(ncclRedOp_t reduction, const ConstBuffer& in,
+                               const MutableBuffer& out, ncclComm_t comm,
+                               cudaStream_t stream) const;
   ncclResult_t BroadcastPieces(const void* in, void* out, std::size_t count, DType dtype, int root,
                                ncclComm_t comm, cudaStream_t stream) const;
   ncclResult_t ReducePieces(const void* in, void* out, std::size_t count, DType dtype, int root,

@@ -40,8 +40,22 @@ class SingleCommunicator final : public Communicator {
 
   Status AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle /*stream*/) override {
     GACCD_RETURN_IF_ERROR(aborted_);
-    GACCD_RETURN_IF_ERROR(CheckAllReduceSum(in, out));
+    GACCD_RETURN_IF_ERROR(CheckAllReduce(in, out));
     Copy(in, out);
+    return Status::Ok();
+  }
+
+  Status AllReduceMax(ConstBuffer in, MutableBuffer out, StreamHandle stream) override {
+    return AllReduceSum(in, out, stream);  // of one rank
+  }
+
+  Status SendReceive(ConstBuffer in, int to, MutableBuffer out, int from,
+                     StreamHandle /*stream*/) override {
+    GACCD_RETURN_IF_ERROR(aborted_);
+    GACCD_RETURN_IF_ERROR(CheckSendReceive(in, to, out, from, 1));
+    const Route route = RouteOf(in, to, out, from);
+    GACCD_RETURN_IF_ERROR(CheckRoutes({&route, 1}));
+    if (to == 0) Copy(in, out);
     return Status::Ok();
   }
 

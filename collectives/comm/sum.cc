@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 
@@ -47,6 +48,50 @@ void CopyRange(const void* input, std::size_t in_first, std::span<void* const> o
     const auto* from = static_cast<const std::byte*>(input) + in_first * width;
     auto* to = static_cast<std::byte*>(output) + out_first * width;
     if (from != to) std::memcpy(to, from, count * width);
+  }
+}
+
+// How elements are stored and computed with.
+template <typename T>
+struct Plain {
+  using Stored = T;
+  using Value = T;
+  static Value Load(Stored stored) { return stored; }
+  static Stored Store(Value value) { return value; }
+};
+struct Bf16 {
+  using Stored = std::uint16_t;
+  using Value = float;
+  static Value Load(Stored stored) {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(stored) << 16);
+  }
+  static Stored Store(Value value) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    if (value != value) return static_cast<Stored>((bits >> 16) | 0x40U);
+    return static_cast<Stored>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
+  }
+};
+
+// Block by block, built aside, because an output may be an input that is still to be read.
+template <typename E, typename Fold>
+void FoldRange(std::span<const void* const> inputs, std::size_t in_first,
+               std::span<void* const> outputs, std::size_t out_first, std::size_t count,
+               const Fold& fold) {
+  std::array<typename E::Value, kBlock> folded;
+  std::array<typename E::Stored, kBlock> stored;
+  for (std::size_t done = 0; done < count; done += kBlock) {
+    const std::size_t n = std::min(kBlock, count - done);
+    for (std::size_t r = 0; r < inputs.size(); ++r) {
+      const auto* in = static_cast<const typename E::Stored*>(inputs[r]) + in_first + done;
+      for (std::size_t i = 0; i < n; ++i) {
+        folded[i] = r == 0 ? E::Load(in[i]) : fold(folded[i], E::Load(in[i]));
+      }
+    }
+    for (std::size_t i = 0; i < n; ++i) stored[i] = E::Store(folded[i]);
+    for (void* output : outputs) {
+      auto* out = static_cast<typename E::Stored*>(output) + out_first + done;
+      std::memcpy(out, stored.data(), n * sizeof(typename E::Stored));
+    }
   }
 }
 
@@ -110,16 +155,10 @@ class Summation {
   std::size_t out_first_;
 };
 
-}  // namespace
-
-Status SumRange(DType dtype, std::span<const void* const> inputs, std::size_t in_first,
-                std::span<void* const> outputs, std::size_t out_first, std::size_t count) {
+Status Sum(DType dtype, std::span<const void* const> inputs, std::size_t in_first,
+           std::span<void* const> outputs, std::size_t out_first, std::size_t count) {
   const auto sum = [&]<typename T>(T) {
-    if (inputs.size() == 1) {
-      CopyRange(inputs[0], in_first, outputs, out_first, count, sizeof(T));
-    } else if (count > 0) {
-      Summation<T>(inputs, in_first, outputs, out_first).Run(count);
-    }
+    Summation<T>(inputs, in_first, outputs, out_first).Run(count);
     return Status::Ok();
   };
   switch (dtype) {
@@ -131,11 +170,66 @@ Status SumRange(DType dtype, std::span<const void* const> inputs, std::size_t in
       return sum(std::uint32_t{});
     case DType::kI64:
       return sum(std::uint64_t{});
-    case DType::kU8:
     case DType::kBF16:
+      FoldRange<Bf16>(inputs, in_first, outputs, out_first, count,
+                      [](float a, float b) { return a + b; });
+      return Status::Ok();
+    case DType::kU8:
       break;
   }
   return {ErrorKind::kInternal, StrCat(Name(dtype), " is not summed")};
+}
+
+Status Max(DType dtype, std::span<const void* const> inputs, std::size_t in_first,
+           std::span<void* const> outputs, std::size_t out_first, std::size_t count) {
+  const auto max = [&]<typename E>(E) {
+    FoldRange<E>(inputs, in_first, outputs, out_first, count,
+                 [](auto a, auto b) { return a < b ? b : a; });
+    return Status::Ok();
+  };
+  switch (dtype) {
+    case DType::kF32:
+      return max(Plain<float>{});
+    case DType::kF64:
+      return max(Plain<double>{});
+    case DType::kI32:
+      return max(Plain<std::int32_t>{});
+    case DType::kI64:
+      return max(Plain<std::int64_t>{});
+    case DType::kBF16:
+      return max(Bf16{});
+    case DType::kU8:
+      break;
+  }
+  return {ErrorKind::kInternal, StrCat("no maximum of ", Name(dtype))};
+}
+
+}  // namespace
+
+Status ReduceRange(Reduction reduction, DType dtype, std::span<const void* const> inputs,
+                   std::size_t in_first, std::span<void* const> outputs, std::size_t out_first,
+                   std::size_t count) {
+  if (dtype == DType::kU8) return {ErrorKind::kInternal, StrCat(Name(dtype), " is not summed")};
+  if (inputs.size() == 1) {
+    CopyRange(inputs[0], in_first, outputs, out_first, count, SizeOf(dtype));
+    return Status::Ok();
+  }
+  if (count == 0) return Status::Ok();
+  switch (reduction) {
+    case Reduction::kSum:
+      return Sum(dtype, inputs, in_first, outputs, out_first, count);
+    case Reduction::kMax:
+      return Max(dtype, inputs, in_first, outputs, out_first, count);
+  }
+  return Status::Ok();
+}
+
+void WidenBf16(std::span<const std::uint16_t> in, std::span<float> out) {
+  std::ranges::transform(in, out.begin(), Bf16::Load);
+}
+
+void NarrowBf16(std::span<const float> in, std::span<std::uint16_t> out) {
+  std::ranges::transform(in, out.begin(), Bf16::Store);
 }
 
 Slice SliceOf(std::size_t count, int index, int workers) {

@@ -60,17 +60,29 @@ class ThreadCommunicator final : public Communicator {
   }
 
   Status AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle /*stream*/) override {
-    GACCD_RETURN_IF_ERROR(FailAllUnless(CheckAllReduceSum(in, out)));
+    return AllReduce(Operation::kAllReduce, Reduction::kSum, in, out);
+  }
+
+  Status AllReduceMax(ConstBuffer in, MutableBuffer out, StreamHandle /*stream*/) override {
+    return AllReduce(Operation::kAllReduceMax, Reduction::kMax, in, out);
+  }
+
+  Status SendReceive(ConstBuffer in, int to, MutableBuffer out, int from,
+                     StreamHandle /*stream*/) override {
+    GACCD_RETURN_IF_ERROR(FailAllUnless(CheckSendReceive(in, to, out, from, size())));
     const ThreadCall call{
-        .operation = Operation::kAllReduce, .in = in, .out = out, .agreed_count = in.count};
-    Status summed;
+        .operation = Operation::kSendReceive, .in = in, .out = out, .to = to, .from = from};
+    Status fits;
     GACCD_RETURN_IF_ERROR(Run(call, [&] {
-      // Nobody else reads this slice of any input, so that it may be overwritten in place.
-      const Slice slice = SliceOf(in.count, rank_, size());
-      CollectPeers();
-      summed = SumRange(in.dtype, inputs_, slice.first, outputs_, slice.first, slice.count);
+      std::vector<Route> routes;
+      for (const ThreadCall& peer : group_->calls()) {
+        routes.push_back(RouteOf(peer.in, peer.to, peer.out, peer.from));
+      }
+      fits = CheckRoutes(routes);
+      if (!fits.ok() || from < 0 || out.count == 0) return;
+      std::memcpy(out.data, group_->calls()[Index(from)].in.data, out.bytes());
     }));
-    return summed;
+    return fits;
   }
 
   Status AllGather(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
@@ -139,6 +151,20 @@ class ThreadCommunicator final : public Communicator {
     work();
     group_->Finish(rank_);
     return Status::Ok();
+  }
+
+  Status AllReduce(Operation operation, Reduction reduction, ConstBuffer in, MutableBuffer out) {
+    GACCD_RETURN_IF_ERROR(FailAllUnless(CheckAllReduce(in, out)));
+    const ThreadCall call{.operation = operation, .in = in, .out = out, .agreed_count = in.count};
+    Status reduced;
+    GACCD_RETURN_IF_ERROR(Run(call, [&] {
+      // Nobody else reads this slice of any input, so that it may be overwritten in place.
+      const Slice slice = SliceOf(in.count, rank_, size());
+      CollectPeers();
+      reduced = ReduceRange(reduction, in.dtype, inputs_, slice.first, outputs_, slice.first,
+                            slice.count);
+    }));
+    return reduced;
   }
 
   // An error of one rank alone must not leave the others waiting for it.

@@ -19,9 +19,11 @@ namespace gaccd {
 enum class Operation : std::uint8_t {
   kNone,
   kAllReduce,
+  kAllReduceMax,
   kAllGather,
   kReduceScatter,
   kBroadcast,
+  kSendReceive,
   kBarrier,
   kAllocate,
   kSplit,

@@ -152,6 +152,19 @@ Status DeviceCopies::AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandl
   });
 }
 
+Status DeviceCopies::AllReduceMax(ConstBuffer in, MutableBuffer out, StreamHandle) {
+  return Run(in, out, [&](ConstBuffer from, MutableBuffer to) {
+    return inner_->AllReduceMax(from, to, stream_.handle());
+  });
+}
+
+Status DeviceCopies::SendReceive(ConstBuffer in, int to, MutableBuffer out, int from,
+                                 StreamHandle) {
+  return Run(in, out, [&](ConstBuffer sent, MutableBuffer received) {
+    return inner_->SendReceive(sent, to, received, from, stream_.handle());
+  });
+}
+
 Status DeviceCopies::AllGather(ConstBuffer in, std::span<const std::int64_t> counts,
                                MutableBuffer out, StreamHandle) {
   return Run(in, out, [&](ConstBuffer from, MutableBuffer to) {

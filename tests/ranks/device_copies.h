@@ -28,6 +28,9 @@ class DeviceCopies final : public Communicator {
   [[nodiscard]] const Topology& topology() const override { return inner_->topology(); }
   Result<std::unique_ptr<CommMemory>> Allocate(std::size_t bytes) override;
   Status AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream) override;
+  Status AllReduceMax(ConstBuffer in, MutableBuffer out, StreamHandle stream) override;
+  Status SendReceive(ConstBuffer in, int to, MutableBuffer out, int from,
+                     StreamHandle stream) override;
   Status AllGather(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
                    StreamHandle stream) override;
   Status ReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,

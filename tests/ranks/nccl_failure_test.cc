@@ -361,12 +361,12 @@ TEST_F(NcclFailureTest, WrongArgumentsAreTold) {
     std::vector<float> host(2);
     GACCD_ASSIGN_OR_RETURN(const DeviceBuffer data, DeviceBuffer::Allocate(8, "data"));
     const MutableBuffer device{data.data(), 2, DType::kF32, MemoryKind::kCuda};
-    const MutableBuffer halves{data.data(), 2, DType::kBF16, MemoryKind::kCuda};
+    const MutableBuffer bytes{data.data(), 2, DType::kU8, MemoryKind::kCuda};
     EXPECT_THAT(comm.AllReduceSum(device, View(std::span(host))).message(),
                 HasSubstr("'out' must be device memory, found host memory"));
     EXPECT_THAT(comm.AllReduceSum(View(std::span(host)), device).message(),
                 HasSubstr("'out' must be host memory, found device memory"));
-    EXPECT_THAT(comm.AllReduceSum(halves, halves).message(), HasSubstr("not summed"));
+    EXPECT_THAT(comm.AllReduceSum(bytes, bytes).message(), HasSubstr("not summed"));
     EXPECT_THAT(comm.Broadcast(device, 1).message(), HasSubstr("root must be 0..0"));
     return comm.Poll();
   });

@@ -94,6 +94,46 @@ TEST(ThreadsTimeout, NamesAllThatDoNotCome) {
   EXPECT_THAT(outcome.result.message(), HasSubstr("rank 4"));
 }
 
+TEST(ThreadsTimeout, NamesTheSenderThatDoesNotCome) {
+  std::atomic<int> gave_up = 0;
+  const Outcome outcome = RunRanks(3, milliseconds(300), [&](Communicator& comm) {
+    if (comm.rank() == 1) {
+      while (gave_up < 2) std::this_thread::sleep_for(milliseconds(1));
+    }
+    float in = 1;
+    float out = 0;
+    const int ranks = comm.size();
+    Status status = comm.SendReceive(View(std::span(&in, 1)), (comm.rank() + 1) % ranks,
+                                     View(std::span(&out, 1)), (comm.rank() + ranks - 1) % ranks);
+    ++gave_up;
+    return status;
+  });
+  ExpectError(outcome.result, ErrorKind::kUnavailable, "rank 1");
+  EXPECT_THAT(outcome.result.message(), HasSubstr("send and receive #1"));
+}
+
+TEST(ThreadsFailure, SendsWithoutAReceiverAreToldToAll) {
+  const Outcome outcome = RunRanks(3, kLongBound, [&](Communicator& comm) {
+    float in = 1;
+    const bool sends = comm.rank() == 0;
+    return comm.SendReceive(View(std::span(&in, sends ? 1 : 0)), sends ? 2 : Communicator::kNobody,
+                            {}, Communicator::kNobody);
+  });
+  for (const Status& status : outcome.ranks) {
+    ExpectError(status, ErrorKind::kInternal, "rank 0 sends to rank 2, which receives from nobody");
+  }
+}
+
+TEST(ThreadsFailure, ReceiversCheckWhatIsSent) {
+  const Outcome outcome = RunRanks(2, kLongBound, [&](Communicator& comm) {
+    std::vector<float> in(3);
+    std::vector<float> out(comm.rank() == 0 ? 3 : 4);
+    return comm.SendReceive(View(std::span(in)), 1 - comm.rank(), View(std::span(out)),
+                            1 - comm.rank());
+  });
+  ExpectError(outcome.result, ErrorKind::kInternal, "sends 3 f32 to rank 1, which expects 4 f32");
+}
+
 TEST(ThreadsTimeout, ASlowRankInTimeIsNoError) {
   const Outcome outcome = RunRanks(3, kLongBound, [&](Communicator& comm) {
     if (comm.rank() == 1) std::this_thread::sleep_for(milliseconds(100));

@@ -1,5 +1,10 @@
 // The collectives themselves: what ends up where.
+#include <algorithm>
+#include <bit>
 #include <cstring>
+#include <map>
+#include <span>
+#include <utility>
 
 #include "tests/standin/nccl/nccl_world.h"
 
@@ -15,14 +20,31 @@ std::byte* At(void* data, std::size_t element, ncclDataType_t type) {
   return static_cast<std::byte*>(data) + element * SizeOfNccl(type);
 }
 
-template <typename T>
-std::vector<T> SumInRankOrder(const Calls& calls, std::size_t first, std::size_t count) {
-  std::vector<T> sum(count);
-  for (const NcclCall* call : calls) {
-    const T* in = static_cast<const T*>(call->in) + first;
-    for (std::size_t i = 0; i < count; ++i) sum[i] = static_cast<T>(sum[i] + in[i]);
+// bf16, as NCCL computes with it: rounded after every step.
+struct Half {
+  std::uint16_t bits = 0;
+  Half() = default;
+  explicit Half(float value) {
+    const auto wide = std::bit_cast<std::uint32_t>(value);
+    bits = static_cast<std::uint16_t>((wide + 0x7fffU + ((wide >> 16) & 1U)) >> 16);
   }
-  return sum;
+  operator float() const {  // NOLINT
+    return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+  }
+};
+
+template <typename T>
+std::vector<T> ReduceInRankOrder(const Calls& calls, std::size_t first, std::size_t count) {
+  const T* start = static_cast<const T*>(calls.front()->in) + first;
+  std::vector<T> result(start, start + count);
+  for (const NcclCall* call : std::span(calls).subspan(1)) {
+    const T* in = static_cast<const T*>(call->in) + first;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!call->max) result[i] = static_cast<T>(result[i] + in[i]);
+      if (call->max && result[i] < in[i]) result[i] = in[i];
+    }
+  }
+  return result;
 }
 
 template <typename T>
@@ -30,7 +52,7 @@ void Reduce(const Calls& calls) {
   const NcclCall& first = *calls.front();
   const auto ranks = calls.size();
   const std::size_t whole = first.move == Move::kReduceScatter ? first.count * ranks : first.count;
-  const std::vector<T> sum = SumInRankOrder<T>(calls, 0, whole);
+  const std::vector<T> sum = ReduceInRankOrder<T>(calls, 0, whole);
   for (std::size_t r = 0; r < ranks; ++r) {
     if (first.move == Move::kReduce && static_cast<int>(r) != first.root) continue;
     const std::size_t from = first.move == Move::kReduceScatter ? r * first.count : 0;
@@ -67,6 +89,8 @@ void ReduceOfType(const Calls& calls) {
       return Reduce<std::int32_t>(calls);
     case ncclInt64:
       return Reduce<std::int64_t>(calls);
+    case ncclBfloat16:
+      return Reduce<Half>(calls);
     default:
       NcclFatal("a sum of a type that gaccd never sums");
   }
@@ -102,7 +126,37 @@ void RunCall(const Calls& calls) {
       return Gather(calls);
     case Move::kBroadcast:
       return SendFromRoot(calls);
+    case Move::kSend:
+    case Move::kReceive:
+      NcclFatal("a send or receive in one group with collectives");
   }
+}
+
+bool RunTransfers(const std::vector<const Launch*>& launches) {
+  // By (from, to), in the order of the calls.
+  std::map<std::pair<int, int>, Calls> sent;
+  std::map<std::pair<int, int>, Calls> received;
+  for (int rank = 0; rank < std::ssize(launches); ++rank) {
+    for (const NcclCall& call : *launches[static_cast<std::size_t>(rank)]) {
+      if (call.move < Move::kSend) return false;
+      if (call.move == Move::kSend) sent[{rank, call.root}].push_back(&call);
+      if (call.move == Move::kReceive) received[{call.root, rank}].push_back(&call);
+    }
+  }
+  const auto fit = [](const auto& a, const auto& b) {
+    return a.first == b.first &&
+           std::ranges::equal(a.second, b.second, [](const NcclCall* x, const NcclCall* y) {
+             return x->count == y->count && x->type == y->type;
+           });
+  };
+  if (!std::ranges::equal(sent, received, fit)) return false;
+  for (const auto& [route, calls] : sent) {
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      const std::size_t bytes = calls[i]->count * SizeOfNccl(calls[i]->type);
+      if (bytes > 0) std::memcpy(received.at(route)[i]->out, calls[i]->in, bytes);
+    }
+  }
+  return true;
 }
 
 }  // namespace gaccd::standin

@@ -290,8 +290,9 @@ ncclResult_t Add(const char* function, const NcclCall& call, ncclComm_t handle,
 
 ncclResult_t AllReduce(const void* in, void* out, std::size_t count, ncclDataType_t type,
                        ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
-  if (op != ncclSum) return ncclInvalidArgument;  // ncclAvg is never right here
-  return Add("ncclAllReduce", {Move::kAllReduce, in, out, count, type, 0}, comm, stream);
+  if (op != ncclSum && op != ncclMax) return ncclInvalidArgument;  // ncclAvg is never right here
+  return Add("ncclAllReduce", {Move::kAllReduce, in, out, count, type, 0, op == ncclMax}, comm,
+             stream);
 }
 
 ncclResult_t AllGather(const void* in, void* out, std::size_t count, ncclDataType_t type,
@@ -314,6 +315,16 @@ ncclResult_t Reduce(const void* in, void* out, std::size_t count, ncclDataType_t
 ncclResult_t Broadcast(const void* in, void* out, std::size_t count, ncclDataType_t type, int root,
                        ncclComm_t comm, cudaStream_t stream) {
   return Add("ncclBroadcast", {Move::kBroadcast, in, out, count, type, root}, comm, stream);
+}
+
+ncclResult_t Send(const void* in, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                  cudaStream_t stream) {
+  return Add("ncclSend", {Move::kSend, in, nullptr, count, type, peer}, comm, stream);
+}
+
+ncclResult_t Recv(void* out, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                  cudaStream_t stream) {
+  return Add("ncclRecv", {Move::kReceive, nullptr, out, count, type, peer}, comm, stream);
 }
 
 }  // namespace
@@ -340,7 +351,9 @@ const NcclApi* StandInNccl() {
                               AllGather,
                               ReduceScatter,
                               Reduce,
-                              Broadcast};
+                              Broadcast,
+                              Send,
+                              Recv};
   return &api;
 }
 

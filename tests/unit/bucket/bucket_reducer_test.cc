@@ -40,6 +40,13 @@ class RecordingCommunicator final : public Communicator {
     for (std::size_t i = 0; i < out.count; ++i) data[i] *= 3;
     return Status::Ok();
   }
+  Status AllReduceMax(ConstBuffer /*in*/, MutableBuffer /*out*/, StreamHandle) override {
+    return Unused();
+  }
+  Status SendReceive(ConstBuffer /*in*/, int /*to*/, MutableBuffer /*out*/, int /*from*/,
+                     StreamHandle) override {
+    return Unused();
+  }
   Status AllGather(ConstBuffer /*in*/, std::span<const std::int64_t> /*counts*/,
                    MutableBuffer /*out*/, StreamHandle /*stream*/) override {
     return Unused();

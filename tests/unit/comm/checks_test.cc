@@ -25,26 +25,26 @@ class ChecksTest : public ::testing::Test {
 };
 
 TEST_F(ChecksTest, AllReduceTakesTheSameMemoryOrApart) {
-  EXPECT_TRUE(CheckAllReduceSum(View(std::span(a_)), View(std::span(a_))).ok());
-  EXPECT_TRUE(CheckAllReduceSum(View(std::span(a_)), View(std::span(b_))).ok());
-  EXPECT_TRUE(CheckAllReduceSum(View(std::span(a_).first(4)), View(std::span(a_).subspan(4))).ok());
-  EXPECT_TRUE(CheckAllReduceSum({}, {}).ok());
-  ExpectRefused(CheckAllReduceSum(View(std::span(a_).first(5)), View(std::span(a_).subspan(3))),
+  EXPECT_TRUE(CheckAllReduce(View(std::span(a_)), View(std::span(a_))).ok());
+  EXPECT_TRUE(CheckAllReduce(View(std::span(a_)), View(std::span(b_))).ok());
+  EXPECT_TRUE(CheckAllReduce(View(std::span(a_).first(4)), View(std::span(a_).subspan(4))).ok());
+  EXPECT_TRUE(CheckAllReduce({}, {}).ok());
+  ExpectRefused(CheckAllReduce(View(std::span(a_).first(5)), View(std::span(a_).subspan(3))),
                 "partial overlap");
 }
 
 TEST_F(ChecksTest, AllReduceRefusesOtherCountsTypesAndMemory) {
-  ExpectRefused(CheckAllReduceSum(View(std::span(a_)), View(std::span(b_).first(7))),
+  ExpectRefused(CheckAllReduce(View(std::span(a_)), View(std::span(b_).first(7))),
                 "'out' must have 8 elements, found 7");
   std::vector<std::int32_t> ints(8);
-  ExpectRefused(CheckAllReduceSum(View(std::span(a_)), View(std::span(ints))),
+  ExpectRefused(CheckAllReduce(View(std::span(a_)), View(std::span(ints))),
                 "'out' must be f32 as 'in' is, found i32");
   std::vector<std::uint8_t> bytes(8);
-  ExpectRefused(CheckAllReduceSum(View(std::span(bytes)), View(std::span(bytes))), "found u8");
+  ExpectRefused(CheckAllReduce(View(std::span(bytes)), View(std::span(bytes))), "found u8");
   MutableBuffer device = View(std::span(a_));
   device.memory = MemoryKind::kCuda;
-  ExpectRefused(CheckAllReduceSum(device, device), "must be host memory");
-  ExpectRefused(CheckAllReduceSum({nullptr, 3}, View(std::span(a_).first(3))), "but no memory");
+  ExpectRefused(CheckAllReduce(device, device), "must be host memory");
+  ExpectRefused(CheckAllReduce({nullptr, 3}, View(std::span(a_).first(3))), "but no memory");
 }
 
 TEST_F(ChecksTest, GatherNeedsOneCountPerRank) {

@@ -123,15 +123,24 @@ TEST(SumRange, NoElementsChangeNothing) {
 }
 
 TEST(SumRange, RefusesTypesThatAreNotSummed) {
-  for (const DType dtype : {DType::kBF16, DType::kU8}) {
-    for (const std::size_t ranks : {1UL, 2UL, 5UL}) {
-      std::vector<std::uint16_t> data(ranks, 3);
-      std::vector<void*> pointers;
-      for (std::uint16_t& value : data) pointers.push_back(&value);
-      EXPECT_EQ(SumRange(dtype, pointers, 0, pointers, 0, 1).kind(), ErrorKind::kInternal);
-      EXPECT_EQ(data, std::vector<std::uint16_t>(ranks, 3));
-    }
+  for (const std::size_t ranks : {1UL, 2UL, 5UL}) {
+    std::vector<std::uint8_t> data(ranks, 3);
+    std::vector<void*> pointers;
+    for (std::uint8_t& value : data) pointers.push_back(&value);
+    EXPECT_EQ(SumRange(DType::kU8, pointers, 0, pointers, 0, 1).kind(), ErrorKind::kInternal);
+    EXPECT_EQ(ReduceRange(Reduction::kMax, DType::kU8, pointers, 0, pointers, 0, 1).kind(),
+              ErrorKind::kInternal);
+    EXPECT_EQ(data, std::vector<std::uint8_t>(ranks, 3));
   }
+}
+
+// 256 + 1 + 1 is 258 in f32, and 256 where every step is rounded to bf16.
+TEST(SumRange, AddsBf16InF32) {
+  std::uint16_t values[] = {0x4380, 0x3f80, 0x3f80};
+  const std::vector<void*> pointers = {&values[0], &values[1], &values[2]};
+  const std::vector<const void*> in(pointers.begin(), pointers.end());
+  EXPECT_TRUE(SumRange(DType::kBF16, in, 0, pointers, 0, 1).ok());
+  for (const std::uint16_t value : values) EXPECT_EQ(value, 0x4381);
 }
 
 template <typename T>
