@@ -249,17 +249,39 @@ Status UnknownField(const Descriptor& root, const Descriptor& type, std::string_
                       names.empty() ? "no fields" : Listed(names, " and ")));
 }
 
-// The list element that `step` names; the last one there is when only the value is checked.
+Status CheckIndex(const Message& message, const FieldDescriptor& field, std::size_t index) {
+  const auto size = static_cast<std::size_t>(message.GetReflection()->FieldSize(message, &field));
+  if (index < size) return {};
+  const std::string& name = field.name();
+  return Wrong(size == 0 ? StrCat("the job has no ", name)
+                         : StrCat("expected ", name, "[0] to ", name, "[", size - 1, "], found ",
+                                  name, "[", index, "]"));
+}
+
+// The list element that `step` names; a new one when only the value is checked.
 Result<Message*> ElementOf(Message& message, const FieldDescriptor& field, const Step& step,
                            ListElement element) {
   const auto& reflection = *message.GetReflection();
-  const int size = reflection.FieldSize(message, &field);
   if (element == ListElement::kAny) return reflection.AddMessage(&message, &field);
-  if (*step.index >= static_cast<std::size_t>(size)) {
-    return Wrong(StrCat("expected ", field.name(), "[0] to ", field.name(), "[", size - 1,
-                        "], found ", field.name(), "[", *step.index, "]"));
-  }
+  GACCD_RETURN_IF_ERROR(CheckIndex(message, field, *step.index));
   return reflection.MutableRepeatedMessage(&message, &field, static_cast<int>(*step.index));
+}
+
+// An element of a list of numbers.
+Status SetElement(Message& message, const FieldDescriptor& field, const Step& step,
+                  std::string_view text, ListElement element) {
+  const auto& write = *message.GetReflection();
+  std::int64_t value = 0;
+  if (field.cpp_type() != FieldDescriptor::CPPTYPE_INT64) {
+    return Wrong("is set in the job text only");
+  }
+  if (!Parse(text, value)) return NoInteger(text, "does not fit 64 bits");
+  const std::string problem = NumberProblem(field, static_cast<double>(value));
+  if (!problem.empty()) return Wrong(problem);
+  if (element == ListElement::kAny) return {};
+  GACCD_RETURN_IF_ERROR(CheckIndex(message, field, *step.index));
+  write.SetRepeatedInt64(&message, &field, static_cast<int>(*step.index), value);
+  return {};
 }
 
 // A list is no group without [N], and only lists have elements.
@@ -274,8 +296,7 @@ Status CheckStep(const FieldDescriptor& field, const Step& step) {
     return Wrong(group ? StrCat(field.name(), " is a group of fields: set one of them")
                        : StrCat(field.name(), " has no fields, found '", step.rest, "'"));
   }
-  return group || !field.is_repeated() ? Status()
-                                       : Wrong("lists of values are set in the job text only");
+  return {};
 }
 
 void AppendLeaves(const Descriptor& type, const std::string& prefix, int depth,
@@ -312,7 +333,10 @@ Status SetField(Message& root, std::string_view path, std::string_view text, Lis
         return Wrong(StrCat("the job has ", other->name(), ", not ", field->name()));
       }
     }
-    if (step.rest.empty()) return SetValue(*message, *field, text);
+    if (step.rest.empty()) {
+      return field->is_repeated() ? SetElement(*message, *field, step, text, element)
+                                  : SetValue(*message, *field, text);
+    }
     if (field->is_repeated()) {
       GACCD_ASSIGN_OR_RETURN(message, ElementOf(*message, *field, step, element));
     } else {
@@ -335,12 +359,18 @@ std::vector<NamedField> LeafFields(const Descriptor& type) {
 std::string RangeText(const FieldDescriptor& field) {
   const proto::Field& rule = RuleOf(field);
   if (field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM) return Listed(Choices(field));
-  if (rule.has_min() && rule.has_max()) return StrCat("from ", rule.min(), " to ", rule.max());
+  const auto bound = [&field](double value) {  // 1000000, not 1e+06
+    const bool whole = field.cpp_type() != FieldDescriptor::CPPTYPE_DOUBLE;
+    return whole ? StrCat(static_cast<std::int64_t>(value)) : StrCat(value);
+  };
+  if (rule.has_min() && rule.has_max()) {
+    return StrCat("from ", bound(rule.min()), " to ", bound(rule.max()));
+  }
   std::vector<std::string> parts;
-  if (rule.has_min()) parts.push_back(StrCat("at least ", rule.min()));
-  if (rule.has_above()) parts.push_back(StrCat("above ", rule.above()));
-  if (rule.has_max()) parts.push_back(StrCat("at most ", rule.max()));
-  if (rule.has_below()) parts.push_back(StrCat("below ", rule.below()));
+  if (rule.has_min()) parts.push_back(StrCat("at least ", bound(rule.min())));
+  if (rule.has_above()) parts.push_back(StrCat("above ", bound(rule.above())));
+  if (rule.has_max()) parts.push_back(StrCat("at most ", bound(rule.max())));
+  if (rule.has_below()) parts.push_back(StrCat("below ", bound(rule.below())));
   return Listed(parts, " and ");
 }
 

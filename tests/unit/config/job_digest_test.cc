@@ -78,8 +78,22 @@ TEST(JobOverlayTest, SetNamesWhatTheJobDoesNotHave) {
               IsError(ErrorKind::kUsage, "expected layer[0] to layer[3], found layer[4]"));
   EXPECT_THAT(set("optimizer.sgd.momentum", "0.5"),
               IsError(ErrorKind::kUsage, "--set optimizer.sgd.momentum=0.5: the job has adamw"));
+  EXPECT_THAT(set("optimizer.group[0].freeze", "true"),
+              IsError(ErrorKind::kUsage, "the job has no group"));
   EXPECT_THAT(set("model.layer[1].name", "relu"), IsError(ErrorKind::kConfig, "two layers"));
   EXPECT_EQ(std::get<StepShape>(set("schedule.step.gamma", "0.125")->schedule.shape).gamma, 0.125);
+}
+
+TEST(JobOverlayTest, SetTakesElementsOfListsOfNumbers) {
+  const std::string text = With(kMinimal, "layer { name: \"fc\" linear { in: 10 out: 1 } }",
+                                "mlp { widths: 10 widths: 8 widths: 1 }");
+  const auto set = [&](const std::string& index, const std::string& value) {
+    const Flags flags{.job_fields = {{"model.mlp.widths[" + index + "]", value}}};
+    return OverlayFlags(ParseOk(text), flags);
+  };
+  EXPECT_EQ(std::get<MlpSpec>(set("1", "64")->model.architecture).widths[1], 64);
+  EXPECT_THAT(set("1", "0"), IsError(ErrorKind::kUsage, "must be at least 1"));
+  EXPECT_THAT(set("3", "1"), IsError(ErrorKind::kUsage, "expected widths[0] to widths[2]"));
 }
 
 // The numbers of the enumerators are taken from proto/, so their names must agree.
