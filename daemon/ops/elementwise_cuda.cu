@@ -58,6 +58,23 @@ Status Map(const KernelStream& on, const char* what, const void* a, const void* 
                 static_cast<const B*>(b), static_cast<Out*>(out), elements);
 }
 
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    MultiplyKernel(const T* x, T factor, T* y, std::int64_t elements) {
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (std::int64_t i = thread; i < elements; i += threads) y[i] = factor * x[i];
+}
+
+template <typename T>
+Status MultiplyOf(const KernelStream& on, const void* x, double factor, void* y,
+                  std::int64_t elements) {
+  const auto most = static_cast<unsigned>(on.multiprocessors) * kBlocksPerMultiprocessor;
+  return Launch(MultiplyKernel<T>, {std::min(most, BlocksFor(elements, kThreads)), kThreads},
+                on.stream, "multiply", static_cast<const T*>(x), static_cast<T>(factor),
+                static_cast<T*>(y), elements);
+}
+
 template <typename T, bool kRelu>
 __global__ void __launch_bounds__(kThreads)
     AddBiasKernel(const T* bias, T* y, std::int64_t elements, std::int64_t columns) {
@@ -129,6 +146,12 @@ Status EnqueueActivationGradient(const KernelStream& on, ActivationKind kind, DT
       return MapSame<SiluGradientFormula, true>(on, "silu_gradient", dtype, dy, kept, dx, elements);
   }
   return {ErrorKind::kInternal, "an activation of no kind"};
+}
+
+Status EnqueueMultiply(const KernelStream& on, DType dtype, const void* x, double factor, void* y,
+                       std::int64_t elements) {
+  const auto enqueue = dtype == DType::kF64 ? MultiplyOf<double> : MultiplyOf<float>;
+  return enqueue(on, x, factor, y, elements);
 }
 
 Status EnqueueAddBias(const KernelStream& on, DType dtype, const void* bias, void* y, Matrix size,

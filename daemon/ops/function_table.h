@@ -79,7 +79,7 @@ inline constexpr FunctionRow kFunctions[] = {
     {"mean_squared_error_fused", nullptr, MakeMeanSquaredErrorFusedCuda, FuseMeanSquaredError},
     {"mean_squared_error_gradient", MakeMeanSquaredErrorGradientCpu,
      MakeMeanSquaredErrorGradientCuda},
-    {"multiply", MakeMultiplyCpu, nullptr},
+    {"multiply", MakeMultiplyCpu, MakeMultiplyCuda},
     {"own_rows", MakeOwnRowsCpu, nullptr},
     {"positions_gradient", MakePositionsGradientCpu, MakePositionsGradientCuda},
     {"reduce_scatter", MakeReduceScatterCpu, nullptr},

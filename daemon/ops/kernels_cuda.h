@@ -36,6 +36,9 @@ Status EnqueueActivation(const KernelStream& on, ActivationKind kind, DType dtyp
                          void* y, std::int64_t elements);
 Status EnqueueActivationGradient(const KernelStream& on, ActivationKind kind, DType dtype,
                                  const void* dy, const void* kept, void* dx, std::int64_t elements);
+// f32 or f64.
+Status EnqueueMultiply(const KernelStream& on, DType dtype, const void* x, double factor, void* y,
+                       std::int64_t elements);
 // y[row, column] += bias[column], then ReLU. For products without such an epilogue.
 Status EnqueueAddBias(const KernelStream& on, DType dtype, const void* bias, void* y, Matrix size,
                       bool relu);

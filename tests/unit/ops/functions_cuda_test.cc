@@ -13,6 +13,7 @@
 #include "daemon/ops/flatten.h"
 #include "daemon/ops/linear.h"
 #include "daemon/ops/mean_squared_error.h"
+#include "daemon/ops/multiply.h"
 #include "daemon/ops/relu.h"
 #include "daemon/ops/softmax_cross_entropy.h"
 #include "tests/unit/engine/sequence_cases.h"
@@ -105,6 +106,11 @@ const Case kCases[] = {
        const ValueId a = bench.Parameter("a", {s.rows, s.in});
        const ValueId b = bench.Parameter("b", {s.rows, s.in});
        return Distance(bench, bench.Apply(std::make_shared<Add>(), {a, b}));
+     }},
+    {"multiply",
+     [](GraphBench& bench, const Size& s) {
+       const ValueId x = bench.Parameter("x", {s.rows, s.in});
+       return Distance(bench, bench.Apply(std::make_shared<Multiply>(-0.75), {x}));
      }},
     {"flatten",
      [](GraphBench& bench, const Size& s) {
