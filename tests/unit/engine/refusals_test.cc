@@ -59,7 +59,7 @@ TEST(RefusalsTest, Embedding) {
   ExpectRefused(embedding, {F32({2}), F32({5, 3})}, "expected i32 [rows]");
   ExpectRefused(embedding, {I32({2, 2, 2}), F32({5, 3})}, "found i32 [2, 2, 2]");
   ExpectRefused(embedding, {I32({2}), F32({5})}, "the table");
-  ExpectRefused(embedding, {I32({2}), {{5, 3}, DType::kBF16}}, "the table: expected f32");
+  ExpectRefused(embedding, {I32({2}), {{5, 3}, DType::kBF16}}, "of f32, found bf16 [5, 3]");
   ExpectRefused(Embedding(DType::kI32), {I32({2}), F32({5, 3})}, "the output");
   ExpectRefused(EmbeddingGradient(5), {F32({3, 3}), I32({2})}, "expected f32 [2, 3]");
 }
