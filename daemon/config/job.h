@@ -87,7 +87,21 @@ struct SyntheticSource {
   double noise = 0.1;
   std::uint64_t seed = 1;
 };
-using SourceSpec = std::variant<IdxSource, NpySource, SyntheticSource>;
+struct TokensSource {
+  std::string tokens;
+  std::string lengths;  // this and the next two: empty for none
+  std::string segments;
+  std::string labels;
+  std::int64_t vocabulary = 0;
+  std::int64_t classes = 0;  // 0: the labels are tokens
+  std::int64_t segment_types = 2;
+};
+struct StreamSource {
+  std::string path;
+  std::int64_t length = 0;
+  std::int64_t vocabulary = 0;
+};
+using SourceSpec = std::variant<IdxSource, NpySource, SyntheticSource, TokensSource, StreamSource>;
 struct NormalizeSpec {  // feature = (stored * scale - mean) / std
   double scale = 1;
   double mean = 0;

@@ -81,8 +81,24 @@ static void Fields(MessageFields& io, SyntheticSource& spec) {
   io("seed", spec.seed);
 }
 
+static void Fields(MessageFields& io, TokensSource& spec) {
+  io("tokens", spec.tokens);
+  io("lengths", spec.lengths);
+  io("segments", spec.segments);
+  io("labels", spec.labels);
+  io("vocabulary", spec.vocabulary);
+  io("classes", spec.classes);
+  io("segment_types", spec.segment_types);
+}
+
+static void Fields(MessageFields& io, StreamSource& spec) {
+  io("path", spec.path);
+  io("length", spec.length);
+  io("vocabulary", spec.vocabulary);
+}
+
 static void Fields(MessageFields& io, SourceSpec& spec) {
-  io.OneOf(spec, {"idx", "npy", "synthetic"});
+  io.OneOf(spec, {"idx", "npy", "synthetic", "tokens", "stream"});
 }
 
 static void Fields(MessageFields& io, NormalizeSpec& spec) {

@@ -15,6 +15,7 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/hex.h"
+#include "collectives/base/overloaded.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/arguments.h"
 #include "daemon/config/fields.h"
@@ -69,11 +70,17 @@ class FirstError : public google::protobuf::io::ErrorCollector {
   std::string text_;
 };
 
-// 0: the targets are vectors.
+// 0: the targets are vectors, or there are none.
 std::int64_t Classes(const SourceSpec& source) {
-  if (const auto* idx = std::get_if<IdxSource>(&source)) return idx->classes;
-  if (const auto* npy = std::get_if<NpySource>(&source)) return npy->classes;
-  return 0;
+  return std::visit(Overloaded{[](const IdxSource& idx) { return idx.classes; },
+                               [](const NpySource& npy) { return npy.classes; },
+                               [](const SyntheticSource&) { return std::int64_t{0}; },
+                               [](const TokensSource& tokens) {
+                                 if (tokens.labels.empty()) return std::int64_t{0};
+                                 return tokens.classes > 0 ? tokens.classes : tokens.vocabulary;
+                               },
+                               [](const StreamSource& stream) { return stream.vocabulary; }},
+                    source);
 }
 
 Status Bad(const std::string& message) { return {ErrorKind::kConfig, message}; }
@@ -82,7 +89,7 @@ Status CheckLossFitsSource(LossKind loss, const SourceSpec& source, std::string_
   const bool labels = Classes(source) > 0;
   if (loss == LossKind::kSoftmaxCrossEntropy && !labels) {
     return Bad(StrCat("model.loss: softmax_cross_entropy needs labels, but ", field,
-                      " has vectors as targets (classes 0)"));
+                      " has no labels (classes 0)"));
   }
   if (loss == LossKind::kMeanSquaredError && labels) {
     return Bad(StrCat("model.loss: mean_squared_error needs vectors as targets, but ", field,

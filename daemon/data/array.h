@@ -1,5 +1,5 @@
-// An n-dimensional array as a file holds it, and the data set made of two of them. What the IDX and
-// NPY readers give, before anything is converted.
+// An n-dimensional array as a file holds it, and the data set made of features and targets. What
+// the IDX and NPY readers give, before anything is converted.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,10 @@
 #include <span>
 #include <string>
 
-#include "collectives/base/dtype.h"
 #include "collectives/base/result.h"
 #include "daemon/config/job.h"
 #include "daemon/data/dataset.h"
+#include "daemon/data/stored_type.h"
 #include "daemon/tensor/shape.h"
 
 namespace gaccd {
@@ -20,18 +20,19 @@ class MappedFile;
 
 struct Array {
   std::string name;  // the file, for messages
-  DType dtype = DType::kU8;
-  Shape shape;                             // checked: its product is data.size() / SizeOf(dtype)
+  StoredType type = StoredType::kU8;
+  Shape shape;                             // checked: its product is data.size() / SizeOf(type)
   std::span<const std::byte> data;         // row-major, little endian, aligned to nothing
   std::shared_ptr<const void> owner;       // keeps `data` alive; null when the caller does
   std::shared_ptr<const MappedFile> file;  // that `data` is a part of; null: memory
 };
 
 // The bytes of an array of that shape. Error kData when they do not fit 63 bits.
-Result<std::int64_t> ArrayBytes(const std::string& name, const Shape& shape, DType dtype);
+Result<std::int64_t> ArrayBytes(const std::string& name, const Shape& shape, StoredType type);
 
-// features: u8 or f32, [samples, ...], at least two dimensions. targets: labels u8, i32 or i64,
-// [samples], when classes > 0; else vectors f32, [samples] or [samples, width].
+// features: floats, or integers of at most 16 bits, [samples, ...], at least two dimensions.
+// targets: labels of any type of integer, [samples], when classes > 0; else vectors of floats,
+// [samples] or [samples, width].
 // Errors: kData with both values for another type or shape, for different counts of samples, and
 // for a label outside [0, classes); kData naming file, sample and column (counted from 0, over all
 // values of a sample) for a value that is not finite, unless `rules` let such samples be replaced;

@@ -85,7 +85,7 @@ Result<Array> DecodePlain(const std::string& name, std::span<const std::byte> fi
   Array array;
   array.name = name;
   array.shape = ParseDims(file.subspan(kPrefixBytes, 4 * rank));
-  GACCD_ASSIGN_OR_RETURN(const std::int64_t bytes, ArrayBytes(name, array.shape, DType::kU8));
+  GACCD_ASSIGN_OR_RETURN(const std::int64_t bytes, ArrayBytes(name, array.shape, StoredType::kU8));
   array.data = file.subspan(header);
   if (array.data.size() != static_cast<std::size_t>(bytes)) {
     return Status(ErrorKind::kData,
@@ -160,7 +160,7 @@ Result<Array> DecodeGzip(const std::string& name, std::span<const std::byte> fil
   Array array;
   array.name = name;
   array.shape = ParseDims(dims);
-  GACCD_ASSIGN_OR_RETURN(const std::int64_t bytes, ArrayBytes(name, array.shape, DType::kU8));
+  GACCD_ASSIGN_OR_RETURN(const std::int64_t bytes, ArrayBytes(name, array.shape, StoredType::kU8));
   const auto promised = static_cast<std::size_t>(bytes);
   if (promised / kMaxDeflateRatio > file.size()) {
     return Status(ErrorKind::kData, StrCat(name, ": truncated: shape ", ToString(array.shape),

@@ -9,13 +9,6 @@
 namespace gaccd {
 namespace {
 
-GACCD_SIMD_CLONES void AffineOfBytes(const std::byte* __restrict in, std::size_t count,
-                                     float factor, float shift, float* __restrict out) {
-  for (std::size_t i = 0; i < count; ++i) {
-    out[i] = static_cast<float>(std::to_integer<int>(in[i])) * factor + shift;
-  }
-}
-
 GACCD_SIMD_CLONES void AffineOfFloats(const std::byte* in, std::size_t count, float factor,
                                       float shift, float* out) {
   for (std::size_t i = 0; i < count; ++i) {
@@ -39,10 +32,6 @@ Result<Affine> MakeAffine(const NormalizeSpec& normalize, float largest) {
                        "for a stored ",
                        largest, ", found scale ", normalize.scale, ", mean ", normalize.mean,
                        ", std ", normalize.std));
-}
-
-void NormalizeU8(std::span<const std::byte> in, Affine affine, float* out) {
-  AffineOfBytes(in.data(), in.size(), affine.factor, affine.shift, out);
 }
 
 void NormalizeF32(std::span<const std::byte> in, Affine affine, float* out) {

@@ -20,8 +20,7 @@ Result<Affine> MakeAffine(const NormalizeSpec& normalize, float largest);
 
 // out[i] = in[i] * factor + shift. The multiplication is rounded before the addition, on every
 // machine, so a sample has the same bits everywhere. REQUIRES: room for as many floats in `out`; no
-// overlap, except that NormalizeF32 may work in place.
-void NormalizeU8(std::span<const std::byte> in, Affine affine, float* out);
+// overlap, except that it may work in place.
 void NormalizeF32(std::span<const std::byte> in, Affine affine, float* out);  // any alignment
 
 }  // namespace gaccd

@@ -151,19 +151,26 @@ class HeaderParser {
   std::string failure_;
 };
 
-Result<DType> DTypeOfDescr(const std::string& name, std::string_view descr) {
-  if (descr == "|u1" || descr == "<u1") return DType::kU8;
-  if (descr == "<i4") return DType::kI32;
-  if (descr == "<i8") return DType::kI64;
-  if (descr == "<f4") return DType::kF32;
+Result<StoredType> TypeOfDescr(const std::string& name, std::string_view descr) {
+  constexpr std::pair<std::string_view, StoredType> kTypes[] = {
+      {"u1", StoredType::kU8},  {"i1", StoredType::kI8},  {"u2", StoredType::kU16},
+      {"i2", StoredType::kI16}, {"u4", StoredType::kU32}, {"i4", StoredType::kI32},
+      {"u8", StoredType::kU64}, {"i8", StoredType::kI64}, {"f4", StoredType::kF32},
+      {"f8", StoredType::kF64}};
+  for (const auto& [known, type] : kTypes) {
+    const bool order = descr.starts_with('<') || (descr.starts_with('|') && SizeOf(type) == 1);
+    if (order && descr.substr(1) == known) return type;
+  }
   const char kind = descr.size() > 1 ? descr[1] : '?';
   const std::string_view wanted = kind == 'f'                                 ? "float32"
                                   : kind == 'i' || kind == 'u' || kind == 'b' ? "int64"
                                                                               : "";
-  return Status(ErrorKind::kData,
-                StrCat(name, ": expected NPY element type '|u1', '<i4', '<i8' or '<f4', found '",
-                       descr.substr(0, kMaxShown), "'",
-                       wanted.empty() ? "" : StrCat("; save array.astype('", wanted, "')")));
+  return Status(
+      ErrorKind::kData,
+      StrCat(name,
+             ": expected an NPY element type of little-endian integers, '<f4' or '<f8', found '",
+             descr.substr(0, kMaxShown), "'",
+             wanted.empty() ? "" : StrCat("; save array.astype('", wanted, "')")));
 }
 
 std::size_t LittleEndian(std::span<const std::byte> bytes) {
@@ -224,15 +231,15 @@ Result<Array> DecodeNpy(const std::string& name, std::span<const std::byte> file
   }
   Array array;
   array.name = name;
-  GACCD_ASSIGN_OR_RETURN(array.dtype, DTypeOfDescr(name, header->descr));
+  GACCD_ASSIGN_OR_RETURN(array.type, TypeOfDescr(name, header->descr));
   array.shape = std::move(header->shape);
   array.data = parts.data;
-  GACCD_ASSIGN_OR_RETURN(const std::int64_t bytes, ArrayBytes(name, array.shape, array.dtype));
+  GACCD_ASSIGN_OR_RETURN(const std::int64_t bytes, ArrayBytes(name, array.shape, array.type));
   if (array.data.size() != static_cast<std::size_t>(bytes)) {
     return Status(
         ErrorKind::kData,
         StrCat(name, ": expected ", bytes, " bytes after the header, for shape ",
-               ToString(array.shape), ", ", Name(array.dtype), ", found ", array.data.size()));
+               ToString(array.shape), ", ", Name(array.type), ", found ", array.data.size()));
   }
   return array;
 }

@@ -6,8 +6,8 @@
 //   then        the header: a Python dictionary with the keys descr, fortran_order and shape, in
 //               any order, then spaces and a line end
 //   then        the elements; the file ends with them
-// Taken: C order, little endian, '|u1' (u8), '<i4' (i32), '<i8' (i64), '<f4' (f32). Everything else
-// is refused with its name.
+// Taken: C order, little endian, integers of 8 to 64 bits, '<f4' (f32), '<f8' (f64). Everything
+// else is refused with its name.
 #pragma once
 
 #include <cstddef>

@@ -4,14 +4,18 @@
 #include <cstring>
 #include <filesystem>
 #include <iterator>
+#include <optional>
 #include <system_error>
 #include <variant>
+#include <vector>
 
+#include "collectives/base/overloaded.h"
 #include "collectives/base/strings.h"
 #include "daemon/data/array.h"
 #include "daemon/data/idx.h"
 #include "daemon/data/npy.h"
 #include "daemon/data/synthetic.h"
+#include "daemon/data/tokens.h"
 
 namespace gaccd {
 namespace {
@@ -36,12 +40,6 @@ Result<std::unique_ptr<Dataset>> Open(const NpySource& source, const NormalizeSp
   }
   GACCD_ASSIGN_OR_RETURN(Array features, LoadNpy(source.features));
   GACCD_ASSIGN_OR_RETURN(Array targets, LoadNpy(source.targets));
-  if (targets.dtype == DType::kU8) {
-    return Status(ErrorKind::kData,
-                  StrCat(source.targets,
-                         ": expected i32 or i64 labels, or f32 targets, found u8; "
-                         "save array.astype('int64')"));
-  }
   return MakeArrayDataset(std::move(features), std::move(targets), source.classes, normalize, rules,
                           share);
 }
@@ -49,6 +47,43 @@ Result<std::unique_ptr<Dataset>> Open(const NpySource& source, const NormalizeSp
 Result<std::unique_ptr<Dataset>> Open(const SyntheticSource& source, const NormalizeSpec& normalize,
                                       const BadRecordRules& /*rules*/, NodeShare* /*share*/) {
   return MakeSynthetic(source, normalize);
+}
+
+// Tokens are numbers of a table: there is nothing to scale.
+Status CheckNotNormalized(const NormalizeSpec& normalize) {
+  if (normalize.scale == 1 && normalize.mean == 0 && normalize.std == 1) return Status::Ok();
+  return {ErrorKind::kConfig,
+          StrCat("data.normalize: is for features, and tokens have none; expected scale 1, mean 0 "
+                 "and std 1, found ",
+                 normalize.scale, ", ", normalize.mean, " and ", normalize.std)};
+}
+
+Result<std::optional<Array>> LoadIfGiven(const std::string& path) {
+  if (path.empty()) return std::optional<Array>();
+  GACCD_ASSIGN_OR_RETURN(Array array, LoadNpy(path));
+  return std::optional(std::move(array));
+}
+
+Result<std::unique_ptr<Dataset>> Open(const TokensSource& source, const NormalizeSpec& normalize,
+                                      const BadRecordRules& rules, NodeShare* share) {
+  GACCD_RETURN_IF_ERROR(CheckNotNormalized(normalize));
+  TokenArrays arrays;
+  GACCD_ASSIGN_OR_RETURN(arrays.tokens, LoadNpy(source.tokens));
+  GACCD_ASSIGN_OR_RETURN(arrays.lengths, LoadIfGiven(source.lengths));
+  GACCD_ASSIGN_OR_RETURN(arrays.segments, LoadIfGiven(source.segments));
+  GACCD_ASSIGN_OR_RETURN(arrays.labels, LoadIfGiven(source.labels));
+  return MakeTokenDataset(std::move(arrays),
+                          {.vocabulary = source.vocabulary,
+                           .classes = source.classes,
+                           .segment_types = source.segment_types},
+                          rules, share);
+}
+
+Result<std::unique_ptr<Dataset>> Open(const StreamSource& source, const NormalizeSpec& normalize,
+                                      const BadRecordRules& rules, NodeShare* share) {
+  GACCD_RETURN_IF_ERROR(CheckNotNormalized(normalize));
+  GACCD_ASSIGN_OR_RETURN(const Array stream, LoadNpy(source.path));
+  return MakeStreamDataset(stream, source.length, source.vocabulary, rules, share);
 }
 
 // "/data/x" stays; "x" is that of the current folder or, where there is none, of the job's folder.
@@ -71,14 +106,30 @@ Status Locate(const std::string& job_folder, std::string* path) {
                                  there == here ? "" : there, ": ", why)};
 }
 
+// The files of a source that are given.
+std::vector<std::string*> FilesOf(SourceSpec& source) {
+  using Files = std::vector<std::string*>;
+  Files files = std::visit(
+      Overloaded{
+          [](IdxSource& idx) {
+            return Files{&idx.images, &idx.labels};
+          },
+          [](NpySource& npy) {
+            return Files{&npy.features, &npy.targets};
+          },
+          [](SyntheticSource&) { return Files{}; },
+          [](TokensSource& tokens) {
+            return Files{&tokens.tokens, &tokens.lengths, &tokens.segments, &tokens.labels};
+          },
+          [](StreamSource& stream) { return Files{&stream.path}; },
+      },
+      source);
+  std::erase_if(files, [](const std::string* path) { return path->empty(); });
+  return files;
+}
+
 Result<SourceSpec> Located(SourceSpec source, const std::string& job_folder) {
-  if (auto* idx = std::get_if<IdxSource>(&source)) {
-    GACCD_RETURN_IF_ERROR(Locate(job_folder, &idx->images));
-    GACCD_RETURN_IF_ERROR(Locate(job_folder, &idx->labels));
-  } else if (auto* npy = std::get_if<NpySource>(&source)) {
-    GACCD_RETURN_IF_ERROR(Locate(job_folder, &npy->features));
-    GACCD_RETURN_IF_ERROR(Locate(job_folder, &npy->targets));
-  }
+  for (std::string* path : FilesOf(source)) GACCD_RETURN_IF_ERROR(Locate(job_folder, path));
   return source;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "daemon/data/array.h"
+#include "daemon/data/tokens.h"
 #include "tests/fuzz/fuzz_check.h"
 
 namespace gaccd {
@@ -19,9 +20,11 @@ inline void ReadEnds(const Dataset& dataset) {
   dataset.Gather(indices, batch.view());
   for (std::size_t t = 0; t < spec.tensors.size(); ++t) {
     if (spec.tensors[t].name != "labels") continue;
+    const bool ids = !spec.tensors[t].shape.empty();  // there may be none at a place
     const auto* labels = batch.view().tensor<std::int32_t>(t);
     for (std::int64_t i = 0; i < 2 * spec.tensors[t].elements(); ++i) {
-      FuzzCheck(labels[i] >= 0 && labels[i] < spec.classes, "labels are in [0, classes)");
+      FuzzCheck((labels[i] >= 0 && labels[i] < spec.classes) || (ids && labels[i] == -100),
+                "labels are in [0, classes)");
     }
   }
 }
@@ -37,9 +40,9 @@ inline Array ZeroBytes(std::int64_t samples, std::vector<std::int64_t> shape) {
   return array;
 }
 
-// As features with labels, as labels of 10 classes, and as vectors.
+// As features with labels, as labels of 10 classes, as vectors, and as tokens.
 inline void UseArray(const Array& array) {
-  auto bytes = static_cast<double>(SizeOf(array.dtype));  // cannot wrap around
+  auto bytes = static_cast<double>(SizeOf(array.type));  // cannot wrap around
   for (const std::int64_t size : array.shape) bytes *= static_cast<double>(size);
   FuzzCheck(bytes == static_cast<double>(array.data.size()),
             "the data is as long as the shape says");
@@ -51,6 +54,10 @@ inline void UseArray(const Array& array) {
   use(MakeArrayDataset(array, ZeroBytes(samples, {samples}), 10, {}));
   use(MakeArrayDataset(ZeroBytes(samples, {samples, 1}), array, 10, {}));
   use(MakeArrayDataset(ZeroBytes(samples, {samples, 1}), array, 0, {}));
+  use(MakeStreamDataset(array, 3, 10));
+  use(MakeTokenDataset({.tokens = array, .labels = array}, {.vocabulary = 10}));
+  use(MakeTokenDataset({.tokens = ZeroBytes(samples, {samples, 1}), .lengths = array},
+                       {.vocabulary = 10}));
 }
 
 }  // namespace gaccd

@@ -51,6 +51,30 @@ TEST(JobTextTest, DefaultsOfAMinimalJob) {
   EXPECT_FALSE(job.numerics.deterministic);
 }
 
+TEST(JobTextTest, TokenSourcesArrive) {
+  const auto parse = [](const std::string& source, const std::string& loss) {
+    std::string text(kMinimal);
+    text.replace(text.find("synthetic"), std::string("synthetic { samples: 4096 }").size(), source);
+    text.replace(text.find("mean_squared_error"), std::string("mean_squared_error").size(), loss);
+    return text;
+  };
+  const Job tokens =
+      ParseOk(parse("tokens { tokens: 't.npy' labels: 'l.npy' lengths: 'n.npy' vocabulary: 99 }",
+                    "softmax_cross_entropy"));
+  const auto& rows = std::get<TokensSource>(tokens.data.train);
+  EXPECT_EQ(rows.tokens, "t.npy");
+  EXPECT_EQ(rows.labels, "l.npy");
+  EXPECT_EQ(rows.lengths, "n.npy");
+  EXPECT_EQ(rows.segments, "");
+  EXPECT_EQ(rows.vocabulary, 99);
+  EXPECT_EQ(rows.segment_types, 2);
+  const Job stream = ParseOk(
+      parse("stream { path: 'text.npy' length: 64 vocabulary: 7 }", "softmax_cross_entropy"));
+  EXPECT_EQ(std::get<StreamSource>(stream.data.train).path, "text.npy");
+  EXPECT_EQ(std::get<StreamSource>(stream.data.train).length, 64);
+  EXPECT_EQ(std::get<StreamSource>(stream.data.train).vocabulary, 7);
+}
+
 TEST(JobTextTest, EveryFieldArrives) {
   const Job job = ParseOk(kFull);
   ASSERT_EQ(job.model.layers.size(), 4U);
@@ -257,7 +281,7 @@ TEST(JobTextTest, WrongValuesAreNamedAndQuoted) {
        "data.eval: must have the classes of data.train, expected 10, found 9"},
       {kFull, "classes: 10", "", "softmax_cross_entropy needs labels, but data.eval"},
       {kFull, "softmax_cross_entropy", "mean_squared_error", "data.train has labels (classes 10)"},
-      {kMinimal, "mean_squared_error", "softmax_cross_entropy", "data.train has vectors"},
+      {kMinimal, "mean_squared_error", "softmax_cross_entropy", "data.train has no labels"},
   };
   for (const BadValue& bad : cases) {
     const std::string message = Error(With(bad.text, bad.from, bad.to));

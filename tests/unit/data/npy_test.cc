@@ -51,6 +51,35 @@ TEST_F(NpyTest, ReadsBytesI32LabelsAndEveryVersion) {
   }
 }
 
+template <typename T>
+std::string Column(std::string_view descr) {
+  return Head(descr, "(3, 1)") + Values<T>({1, 2, 100});
+}
+
+TEST_F(NpyTest, FeaturesOfEveryTypeThatF32HoldsAndLabelsOfEveryInteger) {
+  for (const std::string& text :
+       {Column<std::uint8_t>("|u1"), Column<std::int8_t>("|i1"), Column<std::uint16_t>("<u2"),
+        Column<std::int16_t>("<i2"), Column<float>("<f4"), Column<double>("<f8")}) {
+    const auto dataset = Opened(Source(text, kLabels, 3), {.mean = 1, .std = 2});
+    EXPECT_THAT(Gather(*dataset, {2, 0}).features, testing::ElementsAre(49.5F, 0.F));
+  }
+  EXPECT_THAT(Gather(*Opened(Source(kFeatures, Column<double>("<f8"))), {2}).targets,
+              testing::ElementsAre(100.F));
+  const auto labels = [&](std::string text) {
+    text.replace(text.find("(3, 1)"), 6, "(3,)  ");
+    return Gather(*Opened(Source(kFeatures, text, 101)), {2, 1}).labels;
+  };
+  for (const std::string& text :
+       {Column<std::uint8_t>("|u1"), Column<std::int8_t>("|i1"), Column<std::uint16_t>("<u2"),
+        Column<std::int16_t>("<i2"), Column<std::uint32_t>("<u4"), Column<std::int32_t>("<i4"),
+        Column<std::uint64_t>("<u8"), Column<std::int64_t>("<i8")}) {
+    EXPECT_THAT(labels(text), testing::ElementsAre(100, 2));
+  }
+  const std::string large = Head("<f8", "(3, 1)") + Values<double>({1, 1e300, 2});
+  EXPECT_THAT(Refused(ErrorKind::kData, Source(large, kLabels, 3)),
+              AllOf(HasSubstr("finite values in f32"), HasSubstr("found 1e+300 for sample 1")));
+}
+
 // NaN and infinities, anywhere, in features and in targets: file, sample and column are named.
 TEST_F(NpyTest, ValuesMustBeFinite) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -141,7 +170,7 @@ TEST_F(NpyTest, RefusesBadHeaders) {
       {NpyHeader("{'descr': '<f4', 'fortran_order': True, 'shape': (3, 2), }") + kData,
        "ascontiguousarray"},
       {Head(">f4", "(3, 2)") + kData, "found '>f4'; save array.astype('float32')"},
-      {Head("<f8", "(3, 2)") + kData, "found '<f8'; save array.astype('float32')"},
+      {Head("<f2", "(3, 2)") + kData, "found '<f2'; save array.astype('float32')"},
       {Head("|b1", "(3, 2)") + kData, "found '|b1'; save array.astype('int64')"},
       {Head("|O", "(3, 2)") + kData, "found '|O'"},
       {Head("<f4", "(3)") + kData, "expected ','"},
@@ -158,7 +187,7 @@ TEST_F(NpyTest, RefusesBadHeaders) {
       {Head("<f4", "(6,)") + kData, "found shape [6]"},
       {Head("<f4", "(0, 2)"), "[0, 2]"},
       {Head("<i4", "(3, 2)") + kData,
-       "u8 or f32 features, found i32; save array.astype('float32')"},
+       "integers up to 16 bits, found i32; save array.astype('float32')"},
   };
   for (const auto& [bytes, part] : cases) {
     EXPECT_THAT(Refused(ErrorKind::kData, Source(bytes, kLabels, 3)),
@@ -184,7 +213,9 @@ TEST_F(NpyTest, RefusesTargetsThatDoNotFit) {
   EXPECT_THAT(message(kFeatures, 3), HasSubstr("expected labels of shape"));
   EXPECT_THAT(message(Head("<f4", "(3,)") + Values<float>({1, 2, 3}), 3),
               AllOf(HasSubstr("expected integer labels"), HasSubstr("astype('int64')")));
-  EXPECT_THAT(message(Head("|u1", "(3,)") + "\1\1\1", 3), HasSubstr("found u8"));
+  EXPECT_THAT(message(Head("|i1", "(3,)") + "\1\377\1", 3), HasSubstr("found -1 for sample 1"));
+  EXPECT_THAT(message(Head("<u8", "(3,)") + Values<std::uint64_t>({0, 1, 1ULL << 63}), 3),
+              HasSubstr("found 9223372036854775808"));
   EXPECT_THAT(message(Head("<f4", "()") + Values<float>({1}), 0),
               AllOf(HasSubstr("expected 3"), HasSubstr("shape []")));
   EXPECT_THAT(message(Head("<f4", "(3, 0)"), 0), HasSubstr("[3, 0]"));

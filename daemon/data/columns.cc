@@ -1,0 +1,273 @@
+#include "daemon/data/columns.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "collectives/base/simd.h"
+#include "collectives/base/strings.h"
+#include "daemon/data/bad_records.h"
+#include "daemon/data/mapped_file.h"
+#include "daemon/data/node_share.h"
+
+namespace gaccd {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "files are read as little endian");
+
+// Files align their elements to nothing.
+template <typename T>
+T Load(const std::byte* data, std::size_t i) {
+  T value{};
+  std::memcpy(&value, data + i * sizeof(T), sizeof(T));
+  return value;
+}
+
+using RowFunction = void (*)(const std::byte* in, std::size_t count, Affine affine, void* out);
+
+template <typename T>
+GACCD_SIMD_CLONES void FloatsOf(const std::byte* in, std::size_t count, Affine affine, void* out) {
+  auto* to = static_cast<float*>(out);
+  for (std::size_t i = 0; i < count; ++i) {
+    to[i] = static_cast<float>(Load<T>(in, i)) * affine.factor + affine.shift;
+  }
+}
+
+template <typename T>
+GACCD_SIMD_CLONES void IntegersOf(const std::byte* in, std::size_t count, Affine /*affine*/,
+                                  void* out) {
+  auto* to = static_cast<std::int32_t*>(out);
+  for (std::size_t i = 0; i < count; ++i) to[i] = static_cast<std::int32_t>(Load<T>(in, i));
+}
+
+RowFunction RowFunctionOf(const Column& column) {
+  const bool floats = column.spec.dtype == DType::kF32;
+  return VisitStored(column.array.type, [floats](auto element) -> RowFunction {
+    using T = decltype(element);
+    return floats ? &FloatsOf<T> : &IntegersOf<T>;
+  });
+}
+
+class ColumnDataset final : public Dataset {
+ public:
+  ColumnDataset(std::vector<Column> columns, std::int64_t samples, SampleSpec spec)
+      : columns_(std::move(columns)), samples_(samples), spec_(std::move(spec)) {
+    for (const Column& column : columns_) {
+      spec_.tensors.push_back(column.spec);
+      const std::size_t element = SizeOf(column.array.type);
+      const auto count = static_cast<std::size_t>(column.spec.elements());
+      rows_.push_back(
+          {.data = column.array.data.data() + static_cast<std::size_t>(column.first) * element,
+           .stride = static_cast<std::size_t>(column.stride) * element,
+           .bytes = count * element,
+           .count = count,
+           .out_bytes = static_cast<std::size_t>(column.spec.bytes()),
+           .affine = column.affine,
+           .copy = RowFunctionOf(column)});
+    }
+  }
+
+  [[nodiscard]] std::int64_t size() const override { return samples_; }
+  [[nodiscard]] const SampleSpec& spec() const override { return spec_; }
+
+  [[nodiscard]] Status CheckUnchanged() const override {
+    for (const Column& column : columns_) {
+      const MappedFile* file = column.array.file.get();
+      if (file != nullptr) GACCD_RETURN_IF_ERROR(file->CheckUnchanged());
+    }
+    return Status::Ok();
+  }
+
+  void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
+    for (std::size_t c = 0; c < rows_.size(); ++c) {
+      const Rows& rows = rows_[c];
+      auto* to = out.tensor<std::byte>(c);
+      for (std::size_t i = 0; i < indices.size(); ++i) {
+        if (i + kRowsAhead < indices.size()) Prefetch(rows, indices[i + kRowsAhead]);
+        rows.copy(rows.row(indices[i]), rows.count, rows.affine, to);
+        to += rows.out_bytes;
+      }
+    }
+  }
+
+ private:
+  struct Rows {
+    const std::byte* data = nullptr;
+    std::size_t stride = 0;  // in bytes
+    std::size_t bytes = 0;   // of one row
+    std::size_t count = 0;   // its elements
+    std::size_t out_bytes = 0;
+    Affine affine;
+    RowFunction copy = nullptr;
+
+    [[nodiscard]] const std::byte* row(std::int64_t index) const {
+      return data + static_cast<std::size_t>(index) * stride;
+    }
+  };
+
+  // Rows lie anywhere in memory, so the loop would mostly wait for it. Large rows are left to the
+  // processor, which sees by itself that they are read in order.
+  static constexpr std::size_t kRowsAhead = 4;
+  static constexpr std::size_t kMaxPrefetchBytes = 2048;
+  static void Prefetch(const Rows& rows, std::int64_t index) {
+    const std::byte* row = rows.row(index);
+    const std::size_t bytes = std::min(rows.bytes, kMaxPrefetchBytes);
+    for (std::size_t at = 0; at < bytes; at += 64) __builtin_prefetch(row + at);
+  }
+
+  std::vector<Column> columns_;
+  std::vector<Rows> rows_;  // of columns_
+  std::int64_t samples_;
+  SampleSpec spec_;
+};
+
+// Some of `count` values is NaN or infinite when it is normalised: all its exponent bits are set.
+// No early exit, so that the compiler works on whole vectors.
+template <typename T>
+GACCD_SIMD_CLONES bool AnyNotFinite(const std::byte* data, std::size_t count, Affine affine) {
+  constexpr std::uint32_t kExponent = 0x7f800000;
+  std::uint32_t found = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const float value = static_cast<float>(Load<T>(data, i)) * affine.factor + affine.shift;
+    found |=
+        static_cast<std::uint32_t>((std::bit_cast<std::uint32_t>(value) & kExponent) == kExponent);
+  }
+  return found != 0;
+}
+
+// A negative integer is a large one without its sign, so one comparison finds both.
+template <typename T>
+GACCD_SIMD_CLONES bool AnyOutside(const std::byte* data, std::size_t count, std::uint64_t least,
+                                  std::uint64_t width, bool or_ignored) {
+  std::uint32_t found = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto value = static_cast<std::uint64_t>(Load<T>(data, i));
+    const bool ignored = or_ignored && value == static_cast<std::uint64_t>(std::int64_t{-100});
+    found |= static_cast<std::uint32_t>(value - least >= width && !ignored);
+  }
+  return found != 0;
+}
+
+// Looks at all values of the column block by block: bad(data, count) tells whether some of them
+// are; report(sample, its column, data) is called for the first bad one of each sample.
+template <typename Bad, typename Report>
+Status Scan(const Column& column, std::int64_t samples, std::string_view use, NodeShare* share,
+            const Bad& bad, const Report& report) {
+  const std::string known = StrCat(use, " ", column.first, " ", column.array.name);
+  if (share != nullptr && share->IsFinite(known)) return Status::Ok();
+  constexpr std::size_t kBlock = 16384;  // of one block, only a bad one is looked at closely
+  constexpr std::size_t kElementsATick = 1024 * kBlock;
+  const std::size_t element = SizeOf(column.array.type);
+  const auto row = static_cast<std::size_t>(column.stride);  // there is nothing between rows
+  const std::byte* data =
+      column.array.data.data() + static_cast<std::size_t>(column.first) * element;
+  const std::size_t elements = static_cast<std::size_t>(samples) * row;
+  bool good = true;
+  for (std::size_t begin = 0; begin < elements; begin += kBlock) {
+    const std::size_t end = std::min(elements, begin + kBlock);
+    if (share != nullptr && begin % kElementsATick == 0) GACCD_RETURN_IF_ERROR(share->Tick());
+    if (!bad(data + begin * element, end - begin)) continue;
+    good = false;
+    for (std::size_t at = begin; at < end; ++at) {
+      if (!bad(data + at * element, 1)) continue;
+      GACCD_RETURN_IF_ERROR(
+          report(static_cast<std::int64_t>(at / row), at % row, data + at * element));
+      at += row - 1 - at % row;  // the sample is known to be bad
+    }
+  }
+  if (good && share != nullptr) share->MarkFinite(known);
+  return Status::Ok();
+}
+
+}  // namespace
+
+Column Column::Rows(std::string name, DType dtype, Array array, Affine affine) {
+  Column column{.spec = {std::move(name), dtype, {array.shape.begin() + 1, array.shape.end()}},
+                .array = std::move(array),
+                .affine = affine};
+  column.stride = column.spec.elements();
+  return column;
+}
+
+// One NaN would poison the weights updates later, where nobody sees from which file it came.
+Status CheckFinite(const Column& column, std::int64_t samples, BadRecords* bad, NodeShare* share) {
+  if (!IsFloat(column.array.type)) return Status::Ok();
+  const Affine affine = column.affine;
+  // A file may be used twice, but not with the same normalisation.
+  const std::string use = StrCat(std::bit_cast<std::uint32_t>(affine.factor), " ",
+                                 std::bit_cast<std::uint32_t>(affine.shift));
+  return VisitStored(column.array.type, [&](auto element) {
+    using T = decltype(element);
+    const auto report = [&](std::int64_t sample, std::size_t at, const std::byte* data) {
+      const auto stored = Load<T>(data, 0);
+      const bool finite = std::isfinite(static_cast<double>(stored));
+      return bad->Take(
+          sample,
+          {ErrorKind::kData, StrCat(column.array.name, ": expected finite values",
+                                    !finite                     ? ""
+                                    : sizeof(T) > sizeof(float) ? " in f32 after normalize"
+                                                                : " after normalize",
+                                    ", found ", +stored, " for sample ", sample, ", column ", at)});
+    };
+    return Scan(
+        column, samples, use, share,
+        [&](const std::byte* data, std::size_t count) {
+          return AnyNotFinite<T>(data, count, affine);
+        },
+        report);
+  });
+}
+
+Status CheckIntegers(const Column& column, std::int64_t samples, const IntegerRange& range,
+                     BadRecords* bad, NodeShare* share) {
+  const std::string use = StrCat(range.least, " ", range.end, range.or_ignored ? " ignored" : "");
+  const auto least = static_cast<std::uint64_t>(range.least);
+  const std::uint64_t width = static_cast<std::uint64_t>(range.end) - least;
+  return VisitStored(column.array.type, [&](auto element) {
+    using T = decltype(element);
+    const auto report = [&](std::int64_t sample, std::size_t at, const std::byte* data) {
+      return bad->Take(
+          sample, {ErrorKind::kData,
+                   StrCat(column.array.name, ": expected ", range.what, " in [", range.least, ", ",
+                          range.end, ")", range.or_ignored ? " or -100" : "", ", found ",
+                          +Load<T>(data, 0), " for sample ", sample,
+                          column.spec.shape.empty() ? "" : StrCat(", column ", at))});
+    };
+    return Scan(
+        column, samples, use, share,
+        [&](const std::byte* data, std::size_t count) {
+          return AnyOutside<T>(data, count, least, width, range.or_ignored);
+        },
+        report);
+  });
+}
+
+Status CheckRows(const Array& array, std::string_view what, std::int64_t samples,
+                 const std::string& other) {
+  const std::int64_t found = array.shape.empty() ? 0 : array.shape[0];
+  if (found == samples) return Status::Ok();
+  return {ErrorKind::kData,
+          StrCat(array.name, ": expected ", samples, " ", what, ", as many as samples in ", other,
+                 ", found ", found, " (shape ", ToString(array.shape), ")")};
+}
+
+Column CopyIntegers(Column column, std::int64_t samples) {
+  const auto count = static_cast<std::size_t>(samples * column.spec.elements());
+  const auto values = std::make_shared<std::vector<std::int32_t>>(count);
+  RowFunctionOf(column)(column.array.data.data(), count, {}, values->data());
+  column.array.type = StoredType::kI32;
+  column.array.data = std::as_bytes(std::span(*values));
+  column.array.owner = values;
+  column.array.file = nullptr;
+  return column;
+}
+
+std::unique_ptr<Dataset> MakeColumnDataset(std::vector<Column> columns, std::int64_t samples,
+                                           SampleSpec spec) {
+  return std::make_unique<ColumnDataset>(std::move(columns), samples, std::move(spec));
+}
+
+}  // namespace gaccd

@@ -1,0 +1,158 @@
+// Sources of token ids: arrays with a row for each sample, and one stream cut into windows.
+#include "daemon/data/tokens.h"
+
+#include <numeric>
+
+#include "tests/unit/data/dataset_util.h"
+#include "tests/unit/data/file_util.h"
+
+namespace gaccd {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+template <typename T>
+std::string Npy(std::string_view descr, std::string_view shape, const std::vector<T>& values) {
+  return NpyHeader(NpyDictionary(descr, shape)) + Raw(std::span<const T>(values));
+}
+
+class TokensTest : public testing::Test {
+ protected:
+  std::string Write(std::string_view name, std::string_view text) {
+    return folder_.Write(name, text);
+  }
+  // Three samples of two tokens.
+  TokensSource Source() {
+    return {.tokens = Write("tokens", Npy<std::uint16_t>("<u2", "(3, 2)", {5, 1, 2, 3, 4, 0})),
+            .vocabulary = 6};
+  }
+  static std::vector<std::int32_t> Read(const Dataset& data, std::string_view name,
+                                        const std::vector<std::int64_t>& indices) {
+    BatchMemory memory(data.spec(), std::ssize(indices));
+    data.Gather(indices, memory.view());
+    return Values<std::int32_t>(data.spec(), memory, name);
+  }
+  TempFolder folder_;
+};
+
+TEST_F(TokensTest, ReadsAllTensors) {
+  TokensSource source = Source();
+  source.lengths = Write("lengths", Npy<std::int64_t>("<i8", "(3,)", {2, 1, 2}));
+  source.segments = Write("segments", Npy<std::uint8_t>("|u1", "(3, 2)", {0, 1, 0, 0, 1, 1}));
+  source.labels = Write("labels", Npy<std::int32_t>("<i4", "(3,)", {1, 0, 2}));
+  source.classes = 3;
+  const auto data = Opened(source);
+  EXPECT_EQ(data->size(), 3);
+  EXPECT_EQ(data->spec(), (SampleSpec{.tensors = {{"tokens", DType::kI32, {2}},
+                                                  {"lengths", DType::kI32, {}},
+                                                  {"segments", DType::kI32, {2}},
+                                                  {"labels", DType::kI32, {}}},
+                                      .classes = 3,
+                                      .vocabulary = 6}));
+  EXPECT_THAT(Read(*data, "tokens", {2, 0}), ElementsAre(4, 0, 5, 1));
+  EXPECT_THAT(Read(*data, "lengths", {1, 2}), ElementsAre(1, 2));
+  EXPECT_THAT(Read(*data, "segments", {0}), ElementsAre(0, 1));
+  EXPECT_THAT(Read(*data, "labels", {2, 1}), ElementsAre(2, 0));
+  EXPECT_EQ(Opened(Source())->spec().classes, 0);  // no labels at all
+}
+
+TEST_F(TokensTest, LabelsOfEveryPositionMayBeMissing) {
+  TokensSource source = Source();
+  source.labels = Write("l", Npy<std::int64_t>("<i8", "(3, 2)", {5, -100, 0, 0, -100, -100}));
+  const auto data = Opened(source);
+  EXPECT_EQ(data->spec().classes, 6);
+  EXPECT_THAT(Read(*data, "labels", {0, 2}), ElementsAre(5, -100, -100, -100));
+  source.labels = Write("l", Npy<std::int64_t>("<i8", "(3, 2)", {5, -100, 0, -99, 0, 0}));
+  EXPECT_THAT(Refused(ErrorKind::kData, source),
+              AllOf(HasSubstr("[0, 6) or -100, found -99 for sample 1, column 1")));
+}
+
+TEST_F(TokensTest, EveryIdIsChecked) {
+  const std::int64_t rows = 6000;  // several blocks of the check
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(rows) * 7, 9);
+  for (const std::int64_t at : {0L, 16383L, 16384L, rows * 7 - 1}) {
+    for (const std::int32_t bad : {10, -1, std::numeric_limits<std::int32_t>::min()}) {
+      ids[static_cast<std::size_t>(at)] = bad;
+      const TokensSource source{.tokens = Write("t", Npy("<i4", "(6000, 7)", ids)),
+                                .vocabulary = 10};
+      EXPECT_THAT(
+          Refused(ErrorKind::kData, source),
+          HasSubstr("t: expected tokens in [0, 10), found " + std::to_string(bad) + " for sample " +
+                    std::to_string(at / 7) + ", column " + std::to_string(at % 7)));
+      // Or another sample takes its place.
+      const auto data = OpenDataset(source, {}, {.policy = OnBadRecord::kSkip, .quota = 1});
+      ASSERT_TRUE(data.ok()) << data.status().message();
+      ASSERT_EQ((*data)->bad_records().size(), 1U);
+      EXPECT_EQ((*data)->bad_records()[0].sample, at / 7);
+      EXPECT_THAT(Read(**data, "tokens", {at / 7}), ElementsAre(9, 9, 9, 9, 9, 9, 9));
+      ids[static_cast<std::size_t>(at)] = 9;
+    }
+  }
+}
+
+TEST_F(TokensTest, RefusesWhatDoesNotFit) {
+  const auto message = [&](auto change) {
+    TokensSource source = Source();
+    change(source);
+    return Refused(ErrorKind::kData, source);
+  };
+  const std::string threes = Write("threes", Npy<std::int32_t>("<i4", "(3,)", {1, 3, 1}));
+  EXPECT_THAT(message([&](auto& s) { s.lengths = threes; }),
+              HasSubstr("expected lengths in [1, 3), found 3 for sample 1"));
+  EXPECT_THAT(message([&](auto& s) { s.segments = threes; }),
+              AllOf(HasSubstr("expected segments of shape [3, 2]"), HasSubstr("shape [3]")));
+  EXPECT_THAT(message([&](auto& s) { s.tokens = threes; }), HasSubstr("[samples, length]"));
+  const std::string twos = Write("twos", Npy<std::int32_t>("<i4", "(2,)", {1, 1}));
+  EXPECT_THAT(message([&](auto& s) { s.lengths = twos; }),
+              AllOf(HasSubstr("expected 3 lengths"), HasSubstr("found 2")));
+  const std::string floats = Write("floats", Npy<float>("<f4", "(3, 2)", {1, 2, 3, 4, 5, 6}));
+  EXPECT_THAT(message([&](auto& s) { s.tokens = floats; }), HasSubstr("integers, found f32"));
+  TokensSource source = Source();
+  EXPECT_THAT(Refused(ErrorKind::kConfig, source, {.scale = 2}), HasSubstr("normalize"));
+  source.labels = threes;
+  EXPECT_THAT(Refused(ErrorKind::kConfig, source), HasSubstr("classes from 1"));
+}
+
+TEST_F(TokensTest, AStreamIsCutIntoWindowsWithShiftedLabels) {
+  std::vector<std::uint16_t> ids(12);
+  std::iota(ids.begin(), ids.end(), std::uint16_t{0});
+  const auto open = [&](const std::string& shape, std::vector<std::uint16_t> values) {
+    values.resize(static_cast<std::size_t>(std::stoi(shape.substr(1))));
+    return StreamSource{
+        .path = Write("stream", Npy("<u2", shape, values)), .length = 4, .vocabulary = 12};
+  };
+  const auto data = Opened(open("(12,)", ids));
+  EXPECT_EQ(data->size(), 2);
+  EXPECT_THAT(Read(*data, "tokens", {1, 0}), ElementsAre(4, 5, 6, 7, 0, 1, 2, 3));
+  EXPECT_THAT(Read(*data, "labels", {1, 0}), ElementsAre(5, 6, 7, 8, 1, 2, 3, 4));
+  EXPECT_EQ(data->spec().classes, 12);
+  EXPECT_EQ(Opened(open("(9,)", ids))->size(), 2);
+  EXPECT_EQ(Opened(open("(8,)", ids))->size(), 1);
+  EXPECT_THAT(Refused(ErrorKind::kData, open("(4,)", ids)),
+              AllOf(HasSubstr("at least 5"), HasSubstr("shape [4]")));
+  // An id is a token of one sample or a label of the one before, and what no sample uses is not
+  // looked at.
+  for (const auto& [at, sample] : {std::pair(4, 0), {8, 1}, {3, 0}, {7, 1}}) {
+    std::vector<std::uint16_t> bad = ids;
+    bad[static_cast<std::size_t>(at)] = 12;
+    EXPECT_THAT(
+        Refused(ErrorKind::kData, open("(12,)", bad)),
+        HasSubstr(at == 4 ? "found 12 for sample 1, column 0"
+                          : "found 12 for sample " + std::to_string(sample) + ", column 3"));
+    const auto skipped = OpenDataset(open("(12,)", bad), {},
+                                     {.policy = OnBadRecord::kSkip, .quota = 2, .leave_out = true});
+    if (at == 4) {
+      EXPECT_THAT(skipped.status().message(), HasSubstr("all 2 records"));
+    } else {
+      ASSERT_TRUE(skipped.ok());
+      EXPECT_EQ((*skipped)->size(), 1);
+    }
+  }
+  ids[9] = 12;
+  EXPECT_EQ(Opened(open("(12,)", ids))->size(), 2);
+}
+
+}  // namespace
+}  // namespace gaccd
