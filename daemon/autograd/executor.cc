@@ -43,13 +43,22 @@ Result<std::unique_ptr<Executor>> Executor::Prepare(Graph graph, const FlatBuffe
   std::unique_ptr<Executor> executor(new Executor(std::move(graph), buffers));
   for (std::size_t v = 0; v < executor->slots_.size(); ++v) {
     const Value& value = executor->graph_.values()[v];
-    const bool gradient = value.kind == ValueKind::kParameterGradient;
-    if (!gradient && value.kind != ValueKind::kParameter) continue;
-    float* const base = gradient ? buffers.gradients : buffers.parameters;
+    const bool is_state = value.kind == ValueKind::kState;
+    float* base = nullptr;
+    if (is_state) {
+      base = buffers.states;
+    } else if (value.kind == ValueKind::kParameterGradient) {
+      base = buffers.gradients;
+    } else if (value.kind == ValueKind::kParameter) {
+      base = buffers.parameters;
+    } else {
+      continue;
+    }
     if (base == nullptr) {
       return Status(ErrorKind::kInternal, StrCat("no flat buffer for '", value.name, "'"));
     }
-    executor->slots_[v] = base + buffers.layout->entries()[value.parameter].offset;
+    const FlatLayout& layout = is_state ? *buffers.state_layout : *buffers.layout;
+    executor->slots_[v] = base + layout.entries()[value.parameter].offset;
   }
   GACCD_RETURN_IF_ERROR(executor->MakeSteps(factory));
   return executor;

@@ -14,12 +14,14 @@
 
 namespace gaccd {
 
-// The flat buffers of a model. Both have layout->size() elements; gradients may be null for a graph
-// without parameter gradients. Not owned.
+// The flat buffers of a model. Parameters and gradients have layout->size() elements, states
+// state_layout->size(). Null: the graph has no such values. Not owned.
 struct FlatBuffers {
   const FlatLayout* layout = nullptr;
   float* parameters = nullptr;
   float* gradients = nullptr;
+  const FlatLayout* state_layout = nullptr;
+  float* states = nullptr;
 };
 
 class Executor {

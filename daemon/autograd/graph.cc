@@ -44,17 +44,37 @@ Result<std::vector<ValueSpec>> Graph::InferOutputs(const Function& function,
   return outputs;
 }
 
-Result<std::vector<ValueId>> Graph::Apply(std::shared_ptr<const Function> function,
-                                          std::vector<ValueId> inputs) {
+ValueId Graph::AddState(std::string name, Shape shape, std::size_t state) {
+  return AddValue({.name = std::move(name),
+                   .spec = {std::move(shape), DType::kF32},
+                   .kind = ValueKind::kState,
+                   .parameter = state});
+}
+
+Result<std::vector<ValueId>> Graph::ApplyToStates(
+    std::shared_ptr<const Function> function, std::vector<ValueId> inputs,
+    const std::vector<std::optional<ValueId>>& states) {
   GACCD_ASSIGN_OR_RETURN(const std::vector<ValueSpec> specs, InferOutputs(*function, inputs));
+  for (std::size_t j = 0; j < states.size(); ++j) {
+    if (!states[j]) continue;
+    const Value& state = value(*states[j]);
+    if (j < specs.size() && specs[j] == state.spec && state.kind == ValueKind::kState) continue;
+    return Status(ErrorKind::kInternal,
+                  StrCat(function->name(), ": output ", j, " is not of the shape ",
+                         ToString(state.spec.shape), " of the state '", state.name, "'"));
+  }
   const bool needs_gradient = std::any_of(
       inputs.begin(), inputs.end(), [&](ValueId input) { return value(input).needs_gradient; });
   std::vector<ValueId> outputs;
   outputs.reserve(specs.size());
-  for (const ValueSpec& spec : specs) {
+  for (std::size_t j = 0; j < specs.size(); ++j) {
+    if (j < states.size() && states[j]) {
+      outputs.push_back(AddValue(Value(value(*states[j]))));
+      continue;
+    }
     outputs.push_back(AddValue({.name = std::string(function->name()),
-                                .spec = spec,
-                                .needs_gradient = needs_gradient && !IsInteger(spec.dtype)}));
+                                .spec = specs[j],
+                                .needs_gradient = needs_gradient && !IsInteger(specs[j].dtype)}));
   }
   nodes_.push_back({std::move(function), std::move(inputs), outputs});
   return outputs;

@@ -8,7 +8,8 @@ namespace gaccd {
 namespace {
 
 bool IsResult(const Value& value) {
-  return value.kind == ValueKind::kParameterGradient || value.kind == ValueKind::kOutput;
+  return value.kind == ValueKind::kParameterGradient || value.kind == ValueKind::kOutput ||
+         value.kind == ValueKind::kState;
 }
 
 std::vector<int> CountUsers(const Graph& graph) {
@@ -25,7 +26,9 @@ std::vector<Node> Fold(const Graph& graph) {
   std::vector<Node> nodes;
   std::vector<std::size_t> maker(graph.values().size());  // index in `nodes`
   for (const Node& node : graph.nodes()) {
-    if (node.inputs.size() == 1 && node.outputs.size() == 1) {
+    // A node that writes a state stays where it is: others may read the old content before.
+    const bool is_state = graph.value(node.outputs[0]).kind == ValueKind::kState;
+    if (node.inputs.size() == 1 && node.outputs.size() == 1 && !is_state) {
       const ValueId middle = node.inputs[0];
       const Value& value = graph.value(middle);
       if (value.kind == ValueKind::kActivation && users[Index(middle)] == 1) {

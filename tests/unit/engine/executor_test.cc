@@ -10,6 +10,7 @@
 
 #include "daemon/autograd/add.h"
 #include "daemon/autograd/function.h"
+#include "daemon/autograd/simplify.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/linear.h"
 #include "daemon/ops/mean_squared_error.h"
@@ -192,6 +193,65 @@ TEST(ExecutorTest, AViewOfAnInputMovesWithIt) {
   const std::vector<float> moved(15, 42.0F);
   bench.executor().BindInput(x, moved.data());
   EXPECT_EQ(bench.executor().Output<float>(y), moved.data());
+}
+
+// sum += relu(x), read before and after.
+TEST(ExecutorTest, AStateKeepsItsContentBetweenRuns) {
+  Graph graph;
+  FlatLayout states;
+  const ValueId x = graph.AddInput("x", {{2}, DType::kF32});
+  const ValueId sum = graph.AddState("sum", {2}, states.Add("sum", {2}).value());
+  const ValueId before = graph.Apply(std::make_shared<Relu>(), {sum}).value()[0];
+  const ValueId r = graph.Apply(std::make_shared<Relu>(), {x}).value()[0];
+  const ValueId written =
+      graph.ApplyToStates(std::make_shared<Add>(), {sum, r}, {{sum}}).value()[0];
+  const ValueId after = graph.Apply(std::make_shared<Relu>(), {written}).value()[0];
+  graph.MarkOutput(before);
+  graph.MarkOutput(after);
+  Simplify(graph);
+  EXPECT_FALSE(graph.value(written).needs_gradient);
+
+  auto context = CpuContext::Create();
+  ASSERT_TRUE(context.ok());
+  const auto kernels = MakeCpuKernels(**context, {});
+  const FlatLayout parameters;
+  EXPECT_THAT(Executor::Prepare(graph, {.layout = &parameters}, *kernels).status().message(),
+              HasSubstr("no flat buffer for 'sum'"));
+  std::vector<float> memory(static_cast<std::size_t>(states.size()));
+  memory[0] = 10;
+  memory[1] = 20;
+  const auto executor = Executor::Prepare(
+      graph, {.layout = &parameters, .state_layout = &states, .states = memory.data()}, *kernels);
+  ASSERT_TRUE(executor.ok()) << executor.status().message();
+  alignas(64) std::byte arena[1024];
+  ASSERT_LE((*executor)->arena_bytes(), std::int64_t{sizeof arena});
+  (*executor)->Attach(arena, nullptr);
+  const std::vector<float> values = {1, -3};
+  (*executor)->BindInput(x, values.data());
+  for (const float run : {0.0F, 1.0F, 2.0F}) {
+    ASSERT_TRUE((*executor)->Run(true).ok());
+    EXPECT_EQ((*executor)->Output<float>(before)[0], 10 + run);
+    EXPECT_EQ((*executor)->Output<float>(after)[0], 11 + run);
+    EXPECT_EQ(memory[0], 11 + run);
+    EXPECT_EQ(memory[1], 20);
+  }
+}
+
+// Folded into the product, the write would come before the read.
+TEST(ExecutorTest, ANodeThatWritesAStateIsNotFolded) {
+  Graph graph;
+  const ValueId x = graph.AddInput("x", {{1, 2}, DType::kF32});
+  const ValueId w = graph.AddParameter("w", {3, 2}, 0);
+  const ValueId state = graph.AddState("state", {1, 3}, 0);
+  const ValueId y = graph.Apply(std::make_shared<Linear>(), {x, w}).value()[0];
+  const ValueId old = graph.Apply(std::make_shared<Relu>(), {state}).value()[0];
+  graph.MarkOutput(old);
+  ASSERT_TRUE(graph.ApplyToStates(std::make_shared<Relu>(), {y}, {{state}}).ok());
+  Simplify(graph);
+  ASSERT_EQ(graph.nodes().size(), 3U);
+  EXPECT_EQ(graph.nodes()[1].outputs[0], old);
+  EXPECT_THAT(graph.ApplyToStates(std::make_shared<Relu>(), {x}, {{state}}).status().message(),
+              AllOf(HasSubstr("'state'"), HasSubstr("[1, 3]")));
 }
 
 TEST(ExecutorTest, SeveralExecutorsMayShareOneArena) {
