@@ -13,6 +13,7 @@ KernelResult MakeAccumulateCuda(const CudaRequest& request);
 KernelResult MakeActivationCuda(const CudaRequest& request);
 KernelResult MakeActivationGradientCuda(const CudaRequest& request);
 KernelResult MakeAddCuda(const CudaRequest& request);
+KernelResult MakeAddLayerNormCuda(const CudaRequest& request);
 KernelResult MakeAddPositionsCuda(const CudaRequest& request);
 KernelResult MakeAttentionCuda(const CudaRequest& request);
 KernelResult MakeAttentionGradientCuda(const CudaRequest& request);

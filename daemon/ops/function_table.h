@@ -12,6 +12,7 @@
 
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/cuda_makers.h"
+#include "daemon/ops/layer_norm.h"
 #include "daemon/ops/linear.h"
 #include "daemon/ops/mean_squared_error.h"
 #include "daemon/ops/softmax_cross_entropy.h"
@@ -44,6 +45,7 @@ struct FunctionRow {
 inline constexpr FunctionRow kFunctions[] = {
     {"accumulate", MakeAccumulateCpu, MakeAccumulateCuda},
     {"add", MakeAddCpu, MakeAddCuda},
+    {"add_layer_norm", nullptr, MakeAddLayerNormCuda, FuseAddLayerNorm},
     {"add_positions", MakeAddPositionsCpu, MakeAddPositionsCuda},
     {"all_gather", MakeAllGatherCpu, nullptr},
     {"all_reduce_mean", MakeAllReduceMeanCpu, nullptr},

@@ -1,6 +1,8 @@
 #include "daemon/ops/layer_norm.h"
 
 #include "collectives/base/strings.h"
+#include "daemon/autograd/add.h"
+#include "daemon/ops/fuse.h"
 #include "daemon/ops/shape_checks.h"
 
 namespace gaccd {
@@ -45,6 +47,32 @@ Result<std::vector<ValueSpec>> LayerNormGradient::Infer(std::span<const ValueSpe
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[3], {x.shape[0]}, "the mean"));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[4], {x.shape[0]}, "rstd"));
   return std::vector<ValueSpec>{x, gamma, gamma};
+}
+
+Result<std::vector<ValueSpec>> AddLayerNorm::Infer(std::span<const ValueSpec> inputs) const {
+  GACCD_RETURN_IF_ERROR(CheckCount(inputs, 4));
+  GACCD_ASSIGN_OR_RETURN(std::vector<ValueSpec> outputs, Add().Infer(inputs.first(2)));
+  const ValueSpec of_norm[] = {outputs[0], inputs[2], inputs[3]};
+  GACCD_ASSIGN_OR_RETURN(const std::vector<ValueSpec> norm, LayerNorm(eps_).Infer(of_norm));
+  outputs.insert(outputs.end(), norm.begin(), norm.end());
+  return outputs;
+}
+
+void FuseAddLayerNorm(Fuser& fuser) {
+  for (std::size_t i = 0; i < fuser.size(); ++i) {
+    if (!fuser.Is<Add>(i)) continue;
+    const Node& add = fuser.node(i);
+    const auto j =
+        fuser.Find<LayerNorm>([&](const Node& norm) { return norm.inputs[0] == add.outputs[0]; });
+    if (!j) continue;
+    const Node& norm = fuser.node(*j);
+    if (!fuser.MadeBefore(norm.inputs[1], i) || !fuser.MadeBefore(norm.inputs[2], i)) continue;
+    const float eps = static_cast<const LayerNorm&>(*norm.function).eps();
+    fuser.Replace(i, {std::make_shared<AddLayerNorm>(eps),
+                      {add.inputs[0], add.inputs[1], norm.inputs[1], norm.inputs[2]},
+                      {add.outputs[0], norm.outputs[0], norm.outputs[1], norm.outputs[2]}});
+    fuser.Erase(*j);
+  }
 }
 
 }  // namespace gaccd

@@ -37,4 +37,25 @@ class LayerNormGradient : public Function {
   [[nodiscard]] bool can_accumulate(std::size_t output) const override { return output > 0; }
 };
 
+// sum = x + residual and y = LayerNorm(sum) in one go, on the GPU. Inputs: x, residual, gamma,
+// beta. Outputs: sum, y, mean, rstd.
+class AddLayerNorm : public Function {
+ public:
+  explicit AddLayerNorm(float eps) : eps_(eps) {}
+
+  [[nodiscard]] std::string_view name() const override { return "add_layer_norm"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] bool can_run_in_place() const override { return true; }
+
+  [[nodiscard]] float eps() const { return eps_; }
+
+ private:
+  float eps_;
+};
+
+// add(x, residual) -> sum and layer_norm(sum, ...) => add_layer_norm, where the add stood.
+class Fuser;
+void FuseAddLayerNorm(Fuser& fuser);
+
 }  // namespace gaccd

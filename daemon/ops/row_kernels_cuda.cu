@@ -39,20 +39,35 @@ __device__ inline void ForColumns(std::int64_t columns, const Action& action) {
   for (std::int64_t d = threadIdx.x % kWarp; d < columns; d += kWarp) action(d);
 }
 
+// What a lane writes to `sum` it alone reads again. `sum` may be x or residual.
+template <typename T>
+__device__ inline float AddRow(const T* x, const T* residual, std::int64_t columns, T* sum) {
+  return RowSum(columns, [=](std::int64_t d) {
+    sum[d] = FromFloat<T>(ToFloat(x[d]) + ToFloat(residual[d]));
+    return ToFloat(sum[d]);
+  });
+}
+
+// residual not null: of x + residual, which is written to `sum`.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    LayerNormKernel(const T* x, const float* gamma, const float* beta, std::int64_t rows,
-                    std::int64_t columns, float eps, T* y, float* means, float* rstds) {
+    LayerNormKernel(const T* x, const T* residual, T* sum, const float* gamma, const float* beta,
+                    std::int64_t rows, std::int64_t columns, float eps, T* y, float* means,
+                    float* rstds) {
   const auto count = static_cast<float>(columns);
   for (std::int64_t n = FirstRow(); n < rows; n += RowStep()) {
-    const T* row = x + n * columns;
-    T* to = y + n * columns;
-    const float mean = RowSum(columns, [row](std::int64_t d) { return ToFloat(row[d]); }) / count;
+    const std::int64_t at = n * columns;
+    const T* row = residual != nullptr ? sum + at : x + at;
+    const float total = residual != nullptr
+                            ? AddRow(x + at, residual + at, columns, sum + at)
+                            : RowSum(columns, [row](std::int64_t d) { return ToFloat(row[d]); });
+    const float mean = total / count;
     const float squares = RowSum(columns, [row, mean](std::int64_t d) {
       const float difference = ToFloat(row[d]) - mean;
       return difference * difference;
     });
     const float rstd = 1.0F / sqrtf(squares / count + eps);
+    T* to = y + at;
     ForColumns(columns, [=](std::int64_t d) {
       to[d] = FromFloat<T>((ToFloat(row[d]) - mean) * rstd * gamma[d] + beta[d]);
     });
@@ -164,11 +179,12 @@ Status LayerNormGradientOf(const KernelStream& on, const void* dy, const void* x
 }
 
 template <typename T>
-Status LayerNormOf(const KernelStream& on, const void* x, const float* gamma, const float* beta,
-                   Matrix size, float eps, void* y, float* mean, float* rstd) {
-  return Launch(LayerNormKernel<T>, ShapeFor(on, size.rows), on.stream, "layer_norm",
-                static_cast<const T*>(x), gamma, beta, size.rows, size.columns, eps,
-                static_cast<T*>(y), mean, rstd);
+Status LayerNormOf(const KernelStream& on, const char* what, const void* x, const void* residual,
+                   void* sum, const float* gamma, const float* beta, Matrix size, float eps,
+                   void* y, float* mean, float* rstd) {
+  return Launch(LayerNormKernel<T>, ShapeFor(on, size.rows), on.stream, what,
+                static_cast<const T*>(x), static_cast<const T*>(residual), static_cast<T*>(sum),
+                gamma, beta, size.rows, size.columns, eps, static_cast<T*>(y), mean, rstd);
 }
 
 template <typename T>
@@ -243,7 +259,14 @@ Status EnqueueLayerNorm(const KernelStream& on, DType dtype, const void* x, cons
                         const float* beta, Matrix size, float eps, void* y, float* mean,
                         float* rstd) {
   const auto enqueue = dtype == DType::kBF16 ? LayerNormOf<Bf16> : LayerNormOf<float>;
-  return enqueue(on, x, gamma, beta, size, eps, y, mean, rstd);
+  return enqueue(on, "layer_norm", x, nullptr, nullptr, gamma, beta, size, eps, y, mean, rstd);
+}
+
+Status EnqueueAddLayerNorm(const KernelStream& on, DType dtype, const void* x, const void* residual,
+                           const float* gamma, const float* beta, Matrix size, float eps, void* sum,
+                           void* y, float* mean, float* rstd) {
+  const auto enqueue = dtype == DType::kBF16 ? LayerNormOf<Bf16> : LayerNormOf<float>;
+  return enqueue(on, "add_layer_norm", x, residual, sum, gamma, beta, size, eps, y, mean, rstd);
 }
 
 std::size_t LayerNormGradientScratchBytes(Matrix size) {

@@ -48,6 +48,10 @@ Status EnqueueDropout(const KernelStream& on, DType dtype, const void* x, const 
 Status EnqueueLayerNorm(const KernelStream& on, DType dtype, const void* x, const float* gamma,
                         const float* beta, Matrix size, float eps, void* y, float* mean,
                         float* rstd);
+// sum = x + residual, and the layer norm of that. `sum` may be x.
+Status EnqueueAddLayerNorm(const KernelStream& on, DType dtype, const void* x, const void* residual,
+                           const float* gamma, const float* beta, Matrix size, float eps, void* sum,
+                           void* y, float* mean, float* rstd);
 struct LayerNormGradients {
   void* dx;  // may be dy
   float* dgamma;

@@ -137,6 +137,16 @@ KernelResult MakeLayerNormCuda(const CudaRequest& request) {
   });
 }
 
+KernelResult MakeAddLayerNormCuda(const CudaRequest& request) {
+  const float eps = static_cast<const AddLayerNorm&>(request.function).eps();
+  return Make(request, [on = request.on, dtype = request.dtype(), size = request.size(),
+                        eps](const Call& c) {
+    return EnqueueAddLayerNorm(on, dtype, c.inputs[0], c.inputs[1], c.in<float>(2), c.in<float>(3),
+                               size, eps, c.outputs[0], c.outputs[1], c.out<float>(2),
+                               c.out<float>(3));
+  });
+}
+
 KernelResult MakeLayerNormGradientCuda(const CudaRequest& request) {
   return Make(
       request,

@@ -112,6 +112,17 @@ const GraphCase kCases[] = {
        const ValueId y = bench.Apply(std::make_shared<LayerNorm>(1.0F), {x, gamma, beta});
        return Distance(bench, bench.Apply(std::make_shared<Add>(), {x, y}));
      }},
+    {"layer_norm_of_sum",  // fused on the GPU; the sum has another user
+     [](GraphBench& bench, const CaseSize& s) {
+       const Shape shape = {s.rows, s.in + 1};
+       const ValueId a = Float(bench, s, "a", shape, 3);
+       const ValueId b = Float(bench, s, "b", shape, 3);
+       const ValueId sum = bench.Apply(std::make_shared<Add>(), {a, b});
+       const ValueId gamma = bench.Parameter("gamma", {s.in + 1});
+       const ValueId beta = bench.Parameter("beta", {s.in + 1});
+       const ValueId y = bench.Apply(std::make_shared<LayerNorm>(1.0F), {sum, gamma, beta});
+       return Distance(bench, bench.Apply(std::make_shared<Add>(), {sum, y}));
+     }},
     {"attention", [](GraphBench& b, const CaseSize& s) { return AttentionOf(b, s, false, {}); }},
     {"attention_causal",
      [](GraphBench& b, const CaseSize& s) { return AttentionOf(b, s, true, {}); }},

@@ -9,6 +9,7 @@
 #include "daemon/device/cpu/cpu_context.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/cuda_kernels.h"
+#include "daemon/ops/layer_norm.h"
 #include "daemon/ops/linear.h"
 #include "daemon/ops/mean_squared_error.h"
 #include "daemon/ops/relu.h"
@@ -52,6 +53,25 @@ TEST(FuseForCuda, LossAndGradientsOfALayer) {
         ElementsAre(0, 0, 2));
     EXPECT_TRUE(CheckCudaKernels(graph).ok());
   }
+}
+
+TEST(FuseForCuda, AddThenLayerNorm) {
+  Graph graph;
+  const ValueSpec x{{4, 6}, DType::kF32};
+  const ValueId a = graph.AddInput("a", x);
+  const ValueId b = graph.AddInput("b", x);
+  const ValueId gamma = graph.AddParameter("gamma", {6}, 0);
+  const ValueId beta = graph.AddParameter("beta", {6}, 1);
+  const ValueId sum = graph.Apply(std::make_shared<Add>(), {a, b}).value()[0];
+  const auto first = graph.Apply(std::make_shared<LayerNorm>(), {sum, gamma, beta}).value();
+  const auto second = graph.Apply(std::make_shared<LayerNorm>(), {first[0], gamma, beta}).value();
+  graph.MarkOutput(sum);
+  graph.MarkOutput(second[0]);
+  FuseForCuda(graph);
+  EXPECT_THAT(Names(graph), ElementsAre("add_layer_norm", "layer_norm"));
+  EXPECT_THAT(graph.nodes()[0].inputs, ElementsAre(a, b, gamma, beta));
+  EXPECT_THAT(graph.nodes()[0].outputs, ElementsAre(sum, first[0], first[1], first[2]));
+  EXPECT_TRUE(CheckCudaKernels(graph).ok());
 }
 
 // The specs of the values still fit what the fused functions infer.
