@@ -112,6 +112,15 @@ TEST(TokenCrossEntropyTest, CountsWhatIsNotIgnored) {
   EXPECT_TRUE(std::isnan(LossOf({1, -1}).loss));
 }
 
+TEST(PoolRowsTest, TheMeanIsThatOfTheLength) {
+  GraphBench bench;
+  const ValueId x = bench.Input("x", {6, 2}, {1, 10, 2, 20, 4, 40, 5, 50, 7, 70, 9, 90});
+  const ValueId lengths = bench.Ids("lengths", {2}, {2, 0});
+  const std::vector<float> y =
+      OutputOf(bench, bench.Apply(std::make_shared<PoolRows>(PoolKind::kMean, 3), {x, lengths}));
+  EXPECT_EQ(y, (std::vector<float>{1.5, 15, 0, 0}));
+}
+
 TEST(SequenceFunctionsTest, NanGoesThrough) {
   const std::shared_ptr<const Function> functions[] = {
       std::make_shared<Activation>(ActivationKind::kGelu),

@@ -182,6 +182,21 @@ INSTANTIATE_TEST_SUITE_P(Sequences, FunctionsCuda,
                                           testing::ValuesIn(kSequenceSizes), testing::Values(true)),
                          TestName);
 
+// So many rows that their sums are taken in several parts.
+TEST(SequencesCuda, LayerNormOfManyRows) {
+  for (const GraphCase& test_case : SequenceCases()) {
+    if (std::string_view(test_case.name) != "layer_norm") continue;
+    GraphBench host;
+    host.PrepareTraining(test_case.record(host, {200, 35, 1}));
+    GpuBench gpu(host, {});
+    for (const bool first : {true, false}) {
+      host.Run(first);
+      gpu.Run(first);
+      EXPECT_LT(gpu.ErrorOfGradients(host), 3e-6);
+    }
+  }
+}
+
 // The same graphs in bf16: off by the rounding of what lies between the functions.
 TEST(SequencesCuda, Bf16IsNearTheCpu) {
   for (const GraphCase& test_case : SequenceCases()) {
