@@ -66,6 +66,8 @@ class Model {
   // REQUIRES: parameters.size() == layout().size(), and the padding is zero.
   void Initialize(std::uint64_t seed, std::span<float> parameters) const;
 
+  [[nodiscard]] WeightNames weight_names() const { return network_->weight_names(); }
+
   // "784-512-512-10": for people.
   [[nodiscard]] std::string Describe() const { return network_->Describe(); }
 

@@ -83,6 +83,13 @@ ValueId Gpt::Record(nn::Recorder& recorder) const {
 
 SampleSpec Gpt::ExampleSample() const { return TokenSample(spec_.context, spec_.vocabulary); }
 
+// Files of GPT2Model lack the prefix; older ones hold the causal mask, too.
+WeightNames Gpt::weight_names() const {
+  return {.prefix = "transformer.",
+          .buffers = {".attn.bias", ".attn.masked_bias"},
+          .tied = {{"lm_head.weight", "transformer.wte.weight"}}};
+}
+
 std::string Gpt::Describe() const {
   return StrCat("gpt, ", spec_.layers, " layers of width ", spec_.width, ", ", spec_.heads,
                 " heads, context ", spec_.context);

@@ -56,6 +56,7 @@ class Gpt final : public Network {
 
   ValueId Record(nn::Recorder& recorder) const override;
   [[nodiscard]] SampleSpec ExampleSample() const override;
+  [[nodiscard]] WeightNames weight_names() const override;
   [[nodiscard]] std::string Describe() const override;
 
  private:

@@ -2,8 +2,10 @@
 // from the tensors of a batch. Immutable; any thread may use it.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "daemon/config/job.h"
 #include "daemon/nn/parameter.h"
@@ -11,6 +13,13 @@
 #include "daemon/tensor/sample.h"
 
 namespace gaccd {
+
+// What others' files of weights may have besides the parameters under their names.
+struct WeightNames {
+  std::string prefix;                       // may be missing from the names: "transformer."
+  std::vector<std::string> buffers;         // ends of names that are no parameters: ".attn.bias"
+  std::map<std::string, std::string> tied;  // copies of parameters: they must be equal
+};
 
 class Network {
  public:
@@ -24,6 +33,8 @@ class Network {
 
   // A sample that Record() takes, without labels or targets: what can be known without the data.
   [[nodiscard]] virtual SampleSpec ExampleSample() const = 0;
+
+  [[nodiscard]] virtual WeightNames weight_names() const { return {}; }
 
   // "784-512-512-10": for people.
   [[nodiscard]] virtual std::string Describe() const = 0;

@@ -130,7 +130,7 @@ RingMemory Trainer::KeptMemory(std::optional<std::byte*>* kept) {
 
 Status Trainer::LoadWeights(const std::string& path) {
   GACCD_ASSIGN_OR_RETURN(std::vector<float> parameters, Parameters());
-  GACCD_RETURN_IF_ERROR(LoadParameters(path, model_.layout(), parameters));
+  GACCD_RETURN_IF_ERROR(LoadParameters(path, model_.layout(), parameters, model_.weight_names()));
   return engine_->SetParameters(parameters);
 }
 

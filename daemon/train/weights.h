@@ -5,14 +5,16 @@
 #include <string>
 
 #include "collectives/base/result.h"
+#include "daemon/models/network.h"
 #include "daemon/tensor/flat_layout.h"
 
 namespace gaccd {
 
-// Every parameter must be in the file with its shape, and nothing else: kData otherwise, naming the
-// tensor, the expected and the found shape; values must be finite. Padding is left alone.
+// Every parameter must be in the file with its shape, and nothing else but what `names` knows:
+// kData otherwise, naming the tensor, the expected and the found shape; values must be finite.
+// Padding is left alone.
 Status LoadParameters(const std::string& path, const FlatLayout& layout,
-                      std::span<float> parameters);
+                      std::span<float> parameters, const WeightNames& names = {});
 
 // `mode` is the file's, before the umask.
 Status SaveParameters(const std::string& path, const FlatLayout& layout,

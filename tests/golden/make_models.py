@@ -175,7 +175,7 @@ def write_errors(out, single, double, prefix=""):
 
 def make(name, model, worlds, data):
     with open(os.path.join(FOLDER, name + ".txtpb")) as text:
-        job = text_format.Parse(text.read(), JOB(), allow_unknown_field=True)
+        job = text_format.Parse(text.read(), JOB())
     network, single = make_network(model), make_network(model).float()
     base = os.path.join(FOLDER, name)
     with open(base + ".txt", "w") as out:

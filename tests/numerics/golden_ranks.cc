@@ -1,4 +1,5 @@
 // Trains a job as `gaccd train` does, with ranks that are threads: golden_ranks JOB NODES RANKS OUT
+// or with initial weights: golden_ranks JOB NODES RANKS OUT WEIGHTS
 // RANKS are those of a node. Writes OUT/attempts/*/events.jsonl and OUT/weights.
 #include <cstdio>
 #include <cstdlib>
@@ -11,33 +12,42 @@
 namespace gaccd {
 namespace {
 
-Status Train(Communicator& comm, const Job& job, const Plan& plan, const std::string& out) {
+struct Files {
+  std::string out;
+  std::string init_weights;  // empty: the job's own
+};
+
+Status Train(Communicator& comm, const Job& job, const Plan& plan, const Files& files) {
   GACCD_ASSIGN_OR_RETURN(const auto trainer, Trainer::Open(comm, job, plan));
   GACCD_RETURN_IF_ERROR(trainer->Prepare());
+  if (!files.init_weights.empty()) {
+    GACCD_RETURN_IF_ERROR(trainer->LoadWeights(files.init_weights));
+  }
   GACCD_ASSIGN_OR_RETURN(const auto reporter,
-                         RunReporter::Start(comm, {.run_dir = out, .quiet = true}));
+                         RunReporter::Start(comm, {.run_dir = files.out, .quiet = true}));
   TrainingSummary summary;
   const Status status = trainer->Run(*reporter, &summary);
   reporter->Finish(status);
   if (!status.ok() || comm.rank() != 0) return status;
-  return trainer->SaveWeights(StrCat(out, "/weights"), 0600);
+  return trainer->SaveWeights(StrCat(files.out, "/weights"), 0600);
 }
 
-Status Run(const std::string& path, int nodes, int ranks_per_node, const std::string& out) {
+Status Run(const std::string& path, int nodes, int ranks_per_node, const Files& files) {
   GACCD_ASSIGN_OR_RETURN(const Job job, LoadJob(path));
   GACCD_ASSIGN_OR_RETURN(const PlanRequest request,
                          ToPlanRequest(job.batch, nodes, ranks_per_node));
   GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make(request));
   return RunThreadRanks(nodes * ranks_per_node, {.comm = {}, .ranks_per_node = ranks_per_node},
-                        [&](Communicator& comm) { return Train(comm, job, plan, out); });
+                        [&](Communicator& comm) { return Train(comm, job, plan, files); });
 }
 
 }  // namespace
 }  // namespace gaccd
 
 int main(int argc, char** argv) {
-  if (argc != 5) return 64;
-  const gaccd::Status status = gaccd::Run(argv[1], std::atoi(argv[2]), std::atoi(argv[3]), argv[4]);
+  if (argc != 5 && argc != 6) return 64;
+  const gaccd::Status status = gaccd::Run(argv[1], std::atoi(argv[2]), std::atoi(argv[3]),
+                                          {argv[4], argc > 5 ? argv[5] : ""});
   if (status.ok()) return 0;
   std::fprintf(stderr, "golden_ranks: %s\n", status.message().c_str());
   return static_cast<int>(status.kind());

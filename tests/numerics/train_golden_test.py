@@ -1,5 +1,9 @@
 """Whole trainings, from job text to weights file, against PyTorch: train_golden_test.py GACCD MPIRUN GOLDEN_RANKS
 
+Models: tests/golden/models/*.txtpb, made by tests/golden/make_models.py, the same way, but from
+initial weights as Hugging Face saves them, and the tolerance of every tensor of weights is that of
+PyTorch's own single precision.
+
 Every tests/golden/train/*.txtpb has a *.txt beside it, made by tests/golden/make_train.py, with the
 figures of every update and the weights at the end. They must come out on each of its `worlds`.
 """
@@ -14,6 +18,7 @@ import unittest
 from pathlib import Path
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "train"
+MODELS = GOLDEN.parent / "models"
 LAUNCHER_VARIABLES = ("SLURM_", "OMPI_", "PMIX_", "PMI_")
 PROCESSES = {"momentum_cosine": 3, "adamw_clipped": 2, "fewer_samples_than_ranks": 4}
 # Counts and learning rates are computed in double precision here and there; losses, gradients and
@@ -29,7 +34,7 @@ def numbers(words):
 
 class Golden:
     def __init__(self, path):
-        self.steps, self.evals, self.weights = [], [], {}
+        self.steps, self.evals, self.weights, self.errors = [], [], {}, {}
         for key, *words in map(str.split, path.read_text().splitlines()):
             if key == "worlds":
                 self.worlds = [tuple(map(int, world.split("x"))) for world in words]
@@ -39,6 +44,8 @@ class Golden:
                 self.evals.append(numbers(words))
             elif key == "weight":
                 self.weights[words[0]] = numbers(words[1:])
+            elif key == "error":
+                self.errors[words[0]] = float(words[1])
         for step in self.steps:
             step += [step[2], len(self.steps)]  # nothing is left out
 
@@ -72,7 +79,7 @@ class TrainGolden(unittest.TestCase):
             self.assertLessEqual(abs(a - b), tolerance * max(1, abs(b)),
                                  f"{what}: {found} != {expected}")
 
-    def compare(self, golden, folder):
+    def compare_figures(self, golden, folder):
         steps, evals = steps_and_evals(folder)
         self.assertEqual(len(steps), len(golden.steps))
         for found, expected in zip(steps, golden.steps):
@@ -80,16 +87,33 @@ class TrainGolden(unittest.TestCase):
         self.assertEqual(len(evals), len(golden.evals))
         for found, expected in zip(evals, golden.evals):
             self.assert_close(found, expected, "eval")
+
+    def compare(self, golden, folder):
+        self.compare_figures(golden, folder)
         weights = read_safetensors(f"{folder}/weights")
         self.assertEqual(list(weights), list(golden.weights))
         for name, expected in golden.weights.items():
             self.assert_close(weights[name], expected, name)
 
-    def run_and_compare(self, golden, folder, *command):
+    def compare_model(self, golden, folder, trained):
+        """A sum in another order may be a few times as far off as PyTorch's own."""
+        self.compare_figures(golden, folder)
+        weights, expected = read_safetensors(f"{folder}/weights"), read_safetensors(trained)
+        self.assertEqual(sorted(weights), sorted(expected))
+        for name, values in expected.items():
+            squares = sum((a - b) ** 2 for a, b in zip(weights[name], values, strict=True))
+            error = (squares / len(values)) ** 0.5
+            allowed = 8 * max(golden.errors[f"trained.{name}"], 2 ** -24)
+            self.assertLessEqual(error, allowed, name)
+
+    def run_ranks(self, cwd, *command):
         env = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_VARIABLES)}
-        done = subprocess.run([str(word) for word in command], cwd=GOLDEN, env=env, text=True,
+        done = subprocess.run([str(word) for word in command], cwd=cwd, env=env, text=True,
                               capture_output=True, timeout=60)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def run_and_compare(self, golden, folder, *command):
+        self.run_ranks(GOLDEN, *command)
         self.compare(golden, folder)
 
     def test_ranks_that_are_threads(self):
@@ -101,6 +125,18 @@ class TrainGolden(unittest.TestCase):
                 with (self.subTest(job=job.stem, nodes=nodes, ranks=ranks),
                       tempfile.TemporaryDirectory() as folder):
                     self.run_and_compare(golden, folder, GOLDEN_RANKS, job, nodes, ranks, folder)
+
+    def test_models(self):
+        jobs = sorted(MODELS.glob("*.txtpb"))
+        self.assertGreaterEqual(len(jobs), 3)
+        for job in jobs:
+            golden = Golden(job.with_suffix(".txt"))
+            init = MODELS / (job.stem.removesuffix("_few") + ".init")
+            for nodes, ranks in golden.worlds:
+                with (self.subTest(job=job.stem, nodes=nodes, ranks=ranks),
+                      tempfile.TemporaryDirectory() as folder):
+                    self.run_ranks(MODELS, GOLDEN_RANKS, job, nodes, ranks, folder, init)
+                    self.compare_model(golden, folder, job.with_suffix(".trained"))
 
     def test_ranks_that_are_processes(self):
         for job, ranks in PROCESSES.items():

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -47,6 +48,34 @@ TEST_F(Weights, ComeBackAsTheyWere) {
   const Status status = LoadParameters(Path(), layout_, loaded);
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(loaded, parameters_);  // the padding is zero in both
+}
+
+TEST_F(Weights, OfOthersMayLackThePrefixAndHoldCopiesAndBuffers) {
+  const WeightNames names{
+      .prefix = "fc.", .buffers = {".mask"}, .tied = {{"head.weight", "fc.weight"}}};
+  const std::vector<std::int64_t> shape = {3, 2};
+  const std::vector<std::int64_t> three = {3};
+  const std::vector<float> weight = {1, 2, 3, 4, 5, 6};
+  std::vector<float> copy = weight;
+  const std::vector<float> bias = {7, 8, 9};
+  const std::vector<TensorView> tensors = {{"weight", shape, weight},
+                                           {"bias", three, bias},
+                                           {"head.weight", shape, copy},
+                                           {"h.0.mask", three, bias}};
+  Write(tensors);
+  std::vector<float> loaded(parameters_.size());
+  const Status status = LoadParameters(Path(), layout_, loaded, names);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_TRUE(std::equal(weight.begin(), weight.end(), loaded.begin()));
+  EXPECT_EQ(LoadParameters(Path(), layout_, loaded).kind(), ErrorKind::kData);
+
+  copy[5] = 0;  // no copy: the model would compute something else than the file's
+  Write(tensors);
+  EXPECT_NE(LoadParameters(Path(), layout_, loaded, names).message().find("head.weight"),
+            std::string::npos);
+  Write({{"weight", shape, weight}, {"fc.weight", shape, weight}, {"bias", three, bias}});
+  EXPECT_NE(LoadParameters(Path(), layout_, loaded, names).message().find("two tensors"),
+            std::string::npos);
 }
 
 TEST_F(Weights, HaveTheNamesAndShapesOfAStateDict) {
