@@ -19,7 +19,6 @@ Result<NcclApi> FindFunctions(const SharedLibrary& library) {
   GACCD_RETURN_IF_ERROR(library.Find("ncclGetUniqueId", &api.GetUniqueId));
   GACCD_RETURN_IF_ERROR(library.Find("ncclCommInitRankConfig", &api.CommInitRankConfig));
   GACCD_RETURN_IF_ERROR(library.Find("ncclCommInitRankScalable", &api.CommInitRankScalable));
-  GACCD_RETURN_IF_ERROR(library.Find("ncclCommSplit", &api.CommSplit));
   GACCD_RETURN_IF_ERROR(library.Find("ncclCommFinalize", &api.CommFinalize));
   GACCD_RETURN_IF_ERROR(library.Find("ncclCommDestroy", &api.CommDestroy));
   GACCD_RETURN_IF_ERROR(library.Find("ncclCommAbort", &api.CommAbort));

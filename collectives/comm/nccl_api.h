@@ -17,7 +17,6 @@ struct NcclApi {
   decltype(&::ncclGetUniqueId) GetUniqueId;
   decltype(&::ncclCommInitRankConfig) CommInitRankConfig;
   decltype(&::ncclCommInitRankScalable) CommInitRankScalable;
-  decltype(&::ncclCommSplit) CommSplit;
   decltype(&::ncclCommFinalize) CommFinalize;
   decltype(&::ncclCommDestroy) CommDestroy;
   decltype(&::ncclCommAbort) CommAbort;

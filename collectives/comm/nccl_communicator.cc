@@ -249,30 +249,14 @@ Result<std::unique_ptr<CommMemory>> NcclCommunicator::Allocate(std::size_t bytes
   return std::unique_ptr<CommMemory>(*std::move(memory));
 }
 
+// NCCL of the part is set up as that of the whole was. To set it up takes GPU memory, which may
+// wait for what is in flight.
 Result<std::unique_ptr<Communicator>> NcclCommunicator::Split(int color, int key) {
-  // NCCL splits only a communicator on which nothing is in flight.
   GACCD_RETURN_IF_ERROR(watch_->WaitIdle());
-  GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> over, over_->Split(color, key));
-  ncclConfig_t config = NcclConfig("gaccd part");
-  ncclComm_t part = nullptr;
-  Status made = watch_->Call("ncclCommSplit", [&](ncclComm_t comm) {
-    return options_.api->CommSplit(comm, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &part,
-                                   &config);
-  });
-  if (made.ok() && part != nullptr) {
-    made = WaitForNccl(*options_.api, part, watch_->SetUpLimit(), watch_->peers(), "ncclCommSplit");
-  }
-  if (over == nullptr) {
-    GACCD_RETURN_IF_ERROR(AgreeOn(made));
-    return std::unique_ptr<Communicator>();
-  }
-  const Status everywhere = AgreeOn(made);
-  if (!everywhere.ok()) {
-    (void)NcclEnd::Abort(*options_.api, part).Wait(options_.comm.bound / 10);
-    return everywhere;
-  }
-  Communicator* const host = over.get();
-  return AdoptNccl(host, std::move(over), options_, part, Status::Ok());
+  GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> part, over_->Split(color, key));
+  if (part == nullptr) return part;
+  Communicator* const host = part.get();
+  return MakeNcclOver(host, std::move(part), options_);
 }
 
 void NcclCommunicator::Abort(int exit_code) noexcept {

@@ -79,11 +79,9 @@ class NcclCommunicator final : public Communicator {
 // nccl_init.cc: how all communicators are set up. Names show up in NCCL's own log.
 [[nodiscard]] ncclConfig_t NcclConfig(const char* name);
 
-// Collective over `over`: what this rank found when it made its `comm`, and what the others did.
-// All succeed, or all get the error and this rank's `comm` is aborted.
-Result<std::unique_ptr<Communicator>> AdoptNccl(Communicator* over,
-                                                std::unique_ptr<Communicator> owned,
-                                                const NcclOptions& options, ncclComm_t comm,
-                                                const Status& made);
+// MakeNccl() over a communicator that the result owns, unless `owned` is null.
+Result<std::unique_ptr<Communicator>> MakeNcclOver(Communicator* over,
+                                                   std::unique_ptr<Communicator> owned,
+                                                   const NcclOptions& asked);
 
 }  // namespace gaccd

@@ -1,5 +1,6 @@
 // MakeNccl: from a host communicator and a GPU to a NCCL communicator.
 #include <algorithm>
+#include <utility>
 
 #include "collectives/base/cuda.h"
 #include "collectives/base/strings.h"
@@ -108,17 +109,8 @@ Status WaitTogether(Communicator& over, const NcclOptions& options, ncclComm_t c
   }
 }
 
-}  // namespace
-
-ncclConfig_t NcclConfig(const char* name) {
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  config.commName = name;
-  // Not by CTAPolicy: NCCL 2.28 heeds that for all-gather and reduce-scatter only.
-  config.maxCTAs = kNcclMaxCtas;
-  return config;
-}
-
+// Collective over `over`: what this rank found when it made its `comm`, and what the others did.
+// All succeed, or all get the error and this rank's `comm` is aborted.
 Result<std::unique_ptr<Communicator>> AdoptNccl(Communicator* over,
                                                 std::unique_ptr<Communicator> owned,
                                                 const NcclOptions& options, ncclComm_t comm,
@@ -150,7 +142,25 @@ Result<std::unique_ptr<Communicator>> AdoptNccl(Communicator* over,
       std::make_unique<NcclCommunicator>(over, std::move(owned), options, std::move(watch)));
 }
 
+}  // namespace
+
+ncclConfig_t NcclConfig(const char* name) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  config.commName = name;
+  // Not by CTAPolicy: NCCL 2.28 heeds that for all-gather and reduce-scatter only.
+  config.maxCTAs = kNcclMaxCtas;
+  return config;
+}
+
 Result<std::unique_ptr<Communicator>> MakeNccl(Communicator& over, const NcclOptions& asked) {
+  return MakeNcclOver(&over, nullptr, asked);
+}
+
+Result<std::unique_ptr<Communicator>> MakeNcclOver(Communicator* host,
+                                                   std::unique_ptr<Communicator> owned,
+                                                   const NcclOptions& asked) {
+  Communicator& over = *host;
   NcclOptions options = asked;
   const std::vector<int> roots = NcclRoots(over.size(), std::max(options.ranks_per_root, 1));
   NcclHello mine;
@@ -167,7 +177,7 @@ Result<std::unique_ptr<Communicator>> MakeNccl(Communicator& over, const NcclOpt
   const Status started =
       NcclStatus(*options.api, nullptr, StartInit(options, over, ids, &comm), kInit);
   const Status made = WaitTogether(over, options, comm, started);
-  return AdoptNccl(&over, nullptr, options, comm, made);
+  return AdoptNccl(host, std::move(owned), options, comm, made);
 }
 
 }  // namespace gaccd

@@ -14,7 +14,6 @@ namespace {
 
 using standin::CommOf;
 using standin::EnterNccl;
-using standin::HostMeeting;
 using standin::Library;
 using standin::Move;
 using standin::NcclCall;
@@ -94,20 +93,6 @@ ncclResult_t CommInitRankScalable(ncclComm_t* comm, int ranks, int rank, int id_
     all += Text(ids[i]);
   }
   return Join(comm, ranks, all, rank, config);
-}
-
-ncclResult_t CommSplit(ncclComm_t handle, int color, int key, ncclComm_t* part,
-                       ncclConfig_t* config) {
-  const Lock lock(Library().mutex);
-  ncclComm& comm = CommOf(handle, "ncclCommSplit");
-  *part = nullptr;
-  if (const auto wanted = EnterNccl("ncclCommSplit", comm.rank)) return *wanted;
-  standin::RequireIdle(comm, "ncclCommSplit");
-  if (comm.finished < comm.launched) NcclFatal("ncclCommSplit with collectives in flight");
-  if (!IsGood(config) || color < NCCL_SPLIT_NOCOLOR) return ncclInvalidArgument;
-  if (color >= 0) *part = standin::AddComm();
-  standin::JoinHostMeeting(comm, HostMeeting::Kind::kSplit, {handle, color, key, *part});
-  return ncclInProgress;
 }
 
 ncclResult_t CommFinalize(ncclComm_t handle) {
@@ -236,7 +221,7 @@ ncclResult_t CommWindowRegister(ncclComm_t handle, void* data, std::size_t bytes
     *window = new ncclWindow_vidmem{data, bytes, (flags & NCCL_WIN_COLL_SYMMETRIC) != 0};
     comm.windows.insert(*window);
   }
-  standin::JoinHostMeeting(comm, HostMeeting::Kind::kWindow, {handle, 0, 0, nullptr});
+  standin::JoinHostMeeting(comm);
   return ncclInProgress;
 }
 
@@ -334,7 +319,6 @@ const NcclApi* StandInNccl() {
                               GetUniqueId,
                               CommInitRankConfig,
                               CommInitRankScalable,
-                              CommSplit,
                               CommFinalize,
                               CommDestroy,
                               CommAbort,

@@ -131,25 +131,6 @@ ncclResult_t PutIntoStream(ncclComm& comm) {
   return comm.error;
 }
 
-void FinishSplit(const HostMeeting& meeting) {
-  std::map<int, std::vector<HostMeeting::Part>> colors;
-  for (const HostMeeting::Part& part : meeting.parts) {
-    if (part.child != nullptr) colors[part.color].push_back(part);
-  }
-  for (auto& [color, parts] : colors) {
-    std::ranges::sort(parts, {},
-                      [](const auto& part) { return std::pair(part.key, part.comm->rank); });
-    const auto group = std::make_shared<Group>();
-    group->size = static_cast<int>(parts.size());
-    group->joined = group->size;
-    for (const HostMeeting::Part& part : parts) {
-      part.child->rank = static_cast<int>(group->members.size());
-      part.child->group = group;
-      group->members.push_back(part.child);
-    }
-  }
-}
-
 }  // namespace
 
 void NcclFatal(const std::string& message) {
@@ -209,15 +190,10 @@ ncclComm_t AddComm() {
   return handle;
 }
 
-void JoinHostMeeting(ncclComm& comm, HostMeeting::Kind kind, HostMeeting::Part part) {
+void JoinHostMeeting(ncclComm& comm) {
   Group& group = *comm.group;
   const std::uint64_t number = ++comm.host_calls;
-  HostMeeting& meeting = group.host_meetings[number];
-  if (meeting.parts.empty()) meeting.kind = kind;
-  if (meeting.kind != kind) NcclFatal("ranks split and register at the same time");
-  meeting.parts.push_back(part);
-  if (static_cast<int>(meeting.parts.size()) < group.size) return;
-  if (kind == HostMeeting::Kind::kSplit) FinishSplit(meeting);
+  if (++group.host_meetings[number] < group.size) return;
   group.host_meetings_done = number;
   group.host_meetings.erase(number);
 }

@@ -55,25 +55,12 @@ struct Meeting {
   bool broken = false;  // it will never be done
 };
 
-// The n-th call that all ranks make on the host.
-struct HostMeeting {
-  enum class Kind { kSplit, kWindow };
-  struct Part {
-    ncclComm_t comm = nullptr;
-    int color = 0;
-    int key = 0;
-    ncclComm_t child = nullptr;
-  };
-  Kind kind = Kind::kSplit;
-  std::vector<Part> parts;
-};
-
 struct Group {
   int size = 0;
   std::vector<ncclComm_t> members;  // by rank
   int joined = 0;
   std::map<std::uint64_t, Meeting> meetings;
-  std::map<std::uint64_t, HostMeeting> host_meetings;
+  std::map<std::uint64_t, int> host_meetings;  // ranks in the n-th call that all make on the host
   std::uint64_t host_meetings_done = 0;
 };
 
@@ -81,7 +68,7 @@ struct Group {
 
 // NCCL's header declares it, and leaves its inside to us.
 struct ncclComm {
-  std::shared_ptr<gaccd::standin::Group> group;  // null: a part whose split is not done
+  std::shared_ptr<gaccd::standin::Group> group;
   int rank = 0;
   ncclResult_t error = ncclSuccess;
   bool aborted = false;
@@ -143,6 +130,6 @@ ncclResult_t Progress(ncclComm& comm);
 void RequireIdle(ncclComm& comm, const char* function);
 ncclComm_t AddComm();
 // Takes part in the next host meeting of its group.
-void JoinHostMeeting(ncclComm& comm, HostMeeting::Kind kind, HostMeeting::Part part);
+void JoinHostMeeting(ncclComm& comm);
 
 }  // namespace gaccd::standin

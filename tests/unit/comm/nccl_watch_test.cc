@@ -113,15 +113,18 @@ TEST_F(NcclWatchTest, DeathEndsACallThatIsInProgress) {
   const auto watch = StartWatch(other);
   other.Kill();
   const auto start = std::chrono::steady_clock::now();
-  ncclComm_t part = nullptr;
-  ncclConfig_t config = NcclConfig("part");
-  const Status split = watch->Call("ncclCommSplit", [&](ncclComm_t comm) {
-    return StandInNccl()->CommSplit(comm, 0, 0, &part, &config);
+  const NcclApi& api = *StandInNccl();
+  void* data = nullptr;
+  ASSERT_EQ(api.MemAlloc(&data, 4096), ncclSuccess);
+  ncclWindow_t window = nullptr;
+  const Status registered = watch->Call("ncclCommWindowRegister", [&](ncclComm_t comm) {
+    return api.CommWindowRegister(comm, data, 4096, &window, NCCL_WIN_DEFAULT);
   });
-  ASSERT_FALSE(split.ok());
-  EXPECT_THAT(split.message(), HasSubstr("ncclCommSplit: rank 1 on n0 has ended"));
+  ASSERT_FALSE(registered.ok());
+  EXPECT_THAT(registered.message(), HasSubstr("ncclCommWindowRegister: rank 1 on n0 has ended"));
   EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(1'000));
-  (void)StandInNccl()->CommAbort(part);
+  EXPECT_TRUE(watch->AbortEndsWithin(milliseconds(5'000)));
+  (void)api.MemFree(data);
 }
 
 // As Poll() does when the heartbeat has found a rank lost. The heartbeat ends this process if that
