@@ -103,7 +103,7 @@ proto::Flags FlagsToProto(Flags flags) {
 std::string SharedFlagsText(const Flags& flags) {
   proto::Flags message = FlagsToProto(flags);
   for (const FlagRow& row : FlagTable()) {
-    const bool local = row.field->options().GetExtension(proto::is).local();
+    const bool local = row.job_path.empty() && row.field->options().GetExtension(proto::is).local();
     if (local) message.GetReflection()->ClearField(&message, row.field);
   }
   std::string text;

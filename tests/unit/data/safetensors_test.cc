@@ -192,6 +192,7 @@ TEST(SafetensorsTest, RefusesBadHeaders) {
       {"[]", "then '{', found the length 2 and '['"},
       {"{}x", "only spaces"},
       {std::string("{}\0", 3), "only spaces"},
+      {std::string("{}\0}", 4), "and no NUL"},
       {"{\"a\":1}", "expected '{'"},
       {"{\"a\":{}}", "\"dtype\" in the header for 'a', found"},
       {"{\"a\":{\"dtype\":\"F32\",\"shape\":[]}}", "\"data_offsets\" in the header for 'a'"},
