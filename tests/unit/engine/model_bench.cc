@@ -43,7 +43,7 @@ Model MakeMlp(const std::vector<std::int64_t>& widths, LossKind loss) {
 }
 
 Samples::Samples(const SampleSpec& sample, std::int64_t count, std::uint64_t seed)
-    : spec(sample), size(count), ids(static_cast<std::size_t>(count)) {
+    : spec(sample), size(count), ids(static_cast<std::size_t>(count)), views_(ids.size() + 1) {
   std::iota(ids.begin(), ids.end(), 0);
   const std::int64_t width = spec.tensors[0].elements();
   const std::int64_t target_width = spec.classes > 0 ? 0 : spec.tensors[1].elements();
@@ -62,8 +62,9 @@ Samples::Samples(const SampleSpec& sample, std::int64_t count, std::uint64_t see
 BatchView Samples::View(std::int64_t first, std::int64_t count) {
   void* second = spec.classes > 0 ? static_cast<void*>(labels.data() + first)
                                   : targets.data() + first * spec.tensors[1].elements();
-  views_.push_back({features.data() + first * spec.tensors[0].elements(), second});
-  return {.samples = count, .tensors = views_.back(), .ids = ids.data() + first};
+  auto& view = views_[static_cast<std::size_t>(first)];
+  view = {features.data() + first * spec.tensors[0].elements(), second};
+  return {.samples = count, .tensors = view, .ids = ids.data() + first};
 }
 
 Trainer::Trainer(const Model& model, const ReplicaOptions& options, std::uint64_t seed) {

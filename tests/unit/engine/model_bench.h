@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <list>
 #include <memory>
 #include <span>
 #include <vector>
@@ -39,7 +38,7 @@ struct Samples {
   std::vector<std::int64_t> ids;
 
  private:
-  std::list<std::array<void*, 2>> views_;
+  std::vector<std::array<void*, 2>> views_;  // by their first sample: View() does not allocate
 };
 
 // A replica with the gradient buffer that its owner has to bring, and weights set from the seed.
