@@ -365,7 +365,7 @@ class Launch(WithStandIns):
     def test_a_stop_during_the_check(self):
         done = self.launch(GACCD_CHECK="1", SIGNAL_IN_CHECK="TERM", GACCD_SAYS="requeue\\nwhy\\n")
         self.assertEqual((done.returncode, self.log("srun")), (75, []), done.stderr)
-        self.assertTrue(self.log("gaccd")[-1].endswith("--srun-rc=75"))
+        self.assertTrue(self.log("gaccd")[-1].endswith("--srun-rc=75"), self.log("gaccd"))
         self.assertEqual(self.log("scontrol"), ["requeue 91"])
 
     def test_a_container_mounts_what_the_run_needs(self):
