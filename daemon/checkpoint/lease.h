@@ -1,7 +1,7 @@
 // WriterLease: who may write in a checkpoint folder. Held by rank 0 of a run.
 //
 // Two fences, because each has a hole:
-//  - the owner file (telemetry/folder_owner.h: flock, host, pid, sign of life) keeps a second job
+//  - the owner file (rundir/folder_owner.h: flock, host, pid, sign of life) keeps a second job
 //    out and names the first one; where flock does not work and the owner is cut off, it can be
 //    taken over from a writer that still lives.
 //  - the epoch: taking the lease claims the next number by creating ".epoch-NNNNNN" exclusively,
