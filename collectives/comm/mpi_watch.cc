@@ -286,7 +286,7 @@ std::vector<MissingRank> MpiWatch::AskOtherNodes(std::vector<MissingRank> missin
       if (!heard) missing.push_back({r, Absence::kSilent});
     }
   }
-  return Culprits(std::move(missing));
+  return Offenders(std::move(missing));
 }
 
 }  // namespace gaccd

@@ -92,7 +92,7 @@ std::vector<MissingRank> NcclBoard::FindMissing(Entry entry,
       missing.push_back({other.rank, Absence::kStalled});
     }
   }
-  return Culprits(std::move(missing));
+  return Offenders(std::move(missing));
 }
 
 }  // namespace gaccd

@@ -58,7 +58,7 @@ std::optional<CommFailure> NcclWatch::lost() const {
   if (failure_.ok()) return std::nullopt;
   CommFailure lost = lost_;
   for (const MissingRank& ended : EndedPeers()) lost.missing.push_back(ended);
-  lost.missing = Culprits(std::move(lost.missing));
+  lost.missing = Offenders(std::move(lost.missing));
   return lost;
 }
 
@@ -190,7 +190,7 @@ Status NcclWatch::NotDone(Entry entry, Clock::duration waited) {
   for (const MissingRank& rank : options_.board.FindMissing(entry, StalledAfter(options_.bound))) {
     missing.push_back(rank);
   }
-  lost_.missing = Culprits(missing);
+  lost_.missing = Offenders(missing);
   const auto others = static_cast<int>(options_.hosts.size()) - 1 - options_.board.known();
   if (!missing.empty() || others == 0) {
     return MissingError(entry, waited, options_.bound, lost_.missing, options_.hosts);

@@ -29,7 +29,7 @@ class Member {
       Wait(*connection_);
       parts_.shared.Ran(Clock::now());
       connection_->Flush();
-      while (const auto frame = connection_->Receive()) Hear(*frame);
+      while (const auto frame = connection_->Receive()) OnFrame(*frame);
       if (connection_->closed()) detector_.Ended(0);
       Beat();
       SayGoodbye();
@@ -101,7 +101,7 @@ class Member {
     (void)poll(&ready, 1, static_cast<int>(kTick.count()));
   }
 
-  void Hear(const Frame& frame) {
+  void OnFrame(const Frame& frame) {
     if (frame.type == FrameType::kBeat) detector_.Heard(0, frame.progress, Clock::now());
     if (frame.type == FrameType::kGoodbye) detector_.Left(0);
     if (frame.type != FrameType::kLost) return;

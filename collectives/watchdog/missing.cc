@@ -67,7 +67,7 @@ std::string_view Name(Operation operation) {
   return "?";
 }
 
-std::vector<MissingRank> Culprits(std::vector<MissingRank> missing) {
+std::vector<MissingRank> Offenders(std::vector<MissingRank> missing) {
   const auto gave_up = [](const MissingRank& m) { return m.absence == Absence::kGaveUp; };
   if (!std::ranges::all_of(missing, gave_up)) std::erase_if(missing, gave_up);
   std::ranges::stable_sort(missing, {}, &MissingRank::rank);

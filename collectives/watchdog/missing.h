@@ -70,7 +70,7 @@ inline constexpr std::string_view kHasEnded = " has ended (its process does not 
 
 // The same without those who merely gave up because of others, if there are others, in rank order
 // and each rank once.
-[[nodiscard]] std::vector<MissingRank> Culprits(std::vector<MissingRank> missing);
+[[nodiscard]] std::vector<MissingRank> Offenders(std::vector<MissingRank> missing);
 
 // kUnavailable: "all-reduce #17 ended after 3.5 s (bound 5 s): rank 3 on n2 did not enter
 // all-reduce #17; rank 5 on n3 has ended (its process does not exist)". hosts: by rank.

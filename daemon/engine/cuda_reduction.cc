@@ -31,7 +31,7 @@ CudaReduction::CudaReduction(CudaContext& context, BucketReducer reducer, Update
     : context_(context),
       reducer_(std::move(reducer)),
       control_(control),
-      news_elements_(options.news_elements) {}
+      control_word_count_(options.control_word_count) {}
 
 void CudaReduction::StartRecording() {
   missing_.clear();
@@ -81,8 +81,9 @@ Status CudaReduction::Enqueue(const CudaEvent& computed) {
     }
   }
   GACCD_RETURN_IF_ERROR(wait_for(computed));
-  const MutableBuffer sums{&control_->sums, sizeof(UpdateSums) / sizeof(double) + news_elements_,
-                           DType::kF64, MemoryKind::kCuda};
+  const MutableBuffer sums{&control_->sums,
+                           sizeof(UpdateSums) / sizeof(double) + control_word_count_, DType::kF64,
+                           MemoryKind::kCuda};
   return reducer_.ReduceAll(sums, {stream});
 }
 

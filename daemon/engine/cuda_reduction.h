@@ -24,8 +24,8 @@ namespace gaccd {
 
 struct CudaReductionOptions {
   std::size_t bucket_elements = 0;
-  std::size_t news_elements = 0;  // doubles behind the control that are summed with its sums
-  bool overlap = true;            // with marks; else one sum after all is computed
+  std::size_t control_word_count = 0;  // doubles behind the control that are summed with its sums
+  bool overlap = true;                 // with marks; else one sum after all is computed
 };
 
 class CudaReduction {
@@ -58,7 +58,7 @@ class CudaReduction {
   CudaContext& context_;
   BucketReducer reducer_;
   UpdateControl* control_;
-  std::size_t news_elements_;
+  std::size_t control_word_count_;
   std::vector<CudaEvent> marks_;  // by bucket, but for the last; without overlap: none
   std::vector<int> missing_;      // by bucket: gradients that the recording has not completed yet
 };

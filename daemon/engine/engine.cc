@@ -43,7 +43,7 @@ Status CheckFinite(double loss, bool gradient_finite) {
                  gradient_finite ? "finite" : "not finite")};
 }
 
-Status FiguresNotTaken() {
+Status ResultNotTaken() {
   return {ErrorKind::kInternal, "an update begins before the results of the last one were read"};
 }
 

@@ -4,7 +4,7 @@
 // later (or before the next one, with outlive_nonfinite): the host never waits inside an update.
 //
 // One per rank, used by the thread that made it. After an error only the destructor may be called;
-// after one of Figures() also Probe() and what reads parameters, state and gradients.
+// after one of TakeResult() also Probe() and what reads parameters, state and gradients.
 #pragma once
 
 #include <cstddef>
@@ -31,12 +31,12 @@ struct UpdateSettings {
   std::int64_t update = 0;   // its number since the start of the training
   double lr = 0;             // of this update, warm-up and rule included
   double clip_norm = 0;      // 0 = do not clip
-  // EngineOptions::news_elements values that are summed over the ranks on the way. Read in
+  // EngineOptions::control_word_count values that are summed over the ranks on the way. Read in
   // Reduce(), as late as can be; valid until then.
-  std::span<const double> news = {};
+  std::span<const double> control_words = {};
 };
 
-struct UpdateFigures {
+struct UpdateResult {
   std::int64_t samples = 0;  // audited: counted over all ranks
   double loss = 0;           // mean over `samples`
   double grad_norm = 0;      // of the reduced gradient, before clipping
@@ -46,8 +46,8 @@ struct UpdateFigures {
   double fwd_bwd_s = 0;
   double reduce_s = 0;  // what is not hidden behind the last backward
   double opt_s = 0;     // norm, audit, clip, step
-  // UpdateSettings::news, summed over the ranks. Valid until the next Begin().
-  std::span<const double> news = {};
+  // UpdateSettings::control_words, summed over the ranks. Valid until the next Begin().
+  std::span<const double> control_words = {};
 };
 
 struct EngineMemory {
@@ -82,7 +82,7 @@ struct EngineOptions {
   OptimizerSpec optimizer;
   Numerics numerics;
   EngineChoice choice;
-  std::size_t news_elements = 0;  // the same on all ranks
+  std::size_t control_word_count = 0;  // the same on all ranks
   // An update whose loss or gradient is not finite is told as such and changes nothing, and
   // training may go on; else it is an error.
   bool outlive_nonfinite = false;
@@ -131,26 +131,26 @@ class Engine {
   virtual Status Reduce() = 0;
   // 3. finite?  4. global norm.
   virtual Status MeasureGradient() = 0;
-  // 5. audit: counted samples == settings.samples. What came of it is told by Figures().
+  // 5. audit: counted samples == settings.samples. What came of it is told by TakeResult().
   virtual Status Audit() = 0;
   // 6. clip once  7. optimiser step, unless 3 or 5 was wrong.
   virtual Status Optimize() = 0;
   // 8. the update is over: the next first micro-step overwrites the accumulators.
   virtual Status End() = 0;
 
-  // So many updates may be on their way when the next one begins; the figures of those before must
+  // So many updates may be on their way when the next one begins; the results of those before must
   // have been taken. All ranks alike, so that they have issued the same collectives when one of
   // them stops.
-  [[nodiscard]] virtual int updates_underway() const = 0;
+  [[nodiscard]] virtual int updates_in_flight() const = 0;
   // What the oldest update that was not asked for yet has found; empty: it is still running on the
   // device and `wait` is false, or there is none. kNoRequeue: loss or gradient was not finite (on
   // every rank alike); kInternal: the audit failed. The parameters are then those of the update
   // before.
-  virtual Result<std::optional<UpdateFigures>> Figures(bool wait) = 0;
+  virtual Result<std::optional<UpdateResult>> TakeResult(bool wait) = 0;
 
   // Forward and backward of one micro-batch by itself, to find what is not finite: the sum of its
   // losses; the gradients are its own then, each sample weighing what it did in the last update.
-  // Not collective; waits for the device. REQUIRES: all figures were taken, or told kNoRequeue.
+  // Not collective; waits for the device. REQUIRES: all results were taken, or told kNoRequeue.
   virtual Result<double> Probe(const BatchView& batch) = 0;
 
   // Sums over `batch`. May wait for the device. REQUIRES: no update has begun and not ended.

@@ -18,7 +18,7 @@ Status CheckRange(std::int64_t first, std::size_t count, std::size_t elements);
 // kNoRequeue when the update cannot be used.
 Status CheckFinite(double loss, bool gradient_finite);
 
-Status FiguresNotTaken();
+Status ResultNotTaken();
 
 // How much memory of this process has grown since this was made. Not switched on: always 0.
 class CodeMeter {

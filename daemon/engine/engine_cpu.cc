@@ -41,7 +41,7 @@ class CpuEngine final : public Engine {
 
   Status Begin(const UpdateSettings& settings) override;
   [[nodiscard]] int held_batches() const override { return 0; }
-  [[nodiscard]] int updates_underway() const override { return 0; }
+  [[nodiscard]] int updates_in_flight() const override { return 0; }
   Status MicroStep(const BatchView& batch, StepPlace place) override;
   Result<WindowShare> Window() override {
     return WindowShare{.samples = ledger_.counted(), .loss_sum = sums_[0]};
@@ -52,7 +52,7 @@ class CpuEngine final : public Engine {
   Status Audit() override;
   Status Optimize() override;
   Status End() override;
-  Result<std::optional<UpdateFigures>> Figures(bool wait) override;
+  Result<std::optional<UpdateResult>> TakeResult(bool wait) override;
 
   Result<double> Probe(const BatchView& batch) override {
     return replica_->MicroStep(batch, static_cast<float>(weight_), /*first=*/true);
@@ -61,7 +61,7 @@ class CpuEngine final : public Engine {
   Result<std::byte*> HostMemory(std::size_t /*bytes*/) override { return nullptr; }
 
  private:
-  [[nodiscard]] std::span<double> news() { return std::span(sums_).subspan(2); }
+  [[nodiscard]] std::span<double> control_words() { return std::span(sums_).subspan(2); }
 
   Communicator& comm_;
   std::unique_ptr<CommMemory> gradient_memory_;
@@ -76,12 +76,12 @@ class CpuEngine final : public Engine {
   // Of the update that is under way.
   UpdateSettings settings_;
   double weight_ = 0;
-  // Loss sum, samples, news: of this rank, from Reduce() on of all. Counts are exact in a double up
-  // to 2^53.
+  // Loss sum, samples, control words: of this rank, from Reduce() on of all. Counts are exact in a
+  // double up to 2^53.
   std::vector<double> sums_;
   Status finite_;   // or why its loss and gradient cannot be used
   Status counted_;  // or which ranks counted other samples than the plan
-  UpdateFigures figures_;
+  UpdateResult result_;
   LapTimer timer_;
   // Of the update that is done.
   bool finished_ = false;
@@ -106,7 +106,7 @@ Status CpuEngine::Create(const Model& model, const EngineOptions& options) {
   GACCD_ASSIGN_OR_RETURN(optimizer_,
                          MakeOptimizer(options.optimizer, std::move(ranges),
                                        {reinterpret_cast<float*>(state_memory_.data()), state}));
-  sums_.resize(2 + options.news_elements);
+  sums_.resize(2 + options.control_word_count);
   outlive_nonfinite_ = options.outlive_nonfinite;
   return Status::Ok();
 }
@@ -146,24 +146,25 @@ Status CpuEngine::Read(EngineBuffer buffer, std::int64_t first, std::span<float>
 }
 
 Status CpuEngine::Begin(const UpdateSettings& settings) {
-  if (finished_) return FiguresNotTaken();
-  GACCD_RETURN_IF_ERROR(CheckCount("news", news().size(), settings.news.size()));
+  if (finished_) return ResultNotTaken();
+  GACCD_RETURN_IF_ERROR(
+      CheckCount("control words", control_words().size(), settings.control_words.size()));
   GACCD_ASSIGN_OR_RETURN(weight_, InverseCount(settings.samples));
   settings_ = settings;
   replica_->SetUpdate(settings.update);
-  figures_ = {};
+  result_ = {};
   sums_[0] = 0;
   (void)timer_.Lap();
   return Status::Ok();
 }
 
 Status CpuEngine::MicroStep(const BatchView& batch, StepPlace place) {
-  figures_.data_s += timer_.Lap();
+  result_.data_s += timer_.Lap();
   GACCD_ASSIGN_OR_RETURN(const double loss,
                          replica_->MicroStep(batch, static_cast<float>(weight_), place.first));
   sums_[0] += loss;
   ledger_.Add(batch.samples);
-  figures_.fwd_bwd_s += timer_.Lap();
+  result_.fwd_bwd_s += timer_.Lap();
   return Status::Ok();
 }
 
@@ -178,19 +179,19 @@ Status CpuEngine::SetWindow(std::span<const float> gradients, const WindowShare&
 Status CpuEngine::Reduce() {
   GACCD_RETURN_IF_ERROR(reducer_->ReduceAll());
   sums_[1] = static_cast<double>(ledger_.counted());
-  std::ranges::copy(settings_.news, news().begin());
+  std::ranges::copy(settings_.control_words, control_words().begin());
   const auto view = View(std::span(sums_));
   GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(view, view));
-  figures_.loss = sums_[0] * weight_;
-  figures_.news = news();
-  figures_.reduce_s = timer_.Lap();
+  result_.loss = sums_[0] * weight_;
+  result_.control_words = control_words();
+  result_.reduce_s = timer_.Lap();
   return Status::Ok();
 }
 
 Status CpuEngine::MeasureGradient() {
   const GradientNorm gradient = GlobalNorm(replica_->gradients());
-  finite_ = CheckFinite(figures_.loss, gradient.finite);
-  figures_.grad_norm = gradient.norm;
+  finite_ = CheckFinite(result_.loss, gradient.finite);
+  result_.grad_norm = gradient.norm;
   return Status::Ok();
 }
 
@@ -202,7 +203,7 @@ Status CpuEngine::Audit() {
 Status CpuEngine::Optimize() {
   if (!finite_.ok() || !counted_.ok()) return Status::Ok();
   optimizer_->Step(replica_->parameters(), replica_->gradients(), settings_.lr,
-                   ClipFactor(figures_.grad_norm, settings_.clip_norm));
+                   ClipFactor(result_.grad_norm, settings_.clip_norm));
   return replica_->ParametersChanged();
 }
 
@@ -211,19 +212,19 @@ Status CpuEngine::End() {
   // A wrong count explains more than what came of it.
   verdict_ = counted_;
   if (verdict_.ok() && !outlive_nonfinite_) verdict_ = finite_;
-  figures_.finite = finite_.ok();
-  figures_.samples = settings_.samples;
-  figures_.opt_s = timer_.Lap();
-  figures_.dur_s = figures_.data_s + figures_.fwd_bwd_s + figures_.reduce_s + figures_.opt_s;
+  result_.finite = finite_.ok();
+  result_.samples = settings_.samples;
+  result_.opt_s = timer_.Lap();
+  result_.dur_s = result_.data_s + result_.fwd_bwd_s + result_.reduce_s + result_.opt_s;
   finished_ = true;
   return Status::Ok();
 }
 
-Result<std::optional<UpdateFigures>> CpuEngine::Figures(bool /*wait*/) {
-  if (!finished_) return std::optional<UpdateFigures>();
+Result<std::optional<UpdateResult>> CpuEngine::TakeResult(bool /*wait*/) {
+  if (!finished_) return std::optional<UpdateResult>();
   finished_ = false;
   GACCD_RETURN_IF_ERROR(verdict_);
-  return std::optional(figures_);
+  return std::optional(result_);
 }
 
 }  // namespace

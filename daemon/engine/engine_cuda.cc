@@ -11,21 +11,22 @@ namespace gaccd {
 
 Status CudaEngine::Begin(const UpdateSettings& settings) {
   GACCD_ASSIGN_OR_RETURN(const double weight, InverseCount(settings.samples));
-  GACCD_RETURN_IF_ERROR(CheckCount("news", options_.news_elements, settings.news.size()));
+  GACCD_RETURN_IF_ERROR(
+      CheckCount("control words", options_.control_word_count, settings.control_words.size()));
   GACCD_RETURN_IF_ERROR(records_->Begin(context_->compute()));
   UpdateRecord& record = records_->current();
   record.settings = settings;
   record.optimizer_updates = optimizer_->updates();
-  UpdateWish& wish = record.page->wish;
-  wish = {.clip_norm = settings.clip_norm,
-          .planned_samples = static_cast<double>(settings.samples),
-          .update = settings.update,
-          .sample_weight = static_cast<float>(weight),
-          .outlive = options_.outlive_nonfinite ? 1 : 0};
+  UpdateInputs& inputs = record.page->inputs;
+  inputs = {.clip_norm = settings.clip_norm,
+            .planned_samples = static_cast<double>(settings.samples),
+            .update = settings.update,
+            .sample_weight = static_cast<float>(weight),
+            .outlive = options_.outlive_nonfinite ? 1 : 0};
   open_ = true;
-  optimizer_->Prepare(settings.lr, &wish);
+  optimizer_->Prepare(settings.lr, &inputs);
   (void)host_.Lap();
-  return records_->SendWish(record, control(), context_->compute());
+  return records_->SendInputs(record, control(), context_->compute());
 }
 
 Status CudaEngine::MicroStep(const BatchView& batch, StepPlace place) {
@@ -60,8 +61,8 @@ Status CudaEngine::EmptyMicroStep(StepPlace place) {
 
 Status CudaEngine::Reduce() {
   const UpdateRecord& record = records_->current();
-  std::ranges::copy(record.settings.news, record.news.begin());
-  GACCD_RETURN_IF_ERROR(records_->SendNews(control(), context_->compute()));
+  std::ranges::copy(record.settings.control_words, record.control_words.begin());
+  GACCD_RETURN_IF_ERROR(records_->SendControlWords(control(), context_->compute()));
   const auto mark = [](const CudaEvent& event, cudaStream_t stream) {
     return CudaStatus(cudaEventRecord(event.get(), stream), "mark of a phase");
   };
@@ -89,26 +90,26 @@ Status CudaEngine::End() {
   return records_->End(control(), context_->compute());
 }
 
-Result<std::optional<UpdateFigures>> CudaEngine::Figures(bool wait) {
-  if (records_->empty()) return std::optional<UpdateFigures>();
+Result<std::optional<UpdateResult>> CudaEngine::TakeResult(bool wait) {
+  if (records_->empty()) return std::optional<UpdateResult>();
   const UpdateRecord& record = records_->oldest();
   if (wait) {
     GACCD_RETURN_IF_ERROR(waiter_.Wait(record.end, "update"));
   } else {
     GACCD_ASSIGN_OR_RETURN(const bool over, waiter_.Happened(record.end, "update"));
-    if (!over) return std::optional<UpdateFigures>();
+    if (!over) return std::optional<UpdateResult>();
   }
   if (Status verdict = Verdict(record); !verdict.ok()) {
     // The GPU has changed nothing in this update and in those after it.
     optimizer_->set_updates(record.optimizer_updates);
     // Probe() computes with the settings of this update, not of one that was enqueued behind it.
-    GACCD_RETURN_IF_ERROR(records_->SendWish(record, control(), context_->compute()));
+    GACCD_RETURN_IF_ERROR(records_->SendInputs(record, control(), context_->compute()));
     return verdict;
   }
-  GACCD_ASSIGN_OR_RETURN(const UpdateFigures figures, FiguresOf(record));
-  if (!figures.finite) optimizer_->set_updates(record.optimizer_updates);
+  GACCD_ASSIGN_OR_RETURN(const UpdateResult result, ResultOf(record));
+  if (!result.finite) optimizer_->set_updates(record.optimizer_updates);
   records_->DropOldest();
-  return std::optional(figures);
+  return std::optional(result);
 }
 
 // All ranks have the same sums, so all of them come to the same verdict about the same update.

@@ -1,5 +1,5 @@
 // The engine on a GPU: see engine.h for what the phases mean. Everything is enqueued; what stands
-// in the way of the host is only the copy of a batch some micro-steps ago, and the figures of the
+// in the way of the host is only the copy of a batch some micro-steps ago, and the result of the
 // update before.
 #pragma once
 
@@ -22,7 +22,7 @@
 
 namespace gaccd {
 
-// Small things on the GPU, in one piece; the news of an update stand behind them.
+// Small things on the GPU, in one piece; the control words of an update stand behind them.
 struct DeviceWords {
   double no_loss = 0;             // the loss sum of a micro-step without samples
   double evaluation[2] = {0, 0};  // loss sum, correct
@@ -44,8 +44,8 @@ class CudaEngine final : public Engine {
   [[nodiscard]] int held_batches() const override { return BatchUploads::kHeld; }
   // Where an update may turn out not to count (outlive_nonfinite), AdamW's factors of the next one
   // depend on that: none is on its way then.
-  [[nodiscard]] int updates_underway() const override {
-    return options_.outlive_nonfinite ? 0 : UpdateRecords::kUnderway - 1;
+  [[nodiscard]] int updates_in_flight() const override {
+    return options_.outlive_nonfinite ? 0 : UpdateRecords::kInFlight - 1;
   }
 
   Status SetParameters(std::span<const float> parameters) override;
@@ -69,7 +69,7 @@ class CudaEngine final : public Engine {
   Status Audit() override { return Status::Ok(); }
   Status Optimize() override;
   Status End() override;
-  Result<std::optional<UpdateFigures>> Figures(bool wait) override;
+  Result<std::optional<UpdateResult>> TakeResult(bool wait) override;
 
   Result<double> Probe(const BatchView& batch) override;
   Result<Evaluation> Evaluate(const BatchView& batch) override;
@@ -97,7 +97,7 @@ class CudaEngine final : public Engine {
         StateElements(options_.optimizer, model_.layout().trainable_size()));
   }
   [[nodiscard]] std::size_t words_bytes() const {
-    return sizeof(DeviceWords) + options_.news_elements * sizeof(double);
+    return sizeof(DeviceWords) + options_.control_word_count * sizeof(double);
   }
   [[nodiscard]] bool reduces() const { return comm_.size() > 1 || options_.choice.always_overlap; }
   [[nodiscard]] bool overlaps() const {

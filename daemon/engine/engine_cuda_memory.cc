@@ -156,7 +156,7 @@ Status CudaEngine::PrepareReplica() {
     GACCD_ASSIGN_OR_RETURN(
         reduction_, CudaReduction::Create(comm_, *context_, model_.layout(), gradients_, control(),
                                           {.bucket_elements = options_.choice.bucket_elements,
-                                           .news_elements = options_.news_elements,
+                                           .control_word_count = options_.control_word_count,
                                            .overlap = overlaps()}));
     hooks.ready = [this](std::size_t parameter) { return reduction_->Ready(parameter); };
   }
@@ -166,14 +166,14 @@ Status CudaEngine::PrepareReplica() {
   };
   GACCD_RETURN_IF_ERROR(replica_->Prepare({.parameters = parameters_.as<float>(),
                                            .gradients = gradients_,
-                                           .weight = &control()->wish.sample_weight,
-                                           .update = &control()->wish.update},
+                                           .weight = &control()->inputs.sample_weight,
+                                           .update = &control()->inputs.update},
                                           hooks));
   for (const std::string& note : replica_->notes()) LogInfo(note);
   context_->choices().Save();
   for (const std::string& note : context_->choices().TakeNotes()) LogInfo(note);
   GACCD_ASSIGN_OR_RETURN(uploads_, BatchUploads::Create(*context_, *replica_, waiter_));
-  GACCD_ASSIGN_OR_RETURN(records_, UpdateRecords::Create(options_.news_elements));
+  GACCD_ASSIGN_OR_RETURN(records_, UpdateRecords::Create(options_.control_word_count));
   GACCD_ASSIGN_OR_RETURN(evaluation_,
                          PinnedBuffer::Allocate(sizeof(DeviceWords::evaluation), "evaluation"));
   return Status::Ok();

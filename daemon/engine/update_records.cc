@@ -18,17 +18,18 @@ Result<double> Seconds(const CudaEvent& from, const CudaEvent& to) {
 
 }  // namespace
 
-Result<UpdateRecords> UpdateRecords::Create(std::size_t news_elements) {
+Result<UpdateRecords> UpdateRecords::Create(std::size_t control_word_count) {
   UpdateRecords records;
-  records.news_elements_ = news_elements;
-  const std::size_t page_bytes = sizeof(UpdateControl) + news_elements * sizeof(double);
+  records.control_word_count_ = control_word_count;
+  const std::size_t page_bytes = sizeof(UpdateControl) + control_word_count * sizeof(double);
   GACCD_ASSIGN_OR_RETURN(records.pages_,
-                         PinnedBuffer::Allocate(kUnderway * page_bytes, "records of updates"));
+                         PinnedBuffer::Allocate(kInFlight * page_bytes, "records of updates"));
   for (std::size_t r = 0; r < records.records_.size(); ++r) {
     UpdateRecord& record = records.records_[r];
     std::byte* page = records.pages_.as<std::byte>() + r * page_bytes;
     record.page = new (page) UpdateControl;
-    record.news = {reinterpret_cast<double*>(page + sizeof(UpdateControl)), news_elements};
+    record.control_words = {reinterpret_cast<double*>(page + sizeof(UpdateControl)),
+                            control_word_count};
     for (CudaEvent* event : {&record.begin, &record.computed, &record.reduced, &record.end}) {
       GACCD_ASSIGN_OR_RETURN(*event, CudaEvent::Create(CudaEvent::Kind::kTiming));
     }
@@ -37,7 +38,7 @@ Result<UpdateRecords> UpdateRecords::Create(std::size_t news_elements) {
 }
 
 Status UpdateRecords::Begin(cudaStream_t stream) {
-  if (count_ == kUnderway) return FiguresNotTaken();
+  if (count_ == kInFlight) return ResultNotTaken();
   ++count_;
   UpdateRecord& record = current();
   record.counted = 0;
@@ -45,49 +46,48 @@ Status UpdateRecords::Begin(cudaStream_t stream) {
   return CudaStatus(cudaEventRecord(record.begin.get(), stream), "start of an update");
 }
 
-Status UpdateRecords::SendWish(const UpdateRecord& record, UpdateControl* control,
-                               cudaStream_t stream) {
-  return CudaStatus(cudaMemcpyAsync(&control->wish, &record.page->wish, sizeof(UpdateWish),
+Status UpdateRecords::SendInputs(const UpdateRecord& record, UpdateControl* control,
+                                 cudaStream_t stream) {
+  return CudaStatus(cudaMemcpyAsync(&control->inputs, &record.page->inputs, sizeof(UpdateInputs),
                                     cudaMemcpyHostToDevice, stream),
                     "copy of an update's settings");
 }
 
-Status UpdateRecords::SendNews(UpdateControl* control, cudaStream_t stream) {
-  const std::span<const double> news = current().news;
-  if (news.empty()) return Status::Ok();
-  return CudaStatus(
-      cudaMemcpyAsync(control + 1, news.data(), news.size_bytes(), cudaMemcpyHostToDevice, stream),
-      "copy of an update's news");
+Status UpdateRecords::SendControlWords(UpdateControl* control, cudaStream_t stream) {
+  const std::span<const double> control_words = current().control_words;
+  if (control_words.empty()) return Status::Ok();
+  return CudaStatus(cudaMemcpyAsync(control + 1, control_words.data(), control_words.size_bytes(),
+                                    cudaMemcpyHostToDevice, stream),
+                    "copy of an update's control words");
 }
 
 Status UpdateRecords::End(const UpdateControl* control, cudaStream_t stream) {
   const UpdateRecord& record = current();
-  const std::size_t bytes = sizeof(UpdateControl) + news_elements_ * sizeof(double);
+  const std::size_t bytes = sizeof(UpdateControl) + control_word_count_ * sizeof(double);
   GACCD_RETURN_IF_ERROR(
       CudaStatus(cudaMemcpyAsync(record.page, control, bytes, cudaMemcpyDeviceToHost, stream),
-                 "copy of an update's figures"));
+                 "copy of an update's result"));
   return CudaStatus(cudaEventRecord(record.end.get(), stream), "end of an update");
 }
 
 void UpdateRecords::DropOldest() {
-  oldest_ = (oldest_ + 1) % kUnderway;
+  oldest_ = (oldest_ + 1) % kInFlight;
   --count_;
 }
 
-Result<UpdateFigures> FiguresOf(const UpdateRecord& record) {
-  UpdateFigures figures{
-      .samples = record.settings.samples,
-      .loss = record.page->sums.loss / static_cast<double>(record.settings.samples),
-      .grad_norm = record.page->verdict.norm,
-      .finite = record.page->verdict.finite != 0,
-      .news = record.news};
+Result<UpdateResult> ResultOf(const UpdateRecord& record) {
+  UpdateResult result{.samples = record.settings.samples,
+                      .loss = record.page->sums.loss / static_cast<double>(record.settings.samples),
+                      .grad_norm = record.page->verdict.norm,
+                      .finite = record.page->verdict.finite != 0,
+                      .control_words = record.control_words};
   GACCD_ASSIGN_OR_RETURN(const double steps_s, Seconds(record.begin, record.computed));
-  GACCD_ASSIGN_OR_RETURN(figures.reduce_s, Seconds(record.computed, record.reduced));
-  GACCD_ASSIGN_OR_RETURN(figures.opt_s, Seconds(record.reduced, record.end));
-  figures.data_s = std::min(record.data_s, steps_s);
-  figures.fwd_bwd_s = steps_s - figures.data_s;
-  figures.dur_s = steps_s + figures.reduce_s + figures.opt_s;
-  return figures;
+  GACCD_ASSIGN_OR_RETURN(result.reduce_s, Seconds(record.computed, record.reduced));
+  GACCD_ASSIGN_OR_RETURN(result.opt_s, Seconds(record.reduced, record.end));
+  result.data_s = std::min(record.data_s, steps_s);
+  result.fwd_bwd_s = steps_s - result.data_s;
+  result.dur_s = steps_s + result.reduce_s + result.opt_s;
+  return result;
 }
 
 }  // namespace gaccd

@@ -24,29 +24,29 @@ struct UpdateRecord {
   CudaEvent computed;  // all micro-steps
   CudaEvent reduced;
   CudaEvent end;
-  UpdateControl* page = nullptr;  // page-locked
-  std::span<double> news;         // behind it
+  UpdateControl* page = nullptr;    // page-locked
+  std::span<double> control_words;  // behind it
 };
 
 class UpdateRecords {
  public:
-  // Updates whose figures were not taken; one more is refused.
-  static constexpr int kUnderway = 2;
+  // Updates whose result was not taken; one more is refused.
+  static constexpr int kInFlight = 2;
 
-  static Result<UpdateRecords> Create(std::size_t news_elements);
+  static Result<UpdateRecords> Create(std::size_t control_word_count);
 
-  // A record for a new update; it marks its start on `stream`. kInternal when kUnderway figures
+  // A record for a new update; it marks its start on `stream`. kInternal when kInFlight results
   // were not taken.
   Status Begin(cudaStream_t stream);
-  [[nodiscard]] UpdateRecord& current() { return records_[(oldest_ + count_ - 1) % kUnderway]; }
+  [[nodiscard]] UpdateRecord& current() { return records_[(oldest_ + count_ - 1) % kInFlight]; }
   [[nodiscard]] const UpdateRecord& current() const {
-    return records_[(oldest_ + count_ - 1) % kUnderway];
+    return records_[(oldest_ + count_ - 1) % kInFlight];
   }
-  // The GPU copies its wish from the page, before the first micro-step.
-  Status SendWish(const UpdateRecord& record, UpdateControl* control, cudaStream_t stream);
-  // The GPU copies the news from the page to behind its control, before the reduction.
-  Status SendNews(UpdateControl* control, cudaStream_t stream);
-  // The GPU copies its control and its news to the page; marks the end.
+  // The GPU copies its inputs from the page, before the first micro-step.
+  Status SendInputs(const UpdateRecord& record, UpdateControl* control, cudaStream_t stream);
+  // The GPU copies the control words from the page to behind its control, before the reduction.
+  Status SendControlWords(UpdateControl* control, cudaStream_t stream);
+  // The GPU copies its control and its control words to the page; marks the end.
   Status End(const UpdateControl* control, cudaStream_t stream);
 
   [[nodiscard]] bool empty() const { return count_ == 0; }
@@ -57,14 +57,14 @@ class UpdateRecords {
   [[nodiscard]] std::int64_t bytes() const { return static_cast<std::int64_t>(pages_.bytes()); }
 
  private:
-  std::array<UpdateRecord, kUnderway> records_;
-  std::size_t news_elements_ = 0;
+  std::array<UpdateRecord, kInFlight> records_;
+  std::size_t control_word_count_ = 0;
   std::size_t oldest_ = 0;
   std::size_t count_ = 0;
   PinnedBuffer pages_;
 };
 
 // Loss, norm and times of a finished update, whatever its verdict.
-Result<UpdateFigures> FiguresOf(const UpdateRecord& record);
+Result<UpdateResult> ResultOf(const UpdateRecord& record);
 
 }  // namespace gaccd

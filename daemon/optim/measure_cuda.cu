@@ -30,15 +30,15 @@ __global__ void __launch_bounds__(kWarp)
 // The square of a finite float never overflows in double, so `squares` is finite exactly when all
 // values are.
 __device__ inline void Judge(double squares, UpdateControl* control) {
-  const UpdateWish& wish = control->wish;
+  const UpdateInputs& inputs = control->inputs;
   UpdateVerdict& verdict = control->verdict;
   const bool finite = IsFinite(squares) && IsFinite(control->sums.loss) && control->overflowed == 0;
-  const bool counted = control->sums.samples == wish.planned_samples;
+  const bool counted = control->sums.samples == inputs.planned_samples;
   verdict.norm = sqrt(squares);
-  verdict.gradient_scale = finite ? ClipFactor(verdict.norm, wish.clip_norm) : 1.0F;
+  verdict.gradient_scale = finite ? ClipFactor(verdict.norm, inputs.clip_norm) : 1.0F;
   verdict.finite = finite ? 1 : 0;
   verdict.counted = counted ? 1 : 0;
-  if (!counted || (!finite && wish.outlive == 0)) verdict.stopped = 1;
+  if (!counted || (!finite && inputs.outlive == 0)) verdict.stopped = 1;
   verdict.idle = !finite || verdict.stopped != 0 ? 1 : 0;
 }
 

@@ -84,13 +84,13 @@ Status CudaOptimizer::MakeTiles(const OptimizerRanges& ranges) {
                     "optimiser groups");
 }
 
-void CudaOptimizer::Prepare(double lr, UpdateWish* wish) {
+void CudaOptimizer::Prepare(double lr, UpdateInputs* inputs) {
   ++updates_;
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     std::visit(
-        Overloaded{[&](const SgdSpec& sgd) { wish->sgd[i] = FactorsOf(sgd, groups_[i], lr); },
+        Overloaded{[&](const SgdSpec& sgd) { inputs->sgd[i] = FactorsOf(sgd, groups_[i], lr); },
                    [&](const AdamWSpec& adamw) {
-                     wish->adamw[i] = FactorsOf(adamw, groups_[i], lr, updates_);
+                     inputs->adamw[i] = FactorsOf(adamw, groups_[i], lr, updates_);
                    }},
         spec_.kind);
   }

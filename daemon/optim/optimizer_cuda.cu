@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kThreads)
   LoadPart(params, part, p);
   LoadPart(gradient, part, g);
   if constexpr (kRule != SgdRule::kPlain) LoadPart(momentum, StateOf(part), m);
-  SgdFactors f = control->wish.sgd[part.group];
+  SgdFactors f = control->inputs.sgd[part.group];
   f.gradient_scale = control->verdict.gradient_scale;
   if (control->verdict.idle != 0) return;
 #pragma unroll
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kThreads)
   LoadPart(gradient, part, g);
   LoadPart(first, StateOf(part), m);
   LoadPart(second, StateOf(part), s);
-  AdamWFactors f = control->wish.adamw[part.group];
+  AdamWFactors f = control->inputs.adamw[part.group];
   f.gradient_scale = control->verdict.gradient_scale;
   if (control->verdict.idle != 0) return;
 #pragma unroll

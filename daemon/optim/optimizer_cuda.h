@@ -28,7 +28,7 @@ Status AddToSums(cudaStream_t stream, UpdateControl* control, const double* loss
                  std::int64_t samples, bool first);
 
 // Norm and finite check of the reduced gradient in one pass, in double, in one order on every GPU;
-// then the verdict from these, control->sums and control->wish. scratch: NormScratchBytes() bytes
+// then the verdict from these, control->sums and control->inputs. scratch: NormScratchBytes() bytes
 // of GPU memory, zeroed before the first use.
 [[nodiscard]] std::size_t NormScratchBytes();
 Status MeasureGradient(cudaStream_t stream, const float* gradient, std::int64_t elements,
@@ -57,8 +57,8 @@ class CudaOptimizer {
   [[nodiscard]] static std::int64_t TableBytes(const OptimizerRanges& ranges,
                                                std::int64_t elements);
 
-  // Fills the factors of this update's wish. updates() counts one more.
-  void Prepare(double lr, UpdateWish* wish);
+  // Fills the factors of this update's inputs. updates() counts one more.
+  void Prepare(double lr, UpdateInputs* inputs);
   // One pass over all parameters; does nothing when the verdict says idle.
   Status Step(cudaStream_t stream, UpdateControl* control);
 
@@ -73,7 +73,7 @@ class CudaOptimizer {
   OptimizerSpec spec_;
   Buffers buffers_;
   std::int64_t trainable_;              // elements of all ranges
-  std::vector<OptimizerGroup> groups_;  // their positions are those of the factors in the wish
+  std::vector<OptimizerGroup> groups_;  // their positions are those of the factors in the inputs
   DeviceBuffer tiles_;                  // empty: one group, nothing frozen
   std::int64_t tile_count_ = 0;
   std::int64_t updates_ = 0;

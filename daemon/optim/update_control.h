@@ -1,6 +1,6 @@
 // UpdateControl: what one update's kernels and the host tell each other, in GPU memory, so that the
 // host need not wait inside an update. One writer a field:
-//   host, before the first micro-step     wish
+//   host, before the first micro-step     inputs
 //   end of every micro-step               sums (summed over the ranks in the reduction)
 //   norm kernel                           verdict: the optimiser kernels obey it
 //   optimiser kernels                     overflowed: the next verdict tells
@@ -18,7 +18,7 @@ namespace gaccd {
 // Different groups of parameters, at most.
 inline constexpr int kMaxOptimizerGroups = 64;
 
-struct UpdateWish {
+struct UpdateInputs {
   double clip_norm = 0;                       // 0 = do not clip
   double planned_samples = 0;                 // of all ranks
   std::int64_t update = 0;                    // its number since the start
@@ -38,7 +38,7 @@ struct UpdateVerdict {
   double norm = 0;           // of the reduced gradient, before clipping
   float gradient_scale = 1;  // clip factor
   std::int32_t finite = 1;   // loss and gradient of this update
-  std::int32_t counted = 1;  // sums.samples == wish.planned_samples
+  std::int32_t counted = 1;  // sums.samples == inputs.planned_samples
   // Sticky: 1 from the first update on that was not counted right, or not finite and not to be
   // outlived. Nothing is changed any more, so the parameters stay those of the update before.
   std::int32_t stopped = 0;
@@ -50,7 +50,7 @@ struct UpdateControl {
   // Sticky: 1 from the first update on that left a parameter which is not finite. No later update
   // is finite then. The loss alone would not show it: the ReLU of a product may turn NaN into 0.
   std::int32_t overflowed = 0;
-  UpdateWish wish;
+  UpdateInputs inputs;
   UpdateSums sums;  // the last, so that one reduction goes on behind it
 };
 static_assert(offsetof(UpdateControl, sums) + sizeof(UpdateSums) == sizeof(UpdateControl));

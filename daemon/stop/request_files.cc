@@ -18,13 +18,13 @@ struct RequestFiles::State {
   State(std::string folder, RequestFilesOptions how)
       : run_dir(std::move(folder)), options(std::move(how)) {}
   void Run();
-  [[nodiscard]] StopWish Look() const;
+  [[nodiscard]] StopRequest Look() const;
   [[nodiscard]] Status RemoveSave() const;
 
   const std::string run_dir;
   const RequestFilesOptions options;
-  std::atomic<StopWish> wish = StopWish::kNone;  // changed with `mutex`
-  std::mutex mutex;                              // of everything below
+  std::atomic<StopRequest> request = StopRequest::kNone;  // changed with `mutex`
+  std::mutex mutex;                                       // of everything below
   std::condition_variable changed;
   bool looked = false;
   bool served = false;  // SAVE is to be removed
@@ -72,9 +72,9 @@ void RequestFiles::State::Run() {
       options.warn(StrCat("the request is carried out, but its file cannot be removed: ",
                           removed.message()));
     }
-    const StopWish found = Look();
+    const StopRequest found = Look();
     lock.lock();
-    if (!served) wish = found;  // else it may have seen the SAVE that was served meanwhile
+    if (!served) request = found;  // else it may have seen the SAVE that was served meanwhile
     looked = true;
     changed.notify_all();
     changed.wait_for(lock, options.pause, [this] { return served || end; });
@@ -83,12 +83,12 @@ void RequestFiles::State::Run() {
   changed.notify_all();
 }
 
-StopWish RequestFiles::State::Look() const {
+StopRequest RequestFiles::State::Look() const {
   const auto exists = [this](const std::string& path) {
     return options.exists ? options.exists(path) : PathExists(path);
   };
-  if (exists(StrCat(run_dir, "/STOP"))) return StopWish::kStop;
-  return exists(StrCat(run_dir, "/SAVE")) ? StopWish::kSave : StopWish::kNone;
+  if (exists(StrCat(run_dir, "/STOP"))) return StopRequest::kStop;
+  return exists(StrCat(run_dir, "/SAVE")) ? StopRequest::kSave : StopRequest::kNone;
 }
 
 Status RequestFiles::State::RemoveSave() const {
@@ -97,14 +97,16 @@ Status RequestFiles::State::RemoveSave() const {
   return ErrnoStatus("remove", path);
 }
 
-StopWish RequestFiles::wish() const { return state_ ? state_->wish.load() : StopWish::kNone; }
+StopRequest RequestFiles::request() const {
+  return state_ ? state_->request.load() : StopRequest::kNone;
+}
 
 void RequestFiles::Saved() {
   if (!state_) return;
   {
     const std::lock_guard lock(state_->mutex);
     state_->served = true;
-    if (state_->wish == StopWish::kSave) state_->wish = StopWish::kNone;
+    if (state_->request == StopRequest::kSave) state_->request = StopRequest::kNone;
   }
   state_->changed.notify_all();
 }

@@ -22,22 +22,22 @@ struct RequestFilesOptions {
   std::function<bool(const std::string& path)> exists = {};
 };
 
-// wish() and Saved() belong to one thread; they do not wait for the disk.
+// request() and Saved() belong to one thread; they do not wait for the disk.
 class RequestFiles {
  public:
   // How long ~RequestFiles() waits for a look in progress; a thread that hangs in one is left
   // behind.
   static constexpr std::chrono::milliseconds kPatience{500};
 
-  // run_dir empty: there are no files, wish() is always kNone. Waits for the first look, a second
-  // at most, so that a STOP that was there before is seen at once.
+  // run_dir empty: there are no files, request() is always kNone. Waits for the first look, a
+  // second at most, so that a STOP that was there before is seen at once.
   explicit RequestFiles(std::string run_dir, RequestFilesOptions options = {});
   ~RequestFiles();
   RequestFiles(const RequestFiles&) = delete;
   RequestFiles& operator=(const RequestFiles&) = delete;
 
   // kStop or kSave while the file is there, as of the last look.
-  [[nodiscard]] StopWish wish() const;
+  [[nodiscard]] StopRequest request() const;
   // SAVE is served, and is soon removed. STOP stays, so that a requeued attempt stops too.
   void Saved();
 

@@ -1,13 +1,13 @@
-// StopAgreement: what each rank wishes (signals, the files STOP and SAVE, the end of the job)
+// StopAgreement: what each rank requests (signals, the files STOP and SAVE, the end of the job)
 // becomes one decision, the same on all ranks at the same place.
 //
-//   place                     the wishes travel                          stops there
-//   boundary of two updates   on the update's reduction, as its news     with a save, if it fits
+//   place                     the requests travel                          stops there
+//   boundary of two updates   on the update's reduction, as its words     with a save, if it fits
 //   between micro-steps       by an exchange of their own, about every   when there is time for a
 //   and evaluation batches    0.5 s: never while updates are shorter     save but not for the rest
 //   start-up                  by an exchange, after each stage           always
 //
-// All that decides is in the summed news: no rank looks at its own clock or flags when it decides.
+// All that decides is in the summed words: no rank looks at its own clock or flags when it decides.
 // A save fits when the shortest time left on any rank covers it: SaveFits() of every rank is
 // summed.
 //
@@ -27,9 +27,9 @@
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
 #include "collectives/watchdog/exit_timer.h"
-#include "daemon/stop/news.h"
 #include "daemon/stop/request_files.h"
 #include "daemon/stop/stop_signals.h"
+#include "daemon/stop/stop_words.h"
 #include "daemon/stop/time_left.h"
 
 namespace gaccd {
@@ -48,7 +48,7 @@ struct StopDecision {
   // Of those that stop. kTempFail: to be requeued; kNoRequeue: STOP; kInterrupted: a second
   // request, and the last signal was SIGINT.
   ErrorKind kind = ErrorKind::kTempFail;
-  std::string reason;   // "SIGTERM (8 of 8 ranks)"; empty when no one wishes anything
+  std::string reason;   // "SIGTERM (8 of 8 ranks)"; empty when no one requests anything
   std::string unsaved;  // of kLeave: why nothing is saved; empty when `reason` says it
 
   [[nodiscard]] bool saves_and_stops() const {
@@ -59,10 +59,10 @@ struct StopDecision {
   [[nodiscard]] Status ToStatus(std::string_view where, bool saved) const;
 };
 
-// Pure: of summed news. checkpoints: the run can save.
-[[nodiscard]] StopDecision DecideAtBoundary(const StopNews& news, bool checkpoints, int ranks);
+// Pure: of summed words. checkpoints: the run can save.
+[[nodiscard]] StopDecision DecideAtBoundary(const StopWords& words, bool checkpoints, int ranks);
 // Inside a window of micro-steps, or an evaluation: kGoOn also when the end of it comes in time.
-[[nodiscard]] StopDecision DecideInside(const StopNews& news, bool checkpoints, int ranks);
+[[nodiscard]] StopDecision DecideInside(const StopWords& words, bool checkpoints, int ranks);
 
 // Counts steps; tells when the next exchange is due, alike on all ranks, from an agreed pace.
 class AskClock {
@@ -113,12 +113,12 @@ class StopAgreement {
     done_before_ = done;
   }
   // At the end of an update, just before its reduction, so that what was asked for meanwhile is
-  // heard at once: this rank's part of its news. underway: updates that a device does beside the
-  // host (Engine::updates_underway()).
-  void Tell(std::span<double> news, std::int64_t micro_steps, std::int64_t underway);
-  // After it, from its figures: the summed news, and how long its micro-steps took (rank 0's
+  // heard at once: this rank's part of its words. in_flight: updates that a device does beside the
+  // host (Engine::updates_in_flight()).
+  void Pack(std::span<double> words, std::int64_t micro_steps, std::int64_t in_flight);
+  // After it, from its result: the summed words, and how long its micro-steps took (rank 0's
   // counts), of which some were perhaps done by an attempt before.
-  void Hear(std::span<const double> summed, double update_s, std::int64_t micro_steps);
+  void Unpack(std::span<const double> summed, double update_s, std::int64_t micro_steps);
   // What follows from all that was heard.
   [[nodiscard]] virtual StopDecision AtBoundary() const;
 
@@ -140,11 +140,11 @@ class StopAgreement {
     if (seconds > 0) save_s_ = seconds;
     window_ratio_ = window_ratio;
   }
-  // A save was begun: the wishes to save are fulfilled.
+  // A save was begun: the requests to save are fulfilled.
   void Saved();
   // This rank was asked twice: nothing is waited for any more. Any thread.
   [[nodiscard]] bool asked_twice() const {
-    return options_.signals != nullptr && options_.signals->wish() == StopWish::kStopNow;
+    return options_.signals != nullptr && options_.signals->request() == StopRequest::kStopNow;
   }
   // No time is left to wait for a disk. Any thread.
   [[nodiscard]] bool out_of_time() const;
@@ -160,9 +160,9 @@ class StopAgreement {
     double rest_s = 0;  // the one after what was begun
     double next_s = 0;  // that after this, should the run go on
   };
-  StopNews Mine(const Ahead& ahead);
-  void Take(const StopNews& news);
-  Result<StopNews> Exchange(const StopNews& mine);
+  StopWords Mine(const Ahead& ahead);
+  void Take(const StopWords& words);
+  Result<StopWords> Exchange(const StopWords& mine);
   // Between two of `steps`, after `done`. Gives their pace, as all ranks see it.
   Result<double> Ask(std::int64_t done, std::int64_t steps);
 
@@ -175,7 +175,7 @@ class StopAgreement {
   double window_ratio_ = 1;
   double pace_s_ = 0;    // this rank's own, of micro-steps
   bool warned_ = false;  // that there is nothing to save with
-  StopNews heard_;       // the same on all ranks
+  StopWords heard_;      // the same on all ranks
   AskClock updates_;
   AskClock evaluation_;
   Clock::time_point phase_began_ = Clock::now();

@@ -66,15 +66,15 @@ Status Handle(int signal, void (*handler)(int), struct sigaction* old) {
 
 }  // namespace
 
-std::string_view Name(StopWish wish) {
-  switch (wish) {
-    case StopWish::kNone:
+std::string_view Name(StopRequest request) {
+  switch (request) {
+    case StopRequest::kNone:
       return "none";
-    case StopWish::kSave:
+    case StopRequest::kSave:
       return "save";
-    case StopWish::kStop:
+    case StopRequest::kStop:
       return "stop";
-    case StopWish::kStopNow:
+    case StopRequest::kStopNow:
       return "stop now";
   }
   return "?";
@@ -141,11 +141,11 @@ StopSignals::~StopSignals() {
   for (const Old& old : old_) (void)sigaction(old.signal, &old.action, nullptr);
 }
 
-StopWish StopSignals::wish() const {
+StopRequest StopSignals::request() const {
   const int stops = stop_requests.load(std::memory_order_relaxed);
-  if (stops > 1) return StopWish::kStopNow;
-  if (stops == 1) return StopWish::kStop;
-  return save_requested.load(std::memory_order_relaxed) ? StopWish::kSave : StopWish::kNone;
+  if (stops > 1) return StopRequest::kStopNow;
+  if (stops == 1) return StopRequest::kStop;
+  return save_requested.load(std::memory_order_relaxed) ? StopRequest::kSave : StopRequest::kNone;
 }
 
 int StopSignals::stop_signal() const { return last_stop_signal.load(std::memory_order_relaxed); }

@@ -1,5 +1,5 @@
-// What signals ask of a run, as one wish, which the trainer asks for in every phase. A handler only
-// sets a flag; that all ranks act on it alike is the trainer's matter: the wish rides on a
+// What signals ask of a run, as one request, which the trainer asks for in every phase. A handler
+// only sets a flag; that all ranks act on it alike is the trainer's matter: the request rides on a
 // reduction.
 //
 //   SIGTERM, SIGUSR1, SIGUSR2           stop: save if there is time, leave to be requeued
@@ -24,8 +24,8 @@
 
 namespace gaccd {
 
-enum class StopWish : std::uint8_t { kNone, kSave, kStop, kStopNow };
-[[nodiscard]] std::string_view Name(StopWish wish);  // "none", "save", "stop", "stop now"
+enum class StopRequest : std::uint8_t { kNone, kSave, kStop, kStopNow };
+[[nodiscard]] std::string_view Name(StopRequest request);  // "none", "save", "stop", "stop now"
 
 // "USR2,TERM" -> signal numbers. kUsage, quoting the name: none of TERM, USR1, USR2, ALRM, XCPU.
 Result<std::vector<int>> ParseSignals(std::string_view names);
@@ -33,7 +33,7 @@ Result<std::vector<int>> ParseSignals(std::string_view names);
 [[nodiscard]] std::string SignalNames(const std::vector<int>& signals);  // "SIGUSR2,SIGTERM"
 
 // One per process, as signals are. Made early, so that a signal during start-up is not lost.
-// wish() may be asked by any thread; the rest belongs to the thread that made it.
+// request() may be asked by any thread; the rest belongs to the thread that made it.
 class StopSignals {
  public:
   static constexpr std::chrono::milliseconds kBurst{2000};
@@ -45,14 +45,14 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  [[nodiscard]] StopWish wish() const;
+  [[nodiscard]] StopRequest request() const;
   // The last signal that asked to stop; 0: none did.
   [[nodiscard]] int stop_signal() const;
   // Whether this signal asked to stop.
   [[nodiscard]] bool came(int signal) const;
   // Since the first SIGTERM; none came: empty.
   [[nodiscard]] std::optional<std::chrono::duration<double>> since_term() const;
-  // A wish to save is fulfilled: it is forgotten. Wishes to stop stay.
+  // A request to save is fulfilled: it is forgotten. Requests to stop stay.
   void Saved();
 
  private:

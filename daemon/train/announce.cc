@@ -55,7 +55,7 @@ RunStart StartRecord(const Flags& flags, const Session& session) {
 void Announce(const Flags& flags, const Session& session, RunReporter& reporter) {
   const Setup& setup = *session.setup;
   const Trainer& trainer = *setup.trainer;
-  const MemoryFigures& memory = trainer.memory();
+  const MemoryUse& memory = trainer.memory();
   const bool gpus = session.device.device == Device::kCuda;
   reporter.Begin(StartRecord(flags, session));
   reporter.ShowPlan(setup.plan, PlanText(setup.plan, {}, gpus ? RankKind::kGpu : RankKind::kRank));
@@ -80,7 +80,7 @@ void Announce(const Flags& flags, const Session& session, RunReporter& reporter)
   if (session.resumed) reporter.Resumed(*session.resumed);
 }
 
-void Conclude(const TrainingSummary& summary, const MemoryFigures& memory, RunReporter& reporter) {
+void Conclude(const TrainingSummary& summary, const MemoryUse& memory, RunReporter& reporter) {
   reporter.Say(StrCat("memory per rank: measured ", Megabytes(summary.measured_memory),
                       ", planned ", Megabytes(memory.planned)));
   if (summary.skipped > 0) {

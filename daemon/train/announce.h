@@ -9,6 +9,6 @@ namespace gaccd {
 
 // REQUIRES: the trainer is prepared.
 void Announce(const Flags& flags, const Session& session, RunReporter& reporter);
-void Conclude(const TrainingSummary& summary, const MemoryFigures& memory, RunReporter& reporter);
+void Conclude(const TrainingSummary& summary, const MemoryUse& memory, RunReporter& reporter);
 
 }  // namespace gaccd

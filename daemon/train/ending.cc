@@ -10,7 +10,7 @@ namespace gaccd {
 namespace {
 
 // What was seen of a loss first by others, this rank is told a moment later.
-constexpr std::chrono::milliseconds kSpreadOfNews{300};
+constexpr std::chrono::milliseconds kReportDelay{300};
 
 std::optional<CommFailure> FailureOf(const Session& session) {
   if (session.between_gpus) {
@@ -37,7 +37,7 @@ void WaitForHeartbeat(const Session& session) {
     const std::vector<MissingRank> missing = MissingOf(session);
     const bool none_yet = session.peers->lost().empty();
     if (none_yet && (!FailureOf(session) || std::ranges::any_of(missing, Explains))) return;
-    if (none_yet && std::chrono::steady_clock::now() - start > kSpreadOfNews) return;
+    if (none_yet && std::chrono::steady_clock::now() - start > kReportDelay) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
 }

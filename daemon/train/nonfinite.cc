@@ -54,9 +54,9 @@ std::string Numbers(const std::vector<std::int64_t>& numbers) {
 
 }  // namespace
 
-Result<std::vector<Culprit>> FindCulprits(Engine& engine, const FlatLayout& layout,
-                                          const UpdateReplay& replay) {
-  std::vector<Culprit> culprits;
+Result<std::vector<Offender>> FindOffenders(Engine& engine, const FlatLayout& layout,
+                                            const UpdateReplay& replay) {
+  std::vector<Offender> offenders;
   std::vector<float> gradients(static_cast<std::size_t>(layout.size()));
   for (std::int64_t step = 0; step < replay.steps; ++step) {
     const BatchView* batch = replay.batches->Next();
@@ -70,34 +70,35 @@ Result<std::vector<Culprit>> FindCulprits(Engine& engine, const FlatLayout& layo
     GACCD_RETURN_IF_ERROR(engine.GetGradients(gradients));
     std::string where = FirstBadParameter(layout, gradients);
     if (where.empty() && std::isfinite(loss)) continue;
-    Culprit culprit{.micro_step = step,
-                    .where = where.empty() ? "loss" : std::move(where),
-                    .samples = {batch->ids, batch->ids + batch->samples},
-                    .bad_inputs = BadInputs(*batch, replay.spec)};
-    culprits.push_back(std::move(culprit));
+    Offender offender{.micro_step = step,
+                      .where = where.empty() ? "loss" : std::move(where),
+                      .samples = {batch->ids, batch->ids + batch->samples},
+                      .bad_inputs = BadInputs(*batch, replay.spec)};
+    offenders.push_back(std::move(offender));
   }
-  return culprits;
+  return offenders;
 }
 
-std::string Describe(const std::vector<Culprit>& culprits, std::int64_t steps) {
-  const Culprit& first = culprits.front();
+std::string Describe(const std::vector<Offender>& offenders, std::int64_t steps) {
+  const Offender& first = offenders.front();
   std::string text = StrCat("micro-batch ", first.micro_step + 1, " of ", steps, ": the ",
                             first.where == "loss" ? "loss" : StrCat("gradient of ", first.where),
                             " is not finite; samples ", Numbers(first.samples));
   if (!first.bad_inputs.empty()) {
     text += StrCat("; not finite in the data: samples ", Numbers(first.bad_inputs));
   }
-  if (culprits.size() > 1) text += StrCat("; and ", culprits.size() - 1, " more micro-batches");
+  if (offenders.size() > 1) text += StrCat("; and ", offenders.size() - 1, " more micro-batches");
   return text;
 }
 
-Result<SharedCulprits> ShareCulprits(Communicator& comm, const Result<std::vector<Culprit>>& mine,
-                                     std::int64_t my_samples, std::int64_t steps) {
+Result<SharedOffenders> ShareOffenders(Communicator& comm,
+                                       const Result<std::vector<Offender>>& mine,
+                                       std::int64_t my_samples, std::int64_t steps) {
   Status found = mine.status();
   std::array<std::int64_t, 2> sums{my_samples, mine.ok() ? 0 : 1};  // survivors, ranks in trouble
   if (mine.ok() && !mine->empty()) {
     found = {ErrorKind::kNoRequeue, Describe(*mine, steps)};
-    for (const Culprit& culprit : *mine) sums[0] -= std::ssize(culprit.samples);
+    for (const Offender& offender : *mine) sums[0] -= std::ssize(offender.samples);
   }
   const Agreement agreement = AgreeOn(comm, found);
   const MutableBuffer view = View(std::span<std::int64_t>(sums));
@@ -108,10 +109,10 @@ Result<SharedCulprits> ShareCulprits(Communicator& comm, const Result<std::vecto
                   StrCat("the values that are not finite were not found: ", sums[1],
                          " ranks could not search; ", agreement.status.message()));
   }
-  return SharedCulprits{.text = agreement.status.ok()
-                                    ? "every micro-batch is finite, but their sum overflows"
-                                    : agreement.status.message(),
-                        .survivors = sums[0]};
+  return SharedOffenders{.text = agreement.status.ok()
+                                     ? "every micro-batch is finite, but their sum overflows"
+                                     : agreement.status.message(),
+                         .survivors = sums[0]};
 }
 
 }  // namespace gaccd

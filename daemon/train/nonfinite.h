@@ -25,7 +25,7 @@ struct UpdateReplay {
 };
 
 // A micro-batch whose own loss or gradient is not finite.
-struct Culprit {
+struct Offender {
   std::int64_t micro_step = 0;  // from 0
   std::string where;            // the first parameter whose gradient it is, else "loss"
   std::vector<std::int64_t> samples;
@@ -33,21 +33,22 @@ struct Culprit {
 };
 
 // Local. Engine::Probe() of every micro-batch with samples.
-Result<std::vector<Culprit>> FindCulprits(Engine& engine, const FlatLayout& layout,
-                                          const UpdateReplay& replay);
+Result<std::vector<Offender>> FindOffenders(Engine& engine, const FlatLayout& layout,
+                                            const UpdateReplay& replay);
 
 // "micro-batch 2 of 3: the gradient of fc1.weight is not finite; samples 4, 17, 23", and how many
 // more. REQUIRES: at least one.
-[[nodiscard]] std::string Describe(const std::vector<Culprit>& culprits, std::int64_t steps);
+[[nodiscard]] std::string Describe(const std::vector<Offender>& offenders, std::int64_t steps);
 
 // What the ranks found together.
-struct SharedCulprits {
+struct SharedOffenders {
   std::string text;            // of the lowest rank with one, with its rank and host; or of none
-  std::int64_t survivors = 0;  // samples of all ranks that are in no culprit
+  std::int64_t survivors = 0;  // samples of all ranks that are in no offender
 };
 // Collective. my_samples: of this rank in the whole update. The error of a rank that could not look
 // is that of all.
-Result<SharedCulprits> ShareCulprits(Communicator& comm, const Result<std::vector<Culprit>>& mine,
-                                     std::int64_t my_samples, std::int64_t steps);
+Result<SharedOffenders> ShareOffenders(Communicator& comm,
+                                       const Result<std::vector<Offender>>& mine,
+                                       std::int64_t my_samples, std::int64_t steps);
 
 }  // namespace gaccd

@@ -9,12 +9,12 @@ RankTimes::RankTimes(int rank, int world)
       world_(static_cast<std::size_t>(world)),
       summed_(world > 1 && world <= kMostRanks) {}
 
-void RankTimes::Pack(std::span<double> news) const {
+void RankTimes::Pack(std::span<double> control_words) const {
   if (!summed_) return;
-  std::ranges::fill(news, 0.0);
-  news[kParts * rank_ + kData] = mine_.data_s;
-  news[kParts * rank_ + kCompute] = mine_.compute_s;
-  news[kParts * rank_ + kStopped] = mine_.stopped_s;
+  std::ranges::fill(control_words, 0.0);
+  control_words[kParts * rank_ + kData] = mine_.data_s;
+  control_words[kParts * rank_ + kCompute] = mine_.compute_s;
+  control_words[kParts * rank_ + kStopped] = mine_.stopped_s;
 }
 
 template <typename Time>
@@ -31,10 +31,10 @@ std::string_view RankTimes::PhaseOf(const Loss& loss) {
   return loss.data_s > loss.compute_s ? "data" : "compute";
 }
 
-std::optional<Straggler> RankTimes::Unpack(std::span<const double> news) {
+std::optional<Straggler> RankTimes::Unpack(std::span<const double> control_words) {
   if (!summed_) return std::nullopt;
   const auto part = [&](Part which) {
-    return [news, which](std::size_t r) { return news[kParts * r + which]; };
+    return [control_words, which](std::size_t r) { return control_words[kParts * r + which]; };
   };
   const auto busy = [&](std::size_t r) {
     return std::max(part(kData)(r) + part(kCompute)(r), part(kStopped)(r));

@@ -1,6 +1,6 @@
-// RankTimes: which rank the others wait for. Every rank packs into an update's news how long it was
-// busy in the newest update that it knows the times of, before it waited for the others; so all
-// ranks know all times, one update late (two on GPUs).
+// RankTimes: which rank the others wait for. Every rank packs into an update's control words how
+// long it was busy in the newest update that it knows the times of, before it waited for the
+// others; so all ranks know all times, one update late (two on GPUs).
 //
 //   element 3r      data_s of rank r     waiting for its micro-batches
 //   element 3r + 1  fwd_bwd_s of rank r  forward, backward
@@ -22,8 +22,8 @@
 // kSettled that lasted kSettledS seconds. And what lasted less than kLeastS seconds is not worth a
 // warning: a rank must be slow for that long.
 //
-// A rank alone has nobody to wait for, and more than kMostRanks would make the news larger than
-// many a model: both pack nothing.
+// A rank alone has nobody to wait for, and more than kMostRanks would make the control words larger
+// than many a model: both pack nothing.
 #pragma once
 
 #include <cstddef>
@@ -80,10 +80,10 @@ class RankTimes {
 
   // This rank's times of an update that ended.
   void Took(const BusyTimes& times) { mine_ = times; }
-  // Before an update: `news` has elements() elements.
-  void Pack(std::span<double> news) const;
+  // Before an update: `control words` has elements() elements.
+  void Pack(std::span<double> control_words) const;
   // After it, the same summed over the ranks. Empty while no rank has told anything.
-  std::optional<Straggler> Unpack(std::span<const double> news);
+  std::optional<Straggler> Unpack(std::span<const double> control_words);
 
  private:
   enum Part : std::size_t { kData, kCompute, kStopped, kParts };

@@ -42,7 +42,7 @@ Trainer::Trainer(Communicator& comm, const Job& job, const Plan& plan, TrainingD
                  Model model, const UpdateSchedule& schedule)
     : comm_(comm),
       times_(comm.rank(), comm.size()),
-      news_(kStopNews + times_.elements()),
+      control_words_(kStopWordCount + times_.elements()),
       job_(job),
       plan_(plan),
       train_(std::move(data.train)),
@@ -77,7 +77,7 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator* device_comm) {
                            .optimizer = job_.optimizer,
                            .numerics = job_.numerics,
                            .choice = choice,
-                           .news_elements = news_.size(),
+                           .control_word_count = control_words_.size(),
                            .outlive_nonfinite = guards_.on_nonfinite != OnNonfinite::kStop,
                            .measure_code = true}));
   const EngineMemory planned = engine_->memory();
@@ -189,41 +189,41 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Saver* save
   if (evaluates_first_) {
     GACCD_ASSIGN_OR_RETURN(const bool go_on, EvaluateFirst(reporter, summary));
     if (!go_on) {
-      return StopAt(StrCat("in the evaluation after update ", first_update_), Wish(), *summary,
+      return StopAt(StrCat("in the evaluation after update ", first_update_), Decision(), *summary,
                     saver);
     }
   }
-  const auto underway = static_cast<std::size_t>(engine_->updates_underway());
+  const auto in_flight = static_cast<std::size_t>(engine_->updates_in_flight());
   for (std::int64_t index = first_update_; index < schedule_.updates(); ++index) {
     if (stops_ != nullptr && saver != nullptr) {
       stops_->ExpectSave(saver->last_save_s(), saver->window_ratio());
     }
     GACCD_RETURN_IF_ERROR(RunOne(index));
     if (left_) return LeaveInside(index, reporter, summary, saver);
-    const Update update = underway_.back().update;
+    const Update update = in_flight_.back().update;
     const bool last = index + 1 == schedule_.updates();
     const bool evaluate = EvaluatesAfter(index + 1);
     GACCD_ASSIGN_OR_RETURN(const bool save, SaveIsDue(index + 1, saver));
     const bool drain = evaluate || save || last || ComparesAfter(index + 1);
-    GACCD_RETURN_IF_ERROR(ReportUntil(drain ? 0 : underway, reporter, summary));
-    StopDecision wish = Wish();
-    if (wish.action != StopAction::kGoOn) {
+    GACCD_RETURN_IF_ERROR(ReportUntil(drain ? 0 : in_flight, reporter, summary));
+    StopDecision decision = Decision();
+    if (decision.action != StopAction::kGoOn) {
       GACCD_RETURN_IF_ERROR(ReportUntil(0, reporter, summary));
     }
     if (update.epoch_end || last) GACCD_RETURN_IF_ERROR(CheckDataUnchanged());
     bool complete = last;
-    if (evaluate && wish.action != StopAction::kLeave) {
+    if (evaluate && decision.action != StopAction::kLeave) {
       GACCD_ASSIGN_OR_RETURN(const bool evaluated,
                              EvaluateNow(update, index + 1, reporter, summary));
       complete = last && evaluated;
-      wish = Wish();
+      decision = Decision();
     }
-    if (wish.action == StopAction::kLeave || (wish.stops() && !complete)) {
-      return StopAt(StrCat("after update ", index + 1), wish, *summary, saver);
+    if (decision.action == StopAction::kLeave || (decision.stops() && !complete)) {
+      return StopAt(StrCat("after update ", index + 1), decision, *summary, saver);
     }
     if (saver == nullptr) continue;
     GACCD_RETURN_IF_ERROR(OfAllRanks(saver->Poll(), summary));
-    if (save || wish.action == StopAction::kSave) {
+    if (save || decision.action == StopAction::kSave) {
       const When when = last ? When::kNow : When::kWhenTheDiskAnswers;
       GACCD_RETURN_IF_ERROR(GiveUpIfAsked(OfAllRanks(SaveAt(*summary, *saver, when), summary),
                                           StrCat("after update ", index + 1), ErrorKind::kTempFail,
@@ -242,8 +242,9 @@ Result<bool> Trainer::SaveIsDue(std::int64_t step, Saver* saver) const {
   return saver->Due(step);
 }
 
-Status Trainer::ReportUntil(std::size_t underway, RunReporter& reporter, TrainingSummary* summary) {
-  while (underway_.size() > underway) {
+Status Trainer::ReportUntil(std::size_t in_flight, RunReporter& reporter,
+                            TrainingSummary* summary) {
+  while (in_flight_.size() > in_flight) {
     GACCD_RETURN_IF_ERROR(ReportOldest(reporter, summary));
   }
   return Status::Ok();
@@ -256,42 +257,43 @@ Status Trainer::RunOne(std::int64_t index) {
       LearningRate(job_.schedule, job_.optimizer.lr, plan_.lr_factor(), index, schedule_.updates());
   const std::int64_t steps = plan.accum_steps();
   const std::int64_t restored = window_ ? window_->micro_step : 0;
-  underway_.push_back(
+  in_flight_.push_back(
       {.step = index + 1, .micro_steps = steps, .restored = restored, .update = update, .lr = lr});
   if (stops_ != nullptr) stops_->BeginUpdate(restored);
   UpdateHooks hooks{.note = [&](heartbeat::Phase phase,
                                 std::int64_t micro_step) { Note(phase, index, micro_step); },
                     .leave = [&](std::int64_t done) { return LeaveWindow(done, steps); },
-                    .tell = [&] { TellNews(steps); }};
+                    .tell = [&] { PackControlWords(steps); }};
   if (window_) {  // the first update of a run that goes on inside it
     hooks.done = restored;
     hooks.restore = [&] { return engine_->SetWindow(window_->accumulators, window_->share); };
   }
-  Status status =
-      RunUpdate(*engine_, *batches_, plan,
-                {.update = index, .lr = lr, .clip_norm = job_.clip_norm, .news = news_}, hooks);
+  Status status = RunUpdate(
+      *engine_, *batches_, plan,
+      {.update = index, .lr = lr, .clip_norm = job_.clip_norm, .control_words = control_words_},
+      hooks);
   window_.reset();
   // What a device fails at is the oldest update that it has not finished.
-  return std::move(status).WithContext(StrCat("update ", underway_.front().step));
+  return std::move(status).WithContext(StrCat("update ", in_flight_.front().step));
 }
 
-void Trainer::TellNews(std::int64_t micro_steps) {
-  if (stops_ != nullptr) stops_->Tell(news_, micro_steps, engine_->updates_underway());
-  times_.Pack(std::span(news_).subspan(kStopNews));
+void Trainer::PackControlWords(std::int64_t micro_steps) {
+  if (stops_ != nullptr) stops_->Pack(control_words_, micro_steps, engine_->updates_in_flight());
+  times_.Pack(std::span(control_words_).subspan(kStopWordCount));
 }
 
 Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
-  const Underway done = underway_.front();
-  const auto figures = engine_->Figures(/*wait=*/true);
-  if (!figures.ok()) {
-    return Explain(done, figures.status()).WithContext(StrCat("update ", done.step));
+  const InFlight done = in_flight_.front();
+  const auto result = engine_->TakeResult(/*wait=*/true);
+  if (!result.ok()) {
+    return Explain(done, result.status()).WithContext(StrCat("update ", done.step));
   }
-  if (!figures->has_value()) {
+  if (!result->has_value()) {
     return {ErrorKind::kInternal,
             StrCat("update ", done.step, ": the engine has no results of it")};
   }
-  underway_.pop_front();
-  UpdateFigures found = **figures;
+  in_flight_.pop_front();
+  UpdateResult found = **result;
   if (found.finite) {
     nonfinite_ = 0;
   } else {
@@ -299,7 +301,7 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
         ContinueAfterNonfinite(done, &found).WithContext(StrCat("update ", done.step)));
   }
   if (stops_ != nullptr) {
-    stops_->Hear(found.news, found.dur_s, done.micro_steps - done.restored);
+    stops_->Unpack(found.control_words, found.dur_s, done.micro_steps - done.restored);
   }
   if (peers_ != nullptr) peers_->UpdateTook(std::chrono::duration<double>(found.dur_s));
   summary->updates = done.step;

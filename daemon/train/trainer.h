@@ -72,7 +72,7 @@ class Trainer {
   Result<std::vector<float>> Parameters();
   [[nodiscard]] Engine& engine() { return *engine_; }
   [[nodiscard]] const Model& model() const { return model_; }
-  [[nodiscard]] const MemoryFigures& memory() const { return memory_; }
+  [[nodiscard]] const MemoryUse& memory() const { return memory_; }
   void PlanMemoryOf(const Saver& saver) {
     memory_.planned += static_cast<std::int64_t>(saver.memory_bytes());
   }
@@ -95,13 +95,13 @@ class Trainer {
   // Memory of the engine for a ring of batches, taken once: it lives as long as the engine. Not for
   // two at a time.
   RingMemory KeptMemory(std::optional<std::byte*>* kept);
-  // Starts update `index`; its figures may come later.
+  // Starts update `index`; its result may come later.
   Status RunOne(std::int64_t index);
-  // Waits for the figures of the oldest update on the way.
+  // Waits for the result of the oldest update on the way.
   Status ReportOldest(RunReporter& reporter, TrainingSummary* summary);
-  Status ReportUntil(std::size_t underway, RunReporter& reporter, TrainingSummary* summary);
-  // This rank's part of the news of the update that is about to be reduced.
-  void TellNews(std::int64_t micro_steps);
+  Status ReportUntil(std::size_t in_flight, RunReporter& reporter, TrainingSummary* summary);
+  // This rank's part of the control words of the update that is about to be reduced.
+  void PackControlWords(std::int64_t micro_steps);
   // Whether an evaluation is due after update `step` (from 1).
   [[nodiscard]] bool EvaluatesAfter(std::int64_t step) const;
   // The evaluation that was due where the run goes on. false: the run stops there.
@@ -111,11 +111,11 @@ class Trainer {
                            TrainingSummary* summary);
   Result<std::optional<EvalRecord>> Evaluate(std::int64_t step);
   // What the ranks were asked for, as of the last update.
-  [[nodiscard]] StopDecision Wish() const {
+  [[nodiscard]] StopDecision Decision() const {
     return stops_ == nullptr ? StopDecision{} : stops_->AtBoundary();
   }
-  // After an update on whose news the times of the ranks came.
-  void FindStraggler(const UpdateFigures& found, StepRecord* record);
+  // After an update on whose control words the times of the ranks came.
+  void FindStraggler(const UpdateResult& found, StepRecord* record);
   Result<bool> LeaveWindow(std::int64_t done, std::int64_t steps);
   // What a checkpoint inside update first_update() + 1 holds of it, on this rank.
   struct Window {
@@ -133,8 +133,8 @@ class Trainer {
   Status LeaveInside(std::int64_t index, RunReporter& reporter, TrainingSummary* summary,
                      Saver* saver);
   // Saves if that was decided, waits for the disk, and gives what the run ends with.
-  Status StopAt(const std::string& where, const StopDecision& wish, const TrainingSummary& summary,
-                Saver* saver);
+  Status StopAt(const std::string& where, const StopDecision& decision,
+                const TrainingSummary& summary, Saver* saver);
 
   // `saved`, of a call that all ranks made: they settle the failure of a disk together.
   static Status OfAllRanks(Status saved, TrainingSummary* summary) {
@@ -147,8 +147,8 @@ class Trainer {
   // Whether the state after update `step` is to be saved. Collective.
   Result<bool> SaveIsDue(std::int64_t step, Saver* saver) const;
 
-  // An update that the engine has begun and whose figures were not told yet.
-  struct Underway {
+  // An update that the engine has begun and whose result was not told yet.
+  struct InFlight {
     std::int64_t step = 0;  // from 1
     std::int64_t micro_steps = 1;
     std::int64_t restored = 0;  // of them, by an attempt before
@@ -162,14 +162,14 @@ class Trainer {
   // The data sets are what they were when they were opened, for all ranks.
   Status CheckDataUnchanged();
   // The error of an update, with who made it not finite.
-  Status Explain(const Underway& done, Status error);
+  Status Explain(const InFlight& done, Status error);
   // After an update that was not finite: goes on without it, or without what made it so.
-  Status ContinueAfterNonfinite(const Underway& done, UpdateFigures* found);
-  Result<SharedCulprits> FindCulpritsTogether(const Underway& done, std::vector<Culprit>* mine);
-  Result<UpdateFigures> RepeatWithout(const Underway& done, const std::vector<Culprit>& mine,
-                                      std::int64_t samples);
+  Status ContinueAfterNonfinite(const InFlight& done, UpdateResult* found);
+  Result<SharedOffenders> FindOffendersTogether(const InFlight& done, std::vector<Offender>* mine);
+  Result<UpdateResult> RepeatWithout(const InFlight& done, const std::vector<Offender>& mine,
+                                     std::int64_t samples);
   // This rank's micro-batches of an update once more.
-  Result<UpdateReplay> Replay(const Underway& done);
+  Result<UpdateReplay> Replay(const InFlight& done);
   // The digest of the parameters if it is due after update `step`, compared over the ranks.
   Result<std::string> CompareReplicas(std::int64_t step, TrainingSummary* summary);
   [[nodiscard]] bool ComparesAfter(std::int64_t step) const {
@@ -193,10 +193,10 @@ class Trainer {
   StopAgreement* stops_ = nullptr;
   TrainGuards guards_;
   RankTimes times_;
-  std::vector<double> news_;          // kStopNews, then those of times_
-  std::int64_t nonfinite_ = 0;        // updates in a row
-  std::optional<StopDecision> left_;  // the window that was begun
-  std::int64_t left_after_ = 0;       // micro-steps of it
+  std::vector<double> control_words_;  // kStopWordCount, then those of times_
+  std::int64_t nonfinite_ = 0;         // updates in a row
+  std::optional<StopDecision> left_;   // the window that was begun
+  std::int64_t left_after_ = 0;        // micro-steps of it
   Job job_;
   Plan plan_;
   std::optional<Plan> tail_plan_;  // of the smaller updates
@@ -204,14 +204,14 @@ class Trainer {
   std::unique_ptr<Dataset> eval_;
   Model model_;
   UpdateSchedule schedule_;
-  MemoryFigures memory_;
+  MemoryUse memory_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Prefetcher> batches_;  // may use memory of the engine
   // The same for every Prefetcher of its kind: KeptMemory().
   std::optional<std::byte*> ring_memory_;
   std::optional<std::byte*> eval_memory_;
   std::optional<std::byte*> replay_memory_;
-  std::deque<Underway> underway_;  // the oldest first
+  std::deque<InFlight> in_flight_;  // the oldest first
   std::int64_t first_update_ = 0;
   std::int64_t first_samples_ = 0;  // that the updates before it took
   bool evaluates_first_ = false;    // before it

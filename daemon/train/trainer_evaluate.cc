@@ -28,7 +28,7 @@ std::int64_t LeastEvalBatches(std::int64_t samples, int ranks, const Plan& plan)
 Result<bool> Trainer::EvaluateFirst(RunReporter& reporter, TrainingSummary* summary) {
   GACCD_ASSIGN_OR_RETURN(const bool evaluated, EvaluateNow(schedule_.At(first_update_ - 1),
                                                            first_update_, reporter, summary));
-  return evaluated && (first_update_ == schedule_.updates() || !Wish().stops());
+  return evaluated && (first_update_ == schedule_.updates() || !Decision().stops());
 }
 
 Result<bool> Trainer::EvaluateNow(const Update& update, std::int64_t step, RunReporter& reporter,

@@ -63,7 +63,7 @@ Status Trainer::CheckDataUnchanged() {
   return AgreeOn(comm_, mine).status;
 }
 
-Result<UpdateReplay> Trainer::Replay(const Underway& done) {
+Result<UpdateReplay> Trainer::Replay(const InFlight& done) {
   GACCD_ASSIGN_OR_RETURN(const TrainIndices indices, IndicesFrom(done.update.index));
   UpdateReplay replay{.batches = nullptr, .steps = done.micro_steps, .spec = train_->spec()};
   GACCD_ASSIGN_OR_RETURN(
@@ -73,34 +73,34 @@ Result<UpdateReplay> Trainer::Replay(const Underway& done) {
   return replay;
 }
 
-Result<SharedCulprits> Trainer::FindCulpritsTogether(const Underway& done,
-                                                     std::vector<Culprit>* mine) {
-  const auto look = [&]() -> Result<std::vector<Culprit>> {
+Result<SharedOffenders> Trainer::FindOffendersTogether(const InFlight& done,
+                                                       std::vector<Offender>* mine) {
+  const auto look = [&]() -> Result<std::vector<Offender>> {
     GACCD_ASSIGN_OR_RETURN(const UpdateReplay replay, Replay(done));
-    return FindCulprits(*engine_, model_.layout(), replay);
+    return FindOffenders(*engine_, model_.layout(), replay);
   };
   auto found = look();
   if (found.ok() && !found->empty()) {
     LogWarning(StrCat("update ", done.step, ": ", Describe(*found, done.micro_steps)));
   }
   GACCD_ASSIGN_OR_RETURN(
-      SharedCulprits shared,
-      ShareCulprits(comm_, found, PlanOf(done.update).Load(comm_.rank()), done.micro_steps));
+      SharedOffenders shared,
+      ShareOffenders(comm_, found, PlanOf(done.update).Load(comm_.rank()), done.micro_steps));
   *mine = *std::move(found);
   return shared;
 }
 
-Status Trainer::Explain(const Underway& done, Status error) {
+Status Trainer::Explain(const InFlight& done, Status error) {
   if (error.kind() != ErrorKind::kNoRequeue) return error;
-  std::vector<Culprit> mine;
-  const auto shared = FindCulpritsTogether(done, &mine);
+  std::vector<Offender> mine;
+  const auto shared = FindOffendersTogether(done, &mine);
   return {error.kind(),
           StrCat(error.message(), "; ", shared.ok() ? shared->text : shared.status().message())};
 }
 
-Status Trainer::ContinueAfterNonfinite(const Underway& done, UpdateFigures* found) {
-  std::vector<Culprit> mine;
-  GACCD_ASSIGN_OR_RETURN(const SharedCulprits shared, FindCulpritsTogether(done, &mine));
+Status Trainer::ContinueAfterNonfinite(const InFlight& done, UpdateResult* found) {
+  std::vector<Offender> mine;
+  GACCD_ASSIGN_OR_RETURN(const SharedOffenders shared, FindOffendersTogether(done, &mine));
   if (++nonfinite_ > kMostNonfinite) {
     return {ErrorKind::kNoRequeue, StrCat("training diverged: ", nonfinite_,
                                           " updates in a row were not finite; ", shared.text)};
@@ -128,16 +128,16 @@ Status Trainer::ContinueAfterNonfinite(const Underway& done, UpdateFigures* foun
   return Status::Ok();
 }
 
-Result<UpdateFigures> Trainer::RepeatWithout(const Underway& done, const std::vector<Culprit>& mine,
-                                             std::int64_t samples) {
+Result<UpdateResult> Trainer::RepeatWithout(const InFlight& done, const std::vector<Offender>& mine,
+                                            std::int64_t samples) {
   GACCD_ASSIGN_OR_RETURN(const UpdateReplay replay, Replay(done));
   const UpdateHooks hooks{.note = [&](heartbeat::Phase phase,
                                       std::int64_t step) { Note(phase, done.update.index, step); },
                           .leave = {},
                           .drop =
                               [&](std::int64_t step) {
-                                return std::ranges::any_of(mine, [&](const Culprit& culprit) {
-                                  return culprit.micro_step == step;
+                                return std::ranges::any_of(mine, [&](const Offender& offender) {
+                                  return offender.micro_step == step;
                                 });
                               }};
   GACCD_RETURN_IF_ERROR(RunUpdate(*engine_, *replay.batches, PlanOf(done.update),
@@ -145,13 +145,13 @@ Result<UpdateFigures> Trainer::RepeatWithout(const Underway& done, const std::ve
                                    .update = done.update.index,
                                    .lr = done.lr,
                                    .clip_norm = job_.clip_norm,
-                                   .news = news_},
+                                   .control_words = control_words_},
                                   hooks));
-  GACCD_ASSIGN_OR_RETURN(const auto figures, engine_->Figures(/*wait=*/true));
-  if (!figures) {
+  GACCD_ASSIGN_OR_RETURN(const auto result, engine_->TakeResult(/*wait=*/true));
+  if (!result) {
     return Status(ErrorKind::kInternal, "the engine has no results of a repeated update");
   }
-  return *figures;
+  return *result;
 }
 
 Result<std::string> Trainer::CompareReplicas(std::int64_t step, TrainingSummary* summary) {
@@ -167,8 +167,8 @@ Result<std::string> Trainer::CompareReplicas(std::int64_t step, TrainingSummary*
   return text;
 }
 
-void Trainer::FindStraggler(const UpdateFigures& found, StepRecord* record) {
-  const auto straggler = times_.Unpack(found.news.subspan(kStopNews));
+void Trainer::FindStraggler(const UpdateResult& found, StepRecord* record) {
+  const auto straggler = times_.Unpack(found.control_words.subspan(kStopWordCount));
   times_.Took({.data_s = found.data_s,
                .compute_s = found.fwd_bwd_s,
                .stopped_s = peers_ == nullptr ? 0 : peers_->TakeStopped(),

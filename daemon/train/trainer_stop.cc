@@ -37,18 +37,18 @@ Status Trainer::FinishSaves(const TrainingSummary& summary, Saver& saver) {
 }
 
 // A save that fails does not change why the run stops: the checkpoint before stays.
-Status Trainer::StopAt(const std::string& where, const StopDecision& wish,
+Status Trainer::StopAt(const std::string& where, const StopDecision& decision,
                        const TrainingSummary& summary, Saver* saver) {
-  if (!wish.saves_and_stops() || saver == nullptr) {
-    stops_->Leave(wish.kind);
-    return wish.ToStatus(where, false);
+  if (!decision.saves_and_stops() || saver == nullptr) {
+    stops_->Leave(decision.kind);
+    return decision.ToStatus(where, false);
   }
   Status saved = SaveAt(summary, *saver);
   if (saved.ok()) saved = saver->Finish();
   if (!saved.ok() && saved.kind() == ErrorKind::kInterrupted) {
-    return GiveUpIfAsked(std::move(saved), where, wish.kind, *saver);
+    return GiveUpIfAsked(std::move(saved), where, decision.kind, *saver);
   }
-  const Status ending = wish.ToStatus(where, saved.ok());
+  const Status ending = decision.ToStatus(where, saved.ok());
   if (saved.ok()) return ending;
   return {ending.kind(), StrCat(ending.message(), ": ", saved.message())};
 }
@@ -65,7 +65,7 @@ Status Trainer::GiveUpIfAsked(Status saved, const std::string& where, ErrorKind 
 // this one.
 Status Trainer::LeaveInside(std::int64_t index, RunReporter& reporter, TrainingSummary* summary,
                             Saver* saver) {
-  underway_.pop_back();  // the engine will not end it
+  in_flight_.pop_back();  // the engine will not end it
   GACCD_RETURN_IF_ERROR(ReportUntil(0, reporter, summary));
   const bool repeated = left_->action == StopAction::kSaveBeforeStop;
   return StopAt(
@@ -77,7 +77,7 @@ Status Trainer::LeaveInside(std::int64_t index, RunReporter& reporter, TrainingS
 Result<bool> Trainer::LeaveWindow(std::int64_t done, std::int64_t steps) {
   if (stops_ == nullptr) return false;
   // Now and then they ask each other: who is not here yet is waited for.
-  Note(heartbeat::Phase::kReduce, underway_.back().step - 1, done);
+  Note(heartbeat::Phase::kReduce, in_flight_.back().step - 1, done);
   GACCD_ASSIGN_OR_RETURN(const StopDecision here, stops_->BetweenMicroSteps(done, steps));
   if (!here.stops()) return false;
   left_ = here;

@@ -10,7 +10,7 @@ namespace gaccd {
 
 // Bytes of this rank. `process` is what is there before the first update, measured: program, data,
 // the code of the kernels.
-struct MemoryFigures {
+struct MemoryUse {
   std::int64_t process = 0;
   // Process, engine, training batches, saver; not the ring of an evaluation.
   std::int64_t planned = 0;

@@ -20,7 +20,7 @@ struct UpdateHooks {
   // window is left there. RunUpdate returns OK, and the update stays as it is, neither reduced nor
   // ended.
   std::function<Result<bool>(std::int64_t done)> leave;
-  // Called just before the reduction: the last chance to write settings.news.
+  // Called just before the reduction: the last chance to write settings.control_words.
   std::function<void()> tell;
   // Micro-steps that are not to be done: a checkpoint inside the update has them. Then `restore` is
   // called instead.
@@ -33,8 +33,8 @@ struct UpdateHooks {
 
 // Collective. `batches` gives this rank's micro-batches in the order of the plan, and keeps
 // engine.held_batches() of them. settings.samples 0: those of the plan. On a GPU the update is
-// only on its way when this returns; what came of it is told by engine.Figures(). Errors: kInternal
-// when the micro-batches end too early; whatever the communicator and the device say.
+// only on its way when this returns; what came of it is told by engine.TakeResult(). Errors:
+// kInternal when the micro-batches end too early; whatever the communicator and the device say.
 Status RunUpdate(Engine& engine, Prefetcher& batches, const Plan& plan, UpdateSettings settings,
                  const UpdateHooks& hooks = {});
 

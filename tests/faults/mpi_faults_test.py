@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Ranks that hang or die: every other rank must leave in time and name the culprit.
+"""Ranks that hang or die: every other rank must leave in time and name the offender.
 
 usage: mpi_faults_test.py PATH_OF_mpi_fault_ranks [unittest arguments]
 """

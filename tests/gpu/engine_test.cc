@@ -81,9 +81,9 @@ class Rank {
 
   // One update over these micro-batches, which follow each other in `samples`.
   // every_step_is_first: the mistake that forgets all but the last.
-  Result<std::optional<UpdateFigures>> Update(Samples& samples, std::span<const std::int64_t> steps,
-                                              UpdateSettings settings, std::int64_t first = 0,
-                                              bool every_step_is_first = false) {
+  Result<std::optional<UpdateResult>> Update(Samples& samples, std::span<const std::int64_t> steps,
+                                             UpdateSettings settings, std::int64_t first = 0,
+                                             bool every_step_is_first = false) {
     settings.samples = std::accumulate(steps.begin(), steps.end(), std::int64_t{0});
     Check(engine_->Begin(settings));
     for (std::size_t j = 0; j < steps.size(); ++j) {
@@ -97,7 +97,7 @@ class Rank {
     Check(engine_->Audit());
     Check(engine_->Optimize());
     Check(engine_->End());
-    return engine_->Figures(/*wait=*/true);
+    return engine_->TakeResult(/*wait=*/true);
   }
 
   std::vector<float> Gradients() {
@@ -127,8 +127,8 @@ const std::set<std::int64_t> kSizes{33, 32, 9, 107};
 std::vector<float> BigBatch(Problem& problem, Device device, Precision precision) {
   Rank rank(problem, device, precision, kStill, kSizes);
   if (!rank.made()) return {};
-  const auto figures = rank.Update(problem.samples, kBig, {});
-  EXPECT_TRUE(figures.ok()) << figures.status().message();
+  const auto result = rank.Update(problem.samples, kBig, {});
+  EXPECT_TRUE(result.ok()) << result.status().message();
   return rank.Gradients();
 }
 
@@ -172,10 +172,10 @@ TEST_P(EngineTest, RaggedMicroBatchesAreOneBigBatch) {
   Rank gpu(problem, Device::kCuda, precision, kStill, kSizes);
   ASSERT_TRUE(gpu.made());
   for (int again = 0; again < 3; ++again) {  // over what the update before left behind
-    const auto figures = gpu.Update(problem.samples, kRagged, {});
-    ASSERT_TRUE(figures.ok()) << figures.status().message();
-    ASSERT_TRUE(figures->has_value());
-    EXPECT_EQ((*figures)->samples, 107);
+    const auto result = gpu.Update(problem.samples, kRagged, {});
+    ASSERT_TRUE(result.ok()) << result.status().message();
+    ASSERT_TRUE(result->has_value());
+    EXPECT_EQ((*result)->samples, 107);
     EXPECT_LT(RelativeDifference(gpu.Gradients(), expected), kSameInPieces);
   }
 }
@@ -203,9 +203,9 @@ TEST_P(EngineTest, LastMicroBatchOnlyIsCaughtByTheAudit) {
   const std::vector<float> expected = BigBatch(problem, Device::kCuda, GetParam().precision);
   Rank gpu(problem, Device::kCuda, GetParam().precision, kStill, kSizes);
   ASSERT_TRUE(gpu.made());
-  const auto figures = gpu.Update(problem.samples, kRagged, {}, 0, /*every_step_is_first=*/true);
-  ASSERT_FALSE(figures.ok());
-  EXPECT_EQ(figures.status().kind(), ErrorKind::kInternal) << figures.status().message();
+  const auto result = gpu.Update(problem.samples, kRagged, {}, 0, /*every_step_is_first=*/true);
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.status().kind(), ErrorKind::kInternal) << result.status().message();
   EXPECT_GT(RelativeDifference(gpu.Gradients(), expected), 100 * kSameInPieces);
 }
 
@@ -274,9 +274,9 @@ TEST_P(EngineTest, ABadValueStopsAndKeepsTheParameters) {
   ASSERT_TRUE(gpu.Update(problem.samples, kRagged, {.lr = 0.1}).ok());
   const std::vector<float> before = gpu.Parameters();
   problem.samples.features[40 * 48] = std::numeric_limits<float>::quiet_NaN();
-  const auto figures = gpu.Update(problem.samples, kRagged, {.lr = 0.1});
-  ASSERT_FALSE(figures.ok());
-  EXPECT_EQ(figures.status().kind(), ErrorKind::kNoRequeue) << figures.status().message();
+  const auto result = gpu.Update(problem.samples, kRagged, {.lr = 0.1});
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.status().kind(), ErrorKind::kNoRequeue) << result.status().message();
   EXPECT_EQ(gpu.Parameters(), before);
 }
 
@@ -296,8 +296,8 @@ TEST_P(EngineTest, ReductionsBesideTheBackwardChangeNothing) {
   for (int update = 0; update < updates; ++update) {
     const UpdateSettings settings{.lr = sgd.lr, .clip_norm = 1};
     for (Rank* rank : {&plain, &beside}) {
-      const auto figures = rank->Update(problem.samples, kRagged, settings, update % 90);
-      ASSERT_TRUE(figures.ok()) << figures.status().message();
+      const auto result = rank->Update(problem.samples, kRagged, settings, update % 90);
+      ASSERT_TRUE(result.ok()) << result.status().message();
     }
   }
   const bool equal = beside.Parameters() == plain.Parameters();

@@ -60,17 +60,17 @@ EngineCase BigBatchOf(EngineCase test) {
 struct Worst {
   double gradients = 0;
   double parameters = 0;
-  double figures = 0;  // loss, norm before clipping
+  double results = 0;  // loss, norm before clipping
 };
 
 void Compare(const EngineRun& found, const EngineRun& expected, Worst* worst) {
   const auto keep = [](double* most, double value) { *most = std::max(*most, value); };
-  ASSERT_EQ(found.figures.size(), expected.figures.size());
-  for (std::size_t u = 0; u < expected.figures.size(); ++u) {
-    EXPECT_EQ(found.figures[u].samples, expected.figures[u].samples);
+  ASSERT_EQ(found.results.size(), expected.results.size());
+  for (std::size_t u = 0; u < expected.results.size(); ++u) {
+    EXPECT_EQ(found.results[u].samples, expected.results[u].samples);
     keep(&worst->gradients, Distance(found.gradients[u], expected.gradients[u]));
-    keep(&worst->figures, std::abs(found.figures[u].loss / expected.figures[u].loss - 1));
-    keep(&worst->figures, std::abs(found.figures[u].grad_norm / expected.figures[u].grad_norm - 1));
+    keep(&worst->results, std::abs(found.results[u].loss / expected.results[u].loss - 1));
+    keep(&worst->results, std::abs(found.results[u].grad_norm / expected.results[u].grad_norm - 1));
   }
   keep(&worst->parameters, Distance(found.parameters, expected.parameters));
 }
@@ -101,10 +101,10 @@ void ExpectSame(const EngineCase& test) {
   std::printf("  k=%lld D=%lld: gradients %.2g parameters %.2g loss and norm %.2g\n",
               static_cast<long long>(plan.accum_steps()),
               static_cast<long long>(plan.effective_batch()), worst.gradients, worst.parameters,
-              worst.figures);
+              worst.results);
   EXPECT_LT(worst.gradients, kSame);
   EXPECT_LT(worst.parameters, kSame);
-  EXPECT_LT(worst.figures, kSame);
+  EXPECT_LT(worst.results, kSame);
 }
 
 class BigBatchTest : public ::testing::TestWithParam<std::tuple<Scenario, Rounding>> {

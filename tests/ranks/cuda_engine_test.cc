@@ -68,7 +68,7 @@ TEST_P(CudaEngineRanks, OnOneGpuTogetherWithOverlap) {
   standin::SetDelays(3, 50);
   const auto found = RunCudaRanks(GetParam(), {.choice = kForced, .one_gpu = true});
   standin::SetDelays(0, 0);
-  const auto updates = static_cast<int>(found[0].run.ok() ? found[0].run->figures.size() : 0);
+  const auto updates = static_cast<int>(found[0].run.ok() ? found[0].run->results.size() : 0);
   EXPECT_GT(standin::CountNccl()["ncclAllReduce"], 2 * updates * GetParam().ranks) << "one bucket";
   ExpectSameOnAllRanks(GetParam(), found, kSame);
 }

@@ -37,7 +37,7 @@ struct Trained {
   Status status;
   TrainingSummary summary;
   std::vector<float> parameters;  // of rank 0
-  MemoryFigures memory;
+  MemoryUse memory;
 };
 
 Status TrainRank(Communicator& comm, const Job& job, const std::string& run_dir,
@@ -134,7 +134,7 @@ std::vector<std::map<std::string, double>> EventsOf(const std::string& run_dir) 
   return events;
 }
 
-TEST(CudaTrainer, TellsTheUpdatesInOrderWithTheirOwnFigures) {
+TEST(CudaTrainer, TellsTheUpdatesInOrderWithTheirOwnResults) {
   const auto folder =
       std::filesystem::temp_directory_path() / StrCat("cuda_trainer_test.", ::getpid());
   const std::string on_cpu = folder / "cpu";
@@ -227,7 +227,7 @@ TEST_F(CudaTrainerGuards, OutlivesWhatIsNotFiniteAsCpusDo) {
 }
 
 // Update 3 is on its way already when update 2 is found to be bad.
-TEST_F(CudaTrainerGuards, StopNamesTheCulprit) {
+TEST_F(CudaTrainerGuards, StopNamesTheOffender) {
   const Job job = JobWith({.lr = 0.05, .kind = SgdSpec{}});
   const Trained expected = TrainOnCpus(job, 3);
   const Trained found = TrainOnGpus(job, 3);

@@ -59,8 +59,8 @@ struct Bench {
               std::int64_t samples = 10, bool outlive = false) {
     CopyToGpu(gradient.data(), g.data(), g.size() * sizeof(float));
     UpdateControl host = control.Value();
-    host.wish = {.clip_norm = clip, .planned_samples = 10, .outlive = outlive ? 1 : 0};
-    optimizer->Prepare(lr, &host.wish);
+    host.inputs = {.clip_norm = clip, .planned_samples = 10, .outlive = outlive ? 1 : 0};
+    optimizer->Prepare(lr, &host.inputs);
     CopyToGpu(control.data(), &host, sizeof(host));
     const GpuArray<double> loss_sum(std::vector<double>{loss});
     EXPECT_OK(AddToSums(stream.get(), control.data(), loss_sum.data(), samples, true));

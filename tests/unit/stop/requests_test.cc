@@ -30,18 +30,18 @@ TEST(ParseSignals, NamesWithAndWithoutSig) {
 TEST(StopSignals, OneStopsTwoStopNowAndHupSaves) {
   auto signals = StopSignals::Install({SIGUSR2, SIGTERM}, std::chrono::milliseconds(0));
   ASSERT_TRUE(signals.ok());
-  EXPECT_EQ((*signals)->wish(), StopWish::kNone);
+  EXPECT_EQ((*signals)->request(), StopRequest::kNone);
   raise(SIGHUP);
-  EXPECT_EQ((*signals)->wish(), StopWish::kSave);
+  EXPECT_EQ((*signals)->request(), StopRequest::kSave);
   (*signals)->Saved();
-  EXPECT_EQ((*signals)->wish(), StopWish::kNone);
+  EXPECT_EQ((*signals)->request(), StopRequest::kNone);
   raise(SIGUSR2);
-  EXPECT_EQ((*signals)->wish(), StopWish::kStop);
+  EXPECT_EQ((*signals)->request(), StopRequest::kStop);
   EXPECT_EQ((*signals)->stop_signal(), SIGUSR2);
   (*signals)->Saved();
-  EXPECT_EQ((*signals)->wish(), StopWish::kStop) << "a wish to stop is not forgotten";
+  EXPECT_EQ((*signals)->request(), StopRequest::kStop) << "a request to stop is not forgotten";
   raise(SIGTERM);
-  EXPECT_EQ((*signals)->wish(), StopWish::kStopNow);
+  EXPECT_EQ((*signals)->request(), StopRequest::kStopNow);
   EXPECT_EQ(SignalName((*signals)->stop_signal()), "SIGTERM");
 }
 
@@ -52,14 +52,14 @@ TEST(StopSignals, ABurstIsOneRequest) {
   raise(SIGUSR2);
   raise(SIGUSR2);
   raise(SIGTERM);
-  EXPECT_EQ((*signals)->wish(), StopWish::kStop) << "slurmstepd and srun both hand it on";
+  EXPECT_EQ((*signals)->request(), StopRequest::kStop) << "slurmstepd and srun both hand it on";
   EXPECT_TRUE((*signals)->came(SIGUSR2) && (*signals)->came(SIGTERM));
   EXPECT_FALSE((*signals)->came(SIGINT));
   ASSERT_TRUE((*signals)->since_term());
   EXPECT_LT(*(*signals)->since_term(), Seconds(10));
   usleep(250'000);
   raise(SIGTERM);
-  EXPECT_EQ((*signals)->wish(), StopWish::kStopNow);
+  EXPECT_EQ((*signals)->request(), StopRequest::kStopNow);
   EXPECT_GE(*(*signals)->since_term(), Seconds(0.25)) << "counts from the first";
 }
 
@@ -67,10 +67,10 @@ TEST(StopSignals, CtrlCTwiceStopsNowSooner) {
   auto signals = StopSignals::Install({SIGTERM}, std::chrono::milliseconds(2000));
   raise(SIGINT);
   raise(SIGINT);
-  EXPECT_EQ((*signals)->wish(), StopWish::kStop);
+  EXPECT_EQ((*signals)->request(), StopRequest::kStop);
   usleep(150'000);
   raise(SIGINT);
-  EXPECT_EQ((*signals)->wish(), StopWish::kStopNow);
+  EXPECT_EQ((*signals)->request(), StopRequest::kStopNow);
   EXPECT_EQ((*signals)->stop_signal(), SIGINT);
 }
 
@@ -85,7 +85,7 @@ TEST(StopSignals, TheOldHandlersComeBackAndANewOneStartsFresh) {
   }
   raise(SIGUSR2);  // ignored again: the test goes on
   auto signals = StopSignals::Install({SIGTERM});
-  EXPECT_EQ((*signals)->wish(), StopWish::kNone);
+  EXPECT_EQ((*signals)->request(), StopRequest::kNone);
 }
 
 TEST(TimeLeft, TheSmallerEndCounts) {
@@ -116,20 +116,20 @@ TEST(RequestFiles, AreSeenAndSaveIsServed) {
   std::filesystem::create_directory(dir);
   std::ofstream(dir + "/SAVE").close();
   RequestFiles files(dir, {.pause = std::chrono::milliseconds(20)});
-  EXPECT_EQ(files.wish(), StopWish::kSave) << "there before: seen at once";
+  EXPECT_EQ(files.request(), StopRequest::kSave) << "there before: seen at once";
   files.Saved();
-  EXPECT_EQ(files.wish(), StopWish::kNone);
+  EXPECT_EQ(files.request(), StopRequest::kNone);
   EXPECT_TRUE(Becomes([&] { return !std::filesystem::exists(dir + "/SAVE"); }));
   std::ofstream(dir + "/STOP").close();
   std::ofstream(dir + "/SAVE").close();
-  EXPECT_TRUE(Becomes([&] { return files.wish() == StopWish::kStop; }));
+  EXPECT_TRUE(Becomes([&] { return files.request() == StopRequest::kStop; }));
   files.Saved();
   EXPECT_TRUE(Becomes([&] { return !std::filesystem::exists(dir + "/SAVE"); }));
-  EXPECT_EQ(files.wish(), StopWish::kStop) << "a wish to stop is not forgotten";
+  EXPECT_EQ(files.request(), StopRequest::kStop) << "a request to stop is not forgotten";
   std::filesystem::remove(dir + "/STOP");
-  EXPECT_TRUE(Becomes([&] { return files.wish() == StopWish::kNone; }));
+  EXPECT_TRUE(Becomes([&] { return files.request() == StopRequest::kNone; }));
   std::filesystem::remove_all(dir);
-  EXPECT_EQ(RequestFiles("").wish(), StopWish::kNone);
+  EXPECT_EQ(RequestFiles("").request(), StopRequest::kNone);
 }
 
 TEST(RequestFiles, AFileThatCannotBeRemovedIsTold) {
@@ -139,7 +139,7 @@ TEST(RequestFiles, AFileThatCannotBeRemovedIsTold) {
   RequestFiles files(dir, {.warn = [&](const std::string& text) {
                        told = text.find("cannot be removed") != std::string::npos;
                      }});
-  EXPECT_EQ(files.wish(), StopWish::kSave);
+  EXPECT_EQ(files.request(), StopRequest::kSave);
   files.Saved();
   EXPECT_TRUE(Becomes([&] { return told.load(); }));
   std::filesystem::remove_all(dir);
@@ -157,11 +157,11 @@ TEST(RequestFiles, AFolderThatDoesNotAnswerIsNotWaitedFor) {
                           return true;
                         }});
     EXPECT_EQ(looks, 1);
-    EXPECT_EQ(files.wish(), StopWish::kNone);
+    EXPECT_EQ(files.request(), StopRequest::kNone);
     files.Saved();
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10)) << "of 1 s";
     hangs = false;
-    EXPECT_TRUE(Becomes([&] { return files.wish() == StopWish::kStop; }));
+    EXPECT_TRUE(Becomes([&] { return files.request() == StopRequest::kStop; }));
   }
 }
 

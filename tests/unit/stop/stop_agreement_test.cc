@@ -19,7 +19,7 @@ namespace {
 constexpr int kRanks = 4;
 constexpr auto kNoBurst = std::chrono::milliseconds(0);
 
-// One rank of a run whose updates are sums of news and nothing else.
+// One rank of a run whose updates are sums of words and nothing else.
 struct Outcome {
   std::int64_t update = 0;
   std::int64_t micro_step = 0;  // 0: at the boundary
@@ -33,15 +33,15 @@ struct Scenario {
   std::chrono::microseconds micro_step{200};
   double told_s = 0.0008;  // what an update is said to take
   double window_ratio = 1;
-  int late = 0;  // the news come so many updates late, as on a GPU
+  int late = 0;  // the words come so many updates late, as on a GPU
   std::function<void(int rank, std::int64_t update, std::int64_t micro_step)> event;
 };
 
 Outcome RunOneRank(Communicator& comm, const Scenario& run) {
   StopAgreement agreement(comm, run.options);
-  std::vector<std::vector<double>> underway;
+  std::vector<std::vector<double>> in_flight;
   for (std::int64_t update = 1; update <= run.updates; ++update) {
-    std::vector<double> news(kStopNews + 1);
+    std::vector<double> words(kStopWordCount + 1);
     agreement.ExpectSave(0, run.window_ratio);
     agreement.BeginUpdate();
     for (std::int64_t step = 1; step <= run.micro_steps; ++step) {
@@ -51,13 +51,13 @@ Outcome RunOneRank(Communicator& comm, const Scenario& run) {
       if (!here.ok()) return {-1, 0, {}};
       if (here->action != StopAction::kGoOn) return {update, step, *here};
     }
-    agreement.Tell(news, run.micro_steps, run.late);
-    const MutableBuffer view = View(std::span<double>(news));
+    agreement.Pack(words, run.micro_steps, run.late);
+    const MutableBuffer view = View(std::span<double>(words));
     if (!comm.AllReduceSum(view, view).ok()) return {-1, 0, {}};
-    underway.push_back(news);
-    if (static_cast<int>(underway.size()) <= run.late) continue;
-    agreement.Hear(underway.front(), run.told_s, run.micro_steps);
-    underway.erase(underway.begin());
+    in_flight.push_back(words);
+    if (static_cast<int>(in_flight.size()) <= run.late) continue;
+    agreement.Unpack(in_flight.front(), run.told_s, run.micro_steps);
+    in_flight.erase(in_flight.begin());
     const StopDecision decision = agreement.AtBoundary();
     if (decision.stops()) return {update, 0, decision};
     if (decision.action == StopAction::kSave) agreement.Saved();
@@ -179,7 +179,7 @@ TEST(StopAgreement, ALongUpdateIsLeftInsideWhenItsRestDoesNotFit) {
   }
 }
 
-// On a GPU the news that come next were told before the signal: they do not take it back.
+// On a GPU the words that come next were told before the signal: they do not take it back.
 TEST(StopAgreement, WhatWasHeardBetweenMicroStepsStopsAtTheEndOfThatUpdate) {
   auto signals = StopSignals::Install({SIGTERM}, kNoBurst);
   ASSERT_TRUE(signals.ok());

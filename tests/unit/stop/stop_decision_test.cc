@@ -3,51 +3,51 @@
 
 #include <vector>
 
-#include "daemon/stop/news.h"
 #include "daemon/stop/stop_agreement.h"
+#include "daemon/stop/stop_words.h"
 
 namespace gaccd {
 namespace {
 
 constexpr int kRanks = 4;
 
-TEST(News, GoThereAndBackAndLeaveTheRestAlone) {
-  StopNews news{.stop_now = 1,
-                .interrupted = 2,
-                .stop = 3,
-                .stop_file = 4,
-                .time_up = 5,
-                .save = 6,
-                .save_misfit = 7,
-                .rest_misfit = 8,
-                .window_misfit = 8.5,
-                .pace_s = 9.5,
-                .signals = {10, 11, 12, 13, 14, 15}};
-  std::vector<double> wire(kStopNews + 2, -1);
-  Encode(news, wire);
-  EXPECT_EQ(DecodeStopNews(wire), news);
-  EXPECT_EQ(wire[kStopNews], -1);
-  for (std::size_t i = 0; i < kStopNews; ++i) {
+TEST(StopWords, EncodeAndDecodeLeaveTheRestUnchanged) {
+  StopWords words{.stop_now = 1,
+                  .interrupted = 2,
+                  .stop = 3,
+                  .stop_file = 4,
+                  .time_up = 5,
+                  .save = 6,
+                  .save_misfit = 7,
+                  .rest_misfit = 8,
+                  .window_misfit = 8.5,
+                  .pace_s = 9.5,
+                  .signals = {10, 11, 12, 13, 14, 15}};
+  std::vector<double> wire(kStopWordCount + 2, -1);
+  Encode(words, wire);
+  EXPECT_EQ(DecodeStopWords(wire), words);
+  EXPECT_EQ(wire[kStopWordCount], -1);
+  for (std::size_t i = 0; i < kStopWordCount; ++i) {
     for (std::size_t j = 0; j < i; ++j) EXPECT_NE(wire[i], wire[j]) << i << " " << j;
   }
 }
 
-TEST(News, MergedWishesStayAndThePaceIsTheNewest) {
-  const StopNews older{.stop = 2, .rest_misfit = 1, .pace_s = 3, .signals = {2}};
-  const StopNews newer{.stop = 1, .save = 1, .pace_s = 2, .signals = {1, 1}};
-  const StopNews both = Merge(older, newer);
+TEST(StopWords, MergedRequestsStayAndThePaceIsTheNewest) {
+  const StopWords older{.stop = 2, .rest_misfit = 1, .pace_s = 3, .signals = {2}};
+  const StopWords newer{.stop = 1, .save = 1, .pace_s = 2, .signals = {1, 1}};
+  const StopWords both = Merge(older, newer);
   EXPECT_EQ(both.stop, 2);
   EXPECT_EQ(both.save, 1);
   EXPECT_EQ(both.rest_misfit, 1);
   EXPECT_EQ(both.pace_s, 2);
   EXPECT_EQ(both.signals[0], 2);
   EXPECT_EQ(both.signals[1], 1);
-  EXPECT_EQ(Merge(older, StopNews{}).pace_s, 3);
+  EXPECT_EQ(Merge(older, StopWords{}).pace_s, 3);
 }
 
 struct Case {
   const char* what;
-  StopNews news;
+  StopWords words;
   bool checkpoints;
   StopAction boundary;
   StopAction inside;
@@ -98,10 +98,10 @@ TEST(Decide, EveryCase) {
        ErrorKind::kInterrupted},
   };
   for (const Case& test : cases) {
-    const StopDecision boundary = DecideAtBoundary(test.news, test.checkpoints, kRanks);
+    const StopDecision boundary = DecideAtBoundary(test.words, test.checkpoints, kRanks);
     EXPECT_EQ(boundary.action, test.boundary) << test.what;
     EXPECT_EQ(boundary.kind, test.kind) << test.what;
-    EXPECT_EQ(DecideInside(test.news, test.checkpoints, kRanks).action, test.inside) << test.what;
+    EXPECT_EQ(DecideInside(test.words, test.checkpoints, kRanks).action, test.inside) << test.what;
   }
 }
 
@@ -119,8 +119,8 @@ TEST(Decide, WhyNothingIsSavedIsSaid) {
   const auto message = [](const StopDecision& decision) {
     return decision.ToStatus("after update 7", false).message();
   };
-  const StopNews late{.stop = 1, .save_misfit = 1, .rest_misfit = 1, .signals = {1}};
-  const StopNews stop{.stop = 1, .signals = {1}};
+  const StopWords late{.stop = 1, .save_misfit = 1, .rest_misfit = 1, .signals = {1}};
+  const StopWords stop{.stop = 1, .signals = {1}};
   for (const auto decide : {DecideAtBoundary, DecideInside}) {
     EXPECT_EQ(message(decide(late, true, kRanks)),
               "stopped by SIGTERM (1 of 4 ranks) after update 7, not saved: there was no time");
@@ -128,7 +128,7 @@ TEST(Decide, WhyNothingIsSavedIsSaid) {
               "stopped by SIGTERM (1 of 4 ranks) after update 7, not saved: checkpoints are off "
               "(--save-every-seconds)");
   }
-  const StopNews twice{.stop_now = 1, .stop = 1, .signals = {1}};
+  const StopWords twice{.stop_now = 1, .stop = 1, .signals = {1}};
   EXPECT_EQ(message(DecideAtBoundary(twice, true, kRanks)),
             "stopped by SIGTERM (1 of 4 ranks), a second request after update 7, not saved");
 }

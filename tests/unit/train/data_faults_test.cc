@@ -97,14 +97,14 @@ class DataFaultsTest : public ::testing::Test {
   // "samples loss" of every evaluation.
   static std::vector<std::string> Evaluations(const std::string& run_dir) {
     std::vector<std::string> found;
-    const std::regex figures("\"metric\":\"loss\",\"value\":([^,}]*).*\"samples\":([0-9]*)");
+    const std::regex result("\"metric\":\"loss\",\"value\":([^,}]*).*\"samples\":([0-9]*)");
     for (const auto& file : std::filesystem::recursive_directory_iterator(run_dir)) {
       if (file.path().filename() != "events.jsonl") continue;
       std::ifstream in(file.path());
       for (std::string line; std::getline(in, line);) {
         std::smatch match;
         if (line.find(R"("ev":"eval")") == std::string::npos) continue;
-        if (std::regex_search(line, match, figures)) {
+        if (std::regex_search(line, match, result)) {
           found.push_back(StrCat(match[2].str(), " ", match[1].str().substr(0, 6)));
         }
       }

@@ -52,10 +52,10 @@ std::vector<EngineCase> CasesOf(int ranks) {
 }
 
 void ExpectSame(const EngineRun& found, const EngineRun& expected, double tolerance) {
-  ASSERT_EQ(found.figures.size(), expected.figures.size());
-  for (std::size_t u = 0; u < found.figures.size(); ++u) {
-    const UpdateFigures& a = found.figures[u];
-    const UpdateFigures& b = expected.figures[u];
+  ASSERT_EQ(found.results.size(), expected.results.size());
+  for (std::size_t u = 0; u < found.results.size(); ++u) {
+    const UpdateResult& a = found.results[u];
+    const UpdateResult& b = expected.results[u];
     EXPECT_EQ(a.samples, b.samples) << "update " << u + 1;
     EXPECT_LE(std::abs(a.loss - b.loss), tolerance * std::abs(b.loss)) << "update " << u + 1;
     EXPECT_LE(std::abs(a.grad_norm - b.grad_norm), 10 * tolerance * b.grad_norm + 1e-6)
@@ -66,7 +66,7 @@ void ExpectSame(const EngineRun& found, const EngineRun& expected, double tolera
     EXPECT_GT(a.dur_s, 0);
     EXPECT_NEAR(a.dur_s, a.data_s + a.fwd_bwd_s + a.reduce_s + a.opt_s, 1e-9);
   }
-  EXPECT_EQ(found.news, expected.news);
+  EXPECT_EQ(found.control_words, expected.control_words);
   EXPECT_EQ(found.digest, DigestOf(found.parameters));
   EXPECT_EQ(expected.digest, DigestOf(expected.parameters));
   EXPECT_LE(Distance(found.parameters, expected.parameters), tolerance);

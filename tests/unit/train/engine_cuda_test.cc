@@ -79,7 +79,7 @@ TEST_F(CudaEngineTest, AWindowGoesOnAsItWas) {
     const auto found = RunOn(choice, exact, {.update = with_window});
     ASSERT_TRUE(found.ok()) << found.status().message();
     EXPECT_EQ(found->parameters, plain->parameters) << Name(choice.device);
-    EXPECT_EQ(found->figures.back().loss, plain->figures.back().loss);
+    EXPECT_EQ(found->results.back().loss, plain->results.back().loss);
   }
 }
 
@@ -106,10 +106,10 @@ TEST_P(CudaEngineCases, Bf16StaysNearF32) {
   const auto found = RunOn(Cuda(), test);
   ASSERT_TRUE(found.ok()) << found.status().message();
   // 8 bits of mantissa: the first loss is off by their rounding, later ones by what it grew to.
-  EXPECT_NEAR(found->figures[0].loss / expected->figures[0].loss, 1, 0.02);
-  EXPECT_NE(found->figures[0].loss, expected->figures[0].loss);
+  EXPECT_NEAR(found->results[0].loss / expected->results[0].loss, 1, 0.02);
+  EXPECT_NE(found->results[0].loss, expected->results[0].loss);
   EXPECT_LE(Distance(found->parameters, expected->parameters), 0.1);
-  EXPECT_LT(found->figures.back().loss, 1.1 * expected->figures.back().loss);
+  EXPECT_LT(found->results.back().loss, 1.1 * expected->results.back().loss);
 }
 
 TEST_F(CudaEngineTest, TheHostDoesNotWaitInsideAnUpdate) {
@@ -123,7 +123,7 @@ TEST_F(CudaEngineTest, TheHostDoesNotWaitInsideAnUpdate) {
   EXPECT_EQ(after.host_waits, before.host_waits);
   EXPECT_EQ(after.mallocs, before.mallocs);
   // A micro-step is one launch of a graph; beside it two copies, and none of its kernels. An update
-  // copies its settings, its news and its figures.
+  // copies its settings, its control words and its result.
   EXPECT_EQ(after.graph_launches - before.graph_launches, 30 * 5);
   const std::int64_t updates = 30;
   EXPECT_LE(after.copies - before.copies, updates * (5 * 2 + 3));
@@ -310,7 +310,7 @@ TEST_F(CudaEngineTest, RefusesNumericsThatACpuHasNot) {
   }
 }
 
-TEST_F(CudaEngineTest, AsksForTheFigures) {
+TEST_F(CudaEngineTest, AsksForTheResult) {
   const EngineCase test{.micro = 8, .target = 8, .updates = 9};
   for (const EngineChoice& choice : {EngineChoice{}, Cuda()}) {
     int updates = 0;

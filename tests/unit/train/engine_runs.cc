@@ -122,7 +122,7 @@ Result<std::unique_ptr<Engine>> EngineOf(Communicator& comm, const EngineCase& t
                                                   .optimizer = test.optimizer,
                                                   .numerics = test.numerics,
                                                   .choice = choice,
-                                                  .news_elements = test.news,
+                                                  .control_word_count = test.control_words,
                                                   .outlive_nonfinite = test.outlive_nonfinite}));
   std::vector<float> parameters(static_cast<std::size_t>(setting.model.layout().size()));
   setting.model.Initialize(kSeed, parameters);
@@ -140,38 +140,39 @@ Result<std::unique_ptr<Prefetcher>> BatchesOf(const Setting& setting, Engine& en
 }
 
 // One figure more, or the error.
-Status TakeFigures(Engine& engine, EngineRun* run) {
-  GACCD_ASSIGN_OR_RETURN(const auto figures, engine.Figures(/*wait=*/true));
-  if (!figures) return {ErrorKind::kInternal, "no figures came"};
-  run->figures.push_back(*figures);
-  run->figures.back().news = {};
-  run->news.emplace_back(figures->news.begin(), figures->news.end());
+Status KeepResult(Engine& engine, EngineRun* run) {
+  GACCD_ASSIGN_OR_RETURN(const auto result, engine.TakeResult(/*wait=*/true));
+  if (!result) return {ErrorKind::kInternal, "no result came"};
+  run->results.push_back(*result);
+  run->results.back().control_words = {};
+  run->control_words.emplace_back(result->control_words.begin(), result->control_words.end());
   return Status::Ok();
 }
 
 Status RunUpdates(const EngineCase& test, const Setting& setting, Engine& engine,
                   Prefetcher& batches, int rank, const EngineRunOptions& options, EngineRun* run) {
-  std::vector<double> news(test.news);
-  const auto underway = options.gradients ? 0 : engine.updates_underway();
+  std::vector<double> control_words(test.control_words);
+  const auto in_flight = options.gradients ? 0 : engine.updates_in_flight();
   std::int64_t enqueued = 0;
   for (std::int64_t u = 0; u < setting.schedule.updates(); ++u) {
     GACCD_ASSIGN_OR_RETURN(const Plan plan, setting.PlanOf(setting.schedule.At(u)));
     const auto tell = [&] {
-      for (std::size_t i = 0; i < news.size(); ++i) news[i] = NewsOf(rank, u, i);
+      for (std::size_t i = 0; i < control_words.size(); ++i)
+        control_words[i] = ControlWordOf(rank, u, i);
     };
     // What is told before the reduction counts, not what there was at the beginning.
-    std::ranges::fill(news, -1);
+    std::ranges::fill(control_words, -1);
     if (options.update) tell();
     const UpdateSettings settings{.lr = test.optimizer.lr * (1 + static_cast<double>(u % 3)),
                                   .clip_norm = test.clip_norm,
-                                  .news = news};
+                                  .control_words = control_words};
     GACCD_RETURN_IF_ERROR(options.update ? options.update(engine, batches, plan, settings)
                                          : RunUpdate(engine, batches, plan, settings,
                                                      {.note = {}, .leave = {}, .tell = tell}));
     ++enqueued;
     const bool last = enqueued == setting.schedule.updates();
-    while (enqueued - std::ssize(run->figures) > (last ? 0 : underway)) {
-      GACCD_RETURN_IF_ERROR(TakeFigures(engine, run));
+    while (enqueued - std::ssize(run->results) > (last ? 0 : in_flight)) {
+      GACCD_RETURN_IF_ERROR(KeepResult(engine, run));
     }
     if (!options.gradients) continue;
     run->gradients.emplace_back(static_cast<std::size_t>(setting.model.layout().size()));
@@ -204,7 +205,7 @@ Status EvaluateFirst(const EngineCase& test, const Setting& setting, Engine& eng
 
 }  // namespace
 
-double NewsOf(int rank, std::int64_t update, std::size_t element) {
+double ControlWordOf(int rank, std::int64_t update, std::size_t element) {
   return static_cast<double>((rank + 1) * 1000 + update) + 0.25 * static_cast<double>(element);
 }
 

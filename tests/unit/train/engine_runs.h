@@ -31,8 +31,8 @@ struct EngineCase {
   OptimizerSpec optimizer = {.lr = 0.1, .kind = SgdSpec{.momentum = 0.9, .weight_decay = 1e-3}};
   double clip_norm = 0;
   Numerics numerics = {};
-  std::int64_t poisoned = -1;  // this sample has a NaN among its features
-  std::size_t news = 3;        // elements: NewsOf()
+  std::int64_t poisoned = -1;     // this sample has a NaN among its features
+  std::size_t control_words = 3;  // elements: ControlWordOf()
   bool outlive_nonfinite = false;
   // The features come last, behind a tensor that the model does not use.
   bool other_tensors = false;
@@ -42,9 +42,9 @@ inline void PrintTo(const EngineCase& test, std::ostream* out) { *out << test.na
 
 // What a rank saw.
 struct EngineRun {
-  std::vector<UpdateFigures> figures;         // by update; without news
-  std::vector<std::vector<double>> news;      // by update, summed
-  std::vector<std::vector<float>> gradients;  // by update, if asked for
+  std::vector<UpdateResult> results;               // by update; without control words
+  std::vector<std::vector<double>> control_words;  // by update, summed
+  std::vector<std::vector<float>> gradients;       // by update, if asked for
   std::vector<float> parameters;
   std::vector<float> state;
   std::int64_t optimizer_updates = 0;
@@ -63,7 +63,7 @@ struct EngineRunOptions {
 };
 
 // What a rank tells in an update: sums of it over the ranks are exact.
-[[nodiscard]] double NewsOf(int rank, std::int64_t update, std::size_t element);
+[[nodiscard]] double ControlWordOf(int rank, std::int64_t update, std::size_t element);
 
 [[nodiscard]] Result<Plan> PlanOf(const EngineCase& test);
 // The data set, a function of the case.

@@ -28,23 +28,23 @@ std::vector<Result<EngineRun>> RunRanks(const EngineCase& test,
   return runs;
 }
 
-TEST(EngineTest, NewsAreSummedOverTheRanks) {
+TEST(EngineTest, ControlWordsAreSummedOverTheRanks) {
   for (const int ranks : {1, 3}) {
     for (const std::size_t elements : {0U, 1U, 40U}) {
       SCOPED_TRACE(StrCat(ranks, " ranks, ", elements, " elements"));
       const EngineCase test{
-          .ranks = ranks, .micro = 5, .target = 33, .updates = 4, .news = elements};
+          .ranks = ranks, .micro = 5, .target = 33, .updates = 4, .control_words = elements};
       for (const auto& run : RunRanks(test)) {
         ASSERT_TRUE(run.ok()) << run.status().message();
-        ASSERT_EQ(run->news.size(), 4U);
-        for (std::size_t u = 0; u < run->news.size(); ++u) {
-          ASSERT_EQ(run->news[u].size(), elements);
+        ASSERT_EQ(run->control_words.size(), 4U);
+        for (std::size_t u = 0; u < run->control_words.size(); ++u) {
+          ASSERT_EQ(run->control_words[u].size(), elements);
           for (std::size_t i = 0; i < elements; ++i) {
             double expected = 0;
             for (int rank = 0; rank < ranks; ++rank) {
-              expected += NewsOf(rank, static_cast<std::int64_t>(u), i);
+              expected += ControlWordOf(rank, static_cast<std::int64_t>(u), i);
             }
-            EXPECT_EQ(run->news[u][i], expected) << "update " << u + 1;
+            EXPECT_EQ(run->control_words[u][i], expected) << "update " << u + 1;
           }
         }
       }
@@ -65,17 +65,17 @@ TEST(EngineTest, TheOrderOfTheTensorsDoesNotMatter) {
   }
 }
 
-TEST(EngineTest, NewsOfAnotherSizeAreRefused) {
+TEST(EngineTest, ControlWordsOfAnotherSizeAreRefused) {
   const EngineRunOptions options{
       .update = [](Engine& engine, Prefetcher&, const Plan& plan, UpdateSettings settings) {
         settings.samples = plan.effective_batch();
-        settings.news = settings.news.first(2);
+        settings.control_words = settings.control_words.first(2);
         return engine.Begin(settings);
       }};
   const auto runs = RunRanks({}, options);
   ASSERT_FALSE(runs[0].ok());
   EXPECT_EQ(runs[0].status().kind(), ErrorKind::kInternal);
-  EXPECT_THAT(runs[0].status().message(), HasSubstr("news: expected 3 elements, found 2"));
+  EXPECT_THAT(runs[0].status().message(), HasSubstr("control words: expected 3 elements, found 2"));
 }
 
 // What repeating an update without a micro-batch must not do: keep the divisor of all samples, or
@@ -85,7 +85,7 @@ TEST(EngineTest, DroppedMicroBatchesWithAWrongDivisorAreCaught) {
     const EngineRunOptions options{.update = [&](Engine& engine, Prefetcher& batches,
                                                  const Plan& plan, UpdateSettings settings) {
       settings.samples = told;
-      const auto rank = static_cast<int>(settings.news[0] / 1000) - 1;
+      const auto rank = static_cast<int>(settings.control_words[0] / 1000) - 1;
       return RunUpdate(engine, batches, plan, settings,
                        {.note = {}, .leave = {}, .drop = [rank](std::int64_t step) {
                           return rank == 1 && step == 1;  // of 4 + 4 + 3
@@ -112,7 +112,7 @@ TEST(EngineTest, TheTimesOfAnUpdateAddUp) {
   }};
   const auto runs = RunRanks({.micro = 5, .target = 13, .updates = 2}, options);
   ASSERT_TRUE(runs[0].ok()) << runs[0].status().message();
-  for (const UpdateFigures& one : runs[0]->figures) {
+  for (const UpdateResult& one : runs[0]->results) {
     EXPECT_GE(one.data_s, 3 * std::chrono::duration<double>(kPause).count()) << "3 micro-steps";
     EXPECT_EQ(one.dur_s, one.data_s + one.fwd_bwd_s + one.reduce_s + one.opt_s);
     for (const double part : {one.fwd_bwd_s, one.reduce_s, one.opt_s}) EXPECT_GT(part, 0);
@@ -120,7 +120,7 @@ TEST(EngineTest, TheTimesOfAnUpdateAddUp) {
 }
 
 // Update 2 lacks a micro-batch of rank 1: parameters, optimiser state and its count stay those of
-// update 1 on every rank, although the figures were not asked for yet.
+// update 1 on every rank, although the result was not asked for yet.
 TEST(EngineTest, AFailedAuditChangesNothing) {
   const EngineCase test{.ranks = 3,
                         .micro = 5,

@@ -47,15 +47,15 @@ TEST(MissingErrorTest, ManyNamesAreCounted) {
   EXPECT_NE(status.message().find("and 224 more"), std::string::npos);
 }
 
-TEST(CulpritsTest, ThoseWhoGaveUpAreNamedOnlyAlone) {
+TEST(OffendersTest, ThoseWhoGaveUpAreNamedOnlyAlone) {
   const std::vector<MissingRank> gave_up = {{2, Absence::kGaveUp}, {0, Absence::kGaveUp}};
   const std::vector<MissingRank> sorted = {{0, Absence::kGaveUp}, {2, Absence::kGaveUp}};
-  EXPECT_EQ(Culprits(gave_up), sorted);
+  EXPECT_EQ(Offenders(gave_up), sorted);
   const std::vector<MissingRank> mixed = {
       {2, Absence::kGaveUp}, {3, Absence::kEnded}, {1, Absence::kBehind}, {3, Absence::kSilent}};
   const std::vector<MissingRank> expected = {{1, Absence::kBehind}, {3, Absence::kEnded}};
-  EXPECT_EQ(Culprits(mixed), expected);
-  EXPECT_TRUE(Culprits({}).empty());
+  EXPECT_EQ(Offenders(mixed), expected);
+  EXPECT_TRUE(Offenders({}).empty());
 }
 
 TEST(MismatchErrorTest, NamesBothOperations) {

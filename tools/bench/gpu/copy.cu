@@ -8,7 +8,7 @@ namespace gaccd {
 namespace {
 
 constexpr unsigned kThreads = 512;
-constexpr int kPieces = 4;  // 16-byte loads of a thread that are underway together
+constexpr int kPieces = 4;  // 16-byte loads of a thread that are in_flight together
 
 __global__ void __launch_bounds__(kThreads)
     CopyKernel(const uint4* from, uint4* to, std::int64_t count) {

@@ -82,7 +82,7 @@ Result<OptimizerMemory> MakeOptimizerMemory(std::int64_t elements, bool bf16) {
   }
   GACCD_ASSIGN_OR_RETURN(memory.scratch, DeviceBuffer::Allocate(NormScratchBytes(), "scratch"));
   UpdateControl control;
-  control.wish.planned_samples = 1;
+  control.inputs.planned_samples = 1;
   control.sums.samples = 1;
   GACCD_ASSIGN_OR_RETURN(memory.control, BufferOfOne(&control, sizeof control, "control"));
   return memory;
@@ -103,7 +103,7 @@ class AdamWCase final : public GpuCase {
                                .bf16_copy = memory_.bf16_copy.data(),
                                .elements = elements_}));
     GACCD_ASSIGN_OR_RETURN(UpdateControl control, Read<UpdateControl>(memory_.control.data()));
-    optimizer_->Prepare(1e-3, &control.wish);
+    optimizer_->Prepare(1e-3, &control.inputs);
     return CudaStatus(
         cudaMemcpy(memory_.control.data(), &control, sizeof control, cudaMemcpyHostToDevice),
         "control");

@@ -88,16 +88,16 @@ class StepCase final : public GpuCase {
       GACCD_RETURN_IF_ERROR(engine_->Audit());
       GACCD_RETURN_IF_ERROR(engine_->Optimize());
       GACCD_RETURN_IF_ERROR(engine_->End());
-      ++underway_;
-      GACCD_RETURN_IF_ERROR(ReadFigures(update + 1 == count ? 0 : engine_->updates_underway()));
+      ++in_flight_;
+      GACCD_RETURN_IF_ERROR(ReadFigures(update + 1 == count ? 0 : engine_->updates_in_flight()));
     }
     return Status::Ok();
   }
 
-  // Takes figures until so many updates are left underway.
+  // Takes figures until so many updates are left in_flight.
   Status ReadFigures(int left) {
-    for (; underway_ > left; --underway_) {
-      GACCD_ASSIGN_OR_RETURN(const auto figures, engine_->Figures(/*wait=*/true));
+    for (; in_flight_ > left; --in_flight_) {
+      GACCD_ASSIGN_OR_RETURN(const auto figures, engine_->TakeResult(/*wait=*/true));
       if (!figures.has_value()) return {ErrorKind::kInternal, "an update is lost"};
       loss_ = figures->loss;
     }
@@ -113,7 +113,7 @@ class StepCase final : public GpuCase {
   std::array<void*, 2> tensors_[kBatches];
   BatchView batches_[kBatches];
   std::size_t next_ = 0;
-  int underway_ = 0;
+  int in_flight_ = 0;
   double loss_ = 0;
 };
 

@@ -1,6 +1,6 @@
 // What the ranks tell each other on every update, on the reduction that happens anyway: doubles
-// that are summed over the ranks (UpdateSettings::news, UpdateFigures::news). This is the part
-// about stopping; what others add stands behind it, from kStopNews on.
+// that are summed over the ranks (UpdateSettings::control_words, UpdateResult::control_words). This
+// is the part about stopping; what others add stands behind it, from kStopWordCount on.
 //
 // Counts of ranks stay whole numbers in a sum of doubles. Where one rank's value is meant, the
 // others send 0.
@@ -14,34 +14,34 @@
 namespace gaccd {
 
 // The signals that may stop a run; one element each, so that the reason is known everywhere.
-inline constexpr std::array<int, 6> kNewsSignals{SIGTERM, SIGINT,  SIGUSR1,
+inline constexpr std::array<int, 6> kStopSignals{SIGTERM, SIGINT,  SIGUSR1,
                                                  SIGUSR2, SIGALRM, SIGXCPU};
 
 // Of one rank: 0 or 1 each, pace aside. Of all, summed: how many ranks.
-struct StopNews {
-  double stop_now = 0;       // wish to leave without saving
+struct StopWords {
+  double stop_now = 0;       // request to leave without saving
   double interrupted = 0;    // of these, whose last signal was SIGINT
-  double stop = 0;           // wish to stop, by a signal
+  double stop = 0;           // request to stop, by a signal
   double stop_file = 0;      // rank 0 found STOP: stop, and do not requeue
   double time_up = 0;        // the job ends soon
-  double save = 0;           // wish to save and go on
+  double save = 0;           // request to save and go on
   double save_misfit = 0;    // have no time left for a save
   double rest_misfit = 0;    // have no time left for a save after the rest of the update
   double window_misfit = 0;  // have no time left for a save inside the update
   double pace_s = 0;         // of rank 0: seconds a micro-step; 0 = not known
-  std::array<double, kNewsSignals.size()> signals{};  // wish to stop by kNewsSignals[i]
+  std::array<double, kStopSignals.size()> signals{};  // request to stop by kStopSignals[i]
 
-  bool operator==(const StopNews&) const = default;
+  bool operator==(const StopWords&) const = default;
 };
 
-inline constexpr std::size_t kStopNews = 10 + kNewsSignals.size();  // elements
+inline constexpr std::size_t kStopWordCount = 10 + kStopSignals.size();  // elements
 
-// `to` and `from` begin with the kStopNews elements; what is behind them is left alone.
-void Encode(const StopNews& news, std::span<double> to);
-[[nodiscard]] StopNews DecodeStopNews(std::span<const double> from);
+// `to` and `from` begin with the kStopWordCount elements; what is behind them is left alone.
+void Encode(const StopWords& words, std::span<double> to);
+[[nodiscard]] StopWords DecodeStopWords(std::span<const double> from);
 
-// What two exchanges say together, for wishes that came between them: the greater of each count,
+// What two exchanges say together, for requests that came between them: the greater of each count,
 // and the newer pace.
-[[nodiscard]] StopNews Merge(const StopNews& older, const StopNews& newer);
+[[nodiscard]] StopWords Merge(const StopWords& older, const StopWords& newer);
 
 }  // namespace gaccd
