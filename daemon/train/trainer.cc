@@ -29,13 +29,6 @@ void AddMicroBatches(const Plan& plan, int rank, std::set<std::int64_t>* sizes) 
   }
 }
 
-std::set<std::int64_t> EvalBatches(const EvalShard& shard, std::int64_t batch) {
-  std::set<std::int64_t> sizes;
-  if (shard.count >= batch) sizes.insert(batch);
-  if (shard.count % batch > 0) sizes.insert(shard.count % batch);
-  return sizes;
-}
-
 }  // namespace
 
 Trainer::Trainer(Communicator& comm, const Job& job, const Plan& plan, TrainingData data,
@@ -48,7 +41,9 @@ Trainer::Trainer(Communicator& comm, const Job& job, const Plan& plan, TrainingD
       train_(std::move(data.train)),
       eval_(std::move(data.eval)),
       model_(std::move(model)),
-      schedule_(schedule) {}
+      schedule_(schedule) {
+  if (eval_ != nullptr) evaluator_.emplace(comm, *eval_, schedule, plan.request().micro_batch);
+}
 
 Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& job, const Plan& plan,
                                                const BadRecordRules& bad_records) {
@@ -98,16 +93,13 @@ Result<ReplicaOptions> Trainer::MakeReplicaOptions() {
     GACCD_ASSIGN_OR_RETURN(tail_plan_, plan_.ForSamples(schedule_.tail_samples()));
     AddMicroBatches(*tail_plan_, comm_.rank(), &options.micro_batches);
   }
-  if (eval_ != nullptr) {
-    options.eval_batches = EvalBatches(ShardOf(eval_->size(), comm_.rank(), comm_.size()),
-                                       plan_.request().micro_batch);
-  }
+  if (evaluator_) options.eval_batches = evaluator_->BatchSizes();
   return options;
 }
 
 Status Trainer::PrepareBatches() {
   GACCD_ASSIGN_OR_RETURN(const TrainIndices indices, IndicesFrom(first_update_));
-  PrefetcherOptions options{.held = engine_->held_batches(), .memory = KeptMemory(&ring_memory_)};
+  PrefetcherOptions options{.held = engine_->held_batches(), .memory = ring_.MemoryOf(*engine_)};
   if (options.held > 0) options.slots = kSlotsForDevices;
   GACCD_ASSIGN_OR_RETURN(
       batches_, Prefetcher::Start(*train_, std::make_unique<TrainIndices>(indices), options));
@@ -117,15 +109,6 @@ Status Trainer::PrepareBatches() {
 Result<TrainIndices> Trainer::IndicesFrom(std::int64_t update) const {
   const SampleOrder order(job_.seed, train_->size(), job_.data.shuffle);
   return TrainIndices::Make(order, schedule_, plan_, comm_.rank(), update);
-}
-
-RingMemory Trainer::KeptMemory(std::optional<std::byte*>* kept) {
-  return [this, kept](std::size_t bytes) -> Result<std::byte*> {
-    if (!*kept) {
-      GACCD_ASSIGN_OR_RETURN(*kept, engine_->HostMemory(bytes));
-    }
-    return **kept;
-  };
 }
 
 Status Trainer::LoadWeights(const std::string& path) {
@@ -157,7 +140,7 @@ Status Trainer::Resume(const LoadedState& state) {
       engine_->SetOptimizer(FloatsOf(state, kOptimizerBuffer), cursor.optimizer_updates));
   first_update_ = cursor.step;
   first_samples_ = cursor.samples;
-  evaluates_first_ = cursor.micro_step == 0 && EvaluatesAfter(cursor.step);
+  evaluates_first_ = cursor.micro_step == 0 && evaluator_ && evaluator_->Due(cursor.step);
   if (cursor.micro_step > 0) TakeWindow(state);
   batches_.reset();  // it has begun to read for update 1
   return PrepareBatches();
@@ -177,18 +160,22 @@ void Trainer::TakeWindow(const LoadedState& state) {
              .share = state.manifest.shards[static_cast<std::size_t>(comm_.rank())].window};
 }
 
-bool Trainer::EvaluatesAfter(std::int64_t step) const {
-  if (eval_ == nullptr || step == 0) return false;
-  return step == schedule_.updates() || schedule_.At(step - 1).epoch_end;
+Result<bool> Trainer::Evaluate(std::int64_t step, RunReporter& reporter, TrainingSummary* summary) {
+  GACCD_ASSIGN_OR_RETURN(const std::optional<EvalRecord> record,
+                         evaluator_->Evaluate(*engine_, step, stops_, notes_));
+  if (!record) return false;
+  summary->accuracy = record->accuracy;
+  reporter.Eval(*record);
+  return true;
 }
 
 Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Saver* saver) {
-  reporter_ = &reporter;
+  notes_.reporter = &reporter;
   summary->updates = first_update_;
   summary->samples = first_samples_;
-  if (evaluates_first_) {
-    GACCD_ASSIGN_OR_RETURN(const bool go_on, EvaluateFirst(reporter, summary));
-    if (!go_on) {
+  if (evaluates_first_) {  // the attempt before may have been stopped inside it
+    GACCD_ASSIGN_OR_RETURN(const bool evaluated, Evaluate(first_update_, reporter, summary));
+    if (!evaluated || (first_update_ < schedule_.updates() && Decision().stops())) {
       return StopAt(StrCat("in the evaluation after update ", first_update_), Decision(), *summary,
                     saver);
     }
@@ -202,7 +189,7 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Saver* save
     if (left_) return LeaveInside(index, reporter, summary, saver);
     const Update update = in_flight_.back().update;
     const bool last = index + 1 == schedule_.updates();
-    const bool evaluate = EvaluatesAfter(index + 1);
+    const bool evaluate = evaluator_ && evaluator_->Due(index + 1);
     GACCD_ASSIGN_OR_RETURN(const bool save, SaveIsDue(index + 1, saver));
     const bool drain = evaluate || save || last || ComparesAfter(index + 1);
     GACCD_RETURN_IF_ERROR(ReportUntil(drain ? 0 : in_flight, reporter, summary));
@@ -213,8 +200,7 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Saver* save
     if (update.epoch_end || last) GACCD_RETURN_IF_ERROR(CheckDataUnchanged());
     bool complete = last;
     if (evaluate && decision.action != StopAction::kLeave) {
-      GACCD_ASSIGN_OR_RETURN(const bool evaluated,
-                             EvaluateNow(update, index + 1, reporter, summary));
+      GACCD_ASSIGN_OR_RETURN(const bool evaluated, Evaluate(index + 1, reporter, summary));
       complete = last && evaluated;
       decision = Decision();
     }
@@ -261,7 +247,7 @@ Status Trainer::RunOne(std::int64_t index) {
       {.step = index + 1, .micro_steps = steps, .restored = restored, .update = update, .lr = lr});
   if (stops_ != nullptr) stops_->BeginUpdate(restored);
   UpdateHooks hooks{.note = [&](heartbeat::Phase phase,
-                                std::int64_t micro_step) { Note(phase, index, micro_step); },
+                                std::int64_t micro_step) { notes_.Note(phase, index, micro_step); },
                     .leave = [&](std::int64_t done) { return LeaveWindow(done, steps); },
                     .tell = [&] { PackControlWords(steps); }};
   if (window_) {  // the first update of a run that goes on inside it
@@ -303,7 +289,7 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
   if (stops_ != nullptr) {
     stops_->Unpack(found.control_words, found.dur_s, done.micro_steps - done.restored);
   }
-  if (peers_ != nullptr) peers_->UpdateTook(std::chrono::duration<double>(found.dur_s));
+  if (notes_.peers != nullptr) notes_.peers->UpdateTook(std::chrono::duration<double>(found.dur_s));
   summary->updates = done.step;
   summary->samples += found.finite ? found.samples : 0;
   summary->skipped += found.finite ? 0 : 1;

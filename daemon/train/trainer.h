@@ -20,8 +20,11 @@
 #include "daemon/plan/plan.h"
 #include "daemon/rundir/run_reporter.h"
 #include "daemon/stop/stop_agreement.h"
+#include "daemon/train/engine_ring.h"
+#include "daemon/train/evaluator.h"
 #include "daemon/train/nonfinite.h"
 #include "daemon/train/peer_watch.h"
+#include "daemon/train/phase_notes.h"
 #include "daemon/train/rank_times.h"
 #include "daemon/train/saver.h"
 #include "daemon/train/training.h"
@@ -62,7 +65,7 @@ class Trainer {
   Status Run(RunReporter& reporter, TrainingSummary* summary, Saver* saver = nullptr);
 
   // Tells `watch` what this rank does, so that a stuck one can be told from a slow one. null: none.
-  void SetPeerWatch(PeerWatch* watch) { peers_ = watch; }
+  void SetPeerWatch(PeerWatch* watch) { notes_.peers = watch; }
   // Asks `stops` whether to go on. null: nothing stops the run.
   void SetStops(StopAgreement* stops) { stops_ = stops; }
   // Before Prepare().
@@ -92,9 +95,6 @@ class Trainer {
   Status PrepareBatches();
   // Which samples this rank takes from update `update` (from 0) on.
   [[nodiscard]] Result<TrainIndices> IndicesFrom(std::int64_t update) const;
-  // Memory of the engine for a ring of batches, taken once: it lives as long as the engine. Not for
-  // two at a time.
-  RingMemory KeptMemory(std::optional<std::byte*>* kept);
   // Starts update `index`; its result may come later.
   Status RunOne(std::int64_t index);
   // Waits for the result of the oldest update on the way.
@@ -102,14 +102,8 @@ class Trainer {
   Status ReportUntil(std::size_t in_flight, RunReporter& reporter, TrainingSummary* summary);
   // This rank's part of the control words of the update that is about to be reduced.
   void PackControlWords(std::int64_t micro_steps);
-  // Whether an evaluation is due after update `step` (from 1).
-  [[nodiscard]] bool EvaluatesAfter(std::int64_t step) const;
-  // The evaluation that was due where the run goes on. false: the run stops there.
-  Result<bool> EvaluateFirst(RunReporter& reporter, TrainingSummary* summary);
   // false: left, as the ranks were asked to stop and there was no time for it.
-  Result<bool> EvaluateNow(const Update& update, std::int64_t step, RunReporter& reporter,
-                           TrainingSummary* summary);
-  Result<std::optional<EvalRecord>> Evaluate(std::int64_t step);
+  Result<bool> Evaluate(std::int64_t step, RunReporter& reporter, TrainingSummary* summary);
   // What the ranks were asked for, as of the last update.
   [[nodiscard]] StopDecision Decision() const {
     return stops_ == nullptr ? StopDecision{} : stops_->AtBoundary();
@@ -180,16 +174,9 @@ class Trainer {
     return update.samples == plan_.effective_batch() ? plan_ : *tail_plan_;
   }
 
-  void Note(heartbeat::Phase phase, std::int64_t update, std::int64_t micro_step = 0) const {
-    if (reporter_ != nullptr) reporter_->Note(heartbeat::Name(phase).data(), micro_step);
-    if (peers_ == nullptr) return;
-    peers_->Note(phase, static_cast<std::uint64_t>(update), static_cast<std::uint32_t>(micro_step));
-  }
-
   Communicator& comm_;
   std::optional<Window> window_;
-  PeerWatch* peers_ = nullptr;
-  RunReporter* reporter_ = nullptr;  // during Run()
+  PhaseNotes notes_;
   StopAgreement* stops_ = nullptr;
   TrainGuards guards_;
   RankTimes times_;
@@ -204,13 +191,12 @@ class Trainer {
   std::unique_ptr<Dataset> eval_;
   Model model_;
   UpdateSchedule schedule_;
+  std::optional<Evaluator> evaluator_;  // with evaluation data
   MemoryUse memory_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Prefetcher> batches_;  // may use memory of the engine
-  // The same for every Prefetcher of its kind: KeptMemory().
-  std::optional<std::byte*> ring_memory_;
-  std::optional<std::byte*> eval_memory_;
-  std::optional<std::byte*> replay_memory_;
+  EngineRing ring_;
+  EngineRing replay_ring_;
   std::deque<InFlight> in_flight_;  // the oldest first
   std::int64_t first_update_ = 0;
   std::int64_t first_samples_ = 0;  // that the updates before it took

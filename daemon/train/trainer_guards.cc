@@ -66,10 +66,10 @@ Status Trainer::CheckDataUnchanged() {
 Result<UpdateReplay> Trainer::Replay(const InFlight& done) {
   GACCD_ASSIGN_OR_RETURN(const TrainIndices indices, IndicesFrom(done.update.index));
   UpdateReplay replay{.batches = nullptr, .steps = done.micro_steps, .spec = train_->spec()};
-  GACCD_ASSIGN_OR_RETURN(
-      replay.batches,
-      Prefetcher::Start(*train_, std::make_unique<TrainIndices>(indices),
-                        {.held = engine_->held_batches(), .memory = KeptMemory(&replay_memory_)}));
+  GACCD_ASSIGN_OR_RETURN(replay.batches,
+                         Prefetcher::Start(*train_, std::make_unique<TrainIndices>(indices),
+                                           {.held = engine_->held_batches(),
+                                            .memory = replay_ring_.MemoryOf(*engine_)}));
   return replay;
 }
 
@@ -131,15 +131,15 @@ Status Trainer::ContinueAfterNonfinite(const InFlight& done, UpdateResult* found
 Result<UpdateResult> Trainer::RepeatWithout(const InFlight& done, const std::vector<Offender>& mine,
                                             std::int64_t samples) {
   GACCD_ASSIGN_OR_RETURN(const UpdateReplay replay, Replay(done));
-  const UpdateHooks hooks{.note = [&](heartbeat::Phase phase,
-                                      std::int64_t step) { Note(phase, done.update.index, step); },
-                          .leave = {},
-                          .drop =
-                              [&](std::int64_t step) {
-                                return std::ranges::any_of(mine, [&](const Offender& offender) {
-                                  return offender.micro_step == step;
-                                });
-                              }};
+  const UpdateHooks hooks{
+      .note = [&](heartbeat::Phase phase,
+                  std::int64_t step) { notes_.Note(phase, done.update.index, step); },
+      .leave = {},
+      .drop =
+          [&](std::int64_t step) {
+            return std::ranges::any_of(
+                mine, [&](const Offender& offender) { return offender.micro_step == step; });
+          }};
   GACCD_RETURN_IF_ERROR(RunUpdate(*engine_, *replay.batches, PlanOf(done.update),
                                   {.samples = samples,
                                    .update = done.update.index,
@@ -171,7 +171,7 @@ void Trainer::FindStraggler(const UpdateResult& found, StepRecord* record) {
   const auto straggler = times_.Unpack(found.control_words.subspan(kStopWordCount));
   times_.Took({.data_s = found.data_s,
                .compute_s = found.fwd_bwd_s,
-               .stopped_s = peers_ == nullptr ? 0 : peers_->TakeStopped(),
+               .stopped_s = notes_.peers == nullptr ? 0 : notes_.peers->TakeStopped(),
                .dur_s = found.dur_s});
   if (!straggler) return;
   const std::string& host = comm_.topology().hosts[static_cast<std::size_t>(straggler->rank)];

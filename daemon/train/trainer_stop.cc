@@ -9,7 +9,7 @@
 namespace gaccd {
 
 Status Trainer::SaveAt(const TrainingSummary& summary, Saver& saver, When when) {
-  Note(heartbeat::Phase::kSave, summary.updates);
+  notes_.Note(heartbeat::Phase::kSave, summary.updates);
   const bool window = left_ && left_->action == StopAction::kSaveStop;
   if (window) {
     GACCD_RETURN_IF_ERROR(saver.SaveWindow(summary.updates, summary.samples, left_after_));
@@ -77,7 +77,7 @@ Status Trainer::LeaveInside(std::int64_t index, RunReporter& reporter, TrainingS
 Result<bool> Trainer::LeaveWindow(std::int64_t done, std::int64_t steps) {
   if (stops_ == nullptr) return false;
   // Now and then they ask each other: who is not here yet is waited for.
-  Note(heartbeat::Phase::kReduce, in_flight_.back().step - 1, done);
+  notes_.Note(heartbeat::Phase::kReduce, in_flight_.back().step - 1, done);
   GACCD_ASSIGN_OR_RETURN(const StopDecision here, stops_->BetweenMicroSteps(done, steps));
   if (!here.stops()) return false;
   left_ = here;

@@ -1,0 +1,48 @@
+// Evaluator: measures the parameters on the evaluation data, between two updates. Each rank takes
+// its shard; the result is exact for any number of ranks and any batch.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+
+#include "collectives/base/result.h"
+#include "collectives/comm/communicator.h"
+#include "daemon/data/dataset.h"
+#include "daemon/data/update_schedule.h"
+#include "daemon/engine/engine.h"
+#include "daemon/stop/stop_agreement.h"
+#include "daemon/telemetry/events.h"
+#include "daemon/train/engine_ring.h"
+#include "daemon/train/phase_notes.h"
+
+namespace gaccd {
+
+class Evaluator {
+ public:
+  // `batch`: samples at once. `comm` and `data` outlive it.
+  Evaluator(Communicator& comm, const Dataset& data, const UpdateSchedule& schedule,
+            std::int64_t batch)
+      : comm_(comm), data_(data), schedule_(schedule), batch_(batch) {}
+
+  // The sizes of this rank's batches, which its engine must be prepared for.
+  [[nodiscard]] std::set<std::int64_t> BatchSizes() const;
+  // Whether an evaluation is due after update `step` (from 1; 0: before the first).
+  [[nodiscard]] bool Due(std::int64_t step) const;
+  // Collective. `engine` is the same in every call. stops: asked between batches, or null. Empty:
+  // left, as the ranks were asked to stop and there is no time for the rest.
+  Result<std::optional<EvalRecord>> Evaluate(Engine& engine, std::int64_t step,
+                                             StopAgreement* stops, const PhaseNotes& notes);
+
+ private:
+  // The fewest batches that any rank has: so often can all of them be asked.
+  [[nodiscard]] std::int64_t FewestBatches() const;
+
+  Communicator& comm_;
+  const Dataset& data_;
+  UpdateSchedule schedule_;
+  std::int64_t batch_;
+  EngineRing ring_;
+};
+
+}  // namespace gaccd

@@ -1,0 +1,23 @@
+// PhaseNotes: tells the heartbeat and the crash record what this rank does, so that a stuck rank
+// can be told from a slow one.
+#pragma once
+
+#include <cstdint>
+
+#include "daemon/rundir/run_reporter.h"
+#include "daemon/train/peer_watch.h"
+
+namespace gaccd {
+
+struct PhaseNotes {
+  PeerWatch* peers = nullptr;       // null: no heartbeat
+  RunReporter* reporter = nullptr;  // null: no crash record
+
+  void Note(heartbeat::Phase phase, std::int64_t update, std::int64_t micro_step = 0) const {
+    if (reporter != nullptr) reporter->Note(heartbeat::Name(phase).data(), micro_step);
+    if (peers == nullptr) return;
+    peers->Note(phase, static_cast<std::uint64_t>(update), static_cast<std::uint32_t>(micro_step));
+  }
+};
+
+}  // namespace gaccd

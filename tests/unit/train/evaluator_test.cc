@@ -1,0 +1,113 @@
+#include "daemon/train/evaluator.h"
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <set>
+
+#include "collectives/comm/threads.h"
+#include "tests/unit/train/fake_engine.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::int64_t kSamples = 41;
+
+// The loss of a sample is its number; those below 10 are correct.
+class CountingEngine final : public testing::FakeEngine {
+ public:
+  Result<Evaluation> Evaluate(const BatchView& batch) override {
+    sizes.insert(batch.samples);
+    Evaluation found{.samples = batch.samples + extra, .correct = 0};
+    for (std::int64_t i = 0; i < batch.samples; ++i) {
+      found.loss_sum += static_cast<double>(batch.ids[i]);
+      *found.correct += batch.ids[i] < 10 ? 1 : 0;
+    }
+    return found;
+  }
+  std::set<std::int64_t> sizes;
+  std::int64_t extra = 0;
+};
+
+class LabelsAlone final : public Dataset {
+ public:
+  [[nodiscard]] std::int64_t size() const override { return kSamples; }
+  [[nodiscard]] const SampleSpec& spec() const override { return spec_; }
+  void Gather(std::span<const std::int64_t>, const BatchView&) const override {}
+
+ private:
+  SampleSpec spec_ = LabelledSample({1}, 4);
+};
+
+// 2 epochs of 7 updates.
+UpdateSchedule Schedule() {
+  return *UpdateSchedule::Make({.dataset_size = 70, .batch = 10, .epochs = 2});
+}
+
+TEST(EvaluatorTest, IsExactOnAnyNumberOfRanks) {
+  for (const int ranks : {1, 2, 3, 7, 50}) {
+    for (const std::int64_t batch : {1, 4, 41}) {
+      std::mutex mutex;
+      const Status status = RunThreadRanks(ranks, {}, [&](Communicator& comm) -> Status {
+        const LabelsAlone data;
+        Evaluator evaluator(comm, data, Schedule(), batch);
+        CountingEngine engine;
+        GACCD_ASSIGN_OR_RETURN(const auto record, evaluator.Evaluate(engine, 14, nullptr, {}));
+        const std::scoped_lock lock(mutex);
+        EXPECT_EQ(record->epoch, 2);
+        EXPECT_EQ(record->step, 14);
+        EXPECT_EQ(record->samples, kSamples);
+        EXPECT_EQ(record->loss, 20);  // mean of 0 .. 40
+        EXPECT_EQ(record->accuracy, 10.0 / kSamples);
+        EXPECT_EQ(engine.sizes, evaluator.BatchSizes()) << ranks << " ranks, batch " << batch;
+        return Status::Ok();
+      });
+      EXPECT_TRUE(status.ok()) << status.message();
+    }
+  }
+}
+
+TEST(EvaluatorTest, IsDueAfterEveryEpoch) {
+  const auto comm = MakeSingle();
+  const LabelsAlone data;
+  const Evaluator evaluator(*comm, data, Schedule(), 4);
+  for (std::int64_t step = 0; step <= 14; ++step) {
+    EXPECT_EQ(evaluator.Due(step), step == 7 || step == 14) << step;
+  }
+}
+
+TEST(EvaluatorTest, ASampleCountedTwiceIsAnError) {
+  const auto comm = MakeSingle();
+  const LabelsAlone data;
+  Evaluator evaluator(*comm, data, Schedule(), 41);
+  CountingEngine engine;
+  engine.extra = 1;
+  const auto record = evaluator.Evaluate(engine, 7, nullptr, {});
+  ASSERT_FALSE(record.ok());
+  EXPECT_EQ(record.status().message(), "evaluation: expected 41 samples, counted 42");
+}
+
+// After the third batch. Ranks with more batches than others are not asked after their last.
+TEST(EvaluatorTest, IsLeftWhereTheRanksWereAskedToStop) {
+  class StopThere : public StopAgreement {
+   public:
+    explicit StopThere(Communicator& comm) : StopAgreement(comm, {}) {}
+    Result<StopDecision> BetweenBatches(std::int64_t done, std::int64_t batches) override {
+      EXPECT_EQ(batches, 5);  // of the rank with 20 samples, 4 at once; the other has 6
+      return StopDecision{.action = done == 3 ? StopAction::kLeave : StopAction::kGoOn};
+    }
+  };
+  const Status status = RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
+    const LabelsAlone data;
+    Evaluator evaluator(comm, data, Schedule(), 4);
+    CountingEngine engine;
+    StopThere stops(comm);
+    GACCD_ASSIGN_OR_RETURN(const auto record, evaluator.Evaluate(engine, 7, &stops, {}));
+    EXPECT_FALSE(record.has_value());
+    return Status::Ok();
+  });
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+}  // namespace
+}  // namespace gaccd

@@ -1,0 +1,43 @@
+// An engine that computes nothing: a test overrides what it looks at.
+#pragma once
+
+#include <algorithm>
+
+#include "daemon/engine/engine.h"
+
+namespace gaccd::testing {
+
+class FakeEngine : public Engine {
+ public:
+  [[nodiscard]] std::string_view device() const override { return "fake"; }
+  [[nodiscard]] EngineMemory memory() const override { return {}; }
+  Status SetParameters(std::span<const float>) override { return {}; }
+  Status GetParameters(std::span<float>) override { return {}; }
+  Status SetOptimizer(std::span<const float>, std::int64_t) override { return {}; }
+  Status GetGradients(std::span<float> gradients) override {
+    std::ranges::fill(gradients, 0.0F);
+    return {};
+  }
+  Result<std::uint64_t> Digest() override { return std::uint64_t{0}; }
+  Status Read(EngineBuffer, std::int64_t, std::span<float>) override { return {}; }
+  [[nodiscard]] std::int64_t optimizer_updates() const override { return 0; }
+  Status Begin(const UpdateSettings&) override { return {}; }
+  [[nodiscard]] int held_batches() const override { return 0; }
+  Status MicroStep(const BatchView&, StepPlace) override { return {}; }
+  Result<WindowShare> Window() override { return WindowShare(); }
+  Status SetWindow(std::span<const float>, const WindowShare&) override { return {}; }
+  Status Reduce() override { return {}; }
+  Status MeasureGradient() override { return {}; }
+  Status Audit() override { return {}; }
+  Status Optimize() override { return {}; }
+  Status End() override { return {}; }
+  [[nodiscard]] int updates_in_flight() const override { return 0; }
+  Result<std::optional<UpdateResult>> TakeResult(bool) override {
+    return std::optional(UpdateResult());
+  }
+  Result<double> Probe(const BatchView&) override { return 0.0; }
+  Result<Evaluation> Evaluate(const BatchView&) override { return Evaluation(); }
+  Result<std::byte*> HostMemory(std::size_t) override { return nullptr; }
+};
+
+}  // namespace gaccd::testing
