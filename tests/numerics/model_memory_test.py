@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""The memory that `gaccd train` plans for a GPT and a BERT against what the process uses: 3 %.
+
+Usage: model_memory_test.py GACCD
+"""
+
+import array
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+VOCABULARY, LENGTH, SAMPLES = 2000, 64, 400
+SIZES = f"vocabulary: {VOCABULARY} context: {LENGTH} layers: 4 heads: 4 width: 128"
+JOB = """
+name: "memory"
+model {{ {model} loss {{ softmax_cross_entropy {{}} }} }}
+data {{ train {{ {data} }} }}
+batch {{ target: 50 micro: 8 }}
+optimizer {{ lr: 0.001 adamw {{}} }}
+max_updates: 4
+"""
+MODELS = {
+    "gpt": (f"gpt {{ {SIZES} }}",
+            f'stream {{ path: "stream.npy" length: {LENGTH} vocabulary: {VOCABULARY} }}'),
+    "bert": (f"bert {{ {SIZES} }}",
+             'tokens { tokens: "tokens.npy" lengths: "lengths.npy" labels: "labels.npy" '
+             f"vocabulary: {VOCABULARY} classes: 2 }}"),
+}
+
+
+def save_npy(path, shape, values):
+    header = f"{{'descr': '<i4', 'fortran_order': False, 'shape': {shape}, }}"
+    header += " " * (-(len(header) + 11) % 64) + "\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() +
+                     array.array("i", values).tobytes())
+
+
+class ModelMemory(unittest.TestCase):
+    def test_planned_is_within_3_percent_of_measured(self):
+        rng = random.Random(1)
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            tokens = [rng.randrange(VOCABULARY) for _ in range(SAMPLES * LENGTH + 1)]
+            save_npy(folder / "stream.npy", (len(tokens),), tokens)
+            save_npy(folder / "tokens.npy", (SAMPLES, LENGTH), tokens[1:])
+            save_npy(folder / "lengths.npy", (SAMPLES,),
+                     [rng.randint(5, LENGTH) for _ in range(SAMPLES)])
+            save_npy(folder / "labels.npy", (SAMPLES,), [rng.randrange(2) for _ in range(SAMPLES)])
+            for model, (architecture, data) in MODELS.items():
+                job = folder / f"{model}.txtpb"
+                job.write_text(JOB.format(model=architecture, data=data))
+                output = subprocess.run([GACCD, "train", f"--job={job}"], check=True, text=True,
+                                        timeout=60, capture_output=True).stdout
+                found = re.search(r"measured ([\d.]+) MB, planned ([\d.]+) MB", output)
+                self.assertTrue(found, output)
+                measured, planned = map(float, found.groups())
+                print(f"{model}: planned {planned} MB, measured {measured} MB")
+                self.assertAlmostEqual(planned / measured, 1, delta=0.03, msg=model)
+
+
+if __name__ == "__main__":
+    GACCD = sys.argv.pop(1)
+    unittest.main()
