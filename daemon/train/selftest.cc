@@ -90,7 +90,7 @@ Result<double> RunRight(const Setting& setting, std::size_t index, const Bench& 
   const Plan& plan = setting.cases[index].plan;
   GACCD_ASSIGN_OR_RETURN(auto batches, OneUpdate(setting.data, plan, bench.comm.rank()));
   // A learning rate of 0: the parameters stay those of the reference.
-  GACCD_RETURN_IF_ERROR(RunUpdate(bench.engine, *batches, plan, {}));
+  GACCD_RETURN_IF_ERROR(RunUpdate(bench.engine, *batches, PlainAccumulation(plan), {}));
   GACCD_RETURN_IF_ERROR(bench.engine.TakeResult(/*wait=*/true).status());
   std::vector<float> gradients(setting.references[index].size());
   GACCD_RETURN_IF_ERROR(bench.engine.GetGradients(gradients));

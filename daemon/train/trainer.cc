@@ -38,6 +38,7 @@ Trainer::Trainer(Communicator& comm, const Job& job, const Plan& plan, TrainingD
       control_words_(kStopWordCount + times_.elements()),
       job_(job),
       plan_(plan),
+      program_(PlainAccumulation(plan)),
       train_(std::move(data.train)),
       eval_(std::move(data.eval)),
       model_(std::move(model)),
@@ -91,6 +92,7 @@ Result<ReplicaOptions> Trainer::MakeReplicaOptions() {
   AddMicroBatches(plan_, comm_.rank(), &options.micro_batches);
   if (schedule_.tail_samples() > 0) {
     GACCD_ASSIGN_OR_RETURN(tail_plan_, plan_.ForSamples(schedule_.tail_samples()));
+    tail_program_ = PlainAccumulation(*tail_plan_);
     AddMicroBatches(*tail_plan_, comm_.rank(), &options.micro_batches);
   }
   if (evaluator_) options.eval_batches = evaluator_->BatchSizes();
@@ -238,10 +240,10 @@ Status Trainer::ReportUntil(std::size_t in_flight, RunReporter& reporter,
 
 Status Trainer::RunOne(std::int64_t index) {
   const Update update = schedule_.At(index);
-  const Plan& plan = PlanOf(update);
+  const StepProgram& program = ProgramOf(update);
   const double lr =
       LearningRate(job_.schedule, job_.optimizer.lr, plan_.lr_factor(), index, schedule_.updates());
-  const std::int64_t steps = plan.accum_steps();
+  const std::int64_t steps = program.computed;
   const std::int64_t restored = window_ ? window_->micro_step : 0;
   in_flight_.push_back(
       {.step = index + 1, .micro_steps = steps, .restored = restored, .update = update, .lr = lr});
@@ -255,7 +257,7 @@ Status Trainer::RunOne(std::int64_t index) {
     hooks.restore = [&] { return engine_->SetWindow(window_->accumulators, window_->share); };
   }
   Status status = RunUpdate(
-      *engine_, *batches_, plan,
+      *engine_, *batches_, program,
       {.update = index, .lr = lr, .clip_norm = job_.clip_norm, .control_words = control_words_},
       hooks);
   window_.reset();

@@ -18,6 +18,7 @@
 #include "daemon/engine/engine.h"
 #include "daemon/model/model.h"
 #include "daemon/plan/plan.h"
+#include "daemon/program/step_program.h"
 #include "daemon/rundir/run_reporter.h"
 #include "daemon/stop/stop_agreement.h"
 #include "daemon/train/engine_ring.h"
@@ -173,6 +174,9 @@ class Trainer {
   [[nodiscard]] const Plan& PlanOf(const Update& update) const {
     return update.samples == plan_.effective_batch() ? plan_ : *tail_plan_;
   }
+  [[nodiscard]] const StepProgram& ProgramOf(const Update& update) const {
+    return update.samples == plan_.effective_batch() ? program_ : tail_program_;
+  }
 
   Communicator& comm_;
   std::optional<Window> window_;
@@ -187,6 +191,8 @@ class Trainer {
   Job job_;
   Plan plan_;
   std::optional<Plan> tail_plan_;  // of the smaller updates
+  StepProgram program_;
+  StepProgram tail_program_;
   std::unique_ptr<Dataset> train_;
   std::unique_ptr<Dataset> eval_;
   Model model_;

@@ -140,7 +140,7 @@ Result<UpdateResult> Trainer::RepeatWithout(const InFlight& done, const std::vec
             return std::ranges::any_of(
                 mine, [&](const Offender& offender) { return offender.micro_step == step; });
           }};
-  GACCD_RETURN_IF_ERROR(RunUpdate(*engine_, *replay.batches, PlanOf(done.update),
+  GACCD_RETURN_IF_ERROR(RunUpdate(*engine_, *replay.batches, ProgramOf(done.update),
                                   {.samples = samples,
                                    .update = done.update.index,
                                    .lr = done.lr,

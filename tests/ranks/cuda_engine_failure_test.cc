@@ -66,7 +66,7 @@ EngineRunOptions Hang(int rank) {
       std::this_thread::sleep_for(kBound);
       return {ErrorKind::kUnavailable, "this rank hung"};
     }
-    return RunUpdate(engine, batches, plan, settings);
+    return RunUpdate(engine, batches, PlainAccumulation(plan), settings);
   }};
 }
 

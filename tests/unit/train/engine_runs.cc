@@ -166,9 +166,10 @@ Status RunUpdates(const EngineCase& test, const Setting& setting, Engine& engine
     const UpdateSettings settings{.lr = test.optimizer.lr * (1 + static_cast<double>(u % 3)),
                                   .clip_norm = test.clip_norm,
                                   .control_words = control_words};
-    GACCD_RETURN_IF_ERROR(options.update ? options.update(engine, batches, plan, settings)
-                                         : RunUpdate(engine, batches, plan, settings,
-                                                     {.note = {}, .leave = {}, .tell = tell}));
+    GACCD_RETURN_IF_ERROR(options.update
+                              ? options.update(engine, batches, plan, settings)
+                              : RunUpdate(engine, batches, PlainAccumulation(plan), settings,
+                                          {.note = {}, .leave = {}, .tell = tell}));
     ++enqueued;
     const bool last = enqueued == setting.schedule.updates();
     while (enqueued - std::ssize(run->results) > (last ? 0 : in_flight)) {

@@ -86,7 +86,7 @@ TEST(EngineTest, DroppedMicroBatchesWithAWrongDivisorAreCaught) {
                                                  const Plan& plan, UpdateSettings settings) {
       settings.samples = told;
       const auto rank = static_cast<int>(settings.control_words[0] / 1000) - 1;
-      return RunUpdate(engine, batches, plan, settings,
+      return RunUpdate(engine, batches, PlainAccumulation(plan), settings,
                        {.note = {}, .leave = {}, .drop = [rank](std::int64_t step) {
                           return rank == 1 && step == 1;  // of 4 + 4 + 3
                         }});
@@ -105,7 +105,8 @@ TEST(EngineTest, TheTimesOfAnUpdateAddUp) {
   constexpr std::chrono::milliseconds kPause{2};
   const EngineRunOptions options{.update = [&](Engine& engine, Prefetcher& batches,
                                                const Plan& plan, UpdateSettings settings) {
-    return RunUpdate(engine, batches, plan, settings, {.drop = [&](std::int64_t) {
+    return RunUpdate(engine, batches, PlainAccumulation(plan), settings,
+                     {.drop = [&](std::int64_t) {
                        std::this_thread::sleep_for(kPause);  // as if the data were late
                        return false;
                      }});
@@ -147,7 +148,7 @@ TEST(EngineTest, AFailedAuditChangesNothing) {
                             UpdateSettings settings) -> Status {
       GACCD_ASSIGN_OR_RETURN(const State before, state_of(engine));
       const bool loses = ++updates == 2 && comm.rank() == 1;
-      GACCD_RETURN_IF_ERROR(RunUpdate(engine, batches, plan, settings,
+      GACCD_RETURN_IF_ERROR(RunUpdate(engine, batches, PlainAccumulation(plan), settings,
                                       {.note = {}, .leave = {}, .drop = [&](std::int64_t step) {
                                          return loses && step == 1;
                                        }}));

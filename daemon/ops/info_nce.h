@@ -1,0 +1,81 @@
+// The symmetric contrastive loss (InfoNCE, as CLIP has it) of one effective batch, of which every
+// rank has some samples. For B pairs of rows (a_i, b_i) of length 1 and a scale t:
+//
+//   s_ij = t a_i.b_j     A_i = log sum_j exp s_ij     B_j = log sum_i exp s_ij
+//   loss = 1/B sum_i [ (A_i + B_i)/2 - s_ii ]
+//
+//   w_ij = exp(s_ij - A_i) + exp(s_ij - B_j) - 2 [i = j]          (= 2B d loss / d s_ij)
+//   d loss / d a_i = t/(2B) sum_j w_ij b_j      d loss / d b_j = t/(2B) sum_i w_ij a_i
+//   d loss / d log t = 1/(2B) sum_ij w_ij s_ij
+//
+// A rank that has all rows and all log sums knows the gradients of its own rows without a further
+// message; losses and d log t of the ranks are sums over their own i. The products are f32, sums
+// over B f64. Every value is computed in the same order of the B samples, however they are spread
+// over the ranks. Memory beyond the rows: a tile of kBlock samples.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace gaccd {
+
+// The rows of the whole effective batch in the order of its samples, and which of them are own.
+struct ContrastiveRows {
+  std::span<const float> rows;  // [samples, 2 width]: a_i, then b_i
+  std::int64_t width = 0;
+  std::int64_t first = 0;  // own samples are [first, first + own)
+  std::int64_t own = 0;
+  double scale = 1;  // t
+
+  [[nodiscard]] std::int64_t samples() const { return std::ssize(rows) / (2 * width); }
+};
+
+struct ContrastiveSums {
+  double loss = 0;                // sum over own samples, not divided by B
+  double log_scale_gradient = 0;  // the own share of d loss / d log t
+};
+
+// Used by one thread; memory is taken once.
+class InfoNce {
+ public:
+  static constexpr std::int64_t kBlock = 1024;
+
+  explicit InfoNce(std::int64_t width);
+
+  // own_sums [own, 2]: A_i and B_i of the own samples.
+  void LogSums(const ContrastiveRows& batch, std::span<double> own_sums);
+  // sums [samples, 2]: those of all. gradients [own, 2 width]: d loss / d a_i, then d loss / d b_i.
+  ContrastiveSums Gradients(const ContrastiveRows& batch, std::span<const double> sums,
+                            std::span<float> gradients);
+
+  [[nodiscard]] std::int64_t bytes() const;
+
+ private:
+  // Own rows of one side against all rows of the other.
+  struct Direction {
+    std::int64_t queries = 0;  // where the side of the queries begins in a row: 0 or width
+    std::int64_t keys = 0;
+    std::int64_t sum = 0;  // which of the two log sums is over the keys
+  };
+  struct Tile {
+    std::int64_t first = 0;    // the first query, counted from the first own sample
+    std::int64_t queries = 0;  // the others are padding
+  };
+  void TakeQueries(const ContrastiveRows& batch, const Direction& direction, const Tile& tile);
+  void CosinesOf(const ContrastiveRows& batch, const Direction& direction, std::int64_t key,
+                 std::int64_t keys);
+  void LogSumsOf(const ContrastiveRows& batch, const Direction& direction, const Tile& tile,
+                 std::span<double> own_sums);
+  ContrastiveSums GradientsOf(const ContrastiveRows& batch, const Direction& direction,
+                              const Tile& tile, std::span<const double> sums,
+                              std::span<float> gradients);
+
+  std::int64_t width_;
+  std::vector<float> queries_;    // [width, kTile]: transposed
+  std::vector<float> cosines_;    // [kBlock, kTile], then w_ij
+  std::vector<float> product_;    // [kTile, width]
+  std::vector<double> gradient_;  // [kTile, width]
+};
+
+}  // namespace gaccd

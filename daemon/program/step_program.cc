@@ -1,0 +1,34 @@
+#include "daemon/program/step_program.h"
+
+namespace gaccd {
+namespace {
+
+StepProgram Empty(const Plan& plan) {
+  return {.samples = plan.effective_batch(), .micro_batches = plan.accum_steps()};
+}
+
+void AddOfEachMicroBatch(StepProgram* program, InstructionKind kind) {
+  for (std::int64_t i = 0; i < program->micro_batches; ++i) {
+    program->instructions.push_back({kind, i});
+  }
+}
+
+void AddEnding(StepProgram* program) {
+  program->computed = std::ssize(program->instructions);
+  for (const InstructionKind kind :
+       {InstructionKind::kReduce, InstructionKind::kMeasure, InstructionKind::kAudit,
+        InstructionKind::kStep, InstructionKind::kEnd}) {
+    program->instructions.push_back({kind});
+  }
+}
+
+}  // namespace
+
+StepProgram PlainAccumulation(const Plan& plan) {
+  StepProgram program = Empty(plan);
+  AddOfEachMicroBatch(&program, InstructionKind::kMicroStep);
+  AddEnding(&program);
+  return program;
+}
+
+}  // namespace gaccd

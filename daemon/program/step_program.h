@@ -1,0 +1,51 @@
+// StepProgram: what one update does, as a list of instructions. A function of the plan alone, so
+// that every rank has the same collectives in the same order, also where it has no samples.
+// Immutable once made.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/config/job.h"
+#include "daemon/plan/plan.h"
+
+namespace gaccd {
+
+// What each means stands at the function of engine/engine.h that does it.
+enum class InstructionKind : std::uint8_t {
+  kMicroStep,  // of one micro-batch: forward, backward, accumulate
+  kReduce,     // collective
+  kMeasure,
+  kAudit,  // collective where the counts are wrong
+  kStep,
+  kEnd,
+};
+
+struct Instruction {
+  InstructionKind kind = InstructionKind::kMicroStep;
+  std::int64_t micro_batch = 0;  // of those that have one
+  bool operator==(const Instruction&) const = default;
+};
+
+// A position is the number of instructions that are done.
+struct StepProgram {
+  std::vector<Instruction> instructions;
+  std::int64_t samples = 0;        // of all ranks: what the audit expects
+  std::int64_t micro_batches = 0;  // of this update, on every rank; some may be empty
+  // The update may be left after every position from 1 to before this one, where all that is to be
+  // reduced is computed.
+  std::int64_t computed = 0;
+
+  [[nodiscard]] bool is_first(const Instruction& instruction) const {
+    return instruction.micro_batch == 0;
+  }
+  [[nodiscard]] bool is_last(const Instruction& instruction) const {
+    return instruction.micro_batch + 1 == micro_batches;
+  }
+};
+
+// A micro-step for each micro-batch. Inside it the live buffers are the accumulators, the count of
+// samples and the sum of losses (WindowShare).
+[[nodiscard]] StepProgram PlainAccumulation(const Plan& plan);
+
+}  // namespace gaccd

@@ -1,0 +1,34 @@
+#include "daemon/program/step_program.h"
+
+#include <gtest/gtest.h>
+
+namespace gaccd {
+namespace {
+
+Plan PlanOf(std::int64_t ranks, std::int64_t micro, std::int64_t target) {
+  const auto plan = Plan::Make(
+      {.nodes = 1, .gpus_per_node = ranks, .micro_batch = micro, .target_batch = target});
+  EXPECT_TRUE(plan.ok());
+  return *plan;
+}
+
+TEST(StepProgramTest, PlainAccumulationReducesOnceBehindAllMicroSteps) {
+  const StepProgram program = PlainAccumulation(PlanOf(3, 4, 25));
+  const std::vector<Instruction> expected = {
+      {InstructionKind::kMicroStep, 0}, {InstructionKind::kMicroStep, 1},
+      {InstructionKind::kMicroStep, 2}, {InstructionKind::kReduce},
+      {InstructionKind::kMeasure},      {InstructionKind::kAudit},
+      {InstructionKind::kStep},         {InstructionKind::kEnd}};
+  EXPECT_EQ(program.instructions, expected);
+  EXPECT_EQ(program.samples, 25);
+  EXPECT_EQ(program.computed, 3);
+}
+
+TEST(StepProgramTest, OneMicroBatchIsFirstAndLast) {
+  const StepProgram program = PlainAccumulation(PlanOf(2, 4, 8));
+  EXPECT_TRUE(program.is_first(program.instructions[0]));
+  EXPECT_TRUE(program.is_last(program.instructions[0]));
+}
+
+}  // namespace
+}  // namespace gaccd
