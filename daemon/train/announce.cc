@@ -31,8 +31,8 @@ RunStart StartRecord(const Flags& flags, const Session& session) {
       .model = trainer.model().Describe(),
       .parameters = trainer.model().layout().parameters(),
       .memory_planned_bytes = trainer.memory().planned,
-      .train_samples = trainer.train_samples(),
-      .eval_samples = trainer.eval_samples(),
+      .train_samples = trainer.data().train->size(),
+      .eval_samples = trainer.data().eval ? trainer.data().eval->size() : 0,
       .device = std::string(Name(session.device.device)),
       .device_reason = session.device.text,
       .precision = std::string(Name(setup.job.numerics.precision))};
@@ -55,26 +55,28 @@ RunStart StartRecord(const Flags& flags, const Session& session) {
 void Announce(const Flags& flags, const Session& session, RunReporter& reporter) {
   const Setup& setup = *session.setup;
   const Trainer& trainer = *setup.trainer;
+  const Dataset& data = *trainer.data().train;
+  const Dataset* eval = trainer.data().eval.get();
   const MemoryUse& memory = trainer.memory();
   const bool gpus = session.device.device == Device::kCuda;
   reporter.Begin(StartRecord(flags, session));
   reporter.ShowPlan(setup.plan, PlanText(setup.plan, {}, gpus ? RankKind::kGpu : RankKind::kRank));
   reporter.Say(session.device.text);
   reporter.Say(StrCat("model ", trainer.model().Describe(), ", ",
-                      trainer.model().layout().parameters(), " parameters; ",
-                      trainer.train_samples(), " samples, ", trainer.schedule().updates(),
-                      " updates"));
+                      trainer.model().layout().parameters(), " parameters; ", data.size(),
+                      " samples, ", trainer.schedule().updates(), " updates"));
   reporter.Say(StrCat("memory per rank: planned ", Megabytes(memory.planned), ", ",
                       Megabytes(memory.planned - memory.process),
                       " of it for engine and checkpoints",
                       gpus ? StrCat(", and ", Megabytes(memory.device), " on its GPU") : ""));
-  if (const auto bad = trainer.bad_records(); !bad.empty()) {
-    reporter.Say(StrCat("damaged records: ", bad.size(), " of ", trainer.train_samples(),
+  if (const auto bad = data.bad_records(); !bad.empty()) {
+    reporter.Say(StrCat("damaged records: ", bad.size(), " of ", data.size(),
                         " are replaced by others; the first: ", bad.front().why));
   }
-  if (const auto bad = trainer.bad_eval_records(); !bad.empty()) {
+  if (eval != nullptr && !eval->bad_records().empty()) {
+    const auto bad = eval->bad_records();
     reporter.Say(StrCat("damaged records: ", bad.size(), " are left out of the evaluation, ",
-                        trainer.eval_samples(), " remain; the first: ", bad.front().why));
+                        eval->size(), " remain; the first: ", bad.front().why));
   }
   for (const std::string& note : session.resume_notes) reporter.Say(note);
   if (session.resumed) reporter.Resumed(*session.resumed);

@@ -9,6 +9,7 @@
 
 #include "collectives/base/hex.h"
 #include "collectives/base/strings.h"
+#include "collectives/bootstrap/agree.h"
 #include "collectives/bootstrap/same_on_all.h"
 #include "daemon/optim/digest.h"
 
@@ -16,6 +17,8 @@ namespace gaccd {
 namespace {
 
 constexpr std::int64_t kSamplesCompared = 16;
+
+// In the texts, what may be cut off stands last.
 
 // Of the same places in all copies, whatever they hold.
 std::uint64_t ContentOf(const Dataset& data) {
@@ -38,20 +41,44 @@ std::uint64_t ContentOf(const Dataset& data) {
 }
 
 std::string TextOf(const Dataset& data) {
-  // What may be cut off stands last.
   return StrCat(data.size(), " samples, content ", Hex(ContentOf(data)), ", of ",
                 Describe(data.spec()));
 }
 
-Status Check(Communicator& comm, std::string_view what, const Dataset& data) {
-  return CheckSameOnAllRanks(comm, what, TextOf(data).substr(0, kDigestBytes));
+std::string TextOf(std::span<const BadRecord> bad) {
+  constexpr std::size_t kShown = 8;
+  std::uint64_t sum = 0;
+  std::string text;
+  for (std::size_t i = 0; i < bad.size(); ++i) {
+    sum = sum * 0x9E3779B97F4A7C15 + static_cast<std::uint64_t>(bad[i].sample) + 1;
+    if (i < kShown) text += StrCat(i == 0 ? ": " : " ", bad[i].sample);
+  }
+  if (bad.size() > kShown) text += " ...";
+  return StrCat(bad.size(), " records, sum ", Hex(sum), text);
+}
+
+Status Check(Communicator& comm, std::string_view what, const std::string& text) {
+  return CheckSameOnAllRanks(comm, what, text.substr(0, kDigestBytes));
 }
 
 }  // namespace
 
 Status CheckSameData(Communicator& comm, const Dataset& train, const Dataset* eval) {
-  GACCD_RETURN_IF_ERROR(Check(comm, "training data", train));
-  return eval == nullptr ? Status::Ok() : Check(comm, "evaluation data", *eval);
+  constexpr std::string_view kRecords = "damaged records of the ";
+  GACCD_RETURN_IF_ERROR(
+      Check(comm, StrCat(kRecords, "training data"), TextOf(train.bad_records())));
+  if (eval != nullptr) {
+    GACCD_RETURN_IF_ERROR(
+        Check(comm, StrCat(kRecords, "evaluation data"), TextOf(eval->bad_records())));
+  }
+  GACCD_RETURN_IF_ERROR(Check(comm, "training data", TextOf(train)));
+  return eval == nullptr ? Status::Ok() : Check(comm, "evaluation data", TextOf(*eval));
+}
+
+Status CheckUnchangedData(Communicator& comm, const Dataset& train, const Dataset* eval) {
+  Status mine = train.CheckUnchanged();
+  if (mine.ok() && eval != nullptr) mine = eval->CheckUnchanged();
+  return AgreeOn(comm, mine).status;
 }
 
 }  // namespace gaccd

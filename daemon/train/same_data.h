@@ -9,8 +9,13 @@
 namespace gaccd {
 
 // Collective. kConfig on every rank, with rank, host and both values, when the ranks do not have
-// the same data: size, shape, and the content of a few samples from the first to the last. `eval`
-// may be null.
+// the same data: size, shape, and the content of a few samples from the first to the last; and
+// which records are damaged: a page that only one node reads wrongly would give it other samples
+// than the plan says. `eval` may be null.
 Status CheckSameData(Communicator& comm, const Dataset& train, const Dataset* eval);
+
+// Collective. The data sets are what they were when they were opened: CheckUnchanged() of all
+// ranks.
+Status CheckUnchangedData(Communicator& comm, const Dataset& train, const Dataset* eval);
 
 }  // namespace gaccd

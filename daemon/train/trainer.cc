@@ -1,49 +1,30 @@
 #include "daemon/train/trainer.h"
 
-#include <algorithm>
-#include <array>
-#include <chrono>
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "daemon/checkpoint/run_state.h"
-#include "daemon/data/index_source.h"
 #include "daemon/data/sample_order.h"
 #include "daemon/device/host_buffer.h"
 #include "daemon/optim/schedule.h"
-#include "daemon/telemetry/log.h"
+#include "daemon/train/same_data.h"
 #include "daemon/train/update.h"
 #include "daemon/train/weights.h"
 
 namespace gaccd {
-namespace {
-
-// The engine holds some of them, and half of the others are read in one go.
-constexpr int kSlotsForDevices = 16;
-
-// The sizes of this rank's micro-batches: at most two a plan, as they fall with the step.
-void AddMicroBatches(const Plan& plan, int rank, std::set<std::int64_t>* sizes) {
-  for (const std::int64_t step : {std::int64_t{0}, plan.accum_steps() - 1}) {
-    const std::int64_t size = plan.MicroBatch(rank, step);
-    if (size > 0) sizes->insert(size);
-  }
-}
-
-}  // namespace
 
 Trainer::Trainer(Communicator& comm, const Job& job, const Plan& plan, TrainingData data,
-                 Model model, const UpdateSchedule& schedule)
+                 Model model, const UpdateSchedule& schedule, BatchFeed feed)
     : comm_(comm),
-      times_(comm.rank(), comm.size()),
-      control_words_(kStopWordCount + times_.elements()),
       job_(job),
       plan_(plan),
-      program_(PlainAccumulation(plan)),
-      train_(std::move(data.train)),
-      eval_(std::move(data.eval)),
+      data_(std::move(data)),
       model_(std::move(model)),
-      schedule_(schedule) {
-  if (eval_ != nullptr) evaluator_.emplace(comm, *eval_, schedule, plan.request().micro_batch);
+      schedule_(schedule),
+      words_(comm),
+      feed_(std::move(feed)) {
+  if (data_.eval != nullptr) {
+    evaluator_.emplace(comm, *data_.eval, schedule, plan.request().micro_batch);
+  }
 }
 
 Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& job, const Plan& plan,
@@ -59,13 +40,18 @@ Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& jo
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule,
                          ScheduleOf(job, plan.effective_batch(), data.train->size()));
   GACCD_RETURN_IF_ERROR(CheckSchedule(job.schedule));
+  const SampleOrder order(job.seed, data.train->size(), job.data.shuffle);
+  GACCD_ASSIGN_OR_RETURN(BatchFeed feed,
+                         BatchFeed::Make(*data.train, order, schedule, plan, comm.rank()));
   return std::unique_ptr<Trainer>(
-      new Trainer(comm, job, plan, std::move(data), std::move(model), schedule));
+      new Trainer(comm, job, plan, std::move(data), std::move(model), schedule, std::move(feed)));
 }
 
 Status Trainer::Prepare(const EngineChoice& choice, Communicator* device_comm) {
-  GACCD_RETURN_IF_ERROR(CheckSameRecords());
-  GACCD_ASSIGN_OR_RETURN(const ReplicaOptions replica, MakeReplicaOptions());
+  GACCD_RETURN_IF_ERROR(CheckSameData(comm_, *data_.train, data_.eval.get()));
+  ReplicaOptions replica{.micro_batches = feed_.BatchSizes(),
+                         .micro_steps_per_update = plan_.accum_steps()};
+  if (evaluator_) replica.eval_batches = evaluator_->BatchSizes();
   GACCD_ASSIGN_OR_RETURN(memory_.process, ResidentBytes());
   GACCD_ASSIGN_OR_RETURN(
       engine_, MakeEngine(device_comm == nullptr ? comm_ : *device_comm, model_,
@@ -73,55 +59,28 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator* device_comm) {
                            .optimizer = job_.optimizer,
                            .numerics = job_.numerics,
                            .choice = choice,
-                           .control_word_count = control_words_.size(),
+                           .control_word_count = words_.words().size(),
                            .outlive_nonfinite = guards_.on_nonfinite != OnNonfinite::kStop,
                            .measure_code = true}));
+  replicas_.emplace(comm_, guards_.digest_every, schedule_.updates());
+  nonfinite_.emplace(
+      NonfiniteContext{comm_, *engine_, model_.layout(), feed_, notes_, words_.words()},
+      guards_.on_nonfinite, job_.clip_norm);
   const EngineMemory planned = engine_->memory();
-  GACCD_RETURN_IF_ERROR(PrepareBatches());
+  GACCD_RETURN_IF_ERROR(feed_.Start(*engine_, 0));
   memory_.process += planned.code_bytes;
   memory_.device = planned.device_bytes;
-  memory_.planned =
-      memory_.process + planned.host_bytes + static_cast<std::int64_t>(batches_->memory_bytes());
+  memory_.planned = memory_.process + planned.host_bytes +
+                    static_cast<std::int64_t>(feed_.batches().memory_bytes());
   std::vector<float> parameters(static_cast<std::size_t>(model_.layout().size()));
   model_.Initialize(job_.seed, parameters);
   return engine_->SetParameters(parameters);
-}
-
-Result<ReplicaOptions> Trainer::MakeReplicaOptions() {
-  ReplicaOptions options{.micro_steps_per_update = plan_.accum_steps()};
-  AddMicroBatches(plan_, comm_.rank(), &options.micro_batches);
-  if (schedule_.tail_samples() > 0) {
-    GACCD_ASSIGN_OR_RETURN(tail_plan_, plan_.ForSamples(schedule_.tail_samples()));
-    tail_program_ = PlainAccumulation(*tail_plan_);
-    AddMicroBatches(*tail_plan_, comm_.rank(), &options.micro_batches);
-  }
-  if (evaluator_) options.eval_batches = evaluator_->BatchSizes();
-  return options;
-}
-
-Status Trainer::PrepareBatches() {
-  GACCD_ASSIGN_OR_RETURN(const TrainIndices indices, IndicesFrom(first_update_));
-  PrefetcherOptions options{.held = engine_->held_batches(), .memory = ring_.MemoryOf(*engine_)};
-  if (options.held > 0) options.slots = kSlotsForDevices;
-  GACCD_ASSIGN_OR_RETURN(
-      batches_, Prefetcher::Start(*train_, std::make_unique<TrainIndices>(indices), options));
-  return Status::Ok();
-}
-
-Result<TrainIndices> Trainer::IndicesFrom(std::int64_t update) const {
-  const SampleOrder order(job_.seed, train_->size(), job_.data.shuffle);
-  return TrainIndices::Make(order, schedule_, plan_, comm_.rank(), update);
 }
 
 Status Trainer::LoadWeights(const std::string& path) {
   GACCD_ASSIGN_OR_RETURN(std::vector<float> parameters, Parameters());
   GACCD_RETURN_IF_ERROR(LoadParameters(path, model_.layout(), parameters, model_.weight_names()));
   return engine_->SetParameters(parameters);
-}
-
-Status Trainer::SaveWeights(const std::string& path, unsigned mode) {
-  GACCD_ASSIGN_OR_RETURN(const std::vector<float> parameters, Parameters());
-  return SaveParameters(path, model_.layout(), parameters, mode);
 }
 
 Result<std::vector<float>> Trainer::Parameters() {
@@ -131,172 +90,106 @@ Result<std::vector<float>> Trainer::Parameters() {
 }
 
 Status Trainer::Resume(const LoadedState& state) {
-  const RunCursor& cursor = state.manifest.cursor;
-  if (cursor.step > schedule_.updates()) {
-    return {ErrorKind::kConfig,
-            StrCat("the checkpoint is of update ", cursor.step, ", the job ends after ",
-                   schedule_.updates(), "; --resume=never starts anew")};
-  }
-  GACCD_RETURN_IF_ERROR(engine_->SetParameters(FloatsOf(state, kParametersBuffer)));
-  GACCD_RETURN_IF_ERROR(
-      engine_->SetOptimizer(FloatsOf(state, kOptimizerBuffer), cursor.optimizer_updates));
-  first_update_ = cursor.step;
-  first_samples_ = cursor.samples;
-  evaluates_first_ = cursor.micro_step == 0 && evaluator_ && evaluator_->Due(cursor.step);
-  if (cursor.micro_step > 0) TakeWindow(state);
-  batches_.reset();  // it has begun to read for update 1
-  return PrepareBatches();
-}
-
-void Trainer::TakeWindow(const LoadedState& state) {
-  const RunCursor& cursor = state.manifest.cursor;
-  if (const Status same = CheckSameWindow(state.manifest, job_, plan_); !same.ok()) {
-    if (comm_.rank() != 0) return;
-    LogWarning(StrCat("update ", cursor.step + 1, " restarts, ", cursor.micro_step,
-                      " micro-steps of it are lost: ", same.message()));
-    return;
-  }
-  const std::span<const float> accumulators = FloatsOf(state, kAccumulatorsBuffer);
-  window_ = {.micro_step = cursor.micro_step,
-             .accumulators = {accumulators.begin(), accumulators.end()},
-             .share = state.manifest.shards[static_cast<std::size_t>(comm_.rank())].window};
-}
-
-Result<bool> Trainer::Evaluate(std::int64_t step, RunReporter& reporter, TrainingSummary* summary) {
-  GACCD_ASSIGN_OR_RETURN(const std::optional<EvalRecord> record,
-                         evaluator_->Evaluate(*engine_, step, stops_, notes_));
-  if (!record) return false;
-  summary->accuracy = record->accuracy;
-  reporter.Eval(*record);
-  return true;
+  GACCD_ASSIGN_OR_RETURN(
+      start_, RestoreState(*engine_, state, saved_run(), schedule_.updates(), comm_.rank()));
+  return feed_.Start(*engine_, start_.updates);
 }
 
 Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Saver* saver) {
   notes_.reporter = &reporter;
-  summary->updates = first_update_;
-  summary->samples = first_samples_;
-  if (evaluates_first_) {  // the attempt before may have been stopped inside it
-    GACCD_ASSIGN_OR_RETURN(const bool evaluated, Evaluate(first_update_, reporter, summary));
-    if (!evaluated || (first_update_ < schedule_.updates() && Decision().stops())) {
-      return StopAt(StrCat("in the evaluation after update ", first_update_), Decision(), *summary,
-                    saver);
+  summary->updates = start_.updates;
+  summary->samples = start_.samples;
+  SavesAndStops ending(stops_, saver, notes_, summary);
+  if (start_.at_boundary && evaluator_ && evaluator_->Due(start_.updates)) {
+    // The attempt before may have been stopped inside it.
+    GACCD_ASSIGN_OR_RETURN(const bool evaluated, Evaluate(start_.updates, reporter, summary));
+    const StopDecision decision = ending.decision();
+    if (!evaluated || (start_.updates < schedule_.updates() && decision.stops())) {
+      return ending.Stop(StrCat("in the evaluation after update ", start_.updates), decision);
     }
   }
-  const auto in_flight = static_cast<std::size_t>(engine_->updates_in_flight());
-  for (std::int64_t index = first_update_; index < schedule_.updates(); ++index) {
-    if (stops_ != nullptr && saver != nullptr) {
-      stops_->ExpectSave(saver->last_save_s(), saver->window_ratio());
+  for (std::int64_t step = start_.updates + 1; step <= schedule_.updates(); ++step) {
+    GACCD_RETURN_IF_ERROR(Begin(step - 1, ending));
+    if (ending.left_window()) {
+      in_flight_.pop_back();  // the engine will not end it
+      GACCD_RETURN_IF_ERROR(ReportUntil(0, reporter, summary));
+      return ending.StopInside();
     }
-    GACCD_RETURN_IF_ERROR(RunOne(index));
-    if (left_) return LeaveInside(index, reporter, summary, saver);
-    const Update update = in_flight_.back().update;
-    const bool last = index + 1 == schedule_.updates();
-    const bool evaluate = evaluator_ && evaluator_->Due(index + 1);
-    GACCD_ASSIGN_OR_RETURN(const bool save, SaveIsDue(index + 1, saver));
-    const bool drain = evaluate || save || last || ComparesAfter(index + 1);
-    GACCD_RETURN_IF_ERROR(ReportUntil(drain ? 0 : in_flight, reporter, summary));
-    StopDecision decision = Decision();
+    const bool last = step == schedule_.updates();
+    const bool evaluate = evaluator_ && evaluator_->Due(step);
+    GACCD_ASSIGN_OR_RETURN(const bool save, ending.SaveIsDue(step, last));
+    const bool drain = last || evaluate || save || replicas_->Due(step);
+    GACCD_RETURN_IF_ERROR(ReportUntil(drain ? 0 : engine_->updates_in_flight(), reporter, summary));
+    StopDecision decision = ending.decision();
     if (decision.action != StopAction::kGoOn) {
       GACCD_RETURN_IF_ERROR(ReportUntil(0, reporter, summary));
     }
-    if (update.epoch_end || last) GACCD_RETURN_IF_ERROR(CheckDataUnchanged());
+    if (last || schedule_.At(step - 1).epoch_end) {
+      GACCD_RETURN_IF_ERROR(CheckUnchangedData(comm_, *data_.train, data_.eval.get()));
+    }
     bool complete = last;
     if (evaluate && decision.action != StopAction::kLeave) {
-      GACCD_ASSIGN_OR_RETURN(const bool evaluated, Evaluate(index + 1, reporter, summary));
+      GACCD_ASSIGN_OR_RETURN(const bool evaluated, Evaluate(step, reporter, summary));
       complete = last && evaluated;
-      decision = Decision();
+      decision = ending.decision();
     }
     if (decision.action == StopAction::kLeave || (decision.stops() && !complete)) {
-      return StopAt(StrCat("after update ", index + 1), decision, *summary, saver);
+      return ending.Stop(StrCat("after update ", step), decision);
     }
-    if (saver == nullptr) continue;
-    GACCD_RETURN_IF_ERROR(OfAllRanks(saver->Poll(), summary));
-    if (save || decision.action == StopAction::kSave) {
-      const When when = last ? When::kNow : When::kWhenTheDiskAnswers;
-      GACCD_RETURN_IF_ERROR(GiveUpIfAsked(OfAllRanks(SaveAt(*summary, *saver, when), summary),
-                                          StrCat("after update ", index + 1), ErrorKind::kTempFail,
-                                          *saver));
-    }
+    GACCD_RETURN_IF_ERROR(
+        ending.AtBoundary(step, save || decision.action == StopAction::kSave, last));
   }
   GACCD_ASSIGN_OR_RETURN(summary->measured_memory, ResidentBytes());
-  if (saver == nullptr) return Status::Ok();
-  return GiveUpIfAsked(OfAllRanks(FinishSaves(*summary, *saver), summary), "after the last update",
-                       ErrorKind::kTempFail, *saver);
+  return ending.Finish();
 }
 
-Result<bool> Trainer::SaveIsDue(std::int64_t step, Saver* saver) const {
-  if (saver == nullptr) return false;
-  if (step == schedule_.updates()) return true;
-  return saver->Due(step);
+Status Trainer::Begin(std::int64_t index, SavesAndStops& ending) {
+  const Update update = schedule_.At(index);
+  const StepProgram& program = feed_.ProgramOf(update);
+  const std::int64_t steps = program.computed;
+  const auto window = std::exchange(start_.window, std::nullopt);  // of the first update alone
+  const std::int64_t restored = window ? window->micro_step : 0;
+  const double lr =
+      LearningRate(job_.schedule, job_.optimizer.lr, plan_.lr_factor(), index, schedule_.updates());
+  in_flight_.push_back({.update = update, .micro_steps = steps, .restored = restored, .lr = lr});
+  ending.BeginUpdate(restored);
+  const UpdateHooks hooks{
+      .note = [&](heartbeat::Phase phase, std::int64_t done) { notes_.Note(phase, index, done); },
+      .leave = [&](std::int64_t done) { return ending.LeavesWindow(index, done, steps); },
+      .tell = [&] { words_.Pack(stops_, steps, engine_->updates_in_flight()); },
+      .done = restored,
+      .restore = [&] { return engine_->SetWindow(window->accumulators, window->share); }};
+  Status status = RunUpdate(
+      *engine_, feed_.batches(), program,
+      {.update = index, .lr = lr, .clip_norm = job_.clip_norm, .control_words = words_.words()},
+      hooks);
+  // What a device fails at is the oldest update that it has not finished.
+  return std::move(status).WithContext(StrCat("update ", in_flight_.front().step()));
 }
 
-Status Trainer::ReportUntil(std::size_t in_flight, RunReporter& reporter,
-                            TrainingSummary* summary) {
-  while (in_flight_.size() > in_flight) {
+Status Trainer::ReportUntil(int in_flight, RunReporter& reporter, TrainingSummary* summary) {
+  while (std::ssize(in_flight_) > in_flight) {
     GACCD_RETURN_IF_ERROR(ReportOldest(reporter, summary));
   }
   return Status::Ok();
 }
 
-Status Trainer::RunOne(std::int64_t index) {
-  const Update update = schedule_.At(index);
-  const StepProgram& program = ProgramOf(update);
-  const double lr =
-      LearningRate(job_.schedule, job_.optimizer.lr, plan_.lr_factor(), index, schedule_.updates());
-  const std::int64_t steps = program.computed;
-  const std::int64_t restored = window_ ? window_->micro_step : 0;
-  in_flight_.push_back(
-      {.step = index + 1, .micro_steps = steps, .restored = restored, .update = update, .lr = lr});
-  if (stops_ != nullptr) stops_->BeginUpdate(restored);
-  UpdateHooks hooks{.note = [&](heartbeat::Phase phase,
-                                std::int64_t micro_step) { notes_.Note(phase, index, micro_step); },
-                    .leave = [&](std::int64_t done) { return LeaveWindow(done, steps); },
-                    .tell = [&] { PackControlWords(steps); }};
-  if (window_) {  // the first update of a run that goes on inside it
-    hooks.done = restored;
-    hooks.restore = [&] { return engine_->SetWindow(window_->accumulators, window_->share); };
-  }
-  Status status = RunUpdate(
-      *engine_, *batches_, program,
-      {.update = index, .lr = lr, .clip_norm = job_.clip_norm, .control_words = control_words_},
-      hooks);
-  window_.reset();
-  // What a device fails at is the oldest update that it has not finished.
-  return std::move(status).WithContext(StrCat("update ", in_flight_.front().step));
-}
-
-void Trainer::PackControlWords(std::int64_t micro_steps) {
-  if (stops_ != nullptr) stops_->Pack(control_words_, micro_steps, engine_->updates_in_flight());
-  times_.Pack(std::span(control_words_).subspan(kStopWordCount));
-}
-
 Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
-  const InFlight done = in_flight_.front();
+  const UpdateInFlight done = in_flight_.front();
+  const std::string where = StrCat("update ", done.step());
   const auto result = engine_->TakeResult(/*wait=*/true);
-  if (!result.ok()) {
-    return Explain(done, result.status()).WithContext(StrCat("update ", done.step));
-  }
+  if (!result.ok()) return nonfinite_->Explain(done, result.status()).WithContext(where);
   if (!result->has_value()) {
-    return {ErrorKind::kInternal,
-            StrCat("update ", done.step, ": the engine has no results of it")};
+    return {ErrorKind::kInternal, StrCat(where, ": the engine has no results of it")};
   }
   in_flight_.pop_front();
   UpdateResult found = **result;
-  if (found.finite) {
-    nonfinite_ = 0;
-  } else {
-    GACCD_RETURN_IF_ERROR(
-        ContinueAfterNonfinite(done, &found).WithContext(StrCat("update ", done.step)));
-  }
-  if (stops_ != nullptr) {
-    stops_->Unpack(found.control_words, found.dur_s, done.micro_steps - done.restored);
-  }
-  if (notes_.peers != nullptr) notes_.peers->UpdateTook(std::chrono::duration<double>(found.dur_s));
-  summary->updates = done.step;
+  GACCD_RETURN_IF_ERROR(nonfinite_->Settle(done, &found).WithContext(where));
+  summary->updates = done.step();
   summary->samples += found.finite ? found.samples : 0;
   summary->skipped += found.finite ? 0 : 1;
   StepRecord record{.epoch = done.update.epoch + 1,
-                    .step = done.step,
+                    .step = done.step(),
                     .steps_total = schedule_.updates(),
                     .samples = found.samples,
                     .target = done.update.samples,
@@ -310,10 +203,20 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
                     .fwd_bwd_s = found.fwd_bwd_s,
                     .reduce_s = found.reduce_s,
                     .opt_s = found.opt_s};
-  FindStraggler(found, &record);
-  GACCD_ASSIGN_OR_RETURN(record.digest, CompareReplicas(done.step, summary));
+  words_.Unpack(done, found, stops_, notes_.peers, &record);
+  GACCD_ASSIGN_OR_RETURN(record.digest,
+                         replicas_->Compare(*engine_, done.step(), &summary->failed_together));
   reporter.Step(record);
   return Status::Ok();
+}
+
+Result<bool> Trainer::Evaluate(std::int64_t step, RunReporter& reporter, TrainingSummary* summary) {
+  GACCD_ASSIGN_OR_RETURN(const std::optional<EvalRecord> record,
+                         evaluator_->Evaluate(*engine_, step, stops_, notes_));
+  if (!record) return false;
+  summary->accuracy = record->accuracy;
+  reporter.Eval(*record);
+  return true;
 }
 
 }  // namespace gaccd

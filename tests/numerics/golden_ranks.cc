@@ -8,6 +8,7 @@
 #include "collectives/comm/threads.h"
 #include "daemon/config/job_text.h"
 #include "daemon/train/trainer.h"
+#include "daemon/train/weights.h"
 
 namespace gaccd {
 namespace {
@@ -29,7 +30,8 @@ Status Train(Communicator& comm, const Job& job, const Plan& plan, const Files& 
   const Status status = trainer->Run(*reporter, &summary);
   reporter->Finish(status);
   if (!status.ok() || comm.rank() != 0) return status;
-  return trainer->SaveWeights(StrCat(files.out, "/weights"), 0600);
+  GACCD_ASSIGN_OR_RETURN(const std::vector<float> parameters, trainer->Parameters());
+  return SaveParameters(StrCat(files.out, "/weights"), trainer->model().layout(), parameters);
 }
 
 Status Run(const std::string& path, int nodes, int ranks_per_node, const Files& files) {

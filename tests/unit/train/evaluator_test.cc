@@ -29,16 +29,6 @@ class CountingEngine final : public testing::FakeEngine {
   std::int64_t extra = 0;
 };
 
-class LabelsAlone final : public Dataset {
- public:
-  [[nodiscard]] std::int64_t size() const override { return kSamples; }
-  [[nodiscard]] const SampleSpec& spec() const override { return spec_; }
-  void Gather(std::span<const std::int64_t>, const BatchView&) const override {}
-
- private:
-  SampleSpec spec_ = LabelledSample({1}, 4);
-};
-
 // 2 epochs of 7 updates.
 UpdateSchedule Schedule() {
   return *UpdateSchedule::Make({.dataset_size = 70, .batch = 10, .epochs = 2});
@@ -49,7 +39,7 @@ TEST(EvaluatorTest, IsExactOnAnyNumberOfRanks) {
     for (const std::int64_t batch : {1, 4, 41}) {
       std::mutex mutex;
       const Status status = RunThreadRanks(ranks, {}, [&](Communicator& comm) -> Status {
-        const LabelsAlone data;
+        const testing::EmptyDataset data(kSamples);
         Evaluator evaluator(comm, data, Schedule(), batch);
         CountingEngine engine;
         GACCD_ASSIGN_OR_RETURN(const auto record, evaluator.Evaluate(engine, 14, nullptr, {}));
@@ -69,7 +59,7 @@ TEST(EvaluatorTest, IsExactOnAnyNumberOfRanks) {
 
 TEST(EvaluatorTest, IsDueAfterEveryEpoch) {
   const auto comm = MakeSingle();
-  const LabelsAlone data;
+  const testing::EmptyDataset data(kSamples);
   const Evaluator evaluator(*comm, data, Schedule(), 4);
   for (std::int64_t step = 0; step <= 14; ++step) {
     EXPECT_EQ(evaluator.Due(step), step == 7 || step == 14) << step;
@@ -78,7 +68,7 @@ TEST(EvaluatorTest, IsDueAfterEveryEpoch) {
 
 TEST(EvaluatorTest, ASampleCountedTwiceIsAnError) {
   const auto comm = MakeSingle();
-  const LabelsAlone data;
+  const testing::EmptyDataset data(kSamples);
   Evaluator evaluator(*comm, data, Schedule(), 41);
   CountingEngine engine;
   engine.extra = 1;
@@ -98,7 +88,7 @@ TEST(EvaluatorTest, IsLeftWhereTheRanksWereAskedToStop) {
     }
   };
   const Status status = RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
-    const LabelsAlone data;
+    const testing::EmptyDataset data(kSamples);
     Evaluator evaluator(comm, data, Schedule(), 4);
     CountingEngine engine;
     StopThere stops(comm);

@@ -1,8 +1,9 @@
-// An engine that computes nothing: a test overrides what it looks at.
+// An engine that computes nothing (a test overrides what it looks at), and data without content.
 #pragma once
 
 #include <algorithm>
 
+#include "daemon/data/dataset.h"
 #include "daemon/engine/engine.h"
 
 namespace gaccd::testing {
@@ -38,6 +39,18 @@ class FakeEngine : public Engine {
   Result<double> Probe(const BatchView&) override { return 0.0; }
   Result<Evaluation> Evaluate(const BatchView&) override { return Evaluation(); }
   Result<std::byte*> HostMemory(std::size_t) override { return nullptr; }
+};
+
+class EmptyDataset final : public Dataset {
+ public:
+  explicit EmptyDataset(std::int64_t size) : size_(size) {}
+  [[nodiscard]] std::int64_t size() const override { return size_; }
+  [[nodiscard]] const SampleSpec& spec() const override { return spec_; }
+  void Gather(std::span<const std::int64_t>, const BatchView&) const override {}
+
+ private:
+  std::int64_t size_;
+  SampleSpec spec_ = LabelledSample({1}, 4);
 };
 
 }  // namespace gaccd::testing

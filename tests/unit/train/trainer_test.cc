@@ -8,6 +8,7 @@
 
 #include "collectives/bootstrap/agree.h"
 #include "collectives/comm/threads.h"
+#include "daemon/train/weights.h"
 #include "tests/unit/train/small_regression.h"
 
 namespace gaccd {
@@ -116,7 +117,7 @@ TEST(Trainer, RefusesEvaluationDataOfAnotherKind) {
       << trainer.status().message();
 }
 
-TEST(Trainer, LoadsTheWeightsThatItSaved) {
+TEST(Trainer, LoadsWeightsThatWereSaved) {
   const std::string path = ::testing::TempDir() + "trainer_test.safetensors";
   const auto comm = MakeSingle();
   std::vector<std::vector<float>> parameters;
@@ -127,8 +128,9 @@ TEST(Trainer, LoadsTheWeightsThatItSaved) {
     ASSERT_TRUE(trainer.ok()) << trainer.status().message();
     ASSERT_TRUE((*trainer)->Prepare().ok());
     parameters.push_back((*trainer)->Parameters().value());
-    const Status moved =
-        seed == 1 ? (*trainer)->SaveWeights(path, 0600) : (*trainer)->LoadWeights(path);
+    const Status moved = seed == 1
+                             ? SaveParameters(path, (*trainer)->model().layout(), parameters.back())
+                             : (*trainer)->LoadWeights(path);
     ASSERT_TRUE(moved.ok()) << moved.message();
     parameters.push_back((*trainer)->Parameters().value());
   }

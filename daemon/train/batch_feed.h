@@ -1,0 +1,73 @@
+// BatchFeed: this rank's micro-batches, update by update, in the order of the plan; and the plan
+// and the step program of each update.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "collectives/base/result.h"
+#include "daemon/data/dataset.h"
+#include "daemon/data/index_source.h"
+#include "daemon/data/prefetcher.h"
+#include "daemon/data/sample_order.h"
+#include "daemon/data/update_schedule.h"
+#include "daemon/engine/engine.h"
+#include "daemon/plan/plan.h"
+#include "daemon/program/step_program.h"
+#include "daemon/train/engine_ring.h"
+#include "daemon/train/nonfinite.h"
+
+namespace gaccd {
+
+class BatchFeed {
+ public:
+  // kConfig when the smaller updates of the schedule have no plan. `data` outlives it.
+  static Result<BatchFeed> Make(const Dataset& data, const SampleOrder& order,
+                                const UpdateSchedule& schedule, const Plan& plan, int rank);
+
+  // Smaller updates have a plan and a program of their own.
+  [[nodiscard]] const Plan& PlanOf(const Update& update) const { return WorkOf(update).plan; }
+  [[nodiscard]] const StepProgram& ProgramOf(const Update& update) const {
+    return WorkOf(update).program;
+  }
+  // The sizes of the micro-batches, which the engine must be prepared for.
+  [[nodiscard]] std::set<std::int64_t> BatchSizes() const;
+
+  // From the first micro-batch of update `index` (from 0) on; may be called again. `engine` is the
+  // same in every call and outlives this.
+  Status Start(Engine& engine, std::int64_t index);
+  // REQUIRES: Start().
+  [[nodiscard]] Prefetcher& batches() { return *batches_; }
+
+  // The micro-batches of one update once more, beside batches(). One replay at a time.
+  Result<UpdateReplay> Replay(Engine& engine, const Update& update);
+
+ private:
+  struct Work {
+    Plan plan;
+    StepProgram program;
+  };
+
+  BatchFeed(const Dataset& data, const SampleOrder& order, const UpdateSchedule& schedule,
+            Work work, int rank)
+      : data_(&data), order_(order), schedule_(schedule), work_(std::move(work)), rank_(rank) {}
+  [[nodiscard]] const Work& WorkOf(const Update& update) const {
+    return update.samples == work_.plan.effective_batch() ? work_ : *tail_;
+  }
+  [[nodiscard]] Result<std::unique_ptr<IndexSource>> IndicesFrom(std::int64_t index) const;
+
+  const Dataset* data_;
+  SampleOrder order_;
+  UpdateSchedule schedule_;
+  Work work_;
+  std::optional<Work> tail_;  // of the smaller updates
+  int rank_;
+  EngineRing ring_;
+  EngineRing replay_ring_;
+  std::unique_ptr<Prefetcher> batches_;
+};
+
+}  // namespace gaccd

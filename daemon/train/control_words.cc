@@ -1,0 +1,57 @@
+#include "daemon/train/control_words.h"
+
+#include <chrono>
+#include <cstdio>
+#include <string>
+
+#include "collectives/base/strings.h"
+#include "daemon/telemetry/log.h"
+
+namespace gaccd {
+namespace {
+
+// "slow rank: rank 3 on n2 costs 43 % of the time: the others waited for it for 12.5 of the last
+// 29.1 s (100 updates), most of it in compute".
+std::string Describe(const TimeLost& lost, const Straggler& rank, const std::string& host) {
+  char share[96];
+  std::snprintf(share, sizeof share,
+                "%.0f %% of the time: the others waited for it for %.1f of the last %.1f s",
+                100 * lost.lost_s / lost.of_s, lost.lost_s, lost.of_s);
+  return StrCat(
+      "slow rank: rank ", rank.rank, " on ", host, " costs ", share, " (", lost.updates,
+      " updates), most of it ",
+      lost.phase == "stopped" ? "stopped, or without a core to run on" : StrCat("in ", lost.phase));
+}
+
+}  // namespace
+
+void ControlWords::Pack(StopAgreement* stops, std::int64_t micro_steps,
+                        std::int64_t updates_in_flight) {
+  if (stops != nullptr) stops->Pack(words_, micro_steps, updates_in_flight);
+  times_.Pack(std::span(words_).subspan(kStopWordCount));
+}
+
+void ControlWords::Unpack(const UpdateInFlight& done, const UpdateResult& result,
+                          StopAgreement* stops, PeerWatch* peers, StepRecord* record) {
+  if (stops != nullptr) {
+    stops->Unpack(result.control_words, result.dur_s, done.micro_steps - done.restored);
+  }
+  if (peers != nullptr) peers->UpdateTook(std::chrono::duration<double>(result.dur_s));
+  const auto straggler = times_.Unpack(result.control_words.subspan(kStopWordCount));
+  times_.Took({.data_s = result.data_s,
+               .compute_s = result.fwd_bwd_s,
+               .stopped_s = peers == nullptr ? 0 : peers->TakeStopped(),
+               .dur_s = result.dur_s});
+  if (!straggler) return;
+  const std::string& host = comm_.topology().hosts[static_cast<std::size_t>(straggler->rank)];
+  record->wait_s = straggler->wait_s;
+  record->straggler = SlowRank{.rank = straggler->rank,
+                               .host = host,
+                               .phase = std::string(straggler->phase),
+                               .ratio = straggler->ratio};
+  if (straggler->slow && comm_.rank() == 0) {
+    LogWarning(Describe(*straggler->slow, *straggler, host));
+  }
+}
+
+}  // namespace gaccd

@@ -1,0 +1,40 @@
+// ControlWords: the numbers of this rank that ride on the reduction of an update, and what the
+// ranks learn from their sums: requests to stop, and which rank is slow.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "collectives/comm/communicator.h"
+#include "daemon/engine/engine.h"
+#include "daemon/stop/stop_agreement.h"
+#include "daemon/telemetry/events.h"
+#include "daemon/train/in_flight.h"
+#include "daemon/train/peer_watch.h"
+#include "daemon/train/rank_times.h"
+
+namespace gaccd {
+
+class ControlWords {
+ public:
+  // `comm` outlives it.
+  explicit ControlWords(const Communicator& comm)
+      : comm_(comm), times_(comm.rank(), comm.size()), words_(kStopWordCount + times_.elements()) {}
+
+  // As of the last Pack(); in the same memory always.
+  [[nodiscard]] std::span<const double> words() const { return words_; }
+  // Just before the reduction. stops: null, nobody is asked to stop.
+  void Pack(StopAgreement* stops, std::int64_t micro_steps, std::int64_t updates_in_flight);
+  // From the result of `done`: tells `stops` and `peers` (null: not there), names the slow rank in
+  // `record` and, when it has become slow, in a warning of rank 0.
+  void Unpack(const UpdateInFlight& done, const UpdateResult& result, StopAgreement* stops,
+              PeerWatch* peers, StepRecord* record);
+
+ private:
+  const Communicator& comm_;
+  RankTimes times_;
+  std::vector<double> words_;  // kStopWordCount, then those of times_
+};
+
+}  // namespace gaccd

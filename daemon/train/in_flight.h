@@ -1,0 +1,19 @@
+// An update that the engine has begun and whose result was not taken yet.
+#pragma once
+
+#include <cstdint>
+
+#include "daemon/data/update_schedule.h"
+
+namespace gaccd {
+
+struct UpdateInFlight {
+  Update update;
+  std::int64_t micro_steps = 1;
+  std::int64_t restored = 0;  // of them, by an attempt before
+  double lr = 0;
+
+  [[nodiscard]] std::int64_t step() const { return update.index + 1; }
+};
+
+}  // namespace gaccd

@@ -1,0 +1,97 @@
+#include "daemon/train/nonfinite_handler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "daemon/telemetry/log.h"
+#include "daemon/train/update.h"
+
+namespace gaccd {
+
+Result<SharedOffenders> NonfiniteHandler::FindTogether(const UpdateInFlight& done,
+                                                       std::vector<Offender>* mine) {
+  const Plan& plan = c_.feed.PlanOf(done.update);
+  const auto look = [&]() -> Result<std::vector<Offender>> {
+    GACCD_ASSIGN_OR_RETURN(const UpdateReplay replay, c_.feed.Replay(c_.engine, done.update));
+    return FindOffenders(c_.engine, c_.layout, replay);
+  };
+  auto found = look();
+  if (found.ok() && !found->empty()) {
+    LogWarning(StrCat("update ", done.step(), ": ", Describe(*found, plan.accum_steps())));
+  }
+  GACCD_ASSIGN_OR_RETURN(
+      SharedOffenders shared,
+      ShareOffenders(c_.comm, found, plan.Load(c_.comm.rank()), plan.accum_steps()));
+  *mine = *std::move(found);
+  return shared;
+}
+
+Status NonfiniteHandler::Explain(const UpdateInFlight& done, Status error) {
+  if (error.kind() != ErrorKind::kNoRequeue) return error;
+  std::vector<Offender> mine;
+  const auto shared = FindTogether(done, &mine);
+  return {error.kind(),
+          StrCat(error.message(), "; ", shared.ok() ? shared->text : shared.status().message())};
+}
+
+Status NonfiniteHandler::Settle(const UpdateInFlight& done, UpdateResult* result) {
+  if (result->finite) {
+    in_a_row_ = 0;
+    return Status::Ok();
+  }
+  std::vector<Offender> mine;
+  GACCD_ASSIGN_OR_RETURN(const SharedOffenders shared, FindTogether(done, &mine));
+  if (++in_a_row_ > kMostInARow) {
+    return {ErrorKind::kNoRequeue, StrCat("training diverged: ", in_a_row_,
+                                          " updates in a row were not finite; ", shared.text)};
+  }
+  const auto warn = [&](const std::string& text) {
+    if (c_.comm.rank() != 0) return;
+    LogWarning(StrCat("update ", done.step(), text, shared.text));
+  };
+  const std::int64_t planned = done.update.samples;
+  if (policy_ != OnNonfinite::kDropMicroBatch || shared.survivors == 0) {
+    warn(" is skipped: ");
+    return Status::Ok();
+  }
+  if (shared.survivors < planned) {
+    GACCD_ASSIGN_OR_RETURN(*result, RepeatWithout(done, mine, shared.survivors));
+  }
+  if (!result->finite) {
+    return {ErrorKind::kNoRequeue,
+            StrCat("training diverged: not finite, also without the ", planned - shared.survivors,
+                   " samples of micro-batches that are not; ", shared.text)};
+  }
+  warn(StrCat(" continues with ", shared.survivors, " of ", planned, " samples: "));
+  return Status::Ok();
+}
+
+Result<UpdateResult> NonfiniteHandler::RepeatWithout(const UpdateInFlight& done,
+                                                     const std::vector<Offender>& mine,
+                                                     std::int64_t samples) {
+  GACCD_ASSIGN_OR_RETURN(const UpdateReplay replay, c_.feed.Replay(c_.engine, done.update));
+  const UpdateHooks hooks{
+      .note = [&](heartbeat::Phase phase,
+                  std::int64_t step) { c_.notes.Note(phase, done.update.index, step); },
+      .leave = {},
+      .drop =
+          [&](std::int64_t step) {
+            return std::ranges::any_of(
+                mine, [&](const Offender& offender) { return offender.micro_step == step; });
+          }};
+  GACCD_RETURN_IF_ERROR(RunUpdate(c_.engine, *replay.batches, c_.feed.ProgramOf(done.update),
+                                  {.samples = samples,
+                                   .update = done.update.index,
+                                   .lr = done.lr,
+                                   .clip_norm = clip_norm_,
+                                   .control_words = c_.control_words},
+                                  hooks));
+  GACCD_ASSIGN_OR_RETURN(const auto result, c_.engine.TakeResult(/*wait=*/true));
+  if (!result) {
+    return Status(ErrorKind::kInternal, "the engine has no results of a repeated update");
+  }
+  return *result;
+}
+
+}  // namespace gaccd

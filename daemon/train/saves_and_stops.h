@@ -1,0 +1,74 @@
+// SavesAndStops: where a training saves, and how it leaves when the ranks were asked to stop.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "collectives/base/result.h"
+#include "daemon/stop/stop_agreement.h"
+#include "daemon/train/phase_notes.h"
+#include "daemon/train/saver.h"
+#include "daemon/train/training.h"
+
+namespace gaccd {
+
+// One per Run(). All but decision() and left_window() are collective.
+class SavesAndStops {
+ public:
+  // stops null: nothing stops the run; saver null: nothing is saved. `summary` says what was done
+  // when something is saved. All of it outlives this.
+  SavesAndStops(StopAgreement* stops, Saver* saver, const PhaseNotes& notes,
+                TrainingSummary* summary)
+      : stops_(stops), saver_(saver), notes_(notes), summary_(summary) {}
+
+  // Local. restored: micro-steps of the update that an attempt before has done.
+  void BeginUpdate(std::int64_t restored);
+  // After micro-step `done` of `steps` of update `index` (from 0). true: the update is left there.
+  Result<bool> LeavesWindow(std::int64_t index, std::int64_t done, std::int64_t steps);
+  [[nodiscard]] bool left_window() const { return left_.has_value(); }
+
+  // What the ranks were asked for, as of the last update.
+  [[nodiscard]] StopDecision decision() const {
+    return stops_ == nullptr ? StopDecision{} : stops_->AtBoundary();
+  }
+  // Whether the state after update `step` is to be saved. `last`: it is the last one.
+  Result<bool> SaveIsDue(std::int64_t step, bool last);
+  // After update `step`: looks after the saves under way and saves, if it is due or was asked for.
+  // A disk that does not answer postpones the save, but not the last one.
+  Status AtBoundary(std::int64_t step, bool save, bool last);
+  // At the end of a complete training: waits for the last save, and tries it again when the disk
+  // refused it.
+  Status Finish();
+
+  // Saves if that was decided, waits for the disk, and gives what the run ends with. where: "after
+  // update 12".
+  Status Stop(const std::string& where, const StopDecision& decision);
+  // The same inside the update that was left. Parameters and optimiser still stand after the update
+  // before; the accumulators hold a part of this one.
+  Status StopInside();
+
+ private:
+  enum class When : std::uint8_t { kNow, kWhenTheDiskAnswers };
+  Status Save(When when = When::kNow);
+  Status FinishOrTryAgain();
+  // `saved`; but when a save or the wait for it was given up (kInterrupted), as a rank was asked
+  // twice, nothing waits for the disk any more, and the run ends with `kind`.
+  Status GiveUpIfAsked(Status saved, const std::string& where, ErrorKind kind);
+  // `saved`, of a call that all ranks made: they settle the failure of a disk together.
+  Status OfAllRanks(Status saved) const;
+
+  struct Window {
+    std::int64_t index = 0;  // the update, from 0
+    std::int64_t done = 0;   // micro-steps of it
+    StopDecision decision;
+  };
+
+  StopAgreement* stops_;
+  Saver* saver_;
+  const PhaseNotes& notes_;
+  TrainingSummary* summary_;
+  std::optional<Window> left_;
+};
+
+}  // namespace gaccd

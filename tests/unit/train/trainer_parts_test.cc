@@ -1,0 +1,332 @@
+// The parts of a Trainer, each by itself.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "collectives/base/strings.h"
+#include "collectives/comm/threads.h"
+#include "daemon/train/batch_feed.h"
+#include "daemon/train/control_words.h"
+#include "daemon/train/nonfinite_handler.h"
+#include "daemon/train/replica_check.h"
+#include "daemon/train/saves_and_stops.h"
+#include "tests/unit/train/fake_engine.h"
+#include "tests/unit/train/small_regression.h"
+
+namespace gaccd {
+namespace {
+
+using testing::EmptyDataset;
+using testing::FakeEngine;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr std::int64_t kSamples = 41;
+
+Plan PlanOf(int ranks) {
+  return *Plan::Make({.nodes = 1, .gpus_per_node = ranks, .micro_batch = 4, .target_batch = 20});
+}
+
+// 2 epochs of updates of 20, 20 and 1 samples.
+UpdateSchedule Schedule() {
+  return *UpdateSchedule::Make({.dataset_size = kSamples, .batch = 20, .epochs = 2});
+}
+
+BatchFeed FeedOf(const Dataset& data, int ranks, int rank) {
+  return *BatchFeed::Make(data, SampleOrder(7, kSamples, true), Schedule(), PlanOf(ranks), rank);
+}
+
+// The numbers of the samples of so many micro-batches.
+std::vector<std::int64_t> Take(Prefetcher& batches, std::int64_t steps,
+                               std::set<std::int64_t>* sizes = nullptr) {
+  std::vector<std::int64_t> ids;
+  for (std::int64_t step = 0; step < steps; ++step) {
+    const BatchView* batch = batches.Next();
+    ids.insert(ids.end(), batch->ids, batch->ids + batch->samples);
+    if (sizes != nullptr && batch->samples > 0) sizes->insert(batch->samples);
+  }
+  return ids;
+}
+
+TEST(BatchFeedTest, TheRanksTakeEverySampleOnceAnEpoch) {
+  const EmptyDataset data(kSamples);
+  const UpdateSchedule schedule = Schedule();
+  std::map<std::int64_t, int> taken;
+  for (int rank = 0; rank < 3; ++rank) {
+    FakeEngine engine;
+    BatchFeed feed = FeedOf(data, 3, rank);
+    ASSERT_TRUE(feed.Start(engine, 0).ok());
+    std::set<std::int64_t> sizes;
+    std::vector<std::vector<std::int64_t>> first;
+    for (std::int64_t u = 0; u < schedule.updates(); ++u) {
+      const Update update = schedule.At(u);
+      const std::int64_t steps = feed.PlanOf(update).accum_steps();
+      first.push_back(Take(feed.batches(), steps, &sizes));
+      for (const std::int64_t id : first.back()) ++taken[id];
+      const auto replay = feed.Replay(engine, update);
+      ASSERT_TRUE(replay.ok()) << replay.status().message();
+      EXPECT_EQ(replay->steps, steps);
+      EXPECT_EQ(Take(*replay->batches, steps), first.back()) << "update " << u;
+    }
+    EXPECT_EQ(feed.BatchSizes(), sizes) << "rank " << rank;
+    ASSERT_TRUE(feed.Start(engine, 4).ok());
+    EXPECT_EQ(Take(feed.batches(), feed.PlanOf(schedule.At(4)).accum_steps()), first[4]);
+  }
+  EXPECT_EQ(taken.size(), std::size_t{kSamples});
+  for (const auto& [id, times] : taken) EXPECT_EQ(times, 2) << "sample " << id;
+}
+
+TEST(ReplicaCheckTest, IsDueEverySoManyUpdatesAndAtTheEnd) {
+  const auto comm = MakeSingle();
+  const ReplicaCheck check(*comm, 4, 10);
+  const ReplicaCheck never(*comm, 0, 10);
+  for (std::int64_t step = 1; step <= 10; ++step) {
+    EXPECT_EQ(check.Due(step), step == 4 || step == 8 || step == 10) << step;
+    EXPECT_FALSE(never.Due(step));
+  }
+}
+
+TEST(ReplicaCheckTest, ADigestThatDiffersIsFoundByAllRanks) {
+  class Other : public FakeEngine {
+   public:
+    explicit Other(std::uint64_t digest) : digest_(digest) {}
+    Result<std::uint64_t> Digest() override { return digest_; }
+
+   private:
+    std::uint64_t digest_;
+  };
+  for (const bool equal : {true, false}) {
+    const Status status = RunThreadRanks(3, {}, [&](Communicator& comm) -> Status {
+      Other engine(comm.rank() == 2 && !equal ? 6 : 5);
+      bool differ = false;
+      const auto text = ReplicaCheck(comm, 1, 9).Compare(engine, 3, &differ);
+      EXPECT_EQ(text.ok(), equal);
+      EXPECT_EQ(differ, !equal);
+      if (equal) {
+        EXPECT_EQ(*text, "0000000000000005");
+      } else {
+        EXPECT_EQ(text.status().kind(), ErrorKind::kInternal);
+        EXPECT_THAT(text.status().message(), StartsWith("after update 3: "));
+        EXPECT_THAT(text.status().message(), HasSubstr("rank 2 on "));
+      }
+      return Status::Ok();
+    });
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+}
+
+// Times are told one update late.
+TEST(ControlWordsTest, TheSlowRankIsInTheRecord) {
+  const Status status = RunThreadRanks(3, {}, [](Communicator& comm) -> Status {
+    ControlWords words(comm);
+    for (int update = 1; update <= 2; ++update) {
+      words.Pack(nullptr, 1, 0);
+      std::vector<double> sums(words.words().begin(), words.words().end());
+      const MutableBuffer view = View(std::span<double>(sums));
+      GACCD_RETURN_IF_ERROR(comm.AllReduceSum(view, view));
+      const double compute_s = comm.rank() == 1 ? 3 : 1;
+      StepRecord record;
+      words.Unpack({}, {.dur_s = 3, .fwd_bwd_s = compute_s, .control_words = sums}, nullptr,
+                   nullptr, &record);
+      EXPECT_EQ(record.straggler.has_value(), update == 2);
+      if (!record.straggler) continue;
+      EXPECT_EQ(record.straggler->rank, 1);
+      EXPECT_EQ(record.straggler->phase, "compute");
+      EXPECT_EQ(record.straggler->ratio, 3);
+      EXPECT_EQ(record.wait_s, comm.rank() == 1 ? 0 : 2);
+    }
+    return Status::Ok();
+  });
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+// The loss of a micro-batch with sample 3 is not finite. Counts the samples of an update.
+class PoisonedEngine final : public FakeEngine {
+ public:
+  static bool Bad(const BatchView& batch) {
+    return std::find(batch.ids, batch.ids + batch.samples, 3) != batch.ids + batch.samples;
+  }
+  Result<double> Probe(const BatchView& batch) override {
+    ++probes;
+    return Bad(batch) ? std::nan("") : 1.0;
+  }
+  Status Begin(const UpdateSettings& settings) override {
+    expected = settings.samples;
+    counted = 0;
+    finite = true;
+    return {};
+  }
+  Status MicroStep(const BatchView& batch, StepPlace) override {
+    counted += batch.samples;
+    finite = finite && !Bad(batch);
+    return {};
+  }
+  Result<std::optional<UpdateResult>> TakeResult(bool) override {
+    return std::optional(UpdateResult{.samples = counted, .finite = finite && stays_finite});
+  }
+  std::int64_t expected = 0;
+  std::int64_t counted = 0;
+  bool finite = true;
+  bool stays_finite = true;
+  int probes = 0;
+};
+
+// One rank, update 1: samples 0 to 19, 4 at once.
+struct Alone {
+  explicit Alone(OnNonfinite policy)
+      : handler({*comm, engine, layout, feed, notes, {}}, policy, 0) {}
+  std::unique_ptr<Communicator> comm = MakeSingle();
+  EmptyDataset data{kSamples};
+  PoisonedEngine engine;
+  FlatLayout layout;
+  PhaseNotes notes;
+  BatchFeed feed =
+      *BatchFeed::Make(data, SampleOrder(7, kSamples, false), Schedule(), PlanOf(1), 0);
+  UpdateInFlight first{.update = Schedule().At(0), .micro_steps = 5};
+  NonfiniteHandler handler;
+};
+
+TEST(NonfiniteHandlerTest, SkipsUpdatesUntilThereAreTooMany) {
+  Alone a(OnNonfinite::kSkipUpdate);
+  for (const int finite_after : {3, 0}) {
+    UpdateResult result{.finite = false};
+    const auto most = finite_after > 0 ? finite_after : NonfiniteHandler::kMostInARow;
+    for (std::int64_t i = 0; i < most; ++i) {
+      const Status status = a.handler.Settle(a.first, &result);
+      EXPECT_TRUE(status.ok()) << status.message();
+      EXPECT_FALSE(result.finite);
+    }
+    result.finite = finite_after > 0;
+    const Status status = a.handler.Settle(a.first, &result);
+    EXPECT_EQ(status.ok(), finite_after > 0);
+    if (status.ok()) continue;
+    EXPECT_EQ(status.kind(), ErrorKind::kNoRequeue);
+    EXPECT_THAT(status.message(), HasSubstr("11 updates in a row were not finite"));
+  }
+}
+
+TEST(NonfiniteHandlerTest, RepeatsAnUpdateWithoutTheOffenders) {
+  Alone a(OnNonfinite::kDropMicroBatch);
+  UpdateResult result{.samples = 20, .finite = false};
+  const Status status = a.handler.Settle(a.first, &result);
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_TRUE(result.finite);
+  EXPECT_EQ(result.samples, 16);
+  EXPECT_EQ(a.engine.expected, 16) << "the divisor of what is left";
+
+  a.engine.stays_finite = false;
+  result = {.samples = 20, .finite = false};
+  const Status again = a.handler.Settle(a.first, &result);
+  EXPECT_EQ(again.kind(), ErrorKind::kNoRequeue);
+  EXPECT_THAT(again.message(), HasSubstr("also without the 4 samples"));
+}
+
+TEST(NonfiniteHandlerTest, ExplainsOnlyWhatWasNotFinite) {
+  Alone a(OnNonfinite::kStop);
+  EXPECT_EQ(a.handler.Explain(a.first, {ErrorKind::kInternal, "audit"}).message(), "audit");
+  EXPECT_EQ(a.engine.probes, 0);
+  const Status status = a.handler.Explain(a.first, {ErrorKind::kNoRequeue, "diverged"});
+  EXPECT_EQ(a.engine.probes, 5);
+  EXPECT_EQ(status.kind(), ErrorKind::kNoRequeue);
+  EXPECT_THAT(status.message(), StartsWith("diverged; "));
+  EXPECT_THAT(status.message(), HasSubstr("micro-batch 1 of 5: the loss is not finite; samples 0, "
+                                          "1, 2, 3"));
+}
+
+// Asks to stop after micro-step 2.
+class StopInsideAgreement final : public StopAgreement {
+ public:
+  StopInsideAgreement(Communicator& comm, StopAction action)
+      : StopAgreement(comm, {.checkpoints = true}), action_(action) {}
+  Result<StopDecision> BetweenMicroSteps(std::int64_t done, std::int64_t) override {
+    if (done < 2) return StopDecision{};
+    return StopDecision{.action = action_, .reason = "the test"};
+  }
+
+ private:
+  StopAction action_;
+};
+
+TEST(SavesAndStopsTest, WithoutStopsAndSaverNothingHappens) {
+  const PhaseNotes notes;
+  TrainingSummary summary;
+  SavesAndStops ending(nullptr, nullptr, notes, &summary);
+  ending.BeginUpdate(0);
+  EXPECT_FALSE(ending.LeavesWindow(0, 2, 5).value());
+  EXPECT_FALSE(ending.left_window());
+  EXPECT_EQ(ending.decision().action, StopAction::kGoOn);
+  EXPECT_FALSE(ending.SaveIsDue(1, true).value());
+  EXPECT_TRUE(ending.AtBoundary(1, true, true).ok());
+  EXPECT_TRUE(ending.Finish().ok());
+}
+
+TEST(SavesAndStopsTest, AWindowThatIsLeftIsNamed) {
+  const auto comm = MakeSingle();
+  const PhaseNotes notes;
+  for (const StopAction action : {StopAction::kLeave, StopAction::kSaveBeforeStop}) {
+    TrainingSummary summary;
+    StopInsideAgreement stops(*comm, action);
+    SavesAndStops ending(&stops, nullptr, notes, &summary);
+    EXPECT_FALSE(ending.LeavesWindow(6, 1, 5).value());
+    EXPECT_TRUE(ending.LeavesWindow(6, 2, 5).value());
+    EXPECT_TRUE(ending.left_window());
+    const Status status = ending.StopInside();
+    EXPECT_EQ(status.kind(), ErrorKind::kTempFail);
+    EXPECT_THAT(status.message(),
+                HasSubstr("stopped by the test inside update 7 after micro-step 2"));
+    EXPECT_EQ(status.message().find("is to be repeated") != std::string::npos,
+              action == StopAction::kSaveBeforeStop);
+    EXPECT_THAT(status.message(), HasSubstr("not saved"));
+  }
+}
+
+TEST(SavesAndStopsTest, SavesAtBoundariesAndWhereAWindowIsLeft) {
+  std::string folder = ::testing::TempDir() + "saves.XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  Job job = testing::SmallRegression();
+  job.batch = {.target = 20, .micro = 4};
+  const Plan plan = PlanOf(1);
+  const auto data = OpenDataset(job.data.train, {});
+  const auto model = Model::Make(job.model, (*data)->spec());
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  const auto comm = MakeSingle();
+  FakeEngine engine;
+  auto right = CheckpointWriter::Claim(*comm, {.folder = folder}, MakeOwnerName("test", 0));
+  ASSERT_TRUE(right.ok()) << right.status().message();
+  SaverOptions options;
+  options.checkpoints.folder = folder;
+  options.policy.every_updates = 2;
+  auto saver = Saver::Start(*comm, {job, plan, *model, (*data)->size()}, engine, options,
+                            *std::move(right), 0);
+  ASSERT_TRUE(saver.ok()) << saver.status().message();
+  const PhaseNotes notes;
+  TrainingSummary summary;
+  StopInsideAgreement stops(*comm, StopAction::kSaveStop);
+  SavesAndStops ending(&stops, saver->get(), notes, &summary);
+  for (std::int64_t step = 1; step <= 3; ++step) {
+    summary = {.updates = step, .samples = 20 * step};
+    const bool due = ending.SaveIsDue(step, false).value();
+    EXPECT_EQ(due, step == 2);
+    const Status status = ending.AtBoundary(step, due, false);
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+  EXPECT_TRUE(ending.SaveIsDue(3, true).value());
+  EXPECT_TRUE(ending.LeavesWindow(3, 2, 5).value());
+  EXPECT_THAT(ending.StopInside().message(),
+              HasSubstr("inside update 4 after micro-step 2, saved"));
+  ASSERT_TRUE((*saver)->last_saved().has_value());
+  EXPECT_EQ((*saver)->last_saved()->step, 3);
+  EXPECT_EQ((*saver)->last_saved()->micro_step, 2);
+  EXPECT_TRUE(std::filesystem::exists((*saver)->last_saved()->PathIn(folder)));
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace gaccd
