@@ -35,4 +35,19 @@ class Accumulate : public Function {
   [[nodiscard]] bool can_accumulate(std::size_t) const override { return true; }
 };
 
+// Zeros of these shapes, or nothing is added: what is left of a node without elements (simplify.h).
+class Zeros : public Function {
+ public:
+  explicit Zeros(std::vector<ValueSpec> outputs) : outputs_(std::move(outputs)) {}
+  [[nodiscard]] std::string_view name() const override { return "zeros"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> /*inputs*/) const override {
+    return outputs_;
+  }
+  [[nodiscard]] bool can_accumulate(std::size_t) const override { return true; }
+
+ private:
+  std::vector<ValueSpec> outputs_;
+};
+
 }  // namespace gaccd

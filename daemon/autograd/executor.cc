@@ -106,6 +106,7 @@ Status Executor::AddStep(const Node& node, KernelFactory& factory, std::vector<b
   }
   GACCD_ASSIGN_OR_RETURN(step.kernel, factory.Make({*node.function, inputs, outputs, parameters}));
   scratch_bytes_ = std::max(scratch_bytes_, step.kernel->scratch_bytes());
+  if (node.function->is_collective()) collectives_.push_back(steps_.size());
   steps_.push_back(std::move(step));
   return Status::Ok();
 }
@@ -141,16 +142,26 @@ void Executor::BindInput(ValueId input, const void* data) {
   }
 }
 
-Status Executor::Run(bool first) {
-  for (Step& step : steps_) {
-    GACCD_RETURN_IF_ERROR(step.kernel->Run(first ? step.adds_always : step.gradients));
-  }
-  return Status::Ok();
+Status Executor::Run(bool first, const Ready& ready) {
+  return RunSteps(0, steps_.size(), first, ready);
 }
 
-Status Executor::Run(bool first, const std::function<Status(std::size_t parameter)>& ready) {
-  for (Step& step : steps_) {
+Status Executor::RunSegment(std::size_t segment, bool first, const Ready& ready) {
+  const std::size_t begin = segment == 0 ? 0 : collectives_[segment - 1] + 1;
+  const std::size_t end = segment < collectives_.size() ? collectives_[segment] : steps_.size();
+  return RunSteps(begin, end, first, ready);
+}
+
+// No collective function can_accumulate(), so none writes a parameter gradient itself.
+Status Executor::RunCollective(std::size_t collective) {
+  return steps_[collectives_[collective]].kernel->Run({});
+}
+
+Status Executor::RunSteps(std::size_t begin, std::size_t end, bool first, const Ready& ready) {
+  for (std::size_t s = begin; s < end; ++s) {
+    Step& step = steps_[s];
     GACCD_RETURN_IF_ERROR(step.kernel->Run(first ? step.adds_always : step.gradients));
+    if (!ready) continue;
     for (const std::size_t parameter : step.completes) GACCD_RETURN_IF_ERROR(ready(parameter));
   }
   return Status::Ok();

@@ -42,15 +42,21 @@ class Executor {
   // REQUIRES: `input` is of kind kInput; data stays valid until the run is over.
   void BindInput(ValueId input, const void* data);
 
+  // Called after the node that completes the gradient of a parameter (an index of the layout; each
+  // at most once, in the order of the backward). On a device that node is enqueued by then. An
+  // error ends the run. May be null.
+  using Ready = std::function<Status(std::size_t parameter)>;
+
   // One micro-step. first: it is the first one of an update, so that parameter gradients are
   // overwritten; in later ones they are added to. The first error of a kernel ends it.
   // REQUIRES: Attach(), and BindInput() of every input.
-  Status Run(bool first);
+  Status Run(bool first, const Ready& ready = nullptr);
 
-  // The same, and calls `ready(parameter)` after the node that completes the gradient of a
-  // parameter (an index of the layout; each at most once, in the order of the backward). On a
-  // device that node is enqueued by then. An error of `ready` ends the run.
-  Status Run(bool first, const std::function<Status(std::size_t parameter)>& ready);
+  // The same in parts: segment 0, collective 0, segment 1, ..., the last segment. A segment has no
+  // collective node, so it can be captured; it may have no node at all.
+  [[nodiscard]] std::size_t collectives() const { return collectives_.size(); }
+  Status RunSegment(std::size_t segment, bool first, const Ready& ready = nullptr);
+  Status RunCollective(std::size_t collective);
 
   // The memory of an output after a run. REQUIRES: kind kOutput.
   template <typename T>
@@ -74,12 +80,14 @@ class Executor {
   Status MakeSteps(KernelFactory& factory);
   Status AddStep(const Node& node, KernelFactory& factory, std::vector<bool>& written);
   void BindStep(Step& step);
+  Status RunSteps(std::size_t begin, std::size_t end, bool first, const Ready& ready);
 
   Graph graph_;
   FlatBuffers buffers_;
   MemoryPlan plan_;
   std::vector<Step> steps_;
-  std::vector<void*> slots_;  // by value: where it lives
+  std::vector<std::size_t> collectives_;  // indices of steps_
+  std::vector<void*> slots_;              // by value: where it lives
   std::vector<void*> operand_scratch_;
   void* scratch_ = nullptr;
   std::int64_t scratch_bytes_ = 0;

@@ -77,6 +77,9 @@ class Function {
   [[nodiscard]] virtual bool is_view() const { return false; }
   // Output 0 may be written over input 0 where nobody else reads that.
   [[nodiscard]] virtual bool can_run_in_place() const { return false; }
+  // Its kernels communicate with the other ranks, which all run it at the same place. A captured
+  // CUDA graph is cut there.
+  [[nodiscard]] virtual bool is_collective() const { return false; }
   // Its kernels can add to this output instead of overwriting it (Kernel::Run), so that they may
   // write a parameter gradient themselves. For all others an Accumulate node (add.h) does it.
   [[nodiscard]] virtual bool can_accumulate(std::size_t /*output*/) const { return false; }

@@ -1,7 +1,9 @@
 #include "daemon/autograd/simplify.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "daemon/autograd/add.h"
 #include "daemon/autograd/function.h"
 
 namespace gaccd {
@@ -65,6 +67,8 @@ std::vector<Node> Needed(const Graph& graph) {
   return {kept.rbegin(), kept.rend()};
 }
 
+bool IsEmpty(const Graph& graph, ValueId id) { return Elements(graph.value(id).spec.shape) == 0; }
+
 }  // namespace
 
 void DropUnused(Graph& graph) { graph.ReplaceNodes(Needed(graph)); }
@@ -72,6 +76,29 @@ void DropUnused(Graph& graph) { graph.ReplaceNodes(Needed(graph)); }
 void Simplify(Graph& graph) {
   DropUnused(graph);  // first, so that dead users do not hinder folding
   graph.ReplaceNodes(Fold(graph));
+}
+
+void ReplaceEmptyNodes(Graph& graph) {
+  const auto is_empty = [&](ValueId id) { return IsEmpty(graph, id); };
+  std::vector<Node> nodes;
+  for (const Node& node : graph.nodes()) {
+    const bool has_empty =
+        std::ranges::any_of(node.inputs, is_empty) || std::ranges::any_of(node.outputs, is_empty);
+    if (!has_empty || node.function->is_collective() || node.function->is_view()) {
+      nodes.push_back(node);
+    } else if (graph.value(node.outputs[0]).kind != ValueKind::kState &&
+               !std::ranges::all_of(node.outputs, is_empty)) {
+      std::vector<ValueSpec> specs;
+      for (const ValueId output : node.outputs) specs.push_back(graph.value(output).spec);
+      nodes.push_back({std::make_shared<Zeros>(std::move(specs)), {}, node.outputs});
+    }
+  }
+  graph.ReplaceNodes(std::move(nodes));
+}
+
+bool HasCollectives(const Graph& graph) {
+  return std::ranges::any_of(graph.nodes(),
+                             [](const Node& node) { return node.function->is_collective(); });
 }
 
 }  // namespace gaccd

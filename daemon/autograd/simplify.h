@@ -12,4 +12,12 @@ void DropUnused(Graph& graph);
 // product).
 void Simplify(Graph& graph);
 
+// For a graph of a batch without samples: no node that has an operand without elements is left,
+// but for collective ones, which every rank runs. What such a node would write are sums over
+// nothing: zeros; a state keeps its content. To be called last: nodes that other ranks need may
+// have no user on this one.
+void ReplaceEmptyNodes(Graph& graph);
+
+[[nodiscard]] bool HasCollectives(const Graph& graph);
+
 }  // namespace gaccd

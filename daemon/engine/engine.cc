@@ -43,6 +43,12 @@ Status CheckFinite(double loss, bool gradient_finite) {
                  gradient_finite ? "finite" : "not finite")};
 }
 
+Status CheckProbe(const Model& model) {
+  if (!model.has_collectives()) return Status::Ok();
+  return {ErrorKind::kUnavailable,
+          "a micro-batch of a model with collective operations cannot be computed by itself"};
+}
+
 Status ResultNotTaken() {
   return {ErrorKind::kInternal, "an update begins before the results of the last one were read"};
 }

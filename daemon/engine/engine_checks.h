@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "collectives/base/result.h"
+#include "daemon/model/model.h"
 
 namespace gaccd {
 
@@ -17,6 +18,9 @@ Status CheckRange(std::int64_t first, std::size_t count, std::size_t elements);
 
 // kNoRequeue when the update cannot be used.
 Status CheckFinite(double loss, bool gradient_finite);
+
+// kUnavailable: a micro-batch by itself cannot run the collectives of the model.
+Status CheckProbe(const Model& model);
 
 Status ResultNotTaken();
 

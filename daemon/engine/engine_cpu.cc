@@ -20,9 +20,9 @@ namespace {
 
 class CpuEngine final : public Engine {
  public:
-  explicit CpuEngine(Communicator& comm) : comm_(comm) {}
+  CpuEngine(Communicator& comm, const Model& model) : comm_(comm), model_(model) {}
 
-  Status Create(const Model& model, const EngineOptions& options);
+  Status Create(const EngineOptions& options);
 
   [[nodiscard]] std::string_view device() const override { return "cpu"; }
   [[nodiscard]] EngineMemory memory() const override {
@@ -55,6 +55,7 @@ class CpuEngine final : public Engine {
   Result<std::optional<UpdateResult>> TakeResult(bool wait) override;
 
   Result<double> Probe(const BatchView& batch) override {
+    GACCD_RETURN_IF_ERROR(CheckProbe(model_));
     return replica_->MicroStep(batch, static_cast<float>(weight_), /*first=*/true);
   }
   Result<Evaluation> Evaluate(const BatchView& batch) override { return replica_->Evaluate(batch); }
@@ -64,6 +65,7 @@ class CpuEngine final : public Engine {
   [[nodiscard]] std::span<double> control_words() { return std::span(sums_).subspan(2); }
 
   Communicator& comm_;
+  const Model& model_;
   std::unique_ptr<CommMemory> gradient_memory_;
   std::unique_ptr<Replica> replica_;
   std::optional<BucketReducer> reducer_;
@@ -88,18 +90,18 @@ class CpuEngine final : public Engine {
   Status verdict_;
 };
 
-Status CpuEngine::Create(const Model& model, const EngineOptions& options) {
-  const auto elements = static_cast<std::size_t>(model.layout().size());
+Status CpuEngine::Create(const EngineOptions& options) {
+  const auto elements = static_cast<std::size_t>(model_.layout().size());
   GACCD_ASSIGN_OR_RETURN(gradient_memory_, comm_.Allocate(elements * sizeof(float)));
   const std::span gradients(static_cast<float*>(gradient_memory_->data()), elements);
   // The replica's buffers are not touched yet: what grows here is the code of the kernels.
   const CodeMeter meter(options.measure_code);
-  GACCD_ASSIGN_OR_RETURN(replica_, Replica::Create(model, gradients, options.replica));
+  GACCD_ASSIGN_OR_RETURN(replica_, Replica::Create(model_, gradients, options.replica, &comm_));
   GACCD_ASSIGN_OR_RETURN(code_bytes_, meter.Grown());
   // Nothing sends beside the backward here: one message.
   GACCD_ASSIGN_OR_RETURN(reducer_,
-                         MakeGradientReducer(comm_, model.layout(), View(gradients), kOneBucket));
-  OptimizerRanges ranges = OptimizerRanges::Of(model.layout());
+                         MakeGradientReducer(comm_, model_.layout(), View(gradients), kOneBucket));
+  OptimizerRanges ranges = OptimizerRanges::Of(model_.layout());
   const auto state = static_cast<std::size_t>(StateElements(options.optimizer, ranges.elements()));
   GACCD_ASSIGN_OR_RETURN(state_memory_,
                          HostBuffer::Allocate(state * sizeof(float), "optimiser state"));
@@ -233,8 +235,8 @@ Result<std::unique_ptr<Engine>> MakeCpuEngine(Communicator& comm, const Model& m
                                               const EngineOptions& options) {
   // Nothing is replaced by another kind of arithmetic in silence.
   GACCD_RETURN_IF_ERROR(CheckNumericsOfCpu(options.numerics, "this engine is of CPUs"));
-  auto engine = std::make_unique<CpuEngine>(comm);
-  GACCD_RETURN_IF_ERROR(engine->Create(model, options));
+  auto engine = std::make_unique<CpuEngine>(comm, model);
+  GACCD_RETURN_IF_ERROR(engine->Create(options));
   return std::unique_ptr<Engine>(std::move(engine));
 }
 

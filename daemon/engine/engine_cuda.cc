@@ -36,7 +36,9 @@ Status CudaEngine::MicroStep(const BatchView& batch, StepPlace place) {
   GACCD_ASSIGN_OR_RETURN(const bool idle, uploads_->Idle());
   if (begun && idle) record.data_s += waited;
   record.counted += batch.samples;
-  if (batch.samples == 0) {
+  if (batch.samples == 0 && model_.has_collectives()) {
+    GACCD_RETURN_IF_ERROR(replica_->MicroStep(0, /*slot=*/0, place));
+  } else if (batch.samples == 0) {
     GACCD_RETURN_IF_ERROR(EmptyMicroStep(place));
   } else {
     GACCD_ASSIGN_OR_RETURN(const int slot, uploads_->Upload(batch));
@@ -133,6 +135,7 @@ Status CudaEngine::Verdict(const UpdateRecord& record) {
 }
 
 Result<double> CudaEngine::Probe(const BatchView& batch) {
+  GACCD_RETURN_IF_ERROR(CheckProbe(model_));
   constexpr StepPlace kAlone{.first = true, .last = false};
   cudaStream_t stream = context_->compute();
   if (batch.samples == 0) {

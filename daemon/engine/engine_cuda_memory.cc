@@ -74,7 +74,7 @@ Status CudaEngine::CreateLocally() {
                      .cublaslt = options_.choice.cublaslt}));
   GACCD_ASSIGN_OR_RETURN(code_bytes_, meter.Grown());
   GACCD_ASSIGN_OR_RETURN(replica_, CudaReplica::Create(*context_, model_, options_.replica,
-                                                       options_.numerics.precision));
+                                                       options_.numerics.precision, &comm_));
   return FitsOnGpu(PlannedMemory());
 }
 
@@ -159,6 +159,11 @@ Status CudaEngine::PrepareReplica() {
                                            .control_word_count = options_.control_word_count,
                                            .overlap = overlaps()}));
     hooks.ready = [this](std::size_t parameter) { return reduction_->Ready(parameter); };
+  }
+  if (!overlaps()) {
+    hooks.before_collective = [this] {
+      return waiter_.WaitForStream(context_->compute(), "micro-step before a collective operation");
+    };
   }
   hooks.finish = [this](const double* loss_sum, std::int64_t samples, StepPlace place) -> Status {
     if (place.last && reduction_ != nullptr) GACCD_RETURN_IF_ERROR(reduction_->EndOfRecording());

@@ -124,7 +124,8 @@ Result<Model> Model::Make(std::shared_ptr<const Network> network, LossKind loss,
   GACCD_RETURN_IF_ERROR(CheckLossFits(loss, sample));
   GACCD_RETURN_IF_ERROR(CheckVocabulary(*model.network_, sample));
   GACCD_RETURN_IF_ERROR(model.AddParameters());
-  GACCD_RETURN_IF_ERROR(model.RecordTraining(1).status());
+  GACCD_ASSIGN_OR_RETURN(const TrainingGraph one, model.RecordTraining(1));
+  model.has_collectives_ = HasCollectives(one.graph);
   return model;
 }
 
@@ -151,7 +152,13 @@ Result<Model::Forward> Model::RecordForward(Graph& graph, std::int64_t samples,
   forward.target = recorder.Input(TargetOf(loss_));
   GACCD_RETURN_IF_ERROR(recorder.status());
   const Shape shape = graph.value(forward.prediction).spec.shape;
-  forward.rows = shape[0] / samples;
+  if (samples > 0) {
+    forward.rows = shape[0] / samples;
+  } else {
+    Graph of_one;
+    GACCD_ASSIGN_OR_RETURN(const Forward one, RecordForward(of_one, 1, precision));
+    forward.rows = one.rows;
+  }
   GACCD_RETURN_IF_ERROR(CheckPredictionFits(loss_, sample_, forward.rows, SampleShape(shape)));
   if (forward.rows > 1) {
     forward.target =
@@ -175,10 +182,16 @@ Result<TrainingGraph> Model::RecordTraining(std::int64_t samples, Precision prec
   graph.MarkOutput(training.loss_sum);
   GACCD_RETURN_IF_ERROR(RecordGradients(graph, loss, row_weight));
   Simplify(training.graph);
+  if (samples == 0) ReplaceEmptyNodes(training.graph);
   return training;
 }
 
 Result<EvaluationGraph> Model::RecordEvaluation(std::int64_t samples, Precision precision) const {
+  if (has_collectives_) {
+    return Status(ErrorKind::kConfig,
+                  "a model with collective operations cannot be evaluated while it is trained: "
+                  "ranks evaluate different numbers of batches");
+  }
   EvaluationGraph evaluation{};
   GACCD_ASSIGN_OR_RETURN(Forward forward, RecordForward(evaluation.graph, samples, precision));
   evaluation.inputs = std::move(forward.inputs);

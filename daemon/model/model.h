@@ -42,6 +42,8 @@ class Model {
   // kConfig when a layer refuses what the one before gives, or the loss does not fit the data; the
   // message names the layer and both shapes.
   static Result<Model> Make(const ModelSpec& spec, const SampleSpec& sample);
+  static Result<Model> Make(std::shared_ptr<const Network> network, LossKind loss,
+                            const SampleSpec& sample);
   // With samples as the model itself needs them, for what can be asked without the data: its shapes
   // and functions.
   static Result<Model> MakeWithoutData(const ModelSpec& spec);
@@ -56,15 +58,20 @@ class Model {
 
   // kBF16: the features are cast once, everything from there to the logits or the prediction is
   // bf16, and so are the gradients of these; losses and parameter gradients are f32 (see
-  // ops/linear.h). No CPU kernel takes bf16. REQUIRES: samples >= 1.
+  // ops/linear.h). No CPU kernel takes bf16. REQUIRES: samples >= 1; for
+  // training also 0, where the model has collectives: what a rank without samples runs.
   [[nodiscard]] Result<TrainingGraph> RecordTraining(std::int64_t samples,
                                                      Precision precision = Precision::kF32) const;
+  // kConfig where the model has collectives.
   [[nodiscard]] Result<EvaluationGraph> RecordEvaluation(
       std::int64_t samples, Precision precision = Precision::kF32) const;
 
   // The initial weights, a function of the seed alone; the modules say which (nn/parameter.h).
   // REQUIRES: parameters.size() == layout().size(), and the padding is zero.
   void Initialize(std::uint64_t seed, std::span<float> parameters) const;
+
+  // Whether graphs for training have functions of ops/collective.h, which all ranks run together.
+  [[nodiscard]] bool has_collectives() const { return has_collectives_; }
 
   [[nodiscard]] WeightNames weight_names() const { return network_->weight_names(); }
 
@@ -74,8 +81,6 @@ class Model {
  private:
   Model(std::shared_ptr<const Network> network, LossKind loss, SampleSpec sample)
       : network_(std::move(network)), loss_(loss), sample_(std::move(sample)) {}
-  static Result<Model> Make(std::shared_ptr<const Network> network, LossKind loss,
-                            const SampleSpec& sample);
 
   struct Forward {
     std::vector<nn::GraphInput> inputs;
@@ -90,6 +95,7 @@ class Model {
   LossKind loss_;
   SampleSpec sample_;
   FlatLayout layout_;
+  bool has_collectives_ = false;
 };
 
 }  // namespace gaccd

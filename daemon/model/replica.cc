@@ -14,13 +14,20 @@ Status NotPrepared(std::int64_t samples) {
   return {ErrorKind::kInternal, StrCat("no executor was prepared for ", samples, " samples")};
 }
 
+std::set<std::int64_t> TrainingSizes(const Model& model, const ReplicaOptions& options) {
+  std::set<std::int64_t> sizes = options.micro_batches;
+  if (model.has_collectives()) sizes.insert(0);
+  return sizes;
+}
+
 Replica::Replica(const Model& model, std::span<float> gradients)
     : model_(model), gradients_(gradients) {}
 
 Replica::~Replica() = default;
 
 Result<std::unique_ptr<Replica>> Replica::Create(const Model& model, std::span<float> gradients,
-                                                 const ReplicaOptions& options) {
+                                                 const ReplicaOptions& options,
+                                                 Communicator* comm) {
   const auto elements = static_cast<std::size_t>(model.layout().size());
   if (gradients.size() != elements) {
     return Status(ErrorKind::kInternal,
@@ -31,18 +38,18 @@ Result<std::unique_ptr<Replica>> Replica::Create(const Model& model, std::span<f
                          HostBuffer::Allocate(elements * sizeof(float), "parameters"));
   replica->parameters_ = {reinterpret_cast<float*>(replica->parameter_memory_.data()), elements};
   GACCD_ASSIGN_OR_RETURN(replica->context_, CpuContext::Create());
-  GACCD_RETURN_IF_ERROR(replica->PrepareExecutors(options));
+  GACCD_RETURN_IF_ERROR(replica->PrepareExecutors(options, comm));
   GACCD_RETURN_IF_ERROR(replica->AttachMemory());
   return replica;
 }
 
-Status Replica::PrepareExecutors(const ReplicaOptions& options) {
+Status Replica::PrepareExecutors(const ReplicaOptions& options, Communicator* comm) {
   training_kernels_ =
-      MakeCpuKernels(*context_, {.runs_per_update = options.micro_steps_per_update});
+      MakeCpuKernels(*context_, {.runs_per_update = options.micro_steps_per_update}, comm);
   // Weights are packed for training only: an evaluation runs too rarely to pay for it.
   evaluation_kernels_ = MakeCpuKernels(*context_, {.runs_per_update = 1});
   const FlatBuffers buffers{&model_.layout(), parameters_.data(), gradients_.data()};
-  for (const std::int64_t samples : options.micro_batches) {
+  for (const std::int64_t samples : TrainingSizes(model_, options)) {
     GACCD_ASSIGN_OR_RETURN(TrainingGraph ids, model_.RecordTraining(samples));
     GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor,
                            Executor::Prepare(std::move(ids.graph), buffers, *training_kernels_));
@@ -88,7 +95,7 @@ void Replica::Bind(Executor& executor, std::span<const BoundInput> inputs, const
     const void* memory = nullptr;
     switch (input.from) {
       case BoundInput::From::kTensor:
-        memory = batch.tensors[input.tensor];
+        memory = batch.samples > 0 ? batch.tensors[input.tensor] : nullptr;
         break;
       case BoundInput::From::kSampleIds:
         memory = batch.ids;
@@ -102,7 +109,7 @@ void Replica::Bind(Executor& executor, std::span<const BoundInput> inputs, const
 }
 
 Result<double> Replica::MicroStep(const BatchView& batch, float weight, bool first) {
-  if (batch.samples == 0) {
+  if (batch.samples == 0 && !model_.has_collectives()) {
     if (first) std::fill(gradients_.begin(), gradients_.end(), 0.0F);
     return 0.0;
   }

@@ -19,6 +19,7 @@
 
 namespace gaccd {
 
+class Communicator;
 class CpuContext;
 
 struct ReplicaOptions {
@@ -40,15 +41,22 @@ struct StepPlace {
   bool last = false;
 };
 
+// The sizes to record graphs for: those of the options, and 0 where a rank without samples runs the
+// collectives of the model all the same.
+[[nodiscard]] std::set<std::int64_t> TrainingSizes(const Model& model,
+                                                   const ReplicaOptions& options);
+
 // The error of a micro-batch of a size that ReplicaOptions did not name.
 [[nodiscard]] Status NotPrepared(std::int64_t samples);
 
 class Replica {
  public:
   // gradients: model.layout().size() elements, 64-byte aligned, owned by the caller (who reduces
-  // them); both must outlive the replica. Parameters start as zero.
+  // them); both must outlive the replica, and so must `comm`, for models with collectives.
+  // Parameters start as zero.
   static Result<std::unique_ptr<Replica>> Create(const Model& model, std::span<float> gradients,
-                                                 const ReplicaOptions& options);
+                                                 const ReplicaOptions& options,
+                                                 Communicator* comm = nullptr);
   ~Replica();
 
   [[nodiscard]] std::span<float> parameters() { return parameters_; }
@@ -61,7 +69,8 @@ class Replica {
   void SetUpdate(std::int64_t update) { update_ = update; }
 
   // Forward, backward, accumulate. `first`: the first micro-step of the update, which overwrites
-  // the gradients. A batch without samples only clears them, if it is the first. Returns the sum of
+  // the gradients. A batch without samples only clears them, if it is the first, and runs the
+  // collectives of the model with the other ranks. Returns the sum of
   // the losses of the samples, not weighted. kInternal for a size that was not prepared; so too
   // Evaluate().
   Result<double> MicroStep(const BatchView& batch, float weight, bool first);
@@ -84,7 +93,7 @@ class Replica {
   };
 
   Replica(const Model& model, std::span<float> gradients);
-  Status PrepareExecutors(const ReplicaOptions& options);
+  Status PrepareExecutors(const ReplicaOptions& options, Communicator* comm);
   Status AttachMemory();
   void Bind(Executor& executor, std::span<const BoundInput> inputs, const BatchView& batch);
 

@@ -24,21 +24,21 @@ Result<DeviceBuffer> AllocateBytes(std::int64_t bytes, std::string_view what) {
 
 }  // namespace
 
-CudaReplica::CudaReplica(CudaContext& context, const Model& model)
-    : context_(context), model_(model), places_(model.sample().tensors.size() + 1) {}
+CudaReplica::CudaReplica(CudaContext& context, const Model& model, Communicator* comm)
+    : context_(context), model_(model), comm_(comm), places_(model.sample().tensors.size() + 1) {}
 
 CudaReplica::~CudaReplica() = default;
 
 Result<std::unique_ptr<CudaReplica>> CudaReplica::Create(CudaContext& context, const Model& model,
                                                          const ReplicaOptions& options,
-                                                         Precision precision) {
-  std::unique_ptr<CudaReplica> replica(new CudaReplica(context, model));
+                                                         Precision precision, Communicator* comm) {
+  std::unique_ptr<CudaReplica> replica(new CudaReplica(context, model, comm));
   GACCD_RETURN_IF_ERROR(replica->RecordGraphs(options, precision));
   return replica;
 }
 
 Status CudaReplica::RecordGraphs(const ReplicaOptions& options, Precision precision) {
-  for (const std::int64_t samples : options.micro_batches) {
+  for (const std::int64_t samples : TrainingSizes(model_, options)) {
     GACCD_ASSIGN_OR_RETURN(TrainingGraph ids, model_.RecordTraining(samples, precision));
     GACCD_RETURN_IF_ERROR(CheckCudaKernels(ids.graph));
     FuseForCuda(ids.graph);
@@ -66,7 +66,7 @@ void CudaReplica::CountMemory(const Graph& graph, std::span<const BoundInput> in
     if (input.from == BoundInput::From::kUpdate) continue;  // it lies in the caller's memory
     InputPlace& place = places_[PlaceOf(input)];
     const ValueSpec& spec = graph.value(input.value).spec;
-    place.row = spec.bytes() / spec.shape[0];
+    if (spec.shape[0] > 0) place.row = spec.bytes() / spec.shape[0];
     place.bytes = std::max(place.bytes, Aligned(spec.bytes()));
   }
   slot_bytes_ = 0;
@@ -103,14 +103,15 @@ Status CudaReplica::Prepare(const CudaReplicaBuffers& buffers, const CudaStepHoo
   AddMemory(&memory);
   GACCD_RETURN_IF_ERROR(FitsOnGpu(memory));
   GACCD_RETURN_IF_ERROR(AttachMemory(buffers));
+  hooks_ = hooks;
   for (auto& [samples, training] : training_) {
-    GACCD_RETURN_IF_ERROR(RecordSteps(samples, training, hooks));
+    GACCD_RETURN_IF_ERROR(RecordSteps(samples, training));
   }
   return Status::Ok();
 }
 
 Status CudaReplica::PrepareExecutors(const CudaReplicaBuffers& buffers) {
-  kernels_ = MakeCudaKernels(context_, &notes_);
+  kernels_ = MakeCudaKernels(context_, &notes_, comm_);
   const FlatBuffers flat{&model_.layout(), buffers.parameters, buffers.gradients};
   for (auto& [samples, entry] : training_) {
     GACCD_ASSIGN_OR_RETURN(entry.executor,
@@ -146,31 +147,37 @@ Status CudaReplica::AttachMemory(const CudaReplicaBuffers& buffers) {
   return Status::Ok();
 }
 
-Status CudaReplica::RecordSteps(std::int64_t samples, Training& training,
-                                const CudaStepHooks& hooks) {
-  Executor& executor = *training.executor;
-  const auto* loss_sum = executor.Output<double>(training.ids.loss_sum);
+Status CudaReplica::RecordSteps(std::int64_t samples, Training& training) {
   for (std::size_t s = 0; s < training.graphs.size(); ++s) {
-    Bind(executor, training.inputs, s);
+    Bind(*training.executor, training.inputs, s);
     for (const bool first : {false, true}) {
       for (const bool last : {false, true}) {
         const StepPlace place{.first = first, .last = last};
-        context_.SetBesideReductions(last);
-        const auto body = [&]() -> Status {
-          if (last && hooks.ready) {
-            GACCD_RETURN_IF_ERROR(executor.Run(first, hooks.ready));
-          } else {
-            GACCD_RETURN_IF_ERROR(executor.Run(first));
-          }
-          return hooks.finish(loss_sum, samples, place);
-        };
         GACCD_ASSIGN_OR_RETURN(training.graphs[s][PlaceIndex(place)],
-                               CudaGraph::Capture(context_.compute(), body));
+                               RecordStep(samples, training, place));
       }
     }
   }
   context_.SetBesideReductions(false);
   return Status::Ok();
+}
+
+Result<std::vector<CudaGraph>> CudaReplica::RecordStep(std::int64_t samples, Training& training,
+                                                       StepPlace place) {
+  Executor& executor = *training.executor;
+  context_.SetBesideReductions(place.last);
+  std::vector<CudaGraph> segments;
+  for (std::size_t i = 0; i <= executor.collectives(); ++i) {
+    const auto body = [&]() -> Status {
+      GACCD_RETURN_IF_ERROR(
+          executor.RunSegment(i, place.first, place.last ? hooks_.ready : nullptr));
+      if (i < executor.collectives()) return Status::Ok();
+      return hooks_.finish(executor.Output<double>(training.ids.loss_sum), samples, place);
+    };
+    GACCD_ASSIGN_OR_RETURN(CudaGraph segment, CudaGraph::Capture(context_.compute(), body));
+    segments.push_back(std::move(segment));
+  }
+  return segments;
 }
 
 Status CudaReplica::Upload(const BatchView& batch, int slot, cudaStream_t stream) {
@@ -192,8 +199,19 @@ Status CudaReplica::Upload(const BatchView& batch, int slot, cudaStream_t stream
 Status CudaReplica::MicroStep(std::int64_t samples, int slot, StepPlace place) {
   const auto found = training_.find(samples);
   if (found == training_.end()) return NotPrepared(samples);
-  return found->second.graphs[static_cast<std::size_t>(slot)][PlaceIndex(place)].Launch(
-      context_.compute());
+  Training& training = found->second;
+  Executor& executor = *training.executor;
+  if (executor.collectives() > 0) Bind(executor, training.inputs, static_cast<std::size_t>(slot));
+  const auto& segments = training.graphs[static_cast<std::size_t>(slot)][PlaceIndex(place)];
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    if (i > 0) {
+      if (hooks_.before_collective) GACCD_RETURN_IF_ERROR(hooks_.before_collective());
+      GACCD_RETURN_IF_ERROR(executor.RunCollective(i - 1));
+    }
+    if (segments[i].nodes() == 0) continue;
+    GACCD_RETURN_IF_ERROR(segments[i].Launch(context_.compute()));
+  }
+  return Status::Ok();
 }
 
 Status CudaReplica::Evaluate(std::int64_t samples, int slot, double* results) {

@@ -1,7 +1,8 @@
 // CudaReplica: one rank's copy of the model on its GPU. Every micro-step is recorded as a CUDA
 // graph before the run: one for each micro-batch size, input slot and place in the update. So a
-// micro-step is one launch, and what differs between launches lies in GPU memory. Used by one
-// thread; everything is enqueued on CudaContext::compute() unless said otherwise.
+// micro-step is one launch, or one before and one behind each collective operation of the model,
+// and what differs between launches lies in GPU memory. Used by one thread; everything is enqueued
+// on CudaContext::compute() unless said otherwise.
 #pragma once
 
 #include <array>
@@ -36,6 +37,8 @@ struct CudaReplicaBuffers {
 struct CudaStepHooks {
   // In the last micro-step, after the kernel that completes the gradient of `parameter`.
   std::function<Status(std::size_t parameter)> ready;
+  // Before a collective operation of the graph is enqueued.
+  std::function<Status()> before_collective = nullptr;
   // At the end. loss_sum: f64 [1] on the GPU, the sum over the samples.
   std::function<Status(const double* loss_sum, std::int64_t samples, StepPlace place)> finish;
 };
@@ -45,11 +48,12 @@ class CudaReplica {
   // Inputs on the GPU: one is filled while the other is read.
   static constexpr int kInputSlots = 2;
 
-  // Records the graphs; nothing is allocated yet. kConfig, naming them, when functions have no
-  // kernel on a GPU.
+  // Records the graphs; nothing is allocated yet. `comm`, for models with collectives, outlives the
+  // replica. kConfig, naming them, when functions have no kernel on a GPU.
   static Result<std::unique_ptr<CudaReplica>> Create(CudaContext& context, const Model& model,
                                                      const ReplicaOptions& options,
-                                                     Precision precision);
+                                                     Precision precision,
+                                                     Communicator* comm = nullptr);
   ~CudaReplica();
 
   // What Prepare() allocates: activations, inputs; and scratch, which is known when the kernels are
@@ -63,7 +67,7 @@ class CudaReplica {
   // Enqueues the copies of a batch (samples >= 1) into an input slot on `stream`. The memory of
   // `batch` is read until they are done; pinned memory makes this return at once.
   Status Upload(const BatchView& batch, int slot, cudaStream_t stream);
-  // One micro-step on the batch in `slot`.
+  // One micro-step on the batch in `slot`. samples 0: only where the model has collectives.
   Status MicroStep(std::int64_t samples, int slot, StepPlace place);
 
   // Forward on the batch in `slot`. results: f64 [2] in GPU memory, loss_sum and correct (or 0).
@@ -78,8 +82,8 @@ class CudaReplica {
     TrainingGraph ids;  // its graph moves into the executor
     std::vector<BoundInput> inputs;
     std::unique_ptr<Executor> executor;
-    // By slot, then by place: first + 2 * last.
-    std::array<std::array<CudaGraph, 4>, kInputSlots> graphs;
+    // By slot, then by place: first + 2 * last; the segments between the collectives.
+    std::array<std::array<std::vector<CudaGraph>, 4>, kInputSlots> graphs;
   };
   struct Testing {
     EvaluationGraph ids;
@@ -93,7 +97,7 @@ class CudaReplica {
     std::int64_t offset = 0;  // in the slot
   };
 
-  CudaReplica(CudaContext& context, const Model& model);
+  CudaReplica(CudaContext& context, const Model& model, Communicator* comm);
   Status RecordGraphs(const ReplicaOptions& options, Precision precision);
   void CountMemory(const Graph& graph, std::span<const BoundInput> inputs);
   [[nodiscard]] std::size_t PlaceOf(const BoundInput& input) const;
@@ -101,10 +105,14 @@ class CudaReplica {
   Status PrepareExecutors(const CudaReplicaBuffers& buffers);
   [[nodiscard]] std::vector<Executor*> Executors() const;
   Status AttachMemory(const CudaReplicaBuffers& buffers);
-  Status RecordSteps(std::int64_t samples, Training& training, const CudaStepHooks& hooks);
+  Status RecordSteps(std::int64_t samples, Training& training);
+  Result<std::vector<CudaGraph>> RecordStep(std::int64_t samples, Training& training,
+                                            StepPlace place);
 
   CudaContext& context_;
   const Model& model_;
+  Communicator* comm_;
+  CudaStepHooks hooks_;
   std::vector<std::string> notes_;
   std::unique_ptr<KernelFactory> kernels_;
   std::map<std::int64_t, Training> training_;  // by micro-batch size

@@ -22,8 +22,8 @@
 // other ranks; both are silent. tests/ranks/op_gradients.h shows it by finite differences.
 //
 // Rows are the first dimension. They may differ by rank, and a rank may have none. Values are f32;
-// AllGather and Broadcast take any type, without gradient for integers. Only the CPU has kernels:
-// a captured CUDA graph would have to be cut at every collective.
+// AllGather and Broadcast take any type, without gradient for integers. A graph for training may
+// have them, one for evaluation not: ranks evaluate as many batches as they have.
 #pragma once
 
 #include <cstdint>
@@ -47,6 +47,7 @@ class AllReduceSum : public Function {
   explicit AllReduceSum(GradConvention convention = GradConvention::kPerRankLoss)
       : convention_(convention) {}
   [[nodiscard]] std::string_view name() const override { return "all_reduce_sum"; }
+  [[nodiscard]] bool is_collective() const override { return true; }
   [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
@@ -62,6 +63,7 @@ class AllReduceMean : public Function {
                          GradConvention convention = GradConvention::kPerRankLoss)
       : count_(count), convention_(convention) {}
   [[nodiscard]] std::string_view name() const override { return "all_reduce_mean"; }
+  [[nodiscard]] bool is_collective() const override { return true; }
   [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
@@ -77,6 +79,7 @@ class AllGather : public Function {
   explicit AllGather(RowsByRank rows, GradConvention convention = GradConvention::kPerRankLoss)
       : rows_(std::move(rows)), convention_(convention) {}
   [[nodiscard]] std::string_view name() const override { return "all_gather"; }
+  [[nodiscard]] bool is_collective() const override { return true; }
   [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
@@ -91,6 +94,7 @@ class ReduceScatter : public Function {
  public:
   explicit ReduceScatter(RowsByRank rows) : rows_(std::move(rows)) {}
   [[nodiscard]] std::string_view name() const override { return "reduce_scatter"; }
+  [[nodiscard]] bool is_collective() const override { return true; }
   [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
@@ -106,6 +110,7 @@ class Broadcast : public Function {
   explicit Broadcast(int root, GradConvention convention = GradConvention::kPerRankLoss)
       : root_(root), convention_(convention) {}
   [[nodiscard]] std::string_view name() const override { return "broadcast"; }
+  [[nodiscard]] bool is_collective() const override { return true; }
   [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
@@ -149,6 +154,9 @@ class BroadcastGradient : public Function {
  public:
   BroadcastGradient(int root, GradConvention convention) : root_(root), convention_(convention) {}
   [[nodiscard]] std::string_view name() const override { return "broadcast_gradient"; }
+  [[nodiscard]] bool is_collective() const override {
+    return convention_ == GradConvention::kPerRankLoss;
+  }
   [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] int root() const { return root_; }

@@ -33,17 +33,11 @@ struct CpuEnvironment {
 KernelResult MakeAccumulateCpu(const KernelRequest& request);
 KernelResult MakeAddCpu(const KernelRequest& request);
 KernelResult MakeAddPositionsCpu(const KernelRequest& request);
-KernelResult MakeAllGatherCpu(const KernelRequest& request, const CpuEnvironment& environment);
-KernelResult MakeAllReduceMeanCpu(const KernelRequest& request, const CpuEnvironment& environment);
-KernelResult MakeAllReduceSumCpu(const KernelRequest& request, const CpuEnvironment& environment);
 KernelResult MakeAttentionCpu(const KernelRequest& request);
 KernelResult MakeAttentionGradientCpu(const KernelRequest& request);
 KernelResult MakeBiasGradientCpu(const KernelRequest& request);
-KernelResult MakeBroadcastCpu(const KernelRequest& request, const CpuEnvironment& environment);
-KernelResult MakeBroadcastGradientCpu(const KernelRequest& request,
-                                      const CpuEnvironment& environment);
+KernelResult MakeCollectiveCpu(const KernelRequest& request, const CpuEnvironment& environment);
 KernelResult MakeCorrectCountCpu(const KernelRequest& request);
-KernelResult MakeDivideByCountCpu(const KernelRequest& request);
 KernelResult MakeDropoutCpu(const KernelRequest& request);
 KernelResult MakeEmbeddingCpu(const KernelRequest& request);
 KernelResult MakeEmbeddingGradientCpu(const KernelRequest& request);
@@ -67,9 +61,7 @@ KernelResult MakeMeanRowsGradientCpu(const KernelRequest& request);
 KernelResult MakeMeanSquaredErrorCpu(const KernelRequest& request);
 KernelResult MakeMeanSquaredErrorGradientCpu(const KernelRequest& request);
 KernelResult MakeMultiplyCpu(const KernelRequest& request);
-KernelResult MakeOwnRowsCpu(const KernelRequest& request);
 KernelResult MakePositionsGradientCpu(const KernelRequest& request);
-KernelResult MakeReduceScatterCpu(const KernelRequest& request, const CpuEnvironment& environment);
 KernelResult MakeReluCpu(const KernelRequest& request);
 KernelResult MakeReluGradientCpu(const KernelRequest& request);
 KernelResult MakeSiluCpu(const KernelRequest& request);
@@ -82,6 +74,7 @@ KernelResult MakeTanhCpu(const KernelRequest& request);
 KernelResult MakeTanhGradientCpu(const KernelRequest& request);
 KernelResult MakeTokenCrossEntropyCpu(const KernelRequest& request);
 KernelResult MakeTokenCrossEntropyGradientCpu(const KernelRequest& request);
+KernelResult MakeZerosCpu(const KernelRequest& request);
 
 // values[i] = max(values[i], 0); a NaN stays.
 void ReluInPlace(float* values, std::int64_t elements);

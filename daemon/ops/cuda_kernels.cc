@@ -18,8 +18,8 @@ constexpr auto kRows = FromFunctionTable<Row>([](const FunctionRow& row) {
 
 class CudaKernelFactory : public KernelFactory {
  public:
-  CudaKernelFactory(CudaContext& context, std::vector<std::string>* notes)
-      : context_(context), notes_(notes != nullptr ? notes : &unread_notes_) {}
+  CudaKernelFactory(CudaContext& context, std::vector<std::string>* notes, Communicator* comm)
+      : context_(context), notes_(notes != nullptr ? notes : &unread_notes_), comm_(comm) {}
 
   KernelResult Make(const KernelRequest& request) override {
     const Row* row = FindRow(kRows, request.function.name());
@@ -32,13 +32,14 @@ class CudaKernelFactory : public KernelFactory {
     }
     const KernelStream on{context_.compute(), context_.multiprocessors(),
                           GridSums::At(sums_.data())};
-    return row->make({request, context_, on, *notes_});
+    return row->make({request, context_, on, *notes_, comm_});
   }
 
  private:
   CudaContext& context_;
   std::vector<std::string> unread_notes_;
   std::vector<std::string>* notes_;
+  Communicator* comm_;
   // Of all losses: they run one after another, on the compute stream.
   DeviceBuffer sums_;
 };
@@ -46,8 +47,9 @@ class CudaKernelFactory : public KernelFactory {
 }  // namespace
 
 std::unique_ptr<KernelFactory> MakeCudaKernels(CudaContext& context,
-                                               std::vector<std::string>* notes) {
-  return std::make_unique<CudaKernelFactory>(context, notes);
+                                               std::vector<std::string>* notes,
+                                               Communicator* comm) {
+  return std::make_unique<CudaKernelFactory>(context, notes, comm);
 }
 
 }  // namespace gaccd

@@ -1,6 +1,6 @@
 // The GPU's kernels. Which function is computed by what: function_table.h. All kernels run on
-// CudaContext::compute() and never wait on the host, so a graph can be captured from them. No
-// kernel adds floats atomically: equal bits from run to run.
+// CudaContext::compute() and never wait on the host. All but those of collective functions can be
+// captured. No kernel adds floats atomically: equal bits from run to run.
 #pragma once
 
 #include <memory>
@@ -12,15 +12,17 @@
 
 namespace gaccd {
 
+class Communicator;
 class CudaContext;
 
-// `context` must outlive the factory and its kernels. Make() is kConfig, naming the function and
+// `context` and `comm` (of collective functions; may be null) must outlive the factory and its
+// kernels. Make() is kConfig, naming the function and
 // the types, where there is no kernel.
 // `notes` (may be null; lives as long as the factory) gets a line for every thing that is done
 // otherwise than it should be, because a library does not offer it. Only built with CUDA; the rest
 // of this header always is.
 [[nodiscard]] std::unique_ptr<KernelFactory> MakeCudaKernels(
-    CudaContext& context, std::vector<std::string>* notes = nullptr);
+    CudaContext& context, std::vector<std::string>* notes = nullptr, Communicator* comm = nullptr);
 
 // By the name of the function.
 [[nodiscard]] bool HasCudaKernel(std::string_view function);

@@ -19,6 +19,7 @@ KernelResult MakeAttentionCuda(const CudaRequest& request);
 KernelResult MakeAttentionGradientCuda(const CudaRequest& request);
 KernelResult MakeBiasGradientCuda(const CudaRequest& request);
 KernelResult MakeCastCuda(const CudaRequest& request);
+KernelResult MakeCollectiveCuda(const CudaRequest& request);
 KernelResult MakeCorrectCountCuda(const CudaRequest& request);
 KernelResult MakeDropoutCuda(const CudaRequest& request);
 KernelResult MakeEmbeddingCuda(const CudaRequest& request);
@@ -50,5 +51,6 @@ KernelResult MakeSoftmaxCuda(const CudaRequest& request);
 KernelResult MakeSoftmaxGradientCuda(const CudaRequest& request);
 KernelResult MakeTokenCrossEntropyCuda(const CudaRequest& request);
 KernelResult MakeTokenCrossEntropyGradientCuda(const CudaRequest& request);
+KernelResult MakeZerosCuda(const CudaRequest& request);
 
 }  // namespace gaccd

@@ -10,12 +10,15 @@
 
 namespace gaccd {
 
+class Communicator;
+
 struct CudaRequest : KernelRequest {
   CudaContext& context;  // outlives the kernel
   KernelStream on;
   // Gets a line for every thing that is done otherwise than it should be, because a library does
   // not offer it.
   std::vector<std::string>& notes;
+  Communicator* comm = nullptr;  // of collective functions; null: there is none
 
   [[nodiscard]] DType dtype() const { return inputs[0].dtype; }
   [[nodiscard]] std::int64_t elements() const { return Elements(inputs[0].shape); }

@@ -1,6 +1,10 @@
 #include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
 
 #include "collectives/base/simd.h"
+#include "daemon/ops/call_kernel.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/elementwise.h"
 
@@ -158,6 +162,20 @@ KernelResult MakeSiluGradientCpu(const KernelRequest& request) {
 
 KernelResult MakeReluGradientCpu(const KernelRequest& request) {
   return MakeLoop(request, ReluGradientLoop);
+}
+
+KernelResult MakeZerosCpu(const KernelRequest& request) {
+  std::vector<std::size_t> bytes;
+  for (const ValueSpec& spec : request.outputs) {
+    bytes.push_back(static_cast<std::size_t>(spec.bytes()));
+  }
+  return std::unique_ptr<Kernel>(
+      std::make_unique<CallKernel>(request, [bytes = std::move(bytes)](const CallKernel::Call& c) {
+        for (std::size_t i = 0; i < bytes.size(); ++i) {
+          if (!c.add[i] && bytes[i] > 0) std::memset(c.outputs[i], 0, bytes[i]);
+        }
+        return Status::Ok();
+      }));
 }
 
 }  // namespace gaccd

@@ -66,6 +66,15 @@ __global__ void __launch_bounds__(kThreads)
   for (std::int64_t i = thread; i < elements; i += threads) y[i] = factor * x[i];
 }
 
+__global__ void __launch_bounds__(kThreads)
+    DivideKernel(const float* in, double count, float* out, std::int64_t elements) {
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (std::int64_t i = thread; i < elements; i += threads) {
+    out[i] = static_cast<float>(static_cast<double>(in[i]) / count);
+  }
+}
+
 template <typename T>
 Status MultiplyOf(const KernelStream& on, const void* x, double factor, void* y,
                   std::int64_t elements) {
@@ -152,6 +161,13 @@ Status EnqueueMultiply(const KernelStream& on, DType dtype, const void* x, doubl
                        std::int64_t elements) {
   const auto enqueue = dtype == DType::kF64 ? MultiplyOf<double> : MultiplyOf<float>;
   return enqueue(on, x, factor, y, elements);
+}
+
+Status EnqueueDivide(const KernelStream& on, const float* in, std::int64_t elements,
+                     std::int64_t count, float* out) {
+  const auto most = static_cast<unsigned>(on.multiprocessors) * kBlocksPerMultiprocessor;
+  return Launch(DivideKernel, {std::min(most, BlocksFor(elements, kThreads)), kThreads}, on.stream,
+                "divide by a count", in, static_cast<double>(count), out, elements);
 }
 
 Status EnqueueAddBias(const KernelStream& on, DType dtype, const void* bias, void* y, Matrix size,

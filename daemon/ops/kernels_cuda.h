@@ -39,6 +39,9 @@ Status EnqueueActivationGradient(const KernelStream& on, ActivationKind kind, DT
 // f32 or f64.
 Status EnqueueMultiply(const KernelStream& on, DType dtype, const void* x, double factor, void* y,
                        std::int64_t elements);
+// out[i] = in[i] / count in f64, rounded once.
+Status EnqueueDivide(const KernelStream& on, const float* in, std::int64_t elements,
+                     std::int64_t count, float* out);
 // y[row, column] += bias[column], then ReLU. For products without such an epilogue.
 Status EnqueueAddBias(const KernelStream& on, DType dtype, const void* bias, void* y, Matrix size,
                       bool relu);

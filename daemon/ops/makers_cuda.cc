@@ -133,4 +133,19 @@ KernelResult MakeSoftmaxCrossEntropyGradientCuda(const CudaRequest& request) {
       });
 }
 
+KernelResult MakeZerosCuda(const CudaRequest& request) {
+  std::vector<std::size_t> bytes;
+  for (const ValueSpec& spec : request.outputs) {
+    bytes.push_back(static_cast<std::size_t>(spec.bytes()));
+  }
+  return Make(request, [stream = request.on.stream, bytes = std::move(bytes)](const Call& c) {
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      if (c.add[i] || bytes[i] == 0) continue;
+      GACCD_RETURN_IF_ERROR(
+          CudaStatus(cudaMemsetAsync(c.outputs[i], 0, bytes[i], stream), "sums over no samples"));
+    }
+    return Status::Ok();
+  });
+}
+
 }  // namespace gaccd

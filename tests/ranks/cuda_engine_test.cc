@@ -73,6 +73,60 @@ TEST_P(CudaEngineRanks, OnOneGpuTogetherWithOverlap) {
   ExpectSameOnAllRanks(GetParam(), found, kSame);
 }
 
+// Collective functions in the model, also on ranks without samples: what is trained is what is
+// trained without them.
+class CudaEngineCollectives : public CudaEngineRanks {
+ protected:
+  static EngineCase With() {
+    EngineCase test = GetParam();
+    test.updates = 4;
+    test.evaluate = false;
+    test.collectives = true;
+    return test;
+  }
+  static EngineCase Without() {
+    EngineCase test = With();
+    test.collectives = false;
+    return test;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(All, CudaEngineCollectives, ::testing::ValuesIn(AllCases()),
+                         [](const auto& test) { return test.param.name; });
+
+TEST_P(CudaEngineCollectives, OnCpus) {
+  const auto found = RunCpuRanks(With());
+  const auto expected = RunCpuRanks(Without());
+  for (std::size_t rank = 0; rank < found.size(); ++rank) {
+    ASSERT_TRUE(found[rank].ok()) << found[rank].status().message();
+    ExpectSame(*found[rank], *expected[rank], kSame);
+  }
+}
+
+TEST_P(CudaEngineCollectives, InGraphsThatAreCut) {
+  standin::SetDelays(5, 50);
+  const auto found = RunCudaRanks(With(), {.choice = {.bucket_elements = 1}});
+  standin::SetDelays(0, 0);
+  EXPECT_GT(standin::CountNccl()["ncclAllGather"], 0);
+  ExpectSameOnAllRanks(Without(), found, kSame);
+}
+
+TEST_P(CudaEngineCollectives, OnOneGpuTogether) {
+  ExpectSameOnAllRanks(Without(), RunCudaRanks(With(), {.one_gpu = true}), kSame);
+}
+
+TEST(CudaEngineOneRank, WithCollectives) {
+  EngineCase test{.name = "one", .micro = 5, .target = 13, .updates = 3, .evaluate = false};
+  ResetGpus(1);
+  EngineCase with = test;
+  with.collectives = true;
+  const EngineChoice cuda{.device = Device::kCuda, .cublaslt = &standin::StandInCublasLt()};
+  for (const EngineChoice& choice : {EngineChoice{}, cuda}) {
+    const auto found = RunEngine(*MakeSingle(), with, choice);
+    ASSERT_TRUE(found.ok()) << found.status().message();
+    ExpectSame(*found, *RunEngine(*MakeSingle(), test, {}), kSame);
+  }
+}
+
 TEST(CudaEngineOneRank, WithOverlap) {
   for (const EngineCase& test : CasesOf(1)) {
     SCOPED_TRACE(test.name);

@@ -53,30 +53,30 @@ Record RecordOne(std::shared_ptr<const Function> function) {
 // kLoss: what the objective is; kBackward: what the function is told. Where they differ, the
 // gradient is wrong.
 template <GradConvention kLoss, GradConvention kBackward>
-Status Sum(Communicator& comm) {
-  return CheckGradient(comm, LossOf(kLoss), {5},
+Status Sum(const GradientRanks& ranks) {
+  return CheckGradient(ranks, LossOf(kLoss), {5},
                        RecordOne(std::make_shared<AllReduceSum>(kBackward)));
 }
 
 template <GradConvention kLoss, GradConvention kBackward>
-Status Mean(Communicator& comm) {
-  return CheckGradient(comm, LossOf(kLoss), {5},
+Status Mean(const GradientRanks& ranks) {
+  return CheckGradient(ranks, LossOf(kLoss), {5},
                        RecordOne(std::make_shared<AllReduceMean>(7, kBackward)));
 }
 
 template <GradConvention kLoss, GradConvention kBackward>
-Status Gather(Communicator& comm) {
-  const RowsByRank rows = SomeRows(comm);
-  return CheckGradient(comm, LossOf(kLoss), OwnShape(rows),
+Status Gather(const GradientRanks& ranks) {
+  const RowsByRank rows = SomeRows(ranks.comm);
+  return CheckGradient(ranks, LossOf(kLoss), OwnShape(rows),
                        RecordOne(std::make_shared<AllGather>(rows, kBackward)));
 }
 
 // Of a value with two users.
 template <GradConvention kLoss>
-Status GatherTwice(Communicator& comm) {
-  const RowsByRank rows = SomeRows(comm);
+Status GatherTwice(const GradientRanks& ranks) {
+  const RowsByRank rows = SomeRows(ranks.comm);
   return CheckGradient(
-      comm, LossOf(kLoss), OwnShape(rows), [&](Graph& graph, ValueId x) -> Result<ValueId> {
+      ranks, LossOf(kLoss), OwnShape(rows), [&](Graph& graph, ValueId x) -> Result<ValueId> {
         const auto gather = std::make_shared<AllGather>(rows, kLoss);
         GACCD_ASSIGN_OR_RETURN(const ValueId value,
                                Apply(graph, std::make_shared<Reshape>(OwnShape(rows)), {x}));
@@ -87,18 +87,18 @@ Status GatherTwice(Communicator& comm) {
 }
 
 template <Loss kLoss>
-Status Scatter(Communicator& comm) {
-  const RowsByRank rows = SomeRows(comm);
-  return CheckGradient(comm, kLoss, WholeShape(rows),
+Status Scatter(const GradientRanks& ranks) {
+  const RowsByRank rows = SomeRows(ranks.comm);
+  return CheckGradient(ranks, kLoss, WholeShape(rows),
                        RecordOne(std::make_shared<ReduceScatter>(rows)));
 }
 
 // Two functions in a row are a third one, in both directions.
 template <GradConvention kLoss>
-Status ScatterThenGather(Communicator& comm) {
-  const RowsByRank rows = SomeRows(comm);
+Status ScatterThenGather(const GradientRanks& ranks) {
+  const RowsByRank rows = SomeRows(ranks.comm);
   return CheckGradient(
-      comm, LossOf(kLoss), WholeShape(rows), [&](Graph& graph, ValueId x) -> Result<ValueId> {
+      ranks, LossOf(kLoss), WholeShape(rows), [&](Graph& graph, ValueId x) -> Result<ValueId> {
         GACCD_ASSIGN_OR_RETURN(const ValueId part,
                                Apply(graph, std::make_shared<ReduceScatter>(rows), {x}));
         return Apply(graph, std::make_shared<AllGather>(rows, kLoss), {part});
@@ -106,9 +106,9 @@ Status ScatterThenGather(Communicator& comm) {
 }
 
 template <GradConvention kLoss, GradConvention kBackward>
-Status FromEachRoot(Communicator& comm) {
-  for (int root = 0; root < comm.size(); ++root) {
-    GACCD_RETURN_IF_ERROR(CheckGradient(comm, LossOf(kLoss), {5},
+Status FromEachRoot(const GradientRanks& ranks) {
+  for (int root = 0; root < ranks.comm.size(); ++root) {
+    GACCD_RETURN_IF_ERROR(CheckGradient(ranks, LossOf(kLoss), {5},
                                         RecordOne(std::make_shared<Broadcast>(root, kBackward))));
   }
   return Status::Ok();

@@ -14,7 +14,8 @@ using ::testing::HasSubstr;
 TEST(CollectiveGradients, EqualFiniteDifferences) {
   for (const testing::GradientCase& test : testing::GradientCases()) {
     for (int ranks = 1; ranks <= 5; ++ranks) {
-      const Status status = RunThreadRanks(ranks, {}, test.run);
+      const Status status =
+          RunThreadRanks(ranks, {}, [&](Communicator& comm) { return test.run(comm); });
       EXPECT_TRUE(status.ok()) << test.name << ", " << ranks << " ranks: " << status.message();
     }
   }
@@ -30,7 +31,8 @@ TEST(CollectiveGradients, EqualFiniteDifferencesOnAGroupOfOne) {
 TEST(CollectiveGradients, WrongOnesAreSeen) {
   for (const testing::GradientCase& test : testing::WrongGradientCases()) {
     for (int ranks = 2; ranks <= 4; ++ranks) {
-      const Status status = RunThreadRanks(ranks, {}, test.run);
+      const Status status =
+          RunThreadRanks(ranks, {}, [&](Communicator& comm) { return test.run(comm); });
       ASSERT_FALSE(status.ok()) << test.name << ", " << ranks << " ranks: not seen";
       EXPECT_THAT(status.message(),
                   AnyOf(HasSubstr("finite differences"), HasSubstr("the gradient is wrong")));

@@ -7,6 +7,7 @@
 
 #include "daemon/autograd/function.h"
 #include "daemon/model/model.h"
+#include "daemon/ops/collective.h"
 #include "daemon/ops/flatten.h"
 #include "daemon/ops/linear.h"
 #include "daemon/ops/mean_squared_error.h"
@@ -21,6 +22,7 @@ using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::Not;
+using testing::UnorderedElementsAre;
 
 // The functions that get a kernel, in their order; a folded one with what it does too.
 std::vector<std::string> Kernels(const Graph& graph) {
@@ -123,6 +125,22 @@ TEST(SimplifyTest, DropsWhatNobodyNeeds) {
   record(with, true);
   EXPECT_THAT(Kernels(with.executor().graph()),
               AllOf(Contains("linear+relu"), Not(Contains("relu")), Contains("correct_count")));
+}
+
+// What a rank without samples runs: the collectives, and zeros instead of all sums over rows.
+TEST(SimplifyTest, WithoutRowsZerosAndCollectivesAreLeft) {
+  GraphBench bench;
+  const ValueId w = bench.Apply(std::make_shared<AllReduceSum>(), {bench.Parameter("w", {3, 7})});
+  const ValueId b = bench.Parameter("b", {3});
+  const ValueId z = bench.Apply(std::make_shared<Linear>(), {bench.Input("x", {0, 7}), w, b});
+  bench.RecordTraining(
+      bench.Apply(std::make_shared<MeanSquaredError>(), {z, bench.Input("t", {0, 3})}));
+  Simplify(bench.graph());
+  ReplaceEmptyNodes(bench.graph());
+  EXPECT_TRUE(HasCollectives(bench.graph()));
+  EXPECT_THAT(Kernels(bench.graph()),
+              UnorderedElementsAre("all_reduce_sum", "zeros", "zeros", "zeros", "all_reduce_sum",
+                                   "accumulate"));
 }
 
 }  // namespace

@@ -12,7 +12,6 @@
 #include "daemon/autograd/executor.h"
 #include "daemon/device/cpu/cpu_context.h"
 #include "daemon/ops/cpu_kernels.h"
-#include "daemon/ops/cuda_kernels.h"
 
 namespace gaccd {
 namespace {
@@ -86,13 +85,6 @@ TEST(Collective, NeedsItsCommunicator) {
       ErrorKind::kInternal, "is for rank 1 of 2, this is rank 0 of 1");
   ExpectRefused(RunOn(comm.get(), std::make_shared<Broadcast>(1), {2}, {1, 2}).status(),
                 ErrorKind::kInternal, "expected a root below 1, found rank 1");
-}
-
-TEST(Collective, HasNoKernelOnTheGpu) {
-  Graph graph;
-  const ValueId x = graph.AddInput("x", F32({2}));
-  ASSERT_TRUE(graph.Apply(std::make_shared<AllReduceSum>(), {x}).ok());
-  EXPECT_THAT(CheckCudaKernels(graph).message(), HasSubstr("'all_reduce_sum'"));
 }
 
 TEST(Collective, TheMeanDividesByTheCountAndNotByTheRanks) {

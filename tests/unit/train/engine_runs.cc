@@ -8,6 +8,10 @@
 #include "daemon/data/index_source.h"
 #include "daemon/data/sample_order.h"
 #include "daemon/data/update_schedule.h"
+#include "daemon/ops/collective.h"
+#include "daemon/ops/linear.h"
+#include "daemon/ops/multiply.h"
+#include "daemon/ops/relu.h"
 #include "daemon/optim/optimizer.h"
 #include "daemon/tensor/random.h"
 #include "daemon/train/update.h"
@@ -79,6 +83,62 @@ SampleSpec SpecOf(const EngineCase& test) {
   return spec;
 }
 
+// The layers of ModelOf() with weights that are as they were after all collective functions, and so
+// are their gradients: each rank has its own part of them, and the parts are summed at the end.
+class CollectiveNetwork final : public Network {
+ public:
+  CollectiveNetwork(const EngineCase& test, int rank) : test_(test), rank_(rank) {
+    for (std::size_t i = 1; i < test.widths.size(); ++i) {
+      const Shape shape = {test.widths[i], test.widths[i - 1]};
+      const auto uniform = nn::Uniform(1 / std::sqrt(static_cast<double>(shape[1])));
+      parameters_.Declare({StrCat("fc", i, ".weight"), shape, uniform});
+      parameters_.Declare({StrCat("fc", i, ".bias"), {shape[0]}, uniform});
+    }
+  }
+
+  ValueId Record(nn::Recorder& recorder) const override {
+    ValueId x = recorder.Input("features");
+    if (test_.target == test_.micro * test_.ranks && test_.tail == 0) {
+      // All ranks have as many rows: a collective function reads the batch itself.
+      const RowsByRank rows = EqualRows(recorder.samples());
+      x = recorder.Apply("gather", std::make_shared<AllGather>(rows), {x});
+      x = recorder.Apply("own", std::make_shared<OwnRows>(rows), {x});
+    }
+    for (std::size_t i = 1; i < test_.widths.size(); ++i) {
+      if (i > 1) x = recorder.Apply("relu", std::make_shared<Relu>(), {x});
+      const ValueId weight = Travel(recorder, recorder.Parameter(2 * i - 2), test_.widths[i]);
+      x = recorder.Apply("fc", std::make_shared<Linear>(),
+                         {x, weight, recorder.Parameter(2 * i - 1)});
+    }
+    return x;
+  }
+  [[nodiscard]] SampleSpec ExampleSample() const override { return SpecOf(test_); }
+  [[nodiscard]] std::string Describe() const override { return "collective"; }
+
+ private:
+  [[nodiscard]] RowsByRank EqualRows(std::int64_t rows) const {
+    return {.rows = std::vector<std::int64_t>(static_cast<std::size_t>(test_.ranks), rows),
+            .rank = rank_};
+  }
+  ValueId Travel(nn::Recorder& recorder, ValueId weight, std::int64_t rows) const {
+    const RowsByRank by_rank = EqualRows(rows);
+    const auto share = std::make_shared<Multiply>(1 / static_cast<double>(test_.ranks));
+    const std::vector<std::shared_ptr<const Function>> way = {
+        std::make_shared<Broadcast>(test_.ranks - 1),
+        std::make_shared<AllReduceMean>(test_.ranks),
+        std::make_shared<AllGather>(by_rank),
+        std::make_shared<ReduceScatter>(by_rank),
+        share,
+        std::make_shared<AllReduceSum>(),
+        share};
+    for (const auto& function : way) weight = recorder.Apply("travel", function, {weight});
+    return weight;
+  }
+
+  EngineCase test_;
+  int rank_;
+};
+
 void AddSizes(const Plan& plan, int rank, std::set<std::int64_t>* sizes) {
   for (std::int64_t step = 0; step < plan.accum_steps(); ++step) {
     if (plan.MicroBatch(rank, step) > 0) sizes->insert(plan.MicroBatch(rank, step));
@@ -98,7 +158,7 @@ struct Setting {
   }
 };
 
-Result<Setting> SettingOf(const EngineCase& test) {
+Result<Setting> SettingOf(const EngineCase& test, int rank) {
   GACCD_ASSIGN_OR_RETURN(const Plan plan, PlanOf(test));
   auto data = DataOf(test);
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule,
@@ -106,13 +166,13 @@ Result<Setting> SettingOf(const EngineCase& test) {
                                                .batch = plan.effective_batch(),
                                                .epochs = 0,
                                                .max_updates = test.updates}));
-  return Setting{std::move(data), ModelOf(test), plan, schedule};
+  return Setting{std::move(data), ModelOf(test, rank), plan, schedule};
 }
 
 Result<std::unique_ptr<Engine>> EngineOf(Communicator& comm, const EngineCase& test,
                                          const Setting& setting, const EngineChoice& choice) {
-  ReplicaOptions replica{.eval_batches = {test.target},
-                         .micro_steps_per_update = setting.plan.accum_steps()};
+  ReplicaOptions replica{.micro_steps_per_update = setting.plan.accum_steps()};
+  if (test.evaluate) replica.eval_batches = {test.target};
   for (std::int64_t u = 0; u < setting.schedule.updates(); ++u) {
     GACCD_ASSIGN_OR_RETURN(const Plan plan, setting.PlanOf(setting.schedule.At(u)));
     AddSizes(plan, comm.rank(), &replica.micro_batches);
@@ -224,7 +284,11 @@ std::unique_ptr<Dataset> DataOf(const EngineCase& test) {
   return std::make_unique<HashedDataset>(size, SpecOf(test), test.poisoned);
 }
 
-Model ModelOf(const EngineCase& test) {
+Model ModelOf(const EngineCase& test, int rank) {
+  if (test.collectives) {
+    auto network = std::make_shared<CollectiveNetwork>(test, rank);
+    return Model::Make(std::move(network), test.loss, SpecOf(test)).value();
+  }
   ModelSpec spec{.layers = {}, .loss = test.loss};
   for (std::size_t i = 1; i < test.widths.size(); ++i) {
     if (i > 1) spec.layers.push_back({StrCat("relu", i), ReluSpec{}});
@@ -235,7 +299,7 @@ Model ModelOf(const EngineCase& test) {
 
 Result<EngineRun> RunEngine(Communicator& engine_comm, const EngineCase& test,
                             const EngineChoice& choice, const EngineRunOptions& options) {
-  GACCD_ASSIGN_OR_RETURN(const Setting setting, SettingOf(test));
+  GACCD_ASSIGN_OR_RETURN(const Setting setting, SettingOf(test, engine_comm.rank()));
   GACCD_ASSIGN_OR_RETURN(auto engine, EngineOf(engine_comm, test, setting, choice));
   GACCD_ASSIGN_OR_RETURN(auto batches, BatchesOf(setting, *engine, engine_comm.rank()));
   EngineRun run;
@@ -251,7 +315,7 @@ Result<EngineRun> RunEngine(Communicator& engine_comm, const EngineCase& test,
     return status;
   }
   GACCD_RETURN_IF_ERROR(ReadOut(test, setting, *engine, &run));
-  GACCD_RETURN_IF_ERROR(EvaluateFirst(test, setting, *engine, &run));
+  if (test.evaluate) GACCD_RETURN_IF_ERROR(EvaluateFirst(test, setting, *engine, &run));
   return run;
 }
 

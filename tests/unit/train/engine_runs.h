@@ -36,6 +36,10 @@ struct EngineCase {
   bool outlive_nonfinite = false;
   // The features come last, behind a tensor that the model does not use.
   bool other_tensors = false;
+  // Every weight goes through all collective functions before it is used; what is computed is the
+  // same.
+  bool collectives = false;
+  bool evaluate = true;  // not with collectives
 };
 
 inline void PrintTo(const EngineCase& test, std::ostream* out) { *out << test.name; }
@@ -68,7 +72,7 @@ struct EngineRunOptions {
 [[nodiscard]] Result<Plan> PlanOf(const EngineCase& test);
 // The data set, a function of the case.
 [[nodiscard]] std::unique_ptr<Dataset> DataOf(const EngineCase& test);
-[[nodiscard]] Model ModelOf(const EngineCase& test);
+[[nodiscard]] Model ModelOf(const EngineCase& test, int rank = 0);
 
 // Runs the case on one rank. Collective: `engine_comm` belongs to the engine.
 Result<EngineRun> RunEngine(Communicator& engine_comm, const EngineCase& test,
