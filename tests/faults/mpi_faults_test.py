@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Ranks that hang or die: every other rank must leave in time and name the offender.
 
-usage: mpi_faults_test.py PATH_OF_mpi_fault_ranks [unittest arguments]
+usage: mpi_faults_test.py RANK_PROCESS [unittest arguments]
 """
 
 import os
@@ -33,7 +33,7 @@ def run(fault, victim, ranks=4, nodes=(), mpirun=()):
     with tempfile.TemporaryDirectory() as directory:
         command = ["timeout", "-k", "1", "40", "mpirun", "--allow-run-as-root", "--oversubscribe",
                    "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", *mpirun,
-                   "-n", str(ranks), PROGRAM, fault, str(victim), str(int(BOUND * 1000)),
+                   "-n", str(ranks), PROGRAM, "faults", fault, str(victim), str(int(BOUND * 1000)),
                    directory, *map(str, nodes)]
         start = time.monotonic()
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "tests/gpu/gpu_test.h"
+#include "tests/sources.h"
 
 namespace gaccd {
 const CublasLtApi* CublasLtOfTest() { return nullptr; }
@@ -20,6 +21,7 @@ constexpr int kSkipped = 77;  // CTest's SKIP_RETURN_CODE
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
+  if (!gaccd::testing::KeepSources(argc, argv)) return 64;
   if (testing::GTEST_FLAG(list_tests)) return RUN_ALL_TESTS();
   int gpus = 0;
   const cudaError_t error = cudaGetDeviceCount(&gpus);

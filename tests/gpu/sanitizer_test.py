@@ -2,7 +2,7 @@
 """compute-sanitizer over the kernels: memory errors, races in shared memory, reads of memory that
 nothing wrote.
 
-usage: sanitizer_test.py TEST_PROGRAM...
+usage: sanitizer_test.py TEST_PROGRAM SOURCES...     each SOURCES for --sources=
 """
 import os
 import shutil
@@ -12,18 +12,20 @@ import unittest
 
 import support
 
-PROGRAMS = [os.path.abspath(path) for path in sys.argv[1:]]
+PROGRAM = os.path.abspath(sys.argv[1])
+SOURCES = sys.argv[2:]
 del sys.argv[1:]
 TOOL = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
 FOUND = 21  # what it ends with when it found something
-SECONDS = 100  # for one program under one tool
+SECONDS = 100  # for one start under one tool
 
 
 class Sanitizer(unittest.TestCase):
     def check(self, tool, *options):
-        for program in PROGRAMS:
-            with self.subTest(program=os.path.basename(program)):
-                command = [TOOL, f"--tool={tool}", f"--error-exitcode={FOUND}", *options, program]
+        for sources in SOURCES:
+            with self.subTest(sources=sources):
+                command = [TOOL, f"--tool={tool}", f"--error-exitcode={FOUND}", *options, PROGRAM,
+                           f"--sources={sources}"]
                 done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                       text=True, timeout=SECONDS, check=False)
                 if "Device not supported" in done.stdout:

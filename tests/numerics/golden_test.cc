@@ -89,8 +89,8 @@ TEST(GoldenTest, LossAndGradientsAreThoseOfPyTorch) {
   const std::vector<std::int64_t> micro_batches = {13, 9, 7, 3};
   const Model model = MakeMlp(golden.widths);
   Samples samples(SampleOf(golden.widths, LossKind::kSoftmaxCrossEntropy), golden.samples, 3);
-  Trainer trainer(model, {.micro_batches = {micro_batches.begin(), micro_batches.end()},
-                          .micro_steps_per_update = std::ssize(micro_batches)});
+  BenchTrainer trainer(model, {.micro_batches = {micro_batches.begin(), micro_batches.end()},
+                               .micro_steps_per_update = std::ssize(micro_batches)});
   double loss = 0;
   std::int64_t at = 0;
   for (const std::int64_t count : micro_batches) {

@@ -40,16 +40,17 @@ TEST_P(MemoryTest, PlannedBytesAreWithin3PercentOfTheMeasuredOnes) {
   {  // Loads the code of oneDNN, which is not the model's.
     const Model small = MakeMlp({64, 64, 10});
     Samples samples(SampleOf({64, 64, 10}, loss), 64, 3);
-    Trainer warm_up(small, {.micro_batches = {64}, .micro_steps_per_update = load.micro_steps});
+    BenchTrainer warm_up(small,
+                         {.micro_batches = {64}, .micro_steps_per_update = load.micro_steps});
     warm_up.MicroStep(samples.All(), 1, true);
   }
   const Model model = MakeMlp(load.widths);
   const std::int64_t fewer = load.samples - 1;
   Samples samples(SampleOf(load.widths, loss), load.samples, 3);
   const std::int64_t before = Resident();
-  Trainer trainer(model, {.micro_batches = {fewer, load.samples},
-                          .eval_batches = {load.samples},
-                          .micro_steps_per_update = load.micro_steps});
+  BenchTrainer trainer(model, {.micro_batches = {fewer, load.samples},
+                               .eval_batches = {load.samples},
+                               .micro_steps_per_update = load.micro_steps});
   for (int update = 0; update < 2; ++update) {
     trainer.MicroStep(samples.All(), 1e-3F, true);
     trainer.MicroStep(samples.View(0, fewer), 1e-3F, false);

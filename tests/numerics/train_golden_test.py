@@ -1,4 +1,4 @@
-"""Whole trainings, from job text to weights file, against PyTorch: train_golden_test.py GACCD MPIRUN GOLDEN_RANKS
+"""Whole trainings, from job text to weights file, against PyTorch: train_golden_test.py GACCD MPIRUN RANK_PROCESS
 
 Models: tests/golden/models/*.txtpb, made by tests/golden/make_models.py, the same way, but from
 initial weights as Hugging Face saves them, and the tolerance of every tensor of weights is that of
@@ -124,7 +124,7 @@ class TrainGolden(unittest.TestCase):
             for nodes, ranks in golden.worlds:
                 with (self.subTest(job=job.stem, nodes=nodes, ranks=ranks),
                       tempfile.TemporaryDirectory() as folder):
-                    self.run_and_compare(golden, folder, GOLDEN_RANKS, job, nodes, ranks, folder)
+                    self.run_and_compare(golden, folder, RANK_PROCESS, "golden", job, nodes, ranks, folder)
 
     def test_models(self):
         jobs = sorted(MODELS.glob("*.txtpb"))
@@ -135,7 +135,7 @@ class TrainGolden(unittest.TestCase):
             for nodes, ranks in golden.worlds:
                 with (self.subTest(job=job.stem, nodes=nodes, ranks=ranks),
                       tempfile.TemporaryDirectory() as folder):
-                    self.run_ranks(MODELS, GOLDEN_RANKS, job, nodes, ranks, folder, init)
+                    self.run_ranks(MODELS, RANK_PROCESS, "golden", job, nodes, ranks, folder, init)
                     self.compare_model(golden, folder, job.with_suffix(".trained"))
 
     def test_ranks_that_are_processes(self):
@@ -149,5 +149,5 @@ class TrainGolden(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    GACCD, MPIRUN, GOLDEN_RANKS = sys.argv[1:4]
+    GACCD, MPIRUN, RANK_PROCESS = sys.argv[1:4]
     unittest.main(argv=sys.argv[:1])

@@ -1,20 +1,48 @@
-include(GoogleTest)
+# Sources of tests stand in folders, and are linked into few programs: a program is a link, and a link
+# costs seconds. Each CTest entry runs the tests of its own sources, in a process of its own.
 
-# gaccd_test(NAME LABEL TIMEOUT SOURCES file... [LIBS target...] [NOT_UNDER_TSAN])
-# One GoogleTest binary, one CTest entry. LABEL is unit, ranks, numerics, cluster or faults.
+# gaccd_test_program(NAME [file...]): the program build/<preset>/tests/NAME, made at its first use.
+function(gaccd_test_program name)
+  if(NOT TARGET ${name})
+    add_executable(${name} ${ARGN})
+    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+    target_link_libraries(${name} PRIVATE gaccd_options gaccd_testing)
+  endif()
+endfunction()
+
+# gaccd_test_entry(NAME PROGRAM SOURCES file... [LIBS target...]): adds the sources to the program, and
+# a CTest entry that runs the tests of those which are named *_test.cc.
+function(gaccd_test_entry name program)
+  cmake_parse_arguments(arg "" "" "SOURCES;LIBS" ${ARGN})
+  target_sources(${program} PRIVATE ${arg_SOURCES})
+  target_link_libraries(${program} PRIVATE ${arg_LIBS})
+  list(FILTER arg_SOURCES INCLUDE REGEX "_test\\.cc$")
+  set(tests "")
+  foreach(source ${arg_SOURCES})
+    cmake_path(ABSOLUTE_PATH source NORMALIZE)
+    cmake_path(RELATIVE_PATH source BASE_DIRECTORY "${PROJECT_SOURCE_DIR}/tests")
+    list(APPEND tests ${source})
+  endforeach()
+  list(JOIN tests "," tests)
+  add_test(NAME ${name} COMMAND ${program} --sources=${tests})
+endfunction()
+
+# gaccd_test(NAME PROGRAM program LABEL label TIMEOUT seconds SOURCES file... [LIBS target...]
+#            [NOT_UNDER_TSAN])
+# A CTest entry of a program of GoogleTest; tests/README.md lists the programs. LABEL is unit, ranks,
+# numerics, cluster or faults.
 # NOT_UNDER_TSAN: takes minutes under the thread sanitizer, where tests of the engine or of the
 # training run the same code between more threads.
 function(gaccd_test name)
-  cmake_parse_arguments(arg "NOT_UNDER_TSAN" "LABEL;TIMEOUT" "SOURCES;LIBS" ${ARGN})
+  cmake_parse_arguments(arg "NOT_UNDER_TSAN" "PROGRAM;LABEL;TIMEOUT" "SOURCES;LIBS" ${ARGN})
   if(arg_NOT_UNDER_TSAN AND "thread" IN_LIST GACCD_SANITIZE)
     return()
   endif()
-  if(NOT arg_LABEL OR NOT arg_TIMEOUT OR NOT arg_SOURCES)
-    message(FATAL_ERROR "gaccd_test(${name}): LABEL, TIMEOUT and SOURCES are needed")
+  if(NOT arg_PROGRAM OR NOT arg_LABEL OR NOT arg_TIMEOUT OR NOT arg_SOURCES)
+    message(FATAL_ERROR "gaccd_test(${name}): PROGRAM, LABEL, TIMEOUT and SOURCES are needed")
   endif()
-  add_executable(${name} ${arg_SOURCES})
-  target_link_libraries(${name} PRIVATE gaccd_options ${arg_LIBS} GTest::gtest GTest::gmock GTest::gtest_main)
-  add_test(NAME ${name} COMMAND ${name})
+  gaccd_test_program(${arg_PROGRAM})
+  gaccd_test_entry(${name} ${arg_PROGRAM} SOURCES ${arg_SOURCES} LIBS ${arg_LIBS})
   if(GACCD_SANITIZE)
     math(EXPR arg_TIMEOUT "4 * ${arg_TIMEOUT}")
   endif()

@@ -5,13 +5,15 @@
 #include <fstream>
 
 #include "collectives/base/files.h"
+#include "collectives/base/strings.h"
 #include "daemon/checkpoint/ckpt_command.h"
 #include "daemon/checkpoint/lease.h"
 #include "daemon/checkpoint/run_state.h"
 #include "daemon/checkpoint/save_task.h"
 #include "daemon/model/safetensors.h"
 #include "tests/unit/base/status_matchers.h"
-#include "tests/unit/checkpoint/fixture.h"
+#include "tests/unit/checkpoint/small_run.h"
+#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 namespace {
@@ -24,11 +26,12 @@ class CkptCommandTest : public ::testing::Test {
  protected:
   void SetUp() override {
     ASSERT_TRUE(
-        SaveSteps(run_, 2, {.folder = folder_.ckpt(), .keep = {.newest = 9}}, {3, 6, 9}).ok());
+        SaveSteps(run_, 2, {.folder = folder_.Path("ckpt"), .keep = {.newest = 9}}, {3, 6, 9})
+            .ok());
   }
   void Break(const std::string& generation) const {
     std::filesystem::resize_file(
-        StrCat(folder_.ckpt(), "/", generation, "/shard-00001-of-00002.bin"), 100);
+        StrCat(folder_.Path("ckpt"), "/", generation, "/shard-00001-of-00002.bin"), 100);
   }
   CkptOutput Run(CkptRequest request) const {
     if (request.path.empty()) request.path = folder_.path();
@@ -43,14 +46,14 @@ class CkptCommandTest : public ::testing::Test {
 
 TEST_F(CkptCommandTest, ListsNewestFirstWithTheirState) {
   Break("step-000000000006-e000001");
-  std::filesystem::create_directory(folder_.ckpt() + "/step-000000000012-e000001");
+  std::filesystem::create_directory(folder_.Path("ckpt") + "/step-000000000012-e000001");
   const std::string text = Run({}).text;
   EXPECT_THAT(text, HasSubstr("step-000000000012-e000001                 -"));
   EXPECT_THAT(text, HasSubstr("unfinished"));
   EXPECT_THAT(text, HasSubstr("damaged: "));
   EXPECT_THAT(text, HasSubstr("expected a file of "));
   EXPECT_LT(text.find("step-000000000009"), text.find("step-000000000003"));
-  EXPECT_EQ(Run({.path = folder_.ckpt()}).text, text) << "the folder itself will do";
+  EXPECT_EQ(Run({.path = folder_.Path("ckpt")}).text, text) << "the folder itself will do";
 }
 
 TEST_F(CkptCommandTest, VerifyNamesWhatIsDamaged) {
@@ -61,8 +64,8 @@ TEST_F(CkptCommandTest, VerifyNamesWhatIsDamaged) {
   output = Run({.action = CkptAction::kVerify});
   EXPECT_THAT(output.verdict, IsError(ErrorKind::kData, "1 of 3 checkpoints are damaged"));
   EXPECT_THAT(output.text, HasSubstr("step-000000000009-e000001: damaged: "));
-  output =
-      Run({.action = CkptAction::kVerify, .path = folder_.ckpt() + "/step-000000000006-e000001/"});
+  output = Run({.action = CkptAction::kVerify,
+                .path = folder_.Path("ckpt") + "/step-000000000006-e000001/"});
   EXPECT_TRUE(output.verdict.ok());
   EXPECT_THAT(output.text, Not(HasSubstr("step-000000000009")));
 }
@@ -85,13 +88,14 @@ TEST_F(CkptCommandTest, VerifyIsAsStrictAsAResume) {
     const TempFolder folder;
     SmallRun run;
     run.nan_at = at;
-    ASSERT_TRUE(SaveSteps(run, 2, {.folder = folder.ckpt()}, {9}).ok());
+    ASSERT_TRUE(SaveSteps(run, 2, {.folder = folder.Path("ckpt")}, {9}).ok());
     const std::string why = at < 912 ? StrCat("a.weight: value ", at, " is not finite: ")
                                      : StrCat("a.bias: value ", at - 912, " is not finite: ");
-    damaged(folder.ckpt(), why);
-    const auto exported = RunCkptCommand({.action = CkptAction::kExport,
-                                          .path = folder.ckpt() + "/step-000000000009-e000001",
-                                          .out = folder.path() + "/w.safetensors"});
+    damaged(folder.Path("ckpt"), why);
+    const auto exported =
+        RunCkptCommand({.action = CkptAction::kExport,
+                        .path = folder.Path("ckpt") + "/step-000000000009-e000001",
+                        .out = folder.path() + "/w.safetensors"});
     EXPECT_THAT(exported, IsError(ErrorKind::kData, why));
     EXPECT_FALSE(PathExists(folder.path() + "/w.safetensors"));
   }
@@ -99,33 +103,33 @@ TEST_F(CkptCommandTest, VerifyIsAsStrictAsAResume) {
     const TempFolder folder;
     SmallRun run;
     run.job = "name: 'x'";
-    ASSERT_TRUE(SaveSteps(run, 2, {.folder = folder.ckpt()}, {9}).ok());
-    damaged(folder.ckpt(), "job text of the checkpoint");
+    ASSERT_TRUE(SaveSteps(run, 2, {.folder = folder.Path("ckpt")}, {9}).ok());
+    damaged(folder.Path("ckpt"), "job text of the checkpoint");
   }
   {
     const TempFolder folder;
-    ASSERT_TRUE(SaveSteps(run_, 2, {.folder = folder.ckpt()}, {9}).ok());
-    const std::string manifest = folder.ckpt() + "/step-000000000009-e000001/MANIFEST";
+    ASSERT_TRUE(SaveSteps(run_, 2, {.folder = folder.Path("ckpt")}, {9}).ok());
+    const std::string manifest = folder.Path("ckpt") + "/step-000000000009-e000001/MANIFEST";
     std::filesystem::remove(manifest);
     std::filesystem::create_directory(manifest);
-    damaged(folder.ckpt(), "/MANIFEST");
+    damaged(folder.Path("ckpt"), "/MANIFEST");
   }
 }
 
 TEST_F(CkptCommandTest, AGenerationOfAnotherUserIsRefused) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give a folder away";
-  const std::string mine = folder_.ckpt() + "/step-000000000009-e000001";
+  const std::string mine = folder_.Path("ckpt") + "/step-000000000009-e000001";
   ASSERT_EQ(::chown(mine.c_str(), 4711, static_cast<gid_t>(-1)), 0);
   const CkptOutput output = Run({.action = CkptAction::kVerify, .path = mine});
   EXPECT_THAT(output.text, HasSubstr("belongs to user 4711"));
-  const auto loaded = LoadNewest(*MakeSingle(), folder_.ckpt(), AcceptAll);
+  const auto loaded = LoadNewest(*MakeSingle(), folder_.Path("ckpt"), AcceptAll);
   ASSERT_TRUE(loaded.ok() && loaded->state);
   EXPECT_EQ(loaded->state->generation.step, 6);
   EXPECT_THAT(loaded->refused, testing::ElementsAre(HasSubstr("belongs to user 4711")));
 }
 
 TEST_F(CkptCommandTest, PruneGoesOnAfterWhatItCannotRemove) {
-  std::filesystem::create_directory(folder_.ckpt() + "/step-000000000006-e000001/mine");
+  std::filesystem::create_directory(folder_.Path("ckpt") + "/step-000000000006-e000001/mine");
   const CkptRequest request{.action = CkptAction::kPrune, .keep = {.newest = 1}};
   const CkptOutput output = Run(request);
   EXPECT_EQ(output.text, "removed step-000000000003-e000001\n");
@@ -135,7 +139,7 @@ TEST_F(CkptCommandTest, PruneGoesOnAfterWhatItCannotRemove) {
 
 TEST_F(CkptCommandTest, JsonHasALinePerCheckpoint) {
   Break("step-000000000006-e000001");
-  std::filesystem::create_directory(folder_.ckpt() + "/step-000000000012-e000001");
+  std::filesystem::create_directory(folder_.Path("ckpt") + "/step-000000000012-e000001");
   const std::string list = Run({.json = true}).text;
   EXPECT_EQ(std::count(list.begin(), list.end(), '\n'), 4);
   EXPECT_THAT(list, HasSubstr("{\"generation\":\"step-000000000009-e000001\",\"step\":9,"
@@ -153,7 +157,7 @@ TEST_F(CkptCommandTest, PruneRemovesByThePolicyUnlessARunWrites) {
   const CkptRequest request{
       .action = CkptAction::kPrune, .path = folder_.path(), .keep = {.newest = 1}};
   {
-    const auto lease = WriterLease::Take(folder_.ckpt(), MakeOwnerName("55", 0));
+    const auto lease = WriterLease::Take(folder_.Path("ckpt"), MakeOwnerName("55", 0));
     const auto refused = RunCkptCommand(request);
     EXPECT_THAT(refused, IsError(ErrorKind::kConfig, "job 55"));
   }
@@ -169,7 +173,8 @@ TEST_F(CkptCommandTest, PruneRemovesByThePolicyUnlessARunWrites) {
 }
 
 TEST_F(CkptCommandTest, PruneKeepsCheckpointsThatAreIntact) {
-  const std::string shard = folder_.ckpt() + "/step-000000000009-e000001/shard-00001-of-00002.bin";
+  const std::string shard =
+      folder_.Path("ckpt") + "/step-000000000009-e000001/shard-00001-of-00002.bin";
   std::fstream(shard, std::ios::in | std::ios::out).seekp(3000).put('x');
   EXPECT_EQ(Run({.action = CkptAction::kPrune, .keep = {.newest = 1}}).text,
             "removed step-000000000003-e000001\n");
@@ -190,7 +195,7 @@ TEST_F(CkptCommandTest, ExportsTheNewestThatIsWhole) {
   EXPECT_EQ(std::memcmp(file->tensors[1].values.data(), parameters.data() + 4 * 912, 40), 0);
   // A generation that was asked for by name is not replaced by another.
   const auto named = RunCkptCommand({.action = CkptAction::kExport,
-                                     .path = folder_.ckpt() + "/step-000000000009-e000001",
+                                     .path = folder_.Path("ckpt") + "/step-000000000009-e000001",
                                      .out = out});
   EXPECT_THAT(named, IsError(ErrorKind::kData, "expected"));
 }
@@ -221,7 +226,7 @@ TEST_F(CkptCommandTest, ExportWritesOnlyWhereAFileOfWeightsBelongs) {
 // Everything fits: sizes, digests, CRCs. But parameters are measured by one buffer, and another one
 // of 64 bytes bears the name of theirs.
 TEST_F(CkptCommandTest, ExportDoesNotReadBehindAForgedBuffer) {
-  auto manifest = ReadManifest(folder_.ckpt(), {.epoch = 1, .step = 9, .committed = true});
+  auto manifest = ReadManifest(folder_.Path("ckpt"), {.epoch = 1, .step = 9, .committed = true});
   ASSERT_TRUE(manifest.ok());
   const Generation forged{.epoch = 1, .step = 12};
   manifest->cursor.step = forged.step;
@@ -233,11 +238,11 @@ TEST_F(CkptCommandTest, ExportDoesNotReadBehindAForgedBuffer) {
     }
     const std::vector<std::span<const std::byte>> parts(bytes.begin(), bytes.end());
     const auto record =
-        WriteShardOf(folder_.ckpt(), forged, IdentityOf(*manifest, rank), parts, {});
+        WriteShardOf(folder_.Path("ckpt"), forged, IdentityOf(*manifest, rank), parts, {});
     ASSERT_TRUE(record.ok()) << record.status().message();
     manifest->shards[static_cast<std::size_t>(rank)] = *record;
   }
-  const std::string path = StrCat(folder_.ckpt(), "/", forged.name());
+  const std::string path = StrCat(folder_.Path("ckpt"), "/", forged.name());
   ASSERT_TRUE(ReplaceFile(StrCat(path, "/", kManifestName), EncodeManifest(*manifest), false).ok());
   const auto exported = RunCkptCommand(
       {.action = CkptAction::kExport, .path = path, .out = folder_.path() + "/w.safetensors"});
@@ -250,7 +255,7 @@ TEST_F(CkptCommandTest, WrongUse) {
   EXPECT_THAT(RunCkptCommand({.action = CkptAction::kExport, .path = folder_.path()}),
               IsError(ErrorKind::kUsage, "--out"));
   EXPECT_THAT(RunCkptCommand({.action = CkptAction::kPrune,
-                              .path = folder_.ckpt() + "/step-000000000009-e000001"}),
+                              .path = folder_.Path("ckpt") + "/step-000000000009-e000001"}),
               IsError(ErrorKind::kUsage, "expected a run folder"));
   const TempFolder empty;
   EXPECT_EQ(RunCkptCommand({.path = empty.path()})->text, "no checkpoints\n");

@@ -4,8 +4,10 @@
 #include <fstream>
 #include <random>
 
+#include "collectives/base/strings.h"
 #include "tests/unit/base/status_matchers.h"
-#include "tests/unit/checkpoint/fixture.h"
+#include "tests/unit/checkpoint/small_run.h"
+#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 namespace {
@@ -72,9 +74,10 @@ std::string Damage(std::mt19937_64& random, const fs::path& path, const std::str
 TEST(DamageTest, TenThousandRandomCasesAreFoundAndTheOlderGenerationIsTaken) {
   const TempFolder folder;
   const SmallRun run{.parameter_bytes = 4 * 922, .optimizer_bytes = 2000};
-  ASSERT_TRUE(SaveSteps(run, 2, {.folder = folder.ckpt(), .block_bytes = 512}, {1, 2}).ok());
+  ASSERT_TRUE(SaveSteps(run, 2, {.folder = folder.Path("ckpt"), .block_bytes = 512}, {1, 2}).ok());
   std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(folder.ckpt() + "/step-000000000002-e000001")) {
+  for (const auto& entry :
+       fs::directory_iterator(folder.Path("ckpt") + "/step-000000000002-e000001")) {
     files.push_back(entry.path());
   }
   ASSERT_EQ(files.size(), 3u);
@@ -85,14 +88,14 @@ TEST(DamageTest, TenThousandRandomCasesAreFoundAndTheOlderGenerationIsTaken) {
     const fs::path& path = files[random() % files.size()];
     const std::string good = ReadAll(path);
     const std::string what = Damage(random, path, good);
-    const auto outcome = LoadNewest(*comm, folder.ckpt(), AcceptAll);
+    const auto outcome = LoadNewest(*comm, folder.Path("ckpt"), AcceptAll);
     ASSERT_TRUE(outcome.ok() && outcome->state) << outcome.status().message();
     ASSERT_EQ(outcome->state->generation.step, 1) << i << ": " << path << " " << what;
     ASSERT_TRUE(run.Matches(*outcome->state));
     ASSERT_EQ(outcome->refused.size(), 1u);
     WriteAllOf(path, good);
   }
-  const auto outcome = LoadNewest(*comm, folder.ckpt(), AcceptAll);
+  const auto outcome = LoadNewest(*comm, folder.Path("ckpt"), AcceptAll);
   EXPECT_EQ(outcome->state->generation.step, 2) << "undamaged again";
 }
 
@@ -100,11 +103,11 @@ TEST(DamageTest, ShardsOfTwoRunsDoNotMix) {
   const TempFolder one;
   const TempFolder two;
   const SmallRun run;
-  ASSERT_TRUE(SaveSteps(run, 2, {.folder = one.ckpt()}, {1}).ok());
+  ASSERT_TRUE(SaveSteps(run, 2, {.folder = one.Path("ckpt")}, {1}).ok());
   const SmallRun other{.parameter_bytes = run.parameter_bytes,
                        .optimizer_bytes = run.optimizer_bytes};
   ASSERT_TRUE(RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
-                GACCD_ASSIGN_OR_RETURN(auto writer, StartWriter(comm, {.folder = two.ckpt()},
+                GACCD_ASSIGN_OR_RETURN(auto writer, StartWriter(comm, {.folder = two.Path("ckpt")},
                                                                 other.Identity(2), Me(), nullptr));
                 const Bytes parameters = other.Parameters(99);
                 const Bytes optimizer = other.Optimizer(99);
@@ -115,9 +118,10 @@ TEST(DamageTest, ShardsOfTwoRunsDoNotMix) {
               }).ok());
   // Same step, epoch, rank and sizes: only the digest in the manifest tells them apart.
   const std::string shard = "/step-000000000001-e000001/shard-00001-of-00002.bin";
-  fs::copy_file(two.ckpt() + shard, one.ckpt() + shard, fs::copy_options::overwrite_existing);
+  fs::copy_file(two.Path("ckpt") + shard, one.Path("ckpt") + shard,
+                fs::copy_options::overwrite_existing);
   const auto comm = MakeSingle();
-  const auto outcome = LoadNewest(*comm, one.ckpt(), AcceptAll);
+  const auto outcome = LoadNewest(*comm, one.Path("ckpt"), AcceptAll);
   ASSERT_TRUE(outcome.ok());
   EXPECT_FALSE(outcome->state);
   ASSERT_EQ(outcome->refused.size(), 1u);
@@ -128,34 +132,37 @@ TEST(DamageTest, ShardsOfTwoRunsDoNotMix) {
 TEST(DamageTest, AGenerationUnderAnotherNameIsRefused) {
   const TempFolder folder;
   const SmallRun run;
-  ASSERT_TRUE(SaveSteps(run, 2, {.folder = folder.ckpt()}, {1, 2}).ok());
-  const std::string old = folder.ckpt() + "/step-000000000001-e000001";
+  ASSERT_TRUE(SaveSteps(run, 2, {.folder = folder.Path("ckpt")}, {1, 2}).ok());
+  const std::string old = folder.Path("ckpt") + "/step-000000000001-e000001";
   const auto comm = MakeSingle();
   for (const Generation& name : {Generation{1, 3, 0}, {2, 1, 0}, {1, 2, 1}}) {
-    fs::copy(old, name.PathIn(folder.ckpt()));
-    const auto outcome = LoadNewest(*comm, folder.ckpt(), AcceptAll);
+    fs::copy(old, name.PathIn(folder.Path("ckpt")));
+    const auto outcome = LoadNewest(*comm, folder.Path("ckpt"), AcceptAll);
     ASSERT_TRUE(outcome.ok() && outcome->state);
     EXPECT_EQ(outcome->state->generation.step, 2);
     ASSERT_EQ(outcome->refused.size(), 1u) << name.name();
     EXPECT_THAT(outcome->refused[0],
                 ::testing::HasSubstr("its manifest is of step-000000000001-e000001"));
-    EXPECT_THAT(VerifyGeneration(folder.ckpt(), name), IsError(ErrorKind::kData, "its manifest"));
-    fs::remove_all(name.PathIn(folder.ckpt()));
+    EXPECT_THAT(VerifyGeneration(folder.Path("ckpt"), name),
+                IsError(ErrorKind::kData, "its manifest"));
+    fs::remove_all(name.PathIn(folder.Path("ckpt")));
   }
 }
 
 TEST(DamageTest, AllRanksTakeTheSameGenerationWhicheverOneSeesTheDamage) {
   const TempFolder folder;
   const SmallRun run;
-  ASSERT_TRUE(SaveSteps(run, 4, {.folder = folder.ckpt(), .keep = {.newest = 9}}, {1, 2, 3}).ok());
+  ASSERT_TRUE(
+      SaveSteps(run, 4, {.folder = folder.Path("ckpt"), .keep = {.newest = 9}}, {1, 2, 3}).ok());
   for (const char* path : {"/step-000000000003-e000001/shard-00003-of-00004.bin",
                            "/step-000000000002-e000001/shard-00000-of-00004.bin"}) {
-    std::string content = ReadAll(folder.ckpt() + path);
+    std::string content = ReadAll(folder.Path("ckpt") + path);
     content[content.size() / 2] = static_cast<char>(content[content.size() / 2] ^ 1);
-    WriteAllOf(folder.ckpt() + path, content);
+    WriteAllOf(folder.Path("ckpt") + path, content);
   }
   const Status status = RunThreadRanks(3, {}, [&](Communicator& comm) -> Status {
-    GACCD_ASSIGN_OR_RETURN(const LoadOutcome outcome, LoadNewest(comm, folder.ckpt(), AcceptAll));
+    GACCD_ASSIGN_OR_RETURN(const LoadOutcome outcome,
+                           LoadNewest(comm, folder.Path("ckpt"), AcceptAll));
     EXPECT_TRUE(outcome.state && run.Matches(*outcome.state));
     EXPECT_EQ(outcome.state->generation.step, 1);
     EXPECT_EQ(outcome.refused.size(), 2u);

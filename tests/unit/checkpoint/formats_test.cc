@@ -6,11 +6,13 @@
 #include <limits>
 
 #include "collectives/base/hex.h"
+#include "collectives/base/strings.h"
 #include "daemon/checkpoint/crc32c.h"
 #include "daemon/checkpoint/saved_job.h"
 #include "daemon/checkpoint/shard.h"
 #include "tests/unit/base/status_matchers.h"
-#include "tests/unit/checkpoint/fixture.h"
+#include "tests/unit/checkpoint/small_run.h"
+#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 namespace {

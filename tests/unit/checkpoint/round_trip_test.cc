@@ -3,7 +3,8 @@
 
 #include <cstring>
 
-#include "tests/unit/checkpoint/fixture.h"
+#include "tests/unit/checkpoint/small_run.h"
+#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 namespace {
@@ -17,12 +18,12 @@ TEST(RoundTripTest, AnyNumberOfRanksLoadsWhatAnyNumberSaved) {
   for (int saved = 1; saved <= 5; ++saved) {
     const TempFolder folder;
     const Status status =
-        SaveSteps(run, saved, {.folder = folder.ckpt(), .block_bytes = 256}, {12});
+        SaveSteps(run, saved, {.folder = folder.Path("ckpt"), .block_bytes = 256}, {12});
     ASSERT_TRUE(status.ok()) << status.message();
     for (int loaded = 1; loaded <= 7; ++loaded) {
       const Status ok = RunThreadRanks(loaded, {}, [&](Communicator& comm) -> Status {
         GACCD_ASSIGN_OR_RETURN(const LoadOutcome outcome,
-                               LoadNewest(comm, folder.ckpt(), AcceptAll));
+                               LoadNewest(comm, folder.Path("ckpt"), AcceptAll));
         EXPECT_TRUE(outcome.state && run.Matches(*outcome.state)) << saved << " -> " << loaded;
         EXPECT_THAT(outcome.refused, IsEmpty());
         return Status::Ok();
@@ -35,9 +36,9 @@ TEST(RoundTripTest, AnyNumberOfRanksLoadsWhatAnyNumberSaved) {
 TEST(RoundTripTest, TinyBuffersLeaveSomeRanksWithoutAPart) {
   const SmallRun run{.parameter_bytes = 4 * 922, .optimizer_bytes = 0};
   const TempFolder folder;
-  ASSERT_TRUE(SaveSteps(run, 70, {.folder = folder.ckpt(), .block_bytes = 64}, {1}).ok());
+  ASSERT_TRUE(SaveSteps(run, 70, {.folder = folder.Path("ckpt"), .block_bytes = 64}, {1}).ok());
   const auto comm = MakeSingle();
-  const auto outcome = LoadNewest(*comm, folder.ckpt(), AcceptAll);
+  const auto outcome = LoadNewest(*comm, folder.Path("ckpt"), AcceptAll);
   ASSERT_TRUE(outcome.ok() && outcome->state) << outcome.status().message();
   EXPECT_TRUE(run.Matches(*outcome->state));
 }
@@ -52,7 +53,7 @@ TEST(RoundTripTest, AWindowKeepsWhatEveryRankAccumulated) {
     return Content(4000, 5, 100 + static_cast<std::uint64_t>(rank));
   };
   Status status = RunThreadRanks(kRanks, {}, [&](Communicator& comm) -> Status {
-    GACCD_ASSIGN_OR_RETURN(auto writer, StartWriter(comm, {.folder = folder.ckpt()},
+    GACCD_ASSIGN_OR_RETURN(auto writer, StartWriter(comm, {.folder = folder.Path("ckpt")},
                                                     run.Identity(kRanks), Me(), nullptr));
     const Bytes parameters = run.Parameters(5);
     const Bytes optimizer = run.Optimizer(5);
@@ -67,7 +68,8 @@ TEST(RoundTripTest, AWindowKeepsWhatEveryRankAccumulated) {
   ASSERT_TRUE(status.ok()) << status.message();
   for (const int ranks : {kRanks, 2}) {
     status = RunThreadRanks(ranks, {}, [&](Communicator& comm) -> Status {
-      GACCD_ASSIGN_OR_RETURN(const LoadOutcome outcome, LoadNewest(comm, folder.ckpt(), AcceptAll));
+      GACCD_ASSIGN_OR_RETURN(const LoadOutcome outcome,
+                             LoadNewest(comm, folder.Path("ckpt"), AcceptAll));
       const LoadedState& state = *outcome.state;
       EXPECT_EQ(state.generation.name(), "step-000000000005-micro-000002-e000001");
       EXPECT_EQ(state.manifest.cursor, cursor);
@@ -84,10 +86,10 @@ TEST(RoundTripTest, AWindowKeepsWhatEveryRankAccumulated) {
 TEST(RoundTripTest, EveryStartHasAHigherEpochAndNothingIsOverwritten) {
   const TempFolder folder;
   const SmallRun run;
-  ASSERT_TRUE(SaveSteps(run, 2, {.folder = folder.ckpt()}, {4, 8}).ok());
+  ASSERT_TRUE(SaveSteps(run, 2, {.folder = folder.Path("ckpt")}, {4, 8}).ok());
   // Sent back to step 4, the run comes to step 8 again: the same name but for the epoch.
-  ASSERT_TRUE(SaveSteps(run, 2, {.folder = folder.ckpt()}, {6, 8}).ok());
-  const auto all = ListGenerations(folder.ckpt());
+  ASSERT_TRUE(SaveSteps(run, 2, {.folder = folder.Path("ckpt")}, {6, 8}).ok());
+  const auto all = ListGenerations(folder.Path("ckpt"));
   std::vector<std::string> names;
   for (const Generation& one : *all) names.push_back(one.name());
   EXPECT_THAT(names, ElementsAre("step-000000000008-e000002", "step-000000000006-e000002",
@@ -98,33 +100,34 @@ TEST(RoundTripTest, FoldersAreClosedToOthersUnlessAskedFor) {
   const SmallRun run;
   for (const bool group : {false, true}) {
     const TempFolder folder;
-    ASSERT_TRUE(SaveSteps(run, 1, {.folder = folder.ckpt(), .group_access = group}, {1}).ok());
-    const std::string generation = folder.ckpt() + "/step-000000000001-e000001";
+    ASSERT_TRUE(
+        SaveSteps(run, 1, {.folder = folder.Path("ckpt"), .group_access = group}, {1}).ok());
+    const std::string generation = folder.Path("ckpt") + "/step-000000000001-e000001";
     const auto mode = [](const std::string& path) {
       struct stat info {};
       EXPECT_EQ(::stat(path.c_str(), &info), 0) << path;
       return info.st_mode & 0777;
     };
-    EXPECT_EQ(mode(folder.ckpt()), group ? 0750u : 0700u);
+    EXPECT_EQ(mode(folder.Path("ckpt")), group ? 0750u : 0700u);
     EXPECT_EQ(mode(generation), group ? 0750u : 0700u);
     EXPECT_EQ(mode(generation + "/MANIFEST"), group ? 0640u : 0600u);
-    EXPECT_EQ(mode(folder.ckpt() + "/LATEST"), group ? 0640u : 0600u);
+    EXPECT_EQ(mode(folder.Path("ckpt") + "/LATEST"), group ? 0640u : 0600u);
     EXPECT_EQ(mode(generation + "/shard-00000-of-00001.bin"), group ? 0640u : 0600u);
   }
 }
 
 TEST(RoundTripTest, WhatTheJobCannotUseEndsTheSearch) {
   const TempFolder folder;
-  ASSERT_TRUE(SaveSteps(SmallRun(), 1, {.folder = folder.ckpt()}, {1, 2}).ok());
+  ASSERT_TRUE(SaveSteps(SmallRun(), 1, {.folder = folder.Path("ckpt")}, {1, 2}).ok());
   const auto comm = MakeSingle();
   int asked = 0;
-  const auto refused = LoadNewest(*comm, folder.ckpt(), [&](const Manifest&) {
+  const auto refused = LoadNewest(*comm, folder.Path("ckpt"), [&](const Manifest&) {
     ++asked;
     return Status(ErrorKind::kConfig, "another model");
   });
   EXPECT_EQ(refused.status().kind(), ErrorKind::kConfig);
   EXPECT_EQ(asked, 1);
-  const auto older = LoadNewest(*comm, folder.ckpt(), [&](const Manifest& manifest) {
+  const auto older = LoadNewest(*comm, folder.Path("ckpt"), [&](const Manifest& manifest) {
     return manifest.cursor.step == 2 ? Status(ErrorKind::kData, "not this one") : Status::Ok();
   });
   ASSERT_TRUE(older.ok() && older->state);

@@ -14,8 +14,10 @@
 #include <thread>
 
 #include "collectives/base/files.h"
+#include "collectives/base/strings.h"
 #include "daemon/checkpoint/helper_thread.h"
-#include "tests/unit/checkpoint/fixture.h"
+#include "tests/unit/checkpoint/small_run.h"
+#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 namespace {
@@ -101,7 +103,7 @@ TEST_F(StallTest, ADiskThatIsSlowerThanTheBoundIsNoLostRank) {
     const std::int64_t first = part == "MANIFEST" ? 10 : 0;
     std::jthread release;
     const Status status =
-        OnTwo({.folder = folder_.ckpt()}, 2s, [&](auto& comm, auto& writer) -> Status {
+        OnTwo({.folder = folder_.Path("ckpt")}, 2s, [&](auto& comm, auto& writer) -> Status {
           if (comm.rank() == 0) {
             disk.Stall(part);
             release = std::jthread([] {
@@ -121,7 +123,7 @@ TEST_F(StallTest, ADiskThatIsSlowerThanTheBoundIsNoLostRank) {
 }
 
 TEST_F(StallTest, WhatASaveTakesIsMeasuredWithoutTheBoundaries) {
-  const Status status = OnTwo({.folder = folder_.ckpt()}, 60s, [&](auto& comm, auto& writer) {
+  const Status status = OnTwo({.folder = folder_.Path("ckpt")}, 60s, [&](auto& comm, auto& writer) {
     disk.Stall("shard-00001");
     GACCD_RETURN_IF_ERROR(comm.Barrier());
     GACCD_RETURN_IF_ERROR(run_.SaveAt(writer, 1));
@@ -146,7 +148,7 @@ TEST_F(StallTest, WhatASaveTakesIsMeasuredWithoutTheBoundaries) {
 
 TEST_F(StallTest, TheAlarmComesOnceASaveWhileTrainingGoesOn) {
   std::vector<std::string> warnings;
-  const CheckpointOptions options = {.folder = folder_.ckpt(),
+  const CheckpointOptions options = {.folder = folder_.Path("ckpt"),
                                      .warn = [&](const auto& text) { warnings.push_back(text); },
                                      .alarm_after = 1s};
   const Status status = OnTwo(options, 60s, [&](auto& comm, auto& writer) {
@@ -167,7 +169,7 @@ TEST_F(StallTest, TheAlarmComesOnceASaveWhileTrainingGoesOn) {
 
 TEST_F(StallTest, OneRankThatIsToldToLeaveEndsTheWaitOnAll) {
   std::atomic<int> asked = 0;
-  const CheckpointOptions options = {.folder = folder_.ckpt(), .give_up = [&] {
+  const CheckpointOptions options = {.folder = folder_.Path("ckpt"), .give_up = [&] {
                                        return ++asked == 3 ? GiveUp::kAsked : GiveUp::kNo;
                                      }};
   const auto start = Clock::now();
@@ -184,13 +186,14 @@ TEST_F(StallTest, OneRankThatIsToldToLeaveEndsTheWaitOnAll) {
   EXPECT_LT(Clock::now() - start, HelperThread::kPatience) << "the writer's destructor waited";
   // The helper was left behind: it goes on when the disk does, and touches nothing that is gone.
   disk.Release();
-  const std::string shard = folder_.ckpt() + "/step-000000000001-e000001/shard-00001-of-00002.bin";
+  const std::string shard =
+      folder_.Path("ckpt") + "/step-000000000001-e000001/shard-00001-of-00002.bin";
   for (int i = 0; i < 500 && !PathExists(shard); ++i) std::this_thread::sleep_for(10ms);
   EXPECT_TRUE(PathExists(shard));
 }
 
 TEST_F(StallTest, TrainingGoesOnWithoutASaveForWhichThereIsNoRoom) {
-  const CheckpointOptions options = {.folder = folder_.ckpt(), .patience = 100ms};
+  const CheckpointOptions options = {.folder = folder_.Path("ckpt"), .patience = 100ms};
   const Status status = OnTwo(options, 2s, [&](auto& comm, auto& writer) -> Status {
     EXPECT_TRUE(writer.has_room());
     disk.Stall("shard-00001");
@@ -225,7 +228,7 @@ TEST_F(StallTest, TrainingGoesOnWithoutASaveForWhichThereIsNoRoom) {
 }
 
 TEST_F(StallTest, ADiskThatHangsIsWaitedForOnlySoLongAtTheEnd) {
-  const CheckpointOptions options = {.folder = folder_.ckpt(), .end_patience = 100ms};
+  const CheckpointOptions options = {.folder = folder_.Path("ckpt"), .end_patience = 100ms};
   disk.Stall("shard-00001");
   const Status status = OnTwo(options, 60s, [&](auto&, auto& writer) -> Status {
     for (std::int64_t step = 1; step <= 2; ++step) {
@@ -233,8 +236,8 @@ TEST_F(StallTest, ADiskThatHangsIsWaitedForOnlySoLongAtTheEnd) {
     }
     const Status left = writer.Finish();
     EXPECT_EQ(left.kind(), ErrorKind::kTempFail);
-    EXPECT_THAT(left.message(),
-                HasSubstr(StrCat("the file system of '", folder_.ckpt(), "' does not answer")));
+    EXPECT_THAT(left.message(), HasSubstr(StrCat("the file system of '", folder_.Path("ckpt"),
+                                                 "' does not answer")));
     return Status::Ok();
   });
   EXPECT_TRUE(status.ok()) << status.message();
@@ -242,7 +245,7 @@ TEST_F(StallTest, ADiskThatHangsIsWaitedForOnlySoLongAtTheEnd) {
 
 TEST_F(StallTest, ARankWithoutTimeEndsTheWaitOnAll) {
   std::atomic<int> asked = 0;
-  const CheckpointOptions options = {.folder = folder_.ckpt(), .give_up = [&] {
+  const CheckpointOptions options = {.folder = folder_.Path("ckpt"), .give_up = [&] {
                                        return ++asked == 3 ? GiveUp::kNoTime : GiveUp::kNo;
                                      }};
   disk.Stall("shard-00001");
@@ -258,7 +261,7 @@ TEST_F(StallTest, ARankWithoutTimeEndsTheWaitOnAll) {
 
 TEST_F(StallTest, LittleSpaceIsToldBeforeTheFirstSave) {
   std::vector<std::string> warnings;
-  const CheckpointOptions options = {.folder = folder_.ckpt(),
+  const CheckpointOptions options = {.folder = folder_.Path("ckpt"),
                                      .keep = {.newest = 3},
                                      .warn = [&](const auto& text) { warnings.push_back(text); }};
   const auto start = [&] { return OnTwo(options, 60s, [](auto&, auto&) { return Status::Ok(); }); };

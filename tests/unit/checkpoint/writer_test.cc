@@ -6,10 +6,12 @@
 #include <thread>
 
 #include "collectives/base/files.h"
+#include "collectives/base/strings.h"
 #include "daemon/checkpoint/lease.h"
 #include "daemon/checkpoint/save_task.h"
 #include "daemon/checkpoint/shard.h"
-#include "tests/unit/checkpoint/fixture.h"
+#include "tests/unit/checkpoint/small_run.h"
+#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 namespace {
@@ -45,7 +47,7 @@ TEST(WriterTest, CommitsAtALaterBoundaryWithoutWaiting) {
   const Status status = RunThreadRanks(3, {}, [&](Communicator& comm) -> Status {
     std::vector<SaveEvent> events;
     GACCD_ASSIGN_OR_RETURN(auto writer,
-                           StartWriter(comm, {.folder = folder.ckpt()}, run.Identity(3), Me(),
+                           StartWriter(comm, {.folder = folder.Path("ckpt")}, run.Identity(3), Me(),
                                        [&](const SaveEvent& event) { events.push_back(event); }));
     EXPECT_EQ(writer->staging_bytes(),
               2 * PayloadBytes(run.Identity(3).buffers, comm.rank(), comm.size()));
@@ -68,8 +70,8 @@ TEST(WriterTest, CommitsAtALaterBoundaryWithoutWaiting) {
     return Status::Ok();
   });
   ASSERT_TRUE(status.ok()) << status.message();
-  EXPECT_THAT(Names(folder.ckpt()), ElementsAre("step-000000000004-e000001"));
-  EXPECT_EQ(*ReadStart(folder.ckpt() + "/LATEST", 99), "step-000000000004-e000001\n");
+  EXPECT_THAT(Names(folder.Path("ckpt")), ElementsAre("step-000000000004-e000001"));
+  EXPECT_EQ(*ReadStart(folder.Path("ckpt") + "/LATEST", 99), "step-000000000004-e000001\n");
 }
 
 TEST(WriterTest, RanksThatSaveDifferentUpdatesCommitNothing) {
@@ -77,8 +79,8 @@ TEST(WriterTest, RanksThatSaveDifferentUpdatesCommitNothing) {
   const SmallRun run;
   std::atomic<int> refused{0};
   (void)RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
-    GACCD_ASSIGN_OR_RETURN(
-        auto writer, StartWriter(comm, {.folder = folder.ckpt()}, run.Identity(2), Me(), nullptr));
+    GACCD_ASSIGN_OR_RETURN(auto writer, StartWriter(comm, {.folder = folder.Path("ckpt")},
+                                                    run.Identity(2), Me(), nullptr));
     GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, 4 + comm.rank()));
     const Status status = writer->Finish();
     EXPECT_EQ(status.kind(), ErrorKind::kInternal);
@@ -88,7 +90,8 @@ TEST(WriterTest, RanksThatSaveDifferentUpdatesCommitNothing) {
     return comm.Barrier();
   });
   EXPECT_EQ(refused, 2);
-  for (const std::string& name : Names(folder.ckpt())) EXPECT_THAT(name, HasSubstr("unfinished"));
+  for (const std::string& name : Names(folder.Path("ckpt")))
+    EXPECT_THAT(name, HasSubstr("unfinished"));
 }
 
 TEST(WriterTest, SaversInARowAllArriveAndPruningKeepsTheNewest) {
@@ -97,7 +100,7 @@ TEST(WriterTest, SaversInARowAllArriveAndPruningKeepsTheNewest) {
   const Status status = RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
     GACCD_ASSIGN_OR_RETURN(
         auto writer,
-        StartWriter(comm, {.folder = folder.ckpt(), .keep = {.newest = 2, .every = 10}},
+        StartWriter(comm, {.folder = folder.Path("ckpt"), .keep = {.newest = 2, .every = 10}},
                     run.Identity(2), Me(), nullptr));
     for (std::int64_t step = 1; step <= 25; ++step) {
       GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, step));  // waits for the oldest of two
@@ -106,7 +109,7 @@ TEST(WriterTest, SaversInARowAllArriveAndPruningKeepsTheNewest) {
     return writer->Finish();
   });
   ASSERT_TRUE(status.ok()) << status.message();
-  EXPECT_THAT(Names(folder.ckpt()),
+  EXPECT_THAT(Names(folder.Path("ckpt")),
               ElementsAre("step-000000000025-e000001", "step-000000000024-e000001",
                           "step-000000000020-e000001", "step-000000000010-e000001"));
 }
@@ -124,9 +127,9 @@ TEST(WriterTest, AFailureOnOneRankGivesTheSaveUpEverywhereAndTrainingGoesOn) {
                   AllOf(HasSubstr("rank 1 on node0: "), HasSubstr("never overwritten")));
       EXPECT_EQ(event.failed_in_row, 1);
     };
-    GACCD_ASSIGN_OR_RETURN(
-        auto writer, StartWriter(comm, {.folder = folder.ckpt()}, run.Identity(3), Me(), listen));
-    if (comm.rank() == 0) Sabotage(folder.ckpt(), 2, 1, 3);
+    GACCD_ASSIGN_OR_RETURN(auto writer, StartWriter(comm, {.folder = folder.Path("ckpt")},
+                                                    run.Identity(3), Me(), listen));
+    if (comm.rank() == 0) Sabotage(folder.Path("ckpt"), 2, 1, 3);
     GACCD_RETURN_IF_ERROR(comm.Barrier());
     GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, 1));
     GACCD_RETURN_IF_ERROR(writer->Finish());
@@ -137,7 +140,7 @@ TEST(WriterTest, AFailureOnOneRankGivesTheSaveUpEverywhereAndTrainingGoesOn) {
   });
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(told, 3);
-  EXPECT_THAT(Names(folder.ckpt()),
+  EXPECT_THAT(Names(folder.Path("ckpt")),
               ElementsAre("step-000000000003-e000001", "step-000000000001-e000001"))
       << "the prune after step 3 took the rest of step 2";
 }
@@ -146,9 +149,9 @@ TEST(WriterTest, AFailedSaveIsTriedAgainWhenItIsAskedForAgain) {
   const TempFolder folder;
   const SmallRun run;
   const Status status = RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
-    GACCD_ASSIGN_OR_RETURN(
-        auto writer, StartWriter(comm, {.folder = folder.ckpt()}, run.Identity(2), Me(), nullptr));
-    if (comm.rank() == 0) Sabotage(folder.ckpt(), 2, 1, 2);
+    GACCD_ASSIGN_OR_RETURN(auto writer, StartWriter(comm, {.folder = folder.Path("ckpt")},
+                                                    run.Identity(2), Me(), nullptr));
+    if (comm.rank() == 0) Sabotage(folder.Path("ckpt"), 2, 1, 2);
     GACCD_RETURN_IF_ERROR(comm.Barrier());
     GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, 2));
     EXPECT_EQ(writer->Finish().kind(), ErrorKind::kIo);
@@ -157,8 +160,9 @@ TEST(WriterTest, AFailedSaveIsTriedAgainWhenItIsAskedForAgain) {
     return writer->Finish();
   });
   ASSERT_TRUE(status.ok()) << status.message();
-  EXPECT_THAT(Names(folder.ckpt()), ElementsAre("step-000000000002-e000001"));
-  EXPECT_TRUE(VerifyGeneration(folder.ckpt(), {.epoch = 1, .step = 2, .committed = true}).ok());
+  EXPECT_THAT(Names(folder.Path("ckpt")), ElementsAre("step-000000000002-e000001"));
+  EXPECT_TRUE(
+      VerifyGeneration(folder.Path("ckpt"), {.epoch = 1, .step = 2, .committed = true}).ok());
 }
 
 // Only a window takes more memory than the start of the run did.
@@ -169,8 +173,8 @@ TEST(WriterTest, ALackOfMemoryOnOneRankIsTheFailureOfTheSaveOnAll) {
   const TempFolder folder;
   const SmallRun run;
   const Status status = RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
-    GACCD_ASSIGN_OR_RETURN(
-        auto writer, StartWriter(comm, {.folder = folder.ckpt()}, run.Identity(2), Me(), nullptr));
+    GACCD_ASSIGN_OR_RETURN(auto writer, StartWriter(comm, {.folder = folder.Path("ckpt")},
+                                                    run.Identity(2), Me(), nullptr));
     const Bytes parameters = run.Parameters(5);
     std::vector<BufferSource> sources = {HostSource("parameters", parameters)};
     if (comm.rank() == 1) {
@@ -190,11 +194,11 @@ TEST(WriterTest, TooManyFailuresInARowEndTheRun) {
   const TempFolder folder;
   const SmallRun run;
   const Status status = RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
-    GACCD_ASSIGN_OR_RETURN(
-        auto writer, StartWriter(comm, {.folder = folder.ckpt(), .fail_limit = 3}, run.Identity(2),
-                                 Me(), nullptr));
+    GACCD_ASSIGN_OR_RETURN(auto writer,
+                           StartWriter(comm, {.folder = folder.Path("ckpt"), .fail_limit = 3},
+                                       run.Identity(2), Me(), nullptr));
     for (const std::int64_t step : {1, 2, 4, 5, 6}) {
-      if (comm.rank() == 0) Sabotage(folder.ckpt(), step, 0, 2);
+      if (comm.rank() == 0) Sabotage(folder.Path("ckpt"), step, 0, 2);
     }
     GACCD_RETURN_IF_ERROR(comm.Barrier());
     const auto save = [&](std::int64_t step) -> Status {
@@ -263,13 +267,13 @@ TEST(LeaseTest, AWriterThatWasReplacedNeverCommits) {
   const TempFolder folder;
   const SmallRun run;
   const Status status = RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
-    GACCD_ASSIGN_OR_RETURN(
-        auto writer, StartWriter(comm, {.folder = folder.ckpt()}, run.Identity(2), Me(), nullptr));
+    GACCD_ASSIGN_OR_RETURN(auto writer, StartWriter(comm, {.folder = folder.Path("ckpt")},
+                                                    run.Identity(2), Me(), nullptr));
     GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, 1));
     GACCD_RETURN_IF_ERROR(writer->Finish());
     // Another writer took the folder over, where locks do not hold this one off.
     if (comm.rank() == 0) {
-      EXPECT_TRUE(ReplaceFile(folder.ckpt() + "/.epoch-000002", "job 7 on n2\n", true).ok());
+      EXPECT_TRUE(ReplaceFile(folder.Path("ckpt") + "/.epoch-000002", "job 7 on n2\n", true).ok());
     }
     GACCD_RETURN_IF_ERROR(comm.Barrier());
     GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, 2));
@@ -281,7 +285,7 @@ TEST(LeaseTest, AWriterThatWasReplacedNeverCommits) {
   });
   ASSERT_TRUE(status.ok()) << status.message();
   const auto comm = MakeSingle();
-  const auto outcome = LoadNewest(*comm, folder.ckpt(), AcceptAll);
+  const auto outcome = LoadNewest(*comm, folder.Path("ckpt"), AcceptAll);
   ASSERT_TRUE(outcome.ok() && outcome->state);
   EXPECT_EQ(outcome->state->generation.step, 1);
 }

@@ -15,32 +15,9 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/unit/temp_folder.h"
+
 namespace gaccd {
-
-class TempFolder {
- public:
-  TempFolder() {
-    std::string pattern = std::filesystem::temp_directory_path() / "gaccd-data-XXXXXX";
-    path_ = mkdtemp(pattern.data());
-  }
-  ~TempFolder() { std::filesystem::remove_all(path_); }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-
-  [[nodiscard]] std::string Path(std::string_view name) const {
-    return path_ / std::filesystem::path(name);
-  }
-  // Writes a file and returns its path.
-  [[nodiscard]] std::string Write(std::string_view name, std::string_view content) const {
-    std::string path = Path(name);
-    std::ofstream(path, std::ios::binary)
-        .write(content.data(), static_cast<std::streamsize>(content.size()));
-    return path;
-  }
-
- private:
-  std::filesystem::path path_;
-};
 
 inline std::span<const std::byte> AsBytes(std::string_view text) {
   return std::as_bytes(std::span(text));

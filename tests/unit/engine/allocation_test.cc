@@ -91,7 +91,7 @@ void NoAllocationInTheLoop(const std::vector<std::int64_t>& widths, LossKind los
                            std::int64_t micro_steps) {
   const Model model = MakeMlp(widths, loss);
   Samples samples(SampleOf(widths, loss), 64, 3);
-  Trainer trainer(
+  BenchTrainer trainer(
       model,
       {.micro_batches = {12, 13}, .eval_batches = {20}, .micro_steps_per_update = micro_steps});
   Replica& replica = trainer.replica();

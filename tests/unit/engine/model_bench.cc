@@ -67,7 +67,7 @@ BatchView Samples::View(std::int64_t first, std::int64_t count) {
   return {.samples = count, .tensors = view, .ids = ids.data() + first};
 }
 
-Trainer::Trainer(const Model& model, const ReplicaOptions& options, std::uint64_t seed) {
+BenchTrainer::BenchTrainer(const Model& model, const ReplicaOptions& options, std::uint64_t seed) {
   const auto elements = static_cast<std::size_t>(model.layout().size());
   gradient_memory_ = *HostBuffer::Allocate(elements * sizeof(float), "gradients");
   auto replica = Replica::Create(
@@ -81,13 +81,13 @@ Trainer::Trainer(const Model& model, const ReplicaOptions& options, std::uint64_
   ParametersChanged();
 }
 
-double Trainer::MicroStep(const BatchView& batch, float weight, bool first) {
+double BenchTrainer::MicroStep(const BatchView& batch, float weight, bool first) {
   const auto loss = replica_->MicroStep(batch, weight, first);
   EXPECT_TRUE(loss.ok()) << loss.status().message();
   return loss.ok() ? *loss : 0;
 }
 
-void Trainer::ParametersChanged() {
+void BenchTrainer::ParametersChanged() {
   const Status status = replica_->ParametersChanged();
   EXPECT_TRUE(status.ok()) << status.message();
 }

@@ -42,9 +42,9 @@ struct Samples {
 };
 
 // A replica with the gradient buffer that its owner has to bring, and weights set from the seed.
-class Trainer {
+class BenchTrainer {
  public:
-  Trainer(const Model& model, const ReplicaOptions& options, std::uint64_t seed = 1);
+  BenchTrainer(const Model& model, const ReplicaOptions& options, std::uint64_t seed = 1);
 
   Replica& replica() { return *replica_; }
   std::span<float> parameters() { return replica_->parameters(); }

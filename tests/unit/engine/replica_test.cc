@@ -19,7 +19,7 @@ std::vector<float> Copy(std::span<const float> values) { return {values.begin(),
 TEST(ReplicaTest, TheFirstMicroStepOverwritesAndLaterOnesAdd) {
   const Model model = MakeMlp({12, 16, 5});
   Samples samples(SampleOf({12, 16, 5}, LossKind::kSoftmaxCrossEntropy), 13, 3);
-  Trainer trainer(model, {.micro_batches = {6, 7, 13}});
+  BenchTrainer trainer(model, {.micro_batches = {6, 7, 13}});
   const double whole = trainer.MicroStep(samples.All(), 0.25F, true);
   const std::vector<float> expected = Copy(trainer.gradients());
 
@@ -36,7 +36,7 @@ TEST(ReplicaTest, TheFirstMicroStepOverwritesAndLaterOnesAdd) {
 TEST(ReplicaTest, AnEmptyBatchClearsOnlyIfItIsTheFirst) {
   const Model model = MakeMlp({12, 16, 5});
   Samples samples(SampleOf({12, 16, 5}, LossKind::kSoftmaxCrossEntropy), 7, 3);
-  Trainer trainer(model, {.micro_batches = {7}});
+  BenchTrainer trainer(model, {.micro_batches = {7}});
   trainer.MicroStep(samples.All(), 0.25F, true);
   const std::vector<float> expected = Copy(trainer.gradients());
 
@@ -51,7 +51,7 @@ TEST(ReplicaTest, AnEmptyBatchClearsOnlyIfItIsTheFirst) {
 TEST(ReplicaTest, AnUnknownBatchSizeIsInternal) {
   const Model model = MakeMlp({12, 16, 5});
   Samples samples(SampleOf({12, 16, 5}, LossKind::kSoftmaxCrossEntropy), 9, 3);
-  Trainer trainer(model, {.micro_batches = {7}, .eval_batches = {4}});
+  BenchTrainer trainer(model, {.micro_batches = {7}, .eval_batches = {4}});
   const auto step = trainer.replica().MicroStep(samples.All(), 1, true);
   ASSERT_FALSE(step.ok());
   EXPECT_EQ(step.status().kind(), ErrorKind::kInternal);
@@ -74,7 +74,7 @@ TEST(ReplicaTest, RefusesAGradientBufferOfAnotherSize) {
 TEST(ReplicaTest, EvaluationDoesNotTouchTheGradients) {
   const Model model = MakeMlp({12, 16, 5});
   Samples samples(SampleOf({12, 16, 5}, LossKind::kSoftmaxCrossEntropy), 7, 3);
-  Trainer trainer(model, {.micro_batches = {7}, .eval_batches = {7, 3}});
+  BenchTrainer trainer(model, {.micro_batches = {7}, .eval_batches = {7, 3}});
   const double loss = trainer.MicroStep(samples.All(), 0.25F, true);
   const std::vector<float> expected = Copy(trainer.gradients());
   const auto evaluation = trainer.replica().Evaluate(samples.All());
@@ -95,7 +95,7 @@ TEST(ReplicaTest, EvaluationDoesNotTouchTheGradients) {
 TEST(ReplicaTest, CorrectCountsTheLargestLogit) {
   // One layer that copies its input: the features are the logits.
   const Model model = MakeMlp({3, 3});
-  Trainer trainer(model, {.micro_batches = {}, .eval_batches = {4}});
+  BenchTrainer trainer(model, {.micro_batches = {}, .eval_batches = {4}});
   std::fill(trainer.parameters().begin(), trainer.parameters().end(), 0.0F);
   for (const std::size_t i : {0u, 4u, 8u}) trainer.parameters()[i] = 1;
   trainer.ParametersChanged();
@@ -110,7 +110,7 @@ TEST(ReplicaTest, CorrectCountsTheLargestLogit) {
 TEST(ReplicaTest, MeanSquaredErrorHasNoCorrectCount) {
   const Model model = MakeMlp({10, 1}, LossKind::kMeanSquaredError);
   Samples samples(SampleOf({10, 1}, LossKind::kMeanSquaredError), 4, 3);
-  Trainer trainer(model, {.micro_batches = {}, .eval_batches = {4}});
+  BenchTrainer trainer(model, {.micro_batches = {}, .eval_batches = {4}});
   const auto evaluation = trainer.replica().Evaluate(samples.All());
   ASSERT_TRUE(evaluation.ok());
   EXPECT_FALSE(evaluation->correct.has_value());
@@ -127,7 +127,7 @@ TEST(ReplicaTest, TheSameMicroBatchGivesTheSameOnReplicasOfOtherSizes) {
   const std::vector<std::set<std::int64_t>> sets = {
       {5}, {4, 5}, {5, 6}, {1, 5, 64}, {5, 33, 34, 35}};
   for (const auto& sizes : sets) {
-    Trainer trainer(model, {.micro_batches = sizes, .eval_batches = {10}});
+    BenchTrainer trainer(model, {.micro_batches = sizes, .eval_batches = {10}});
     for (const std::int64_t size : sizes) trainer.MicroStep(samples.View(0, size), 1, true);
     const double loss = trainer.MicroStep(samples.View(20, 5), 0.5F, true);
     if (expected.empty()) {
@@ -143,7 +143,7 @@ TEST(ReplicaTest, ThePaddingStaysZeroThroughTraining) {
   const std::vector<std::int64_t> widths = {7, 11, 3};  // no size is a multiple of 16
   const Model model = MakeMlp(widths);
   Samples samples(SampleOf(widths, LossKind::kSoftmaxCrossEntropy), 12, 3);
-  Trainer trainer(model, {.micro_batches = {5, 7}, .micro_steps_per_update = 8});
+  BenchTrainer trainer(model, {.micro_batches = {5, 7}, .micro_steps_per_update = 8});
   for (int update = 0; update < 10; ++update) {
     trainer.MicroStep(samples.View(0, 5), 1.0F / 12, true);
     trainer.MicroStep(samples.View(5, 7), 1.0F / 12, false);
@@ -175,16 +175,16 @@ class PackedWeightsTest : public testing::Test {
 
   Model model_ = MakeMlp(kWidths);
   Samples samples_{SampleOf(kWidths, LossKind::kSoftmaxCrossEntropy), 64, 3};
-  Trainer plain_{model_, Options(1)};
-  Trainer packed_{model_, Options(8)};
+  BenchTrainer plain_{model_, Options(1)};
+  BenchTrainer packed_{model_, Options(8)};
 };
 
 TEST_F(PackedWeightsTest, GiveTheSameAsPlainOnes) {
-  Trainer least_packed(model_, Options(2));  // the least for which it pays
+  BenchTrainer least_packed(model_, Options(2));  // the least for which it pays
   for (int update = 0; update < 4; ++update) {
     const double expected = plain_.MicroStep(samples_.View(0, kBatch), 0.02F, true) +
                             plain_.MicroStep(samples_.View(kBatch, 31), 0.02F, false);
-    for (Trainer* trainer : {&packed_, &least_packed}) {
+    for (BenchTrainer* trainer : {&packed_, &least_packed}) {
       const double found = trainer->MicroStep(samples_.View(0, kBatch), 0.02F, true) +
                            trainer->MicroStep(samples_.View(kBatch, 31), 0.02F, false);
       EXPECT_NEAR(found, expected, 1e-6 * expected);
@@ -192,7 +192,7 @@ TEST_F(PackedWeightsTest, GiveTheSameAsPlainOnes) {
     }
     // All go the same way, so that each update compares products and nothing else.
     Descend(plain_.parameters(), plain_.gradients(), 0.5F);
-    for (Trainer* trainer : {&packed_, &least_packed}) {
+    for (BenchTrainer* trainer : {&packed_, &least_packed}) {
       std::copy(plain_.parameters().begin(), plain_.parameters().end(),
                 trainer->parameters().begin());
       trainer->ParametersChanged();
@@ -207,7 +207,7 @@ TEST_F(PackedWeightsTest, AreStaleUntilParametersChanged) {
   }
   const BatchView batch = samples_.View(0, kBatch);
   const double before = packed_.MicroStep(batch, 0.02F, true);
-  for (Trainer* trainer : {&plain_, &packed_}) {
+  for (BenchTrainer* trainer : {&plain_, &packed_}) {
     for (const FlatEntry& entry : model_.layout().entries()) {
       if (!entry.name.ends_with("weight")) continue;
       for (std::int64_t i = 0; i < entry.elements; ++i) {

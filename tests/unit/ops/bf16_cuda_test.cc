@@ -27,7 +27,7 @@ constexpr float kWeight = 1.0F / 33;
 // The gradients of an Mlp() with ReLU between its layers.
 class Reference {
  public:
-  Reference(const std::vector<std::int64_t>& widths, const Model& model, Trainer& trainer,
+  Reference(const std::vector<std::int64_t>& widths, const Model& model, BenchTrainer& trainer,
             const Samples& samples, LossKind loss)
       : rows_(static_cast<std::size_t>(samples.size)),
         parameters_(trainer.parameters()),
@@ -141,7 +141,7 @@ TEST_P(Bf16Cuda, TrainsLikeF32) {
   const std::vector<std::int64_t> widths = {40, 64, 24, 10};
   const Model model = MakeMlp(widths, GetParam());
   Samples samples(SampleOf(widths, GetParam()), 33, 5);
-  Trainer cpu(model, {.micro_batches = {33}});
+  BenchTrainer cpu(model, {.micro_batches = {33}});
   const double loss = cpu.MicroStep(samples.All(), kWeight, true);
   const Reference reference(widths, model, cpu, samples, GetParam());
 
@@ -183,7 +183,7 @@ TEST(Bf16GraphCuda, EvaluatesLikeF32) {
   const std::vector<std::int64_t> widths = {40, 64, 10};
   const Model model = MakeMlp(widths);
   Samples samples(SampleOf(widths, LossKind::kSoftmaxCrossEntropy), 50, 5);
-  Trainer cpu(model, {.eval_batches = {50}});
+  BenchTrainer cpu(model, {.eval_batches = {50}});
   const auto expected = cpu.replica().Evaluate(samples.All());
   ASSERT_TRUE(expected.ok()) << expected.status().message();
   for (const Precision precision : {Precision::kF32, Precision::kBF16}) {

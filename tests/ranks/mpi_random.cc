@@ -1,6 +1,6 @@
 // Many random operations in a row on the MPI communicator, with ranks that come late at random:
 // what finds a missing barrier, or memory that is written again while somebody still reads it.
-//   mpi_random_test OPERATIONS CROWDED [node of rank 0, of rank 1, ...]
+//   rank_process random OPERATIONS CROWDED [node of rank 0, of rank 1, ...]
 // All ranks draw the same operations and sizes from one seed. A result is looked at right after the
 // operation, from its end (what is finished last), and overwritten at once.
 #include <algorithm>
@@ -13,6 +13,7 @@
 
 #include "collectives/bootstrap/mpi_session.h"
 #include "tests/ranks/rank_data.h"
+#include "tests/ranks/rank_process.h"
 
 namespace gaccd::testing {
 namespace {
@@ -184,7 +185,7 @@ Status RunRank(std::span<const int> args) {
 }  // namespace
 }  // namespace gaccd::testing
 
-int main(int argc, char** argv) {
+int gaccd::testing::MpiRandom(int argc, char** argv) {
   std::vector<int> args;
   for (int i = 1; i < argc; ++i) args.push_back(std::atoi(argv[i]));
   if (args.size() < 2) return static_cast<int>(gaccd::ErrorKind::kUsage);

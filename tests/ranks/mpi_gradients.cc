@@ -5,6 +5,7 @@
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/mpi_session.h"
 #include "tests/ranks/op_gradients.h"
+#include "tests/ranks/rank_process.h"
 
 namespace gaccd {
 namespace {
@@ -38,7 +39,7 @@ Status RunSession() {
 }  // namespace
 }  // namespace gaccd
 
-int main() {
+int gaccd::testing::MpiGradients(int /*argc*/, char** /*argv*/) {
   const gaccd::Status status = gaccd::RunSession();
   if (status.ok()) return 0;
   std::fprintf(stderr, "%s\n", status.message().c_str());

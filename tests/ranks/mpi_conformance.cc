@@ -1,5 +1,6 @@
 // The MPI communicator does what every communicator must do. Run by mpirun, once per layout:
-//   mpi_conformance_test [segment_elements [largest [crowded [node of rank 0, of rank 1, ...]]]]
+//   rank_process conformance [segment_elements [largest [crowded [node of rank 0, of rank 1,
+//   ...]]]]
 // crowded: 1 or 0, whether ranks behave as if cores were scarce. With nodes given they behave as if
 // they were on these nodes, so that all paths are tested on one machine. Exit code 0: all cases
 // passed on this rank.
@@ -11,6 +12,7 @@
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/mpi_session.h"
 #include "tests/ranks/conformance.h"
+#include "tests/ranks/rank_process.h"
 
 namespace gaccd {
 namespace {
@@ -50,7 +52,7 @@ Status RunCases(const std::vector<std::size_t>& args) {
 }  // namespace
 }  // namespace gaccd
 
-int main(int argc, char** argv) {
+int gaccd::testing::MpiConformance(int argc, char** argv) {
   std::vector<std::size_t> args;
   for (int i = 1; i < argc; ++i) args.push_back(std::strtoull(argv[i], nullptr, 10));
   const gaccd::Status status = gaccd::RunCases(args);

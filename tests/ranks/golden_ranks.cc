@@ -1,6 +1,6 @@
-// Trains a job as `gaccd train` does, with ranks that are threads: golden_ranks JOB NODES RANKS OUT
-// or with initial weights: golden_ranks JOB NODES RANKS OUT WEIGHTS
-// RANKS are those of a node. Writes OUT/attempts/*/events.jsonl and OUT/weights.
+// Trains a job as `gaccd train` does, with ranks that are threads: rank_process golden JOB NODES
+// RANKS OUT or with initial weights: rank_process golden JOB NODES RANKS OUT WEIGHTS RANKS are
+// those of a node. Writes OUT/attempts/*/events.jsonl and OUT/weights.
 #include <cstdio>
 #include <cstdlib>
 
@@ -9,6 +9,7 @@
 #include "daemon/config/job_text.h"
 #include "daemon/train/trainer.h"
 #include "daemon/train/weights.h"
+#include "tests/ranks/rank_process.h"
 
 namespace gaccd {
 namespace {
@@ -46,11 +47,11 @@ Status Run(const std::string& path, int nodes, int ranks_per_node, const Files& 
 }  // namespace
 }  // namespace gaccd
 
-int main(int argc, char** argv) {
+int gaccd::testing::GoldenRanks(int argc, char** argv) {
   if (argc != 5 && argc != 6) return 64;
   const gaccd::Status status = gaccd::Run(argv[1], std::atoi(argv[2]), std::atoi(argv[3]),
                                           {argv[4], argc > 5 ? argv[5] : ""});
   if (status.ok()) return 0;
-  std::fprintf(stderr, "golden_ranks: %s\n", status.message().c_str());
+  std::fprintf(stderr, "rank_process golden: %s\n", status.message().c_str());
   return static_cast<int>(status.kind());
 }

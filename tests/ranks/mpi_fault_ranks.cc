@@ -1,5 +1,6 @@
-// A run that goes wrong on purpose; mpi_faults_test.py starts it and reads what each rank wrote.
-//   mpi_fault_ranks FAULT VICTIM BOUND_MS DIRECTORY [node of rank 0, of rank 1, ...]
+// A run that goes wrong on purpose; tests/faults/mpi_faults_test.py starts it and reads what each
+// rank wrote.
+//   rank_process faults FAULT VICTIM BOUND_MS DIRECTORY [node of rank 0, of rank 1, ...]
 //
 //   FAULT    what rank VICTIM does instead of entering operation #17
 //   sleep    it sleeps
@@ -24,6 +25,7 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/mpi_session.h"
+#include "tests/ranks/rank_process.h"
 
 namespace gaccd {
 namespace {
@@ -106,9 +108,9 @@ Status RunRank(const Arguments& args) {
 }  // namespace
 }  // namespace gaccd
 
-int main(int argc, char** argv) {
+int gaccd::testing::MpiFaultRanks(int argc, char** argv) {
   if (argc < 5) {
-    std::fprintf(stderr, "usage: mpi_fault_ranks FAULT VICTIM BOUND_MS DIRECTORY [node...]\n");
+    std::fprintf(stderr, "usage: rank_process faults FAULT VICTIM BOUND_MS DIRECTORY [node...]\n");
     return static_cast<int>(gaccd::ErrorKind::kUsage);
   }
   gaccd::Arguments args = {
