@@ -47,12 +47,8 @@ class Optimizer {
   // Updates done so far; with state(), all that a checkpoint has to keep.
   [[nodiscard]] std::int64_t updates() const { return updates_; }
   void set_updates(std::int64_t updates) { updates_ = updates; }
-  // StateElements() values; AdamW: first moments, then second moments. Aligned to 64 bytes, zero at
-  // the start.
+  // StateElements() values; AdamW: first moments, then second moments. Zero at the start.
   [[nodiscard]] std::span<float> state() { return state_; }
-
-  // Ties the life of the state's memory to this object.
-  void KeepAlive(std::shared_ptr<const void> memory) { memory_ = std::move(memory); }
 
  protected:
   Optimizer(OptimizerRanges ranges, std::span<float> state)
@@ -61,17 +57,11 @@ class Optimizer {
   OptimizerRanges ranges_;
   std::int64_t updates_ = 0;
   std::span<float> state_;
-
- private:
-  std::shared_ptr<const void> memory_;
 };
 
-// The optimiser owns its state. Error kConfig: a rate, momentum, beta, epsilon or decay out of its
-// range; kInternal: more than 2^59 parameters.
-Result<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec, OptimizerRanges ranges);
-
-// The same over memory of the caller, which must be zeroed, outlive the optimiser and hold exactly
-// StateElements() values (else kInternal).
+// Over memory of the caller for the state, which must be zeroed (or restored), outlive the
+// optimiser and hold exactly StateElements() values. Error kConfig: a rate, momentum, beta, epsilon
+// or decay out of its range; kInternal: more than 2^59 parameters, or another size of the state.
 Result<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec, OptimizerRanges ranges,
                                                  std::span<float> state);
 

@@ -79,7 +79,8 @@ void MicroStep(benchmark::State& state) {
 BENCHMARK(MicroStep)->Arg(8)->Arg(31)->Arg(32)->Arg(62)->Arg(63)->Arg(64)->Arg(128);
 
 void OptimizerStep(benchmark::State& state, const OptimizerSpec& spec) {
-  auto optimizer = MakeOptimizer(spec, OptimizerRanges::One(kParameters));
+  std::vector<float> kept(static_cast<std::size_t>(StateElements(spec, kParameters)));
+  auto optimizer = MakeOptimizer(spec, OptimizerRanges::One(kParameters), kept);
   if (!optimizer.ok()) {
     state.SkipWithError(optimizer.status().message().c_str());
     return;

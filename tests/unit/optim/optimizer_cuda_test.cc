@@ -10,9 +10,12 @@
 #include "daemon/optim/norm.h"
 #include "daemon/optim/optimizer.h"
 #include "tests/unit/ops/on_gpu.h"
+#include "tests/unit/optim/own_state.h"
 
 namespace gaccd {
 namespace {
+
+using testing::MakeOptimizer;
 
 struct NamedSpec {
   const char* name;
@@ -81,7 +84,7 @@ struct Bench {
   std::unique_ptr<CudaOptimizer> optimizer;
 };
 
-class OptimizerCuda : public testing::TestWithParam<std::tuple<NamedSpec, std::size_t>> {};
+class OptimizerCuda : public ::testing::TestWithParam<std::tuple<NamedSpec, std::size_t>> {};
 
 TEST_P(OptimizerCuda, TenUpdatesHaveTheBitsOfTheCpu) {
   const auto& [named, n] = GetParam();
@@ -174,19 +177,19 @@ TEST_P(OptimizerCuda, SeesParametersThatOverflow) {
   }
 }
 
-std::string NameOf(const testing::TestParamInfo<std::tuple<NamedSpec, std::size_t>>& info) {
+std::string NameOf(const ::testing::TestParamInfo<std::tuple<NamedSpec, std::size_t>>& info) {
   return std::string(std::get<0>(info.param).name) + "_" + std::to_string(std::get<1>(info.param));
 }
 
 // AdamW's second moments begin after the first ones, aligned to 16 bytes: multiples of 4 there.
 INSTANTIATE_TEST_SUITE_P(All, OptimizerCuda,
-                         testing::Combine(testing::ValuesIn(kSpecs),
-                                          testing::Values(4, 32, 1000, 4100, 40000)),
+                         ::testing::Combine(::testing::ValuesIn(kSpecs),
+                                            ::testing::Values(4, 32, 1000, 4100, 40000)),
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(Odd, OptimizerCuda,
-                         testing::Combine(testing::ValuesIn(std::begin(kSpecs),
-                                                            std::end(kSpecs) - 1),
-                                          testing::Values(1, 31, 33, 4097)),
+                         ::testing::Combine(::testing::ValuesIn(std::begin(kSpecs),
+                                                                std::end(kSpecs) - 1),
+                                            ::testing::Values(1, 31, 33, 4097)),
                          NameOf);
 
 // Ranges of several groups, with gaps (frozen), longer and shorter than what a block takes.
@@ -231,7 +234,7 @@ TEST(OptimizerCudaGroups, TooManyAreRefused) {
   EXPECT_EQ(made.status().kind(), ErrorKind::kConfig);
 }
 
-class MeasureCuda : public testing::Test {
+class MeasureCuda : public ::testing::Test {
  protected:
   Bench bench_{kSpecs[0].spec, 4097, false};
   std::vector<float> gradient_ = RandomValues(3, 4097);
