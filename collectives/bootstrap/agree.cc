@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/watchdog/missing.h"
+#include "collectives/liveness/deadline/missing.h"
 
 namespace gaccd {
 namespace {

@@ -11,7 +11,7 @@
 #include "collectives/base/strings.h"
 #include "collectives/comm/mpi_comm.h"
 #include "collectives/comm/mpi_handles.h"
-#include "collectives/watchdog/exit_timer.h"
+#include "collectives/liveness/deadline/exit_timer.h"
 
 namespace gaccd {
 namespace {

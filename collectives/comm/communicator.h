@@ -21,8 +21,8 @@
 
 #include "collectives/base/buffer.h"
 #include "collectives/base/result.h"
-#include "collectives/watchdog/interrupt.h"
-#include "collectives/watchdog/missing.h"
+#include "collectives/liveness/deadline/interrupt.h"
+#include "collectives/liveness/deadline/missing.h"
 
 namespace gaccd {
 

@@ -7,9 +7,10 @@
 #include <climits>
 #include <cstring>
 
+#include "collectives/base/fnv.h"
 #include "collectives/base/strings.h"
 #include "collectives/comm/checks.h"
-#include "collectives/watchdog/exit_timer.h"
+#include "collectives/liveness/deadline/exit_timer.h"
 
 namespace gaccd {
 namespace {
@@ -56,8 +57,8 @@ ExitTimer SetUpLimit(const CommOptions& options, std::string_view host, const ch
 }  // namespace
 
 std::uint64_t ShapeOf(std::initializer_list<std::uint64_t> words) {
-  std::uint64_t hash = 1469598103934665603U;
-  for (std::uint64_t word : words) hash = (hash ^ word) * 1099511628211U;
+  std::uint64_t hash = kFnvBasis;
+  for (const std::uint64_t word : words) hash = FnvStep(hash, word);
   return hash;
 }
 

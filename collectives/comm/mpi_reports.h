@@ -8,7 +8,7 @@
 
 #include "collectives/comm/communicator.h"
 #include "collectives/comm/mpi_handles.h"
-#include "collectives/watchdog/missing.h"
+#include "collectives/liveness/deadline/missing.h"
 
 namespace gaccd {
 

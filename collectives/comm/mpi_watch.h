@@ -15,7 +15,7 @@
 #include "collectives/comm/communicator.h"
 #include "collectives/comm/mpi_reports.h"
 #include "collectives/comm/node_group.h"
-#include "collectives/watchdog/deadline.h"
+#include "collectives/liveness/deadline/deadline.h"
 
 namespace gaccd {
 

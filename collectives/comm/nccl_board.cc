@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "collectives/watchdog/board.h"
+#include "collectives/liveness/deadline/board.h"
 
 namespace gaccd {
 namespace {

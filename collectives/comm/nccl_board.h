@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "collectives/watchdog/missing.h"
-#include "collectives/watchdog/peer_processes.h"
+#include "collectives/liveness/deadline/missing.h"
+#include "collectives/liveness/deadline/peer_processes.h"
 
 namespace gaccd {
 

@@ -9,7 +9,7 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/base/thread.h"
-#include "collectives/watchdog/missing.h"
+#include "collectives/liveness/deadline/missing.h"
 
 namespace gaccd {
 namespace {

@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "collectives/comm/nccl_api.h"
-#include "collectives/watchdog/deadline.h"
-#include "collectives/watchdog/peer_processes.h"
+#include "collectives/liveness/deadline/deadline.h"
+#include "collectives/liveness/deadline/peer_processes.h"
 
 namespace gaccd {
 

@@ -15,8 +15,8 @@
 
 #include "collectives/base/cuda.h"
 #include "collectives/comm/communicator.h"
-#include "collectives/watchdog/deadline.h"
-#include "collectives/watchdog/missing.h"
+#include "collectives/liveness/deadline/deadline.h"
+#include "collectives/liveness/deadline/missing.h"
 
 namespace gaccd {
 

@@ -13,7 +13,7 @@
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
 #include "collectives/comm/nccl_board.h"
-#include "collectives/watchdog/peer_processes.h"
+#include "collectives/liveness/deadline/peer_processes.h"
 
 namespace gaccd {
 

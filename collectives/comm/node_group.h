@@ -14,8 +14,8 @@
 #include "collectives/base/buffer.h"
 #include "collectives/comm/mpi_handles.h"
 #include "collectives/comm/node_gate.h"
-#include "collectives/watchdog/board.h"
-#include "collectives/watchdog/peer_processes.h"
+#include "collectives/liveness/deadline/board.h"
+#include "collectives/liveness/deadline/peer_processes.h"
 
 namespace gaccd {
 

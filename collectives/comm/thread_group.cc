@@ -4,7 +4,7 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/comm/futex.h"
-#include "collectives/watchdog/deadline.h"
+#include "collectives/liveness/deadline/deadline.h"
 
 namespace gaccd {
 namespace {

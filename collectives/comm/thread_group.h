@@ -23,7 +23,7 @@
 #include "collectives/base/buffer.h"
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
-#include "collectives/watchdog/missing.h"
+#include "collectives/liveness/deadline/missing.h"
 
 namespace gaccd {
 

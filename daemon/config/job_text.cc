@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "collectives/base/files.h"
+#include "collectives/base/fnv.h"
 #include "collectives/base/hex.h"
 #include "collectives/base/overloaded.h"
 #include "collectives/base/strings.h"
@@ -260,14 +261,8 @@ std::string JobDigest(const Job& job, const Flags& flags) {
 }
 
 std::string Digest(std::string_view text) {
-  __extension__ using Word = unsigned __int128;
-  constexpr auto kPrime = (Word{1} << 88) + 0x13b;
-  Word hash = (Word{0x6c62272e07bb0142} << 64) + 0x62b821756295c58d;
-  for (const char c : text) {
-    hash ^= static_cast<unsigned char>(c);
-    hash *= kPrime;
-  }
-  return Hex(static_cast<std::uint64_t>(hash >> 64)) + Hex(static_cast<std::uint64_t>(hash));
+  const Fnv128 hash = Fnv1a128(text);
+  return Hex(hash.high) + Hex(hash.low);
 }
 
 }  // namespace gaccd

@@ -26,7 +26,7 @@
 
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
-#include "collectives/watchdog/exit_timer.h"
+#include "collectives/liveness/deadline/exit_timer.h"
 #include "daemon/stop/request_files.h"
 #include "daemon/stop/stop_signals.h"
 #include "daemon/stop/stop_words.h"

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "collectives/comm/communicator.h"
+#include "collectives/liveness/heartbeat/peer_watch.h"
 #include "daemon/engine/engine.h"
 #include "daemon/stop/stop_agreement.h"
 #include "daemon/telemetry/events.h"
 #include "daemon/train/in_flight.h"
-#include "daemon/train/peer_watch.h"
 #include "daemon/train/rank_times.h"
 
 namespace gaccd {

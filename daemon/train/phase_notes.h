@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
+#include "collectives/liveness/heartbeat/peer_watch.h"
 #include "daemon/rundir/run_reporter.h"
-#include "daemon/train/peer_watch.h"
 
 namespace gaccd {
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collectives/comm/communicator.h"
+#include "collectives/liveness/heartbeat/peer_watch.h"
 #include "daemon/checkpoint/writer.h"
 #include "daemon/config/job.h"
 #include "daemon/plan/plan.h"
@@ -14,7 +15,6 @@
 #include "daemon/rundir/verdict_guard.h"
 #include "daemon/stop/stop_agreement.h"
 #include "daemon/stop/stop_signals.h"
-#include "daemon/train/peer_watch.h"
 #include "daemon/train/trainer.h"
 #include "slurm/environment.h"
 

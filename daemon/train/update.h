@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "collectives/base/result.h"
-#include "collectives/heartbeat/frame.h"
+#include "collectives/liveness/heartbeat/frame.h"
 #include "daemon/data/prefetcher.h"
 #include "daemon/engine/engine.h"
 #include "daemon/program/step_program.h"

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "collectives/heartbeat/frame.h"
+#include "collectives/liveness/heartbeat/frame.h"
 #include "tests/fuzz/fuzz_check.h"
 
 namespace gaccd::heartbeat {

@@ -5,16 +5,15 @@
 #include <string>
 #include <string_view>
 
+#include "collectives/base/fnv.h"
 #include "daemon/device/cuda/matmul_choices.h"
 #include "tests/fuzz/fuzz_check.h"
 
 namespace {
 
 std::string WithChecksum(std::string_view line) {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const char c : line) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
   char sum[17] = {};
-  std::to_chars(sum, sum + 16, hash, 16);
+  std::to_chars(sum, sum + 16, gaccd::Fnv1a(line), 16);
   return std::string(line) + " " + sum + "\n";
 }
 

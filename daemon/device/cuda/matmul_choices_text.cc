@@ -11,6 +11,7 @@
 #include <optional>
 #include <string_view>
 
+#include "collectives/base/fnv.h"
 #include "collectives/base/hex.h"
 #include "collectives/base/strings.h"
 #include "daemon/device/cuda/cuda_context.h"
@@ -22,13 +23,6 @@ namespace {
 constexpr std::size_t kMaxChoices = 4000;  // 1 MiB of text has room for more
 constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;
 using Bytes = std::array<unsigned char, sizeof(cublasLtMatmulAlgo_t)>;
-
-// FNV-1a: against broken disks and half lines, not against people.
-std::uint64_t Checksum(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  return hash;
-}
 
 bool FromHex(std::string_view text, Bytes* bytes) {
   if (text.size() != 2 * bytes->size()) return false;
@@ -56,7 +50,7 @@ std::string Line(const MatmulChoice& choice) {
              s.multiprocessors, " ", choice.microseconds, " ",
              Hex(std::as_bytes(std::span(&choice.algorithm, 1))));
   std::array<char, 17> sum{};
-  std::to_chars(sum.data(), sum.data() + 16, Checksum(content), 16);
+  std::to_chars(sum.data(), sum.data() + 16, Fnv1a(content), 16);
   return StrCat(content, " ", sum.data(), "\n");
 }
 
@@ -101,7 +95,7 @@ std::optional<MatmulChoice> ParseLine(std::string_view line) {
   const std::string_view sum_text = line.substr(last + 1);
   const char* const sum_end = sum_text.data() + sum_text.size();
   const auto [end, error] = std::from_chars(sum_text.data(), sum_end, sum, 16);
-  if (error != std::errc{} || end != sum_end || sum != Checksum(line.substr(0, last))) {
+  if (error != std::errc{} || end != sum_end || sum != Fnv1a(line.substr(0, last))) {
     return std::nullopt;
   }
   Words words(line.substr(0, last));

@@ -1,0 +1,33 @@
+#include "collectives/liveness/deadline/exit_timer.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "collectives/base/thread.h"
+
+namespace gaccd {
+
+ExitTimer::ExitTimer(std::chrono::milliseconds limit, int exit_code, std::string message) {
+  message = Printable(message) + '\n';
+  auto thread = StartThread("a time limit", [this, limit, exit_code, text = std::move(message)] {
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_for(lock, limit, [this] { return in_time_; })) return;
+    // One write, so that the lines of many ranks do not mix. Nothing can be done if it fails.
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+    _exit(exit_code);
+  });
+  if (thread.ok()) thread_ = *std::move(thread);
+}
+
+ExitTimer::~ExitTimer() {
+  {
+    const std::lock_guard lock(mutex_);
+    in_time_ = true;
+  }
+  changed_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+}  // namespace gaccd

@@ -1,0 +1,98 @@
+#include "collectives/liveness/deadline/missing.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+// More names than this make the message unreadable; the rest is counted.
+constexpr std::size_t kMostNames = 16;
+
+double Seconds(std::chrono::nanoseconds time) {
+  return std::round(std::chrono::duration<double>(time).count() * 10.0) / 10.0;
+}
+
+std::string Describe(const MissingRank& missing, Entry mine, std::span<const std::string> hosts) {
+  const std::string who = RankOnHost(missing.rank, hosts);
+  switch (missing.absence) {
+    case Absence::kBehind:
+      return StrCat(who, " did not enter ", Numbered(mine));
+    case Absence::kStalled:
+      return StrCat(who, " entered ", Numbered(mine), " and stopped in it");
+    case Absence::kEnded:
+      return StrCat(who, kHasEnded);
+    case Absence::kSilent:
+      return StrCat(who, " did not enter ", Numbered(mine), " (no rank of its node answers)");
+    case Absence::kGaveUp:
+      return StrCat(who, " gave up in ", Numbered(mine));
+  }
+  return who;
+}
+
+}  // namespace
+
+std::string Numbered(Entry entry) { return StrCat(Name(entry.operation), " #", entry.sequence); }
+
+std::string RankOnHost(int rank, std::span<const std::string> hosts) {
+  const auto index = static_cast<std::size_t>(rank);
+  return StrCat("rank ", rank, " on ", index < hosts.size() ? hosts[index] : "?");
+}
+
+std::string_view Name(Operation operation) {
+  switch (operation) {
+    case Operation::kNone:
+      return "nothing";
+    case Operation::kAllReduce:
+      return "all-reduce";
+    case Operation::kAllReduceMax:
+      return "all-reduce of maxima";
+    case Operation::kSendReceive:
+      return "send and receive";
+    case Operation::kAllGather:
+      return "all-gather";
+    case Operation::kReduceScatter:
+      return "reduce-scatter";
+    case Operation::kBroadcast:
+      return "broadcast";
+    case Operation::kBarrier:
+      return "barrier";
+    case Operation::kAllocate:
+      return "allocate";
+    case Operation::kSplit:
+      return "split";
+  }
+  return "?";
+}
+
+std::vector<MissingRank> Offenders(std::vector<MissingRank> missing) {
+  const auto gave_up = [](const MissingRank& m) { return m.absence == Absence::kGaveUp; };
+  if (!std::ranges::all_of(missing, gave_up)) std::erase_if(missing, gave_up);
+  std::ranges::stable_sort(missing, {}, &MissingRank::rank);
+  const auto again = std::ranges::unique(missing, {}, &MissingRank::rank);
+  missing.erase(again.begin(), again.end());
+  return missing;
+}
+
+Status MissingError(Entry mine, std::chrono::nanoseconds waited, std::chrono::milliseconds bound,
+                    std::span<const MissingRank> missing, std::span<const std::string> hosts) {
+  std::string text = StrCat(Numbered(mine), " ended after ", Seconds(waited), " s (bound ",
+                            Seconds(bound), " s): ");
+  if (missing.empty()) text += "every rank entered it, but it did not complete";
+  for (std::size_t i = 0; i < missing.size() && i < kMostNames; ++i) {
+    text += StrCat(i == 0 ? "" : "; ", Describe(missing[i], mine, hosts));
+  }
+  if (missing.size() > kMostNames) text += StrCat("; and ", missing.size() - kMostNames, " more");
+  return {ErrorKind::kUnavailable, std::move(text)};
+}
+
+Status MismatchError(Entry mine, int my_rank, Entry other, int other_rank,
+                     std::span<const std::string> hosts) {
+  return {ErrorKind::kInternal,
+          StrCat(RankOnHost(other_rank, hosts), " entered ", Numbered(other), " where ",
+                 RankOnHost(my_rank, hosts), " entered ", Numbered(mine))};
+}
+
+}  // namespace gaccd

@@ -1,0 +1,143 @@
+#include "collectives/liveness/heartbeat/detector.h"
+
+#include <algorithm>
+
+namespace gaccd::heartbeat {
+namespace {
+
+constexpr int kSlowSteps = 10;       // median steps after which a rank that does not move is stuck
+constexpr int kMostLimits = 3;       // an overloaded machine stretches the limit at most so far
+constexpr int kTicksThatAreOwn = 3;  // a later tick than so many is our own delay
+
+template <typename T>
+T Median(std::vector<T> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// In the other phases a rank may wait for a disk, or for the first batch of an evaluation.
+bool MustMove(const Progress& progress) {
+  return progress.phase == Phase::kCompute ||
+         (progress.phase == Phase::kEvaluate && progress.micro_step > 0);
+}
+
+}  // namespace
+
+Detector::Detector(std::vector<int> ranks, const DetectorOptions& options, Time now)
+    : options_(options), last_tick_(now) {
+  for (const int rank : ranks) {
+    Peer peer;
+    peer.rank = rank;
+    peer.heard = now;
+    peer.progressed = now;
+    peers_.push_back(peer);
+  }
+}
+
+Detector::Peer* Detector::Find(int rank) {
+  const auto found = std::find_if(peers_.begin(), peers_.end(),
+                                  [rank](const Peer& peer) { return peer.rank == rank; });
+  return found == peers_.end() ? nullptr : &*found;
+}
+
+void Detector::Heard(int rank, const Progress& progress, Time now) {
+  Peer* const peer = Find(rank);
+  if (peer == nullptr) return;
+  peer->heard = now;
+  peer->stalled_then = stalled_;
+  const Progress& last = peer->progress;
+  if (progress.phase != last.phase || progress.update != last.update ||
+      progress.micro_step != last.micro_step) {
+    peer->progressed = now;
+    peer->stalled_at_progress = stalled_;
+    peer->starved_at_progress_ms = progress.starved_ms;
+  }
+  peer->progress = progress;
+}
+
+void Detector::Ended(int rank) {
+  if (Peer* const peer = Find(rank); peer != nullptr) peer->ended = true;
+}
+
+void Detector::Left(int rank) {
+  if (Peer* const peer = Find(rank); peer != nullptr) peer->left = true;
+}
+
+Detector::Duration Detector::Silence(const Peer& peer, Time now) const {
+  return now - peer.heard - (stalled_ - peer.stalled_then);
+}
+
+std::optional<LostRank> Detector::Tick(Time now) {
+  const Duration gap = now - last_tick_;
+  if (gap > kTicksThatAreOwn * options_.tick) stalled_ += gap - options_.tick;
+  last_tick_ = now;
+  if (auto lost = FindEnded(now)) return lost;
+  if (auto lost = FindSilent(now)) return lost;
+  return FindStuck(now);
+}
+
+LostRank Detector::Lost(const Peer& peer, Absence absence, Time now) const {
+  const Duration silence = absence == Absence::kStalled ? now - peer.progressed : now - peer.heard;
+  return {peer.rank, absence, std::chrono::duration_cast<std::chrono::milliseconds>(silence),
+          peer.progress};
+}
+
+std::optional<LostRank> Detector::FindEnded(Time now) const {
+  for (const Peer& peer : peers_) {
+    if (peer.ended && !peer.left) return Lost(peer, Absence::kEnded, now);
+  }
+  return std::nullopt;
+}
+
+// The median over the others, so that the rank itself does not stretch its own limit.
+Detector::Duration Detector::Lateness(const Peer& peer, Time now) const {
+  std::vector<Duration> others;
+  for (const Peer& other : peers_) {
+    if (&other != &peer && !other.left) others.push_back(Silence(other, now));
+  }
+  if (others.empty()) return Duration{0};
+  return std::min<Duration>(Median(std::move(others)), (kMostLimits - 1) * options_.silent_after);
+}
+
+std::optional<LostRank> Detector::FindSilent(Time now) const {
+  const Peer* silent = nullptr;
+  for (const Peer& peer : peers_) {
+    if (peer.left || Silence(peer, now) <= options_.silent_after) continue;
+    if (Silence(peer, now) <= options_.silent_after + Lateness(peer, now)) continue;
+    if (silent == nullptr || peer.heard < silent->heard)
+      silent = &peer;  // the first to fall silent
+  }
+  if (silent == nullptr) return std::nullopt;
+  return Lost(*silent, Absence::kSilent, now);
+}
+
+std::optional<LostRank> Detector::FindStuck(Time now) const {
+  std::vector<std::uint32_t> steps;
+  std::uint64_t waiting_for = 0;  // the update whose reduction somebody waits in
+  bool waits = false;
+  for (const Peer& peer : peers_) {
+    if (peer.left) continue;
+    steps.push_back(peer.progress.median_step_ms);
+    if (peer.progress.phase != Phase::kReduce) continue;
+    waiting_for = std::max(waiting_for, peer.progress.update);
+    waits = true;
+  }
+  if (!waits) return std::nullopt;
+  const std::uint32_t step = Median(steps);
+  if (step == 0) return std::nullopt;  // nobody knows yet how long an update takes
+  const Duration limit =
+      std::max<Duration>(options_.silent_after, kSlowSteps * std::chrono::milliseconds(step));
+  for (const Peer& peer : peers_) {
+    const bool behind = MustMove(peer.progress) && peer.progress.update <= waiting_for;
+    // Without a core it could not move: that is the machine's fault, not a hang.
+    const std::chrono::milliseconds starved(peer.progress.starved_ms - peer.starved_at_progress_ms);
+    const Duration still = now - peer.progressed - (stalled_ - peer.stalled_at_progress) - starved;
+    // What is not heard either is silent, and soon found to be so: that says more.
+    const bool alive = Silence(peer, now) < options_.silent_after / 2;
+    if (!peer.left && behind && alive && still > limit) return Lost(peer, Absence::kStalled, now);
+  }
+  return std::nullopt;
+}
+
+}  // namespace gaccd::heartbeat

@@ -1,0 +1,180 @@
+#include "collectives/liveness/heartbeat/detector.h"
+
+#include <gtest/gtest.h>
+
+namespace gaccd::heartbeat {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A detector with a clock of its own. Rank 0 hears itself too, as in the hub.
+class DetectorTest : public ::testing::Test {
+ protected:
+  void Watch(int ranks) {
+    std::vector<int> all;
+    for (int rank = 0; rank < ranks; ++rank) all.push_back(rank);
+    world_ = ranks;
+    progress_.assign(static_cast<std::size_t>(ranks), {});
+    detector_.emplace(
+        all, DetectorOptions{.silent_after = milliseconds(5000), .tick = milliseconds(100)}, now_);
+  }
+
+  // Time passes in ticks; all ranks but the silent ones beat at every tick.
+  std::optional<LostRank> Pass(milliseconds time, const std::vector<int>& silent = {}) {
+    for (milliseconds done{0}; done < time; done += milliseconds(100)) {
+      now_ += milliseconds(100);
+      for (int rank = 0; rank < world_; ++rank) {
+        if (std::find(silent.begin(), silent.end(), rank) == silent.end()) {
+          detector_->Heard(rank, progress_[static_cast<std::size_t>(rank)], now_);
+        }
+      }
+      if (auto lost = detector_->Tick(now_)) return lost;
+    }
+    return std::nullopt;
+  }
+
+  Progress& progress(int rank) { return progress_[static_cast<std::size_t>(rank)]; }
+
+  int world_ = 0;
+  Detector::Time now_{};
+  std::vector<Progress> progress_;
+  std::optional<Detector> detector_;
+};
+
+TEST_F(DetectorTest, NobodyIsLostWhileAllBeat) {
+  Watch(8);
+  EXPECT_FALSE(Pass(milliseconds(600'000)));
+}
+
+TEST_F(DetectorTest, AClosedConnectionIsToldAtOnceAndAGoodbyeIsNot) {
+  Watch(3);
+  detector_->Left(2);
+  detector_->Ended(2);
+  EXPECT_FALSE(Pass(milliseconds(20'000), {2}));
+  detector_->Ended(1);
+  const auto lost = Pass(milliseconds(100), {1, 2});
+  ASSERT_TRUE(lost);
+  EXPECT_EQ(lost->rank, 1);
+  EXPECT_EQ(lost->absence, Absence::kEnded);
+}
+
+TEST_F(DetectorTest, SilenceIsToldAfterTheLimitNotBefore) {
+  Watch(4);
+  EXPECT_FALSE(Pass(milliseconds(5'000), {3}));
+  const auto lost = Pass(milliseconds(300), {3});
+  ASSERT_TRUE(lost);
+  EXPECT_EQ(lost->rank, 3);
+  EXPECT_EQ(lost->absence, Absence::kSilent);
+  EXPECT_GE(lost->silence, milliseconds(5'000));
+}
+
+TEST_F(DetectorTest, TheFirstToFallSilentIsNamed) {
+  Watch(6);
+  EXPECT_FALSE(Pass(milliseconds(1'000), {4}));
+  const auto lost = Pass(milliseconds(5'000), {4, 2});
+  ASSERT_TRUE(lost);
+  EXPECT_EQ(lost->rank, 4);
+}
+
+TEST_F(DetectorTest, OwnDelayIsNoSilenceOfOthers) {
+  Watch(4);
+  for (int i = 0; i < 10; ++i) {
+    now_ += milliseconds(20'000);  // this process did not run; nothing was read meanwhile
+    EXPECT_FALSE(detector_->Tick(now_));
+  }
+  EXPECT_TRUE(Pass(milliseconds(5'500), {1}));
+}
+
+TEST_F(DetectorTest, WhenAllAreLateNobodyIsDead) {
+  Watch(8);
+  EXPECT_FALSE(Pass(milliseconds(9'000), {1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_FALSE(Pass(milliseconds(200)));
+  // But not for ever: three limits.
+  EXPECT_TRUE(Pass(milliseconds(16'000), {1, 2, 3, 4, 5, 6, 7}));
+}
+
+TEST_F(DetectorTest, TwoRanksHaveNoOthersToComparewith) {
+  Watch(2);
+  EXPECT_TRUE(Pass(milliseconds(5'500), {1}));
+}
+
+TEST_F(DetectorTest, StuckInComputeWhileOthersWaitInTheReduction) {
+  Watch(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    progress(rank) = {.phase = Phase::kReduce, .update = 7, .median_step_ms = 100};
+  }
+  progress(2).phase = Phase::kCompute;
+  EXPECT_FALSE(Pass(milliseconds(4'900)));
+  const auto lost = Pass(milliseconds(500));
+  ASSERT_TRUE(lost);
+  EXPECT_EQ(lost->rank, 2);
+  EXPECT_EQ(lost->absence, Absence::kStalled);
+}
+
+// The others beat at other moments: one of them, heard a moment ago, does not make it look stuck.
+TEST_F(DetectorTest, WhoFallsSilentInComputeIsSilentNotStuck) {
+  Watch(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    progress(rank) = {.phase = Phase::kReduce, .update = 7, .median_step_ms = 100};
+  }
+  progress(2).phase = Phase::kCompute;
+  EXPECT_FALSE(Pass(milliseconds(500)));
+  const auto lost = Pass(milliseconds(6'000), {2});
+  ASSERT_TRUE(lost);
+  EXPECT_EQ(lost->rank, 2);
+  EXPECT_EQ(lost->absence, Absence::kSilent);
+}
+
+TEST_F(DetectorTest, SlowIsNotStuckWhileMicroStepsGoOn) {
+  Watch(2);
+  progress(0) = {.phase = Phase::kReduce, .update = 7, .median_step_ms = 100};
+  progress(1) = {.phase = Phase::kCompute, .update = 7, .median_step_ms = 100};
+  for (int i = 0; i < 20; ++i) {
+    ++progress(1).micro_step;
+    EXPECT_FALSE(Pass(milliseconds(4'000)));
+  }
+}
+
+TEST_F(DetectorTest, LongStepsStretchTheLimit) {
+  Watch(2);
+  progress(0) = {.phase = Phase::kReduce, .update = 7, .median_step_ms = 2'000};
+  progress(1) = {.phase = Phase::kCompute, .update = 7, .median_step_ms = 2'000};
+  EXPECT_FALSE(Pass(milliseconds(19'000)));
+  EXPECT_TRUE(Pass(milliseconds(2'000)));
+}
+
+TEST_F(DetectorTest, WithoutACoreNobodyIsStuck) {
+  Watch(2);
+  progress(0) = {.phase = Phase::kReduce, .update = 7, .median_step_ms = 100};
+  progress(1) = {.phase = Phase::kCompute, .update = 7, .median_step_ms = 100};
+  for (int i = 0; i < 60; ++i) {
+    progress(1).starved_ms += 950;
+    EXPECT_FALSE(Pass(milliseconds(1'000)));
+  }
+}
+
+TEST_F(DetectorTest, StuckInAnEvaluationWhileOthersWaitForItsSum) {
+  Watch(3);
+  for (const int rank : {0, 1}) {
+    progress(rank) = {.phase = Phase::kReduce, .update = 8, .median_step_ms = 100};
+  }
+  progress(2) = {.phase = Phase::kEvaluate, .update = 8, .median_step_ms = 100};
+  EXPECT_FALSE(Pass(milliseconds(60'000))) << "its first batch may take long";
+  for (progress(2).micro_step = 1; progress(2).micro_step < 20; ++progress(2).micro_step) {
+    EXPECT_FALSE(Pass(milliseconds(4'000))) << "slow batches";
+  }
+  const auto lost = Pass(milliseconds(6'000));
+  ASSERT_TRUE(lost);
+  EXPECT_EQ(lost->rank, 2);
+  EXPECT_EQ(lost->absence, Absence::kStalled);
+}
+
+TEST_F(DetectorTest, EvaluationAndSavingMayTakeLong) {
+  Watch(2);
+  progress(0) = {.phase = Phase::kReduce, .update = 7, .median_step_ms = 100};
+  progress(1) = {.phase = Phase::kSave, .update = 7, .median_step_ms = 100};
+  EXPECT_FALSE(Pass(milliseconds(60'000)));
+}
+
+}  // namespace
+}  // namespace gaccd::heartbeat

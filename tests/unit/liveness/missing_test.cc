@@ -1,0 +1,69 @@
+#include "collectives/liveness/deadline/missing.h"
+
+#include <gtest/gtest.h>
+
+namespace gaccd {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::vector<std::string> Hosts() { return {"n0", "n0", "n1", "n1"}; }
+constexpr Entry kMine = {17, Operation::kAllReduce};
+
+TEST(EntryTest, PackedFormKeepsNumberAndOperation) {
+  for (const Entry entry : {Entry{0, Operation::kNone}, Entry{1, Operation::kSplit},
+                            Entry{(std::uint64_t{1} << 56) - 1, Operation::kBarrier}}) {
+    EXPECT_EQ(Unpack(Pack(entry)), entry);
+  }
+}
+
+TEST(MissingErrorTest, NamesRankHostAndReason) {
+  const std::vector<MissingRank> missing = {
+      {1, Absence::kBehind}, {2, Absence::kEnded}, {3, Absence::kStalled}};
+  const Status status =
+      MissingError(kMine, milliseconds(3520), milliseconds(5000), missing, Hosts());
+  EXPECT_EQ(status.kind(), ErrorKind::kUnavailable);
+  EXPECT_EQ(status.message(),
+            "all-reduce #17 ended after 3.5 s (bound 5 s): rank 1 on n0 did not enter all-reduce "
+            "#17; rank 2 on n1 has ended (its process does not exist); rank 3 on n1 entered "
+            "all-reduce #17 and stopped in it");
+}
+
+TEST(MissingErrorTest, NobodyIsMissing) {
+  const Status status = MissingError(kMine, milliseconds(3500), milliseconds(5000), {}, Hosts());
+  EXPECT_EQ(status.message(),
+            "all-reduce #17 ended after 3.5 s (bound 5 s): every rank entered it, but it did not "
+            "complete");
+}
+
+TEST(MissingErrorTest, ManyNamesAreCounted) {
+  std::vector<MissingRank> missing;
+  missing.reserve(240);
+  for (int r = 0; r < 240; ++r) missing.push_back({r, Absence::kSilent});
+  const std::vector<std::string> hosts(240, "n7");
+  const Status status = MissingError(kMine, milliseconds(1), milliseconds(5000), missing, hosts);
+  EXPECT_NE(status.message().find("rank 15 on n7"), std::string::npos);
+  EXPECT_EQ(status.message().find("rank 16 on n7"), std::string::npos);
+  EXPECT_NE(status.message().find("and 224 more"), std::string::npos);
+}
+
+TEST(OffendersTest, ThoseWhoGaveUpAreNamedOnlyAlone) {
+  const std::vector<MissingRank> gave_up = {{2, Absence::kGaveUp}, {0, Absence::kGaveUp}};
+  const std::vector<MissingRank> sorted = {{0, Absence::kGaveUp}, {2, Absence::kGaveUp}};
+  EXPECT_EQ(Offenders(gave_up), sorted);
+  const std::vector<MissingRank> mixed = {
+      {2, Absence::kGaveUp}, {3, Absence::kEnded}, {1, Absence::kBehind}, {3, Absence::kSilent}};
+  const std::vector<MissingRank> expected = {{1, Absence::kBehind}, {3, Absence::kEnded}};
+  EXPECT_EQ(Offenders(mixed), expected);
+  EXPECT_TRUE(Offenders({}).empty());
+}
+
+TEST(MismatchErrorTest, NamesBothOperations) {
+  const Status status = MismatchError(kMine, 0, {17, Operation::kBroadcast}, 2, Hosts());
+  EXPECT_EQ(status.kind(), ErrorKind::kInternal);
+  EXPECT_EQ(status.message(),
+            "rank 2 on n1 entered broadcast #17 where rank 0 on n0 entered all-reduce #17");
+}
+
+}  // namespace
+}  // namespace gaccd
