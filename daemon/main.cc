@@ -25,6 +25,7 @@
 #include "daemon/train/run.h"
 #include "daemon/train/start_warnings.h"
 #include "daemon/train/verdict_command.h"
+#include "daemon/watch/watch_command.h"
 
 namespace {
 
@@ -49,7 +50,7 @@ Status RunPlan(const Flags& flags) {
 
 Status RunCkpt(const Flags& flags) {
   GACCD_ASSIGN_OR_RETURN(gaccd::CkptRequest request,
-                         gaccd::MakeCkptRequest(flags.ckpt_words, flags.out.value_or(""),
+                         gaccd::MakeCkptRequest(flags.words, flags.out.value_or(""),
                                                 {.newest = flags.keep, .every = flags.keep_every}));
   request.json = flags.format == gaccd::OutputFormat::kJson;
   if (flags.group_access) request.out_mode = gaccd::kGroupMayRead.file;
@@ -69,7 +70,13 @@ Status RunVerdict(const Flags& flags) {
   return PrintOut(text);
 }
 
-// Every verb but those of many ranks, which print their own errors.
+gaccd::WatchRequest WatchRequestOf(const Flags& flags) {
+  return {.folder = flags.words.empty() ? "." : flags.words[0],
+          .json = flags.format == gaccd::OutputFormat::kJson,
+          .watch = flags.watch};
+}
+
+// Every verb but status and those of many ranks, which print their own errors.
 Status RunVerb(const Flags& flags) {
   switch (flags.verb) {
     case Verb::kPlan:
@@ -84,8 +91,11 @@ Status RunVerb(const Flags& flags) {
       return RunCkpt(flags);
     case Verb::kVerdict:
       return RunVerdict(flags);
+    case Verb::kRuns:
+      return gaccd::RunRunsCommand(WatchRequestOf(flags));
     case Verb::kTrain:
     case Verb::kCheck:
+    case Verb::kStatus:
       break;
   }
   return {ErrorKind::kInternal, "unknown verb"};
@@ -144,6 +154,12 @@ int Run(int argc, char** argv) {
         verb(*flags, [name](const Status& status) { PrintError(status, "", name); });
     if (!outcome.status.ok() && !outcome.printed) PrintError(outcome.status, WhoAmI(), name);
     return ExitCode(outcome.status);
+  }
+  if (flags.ok() && flags->verb == Verb::kStatus) {
+    const Result<int> exit = gaccd::RunStatusCommand(WatchRequestOf(*flags));
+    if (exit.ok()) return *exit;
+    PrintError(exit.status(), "", name);
+    return ExitCode(exit.status());
   }
   const Status status = flags.ok() ? RunVerb(*flags) : flags.status();
   if (!status.ok()) PrintError(status, WhoAmI(), name);

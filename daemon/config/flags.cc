@@ -69,6 +69,12 @@ Status Store(const FlagValue& flag, const std::string& given, proto::Flags& mess
   return SetField(message, field, flag.value, ListElement::kMustExist);
 }
 
+// Arguments without dashes behind the verb.
+std::size_t MostWords(Verb verb) {
+  if (verb == Verb::kCkpt) return 2;
+  return verb == Verb::kStatus || verb == Verb::kRuns ? 1 : 0;
+}
+
 // `gaccd help plan`, `gaccd ckpt ls PATH`, `gaccd plan`, `gaccd`.
 Status ReadWords(const std::vector<std::string>& words, Flags& flags) {
   std::size_t used = 0;
@@ -82,11 +88,8 @@ Status ReadWords(const std::vector<std::string>& words, Flags& flags) {
       ++used;
     }
   }
-  if (flags.verb == Verb::kCkpt) {
-    constexpr std::size_t kMost = 2;
-    for (; used < words.size() && flags.ckpt_words.size() < kMost; ++used) {
-      flags.ckpt_words.push_back(words[used]);
-    }
+  for (; used < words.size() && flags.words.size() < MostWords(flags.verb); ++used) {
+    flags.words.push_back(words[used]);
   }
   if (used == words.size()) return {};
   const bool takes_job = flags.verb == Verb::kTrain || flags.verb == Verb::kPlan;
@@ -113,9 +116,10 @@ Status CheckFlagsOfVerb(const std::vector<FlagValue>& given, Verb verb) {
 Status CheckFormat(const Flags& flags) {
   if (flags.format == OutputFormat::kText || flags.verb == Verb::kPlan) return {};
   const bool has_json = flags.verb == Verb::kCheck || flags.verb == Verb::kVerdict ||
-                        flags.verb == Verb::kSelftest ||
-                        (flags.verb == Verb::kCkpt && !flags.ckpt_words.empty() &&
-                         (flags.ckpt_words[0] == "ls" || flags.ckpt_words[0] == "verify"));
+                        flags.verb == Verb::kSelftest || flags.verb == Verb::kStatus ||
+                        flags.verb == Verb::kRuns ||
+                        (flags.verb == Verb::kCkpt && !flags.words.empty() &&
+                         (flags.words[0] == "ls" || flags.words[0] == "verify"));
   if (has_json && flags.format == OutputFormat::kJson) return {};
   return {ErrorKind::kUsage,
           StrCat(Name(flags.verb), ": --format must be ", has_json ? "text or json" : "text",

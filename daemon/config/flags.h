@@ -25,6 +25,8 @@ enum class Verb : std::uint8_t {
   kCheck,
   kCkpt,
   kVerdict,
+  kStatus,
+  kRuns,
   kHelp,
   kVersion
 };
@@ -67,7 +69,7 @@ struct Flags {
   std::int64_t keep_every = 0;                     // >= 0: and one of each so many updates
   std::int64_t failed_saves = 3;                   // >= 1: so many in a row end the run
   bool group_access = false;                       // the group may read them
-  std::vector<std::string> ckpt_words;             // of `gaccd ckpt ls PATH`: "ls", PATH
+  std::vector<std::string> words;                  // of `gaccd ckpt ls PATH`: "ls", PATH
   std::optional<std::string> out;                  // of `gaccd ckpt export`
 
   // Stopping: daemon/stop/stop_signals.h, daemon/stop/stop_agreement.h.
@@ -79,6 +81,8 @@ struct Flags {
   OnBadRecord on_bad_record = OnBadRecord::kStop;
   std::int64_t bad_record_quota = 100;  // >= 0; records that may be skipped, over the whole run
   std::int64_t digest_every = 100;      // >= 0; updates between two digests; 0 = none
+
+  bool watch = false;  // of `gaccd status`: until the run ends
 
   // Of `gaccd verdict`.
   std::optional<std::string> attempt_dir;

@@ -59,6 +59,7 @@ static void Fields(MessageFields& io, Flags& flags) {
   io("strict", flags.strict);
   io("allow_gpu_sharing", flags.allow_gpu_sharing);
   io("time_algorithms", flags.time_algorithms);
+  io("watch", flags.watch);
   io("attempt_dir", flags.attempt_dir);
   io("srun_rc", flags.srun_rc);
 }

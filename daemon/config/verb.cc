@@ -87,6 +87,28 @@ The next line is the reason. When hosts are suspected, a third line is the
 --format=json: one line with attempt, verdict (the word above), exit (the exit
 code of the run), held (restarts did not help), reason, suspect_hosts.
 )"},
+    {Verb::kStatus, "status", "print what a run does now, or how it ended",
+     R"([RUN-DIR] [--flag=value ...]
+
+Prints the state of the run in this folder, or in the current one: from its
+STATUS.json, which is written every 10 s, and its ledger. Starts nothing and asks
+SLURM nothing.
+  starting, running, done   exit 0
+  stale     exit 1: it was not written for 30 s, so rank 0 or its node is gone
+  stopped   exit 1: it ended before its time and can be requeued
+  failed    exit 2
+--format=json: one line with folder, run, job, attempt_dir, host, phase (the word
+above), age_s, world, device, epoch, step, steps_total, target, samples_total,
+loss, wall_samples_per_s, dur_p50_s, eta_s, step_age_s, save_step, save_age_s,
+failed_saves, dropped_lines, exit, reason, suspect_hosts; without what is not
+known.
+)"},
+    {Verb::kRuns, "runs", "list the runs in a folder, one line each",
+     R"([FOLDER] [--flag=value ...]
+
+Lists the run folders in this folder, or in the current one. --format=json: one
+line a run, with the keys of gaccd status.
+)"},
     {Verb::kHelp, "help", "explain a verb, gaccd help plan; or the job text, gaccd help job", ""},
     {Verb::kVersion, "version", "print the versions of gaccd and its libraries", R"(
 

@@ -244,7 +244,7 @@ TEST(FlagsTest, AllVerbs) {
   EXPECT_EQ(ParseOk({"selftest"}).verb, Verb::kSelftest);
   EXPECT_EQ(ParseOk({"check"}).verb, Verb::kCheck);
   EXPECT_EQ(ParseOk({"ckpt", "ls", "runs/a"}).verb, Verb::kCkpt);
-  EXPECT_EQ(ParseOk({"ckpt", "ls", "--keep=2", "runs/a"}).ckpt_words,
+  EXPECT_EQ(ParseOk({"ckpt", "ls", "--keep=2", "runs/a"}).words,
             (std::vector<std::string>{"ls", "runs/a"}));
   EXPECT_EQ(ParseOk({"version"}).verb, Verb::kVersion);
   EXPECT_EQ(ParseOk({"--version"}).verb, Verb::kVersion);

@@ -1,0 +1,139 @@
+#include "daemon/watch/run_state.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+#include "daemon/rundir/ledger.h"
+#include "daemon/rundir/next_step.h"
+
+namespace gaccd {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string Text(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  if (found == json.end() || !found->is_string()) return {};
+  std::string text = found->get<std::string>();
+  std::ranges::replace(text, '\n', ' ');
+  return Printable(text);
+}
+
+template <typename T>
+std::optional<T> Number(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  if (found == json.end() || !found->is_number()) return std::nullopt;
+  return found->get<T>();
+}
+
+std::int64_t Integer(const Json& json, const char* key) {
+  return Number<std::int64_t>(json, key).value_or(0);
+}
+
+std::optional<double> AgeOf(const Json& json, const char* key, WallTime now) {
+  const auto at = ParseTimestamp(Text(json, key));
+  if (!at) return std::nullopt;
+  return std::max(0.0, std::chrono::duration<double>(now - *at).count());
+}
+
+RunPhase PhaseAfter(int exit) {
+  switch (NextStepOf(exit)) {
+    case NextStep::kDone:
+      return RunPhase::kDone;
+    case NextStep::kRequeue:
+      return RunPhase::kStopped;
+    case NextStep::kNoRequeue:
+    case NextStep::kFail:
+      break;
+  }
+  return RunPhase::kFailed;
+}
+
+// Of an attempt that could not write its last STATUS.json, its job script has told the ledger.
+void AskLedger(RunState& state) {
+  const std::vector<LedgerEntry> entries = ReadLedger(state.folder + "/ledger.jsonl");
+  if (entries.empty() || entries.back().attempt != state.attempt) return;
+  state.exit = entries.back().exit;
+  state.reason = Printable(entries.back().reason);
+  state.phase = PhaseAfter(*state.exit);
+}
+
+}  // namespace
+
+std::string_view Name(RunPhase phase) {
+  constexpr std::array<std::string_view, 6> kNames{"starting", "running", "stale",
+                                                   "stopped",  "done",    "failed"};
+  return kNames[static_cast<std::size_t>(phase)];
+}
+
+std::optional<WallTime> ParseTimestamp(std::string_view text) {
+  const std::string copy(text);
+  std::tm parts{};
+  int micros = 0;
+  int end = 0;
+  const int found =
+      std::sscanf(copy.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d.%6dZ%n", &parts.tm_year, &parts.tm_mon,
+                  &parts.tm_mday, &parts.tm_hour, &parts.tm_min, &parts.tm_sec, &micros, &end);
+  if (found != 7 || static_cast<std::size_t>(end) != copy.size()) return std::nullopt;
+  parts.tm_year -= 1900;
+  parts.tm_mon -= 1;
+  return WallTime(std::chrono::seconds(timegm(&parts)) + std::chrono::microseconds(micros));
+}
+
+Result<RunState> ReadRunState(const std::string& folder, WallTime now) {
+  const std::string path = folder + "/STATUS.json";
+  if (!PathExists(path)) {
+    return Status(ErrorKind::kUsage, StrCat("'", folder,
+                                            "' is no run folder: it has no STATUS.json; "
+                                            "expected what --run-dir was"));
+  }
+  GACCD_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, ErrorKind::kData));
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || Text(json, "state").empty()) {
+    return Status(ErrorKind::kData, StrCat("'", path, "' is no state of a run"));
+  }
+  RunState state{.folder = folder,
+                 .run = Text(json, "run"),
+                 .job = Text(json, "job"),
+                 .host = Text(json, "host"),
+                 .attempt = Text(json, "attempt_dir"),
+                 .device = Text(json, "device"),
+                 .world = Integer(json, "world"),
+                 .epoch = Integer(json, "epoch"),
+                 .step = Integer(json, "step"),
+                 .steps_total = Integer(json, "steps_total"),
+                 .target = Integer(json, "target"),
+                 .samples_total = Integer(json, "samples_total"),
+                 .loss = Number<double>(json, "loss"),
+                 .samples_per_s = Number<double>(json, "wall_samples_per_s"),
+                 .dur_p50_s = Number<double>(json, "dur_p50_s"),
+                 .eta_s = Number<double>(json, "eta_s"),
+                 .save_step = Number<std::int64_t>(json, "save_step"),
+                 .age_s = AgeOf(json, "ts", now).value_or(0),
+                 .step_age_s = AgeOf(json, "last_step_ts", now),
+                 .save_age_s = AgeOf(json, "save_ts", now),
+                 .failed_saves = Integer(json, "failed_saves"),
+                 .dropped_lines = Integer(json, "dropped_lines"),
+                 .exit = Number<int>(json, "exit"),
+                 .reason = Text(json, "reason"),
+                 .suspect_hosts = Text(json, "suspect_hosts")};
+  state.attempt.erase(0, state.attempt.rfind('/') + 1);
+  if (state.exit) {
+    state.phase = PhaseAfter(*state.exit);
+    return state;
+  }
+  state.phase = Text(json, "state") == "starting" ? RunPhase::kStarting : RunPhase::kRunning;
+  if (state.age_s > std::chrono::duration<double>(kStaleAfter).count()) {
+    state.phase = RunPhase::kStale;
+    AskLedger(state);
+  }
+  return state;
+}
+
+}  // namespace gaccd

@@ -1,0 +1,67 @@
+// The state of a run as its folder tells it: STATUS.json, which rank 0 writes every 10 s and at the
+// end, and where that ends without a word (rank 0's node was lost), ledger.jsonl. Reads files only.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "collectives/base/result.h"
+
+namespace gaccd {
+
+using WallTime = std::chrono::system_clock::time_point;
+
+enum class RunPhase : std::uint8_t {
+  kStarting,  // no update yet
+  kRunning,
+  kStale,    // says that it runs, but was not written for kStaleAfter
+  kStopped,  // ended before its time; may be requeued
+  kDone,
+  kFailed
+};
+[[nodiscard]] std::string_view Name(RunPhase phase);  // "starting", ...
+
+// Three writes of STATUS.json are missing.
+inline constexpr std::chrono::seconds kStaleAfter{30};
+
+// What is empty is not known. Texts are Printable(), on one line.
+struct RunState {
+  std::string folder;  // as it was asked for
+  std::string run;
+  std::string job;
+  std::string host;     // of rank 0
+  std::string attempt;  // its folder's name, "001-8123456"
+  std::string device;
+  RunPhase phase = RunPhase::kStarting;
+  std::int64_t world = 0;
+  std::int64_t epoch = 0;
+  std::int64_t step = 0;
+  std::int64_t steps_total = 0;
+  std::int64_t target = 0;  // samples of an update
+  std::int64_t samples_total = 0;
+  std::optional<double> loss;
+  std::optional<double> samples_per_s;  // by wall clock, saves included
+  std::optional<double> dur_p50_s;
+  std::optional<double> eta_s;
+  std::optional<std::int64_t> save_step;
+  // Ages by this machine's clock, never below 0.
+  double age_s = 0;  // since STATUS.json was written
+  std::optional<double> step_age_s;
+  std::optional<double> save_age_s;
+  std::int64_t failed_saves = 0;
+  std::int64_t dropped_lines = 0;
+  std::optional<int> exit;
+  std::string reason;
+  std::string suspect_hosts;
+};
+
+// "2026-11-20T03:04:05.123456Z", as Timestamp() writes it; nothing where it is no such text.
+[[nodiscard]] std::optional<WallTime> ParseTimestamp(std::string_view text);
+
+// kUsage where `folder` is no run folder: it has no STATUS.json; kData where that cannot be read.
+[[nodiscard]] Result<RunState> ReadRunState(const std::string& folder, WallTime now);
+
+}  // namespace gaccd

@@ -1,0 +1,79 @@
+#include "daemon/watch/watch_command.h"
+
+#include <unistd.h>
+
+#include <thread>
+#include <vector>
+
+#include "collectives/base/files.h"
+#include "collectives/base/print.h"
+#include "collectives/base/strings.h"
+#include "daemon/telemetry/log.h"
+#include "daemon/watch/run_state.h"
+#include "daemon/watch/state_text.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::size_t kMostRuns = 10'000;
+constexpr std::chrono::seconds kAgain{2};
+
+int ExitOf(RunPhase phase) {
+  switch (phase) {
+    case RunPhase::kStarting:
+    case RunPhase::kRunning:
+    case RunPhase::kDone:
+      return 0;
+    case RunPhase::kStale:
+    case RunPhase::kStopped:
+      return 1;
+    case RunPhase::kFailed:
+      break;
+  }
+  return 2;
+}
+
+bool Ended(RunPhase phase) {
+  return phase == RunPhase::kDone || phase == RunPhase::kStopped || phase == RunPhase::kFailed;
+}
+
+}  // namespace
+
+Result<int> RunStatusCommand(const WatchRequest& request) {
+  const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+  while (true) {
+    GACCD_ASSIGN_OR_RETURN(const RunState state,
+                           ReadRunState(request.folder, std::chrono::system_clock::now()));
+    const std::string text = request.json ? StateJson(state) : StateText(state);
+    const bool redraw = request.watch && terminal && !request.json;
+    GACCD_RETURN_IF_ERROR(PrintOut(redraw ? StrCat("\x1b[H\x1b[J", text) : text));
+    if (!request.watch || Ended(state.phase)) return ExitOf(state.phase);
+    std::this_thread::sleep_for(kAgain);
+  }
+}
+
+Status RunRunsCommand(const WatchRequest& request) {
+  GACCD_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                         ListFolder(request.folder, kMostRuns));
+  std::vector<RunState> runs;
+  for (const std::string& name : names) {
+    const std::string folder = request.folder == "." ? name : StrCat(request.folder, "/", name);
+    if (!PathExists(folder + "/STATUS.json")) continue;
+    auto state = ReadRunState(folder, std::chrono::system_clock::now());
+    if (state.ok()) {
+      runs.push_back(*std::move(state));
+    } else {
+      LogWarning(state.status().message());
+    }
+  }
+  if (runs.empty()) {
+    return {ErrorKind::kUsage, StrCat("'", request.folder,
+                                      "' holds no run folders; expected folders with STATUS.json")};
+  }
+  if (!request.json) return PrintOut(RunsTable(runs));
+  std::string text;
+  for (const RunState& state : runs) text += StateJson(state);
+  return PrintOut(text);
+}
+
+}  // namespace gaccd

@@ -1,0 +1,133 @@
+// STATUS.json and ledger.jsonl as files, then what `gaccd status` makes of them.
+#include "daemon/watch/run_state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+#include "daemon/rundir/ledger.h"
+#include "daemon/watch/state_text.h"
+#include "tests/unit/telemetry/temp_dir.h"
+
+namespace gaccd {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr std::string_view kWritten = "2026-11-20T03:04:05.123456Z";
+
+WallTime After(double seconds) {
+  return *ParseTimestamp(kWritten) +
+         std::chrono::duration_cast<WallTime::duration>(std::chrono::duration<double>(seconds));
+}
+
+// `more`: further keys, each after a comma.
+std::string StatusOf(std::string_view state, std::string_view more) {
+  return StrCat(R"({"v":1,"ts":")", kWritten, R"(","run":"r50","job":"812","attempt":1,)",
+                R"("attempt_dir":"attempts/001-812","host":"n1","world":240,"state":")", state,
+                "\"", more, "}");
+}
+
+class RunStateTest : public testing::Test {
+ protected:
+  RunState Read(const std::string& status, double age_s) {
+    EXPECT_TRUE(ReplaceFile(folder_.path() + "/STATUS.json", status, false).ok());
+    auto state = ReadRunState(folder_.path(), After(age_s));
+    EXPECT_TRUE(state.ok()) << state.status().message();
+    return state.ok() ? *state : RunState{};
+  }
+  TempDir folder_;
+};
+
+TEST(ParseTimestamp, TakesWhatTimestampWritesAndNothingElse) {
+  const auto at = ParseTimestamp(kWritten);
+  ASSERT_TRUE(at.has_value());
+  EXPECT_EQ(at->time_since_epoch(), std::chrono::microseconds(1'795'143'845'123'456));
+  for (const char* wrong :
+       {"", "2026-11-20", "2026-11-20T03:04:05.123456", "x", "2026-11-20T03:04:05.1Z9"}) {
+    EXPECT_FALSE(ParseTimestamp(wrong).has_value()) << wrong;
+  }
+}
+
+TEST_F(RunStateTest, PhaseFollowsFromStateAgeAndExit) {
+  struct Case {
+    const char* state;
+    const char* more;
+    double age_s;
+    RunPhase phase;
+  };
+  const Case cases[] = {
+      {"starting", "", 1, RunPhase::kStarting},
+      {"running", "", 29, RunPhase::kRunning},
+      {"running", "", 31, RunPhase::kStale},
+      {"starting", "", 31, RunPhase::kStale},
+      {"done", R"(,"exit":0)", 1e6, RunPhase::kDone},
+      {"failed", R"(,"exit":75)", 1e6, RunPhase::kStopped},
+      {"failed", R"(,"exit":137)", 1, RunPhase::kStopped},
+      {"failed", R"(,"exit":93)", 1, RunPhase::kFailed},
+      {"failed", R"(,"exit":70)", 1, RunPhase::kFailed},
+  };
+  for (const Case& test : cases) {
+    const RunState state = Read(StatusOf(test.state, test.more), test.age_s);
+    EXPECT_EQ(Name(state.phase), Name(test.phase)) << test.state << test.more << " " << test.age_s;
+  }
+}
+
+TEST_F(RunStateTest, AClockThatIsBehindGivesNoNegativeAge) {
+  EXPECT_EQ(Read(StatusOf("running", ""), -100).age_s, 0);
+}
+
+TEST_F(RunStateTest, TheLedgerKnowsHowAnAttemptEndedThatCouldNotSayIt) {
+  const LedgerEntry entry{.attempt = "001-812", .exit = 137, .reason = "node n1 was lost"};
+  ASSERT_TRUE(AppendToLedger(folder_.path() + "/ledger.jsonl", entry).ok());
+  RunState state = Read(StatusOf("running", ""), 60);
+  EXPECT_EQ(Name(state.phase), "stopped");
+  EXPECT_EQ(state.reason, "node n1 was lost");
+  // That of an older attempt says nothing about this one.
+  ASSERT_TRUE(AppendToLedger(folder_.path() + "/ledger.jsonl",
+                             LedgerEntry{.attempt = "000-812", .exit = 75})
+                  .ok());
+  state = Read(StatusOf("running", ""), 60);
+  EXPECT_EQ(Name(state.phase), "stale");
+}
+
+TEST_F(RunStateTest, TextsCannotMoveTheCursorOrBeginALine) {
+  const RunState state =
+      Read(StatusOf("failed", R"(,"exit":65,"reason":"a\u001b[2J\nrun forged")"), 1);
+  EXPECT_THAT(StateText(state), Not(HasSubstr("\x1b")));
+  EXPECT_THAT(StateText(state), Not(HasSubstr("\nrun forged")));
+}
+
+TEST_F(RunStateTest, WhatIsNoStateOfARunIsRefused) {
+  EXPECT_EQ(ReadRunState(folder_.path(), After(0)).status().kind(), ErrorKind::kUsage);
+  for (const char* text : {"", "{", "[]", R"({"state":3})", R"({"v":1})"}) {
+    ASSERT_TRUE(ReplaceFile(folder_.path() + "/STATUS.json", text, false).ok());
+    EXPECT_EQ(ReadRunState(folder_.path(), After(0)).status().kind(), ErrorKind::kData) << text;
+  }
+}
+
+TEST_F(RunStateTest, TextAndJsonShowTheFigures) {
+  const RunState state =
+      Read(StatusOf("running",
+                    R"(,"epoch":2,"step":30,"steps_total":120,"samples_total":92160,"loss":1.5,)"
+                    R"("wall_samples_per_s":36480.5,"dur_p50_s":0.0842,"eta_s":94,)"
+                    R"("save_step":20,"save_ts":"2026-11-20T03:04:00.000000Z")"),
+           2);
+  const std::string text = StateText(state);
+  for (const char* part :
+       {"r50, job 812, attempt 001-812", "running, STATUS.json was written 0:02 ago",
+        "epoch 2, update 30 of 120 (25 %), 92160 samples",
+        "36.5k samples/s, 0.0842 s an update (median), 1:34 left", "update 20, 0:07 ago"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+  const std::string json = StateJson(state);
+  EXPECT_THAT(json, HasSubstr(R"("phase":"running")"));
+  EXPECT_THAT(json, HasSubstr(R"("save_step":20)"));
+  EXPECT_THAT(json, Not(HasSubstr("exit")));
+  EXPECT_THAT(RunsTable(std::vector<RunState>{state}), HasSubstr("30/120"));
+}
+
+}  // namespace
+}  // namespace gaccd
