@@ -86,8 +86,8 @@ void Recorder::Check(std::string_view where, Status status) {
 }
 
 const Shape& Recorder::shape(ValueId value) const {
-  static const Shape kEmpty;
-  return value == kNoValue ? kEmpty : graph_.value(value).spec.shape;
+  static const Shape empty;
+  return value == kNoValue ? empty : graph_.value(value).spec.shape;
 }
 
 }  // namespace gaccd::nn
