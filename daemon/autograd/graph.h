@@ -84,6 +84,9 @@ class Graph {
   // The value stays readable after the run. REQUIRES: an activation.
   void MarkOutput(ValueId value) { values_[Index(value)].kind = ValueKind::kOutput; }
 
+  // For messages: where an activation comes from, "layer 'fc1'". Else it has its function's name.
+  void Rename(ValueId value, std::string name) { values_[Index(value)].name = std::move(name); }
+
   // References are valid until the next value is recorded.
   [[nodiscard]] const Value& value(ValueId id) const { return values_[Index(id)]; }
   [[nodiscard]] std::span<const Value> values() const { return values_; }

@@ -45,7 +45,7 @@ Status CheckFinite(double loss, bool gradient_finite) {
 
 Status CheckProbe(const Model& model) {
   if (!model.has_collectives()) return Status::Ok();
-  return {ErrorKind::kUnavailable,
+  return {ErrorKind::kNoRequeue,
           "a micro-batch of a model with collective operations cannot be computed by itself"};
 }
 

@@ -150,7 +150,7 @@ class Engine {
 
   // Forward and backward of one micro-batch by itself, to find what is not finite: the sum of its
   // losses; the gradients are its own then, each sample weighing what it did in the last update.
-  // Not collective, so kUnavailable for models with collectives; waits for the device. REQUIRES:
+  // Not collective, so kNoRequeue for models with collectives; waits for the device. REQUIRES:
   // all results were taken, or told kNoRequeue.
   virtual Result<double> Probe(const BatchView& batch) = 0;
 

@@ -19,7 +19,7 @@ Status CheckRange(std::int64_t first, std::size_t count, std::size_t elements);
 // kNoRequeue when the update cannot be used.
 Status CheckFinite(double loss, bool gradient_finite);
 
-// kUnavailable: a micro-batch by itself cannot run the collectives of the model.
+// kNoRequeue: a micro-batch by itself cannot run the collectives of the model.
 Status CheckProbe(const Model& model);
 
 Status ResultNotTaken();

@@ -78,7 +78,9 @@ ValueId Recorder::Apply(std::string_view where, std::shared_ptr<const Function> 
   if (!status_.ok()) return kNoValue;
   auto outputs = graph_.Apply(std::move(function), std::move(inputs));
   Check(where, outputs.status());
-  return outputs.ok() ? (*outputs)[0] : kNoValue;
+  if (!outputs.ok()) return kNoValue;
+  for (const ValueId output : *outputs) graph_.Rename(output, std::string(where));
+  return (*outputs)[0];
 }
 
 void Recorder::Check(std::string_view where, Status status) {

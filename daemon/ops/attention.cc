@@ -71,4 +71,13 @@ Result<std::vector<ValueSpec>> AttentionGradient::Infer(std::span<const ValueSpe
   return std::vector<ValueSpec>(IsPackedAttention(forward.size()) ? 1 : 3, inputs[3]);
 }
 
+Status CheckAttentionOnGpu(const Function& function, std::span<const ValueSpec> inputs) {
+  const auto& options = static_cast<const Attention&>(function).options();
+  GACCD_ASSIGN_OR_RETURN(const ValueSpec y, CheckInputs(options, inputs));
+  const std::int64_t width = y.shape[1] / options.heads;
+  if (width <= kMostAttentionWidth) return Status::Ok();
+  return {ErrorKind::kConfig, StrCat("attention on the GPU: expected heads of at most ",
+                                     kMostAttentionWidth, " values, found ", width)};
+}
+
 }  // namespace gaccd

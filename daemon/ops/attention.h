@@ -19,6 +19,9 @@ namespace gaccd {
 [[nodiscard]] constexpr bool IsPackedAttention(std::size_t inputs) { return inputs <= 2; }
 [[nodiscard]] constexpr bool HasAttentionLengths(std::size_t inputs) { return inputs % 2 == 0; }
 
+// No wider head is computed on a GPU.
+inline constexpr std::int64_t kMostAttentionWidth = 128;
+
 struct AttentionOptions {
   std::int64_t heads = 1;   // H
   std::int64_t length = 1;  // T
@@ -57,5 +60,8 @@ class AttentionGradient : public Function {
  private:
   AttentionOptions options_;
 };
+
+// kConfig: Attention of these inputs has wider heads than its kernel for the GPU takes.
+Status CheckAttentionOnGpu(const Function& function, std::span<const ValueSpec> inputs);
 
 }  // namespace gaccd

@@ -2,16 +2,15 @@
 // as in kernels_cuda.h.
 #pragma once
 
+#include "daemon/ops/attention.h"
 #include "daemon/ops/kernels_cuda.h"
 
 namespace gaccd {
 
-// REQUIRES: no head is wider.
-inline constexpr std::int64_t kMostAttentionWidth = 128;
-
 struct AttentionSize {
-  std::int64_t sequences = 0, heads = 0, length = 0, width = 0;  // width: of a head
-  std::int64_t step = 0;                                         // between rows of q, k and v
+  // width: of a head, at most kMostAttentionWidth
+  std::int64_t sequences = 0, heads = 0, length = 0, width = 0;
+  std::int64_t step = 0;  // between rows of q, k and v
   bool causal = false;
 };
 

@@ -1,7 +1,6 @@
 // The makers of the kernels of attention_cuda.h.
 #include <span>
 
-#include "collectives/base/strings.h"
 #include "daemon/ops/attention.h"
 #include "daemon/ops/attention_cuda.h"
 #include "daemon/ops/call_kernel.h"
@@ -20,12 +19,6 @@ AttentionSize SizeOf(const AttentionOptions& options, const ValueSpec& y, const 
           .width = y.shape[1] / options.heads,
           .step = q.shape[1],
           .causal = options.causal};
-}
-
-Status CheckWidth(const AttentionSize& size) {
-  if (size.width <= kMostAttentionWidth) return Status::Ok();
-  return {ErrorKind::kConfig, StrCat("attention on the GPU: expected heads of at most ",
-                                     kMostAttentionWidth, " values, found ", size.width)};
 }
 
 // Of one packed array, or three.
@@ -48,7 +41,7 @@ const std::int32_t* LengthsOf(std::span<void* const> inputs) {
 KernelResult MakeAttentionCuda(const CudaRequest& request) {
   const auto& options = static_cast<const Attention&>(request.function).options();
   const AttentionSize size = SizeOf(options, request.outputs[0], request.inputs[0]);
-  GACCD_RETURN_IF_ERROR(CheckWidth(size));
+  GACCD_RETURN_IF_ERROR(CheckAttentionOnGpu(request.function, request.inputs));
   return std::unique_ptr<Kernel>(std::make_unique<CallKernel>(
       request, [on = request.on, dtype = request.dtype(), size](const Call& c) {
         const bool packed = IsPackedAttention(c.inputs.size());
@@ -61,7 +54,6 @@ KernelResult MakeAttentionCuda(const CudaRequest& request) {
 KernelResult MakeAttentionGradientCuda(const CudaRequest& request) {
   const auto& options = static_cast<const AttentionGradient&>(request.function).options();
   const AttentionSize size = SizeOf(options, request.inputs[0], request.inputs[3]);
-  GACCD_RETURN_IF_ERROR(CheckWidth(size));
   return std::unique_ptr<Kernel>(std::make_unique<CallKernel>(
       request,
       [on = request.on, dtype = request.dtype(), size](const Call& c) {

@@ -1,6 +1,6 @@
 // The table of all functions that have kernels: a row is the name, the maker of its kernel on the
 // CPU, that on the GPU (null: it has none there), and, if it stands for several nodes in one, the
-// rule that puts it into graphs for the GPU. Views need no row.
+// rule that puts it into graphs for the GPU; and what the GPU's kernel refuses. Views need no row.
 //
 // Only for constant expressions (FromFunctionTable): without CUDA the makers of the GPU are
 // declared and not linked. Use cpu_kernels.h and cuda_kernels.h.
@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <string_view>
 
+#include "daemon/ops/attention.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/cuda_makers.h"
 #include "daemon/ops/layer_norm.h"
@@ -35,11 +36,15 @@ struct CpuMaker {
 // Replaces the nodes it knows in a graph for the GPU (fuse.h).
 using FusionRule = void (*)(Fuser&);
 
+// kConfig where the GPU's kernel does not take these inputs. Asked for when a job is planned.
+using CudaCheck = Status (*)(const Function&, std::span<const ValueSpec> inputs);
+
 struct FunctionRow {
   std::string_view name;
   CpuMaker cpu;
   CudaMaker cuda;
   FusionRule fusion = nullptr;
+  CudaCheck check = nullptr;
 };
 
 inline constexpr FunctionRow kFunctions[] = {
@@ -50,7 +55,7 @@ inline constexpr FunctionRow kFunctions[] = {
     {"all_gather", MakeCollectiveCpu, MakeCollectiveCuda},
     {"all_reduce_mean", MakeCollectiveCpu, MakeCollectiveCuda},
     {"all_reduce_sum", MakeCollectiveCpu, MakeCollectiveCuda},
-    {"attention", MakeAttentionCpu, MakeAttentionCuda},
+    {"attention", MakeAttentionCpu, MakeAttentionCuda, nullptr, CheckAttentionOnGpu},
     {"attention_gradient", MakeAttentionGradientCpu, MakeAttentionGradientCuda},
     {"bias_gradient", MakeBiasGradientCpu, MakeBiasGradientCuda},
     {"broadcast", MakeCollectiveCpu, MakeCollectiveCuda},

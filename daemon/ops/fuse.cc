@@ -17,10 +17,24 @@ struct Row {
   std::string_view name;
   bool has_cuda = false;
   FusionRule fusion = nullptr;
+  CudaCheck check = nullptr;
 };
 constexpr auto kRows = FromFunctionTable<Row>([](const FunctionRow& row) {
-  return Row{row.name, row.cuda != nullptr, row.fusion};
+  return Row{row.name, row.cuda != nullptr, row.fusion, row.check};
 });
+
+// What kernels refuse, naming the layer.
+Status CheckTakenByCuda(const Graph& graph) {
+  for (const Node& node : graph.nodes()) {
+    const Row* row = FindRow(kRows, node.function->name());
+    if (row == nullptr || row->check == nullptr) continue;
+    std::vector<ValueSpec> inputs;
+    for (const ValueId id : node.inputs) inputs.push_back(graph.value(id).spec);
+    Status status = row->check(*node.function, inputs);
+    if (!status.ok()) return std::move(status).WithContext(graph.value(node.outputs[0]).name);
+  }
+  return Status::Ok();
+}
 
 }  // namespace
 
@@ -65,7 +79,7 @@ Status CheckCudaKernels(const Graph& graph) {
     const std::string_view name = node.function->name();
     if (!node.function->is_view() && !HasCudaKernel(name)) missing.insert(name);
   }
-  if (missing.empty()) return Status::Ok();
+  if (missing.empty()) return CheckTakenByCuda(graph);
   std::string names;
   for (const std::string_view name : missing)
     names += StrCat(names.empty() ? "'" : ", '", name, "'");

@@ -150,5 +150,18 @@ TEST(CheckModelOnGpu, NeedsNoData) {
   EXPECT_EQ(CheckModelOnGpu(job).kind(), ErrorKind::kConfig);
 }
 
+TEST(CheckModelOnGpu, RefusesHeadsThatItsKernelDoesNotTake) {
+  Job job;
+  job.model = {.loss = LossKind::kSoftmaxCrossEntropy,
+               .architecture = GptSpec{.vocabulary = 11, .context = 4, .layers = 2, .heads = 2}};
+  std::get<GptSpec>(job.model.architecture).width = 256;
+  EXPECT_TRUE(CheckModelOnGpu(job).ok()) << CheckModelOnGpu(job).message();
+  std::get<GptSpec>(job.model.architecture).width = 258;
+  const Status status = CheckModelOnGpu(job);
+  EXPECT_EQ(status.kind(), ErrorKind::kConfig);
+  EXPECT_THAT(status.message(), HasSubstr("layer 'transformer.h.0.attn': attention on the GPU: "
+                                          "expected heads of at most 128 values, found 129"));
+}
+
 }  // namespace
 }  // namespace gaccd
