@@ -158,6 +158,7 @@ TEST(CheckModelOnGpu, RefusesHeadsThatItsKernelDoesNotTake) {
   EXPECT_TRUE(CheckModelOnGpu(job).ok()) << CheckModelOnGpu(job).message();
   std::get<GptSpec>(job.model.architecture).width = 258;
   const Status status = CheckModelOnGpu(job);
+  ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.kind(), ErrorKind::kConfig);
   EXPECT_THAT(status.message(), HasSubstr("layer 'transformer.h.0.attn': attention on the GPU: "
                                           "expected heads of at most 128 values, found 129"));

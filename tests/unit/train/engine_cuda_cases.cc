@@ -11,6 +11,15 @@ const OptimizerSpec kPlainSgd{.lr = 0.2, .kind = SgdSpec{}};
 const OptimizerSpec kNesterov{.lr = 0.05, .kind = SgdSpec{.momentum = 0.9, .nesterov = true}};
 const OptimizerSpec kAdamW{.lr = 0.01, .kind = AdamWSpec{.epsilon = 1e-3}};
 
+// Frozen parameters first and between others; decay and learning rate by group.
+OptimizerSpec Grouped(OptimizerSpec optimizer) {
+  optimizer.groups = {{.match = "fc1.*", .freeze = true},
+                      {.match = "fc2.weight", .weight_decay = 0.2, .lr_factor = 0.5},
+                      {.match = "fc2.bias", .freeze = true},
+                      {.match = "fc3.bias", .weight_decay = 0, .lr_factor = 3}};
+  return optimizer;
+}
+
 }  // namespace
 
 std::vector<EngineCase> CasesOf(int ranks) {
@@ -25,6 +34,8 @@ std::vector<EngineCase> CasesOf(int ranks) {
         {.name = "tail", .micro = 5, .target = 13, .tail = 4, .optimizer = kPlainSgd},
         {.name = "squared_error", .micro = 6, .target = 11, .loss = LossKind::kMeanSquaredError},
         {.name = "other_tensors", .micro = 5, .target = 13, .other_tensors = true},
+        {.name = "groups", .micro = 5, .target = 13, .optimizer = Grouped(kAdamW)},
+        {.name = "groups_sgd", .micro = 5, .target = 13, .optimizer = Grouped(kNesterov)},
     };
   } else {
     const std::int64_t n = ranks;
@@ -45,6 +56,7 @@ std::vector<EngineCase> CasesOf(int ranks) {
          .loss = LossKind::kMeanSquaredError,
          .optimizer = kAdamW,
          .clip_norm = 0.5},
+        {.name = "groups", .micro = 4, .target = 9 * n + 1, .optimizer = Grouped(kAdamW)},
     };
     for (EngineCase& test : cases) test.ranks = ranks;
   }

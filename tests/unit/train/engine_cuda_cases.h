@@ -11,7 +11,7 @@
 namespace gaccd::testing {
 
 // With one rank, and with two and three: several micro-steps, ragged ones, empty ones, smaller
-// updates, clipping, every optimiser, both losses.
+// updates, clipping, every optimiser, with groups and frozen parameters, both losses.
 [[nodiscard]] std::vector<EngineCase> CasesOf(int ranks);
 
 // Allowed: what f32 sums in another order make of so many updates.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 
 #include "collectives/base/strings.h"
@@ -245,7 +246,8 @@ Status RunUpdates(const EngineCase& test, const Setting& setting, Engine& engine
 Status ReadOut(const EngineCase& test, const Setting& setting, Engine& engine, EngineRun* run) {
   const std::int64_t size = setting.model.layout().size();
   run->parameters.resize(static_cast<std::size_t>(size));
-  run->state.resize(static_cast<std::size_t>(StateElements(test.optimizer, size)));
+  run->state.resize(static_cast<std::size_t>(
+      StateElements(test.optimizer, setting.model.layout().trainable_size())));
   GACCD_RETURN_IF_ERROR(engine.GetParameters(run->parameters));
   GACCD_ASSIGN_OR_RETURN(run->digest, engine.Digest());
   run->optimizer_updates = engine.optimizer_updates();
@@ -285,16 +287,23 @@ std::unique_ptr<Dataset> DataOf(const EngineCase& test) {
 }
 
 Model ModelOf(const EngineCase& test, int rank) {
-  if (test.collectives) {
-    auto network = std::make_shared<CollectiveNetwork>(test, rank);
-    return Model::Make(std::move(network), test.loss, SpecOf(test)).value();
-  }
-  ModelSpec spec{.layers = {}, .loss = test.loss};
-  for (std::size_t i = 1; i < test.widths.size(); ++i) {
-    if (i > 1) spec.layers.push_back({StrCat("relu", i), ReluSpec{}});
-    spec.layers.push_back({StrCat("fc", i), LinearSpec{test.widths[i - 1], test.widths[i], true}});
-  }
-  return Model::Make(spec, SpecOf(test)).value();
+  const auto make = [&] {
+    if (test.collectives) {
+      auto network = std::make_shared<CollectiveNetwork>(test, rank);
+      return Model::Make(std::move(network), test.loss, SpecOf(test)).value();
+    }
+    ModelSpec spec{.layers = {}, .loss = test.loss};
+    for (std::size_t i = 1; i < test.widths.size(); ++i) {
+      if (i > 1) spec.layers.push_back({StrCat("relu", i), ReluSpec{}});
+      spec.layers.push_back(
+          {StrCat("fc", i), LinearSpec{test.widths[i - 1], test.widths[i], true}});
+    }
+    return Model::Make(spec, SpecOf(test)).value();
+  };
+  Model model = make();
+  const Status rules = model.ApplyRules(test.optimizer);
+  if (!rules.ok()) std::abort();  // a mistake in the case
+  return model;
 }
 
 Result<EngineRun> RunEngine(Communicator& engine_comm, const EngineCase& test,
