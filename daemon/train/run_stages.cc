@@ -1,0 +1,154 @@
+#include "daemon/train/run_stages.h"
+
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/base/strings.h"
+#include "collectives/bootstrap/same_on_all.h"
+#include "collectives/comm/nccl_comm.h"
+#include "collectives/comm/nccl_settings.h"
+#include "daemon/config/help.h"
+#include "daemon/config/job_text.h"
+#include "daemon/model/safetensors.h"
+#include "daemon/telemetry/log.h"
+#include "daemon/train/done_marker.h"
+#include "daemon/train/final_weights.h"
+#include "daemon/train/launch.h"
+#include "daemon/train/nccl_environment.h"
+#include "daemon/train/open_data.h"
+#include "daemon/train/run_checkpoints.h"
+#include "daemon/train/storage_limits.h"
+
+namespace gaccd {
+namespace {
+
+std::chrono::seconds BoundOf(const Flags& flags) {
+  return std::chrono::seconds(flags.bound_seconds);
+}
+
+// Where the timed choices of algorithms are kept from run to run, or nothing.
+std::string CacheFolder(const Environment& environment) {
+  if (const auto own = environment("GACCD_CACHE_DIR")) return *own;
+  if (const auto cache = environment("XDG_CACHE_HOME")) return *cache + "/gaccd";
+  if (const auto home = environment("HOME")) return *home + "/.cache/gaccd";
+  return {};
+}
+
+// Until a save was measured: a second for its fixed cost, and a rank's bytes over a slow disk. Too
+// little does no harm: a save that is cut off leaves the one before.
+std::chrono::duration<double> GuessSave(const Session& session) {
+  constexpr double kBytesPerSecond = 200e6;
+  const double bytes = CheckpointBytes(session);
+  return std::chrono::duration<double>(1 + bytes / session.comm.size() / kBytesPerSecond);
+}
+
+}  // namespace
+
+Result<Setup> ReadAlone(const Flags& flags, const Communicator& comm) {
+  if (!flags.job) return Status(ErrorKind::kUsage, "train needs --job=FILE");
+  GACCD_RETURN_IF_ERROR(CheckCheckpointFlags(flags));
+  GACCD_ASSIGN_OR_RETURN(Job job, LoadJob(*flags.job));
+  GACCD_ASSIGN_OR_RETURN(job, OverlayFlags(std::move(job), flags));
+  GACCD_ASSIGN_OR_RETURN(const Plan plan, PlanForWorld(job, flags, comm));
+  return Setup{std::move(job), plan, nullptr};
+}
+
+Agreement CheckSaveWeights(const Flags& flags, Communicator& comm) {
+  Status fits;
+  if (flags.save_weights && comm.rank() == 0) {
+    fits = CheckWeightsFile(*flags.save_weights).WithContext("--save-weights");
+  }
+  return AgreeOn(comm, fits);
+}
+
+Agreement OpenTogether(const Flags& flags, Session& session) {
+  Setup& setup = *session.setup;
+  const BadRecordRules rules{
+      .policy = flags.on_bad_record, .quota = flags.bad_record_quota, .seed = setup.job.seed};
+  TrainingData data;
+  Agreement opened = OpenDataTogether(session.comm, setup.job.data, rules, &data);
+  if (!opened.status.ok()) return opened;
+  auto trainer = Trainer::Open(session.comm, setup.job, setup.plan, std::move(data));
+  if (trainer.ok()) setup.trainer = *std::move(trainer);
+  return AgreeOn(session.comm, trainer.status());
+}
+
+Status CheckAllTheSame(const Flags& flags, const Job& job, Communicator& comm) {
+  GACCD_RETURN_IF_ERROR(CheckSameOnAllRanks(comm, "binary", BuildId()));
+  return CheckSameOnAllRanks(comm, "flags", JobDigest(job, flags));
+}
+
+Status ChooseTogether(const Flags& flags, Session& session) {
+  const Job& job = session.setup->job;
+  Communicator& comm = session.comm;
+  const GpuProbe probe = job.device == Device::kCpu ? GpuProbe() : ProbeGpus(comm.size());
+  GACCD_ASSIGN_OR_RETURN(session.device,
+                         ChooseDevice(comm, job.device, flags.allow_gpu_sharing, probe));
+  if (session.device.device == Device::kCpu) {
+    return CheckNumericsOfCpu(job.numerics, session.device.text);
+  }
+  GACCD_RETURN_IF_ERROR(CheckModelOnGpu(job));
+  if (comm.size() == 1) return Status::Ok();
+  GACCD_ASSIGN_OR_RETURN(session.between_gpus,
+                         MakeNccl(comm, {.comm = {.bound = BoundOf(flags)},
+                                         .device = session.device.gpu->device,
+                                         .gpu_sharing = flags.allow_gpu_sharing,
+                                         .windows = NcclWindowsWanted(ProcessEnvironment())}));
+  return Status::Ok();
+}
+
+Status PrepareTogether(const Flags& flags, Session& session) {
+  EngineChoice choice{.device = session.device.device};
+  if (session.device.gpu) {
+    choice.gpu = session.device.gpu->device;
+    choice.gpu_sharing = flags.allow_gpu_sharing;
+    choice.reduction_multiprocessors = NcclMaxCtas(ProcessEnvironment());
+    // Times taken beside another rank on the same GPU say nothing.
+    choice.time_algorithms = flags.time_algorithms && !choice.gpu_sharing;
+    if (choice.time_algorithms) choice.choices_folder = CacheFolder(ProcessEnvironment());
+  }
+  Trainer& trainer = *session.setup->trainer;
+  trainer.SetGuards({.on_nonfinite = flags.on_nonfinite, .digest_every = flags.digest_every});
+  GACCD_RETURN_IF_ERROR(trainer.Prepare(choice, session.between_gpus.get()));
+  if (flags.init_weights) return trainer.LoadWeights(*flags.init_weights);
+  return Status::Ok();
+}
+
+Status WriteResults(const Flags& flags, Session& session, const TrainingSummary& summary,
+                    const Saver* saver) {
+  const Setup& setup = *session.setup;
+  const auto limit = LimitOfResults(BoundOf(flags));
+  const unsigned mode = flags.group_access ? kGroupMayRead.file : kFileMode;
+  if (flags.save_weights) {
+    GACCD_ASSIGN_OR_RETURN(std::vector<float> parameters, setup.trainer->Parameters());
+    GACCD_RETURN_IF_ERROR(
+        SaveFinalWeights(setup.trainer->model().layout(), std::move(parameters),
+                         {.path = *flags.save_weights,
+                          .mode = mode,
+                          .limit = limit,
+                          .checkpoint = CheckpointAfter(summary.updates, flags, session, saver),
+                          .run_dir = flags.run_dir.value_or("")}));
+  }
+  if (!flags.run_dir) return Status::Ok();
+  return WriteWithin(limit, *flags.run_dir,
+                     [run_dir = *flags.run_dir, job = setup.job, mode,
+                      text = StrCat(summary.updates, " updates, ", summary.samples, " samples")] {
+                       return MarkDone(run_dir, text, job, mode);
+                     });
+}
+
+StopOptions StopOptionsOf(const Flags& flags, const Session& session, const Clocks& clocks) {
+  std::optional<Clocks::Steady::time_point> job_end;
+  if (session.slurm.end_time_s) job_end = clocks.Deadline(*session.slurm.end_time_s);
+  return {.signals = session.signals,
+          .run_dir = flags.run_dir.value_or(""),
+          .job_end = job_end,
+          .term_budget = std::chrono::seconds(flags.term_budget_seconds),
+          .checkpoints = session.right.has_value(),
+          .warn = [](const std::string& text) { LogWarning(text); },
+          .save_guess = GuessSave(session)};
+}
+
+}  // namespace gaccd

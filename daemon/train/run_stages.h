@@ -1,0 +1,36 @@
+// The stages of `gaccd train`, in order: each is what the ranks do between two agreements. run.cc
+// puts them together.
+#pragma once
+
+#include "collectives/base/result.h"
+#include "collectives/bootstrap/agree.h"
+#include "collectives/comm/communicator.h"
+#include "daemon/config/flags.h"
+#include "daemon/stop/clocks.h"
+#include "daemon/stop/stop_agreement.h"
+#include "daemon/train/saver.h"
+#include "daemon/train/session.h"
+#include "daemon/train/training.h"
+
+namespace gaccd {
+
+// Job and plan: what every rank can do alone, and quickly.
+Result<Setup> ReadAlone(const Flags& flags, const Communicator& comm);
+// The same binary, job and flags. Collective.
+Status CheckAllTheSame(const Flags& flags, const Job& job, Communicator& comm);
+// Rank 0 will be able to write --save-weights. Collective.
+Agreement CheckSaveWeights(const Flags& flags, Communicator& comm);
+// What may take long: data and model. Collective.
+Agreement OpenTogether(const Flags& flags, Session& session);
+[[nodiscard]] StopOptions StopOptionsOf(const Flags& flags, const Session& session,
+                                        const Clocks& clocks);
+// The device of each rank, and what reduces between GPUs. Collective; the same result on every
+// rank.
+Status ChooseTogether(const Flags& flags, Session& session);
+// Memory, kernels, first weights. Collective, but a rank may fail alone.
+Status PrepareTogether(const Flags& flags, Session& session);
+// After the last update, on rank 0: --save-weights, and the mark of a complete run.
+Status WriteResults(const Flags& flags, Session& session, const TrainingSummary& summary,
+                    const Saver* saver);
+
+}  // namespace gaccd
