@@ -14,6 +14,7 @@ namespace gaccd {
 struct WindowShare {
   std::int64_t samples = 0;
   double loss_sum = 0;  // not weighted
+  double divisor = 0;   // what the loss is to be divided by
 
   friend bool operator==(const WindowShare&, const WindowShare&) = default;
 };
@@ -35,7 +36,7 @@ class SampleLedger {
   std::int64_t counted_ = 0;
 };
 
-// 1 / count: the weight of one sample of an update of `count` samples over all ranks. Error
+// 1 / count: the weight of one prediction of an update of `count` predictions over all ranks. Error
 // kInternal for count < 1: an update without samples has no mean.
 Result<double> InverseCount(std::int64_t count);
 

@@ -140,14 +140,15 @@ Status CheckCursor(const Manifest& manifest) {
 Status CheckWindows(const Manifest& manifest) {
   for (std::size_t rank = 0; rank < manifest.shards.size(); ++rank) {
     const WindowShare& window = manifest.shards[rank].window;
-    const bool finite = std::isfinite(window.loss_sum);
-    if (window.samples >= 0 && window.loss_sum >= 0 && finite &&
+    const bool finite = std::isfinite(window.loss_sum) && std::isfinite(window.divisor);
+    if (window.samples >= 0 && window.loss_sum >= 0 && window.divisor >= 0 && finite &&
         (manifest.cursor.micro_step > 0 || window == WindowShare{})) {
       continue;
     }
     return Bad(StrCat("window of rank ", rank, " after ", manifest.cursor.micro_step,
                       " micro-steps: expected counts >= 0, and 0 after none, found ",
-                      window.samples, " samples and a sum of losses of ", window.loss_sum));
+                      window.samples, " samples, a sum of losses of ", window.loss_sum,
+                      " and a divisor of ", window.divisor));
   }
   return Status::Ok();
 }
@@ -240,6 +241,7 @@ void FillManifestProto(const Manifest& manifest, proto::CheckpointManifest& mess
     one.set_sha256(shard.sha256.data(), shard.sha256.size());
     one.set_window_samples(shard.window.samples);
     one.set_window_loss_sum(shard.window.loss_sum);
+    if (manifest.has_divisors) one.set_window_divisor(shard.window.divisor);
   }
 }
 
@@ -266,7 +268,8 @@ Status TakeLists(const proto::CheckpointManifest& message, Manifest* manifest) {
   for (const proto::CheckpointShard& one : message.shard()) {
     ShardRecord& shard = manifest->shards.emplace_back();
     shard.bytes = one.bytes();
-    shard.window = {one.window_samples(), one.window_loss_sum()};
+    shard.window = {one.window_samples(), one.window_loss_sum(), one.window_divisor()};
+    if (!one.has_window_divisor()) manifest->has_divisors = false;
     if (one.sha256().size() != shard.sha256.size()) {
       return Bad(StrCat("shard ", manifest->shards.size() - 1, ": expected a digest of ",
                         shard.sha256.size(), " bytes, found ", one.sha256().size()));

@@ -89,6 +89,7 @@ struct Manifest {
   std::vector<ParameterRecord> parameters;
   std::vector<BufferSpec> buffers;
   std::vector<ShardRecord> shards;  // by rank
+  bool has_divisors = true;         // false: of a gaccd whose windows had none
 
   [[nodiscard]] std::int64_t world() const { return static_cast<std::int64_t>(shards.size()); }
 };

@@ -197,6 +197,9 @@ Status CheckSameWindow(const Manifest& manifest, const Job& job, const Plan& pla
   if (was.accum_steps() != plan.accum_steps()) {
     return Differs("micro-steps", was.accum_steps(), plan.accum_steps());
   }
+  if (!manifest.has_divisors) {
+    return {ErrorKind::kConfig, "the gaccd that saved it did not save the divisor of the loss"};
+  }
   GACCD_ASSIGN_OR_RETURN(const Job saved, SavedJob(manifest));
   return CheckSameUpdate(manifest, saved, job, manifest.cursor.step + 1);
 }

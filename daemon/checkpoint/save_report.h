@@ -18,6 +18,7 @@ struct SaveReport {
   std::int64_t bytes = 0;
   std::int64_t window_samples = 0;
   double window_loss = 0;
+  double window_divisor = 0;
   Sha256Digest sha256{};
   std::int64_t step = 0;
   double took_s = 0;  // for what is done
@@ -25,7 +26,7 @@ struct SaveReport {
   std::int64_t stuck = 0;  // of rank 0: training need not wait for it
 };
 inline constexpr std::size_t kReportWords = sizeof(SaveReport) / sizeof(std::int64_t);
-static_assert(sizeof(SaveReport) == 96 && std::is_trivially_copyable_v<SaveReport>);
+static_assert(sizeof(SaveReport) == 104 && std::is_trivially_copyable_v<SaveReport>);
 
 [[nodiscard]] inline Status CheckSameStep(std::span<const SaveReport> reports, std::int64_t step) {
   for (const SaveReport& report : reports) {

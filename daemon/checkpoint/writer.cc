@@ -198,10 +198,11 @@ Status Writer::Save(const RunCursor& cursor, std::span<const BufferSource> sourc
 // On rank 0; the work is the helper's.
 void Writer::Commit(const SavePtr& save, std::span<const SaveReport> reports) {
   for (const SaveReport& report : reports) {
-    save->manifest.shards.push_back(
-        {.bytes = static_cast<std::uint64_t>(report.bytes),
-         .sha256 = report.sha256,
-         .window = {.samples = report.window_samples, .loss_sum = report.window_loss}});
+    save->manifest.shards.push_back({.bytes = static_cast<std::uint64_t>(report.bytes),
+                                     .sha256 = report.sha256,
+                                     .window = {.samples = report.window_samples,
+                                                .loss_sum = report.window_loss,
+                                                .divisor = report.window_divisor}});
   }
   helper_->Add([state = state_, save] { CommitTask(*state, *save); });
 }
@@ -222,6 +223,7 @@ SaveReport Writer::Tell(const PendingSave& save, bool wait) {
   report.bytes = static_cast<std::int64_t>(save.record.bytes);
   report.window_samples = save.record.window.samples;
   report.window_loss = save.record.window.loss_sum;
+  report.window_divisor = save.record.window.divisor;
   report.sha256 = save.record.sha256;
   report.took_s = save.committing ? save.commit_s : save.write_s;
   return report;

@@ -8,7 +8,7 @@
 //   boundary w    Poll(): rank 0 tells that it is committed                             training
 //
 // The helper thread never touches the communicator, so no second channel between the ranks is
-// needed; Poll() costs one AllGather of 96 bytes a rank at boundaries where a save is under way,
+// needed; Poll() costs one AllGather of 104 bytes a rank at boundaries where a save is under way,
 // else nothing. Training waits only in MakeRoom() and Save(), when two generations are under way,
 // and in Finish(); while it does, the ranks tell each other twice a second that they are still
 // there, so a slow disk is no lost rank.

@@ -36,7 +36,13 @@ Status CheckRange(std::int64_t first, std::size_t count, std::size_t elements) {
                                        count, " from ", first, " on")};
 }
 
-Status CheckFinite(double loss, bool gradient_finite) {
+Status CheckFinite(double loss, bool gradient_finite, double divisor) {
+  if (!(divisor > 0) || std::isinf(divisor)) {
+    return {ErrorKind::kData,
+            StrCat("no prediction of this update counts: expected a label that is not -100, with a "
+                   "weight above 0, found a sum of weights of ",
+                   divisor)};
+  }
   if (std::isfinite(loss) && gradient_finite) return Status::Ok();
   return {ErrorKind::kNoRequeue,
           StrCat("training diverged: the loss is ", loss, ", the gradient is ",

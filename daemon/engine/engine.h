@@ -3,6 +3,13 @@
 // is done when the call returns. On a GPU it is enqueued, and what it found is told one update
 // later (or before the next one, with outlive_nonfinite): the host never waits inside an update.
 //
+// The divisor. The loss of an update is the sum over its predictions divided by D: their number, or
+// the sum of their weights, over all ranks and micro-steps; a prediction without a label is not
+// counted. Every prediction weighs 1/N in the accumulators, N = settings.samples x
+// model.predictions(), what the plan knows; D is summed beside the gradients, and the factor N/D is
+// part of what the optimiser multiplies the gradient with, as the clip factor. Where all count, it
+// is 1.
+//
 // One per rank, used by the thread that made it. After an error only the destructor may be called;
 // after one of TakeResult() also Probe() and what reads parameters, state and gradients.
 #pragma once
@@ -27,7 +34,7 @@ namespace gaccd {
 struct CublasLtApi;
 
 struct UpdateSettings {
-  std::int64_t samples = 0;  // of all ranks: what the audit expects; a sample weighs 1 / samples
+  std::int64_t samples = 0;  // of all ranks: what the audit expects
   std::int64_t update = 0;   // its number since the start of the training
   double lr = 0;             // of this update, warm-up and rule included
   double clip_norm = 0;      // 0 = do not clip
@@ -38,9 +45,10 @@ struct UpdateSettings {
 
 struct UpdateResult {
   std::int64_t samples = 0;  // audited: counted over all ranks
-  double loss = 0;           // mean over `samples`
-  double grad_norm = 0;      // of the reduced gradient, before clipping
-  bool finite = true;        // loss and gradient; false: the update has changed nothing
+  double divisor = 0;        // D, over all ranks
+  double loss = 0;           // sum / D
+  double grad_norm = 0;      // of the reduced gradient of that loss, before clipping
+  bool finite = true;        // loss and gradient, D > 0; false: the update has changed nothing
   double dur_s = 0;          // = data_s + fwd_bwd_s + reduce_s + opt_s
   double data_s = 0;         // waiting for micro-batches
   double fwd_bwd_s = 0;
@@ -106,8 +114,8 @@ class Engine {
   virtual Status SetParameters(std::span<const float> parameters) = 0;
   virtual Status GetParameters(std::span<float> parameters) = 0;
   virtual Status SetOptimizer(std::span<const float> state, std::int64_t updates) = 0;
-  // The gradients as they stand: of the last update, summed over the ranks, before clipping; or of
-  // the last Probe().
+  // The gradients: of the last update, summed over the ranks, before clipping, those of its loss;
+  // or of the last Probe().
   virtual Status GetGradients(std::span<float> gradients) = 0;
   // Of the parameters (DigestOf() in daemon/optim/digest.h). Waits for the device.
   virtual Result<std::uint64_t> Digest() = 0;
@@ -144,14 +152,14 @@ class Engine {
   [[nodiscard]] virtual int updates_in_flight() const = 0;
   // What the oldest update that was not asked for yet has found; empty: it is still running on the
   // device and `wait` is false, or there is none. kNoRequeue: loss or gradient was not finite (on
-  // every rank alike); kInternal: the audit failed. The parameters are then those of the update
-  // before.
+  // every rank alike); kData: D is 0, so too; kInternal: the audit failed. The parameters are then
+  // those of the update before.
   virtual Result<std::optional<UpdateResult>> TakeResult(bool wait) = 0;
 
   // Forward and backward of one micro-batch by itself, to find what is not finite: the sum of its
-  // losses; the gradients are its own then, each sample weighing what it did in the last update.
-  // Not collective, so kNoRequeue for models with collectives; waits for the device. REQUIRES:
-  // all results were taken, or told kNoRequeue.
+  // losses; the gradients are its own then, each prediction weighing what it did in the last
+  // update. Not collective, so kNoRequeue for models with collectives; waits for the device.
+  // REQUIRES: all results were taken, or told kNoRequeue.
   virtual Result<double> Probe(const BatchView& batch) = 0;
 
   // Sums over `batch`. May wait for the device. REQUIRES: no update has begun and not ended.

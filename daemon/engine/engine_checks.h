@@ -16,8 +16,8 @@ Status CheckCount(std::string_view what, std::size_t expected, std::size_t found
 // kInternal unless [first, first + count) lies within `elements`.
 Status CheckRange(std::int64_t first, std::size_t count, std::size_t elements);
 
-// kNoRequeue when the update cannot be used.
-Status CheckFinite(double loss, bool gradient_finite);
+// When the update cannot be used. kData: nothing in it has a label; kNoRequeue: it is not finite.
+Status CheckFinite(double loss, bool gradient_finite, double divisor);
 
 // kNoRequeue: a micro-batch by itself cannot run the collectives of the model.
 Status CheckProbe(const Model& model);

@@ -44,7 +44,7 @@ class CpuEngine final : public Engine {
   [[nodiscard]] int updates_in_flight() const override { return 0; }
   Status MicroStep(const BatchView& batch, StepPlace place) override;
   Result<WindowShare> Window() override {
-    return WindowShare{.samples = ledger_.counted(), .loss_sum = sums_[0]};
+    return WindowShare{.samples = ledger_.counted(), .loss_sum = sums_[0], .divisor = sums_[1]};
   }
   Status SetWindow(std::span<const float> gradients, const WindowShare& share) override;
   Status Reduce() override;
@@ -56,13 +56,15 @@ class CpuEngine final : public Engine {
 
   Result<double> Probe(const BatchView& batch) override {
     GACCD_RETURN_IF_ERROR(CheckProbe(model_));
-    return replica_->MicroStep(batch, static_cast<float>(weight_), /*first=*/true);
+    GACCD_ASSIGN_OR_RETURN(const LossSums sums,
+                           replica_->MicroStep(batch, static_cast<float>(weight_), /*first=*/true));
+    return sums.loss_sum;
   }
   Result<Evaluation> Evaluate(const BatchView& batch) override { return replica_->Evaluate(batch); }
   Result<std::byte*> HostMemory(std::size_t /*bytes*/) override { return nullptr; }
 
  private:
-  [[nodiscard]] std::span<double> control_words() { return std::span(sums_).subspan(2); }
+  [[nodiscard]] std::span<double> control_words() { return std::span(sums_).subspan(3); }
 
   Communicator& comm_;
   const Model& model_;
@@ -77,9 +79,10 @@ class CpuEngine final : public Engine {
 
   // Of the update that is under way.
   UpdateSettings settings_;
-  double weight_ = 0;
-  // Loss sum, samples, control words: of this rank, from Reduce() on of all. Counts are exact in a
-  // double up to 2^53.
+  double weight_ = 0;      // 1/N, of a prediction
+  double correction_ = 1;  // N/D, from Reduce() on
+  // Loss sum, divisor, samples, control words: of this rank, from Reduce() on of all. Counts are
+  // exact in a double up to 2^53.
   std::vector<double> sums_;
   Status finite_;   // or why its loss and gradient cannot be used
   Status counted_;  // or which ranks counted other samples than the plan
@@ -108,7 +111,7 @@ Status CpuEngine::Create(const EngineOptions& options) {
   GACCD_ASSIGN_OR_RETURN(optimizer_,
                          MakeOptimizer(options.optimizer, std::move(ranges),
                                        {reinterpret_cast<float*>(state_memory_.data()), state}));
-  sums_.resize(2 + options.control_word_count);
+  sums_.resize(3 + options.control_word_count);
   outlive_nonfinite_ = options.outlive_nonfinite;
   return Status::Ok();
 }
@@ -134,7 +137,9 @@ Status CpuEngine::SetOptimizer(std::span<const float> state, std::int64_t update
 
 Status CpuEngine::GetGradients(std::span<float> gradients) {
   GACCD_RETURN_IF_ERROR(CheckCount("gradients", replica_->gradients().size(), gradients.size()));
-  std::ranges::copy(replica_->gradients(), gradients.begin());
+  std::ranges::transform(replica_->gradients(), gradients.begin(), [this](float gradient) {
+    return static_cast<float>(gradient * correction_);
+  });
   return Status::Ok();
 }
 
@@ -151,20 +156,22 @@ Status CpuEngine::Begin(const UpdateSettings& settings) {
   if (finished_) return ResultNotTaken();
   GACCD_RETURN_IF_ERROR(
       CheckCount("control words", control_words().size(), settings.control_words.size()));
-  GACCD_ASSIGN_OR_RETURN(weight_, InverseCount(settings.samples));
+  GACCD_ASSIGN_OR_RETURN(weight_, InverseCount(settings.samples * model_.predictions()));
   settings_ = settings;
   replica_->SetUpdate(settings.update);
   result_ = {};
-  sums_[0] = 0;
+  correction_ = 1;
+  sums_[0] = sums_[1] = 0;
   (void)timer_.Lap();
   return Status::Ok();
 }
 
 Status CpuEngine::MicroStep(const BatchView& batch, StepPlace place) {
   result_.data_s += timer_.Lap();
-  GACCD_ASSIGN_OR_RETURN(const double loss,
+  GACCD_ASSIGN_OR_RETURN(const LossSums sums,
                          replica_->MicroStep(batch, static_cast<float>(weight_), place.first));
-  sums_[0] += loss;
+  sums_[0] += sums.loss_sum;
+  sums_[1] += sums.divisor;
   ledger_.Add(batch.samples);
   result_.fwd_bwd_s += timer_.Lap();
   return Status::Ok();
@@ -174,17 +181,21 @@ Status CpuEngine::SetWindow(std::span<const float> gradients, const WindowShare&
   GACCD_RETURN_IF_ERROR(CheckCount("accumulators", replica_->gradients().size(), gradients.size()));
   std::ranges::copy(gradients, replica_->gradients().begin());
   sums_[0] = share.loss_sum;
+  sums_[1] = share.divisor;
   ledger_.Add(share.samples - ledger_.counted());
   return Status::Ok();
 }
 
 Status CpuEngine::Reduce() {
   GACCD_RETURN_IF_ERROR(reducer_->ReduceAll());
-  sums_[1] = static_cast<double>(ledger_.counted());
+  sums_[2] = static_cast<double>(ledger_.counted());
   std::ranges::copy(settings_.control_words, control_words().begin());
   const auto view = View(std::span(sums_));
   GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(view, view));
-  result_.loss = sums_[0] * weight_;
+  result_.divisor = sums_[1];
+  result_.loss = sums_[0] / sums_[1];
+  correction_ =
+      DivisorCorrection(static_cast<double>(settings_.samples * model_.predictions()), sums_[1]);
   result_.control_words = control_words();
   result_.reduce_s = timer_.Lap();
   return Status::Ok();
@@ -192,20 +203,21 @@ Status CpuEngine::Reduce() {
 
 Status CpuEngine::MeasureGradient() {
   const GradientNorm gradient = GlobalNorm(replica_->gradients());
-  finite_ = CheckFinite(result_.loss, gradient.finite);
-  result_.grad_norm = gradient.norm;
+  finite_ = CheckFinite(result_.loss, gradient.finite, result_.divisor);
+  result_.grad_norm = gradient.norm * correction_;
   return Status::Ok();
 }
 
 Status CpuEngine::Audit() {
-  counted_ = ledger_.Audit(comm_, static_cast<std::int64_t>(sums_[1]), settings_.samples);
+  counted_ = ledger_.Audit(comm_, static_cast<std::int64_t>(sums_[2]), settings_.samples);
   return Status::Ok();
 }
 
 Status CpuEngine::Optimize() {
   if (!finite_.ok() || !counted_.ok()) return Status::Ok();
-  optimizer_->Step(replica_->parameters(), replica_->gradients(), settings_.lr,
-                   ClipFactor(result_.grad_norm, settings_.clip_norm));
+  optimizer_->Step(
+      replica_->parameters(), replica_->gradients(), settings_.lr,
+      static_cast<float>(correction_ * ClipFactor(result_.grad_norm, settings_.clip_norm)));
   return replica_->ParametersChanged();
 }
 

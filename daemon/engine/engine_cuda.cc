@@ -10,7 +10,8 @@
 namespace gaccd {
 
 Status CudaEngine::Begin(const UpdateSettings& settings) {
-  GACCD_ASSIGN_OR_RETURN(const double weight, InverseCount(settings.samples));
+  GACCD_ASSIGN_OR_RETURN(const double weight,
+                         InverseCount(settings.samples * model_.predictions()));
   GACCD_RETURN_IF_ERROR(
       CheckCount("control words", options_.control_word_count, settings.control_words.size()));
   GACCD_RETURN_IF_ERROR(records_->Begin(context_->compute()));
@@ -20,8 +21,9 @@ Status CudaEngine::Begin(const UpdateSettings& settings) {
   UpdateInputs& inputs = record.page->inputs;
   inputs = {.clip_norm = settings.clip_norm,
             .planned_samples = static_cast<double>(settings.samples),
+            .planned_divisor = static_cast<double>(settings.samples * model_.predictions()),
             .update = settings.update,
-            .sample_weight = static_cast<float>(weight),
+            .prediction_weight = static_cast<float>(weight),
             .outlive = options_.outlive_nonfinite ? 1 : 0};
   open_ = true;
   optimizer_->Prepare(settings.lr, &inputs);
@@ -56,7 +58,7 @@ Status CudaEngine::EmptyMicroStep(StepPlace place) {
     GACCD_RETURN_IF_ERROR(
         CudaStatus(cudaMemsetAsync(gradients_, 0, elements() * sizeof(float), stream),
                    "gradients without samples"));
-    GACCD_RETURN_IF_ERROR(AddToSums(stream, control(), &words()->no_loss, 0, /*first=*/true));
+    GACCD_RETURN_IF_ERROR(AddToSums(stream, control(), nullptr, nullptr, 0, /*first=*/true));
   }
   return place.last && reduction_ != nullptr ? reduction_->MarkAll() : Status::Ok();
 }
@@ -101,6 +103,7 @@ Result<std::optional<UpdateResult>> CudaEngine::TakeResult(bool wait) {
     GACCD_ASSIGN_OR_RETURN(const bool over, waiter_.Happened(record.end, "update"));
     if (!over) return std::optional<UpdateResult>();
   }
+  correction_ = record.page->verdict.correction;
   if (Status verdict = Verdict(record); !verdict.ok()) {
     // The GPU has changed nothing in this update and in those after it.
     optimizer_->set_updates(record.optimizer_updates);
@@ -124,9 +127,9 @@ Status CudaEngine::Verdict(const UpdateRecord& record) {
                                        record.settings.samples));
   }
   if (verdict.finite == 0 && !options_.outlive_nonfinite) {
+    const UpdateSums& sums = record.page->sums;
     GACCD_RETURN_IF_ERROR(
-        CheckFinite(record.page->sums.loss / static_cast<double>(record.settings.samples),
-                    std::isfinite(verdict.norm)));
+        CheckFinite(sums.loss / sums.divisor, std::isfinite(verdict.norm), sums.divisor));
   }
   if (verdict.stopped == 0) return Status::Ok();
   return {ErrorKind::kInternal, StrCat("the GPU has stopped: counted samples right: ",
@@ -164,8 +167,12 @@ Result<Evaluation> CudaEngine::Evaluate(const BatchView& batch) {
                  "copy of an evaluation"));
   GACCD_RETURN_IF_ERROR(waiter_.WaitForStream(stream, "evaluation"));
   const auto* results = evaluation_.as<double>();
-  Evaluation evaluation{.samples = batch.samples, .loss_sum = results[0], .correct = std::nullopt};
-  if (replica_->counts_correct()) evaluation.correct = results[1];
+  Evaluation evaluation{
+      .samples = batch.samples,
+      .loss_sum = results[0],
+      .divisor = replica_->counts_divisor() ? results[1] : static_cast<double>(batch.samples),
+      .correct = std::nullopt};
+  if (replica_->counts_correct()) evaluation.correct = results[2];
   return evaluation;
 }
 

@@ -24,8 +24,7 @@ namespace gaccd {
 
 // Small things on the GPU, in one piece; the control words of an update stand behind them.
 struct DeviceWords {
-  double no_loss = 0;             // the loss sum of a micro-step without samples
-  double evaluation[2] = {0, 0};  // loss sum, correct
+  double evaluation[3] = {0, 0, 0};  // loss sum, divisor, correct
   UpdateControl control;
 };
 static_assert(offsetof(DeviceWords, control) + sizeof(UpdateControl) == sizeof(DeviceWords));
@@ -131,7 +130,8 @@ class CudaEngine final : public Engine {
   std::unique_ptr<CudaOptimizer> optimizer_;
   std::optional<BatchUploads> uploads_;
   std::optional<UpdateRecords> records_;
-  bool open_ = false;  // an update has begun and not ended
+  bool open_ = false;      // an update has begun and not ended
+  double correction_ = 1;  // N/D of the update whose result was asked for last
   LapTimer host_;
 };
 

@@ -165,13 +165,14 @@ Status CudaEngine::PrepareReplica() {
       return waiter_.WaitForStream(context_->compute(), "micro-step before a collective operation");
     };
   }
-  hooks.finish = [this](const double* loss_sum, std::int64_t samples, StepPlace place) -> Status {
+  hooks.finish = [this](const double* loss_sum, const double* divisor, std::int64_t samples,
+                        StepPlace place) -> Status {
     if (place.last && reduction_ != nullptr) GACCD_RETURN_IF_ERROR(reduction_->EndOfRecording());
-    return AddToSums(context_->compute(), control(), loss_sum, samples, place.first);
+    return AddToSums(context_->compute(), control(), loss_sum, divisor, samples, place.first);
   };
   GACCD_RETURN_IF_ERROR(replica_->Prepare({.parameters = parameters_.as<float>(),
                                            .gradients = gradients_,
-                                           .weight = &control()->inputs.sample_weight,
+                                           .weight = &control()->inputs.prediction_weight,
                                            .update = &control()->inputs.update},
                                           hooks));
   for (const std::string& note : replica_->notes()) LogInfo(note);
@@ -224,7 +225,9 @@ Status CudaEngine::SetOptimizer(std::span<const float> state, std::int64_t updat
 }
 
 Status CudaEngine::GetGradients(std::span<float> gradients) {
-  return CopyOut("gradients", gradients_, elements(), gradients);
+  GACCD_RETURN_IF_ERROR(CopyOut("gradients", gradients_, elements(), gradients));
+  for (float& gradient : gradients) gradient = static_cast<float>(gradient * correction_);
+  return Status::Ok();
 }
 
 Status CudaEngine::Read(EngineBuffer buffer, std::int64_t first, std::span<float> out) {
@@ -244,12 +247,16 @@ Result<WindowShare> CudaEngine::Window() {
       cudaMemcpyAsync(&sums, &control()->sums, sizeof sums, cudaMemcpyDeviceToHost, stream),
       "window"));
   GACCD_RETURN_IF_ERROR(waiter_.WaitForStream(stream, "window"));
-  return WindowShare{.samples = static_cast<std::int64_t>(sums.samples), .loss_sum = sums.loss};
+  return WindowShare{.samples = static_cast<std::int64_t>(sums.samples),
+                     .loss_sum = sums.loss,
+                     .divisor = sums.divisor};
 }
 
 Status CudaEngine::SetWindow(std::span<const float> gradients, const WindowShare& share) {
   GACCD_RETURN_IF_ERROR(CopyIn("accumulators", gradients, gradients_, elements()));
-  const UpdateSums sums{.loss = share.loss_sum, .samples = static_cast<double>(share.samples)};
+  const UpdateSums sums{.loss = share.loss_sum,
+                        .divisor = share.divisor,
+                        .samples = static_cast<double>(share.samples)};
   cudaStream_t stream = context_->compute();
   GACCD_RETURN_IF_ERROR(CudaStatus(
       cudaMemcpyAsync(&control()->sums, &sums, sizeof sums, cudaMemcpyHostToDevice, stream),

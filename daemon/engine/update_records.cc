@@ -76,8 +76,10 @@ void UpdateRecords::DropOldest() {
 }
 
 Result<UpdateResult> ResultOf(const UpdateRecord& record) {
+  const UpdateSums& sums = record.page->sums;
   UpdateResult result{.samples = record.settings.samples,
-                      .loss = record.page->sums.loss / static_cast<double>(record.settings.samples),
+                      .divisor = sums.divisor,
+                      .loss = sums.loss / sums.divisor,
                       .grad_norm = record.page->verdict.norm,
                       .finite = record.page->verdict.finite != 0,
                       .control_words = record.control_words};

@@ -7,19 +7,23 @@
 #include "daemon/autograd/simplify.h"
 #include "daemon/nn/recorder.h"
 #include "daemon/ops/mean_squared_error.h"
-#include "daemon/ops/multiply.h"
 #include "daemon/ops/reshape.h"
 #include "daemon/ops/softmax_cross_entropy.h"
+#include "daemon/ops/token_cross_entropy.h"
 #include "daemon/tensor/group_rules.h"
 
 namespace gaccd {
 namespace {
 
+constexpr std::string_view kLabels = "labels";
+// One for every label, if the samples have them.
+constexpr std::string_view kWeights = "weights";
+
 // The tensor of the sample that the loss compares with.
 std::string_view TargetOf(LossKind loss) {
   switch (loss) {
     case LossKind::kSoftmaxCrossEntropy:
-      return "labels";
+      return kLabels;
     case LossKind::kMeanSquaredError:
       return "targets";
   }
@@ -27,8 +31,11 @@ std::string_view TargetOf(LossKind loss) {
 }
 
 Status CheckLossFits(LossKind loss, const SampleSpec& sample) {
-  if (sample.Find(TargetOf(loss)) != nullptr) return Status::Ok();
   const bool labels = loss == LossKind::kSoftmaxCrossEntropy;
+  if (!labels && sample.Find(kWeights) != nullptr) {
+    return {ErrorKind::kConfig, "mean_squared_error takes no weights"};
+  }
+  if (sample.Find(TargetOf(loss)) != nullptr) return Status::Ok();
   return {ErrorKind::kConfig, StrCat(labels ? "softmax_cross_entropy needs class labels"
                                             : "mean_squared_error needs target vectors",
                                      ", found samples of ", Describe(sample))};
@@ -74,19 +81,12 @@ std::shared_ptr<const Function> LossFunction(LossKind kind) {
   return nullptr;
 }
 
-// The only output of function(inputs).
-Result<ValueId> Apply(Graph& graph, std::string_view what, std::shared_ptr<const Function> function,
-                      std::vector<ValueId> inputs) {
+Result<std::vector<ValueId>> Apply(Graph& graph, std::string_view what,
+                                   std::shared_ptr<const Function> function,
+                                   std::vector<ValueId> inputs) {
   auto outputs = graph.Apply(std::move(function), std::move(inputs));
   if (!outputs.ok()) return std::move(outputs).status().WithContext(what);
-  return (*outputs)[0];
-}
-
-// A sum over the rows of the prediction as a sum over samples of the mean over their rows; so too
-// the weight of a sample becomes that of a row.
-Result<ValueId> PerRow(Graph& graph, ValueId value, std::int64_t rows) {
-  if (rows == 1) return value;
-  return Apply(graph, "loss", std::make_shared<Multiply>(1 / static_cast<double>(rows)), {value});
+  return outputs;
 }
 
 // A sample for which `network` can be recorded, with the target that its prediction needs.
@@ -122,6 +122,9 @@ Result<Model> Model::Make(std::shared_ptr<const Network> network, LossKind loss,
                           const SampleSpec& sample) {
   Model model(std::move(network), loss, sample);
   GACCD_RETURN_IF_ERROR(CheckLossFits(loss, sample));
+  if (loss == LossKind::kSoftmaxCrossEntropy) {
+    model.predictions_ = sample.Find(kLabels)->elements();
+  }
   GACCD_RETURN_IF_ERROR(CheckVocabulary(*model.network_, sample));
   GACCD_RETURN_IF_ERROR(model.AddParameters());
   GACCD_ASSIGN_OR_RETURN(const TrainingGraph one, model.RecordTraining(1));
@@ -149,40 +152,63 @@ Result<Model::Forward> Model::RecordForward(Graph& graph, std::int64_t samples,
       {.samples = samples, .bf16 = precision == Precision::kBF16, .layout = &layout_});
   Forward forward{};
   forward.prediction = network_->Record(recorder);
-  forward.target = recorder.Input(TargetOf(loss_));
   GACCD_RETURN_IF_ERROR(recorder.status());
   const Shape shape = graph.value(forward.prediction).spec.shape;
-  if (samples > 0) {
-    forward.rows = shape[0] / samples;
-  } else {
-    Graph of_one;
-    GACCD_ASSIGN_OR_RETURN(const Forward one, RecordForward(of_one, 1, precision));
-    forward.rows = one.rows;
-  }
-  GACCD_RETURN_IF_ERROR(CheckPredictionFits(loss_, sample_, forward.rows, SampleShape(shape)));
-  if (forward.rows > 1) {
-    forward.target =
-        recorder.Apply("labels", std::make_shared<Reshape>(Shape{shape[0]}), {forward.target});
-  }
+  // Labels and weights of sequences become a list of rows, as the prediction.
+  const auto rows_of = [&](std::string_view name) {
+    const ValueId input = recorder.Input(name);
+    if (recorder.shape(input) == Shape{shape[0]}) return input;
+    return recorder.Apply(name, std::make_shared<Reshape>(Shape{shape[0]}), {input});
+  };
+  const std::int64_t rows = samples > 0 ? shape[0] / samples : predictions_;
+  GACCD_RETURN_IF_ERROR(CheckPredictionFits(loss_, sample_, rows, SampleShape(shape)));
+  const bool labels = loss_ == LossKind::kSoftmaxCrossEntropy;
+  forward.target = labels ? rows_of(kLabels) : recorder.Input(TargetOf(loss_));
+  if (recorder.HasTensor(kWeights)) forward.weights = rows_of(kWeights);
   GACCD_RETURN_IF_ERROR(recorder.status());
   forward.inputs = recorder.inputs();
   return forward;
 }
 
+std::string_view Model::divisor_unit() const {
+  if (!CountsDivisor()) return "samples";
+  return sample_.Find(kWeights) != nullptr ? "weights" : "tokens";
+}
+
+bool Model::CountsDivisor() const {
+  if (loss_ != LossKind::kSoftmaxCrossEntropy) return false;
+  return !sample_.Find(kLabels)->shape.empty() || sample_.Find(kWeights) != nullptr;
+}
+
+Result<Model::Loss> Model::RecordLoss(Graph& graph, const Forward& forward) const {
+  std::vector<ValueId> inputs = {forward.prediction, forward.target};
+  if (!CountsDivisor()) {
+    GACCD_ASSIGN_OR_RETURN(const auto outputs,
+                           Apply(graph, "loss", LossFunction(loss_), std::move(inputs)));
+    graph.MarkOutput(outputs[0]);
+    return Loss{.sum = outputs[0]};
+  }
+  if (forward.weights) inputs.push_back(*forward.weights);
+  GACCD_ASSIGN_OR_RETURN(
+      const auto outputs,
+      Apply(graph, "loss", std::make_shared<TokenCrossEntropy>(), std::move(inputs)));
+  graph.MarkOutput(outputs[0]);
+  graph.MarkOutput(outputs[1]);
+  return Loss{.sum = outputs[0], .divisor = outputs[1]};
+}
+
 Result<TrainingGraph> Model::RecordTraining(std::int64_t samples, Precision precision) const {
   TrainingGraph training{};
-  GACCD_ASSIGN_OR_RETURN(Forward forward, RecordForward(training.graph, samples, precision));
-  training.inputs = std::move(forward.inputs);
   Graph& graph = training.graph;
+  GACCD_ASSIGN_OR_RETURN(Forward forward, RecordForward(graph, samples, precision));
   training.weight = graph.AddInput("weight", {{1}, DType::kF32});
-  GACCD_ASSIGN_OR_RETURN(const ValueId row_weight, PerRow(graph, training.weight, forward.rows));
-  GACCD_ASSIGN_OR_RETURN(const ValueId loss, Apply(graph, "loss", LossFunction(loss_),
-                                                   {forward.prediction, forward.target}));
-  GACCD_ASSIGN_OR_RETURN(training.loss_sum, PerRow(graph, loss, forward.rows));
-  graph.MarkOutput(training.loss_sum);
-  GACCD_RETURN_IF_ERROR(RecordGradients(graph, loss, row_weight));
-  Simplify(training.graph);
-  if (samples == 0) ReplaceEmptyNodes(training.graph);
+  GACCD_ASSIGN_OR_RETURN(const Loss loss, RecordLoss(graph, forward));
+  training.inputs = std::move(forward.inputs);
+  training.loss_sum = loss.sum;
+  training.divisor = loss.divisor;
+  GACCD_RETURN_IF_ERROR(RecordGradients(graph, loss.sum, training.weight));
+  Simplify(graph);
+  if (samples == 0) ReplaceEmptyNodes(graph);
   return training;
 }
 
@@ -193,20 +219,20 @@ Result<EvaluationGraph> Model::RecordEvaluation(std::int64_t samples, Precision 
                   "ranks evaluate different numbers of batches");
   }
   EvaluationGraph evaluation{};
-  GACCD_ASSIGN_OR_RETURN(Forward forward, RecordForward(evaluation.graph, samples, precision));
-  evaluation.inputs = std::move(forward.inputs);
   Graph& graph = evaluation.graph;
-  const std::vector<ValueId> compared = {forward.prediction, forward.target};
-  GACCD_ASSIGN_OR_RETURN(const ValueId loss, Apply(graph, "loss", LossFunction(loss_), compared));
-  GACCD_ASSIGN_OR_RETURN(evaluation.loss_sum, PerRow(graph, loss, forward.rows));
-  graph.MarkOutput(evaluation.loss_sum);
+  GACCD_ASSIGN_OR_RETURN(Forward forward, RecordForward(graph, samples, precision));
+  GACCD_ASSIGN_OR_RETURN(const Loss loss, RecordLoss(graph, forward));
+  evaluation.inputs = std::move(forward.inputs);
+  evaluation.loss_sum = loss.sum;
+  evaluation.divisor = loss.divisor;
   if (loss_ == LossKind::kSoftmaxCrossEntropy) {
-    GACCD_ASSIGN_OR_RETURN(const ValueId correct,
-                           Apply(graph, "accuracy", std::make_shared<CorrectCount>(), compared));
-    GACCD_ASSIGN_OR_RETURN(evaluation.correct, PerRow(graph, correct, forward.rows));
-    graph.MarkOutput(*evaluation.correct);
+    GACCD_ASSIGN_OR_RETURN(const auto outputs,
+                           Apply(graph, "accuracy", std::make_shared<CorrectCount>(),
+                                 {forward.prediction, forward.target}));
+    evaluation.correct = outputs[0];
+    graph.MarkOutput(outputs[0]);
   }
-  DropUnused(evaluation.graph);  // nothing is folded: a NaN must reach the loss (relu.h)
+  DropUnused(graph);  // nothing is folded: a NaN must reach the loss (relu.h)
   return evaluation;
 }
 

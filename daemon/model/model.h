@@ -22,19 +22,20 @@ namespace gaccd {
 struct TrainingGraph {
   Graph graph;
   std::vector<nn::GraphInput> inputs;  // from the batch: tensors of the sample, by name
-  ValueId weight;  // input f32 [1]: what one sample weighs, 1/D of the whole update
-  // Output f64 [1]: the sum over samples, not weighted, of the mean over what is predicted for one.
-  ValueId loss_sum;
+  ValueId weight;                      // input f32 [1]: what one prediction weighs
+  ValueId loss_sum;                    // output f64 [1]: the sum over the predictions, not weighted
+  // Output f64 [1]: how many predictions have a label, or the sum of their weights. None: all count
+  // as 1.
+  std::optional<ValueId> divisor;
 };
 
 // Forward only.
 struct EvaluationGraph {
   Graph graph;
   std::vector<nn::GraphInput> inputs;
-  ValueId loss_sum;
-  // Output f64 [1], for class labels: the sum over samples of the share of predictions that are
-  // right.
-  std::optional<ValueId> correct;
+  ValueId loss_sum;  // this and the next as in training
+  std::optional<ValueId> divisor;
+  std::optional<ValueId> correct;  // output f64 [1], for class labels: predictions that are right
 };
 
 class Model {
@@ -55,6 +56,10 @@ class Model {
   [[nodiscard]] const FlatLayout& layout() const { return layout_; }
   // What a batch for this model is made of.
   [[nodiscard]] const SampleSpec& sample() const { return sample_; }
+  // Of one sample, with or without a label: 1, or the tokens of its sequence.
+  [[nodiscard]] std::int64_t predictions() const { return predictions_; }
+  // What the divisor of the loss counts: "samples", "tokens", or their "weights".
+  [[nodiscard]] std::string_view divisor_unit() const;
 
   // kBF16: the features are cast once, everything from there to the logits or the prediction is
   // bf16, and so are the gradients of these; losses and parameter gradients are f32 (see
@@ -84,11 +89,18 @@ class Model {
 
   struct Forward {
     std::vector<nn::GraphInput> inputs;
-    ValueId target;  // labels [rows of the prediction] or targets [samples, width]
     ValueId prediction;
-    std::int64_t rows = 1;  // of the prediction, for one sample
+    ValueId target;                  // labels [rows of the prediction] or targets [samples, width]
+    std::optional<ValueId> weights;  // [rows of the prediction]
+  };
+  struct Loss {
+    ValueId sum;
+    std::optional<ValueId> divisor;
   };
   Result<Forward> RecordForward(Graph& graph, std::int64_t samples, Precision precision) const;
+  // Labels of sequences may be missing, and weights differ.
+  [[nodiscard]] bool CountsDivisor() const;
+  Result<Loss> RecordLoss(Graph& graph, const Forward& forward) const;
   Status AddParameters();
 
   std::shared_ptr<const Network> network_;
@@ -96,6 +108,7 @@ class Model {
   SampleSpec sample_;
   FlatLayout layout_;
   bool has_collectives_ = false;
+  std::int64_t predictions_ = 1;
 };
 
 }  // namespace gaccd

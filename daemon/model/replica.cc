@@ -10,6 +10,17 @@
 
 namespace gaccd {
 
+namespace {
+
+// Without a divisor in the graph, every sample has one prediction.
+LossSums SumsOf(const Executor& executor, const auto& ids, std::int64_t samples) {
+  return {.loss_sum = *executor.Output<double>(ids.loss_sum),
+          .divisor =
+              ids.divisor ? *executor.Output<double>(*ids.divisor) : static_cast<double>(samples)};
+}
+
+}  // namespace
+
 Status NotPrepared(std::int64_t samples) {
   return {ErrorKind::kInternal, StrCat("no executor was prepared for ", samples, " samples")};
 }
@@ -108,10 +119,10 @@ void Replica::Bind(Executor& executor, std::span<const BoundInput> inputs, const
   }
 }
 
-Result<double> Replica::MicroStep(const BatchView& batch, float weight, bool first) {
+Result<LossSums> Replica::MicroStep(const BatchView& batch, float weight, bool first) {
   if (batch.samples == 0 && !model_.has_collectives()) {
     if (first) std::fill(gradients_.begin(), gradients_.end(), 0.0F);
-    return 0.0;
+    return LossSums{};
   }
   const auto found = training_.find(batch.samples);
   if (found == training_.end()) return NotPrepared(batch.samples);
@@ -119,7 +130,7 @@ Result<double> Replica::MicroStep(const BatchView& batch, float weight, bool fir
   weight_ = weight;
   Bind(*executor, inputs, batch);
   GACCD_RETURN_IF_ERROR(executor->Run(first));
-  return *executor->Output<double>(ids.loss_sum);
+  return SumsOf(*executor, ids, batch.samples);
 }
 
 Result<Evaluation> Replica::Evaluate(const BatchView& batch) {
@@ -128,8 +139,10 @@ Result<Evaluation> Replica::Evaluate(const BatchView& batch) {
   auto& [ids, inputs, executor] = found->second;
   Bind(*executor, inputs, batch);
   GACCD_RETURN_IF_ERROR(executor->Run(true));
+  const LossSums sums = SumsOf(*executor, ids, batch.samples);
   Evaluation result{.samples = batch.samples,
-                    .loss_sum = *executor->Output<double>(ids.loss_sum),
+                    .loss_sum = sums.loss_sum,
+                    .divisor = sums.divisor,
                     .correct = std::nullopt};
   if (ids.correct) result.correct = *executor->Output<double>(*ids.correct);
   return result;

@@ -2,7 +2,7 @@
 // prepared executor for every micro-batch size of the plan. Used by the thread that made it.
 //
 // The gradient is a sum: after the micro-steps of an update, gradients() holds, on this rank,
-// sum over its samples of weight * d loss / d parameters.
+// sum over its predictions of weight * d loss / d parameters.
 #pragma once
 
 #include <map>
@@ -28,9 +28,16 @@ struct ReplicaOptions {
   std::int64_t micro_steps_per_update = 1;
 };
 
+// What a loss is made of, without a weight: loss_sum / divisor is the mean.
+struct LossSums {
+  double loss_sum = 0;
+  double divisor = 0;  // predictions with a label, or the sum of their weights
+};
+
 struct Evaluation {
   std::int64_t samples = 0;
   double loss_sum = 0;
+  double divisor = 0;             // as in LossSums
   std::optional<double> correct;  // for class labels
 };
 
@@ -70,10 +77,9 @@ class Replica {
 
   // Forward, backward, accumulate. `first`: the first micro-step of the update, which overwrites
   // the gradients. A batch without samples only clears them, if it is the first, and runs the
-  // collectives of the model with the other ranks. Returns the sum of
-  // the losses of the samples, not weighted. kInternal for a size that was not prepared; so too
-  // Evaluate().
-  Result<double> MicroStep(const BatchView& batch, float weight, bool first);
+  // collectives of the model with the other ranks. `weight`: of a prediction. kInternal for a size
+  // that was not prepared; so too Evaluate().
+  Result<LossSums> MicroStep(const BatchView& batch, float weight, bool first);
 
   Result<Evaluation> Evaluate(const BatchView& batch);
 

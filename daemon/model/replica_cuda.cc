@@ -53,6 +53,7 @@ Status CudaReplica::RecordGraphs(const ReplicaOptions& options, Precision precis
     FuseForCuda(ids.graph);
     GACCD_ASSIGN_OR_RETURN(auto inputs, BindByName(ids.inputs, model_.sample()));
     CountMemory(ids.graph, inputs);
+    counts_divisor_ = ids.divisor.has_value();
     counts_correct_ = ids.correct.has_value();
     testing_[samples].ids = std::move(ids);
     testing_[samples].inputs = std::move(inputs);
@@ -172,7 +173,9 @@ Result<std::vector<CudaGraph>> CudaReplica::RecordStep(std::int64_t samples, Tra
       GACCD_RETURN_IF_ERROR(
           executor.RunSegment(i, place.first, place.last ? hooks_.ready : nullptr));
       if (i < executor.collectives()) return Status::Ok();
-      return hooks_.finish(executor.Output<double>(training.ids.loss_sum), samples, place);
+      const auto& divisor = training.ids.divisor;
+      return hooks_.finish(executor.Output<double>(training.ids.loss_sum),
+                           divisor ? executor.Output<double>(*divisor) : nullptr, samples, place);
     };
     GACCD_ASSIGN_OR_RETURN(CudaGraph segment, CudaGraph::Capture(context_.compute(), body));
     segments.push_back(std::move(segment));
@@ -226,7 +229,8 @@ Status CudaReplica::Evaluate(std::int64_t samples, int slot, double* results) {
                       "copy of an evaluation");
   };
   GACCD_RETURN_IF_ERROR(copy(results, ids.loss_sum));
-  return ids.correct ? copy(results + 1, *ids.correct) : Status::Ok();
+  if (ids.divisor) GACCD_RETURN_IF_ERROR(copy(results + 1, *ids.divisor));
+  return ids.correct ? copy(results + 2, *ids.correct) : Status::Ok();
 }
 
 }  // namespace gaccd

@@ -29,7 +29,7 @@ namespace gaccd {
 struct CudaReplicaBuffers {
   float* parameters = nullptr;           // layout.size() elements
   float* gradients = nullptr;            // the same; padding zeroed
-  const float* weight = nullptr;         // f32 [1]: what a sample weighs in this update
+  const float* weight = nullptr;         // f32 [1]: what a prediction weighs in this update
   const std::int64_t* update = nullptr;  // i64 [1]: its number
 };
 
@@ -39,8 +39,10 @@ struct CudaStepHooks {
   std::function<Status(std::size_t parameter)> ready;
   // Before a collective operation of the graph is enqueued.
   std::function<Status()> before_collective = nullptr;
-  // At the end. loss_sum: f64 [1] on the GPU, the sum over the samples.
-  std::function<Status(const double* loss_sum, std::int64_t samples, StepPlace place)> finish;
+  // At the end. loss_sum, divisor: f64 [1] on the GPU, as in LossSums; divisor null: samples.
+  std::function<Status(const double* loss_sum, const double* divisor, std::int64_t samples,
+                       StepPlace place)>
+      finish;
 };
 
 class CudaReplica {
@@ -70,8 +72,10 @@ class CudaReplica {
   // One micro-step on the batch in `slot`. samples 0: only where the model has collectives.
   Status MicroStep(std::int64_t samples, int slot, StepPlace place);
 
-  // Forward on the batch in `slot`. results: f64 [2] in GPU memory, loss_sum and correct (or 0).
+  // Forward on the batch in `slot`. results: f64 [3] in GPU memory, loss_sum, divisor and
+  // correct, where the model has them.
   Status Evaluate(std::int64_t samples, int slot, double* results);
+  [[nodiscard]] bool counts_divisor() const { return counts_divisor_; }
   [[nodiscard]] bool counts_correct() const { return counts_correct_; }
 
   // What Prepare() did otherwise than it should be, because a library does not offer it.
@@ -121,6 +125,7 @@ class CudaReplica {
   std::int64_t scratch_bytes_ = 0;
   std::vector<InputPlace> places_;  // by tensor of the sample, then of the ids
   std::int64_t slot_bytes_ = 0;
+  bool counts_divisor_ = false;  // in evaluations; so the next
   bool counts_correct_ = false;
   DeviceBuffer arena_;
   DeviceBuffer scratch_;

@@ -41,7 +41,7 @@ ValueId Recorder::Input(std::string_view name) {
   if (!status_.ok()) return kNoValue;
   ValueId value = graph_.AddInput(std::string(name), *spec);
   inputs_.push_back({std::string(name), value});
-  if (options_.bf16 && spec->dtype == DType::kF32 && name != "targets") {
+  if (options_.bf16 && spec->dtype == DType::kF32 && name != "targets" && name != "weights") {
     value = Apply(name, std::make_shared<Cast>(DType::kBF16), {value});
   }
   seen_.emplace(name, value);

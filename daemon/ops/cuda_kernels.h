@@ -27,8 +27,8 @@ class CudaContext;
 // By the name of the function.
 [[nodiscard]] bool HasCudaKernel(std::string_view function);
 
-// kConfig, naming every function of the graph that has no kernel on the GPU, or the first layer that
-// its kernel does not take. Needs no GPU: at plan time.
+// kConfig, naming every function of the graph that has no kernel on the GPU, or the first layer
+// that its kernel does not take. Needs no GPU: at plan time.
 Status CheckCudaKernels(const Graph& graph);
 
 // Replaces nodes by ones that the GPU does in fewer kernels, with the same result, by the fusion

@@ -19,11 +19,14 @@ constexpr int kWidth = 4;
 __device__ inline bool IsFinite(double x) { return x - x == 0; }
 
 __global__ void __launch_bounds__(kWarp)
-    AddToSumsKernel(UpdateControl* control, const double* loss_sum, double samples, bool first) {
+    AddToSumsKernel(UpdateControl* control, const double* loss_sum, const double* divisor,
+                    double samples, bool first) {
   if (threadIdx.x != 0) return;
   const double loss = loss_sum != nullptr ? *loss_sum : 0;
   UpdateSums& sums = control->sums;
+  const double counted = divisor != nullptr ? *divisor : samples;
   sums.loss = first ? loss : sums.loss + loss;
+  sums.divisor = first ? counted : sums.divisor + counted;
   sums.samples = first ? samples : sums.samples + samples;
 }
 
@@ -32,10 +35,14 @@ __global__ void __launch_bounds__(kWarp)
 __device__ inline void Judge(double squares, UpdateControl* control) {
   const UpdateInputs& inputs = control->inputs;
   UpdateVerdict& verdict = control->verdict;
-  const bool finite = IsFinite(squares) && IsFinite(control->sums.loss) && control->overflowed == 0;
-  const bool counted = control->sums.samples == inputs.planned_samples;
-  verdict.norm = sqrt(squares);
-  verdict.gradient_scale = finite ? ClipFactor(verdict.norm, inputs.clip_norm) : 1.0F;
+  const UpdateSums& sums = control->sums;
+  const bool finite = IsFinite(squares) && IsFinite(sums.loss) && sums.divisor > 0 &&
+                      IsFinite(sums.divisor) && control->overflowed == 0;
+  const bool counted = sums.samples == inputs.planned_samples;
+  verdict.correction = DivisorCorrection(inputs.planned_divisor, sums.divisor);
+  verdict.norm = sqrt(squares) * verdict.correction;
+  const double clip = finite ? ClipFactor(verdict.norm, inputs.clip_norm) : 1.0;
+  verdict.gradient_scale = static_cast<float>(verdict.correction * clip);
   verdict.finite = finite ? 1 : 0;
   verdict.counted = counted ? 1 : 0;
   if (!counted || (!finite && inputs.outlive == 0)) verdict.stopped = 1;
@@ -84,9 +91,9 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 Status AddToSums(cudaStream_t stream, UpdateControl* control, const double* loss_sum,
-                 std::int64_t samples, bool first) {
+                 const double* divisor, std::int64_t samples, bool first) {
   return Launch(AddToSumsKernel, {1, kWarp}, stream, "sums of the micro-step", control, loss_sum,
-                static_cast<double>(samples), first);
+                divisor, static_cast<double>(samples), first);
 }
 
 std::size_t NormScratchBytes() { return GridSums::kBytes; }

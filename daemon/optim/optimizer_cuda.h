@@ -22,10 +22,10 @@ namespace gaccd {
 
 // All pointers below are GPU memory, those to floats and bf16 aligned to 16 bytes.
 
-// control->sums = or += {*loss_sum, samples}. loss_sum null: 0. first: the first micro-step of the
-// update.
+// control->sums = or += {*loss_sum, *divisor, samples}. loss_sum null: 0; divisor null: samples.
+// first: the first micro-step of the update.
 Status AddToSums(cudaStream_t stream, UpdateControl* control, const double* loss_sum,
-                 std::int64_t samples, bool first);
+                 const double* divisor, std::int64_t samples, bool first);
 
 // Norm and finite check of the reduced gradient in one pass, in double, in one order on every GPU;
 // then the verdict from these, control->sums and control->inputs. scratch: NormScratchBytes() bytes

@@ -21,23 +21,26 @@ inline constexpr int kMaxOptimizerGroups = 64;
 struct UpdateInputs {
   double clip_norm = 0;                       // 0 = do not clip
   double planned_samples = 0;                 // of all ranks
+  double planned_divisor = 0;                 // N: the predictions of these samples
   std::int64_t update = 0;                    // its number since the start
   SgdFactors sgd[kMaxOptimizerGroups]{};      // gradient_scale is ignored: the verdict has it
   AdamWFactors adamw[kMaxOptimizerGroups]{};  // the same
-  float sample_weight = 0;                    // 1/D
+  float prediction_weight = 0;                // 1/N
   std::int32_t outlive = 0;  // 1: after an update that is not finite the next one goes on
 };
 
 // Doubles, because one reduction carries both: counts are exact up to 2^53.
 struct UpdateSums {
-  double loss = 0;     // sum over samples, not weighted
+  double loss = 0;     // sum over predictions, not weighted
+  double divisor = 0;  // D: predictions that count, or the sum of their weights
   double samples = 0;  // counted where they are computed
 };
 
 struct UpdateVerdict {
-  double norm = 0;           // of the reduced gradient, before clipping
-  float gradient_scale = 1;  // clip factor
-  std::int32_t finite = 1;   // loss and gradient of this update
+  double norm = 0;           // of the reduced gradient of the mean over D, before clipping
+  double correction = 1;     // N/D
+  float gradient_scale = 1;  // the same, times the clip factor
+  std::int32_t finite = 1;   // loss and gradient of this update, and D > 0
   std::int32_t counted = 1;  // sums.samples == inputs.planned_samples
   // Sticky: 1 from the first update on that was not counted right, or not finite and not to be
   // outlived. Nothing is changed any more, so the parameters stay those of the update before.

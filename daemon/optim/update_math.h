@@ -69,9 +69,14 @@ GACCD_HOST_DEVICE inline void AdamWUpdate(const AdamWFactors& f, float gradient,
 // clip). torch.nn.utils.clip_grad_norm_ divides by (norm + 1e-6) instead, which shortens a clipped
 // gradient by the relative amount 1e-6 / norm; here a clipped gradient has the norm clip_norm
 // exactly. REQUIRES: norm finite.
-[[nodiscard]] GACCD_HOST_DEVICE inline float ClipFactor(double norm, double clip_norm) {
-  if (clip_norm <= 0 || norm <= clip_norm) return 1;
-  return static_cast<float>(clip_norm / norm);
+[[nodiscard]] GACCD_HOST_DEVICE inline double ClipFactor(double norm, double clip_norm) {
+  return clip_norm <= 0 || norm <= clip_norm ? 1 : clip_norm / norm;
+}
+
+// What the accumulated gradient, in which a prediction weighs 1 / planned, is to be multiplied with
+// to become that of a mean over `divisor`. 1 where there is no such mean: divisor <= 0 or NaN.
+[[nodiscard]] GACCD_HOST_DEVICE inline double DivisorCorrection(double planned, double divisor) {
+  return divisor > 0 ? planned / divisor : 1;
 }
 
 }  // namespace gaccd

@@ -16,6 +16,13 @@ std::string LossText(double loss) {
   return text;
 }
 
+// "51234 tokens".
+std::string MeanText(double divisor, std::string_view unit) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.10g ", divisor);
+  return StrCat(text, unit);
+}
+
 std::string LearningRateText(double lr) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.3g", lr);
@@ -26,7 +33,8 @@ std::string LearningRateText(double lr) {
 
 std::string StepLine(const StepRecord& step, double samples_per_s, double elapsed_s) {
   const std::string start =
-      StrCat("epoch: ", step.epoch, " step: ", step.step, ", loss is ", LossText(step.loss));
+      StrCat("epoch: ", step.epoch, " step: ", step.step, ", loss is ", LossText(step.loss),
+             step.unit == "samples" ? "" : " (mean of " + MeanText(step.divisor, step.unit) + ")");
   if (step.skipped) return start + ", update skipped: the gradient is not finite";
   return StrCat(start, ", lr ", LearningRateText(step.lr), ", ", RateText(samples_per_s),
                 " samples/s, ", DurationText(elapsed_s));
@@ -38,7 +46,7 @@ std::string EvalLine(const EvalRecord& eval) {
     std::snprintf(accuracy, sizeof(accuracy), "accuracy is %.4f, ", *eval.accuracy);
   }
   return StrCat("epoch: ", eval.epoch, " eval: ", accuracy, "loss is ", LossText(eval.loss),
-                " (mean of ", eval.samples, " samples)");
+                " (mean of ", MeanText(eval.divisor, eval.unit), ")");
 }
 
 std::string ResumeLine(const ResumeRecord& resume) {

@@ -173,6 +173,8 @@ std::string StepJson(const RunIdentity& who, const LineStamp& stamp, const StepR
   out("samples_total", event.samples_total);
   out("loss", event.loss);
   out("loss_finite", std::isfinite(event.loss));
+  out("divisor", event.divisor);
+  out.Text("unit", event.unit, kWord);
   out("grad_norm", event.grad_norm);
   out("grad_finite", std::isfinite(event.grad_norm));
   out("lr", event.lr);
@@ -206,6 +208,8 @@ std::string EvalJson(const RunIdentity& who, const LineStamp& stamp, const EvalR
   out("value", value);
   out("value_finite", std::isfinite(value));
   out("samples", event.samples);
+  out("divisor", event.divisor);
+  out.Text("unit", event.unit, kWord);
   out("dur_s", event.dur_s);
   return out.Take();
 }

@@ -60,14 +60,16 @@ struct SlowRank {
 // this one began: the one before, on GPUs the one before that. The reporter adds samples_per_s,
 // dur_p50_s, dur_p99_s and eta_s.
 struct StepRecord {
-  std::int64_t epoch = 1;          // counted from 1
-  std::int64_t step = 0;           // updates done, this one included
-  std::int64_t steps_total = 0;    // of the whole run
-  std::int64_t samples = 0;        // counted by the audit over all ranks
-  std::int64_t target = 0;         // planned for this update
-  std::int64_t samples_total = 0;  // of the run so far, this update included
-  double loss = 0;                 // mean over `samples`
-  double grad_norm = 0;            // before clipping
+  std::int64_t epoch = 1;             // counted from 1
+  std::int64_t step = 0;              // updates done, this one included
+  std::int64_t steps_total = 0;       // of the whole run
+  std::int64_t samples = 0;           // counted by the audit over all ranks
+  std::int64_t target = 0;            // planned for this update
+  std::int64_t samples_total = 0;     // of the run so far, this update included
+  double loss = 0;                    // sum over `divisor`
+  double divisor = 0;                 // how many units count
+  std::string_view unit = "samples";  // or "tokens", "weights"
+  double grad_norm = 0;               // before clipping
   double lr = 0;
   bool skipped = false;  // the gradient was not finite: no optimiser step
   // dur_s = data_s + fwd_bwd_s + reduce_s + opt_s (+ what lies between).
@@ -86,8 +88,10 @@ struct EvalRecord {
   std::int64_t epoch = 1;
   std::int64_t step = 0;
   std::int64_t samples = 0;
-  double loss = 0;                 // mean over `samples`
-  std::optional<double> accuracy;  // 0..1, for class labels
+  double loss = 0;                    // sum over `divisor`
+  double divisor = 0;                 // how many units count
+  std::string_view unit = "samples";  // or "tokens", "weights"
+  std::optional<double> accuracy;     // 0..1, for class labels
   double dur_s = 0;
 };
 

@@ -1,7 +1,8 @@
 // What a sample is made of, and a batch of samples in memory: the border between data and model.
 //
 // Names that models ask for: "features" f32, "tokens" i32 [T], "lengths" i32 [], "segments" i32
-// [T]; and losses: "labels" i32 [] or [T], "targets" f32 [width].
+// [T]; and losses: "labels" i32 [] or [T], where -100 stands for none, "weights" f32, one for every
+// label, "targets" f32 [width].
 #pragma once
 
 #include <cstddef>

@@ -42,8 +42,8 @@ Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, std::int64
           data_,
           std::make_unique<EvalIndices>(ShardOf(data_.size(), comm_.rank(), comm_.size()), batch_),
           {.memory = ring_.MemoryOf(engine)}));
-  // samples, loss sum, correct: counts stay exact in a double up to 2^53.
-  std::array<double, 3> sums{};
+  // samples, loss sum, divisor, correct: counts stay exact in a double up to 2^53.
+  std::array<double, 4> sums{};
   const std::int64_t fewest = FewestBatches();
   std::int64_t done = 0;
   if (stops != nullptr) stops->BeginEvaluation();
@@ -57,7 +57,8 @@ Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, std::int64
     GACCD_ASSIGN_OR_RETURN(const Evaluation result, engine.Evaluate(*batch));
     sums[0] += static_cast<double>(result.samples);
     sums[1] += result.loss_sum;
-    sums[2] += result.correct.value_or(0);
+    sums[2] += result.divisor;
+    sums[3] += result.correct.value_or(0);
   }
   const auto view = View(std::span<double>(sums));
   notes.Note(heartbeat::Phase::kReduce, step);  // who is not here yet is waited for
@@ -66,12 +67,14 @@ Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, std::int64
   EvalRecord record{.epoch = schedule_.At(step - 1).epoch + 1,
                     .step = step,
                     .samples = static_cast<std::int64_t>(sums[0]),
-                    .loss = sums[1] / sums[0]};
+                    .loss = sums[1] / sums[2],
+                    .divisor = sums[2],
+                    .unit = unit_};
   if (record.samples != data_.size()) {
     return Status(ErrorKind::kInternal, StrCat("evaluation: expected ", data_.size(),
                                                " samples, counted ", record.samples));
   }
-  if (data_.spec().classes > 0) record.accuracy = sums[2] / sums[0];
+  if (data_.spec().classes > 0) record.accuracy = sums[3] / sums[2];
   record.dur_s = SecondsSince(start);
   return std::optional(record);
 }

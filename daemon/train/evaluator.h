@@ -20,10 +20,11 @@ namespace gaccd {
 
 class Evaluator {
  public:
-  // `batch`: samples at once. `comm` and `data` outlive it.
+  // `batch`: samples at once; `unit`: what the loss is a mean over (Model::divisor_unit()). `comm`
+  // and `data` outlive it.
   Evaluator(Communicator& comm, const Dataset& data, const UpdateSchedule& schedule,
-            std::int64_t batch)
-      : comm_(comm), data_(data), schedule_(schedule), batch_(batch) {}
+            std::int64_t batch, std::string_view unit)
+      : comm_(comm), data_(data), schedule_(schedule), batch_(batch), unit_(unit) {}
 
   // The sizes of this rank's batches, which its engine must be prepared for.
   [[nodiscard]] std::set<std::int64_t> BatchSizes() const;
@@ -42,6 +43,7 @@ class Evaluator {
   const Dataset& data_;
   UpdateSchedule schedule_;
   std::int64_t batch_;
+  std::string_view unit_;
   EngineRing ring_;
 };
 

@@ -41,7 +41,10 @@ Status NonfiniteHandler::Settle(const UpdateInFlight& done, UpdateResult* result
     return Status::Ok();
   }
   std::vector<Offender> mine;
-  GACCD_ASSIGN_OR_RETURN(const SharedOffenders shared, FindTogether(done, &mine));
+  SharedOffenders shared{.text = "no prediction of it counts, as none has a label"};
+  if (result->divisor > 0) {
+    GACCD_ASSIGN_OR_RETURN(shared, FindTogether(done, &mine));
+  }
   if (++in_a_row_ > kMostInARow) {
     return {ErrorKind::kNoRequeue, StrCat("training diverged: ", in_a_row_,
                                           " updates in a row were not finite; ", shared.text)};

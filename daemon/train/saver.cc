@@ -148,7 +148,7 @@ Status Saver::SaveWindow(std::int64_t step, std::int64_t samples, std::int64_t m
   GACCD_ASSIGN_OR_RETURN(const WindowShare share, engine_.Window());
   // A window whose loss is not finite would be refused at the resume: without it, its update is
   // begun again, and the policy for such updates is applied then.
-  const bool finite = std::isfinite(share.loss_sum);
+  const bool finite = std::isfinite(share.loss_sum) && std::isfinite(share.divisor);
   const Status agreed =
       AgreeOn(comm_, finite ? Status::Ok() : Status(ErrorKind::kData, "the loss is not finite"))
           .status;

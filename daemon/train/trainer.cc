@@ -23,7 +23,8 @@ Trainer::Trainer(Communicator& comm, const Job& job, const Plan& plan, TrainingD
       words_(comm),
       feed_(std::move(feed)) {
   if (data_.eval != nullptr) {
-    evaluator_.emplace(comm, *data_.eval, schedule, plan.request().micro_batch);
+    evaluator_.emplace(comm, *data_.eval, schedule, plan.request().micro_batch,
+                       model_.divisor_unit());
   }
 }
 
@@ -178,7 +179,11 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
   const UpdateInFlight done = in_flight_.front();
   const std::string where = StrCat("update ", done.step());
   const auto result = engine_->TakeResult(/*wait=*/true);
-  if (!result.ok()) return nonfinite_->Explain(done, result.status()).WithContext(where);
+  if (!result.ok()) {
+    // All ranks have found the same divisor.
+    summary->failed_together |= result.status().kind() == ErrorKind::kData;
+    return nonfinite_->Explain(done, result.status()).WithContext(where);
+  }
   if (!result->has_value()) {
     return {ErrorKind::kInternal, StrCat(where, ": the engine has no results of it")};
   }
@@ -195,6 +200,8 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
                     .target = done.update.samples,
                     .samples_total = summary->samples,
                     .loss = found.loss,
+                    .divisor = found.divisor,
+                    .unit = model_.divisor_unit(),
                     .grad_norm = found.grad_norm,
                     .lr = done.lr,
                     .skipped = !found.finite,

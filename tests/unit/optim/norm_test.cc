@@ -49,7 +49,7 @@ TEST(NormTest, ClipFactorOnlyShortens) {
   EXPECT_EQ(ClipFactor(3, 0), 1);    // 0 = do not clip
   EXPECT_EQ(ClipFactor(0.5, 1), 1);  // short enough
   EXPECT_EQ(ClipFactor(0, 1), 1);
-  EXPECT_FLOAT_EQ(ClipFactor(4, 1), 0.25F);
+  EXPECT_EQ(ClipFactor(4, 1), 0.25);
 }
 
 }  // namespace

@@ -62,11 +62,14 @@ struct Bench {
               std::int64_t samples = 10, bool outlive = false) {
     CopyToGpu(gradient.data(), g.data(), g.size() * sizeof(float));
     UpdateControl host = control.Value();
-    host.inputs = {.clip_norm = clip, .planned_samples = 10, .outlive = outlive ? 1 : 0};
+    host.inputs = {.clip_norm = clip,
+                   .planned_samples = 10,
+                   .planned_divisor = 10,
+                   .outlive = outlive ? 1 : 0};
     optimizer->Prepare(lr, &host.inputs);
     CopyToGpu(control.data(), &host, sizeof(host));
     const GpuArray<double> loss_sum(std::vector<double>{loss});
-    EXPECT_OK(AddToSums(stream.get(), control.data(), loss_sum.data(), samples, true));
+    EXPECT_OK(AddToSums(stream.get(), control.data(), loss_sum.data(), nullptr, samples, true));
     EXPECT_OK(MeasureGradient(stream.get(), gradient.data(), static_cast<std::int64_t>(elements),
                               control.data(), scratch.data()));
     EXPECT_OK(optimizer->Step(stream.get(), control.data()));
@@ -99,7 +102,7 @@ TEST_P(OptimizerCuda, TenUpdatesHaveTheBitsOfTheCpu) {
     const UpdateVerdict verdict = bench.control.Value().verdict;
     const GradientNorm norm = GlobalNorm(g);
     EXPECT_NEAR(verdict.norm, norm.norm, 1e-13 * norm.norm);
-    EXPECT_EQ(verdict.gradient_scale, ClipFactor(verdict.norm, clip));
+    EXPECT_EQ(verdict.gradient_scale, static_cast<float>(ClipFactor(verdict.norm, clip)));
     EXPECT_EQ(verdict.finite, 1);
     EXPECT_EQ(verdict.counted, 1);
     EXPECT_EQ(verdict.stopped, 0);
@@ -289,12 +292,13 @@ TEST_F(MeasureCuda, SumsOverMicroSteps) {
   UpdateControl* control = bench_.control.data();
   const GpuArray<double> loss(std::vector<double>{2.5});
   for (int update = 0; update < 2; ++update) {
-    EXPECT_OK(AddToSums(stream, control, loss.data(), 7, true));
-    EXPECT_OK(AddToSums(stream, control, loss.data(), 6, false));
-    EXPECT_OK(AddToSums(stream, control, nullptr, 0, false));
+    EXPECT_OK(AddToSums(stream, control, loss.data(), nullptr, 7, true));
+    EXPECT_OK(AddToSums(stream, control, loss.data(), loss.data(), 6, false));
+    EXPECT_OK(AddToSums(stream, control, nullptr, nullptr, 0, false));
     const UpdateSums sums = bench_.control.Value().sums;
     EXPECT_EQ(sums.loss, 5);
     EXPECT_EQ(sums.samples, 13);
+    EXPECT_EQ(sums.divisor, 9.5);  // without one of its own, the samples
   }
 }
 

@@ -30,6 +30,7 @@ StepRecord SomeStep() {
   step.target = 3072;
   step.samples_total = 1'228'800;
   step.loss = 2.31407;
+  step.divisor = 3072;
   step.grad_norm = 0.8123;
   step.lr = 0.0003;
   step.dur_s = 0.8421;
@@ -46,7 +47,8 @@ TEST(EventTextTest, StepLineHasTheKeysOfTheSchemaInOrder) {
             R"({"v":1,"ts":"2026-11-20T03:14:05.123456Z","run":"r50-3072","job":"8123456",)"
             R"("attempt":1,"rank":0,"host":"gpu-a001","ev":"step","lvl":"info","seq":412,)"
             R"("epoch":2,"step":400,"steps_total":90000,"samples":3072,"target":3072,)"
-            R"("samples_total":1228800,"loss":2.31407,"loss_finite":true,"grad_norm":0.8123,)"
+            R"("samples_total":1228800,"loss":2.31407,"loss_finite":true,)"
+            R"("divisor":3072,"unit":"samples","grad_norm":0.8123,)"
             R"("grad_finite":true,"lr":3e-04,"skipped":false,"dur_s":0.8421,"data_s":0.0112,)"
             R"("fwd_bwd_s":0.691,"reduce_s":0.1104,"opt_s":0.0295,"wait_s":0.0412,)"
             R"("samples_per_s":3648,"dur_p50_s":0.8388,"dur_p99_s":0.912,"eta_s":75451})");
@@ -120,10 +122,14 @@ TEST(EventTextTest, EvalAndVerdict) {
   EvalRecord eval;
   eval.step = 60;
   eval.samples = 10'000;
+  eval.divisor = 51'234;
+  eval.unit = "tokens";
   const Object line = Parse(EvalJson(kWho, kStamp, eval, "accuracy", 0.8841));
   EXPECT_EQ(Text(line, "metric"), "accuracy");
   EXPECT_EQ(Number(line, "value"), 0.8841);
   EXPECT_TRUE(Bool(line, "value_finite"));
+  EXPECT_EQ(Number(line, "divisor"), 51'234);
+  EXPECT_EQ(Text(line, "unit"), "tokens");
   const Object verdict =
       Parse(VerdictJson(kWho, kStamp, {"requeue", 69, "rank 3 is gone", 17, 17'000, 2.5}));
   EXPECT_EQ(Text(verdict, "verdict"), "requeue");

@@ -60,6 +60,7 @@ inline Status FiveSteps(Communicator& comm, const ReporterOptions& options) {
   EvalRecord eval;
   eval.step = 5;
   eval.samples = 10'000;
+  eval.divisor = 10'000;
   eval.loss = 0.45;
   eval.accuracy = 0.8841;
   (*reporter)->Eval(eval);

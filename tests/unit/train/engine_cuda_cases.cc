@@ -33,6 +33,13 @@ std::vector<EngineCase> CasesOf(int ranks) {
         {.name = "not_quite_clipped", .micro = 5, .target = 13, .clip_norm = 1e6},
         {.name = "tail", .micro = 5, .target = 13, .tail = 4, .optimizer = kPlainSgd},
         {.name = "squared_error", .micro = 6, .target = 11, .loss = LossKind::kMeanSquaredError},
+        {.name = "tokens", .micro = 5, .target = 13, .clip_norm = 0.05, .tokens = 6},
+        {.name = "token_weights",
+         .micro = 5,
+         .target = 13,
+         .optimizer = kAdamW,
+         .tokens = 6,
+         .token_weights = true},
         {.name = "other_tensors", .micro = 5, .target = 13, .other_tensors = true},
         {.name = "groups", .micro = 5, .target = 13, .optimizer = Grouped(kAdamW)},
         {.name = "groups_sgd", .micro = 5, .target = 13, .optimizer = Grouped(kNesterov)},
@@ -57,6 +64,7 @@ std::vector<EngineCase> CasesOf(int ranks) {
          .optimizer = kAdamW,
          .clip_norm = 0.5},
         {.name = "groups", .micro = 4, .target = 9 * n + 1, .optimizer = Grouped(kAdamW)},
+        {.name = "tokens", .micro = 4, .target = 7 * n - 1, .clip_norm = 0.1, .tokens = 6},
     };
     for (EngineCase& test : cases) test.ranks = ranks;
   }
@@ -69,6 +77,7 @@ void ExpectSame(const EngineRun& found, const EngineRun& expected, double tolera
     const UpdateResult& a = found.results[u];
     const UpdateResult& b = expected.results[u];
     EXPECT_EQ(a.samples, b.samples) << "update " << u + 1;
+    EXPECT_NEAR(a.divisor, b.divisor, 1e-12 * b.divisor) << "update " << u + 1;
     EXPECT_LE(std::abs(a.loss - b.loss), tolerance * std::abs(b.loss)) << "update " << u + 1;
     EXPECT_LE(std::abs(a.grad_norm - b.grad_norm), 10 * tolerance * b.grad_norm + 1e-6)
         << "update " << u + 1;
@@ -85,6 +94,8 @@ void ExpectSame(const EngineRun& found, const EngineRun& expected, double tolera
   EXPECT_LE(Distance(found.state, expected.state), 100 * tolerance);
   EXPECT_EQ(found.optimizer_updates, expected.optimizer_updates);
   EXPECT_EQ(found.evaluation.samples, expected.evaluation.samples);
+  EXPECT_NEAR(found.evaluation.divisor, expected.evaluation.divisor,
+              1e-12 * expected.evaluation.divisor);
   EXPECT_LE(std::abs(found.evaluation.loss_sum - expected.evaluation.loss_sum),
             tolerance * std::abs(expected.evaluation.loss_sum));
   EXPECT_EQ(found.evaluation.correct, expected.evaluation.correct);

@@ -32,6 +32,35 @@ float ValueOf(std::int64_t sample, std::int64_t place) {
   return static_cast<float>(bits >> 40) / static_cast<float>(1 << 23) - 1.0F;
 }
 
+// Sequences of which each has another number of labels, some none.
+class TokenDataset final : public Dataset {
+ public:
+  TokenDataset(std::int64_t size, const SampleSpec& spec) : size_(size), spec_(spec) {}
+  [[nodiscard]] std::int64_t size() const override { return size_; }
+  [[nodiscard]] const SampleSpec& spec() const override { return spec_; }
+  void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
+    const std::int64_t length = spec_.tensors[0].elements();
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      const std::int64_t sample = indices[i];
+      const std::int64_t labelled = sample * sample * 5 % (length + 1);
+      for (std::int64_t t = 0; t < length; ++t) {
+        const std::int64_t at = static_cast<std::int64_t>(i) * length + t;
+        const auto label = (sample * 7 + t * 3 + 1) % spec_.classes;
+        out.tensor<std::int32_t>(0)[at] =
+            static_cast<std::int32_t>((sample * 5 + t * t) % spec_.vocabulary);
+        out.tensor<std::int32_t>(1)[at] = static_cast<std::int32_t>(t < labelled ? label : -100);
+        if (spec_.Find("weights") != nullptr) {
+          out.tensor<float>(2)[at] = 1.25F + ValueOf(sample, t);
+        }
+      }
+    }
+  }
+
+ private:
+  std::int64_t size_;
+  SampleSpec spec_;
+};
+
 class HashedDataset final : public Dataset {
  public:
   HashedDataset(std::int64_t size, const SampleSpec& spec, std::int64_t poisoned)
@@ -74,6 +103,14 @@ class HashedDataset final : public Dataset {
 };
 
 SampleSpec SpecOf(const EngineCase& test) {
+  if (test.tokens > 0) {
+    SampleSpec spec{
+        .tensors = {{"tokens", DType::kI32, {test.tokens}}, {"labels", DType::kI32, {test.tokens}}},
+        .classes = test.widths.back(),
+        .vocabulary = kTokenVocabulary};
+    if (test.token_weights) spec.tensors.push_back({"weights", DType::kF32, {test.tokens}});
+    return spec;
+  }
   SampleSpec spec = test.loss == LossKind::kSoftmaxCrossEntropy
                         ? LabelledSample({test.widths.front()}, test.widths.back())
                         : TargetSample({test.widths.front()}, test.widths.back());
@@ -283,6 +320,7 @@ Result<Plan> PlanOf(const EngineCase& test) {
 std::unique_ptr<Dataset> DataOf(const EngineCase& test) {
   const std::int64_t batch = PlanOf(test).value().effective_batch();
   const std::int64_t size = test.tail > 0 ? 2 * batch + test.tail : 3 * batch;
+  if (test.tokens > 0) return std::make_unique<TokenDataset>(size, SpecOf(test));
   return std::make_unique<HashedDataset>(size, SpecOf(test), test.poisoned);
 }
 
@@ -293,6 +331,9 @@ Model ModelOf(const EngineCase& test, int rank) {
       return Model::Make(std::move(network), test.loss, SpecOf(test)).value();
     }
     ModelSpec spec{.layers = {}, .loss = test.loss};
+    if (test.tokens > 0) {
+      spec.layers.push_back({"wte", EmbeddingSpec{kTokenVocabulary, test.widths.front()}});
+    }
     for (std::size_t i = 1; i < test.widths.size(); ++i) {
       if (i > 1) spec.layers.push_back({StrCat("relu", i), ReluSpec{}});
       spec.layers.push_back(

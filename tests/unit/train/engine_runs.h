@@ -34,6 +34,10 @@ struct EngineCase {
   std::int64_t poisoned = -1;     // this sample has a NaN among its features
   std::size_t control_words = 3;  // elements: ControlWordOf()
   bool outlive_nonfinite = false;
+  // > 0: sequences of so many tokens through an embedding of widths.front(), with a label for every
+  // token, or none: -100. Other features have no meaning then.
+  std::int64_t tokens = 0;
+  bool token_weights = false;  // every label has its weight
   // The features come last, behind a tensor that the model does not use.
   bool other_tensors = false;
   // Every weight goes through all collective functions before it is used; what is computed is the
@@ -43,6 +47,9 @@ struct EngineCase {
 };
 
 inline void PrintTo(const EngineCase& test, std::ostream* out) { *out << test.name; }
+
+// Of the case with tokens.
+inline constexpr std::int64_t kTokenVocabulary = 11;
 
 // What a rank saw.
 struct EngineRun {

@@ -169,7 +169,8 @@ class PoisonedEngine final : public FakeEngine {
     return {};
   }
   Result<std::optional<UpdateResult>> TakeResult(bool) override {
-    return std::optional(UpdateResult{.samples = counted, .finite = finite && stays_finite});
+    return std::optional(
+        UpdateResult{.samples = counted, .divisor = 20, .finite = finite && stays_finite});
   }
   std::int64_t expected = 0;
   std::int64_t counted = 0;
@@ -196,7 +197,7 @@ struct Alone {
 TEST(NonfiniteHandlerTest, SkipsUpdatesUntilThereAreTooMany) {
   Alone a(OnNonfinite::kSkipUpdate);
   for (const int finite_after : {3, 0}) {
-    UpdateResult result{.finite = false};
+    UpdateResult result{.divisor = 20, .finite = false};
     const auto most = finite_after > 0 ? finite_after : NonfiniteHandler::kMostInARow;
     for (std::int64_t i = 0; i < most; ++i) {
       const Status status = a.handler.Settle(a.first, &result);
@@ -214,7 +215,7 @@ TEST(NonfiniteHandlerTest, SkipsUpdatesUntilThereAreTooMany) {
 
 TEST(NonfiniteHandlerTest, RepeatsAnUpdateWithoutTheOffenders) {
   Alone a(OnNonfinite::kDropMicroBatch);
-  UpdateResult result{.samples = 20, .finite = false};
+  UpdateResult result{.samples = 20, .divisor = 20, .finite = false};
   const Status status = a.handler.Settle(a.first, &result);
   EXPECT_TRUE(status.ok()) << status.message();
   EXPECT_TRUE(result.finite);
@@ -222,10 +223,20 @@ TEST(NonfiniteHandlerTest, RepeatsAnUpdateWithoutTheOffenders) {
   EXPECT_EQ(a.engine.expected, 16) << "the divisor of what is left";
 
   a.engine.stays_finite = false;
-  result = {.samples = 20, .finite = false};
+  result = {.samples = 20, .divisor = 20, .finite = false};
   const Status again = a.handler.Settle(a.first, &result);
   EXPECT_EQ(again.kind(), ErrorKind::kNoRequeue);
   EXPECT_THAT(again.message(), HasSubstr("also without the 4 samples"));
+}
+
+// Nobody is looked for, and nothing is repeated.
+TEST(NonfiniteHandlerTest, SkipsAnUpdateWithoutLabels) {
+  Alone a(OnNonfinite::kDropMicroBatch);
+  UpdateResult result{.samples = 20, .divisor = 0, .finite = false};
+  const Status status = a.handler.Settle(a.first, &result);
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_FALSE(result.finite);
+  EXPECT_EQ(a.engine.probes, 0);
 }
 
 TEST(NonfiniteHandlerTest, ExplainsOnlyWhatWasNotFinite) {
