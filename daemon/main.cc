@@ -93,6 +93,10 @@ Status RunVerb(const Flags& flags) {
       return RunVerdict(flags);
     case Verb::kRuns:
       return gaccd::RunRunsCommand(WatchRequestOf(flags));
+    case Verb::kStop:
+      return gaccd::RunRequestCommand(WatchRequestOf(flags), gaccd::RunRequest::kStop);
+    case Verb::kSave:
+      return gaccd::RunRequestCommand(WatchRequestOf(flags), gaccd::RunRequest::kSave);
     case Verb::kTrain:
     case Verb::kCheck:
     case Verb::kStatus:

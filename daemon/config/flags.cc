@@ -72,7 +72,9 @@ Status Store(const FlagValue& flag, const std::string& given, proto::Flags& mess
 // Arguments without dashes behind the verb.
 std::size_t MostWords(Verb verb) {
   if (verb == Verb::kCkpt) return 2;
-  return verb == Verb::kStatus || verb == Verb::kRuns ? 1 : 0;
+  const bool takes_folder =
+      verb == Verb::kStatus || verb == Verb::kRuns || verb == Verb::kStop || verb == Verb::kSave;
+  return takes_folder ? 1 : 0;
 }
 
 // `gaccd help plan`, `gaccd ckpt ls PATH`, `gaccd plan`, `gaccd`.

@@ -27,6 +27,8 @@ enum class Verb : std::uint8_t {
   kVerdict,
   kStatus,
   kRuns,
+  kStop,
+  kSave,
   kHelp,
   kVersion
 };

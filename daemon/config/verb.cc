@@ -109,6 +109,19 @@ known.
 Lists the run folders in this folder, or in the current one. --format=json: one
 line a run, with the keys of gaccd status.
 )"},
+    {Verb::kStop, "stop", "stop a run: it saves, and is not started again",
+     R"(RUN-DIR
+
+Writes the file STOP into the run folder. The run saves after its next update and
+exits with 93, on any node and without SLURM. While the file is there the run is
+not started again.
+)"},
+    {Verb::kSave, "save", "let a run save a checkpoint now",
+     R"(RUN-DIR
+
+Writes the file SAVE into the run folder. The run saves after its next update,
+removes the file and continues.
+)"},
     {Verb::kHelp, "help", "explain a verb, gaccd help plan; or the job text, gaccd help job", ""},
     {Verb::kVersion, "version", "print the versions of gaccd and its libraries", R"(
 

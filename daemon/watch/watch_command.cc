@@ -76,4 +76,23 @@ Status RunRunsCommand(const WatchRequest& request) {
   return PrintOut(text);
 }
 
+Status RunRequestCommand(const WatchRequest& request, RunRequest what) {
+  const bool stop = what == RunRequest::kStop;
+  GACCD_ASSIGN_OR_RETURN(const RunState state,
+                         ReadRunState(request.folder, std::chrono::system_clock::now()));
+  const bool waits = state.phase == RunPhase::kStopped || state.phase == RunPhase::kStale;
+  if (Ended(state.phase) && !(stop && waits)) {
+    return {ErrorKind::kUsage, StrCat("'", request.folder, "' is ", Name(state.phase),
+                                      ": there is nothing to ", stop ? "stop" : "save")};
+  }
+  const std::string path = request.folder + (stop ? "/STOP" : "/SAVE");
+  GACCD_ASSIGN_OR_RETURN(const bool was_there, CreateFileOnce(path, ""));
+  const std::string_view then =
+      stop ? "the run saves after its next update and exits with 93; remove the file before it is "
+             "started again"
+           : "the run saves after its next update and removes the file";
+  return PrintOut(
+      StrCat("'", path, was_there ? "' was there already" : "' is written", ": ", then, "\n"));
+}
+
 }  // namespace gaccd

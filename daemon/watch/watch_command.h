@@ -1,6 +1,7 @@
 // `gaccd status [RUN]` and `gaccd runs [FOLDER]`.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "collectives/base/result.h"
@@ -20,5 +21,11 @@ Result<int> RunStatusCommand(const WatchRequest& request);
 // Prints every run whose folder lies in `folder`, in the order of their names. kUsage when there is
 // none; one that cannot be read is a line on stderr, and the others are printed.
 Status RunRunsCommand(const WatchRequest& request);
+
+enum class RunRequest : std::uint8_t { kStop, kSave };
+// Writes STOP or SAVE into the run folder, which the run sees at its next update, and prints what
+// follows. kUsage where it is no run folder, or a run that has ended; a stale or stopped one may be
+// stopped, so that it is not started again.
+Status RunRequestCommand(const WatchRequest& request, RunRequest what);
 
 }  // namespace gaccd

@@ -8,6 +8,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/rundir/ledger.h"
 #include "daemon/watch/state_text.h"
+#include "daemon/watch/watch_command.h"
 #include "tests/unit/telemetry/temp_dir.h"
 
 namespace gaccd {
@@ -127,6 +128,22 @@ TEST_F(RunStateTest, TextAndJsonShowTheFigures) {
   EXPECT_THAT(json, HasSubstr(R"("save_step":20)"));
   EXPECT_THAT(json, Not(HasSubstr("exit")));
   EXPECT_THAT(RunsTable(std::vector<RunState>{state}), HasSubstr("30/120"));
+}
+
+TEST_F(RunStateTest, StopAndSaveAreFilesForARunThatHasNotEnded) {
+  const WatchRequest request{.folder = folder_.path()};
+  const auto has = [&](const char* name) { return PathExists(folder_.path() + name); };
+  EXPECT_EQ(RunRequestCommand(request, RunRequest::kStop).kind(), ErrorKind::kUsage);  // no run
+  (void)Read(StatusOf("done", R"(,"exit":0)"), 1);
+  EXPECT_EQ(RunRequestCommand(request, RunRequest::kStop).kind(), ErrorKind::kUsage);
+  EXPECT_FALSE(has("/STOP"));
+  (void)Read(StatusOf("failed", R"(,"exit":75)"), 1);  // waits in the queue
+  EXPECT_EQ(RunRequestCommand(request, RunRequest::kSave).kind(), ErrorKind::kUsage);
+  EXPECT_FALSE(has("/SAVE"));
+  EXPECT_TRUE(RunRequestCommand(request, RunRequest::kStop).ok());
+  EXPECT_TRUE(has("/STOP"));
+  (void)Read(StrCat(StatusOf("running", "")), 0);
+  EXPECT_TRUE(RunRequestCommand(request, RunRequest::kStop).ok());  // was there already
 }
 
 }  // namespace
