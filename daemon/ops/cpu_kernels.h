@@ -60,7 +60,6 @@ KernelResult MakeMeanRowsCpu(const KernelRequest& request);
 KernelResult MakeMeanRowsGradientCpu(const KernelRequest& request);
 KernelResult MakeMeanSquaredErrorCpu(const KernelRequest& request);
 KernelResult MakeMeanSquaredErrorGradientCpu(const KernelRequest& request);
-KernelResult MakeMultiplyCpu(const KernelRequest& request);
 KernelResult MakePositionsGradientCpu(const KernelRequest& request);
 KernelResult MakeReluCpu(const KernelRequest& request);
 KernelResult MakeReluGradientCpu(const KernelRequest& request);

@@ -39,7 +39,6 @@ KernelResult MakeMeanRowsGradientCuda(const CudaRequest& request);
 KernelResult MakeMeanSquaredErrorCuda(const CudaRequest& request);
 KernelResult MakeMeanSquaredErrorFusedCuda(const CudaRequest& request);
 KernelResult MakeMeanSquaredErrorGradientCuda(const CudaRequest& request);
-KernelResult MakeMultiplyCuda(const CudaRequest& request);
 KernelResult MakePositionsGradientCuda(const CudaRequest& request);
 KernelResult MakeReluCuda(const CudaRequest& request);
 KernelResult MakeReluGradientCuda(const CudaRequest& request);

@@ -58,14 +58,6 @@ Status Map(const KernelStream& on, const char* what, const void* a, const void* 
                 static_cast<const B*>(b), static_cast<Out*>(out), elements);
 }
 
-template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    MultiplyKernel(const T* x, T factor, T* y, std::int64_t elements) {
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (std::int64_t i = thread; i < elements; i += threads) y[i] = factor * x[i];
-}
-
 __global__ void __launch_bounds__(kThreads)
     DivideKernel(const float* in, double count, float* out, std::int64_t elements) {
   const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
@@ -73,15 +65,6 @@ __global__ void __launch_bounds__(kThreads)
   for (std::int64_t i = thread; i < elements; i += threads) {
     out[i] = static_cast<float>(static_cast<double>(in[i]) / count);
   }
-}
-
-template <typename T>
-Status MultiplyOf(const KernelStream& on, const void* x, double factor, void* y,
-                  std::int64_t elements) {
-  const auto most = static_cast<unsigned>(on.multiprocessors) * kBlocksPerMultiprocessor;
-  return Launch(MultiplyKernel<T>, {std::min(most, BlocksFor(elements, kThreads)), kThreads},
-                on.stream, "multiply", static_cast<const T*>(x), static_cast<T>(factor),
-                static_cast<T*>(y), elements);
 }
 
 template <typename T, bool kRelu>
@@ -155,12 +138,6 @@ Status EnqueueActivationGradient(const KernelStream& on, ActivationKind kind, DT
       return MapSame<SiluGradientFormula, true>(on, "silu_gradient", dtype, dy, kept, dx, elements);
   }
   return {ErrorKind::kInternal, "an activation of no kind"};
-}
-
-Status EnqueueMultiply(const KernelStream& on, DType dtype, const void* x, double factor, void* y,
-                       std::int64_t elements) {
-  const auto enqueue = dtype == DType::kF64 ? MultiplyOf<double> : MultiplyOf<float>;
-  return enqueue(on, x, factor, y, elements);
 }
 
 Status EnqueueDivide(const KernelStream& on, const float* in, std::int64_t elements,

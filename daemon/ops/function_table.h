@@ -16,6 +16,7 @@
 #include "daemon/ops/layer_norm.h"
 #include "daemon/ops/linear.h"
 #include "daemon/ops/mean_squared_error.h"
+#include "daemon/ops/multiply.h"
 #include "daemon/ops/softmax_cross_entropy.h"
 
 namespace gaccd {

@@ -36,9 +36,6 @@ Status EnqueueActivation(const KernelStream& on, ActivationKind kind, DType dtyp
                          void* y, std::int64_t elements);
 Status EnqueueActivationGradient(const KernelStream& on, ActivationKind kind, DType dtype,
                                  const void* dy, const void* kept, void* dx, std::int64_t elements);
-// f32 or f64.
-Status EnqueueMultiply(const KernelStream& on, DType dtype, const void* x, double factor, void* y,
-                       std::int64_t elements);
 // out[i] = in[i] / count in f64, rounded once.
 Status EnqueueDivide(const KernelStream& on, const float* in, std::int64_t elements,
                      std::int64_t count, float* out);

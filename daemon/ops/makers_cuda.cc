@@ -1,7 +1,6 @@
 // The makers of kernels that are one call of kernels_cuda.h.
 #include "daemon/ops/call_kernel.h"
 #include "daemon/ops/cuda_request.h"
-#include "daemon/ops/multiply.h"
 
 namespace gaccd {
 namespace {
@@ -76,14 +75,6 @@ KernelResult MakeMeanSquaredErrorGradientCuda(const CudaRequest& request) {
               [on = request.on, dtype = request.dtype(), size = request.size()](const Call& c) {
                 return EnqueueMeanSquaredError(on, dtype, c.inputs[0], c.in<float>(1),
                                                c.in<float>(2), size, nullptr, c.outputs[0]);
-              });
-}
-
-KernelResult MakeMultiplyCuda(const CudaRequest& request) {
-  return Make(request,
-              [on = request.on, dtype = request.dtype(), n = request.elements(),
-               factor = static_cast<const Multiply&>(request.function).factor()](const Call& c) {
-                return EnqueueMultiply(on, dtype, c.inputs[0], factor, c.outputs[0], n);
               });
 }
 

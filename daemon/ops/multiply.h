@@ -1,7 +1,9 @@
-// Multiply: y = c x with a constant c; x f32 or f64, of any shape. dx = c dy.
+// Multiply: y = c x with a constant c; x f32 or f64, of any shape. dx = c dy. The worked example of
+// README.md: everything of this function stands here, in multiply.cc and in multiply_cuda.cu.
 #pragma once
 
 #include "daemon/autograd/function.h"
+#include "daemon/ops/cuda_makers.h"
 
 namespace gaccd {
 
@@ -19,5 +21,8 @@ class Multiply : public Function {
  private:
   double factor_;
 };
+
+KernelResult MakeMultiplyCpu(const KernelRequest& request);
+KernelResult MakeMultiplyCuda(const CudaRequest& request);
 
 }  // namespace gaccd

@@ -12,6 +12,7 @@
 #include "daemon/ops/layer_norm.h"
 #include "daemon/ops/linear.h"
 #include "daemon/ops/mean_squared_error.h"
+#include "daemon/ops/multiply.h"
 #include "daemon/ops/pool_rows.h"
 #include "daemon/ops/row_functions.h"
 #include "daemon/ops/token_cross_entropy.h"
@@ -73,6 +74,11 @@ const GraphCase kCases[] = {
      [](GraphBench& b, const CaseSize& s) { return ActivationOf(b, s, ActivationKind::kTanh); }},
     {"silu",
      [](GraphBench& b, const CaseSize& s) { return ActivationOf(b, s, ActivationKind::kSilu); }},
+    {"multiply",
+     [](GraphBench& b, const CaseSize& s) {
+       const ValueId x = b.Parameter("x", {s.rows, s.in});
+       return Distance(b, b.Apply(std::make_shared<Multiply>(-0.75), {x}));
+     }},
     {"embedding",  // ids that occur several times, and not at all
      [](GraphBench& bench, const CaseSize& s) {
        const ValueId ids = bench.Ids("ids", {s.rows, 3}, s.out + 2);

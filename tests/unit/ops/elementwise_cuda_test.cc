@@ -50,13 +50,6 @@ TEST_F(ElementwiseCuda, AllSizesTypesAndAlignments) {
   }
 }
 
-TEST_F(ElementwiseCuda, MultiplyInDouble) {
-  const GpuArray<double> x(std::vector<double>{1.25, -3, 1e300});
-  const GpuArray<double> y(3);
-  EXPECT_OK(EnqueueMultiply(on_, DType::kF64, x.data(), 0.1, y.data(), 3));
-  EXPECT_EQ(y.Values(), (std::vector<double>{0.1 * 1.25, 0.1 * -3, 0.1 * 1e300}));
-}
-
 TEST_F(ElementwiseCuda, AccumulateOverwritesOrAdds) {
   for (const DType dtype : kFloatTypes) {
     for (const std::size_t n : kOddSizes) {

@@ -107,11 +107,6 @@ const Case kCases[] = {
        const ValueId b = bench.Parameter("b", {s.rows, s.in});
        return Distance(bench, bench.Apply(std::make_shared<Add>(), {a, b}));
      }},
-    {"multiply",
-     [](GraphBench& bench, const Size& s) {
-       const ValueId x = bench.Parameter("x", {s.rows, s.in});
-       return Distance(bench, bench.Apply(std::make_shared<Multiply>(-0.75), {x}));
-     }},
     {"flatten",
      [](GraphBench& bench, const Size& s) {
        const ValueId x = bench.Parameter("x", {s.rows, s.in, 3});
@@ -212,6 +207,21 @@ TEST(SequencesCuda, Bf16IsNearTheCpu) {
     EXPECT_NEAR(gpu.Output<double>(half.objective_id()) / host.objective(), 1, 1e-2);
     EXPECT_LT(gpu.ErrorOfGradients(host), 2e-2);
   }
+}
+
+TEST(MultiplyCuda, InDouble) {
+  const auto context = MakeTestContext();
+  ASSERT_NE(context, nullptr);
+  const GpuArray<double> x(std::vector<double>{1.25, -3, 1e300});
+  const GpuArray<double> y(3);
+  const ValueSpec spec{{3}, DType::kF64};
+  const auto kernel = MakeCudaKernels(*context)->Make({Multiply(0.1), {&spec, 1}, {&spec, 1}, {}});
+  ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+  void* const in = x.data();
+  void* const out = y.data();
+  (*kernel)->Bind({{&in, 1}, {&out, 1}});
+  EXPECT_OK((*kernel)->Run({}));
+  EXPECT_EQ(y.Values(), (std::vector<double>{0.1 * 1.25, 0.1 * -3, 0.1 * 1e300}));
 }
 
 // Central differences of the loss that the GPU computes, against the gradient that it computes.
