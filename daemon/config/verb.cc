@@ -95,7 +95,8 @@ STATUS.json, which is written every 10 s, and its ledger. Starts nothing and ask
 SLURM nothing.
   starting, running, done   exit 0
   stale     exit 1: it was not written for 30 s, so rank 0 or its node is gone
-  stopped   exit 1: it ended before its time and can be requeued
+  stopped   exit 1: it ended before its time, by a signal, the file STOP or a lost
+            rank
   failed    exit 2
 --format=json: one line with folder, run, job, attempt_dir, host, phase (the word
 above), age_s, world, device, epoch, step, steps_total, target, samples_total,

@@ -126,6 +126,8 @@ Result<RunState> ReadRunState(const std::string& folder, WallTime now) {
   state.attempt.erase(0, state.attempt.rfind('/') + 1);
   if (state.exit) {
     state.phase = PhaseAfter(*state.exit);
+    const bool by_user = state.phase == RunPhase::kFailed && PathExists(folder + "/STOP");
+    if (by_user) state.phase = RunPhase::kStopped;
     return state;
   }
   state.phase = Text(json, "state") == "starting" ? RunPhase::kStarting : RunPhase::kRunning;

@@ -18,7 +18,7 @@ enum class RunPhase : std::uint8_t {
   kStarting,  // no update yet
   kRunning,
   kStale,    // says that it runs, but was not written for kStaleAfter
-  kStopped,  // ended before its time; may be requeued
+  kStopped,  // ended before its time, by a signal, the file STOP or a lost rank
   kDone,
   kFailed
 };

@@ -142,7 +142,8 @@ TEST_F(RunStateTest, StopAndSaveAreFilesForARunThatHasNotEnded) {
   EXPECT_FALSE(has("/SAVE"));
   EXPECT_TRUE(RunRequestCommand(request, RunRequest::kStop).ok());
   EXPECT_TRUE(has("/STOP"));
-  (void)Read(StrCat(StatusOf("running", "")), 0);
+  EXPECT_EQ(Name(Read(StatusOf("failed", R"(,"exit":93)"), 1).phase), "stopped");
+  (void)Read(StatusOf("running", ""), 0);
   EXPECT_TRUE(RunRequestCommand(request, RunRequest::kStop).ok());  // was there already
 }
 
