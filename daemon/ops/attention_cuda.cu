@@ -239,10 +239,8 @@ __global__ void __launch_bounds__(kThreads)
     AttentionRowsKernel(AttentionSize z, float scale, const T* dy, const float* lse,
                         const float* delta, const T* q, const T* k, const T* v,
                         const std::int32_t* lengths, T* dq) {
-  __shared__ typename Tile::Own rows;
-  __shared__ typename Tile::Own gradients;
-  __shared__ typename Tile::Other keys;
-  __shared__ typename Tile::Other values;
+  __shared__ typename Tile::Own rows, gradients;
+  __shared__ typename Tile::Other keys, values;
   __shared__ typename Tile::Weights weights;
   const Head head = Head::Of(z, lengths, Tile::kOwn);
   LoadTile(q + head.in, z.step, head.first, head.known, z.width, rows);
@@ -282,12 +280,9 @@ __global__ void __launch_bounds__(kThreads)
     AttentionKeysKernel(AttentionSize z, float scale, const T* dy, const float* lse,
                         const float* delta, const T* q, const T* k, const T* v,
                         const std::int32_t* lengths, T* dk, T* dv) {
-  __shared__ typename Tile::Own keys;
-  __shared__ typename Tile::Own values;
-  __shared__ typename Tile::Other rows;
-  __shared__ typename Tile::Other gradients;
-  __shared__ typename Tile::Weights p;
-  __shared__ typename Tile::Weights ds;
+  __shared__ typename Tile::Own keys, values;
+  __shared__ typename Tile::Other rows, gradients;
+  __shared__ typename Tile::Weights p, ds;
   const Head head = Head::Of(z, lengths, Tile::kOwn);
   LoadTile(k + head.in, z.step, head.first, head.known, z.width, keys);
   LoadTile(v + head.in, z.step, head.first, head.known, z.width, values);
@@ -325,6 +320,9 @@ __global__ void __launch_bounds__(kThreads)
   StoreRows(of_values, dv + head.in, z.step, head.first, z.length, z.width);
 }
 
+using In = AttentionParts<const void*>;
+using Out = AttentionParts<void*>;
+
 LaunchShape ShapeFor(const AttentionSize& z, int own) {
   const std::int64_t tiles = (z.length + own - 1) / own;
   return {static_cast<unsigned>(z.sequences * z.heads * tiles), kThreads};
@@ -335,9 +333,8 @@ float ScaleOf(const AttentionSize& z) {
 }
 
 template <typename T, typename Tile>
-Status Forward(const KernelStream& on, const AttentionSize& z,
-               const AttentionParts<const void*>& in, const std::int32_t* lengths, void* y,
-               float* lse) {
+Status Forward(const KernelStream& on, const AttentionSize& z, const In& in,
+               const std::int32_t* lengths, void* y, float* lse) {
   return Launch(AttentionKernel<T, Tile>, ShapeFor(z, Tile::kOwn), on.stream, "attention", z,
                 ScaleOf(z), static_cast<const T*>(in.q), static_cast<const T*>(in.k),
                 static_cast<const T*>(in.v), lengths, static_cast<T*>(y), lse);
@@ -345,8 +342,8 @@ Status Forward(const KernelStream& on, const AttentionSize& z,
 
 template <typename T, typename Tile>
 Status Backward(const KernelStream& on, const AttentionSize& z, const void* dy, const void* y,
-                const float* lse, const AttentionParts<const void*>& in,
-                const std::int32_t* lengths, const AttentionParts<void*>& out, float* delta) {
+                const float* lse, const In& in, const std::int32_t* lengths, const Out& out,
+                float* delta) {
   const auto* g = static_cast<const T*>(dy);
   const auto* q = static_cast<const T*>(in.q);
   const auto* k = static_cast<const T*>(in.k);
@@ -366,9 +363,8 @@ Status Backward(const KernelStream& on, const AttentionSize& z, const void* dy, 
 
 // As large as 48 KiB of shared memory allow.
 template <typename T>
-Status ForwardOf(const KernelStream& on, const AttentionSize& z,
-                 const AttentionParts<const void*>& in, const std::int32_t* lengths, void* y,
-                 float* lse) {
+Status ForwardOf(const KernelStream& on, const AttentionSize& z, const In& in,
+                 const std::int32_t* lengths, void* y, float* lse) {
   if (z.width <= 32) return Forward<T, Tiles<32, 64, 32>>(on, z, in, lengths, y, lse);
   if (z.width <= 64) return Forward<T, Tiles<64, 64, 32>>(on, z, in, lengths, y, lse);
   return Forward<T, Tiles<128, 32, 32>>(on, z, in, lengths, y, lse);
@@ -376,15 +372,12 @@ Status ForwardOf(const KernelStream& on, const AttentionSize& z,
 
 template <typename T>
 Status BackwardOf(const KernelStream& on, const AttentionSize& z, const void* dy, const void* y,
-                  const float* lse, const AttentionParts<const void*>& in,
-                  const std::int32_t* lengths, const AttentionParts<void*>& out, float* delta) {
-  if (z.width <= 32) {
-    return Backward<T, Tiles<32, 32, 32>>(on, z, dy, y, lse, in, lengths, out, delta);
-  }
-  if (z.width <= 64) {
-    return Backward<T, Tiles<64, 32, 32>>(on, z, dy, y, lse, in, lengths, out, delta);
-  }
-  return Backward<T, Tiles<128, 16, 16>>(on, z, dy, y, lse, in, lengths, out, delta);
+                  const float* lse, const In& in, const std::int32_t* lengths, const Out& out,
+                  float* delta) {
+  const auto backward = z.width <= 32   ? Backward<T, Tiles<32, 32, 32>>
+                        : z.width <= 64 ? Backward<T, Tiles<64, 32, 32>>
+                                        : Backward<T, Tiles<128, 16, 16>>;
+  return backward(on, z, dy, y, lse, in, lengths, out, delta);
 }
 
 }  // namespace
