@@ -9,7 +9,7 @@
 #include "daemon/checkpoint/manifest.h"
 #include "daemon/checkpoint/shard.h"
 #include "tests/fuzz/fuzz_check.h"
-#include "tests/fuzz/quiet_protobuf.h"
+#include "tests/fuzz/fuzz_targets.h"
 
 namespace gaccd {
 namespace {
@@ -63,7 +63,7 @@ void CheckPromises(const Manifest& manifest) {
 }  // namespace
 }  // namespace gaccd
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+int gaccd::FuzzCheckpointManifest(const std::uint8_t* data, std::size_t size) {
   using namespace gaccd;
   if (size == 0) return 0;
   const std::string_view rest(reinterpret_cast<const char*>(data) + 1, size - 1);

@@ -8,9 +8,9 @@
 
 #include "daemon/checkpoint/shard.h"
 #include "tests/fuzz/fuzz_check.h"
-#include "tests/fuzz/quiet_protobuf.h"
+#include "tests/fuzz/fuzz_targets.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+int gaccd::FuzzCheckpointShard(const std::uint8_t* data, std::size_t size) {
   using namespace gaccd;
   if (size < 8) return 0;
   ShardIdentity identity{

@@ -4,9 +4,9 @@
 
 #include "daemon/telemetry/event_text.h"
 #include "tests/fuzz/fuzz_check.h"
-#include "tests/fuzz/quiet_protobuf.h"
+#include "tests/fuzz/fuzz_targets.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+int gaccd::FuzzFailureRecord(const std::uint8_t* data, std::size_t size) {
   using namespace gaccd;
   const auto failure = ParseFailureJson(std::string(reinterpret_cast<const char*>(data), size));
   if (!failure.ok()) {

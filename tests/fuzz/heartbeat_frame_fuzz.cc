@@ -9,6 +9,7 @@
 
 #include "collectives/liveness/heartbeat/frame.h"
 #include "tests/fuzz/fuzz_check.h"
+#include "tests/fuzz/fuzz_targets.h"
 
 namespace gaccd::heartbeat {
 namespace {
@@ -41,7 +42,7 @@ void Use(const Frame& frame, Direction direction) {
 }  // namespace
 }  // namespace gaccd::heartbeat
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+int gaccd::FuzzHeartbeatFrame(const std::uint8_t* data, std::size_t size) {
   using namespace gaccd::heartbeat;
   if (size <= kBodyBytes) return 0;
   const Direction direction = (data[0] & 1) == 0 ? Direction::kToHub : Direction::kFromHub;

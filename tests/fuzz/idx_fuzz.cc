@@ -3,6 +3,7 @@
 #include "daemon/data/gzip.h"
 #include "daemon/data/idx.h"
 #include "tests/fuzz/fuzz_array.h"
+#include "tests/fuzz/fuzz_targets.h"
 
 namespace {
 
@@ -27,7 +28,7 @@ void Compress(std::span<const std::byte> plain, std::vector<std::byte>& out) {
 // The input as it is, and compressed, in two members: both must be accepted or refused, with the
 // same elements. A fuzzer cannot guess checksums, so the second reading is what tests the
 // compressed path.
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+int gaccd::FuzzIdx(const std::uint8_t* data, std::size_t size) {
   const auto input = std::as_bytes(std::span(data, size));
   const auto plain = gaccd::DecodeIdx("input", input);
   if (plain.ok()) gaccd::UseArray(*plain);

@@ -7,9 +7,9 @@
 
 #include "daemon/config/job_text.h"
 #include "tests/fuzz/fuzz_check.h"
-#include "tests/fuzz/quiet_protobuf.h"
+#include "tests/fuzz/fuzz_targets.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+int gaccd::FuzzJobText(const std::uint8_t* data, std::size_t size) {
   using gaccd::FuzzCheck;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const auto job = gaccd::ParseJobText(text, "job.txtpb");

@@ -8,6 +8,7 @@
 #include "collectives/base/fnv.h"
 #include "daemon/device/cuda/matmul_choices.h"
 #include "tests/fuzz/fuzz_check.h"
+#include "tests/fuzz/fuzz_targets.h"
 
 namespace {
 
@@ -19,7 +20,7 @@ std::string WithChecksum(std::string_view line) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+int gaccd::FuzzMatmulChoices(const std::uint8_t* data, std::size_t size) {
   using namespace gaccd;
   const MatmulChoicesKey key{.gpu_name = "G", .compute_capability = 90};
   const std::string none = ToText(key, {});

@@ -1,7 +1,8 @@
 #include "daemon/data/npy.h"
 #include "tests/fuzz/fuzz_array.h"
+#include "tests/fuzz/fuzz_targets.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+int gaccd::FuzzNpy(const std::uint8_t* data, std::size_t size) {
   const auto array = gaccd::DecodeNpy("input", std::as_bytes(std::span(data, size)));
   if (array.ok()) gaccd::UseArray(*array);
   return 0;

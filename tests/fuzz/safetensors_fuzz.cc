@@ -4,6 +4,7 @@
 #include "daemon/model/safetensors.h"
 #include "daemon/model/safetensors_header.h"
 #include "tests/fuzz/fuzz_check.h"
+#include "tests/fuzz/fuzz_targets.h"
 
 namespace gaccd {
 namespace {
@@ -33,7 +34,7 @@ void CheckRoundTrip(const SafetensorsFile& file) {
 }  // namespace
 }  // namespace gaccd
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+int gaccd::FuzzSafetensors(const std::uint8_t* data, std::size_t size) {
   using gaccd::FuzzCheck;
   const auto file = gaccd::DecodeSafetensors("input", std::as_bytes(std::span(data, size)));
   if (!file.ok()) return 0;

@@ -8,6 +8,7 @@
 #include "slurm/environment.h"
 #include "slurm/hostlist.h"
 #include "tests/fuzz/fuzz_check.h"
+#include "tests/fuzz/fuzz_targets.h"
 
 namespace gaccd {
 namespace {
@@ -41,7 +42,7 @@ void UseTasks(const TasksPerNode& tasks) {
 }  // namespace
 }  // namespace gaccd
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+int gaccd::FuzzSlurm(const std::uint8_t* data, std::size_t size) {
   using namespace gaccd;
   std::map<std::string, std::string> variables;
   std::string_view rest(reinterpret_cast<const char*>(data), size);
