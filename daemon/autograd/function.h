@@ -85,9 +85,9 @@ class Function {
   [[nodiscard]] virtual bool can_accumulate(std::size_t /*output*/) const { return false; }
 };
 
-// Records the backward half: from `objective` (one element), whose own gradient is `seed` (one f32
-// element, an input), to the gradients of all parameters it depends on. kConfig: it depends on
-// none, or a function on the way has no gradient.
+// Records the backward half: from `objective`, whose own gradient is the input `seed` (f32; of a
+// loss one element, else of the objective's shape), to the gradients of all parameters it depends
+// on. kConfig: it depends on none, or a function on the way has no gradient.
 Status RecordGradients(Graph& graph, ValueId objective, ValueId seed);
 
 }  // namespace gaccd

@@ -62,12 +62,24 @@ struct BertSpec {
   std::int64_t classes = 2;
   double epsilon = 1e-12;
 };
+struct TowerSpec {
+  std::string input;  // the tensor of a sample that it reads
+  std::vector<LayerSpec> layers;
+};
+struct DualEncoderSpec {
+  TowerSpec a;
+  TowerSpec b;
+  std::int64_t width = 0;
+  double temperature = 0.07;
+  double max_scale = 100;  // 0: no limit
+};
 struct LayersSpec {};
-enum class LossKind : std::uint8_t { kSoftmaxCrossEntropy, kMeanSquaredError };
+enum class LossKind : std::uint8_t { kSoftmaxCrossEntropy, kMeanSquaredError, kContrastive };
 struct ModelSpec {
   std::vector<LayerSpec> layers;
   LossKind loss = LossKind::kSoftmaxCrossEntropy;
-  std::variant<LayersSpec, MlpSpec, GptSpec, BertSpec> architecture = {};  // LayersSpec: `layers`
+  std::variant<LayersSpec, MlpSpec, GptSpec, BertSpec, DualEncoderSpec> architecture =
+      {};  // LayersSpec: `layers`
 };
 
 struct IdxSource {
@@ -101,7 +113,17 @@ struct StreamSource {
   std::int64_t length = 0;
   std::int64_t vocabulary = 0;
 };
-using SourceSpec = std::variant<IdxSource, NpySource, SyntheticSource, TokensSource, StreamSource>;
+
+struct ArraySpec {
+  std::string name;
+  std::string path;
+  std::int64_t vocabulary = 0;  // 0: features
+};
+struct ArraysSource {
+  std::vector<ArraySpec> arrays;
+};
+using SourceSpec =
+    std::variant<IdxSource, NpySource, SyntheticSource, TokensSource, StreamSource, ArraysSource>;
 struct NormalizeSpec {  // feature = (stored * scale - mean) / std
   double scale = 1;
   double mean = 0;

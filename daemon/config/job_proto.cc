@@ -55,10 +55,23 @@ static void Fields(MessageFields& io, BertSpec& spec) {
   io("epsilon", spec.epsilon);
 }
 
+static void Fields(MessageFields& io, TowerSpec& spec) {
+  io("input", spec.input);
+  io("layer", spec.layers);
+}
+
+static void Fields(MessageFields& io, DualEncoderSpec& spec) {
+  io("a", spec.a);
+  io("b", spec.b);
+  io("width", spec.width);
+  io("temperature", spec.temperature);
+  io("max_scale", spec.max_scale);
+}
+
 static void Fields(MessageFields& io, ModelSpec& spec) {
   io("layer", spec.layers);
-  io.OneOf(spec.architecture, {"", "mlp", "gpt", "bert"});
-  io.Kind("loss", spec.loss, {"softmax_cross_entropy", "mean_squared_error"});
+  io.OneOf(spec.architecture, {"", "mlp", "gpt", "bert", "dual_encoder"});
+  io.Kind("loss", spec.loss, {"softmax_cross_entropy", "mean_squared_error", "contrastive"});
 }
 
 static void Fields(MessageFields& io, IdxSource& spec) {
@@ -97,8 +110,16 @@ static void Fields(MessageFields& io, StreamSource& spec) {
   io("vocabulary", spec.vocabulary);
 }
 
+static void Fields(MessageFields& io, ArraySpec& spec) {
+  io("name", spec.name);
+  io("path", spec.path);
+  io("vocabulary", spec.vocabulary);
+}
+
+static void Fields(MessageFields& io, ArraysSource& spec) { io("array", spec.arrays); }
+
 static void Fields(MessageFields& io, SourceSpec& spec) {
-  io.OneOf(spec, {"idx", "npy", "synthetic", "tokens", "stream"});
+  io.OneOf(spec, {"idx", "npy", "synthetic", "tokens", "stream", "arrays"});
 }
 
 static void Fields(MessageFields& io, NormalizeSpec& spec) {

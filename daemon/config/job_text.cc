@@ -7,6 +7,7 @@
 
 #include <regex>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -80,7 +81,8 @@ std::int64_t Classes(const SourceSpec& source) {
                                  if (tokens.labels.empty()) return std::int64_t{0};
                                  return tokens.classes > 0 ? tokens.classes : tokens.vocabulary;
                                },
-                               [](const StreamSource& stream) { return stream.vocabulary; }},
+                               [](const StreamSource& stream) { return stream.vocabulary; },
+                               [](const ArraysSource&) { return std::int64_t{0}; }},
                     source);
 }
 
@@ -99,6 +101,45 @@ Status CheckLossFitsSource(LossKind loss, const SourceSpec& source, std::string_
   return {};
 }
 
+Status CheckLayerNames(std::span<const LayerSpec> layers, std::string_view where) {
+  std::set<std::string_view> names;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const std::string& name = layers[i].name;
+    if (names.insert(name).second) continue;
+    return Bad(StrCat(where, ".layer[", i, "].name: two layers are called '", name, "'"));
+  }
+  return {};
+}
+
+// Samples of a contrastive loss are compared with all others of their update, which an evaluation
+// does not have.
+Status CheckContrastive(const Job& job) {
+  const bool dual = std::holds_alternative<DualEncoderSpec>(job.model.architecture);
+  const bool contrastive = job.model.loss == LossKind::kContrastive;
+  if (dual != contrastive) {
+    return Bad(dual ? "model.loss: dual_encoder needs contrastive, found another loss"
+                    : "model.loss: contrastive needs dual_encoder, found another model");
+  }
+  if (!contrastive) return {};
+  if (job.data.eval) {
+    return Bad("data.eval: a contrastive loss has no evaluation; leave it out");
+  }
+  if (job.device == Device::kCuda) {
+    return Bad("device: a contrastive loss is computed on CPUs only, expected cpu, found cuda");
+  }
+  return {};
+}
+
+Status CheckDualEncoder(const DualEncoderSpec& dual) {
+  for (const TowerSpec* tower : {&dual.a, &dual.b}) {
+    GACCD_RETURN_IF_ERROR(CheckLayerNames(
+        tower->layers, tower == &dual.a ? "model.dual_encoder.a" : "model.dual_encoder.b"));
+  }
+  if (dual.max_scale == 0 || dual.temperature * dual.max_scale >= 1) return {};
+  return Bad(StrCat("model.dual_encoder.max_scale: expected at least 1 / temperature = ",
+                    1 / dual.temperature, ", or 0 for no limit, found ", dual.max_scale));
+}
+
 Status CheckWidthOfHeads(std::string_view field, std::int64_t width, std::int64_t heads) {
   if (width % heads == 0) return {};
   return Bad(StrCat("model.", field, ".heads: must divide the width ", width, ", found ", heads));
@@ -107,8 +148,9 @@ Status CheckWidthOfHeads(std::string_view field, std::int64_t width, std::int64_
 Status CheckOneArchitecture(const ModelSpec& model) {
   const bool has_layers = !model.layers.empty();
   if (has_layers == std::holds_alternative<LayersSpec>(model.architecture)) return {};
-  return Bad(has_layers ? "model: has layers and an architecture, expected one of them"
-                        : "model.layer: is required, at least one, or mlp, gpt or bert");
+  return Bad(has_layers
+                 ? "model: has layers and an architecture, expected one of them"
+                 : "model.layer: is required, at least one, or mlp, gpt, bert or dual_encoder");
 }
 
 Status CheckArchitecture(const ModelSpec& model) {
@@ -121,15 +163,8 @@ Status CheckArchitecture(const ModelSpec& model) {
   if (const auto* bert = std::get_if<BertSpec>(&model.architecture)) {
     return CheckWidthOfHeads("bert", bert->width, bert->heads);
   }
-  return {};
-}
-
-Status CheckLayerNames(const ModelSpec& model) {
-  std::set<std::string_view> names;
-  for (std::size_t i = 0; i < model.layers.size(); ++i) {
-    const std::string& name = model.layers[i].name;
-    if (names.insert(name).second) continue;
-    return Bad(StrCat("model.layer[", i, "].name: two layers are called '", name, "'"));
+  if (const auto* dual = std::get_if<DualEncoderSpec>(&model.architecture)) {
+    return CheckDualEncoder(*dual);
   }
   return {};
 }
@@ -137,7 +172,8 @@ Status CheckLayerNames(const ModelSpec& model) {
 // What one field alone cannot show.
 Status CheckWholeJob(const Job& job) {
   GACCD_RETURN_IF_ERROR(CheckArchitecture(job.model));
-  GACCD_RETURN_IF_ERROR(CheckLayerNames(job.model));
+  GACCD_RETURN_IF_ERROR(CheckLayerNames(job.model.layers, "model"));
+  GACCD_RETURN_IF_ERROR(CheckContrastive(job));
   const auto* sgd = std::get_if<SgdSpec>(&job.optimizer.kind);
   if (sgd != nullptr && sgd->nesterov && sgd->momentum == 0) {
     return Bad("optimizer.sgd.nesterov: needs a momentum above 0, found 0");

@@ -33,7 +33,8 @@ Checkpoints are in DIR/ckpt of --run-dir=DIR; also at a stop and at the end.
 Runs all ranks as threads of this process, each with its own data, and checks
 that the gradient of uneven micro-batches equals that of one big batch on one
 rank, in every rounding mode. It also makes two common mistakes on purpose and
-checks that the comparison detects them.
+checks that the comparison detects them. With --job=FILE all this is done for
+the first update of that job: its own model, data, loss and batch.
 
 Without --target-batch the target is 32 / 25 of one micro-batch on every rank.
 --format=json: one line per rounding mode with mode, nodes, gpus_per_node,

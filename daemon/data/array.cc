@@ -1,6 +1,8 @@
 #include "daemon/data/array.h"
 
+#include <algorithm>
 #include <limits>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -84,6 +86,18 @@ Status CheckFeatures(const Array& features) {
   return ArrayBytes(features.name, features.shape, StoredType::kF32).status();
 }
 
+Status CheckTokens(const Array& tokens, std::int64_t vocabulary) {
+  if (vocabulary > std::numeric_limits<std::int32_t>::max()) {
+    return {ErrorKind::kData,
+            StrCat(tokens.name, ": expected a vocabulary of at most ",
+                   std::numeric_limits<std::int32_t>::max(), ", found ", vocabulary)};
+  }
+  if (!IsFloat(tokens.type) && tokens.shape.size() == 2 && !tokens.data.empty()) return {};
+  return {ErrorKind::kData,
+          StrCat(tokens.name, ": expected integers of shape [samples, length], found ",
+                 Name(tokens.type), " ", ToString(tokens.shape))};
+}
+
 }  // namespace
 
 Result<std::int64_t> ArrayBytes(const std::string& name, const Shape& shape, StoredType type) {
@@ -116,6 +130,38 @@ Result<std::unique_ptr<Dataset>> MakeArrayDataset(Array features, Array targets,
   columns.push_back(std::move(x));
   columns.push_back(*std::move(y));
   return std::move(bad).Skip(MakeColumnDataset(std::move(columns), samples, {.classes = classes}));
+}
+
+Result<std::unique_ptr<Dataset>> MakeArraysDataset(std::vector<NamedArray> arrays,
+                                                   const BadRecordRules& rules, NodeShare* share) {
+  BadRecords bad(rules);
+  SampleSpec spec;
+  std::vector<Column> columns;
+  if (arrays.empty() || arrays.size() > kMaxTensors) {
+    return Status(ErrorKind::kConfig,
+                  StrCat("expected 1 to ", kMaxTensors, " arrays, found ", arrays.size()));
+  }
+  const std::string first = arrays[0].array.name;
+  const std::int64_t samples = arrays[0].array.shape.empty() ? 0 : arrays[0].array.shape[0];
+  std::set<std::string> names;
+  for (NamedArray& named : arrays) {
+    if (!names.insert(named.name).second) {
+      return Status(ErrorKind::kConfig, StrCat("two arrays are called '", named.name, "'"));
+    }
+    GACCD_RETURN_IF_ERROR(CheckRows(named.array, "rows", samples, first));
+    const bool tokens = named.vocabulary > 0;
+    GACCD_RETURN_IF_ERROR(tokens ? CheckTokens(named.array, named.vocabulary)
+                                 : CheckFeatures(named.array));
+    Column column =
+        Column::Rows(named.name, tokens ? DType::kI32 : DType::kF32, std::move(named.array));
+    GACCD_RETURN_IF_ERROR(tokens ? CheckIntegers(column, samples,
+                                                 {.end = named.vocabulary, .what = "tokens"}, &bad,
+                                                 share)
+                                 : CheckFinite(column, samples, &bad, share));
+    spec.vocabulary = std::max(spec.vocabulary, named.vocabulary);
+    columns.push_back(std::move(column));
+  }
+  return std::move(bad).Skip(MakeColumnDataset(std::move(columns), samples, std::move(spec)));
 }
 
 }  // namespace gaccd

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "collectives/base/result.h"
 #include "daemon/config/job.h"
@@ -43,5 +44,16 @@ Result<std::unique_ptr<Dataset>> MakeArrayDataset(Array features, Array targets,
                                                   const NormalizeSpec& normalize,
                                                   const BadRecordRules& rules = {},
                                                   NodeShare* share = nullptr);
+
+struct NamedArray {
+  std::string name;
+  Array array;
+  std::int64_t vocabulary = 0;  // > 0: integers below it, [samples, length]; 0: features
+};
+// A sample has a tensor for each array, with its name. Errors: as above; kConfig for a name that
+// appears twice, and for more arrays than kMaxTensors.
+Result<std::unique_ptr<Dataset>> MakeArraysDataset(std::vector<NamedArray> arrays,
+                                                   const BadRecordRules& rules = {},
+                                                   NodeShare* share = nullptr);
 
 }  // namespace gaccd

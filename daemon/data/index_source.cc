@@ -8,7 +8,7 @@ namespace gaccd {
 
 Result<TrainIndices> TrainIndices::Make(const SampleOrder& order, const UpdateSchedule& schedule,
                                         const Plan& plan, std::int64_t rank,
-                                        std::int64_t first_update) {
+                                        std::int64_t first_update, int passes) {
   if (plan.effective_batch() != schedule.request().batch) {
     return Status(ErrorKind::kConfig,
                   StrCat("plan and schedule are of different batches: the plan has ",
@@ -31,18 +31,19 @@ Result<TrainIndices> TrainIndices::Make(const SampleOrder& order, const UpdateSc
   if (schedule.tail_samples() > 0) {
     GACCD_ASSIGN_OR_RETURN(tail, plan.ForSamples(schedule.tail_samples()));
   }
-  return TrainIndices(order, schedule, plan, tail, rank, first_update);
+  return TrainIndices(order, schedule, plan, tail, rank, first_update, passes);
 }
 
 TrainIndices::TrainIndices(const SampleOrder& order, const UpdateSchedule& schedule,
                            const Plan& plan, const std::optional<Plan>& tail, std::int64_t rank,
-                           std::int64_t first_update)
+                           std::int64_t first_update, int passes)
     : order_(order),
       schedule_(schedule),
       full_(plan),
       tail_(tail),
       rank_(rank),
-      update_(first_update) {
+      update_(first_update),
+      passes_(passes) {
   EnterUpdate();
 }
 
@@ -67,7 +68,8 @@ std::int64_t TrainIndices::Next(std::span<std::int64_t> out) {
   order_.Fill(position_, out.first(static_cast<std::size_t>(samples)));
   position_ += samples;
   if (++step_ == plan.accum_steps()) {
-    ++update_;
+    pass_ = (pass_ + 1) % passes_;
+    if (pass_ == 0) ++update_;
     EnterUpdate();
   }
   return samples;

@@ -30,20 +30,22 @@ class IndexSource {
 // Training: for every update from `first_update` on, every micro-step of `rank`. In an update of n
 // samples the rank takes Plan::Load(rank) of them from Plan::Offset(rank) on, cut into
 // Plan::MicroBatch(rank, j); smaller updates follow plan.ForSamples(n), which may have another k.
+// passes: so often the micro-batches of an update come, one time after the other.
 class TrainIndices final : public IndexSource {
  public:
   // Errors: kConfig when plan and schedule are of different batches, or a rank or update is out of
   // range.
   static Result<TrainIndices> Make(const SampleOrder& order, const UpdateSchedule& schedule,
                                    const Plan& plan, std::int64_t rank,
-                                   std::int64_t first_update = 0);
+                                   std::int64_t first_update = 0, int passes = 1);
 
   [[nodiscard]] std::int64_t max_samples() const override;
   std::int64_t Next(std::span<std::int64_t> out) override;
 
  private:
   TrainIndices(const SampleOrder& order, const UpdateSchedule& schedule, const Plan& plan,
-               const std::optional<Plan>& tail, std::int64_t rank, std::int64_t first_update);
+               const std::optional<Plan>& tail, std::int64_t rank, std::int64_t first_update,
+               int passes);
   void EnterUpdate();
 
   SampleOrder order_;
@@ -52,6 +54,8 @@ class TrainIndices final : public IndexSource {
   std::optional<Plan> tail_;  // of the smaller updates
   std::int64_t rank_;
   std::int64_t update_;
+  int passes_;
+  int pass_ = 0;  // of this update
   bool in_tail_ = false;
   std::int64_t step_ = 0;
   std::int64_t position_ = 0;  // run position of the next sample of this rank

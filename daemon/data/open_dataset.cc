@@ -49,13 +49,14 @@ Result<std::unique_ptr<Dataset>> Open(const SyntheticSource& source, const Norma
   return MakeSynthetic(source, normalize);
 }
 
-// Tokens are numbers of a table: there is nothing to scale.
+// Tokens are numbers of a table, and arrays by name are taken as they are.
 Status CheckNotNormalized(const NormalizeSpec& normalize) {
   if (normalize.scale == 1 && normalize.mean == 0 && normalize.std == 1) return Status::Ok();
-  return {ErrorKind::kConfig,
-          StrCat("data.normalize: is for features, and tokens have none; expected scale 1, mean 0 "
-                 "and std 1, found ",
-                 normalize.scale, ", ", normalize.mean, " and ", normalize.std)};
+  return {
+      ErrorKind::kConfig,
+      StrCat("data.normalize: is for features of idx, npy and synthetic; expected scale 1, mean 0 "
+             "and std 1, found ",
+             normalize.scale, ", ", normalize.mean, " and ", normalize.std)};
 }
 
 Result<std::optional<Array>> LoadIfGiven(const std::string& path) {
@@ -84,6 +85,17 @@ Result<std::unique_ptr<Dataset>> Open(const StreamSource& source, const Normaliz
   GACCD_RETURN_IF_ERROR(CheckNotNormalized(normalize));
   GACCD_ASSIGN_OR_RETURN(const Array stream, LoadNpy(source.path));
   return MakeStreamDataset(stream, source.length, source.vocabulary, rules, share);
+}
+
+Result<std::unique_ptr<Dataset>> Open(const ArraysSource& source, const NormalizeSpec& normalize,
+                                      const BadRecordRules& rules, NodeShare* share) {
+  GACCD_RETURN_IF_ERROR(CheckNotNormalized(normalize));
+  std::vector<NamedArray> arrays;
+  for (const ArraySpec& spec : source.arrays) {
+    GACCD_ASSIGN_OR_RETURN(Array array, LoadNpy(spec.path));
+    arrays.push_back({spec.name, std::move(array), spec.vocabulary});
+  }
+  return MakeArraysDataset(std::move(arrays), rules, share);
 }
 
 // "/data/x" stays; "x" is that of the current folder or, where there is none, of the job's folder.
@@ -122,6 +134,11 @@ std::vector<std::string*> FilesOf(SourceSpec& source) {
             return Files{&tokens.tokens, &tokens.lengths, &tokens.segments, &tokens.labels};
           },
           [](StreamSource& stream) { return Files{&stream.path}; },
+          [](ArraysSource& named) {
+            Files paths;
+            for (ArraySpec& array : named.arrays) paths.push_back(&array.path);
+            return paths;
+          },
       },
       source);
   std::erase_if(files, [](const std::string* path) { return path->empty(); });

@@ -7,6 +7,13 @@
 #include "daemon/engine/engine_checks.h"
 
 namespace gaccd {
+namespace {
+
+Status NotContrastive() {
+  return {ErrorKind::kInternal, "the loss of this engine is not contrastive"};
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Engine>> MakeEngine(Communicator& comm, const Model& model,
                                            const EngineOptions& options) {
@@ -14,6 +21,10 @@ Result<std::unique_ptr<Engine>> MakeEngine(Communicator& comm, const Model& mode
     case Device::kCpu:
       return MakeCpuEngine(comm, model, options);
     case Device::kCuda:
+      if (model.contrastive()) {
+        return Status(ErrorKind::kConfig,
+                      "a contrastive loss is computed on CPUs only: give --device=cpu");
+      }
       return MakeCudaEngine(comm, model, options);
     case Device::kAuto:
       break;
@@ -21,6 +32,9 @@ Result<std::unique_ptr<Engine>> MakeEngine(Communicator& comm, const Model& mode
   return Status(ErrorKind::kInternal,
                 StrCat("engine: expected cpu or cuda, found ", Name(options.choice.device)));
 }
+
+Status Engine::Encode(const BatchView& /*batch*/) { return NotContrastive(); }
+Status Engine::Contrast() { return NotContrastive(); }
 
 Status CheckCount(std::string_view what, std::size_t expected, std::size_t found) {
   if (expected == found) return Status::Ok();

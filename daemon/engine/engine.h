@@ -128,7 +128,13 @@ class Engine {
   virtual Status Begin(const UpdateSettings& settings) = 0;
   // How many more calls of MicroStep() a batch must stay valid and unchanged.
   [[nodiscard]] virtual int held_batches() const = 0;
-  // 1. Forward, backward, accumulate in fp32.
+  // The first pass of a contrastive update: a micro-batch becomes representations, which are kept.
+  // kInternal where the loss is another one; so too Contrast().
+  virtual Status Encode(const BatchView& batch);
+  // Collective. The loss over all samples of all ranks, and the gradients of the representations.
+  virtual Status Contrast();
+  // 1. Forward, backward, accumulate in fp32. Of a contrastive update: the second pass, the same
+  //    micro-batches in the same order.
   virtual Status MicroStep(const BatchView& batch, StepPlace place) = 0;
   // Inside an update, for a checkpoint there: what this rank has counted so far. The accumulators
   // are Read(kGradients). Waits for the device. REQUIRES: the update was not reduced.

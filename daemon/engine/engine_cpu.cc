@@ -7,6 +7,7 @@
 #include "daemon/accum/sample_ledger.h"
 #include "daemon/config/job_text.h"
 #include "daemon/device/host_buffer.h"
+#include "daemon/engine/contrastive_window.h"
 #include "daemon/engine/engine.h"
 #include "daemon/engine/engine_checks.h"
 #include "daemon/engine/gradient_reducer.h"
@@ -27,7 +28,8 @@ class CpuEngine final : public Engine {
   [[nodiscard]] std::string_view device() const override { return "cpu"; }
   [[nodiscard]] EngineMemory memory() const override {
     return {.host_bytes = replica_->planned_bytes() +
-                          static_cast<std::int64_t>(optimizer_->state().size_bytes()),
+                          static_cast<std::int64_t>(optimizer_->state().size_bytes()) +
+                          (contrastive_ ? contrastive_->planned_bytes() : 0),
             .code_bytes = code_bytes_};
   }
 
@@ -42,6 +44,8 @@ class CpuEngine final : public Engine {
   Status Begin(const UpdateSettings& settings) override;
   [[nodiscard]] int held_batches() const override { return 0; }
   [[nodiscard]] int updates_in_flight() const override { return 0; }
+  Status Encode(const BatchView& batch) override;
+  Status Contrast() override;
   Status MicroStep(const BatchView& batch, StepPlace place) override;
   Result<WindowShare> Window() override {
     return WindowShare{.samples = ledger_.counted(), .loss_sum = sums_[0], .divisor = sums_[1]};
@@ -54,16 +58,16 @@ class CpuEngine final : public Engine {
   Status End() override;
   Result<std::optional<UpdateResult>> TakeResult(bool wait) override;
 
-  Result<double> Probe(const BatchView& batch) override {
-    GACCD_RETURN_IF_ERROR(CheckProbe(model_));
-    GACCD_ASSIGN_OR_RETURN(const LossSums sums,
-                           replica_->MicroStep(batch, static_cast<float>(weight_), /*first=*/true));
-    return sums.loss_sum;
-  }
+  Result<double> Probe(const BatchView& batch) override;
   Result<Evaluation> Evaluate(const BatchView& batch) override { return replica_->Evaluate(batch); }
   Result<std::byte*> HostMemory(std::size_t /*bytes*/) override { return nullptr; }
 
  private:
+  [[nodiscard]] float& parameter(std::int64_t element) {
+    return replica_->parameters()[static_cast<std::size_t>(element)];
+  }
+  Status ContrastAmong(Communicator& comm);
+  void AddScaleGradient();
   [[nodiscard]] std::span<double> control_words() { return std::span(sums_).subspan(3); }
 
   Communicator& comm_;
@@ -71,6 +75,7 @@ class CpuEngine final : public Engine {
   std::unique_ptr<CommMemory> gradient_memory_;
   std::unique_ptr<Replica> replica_;
   std::optional<BucketReducer> reducer_;
+  std::optional<ContrastiveWindow> contrastive_;
   HostBuffer state_memory_;
   std::unique_ptr<Optimizer> optimizer_;
   SampleLedger ledger_;
@@ -101,6 +106,9 @@ Status CpuEngine::Create(const EngineOptions& options) {
   const CodeMeter meter(options.measure_code);
   GACCD_ASSIGN_OR_RETURN(replica_, Replica::Create(model_, gradients, options.replica, &comm_));
   GACCD_ASSIGN_OR_RETURN(code_bytes_, meter.Grown());
+  if (const auto loss = model_.contrastive()) {
+    contrastive_.emplace(*loss, options.replica.update_samples, options.replica.rank_samples);
+  }
   // Nothing sends beside the backward here: one message.
   GACCD_ASSIGN_OR_RETURN(reducer_,
                          MakeGradientReducer(comm_, model_.layout(), View(gradients), kOneBucket));
@@ -162,16 +170,52 @@ Status CpuEngine::Begin(const UpdateSettings& settings) {
   result_ = {};
   correction_ = 1;
   sums_[0] = sums_[1] = 0;
+  if (contrastive_) contrastive_->Begin();
   (void)timer_.Lap();
   return Status::Ok();
 }
 
+Status CpuEngine::Encode(const BatchView& batch) {
+  if (!contrastive_) return Engine::Encode(batch);
+  result_.data_s += timer_.Lap();
+  GACCD_RETURN_IF_ERROR(replica_->Encode(batch, contrastive_->Append(batch.samples)));
+  result_.fwd_bwd_s += timer_.Lap();
+  return Status::Ok();
+}
+
+Status CpuEngine::Contrast() {
+  if (!contrastive_) return Engine::Contrast();
+  GACCD_RETURN_IF_ERROR(ContrastAmong(comm_));
+  sums_[0] = contrastive_->sums().loss;
+  result_.fwd_bwd_s += timer_.Lap();
+  return Status::Ok();
+}
+
+Status CpuEngine::ContrastAmong(Communicator& comm) {
+  return contrastive_->Contrast(comm, double{parameter(contrastive_->model().log_scale)});
+}
+
+// Of the own samples: the reduction adds those of the others.
+void CpuEngine::AddScaleGradient() {
+  const ContrastiveModel& model = contrastive_->model();
+  if (!model.learns_scale) return;
+  replica_->gradients()[static_cast<std::size_t>(model.log_scale)] =
+      static_cast<float>(contrastive_->sums().log_scale_gradient);
+}
+
 Status CpuEngine::MicroStep(const BatchView& batch, StepPlace place) {
   result_.data_s += timer_.Lap();
-  GACCD_ASSIGN_OR_RETURN(const LossSums sums,
-                         replica_->MicroStep(batch, static_cast<float>(weight_), place.first));
-  sums_[0] += sums.loss_sum;
-  sums_[1] += sums.divisor;
+  if (contrastive_) {
+    GACCD_ASSIGN_OR_RETURN(const float* gradients, contrastive_->Next(batch.samples));
+    GACCD_RETURN_IF_ERROR(replica_->Replay(batch, gradients, place.first));
+    if (place.last) AddScaleGradient();
+    sums_[1] += static_cast<double>(batch.samples);
+  } else {
+    GACCD_ASSIGN_OR_RETURN(const LossSums sums,
+                           replica_->MicroStep(batch, static_cast<float>(weight_), place.first));
+    sums_[0] += sums.loss_sum;
+    sums_[1] += sums.divisor;
+  }
   ledger_.Add(batch.samples);
   result_.fwd_bwd_s += timer_.Lap();
   return Status::Ok();
@@ -218,6 +262,10 @@ Status CpuEngine::Optimize() {
   optimizer_->Step(
       replica_->parameters(), replica_->gradients(), settings_.lr,
       static_cast<float>(correction_ * ClipFactor(result_.grad_norm, settings_.clip_norm)));
+  if (contrastive_) {  // as CLIP: after the step
+    float& scale = parameter(contrastive_->model().log_scale);
+    scale = std::min(scale, static_cast<float>(contrastive_->max_log_scale()));
+  }
   return replica_->ParametersChanged();
 }
 
@@ -232,6 +280,24 @@ Status CpuEngine::End() {
   result_.dur_s = result_.data_s + result_.fwd_bwd_s + result_.reduce_s + result_.opt_s;
   finished_ = true;
   return Status::Ok();
+}
+
+// Of a contrastive loss: against the other samples of the micro-batch.
+Result<double> CpuEngine::Probe(const BatchView& batch) {
+  GACCD_RETURN_IF_ERROR(CheckProbe(model_));
+  if (!contrastive_) {
+    GACCD_ASSIGN_OR_RETURN(const LossSums sums,
+                           replica_->MicroStep(batch, static_cast<float>(weight_), /*first=*/true));
+    return sums.loss_sum;
+  }
+  contrastive_->Begin();
+  GACCD_RETURN_IF_ERROR(replica_->Encode(batch, contrastive_->Append(batch.samples)));
+  const std::unique_ptr<Communicator> alone = MakeSingle();
+  GACCD_RETURN_IF_ERROR(ContrastAmong(*alone));
+  GACCD_ASSIGN_OR_RETURN(const float* gradients, contrastive_->Next(batch.samples));
+  GACCD_RETURN_IF_ERROR(replica_->Replay(batch, gradients, /*first=*/true));
+  AddScaleGradient();
+  return contrastive_->sums().loss;
 }
 
 Result<std::optional<UpdateResult>> CpuEngine::TakeResult(bool /*wait*/) {

@@ -26,11 +26,14 @@ std::string_view TargetOf(LossKind loss) {
       return kLabels;
     case LossKind::kMeanSquaredError:
       return "targets";
+    case LossKind::kContrastive:
+      return "";
   }
   return "";
 }
 
 Status CheckLossFits(LossKind loss, const SampleSpec& sample) {
+  if (loss == LossKind::kContrastive) return Status::Ok();
   const bool labels = loss == LossKind::kSoftmaxCrossEntropy;
   if (!labels && sample.Find(kWeights) != nullptr) {
     return {ErrorKind::kConfig, "mean_squared_error takes no weights"};
@@ -71,12 +74,22 @@ Status CheckPredictionFits(LossKind loss, const SampleSpec& sample, std::int64_t
                  " need a last layer with the output shape [", wanted, "], found ", ToString(row))};
 }
 
+// A representation of every sample, not of its tokens.
+Status CheckOneRowEach(const Shape& rows, std::int64_t samples) {
+  if (rows[0] == samples) return Status::Ok();
+  return {ErrorKind::kConfig, StrCat("loss: contrastive needs one row for a sample, but the towers "
+                                     "give ",
+                                     rows[0] / samples)};
+}
+
 std::shared_ptr<const Function> LossFunction(LossKind kind) {
   switch (kind) {
     case LossKind::kSoftmaxCrossEntropy:
       return std::make_shared<SoftmaxCrossEntropy>();
     case LossKind::kMeanSquaredError:
       return std::make_shared<MeanSquaredError>();
+    case LossKind::kContrastive:
+      return nullptr;
   }
   return nullptr;
 }
@@ -92,6 +105,7 @@ Result<std::vector<ValueId>> Apply(Graph& graph, std::string_view what,
 // A sample for which `network` can be recorded, with the target that its prediction needs.
 Result<SampleSpec> ExampleSample(const Network& network, LossKind loss) {
   SampleSpec sample = network.ExampleSample();
+  if (loss == LossKind::kContrastive) return sample;
   Graph graph;
   nn::Recorder recorder(graph, network.parameters(), sample, {});
   const ValueId prediction = network.Record(recorder);
@@ -121,6 +135,9 @@ Result<Model> Model::MakeWithoutData(const ModelSpec& spec) {
 Result<Model> Model::Make(std::shared_ptr<const Network> network, LossKind loss,
                           const SampleSpec& sample) {
   Model model(std::move(network), loss, sample);
+  if (loss == LossKind::kContrastive && !model.network_->pair()) {
+    return Status(ErrorKind::kConfig, "loss: contrastive needs a dual_encoder");
+  }
   GACCD_RETURN_IF_ERROR(CheckLossFits(loss, sample));
   if (loss == LossKind::kSoftmaxCrossEntropy) {
     model.predictions_ = sample.Find(kLabels)->elements();
@@ -152,6 +169,12 @@ Result<Model::Forward> Model::RecordForward(Graph& graph, std::int64_t samples,
       {.samples = samples, .bf16 = precision == Precision::kBF16, .layout = &layout_});
   Forward forward{};
   forward.prediction = network_->Record(recorder);
+  if (loss_ == LossKind::kContrastive) {
+    GACCD_RETURN_IF_ERROR(recorder.status());
+    GACCD_RETURN_IF_ERROR(CheckOneRowEach(graph.value(forward.prediction).spec.shape, samples));
+    forward.inputs = recorder.inputs();
+    return forward;
+  }
   GACCD_RETURN_IF_ERROR(recorder.status());
   const Shape shape = graph.value(forward.prediction).spec.shape;
   // Labels and weights of sequences become a list of rows, as the prediction.
@@ -201,6 +224,14 @@ Result<TrainingGraph> Model::RecordTraining(std::int64_t samples, Precision prec
   TrainingGraph training{};
   Graph& graph = training.graph;
   GACCD_ASSIGN_OR_RETURN(Forward forward, RecordForward(graph, samples, precision));
+  if (loss_ == LossKind::kContrastive) {
+    training.inputs = std::move(forward.inputs);
+    training.weight = graph.AddInput("gradient", graph.value(forward.prediction).spec);
+    training.loss_sum = nn::kNoValue;
+    GACCD_RETURN_IF_ERROR(RecordGradients(graph, forward.prediction, training.weight));
+    Simplify(graph);
+    return training;
+  }
   training.weight = graph.AddInput("weight", {{1}, DType::kF32});
   GACCD_ASSIGN_OR_RETURN(const Loss loss, RecordLoss(graph, forward));
   training.inputs = std::move(forward.inputs);
@@ -212,11 +243,34 @@ Result<TrainingGraph> Model::RecordTraining(std::int64_t samples, Precision prec
   return training;
 }
 
+Result<EncodingGraph> Model::RecordEncoding(std::int64_t samples) const {
+  EncodingGraph encoding{};
+  GACCD_ASSIGN_OR_RETURN(Forward forward, RecordForward(encoding.graph, samples, Precision::kF32));
+  encoding.inputs = std::move(forward.inputs);
+  encoding.rows = forward.prediction;
+  encoding.graph.MarkOutput(encoding.rows);
+  Simplify(encoding.graph);
+  return encoding;
+}
+
+std::optional<ContrastiveModel> Model::contrastive() const {
+  if (loss_ != LossKind::kContrastive) return std::nullopt;
+  const PairSpec pair = *network_->pair();
+  const FlatEntry* scale = layout_.Find(pair.log_scale);
+  return ContrastiveModel{.width = pair.width,
+                          .log_scale = scale->offset,
+                          .learns_scale = !scale->frozen,
+                          .max_scale = pair.max_scale};
+}
+
 Result<EvaluationGraph> Model::RecordEvaluation(std::int64_t samples, Precision precision) const {
   if (has_collectives_) {
     return Status(ErrorKind::kConfig,
                   "a model with collective operations cannot be evaluated while it is trained: "
                   "ranks evaluate different numbers of batches");
+  }
+  if (loss_ == LossKind::kContrastive) {
+    return Status(ErrorKind::kConfig, "a contrastive loss has no evaluation");
   }
   EvaluationGraph evaluation{};
   Graph& graph = evaluation.graph;

@@ -22,11 +22,29 @@ namespace gaccd {
 struct TrainingGraph {
   Graph graph;
   std::vector<nn::GraphInput> inputs;  // from the batch: tensors of the sample, by name
-  ValueId weight;                      // input f32 [1]: what one prediction weighs
-  ValueId loss_sum;                    // output f64 [1]: the sum over the predictions, not weighted
+  // Input f32 [1]: what one prediction weighs. Of a contrastive loss: f32 [samples, 2 width], the
+  // gradient of the representations.
+  ValueId weight;
+  // Output f64 [1]: the sum over the predictions, not weighted. Of a contrastive loss: none.
+  ValueId loss_sum;
   // Output f64 [1]: how many predictions have a label, or the sum of their weights. None: all count
   // as 1.
   std::optional<ValueId> divisor;
+};
+
+// The forward half of the same, for a contrastive loss: with the same random numbers.
+struct EncodingGraph {
+  Graph graph;
+  std::vector<nn::GraphInput> inputs;
+  ValueId rows;  // output f32 [samples, 2 width]
+};
+
+// What a contrastive loss needs to know of its model (ops/info_nce.h).
+struct ContrastiveModel {
+  std::int64_t width = 0;
+  std::int64_t log_scale = 0;  // the element of the flat buffers with log t
+  bool learns_scale = true;    // it is not frozen
+  double max_scale = 0;        // t is kept at this or below; 0: no limit
 };
 
 // Forward only.
@@ -67,9 +85,14 @@ class Model {
   // training also 0, where the model has collectives: what a rank without samples runs.
   [[nodiscard]] Result<TrainingGraph> RecordTraining(std::int64_t samples,
                                                      Precision precision = Precision::kF32) const;
-  // kConfig where the model has collectives.
+  // REQUIRES: contrastive().
+  [[nodiscard]] Result<EncodingGraph> RecordEncoding(std::int64_t samples) const;
+  // kConfig where the model has collectives, and for a contrastive loss.
   [[nodiscard]] Result<EvaluationGraph> RecordEvaluation(
       std::int64_t samples, Precision precision = Precision::kF32) const;
+
+  // Nothing: the loss is a sum over samples.
+  [[nodiscard]] std::optional<ContrastiveModel> contrastive() const;
 
   // The initial weights, a function of the seed alone; the modules say which (nn/parameter.h).
   // REQUIRES: parameters.size() == layout().size(), and the padding is zero.
@@ -90,7 +113,8 @@ class Model {
   struct Forward {
     std::vector<nn::GraphInput> inputs;
     ValueId prediction;
-    ValueId target;                  // labels [rows of the prediction] or targets [samples, width]
+    ValueId target;  // labels [rows of the prediction] or targets [samples, width]; none for a
+                     // contrastive loss
     std::optional<ValueId> weights;  // [rows of the prediction]
   };
   struct Loss {

@@ -68,6 +68,7 @@ Status Replica::PrepareExecutors(const ReplicaOptions& options, Communicator* co
     training_.emplace(samples,
                       TrainingExecutor{std::move(ids), std::move(inputs), std::move(executor)});
   }
+  if (model_.contrastive()) GACCD_RETURN_IF_ERROR(PrepareEncoding(options, buffers));
   for (const std::int64_t samples : options.eval_batches) {
     GACCD_ASSIGN_OR_RETURN(EvaluationGraph ids, model_.RecordEvaluation(samples));
     GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor,
@@ -79,10 +80,23 @@ Status Replica::PrepareExecutors(const ReplicaOptions& options, Communicator* co
   return Status::Ok();
 }
 
+Status Replica::PrepareEncoding(const ReplicaOptions& options, const FlatBuffers& buffers) {
+  for (const std::int64_t samples : options.micro_batches) {
+    GACCD_ASSIGN_OR_RETURN(EncodingGraph ids, model_.RecordEncoding(samples));
+    GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor,
+                           Executor::Prepare(std::move(ids.graph), buffers, *training_kernels_));
+    GACCD_ASSIGN_OR_RETURN(auto inputs, BindByName(ids.inputs, model_.sample()));
+    encoding_.emplace(samples,
+                      EncodingExecutor{std::move(ids), std::move(inputs), std::move(executor)});
+  }
+  return Status::Ok();
+}
+
 // All executors share one arena: they never run at the same time.
 Status Replica::AttachMemory() {
   std::vector<Executor*> executors;
   for (auto& [samples, entry] : training_) executors.push_back(entry.executor.get());
+  for (auto& [samples, entry] : encoding_) executors.push_back(entry.executor.get());
   for (auto& [samples, entry] : evaluation_) executors.push_back(entry.executor.get());
   std::int64_t arena = 0;
   std::int64_t scratch = 0;
@@ -95,6 +109,7 @@ Status Replica::AttachMemory() {
   GACCD_ASSIGN_OR_RETURN(scratch_,
                          HostBuffer::Allocate(static_cast<std::size_t>(scratch), "scratch"));
   for (Executor* executor : executors) executor->Attach(arena_.data(), scratch_.data());
+  if (model_.contrastive()) return Status::Ok();  // Replay() binds it
   for (auto& [samples, entry] : training_) entry.executor->BindInput(entry.ids.weight, &weight_);
   return Status::Ok();
 }
@@ -131,6 +146,28 @@ Result<LossSums> Replica::MicroStep(const BatchView& batch, float weight, bool f
   Bind(*executor, inputs, batch);
   GACCD_RETURN_IF_ERROR(executor->Run(first));
   return SumsOf(*executor, ids, batch.samples);
+}
+
+Status Replica::Encode(const BatchView& batch, float* rows) {
+  if (batch.samples == 0) return Status::Ok();
+  const auto found = encoding_.find(batch.samples);
+  if (found == encoding_.end()) return NotPrepared(batch.samples);
+  auto& [ids, inputs, executor] = found->second;
+  Bind(*executor, inputs, batch);
+  GACCD_RETURN_IF_ERROR(executor->Run(true));
+  std::copy_n(executor->Output<float>(ids.rows),
+              Elements(executor->graph().value(ids.rows).spec.shape), rows);
+  return Status::Ok();
+}
+
+Status Replica::Replay(const BatchView& batch, const float* gradients, bool first) {
+  if (batch.samples == 0) return MicroStep(batch, 0, first).status();
+  const auto found = training_.find(batch.samples);
+  if (found == training_.end()) return NotPrepared(batch.samples);
+  auto& [ids, inputs, executor] = found->second;
+  Bind(*executor, inputs, batch);
+  executor->BindInput(ids.weight, gradients);
+  return executor->Run(first);
 }
 
 Result<Evaluation> Replica::Evaluate(const BatchView& batch) {

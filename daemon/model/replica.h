@@ -26,6 +26,10 @@ struct ReplicaOptions {
   std::set<std::int64_t> micro_batches = {};  // sizes >= 1 that MicroStep() will be called with
   std::set<std::int64_t> eval_batches = {};   // the same for Evaluate()
   std::int64_t micro_steps_per_update = 1;
+  // The most samples of an update, over all ranks and of this one: what a contrastive loss holds
+  // at once.
+  std::int64_t update_samples = 0;
+  std::int64_t rank_samples = 0;
 };
 
 // What a loss is made of, without a weight: loss_sum / divisor is the mean.
@@ -81,6 +85,12 @@ class Replica {
   // that was not prepared; so too Evaluate().
   Result<LossSums> MicroStep(const BatchView& batch, float weight, bool first);
 
+  // The two passes of a contrastive loss. Encode: forward of one micro-batch, as in training; its
+  // rows are copied to `rows` [samples, 2 width]. Replay: forward again, then backward from the
+  // gradient of these rows, and accumulate as MicroStep() does. REQUIRES: model.contrastive().
+  Status Encode(const BatchView& batch, float* rows);
+  Status Replay(const BatchView& batch, const float* gradients, bool first);
+
   Result<Evaluation> Evaluate(const BatchView& batch);
 
   // Everything planned before the run: parameters, gradients, arena, scratch, packed weights.
@@ -92,6 +102,11 @@ class Replica {
     std::vector<BoundInput> inputs;
     std::unique_ptr<Executor> executor;
   };
+  struct EncodingExecutor {
+    EncodingGraph ids;
+    std::vector<BoundInput> inputs;
+    std::unique_ptr<Executor> executor;
+  };
   struct EvaluationExecutor {
     EvaluationGraph ids;
     std::vector<BoundInput> inputs;
@@ -100,6 +115,7 @@ class Replica {
 
   Replica(const Model& model, std::span<float> gradients);
   Status PrepareExecutors(const ReplicaOptions& options, Communicator* comm);
+  Status PrepareEncoding(const ReplicaOptions& options, const FlatBuffers& buffers);
   Status AttachMemory();
   void Bind(Executor& executor, std::span<const BoundInput> inputs, const BatchView& batch);
 
@@ -111,6 +127,7 @@ class Replica {
   std::unique_ptr<KernelFactory> training_kernels_;
   std::unique_ptr<KernelFactory> evaluation_kernels_;
   std::map<std::int64_t, TrainingExecutor> training_;  // by micro-batch size
+  std::map<std::int64_t, EncodingExecutor> encoding_;
   std::map<std::int64_t, EvaluationExecutor> evaluation_;
   HostBuffer arena_;
   HostBuffer scratch_;

@@ -42,14 +42,18 @@ std::unique_ptr<const nn::Layer> MakeLayer(const nn::Scope& scope, const LayerSp
       layer.kind);
 }
 
-SampleSpec Features(std::int64_t width) {
-  return {.tensors = {{"features", DType::kF32, {width}}}};
-}
-
 }  // namespace
 
-LayerList::LayerList(std::span<const LayerSpec> layers) {
-  const nn::Scope scope(parameters_);
+std::vector<LayerSpec> LayersOf(const MlpSpec& mlp) {
+  std::vector<LayerSpec> layers = {{"flatten", FlattenSpec{}}};
+  for (std::size_t i = 1; i < mlp.widths.size(); ++i) {
+    if (i > 1) layers.push_back({StrCat("relu", i - 1), ReluSpec{}});
+    layers.push_back({StrCat("fc", i), LinearSpec{mlp.widths[i - 1], mlp.widths[i], true}});
+  }
+  return layers;
+}
+
+LayerChain::LayerChain(const nn::Scope& scope, std::span<const LayerSpec> layers) {
   if (!layers.empty()) {
     const auto* table = std::get_if<EmbeddingSpec>(&layers.front().kind);
     if (table != nullptr) vocabulary_ = table->rows;
@@ -57,21 +61,32 @@ LayerList::LayerList(std::span<const LayerSpec> layers) {
   for (const LayerSpec& layer : layers) layers_.push_back(MakeLayer(scope / layer.name, layer));
 }
 
-ValueId LayerList::Record(nn::Recorder& recorder) const {
-  ValueId value = recorder.Input(vocabulary_ > 0 ? "tokens" : "features");
+ValueId LayerChain::operator()(nn::Recorder& recorder, ValueId value) const {
   for (const auto& layer : layers_) value = (*layer)(recorder, value);
   return value;
 }
 
-SampleSpec LayerList::ExampleSample() const {
-  if (vocabulary_ > 0) return TokenSample(1, vocabulary_);
-  for (const auto& layer : layers_) {
-    if (const auto widths = layer->widths()) return Features(widths->in);
-  }
-  return Features(1);
+SampleSpec LayerChain::ExampleSample(std::string name) const {
+  SampleSpec sample = TokenSample(1, vocabulary_);
+  if (vocabulary_ == 0) sample = {.tensors = {{"", DType::kF32, {widths().in}}}};
+  sample.tensors[0].name = std::move(name);
+  return sample;
 }
 
-std::string LayerList::Describe() const {
+nn::Layer::Widths LayerChain::widths() const {
+  nn::Layer::Widths found{1, 1};
+  bool first = true;
+  for (const auto& layer : layers_) {
+    const auto widths = layer->widths();
+    if (!widths) continue;
+    if (first) found.in = widths->in;
+    found.out = widths->out;
+    first = false;
+  }
+  return found;
+}
+
+std::string LayerChain::Describe() const {
   std::string text;
   for (const auto& layer : layers_) {
     const auto widths = layer->widths();
@@ -81,5 +96,15 @@ std::string LayerList::Describe() const {
   }
   return text;
 }
+
+LayerList::LayerList(std::span<const LayerSpec> layers) : layers_(nn::Scope(parameters_), layers) {}
+
+ValueId LayerList::Record(nn::Recorder& recorder) const {
+  return layers_(recorder, recorder.Input(input()));
+}
+
+SampleSpec LayerList::ExampleSample() const { return layers_.ExampleSample(std::string(input())); }
+
+std::string LayerList::Describe() const { return layers_.Describe(); }
 
 }  // namespace gaccd

@@ -1,5 +1,5 @@
-// LayerList: the layers of a job, one after the other, from "features", or from "tokens" where the
-// first is an embedding.
+// LayerChain: the layers of a job, one after the other. LayerList: a network of them, from
+// "features", or from "tokens" where the first is an embedding.
 #pragma once
 
 #include <span>
@@ -10,6 +10,24 @@
 
 namespace gaccd {
 
+class LayerChain {
+ public:
+  LayerChain(const nn::Scope& scope, std::span<const LayerSpec> layers);
+
+  ValueId operator()(nn::Recorder& recorder, ValueId value) const;
+  // A sample with one tensor of this name.
+  [[nodiscard]] SampleSpec ExampleSample(std::string name) const;
+  [[nodiscard]] bool takes_tokens() const { return vocabulary_ > 0; }
+  // Of the first and of the last layer that has them; 1 where none has.
+  [[nodiscard]] nn::Layer::Widths widths() const;
+  // "784-512-10"
+  [[nodiscard]] std::string Describe() const;
+
+ private:
+  std::vector<std::unique_ptr<const nn::Layer>> layers_;
+  std::int64_t vocabulary_ = 0;  // 0: takes features
+};
+
 class LayerList final : public Network {
  public:
   explicit LayerList(std::span<const LayerSpec> layers);
@@ -19,8 +37,14 @@ class LayerList final : public Network {
   [[nodiscard]] std::string Describe() const override;
 
  private:
-  std::vector<std::unique_ptr<const nn::Layer>> layers_;
-  std::int64_t vocabulary_ = 0;  // 0: takes features
+  [[nodiscard]] std::string_view input() const {
+    return layers_.takes_tokens() ? "tokens" : "features";
+  }
+
+  LayerChain layers_;
 };
+
+// The layers of an mlp: flatten, fc1, relu1, fc2, ...
+[[nodiscard]] std::vector<LayerSpec> LayersOf(const MlpSpec& mlp);
 
 }  // namespace gaccd

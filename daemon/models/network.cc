@@ -3,24 +3,11 @@
 #include "collectives/base/overloaded.h"
 #include "collectives/base/strings.h"
 #include "daemon/models/bert.h"
+#include "daemon/models/dual_encoder.h"
 #include "daemon/models/gpt.h"
 #include "daemon/models/layer_list.h"
 
 namespace gaccd {
-namespace {
-
-// flatten, fc1, relu1, fc2, ...
-std::vector<LayerSpec> LayersOf(const MlpSpec& mlp) {
-  std::vector<LayerSpec> layers = {{"flatten", FlattenSpec{}}};
-  for (std::size_t i = 1; i < mlp.widths.size(); ++i) {
-    if (i > 1) layers.push_back({StrCat("relu", i - 1), ReluSpec{}});
-    layers.push_back({StrCat("fc", i), LinearSpec{mlp.widths[i - 1], mlp.widths[i], true}});
-  }
-  return layers;
-}
-
-}  // namespace
-
 SampleSpec TokenSample(std::int64_t length, std::int64_t vocabulary) {
   return {.tensors = {{"tokens", DType::kI32, {length}}}, .vocabulary = vocabulary};
 }
@@ -33,6 +20,7 @@ std::shared_ptr<const Network> MakeNetwork(const ModelSpec& spec) {
           [&](const MlpSpec& mlp) -> Made { return std::make_shared<LayerList>(LayersOf(mlp)); },
           [&](const GptSpec& gpt) -> Made { return std::make_shared<Gpt>(gpt); },
           [&](const BertSpec& bert) -> Made { return std::make_shared<Bert>(bert); },
+          [&](const DualEncoderSpec& dual) -> Made { return std::make_shared<DualEncoder>(dual); },
       },
       spec.architecture);
 }

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,14 @@ struct WeightNames {
   std::map<std::string, std::string> tied;  // copies of parameters: they must be equal
 };
 
+// Networks whose prediction is two representations of a sample side by side, [samples, 2 width],
+// for a contrastive loss (ops/info_nce.h).
+struct PairSpec {
+  std::int64_t width = 0;
+  std::string_view log_scale;  // the parameter
+  double max_scale = 0;        // 0: no limit
+};
+
 class Network {
  public:
   virtual ~Network() = default;
@@ -35,6 +44,8 @@ class Network {
   [[nodiscard]] virtual SampleSpec ExampleSample() const = 0;
 
   [[nodiscard]] virtual WeightNames weight_names() const { return {}; }
+
+  [[nodiscard]] virtual std::optional<PairSpec> pair() const { return std::nullopt; }
 
   // "784-512-512-10": for people.
   [[nodiscard]] virtual std::string Describe() const = 0;

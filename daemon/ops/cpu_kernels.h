@@ -41,6 +41,8 @@ KernelResult MakeCorrectCountCpu(const KernelRequest& request);
 KernelResult MakeDropoutCpu(const KernelRequest& request);
 KernelResult MakeEmbeddingCpu(const KernelRequest& request);
 KernelResult MakeEmbeddingGradientCpu(const KernelRequest& request);
+KernelResult MakeJoinColumnsCpu(const KernelRequest& request);
+KernelResult MakeJoinColumnsGradientCpu(const KernelRequest& request);
 KernelResult MakeFirstRowsCpu(const KernelRequest& request);
 KernelResult MakeFirstRowsGradientCpu(const KernelRequest& request);
 KernelResult MakeGeluCpu(const KernelRequest& request);

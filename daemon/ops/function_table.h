@@ -73,6 +73,8 @@ inline constexpr FunctionRow kFunctions[] = {
     {"gelu_gradient", MakeGeluGradientCpu, MakeActivationGradientCuda},
     {"gelu_tanh", MakeGeluTanhCpu, MakeActivationCuda},
     {"gelu_tanh_gradient", MakeGeluTanhGradientCpu, MakeActivationGradientCuda},
+    {"join_columns", MakeJoinColumnsCpu, nullptr},
+    {"join_columns_gradient", MakeJoinColumnsGradientCpu, nullptr},
     {"l2_normalize", MakeL2NormalizeCpu, MakeL2NormalizeCuda},
     {"l2_normalize_gradient", MakeL2NormalizeGradientCpu, MakeL2NormalizeGradientCuda},
     {"layer_norm", MakeLayerNormCpu, MakeLayerNormCuda},

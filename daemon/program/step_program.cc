@@ -31,4 +31,19 @@ StepProgram PlainAccumulation(const Plan& plan) {
   return program;
 }
 
+StepProgram TwoPassContrastive(const Plan& plan) {
+  StepProgram program = Empty(plan);
+  program.continues = false;
+  program.passes = 2;
+  AddOfEachMicroBatch(&program, InstructionKind::kEncode);
+  program.instructions.push_back({InstructionKind::kContrast});
+  AddOfEachMicroBatch(&program, InstructionKind::kMicroStep);
+  AddEnding(&program);
+  return program;
+}
+
+ProgramGenerator GeneratorOf(LossKind loss) {
+  return loss == LossKind::kContrastive ? TwoPassContrastive : PlainAccumulation;
+}
+
 }  // namespace gaccd

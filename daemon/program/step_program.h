@@ -13,6 +13,8 @@ namespace gaccd {
 
 // What each means stands at the function of engine/engine.h that does it.
 enum class InstructionKind : std::uint8_t {
+  kEncode,     // of one micro-batch: forward
+  kContrast,   // collective
   kMicroStep,  // of one micro-batch: forward, backward, accumulate
   kReduce,     // collective
   kMeasure,
@@ -35,6 +37,9 @@ struct StepProgram {
   // The update may be left after every position from 1 to before this one, where all that is to be
   // reduced is computed.
   std::int64_t computed = 0;
+  // Where it is left, position and live buffers go on later; else the update begins again.
+  bool continues = true;
+  int passes = 1;  // so often its micro-batches are read
 
   [[nodiscard]] bool is_first(const Instruction& instruction) const {
     return instruction.micro_batch == 0;
@@ -47,5 +52,14 @@ struct StepProgram {
 // A micro-step for each micro-batch. Inside it the live buffers are the accumulators, the count of
 // samples and the sum of losses (WindowShare).
 [[nodiscard]] StepProgram PlainAccumulation(const Plan& plan);
+
+// For losses that compare every sample with all others: all micro-batches are encoded, the loss of
+// all samples of all ranks gives the gradient of each representation, and the micro-steps go from
+// there. Left inside, it begins again: the representations are not saved.
+[[nodiscard]] StepProgram TwoPassContrastive(const Plan& plan);
+
+using ProgramGenerator = StepProgram (*)(const Plan& plan);
+// That of a job with this loss.
+[[nodiscard]] ProgramGenerator GeneratorOf(LossKind loss);
 
 }  // namespace gaccd

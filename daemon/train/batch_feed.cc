@@ -11,11 +11,12 @@ constexpr int kSlotsForDevices = 16;
 }  // namespace
 
 Result<BatchFeed> BatchFeed::Make(const Dataset& data, const SampleOrder& order,
-                                  const UpdateSchedule& schedule, const Plan& plan, int rank) {
-  BatchFeed feed(data, order, schedule, {plan, PlainAccumulation(plan)}, rank);
+                                  const UpdateSchedule& schedule, const Plan& plan, int rank,
+                                  ProgramGenerator program) {
+  BatchFeed feed(data, order, schedule, {plan, program(plan)}, rank);
   if (schedule.tail_samples() > 0) {
     GACCD_ASSIGN_OR_RETURN(const Plan tail, plan.ForSamples(schedule.tail_samples()));
-    feed.tail_ = {tail, PlainAccumulation(tail)};
+    feed.tail_ = {tail, program(tail)};
   }
   return feed;
 }
@@ -34,8 +35,9 @@ std::set<std::int64_t> BatchFeed::BatchSizes() const {
 }
 
 Result<std::unique_ptr<IndexSource>> BatchFeed::IndicesFrom(std::int64_t index) const {
-  GACCD_ASSIGN_OR_RETURN(const TrainIndices indices,
-                         TrainIndices::Make(order_, schedule_, work_.plan, rank_, index));
+  GACCD_ASSIGN_OR_RETURN(
+      const TrainIndices indices,
+      TrainIndices::Make(order_, schedule_, work_.plan, rank_, index, work_.program.passes));
   return std::unique_ptr<IndexSource>(std::make_unique<TrainIndices>(indices));
 }
 

@@ -24,9 +24,11 @@ namespace gaccd {
 
 class BatchFeed {
  public:
-  // kConfig when the smaller updates of the schedule have no plan. `data` outlives it.
+  // program: of every update. kConfig when the smaller updates of the schedule have no plan. `data`
+  // outlives it.
   static Result<BatchFeed> Make(const Dataset& data, const SampleOrder& order,
-                                const UpdateSchedule& schedule, const Plan& plan, int rank);
+                                const UpdateSchedule& schedule, const Plan& plan, int rank,
+                                ProgramGenerator program = PlainAccumulation);
 
   // Smaller updates have a plan and a program of their own.
   [[nodiscard]] const Plan& PlanOf(const Update& update) const { return WorkOf(update).plan; }

@@ -15,13 +15,17 @@ void SavesAndStops::BeginUpdate(std::int64_t restored) {
 }
 
 Result<bool> SavesAndStops::LeavesWindow(std::int64_t index, std::int64_t done,
-                                         std::int64_t steps) {
+                                         const StepProgram& program) {
   if (stops_ == nullptr) return false;
   // Now and then they ask each other: who is not here yet is waited for.
   notes_.Note(heartbeat::Phase::kReduce, index, done);
-  GACCD_ASSIGN_OR_RETURN(const StopDecision here, stops_->BetweenMicroSteps(done, steps));
+  GACCD_ASSIGN_OR_RETURN(const StopDecision here,
+                         stops_->BetweenMicroSteps(done, program.computed));
   if (!here.stops()) return false;
   left_ = {.index = index, .done = done, .decision = here};
+  if (here.action == StopAction::kSaveStop && !program.continues) {
+    left_->decision.action = StopAction::kSaveBeforeStop;
+  }
   return true;
 }
 
@@ -89,10 +93,9 @@ Status SavesAndStops::Stop(const std::string& where, const StopDecision& decisio
 
 Status SavesAndStops::StopInside() {
   const bool repeated = left_->decision.action == StopAction::kSaveBeforeStop;
-  return Stop(
-      StrCat("inside update ", left_->index + 1, " after micro-step ", left_->done,
-             repeated ? ", which is to be repeated (no time to save its accumulators)" : ""),
-      left_->decision);
+  return Stop(StrCat("inside update ", left_->index + 1, " after micro-step ", left_->done,
+                     repeated ? ", which is to be repeated (its accumulators are not saved)" : ""),
+              left_->decision);
 }
 
 Status SavesAndStops::GiveUpIfAsked(Status saved, const std::string& where, ErrorKind kind) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "collectives/base/result.h"
+#include "daemon/program/step_program.h"
 #include "daemon/stop/stop_agreement.h"
 #include "daemon/train/phase_notes.h"
 #include "daemon/train/saver.h"
@@ -24,8 +25,8 @@ class SavesAndStops {
 
   // Local. restored: micro-steps of the update that an attempt before has done.
   void BeginUpdate(std::int64_t restored);
-  // After micro-step `done` of `steps` of update `index` (from 0). true: the update is left there.
-  Result<bool> LeavesWindow(std::int64_t index, std::int64_t done, std::int64_t steps);
+  // At position `done` of the program of update `index` (from 0). true: the update is left there.
+  Result<bool> LeavesWindow(std::int64_t index, std::int64_t done, const StepProgram& program);
   [[nodiscard]] bool left_window() const { return left_.has_value(); }
 
   // What the ranks were asked for, as of the last update.

@@ -42,8 +42,8 @@ Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& jo
                          ScheduleOf(job, plan.effective_batch(), data.train->size()));
   GACCD_RETURN_IF_ERROR(CheckSchedule(job.schedule));
   const SampleOrder order(job.seed, data.train->size(), job.data.shuffle);
-  GACCD_ASSIGN_OR_RETURN(BatchFeed feed,
-                         BatchFeed::Make(*data.train, order, schedule, plan, comm.rank()));
+  GACCD_ASSIGN_OR_RETURN(BatchFeed feed, BatchFeed::Make(*data.train, order, schedule, plan,
+                                                         comm.rank(), GeneratorOf(job.model.loss)));
   return std::unique_ptr<Trainer>(
       new Trainer(comm, job, plan, std::move(data), std::move(model), schedule, std::move(feed)));
 }
@@ -51,7 +51,9 @@ Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& jo
 Status Trainer::Prepare(const EngineChoice& choice, Communicator* device_comm) {
   GACCD_RETURN_IF_ERROR(CheckSameData(comm_, *data_.train, data_.eval.get()));
   ReplicaOptions replica{.micro_batches = feed_.BatchSizes(),
-                         .micro_steps_per_update = plan_.accum_steps()};
+                         .micro_steps_per_update = plan_.accum_steps(),
+                         .update_samples = plan_.effective_batch(),
+                         .rank_samples = plan_.Load(comm_.rank())};
   if (evaluator_) replica.eval_batches = evaluator_->BatchSizes();
   GACCD_ASSIGN_OR_RETURN(memory_.process, ResidentBytes());
   GACCD_ASSIGN_OR_RETURN(
@@ -156,7 +158,7 @@ Status Trainer::Begin(std::int64_t index, SavesAndStops& ending) {
   ending.BeginUpdate(restored);
   const UpdateHooks hooks{
       .note = [&](heartbeat::Phase phase, std::int64_t done) { notes_.Note(phase, index, done); },
-      .leave = [&](std::int64_t done) { return ending.LeavesWindow(index, done, steps); },
+      .leave = [&](std::int64_t done) { return ending.LeavesWindow(index, done, program); },
       .tell = [&] { words_.Pack(stops_, steps, engine_->updates_in_flight()); },
       .done = restored,
       .restore = [&] { return engine_->SetWindow(window->accumulators, window->share); }};

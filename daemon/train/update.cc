@@ -31,6 +31,17 @@ Status RunUpdate(Engine& engine, Prefetcher& batches, const StepProgram& program
       hooks.note(heartbeat::Phase::kCompute, position);
     }
     switch (instruction.kind) {
+      // 0. Losses that compare samples: the representations of all micro-batches, and from those of
+      //    all ranks their gradients. Plain losses have none of this.
+      case InstructionKind::kEncode: {
+        GACCD_ASSIGN_OR_RETURN(const BatchView batch,
+                               NextBatch(batches, program, instruction, hooks));
+        GACCD_RETURN_IF_ERROR(engine.Encode(batch));
+        break;
+      }
+      case InstructionKind::kContrast:
+        GACCD_RETURN_IF_ERROR(engine.Contrast());
+        break;
       // 1. Forward, backward, accumulate. No communication. Every sample weighs 1/D, D the count of
       //    the whole update, so that ragged micro-batches and ranks need no correction.
       case InstructionKind::kMicroStep: {

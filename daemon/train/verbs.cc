@@ -13,6 +13,7 @@
 #include "daemon/preflight/gpu_libraries.h"
 #include "daemon/train/run.h"
 #include "daemon/train/selftest.h"
+#include "daemon/train/selftest_job.h"
 
 namespace gaccd {
 namespace {
@@ -30,6 +31,19 @@ Result<std::int64_t> UsualTarget(std::int64_t nodes, std::int64_t gpus_per_node,
   return product / 25;
 }
 
+Status RunSelftestOfJob(const Flags& flags) {
+  GACCD_ASSIGN_OR_RETURN(Job job, LoadJob(*flags.job));
+  GACCD_ASSIGN_OR_RETURN(job, OverlayFlags(std::move(job), flags));
+  GACCD_ASSIGN_OR_RETURN(const PlanRequest request,
+                         ToPlanRequest(job.batch, flags.nodes.value_or(kDefaultNodes),
+                                       flags.gpus_per_node.value_or(kDefaultGpusPerNode)));
+  GACCD_ASSIGN_OR_RETURN(const JobSelftest test, RunJobSelftest(job, request));
+  GACCD_RETURN_IF_ERROR(PrintOut(flags.format == OutputFormat::kJson ? JobSelftestJson(test)
+                                                                     : JobSelftestText(test)));
+  if (test.passed()) return Status::Ok();
+  return {ErrorKind::kInternal, "selftest: the job failed, see the table"};
+}
+
 }  // namespace
 
 Status CheckPlannedDevice(const Flags& flags) {
@@ -40,6 +54,7 @@ Status CheckPlannedDevice(const Flags& flags) {
 }
 
 Status RunSelftest(const Flags& flags) {
+  if (flags.job) return RunSelftestOfJob(flags);
   const std::int64_t nodes = flags.nodes.value_or(kDefaultNodes);
   const std::int64_t gpus_per_node = flags.gpus_per_node.value_or(kDefaultGpusPerNode);
   GACCD_ASSIGN_OR_RETURN(const Job job, OverlayFlags(Job{}, flags));

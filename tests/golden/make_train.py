@@ -41,6 +41,7 @@ WORLDS = {  # by job
     "ceil_sqrt": ["1x4", "2x2"],
     "nearest_warmup": ["1x4", "4x1"],
     "fewer_samples_than_ranks": ["1x1", "1x7"],
+    "contrastive": ["1x1", "1x3", "2x2", "1x7"],
 }
 
 
@@ -136,21 +137,57 @@ def learning_rate(job, update, total, batch):
     return lr * shape
 
 
-def make_network(job):
+def initialize(seed, network):
     """As Model::Initialize: parameter i from stream (seed, i), uniform in +-1/sqrt(in), f32."""
-    layers, count = torch.nn.Sequential(), 0
-    for layer in job.model.layer:
+    linears = [module for module in network.modules() if isinstance(module, torch.nn.Linear)]
+    parameters = [(linear, p) for linear in linears for p in linear.parameters()]
+    for count, (linear, parameter) in enumerate(parameters):
+        values = uniform(stream(seed, count, parameter.numel()))
+        values = (values / math.sqrt(linear.in_features)).astype(numpy.float32)
+        parameter.data = torch.from_numpy(values.astype(numpy.float64)).view_as(parameter)
+
+
+def make_layers(spec):
+    layers = torch.nn.Sequential()
+    for layer in spec:
         if layer.HasField("relu"):
             layers.add_module(layer.name, torch.nn.ReLU())
             continue
         linear = torch.nn.Linear(getattr(layer.linear, "in"), layer.linear.out, layer.linear.bias)
-        for parameter in linear.parameters():
-            values = uniform(stream(job.seed, count, parameter.numel()))
-            values = (values / math.sqrt(linear.in_features)).astype(numpy.float32)
-            parameter.data = torch.from_numpy(values.astype(numpy.float64)).view_as(parameter)
-            count += 1
         layers.add_module(layer.name, linear)
     return layers
+
+
+class DualEncoder(torch.nn.Module):
+    """CLIP's two towers, its loss, and the limit of its scale."""
+
+    def __init__(self, spec):
+        super().__init__()
+        self.a, self.b = make_layers(spec.a.layer), make_layers(spec.b.layer)
+        for tower in (self.a, self.b):
+            width = [m for m in tower if isinstance(m, torch.nn.Linear)][-1].out_features
+            tower.add_module("projection", torch.nn.Linear(width, spec.width, bias=False))
+        scale = numpy.float32(math.log(1 / spec.temperature))
+        self.logit_scale = torch.nn.Parameter(torch.tensor([float(scale)]))
+        self.limit = math.log(spec.max_scale)
+
+    def loss(self, features, targets):
+        a = torch.nn.functional.normalize(self.a(features))
+        b = torch.nn.functional.normalize(self.b(targets))
+        logits = self.logit_scale.exp() * a @ b.T
+        same = torch.arange(len(features))
+        cross_entropy = torch.nn.functional.cross_entropy
+        return (cross_entropy(logits, same) + cross_entropy(logits.T, same)) / 2
+
+    def after_step(self):
+        self.logit_scale.data.clamp_(max=self.limit)
+
+
+def make_network(job):
+    dual = job.model.HasField("dual_encoder")
+    network = DualEncoder(job.model.dual_encoder) if dual else make_layers(job.model.layer)
+    initialize(job.seed, network)
+    return network
 
 
 def matches(name, pattern):
@@ -160,6 +197,8 @@ def matches(name, pattern):
 def group_of(spec, name, parameter):
     """One parameter, one group: what the last rule for its name says."""
     group = {"params": [parameter], "lr_factor": 1}
+    if name == "logit_scale":
+        group["weight_decay"] = 0
     for rule in spec.group:
         if matches(name, rule.match):
             if rule.HasField("weight_decay"):
@@ -175,7 +214,7 @@ def make_optimizer(spec, network):
                  if matches(name, rule.match) and rule.HasField("freeze")]
         parameter.requires_grad_(not (rules and rules[-1]))
     parameters = network.parameters()
-    if spec.group:
+    if spec.group or isinstance(network, DualEncoder):
         parameters = [group_of(spec, name, parameter)
                       for name, parameter in network.named_parameters() if parameter.requires_grad]
     if spec.WhichOneof("kind") == "sgd":
@@ -209,7 +248,10 @@ def train(job, ranks, out):
     total = 0
     for update, (epoch, samples) in enumerate(updates):
         optimizer.zero_grad()
-        loss = loss_sum(network(features[samples]), targets[samples]) / len(samples)
+        if isinstance(network, DualEncoder):
+            loss = network.loss(features[samples], targets[samples])
+        else:
+            loss = loss_sum(network(features[samples]), targets[samples]) / len(samples)
         loss.backward()
         trained = [p for p in network.parameters() if p.requires_grad]
         norm = torch.nn.utils.clip_grad_norm_(trained, job.clip_norm or math.inf)
@@ -217,6 +259,8 @@ def train(job, ranks, out):
         for group in optimizer.param_groups:
             group["lr"] = lr * group.get("lr_factor", 1)
         optimizer.step()
+        if isinstance(network, DualEncoder):
+            network.after_step()
         total += len(samples)
         out.write("step %d %d %d %d %.12g %.12g %.12g\n"
                   % (epoch, update + 1, len(samples), total, lr, loss.item(), norm.item()))
@@ -226,7 +270,8 @@ def train(job, ranks, out):
             count = len(load(job.data.eval, job.data.normalize)[0])
             out.write("eval %d %d %d %s\n"
                       % (epoch, update + 1, count, " ".join("%.12g" % f for f in figures)))
-    for name, parameter in network.named_parameters():
+    # logit_scale is the last one here.
+    for name, parameter in sorted(network.named_parameters(), key=lambda p: p[0] == "logit_scale"):
         values = " ".join("%.9g" % value for value in parameter.reshape(-1).tolist())
         out.write("weight %s %s\n" % (name, values))
 

@@ -20,7 +20,8 @@ from pathlib import Path
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "train"
 MODELS = GOLDEN.parent / "models"
 LAUNCHER_VARIABLES = ("SLURM_", "OMPI_", "PMIX_", "PMI_")
-PROCESSES = {"momentum_cosine": 3, "adamw_clipped": 2, "fewer_samples_than_ranks": 4}
+PROCESSES = {"momentum_cosine": 3, "adamw_clipped": 2, "fewer_samples_than_ranks": 4,
+             "contrastive": 3}
 # Counts and learning rates are computed in double precision here and there; losses, gradients and
 # weights here in single precision: the worst is off by 8e-7.
 EXACT, SINGLE = 1e-11, 4e-6

@@ -94,7 +94,7 @@ TEST(FlagsTest, AFlagOfAnotherVerbIsRefusedButNotInAFlagFile) {
   EXPECT_EQ(verdict.attempt_dir, "a");
   EXPECT_EQ(verdict.srun_rc, 75);
   EXPECT_EQ(ParseOk({"ckpt", "export", "x", "--out=o"}).out, "o");
-  EXPECT_EQ(UsageError({"selftest", "--job=x"}), "selftest takes no --job");
+  EXPECT_EQ(UsageError({"selftest", "--keep=3"}), "selftest takes no --keep");
   EXPECT_EQ(UsageError({"ckpt", "ls", "x", "--run-dir=y"}), "ckpt takes no --run-dir");
   EXPECT_EQ(UsageError({"verdict", "--keep=3"}), "verdict takes no --keep");
   EXPECT_EQ(UsageError({"check", "--job=x"}), "check takes no --job");
@@ -102,7 +102,7 @@ TEST(FlagsTest, AFlagOfAnotherVerbIsRefusedButNotInAFlagFile) {
     EXPECT_EQ(UsageError({verb, "--srun-rc=3"}), StrCat(verb, " takes no --srun-rc"));
   }
   EXPECT_EQ(ParseOk({"plan", "--job=x", "--keep=3"}).keep, 3) << "as train";
-  EXPECT_EQ(ParseOk({"selftest", "--job=x", "--help"}).verb, Verb::kHelp);
+  EXPECT_EQ(ParseOk({"selftest", "--keep=3", "--help"}).verb, Verb::kHelp);
   const std::string path = ::testing::TempDir() + "shared.flags";
   std::ofstream(path) << "--nodes=3\n--job=x\n";
   const std::string flag = "--flagfile=" + path;

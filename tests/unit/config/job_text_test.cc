@@ -214,6 +214,39 @@ TEST(JobTextTest, ArchitecturesInsteadOfLayers) {
   EXPECT_THAT(Error(with("mlp { widths: 10 }")), HasSubstr("expected at least 2, found 1"));
 }
 
+TEST(JobTextTest, ContrastiveJobs) {
+  constexpr std::string_view kDual = R"(name: "pairs"
+model {
+  dual_encoder {
+    a { input: "features" layer { name: "fc" linear { in: 10 out: 8 } } }
+    b { input: "targets" layer { name: "fc" linear { in: 1 out: 8 } } }
+    width: 4
+  }
+  loss { contrastive {} }
+}
+data { train { synthetic { samples: 40 } } }
+optimizer { lr: 0.1 sgd {} }
+)";
+  const Job job = ParseOk(std::string(kDual));
+  EXPECT_EQ(job.model.loss, LossKind::kContrastive);
+  const auto& dual = std::get<DualEncoderSpec>(job.model.architecture);
+  EXPECT_EQ(dual.a.input, "features");
+  EXPECT_EQ(dual.b.layers.size(), 1U);
+  EXPECT_EQ(dual.temperature, 0.07);
+  EXPECT_EQ(JobText(ParseOk(JobText(job))), JobText(job));
+  EXPECT_THAT(Error(With(kDual, "contrastive", "mean_squared_error")),
+              HasSubstr("dual_encoder needs contrastive"));
+  EXPECT_THAT(Error(With(kMinimal, "mean_squared_error", "contrastive")),
+              HasSubstr("contrastive needs dual_encoder"));
+  EXPECT_THAT(Error(With(kDual, "data {", "data { eval { synthetic { samples: 4 } }")),
+              HasSubstr("data.eval: a contrastive loss has no evaluation"));
+  EXPECT_THAT(Error(StrCat(kDual, "device: CUDA")), HasSubstr("on CPUs only"));
+  EXPECT_THAT(Error(With(kDual, "width: 4", "width: 4 max_scale: 3")),
+              HasSubstr("at least 1 / temperature"));
+  EXPECT_THAT(Error(With(kDual, "out: 8 } }", "out: 8 } } layer { name: \"fc\" relu {} }")),
+              HasSubstr("model.dual_encoder.a.layer[1].name: two layers are called 'fc'"));
+}
+
 TEST(JobTextTest, RequiredFields) {
   EXPECT_EQ(Error(""), "job.txtpb: name: is required");
   EXPECT_THAT(Error("name: \"a\""), HasSubstr("model: is required"));

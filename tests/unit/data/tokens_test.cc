@@ -37,6 +37,25 @@ class TokensTest : public testing::Test {
   TempFolder folder_;
 };
 
+TEST_F(TokensTest, ArraysHaveTheNamesThatTheJobGivesThem) {
+  const std::string x = Write("x", Npy<float>("<f4", "(2, 3)", {1, 2, 3, 4, 5, 6}));
+  const std::string t = Write("t", Npy<std::int64_t>("<i8", "(2, 2)", {5, 1, 0, 3}));
+  const auto data = Opened(ArraysSource{{{"image", x, 0}, {"text", t, 6}}});
+  EXPECT_EQ(data->size(), 2);
+  EXPECT_EQ(data->spec(),
+            (SampleSpec{.tensors = {{"image", DType::kF32, {3}}, {"text", DType::kI32, {2}}},
+                        .vocabulary = 6}));
+  EXPECT_THAT(Read(*data, "text", {1, 0}), ElementsAre(0, 3, 5, 1));
+  const auto refused = [](std::vector<ArraySpec> arrays) {
+    return std::string(OpenDataset(ArraysSource{std::move(arrays)}, {}).status().message());
+  };
+  EXPECT_THAT(refused({{"image", x, 0}, {"image", x, 0}}), HasSubstr("two arrays are called"));
+  EXPECT_THAT(refused({{"text", t, 5}}), HasSubstr("expected tokens in [0, 5), found 5"));
+  EXPECT_THAT(refused({{"text", x, 5}}), HasSubstr("expected integers of shape"));
+  const std::string one = Write("one", Npy<float>("<f4", "(1, 3)", {1, 2, 3}));
+  EXPECT_THAT(refused({{"image", x, 0}, {"other", one, 0}}), HasSubstr("expected 2 rows"));
+}
+
 TEST_F(TokensTest, ReadsAllTensors) {
   TokensSource source = Source();
   source.lengths = Write("lengths", Npy<std::int64_t>("<i8", "(3,)", {2, 1, 2}));

@@ -7,6 +7,7 @@
 #include "daemon/ops/attention.h"
 #include "daemon/ops/dropout.h"
 #include "daemon/ops/embedding.h"
+#include "daemon/ops/join_columns.h"
 #include "daemon/ops/layer_norm.h"
 #include "daemon/ops/pool_rows.h"
 #include "daemon/ops/row_functions.h"
@@ -97,6 +98,12 @@ TEST(RefusalsTest, RowFunctions) {
   ExpectRefused(L2Normalize(), {F32({6, 0})}, "at least 1 column");
   ExpectRefused(L2Normalize(0), {F32({6, 2})}, "eps: expected a value above 0, found 0");
   ExpectRefused(L2NormalizeGradient(1), {F32({6, 2}), F32({6, 2}), F32({2})}, "the norm");
+}
+
+TEST(RefusalsTest, JoinColumns) {
+  ExpectRefused(JoinColumns(), {F32({6, 2})}, "expected 2 inputs");
+  ExpectRefused(JoinColumns(), {F32({6, 2}), F32({5, 2})}, "of as many rows");
+  ExpectRefused(JoinColumnsGradient(3), {F32({6, 2})}, "at least 3 columns");
 }
 
 TEST(RefusalsTest, PoolRows) {

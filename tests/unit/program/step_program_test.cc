@@ -30,5 +30,19 @@ TEST(StepProgramTest, OneMicroBatchIsFirstAndLast) {
   EXPECT_TRUE(program.is_last(program.instructions[0]));
 }
 
+TEST(StepProgramTest, ContrastiveUpdatesEncodeAllBeforeTheFirstMicroStep) {
+  const StepProgram program = GeneratorOf(LossKind::kContrastive)(PlanOf(2, 4, 16));
+  const std::vector<Instruction> expected = {
+      {InstructionKind::kEncode, 0},    {InstructionKind::kEncode, 1},
+      {InstructionKind::kContrast},     {InstructionKind::kMicroStep, 0},
+      {InstructionKind::kMicroStep, 1}, {InstructionKind::kReduce},
+      {InstructionKind::kMeasure},      {InstructionKind::kAudit},
+      {InstructionKind::kStep},         {InstructionKind::kEnd}};
+  EXPECT_EQ(program.instructions, expected);
+  EXPECT_EQ(program.computed, 5);
+  EXPECT_EQ(program.passes, 2);
+  EXPECT_FALSE(program.continues);
+}
+
 }  // namespace
 }  // namespace gaccd

@@ -160,7 +160,7 @@ TEST_F(ResumeTest, WithoutTimeForTheAccumulatorsTheUpdateIsRepeated) {
   const auto left = Train(job, 3, 100, "never", {4, 2, StopAction::kSaveBeforeStop});
   EXPECT_THAT(left.status().message(),
               EndsWith("stopped by the test inside update 4 after micro-step 2, which is to be "
-                       "repeated (no time to save its accumulators), saved"));
+                       "repeated (its accumulators are not saved), saved"));
   ASSERT_TRUE(std::filesystem::exists(PathOf(3) + "/MANIFEST"));
   const auto resumed = Train(job, 3, 0, "auto");
   ASSERT_TRUE(resumed.ok()) << resumed.status().message();

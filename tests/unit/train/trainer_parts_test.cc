@@ -29,6 +29,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 constexpr std::int64_t kSamples = 41;
+const StepProgram kProgram{.computed = 5};
 
 Plan PlanOf(int ranks) {
   return *Plan::Make({.nodes = 1, .gpus_per_node = ranks, .micro_batch = 4, .target_batch = 20});
@@ -53,6 +54,23 @@ std::vector<std::int64_t> Take(Prefetcher& batches, std::int64_t steps,
     if (sizes != nullptr && batch->samples > 0) sizes->insert(batch->samples);
   }
   return ids;
+}
+
+TEST(BatchFeedTest, TwoPassesReadEveryUpdateTwice) {
+  const EmptyDataset data(kSamples);
+  BatchFeed feed = *BatchFeed::Make(data, SampleOrder(7, kSamples, true), Schedule(), PlanOf(2), 1,
+                                    TwoPassContrastive);
+  BatchFeed once = FeedOf(data, 2, 1);
+  FakeEngine engine;
+  ASSERT_TRUE(feed.Start(engine, 0).ok());
+  ASSERT_TRUE(once.Start(engine, 0).ok());
+  const UpdateSchedule schedule = Schedule();
+  for (std::int64_t index = 0; index < schedule.updates(); ++index) {
+    const std::int64_t steps = feed.ProgramOf(schedule.At(index)).micro_batches;
+    const std::vector<std::int64_t> ids = Take(once.batches(), steps);
+    EXPECT_EQ(Take(feed.batches(), steps), ids) << "update " << index;
+    EXPECT_EQ(Take(feed.batches(), steps), ids) << "update " << index << ", second pass";
+  }
 }
 
 TEST(BatchFeedTest, TheRanksTakeEverySampleOnceAnEpoch) {
@@ -270,7 +288,7 @@ TEST(SavesAndStopsTest, WithoutStopsAndSaverNothingHappens) {
   TrainingSummary summary;
   SavesAndStops ending(nullptr, nullptr, notes, &summary);
   ending.BeginUpdate(0);
-  EXPECT_FALSE(ending.LeavesWindow(0, 2, 5).value());
+  EXPECT_FALSE(ending.LeavesWindow(0, 2, kProgram).value());
   EXPECT_FALSE(ending.left_window());
   EXPECT_EQ(ending.decision().action, StopAction::kGoOn);
   EXPECT_FALSE(ending.SaveIsDue(1, true).value());
@@ -285,8 +303,8 @@ TEST(SavesAndStopsTest, AWindowThatIsLeftIsNamed) {
     TrainingSummary summary;
     StopInsideAgreement stops(*comm, action);
     SavesAndStops ending(&stops, nullptr, notes, &summary);
-    EXPECT_FALSE(ending.LeavesWindow(6, 1, 5).value());
-    EXPECT_TRUE(ending.LeavesWindow(6, 2, 5).value());
+    EXPECT_FALSE(ending.LeavesWindow(6, 1, kProgram).value());
+    EXPECT_TRUE(ending.LeavesWindow(6, 2, kProgram).value());
     EXPECT_TRUE(ending.left_window());
     const Status status = ending.StopInside();
     EXPECT_EQ(status.kind(), ErrorKind::kTempFail);
@@ -296,6 +314,17 @@ TEST(SavesAndStopsTest, AWindowThatIsLeftIsNamed) {
               action == StopAction::kSaveBeforeStop);
     EXPECT_THAT(status.message(), HasSubstr("not saved"));
   }
+}
+
+// A program whose buffers are not saved begins its update again.
+TEST(SavesAndStopsTest, AWindowThatCannotContinueIsRepeated) {
+  const auto comm = MakeSingle();
+  const PhaseNotes notes;
+  TrainingSummary summary;
+  StopInsideAgreement stops(*comm, StopAction::kSaveStop);
+  SavesAndStops ending(&stops, nullptr, notes, &summary);
+  EXPECT_TRUE(ending.LeavesWindow(6, 2, {.computed = 5, .continues = false}).value());
+  EXPECT_THAT(ending.StopInside().message(), HasSubstr("is to be repeated"));
 }
 
 TEST(SavesAndStopsTest, SavesAtBoundariesAndWhereAWindowIsLeft) {
@@ -329,7 +358,7 @@ TEST(SavesAndStopsTest, SavesAtBoundariesAndWhereAWindowIsLeft) {
     EXPECT_TRUE(status.ok()) << status.message();
   }
   EXPECT_TRUE(ending.SaveIsDue(3, true).value());
-  EXPECT_TRUE(ending.LeavesWindow(3, 2, 5).value());
+  EXPECT_TRUE(ending.LeavesWindow(3, 2, kProgram).value());
   EXPECT_THAT(ending.StopInside().message(),
               HasSubstr("inside update 4 after micro-step 2, saved"));
   ASSERT_TRUE((*saver)->last_saved().has_value());

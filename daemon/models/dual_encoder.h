@@ -1,0 +1,42 @@
+// DualEncoder: two towers that map two tensors of a sample into one space, as in CLIP (Radford et
+// al. 2021): each ends in a projection without bias, and rows have length 1. For the contrastive
+// loss (ops/info_nce.h), whose scale is exp(logit_scale), a parameter f32 [1] without weight decay.
+#pragma once
+
+#include "daemon/models/layer_list.h"
+#include "daemon/models/network.h"
+#include "daemon/nn/linear.h"
+
+namespace gaccd {
+
+class DualEncoder final : public Network {
+ public:
+  explicit DualEncoder(const DualEncoderSpec& spec);
+
+  // [samples, 2 width]: the rows of both towers side by side.
+  ValueId Record(nn::Recorder& recorder) const override;
+  [[nodiscard]] SampleSpec ExampleSample() const override;
+  [[nodiscard]] std::optional<PairSpec> pair() const override;
+  [[nodiscard]] std::string Describe() const override;
+
+ private:
+  class Tower final : public nn::Module {
+   public:
+    Tower(const nn::Scope& scope, const TowerSpec& spec, std::int64_t width);
+    ValueId operator()(nn::Recorder& recorder) const;
+
+    [[nodiscard]] const std::string& input() const { return input_; }
+    [[nodiscard]] const LayerChain& layers() const { return layers_; }
+
+   private:
+    std::string input_;
+    LayerChain layers_;
+    nn::Linear projection_;
+  };
+
+  DualEncoderSpec spec_;
+  Tower a_;
+  Tower b_;
+};
+
+}  // namespace gaccd

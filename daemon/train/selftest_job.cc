@@ -1,0 +1,227 @@
+#include "daemon/train/selftest_job.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "collectives/comm/threads.h"
+#include "daemon/config/flat_json.h"
+#include "daemon/data/dataset.h"
+#include "daemon/data/update_schedule.h"
+#include "daemon/train/batch_feed.h"
+#include "daemon/train/contrastive_gradient.h"
+#include "daemon/train/selftest_room.h"
+#include "daemon/train/update.h"
+
+namespace gaccd {
+namespace {
+
+// What all ranks share; read only.
+struct Setting {
+  const Job& job;
+  const Dataset& data;
+  const Model& model;
+  std::vector<float> parameters;
+
+  [[nodiscard]] SampleOrder order() const { return {job.seed, data.size(), job.data.shuffle}; }
+  [[nodiscard]] Result<UpdateSchedule> ScheduleOf(const Plan& plan) const {
+    return UpdateSchedule::Make(
+        {.dataset_size = data.size(), .batch = plan.effective_batch(), .max_updates = 1});
+  }
+};
+
+using Gradient = std::vector<float>;
+
+Result<Gradient> TakeGradient(Engine& engine, std::size_t elements) {
+  GACCD_RETURN_IF_ERROR(engine.TakeResult(/*wait=*/true).status());
+  Gradient gradient(elements);
+  GACCD_RETURN_IF_ERROR(engine.GetGradients(gradient));
+  return gradient;
+}
+
+// Of one update; the learning rate is 0.
+using UpdateFunction = std::function<Status(Engine& engine, BatchFeed& feed, const Plan& plan)>;
+
+Result<Gradient> GradientOf(const Setting& setting, Communicator& comm, const Plan& plan,
+                            const UpdateFunction& update) {
+  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule, setting.ScheduleOf(plan));
+  GACCD_ASSIGN_OR_RETURN(BatchFeed feed,
+                         BatchFeed::Make(setting.data, setting.order(), schedule, plan, comm.rank(),
+                                         GeneratorOf(setting.job.model.loss)));
+  const ReplicaOptions sizes{.micro_batches = feed.BatchSizes(),
+                             .micro_steps_per_update = plan.accum_steps()};
+  GACCD_ASSIGN_OR_RETURN(
+      auto engine,
+      MakeCpuEngine(comm, setting.model, {.replica = sizes, .optimizer = setting.job.optimizer}));
+  GACCD_RETURN_IF_ERROR(engine->SetParameters(setting.parameters));
+  GACCD_RETURN_IF_ERROR(feed.Start(*engine, 0));
+  GACCD_RETURN_IF_ERROR(update(*engine, feed, plan));
+  return TakeGradient(*engine, setting.parameters.size());
+}
+
+Status RightUpdate(Engine& engine, BatchFeed& feed, const Plan& plan) {
+  return RunUpdate(engine, feed.batches(),
+                   feed.ProgramOf({.index = 0, .samples = plan.effective_batch()}), {});
+}
+
+// Every micro-step of a plain update is taken for its first one.
+Status LastOnlyUpdate(Engine& engine, BatchFeed& feed, const Plan& plan) {
+  GACCD_RETURN_IF_ERROR(engine.Begin({.samples = plan.effective_batch()}));
+  for (std::int64_t step = 0; step < plan.accum_steps(); ++step) {
+    const BatchView* batch = feed.batches().Next();
+    GACCD_RETURN_IF_ERROR(engine.MicroStep(*batch, {.first = step == 0 || batch->samples > 0,
+                                                    .last = step + 1 == plan.accum_steps()}));
+  }
+  GACCD_RETURN_IF_ERROR(engine.Reduce());
+  GACCD_RETURN_IF_ERROR(engine.MeasureGradient());
+  GACCD_RETURN_IF_ERROR(engine.Audit());
+  GACCD_RETURN_IF_ERROR(engine.Optimize());
+  return engine.End();
+}
+
+// NaN as infinity: std::max() would lose it.
+double Deviation(const Gradient& found, const Gradient& reference) {
+  double difference = 0;
+  double norm = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    difference += std::pow(double{found[i]} - double{reference[i]}, 2);
+    norm += std::pow(double{reference[i]}, 2);
+  }
+  const double deviation = std::sqrt(difference / norm);
+  return std::isnan(deviation) ? std::numeric_limits<double>::infinity() : deviation;
+}
+
+Result<Gradient> ReferenceOf(const Setting& setting, std::int64_t samples) {
+  GACCD_ASSIGN_OR_RETURN(
+      const Plan plan,
+      Plan::Make(
+          {.nodes = 1, .gpus_per_node = 1, .micro_batch = samples, .target_batch = samples}));
+  const auto alone = MakeSingle();
+  return GradientOf(setting, *alone, plan, RightUpdate);
+}
+
+Result<Gradient> MakeMistake(const Setting& setting, Communicator& comm, const Plan& plan,
+                             ContrastiveMistake mistake) {
+  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule, setting.ScheduleOf(plan));
+  GACCD_ASSIGN_OR_RETURN(TrainIndices indices,
+                         TrainIndices::Make(setting.order(), schedule, plan, comm.rank(), 0,
+                                            TwoPassContrastive(plan).passes));
+  GACCD_ASSIGN_OR_RETURN(
+      auto batches,
+      Prefetcher::Start(setting.data, std::make_unique<TrainIndices>(std::move(indices))));
+  return ContrastiveGradient(comm, setting.model, setting.parameters, plan, *batches, mistake);
+}
+
+// What one rank finds, in the order of `test`: the right update, then the mistakes.
+Status RunRank(const Setting& setting, const Gradient& reference, Communicator& comm,
+               JobSelftest* test) {
+  GACCD_ASSIGN_OR_RETURN(const Gradient right, GradientOf(setting, comm, test->plan, RightUpdate));
+  test->right = Deviation(right, reference);
+  if (!setting.model.contrastive()) {
+    GACCD_ASSIGN_OR_RETURN(const Gradient wrong,
+                           GradientOf(setting, comm, test->plan, LastOnlyUpdate));
+    test->mistakes[0].deviation = Deviation(wrong, reference);
+    return Status::Ok();
+  }
+  std::size_t i = 0;
+  for (const ContrastiveMistake mistake : kContrastiveMistakes) {
+    GACCD_ASSIGN_OR_RETURN(const Gradient wrong, MakeMistake(setting, comm, test->plan, mistake));
+    test->mistakes[i++].deviation = Deviation(wrong, reference);
+  }
+  return Status::Ok();
+}
+
+std::vector<JobSelftest::Mistake> MistakesOf(const Model& model, const Plan& plan) {
+  std::vector<JobSelftest::Mistake> mistakes;
+  for (const ContrastiveMistake mistake : kContrastiveMistakes) {
+    if (!model.contrastive() && mistake != ContrastiveMistake::kLastOnly) continue;
+    mistakes.push_back(
+        {.name = std::string(Name(mistake)), .has_effect = HasEffect(mistake, plan)});
+  }
+  return mistakes;
+}
+
+}  // namespace
+
+double JobSelftest::tolerance() const {
+  return std::max(1e-6, 0x1p-24 * std::sqrt(static_cast<double>(plan.accum_steps())));
+}
+
+bool JobSelftest::passed() const {
+  return right <= tolerance() && std::ranges::all_of(mistakes, [&](const Mistake& mistake) {
+           return !mistake.has_effect || mistake.deviation > tolerance();
+         });
+}
+
+Result<JobSelftest> RunJobSelftest(const Job& job, const PlanRequest& request) {
+  GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make(request));
+  GACCD_RETURN_IF_ERROR(CheckSelftestRoom({.ranks = plan.world(),
+                                           .micro_batch = plan.MicroBatch(0, 0),
+                                           .samples = plan.effective_batch()},
+                                          FindSelftestRoom()));
+  GACCD_ASSIGN_OR_RETURN(const TrainingData data, OpenTrainingData(job.data));
+  GACCD_ASSIGN_OR_RETURN(Model model, Model::Make(job.model, data.train->spec()));
+  GACCD_RETURN_IF_ERROR(model.ApplyRules(job.optimizer));
+  Setting setting{job, *data.train, model,
+                  std::vector<float>(static_cast<std::size_t>(model.layout().size()))};
+  model.Initialize(job.seed, setting.parameters);
+  GACCD_ASSIGN_OR_RETURN(const Gradient reference, ReferenceOf(setting, plan.effective_batch()));
+  JobSelftest worst{.plan = plan, .model = model.Describe(), .mistakes = MistakesOf(model, plan)};
+  std::mutex mutex;
+  const auto body = [&](Communicator& comm) -> Status {
+    JobSelftest mine = worst;
+    GACCD_RETURN_IF_ERROR(RunRank(setting, reference, comm, &mine));
+    const std::lock_guard lock(mutex);
+    worst.right = std::max(worst.right, mine.right);
+    for (std::size_t i = 0; i < mine.mistakes.size(); ++i) {
+      double& deviation = worst.mistakes[i].deviation;
+      deviation = std::max(deviation, mine.mistakes[i].deviation);
+    }
+    return Status::Ok();
+  };
+  GACCD_RETURN_IF_ERROR(RunThreadRanks(
+      static_cast<int>(plan.world()),
+      {.comm = {}, .ranks_per_node = static_cast<int>(request.gpus_per_node)}, body));
+  return worst;
+}
+
+std::string JobSelftestJson(const JobSelftest& test) {
+  std::string text;
+  for (const JobSelftest::Mistake& mistake : test.mistakes) {
+    text += JsonLine({{"mistake", mistake.name},
+                      {"deviation", mistake.has_effect ? nlohmann::ordered_json(mistake.deviation)
+                                                       : nlohmann::ordered_json()}});
+  }
+  return text + JsonLine({{"eff_batch", test.plan.effective_batch()},
+                          {"accum_steps", test.plan.accum_steps()},
+                          {"ranks", test.plan.world()},
+                          {"deviation", test.right},
+                          {"passed", test.passed()}});
+}
+
+std::string JobSelftestText(const JobSelftest& test) {
+  std::string text = StrCat(
+      "selftest of the job: ", test.model, "\n", test.plan.world(), " ranks as threads, ",
+      test.plan.accum_steps(), " micro-steps, ", test.plan.effective_batch(), " samples\n",
+      "gradient of the first update against one big batch on one rank: |g - g_ref| / |g_ref|\n\n");
+  const auto add = [&](const std::string& name, double deviation, const char* verdict) {
+    char line[96];
+    std::snprintf(line, sizeof line, "  %-24s %.1e %s\n", name.c_str(), deviation, verdict);
+    text += line;
+  };
+  add("gaccd", test.right, test.right <= test.tolerance() ? "ok" : "BAD");
+  for (const JobSelftest::Mistake& mistake : test.mistakes) {
+    add(mistake.name, mistake.deviation,
+        !mistake.has_effect                     ? "no effect"
+        : mistake.deviation <= test.tolerance() ? "MISSED"
+                                                : "caught");
+  }
+  return text + (test.passed() ? "\nselftest passed\n" : "\nselftest FAILED\n");
+}
+
+}  // namespace gaccd
