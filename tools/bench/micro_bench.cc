@@ -62,7 +62,7 @@ Status RunMicroSteps(benchmark::State& state, std::int64_t samples) {
   for (auto _ : state) {
     const Result<double> loss =
         replica->MicroStep(batch, 1.0F / static_cast<float>(samples), first);
-    if (!loss.ok()) return loss.status();
+    if (!sums.ok()) return sums.status();
     first = false;
   }
   state.SetItemsProcessed(state.iterations() * samples);
