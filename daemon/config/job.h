@@ -33,10 +33,13 @@ struct EmbeddingSpec {
   std::int64_t rows = 0;
   std::int64_t width = 0;
 };
+struct DropoutSpec {
+  double p = 0;
+};
 struct LayerSpec {
   std::string name;
   std::variant<FlattenSpec, LinearSpec, ReluSpec, GeluSpec, TanhSpec, SiluSpec, LayerNormSpec,
-               EmbeddingSpec>
+               EmbeddingSpec, DropoutSpec>
       kind;
 };
 struct MlpSpec {
@@ -50,6 +53,7 @@ struct GptSpec {
   std::int64_t width = 768;
   std::int64_t hidden = 0;  // 0: 4 x width
   double epsilon = 1e-5;
+  double dropout = 0;
 };
 struct BertSpec {
   std::int64_t vocabulary = 30522;
@@ -61,6 +65,7 @@ struct BertSpec {
   std::int64_t hidden = 0;  // 0: 4 x width
   std::int64_t classes = 2;
   double epsilon = 1e-12;
+  double dropout = 0;
 };
 struct TowerSpec {
   std::string input;  // the tensor of a sample that it reads

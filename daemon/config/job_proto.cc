@@ -25,10 +25,12 @@ static void Fields(MessageFields& io, EmbeddingSpec& spec) {
   io("width", spec.width);
 }
 
+static void Fields(MessageFields& io, DropoutSpec& spec) { io("p", spec.p); }
+
 static void Fields(MessageFields& io, LayerSpec& spec) {
   io("name", spec.name);
-  io.OneOf(spec.kind,
-           {"flatten", "linear", "relu", "gelu", "tanh", "silu", "layer_norm", "embedding"});
+  io.OneOf(spec.kind, {"flatten", "linear", "relu", "gelu", "tanh", "silu", "layer_norm",
+                       "embedding", "dropout"});
 }
 
 static void Fields(MessageFields& io, MlpSpec& spec) { io("widths", spec.widths); }
@@ -41,6 +43,7 @@ static void Fields(MessageFields& io, GptSpec& spec) {
   io("width", spec.width);
   io("hidden", spec.hidden);
   io("epsilon", spec.epsilon);
+  io("dropout", spec.dropout);
 }
 
 static void Fields(MessageFields& io, BertSpec& spec) {
@@ -53,6 +56,7 @@ static void Fields(MessageFields& io, BertSpec& spec) {
   io("hidden", spec.hidden);
   io("classes", spec.classes);
   io("epsilon", spec.epsilon);
+  io("dropout", spec.dropout);
 }
 
 static void Fields(MessageFields& io, TowerSpec& spec) {

@@ -162,11 +162,14 @@ Status Model::ApplyRules(const OptimizerSpec& optimizer) {
   return ApplyGroupRules(optimizer, &layout_);
 }
 
-Result<Model::Forward> Model::RecordForward(Graph& graph, std::int64_t samples,
+Result<Model::Forward> Model::RecordForward(Graph& graph, For purpose, std::int64_t samples,
                                             Precision precision) const {
   nn::Recorder recorder(
       graph, network_->parameters(), sample_,
-      {.samples = samples, .bf16 = precision == Precision::kBF16, .layout = &layout_});
+      {.samples = samples,
+       .dropout_seed = purpose == For::kTraining ? std::optional(dropout_seed_) : std::nullopt,
+       .bf16 = precision == Precision::kBF16,
+       .layout = &layout_});
   Forward forward{};
   forward.prediction = network_->Record(recorder);
   if (loss_ == LossKind::kContrastive) {
@@ -223,7 +226,7 @@ Result<Model::Loss> Model::RecordLoss(Graph& graph, const Forward& forward) cons
 Result<TrainingGraph> Model::RecordTraining(std::int64_t samples, Precision precision) const {
   TrainingGraph training{};
   Graph& graph = training.graph;
-  GACCD_ASSIGN_OR_RETURN(Forward forward, RecordForward(graph, samples, precision));
+  GACCD_ASSIGN_OR_RETURN(Forward forward, RecordForward(graph, For::kTraining, samples, precision));
   if (loss_ == LossKind::kContrastive) {
     training.inputs = std::move(forward.inputs);
     training.weight = graph.AddInput("gradient", graph.value(forward.prediction).spec);
@@ -245,7 +248,8 @@ Result<TrainingGraph> Model::RecordTraining(std::int64_t samples, Precision prec
 
 Result<EncodingGraph> Model::RecordEncoding(std::int64_t samples) const {
   EncodingGraph encoding{};
-  GACCD_ASSIGN_OR_RETURN(Forward forward, RecordForward(encoding.graph, samples, Precision::kF32));
+  GACCD_ASSIGN_OR_RETURN(Forward forward,
+                         RecordForward(encoding.graph, For::kTraining, samples, Precision::kF32));
   encoding.inputs = std::move(forward.inputs);
   encoding.rows = forward.prediction;
   encoding.graph.MarkOutput(encoding.rows);
@@ -274,7 +278,8 @@ Result<EvaluationGraph> Model::RecordEvaluation(std::int64_t samples, Precision 
   }
   EvaluationGraph evaluation{};
   Graph& graph = evaluation.graph;
-  GACCD_ASSIGN_OR_RETURN(Forward forward, RecordForward(graph, samples, precision));
+  GACCD_ASSIGN_OR_RETURN(Forward forward,
+                         RecordForward(graph, For::kEvaluation, samples, precision));
   GACCD_ASSIGN_OR_RETURN(const Loss loss, RecordLoss(graph, forward));
   evaluation.inputs = std::move(forward.inputs);
   evaluation.loss_sum = loss.sum;

@@ -1,6 +1,6 @@
 // Model: the network of a job and its loss, checked against the data, ready to be recorded as
 // graphs.
-// Immutable after Make() and ApplyRules(); any thread may use it.
+// Immutable after Make(), SetDropoutSeed() and ApplyRules(); any thread may use it.
 #pragma once
 
 #include <memory>
@@ -67,6 +67,9 @@ class Model {
   // and functions.
   static Result<Model> MakeWithoutData(const ModelSpec& spec);
 
+  // Of the masks of dropout. To be called before anything is recorded.
+  void SetDropoutSeed(std::uint64_t seed) { dropout_seed_ = seed; }
+
   // The job's rules for groups and frozen parameters (tensor/group_rules.h). To be called before
   // anything is recorded.
   Status ApplyRules(const OptimizerSpec& optimizer);
@@ -121,7 +124,9 @@ class Model {
     ValueId sum;
     std::optional<ValueId> divisor;
   };
-  Result<Forward> RecordForward(Graph& graph, std::int64_t samples, Precision precision) const;
+  enum class For : std::uint8_t { kTraining, kEvaluation };
+  Result<Forward> RecordForward(Graph& graph, For purpose, std::int64_t samples,
+                                Precision precision) const;
   // Labels of sequences may be missing, and weights differ.
   [[nodiscard]] bool CountsDivisor() const;
   Result<Loss> RecordLoss(Graph& graph, const Forward& forward) const;
@@ -133,6 +138,7 @@ class Model {
   FlatLayout layout_;
   bool has_collectives_ = false;
   std::int64_t predictions_ = 1;
+  std::uint64_t dropout_seed_ = 0;
 };
 
 }  // namespace gaccd

@@ -33,6 +33,7 @@ BertEmbeddings::BertEmbeddings(const nn::Scope& scope, const BertSpec& bert)
       positions_(scope / "position_embeddings", Table(bert.context, bert)),
       segments_(scope / "token_type_embeddings", Table(bert.segments, bert)),
       layer_norm_(scope / "LayerNorm", Norm(bert)),
+      drop_(scope / "dropout", bert.dropout),
       add_(scope) {}
 
 ValueId BertEmbeddings::operator()(nn::Recorder& recorder, ValueId tokens,
@@ -41,7 +42,7 @@ ValueId BertEmbeddings::operator()(nn::Recorder& recorder, ValueId tokens,
   const ValueId both = recorder.HasTensor("segments")
                            ? add_(recorder, words, segments_(recorder, recorder.Input("segments")))
                            : segments_.AddFirstRow(recorder, words);
-  return layer_norm_(recorder, positions_(recorder, both, length));
+  return drop_(recorder, layer_norm_(recorder, positions_(recorder, both, length)));
 }
 
 BertLayer::BertLayer(const nn::Scope& scope, const BertSpec& bert)
@@ -56,15 +57,18 @@ BertLayer::BertLayer(const nn::Scope& scope, const BertSpec& bert)
       gelu_(scope / "intermediate" / "gelu", ActivationKind::kGelu),
       output_dense_(scope / "output" / "dense", Dense(Hidden(bert), bert.width)),
       output_norm_(scope / "output" / "LayerNorm", Norm(bert)),
+      drop_(scope / "dropout", bert.dropout),
       add_(scope) {}
 
 ValueId BertLayer::operator()(nn::Recorder& recorder, ValueId x, const BertText& text) const {
   const ValueId attended =
       attend_(recorder, {query_(recorder, x), key_(recorder, x), value_(recorder, x)}, text.length,
               text.lengths);
-  x = attention_norm_(recorder, add_(recorder, x, attention_dense_(recorder, attended)));
+  const ValueId added = drop_(recorder, attention_dense_(recorder, attended));
+  x = attention_norm_(recorder, add_(recorder, x, added));
   const ValueId hidden = gelu_(recorder, intermediate_(recorder, x));
-  return output_norm_(recorder, add_(recorder, x, output_dense_(recorder, hidden)));
+  return output_norm_(recorder,
+                      add_(recorder, x, drop_(recorder, output_dense_(recorder, hidden))));
 }
 
 Bert::Bert(const BertSpec& bert)
@@ -74,6 +78,7 @@ Bert::Bert(const BertSpec& bert)
       first_(nn::Scope(parameters_, "bert.pooler")),
       pooler_(nn::Scope(parameters_, "bert.pooler.dense"), Dense(bert.width, bert.width)),
       tanh_(nn::Scope(parameters_, "bert.pooler"), ActivationKind::kTanh),
+      drop_(nn::Scope(parameters_, "dropout"), bert.dropout),
       classifier_(nn::Scope(parameters_, "classifier"), Dense(bert.width, bert.classes)) {}
 
 ValueId Bert::Record(nn::Recorder& recorder) const {
@@ -83,7 +88,7 @@ ValueId Bert::Record(nn::Recorder& recorder) const {
   ValueId x = embeddings_(recorder, tokens, text.length);
   for (const BertLayer& layer : layers_) x = layer(recorder, x, text);
   const ValueId pooled = tanh_(recorder, pooler_(recorder, first_(recorder, x, text.length)));
-  return classifier_(recorder, pooled);
+  return classifier_(recorder, drop_(recorder, pooled));
 }
 
 SampleSpec Bert::ExampleSample() const { return TokenSample(spec_.context, spec_.vocabulary); }

@@ -33,6 +33,7 @@ class BertEmbeddings final : public nn::Module {
   nn::Positions positions_;
   nn::Embedding segments_;
   nn::LayerNorm layer_norm_;
+  nn::Dropout drop_;
   nn::Residual add_;
 };
 
@@ -52,6 +53,7 @@ class BertLayer final : public nn::Module {
   nn::Activation gelu_;
   nn::Linear output_dense_;
   nn::LayerNorm output_norm_;
+  nn::Dropout drop_;
   nn::Residual add_;
 };
 
@@ -70,6 +72,7 @@ class Bert final : public Network {
   nn::FirstRow first_;
   nn::Linear pooler_;
   nn::Activation tanh_;
+  nn::Dropout drop_;
   nn::Linear classifier_;
 };
 

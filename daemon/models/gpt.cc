@@ -33,20 +33,22 @@ GptAttention::GptAttention(const nn::Scope& scope, const GptSpec& gpt)
     : Module(scope),
       c_attn_(scope / "c_attn", Conv1D(gpt.width, 3 * gpt.width, kDeviation)),
       attend_(scope, {.heads = gpt.heads, .causal = true}),
-      c_proj_(scope / "c_proj", Conv1D(gpt.width, gpt.width, ResidualDeviation(gpt))) {}
+      c_proj_(scope / "c_proj", Conv1D(gpt.width, gpt.width, ResidualDeviation(gpt))),
+      drop_(scope / "resid_dropout", gpt.dropout) {}
 
 ValueId GptAttention::operator()(nn::Recorder& recorder, ValueId x, std::int64_t length) const {
-  return c_proj_(recorder, attend_(recorder, {c_attn_(recorder, x)}, length));
+  return drop_(recorder, c_proj_(recorder, attend_(recorder, {c_attn_(recorder, x)}, length)));
 }
 
 GptMlp::GptMlp(const nn::Scope& scope, const GptSpec& gpt)
     : Module(scope),
       c_fc_(scope / "c_fc", Conv1D(gpt.width, Hidden(gpt), kDeviation)),
       act_(scope / "act", ActivationKind::kGeluTanh),
-      c_proj_(scope / "c_proj", Conv1D(Hidden(gpt), gpt.width, ResidualDeviation(gpt))) {}
+      c_proj_(scope / "c_proj", Conv1D(Hidden(gpt), gpt.width, ResidualDeviation(gpt))),
+      drop_(scope / "dropout", gpt.dropout) {}
 
 ValueId GptMlp::operator()(nn::Recorder& recorder, ValueId x) const {
-  return c_proj_(recorder, act_(recorder, c_fc_(recorder, x)));
+  return drop_(recorder, c_proj_(recorder, act_(recorder, c_fc_(recorder, x))));
 }
 
 GptBlock::GptBlock(const nn::Scope& scope, const GptSpec& gpt)
@@ -68,6 +70,7 @@ Gpt::Gpt(const GptSpec& gpt)
            {.rows = gpt.vocabulary, .width = gpt.width, .deviation = kDeviation}),
       wpe_(nn::Scope(parameters_, "transformer.wpe"),
            {.rows = gpt.context, .width = gpt.width, .deviation = kDeviation}),
+      drop_(nn::Scope(parameters_, "transformer.drop"), gpt.dropout),
       h_(MakeBlocks(nn::Scope(parameters_, "transformer.h"), gpt)),
       ln_f_(nn::Scope(parameters_, "transformer.ln_f"),
             {.width = gpt.width, .epsilon = gpt.epsilon}),
@@ -76,7 +79,7 @@ Gpt::Gpt(const GptSpec& gpt)
 ValueId Gpt::Record(nn::Recorder& recorder) const {
   const ValueId tokens = recorder.Input("tokens");
   const std::int64_t length = recorder.SequenceLength(tokens);
-  ValueId x = wpe_(recorder, wte_(recorder, tokens), length);
+  ValueId x = drop_(recorder, wpe_(recorder, wte_(recorder, tokens), length));
   for (const GptBlock& block : h_) x = block(recorder, x, length);
   return lm_head_(recorder, ln_f_(recorder, x));
 }

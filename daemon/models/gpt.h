@@ -24,6 +24,7 @@ class GptAttention final : public nn::Module {
   nn::Linear c_attn_;
   nn::SelfAttention attend_;
   nn::Linear c_proj_;
+  nn::Dropout drop_;
 };
 
 class GptMlp final : public nn::Module {
@@ -35,6 +36,7 @@ class GptMlp final : public nn::Module {
   nn::Linear c_fc_;
   nn::Activation act_;
   nn::Linear c_proj_;
+  nn::Dropout drop_;
 };
 
 class GptBlock final : public nn::Module {
@@ -63,6 +65,7 @@ class Gpt final : public Network {
   GptSpec spec_;
   nn::Embedding wte_;
   nn::Positions wpe_;
+  nn::Dropout drop_;
   std::vector<GptBlock> h_;
   nn::LayerNorm ln_f_;
   nn::TiedLinear lm_head_;

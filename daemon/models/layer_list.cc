@@ -34,6 +34,9 @@ std::unique_ptr<const nn::Layer> MakeLayer(const nn::Scope& scope, const LayerSp
             return std::make_unique<nn::Embedding>(
                 scope, nn::EmbeddingOptions{.rows = spec.rows, .width = spec.width});
           },
+          [&](const DropoutSpec& spec) -> Made {
+            return std::make_unique<nn::Dropout>(scope, spec.p);
+          },
           [&](const LinearSpec& spec) -> Made {
             return std::make_unique<nn::Linear>(
                 scope, nn::LinearOptions{.in = spec.in, .out = spec.out, .bias = spec.bias});

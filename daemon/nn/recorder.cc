@@ -5,6 +5,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/autograd/function.h"
 #include "daemon/ops/cast.h"
+#include "daemon/ops/dropout.h"
 
 namespace gaccd::nn {
 namespace {
@@ -71,6 +72,15 @@ ValueId Recorder::Parameter(ParameterIndex index) {
     found->second = graph_.AddParameter(spec.name, spec.shape, index, IsFrozen(index));
   }
   return found->second;
+}
+
+ValueId Recorder::Dropout(std::string_view where, double probability, ValueId x) {
+  if (!options_.dropout_seed || probability == 0) return x;
+  const DropoutOptions options{.probability = static_cast<float>(probability),
+                               .seed = *options_.dropout_seed,
+                               .layer = dropouts_++};
+  return Apply(where, std::make_shared<gaccd::Dropout>(options),
+               {x, Input(kSampleIds), Input(kUpdate)});
 }
 
 ValueId Recorder::Apply(std::string_view where, std::shared_ptr<const Function> function,

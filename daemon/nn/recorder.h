@@ -36,6 +36,8 @@ struct GraphInput {
 
 struct RecorderOptions {
   std::int64_t samples = 1;
+  // Dropout is recorded, with masks of this seed.
+  std::optional<std::uint64_t> dropout_seed = std::nullopt;
   bool bf16 = false;  // f32 inputs of the batch are cast to bf16, and so are activations
   // Says which parameters are frozen; null: as they were declared.
   const FlatLayout* layout = nullptr;
@@ -66,6 +68,9 @@ class Recorder {
   // The shape of a value; empty for kNoValue.
   [[nodiscard]] const Shape& shape(ValueId value) const;
   [[nodiscard]] std::int64_t samples() const { return options_.samples; }
+  // x with values dropped with this probability (ops/dropout.h), each call with masks of its own;
+  // x itself where dropout is not recorded, or never drops.
+  ValueId Dropout(std::string_view where, double probability, ValueId x);
   // What Input() has recorded so far.
   [[nodiscard]] const std::vector<GraphInput>& inputs() const { return inputs_; }
   // The type of activations.
@@ -83,6 +88,7 @@ class Recorder {
   std::vector<GraphInput> inputs_;
   std::map<std::string, ValueId, std::less<>> seen_;  // by the modules: the input, or its cast
   std::map<ParameterIndex, ValueId> parameter_values_;
+  std::uint64_t dropouts_ = 0;  // recorded so far: the same for every number of samples
   Status status_;
 };
 

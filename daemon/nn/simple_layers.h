@@ -29,6 +29,19 @@ class Relu final : public Layer {
   ValueId operator()(Recorder& recorder, ValueId input) const override;
 };
 
+// Drops values in training, nothing in evaluations: [..] -> [..]
+class Dropout final : public Layer {
+ public:
+  // probability: in [0, 1).
+  Dropout(const Scope& scope, double probability) : Layer(scope), probability_(probability) {}
+  ValueId operator()(Recorder& recorder, ValueId x) const override {
+    return recorder.Dropout(path(), probability_, x);
+  }
+
+ private:
+  double probability_;
+};
+
 // The first of every `length` rows: [B length, width] -> [B, width]
 class FirstRow final : public Module {
  public:

@@ -10,8 +10,11 @@ Result<std::vector<ValueSpec>> Dropout::Infer(std::span<const ValueSpec> inputs)
   const ValueSpec& x = inputs[0];
   const ValueSpec& ids = inputs[1];
   GACCD_RETURN_IF_ERROR(CheckFloat(x, "the input"));
-  const bool is_list = ids.dtype == DType::kI64 && ids.shape.size() == 1 && ids.shape[0] > 0;
-  if (!is_list || x.shape.empty() || x.shape[0] % ids.shape[0] != 0) {
+  const bool is_list = ids.dtype == DType::kI64 && ids.shape.size() == 1;
+  const auto fits = [](std::int64_t rows, std::int64_t samples) {
+    return samples > 0 ? rows % samples == 0 : rows == 0;
+  };
+  if (!is_list || x.shape.empty() || !fits(x.shape[0], ids.shape[0])) {
     return Status(ErrorKind::kConfig,
                   StrCat("expected sample ids i64 [samples] and an input of so many rows, or a "
                          "multiple, found ",

@@ -3,6 +3,8 @@
 // the update is the daemon's own RunUpdate(). The same check must catch two well-known mistakes:
 //   mean of means          every micro-batch weighs the same, however many samples it has
 //   last micro-batch only  earlier micro-batches of an update are overwritten
+// And so for a loss over tokens, of which every sample has another number with a label:
+//   mean of rank means     every rank divides by its own count of tokens
 #pragma once
 
 #include <cstdint>
@@ -21,6 +23,9 @@ struct SelftestCase {
   double right = 0;
   double mean_of_means = 0;
   double last_only = 0;
+  double tokens = 0;            // of the loss over tokens, done right
+  double rank_means = 0;        // and with every rank's own divisor
+  double rank_means_error = 0;  // how far that is from the right weight of a token, at most
 
   // The largest deviation that rounding explains: 1e-6, or half a unit in the last place of f32
   // times the root of the number of micro-steps, whose gradients are added one by one.
@@ -30,6 +35,7 @@ struct SelftestCase {
   [[nodiscard]] double mean_of_means_error() const;
   // That is so much more than the tolerance that the gradient must show it.
   [[nodiscard]] bool mean_of_means_shows() const;
+  [[nodiscard]] bool rank_means_show() const;
   // Some rank has more than one micro-batch with samples.
   [[nodiscard]] bool several_steps() const;
   // The right way is right, and each mistake is caught where it shows.

@@ -37,6 +37,7 @@ Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& jo
 Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& job, const Plan& plan,
                                                TrainingData data) {
   GACCD_ASSIGN_OR_RETURN(Model model, Model::Make(job.model, data.train->spec()));
+  model.SetDropoutSeed(job.seed);
   GACCD_RETURN_IF_ERROR(model.ApplyRules(job.optimizer));
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule,
                          ScheduleOf(job, plan.effective_batch(), data.train->size()));

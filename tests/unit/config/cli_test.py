@@ -183,7 +183,8 @@ class JsonTest(unittest.TestCase):
         self.assertEqual([one["mode"] for one in modes], ["exact", "floor", "ceil", "nearest"])
         self.assertEqual(" ".join(modes[0]),
                          "mode nodes gpus_per_node micro_batch target_batch eff_batch accum_steps "
-                         "deviation mean_of_means last_micro_batch_only passed")
+                         "deviation mean_of_means last_micro_batch_only "
+                         "tokens_deviation mean_of_rank_means passed")
         self.assertTrue(all(one["passed"] for one in modes))
 
 

@@ -40,6 +40,7 @@ std::vector<EngineCase> CasesOf(int ranks) {
          .optimizer = kAdamW,
          .tokens = 6,
          .token_weights = true},
+        {.name = "dropout", .micro = 5, .target = 13, .tokens = 6, .dropout = 0.3},
         {.name = "other_tensors", .micro = 5, .target = 13, .other_tensors = true},
         {.name = "groups", .micro = 5, .target = 13, .optimizer = Grouped(kAdamW)},
         {.name = "groups_sgd", .micro = 5, .target = 13, .optimizer = Grouped(kNesterov)},
@@ -65,6 +66,7 @@ std::vector<EngineCase> CasesOf(int ranks) {
          .clip_norm = 0.5},
         {.name = "groups", .micro = 4, .target = 9 * n + 1, .optimizer = Grouped(kAdamW)},
         {.name = "tokens", .micro = 4, .target = 7 * n - 1, .clip_norm = 0.1, .tokens = 6},
+        {.name = "dropout", .micro = 4, .target = 7 * n - 1, .dropout = 0.3},
     };
     for (EngineCase& test : cases) test.ranks = ranks;
   }

@@ -261,7 +261,8 @@ Status RunUpdates(const EngineCase& test, const Setting& setting, Engine& engine
     // What is told before the reduction counts, not what there was at the beginning.
     std::ranges::fill(control_words, -1);
     if (options.update) tell();
-    const UpdateSettings settings{.lr = test.optimizer.lr * (1 + static_cast<double>(u % 3)),
+    const UpdateSettings settings{.update = u,
+                                  .lr = test.optimizer.lr * (1 + static_cast<double>(u % 3)),
                                   .clip_norm = test.clip_norm,
                                   .control_words = control_words};
     GACCD_RETURN_IF_ERROR(options.update
@@ -333,9 +334,13 @@ Model ModelOf(const EngineCase& test, int rank) {
     ModelSpec spec{.layers = {}, .loss = test.loss};
     if (test.tokens > 0) {
       spec.layers.push_back({"wte", EmbeddingSpec{kTokenVocabulary, test.widths.front()}});
+      if (test.dropout > 0) spec.layers.push_back({"drop", DropoutSpec{test.dropout}});
     }
     for (std::size_t i = 1; i < test.widths.size(); ++i) {
       if (i > 1) spec.layers.push_back({StrCat("relu", i), ReluSpec{}});
+      if (i > 1 && test.dropout > 0) {
+        spec.layers.push_back({StrCat("drop", i), DropoutSpec{test.dropout}});
+      }
       spec.layers.push_back(
           {StrCat("fc", i), LinearSpec{test.widths[i - 1], test.widths[i], true}});
     }

@@ -38,6 +38,7 @@ struct EngineCase {
   // token, or none: -100. Other features have no meaning then.
   std::int64_t tokens = 0;
   bool token_weights = false;  // every label has its weight
+  double dropout = 0;          // after every layer but the last
   // The features come last, behind a tensor that the model does not use.
   bool other_tensors = false;
   // Every weight goes through all collective functions before it is used; what is computed is the

@@ -24,6 +24,7 @@ namespace gaccd::testing {
 
 inline Job SmallJob() {
   Job job = SmallRegression();
+  job.model.layers.insert(job.model.layers.begin() + 2, {"drop", DropoutSpec{0.2}});
   job.batch.target = 32;
   job.batch.micro = 5;
   job.optimizer = {.lr = 0.01, .kind = AdamWSpec{}};

@@ -299,7 +299,7 @@ TEST_F(ResumeTest, AnotherRunIsRefusedByName) {
               HasSubstr("beta2 0.999 -> adamw beta1 0.9 beta2 0.9;"));
   EXPECT_THAT(error([](Job& j) {
                 std::get<LinearSpec>(j.model.layers[0].kind).out = 17;
-                std::get<LinearSpec>(j.model.layers[2].kind).in = 17;
+                std::get<LinearSpec>(j.model.layers.back().kind).in = 17;
               }),
               HasSubstr("the parameter fc1.weight [16, 10]"));
   EXPECT_THAT(error([](Job& j) { j.model.layers[1].name = "relu2"; }),

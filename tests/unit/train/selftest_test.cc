@@ -42,6 +42,13 @@ TEST_P(SelftestPlans, RightWayIsRightAndMistakesAreCaught) {
     if (test.several_steps()) {
       EXPECT_GT(test.last_only, 1e-4);
     }
+    EXPECT_LE(test.tokens, 1e-6);
+    if (test.rank_means_show()) {
+      EXPECT_GT(test.rank_means, 1e-5);
+    }
+    if (test.plan.world() > 1) {
+      EXPECT_TRUE(test.rank_means_show());
+    }
     EXPECT_TRUE(test.passed());
   }
 }
@@ -61,6 +68,13 @@ TEST(SelftestCase, FailsWhenAnythingIsOff) {
   EXPECT_FALSE(bad.passed());
   bad = good;
   bad.last_only = 0;
+  EXPECT_FALSE(bad.passed());
+  bad = good;
+  bad.tokens = 1e-5;
+  EXPECT_FALSE(bad.passed());
+  bad = good;
+  bad.rank_means_error = 0.1;
+  bad.rank_means = 1e-8;
   EXPECT_FALSE(bad.passed());
   bad = good;
   bad.right = std::numeric_limits<double>::quiet_NaN();
