@@ -14,6 +14,7 @@
 #include "collectives/comm/nccl_comm.h"
 #include "daemon/device/cuda/device_memory.h"
 #include "tests/gpu/gpu_test.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/engine/model_bench.h"
 
 namespace gaccd {
@@ -205,7 +206,7 @@ TEST_P(EngineTest, LastMicroBatchOnlyIsCaughtByTheAudit) {
   ASSERT_TRUE(gpu.made());
   const auto result = gpu.Update(problem.samples, kRagged, {}, 0, /*every_step_is_first=*/true);
   ASSERT_FALSE(result.ok());
-  EXPECT_EQ(result.status().kind(), ErrorKind::kInternal) << result.status().message();
+  EXPECT_THAT(result, HasKind(ErrorKind::kInternal));
   EXPECT_GT(RelativeDifference(gpu.Gradients(), expected), 100 * kSameInPieces);
 }
 
@@ -276,7 +277,7 @@ TEST_P(EngineTest, ABadValueStopsAndKeepsTheParameters) {
   problem.samples.features[40 * 48] = std::numeric_limits<float>::quiet_NaN();
   const auto result = gpu.Update(problem.samples, kRagged, {.lr = 0.1});
   ASSERT_FALSE(result.ok());
-  EXPECT_EQ(result.status().kind(), ErrorKind::kNoRequeue) << result.status().message();
+  EXPECT_THAT(result, HasKind(ErrorKind::kNoRequeue));
   EXPECT_EQ(gpu.Parameters(), before);
 }
 

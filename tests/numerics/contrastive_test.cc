@@ -14,6 +14,7 @@
 #include "daemon/engine/engine.h"
 #include "daemon/train/contrastive_gradient.h"
 #include "daemon/train/update.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -353,7 +354,7 @@ TEST(ContrastiveUpdatesTest, GpusAreRefused) {
   const Setting setting({"", 1, 10, 20});
   const auto comm = MakeSingle();
   const auto engine = MakeEngine(*comm, setting.model, {.choice = {.device = Device::kCuda}});
-  EXPECT_EQ(engine.status().kind(), ErrorKind::kConfig);
+  EXPECT_THAT(engine, HasKind(ErrorKind::kConfig));
 }
 
 }  // namespace

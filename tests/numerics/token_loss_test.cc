@@ -12,6 +12,7 @@
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
 #include "daemon/optim/norm.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/train/engine_runs.h"
 
 namespace gaccd::testing {
@@ -285,8 +286,8 @@ TEST(TokenDivisorTest, OfZeroIsAnErrorOrASkippedUpdate) {
       const auto found = RunEngine(comm, test, {});
       EXPECT_EQ(found.ok(), outlive);
       if (!found.ok()) {
-        EXPECT_EQ(found.status().kind(), ErrorKind::kData);
-        EXPECT_THAT(found.status().message(), ::testing::HasSubstr("no prediction of this update"));
+        EXPECT_THAT(found, HasKind(ErrorKind::kData));
+        EXPECT_THAT(found, HasMessage(::testing::HasSubstr("no prediction of this update")));
         return Status::Ok();
       }
       const auto skipped =

@@ -6,6 +6,7 @@
 
 #include "daemon/train/update.h"
 #include "tests/ranks/cuda_engine_ranks.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd::testing {
 namespace {
@@ -33,8 +34,7 @@ class CudaEngineFailureTest : public ::testing::Test {
     for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
       SCOPED_TRACE(rank);
       ASSERT_FALSE(outcomes[rank].run.ok());
-      EXPECT_EQ(outcomes[rank].run.status().kind(), ErrorKind::kUnavailable)
-          << outcomes[rank].run.status().message();
+      EXPECT_THAT(outcomes[rank].run, HasKind(ErrorKind::kUnavailable));
       EXPECT_LE(outcomes[rank].took, 2 * kBound) << outcomes[rank].run.status().message();
     }
   }
@@ -75,8 +75,8 @@ TEST_F(CudaEngineFailureTest, ARankThatHangsIsNamed) {
   const auto outcomes = RunCudaRanks(kCase, {.bound = kBound, .options = Hang});
   ExpectAllFailInTime(outcomes);
   for (const int rank : {0, 1}) {
-    EXPECT_THAT(outcomes[static_cast<std::size_t>(rank)].run.status().message(),
-                HasSubstr("rank 2 on node0 did not enter"));
+    EXPECT_THAT(outcomes[static_cast<std::size_t>(rank)].run,
+                HasMessage(HasSubstr("rank 2 on node0 did not enter")));
   }
 }
 

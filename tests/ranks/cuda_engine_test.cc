@@ -7,6 +7,7 @@
 #include "daemon/device/cuda/cuda_context.h"
 #include "daemon/device/cuda/device_memory.h"
 #include "tests/ranks/cuda_engine_ranks.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd::testing {
 namespace {
@@ -209,8 +210,8 @@ TEST(CudaEngineMemory, ChannelsOfNcclCount) {
     for (const RankOutcome& outcome : RunCudaRanks(test)) {
       EXPECT_EQ(outcome.run.ok(), channels < kRoom) << channels;
       if (outcome.run.ok()) continue;
-      EXPECT_EQ(outcome.run.status().kind(), ErrorKind::kConfig);
-      EXPECT_THAT(outcome.run.status().message(), HasSubstr("does not fit on the GPU"));
+      EXPECT_THAT(outcome.run, HasKind(ErrorKind::kConfig));
+      EXPECT_THAT(outcome.run, HasMessage(HasSubstr("does not fit on the GPU")));
     }
   }
   ResetGpus(1);
@@ -267,7 +268,7 @@ TEST_P(CudaEnginesTest, NanOnOneRankStopsAllAlike) {
   for (const auto& run : RunCpuRanks(test, options)) EXPECT_FALSE(run.ok());
   for (const RankOutcome& outcome : RunCudaRanks(test, {.options = [&](int) { return options; }})) {
     ASSERT_FALSE(outcome.run.ok());
-    EXPECT_EQ(outcome.run.status().kind(), ErrorKind::kNoRequeue) << outcome.run.status().message();
+    EXPECT_THAT(outcome.run, HasKind(ErrorKind::kNoRequeue));
   }
   ASSERT_EQ(left.size(), 4U);
   for (std::size_t i = 1; i < left.size(); ++i) {
@@ -303,9 +304,9 @@ TEST_P(CudaEnginesTest, ALostMicroBatchIsNamedOnEveryRank) {
   };
   for (const RankOutcome& outcome : RunCudaRanks(GetParam(), {.options = lose})) {
     ASSERT_FALSE(outcome.run.ok());
-    EXPECT_EQ(outcome.run.status().kind(), ErrorKind::kInternal);
-    EXPECT_THAT(outcome.run.status().message(), HasSubstr("the plan has 33 samples"));
-    EXPECT_THAT(outcome.run.status().message(), HasSubstr("rank 0: 16, rank 1: 13"));
+    EXPECT_THAT(outcome.run, HasKind(ErrorKind::kInternal));
+    EXPECT_THAT(outcome.run, HasMessage(HasSubstr("the plan has 33 samples")));
+    EXPECT_THAT(outcome.run, HasMessage(HasSubstr("rank 0: 16, rank 1: 13")));
   }
 }
 

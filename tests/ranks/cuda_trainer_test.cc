@@ -13,6 +13,7 @@
 #include "daemon/train/trainer.h"
 #include "tests/ranks/nccl_ranks.h"
 #include "tests/standin/cublaslt_standin.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/data/file_util.h"
 #include "tests/unit/train/engine_runs.h"
 #include "tests/unit/train/small_regression.h"
@@ -105,8 +106,8 @@ TEST(CudaTrainer, Bf16AndTf32AreTakenOnGpusAndRefusedOnCpus) {
   EXPECT_TRUE(TrainOnGpus(job, 2).status.ok());
   const Status refused = TrainOnCpus(job, 2).status;
   ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.kind(), ErrorKind::kConfig);
-  EXPECT_THAT(refused.message(), HasSubstr("bf16"));
+  EXPECT_THAT(refused, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(refused, HasMessage(HasSubstr("bf16")));
   job.numerics = {.tf32 = true};
   EXPECT_TRUE(TrainOnGpus(job, 1).status.ok());
   EXPECT_FALSE(TrainOnCpus(job, 1).status.ok());
@@ -164,8 +165,8 @@ TEST(CudaTrainer, DivergenceNamesTheUpdateOnEveryRank) {
   const Trained found = TrainOnGpus(job, 2);
   for (const Trained* trained : {&expected, &found}) {
     ASSERT_FALSE(trained->status.ok());
-    EXPECT_EQ(trained->status.kind(), ErrorKind::kNoRequeue) << trained->status.message();
-    EXPECT_THAT(trained->status.message(), HasSubstr("update 2: training diverged"));
+    EXPECT_THAT(trained->status, HasKind(ErrorKind::kNoRequeue));
+    EXPECT_THAT(trained->status, HasMessage(HasSubstr("update 2: training diverged")));
     EXPECT_EQ(trained->summary.updates, 1);
   }
   EXPECT_LE(Distance(found.parameters, expected.parameters), 1e-5);
@@ -233,11 +234,11 @@ TEST_F(CudaTrainerGuards, StopNamesTheOffender) {
   const Trained found = TrainOnGpus(job, 3);
   for (const Trained* trained : {&expected, &found}) {
     ASSERT_FALSE(trained->status.ok());
-    EXPECT_EQ(trained->status.kind(), ErrorKind::kNoRequeue);
-    EXPECT_THAT(trained->status.message(), HasSubstr("update 2: training diverged"));
-    EXPECT_THAT(trained->status.message(), HasSubstr("rank 1 on node0: micro-batch 3 of 3: the "
-                                                     "gradient of fc1.weight is not finite; "
-                                                     "samples 52, 53, 54"));
+    EXPECT_THAT(trained->status, HasKind(ErrorKind::kNoRequeue));
+    EXPECT_THAT(trained->status, HasMessage(HasSubstr("update 2: training diverged")));
+    EXPECT_THAT(trained->status, HasMessage(HasSubstr("rank 1 on node0: micro-batch 3 of 3: the "
+                                                      "gradient of fc1.weight is not finite; "
+                                                      "samples 52, 53, 54")));
     EXPECT_EQ(trained->summary.updates, 1);
   }
   EXPECT_LE(Distance(found.parameters, expected.parameters), 1e-5);

@@ -12,6 +12,7 @@
 #include "collectives/comm/nccl_hello.h"
 #include "tests/ranks/device_copies.h"
 #include "tests/ranks/nccl_ranks.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -62,8 +63,8 @@ std::vector<Outcome> RunUntilAllFail(int ranks, const NcclRanks& asked,
 
 void ExpectUnavailable(const Outcome& outcome, const std::string& part) {
   ASSERT_FALSE(outcome.status.ok());
-  EXPECT_EQ(outcome.status.kind(), ErrorKind::kUnavailable) << outcome.status.message();
-  EXPECT_THAT(outcome.status.message(), HasSubstr(part));
+  EXPECT_THAT(outcome.status, HasKind(ErrorKind::kUnavailable));
+  EXPECT_THAT(outcome.status, HasMessage(HasSubstr(part)));
   EXPECT_LE(outcome.took, kBound) << outcome.status.message();
 }
 
@@ -208,11 +209,11 @@ TEST_F(NcclFailureTest, FirstErrorStays) {
         const std::string first = comm.Poll().message();
         EXPECT_THAT(first, HasSubstr("all-reduce #1"));
         std::int64_t one = 1;
-        EXPECT_EQ(SumOnDevice(comm).message(), first);
-        EXPECT_EQ(comm.Broadcast(View(std::span(&one, 1)), 0).message(), first);
-        EXPECT_EQ(comm.Barrier().message(), first);
-        EXPECT_EQ(comm.Allocate(8).status().message(), first);
-        EXPECT_EQ(comm.Split(0, 0).status().message(), first);
+        EXPECT_THAT(SumOnDevice(comm), HasMessage(first));
+        EXPECT_THAT(comm.Broadcast(View(std::span(&one, 1)), 0), HasMessage(first));
+        EXPECT_THAT(comm.Barrier(), HasMessage(first));
+        EXPECT_THAT(comm.Allocate(8), HasMessage(first));
+        EXPECT_THAT(comm.Split(0, 0), HasMessage(first));
         return Status::Ok();
       });
 }
@@ -311,7 +312,7 @@ TEST_F(NcclFailureTest, BrokenGpuIsNamed) {
     return SumOnDevice(comm);
   });
   ASSERT_FALSE(outcomes[0].status.ok());
-  EXPECT_THAT(outcomes[0].status.message(), HasSubstr("cudaErrorIllegalAddress"));
+  EXPECT_THAT(outcomes[0].status, HasMessage(HasSubstr("cudaErrorIllegalAddress")));
   // That rank did not come; or its watch was the first to notice, and gave up.
   ExpectUnavailable(outcomes[1], "rank 1 on node0, GPU 1: all-reduce #1");
   ExpectUnavailable(outcomes[1], ": rank 0 on node0 ");
@@ -330,7 +331,7 @@ TEST_F(NcclFailureTest, CapturedStreamIsRefused) {
     EXPECT_TRUE(comm.Poll().ok());
     return refused;
   });
-  EXPECT_THAT(outcomes[0].status.message(), HasSubstr("the stream is being captured"));
+  EXPECT_THAT(outcomes[0].status, HasMessage(HasSubstr("the stream is being captured")));
 }
 
 // Others may capture graphs while the watch asks its events.
@@ -362,12 +363,12 @@ TEST_F(NcclFailureTest, WrongArgumentsAreTold) {
     GACCD_ASSIGN_OR_RETURN(const DeviceBuffer data, DeviceBuffer::Allocate(8, "data"));
     const MutableBuffer device{data.data(), 2, DType::kF32, MemoryKind::kCuda};
     const MutableBuffer bytes{data.data(), 2, DType::kU8, MemoryKind::kCuda};
-    EXPECT_THAT(comm.AllReduceSum(device, View(std::span(host))).message(),
-                HasSubstr("'out' must be device memory, found host memory"));
-    EXPECT_THAT(comm.AllReduceSum(View(std::span(host)), device).message(),
-                HasSubstr("'out' must be host memory, found device memory"));
-    EXPECT_THAT(comm.AllReduceSum(bytes, bytes).message(), HasSubstr("not summed"));
-    EXPECT_THAT(comm.Broadcast(device, 1).message(), HasSubstr("root must be 0..0"));
+    EXPECT_THAT(comm.AllReduceSum(device, View(std::span(host))),
+                HasMessage(HasSubstr("'out' must be device memory, found host memory")));
+    EXPECT_THAT(comm.AllReduceSum(View(std::span(host)), device),
+                HasMessage(HasSubstr("'out' must be host memory, found device memory")));
+    EXPECT_THAT(comm.AllReduceSum(bytes, bytes), HasMessage(HasSubstr("not summed")));
+    EXPECT_THAT(comm.Broadcast(device, 1), HasMessage(HasSubstr("root must be 0..0")));
     return comm.Poll();
   });
   EXPECT_TRUE(outcomes[0].status.ok()) << outcomes[0].status.message();

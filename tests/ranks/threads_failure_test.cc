@@ -11,6 +11,7 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -54,7 +55,7 @@ constexpr milliseconds kAtOnce{15'000};
 void ExpectError(const Status& status, ErrorKind kind, const std::string& part) {
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.kind(), kind) << status.message();
-  EXPECT_THAT(status.message(), HasSubstr(part));
+  EXPECT_THAT(status, HasMessage(HasSubstr(part)));
 }
 
 TEST(ThreadsTimeout, NamesTheRankThatDoesNotCome) {
@@ -69,9 +70,9 @@ TEST(ThreadsTimeout, NamesTheRankThatDoesNotCome) {
     return status;
   });
   ExpectError(outcome.result, ErrorKind::kUnavailable, "rank 2");
-  EXPECT_THAT(outcome.result.message(), HasSubstr("all-reduce #2"));
-  EXPECT_THAT(outcome.result.message(),
-              AllOf(Not(HasSubstr("rank 0")), Not(HasSubstr("rank 1")), Not(HasSubstr("rank 3"))));
+  EXPECT_THAT(outcome.result, HasMessage(HasSubstr("all-reduce #2")));
+  EXPECT_THAT(outcome.result, HasMessage(AllOf(Not(HasSubstr("rank 0")), Not(HasSubstr("rank 1")),
+                                               Not(HasSubstr("rank 3")))));
   // The late rank hears it too.
   for (const Status& status : outcome.ranks) {
     ExpectError(status, ErrorKind::kUnavailable, "rank 2");
@@ -91,7 +92,7 @@ TEST(ThreadsTimeout, NamesAllThatDoNotCome) {
     return status;
   });
   ExpectError(outcome.result, ErrorKind::kUnavailable, "rank 1");
-  EXPECT_THAT(outcome.result.message(), HasSubstr("rank 4"));
+  EXPECT_THAT(outcome.result, HasMessage(HasSubstr("rank 4")));
 }
 
 TEST(ThreadsTimeout, NamesTheSenderThatDoesNotCome) {
@@ -109,7 +110,7 @@ TEST(ThreadsTimeout, NamesTheSenderThatDoesNotCome) {
     return status;
   });
   ExpectError(outcome.result, ErrorKind::kUnavailable, "rank 1");
-  EXPECT_THAT(outcome.result.message(), HasSubstr("send and receive #1"));
+  EXPECT_THAT(outcome.result, HasMessage(HasSubstr("send and receive #1")));
 }
 
 TEST(ThreadsFailure, SendsWithoutAReceiverAreToldToAll) {
@@ -308,8 +309,8 @@ TEST(ThreadsMismatch, DifferentCallsAreRefusedAndNamed) {
     });
     SCOPED_TRACE(mismatch.name);
     ExpectError(outcome.result, ErrorKind::kInternal, "rank 1 ");
-    EXPECT_THAT(outcome.result.message(), HasSubstr(mismatch.usual_text));
-    EXPECT_THAT(outcome.result.message(), HasSubstr(mismatch.odd_text));
+    EXPECT_THAT(outcome.result, HasMessage(HasSubstr(mismatch.usual_text)));
+    EXPECT_THAT(outcome.result, HasMessage(HasSubstr(mismatch.odd_text)));
     for (const Status& status : outcome.ranks) EXPECT_FALSE(status.ok());
     EXPECT_LT(outcome.took, kAtOnce);
   }

@@ -4,6 +4,7 @@
 
 #include "collectives/comm/threads.h"
 #include "tests/ranks/op_gradients.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -34,8 +35,8 @@ TEST(CollectiveGradients, WrongOnesAreSeen) {
       const Status status =
           RunThreadRanks(ranks, {}, [&](Communicator& comm) { return test.run(comm); });
       ASSERT_FALSE(status.ok()) << test.name << ", " << ranks << " ranks: not seen";
-      EXPECT_THAT(status.message(),
-                  AnyOf(HasSubstr("finite differences"), HasSubstr("the gradient is wrong")));
+      EXPECT_THAT(status, HasMessage(AnyOf(HasSubstr("finite differences"),
+                                           HasSubstr("the gradient is wrong"))));
     }
   }
 }

@@ -7,6 +7,7 @@
 
 #include "tests/standin/test_kernels.h"
 #include "tests/standin/test_support.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd::standin_test {
 namespace {
@@ -125,7 +126,7 @@ TEST_F(MemoryTest, InjectedErrors) {
   EXPECT_CUDA(cudaFree(refused));
   standin::FailCall("kernel", 1, cudaErrorLaunchOutOfResources);
   const Status status = Reverse(nullptr, 32, static_cast<int*>(memory), static_cast<int*>(memory));
-  EXPECT_NE(status.message().find("cudaErrorLaunchOutOfResources"), std::string::npos);
+  EXPECT_THAT(status, HasMessage(testing::HasSubstr("cudaErrorLaunchOutOfResources")));
   EXPECT_CUDA(cudaGetLastError());
   EXPECT_CUDA(cudaFree(memory));
 }

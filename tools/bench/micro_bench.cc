@@ -60,8 +60,7 @@ Status RunMicroSteps(benchmark::State& state, std::int64_t samples) {
   const BatchView batch{.samples = samples, .tensors = tensors};
   bool first = true;
   for (auto _ : state) {
-    const auto sums =
-        replica->MicroStep(batch, 1.0F / static_cast<float>(samples), first);
+    const auto sums = replica->MicroStep(batch, 1.0F / static_cast<float>(samples), first);
     if (!sums.ok()) return sums.status();
     first = false;
   }

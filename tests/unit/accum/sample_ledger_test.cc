@@ -11,6 +11,7 @@
 
 #include "collectives/comm/threads.h"
 #include "daemon/plan/plan.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -74,10 +75,10 @@ TEST(SampleLedgerTest, MismatchNamesBothSumsAndAllCountsOnEveryRank) {
   ASSERT_EQ(seen.size(), 3u);
   for (const Status& audit : seen) {
     ASSERT_FALSE(audit.ok());
-    EXPECT_EQ(audit.kind(), ErrorKind::kInternal);
-    EXPECT_THAT(audit.message(), HasSubstr("the plan has 39 samples"));
-    EXPECT_THAT(audit.message(), HasSubstr("the ranks counted 35"));
-    EXPECT_THAT(audit.message(), HasSubstr("rank 0: 13, rank 1: 9, rank 2: 13"));
+    EXPECT_THAT(audit, HasKind(ErrorKind::kInternal));
+    EXPECT_THAT(audit, HasMessage(HasSubstr("the plan has 39 samples")));
+    EXPECT_THAT(audit, HasMessage(HasSubstr("the ranks counted 35")));
+    EXPECT_THAT(audit, HasMessage(HasSubstr("rank 0: 13, rank 1: 9, rank 2: 13")));
   }
 }
 
@@ -93,8 +94,8 @@ TEST(SampleLedgerTest, InverseCountNeedsASample) {
   for (const std::int64_t count : {0, -1}) {
     const auto inverse = InverseCount(count);
     ASSERT_FALSE(inverse.ok());
-    EXPECT_EQ(inverse.status().kind(), ErrorKind::kInternal);
-    EXPECT_THAT(inverse.status().message(), HasSubstr(std::to_string(count)));
+    EXPECT_THAT(inverse, HasKind(ErrorKind::kInternal));
+    EXPECT_THAT(inverse, HasMessage(HasSubstr(std::to_string(count))));
   }
 }
 

@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <thread>
 
+#include "tests/unit/base/status_matchers.h"
+
 namespace gaccd {
 namespace {
 
@@ -56,8 +58,8 @@ TEST_F(FilesTest, ReplaceFileLeavesOldOrNew) {
     EXPECT_EQ(*ReadStart(Path("a"), 3), "sec");
     EXPECT_THAT(Names(), ElementsAre("a"));
     const Status failed = ReplaceFile(Path("no/a"), "x", durable);
-    EXPECT_EQ(failed.kind(), ErrorKind::kIo);
-    EXPECT_THAT(failed.message(), HasSubstr("No such file"));
+    EXPECT_THAT(failed, HasKind(ErrorKind::kIo));
+    EXPECT_THAT(failed, HasMessage(HasSubstr("No such file")));
   }
 }
 
@@ -101,19 +103,19 @@ TEST_F(FilesTest, InputFileReadsExactlyWhatItPromises) {
   EXPECT_EQ(text, "3456");
   ASSERT_EQ(::truncate(Path("a").c_str(), 5), 0);
   const Status shorter = file->ReadAt(3, std::as_writable_bytes(std::span(text)));
-  EXPECT_THAT(shorter.message(), HasSubstr("found its end at 5"));
+  EXPECT_THAT(shorter, HasMessage(HasSubstr("found its end at 5")));
 }
 
 TEST_F(FilesTest, OnlyRegularFilesAreRead) {
   ASSERT_EQ(::mkfifo(Path("fifo").c_str(), 0600), 0);
-  EXPECT_THAT(InputFile::Open(Path("fifo")).status().message(), HasSubstr("a FIFO"));
-  EXPECT_THAT(InputFile::Open(folder_).status().message(), HasSubstr("a directory"));
+  EXPECT_THAT(InputFile::Open(Path("fifo")), HasMessage(HasSubstr("a FIFO")));
+  EXPECT_THAT(InputFile::Open(folder_), HasMessage(HasSubstr("a directory")));
   // Nobody writes into it, nobody reads from it: neither may wait for that.
-  EXPECT_THAT(ReadStart(Path("fifo"), 9).status().message(), HasSubstr("a FIFO"));
-  EXPECT_THAT(OpenFile(Path("fifo"), O_WRONLY | O_APPEND | O_CREAT).status().message(),
-              HasSubstr("No such device"));
-  EXPECT_THAT(ReadSmallFile(Path("no"), ErrorKind::kConfig).status().message(),
-              HasSubstr("cannot read '" + Path("no") + "': No such file"));
+  EXPECT_THAT(ReadStart(Path("fifo"), 9), HasMessage(HasSubstr("a FIFO")));
+  EXPECT_THAT(OpenFile(Path("fifo"), O_WRONLY | O_APPEND | O_CREAT),
+              HasMessage(HasSubstr("No such device")));
+  EXPECT_THAT(ReadSmallFile(Path("no"), ErrorKind::kConfig),
+              HasMessage(HasSubstr("cannot read '" + Path("no") + "': No such file")));
 }
 
 TEST_F(FilesTest, FilesAndFoldersOfOthersAreRefused) {
@@ -123,10 +125,10 @@ TEST_F(FilesTest, FilesAndFoldersOfOthersAreRefused) {
   EXPECT_TRUE(OpenOwnFolder(folder_).ok());
   ASSERT_EQ(::chown(Path("a").c_str(), 4711, 4711), 0);
   ASSERT_EQ(::chown(folder_.c_str(), 4711, 4711), 0);
-  EXPECT_THAT(InputFile::Open(Path("a"), Links::kRefuse).status().message(),
-              HasSubstr("belongs to user 4711, expected user 0"));
+  EXPECT_THAT(InputFile::Open(Path("a"), Links::kRefuse),
+              HasMessage(HasSubstr("belongs to user 4711, expected user 0")));
   EXPECT_TRUE(InputFile::Open(Path("a")).ok()) << "what a user names himself";
-  EXPECT_THAT(OpenOwnFolder(folder_).status().message(), HasSubstr("belongs to user 4711"));
+  EXPECT_THAT(OpenOwnFolder(folder_), HasMessage(HasSubstr("belongs to user 4711")));
 }
 
 TEST_F(FilesTest, SmallFilesAreBounded) {
@@ -134,8 +136,8 @@ TEST_F(FilesTest, SmallFilesAreBounded) {
   EXPECT_EQ(ReadSmallFile(Path("most"), ErrorKind::kConfig)->size(), kMaxTextBytes);
   ASSERT_TRUE(ReplaceFile(Path("more"), std::string(kMaxTextBytes + 1, 'x'), false).ok());
   const auto more = ReadSmallFile(Path("more"), ErrorKind::kConfig);
-  EXPECT_EQ(more.status().kind(), ErrorKind::kConfig);
-  EXPECT_THAT(more.status().message(), HasSubstr("found 1048577"));
+  EXPECT_THAT(more, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(more, HasMessage(HasSubstr("found 1048577")));
 }
 
 TEST_F(FilesTest, FoldersAreMadeAndListedWithinABound) {
@@ -146,9 +148,9 @@ TEST_F(FilesTest, FoldersAreMadeAndListedWithinABound) {
   ASSERT_TRUE(MakeFolders(Path("x/y/z")).ok()) << "an existing folder is fine";
   ASSERT_TRUE(ReplaceFile(Path("x/b"), "", false).ok());
   EXPECT_THAT(*ListFolder(Path("x"), 2), ElementsAre("b", "y"));
-  EXPECT_EQ(ListFolder(Path("x"), 1).status().kind(), ErrorKind::kData);
-  EXPECT_EQ(ListFolder(Path("none"), 1).status().kind(), ErrorKind::kIo);
-  EXPECT_THAT(MakeFolders(Path("x/b/c")).message(), HasSubstr("Not a directory"));
+  EXPECT_THAT(ListFolder(Path("x"), 1), HasKind(ErrorKind::kData));
+  EXPECT_THAT(ListFolder(Path("none"), 1), HasKind(ErrorKind::kIo));
+  EXPECT_THAT(MakeFolders(Path("x/b/c")), HasMessage(HasSubstr("Not a directory")));
   EXPECT_EQ(FolderOf("a/b/c"), "a/b");
   EXPECT_EQ(FolderOf("/c"), "/");
   EXPECT_EQ(FolderOf("c"), ".");
@@ -169,7 +171,7 @@ TEST_F(FilesTest, OfManyWritersOneMakesTheFile) {
   EXPECT_EQ(made, 1);
   EXPECT_THAT(Names(), ElementsAre("once"));
   EXPECT_EQ(ReadStart(Path("once"), 2000)->size(), 1000u);
-  EXPECT_EQ(CreateFileOnce(Path("no/once"), "").status().kind(), ErrorKind::kIo);
+  EXPECT_THAT(CreateFileOnce(Path("no/once"), ""), HasKind(ErrorKind::kIo));
 }
 
 TEST_F(FilesTest, FilesAreForTheirUserOnly) {
@@ -191,7 +193,7 @@ TEST_F(FilesTest, FilesAreForTheirUserOnly) {
 TEST_F(FilesTest, AFullDeviceIsAnError) {
   const auto full = OpenFile("/dev/full", O_WRONLY);
   ASSERT_TRUE(full.ok());
-  EXPECT_THAT(WriteAll(full->get(), "x", "/dev/full").message(), HasSubstr("No space left"));
+  EXPECT_THAT(WriteAll(full->get(), "x", "/dev/full"), HasMessage(HasSubstr("No space left")));
 }
 
 }  // namespace

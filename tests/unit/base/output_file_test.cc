@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "collectives/base/files.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -29,8 +30,8 @@ class OutputFileTest : public ::testing::Test {
   [[nodiscard]] std::string Path(const std::string& name) const { return folder_ + "/" + name; }
   static std::string Refusal(const std::string& path) {
     const Status status = CheckOutputFile(path);
-    EXPECT_EQ(status.kind(), ErrorKind::kIo);
-    EXPECT_THAT(status.message(), HasSubstr("'" + path + "'"));
+    EXPECT_THAT(status, HasKind(ErrorKind::kIo));
+    EXPECT_THAT(status, HasMessage(HasSubstr("'" + path + "'")));
     return status.message();
   }
 

@@ -37,14 +37,14 @@ TEST(Status, SuccessHoldsNothing) {
 TEST(Status, ErrorKeepsKindAndMessage) {
   const Status status(ErrorKind::kData, "label 12");
   EXPECT_FALSE(status.ok());
-  EXPECT_EQ(status.kind(), ErrorKind::kData);
-  EXPECT_EQ(status.message(), "label 12");
+  EXPECT_THAT(status, HasKind(ErrorKind::kData));
+  EXPECT_THAT(status, HasMessage("label 12"));
 }
 
 TEST(Status, ContextGoesInFrontAndKeepsTheKind) {
   const Status status = Status(ErrorKind::kIo, "no such file").WithContext("train.idx");
-  EXPECT_EQ(status.message(), "train.idx: no such file");
-  EXPECT_EQ(status.kind(), ErrorKind::kIo);
+  EXPECT_THAT(status, HasMessage("train.idx: no such file"));
+  EXPECT_THAT(status, HasKind(ErrorKind::kIo));
 }
 
 TEST(Status, KindsAreTheExitCodesAndHaveNames) {
@@ -68,13 +68,13 @@ TEST(Result, ValueOrTheReasonWhyNot) {
   EXPECT_TRUE(Half(8).status().ok());
   const Result<int> wrong = Half(7);
   ASSERT_FALSE(wrong.ok());
-  EXPECT_EQ(wrong.status().message(), "expected an even number, found 7");
+  EXPECT_THAT(wrong, HasMessage("expected an even number, found 7"));
 }
 
 TEST(Result, EarlyReturnPassesTheFirstErrorOn) {
   EXPECT_EQ(*Quarter(8), 2);
-  EXPECT_EQ(Quarter(7).status().message(), "expected an even number, found 7");
-  EXPECT_EQ(Quarter(6).status().message(), "expected an even number, found 3");
+  EXPECT_THAT(Quarter(7), HasMessage("expected an even number, found 7"));
+  EXPECT_THAT(Quarter(6), HasMessage("expected an even number, found 3"));
   EXPECT_TRUE(OnlyEven(2).ok());
   EXPECT_FALSE(OnlyEven(3).ok());
 }
@@ -95,6 +95,16 @@ TEST(StatusMatchersTest, MayBeAskedOfASuccess) {
   EXPECT_THAT(bad, IsError(ErrorKind::kData, "3 rows"));
   EXPECT_THAT(bad, testing::Not(IsError(ErrorKind::kData, "4 rows")));
   EXPECT_THAT(bad.status(), testing::Not(IsError(ErrorKind::kIo, "3 rows")));
+}
+
+TEST(StatusMatchers, MayBeAskedOfASuccess) {
+  const Status failed(ErrorKind::kData, "row 3");
+  EXPECT_THAT(failed, HasKind(ErrorKind::kData));
+  EXPECT_THAT(failed, HasMessage("row 3"));
+  EXPECT_THAT(failed, testing::Not(HasKind(ErrorKind::kIo)));
+  EXPECT_THAT(failed, testing::Not(HasMessage("row")));
+  EXPECT_THAT(Status::Ok(), testing::Not(HasKind(ErrorKind::kData)));
+  EXPECT_THAT(Result<int>(3), testing::Not(HasMessage("")));
 }
 
 }  // namespace

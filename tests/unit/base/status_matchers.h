@@ -1,5 +1,6 @@
 // Matchers for Status and Result<T>. Unlike status.message(), they may be asked of a success.
 //   EXPECT_THAT(Load(path), IsError(ErrorKind::kData, "expected 3 rows"));
+//   EXPECT_THAT(Load(path), HasMessage(HasSubstr("expected 3 rows")));
 #pragma once
 
 #include <gmock/gmock.h>
@@ -9,8 +10,8 @@
 namespace gaccd {
 
 inline const Status& StatusOf(const Status& status) { return status; }
-template <typename T>
-const Status& StatusOf(const Result<T>& result) {
+template <typename T>  // Result and what else has a status()
+const Status& StatusOf(const T& result) {
   return result.status();
 }
 
@@ -25,6 +26,30 @@ MATCHER_P2(IsError, kind, part,
   *result_listener << "which is of kind " << ErrorKindName(status.kind()) << ": "
                    << status.message();
   return status.kind() == kind && status.message().find(part) != std::string::npos;
+}
+
+MATCHER_P(HasKind, kind,
+          std::string(negation ? "is no" : "is an") + " error of kind " +
+              std::string(ErrorKindName(kind))) {
+  const Status& status = StatusOf(arg);
+  if (status.ok()) {
+    *result_listener << "which is OK";
+    return false;
+  }
+  *result_listener << "which is of kind " << ErrorKindName(status.kind()) << ": "
+                   << status.message();
+  return status.kind() == kind;
+}
+
+MATCHER_P(HasMessage, inner,
+          std::string(negation ? "is no" : "is an") + " error whose message " +
+              ::testing::DescribeMatcher<std::string>(inner)) {
+  const Status& status = StatusOf(arg);
+  if (status.ok()) {
+    *result_listener << "which is OK";
+    return false;
+  }
+  return ::testing::ExplainMatchResult(inner, status.message(), result_listener);
 }
 
 }  // namespace gaccd

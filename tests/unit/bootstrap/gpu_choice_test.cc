@@ -6,6 +6,7 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -42,8 +43,8 @@ TEST(GpuChoice, TheOnlyOneIsItsOwn) {
 TEST(GpuChoice, FewerGpusThanRanks) {
   const auto refused = ChooseGpu(Gpus({"a", "b"}), LocalRank(2, 3), false);
   ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.status().kind(), ErrorKind::kConfig);
-  EXPECT_THAT(refused.status().message(), HasSubstr("2 GPUs for 3 ranks"));
+  EXPECT_THAT(refused, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(refused, HasMessage(HasSubstr("2 GPUs for 3 ranks")));
   EXPECT_EQ(ChooseGpu(Gpus({"a", "b"}), LocalRank(2, 3), true)->uuid, "a");
 }
 
@@ -85,9 +86,10 @@ TEST(GpuAgreement, OneGpuTwiceIsRefusedWithBothRanks) {
   const std::vector<Result<std::vector<GpuFacts>>> seen = {Gpus({"a"}), Gpus({"b"}), Gpus({"a"})};
   const Status status = Agree(seen, false, 0, &chosen);
   ASSERT_FALSE(status.ok());
-  EXPECT_EQ(status.kind(), ErrorKind::kConfig);
-  EXPECT_THAT(status.message(),
-              HasSubstr("rank 0 on node0 and rank 2 on node0 both use GPU 0 (NVIDIA H200, a)"));
+  EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(
+      status,
+      HasMessage(HasSubstr("rank 0 on node0 and rank 2 on node0 both use GPU 0 (NVIDIA H200, a)")));
   ASSERT_TRUE(Agree(seen, true, 0, &chosen).ok());
   EXPECT_THAT(chosen, ::testing::ElementsAre("a", "b", "a"));
 }
@@ -97,9 +99,9 @@ TEST(GpuAgreement, RankWithoutAGpuFailsAll) {
   const Status status =
       Agree({Gpus({"a"}), Status(ErrorKind::kUnavailable, "no GPU: no driver")}, true, 1, &chosen);
   ASSERT_FALSE(status.ok());
-  EXPECT_EQ(status.kind(), ErrorKind::kUnavailable);
-  EXPECT_THAT(status.message(), HasSubstr("rank 1 on node1"));
-  EXPECT_THAT(status.message(), HasSubstr("no GPU: no driver"));
+  EXPECT_THAT(status, HasKind(ErrorKind::kUnavailable));
+  EXPECT_THAT(status, HasMessage(HasSubstr("rank 1 on node1")));
+  EXPECT_THAT(status, HasMessage(HasSubstr("no GPU: no driver")));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "collectives/comm/threads.h"
 #include "tests/standin/standin.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -35,12 +36,12 @@ TEST(Gpus, WhyThereIsNone) {
   standin::Reset({.devices = 1, .driver = standin::Driver::kMissing});
   auto gpus = FindGpus();
   ASSERT_FALSE(gpus.ok());
-  EXPECT_EQ(gpus.status().kind(), ErrorKind::kUnavailable);
-  EXPECT_THAT(gpus.status().message(), HasSubstr("driver"));
+  EXPECT_THAT(gpus, HasKind(ErrorKind::kUnavailable));
+  EXPECT_THAT(gpus, HasMessage(HasSubstr("driver")));
   standin::Reset({.devices = 1, .driver = standin::Driver::kNoDevice});
   gpus = FindGpus();
   ASSERT_FALSE(gpus.ok());
-  EXPECT_EQ(gpus.status().kind(), ErrorKind::kUnavailable);
+  EXPECT_THAT(gpus, HasKind(ErrorKind::kUnavailable));
   standin::Reset();
 }
 
@@ -49,8 +50,8 @@ TEST(Gpus, OneForTwoRanksIsRefusedUnlessShared) {
   const Status refused = RunThreadRanks(2, {}, [](Communicator& over) {
     const auto gpu = AssignGpu(over, /*allow_sharing=*/false);
     EXPECT_FALSE(gpu.ok());
-    EXPECT_EQ(gpu.status().kind(), ErrorKind::kConfig);
-    EXPECT_THAT(gpu.status().message(), HasSubstr("rank 0 on node0 and rank 1 on node0"));
+    EXPECT_THAT(gpu, HasKind(ErrorKind::kConfig));
+    EXPECT_THAT(gpu, HasMessage(HasSubstr("rank 0 on node0 and rank 1 on node0")));
     const auto shared = AssignGpu(over, /*allow_sharing=*/true);
     EXPECT_TRUE(shared.ok());
     return shared.status();

@@ -4,6 +4,7 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -15,7 +16,7 @@ std::vector<std::string> CheckOn(const std::vector<std::string>& digests) {
     const auto rank = static_cast<std::size_t>(comm.rank());
     const Status status = CheckSameOnAllRanks(comm, "flags", digests[rank]);
     if (!status.ok()) {
-      EXPECT_EQ(status.kind(), ErrorKind::kConfig);
+      EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
       messages[rank] = status.message();
     }
     return Status::Ok();
@@ -59,7 +60,7 @@ TEST(SameOnAllRanksTest, TooLongADigestIsRefused) {
   const auto comm = MakeSingle();
   const Status status = CheckSameOnAllRanks(*comm, "binary", std::string(129, 'x'));
   ASSERT_FALSE(status.ok());
-  EXPECT_EQ(status.kind(), ErrorKind::kInternal);
+  EXPECT_THAT(status, HasKind(ErrorKind::kInternal));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -18,8 +19,8 @@ using ::testing::HasSubstr;
 
 void ExpectRefused(const Status& status, const std::string& part) {
   ASSERT_FALSE(status.ok());
-  EXPECT_EQ(status.kind(), ErrorKind::kInternal);
-  EXPECT_THAT(status.message(), HasSubstr(part));
+  EXPECT_THAT(status, HasKind(ErrorKind::kInternal));
+  EXPECT_THAT(status, HasMessage(HasSubstr(part)));
 }
 
 // Writes down which parts are reduced, in which order; multiplies them by 3, as three ranks with
@@ -177,7 +178,7 @@ TEST_F(BucketReducerTest, PassesTheErrorOfTheCommunicatorOn) {
   comm_.fail = true;
   const Status status = reducer.ReduceAll();
   ASSERT_FALSE(status.ok());
-  EXPECT_EQ(status.kind(), ErrorKind::kUnavailable);
+  EXPECT_THAT(status, HasKind(ErrorKind::kUnavailable));
   EXPECT_FALSE(reducer.done());
 }
 

@@ -204,7 +204,7 @@ TEST_F(CkptCommandTest, ExportWritesOnlyWhereAFileOfWeightsBelongs) {
   const auto refusal = [&](const std::string& out) {
     const auto output =
         RunCkptCommand({.action = CkptAction::kExport, .path = folder_.path(), .out = out});
-    EXPECT_EQ(output.status().kind(), ErrorKind::kIo);
+    EXPECT_THAT(output, HasKind(ErrorKind::kIo));
     return output.status().message();
   };
   EXPECT_THAT(refusal("/dev/full"), HasSubstr("'/dev/full': expected a regular file"));
@@ -259,8 +259,8 @@ TEST_F(CkptCommandTest, WrongUse) {
               IsError(ErrorKind::kUsage, "expected a run folder"));
   const TempFolder empty;
   EXPECT_EQ(RunCkptCommand({.path = empty.path()})->text, "no checkpoints\n");
-  EXPECT_EQ(RunCkptCommand({.action = CkptAction::kVerify, .path = empty.path()})->verdict.kind(),
-            ErrorKind::kData);
+  EXPECT_THAT(RunCkptCommand({.action = CkptAction::kVerify, .path = empty.path()})->verdict,
+              HasKind(ErrorKind::kData));
 }
 
 TEST(MakeCkptRequestTest, WordsBecomeARequest) {

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/checkpoint/small_run.h"
 #include "tests/unit/temp_folder.h"
 
@@ -125,7 +126,7 @@ TEST(RoundTripTest, WhatTheJobCannotUseEndsTheSearch) {
     ++asked;
     return Status(ErrorKind::kConfig, "another model");
   });
-  EXPECT_EQ(refused.status().kind(), ErrorKind::kConfig);
+  EXPECT_THAT(refused, HasKind(ErrorKind::kConfig));
   EXPECT_EQ(asked, 1);
   const auto older = LoadNewest(*comm, folder.Path("ckpt"), [&](const Manifest& manifest) {
     return manifest.cursor.step == 2 ? Status(ErrorKind::kData, "not this one") : Status::Ok();

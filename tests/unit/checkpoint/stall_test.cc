@@ -16,6 +16,7 @@
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/helper_thread.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/checkpoint/small_run.h"
 #include "tests/unit/temp_folder.h"
 
@@ -177,9 +178,9 @@ TEST_F(StallTest, OneRankThatIsToldToLeaveEndsTheWaitOnAll) {
   const Status status = OnTwo(options, 60s, [&](auto&, auto& writer) -> Status {
     GACCD_RETURN_IF_ERROR(run_.SaveAt(writer, 1));
     const Status left = writer.Finish();
-    EXPECT_EQ(left.kind(), ErrorKind::kInterrupted);
-    EXPECT_THAT(left.message(), HasSubstr("an immediate exit was requested"));
-    EXPECT_EQ(writer.Finish().kind(), ErrorKind::kInterrupted) << "also when asked again";
+    EXPECT_THAT(left, HasKind(ErrorKind::kInterrupted));
+    EXPECT_THAT(left, HasMessage(HasSubstr("an immediate exit was requested")));
+    EXPECT_THAT(writer.Finish(), HasKind(ErrorKind::kInterrupted)) << "also when asked again";
     return Status::Ok();
   });
   EXPECT_TRUE(status.ok()) << status.message();
@@ -235,9 +236,9 @@ TEST_F(StallTest, ADiskThatHangsIsWaitedForOnlySoLongAtTheEnd) {
       GACCD_RETURN_IF_ERROR(run_.SaveAt(writer, step));
     }
     const Status left = writer.Finish();
-    EXPECT_EQ(left.kind(), ErrorKind::kTempFail);
-    EXPECT_THAT(left.message(), HasSubstr(StrCat("the file system of '", folder_.Path("ckpt"),
-                                                 "' does not answer")));
+    EXPECT_THAT(left, HasKind(ErrorKind::kTempFail));
+    EXPECT_THAT(left, HasMessage(HasSubstr(StrCat("the file system of '", folder_.Path("ckpt"),
+                                                  "' does not answer"))));
     return Status::Ok();
   });
   EXPECT_TRUE(status.ok()) << status.message();
@@ -252,8 +253,8 @@ TEST_F(StallTest, ARankWithoutTimeEndsTheWaitOnAll) {
   const Status status = OnTwo(options, 60s, [&](auto&, auto& writer) -> Status {
     GACCD_RETURN_IF_ERROR(run_.SaveAt(writer, 1));
     const Status left = writer.Finish();
-    EXPECT_EQ(left.kind(), ErrorKind::kTempFail);
-    EXPECT_THAT(left.message(), HasSubstr("no time left"));
+    EXPECT_THAT(left, HasKind(ErrorKind::kTempFail));
+    EXPECT_THAT(left, HasMessage(HasSubstr("no time left")));
     return Status::Ok();
   });
   EXPECT_TRUE(status.ok()) << status.message();

@@ -10,6 +10,7 @@
 #include "daemon/checkpoint/lease.h"
 #include "daemon/checkpoint/save_task.h"
 #include "daemon/checkpoint/shard.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/checkpoint/small_run.h"
 #include "tests/unit/temp_folder.h"
 
@@ -83,9 +84,10 @@ TEST(WriterTest, RanksThatSaveDifferentUpdatesCommitNothing) {
                                                     run.Identity(2), Me(), nullptr));
     GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, 4 + comm.rank()));
     const Status status = writer->Finish();
-    EXPECT_EQ(status.kind(), ErrorKind::kInternal);
-    EXPECT_THAT(status.message(), HasSubstr(StrCat("expected all ranks to save step ",
-                                                   4 + comm.rank(), ", found ", 5 - comm.rank())));
+    EXPECT_THAT(status, HasKind(ErrorKind::kInternal));
+    EXPECT_THAT(status,
+                HasMessage(HasSubstr(StrCat("expected all ranks to save step ", 4 + comm.rank(),
+                                            ", found ", 5 - comm.rank()))));
     ++refused;
     return comm.Barrier();
   });
@@ -122,9 +124,9 @@ TEST(WriterTest, AFailureOnOneRankGivesTheSaveUpEverywhereAndTrainingGoesOn) {
     const auto listen = [&](const SaveEvent& event) {
       if (event.status.ok()) return;
       ++told;
-      EXPECT_EQ(event.status.kind(), ErrorKind::kIo);
-      EXPECT_THAT(event.status.message(),
-                  AllOf(HasSubstr("rank 1 on node0: "), HasSubstr("never overwritten")));
+      EXPECT_THAT(event.status, HasKind(ErrorKind::kIo));
+      EXPECT_THAT(event.status, HasMessage(AllOf(HasSubstr("rank 1 on node0: "),
+                                                 HasSubstr("never overwritten"))));
       EXPECT_EQ(event.failed_in_row, 1);
     };
     GACCD_ASSIGN_OR_RETURN(auto writer, StartWriter(comm, {.folder = folder.Path("ckpt")},
@@ -134,7 +136,7 @@ TEST(WriterTest, AFailureOnOneRankGivesTheSaveUpEverywhereAndTrainingGoesOn) {
     GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, 1));
     GACCD_RETURN_IF_ERROR(writer->Finish());
     GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, 2));
-    EXPECT_EQ(writer->Finish().kind(), ErrorKind::kIo) << "the last one failed";
+    EXPECT_THAT(writer->Finish(), HasKind(ErrorKind::kIo)) << "the last one failed";
     GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, 3));
     return writer->Finish();
   });
@@ -154,7 +156,7 @@ TEST(WriterTest, AFailedSaveIsTriedAgainWhenItIsAskedForAgain) {
     if (comm.rank() == 0) Sabotage(folder.Path("ckpt"), 2, 1, 2);
     GACCD_RETURN_IF_ERROR(comm.Barrier());
     GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, 2));
-    EXPECT_EQ(writer->Finish().kind(), ErrorKind::kIo);
+    EXPECT_THAT(writer->Finish(), HasKind(ErrorKind::kIo));
     GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, 2));
     EXPECT_TRUE(writer->pending());
     return writer->Finish();
@@ -183,8 +185,8 @@ TEST(WriterTest, ALackOfMemoryOnOneRankIsTheFailureOfTheSaveOnAll) {
     }
     EXPECT_TRUE(writer->Save(SmallRun::CursorAt(5), sources).ok());
     const Status failed = writer->Finish();
-    EXPECT_EQ(failed.kind(), ErrorKind::kOs);
-    EXPECT_THAT(failed.message(), HasSubstr("rank 1 on node0: checkpoints: no memory for "));
+    EXPECT_THAT(failed, HasKind(ErrorKind::kOs));
+    EXPECT_THAT(failed, HasMessage(HasSubstr("rank 1 on node0: checkpoints: no memory for ")));
     return Status::Ok();
   });
   ASSERT_TRUE(status.ok()) << status.message();
@@ -211,9 +213,9 @@ TEST(WriterTest, TooManyFailuresInARowEndTheRun) {
       EXPECT_TRUE(saved.ok()) << step << ": " << saved.message();
     }
     const Status third = save(6);
-    EXPECT_EQ(third.kind(), ErrorKind::kIo);
-    EXPECT_THAT(third.message(),
-                AllOf(StartsWith("rank 0 on node0: '"), HasSubstr("; 3 saves failed in a row")))
+    EXPECT_THAT(third, HasKind(ErrorKind::kIo));
+    EXPECT_THAT(third, HasMessage(AllOf(StartsWith("rank 0 on node0: '"),
+                                        HasSubstr("; 3 saves failed in a row"))))
         << "the cause first";
     return Status::Ok();
   });
@@ -228,8 +230,8 @@ TEST(LeaseTest, TheSecondWriterIsRefusedAndToldWhoTheFirstIs) {
   const auto start = std::chrono::steady_clock::now();
   const auto second = WriterLease::Take(folder.path(), MakeOwnerName("124", 0));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
-  EXPECT_EQ(second.status().kind(), ErrorKind::kConfig);
-  EXPECT_THAT(second.status().message(), HasSubstr("is in use by job 123 (process "));
+  EXPECT_THAT(second, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(second, HasMessage(HasSubstr("is in use by job 123 (process ")));
   EXPECT_TRUE(first->Check().ok());
 }
 
@@ -278,9 +280,10 @@ TEST(LeaseTest, AWriterThatWasReplacedNeverCommits) {
     GACCD_RETURN_IF_ERROR(comm.Barrier());
     GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, 2));
     const Status lost = writer->Finish();
-    EXPECT_EQ(lost.kind(), ErrorKind::kConfig);
-    EXPECT_THAT(lost.message(), HasSubstr("was taken over: this run has writer epoch 1, found 2"));
-    EXPECT_THAT(lost.message(), HasSubstr("job 7 on n2"));
+    EXPECT_THAT(lost, HasKind(ErrorKind::kConfig));
+    EXPECT_THAT(lost,
+                HasMessage(HasSubstr("was taken over: this run has writer epoch 1, found 2")));
+    EXPECT_THAT(lost, HasMessage(HasSubstr("job 7 on n2")));
     return Status::Ok();
   });
   ASSERT_TRUE(status.ok()) << status.message();
@@ -350,7 +353,7 @@ TEST(GenerationsTest, NothingIsRemovedThroughALink) {
   ASSERT_TRUE(MakeFolders(victim).ok());
   for (const std::string& file : {shard, manifest}) ASSERT_TRUE(ReplaceFile(file, "x", false).ok());
   std::filesystem::create_symlink(victim, StrCat(folder.path(), "/", generation.name()));
-  EXPECT_EQ(RemoveGeneration(folder.path(), generation).kind(), ErrorKind::kIo);
+  EXPECT_THAT(RemoveGeneration(folder.path(), generation), HasKind(ErrorKind::kIo));
   Discard(folder.path(), generation, 0, 1);
   EXPECT_TRUE(std::filesystem::exists(shard));
   EXPECT_TRUE(std::filesystem::exists(manifest));

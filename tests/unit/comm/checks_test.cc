@@ -7,6 +7,8 @@
 #include <limits>
 #include <vector>
 
+#include "tests/unit/base/status_matchers.h"
+
 namespace gaccd {
 namespace {
 
@@ -14,8 +16,8 @@ using ::testing::HasSubstr;
 
 void ExpectRefused(const Status& status, const std::string& part) {
   ASSERT_FALSE(status.ok());
-  EXPECT_EQ(status.kind(), ErrorKind::kInternal);
-  EXPECT_THAT(status.message(), HasSubstr(part));
+  EXPECT_THAT(status, HasKind(ErrorKind::kInternal));
+  EXPECT_THAT(status, HasMessage(HasSubstr(part)));
 }
 
 class ChecksTest : public ::testing::Test {

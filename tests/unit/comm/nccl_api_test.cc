@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/unit/base/status_matchers.h"
+
 namespace gaccd {
 namespace {
 
@@ -24,8 +26,8 @@ NcclApi WithVersion(int code) {
 TEST(NcclApi, LoadedCompletelyOrNotAtAll) {
   const auto loaded = LoadNccl();
   if (!loaded.ok()) {
-    EXPECT_EQ(loaded.status().kind(), ErrorKind::kUnavailable);
-    EXPECT_THAT(loaded.status().message(), HasSubstr("libnccl.so.2"));
+    EXPECT_THAT(loaded, HasKind(ErrorKind::kUnavailable));
+    EXPECT_THAT(loaded, HasMessage(HasSubstr("libnccl.so.2")));
     return;
   }
   int found = 0;
@@ -41,8 +43,9 @@ TEST(NcclApi, VersionIsNotTooOld) {
   EXPECT_TRUE(CheckNcclVersion(WithVersion(22'703)).ok());
   const Status old = CheckNcclVersion(WithVersion(22'605));
   ASSERT_FALSE(old.ok());
-  EXPECT_EQ(old.kind(), ErrorKind::kUnavailable);
-  EXPECT_THAT(old.message(), HasSubstr("needs 2.27.0 or newer, the loaded libnccl.so.2 is 2.26.5"));
+  EXPECT_THAT(old, HasKind(ErrorKind::kUnavailable));
+  EXPECT_THAT(old,
+              HasMessage(HasSubstr("needs 2.27.0 or newer, the loaded libnccl.so.2 is 2.26.5")));
 }
 
 TEST(NcclApi, ErrorsHaveTheirText) {
@@ -50,8 +53,8 @@ TEST(NcclApi, ErrorsHaveTheirText) {
   api.GetErrorString = [](ncclResult_t) { return "remote error"; };
   api.GetLastError = [](ncclComm_t) { return "socket closed"; };
   EXPECT_TRUE(NcclStatus(api, nullptr, ncclInProgress, "x").ok());
-  EXPECT_EQ(NcclStatus(api, nullptr, ncclRemoteError, "x").message(),
-            "x: remote error (socket closed)");
+  EXPECT_THAT(NcclStatus(api, nullptr, ncclRemoteError, "x"),
+              HasMessage("x: remote error (socket closed)"));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "collectives/comm/nccl_communicator.h"
 #include "tests/standin/nccl/nccl_standin.h"
 #include "tests/standin/standin.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -94,9 +95,10 @@ TEST_F(NcclWatchTest, DeadPeerIsNamedWithinASecond) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(1'000));
   const Status failure = watch->failure();
   ASSERT_FALSE(failure.ok());
-  EXPECT_EQ(failure.kind(), ErrorKind::kUnavailable);
-  EXPECT_THAT(failure.message(), HasSubstr("rank 0 on n0, GPU 0: all-reduce #1 ended after"));
-  EXPECT_THAT(failure.message(), HasSubstr("rank 1 on n0 has ended (its process does not exist)"));
+  EXPECT_THAT(failure, HasKind(ErrorKind::kUnavailable));
+  EXPECT_THAT(failure, HasMessage(HasSubstr("rank 0 on n0, GPU 0: all-reduce #1 ended after")));
+  EXPECT_THAT(failure,
+              HasMessage(HasSubstr("rank 1 on n0 has ended (its process does not exist)")));
 }
 
 // A rank that has done its part may leave before the others.
@@ -121,7 +123,7 @@ TEST_F(NcclWatchTest, DeathEndsACallThatIsInProgress) {
     return api.CommWindowRegister(comm, data, 4096, &window, NCCL_WIN_DEFAULT);
   });
   ASSERT_FALSE(registered.ok());
-  EXPECT_THAT(registered.message(), HasSubstr("ncclCommWindowRegister: rank 1 on n0 has ended"));
+  EXPECT_THAT(registered, HasMessage(HasSubstr("ncclCommWindowRegister: rank 1 on n0 has ended")));
   EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(1'000));
   EXPECT_TRUE(watch->AbortEndsWithin(milliseconds(5'000)));
   (void)api.MemFree(data);
@@ -150,7 +152,7 @@ TEST_F(NcclWatchTest, AnErrorFromOutsideDoesNotWaitForAnAbortThatDoesNotEnd) {
   const auto start = std::chrono::steady_clock::now();
   const Status failed = watch->Fail({ErrorKind::kUnavailable, "rank 1 is lost"});
   EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(3'000));
-  EXPECT_THAT(failed.message(), HasSubstr("rank 1 is lost"));
+  EXPECT_THAT(failed, HasMessage(HasSubstr("rank 1 is lost")));
   EXPECT_EQ(cudaStreamQuery(stream->get()), cudaErrorNotReady);
   standin::EndKernelsOfNccl();
   watch->End();

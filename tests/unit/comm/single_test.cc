@@ -7,6 +7,7 @@
 
 #include "collectives/comm/communicator.h"
 #include "collectives/comm/host_memory.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -29,8 +30,8 @@ TEST(Single, AfterAbortOnlyAnswersWithTheError) {
   comm->Abort(70);
   const Status status = comm->Barrier();
   ASSERT_FALSE(status.ok());
-  EXPECT_EQ(status.kind(), ErrorKind::kUnavailable);
-  EXPECT_THAT(status.message(), HasSubstr("exit code 70"));
+  EXPECT_THAT(status, HasKind(ErrorKind::kUnavailable));
+  EXPECT_THAT(status, HasMessage(HasSubstr("exit code 70")));
   EXPECT_FALSE(comm->Allocate(4).ok());
   EXPECT_FALSE(comm->Split(0, 0).ok());
 }
@@ -38,8 +39,8 @@ TEST(Single, AfterAbortOnlyAnswersWithTheError) {
 TEST(HostMemory, SaysSoWhenThereIsNone) {
   const auto memory = AllocateHostMemory(std::size_t{1} << 62);
   ASSERT_FALSE(memory.ok());
-  EXPECT_EQ(memory.status().kind(), ErrorKind::kOs);
-  EXPECT_THAT(memory.status().message(), HasSubstr("4611686018427387904 bytes"));
+  EXPECT_THAT(memory, HasKind(ErrorKind::kOs));
+  EXPECT_THAT(memory, HasMessage(HasSubstr("4611686018427387904 bytes")));
 }
 
 }  // namespace

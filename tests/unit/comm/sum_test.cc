@@ -8,6 +8,8 @@
 #include <random>
 #include <vector>
 
+#include "tests/unit/base/status_matchers.h"
+
 namespace gaccd {
 namespace {
 
@@ -127,9 +129,9 @@ TEST(SumRange, RefusesTypesThatAreNotSummed) {
     std::vector<std::uint8_t> data(ranks, 3);
     std::vector<void*> pointers;
     for (std::uint8_t& value : data) pointers.push_back(&value);
-    EXPECT_EQ(SumRange(DType::kU8, pointers, 0, pointers, 0, 1).kind(), ErrorKind::kInternal);
-    EXPECT_EQ(ReduceRange(Reduction::kMax, DType::kU8, pointers, 0, pointers, 0, 1).kind(),
-              ErrorKind::kInternal);
+    EXPECT_THAT(SumRange(DType::kU8, pointers, 0, pointers, 0, 1), HasKind(ErrorKind::kInternal));
+    EXPECT_THAT(ReduceRange(Reduction::kMax, DType::kU8, pointers, 0, pointers, 0, 1),
+                HasKind(ErrorKind::kInternal));
     EXPECT_EQ(data, std::vector<std::uint8_t>(ranks, 3));
   }
 }

@@ -19,6 +19,7 @@
 #include "daemon/config/fields.h"
 #include "daemon/config/flags_proto.h"
 #include "proto/flags.pb.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/telemetry/temp_dir.h"
 
 namespace gaccd {
@@ -47,7 +48,7 @@ Flags ParseOk(const std::vector<const char*>& args) {
 std::string UsageError(const std::vector<const char*>& args) {
   const Result<Flags> flags = Parse(args);
   if (flags.ok()) return "no error";
-  EXPECT_EQ(flags.status().kind(), ErrorKind::kUsage) << flags.status().message();
+  EXPECT_THAT(flags, HasKind(ErrorKind::kUsage));
   return flags.status().message();
 }
 
@@ -432,7 +433,7 @@ TEST_F(FlagFileTest, FilesThatCannotBeRead) {
     const std::string argument = "--flagfile=" + path;
     const Result<Flags> flags = Parse({argument.c_str()});
     EXPECT_FALSE(flags.ok());
-    EXPECT_THAT(flags.status().message(), HasSubstr("'" + path + "'"));
+    EXPECT_THAT(flags, HasMessage(HasSubstr("'" + path + "'")));
     return flags.status().kind();
   };
   EXPECT_EQ(kind(folder_ + "/missing"), ErrorKind::kIo);

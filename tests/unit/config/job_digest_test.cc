@@ -126,7 +126,7 @@ TEST(JobOverlayTest, CpusComputeInF32) {
   cpu.job_fields = {{"device", "cpu"}};
   for (const std::string& text : {bf16, tf32}) {
     EXPECT_TRUE(OverlayFlags(ParseOk(text), Flags{}).ok());
-    EXPECT_EQ(OverlayFlags(ParseOk(text), cpu).status().kind(), ErrorKind::kConfig);
+    EXPECT_THAT(OverlayFlags(ParseOk(text), cpu), HasKind(ErrorKind::kConfig));
   }
   EXPECT_EQ(Error(StrCat(bf16, " device: CPU")),
             "job.txtpb: precision: CPUs compute in f32, found bf16, and device is cpu");
@@ -145,7 +145,7 @@ TEST(JobOverlayTest, ThePlanRequest) {
   EXPECT_EQ(request.rounding, Rounding::kNearest);
   EXPECT_EQ(request.lr_rule, LrRule::kSqrt);
   EXPECT_EQ(request.reference_batch, 256);
-  EXPECT_EQ(ToPlanRequest(ParseOk(kMinimal).batch, 4, 2).status().kind(), ErrorKind::kUsage);
+  EXPECT_THAT(ToPlanRequest(ParseOk(kMinimal).batch, 4, 2), HasKind(ErrorKind::kUsage));
 }
 
 TEST(JobDigestTest, DigestsTellJobsAndFlagsApart) {

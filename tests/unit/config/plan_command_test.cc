@@ -8,6 +8,7 @@
 
 #include "daemon/config/help.h"
 #include "daemon/config/plan_proto.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/telemetry/temp_dir.h"
 
 namespace gaccd {
@@ -70,8 +71,8 @@ TEST(PlanCommandTest, StrictRefusesWhatIsNotExactButStillPrintsIt) {
   const Result<PlanOutput> output = MakePlanOutput(flags);
   ASSERT_TRUE(output.ok());
   EXPECT_THAT(output->text, HasSubstr("4800"));
-  EXPECT_EQ(output->verdict.kind(), ErrorKind::kConfig);
-  EXPECT_THAT(output->verdict.message(), HasSubstr("4800 for the target 3072"));
+  EXPECT_THAT(output->verdict, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(output->verdict, HasMessage(HasSubstr("4800 for the target 3072")));
   flags.job_fields.push_back({"batch.target", "4800"});  // ceil happens to be exact
   EXPECT_TRUE(MakePlanOutput(flags)->verdict.ok());
 }
@@ -97,7 +98,7 @@ TEST(PlanCommandTest, TheJobGivesTheBatchAndFlagsWin) {
   EXPECT_THAT(Text(flags), HasSubstr("samples        500 per update"));
   EXPECT_THAT(Text(flags), HasSubstr("micro-batch    32, the most"));
   flags.job = path + ".missing";
-  EXPECT_EQ(MakePlanOutput(flags).status().kind(), ErrorKind::kIo);
+  EXPECT_THAT(MakePlanOutput(flags), HasKind(ErrorKind::kIo));
 }
 
 TEST(PlanCommandTest, RanksAreCalledGpusOnlyWhereItIsKnown) {
@@ -119,11 +120,11 @@ TEST(PlanCommandTest, WhatCpusCannotComputeIsRefusedWithoutAJobToo) {
   flags.job_fields.push_back({"device", "cpu"});
   EXPECT_TRUE(MakePlanOutput(flags).ok());
   flags.job_fields.push_back({"precision", "bf16"});
-  EXPECT_EQ(MakePlanOutput(flags).status().kind(), ErrorKind::kConfig);
+  EXPECT_THAT(MakePlanOutput(flags), HasKind(ErrorKind::kConfig));
 }
 
 TEST(PlanCommandTest, NoTargetIsAUsageError) {
-  EXPECT_EQ(MakePlanOutput(Flags{}).status().kind(), ErrorKind::kUsage);
+  EXPECT_THAT(MakePlanOutput(Flags{}), HasKind(ErrorKind::kUsage));
 }
 
 TEST(HelpTest, EveryVerbIsExplained) {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "collectives/base/strings.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/data/dataset_util.h"
 #include "tests/unit/data/file_util.h"
 
@@ -87,8 +88,8 @@ TEST_F(BadRecordsTest, TheQuotaCountsRecords) {
   for (const std::int64_t quota : {0, 1, 4}) {
     const auto dataset = OpenDataset(source, {}, {.policy = OnBadRecord::kSkip, .quota = quota});
     ASSERT_FALSE(dataset.ok()) << quota;
-    EXPECT_EQ(dataset.status().kind(), ErrorKind::kData);
-    EXPECT_THAT(dataset.status().message(), HasSubstr(StrCat("at most ", quota, " may")));
+    EXPECT_THAT(dataset, HasKind(ErrorKind::kData));
+    EXPECT_THAT(dataset, HasMessage(HasSubstr(StrCat("at most ", quota, " may"))));
   }
 }
 
@@ -127,7 +128,7 @@ TEST_F(BadRecordsTest, BothSetsOfAJobShareTheQuota) {
   EXPECT_EQ(opened->eval->size(), kSamples - 2);
   const auto refused = OpenTrainingData(data, rules);
   ASSERT_FALSE(refused.ok());
-  EXPECT_THAT(refused.status().message(), HasSubstr("at most 4 may be skipped, found one more: "));
+  EXPECT_THAT(refused, HasMessage(HasSubstr("at most 4 may be skipped, found one more: ")));
   rules.policy = OnBadRecord::kStop;
   EXPECT_FALSE(OpenTrainingData(data, rules).ok());
   data.eval.reset();
@@ -145,7 +146,7 @@ TEST_F(BadRecordsTest, SomethingMustBeLeft) {
   const BadRecordRules rules{.policy = OnBadRecord::kSkip, .quota = 1000};
   const auto none = OpenDataset(Source(all, {}), {}, rules);
   ASSERT_FALSE(none.ok());
-  EXPECT_THAT(none.status().message(), HasSubstr("all 200 records are damaged"));
+  EXPECT_THAT(none, HasMessage(HasSubstr("all 200 records are damaged")));
   all.erase(150);
   const auto one = OpenDataset(Source(all, {}), {}, rules);
   ASSERT_TRUE(one.ok()) << one.status().message();

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <limits>
 
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/data/dataset_util.h"
 #include "tests/unit/data/file_util.h"
 
@@ -40,7 +41,7 @@ class ChangedFilesTest : public testing::Test {
   static std::string Change(const Dataset& dataset) {
     const Status status = dataset.CheckUnchanged();
     if (status.ok()) return "unchanged";
-    EXPECT_EQ(status.kind(), ErrorKind::kData);
+    EXPECT_THAT(status, HasKind(ErrorKind::kData));
     return status.message();
   }
 

@@ -13,6 +13,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/data/dataset.h"
 #include "daemon/data/idx.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/data/file_util.h"
 
 namespace gaccd {
@@ -87,7 +88,7 @@ TEST_F(NodeShareTest, WhatIsDamagedIsNotPublished) {
   const std::string gzip = Gzip(IdxHeader(8, {50, 8}) + Counting(400));
   const std::string path = folder_.Write("cut.gz", gzip.substr(0, gzip.size() - 20));
   NodeShare leader = NodeShare::Leader(NoTick);
-  EXPECT_EQ(LoadIdx(path, &leader).status().kind(), ErrorKind::kData);
+  EXPECT_THAT(LoadIdx(path, &leader), HasKind(ErrorKind::kData));
   EXPECT_EQ(leader.Text(), "");
 }
 
@@ -95,8 +96,8 @@ TEST_F(NodeShareTest, AnErrorOfTheOthersEndsTheOpening) {
   NodeShare leader =
       NodeShare::Leader([] { return Status(ErrorKind::kUnavailable, "rank 3 is lost"); });
   const Status status = LoadIdx(Images("images.gz"), &leader).status();
-  EXPECT_EQ(status.kind(), ErrorKind::kUnavailable);
-  EXPECT_THAT(status.message(), HasSubstr("rank 3 is lost"));
+  EXPECT_THAT(status, HasKind(ErrorKind::kUnavailable));
+  EXPECT_THAT(status, HasMessage(HasSubstr("rank 3 is lost")));
 }
 
 // Values are looked at once a node: what was finite for the leader is not read by the others.

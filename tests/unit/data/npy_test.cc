@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/data/dataset_util.h"
 #include "tests/unit/data/file_util.h"
 
@@ -230,13 +231,13 @@ TEST_F(NpyTest, RelativePathsAreThoseOfTheJobsFolderToo) {
   DataSpec data;
   data.train = NpySource{name(absolute.features), name(absolute.targets), 3};
   const auto nowhere = OpenTrainingData(data);
-  EXPECT_EQ(nowhere.status().kind(), ErrorKind::kIo);
-  EXPECT_THAT(nowhere.status().message(),
-              AllOf(HasSubstr(name(absolute.features)), HasSubstr("in the current folder /"),
-                    HasSubstr("No such file")));
+  EXPECT_THAT(nowhere, HasKind(ErrorKind::kIo));
+  EXPECT_THAT(nowhere,
+              HasMessage(AllOf(HasSubstr(name(absolute.features)),
+                               HasSubstr("in the current folder /"), HasSubstr("No such file"))));
   data.job_folder = folder_.Path("no-such-folder");
-  EXPECT_THAT(OpenTrainingData(data).status().message(),
-              HasSubstr("or in the job's folder " + data.job_folder));
+  EXPECT_THAT(OpenTrainingData(data),
+              HasMessage(HasSubstr("or in the job's folder " + data.job_folder)));
   data.job_folder = absolute.features.substr(0, absolute.features.rfind('/'));
   const auto opened = OpenTrainingData(data);
   ASSERT_TRUE(opened.ok()) << opened.status().message();

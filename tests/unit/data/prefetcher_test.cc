@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "daemon/data/dataset.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace {
 std::atomic<std::int64_t> allocations{0};
@@ -174,7 +175,7 @@ TEST(PrefetcherTest, UsesTheMemoryItIsGiven) {
                           return Result<std::byte*>(Status(ErrorKind::kOs, "none left"));
                         }});
   ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.status().message(), "none left");
+  EXPECT_THAT(refused, HasMessage("none left"));
 }
 
 TEST(PrefetcherTest, DoesNotAllocateInTheLoop) {
@@ -223,12 +224,12 @@ TEST(PrefetcherTest, RefusesARingThatCannotBe) {
     const auto prefetcher =
         Prefetcher::Start(dataset, std::make_unique<RaggedSource>(1), {.slots = slots});
     ASSERT_FALSE(prefetcher.ok());
-    EXPECT_EQ(prefetcher.status().kind(), ErrorKind::kConfig);
-    EXPECT_THAT(prefetcher.status().message(), testing::HasSubstr(std::to_string(slots)));
+    EXPECT_THAT(prefetcher, HasKind(ErrorKind::kConfig));
+    EXPECT_THAT(prefetcher, HasMessage(testing::HasSubstr(std::to_string(slots))));
   }
   const auto huge = Prefetcher::Start(dataset, std::make_unique<HugeSource>());
   ASSERT_FALSE(huge.ok());
-  EXPECT_THAT(huge.status().message(), testing::HasSubstr("does not fit"));
+  EXPECT_THAT(huge, HasMessage(testing::HasSubstr("does not fit")));
 }
 
 }  // namespace

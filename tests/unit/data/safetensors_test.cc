@@ -11,6 +11,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/model/safetensors_header.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/data/file_util.h"
 
 namespace gaccd {
@@ -41,8 +42,8 @@ std::string Refused(std::string_view file) {
   const auto decoded = Decoded(file);
   EXPECT_FALSE(decoded.ok()) << file;
   if (decoded.ok()) return "";
-  EXPECT_EQ(decoded.status().kind(), ErrorKind::kData);
-  EXPECT_THAT(decoded.status().message(), HasSubstr("weights: "));
+  EXPECT_THAT(decoded, HasKind(ErrorKind::kData));
+  EXPECT_THAT(decoded, HasMessage(HasSubstr("weights: ")));
   return decoded.status().message();
 }
 
@@ -113,19 +114,19 @@ TEST(SafetensorsTest, ReplacesTheWholeFileOrNothing) {
 TEST(SafetensorsTest, SaysWhyItCannotWrite) {
   const TempFolder folder;
   const Status missing = WriteSafetensors(folder.Path("no/w"), Tensors());
-  EXPECT_EQ(missing.kind(), ErrorKind::kIo);
-  EXPECT_THAT(missing.message(), HasSubstr("No such file"));
+  EXPECT_THAT(missing, HasKind(ErrorKind::kIo));
+  EXPECT_THAT(missing, HasMessage(HasSubstr("No such file")));
   std::filesystem::create_directory(folder.Path("dir"));
-  EXPECT_THAT(WriteSafetensors(folder.Path("dir"), Tensors()).message(),
-              HasSubstr("found a folder"));
+  EXPECT_THAT(WriteSafetensors(folder.Path("dir"), Tensors()),
+              HasMessage(HasSubstr("found a folder")));
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.Path("")), {}), 1);
-  EXPECT_THAT(WriteSafetensors("/dev/full/w", Tensors()).message(), HasSubstr("Not a directory"));
+  EXPECT_THAT(WriteSafetensors("/dev/full/w", Tensors()), HasMessage(HasSubstr("Not a directory")));
 
   const float value = 1;
   const std::span<const float> values(&value, 1);
   const auto refused = [&](std::initializer_list<TensorView> tensors) {
     const Status status = WriteSafetensors(folder.Path("w"), tensors);
-    EXPECT_EQ(status.kind(), ErrorKind::kInternal);
+    EXPECT_THAT(status, HasKind(ErrorKind::kInternal));
     return status.message();
   };
   EXPECT_THAT(refused({{"a", {}, values}, {"a", {}, values}}), HasSubstr("twice"));
@@ -248,7 +249,7 @@ TEST(SafetensorsTest, RefusesWhatIsNotAFile) {
   const TempFolder folder;
   const auto message = [](const std::string& path) {
     const auto file = ReadSafetensors(path);
-    EXPECT_EQ(file.status().kind(), ErrorKind::kIo);
+    EXPECT_THAT(file, HasKind(ErrorKind::kIo));
     return file.status().message();
   };
   EXPECT_THAT(message(folder.Path("no")), AllOf(HasSubstr("no"), HasSubstr("No such file")));

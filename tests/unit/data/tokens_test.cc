@@ -3,6 +3,7 @@
 
 #include <numeric>
 
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/data/dataset_util.h"
 #include "tests/unit/data/file_util.h"
 
@@ -163,7 +164,7 @@ TEST_F(TokensTest, AStreamIsCutIntoWindowsWithShiftedLabels) {
     const auto skipped = OpenDataset(open("(12,)", bad), {},
                                      {.policy = OnBadRecord::kSkip, .quota = 2, .leave_out = true});
     if (at == 4) {
-      EXPECT_THAT(skipped.status().message(), HasSubstr("all 2 records"));
+      EXPECT_THAT(skipped, HasMessage(HasSubstr("all 2 records")));
     } else {
       ASSERT_TRUE(skipped.ok());
       EXPECT_EQ((*skipped)->size(), 1);

@@ -10,6 +10,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/data/index_source.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -114,7 +115,7 @@ TEST(UpdateScheduleTest, RefusesWhatCannotBe) {
   const auto refused = [](const ScheduleRequest& request) {
     const auto schedule = UpdateSchedule::Make(request);
     EXPECT_FALSE(schedule.ok());
-    EXPECT_EQ(schedule.status().kind(), ErrorKind::kConfig);
+    EXPECT_THAT(schedule, HasKind(ErrorKind::kConfig));
     return schedule.status().message();
   };
   const std::string small = refused({.dataset_size = 99, .batch = 100});

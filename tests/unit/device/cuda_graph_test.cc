@@ -5,6 +5,7 @@
 
 #include "collectives/base/cuda.h"
 #include "tests/standin/standin.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -80,8 +81,8 @@ TEST_F(CudaGraphTest, ErrorOfTheBodyComesBackAndTheStreamWorksOn) {
     return Status(ErrorKind::kConfig, "no kernel for this");
   });
   ASSERT_FALSE(graph.ok());
-  EXPECT_EQ(graph.status().kind(), ErrorKind::kConfig);
-  EXPECT_EQ(graph.status().message(), "no kernel for this");
+  EXPECT_THAT(graph, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(graph, HasMessage("no kernel for this"));
   ASSERT_TRUE(Fill(5).ok());
   ASSERT_TRUE(CopyBack().ok());
   EXPECT_EQ(First(), 5);
@@ -101,8 +102,8 @@ TEST_F(CudaGraphTest, EveryCallThatFailsIsToldAndNothingIsLeft) {
     standin::FailCall(call, 1, cudaErrorUnknown);
     const Result<CudaGraph> graph = CudaGraph::Capture(stream_.get(), [&] { return Fill(7); });
     ASSERT_FALSE(graph.ok()) << call;
-    EXPECT_EQ(graph.status().kind(), ErrorKind::kUnavailable) << call;
-    EXPECT_THAT(graph.status().message(), HasSubstr("cudaErrorUnknown")) << call;
+    EXPECT_THAT(graph, HasKind(ErrorKind::kUnavailable)) << call;
+    EXPECT_THAT(graph, HasMessage(HasSubstr("cudaErrorUnknown"))) << call;
     // A capture whose end failed would still be open.
     if (std::string_view(call) == "cudaStreamEndCapture") {
       cudaGraph_t dropped = nullptr;
@@ -118,7 +119,7 @@ TEST_F(CudaGraphTest, FailedLaunchIsTold) {
   const Result<CudaGraph> graph = CudaGraph::Capture(stream_.get(), [&] { return Fill(7); });
   ASSERT_TRUE(graph.ok());
   standin::FailCall("cudaGraphLaunch", 1, cudaErrorUnknown);
-  EXPECT_THAT(graph->Launch(stream_.get()).message(), HasSubstr("launch a CUDA graph"));
+  EXPECT_THAT(graph->Launch(stream_.get()), HasMessage(HasSubstr("launch a CUDA graph")));
 }
 
 // A second stream takes part when it waits for the first one and is waited for.
@@ -144,7 +145,7 @@ TEST_F(CudaGraphTest, StreamsThatForkAndJoin) {
     const Result<CudaGraph> unjoined =
         CudaGraph::Capture(stream_.get(), [&] { return body(false); });
     ASSERT_FALSE(unjoined.ok());
-    EXPECT_THAT(unjoined.status().message(), HasSubstr("record a CUDA graph"));
+    EXPECT_THAT(unjoined, HasMessage(HasSubstr("record a CUDA graph")));
   }
 }
 

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/unit/base/status_matchers.h"
+
 namespace gaccd {
 namespace {
 
@@ -35,9 +37,9 @@ TEST(DeviceMemory, FitsToTheByte) {
   EXPECT_TRUE(memory.Fits(wanted, wanted).ok());
   const Status status = memory.Fits(wanted - 1, wanted);
   ASSERT_FALSE(status.ok());
-  EXPECT_EQ(status.kind(), ErrorKind::kConfig);
-  EXPECT_THAT(status.message(), HasSubstr("wanted 5641338880 bytes (5.3 GiB), found 5641338879"));
-  EXPECT_THAT(status.message(), HasSubstr("parameters 4194304, activations 5368709120"));
+  EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(status, HasMessage(HasSubstr("wanted 5641338880 bytes (5.3 GiB), found 5641338879")));
+  EXPECT_THAT(status, HasMessage(HasSubstr("parameters 4194304, activations 5368709120")));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "daemon/device/cuda/matmul_choices.h"
 #include "tests/standin/cublaslt_standin.h"
 #include "tests/standin/standin.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/device/matmul_support.h"
 
 namespace gaccd {
@@ -140,8 +141,8 @@ TEST_F(MatmulCudaTest, NotOfferedIsNoErrorOfTryPrepareAndPrepareNamesTheSpec) {
   EXPECT_EQ(MatmulCuda::TryPrepare(*context_, spec).value(), nullptr);
   const auto matmul = MatmulCuda::Prepare(*context_, spec);
   ASSERT_FALSE(matmul.ok());
-  EXPECT_EQ(matmul.status().kind(), ErrorKind::kUnavailable);
-  EXPECT_THAT(matmul.status().message(), HasSubstr(ToText(spec)));
+  EXPECT_THAT(matmul, HasKind(ErrorKind::kUnavailable));
+  EXPECT_THAT(matmul, HasMessage(HasSubstr(ToText(spec))));
   EXPECT_NE(MatmulCuda::TryPrepare(*context_, kForward).value(), nullptr);
 }
 
@@ -156,7 +157,7 @@ TEST_F(MatmulCudaTest, ColumnSumsThatAreNotOffered) {
     EXPECT_EQ(MatmulCuda::TryPrepare(*context_, kWeightGradient).value(), nullptr);
     const auto matmul = MatmulCuda::Prepare(*context_, kWeightGradient);
     ASSERT_FALSE(matmul.ok());
-    EXPECT_THAT(matmul.status().message(), HasSubstr(ToText(kWeightGradient)));
+    EXPECT_THAT(matmul, HasMessage(HasSubstr(ToText(kWeightGradient))));
     MatmulCudaSpec without = kWeightGradient;
     without.column_sums = false;
     EXPECT_NE(MatmulCuda::TryPrepare(*context_, without).value(), nullptr);
@@ -198,15 +199,15 @@ TEST_F(MatmulCudaTest, SpecsThatContradictThemselvesAreRefused) {
         Spec{.m = 1, .n = 1, .k = 1, .ab = DType::kBF16, .c = DType::kBF16, .accumulate = true}}) {
     const auto matmul = MatmulCuda::Prepare(*context_, spec);
     ASSERT_FALSE(matmul.ok()) << ToText(spec);
-    EXPECT_EQ(matmul.status().kind(), ErrorKind::kInternal) << ToText(spec);
-    EXPECT_THAT(matmul.status().message(), HasSubstr(ToText(spec)));
+    EXPECT_THAT(matmul, HasKind(ErrorKind::kInternal)) << ToText(spec);
+    EXPECT_THAT(matmul, HasMessage(HasSubstr(ToText(spec))));
     EXPECT_FALSE(MatmulCuda::TryPrepare(*context_, spec).ok());
   }
 }
 
 TEST_F(MatmulCudaTest, PointersAreChecked) {
   const auto matmul = MatmulCuda::Prepare(*context_, kForward).value();
-  EXPECT_THAT(matmul->Run().message(), HasSubstr("before Bind()"));
+  EXPECT_THAT(matmul->Run(), HasMessage(HasSubstr("before Bind()")));
   const DeviceBuffer buffer = DeviceBuffer::Allocate(4096, "operands").value();
   std::byte* const p = buffer.as<std::byte>();
   EXPECT_TRUE(matmul->Bind(p, p + 1024, p + 2048 + 16, p + 3072, nullptr).ok());
@@ -214,8 +215,8 @@ TEST_F(MatmulCudaTest, PointersAreChecked) {
        {matmul->Bind(p + 32, p, p, p, nullptr), matmul->Bind(p, nullptr, p, p, nullptr),
         matmul->Bind(p, p, p + 8, p, nullptr), matmul->Bind(p, p, nullptr, p, nullptr),
         matmul->Bind(p, p, p, p + 4, nullptr)}) {
-    EXPECT_EQ(status.kind(), ErrorKind::kInternal);
-    EXPECT_THAT(status.message(), HasSubstr("multiple of"));
+    EXPECT_THAT(status, HasKind(ErrorKind::kInternal));
+    EXPECT_THAT(status, HasMessage(HasSubstr("multiple of")));
   }
 }
 
@@ -245,8 +246,8 @@ TEST_F(MatmulCudaTest, NoRoomForTheWorkspaceIsAnError) {
   standin::Reset({.memory_bytes = 1 << 20});
   const auto context = CudaContext::Create({.cublaslt = &standin::StandInCublasLt()});
   ASSERT_FALSE(context.ok());
-  EXPECT_EQ(context.status().kind(), ErrorKind::kOs);
-  EXPECT_THAT(context.status().message(), HasSubstr("cuBLASLt's workspace: wanted 33554432"));
+  EXPECT_THAT(context, HasKind(ErrorKind::kOs));
+  EXPECT_THAT(context, HasMessage(HasSubstr("cuBLASLt's workspace: wanted 33554432")));
 }
 
 TEST_F(MatmulCudaTest, PlanIsComparedWithWhatIsFreeNow) {
@@ -258,9 +259,9 @@ TEST_F(MatmulCudaTest, PlanIsComparedWithWhatIsFreeNow) {
   plan.Add("activations", room - DeviceMemory::kReserveBytes);
   EXPECT_TRUE(FitsOnGpu(plan).ok());
   plan.Add("activations", 1);
-  EXPECT_EQ(FitsOnGpu(plan).kind(), ErrorKind::kConfig);
+  EXPECT_THAT(FitsOnGpu(plan), HasKind(ErrorKind::kConfig));
   standin::FailCall("cudaMemGetInfo", 1, cudaErrorUnknown);
-  EXPECT_EQ(FitsOnGpu(plan).kind(), ErrorKind::kUnavailable);
+  EXPECT_THAT(FitsOnGpu(plan), HasKind(ErrorKind::kUnavailable));
 }
 
 TEST_F(MatmulCudaTest, Bf16CopiesOfWeights) {

@@ -11,6 +11,7 @@
 #include "daemon/device/cuda/matmul_choices.h"
 #include "daemon/device/cuda/matmul_cuda.h"
 #include "tests/standin/standin.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/device/fake_cublaslt.h"
 
 namespace gaccd {
@@ -175,7 +176,7 @@ TEST_F(MatmulTimingTest, OlderLibraryIsRefused) {
   fake_.version = 120900;
   const auto context = CudaContext::Create({.cublaslt = &FakeCublasLtApi()});
   ASSERT_FALSE(context.ok());
-  EXPECT_THAT(context.status().message(), HasSubstr("found 12.9.0"));
+  EXPECT_THAT(context, HasMessage(HasSubstr("found 12.9.0")));
 }
 
 TEST_F(MatmulTimingTest, CandidatesThatDoNotRunOrNeedTooMuchAreLeftOut) {
@@ -189,7 +190,7 @@ TEST_F(MatmulTimingTest, CandidatesThatDoNotRunOrNeedTooMuchAreLeftOut) {
     const auto context = MakeContext({.deterministic = deterministic});
     const auto none = MatmulCuda::Prepare(*context, MatmulCudaSpec{.m = 1, .n = 1, .k = 1});
     ASSERT_FALSE(none.ok());
-    EXPECT_THAT(none.status().message(), HasSubstr("no algorithm for it that runs"));
+    EXPECT_THAT(none, HasMessage(HasSubstr("no algorithm for it that runs")));
   }
 }
 
@@ -238,9 +239,9 @@ TEST_F(MatmulTimingTest, EveryFailureOfCublasLtComesBack) {
       if (context.ok()) {
         const auto matmul = MatmulCuda::Prepare(**context, kSpec);
         if (matmul.ok()) break;
-        EXPECT_EQ(matmul.status().kind(), ErrorKind::kUnavailable);
-        EXPECT_THAT(matmul.status().message(), HasSubstr("as the fake was told"));
-        EXPECT_THAT(matmul.status().message(), HasSubstr("[8, 32] x [32, 16]"));
+        EXPECT_THAT(matmul, HasKind(ErrorKind::kUnavailable));
+        EXPECT_THAT(matmul, HasMessage(HasSubstr("as the fake was told")));
+        EXPECT_THAT(matmul, HasMessage(HasSubstr("[8, 32] x [32, 16]")));
         EXPECT_EQ(fake_.live, 1) << function;  // the handle of the context
         EXPECT_EQ(standin::LiveBytes(0), std::int64_t{CudaContext::kWorkspaceBytes}) << function;
       }
@@ -269,11 +270,11 @@ TEST_F(MatmulTimingTest, EveryFailureOfCudaComesBack) {
       if (context.ok()) {
         const auto matmul = MatmulCuda::Prepare(**context, kSpec);
         if (matmul.ok()) break;
-        EXPECT_EQ(matmul.status().kind(), ErrorKind::kUnavailable);
-        EXPECT_THAT(matmul.status().message(), HasSubstr("cudaErrorUnknown"));
+        EXPECT_THAT(matmul, HasKind(ErrorKind::kUnavailable));
+        EXPECT_THAT(matmul, HasMessage(HasSubstr("cudaErrorUnknown")));
         EXPECT_EQ(standin::LiveBytes(0), std::int64_t{CudaContext::kWorkspaceBytes}) << function;
       } else {
-        EXPECT_THAT(context.status().message(), HasSubstr("cudaErrorUnknown"));
+        EXPECT_THAT(context, HasMessage(HasSubstr("cudaErrorUnknown")));
         EXPECT_EQ(standin::LiveBytes(0), 0) << function;
       }
       ++failures;
@@ -291,7 +292,7 @@ TEST_F(MatmulTimingTest, GpuThatFailsIsNotTakenForARefusal) {
   standin::FailKernel(1, cudaErrorIllegalAddress);
   const auto matmul = MatmulCuda::Prepare(*context, kSpec);
   ASSERT_FALSE(matmul.ok());
-  EXPECT_THAT(matmul.status().message(), HasSubstr("cudaErrorIllegalAddress"));
+  EXPECT_THAT(matmul, HasMessage(HasSubstr("cudaErrorIllegalAddress")));
 }
 
 TEST_F(MatmulTimingTest, FailedRunNamesTheProduct) {
@@ -303,8 +304,8 @@ TEST_F(MatmulTimingTest, FailedRunNamesTheProduct) {
   fake_.failing = "cublasLtMatmul";
   fake_.failing_call = 1;
   const Status status = matmul->Run();
-  EXPECT_EQ(status.kind(), ErrorKind::kUnavailable);
-  EXPECT_THAT(status.message(), HasSubstr("product [8, 32] x [32, 16]: A f32"));
+  EXPECT_THAT(status, HasKind(ErrorKind::kUnavailable));
+  EXPECT_THAT(status, HasMessage(HasSubstr("product [8, 32] x [32, 16]: A f32")));
   EXPECT_TRUE(matmul->Run().ok());
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
 }

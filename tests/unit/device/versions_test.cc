@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/unit/base/status_matchers.h"
+
 namespace gaccd {
 namespace {
 
@@ -28,11 +30,11 @@ TEST(Versions, TooOldIsRefusedWithBothVersions) {
   libraries[2].oldest = libraries[3].oldest = VersionOfCode(22700);
   const Status status = CheckNotOlder(libraries);
   ASSERT_FALSE(status.ok());
-  EXPECT_EQ(status.kind(), ErrorKind::kUnavailable);
-  EXPECT_THAT(status.message(), HasSubstr("cuBLASLt: expected 13.0.0 or newer, found 12.91.5"));
-  EXPECT_THAT(status.message(), HasSubstr("NCCL: expected 2.27.0 or newer, found 2.26.5"));
-  EXPECT_THAT(status.message(), Not(HasSubstr("cuDNN")));
-  EXPECT_THAT(status.message(), Not(HasSubstr("other")));
+  EXPECT_THAT(status, HasKind(ErrorKind::kUnavailable));
+  EXPECT_THAT(status, HasMessage(HasSubstr("cuBLASLt: expected 13.0.0 or newer, found 12.91.5")));
+  EXPECT_THAT(status, HasMessage(HasSubstr("NCCL: expected 2.27.0 or newer, found 2.26.5")));
+  EXPECT_THAT(status, HasMessage(Not(HasSubstr("cuDNN"))));
+  EXPECT_THAT(status, HasMessage(Not(HasSubstr("other"))));
 }
 
 TEST(Versions, NewerAndMissingArePassed) {

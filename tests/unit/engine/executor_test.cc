@@ -17,6 +17,7 @@
 #include "daemon/ops/relu.h"
 #include "daemon/ops/reshape.h"
 #include "daemon/ops/softmax_cross_entropy.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/engine/graph_bench.h"
 
 namespace gaccd {
@@ -115,7 +116,7 @@ TEST(ExecutorTest, TellsEachGradientOnceWhenItIsComplete) {
   const Status stopped = bench.executor().Run(
       true, [](std::size_t) { return Status(ErrorKind::kUnavailable, "peer lost"); });
   ASSERT_FALSE(stopped.ok());
-  EXPECT_EQ(stopped.message(), "peer lost");
+  EXPECT_THAT(stopped, HasMessage("peer lost"));
 }
 
 // As in PyTorch, whether ReLU is folded into the product, whose weight may be packed, or not; the
@@ -215,8 +216,8 @@ TEST(ExecutorTest, AStateKeepsItsContentBetweenRuns) {
   ASSERT_TRUE(context.ok());
   const auto kernels = MakeCpuKernels(**context, {});
   const FlatLayout parameters;
-  EXPECT_THAT(Executor::Prepare(graph, {.layout = &parameters}, *kernels).status().message(),
-              HasSubstr("no flat buffer for 'sum'"));
+  EXPECT_THAT(Executor::Prepare(graph, {.layout = &parameters}, *kernels),
+              HasMessage(HasSubstr("no flat buffer for 'sum'")));
   std::vector<float> memory(static_cast<std::size_t>(states.size()));
   memory[0] = 10;
   memory[1] = 20;
@@ -250,8 +251,8 @@ TEST(ExecutorTest, ANodeThatWritesAStateIsNotFolded) {
   Simplify(graph);
   ASSERT_EQ(graph.nodes().size(), 3U);
   EXPECT_EQ(graph.nodes()[1].outputs[0], old);
-  EXPECT_THAT(graph.ApplyToStates(std::make_shared<Relu>(), {x}, {{state}}).status().message(),
-              AllOf(HasSubstr("'state'"), HasSubstr("[1, 3]")));
+  EXPECT_THAT(graph.ApplyToStates(std::make_shared<Relu>(), {x}, {{state}}),
+              HasMessage(AllOf(HasSubstr("'state'"), HasSubstr("[1, 3]"))));
 }
 
 TEST(ExecutorTest, SeveralExecutorsMayShareOneArena) {
@@ -290,8 +291,8 @@ TEST(ExecutorTest, RefusesAGraphWithoutItsFlatBuffer) {
   const auto executor = Executor::Prepare(
       bench.graph(), {&bench.layout(), bench.parameters().data(), nullptr}, *kernels);
   ASSERT_FALSE(executor.ok());
-  EXPECT_EQ(executor.status().kind(), ErrorKind::kInternal);
-  EXPECT_THAT(executor.status().message(), HasSubstr(".gradient'"));
+  EXPECT_THAT(executor, HasKind(ErrorKind::kInternal));
+  EXPECT_THAT(executor, HasMessage(HasSubstr(".gradient'")));
 }
 
 class Unknown : public Function {
@@ -313,8 +314,8 @@ TEST(CpuKernelsTest, RefusesAFunctionWithoutKernelByName) {
   const auto executor =
       Executor::Prepare(bench.graph(), {&bench.layout(), nullptr, nullptr}, *kernels);
   ASSERT_FALSE(executor.ok());
-  EXPECT_EQ(executor.status().kind(), ErrorKind::kConfig);
-  EXPECT_THAT(executor.status().message(), AllOf(HasSubstr("'unheard_of'"), HasSubstr("CPU")));
+  EXPECT_THAT(executor, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(executor, HasMessage(AllOf(HasSubstr("'unheard_of'"), HasSubstr("CPU"))));
 }
 
 }  // namespace

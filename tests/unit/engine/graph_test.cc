@@ -11,6 +11,7 @@
 #include "daemon/ops/relu.h"
 #include "daemon/ops/reshape.h"
 #include "daemon/ops/softmax_cross_entropy.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -65,10 +66,10 @@ TEST(GraphTest, RefusesShapesThatDoNotFitWithBothShapes) {
     for (const ValueSpec& spec : refusal.inputs) inputs.push_back(graph.AddInput("in", spec));
     const auto outputs = graph.Apply(refusal.function, inputs);
     ASSERT_FALSE(outputs.ok()) << refusal.message[0];
-    EXPECT_EQ(outputs.status().kind(), ErrorKind::kConfig);
-    EXPECT_THAT(outputs.status().message(), HasSubstr(refusal.function->name()));
+    EXPECT_THAT(outputs, HasKind(ErrorKind::kConfig));
+    EXPECT_THAT(outputs, HasMessage(HasSubstr(refusal.function->name())));
     for (const char* part : refusal.message) {
-      EXPECT_THAT(outputs.status().message(), HasSubstr(part));
+      EXPECT_THAT(outputs, HasMessage(HasSubstr(part)));
     }
     EXPECT_TRUE(graph.nodes().empty()) << refusal.function->name();
   }
@@ -106,8 +107,8 @@ TEST(GraphTest, RefusesAnOutputThatIsTooLarge) {
   const ValueId w = graph.AddInput("w", F32({std::int64_t{1} << 40, 1}));
   const auto y = graph.Apply(std::make_shared<Linear>(), {x, w});
   ASSERT_FALSE(y.ok());
-  EXPECT_EQ(y.status().kind(), ErrorKind::kConfig);
-  EXPECT_THAT(y.status().message(), AllOf(HasSubstr("linear"), HasSubstr("2^48")));
+  EXPECT_THAT(y, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(y, HasMessage(AllOf(HasSubstr("linear"), HasSubstr("2^48"))));
 }
 
 TEST(GraphTest, AParameterGradientMustFitAndItsFunctionMustBeAbleToAdd) {
@@ -118,20 +119,20 @@ TEST(GraphTest, AParameterGradientMustFitAndItsFunctionMustBeAbleToAdd) {
   const Status wrong_shape =
       graph.ApplyToGradients(std::make_shared<LinearWeightGradient>(), {dy, x}, {{w}}).status();
   ASSERT_FALSE(wrong_shape.ok());
-  EXPECT_EQ(wrong_shape.kind(), ErrorKind::kInternal);
-  EXPECT_THAT(wrong_shape.message(),
-              AllOf(HasSubstr("fc.weight"), HasSubstr("[5, 4]"), HasSubstr("[5, 3]")));
+  EXPECT_THAT(wrong_shape, HasKind(ErrorKind::kInternal));
+  EXPECT_THAT(wrong_shape,
+              HasMessage(AllOf(HasSubstr("fc.weight"), HasSubstr("[5, 4]"), HasSubstr("[5, 3]"))));
 
   const ValueId p = graph.AddParameter("p", {8, 5}, 1);
   const Status overwrites = graph.ApplyToGradients(std::make_shared<Relu>(), {dy}, {{p}}).status();
   ASSERT_FALSE(overwrites.ok());
-  EXPECT_EQ(overwrites.kind(), ErrorKind::kInternal);
-  EXPECT_THAT(overwrites.message(), AllOf(HasSubstr("relu"), HasSubstr("cannot accumulate")));
+  EXPECT_THAT(overwrites, HasKind(ErrorKind::kInternal));
+  EXPECT_THAT(overwrites, HasMessage(AllOf(HasSubstr("relu"), HasSubstr("cannot accumulate"))));
 
   const Status too_few = graph.ApplyToGradients(std::make_shared<Relu>(), {dy}, {}).status();
   ASSERT_FALSE(too_few.ok());
-  EXPECT_EQ(too_few.kind(), ErrorKind::kInternal);
-  EXPECT_THAT(too_few.message(), AllOf(HasSubstr("0 inputs"), HasSubstr("1 outputs")));
+  EXPECT_THAT(too_few, HasKind(ErrorKind::kInternal));
+  EXPECT_THAT(too_few, HasMessage(AllOf(HasSubstr("0 inputs"), HasSubstr("1 outputs"))));
   EXPECT_TRUE(graph.nodes().empty());
 }
 
@@ -178,9 +179,9 @@ TEST(GradientTest, RefusesAGradientOfAnotherShape) {
   const ValueId loss = (*graph.Apply(std::make_shared<MeanSquaredError>(), {z, t}))[0];
   const Status status = RecordGradients(graph, loss, seed);
   ASSERT_FALSE(status.ok());
-  EXPECT_EQ(status.kind(), ErrorKind::kInternal);
-  EXPECT_THAT(status.message(),
-              AllOf(HasSubstr("one_row_more"), HasSubstr("[8, 3]"), HasSubstr("[9, 3]")));
+  EXPECT_THAT(status, HasKind(ErrorKind::kInternal));
+  EXPECT_THAT(status, HasMessage(AllOf(HasSubstr("one_row_more"), HasSubstr("[8, 3]"),
+                                       HasSubstr("[9, 3]"))));
 }
 
 TEST(GradientTest, RefusesAnObjectiveWithoutParameters) {
@@ -191,8 +192,8 @@ TEST(GradientTest, RefusesAnObjectiveWithoutParameters) {
   const ValueId loss = (*graph.Apply(std::make_shared<MeanSquaredError>(), {y, t}))[0];
   const Status status = RecordGradients(graph, loss, seed);
   ASSERT_FALSE(status.ok());
-  EXPECT_EQ(status.kind(), ErrorKind::kConfig);
-  EXPECT_THAT(status.message(), HasSubstr("depends on no parameter"));
+  EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(status, HasMessage(HasSubstr("depends on no parameter")));
 }
 
 TEST(GradientTest, RefusesFunctionsAndPlacesWithoutGradient) {
@@ -204,8 +205,8 @@ TEST(GradientTest, RefusesFunctionsAndPlacesWithoutGradient) {
     const ValueId count = (*graph.Apply(std::make_shared<CorrectCount>(), {z, labels}))[0];
     const Status status = RecordGradients(graph, count, seed);
     ASSERT_FALSE(status.ok());
-    EXPECT_EQ(status.kind(), ErrorKind::kConfig);
-    EXPECT_THAT(status.message(), HasSubstr("'correct_count' has no gradient"));
+    EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
+    EXPECT_THAT(status, HasMessage(HasSubstr("'correct_count' has no gradient")));
   }
   {  // a target that would need a gradient
     Graph graph;
@@ -213,7 +214,7 @@ TEST(GradientTest, RefusesFunctionsAndPlacesWithoutGradient) {
     const ValueId t = graph.AddParameter("t", {8, 3}, 1);
     const ValueId seed = graph.AddInput("seed", F32({1}));
     const ValueId loss = (*graph.Apply(std::make_shared<MeanSquaredError>(), {y, t}))[0];
-    EXPECT_THAT(RecordGradients(graph, loss, seed).message(), HasSubstr("the target"));
+    EXPECT_THAT(RecordGradients(graph, loss, seed), HasMessage(HasSubstr("the target")));
   }
   {  // an objective behind the probabilities
     Graph graph;
@@ -225,7 +226,7 @@ TEST(GradientTest, RefusesFunctionsAndPlacesWithoutGradient) {
     const ValueId loss = (*graph.Apply(std::make_shared<MeanSquaredError>(), {p, t}))[0];
     const Status status = RecordGradients(graph, loss, seed);
     ASSERT_FALSE(status.ok());
-    EXPECT_THAT(status.message(), HasSubstr("probabilities"));
+    EXPECT_THAT(status, HasMessage(HasSubstr("probabilities")));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/engine/model_bench.h"
 
 namespace gaccd {
@@ -40,68 +41,68 @@ TEST(ModelTest, HasTheNamesAndShapesOfPyTorch) {
 TEST(ModelTest, RefusalsNameTheLayerAndBothShapes) {
   // The images are not flattened.
   Status status = Refused(Mlp({784, 10}, LossKind::kSoftmaxCrossEntropy), Images(10));
-  EXPECT_EQ(status.kind(), ErrorKind::kConfig);
-  EXPECT_THAT(status.message(),
-              AllOf(HasSubstr("layer 'fc1'"), HasSubstr("[28, 28]: put a flatten layer")));
+  EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(status, HasMessage(AllOf(HasSubstr("layer 'fc1'"),
+                                       HasSubstr("[28, 28]: put a flatten layer"))));
 
   // Layers that do not fit each other.
   ModelSpec spec = Mlp({784, 512, 10}, LossKind::kSoftmaxCrossEntropy);
   spec.layers[2].kind = LinearSpec{500, 10, true};
   status = Refused(spec, LabelledSample({784}, 10));
-  EXPECT_EQ(status.kind(), ErrorKind::kConfig);
-  EXPECT_THAT(status.message(),
-              AllOf(HasSubstr("layer 'fc2'"), HasSubstr("linear.in is 500"), HasSubstr("[512]")));
+  EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(status, HasMessage(AllOf(HasSubstr("layer 'fc2'"), HasSubstr("linear.in is 500"),
+                                       HasSubstr("[512]"))));
 
   // Data of another width.
   status = Refused(Mlp({784, 10}, LossKind::kSoftmaxCrossEntropy), LabelledSample({783}, 10));
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("784"), HasSubstr("[783]")));
+  EXPECT_THAT(status, HasMessage(AllOf(HasSubstr("784"), HasSubstr("[783]"))));
 
   // Two layers of one name.
   spec = Mlp({784, 512, 10}, LossKind::kSoftmaxCrossEntropy);
   spec.layers[2].name = "fc1";
   status = Refused(spec, LabelledSample({784}, 10));
-  EXPECT_THAT(status.message(), HasSubstr("'fc1.weight' appears twice"));
+  EXPECT_THAT(status, HasMessage(HasSubstr("'fc1.weight' appears twice")));
 }
 
 TEST(ModelTest, RefusesALossThatDoesNotFitTheData) {
   const SampleSpec labels = LabelledSample({10}, 3);
   const SampleSpec vectors = TargetSample({10}, 2);
   Status status = Refused(Mlp({10, 3}, LossKind::kMeanSquaredError), labels);
-  EXPECT_EQ(status.kind(), ErrorKind::kConfig);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("mean_squared_error"), HasSubstr("3 classes")));
+  EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(status, HasMessage(AllOf(HasSubstr("mean_squared_error"), HasSubstr("3 classes"))));
   status = Refused(Mlp({10, 3}, LossKind::kSoftmaxCrossEntropy), vectors);
-  EXPECT_THAT(status.message(),
-              AllOf(HasSubstr("softmax_cross_entropy"), HasSubstr("targets f32 [2]")));
+  EXPECT_THAT(status,
+              HasMessage(AllOf(HasSubstr("softmax_cross_entropy"), HasSubstr("targets f32 [2]"))));
   // More or fewer outputs than classes or targets: a smaller one would be trained wrongly.
   status = Refused(Mlp({10, 4}, LossKind::kSoftmaxCrossEntropy), labels);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("3 classes"), HasSubstr("[3], found [4]")));
+  EXPECT_THAT(status, HasMessage(AllOf(HasSubstr("3 classes"), HasSubstr("[3], found [4]"))));
   status = Refused(Mlp({10, 3}, LossKind::kMeanSquaredError), vectors);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("loss: 2 values"), HasSubstr("[2], found [3]")));
+  EXPECT_THAT(status, HasMessage(AllOf(HasSubstr("loss: 2 values"), HasSubstr("[2], found [3]"))));
 }
 
 TEST(ModelTest, RefusesWhatHasNothingToLearnAndWhatIsTooLarge) {
   const SampleSpec vectors = TargetSample({2}, 2);
   Status status = Refused({.layers = {}, .loss = LossKind::kMeanSquaredError}, vectors);
-  EXPECT_EQ(status.kind(), ErrorKind::kConfig);
-  EXPECT_THAT(status.message(), HasSubstr("depends on no parameter"));
+  EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(status, HasMessage(HasSubstr("depends on no parameter")));
 
   constexpr std::int64_t kHuge = std::int64_t{1} << 40;
   status = Refused(Mlp({kHuge, kHuge}, LossKind::kMeanSquaredError), TargetSample({kHuge}, kHuge));
-  EXPECT_EQ(status.kind(), ErrorKind::kConfig);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("fc1.weight"), HasSubstr("2^48 bytes")));
+  EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(status, HasMessage(AllOf(HasSubstr("fc1.weight"), HasSubstr("2^48 bytes"))));
 
   ModelSpec flat = Mlp({4, 2}, LossKind::kMeanSquaredError);
   flat.layers.insert(flat.layers.begin(), {"flatten", FlattenSpec{}});
   status = Refused(flat, TargetSample({kHuge, kHuge}, 2));
-  EXPECT_EQ(status.kind(), ErrorKind::kConfig);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("features"), HasSubstr("2^48 bytes")));
+  EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(status, HasMessage(AllOf(HasSubstr("features"), HasSubstr("2^48 bytes"))));
 }
 
 TEST(ModelTest, RefusesAMicroBatchThatIsTooLarge) {
   const Model model = MakeMlp({784, 10});
   const auto graph = model.RecordTraining(std::int64_t{1} << 45);
   ASSERT_FALSE(graph.ok());
-  EXPECT_EQ(graph.status().kind(), ErrorKind::kConfig);
+  EXPECT_THAT(graph, HasKind(ErrorKind::kConfig));
 }
 
 TEST(ModelTest, InitialWeightsAreAFunctionOfTheSeedInTheRangeOfPyTorch) {

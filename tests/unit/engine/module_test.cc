@@ -8,6 +8,7 @@
 #include "daemon/model/graph_inputs.h"
 #include "daemon/nn/linear.h"
 #include "daemon/tensor/random.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd::nn {
 namespace {
@@ -62,13 +63,13 @@ TEST(ModuleTest, TheFirstRefusalIsKeptAndNamesItsModule) {
   Recorder recorder(graph, list, sample, {.samples = 5});
   EXPECT_EQ(pair(recorder, recorder.Input("features")), kNoValue);
   EXPECT_EQ(recorder.Input("tokens"), kNoValue);
-  EXPECT_EQ(recorder.status().kind(), ErrorKind::kConfig);
-  EXPECT_THAT(recorder.status().message(), AllOf(HasSubstr("'pair.first'"), HasSubstr("[9]")));
+  EXPECT_THAT(recorder, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(recorder, HasMessage(AllOf(HasSubstr("'pair.first'"), HasSubstr("[9]"))));
   EXPECT_TRUE(graph.nodes().empty());
 
   Recorder other(graph, list, sample, {});
   EXPECT_EQ(other.Input("tokens"), kNoValue);
-  EXPECT_THAT(other.status().message(), HasSubstr("'tokens'"));
+  EXPECT_THAT(other, HasMessage(HasSubstr("'tokens'")));
 }
 
 TEST(ModuleTest, InputsAreBoundByName) {
@@ -95,7 +96,7 @@ TEST(ModuleTest, InputsAreBoundByName) {
   EXPECT_TRUE((*bound)[2].value == update && (*bound)[2].from == From::kUpdate);
 
   const auto refused = BindByName(recorder.inputs(), {.tensors = {{"labels", DType::kI32, {}}}});
-  EXPECT_THAT(refused.status().message(), HasSubstr("'tokens'"));
+  EXPECT_THAT(refused, HasMessage(HasSubstr("'tokens'")));
 }
 
 TEST(InitializeTest, IsAFunctionOfSeedAndParameter) {

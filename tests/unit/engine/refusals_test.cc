@@ -12,6 +12,7 @@
 #include "daemon/ops/pool_rows.h"
 #include "daemon/ops/row_functions.h"
 #include "daemon/ops/token_cross_entropy.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -20,8 +21,8 @@ void ExpectRefused(const Function& function, const std::vector<ValueSpec>& input
                    const std::string& part) {
   const auto outputs = function.Infer(inputs);
   ASSERT_FALSE(outputs.ok()) << function.name() << " expected: " << part;
-  EXPECT_EQ(outputs.status().kind(), ErrorKind::kConfig);
-  EXPECT_NE(outputs.status().message().find(part), std::string::npos) << outputs.status().message();
+  EXPECT_THAT(outputs, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(outputs, HasMessage(testing::HasSubstr(part)));
 }
 
 ValueSpec F32(Shape shape) { return {std::move(shape), DType::kF32}; }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/engine/graph_bench.h"
 #include "tests/unit/engine/model_bench.h"
 
@@ -54,12 +55,12 @@ TEST(ReplicaTest, AnUnknownBatchSizeIsInternal) {
   BenchTrainer trainer(model, {.micro_batches = {7}, .eval_batches = {4}});
   const auto step = trainer.replica().MicroStep(samples.All(), 1, true);
   ASSERT_FALSE(step.ok());
-  EXPECT_EQ(step.status().kind(), ErrorKind::kInternal);
-  EXPECT_THAT(step.status().message(), HasSubstr("9 samples"));
+  EXPECT_THAT(step, HasKind(ErrorKind::kInternal));
+  EXPECT_THAT(step, HasMessage(HasSubstr("9 samples")));
   const auto evaluation = trainer.replica().Evaluate(samples.View(0, 7));
   ASSERT_FALSE(evaluation.ok());
-  EXPECT_EQ(evaluation.status().kind(), ErrorKind::kInternal);
-  EXPECT_THAT(evaluation.status().message(), HasSubstr("7 samples"));
+  EXPECT_THAT(evaluation, HasKind(ErrorKind::kInternal));
+  EXPECT_THAT(evaluation, HasMessage(HasSubstr("7 samples")));
 }
 
 TEST(ReplicaTest, RefusesAGradientBufferOfAnotherSize) {
@@ -67,8 +68,8 @@ TEST(ReplicaTest, RefusesAGradientBufferOfAnotherSize) {
   std::vector<float> gradients(10);
   const auto replica = Replica::Create(model, gradients, {});
   ASSERT_FALSE(replica.ok());
-  EXPECT_EQ(replica.status().kind(), ErrorKind::kInternal);
-  EXPECT_THAT(replica.status().message(), HasSubstr("found 10"));
+  EXPECT_THAT(replica, HasKind(ErrorKind::kInternal));
+  EXPECT_THAT(replica, HasMessage(HasSubstr("found 10")));
 }
 
 TEST(ReplicaTest, EvaluationDoesNotTouchTheGradients) {

@@ -9,6 +9,7 @@
 #include "daemon/tensor/group_rules.h"
 #include "daemon/tensor/random.h"
 #include "daemon/tensor/shape.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -29,9 +30,9 @@ TEST(ShapeTest, RefusesWhatIsNegativeOrTooLarge) {
   EXPECT_TRUE(CheckShape({std::int64_t{1} << 46}, DType::kF32).ok());
 
   const Status negative = CheckShape({4, -3}, DType::kF32);
-  EXPECT_EQ(negative.kind(), ErrorKind::kConfig);
-  EXPECT_THAT(negative.message(), HasSubstr("[4, -3]"));
-  EXPECT_THAT(negative.message(), HasSubstr("-3 is negative"));
+  EXPECT_THAT(negative, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(negative, HasMessage(HasSubstr("[4, -3]")));
+  EXPECT_THAT(negative, HasMessage(HasSubstr("-3 is negative")));
 
   constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
   const std::vector<Shape> too_large = {
@@ -43,8 +44,8 @@ TEST(ShapeTest, RefusesWhatIsNegativeOrTooLarge) {
   for (const Shape& shape : too_large) {
     const Status status = CheckShape(shape, DType::kF32);
     ASSERT_FALSE(status.ok()) << ToString(shape);
-    EXPECT_EQ(status.kind(), ErrorKind::kConfig);
-    EXPECT_THAT(status.message(), HasSubstr(ToString(shape)));
+    EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
+    EXPECT_THAT(status, HasMessage(HasSubstr(ToString(shape))));
   }
 }
 
@@ -74,13 +75,13 @@ TEST(FlatLayoutTest, RefusesATakenNameAndABadShape) {
   ASSERT_TRUE(layout.Add("fc1.weight", {3}).ok());
   const auto twice = layout.Add("fc1.weight", {4});
   ASSERT_FALSE(twice.ok());
-  EXPECT_EQ(twice.status().kind(), ErrorKind::kConfig);
-  EXPECT_THAT(twice.status().message(), HasSubstr("'fc1.weight'"));
+  EXPECT_THAT(twice, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(twice, HasMessage(HasSubstr("'fc1.weight'")));
 
   const auto huge = layout.Add("fc2.weight", {std::int64_t{1} << 40, std::int64_t{1} << 40});
   ASSERT_FALSE(huge.ok());
-  EXPECT_EQ(huge.status().kind(), ErrorKind::kConfig);
-  EXPECT_THAT(huge.status().message(), HasSubstr("fc2.weight"));
+  EXPECT_THAT(huge, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(huge, HasMessage(HasSubstr("fc2.weight")));
   EXPECT_EQ(layout.size(), 16);  // as before
 }
 
@@ -111,7 +112,7 @@ TEST(GroupRulesTest, RefusesARuleWithoutParametersAndNothingToTrain) {
   ASSERT_TRUE(layout.Add("fc1.weight", {4}).ok());
   const auto error = [&](const OptimizerSpec& spec) {
     const Status status = ApplyGroupRules(spec, &layout);
-    EXPECT_EQ(status.kind(), ErrorKind::kConfig);
+    EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
     return status.message();
   };
   OptimizerSpec spec;

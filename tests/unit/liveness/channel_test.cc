@@ -12,6 +12,7 @@
 #include "collectives/liveness/heartbeat/connection.h"
 #include "collectives/liveness/heartbeat/heartbeat.h"
 #include "collectives/liveness/heartbeat/loops.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -349,7 +350,7 @@ TEST(Heartbeat, AMemberWithoutAHubSaysSo) {
   const Status status = shared.WaitUntilJoined(milliseconds(5'000));
   member.join();
   ASSERT_FALSE(status.ok());
-  EXPECT_NE(status.message().find("127.0.0.1"), std::string::npos) << status.message();
+  EXPECT_THAT(status, HasMessage(testing::HasSubstr("127.0.0.1")));
 }
 
 TEST(Heartbeat, TheHubNamesWhoDidNotReachIt) {
@@ -366,8 +367,8 @@ TEST(Heartbeat, TheHubNamesWhoDidNotReachIt) {
   });
   std::thread second([&] { heartbeat::RunMember(here, address); });
   EXPECT_TRUE(shared[1].WaitUntilJoined(milliseconds(5'000)).ok());
-  EXPECT_EQ(shared[0].WaitUntilJoined(milliseconds(5'000)).message(),
-            "heartbeat: ranks 1, 3 did not reach rank 0 within 0.4 s");
+  EXPECT_THAT(shared[0].WaitUntilJoined(milliseconds(5'000)),
+              HasMessage("heartbeat: ranks 1, 3 did not reach rank 0 within 0.4 s"));
   for (HeartbeatShared& one : shared) one.stop = true;
   first.join();
   second.join();

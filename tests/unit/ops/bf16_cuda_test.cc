@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "collectives/base/strings.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/engine/model_bench.h"
 #include "tests/unit/ops/gpu_bench.h"
 
@@ -217,8 +218,8 @@ TEST(Bf16GraphCuda, WithoutTheCopyOfTheWeightsItIsAnError) {
   gpu.BindInput(InputOf(recorded->inputs, "features"), std::span(features));
   const Status status = gpu.Enqueue(true);
   ASSERT_FALSE(status.ok());
-  EXPECT_EQ(status.kind(), ErrorKind::kInternal);
-  EXPECT_NE(status.message().find("bf16 copy"), std::string::npos) << status.message();
+  EXPECT_THAT(status, HasKind(ErrorKind::kInternal));
+  EXPECT_THAT(status, HasMessage(testing::HasSubstr("bf16 copy")));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "daemon/autograd/executor.h"
 #include "daemon/autograd/function.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -67,14 +68,14 @@ TEST(CallKernel, RefusesAnotherNumberOfOperands) {
     ++runs;
     return Status::Ok();
   });
-  EXPECT_EQ(kernel.Run({}).kind(), ErrorKind::kInternal);
+  EXPECT_THAT(kernel.Run({}), HasKind(ErrorKind::kInternal));
   const std::vector<void*> memory(5);
   kernel.Bind({std::span(memory).first(5), std::span(memory).first(3)});
   const Status more = kernel.Run({});
-  EXPECT_EQ(more.kind(), ErrorKind::kInternal);
-  EXPECT_THAT(more.message(), HasSubstr("5 and 3"));
+  EXPECT_THAT(more, HasKind(ErrorKind::kInternal));
+  EXPECT_THAT(more, HasMessage(HasSubstr("5 and 3")));
   kernel.Bind({std::span(memory).first(4), std::span(memory).first(2)});
-  EXPECT_EQ(kernel.Run({}).kind(), ErrorKind::kInternal);
+  EXPECT_THAT(kernel.Run({}), HasKind(ErrorKind::kInternal));
   EXPECT_EQ(runs, 0);
   kernel.Bind({std::span(memory).first(4), std::span(memory).first(3)});
   EXPECT_TRUE(kernel.Run({}).ok());

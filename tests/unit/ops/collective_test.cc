@@ -12,6 +12,7 @@
 #include "daemon/autograd/executor.h"
 #include "daemon/device/cpu/cpu_context.h"
 #include "daemon/ops/cpu_kernels.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -23,7 +24,7 @@ ValueSpec F32(Shape shape) { return {std::move(shape), DType::kF32}; }
 void ExpectRefused(const Status& status, ErrorKind kind, const std::string& part) {
   ASSERT_FALSE(status.ok()) << part;
   EXPECT_EQ(status.kind(), kind);
-  EXPECT_THAT(status.message(), HasSubstr(part));
+  EXPECT_THAT(status, HasMessage(HasSubstr(part)));
 }
 
 TEST(Collective, ShapesFollowTheRowsOfTheRanks) {

@@ -16,6 +16,7 @@
 #include "daemon/ops/multiply.h"
 #include "daemon/ops/relu.h"
 #include "daemon/ops/softmax_cross_entropy.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/engine/sequence_cases.h"
 #include "tests/unit/ops/gpu_bench.h"
 
@@ -283,8 +284,8 @@ TEST(CudaKernels, AFunctionWithoutOneIsRefusedByName) {
   const float* const none = nullptr;
   const auto kernel = kernels->Make({Named("swish"), {&spec, 1}, {&spec, 1}, {&none, 1}});
   ASSERT_FALSE(kernel.ok());
-  EXPECT_EQ(kernel.status().kind(), ErrorKind::kConfig);
-  EXPECT_EQ(kernel.status().message(), "'swish' has no kernel for the GPU");
+  EXPECT_THAT(kernel, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(kernel, HasMessage("'swish' has no kernel for the GPU"));
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "daemon/ops/mean_squared_error.h"
 #include "daemon/ops/relu.h"
 #include "daemon/ops/softmax_cross_entropy.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/engine/graph_bench.h"
 #include "tests/unit/engine/model_bench.h"
 
@@ -152,8 +153,8 @@ TEST(CheckCudaKernels, NamesEveryFunctionThatHasNone) {
   }
   const Status status = CheckCudaKernels(graph);
   ASSERT_FALSE(status.ok());
-  EXPECT_EQ(status.kind(), ErrorKind::kConfig);
-  EXPECT_THAT(status.message(), HasSubstr("no kernel for the GPU: 'erf', 'swish'"));
+  EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(status, HasMessage(HasSubstr("no kernel for the GPU: 'erf', 'swish'")));
 }
 
 TEST(Bf16OnTheCpu, IsRefusedByName) {
@@ -167,8 +168,8 @@ TEST(Bf16OnTheCpu, IsRefusedByName) {
   const auto executor = Executor::Prepare(
       std::move(recorded->graph), {&model.layout(), memory.data(), memory.data()}, *kernels);
   ASSERT_FALSE(executor.ok());
-  EXPECT_EQ(executor.status().kind(), ErrorKind::kConfig);
-  EXPECT_THAT(executor.status().message(), HasSubstr("'cast' has no kernel for bf16 on the CPU"));
+  EXPECT_THAT(executor, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(executor, HasMessage(HasSubstr("'cast' has no kernel for bf16 on the CPU")));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "daemon/optim/norm.h"
 #include "daemon/optim/optimizer.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/ops/on_gpu.h"
 #include "tests/unit/optim/own_state.h"
 
@@ -234,7 +235,7 @@ TEST(OptimizerCudaGroups, TooManyAreRefused) {
                                        nullptr, layout.size()};
   const auto made = CudaOptimizer::Create({0.1, SgdSpec{}}, OptimizerRanges::Of(layout), buffers);
   ASSERT_FALSE(made.ok());
-  EXPECT_EQ(made.status().kind(), ErrorKind::kConfig);
+  EXPECT_THAT(made, HasKind(ErrorKind::kConfig));
 }
 
 class MeasureCuda : public ::testing::Test {

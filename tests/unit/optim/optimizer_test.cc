@@ -10,6 +10,7 @@
 #include <random>
 #include <vector>
 
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/optim/own_state.h"
 
 namespace gaccd {
@@ -188,8 +189,8 @@ TEST(OptimizerTest, NoParametersIsFine) {
 void ExpectRefused(const OptimizerSpec& spec, const char* text) {
   const auto optimizer = MakeOptimizer(spec, OptimizerRanges::One(4));
   ASSERT_FALSE(optimizer.ok()) << text;
-  EXPECT_EQ(optimizer.status().kind(), ErrorKind::kConfig);
-  EXPECT_THAT(optimizer.status().message(), HasSubstr(text));
+  EXPECT_THAT(optimizer, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(optimizer, HasMessage(HasSubstr(text)));
 }
 
 TEST(OptimizerTest, RefusesBadValuesByName) {
@@ -209,8 +210,8 @@ TEST(OptimizerTest, RefusesAStateOfTheWrongSize) {
   std::vector<float> state(7);
   const auto optimizer = MakeOptimizer(kAdamW, OptimizerRanges::One(4), state);
   ASSERT_FALSE(optimizer.ok());
-  EXPECT_EQ(optimizer.status().kind(), ErrorKind::kInternal);
-  EXPECT_THAT(optimizer.status().message(), HasSubstr("expected 8 values of state, found 7"));
+  EXPECT_THAT(optimizer, HasKind(ErrorKind::kInternal));
+  EXPECT_THAT(optimizer, HasMessage(HasSubstr("expected 8 values of state, found 7")));
   EXPECT_FALSE(MakeOptimizer(kAdamW, OptimizerRanges::One(-1)).ok());
 }
 

@@ -7,6 +7,8 @@
 #include <limits>
 #include <numbers>
 
+#include "tests/unit/base/status_matchers.h"
+
 namespace gaccd {
 namespace {
 
@@ -66,8 +68,8 @@ TEST(ScheduleTest, StepFallsEverySoManyUpdates) {
 void ExpectRefused(const ScheduleSpec& spec, const char* text) {
   const Status status = CheckSchedule(spec);
   ASSERT_FALSE(status.ok()) << text;
-  EXPECT_EQ(status.kind(), ErrorKind::kConfig);
-  EXPECT_THAT(status.message(), HasSubstr(text));
+  EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(status, HasMessage(HasSubstr(text)));
 }
 
 TEST(ScheduleTest, RefusesBadValuesByName) {

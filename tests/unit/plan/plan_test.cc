@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/unit/base/status_matchers.h"
+
 namespace gaccd {
 namespace {
 
@@ -223,7 +225,7 @@ void ExpectError(const PlanRequest& request, ErrorKind kind, std::string_view pa
   const Result<Plan> plan = Plan::Make(request);
   ASSERT_FALSE(plan.ok());
   EXPECT_EQ(plan.status().kind(), kind);
-  EXPECT_NE(plan.status().message().find(part), std::string::npos) << plan.status().message();
+  EXPECT_THAT(plan, HasMessage(testing::HasSubstr(part)));
 }
 
 TEST(PlanTest, OverflowIsAnErrorWithBothFactors) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/slurm/fake_env.h"
 
 namespace gaccd {
@@ -73,8 +74,8 @@ TEST(SlurmEnvironment, EveryNumberIsReadStrictly) {
       variables = With(variables, name, value);
       const auto env = SlurmEnvironment::Read(LookupIn(variables));
       ASSERT_FALSE(env.ok()) << name << "=" << value;
-      EXPECT_EQ(env.status().kind(), ErrorKind::kConfig);
-      EXPECT_THAT(env.status().message(), HasSubstr(std::string(name) + "=" + value));
+      EXPECT_THAT(env, HasKind(ErrorKind::kConfig));
+      EXPECT_THAT(env, HasMessage(HasSubstr(std::string(name) + "=" + value)));
     }
   }
 }
@@ -82,8 +83,8 @@ TEST(SlurmEnvironment, EveryNumberIsReadStrictly) {
 TEST(SlurmEnvironment, RefusesWhatDoesNotFitTogether) {
   Variables variables = Step();
   variables = With(variables, "SLURM_PROCID", "3");
-  EXPECT_THAT(SlurmEnvironment::Read(LookupIn(variables)).status().message(),
-              HasSubstr("SLURM_PROCID=3: expected below SLURM_STEP_NUM_TASKS=3"));
+  EXPECT_THAT(SlurmEnvironment::Read(LookupIn(variables)),
+              HasMessage(HasSubstr("SLURM_PROCID=3: expected below SLURM_STEP_NUM_TASKS=3")));
 }
 
 TEST(SlurmEnvironment, EmptyIsNotSet) {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/unit/base/status_matchers.h"
+
 namespace gaccd {
 namespace {
 
@@ -60,8 +62,8 @@ TEST(Hostlist, RefusesWhatIsNoList) {
   for (const Case& c : cases) {
     const auto hosts = ExpandHostlist(c.list);
     ASSERT_FALSE(hosts.ok()) << c.list;
-    EXPECT_EQ(hosts.status().kind(), ErrorKind::kConfig) << c.list;
-    EXPECT_THAT(hosts.status().message(), HasSubstr(c.says));
+    EXPECT_THAT(hosts, HasKind(ErrorKind::kConfig)) << c.list;
+    EXPECT_THAT(hosts, HasMessage(HasSubstr(c.says)));
   }
 }
 
@@ -70,7 +72,7 @@ TEST(Hostlist, IsBoundedBeforeItGrows) {
                            "a[1-65536],b", "a[0-999999999999999999,0-999999999999999999]"}) {
     const auto hosts = ExpandHostlist(list);
     ASSERT_FALSE(hosts.ok()) << list;
-    EXPECT_THAT(hosts.status().message(), HasSubstr("more than 65536 hosts"));
+    EXPECT_THAT(hosts, HasMessage(HasSubstr("more than 65536 hosts")));
   }
   EXPECT_EQ(Expand("a[1-65536]").size(), 65536U);
   EXPECT_TRUE(ExpandHostlist("a[1-4]", 4).ok());

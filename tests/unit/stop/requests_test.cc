@@ -9,6 +9,7 @@
 #include "daemon/stop/request_files.h"
 #include "daemon/stop/stop_signals.h"
 #include "daemon/stop/time_left.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -23,7 +24,7 @@ TEST(ParseSignals, NamesWithAndWithoutSig) {
   for (const char* wrong : {"KILL", "HUP", "usr2", "USR2;TERM", ",", "15", "SIG"}) {
     const auto parsed = ParseSignals(wrong);
     ASSERT_FALSE(parsed.ok()) << wrong;
-    EXPECT_EQ(parsed.status().kind(), ErrorKind::kUsage);
+    EXPECT_THAT(parsed, HasKind(ErrorKind::kUsage));
   }
 }
 

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "collectives/comm/threads.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -109,7 +110,7 @@ TEST(StopAgreement, WhatAnAttemptBeforeHasDoneDoesNotCountForThePace) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
     status = agreement.BetweenMicroSteps(done, 1000).status();
   }
-  EXPECT_EQ(status.message(), "the third failed save");
+  EXPECT_THAT(status, HasMessage("the third failed save"));
 }
 
 // Signals are of the process: with ranks as threads only rank 2 looks at them.
@@ -291,9 +292,9 @@ TEST(StopAgreement, StartUpStopsAfterAStage) {
     GACCD_RETURN_IF_ERROR(agreement.AfterStage("while the data was opened"));
     if (comm.rank() == 1) raise(SIGUSR2);
     const Status left = agreement.AfterStage("before the first update");
-    EXPECT_EQ(left.kind(), ErrorKind::kTempFail);
-    EXPECT_EQ(left.message(),
-              "stopped by SIGUSR2 (1 of 4 ranks) before the first update, not saved");
+    EXPECT_THAT(left, HasKind(ErrorKind::kTempFail));
+    EXPECT_THAT(left,
+                HasMessage("stopped by SIGUSR2 (1 of 4 ranks) before the first update, not saved"));
     ++stopped;
     return Status::Ok();
   });

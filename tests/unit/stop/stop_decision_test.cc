@@ -5,6 +5,7 @@
 
 #include "daemon/stop/stop_agreement.h"
 #include "daemon/stop/stop_words.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -110,9 +111,10 @@ TEST(Decide, TheReasonNamesWhatCame) {
       DecideAtBoundary({.stop = 3, .signals = {3, 0, 0, 1}}, true, kRanks);
   EXPECT_EQ(decision.reason, "SIGTERM (3 of 4 ranks), SIGUSR2 (1 of 4 ranks)");
   const Status left = decision.ToStatus("after update 7", true);
-  EXPECT_EQ(left.kind(), ErrorKind::kTempFail);
-  EXPECT_EQ(left.message(),
-            "stopped by SIGTERM (3 of 4 ranks), SIGUSR2 (1 of 4 ranks) after update 7, saved");
+  EXPECT_THAT(left, HasKind(ErrorKind::kTempFail));
+  EXPECT_THAT(
+      left, HasMessage(
+                "stopped by SIGTERM (3 of 4 ranks), SIGUSR2 (1 of 4 ranks) after update 7, saved"));
 }
 
 TEST(Decide, WhyNothingIsSavedIsSaid) {

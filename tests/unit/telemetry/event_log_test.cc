@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/telemetry/json.h"
 #include "tests/unit/telemetry/temp_dir.h"
 
@@ -91,8 +92,8 @@ TEST(EventLogTest, FullDiskIsCountedAndNamed) {
   log.Write("info", Line("b"));
   ASSERT_TRUE(log.Sync(kLong));
   EXPECT_EQ(log.failures(), 2);
-  EXPECT_EQ(log.first_failure().kind(), ErrorKind::kIo);
-  EXPECT_THAT(log.first_failure().message(), HasSubstr("'/run/events.jsonl': No space left"));
+  EXPECT_THAT(log.first_failure(), HasKind(ErrorKind::kIo));
+  EXPECT_THAT(log.first_failure(), HasMessage(HasSubstr("'/run/events.jsonl': No space left")));
 }
 
 // A disk that fills up in the middle of a line and is emptied later: the half line stays alone.
@@ -163,7 +164,7 @@ TEST(EventLogTest, AFileThatWasRemovedIsMadeAgain) {
   EXPECT_TRUE(file.Append("c"));
   file.Look();
   EXPECT_EQ(file.dropped(), 2) << "b and c, at most";
-  EXPECT_THAT(file.first_failure().message(), HasSubstr("was removed; it is created again"));
+  EXPECT_THAT(file.first_failure(), HasMessage(HasSubstr("was removed; it is created again")));
   EXPECT_TRUE(file.Append("d"));
   EXPECT_THAT(Lines(path), ElementsAre("d"));
 }

@@ -14,6 +14,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/telemetry/event_log.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/telemetry/temp_dir.h"
 
 namespace gaccd {
@@ -114,7 +115,7 @@ TEST(LineWriterTest, NobodyWaitsForAFileThatHangsAndWhatDoesNotFitIsCounted) {
   EXPECT_THAT(file.ReadUntil("101 next"), ElementsAre("101 next"));
   EXPECT_TRUE(writer->Flush(kLong));
   EXPECT_EQ(writer->stalled_for(), std::nullopt);
-  EXPECT_EQ(writer->first_failure().kind(), ErrorKind::kIo);
+  EXPECT_THAT(writer->first_failure(), HasKind(ErrorKind::kIo));
 }
 
 TEST(LineWriterTest, AThreadThatHangsIsLeftBehindWithWhatItUses) {

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "collectives/base/strings.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/telemetry/json.h"
 #include "tests/unit/telemetry/temp_dir.h"
 
@@ -88,8 +89,8 @@ TEST(RunFolderTest, AnUnsafePlaceIsRefused) {
   ASSERT_EQ(::chown(dir.path().c_str(), 4711, static_cast<gid_t>(-1)), 0);
   ASSERT_EQ(::chmod(dir.path().c_str(), 0777), 0);
   const auto folder = RunFolder::Create(Request(dir.path() + "/run"));
-  EXPECT_EQ(folder.status().kind(), ErrorKind::kConfig);
-  EXPECT_THAT(folder.status().message(), HasSubstr("belongs to user 4711 and has mode 0777"));
+  EXPECT_THAT(folder, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(folder, HasMessage(HasSubstr("belongs to user 4711 and has mode 0777")));
 }
 
 TEST(RunFolderTest, EveryAttemptHasItsOwnFolder) {
@@ -144,8 +145,8 @@ TEST(RunFolderTest, RefusesAnAttemptFolderOfAnotherRun) {
   const auto folder =
       RunFolder::Create(Request(dir.path() + "/run", {.attempt_dir = other, .slurm_job_id = "77"}));
   ASSERT_FALSE(folder.ok());
-  EXPECT_EQ(folder.status().kind(), ErrorKind::kConfig);
-  EXPECT_THAT(folder.status().message(), HasSubstr(other));
+  EXPECT_THAT(folder, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(folder, HasMessage(HasSubstr(other)));
 }
 
 TEST(RunFolderTest, LeavesAJobTextOfTheUserAlone) {
@@ -162,13 +163,13 @@ TEST(RunFolderTest, NamesThePathAndTheReasonWhenItCannotWrite) {
   Write(dir.path() + "/file", "");
   const auto under_file = RunFolder::Create(Request(dir.path() + "/file/run"));
   ASSERT_FALSE(under_file.ok());
-  EXPECT_EQ(under_file.status().kind(), ErrorKind::kIo);
-  EXPECT_THAT(under_file.status().message(), HasSubstr(dir.path() + "/file"));
-  EXPECT_THAT(under_file.status().message(), HasSubstr("Not a directory"));
+  EXPECT_THAT(under_file, HasKind(ErrorKind::kIo));
+  EXPECT_THAT(under_file, HasMessage(HasSubstr(dir.path() + "/file")));
+  EXPECT_THAT(under_file, HasMessage(HasSubstr("Not a directory")));
   const auto in_proc = RunFolder::Create(Request("/proc/gaccd-run"));
   ASSERT_FALSE(in_proc.ok());
-  EXPECT_EQ(in_proc.status().kind(), ErrorKind::kIo);
-  EXPECT_THAT(in_proc.status().message(), HasSubstr("/proc/gaccd-run"));
+  EXPECT_THAT(in_proc, HasKind(ErrorKind::kIo));
+  EXPECT_THAT(in_proc, HasMessage(HasSubstr("/proc/gaccd-run")));
 }
 
 TEST(RunFolderTest, RefusesASecondLiveRunAndNamesTheFirst) {
@@ -179,8 +180,8 @@ TEST(RunFolderTest, RefusesASecondLiveRunAndNamesTheFirst) {
   const auto second =
       RunFolder::Create(Request(dir.path(), {.attempt_dir = {}, .slurm_job_id = "42"}));
   ASSERT_FALSE(second.ok());
-  EXPECT_EQ(second.status().kind(), ErrorKind::kConfig);
-  EXPECT_THAT(second.status().message(), HasSubstr(StrCat("job 41 (process ", ::getpid())));
+  EXPECT_THAT(second, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(second, HasMessage(HasSubstr(StrCat("job 41 (process ", ::getpid()))));
   EXPECT_FALSE(fs::exists(dir.path() + "/attempts/000-42")) << "the refused run wrote something";
   owner->owner().Release();
   EXPECT_TRUE(
@@ -222,8 +223,8 @@ TEST_F(ForeignOwnerTest, AFreshOneBlocks) {
   WriteOwner("41", 20);
   const auto folder = Create("42", 0);
   ASSERT_FALSE(folder.ok());
-  EXPECT_THAT(folder.status().message(),
-              HasSubstr("job 41 (process 123 on elsewhere), whose last heartbeat"));
+  EXPECT_THAT(folder,
+              HasMessage(HasSubstr("job 41 (process 123 on elsewhere), whose last heartbeat")));
 }
 
 TEST_F(ForeignOwnerTest, AnOldOneDoesNotBlock) {
@@ -296,8 +297,8 @@ TEST_F(BusyFolderTest, TheAttemptBeforeIsWaitedFor) {
 TEST_F(BusyFolderTest, AnAttemptBeforeThatDoesNotEndIsForTheQueue) {
   const Status status = Take("7", 4 * kShort, {.own_job = kShort});
   ASSERT_FALSE(status.ok());
-  EXPECT_EQ(status.kind(), ErrorKind::kTempFail);
-  EXPECT_THAT(status.message(), HasSubstr("attempt 0 of this job"));
+  EXPECT_THAT(status, HasKind(ErrorKind::kTempFail));
+  EXPECT_THAT(status, HasMessage(HasSubstr("attempt 0 of this job")));
 }
 
 // A controller that lost its state starts the same attempt twice; two steps of one job are two
@@ -317,8 +318,8 @@ TEST_F(BusyFolderTest, ASecondStartOfTheSameStepIsForTheQueueAnotherStepIsRefuse
 TEST_F(BusyFolderTest, AnotherRunIsRefusedSoonAndOneThatJustEndsIsNot) {
   const Status status = Take("8", std::chrono::milliseconds(1500), {});
   ASSERT_FALSE(status.ok());
-  EXPECT_EQ(status.kind(), ErrorKind::kConfig);
-  EXPECT_THAT(status.message(), HasSubstr("in use by job 8"));
+  EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(status, HasMessage(HasSubstr("in use by job 8")));
   EXPECT_LT(waited_, std::chrono::seconds(2));
   EXPECT_TRUE(Take("8", kShort, {}).ok());
 }
@@ -331,20 +332,20 @@ TEST(FolderOwnerTest, OtherFilesAreNotTaken) {
   Write(victim, "years of work");
   const auto take = [&] { return FolderOwner::Take(dir.path(), MakeOwnerName("7", 0)).status(); };
   ASSERT_EQ(::link(victim.c_str(), path.c_str()), 0);
-  EXPECT_THAT(take().message(), HasSubstr("with 2 names"));
+  EXPECT_THAT(take(), HasMessage(HasSubstr("with 2 names")));
   EXPECT_EQ(Content(victim), "years of work");
   ::unlink(path.c_str());
   ASSERT_EQ(::symlink(victim.c_str(), path.c_str()), 0);
-  EXPECT_EQ(take().kind(), ErrorKind::kIo);
+  EXPECT_THAT(take(), HasKind(ErrorKind::kIo));
   EXPECT_EQ(Content(victim), "years of work");
   ::unlink(path.c_str());
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
-  EXPECT_EQ(take().kind(), ErrorKind::kConfig);
+  EXPECT_THAT(take(), HasKind(ErrorKind::kConfig));
   ::unlink(path.c_str());
   Write(path, "");
   if (::geteuid() != 0) return;  // only root can give files away
   ASSERT_EQ(::chown(path.c_str(), 4711, static_cast<gid_t>(-1)), 0);
-  EXPECT_THAT(take().message(), HasSubstr("found one of user 4711"));
+  EXPECT_THAT(take(), HasMessage(HasSubstr("found one of user 4711")));
 }
 
 TEST(FolderOwnerTest, GarbageInTheOwnerFileIsNobody) {

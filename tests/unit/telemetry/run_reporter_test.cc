@@ -24,6 +24,7 @@
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
 #include "daemon/telemetry/log.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/telemetry/json.h"
 #include "tests/unit/telemetry/pty.h"
 #include "tests/unit/telemetry/run_child.h"
@@ -261,8 +262,8 @@ TEST_F(RunReporterTest, AllRanksGetTheSameError) {
     for (const Status& status : seen) {
       EXPECT_FALSE(status.ok());
       if (status.ok()) continue;
-      EXPECT_EQ(status.kind(), ErrorKind::kIo);
-      EXPECT_THAT(status.message(), HasSubstr("/proc/no"));
+      EXPECT_THAT(status, HasKind(ErrorKind::kIo));
+      EXPECT_THAT(status, HasMessage(HasSubstr("/proc/no")));
     }
     return Status::Ok();
   });

@@ -9,6 +9,7 @@
 #include "daemon/rundir/ledger.h"
 #include "daemon/watch/state_text.h"
 #include "daemon/watch/watch_command.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/telemetry/temp_dir.h"
 
 namespace gaccd {
@@ -102,10 +103,10 @@ TEST_F(RunStateTest, TextsCannotMoveTheCursorOrBeginALine) {
 }
 
 TEST_F(RunStateTest, WhatIsNoStateOfARunIsRefused) {
-  EXPECT_EQ(ReadRunState(folder_.path(), After(0)).status().kind(), ErrorKind::kUsage);
+  EXPECT_THAT(ReadRunState(folder_.path(), After(0)), HasKind(ErrorKind::kUsage));
   for (const char* text : {"", "{", "[]", R"({"state":3})", R"({"v":1})"}) {
     ASSERT_TRUE(ReplaceFile(folder_.path() + "/STATUS.json", text, false).ok());
-    EXPECT_EQ(ReadRunState(folder_.path(), After(0)).status().kind(), ErrorKind::kData) << text;
+    EXPECT_THAT(ReadRunState(folder_.path(), After(0)), HasKind(ErrorKind::kData)) << text;
   }
 }
 
@@ -133,12 +134,12 @@ TEST_F(RunStateTest, TextAndJsonShowTheFigures) {
 TEST_F(RunStateTest, StopAndSaveAreFilesForARunThatHasNotEnded) {
   const WatchRequest request{.folder = folder_.path()};
   const auto has = [&](const char* name) { return PathExists(folder_.path() + name); };
-  EXPECT_EQ(RunRequestCommand(request, RunRequest::kStop).kind(), ErrorKind::kUsage);  // no run
+  EXPECT_THAT(RunRequestCommand(request, RunRequest::kStop), HasKind(ErrorKind::kUsage));  // no run
   (void)Read(StatusOf("done", R"(,"exit":0)"), 1);
-  EXPECT_EQ(RunRequestCommand(request, RunRequest::kStop).kind(), ErrorKind::kUsage);
+  EXPECT_THAT(RunRequestCommand(request, RunRequest::kStop), HasKind(ErrorKind::kUsage));
   EXPECT_FALSE(has("/STOP"));
   (void)Read(StatusOf("failed", R"(,"exit":75)"), 1);  // waits in the queue
-  EXPECT_EQ(RunRequestCommand(request, RunRequest::kSave).kind(), ErrorKind::kUsage);
+  EXPECT_THAT(RunRequestCommand(request, RunRequest::kSave), HasKind(ErrorKind::kUsage));
   EXPECT_FALSE(has("/SAVE"));
   EXPECT_TRUE(RunRequestCommand(request, RunRequest::kStop).ok());
   EXPECT_TRUE(has("/STOP"));

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/telemetry/temp_dir.h"
 
 namespace gaccd {
@@ -56,9 +57,9 @@ TEST_F(SafePlaceTest, FoldersOfOthers) {
     const Status status = CheckSafePlace(Run());
     EXPECT_EQ(status.ok(), test.safe) << test.owner << " " << std::oct << test.mode;
     if (status.ok()) continue;
-    EXPECT_EQ(status.kind(), ErrorKind::kConfig);
-    EXPECT_THAT(status.message(),
-                AllOf(HasSubstr(Scratch() + "' belongs to user 4711"), HasSubstr("mode 0777")));
+    EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
+    EXPECT_THAT(status, HasMessage(AllOf(HasSubstr(Scratch() + "' belongs to user 4711"),
+                                         HasSubstr("mode 0777"))));
   }
 }
 
@@ -86,7 +87,7 @@ TEST_F(SafePlaceTest, ALinkOfAnotherUser) {
   ASSERT_EQ(::lchown(link.c_str(), kSomebody, static_cast<gid_t>(-1)), 0);
   const Status status = CheckSafePlace(link);
   ASSERT_FALSE(status.ok());
-  EXPECT_THAT(status.message(), HasSubstr(link + "' is a link made by user 4711"));
+  EXPECT_THAT(status, HasMessage(HasSubstr(link + "' is a link made by user 4711")));
 }
 
 // Written with a slash behind it, or with more of the path behind it, a link is still a link.
@@ -100,8 +101,8 @@ TEST_F(SafePlaceTest, ALinkOfAnotherUserInThePath) {
        {link + "/", link + "/run", link + "//run/", Scratch() + "/../link/./run",
         dir_.path() + "/own", link + "/not-there-yet"}) {
     const Status status = CheckSafePlace(path);
-    EXPECT_EQ(status.kind(), ErrorKind::kConfig) << path;
-    EXPECT_THAT(status.message(), HasSubstr("' is a link made by user 4711")) << path;
+    EXPECT_THAT(status, HasKind(ErrorKind::kConfig)) << path;
+    EXPECT_THAT(status, HasMessage(HasSubstr("' is a link made by user 4711"))) << path;
   }
 }
 
@@ -115,23 +116,23 @@ TEST_F(SafePlaceTest, TheFolderItselfAndWhatARunWritesInAreOurs) {
   EXPECT_TRUE(CheckSafeRunFolder(Run()).ok());
   for (const char* inside : {"/attempts", "/ckpt"}) {
     give(Run() + inside, 0755);
-    EXPECT_THAT(CheckSafeRunFolder(Run()).message(),
-                HasSubstr(Run() + inside + "' belongs to user 4711"));
+    EXPECT_THAT(CheckSafeRunFolder(Run()),
+                HasMessage(HasSubstr(Run() + inside + "' belongs to user 4711")));
     fs::remove(Run() + inside);
     fs::create_symlink(Scratch(), Run() + inside);
     EXPECT_TRUE(CheckSafeRunFolder(Run()).ok()) << "the user's own link";
     ASSERT_EQ(::lchown((Run() + inside).c_str(), kSomebody, static_cast<gid_t>(-1)), 0);
-    EXPECT_THAT(CheckSafeRunFolder(Run()).message(), HasSubstr("a link made by user 4711"));
+    EXPECT_THAT(CheckSafeRunFolder(Run()), HasMessage(HasSubstr("a link made by user 4711")));
     fs::remove(Run() + inside);
   }
   give(Run(), 01777);
-  EXPECT_THAT(CheckSafeRunFolder(Run()).message(), HasSubstr("belongs to user 4711"));
+  EXPECT_THAT(CheckSafeRunFolder(Run()), HasMessage(HasSubstr("belongs to user 4711")));
 }
 
 TEST_F(SafePlaceTest, AFolderThatIsNotThere) {
   EXPECT_TRUE(CheckSafePlace(dir_.path() + "/no/such").ok()) << "it will be made";
   fs::create_symlink("loop", dir_.path() + "/loop");
-  EXPECT_EQ(CheckSafePlace(dir_.path() + "/loop").kind(), ErrorKind::kIo);
+  EXPECT_THAT(CheckSafePlace(dir_.path() + "/loop"), HasKind(ErrorKind::kIo));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/telemetry/json.h"
 #include "tests/unit/telemetry/temp_dir.h"
 
@@ -69,8 +70,8 @@ TEST(StatusFileTest, AFolderThatGoesAwayIsCountedNotFatal) {
     ASSERT_LT(std::chrono::steady_clock::now(), end);
     std::this_thread::sleep_for(milliseconds(1));
   }
-  EXPECT_EQ((*file)->first_failure().kind(), ErrorKind::kIo);
-  EXPECT_THAT((*file)->first_failure().message(), testing::HasSubstr(folder));
+  EXPECT_THAT((*file)->first_failure(), HasKind(ErrorKind::kIo));
+  EXPECT_THAT((*file)->first_failure(), HasMessage(::testing::HasSubstr(folder)));
   EXPECT_FALSE((*file)->Finish().ok());
 }
 
@@ -78,7 +79,7 @@ TEST(StatusFileTest, StartFailsWhereNothingCanBeWritten) {
   const auto file = StatusFile::Start(
       "/proc/STATUS.json", RunStatus{}, [](RunStatus&) {}, milliseconds(1));
   ASSERT_FALSE(file.ok());
-  EXPECT_EQ(file.status().kind(), ErrorKind::kIo);
+  EXPECT_THAT(file, HasKind(ErrorKind::kIo));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "daemon/rundir/ledger.h"
 #include "daemon/rundir/srun_words.h"
 #include "daemon/train/verdict_command.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -387,7 +388,7 @@ TEST_F(VerdictCommand, AWrongFolderIsAnError) {
   for (const std::string& dir : {run_, run_ + "/attempts/none", std::string("/")}) {
     const auto text = RunVerdictCommand({.attempt_dir = dir, .srun_rc = 0});
     ASSERT_FALSE(text.ok());
-    EXPECT_EQ(text.status().kind(), ErrorKind::kUsage);
+    EXPECT_THAT(text, HasKind(ErrorKind::kUsage));
   }
 }
 

@@ -16,6 +16,7 @@
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
 #include "daemon/train/trainer.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/data/file_util.h"
 
 namespace gaccd {
@@ -135,7 +136,7 @@ TEST_F(DataFaultsTest, TheEvaluationIsTheMeanOfWhatIsLeft) {
   }
   for (const Status& status : Train(damaged, 2, 1, folder_.Path("refused"))) {
     ASSERT_FALSE(status.ok());
-    EXPECT_EQ(status.kind(), ErrorKind::kData);
+    EXPECT_THAT(status, HasKind(ErrorKind::kData));
   }
 }
 
@@ -148,8 +149,8 @@ TEST_F(DataFaultsTest, AFileThatChangesEndsAllRanksAfterTheEpoch) {
                                 [&] { std::ofstream(path, std::ios::app) << "more"; });
     for (const Status& status : statuses) {
       ASSERT_FALSE(status.ok());
-      EXPECT_EQ(status.kind(), ErrorKind::kData);
-      EXPECT_THAT(status.message(), HasSubstr(path + ": was changed while it is in use"));
+      EXPECT_THAT(status, HasKind(ErrorKind::kData));
+      EXPECT_THAT(status, HasMessage(HasSubstr(path + ": was changed while it is in use")));
     }
     EXPECT_TRUE(Evaluations(folder_.Path(StrCat("run", eval))).empty());
   }

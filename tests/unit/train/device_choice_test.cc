@@ -9,6 +9,7 @@
 
 #include "collectives/comm/threads.h"
 #include "daemon/preflight/gather_text.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -59,18 +60,20 @@ TEST(DecideDevice, AutoRefusesAMixtureNamingTheSmallerPart) {
   ranks[18] = kWithout;
   Result<DeviceChoice> choice = DecideDevice(Device::kAuto, ranks);
   ASSERT_FALSE(choice.ok());
-  EXPECT_EQ(choice.status().kind(), ErrorKind::kConfig);
-  EXPECT_THAT(choice.status().message(),
-              HasSubstr("found one on 238 of 240 ranks; without: rank 17 on n2 (no NVIDIA driver), "
-                        "rank 18 on n2 (no NVIDIA driver). "));
+  EXPECT_THAT(choice, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(choice,
+              HasMessage(HasSubstr(
+                  "found one on 238 of 240 ranks; without: rank 17 on n2 (no NVIDIA driver), "
+                  "rank 18 on n2 (no NVIDIA driver). ")));
 
   std::vector<RankGpu> others(240, kWithout);
   others[3] = kWith;
   choice = DecideDevice(Device::kAuto, others);
   ASSERT_FALSE(choice.ok());
-  EXPECT_THAT(choice.status().message(),
-              HasSubstr("found one on 1 of 240 ranks; with: rank 3 on n1 (NVIDIA H200). "));
-  EXPECT_THAT(choice.status().message(), Not(HasSubstr("rank 4 ")));
+  EXPECT_THAT(
+      choice,
+      HasMessage(HasSubstr("found one on 1 of 240 ranks; with: rank 3 on n1 (NVIDIA H200). ")));
+  EXPECT_THAT(choice, HasMessage(Not(HasSubstr("rank 4 "))));
 }
 
 TEST(DecideDevice, ManyRanksAreCounted) {
@@ -78,7 +81,7 @@ TEST(DecideDevice, ManyRanksAreCounted) {
   for (std::size_t r = 0; r < 100; ++r) ranks[r] = kWithout;
   const auto choice = DecideDevice(Device::kAuto, ranks);
   ASSERT_FALSE(choice.ok());
-  EXPECT_THAT(choice.status().message(), HasSubstr("rank 7 on n2 (no NVIDIA driver), and 92 more"));
+  EXPECT_THAT(choice, HasMessage(HasSubstr("rank 7 on n2 (no NVIDIA driver), and 92 more")));
 }
 
 TEST(DecideDevice, CudaNeedsAGpuOnEveryRank) {
@@ -87,9 +90,9 @@ TEST(DecideDevice, CudaNeedsAGpuOnEveryRank) {
   ranks[2] = kWithout;
   const auto choice = DecideDevice(Device::kCuda, ranks);
   ASSERT_FALSE(choice.ok());
-  EXPECT_EQ(choice.status().kind(), ErrorKind::kUnavailable);
-  EXPECT_THAT(choice.status().message(),
-              HasSubstr("found none on 1 of 4: rank 2 on n2 (no NVIDIA driver)"));
+  EXPECT_THAT(choice, HasKind(ErrorKind::kUnavailable));
+  EXPECT_THAT(choice,
+              HasMessage(HasSubstr("found none on 1 of 4: rank 2 on n2 (no NVIDIA driver)")));
 }
 
 TEST(DecideDevice, CpuDoesNotLookAtGpus) {
@@ -147,7 +150,7 @@ TEST(CheckModelOnGpu, NeedsNoData) {
   status = CheckModelOnGpu(job);
   EXPECT_TRUE(status.ok()) << status.message();
   job.model.layers[3].kind = LinearSpec{511, 10, true};
-  EXPECT_EQ(CheckModelOnGpu(job).kind(), ErrorKind::kConfig);
+  EXPECT_THAT(CheckModelOnGpu(job), HasKind(ErrorKind::kConfig));
 }
 
 TEST(CheckModelOnGpu, RefusesHeadsThatItsKernelDoesNotTake) {
@@ -159,9 +162,9 @@ TEST(CheckModelOnGpu, RefusesHeadsThatItsKernelDoesNotTake) {
   std::get<GptSpec>(job.model.architecture).width = 258;
   const Status status = CheckModelOnGpu(job);
   ASSERT_FALSE(status.ok());
-  EXPECT_EQ(status.kind(), ErrorKind::kConfig);
-  EXPECT_THAT(status.message(), HasSubstr("layer 'transformer.h.0.attn': attention on the GPU: "
-                                          "expected heads of at most 128 values, found 129"));
+  EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(status, HasMessage(HasSubstr("layer 'transformer.h.0.attn': attention on the GPU: "
+                                           "expected heads of at most 128 values, found 129")));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "daemon/device/cuda/device_memory.h"
 #include "tests/standin/cublaslt_standin.h"
 #include "tests/standin/standin.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/train/engine_cuda_cases.h"
 
 namespace gaccd::testing {
@@ -170,8 +171,8 @@ TEST_F(CudaEngineTest, MistakesAreSeen) {
     // Both are also caught by the audit: the counts on the GPU are not those of the plan.
     const auto wrong = RunOn(Cuda(), test, {.update = update});
     ASSERT_FALSE(wrong.ok());
-    EXPECT_EQ(wrong.status().kind(), ErrorKind::kInternal);
-    EXPECT_THAT(wrong.status().message(), HasSubstr("sample audit"));
+    EXPECT_THAT(wrong, HasKind(ErrorKind::kInternal));
+    EXPECT_THAT(wrong, HasMessage(HasSubstr("sample audit")));
   }
 }
 
@@ -214,9 +215,9 @@ TEST_F(CudaEngineTest, ALostMicroBatchStopsTheRun) {
                  counted = done;
                }});
     ASSERT_FALSE(run.ok());
-    EXPECT_EQ(run.status().kind(), ErrorKind::kInternal);
-    EXPECT_THAT(run.status().message(), HasSubstr("the plan has 23 samples"));
-    EXPECT_THAT(run.status().message(), HasSubstr("the ranks counted 18"));
+    EXPECT_THAT(run, HasKind(ErrorKind::kInternal));
+    EXPECT_THAT(run, HasMessage(HasSubstr("the plan has 23 samples")));
+    EXPECT_THAT(run, HasMessage(HasSubstr("the ranks counted 18")));
     EXPECT_EQ(left, before);
     EXPECT_EQ(counted, 1);
   }
@@ -235,8 +236,8 @@ TEST_F(CudaEngineTest, NanStopsTheRunAndChangesNothing) {
                 updates.push_back(done);
               }});
     ASSERT_FALSE(run.ok());
-    EXPECT_EQ(run.status().kind(), ErrorKind::kNoRequeue) << run.status().message();
-    EXPECT_THAT(run.status().message(), HasSubstr("diverged"));
+    EXPECT_THAT(run, HasKind(ErrorKind::kNoRequeue));
+    EXPECT_THAT(run, HasMessage(HasSubstr("diverged")));
   }
   ASSERT_EQ(left.size(), 2U);
   for (const float p : left[1]) ASSERT_TRUE(std::isfinite(p));
@@ -250,9 +251,9 @@ TEST_F(CudaEngineTest, TooLittleMemoryIsRefusedWithTheBytes) {
   test.widths = {12, 4096, 4096, 5};  // 16.8 M parameters: 64 MiB each of four kinds
   const auto run = RunOn(Cuda(), test);
   ASSERT_FALSE(run.ok());
-  EXPECT_EQ(run.status().kind(), ErrorKind::kConfig) << run.status().message();
-  EXPECT_THAT(run.status().message(), HasSubstr("gradients"));
-  EXPECT_THAT(run.status().message(), HasSubstr("optimiser state"));
+  EXPECT_THAT(run, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(run, HasMessage(HasSubstr("gradients")));
+  EXPECT_THAT(run, HasMessage(HasSubstr("optimiser state")));
 }
 
 // For micro-batches of 8 and an evaluation of 100.
@@ -285,8 +286,8 @@ TEST_F(CudaEngineTest, ScratchCountsToo) {
   standin::Reset({.memory_bytes = enough - kScratch / 2});
   const auto engine = MakeEngineFor(*comm, model, test);
   ASSERT_FALSE(engine.ok());
-  EXPECT_EQ(engine.status().kind(), ErrorKind::kConfig) << engine.status().message();
-  EXPECT_THAT(engine.status().message(), HasSubstr(StrCat("scratch ", kScratch)));
+  EXPECT_THAT(engine, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(engine, HasMessage(HasSubstr(StrCat("scratch ", kScratch))));
 }
 
 TEST_F(CudaEngineTest, PlansWhatItAllocates) {
@@ -305,8 +306,8 @@ TEST_F(CudaEngineTest, RefusesNumericsThatACpuHasNot) {
        {Numerics{.precision = Precision::kBF16}, Numerics{.tf32 = true}}) {
     const auto run = RunOn({}, {.micro = 8, .target = 8, .updates = 1, .numerics = numerics});
     ASSERT_FALSE(run.ok());
-    EXPECT_EQ(run.status().kind(), ErrorKind::kConfig);
-    EXPECT_THAT(run.status().message(), HasSubstr("CPU"));
+    EXPECT_THAT(run, HasKind(ErrorKind::kConfig));
+    EXPECT_THAT(run, HasMessage(HasSubstr("CPU")));
   }
 }
 
@@ -332,8 +333,8 @@ TEST_F(CudaEngineTest, AsksForTheResult) {
     };
     const auto run = RunOn(choice, test, {.update = begin});
     ASSERT_FALSE(run.ok());
-    EXPECT_EQ(run.status().kind(), ErrorKind::kInternal);
-    EXPECT_THAT(run.status().message(), HasSubstr("results"));
+    EXPECT_THAT(run, HasKind(ErrorKind::kInternal));
+    EXPECT_THAT(run, HasMessage(HasSubstr("results")));
     EXPECT_EQ(updates, choice.device == Device::kCpu ? 1 : 2);
   }
 }
@@ -374,8 +375,8 @@ TEST_F(CudaEngineTest, AFailingKernelEndsTheRun) {
     standin::FailKernel(nth, cudaErrorIllegalAddress);
     const auto run = RunOn(Cuda(), test);
     ASSERT_FALSE(run.ok());
-    EXPECT_EQ(run.status().kind(), ErrorKind::kUnavailable) << run.status().message();
-    EXPECT_THAT(run.status().message(), HasSubstr("cudaErrorIllegalAddress"));
+    EXPECT_THAT(run, HasKind(ErrorKind::kUnavailable));
+    EXPECT_THAT(run, HasMessage(HasSubstr("cudaErrorIllegalAddress")));
   }
   standin::Reset();
 }

@@ -8,6 +8,7 @@
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
 #include "daemon/train/update.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/train/engine_runs.h"
 
 namespace gaccd::testing {
@@ -74,8 +75,8 @@ TEST(EngineTest, ControlWordsOfAnotherSizeAreRefused) {
       }};
   const auto runs = RunRanks({}, options);
   ASSERT_FALSE(runs[0].ok());
-  EXPECT_EQ(runs[0].status().kind(), ErrorKind::kInternal);
-  EXPECT_THAT(runs[0].status().message(), HasSubstr("control words: expected 3 elements, found 2"));
+  EXPECT_THAT(runs[0], HasKind(ErrorKind::kInternal));
+  EXPECT_THAT(runs[0], HasMessage(HasSubstr("control words: expected 3 elements, found 2")));
 }
 
 // What repeating an update without a micro-batch must not do: keep the divisor of all samples, or
@@ -95,8 +96,8 @@ TEST(EngineTest, DroppedMicroBatchesWithAWrongDivisorAreCaught) {
          RunRanks({.ranks = 3, .micro = 5, .target = 33, .updates = 1}, options)) {
       EXPECT_EQ(run.ok(), told == 29) << told;
       if (run.ok()) continue;
-      EXPECT_EQ(run.status().kind(), ErrorKind::kInternal);
-      EXPECT_THAT(run.status().message(), HasSubstr("rank 1: "));
+      EXPECT_THAT(run, HasKind(ErrorKind::kInternal));
+      EXPECT_THAT(run, HasMessage(HasSubstr("rank 1: ")));
     }
   }
 }
@@ -158,8 +159,8 @@ TEST(EngineTest, AFailedAuditChangesNothing) {
     };
     const Status status = RunEngine(comm, test, {}, {.update = update}).status();
     EXPECT_EQ(updates, 2);
-    EXPECT_THAT(status.message(), HasSubstr("the plan has 33 samples"));
-    EXPECT_THAT(status.message(), HasSubstr("the ranks counted 29"));
+    EXPECT_THAT(status, HasMessage(HasSubstr("the plan has 33 samples")));
+    EXPECT_THAT(status, HasMessage(HasSubstr("the ranks counted 29")));
     return Status::Ok();
   });
 }

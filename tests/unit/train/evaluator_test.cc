@@ -6,6 +6,7 @@
 #include <set>
 
 #include "collectives/comm/threads.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/train/fake_engine.h"
 
 namespace gaccd {
@@ -78,7 +79,7 @@ TEST(EvaluatorTest, ASampleCountedTwiceIsAnError) {
   engine.extra = 1;
   const auto record = evaluator.Evaluate(engine, 7, nullptr, {});
   ASSERT_FALSE(record.ok());
-  EXPECT_EQ(record.status().message(), "evaluation: expected 41 samples, counted 42");
+  EXPECT_THAT(record, HasMessage("evaluation: expected 41 samples, counted 42"));
 }
 
 // After the third batch. Ranks with more batches than others are not asked after their last.

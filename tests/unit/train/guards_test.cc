@@ -14,6 +14,7 @@
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
 #include "daemon/train/trainer.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/data/file_util.h"
 #include "tests/unit/train/engine_runs.h"
 #include "tests/unit/train/step_events.h"
@@ -159,10 +160,10 @@ TEST_F(GuardsTest, StopNamesRankMicroBatchLayerAndSamples) {
   job.batch.target = 33;  // rank 1 takes samples 11 to 21 as 4 + 4 + 3
   for (const Status& status : Train(job, {}).status) {
     ASSERT_FALSE(status.ok());
-    EXPECT_EQ(status.kind(), ErrorKind::kNoRequeue);
-    EXPECT_THAT(status.message(), HasSubstr("update 1: training diverged"));
-    EXPECT_THAT(status.message(), HasSubstr("rank 1 on node0: micro-batch 3 of 3: the gradient of "
-                                            "fc1.weight is not finite; samples 19, 20, 21"));
+    EXPECT_THAT(status, HasKind(ErrorKind::kNoRequeue));
+    EXPECT_THAT(status, HasMessage(HasSubstr("update 1: training diverged")));
+    EXPECT_THAT(status, HasMessage(HasSubstr("rank 1 on node0: micro-batch 3 of 3: the gradient of "
+                                             "fc1.weight is not finite; samples 19, 20, 21")));
   }
 }
 
@@ -198,8 +199,8 @@ TEST_F(GuardsTest, TooManySkippedUpdatesInARowStop) {
     const Trained found = Train(job, {.guards = {.on_nonfinite = policy}});
     for (std::size_t r = 0; r < 3; ++r) {
       ASSERT_FALSE(found.status[r].ok());
-      EXPECT_EQ(found.status[r].kind(), ErrorKind::kNoRequeue);
-      EXPECT_THAT(found.status[r].message(), HasSubstr("11 updates in a row were not finite"));
+      EXPECT_THAT(found.status[r], HasKind(ErrorKind::kNoRequeue));
+      EXPECT_THAT(found.status[r], HasMessage(HasSubstr("11 updates in a row were not finite")));
       EXPECT_EQ(found.summary[r].updates, 10);
       EXPECT_EQ(found.summary[r].skipped, 10);
     }
@@ -263,7 +264,7 @@ TEST_F(GuardsTest, DamagedRecordsAreReplacedAlikeOnAllTopologies) {
   job.batch.target = 11;
   for (const Status& status : Train(job, {}).status) {
     ASSERT_FALSE(status.ok());
-    EXPECT_EQ(status.kind(), ErrorKind::kData);
+    EXPECT_THAT(status, HasKind(ErrorKind::kData));
   }
   const auto skip = [](int) {
     return BadRecordRules{.policy = OnBadRecord::kSkip, .quota = 2, .seed = 5};
@@ -299,8 +300,8 @@ TEST_F(GuardsTest, DamageThatOnlyOneRankSeesEndsAll) {
   ASSERT_EQ(statuses.size(), 3U);
   for (const Status& status : statuses) {
     ASSERT_FALSE(status.ok());
-    EXPECT_EQ(status.kind(), ErrorKind::kConfig);
-    EXPECT_THAT(status.message(), HasSubstr("rank 2 on node0 has '1 records, sum"));
+    EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
+    EXPECT_THAT(status, HasMessage(HasSubstr("rank 2 on node0 has '1 records, sum")));
   }
 }
 
@@ -318,11 +319,11 @@ TEST_F(GuardsTest, AReplicaThatDiffersIsNamed) {
     const Status& status = found.status[r];
     ASSERT_FALSE(status.ok());
     EXPECT_TRUE(found.summary[r].failed_together) << "told once";
-    EXPECT_EQ(status.kind(), ErrorKind::kInternal);
-    EXPECT_THAT(status.message(), HasSubstr("after update 2: the digest of the parameters"));
-    EXPECT_THAT(status.message(), HasSubstr("2 of 3 ranks (rank 0 on node0)"));
-    EXPECT_THAT(status.message(), HasSubstr(", rank 1 on node0 has '"));
-    EXPECT_THAT(status.message(), ::testing::Not(HasSubstr("rank 2")));
+    EXPECT_THAT(status, HasKind(ErrorKind::kInternal));
+    EXPECT_THAT(status, HasMessage(HasSubstr("after update 2: the digest of the parameters")));
+    EXPECT_THAT(status, HasMessage(HasSubstr("2 of 3 ranks (rank 0 on node0)")));
+    EXPECT_THAT(status, HasMessage(HasSubstr(", rank 1 on node0 has '")));
+    EXPECT_THAT(status, HasMessage(::testing::Not(HasSubstr("rank 2"))));
   }
   // Nobody looks.
   const Trained unseen = Train(job, {.before = flip});

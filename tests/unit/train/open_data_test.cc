@@ -15,6 +15,7 @@
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
 #include "daemon/telemetry/log.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/data/file_util.h"
 
 namespace gaccd {
@@ -108,9 +109,9 @@ TEST_F(OpenDataTest, WhatTheLeaderFindsEndsAllRanksAlike) {
   IdxSource source = Source("broken");
   source.classes = 9;
   for (const Opened& rank : Open({.train = source, .eval = {}, .normalize = {}}, 4, 2)) {
-    EXPECT_EQ(rank.status.kind(), ErrorKind::kData);
-    EXPECT_THAT(rank.status.message(), HasSubstr("rank 0 on node0: "));
-    EXPECT_THAT(rank.status.message(), HasSubstr("expected labels in [0, 9), found 9"));
+    EXPECT_THAT(rank.status, HasKind(ErrorKind::kData));
+    EXPECT_THAT(rank.status, HasMessage(HasSubstr("rank 0 on node0: ")));
+    EXPECT_THAT(rank.status, HasMessage(HasSubstr("expected labels in [0, 9), found 9")));
   }
 }
 

@@ -62,7 +62,7 @@ TEST_F(ResumeTest, InsideAnUpdateTheSameMicroStepsGoOn) {
     std::filesystem::remove_all(ckpt());
     const auto left = Train(job, 3, 100, "never", stop);
     ASSERT_FALSE(left.ok());
-    EXPECT_EQ(left.status().kind(), ErrorKind::kTempFail) << left.status().message();
+    EXPECT_THAT(left, HasKind(ErrorKind::kTempFail));
     const Generation window{.epoch = 1, .step = stop.update - 1, .micro_step = stop.done};
     ASSERT_TRUE(std::filesystem::exists(ckpt() + "/" + window.name() + "/MANIFEST"))
         << left.status().message();
@@ -158,9 +158,9 @@ TEST_F(ResumeTest, WithoutTimeForTheAccumulatorsTheUpdateIsRepeated) {
   const auto plain = Train(job, 3, 0, "never");
   ASSERT_TRUE(plain.ok()) << plain.status().message();
   const auto left = Train(job, 3, 100, "never", {4, 2, StopAction::kSaveBeforeStop});
-  EXPECT_THAT(left.status().message(),
-              EndsWith("stopped by the test inside update 4 after micro-step 2, which is to be "
-                       "repeated (its accumulators are not saved), saved"));
+  EXPECT_THAT(left, HasMessage(EndsWith(
+                        "stopped by the test inside update 4 after micro-step 2, which is to be "
+                        "repeated (its accumulators are not saved), saved")));
   ASSERT_TRUE(std::filesystem::exists(PathOf(3) + "/MANIFEST"));
   const auto resumed = Train(job, 3, 0, "auto");
   ASSERT_TRUE(resumed.ok()) << resumed.status().message();
@@ -174,7 +174,7 @@ TEST_F(ResumeTest, ARequestInTheLastUpdateLeavesTheRunComplete) {
   job.data.eval.reset();
   job.max_updates = 7;
   const auto before = Train(job, 2, 100, "never", {.update = 6, .done = 1, .at_boundary = true});
-  EXPECT_THAT(before.status().message(), EndsWith("stopped by the test after update 6, saved"));
+  EXPECT_THAT(before, HasMessage(EndsWith("stopped by the test after update 6, saved")));
   const auto last = Train(job, 2, 100, "auto", {.update = 7, .done = 1, .at_boundary = true});
   ASSERT_TRUE(last.ok()) << last.status().message();
   EXPECT_EQ(last->first, 6);
@@ -184,7 +184,7 @@ TEST_F(ResumeTest, ARequestInTheLastUpdateLeavesTheRunComplete) {
 TEST_F(ResumeTest, AnEvaluationThatWasLeftIsRepeated) {
   const Job job = SmallJob();
   const auto left = Train(job, 3, 100, "never", {.evaluation = 1});
-  EXPECT_THAT(left.status().message(), EndsWith("stopped by the test after update 8, saved"));
+  EXPECT_THAT(left, HasMessage(EndsWith("stopped by the test after update 8, saved")));
   const auto resumed = Train(job, 3, 0, "auto");
   ASSERT_TRUE(resumed.ok()) << resumed.status().message();
   EXPECT_EQ(resumed->first, 8);
@@ -207,9 +207,9 @@ TEST_F(ResumeTest, AFinishedRunThatLeftASmallerUpdateBehindIsNotExtended) {
   ASSERT_TRUE(Train(job, 2, 4, "never").ok());
   job.epochs = 2;
   const auto refused = Train(job, 2, 0, "auto");
-  EXPECT_EQ(refused.status().kind(), ErrorKind::kConfig);
-  EXPECT_THAT(refused.status().message(),
-              HasSubstr("its update 8 took 6 samples, in this job it takes 32"));
+  EXPECT_THAT(refused, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(refused,
+              HasMessage(HasSubstr("its update 8 took 6 samples, in this job it takes 32")));
   const auto before = Train(job, 2, 0, PathOf(4));
   ASSERT_TRUE(before.ok()) << before.status().message();
   EXPECT_EQ(before->summary.samples, 2 * 230);
@@ -246,13 +246,13 @@ TEST_F(ResumeTest, AutoTakesTheNewestThatIsWholeAndSaysWhatItPassedOver) {
   EXPECT_THAT(resumed->notes[0], HasSubstr("step-000000000018-e000001: "));
   EXPECT_EQ(Train(job, 2, 0, "never")->first, 0);
   EXPECT_EQ(Train(job, 2, 0, folder_)->first, 12) << "a run folder by name";
-  EXPECT_EQ(Train(job, 2, 0, PathOf(18)).status().kind(), ErrorKind::kData)
+  EXPECT_THAT(Train(job, 2, 0, PathOf(18)), HasKind(ErrorKind::kData))
       << "by name there is no other";
   for (const std::int64_t step : {6, 12})
     std::filesystem::resize_file(PathOf(step) + "/MANIFEST", 9);
   const auto none = Train(job, 2, 0, "auto");
-  EXPECT_EQ(none.status().kind(), ErrorKind::kData) << "not silently from the start";
-  EXPECT_THAT(none.status().message(), HasSubstr("3 checkpoints and none is complete"));
+  EXPECT_THAT(none, HasKind(ErrorKind::kData)) << "not silently from the start";
+  EXPECT_THAT(none, HasMessage(HasSubstr("3 checkpoints and none is complete")));
 }
 
 // What --resume says is where the first attempt of a SLURM job begins; after a requeue the job goes
@@ -267,7 +267,7 @@ TEST_F(ResumeTest, ARequeuedJobGoesOnFromItsOwnCheckpoints) {
       const std::int64_t begin = from == "never" ? 0 : 10;
       for (restarts_ = 0; restarts_ < in_vain; ++restarts_) EndBeforeTheFirstSave();
       const auto left = Train(job, 2, 100, from, {begin + 3, 1});
-      ASSERT_EQ(left.status().kind(), ErrorKind::kTempFail) << left.status().message();
+      ASSERT_THAT(left, HasKind(ErrorKind::kTempFail));
       ++restarts_;
       const auto last = Train(job, 2, 100, from);
       ASSERT_TRUE(last.ok()) << last.status().message();
@@ -283,7 +283,7 @@ TEST_F(ResumeTest, AnotherRunIsRefusedByName) {
     Job other = job;
     change(other);
     const auto refused = Train(other, 2, 0, "auto");
-    EXPECT_EQ(refused.status().kind(), ErrorKind::kConfig);
+    EXPECT_THAT(refused, HasKind(ErrorKind::kConfig));
     return refused.status().message();
   };
   EXPECT_THAT(error([](Job& j) { j.seed = 2; }), HasSubstr("it has the seed 1, this job has 2"));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collectives/comm/threads.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/data/file_util.h"
 
 namespace gaccd {
@@ -39,24 +40,24 @@ TEST(SameDataTest, ACopyOfAnotherSizeIsNamedWithItsRank) {
   SyntheticSource stale = Usual();
   stale.samples = 229;
   const Status status = Compare(stale, Usual());
-  EXPECT_EQ(status.kind(), ErrorKind::kConfig);
-  EXPECT_THAT(status.message(), HasSubstr("training data must be the same on all ranks"));
-  EXPECT_THAT(status.message(), HasSubstr("have '230 samples"));
-  EXPECT_THAT(status.message(), HasSubstr("rank 2 on "));
-  EXPECT_THAT(status.message(), HasSubstr("has '229 samples"));
+  EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(status, HasMessage(HasSubstr("training data must be the same on all ranks")));
+  EXPECT_THAT(status, HasMessage(HasSubstr("have '230 samples")));
+  EXPECT_THAT(status, HasMessage(HasSubstr("rank 2 on ")));
+  EXPECT_THAT(status, HasMessage(HasSubstr("has '229 samples")));
 }
 
 TEST(SameDataTest, ACopyWithOtherContentIsNamed) {
   SyntheticSource other = Usual();
   other.seed = 4;
-  EXPECT_THAT(Compare(other, Usual()).message(), HasSubstr("training data must be the same"));
-  EXPECT_THAT(Compare(Usual(), other).message(), HasSubstr("evaluation data must be the same"));
+  EXPECT_THAT(Compare(other, Usual()), HasMessage(HasSubstr("training data must be the same")));
+  EXPECT_THAT(Compare(Usual(), other), HasMessage(HasSubstr("evaluation data must be the same")));
 }
 
 TEST(SameDataTest, ACopyWithOtherTargetsOrLabelsIsNamed) {
   SyntheticSource noisy = Usual();  // the same features
   noisy.noise = 0.5;
-  EXPECT_THAT(Compare(noisy, Usual()).message(), HasSubstr("training data must be the same"));
+  EXPECT_THAT(Compare(noisy, Usual()), HasMessage(HasSubstr("training data must be the same")));
   const TempFolder folder;
   const auto write = [&](const char* name, const char* type, const char* shape,
                          const std::string& data) {
@@ -72,14 +73,15 @@ TEST(SameDataTest, ACopyWithOtherTargetsOrLabelsIsNamed) {
   NpySource other = usual;
   other.targets = write("z", "<i4", "(3,)", Raw(std::span<const std::int32_t>(swapped)));
   EXPECT_TRUE(Compare(usual, usual, usual).ok());
-  EXPECT_THAT(Compare(other, usual, usual).message(), HasSubstr("training data must be the same"));
+  EXPECT_THAT(Compare(other, usual, usual),
+              HasMessage(HasSubstr("training data must be the same")));
 }
 
 TEST(SameDataTest, ASetOfOneSample) {
   SyntheticSource one = Usual();
   one.samples = 1;
   EXPECT_TRUE(Compare(Usual(), Usual()).ok());
-  EXPECT_THAT(Compare(one, Usual()).message(), HasSubstr("has '1 samples"));
+  EXPECT_THAT(Compare(one, Usual()), HasMessage(HasSubstr("has '1 samples")));
 }
 
 }  // namespace

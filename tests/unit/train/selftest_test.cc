@@ -8,6 +8,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/train/selftest_room.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -114,9 +115,9 @@ TEST(SelftestRoom, TooManyRanksAreRefusedAtOnce) {
        {SelftestRoom{.bytes = 10'000'000'000}, SelftestRoom{.mappings = 65'530}}) {
     for (const std::int64_t ranks : {std::int64_t{100'000}, std::int64_t{1} << 62}) {
       const Status status = CheckSelftestRoom({.ranks = ranks}, room);
-      EXPECT_EQ(status.kind(), ErrorKind::kOs);
+      EXPECT_THAT(status, HasKind(ErrorKind::kOs));
       const std::string most = StrCat("can run ", MostRanks({.ranks = ranks}, room), " ranks");
-      EXPECT_THAT(status.message(), testing::HasSubstr(most));
+      EXPECT_THAT(status, HasMessage(testing::HasSubstr(most)));
     }
   }
 }

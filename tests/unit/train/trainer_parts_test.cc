@@ -17,6 +17,7 @@
 #include "daemon/train/nonfinite_handler.h"
 #include "daemon/train/replica_check.h"
 #include "daemon/train/saves_and_stops.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/train/fake_engine.h"
 #include "tests/unit/train/small_regression.h"
 
@@ -130,9 +131,9 @@ TEST(ReplicaCheckTest, ADigestThatDiffersIsFoundByAllRanks) {
       if (equal) {
         EXPECT_EQ(*text, "0000000000000005");
       } else {
-        EXPECT_EQ(text.status().kind(), ErrorKind::kInternal);
-        EXPECT_THAT(text.status().message(), StartsWith("after update 3: "));
-        EXPECT_THAT(text.status().message(), HasSubstr("rank 2 on "));
+        EXPECT_THAT(text, HasKind(ErrorKind::kInternal));
+        EXPECT_THAT(text, HasMessage(StartsWith("after update 3: ")));
+        EXPECT_THAT(text, HasMessage(HasSubstr("rank 2 on ")));
       }
       return Status::Ok();
     });
@@ -226,8 +227,8 @@ TEST(NonfiniteHandlerTest, SkipsUpdatesUntilThereAreTooMany) {
     const Status status = a.handler.Settle(a.first, &result);
     EXPECT_EQ(status.ok(), finite_after > 0);
     if (status.ok()) continue;
-    EXPECT_EQ(status.kind(), ErrorKind::kNoRequeue);
-    EXPECT_THAT(status.message(), HasSubstr("11 updates in a row were not finite"));
+    EXPECT_THAT(status, HasKind(ErrorKind::kNoRequeue));
+    EXPECT_THAT(status, HasMessage(HasSubstr("11 updates in a row were not finite")));
   }
 }
 
@@ -243,8 +244,8 @@ TEST(NonfiniteHandlerTest, RepeatsAnUpdateWithoutTheOffenders) {
   a.engine.stays_finite = false;
   result = {.samples = 20, .divisor = 20, .finite = false};
   const Status again = a.handler.Settle(a.first, &result);
-  EXPECT_EQ(again.kind(), ErrorKind::kNoRequeue);
-  EXPECT_THAT(again.message(), HasSubstr("also without the 4 samples"));
+  EXPECT_THAT(again, HasKind(ErrorKind::kNoRequeue));
+  EXPECT_THAT(again, HasMessage(HasSubstr("also without the 4 samples")));
 }
 
 // Nobody is looked for, and nothing is repeated.
@@ -259,14 +260,14 @@ TEST(NonfiniteHandlerTest, SkipsAnUpdateWithoutLabels) {
 
 TEST(NonfiniteHandlerTest, ExplainsOnlyWhatWasNotFinite) {
   Alone a(OnNonfinite::kStop);
-  EXPECT_EQ(a.handler.Explain(a.first, {ErrorKind::kInternal, "audit"}).message(), "audit");
+  EXPECT_THAT(a.handler.Explain(a.first, {ErrorKind::kInternal, "audit"}), HasMessage("audit"));
   EXPECT_EQ(a.engine.probes, 0);
   const Status status = a.handler.Explain(a.first, {ErrorKind::kNoRequeue, "diverged"});
   EXPECT_EQ(a.engine.probes, 5);
-  EXPECT_EQ(status.kind(), ErrorKind::kNoRequeue);
-  EXPECT_THAT(status.message(), StartsWith("diverged; "));
-  EXPECT_THAT(status.message(), HasSubstr("micro-batch 1 of 5: the loss is not finite; samples 0, "
-                                          "1, 2, 3"));
+  EXPECT_THAT(status, HasKind(ErrorKind::kNoRequeue));
+  EXPECT_THAT(status, HasMessage(StartsWith("diverged; ")));
+  EXPECT_THAT(status, HasMessage(HasSubstr("micro-batch 1 of 5: the loss is not finite; samples 0, "
+                                           "1, 2, 3")));
 }
 
 // Asks to stop after micro-step 2.
@@ -307,12 +308,12 @@ TEST(SavesAndStopsTest, AWindowThatIsLeftIsNamed) {
     EXPECT_TRUE(ending.LeavesWindow(6, 2, kProgram).value());
     EXPECT_TRUE(ending.left_window());
     const Status status = ending.StopInside();
-    EXPECT_EQ(status.kind(), ErrorKind::kTempFail);
-    EXPECT_THAT(status.message(),
-                HasSubstr("stopped by the test inside update 7 after micro-step 2"));
+    EXPECT_THAT(status, HasKind(ErrorKind::kTempFail));
+    EXPECT_THAT(status,
+                HasMessage(HasSubstr("stopped by the test inside update 7 after micro-step 2")));
     EXPECT_EQ(status.message().find("is to be repeated") != std::string::npos,
               action == StopAction::kSaveBeforeStop);
-    EXPECT_THAT(status.message(), HasSubstr("not saved"));
+    EXPECT_THAT(status, HasMessage(HasSubstr("not saved")));
   }
 }
 
@@ -324,7 +325,7 @@ TEST(SavesAndStopsTest, AWindowThatCannotContinueIsRepeated) {
   StopInsideAgreement stops(*comm, StopAction::kSaveStop);
   SavesAndStops ending(&stops, nullptr, notes, &summary);
   EXPECT_TRUE(ending.LeavesWindow(6, 2, {.computed = 5, .continues = false}).value());
-  EXPECT_THAT(ending.StopInside().message(), HasSubstr("is to be repeated"));
+  EXPECT_THAT(ending.StopInside(), HasMessage(HasSubstr("is to be repeated")));
 }
 
 TEST(SavesAndStopsTest, SavesAtBoundariesAndWhereAWindowIsLeft) {
@@ -359,8 +360,8 @@ TEST(SavesAndStopsTest, SavesAtBoundariesAndWhereAWindowIsLeft) {
   }
   EXPECT_TRUE(ending.SaveIsDue(3, true).value());
   EXPECT_TRUE(ending.LeavesWindow(3, 2, kProgram).value());
-  EXPECT_THAT(ending.StopInside().message(),
-              HasSubstr("inside update 4 after micro-step 2, saved"));
+  EXPECT_THAT(ending.StopInside(),
+              HasMessage(HasSubstr("inside update 4 after micro-step 2, saved")));
   ASSERT_TRUE((*saver)->last_saved().has_value());
   EXPECT_EQ((*saver)->last_saved()->step, 3);
   EXPECT_EQ((*saver)->last_saved()->micro_step, 2);

@@ -9,6 +9,7 @@
 #include "collectives/bootstrap/agree.h"
 #include "collectives/comm/threads.h"
 #include "daemon/train/weights.h"
+#include "tests/unit/base/status_matchers.h"
 #include "tests/unit/train/small_regression.h"
 
 namespace gaccd {
@@ -102,8 +103,8 @@ TEST(Trainer, DivergenceStopsTheRunOnEveryRank) {
   const Status status = RunThreadRanks(
       3, {}, [&](Communicator& comm) { return TrainRank(comm, job, &summary, &parameters); });
   ASSERT_FALSE(status.ok());
-  EXPECT_EQ(status.kind(), ErrorKind::kNoRequeue) << status.message();
-  EXPECT_NE(status.message().find("diverged"), std::string::npos) << status.message();
+  EXPECT_THAT(status, HasKind(ErrorKind::kNoRequeue));
+  EXPECT_THAT(status, HasMessage(::testing::HasSubstr("diverged")));
 }
 
 TEST(Trainer, RefusesEvaluationDataOfAnotherKind) {
@@ -112,9 +113,8 @@ TEST(Trainer, RefusesEvaluationDataOfAnotherKind) {
   const auto comm = MakeSingle();
   const auto trainer = Trainer::Open(*comm, job, *PlanOf(job, 1));
   ASSERT_FALSE(trainer.ok());
-  EXPECT_EQ(trainer.status().kind(), ErrorKind::kConfig);
-  EXPECT_NE(trainer.status().message().find("targets f32 [2], found"), std::string::npos)
-      << trainer.status().message();
+  EXPECT_THAT(trainer, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(trainer, HasMessage(::testing::HasSubstr("targets f32 [2], found")));
 }
 
 TEST(Trainer, LoadsWeightsThatWereSaved) {
@@ -144,9 +144,9 @@ TEST(Trainer, RefusesDataSmallerThanTheBatch) {
   const auto comm = MakeSingle();
   const auto trainer = Trainer::Open(*comm, job, *PlanOf(job, 1));
   ASSERT_FALSE(trainer.ok());
-  EXPECT_EQ(trainer.status().kind(), ErrorKind::kConfig);
-  EXPECT_NE(trainer.status().message().find("230"), std::string::npos);
-  EXPECT_NE(trainer.status().message().find("231"), std::string::npos);
+  EXPECT_THAT(trainer, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(trainer, HasMessage(::testing::HasSubstr("230")));
+  EXPECT_THAT(trainer, HasMessage(::testing::HasSubstr("231")));
 }
 
 TEST(Agree, AllGetTheErrorOfTheLowestRank) {
@@ -164,8 +164,8 @@ TEST(Agree, AllGetTheErrorOfTheLowestRank) {
   ASSERT_EQ(agreements.size(), 4U);
   for (const Agreement& agreement : agreements) {
     EXPECT_EQ(agreement.speaker, 2);
-    EXPECT_EQ(agreement.status.kind(), ErrorKind::kData);
-    EXPECT_EQ(agreement.status.message(), "rank 2 on node1: bad file 2");
+    EXPECT_THAT(agreement.status, HasKind(ErrorKind::kData));
+    EXPECT_THAT(agreement.status, HasMessage("rank 2 on node1: bad file 2"));
   }
 }
 

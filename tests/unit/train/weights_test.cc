@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "daemon/model/safetensors.h"
+#include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -67,15 +68,15 @@ TEST_F(Weights, OfOthersMayLackThePrefixAndHoldCopiesAndBuffers) {
   const Status status = LoadParameters(Path(), layout_, loaded, names);
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_TRUE(std::equal(weight.begin(), weight.end(), loaded.begin()));
-  EXPECT_EQ(LoadParameters(Path(), layout_, loaded).kind(), ErrorKind::kData);
+  EXPECT_THAT(LoadParameters(Path(), layout_, loaded), HasKind(ErrorKind::kData));
 
   copy[5] = 0;  // no copy: the model would compute something else than the file's
   Write(tensors);
-  EXPECT_NE(LoadParameters(Path(), layout_, loaded, names).message().find("head.weight"),
-            std::string::npos);
+  EXPECT_THAT(LoadParameters(Path(), layout_, loaded, names),
+              HasMessage(testing::HasSubstr("head.weight")));
   Write({{"weight", shape, weight}, {"fc.weight", shape, weight}, {"bias", three, bias}});
-  EXPECT_NE(LoadParameters(Path(), layout_, loaded, names).message().find("two tensors"),
-            std::string::npos);
+  EXPECT_THAT(LoadParameters(Path(), layout_, loaded, names),
+              HasMessage(testing::HasSubstr("two tensors")));
 }
 
 TEST_F(Weights, HaveTheNamesAndShapesOfAStateDict) {
@@ -99,27 +100,25 @@ TEST_F(Weights, AreRefusedWhenTheyAreOfAnotherModel) {
   const auto load = [&] { return LoadParameters(Path(), layout_, loaded); };
 
   Write({{"fc.weight", weight, six}});
-  EXPECT_EQ(load().kind(), ErrorKind::kData);
-  EXPECT_NE(load().message().find("fc.bias"), std::string::npos) << load().message();
+  EXPECT_THAT(load(), HasKind(ErrorKind::kData));
+  EXPECT_THAT(load(), HasMessage(testing::HasSubstr("fc.bias")));
 
   Write({{"fc.weight", turned, six}, {"fc.bias", bias, six.first(3)}});
-  EXPECT_EQ(load().kind(), ErrorKind::kData);
-  EXPECT_NE(load().message().find("expected shape [3, 2], found [2, 3]"), std::string::npos)
-      << load().message();
+  EXPECT_THAT(load(), HasKind(ErrorKind::kData));
+  EXPECT_THAT(load(), HasMessage(testing::HasSubstr("expected shape [3, 2], found [2, 3]")));
 
   Write(
       {{"fc.weight", weight, six}, {"fc.bias", bias, six.first(3)}, {"extra", bias, six.first(3)}});
-  EXPECT_EQ(load().kind(), ErrorKind::kData);
-  EXPECT_NE(load().message().find("'extra'"), std::string::npos) << load().message();
+  EXPECT_THAT(load(), HasKind(ErrorKind::kData));
+  EXPECT_THAT(load(), HasMessage(testing::HasSubstr("'extra'")));
 
   std::vector<float> poisoned(6);
   poisoned[4] = std::numeric_limits<float>::quiet_NaN();
   Write({{"fc.weight", weight, poisoned}, {"fc.bias", bias, six.first(3)}});
-  EXPECT_EQ(load().kind(), ErrorKind::kData);
-  EXPECT_NE(load().message().find("fc.weight: value 4 is not finite"), std::string::npos)
-      << load().message();
+  EXPECT_THAT(load(), HasKind(ErrorKind::kData));
+  EXPECT_THAT(load(), HasMessage(testing::HasSubstr("fc.weight: value 4 is not finite")));
 
-  EXPECT_EQ(LoadParameters(folder_ + "/none", layout_, loaded).kind(), ErrorKind::kIo);
+  EXPECT_THAT(LoadParameters(folder_ + "/none", layout_, loaded), HasKind(ErrorKind::kIo));
 }
 
 }  // namespace
