@@ -67,6 +67,15 @@ Status CommitManifest(const SaveState& state, const PendingSave& save) {
   return Status::Ok();
 }
 
+// Before another rank learns that the commit has failed and takes back its shard: what has a
+// manifest has all its shards.
+void TakeBackManifest(const std::string& folder, const Generation& generation) {
+  const auto open = OpenOwnFolder(generation.PathIn(folder));
+  if (!open.ok()) return;
+  ::unlinkat(open->get(), std::string(kManifestName).c_str(), 0);
+  ::fsync(open->get());
+}
+
 }  // namespace
 
 Result<ShardRecord> WriteShardOf(const std::string& folder, const Generation& generation,
@@ -94,6 +103,7 @@ void WriteTask(SaveState& state, PendingSave& save) {
 void CommitTask(SaveState& state, PendingSave& save) {
   const auto start = Clock::now();
   const Status status = Safely([&] { return CommitManifest(state, save); });
+  if (!status.ok()) TakeBackManifest(state.folder, save.generation);
   {
     const std::lock_guard lock(state.mutex);
     save.committed = status;
@@ -113,7 +123,6 @@ void Discard(const std::string& folder, const Generation& generation, std::int64
              std::int64_t world) {
   const auto open = OpenOwnFolder(generation.PathIn(folder));
   if (!open.ok()) return;
-  if (rank == 0) ::unlinkat(open->get(), std::string(kManifestName).c_str(), 0);
   ::unlinkat(open->get(), ShardName(rank, world).c_str(), 0);
 }
 

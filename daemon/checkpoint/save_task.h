@@ -83,8 +83,9 @@ void WriteTask(SaveState& state, PendingSave& save);
 // asked last, between the manifest's bytes and its name.
 void CommitTask(SaveState& state, PendingSave& save);
 
-// Takes back what this rank wrote of a generation that failed. Best effort: the next prune takes
-// the rest. The folder stays, for other ranks may be about to try again.
+// Takes back this rank's shard of a generation that failed: its manifest never was there, or
+// CommitTask() has taken it back. Best effort: the next prune takes the rest. The folder stays, for
+// other ranks may be about to try again.
 void Discard(const std::string& folder, const Generation& generation, std::int64_t rank,
              std::int64_t world);
 

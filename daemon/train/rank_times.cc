@@ -63,7 +63,7 @@ std::optional<Straggler> RankTimes::Unpack(std::span<const double> control_words
 std::optional<TimeLost> RankTimes::BecomesSlow() {
   const int rank = window_.back().rank;
   Loss sum{.rank = rank};
-  Loss largest;
+  const Loss* largest = nullptr;  // the first of equal ones
   int costly = 0;
   for (const Loss& one : window_) {
     sum.dur_s += one.dur_s;
@@ -73,16 +73,16 @@ std::optional<TimeLost> RankTimes::BecomesSlow() {
     sum.stopped_s += one.stopped_s;
     sum.lost_s += one.lost_s;
     if (one.lost_s > kShare * one.dur_s) ++costly;
-    if (one.lost_s > largest.lost_s) largest = one;
+    if (largest == nullptr || one.lost_s > largest->lost_s) largest = &one;
   }
   if (sum.lost_s < kShare / 2 * sum.dur_s) told_.erase(rank);
-  const bool slow =
-      sum.lost_s - largest.lost_s > kShare * (sum.dur_s - largest.dur_s) && costly >= kFewest;
+  const double rest_s = sum.dur_s - largest->dur_s;
+  const bool slow = sum.lost_s - largest->lost_s > kShare * rest_s && costly >= kFewest;
   const bool settled = window_.size() >= (sum.dur_s < kSettledS ? kWindow : kSettled);
   if (!slow) slow_s_.erase(rank);
   if (!slow || !settled) return std::nullopt;
-  slow_s_[rank] += window_.back().dur_s;
-  const bool noticed = std::max(sum.dur_s, slow_s_[rank]) >= kLeastS;
+  if (largest != &window_.back()) slow_s_[rank] += window_.back().dur_s;
+  const bool noticed = std::max(rest_s, slow_s_[rank]) >= kLeastS;
   if (!noticed || !told_.insert(rank).second) return std::nullopt;
   return TimeLost{.lost_s = sum.lost_s,
                   .of_s = sum.dur_s,

@@ -20,7 +20,7 @@
 // single pause, however long, is not: its largest loss is left out, and kFewest updates must have
 // lost more than kShare of their time to it. Nor is a start: kWindow updates must be known, or
 // kSettled that lasted kSettledS seconds. And what lasted less than kLeastS seconds is not worth a
-// warning: a rank must be slow for that long.
+// warning: a rank must be slow for that long, its largest loss left out again.
 //
 // A rank alone has nobody to wait for, and more than kMostRanks would make the control words larger
 // than many a model: both pack nothing.

@@ -178,6 +178,20 @@ TEST(RankTimesTest, NorIsASinglePause) {
   }
 }
 
+// Updates of 2 ms, of which the pause is a thousand: what else is lost around it is not much.
+TEST(RankTimesTest, NorIsASinglePauseAmongShortUpdatesOnABusyMachine) {
+  for (const int pause : {0, 10, 150}) {
+    EXPECT_TRUE(Train(300,
+                      [&](int update, auto& times) {
+                        for (auto& one : times) one.compute_s = 0.002;
+                        if (update % 3 == 0) times[3].compute_s = 0.004;
+                        if (update == pause) times[3] = {2, 0.002, 2};
+                      })
+                    .empty())
+        << pause;
+  }
+}
+
 TEST(RankTimesTest, WhatWasMendedAndComesAgainIsToldAgain) {
   const auto told = Train(600, [](int update, auto& times) {
     if (update < 100 || update >= 300) times[0].compute_s = 2;
