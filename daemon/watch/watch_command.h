@@ -1,4 +1,4 @@
-// `gaccd status [RUN]` and `gaccd runs [FOLDER]`.
+// `gaccd status [RUN]`, `gaccd runs [FOLDER]`, `gaccd stop RUN` and `gaccd save RUN`.
 #pragma once
 
 #include <cstdint>

@@ -117,6 +117,8 @@ class Prepare(unittest.TestCase):
                                       self.file("t.txt", "a")]),
                 (74, "cannot read", [str(self.dir / "none.txt")]),
                 (64, "has no columns", ["--label=a", self.file("t2.txt", "a")]),
+                (65, "no value in column 'b'", ["--text=a", "--label=b",
+                                                self.file("d.csv", "a,b\n1\n")]),
                 (64, "--eval-share is 1.0", ["--eval-share=1", self.file("t3.txt", "a")]),
         ]:
             with self.subTest(says):
@@ -124,12 +126,19 @@ class Prepare(unittest.TestCase):
                 self.assertFalse((self.dir / "out/train.tokens.npy").exists())
 
 
+    def test_a_command_line_that_is_none_is_64(self):
+        for words in ([], ["--for=bert"], ["--for=cnn", "--out=x", "y"], ["--for=bert", "--no", "y"]):
+            run = subprocess.run([str(PREPARE), *words], capture_output=True, text=True, check=False)
+            self.assertEqual(run.returncode, 64, run.stderr)
+            self.assertTrue(run.stderr.startswith("tools/prepare: "), run.stderr)
+
+
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as probe:
         (Path(probe) / "a.txt").write_text("a\nb\n")
         ready = subprocess.run([str(PREPARE), "--for=bert", f"--out={probe}/out", "--eval-share=0",
                                 f"{probe}/a.txt"], capture_output=True, text=True, check=False)
-    if ready.returncode == 1:  # the virtual environment could not be made
+    if ready.returncode == 69:  # the virtual environment could not be made
         print("skipped: no tokenizers\n" + ready.stderr[-500:])
         sys.exit(SKIPPED)
     unittest.main()
