@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "collectives/base/strings.h"
-#include "daemon/device/host_buffer.h"
 #include "daemon/engine/engine_checks.h"
 
 namespace gaccd {
@@ -21,10 +20,6 @@ Result<std::unique_ptr<Engine>> MakeEngine(Communicator& comm, const Model& mode
     case Device::kCpu:
       return MakeCpuEngine(comm, model, options);
     case Device::kCuda:
-      if (model.contrastive()) {
-        return Status(ErrorKind::kConfig,
-                      "a contrastive loss is computed on CPUs only: give --device=cpu");
-      }
       return MakeCudaEngine(comm, model, options);
     case Device::kAuto:
       break;
@@ -71,17 +66,6 @@ Status CheckProbe(const Model& model) {
 
 Status ResultNotTaken() {
   return {ErrorKind::kInternal, "an update begins before the results of the last one were read"};
-}
-
-CodeMeter::CodeMeter(bool on) : on_(on) {
-  if (!on_) return;
-  if (const auto bytes = ResidentBytes(); bytes.ok()) before_ = *bytes;
-}
-
-Result<std::int64_t> CodeMeter::Grown() const {
-  if (!on_) return std::int64_t{0};
-  GACCD_ASSIGN_OR_RETURN(const std::int64_t now, ResidentBytes());
-  return now - before_;
 }
 
 }  // namespace gaccd

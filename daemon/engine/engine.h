@@ -61,7 +61,9 @@ struct UpdateResult {
 struct EngineMemory {
   std::int64_t host_bytes = 0;    // planned
   std::int64_t device_bytes = 0;  // planned; 0 on the CPU
-  std::int64_t code_bytes = 0;    // measured on the host: libraries and kernels
+  // Measured on the host, where it was asked for: what the process holds before the planned memory
+  // is used.
+  std::int64_t process_bytes = 0;
 };
 
 // Which device computes, and what a GPU needs beyond its number.
@@ -94,7 +96,7 @@ struct EngineOptions {
   // An update whose loss or gradient is not finite is told as such and changes nothing, and
   // training may go on; else it is an error.
   bool outlive_nonfinite = false;
-  bool measure_code = false;  // fill EngineMemory::code_bytes, which takes some milliseconds
+  bool measure_process = false;  // fill EngineMemory::process_bytes, which takes a millisecond
 };
 
 // A flat buffer of f32 that makes up the state of a run.

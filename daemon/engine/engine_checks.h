@@ -24,15 +24,4 @@ Status CheckProbe(const Model& model);
 
 Status ResultNotTaken();
 
-// How much memory of this process has grown since this was made. Not switched on: always 0.
-class CodeMeter {
- public:
-  explicit CodeMeter(bool on);
-  Result<std::int64_t> Grown() const;
-
- private:
-  bool on_;
-  std::int64_t before_ = 0;
-};
-
 }  // namespace gaccd

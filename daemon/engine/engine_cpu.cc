@@ -30,7 +30,7 @@ class CpuEngine final : public Engine {
     return {.host_bytes = replica_->planned_bytes() +
                           static_cast<std::int64_t>(optimizer_->state().size_bytes()) +
                           (contrastive_ ? contrastive_->planned_bytes() : 0),
-            .code_bytes = code_bytes_};
+            .process_bytes = process_bytes_};
   }
 
   Status SetParameters(std::span<const float> parameters) override;
@@ -79,7 +79,7 @@ class CpuEngine final : public Engine {
   HostBuffer state_memory_;
   std::unique_ptr<Optimizer> optimizer_;
   SampleLedger ledger_;
-  std::int64_t code_bytes_ = 0;
+  std::int64_t process_bytes_ = 0;
   bool outlive_nonfinite_ = false;
 
   // Of the update that is under way.
@@ -102,10 +102,10 @@ Status CpuEngine::Create(const EngineOptions& options) {
   const auto elements = static_cast<std::size_t>(model_.layout().size());
   GACCD_ASSIGN_OR_RETURN(gradient_memory_, comm_.Allocate(elements * sizeof(float)));
   const std::span gradients(static_cast<float*>(gradient_memory_->data()), elements);
-  // The replica's buffers are not touched yet: what grows here is the code of the kernels.
-  const CodeMeter meter(options.measure_code);
   GACCD_ASSIGN_OR_RETURN(replica_, Replica::Create(model_, gradients, options.replica, &comm_));
-  GACCD_ASSIGN_OR_RETURN(code_bytes_, meter.Grown());
+  if (options.measure_process) {  // the buffers are not touched yet
+    GACCD_ASSIGN_OR_RETURN(process_bytes_, ResidentBytes());
+  }
   if (const auto loss = model_.contrastive()) {
     contrastive_.emplace(*loss, options.replica.update_samples, options.replica.rank_samples);
   }

@@ -26,18 +26,50 @@ Status CudaEngine::Begin(const UpdateSettings& settings) {
             .prediction_weight = static_cast<float>(weight),
             .outlive = options_.outlive_nonfinite ? 1 : 0};
   open_ = true;
+  if (contrast_ != nullptr) contrast_->Begin();
   optimizer_->Prepare(settings.lr, &inputs);
   (void)host_.Lap();
   return records_->SendInputs(record, control(), context_->compute());
 }
 
-Status CudaEngine::MicroStep(const BatchView& batch, StepPlace place) {
+// The host has waited for a batch; of that, what the GPU waited too.
+Status CudaEngine::CountWaiting() {
   const double waited = host_.Lap();
   UpdateRecord& record = records_->current();
   GACCD_ASSIGN_OR_RETURN(const bool begun, waiter_.Happened(record.begin, "start of an update"));
   GACCD_ASSIGN_OR_RETURN(const bool idle, uploads_->Idle());
   if (begun && idle) record.data_s += waited;
-  record.counted += batch.samples;
+  return Status::Ok();
+}
+
+Status CudaEngine::Encode(const BatchView& batch) {
+  if (contrast_ == nullptr) return Engine::Encode(batch);
+  GACCD_RETURN_IF_ERROR(CountWaiting());
+  GACCD_RETURN_IF_ERROR(EncodeRows(batch));
+  GACCD_RETURN_IF_ERROR(uploads_->NextCall());
+  (void)host_.Lap();
+  return Status::Ok();
+}
+
+Status CudaEngine::EncodeRows(const BatchView& batch) {
+  if (batch.samples == 0) return Status::Ok();
+  GACCD_ASSIGN_OR_RETURN(float* rows, contrast_->Append(batch.samples));
+  GACCD_ASSIGN_OR_RETURN(const int slot, uploads_->Upload(batch));
+  GACCD_RETURN_IF_ERROR(replica_->Encode(batch.samples, slot, rows));
+  return uploads_->Release(slot);
+}
+
+Status CudaEngine::Contrast() {
+  if (contrast_ == nullptr) return Engine::Contrast();
+  GACCD_RETURN_IF_ERROR(contrast_->Contrast(comm_, waiter_, parameters_.as<float>()));
+  (void)host_.Lap();
+  return Status::Ok();
+}
+
+Status CudaEngine::MicroStep(const BatchView& batch, StepPlace place) {
+  GACCD_RETURN_IF_ERROR(CountWaiting());
+  records_->current().counted += batch.samples;
+  if (contrast_ != nullptr) GACCD_RETURN_IF_ERROR(contrast_->Next(batch.samples));
   if (batch.samples == 0 && model_.has_collectives()) {
     GACCD_RETURN_IF_ERROR(replica_->MicroStep(0, /*slot=*/0, place));
   } else if (batch.samples == 0) {
@@ -58,9 +90,19 @@ Status CudaEngine::EmptyMicroStep(StepPlace place) {
     GACCD_RETURN_IF_ERROR(
         CudaStatus(cudaMemsetAsync(gradients_, 0, elements() * sizeof(float), stream),
                    "gradients without samples"));
-    GACCD_RETURN_IF_ERROR(AddToSums(stream, control(), nullptr, nullptr, 0, /*first=*/true));
   }
+  GACCD_RETURN_IF_ERROR(Finish(nullptr, nullptr, 0, place));
   return place.last && reduction_ != nullptr ? reduction_->MarkAll() : Status::Ok();
+}
+
+// The loss of a contrastive update is that of all its samples, and so is the gradient of log t.
+Status CudaEngine::Finish(const double* loss_sum, const double* divisor, std::int64_t samples,
+                          StepPlace place) {
+  if (contrast_ != nullptr) {
+    if (place.first) loss_sum = contrast_->loss();
+    if (place.last) GACCD_RETURN_IF_ERROR(contrast_->SetScaleGradient(gradients_));
+  }
+  return AddToSums(context_->compute(), control(), loss_sum, divisor, samples, place.first);
 }
 
 Status CudaEngine::Reduce() {
@@ -86,7 +128,11 @@ Status CudaEngine::MeasureGradient() {
                                 norm_scratch_.data());
 }
 
-Status CudaEngine::Optimize() { return optimizer_->Step(context_->compute(), control()); }
+Status CudaEngine::Optimize() {
+  GACCD_RETURN_IF_ERROR(optimizer_->Step(context_->compute(), control()));
+  if (contrast_ == nullptr) return Status::Ok();
+  return contrast_->LimitScale(control(), parameters_.as<float>());
+}
 
 Status CudaEngine::End() {
   open_ = false;
@@ -137,10 +183,18 @@ Status CudaEngine::Verdict(const UpdateRecord& record) {
                                        record.page->sums.loss, ", gradient norm ", verdict.norm)};
 }
 
+// Of a contrastive loss: against the other samples of the micro-batch.
 Result<double> CudaEngine::Probe(const BatchView& batch) {
   GACCD_RETURN_IF_ERROR(CheckProbe(model_));
   constexpr StepPlace kAlone{.first = true, .last = false};
   cudaStream_t stream = context_->compute();
+  if (contrast_ != nullptr) {
+    contrast_->Begin();
+    GACCD_RETURN_IF_ERROR(EncodeRows(batch));
+    const std::unique_ptr<Communicator> alone = MakeSingle();
+    GACCD_RETURN_IF_ERROR(contrast_->Contrast(*alone, waiter_, parameters_.as<float>()));
+    GACCD_RETURN_IF_ERROR(contrast_->Next(batch.samples));
+  }
   if (batch.samples == 0) {
     GACCD_RETURN_IF_ERROR(EmptyMicroStep(kAlone));
   } else {
@@ -148,6 +202,7 @@ Result<double> CudaEngine::Probe(const BatchView& batch) {
     GACCD_RETURN_IF_ERROR(replica_->MicroStep(batch.samples, slot, kAlone));
     GACCD_RETURN_IF_ERROR(uploads_->Release(slot));
   }
+  if (contrast_ != nullptr) GACCD_RETURN_IF_ERROR(contrast_->SetScaleGradient(gradients_));
   auto* loss = evaluation_.as<double>();
   GACCD_RETURN_IF_ERROR(CudaStatus(
       cudaMemcpyAsync(loss, &control()->sums.loss, sizeof *loss, cudaMemcpyDeviceToHost, stream),

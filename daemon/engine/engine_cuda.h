@@ -11,6 +11,7 @@
 #include "daemon/device/cuda/cuda_context.h"
 #include "daemon/device/cuda/device_memory.h"
 #include "daemon/engine/batch_uploads.h"
+#include "daemon/engine/contrastive_cuda.h"
 #include "daemon/engine/cuda_reduction.h"
 #include "daemon/engine/device_waiter.h"
 #include "daemon/engine/engine.h"
@@ -59,6 +60,8 @@ class CudaEngine final : public Engine {
   }
 
   Status Begin(const UpdateSettings& settings) override;
+  Status Encode(const BatchView& batch) override;
+  Status Contrast() override;
   Status MicroStep(const BatchView& batch, StepPlace place) override;
   Result<WindowShare> Window() override;
   Status SetWindow(std::span<const float> gradients, const WindowShare& share) override;
@@ -82,7 +85,11 @@ class CudaEngine final : public Engine {
   Status AllocateGradients();
   Status ReduceOnce(const Status& mine);
   Status PrepareReplica();
+  Status CountWaiting();
+  Status EncodeRows(const BatchView& batch);
   Status EmptyMicroStep(StepPlace place);
+  Status Finish(const double* loss_sum, const double* divisor, std::int64_t samples,
+                StepPlace place);
   Status CopyIn(std::string_view what, std::span<const float> from, float* to,
                 std::size_t elements);
   Status CopyOut(std::string_view what, const float* from, std::size_t elements,
@@ -110,7 +117,7 @@ class CudaEngine final : public Engine {
   const Model& model_;
   const EngineOptions options_;
   DeviceWaiter waiter_;
-  std::int64_t code_bytes_ = 0;
+  std::int64_t process_bytes_ = 0;
   std::unique_ptr<CudaContext> context_;
 
   // Memory outlives what works on it.
@@ -127,6 +134,7 @@ class CudaEngine final : public Engine {
 
   std::unique_ptr<CudaReduction> reduction_;  // null: !reduces()
   std::unique_ptr<CudaReplica> replica_;
+  std::unique_ptr<CudaContrast> contrast_;  // null: the loss is another one
   std::unique_ptr<CudaOptimizer> optimizer_;
   std::optional<BatchUploads> uploads_;
   std::optional<UpdateRecords> records_;

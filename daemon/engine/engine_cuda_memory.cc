@@ -6,6 +6,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/device/cuda/matmul_choices.h"
+#include "daemon/device/host_buffer.h"
 #include "daemon/engine/engine_checks.h"
 #include "daemon/engine/engine_cuda.h"
 #include "daemon/optim/digest.h"
@@ -39,8 +40,8 @@ void CudaEngine::LeaveToTheProcess() {
                             std::move(shared_gradients_), std::move(own_gradients_),
                             std::move(state_), std::move(words_), std::move(norm_scratch_),
                             std::move(evaluation_), std::move(host_memory_), std::move(reduction_),
-                            std::move(replica_), std::move(optimizer_), std::move(uploads_),
-                            std::move(records_)));
+                            std::move(replica_), std::move(contrast_), std::move(optimizer_),
+                            std::move(uploads_), std::move(records_)));
 }
 
 Status CudaEngine::Create() {
@@ -49,10 +50,10 @@ Status CudaEngine::Create() {
   const Status gradients = AllocateGradients();
   GACCD_RETURN_IF_ERROR(ReduceOnce(mine.ok() ? gradients : mine));
   GACCD_RETURN_IF_ERROR(FitsOnGpu(PlannedMemory(/*gradients=*/false)));
-  const CodeMeter meter(options_.measure_code);
   GACCD_RETURN_IF_ERROR(PrepareReplica());
-  GACCD_ASSIGN_OR_RETURN(const std::int64_t grown, meter.Grown());
-  code_bytes_ += grown;
+  if (options_.measure_process) {
+    GACCD_ASSIGN_OR_RETURN(process_bytes_, ResidentBytes());
+  }
   return Status::Ok();
 }
 
@@ -61,7 +62,6 @@ Status CudaEngine::CreateLocally() {
     return {ErrorKind::kInternal, StrCat("engine: expected a communicator of GPUs for ",
                                          comm_.size(), " ranks, found ", comm_.name())};
   }
-  const CodeMeter meter(options_.measure_code);
   GACCD_ASSIGN_OR_RETURN(
       context_, CudaContext::Create(
                     {.device = options_.choice.gpu,
@@ -72,9 +72,11 @@ Status CudaEngine::CreateLocally() {
                          reduces() && overlaps() ? options_.choice.reduction_multiprocessors : 0,
                      .choices_folder = options_.choice.choices_folder,
                      .cublaslt = options_.choice.cublaslt}));
-  GACCD_ASSIGN_OR_RETURN(code_bytes_, meter.Grown());
   GACCD_ASSIGN_OR_RETURN(replica_, CudaReplica::Create(*context_, model_, options_.replica,
                                                        options_.numerics.precision, &comm_));
+  if (const auto loss = model_.contrastive()) {
+    contrast_ = std::make_unique<CudaContrast>(*loss, options_.replica, context_->compute());
+  }
   return FitsOnGpu(PlannedMemory());
 }
 
@@ -109,6 +111,7 @@ DeviceMemory CudaEngine::PlannedMemory(bool gradients) const {
   if (gradients) memory.Add("gradients", floats(elements()));
   memory.Add("optimiser state", floats(state_elements()));
   replica_->AddMemory(&memory);
+  if (contrast_ != nullptr) contrast_->AddMemory(&memory);
   memory.Add("control", static_cast<std::int64_t>(words_bytes() + NormScratchBytes()));
   memory.Add("control", CudaOptimizer::TableBytes(OptimizerRanges::Of(model_.layout()),
                                                   model_.layout().size()));
@@ -116,9 +119,10 @@ DeviceMemory CudaEngine::PlannedMemory(bool gradients) const {
 }
 
 EngineMemory CudaEngine::memory() const {
-  return {.host_bytes = records_->bytes() + static_cast<std::int64_t>(evaluation_.bytes()),
+  return {.host_bytes = records_->bytes() + static_cast<std::int64_t>(evaluation_.bytes()) +
+                        (contrast_ != nullptr ? contrast_->host_bytes() : 0),
           .device_bytes = PlannedMemory().bytes() + context_->device_bytes(),
-          .code_bytes = code_bytes_};
+          .process_bytes = process_bytes_};
 }
 
 Status CudaEngine::AllocateGradients() {
@@ -151,6 +155,7 @@ Status CudaEngine::PrepareReplica() {
                                          .state = state_.as<float>(),
                                          .bf16_copy = bf16_copy_.data(),
                                          .elements = model_.layout().size()}));
+  if (contrast_ != nullptr) GACCD_RETURN_IF_ERROR(contrast_->Allocate());
   CudaStepHooks hooks;
   if (reduces()) {
     GACCD_ASSIGN_OR_RETURN(
@@ -167,14 +172,16 @@ Status CudaEngine::PrepareReplica() {
   }
   hooks.finish = [this](const double* loss_sum, const double* divisor, std::int64_t samples,
                         StepPlace place) -> Status {
-    if (place.last && reduction_ != nullptr) GACCD_RETURN_IF_ERROR(reduction_->EndOfRecording());
-    return AddToSums(context_->compute(), control(), loss_sum, divisor, samples, place.first);
+    GACCD_RETURN_IF_ERROR(Finish(loss_sum, divisor, samples, place));
+    return place.last && reduction_ != nullptr ? reduction_->EndOfRecording() : Status::Ok();
   };
-  GACCD_RETURN_IF_ERROR(replica_->Prepare({.parameters = parameters_.as<float>(),
-                                           .gradients = gradients_,
-                                           .weight = &control()->inputs.prediction_weight,
-                                           .update = &control()->inputs.update},
-                                          hooks));
+  GACCD_RETURN_IF_ERROR(
+      replica_->Prepare({.parameters = parameters_.as<float>(),
+                         .gradients = gradients_,
+                         .weight = contrast_ != nullptr ? contrast_->gradient()
+                                                        : &control()->inputs.prediction_weight,
+                         .update = &control()->inputs.update},
+                        hooks));
   for (const std::string& note : replica_->notes()) LogInfo(note);
   context_->choices().Save();
   for (const std::string& note : context_->choices().TakeNotes()) LogInfo(note);

@@ -246,10 +246,10 @@ Result<TrainingGraph> Model::RecordTraining(std::int64_t samples, Precision prec
   return training;
 }
 
-Result<EncodingGraph> Model::RecordEncoding(std::int64_t samples) const {
+Result<EncodingGraph> Model::RecordEncoding(std::int64_t samples, Precision precision) const {
   EncodingGraph encoding{};
   GACCD_ASSIGN_OR_RETURN(Forward forward,
-                         RecordForward(encoding.graph, For::kTraining, samples, Precision::kF32));
+                         RecordForward(encoding.graph, For::kTraining, samples, precision));
   encoding.inputs = std::move(forward.inputs);
   encoding.rows = forward.prediction;
   encoding.graph.MarkOutput(encoding.rows);

@@ -89,7 +89,8 @@ class Model {
   [[nodiscard]] Result<TrainingGraph> RecordTraining(std::int64_t samples,
                                                      Precision precision = Precision::kF32) const;
   // REQUIRES: contrastive().
-  [[nodiscard]] Result<EncodingGraph> RecordEncoding(std::int64_t samples) const;
+  [[nodiscard]] Result<EncodingGraph> RecordEncoding(std::int64_t samples,
+                                                     Precision precision = Precision::kF32) const;
   // kConfig where the model has collectives, and for a contrastive loss.
   [[nodiscard]] Result<EvaluationGraph> RecordEvaluation(
       std::int64_t samples, Precision precision = Precision::kF32) const;

@@ -59,36 +59,29 @@ Status Replica::PrepareExecutors(const ReplicaOptions& options, Communicator* co
       MakeCpuKernels(*context_, {.runs_per_update = options.micro_steps_per_update}, comm);
   // Weights are packed for training only: an evaluation runs too rarely to pay for it.
   evaluation_kernels_ = MakeCpuKernels(*context_, {.runs_per_update = 1});
-  const FlatBuffers buffers{&model_.layout(), parameters_.data(), gradients_.data()};
   for (const std::int64_t samples : TrainingSizes(model_, options)) {
-    GACCD_ASSIGN_OR_RETURN(TrainingGraph ids, model_.RecordTraining(samples));
-    GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor,
-                           Executor::Prepare(std::move(ids.graph), buffers, *training_kernels_));
-    GACCD_ASSIGN_OR_RETURN(auto inputs, BindByName(ids.inputs, model_.sample()));
-    training_.emplace(samples,
-                      TrainingExecutor{std::move(ids), std::move(inputs), std::move(executor)});
+    GACCD_RETURN_IF_ERROR(
+        Prepare(samples, model_.RecordTraining(samples), *training_kernels_, training_));
+    if (!model_.contrastive() || samples == 0) continue;
+    GACCD_RETURN_IF_ERROR(
+        Prepare(samples, model_.RecordEncoding(samples), *training_kernels_, encoding_));
   }
-  if (model_.contrastive()) GACCD_RETURN_IF_ERROR(PrepareEncoding(options, buffers));
   for (const std::int64_t samples : options.eval_batches) {
-    GACCD_ASSIGN_OR_RETURN(EvaluationGraph ids, model_.RecordEvaluation(samples));
-    GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor,
-                           Executor::Prepare(std::move(ids.graph), buffers, *evaluation_kernels_));
-    GACCD_ASSIGN_OR_RETURN(auto inputs, BindByName(ids.inputs, model_.sample()));
-    evaluation_.emplace(samples,
-                        EvaluationExecutor{std::move(ids), std::move(inputs), std::move(executor)});
+    GACCD_RETURN_IF_ERROR(
+        Prepare(samples, model_.RecordEvaluation(samples), *evaluation_kernels_, evaluation_));
   }
   return Status::Ok();
 }
 
-Status Replica::PrepareEncoding(const ReplicaOptions& options, const FlatBuffers& buffers) {
-  for (const std::int64_t samples : options.micro_batches) {
-    GACCD_ASSIGN_OR_RETURN(EncodingGraph ids, model_.RecordEncoding(samples));
-    GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor,
-                           Executor::Prepare(std::move(ids.graph), buffers, *training_kernels_));
-    GACCD_ASSIGN_OR_RETURN(auto inputs, BindByName(ids.inputs, model_.sample()));
-    encoding_.emplace(samples,
-                      EncodingExecutor{std::move(ids), std::move(inputs), std::move(executor)});
-  }
+template <typename Ids>
+Status Replica::Prepare(std::int64_t samples, Result<Ids> recorded, KernelFactory& kernels,
+                        PreparedGraphs<Ids>& graphs) {
+  GACCD_ASSIGN_OR_RETURN(Ids ids, std::move(recorded));
+  const FlatBuffers buffers{&model_.layout(), parameters_.data(), gradients_.data()};
+  GACCD_ASSIGN_OR_RETURN(auto executor, Executor::Prepare(std::move(ids.graph), buffers, kernels));
+  GACCD_ASSIGN_OR_RETURN(auto inputs, BindByName(ids.inputs, model_.sample()));
+  graphs.emplace(samples,
+                 PreparedGraph<Ids>{std::move(ids), std::move(inputs), std::move(executor)});
   return Status::Ok();
 }
 

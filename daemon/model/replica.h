@@ -52,6 +52,17 @@ struct StepPlace {
   bool last = false;
 };
 
+// A graph for batches of one size, ready to run.
+template <typename Ids>
+struct PreparedGraph {
+  Ids ids;  // its graph has moved into the executor
+  std::vector<BoundInput> inputs;
+  std::unique_ptr<Executor> executor;
+};
+// By size.
+template <typename Ids>
+using PreparedGraphs = std::map<std::int64_t, PreparedGraph<Ids>>;
+
 // The sizes to record graphs for: those of the options, and 0 where a rank without samples runs the
 // collectives of the model all the same.
 [[nodiscard]] std::set<std::int64_t> TrainingSizes(const Model& model,
@@ -97,25 +108,11 @@ class Replica {
   [[nodiscard]] std::int64_t planned_bytes() const;
 
  private:
-  struct TrainingExecutor {
-    TrainingGraph ids;  // its graph has moved into the executor
-    std::vector<BoundInput> inputs;
-    std::unique_ptr<Executor> executor;
-  };
-  struct EncodingExecutor {
-    EncodingGraph ids;
-    std::vector<BoundInput> inputs;
-    std::unique_ptr<Executor> executor;
-  };
-  struct EvaluationExecutor {
-    EvaluationGraph ids;
-    std::vector<BoundInput> inputs;
-    std::unique_ptr<Executor> executor;
-  };
-
   Replica(const Model& model, std::span<float> gradients);
   Status PrepareExecutors(const ReplicaOptions& options, Communicator* comm);
-  Status PrepareEncoding(const ReplicaOptions& options, const FlatBuffers& buffers);
+  template <typename Ids>
+  Status Prepare(std::int64_t samples, Result<Ids> recorded, KernelFactory& kernels,
+                 PreparedGraphs<Ids>& graphs);
   Status AttachMemory();
   void Bind(Executor& executor, std::span<const BoundInput> inputs, const BatchView& batch);
 
@@ -126,9 +123,9 @@ class Replica {
   std::unique_ptr<CpuContext> context_;
   std::unique_ptr<KernelFactory> training_kernels_;
   std::unique_ptr<KernelFactory> evaluation_kernels_;
-  std::map<std::int64_t, TrainingExecutor> training_;  // by micro-batch size
-  std::map<std::int64_t, EncodingExecutor> encoding_;
-  std::map<std::int64_t, EvaluationExecutor> evaluation_;
+  PreparedGraphs<TrainingGraph> training_;
+  PreparedGraphs<EncodingGraph> encoding_;
+  PreparedGraphs<EvaluationGraph> evaluation_;
   HostBuffer arena_;
   HostBuffer scratch_;
   // What the graphs' inputs `weight` and `update` look at.

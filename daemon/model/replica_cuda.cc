@@ -39,25 +39,28 @@ Result<std::unique_ptr<CudaReplica>> CudaReplica::Create(CudaContext& context, c
 
 Status CudaReplica::RecordGraphs(const ReplicaOptions& options, Precision precision) {
   for (const std::int64_t samples : TrainingSizes(model_, options)) {
-    GACCD_ASSIGN_OR_RETURN(TrainingGraph ids, model_.RecordTraining(samples, precision));
-    GACCD_RETURN_IF_ERROR(CheckCudaKernels(ids.graph));
-    FuseForCuda(ids.graph);
-    GACCD_ASSIGN_OR_RETURN(auto inputs, BindByName(ids.inputs, model_.sample()));
-    CountMemory(ids.graph, inputs);
-    training_[samples].ids = std::move(ids);
-    training_[samples].inputs = std::move(inputs);
+    GACCD_RETURN_IF_ERROR(Keep(training_, samples, model_.RecordTraining(samples, precision)));
+    if (!model_.contrastive() || samples == 0) continue;
+    GACCD_RETURN_IF_ERROR(Keep(encoding_, samples, model_.RecordEncoding(samples, precision)));
   }
   for (const std::int64_t samples : options.eval_batches) {
-    GACCD_ASSIGN_OR_RETURN(EvaluationGraph ids, model_.RecordEvaluation(samples, precision));
-    GACCD_RETURN_IF_ERROR(CheckCudaKernels(ids.graph));
-    FuseForCuda(ids.graph);
-    GACCD_ASSIGN_OR_RETURN(auto inputs, BindByName(ids.inputs, model_.sample()));
-    CountMemory(ids.graph, inputs);
-    counts_divisor_ = ids.divisor.has_value();
-    counts_correct_ = ids.correct.has_value();
-    testing_[samples].ids = std::move(ids);
-    testing_[samples].inputs = std::move(inputs);
+    GACCD_RETURN_IF_ERROR(Keep(testing_, samples, model_.RecordEvaluation(samples, precision)));
+    counts_divisor_ = testing_[samples].ids.divisor.has_value();
+    counts_correct_ = testing_[samples].ids.correct.has_value();
   }
+  return Status::Ok();
+}
+
+template <typename Entry, typename Ids>
+Status CudaReplica::Keep(std::map<std::int64_t, Entry>& entries, std::int64_t samples,
+                         Result<Ids> recorded) {
+  GACCD_ASSIGN_OR_RETURN(Ids ids, std::move(recorded));
+  GACCD_RETURN_IF_ERROR(CheckCudaKernels(ids.graph));
+  FuseForCuda(ids.graph);
+  GACCD_ASSIGN_OR_RETURN(auto inputs, BindByName(ids.inputs, model_.sample()));
+  CountMemory(ids.graph, inputs);
+  entries[samples].ids = std::move(ids);
+  entries[samples].inputs = std::move(inputs);
   return Status::Ok();
 }
 
@@ -114,14 +117,16 @@ Status CudaReplica::Prepare(const CudaReplicaBuffers& buffers, const CudaStepHoo
 Status CudaReplica::PrepareExecutors(const CudaReplicaBuffers& buffers) {
   kernels_ = MakeCudaKernels(context_, &notes_, comm_);
   const FlatBuffers flat{&model_.layout(), buffers.parameters, buffers.gradients};
-  for (auto& [samples, entry] : training_) {
-    GACCD_ASSIGN_OR_RETURN(entry.executor,
-                           Executor::Prepare(std::move(entry.ids.graph), flat, *kernels_));
-  }
-  for (auto& [samples, entry] : testing_) {
-    GACCD_ASSIGN_OR_RETURN(entry.executor,
-                           Executor::Prepare(std::move(entry.ids.graph), flat, *kernels_));
-  }
+  const auto prepare = [&](auto& entries) -> Status {
+    for (auto& [samples, entry] : entries) {
+      GACCD_ASSIGN_OR_RETURN(entry.executor,
+                             Executor::Prepare(std::move(entry.ids.graph), flat, *kernels_));
+    }
+    return Status::Ok();
+  };
+  GACCD_RETURN_IF_ERROR(prepare(training_));
+  GACCD_RETURN_IF_ERROR(prepare(encoding_));
+  GACCD_RETURN_IF_ERROR(prepare(testing_));
   for (const Executor* executor : Executors()) {
     scratch_bytes_ = std::max(scratch_bytes_, executor->scratch_bytes());
   }
@@ -131,6 +136,7 @@ Status CudaReplica::PrepareExecutors(const CudaReplicaBuffers& buffers) {
 std::vector<Executor*> CudaReplica::Executors() const {
   std::vector<Executor*> executors;
   for (const auto& [samples, entry] : training_) executors.push_back(entry.executor.get());
+  for (const auto& [samples, entry] : encoding_) executors.push_back(entry.executor.get());
   for (const auto& [samples, entry] : testing_) executors.push_back(entry.executor.get());
   return executors;
 }
@@ -173,8 +179,8 @@ Result<std::vector<CudaGraph>> CudaReplica::RecordStep(std::int64_t samples, Tra
       GACCD_RETURN_IF_ERROR(
           executor.RunSegment(i, place.first, place.last ? hooks_.ready : nullptr));
       if (i < executor.collectives()) return Status::Ok();
-      const auto& divisor = training.ids.divisor;
-      return hooks_.finish(executor.Output<double>(training.ids.loss_sum),
+      const auto& [loss_sum, divisor] = std::tie(training.ids.loss_sum, training.ids.divisor);
+      return hooks_.finish(loss_sum != nn::kNoValue ? executor.Output<double>(loss_sum) : nullptr,
                            divisor ? executor.Output<double>(*divisor) : nullptr, samples, place);
     };
     GACCD_ASSIGN_OR_RETURN(CudaGraph segment, CudaGraph::Capture(context_.compute(), body));
@@ -215,6 +221,18 @@ Status CudaReplica::MicroStep(std::int64_t samples, int slot, StepPlace place) {
     GACCD_RETURN_IF_ERROR(segments[i].Launch(context_.compute()));
   }
   return Status::Ok();
+}
+
+Status CudaReplica::Encode(std::int64_t samples, int slot, float* rows) {
+  const auto found = encoding_.find(samples);
+  if (found == encoding_.end()) return NotPrepared(samples);
+  auto& [ids, inputs, executor] = found->second;
+  Bind(*executor, inputs, static_cast<std::size_t>(slot));
+  GACCD_RETURN_IF_ERROR(executor->Run(true));
+  const auto bytes = static_cast<std::size_t>(executor->graph().value(ids.rows).spec.bytes());
+  return CudaStatus(cudaMemcpyAsync(rows, executor->Output<float>(ids.rows), bytes,
+                                    cudaMemcpyDeviceToDevice, context_.compute()),
+                    "copy of representations");
 }
 
 Status CudaReplica::Evaluate(std::int64_t samples, int slot, double* results) {

@@ -29,7 +29,7 @@ namespace gaccd {
 struct CudaReplicaBuffers {
   float* parameters = nullptr;           // layout.size() elements
   float* gradients = nullptr;            // the same; padding zeroed
-  const float* weight = nullptr;         // f32 [1]: what a prediction weighs in this update
+  const float* weight = nullptr;         // what TrainingGraph::weight is, in this update
   const std::int64_t* update = nullptr;  // i64 [1]: its number
 };
 
@@ -39,7 +39,8 @@ struct CudaStepHooks {
   std::function<Status(std::size_t parameter)> ready;
   // Before a collective operation of the graph is enqueued.
   std::function<Status()> before_collective = nullptr;
-  // At the end. loss_sum, divisor: f64 [1] on the GPU, as in LossSums; divisor null: samples.
+  // At the end. loss_sum, divisor: f64 [1] on the GPU, as in LossSums; divisor null: samples. Of a
+  // contrastive loss both are null.
   std::function<Status(const double* loss_sum, const double* divisor, std::int64_t samples,
                        StepPlace place)>
       finish;
@@ -72,6 +73,10 @@ class CudaReplica {
   // One micro-step on the batch in `slot`. samples 0: only where the model has collectives.
   Status MicroStep(std::int64_t samples, int slot, StepPlace place);
 
+  // Of a contrastive loss: forward on the batch in `slot`, as in training; its rows are copied to
+  // `rows`, f32 [samples, 2 width] in GPU memory.
+  Status Encode(std::int64_t samples, int slot, float* rows);
+
   // Forward on the batch in `slot`. results: f64 [3] in GPU memory, loss_sum, divisor and
   // correct, where the model has them.
   Status Evaluate(std::int64_t samples, int slot, double* results);
@@ -82,17 +87,9 @@ class CudaReplica {
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
 
  private:
-  struct Training {
-    TrainingGraph ids;  // its graph moves into the executor
-    std::vector<BoundInput> inputs;
-    std::unique_ptr<Executor> executor;
+  struct Training : PreparedGraph<TrainingGraph> {
     // By slot, then by place: first + 2 * last; the segments between the collectives.
     std::array<std::array<std::vector<CudaGraph>, 4>, kInputSlots> graphs;
-  };
-  struct Testing {
-    EvaluationGraph ids;
-    std::vector<BoundInput> inputs;
-    std::unique_ptr<Executor> executor;
   };
   // A tensor of the batch that graphs read; where a slot has it.
   struct InputPlace {
@@ -103,6 +100,9 @@ class CudaReplica {
 
   CudaReplica(CudaContext& context, const Model& model, Communicator* comm);
   Status RecordGraphs(const ReplicaOptions& options, Precision precision);
+  // What all graphs need, of whatever kind: kernels on the GPU, memory, the places of their inputs.
+  template <typename Entry, typename Ids>
+  Status Keep(std::map<std::int64_t, Entry>& entries, std::int64_t samples, Result<Ids> recorded);
   void CountMemory(const Graph& graph, std::span<const BoundInput> inputs);
   [[nodiscard]] std::size_t PlaceOf(const BoundInput& input) const;
   void Bind(Executor& executor, std::span<const BoundInput> inputs, std::size_t slot) const;
@@ -120,7 +120,8 @@ class CudaReplica {
   std::vector<std::string> notes_;
   std::unique_ptr<KernelFactory> kernels_;
   std::map<std::int64_t, Training> training_;  // by micro-batch size
-  std::map<std::int64_t, Testing> testing_;
+  PreparedGraphs<EncodingGraph> encoding_;
+  PreparedGraphs<EvaluationGraph> testing_;
   std::int64_t arena_bytes_ = 0;
   std::int64_t scratch_bytes_ = 0;
   std::vector<InputPlace> places_;  // by tensor of the sample, then of the ids

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "collectives/base/strings.h"
+#include "daemon/ops/cast.h"
 #include "daemon/ops/join_columns.h"
 #include "daemon/ops/row_functions.h"
 
@@ -21,7 +22,10 @@ DualEncoder::Tower::Tower(const nn::Scope& scope, const TowerSpec& spec, std::in
 }
 
 ValueId DualEncoder::Tower::operator()(nn::Recorder& recorder) const {
-  const ValueId row = projection_(recorder, layers_(recorder, recorder.Input(input_)));
+  ValueId row = projection_(recorder, layers_(recorder, recorder.Input(input_)));
+  if (recorder.activations() != DType::kF32) {  // what is compared is f32
+    row = Apply(recorder, std::make_shared<Cast>(DType::kF32), {row});
+  }
   return Apply(recorder, std::make_shared<L2Normalize>(), {row});
 }
 

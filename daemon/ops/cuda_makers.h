@@ -26,6 +26,8 @@ KernelResult MakeEmbeddingCuda(const CudaRequest& request);
 KernelResult MakeEmbeddingGradientCuda(const CudaRequest& request);
 KernelResult MakeFirstRowsCuda(const CudaRequest& request);
 KernelResult MakeFirstRowsGradientCuda(const CudaRequest& request);
+KernelResult MakeJoinColumnsCuda(const CudaRequest& request);
+KernelResult MakeJoinColumnsGradientCuda(const CudaRequest& request);
 KernelResult MakeL2NormalizeCuda(const CudaRequest& request);
 KernelResult MakeL2NormalizeGradientCuda(const CudaRequest& request);
 KernelResult MakeLayerNormCuda(const CudaRequest& request);

@@ -30,6 +30,12 @@ __global__ void __launch_bounds__(kWarp)
   sums.samples = first ? samples : sums.samples + samples;
 }
 
+__global__ void __launch_bounds__(kWarp)
+    LimitKernel(const UpdateControl* control, float* parameter, float most) {
+  if (threadIdx.x != 0 || control->verdict.idle != 0) return;
+  if (*parameter > most) *parameter = most;
+}
+
 // The square of a finite float never overflows in double, so `squares` is finite exactly when all
 // values are.
 __device__ inline void Judge(double squares, UpdateControl* control) {
@@ -105,6 +111,11 @@ Status MeasureGradient(cudaStream_t stream, const float* gradient, std::int64_t 
       std::min(kNormBlocks, BlocksFor(elements, static_cast<std::int64_t>(kThreads) * kWidth));
   return Launch(NormKernel, {blocks, kThreads}, stream, "gradient norm", gradient, elements,
                 control, sums.arrived, sums.partials);
+}
+
+Status LimitParameter(cudaStream_t stream, const UpdateControl* control, float* parameter,
+                      float most) {
+  return Launch(LimitKernel, {1, kWarp}, stream, "limit of a parameter", control, parameter, most);
 }
 
 Status CastToBf16(cudaStream_t stream, const float* in, std::int64_t elements, void* out) {

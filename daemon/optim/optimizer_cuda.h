@@ -34,6 +34,10 @@ Status AddToSums(cudaStream_t stream, UpdateControl* control, const double* loss
 Status MeasureGradient(cudaStream_t stream, const float* gradient, std::int64_t elements,
                        UpdateControl* control, void* scratch);
 
+// After a step: *parameter = min(*parameter, most).
+Status LimitParameter(cudaStream_t stream, const UpdateControl* control, float* parameter,
+                      float most);
+
 // out[i] = bf16(in[i]), round to nearest even.
 Status CastToBf16(cudaStream_t stream, const float* in, std::int64_t elements, void* out);
 

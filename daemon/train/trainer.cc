@@ -56,7 +56,6 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator* device_comm) {
                          .update_samples = plan_.effective_batch(),
                          .rank_samples = plan_.Load(comm_.rank())};
   if (evaluator_) replica.eval_batches = evaluator_->BatchSizes();
-  GACCD_ASSIGN_OR_RETURN(memory_.process, ResidentBytes());
   GACCD_ASSIGN_OR_RETURN(
       engine_, MakeEngine(device_comm == nullptr ? comm_ : *device_comm, model_,
                           {.replica = replica,
@@ -65,14 +64,14 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator* device_comm) {
                            .choice = choice,
                            .control_word_count = words_.words().size(),
                            .outlive_nonfinite = guards_.on_nonfinite != OnNonfinite::kStop,
-                           .measure_code = true}));
+                           .measure_process = true}));
   replicas_.emplace(comm_, guards_.digest_every, schedule_.updates());
   nonfinite_.emplace(
       NonfiniteContext{comm_, *engine_, model_.layout(), feed_, notes_, words_.words()},
       guards_.on_nonfinite, job_.clip_norm);
   const EngineMemory planned = engine_->memory();
   GACCD_RETURN_IF_ERROR(feed_.Start(*engine_, 0));
-  memory_.process += planned.code_bytes;
+  memory_.process = planned.process_bytes;
   memory_.device = planned.device_bytes;
   memory_.planned = memory_.process + planned.host_bytes +
                     static_cast<std::int64_t>(feed_.batches().memory_bytes());

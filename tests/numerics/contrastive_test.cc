@@ -350,12 +350,5 @@ TEST(ContrastiveUpdatesTest, AProbeComparesTheSamplesOfItsMicroBatch) {
   EXPECT_TRUE(std::isnan((*engine)->Probe(*batch).value()));
 }
 
-TEST(ContrastiveUpdatesTest, GpusAreRefused) {
-  const Setting setting({"", 1, 10, 20});
-  const auto comm = MakeSingle();
-  const auto engine = MakeEngine(*comm, setting.model, {.choice = {.device = Device::kCuda}});
-  EXPECT_THAT(engine, HasKind(ErrorKind::kConfig));
-}
-
 }  // namespace
 }  // namespace gaccd

@@ -10,7 +10,6 @@
 #include "collectives/base/strings.h"
 #include "daemon/autograd/add.h"
 #include "daemon/ops/flatten.h"
-#include "daemon/ops/join_columns.h"
 #include "daemon/ops/linear.h"
 #include "daemon/ops/mean_squared_error.h"
 #include "daemon/ops/relu.h"
@@ -129,12 +128,6 @@ const Case kCases[] = {
        const ValueId back = bench.Apply(std::make_shared<Reshape>(Shape{s.rows, 2, s.in}), {y});
        const ValueId sum = bench.Apply(std::make_shared<Add>(), {back, x});
        return Distance(bench, bench.Apply(std::make_shared<Flatten>(), {sum}));
-     }},
-    {"join_columns",
-     [](GraphBench& bench, const Size& s) {
-       const ValueId a = bench.Parameter("a", {s.rows, s.in});
-       const ValueId b = LinearOf(bench, bench.Input("x", {s.rows, s.in}), "fc", s, true);
-       return Distance(bench, bench.Apply(std::make_shared<JoinColumns>(), {a, b}));
      }},
     {"softmax_cross_entropy",
      [](GraphBench& bench, const Size& s) {

@@ -9,6 +9,7 @@
 #include "daemon/ops/cast.h"
 #include "daemon/ops/dropout.h"
 #include "daemon/ops/embedding.h"
+#include "daemon/ops/join_columns.h"
 #include "daemon/ops/layer_norm.h"
 #include "daemon/ops/linear.h"
 #include "daemon/ops/mean_squared_error.h"
@@ -78,6 +79,12 @@ const GraphCase kCases[] = {
      [](GraphBench& b, const CaseSize& s) {
        const ValueId x = b.Parameter("x", {s.rows, s.in});
        return Distance(b, b.Apply(std::make_shared<Multiply>(-0.75), {x}));
+     }},
+    {"join_columns",  // f32 only
+     [](GraphBench& b, const CaseSize& s) {
+       const ValueId left = b.Parameter("a", {s.rows, s.in});
+       const ValueId right = b.Parameter("b", {s.rows, s.out});
+       return Distance(b, b.Apply(std::make_shared<JoinColumns>(), {left, right}));
      }},
     {"embedding",  // ids that occur several times, and not at all
      [](GraphBench& bench, const CaseSize& s) {

@@ -7,6 +7,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/device/cuda/device_memory.h"
+#include "daemon/train/update.h"
 #include "tests/standin/cublaslt_standin.h"
 #include "tests/standin/standin.h"
 #include "tests/unit/base/status_matchers.h"
@@ -111,6 +112,35 @@ TEST_P(CudaEngineCases, Bf16StaysNearF32) {
   EXPECT_NE(found->results[0].loss, expected->results[0].loss);
   EXPECT_LE(Distance(found->parameters, expected->parameters), 0.1);
   EXPECT_LT(found->results.back().loss, 1.1 * expected->results.back().loss);
+}
+
+// A micro-batch by itself, after an update.
+TEST_P(CudaEngineCases, AProbeFindsWhatTheCpuFinds) {
+  EngineCase test = GetParam();
+  test.updates = 2;
+  const auto probe = [&](const EngineChoice& choice, double* loss, std::vector<float>* gradients) {
+    const auto update = [&](Engine& engine, Prefetcher& batches, const Plan& plan,
+                            const UpdateSettings& settings) -> Status {
+      if (settings.update == 0) {
+        return RunUpdate(engine, batches, GeneratorOf(test.loss)(plan), settings);
+      }
+      GACCD_ASSIGN_OR_RETURN(*loss, engine.Probe(*batches.Next()));
+      gradients->resize(static_cast<std::size_t>(ModelOf(test).layout().size()));
+      return engine.GetGradients(*gradients);
+    };
+    // The run ends here: a probe leaves no result.
+    EXPECT_THAT(RunOn(choice, test, {.gradients = true, .update = update}),
+                HasMessage(HasSubstr("no result came")));
+  };
+  double expected = 0;
+  double found = 0;
+  std::vector<float> expected_gradients;
+  std::vector<float> found_gradients;
+  probe({}, &expected, &expected_gradients);
+  probe(Cuda(), &found, &found_gradients);
+  EXPECT_NEAR(found, expected, kSame * expected);
+  EXPECT_GT(expected, 0);
+  EXPECT_LE(Distance(found_gradients, expected_gradients), kSame);
 }
 
 TEST_F(CudaEngineTest, TheHostDoesNotWaitInsideAnUpdate) {

@@ -177,6 +177,20 @@ class CollectiveNetwork final : public Network {
   int rank_;
 };
 
+Model PairOf(const EngineCase& test) {
+  const auto tower = [&](const char* input, std::int64_t in) {
+    return TowerSpec{input, {{"fc", LinearSpec{in, test.widths[1], true}}, {"relu", ReluSpec{}}}};
+  };
+  const ModelSpec spec{
+      .loss = test.loss,
+      .architecture = DualEncoderSpec{.a = tower("features", test.widths.front()),
+                                      .b = tower("targets", test.widths.back()),
+                                      .width = test.widths[2],
+                                      .temperature = 0.05,
+                                      .max_scale = 14}};  // so the first update reaches it
+  return Model::Make(spec, SpecOf(test)).value();
+}
+
 void AddSizes(const Plan& plan, int rank, std::set<std::int64_t>* sizes) {
   for (std::int64_t step = 0; step < plan.accum_steps(); ++step) {
     if (plan.MicroBatch(rank, step) > 0) sizes->insert(plan.MicroBatch(rank, step));
@@ -209,7 +223,9 @@ Result<Setting> SettingOf(const EngineCase& test, int rank) {
 
 Result<std::unique_ptr<Engine>> EngineOf(Communicator& comm, const EngineCase& test,
                                          const Setting& setting, const EngineChoice& choice) {
-  ReplicaOptions replica{.micro_steps_per_update = setting.plan.accum_steps()};
+  ReplicaOptions replica{.micro_steps_per_update = setting.plan.accum_steps(),
+                         .update_samples = setting.plan.effective_batch(),
+                         .rank_samples = setting.plan.Load(comm.rank())};
   if (test.evaluate) replica.eval_batches = {test.target};
   for (std::int64_t u = 0; u < setting.schedule.updates(); ++u) {
     GACCD_ASSIGN_OR_RETURN(const Plan plan, setting.PlanOf(setting.schedule.At(u)));
@@ -230,8 +246,9 @@ Result<std::unique_ptr<Engine>> EngineOf(Communicator& comm, const EngineCase& t
 
 Result<std::unique_ptr<Prefetcher>> BatchesOf(const Setting& setting, Engine& engine, int rank) {
   const SampleOrder order(kSeed, setting.data->size(), /*shuffle=*/true);
-  GACCD_ASSIGN_OR_RETURN(TrainIndices indices,
-                         TrainIndices::Make(order, setting.schedule, setting.plan, rank));
+  const int passes = setting.model.contrastive() ? 2 : 1;
+  GACCD_ASSIGN_OR_RETURN(TrainIndices indices, TrainIndices::Make(order, setting.schedule,
+                                                                  setting.plan, rank, 0, passes));
   return Prefetcher::Start(*setting.data, std::make_unique<TrainIndices>(std::move(indices)),
                            {.held = engine.held_batches(),
                             .memory = [&](std::size_t bytes) { return engine.HostMemory(bytes); }});
@@ -267,7 +284,7 @@ Status RunUpdates(const EngineCase& test, const Setting& setting, Engine& engine
                                   .control_words = control_words};
     GACCD_RETURN_IF_ERROR(options.update
                               ? options.update(engine, batches, plan, settings)
-                              : RunUpdate(engine, batches, PlainAccumulation(plan), settings,
+                              : RunUpdate(engine, batches, GeneratorOf(test.loss)(plan), settings,
                                           {.note = {}, .leave = {}, .tell = tell}));
     ++enqueued;
     const bool last = enqueued == setting.schedule.updates();
@@ -331,6 +348,7 @@ Model ModelOf(const EngineCase& test, int rank) {
       auto network = std::make_shared<CollectiveNetwork>(test, rank);
       return Model::Make(std::move(network), test.loss, SpecOf(test)).value();
     }
+    if (test.loss == LossKind::kContrastive) return PairOf(test);
     ModelSpec spec{.layers = {}, .loss = test.loss};
     if (test.tokens > 0) {
       spec.layers.push_back({"wte", EmbeddingSpec{kTokenVocabulary, test.widths.front()}});

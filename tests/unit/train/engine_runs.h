@@ -27,6 +27,7 @@ struct EngineCase {
   std::int64_t updates = 20;
   std::int64_t tail = 0;  // > 0: every third update is a smaller one, of so many samples
   std::vector<std::int64_t> widths = {12, 20, 16, 5};
+  // kContrastive: a tower from features, one from targets, of the inner widths; evaluate is false.
   LossKind loss = LossKind::kSoftmaxCrossEntropy;
   OptimizerSpec optimizer = {.lr = 0.1, .kind = SgdSpec{.momentum = 0.9, .weight_decay = 1e-3}};
   double clip_norm = 0;
