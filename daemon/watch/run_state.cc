@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <ctime>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "collectives/base/files.h"
@@ -25,15 +26,24 @@ std::string Text(const Json& json, const char* key) {
   return Printable(text);
 }
 
-template <typename T>
-std::optional<T> Number(const Json& json, const char* key) {
+std::optional<double> Number(const Json& json, const char* key) {
   const auto found = json.find(key);
   if (found == json.end() || !found->is_number()) return std::nullopt;
-  return found->get<T>();
+  return found->get<double>();
+}
+
+// A number that is whole and fits; a cast of any other is not defined.
+template <typename T>
+std::optional<T> Whole(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  if (found == json.end() || !found->is_number_integer()) return std::nullopt;
+  const bool fits = found->is_number_unsigned() ? std::in_range<T>(found->get<std::uint64_t>())
+                                                : std::in_range<T>(found->get<std::int64_t>());
+  return fits ? std::optional<T>(found->get<T>()) : std::nullopt;
 }
 
 std::int64_t Integer(const Json& json, const char* key) {
-  return Number<std::int64_t>(json, key).value_or(0);
+  return Whole<std::int64_t>(json, key).value_or(0);
 }
 
 std::optional<double> AgeOf(const Json& json, const char* key, WallTime now) {
@@ -110,17 +120,17 @@ Result<RunState> ReadRunState(const std::string& folder, WallTime now) {
                  .steps_total = Integer(json, "steps_total"),
                  .target = Integer(json, "target"),
                  .samples_total = Integer(json, "samples_total"),
-                 .loss = Number<double>(json, "loss"),
-                 .samples_per_s = Number<double>(json, "wall_samples_per_s"),
-                 .dur_p50_s = Number<double>(json, "dur_p50_s"),
-                 .eta_s = Number<double>(json, "eta_s"),
-                 .save_step = Number<std::int64_t>(json, "save_step"),
+                 .loss = Number(json, "loss"),
+                 .samples_per_s = Number(json, "wall_samples_per_s"),
+                 .dur_p50_s = Number(json, "dur_p50_s"),
+                 .eta_s = Number(json, "eta_s"),
+                 .save_step = Whole<std::int64_t>(json, "save_step"),
                  .age_s = AgeOf(json, "ts", now).value_or(0),
                  .step_age_s = AgeOf(json, "last_step_ts", now),
                  .save_age_s = AgeOf(json, "save_ts", now),
                  .failed_saves = Integer(json, "failed_saves"),
                  .dropped_lines = Integer(json, "dropped_lines"),
-                 .exit = Number<int>(json, "exit"),
+                 .exit = Whole<int>(json, "exit"),
                  .reason = Text(json, "reason"),
                  .suspect_hosts = Text(json, "suspect_hosts")};
   state.attempt.erase(0, state.attempt.rfind('/') + 1);

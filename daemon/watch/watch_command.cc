@@ -37,6 +37,20 @@ bool Ended(RunPhase phase) {
   return phase == RunPhase::kDone || phase == RunPhase::kStopped || phase == RunPhase::kFailed;
 }
 
+std::string_view WhatFollows(RunPhase phase, RunRequest what) {
+  if (what == RunRequest::kSave) return "the run saves after its next update and removes the file";
+  switch (phase) {
+    case RunPhase::kStopped:
+      return "the run has stopped, and is not started again while the file is there";
+    case RunPhase::kStale:
+      return "if the run still lives, it saves after its next update and exits with 93; it is not "
+             "started again while the file is there";
+    default:
+      return "the run saves after its next update and exits with 93; remove the file before it is "
+             "started again";
+  }
+}
+
 }  // namespace
 
 Result<int> RunStatusCommand(const WatchRequest& request) {
@@ -87,12 +101,8 @@ Status RunRequestCommand(const WatchRequest& request, RunRequest what) {
   }
   const std::string path = request.folder + (stop ? "/STOP" : "/SAVE");
   GACCD_ASSIGN_OR_RETURN(const bool was_there, CreateFileOnce(path, ""));
-  const std::string_view then =
-      stop ? "the run saves after its next update and exits with 93; remove the file before it is "
-             "started again"
-           : "the run saves after its next update and removes the file";
-  return PrintOut(
-      StrCat("'", path, was_there ? "' was there already" : "' is written", ": ", then, "\n"));
+  return PrintOut(StrCat("'", path, was_there ? "' was there already" : "' is written", ": ",
+                         WhatFollows(state.phase, what), "\n"));
 }
 
 }  // namespace gaccd

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "tests/unit/base/status_matchers.h"
+#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 namespace {
@@ -20,16 +21,11 @@ using ::testing::HasSubstr;
 
 class FilesTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "files.XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-  [[nodiscard]] std::string Path(const std::string& name) const { return folder_ + "/" + name; }
+  [[nodiscard]] std::string Path(const std::string& name) const { return temp_.Path(name); }
   [[nodiscard]] std::vector<std::string> Names() const { return *ListFolder(folder_, 100); }
 
-  std::string folder_;
+  const TempFolder temp_;
+  const std::string folder_ = temp_.path();
 };
 
 std::span<const std::byte> Bytes(std::string_view text) { return std::as_bytes(std::span(text)); }

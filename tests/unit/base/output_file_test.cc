@@ -12,6 +12,7 @@
 
 #include "collectives/base/files.h"
 #include "tests/unit/base/status_matchers.h"
+#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 namespace {
@@ -21,13 +22,7 @@ using ::testing::HasSubstr;
 
 class OutputFileTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "output.XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-  [[nodiscard]] std::string Path(const std::string& name) const { return folder_ + "/" + name; }
+  [[nodiscard]] std::string Path(const std::string& name) const { return temp_.Path(name); }
   static std::string Refusal(const std::string& path) {
     const Status status = CheckOutputFile(path);
     EXPECT_THAT(status, HasKind(ErrorKind::kIo));
@@ -35,7 +30,8 @@ class OutputFileTest : public ::testing::Test {
     return status.message();
   }
 
-  std::string folder_;
+  const TempFolder temp_;
+  const std::string folder_ = temp_.path();
 };
 
 TEST_F(OutputFileTest, AFileThatCanBeMadeOrReplaced) {

@@ -20,7 +20,7 @@
 #include "daemon/config/flags_proto.h"
 #include "proto/flags.pb.h"
 #include "tests/unit/base/status_matchers.h"
-#include "tests/unit/telemetry/temp_dir.h"
+#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 namespace {
@@ -360,7 +360,7 @@ class FlagFileTest : public ::testing::Test {
     return folder_ + "/" + name;
   }
 
-  const TempDir dir_;
+  const TempFolder dir_;
   const std::string folder_ = dir_.path();
 };
 

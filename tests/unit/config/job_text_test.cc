@@ -11,7 +11,7 @@
 #include "collectives/base/strings.h"
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/config/job_text_util.h"
-#include "tests/unit/telemetry/temp_dir.h"
+#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 namespace {
@@ -329,7 +329,7 @@ TEST(JobTextTest, AByteOrderMarkIsSkipped) {
 }
 
 TEST(JobTextTest, LoadsFiles) {
-  const TempDir dir;
+  const TempFolder dir;
   const std::string path = dir.path() + "/job.txtpb";
   std::ofstream(path) << kMinimal;
   EXPECT_EQ(LoadJob(path)->name, "line");

@@ -9,7 +9,7 @@
 #include "daemon/config/help.h"
 #include "daemon/config/plan_proto.h"
 #include "tests/unit/base/status_matchers.h"
-#include "tests/unit/telemetry/temp_dir.h"
+#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 namespace {
@@ -78,7 +78,7 @@ TEST(PlanCommandTest, StrictRefusesWhatIsNotExactButStillPrintsIt) {
 }
 
 TEST(PlanCommandTest, TheJobGivesTheBatchAndFlagsWin) {
-  const TempDir dir;
+  const TempFolder dir;
   const std::string path = dir.path() + "/job.txtpb";
   std::ofstream(path) << R"(
     name: "line" model { layer { name: "fc" linear { in: 10 out: 1 } } loss { mean_squared_error {} } }

@@ -20,7 +20,7 @@
 #include "collectives/base/thread.h"
 #include "daemon/data/mapped_file.h"
 #include "tests/unit/telemetry/json.h"
-#include "tests/unit/telemetry/temp_dir.h"
+#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 namespace {
@@ -60,7 +60,7 @@ int SignalOfChild(const std::string& path, const std::function<void(Place&)>& bo
 class CrashHandlerTest : public testing::TestWithParam<int> {
  protected:
   [[nodiscard]] std::string Path() const { return dir_.path() + "/r00017.json"; }
-  TempDir dir_;
+  TempFolder dir_;
 };
 
 TEST_P(CrashHandlerTest, LeavesARecordAndDiesOfItsSignal) {

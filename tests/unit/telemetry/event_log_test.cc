@@ -15,7 +15,7 @@
 #include "collectives/base/strings.h"
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/telemetry/json.h"
-#include "tests/unit/telemetry/temp_dir.h"
+#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 namespace {
@@ -44,7 +44,7 @@ std::function<std::string(const LineStamp&)> Line(const std::string& text) {
 }
 
 TEST(EventLogTest, NumbersTheLines) {
-  const TempDir dir;
+  const TempFolder dir;
   const std::string path = dir.path() + "/events.jsonl";
   const auto started = Start(Append(path), path);
   EventLog& log = *started;
@@ -57,7 +57,7 @@ TEST(EventLogTest, NumbersTheLines) {
 }
 
 TEST(EventLogTest, LinesOfThreadsStayWholeAndInOrder) {
-  const TempDir dir;
+  const TempFolder dir;
   const std::string path = dir.path() + "/events.jsonl";
   const auto started = Start(Append(path), path);
   EventLog& log = *started;
@@ -98,7 +98,7 @@ TEST(EventLogTest, FullDiskIsCountedAndNamed) {
 
 // A disk that fills up in the middle of a line and is emptied later: the half line stays alone.
 TEST(EventLogTest, GoesOnAfterAHalfLine) {
-  const TempDir dir;
+  const TempFolder dir;
   const std::string path = dir.path() + "/events.jsonl";
   const auto started = Start(Append(path), path);
   EventLog& log = *started;
@@ -130,7 +130,7 @@ EventLog::NoticeMaker Notice() {
 // The descriptor leads to a device without room for a while. The line about the lost ones stands
 // for the last of them.
 TEST(EventLogTest, ALaterLineSaysHowManyAreLost) {
-  const TempDir dir;
+  const TempFolder dir;
   const std::string path = dir.path() + "/events.jsonl";
   FileDescriptor file = Append(path);
   const int fd = file.get();
@@ -154,7 +154,7 @@ TEST(EventLogTest, ALaterLineSaysHowManyAreLost) {
 }
 
 TEST(EventLogTest, AFileThatWasRemovedIsMadeAgain) {
-  const TempDir dir;
+  const TempFolder dir;
   const std::string path = dir.path() + "/events.jsonl";
   AppendFile file(Append(path), path);
   EXPECT_TRUE(file.Append("a"));
@@ -170,7 +170,7 @@ TEST(EventLogTest, AFileThatWasRemovedIsMadeAgain) {
 }
 
 TEST(EventLogTest, AFolderThatWasRemovedLosesEveryLine) {
-  const TempDir dir;
+  const TempFolder dir;
   const std::string folder = dir.path() + "/attempt";
   const std::string path = folder + "/events.jsonl";
   ASSERT_TRUE(MakeFolders(folder).ok());

@@ -15,7 +15,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/telemetry/event_log.h"
 #include "tests/unit/base/status_matchers.h"
-#include "tests/unit/telemetry/temp_dir.h"
+#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 namespace {
@@ -63,7 +63,7 @@ class HangingFile {
   }
 
  private:
-  TempDir dir_;
+  TempFolder dir_;
   FileDescriptor end_;
 };
 
@@ -131,7 +131,7 @@ TEST(LineWriterTest, AThreadThatHangsIsLeftBehindWithWhatItUses) {
 }
 
 TEST(LineWriterTest, WhatWaitsIsWrittenAtTheEnd) {
-  const TempDir dir;
+  const TempFolder dir;
   const std::string path = dir.path() + "/lines";
   std::string expected;
   {

@@ -16,7 +16,7 @@
 #include "daemon/rundir/run_reporter.h"
 #include "daemon/telemetry/log.h"
 #include "tests/unit/telemetry/json.h"
-#include "tests/unit/telemetry/temp_dir.h"
+#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 
@@ -123,7 +123,7 @@ class RunReporterTest : public testing::Test {
   [[nodiscard]] std::string Run() const { return dir_.path() + "/run"; }
   [[nodiscard]] std::string Latest() const { return Run() + "/attempts/latest"; }
 
-  TempDir dir_;
+  TempFolder dir_;
 };
 
 inline ThreadGroupOptions TwoNodes() {

@@ -18,7 +18,7 @@
 #include "daemon/telemetry/log.h"
 #include "tests/unit/telemetry/json.h"
 #include "tests/unit/telemetry/run_child.h"
-#include "tests/unit/telemetry/temp_dir.h"
+#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 namespace {

@@ -16,7 +16,7 @@
 #include "collectives/base/strings.h"
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/telemetry/json.h"
-#include "tests/unit/telemetry/temp_dir.h"
+#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 namespace {
@@ -36,7 +36,7 @@ std::string Latest(const std::string& run_dir) {
 }
 
 TEST(RunFolderTest, MakesTheLayout) {
-  const TempDir dir;
+  const TempFolder dir;
   const std::string run_dir = dir.path() + "/deep/er/run";
   auto folder = RunFolder::Create(Request(run_dir));
   ASSERT_TRUE(folder.ok()) << folder.status().message();
@@ -63,7 +63,7 @@ void ExpectModes(const std::string& path, int folder_mode, int file_mode) {
 }
 
 TEST(RunFolderTest, IsForItsUserOnly) {
-  const TempDir dir;
+  const TempFolder dir;
   const mode_t before = ::umask(0);
   const auto folder = RunFolder::Create(Request(dir.path() + "/run"));
   ::umask(before);
@@ -72,7 +72,7 @@ TEST(RunFolderTest, IsForItsUserOnly) {
 }
 
 TEST(RunFolderTest, TheGroupMayReadWhenAsked) {
-  const TempDir dir;
+  const TempFolder dir;
   const mode_t before = ::umask(0);
   RunFolderRequest request = Request(dir.path() + "/run");
   request.modes = kGroupMayRead;
@@ -85,7 +85,7 @@ TEST(RunFolderTest, TheGroupMayReadWhenAsked) {
 
 TEST(RunFolderTest, AnUnsafePlaceIsRefused) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to make a folder of somebody else";
-  const TempDir dir;
+  const TempFolder dir;
   ASSERT_EQ(::chown(dir.path().c_str(), 4711, static_cast<gid_t>(-1)), 0);
   ASSERT_EQ(::chmod(dir.path().c_str(), 0777), 0);
   const auto folder = RunFolder::Create(Request(dir.path() + "/run"));
@@ -94,7 +94,7 @@ TEST(RunFolderTest, AnUnsafePlaceIsRefused) {
 }
 
 TEST(RunFolderTest, EveryAttemptHasItsOwnFolder) {
-  const TempDir dir;
+  const TempFolder dir;
   for (int attempt = 0; attempt < 3; ++attempt) {
     auto folder = RunFolder::Create(Request(dir.path()));
     ASSERT_TRUE(folder.ok()) << folder.status().message();
@@ -112,7 +112,7 @@ TEST(RunFolderTest, EveryAttemptHasItsOwnFolder) {
 }
 
 TEST(RunFolderTest, SlurmNamesTheAttempt) {
-  const TempDir dir;
+  const TempFolder dir;
   const AttemptSource source{.attempt_dir = {}, .slurm_job_id = "8123456", .restart_count = 2};
   {
     auto folder = RunFolder::Create(Request(dir.path(), source));
@@ -128,7 +128,7 @@ TEST(RunFolderTest, SlurmNamesTheAttempt) {
 }
 
 TEST(RunFolderTest, TakesTheFolderOfTheBatchScript) {
-  const TempDir dir;
+  const TempFolder dir;
   const std::string made = dir.path() + "/attempts/001-77";
   fs::create_directories(made);
   auto folder = RunFolder::Create(
@@ -139,7 +139,7 @@ TEST(RunFolderTest, TakesTheFolderOfTheBatchScript) {
 }
 
 TEST(RunFolderTest, RefusesAnAttemptFolderOfAnotherRun) {
-  const TempDir dir;
+  const TempFolder dir;
   const std::string other = dir.path() + "/other/attempts/001-77";
   fs::create_directories(other);
   const auto folder =
@@ -150,7 +150,7 @@ TEST(RunFolderTest, RefusesAnAttemptFolderOfAnotherRun) {
 }
 
 TEST(RunFolderTest, LeavesAJobTextOfTheUserAlone) {
-  const TempDir dir;
+  const TempFolder dir;
   Write(dir.path() + "/job.txtpb", "# mine\n");
   auto folder = RunFolder::Create(Request(dir.path()));
   ASSERT_TRUE(folder.ok());
@@ -159,7 +159,7 @@ TEST(RunFolderTest, LeavesAJobTextOfTheUserAlone) {
 }
 
 TEST(RunFolderTest, NamesThePathAndTheReasonWhenItCannotWrite) {
-  const TempDir dir;
+  const TempFolder dir;
   Write(dir.path() + "/file", "");
   const auto under_file = RunFolder::Create(Request(dir.path() + "/file/run"));
   ASSERT_FALSE(under_file.ok());
@@ -173,7 +173,7 @@ TEST(RunFolderTest, NamesThePathAndTheReasonWhenItCannotWrite) {
 }
 
 TEST(RunFolderTest, RefusesASecondLiveRunAndNamesTheFirst) {
-  const TempDir dir;
+  const TempFolder dir;
   const AttemptSource first{.attempt_dir = {}, .slurm_job_id = "41"};
   auto owner = RunFolder::Create(Request(dir.path(), first));
   ASSERT_TRUE(owner.ok());
@@ -190,7 +190,7 @@ TEST(RunFolderTest, RefusesASecondLiveRunAndNamesTheFirst) {
 
 // A process that is killed leaves its name in the owner file, and no lock.
 TEST(RunFolderTest, AKilledRunDoesNotBlock) {
-  const TempDir dir;
+  const TempFolder dir;
   const pid_t child = ::fork();
   if (child == 0) {
     auto folder = RunFolder::Create(Request(dir.path()));
@@ -216,7 +216,7 @@ class ForeignOwnerTest : public testing::Test {
     return RunFolder::Create(
         Request(dir_.path(), {.attempt_dir = {}, .slurm_job_id = job, .restart_count = restarts}));
   }
-  TempDir dir_;
+  TempFolder dir_;
 };
 
 TEST_F(ForeignOwnerTest, AFreshOneBlocks) {
@@ -250,7 +250,7 @@ TEST_F(ForeignOwnerTest, ASignOfLifeMakesItFresh) {
 
 // The owner's lock is gone but its process lives: where locks do not work, the name has to do.
 TEST(FolderOwnerTest, ALiveProcessOfThisHostBlocksWithoutItsLock) {
-  const TempDir dir;
+  const TempFolder dir;
   OwnerName me = MakeOwnerName("7", 0);
   ASSERT_GT(me.started, 0);
   const auto write = [&] {
@@ -284,7 +284,7 @@ class BusyFolderTest : public testing::Test {
     return status;
   }
 
-  TempDir dir_;
+  TempFolder dir_;
   std::chrono::milliseconds waited_{};
 };
 
@@ -326,7 +326,7 @@ TEST_F(BusyFolderTest, AnotherRunIsRefusedSoonAndOneThatJustEndsIsNot) {
 
 // What is put in the owner file's place by somebody else is neither emptied nor waited for.
 TEST(FolderOwnerTest, OtherFilesAreNotTaken) {
-  const TempDir dir;
+  const TempFolder dir;
   const std::string path = dir.path() + "/.owner";
   const std::string victim = dir.path() + "/thesis";
   Write(victim, "years of work");
@@ -349,7 +349,7 @@ TEST(FolderOwnerTest, OtherFilesAreNotTaken) {
 }
 
 TEST(FolderOwnerTest, GarbageInTheOwnerFileIsNobody) {
-  const TempDir dir;
+  const TempFolder dir;
   Write(dir.path() + "/.owner", "\x01\x02 pid\nhost\n");
   EXPECT_TRUE(FolderOwner::Take(dir.path(), MakeOwnerName("7", 0)).ok());
 }

@@ -28,7 +28,7 @@
 #include "tests/unit/telemetry/json.h"
 #include "tests/unit/telemetry/pty.h"
 #include "tests/unit/telemetry/run_child.h"
-#include "tests/unit/telemetry/temp_dir.h"
+#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 namespace {

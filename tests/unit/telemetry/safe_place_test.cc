@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "tests/unit/base/status_matchers.h"
-#include "tests/unit/telemetry/temp_dir.h"
+#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 namespace {
@@ -32,7 +32,7 @@ class SafePlaceTest : public testing::Test {
     ASSERT_EQ(::chmod(Scratch().c_str(), mode), 0);
   }
 
-  TempDir dir_;
+  TempFolder dir_;
 };
 
 TEST_F(SafePlaceTest, OwnFolders) {

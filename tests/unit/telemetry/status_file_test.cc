@@ -11,7 +11,7 @@
 
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/telemetry/json.h"
-#include "tests/unit/telemetry/temp_dir.h"
+#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 namespace {
@@ -20,7 +20,7 @@ using namespace testing_json;  // NOLINT
 using std::chrono::milliseconds;
 
 TEST(StatusFileTest, IsFreshWhileNobodyCalls) {
-  const TempDir dir;
+  const TempFolder dir;
   const std::string path = dir.path() + "/STATUS.json";
   std::atomic<int> beats{0};
   auto file = StatusFile::Start(
@@ -41,7 +41,7 @@ TEST(StatusFileTest, IsFreshWhileNobodyCalls) {
 
 // A reader that opens the file at any moment gets a whole object.
 TEST(StatusFileTest, ReadersNeverSeeHalfAFile) {
-  const TempDir dir;
+  const TempFolder dir;
   const std::string path = dir.path() + "/STATUS.json";
   auto file = StatusFile::Start(
       path, RunStatus{}, [](RunStatus&) {}, milliseconds(0));
@@ -58,7 +58,7 @@ TEST(StatusFileTest, ReadersNeverSeeHalfAFile) {
 }
 
 TEST(StatusFileTest, AFolderThatGoesAwayIsCountedNotFatal) {
-  const TempDir dir;
+  const TempFolder dir;
   const std::string folder = dir.path() + "/run";
   std::filesystem::create_directory(folder);
   auto file = StatusFile::Start(

@@ -16,7 +16,7 @@
 
 #include "daemon/telemetry/log.h"
 #include "tests/unit/telemetry/json.h"
-#include "tests/unit/telemetry/temp_dir.h"
+#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 namespace {
@@ -81,7 +81,7 @@ std::string UtcHour() {
 }
 
 TEST(TextLogTest, OneFileARankWithRankStepAndUtc) {
-  const TempDir dir;
+  const TempFolder dir;
   const std::string hour_before = UtcHour();
   const std::string seen = InChild([&] {
     ::setenv("TZ", "XXX-9", 1);  // nine hours ahead
@@ -113,7 +113,7 @@ TEST(TextLogTest, OneFileARankWithRankStepAndUtc) {
 }
 
 TEST(TextLogTest, OnlyRankZeroMakesALink) {
-  const TempDir dir;
+  const TempFolder dir;
   InChild([&] {
     StartTextLog(dir.path(), 0);
     LogInfo("x");
@@ -125,7 +125,7 @@ TEST(TextLogTest, OnlyRankZeroMakesALink) {
 }
 
 TEST(TextLogTest, EveryLineIsThereAfterAFlush) {
-  const TempDir dir;
+  const TempFolder dir;
   InChild([&] {
     StartTextLog(dir.path(), 1);
     LogInfo("first");
@@ -138,7 +138,7 @@ TEST(TextLogTest, EveryLineIsThereAfterAFlush) {
 
 // Names and paths come from outside.
 TEST(TextLogTest, AMessageCannotBeginALineOfItsOwn) {
-  const TempDir dir;
+  const TempFolder dir;
   const std::string seen = InChild([&] {
     StartTextLog(dir.path(), 1);
     LogWarning("job 'a\nE20261120 00:00:00.000000 r0 s0 x.cc:1] forged\x1b[2J\r'");
@@ -161,7 +161,7 @@ TEST(TextLogTest, AFileThatCannotBeMadeLeavesTheLogOnStderr) {
 
 // A file size limit stands for a full disk: a write behind it fails.
 TEST(TextLogTest, AFullDiskDropsLinesAndALaterLineSaysHowMany) {
-  const TempDir dir;
+  const TempFolder dir;
   InChild([&] {
     ::signal(SIGXFSZ, SIG_IGN);
     StartTextLog(dir.path(), 2);

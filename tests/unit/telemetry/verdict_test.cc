@@ -9,7 +9,7 @@
 #include <string>
 
 #include "tests/unit/telemetry/json.h"
-#include "tests/unit/telemetry/temp_dir.h"
+#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 namespace {
@@ -33,7 +33,7 @@ class VerdictTest : public testing::Test {
     std::ofstream(CrashPath(Attempt(), rank)) << FailureJson(kThree, {"ts", 1, "error"}, failure);
   }
 
-  TempDir dir_;
+  TempFolder dir_;
   const FailureFacts facts_{
       .rank = 0, .suspects = {{3, "n1"}, {2, "n1"}, {7, "n2"}}, .hosts = kHosts};
 };

@@ -2,9 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
-#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -17,6 +15,7 @@
 #include "daemon/telemetry/log.h"
 #include "daemon/train/saver.h"
 #include "daemon/train/trainer.h"
+#include "tests/unit/temp_folder.h"
 #include "tests/unit/train/small_regression.h"
 #include "tests/unit/train/step_events.h"
 
@@ -45,13 +44,6 @@ struct Place {
 
 class ResumeTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "resume.XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   struct Trained {
     std::vector<float> weights;
     TrainingSummary summary;
@@ -176,7 +168,8 @@ class ResumeTest : public ::testing::Test {
     return ckpt() + "/" + Generation{.epoch = 1, .step = step}.name();
   }
 
-  std::string folder_;
+  const TempFolder temp_;
+  const std::string folder_ = temp_.path();
   int runs_ = 0;
   TrainGuards guards_;
   std::string job_id_ = "test";

@@ -1,7 +1,6 @@
 // The parts of a Trainer, each by itself.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <cmath>
 #include <filesystem>
@@ -18,6 +17,7 @@
 #include "daemon/train/replica_check.h"
 #include "daemon/train/saves_and_stops.h"
 #include "tests/unit/base/status_matchers.h"
+#include "tests/unit/temp_folder.h"
 #include "tests/unit/train/fake_engine.h"
 #include "tests/unit/train/small_regression.h"
 
@@ -329,8 +329,8 @@ TEST(SavesAndStopsTest, AWindowThatCannotContinueIsRepeated) {
 }
 
 TEST(SavesAndStopsTest, SavesAtBoundariesAndWhereAWindowIsLeft) {
-  std::string folder = ::testing::TempDir() + "saves.XXXXXX";
-  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const TempFolder temp;
+  const std::string& folder = temp.path();
   Job job = testing::SmallRegression();
   job.batch = {.target = 20, .micro = 4};
   const Plan plan = PlanOf(1);
@@ -366,7 +366,6 @@ TEST(SavesAndStopsTest, SavesAtBoundariesAndWhereAWindowIsLeft) {
   EXPECT_EQ((*saver)->last_saved()->step, 3);
   EXPECT_EQ((*saver)->last_saved()->micro_step, 2);
   EXPECT_TRUE(std::filesystem::exists((*saver)->last_saved()->PathIn(folder)));
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <numeric>
@@ -12,6 +10,7 @@
 
 #include "daemon/model/safetensors.h"
 #include "tests/unit/base/status_matchers.h"
+#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 namespace {
@@ -19,9 +18,6 @@ namespace {
 class Weights : public testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = testing::TempDir() + "gaccd-weights-XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
     // 6 and 3 elements, so that there is padding behind both.
     ASSERT_TRUE(layout_.Add("fc.weight", {3, 2}).ok());
     ASSERT_TRUE(layout_.Add("fc.bias", {3}).ok());
@@ -31,14 +27,13 @@ class Weights : public testing::Test {
       std::iota(begin, begin + entry.elements, static_cast<float>(entry.offset) + 0.5F);
     }
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  [[nodiscard]] std::string Path() const { return folder_ + "/weights.safetensors"; }
+  [[nodiscard]] std::string Path() const { return folder_.Path("weights.safetensors"); }
   void Write(const std::vector<TensorView>& tensors) {
     ASSERT_TRUE(WriteSafetensors(Path(), tensors).ok());
   }
 
-  std::string folder_;
+  const TempFolder folder_;
   FlatLayout layout_;
   std::vector<float> parameters_;
 };
@@ -118,7 +113,7 @@ TEST_F(Weights, AreRefusedWhenTheyAreOfAnotherModel) {
   EXPECT_THAT(load(), HasKind(ErrorKind::kData));
   EXPECT_THAT(load(), HasMessage(testing::HasSubstr("fc.weight: value 4 is not finite")));
 
-  EXPECT_THAT(LoadParameters(folder_ + "/none", layout_, loaded), HasKind(ErrorKind::kIo));
+  EXPECT_THAT(LoadParameters(folder_.Path("none"), layout_, loaded), HasKind(ErrorKind::kIo));
 }
 
 }  // namespace

@@ -4,13 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "daemon/rundir/ledger.h"
 #include "daemon/watch/state_text.h"
 #include "daemon/watch/watch_command.h"
 #include "tests/unit/base/status_matchers.h"
-#include "tests/unit/telemetry/temp_dir.h"
+#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 namespace {
@@ -40,7 +42,7 @@ class RunStateTest : public testing::Test {
     EXPECT_TRUE(state.ok()) << state.status().message();
     return state.ok() ? *state : RunState{};
   }
-  TempDir folder_;
+  TempFolder folder_;
 };
 
 TEST(ParseTimestamp, TakesWhatTimestampWritesAndNothingElse) {
@@ -110,6 +112,17 @@ TEST_F(RunStateTest, WhatIsNoStateOfARunIsRefused) {
   }
 }
 
+TEST_F(RunStateTest, AWholeNumberThatIsNoneOrDoesNotFitIsNotKnown) {
+  for (const char* wrong : {"1e300", "12.5", "18446744073709551615", "\"12\"", "null"}) {
+    const RunState state =
+        Read(StatusOf("running", StrCat(R"(,"step":)", wrong, R"(,"save_step":)", wrong)), 1);
+    EXPECT_EQ(state.step, 0) << wrong;
+    EXPECT_EQ(state.save_step, std::nullopt) << wrong;
+  }
+  EXPECT_EQ(Read(StatusOf("running", R"(,"exit":4294967296)"), 1).exit, std::nullopt);
+  EXPECT_EQ(Read(StatusOf("running", R"(,"step":12)"), 1).step, 12);
+}
+
 TEST_F(RunStateTest, TextAndJsonShowTheFigures) {
   const RunState state =
       Read(StatusOf("running",
@@ -129,6 +142,20 @@ TEST_F(RunStateTest, TextAndJsonShowTheFigures) {
   EXPECT_THAT(json, HasSubstr(R"("save_step":20)"));
   EXPECT_THAT(json, Not(HasSubstr("exit")));
   EXPECT_THAT(RunsTable(std::vector<RunState>{state}), HasSubstr("30/120"));
+}
+
+TEST_F(RunStateTest, WhoStopsARunIsToldWhatBecomesOfIt) {
+  const auto told = [&](const std::string& status, double age_s) {
+    (void)std::filesystem::remove(folder_.Path("STOP"));
+    (void)Read(status, age_s);
+    testing::internal::CaptureStdout();
+    EXPECT_TRUE(RunRequestCommand({.folder = folder_.path()}, RunRequest::kStop).ok());
+    return testing::internal::GetCapturedStdout();
+  };
+  EXPECT_THAT(told(StatusOf("failed", R"(,"exit":75)"), 1), HasSubstr("is not started again"));
+  EXPECT_THAT(told(StatusOf("failed", R"(,"exit":75)"), 1), Not(HasSubstr("next update")));
+  // kWritten is long ago.
+  EXPECT_THAT(told(StatusOf("running", ""), 1), HasSubstr("if the run still lives"));
 }
 
 TEST_F(RunStateTest, StopAndSaveAreFilesForARunThatHasNotEnded) {
