@@ -25,6 +25,8 @@
 #include "daemon/train/run.h"
 #include "daemon/train/start_warnings.h"
 #include "daemon/train/verdict_command.h"
+#include "daemon/watch/doctor.h"
+#include "daemon/watch/logs_command.h"
 #include "daemon/watch/watch_command.h"
 
 namespace {
@@ -76,7 +78,17 @@ gaccd::WatchRequest WatchRequestOf(const Flags& flags) {
           .watch = flags.watch};
 }
 
-// Every verb but status and those of many ranks, which print their own errors.
+gaccd::LogsRequest LogsRequestOf(const Flags& flags) {
+  return {.folder = flags.words.empty() ? "." : flags.words[0],
+          .attempt = flags.attempt.value_or(""),
+          .filter = {.rank = flags.rank,
+                     .host = flags.host.value_or(""),
+                     .least_level = static_cast<int>(flags.level)},
+          .events = flags.events,
+          .follow = flags.follow};
+}
+
+// Every verb but status, doctor and those of many ranks, which print their own errors.
 Status RunVerb(const Flags& flags) {
   switch (flags.verb) {
     case Verb::kPlan:
@@ -97,9 +109,12 @@ Status RunVerb(const Flags& flags) {
       return gaccd::RunRequestCommand(WatchRequestOf(flags), gaccd::RunRequest::kStop);
     case Verb::kSave:
       return gaccd::RunRequestCommand(WatchRequestOf(flags), gaccd::RunRequest::kSave);
+    case Verb::kLogs:
+      return gaccd::RunLogsCommand(LogsRequestOf(flags));
     case Verb::kTrain:
     case Verb::kCheck:
     case Verb::kStatus:
+    case Verb::kDoctor:
       break;
   }
   return {ErrorKind::kInternal, "unknown verb"};
@@ -159,8 +174,10 @@ int Run(int argc, char** argv) {
     if (!outcome.status.ok() && !outcome.printed) PrintError(outcome.status, WhoAmI(), name);
     return ExitCode(outcome.status);
   }
-  if (flags.ok() && flags->verb == Verb::kStatus) {
-    const Result<int> exit = gaccd::RunStatusCommand(WatchRequestOf(*flags));
+  if (flags.ok() && (flags->verb == Verb::kStatus || flags->verb == Verb::kDoctor)) {
+    const gaccd::WatchRequest request = WatchRequestOf(*flags);
+    const Result<int> exit = flags->verb == Verb::kStatus ? gaccd::RunStatusCommand(request)
+                                                          : gaccd::RunDoctorCommand(request.folder);
     if (exit.ok()) return *exit;
     PrintError(exit.status(), "", name);
     return ExitCode(exit.status());

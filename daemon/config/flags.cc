@@ -23,9 +23,9 @@ constexpr std::string_view kHelpFlags[] = {"help", "h", "version"};
 constexpr std::string_view kLogFlags[] = {"v", "vmodule", "minloglevel", "stderrthreshold"};
 constexpr std::string_view kSet = "set";
 
-template <typename List>
-bool Holds(const List& list, std::string_view name) {
-  return std::find(std::begin(list), std::end(list), name) != std::end(list);
+template <typename List, typename T>
+bool Holds(const List& list, const T& one) {
+  return std::find(std::begin(list), std::end(list), one) != std::end(list);
 }
 
 std::vector<KnownFlag> AllKnown() {
@@ -72,9 +72,9 @@ Status Store(const FlagValue& flag, const std::string& given, proto::Flags& mess
 // Arguments without dashes behind the verb.
 std::size_t MostWords(Verb verb) {
   if (verb == Verb::kCkpt) return 2;
-  const bool takes_folder =
-      verb == Verb::kStatus || verb == Verb::kRuns || verb == Verb::kStop || verb == Verb::kSave;
-  return takes_folder ? 1 : 0;
+  constexpr Verb kTakeFolder[] = {Verb::kStatus, Verb::kRuns, Verb::kStop,
+                                  Verb::kSave,   Verb::kLogs, Verb::kDoctor};
+  return Holds(kTakeFolder, verb) ? 1 : 0;
 }
 
 // `gaccd help plan`, `gaccd ckpt ls PATH`, `gaccd plan`, `gaccd`.

@@ -29,10 +29,13 @@ enum class Verb : std::uint8_t {
   kRuns,
   kStop,
   kSave,
+  kLogs,
+  kDoctor,
   kHelp,
   kVersion
 };
 enum class OutputFormat : std::uint8_t { kText, kJson, kTxtpb };
+enum class LogLevel : std::uint8_t { kInfo, kWarning, kError };
 
 [[nodiscard]] std::string_view Name(Verb verb);  // "plan", ...
 
@@ -85,6 +88,14 @@ struct Flags {
   std::int64_t digest_every = 100;      // >= 0; updates between two digests; 0 = none
 
   bool watch = false;  // of `gaccd status`: until the run ends
+
+  // Of `gaccd logs`.
+  std::optional<std::int64_t> rank;  // >= 0
+  std::optional<std::string> host;
+  LogLevel level = LogLevel::kInfo;
+  std::optional<std::string> attempt;  // a number, a folder's name, "latest"
+  bool follow = false;
+  bool events = false;
 
   // Of `gaccd verdict`.
   std::optional<std::string> attempt_dir;

@@ -60,6 +60,12 @@ static void Fields(MessageFields& io, Flags& flags) {
   io("allow_gpu_sharing", flags.allow_gpu_sharing);
   io("time_algorithms", flags.time_algorithms);
   io("watch", flags.watch);
+  io("rank", flags.rank);
+  io("host", flags.host);
+  io("level", flags.level);
+  io("attempt", flags.attempt);
+  io("follow", flags.follow);
+  io("events", flags.events);
   io("attempt_dir", flags.attempt_dir);
   io("srun_rc", flags.srun_rc);
 }

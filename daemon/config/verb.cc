@@ -124,6 +124,22 @@ not started again.
 Writes the file SAVE into the run folder. The run saves after its next update,
 removes the file and continues.
 )"},
+    {Verb::kLogs, "logs", "print the logs of all ranks and attempts, merged by time",
+     R"([RUN-DIR] [--flag=value ...]
+
+Prints the text logs of all ranks of a run, live or dead: attempts one after the
+other, the lines of one attempt by time. What is wrong with the files (lines that
+are cut off or missing, attempts that are missing or ran at once) is told on
+stderr. --events prints the events of all attempts as one stream of JSON lines:
+those of events.jsonl, what ranks left behind when they failed, the verdicts.
+)"},
+    {Verb::kDoctor, "doctor", "print why a run ended or stands still, and what to do",
+     R"([RUN-DIR]
+
+Prints the state of a run and, of its newest attempt, which ranks failed, the
+first one first, and the last warnings; which hosts are suspected, with the
+--exclude= flag for sbatch; and what to do. Exits as gaccd status does.
+)"},
     {Verb::kHelp, "help", "explain a verb, gaccd help plan; or the job text, gaccd help job", ""},
     {Verb::kVersion, "version", "print the versions of gaccd and its libraries", R"(
 

@@ -17,6 +17,7 @@
 #include "daemon/checkpoint/generations.h"
 #include "daemon/config/flat_json.h"
 #include "daemon/rundir/attempt_verdict.h"
+#include "daemon/rundir/host_names.h"
 #include "daemon/rundir/ledger.h"
 #include "daemon/rundir/srun_words.h"
 #include "daemon/telemetry/event_text.h"
@@ -28,16 +29,6 @@ namespace {
 std::string OnOneLine(std::string text) {
   std::ranges::replace(text, '\n', ' ');
   return Printable(text);
-}
-
-// A list of host names goes to the shell of a job script: nothing else may.
-std::string SafeHosts(const std::string& hosts) {
-  const bool safe =
-      !hosts.empty() && hosts[0] != '-' && std::all_of(hosts.begin(), hosts.end(), [](char c) {
-        return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_' ||
-               c == ',' || c == '-' || c == '[' || c == ']';
-      });
-  return safe ? hosts : std::string();
 }
 
 std::string_view ShortName(std::string_view host) { return host.substr(0, host.find('.')); }

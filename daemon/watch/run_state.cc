@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
-#include <ctime>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
+#include "daemon/rundir/host_names.h"
 #include "daemon/rundir/ledger.h"
 #include "daemon/rundir/next_step.h"
 
@@ -82,18 +81,19 @@ std::string_view Name(RunPhase phase) {
   return kNames[static_cast<std::size_t>(phase)];
 }
 
-std::optional<WallTime> ParseTimestamp(std::string_view text) {
-  const std::string copy(text);
-  std::tm parts{};
-  int micros = 0;
-  int end = 0;
-  const int found =
-      std::sscanf(copy.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d.%6dZ%n", &parts.tm_year, &parts.tm_mon,
-                  &parts.tm_mday, &parts.tm_hour, &parts.tm_min, &parts.tm_sec, &micros, &end);
-  if (found != 7 || static_cast<std::size_t>(end) != copy.size()) return std::nullopt;
-  parts.tm_year -= 1900;
-  parts.tm_mon -= 1;
-  return WallTime(std::chrono::seconds(timegm(&parts)) + std::chrono::microseconds(micros));
+int ExitOf(RunPhase phase) {
+  switch (phase) {
+    case RunPhase::kStarting:
+    case RunPhase::kRunning:
+    case RunPhase::kDone:
+      return 0;
+    case RunPhase::kStale:
+    case RunPhase::kStopped:
+      return 1;
+    case RunPhase::kFailed:
+      break;
+  }
+  return 2;
 }
 
 Result<RunState> ReadRunState(const std::string& folder, WallTime now) {
@@ -132,7 +132,7 @@ Result<RunState> ReadRunState(const std::string& folder, WallTime now) {
                  .dropped_lines = Integer(json, "dropped_lines"),
                  .exit = Whole<int>(json, "exit"),
                  .reason = Text(json, "reason"),
-                 .suspect_hosts = Text(json, "suspect_hosts")};
+                 .suspect_hosts = SafeHosts(Text(json, "suspect_hosts"))};
   state.attempt.erase(0, state.attempt.rfind('/') + 1);
   if (state.exit) {
     state.phase = PhaseAfter(*state.exit);

@@ -9,10 +9,9 @@
 #include <string_view>
 
 #include "collectives/base/result.h"
+#include "daemon/watch/wall_time.h"
 
 namespace gaccd {
-
-using WallTime = std::chrono::system_clock::time_point;
 
 enum class RunPhase : std::uint8_t {
   kStarting,  // no update yet
@@ -23,6 +22,9 @@ enum class RunPhase : std::uint8_t {
   kFailed
 };
 [[nodiscard]] std::string_view Name(RunPhase phase);  // "starting", ...
+// What a verb that tells the state exits with: 0 starting, running or done; 1 stale or stopped; 2
+// failed.
+[[nodiscard]] int ExitOf(RunPhase phase);
 
 // Three writes of STATUS.json are missing.
 inline constexpr std::chrono::seconds kStaleAfter{30};
@@ -55,11 +57,8 @@ struct RunState {
   std::int64_t dropped_lines = 0;
   std::optional<int> exit;
   std::string reason;
-  std::string suspect_hosts;
+  std::string suspect_hosts;  // SafeHosts()
 };
-
-// "2026-11-20T03:04:05.123456Z", as Timestamp() writes it; nothing where it is no such text.
-[[nodiscard]] std::optional<WallTime> ParseTimestamp(std::string_view text);
 
 // kUsage where `folder` is no run folder: it has no STATUS.json; kData where that cannot be read.
 [[nodiscard]] Result<RunState> ReadRunState(const std::string& folder, WallTime now);

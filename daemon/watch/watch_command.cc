@@ -18,21 +18,6 @@ namespace {
 constexpr std::size_t kMostRuns = 10'000;
 constexpr std::chrono::seconds kAgain{2};
 
-int ExitOf(RunPhase phase) {
-  switch (phase) {
-    case RunPhase::kStarting:
-    case RunPhase::kRunning:
-    case RunPhase::kDone:
-      return 0;
-    case RunPhase::kStale:
-    case RunPhase::kStopped:
-      return 1;
-    case RunPhase::kFailed:
-      break;
-  }
-  return 2;
-}
-
 bool Ended(RunPhase phase) {
   return phase == RunPhase::kDone || phase == RunPhase::kStopped || phase == RunPhase::kFailed;
 }

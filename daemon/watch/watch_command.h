@@ -14,8 +14,7 @@ struct WatchRequest {
   bool watch = false;  // of status: again every 2 s, until the run ends
 };
 
-// Prints the state. What the process exits with: 0 starting, running or done; 1 stale or stopped;
-// 2 failed. kUsage, kData: ReadRunState().
+// Prints the state. What the process exits with: ExitOf(). kUsage, kData: ReadRunState().
 Result<int> RunStatusCommand(const WatchRequest& request);
 
 // Prints every run whose folder lies in `folder`, in the order of their names. kUsage when there is

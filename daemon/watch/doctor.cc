@@ -1,0 +1,155 @@
+#include "daemon/watch/doctor.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <sstream>
+
+#include "collectives/base/files.h"
+#include "collectives/base/print.h"
+#include "collectives/base/strings.h"
+#include "daemon/rundir/host_names.h"
+#include "daemon/rundir/srun_words.h"
+#include "daemon/watch/advice.h"
+#include "daemon/watch/attempts.h"
+#include "daemon/watch/event_stream.h"
+#include "daemon/watch/state_text.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::size_t kMostFailures = 8;  // that are shown
+constexpr std::size_t kMostWarnings = 5;
+
+std::string OnOneLine(std::string_view text) {
+  std::string line(text);
+  std::ranges::replace(line, '\n', ' ');
+  return Printable(line);
+}
+
+RankFailure FailureOf(const Event& event) {
+  RankFailure failure{.at = event.at,
+                      .rank = event.Whole("rank").value_or(-1),
+                      .host = OnOneLine(event.Text("host")),
+                      .step = event.Whole("step").value_or(0),
+                      .message = OnOneLine(event.Text("msg"))};
+  const auto exit = event.Whole("exit").value_or(0);
+  failure.left_for_others =
+      exit == static_cast<int>(ErrorKind::kUnavailable) && !event.Text("lost_ranks").empty();
+  const auto signal = event.Whole("signal");
+  failure.what = signal ? StrCat("signal ", *signal) : StrCat("exit ", exit);
+  for (const char* place : {"phase", "collective"}) {
+    const std::string where = OnOneLine(event.Text(place));
+    if (!where.empty()) failure.what += StrCat(", ", where);
+  }
+  return failure;
+}
+
+void ReadEvents(EventStream& stream, Diagnosis* diagnosis) {
+  std::deque<std::string> warnings;
+  Event event;
+  while (stream.Next(&event)) {
+    if (event.name == "failure") diagnosis->failures.push_back(FailureOf(event));
+    if (event.name != "log") continue;
+    warnings.push_back(StrCat(event.Text("ts"), " ", OnOneLine(event.Text("msg"))));
+    if (warnings.size() > kMostWarnings) warnings.pop_front();
+  }
+  diagnosis->warnings.assign(warnings.begin(), warnings.end());
+  diagnosis->notes = stream.notes();
+}
+
+// Those of the newest attempt first, then whom most attempts suspect.
+std::vector<SuspectHost> FindSuspects(const std::vector<Attempt>& attempts, std::string* newest) {
+  std::map<std::string, int> counts;
+  for (const Attempt& attempt : attempts) {
+    const auto verdict = ReadEventFile(attempt.folder + "/verdict.json");
+    *newest = verdict ? SafeHosts(std::string(verdict->Text("suspect_hosts"))) : std::string();
+    std::istringstream hosts(*newest);
+    for (std::string host; std::getline(hosts, host, ',');) ++counts[host];
+  }
+  std::vector<SuspectHost> suspects;
+  for (const auto& [host, count] : counts) suspects.push_back({host, count});
+  const auto rank = [&](const SuspectHost& one) {
+    const bool is_new =
+        StrCat(",", *newest, ",").find(StrCat(",", one.host, ",")) != std::string::npos;
+    return std::pair(!is_new, -one.attempts);
+  };
+  std::ranges::stable_sort(suspects, {}, rank);
+  return suspects;
+}
+
+std::string ReadSrunWords(const std::string& folder) {
+  constexpr std::size_t kMostBytes = 64 << 10;
+  const auto text = ReadStart(folder + "/srun.err", kMostBytes);
+  return text.ok() ? OnOneLine(SrunWords(*text)) : std::string();
+}
+
+std::string FailuresText(const std::vector<RankFailure>& failures) {
+  std::string text;
+  std::size_t shown = 0;
+  std::size_t others = 0;
+  for (const RankFailure& one : failures) {
+    if (one.left_for_others || shown == kMostFailures) {
+      ++others;
+      continue;
+    }
+    ++shown;
+    text += StrCat("  rank ", one.rank, " on ", one.host, ", after update ", one.step, ": ",
+                   one.what, "\n    ", one.message, "\n");
+  }
+  if (others > 0) {
+    text += StrCat("  ", shown == 0 ? "" : "and ", others, others == 1 ? " rank" : " ranks",
+                   " that left because of others, or later\n");
+  }
+  return text.empty() ? text : StrCat("failures, the first one first\n", text);
+}
+
+std::string List(std::string_view head, const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += StrCat("  ", line, "\n");
+  return text.empty() ? text : StrCat(head, "\n", text);
+}
+
+}  // namespace
+
+Result<Diagnosis> Diagnose(const std::string& run_dir, WallTime now) {
+  Diagnosis diagnosis;
+  GACCD_ASSIGN_OR_RETURN(diagnosis.state, ReadRunState(run_dir, now));
+  GACCD_ASSIGN_OR_RETURN(const AttemptList list, ListAttempts(run_dir));
+  diagnosis.attempts = list.attempts.size();
+  if (!list.attempts.empty()) {
+    const Attempt& newest = list.attempts.back();
+    GACCD_ASSIGN_OR_RETURN(EventStream stream, EventStream::Open(run_dir, newest.name));
+    ReadEvents(stream, &diagnosis);
+    diagnosis.srun_words = ReadSrunWords(newest.folder);
+    diagnosis.suspects = FindSuspects(list.attempts, &diagnosis.state.suspect_hosts);
+  }
+  diagnosis.advice = Advise({.state = diagnosis.state,
+                             .stop_file = PathExists(run_dir + "/STOP"),
+                             .hold_file = PathExists(run_dir + "/HOLD")});
+  return diagnosis;
+}
+
+std::string DiagnosisText(const Diagnosis& diagnosis) {
+  std::string text = StateText(diagnosis.state);
+  text += FailuresText(diagnosis.failures);
+  if (!diagnosis.srun_words.empty()) text += StrCat("srun\n  ", diagnosis.srun_words, "\n");
+  std::vector<std::string> suspects;
+  for (const SuspectHost& one : diagnosis.suspects) {
+    suspects.push_back(
+        StrCat(one.host, ", in ", one.attempts, " of ", diagnosis.attempts, " attempts"));
+  }
+  text += List("suspected hosts", suspects);
+  text += List("last warnings", diagnosis.warnings);
+  text += List("the files of this run", diagnosis.notes);
+  return text + List("what to do", diagnosis.advice);
+}
+
+Result<int> RunDoctorCommand(const std::string& run_dir) {
+  GACCD_ASSIGN_OR_RETURN(const Diagnosis diagnosis,
+                         Diagnose(run_dir, std::chrono::system_clock::now()));
+  GACCD_RETURN_IF_ERROR(PrintOut(DiagnosisText(diagnosis)));
+  return ExitOf(diagnosis.state.phase);
+}
+
+}  // namespace gaccd

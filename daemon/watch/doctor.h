@@ -1,0 +1,49 @@
+// `gaccd doctor RUN`: why a run ended or stands still, who is suspected, and what to do.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/base/result.h"
+#include "daemon/watch/run_state.h"
+
+namespace gaccd {
+
+// What a rank left behind when it failed.
+struct RankFailure {
+  WallTime at;
+  std::int64_t rank = 0;
+  std::string host;
+  std::int64_t step = 0;
+  std::string what;  // "exit 65", "signal 11", with phase and collective; one line, as the next
+  std::string message;
+  bool left_for_others = false;  // it only saw other ranks lost
+};
+
+// A host that verdicts suspect, and in how many attempts.
+struct SuspectHost {
+  std::string host;
+  int attempts = 0;
+};
+
+struct Diagnosis {
+  RunState state;  // with the suspects of verdict.json
+  std::size_t attempts = 0;
+  std::vector<RankFailure> failures;  // of the newest attempt, the first one first
+  std::vector<std::string> warnings;  // the last ones of its events, oldest first
+  std::string srun_words;             // SrunWords()
+  std::vector<SuspectHost> suspects;  // of the newest attempt first, then by attempts
+  std::vector<std::string> advice;    // what to do, in this order
+  std::vector<std::string> notes;     // what is wrong with the files
+};
+
+// kUsage, kData: ReadRunState() and ListAttempts().
+[[nodiscard]] Result<Diagnosis> Diagnose(const std::string& run_dir, WallTime now);
+// For people. Pure.
+[[nodiscard]] std::string DiagnosisText(const Diagnosis& diagnosis);
+
+// Prints it. What the process exits with: as of RunStatusCommand().
+Result<int> RunDoctorCommand(const std::string& run_dir);
+
+}  // namespace gaccd

@@ -1,0 +1,162 @@
+#include "daemon/watch/event_stream.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::size_t kMostRecords = 100'000;
+constexpr std::size_t kPiece = std::size_t{256} << 10;
+
+}  // namespace
+
+std::optional<Event> ReadEventFile(const std::string& path) {
+  const auto text = ReadStart(path, LineReader::kMostBytes);
+  if (!text.ok()) return std::nullopt;
+  std::optional<Event> event(std::in_place);
+  if (!ParseEvent(std::string_view(*text).substr(0, text->find('\n')), &*event)) event.reset();
+  return event;
+}
+
+Result<EventStream> EventStream::Open(const std::string& run_dir, std::string_view only) {
+  GACCD_ASSIGN_OR_RETURN(AttemptList list, ListAttempts(run_dir, only));
+  return EventStream(run_dir, std::string(only), std::move(list));
+}
+
+EventStream::EventStream(std::string run_dir, std::string only, AttemptList list)
+    : run_dir_(std::move(run_dir)), only_(std::move(only)), list_(std::move(list)) {
+  if (!list_.attempts.empty()) Enter(0);
+}
+
+void EventStream::Enter(std::size_t attempt) {
+  at_ = attempt;
+  const std::string& folder = list_.attempts[at_].folder;
+  lines_.emplace(folder + "/events.jsonl", kPiece);
+  read_records_.clear();
+  records_.clear();
+  ReadCrashRecords();
+  check_ = {};
+}
+
+// Those that were not read before.
+void EventStream::ReadCrashRecords() {
+  const std::string folder = list_.attempts[at_].folder + "/crash";
+  const auto names = ListFolder(folder, kMostRecords);
+  if (!names.ok()) return;  // nobody crashed
+  for (const std::string& name : *names) {
+    if (!name.ends_with(".json") || read_records_.contains(name)) continue;
+    auto record = ReadEventFile(StrCat(folder, "/", name));
+    if (!record) continue;  // not written yet, or never
+    read_records_.insert(name);
+    records_.push_back(*std::move(record));
+  }
+  std::ranges::stable_sort(records_, {}, &Event::at);
+}
+
+// Fills ahead_. false: the end of the file so far.
+bool EventStream::ReadLine() {
+  if (ahead_) return true;
+  Event event;
+  while (const auto line = lines_->Next()) {
+    if (!ParseEvent(*line, &event)) {
+      ++check_.damaged;
+      continue;
+    }
+    Check(event);
+    ahead_ = std::move(event);
+    return true;
+  }
+  return false;
+}
+
+void EventStream::Check(const Event& event) {
+  const std::int64_t seq = event.Whole("seq").value_or(check_.last_seq + 1);
+  check_.two_writers |= seq <= check_.last_seq;
+  if (event.name != "dropped")
+    check_.missing += std::max<std::int64_t>(0, seq - check_.last_seq - 1);
+  check_.last_seq = seq;
+  check_.back_in_time |= check_.last && event.at < *check_.last;
+  if (!check_.last && before_ && event.at < *before_) {
+    notes_.push_back(StrCat("attempt ", list_.attempts[at_].name, " begins ",
+                            SecondsBetween(event.at, *before_), " s before attempt ",
+                            list_.attempts[at_ - 1].name,
+                            " ends: both ran at once, or a clock jumped"));
+  }
+  check_.last = event.at;
+  check_.has_verdict |= event.name == "verdict";
+}
+
+// Written by another rank where rank 0 was lost. The line of rank 0 comes before its file.
+void EventStream::ReadVerdict() {
+  if (check_.has_verdict) return;
+  auto verdict = ReadEventFile(list_.attempts[at_].folder + "/verdict.json");
+  if (!verdict || ReadLine()) return;
+  check_.has_verdict = true;
+  ahead_ = std::move(verdict);
+}
+
+bool EventStream::Next(Event* event) {
+  while (lines_) {
+    if (!ReadLine()) ReadVerdict();
+    const bool record = !records_.empty() && (!ahead_ || records_.front().at <= ahead_->at);
+    if (record || ahead_) {
+      *event = record ? std::move(records_.front()) : *std::exchange(ahead_, std::nullopt);
+      if (record) records_.pop_front();
+      event->attempt = list_.attempts[at_].name;
+      return true;
+    }
+    if (at_ + 1 == list_.attempts.size()) return false;
+    for (std::string& note : NotesOnAttempt()) notes_.push_back(std::move(note));
+    if (check_.last) before_ = check_.last;
+    Enter(at_ + 1);
+  }
+  return false;
+}
+
+Status EventStream::Refresh() {
+  GACCD_ASSIGN_OR_RETURN(AttemptList list, ListAttempts(run_dir_, only_));
+  const std::string now = lines_ ? list_.attempts[at_].name : std::string();
+  const auto same = std::ranges::find(list.attempts, now, &Attempt::name);
+  if (same == list.attempts.end()) {
+    if (lines_ || list.attempts.empty()) return {};  // its folder is gone: nothing follows
+    list_ = std::move(list);
+    Enter(0);
+    return {};
+  }
+  at_ = static_cast<std::size_t>(same - list.attempts.begin());
+  list_ = std::move(list);
+  ReadCrashRecords();
+  return {};
+}
+
+std::vector<std::string> EventStream::NotesOnAttempt() const {
+  std::vector<std::string> notes;
+  const auto note = [&](const auto&... words) {
+    notes.push_back(StrCat("attempt ", list_.attempts[at_].name, ": ", words...));
+  };
+  if (!lines_->status().ok()) note(lines_->status().message());
+  if (lines_->torn_bytes() > 0) note("its last line is cut off");
+  if (const auto damaged = check_.damaged + lines_->too_long(); damaged > 0) {
+    note(damaged, " lines are damaged");
+  }
+  if (check_.missing > 0) note(check_.missing, " lines are missing");
+  if (check_.two_writers) note("its lines are of two writers, or one stands there twice");
+  if (check_.back_in_time) note("its clock was set back");
+  return notes;
+}
+
+std::vector<std::string> EventStream::notes() const {
+  std::vector<std::string> notes = list_.notes;
+  notes.insert(notes.end(), notes_.begin(), notes_.end());
+  if (lines_) {
+    for (std::string& note : NotesOnAttempt()) notes.push_back(std::move(note));
+  }
+  return notes;
+}
+
+}  // namespace gaccd

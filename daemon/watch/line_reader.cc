@@ -1,0 +1,46 @@
+#include "daemon/watch/line_reader.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "collectives/base/files.h"
+
+namespace gaccd {
+
+std::optional<std::string_view> LineReader::Next() {
+  while (true) {
+    const std::size_t end = buffer_.find('\n', begin_);
+    if (end == std::string::npos) {
+      if (!Fill()) return std::nullopt;
+      continue;
+    }
+    const std::size_t begin = std::exchange(begin_, end + 1);
+    if (!std::exchange(skips_, false)) return std::string_view(buffer_).substr(begin, end - begin);
+  }
+}
+
+// Whether there was more.
+bool LineReader::Fill() {
+  buffer_.erase(0, std::exchange(begin_, 0));
+  if (buffer_.size() > kMostBytes) {
+    if (!std::exchange(skips_, true)) ++too_long_;
+    buffer_.clear();
+  }
+  if (!PathExists(path_)) return false;
+  const auto file = InputFile::Open(path_);
+  status_ = file.status();
+  if (!file.ok() || file->size() <= offset_) return false;
+  const std::size_t old = buffer_.size();
+  buffer_.resize(old + std::min<std::uint64_t>(piece_, file->size() - offset_));
+  const auto more = std::span(buffer_).subspan(old);
+  status_ = file->ReadAt(offset_, std::as_writable_bytes(more));
+  if (!status_.ok()) {
+    buffer_.resize(old);
+    return false;
+  }
+  offset_ += more.size();
+  return true;
+}
+
+}  // namespace gaccd

@@ -1,0 +1,23 @@
+// Times as they stand in the files of a run.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string_view>
+
+namespace gaccd {
+
+using WallTime = std::chrono::system_clock::time_point;
+
+// "2026-11-20T03:04:05.123456Z", as Timestamp() writes it; nothing where it is no such text.
+[[nodiscard]] std::optional<WallTime> ParseTimestamp(std::string_view text);
+
+// Since 1970. From the first to the second.
+[[nodiscard]] inline double SecondsOf(WallTime at) {
+  return std::chrono::duration<double>(at.time_since_epoch()).count();
+}
+[[nodiscard]] inline double SecondsBetween(WallTime from, WallTime to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+}  // namespace gaccd

@@ -1,0 +1,139 @@
+// Run folders of runs that ended in different ways, and what is said of them.
+#include "daemon/watch/doctor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/watch/advice.h"
+#include "tests/unit/base/status_matchers.h"
+#include "tests/unit/watch/run_files.h"
+
+namespace gaccd {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+class DoctorTest : public testing::Test {
+ protected:
+  void State(std::string_view more) {
+    run_.Append("STATUS.json",
+                StrCat(R"({"v":1,"ts":")", At(60),
+                       R"(","run":"r50","job":"812","attempt_dir":"attempts/001-812",)",
+                       R"("host":"n1","world":240)", more, "}"));
+  }
+  void Verdict(const std::string& attempt, std::string_view hosts) {
+    run_.Append(StrCat("attempts/", attempt, "/verdict.json"),
+                RunFiles::Line(59, "verdict", 1, StrCat(R"(,"suspect_hosts":")", hosts, "\"")));
+  }
+  Diagnosis Find() {
+    auto found = Diagnose(run_.path(), *ParseTimestamp(At(61)));
+    EXPECT_TRUE(found.ok()) << found.status().message();
+    return found.ok() ? *found : Diagnosis{};
+  }
+  std::string Text() { return DiagnosisText(Find()); }
+
+  RunFiles run_;
+};
+
+TEST_F(DoctorTest, NamesTheFirstFailureTheHostsAndTheExcludeLine) {
+  State(R"(,"state":"failed","exit":69,"reason":"rank 5 on n3 was lost","suspect_hosts":"n3")");
+  run_.Event("000-812", 1, "run_start");
+  Verdict("000-812", "n3,n7");
+  run_.Event("001-812", 40, "run_start");
+  run_.Event("001-812", 45, "log", R"(,"msg":"rank 5 is slow\nforged: line")");
+  Verdict("001-812", "n3");
+  run_.Crash("001-812", 52, 9, R"(,"exit":69,"lost_ranks":"5","msg":"rank 5 was lost")");
+  run_.Crash("001-812", 50, 5, R"(,"signal":11,"step":400,"phase":"reduce","msg":"SIGSEGV")");
+  run_.Crash("001-812", 51, 7, R"(,"exit":65,"step":400,"msg":"no data")");
+  const Diagnosis found = Find();
+  ASSERT_EQ(found.failures.size(), 3);
+  EXPECT_EQ(found.failures[0].rank, 5);
+  EXPECT_EQ(found.failures[0].what, "signal 11, reduce");
+  EXPECT_TRUE(found.failures[2].left_for_others);
+  ASSERT_EQ(found.suspects.size(), 2);
+  EXPECT_EQ(found.suspects[0].host, "n3");
+  EXPECT_EQ(found.suspects[0].attempts, 2);
+  EXPECT_EQ(found.state.suspect_hosts, "n3");
+  const std::string text = DiagnosisText(found);
+  EXPECT_LT(text.find("rank 5 on n3, after update 400"), text.find("rank 7 on n4"));
+  EXPECT_THAT(text, HasSubstr("and 1 rank that left because of others"));
+  EXPECT_THAT(text, HasSubstr("\nsuspects  --exclude=n3\n"));
+  EXPECT_THAT(text, HasSubstr("n3, in 2 of 2 attempts"));
+  EXPECT_THAT(text, Not(HasSubstr("\nforged")));
+  EXPECT_EQ(ExitOf(found.state.phase), 1);
+}
+
+TEST_F(DoctorTest, WhatIsNoHostNeverReachesACommand) {
+  State(R"(,"state":"failed","exit":69,"reason":"lost","suspect_hosts":"n3;rm -rf /")");
+  run_.Event("001-812", 1, "run_start");
+  Verdict("001-812", "n3;rm -rf /");
+  EXPECT_EQ(Find().state.suspect_hosts, "");
+  EXPECT_THAT(Text(), Not(HasSubstr("rm -rf")));
+}
+
+TEST_F(DoctorTest, WordsOfSrunAndProblemsOfTheFilesAreTold) {
+  State(R"(,"state":"failed","exit":137,"reason":"killed")");
+  run_.Event("001-812", 1, "run_start");
+  run_.Append("attempts/001-812/srun.err", "srun: error: n2: task 3: Killed\n");
+  EXPECT_THAT(Text(), HasSubstr("srun\n  n2: task 3: Killed\n"));
+  EXPECT_THAT(Text(), HasSubstr("attempt 000-812 has no folder"));
+}
+
+TEST_F(DoctorTest, ARunWithoutAttemptsOrWithoutAFolderIsNoRun) {
+  EXPECT_THAT(Diagnose(run_.path(), WallTime()), HasKind(ErrorKind::kUsage));
+  State(R"(,"state":"running")");
+  EXPECT_THAT(Diagnose(run_.path(), WallTime()), HasKind(ErrorKind::kUsage));
+}
+
+std::string AdviceFor(RunPhase phase, std::optional<int> exit, bool stop = false,
+                      bool hold = false) {
+  RunState state{.folder = "/runs/a b", .host = "n1", .phase = phase};
+  state.exit = exit;
+  state.suspect_hosts = "n3";
+  std::string all;
+  for (const std::string& one : Advise({.state = state, .stop_file = stop, .hold_file = hold})) {
+    all += one + "\n";
+  }
+  return all;
+}
+
+TEST(Advise, FollowsFromPhaseExitAndFiles) {
+  EXPECT_THAT(AdviceFor(RunPhase::kDone, 0), HasSubstr("nothing: the training is complete"));
+  EXPECT_THAT(AdviceFor(RunPhase::kRunning, {}), HasSubstr("nothing: it runs"));
+  EXPECT_THAT(AdviceFor(RunPhase::kStale, {}), HasSubstr("host n1"));
+  EXPECT_THAT(AdviceFor(RunPhase::kStopped, 69), HasSubstr("start it again"));
+  EXPECT_THAT(AdviceFor(RunPhase::kStopped, 69), HasSubstr("sbatch --exclude=n3"));
+  EXPECT_THAT(AdviceFor(RunPhase::kStopped, 137), HasSubstr("--mem"));
+  EXPECT_THAT(AdviceFor(RunPhase::kFailed, 253), HasSubstr("--mem"));
+  EXPECT_THAT(AdviceFor(RunPhase::kFailed, 65), HasSubstr("gaccd ckpt verify '/runs/a b'"));
+  EXPECT_THAT(AdviceFor(RunPhase::kFailed, 70), HasSubstr("fault of gaccd"));
+  EXPECT_THAT(AdviceFor(RunPhase::kFailed, 93), HasSubstr("would end so again"));
+  const std::string stopped = AdviceFor(RunPhase::kStopped, 93, true);
+  EXPECT_THAT(stopped, HasSubstr("rm '/runs/a b/STOP'"));
+  EXPECT_THAT(stopped, Not(HasSubstr("would end so again")));
+  EXPECT_THAT(AdviceFor(RunPhase::kFailed, 93, false, true), HasSubstr("rm '/runs/a b/HOLD'"));
+}
+
+TEST(Advise, ARunThatStandsStillOrCannotSaveIsTold) {
+  RunState state{.folder = "r", .phase = RunPhase::kRunning};
+  state.step_age_s = 61;
+  EXPECT_THAT(Advise({.state = state}), ElementsAre(HasSubstr("gaccd logs --follow r")));
+  state.dur_p50_s = 30;  // its updates are long
+  EXPECT_THAT(Advise({.state = state}), ElementsAre("nothing: it runs"));
+  state.failed_saves = 1;
+  EXPECT_THAT(Advise({.state = state}), ElementsAre(HasSubstr("make room")));
+}
+
+TEST(ShellWord, IsOneWordOnOneLine) {
+  EXPECT_EQ(ShellWord("/runs/a-1.2"), "/runs/a-1.2");
+  EXPECT_EQ(ShellWord("a b"), "'a b'");
+  EXPECT_EQ(ShellWord("$(rm x)"), "'$(rm x)'");
+  EXPECT_EQ(ShellWord("it's"), "'it'\\''s'");
+  EXPECT_EQ(ShellWord("a\nb'\\"), "$'a\\x0ab\\'\\x5c'");
+  EXPECT_EQ(ShellWord(""), "''");
+}
+
+}  // namespace
+}  // namespace gaccd

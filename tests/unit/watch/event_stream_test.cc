@@ -1,0 +1,195 @@
+// Files of a run as they should be, and as crashes, clocks and disks leave them.
+#include "daemon/watch/event_stream.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/telemetry/event_text.h"
+#include "tests/unit/base/status_matchers.h"
+#include "tests/unit/watch/run_files.h"
+
+namespace gaccd {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// "000-812 step@7": attempt, event and second.
+std::vector<std::string> Rest(EventStream& stream) {
+  std::vector<std::string> told;
+  Event event;
+  while (stream.Next(&event)) {
+    const std::string second(event.Text("ts").substr(17, 2));
+    told.push_back(StrCat(event.attempt, " ", event.name, "@", second));
+  }
+  return told;
+}
+
+EventStream OpenStream(const RunFiles& run, std::string_view only = "") {
+  auto stream = EventStream::Open(run.path(), only);
+  EXPECT_TRUE(stream.ok()) << stream.status().message();
+  return *std::move(stream);
+}
+
+TEST(ParseEvent, ReadsWhatTheReporterWrites) {
+  const RunIdentity who{.run = "a\"b\n", .job = "812", .attempt = 1, .rank = 3, .host = "n1"};
+  StepRecord step{.step = 12, .loss = std::nan(""), .grad_norm = 0.5, .skipped = true};
+  Event event;
+  ASSERT_TRUE(ParseEvent(StepJson(who, {At(5), 7, "info"}, step, {}), &event));
+  EXPECT_EQ(event.name, "step");
+  EXPECT_EQ(event.at, *ParseTimestamp(At(5)));
+  EXPECT_EQ(event.Text("run"), "a\"b\n");
+  EXPECT_EQ(event.Whole("step"), 12);
+  EXPECT_EQ(event.Number("step"), 12.0);
+  EXPECT_EQ(event.Number("grad_norm"), 0.5);
+  EXPECT_EQ(event.Number("loss"), std::nullopt);
+  EXPECT_TRUE(event.Is("skipped"));
+  EXPECT_FALSE(event.Is("loss_finite"));
+  EXPECT_EQ(event.Find("no_such_key"), nullptr);
+}
+
+TEST(ParseEvent, WhatIsNoFlatObjectWithTimeAndNameIsNone) {
+  Event event;
+  const std::string ts = StrCat(R"("ts":")", At(1), "\"");
+  for (const std::string& wrong :
+       {std::string(), std::string("3"), std::string("{"), std::string("[1]"),
+        std::string(R"({"ev":"step"})"), StrCat("{", ts, "}"), StrCat(R"({"ev":3,)", ts, "}"),
+        StrCat(R"({"ev":"step","x":[1],)", ts, "}"), StrCat(R"({"ev":"step","x":{},)", ts, "}"),
+        StrCat(R"({"ev":"step",)", ts, "} x")}) {
+    EXPECT_FALSE(ParseEvent(wrong, &event)) << wrong;
+  }
+}
+
+TEST(EventStream, AttemptsFollowEachOtherAndRecordsStandInTheirTime) {
+  RunFiles run;
+  run.Event("001-812", 20, "run_start");
+  run.Event("000-812", 1, "run_start");
+  run.Event("000-812", 5, "step");
+  run.Event("000-812", 9, "verdict");
+  run.Crash("000-812", 7, 3, R"(,"exit":65)");
+  run.Crash("000-812", 6, 1, R"(,"exit":69)");
+  run.Event("001-812", 25, "step");
+  run.Append("attempts/001-812/verdict.json", RunFiles::Line(30, "verdict", 1));
+  EventStream stream = OpenStream(run);
+  EXPECT_THAT(Rest(stream),
+              ElementsAre("000-812 run_start@01", "000-812 step@05", "000-812 failure@06",
+                          "000-812 failure@07", "000-812 verdict@09", "001-812 run_start@20",
+                          "001-812 step@25", "001-812 verdict@30"));
+  EXPECT_THAT(stream.notes(), IsEmpty());
+}
+
+TEST(EventStream, TheVerdictOfRankZeroIsToldOnce) {
+  RunFiles run;
+  run.Event("000-812", 9, "verdict");
+  run.Append("attempts/000-812/verdict.json", RunFiles::Line(9, "verdict", 1));
+  EventStream stream = OpenStream(run);
+  EXPECT_THAT(Rest(stream), ElementsAre("000-812 verdict@09"));
+}
+
+TEST(EventStream, LinesThatAreDamagedOrCutOffAreCountedAndTheOthersRead) {
+  RunFiles run;
+  run.Event("000-812", 1, "run_start");
+  run.Append("attempts/000-812/events.jsonl", "{\"v\":1,\"ts\n");
+  run.Append("attempts/000-812/events.jsonl", std::string(100'000, 'x') + "\n");
+  run.Append("attempts/000-812/events.jsonl", std::string("\0\0\n", 3));
+  run.Event("000-812", 2, "step");
+  run.Append("attempts/000-812/events.jsonl", R"({"v":1,"ts":"2026)");
+  EventStream stream = OpenStream(run);
+  EXPECT_THAT(Rest(stream), ElementsAre("000-812 run_start@01", "000-812 step@02"));
+  EXPECT_THAT(stream.notes(), ElementsAre("attempt 000-812: its last line is cut off",
+                                          "attempt 000-812: 3 lines are damaged"));
+}
+
+TEST(EventStream, LinesThatAreMissingAreSaidUnlessTheRunSaysSoItself) {
+  RunFiles run;
+  run.Event("000-812", 1, "run_start");
+  run.SkipSeq("000-812", 3);
+  run.Event("000-812", 2, "dropped", R"(,"lines":4)");
+  run.Event("000-812", 3, "step");
+  EventStream said = OpenStream(run);
+  EXPECT_EQ(Rest(said).size(), 3);
+  EXPECT_THAT(said.notes(), IsEmpty());
+  run.SkipSeq("000-812", 2);
+  run.Event("000-812", 4, "step");
+  EventStream stream = OpenStream(run);
+  (void)Rest(stream);
+  EXPECT_THAT(stream.notes(), ElementsAre("attempt 000-812: 2 lines are missing"));
+}
+
+TEST(EventStream, ClocksThatJumpAndTwoWritersAreSaidAndLinesStayInOrder) {
+  RunFiles run;
+  run.Event("000-812", 10, "run_start");
+  run.Event("000-812", 40, "step");
+  run.Event("000-812", 12, "step");
+  run.Append("attempts/000-812/events.jsonl", RunFiles::Line(13, "plan", 2));
+  run.Event("001-812", 5, "run_start");  // of a node whose clock is behind
+  EventStream stream = OpenStream(run);
+  EXPECT_THAT(Rest(stream),
+              ElementsAre("000-812 run_start@10", "000-812 step@40", "000-812 step@12",
+                          "000-812 plan@13", "001-812 run_start@05"));
+  EXPECT_THAT(
+      stream.notes(),
+      ElementsAre("attempt 000-812: its lines are of two writers, or one stands there twice",
+                  "attempt 000-812: its clock was set back",
+                  "attempt 001-812 begins 8 s before attempt 000-812 ends: both ran at "
+                  "once, or a clock jumped"));
+}
+
+TEST(EventStream, AttemptsThatAreMissingOrEmptyAreSaid) {
+  RunFiles run;
+  run.Event("002-812", 50, "run_start");
+  run.Append("attempts/001-812/events.jsonl", "");
+  run.Event("000-900", 60, "run_start");
+  run.Append("attempts/not-an-attempt", "");
+  run.Append("ledger.jsonl", "{\"attempt\":\"003-812\",\"exit\":75}\n");
+  EventStream stream = OpenStream(run);
+  EXPECT_THAT(Rest(stream), ElementsAre("002-812 run_start@50", "000-900 run_start@00"));
+  EXPECT_THAT(stream.notes(),
+              ElementsAre("attempt 001-812 has no events", "attempt 000-812 has no folder",
+                          "attempt 003-812 has no folder"));
+}
+
+TEST(EventStream, OneAttemptByNumberNameOrAsTheNewest) {
+  RunFiles run;
+  run.Event("000-812", 1, "run_start");
+  run.Event("001-812", 9, "run_start");
+  for (const char* only : {"1", "001-812", "latest"}) {
+    EventStream stream = OpenStream(run, only);
+    EXPECT_THAT(Rest(stream), ElementsAre("001-812 run_start@09")) << only;
+  }
+  EXPECT_THAT(EventStream::Open(run.path(), "7"), IsError(ErrorKind::kUsage, "000-812, 001-812"));
+  EXPECT_THAT(EventStream::Open(run.path() + "/attempts"), HasKind(ErrorKind::kUsage));
+}
+
+TEST(EventStream, GoesOnWithWhatIsWrittenLater) {
+  RunFiles run;
+  run.Event("000-812", 1, "run_start");
+  EventStream stream = OpenStream(run);
+  EXPECT_EQ(Rest(stream).size(), 1);
+  EXPECT_THAT(Rest(stream), IsEmpty());
+  run.Event("000-812", 2, "step");
+  run.Crash("000-812", 3, 1, "");
+  run.Event("001-812", 9, "run_start");
+  ASSERT_TRUE(stream.Refresh().ok());
+  EXPECT_THAT(Rest(stream),
+              ElementsAre("000-812 step@02", "000-812 failure@03", "001-812 run_start@09"));
+}
+
+TEST(EventStream, ALineMayEndAtAnyByteOfAPiece) {
+  for (std::size_t piece = 1; piece < 40; ++piece) {
+    const TempFolder folder;
+    LineReader lines(folder.Write("a", "one\n\ntwo three\nfour"), piece);
+    EXPECT_EQ(lines.Next(), "one");
+    EXPECT_EQ(lines.Next(), "");
+    EXPECT_EQ(lines.Next(), "two three");
+    EXPECT_EQ(lines.Next(), std::nullopt);
+    EXPECT_EQ(lines.torn_bytes(), 4);
+    std::ofstream(folder.Path("a"), std::ios::app) << "ty\n";
+    EXPECT_EQ(lines.Next(), "fourty");
+  }
+}
+
+}  // namespace
+}  // namespace gaccd
