@@ -20,6 +20,7 @@
 #include "daemon/config/flags.h"
 #include "daemon/config/help.h"
 #include "daemon/config/plan_command.h"
+#include "daemon/selftest/selftest_command.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/train/check.h"
 #include "daemon/train/run.h"

@@ -1,4 +1,4 @@
-// The verbs `gaccd train` and `gaccd selftest`, and what others need of devices and libraries.
+// The verb `gaccd train`, and what others need of devices and libraries.
 #pragma once
 
 #include <functional>
@@ -27,9 +27,6 @@ RanksOutcome RunTrain(const Flags& flags, const ErrorPrinter& print);
 // For `gaccd plan`, which sees no model: kConfig, naming them, when --device=cuda is wanted (or the
 // job wants it) and the job's model has functions that GPUs cannot compute.
 Status CheckPlannedDevice(const Flags& flags);
-
-// Prints its table; kInternal when a check failed. Errors are not printed here.
-Status RunSelftest(const Flags& flags);
 
 // The libraries that only later stages know, loaded and compiled with: MPI, oneDNN, CUDA's, NCCL.
 std::vector<Version> LoadedLibraries();

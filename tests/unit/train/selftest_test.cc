@@ -1,4 +1,4 @@
-#include "daemon/train/selftest.h"
+#include "daemon/selftest/selftest.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <string>
 
 #include "collectives/base/strings.h"
-#include "daemon/train/selftest_room.h"
+#include "daemon/selftest/selftest_room.h"
 #include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {

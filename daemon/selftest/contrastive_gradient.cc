@@ -1,4 +1,4 @@
-#include "daemon/train/contrastive_gradient.h"
+#include "daemon/selftest/contrastive_gradient.h"
 
 #include <algorithm>
 

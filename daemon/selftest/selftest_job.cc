@@ -1,4 +1,4 @@
-#include "daemon/train/selftest_job.h"
+#include "daemon/selftest/selftest_job.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,9 +13,9 @@
 #include "daemon/config/flat_json.h"
 #include "daemon/data/dataset.h"
 #include "daemon/data/update_schedule.h"
+#include "daemon/selftest/contrastive_gradient.h"
+#include "daemon/selftest/selftest_room.h"
 #include "daemon/train/batch_feed.h"
-#include "daemon/train/contrastive_gradient.h"
-#include "daemon/train/selftest_room.h"
 #include "daemon/train/update.h"
 
 namespace gaccd {

@@ -1,4 +1,4 @@
-#include "daemon/train/selftest_room.h"
+#include "daemon/selftest/selftest_room.h"
 
 #include <algorithm>
 #include <atomic>

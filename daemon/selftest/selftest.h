@@ -40,6 +40,9 @@ struct SelftestCase {
   [[nodiscard]] bool several_steps() const;
   // The right way is right, and each mistake is caught where it shows.
   [[nodiscard]] bool passed() const;
+
+  // The figures of two ranks as one.
+  void KeepLarger(const SelftestCase& other);
 };
 
 // Tests the request in every rounding mode. kOs when this machine cannot run so many ranks.

@@ -1,17 +1,13 @@
-#include "daemon/train/selftest.h"
+#include "daemon/selftest/selftest.h"
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
-#include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
-#include "daemon/config/flat_json.h"
 #include "daemon/data/dataset.h"
 #include "daemon/data/index_source.h"
 #include "daemon/data/prefetcher.h"
@@ -21,7 +17,7 @@
 #include "daemon/engine/engine.h"
 #include "daemon/model/model.h"
 #include "daemon/model/replica.h"
-#include "daemon/train/selftest_room.h"
+#include "daemon/selftest/selftest_room.h"
 #include "daemon/train/update.h"
 
 namespace gaccd {
@@ -31,6 +27,7 @@ constexpr std::int64_t kFeatures = 32;
 constexpr std::int64_t kHidden = 64;
 constexpr std::int64_t kOutputs = 8;
 constexpr std::uint64_t kSeed = 7;
+constexpr double kMargin = 1000;  // samples that weigh too much are averaged as all others
 
 enum class Mistake : std::uint8_t { kMeanOfMeans, kLastOnly };
 
@@ -159,18 +156,9 @@ Result<double> RunWrong(Mistake mistake, const Setting& setting, std::size_t ind
   return Deviation(bench.replica.gradients(), setting.references[index]);
 }
 
-struct RankResult {
-  double right = 0;
-  double mean_of_means = 0;
-  double last_only = 0;
-  double tokens = 0;
-  double rank_means = 0;
-  double rank_means_error = 0;
-};
-
 // Of a loss over tokens: every rank takes the mean over its own, then all the mean of these.
 Status RunRankMeans(const Setting& setting, std::size_t index, const Bench& bench,
-                    RankResult* result) {
+                    SelftestCase* result) {
   const Plan& plan = setting.cases[index].plan;
   GACCD_ASSIGN_OR_RETURN(auto batches, OneUpdate(setting.data, plan, bench.comm.rank()));
   double mine = 0;
@@ -227,9 +215,9 @@ Status WithBench(const Setting& setting, Communicator& comm, const Run& run) {
 }
 
 Status RunRank(const Setting& setting, const Setting& tokens, Communicator& comm,
-               std::vector<RankResult>* results) {
+               std::vector<SelftestCase>* results) {
   GACCD_RETURN_IF_ERROR(WithBench(setting, comm, [&](const Bench& bench, std::size_t i) -> Status {
-    RankResult& result = (*results)[i];
+    SelftestCase& result = (*results)[i];
     GACCD_ASSIGN_OR_RETURN(result.right, RunRight(setting, i, bench));
     GACCD_ASSIGN_OR_RETURN(result.mean_of_means,
                            RunWrong(Mistake::kMeanOfMeans, setting, i, bench));
@@ -237,7 +225,7 @@ Status RunRank(const Setting& setting, const Setting& tokens, Communicator& comm
     return Status::Ok();
   }));
   return WithBench(tokens, comm, [&](const Bench& bench, std::size_t i) -> Status {
-    RankResult& result = (*results)[i];
+    SelftestCase& result = (*results)[i];
     GACCD_ASSIGN_OR_RETURN(result.tokens, RunRight(tokens, i, bench));
     return RunRankMeans(tokens, i, bench, &result);
   });
@@ -283,15 +271,6 @@ Result<std::vector<std::vector<float>>> References(const Dataset& data, const Mo
   return references;
 }
 
-// What is said of a mistake: it has an effect, which must show or may be lost in rounding.
-std::string Cell(double deviation, double tolerance, bool has_effect, bool shows) {
-  char text[32];
-  if (!has_effect) return "no effect";
-  const char* found = deviation > tolerance ? "caught" : shows ? "MISSED" : "small";
-  std::snprintf(text, sizeof text, "%.1e %s", deviation, found);
-  return text;
-}
-
 }  // namespace
 
 double SelftestCase::tolerance() const {
@@ -312,10 +291,6 @@ double SelftestCase::mean_of_means_error() const {
   return error;
 }
 
-namespace {
-constexpr double kMargin = 1000;  // samples that weigh too much are averaged as all others
-}
-
 bool SelftestCase::mean_of_means_shows() const {
   return mean_of_means_error() > kMargin * tolerance();
 }
@@ -330,6 +305,14 @@ bool SelftestCase::passed() const {
   return right <= tolerance() && (!mean_of_means_shows() || mean_of_means > tolerance()) &&
          (!several_steps() || last_only > tolerance()) && tokens <= tolerance() &&
          (!rank_means_show() || rank_means > tolerance());
+}
+
+void SelftestCase::KeepLarger(const SelftestCase& other) {
+  for (double SelftestCase::*const found :
+       {&SelftestCase::right, &SelftestCase::mean_of_means, &SelftestCase::last_only,
+        &SelftestCase::tokens, &SelftestCase::rank_means, &SelftestCase::rank_means_error}) {
+    this->*found = std::max(this->*found, other.*found);
+  }
 }
 
 Result<std::vector<SelftestCase>> RunSelftestCases(const PlanRequest& request) {
@@ -360,96 +343,19 @@ Result<std::vector<SelftestCase>> RunSelftestCases(const PlanRequest& request) {
   GACCD_ASSIGN_OR_RETURN(const auto token_references,
                          References(token_data, token_model, cases, kTokenBatch));
   const Setting tokens{token_data, token_model, cases, token_references};
-  std::vector<RankResult> worst(cases.size());
+  std::vector<SelftestCase> worst = cases;
   std::mutex mutex;
   const auto body = [&](Communicator& comm) -> Status {
-    std::vector<RankResult> mine(cases.size());
+    std::vector<SelftestCase> mine = cases;
     GACCD_RETURN_IF_ERROR(RunRank(setting, tokens, comm, &mine));
     const std::lock_guard lock(mutex);
-    for (std::size_t i = 0; i < mine.size(); ++i) {
-      worst[i].right = std::max(worst[i].right, mine[i].right);
-      worst[i].mean_of_means = std::max(worst[i].mean_of_means, mine[i].mean_of_means);
-      worst[i].last_only = std::max(worst[i].last_only, mine[i].last_only);
-      worst[i].tokens = std::max(worst[i].tokens, mine[i].tokens);
-      worst[i].rank_means = std::max(worst[i].rank_means, mine[i].rank_means);
-      worst[i].rank_means_error = std::max(worst[i].rank_means_error, mine[i].rank_means_error);
-    }
+    for (std::size_t i = 0; i < mine.size(); ++i) worst[i].KeepLarger(mine[i]);
     return Status::Ok();
   };
   GACCD_RETURN_IF_ERROR(RunThreadRanks(
       static_cast<int>(cases[0].plan.world()),
       {.comm = {}, .ranks_per_node = static_cast<int>(request.gpus_per_node)}, body));
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    cases[i].right = worst[i].right;
-    cases[i].mean_of_means = worst[i].mean_of_means;
-    cases[i].last_only = worst[i].last_only;
-    cases[i].tokens = worst[i].tokens;
-    cases[i].rank_means = worst[i].rank_means;
-    cases[i].rank_means_error = worst[i].rank_means_error;
-  }
-  return cases;
-}
-
-std::string SelftestJson(const std::vector<SelftestCase>& cases) {
-  const auto deviation = [](double value, bool shows) {
-    return shows ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
-  };
-  std::string text;
-  for (const SelftestCase& test : cases) {
-    const PlanRequest& request = test.plan.request();
-    text +=
-        JsonLine({{"mode", Name(request.rounding)},
-                  {"nodes", request.nodes},
-                  {"gpus_per_node", request.gpus_per_node},
-                  {"micro_batch", request.micro_batch},
-                  {"target_batch", request.target_batch},
-                  {"eff_batch", test.plan.effective_batch()},
-                  {"accum_steps", test.plan.accum_steps()},
-                  {"deviation", test.right},
-                  {"mean_of_means", deviation(test.mean_of_means, test.mean_of_means_error() > 0)},
-                  {"last_micro_batch_only", deviation(test.last_only, test.several_steps())},
-                  {"tokens_deviation", test.tokens},
-                  {"mean_of_rank_means", deviation(test.rank_means, test.rank_means_error > 0)},
-                  {"passed", test.passed()}});
-  }
-  return text;
-}
-
-std::string SelftestText(const PlanRequest& request, const std::vector<SelftestCase>& cases) {
-  std::string text =
-      StrCat("selftest: ", request.nodes, " nodes x ", request.gpus_per_node, " = ",
-             request.nodes * request.gpus_per_node, " ranks as threads, micro-batch ",
-             request.micro_batch, ", target batch ", request.target_batch, "\n",
-             "gradient against one big batch on one rank: |g - g_ref| / |g_ref|\n\n",
-             "  mode     steps  samples  gaccd       mean of means   last micro-batch only"
-             "   tokens      mean of rank means\n");
-  bool passed = true;
-  double tolerance = 0;
-  for (const SelftestCase& test : cases) {
-    char line[200];
-    std::snprintf(
-        line, sizeof line, "  %-8s %5lld %8lld  %.1e %-3s %-15s %-23s %.1e %-3s %s\n",
-        std::string(Name(test.plan.request().rounding)).c_str(),
-        static_cast<long long>(test.plan.accum_steps()),
-        static_cast<long long>(test.plan.effective_batch()), test.right,
-        test.right <= test.tolerance() ? "ok" : "BAD",
-        Cell(test.mean_of_means, test.tolerance(), test.mean_of_means_error() > 0,
-             test.mean_of_means_shows())
-            .c_str(),
-        Cell(test.last_only, test.tolerance(), test.several_steps(), true).c_str(), test.tokens,
-        test.tokens <= test.tolerance() ? "ok" : "BAD",
-        Cell(test.rank_means, test.tolerance(), test.rank_means_error > 0, test.rank_means_show())
-            .c_str());
-    text += line;
-    passed = passed && test.passed();
-    tolerance = std::max(tolerance, test.tolerance());
-  }
-  if (!passed) return text + "\nselftest FAILED\n";
-  char verdict[80];
-  std::snprintf(verdict, sizeof verdict,
-                "\nselftest passed: every mode is right to %.2g, every mistake is caught\n",
-                tolerance);
-  return text + verdict;
+  return worst;
 }
 
 }  // namespace gaccd

@@ -1,0 +1,85 @@
+// What people and programs read of a selftest.
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "collectives/base/strings.h"
+#include "daemon/config/flat_json.h"
+#include "daemon/selftest/selftest.h"
+
+namespace gaccd {
+namespace {
+
+// What is said of a mistake: it has an effect, which must show or may be lost in rounding.
+std::string Cell(double deviation, double tolerance, bool has_effect, bool shows) {
+  char text[32];
+  if (!has_effect) return "no effect";
+  const char* found = deviation > tolerance ? "caught" : shows ? "MISSED" : "small";
+  std::snprintf(text, sizeof text, "%.1e %s", deviation, found);
+  return text;
+}
+
+}  // namespace
+
+std::string SelftestJson(const std::vector<SelftestCase>& cases) {
+  const auto deviation = [](double value, bool shows) {
+    return shows ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
+  };
+  std::string text;
+  for (const SelftestCase& test : cases) {
+    const PlanRequest& request = test.plan.request();
+    text +=
+        JsonLine({{"mode", Name(request.rounding)},
+                  {"nodes", request.nodes},
+                  {"gpus_per_node", request.gpus_per_node},
+                  {"micro_batch", request.micro_batch},
+                  {"target_batch", request.target_batch},
+                  {"eff_batch", test.plan.effective_batch()},
+                  {"accum_steps", test.plan.accum_steps()},
+                  {"deviation", test.right},
+                  {"mean_of_means", deviation(test.mean_of_means, test.mean_of_means_error() > 0)},
+                  {"last_micro_batch_only", deviation(test.last_only, test.several_steps())},
+                  {"tokens_deviation", test.tokens},
+                  {"mean_of_rank_means", deviation(test.rank_means, test.rank_means_error > 0)},
+                  {"passed", test.passed()}});
+  }
+  return text;
+}
+
+std::string SelftestText(const PlanRequest& request, const std::vector<SelftestCase>& cases) {
+  std::string text =
+      StrCat("selftest: ", request.nodes, " nodes x ", request.gpus_per_node, " = ",
+             request.nodes * request.gpus_per_node, " ranks as threads, micro-batch ",
+             request.micro_batch, ", target batch ", request.target_batch, "\n",
+             "gradient against one big batch on one rank: |g - g_ref| / |g_ref|\n\n",
+             "  mode     steps  samples  gaccd       mean of means   last micro-batch only"
+             "   tokens      mean of rank means\n");
+  bool passed = true;
+  double tolerance = 0;
+  for (const SelftestCase& test : cases) {
+    char line[200];
+    std::snprintf(
+        line, sizeof line, "  %-8s %5lld %8lld  %.1e %-3s %-15s %-23s %.1e %-3s %s\n",
+        std::string(Name(test.plan.request().rounding)).c_str(),
+        static_cast<long long>(test.plan.accum_steps()),
+        static_cast<long long>(test.plan.effective_batch()), test.right,
+        test.right <= test.tolerance() ? "ok" : "BAD",
+        Cell(test.mean_of_means, test.tolerance(), test.mean_of_means_error() > 0,
+             test.mean_of_means_shows())
+            .c_str(),
+        Cell(test.last_only, test.tolerance(), test.several_steps(), true).c_str(), test.tokens,
+        test.tokens <= test.tolerance() ? "ok" : "BAD",
+        Cell(test.rank_means, test.tolerance(), test.rank_means_error > 0, test.rank_means_show())
+            .c_str());
+    text += line;
+    passed = passed && test.passed();
+    tolerance = std::max(tolerance, test.tolerance());
+  }
+  if (!passed) return text + "\nselftest FAILED\n";
+  char verdict[80];
+  std::snprintf(verdict, sizeof verdict,
+                "\nselftest passed: every mode is right to %.2g, every mistake is caught\n",
+                tolerance);
+  return text + verdict;
+}
+
+}  // namespace gaccd
