@@ -20,6 +20,7 @@
 #include "daemon/config/flags.h"
 #include "daemon/config/help.h"
 #include "daemon/config/plan_command.h"
+#include "daemon/export/export_command.h"
 #include "daemon/selftest/selftest_command.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/train/check.h"
@@ -89,6 +90,15 @@ gaccd::LogsRequest LogsRequestOf(const Flags& flags) {
           .follow = flags.follow};
 }
 
+// REQUIRES: the format is one of export.
+gaccd::ExportRequest ExportRequestOf(const Flags& flags) {
+  constexpr int kFirst = static_cast<int>(gaccd::OutputFormat::kCsv);
+  return {.folder = flags.words.empty() ? "." : flags.words[0],
+          .attempt = flags.attempt.value_or(""),
+          .format = static_cast<gaccd::ExportFormat>(static_cast<int>(flags.format) - kFirst),
+          .out = flags.out.value_or("")};
+}
+
 // Every verb but status, doctor and those of many ranks, which print their own errors.
 Status RunVerb(const Flags& flags) {
   switch (flags.verb) {
@@ -112,6 +122,8 @@ Status RunVerb(const Flags& flags) {
       return gaccd::RunRequestCommand(WatchRequestOf(flags), gaccd::RunRequest::kSave);
     case Verb::kLogs:
       return gaccd::RunLogsCommand(LogsRequestOf(flags));
+    case Verb::kExport:
+      return gaccd::RunExportCommand(ExportRequestOf(flags));
     case Verb::kTrain:
     case Verb::kCheck:
     case Verb::kStatus:

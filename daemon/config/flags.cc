@@ -72,8 +72,8 @@ Status Store(const FlagValue& flag, const std::string& given, proto::Flags& mess
 // Arguments without dashes behind the verb.
 std::size_t MostWords(Verb verb) {
   if (verb == Verb::kCkpt) return 2;
-  constexpr Verb kTakeFolder[] = {Verb::kStatus, Verb::kRuns, Verb::kStop,
-                                  Verb::kSave,   Verb::kLogs, Verb::kDoctor};
+  constexpr Verb kTakeFolder[] = {Verb::kStatus, Verb::kRuns,   Verb::kStop,  Verb::kSave,
+                                  Verb::kLogs,   Verb::kDoctor, Verb::kExport};
   return Holds(kTakeFolder, verb) ? 1 : 0;
 }
 
@@ -114,18 +114,34 @@ Status CheckFlagsOfVerb(const std::vector<FlagValue>& given, Verb verb) {
   return {};
 }
 
+// The first and the last of the formats that a verb has.
+std::pair<std::size_t, std::size_t> FormatsOf(const Flags& flags) {
+  const auto from = [](OutputFormat first, OutputFormat last) {
+    return std::pair(static_cast<std::size_t>(first), static_cast<std::size_t>(last));
+  };
+  constexpr Verb kHaveJson[] = {Verb::kCheck, Verb::kVerdict, Verb::kSelftest, Verb::kStatus,
+                                Verb::kRuns};
+  if (flags.verb == Verb::kPlan) return from(OutputFormat::kText, OutputFormat::kTxtpb);
+  if (flags.verb == Verb::kExport) return from(OutputFormat::kCsv, OutputFormat::kPrometheus);
+  const bool has_json =
+      Holds(kHaveJson, flags.verb) || (flags.verb == Verb::kCkpt && !flags.words.empty() &&
+                                       (flags.words[0] == "ls" || flags.words[0] == "verify"));
+  return from(OutputFormat::kText, has_json ? OutputFormat::kJson : OutputFormat::kText);
+}
+
 // A format that the verb does not have must not be ignored.
 Status CheckFormat(const Flags& flags) {
-  if (flags.format == OutputFormat::kText || flags.verb == Verb::kPlan) return {};
-  const bool has_json = flags.verb == Verb::kCheck || flags.verb == Verb::kVerdict ||
-                        flags.verb == Verb::kSelftest || flags.verb == Verb::kStatus ||
-                        flags.verb == Verb::kRuns ||
-                        (flags.verb == Verb::kCkpt && !flags.words.empty() &&
-                         (flags.words[0] == "ls" || flags.words[0] == "verify"));
-  if (has_json && flags.format == OutputFormat::kJson) return {};
+  constexpr std::string_view kNames[] = {"text",         "json",      "txtpb",       "csv",
+                                         "chrome-trace", "otlp-json", "tensorboard", "prometheus"};
+  const auto found = static_cast<std::size_t>(flags.format);
+  const auto [first, last] = FormatsOf(flags);
+  if (found >= first && found <= last) return {};
+  std::string list;
+  for (std::size_t i = first; i <= last; ++i) {
+    list += StrCat(i == first ? "" : i == last ? " or " : ", ", kNames[i]);
+  }
   return {ErrorKind::kUsage,
-          StrCat(Name(flags.verb), ": --format must be ", has_json ? "text or json" : "text",
-                 ", found ", flags.format == OutputFormat::kJson ? "json" : "txtpb")};
+          StrCat(Name(flags.verb), ": --format must be ", list, ", found ", kNames[found])};
 }
 
 }  // namespace

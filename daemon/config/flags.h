@@ -31,10 +31,20 @@ enum class Verb : std::uint8_t {
   kSave,
   kLogs,
   kDoctor,
+  kExport,
   kHelp,
   kVersion
 };
-enum class OutputFormat : std::uint8_t { kText, kJson, kTxtpb };
+enum class OutputFormat : std::uint8_t {
+  kText,
+  kJson,
+  kTxtpb,
+  kCsv,
+  kChromeTrace,
+  kOtlpJson,
+  kTensorboard,
+  kPrometheus
+};
 enum class LogLevel : std::uint8_t { kInfo, kWarning, kError };
 
 [[nodiscard]] std::string_view Name(Verb verb);  // "plan", ...
@@ -75,7 +85,7 @@ struct Flags {
   std::int64_t failed_saves = 3;                   // >= 1: so many in a row end the run
   bool group_access = false;                       // the group may read them
   std::vector<std::string> words;                  // of `gaccd ckpt ls PATH`: "ls", PATH
-  std::optional<std::string> out;                  // of `gaccd ckpt export`
+  std::optional<std::string> out;                  // of `gaccd ckpt export`, `gaccd export`
 
   // Stopping: daemon/stop/stop_signals.h, daemon/stop/stop_agreement.h.
   std::vector<int> stop_signals = {SIGUSR1, SIGUSR2, SIGTERM};
@@ -89,7 +99,7 @@ struct Flags {
 
   bool watch = false;  // of `gaccd status`: until the run ends
 
-  // Of `gaccd logs`.
+  // Of `gaccd logs`; of `gaccd export` attempt.
   std::optional<std::int64_t> rank;  // >= 0
   std::optional<std::string> host;
   LogLevel level = LogLevel::kInfo;
@@ -102,7 +112,7 @@ struct Flags {
   std::optional<std::int64_t> srun_rc;  // 0 to 255; none: it never returned
 
   bool strict = false;                        // refuse a plan that is not exact
-  OutputFormat format = OutputFormat::kText;  // of all verbs but train, help and version
+  OutputFormat format = OutputFormat::kText;  // which ones: the verb says
   std::int64_t bound_seconds = 60;            // >= 1; the watchdog's deadline
   std::int64_t heartbeat_seconds = 5;         // >= 0; silence after which a rank is lost; 0 = off
 };

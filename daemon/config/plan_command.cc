@@ -43,8 +43,9 @@ std::string Print(const Plan& plan, const Flags& flags, const Job& job) {
       return PlanJson(plan) + "\n";
     case OutputFormat::kTxtpb:
       return PlanTxtpb(plan);
+    default:
+      return {};  // the others are refused with the flags
   }
-  return {};
 }
 
 }  // namespace

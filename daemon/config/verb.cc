@@ -92,18 +92,18 @@ code of the run), held (restarts did not help), reason, suspect_hosts.
      R"([RUN-DIR] [--flag=value ...]
 
 Prints the state of the run in this folder, or in the current one: from its
-STATUS.json, which is written every 10 s, and its ledger. Starts nothing and asks
-SLURM nothing.
+STATUS.json, which is written every 10 s, and its ledger. Starts nothing and
+asks SLURM nothing.
   starting, running, done   exit 0
   stale     exit 1: it was not written for 30 s, so rank 0 or its node is gone
-  stopped   exit 1: it ended before its time, by a signal, the file STOP or a lost
-            rank
+  stopped   exit 1: it ended before its time, by a signal, the file STOP or a
+            lost rank
   failed    exit 2
---format=json: one line with folder, run, job, attempt_dir, host, phase (the word
-above), age_s, world, device, epoch, step, steps_total, target, samples_total,
-loss, wall_samples_per_s, dur_p50_s, eta_s, step_age_s, save_step, save_age_s,
-failed_saves, dropped_lines, exit, reason, suspect_hosts; without what is not
-known.
+--format=json: one line with folder, run, job, attempt_dir, host, phase (the
+word above), age_s, world, device, epoch, step, steps_total, target,
+samples_total, loss, wall_samples_per_s, dur_p50_s, eta_s, step_age_s,
+save_step, save_age_s, failed_saves, dropped_lines, exit, reason, suspect_hosts;
+without what is not known.
 )"},
     {Verb::kRuns, "runs", "list the runs in a folder, one line each",
      R"([FOLDER] [--flag=value ...]
@@ -114,9 +114,9 @@ line a run, with the keys of gaccd status.
     {Verb::kStop, "stop", "stop a run: it saves, and is not started again",
      R"(RUN-DIR
 
-Writes the file STOP into the run folder. The run saves after its next update and
-exits with 93, on any node and without SLURM. While the file is there the run is
-not started again.
+Writes the file STOP into the run folder. The run saves after its next update
+and exits with 93, on any node and without SLURM. While the file is there the
+run is not started again.
 )"},
     {Verb::kSave, "save", "let a run save a checkpoint now",
      R"(RUN-DIR
@@ -128,10 +128,10 @@ removes the file and continues.
      R"([RUN-DIR] [--flag=value ...]
 
 Prints the text logs of all ranks of a run, live or dead: attempts one after the
-other, the lines of one attempt by time. What is wrong with the files (lines that
-are cut off or missing, attempts that are missing or ran at once) is told on
-stderr. --events prints the events of all attempts as one stream of JSON lines:
-those of events.jsonl, what ranks left behind when they failed, the verdicts.
+other, the lines of one attempt by time. What is wrong with the files (lines
+that are cut off or missing, attempts that are missing or ran at once) is told
+on stderr. --events prints the events of all attempts as one stream of JSON
+lines: events.jsonl, what ranks left behind when they failed, the verdicts.
 )"},
     {Verb::kDoctor, "doctor", "print why a run ended or stands still, and what to do",
      R"([RUN-DIR]
@@ -139,6 +139,21 @@ those of events.jsonl, what ranks left behind when they failed, the verdicts.
 Prints the state of a run and, of its newest attempt, which ranks failed, the
 first one first, and the last warnings; which hosts are suspected, with the
 --exclude= flag for sbatch; and what to do. Exits as gaccd status does.
+)"},
+    {Verb::kExport, "export", "give events and metrics of runs to other programs",
+     R"([RUN-DIR] --format=CHOICE [--flag=value ...]
+
+Writes what the files of a run say, of all its attempts, to standard output or
+to --out=FILE, which appears whole.
+
+  csv           a row an event, a column a key
+  chrome-trace  updates with their phases, saves, failures, for ui.perfetto.dev
+  otlp-json     metrics for the otlpjsonfile receiver of OpenTelemetry
+  tensorboard   event files in the folder --out=DIR, a run for each attempt
+  prometheus    metrics for the textfile collector of node_exporter; RUN-DIR may
+                be a folder of run folders. Runs that wrote nothing for a day
+                are left out. To be called once a minute, with --out=FILE.prom
+                in the folder of the collector
 )"},
     {Verb::kHelp, "help", "explain a verb, gaccd help plan; or the job text, gaccd help job", ""},
     {Verb::kVersion, "version", "print the versions of gaccd and its libraries", R"(

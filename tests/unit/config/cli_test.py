@@ -193,7 +193,8 @@ class HelpTest(unittest.TestCase):
         for args in (["help"], ["--help"], ["-h"], ["help", "plan"], ["help", "train"],
                      ["help", "selftest"], ["help", "check"], ["help", "ckpt"], ["help", "verdict"], ["train", "--help"],
                      ["help", "version"], ["help", "job"], ["version"],
-                     ["--version"]):
+                     ["--version"], *(["help", verb] for verb in
+                                      "status runs stop save logs doctor export".split())):
             done = run(*args)
             self.assertEqual(done.returncode, 0, args)
             self.assertEqual(done.stderr, "")

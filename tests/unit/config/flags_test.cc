@@ -118,6 +118,23 @@ TEST(FlagsTest, AFormatThatTheVerbDoesNotHaveIsRefused) {
   EXPECT_EQ(ParseOk({"ckpt", "ls", "x", "--format=json"}).format, OutputFormat::kJson);
   EXPECT_THAT(UsageError({"ckpt", "prune", "x", "--format=json"}), HasSubstr("must be text"));
   EXPECT_EQ(UsageError({"train", "--format=json"}), "train takes no --format");
+  EXPECT_EQ(ParseOk({"export", "x", "--format=otlp-json"}).format, OutputFormat::kOtlpJson);
+  EXPECT_EQ(
+      UsageError({"export", "x"}),
+      "export: --format must be csv, chrome-trace, otlp-json, tensorboard or prometheus, found "
+      "text");
+  EXPECT_THAT(UsageError({"plan", "--format=csv"}), HasSubstr("text, json or txtpb, found csv"));
+}
+
+TEST(FlagsTest, LogsTakesItsFilters) {
+  const Flags flags = ParseOk({"logs", "r", "--rank=3", "--host=n1", "--level=error", "--attempt=1",
+                               "--follow", "--events"});
+  EXPECT_EQ(flags.words, std::vector<std::string>{"r"});
+  EXPECT_EQ(flags.rank, 3);
+  EXPECT_EQ(flags.host, "n1");
+  EXPECT_EQ(flags.level, LogLevel::kError);
+  EXPECT_EQ(flags.attempt, "1");
+  EXPECT_TRUE(flags.follow && flags.events);
 }
 
 TEST(FlagsTest, EveryFlagArrives) {
@@ -346,7 +363,9 @@ TEST(FlagsTest, WrongValuesAreQuoted) {
   EXPECT_EQ(UsageError({"--device=gpu"}), "--device=gpu: must be one of auto, cpu, cuda");
   EXPECT_EQ(UsageError({"--precision=fp16"}), "--precision=fp16: must be one of f32, bf16");
   EXPECT_EQ(UsageError({"--tf32=maybe"}), "--tf32=maybe: must be true or false");
-  EXPECT_EQ(UsageError({"--format=xml"}), "--format=xml: must be one of text, json, txtpb");
+  EXPECT_EQ(UsageError({"--format=xml"}),
+            "--format=xml: must be one of text, json, txtpb, csv, chrome-trace, otlp-json, "
+            "tensorboard, prometheus");
   EXPECT_EQ(UsageError({"--strict=maybe"}), "--strict=maybe: must be true or false");
   EXPECT_THAT(UsageError({"--bound=0"}), HasSubstr("must be from 1 to 86400"));
   EXPECT_THAT(UsageError({"--bound=86401"}), HasSubstr("must be from 1 to 86400"));
