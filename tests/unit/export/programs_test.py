@@ -1,0 +1,205 @@
+"""What `gaccd export` writes, read by the programs it is for.
+
+  programs_test.py GACCD
+
+promtool, prometheus and node_exporter are those of Debian. TensorBoard and OpenTelemetry's messages are
+tried where Python has them.
+"""
+
+import csv
+import io
+import json
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import urllib.parse
+import urllib.request
+
+import replay
+
+SKIPPED = 77  # CTest's SKIP_RETURN_CODE
+PROGRAMS = ("promtool", "prometheus", "prometheus-node-exporter")
+DASHBOARDS = pathlib.Path(__file__).resolve().parents[3] / "tools" / "dashboards"
+NAME = 'a "b"\n$(touch x) \\ c'
+METRIC = re.compile(r"\bgaccd_[a-z_]+")
+
+
+def export(run, form, *args):
+    return subprocess.run([GACCD, "export", str(run), f"--format={form}", *args], text=True,
+                          capture_output=True, timeout=60, check=True).stdout
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def get(url):
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        return answer.read().decode()
+
+
+def wait_for(what, seconds=60):
+    """Its first value that is true."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            if value := what():
+                return value
+        except OSError:
+            pass
+        if time.monotonic() > end:
+            raise TimeoutError(what)
+        time.sleep(0.2)
+
+
+class ProgramsTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        os.chdir(cls.folder.name)
+        cls.runs = pathlib.Path(cls.folder.name) / "runs"
+        cls.run_dir = cls.runs / NAME
+        replay.make(cls.run_dir, ranks=16, updates=60, attempts=2, lines=5, run=NAME)
+        (cls.run_dir / "attempts/001-812/env.json").write_text('{"SLURM_JOB_END_TIME":"1795200000"}')
+        replay.make(cls.runs / "other", ranks=8, updates=5, attempts=1, lines=5)
+        cls.metrics = export(cls.runs, "prometheus")
+        cls.names = set(re.findall(r"^# TYPE (\S+)", cls.metrics, re.MULTILINE))
+
+    @classmethod
+    def tearDownClass(cls):
+        os.chdir("/")
+        cls.folder.cleanup()
+
+    def promtool(self, *args, **more):
+        done = subprocess.run(["promtool", *args], text=True, capture_output=True, timeout=60, check=False,
+                              **more)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+
+    def known(self, expression):
+        """The metrics in it, without what a histogram adds to its name."""
+        found = set(METRIC.findall(re.sub(r"\{[^}]*\}", "", expression)))
+        return {re.sub(r"_(bucket|sum|count)$", "", name) for name in found}
+
+    def test_promtool_has_nothing_to_say(self):
+        self.promtool("check", "metrics", input=self.metrics)
+        self.promtool("check", "rules", str(DASHBOARDS / "alerts.yml"))
+        self.promtool("test", "rules", str(DASHBOARDS / "alerts_test.yml"))
+
+    def expressions_of_panels(self):
+        boards = sorted(DASHBOARDS.glob("*.json"))
+        self.assertEqual([board.stem for board in boards], ["fleet", "ranks", "run"])
+        for board in boards:
+            content = json.loads(board.read_text())
+            self.assertEqual(content["uid"], f"gaccd-{board.stem}")
+            yield from (target["expr"] for panel in content["panels"] for target in panel["targets"])
+
+    def test_every_metric_of_rules_and_panels_is_exported(self):
+        rules = (DASHBOARDS / "alerts.yml").read_text()
+        used = self.known("".join(re.findall(r"expr:(.*?)\n *(?:for|labels|annotations):", rules, re.DOTALL)))
+        self.assertGreater(len(used), 8)
+        for expression in self.expressions_of_panels():
+            used |= self.known(expression)
+        self.assertEqual(used - self.names, set())
+
+    def test_prometheus_understands_every_panel(self):
+        rules = pathlib.Path(self.folder.name) / "panels.yml"
+        records = [{"record": f"panel_{number}", "expr": expression.replace("$run", "a")}
+                   for number, expression in enumerate(self.expressions_of_panels())]
+        rules.write_text(json.dumps({"groups": [{"name": "panels", "rules": records}]}))  # JSON is YAML, too
+        self.promtool("check", "rules", str(rules))
+
+    def test_prometheus_scrapes_every_metric_through_node_exporter(self):
+        folder = pathlib.Path(self.folder.name) / "scrape"
+        folder.mkdir()
+        export(self.runs, "prometheus", f"--out={folder}/gaccd.prom")
+        nodes, web = free_port(), free_port()
+        (folder / "prometheus.yml").write_text(
+            "global: {scrape_interval: 1s}\nscrape_configs:\n"
+            f"  - {{job_name: node, static_configs: [{{targets: ['127.0.0.1:{nodes}']}}]}}\n"
+            f"rule_files: ['{DASHBOARDS}/alerts.yml']\n")
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        servers = [
+            subprocess.Popen(["prometheus-node-exporter", "--collector.disable-defaults",
+                              "--collector.textfile", f"--collector.textfile.directory={folder}",
+                              f"--web.listen-address=127.0.0.1:{nodes}"], **quiet),
+            subprocess.Popen(["prometheus", f"--config.file={folder}/prometheus.yml",
+                              f"--storage.tsdb.path={folder}/data",
+                              f"--web.listen-address=127.0.0.1:{web}"], **quiet)]
+        try:
+            scraped = wait_for(lambda: get(f"http://127.0.0.1:{nodes}/metrics"))
+            self.assertIn("node_textfile_scrape_error 0", scraped)
+
+            def query(text):
+                url = f"http://127.0.0.1:{web}/api/v1/query?" + urllib.parse.urlencode({"query": text})
+                return json.loads(get(url))["data"]["result"]
+
+            wait_for(lambda: query("gaccd_steps_total"))
+            found = {row["metric"]["__name__"] for row in query('{__name__=~"gaccd_.*"}')}
+            plain = {re.sub(r"_(bucket|sum|count)$", "", name) for name in found}
+            self.assertEqual(self.names - plain - found, set())
+            runs = {row["metric"]["run"]: row["value"][1] for row in query("gaccd_steps_total")}
+            self.assertEqual(runs, {NAME: "67", "other": "5"}, "7 updates were done again")
+        finally:
+            for server in servers:
+                server.terminate()
+                server.wait(20)
+
+    def test_csv_is_read_by_python(self):
+        rows = list(csv.DictReader(io.StringIO(export(self.run_dir, "csv"), newline="")))
+        steps = [row for row in rows if row["ev"] == "step"]
+        self.assertEqual(len(steps), 67)
+        self.assertEqual({row["run"] for row in rows}, {NAME})
+        self.assertEqual(sum(row["ev"] == "failure" for row in rows), 16)
+        self.assertEqual(float(steps[0]["loss"]), 7.3)
+
+    def test_nothing_was_run_that_stands_in_a_name(self):
+        for form in ("csv", "chrome-trace", "otlp-json", "prometheus"):
+            export(self.run_dir, form)
+        subprocess.run([GACCD, "doctor", str(self.run_dir)], capture_output=True, timeout=20, check=False)
+        self.assertFalse(os.path.exists("x"))
+
+    def test_tensorboard_opens_its_files(self):
+        try:
+            from tensorboard.backend.event_processing import event_accumulator
+        except ImportError:
+            self.skipTest("no TensorBoard: pip install tensorboard")
+        out = f"{self.folder.name}/tb"
+        export(self.run_dir, "tensorboard", f"--out={out}")
+        second = event_accumulator.EventAccumulator(f"{out}/001-812")
+        second.Reload()
+        self.assertIn("loss", second.Tags()["scalars"])
+        loss = second.Scalars("loss")
+        self.assertEqual([one.step for one in loss], list(range(24, 61)))
+        self.assertAlmostEqual(loss[-1].value, 2.3 + 5 / 60, places=5)
+        self.assertAlmostEqual(second.Scalars("eval/accuracy")[0].value, 0.9, places=6)
+
+    def test_opentelemetry_takes_its_lines(self):
+        try:
+            from google.protobuf import json_format
+            from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
+        except ImportError:
+            self.skipTest("no OpenTelemetry: pip install opentelemetry-proto")
+        points = 0
+        for line in export(self.run_dir, "otlp-json").splitlines():
+            request = json_format.Parse(line, metrics_service_pb2.ExportMetricsServiceRequest())
+            for metric in request.resource_metrics[0].scope_metrics[0].metrics:
+                points += len(metric.gauge.data_points) if metric.name == "gaccd.loss" else 0
+        self.assertEqual(points, 67)
+
+
+if __name__ == "__main__":
+    missing = [name for name in PROGRAMS if shutil.which(name) is None]
+    if missing:
+        print(f"skipped: no {', '.join(missing)}: tools/dev/packages test")
+        sys.exit(SKIPPED)
+    GACCD = os.path.abspath(sys.argv.pop())
+    unittest.main()
