@@ -15,6 +15,9 @@ class SharedLibrary {
   // of CUDA do not like to be unloaded.
   static Result<SharedLibrary> Open(const std::string& name);
 
+  // As dlopen() gave it, for code that looks for symbols by itself.
+  [[nodiscard]] void* handle() const { return handle_; }
+
   // kUnavailable, naming library and symbol, when it is not there.
   template <typename Function>
   Status Find(const char* symbol, Function* function) const {

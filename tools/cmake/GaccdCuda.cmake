@@ -25,6 +25,20 @@ if(NOT GACCD_WITH_CUDA STREQUAL "OFF")
   endif()
 endif()
 
+# cudnn-frontend, headers only, describes attention to cuDNN. tools/dev/cudnn_frontend fetches it; without
+# it attention in bf16 is computed by a kernel of gaccd's own, and a job says so.
+set(GACCD_CUDNN_FRONTEND_FOUND OFF)
+if(GACCD_CUDA_FOUND)
+  execute_process(COMMAND "${PROJECT_SOURCE_DIR}/tools/dev/cudnn_frontend" --folder
+    OUTPUT_VARIABLE fetched OUTPUT_STRIP_TRAILING_WHITESPACE)
+  find_path(CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h
+    HINTS "${fetched}/include" ${CUDAToolkit_INCLUDE_DIRS} "${CUDNN_INCLUDE_DIR}")
+  mark_as_advanced(CUDNN_FRONTEND_INCLUDE_DIR)
+  if(CUDNN_FRONTEND_INCLUDE_DIR)
+    set(GACCD_CUDNN_FRONTEND_FOUND ON)
+  endif()
+endif()
+
 if(GACCD_CUDA_FOUND)
   # A100 and H100/H200 as machine code; PTX for whatever comes later.
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)

@@ -60,6 +60,7 @@ CudaContext::CudaContext(const CudaContextOptions& options) : options_(options) 
 CudaContext::~CudaContext() {
   // Products that still run use the workspace.
   if (compute_.get() != nullptr) (void)cudaStreamSynchronize(compute_.get());
+  sdpa_.reset();
   choices_.reset();  // writes what was not saved
   if (handle_ != nullptr) (void)options_.cublaslt->Destroy(handle_);
 }
@@ -74,6 +75,7 @@ Result<std::unique_ptr<CudaContext>> CudaContext::Create(const CudaContextOption
   GACCD_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(own.device), StrCat("use GPU ", own.device)));
   GACCD_ASSIGN_OR_RETURN(const MatmulChoicesKey key, KeyOf(own));
   context->multiprocessors_ = key.multiprocessors;
+  context->compute_capability_ = key.compute_capability;
   GACCD_ASSIGN_OR_RETURN(context->compute_, CudaStream::Create());
   GACCD_ASSIGN_OR_RETURN(context->reduce_, CudaStream::Create(CudaStream::Priority::kHigh));
   GACCD_ASSIGN_OR_RETURN(context->copy_, CudaStream::Create());
@@ -83,6 +85,16 @@ Result<std::unique_ptr<CudaContext>> CudaContext::Create(const CudaContextOption
                          DeviceBuffer::Allocate(kWorkspaceBytes, "cuBLASLt's workspace"));
   context->choices_ = MakeChoices(own, key);
   return context;
+}
+
+Result<SdpaLibrary*> CudaContext::sdpa() {
+  if (options_.sdpa != nullptr && sdpa_ == nullptr && sdpa_started_.ok()) {
+    auto opened = options_.sdpa(*this);
+    sdpa_started_ = opened.status();
+    if (opened.ok()) sdpa_ = *std::move(opened);
+  }
+  GACCD_RETURN_IF_ERROR(sdpa_started_);
+  return sdpa_.get();
 }
 
 int CudaContext::multiprocessors_beside() const {

@@ -1,6 +1,6 @@
 // CudaContext: what the kernels of one rank share on its GPU: the streams, cuBLASLt with its
-// workspace, the choice of algorithms, and the bf16 copies of the weights. Used by one thread, for
-// which it sets the current device.
+// workspace, cuDNN, the choice of algorithms, and the bf16 copies of the weights. Used by one
+// thread, for which it sets the current device.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include "collectives/base/cuda.h"
 #include "collectives/base/result.h"
 #include "daemon/device/cuda/cublaslt_api.h"
+#include "daemon/device/cuda/sdpa.h"
 
 namespace gaccd {
 
@@ -37,6 +38,7 @@ struct CudaContextOptions {
   // Folder in which the timed choices are kept from run to run; empty: they are not kept.
   std::string choices_folder;
   const CublasLtApi* cublaslt = nullptr;  // not owned; LoadCublasLt() or a stand-in
+  SdpaOpener sdpa = nullptr;              // FindCudnn() or a stand-in; null: none
 };
 
 class CudaContext {
@@ -52,6 +54,7 @@ class CudaContext {
   [[nodiscard]] int device() const { return options_.device; }
   [[nodiscard]] const CudaNumerics& numerics() const { return options_.numerics; }
   [[nodiscard]] int multiprocessors() const { return multiprocessors_; }
+  [[nodiscard]] int compute_capability() const { return compute_capability_; }  // 90 for an H100
   // What a reduction leaves of them, if that is worth a difference; else 0.
   [[nodiscard]] int multiprocessors_beside() const;
   // Whether what is enqueued from now on, also into a graph, may run beside a reduction.
@@ -68,6 +71,9 @@ class CudaContext {
   // Only for products on compute().
   [[nodiscard]] const DeviceBuffer& workspace() const { return workspace_; }
   [[nodiscard]] MatmulChoices& choices() { return *choices_; }
+  // The library of attention, which starts at the first call; null where the options name none.
+  // kUnavailable: it does not start, also at later calls.
+  Result<SdpaLibrary*> sdpa();
 
   // bf16 training: the f32 parameters at `master` have a bf16 copy of as many elements at `copy`,
   // kept up to date by the optimiser. Both outlive the context's kernels.
@@ -75,7 +81,8 @@ class CudaContext {
   // The bf16 copy of the weight at `weight`, or null when there is none.
   [[nodiscard]] const void* Bf16CopyOf(const float* weight) const;
 
-  // Device memory of the context itself: the workspace.
+  // Device memory of the context itself: the workspace. What libraries take for themselves is not
+  // in it.
   [[nodiscard]] std::int64_t device_bytes() const;
 
  private:
@@ -83,6 +90,7 @@ class CudaContext {
 
   CudaContextOptions options_;
   int multiprocessors_ = 0;
+  int compute_capability_ = 0;
   bool beside_reductions_ = false;
   CudaStream compute_;
   CudaStream reduce_;
@@ -90,6 +98,8 @@ class CudaContext {
   cublasLtHandle_t handle_ = nullptr;
   DeviceBuffer workspace_;
   std::unique_ptr<MatmulChoices> choices_;
+  std::unique_ptr<SdpaLibrary> sdpa_;
+  Status sdpa_started_;
   const float* master_ = nullptr;
   std::int64_t master_elements_ = 0;
   void* bf16_copy_ = nullptr;

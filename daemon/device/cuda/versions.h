@@ -38,6 +38,9 @@ struct LibraryVersions {
   LibraryVersion oldest = {compiled.major, 0, 0};
 };
 
+// Its attention repeats bit for bit on Blackwell from here on, and needs no lengths from the host.
+inline constexpr int kOldestCudnn = 91800;
+
 // CUDA runtime, driver, cuBLASLt, cuDNN, in this order; empty when gaccd was built without CUDA.
 // NCCL belongs to the collectives: whoever prints all of them adds it. Starts nothing on a GPU.
 [[nodiscard]] std::vector<LibraryVersions> CudaLibraries();

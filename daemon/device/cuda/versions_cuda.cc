@@ -68,10 +68,13 @@ LibraryVersions Library(const char* name, int compiled, const std::string& file,
 }  // namespace
 
 std::vector<LibraryVersions> CudaLibraries() {
+  LibraryVersions cudnn =
+      Library("cuDNN", CUDNN_VERSION, StrCat("libcudnn.so.", CUDNN_MAJOR), "cudnnGetVersion");
+  cudnn.oldest = VersionOfCode(kOldestCudnn);
   return {Runtime(), Driver(),
           Library("cuBLASLt", CUBLAS_VERSION, StrCat("libcublasLt.so.", CUBLAS_VER_MAJOR),
                   "cublasLtGetVersion"),
-          Library("cuDNN", CUDNN_VERSION, StrCat("libcudnn.so.", CUDNN_MAJOR), "cudnnGetVersion")};
+          cudnn};
 }
 
 }  // namespace gaccd

@@ -1,0 +1,43 @@
+#include "daemon/device/cuda/cudnn_api.h"
+
+#include "collectives/base/shared_library.h"
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+Result<CudnnApi> Load() {
+  GACCD_ASSIGN_OR_RETURN(const SharedLibrary library,
+                         SharedLibrary::Open(StrCat("libcudnn.so.", CUDNN_MAJOR)));
+  CudnnApi api{.library = library.handle()};
+  GACCD_RETURN_IF_ERROR(library.Find("cudnnGetVersion", &api.GetVersion));
+  GACCD_RETURN_IF_ERROR(CheckCudnnVersion(api.GetVersion()));
+  GACCD_RETURN_IF_ERROR(library.Find("cudnnCreate", &api.Create));
+  GACCD_RETURN_IF_ERROR(library.Find("cudnnDestroy", &api.Destroy));
+  GACCD_RETURN_IF_ERROR(library.Find("cudnnGetErrorString", &api.GetErrorString));
+  GACCD_RETURN_IF_ERROR(library.Find("cudnnSetStream", &api.SetStream));
+  return api;
+}
+
+}  // namespace
+
+Status CheckCudnnVersion(std::size_t loaded) {
+  const LibraryVersions versions{.name = "cuDNN",
+                                 .compiled = VersionOfCode(CUDNN_VERSION),
+                                 .loaded = VersionOfCode(static_cast<int>(loaded)),
+                                 .oldest = VersionOfCode(kOldestCudnn)};
+  if (versions.loaded->major > CUDNN_MAJOR) {
+    return {ErrorKind::kUnavailable,
+            StrCat("cuDNN: expected ", CUDNN_MAJOR, ".x, found ", ToText(*versions.loaded))};
+  }
+  return CheckNotOlder({&versions, 1});
+}
+
+Result<const CudnnApi*> LoadCudnn() {
+  // Loaded once by whichever thread asks first; a failure is final too.
+  static const Result<CudnnApi> kApi = Load();
+  if (!kApi.ok()) return kApi.status();
+  return &kApi.value();
+}
+
+}  // namespace gaccd

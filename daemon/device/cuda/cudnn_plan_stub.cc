@@ -1,0 +1,12 @@
+// Compiled where cudnn-frontend is not.
+#include "daemon/device/cuda/cudnn_plan.h"
+
+namespace gaccd {
+
+Result<SdpaOpener> FindCudnn() {
+  return Status(
+      ErrorKind::kUnavailable,
+      "this gaccd was built without cudnn-frontend, which tools/dev/cudnn_frontend fetches");
+}
+
+}  // namespace gaccd

@@ -1,0 +1,27 @@
+#include "daemon/device/cuda/sdpa.h"
+
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+
+std::string ToText(const SdpaSpec& spec) {
+  return StrCat(spec.backward ? "gradient of attention of " : "attention of ", spec.sequences,
+                " sequences of ", spec.length, " rows, ", spec.heads, " heads of ", spec.width,
+                " values", spec.causal ? ", causal" : "", spec.lengths ? ", with lengths" : "");
+}
+
+Status Check(const SdpaSpec& spec) {
+  const auto wrong = [&](std::string_view expected) {
+    return Status(ErrorKind::kInternal, StrCat(ToText(spec), ": expected ", expected));
+  };
+  if (spec.sequences < 1 || spec.heads < 1 || spec.length < 1 || spec.width < 1) {
+    return wrong("sizes of at least 1");
+  }
+  const std::int64_t row = spec.heads * spec.width;
+  if (spec.step != row && spec.step != 3 * row) {
+    return wrong(StrCat("rows at a distance of ", row, " or ", 3 * row, ", found ", spec.step));
+  }
+  return Status::Ok();
+}
+
+}  // namespace gaccd

@@ -1,0 +1,76 @@
+// Scaled dot-product attention by a library: one prepared operation, forward or backward, of the
+// function Attention (formulas: daemon/ops/attention.h). bf16, sums f32. cuDNN is the library
+// (cudnn_plan.h); tests put another one there.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "collectives/base/result.h"
+
+namespace gaccd {
+
+class CudaContext;
+
+// Sizes and masks only. q, k, v: [B, T] rows of H heads of D values, `step` values from row to row:
+// H D, or 3 H D where they are the parts of packed rows; so too their gradients. y, dy: [B T, H D].
+struct SdpaSpec {
+  bool backward = false;
+  std::int64_t sequences = 0, heads = 0, length = 0, width = 0;  // B, H, T, D
+  std::int64_t step = 0;
+  bool causal = false;
+  bool lengths = false;  // sequences end before T
+
+  bool operator==(const SdpaSpec&) const = default;
+};
+
+// "attention of 8 sequences of 1024 rows, 12 heads of 64 values, causal"
+[[nodiscard]] std::string ToText(const SdpaSpec& spec);
+
+// kInternal, naming spec and rule, when no attention may be asked for like this.
+Status Check(const SdpaSpec& spec);
+
+// Memory of the GPU, at multiples of 16 bytes.
+struct SdpaPointers {
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  const std::int32_t* lengths = nullptr;  // spec.lengths: [B], each in [0, T]
+  void* y = nullptr;                      // written forward, read backward
+  float* lse = nullptr;                   // [B, H, T], so too
+  const void* dy = nullptr;               // from here on: backward only
+  void* dq = nullptr;
+  void* dk = nullptr;
+  void* dv = nullptr;
+};
+
+// The same bits at every run. Rows from the length of their sequence on are read where they lie, so
+// they have to be finite; what is written there, also to lse, is not defined.
+class SdpaPlan {
+ public:
+  virtual ~SdpaPlan() = default;
+  [[nodiscard]] virtual std::int64_t workspace_bytes() const = 0;
+  // `workspace`: workspace_bytes(), at a multiple of 256; its content is lost. Cheap: may be called
+  // before every Run().
+  virtual void Bind(const SdpaPointers& pointers, void* workspace) = 0;
+  // Enqueues it on CudaContext::compute(), also while that stream is being captured. kInternal
+  // before Bind(). A recorded graph keeps the pointers of its moment; the plan has to stay.
+  virtual Status Run() = 0;
+};
+
+// The library on one GPU. Outlived by its CudaContext, outlives its plans.
+class SdpaLibrary {
+ public:
+  virtual ~SdpaLibrary() = default;
+  // kUnavailable, with the library's reason, when it does not take this attention: then another
+  // kernel has to. Other kinds are errors. Waits for the GPU, and for a moment needs memory for all
+  // operands: the operation runs once, so that a later capture sees no surprise.
+  virtual Result<std::unique_ptr<SdpaPlan>> Prepare(const SdpaSpec& spec) = 0;
+};
+
+// Starts the library on the context's GPU. kUnavailable, with the reason, when it cannot be.
+using SdpaOpener = std::function<Result<std::unique_ptr<SdpaLibrary>>(const CudaContext& context)>;
+
+}  // namespace gaccd

@@ -1,0 +1,111 @@
+// What can be asked of the real cuDNN without a GPU: whether it has an engine for gaccd's attention
+// on a GPU that is only described. That covers the graph, its strides and masks, the heuristics and
+// the library's own checks; compiling and running need a GPU (tests/gpu).
+#include <cudnn_version.h>
+#include <gtest/gtest.h>
+
+#include "collectives/base/shared_library.h"
+#include "collectives/base/strings.h"
+#include "daemon/device/cuda/cudnn_graph.h"
+#include "tests/unit/base/status_matchers.h"
+
+namespace gaccd {
+namespace {
+
+struct Gpu {
+  const char* name;
+  int compute_capability, multiprocessors, shared_bytes;
+};
+constexpr Gpu kGpus[] = {
+    {"A100", 80, 108, 166'912}, {"H100", 90, 132, 232'448}, {"B200", 100, 148, 232'448}};
+
+// As cuDNN describes a GPU; what is the same on all of these is an H100's.
+std::string Description(const Gpu& gpu) {
+  return StrCat(
+      R"({"maxGridSize":[2147483647,65535,65535],"maxBlockSize":[1024,1024,64],)",
+      R"("regsPerBlock":65536,"multiProcessorCount":)", gpu.multiprocessors,
+      R"(,"warpSize":32,"maxSharedMemoryPerBlock":49152,)", R"("maxSharedMemoryPerBlockOptin":)",
+      gpu.shared_bytes, R"(,"reservedSharedMemoryPerBlock":1024,"maxRegistersPerSM":65536,)",
+      R"("maxCtasPerSM":32,"maxThreadsPerBlock":1024,"maxThreadsPerSM":2048,)",
+      R"("pciDeviceId":0,"isTccDriver":0,"supportCoopLaunch":1,)",
+      R"("totalGlobalMem":84000000000,"smClockRateKHz":1980000,)",
+      R"("memClockRateKHz":2619000,"l2CacheSize":52428800,"cudaDeviceId":0,)", R"("deviceVer":)",
+      10 * gpu.compute_capability, R"(,"driverVer":13000,"deviceName":")", gpu.name, R"("})");
+}
+
+class RealCudnn : public testing::Test {
+ protected:
+  void SetUp() override {
+    const Result<const CudnnApi*> loaded = LoadCudnn();
+    if (!loaded.ok()) GTEST_SKIP() << loaded.status().message();
+    api_ = *loaded;
+    // cuDNN loads the driver to see whether a kernel could be compiled. Without one, that of the
+    // toolkit for linking will do: it has the same name, and answers every call by an error.
+    if (SharedLibrary::Open("libcuda.so.1").ok()) return;
+    const Status stub = SharedLibrary::Open(GACCD_CUDA_STUB).status();
+    if (!stub.ok()) GTEST_SKIP() << "neither a driver nor the toolkit's: " << stub.message();
+  }
+
+  Status Ask(const Gpu& gpu, const SdpaSpec& spec) {
+    const CudnnTarget target{.handle = nullptr,
+                             .device = Description(gpu),
+                             .compute_capability = gpu.compute_capability};
+    return CudnnGraph::Create(*api_, target, spec).status();
+  }
+
+  const CudnnApi* api_ = nullptr;
+};
+
+SdpaSpec SpecOf(std::int64_t length, std::int64_t width, bool packed = true) {
+  return {.sequences = 3,
+          .heads = 2,
+          .length = length,
+          .width = width,
+          .step = (packed ? 3 : 1) * 2 * width};
+}
+
+TEST_F(RealCudnn, HasAnEngineForEveryAttention) {
+  for (const Gpu& gpu : kGpus) {
+    for (unsigned bits = 0; bits < 16; ++bits) {
+      const auto bit = [&](unsigned i) { return ((bits >> i) & 1U) != 0; };
+      SdpaSpec spec = SpecOf(bit(0) ? 77 : 1024, bit(0) ? 8 : 64, /*packed=*/!bit(0));
+      spec.causal = bit(1);
+      spec.lengths = bit(2);
+      spec.backward = bit(3);
+      const Status status = Ask(gpu, spec);
+      EXPECT_TRUE(status.ok()) << gpu.name << ": " << status.message();
+    }
+  }
+}
+
+TEST_F(RealCudnn, SaysWhyItHasNone) {
+  EXPECT_THAT(Ask(kGpus[1], SpecOf(64, 20)),
+              IsError(ErrorKind::kUnavailable, "hidden_dim should be multiple of 8"));
+  SdpaSpec one_row = SpecOf(1, 64);
+  one_row.backward = true;
+  EXPECT_THAT(Ask(kGpus[1], one_row),
+              IsError(ErrorKind::kUnavailable, "gradient of attention of 3"));
+  EXPECT_THAT(Ask({"unknown", 0, 0, 0}, SpecOf(64, 64)), HasKind(ErrorKind::kUnavailable));
+}
+
+TEST(CudnnVersion, OlderOrOfAnotherMajorIsRefusedWithBothVersions) {
+  EXPECT_TRUE(CheckCudnnVersion(CUDNN_VERSION).ok());
+  EXPECT_TRUE(CheckCudnnVersion(kOldestCudnn).ok());
+  EXPECT_TRUE(CheckCudnnVersion(92500).ok());
+  EXPECT_THAT(CheckCudnnVersion(91700),
+              IsError(ErrorKind::kUnavailable, "cuDNN: expected 9.18.0 or newer, found 9.17.0"));
+  EXPECT_THAT(CheckCudnnVersion(100100),
+              IsError(ErrorKind::kUnavailable, "cuDNN: expected 9.x, found 10.1.0"));
+}
+
+TEST(SdpaSpec, OneThatContradictsItselfIsRefused) {
+  EXPECT_TRUE(Check(SpecOf(8, 8)).ok());
+  EXPECT_TRUE(Check(SpecOf(8, 8, false)).ok());
+  SdpaSpec spec = SpecOf(8, 8);
+  spec.step = 40;
+  EXPECT_THAT(Check(spec), IsError(ErrorKind::kInternal, "distance of 16 or 48, found 40"));
+  EXPECT_THAT(Check(SpecOf(0, 8)), HasKind(ErrorKind::kInternal));
+}
+
+}  // namespace
+}  // namespace gaccd
