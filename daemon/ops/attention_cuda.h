@@ -31,4 +31,14 @@ Status EnqueueAttentionGradient(const KernelStream& on, DType dtype, const Atten
                                 const AttentionParts<const void*>& in, const std::int32_t* lengths,
                                 const AttentionParts<void*>& out, float* scratch);
 
+// Around attention by a library (sdpa.h), which wants lengths in their range and leaves anything
+// behind them: known[b] = lengths[b], or what it counts as; then zeros in the bf16 rows
+// [B T, columns] and in lse [B, H, T] from there on.
+Status EnqueueKnownLengths(const KernelStream& on, const AttentionSize& size,
+                           const std::int32_t* lengths, std::int32_t* known);
+Status EnqueueClearRows(const KernelStream& on, const AttentionSize& size,
+                        const std::int32_t* known, std::int64_t columns, void* rows);
+Status EnqueueClearSums(const KernelStream& on, const AttentionSize& size,
+                        const std::int32_t* known, float* lse);
+
 }  // namespace gaccd

@@ -1,6 +1,10 @@
-// The makers of the kernels of attention_cuda.h.
+// The makers of the kernels of attention: f32 by the kernels of attention_cuda.h, the reference;
+// bf16 by the library of the context, if there is one and it takes the sizes.
+#include <algorithm>
 #include <span>
+#include <utility>
 
+#include "daemon/device/cuda/sdpa.h"
 #include "daemon/ops/attention.h"
 #include "daemon/ops/attention_cuda.h"
 #include "daemon/ops/call_kernel.h"
@@ -10,6 +14,7 @@ namespace gaccd {
 namespace {
 
 using Call = CallKernel::Call;
+using PlanPointer = std::unique_ptr<SdpaPlan>;
 
 // y: what has the shape of the output.
 AttentionSize SizeOf(const AttentionOptions& options, const ValueSpec& y, const ValueSpec& q) {
@@ -36,12 +41,109 @@ const std::int32_t* LengthsOf(std::span<void* const> inputs) {
                                             : nullptr;
 }
 
+// What the library is asked for. inputs: those of Attention.
+SdpaSpec SpecOf(const AttentionSize& size, std::size_t inputs, bool backward) {
+  return {.backward = backward,
+          .sequences = size.sequences,
+          .heads = size.heads,
+          .length = size.length,
+          .width = size.width,
+          .step = size.step,
+          .causal = size.causal,
+          .lengths = HasAttentionLengths(inputs)};
+}
+
+// The library's plan; null, with a note where there is a library, when an own kernel has to do it.
+Result<PlanPointer> PlanFor(const CudaRequest& request, const SdpaSpec& spec) {
+  if (request.dtype() != DType::kBF16 || spec.sequences == 0) return PlanPointer();
+  const auto own_kernel = [&](const Status& why) -> Result<PlanPointer> {
+    if (why.kind() != ErrorKind::kUnavailable) return why;
+    const std::string note = "attention by a kernel of its own: " + why.message();
+    if (std::ranges::find(request.notes, note) == request.notes.end()) {
+      request.notes.push_back(note);
+    }
+    return PlanPointer();
+  };
+  const Result<SdpaLibrary*> library = request.context.sdpa();
+  if (!library.ok()) return own_kernel(library.status());
+  if (*library == nullptr) return PlanPointer();
+  Result<PlanPointer> plan = (*library)->Prepare(spec);
+  return plan.ok() ? std::move(plan) : own_kernel(plan.status());
+}
+
+// Attention or its gradient by the library. Scratch: its workspace, then the lengths.
+class LibraryKernel : public Kernel {
+ public:
+  LibraryKernel(PlanPointer plan, const KernelStream& on, const AttentionSize& size, bool backward)
+      : plan_(std::move(plan)), on_(on), size_(size), backward_(backward) {}
+
+  [[nodiscard]] std::int64_t scratch_bytes() const override {
+    return LengthsOffset() + size_.sequences * static_cast<std::int64_t>(sizeof(std::int32_t));
+  }
+  void Bind(const Operands& operands) override {
+    std::span<void* const> forward = operands.inputs;
+    if (backward_) forward = forward.subspan(3);
+    lengths_ = LengthsOf(forward);
+    known_ =
+        reinterpret_cast<std::int32_t*>(static_cast<char*>(operands.scratch) + LengthsOffset());
+    const bool packed = IsPackedAttention(forward.size());
+    const auto in = PartsOf<const void*>(forward, packed, size_, DType::kBF16);
+    pointers_ = {.q = in.q, .k = in.k, .v = in.v, .lengths = known_};
+    rows_.assign(operands.outputs.begin(), operands.outputs.end());
+    if (backward_) {
+      const auto out = PartsOf<void*>(operands.outputs, packed, size_, DType::kBF16);
+      pointers_.dy = operands.inputs[0];
+      pointers_.y = operands.inputs[1];
+      pointers_.lse = static_cast<float*>(operands.inputs[2]);
+      pointers_.dq = out.q;
+      pointers_.dk = out.k;
+      pointers_.dv = out.v;
+    } else {
+      pointers_.y = operands.outputs[0];
+      pointers_.lse = operands.out<float>(1);
+      rows_.pop_back();
+    }
+    plan_->Bind(pointers_, operands.scratch);
+  }
+  Status Run(OutputMask) override {
+    if (lengths_ == nullptr) return plan_->Run();
+    GACCD_RETURN_IF_ERROR(EnqueueKnownLengths(on_, size_, lengths_, known_));
+    GACCD_RETURN_IF_ERROR(plan_->Run());
+    const std::int64_t columns = backward_ ? size_.step : size_.heads * size_.width;
+    for (void* const rows : rows_) {
+      GACCD_RETURN_IF_ERROR(EnqueueClearRows(on_, size_, known_, columns, rows));
+    }
+    return backward_ ? Status::Ok() : EnqueueClearSums(on_, size_, known_, pointers_.lse);
+  }
+
+ private:
+  [[nodiscard]] std::int64_t LengthsOffset() const {
+    constexpr std::int64_t kAlignment = 16;
+    return (plan_->workspace_bytes() + kAlignment - 1) / kAlignment * kAlignment;
+  }
+
+  PlanPointer plan_;
+  KernelStream on_;
+  AttentionSize size_;
+  bool backward_;
+  const std::int32_t* lengths_ = nullptr;
+  std::int32_t* known_ = nullptr;
+  SdpaPointers pointers_;
+  std::vector<void*> rows_;  // written, bf16
+};
+
 }  // namespace
 
 KernelResult MakeAttentionCuda(const CudaRequest& request) {
   const auto& options = static_cast<const Attention&>(request.function).options();
   const AttentionSize size = SizeOf(options, request.outputs[0], request.inputs[0]);
   GACCD_RETURN_IF_ERROR(CheckAttentionOnGpu(request.function, request.inputs));
+  GACCD_ASSIGN_OR_RETURN(PlanPointer plan,
+                         PlanFor(request, SpecOf(size, request.inputs.size(), false)));
+  if (plan != nullptr) {
+    return std::unique_ptr<Kernel>(
+        std::make_unique<LibraryKernel>(std::move(plan), request.on, size, /*backward=*/false));
+  }
   return std::unique_ptr<Kernel>(std::make_unique<CallKernel>(
       request, [on = request.on, dtype = request.dtype(), size](const Call& c) {
         const bool packed = IsPackedAttention(c.inputs.size());
@@ -54,6 +156,12 @@ KernelResult MakeAttentionCuda(const CudaRequest& request) {
 KernelResult MakeAttentionGradientCuda(const CudaRequest& request) {
   const auto& options = static_cast<const AttentionGradient&>(request.function).options();
   const AttentionSize size = SizeOf(options, request.inputs[0], request.inputs[3]);
+  GACCD_ASSIGN_OR_RETURN(PlanPointer plan,
+                         PlanFor(request, SpecOf(size, request.inputs.size() - 3, true)));
+  if (plan != nullptr) {
+    return std::unique_ptr<Kernel>(
+        std::make_unique<LibraryKernel>(std::move(plan), request.on, size, /*backward=*/true));
+  }
   return std::unique_ptr<Kernel>(std::make_unique<CallKernel>(
       request,
       [on = request.on, dtype = request.dtype(), size](const Call& c) {

@@ -7,12 +7,14 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "daemon/device/cuda/cudnn_plan.h"
 #include "tests/gpu/gpu_test.h"
 #include "tests/sources.h"
 
 namespace gaccd {
 const CublasLtApi* CublasLtOfTest() { return nullptr; }
 const NcclApi* NcclOfTest() { return nullptr; }
+Result<SdpaOpener> SdpaOfTest() { return FindCudnn(); }
 }  // namespace gaccd
 
 namespace {

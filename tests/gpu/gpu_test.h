@@ -7,12 +7,15 @@
 
 #include "collectives/comm/nccl_api.h"
 #include "daemon/device/cuda/cublaslt_api.h"
+#include "daemon/device/cuda/sdpa.h"
 
 namespace gaccd {
 
 // null: the library of this machine.
 [[nodiscard]] const CublasLtApi* CublasLtOfTest();
 [[nodiscard]] const NcclApi* NcclOfTest();
+// The library of attention in bf16. kUnavailable, with the reason, where there is none.
+[[nodiscard]] Result<SdpaOpener> SdpaOfTest();
 
 // |found - expected| / |expected|, over all elements; NaN when any element is.
 [[nodiscard]] double RelativeDifference(std::span<const float> found,

@@ -8,7 +8,7 @@
 
 namespace gaccd {
 
-std::unique_ptr<CudaContext> MakeTestContext() {
+std::unique_ptr<CudaContext> MakeTestContext(const SdpaOpener& sdpa) {
   const CublasLtApi* api = CublasLtOfTest();
   if (api == nullptr) {
     auto loaded = LoadCublasLt();
@@ -16,14 +16,15 @@ std::unique_ptr<CudaContext> MakeTestContext() {
     if (!loaded.ok()) return nullptr;
     api = *loaded;
   }
-  auto context = CudaContext::Create({.numerics = {.deterministic = true}, .cublaslt = api});
+  auto context =
+      CudaContext::Create({.numerics = {.deterministic = true}, .cublaslt = api, .sdpa = sdpa});
   EXPECT_TRUE(context.ok()) << context.status().message();
   return context.ok() ? std::move(*context) : nullptr;
 }
 
 GpuBench::GpuBench(Graph graph, const FlatLayout& layout, std::span<const float> parameters,
                    const Options& options)
-    : context_(MakeTestContext()) {
+    : context_(MakeTestContext(options.sdpa)) {
   Prepare(std::move(graph), layout, parameters, options);
 }
 

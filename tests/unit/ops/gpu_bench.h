@@ -16,14 +16,16 @@
 
 namespace gaccd {
 
-// The context of a test: deterministic, so that nothing is timed.
-std::unique_ptr<CudaContext> MakeTestContext();
+// The context of a test: deterministic, so that nothing is timed. sdpa: the library of attention;
+// null: attention by own kernels.
+std::unique_ptr<CudaContext> MakeTestContext(const SdpaOpener& sdpa = nullptr);
 
 class GpuBench {
  public:
   struct Options {
     bool fuse = true;
     bool bf16_copy = false;  // of the parameters, as the optimiser keeps it
+    SdpaOpener sdpa = nullptr;
   };
   // Fails the test when a kernel cannot be made.
   GpuBench(Graph graph, const FlatLayout& layout, std::span<const float> parameters,

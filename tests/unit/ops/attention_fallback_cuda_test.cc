@@ -1,0 +1,99 @@
+// Which kernel computes attention: the library only in bf16 and only where it can, else gaccd's
+// own. Only the stand-in's library can refuse, and counts.
+#include <gmock/gmock.h>
+
+#include "daemon/autograd/simplify.h"
+#include "daemon/ops/attention.h"
+#include "daemon/ops/cuda_kernels.h"
+#include "tests/standin/sdpa_standin.h"
+#include "tests/unit/engine/sequence_cases.h"
+#include "tests/unit/ops/gpu_bench.h"
+
+namespace gaccd {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class AttentionFallback : public testing::Test {
+ protected:
+  void TearDown() override { standin::SetSdpa(); }
+
+  // The notes of two equal layers and of their gradients.
+  static std::vector<std::string> NotesOf(DType dtype, const standin::SdpaOptions& options,
+                                          const SdpaOpener& opener = &standin::OpenSdpa) {
+    standin::SetSdpa(options);
+    const auto context = MakeTestContext(opener);
+    std::vector<std::string> notes;
+    const auto kernels = MakeCudaKernels(*context, &notes);
+    const AttentionOptions attention{.heads = 2, .length = 10};
+    const ValueSpec qkv{{20, 48}, dtype};
+    const ValueSpec y{{20, 16}, dtype};
+    const std::vector<ValueSpec> outputs = {y, {{2, 2, 10}, DType::kF32}};
+    const std::vector<ValueSpec> backward = {y, y, outputs[1], qkv};
+    const std::vector<const float*> none(4);
+    for (int layer = 0; layer < 2; ++layer) {
+      const auto forward =
+          kernels->Make({Attention(attention), {&qkv, 1}, outputs, std::span(none).first(1)});
+      EXPECT_TRUE(forward.ok()) << forward.status().message();
+      const auto gradient =
+          kernels->Make({AttentionGradient(attention), backward, {&qkv, 1}, none});
+      EXPECT_TRUE(gradient.ok()) << gradient.status().message();
+    }
+    return notes;
+  }
+};
+
+TEST_F(AttentionFallback, TheLibraryIsForBf16) {
+  EXPECT_THAT(NotesOf(DType::kBF16, {}), IsEmpty());
+  EXPECT_EQ(standin::CountSdpa().plans, 4);
+  EXPECT_THAT(NotesOf(DType::kF32, {}), IsEmpty());
+  EXPECT_EQ(standin::CountSdpa().plans, 0);
+}
+
+TEST_F(AttentionFallback, WithoutALibraryNobodyIsAsked) {
+  EXPECT_THAT(NotesOf(DType::kBF16, {}, nullptr), IsEmpty());
+  EXPECT_EQ(standin::CountSdpa().plans, 0);
+}
+
+TEST_F(AttentionFallback, OneThatDoesNotStartIsNotedOnce) {
+  EXPECT_THAT(NotesOf(DType::kBF16, {.does_not_start = "no memory for a handle"}),
+              ElementsAre("attention by a kernel of its own: no memory for a handle"));
+  EXPECT_EQ(standin::CountSdpa().plans, 0);
+}
+
+TEST_F(AttentionFallback, OneThatRefusesIsNotedOnce) {
+  EXPECT_THAT(NotesOf(DType::kBF16, {.refuses_backward = true}),
+              ElementsAre(AllOf(HasSubstr("gradient of attention of 2 sequences of 10 rows"),
+                                HasSubstr("no engine"))));
+  EXPECT_EQ(standin::CountSdpa().plans, 2);
+}
+
+// The library's y and sums are what the own gradient kernel takes.
+TEST_F(AttentionFallback, TheGradientMayBeTheOwnKernels) {
+  for (const GraphCase& test_case : SequenceCases()) {
+    if (!std::string_view(test_case.name).starts_with("attention")) continue;
+    SCOPED_TRACE(test_case.name);
+    GraphBench host;
+    host.PrepareTraining(test_case.record(host, {20, 1, 8}));
+    host.Run();
+    for (const bool refuses : {false, true}) {
+      standin::SetSdpa({.refuses_backward = refuses});
+      GraphBench half;
+      half.RecordTraining(test_case.record(half, {20, 1, 8, DType::kBF16}));
+      Simplify(half.graph());
+      GpuBench gpu(half, {.bf16_copy = true, .sdpa = &standin::OpenSdpa});
+      ASSERT_FALSE(HasFatalFailure());
+      EXPECT_EQ(gpu.notes().size(), refuses ? 1U : 0U);
+      gpu.Run();
+      EXPECT_EQ(standin::CountSdpa().ran, refuses ? 1 : 2);
+      EXPECT_NEAR(gpu.Output<double>(half.objective_id()) / host.objective(), 1, 1e-2);
+      EXPECT_LT(gpu.ErrorOfGradients(host), 2e-2);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gaccd
