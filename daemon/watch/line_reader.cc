@@ -16,7 +16,9 @@ std::optional<std::string_view> LineReader::Next() {
       continue;
     }
     const std::size_t begin = std::exchange(begin_, end + 1);
-    if (!std::exchange(skips_, false)) return std::string_view(buffer_).substr(begin, end - begin);
+    if (std::exchange(skips_, false)) continue;
+    if (end - begin <= kMostBytes) return std::string_view(buffer_).substr(begin, end - begin);
+    ++too_long_;
   }
 }
 

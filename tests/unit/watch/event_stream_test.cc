@@ -177,6 +177,18 @@ TEST(EventStream, GoesOnWithWhatIsWrittenLater) {
               ElementsAre("000-812 step@02", "000-812 failure@03", "001-812 run_start@09"));
 }
 
+TEST(EventStream, ALineThatIsTooLongIsPassedOverWhateverAPieceHolds) {
+  for (const std::size_t piece : {std::size_t{1'000}, 3 * LineReader::kMostBytes}) {
+    const TempFolder folder;
+    const std::string most(LineReader::kMostBytes, 'x');
+    LineReader lines(folder.Write("a", "one\n" + most + "x\n" + most + "\ntwo\n"), piece);
+    EXPECT_EQ(lines.Next(), "one");
+    EXPECT_EQ(lines.Next(), most);
+    EXPECT_EQ(lines.Next(), "two");
+    EXPECT_EQ(lines.too_long(), 1);
+  }
+}
+
 TEST(EventStream, ALineMayEndAtAnyByteOfAPiece) {
   for (std::size_t piece = 1; piece < 40; ++piece) {
     const TempFolder folder;
