@@ -6,9 +6,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "collectives/base/strings.h"
 #include "daemon/config/arguments.h"
+#include "daemon/config/spelled.h"
 #include "proto/field.pb.h"
 
 namespace gaccd {
@@ -346,10 +350,6 @@ Status SetField(Message& root, std::string_view path, std::string_view text, Lis
   }
 }
 
-bool TakesValue(const Message& message, const FieldDescriptor& field) {
-  return ValueProblem(message, field).first.empty();
-}
-
 std::vector<NamedField> LeafFields(const Descriptor& type) {
   std::vector<NamedField> leaves;
   AppendLeaves(type, "", 0, leaves);
@@ -390,12 +390,6 @@ std::string DefaultText(const FieldDescriptor& field) {
     default:
       return field.default_value_string();
   }
-}
-
-std::string Spelled(std::string_view name) {
-  std::string text(name);
-  for (char& c : text) c = c == '_' ? '-' : c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-  return text;
 }
 
 }  // namespace gaccd

@@ -164,7 +164,7 @@ Result<Flags> ParseFlags(std::span<const char* const> args, const Environment& e
     const std::string spelled = StrCat(flag.where, "--", flag.name, between, flag.value);
     GACCD_RETURN_IF_ERROR(Store(flag, spelled, message, flags).WithContext(spelled));
   }
-  ReadFlags(message, flags);
+  static_cast<FlagsSpec&>(flags) = FromProto(message);
   if (help) {
     if (!given.words.empty() && flags.verb != Verb::kHelp) flags.help_topic = flags.verb;
     flags.verb = Verb::kHelp;

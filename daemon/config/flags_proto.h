@@ -14,10 +14,6 @@ class FieldDescriptor;
 
 namespace gaccd {
 
-namespace proto {
-class Flags;
-}
-
 struct FlagRow {
   std::string name;  // "micro-batch"
   const google::protobuf::FieldDescriptor* field;
@@ -31,10 +27,6 @@ struct FlagRow {
 [[nodiscard]] const std::vector<FlagRow>& FlagTable();
 // nullptr: there is none.
 [[nodiscard]] const FlagRow* FindFlag(std::string_view name);
-
-// Those members of Flags that are fields of proto::Flags.
-void ReadFlags(proto::Flags message, Flags& flags);
-[[nodiscard]] proto::Flags FlagsToProto(Flags flags);
 
 // "name: value" of every flag on which ranks must agree, as text proto.
 [[nodiscard]] std::string SharedFlagsText(const Flags& flags);

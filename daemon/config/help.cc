@@ -86,7 +86,7 @@ std::string FlagEntry(const FlagRow& row) {
   const bool choice = row.field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM;
   std::string text = choice ? RangeText(*row.field) : "";
   std::string help = RuleOf(*row.field).help();
-  if (const std::string given = DefaultText(*row.field); !given.empty()) {
+  if (const std::string given = DefaultText(*row.field); !given.empty() && !row.is_bool()) {
     help += StrCat(" (default ", given, ")");
   }
   text += StrCat(text.empty() ? "" : ": ", help);

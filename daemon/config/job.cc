@@ -1,39 +1,21 @@
 #include "daemon/config/job.h"
 
+#include <variant>
+
+#include "collectives/base/overloaded.h"
+
 namespace gaccd {
 
-std::string_view Name(LastCycle policy) {
-  switch (policy) {
-    case LastCycle::kUpdate:
-      return "update";
-    case LastCycle::kCarry:
-      return "carry";
-    case LastCycle::kDrop:
-      return "drop";
-  }
-  return "?";
+LossKind KindOf(const LossSpec& loss) {
+  return std::visit(
+      Overloaded{[](const SoftmaxCrossEntropySpec&) { return LossKind::kSoftmaxCrossEntropy; },
+                 [](const MeanSquaredErrorSpec&) { return LossKind::kMeanSquaredError; },
+                 [](const ContrastiveSpec&) { return LossKind::kContrastive; }},
+      loss);
 }
 
-std::string_view Name(Device device) {
-  switch (device) {
-    case Device::kAuto:
-      return "auto";
-    case Device::kCpu:
-      return "cpu";
-    case Device::kCuda:
-      return "cuda";
-  }
-  return "?";
-}
-
-std::string_view Name(Precision precision) {
-  switch (precision) {
-    case Precision::kF32:
-      return "f32";
-    case Precision::kBF16:
-      return "bf16";
-  }
-  return "?";
+Numerics NumericsOf(const JobSpec& job) {
+  return {.precision = job.precision, .tf32 = job.tf32, .deterministic = job.deterministic};
 }
 
 }  // namespace gaccd

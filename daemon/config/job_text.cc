@@ -22,7 +22,6 @@
 #include "daemon/config/arguments.h"
 #include "daemon/config/fields.h"
 #include "daemon/config/flags_proto.h"
-#include "daemon/config/job_proto.h"
 #include "proto/job.pb.h"
 
 namespace gaccd {
@@ -74,27 +73,27 @@ class FirstError : public google::protobuf::io::ErrorCollector {
 
 // 0: the targets are vectors, or there are none.
 std::int64_t Classes(const SourceSpec& source) {
-  return std::visit(Overloaded{[](const IdxSource& idx) { return idx.classes; },
-                               [](const NpySource& npy) { return npy.classes; },
-                               [](const SyntheticSource&) { return std::int64_t{0}; },
-                               [](const TokensSource& tokens) {
-                                 if (tokens.labels.empty()) return std::int64_t{0};
+  return std::visit(Overloaded{[](const IdxSpec& idx) { return idx.classes; },
+                               [](const NpySpec& npy) { return npy.classes; },
+                               [](const SyntheticSpec&) { return std::int64_t{0}; },
+                               [](const TokensSpec& tokens) {
+                                 if (!tokens.labels) return std::int64_t{0};
                                  return tokens.classes > 0 ? tokens.classes : tokens.vocabulary;
                                },
-                               [](const StreamSource& stream) { return stream.vocabulary; },
-                               [](const ArraysSource&) { return std::int64_t{0}; }},
+                               [](const StreamSpec& stream) { return stream.vocabulary; },
+                               [](const ArraysSpec&) { return std::int64_t{0}; }},
                     source);
 }
 
 Status Bad(const std::string& message) { return {ErrorKind::kConfig, message}; }
 
-Status CheckLossFitsSource(LossKind loss, const SourceSpec& source, std::string_view field) {
+Status CheckLossFitsSource(const LossSpec& loss, const SourceSpec& source, std::string_view field) {
   const bool labels = Classes(source) > 0;
-  if (loss == LossKind::kSoftmaxCrossEntropy && !labels) {
+  if (std::holds_alternative<SoftmaxCrossEntropySpec>(loss) && !labels) {
     return Bad(StrCat("model.loss: softmax_cross_entropy needs labels, but ", field,
                       " has no labels (classes 0)"));
   }
-  if (loss == LossKind::kMeanSquaredError && labels) {
+  if (std::holds_alternative<MeanSquaredErrorSpec>(loss) && labels) {
     return Bad(StrCat("model.loss: mean_squared_error needs vectors as targets, but ", field,
                       " has labels (classes ", Classes(source), ")"));
   }
@@ -115,7 +114,7 @@ Status CheckLayerNames(std::span<const LayerSpec> layers, std::string_view where
 // does not have.
 Status CheckContrastive(const Job& job) {
   const bool dual = std::holds_alternative<DualEncoderSpec>(job.model.architecture);
-  const bool contrastive = job.model.loss == LossKind::kContrastive;
+  const bool contrastive = std::holds_alternative<ContrastiveSpec>(job.model.loss);
   if (dual != contrastive) {
     return Bad(dual ? "model.loss: dual_encoder needs contrastive, found another loss"
                     : "model.loss: contrastive needs dual_encoder, found another model");
@@ -133,7 +132,7 @@ Status CheckContrastive(const Job& job) {
 Status CheckDualEncoder(const DualEncoderSpec& dual) {
   for (const TowerSpec* tower : {&dual.a, &dual.b}) {
     GACCD_RETURN_IF_ERROR(CheckLayerNames(
-        tower->layers, tower == &dual.a ? "model.dual_encoder.a" : "model.dual_encoder.b"));
+        tower->layer, tower == &dual.a ? "model.dual_encoder.a" : "model.dual_encoder.b"));
   }
   if (dual.max_scale == 0 || dual.temperature * dual.max_scale >= 1) return {};
   return Bad(StrCat("model.dual_encoder.max_scale: expected at least 1 / temperature = ",
@@ -146,8 +145,8 @@ Status CheckWidthOfHeads(std::string_view field, std::int64_t width, std::int64_
 }
 
 Status CheckOneArchitecture(const ModelSpec& model) {
-  const bool has_layers = !model.layers.empty();
-  if (has_layers == std::holds_alternative<LayersSpec>(model.architecture)) return {};
+  const bool has_layers = !model.layer.empty();
+  if (has_layers == std::holds_alternative<std::monostate>(model.architecture)) return {};
   return Bad(has_layers
                  ? "model: has layers and an architecture, expected one of them"
                  : "model.layer: is required, at least one, or mlp, gpt, bert or dual_encoder");
@@ -172,7 +171,7 @@ Status CheckArchitecture(const ModelSpec& model) {
 // What one field alone cannot show.
 Status CheckWholeJob(const Job& job) {
   GACCD_RETURN_IF_ERROR(CheckArchitecture(job.model));
-  GACCD_RETURN_IF_ERROR(CheckLayerNames(job.model.layers, "model"));
+  GACCD_RETURN_IF_ERROR(CheckLayerNames(job.model.layer, "model"));
   GACCD_RETURN_IF_ERROR(CheckContrastive(job));
   const auto* sgd = std::get_if<SgdSpec>(&job.optimizer.kind);
   if (sgd != nullptr && sgd->nesterov && sgd->momentum == 0) {
@@ -189,7 +188,8 @@ Status CheckWholeJob(const Job& job) {
   if (job.epochs == 0 && job.max_updates == 0) {
     return Bad("epochs: 0 means no end, so max_updates must be at least 1, found 0");
   }
-  return job.device == Device::kCpu ? CheckNumericsOfCpu(job.numerics, "device is cpu") : Status();
+  return job.device == Device::kCpu ? CheckNumericsOfCpu(NumericsOf(job), "device is cpu")
+                                    : Status();
 }
 
 }  // namespace
@@ -224,7 +224,12 @@ Result<Job> ParseJobText(std::string_view text, std::string_view file_name) {
   if (!parsed) return refuse(": ", "is not a job text");
 
   GACCD_RETURN_IF_ERROR(CheckFields(message).WithContext(file_name));
-  Job job = JobFromProto(message);
+  const proto::Batch& batch = message.batch();
+  Job job{FromProto(message),
+          "",
+          {.micro = batch.has_micro(),
+           .rounding = batch.has_rounding(),
+           .lr_rule = batch.has_lr_rule()}};
   GACCD_RETURN_IF_ERROR(CheckOneArchitecture(job.model).WithContext(file_name));
   GACCD_RETURN_IF_ERROR(CheckWholeJob(job).WithContext(file_name));
   return job;
@@ -233,35 +238,33 @@ Result<Job> ParseJobText(std::string_view text, std::string_view file_name) {
 Result<Job> LoadJob(const std::string& path) {
   GACCD_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, ErrorKind::kConfig));
   GACCD_ASSIGN_OR_RETURN(Job job, ParseJobText(text, path));
-  job.data.job_folder = FolderOf(path);
+  job.folder = FolderOf(path);
   return job;
 }
 
 Result<Job> OverlayFlags(Job job, const Flags& flags) {
-  proto::Job message = JobToProto(job);
+  proto::Job message = ToProto(job);
   for (const JobField& field : flags.job_fields) {
     GACCD_RETURN_IF_ERROR(SetField(message, field.path, field.value, ListElement::kMustExist)
                               .WithContext(field.given));
   }
   // Without a job text there are only flags and defaults, and no model.
   if (!job.name.empty()) GACCD_RETURN_IF_ERROR(CheckFields(message));
-  Job changed = JobFromProto(message);
-  changed.data.job_folder = job.data.job_folder;
-  changed.batch.given = job.batch.given;
+  Job changed{FromProto(message), job.folder, job.given};
   GACCD_RETURN_IF_ERROR(CheckWholeJob(changed));
   return changed;
 }
 
 Result<PlanRequest> ToPlanRequest(const BatchSpec& batch, std::int64_t nodes,
                                   std::int64_t gpus_per_node) {
-  if (batch.target == 0) {
+  if (!batch.target) {
     return Status(ErrorKind::kUsage,
                   "the target batch is missing: give --target-batch=N, or batch.target in the job");
   }
   return PlanRequest{.nodes = nodes,
                      .gpus_per_node = gpus_per_node,
                      .micro_batch = batch.micro,
-                     .target_batch = batch.target,
+                     .target_batch = *batch.target,
                      .rounding = batch.rounding,
                      .lr_rule = batch.lr_rule,
                      .reference_batch = batch.reference};
@@ -270,8 +273,8 @@ Result<PlanRequest> ToPlanRequest(const BatchSpec& batch, std::int64_t nodes,
 std::string JobDifferences(Job was, const Job& now) {
   was.name = now.name;
   was.log_every = now.log_every;
-  const proto::Job before = JobToProto(std::move(was));
-  const proto::Job after = JobToProto(now);
+  const proto::Job before = ToProto(was);
+  const proto::Job after = ToProto(now);
   std::string lines;
   google::protobuf::util::MessageDifferencer differencer;
   differencer.ReportDifferencesToString(&lines);
@@ -288,7 +291,7 @@ std::string JobDifferences(Job was, const Job& now) {
 
 std::string JobText(const Job& job) {
   std::string text;
-  google::protobuf::TextFormat::PrintToString(JobToProto(job), &text);
+  google::protobuf::TextFormat::PrintToString(ToProto(job), &text);
   return "# proto-file: proto/job.proto\n# proto-message: gaccd.proto.Job\n\n" + text;
 }
 

@@ -16,10 +16,10 @@ namespace gaccd {
 // Errors are kConfig and begin with "file:line:column: " for the syntax and unknown fields, and
 // with "file: field.path: " for a value, which is quoted. The text is at most kMaxTextBytes long;
 // no message of a job holds its own kind, so the schema bounds the depth. A byte-order mark at the
-// start is skipped. batch.target may be missing; then it is 0 and --target-batch must be given.
+// start is skipped. batch.target may be missing; then --target-batch must be given.
 [[nodiscard]] Result<Job> ParseJobText(std::string_view text, std::string_view file_name);
 
-// The same from a file, and data.job_folder. kIo when it cannot be read.
+// The same from a file, with its folder. kIo when it cannot be read.
 [[nodiscard]] Result<Job> LoadJob(const std::string& path);
 
 // The job with what the flags say in place of what it says. kConfig when they contradict; kUsage

@@ -20,7 +20,7 @@ Result<Job> ReadJob(const Flags& flags) {
   return OverlayFlags(std::move(job), flags);
 }
 
-PlanOrigins ReadOrigins(const Flags& flags, const BatchSpec::Given& job) {
+PlanOrigins ReadOrigins(const Flags& flags, const Job::Given& job) {
   const auto cluster = [](const auto& flag) { return flag ? Origin::kGiven : Origin::kDefault; };
   const auto batch = [&flags](std::string_view path, bool in_job) {
     if (SetsJobField(flags, path)) return Origin::kGiven;
@@ -37,7 +37,7 @@ PlanOrigins ReadOrigins(const Flags& flags, const BatchSpec::Given& job) {
 std::string Print(const Plan& plan, const Flags& flags, const Job& job) {
   switch (flags.format) {
     case OutputFormat::kText:
-      return PlanText(plan, ReadOrigins(flags, job.batch.given),
+      return PlanText(plan, ReadOrigins(flags, job.given),
                       job.device == Device::kCuda ? RankKind::kGpu : RankKind::kRank);
     case OutputFormat::kJson:
       return PlanJson(plan) + "\n";

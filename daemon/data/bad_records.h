@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "collectives/base/result.h"
-#include "daemon/config/policies.h"
+#include "daemon/config/flags_spec.h"
 #include "daemon/data/dataset.h"
 
 namespace gaccd {

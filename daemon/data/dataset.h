@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "collectives/base/result.h"
+#include "daemon/config/flags_spec.h"
 #include "daemon/config/job.h"
-#include "daemon/config/policies.h"
 #include "daemon/tensor/sample.h"
 
 namespace gaccd {
@@ -69,8 +69,8 @@ struct TrainingData {
 };
 // Both sets of a job, with one quota: damaged records are replaced in the training data and left
 // out of the evaluation data, so that its mean is over samples that are there. A relative path that
-// does not exist is taken from data.job_folder. kConfig as well when their samples differ in kind.
-Result<TrainingData> OpenTrainingData(const DataSpec& data, const BadRecordRules& rules = {},
+// does not exist is taken from the job's folder. kConfig as well when their samples differ in kind.
+Result<TrainingData> OpenTrainingData(const Job& job, const BadRecordRules& rules = {},
                                       NodeShare* share = nullptr);
 
 }  // namespace gaccd

@@ -20,7 +20,7 @@
 namespace gaccd {
 namespace {
 
-Result<std::unique_ptr<Dataset>> Open(const IdxSource& source, const NormalizeSpec& normalize,
+Result<std::unique_ptr<Dataset>> Open(const IdxSpec& source, const NormalizeSpec& normalize,
                                       const BadRecordRules& rules, NodeShare* share) {
   if (source.classes < 1) {
     return Status(ErrorKind::kConfig,
@@ -32,7 +32,7 @@ Result<std::unique_ptr<Dataset>> Open(const IdxSource& source, const NormalizeSp
                           share);
 }
 
-Result<std::unique_ptr<Dataset>> Open(const NpySource& source, const NormalizeSpec& normalize,
+Result<std::unique_ptr<Dataset>> Open(const NpySpec& source, const NormalizeSpec& normalize,
                                       const BadRecordRules& rules, NodeShare* share) {
   if (source.classes < 0) {
     return Status(ErrorKind::kConfig,
@@ -44,7 +44,7 @@ Result<std::unique_ptr<Dataset>> Open(const NpySource& source, const NormalizeSp
                           share);
 }
 
-Result<std::unique_ptr<Dataset>> Open(const SyntheticSource& source, const NormalizeSpec& normalize,
+Result<std::unique_ptr<Dataset>> Open(const SyntheticSpec& source, const NormalizeSpec& normalize,
                                       const BadRecordRules& /*rules*/, NodeShare* /*share*/) {
   return MakeSynthetic(source, normalize);
 }
@@ -59,13 +59,13 @@ Status CheckNotNormalized(const NormalizeSpec& normalize) {
              normalize.scale, ", ", normalize.mean, " and ", normalize.std)};
 }
 
-Result<std::optional<Array>> LoadIfGiven(const std::string& path) {
-  if (path.empty()) return std::optional<Array>();
-  GACCD_ASSIGN_OR_RETURN(Array array, LoadNpy(path));
+Result<std::optional<Array>> LoadIfGiven(const std::optional<std::string>& path) {
+  if (!path) return std::optional<Array>();
+  GACCD_ASSIGN_OR_RETURN(Array array, LoadNpy(*path));
   return std::optional(std::move(array));
 }
 
-Result<std::unique_ptr<Dataset>> Open(const TokensSource& source, const NormalizeSpec& normalize,
+Result<std::unique_ptr<Dataset>> Open(const TokensSpec& source, const NormalizeSpec& normalize,
                                       const BadRecordRules& rules, NodeShare* share) {
   GACCD_RETURN_IF_ERROR(CheckNotNormalized(normalize));
   TokenArrays arrays;
@@ -80,18 +80,18 @@ Result<std::unique_ptr<Dataset>> Open(const TokensSource& source, const Normaliz
                           rules, share);
 }
 
-Result<std::unique_ptr<Dataset>> Open(const StreamSource& source, const NormalizeSpec& normalize,
+Result<std::unique_ptr<Dataset>> Open(const StreamSpec& source, const NormalizeSpec& normalize,
                                       const BadRecordRules& rules, NodeShare* share) {
   GACCD_RETURN_IF_ERROR(CheckNotNormalized(normalize));
   GACCD_ASSIGN_OR_RETURN(const Array stream, LoadNpy(source.path));
   return MakeStreamDataset(stream, source.length, source.vocabulary, rules, share);
 }
 
-Result<std::unique_ptr<Dataset>> Open(const ArraysSource& source, const NormalizeSpec& normalize,
+Result<std::unique_ptr<Dataset>> Open(const ArraysSpec& source, const NormalizeSpec& normalize,
                                       const BadRecordRules& rules, NodeShare* share) {
   GACCD_RETURN_IF_ERROR(CheckNotNormalized(normalize));
   std::vector<NamedArray> arrays;
-  for (const ArraySpec& spec : source.arrays) {
+  for (const NamedArraySpec& spec : source.array) {
     GACCD_ASSIGN_OR_RETURN(Array array, LoadNpy(spec.path));
     arrays.push_back({spec.name, std::move(array), spec.vocabulary});
   }
@@ -121,28 +121,29 @@ Status Locate(const std::string& job_folder, std::string* path) {
 // The files of a source that are given.
 std::vector<std::string*> FilesOf(SourceSpec& source) {
   using Files = std::vector<std::string*>;
-  Files files = std::visit(
-      Overloaded{
-          [](IdxSource& idx) {
-            return Files{&idx.images, &idx.labels};
-          },
-          [](NpySource& npy) {
-            return Files{&npy.features, &npy.targets};
-          },
-          [](SyntheticSource&) { return Files{}; },
-          [](TokensSource& tokens) {
-            return Files{&tokens.tokens, &tokens.lengths, &tokens.segments, &tokens.labels};
-          },
-          [](StreamSource& stream) { return Files{&stream.path}; },
-          [](ArraysSource& named) {
-            Files paths;
-            for (ArraySpec& array : named.arrays) paths.push_back(&array.path);
-            return paths;
-          },
-      },
-      source);
-  std::erase_if(files, [](const std::string* path) { return path->empty(); });
-  return files;
+  return std::visit(Overloaded{
+                        [](IdxSpec& idx) {
+                          return Files{&idx.images, &idx.labels};
+                        },
+                        [](NpySpec& npy) {
+                          return Files{&npy.features, &npy.targets};
+                        },
+                        [](SyntheticSpec&) { return Files{}; },
+                        [](TokensSpec& tokens) {
+                          Files files{&tokens.tokens};
+                          for (auto* path : {&tokens.lengths, &tokens.segments, &tokens.labels}) {
+                            if (*path) files.push_back(&**path);
+                          }
+                          return files;
+                        },
+                        [](StreamSpec& stream) { return Files{&stream.path}; },
+                        [](ArraysSpec& named) {
+                          Files paths;
+                          for (NamedArraySpec& array : named.array) paths.push_back(&array.path);
+                          return paths;
+                        },
+                    },
+                    source);
 }
 
 Result<SourceSpec> Located(SourceSpec source, const std::string& job_folder) {
@@ -165,16 +166,17 @@ Result<std::unique_ptr<Dataset>> OpenDataset(const SourceSpec& source,
   return std::visit([&](const auto& kind) { return Open(kind, normalize, rules, share); }, source);
 }
 
-Result<TrainingData> OpenTrainingData(const DataSpec& data, const BadRecordRules& rules,
+Result<TrainingData> OpenTrainingData(const Job& job, const BadRecordRules& rules,
                                       NodeShare* share) {
+  const DataSpec& data = job.data;
   TrainingData opened;
-  GACCD_ASSIGN_OR_RETURN(const SourceSpec train, Located(data.train, data.job_folder));
+  GACCD_ASSIGN_OR_RETURN(const SourceSpec train, Located(data.train, job.folder));
   GACCD_ASSIGN_OR_RETURN(opened.train, OpenDataset(train, data.normalize, rules, share));
   if (!data.eval) return opened;
   BadRecordRules eval_rules = rules;
   eval_rules.used += std::ssize(opened.train->bad_records());
   eval_rules.leave_out = true;
-  GACCD_ASSIGN_OR_RETURN(const SourceSpec eval, Located(*data.eval, data.job_folder));
+  GACCD_ASSIGN_OR_RETURN(const SourceSpec eval, Located(*data.eval, job.folder));
   GACCD_ASSIGN_OR_RETURN(opened.eval, OpenDataset(eval, data.normalize, eval_rules, share));
   GACCD_RETURN_IF_ERROR(CheckSameSpec(opened.train->spec(), opened.eval->spec()));
   return opened;

@@ -16,7 +16,7 @@ constexpr float kLargestNormal = 9;  // beyond all that StandardNormal() gives: 
 
 class SyntheticDataset final : public Dataset {
  public:
-  SyntheticDataset(const SyntheticSource& source, Affine affine)
+  SyntheticDataset(const SyntheticSpec& source, Affine affine)
       : source_(source),
         affine_(affine),
         weights_(static_cast<std::size_t>(source.features * source.outputs)) {
@@ -52,7 +52,7 @@ class SyntheticDataset final : public Dataset {
     NormalizeF32(std::as_bytes(x), affine_, x.data());
   }
 
-  SyntheticSource source_;
+  SyntheticSpec source_;
   Affine affine_;
   std::vector<float> weights_;  // [outputs, features]
   SampleSpec spec_;
@@ -60,7 +60,7 @@ class SyntheticDataset final : public Dataset {
 
 }  // namespace
 
-Result<std::unique_ptr<Dataset>> MakeSynthetic(const SyntheticSource& source,
+Result<std::unique_ptr<Dataset>> MakeSynthetic(const SyntheticSpec& source,
                                                const NormalizeSpec& normalize) {
   if (source.samples < 1 || source.features < 1 || source.outputs < 1) {
     return Status(ErrorKind::kConfig,

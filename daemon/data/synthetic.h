@@ -16,7 +16,7 @@ namespace gaccd {
 
 // Errors: kConfig for a count below 1, a noise that is negative or not finite, a W of more than
 // 2^26 elements.
-Result<std::unique_ptr<Dataset>> MakeSynthetic(const SyntheticSource& source,
+Result<std::unique_ptr<Dataset>> MakeSynthetic(const SyntheticSpec& source,
                                                const NormalizeSpec& normalize);
 
 }  // namespace gaccd

@@ -123,13 +123,14 @@ Result<SampleSpec> ExampleSample(const Network& network, LossKind loss) {
 }  // namespace
 
 Result<Model> Model::Make(const ModelSpec& spec, const SampleSpec& sample) {
-  return Make(MakeNetwork(spec), spec.loss, sample);
+  return Make(MakeNetwork(spec), KindOf(spec.loss), sample);
 }
 
 Result<Model> Model::MakeWithoutData(const ModelSpec& spec) {
   std::shared_ptr<const Network> network = MakeNetwork(spec);
-  GACCD_ASSIGN_OR_RETURN(const SampleSpec sample, ExampleSample(*network, spec.loss));
-  return Make(std::move(network), spec.loss, sample);
+  const LossKind loss = KindOf(spec.loss);
+  GACCD_ASSIGN_OR_RETURN(const SampleSpec sample, ExampleSample(*network, loss));
+  return Make(std::move(network), loss, sample);
 }
 
 Result<Model> Model::Make(std::shared_ptr<const Network> network, LossKind loss,

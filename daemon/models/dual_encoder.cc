@@ -17,7 +17,7 @@ constexpr std::string_view kScaleName = "logit_scale";
 DualEncoder::Tower::Tower(const nn::Scope& scope, const TowerSpec& spec, std::int64_t width)
     : Module(scope),
       input_(spec.input),
-      layers_(scope, spec.layers),
+      layers_(scope, spec.layer),
       projection_(scope / "projection", {.in = layers_.widths().out, .out = width, .bias = false}) {
 }
 

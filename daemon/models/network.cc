@@ -16,7 +16,7 @@ std::shared_ptr<const Network> MakeNetwork(const ModelSpec& spec) {
   using Made = std::shared_ptr<const Network>;
   return std::visit(
       Overloaded{
-          [&](const LayersSpec&) -> Made { return std::make_shared<LayerList>(spec.layers); },
+          [&](const std::monostate&) -> Made { return std::make_shared<LayerList>(spec.layer); },
           [&](const MlpSpec& mlp) -> Made { return std::make_shared<LayerList>(LayersOf(mlp)); },
           [&](const GptSpec& gpt) -> Made { return std::make_shared<Gpt>(gpt); },
           [&](const BertSpec& bert) -> Made { return std::make_shared<Bert>(bert); },

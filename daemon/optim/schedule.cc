@@ -15,7 +15,7 @@ double Warmup(std::int64_t warmup_updates, std::int64_t update) {
   return static_cast<double>(update + 1) / static_cast<double>(warmup_updates);
 }
 
-double CosineAt(const CosineShape& shape, std::int64_t warmup, std::int64_t update,
+double CosineAt(const CosineSpec& shape, std::int64_t warmup, std::int64_t update,
                 std::int64_t total) {
   if (update <= warmup) return 1;
   const double length = static_cast<double>(std::max<std::int64_t>(1, total - 1 - warmup));
@@ -24,16 +24,16 @@ double CosineAt(const CosineShape& shape, std::int64_t warmup, std::int64_t upda
   return f + (1 - f) * (1 + std::cos(std::numbers::pi * t)) / 2;
 }
 
-double StepAt(const StepShape& shape, std::int64_t update) {
+double StepAt(const StepDecaySpec& shape, std::int64_t update) {
   return std::pow(shape.gamma, static_cast<double>(update / shape.every_updates));
 }
 
 double ShapeAt(const ScheduleSpec& spec, std::int64_t update, std::int64_t total) {
-  return std::visit(Overloaded{[](const ConstantShape&) { return 1.0; },
-                               [&](const CosineShape& cosine) {
+  return std::visit(Overloaded{[](const std::monostate&) { return 1.0; },
+                               [&](const CosineSpec& cosine) {
                                  return CosineAt(cosine, spec.warmup_updates, update, total);
                                },
-                               [&](const StepShape& step) { return StepAt(step, update); }},
+                               [&](const StepDecaySpec& step) { return StepAt(step, update); }},
                     spec.shape);
 }
 
@@ -52,14 +52,14 @@ Status CheckSchedule(const ScheduleSpec& spec) {
     return {ErrorKind::kConfig,
             StrCat("schedule: warmup_updates must be >= 0, found ", spec.warmup_updates)};
   }
-  if (const auto* cosine = std::get_if<CosineShape>(&spec.shape)) {
+  if (const auto* cosine = std::get_if<CosineSpec>(&spec.shape)) {
     if (!IsRatio(cosine->final_ratio)) {
       return {ErrorKind::kConfig,
               StrCat("schedule: cosine final_ratio must be >= 0 and finite, found ",
                      cosine->final_ratio)};
     }
   }
-  if (const auto* step = std::get_if<StepShape>(&spec.shape)) {
+  if (const auto* step = std::get_if<StepDecaySpec>(&spec.shape)) {
     if (step->every_updates < 1) {
       return {ErrorKind::kConfig,
               StrCat("schedule: step every_updates must be >= 1, found ", step->every_updates)};

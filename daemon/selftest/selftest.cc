@@ -32,10 +32,10 @@ constexpr double kMargin = 1000;  // samples that weigh too much are averaged as
 enum class Mistake : std::uint8_t { kMeanOfMeans, kLastOnly };
 
 ModelSpec SelftestModel() {
-  return {.layers = {{"fc1", LinearSpec{kFeatures, kHidden, true}},
-                     {"relu", ReluSpec{}},
-                     {"fc2", LinearSpec{kHidden, kOutputs, true}}},
-          .loss = LossKind::kMeanSquaredError};
+  return {.layer = {{"fc1", LinearSpec{kFeatures, kHidden, true}},
+                    {"relu", ReluSpec{}},
+                    {"fc2", LinearSpec{kHidden, kOutputs, true}}},
+          .loss = MeanSquaredErrorSpec{}};
 }
 
 // Sequences of which every sample has another number of labels, at least one.
@@ -73,9 +73,9 @@ constexpr std::int64_t kTokenBatch = 16;
 
 ModelSpec TokenModel() {
   constexpr std::int64_t kWidth = 12;
-  return {.layers = {{"table", EmbeddingSpec{RaggedTokens::kVocabulary, kWidth}},
-                     {"head", LinearSpec{kWidth, RaggedTokens::kClasses, true}}},
-          .loss = LossKind::kSoftmaxCrossEntropy};
+  return {.layer = {{"table", EmbeddingSpec{RaggedTokens::kVocabulary, kWidth}},
+                    {"head", LinearSpec{kWidth, RaggedTokens::kClasses, true}}},
+          .loss = SoftmaxCrossEntropySpec{}};
 }
 
 // What all ranks share; read only.
@@ -330,10 +330,10 @@ Result<std::vector<SelftestCase>> RunSelftestCases(const PlanRequest& request) {
                                            .micro_batch = std::min(request.micro_batch, samples),
                                            .samples = samples},
                                           FindSelftestRoom()));
-  GACCD_ASSIGN_OR_RETURN(const auto data, OpenDataset(SyntheticSource{.samples = samples,
-                                                                      .features = kFeatures,
-                                                                      .outputs = kOutputs,
-                                                                      .seed = kSeed},
+  GACCD_ASSIGN_OR_RETURN(const auto data, OpenDataset(SyntheticSpec{.samples = samples,
+                                                                    .features = kFeatures,
+                                                                    .outputs = kOutputs,
+                                                                    .seed = kSeed},
                                                       {}));
   GACCD_ASSIGN_OR_RETURN(const Model model, Model::Make(SelftestModel(), data->spec()));
   GACCD_ASSIGN_OR_RETURN(const auto references, References(*data, model, cases, samples));

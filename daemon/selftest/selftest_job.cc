@@ -52,7 +52,7 @@ Result<Gradient> GradientOf(const Setting& setting, Communicator& comm, const Pl
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule, setting.ScheduleOf(plan));
   GACCD_ASSIGN_OR_RETURN(BatchFeed feed,
                          BatchFeed::Make(setting.data, setting.order(), schedule, plan, comm.rank(),
-                                         GeneratorOf(setting.job.model.loss)));
+                                         GeneratorOf(KindOf(setting.job.model.loss))));
   const ReplicaOptions sizes{.micro_batches = feed.BatchSizes(),
                              .micro_steps_per_update = plan.accum_steps()};
   GACCD_ASSIGN_OR_RETURN(
@@ -164,7 +164,7 @@ Result<JobSelftest> RunJobSelftest(const Job& job, const PlanRequest& request) {
                                            .micro_batch = plan.MicroBatch(0, 0),
                                            .samples = plan.effective_batch()},
                                           FindSelftestRoom()));
-  GACCD_ASSIGN_OR_RETURN(const TrainingData data, OpenTrainingData(job.data));
+  GACCD_ASSIGN_OR_RETURN(const TrainingData data, OpenTrainingData(job));
   GACCD_ASSIGN_OR_RETURN(Model model, Model::Make(job.model, data.train->spec()));
   GACCD_RETURN_IF_ERROR(model.ApplyRules(job.optimizer));
   Setting setting{job, *data.train, model,

@@ -13,7 +13,7 @@ bool Matches(const std::string& pattern, const FlatEntry& entry) {
   return fnmatch(pattern.c_str(), entry.name.c_str(), FNM_NOESCAPE) == 0;
 }
 
-Status CheckRule(const GroupRule& rule, std::span<const FlatEntry> entries) {
+Status CheckRule(const OptimizerGroupSpec& rule, std::span<const FlatEntry> entries) {
   const std::string name = StrCat("optimizer.group '", rule.match, "'");
   if (!rule.weight_decay && !rule.lr_factor && !rule.freeze) {
     return {ErrorKind::kConfig, StrCat(name, " needs weight_decay, lr_factor or freeze")};
@@ -27,14 +27,14 @@ Status CheckRule(const GroupRule& rule, std::span<const FlatEntry> entries) {
 }  // namespace
 
 Status ApplyGroupRules(const OptimizerSpec& spec, FlatLayout* layout) {
-  for (const GroupRule& rule : spec.groups) {
+  for (const OptimizerGroupSpec& rule : spec.group) {
     GACCD_RETURN_IF_ERROR(CheckRule(rule, layout->entries()));
   }
   for (std::size_t i = 0; i < layout->entries().size(); ++i) {
     const FlatEntry& entry = layout->entries()[i];
     OptimizerGroup group = entry.group;
     bool frozen = entry.frozen;
-    for (const GroupRule& rule : spec.groups) {
+    for (const OptimizerGroupSpec& rule : spec.group) {
       if (!Matches(rule.match, entry)) continue;
       if (rule.weight_decay) group.weight_decay = rule.weight_decay;
       group.lr_factor = rule.lr_factor.value_or(group.lr_factor);

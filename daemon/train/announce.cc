@@ -35,7 +35,7 @@ RunStart StartRecord(const Flags& flags, const Session& session) {
       .eval_samples = trainer.data().eval ? trainer.data().eval->size() : 0,
       .device = std::string(Name(session.device.device)),
       .device_reason = session.device.text,
-      .precision = std::string(Name(setup.job.numerics.precision))};
+      .precision = std::string(Name(setup.job.precision))};
   // Only rank 0 writes the record, and asking for versions loads libraries.
   if (!session.device.gpu || comm.rank() != 0) return start;
   start.gpu = session.device.gpu->name;

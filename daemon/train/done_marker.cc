@@ -42,7 +42,7 @@ Status Refuse(const Request& request, std::string_view why) {
 std::string Differences(Job was, const Job& now) {
   was.batch.micro = now.batch.micro;
   was.device = now.device;
-  was.numerics.deterministic = now.numerics.deterministic;
+  was.deterministic = now.deterministic;
   return JobDifferences(std::move(was), now);
 }
 

@@ -76,7 +76,7 @@ Result<Ranks> JoinRanks(const Flags& flags, const Environment& env) {
     ranks.comm = MakeSingle();
     return ranks;
   }
-  const std::chrono::seconds bound(flags.bound_seconds);
+  const std::chrono::seconds bound(flags.bound);
   GACCD_ASSIGN_OR_RETURN(ranks.session, MpiSession::Start({}, env));
   GACCD_ASSIGN_OR_RETURN(ranks.comm,
                          MakeMpi(*ranks.session, {.bound = bound, .interrupt = ranks.interrupt}));

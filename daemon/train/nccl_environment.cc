@@ -11,7 +11,7 @@ bool IsDeterministic(const Flags& flags) {
   auto job = flags.job ? LoadJob(*flags.job) : Result<Job>(Job{});
   // A job that cannot be read or is wrong is reported later, by every verb that needs it.
   if (job.ok()) job = OverlayFlags(*std::move(job), flags);
-  return job.ok() && job->numerics.deterministic;
+  return job.ok() && job->deterministic;
 }
 
 }  // namespace

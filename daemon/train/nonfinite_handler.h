@@ -8,7 +8,7 @@
 
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
-#include "daemon/config/policies.h"
+#include "daemon/config/flags_spec.h"
 #include "daemon/engine/engine.h"
 #include "daemon/tensor/flat_layout.h"
 #include "daemon/train/batch_feed.h"

@@ -61,10 +61,10 @@ Status Warn(Communicator& comm, const std::string& note) {
 
 }  // namespace
 
-Agreement OpenDataTogether(Communicator& comm, const DataSpec& spec, const BadRecordRules& rules,
+Agreement OpenDataTogether(Communicator& comm, const Job& job, const BadRecordRules& rules,
                            TrainingData* data) {
   const auto open = [&](NodeShare* share) -> Status {
-    GACCD_ASSIGN_OR_RETURN(*data, OpenTrainingData(spec, rules, share));
+    GACCD_ASSIGN_OR_RETURN(*data, OpenTrainingData(job, rules, share));
     return Status::Ok();
   };
   const Topology& topology = comm.topology();

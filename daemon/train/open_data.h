@@ -12,7 +12,7 @@ namespace gaccd {
 // Collective; the same answer on every rank. A rank that works for long does not let the others run
 // into the bound of `comm`, one that hangs does. What a node cannot share is opened by each rank
 // for itself, and a warning of rank 0 says why.
-Agreement OpenDataTogether(Communicator& comm, const DataSpec& spec, const BadRecordRules& rules,
+Agreement OpenDataTogether(Communicator& comm, const Job& job, const BadRecordRules& rules,
                            TrainingData* data);
 
 }  // namespace gaccd

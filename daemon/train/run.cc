@@ -124,16 +124,16 @@ Ending TrainOn(const Flags& flags, Session& session) {
   // Before the folder is made, and said where it then has its log.
   std::vector<std::string> warnings;
   if (comm.rank() == 0) warnings = PlaceWarnings(flags);
-  auto reporter = RunReporter::Start(
-      comm, {.run_dir = flags.run_dir.value_or(""),
-             .run_name = job.name,
-             .job_text = JobText(job),
-             .plan_text = PlanTxtpb(session.setup->plan),
-             .attempt = AttemptOf(session.slurm),
-             .log_every = job.log_every,
-             .group_access = flags.group_access,
-             .guard = session.guard,
-             .end_limit = LimitOfVerdict(std::chrono::seconds(flags.bound_seconds))});
+  auto reporter =
+      RunReporter::Start(comm, {.run_dir = flags.run_dir.value_or(""),
+                                .run_name = job.name,
+                                .job_text = JobText(job),
+                                .plan_text = PlanTxtpb(session.setup->plan),
+                                .attempt = AttemptOf(session.slurm),
+                                .log_every = job.log_every,
+                                .group_access = flags.group_access,
+                                .guard = session.guard,
+                                .end_limit = LimitOfVerdict(std::chrono::seconds(flags.bound))});
   if (!reporter.ok()) return {std::move(reporter).status()};
   for (const std::string& warning : warnings) LogWarning(warning);
   Ending ending = TrainTogether(flags, session, **reporter);
@@ -149,7 +149,9 @@ RanksOutcome RunTrain(const Flags& flags, const ErrorPrinter& print) {
   std::unique_ptr<VerdictGuard> guard;
   if (flags.run_dir) guard = VerdictGuard::Start(ProcessEnvironment());
   // Early: a signal during the start is not lost.
-  auto signals = StopSignals::Install(flags.stop_signals);
+  const auto stop_signals = ParseSignals(flags.stop_signals);
+  if (!stop_signals.ok()) return {stop_signals.status()};
+  auto signals = StopSignals::Install(*stop_signals);
   if (!signals.ok()) return {std::move(signals).status()};
   auto ranks = JoinRanks(flags, ProcessEnvironment());
   if (!ranks.ok()) return {std::move(ranks).status()};

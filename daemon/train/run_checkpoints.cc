@@ -103,7 +103,7 @@ Result<std::unique_ptr<Saver>> StartSaver(const Flags& flags, Session& session,
   Trainer& trainer = *session.setup->trainer;
   CheckpointOptions checkpoints = CheckpointsOf(flags);
   checkpoints.end_patience =
-      LimitOfLastSave(std::chrono::seconds(flags.bound_seconds), CheckpointBytes(session));
+      LimitOfLastSave(std::chrono::seconds(flags.bound), CheckpointBytes(session));
   checkpoints.give_up = [&stops = *session.stops] {
     if (stops.asked_twice()) return GiveUp::kAsked;
     return stops.out_of_time() ? GiveUp::kNoTime : GiveUp::kNo;

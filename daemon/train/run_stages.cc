@@ -24,9 +24,7 @@
 namespace gaccd {
 namespace {
 
-std::chrono::seconds BoundOf(const Flags& flags) {
-  return std::chrono::seconds(flags.bound_seconds);
-}
+std::chrono::seconds BoundOf(const Flags& flags) { return std::chrono::seconds(flags.bound); }
 
 // Where the timed choices of algorithms are kept from run to run, or nothing.
 std::string CacheFolder(const Environment& environment) {
@@ -68,7 +66,7 @@ Agreement OpenTogether(const Flags& flags, Session& session) {
   const BadRecordRules rules{
       .policy = flags.on_bad_record, .quota = flags.bad_record_quota, .seed = setup.job.seed};
   TrainingData data;
-  Agreement opened = OpenDataTogether(session.comm, setup.job.data, rules, &data);
+  Agreement opened = OpenDataTogether(session.comm, setup.job, rules, &data);
   if (!opened.status.ok()) return opened;
   auto trainer = Trainer::Open(session.comm, setup.job, setup.plan, std::move(data));
   if (trainer.ok()) setup.trainer = *std::move(trainer);
@@ -87,7 +85,7 @@ Status ChooseTogether(const Flags& flags, Session& session) {
   GACCD_ASSIGN_OR_RETURN(session.device,
                          ChooseDevice(comm, job.device, flags.allow_gpu_sharing, probe));
   if (session.device.device == Device::kCpu) {
-    return CheckNumericsOfCpu(job.numerics, session.device.text);
+    return CheckNumericsOfCpu(NumericsOf(job), session.device.text);
   }
   GACCD_RETURN_IF_ERROR(CheckModelOnGpu(job));
   if (comm.size() == 1) return Status::Ok();
@@ -145,7 +143,7 @@ StopOptions StopOptionsOf(const Flags& flags, const Session& session, const Cloc
   return {.signals = session.signals,
           .run_dir = flags.run_dir.value_or(""),
           .job_end = job_end,
-          .term_budget = std::chrono::seconds(flags.term_budget_seconds),
+          .term_budget = std::chrono::seconds(flags.term_budget),
           .checkpoints = session.right.has_value(),
           .warn = [](const std::string& text) { LogWarning(text); },
           .save_guess = GuessSave(session)};

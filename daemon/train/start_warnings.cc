@@ -63,7 +63,7 @@ std::vector<std::string> ScheduleWarnings(const Job& job, double lr_factor, std:
                               job.optimizer.lr * lr_factor));
   }
   // Where it is highest: at the end of the warm-up, of a first step, or of the run.
-  const auto* step = std::get_if<StepShape>(&job.schedule.shape);
+  const auto* step = std::get_if<StepDecaySpec>(&job.schedule.shape);
   double highest = 0;
   for (const std::int64_t end : {warmup, step == nullptr ? 1 : step->every_updates, updates}) {
     const std::int64_t at = std::clamp<std::int64_t>(end, 1, updates) - 1;
@@ -79,7 +79,7 @@ std::vector<std::string> ScheduleWarnings(const Job& job, double lr_factor, std:
 
 std::vector<std::string> ScheduleWarnings(const Job& job, const Plan& plan) {
   std::int64_t updates = job.max_updates;
-  if (const auto* data = std::get_if<SyntheticSource>(&job.data.train)) {
+  if (const auto* data = std::get_if<SyntheticSpec>(&job.data.train)) {
     const auto schedule = ScheduleOf(job, plan.effective_batch(), data->samples);
     updates = schedule.ok() ? schedule->updates() : 0;
   }

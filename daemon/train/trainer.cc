@@ -30,7 +30,7 @@ Trainer::Trainer(Communicator& comm, const Job& job, const Plan& plan, TrainingD
 
 Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& job, const Plan& plan,
                                                const BadRecordRules& bad_records) {
-  GACCD_ASSIGN_OR_RETURN(TrainingData data, OpenTrainingData(job.data, bad_records));
+  GACCD_ASSIGN_OR_RETURN(TrainingData data, OpenTrainingData(job, bad_records));
   return Open(comm, job, plan, std::move(data));
 }
 
@@ -43,8 +43,9 @@ Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& jo
                          ScheduleOf(job, plan.effective_batch(), data.train->size()));
   GACCD_RETURN_IF_ERROR(CheckSchedule(job.schedule));
   const SampleOrder order(job.seed, data.train->size(), job.data.shuffle);
-  GACCD_ASSIGN_OR_RETURN(BatchFeed feed, BatchFeed::Make(*data.train, order, schedule, plan,
-                                                         comm.rank(), GeneratorOf(job.model.loss)));
+  GACCD_ASSIGN_OR_RETURN(BatchFeed feed,
+                         BatchFeed::Make(*data.train, order, schedule, plan, comm.rank(),
+                                         GeneratorOf(KindOf(job.model.loss))));
   return std::unique_ptr<Trainer>(
       new Trainer(comm, job, plan, std::move(data), std::move(model), schedule, std::move(feed)));
 }
@@ -60,7 +61,7 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator* device_comm) {
       engine_, MakeEngine(device_comm == nullptr ? comm_ : *device_comm, model_,
                           {.replica = replica,
                            .optimizer = job_.optimizer,
-                           .numerics = job_.numerics,
+                           .numerics = NumericsOf(job_),
                            .choice = choice,
                            .control_word_count = words_.words().size(),
                            .outlive_nonfinite = guards_.on_nonfinite != OnNonfinite::kStop,

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "daemon/config/policies.h"
+#include "daemon/config/flags_spec.h"
 
 namespace gaccd {
 

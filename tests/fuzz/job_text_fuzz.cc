@@ -18,9 +18,9 @@ int gaccd::FuzzJobText(const std::uint8_t* data, std::size_t size) {
     FuzzCheck(job.status().message().starts_with("job.txtpb:"), "a refusal names the file");
     return 0;
   }
-  FuzzCheck(!job->name.empty() && !job->model.layers.empty(), "required fields are there");
+  FuzzCheck(!job->name.empty() && !job->model.layer.empty(), "required fields are there");
   FuzzCheck(std::isfinite(job->optimizer.lr) && job->optimizer.lr > 0, "lr is finite, above 0");
-  FuzzCheck(job->batch.micro >= 1 && job->batch.target >= 0, "counts are in range");
+  FuzzCheck(job->batch.micro >= 1 && job->batch.target.value_or(1) >= 1, "counts are in range");
   FuzzCheck(job->epochs > 0 || job->max_updates > 0, "the run ends");
 
   const std::string resolved = gaccd::JobText(*job);

@@ -30,7 +30,7 @@ ModelSpec Spec() {
   const auto tower = [](const char* input, std::int64_t in) {
     return TowerSpec{input, {{"fc", LinearSpec{in, kHidden, true}}, {"tanh", TanhSpec{}}}};
   };
-  return {.loss = LossKind::kContrastive,
+  return {.loss = ContrastiveSpec{},
           .architecture = DualEncoderSpec{
               .a = tower("features", kFeatures), .b = tower("targets", kTargets), .width = kWidth}};
 }
@@ -52,8 +52,8 @@ struct Setting {
                           .gpus_per_node = test.ranks,
                           .micro_batch = test.micro,
                           .target_batch = test.target})),
-        data(*OpenDataset(
-            SyntheticSource{.samples = 200, .features = kFeatures, .outputs = kTargets}, {})),
+        data(*OpenDataset(SyntheticSpec{.samples = 200, .features = kFeatures, .outputs = kTargets},
+                          {})),
         model(*Model::Make(Spec(), data->spec())),
         parameters(static_cast<std::size_t>(model.layout().size())) {
     model.Initialize(kSeed, parameters);

@@ -47,7 +47,7 @@ Status TrainRank(Communicator& comm, const Job& job, const std::string& run_dir,
   GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make({.nodes = 1,
                                                       .gpus_per_node = comm.size(),
                                                       .micro_batch = job.batch.micro,
-                                                      .target_batch = job.batch.target}));
+                                                      .target_batch = *job.batch.target}));
   GACCD_ASSIGN_OR_RETURN(auto trainer, Trainer::Open(comm, job, plan));
   trainer->SetGuards(guards);
   GACCD_RETURN_IF_ERROR(trainer->Prepare(choice, device_comm));
@@ -102,13 +102,14 @@ TEST(CudaTrainer, TrainsWhatCpusTrain) {
 
 TEST(CudaTrainer, Bf16AndTf32AreTakenOnGpusAndRefusedOnCpus) {
   Job job = SmallJob();
-  job.numerics = {.precision = Precision::kBF16};
+  job.precision = Precision::kBF16;
   EXPECT_TRUE(TrainOnGpus(job, 2).status.ok());
   const Status refused = TrainOnCpus(job, 2).status;
   ASSERT_FALSE(refused.ok());
   EXPECT_THAT(refused, HasKind(ErrorKind::kConfig));
   EXPECT_THAT(refused, HasMessage(HasSubstr("bf16")));
-  job.numerics = {.tf32 = true};
+  job.precision = Precision::kF32;
+  job.tf32 = true;
   EXPECT_TRUE(TrainOnGpus(job, 1).status.ok());
   EXPECT_FALSE(TrainOnCpus(job, 1).status.ok());
 }
@@ -186,8 +187,8 @@ class CudaTrainerGuards : public ::testing::Test {
       }
       for (int t = 0; t < 2; ++t) targets.push_back(std::cos(static_cast<float>(3 * s + t)));
     }
-    job.data.train = NpySource{.features = Write("features", features, 10),
-                               .targets = Write("targets", targets, 2)};
+    job.data.train = NpySpec{.features = Write("features", features, 10),
+                             .targets = Write("targets", targets, 2)};
     job.data.eval.reset();
     job.data.shuffle = false;
     job.batch.target = 33;

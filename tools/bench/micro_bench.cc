@@ -30,11 +30,11 @@ constexpr double kFlopsPerSample = 2.0 * (3.0 * (784 * 512 + 512 * 512 + 512 * 1
 
 Result<Model> MakeMlp() {
   ModelSpec spec;
-  spec.layers = {{"fc1", LinearSpec{784, 512}},
-                 {"relu1", ReluSpec{}},
-                 {"fc2", LinearSpec{512, 512}},
-                 {"relu2", ReluSpec{}},
-                 {"fc3", LinearSpec{512, 10}}};
+  spec.layer = {{"fc1", LinearSpec{784, 512}},
+                {"relu1", ReluSpec{}},
+                {"fc2", LinearSpec{512, 512}},
+                {"relu2", ReluSpec{}},
+                {"fc3", LinearSpec{512, 10}}};
   return Model::Make(spec, LabelledSample({784}, 10));
 }
 

@@ -21,7 +21,7 @@ constexpr int kWidth = 3;
 // Sample s has the features s, s, s and the label s mod 10.
 class BadRecordsTest : public testing::Test {
  protected:
-  NpySource Source(const std::set<int>& bad_features, const std::set<int>& bad_labels) {
+  NpySpec Source(const std::set<int>& bad_features, const std::set<int>& bad_labels) {
     std::vector<float> features;
     std::vector<std::int32_t> labels;
     for (int s = 0; s < kSamples; ++s) {
@@ -47,7 +47,7 @@ std::vector<std::int64_t> AllSamples() {
 
 TEST_F(BadRecordsTest, OthersTakeTheirPlaces) {
   const std::set<int> bad = {0, 7, 64, 130, 199};
-  const NpySource source = Source({7, 64, 199}, {0, 7, 130});
+  const NpySpec source = Source({7, 64, 199}, {0, 7, 130});
   const auto open = [&](std::uint64_t seed) {
     return OpenDataset(source, {}, {.policy = OnBadRecord::kSkip, .quota = 5, .seed = seed});
   };
@@ -84,7 +84,7 @@ TEST_F(BadRecordsTest, OthersTakeTheirPlaces) {
 }
 
 TEST_F(BadRecordsTest, TheQuotaCountsRecords) {
-  const NpySource source = Source({7, 64, 199}, {0, 7, 130});
+  const NpySpec source = Source({7, 64, 199}, {0, 7, 130});
   for (const std::int64_t quota : {0, 1, 4}) {
     const auto dataset = OpenDataset(source, {}, {.policy = OnBadRecord::kSkip, .quota = quota});
     ASSERT_FALSE(dataset.ok()) << quota;
@@ -115,24 +115,25 @@ TEST_F(BadRecordsTest, LeftOutOfTheSet) {
 
 // Replaced where every batch must stay exact, left out where a mean is taken.
 TEST_F(BadRecordsTest, BothSetsOfAJobShareTheQuota) {
-  const NpySource train = Source({7, 64}, {});
+  const NpySpec train = Source({7, 64}, {});
   std::filesystem::rename(train.features, folder_.Path("train"));
-  const NpySource eval = Source({3}, {5});
-  DataSpec data{.train = NpySource{folder_.Path("train"), train.targets, 10}, .eval = eval};
+  const NpySpec eval = Source({3}, {5});
+  Job job;
+  job.data = {.train = NpySpec{folder_.Path("train"), train.targets, 10}, .eval = eval};
   BadRecordRules rules{.policy = OnBadRecord::kSkip, .quota = 4};
   // Both read the labels of the second call, of which one is damaged.
-  const auto opened = OpenTrainingData(data, {.policy = OnBadRecord::kSkip, .quota = 5});
+  const auto opened = OpenTrainingData(job, {.policy = OnBadRecord::kSkip, .quota = 5});
   ASSERT_TRUE(opened.ok()) << opened.status().message();
   EXPECT_EQ(opened->train->size(), kSamples);
   EXPECT_EQ(opened->train->bad_records().size(), 3U);
   EXPECT_EQ(opened->eval->size(), kSamples - 2);
-  const auto refused = OpenTrainingData(data, rules);
+  const auto refused = OpenTrainingData(job, rules);
   ASSERT_FALSE(refused.ok());
   EXPECT_THAT(refused, HasMessage(HasSubstr("at most 4 may be skipped, found one more: ")));
   rules.policy = OnBadRecord::kStop;
-  EXPECT_FALSE(OpenTrainingData(data, rules).ok());
-  data.eval.reset();
-  EXPECT_EQ(OpenTrainingData(data, {.policy = OnBadRecord::kSkip, .quota = 3})->eval, nullptr);
+  EXPECT_FALSE(OpenTrainingData(job, rules).ok());
+  job.data.eval.reset();
+  EXPECT_EQ(OpenTrainingData(job, {.policy = OnBadRecord::kSkip, .quota = 3})->eval, nullptr);
 }
 
 TEST_F(BadRecordsTest, StopIsTheDefault) {

@@ -45,7 +45,7 @@ class ChangedFilesTest : public testing::Test {
     return status.message();
   }
 
-  [[nodiscard]] NpySource Source() const { return {.features = features_, .targets = targets_}; }
+  [[nodiscard]] NpySpec Source() const { return {.features = features_, .targets = targets_}; }
 
   TempFolder folder_;
   std::string features_;
@@ -54,7 +54,7 @@ class ChangedFilesTest : public testing::Test {
 
 TEST_F(ChangedFilesTest, NothingHappened) {
   EXPECT_EQ(Change(*Opened(Source())), "unchanged");
-  EXPECT_EQ(Change(*Opened(SyntheticSource{.samples = 3})), "unchanged");
+  EXPECT_EQ(Change(*Opened(SyntheticSpec{.samples = 3})), "unchanged");
 }
 
 TEST_F(ChangedFilesTest, AnotherSize) {
@@ -95,7 +95,7 @@ TEST_F(ChangedFilesTest, ARemovedFileIsUnchanged) {
 }
 
 TEST_F(ChangedFilesTest, WhatWasCopiedMayChange) {
-  const IdxSource source{
+  const IdxSpec source{
       .images = folder_.Write("images.gz", Gzip(IdxHeader(8, {2, 1, 1}) + Counting(2))),
       .labels = folder_.Write("labels", IdxHeader(8, {2}) + Counting(2)),
       .classes = 10};

@@ -16,7 +16,7 @@ const std::string kLabels = IdxHeader(8, {5}) + Counting(5);
 
 class IdxTest : public testing::Test {
  protected:
-  IdxSource Source(std::string_view images, std::string_view labels, std::int64_t classes = 10) {
+  IdxSpec Source(std::string_view images, std::string_view labels, std::int64_t classes = 10) {
     return {folder_.Write("images", images), folder_.Write("labels", labels), classes};
   }
   TempFolder folder_;
@@ -70,15 +70,15 @@ TEST_F(IdxTest, ReadsAGzipFileOfSeveralMembers) {
 }
 
 TEST_F(IdxTest, FollowsLinks) {
-  const IdxSource source = Source(kImages, kLabels);
+  const IdxSpec source = Source(kImages, kLabels);
   std::filesystem::create_symlink(source.images, folder_.Path("link"));
-  EXPECT_EQ(Opened(IdxSource{folder_.Path("link"), source.labels, 10})->size(), 5);
+  EXPECT_EQ(Opened(IdxSpec{folder_.Path("link"), source.labels, 10})->size(), 5);
 }
 
 TEST_F(IdxTest, RefusesWhatIsNotAFile) {
-  const IdxSource good = Source(kImages, kLabels);
+  const IdxSpec good = Source(kImages, kLabels);
   const auto message = [&](const std::string& path) {
-    return Refused(ErrorKind::kIo, IdxSource{path, good.labels, 10});
+    return Refused(ErrorKind::kIo, IdxSpec{path, good.labels, 10});
   };
   EXPECT_THAT(message(folder_.Path("missing")),
               AllOf(HasSubstr(folder_.Path("missing")), HasSubstr("No such file")));
@@ -159,7 +159,7 @@ TEST(FashionMnistTest, IsReadWhole) {
     GTEST_SKIP() << "the package dataset-fashion-mnist is not installed";
   }
   const auto dataset = Opened(
-      IdxSource{folder + "train-images-idx3-ubyte.gz", folder + "train-labels-idx1-ubyte.gz", 10},
+      IdxSpec{folder + "train-images-idx3-ubyte.gz", folder + "train-labels-idx1-ubyte.gz", 10},
       {.scale = 1 / 255.0, .mean = 0.2860, .std = 0.3530});
   ASSERT_EQ(dataset->size(), 60'000);
   ASSERT_EQ(dataset->spec().tensors[0].elements(), 784);

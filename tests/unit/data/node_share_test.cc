@@ -107,8 +107,8 @@ TEST_F(NodeShareTest, ValuesAreLookedAtOnce) {
     return folder_.Write(name, NpyHeader(NpyDictionary("<f4", shape)) +
                                    Raw(std::span<const float>(values).first(count)));
   };
-  const NpySource source{.features = write("x.npy", "(8, 4)", 32),
-                         .targets = write("y.npy", "(8, 1)", 8)};
+  const NpySpec source{.features = write("x.npy", "(8, 4)", 32),
+                       .targets = write("y.npy", "(8, 1)", 8)};
   NodeShare leader = NodeShare::Leader(NoTick);
   ASSERT_TRUE(OpenDataset(source, {}, {}, &leader).ok());
   values[3] = std::numeric_limits<float>::infinity();

@@ -27,7 +27,7 @@ const std::string kLabels = Head("<i8", "(3,)") + Values<std::int64_t>({2, 0, 1}
 
 class NpyTest : public testing::Test {
  protected:
-  NpySource Source(std::string_view features, std::string_view targets, std::int64_t classes = 0) {
+  NpySpec Source(std::string_view features, std::string_view targets, std::int64_t classes = 0) {
     return {folder_.Write("features", features), folder_.Write("targets", targets), classes};
   }
   TempFolder folder_;
@@ -226,29 +226,28 @@ TEST_F(NpyTest, RefusesTargetsThatDoNotFit) {
 
 // The current folder first, then that of the job.
 TEST_F(NpyTest, RelativePathsAreThoseOfTheJobsFolderToo) {
-  const NpySource absolute = Source(kFeatures, kLabels, 3);
+  const NpySpec absolute = Source(kFeatures, kLabels, 3);
   const auto name = [](const std::string& path) { return path.substr(path.rfind('/') + 1); };
-  DataSpec data;
-  data.train = NpySource{name(absolute.features), name(absolute.targets), 3};
-  const auto nowhere = OpenTrainingData(data);
+  Job job;
+  job.data.train = NpySpec{name(absolute.features), name(absolute.targets), 3};
+  const auto nowhere = OpenTrainingData(job);
   EXPECT_THAT(nowhere, HasKind(ErrorKind::kIo));
   EXPECT_THAT(nowhere,
               HasMessage(AllOf(HasSubstr(name(absolute.features)),
                                HasSubstr("in the current folder /"), HasSubstr("No such file"))));
-  data.job_folder = folder_.Path("no-such-folder");
-  EXPECT_THAT(OpenTrainingData(data),
-              HasMessage(HasSubstr("or in the job's folder " + data.job_folder)));
-  data.job_folder = absolute.features.substr(0, absolute.features.rfind('/'));
-  const auto opened = OpenTrainingData(data);
+  job.folder = folder_.Path("no-such-folder");
+  EXPECT_THAT(OpenTrainingData(job), HasMessage(HasSubstr("or in the job's folder " + job.folder)));
+  job.folder = absolute.features.substr(0, absolute.features.rfind('/'));
+  const auto opened = OpenTrainingData(job);
   ASSERT_TRUE(opened.ok()) << opened.status().message();
   EXPECT_EQ(opened->train->size(), 3);
 }
 
 TEST_F(NpyTest, RefusesMissingFiles) {
-  const NpySource good = Source(kFeatures, kLabels, 3);
-  EXPECT_THAT(Refused(ErrorKind::kIo, NpySource{folder_.Path("no"), good.targets, 3}),
+  const NpySpec good = Source(kFeatures, kLabels, 3);
+  EXPECT_THAT(Refused(ErrorKind::kIo, NpySpec{folder_.Path("no"), good.targets, 3}),
               HasSubstr("No such file"));
-  EXPECT_THAT(Refused(ErrorKind::kConfig, NpySource{good.features, good.targets, -3}),
+  EXPECT_THAT(Refused(ErrorKind::kConfig, NpySpec{good.features, good.targets, -3}),
               HasSubstr("-3"));
 }
 

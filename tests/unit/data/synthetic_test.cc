@@ -10,21 +10,21 @@ namespace {
 using testing::HasSubstr;
 
 TEST(SyntheticTest, EverySampleIsAFunctionOfSeedAndNumber) {
-  const SyntheticSource source{.samples = 100, .features = 3, .outputs = 2, .seed = 5};
+  const SyntheticSpec source{.samples = 100, .features = 3, .outputs = 2, .seed = 5};
   const auto dataset = Opened(source);
   const Batch batch = Gather(*dataset, {7, 3, 7});
   const Batch again = Gather(*Opened(source), {7});
   EXPECT_TRUE(std::equal(again.features.begin(), again.features.end(), batch.features.begin()));
   EXPECT_TRUE(std::equal(again.targets.begin(), again.targets.end(), batch.targets.begin() + 4));
   EXPECT_NE(batch.features[0], batch.features[3]);
-  SyntheticSource other = source;
+  SyntheticSpec other = source;
   other.seed = 6;
   EXPECT_NE(Gather(*Opened(other), {7}).features[0], batch.features[0]);
 }
 
 TEST(SyntheticTest, SeedsShareTheLineAndNoiseIsAsAsked) {
   const auto exact = [](std::uint64_t seed) {
-    return Opened(SyntheticSource{.samples = 4, .features = 1, .noise = 0, .seed = seed});
+    return Opened(SyntheticSpec{.samples = 4, .features = 1, .noise = 0, .seed = seed});
   };
   const Batch a = Gather(*exact(1), {0, 1});
   const Batch b = Gather(*exact(2), {0, 1});
@@ -34,7 +34,7 @@ TEST(SyntheticTest, SeedsShareTheLineAndNoiseIsAsAsked) {
   EXPECT_NEAR(b.targets[1], w * b.features[1], 1e-5);
 
   const std::int64_t samples = 20'000;
-  const auto noisy = Opened(SyntheticSource{.samples = samples, .features = 1, .noise = 0.5});
+  const auto noisy = Opened(SyntheticSpec{.samples = samples, .features = 1, .noise = 0.5});
   double mean = 0;
   double variance = 0;
   double residual = 0;
@@ -52,7 +52,7 @@ TEST(SyntheticTest, SeedsShareTheLineAndNoiseIsAsAsked) {
 }
 
 TEST(SyntheticTest, NormalisesTheFeaturesOnly) {
-  const SyntheticSource source{.samples = 2, .features = 2};
+  const SyntheticSpec source{.samples = 2, .features = 2};
   const Batch raw = Gather(*Opened(source), {1});
   const Batch scaled = Gather(*Opened(source, {.scale = 2, .mean = 4, .std = 0.5}), {1});
   EXPECT_NEAR(scaled.features[1], (raw.features[1] * 2 - 4) / 0.5F, 1e-6);
@@ -60,7 +60,7 @@ TEST(SyntheticTest, NormalisesTheFeaturesOnly) {
 }
 
 TEST(SyntheticTest, RefusesWhatCannotBe) {
-  const auto message = [](const SyntheticSource& source) {
+  const auto message = [](const SyntheticSpec& source) {
     return Refused(ErrorKind::kConfig, source);
   };
   EXPECT_THAT(message({.samples = 0}), HasSubstr("found 0, 10 and 1"));
@@ -70,7 +70,7 @@ TEST(SyntheticTest, RefusesWhatCannotBe) {
   EXPECT_THAT(message({.samples = 1, .noise = -0.5}), HasSubstr("-0.5"));
   EXPECT_THAT(message({.samples = 1, .noise = NAN}), HasSubstr("nan"));
   EXPECT_THAT(message({.samples = 1, .noise = 1e38}), HasSubstr("1e+38"));
-  EXPECT_THAT(Refused(ErrorKind::kConfig, SyntheticSource{.samples = 1}, {.scale = 1e38}),
+  EXPECT_THAT(Refused(ErrorKind::kConfig, SyntheticSpec{.samples = 1}, {.scale = 1e38}),
               HasSubstr("scale 1e+38"));
 }
 

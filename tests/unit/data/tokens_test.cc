@@ -25,7 +25,7 @@ class TokensTest : public testing::Test {
     return folder_.Write(name, text);
   }
   // Three samples of two tokens.
-  TokensSource Source() {
+  TokensSpec Source() {
     return {.tokens = Write("tokens", Npy<std::uint16_t>("<u2", "(3, 2)", {5, 1, 2, 3, 4, 0})),
             .vocabulary = 6};
   }
@@ -41,14 +41,14 @@ class TokensTest : public testing::Test {
 TEST_F(TokensTest, ArraysHaveTheNamesThatTheJobGivesThem) {
   const std::string x = Write("x", Npy<float>("<f4", "(2, 3)", {1, 2, 3, 4, 5, 6}));
   const std::string t = Write("t", Npy<std::int64_t>("<i8", "(2, 2)", {5, 1, 0, 3}));
-  const auto data = Opened(ArraysSource{{{"image", x, 0}, {"text", t, 6}}});
+  const auto data = Opened(ArraysSpec{{{"image", x, 0}, {"text", t, 6}}});
   EXPECT_EQ(data->size(), 2);
   EXPECT_EQ(data->spec(),
             (SampleSpec{.tensors = {{"image", DType::kF32, {3}}, {"text", DType::kI32, {2}}},
                         .vocabulary = 6}));
   EXPECT_THAT(Read(*data, "text", {1, 0}), ElementsAre(0, 3, 5, 1));
-  const auto refused = [](std::vector<ArraySpec> arrays) {
-    return std::string(OpenDataset(ArraysSource{std::move(arrays)}, {}).status().message());
+  const auto refused = [](std::vector<NamedArraySpec> arrays) {
+    return std::string(OpenDataset(ArraysSpec{std::move(arrays)}, {}).status().message());
   };
   EXPECT_THAT(refused({{"image", x, 0}, {"image", x, 0}}), HasSubstr("two arrays are called"));
   EXPECT_THAT(refused({{"text", t, 5}}), HasSubstr("expected tokens in [0, 5), found 5"));
@@ -58,7 +58,7 @@ TEST_F(TokensTest, ArraysHaveTheNamesThatTheJobGivesThem) {
 }
 
 TEST_F(TokensTest, ReadsAllTensors) {
-  TokensSource source = Source();
+  TokensSpec source = Source();
   source.lengths = Write("lengths", Npy<std::int64_t>("<i8", "(3,)", {2, 1, 2}));
   source.segments = Write("segments", Npy<std::uint8_t>("|u1", "(3, 2)", {0, 1, 0, 0, 1, 1}));
   source.labels = Write("labels", Npy<std::int32_t>("<i4", "(3,)", {1, 0, 2}));
@@ -79,7 +79,7 @@ TEST_F(TokensTest, ReadsAllTensors) {
 }
 
 TEST_F(TokensTest, LabelsOfEveryPositionMayBeMissing) {
-  TokensSource source = Source();
+  TokensSpec source = Source();
   source.labels = Write("l", Npy<std::int64_t>("<i8", "(3, 2)", {5, -100, 0, 0, -100, -100}));
   const auto data = Opened(source);
   EXPECT_EQ(data->spec().classes, 6);
@@ -95,8 +95,7 @@ TEST_F(TokensTest, EveryIdIsChecked) {
   for (const std::int64_t at : {0L, 16383L, 16384L, rows * 7 - 1}) {
     for (const std::int32_t bad : {10, -1, std::numeric_limits<std::int32_t>::min()}) {
       ids[static_cast<std::size_t>(at)] = bad;
-      const TokensSource source{.tokens = Write("t", Npy("<i4", "(6000, 7)", ids)),
-                                .vocabulary = 10};
+      const TokensSpec source{.tokens = Write("t", Npy("<i4", "(6000, 7)", ids)), .vocabulary = 10};
       EXPECT_THAT(
           Refused(ErrorKind::kData, source),
           HasSubstr("t: expected tokens in [0, 10), found " + std::to_string(bad) + " for sample " +
@@ -114,7 +113,7 @@ TEST_F(TokensTest, EveryIdIsChecked) {
 
 TEST_F(TokensTest, RefusesWhatDoesNotFit) {
   const auto message = [&](auto change) {
-    TokensSource source = Source();
+    TokensSpec source = Source();
     change(source);
     return Refused(ErrorKind::kData, source);
   };
@@ -129,7 +128,7 @@ TEST_F(TokensTest, RefusesWhatDoesNotFit) {
               AllOf(HasSubstr("expected 3 lengths"), HasSubstr("found 2")));
   const std::string floats = Write("floats", Npy<float>("<f4", "(3, 2)", {1, 2, 3, 4, 5, 6}));
   EXPECT_THAT(message([&](auto& s) { s.tokens = floats; }), HasSubstr("integers, found f32"));
-  TokensSource source = Source();
+  TokensSpec source = Source();
   EXPECT_THAT(Refused(ErrorKind::kConfig, source, {.scale = 2}), HasSubstr("normalize"));
   source.labels = threes;
   EXPECT_THAT(Refused(ErrorKind::kConfig, source), HasSubstr("classes from 1"));
@@ -140,7 +139,7 @@ TEST_F(TokensTest, AStreamIsCutIntoWindowsWithShiftedLabels) {
   std::iota(ids.begin(), ids.end(), std::uint16_t{0});
   const auto open = [&](const std::string& shape, std::vector<std::uint16_t> values) {
     values.resize(static_cast<std::size_t>(std::stoi(shape.substr(1))));
-    return StreamSource{
+    return StreamSpec{
         .path = Write("stream", Npy("<u2", shape, values)), .length = 4, .vocabulary = 12};
   };
   const auto data = Opened(open("(12,)", ids));

@@ -20,10 +20,11 @@ float Uniform(std::uint64_t key, std::int64_t i) {
 }  // namespace
 
 ModelSpec Mlp(const std::vector<std::int64_t>& widths, LossKind loss) {
-  ModelSpec spec{.layers = {}, .loss = loss};
+  ModelSpec spec;
+  if (loss == LossKind::kMeanSquaredError) spec.loss = MeanSquaredErrorSpec{};
   for (std::size_t i = 1; i < widths.size(); ++i) {
-    if (i > 1) spec.layers.push_back({StrCat("relu", i - 1), ReluSpec{}});
-    spec.layers.push_back({StrCat("fc", i), LinearSpec{widths[i - 1], widths[i], true}});
+    if (i > 1) spec.layer.push_back({StrCat("relu", i - 1), ReluSpec{}});
+    spec.layer.push_back({StrCat("fc", i), LinearSpec{widths[i - 1], widths[i], true}});
   }
   return spec;
 }

@@ -25,7 +25,7 @@ Status Refused(const ModelSpec& spec, const SampleSpec& sample) {
 
 TEST(ModelTest, HasTheNamesAndShapesOfPyTorch) {
   ModelSpec spec = Mlp({784, 512, 512, 10}, LossKind::kSoftmaxCrossEntropy);
-  spec.layers.insert(spec.layers.begin(), {"flatten", FlattenSpec{}});
+  spec.layer.insert(spec.layer.begin(), {"flatten", FlattenSpec{}});
   const auto model = Model::Make(spec, Images(10));
   ASSERT_TRUE(model.ok()) << model.status().message();
   EXPECT_EQ(model->Describe(), "784-512-512-10");
@@ -47,7 +47,7 @@ TEST(ModelTest, RefusalsNameTheLayerAndBothShapes) {
 
   // Layers that do not fit each other.
   ModelSpec spec = Mlp({784, 512, 10}, LossKind::kSoftmaxCrossEntropy);
-  spec.layers[2].kind = LinearSpec{500, 10, true};
+  spec.layer[2].kind = LinearSpec{500, 10, true};
   status = Refused(spec, LabelledSample({784}, 10));
   EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
   EXPECT_THAT(status, HasMessage(AllOf(HasSubstr("layer 'fc2'"), HasSubstr("linear.in is 500"),
@@ -59,7 +59,7 @@ TEST(ModelTest, RefusalsNameTheLayerAndBothShapes) {
 
   // Two layers of one name.
   spec = Mlp({784, 512, 10}, LossKind::kSoftmaxCrossEntropy);
-  spec.layers[2].name = "fc1";
+  spec.layer[2].name = "fc1";
   status = Refused(spec, LabelledSample({784}, 10));
   EXPECT_THAT(status, HasMessage(HasSubstr("'fc1.weight' appears twice")));
 }
@@ -82,7 +82,7 @@ TEST(ModelTest, RefusesALossThatDoesNotFitTheData) {
 
 TEST(ModelTest, RefusesWhatHasNothingToLearnAndWhatIsTooLarge) {
   const SampleSpec vectors = TargetSample({2}, 2);
-  Status status = Refused({.layers = {}, .loss = LossKind::kMeanSquaredError}, vectors);
+  Status status = Refused({.layer = {}, .loss = MeanSquaredErrorSpec{}}, vectors);
   EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
   EXPECT_THAT(status, HasMessage(HasSubstr("depends on no parameter")));
 
@@ -92,7 +92,7 @@ TEST(ModelTest, RefusesWhatHasNothingToLearnAndWhatIsTooLarge) {
   EXPECT_THAT(status, HasMessage(AllOf(HasSubstr("fc1.weight"), HasSubstr("2^48 bytes"))));
 
   ModelSpec flat = Mlp({4, 2}, LossKind::kMeanSquaredError);
-  flat.layers.insert(flat.layers.begin(), {"flatten", FlattenSpec{}});
+  flat.layer.insert(flat.layer.begin(), {"flatten", FlattenSpec{}});
   status = Refused(flat, TargetSample({kHuge, kHuge}, 2));
   EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
   EXPECT_THAT(status, HasMessage(AllOf(HasSubstr("features"), HasSubstr("2^48 bytes"))));

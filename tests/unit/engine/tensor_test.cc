@@ -92,11 +92,11 @@ TEST(GroupRulesTest, TheLastRuleThatGivesAValueCounts) {
   ASSERT_TRUE(layout.Add("fc1.weight", {4}).ok());
   ASSERT_TRUE(layout.Add("fc1.bias", {4}).ok());
   OptimizerSpec spec;
-  spec.groups = {{.match = "*.bias", .weight_decay = 0.0},
-                 {.match = "fc1.*", .lr_factor = 0.5},
-                 {.match = "fc?.weight", .weight_decay = 0.25, .lr_factor = 2.0},
-                 {.match = "bert.*", .freeze = true},
-                 {.match = "bert.layer.*", .freeze = false}};
+  spec.group = {{.match = "*.bias", .weight_decay = 0.0},
+                {.match = "fc1.*", .lr_factor = 0.5},
+                {.match = "fc?.weight", .weight_decay = 0.25, .lr_factor = 2.0},
+                {.match = "bert.*", .freeze = true},
+                {.match = "bert.layer.*", .freeze = false}};
   ASSERT_TRUE(ApplyGroupRules(spec, &layout).ok());
   std::vector<std::string> found;
   for (const FlatEntry& entry : layout.entries()) {
@@ -116,11 +116,11 @@ TEST(GroupRulesTest, RefusesARuleWithoutParametersAndNothingToTrain) {
     return status.message();
   };
   OptimizerSpec spec;
-  spec.groups = {{.match = "*.bais", .weight_decay = 0.0}};
+  spec.group = {{.match = "*.bais", .weight_decay = 0.0}};
   EXPECT_THAT(error(spec), HasSubstr("optimizer.group '*.bais' matches no parameter"));
-  spec.groups = {{.match = "fc1.*"}};
+  spec.group = {{.match = "fc1.*"}};
   EXPECT_THAT(error(spec), HasSubstr("'fc1.*' needs weight_decay"));
-  spec.groups = {{.match = "*", .freeze = true}};
+  spec.group = {{.match = "*", .freeze = true}};
   EXPECT_THAT(error(spec), HasSubstr("nothing to train"));
 }
 

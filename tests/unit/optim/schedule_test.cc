@@ -21,7 +21,7 @@ TEST(ScheduleTest, ConstantIsRateTimesFactor) {
 }
 
 TEST(ScheduleTest, WarmupReachesTheFullRate) {
-  const ScheduleSpec spec{4, ConstantShape{}};
+  const ScheduleSpec spec{4, std::monostate{}};
   EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 1, 0, 100), 0.25);
   EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 1, 1, 100), 0.5);
   EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 1, 3, 100), 1);
@@ -30,7 +30,7 @@ TEST(ScheduleTest, WarmupReachesTheFullRate) {
 
 // Without warm-up: torch.optim.lr_scheduler.CosineAnnealingLR(T_max = n - 1, eta_min = f * lr).
 TEST(ScheduleTest, CosineEndsAtTheFinalRatio) {
-  const ScheduleSpec spec{0, CosineShape{0.1}};
+  const ScheduleSpec spec{0, CosineSpec{0.1}};
   EXPECT_DOUBLE_EQ(LearningRate(spec, 2, 1, 0, 101), 2);
   EXPECT_DOUBLE_EQ(LearningRate(spec, 2, 1, 50, 101), 2 * 0.55);
   EXPECT_DOUBLE_EQ(LearningRate(spec, 2, 1, 25, 101),
@@ -40,7 +40,7 @@ TEST(ScheduleTest, CosineEndsAtTheFinalRatio) {
 }
 
 TEST(ScheduleTest, CosineStartsAfterTheWarmup) {
-  const ScheduleSpec spec{10, CosineShape{0}};
+  const ScheduleSpec spec{10, CosineSpec{0}};
   EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 1, 9, 111), 1);
   EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 1, 10, 111), 1);
   EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 1, 60, 111), 0.5);
@@ -51,7 +51,7 @@ TEST(ScheduleTest, ShortRunsNeverDivideByZero) {
   for (std::int64_t total = 1; total < 6; ++total) {
     for (std::int64_t warmup = 0; warmup < 8; ++warmup) {
       for (std::int64_t u = 0; u < total; ++u) {
-        const double lr = LearningRate({warmup, CosineShape{0}}, 1, 1, u, total);
+        const double lr = LearningRate({warmup, CosineSpec{0}}, 1, 1, u, total);
         ASSERT_TRUE(lr >= 0 && lr <= 1) << total << " " << warmup << " " << u << ": " << lr;
       }
     }
@@ -59,7 +59,7 @@ TEST(ScheduleTest, ShortRunsNeverDivideByZero) {
 }
 
 TEST(ScheduleTest, StepFallsEverySoManyUpdates) {
-  const ScheduleSpec spec{0, StepShape{30, 0.1}};
+  const ScheduleSpec spec{0, StepDecaySpec{30, 0.1}};
   EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 1, 29, 100), 1);
   EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 1, 30, 100), 0.1);
   EXPECT_NEAR(LearningRate(spec, 1, 1, 60, 100), 0.01, 1e-15);
@@ -74,12 +74,12 @@ void ExpectRefused(const ScheduleSpec& spec, const char* text) {
 
 TEST(ScheduleTest, RefusesBadValuesByName) {
   EXPECT_TRUE(CheckSchedule({}).ok());
-  EXPECT_TRUE(CheckSchedule({5, CosineShape{0.1}}).ok());
-  ExpectRefused({-1, ConstantShape{}}, "warmup_updates must be >= 0, found -1");
-  ExpectRefused({0, StepShape{0, 0.1}}, "every_updates must be >= 1, found 0");
-  ExpectRefused({0, StepShape{1, -2}}, "gamma must be >= 0 and finite, found -2");
-  ExpectRefused({0, CosineShape{std::numeric_limits<double>::infinity()}}, "found inf");
-  ExpectRefused({0, CosineShape{std::numeric_limits<double>::quiet_NaN()}}, "found nan");
+  EXPECT_TRUE(CheckSchedule({5, CosineSpec{0.1}}).ok());
+  ExpectRefused({-1, std::monostate{}}, "warmup_updates must be >= 0, found -1");
+  ExpectRefused({0, StepDecaySpec{0, 0.1}}, "every_updates must be >= 1, found 0");
+  ExpectRefused({0, StepDecaySpec{1, -2}}, "gamma must be >= 0 and finite, found -2");
+  ExpectRefused({0, CosineSpec{std::numeric_limits<double>::infinity()}}, "found inf");
+  ExpectRefused({0, CosineSpec{std::numeric_limits<double>::quiet_NaN()}}, "found nan");
 }
 
 }  // namespace

@@ -29,9 +29,9 @@ constexpr std::int64_t kFeatures = 6;
 class DataFaultsTest : public ::testing::Test {
  protected:
   // Sample s of `samples`: NaN for those of `bad`; those of `left_out` are not there.
-  NpySource Source(const std::string& name, std::int64_t samples,
-                   const std::set<std::int64_t>& bad = {},
-                   const std::set<std::int64_t>& left_out = {}) {
+  NpySpec Source(const std::string& name, std::int64_t samples,
+                 const std::set<std::int64_t>& bad = {},
+                 const std::set<std::int64_t>& left_out = {}) {
     std::vector<float> features;
     std::vector<float> targets;
     for (std::int64_t s = 0; s < samples; ++s) {
@@ -52,11 +52,10 @@ class DataFaultsTest : public ::testing::Test {
            Raw(std::span<const float>(values));
   }
 
-  static Job JobOf(const NpySource& train, const NpySource& eval) {
+  static Job JobOf(const NpySpec& train, const NpySpec& eval) {
     Job job;
     job.name = "data-faults";
-    job.model = {.layers = {{"fc", LinearSpec{kFeatures, 1, true}}},
-                 .loss = LossKind::kMeanSquaredError};
+    job.model = {.layer = {{"fc", LinearSpec{kFeatures, 1, true}}}, .loss = MeanSquaredErrorSpec{}};
     job.data.train = train;
     job.data.eval = eval;
     job.batch.target = 12;
@@ -75,7 +74,7 @@ class DataFaultsTest : public ::testing::Test {
       GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make({.nodes = 1,
                                                           .gpus_per_node = comm.size(),
                                                           .micro_batch = job.batch.micro,
-                                                          .target_batch = job.batch.target}));
+                                                          .target_batch = *job.batch.target}));
       GACCD_ASSIGN_OR_RETURN(
           auto trainer,
           Trainer::Open(comm, job, plan, {.policy = OnBadRecord::kSkip, .quota = quota}));
@@ -117,7 +116,7 @@ class DataFaultsTest : public ::testing::Test {
 };
 
 TEST_F(DataFaultsTest, TheEvaluationIsTheMeanOfWhatIsLeft) {
-  const NpySource train = Source("train", 36);
+  const NpySpec train = Source("train", 36);
   const Job whole = JobOf(train, Source("whole", 20, {}, {0, 11}));
   const Job damaged = JobOf(train, Source("damaged", 20, {0, 11}));
   std::vector<std::string> expected;
@@ -142,8 +141,8 @@ TEST_F(DataFaultsTest, TheEvaluationIsTheMeanOfWhatIsLeft) {
 
 TEST_F(DataFaultsTest, AFileThatChangesEndsAllRanksAfterTheEpoch) {
   for (const bool eval : {false, true}) {
-    const NpySource train = Source("train", 36);
-    const NpySource other = Source("eval", 20);
+    const NpySpec train = Source("train", 36);
+    const NpySpec other = Source("eval", 20);
     const std::string path = eval ? other.targets : train.features;
     const auto statuses = Train(JobOf(train, other), 3, 0, folder_.Path(StrCat("run", eval)),
                                 [&] { std::ofstream(path, std::ios::app) << "more"; });

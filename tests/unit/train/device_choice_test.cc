@@ -139,23 +139,23 @@ TEST(GatherText, AnyLengthAndContent) {
 
 TEST(CheckModelOnGpu, NeedsNoData) {
   Job job;
-  job.model = {.layers = {{"flatten", FlattenSpec{}},
-                          {"fc1", LinearSpec{784, 512, true}},
-                          {"relu", ReluSpec{}},
-                          {"fc2", LinearSpec{512, 10, false}}},
-               .loss = LossKind::kSoftmaxCrossEntropy};
+  job.model = {.layer = {{"flatten", FlattenSpec{}},
+                         {"fc1", LinearSpec{784, 512, true}},
+                         {"relu", ReluSpec{}},
+                         {"fc2", LinearSpec{512, 10, false}}},
+               .loss = SoftmaxCrossEntropySpec{}};
   Status status = CheckModelOnGpu(job);
   EXPECT_TRUE(status.ok()) << status.message();
-  job.model.loss = LossKind::kMeanSquaredError;
+  job.model.loss = MeanSquaredErrorSpec{};
   status = CheckModelOnGpu(job);
   EXPECT_TRUE(status.ok()) << status.message();
-  job.model.layers[3].kind = LinearSpec{511, 10, true};
+  job.model.layer[3].kind = LinearSpec{511, 10, true};
   EXPECT_THAT(CheckModelOnGpu(job), HasKind(ErrorKind::kConfig));
 }
 
 TEST(CheckModelOnGpu, RefusesHeadsThatItsKernelDoesNotTake) {
   Job job;
-  job.model = {.loss = LossKind::kSoftmaxCrossEntropy,
+  job.model = {.loss = SoftmaxCrossEntropySpec{},
                .architecture = GptSpec{.vocabulary = 11, .context = 4, .layers = 2, .heads = 2}};
   std::get<GptSpec>(job.model.architecture).width = 256;
   EXPECT_TRUE(CheckModelOnGpu(job).ok()) << CheckModelOnGpu(job).message();

@@ -13,10 +13,10 @@ const OptimizerSpec kAdamW{.lr = 0.01, .kind = AdamWSpec{.epsilon = 1e-3}};
 
 // Frozen parameters first and between others; decay and learning rate by group.
 OptimizerSpec Grouped(OptimizerSpec optimizer) {
-  optimizer.groups = {{.match = "fc1.*", .freeze = true},
-                      {.match = "fc2.weight", .weight_decay = 0.2, .lr_factor = 0.5},
-                      {.match = "fc2.bias", .freeze = true},
-                      {.match = "fc3.bias", .weight_decay = 0, .lr_factor = 3}};
+  optimizer.group = {{.match = "fc1.*", .freeze = true},
+                     {.match = "fc2.weight", .weight_decay = 0.2, .lr_factor = 0.5},
+                     {.match = "fc2.bias", .freeze = true},
+                     {.match = "fc3.bias", .weight_decay = 0, .lr_factor = 3}};
   return optimizer;
 }
 

@@ -102,7 +102,7 @@ Model PairOf(const EngineCase& test) {
     return TowerSpec{input, {{"fc", LinearSpec{in, test.widths[1], true}}, {"relu", ReluSpec{}}}};
   };
   const ModelSpec spec{
-      .loss = test.loss,
+      .loss = ContrastiveSpec{},
       .architecture = DualEncoderSpec{.a = tower("features", test.widths.front()),
                                       .b = tower("targets", test.widths.back()),
                                       .width = test.widths[2],
@@ -269,20 +269,19 @@ Model ModelOf(const EngineCase& test, int rank) {
       return Model::Make(std::move(network), test.loss, SpecOf(test)).value();
     }
     if (test.loss == LossKind::kContrastive) return PairOf(test);
-    ModelSpec spec{.layers = {}, .loss = test.loss};
+    ModelSpec spec;
     if (test.tokens > 0) {
-      spec.layers.push_back({"wte", EmbeddingSpec{kTokenVocabulary, test.widths.front()}});
-      if (test.dropout > 0) spec.layers.push_back({"drop", DropoutSpec{test.dropout}});
+      spec.layer.push_back({"wte", EmbeddingSpec{kTokenVocabulary, test.widths.front()}});
+      if (test.dropout > 0) spec.layer.push_back({"drop", DropoutSpec{test.dropout}});
     }
     for (std::size_t i = 1; i < test.widths.size(); ++i) {
-      if (i > 1) spec.layers.push_back({StrCat("relu", i), ReluSpec{}});
+      if (i > 1) spec.layer.push_back({StrCat("relu", i), ReluSpec{}});
       if (i > 1 && test.dropout > 0) {
-        spec.layers.push_back({StrCat("drop", i), DropoutSpec{test.dropout}});
+        spec.layer.push_back({StrCat("drop", i), DropoutSpec{test.dropout}});
       }
-      spec.layers.push_back(
-          {StrCat("fc", i), LinearSpec{test.widths[i - 1], test.widths[i], true}});
+      spec.layer.push_back({StrCat("fc", i), LinearSpec{test.widths[i - 1], test.widths[i], true}});
     }
-    return Model::Make(spec, SpecOf(test)).value();
+    return Model::Make(MakeNetwork(spec), test.loss, SpecOf(test)).value();
   };
   Model model = make();
   const Status rules = model.ApplyRules(test.optimizer);

@@ -49,7 +49,7 @@ class GuardsTest : public ::testing::Test {
   // The same with NaN in the features of some.
   Job JobWithNan(std::int64_t samples, const std::set<std::int64_t>& nan) {
     Job job = JobOf(samples, {});
-    auto& source = std::get<NpySource>(job.data.train);
+    auto& source = std::get<NpySpec>(job.data.train);
     std::vector<float> features(static_cast<std::size_t>(samples * kFeatures), 0.5F);
     for (const std::int64_t s : nan) {
       features[static_cast<std::size_t>(s * kFeatures)] = std::nanf("");
@@ -78,12 +78,12 @@ class GuardsTest : public ::testing::Test {
     }
     Job job;
     job.name = "guards";
-    job.model = {.layers = {{"fc1", LinearSpec{kFeatures, 16, true}},
-                            {"relu", ReluSpec{}},
-                            {"fc2", LinearSpec{16, kTargets, true}}},
-                 .loss = LossKind::kMeanSquaredError};
-    job.data.train = NpySource{.features = Write(StrCat("f", files_), features, count, kFeatures),
-                               .targets = Write(StrCat("t", files_), targets, count, kTargets)};
+    job.model = {.layer = {{"fc1", LinearSpec{kFeatures, 16, true}},
+                           {"relu", ReluSpec{}},
+                           {"fc2", LinearSpec{16, kTargets, true}}},
+                 .loss = MeanSquaredErrorSpec{}};
+    job.data.train = NpySpec{.features = Write(StrCat("f", files_), features, count, kFeatures),
+                             .targets = Write(StrCat("t", files_), targets, count, kTargets)};
     ++files_;
     job.data.shuffle = false;
     job.batch.micro = 4;
@@ -104,7 +104,7 @@ class GuardsTest : public ::testing::Test {
     GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make({.nodes = 1,
                                                         .gpus_per_node = comm.size(),
                                                         .micro_batch = job.batch.micro,
-                                                        .target_batch = job.batch.target}));
+                                                        .target_batch = *job.batch.target}));
     const BadRecordRules rules =
         attempt.bad_records ? attempt.bad_records(comm.rank()) : BadRecordRules{};
     GACCD_ASSIGN_OR_RETURN(auto trainer, Trainer::Open(comm, job, plan, rules));

@@ -45,7 +45,7 @@ std::vector<float> AllFeatures(const Dataset& data, std::vector<std::int32_t>* l
 
 class OpenDataTest : public ::testing::Test {
  protected:
-  IdxSource Source(const std::string& name) {
+  IdxSpec Source(const std::string& name) {
     std::string images;
     std::string labels;
     for (std::int64_t i = 0; i < std::int64_t{kSamples} * kFeatures; ++i) {
@@ -58,13 +58,19 @@ class OpenDataTest : public ::testing::Test {
         .classes = 10};
   }
 
-  static std::vector<Opened> Open(const DataSpec& spec, int ranks, int ranks_per_node,
+  static Job JobOf(const SourceSpec& train) {
+    Job job;
+    job.data.train = train;
+    return job;
+  }
+
+  static std::vector<Opened> Open(const Job& job, int ranks, int ranks_per_node,
                                   const BadRecordRules& rules = {}) {
     std::vector<Opened> opened(static_cast<std::size_t>(ranks));
     const auto body = [&](Communicator& comm) {
       TrainingData data;
       Opened& mine = opened[static_cast<std::size_t>(comm.rank())];
-      mine.status = OpenDataTogether(comm, spec, rules, &data).status;
+      mine.status = OpenDataTogether(comm, job, rules, &data).status;
       if (mine.status.ok() && data.train->spec().tensors[0].elements() == kFeatures) {
         mine.features = AllFeatures(*data.train, &mine.labels);
       }
@@ -90,13 +96,14 @@ int OpenMemories() {
 }
 
 TEST_F(OpenDataTest, EveryRankHasTheSameBytes) {
-  const DataSpec spec{.train = Source("a"), .eval = {}, .normalize = {.scale = 0.5}};
+  Job job = JobOf(Source("a"));
+  job.data.normalize.scale = 0.5;
   std::vector<std::int32_t> labels;
-  const auto alone = OpenTrainingData(spec);
+  const auto alone = OpenTrainingData(job);
   ASSERT_TRUE(alone.ok());
   const std::vector<float> features = AllFeatures(*alone->train, &labels);
   for (const int per_node : {1, 2, 5}) {  // 1: nothing to share
-    for (const Opened& rank : Open(spec, 5, per_node)) {
+    for (const Opened& rank : Open(job, 5, per_node)) {
       ASSERT_TRUE(rank.status.ok()) << rank.status.message();
       EXPECT_EQ(rank.features, features);
       EXPECT_EQ(rank.labels, labels);
@@ -106,9 +113,9 @@ TEST_F(OpenDataTest, EveryRankHasTheSameBytes) {
 }
 
 TEST_F(OpenDataTest, WhatTheLeaderFindsEndsAllRanksAlike) {
-  IdxSource source = Source("broken");
+  IdxSpec source = Source("broken");
   source.classes = 9;
-  for (const Opened& rank : Open({.train = source, .eval = {}, .normalize = {}}, 4, 2)) {
+  for (const Opened& rank : Open(JobOf(source), 4, 2)) {
     EXPECT_THAT(rank.status, HasKind(ErrorKind::kData));
     EXPECT_THAT(rank.status, HasMessage(HasSubstr("rank 0 on node0: ")));
     EXPECT_THAT(rank.status, HasMessage(HasSubstr("expected labels in [0, 9), found 9")));
@@ -116,8 +123,8 @@ TEST_F(OpenDataTest, WhatTheLeaderFindsEndsAllRanksAlike) {
 }
 
 TEST_F(OpenDataTest, WithoutSharedMemoryEachHasItsOwn) {
-  const DataSpec spec{.train = Source("own"), .eval = {}, .normalize = {}};
-  const auto shared = Open(spec, 3, 0);
+  const Job job = JobOf(Source("own"));
+  const auto shared = Open(job, 3, 0);
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   const rlimit small{.rlim_cur = 100, .rlim_max = before.rlim_max};
@@ -125,7 +132,7 @@ TEST_F(OpenDataTest, WithoutSharedMemoryEachHasItsOwn) {
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
   std::vector<std::string> warnings;
   SetLogHook([&](const LogLine& line) { warnings.emplace_back(line.message); });
-  const auto own = Open(spec, 3, 0);
+  const auto own = Open(job, 3, 0);
   SetLogHook({});
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   for (std::size_t rank = 0; rank < own.size(); ++rank) {
@@ -146,13 +153,13 @@ TEST_F(OpenDataTest, DamagedRecordsAreTheSameOnAllRanks) {
     return folder_.Write(
         name, NpyHeader(NpyDictionary("<f4", shape)) + Raw(std::span<const float>(values)));
   };
-  const NpySource source{.features = write("x.npy", kFeatures, features),
-                         .targets = write("y.npy", 1, targets)};
-  const DataSpec spec{.train = source, .eval = {}, .normalize = {}};
+  const NpySpec source{.features = write("x.npy", kFeatures, features),
+                       .targets = write("y.npy", 1, targets)};
+  const Job job = JobOf(source);
   const auto body = [&](Communicator& comm) {
     TrainingData data;
     const BadRecordRules rules{.policy = OnBadRecord::kSkip, .quota = 1};
-    const Agreement opened = OpenDataTogether(comm, spec, rules, &data);
+    const Agreement opened = OpenDataTogether(comm, job, rules, &data);
     EXPECT_TRUE(opened.status.ok()) << opened.status.message();
     EXPECT_EQ(data.train->bad_records().size(), 1U);
     EXPECT_EQ(data.train->bad_records()[0].sample, 5);

@@ -23,11 +23,11 @@ namespace gaccd::testing {
 
 inline Job SmallJob() {
   Job job = SmallRegression();
-  job.model.layers.insert(job.model.layers.begin() + 2, {"drop", DropoutSpec{0.2}});
+  job.model.layer.insert(job.model.layer.begin() + 2, {"drop", DropoutSpec{0.2}});
   job.batch.target = 32;
   job.batch.micro = 5;
   job.optimizer = {.lr = 0.01, .kind = AdamWSpec{}};
-  job.schedule = {.warmup_updates = 4, .shape = CosineShape{.final_ratio = 0.1}};
+  job.schedule = {.warmup_updates = 4, .shape = CosineSpec{.final_ratio = 0.1}};
   job.epochs = 3;  // 3 x 8 updates, the last of each of 6 samples
   return job;
 }
@@ -65,7 +65,7 @@ class ResumeTest : public ::testing::Test {
       GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make({.nodes = 1,
                                                           .gpus_per_node = ranks,
                                                           .micro_batch = job.batch.micro,
-                                                          .target_batch = job.batch.target,
+                                                          .target_batch = *job.batch.target,
                                                           .lr_rule = job.batch.lr_rule}));
       GACCD_ASSIGN_OR_RETURN(auto trainer, Trainer::Open(comm, job, plan));
       trainer->SetGuards(guards_);

@@ -97,7 +97,7 @@ class HugeSampleTest : public ResumeTest {
       return folder_ + name;
     };
     Job job = SmallJob();
-    NpySource source{.features = {}, .targets = write("/targets", 2)};
+    NpySpec source{.features = {}, .targets = write("/targets", 2)};
     std::fill_n(values.begin() + 10 * 9, 10, huge);
     source.features = write("/features", 10);
     job.data = {.train = source, .eval = {}, .shuffle = false};
@@ -291,18 +291,18 @@ TEST_F(ResumeTest, AnotherRunIsRefusedByName) {
   EXPECT_THAT(error([](Job& j) { j.data.shuffle = false; }), HasSubstr("shuffle"));
   EXPECT_THAT(error([](Job& j) { j.batch.last_cycle = LastCycle::kCarry; }),
               HasSubstr("the last cycle update"));
-  EXPECT_THAT(error([](Job& j) { std::get<SyntheticSource>(j.data.train).samples = 231; }),
+  EXPECT_THAT(error([](Job& j) { std::get<SyntheticSpec>(j.data.train).samples = 231; }),
               HasSubstr("a data set of 230"));
   EXPECT_THAT(error([](Job& j) { j.optimizer.kind = SgdSpec{.momentum = 0.9}; }),
               HasSubstr("optimizer: adamw beta1 0.9 beta2 0.999 -> sgd momentum 0.9;"));
   EXPECT_THAT(error([](Job& j) { j.optimizer.kind = AdamWSpec{.beta2 = 0.9}; }),
               HasSubstr("beta2 0.999 -> adamw beta1 0.9 beta2 0.9;"));
   EXPECT_THAT(error([](Job& j) {
-                std::get<LinearSpec>(j.model.layers[0].kind).out = 17;
-                std::get<LinearSpec>(j.model.layers.back().kind).in = 17;
+                std::get<LinearSpec>(j.model.layer[0].kind).out = 17;
+                std::get<LinearSpec>(j.model.layer.back().kind).in = 17;
               }),
               HasSubstr("the parameter fc1.weight [16, 10]"));
-  EXPECT_THAT(error([](Job& j) { j.model.layers[1].name = "relu2"; }),
+  EXPECT_THAT(error([](Job& j) { j.model.layer[1].name = "relu2"; }),
               HasSubstr("another model (checkpoint -> this job): model.layer[1].name"));
   EXPECT_THAT(error([](Job& j) { j.epochs = 1; }), HasSubstr("the job ends after 8"));
   Job other = job;

@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-SyntheticSource Usual() { return {.samples = 230, .features = 10, .outputs = 2, .seed = 3}; }
+SyntheticSpec Usual() { return {.samples = 230, .features = 10, .outputs = 2, .seed = 3}; }
 
 // Rank 2 of 3 has `other`.
 Status Compare(const SourceSpec& other, const SourceSpec& other_eval,
@@ -37,7 +37,7 @@ TEST(SameDataTest, EqualCopiesAreFine) {
 }
 
 TEST(SameDataTest, ACopyOfAnotherSizeIsNamedWithItsRank) {
-  SyntheticSource stale = Usual();
+  SyntheticSpec stale = Usual();
   stale.samples = 229;
   const Status status = Compare(stale, Usual());
   EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
@@ -48,14 +48,14 @@ TEST(SameDataTest, ACopyOfAnotherSizeIsNamedWithItsRank) {
 }
 
 TEST(SameDataTest, ACopyWithOtherContentIsNamed) {
-  SyntheticSource other = Usual();
+  SyntheticSpec other = Usual();
   other.seed = 4;
   EXPECT_THAT(Compare(other, Usual()), HasMessage(HasSubstr("training data must be the same")));
   EXPECT_THAT(Compare(Usual(), other), HasMessage(HasSubstr("evaluation data must be the same")));
 }
 
 TEST(SameDataTest, ACopyWithOtherTargetsOrLabelsIsNamed) {
-  SyntheticSource noisy = Usual();  // the same features
+  SyntheticSpec noisy = Usual();  // the same features
   noisy.noise = 0.5;
   EXPECT_THAT(Compare(noisy, Usual()), HasMessage(HasSubstr("training data must be the same")));
   const TempFolder folder;
@@ -66,11 +66,11 @@ TEST(SameDataTest, ACopyWithOtherTargetsOrLabelsIsNamed) {
   const std::vector<float> features{0.5F, 1, 2};
   const std::vector<std::int32_t> labels{0, 1, 2};
   const std::vector<std::int32_t> swapped{0, 2, 1};
-  const NpySource usual{
+  const NpySpec usual{
       .features = write("x", "<f4", "(3, 1)", Raw(std::span<const float>(features))),
       .targets = write("y", "<i4", "(3,)", Raw(std::span<const std::int32_t>(labels))),
       .classes = 3};
-  NpySource other = usual;
+  NpySpec other = usual;
   other.targets = write("z", "<i4", "(3,)", Raw(std::span<const std::int32_t>(swapped)));
   EXPECT_TRUE(Compare(usual, usual, usual).ok());
   EXPECT_THAT(Compare(other, usual, usual),
@@ -78,7 +78,7 @@ TEST(SameDataTest, ACopyWithOtherTargetsOrLabelsIsNamed) {
 }
 
 TEST(SameDataTest, ASetOfOneSample) {
-  SyntheticSource one = Usual();
+  SyntheticSpec one = Usual();
   one.samples = 1;
   EXPECT_TRUE(Compare(Usual(), Usual()).ok());
   EXPECT_THAT(Compare(one, Usual()), HasMessage(HasSubstr("has '1 samples")));

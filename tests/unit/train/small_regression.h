@@ -8,12 +8,12 @@ namespace gaccd::testing {
 inline Job SmallRegression() {
   Job job;
   job.name = "small";
-  job.model = {.layers = {{"fc1", LinearSpec{10, 16, true}},
-                          {"relu", ReluSpec{}},
-                          {"fc2", LinearSpec{16, 2, true}}},
-               .loss = LossKind::kMeanSquaredError};
-  job.data.train = SyntheticSource{.samples = 230, .features = 10, .outputs = 2, .seed = 3};
-  job.data.eval = SyntheticSource{.samples = 41, .features = 10, .outputs = 2, .seed = 3};
+  job.model = {.layer = {{"fc1", LinearSpec{10, 16, true}},
+                         {"relu", ReluSpec{}},
+                         {"fc2", LinearSpec{16, 2, true}}},
+               .loss = MeanSquaredErrorSpec{}};
+  job.data.train = SyntheticSpec{.samples = 230, .features = 10, .outputs = 2, .seed = 3};
+  job.data.eval = SyntheticSpec{.samples = 41, .features = 10, .outputs = 2, .seed = 3};
   return job;
 }
 

@@ -28,7 +28,7 @@ Result<Plan> PlanOf(const Job& job, int ranks) {
   return Plan::Make({.nodes = 1,
                      .gpus_per_node = ranks,
                      .micro_batch = job.batch.micro,
-                     .target_batch = job.batch.target});
+                     .target_batch = *job.batch.target});
 }
 
 struct Trained {
@@ -109,7 +109,7 @@ TEST(Trainer, DivergenceStopsTheRunOnEveryRank) {
 
 TEST(Trainer, RefusesEvaluationDataOfAnotherKind) {
   Job job = SmallJob(37, 4);
-  std::get<SyntheticSource>(*job.data.eval).outputs = 3;
+  std::get<SyntheticSpec>(*job.data.eval).outputs = 3;
   const auto comm = MakeSingle();
   const auto trainer = Trainer::Open(*comm, job, *PlanOf(job, 1));
   ASSERT_FALSE(trainer.ok());

@@ -18,12 +18,12 @@ constexpr std::int64_t kClasses = 10;
 constexpr std::size_t kBatches = 8;  // in pinned memory, used in turn; more than any engine holds
 
 ModelSpec Layers() {
-  return {.layers = {{"fc1", LinearSpec{kFeatures, 512, true}},
-                     {"relu1", ReluSpec{}},
-                     {"fc2", LinearSpec{512, 512, true}},
-                     {"relu2", ReluSpec{}},
-                     {"fc3", LinearSpec{512, kClasses, true}}},
-          .loss = LossKind::kSoftmaxCrossEntropy};
+  return {.layer = {{"fc1", LinearSpec{kFeatures, 512, true}},
+                    {"relu1", ReluSpec{}},
+                    {"fc2", LinearSpec{512, 512, true}},
+                    {"relu2", ReluSpec{}},
+                    {"fc3", LinearSpec{512, kClasses, true}}},
+          .loss = SoftmaxCrossEntropySpec{}};
 }
 
 class StepCase final : public GpuCase {

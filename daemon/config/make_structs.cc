@@ -1,0 +1,426 @@
+// Writes plain structs for a message of proto/ and for all that it holds, and the way between them:
+//   make_structs DESCRIPTORS gaccd.proto.Job daemon/config/job_spec
+// writes job_spec.h and job_spec.cc. DESCRIPTORS is what protoc --descriptor_set_out
+// --include_imports --include_source_info writes.
+//
+// message Linear becomes struct LinearSpec; its members are called as its fields. A member is
+//   T                 where the field has a default, is required, or is a message that may be empty
+//   std::optional<T>  of another field
+//   std::vector<T>    of a repeated field
+//   std::variant      of a oneof, and called as it; std::monostate first, if none may be given
+// A message that is one oneof and nothing else is that variant. enum Device { CPU = 1; } becomes
+// enum class Device { kCpu = 1 } with its Name(); with the option declared_in it stands elsewhere.
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/descriptor.pb.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <set>
+#include <span>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "collectives/base/strings.h"
+#include "daemon/config/spelled.h"
+#include "proto/field.pb.h"
+
+namespace gaccd {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::EnumDescriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::OneofDescriptor;
+
+constexpr std::size_t kColumns = 100;
+
+// ---- Names
+
+// SKIP_UPDATE: SkipUpdate. A part with a digit stays: BF16.
+std::string CamelCase(const std::string& name) {
+  std::string text;
+  std::istringstream parts(name);
+  for (std::string part; std::getline(parts, part, '_'); text += part) {
+    if (part.find_first_of("0123456789") != std::string::npos) continue;
+    for (char& c : std::span(part).subspan(1)) c = static_cast<char>(std::tolower(c));
+  }
+  return text;
+}
+
+// proto::Batch::Rounding.
+std::string ProtoName(std::string_view full_name) {
+  full_name.remove_prefix(std::string_view("gaccd.").size());
+  std::string text;
+  for (const char c : full_name) text += c == '.' ? std::string("::") : std::string(1, c);
+  return text;
+}
+
+std::string SpecName(const Descriptor& message) { return message.name() + "Spec"; }
+
+// A message without fields is the scope of the values of its one enum, which is called as it.
+std::string EnumName(const EnumDescriptor& type) {
+  const Descriptor* scope = type.containing_type();
+  return scope != nullptr && scope->field_count() == 0 ? scope->name() : type.name();
+}
+
+std::string HeaderOf(const EnumDescriptor& type) {
+  return type.options().GetExtension(proto::declared_in);
+}
+
+// ---- Types
+
+bool IsMessage(const FieldDescriptor& field) {
+  return field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
+}
+
+bool IsRequired(const FieldDescriptor& field) {
+  return field.options().GetExtension(proto::is).required();
+}
+
+bool IsRequired(const OneofDescriptor& one) {
+  return one.options().GetExtension(proto::one_required);
+}
+
+// Whether a message of this type is complete without any field.
+bool MayBeEmpty(const Descriptor& message) {
+  for (int i = 0; i < message.field_count(); ++i) {
+    if (IsRequired(*message.field(i))) return false;
+  }
+  for (int i = 0; i < message.oneof_decl_count(); ++i) {
+    if (IsRequired(*message.oneof_decl(i))) return false;
+  }
+  return true;
+}
+
+bool IsOptional(const FieldDescriptor& field) {
+  if (field.is_repeated() || IsRequired(field)) return false;
+  return IsMessage(field) ? !MayBeEmpty(*field.message_type()) : !field.has_default_value();
+}
+
+bool IsOneof(const Descriptor& message) {
+  return message.oneof_decl_count() == 1 &&
+         message.oneof_decl(0)->field_count() == message.field_count();
+}
+
+std::string ElementType(const FieldDescriptor& field) {
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT64:
+      return "std::int64_t";
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return "std::uint64_t";
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return "double";
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return "bool";
+    case FieldDescriptor::CPPTYPE_STRING:
+      return "std::string";
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return EnumName(*field.enum_type());
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      return SpecName(*field.message_type());
+    default:
+      throw std::runtime_error(StrCat(field.full_name(), ": no type for ", field.cpp_type_name()));
+  }
+}
+
+std::string TypeOf(const FieldDescriptor& field) {
+  const std::string element = ElementType(field);
+  if (field.is_repeated()) return StrCat("std::vector<", element, ">");
+  return IsOptional(field) ? StrCat("std::optional<", element, ">") : element;
+}
+
+std::string Variant(const OneofDescriptor& one) {
+  std::string text = IsRequired(one) ? "" : "std::monostate";
+  for (int i = 0; i < one.field_count(); ++i) {
+    text += StrCat(text.empty() ? "" : ", ", ElementType(*one.field(i)));
+  }
+  return StrCat("std::variant<", text, ">");
+}
+
+std::string DefaultOf(const FieldDescriptor& field) {
+  if (field.is_repeated() || IsOptional(field)) return "{}";
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT64:
+      return StrCat(field.default_value_int64());
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return StrCat(field.default_value_uint64());
+    case FieldDescriptor::CPPTYPE_DOUBLE: {
+      char text[32];
+      const auto end =
+          std::to_chars(std::begin(text), std::end(text), field.default_value_double()).ptr;
+      return {text, end};
+    }
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return field.default_value_bool() ? "true" : "false";
+    case FieldDescriptor::CPPTYPE_STRING:
+      return field.has_default_value() ? StrCat('"', field.default_value_string(), '"') : "{}";
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return StrCat(ElementType(field), "::k", CamelCase(field.default_value_enum()->name()));
+    default:
+      return "{}";
+  }
+}
+
+// ---- Text
+
+// `text` in lines that begin with `indent`, and `more` from the second on, and end before kColumns.
+std::string Wrapped(std::string_view indent, std::string_view text, std::string_view more = "") {
+  std::string lines;
+  std::string line;
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find_first_of(" \n"));
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+    if (word.empty()) continue;
+    if (!line.empty() && indent.size() + line.size() + 1 + word.size() > kColumns) {
+      lines += StrCat(indent, line, "\n");
+      line = more;
+    }
+    line += StrCat(line.empty() || line == more ? "" : " ", word);
+  }
+  return line.empty() ? lines : StrCat(lines, indent, line, "\n");
+}
+
+// What stands before a message, or behind its opening line; of a field: its help, or what stands
+// behind it.
+template <typename T>
+std::string CommentOf(const T& described) {
+  google::protobuf::SourceLocation location;
+  if constexpr (std::is_same_v<T, FieldDescriptor>) {
+    const std::string& help = described.options().GetExtension(proto::is).help();
+    if (!help.empty()) return help;
+  }
+  if (!described.GetSourceLocation(&location)) return {};
+  const bool before = !location.leading_comments.empty();
+  return before ? location.leading_comments : location.trailing_comments;
+}
+
+// One member, its comment beside it where there is room.
+std::string Member(const std::string& code, std::string_view comment) {
+  const std::string text = Wrapped("  ", code, "    ");
+  const std::string note = Wrapped("  // ", comment);
+  const bool beside =
+      std::ranges::count(note, '\n') == 1 && text.size() + note.size() <= kColumns + 1;
+  return beside ? StrCat(text.substr(0, text.size() - 1), note) : note + text;
+}
+
+// ---- The header
+
+std::string EnumDefinition(const EnumDescriptor& type) {
+  std::string values;
+  for (int i = 0; i < type.value_count(); ++i) {
+    values += StrCat(i == 0 ? "" : ", ", "k", CamelCase(type.value(i)->name()), " = ",
+                     type.value(i)->number());
+  }
+  const std::string name = EnumName(type);
+  return StrCat(
+      Wrapped("", StrCat("enum class ", name, " : std::uint8_t { ", values, " };"), "    "),
+      "[[nodiscard]] std::string_view Name(", name, " value);  // \"",
+      Spelled(type.value(0)->name()), "\", ...\n\n");
+}
+
+std::string StructDefinition(const Descriptor& message) {
+  const std::string comment = Wrapped("// ", CommentOf(message));
+  const std::string name = SpecName(message);
+  if (IsOneof(message)) {
+    return StrCat(
+        comment,
+        Wrapped("", StrCat("using ", name, " = ", Variant(*message.oneof_decl(0)), ";"), "    "),
+        "\n");
+  }
+  if (message.field_count() == 0) return StrCat(comment, "struct ", name, " {};\n\n");
+  std::string members;
+  for (int i = 0; i < message.field_count(); ++i) {
+    const FieldDescriptor& field = *message.field(i);
+    const OneofDescriptor* one = field.containing_oneof();
+    if (one == nullptr) {
+      members += Member(StrCat(TypeOf(field), " ", field.name(), " = ", DefaultOf(field), ";"),
+                        CommentOf(field));
+    } else if (one->field(0) == &field) {
+      members += Member(StrCat(Variant(*one), " ", one->name(), " = {};"), "");
+    }
+  }
+  return StrCat(comment, "struct ", name, " {\n", members, "};\n\n");
+}
+
+// The types below a message in an order in which each stands before its users.
+struct Types {
+  std::vector<const EnumDescriptor*> enums;
+  std::vector<const Descriptor*> messages;
+
+  void Add(const Descriptor& message) {
+    if (std::ranges::find(messages, &message) != messages.end()) return;
+    for (int i = 0; i < message.field_count(); ++i) {
+      const FieldDescriptor& field = *message.field(i);
+      if (IsMessage(field)) Add(*field.message_type());
+      const EnumDescriptor* type = field.enum_type();
+      if (type != nullptr && std::ranges::find(enums, type) == enums.end()) enums.push_back(type);
+    }
+    messages.push_back(&message);
+  }
+};
+
+std::string Header(const Descriptor& root, const Types& types) {
+  std::set<std::string> headers;
+  std::string definitions;
+  for (const EnumDescriptor* type : types.enums) {
+    if (HeaderOf(*type).empty()) {
+      definitions += EnumDefinition(*type);
+    } else {
+      headers.insert(StrCat("#include \"", HeaderOf(*type), "\"\n"));
+    }
+  }
+  for (const Descriptor* message : types.messages) definitions += StructDefinition(*message);
+  std::string includes;
+  for (const std::string& header : headers) includes += header;
+  return StrCat("// Made by make_structs.cc from ", root.file()->name(), ".\n#pragma once\n\n",
+                "#include <cstdint>\n#include <optional>\n#include <string>\n",
+                "#include <string_view>\n#include <variant>\n#include <vector>\n\n", includes,
+                includes.empty() ? "" : "\n", "namespace gaccd {\n\nnamespace proto {\nclass ",
+                root.name(), ";\n}\n\n", definitions, "[[nodiscard]] ", SpecName(root),
+                " FromProto(const ", ProtoName(root.full_name()), "& message);\n",
+                "// With every field that has a value, also where it is the default.\n",
+                "[[nodiscard]] ", ProtoName(root.full_name()), " ToProto(const ", SpecName(root),
+                "& spec);\n\n}  // namespace gaccd\n");
+}
+
+// ---- The source
+
+std::string NameFunction(const EnumDescriptor& type) {
+  const std::string name = EnumName(type);
+  std::string cases;
+  for (int i = 0; i < type.value_count(); ++i) {
+    cases += StrCat("    case ", name, "::k", CamelCase(type.value(i)->name()),
+                    ":\n      return \"", Spelled(type.value(i)->name()), "\";\n");
+  }
+  return StrCat("std::string_view Name(", name, " value) {\n  switch (value) {\n", cases,
+                "  }\n  return \"?\";\n}\n\n");
+}
+
+std::string Value(const FieldDescriptor& field, const std::string& message) {
+  if (IsMessage(field)) return StrCat("From(", message, ")");
+  if (field.enum_type() == nullptr) return message;
+  return StrCat("static_cast<", ElementType(field), ">(", message, ")");
+}
+
+std::string Reads(const FieldDescriptor& field) {
+  const std::string& name = field.name();
+  const OneofDescriptor* one = field.containing_oneof();
+  const std::string get = Value(field, StrCat("message.", name, "()"));
+  if (one != nullptr) {
+    const std::string to = IsOneof(*field.containing_type()) ? "" : "." + one->name();
+    return StrCat("  if (message.has_", name, "()) spec", to, " = ", get, ";\n");
+  }
+  if (field.is_repeated()) {
+    return StrCat("  for (const auto& one : message.", name, "()) spec.", name, ".push_back(",
+                  Value(field, "one"), ");\n");
+  }
+  return StrCat("  ", IsOptional(field) ? StrCat("if (message.has_", name, "()) ") : "", "spec.",
+                name, " = ", get, ";\n");
+}
+
+// `value` goes into the field; a list takes it as one more element.
+std::string Write(const FieldDescriptor& field, const std::string& value) {
+  const std::string& name = field.name();
+  const std::string_view verb = field.is_repeated() ? "add_" : "set_";
+  if (IsMessage(field)) {
+    return StrCat("To(", value, ", *message.", field.is_repeated() ? "add_" : "mutable_", name,
+                  "());\n");
+  }
+  const EnumDescriptor* type = field.enum_type();
+  return type == nullptr ? StrCat("message.", verb, name, "(", value, ");\n")
+                         : StrCat("message.", verb, name, "(static_cast<",
+                                  ProtoName(type->full_name()), ">(", value, "));\n");
+}
+
+std::string Writes(const FieldDescriptor& field) {
+  const std::string& name = field.name();
+  if (const OneofDescriptor* one = field.containing_oneof(); one != nullptr) {
+    const std::string from = IsOneof(*field.containing_type()) ? "" : "." + one->name();
+    return StrCat("  if (const auto* one = std::get_if<", ElementType(field), ">(&spec", from,
+                  "); one != nullptr) {\n    ", Write(field, "*one"), "  }\n");
+  }
+  if (field.is_repeated()) {
+    return StrCat("  for (const auto& one : spec.", name, ") ", Write(field, "one"));
+  }
+  return IsOptional(field) ? StrCat("  if (spec.", name, ") ", Write(field, "*spec." + name))
+                           : "  " + Write(field, "spec." + name);
+}
+
+std::string Conversions(const Descriptor& message) {
+  const std::string spec = SpecName(message);
+  const std::string type = ProtoName(message.full_name());
+  std::string reads;
+  std::string writes;
+  for (int i = 0; i < message.field_count(); ++i) {
+    reads += Reads(*message.field(i));
+    writes += Writes(*message.field(i));
+  }
+  return StrCat(spec, " From([[maybe_unused]] const ", type, "& message) {\n  ", spec, " spec;\n",
+                reads, "  return spec;\n}\nvoid To([[maybe_unused]] const ", spec,
+                "& spec, [[maybe_unused]] ", type, "& message) {\n", writes, "}\n\n");
+}
+
+std::string Source(const Descriptor& root, const Types& types, std::string_view header) {
+  const std::string file = root.file()->name();
+  std::string text = StrCat("// Made by make_structs.cc from ", file, ".\n#include \"", header,
+                            "\"\n\n#include \"", file.substr(0, file.rfind('.')),
+                            ".pb.h\"\n\nnamespace gaccd {\nnamespace {\n\n");
+  for (const Descriptor* message : types.messages) text += Conversions(*message);
+  text += "}  // namespace\n\n";
+  for (const EnumDescriptor* type : types.enums) {
+    if (HeaderOf(*type).empty()) text += NameFunction(*type);
+  }
+  const std::string spec = SpecName(root);
+  const std::string type = ProtoName(root.full_name());
+  return StrCat(text, spec, " FromProto(const ", type, "& message) { return From(message); }\n\n",
+                type, " ToProto(const ", spec, "& spec) {\n  ", type,
+                " message;\n  To(spec, message);\n  return message;\n}\n\n}  // namespace gaccd\n");
+}
+
+// ---- Files
+
+// A file that is as it should be keeps its time, so that nothing is compiled again.
+void WriteFile(const std::string& path, const std::string& text) {
+  std::ostringstream was;
+  was << std::ifstream(path).rdbuf();
+  if (was.str() == text) return;
+  if (!(std::ofstream(path) << text).flush()) throw std::runtime_error("cannot write " + path);
+}
+
+void Run(const std::string& descriptors, const std::string& name, const std::string& output) {
+  std::ifstream in(descriptors, std::ios::binary);
+  google::protobuf::FileDescriptorSet files;
+  if (!files.ParseFromIstream(&in)) throw std::runtime_error("cannot read " + descriptors);
+  google::protobuf::DescriptorPool pool;
+  for (const auto& file : files.file()) {
+    if (pool.BuildFile(file) == nullptr) throw std::runtime_error("wrong: " + file.name());
+  }
+  const Descriptor* root = pool.FindMessageTypeByName(name);
+  if (root == nullptr) throw std::runtime_error("no message " + name);
+  Types types;
+  types.Add(*root);
+  WriteFile(output + ".h", Header(*root, types));
+  WriteFile(output + ".cc", Source(*root, types, output + ".h"));
+}
+
+}  // namespace
+}  // namespace gaccd
+
+int main(int argc, char** argv) {
+  try {
+    if (argc != 4) throw std::runtime_error("expected DESCRIPTORS MESSAGE OUTPUT");
+    gaccd::Run(argv[1], argv[2], argv[3]);
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "make_structs: %s\n", error.what());
+    return 1;
+  }
+}
