@@ -168,6 +168,40 @@ Status CheckArchitecture(const ModelSpec& model) {
   return {};
 }
 
+bool TakesTargets(const MetricSpec& metric) {
+  return std::visit(
+      Overloaded{[](const MseSpec&) { return true; }, [](const MaeSpec&) { return true; },
+                 [](const R2Spec&) { return true; }, [](const auto&) { return false; }},
+      metric);
+}
+
+bool IsSame(const MetricSpec& a, const MetricSpec& b) {
+  const auto* top = std::get_if<TopKSpec>(&a);
+  const auto* other = std::get_if<TopKSpec>(&b);
+  return a.index() == b.index() && (top == nullptr || top->k == other->k);
+}
+
+Status CheckMetrics(const Job& job) {
+  const bool targets = KindOf(job.model.loss) == LossKind::kMeanSquaredError;
+  for (std::size_t i = 0; i < job.metric.size(); ++i) {
+    const auto bad = [i](const std::string& why) { return Bad(StrCat("metric[", i, "]: ", why)); };
+    const MetricSpec& metric = job.metric[i];
+    if (!job.data.eval) return bad("is of the evaluation, but the job has no data.eval");
+    if (TakesTargets(metric) != targets) {
+      return bad(targets ? "needs labels, but mean_squared_error has targets; it takes mse, mae, r2"
+                         : "mse, mae and r2 need targets, but softmax_cross_entropy has labels");
+    }
+    const auto* top = std::get_if<TopKSpec>(&metric);
+    if (const std::int64_t classes = Classes(*job.data.eval); top != nullptr && top->k > classes) {
+      return bad(StrCat("top_k.k: expected at most the ", classes, " classes, found ", top->k));
+    }
+    for (std::size_t j = 0; j < i; ++j) {
+      if (IsSame(metric, job.metric[j])) return bad(StrCat("is metric[", j, "] again"));
+    }
+  }
+  return {};
+}
+
 // What one field alone cannot show.
 Status CheckWholeJob(const Job& job) {
   GACCD_RETURN_IF_ERROR(CheckArchitecture(job.model));
@@ -188,6 +222,7 @@ Status CheckWholeJob(const Job& job) {
   if (job.epochs == 0 && job.max_updates == 0) {
     return Bad("epochs: 0 means no end, so max_updates must be at least 1, found 0");
   }
+  GACCD_RETURN_IF_ERROR(CheckMetrics(job));
   return job.device == Device::kCpu ? CheckNumericsOfCpu(NumericsOf(job), "device is cpu")
                                     : Status();
 }

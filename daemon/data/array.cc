@@ -56,6 +56,16 @@ Result<Column> ReadVectors(Array targets) {
   return Column::Rows("targets", DType::kF32, std::move(targets));
 }
 
+Result<Column> ReadWeights(Array weights, std::int64_t samples, BadRecords* bad, NodeShare* share) {
+  if (weights.shape != Shape{samples}) {
+    return Status(ErrorKind::kData, StrCat(weights.name, ": expected weights of shape [", samples,
+                                           "], found shape ", ToString(weights.shape)));
+  }
+  Column column = Column::Rows("weights", DType::kF32, std::move(weights));
+  GACCD_RETURN_IF_ERROR(CheckWeights(column, samples, bad, share));
+  return column;
+}
+
 // The largest stored value; 0 for floats, which are looked at one by one.
 float LargestOf(StoredType type) {
   return VisitStored(type, [](auto element) {
@@ -114,7 +124,8 @@ Result<std::int64_t> ArrayBytes(const std::string& name, const Shape& shape, Sto
 Result<std::unique_ptr<Dataset>> MakeArrayDataset(Array features, Array targets,
                                                   std::int64_t classes,
                                                   const NormalizeSpec& normalize,
-                                                  const BadRecordRules& rules, NodeShare* share) {
+                                                  const BadRecordRules& rules, NodeShare* share,
+                                                  std::optional<Array> weights) {
   BadRecords bad(rules);
   GACCD_ASSIGN_OR_RETURN(const Affine affine, MakeAffine(normalize, LargestOf(features.type)));
   GACCD_RETURN_IF_ERROR(CheckFeatures(features));
@@ -129,6 +140,10 @@ Result<std::unique_ptr<Dataset>> MakeArrayDataset(Array features, Array targets,
   std::vector<Column> columns;
   columns.push_back(std::move(x));
   columns.push_back(*std::move(y));
+  if (weights) {
+    GACCD_ASSIGN_OR_RETURN(columns.emplace_back(),
+                           ReadWeights(*std::move(weights), samples, &bad, share));
+  }
   return std::move(bad).Skip(MakeColumnDataset(std::move(columns), samples, {.classes = classes}));
 }
 

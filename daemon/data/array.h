@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,7 +34,7 @@ Result<std::int64_t> ArrayBytes(const std::string& name, const Shape& shape, Sto
 
 // features: floats, or integers of at most 16 bits, [samples, ...], at least two dimensions.
 // targets: labels of any type of integer, [samples], when classes > 0; else vectors of floats,
-// [samples] or [samples, width].
+// [samples] or [samples, width]. weights, if there are: [samples], at least 0, with labels only.
 // Errors: kData with both values for another type or shape, for different counts of samples, and
 // for a label outside [0, classes); kData naming file, sample and column (counted from 0, over all
 // values of a sample) for a value that is not finite, unless `rules` let such samples be replaced;
@@ -43,7 +44,8 @@ Result<std::unique_ptr<Dataset>> MakeArrayDataset(Array features, Array targets,
                                                   std::int64_t classes,
                                                   const NormalizeSpec& normalize,
                                                   const BadRecordRules& rules = {},
-                                                  NodeShare* share = nullptr);
+                                                  NodeShare* share = nullptr,
+                                                  std::optional<Array> weights = std::nullopt);
 
 struct NamedArray {
   std::string name;

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -141,12 +142,22 @@ GACCD_SIMD_CLONES bool AnyNotFinite(const std::byte* data, std::size_t count, Af
 // A negative integer is a large one without its sign, so one comparison finds both.
 template <typename T>
 GACCD_SIMD_CLONES bool AnyOutside(const std::byte* data, std::size_t count, std::uint64_t least,
-                                  std::uint64_t width, bool or_ignored) {
+                                  std::uint64_t width, std::uint64_t or_else) {
   std::uint32_t found = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const auto value = static_cast<std::uint64_t>(Load<T>(data, i));
-    const bool ignored = or_ignored && value == static_cast<std::uint64_t>(std::int64_t{-100});
-    found |= static_cast<std::uint32_t>(value - least >= width && !ignored);
+    found |= static_cast<std::uint32_t>(value - least >= width && value != or_else);
+  }
+  return found != 0;
+}
+
+template <typename T>
+GACCD_SIMD_CLONES bool AnyNoWeight(const std::byte* data, std::size_t count) {
+  std::uint32_t found = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto value = static_cast<float>(Load<T>(data, i));
+    found |=
+        static_cast<std::uint32_t>(!(value >= 0 && value <= std::numeric_limits<float>::max()));
   }
   return found != 0;
 }
@@ -223,8 +234,10 @@ Status CheckFinite(const Column& column, std::int64_t samples, BadRecords* bad, 
 
 Status CheckIntegers(const Column& column, std::int64_t samples, const IntegerRange& range,
                      BadRecords* bad, NodeShare* share) {
-  const std::string use = StrCat(range.least, " ", range.end, range.or_ignored ? " ignored" : "");
+  const std::string other = range.or_else ? StrCat(" or ", *range.or_else) : "";
+  const std::string use = StrCat(range.least, " ", range.end, other);
   const auto least = static_cast<std::uint64_t>(range.least);
+  const auto or_else = static_cast<std::uint64_t>(range.or_else.value_or(range.least));
   const std::uint64_t width = static_cast<std::uint64_t>(range.end) - least;
   return VisitStored(column.array.type, [&](auto element) {
     using T = decltype(element);
@@ -232,16 +245,29 @@ Status CheckIntegers(const Column& column, std::int64_t samples, const IntegerRa
       return bad->Take(
           sample, {ErrorKind::kData,
                    StrCat(column.array.name, ": expected ", range.what, " in [", range.least, ", ",
-                          range.end, ")", range.or_ignored ? " or -100" : "", ", found ",
-                          +Load<T>(data, 0), " for sample ", sample,
-                          column.spec.shape.empty() ? "" : StrCat(", column ", at))});
+                          range.end, ")", other, ", found ", +Load<T>(data, 0), " for sample ",
+                          sample, column.spec.shape.empty() ? "" : StrCat(", column ", at))});
     };
     return Scan(
         column, samples, use, share,
         [&](const std::byte* data, std::size_t count) {
-          return AnyOutside<T>(data, count, least, width, range.or_ignored);
+          return AnyOutside<T>(data, count, least, width, or_else);
         },
         report);
+  });
+}
+
+Status CheckWeights(const Column& column, std::int64_t samples, BadRecords* bad, NodeShare* share) {
+  return VisitStored(column.array.type, [&](auto element) {
+    using T = decltype(element);
+    const auto report = [&](std::int64_t sample, std::size_t at, const std::byte* data) {
+      return bad->Take(sample,
+                       {ErrorKind::kData,
+                        StrCat(column.array.name, ": expected finite weights of at least 0, found ",
+                               +Load<T>(data, 0), " for sample ", sample,
+                               column.spec.shape.empty() ? "" : StrCat(", column ", at))});
+    };
+    return Scan(column, samples, "weights", share, AnyNoWeight<T>, report);
   });
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,22 +28,21 @@ struct Column {
   static Column Rows(std::string name, DType dtype, Array array, Affine affine = {});
 };
 
-// Integers of a column are in [least, end), or -100 where labels may be ignored.
+// Integers of a column are in [least, end), or this other value.
 struct IntegerRange {
   std::int64_t least = 0;
   std::int64_t end = 0;
-  bool or_ignored = false;
+  std::optional<std::int64_t> or_else = std::nullopt;
   std::string_view what = "labels";  // for messages
 };
-// The label of a position that no loss counts.
-inline constexpr std::int32_t kIgnoredLabel = -100;
 
 // kData naming file, sample and column (counted from 0, over all values of a sample) for a value
 // that is not finite, also after normalisation; unless `bad` takes it. Values that `share` knows to
-// be finite are not looked at again. The same for integers.
+// be finite are not looked at again. The same for integers, and for weights, which are at least 0.
 Status CheckFinite(const Column& column, std::int64_t samples, BadRecords* bad, NodeShare* share);
 Status CheckIntegers(const Column& column, std::int64_t samples, const IntegerRange& range,
                      BadRecords* bad, NodeShare* share);
+Status CheckWeights(const Column& column, std::int64_t samples, BadRecords* bad, NodeShare* share);
 
 // kData, with both counts, when `array` has not as many rows as the file `other` has samples.
 Status CheckRows(const Array& array, std::string_view what, std::int64_t samples,

@@ -20,6 +20,12 @@
 namespace gaccd {
 namespace {
 
+Result<std::optional<Array>> LoadIfGiven(const std::optional<std::string>& path) {
+  if (!path) return std::optional<Array>();
+  GACCD_ASSIGN_OR_RETURN(Array array, LoadNpy(*path));
+  return std::optional(std::move(array));
+}
+
 Result<std::unique_ptr<Dataset>> Open(const IdxSpec& source, const NormalizeSpec& normalize,
                                       const BadRecordRules& rules, NodeShare* share) {
   if (source.classes < 1) {
@@ -40,8 +46,9 @@ Result<std::unique_ptr<Dataset>> Open(const NpySpec& source, const NormalizeSpec
   }
   GACCD_ASSIGN_OR_RETURN(Array features, LoadNpy(source.features));
   GACCD_ASSIGN_OR_RETURN(Array targets, LoadNpy(source.targets));
+  GACCD_ASSIGN_OR_RETURN(std::optional<Array> weights, LoadIfGiven(source.weights));
   return MakeArrayDataset(std::move(features), std::move(targets), source.classes, normalize, rules,
-                          share);
+                          share, std::move(weights));
 }
 
 Result<std::unique_ptr<Dataset>> Open(const SyntheticSpec& source, const NormalizeSpec& normalize,
@@ -59,12 +66,6 @@ Status CheckNotNormalized(const NormalizeSpec& normalize) {
              normalize.scale, ", ", normalize.mean, " and ", normalize.std)};
 }
 
-Result<std::optional<Array>> LoadIfGiven(const std::optional<std::string>& path) {
-  if (!path) return std::optional<Array>();
-  GACCD_ASSIGN_OR_RETURN(Array array, LoadNpy(*path));
-  return std::optional(std::move(array));
-}
-
 Result<std::unique_ptr<Dataset>> Open(const TokensSpec& source, const NormalizeSpec& normalize,
                                       const BadRecordRules& rules, NodeShare* share) {
   GACCD_RETURN_IF_ERROR(CheckNotNormalized(normalize));
@@ -73,10 +74,12 @@ Result<std::unique_ptr<Dataset>> Open(const TokensSpec& source, const NormalizeS
   GACCD_ASSIGN_OR_RETURN(arrays.lengths, LoadIfGiven(source.lengths));
   GACCD_ASSIGN_OR_RETURN(arrays.segments, LoadIfGiven(source.segments));
   GACCD_ASSIGN_OR_RETURN(arrays.labels, LoadIfGiven(source.labels));
+  GACCD_ASSIGN_OR_RETURN(arrays.weights, LoadIfGiven(source.weights));
   return MakeTokenDataset(std::move(arrays),
                           {.vocabulary = source.vocabulary,
                            .classes = source.classes,
-                           .segment_types = source.segment_types},
+                           .segment_types = source.segment_types,
+                           .ignored_label = static_cast<std::int32_t>(source.ignored_label)},
                           rules, share);
 }
 
@@ -126,12 +129,15 @@ std::vector<std::string*> FilesOf(SourceSpec& source) {
                           return Files{&idx.images, &idx.labels};
                         },
                         [](NpySpec& npy) {
-                          return Files{&npy.features, &npy.targets};
+                          Files files{&npy.features, &npy.targets};
+                          if (npy.weights) files.push_back(&*npy.weights);
+                          return files;
                         },
                         [](SyntheticSpec&) { return Files{}; },
                         [](TokensSpec& tokens) {
                           Files files{&tokens.tokens};
-                          for (auto* path : {&tokens.lengths, &tokens.segments, &tokens.labels}) {
+                          for (auto* path : {&tokens.lengths, &tokens.segments, &tokens.labels,
+                                             &tokens.weights}) {
                             if (*path) files.push_back(&**path);
                           }
                           return files;

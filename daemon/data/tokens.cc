@@ -1,5 +1,6 @@
 #include "daemon/data/tokens.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -45,14 +46,28 @@ struct Builder {
     GACCD_RETURN_IF_ERROR(CheckIsInteger(*array));
     GACCD_RETURN_IF_ERROR(CheckRows(*array, name, samples, tokens.name));
     Column column = Column::Rows(std::string(name), DType::kI32, *std::move(array));
-    for (const Shape& shape : shapes) {
-      if (column.spec.shape == shape) return Add(std::move(column), range);
-    }
+    GACCD_RETURN_IF_ERROR(CheckShape(column, shapes));
+    return Add(std::move(column), range);
+  }
+
+  // REQUIRES: the labels are the last column.
+  Status AddWeights(const Array& tokens, Array array) {
+    GACCD_RETURN_IF_ERROR(CheckRows(array, "weights", samples, tokens.name));
+    Column column = Column::Rows("weights", DType::kF32, std::move(array));
+    GACCD_RETURN_IF_ERROR(CheckShape(column, {&columns.back().spec.shape, 1}));
+    GACCD_RETURN_IF_ERROR(CheckWeights(column, samples, &bad, share));
+    columns.push_back(std::move(column));
+    return Status::Ok();
+  }
+
+  [[nodiscard]] Status CheckShape(const Column& column, std::span<const Shape> shapes) const {
+    if (std::ranges::find(shapes, column.spec.shape) != shapes.end()) return Status::Ok();
     Shape expected = shapes.back();
     expected.insert(expected.begin(), samples);
-    return {ErrorKind::kData, StrCat(column.array.name, ": expected ", name, " of shape ",
-                                     ToString(expected), shapes.size() > 1 ? " or [samples]" : "",
-                                     ", found shape ", ToString(column.array.shape))};
+    return {ErrorKind::kData,
+            StrCat(column.array.name, ": expected ", column.spec.name, " of shape ",
+                   ToString(expected), shapes.size() > 1 ? " or [samples]" : "", ", found shape ",
+                   ToString(column.array.shape))};
   }
 };
 
@@ -83,14 +98,23 @@ Result<std::unique_ptr<Dataset>> MakeTokenDataset(TokenArrays arrays, const Toke
   const bool labelled = arrays.labels.has_value();
   const bool ids = labelled && arrays.labels->shape.size() == 2;
   const std::int64_t classes = limits.classes > 0 || !ids ? limits.classes : limits.vocabulary;
+  if (arrays.weights && !labelled) {
+    return Status(ErrorKind::kConfig,
+                  StrCat(arrays.weights->name, ": weights are of labels, but there are none"));
+  }
   if (labelled) GACCD_RETURN_IF_ERROR(CheckLimit(*arrays.labels, "classes", classes));
   const Shape both[] = {one, row};
+  const auto ignored = ids ? std::optional<std::int64_t>(limits.ignored_label) : std::nullopt;
   GACCD_RETURN_IF_ERROR(builder.AddBeside(tokens, "labels", std::move(arrays.labels), both,
-                                          {.end = classes, .or_ignored = ids}));
+                                          {.end = classes, .or_else = ignored}));
+  if (arrays.weights) {
+    GACCD_RETURN_IF_ERROR(builder.AddWeights(tokens, *std::move(arrays.weights)));
+  }
   return std::move(builder.bad)
-      .Skip(
-          MakeColumnDataset(std::move(builder.columns), samples,
-                            {.classes = labelled ? classes : 0, .vocabulary = limits.vocabulary}));
+      .Skip(MakeColumnDataset(std::move(builder.columns), samples,
+                              {.classes = labelled ? classes : 0,
+                               .vocabulary = limits.vocabulary,
+                               .ignored_label = limits.ignored_label}));
 }
 
 Result<std::unique_ptr<Dataset>> MakeStreamDataset(const Array& stream, std::int64_t length,

@@ -13,19 +13,20 @@ struct TokenArrays {
   Array tokens;                   // [samples, T]
   std::optional<Array> lengths;   // [samples], in [1, T]
   std::optional<Array> segments;  // [samples, T], in [0, segment_types)
-  // [samples] in [0, classes), or [samples, T], where -100 stands for no label.
-  std::optional<Array> labels;
+  std::optional<Array> labels;    // [samples] or [samples, T], in [0, classes)
+  std::optional<Array> weights;   // one for every label, at least 0
 };
 
 struct TokenLimits {
   std::int64_t vocabulary = 0;
   std::int64_t classes = 0;  // 0: labels are tokens
   std::int64_t segment_types = 2;
+  std::int32_t ignored_label = kIgnoredLabel;  // among labels [samples, T]
 };
 
-// The tensors "tokens", "lengths", "segments" and "labels" of those that are there. Errors: kData
-// with file, sample and value, for a value outside of its range (unless `rules` let the sample be
-// replaced), for shapes that do not fit, and for floats.
+// The tensors "tokens", "lengths", "segments", "labels" and "weights" of those that are there.
+// Errors: kData with file, sample and value, for a value outside of its range (unless `rules` let
+// the sample be replaced), for shapes that do not fit, and for floats.
 Result<std::unique_ptr<Dataset>> MakeTokenDataset(TokenArrays arrays, const TokenLimits& limits,
                                                   const BadRecordRules& rules = {},
                                                   NodeShare* share = nullptr);

@@ -215,20 +215,10 @@ Result<Evaluation> CudaEngine::Evaluate(const BatchView& batch) {
   constexpr int kSlot = 0;
   cudaStream_t stream = context_->compute();
   GACCD_RETURN_IF_ERROR(replica_->Upload(batch, kSlot, stream));
-  GACCD_RETURN_IF_ERROR(replica_->Evaluate(batch.samples, kSlot, words()->evaluation));
-  GACCD_RETURN_IF_ERROR(
-      CudaStatus(cudaMemcpyAsync(evaluation_.data(), words()->evaluation, evaluation_.bytes(),
-                                 cudaMemcpyDeviceToHost, stream),
-                 "copy of an evaluation"));
+  auto* found = evaluation_.as<std::byte>();
+  GACCD_RETURN_IF_ERROR(replica_->Evaluate(batch.samples, kSlot, found));
   GACCD_RETURN_IF_ERROR(waiter_.WaitForStream(stream, "evaluation"));
-  const auto* results = evaluation_.as<double>();
-  Evaluation evaluation{
-      .samples = batch.samples,
-      .loss_sum = results[0],
-      .divisor = replica_->counts_divisor() ? results[1] : static_cast<double>(batch.samples),
-      .correct = std::nullopt};
-  if (replica_->counts_correct()) evaluation.correct = results[2];
-  return evaluation;
+  return replica_->ReadEvaluation(batch.samples, found);
 }
 
 }  // namespace gaccd

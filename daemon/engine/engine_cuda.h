@@ -23,13 +23,6 @@
 
 namespace gaccd {
 
-// Small things on the GPU, in one piece; the control words of an update stand behind them.
-struct DeviceWords {
-  double evaluation[3] = {0, 0, 0};  // loss sum, divisor, correct
-  UpdateControl control;
-};
-static_assert(offsetof(DeviceWords, control) + sizeof(UpdateControl) == sizeof(DeviceWords));
-
 class CudaEngine final : public Engine {
  public:
   CudaEngine(Communicator& comm, const Model& model, const EngineOptions& options)
@@ -103,15 +96,14 @@ class CudaEngine final : public Engine {
         StateElements(options_.optimizer, model_.layout().trainable_size()));
   }
   [[nodiscard]] std::size_t words_bytes() const {
-    return sizeof(DeviceWords) + options_.control_word_count * sizeof(double);
+    return sizeof(UpdateControl) + options_.control_word_count * sizeof(double);
   }
   [[nodiscard]] bool reduces() const { return comm_.size() > 1 || options_.choice.always_overlap; }
   [[nodiscard]] bool overlaps() const {
     return !options_.choice.gpu_sharing || options_.choice.always_overlap;
   }
   [[nodiscard]] bool bf16() const { return options_.numerics.precision == Precision::kBF16; }
-  [[nodiscard]] DeviceWords* words() const { return words_.as<DeviceWords>(); }
-  [[nodiscard]] UpdateControl* control() const { return &words()->control; }
+  [[nodiscard]] UpdateControl* control() const { return words_.as<UpdateControl>(); }
 
   Communicator& comm_;
   const Model& model_;
@@ -127,7 +119,7 @@ class CudaEngine final : public Engine {
   DeviceBuffer own_gradients_;                    // without
   float* gradients_ = nullptr;
   DeviceBuffer state_;
-  DeviceBuffer words_;
+  DeviceBuffer words_;  // an UpdateControl and, behind it, the control words
   DeviceBuffer norm_scratch_;
   PinnedBuffer evaluation_;
   std::vector<PinnedBuffer> host_memory_;

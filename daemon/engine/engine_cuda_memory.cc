@@ -187,8 +187,10 @@ Status CudaEngine::PrepareReplica() {
   for (const std::string& note : context_->choices().TakeNotes()) LogInfo(note);
   GACCD_ASSIGN_OR_RETURN(uploads_, BatchUploads::Create(*context_, *replica_, waiter_));
   GACCD_ASSIGN_OR_RETURN(records_, UpdateRecords::Create(options_.control_word_count));
-  GACCD_ASSIGN_OR_RETURN(evaluation_,
-                         PinnedBuffer::Allocate(sizeof(DeviceWords::evaluation), "evaluation"));
+  // Probe() reads its loss there, too.
+  GACCD_ASSIGN_OR_RETURN(
+      evaluation_,
+      PinnedBuffer::Allocate(std::max(sizeof(double), replica_->evaluation_bytes()), "evaluation"));
   return Status::Ok();
 }
 

@@ -6,6 +6,8 @@
 #include "daemon/autograd/function.h"
 #include "daemon/autograd/simplify.h"
 #include "daemon/nn/recorder.h"
+#include "daemon/ops/cast.h"
+#include "daemon/ops/label_ranks.h"
 #include "daemon/ops/mean_squared_error.h"
 #include "daemon/ops/reshape.h"
 #include "daemon/ops/softmax_cross_entropy.h"
@@ -120,22 +122,35 @@ Result<SampleSpec> ExampleSample(const Network& network, LossKind loss) {
   return sample;
 }
 
+double SmoothingOf(const LossSpec& loss) {
+  const auto* cross_entropy = std::get_if<SoftmaxCrossEntropySpec>(&loss);
+  return cross_entropy != nullptr ? cross_entropy->label_smoothing : 0;
+}
+
 }  // namespace
 
+std::vector<ValueId> EvaluationGraph::Outputs() const {
+  std::vector<ValueId> outputs = {loss_sum};
+  for (const auto& output : {divisor, ranks, best, prediction}) {
+    if (output) outputs.push_back(*output);
+  }
+  return outputs;
+}
+
 Result<Model> Model::Make(const ModelSpec& spec, const SampleSpec& sample) {
-  return Make(MakeNetwork(spec), KindOf(spec.loss), sample);
+  return Make(MakeNetwork(spec), KindOf(spec.loss), sample, SmoothingOf(spec.loss));
 }
 
 Result<Model> Model::MakeWithoutData(const ModelSpec& spec) {
   std::shared_ptr<const Network> network = MakeNetwork(spec);
   const LossKind loss = KindOf(spec.loss);
   GACCD_ASSIGN_OR_RETURN(const SampleSpec sample, ExampleSample(*network, loss));
-  return Make(std::move(network), loss, sample);
+  return Make(std::move(network), loss, sample, SmoothingOf(spec.loss));
 }
 
 Result<Model> Model::Make(std::shared_ptr<const Network> network, LossKind loss,
-                          const SampleSpec& sample) {
-  Model model(std::move(network), loss, sample);
+                          const SampleSpec& sample, double label_smoothing) {
+  Model model(std::move(network), loss, sample, label_smoothing);
   if (loss == LossKind::kContrastive && !model.network_->pair()) {
     return Status(ErrorKind::kConfig, "loss: contrastive needs a dual_encoder");
   }
@@ -207,18 +222,22 @@ bool Model::CountsDivisor() const {
   return !sample_.Find(kLabels)->shape.empty() || sample_.Find(kWeights) != nullptr;
 }
 
-Result<Model::Loss> Model::RecordLoss(Graph& graph, const Forward& forward) const {
+Result<Model::Loss> Model::RecordLoss(Graph& graph, For purpose, const Forward& forward) const {
   std::vector<ValueId> inputs = {forward.prediction, forward.target};
-  if (!CountsDivisor()) {
+  const double smoothing = purpose == For::kTraining ? label_smoothing_ : 0;
+  if (!CountsDivisor() && smoothing == 0) {
     GACCD_ASSIGN_OR_RETURN(const auto outputs,
                            Apply(graph, "loss", LossFunction(loss_), std::move(inputs)));
     graph.MarkOutput(outputs[0]);
     return Loss{.sum = outputs[0]};
   }
   if (forward.weights) inputs.push_back(*forward.weights);
-  GACCD_ASSIGN_OR_RETURN(
-      const auto outputs,
-      Apply(graph, "loss", std::make_shared<TokenCrossEntropy>(), std::move(inputs)));
+  GACCD_ASSIGN_OR_RETURN(const auto outputs,
+                         Apply(graph, "loss",
+                               std::make_shared<TokenCrossEntropy>(TokenCrossEntropyOptions{
+                                   .ignored_label = sample_.ignored_label,
+                                   .label_smoothing = static_cast<float>(smoothing)}),
+                               std::move(inputs)));
   graph.MarkOutput(outputs[0]);
   graph.MarkOutput(outputs[1]);
   return Loss{.sum = outputs[0], .divisor = outputs[1]};
@@ -237,7 +256,7 @@ Result<TrainingGraph> Model::RecordTraining(std::int64_t samples, Precision prec
     return training;
   }
   training.weight = graph.AddInput("weight", {{1}, DType::kF32});
-  GACCD_ASSIGN_OR_RETURN(const Loss loss, RecordLoss(graph, forward));
+  GACCD_ASSIGN_OR_RETURN(const Loss loss, RecordLoss(graph, For::kTraining, forward));
   training.inputs = std::move(forward.inputs);
   training.loss_sum = loss.sum;
   training.divisor = loss.divisor;
@@ -281,19 +300,34 @@ Result<EvaluationGraph> Model::RecordEvaluation(std::int64_t samples, Precision 
   Graph& graph = evaluation.graph;
   GACCD_ASSIGN_OR_RETURN(Forward forward,
                          RecordForward(graph, For::kEvaluation, samples, precision));
-  GACCD_ASSIGN_OR_RETURN(const Loss loss, RecordLoss(graph, forward));
+  GACCD_ASSIGN_OR_RETURN(const Loss loss, RecordLoss(graph, For::kEvaluation, forward));
   evaluation.inputs = std::move(forward.inputs);
   evaluation.loss_sum = loss.sum;
   evaluation.divisor = loss.divisor;
-  if (loss_ == LossKind::kSoftmaxCrossEntropy) {
-    GACCD_ASSIGN_OR_RETURN(const auto outputs,
-                           Apply(graph, "accuracy", std::make_shared<CorrectCount>(),
-                                 {forward.prediction, forward.target}));
-    evaluation.correct = outputs[0];
-    graph.MarkOutput(outputs[0]);
-  }
+  GACCD_RETURN_IF_ERROR(RecordAnswers(forward, &evaluation));
   DropUnused(graph);  // nothing is folded: a NaN must reach the loss (relu.h)
   return evaluation;
+}
+
+Status Model::RecordAnswers(const Forward& forward, EvaluationGraph* evaluation) const {
+  Graph& graph = evaluation->graph;
+  if (loss_ == LossKind::kSoftmaxCrossEntropy) {
+    GACCD_ASSIGN_OR_RETURN(const auto outputs, Apply(graph, "ranks", std::make_shared<LabelRanks>(),
+                                                     {forward.prediction, forward.target}));
+    evaluation->ranks = outputs[0];
+    evaluation->best = outputs[1];
+    for (const ValueId output : outputs) graph.MarkOutput(output);
+    return Status::Ok();
+  }
+  evaluation->prediction = forward.prediction;
+  if (graph.value(forward.prediction).spec.dtype != DType::kF32) {
+    GACCD_ASSIGN_OR_RETURN(
+        const auto outputs,
+        Apply(graph, "prediction", std::make_shared<Cast>(DType::kF32), {forward.prediction}));
+    evaluation->prediction = outputs[0];
+  }
+  graph.MarkOutput(*evaluation->prediction);
+  return Status::Ok();
 }
 
 void Model::Initialize(std::uint64_t seed, std::span<float> parameters) const {

@@ -53,7 +53,14 @@ struct EvaluationGraph {
   std::vector<nn::GraphInput> inputs;
   ValueId loss_sum;  // this and the next as in training
   std::optional<ValueId> divisor;
-  std::optional<ValueId> correct;  // output f64 [1], for class labels: predictions that are right
+  // Outputs of what metrics are counted from. For class labels: i32 [predictions], see
+  // ops/label_ranks.h. For targets: f32 [samples, width].
+  std::optional<ValueId> ranks;
+  std::optional<ValueId> best;
+  std::optional<ValueId> prediction;
+
+  // All of them, in this order.
+  [[nodiscard]] std::vector<ValueId> Outputs() const;
 };
 
 class Model {
@@ -61,8 +68,9 @@ class Model {
   // kConfig when a layer refuses what the one before gives, or the loss does not fit the data; the
   // message names the layer and both shapes.
   static Result<Model> Make(const ModelSpec& spec, const SampleSpec& sample);
+  // label_smoothing: of a softmax_cross_entropy, in training.
   static Result<Model> Make(std::shared_ptr<const Network> network, LossKind loss,
-                            const SampleSpec& sample);
+                            const SampleSpec& sample, double label_smoothing = 0);
   // With samples as the model itself needs them, for what can be asked without the data: its shapes
   // and functions.
   static Result<Model> MakeWithoutData(const ModelSpec& spec);
@@ -111,8 +119,12 @@ class Model {
   [[nodiscard]] std::string Describe() const { return network_->Describe(); }
 
  private:
-  Model(std::shared_ptr<const Network> network, LossKind loss, SampleSpec sample)
-      : network_(std::move(network)), loss_(loss), sample_(std::move(sample)) {}
+  Model(std::shared_ptr<const Network> network, LossKind loss, SampleSpec sample,
+        double label_smoothing)
+      : network_(std::move(network)),
+        loss_(loss),
+        sample_(std::move(sample)),
+        label_smoothing_(label_smoothing) {}
 
   struct Forward {
     std::vector<nn::GraphInput> inputs;
@@ -130,12 +142,14 @@ class Model {
                                 Precision precision) const;
   // Labels of sequences may be missing, and weights differ.
   [[nodiscard]] bool CountsDivisor() const;
-  Result<Loss> RecordLoss(Graph& graph, const Forward& forward) const;
+  Result<Loss> RecordLoss(Graph& graph, For purpose, const Forward& forward) const;
+  Status RecordAnswers(const Forward& forward, EvaluationGraph* evaluation) const;
   Status AddParameters();
 
   std::shared_ptr<const Network> network_;
   LossKind loss_;
   SampleSpec sample_;
+  double label_smoothing_;
   FlatLayout layout_;
   bool has_collectives_ = false;
   std::int64_t predictions_ = 1;

@@ -19,6 +19,13 @@ LossSums SumsOf(const Executor& executor, const auto& ids, std::int64_t samples)
               ids.divisor ? *executor.Output<double>(*ids.divisor) : static_cast<double>(samples)};
 }
 
+template <typename T>
+std::vector<T> CopyOf(const Executor& executor, std::optional<ValueId> id) {
+  if (!id) return {};
+  const T* values = executor.Output<T>(*id);
+  return {values, values + Elements(executor.graph().value(*id).spec.shape)};
+}
+
 }  // namespace
 
 Status NotPrepared(std::int64_t samples) {
@@ -170,12 +177,12 @@ Result<Evaluation> Replica::Evaluate(const BatchView& batch) {
   Bind(*executor, inputs, batch);
   GACCD_RETURN_IF_ERROR(executor->Run(true));
   const LossSums sums = SumsOf(*executor, ids, batch.samples);
-  Evaluation result{.samples = batch.samples,
+  return Evaluation{.samples = batch.samples,
                     .loss_sum = sums.loss_sum,
                     .divisor = sums.divisor,
-                    .correct = std::nullopt};
-  if (ids.correct) result.correct = *executor->Output<double>(*ids.correct);
-  return result;
+                    .ranks = CopyOf<std::int32_t>(*executor, ids.ranks),
+                    .best = CopyOf<std::int32_t>(*executor, ids.best),
+                    .prediction = CopyOf<float>(*executor, ids.prediction)};
 }
 
 std::int64_t Replica::planned_bytes() const {

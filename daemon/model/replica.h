@@ -41,8 +41,11 @@ struct LossSums {
 struct Evaluation {
   std::int64_t samples = 0;
   double loss_sum = 0;
-  double divisor = 0;             // as in LossSums
-  std::optional<double> correct;  // for class labels
+  double divisor = 0;  // as in LossSums
+  // For class labels, one a prediction: see ops/label_ranks.h.
+  std::vector<std::int32_t> ranks;
+  std::vector<std::int32_t> best;
+  std::vector<float> prediction;  // for targets: [samples, width]
 };
 
 // Where a micro-step stands in its update. The first overwrites the gradients; after the last they

@@ -1,6 +1,7 @@
 #include "daemon/model/replica_cuda.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,10 @@ std::int64_t Aligned(std::int64_t bytes) {
 }
 
 std::size_t PlaceIndex(StepPlace place) { return (place.first ? 1U : 0U) + (place.last ? 2U : 0U); }
+
+std::size_t BytesOf(const Graph& graph, ValueId id) {
+  return static_cast<std::size_t>(graph.value(id).spec.bytes());
+}
 
 Result<DeviceBuffer> AllocateBytes(std::int64_t bytes, std::string_view what) {
   return DeviceBuffer::Allocate(static_cast<std::size_t>(bytes), what);
@@ -45,8 +50,10 @@ Status CudaReplica::RecordGraphs(const ReplicaOptions& options, Precision precis
   }
   for (const std::int64_t samples : options.eval_batches) {
     GACCD_RETURN_IF_ERROR(Keep(testing_, samples, model_.RecordEvaluation(samples, precision)));
-    counts_divisor_ = testing_[samples].ids.divisor.has_value();
-    counts_correct_ = testing_[samples].ids.correct.has_value();
+    const EvaluationGraph& ids = testing_[samples].ids;
+    std::size_t bytes = 0;
+    for (const ValueId output : ids.Outputs()) bytes += BytesOf(ids.graph, output);
+    evaluation_bytes_ = std::max(evaluation_bytes_, bytes);
   }
   return Status::Ok();
 }
@@ -229,26 +236,48 @@ Status CudaReplica::Encode(std::int64_t samples, int slot, float* rows) {
   auto& [ids, inputs, executor] = found->second;
   Bind(*executor, inputs, static_cast<std::size_t>(slot));
   GACCD_RETURN_IF_ERROR(executor->Run(true));
-  const auto bytes = static_cast<std::size_t>(executor->graph().value(ids.rows).spec.bytes());
-  return CudaStatus(cudaMemcpyAsync(rows, executor->Output<float>(ids.rows), bytes,
-                                    cudaMemcpyDeviceToDevice, context_.compute()),
-                    "copy of representations");
+  return CudaStatus(
+      cudaMemcpyAsync(rows, executor->Output<float>(ids.rows), BytesOf(executor->graph(), ids.rows),
+                      cudaMemcpyDeviceToDevice, context_.compute()),
+      "copy of representations");
 }
 
-Status CudaReplica::Evaluate(std::int64_t samples, int slot, double* results) {
+Status CudaReplica::Evaluate(std::int64_t samples, int slot, std::byte* host) {
   const auto found = testing_.find(samples);
   if (found == testing_.end()) return NotPrepared(samples);
   auto& [ids, inputs, executor] = found->second;
   Bind(*executor, inputs, static_cast<std::size_t>(slot));
   GACCD_RETURN_IF_ERROR(executor->Run(true));
-  const auto copy = [&](double* to, ValueId from) {
-    return CudaStatus(cudaMemcpyAsync(to, executor->Output<double>(from), sizeof(double),
-                                      cudaMemcpyDeviceToDevice, context_.compute()),
-                      "copy of an evaluation");
+  for (const ValueId output : ids.Outputs()) {
+    const std::size_t bytes = BytesOf(executor->graph(), output);
+    GACCD_RETURN_IF_ERROR(
+        CudaStatus(cudaMemcpyAsync(host, executor->Output<std::byte>(output), bytes,
+                                   cudaMemcpyDeviceToHost, context_.compute()),
+                   "copy of an evaluation"));
+    host += bytes;
+  }
+  return Status::Ok();
+}
+
+Evaluation CudaReplica::ReadEvaluation(std::int64_t samples, const std::byte* host) const {
+  const auto& [ids, inputs, executor] = testing_.at(samples);
+  const Graph& graph = executor->graph();
+  const auto read = [&]<typename T>(std::optional<ValueId> id, std::vector<T> values) {
+    if (!id) return values;
+    const std::size_t bytes = BytesOf(graph, *id);
+    values.resize(bytes / sizeof(T));
+    std::memcpy(values.data(), host, bytes);
+    host += bytes;
+    return values;
   };
-  GACCD_RETURN_IF_ERROR(copy(results, ids.loss_sum));
-  if (ids.divisor) GACCD_RETURN_IF_ERROR(copy(results + 1, *ids.divisor));
-  return ids.correct ? copy(results + 2, *ids.correct) : Status::Ok();
+  // In the order of Outputs().
+  Evaluation evaluation{.samples = samples};
+  evaluation.loss_sum = read(ids.loss_sum, std::vector<double>())[0];
+  evaluation.divisor = read(ids.divisor, std::vector{static_cast<double>(samples)})[0];
+  evaluation.ranks = read(ids.ranks, std::vector<std::int32_t>());
+  evaluation.best = read(ids.best, std::vector<std::int32_t>());
+  evaluation.prediction = read(ids.prediction, std::vector<float>());
+  return evaluation;
 }
 
 }  // namespace gaccd

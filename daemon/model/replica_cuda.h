@@ -77,11 +77,12 @@ class CudaReplica {
   // `rows`, f32 [samples, 2 width] in GPU memory.
   Status Encode(std::int64_t samples, int slot, float* rows);
 
-  // Forward on the batch in `slot`. results: f64 [3] in GPU memory, loss_sum, divisor and
-  // correct, where the model has them.
-  Status Evaluate(std::int64_t samples, int slot, double* results);
-  [[nodiscard]] bool counts_divisor() const { return counts_divisor_; }
-  [[nodiscard]] bool counts_correct() const { return counts_correct_; }
+  // Forward on the batch in `slot`, and copies of what it gives to `host`: pinned memory of
+  // evaluation_bytes() bytes.
+  Status Evaluate(std::int64_t samples, int slot, std::byte* host);
+  // Once they are done. REQUIRES: Evaluate(samples) was the last one.
+  [[nodiscard]] Evaluation ReadEvaluation(std::int64_t samples, const std::byte* host) const;
+  [[nodiscard]] std::size_t evaluation_bytes() const { return evaluation_bytes_; }
 
   // What Prepare() did otherwise than it should be, because a library does not offer it.
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
@@ -126,8 +127,7 @@ class CudaReplica {
   std::int64_t scratch_bytes_ = 0;
   std::vector<InputPlace> places_;  // by tensor of the sample, then of the ids
   std::int64_t slot_bytes_ = 0;
-  bool counts_divisor_ = false;  // in evaluations; so the next
-  bool counts_correct_ = false;
+  std::size_t evaluation_bytes_ = 0;
   DeviceBuffer arena_;
   DeviceBuffer scratch_;
   DeviceBuffer inputs_;

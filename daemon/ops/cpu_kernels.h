@@ -37,7 +37,6 @@ KernelResult MakeAttentionCpu(const KernelRequest& request);
 KernelResult MakeAttentionGradientCpu(const KernelRequest& request);
 KernelResult MakeBiasGradientCpu(const KernelRequest& request);
 KernelResult MakeCollectiveCpu(const KernelRequest& request, const CpuEnvironment& environment);
-KernelResult MakeCorrectCountCpu(const KernelRequest& request);
 KernelResult MakeDropoutCpu(const KernelRequest& request);
 KernelResult MakeEmbeddingCpu(const KernelRequest& request);
 KernelResult MakeEmbeddingGradientCpu(const KernelRequest& request);

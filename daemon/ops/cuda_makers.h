@@ -20,7 +20,6 @@ KernelResult MakeAttentionGradientCuda(const CudaRequest& request);
 KernelResult MakeBiasGradientCuda(const CudaRequest& request);
 KernelResult MakeCastCuda(const CudaRequest& request);
 KernelResult MakeCollectiveCuda(const CudaRequest& request);
-KernelResult MakeCorrectCountCuda(const CudaRequest& request);
 KernelResult MakeDropoutCuda(const CudaRequest& request);
 KernelResult MakeEmbeddingCuda(const CudaRequest& request);
 KernelResult MakeEmbeddingGradientCuda(const CudaRequest& request);

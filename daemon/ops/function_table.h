@@ -13,6 +13,7 @@
 #include "daemon/ops/attention.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/cuda_makers.h"
+#include "daemon/ops/label_ranks.h"
 #include "daemon/ops/layer_norm.h"
 #include "daemon/ops/linear.h"
 #include "daemon/ops/mean_squared_error.h"
@@ -62,7 +63,6 @@ inline constexpr FunctionRow kFunctions[] = {
     {"broadcast", MakeCollectiveCpu, MakeCollectiveCuda},
     {"broadcast_gradient", MakeCollectiveCpu, MakeCollectiveCuda},
     {"cast", nullptr, MakeCastCuda},
-    {"correct_count", MakeCorrectCountCpu, MakeCorrectCountCuda},
     {"divide_by_count", MakeCollectiveCpu, MakeCollectiveCuda},
     {"dropout", MakeDropoutCpu, MakeDropoutCuda},
     {"embedding", MakeEmbeddingCpu, MakeEmbeddingCuda},
@@ -77,6 +77,7 @@ inline constexpr FunctionRow kFunctions[] = {
     {"join_columns_gradient", MakeJoinColumnsGradientCpu, MakeJoinColumnsGradientCuda},
     {"l2_normalize", MakeL2NormalizeCpu, MakeL2NormalizeCuda},
     {"l2_normalize_gradient", MakeL2NormalizeGradientCpu, MakeL2NormalizeGradientCuda},
+    {"label_ranks", MakeLabelRanksCpu, MakeLabelRanksCuda},
     {"layer_norm", MakeLayerNormCpu, MakeLayerNormCuda},
     {"layer_norm_gradient", MakeLayerNormGradientCpu, MakeLayerNormGradientCuda},
     {"linear", MakeLinearCpu, MakeLinearCuda},

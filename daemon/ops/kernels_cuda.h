@@ -70,9 +70,10 @@ Status EnqueueSoftmaxCrossEntropyFused(const KernelStream& on, DType dtype, cons
 Status EnqueueSoftmaxCrossEntropyGradient(const KernelStream& on, DType dtype,
                                           const void* probabilities, const std::int32_t* labels,
                                           const float* dloss, Matrix size, void* out);
-// How many rows have their first largest logit at the label.
-Status EnqueueCorrectCount(const KernelStream& on, DType dtype, const void* logits,
-                           const std::int32_t* labels, Matrix size, double* count);
+// label_ranks.h.
+Status EnqueueLabelRanks(const KernelStream& on, DType dtype, const void* logits,
+                         const std::int32_t* labels, Matrix size, std::int32_t* ranks,
+                         std::int32_t* best);
 // dy null: only the loss. loss_sum null: only the gradient. `dy` may be y. `dtype` is that of y and
 // dy; t is f32.
 Status EnqueueMeanSquaredError(const KernelStream& on, DType dtype, const void* y, const float* t,

@@ -83,31 +83,6 @@ class SoftmaxCrossEntropyGradientKernel : public Kernel {
   float* dlogits_ = nullptr;
 };
 
-class CorrectCountKernel : public Kernel {
- public:
-  explicit CorrectCountKernel(Rows size) : size_(size) {}
-  void Bind(const Operands& operands) override {
-    logits_ = operands.in<float>(0);
-    labels_ = operands.in<std::int32_t>(1);
-    count_ = operands.out<double>(0);
-  }
-  Status Run(OutputMask) override {
-    std::int64_t correct = 0;
-    for (std::int64_t m = 0; m < size_.rows; ++m) {
-      const float* z = logits_ + m * size_.columns;
-      correct += std::max_element(z, z + size_.columns) - z == labels_[m];
-    }
-    *count_ = static_cast<double>(correct);
-    return Status::Ok();
-  }
-
- private:
-  Rows size_;
-  const float* logits_ = nullptr;
-  const std::int32_t* labels_ = nullptr;
-  double* count_ = nullptr;
-};
-
 class MeanSquaredErrorKernel : public Kernel {
  public:
   explicit MeanSquaredErrorKernel(Rows size) : size_(size) {}
@@ -169,9 +144,6 @@ KernelResult MakeSoftmaxCrossEntropyCpu(const KernelRequest& request) {
 }
 KernelResult MakeSoftmaxCrossEntropyGradientCpu(const KernelRequest& request) {
   return MakeForRows<SoftmaxCrossEntropyGradientKernel>(request);
-}
-KernelResult MakeCorrectCountCpu(const KernelRequest& request) {
-  return MakeForRows<CorrectCountKernel>(request);
 }
 KernelResult MakeMeanSquaredErrorCpu(const KernelRequest& request) {
   return MakeForRows<MeanSquaredErrorKernel>(request);

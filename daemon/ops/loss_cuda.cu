@@ -1,5 +1,5 @@
 // The losses' smaller kernels: mean squared error, the gradient of a softmax from its
-// probabilities, and the count of right rows.
+// probabilities, and the ranks of labels.
 #include <algorithm>
 
 #include "daemon/device/cuda/launch.h"
@@ -96,36 +96,54 @@ Status SoftmaxGradientOf(const KernelStream& on, const void* probabilities,
                 labels, dloss, size.rows, size.columns, static_cast<T*>(out));
 }
 
-// A row is right when no class has a larger logit than the label, and none before it the same.
+// A warp a row; no lane reads outside of it, whatever the label.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    CorrectCountKernel(const T* logits, const std::int32_t* labels, std::int64_t rows,
-                       std::int64_t columns, double* count, unsigned* arrived, double* partials) {
-  const unsigned lane = threadIdx.x % kWarp;
-  double right = 0;
+    LabelRanksKernel(const T* logits, const std::int32_t* labels, std::int64_t rows, int columns,
+                     std::int32_t* ranks, std::int32_t* best) {
+  const int lane = static_cast<int>(threadIdx.x % kWarp);
   for (std::int64_t m = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
        m < rows; m += static_cast<std::int64_t>(gridDim.x) * kWarps) {
     const T* z = logits + m * columns;
-    const std::int64_t label = labels[m];
+    const int label = labels[m];
     const bool is_class = label >= 0 && label < columns;
     const float at_label = is_class ? ToFloat(z[label]) : 0.0F;
-    bool beaten = !is_class || at_label != at_label;
-    for (std::int64_t c = lane; c < columns; c += kWarp) {
+    int before = 0;
+    int first = columns;  // none yet
+    float largest = 0;
+    bool has_nan = false;
+    for (int c = lane; c < columns; c += static_cast<int>(kWarp)) {
       const float other = ToFloat(z[c]);
-      beaten = beaten || other > at_label || (other == at_label && c < label);
+      has_nan = has_nan || other != other;
+      before += other > at_label || (other == at_label && c < label) ? 1 : 0;
+      if (first == columns || other > largest) {
+        first = c;
+        largest = other;
+      }
     }
-    if (__any_sync(kAllLanes, beaten ? 1 : 0) == 0 && lane == 0) right += 1;
+    before = WarpSum(before);
+    for (int bits = 16; bits > 0; bits /= 2) {
+      const int c = __shfl_xor_sync(kAllLanes, first, bits);
+      const float other = __shfl_xor_sync(kAllLanes, largest, bits);
+      if (c < columns && (first == columns || other > largest || (other == largest && c < first))) {
+        first = c;
+        largest = other;
+      }
+    }
+    const bool any_nan = __any_sync(kAllLanes, has_nan ? 1 : 0) != 0;
+    if (lane == 0) {
+      ranks[m] = any_nan || !is_class ? columns : before;
+      best[m] = any_nan ? -1 : first;
+    }
   }
-  double total = 0;
-  if (GridSum(BlockSum(right), arrived, partials, &total) && threadIdx.x == 0) *count = total;
 }
 
 template <typename T>
-Status CorrectCountOf(const KernelStream& on, const void* logits, const std::int32_t* labels,
-                      Matrix size, double* count) {
-  return Launch(CorrectCountKernel<T>, {BlocksOn(on, BlocksFor(size.rows, kWarps)), kThreads},
-                on.stream, "correct_count", static_cast<const T*>(logits), labels, size.rows,
-                size.columns, count, on.sums.arrived, on.sums.partials);
+Status LabelRanksOf(const KernelStream& on, const void* logits, const std::int32_t* labels,
+                    Matrix size, std::int32_t* ranks, std::int32_t* best) {
+  return Launch(LabelRanksKernel<T>, {BlocksOn(on, BlocksFor(size.rows, kWarps)), kThreads},
+                on.stream, "label_ranks", static_cast<const T*>(logits), labels, size.rows,
+                static_cast<int>(size.columns), ranks, best);
 }
 
 }  // namespace
@@ -143,10 +161,11 @@ Status EnqueueSoftmaxCrossEntropyGradient(const KernelStream& on, DType dtype,
   return enqueue(on, probabilities, labels, dloss, size, out);
 }
 
-Status EnqueueCorrectCount(const KernelStream& on, DType dtype, const void* logits,
-                           const std::int32_t* labels, Matrix size, double* count) {
-  const auto enqueue = dtype == DType::kBF16 ? CorrectCountOf<Bf16> : CorrectCountOf<float>;
-  return enqueue(on, logits, labels, size, count);
+Status EnqueueLabelRanks(const KernelStream& on, DType dtype, const void* logits,
+                         const std::int32_t* labels, Matrix size, std::int32_t* ranks,
+                         std::int32_t* best) {
+  const auto enqueue = dtype == DType::kBF16 ? LabelRanksOf<Bf16> : LabelRanksOf<float>;
+  return enqueue(on, logits, labels, size, ranks, best);
 }
 
 }  // namespace gaccd

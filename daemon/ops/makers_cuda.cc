@@ -1,6 +1,7 @@
 // The makers of kernels that are one call of kernels_cuda.h.
 #include "daemon/ops/call_kernel.h"
 #include "daemon/ops/cuda_request.h"
+#include "daemon/ops/label_ranks.h"
 
 namespace gaccd {
 namespace {
@@ -46,11 +47,11 @@ KernelResult MakeCastCuda(const CudaRequest& request) {
   });
 }
 
-KernelResult MakeCorrectCountCuda(const CudaRequest& request) {
+KernelResult MakeLabelRanksCuda(const CudaRequest& request) {
   return Make(request,
               [on = request.on, dtype = request.dtype(), size = request.size()](const Call& c) {
-                return EnqueueCorrectCount(on, dtype, c.inputs[0], c.in<std::int32_t>(1), size,
-                                           c.out<double>(0));
+                return EnqueueLabelRanks(on, dtype, c.inputs[0], c.in<std::int32_t>(1), size,
+                                         c.out<std::int32_t>(0), c.out<std::int32_t>(1));
               });
 }
 

@@ -36,12 +36,6 @@ Result<std::vector<ValueSpec>> SoftmaxCrossEntropyGradient::Infer(
   return std::vector<ValueSpec>{inputs[0]};
 }
 
-Result<std::vector<ValueSpec>> CorrectCount::Infer(std::span<const ValueSpec> inputs) const {
-  GACCD_RETURN_IF_ERROR(CheckCount(inputs, 2));
-  GACCD_RETURN_IF_ERROR(CheckLogitsAndLabels(inputs));
-  return std::vector<ValueSpec>{{{1}, DType::kF64}};
-}
-
 Result<std::vector<ValueSpec>> SoftmaxCrossEntropyFused::Infer(
     std::span<const ValueSpec> inputs) const {
   GACCD_ASSIGN_OR_RETURN(std::vector<ValueSpec> outputs,

@@ -51,12 +51,4 @@ class SoftmaxCrossEntropyLoss : public Function {
 // them.
 void FuseSoftmaxCrossEntropy(Fuser& fuser);
 
-// How many rows have their largest logit at the label: f64 [1]. A metric, without gradient.
-class CorrectCount : public Function {
- public:
-  [[nodiscard]] std::string_view name() const override { return "correct_count"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
-};
-
 }  // namespace gaccd

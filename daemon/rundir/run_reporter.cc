@@ -250,7 +250,8 @@ void RunReporter::Eval(const EvalRecord& record) {
     });
   };
   event("loss", record.loss);
-  if (record.accuracy) event("accuracy", *record.accuracy);
+  for (const MetricValue& metric : record.metrics) event(metric.name, metric.value);
+  if (impl_->status) impl_->status->Update([&](RunStatus& now) { now.last_eval = record; });
   Say(EvalLine(record));
 }
 

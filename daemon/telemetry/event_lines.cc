@@ -41,12 +41,20 @@ std::string StepLine(const StepRecord& step, double samples_per_s, double elapse
 }
 
 std::string EvalLine(const EvalRecord& eval) {
-  char accuracy[64] = "";
-  if (eval.accuracy) {
-    std::snprintf(accuracy, sizeof(accuracy), "accuracy is %.4f, ", *eval.accuracy);
+  const std::string metrics = MetricsText(eval.metrics, " is ");
+  return StrCat("epoch: ", eval.epoch, " eval: ", metrics, metrics.empty() ? "" : ", ", "loss is ",
+                LossText(eval.loss), " (mean of ", MeanText(eval.divisor, eval.unit), ")");
+}
+
+std::string MetricsText(std::span<const MetricValue> metrics, std::string_view between) {
+  std::string text;
+  for (const auto& [name, value] : metrics) {
+    char number[32];
+    const bool small = value != 0 && std::abs(value) < 1e-3;
+    std::snprintf(number, sizeof(number), small ? "%.4g" : "%.4f", value);
+    text += StrCat(text.empty() ? "" : ", ", name, between, number);
   }
-  return StrCat("epoch: ", eval.epoch, " eval: ", accuracy, "loss is ", LossText(eval.loss),
-                " (mean of ", MeanText(eval.divisor, eval.unit), ")");
+  return text;
 }
 
 std::string ResumeLine(const ResumeRecord& resume) {

@@ -1,7 +1,9 @@
 // Events as lines for people, on the terminal and in the text log.
 #pragma once
 
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "daemon/telemetry/events.h"
 
@@ -12,6 +14,10 @@ namespace gaccd {
 [[nodiscard]] std::string StepLine(const StepRecord& step, double samples_per_s, double elapsed_s);
 // "epoch: 1 eval: accuracy is 0.8841, loss is 0.450000 (mean of 10000 samples)"
 [[nodiscard]] std::string EvalLine(const EvalRecord& eval);
+
+// "accuracy 0.8909, f1_macro 0.8811": `between` a name and its value.
+[[nodiscard]] std::string MetricsText(std::span<const MetricValue> metrics,
+                                      std::string_view between);
 // "resumed after update 20, from checkpoint step-000000000020-e000001"
 [[nodiscard]] std::string ResumeLine(const ResumeRecord& resume);
 

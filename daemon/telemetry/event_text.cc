@@ -335,6 +335,11 @@ std::string StatusJson(const RunStatus& status) {
     out("step", status.from_step);
     out("samples_total", status.from_samples);
   }
+  if (const EvalRecord& eval = status.last_eval; eval.step > 0) {
+    out("eval_step", eval.step);
+    out("eval_loss", eval.loss);
+    for (const MetricValue& metric : eval.metrics) out("eval_" + metric.name, metric.value);
+  }
   out("write_errors", status.write_errors);
   const Verdict& verdict = status.verdict;
   if (!verdict.verdict.empty()) {

@@ -42,7 +42,8 @@ struct RunStatus {
   std::int64_t world = 1;
   std::string device;  // "cpu", "cuda"; empty until it is chosen
   std::string gpu;
-  StepRecord last;  // of the last update; step 0: none yet
+  StepRecord last;       // of the last update; step 0: none yet
+  EvalRecord last_eval;  // step 0: none yet
   StepRates rates;
   std::string last_step_ts;
   std::int64_t from_step = 0;  // what this attempt goes on from
@@ -64,7 +65,7 @@ struct RunStatus {
                                         const Plan& plan);
 [[nodiscard]] std::string StepJson(const RunIdentity& who, const LineStamp& stamp,
                                    const StepRecord& event, const StepRates& rates);
-// One line a metric: "loss", "accuracy"; value is null and value_finite false when it is no number.
+// One line a metric, "loss" first; value is null and value_finite false when it is no number.
 [[nodiscard]] std::string EvalJson(const RunIdentity& who, const LineStamp& stamp,
                                    const EvalRecord& event, std::string_view metric, double value);
 [[nodiscard]] std::string SaveJson(const RunIdentity& who, const LineStamp& stamp,

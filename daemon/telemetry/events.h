@@ -84,6 +84,12 @@ struct StepRecord {
   std::string digest;  // of the parameters after this update, 16 hex digits; empty: not taken
 };
 
+// Of an evaluation: "accuracy", "f1_macro", ... (daemon/metrics/metric.h).
+struct MetricValue {
+  std::string name;
+  double value = 0;
+};
+
 struct EvalRecord {
   std::int64_t epoch = 1;
   std::int64_t step = 0;
@@ -91,7 +97,7 @@ struct EvalRecord {
   double loss = 0;                    // sum over `divisor`
   double divisor = 0;                 // how many units count
   std::string_view unit = "samples";  // or "tokens", "weights"
-  std::optional<double> accuracy;     // 0..1, for class labels
+  std::vector<MetricValue> metrics;   // as the job names them
   double dur_s = 0;
 };
 

@@ -30,6 +30,9 @@ std::string Describe(const SampleSpec& spec) {
   }
   if (spec.classes > 0) text += StrCat(", ", spec.classes, " classes");
   if (spec.vocabulary > 0) text += StrCat(", a vocabulary of ", spec.vocabulary);
+  if (spec.ignored_label != kIgnoredLabel) {
+    text += StrCat(", ignored label ", spec.ignored_label);
+  }
   return text;
 }
 

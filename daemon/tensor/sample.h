@@ -1,8 +1,8 @@
 // What a sample is made of, and a batch of samples in memory: the border between data and model.
 //
 // Names that models ask for: "features" f32, "tokens" i32 [T], "lengths" i32 [], "segments" i32
-// [T]; and losses: "labels" i32 [] or [T], where -100 stands for none, "weights" f32, one for every
-// label, "targets" f32 [width].
+// [T]; and losses: "labels" i32 [] or [T], "weights" f32, one for every label, "targets" f32
+// [width].
 #pragma once
 
 #include <cstddef>
@@ -29,13 +29,17 @@ struct TensorSpec {
   bool operator==(const TensorSpec&) const = default;
 };
 
+// The label of a token that no loss and no metric counts, unless the job gives another.
+inline constexpr std::int32_t kIgnoredLabel = -100;
+
 // A sample has at most so many tensors.
 inline constexpr std::size_t kMaxTensors = 8;
 
 struct SampleSpec {
   std::vector<TensorSpec> tensors;  // names are unique
-  std::int64_t classes = 0;         // > 0: "labels" are in [0, classes)
-  std::int64_t vocabulary = 0;      // > 0: "tokens" are in [0, vocabulary)
+  std::int64_t classes = 0;     // > 0: "labels" are in [0, classes), or ignored_label if for tokens
+  std::int64_t vocabulary = 0;  // > 0: "tokens" are in [0, vocabulary)
+  std::int32_t ignored_label = kIgnoredLabel;
 
   // Null: the samples have no tensor of this name.
   [[nodiscard]] const TensorSpec* Find(std::string_view name) const;

@@ -1,6 +1,5 @@
 #include "daemon/train/announce.h"
 
-#include <cstdio>
 #include <string>
 
 #include "collectives/base/strings.h"
@@ -9,6 +8,7 @@
 #include "daemon/config/job_text.h"
 #include "daemon/plan/plan_text.h"
 #include "daemon/preflight/gpu_libraries.h"
+#include "daemon/telemetry/event_lines.h"
 
 namespace gaccd {
 namespace {
@@ -88,11 +88,7 @@ void Conclude(const TrainingSummary& summary, const MemoryUse& memory, RunReport
   if (summary.skipped > 0) {
     reporter.Say(StrCat(summary.skipped, " updates were skipped: not finite"));
   }
-  if (summary.accuracy) {
-    char text[64];
-    std::snprintf(text, sizeof text, "test accuracy %.4f", *summary.accuracy);
-    reporter.Say(text);
-  }
+  if (!summary.metrics.empty()) reporter.Say("test " + MetricsText(summary.metrics, " "));
 }
 
 }  // namespace gaccd

@@ -11,6 +11,54 @@
 #include "daemon/data/prefetcher.h"
 
 namespace gaccd {
+namespace {
+
+// One of the tensors of a batch; empty where samples have none of this name.
+template <typename T>
+std::span<const T> TensorOf(const SampleSpec& spec, const BatchView& batch, std::string_view name) {
+  for (std::size_t i = 0; i < spec.tensors.size(); ++i) {
+    const TensorSpec& tensor = spec.tensors[i];
+    if (tensor.name != name) continue;
+    return {batch.tensor<T>(i), static_cast<std::size_t>(batch.samples * tensor.elements())};
+  }
+  return {};
+}
+
+EvaluatedBatch EvaluatedBatchOf(const SampleSpec& spec, const BatchView& batch,
+                                const Evaluation& found) {
+  return {.labels = TensorOf<std::int32_t>(spec, batch, "labels"),
+          .weights = TensorOf<float>(spec, batch, "weights"),
+          .ranks = found.ranks,
+          .best = found.best,
+          .ignored_label = spec.ignored_label,
+          .targets = TensorOf<float>(spec, batch, "targets"),
+          .prediction = found.prediction,
+          .loss_sum = found.loss_sum,
+          .divisor = found.divisor};
+}
+
+}  // namespace
+
+Evaluator::Evaluator(Communicator& comm, const Dataset& data, const UpdateSchedule& schedule,
+                     std::int64_t batch, std::string_view unit, std::vector<MetricSpec> metrics)
+    : comm_(comm),
+      data_(data),
+      schedule_(schedule),
+      batch_(batch),
+      unit_(unit),
+      metrics_(metrics.empty() ? DefaultMetrics(data.spec()) : std::move(metrics)) {}
+
+// Targets are near those of the first sample.
+std::vector<NamedMetric> Evaluator::MakeMetrics() const {
+  BatchMemory first(data_.spec(), 1);
+  data_.Gather(std::array<std::int64_t, 1>{0}, first.view());
+  const auto near = TensorOf<float>(data_.spec(), first.view(), "targets");
+  std::vector<NamedMetric> metrics;
+  for (const MetricSpec& spec : metrics_) {
+    metrics.push_back(MakeMetric(spec, data_.spec(), near));
+  }
+  return metrics;
+}
 
 std::set<std::int64_t> Evaluator::BatchSizes() const {
   const EvalShard shard = ShardOf(data_.size(), comm_.rank(), comm_.size());
@@ -42,8 +90,9 @@ Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, std::int64
           data_,
           std::make_unique<EvalIndices>(ShardOf(data_.size(), comm_.rank(), comm_.size()), batch_),
           {.memory = ring_.MemoryOf(engine)}));
-  // samples, loss sum, divisor, correct: counts stay exact in a double up to 2^53.
-  std::array<double, 4> sums{};
+  // samples, loss sum, divisor: counts stay exact in a double up to 2^53.
+  std::array<double, 3> sums{};
+  const std::vector<NamedMetric> metrics = MakeMetrics();
   const std::int64_t fewest = FewestBatches();
   std::int64_t done = 0;
   if (stops != nullptr) stops->BeginEvaluation();
@@ -58,11 +107,13 @@ Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, std::int64
     sums[0] += static_cast<double>(result.samples);
     sums[1] += result.loss_sum;
     sums[2] += result.divisor;
-    sums[3] += result.correct.value_or(0);
+    const EvaluatedBatch evaluated = EvaluatedBatchOf(data_.spec(), *batch, result);
+    for (const NamedMetric& named : metrics) named.metric->Add(evaluated);
   }
   const auto view = View(std::span<double>(sums));
   notes.Note(heartbeat::Phase::kReduce, step);  // who is not here yet is waited for
   GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(view, view));
+  GACCD_RETURN_IF_ERROR(SumOverRanks(metrics, comm_));
   notes.Note(heartbeat::Phase::kEvaluate, step);
   EvalRecord record{.epoch = schedule_.At(step - 1).epoch + 1,
                     .step = step,
@@ -74,7 +125,9 @@ Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, std::int64
     return Status(ErrorKind::kInternal, StrCat("evaluation: expected ", data_.size(),
                                                " samples, counted ", record.samples));
   }
-  if (data_.spec().classes > 0) record.accuracy = sums[3] / sums[2];
+  for (const NamedMetric& named : metrics) {
+    record.metrics.push_back({named.name, named.metric->Value()});
+  }
   record.dur_s = SecondsSince(start);
   return std::optional(record);
 }

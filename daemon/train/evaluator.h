@@ -5,12 +5,15 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <string_view>
+#include <vector>
 
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
 #include "daemon/data/dataset.h"
 #include "daemon/data/update_schedule.h"
 #include "daemon/engine/engine.h"
+#include "daemon/metrics/metric.h"
 #include "daemon/stop/stop_agreement.h"
 #include "daemon/telemetry/events.h"
 #include "daemon/train/engine_ring.h"
@@ -20,11 +23,11 @@ namespace gaccd {
 
 class Evaluator {
  public:
-  // `batch`: samples at once; `unit`: what the loss is a mean over (Model::divisor_unit()). `comm`
-  // and `data` outlive it.
+  // `batch`: samples at once; `unit`: what the loss is a mean over (Model::divisor_unit());
+  // `metrics`: those of the job, which fit the data; empty: DefaultMetrics(). `comm` and `data`
+  // outlive it.
   Evaluator(Communicator& comm, const Dataset& data, const UpdateSchedule& schedule,
-            std::int64_t batch, std::string_view unit)
-      : comm_(comm), data_(data), schedule_(schedule), batch_(batch), unit_(unit) {}
+            std::int64_t batch, std::string_view unit, std::vector<MetricSpec> metrics);
 
   // The sizes of this rank's batches, which its engine must be prepared for.
   [[nodiscard]] std::set<std::int64_t> BatchSizes() const;
@@ -38,12 +41,14 @@ class Evaluator {
  private:
   // The fewest batches that any rank has: so often can all of them be asked.
   [[nodiscard]] std::int64_t FewestBatches() const;
+  [[nodiscard]] std::vector<NamedMetric> MakeMetrics() const;
 
   Communicator& comm_;
   const Dataset& data_;
   UpdateSchedule schedule_;
   std::int64_t batch_;
   std::string_view unit_;
+  std::vector<MetricSpec> metrics_;
   EngineRing ring_;
 };
 

@@ -24,7 +24,7 @@ Trainer::Trainer(Communicator& comm, const Job& job, const Plan& plan, TrainingD
       feed_(std::move(feed)) {
   if (data_.eval != nullptr) {
     evaluator_.emplace(comm, *data_.eval, schedule, plan.request().micro_batch,
-                       model_.divisor_unit());
+                       model_.divisor_unit(), job.metric);
   }
 }
 
@@ -224,7 +224,7 @@ Result<bool> Trainer::Evaluate(std::int64_t step, RunReporter& reporter, Trainin
   GACCD_ASSIGN_OR_RETURN(const std::optional<EvalRecord> record,
                          evaluator_->Evaluate(*engine_, step, stops_, notes_));
   if (!record) return false;
-  summary->accuracy = record->accuracy;
+  summary->metrics = record->metrics;
   reporter.Eval(*record);
   return true;
 }

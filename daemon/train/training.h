@@ -2,9 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <vector>
 
 #include "daemon/config/flags_spec.h"
+#include "daemon/telemetry/events.h"
 
 namespace gaccd {
 
@@ -29,7 +30,7 @@ struct TrainingSummary {
   std::int64_t updates = 0;
   std::int64_t samples = 0;          // that changed the parameters
   std::int64_t skipped = 0;          // of the updates, those left out as they were not finite
-  std::optional<double> accuracy;    // of the last evaluation
+  std::vector<MetricValue> metrics;  // of the last evaluation
   std::int64_t measured_memory = 0;  // at the end
   bool failed_together = false;      // Run()'s error is that of all ranks
 };

@@ -6,10 +6,12 @@ The committed files are from transformers 4.30 on Debian's python3-torch 1.13:
   V/bin/python tests/golden/make_models.py
 
 Every model trains in double precision, every update is one batch, and the loss of an update is the
-mean over its samples (of the mean over the tokens of a sample). Dropout is off.
+sum over its labels that count, each times its weight, divided by the sum of these weights. Dropout is
+off.
 
 NAME.npy files     the data, made by a formula
-NAME.init          safetensors: the initial weights, with the names that save_pretrained gives them
+gpt_mini.init      safetensors: the initial weights, with the names that save_pretrained gives them;
+bert_mini.init     of all jobs of a model
 NAME.trained       safetensors: the weights after the last update
 NAME.first         safetensors: "logits" of the first FIRST samples with the initial weights, and the
                    gradient of every parameter for them, as "gradient.NAME"
@@ -18,6 +20,8 @@ NAME.txt           one line a record:
   worlds 1x1 2x3           nodes x ranks a node that must give what follows
   step EPOCH STEP SAMPLES SAMPLES_TOTAL LR LOSS GRAD_NORM     before clipping
   eval EPOCH STEP SAMPLES LOSS [ACCURACY]
+  error loss VALUE         the largest relative error of PyTorch's own single precision over the updates
+  error grad_norm VALUE
   error TENSOR VALUE       |f32 - f64| / sqrt(elements) of PyTorch's own single precision, for the
                            tensors of NAME.first and, as "trained.NAME", of NAME.trained
 """
@@ -31,7 +35,7 @@ import torch
 import transformers
 from google.protobuf import text_format
 from make_mlp import stream
-from make_train import job_message, learning_rate, updates_of
+from make_train import group_of, job_message, learning_rate, updates_of
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "models")
 FIRST = 9
@@ -40,11 +44,16 @@ JOBS = {  # job: (model, worlds)
     "gpt_mini": ("gpt", ["1x1", "1x2", "3x1", "1x5", "1x7"]),
     "gpt_mini_few": ("gpt", ["1x1", "1x5", "7x1"]),  # a target below the number of ranks
     "bert_mini": ("bert", ["1x1", "2x1", "1x3", "5x1", "1x7"]),
+    # Labels that are missing, token weights, label smoothing, groups.
+    "gpt_weighted": ("gpt", ["1x1", "1x2", "3x1", "1x5", "1x7"]),
+    "gpt_weighted_few": ("gpt", ["1x1", "1x5", "7x1"]),
+    "bert_weighted": ("bert", ["1x1", "2x1", "1x3", "5x1", "1x7"]),  # a weight for each sample
 }
 
 
 def write_data():
-    """Tokens of a noisy affine rule; lengths of 1 to LENGTH; labels that the tokens decide."""
+    """Tokens of a noisy affine rule; lengths of 1 to LENGTH; labels that the tokens decide. Of
+    gpt_some_labels a sample has any number, none among them; a weight in four is 0."""
     count = SAMPLES + HELD_OUT
     noise = (stream(80, 0, count * (LENGTH + 1)) % numpy.uint64(3)).astype(numpy.int64)
     noise = noise.reshape(count, -1)
@@ -58,11 +67,16 @@ def write_data():
     segments = numpy.where(inside & (numpy.arange(LENGTH) >= split[:, None]), 1, 0)
     words = numpy.where(inside, text[:, :LENGTH] % (VOCABULARY - 1) + 1, 0)  # 0 is only padding
     labels = (words.sum(1) // 7) % CLASSES
-    data = {"gpt_tokens": text[:, :-1], "gpt_labels": text[:, 1:], "bert_tokens": words,
+    some = numpy.where(inside & (noise[:, :LENGTH] > 0), text[:, 1:], -1)
+    weights = (stream(80, 4, count * (LENGTH + 1)) % numpy.uint64(8)).reshape(count, -1)
+    weights = numpy.maximum(weights.astype(numpy.float64) - 1, 0) / 4
+    data = {"gpt_some_labels": some, "gpt_weights": weights[:, :LENGTH],
+            "bert_weights": weights[:, LENGTH], "gpt_tokens": text[:, :-1], "gpt_labels": text[:, 1:], "bert_tokens": words,
             "bert_lengths": lengths, "bert_segments": segments, "bert_labels": labels}
     for name, values in data.items():
-        numpy.save(os.path.join(FOLDER, name + ".npy"), values[:SAMPLES].astype("<i4"))
-        numpy.save(os.path.join(FOLDER, "eval_" + name + ".npy"), values[SAMPLES:].astype("<i4"))
+        kind = "<f4" if values.dtype == numpy.float64 else "<i4"
+        numpy.save(os.path.join(FOLDER, name + ".npy"), values[:SAMPLES].astype(kind))
+        numpy.save(os.path.join(FOLDER, "eval_" + name + ".npy"), values[SAMPLES:].astype(kind))
     return {name: torch.from_numpy(values) for name, values in data.items()}
 
 
@@ -95,31 +109,47 @@ def logits_of(model, network, data, samples):
                    token_type_ids=data["bert_segments"][samples]).logits
 
 
-def loss_and_logits(model, network, data, samples):
-    """The mean loss of the samples."""
+def labels_and_weights(job, data, samples):
+    """As lists; what does not count has weight 0 and any label."""
+    source = job.data.train.tokens
+    labels = data[source.labels.removesuffix(".npy")][samples].reshape(-1)
+    weights = torch.ones(len(labels))
+    if source.weights:
+        weights = data[source.weights.removesuffix(".npy")][samples].reshape(-1)
+    counts = (labels != source.ignored_label).to(weights.dtype)
+    return labels.clamp(min=0), weights * counts
+
+
+def loss_and_logits(model, job, network, data, samples, smoothing):
     logits = logits_of(model, network, data, samples)
-    labels = data[model + "_labels"][samples]
-    loss = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
-    return loss, logits
+    labels, weights = labels_and_weights(job, data, samples)
+    losses = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels,
+                                               reduction="none", label_smoothing=smoothing)
+    weights = weights.to(losses.dtype)
+    return (weights * losses).sum() / weights.sum(), logits
+
+
+def smoothing_of(job):
+    return job.model.loss.softmax_cross_entropy.label_smoothing
 
 
 def make_optimizer(spec, network):
-    """Biases and the weights of layer norms do not decay."""
-    decayed = [p for p in network.parameters() if p.dim() > 1]
-    others = [p for p in network.parameters() if p.dim() == 1]
+    """Biases and the weights of layer norms do not decay, unless a group says so."""
+    groups = [group_of(spec, name, p) for name, p in network.named_parameters()]
+    for group in groups:
+        if group["params"][0].dim() == 1:
+            group.setdefault("weight_decay", 0)
     adamw = spec.adamw
-    return torch.optim.AdamW(
-        [{"params": decayed, "weight_decay": adamw.weight_decay},
-         {"params": others, "weight_decay": 0}],
-        lr=1, betas=(adamw.beta1, adamw.beta2), eps=adamw.epsilon)
+    return torch.optim.AdamW(groups, lr=1, betas=(adamw.beta1, adamw.beta2), eps=adamw.epsilon,
+                             weight_decay=adamw.weight_decay)
 
 
 def tensors_of(network, prefix=""):
     return {prefix + name: p.detach() for name, p in network.named_parameters()}
 
 
-def first_of(model, network, data):
-    loss, logits = loss_and_logits(model, network, data, list(range(FIRST)))
+def first_of(model, job, network, data):
+    loss, logits = loss_and_logits(model, job, network, data, list(range(FIRST)), smoothing_of(job))
     loss.backward()
     tensors = {"gradient." + n: p.grad.clone() for n, p in network.named_parameters()}
     network.zero_grad()
@@ -127,19 +157,22 @@ def first_of(model, network, data):
 
 
 def train(model, job, network, data, out=None):
+    """The loss and the gradient norm of every update."""
     optimizer = make_optimizer(job.optimizer, network)
+    figures = []
     updates = updates_of(job, SAMPLES, job.batch.target)
     total = 0
     for update, (epoch, samples) in enumerate(updates):
         optimizer.zero_grad()
-        loss, _ = loss_and_logits(model, network, data, samples)
+        loss, _ = loss_and_logits(model, job, network, data, samples, smoothing_of(job))
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(network.parameters(), job.clip_norm or math.inf)
         lr = learning_rate(job, update, len(updates), job.batch.target)
         for group in optimizer.param_groups:
-            group["lr"] = lr
+            group["lr"] = lr * group["lr_factor"]
         optimizer.step()
         total += len(samples)
+        figures.append((loss.item(), norm.item()))
         if out is None:
             continue
         out.write("step %d %d %d %d %.12g %.12g %.12g\n"
@@ -147,10 +180,13 @@ def train(model, job, network, data, out=None):
         if update + 1 == len(updates) or updates[update + 1][0] > epoch:
             held_out = list(range(SAMPLES, SAMPLES + HELD_OUT))
             with torch.no_grad():
-                loss, logits = loss_and_logits(model, network, data, held_out)
-            right = (logits.argmax(-1) == data[model + "_labels"][held_out]).double().mean().item()
+                loss, logits = loss_and_logits(model, job, network, data, held_out, 0)
+            labels, weights = labels_and_weights(job, data, held_out)
+            answers = logits.argmax(-1).reshape(-1)
+            right = (answers == labels)[weights != 0].double().mean().item()
             out.write("eval %d %d %d %.12g %.12g\n"
                       % (epoch, update + 1, HELD_OUT, loss.item(), right))
+    return numpy.array(figures)
 
 
 def write_safetensors(path, tensors):
@@ -183,11 +219,13 @@ def make(name, model, worlds, data):
         out.write("worlds %s\n" % " ".join(worlds))
         if name == model + "_mini":
             write_safetensors(base + ".init", tensors_of(network))
-            first = first_of(model, network, data)
+        if not name.endswith("_few"):
+            first = first_of(model, job, network, data)
             write_safetensors(base + ".first", first)
-            write_errors(out, first_of(model, single, data), first)
-        train(model, job, network, data, out)
-        train(model, job, single, data)
+            write_errors(out, first_of(model, job, single, data), first)
+        figures = train(model, job, network, data, out)
+        errors = numpy.abs(train(model, job, single, data) / figures - 1).max(0)
+        out.write("error loss %.3g\nerror grad_norm %.3g\n" % tuple(errors))
         write_safetensors(base + ".trained", tensors_of(network))
         write_errors(out, tensors_of(single), tensors_of(network), "trained.")
 

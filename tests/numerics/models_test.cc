@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <fstream>
 #include <map>
@@ -21,6 +22,7 @@
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/reshape.h"
 #include "daemon/ops/softmax_cross_entropy.h"
+#include "daemon/ops/token_cross_entropy.h"
 
 namespace gaccd {
 namespace {
@@ -37,7 +39,7 @@ T Value(Result<T> result) {
   return std::move(result).value();
 }
 
-// The first `count` values of an i32 array.
+// The first `count` values of an array of 4 bytes an element; those of floats as their bits.
 std::vector<std::int32_t> ReadNpy(const std::string& file, std::size_t count) {
   std::ifstream in(PathOf(file), std::ios::binary);
   EXPECT_TRUE(in.good()) << file;
@@ -101,15 +103,22 @@ class Training {
   }
 
   // `tensors` by name: the content of kSamples samples.
-  void Train(const SampleSpec& sample, std::map<std::string, std::vector<std::int32_t>> tensors) {
+  void Train(const SampleSpec& sample, std::map<std::string, std::vector<std::int32_t>> tensors,
+             const TokenCrossEntropyOptions& options = {}) {
     Graph graph;
     nn::Recorder recorder(graph, network_->parameters(), sample, {.samples = kSamples});
     logits_ = network_->Record(recorder);
     const auto rows = recorder.shape(logits_)[0];
-    const ValueId labels = recorder.Apply("labels", std::make_shared<Reshape>(Shape{rows}),
-                                          {recorder.Input("labels")});
-    const ValueId loss =
-        recorder.Apply("loss", std::make_shared<SoftmaxCrossEntropy>(), {logits_, labels});
+    std::vector<ValueId> inputs = {logits_};
+    for (const char* name : {"labels", "weights"}) {
+      if (!tensors.contains(name)) continue;
+      inputs.push_back(
+          recorder.Apply(name, std::make_shared<Reshape>(Shape{rows}), {recorder.Input(name)}));
+    }
+    const bool weighted = inputs.size() == 3;
+    std::shared_ptr<const Function> function = std::make_shared<SoftmaxCrossEntropy>();
+    if (weighted) function = std::make_shared<TokenCrossEntropy>(options);
+    const ValueId loss = recorder.Apply("loss", function, inputs);
     ASSERT_TRUE(recorder.status().ok()) << recorder.status().message();
     graph.MarkOutput(logits_);
     graph.MarkOutput(loss);
@@ -126,8 +135,13 @@ class Training {
     const HostBuffer scratch =
         Value(HostBuffer::Allocate(static_cast<std::size_t>(executor->scratch_bytes()), "scratch"));
     executor->Attach(arena.data(), scratch.data());
-    const float one_row = 1.0F / static_cast<float>(rows);
-    executor->BindInput(weight, &one_row);
+    float divisor = weighted ? 0 : static_cast<float>(rows);
+    for (std::size_t i = 0; weighted && i < tensors.at("labels").size(); ++i) {
+      if (tensors.at("labels")[i] == options.ignored_label) continue;
+      divisor += std::bit_cast<float>(tensors.at("weights")[i]);
+    }
+    const float one = 1 / divisor;
+    executor->BindInput(weight, &one);
     for (const nn::GraphInput& input : recorder.inputs()) {
       executor->BindInput(input.value, tensors.at(input.name).data());
     }
@@ -190,12 +204,20 @@ TEST(ModelsTest, Gpt2IsThatOfHuggingFace) {
                                         .heads = 3,
                                         .width = 12}},
                "gpt_mini");
-  const SampleSpec sample{
+  SampleSpec sample{
       .tensors = {{"tokens", DType::kI32, {kLength}}, {"labels", DType::kI32, {kLength}}},
       .vocabulary = kVocabulary};
   run.Train(sample, {{"tokens", ReadNpy("gpt_tokens.npy", kTokens)},
                      {"labels", ReadNpy("gpt_labels.npy", kTokens)}});
   run.Compare("gpt_mini");
+  // With weights, labels that are missing, and label smoothing.
+  sample.tensors.push_back({"weights", DType::kF32, {kLength}});
+  run.Train(sample,
+            {{"tokens", ReadNpy("gpt_tokens.npy", kTokens)},
+             {"labels", ReadNpy("gpt_some_labels.npy", kTokens)},
+             {"weights", ReadNpy("gpt_weights.npy", kTokens)}},
+            {.ignored_label = -1, .label_smoothing = 0.1F});
+  run.Compare("gpt_weighted");
 }
 
 TEST(ModelsTest, BertIsThatOfHuggingFace) {
@@ -208,16 +230,23 @@ TEST(ModelsTest, BertIsThatOfHuggingFace) {
                                          .hidden = 20,
                                          .classes = 3}},
                "bert_mini");
-  const SampleSpec sample{.tensors = {{"tokens", DType::kI32, {kLength}},
-                                      {"segments", DType::kI32, {kLength}},
-                                      {"lengths", DType::kI32, {}},
-                                      {"labels", DType::kI32, {}}},
-                          .vocabulary = kVocabulary};
-  run.Train(sample, {{"tokens", ReadNpy("bert_tokens.npy", kTokens)},
-                     {"segments", ReadNpy("bert_segments.npy", kTokens)},
-                     {"lengths", ReadNpy("bert_lengths.npy", kSamples)},
-                     {"labels", ReadNpy("bert_labels.npy", kSamples)}});
+  SampleSpec sample{.tensors = {{"tokens", DType::kI32, {kLength}},
+                                {"segments", DType::kI32, {kLength}},
+                                {"lengths", DType::kI32, {}},
+                                {"labels", DType::kI32, {}}},
+                    .vocabulary = kVocabulary};
+  std::map<std::string, std::vector<std::int32_t>> tensors = {
+      {"tokens", ReadNpy("bert_tokens.npy", kTokens)},
+      {"segments", ReadNpy("bert_segments.npy", kTokens)},
+      {"lengths", ReadNpy("bert_lengths.npy", kSamples)},
+      {"labels", ReadNpy("bert_labels.npy", kSamples)}};
+  run.Train(sample, tensors);
   run.Compare("bert_mini");
+  // With a weight for each sample, and label smoothing.
+  sample.tensors.push_back({"weights", DType::kF32, {}});
+  tensors["weights"] = ReadNpy("bert_weights.npy", kSamples);
+  run.Train(sample, tensors, {.label_smoothing = 0.2F});
+  run.Compare("bert_weighted");
 }
 
 }  // namespace

@@ -10,6 +10,7 @@ figures of every update and the weights at the end. They must come out on each o
 
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -23,7 +24,8 @@ LAUNCHER_VARIABLES = ("SLURM_", "OMPI_", "PMIX_", "PMI_")
 PROCESSES = {"momentum_cosine": 3, "adamw_clipped": 2, "fewer_samples_than_ranks": 4,
              "contrastive": 3}
 # Counts and learning rates are computed in double precision here and there; losses, gradients and
-# weights here in single precision: the worst is off by 8e-7.
+# weights here in single precision: the worst is off by 8e-7; models, 8 times as far as PyTorch's own
+# single precision.
 EXACT, SINGLE = 1e-11, 4e-6
 STEP = {"epoch": EXACT, "step": EXACT, "samples": EXACT, "samples_total": EXACT, "lr": EXACT,
         "loss": SINGLE, "grad_norm": SINGLE, "target": EXACT, "steps_total": EXACT}
@@ -57,7 +59,7 @@ def steps_and_evals(run_dir):
     steps = [[e[key] for key in STEP] for e in events if e["ev"] == "step"]
     evals = {}
     for e in events:  # "loss" comes before "accuracy"
-        if e["ev"] == "eval":
+        if e["ev"] == "eval" and e["metric"] != "perplexity":
             evals.setdefault(e["step"], [e["epoch"], e["step"], e["samples"]]).append(e["value"])
     return steps, list(evals.values())
 
@@ -83,8 +85,9 @@ class TrainGolden(unittest.TestCase):
     def compare_figures(self, golden, folder):
         steps, evals = steps_and_evals(folder)
         self.assertEqual(len(steps), len(golden.steps))
+        tolerances = [max(STEP[key], 8 * golden.errors.get(key, 0)) for key in STEP]
         for found, expected in zip(steps, golden.steps):
-            self.assert_close(found, expected, "step", STEP.values())
+            self.assert_close(found, expected, "step", tolerances)
         self.assertEqual(len(evals), len(golden.evals))
         for found, expected in zip(evals, golden.evals):
             self.assert_close(found, expected, "eval")
@@ -128,16 +131,22 @@ class TrainGolden(unittest.TestCase):
                     self.run_and_compare(golden, folder, RANK_PROCESS, "golden", job, nodes, ranks, folder)
 
     def test_models(self):
+        """Over the worlds of a job the micro-batch goes from 1 to 9."""
         jobs = sorted(MODELS.glob("*.txtpb"))
-        self.assertGreaterEqual(len(jobs), 3)
+        self.assertGreaterEqual(len(jobs), 6)
         for job in jobs:
             golden = Golden(job.with_suffix(".txt"))
-            init = MODELS / (job.stem.removesuffix("_few") + ".init")
-            for nodes, ranks in golden.worlds:
-                with (self.subTest(job=job.stem, nodes=nodes, ranks=ranks),
+            init = MODELS / (job.stem.split("_")[0] + "_mini.init")
+            for micro in range(1, 10):
+                nodes, ranks = golden.worlds[micro % len(golden.worlds)]
+                with (self.subTest(job=job.stem, nodes=nodes, ranks=ranks, micro=micro),
                       tempfile.TemporaryDirectory() as folder):
-                    self.run_ranks(MODELS, RANK_PROCESS, "golden", job, nodes, ranks, folder, init)
-                    self.compare_model(golden, folder, job.with_suffix(".trained"))
+                    text = re.sub(r"micro: \d+", f"micro: {micro}", job.read_text())
+                    own = Path(folder, "job.txtpb")
+                    own.write_text(text)
+                    self.run_ranks(MODELS, RANK_PROCESS, "golden", own, nodes, ranks,
+                                   f"{folder}/run", init)
+                    self.compare_model(golden, f"{folder}/run", job.with_suffix(".trained"))
 
     def test_ranks_that_are_processes(self):
         for job, ranks in PROCESSES.items():

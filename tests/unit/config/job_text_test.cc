@@ -247,6 +247,40 @@ optimizer { lr: 0.1 sgd {} }
               HasSubstr("model.dual_encoder.a.layer[1].name: two layers are called 'fc'"));
 }
 
+TEST(JobTextTest, LabelSmoothingAndWeights) {
+  EXPECT_EQ(std::get<SoftmaxCrossEntropySpec>(ParseOk(kFull).model.loss).label_smoothing, 0);
+  const Job job = ParseOk(With(
+      With(kFull, "softmax_cross_entropy {}", "softmax_cross_entropy { label_smoothing: 0.1 }"),
+      "classes: 10 }", "classes: 10 weights: \"w.npy\" }"));
+  EXPECT_EQ(std::get<SoftmaxCrossEntropySpec>(job.model.loss).label_smoothing, 0.1);
+  EXPECT_EQ(std::get<NpySpec>(*job.data.eval).weights, "w.npy");
+  EXPECT_EQ(JobText(ParseOk(JobText(job))), JobText(job));
+  EXPECT_THAT(Error(With(kFull, "softmax_cross_entropy {}",
+                         "softmax_cross_entropy { label_smoothing: 1.5 }")),
+              HasSubstr("label_smoothing: must be from 0 to 1, found 1.5"));
+}
+
+TEST(JobTextTest, Metrics) {
+  const Job job = ParseOk(StrCat(kFull, "metric { top_k { k: 3 } } metric { matthews {} }"));
+  ASSERT_EQ(job.metric.size(), 2U);
+  EXPECT_EQ(std::get<TopKSpec>(job.metric[0]).k, 3);
+  EXPECT_TRUE(std::holds_alternative<MatthewsSpec>(job.metric[1]));
+  EXPECT_EQ(JobText(ParseOk(JobText(job))), JobText(job));
+  const std::string line = With(kMinimal, "data {", "data { eval { synthetic { samples: 9 } }");
+  EXPECT_EQ(ParseOk(StrCat(line, "metric { r2 {} } metric { mae {} }")).metric.size(), 2U);
+  EXPECT_THAT(Error(StrCat(line, "metric { f1_macro {} }")),
+              HasSubstr("metric[0]: needs labels, but mean_squared_error has targets"));
+  EXPECT_THAT(Error(StrCat(kFull, "metric { accuracy {} } metric { r2 {} }")),
+              HasSubstr("metric[1]: mse, mae and r2 need targets"));
+  EXPECT_THAT(Error(StrCat(kMinimal, "metric { r2 {} }")),
+              HasSubstr("metric[0]: is of the evaluation, but the job has no data.eval"));
+  EXPECT_THAT(Error(StrCat(kFull, "metric { top_k { k: 11 } }")),
+              HasSubstr("top_k.k: expected at most the 10 classes, found 11"));
+  EXPECT_THAT(Error(StrCat(kFull, "metric { top_k {} } metric { top_k { k: 5 } }")),
+              HasSubstr("metric[1]: is metric[0] again"));
+  EXPECT_THAT(Error(StrCat(kFull, "metric {}")), HasSubstr("metric[0]: needs accuracy, top_k, "));
+}
+
 TEST(JobTextTest, RequiredFields) {
   EXPECT_EQ(Error(""), "job.txtpb: name: is required");
   EXPECT_THAT(Error("name: \"a\""), HasSubstr("model: is required"));

@@ -42,6 +42,22 @@ TEST_F(NpyTest, ReadsFloatsWithLabels) {
   EXPECT_THAT(batch.labels, testing::ElementsAre(1, 2));
 }
 
+TEST_F(NpyTest, LabelsMayHaveWeights) {
+  NpySpec source = Source(kFeatures, kLabels, 3);
+  source.weights = folder_.Write("w", Head("<f4", "(3,)") + Values<float>({0.5F, 0, 2}));
+  const auto dataset = Opened(source);
+  BatchMemory memory(dataset->spec(), 2);
+  dataset->Gather(std::vector<std::int64_t>{2, 0}, memory.view());
+  EXPECT_THAT(gaccd::Values<float>(dataset->spec(), memory, "weights"),
+              testing::ElementsAre(2, 0.5));
+  source.weights = folder_.Write("w", Head("<f4", "(3,)") + Values<float>({0.5F, 0, -2}));
+  EXPECT_THAT(Refused(ErrorKind::kData, source),
+              HasSubstr("expected finite weights of at least 0, found -2 for sample 2"));
+  source.weights = folder_.Write("w", Head("<f4", "(2,)") + Values<float>({1, 1}));
+  EXPECT_THAT(Refused(ErrorKind::kData, source),
+              HasSubstr("weights of shape [3], found shape [2]"));
+}
+
 TEST_F(NpyTest, ReadsBytesI32LabelsAndEveryVersion) {
   for (const int version : {1, 2, 3}) {
     const auto dataset =

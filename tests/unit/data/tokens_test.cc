@@ -1,6 +1,7 @@
 // Sources of token ids: arrays with a row for each sample, and one stream cut into windows.
 #include "daemon/data/tokens.h"
 
+#include <cmath>
 #include <numeric>
 
 #include "tests/unit/base/status_matchers.h"
@@ -87,6 +88,42 @@ TEST_F(TokensTest, LabelsOfEveryPositionMayBeMissing) {
   source.labels = Write("l", Npy<std::int64_t>("<i8", "(3, 2)", {5, -100, 0, -99, 0, 0}));
   EXPECT_THAT(Refused(ErrorKind::kData, source),
               AllOf(HasSubstr("[0, 6) or -100, found -99 for sample 1, column 1")));
+}
+
+TEST_F(TokensTest, AnyLabelMayStandForNone) {
+  TokensSpec source = Source();
+  source.labels = Write("l", Npy<std::int64_t>("<i8", "(3, 2)", {5, -1, 0, 0, -1, -1}));
+  source.ignored_label = -1;
+  const auto data = Opened(source);
+  EXPECT_EQ(data->spec().ignored_label, -1);
+  EXPECT_THAT(Read(*data, "labels", {0}), ElementsAre(5, -1));
+  source.ignored_label = 3;
+  EXPECT_THAT(Refused(ErrorKind::kData, source), HasSubstr("[0, 6) or 3, found -1 for sample 0"));
+}
+
+TEST_F(TokensTest, LabelsHaveWeights) {
+  TokensSpec source = Source();
+  source.labels = Write("l", Npy<std::int64_t>("<i8", "(3, 2)", {5, -100, 0, 0, 1, 2}));
+  source.weights = Write("w", Npy<double>("<f8", "(3, 2)", {0.5, 0, 1, 2, 3, 4}));
+  const auto data = Opened(source);
+  EXPECT_EQ(*data->spec().Find("weights"), (TensorSpec{"weights", DType::kF32, {2}}));
+  BatchMemory memory(data->spec(), 2);
+  data->Gather(std::vector<std::int64_t>{2, 0}, memory.view());
+  EXPECT_THAT(Values<float>(data->spec(), memory, "weights"), ElementsAre(3, 4, 0.5, 0));
+  source.labels = Write("one", Npy<std::int32_t>("<i4", "(3,)", {1, 0, 2}));
+  source.classes = 3;
+  EXPECT_THAT(Refused(ErrorKind::kData, source),
+              HasSubstr("expected weights of shape [3], found shape [3, 2]"));
+  source.weights = Write("w", Npy<float>("<f4", "(3,)", {1, 0, 2}));
+  EXPECT_EQ(Opened(source)->spec().Find("weights")->shape, Shape{});
+  for (const auto& [bad, text] : {std::pair(-0.25F, "-0.25"), {NAN, "nan"}, {INFINITY, "inf"}}) {
+    source.weights = Write("w", Npy<float>("<f4", "(3,)", {1, bad, 2}));
+    EXPECT_THAT(
+        Refused(ErrorKind::kData, source),
+        HasSubstr(std::string("finite weights of at least 0, found ") + text + " for sample 1"));
+  }
+  source.labels.reset();
+  EXPECT_THAT(Refused(ErrorKind::kConfig, source), HasSubstr("weights are of labels"));
 }
 
 TEST_F(TokensTest, EveryIdIsChecked) {

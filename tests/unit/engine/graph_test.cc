@@ -6,6 +6,7 @@
 #include "daemon/autograd/add.h"
 #include "daemon/autograd/function.h"
 #include "daemon/ops/flatten.h"
+#include "daemon/ops/label_ranks.h"
 #include "daemon/ops/linear.h"
 #include "daemon/ops/mean_squared_error.h"
 #include "daemon/ops/relu.h"
@@ -58,7 +59,7 @@ TEST(GraphTest, RefusesShapesThatDoNotFitWithBothShapes) {
       {std::make_shared<MeanSquaredError>(),
        {F32({8, 3}), F32({8, 1})},
        {"mean_squared_error", "the target", "[8, 3]", "[8, 1]"}},
-      {std::make_shared<CorrectCount>(), {F32({8, 3}), I32({9})}, {"the labels", "[8]", "[9]"}},
+      {std::make_shared<LabelRanks>(), {F32({8, 3}), I32({9})}, {"the labels", "[8]", "[9]"}},
   };
   for (const Refusal& refusal : refusals) {
     Graph graph;
@@ -197,16 +198,17 @@ TEST(GradientTest, RefusesAnObjectiveWithoutParameters) {
 }
 
 TEST(GradientTest, RefusesFunctionsAndPlacesWithoutGradient) {
-  {  // a metric is no objective
+  {  // a gradient is no objective
     Graph graph;
-    const ValueId z = graph.AddParameter("z", {8, 3}, 0);
-    const ValueId labels = graph.AddInput("labels", I32({8}));
+    const ValueId y = graph.AddParameter("y", {8, 3}, 0);
+    const ValueId t = graph.AddInput("t", F32({8, 3}));
     const ValueId seed = graph.AddInput("seed", F32({1}));
-    const ValueId count = (*graph.Apply(std::make_shared<CorrectCount>(), {z, labels}))[0];
-    const Status status = RecordGradients(graph, count, seed);
+    const ValueId dy =
+        (*graph.Apply(std::make_shared<MeanSquaredErrorGradient>(), {y, t, seed}))[0];
+    const Status status = RecordGradients(graph, dy, seed);
     ASSERT_FALSE(status.ok());
     EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
-    EXPECT_THAT(status, HasMessage(HasSubstr("'correct_count' has no gradient")));
+    EXPECT_THAT(status, HasMessage(HasSubstr("'mean_squared_error_gradient' has no gradient")));
   }
   {  // a target that would need a gradient
     Graph graph;

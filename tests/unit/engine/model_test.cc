@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "daemon/ops/token_cross_entropy.h"
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/engine/model_bench.h"
 
@@ -78,6 +79,38 @@ TEST(ModelTest, RefusesALossThatDoesNotFitTheData) {
   EXPECT_THAT(status, HasMessage(AllOf(HasSubstr("3 classes"), HasSubstr("[3], found [4]"))));
   status = Refused(Mlp({10, 3}, LossKind::kMeanSquaredError), vectors);
   EXPECT_THAT(status, HasMessage(AllOf(HasSubstr("loss: 2 values"), HasSubstr("[2], found [3]"))));
+}
+
+TEST(ModelTest, LabelsAreSmoothedInTrainingOnly) {
+  ModelSpec spec = Mlp({10, 3}, LossKind::kSoftmaxCrossEntropy);
+  spec.loss = SoftmaxCrossEntropySpec{.label_smoothing = 0.25};
+  const auto model = Model::Make(spec, LabelledSample({10}, 3));
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  EXPECT_EQ(model->divisor_unit(), "samples");
+  const auto training = model->RecordTraining(2);
+  const auto evaluation = model->RecordEvaluation(2);
+  ASSERT_TRUE(training.ok() && evaluation.ok());
+  std::vector<float> smoothing;
+  for (const Node& node : training->graph.nodes()) {
+    const auto* loss = dynamic_cast<const TokenCrossEntropy*>(node.function.get());
+    if (loss != nullptr) smoothing.push_back(loss->options().label_smoothing);
+  }
+  EXPECT_THAT(smoothing, testing::ElementsAre(0.25F));
+  for (const Node& node : evaluation->graph.nodes()) {
+    EXPECT_EQ(dynamic_cast<const TokenCrossEntropy*>(node.function.get()), nullptr);
+  }
+}
+
+TEST(ModelTest, WeightsOfSamplesAreTheDivisor) {
+  SampleSpec sample = LabelledSample({10}, 3);
+  sample.tensors.push_back({"weights", DType::kF32, {}});
+  const auto model = Model::Make(Mlp({10, 3}, LossKind::kSoftmaxCrossEntropy), sample);
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  EXPECT_EQ(model->divisor_unit(), "weights");
+  sample = TargetSample({10}, 3);
+  sample.tensors.push_back({"weights", DType::kF32, {}});
+  EXPECT_THAT(Refused(Mlp({10, 3}, LossKind::kMeanSquaredError), sample),
+              HasMessage("mean_squared_error takes no weights"));
 }
 
 TEST(ModelTest, RefusesWhatHasNothingToLearnAndWhatIsTooLarge) {

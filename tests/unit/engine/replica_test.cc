@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "tests/unit/base/status_matchers.h"
@@ -84,37 +85,46 @@ TEST(ReplicaTest, EvaluationDoesNotTouchTheGradients) {
   EXPECT_NEAR(evaluation->loss_sum, loss, 1e-6 * loss);
   EXPECT_EQ(RelativeError(trainer.gradients(), expected), 0);
 
-  // All right answers are those of the parts: 3 + 3 samples, and one that is right or not.
-  ASSERT_TRUE(evaluation->correct.has_value());
+  // What is found of a sample does not depend on the others.
   const auto head = trainer.replica().Evaluate(samples.View(0, 3));
-  const auto middle = trainer.replica().Evaluate(samples.View(3, 3));
-  ASSERT_TRUE(head.ok() && middle.ok());
-  const double last = *evaluation->correct - *head->correct - *middle->correct;
-  EXPECT_TRUE(last == 0 || last == 1) << last;
+  ASSERT_TRUE(head.ok());
+  ASSERT_EQ(evaluation->ranks.size(), 7U);
+  EXPECT_THAT(head->ranks,
+              testing::ElementsAreArray(evaluation->ranks.begin(), evaluation->ranks.begin() + 3));
+  EXPECT_THAT(head->best,
+              testing::ElementsAreArray(evaluation->best.begin(), evaluation->best.begin() + 3));
 }
 
-TEST(ReplicaTest, CorrectCountsTheLargestLogit) {
+TEST(ReplicaTest, AnEvaluationRanksTheLabels) {
   // One layer that copies its input: the features are the logits.
   const Model model = MakeMlp({3, 3});
-  BenchTrainer trainer(model, {.micro_batches = {}, .eval_batches = {4}});
+  BenchTrainer trainer(model, {.micro_batches = {}, .eval_batches = {5}});
   std::fill(trainer.parameters().begin(), trainer.parameters().end(), 0.0F);
   for (const std::size_t i : {0u, 4u, 8u}) trainer.parameters()[i] = 1;
   trainer.ParametersChanged();
-  std::vector<float> features = {1, 2, 3, 3, 2, 1, 0, 5, 0, -1, -2, -3};
-  std::vector<std::int32_t> labels = {2, 0, 0, 0};
+  std::vector<float> features = {1, 2, 3, 3, 2, 1, 0, 5, 0, -1, -2, -3, 1, NAN, 2};
+  std::vector<std::int32_t> labels = {2, 0, 2, 1, 2};
   void* const tensors[] = {features.data(), labels.data()};
-  const auto evaluation = trainer.replica().Evaluate({.samples = 4, .tensors = tensors});
+  const auto evaluation = trainer.replica().Evaluate({.samples = 5, .tensors = tensors});
   ASSERT_TRUE(evaluation.ok());
-  EXPECT_EQ(*evaluation->correct, 3);
+  EXPECT_THAT(evaluation->ranks, testing::ElementsAre(0, 0, 2, 1, 3));
+  EXPECT_THAT(evaluation->best, testing::ElementsAre(2, 0, 1, 0, -1));
 }
 
-TEST(ReplicaTest, MeanSquaredErrorHasNoCorrectCount) {
-  const Model model = MakeMlp({10, 1}, LossKind::kMeanSquaredError);
-  Samples samples(SampleOf({10, 1}, LossKind::kMeanSquaredError), 4, 3);
-  BenchTrainer trainer(model, {.micro_batches = {}, .eval_batches = {4}});
-  const auto evaluation = trainer.replica().Evaluate(samples.All());
+TEST(ReplicaTest, AnEvaluationOfTargetsGivesThePrediction) {
+  const Model model = MakeMlp({2, 2}, LossKind::kMeanSquaredError);
+  BenchTrainer trainer(model, {.micro_batches = {}, .eval_batches = {2}});
+  std::fill(trainer.parameters().begin(), trainer.parameters().end(), 0.0F);
+  trainer.parameters()[0] = 2;
+  trainer.parameters()[3] = -1;
+  trainer.ParametersChanged();
+  std::vector<float> features = {1, 2, 3, 4};
+  std::vector<float> targets = {1, 1, 1, 1};
+  void* const tensors[] = {features.data(), targets.data()};
+  const auto evaluation = trainer.replica().Evaluate({.samples = 2, .tensors = tensors});
   ASSERT_TRUE(evaluation.ok());
-  EXPECT_FALSE(evaluation->correct.has_value());
+  EXPECT_THAT(evaluation->prediction, testing::ElementsAre(2, -2, 6, -4));
+  EXPECT_TRUE(evaluation->ranks.empty());
 }
 
 // Replicas made for other sets of sizes plan other memory and other products; what a micro-batch

@@ -9,6 +9,7 @@
 #include "daemon/model/model.h"
 #include "daemon/ops/collective.h"
 #include "daemon/ops/flatten.h"
+#include "daemon/ops/label_ranks.h"
 #include "daemon/ops/linear.h"
 #include "daemon/ops/mean_squared_error.h"
 #include "daemon/ops/relu.h"
@@ -105,26 +106,25 @@ TEST(SimplifyTest, DoesNotFoldWhatSomebodyElseReads) {
 }
 
 TEST(SimplifyTest, DropsWhatNobodyNeeds) {
-  const auto record = [](GraphBench& bench, bool keep_count) {
+  const auto record = [](GraphBench& bench, bool keep_ranks) {
     const ValueId x = bench.Input("x", {9, 7});
     const ValueId labels = bench.Labels(9, 5);
     const ValueId y = bench.Apply(std::make_shared<Linear>(), {x, bench.Parameter("w", {5, 7})});
     const ValueId r = bench.Apply(std::make_shared<Relu>(), {y});
     // Dead, and a second user of y, which must not hinder the folding of r.
     bench.Apply(std::make_shared<Relu>(), {bench.Apply(std::make_shared<Relu>(), {y})});
-    const ValueId count = bench.Apply(std::make_shared<CorrectCount>(), {r, labels});
-    if (keep_count) bench.graph().MarkOutput(count);
+    const ValueId ranks = bench.Apply(std::make_shared<LabelRanks>(), {r, labels});
+    if (keep_ranks) bench.graph().MarkOutput(ranks);
     bench.PrepareTraining(bench.Apply(std::make_shared<SoftmaxCrossEntropy>(), {r, labels}));
   };
   GraphBench without;
   record(without, false);
-  EXPECT_THAT(
-      Kernels(without.executor().graph()),
-      AllOf(Contains("linear+relu"), Not(Contains("relu")), Not(Contains("correct_count"))));
+  EXPECT_THAT(Kernels(without.executor().graph()),
+              AllOf(Contains("linear+relu"), Not(Contains("relu")), Not(Contains("label_ranks"))));
   GraphBench with;
   record(with, true);
   EXPECT_THAT(Kernels(with.executor().graph()),
-              AllOf(Contains("linear+relu"), Not(Contains("relu")), Contains("correct_count")));
+              AllOf(Contains("linear+relu"), Not(Contains("relu")), Contains("label_ranks")));
 }
 
 // What a rank without samples runs: the collectives, and zeros instead of all sums over rows.

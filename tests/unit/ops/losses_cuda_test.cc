@@ -1,6 +1,9 @@
 // Losses, softmax, counts and column sums on the GPU against references in double.
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <numeric>
+#include <utility>
 
 #include "collectives/base/strings.h"
 #include "tests/unit/ops/on_gpu.h"
@@ -214,36 +217,51 @@ TEST_F(CrossEntropyCuda, NotANumberShowsInTheLoss) {
   }
 }
 
-TEST_F(LossesCuda, CorrectCountTakesTheFirstOfTheLargest) {
-  const std::vector<float> logits = {1,       3,  2,         /**/ 5, 5, 1,
-                                     /**/ 5,  5,  1,         /**/ 0, 0, 0,
-                                     /**/ -1, -2, -kInfinity};
-  const GpuArray<std::int32_t> labels(std::vector<std::int32_t>{1, 0, 1, 0, 2});
+using Integers = std::vector<std::int32_t>;
+
+// The ranks, then the best classes.
+std::pair<Integers, Integers> LabelRanksOf(const KernelStream& on, DType dtype,
+                                           const std::vector<float>& logits,
+                                           const Integers& labels) {
+  const GpuFloats z(dtype, logits);
+  const GpuArray<std::int32_t> on_gpu(labels);
+  const GpuArray<std::int32_t> ranks(labels.size());
+  const GpuArray<std::int32_t> best(labels.size());
+  EXPECT_OK(EnqueueLabelRanks(on, dtype, z.data(), on_gpu.data(),
+                              {std::ssize(labels), std::ssize(logits) / std::ssize(labels)},
+                              ranks.data(), best.data()));
+  return {ranks.Values(), best.Values()};
+}
+
+TEST_F(LossesCuda, LabelRanksOfTiesNaNsAndWrongLabels) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> logits = {
+      1,   3, 2, /**/ 5, 5,   1, 5, 5,  1, /**/ -1,         -2,         -kInfinity,
+      nan, 0, 1, /**/ 1, nan, 0, 1, -3, 2, /**/ -kInfinity, -kInfinity, -kInfinity};
   for (const DType dtype : kFloatTypes) {
-    const GpuFloats z(dtype, logits);
-    const GpuArray<double> count(1);
-    EXPECT_OK(EnqueueCorrectCount(on_, dtype, z.data(), labels.data(), {5, 3}, count.data()));
-    EXPECT_EQ(count.Value(), 3);
+    const auto [ranks, best] = LabelRanksOf(on_, dtype, logits, {1, 0, 1, 2, 0, 0, 3, 1});
+    EXPECT_EQ(ranks, (Integers{0, 0, 1, 2, 3, 3, 3, 1}));
+    EXPECT_EQ(best, (Integers{1, 0, 0, 0, -1, -1, 2, 0}));
   }
 }
 
-TEST_F(LossesCuda, CorrectCountOfManyRows) {
+TEST_F(LossesCuda, LabelRanksOfManyRows) {
   for (const std::int64_t columns : {1, 31, 33, 1000, 4097}) {
-    Example example = MakeExample(DType::kF32, {300, columns}, 3);
-    double expected = 0;
+    const Example example = MakeExample(DType::kF32, {300, columns}, 3);
+    Integers ranks;
+    Integers best;
     for (std::int64_t m = 0; m < 300; ++m) {
       const auto row = example.row(m);
-      const auto best = std::ranges::max_element(row) - row.begin();
-      auto& label = example.labels[static_cast<std::size_t>(m)];
-      if (m % 3 == 0) label = static_cast<std::int32_t>(best);
-      expected += best == label;
+      std::vector<std::size_t> order(row.size());
+      std::iota(order.begin(), order.end(), 0);
+      std::ranges::stable_sort(order, std::greater(), [&](std::size_t c) { return row[c]; });
+      const auto label = static_cast<std::size_t>(example.labels[static_cast<std::size_t>(m)]);
+      ranks.push_back(static_cast<std::int32_t>(std::ranges::find(order, label) - order.begin()));
+      best.push_back(static_cast<std::int32_t>(order[0]));
     }
-    const GpuFloats z(DType::kF32, example.logits);
-    const GpuArray<std::int32_t> labels(example.labels);
-    const GpuArray<double> count(1);
-    EXPECT_OK(
-        EnqueueCorrectCount(on_, DType::kF32, z.data(), labels.data(), example.size, count.data()));
-    EXPECT_EQ(count.Value(), expected) << columns;
+    EXPECT_EQ(LabelRanksOf(on_, DType::kF32, example.logits, example.labels),
+              std::pair(ranks, best))
+        << columns;
   }
 }
 

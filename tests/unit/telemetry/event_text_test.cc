@@ -230,6 +230,12 @@ TEST(EventTextTest, StatusSaysWhatIsKnown) {
   EXPECT_EQ(Text(running, "device"), "cuda");
   EXPECT_EQ(Text(running, "gpu"), "NVIDIA H200");
   EXPECT_EQ(Text(running, "last_step_ts"), status.last_step_ts);
+  EXPECT_EQ(running.count("eval_step"), 0u);
+  status.last_eval = {.step = 390, .loss = 0.5, .metrics = {{"f1_macro", 0.75}}};
+  const Object evaluated = Parse(StatusJson(status));
+  EXPECT_EQ(Number(evaluated, "eval_step"), 390);
+  EXPECT_EQ(Number(evaluated, "eval_loss"), 0.5);
+  EXPECT_EQ(Number(evaluated, "eval_f1_macro"), 0.75);
   status.save_step = 390;
   status.save_ts = status.last_step_ts;
   status.failed_saves = 1;

@@ -62,7 +62,7 @@ inline Status FiveSteps(Communicator& comm, const ReporterOptions& options) {
   eval.samples = 10'000;
   eval.divisor = 10'000;
   eval.loss = 0.45;
-  eval.accuracy = 0.8841;
+  eval.metrics = {{"accuracy", 0.8841}};
   (*reporter)->Eval(eval);
   LogWarning("look here");
   (*reporter)->Finish(Status::Ok());

@@ -96,6 +96,7 @@ TEST_F(RunReporterTest, TheFolderTellsTheWholeRun) {
   EXPECT_EQ(Text(status, "state"), "done");
   EXPECT_EQ(Number(status, "step"), 5);
   EXPECT_EQ(Number(status, "write_errors"), 0);
+  EXPECT_EQ(Number(status, "eval_accuracy"), 0.8841);
   EXPECT_GT(Number(status, "wall_samples_per_s"), 0);
   EXPECT_EQ(Text(status, "device"), "cpu");
   EXPECT_EQ(Content(Run() + "/.owner"), "");

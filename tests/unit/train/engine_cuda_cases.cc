@@ -126,7 +126,9 @@ void ExpectSame(const EngineRun& found, const EngineRun& expected, double tolera
               1e-12 * expected.evaluation.divisor);
   EXPECT_LE(std::abs(found.evaluation.loss_sum - expected.evaluation.loss_sum),
             tolerance * std::abs(expected.evaluation.loss_sum));
-  EXPECT_EQ(found.evaluation.correct, expected.evaluation.correct);
+  EXPECT_EQ(found.evaluation.ranks, expected.evaluation.ranks);
+  EXPECT_EQ(found.evaluation.best, expected.evaluation.best);
+  EXPECT_LE(Distance(found.evaluation.prediction, expected.evaluation.prediction), tolerance);
 }
 
 }  // namespace gaccd::testing

@@ -14,17 +14,18 @@ namespace {
 
 constexpr std::int64_t kSamples = 41;
 
-// The loss of a sample is its number, and it has so many tokens modulo 3; those below 10 are
-// correct.
+// The loss of a sample is its number, and it has so many tokens modulo 3; the labels of
+// those below 10 are the answers.
 class CountingEngine final : public testing::FakeEngine {
  public:
   Result<Evaluation> Evaluate(const BatchView& batch) override {
     sizes.insert(batch.samples);
-    Evaluation found{.samples = batch.samples + extra, .correct = 0};
+    Evaluation found{.samples = batch.samples + extra};
     for (std::int64_t i = 0; i < batch.samples; ++i) {
       found.loss_sum += static_cast<double>(batch.ids[i]);
       found.divisor += static_cast<double>(batch.ids[i] % 3);
-      *found.correct += batch.ids[i] < 10 ? 1 : 0;
+      found.ranks.push_back(batch.ids[i] < 10 ? 0 : 1);
+      found.best.push_back(0);
     }
     return found;
   }
@@ -43,7 +44,7 @@ TEST(EvaluatorTest, IsExactOnAnyNumberOfRanks) {
       std::mutex mutex;
       const Status status = RunThreadRanks(ranks, {}, [&](Communicator& comm) -> Status {
         const testing::EmptyDataset data(kSamples);
-        Evaluator evaluator(comm, data, Schedule(), batch, "tokens");
+        Evaluator evaluator(comm, data, Schedule(), batch, "tokens", {});
         CountingEngine engine;
         GACCD_ASSIGN_OR_RETURN(const auto record, evaluator.Evaluate(engine, 14, nullptr, {}));
         const std::scoped_lock lock(mutex);
@@ -52,7 +53,9 @@ TEST(EvaluatorTest, IsExactOnAnyNumberOfRanks) {
         EXPECT_EQ(record->samples, kSamples);
         EXPECT_EQ(record->divisor, 40);  // 0 1 2 0 1 2 ... 0 1
         EXPECT_EQ(record->loss, 820.0 / 40);
-        EXPECT_EQ(record->accuracy, 10.0 / 40);
+        EXPECT_EQ(record->metrics.size(), 1U);
+        EXPECT_EQ(record->metrics.front().name, "accuracy");
+        EXPECT_EQ(record->metrics.front().value, 10.0 / 41);
         EXPECT_EQ(record->unit, "tokens");
         EXPECT_EQ(engine.sizes, evaluator.BatchSizes()) << ranks << " ranks, batch " << batch;
         return Status::Ok();
@@ -65,7 +68,7 @@ TEST(EvaluatorTest, IsExactOnAnyNumberOfRanks) {
 TEST(EvaluatorTest, IsDueAfterEveryEpoch) {
   const auto comm = MakeSingle();
   const testing::EmptyDataset data(kSamples);
-  const Evaluator evaluator(*comm, data, Schedule(), 4, "tokens");
+  const Evaluator evaluator(*comm, data, Schedule(), 4, "tokens", {});
   for (std::int64_t step = 0; step <= 14; ++step) {
     EXPECT_EQ(evaluator.Due(step), step == 7 || step == 14) << step;
   }
@@ -74,7 +77,7 @@ TEST(EvaluatorTest, IsDueAfterEveryEpoch) {
 TEST(EvaluatorTest, ASampleCountedTwiceIsAnError) {
   const auto comm = MakeSingle();
   const testing::EmptyDataset data(kSamples);
-  Evaluator evaluator(*comm, data, Schedule(), 41, "tokens");
+  Evaluator evaluator(*comm, data, Schedule(), 41, "tokens", {});
   CountingEngine engine;
   engine.extra = 1;
   const auto record = evaluator.Evaluate(engine, 7, nullptr, {});
@@ -94,7 +97,7 @@ TEST(EvaluatorTest, IsLeftWhereTheRanksWereAskedToStop) {
   };
   const Status status = RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
     const testing::EmptyDataset data(kSamples);
-    Evaluator evaluator(comm, data, Schedule(), 4, "tokens");
+    Evaluator evaluator(comm, data, Schedule(), 4, "tokens", {});
     CountingEngine engine;
     StopThere stops(comm);
     GACCD_ASSIGN_OR_RETURN(const auto record, evaluator.Evaluate(engine, 7, &stops, {}));

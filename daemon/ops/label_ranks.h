@@ -1,0 +1,24 @@
+// LabelRanks: where each row's label stands among its logits z [N, C]; what metrics of class labels
+// (daemon/metrics) are counted from. Among equal logits the lower class comes first, as in
+// PyTorch's argmax.
+#pragma once
+
+#include "daemon/autograd/function.h"
+#include "daemon/ops/cuda_makers.h"
+
+namespace gaccd {
+
+// Inputs: logits f32 or bf16 [N, C], labels i32 [N]. Outputs, both i32 [N]: rank, how many classes
+// come before the label; best, the class that comes first. Where a logit of the row is NaN, best is
+// -1 and rank is C; rank is C as well where the label is no class. Without gradient.
+class LabelRanks : public Function {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "label_ranks"; }
+  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+};
+
+KernelResult MakeLabelRanksCpu(const KernelRequest& request);
+KernelResult MakeLabelRanksCuda(const CudaRequest& request);
+
+}  // namespace gaccd
