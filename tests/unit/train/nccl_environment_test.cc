@@ -49,10 +49,11 @@ TEST_F(NcclEnvironment, DeterministicByFlagOrJob) {
          "model { layer { name: \"fc\" linear { in: 4 out: 1 } } loss { mean_squared_error {} } }\n"
          "data { train { synthetic { samples: 8 features: 4 outputs: 1 } } }\n"
          "batch { target: 4 micro: 4 } optimizer { lr: 0.1 sgd {} } epochs: 1\n";
-  SetNcclEnvironment({.job = job});
+  flags = {};
+  flags.job = job;
+  SetNcclEnvironment(flags);
   EXPECT_EQ(Variable("NCCL_ALGO"), "Ring");
   Clear();
-  flags = {.job = job};
   flags.job_fields = {{"deterministic", "false"}};
   SetNcclEnvironment(flags);
   EXPECT_EQ(Variable("NCCL_ALGO"), "") << "the flag wins over the job";
