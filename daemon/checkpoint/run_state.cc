@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <string>
 #include <utility>
-#include <variant>
 
-#include "collectives/base/overloaded.h"
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/saved_job.h"
 #include "daemon/config/job_text.h"
 #include "daemon/data/update_schedule.h"
+#include "daemon/optim/optimizer.h"
 
 namespace gaccd {
 namespace {
@@ -30,26 +29,8 @@ Status Differs(std::string_view what, const T& saved, const T& now) {
                                      ", this job has ", now)};
 }
 
-// What gives an optimiser's buffers their meaning.
-struct BufferMeaning {
-  std::string_view kind;
-  std::vector<std::pair<std::string_view, double>> settings;
-
-  friend bool operator==(const BufferMeaning&, const BufferMeaning&) = default;
-};
-
-BufferMeaning MeaningOf(const OptimizerSpec& spec) {
-  return std::visit(Overloaded{[](const SgdSpec& sgd) -> BufferMeaning {
-                                 return {"sgd", {{"momentum", sgd.momentum}}};
-                               },
-                               [](const AdamWSpec& adamw) -> BufferMeaning {
-                                 return {"adamw", {{"beta1", adamw.beta1}, {"beta2", adamw.beta2}}};
-                               }},
-                    spec.kind);
-}
-
-std::string ToText(const BufferMeaning& meaning) {
-  std::string text(meaning.kind);
+std::string ToText(const StateMeaning& meaning) {
+  std::string text(meaning.optimizer);
   for (const auto& [name, value] : meaning.settings) text += StrCat(" ", name, " ", value);
   return text;
 }
@@ -175,8 +156,8 @@ Status CheckSameModel(const Manifest& manifest, const Job& job) {
 
 Status CheckSameOptimizer(const Manifest& manifest, const Job& job) {
   GACCD_ASSIGN_OR_RETURN(const Job saved, SavedJob(manifest));
-  const BufferMeaning was = MeaningOf(saved.optimizer);
-  const BufferMeaning now = MeaningOf(job.optimizer);
+  const StateMeaning was = MeaningOfState(saved.optimizer);
+  const StateMeaning now = MeaningOfState(job.optimizer);
   if (was == now) return Status::Ok();
   return {ErrorKind::kConfig,
           StrCat("the checkpoint is of another optimizer: ", ToText(was), " -> ", ToText(now),

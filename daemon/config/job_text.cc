@@ -73,15 +73,15 @@ class FirstError : public google::protobuf::io::ErrorCollector {
 
 // 0: the targets are vectors, or there are none.
 std::int64_t Classes(const SourceSpec& source) {
-  return std::visit(Overloaded{[](const IdxSpec& idx) { return idx.classes; },
-                               [](const NpySpec& npy) { return npy.classes; },
-                               [](const SyntheticSpec&) { return std::int64_t{0}; },
-                               [](const TokensSpec& tokens) {
+  return std::visit(Overloaded{[](const TokensSpec& tokens) {
                                  if (!tokens.labels) return std::int64_t{0};
                                  return tokens.classes > 0 ? tokens.classes : tokens.vocabulary;
                                },
                                [](const StreamSpec& stream) { return stream.vocabulary; },
-                               [](const ArraysSpec&) { return std::int64_t{0}; }},
+                               [](const auto& other) {
+                                 if constexpr (requires { other.classes; }) return other.classes;
+                                 return std::int64_t{0};
+                               }},
                     source);
 }
 

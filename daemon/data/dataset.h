@@ -57,11 +57,13 @@ class Dataset {
 // Opens and checks a source: sizes, magic numbers, label ranges. Errors: kIo (cannot be read),
 // kData (content), kConfig (a normalisation or a synthetic set that cannot be), with the file and
 // both values. Formats: idx.h, npy.h, synthetic.h. Large plain files are mapped: they must not be
-// changed while they are in use. `share`: of this rank's node, or null.
+// changed while they are in use. `share`: of this rank's node, or null. A relative path that does
+// not exist is taken from `folder`, unless it is empty.
 Result<std::unique_ptr<Dataset>> OpenDataset(const SourceSpec& source,
                                              const NormalizeSpec& normalize,
                                              const BadRecordRules& rules = {},
-                                             NodeShare* share = nullptr);
+                                             NodeShare* share = nullptr,
+                                             const std::string& folder = "");
 
 struct TrainingData {
   std::unique_ptr<Dataset> train;

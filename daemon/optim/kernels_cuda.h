@@ -8,7 +8,6 @@
 
 #include "collectives/base/result.h"
 #include "daemon/optim/optimizer_cuda.h"
-#include "daemon/optim/rules.h"
 #include "daemon/optim/update_control.h"
 
 namespace gaccd {
@@ -29,10 +28,9 @@ struct StepTiles {
   std::int64_t count = 0;
 };
 
-// trainable: the elements of the first moments, behind which the second ones stand.
-Status EnqueueSgd(cudaStream_t stream, SgdRule rule, const CudaOptimizer::Buffers& buffers,
-                  const StepTiles& tiles, UpdateControl* control);
-Status EnqueueAdamW(cudaStream_t stream, const CudaOptimizer::Buffers& buffers,
-                    const StepTiles& tiles, std::int64_t trainable, UpdateControl* control);
+// trainable: the elements of the first values of the state, behind which the second ones stand.
+Status EnqueueStep(cudaStream_t stream, const OptimizerSpec& spec,
+                   const CudaOptimizer::Buffers& buffers, const StepTiles& tiles,
+                   std::int64_t trainable, UpdateControl* control);
 
 }  // namespace gaccd

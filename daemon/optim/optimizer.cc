@@ -1,15 +1,51 @@
 #include "daemon/optim/optimizer.h"
 
 #include <cmath>
+#include <cstddef>
 #include <limits>
-#include <string>
 #include <utility>
 
-#include "collectives/base/overloaded.h"
 #include "collectives/base/strings.h"
 #include "daemon/optim/rules.h"
 
 namespace gaccd {
+namespace {
+
+template <typename Rule>
+class RuleOptimizer final : public Optimizer {
+ public:
+  RuleOptimizer(const typename Rule::Spec& spec, OptimizerRanges ranges, std::span<float> state)
+      : Optimizer(std::move(ranges), state), spec_(spec) {}
+
+  [[nodiscard]] std::string_view name() const override { return Rule::kName; }
+
+  void Step(std::span<float> params, std::span<const float> gradient, double lr,
+            float gradient_scale) override {
+    ++updates_;
+    for (const OptimizerRange& range : ranges_.all()) {
+      typename Rule::Factors f = Rule::FactorsOf(spec_, range.group, lr, updates_);
+      f.gradient_scale = gradient_scale;
+      const auto n = static_cast<std::size_t>(range.elements);
+      const float* const g = gradient.data() + range.first;
+      float* const p = params.data() + range.first;
+      if constexpr (Rule::kStates == 0) {
+        Rule::Loop(f, n, g, p);
+      } else {
+        float* const first = state_.data() + range.state_first;
+        if constexpr (Rule::kStates == 1) Rule::Loop(f, n, g, p, first);
+        if constexpr (Rule::kStates == 2) Rule::Loop(f, n, g, p, first, first + ranges_.elements());
+      }
+    }
+  }
+
+ private:
+  static_assert(Rule::kStates <= 2);
+
+  typename Rule::Spec spec_;
+};
+
+}  // namespace
+
 Status CheckOptimizer(const OptimizerSpec& spec, const OptimizerRanges& ranges) {
   const std::int64_t parameters = ranges.elements();
   if (parameters < 0 || parameters > std::numeric_limits<std::int64_t>::max() / 16) {
@@ -19,16 +55,17 @@ Status CheckOptimizer(const OptimizerSpec& spec, const OptimizerRanges& ranges) 
   if (!(spec.lr >= 0) || !std::isfinite(spec.lr)) {
     return {ErrorKind::kConfig, StrCat("optimizer: lr must be >= 0 and finite, found ", spec.lr)};
   }
-  return std::visit(Overloaded{[](const SgdSpec& sgd) { return CheckSgd(sgd); },
-                               [](const AdamWSpec& adamw) { return CheckAdamW(adamw); }},
-                    spec.kind);
+  return WithRule(spec, [](auto rule, const auto& settings) { return rule.Check(settings); });
 }
 
 std::int64_t StateElements(const OptimizerSpec& spec, std::int64_t parameters) {
-  return std::visit(
-      Overloaded{[&](const SgdSpec& sgd) { return sgd.momentum == 0 ? 0 : parameters; },
-                 [&](const AdamWSpec&) { return 2 * parameters; }},
-      spec.kind);
+  return parameters * WithRule(spec, [](auto rule, const auto&) { return rule.kStates; });
+}
+
+StateMeaning MeaningOfState(const OptimizerSpec& spec) {
+  return WithRule(spec, [](auto rule, const auto& settings) {
+    return StateMeaning{rule.kName, rule.Settings(settings)};
+  });
 }
 
 Result<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec, OptimizerRanges ranges,
@@ -39,11 +76,9 @@ Result<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec, Opti
     return Status(ErrorKind::kInternal, StrCat("optimizer: expected ", expected,
                                                " values of state, found ", state.size()));
   }
-  return std::visit(
-      Overloaded{
-          [&](const SgdSpec& sgd) { return MakeSgd(sgd, std::move(ranges), state); },
-          [&](const AdamWSpec& adamw) { return MakeAdamW(adamw, std::move(ranges), state); }},
-      spec.kind);
+  return WithRule(spec, [&](auto rule, const auto& settings) -> std::unique_ptr<Optimizer> {
+    return std::make_unique<RuleOptimizer<decltype(rule)>>(settings, std::move(ranges), state);
+  });
 }
 
 }  // namespace gaccd

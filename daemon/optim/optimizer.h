@@ -3,7 +3,7 @@
 // Parameters and gradient are flat fp32 buffers of one length and one order (FlatLayout); the state
 // has the same order without the frozen parameters, which nothing here touches. Places that belong
 // to no parameter (alignment padding: value 0, gradient 0) stay 0. The semantics are those of
-// torch.optim.SGD (dampening 0) and torch.optim.AdamW (amsgrad off) with parameter groups.
+// torch.optim with parameter groups; each rule says which one (rules.h).
 //
 // The result is bit-identical on every machine, whichever SIMD clone runs: replicas on different
 // CPUs must not drift apart. So nothing is contracted to fused multiply-add
@@ -20,13 +20,14 @@
 #include "collectives/base/result.h"
 #include "daemon/config/job.h"
 #include "daemon/optim/ranges.h"
+#include "daemon/optim/state_meaning.h"
 
 namespace gaccd {
 
 // fp32 values of state an optimiser keeps for so many parameters (FlatLayout::trainable_size());
 // 4 bytes each. For the memory plan.
-//   SGD without momentum 0, with momentum 1 per parameter, AdamW 2 per parameter
 [[nodiscard]] std::int64_t StateElements(const OptimizerSpec& spec, std::int64_t parameters);
+[[nodiscard]] StateMeaning MeaningOfState(const OptimizerSpec& spec);
 
 class Optimizer {
  public:
@@ -47,7 +48,8 @@ class Optimizer {
   // Updates done so far; with state(), all that a checkpoint has to keep.
   [[nodiscard]] std::int64_t updates() const { return updates_; }
   void set_updates(std::int64_t updates) { updates_ = updates; }
-  // StateElements() values; AdamW: first moments, then second moments. Zero at the start.
+  // StateElements() values: those of all parameters, then the second ones of all. Zero at the
+  // start.
   [[nodiscard]] std::span<float> state() { return state_; }
 
  protected:

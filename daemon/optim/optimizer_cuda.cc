@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <variant>
+#include <cstring>
 
-#include "collectives/base/overloaded.h"
 #include "collectives/base/strings.h"
 #include "daemon/optim/kernels_cuda.h"
 #include "daemon/optim/optimizer.h"
@@ -86,26 +85,19 @@ Status CudaOptimizer::MakeTiles(const OptimizerRanges& ranges) {
 
 void CudaOptimizer::Prepare(double lr, UpdateInputs* inputs) {
   ++updates_;
-  for (std::size_t i = 0; i < groups_.size(); ++i) {
-    std::visit(
-        Overloaded{[&](const SgdSpec& sgd) { inputs->sgd[i] = FactorsOf(sgd, groups_[i], lr); },
-                   [&](const AdamWSpec& adamw) {
-                     inputs->adamw[i] = FactorsOf(adamw, groups_[i], lr, updates_);
-                   }},
-        spec_.kind);
-  }
+  WithRule(spec_, [&](auto rule, const auto& settings) {
+    for (std::size_t i = 0; i < groups_.size(); ++i) {
+      const auto factors = rule.FactorsOf(settings, groups_[i], lr, updates_);
+      static_assert(sizeof factors <= sizeof(GroupFactors));
+      std::memcpy(&inputs->factors[i], &factors, sizeof factors);
+    }
+  });
 }
 
 Status CudaOptimizer::Step(cudaStream_t stream, UpdateControl* control) {
   if (trainable_ == 0) return Status::Ok();
-  const StepTiles tiles{tiles_.as<StepTile>(), tile_count_};
-  return std::visit(Overloaded{[&](const SgdSpec& sgd) {
-                                 return EnqueueSgd(stream, RuleOf(sgd), buffers_, tiles, control);
-                               },
-                               [&](const AdamWSpec&) {
-                                 return EnqueueAdamW(stream, buffers_, tiles, trainable_, control);
-                               }},
-                    spec_.kind);
+  return EnqueueStep(stream, spec_, buffers_, {tiles_.as<StepTile>(), tile_count_}, trainable_,
+                     control);
 }
 
 }  // namespace gaccd

@@ -2,6 +2,7 @@
 // Compiled without fused multiply-adds (CMakeLists.txt), so that the bits are the CPU's.
 #include "daemon/device/cuda/launch.h"
 #include "daemon/optim/kernels_cuda.h"
+#include "daemon/optim/rules.h"
 #include "daemon/tensor/vector_cuda.h"
 
 namespace gaccd {
@@ -70,40 +71,20 @@ __device__ inline void TellOverflow(const float (&parameters)[kWidth], UpdateCon
   if (!finite) control->overflowed = 1;
 }
 
-// All data is asked for before the verdict is looked at: one wait for memory instead of two.
-template <SgdRule kRule>
-__global__ void __launch_bounds__(kThreads)
-    SgdKernel(float* params, const float* gradient, float* momentum, Bf16* copy,
-              std::int64_t elements, const StepTile* tiles, UpdateControl* control) {
-  const Part part = PartOf(elements, tiles);
-  float p[kWidth];
-  float g[kWidth];
-  float m[kWidth];
-  LoadPart(params, part, p);
-  LoadPart(gradient, part, g);
-  if constexpr (kRule != SgdRule::kPlain) LoadPart(momentum, StateOf(part), m);
-  SgdFactors f = control->inputs.sgd[part.group];
-  f.gradient_scale = control->verdict.gradient_scale;
-  if (control->verdict.idle != 0) return;
-#pragma unroll
-  for (int v = 0; v < kWidth; ++v) {
-    if constexpr (kRule == SgdRule::kPlain) {
-      SgdUpdate(f, g[v], &p[v]);
-    } else if constexpr (kRule == SgdRule::kMomentum) {
-      SgdMomentumUpdate(f, g[v], &p[v], &m[v]);
-    } else {
-      SgdNesterovUpdate(f, g[v], &p[v], &m[v]);
-    }
-  }
-  StorePart(params, part, p);
-  if constexpr (kRule != SgdRule::kPlain) StorePart(momentum, StateOf(part), m);
-  StoreBf16(copy, part, p);
-  TellOverflow(p, control);
+template <typename Rule>
+__device__ inline typename Rule::Factors FactorsOf(const UpdateControl& control, int group) {
+  typename Rule::Factors f;
+  memcpy(&f, &control.inputs.factors[group], sizeof f);
+  f.gradient_scale = control.verdict.gradient_scale;
+  return f;
 }
 
+// `second`: the second values of the state. All data is asked for before the verdict is looked at:
+// one wait for memory instead of two.
+template <typename Rule>
 __global__ void __launch_bounds__(kThreads)
-    AdamWKernel(float* params, const float* gradient, float* first, float* second, Bf16* copy,
-                std::int64_t elements, const StepTile* tiles, UpdateControl* control) {
+    StepKernel(float* params, const float* gradient, float* first, float* second, Bf16* copy,
+               std::int64_t elements, const StepTile* tiles, UpdateControl* control) {
   const Part part = PartOf(elements, tiles);
   float p[kWidth];
   float g[kWidth];
@@ -111,16 +92,19 @@ __global__ void __launch_bounds__(kThreads)
   float s[kWidth];
   LoadPart(params, part, p);
   LoadPart(gradient, part, g);
-  LoadPart(first, StateOf(part), m);
-  LoadPart(second, StateOf(part), s);
-  AdamWFactors f = control->inputs.adamw[part.group];
-  f.gradient_scale = control->verdict.gradient_scale;
+  if constexpr (Rule::kStates > 0) LoadPart(first, StateOf(part), m);
+  if constexpr (Rule::kStates > 1) LoadPart(second, StateOf(part), s);
+  const auto f = FactorsOf<Rule>(*control, part.group);
   if (control->verdict.idle != 0) return;
 #pragma unroll
-  for (int v = 0; v < kWidth; ++v) AdamWUpdate(f, g[v], &p[v], &m[v], &s[v]);
+  for (int v = 0; v < kWidth; ++v) {
+    if constexpr (Rule::kStates == 0) Rule::Update(f, g[v], &p[v]);
+    if constexpr (Rule::kStates == 1) Rule::Update(f, g[v], &p[v], &m[v]);
+    if constexpr (Rule::kStates == 2) Rule::Update(f, g[v], &p[v], &m[v], &s[v]);
+  }
   StorePart(params, part, p);
-  StorePart(first, StateOf(part), m);
-  StorePart(second, StateOf(part), s);
+  if constexpr (Rule::kStates > 0) StorePart(first, StateOf(part), m);
+  if constexpr (Rule::kStates > 1) StorePart(second, StateOf(part), s);
   StoreBf16(copy, part, p);
   TellOverflow(p, control);
 }
@@ -130,35 +114,20 @@ LaunchShape ShapeFor(std::int64_t elements, const StepTiles& tiles) {
   return {BlocksFor(elements, kStepTileElements), kThreads};
 }
 
-using SgdKernelFunction = void (*)(float*, const float*, float*, Bf16*, std::int64_t,
-                                   const StepTile*, UpdateControl*);
-SgdKernelFunction KernelOf(SgdRule rule) {
-  switch (rule) {
-    case SgdRule::kPlain:
-      return SgdKernel<SgdRule::kPlain>;
-    case SgdRule::kMomentum:
-      return SgdKernel<SgdRule::kMomentum>;
-    case SgdRule::kNesterov:
-      return SgdKernel<SgdRule::kNesterov>;
-  }
-  return nullptr;
-}
-
 }  // namespace
 
-Status EnqueueSgd(cudaStream_t stream, SgdRule rule, const CudaOptimizer::Buffers& buffers,
-                  const StepTiles& tiles, UpdateControl* control) {
-  return Launch(KernelOf(rule), ShapeFor(buffers.elements, tiles), stream, "sgd",
-                buffers.parameters, buffers.gradient, buffers.state,
-                static_cast<Bf16*>(buffers.bf16_copy), buffers.elements, tiles.data, control);
-}
-
-// The second moments begin where the first ones end; the kernel wants both aligned to 16 bytes.
-Status EnqueueAdamW(cudaStream_t stream, const CudaOptimizer::Buffers& buffers,
-                    const StepTiles& tiles, std::int64_t trainable, UpdateControl* control) {
-  return Launch(AdamWKernel, ShapeFor(buffers.elements, tiles), stream, "adamw", buffers.parameters,
-                buffers.gradient, buffers.state, buffers.state + trainable,
-                static_cast<Bf16*>(buffers.bf16_copy), buffers.elements, tiles.data, control);
+// The second values of the state begin where the first ones end; the kernel wants both aligned to
+// 16 bytes.
+Status EnqueueStep(cudaStream_t stream, const OptimizerSpec& spec,
+                   const CudaOptimizer::Buffers& buffers, const StepTiles& tiles,
+                   std::int64_t trainable, UpdateControl* control) {
+  return WithRule(spec, [&](auto rule, const auto&) {
+    using Rule = decltype(rule);
+    float* const second = Rule::kStates > 1 ? buffers.state + trainable : nullptr;
+    return Launch(StepKernel<Rule>, ShapeFor(buffers.elements, tiles), stream, Rule::kName.data(),
+                  buffers.parameters, buffers.gradient, buffers.state, second,
+                  static_cast<Bf16*>(buffers.bf16_copy), buffers.elements, tiles.data, control);
+  });
 }
 
 }  // namespace gaccd

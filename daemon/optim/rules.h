@@ -1,33 +1,38 @@
-// The optimisers behind MakeOptimizer(), and what those of CPU and GPU share.
+// The rules of all optimisers: for one update of one parameter, what CPU and GPU do alike. A rule
+// is a struct of static members, for example in adamw.h:
+//   Spec, Factors     its settings; what the formula needs for one update of a group, floats
+//   kName, kStates    "adamw"; floats of state a parameter has
+//   Check, Settings   of a Spec: kConfig with the offending value; what its state depends on
+//   FactorsOf         for update 1, 2, ... with the learning rate of it; gradient_scale 1
+//   Update, Loop      the formula, without calls of std:: (state behind `param`); the same over n
+//                     parameters, by SIMD clones, compiled as CMakeLists.txt says
 #pragma once
 
-#include <cstdint>
-#include <memory>
-#include <span>
+#include <utility>
+#include <variant>
 
-#include "collectives/base/result.h"
+#include "collectives/base/overloaded.h"
+#include "daemon/optim/adagrad.h"
+#include "daemon/optim/adamw.h"
 #include "daemon/optim/optimizer.h"
-#include "daemon/optim/update_math.h"
+#include "daemon/optim/sgd.h"
 
 namespace gaccd {
 
-Status CheckSgd(const SgdSpec& spec);      // kConfig with the offending value
-Status CheckAdamW(const AdamWSpec& spec);  // kConfig with the offending value
-// The two above and the learning rate; kInternal: more than 2^59 parameters.
+// use(rule, spec) with the rule of this optimiser: the table of all.
+template <typename Use>
+auto WithRule(const OptimizerSpec& optimizer, const Use& use) {
+  return std::visit(Overloaded{[&](const SgdSpec& spec) {
+                                 if (spec.momentum == 0) return use(PlainSgd(), spec);
+                                 if (spec.nesterov) return use(NesterovSgd(), spec);
+                                 return use(MomentumSgd(), spec);
+                               },
+                               [&](const AdamWSpec& spec) { return use(AdamW(), spec); },
+                               [&](const AdagradSpec& spec) { return use(Adagrad(), spec); }},
+                    optimizer.kind);
+}
+
+// The settings and the learning rate are in range; kInternal: more than 2^59 parameters.
 Status CheckOptimizer(const OptimizerSpec& spec, const OptimizerRanges& ranges);
-
-enum class SgdRule : std::uint8_t { kPlain, kMomentum, kNesterov };
-[[nodiscard]] SgdRule RuleOf(const SgdSpec& spec);
-
-// What the formulas need for one update of a group; gradient_scale 1. update: 1, 2, ...
-[[nodiscard]] SgdFactors FactorsOf(const SgdSpec& spec, const OptimizerGroup& group, double lr);
-[[nodiscard]] AdamWFactors FactorsOf(const AdamWSpec& spec, const OptimizerGroup& group, double lr,
-                                     std::int64_t update);
-
-// REQUIRES: a checked spec; a state span of StateElements() zeroed values that outlives the result.
-std::unique_ptr<Optimizer> MakeSgd(const SgdSpec& spec, OptimizerRanges ranges,
-                                   std::span<float> state);
-std::unique_ptr<Optimizer> MakeAdamW(const AdamWSpec& spec, OptimizerRanges ranges,
-                                     std::span<float> state);
 
 }  // namespace gaccd

@@ -18,15 +18,20 @@ namespace gaccd {
 // Different groups of parameters, at most.
 inline constexpr int kMaxOptimizerGroups = 64;
 
+// Room for the factors of any rule.
+struct GroupFactors {
+  float values[12];
+};
+
 struct UpdateInputs {
-  double clip_norm = 0;                       // 0 = do not clip
-  double planned_samples = 0;                 // of all ranks
-  double planned_divisor = 0;                 // N: the predictions of these samples
-  std::int64_t update = 0;                    // its number since the start
-  SgdFactors sgd[kMaxOptimizerGroups]{};      // gradient_scale is ignored: the verdict has it
-  AdamWFactors adamw[kMaxOptimizerGroups]{};  // the same
-  float prediction_weight = 0;                // 1/N
-  std::int32_t outlive = 0;  // 1: after an update that is not finite the next one goes on
+  double clip_norm = 0;        // 0 = do not clip
+  double planned_samples = 0;  // of all ranks
+  double planned_divisor = 0;  // N: the predictions of these samples
+  std::int64_t update = 0;     // its number since the start
+  // Factors of the optimiser's rule for every group; gradient_scale is ignored: the verdict has it.
+  GroupFactors factors[kMaxOptimizerGroups]{};
+  float prediction_weight = 0;  // 1/N
+  std::int32_t outlive = 0;     // 1: after an update that is not finite the next one goes on
 };
 
 // Doubles, because one reduction carries both: counts are exact up to 2^53.

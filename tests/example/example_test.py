@@ -6,7 +6,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-SOURCES = [path for folder in ("collectives", "daemon", "proto", "slurm", "tests/unit/engine")
+SOURCES = [path for folder in ("collectives", "daemon", "proto", "slurm", "tests/unit/engine",
+                            "tests/unit/optim", "tests/unit/data")
            for path in (ROOT / folder).rglob("*")
            if path.suffix in {".h", ".cc", ".cu", ".proto"} or path.name == "CMakeLists.txt"]
 SOURCES.append(HERE / "tanh_shrink.h")

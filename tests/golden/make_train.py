@@ -33,6 +33,7 @@ WORLDS = {  # by job
     "sgd": ["1x1", "1x3", "2x3"],
     "momentum_cosine": ["1x1", "1x4", "3x2"],
     "nesterov_step_carry": ["1x1", "1x2", "5x1"],
+    "adagrad": ["1x1", "1x3", "2x2"],
     "adamw_drop": ["1x1", "1x3", "2x2"],
     "adamw_clipped": ["1x1", "1x5"],
     "adamw_groups": ["1x1", "1x3", "2x2"],
@@ -220,6 +221,9 @@ def make_optimizer(spec, network):
     if spec.WhichOneof("kind") == "sgd":
         return torch.optim.SGD(parameters, lr=1, momentum=spec.sgd.momentum,
                                weight_decay=spec.sgd.weight_decay, nesterov=spec.sgd.nesterov)
+    if spec.WhichOneof("kind") == "adagrad":
+        return torch.optim.Adagrad(parameters, lr=1, lr_decay=spec.adagrad.lr_decay,
+                                   weight_decay=spec.adagrad.weight_decay, eps=spec.adagrad.epsilon)
     return torch.optim.AdamW(parameters, betas=(spec.adamw.beta1, spec.adamw.beta2),
                              eps=spec.adamw.epsilon, weight_decay=spec.adamw.weight_decay)
 

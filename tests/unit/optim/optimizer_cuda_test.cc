@@ -11,24 +11,15 @@
 #include "daemon/optim/optimizer.h"
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/ops/on_gpu.h"
+#include "tests/unit/optim/every_optimizer.h"
 #include "tests/unit/optim/own_state.h"
 
 namespace gaccd {
 namespace {
 
+using testing::kEveryOptimizer;
 using testing::MakeOptimizer;
-
-struct NamedSpec {
-  const char* name;
-  OptimizerSpec spec;
-};
-const NamedSpec kSpecs[] = {
-    {"sgd", {0.1, SgdSpec{}}},
-    {"sgd_decay", {0.1, SgdSpec{.weight_decay = 0.01}}},
-    {"sgd_momentum", {0.1, SgdSpec{.momentum = 0.9, .weight_decay = 0.01}}},
-    {"sgd_nesterov", {0.1, SgdSpec{.momentum = 0.9, .nesterov = true}}},
-    {"adamw", {0.001, AdamWSpec{}}},
-};
+using testing::NamedOptimizer;
 
 OptimizerRanges RangesOr(const OptimizerRanges* groups, std::size_t n) {
   return groups != nullptr ? *groups : OptimizerRanges::One(static_cast<std::int64_t>(n));
@@ -88,7 +79,7 @@ struct Bench {
   std::unique_ptr<CudaOptimizer> optimizer;
 };
 
-class OptimizerCuda : public ::testing::TestWithParam<std::tuple<NamedSpec, std::size_t>> {};
+class OptimizerCuda : public ::testing::TestWithParam<std::tuple<NamedOptimizer, std::size_t>> {};
 
 TEST_P(OptimizerCuda, TenUpdatesHaveTheBitsOfTheCpu) {
   const auto& [named, n] = GetParam();
@@ -181,18 +172,18 @@ TEST_P(OptimizerCuda, SeesParametersThatOverflow) {
   }
 }
 
-std::string NameOf(const ::testing::TestParamInfo<std::tuple<NamedSpec, std::size_t>>& info) {
+std::string NameOf(const ::testing::TestParamInfo<std::tuple<NamedOptimizer, std::size_t>>& info) {
   return std::string(std::get<0>(info.param).name) + "_" + std::to_string(std::get<1>(info.param));
 }
 
 // AdamW's second moments begin after the first ones, aligned to 16 bytes: multiples of 4 there.
 INSTANTIATE_TEST_SUITE_P(All, OptimizerCuda,
-                         ::testing::Combine(::testing::ValuesIn(kSpecs),
+                         ::testing::Combine(::testing::ValuesIn(kEveryOptimizer),
                                             ::testing::Values(4, 32, 1000, 4100, 40000)),
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(Odd, OptimizerCuda,
-                         ::testing::Combine(::testing::ValuesIn(std::begin(kSpecs),
-                                                                std::end(kSpecs) - 1),
+                         ::testing::Combine(::testing::ValuesIn(std::begin(kEveryOptimizer),
+                                                                std::end(kEveryOptimizer) - 1),
                                             ::testing::Values(1, 31, 33, 4097)),
                          NameOf);
 
@@ -209,7 +200,7 @@ TEST(OptimizerCudaGroups, HaveTheBitsOfTheCpu) {
   const auto n = static_cast<std::size_t>(layout.size());
   EXPECT_EQ(CudaOptimizer::TableBytes(OptimizerRanges::One(layout.size()), layout.size()), 0);
   EXPECT_EQ(CudaOptimizer::TableBytes(ranges, layout.size()), 6 * 24);
-  for (const NamedSpec& named : kSpecs) {
+  for (const NamedOptimizer& named : kEveryOptimizer) {
     Bench bench(named.spec, n, true, &ranges);
     std::vector<float> expected = RandomValues(1, n);
     auto cpu = *MakeOptimizer(named.spec, ranges);
@@ -240,7 +231,7 @@ TEST(OptimizerCudaGroups, TooManyAreRefused) {
 
 class MeasureCuda : public ::testing::Test {
  protected:
-  Bench bench_{kSpecs[0].spec, 4097, false};
+  Bench bench_{kEveryOptimizer[0].spec, 4097, false};
   std::vector<float> gradient_ = RandomValues(3, 4097);
 };
 
@@ -249,7 +240,7 @@ TEST_F(MeasureCuda, SeesWhatIsNotFinite) {
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
         -std::numeric_limits<float>::infinity()}) {
     for (const std::size_t place : {0, 1000, 4095, 4096}) {
-      Bench bench(kSpecs[0].spec, 4097, false);
+      Bench bench(kEveryOptimizer[0].spec, 4097, false);
       std::vector<float> g = gradient_;
       g[place] = bad;
       bench.Update(g, 0.1, 1);

@@ -11,12 +11,14 @@
 #include <vector>
 
 #include "tests/unit/base/status_matchers.h"
+#include "tests/unit/optim/every_optimizer.h"
 #include "tests/unit/optim/own_state.h"
 
 namespace gaccd {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::kEveryOptimizer;
 using testing::MakeOptimizer;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -30,15 +32,13 @@ std::vector<float> Random(std::size_t n, unsigned seed) {
 }
 
 const OptimizerSpec kSgd{0.1, SgdSpec{}};
-const OptimizerSpec kMomentum{0.1, SgdSpec{0.9, 0.01, false}};
-const OptimizerSpec kNesterov{0.1, SgdSpec{0.9, 0.01, true}};
 const OptimizerSpec kAdamW{0.1, AdamWSpec{}};
 
 TEST(OptimizerTest, StateIsKnownBefore) {
   EXPECT_EQ(StateElements(kSgd, 1000), 0);
-  EXPECT_EQ(StateElements(kMomentum, 1000), 1000);
+  EXPECT_EQ(StateElements({0.1, SgdSpec{.momentum = 0.9}}, 1000), 1000);
   EXPECT_EQ(StateElements(kAdamW, 1000), 2000);
-  for (const OptimizerSpec& spec : {kSgd, kMomentum, kNesterov, kAdamW}) {
+  for (const auto& [name, spec] : kEveryOptimizer) {
     auto optimizer = MakeOptimizer(spec, OptimizerRanges::One(37));
     ASSERT_TRUE(optimizer.ok());
     EXPECT_EQ(std::ssize((*optimizer)->state()), StateElements(spec, 37));
@@ -47,7 +47,7 @@ TEST(OptimizerTest, StateIsKnownBefore) {
 }
 
 TEST(OptimizerTest, GradientScaleIsTheSameAsAScaledGradient) {
-  for (const OptimizerSpec& spec : {kSgd, kMomentum, kNesterov, kAdamW}) {
+  for (const auto& [name, spec] : kEveryOptimizer) {
     auto scaled = MakeOptimizer(spec, OptimizerRanges::One(100));
     auto plain = MakeOptimizer(spec, OptimizerRanges::One(100));
     ASSERT_TRUE(scaled.ok() && plain.ok());
@@ -60,13 +60,13 @@ TEST(OptimizerTest, GradientScaleIsTheSameAsAScaledGradient) {
       (*scaled)->Step(a, gradient, 0.1, 0.25F);
       (*plain)->Step(b, quarter, 0.1, 1);
     }
-    EXPECT_EQ(a, b) << (*plain)->name();
+    EXPECT_EQ(a, b) << name;
   }
 }
 
 // Every place is computed alike, wherever it stands in a vector register or in the tail.
 TEST(OptimizerTest, ResultDoesNotDependOnThePlaceInTheBuffer) {
-  for (const OptimizerSpec& spec : {kSgd, kMomentum, kNesterov, kAdamW}) {
+  for (const auto& [name, spec] : kEveryOptimizer) {
     constexpr std::size_t kCount = 67;
     auto whole = MakeOptimizer(spec, OptimizerRanges::One(kCount));
     ASSERT_TRUE(whole.ok());
@@ -82,13 +82,13 @@ TEST(OptimizerTest, ResultDoesNotDependOnThePlaceInTheBuffer) {
       for (const auto& gradient : gradients) {
         (*one)->Step(std::span(&param, 1), std::span(&gradient[i], 1), 0.05, 1);
       }
-      ASSERT_EQ(param, params[i]) << (*whole)->name() << " place " << i;
+      ASSERT_EQ(param, params[i]) << name << " place " << i;
     }
   }
 }
 
 TEST(OptimizerTest, PaddingStaysZero) {
-  for (const OptimizerSpec& spec : {kSgd, kMomentum, kNesterov, kAdamW}) {
+  for (const auto& [name, spec] : kEveryOptimizer) {
     auto optimizer = MakeOptimizer(spec, OptimizerRanges::One(40));
     ASSERT_TRUE(optimizer.ok());
     std::vector<float> params(40, 0);
@@ -100,7 +100,7 @@ TEST(OptimizerTest, PaddingStaysZero) {
 
 // A restart: state and update count carried over continue with the same bits.
 TEST(OptimizerTest, StateAndCountAreAllThatContinues) {
-  for (const OptimizerSpec& spec : {kMomentum, kNesterov, kAdamW}) {
+  for (const auto& [name, spec] : kEveryOptimizer) {
     auto straight = MakeOptimizer(spec, OptimizerRanges::One(50));
     auto first = MakeOptimizer(spec, OptimizerRanges::One(50));
     ASSERT_TRUE(straight.ok() && first.ok());
@@ -113,7 +113,7 @@ TEST(OptimizerTest, StateAndCountAreAllThatContinues) {
     ASSERT_TRUE(second.ok());
     (*second)->set_updates((*first)->updates());
     for (unsigned u = 3; u < 6; ++u) (*second)->Step(b, Random(50, 20 + u), 0.1, 1);
-    EXPECT_EQ(a, b) << (*second)->name();
+    EXPECT_EQ(a, b) << name;
     EXPECT_EQ((*second)->updates(), 6);
   }
 }
@@ -146,7 +146,7 @@ TEST(OptimizerRangesTest, NeighboursOfOneGroupAreOneRangeAndFrozenOnesNone) {
 TEST(OptimizerTest, GroupsHaveTheBitsOfOptimizersOfTheirOwn) {
   const FlatLayout layout = Grouped();
   const auto n = static_cast<std::size_t>(layout.size());
-  for (const OptimizerSpec& spec : {kSgd, kMomentum, kNesterov, kAdamW}) {
+  for (const auto& [name, spec] : kEveryOptimizer) {
     auto all = *MakeOptimizer(spec, OptimizerRanges::Of(layout));
     EXPECT_EQ(std::ssize(all->state()), StateElements(spec, layout.trainable_size()));
     std::vector<float> found = Random(n, 1);
@@ -175,7 +175,7 @@ TEST(OptimizerTest, GroupsHaveTheBitsOfOptimizersOfTheirOwn) {
                         0.5F);
       }
     }
-    EXPECT_EQ(found, expected) << all->name();
+    EXPECT_EQ(found, expected) << name;
   }
 }
 
@@ -191,6 +191,14 @@ void ExpectRefused(const OptimizerSpec& spec, const char* text) {
   ASSERT_FALSE(optimizer.ok()) << text;
   EXPECT_THAT(optimizer, HasKind(ErrorKind::kConfig));
   EXPECT_THAT(optimizer, HasMessage(HasSubstr(text)));
+}
+
+TEST(OptimizerTest, EveryOneRefusesANegativeWeightDecay) {
+  for (const auto& [name, spec] : kEveryOptimizer) {
+    OptimizerSpec wrong = spec;
+    std::visit([](auto& kind) { kind.weight_decay = -1; }, wrong.kind);
+    ExpectRefused(wrong, "weight_decay must be >= 0 and finite, found -1");
+  }
 }
 
 TEST(OptimizerTest, RefusesBadValuesByName) {

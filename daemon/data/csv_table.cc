@@ -1,0 +1,120 @@
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "collectives/base/strings.h"
+#include "daemon/data/array.h"
+#include "daemon/data/mapped_file.h"
+#include "daemon/data/sources.h"
+
+namespace gaccd {
+namespace {
+
+// Takes what stands before `separator`, or all, from the front of `text`.
+std::string_view Take(std::string_view& text, char separator) {
+  const std::string_view part = text.substr(0, text.find(separator));
+  text.remove_prefix(std::min(text.size(), part.size() + 1));
+  return part;
+}
+
+std::string_view Trimmed(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r";
+  const std::size_t first = text.find_first_not_of(kBlank);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlank) + 1 - first);
+}
+
+bool IsHeading(std::string_view line) {
+  return !line.empty() &&
+         (line[0] == '"' || std::isalpha(static_cast<unsigned char>(line[0])) != 0);
+}
+
+// Appends the number that `text` is; false when it is none of this type, or has more behind it.
+template <typename T>
+bool Parse(std::string_view text, std::vector<T>& values) {
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), values.emplace_back());
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+// The columns as they are read: features, then either labels or targets.
+struct Columns {
+  std::vector<float> features;
+  std::vector<float> targets;
+  std::vector<std::int64_t> labels;
+};
+
+Status ReadLine(std::string_view line, const CsvSpec& source, std::int64_t width,
+                Columns& columns) {
+  std::int64_t column = 0;
+  for (bool more = true; more; ++column) {
+    more = line.find(',') != std::string_view::npos;
+    const std::string_view text = Trimmed(Take(line, ','));
+    if (column >= width) continue;
+    const bool feature = column < width - source.targets;
+    const bool label = !feature && source.classes > 0;
+    const bool parsed = label ? Parse(text, columns.labels)
+                              : Parse(text, feature ? columns.features : columns.targets);
+    if (parsed) continue;
+    return {ErrorKind::kData, StrCat("column ", column + 1, ": expected a ",
+                                     label ? "whole number" : "number", ", found '", text, "'")};
+  }
+  if (column == width) return Status::Ok();
+  return {ErrorKind::kData, StrCat("expected ", width, " columns, found ", column)};
+}
+
+template <typename T>
+Array MakeArray(const std::string& name, StoredType type, Shape shape, std::vector<T> values) {
+  const auto owner = std::make_shared<const std::vector<T>>(std::move(values));
+  return {.name = name,
+          .type = type,
+          .shape = std::move(shape),
+          .data = std::as_bytes(std::span(*owner)),
+          .owner = owner};
+}
+
+}  // namespace
+
+// Every rank reads the file for itself, and keeps its numbers in memory.
+OpenedDataset OpenSource(const CsvSpec& source, const Opening& opening) {
+  if (source.classes > 0 && source.targets != 1) {
+    return Status(ErrorKind::kConfig,
+                  StrCat("csv: expected one column of labels, found targets ", source.targets));
+  }
+  GACCD_ASSIGN_OR_RETURN(const std::string path, opening.Locate(source.path));
+  GACCD_ASSIGN_OR_RETURN(const std::shared_ptr<const MappedFile> file, MappedFile::Open(path));
+  std::string_view text(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  Columns columns;
+  std::int64_t samples = 0;
+  std::int64_t width = 0;
+  for (std::int64_t number = 1; !text.empty(); ++number) {
+    const std::string_view line = Trimmed(Take(text, '\n'));
+    if (line.empty() || (number == 1 && IsHeading(line))) continue;
+    if (samples++ == 0) width = 1 + std::ranges::count(line, ',');
+    Status read = ReadLine(line, source, width, columns);
+    if (!read.ok()) return std::move(read).WithContext(StrCat(path, ":", number));
+  }
+  if (width <= source.targets) {
+    return Status(ErrorKind::kData, StrCat(path, ": expected more columns than the ",
+                                           source.targets, " of the targets, found ", width));
+  }
+  Array targets = source.classes > 0
+                      ? MakeArray(path, StoredType::kI64, {samples}, std::move(columns.labels))
+                      : MakeArray(path, StoredType::kF32, {samples, source.targets},
+                                  std::move(columns.targets));
+  return MakeArrayDataset(MakeArray(path, StoredType::kF32, {samples, width - source.targets},
+                                    std::move(columns.features)),
+                          std::move(targets), source.classes, opening.normalize, opening.rules,
+                          opening.share);
+}
+
+}  // namespace gaccd
