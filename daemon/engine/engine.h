@@ -26,6 +26,7 @@
 #include "collectives/comm/communicator.h"
 #include "daemon/accum/sample_ledger.h"
 #include "daemon/config/job.h"
+#include "daemon/device/cuda/sdpa.h"
 #include "daemon/model/model.h"
 #include "daemon/model/replica.h"
 
@@ -80,6 +81,7 @@ struct EngineChoice {
   bool time_algorithms = false;  // CudaNumerics::time_algorithms
   std::string choices_folder;    // where timed algorithms are kept from run to run; empty: nowhere
   const CublasLtApi* cublaslt = nullptr;  // null: the library, by LoadCublasLt()
+  SdpaOpener sdpa = nullptr;  // the library of attention in bf16; null: by gaccd's own kernel
   // Multiprocessors that a reduction on a GPU takes, which products beside it leave free; 0: they
   // need not know.
   int reduction_multiprocessors = 0;

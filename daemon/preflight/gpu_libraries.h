@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "collectives/base/result.h"
+#include "daemon/device/cuda/sdpa.h"
 #include "daemon/device/cuda/versions.h"
 
 namespace gaccd {
@@ -15,5 +16,8 @@ namespace gaccd {
 // Loads what a training on GPUs calls: cuBLASLt, and NCCL when there are several ranks.
 // kUnavailable when it is not there or older than what gaccd was compiled with.
 Status CheckGpuLibraries(bool with_nccl);
+
+// cuDNN, for attention in bf16. kUnavailable, with what is missing, when it cannot be used.
+Result<SdpaOpener> FindAttentionLibrary();
 
 }  // namespace gaccd

@@ -1,6 +1,7 @@
 #include "collectives/base/shared_library.h"
 #include "collectives/comm/nccl_api.h"
 #include "daemon/device/cuda/cublaslt_api.h"
+#include "daemon/device/cuda/cudnn_plan.h"
 #include "daemon/preflight/gpu_libraries.h"
 
 namespace gaccd {
@@ -37,5 +38,7 @@ Status CheckGpuLibraries(bool with_nccl) {
   GACCD_RETURN_IF_ERROR(LoadCublasLt().status());
   return with_nccl ? LoadNccl().status() : Status::Ok();
 }
+
+Result<SdpaOpener> FindAttentionLibrary() { return FindCudnn(); }
 
 }  // namespace gaccd

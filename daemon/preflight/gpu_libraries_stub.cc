@@ -9,4 +9,8 @@ Status CheckGpuLibraries(bool) {
   return {ErrorKind::kUnavailable, "this gaccd was built without CUDA"};
 }
 
+Result<SdpaOpener> FindAttentionLibrary() {
+  return Status(ErrorKind::kUnavailable, "this gaccd was built without CUDA");
+}
+
 }  // namespace gaccd

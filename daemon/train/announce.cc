@@ -62,6 +62,7 @@ void Announce(const Flags& flags, const Session& session, RunReporter& reporter)
   reporter.Begin(StartRecord(flags, session));
   reporter.ShowPlan(setup.plan, PlanText(setup.plan, {}, gpus ? RankKind::kGpu : RankKind::kRank));
   reporter.Say(session.device.text);
+  if (!session.attention.text.empty()) reporter.Say(session.attention.text);
   reporter.Say(StrCat("model ", trainer.model().Describe(), ", ",
                       trainer.model().layout().parameters(), " parameters; ", data.size(),
                       " samples, ", trainer.schedule().updates(), " updates"));

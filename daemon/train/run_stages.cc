@@ -12,6 +12,7 @@
 #include "daemon/config/help.h"
 #include "daemon/config/job_text.h"
 #include "daemon/model/safetensors.h"
+#include "daemon/preflight/gpu_libraries.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/train/done_marker.h"
 #include "daemon/train/final_weights.h"
@@ -88,6 +89,11 @@ Status ChooseTogether(const Flags& flags, Session& session) {
     return CheckNumericsOfCpu(NumericsOf(job), session.device.text);
   }
   GACCD_RETURN_IF_ERROR(CheckModelOnGpu(job));
+  GACCD_ASSIGN_OR_RETURN(const bool attention, HasAttention(job));
+  if (attention) {
+    GACCD_ASSIGN_OR_RETURN(session.attention,
+                           ChooseAttention(comm, job.precision, FindAttentionLibrary()));
+  }
   if (comm.size() == 1) return Status::Ok();
   GACCD_ASSIGN_OR_RETURN(session.between_gpus,
                          MakeNccl(comm, {.comm = {.bound = BoundOf(flags)},
@@ -102,6 +108,7 @@ Status PrepareTogether(const Flags& flags, Session& session) {
   if (session.device.gpu) {
     choice.gpu = session.device.gpu->device;
     choice.gpu_sharing = flags.allow_gpu_sharing;
+    choice.sdpa = session.attention.library;
     choice.reduction_multiprocessors = NcclMaxCtas(ProcessEnvironment());
     // Times taken beside another rank on the same GPU say nothing.
     choice.time_algorithms = flags.time_algorithms && !choice.gpu_sharing;

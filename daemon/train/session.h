@@ -11,6 +11,7 @@
 #include "daemon/checkpoint/writer.h"
 #include "daemon/config/job.h"
 #include "daemon/plan/plan.h"
+#include "daemon/preflight/attention_choice.h"
 #include "daemon/preflight/device_choice.h"
 #include "daemon/rundir/verdict_guard.h"
 #include "daemon/stop/stop_agreement.h"
@@ -36,6 +37,7 @@ struct Session {
   StopSignals* signals = nullptr;
   std::unique_ptr<Communicator> between_gpus;  // several ranks on GPUs; over `comm`
   DeviceChoice device;
+  AttentionChoice attention = {};  // on GPUs
   std::optional<Setup> setup;
   std::optional<WriterRight> right = {};  // to the checkpoints, until the saver has it
   std::unique_ptr<PeerWatch> peers;

@@ -7,13 +7,16 @@
 #include <set>
 #include <vector>
 
+#include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
+#include "daemon/preflight/attention_choice.h"
 #include "daemon/preflight/gather_text.h"
 #include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -121,6 +124,45 @@ TEST(ChooseDevice, AllRanksHaveTheSameAnswer) {
   EXPECT_EQ(answers.count(*answers.begin()), 4U);
   EXPECT_THAT(*answers.begin(), HasSubstr("without: rank 2 on "));
   EXPECT_THAT(*answers.begin(), HasSubstr("the driver is too old"));
+}
+
+// The text of all ranks, of which rank 2 finds no cuDNN if `one_lacks` it; "all" when they have the
+// library, "none" when nobody has.
+std::string AttentionOf(Precision precision, bool one_lacks) {
+  std::mutex mutex;
+  std::set<std::string> answers;
+  const Status run = RunThreadRanks(4, {}, [&](Communicator& comm) {
+    Result<SdpaOpener> mine = SdpaOpener([](const CudaContext&) {
+      return Result<std::unique_ptr<SdpaLibrary>>(Status(ErrorKind::kInternal, "not asked"));
+    });
+    if (one_lacks && comm.rank() == 2) mine = Status(ErrorKind::kUnavailable, "no libcudnn.so.9");
+    const auto choice = ChooseAttention(comm, precision, mine);
+    const std::lock_guard lock(mutex);
+    answers.insert(StrCat(choice->text, choice->library ? " (all)" : " (none)"));
+    return Status::Ok();
+  });
+  EXPECT_TRUE(run.ok()) << run.message();
+  EXPECT_EQ(answers.size(), 1U);
+  return *answers.begin();
+}
+
+TEST(ChooseAttention, AllRanksOrNoneUseCudnn) {
+  EXPECT_EQ(AttentionOf(Precision::kBF16, false), "attention: cuDNN (all)");
+  EXPECT_THAT(AttentionOf(Precision::kBF16, true),
+              AllOf(HasSubstr("gaccd's own kernel, slower than cuDNN, which 1 of 4 ranks cannot "
+                              "use; rank 2 on "),
+                    HasSubstr(": no libcudnn.so.9 (none)")));
+  EXPECT_EQ(AttentionOf(Precision::kF32, false),
+            "attention: gaccd's own kernel, as in f32 always (none)");
+}
+
+TEST(HasAttention, InTextModels) {
+  Job job;
+  job.model = {.layer = {{"fc1", LinearSpec{10, 2, true}}}, .loss = MeanSquaredErrorSpec{}};
+  EXPECT_FALSE(HasAttention(job).value());
+  job.model = {.loss = SoftmaxCrossEntropySpec{},
+               .architecture = GptSpec{.vocabulary = 11, .context = 4, .layers = 2, .heads = 2}};
+  EXPECT_TRUE(HasAttention(job).value());
 }
 
 TEST(GatherText, AnyLengthAndContent) {
