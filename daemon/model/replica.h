@@ -105,6 +105,7 @@ class Replica {
   Status Encode(const BatchView& batch, float* rows);
   Status Replay(const BatchView& batch, const float* gradients, bool first);
 
+  // Allocates what it returns; the calls above allocate nothing.
   Result<Evaluation> Evaluate(const BatchView& batch);
 
   // Everything planned before the run: parameters, gradients, arena, scratch, packed weights.
