@@ -1,10 +1,11 @@
 // The NCCL communicator does what every communicator must do: on real GPUs, with the real NCCL,
 // over MPI. Run by mpirun:
-//   nccl_conformance [share] [windows] [message_elements=N] [largest=N] [repeat=N]
+//   nccl_conformance [share] [windows] [message_elements=N] [largest=N] [repeat=N] [gradients]
 // share: ranks may have one GPU; every collective then takes milliseconds. windows: memory of
 // Allocate() is a symmetric window. repeat: instead of the suite, N sums of 64 MB whose bits must
-// be the same. Exit code 0: all cases passed on this rank; 77: skipped, there is no GPU (1 with
-// GACCD_GPU_REQUIRED=1).
+// be the same. gradients: instead, every collective function of graphs with its gradient, against
+// finite differences. Exit code 0: all cases passed on this rank; 77: skipped, there is no GPU (1
+// with GACCD_GPU_REQUIRED=1).
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -24,6 +25,7 @@
 #include "collectives/comm/nccl_settings.h"
 #include "tests/ranks/conformance.h"
 #include "tests/ranks/device_copies.h"
+#include "tests/ranks/gpu_gradient_device.h"
 
 namespace gaccd {
 namespace {
@@ -35,6 +37,7 @@ struct Arguments {
   NcclOptions nccl;
   testing::ConformanceOptions suite{.largest = 20'000};
   int repeat = 0;
+  bool gradients = false;
 };
 
 Arguments Read(int argc, char** argv) {
@@ -45,6 +48,7 @@ Arguments Read(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string text = argv[i];
     if (text == "share") arguments.share = true;
+    if (text == "gradients") arguments.gradients = true;
     if (text == "windows") arguments.nccl.windows = true;
     if (text.starts_with(kMessage)) {
       arguments.nccl.message_elements = std::stoul(text.substr(kMessage.size()));
@@ -88,6 +92,14 @@ Status RepeatSums(Communicator& comm, int times) {
   return Status::Ok();
 }
 
+Status CheckGradients(Communicator& comm, int gpu) {
+  for (const testing::GradientCase& test : testing::GradientCases()) {
+    const Status status = test.run({comm, testing::GpuGradientDevice(gpu)});
+    if (!status.ok()) return {status.kind(), StrCat(test.name, ": ", status.message())};
+  }
+  return Status::Ok();
+}
+
 Status RunOn(Communicator& over, const Arguments& arguments) {
   NcclOptions options = arguments.nccl;
   options.gpu_sharing = arguments.share;
@@ -96,6 +108,8 @@ Status RunOn(Communicator& over, const Arguments& arguments) {
   GACCD_ASSIGN_OR_RETURN(const auto comm, MakeNccl(over, options));
   if (arguments.repeat > 0) {
     GACCD_RETURN_IF_ERROR(RepeatSums(*comm, arguments.repeat));
+  } else if (arguments.gradients) {
+    GACCD_RETURN_IF_ERROR(CheckGradients(*comm, gpu.device));
   } else {
     GACCD_ASSIGN_OR_RETURN(const auto copies, testing::DeviceCopies::Make(*comm));
     GACCD_RETURN_IF_ERROR(testing::RunConformance(*copies, arguments.suite));

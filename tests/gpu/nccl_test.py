@@ -30,6 +30,22 @@ class NcclConformance(unittest.TestCase):
     def test_small_messages(self):
         self.check(2, "share", "message_elements=1000", "largest=5000")
 
+    def gradients(self, title, ranks, *arguments):
+        """Collective functions inside graphs, forward and backward, against finite differences."""
+        passed = False
+        try:
+            self.check(ranks, "gradients", *arguments)
+            passed = True
+        finally:
+            support.print_row(f"collective functions and their gradients, {title}", passed,
+                              "finite differences", "the same" if passed else "others, or an error")
+
+    def test_collective_functions(self):
+        self.gradients("one rank", 1)
+        self.gradients("2 ranks that share a GPU", 2, "share")
+        if GPUS > 1:
+            self.gradients(f"{min(GPUS, 4)} GPUs", min(GPUS, 4))
+
     def repeat(self, title, ranks, *arguments, environment=None):
         """100 sums of 64 MB give the same bits on all ranks, within a run and in the next one."""
         digests = set()
