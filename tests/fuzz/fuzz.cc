@@ -15,6 +15,8 @@ using Target = int (*)(const std::uint8_t*, std::size_t);
 constexpr std::pair<std::string_view, Target> kTargets[] = {
     {"checkpoint_manifest", FuzzCheckpointManifest},
     {"checkpoint_shard", FuzzCheckpointShard},
+    {"csv", FuzzCsv},
+    {"event", FuzzEvent},
     {"failure_record", FuzzFailureRecord},
     {"heartbeat_frame", FuzzHeartbeatFrame},
     {"idx", FuzzIdx},

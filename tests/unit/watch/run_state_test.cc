@@ -50,7 +50,8 @@ TEST(ParseTimestamp, TakesWhatTimestampWritesAndNothingElse) {
   ASSERT_TRUE(at.has_value());
   EXPECT_EQ(at->time_since_epoch(), std::chrono::microseconds(1'795'143'845'123'456));
   for (const char* wrong :
-       {"", "2026-11-20", "2026-11-20T03:04:05.123456", "x", "2026-11-20T03:04:05.1Z9"}) {
+       {"", "2026-11-20", "2026-11-20T03:04:05.123456", "x", "2026-11-20T03:04:05.1Z9",
+        "4052-11-20T03:04:05.123456Z", "1969-11-20T03:04:05.123456Z"}) {
     EXPECT_FALSE(ParseTimestamp(wrong).has_value()) << wrong;
   }
 }
