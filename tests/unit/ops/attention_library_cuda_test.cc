@@ -59,7 +59,6 @@ class Attentions {
  public:
   Attentions(CudaContext& context, DType dtype, const Case& c)
       : case_(c),
-        context_(context),
         lengths_(c.lengths.empty() ? std::vector<std::int32_t>(1) : c.lengths),
         dy_(dtype, Values(c.rows() * c.columns(), 9)),
         y_(dtype, static_cast<std::size_t>(c.rows() * c.columns())),
@@ -121,7 +120,6 @@ class Attentions {
   }
 
   Case case_;
-  CudaContext& context_;
   std::vector<std::string> notes_;
   GpuArray<std::int32_t> lengths_;
   GpuFloats dy_, y_;
