@@ -172,7 +172,8 @@ class Engine {
   // REQUIRES: all results were taken, or told kNoRequeue.
   virtual Result<double> Probe(const BatchView& batch) = 0;
 
-  // Sums over `batch`, and what metrics are counted from. May wait for the device. REQUIRES: no update has begun and not ended.
+  // Sums over `batch`, and what metrics are counted from. May wait for the device. REQUIRES: no
+  // update has begun and not ended.
   virtual Result<Evaluation> Evaluate(const BatchView& batch) = 0;
 
   // Memory for micro-batches from which this engine reads fastest, of at least so many bytes,

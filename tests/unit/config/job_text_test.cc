@@ -290,7 +290,8 @@ TEST(JobTextTest, RequiredFields) {
   EXPECT_THAT(Error(With(kMinimal, "train { synthetic { samples: 4096 } }", "")),
               HasSubstr("data.train: is required"));
   EXPECT_THAT(Error(With(kMinimal, "lr: 0.1", "")), HasSubstr("optimizer.lr: is required"));
-  EXPECT_THAT(Error(With(kMinimal, "sgd {}", "")), HasSubstr("optimizer: needs sgd, adamw or adagrad"));
+  EXPECT_THAT(Error(With(kMinimal, "sgd {}", "")),
+              HasSubstr("optimizer: needs sgd, adamw or adagrad"));
   EXPECT_THAT(Error(With(kMinimal, "linear { in: 10 out: 1 }", "")),
               HasSubstr("model.layer[0]: needs flatten, linear, relu, "));
   EXPECT_THAT(Error(With(kFull, "images: \"train-images.gz\"", "")),
