@@ -2,13 +2,16 @@
 
 #include <malloc.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "collectives/base/strings.h"
 
@@ -62,6 +65,15 @@ Result<std::int64_t> ResidentBytes() {
   if (found == 2) return bytes;
   return Status(ErrorKind::kOs,
                 "/proc/self/smaps_rollup has no lines 'Pss_Anon:' and 'Pss_Shmem:'");
+}
+
+std::int64_t ResidentBytesOf(std::span<const std::byte> memory) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> resident((memory.size() + page - 1) / page);
+  // mincore() only reads, but asks for a pointer to what is not const.
+  if (mincore(const_cast<std::byte*>(memory.data()), memory.size(), resident.data()) != 0) return 0;
+  return static_cast<std::int64_t>(page) *
+         std::ranges::count_if(resident, [](unsigned char flags) { return (flags & 1) != 0; });
 }
 
 }  // namespace gaccd

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "collectives/base/result.h"
 
@@ -35,5 +36,9 @@ class HostBuffer {
 // in proportion (Pss). Freed memory is returned to the system first. kOs when the kernel does not
 // tell.
 Result<std::int64_t> ResidentBytes();
+
+// Bytes of the pages of `memory` that are in physical memory: an estimate, as the system counts.
+// memory: begins at a page.
+std::int64_t ResidentBytesOf(std::span<const std::byte> memory);
 
 }  // namespace gaccd

@@ -1,7 +1,7 @@
 // CudaContrast: what ContrastiveWindow is, for a model on a GPU. Rows and their gradients stay in
-// GPU memory; the loss between them is computed on the host, which waits for it once an update: a
-// rank compares its own samples with all, which is little against the towers.
-// Used by one thread. Copies are enqueued on `stream`.
+// GPU memory; the loss between them is computed on the host, by one core, once an update: own
+// samples x all samples x width products, for the loss and for both gradients. The GPU waits for
+// it. Used by one thread. Copies are enqueued on `stream`.
 #pragma once
 
 #include <cstdint>

@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -117,6 +118,9 @@ class Engine {
   // StateElements() of them, which Read() gives. All wait for the device.
   virtual Status SetParameters(std::span<const float> parameters) = 0;
   virtual Status GetParameters(std::span<float> parameters) = 0;
+  // The same in one: `change` finds the parameters as they are, and leaves them as they are to be.
+  // When it fails, they are undefined.
+  virtual Status ChangeParameters(const std::function<Status(std::span<float>)>& change) = 0;
   virtual Status SetOptimizer(std::span<const float> state, std::int64_t updates) = 0;
   // The gradients: of the last update, summed over the ranks, before clipping, those of its loss;
   // or of the last Probe().

@@ -34,6 +34,7 @@ class CpuEngine final : public Engine {
   }
 
   Status SetParameters(std::span<const float> parameters) override;
+  Status ChangeParameters(const std::function<Status(std::span<float>)>& change) override;
   Status GetParameters(std::span<float> parameters) override;
   Status SetOptimizer(std::span<const float> state, std::int64_t updates) override;
   Status GetGradients(std::span<float> gradients) override;
@@ -103,8 +104,9 @@ Status CpuEngine::Create(const EngineOptions& options) {
   GACCD_ASSIGN_OR_RETURN(gradient_memory_, comm_.Allocate(elements * sizeof(float)));
   const std::span gradients(static_cast<float*>(gradient_memory_->data()), elements);
   GACCD_ASSIGN_OR_RETURN(replica_, Replica::Create(model_, gradients, options.replica, &comm_));
-  if (options.measure_process) {  // the buffers are not touched yet
+  if (options.measure_process) {  // no buffer is used yet, but shared gradients were zeroed
     GACCD_ASSIGN_OR_RETURN(process_bytes_, ResidentBytes());
+    process_bytes_ -= ResidentBytesOf(std::as_bytes(gradients));
   }
   if (const auto loss = model_.contrastive()) {
     contrastive_.emplace(*loss, options.replica.update_samples, options.replica.rank_samples);
@@ -125,8 +127,15 @@ Status CpuEngine::Create(const EngineOptions& options) {
 }
 
 Status CpuEngine::SetParameters(std::span<const float> parameters) {
-  GACCD_RETURN_IF_ERROR(CheckCount("parameters", replica_->parameters().size(), parameters.size()));
-  std::ranges::copy(parameters, replica_->parameters().begin());
+  return ChangeParameters([parameters](std::span<float> own) {
+    GACCD_RETURN_IF_ERROR(CheckCount("parameters", own.size(), parameters.size()));
+    std::ranges::copy(parameters, own.begin());
+    return Status::Ok();
+  });
+}
+
+Status CpuEngine::ChangeParameters(const std::function<Status(std::span<float>)>& change) {
+  GACCD_RETURN_IF_ERROR(change(replica_->parameters()));
   return replica_->ParametersChanged();
 }
 

@@ -42,6 +42,7 @@ class CudaEngine final : public Engine {
   }
 
   Status SetParameters(std::span<const float> parameters) override;
+  Status ChangeParameters(const std::function<Status(std::span<float>)>& change) override;
   Status GetParameters(std::span<float> parameters) override;
   Status SetOptimizer(std::span<const float> state, std::int64_t updates) override;
   Status GetGradients(std::span<float> gradients) override;

@@ -1,8 +1,10 @@
 // How the engine on a GPU comes to be, its memory, and what goes in and out of it.
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "collectives/base/strings.h"
 #include "daemon/device/cuda/matmul_choices.h"
@@ -226,6 +228,13 @@ Status CudaEngine::SetParameters(std::span<const float> parameters) {
 
 Status CudaEngine::GetParameters(std::span<float> parameters) {
   return CopyOut("parameters", parameters_.as<float>(), elements(), parameters);
+}
+
+Status CudaEngine::ChangeParameters(const std::function<Status(std::span<float>)>& change) {
+  std::vector<float> parameters(elements());
+  GACCD_RETURN_IF_ERROR(GetParameters(parameters));
+  GACCD_RETURN_IF_ERROR(change(parameters));
+  return SetParameters(parameters);
 }
 
 Status CudaEngine::SetOptimizer(std::span<const float> state, std::int64_t updates) {

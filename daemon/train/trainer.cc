@@ -76,15 +76,16 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator* device_comm) {
   memory_.device = planned.device_bytes;
   memory_.planned = memory_.process + planned.host_bytes +
                     static_cast<std::int64_t>(feed_.batches().memory_bytes());
-  std::vector<float> parameters(static_cast<std::size_t>(model_.layout().size()));
-  model_.Initialize(job_.seed, parameters);
-  return engine_->SetParameters(parameters);
+  return engine_->ChangeParameters([this](std::span<float> parameters) {
+    model_.Initialize(job_.seed, parameters);
+    return Status::Ok();
+  });
 }
 
 Status Trainer::LoadWeights(const std::string& path) {
-  GACCD_ASSIGN_OR_RETURN(std::vector<float> parameters, Parameters());
-  GACCD_RETURN_IF_ERROR(LoadParameters(path, model_.layout(), parameters, model_.weight_names()));
-  return engine_->SetParameters(parameters);
+  return engine_->ChangeParameters([&](std::span<float> parameters) {
+    return LoadParameters(path, model_.layout(), parameters, model_.weight_names());
+  });
 }
 
 Result<std::vector<float>> Trainer::Parameters() {

@@ -14,6 +14,7 @@ class FakeEngine : public Engine {
   [[nodiscard]] EngineMemory memory() const override { return {}; }
   Status SetParameters(std::span<const float>) override { return {}; }
   Status GetParameters(std::span<float>) override { return {}; }
+  Status ChangeParameters(const std::function<Status(std::span<float>)>&) override { return {}; }
   Status SetOptimizer(std::span<const float>, std::int64_t) override { return {}; }
   Status GetGradients(std::span<float> gradients) override {
     std::ranges::fill(gradients, 0.0F);
