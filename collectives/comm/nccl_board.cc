@@ -78,7 +78,7 @@ std::vector<int> NcclBoard::GaveUp() const {
   return ranks;
 }
 
-std::vector<MissingRank> NcclBoard::FindMissing(Entry entry,
+std::vector<MissingRank> NcclBoard::FindMissing(Entry entry, std::chrono::nanoseconds waited,
                                                 std::chrono::milliseconds stalled_after) const {
   std::vector<MissingRank> missing;
   for (const Other& other : others_) {
@@ -87,7 +87,7 @@ std::vector<MissingRank> NcclBoard::FindMissing(Entry entry,
     if (line.gave_up.load() != 0) {
       missing.push_back({other.rank, Absence::kGaveUp});
     } else if (Unpack(line.entry.load(std::memory_order_acquire)).sequence < entry.sequence) {
-      missing.push_back({other.rank, Absence::kBehind});
+      if (waited >= stalled_after) missing.push_back({other.rank, Absence::kBehind});
     } else if (BoardMillis() - line.alive_ms.load() > stalled_after.count()) {
       missing.push_back({other.rank, Absence::kStalled});
     }

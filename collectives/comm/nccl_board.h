@@ -34,9 +34,9 @@ class NcclBoard {
   void PublishFailure();
 
   [[nodiscard]] std::vector<int> GaveUp() const;  // ranks
-  // Who keeps this collective from its end: those that did not enter it, those without a sign of
-  // life for `stalled_after`; if there are none, those that gave up.
-  [[nodiscard]] std::vector<MissingRank> FindMissing(Entry entry,
+  // Who keeps a collective, entered `waited` ago, from its end: those that did not enter it and
+  // those without a sign of life, both for `stalled_after`; if there are none, those that gave up.
+  [[nodiscard]] std::vector<MissingRank> FindMissing(Entry entry, std::chrono::nanoseconds waited,
                                                      std::chrono::milliseconds stalled_after) const;
   // Ranks that it can see, its own not counted.
   [[nodiscard]] int known() const { return static_cast<int>(others_.size()); }

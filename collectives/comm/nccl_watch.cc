@@ -129,7 +129,9 @@ Status NcclWatch::FinishLocked(std::string_view what, ncclResult_t result,
   while (status.ok()) {
     ncclResult_t state = ncclInProgress;
     status = NcclStatus(api, options_.comm, api.CommGetAsyncError(options_.comm, &state), what);
-    if (status.ok()) status = NcclStatus(api, options_.comm, state, what);
+    if (status.ok()) {
+      status = NcclStatus(api, options_.comm, state, StrCat(what, ": asynchronous error of NCCL"));
+    }
     if (status.ok() && state != ncclInProgress) return Status::Ok();
     if (!status.ok()) break;
     if (const std::string lost = NameLostPeers(); !lost.empty()) {
@@ -187,7 +189,8 @@ Status NcclWatch::LookLocked() {
 // Names those of this node that keep the collective from its end.
 Status NcclWatch::NotDone(Entry entry, Clock::duration waited) {
   std::vector<MissingRank> missing = EndedPeers();
-  for (const MissingRank& rank : options_.board.FindMissing(entry, StalledAfter(options_.bound))) {
+  for (const MissingRank& rank :
+       options_.board.FindMissing(entry, waited, StalledAfter(options_.bound))) {
     missing.push_back(rank);
   }
   lost_.missing = Offenders(missing);

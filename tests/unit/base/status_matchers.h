@@ -15,41 +15,37 @@ const Status& StatusOf(const T& result) {
   return result.status();
 }
 
+// Whether it is an error; which one goes into the report of a failure.
+inline bool ExplainError(const Status& status, ::testing::MatchResultListener* listener) {
+  if (status.ok()) {
+    *listener << "which is OK";
+  } else {
+    *listener << "which is of kind " << ErrorKindName(status.kind()) << ": " << status.message();
+  }
+  return !status.ok();
+}
+
 MATCHER_P2(IsError, kind, part,
            std::string(negation ? "is not" : "is") + " an error of kind " +
                std::string(ErrorKindName(kind)) + " with '" + part + "' in it") {
   const Status& status = StatusOf(arg);
-  if (status.ok()) {
-    *result_listener << "which is OK";
-    return false;
-  }
-  *result_listener << "which is of kind " << ErrorKindName(status.kind()) << ": "
-                   << status.message();
-  return status.kind() == kind && status.message().find(part) != std::string::npos;
+  return ExplainError(status, result_listener) && status.kind() == kind &&
+         status.message().find(part) != std::string::npos;
 }
 
 MATCHER_P(HasKind, kind,
           std::string(negation ? "is no" : "is an") + " error of kind " +
               std::string(ErrorKindName(kind))) {
   const Status& status = StatusOf(arg);
-  if (status.ok()) {
-    *result_listener << "which is OK";
-    return false;
-  }
-  *result_listener << "which is of kind " << ErrorKindName(status.kind()) << ": "
-                   << status.message();
-  return status.kind() == kind;
+  return ExplainError(status, result_listener) && status.kind() == kind;
 }
 
 MATCHER_P(HasMessage, inner,
           std::string(negation ? "is no" : "is an") + " error whose message " +
               ::testing::DescribeMatcher<std::string>(inner)) {
   const Status& status = StatusOf(arg);
-  if (status.ok()) {
-    *result_listener << "which is OK";
-    return false;
-  }
-  return ::testing::ExplainMatchResult(inner, status.message(), result_listener);
+  return ExplainError(status, result_listener) &&
+         ::testing::ExplainMatchResult(inner, status.message(), result_listener);
 }
 
 }  // namespace gaccd

@@ -58,8 +58,10 @@ TEST(NcclBoard, RankThatDidNotEnter) {
   NcclBoard board;
   other.WatchedBy(&board);
   ASSERT_EQ(board.known(), 1);
-  EXPECT_THAT(board.FindMissing(kThird, kLong), IsEmpty());
-  EXPECT_THAT(board.FindMissing(kFourth, kLong), ElementsAre(MissingRank{1, Absence::kBehind}));
+  EXPECT_THAT(board.FindMissing(kThird, kLong, kLong), IsEmpty());
+  EXPECT_THAT(board.FindMissing(kFourth, kLong, kLong),
+              ElementsAre(MissingRank{1, Absence::kBehind}));
+  EXPECT_THAT(board.FindMissing(kFourth, kLong - milliseconds(1), kLong), IsEmpty()) << "not late";
   EXPECT_THAT(board.GaveUp(), IsEmpty());
 }
 
@@ -68,7 +70,7 @@ TEST(NcclBoard, RankWithoutASignOfLife) {
   NcclBoard board;
   other.WatchedBy(&board);
   std::this_thread::sleep_for(milliseconds(20));
-  EXPECT_THAT(board.FindMissing(kThird, milliseconds(5)),
+  EXPECT_THAT(board.FindMissing(kThird, kLong, milliseconds(5)),
               ElementsAre(MissingRank{1, Absence::kStalled}));
 }
 
@@ -77,7 +79,8 @@ TEST(NcclBoard, RankThatGaveUp) {
   NcclBoard board;
   other.WatchedBy(&board);
   EXPECT_THAT(board.GaveUp(), ElementsAre(1));
-  EXPECT_THAT(board.FindMissing(kFourth, kLong), ElementsAre(MissingRank{1, Absence::kGaveUp}));
+  EXPECT_THAT(board.FindMissing(kFourth, kLong, kLong),
+              ElementsAre(MissingRank{1, Absence::kGaveUp}));
 }
 
 TEST(NcclBoard, WhoeverCannotBeSeenIsUnknown) {
@@ -86,7 +89,7 @@ TEST(NcclBoard, WhoeverCannotBeSeenIsUnknown) {
   board.Watch(2, ThisProcess(), 9'999);
   board.Watch(3, ThisProcess(), -1);
   EXPECT_EQ(board.known(), 0);
-  EXPECT_THAT(board.FindMissing(kThird, kLong), IsEmpty());
+  EXPECT_THAT(board.FindMissing(kThird, kLong, kLong), IsEmpty());
 }
 
 }  // namespace
