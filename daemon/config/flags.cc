@@ -77,17 +77,24 @@ std::size_t MostWords(Verb verb) {
   return Holds(kTakeFolder, verb) ? 1 : 0;
 }
 
+Status ReadHelpTopic(std::string_view word, Flags& flags) {
+  constexpr std::string_view kPages[] = {"", "job", "man", "bash"};  // in the order of HelpPage
+  const auto page = std::ranges::find(kPages, word);
+  if (page != std::end(kPages) && !word.empty()) {
+    flags.help_page = static_cast<HelpPage>(page - kPages);
+    return {};
+  }
+  GACCD_ASSIGN_OR_RETURN(flags.help_topic, ParseVerb(word));
+  return {};
+}
+
 // `gaccd help plan`, `gaccd ckpt ls PATH`, `gaccd plan`, `gaccd`.
 Status ReadWords(const std::vector<std::string>& words, Flags& flags) {
   std::size_t used = 0;
   if (used < words.size()) {
     GACCD_ASSIGN_OR_RETURN(flags.verb, ParseVerb(words[used++]));
     if (flags.verb == Verb::kHelp && used < words.size()) {
-      flags.help_job = words[used] == "job";
-      if (!flags.help_job) {
-        GACCD_ASSIGN_OR_RETURN(flags.help_topic, ParseVerb(words[used]));
-      }
-      ++used;
+      GACCD_RETURN_IF_ERROR(ReadHelpTopic(words[used++], flags));
     }
   }
   for (; used < words.size() && flags.words.size() < MostWords(flags.verb); ++used) {

@@ -35,6 +35,10 @@ enum class Verb : std::uint8_t {
 };
 [[nodiscard]] std::string_view Name(Verb verb);  // "plan", ...
 
+// `gaccd help`, `help VERB`; `help job`: the fields of the job; `help man`: gaccd.1 for man;
+// `help bash`: the completion for bash.
+enum class HelpPage : std::uint8_t { kVerb, kJob, kManual, kBash };
+
 // "batch.micro" is to be "32"; `given`: "--micro-batch=32", for messages.
 struct JobField {
   std::string path;
@@ -46,7 +50,7 @@ struct JobField {
 struct Flags : FlagsSpec {
   Verb verb = Verb::kPlan;
   std::optional<Verb> help_topic;  // of `gaccd help train` and `gaccd train --help`
-  bool help_job = false;           // `gaccd help job`
+  HelpPage help_page = HelpPage::kVerb;
 
   // What --set, --epochs, --device and so on say in place of the job, in their order.
   std::vector<JobField> job_fields;

@@ -1,56 +1,22 @@
 #include "daemon/config/help.h"
 
-#include <google/protobuf/descriptor.h>
-
+#include <algorithm>
 #include <string_view>
 
 #include "collectives/base/strings.h"
-#include "daemon/config/fields.h"
-#include "daemon/config/flags_proto.h"
-#include "proto/field.pb.h"
-#include "proto/job.pb.h"
+#include "daemon/config/help_entries.h"
+#include "daemon/config/manual.h"
 
 namespace gaccd {
 namespace {
 
-using google::protobuf::FieldDescriptor;
-
 constexpr std::size_t kWidth = 80;
 constexpr std::size_t kIndent = 24;  // of the text beside a flag or a field
 
-constexpr std::string_view kOverviewEnd = R"(
-Without a verb, the verb is train inside a SLURM step or under mpirun, and plan
-elsewhere. Without any argument outside of both, gaccd prints this text.
-
-  gaccd --nodes 30 --target-batch 3072
-  srun --mpi=pmix gaccd train --job=job.txtpb --run-dir=runs/a
-  mpirun -n 4 gaccd train --job=job.txtpb --set optimizer.lr=0.01
-
---flagfile=FILE reads flags from a file, one per line; in it, flags of other
-verbs are ignored. Dashes and underscores in flag names are equivalent.
-
-Exit codes: 0 done, 64 usage, 65 data, 69 a peer is lost, 70 internal,
-71 system, 74 input/output (also when the reader of the output closes the pipe),
-75 stopped, to be requeued, 78 configuration, 93 failed for good or stopped by
-the file STOP, 130 Ctrl-C twice.
-)";
-
-constexpr std::string_view kJobUsage = R"(The job text: what gaccd train --job=FILE reads.
-
-Protobuf text (proto/job.proto): optimizer.lr is written optimizer { lr: 0.1 },
-and layer[0], layer[1], ... is one layer { ... } after the other; texts stand in
-quotes. --set gives a field another value than the file does:
-  gaccd train --job=FILE --set optimizer.lr=0.01 --set model.layer[0].name=first
-
-)";
-
-const proto::Field& RuleOf(const FieldDescriptor& field) {
-  return field.options().GetExtension(proto::is);
-}
-
-// `head`, and beside it `text` in lines of kWidth columns.
-std::string Entry(std::string_view head, std::string_view text) {
-  std::string out = StrCat("  ", head);
+// The head, and beside it the text in lines of kWidth columns.
+std::string Text(const HelpEntry& entry) {
+  std::string_view text = entry.text;
+  std::string out = StrCat("  ", entry.head);
   std::size_t column = out.size();
   if (column + 2 > kIndent && !text.empty()) {
     out += '\n';
@@ -72,85 +38,9 @@ std::string Entry(std::string_view head, std::string_view text) {
   return out + "\n";
 }
 
-void Append(std::string& text, std::string_view part) {
-  if (!part.empty()) text += StrCat(text.empty() ? "" : "; ", part);
-}
-
-std::string_view ValueName(const FieldDescriptor& field) {
-  if (RuleOf(field).has_value()) return RuleOf(field).value();
-  const bool choice = field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM;
-  return choice ? std::string_view("CHOICE") : std::string_view("N");
-}
-
-std::string FlagEntry(const FlagRow& row) {
-  const bool choice = row.field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM;
-  std::string text = choice ? RangeText(*row.field) : "";
-  std::string help = RuleOf(*row.field).help();
-  if (const std::string given = DefaultText(*row.field); !given.empty() && !row.is_bool()) {
-    help += StrCat(" (default ", given, ")");
-  }
-  text += StrCat(text.empty() ? "" : ": ", help);
-  const std::string value = row.is_bool() ? "" : StrCat("=", ValueName(*row.field));
-  return Entry(StrCat("--", row.name, value), text);
-}
-
-std::string FlagsOf(Verb verb) {
-  constexpr std::string_view kHeadings[] = {"Flags",
-                                            "Checkpoints",
-                                            "Stopping and errors",
-                                            "The cluster; when training, as SLURM and MPI say",
-                                            "The batch; each but strict wins over the job",
-                                            "The devices; the first four win over the job"};
-  std::string text;
-  for (int group = 0; group < proto::Field::Group_ARRAYSIZE; ++group) {
-    std::string entries;
-    for (const FlagRow& row : FlagTable()) {
-      const std::string words = StrCat(" ", RuleOf(*row.field).verbs(), " ");
-      const bool listed = words.find(StrCat(" ", Name(verb), " ")) != std::string::npos;
-      if (listed && RuleOf(*row.field).group() == group) entries += FlagEntry(row);
-    }
-    if (group == 0 && verb == Verb::kTrain) {
-      entries += Entry("--set FIELD=VALUE",
-                       "a field of the job gets another value, for example optimizer.lr=0.01; may "
-                       "be given several times");
-    }
-    if (!entries.empty()) text += StrCat("\n", kHeadings[group], "\n", entries);
-  }
-  return text;
-}
-
-std::string_view TypeName(const FieldDescriptor& field) {
-  switch (field.cpp_type()) {
-    case FieldDescriptor::CPPTYPE_INT64:
-    case FieldDescriptor::CPPTYPE_UINT64:
-      return "whole number";
-    case FieldDescriptor::CPPTYPE_DOUBLE:
-      return "number";
-    case FieldDescriptor::CPPTYPE_BOOL:
-      return "true or false";
-    case FieldDescriptor::CPPTYPE_STRING:
-      return "text";
-    case FieldDescriptor::CPPTYPE_MESSAGE:
-      return "{}";
-    default:
-      return {};
-  }
-}
-
 std::string JobHelp() {
-  std::string text(kJobUsage);
-  for (const NamedField& leaf : LeafFields(*proto::Job::descriptor())) {
-    std::string what(TypeName(*leaf.field));
-    const std::string range = RangeText(*leaf.field);
-    what += StrCat(what.empty() || range.empty() ? "" : " ", range);
-    const std::string given = DefaultText(*leaf.field);
-    Append(what, RuleOf(*leaf.field).required() ? "required" : "");
-    Append(what, given.empty() ? "" : StrCat("default ", given));
-    Append(what, RuleOf(*leaf.field).help());
-    const std::string& flag = RuleOf(*leaf.field).flag();
-    Append(what, flag.empty() ? "" : StrCat("--", flag));
-    text += Entry(leaf.path, what);
-  }
+  std::string text(JobUsage());
+  for (const HelpEntry& entry : JobEntries()) text += Text(entry);
   return text;
 }
 
@@ -161,17 +51,37 @@ std::string Overview() {
   for (const VerbRow& row : VerbTable()) {
     text += StrCat("  ", row.name, std::string(10 - row.name.size(), ' '), row.summary, "\n");
   }
-  return StrCat(text, kOverviewEnd);
+  return StrCat(text, "\n", HelpNotes());
+}
+
+std::string HelpOf(Verb verb) {
+  std::string text = UsageOf(verb);
+  for (const HelpGroup& group : FlagGroups(verb)) {
+    text += StrCat("\n", group.heading, "\n");
+    for (const HelpEntry& entry : group.entries) text += Text(entry);
+  }
+  return text;
 }
 
 }  // namespace
 
-std::string HelpText(std::optional<Verb> topic, bool job) {
-  if (job) return JobHelp();
-  if (!topic || *topic == Verb::kHelp) return Overview();
-  const VerbRow& row = VerbTable()[static_cast<std::size_t>(*topic)];
-  return StrCat("gaccd ", row.name, row.usage.starts_with('\n') ? "" : " ", row.usage,
-                FlagsOf(*topic));
+std::string UsageOf(Verb verb) {
+  const VerbRow& row = VerbTable()[static_cast<std::size_t>(verb)];
+  return StrCat("gaccd ", row.name, row.usage.starts_with('\n') ? "" : " ", row.usage);
+}
+
+std::string HelpText(HelpPage page, std::optional<Verb> topic) {
+  switch (page) {
+    case HelpPage::kVerb:
+      return !topic || *topic == Verb::kHelp ? Overview() : HelpOf(*topic);
+    case HelpPage::kJob:
+      return JobHelp();
+    case HelpPage::kManual:
+      return ManualPage();
+    case HelpPage::kBash:
+      return BashCompletion();
+  }
+  return {};
 }
 
 }  // namespace gaccd

@@ -20,8 +20,10 @@ struct VerbRow {
 };
 [[nodiscard]] std::span<const VerbRow> VerbTable();  // in the order of Verb
 
-// All verbs, or one with its flags, or all fields of the job.
-[[nodiscard]] std::string HelpText(std::optional<Verb> topic, bool job = false);
+// "gaccd train --job=FILE ..." and what the verb does, without its flags.
+[[nodiscard]] std::string UsageOf(Verb verb);
+// What `gaccd help` prints. `topic`, of HelpPage::kVerb: the verb; none: all verbs.
+[[nodiscard]] std::string HelpText(HelpPage page, std::optional<Verb> topic);
 
 // A library and its version, or versions: loaded and compiled with.
 using Version = std::pair<std::string, std::string>;

@@ -155,7 +155,13 @@ to --out=FILE, which appears whole.
                 are left out. To be called once a minute, with --out=FILE.prom
                 in the folder of the collector
 )"},
-    {Verb::kHelp, "help", "explain a verb, gaccd help plan; or the job text, gaccd help job", ""},
+    {Verb::kHelp, "help", "explain a verb, gaccd help plan; or the job text, gaccd help job",
+     R"([VERB | job | man | bash]
+
+Explains a verb or the fields of the job text. man: all of it as a manual page,
+for man -l -; bash: completion of verbs, flags and their values, for
+  source <(gaccd help bash)
+)"},
     {Verb::kVersion, "version", "print the versions of gaccd and its libraries", R"(
 
 Prints the versions of gaccd and its libraries: the one that is loaded and the

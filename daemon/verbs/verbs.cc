@@ -96,7 +96,7 @@ Status RunPlainVerb(const Flags& flags) {
     case Verb::kPlan:
       return RunPlan(flags);
     case Verb::kHelp:
-      return PrintOut(HelpText(flags.help_topic, flags.help_job));
+      return PrintOut(HelpText(flags.help_page, flags.help_topic));
     case Verb::kVersion:
       return PrintOut(VersionText(LoadedLibraries()));
     case Verb::kSelftest:

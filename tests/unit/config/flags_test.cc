@@ -260,7 +260,8 @@ TEST(FlagsTest, AllVerbs) {
   EXPECT_EQ(ParseOk({"help"}).verb, Verb::kHelp);
   EXPECT_EQ(ParseOk({"help"}).help_topic, std::nullopt);
   EXPECT_EQ(ParseOk({"help", "train"}).help_topic, Verb::kTrain);
-  EXPECT_TRUE(ParseOk({"help", "job"}).help_job);
+  EXPECT_EQ(ParseOk({"help", "job"}).help_page, HelpPage::kJob);
+  EXPECT_EQ(ParseOk({"help", "bash"}).help_page, HelpPage::kBash);
   for (const char* help : {"--help", "-h", "-help"}) {
     EXPECT_EQ(ParseOk({help}).verb, Verb::kHelp);
     EXPECT_EQ(ParseOk({help}).help_topic, std::nullopt);

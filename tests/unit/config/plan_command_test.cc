@@ -130,10 +130,11 @@ TEST(PlanCommandTest, NoTargetIsAUsageError) {
 TEST(HelpTest, EveryVerbIsExplained) {
   for (const Verb verb :
        {Verb::kPlan, Verb::kTrain, Verb::kSelftest, Verb::kCheck, Verb::kCkpt, Verb::kVersion}) {
-    EXPECT_THAT(HelpText(verb), StartsWith("gaccd " + std::string(Name(verb))));
-    EXPECT_THAT(HelpText(std::nullopt), HasSubstr(Name(verb)));
+    EXPECT_THAT(HelpText(HelpPage::kVerb, verb), StartsWith("gaccd " + std::string(Name(verb))));
+    EXPECT_THAT(HelpText(HelpPage::kVerb, std::nullopt), HasSubstr(Name(verb)));
   }
-  EXPECT_THAT(HelpText({}, true), HasSubstr("\n  optimizer.lr          number above 0; required;"));
+  EXPECT_THAT(HelpText(HelpPage::kJob, {}),
+              HasSubstr("\n  optimizer.lr          number above 0; required;"));
   EXPECT_THAT(VersionText({{"MPI", "4.1.4"}}), HasSubstr("\nMPI          4.1.4\n"));
   EXPECT_GE(BuildId().size(), 16U);
 }

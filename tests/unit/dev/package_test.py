@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""The Debian package of a build, unpacked: package_test.py BUILD"""
+
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+BUILD = Path(sys.argv.pop(1)).resolve()
+
+# What bash does when Tab is pressed behind these words; it has taken --flag=value apart.
+PRESS_TAB = """
+source "$1"; shift
+COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+compopt() { :; }
+_gaccd
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+def output(*command, **options):
+    return subprocess.run(list(map(str, command)), check=True, text=True, timeout=120,
+                          stdout=subprocess.PIPE, **options).stdout
+
+
+class PackageTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = Path(folder.name)
+        output("cpack", "-G", "DEB", "-B", cls.folder, cwd=BUILD)
+        cls.package, = cls.folder.glob("gaccd_*_*.deb")
+        cls.root = cls.folder / "root"
+        output("dpkg-deb", "-x", cls.package, cls.root)
+        cls.gaccd = cls.root / "usr/bin/gaccd"
+        cls.share = cls.root / "usr/share"
+
+    def test_it_depends_on_the_libraries_that_the_program_loads(self):
+        depends = output("dpkg-deb", "-f", self.package, "Depends")
+        for library in ("libopenmpi3", "libprotobuf32", "libdnnl2", "libgflags2.2", "zlib1g"):
+            self.assertIn(library, depends)
+
+    def test_the_program_and_the_examples_work_from_there(self):
+        self.assertEqual(output(self.gaccd, "version"), output(BUILD / "gaccd", "version"))
+        examples = sorted((self.share / "gaccd/slurm/examples").glob("*.txtpb"))
+        self.assertGreaterEqual(len(examples), 4)
+        for job in examples:
+            self.assertIn("plan", output(self.gaccd, "plan", f"--job={job}", "--nodes=2", "--gpus-per-node=4",
+                                         "--target-batch=100"))
+        launch = subprocess.run([self.share / "gaccd/slurm/launch"], capture_output=True, text=True, timeout=60)
+        self.assertEqual((launch.returncode, launch.stderr.split(":")[1]), (64, " usage"))
+
+    def test_the_manual_page_has_every_verb_and_flag_and_no_error(self):
+        page = self.share / "man/man1/gaccd.1"
+        done = subprocess.run(["groff", "-man", "-ww", "-Tascii", "-P-c", "-P-b", "-P-u", "-rHY=0", page],
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        for verb in output(self.gaccd, "help").split("\n\n")[2].splitlines():
+            name = verb.split()[0]
+            self.assertIn(f"gaccd {name}", done.stdout)
+            for line in output(self.gaccd, "help", name).splitlines():
+                if line.startswith("  --"):
+                    self.assertIn(line.split()[0].split("=")[0], done.stdout)
+        self.assertIn("optimizer.adamw.beta1", done.stdout)
+
+    def completions(self, *words):
+        script = self.share / "bash-completion/completions/gaccd"
+        return output("bash", "-c", PRESS_TAB, "bash", script, "gaccd", *words).split()
+
+    def test_bash_completes_verbs_flags_and_choices(self):
+        for words, expected in ((("pl",), ["plan"]), (("help", "jo"), ["job"]),
+                                (("plan", "--roun"), ["--rounding="]),
+                                (("plan", "--rounding", "="), ["exact", "floor", "ceil", "nearest"]),
+                                (("plan", "--rounding", "=", "fl"), ["floor"]),
+                                (("stop", "--job"), []), (("status", "runs"), [])):
+            self.assertEqual(self.completions(*words), expected, words)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
