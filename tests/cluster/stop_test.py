@@ -113,8 +113,10 @@ class Stopping(ClusterTest):
         self._cancel(run)
 
     def test_a_complete_run_says_so(self):
-        run = self.submit("fashion-mnist.sbatch", "--max-updates=3", options=TWO_NODES)
-        self.assertEqual(self.cluster.wait_job(run.job, timeout=SLACK)["JobState"], "COMPLETED")
+        run = self.submit("fashion-mnist.sbatch", "--max-updates=3", options=TWO_NODES, GACCD_COMMENT="1")
+        fields = self.cluster.wait_job(run.job, timeout=SLACK)
+        self.assertEqual(fields["JobState"], "COMPLETED")
+        self.assertRegex(fields["Comment"], r"^gaccd:v1;updates=3;samples=3000;goodput=0\.\d+;exit=0$")
         self.assertTrue((run.dir / "DONE").read_text().startswith("3 updates, 3000 samples\n"))
         self.assertEqual([e["verdict"] for e in self._ledger(run)], ["done"])
         for flag, code, line in (("--max-updates=3", "0:0", "3 updates"), ("--seed=2", "78:0", "3 updates"),
