@@ -108,8 +108,10 @@ without what is not known.
     {Verb::kRuns, "runs", "list the runs in a folder, one line each",
      R"([FOLDER] [--flag=value ...]
 
-Lists the run folders in this folder, or in the current one. --format=json: one
-line a run, with the keys of gaccd status.
+Lists the run folders in this folder, or in the current one. best: the best
+evaluation so far, by the job's first metric, and after which update it was.
+--format=json: one line a run, with the keys of gaccd status, best_metric,
+best_value and best_step.
 )"},
     {Verb::kStop, "stop", "stop a run: it saves, and is not started again",
      R"(RUN-DIR

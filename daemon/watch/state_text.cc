@@ -42,6 +42,11 @@ std::string UpdateText(const RunState& state) {
   return StrCat("update ", state.step, " of ", state.steps_total, " (", std::floor(share), " %)");
 }
 
+std::string BestText(const RunState& state) {
+  if (!state.best) return "-";
+  return StrCat(state.best->metric, " ", Short(state.best->value), " @ ", state.best->step);
+}
+
 bool Moves(const RunState& state) {
   return state.phase == RunPhase::kRunning || state.phase == RunPhase::kStarting;
 }
@@ -102,6 +107,11 @@ std::string StateJson(const RunState& state) {
   out("target", state.target);
   out("samples_total", state.samples_total);
   out("loss", state.loss);
+  if (state.best) {
+    out.Text("best_metric", state.best->metric, kMaxPrintable);
+    out("best_value", state.best->value);
+    out("best_step", state.best->step);
+  }
   out("wall_samples_per_s", state.samples_per_s);
   out("dur_p50_s", state.dur_p50_s);
   out("eta_s", state.eta_s);
@@ -117,17 +127,17 @@ std::string StateJson(const RunState& state) {
 }
 
 std::string RunsTable(std::span<const RunState> runs) {
-  std::vector<std::array<std::string, 7>> rows{
-      {"folder", "state", "update", "loss", "samples/s", "left", "written"}};
+  std::vector<std::array<std::string, 8>> rows{
+      {"folder", "state", "update", "loss", "best", "samples/s", "left", "written"}};
   for (const RunState& state : runs) {
     rows.push_back(
         {state.folder, std::string(Name(state.phase)),
          state.steps_total > 0 ? StrCat(state.step, "/", state.steps_total) : StrCat(state.step),
-         state.loss ? Short(*state.loss) : "-",
+         state.loss ? Short(*state.loss) : "-", BestText(state),
          state.samples_per_s ? Rate(*state.samples_per_s) : "-",
          Moves(state) && state.eta_s ? DurationText(*state.eta_s) : "-", Ago(state.age_s)});
   }
-  std::array<std::size_t, 7> widths{};
+  std::array<std::size_t, 8> widths{};
   for (const auto& row : rows) {
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
   }

@@ -9,6 +9,7 @@
 #include "collectives/base/print.h"
 #include "collectives/base/strings.h"
 #include "daemon/telemetry/log.h"
+#include "daemon/watch/best_eval.h"
 #include "daemon/watch/run_state.h"
 #include "daemon/watch/state_text.h"
 
@@ -60,6 +61,7 @@ Status RunRunsCommand(const WatchRequest& request) {
     if (!PathExists(folder + "/STATUS.json")) continue;
     auto state = ReadRunState(folder, std::chrono::system_clock::now());
     if (state.ok()) {
+      state->best = FindBestEval(folder);
       runs.push_back(*std::move(state));
     } else {
       LogWarning(state.status().message());
