@@ -3,6 +3,7 @@
 #include <gflags/gflags.h>
 
 #include <algorithm>
+#include <sstream>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -22,6 +23,7 @@ constexpr std::string_view kHelpFlags[] = {"help", "h", "version"};
 // Flags of glog that are useful here; gflags only knows them in programs that link glog.
 constexpr std::string_view kLogFlags[] = {"v", "vmodule", "minloglevel", "stderrthreshold"};
 constexpr std::string_view kSet = "set";
+constexpr std::size_t kMostSbatchWords = 1000;
 
 template <typename List, typename T>
 bool Holds(const List& list, const T& one) {
@@ -50,12 +52,31 @@ Status StoreJobField(std::string_view path, const std::string& value, const std:
   return {};
 }
 
+bool IsSwept(const FlagValue& flag, bool array) {
+  return array && flag.name == kSet && flag.value.find(',') != std::string::npos;
+}
+
+// "optimizer.lr", "0.1,0.01"
+Status StoreSweep(const std::string& path, const std::string& values, Flags& flags) {
+  SweptField swept{.path = path};
+  std::istringstream list(values + ",");  // so that an empty last value is one, and refused
+  for (std::string value; std::getline(list, value, ',');) {
+    proto::Job any;
+    GACCD_RETURN_IF_ERROR(SetField(any, path, value, ListElement::kAny));
+    swept.values.push_back(value);
+  }
+  flags.sweep.push_back(std::move(swept));
+  return {};
+}
+
 Status Store(const FlagValue& flag, const std::string& given, proto::Flags& message, Flags& flags) {
   if (flag.name == kSet) {
     const std::size_t end = flag.value.find('=');
     if (end == std::string::npos) return {ErrorKind::kUsage, "expected --set FIELD=VALUE"};
-    return StoreJobField(std::string_view(flag.value).substr(0, end), flag.value.substr(end + 1),
-                         given, flags);
+    const std::string path = flag.value.substr(0, end);
+    const std::string value = flag.value.substr(end + 1);
+    return IsSwept(flag, message.array()) ? StoreSweep(path, value, flags)
+                                          : StoreJobField(path, value, given, flags);
   }
   const FlagRow* row = FindFlag(flag.name);
   if (row == nullptr) {  // one of kLogFlags
@@ -72,6 +93,7 @@ Status Store(const FlagValue& flag, const std::string& given, proto::Flags& mess
 // Arguments without dashes behind the verb.
 std::size_t MostWords(Verb verb) {
   if (verb == Verb::kCkpt) return 2;
+  if (verb == Verb::kSubmit) return kMostSbatchWords;
   constexpr Verb kTakeFolder[] = {Verb::kStatus, Verb::kRuns,   Verb::kStop,  Verb::kSave,
                                   Verb::kLogs,   Verb::kDoctor, Verb::kExport};
   return Holds(kTakeFolder, verb) ? 1 : 0;
@@ -126,14 +148,26 @@ std::pair<std::size_t, std::size_t> FormatsOf(const Flags& flags) {
   const auto from = [](OutputFormat first, OutputFormat last) {
     return std::pair(static_cast<std::size_t>(first), static_cast<std::size_t>(last));
   };
-  constexpr Verb kHaveJson[] = {Verb::kCheck, Verb::kVerdict, Verb::kSelftest, Verb::kStatus,
-                                Verb::kRuns};
+  constexpr Verb kHaveJson[] = {Verb::kCheck,  Verb::kVerdict, Verb::kSelftest,
+                                Verb::kStatus, Verb::kRuns,    Verb::kSubmit};
   if (flags.verb == Verb::kPlan) return from(OutputFormat::kText, OutputFormat::kTxtpb);
   if (flags.verb == Verb::kExport) return from(OutputFormat::kCsv, OutputFormat::kPrometheus);
   const bool has_json =
       Holds(kHaveJson, flags.verb) || (flags.verb == Verb::kCkpt && !flags.words.empty() &&
                                        (flags.words[0] == "ls" || flags.words[0] == "verify"));
   return from(OutputFormat::kText, has_json ? OutputFormat::kJson : OutputFormat::kText);
+}
+
+void PassOnToTrain(const FlagValue& flag, bool array, Flags& flags) {
+  constexpr std::string_view kSaidByTheScript[] = {"job", "config", "run-dir"};
+  if (Holds(kSaidByTheScript, flag.name) || IsSwept(flag, array)) return;
+  if (flag.name == kSet) {
+    flags.train_arguments.insert(flags.train_arguments.end(), {"--set", flag.value});
+    return;
+  }
+  const FlagRow* row = FindFlag(flag.name);
+  if (row != nullptr && !row->IsOf(Verb::kTrain)) return;
+  flags.train_arguments.push_back(StrCat("--", flag.name, "=", flag.value));
 }
 
 // A format that the verb does not have must not be ignored.
@@ -162,6 +196,9 @@ Result<Flags> ParseFlags(std::span<const char* const> args, const Environment& e
   bool help = false;
   bool version = false;
   proto::Flags message;
+  for (const FlagValue& flag : given.flags) {  // first: it says how each --set is read
+    if (flag.name == "array") GACCD_RETURN_IF_ERROR(Store(flag, "--array", message, flags));
+  }
   for (const FlagValue& flag : given.flags) {
     if (Holds(kHelpFlags, flag.name)) {
       (flag.name == "version" ? version : help) = flag.value != "false";
@@ -170,6 +207,7 @@ Result<Flags> ParseFlags(std::span<const char* const> args, const Environment& e
     const std::string_view between = flag.name == kSet ? " " : "=";
     const std::string spelled = StrCat(flag.where, "--", flag.name, between, flag.value);
     GACCD_RETURN_IF_ERROR(Store(flag, spelled, message, flags).WithContext(spelled));
+    if (flags.verb == Verb::kSubmit) PassOnToTrain(flag, message.array(), flags);
   }
   static_cast<FlagsSpec&>(flags) = FromProto(message);
   if (help) {

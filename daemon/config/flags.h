@@ -19,6 +19,7 @@ namespace gaccd {
 enum class Verb : std::uint8_t {
   kPlan,
   kTrain,
+  kSubmit,
   kSelftest,
   kCheck,
   kCkpt,
@@ -46,6 +47,12 @@ struct JobField {
   std::string given;
 };
 
+// Values of one field of the job, each for a run of its own.
+struct SweptField {
+  std::string path;
+  std::vector<std::string> values;  // at least two
+};
+
 // Those of proto/flags.proto, by its names (flags_spec.h is made from it), and what stands beside.
 struct Flags : FlagsSpec {
   Verb verb = Verb::kPlan;
@@ -55,6 +62,9 @@ struct Flags : FlagsSpec {
   // What --set, --epochs, --device and so on say in place of the job, in their order.
   std::vector<JobField> job_fields;
   std::vector<std::string> words;  // of `gaccd ckpt ls PATH`: "ls", PATH
+  std::vector<SweptField> sweep;   // of submit --array: each --set with several values
+  // Of submit: the flags for `gaccd train`, but for the job, the run folder and what is swept.
+  std::vector<std::string> train_arguments;
 };
 
 // Of flags that are empty when they were not given, so that a default is told from a request.

@@ -38,7 +38,8 @@ bool FlagRow::IsOf(Verb verb) const {
   const auto holds = [&words](std::string_view word) {
     return words.find(StrCat(" ", word, " ")) != std::string::npos;
   };
-  return holds(Name(verb)) || (verb == Verb::kPlan && holds(Name(Verb::kTrain)));
+  const bool plans = verb == Verb::kPlan || verb == Verb::kSubmit;
+  return holds(Name(verb)) || (plans && holds(Name(Verb::kTrain)));
 }
 
 const std::vector<FlagRow>& FlagTable() {

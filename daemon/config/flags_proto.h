@@ -20,7 +20,8 @@ struct FlagRow {
   std::string job_path;  // "batch.micro"; empty: a field of proto::Flags
 
   [[nodiscard]] bool is_bool() const;
-  // Plan takes the flags of train: the command line of a training with another verb shows its plan.
+  // Plan and submit take the flags of train: the command line of a training with another verb shows
+  // its plan, or submits it.
   [[nodiscard]] bool IsOf(Verb verb) const;
 };
 // In the order of the two files. Thread-safe.

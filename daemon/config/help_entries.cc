@@ -117,7 +117,7 @@ std::vector<HelpGroup> FlagGroups(Verb verb) {
       const bool listed = words.find(StrCat(" ", Name(verb), " ")) != std::string::npos;
       if (listed && RuleOf(*row.field).group() == number) group.entries.push_back(FlagEntry(row));
     }
-    if (number == 0 && verb == Verb::kTrain) {
+    if (number == 0 && (verb == Verb::kTrain || verb == Verb::kSubmit)) {
       group.entries.push_back({"--set FIELD=VALUE",
                                "a field of the job gets another value, for example "
                                "optimizer.lr=0.01; may be given several times",

@@ -5,6 +5,7 @@
 #include <google/protobuf/text_format.h>
 #include <google/protobuf/util/message_differencer.h>
 
+#include <filesystem>
 #include <regex>
 #include <set>
 #include <span>
@@ -22,6 +23,7 @@
 #include "daemon/config/arguments.h"
 #include "daemon/config/fields.h"
 #include "daemon/config/flags_proto.h"
+#include "proto/field.pb.h"
 #include "proto/job.pb.h"
 
 namespace gaccd {
@@ -227,6 +229,35 @@ Status CheckWholeJob(const Job& job) {
                                     : Status();
 }
 
+std::string AbsolutePath(const std::string& path, const std::string& folder) {
+  for (const std::string& place : {std::string("."), folder}) {
+    const std::filesystem::path here = std::filesystem::path(place) / path;
+    if (!place.empty() && PathExists(here))
+      return std::filesystem::absolute(here).lexically_normal();
+  }
+  return path;
+}
+
+void MakePathsAbsolute(google::protobuf::Message& message, const std::string& folder) {
+  const auto& reflection = *message.GetReflection();
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  reflection.ListFields(message, &fields);
+  for (const auto* field : fields) {
+    if (field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE) {
+      const int count = field->is_repeated() ? reflection.FieldSize(message, field) : 0;
+      for (int i = 0; i < count; ++i) {
+        MakePathsAbsolute(*reflection.MutableRepeatedMessage(&message, field, i), folder);
+      }
+      if (!field->is_repeated()) {
+        MakePathsAbsolute(*reflection.MutableMessage(&message, field), folder);
+      }
+    } else if (field->options().GetExtension(proto::is).text() == proto::Field::PATH) {
+      const std::string path = reflection.GetString(message, field);
+      reflection.SetString(&message, field, AbsolutePath(path, folder));
+    }
+  }
+}
+
 }  // namespace
 
 Status CheckNumericsOfCpu(const Numerics& numerics, std::string_view why_cpu) {
@@ -288,6 +319,12 @@ Result<Job> OverlayFlags(Job job, const Flags& flags) {
   Job changed{FromProto(message), job.folder, job.given};
   GACCD_RETURN_IF_ERROR(CheckWholeJob(changed));
   return changed;
+}
+
+Job WithAbsolutePaths(const Job& job) {
+  proto::Job message = ToProto(job);
+  MakePathsAbsolute(message, job.folder);
+  return {FromProto(message), job.folder, job.given};
 }
 
 Result<PlanRequest> ToPlanRequest(const BatchSpec& batch, std::int64_t nodes,

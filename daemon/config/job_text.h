@@ -35,6 +35,10 @@ namespace gaccd {
 [[nodiscard]] Result<PlanRequest> ToPlanRequest(const BatchSpec& batch, std::int64_t nodes,
                                                 std::int64_t gpus_per_node);
 
+// The job with absolute paths of data: what a relative one names now, in the current folder or else
+// in the job's, it names from anywhere. One that names nothing stays as it is.
+[[nodiscard]] Job WithAbsolutePaths(const Job& job);
+
 // The whole job with all its defaults; ParseJobText gives the same job again.
 [[nodiscard]] std::string JobText(const Job& job);
 

@@ -27,6 +27,21 @@ Trains the job, one process per rank:
 
 Checkpoints are in DIR/ckpt of --run-dir=DIR; also at a stop and at the end.
 )"},
+    {Verb::kSubmit, "submit", "submit a training to SLURM, with a script that is kept",
+     R"(--job=FILE --run=NAME [--flag=value ...] [-- SBATCH-FLAG ...]
+
+Plans the training, writes the job and a script for sbatch into the run folder,
+prints the script and submits it:
+  gaccd submit --nodes 30 --target-batch 3072 --job=job.txtpb --run=r50 \
+      --time=24:00:00 -- --mem=0 --exclusive
+
+Flags of train are taken, too, and passed on; what stands behind -- goes to
+sbatch. From then on the script is enough: sbatch runs/r50/submit.sbatch. The
+job goes back to the queue where that helps (gaccd help verdict). Its ranks are
+told of its end early enough to save, by the times of updates and saves in
+earlier attempts of the run, if there are any. --format=json: one line a run
+with folder, jobs (ids, apart by commas), script.
+)"},
     {Verb::kSelftest, "selftest", "prove on this machine that accumulation equals one big batch",
      R"([--flag=value ...]
 
@@ -94,16 +109,17 @@ code of the run), held (restarts did not help), reason, suspect_hosts.
 Prints the state of the run in this folder, or in the current one: from its
 STATUS.json, which is written every 10 s, and its ledger. Starts nothing and
 asks SLURM nothing.
+  submitted exit 0: it was given to SLURM, and has not begun since
   starting, running, done   exit 0
   stale     exit 1: it was not written for 30 s, so rank 0 or its node is gone
   stopped   exit 1: it ended before its time, by a signal, the file STOP or a
             lost rank
   failed    exit 2
 --format=json: one line with folder, run, job, attempt_dir, host, phase (the
-word above), age_s, world, device, epoch, step, steps_total, target,
-samples_total, loss, wall_samples_per_s, dur_p50_s, eta_s, step_age_s,
-save_step, save_age_s, failed_saves, dropped_lines, exit, reason, suspect_hosts;
-without what is not known.
+word above), age_s, submitted_jobs, submitted_age_s, world, device, epoch, step,
+steps_total, target, samples_total, loss, wall_samples_per_s, dur_p50_s, eta_s,
+step_age_s, save_step, save_age_s, failed_saves, dropped_lines, exit, reason,
+suspect_hosts; without what is not known.
 )"},
     {Verb::kRuns, "runs", "list the runs in a folder, one line each",
      R"([FOLDER] [--flag=value ...]

@@ -98,8 +98,9 @@ std::int64_t AttemptNumber(const std::string& name) {
 }
 
 void States(const RunMetrics& run, Samples& out) {
-  for (const RunPhase phase : {RunPhase::kStarting, RunPhase::kRunning, RunPhase::kStale,
-                               RunPhase::kStopped, RunPhase::kDone, RunPhase::kFailed}) {
+  for (const RunPhase phase :
+       {RunPhase::kSubmitted, RunPhase::kStarting, RunPhase::kRunning, RunPhase::kStale,
+        RunPhase::kStopped, RunPhase::kDone, RunPhase::kFailed}) {
     out("state", Name(phase), run.state.phase == phase ? 1 : 0);
   }
 }

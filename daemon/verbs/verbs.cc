@@ -13,6 +13,7 @@
 #include "daemon/export/export_command.h"
 #include "daemon/preflight/device_choice.h"
 #include "daemon/selftest/selftest_command.h"
+#include "daemon/submit/submit_command.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/train/start_warnings.h"
 #include "daemon/train/verdict_command.h"
@@ -99,6 +100,9 @@ Status RunPlainVerb(const Flags& flags) {
       return PrintOut(HelpText(flags.help_page, flags.help_topic));
     case Verb::kVersion:
       return PrintOut(VersionText(LoadedLibraries()));
+    case Verb::kSubmit:
+      GACCD_RETURN_IF_ERROR(CheckPlannedDevice(flags));
+      return RunSubmitCommand(flags);
     case Verb::kSelftest:
       return RunSelftest(flags);
     case Verb::kCkpt:

@@ -97,6 +97,9 @@ std::vector<std::string> Advise(const AdviceFacts& facts) {
                             ShellWord(state.folder + "/HOLD")));
   }
   switch (state.phase) {
+    case RunPhase::kSubmitted:
+      advice.push_back(StrCat("nothing: it waits for SLURM; why: squeue --jobs=", state.submitted));
+      break;
     case RunPhase::kStarting:
     case RunPhase::kRunning:
       advice.push_back(OfARunThatLives(state, folder));

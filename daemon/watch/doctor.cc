@@ -115,7 +115,12 @@ std::string List(std::string_view head, const std::vector<std::string>& lines) {
 Result<Diagnosis> Diagnose(const std::string& run_dir, WallTime now) {
   Diagnosis diagnosis;
   GACCD_ASSIGN_OR_RETURN(diagnosis.state, ReadRunState(run_dir, now));
-  GACCD_ASSIGN_OR_RETURN(const AttemptList list, ListAttempts(run_dir));
+  const bool is_new =
+      diagnosis.state.phase == RunPhase::kSubmitted && !IsFolder(run_dir + "/attempts");
+  AttemptList list;
+  if (!is_new) {
+    GACCD_ASSIGN_OR_RETURN(list, ListAttempts(run_dir));
+  }
   diagnosis.attempts = list.attempts.size();
   if (!list.attempts.empty()) {
     const Attempt& newest = list.attempts.back();

@@ -11,6 +11,7 @@
 #include "daemon/rundir/host_names.h"
 #include "daemon/rundir/ledger.h"
 #include "daemon/rundir/next_step.h"
+#include "daemon/rundir/submissions.h"
 
 namespace gaccd {
 namespace {
@@ -73,16 +74,44 @@ void AskLedger(RunState& state) {
   state.phase = PhaseAfter(*state.exit);
 }
 
+// Jobs that were submitted since the run ended have not begun.
+void AskSubmission(RunState& state, WallTime now) {
+  const auto submission = NewestSubmission(state.folder);
+  const auto at = submission ? ParseTimestamp(submission->at) : std::nullopt;
+  if (!at) return;
+  state.submitted = submission->jobs;
+  state.submitted_age_s = std::max(0.0, SecondsBetween(*at, now));
+  const bool lives = state.phase == RunPhase::kStarting || state.phase == RunPhase::kRunning;
+  if (!lives && *state.submitted_age_s < state.age_s) {
+    state.phase = RunPhase::kSubmitted;
+  }
+}
+
+// Without STATUS.json: nothing has begun.
+Result<RunState> OnlySubmitted(const std::string& folder, WallTime now) {
+  RunState state{.folder = folder, .phase = RunPhase::kSubmitted};
+  AskSubmission(state, now);
+  if (!state.submitted.empty()) {
+    state.job = state.submitted;
+    state.age_s = *state.submitted_age_s;
+    return state;
+  }
+  return Status(ErrorKind::kUsage, StrCat("'", folder,
+                                          "' is no run folder: it has no STATUS.json; "
+                                          "expected what --run-dir was"));
+}
+
 }  // namespace
 
 std::string_view Name(RunPhase phase) {
-  constexpr std::array<std::string_view, 6> kNames{"starting", "running", "stale",
-                                                   "stopped",  "done",    "failed"};
+  constexpr std::array<std::string_view, 7> kNames{"submitted", "starting", "running", "stale",
+                                                   "stopped",   "done",     "failed"};
   return kNames[static_cast<std::size_t>(phase)];
 }
 
 int ExitOf(RunPhase phase) {
   switch (phase) {
+    case RunPhase::kSubmitted:
     case RunPhase::kStarting:
     case RunPhase::kRunning:
     case RunPhase::kDone:
@@ -98,11 +127,7 @@ int ExitOf(RunPhase phase) {
 
 Result<RunState> ReadRunState(const std::string& folder, WallTime now) {
   const std::string path = folder + "/STATUS.json";
-  if (!PathExists(path)) {
-    return Status(ErrorKind::kUsage, StrCat("'", folder,
-                                            "' is no run folder: it has no STATUS.json; "
-                                            "expected what --run-dir was"));
-  }
+  if (!PathExists(path)) return OnlySubmitted(folder, now);
   GACCD_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, ErrorKind::kData));
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || Text(json, "state").empty()) {
@@ -138,6 +163,7 @@ Result<RunState> ReadRunState(const std::string& folder, WallTime now) {
     state.phase = PhaseAfter(*state.exit);
     const bool by_user = state.phase == RunPhase::kFailed && PathExists(folder + "/STOP");
     if (by_user) state.phase = RunPhase::kStopped;
+    AskSubmission(state, now);
     return state;
   }
   state.phase = Text(json, "state") == "starting" ? RunPhase::kStarting : RunPhase::kRunning;
@@ -145,6 +171,7 @@ Result<RunState> ReadRunState(const std::string& folder, WallTime now) {
     state.phase = RunPhase::kStale;
     AskLedger(state);
   }
+  AskSubmission(state, now);
   return state;
 }
 

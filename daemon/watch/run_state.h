@@ -1,5 +1,6 @@
 // The state of a run as its folder tells it: STATUS.json, which rank 0 writes every 10 s and at the
-// end, and where that ends without a word (rank 0's node was lost), ledger.jsonl. Reads files only.
+// end; where that ends without a word (rank 0's node was lost), ledger.jsonl; and submit.jsonl, by
+// `gaccd submit`. Reads files only.
 #pragma once
 
 #include <chrono>
@@ -15,16 +16,17 @@
 namespace gaccd {
 
 enum class RunPhase : std::uint8_t {
-  kStarting,  // no update yet
+  kSubmitted,  // and has not begun since, as far as the files tell
+  kStarting,   // no update yet
   kRunning,
   kStale,    // says that it runs, but was not written for kStaleAfter
   kStopped,  // ended before its time, by a signal, the file STOP or a lost rank
   kDone,
   kFailed
 };
-[[nodiscard]] std::string_view Name(RunPhase phase);  // "starting", ...
-// What a verb that tells the state exits with: 0 starting, running or done; 1 stale or stopped; 2
-// failed.
+[[nodiscard]] std::string_view Name(RunPhase phase);  // "submitted", ...
+// What a verb that tells the state exits with: 0 submitted, starting, running or done; 1 stale or
+// stopped; 2 failed.
 [[nodiscard]] int ExitOf(RunPhase phase);
 
 // Three writes of STATUS.json are missing.
@@ -39,6 +41,8 @@ struct RunState {
   std::string attempt;  // its folder's name, "001-8123456"
   std::string device;
   RunPhase phase = RunPhase::kStarting;
+  std::string submitted;  // the jobs of the newest `gaccd submit`
+  std::optional<double> submitted_age_s;
   std::int64_t world = 0;
   std::int64_t epoch = 0;
   std::int64_t step = 0;
@@ -62,7 +66,8 @@ struct RunState {
   std::string suspect_hosts;  // SafeHosts()
 };
 
-// kUsage where `folder` is no run folder: it has no STATUS.json; kData where that cannot be read.
+// kUsage where `folder` is no run folder: it has neither STATUS.json nor submit.jsonl; kData where
+// the first cannot be read.
 [[nodiscard]] Result<RunState> ReadRunState(const std::string& folder, WallTime now);
 
 }  // namespace gaccd

@@ -52,6 +52,7 @@ bool Moves(const RunState& state) {
 }
 
 std::string PhaseText(const RunState& state) {
+  if (state.phase == RunPhase::kSubmitted) return "submitted, and has not begun since";
   std::string text = StrCat(Name(state.phase), ", STATUS.json was written ", Ago(state.age_s));
   if (state.exit) text = StrCat(Name(state.phase), " ", Ago(state.age_s), ", exit ", *state.exit);
   if (state.phase == RunPhase::kStale) text += ": rank 0 or its node is gone, or the folder hangs";
@@ -61,11 +62,16 @@ std::string PhaseText(const RunState& state) {
 }  // namespace
 
 std::string StateText(const RunState& state) {
-  std::string text =
-      Row("run", StrCat(state.run, ", job ", state.job, ", attempt ", state.attempt));
-  text += Row("ranks", StrCat(state.world, state.device.empty() ? "" : ", on ", state.device,
-                              ", rank 0 on ", state.host));
+  std::string text;
+  if (!state.attempt.empty()) {
+    text += Row("run", StrCat(state.run, ", job ", state.job, ", attempt ", state.attempt));
+    text += Row("ranks", StrCat(state.world, state.device.empty() ? "" : ", on ", state.device,
+                                ", rank 0 on ", state.host));
+  }
   text += Row("state", PhaseText(state));
+  if (state.submitted_age_s) {
+    text += Row("submitted", StrCat("job ", state.submitted, ", ", Ago(*state.submitted_age_s)));
+  }
   if (!state.reason.empty()) text += Row("reason", state.reason);
   if (!state.suspect_hosts.empty())
     text += Row("suspects", StrCat("--exclude=", state.suspect_hosts));
@@ -99,6 +105,8 @@ std::string StateJson(const RunState& state) {
   out("host", state.host);
   out("phase", Name(state.phase));
   out("age_s", state.age_s);
+  out.Text("submitted_jobs", state.submitted, kMaxPrintable);
+  out("submitted_age_s", state.submitted_age_s);
   out("world", state.world);
   out.Text("device", state.device, kMaxPrintable);
   out("epoch", state.epoch);

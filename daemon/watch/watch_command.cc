@@ -26,6 +26,9 @@ bool Ended(RunPhase phase) {
 std::string_view WhatFollows(RunPhase phase, RunRequest what) {
   if (what == RunRequest::kSave) return "the run saves after its next update and removes the file";
   switch (phase) {
+    case RunPhase::kSubmitted:
+      return "its jobs end as soon as they begin, with 93; remove the file before it is submitted "
+             "again";
     case RunPhase::kStopped:
       return "the run has stopped, and is not started again while the file is there";
     case RunPhase::kStale:
@@ -58,7 +61,7 @@ Status RunRunsCommand(const WatchRequest& request) {
   std::vector<RunState> runs;
   for (const std::string& name : names) {
     const std::string folder = request.folder == "." ? name : StrCat(request.folder, "/", name);
-    if (!PathExists(folder + "/STATUS.json")) continue;
+    if (!PathExists(folder + "/STATUS.json") && !PathExists(folder + "/submit.jsonl")) continue;
     auto state = ReadRunState(folder, std::chrono::system_clock::now());
     if (state.ok()) {
       state->best = FindBestEval(folder);
@@ -68,8 +71,9 @@ Status RunRunsCommand(const WatchRequest& request) {
     }
   }
   if (runs.empty()) {
-    return {ErrorKind::kUsage, StrCat("'", request.folder,
-                                      "' holds no run folders; expected folders with STATUS.json")};
+    return {ErrorKind::kUsage,
+            StrCat("'", request.folder,
+                   "' holds no run folders; expected folders with STATUS.json or submit.jsonl")};
   }
   if (!request.json) return PrintOut(RunsTable(runs));
   std::string text;

@@ -9,6 +9,7 @@
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "daemon/rundir/ledger.h"
+#include "daemon/rundir/submissions.h"
 #include "daemon/watch/state_text.h"
 #include "daemon/watch/watch_command.h"
 #include "tests/unit/base/status_matchers.h"
@@ -97,6 +98,38 @@ TEST_F(RunStateTest, TheLedgerKnowsHowAnAttemptEndedThatCouldNotSayIt) {
                   .ok());
   state = Read(StatusOf("running", ""), 60);
   EXPECT_EQ(Name(state.phase), "stale");
+}
+
+TEST_F(RunStateTest, WhatWasSubmittedIsShownUntilItBegins) {
+  const auto submit = [&](const char* at, const char* jobs) {
+    ASSERT_TRUE(AppendSubmission(folder_.path(), {at, jobs}, 0600).ok());
+  };
+  submit("2026-11-20T03:04:00.000000Z", "811");
+  auto state = ReadRunState(folder_.path(), After(0));
+  ASSERT_TRUE(state.ok());
+  EXPECT_EQ(Name(state->phase), "submitted");
+  EXPECT_EQ(ExitOf(state->phase), 0);
+  EXPECT_THAT(StateText(*state), HasSubstr("job 811, 0:05 ago"));
+  EXPECT_THAT(RunsTable(std::vector<RunState>{*state}), HasSubstr("submitted"));
+  // The run has begun since; then it ended, and was submitted again.
+  EXPECT_EQ(Name(Read(StatusOf("running", ""), 1).phase), "running");
+  EXPECT_EQ(Name(Read(StatusOf("failed", R"(,"exit":70)"), 1).phase), "failed");
+  submit("2026-11-20T03:04:06.000000Z", "813,814");
+  EXPECT_EQ(Name(Read(StatusOf("failed", R"(,"exit":70)"), 3).phase), "submitted");
+  EXPECT_EQ(Name(Read(StatusOf("running", ""), 3).phase), "running");
+  EXPECT_THAT(StateJson(Read(StatusOf("running", ""), 3)),
+              HasSubstr(R"("submitted_jobs":"813,814")"));
+  EXPECT_EQ(Name(Read(StatusOf("running", ""), 1000).phase), "submitted");
+}
+
+TEST_F(RunStateTest, ALineThatIsNoSubmissionIsPassedOver) {
+  (void)folder_.Write("submit.jsonl",
+                      "{\"v\":1,\"ts\":\"2026-11-20T03:04:00.000000Z\",\"jobs\":\"7\"}\n"
+                      "{\"ts\":\"2026-11-20T03:04:01.000000Z\",\"jobs\":\"8;reboot\"}\n"
+                      "{\"ts\":1,\"jobs\":\"9\"}\n{\"ts\":\"2026");
+  const auto newest = NewestSubmission(folder_.path());
+  ASSERT_TRUE(newest.has_value());
+  EXPECT_EQ(newest->jobs, "7");
 }
 
 TEST_F(RunStateTest, TextsCannotMoveTheCursorOrBeginALine) {

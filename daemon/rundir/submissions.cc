@@ -1,0 +1,50 @@
+#include "daemon/rundir/submissions.h"
+
+#include <fcntl.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+#include "daemon/config/flat_json.h"
+
+namespace gaccd {
+namespace {
+
+std::string PathOf(const std::string& run_dir) { return run_dir + "/submit.jsonl"; }
+
+std::optional<Submission> Parse(const std::string& line) {
+  const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("ts") || !json.contains("jobs")) return std::nullopt;
+  if (!json["ts"].is_string() || !json["jobs"].is_string()) return std::nullopt;
+  Submission submission{json["ts"].get<std::string>(), json["jobs"].get<std::string>()};
+  // They are shown, and go to a shell.
+  const bool ids = submission.jobs.find_first_not_of("0123456789_,") == std::string::npos;
+  return ids && !submission.jobs.empty() ? std::optional(submission) : std::nullopt;
+}
+
+}  // namespace
+
+Status AppendSubmission(const std::string& run_dir, const Submission& submission, unsigned mode) {
+  JsonObject out;
+  out("v", 1);
+  out("ts", submission.at);
+  out("jobs", submission.jobs);
+  GACCD_ASSIGN_OR_RETURN(const FileDescriptor file,
+                         OpenFile(PathOf(run_dir), O_WRONLY | O_APPEND | O_CREAT, mode));
+  return WriteAll(file.get(), out.Take() + "\n", PathOf(run_dir));
+}
+
+std::optional<Submission> NewestSubmission(const std::string& run_dir) {
+  const auto text = ReadSmallFile(PathOf(run_dir), ErrorKind::kData);
+  if (!text.ok()) return std::nullopt;
+  std::optional<Submission> newest;
+  std::istringstream lines(*text);
+  for (std::string line; std::getline(lines, line);) {
+    if (auto one = Parse(line)) newest = std::move(one);
+  }
+  return newest;
+}
+
+}  // namespace gaccd

@@ -1,0 +1,134 @@
+#include "daemon/submit/planned_submission.h"
+
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+#include "daemon/config/job_text.h"
+#include "daemon/config/plan_command.h"
+#include "daemon/rundir/safe_place.h"
+#include "daemon/submit/sbatch_script.h"
+#include "daemon/telemetry/log.h"
+#include "daemon/watch/run_state.h"
+
+namespace gaccd {
+namespace {
+
+namespace fs = std::filesystem;
+
+Status Usage(std::string message) { return {ErrorKind::kUsage, std::move(message)}; }
+
+Status CheckWords(const Flags& flags) {
+  if (!flags.job) return Usage("submit needs --job=FILE");
+  const std::optional<std::string>* const texts[] = {&flags.time, &flags.partition, &flags.account,
+                                                     &flags.container_image};
+  for (const auto* text : texts) {
+    if (*text && HasControlCharacters(**text)) {
+      return Usage(StrCat("expected text without control characters, found '", **text, "'"));
+    }
+  }
+  for (const std::string& word : flags.words) {
+    if (word.empty() || HasControlCharacters(word)) {
+      return Usage(StrCat(
+          "a script cannot give sbatch an empty flag or control characters, found '", word, "'"));
+    }
+    if (flags.exclude_suspects && (word.starts_with("--exclude") || word.starts_with("-x"))) {
+      return Usage(StrCat("--exclude-suspects and ", word, " would be two lists: give one"));
+    }
+  }
+  if (!flags.words.empty() && !flags.words[0].starts_with('-')) {
+    return Usage(StrCat("unexpected argument '", flags.words[0],
+                        "': flags begin with --, those of sbatch stand behind --"));
+  }
+  if (flags.array && flags.sweep.empty()) {
+    return Usage("--array needs a --set with several values, apart by commas");
+  }
+  return {};
+}
+
+Result<PlannedSubmission> FindPlace(const Flags& flags) {
+  if (!flags.run && !flags.run_dir) return Usage("submit needs --run=NAME or --run-dir=DIR");
+  PlannedSubmission what{.name = flags.run.value_or("")};
+  if (flags.run && (what.name.find('/') != std::string::npos || what.name.starts_with('.'))) {
+    return Usage(
+        StrCat("--run: expected a name of a folder without / that does not begin with a "
+               "dot, found '",
+               what.name, "'"));
+  }
+  what.folder =
+      AbsolutePath(flags.run_dir ? fs::path(*flags.run_dir) : fs::path("runs") / what.name);
+  while (what.folder.size() > 1 && what.folder.ends_with('/')) what.folder.pop_back();
+  if (!flags.run) what.name = fs::path(what.folder).filename();
+  GACCD_RETURN_IF_ERROR(CheckRunFolder(what.folder));
+  GACCD_ASSIGN_OR_RETURN(what.tasks, MakeSweep(flags.sweep));
+  GACCD_ASSIGN_OR_RETURN(what.job, LoadJob(*flags.job));
+  return what;
+}
+
+// Of a folder that may not be there yet.
+Status CheckIsFree(const std::string& run_dir) {
+  GACCD_RETURN_IF_ERROR(CheckSafeRunFolder(run_dir));
+  for (const char* name : {"/STOP", "/HOLD"}) {
+    if (!PathExists(run_dir + name)) continue;
+    return {ErrorKind::kConfig, StrCat("the job would not train: remove '", run_dir, name, "'")};
+  }
+  const auto state = ReadRunState(run_dir, std::chrono::system_clock::now());
+  if (!state.ok()) return {};
+  if (state->phase == RunPhase::kStarting || state->phase == RunPhase::kRunning) {
+    return {ErrorKind::kConfig, StrCat("job ", state->job, " is training in '", run_dir,
+                                       "': stop it first (gaccd stop), or give another --run")};
+  }
+  if (state->phase == RunPhase::kSubmitted) {
+    LogWarning(StrCat("job ", state->submitted, " of '", run_dir,
+                      "' has not begun: if it still waits, it trains by the new job text, too"));
+  }
+  return {};
+}
+
+std::string PlanLine(const Plan& plan) {
+  const PlanRequest& request = plan.request();
+  return StrCat(request.nodes, " nodes x ", request.gpus_per_node, " = ", plan.world(), " ranks, ",
+                plan.effective_batch(), " samples an update (target ", request.target_batch,
+                ") in ", plan.accum_steps(),
+                plan.accum_steps() == 1 ? " micro-step" : " micro-steps");
+}
+
+// Of every run; the line of the first.
+Result<std::string> PlanAll(const Flags& flags, const PlannedSubmission& what) {
+  std::string line;
+  const std::vector<SweepTask> one(1);
+  for (const SweepTask& task : what.tasks.empty() ? one : what.tasks) {
+    Flags with = flags;
+    with.job_fields.insert(with.job_fields.end(), task.job_fields.begin(), task.job_fields.end());
+    with.format = OutputFormat::kText;
+    GACCD_ASSIGN_OR_RETURN(const PlanOutput output, MakePlanOutput(with));
+    GACCD_RETURN_IF_ERROR(output.verdict);
+    if (line.empty()) line = PlanLine(output.plan);
+  }
+  if (!what.tasks.empty()) line += StrCat("; the first of ", what.tasks.size(), " runs");
+  return line;
+}
+
+}  // namespace
+
+std::string AbsolutePath(const std::string& path) { return fs::absolute(path).lexically_normal(); }
+
+std::vector<std::string> PlannedSubmission::RunFolders() const {
+  if (tasks.empty()) return {folder};
+  std::vector<std::string> folders;
+  for (const SweepTask& task : tasks) folders.push_back(StrCat(folder, "/", task.folder));
+  return folders;
+}
+
+Result<PlannedSubmission> PlanSubmission(const Flags& flags) {
+  GACCD_RETURN_IF_ERROR(CheckWords(flags));
+  GACCD_ASSIGN_OR_RETURN(PlannedSubmission what, FindPlace(flags));
+  for (const std::string& folder : what.RunFolders()) GACCD_RETURN_IF_ERROR(CheckIsFree(folder));
+  GACCD_ASSIGN_OR_RETURN(what.plan, PlanAll(flags, what));
+  return what;
+}
+
+}  // namespace gaccd

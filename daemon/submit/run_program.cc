@@ -1,0 +1,113 @@
+#include "daemon/submit/run_program.h"
+
+#include <signal.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <thread>
+
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::chrono::milliseconds kLook{10};
+
+bool IsOfTheJob(std::string_view variable) {
+  constexpr std::string_view kPrefixes[] = {"SLURM_", "PMI_", "PMIX_", "PMI2_", "OMPI_", "PRTE_"};
+  return !variable.starts_with("SLURM_CONF=") &&
+         std::ranges::any_of(kPrefixes, [&](auto prefix) { return variable.starts_with(prefix); });
+}
+
+std::vector<char*> EnvironmentForProgram() {
+  std::vector<char*> kept;
+  const bool in_job = std::getenv("SLURM_JOB_ID") != nullptr;
+  for (char** one = environ; *one != nullptr; ++one) {
+    if (!in_job || !IsOfTheJob(*one)) kept.push_back(*one);
+  }
+  kept.push_back(nullptr);
+  return kept;
+}
+
+// A file in memory, so that neither side waits for the other.
+Result<FileDescriptor> MemoryFile(std::string_view text) {
+  FileDescriptor file(::memfd_create("gaccd", MFD_CLOEXEC));
+  if (!file.valid()) return Status(ErrorKind::kOs, StrCat("memfd_create: ", std::strerror(errno)));
+  GACCD_RETURN_IF_ERROR(WriteAll(file.get(), text, "memfd"));
+  if (::lseek(file.get(), 0, SEEK_SET) != 0) return ErrnoStatus("cannot read", "memfd");
+  return file;
+}
+
+Result<std::string> TextOf(const FileDescriptor& file) {
+  if (::lseek(file.get(), 0, SEEK_SET) != 0) return ErrnoStatus("cannot read", "memfd");
+  return ReadStart(file.get(), "memfd", kMaxTextBytes);
+}
+
+// none: it has not ended.
+std::optional<int> WaitUntil(pid_t child, std::chrono::steady_clock::time_point end) {
+  while (true) {
+    int state = 0;
+    if (::waitpid(child, &state, WNOHANG) == child) {
+      return WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
+    }
+    if (std::chrono::steady_clock::now() > end) return std::nullopt;
+    std::this_thread::sleep_for(kLook);
+  }
+}
+
+Result<pid_t> Start(const std::vector<std::string>& words,
+                    const FileDescriptor* const (&files)[3]) {
+  posix_spawn_file_actions_t actions;
+  posix_spawnattr_t attributes;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawnattr_init(&attributes);
+  for (int i = 0; i < 3; ++i) ::posix_spawn_file_actions_adddup2(&actions, files[i]->get(), i);
+  sigset_t defaults;  // gaccd ignores SIGPIPE
+  ::sigemptyset(&defaults);
+  ::sigaddset(&defaults, SIGPIPE);
+  ::posix_spawnattr_setsigdefault(&attributes, &defaults);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+  std::vector<char*> arguments;
+  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  std::vector<char*> environment = EnvironmentForProgram();
+  pid_t child = 0;
+  const int error = ::posix_spawnp(&child, arguments[0], &actions, &attributes, arguments.data(),
+                                   environment.data());
+  ::posix_spawn_file_actions_destroy(&actions);
+  ::posix_spawnattr_destroy(&attributes);
+  if (error == 0) return child;
+  return Status(ErrorKind::kOs, StrCat("cannot start ", words[0], ": ", std::strerror(error)));
+}
+
+}  // namespace
+
+Result<ProgramOutput> RunProgram(const std::vector<std::string>& words, const std::string& input,
+                                 std::chrono::seconds limit) {
+  GACCD_ASSIGN_OR_RETURN(const FileDescriptor in, MemoryFile(input));
+  GACCD_ASSIGN_OR_RETURN(const FileDescriptor out, MemoryFile(""));
+  GACCD_ASSIGN_OR_RETURN(const FileDescriptor err, MemoryFile(""));
+  GACCD_ASSIGN_OR_RETURN(const pid_t child, Start(words, {&in, &out, &err}));
+  const auto exit = WaitUntil(child, std::chrono::steady_clock::now() + limit);
+  if (!exit) {
+    ::kill(child, SIGKILL);
+    int state = 0;
+    ::waitpid(child, &state, 0);
+    return Status(ErrorKind::kOs, StrCat(words[0], " gave no answer within ", limit.count(), " s"));
+  }
+  ProgramOutput output{.exit = *exit};
+  GACCD_ASSIGN_OR_RETURN(output.out, TextOf(out));
+  GACCD_ASSIGN_OR_RETURN(output.err, TextOf(err));
+  return output;
+}
+
+}  // namespace gaccd

@@ -1,0 +1,137 @@
+#include "daemon/submit/sbatch_script.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "collectives/base/strings.h"
+#include "daemon/watch/advice.h"
+
+namespace gaccd {
+namespace {
+
+bool IsSafe(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_' || c == '-';
+}
+
+// srun and sbatch put names of their own in the place of %j and its like.
+std::string WithoutPatterns(std::string_view path) {
+  std::string text;
+  for (const char c : path) text += c == '%' ? "%%" : std::string(1, c);
+  return text;
+}
+
+std::string Words(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += " " + ShellWord(word);
+  return text;
+}
+
+std::string Directive(std::string_view name, std::string_view value) {
+  return value.empty() ? std::string() : StrCat("#SBATCH --", name, "=", SbatchWord(value), "\n");
+}
+
+std::string Directives(const SbatchScript& script) {
+  const bool array = !script.tasks.empty();
+  std::string text = Directive("job-name", script.job_name);
+  text += Directive("nodes", StrCat(script.nodes));
+  text += Directive("ntasks-per-node", StrCat(script.ranks_per_node));
+  if (script.gpus) {
+    // A task sees all GPUs of its node, and neighbouring ranks are on one socket.
+    text += Directive("gpus-per-node", StrCat(script.ranks_per_node));
+    text += Directive("distribution", "block:block");
+  }
+  text += Directive("time", script.time);
+  text += Directive("partition", script.partition);
+  text += Directive("account", script.account);
+  text += Directive("exclude", script.exclude);
+  if (array) text += Directive("array", StrCat("0-", script.tasks.size() - 1));
+  text += "#SBATCH --requeue\n#SBATCH --open-mode=append\n";
+  text += Directive(
+      "output", WithoutPatterns(script.folder) + (array ? "/slurm-%A_%a.out" : "/slurm-%j.out"));
+  text += StrCat("# ", script.lead_reason, "\n");
+  if (script.lead_s > 0) text += Directive("signal", StrCat(script.signal, "@", script.lead_s));
+  if (script.more_flags.empty()) return text;
+  text += "#SBATCH";
+  for (const std::string& word : script.more_flags) text += " " + SbatchWord(word);
+  return text + "\n";
+}
+
+// A task of an array finds out which run it is.
+std::string ChooseTask(const SbatchScript& script) {
+  std::string text = "case ${SLURM_ARRAY_TASK_ID:-} in\n";
+  for (std::size_t i = 0; i < script.tasks.size(); ++i) {
+    const SweepTask& task = script.tasks[i];
+    text += StrCat("  ", i, ") run=", ShellWord(task.folder), " values=(",
+                   Words(task.train_arguments).substr(1), ") ;;\n");
+  }
+  return StrCat(text, "  *) echo \"gaccd: expected a task of the array, 0 to ",
+                script.tasks.size() - 1,
+                ", found '${SLURM_ARRAY_TASK_ID:-}'\" >&2; exit 78 ;;\nesac\n",
+                "export GACCD_RUN_DIR=", ShellWord(script.folder), "/$run\n");
+}
+
+}  // namespace
+
+std::string Render(const SbatchScript& script) {
+  const bool array = !script.tasks.empty();
+  std::string text = StrCat("#!/bin/bash\n# Written by gaccd submit: ", script.plan, "\n",
+                            "# To run it again: sbatch this file. Flags behind it go to the "
+                            "training and win.\n",
+                            Directives(script), "\n");
+  for (const auto& [name, value] : script.variables) {
+    text += StrCat("export ", name, "=", ShellWord(value), "\n");
+  }
+  text +=
+      array ? ChooseTask(script) : StrCat("export GACCD_RUN_DIR=", ShellWord(script.folder), "\n");
+  text +=
+      "# A job that waited for the one before has nothing to do where that completed the run.\n";
+  text += "if [[ -n ${SLURM_JOB_DEPENDENCY:-} && -e $GACCD_RUN_DIR/DONE ]]; then exit 0; fi\n";
+  text += StrCat("cd -- ", ShellWord(script.work_folder), " || exit 74\n");
+  const auto file = [&](std::string_view name) { return ShellWord(StrCat(script.folder, name)); };
+  return StrCat(text, "exec bash ", file(kLaunchFile), " ", file(kJobFile),
+                Words(script.train_arguments), array ? " \"${values[@]}\"" : "", " \"$@\"\n");
+}
+
+std::string SbatchWord(std::string_view text) {
+  const auto is_plain = [](char c) {
+    return IsSafe(c) || static_cast<unsigned char>(c) >= 0x80 ||
+           std::string_view("/=:,@%+~").find(c) != std::string_view::npos;
+  };
+  const bool quoted = !std::ranges::all_of(text, is_plain) || text.starts_with(':');
+  std::string word = quoted ? "\"" : "";
+  char before = ' ';
+  for (const char c : text) {
+    const bool begins_component =
+        (c == 'j' || c == 'J') && std::string_view("tTkK").find(before) != std::string_view::npos;
+    if (c == '"' || c == '\\' || begins_component) word += '\\';
+    word += before = c;
+  }
+  return quoted ? word + '"' : word;
+}
+
+std::string SafeJobName(std::string_view run) {
+  std::string name(run);
+  std::ranges::replace_if(
+      name, [](char c) { return !IsSafe(c); }, '_');
+  return name;
+}
+
+bool HasControlCharacters(std::string_view text) {
+  return std::ranges::any_of(text, [](char c) { return (c >= 0 && c < 0x20) || c == 0x7F; });
+}
+
+Status CheckRunFolder(std::string_view path) {
+  bool pattern = false;
+  for (std::size_t at = path.find('%'); at < path.size(); at = path.find('%', at + 1)) {
+    const char next = at + 1 < path.size() ? path[at + 1] : ' ';
+    pattern = pattern || next == '%' || std::isdigit(static_cast<unsigned char>(next)) != 0;
+  }
+  if (!pattern && path.find('\\') == std::string_view::npos && !HasControlCharacters(path)) {
+    return {};
+  }
+  return {ErrorKind::kUsage,
+          StrCat("SLURM cannot write its files in '", path,
+                 "': expected a path without control characters, \\, %% and %0 to %9")};
+}
+
+}  // namespace gaccd

@@ -1,0 +1,23 @@
+// What a cluster says of itself, in the words of scontrol, srun and sinfo. Pure; thread-safe.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gaccd {
+
+// The answers; empty: there was none.
+struct SiteAnswers {
+  std::string partitions;  // scontrol --oneliner show partition
+  std::string mpi_types;   // srun --mpi=list
+};
+
+// What a job should know beforehand, a line each: partitions (of a list apart by commas; empty: the
+// default one) that are not there or do not put a preempted job back to the queue, and an --mpi
+// that the cluster lacks.
+[[nodiscard]] std::vector<std::string> SiteWarnings(const SiteAnswers& answers,
+                                                    std::string_view partitions,
+                                                    std::string_view mpi);
+
+}  // namespace gaccd

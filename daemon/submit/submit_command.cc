@@ -1,0 +1,253 @@
+#include "daemon/submit/submit_command.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/base/files.h"
+#include "collectives/base/print.h"
+#include "collectives/base/strings.h"
+#include "daemon/config/flat_json.h"
+#include "daemon/config/job_text.h"
+#include "daemon/rundir/host_names.h"
+#include "daemon/rundir/submissions.h"
+#include "daemon/stop/stop_signals.h"
+#include "daemon/submit/planned_submission.h"
+#include "daemon/submit/run_program.h"
+#include "daemon/submit/sbatch_script.h"
+#include "daemon/submit/signal_lead.h"
+#include "daemon/submit/slurm_site.h"
+#include "daemon/telemetry/event_text.h"
+#include "daemon/telemetry/log.h"
+#include "daemon/watch/doctor.h"
+#include "slurm/launch_text.h"
+
+namespace gaccd {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::chrono::seconds kPatience{100};  // for slurmctld, which may be busy
+// What slurm/launch reads, and the script must say as well to be enough.
+constexpr const char* kLaunchVariables[] = {"GACCD_MPI", "GACCD_CHECK", "GACCD_MAX_REQUEUE",
+                                            "GACCD_COMMENT"};
+
+// What the program said; empty, and a warning, when it could not.
+std::string Ask(const std::vector<std::string>& words) {
+  const auto answer = RunProgram(words, "", kPatience);
+  if (answer.ok() && answer->exit == 0) return answer->out + answer->err;
+  LogWarning(StrCat("SLURM gave no answer: ",
+                    answer.ok() ? StrCat(words[0], ": ", answer->err) : answer.status().message()));
+  return {};
+}
+
+// GPUs of the nodes, where the job leaves the device open.
+bool WantsGpus(const Flags& flags, Device device) {
+  if (device != Device::kAuto) return device == Device::kCuda;
+  std::vector<std::string> words = {"sinfo", "--noheader", "--format=%G"};
+  if (flags.partition) words.push_back("--partition=" + *flags.partition);
+  const bool gpus = Ask(words).find("gpu") != std::string::npos;
+  LogInfo(StrCat("device auto: the nodes have ", gpus ? "GPUs" : "no GPUs", ", sinfo says"));
+  return gpus;
+}
+
+void WarnOfSite(const Flags& flags) {
+  const char* mpi = std::getenv("GACCD_MPI");
+  const SiteAnswers answers{.partitions = Ask({"scontrol", "--oneliner", "show", "partition"}),
+                            .mpi_types = Ask({"srun", "--mpi=list"})};
+  for (const std::string& warning :
+       SiteWarnings(answers, flags.partition.value_or(""), mpi == nullptr ? "pmix" : mpi)) {
+    LogWarning(warning);
+  }
+}
+
+// "n3,n7": hosts that earlier attempts suspect.
+std::string SuspectsOf(const std::vector<std::string>& run_folders) {
+  std::set<std::string> hosts;
+  for (const std::string& folder : run_folders) {
+    const auto diagnosis = Diagnose(folder, std::chrono::system_clock::now());
+    if (!diagnosis.ok()) {
+      const bool is_new = diagnosis.status().kind() == ErrorKind::kUsage;
+      if (!is_new) LogWarning(StrCat("--exclude-suspects: ", diagnosis.status().message()));
+      continue;
+    }
+    for (const SuspectHost& one : diagnosis->suspects) {
+      if (!SafeHosts(one.host).empty()) hosts.insert(one.host);
+    }
+  }
+  std::string list;
+  for (const std::string& host : hosts) list += StrCat(list.empty() ? "" : ",", host);
+  if (list.empty()) LogInfo("--exclude-suspects: no earlier attempt suspects a host");
+  return list;
+}
+
+Result<SignalLead> FindLead(const Flags& flags, const PlannedSubmission& what) {
+  std::optional<std::int64_t> limit;
+  if (flags.time) {
+    GACCD_ASSIGN_OR_RETURN(limit, ParseTimeLimit(*flags.time));
+  }
+  std::optional<MeasuredTimes> longest;
+  for (const std::string& folder : what.RunFolders()) {
+    const auto times = MeasureRun(folder);
+    if (!times) continue;
+    if (!longest) longest.emplace();
+    longest->update_p99_s = std::max(longest->update_p99_s, times->update_p99_s);
+    longest->save_s = std::max(longest->save_s, times->save_s);
+  }
+  SignalLead lead = LeadOf(longest, limit);
+  if (lead.short_time) LogWarning("the time limit is short for the saves: " + lead.reason);
+  return lead;
+}
+
+std::vector<std::pair<std::string, std::string>> VariablesOf(const Flags& flags) {
+  std::vector<std::pair<std::string, std::string>> variables;
+  for (const char* name : kLaunchVariables) {
+    if (const char* value = std::getenv(name)) variables.emplace_back(name, value);
+  }
+  const char* given = std::getenv("GACCD");
+  if (!flags.container_image) {
+    std::error_code ignored;
+    const fs::path self = fs::read_symlink("/proc/self/exe", ignored);
+    variables.emplace_back("GACCD", given == nullptr ? self.string() : given);
+    return variables;
+  }
+  if (given != nullptr) variables.emplace_back("GACCD", given);
+  variables.emplace_back("GACCD_CONTAINER", *flags.container_image);
+  // The job in the run folder names data beside the job text.
+  const std::string data = AbsolutePath(FolderOf(*flags.job));
+  const char* mounts = std::getenv("GACCD_CONTAINER_MOUNTS");
+  variables.emplace_back(
+      "GACCD_CONTAINER_MOUNTS",
+      StrCat(data, ":", data, mounts == nullptr ? "" : ",", mounts == nullptr ? "" : mounts));
+  return variables;
+}
+
+Result<SbatchScript> MakeScript(const Flags& flags, const PlannedSubmission& what) {
+  SbatchScript script;
+  script.plan = what.plan;
+  GACCD_ASSIGN_OR_RETURN(const SignalLead lead, FindLead(flags, what));
+  GACCD_ASSIGN_OR_RETURN(const Job job, OverlayFlags(what.job, flags));
+  script.job_name = SafeJobName(what.name);
+  script.nodes = flags.nodes.value_or(kDefaultNodes);
+  script.ranks_per_node = flags.gpus_per_node.value_or(kDefaultGpusPerNode);
+  script.gpus = WantsGpus(flags, job.device);
+  script.time = flags.time.value_or("");
+  script.partition = flags.partition.value_or("");
+  script.account = flags.account.value_or("");
+  if (flags.exclude_suspects) script.exclude = SuspectsOf(what.RunFolders());
+  script.more_flags = flags.words;
+  GACCD_ASSIGN_OR_RETURN(const std::vector<int> signals, ParseSignals(flags.stop_signals));
+  const bool usual = std::ranges::find(signals, SIGUSR2) != signals.end();
+  script.signal = SignalName(usual ? SIGUSR2 : signals.at(0)).substr(3);
+  script.lead_s = lead.seconds;
+  script.lead_reason = lead.reason;
+  script.folder = what.folder;
+  script.work_folder = fs::current_path();
+  script.variables = VariablesOf(flags);
+  script.train_arguments = flags.train_arguments;
+  script.tasks = what.tasks;
+  return script;
+}
+
+Status WriteFiles(const PlannedSubmission& what, const std::string& script, const Modes& modes) {
+  for (const std::string& folder : what.RunFolders()) {
+    GACCD_RETURN_IF_ERROR(MakeFolders(folder, modes.folder));
+  }
+  const std::string job =
+      StrCat("# Written by gaccd submit.\n", JobText(WithAbsolutePaths(what.job)));
+  const std::pair<std::string_view, std::string_view> files[] = {
+      {kJobFile, job}, {kLaunchFile, LaunchText()}, {kScriptFile, script}};
+  for (const auto& [name, text] : files) {
+    GACCD_RETURN_IF_ERROR(ReplaceFile(StrCat(what.folder, name), text, true, modes.file));
+  }
+  return {};
+}
+
+// "17" of "17;cluster".
+Result<std::string> Sbatch(const std::vector<std::string>& words) {
+  GACCD_ASSIGN_OR_RETURN(const ProgramOutput said, RunProgram(words, "", kPatience));
+  const std::string id = said.out.substr(0, said.out.find_first_of(";\n"));
+  if (said.exit == 0 && !id.empty() && id.find_first_not_of("0123456789") == std::string::npos) {
+    return id;
+  }
+  return Status(ErrorKind::kOs, StrCat("sbatch: exit ", said.exit, ": ", said.err, said.out));
+}
+
+// The jobs of a chain; also those of one that breaks.
+Status SubmitAll(const Flags& flags, const PlannedSubmission& what,
+                 std::vector<std::string>* jobs) {
+  for (std::int64_t link = 0; link < flags.chain; ++link) {
+    std::vector<std::string> words = {"sbatch", "--parsable"};
+    if (!jobs->empty()) words.push_back("--dependency=afterany:" + jobs->back());
+    words.push_back(StrCat(what.folder, kScriptFile));
+    GACCD_ASSIGN_OR_RETURN(std::string job, Sbatch(words));
+    jobs->push_back(std::move(job));
+  }
+  return {};
+}
+
+std::string JobsOfTask(const std::vector<std::string>& jobs, const std::string& suffix) {
+  std::string list;
+  for (const std::string& job : jobs) list += StrCat(list.empty() ? "" : ",", job, suffix);
+  return list;
+}
+
+// Enters the jobs in each run folder; what to print. `at`: before the first of them.
+Result<std::string> Record(const Flags& flags, const PlannedSubmission& what, const std::string& at,
+                           const std::vector<std::string>& jobs, const Modes& modes) {
+  std::string text;
+  const std::vector<std::string> folders = what.RunFolders();
+  for (std::size_t i = 0; i < folders.size(); ++i) {
+    const std::string list = JobsOfTask(jobs, what.tasks.empty() ? "" : StrCat("_", i));
+    GACCD_RETURN_IF_ERROR(AppendSubmission(folders[i], {at, list}, modes.file));
+    if (flags.format == OutputFormat::kJson) {
+      JsonObject out;
+      out("folder", folders[i]);
+      out("jobs", list);
+      out("script", StrCat(what.folder, kScriptFile));
+      text += out.Take() + "\n";
+    } else {
+      text += StrCat("submitted: job ", list, ", ", Printable(folders[i]), "\n");
+    }
+  }
+  return text;
+}
+
+Status TestOnly(const std::string& script) {
+  GACCD_ASSIGN_OR_RETURN(const ProgramOutput said,
+                         RunProgram({"sbatch", "--test-only"}, script, kPatience));
+  const std::string text = said.err + said.out;
+  if (said.exit == 0) return PrintOut(text);
+  return {ErrorKind::kOs, StrCat("sbatch --test-only: exit ", said.exit, ": ", text)};
+}
+
+}  // namespace
+
+Status RunSubmitCommand(const Flags& flags) {
+  GACCD_ASSIGN_OR_RETURN(const PlannedSubmission what, PlanSubmission(flags));
+  GACCD_ASSIGN_OR_RETURN(const SbatchScript script, MakeScript(flags, what));
+  WarnOfSite(flags);
+  const std::string text = Render(script);
+  const bool only_shows = flags.dry_run || flags.test_only;
+  if (only_shows || flags.format != OutputFormat::kJson) GACCD_RETURN_IF_ERROR(PrintOut(text));
+  if (flags.dry_run) return {};
+  if (flags.test_only) return TestOnly(text);
+  const Modes modes = flags.group_access ? kGroupMayRead : Modes{};
+  GACCD_RETURN_IF_ERROR(WriteFiles(what, text, modes));
+  const std::string at = Timestamp();
+  std::vector<std::string> jobs;
+  const Status submitted = SubmitAll(flags, what, &jobs);
+  if (jobs.empty()) return submitted;
+  GACCD_ASSIGN_OR_RETURN(const std::string said, Record(flags, what, at, jobs, modes));
+  GACCD_RETURN_IF_ERROR(PrintOut(said));
+  return submitted;
+}
+
+}  // namespace gaccd

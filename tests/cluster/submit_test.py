@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""gaccd submit from a login shell of a user who is not root: the script, preemption, arrays, chains."""
+
+import json
+import os
+import shlex
+
+from support import EXAMPLES, FASHION_MNIST, ClusterTest, Run, main, program
+
+USER, GROUP = 5, 60  # games, in every Debian
+JOB = EXAMPLES / "fashion-mnist.txtpb"
+SLACK = 120  # seconds, for a machine that does other things, too
+NAME = "it's `touch CANARY` \"$(touch CANARY)\" 100%j #1 hetjob"
+
+
+class Submit(ClusterTest):
+    def test_a_preempted_run_goes_on_and_the_script_alone_runs_again(self):
+        folder = self._home("user")
+        self._gaccd(folder, "submit", "--nodes=2", "--gpus-per-node=2", "--target-batch=1000", f"--job={JOB}",
+                    f"--run={NAME}", "--epochs=100000", "--time=30", "--", "--exclusive",
+                    "--comment=it's \"$(x)\" \\ #1")
+        run = self._run(folder / "runs" / NAME)
+        self.assertEqual(os.stat(run.dir).st_uid, USER)
+        self._wait_updates(run, 3)
+        fields = self.cluster.job(run.job)
+        self.assertEqual((fields["UserId"], fields["NumNodes"]), (f"games({USER})", "2"))
+        self.assertIn("Comment=it's \"$(x)\" \\ #1 \n", self.cluster.run(["scontrol", "show", "job", run.job]).stdout)
+        self.assertRegex(self._gaccd(folder, "status", run.dir), rf"state +(starting|running),[^\n]*\nsubmitted +job {run.job},")
+
+        urgent = self.cluster.sbatch(self._true(folder), options=["--partition=urgent", "--nodes=4", "--exclusive"])
+        self.wait_until(lambda: self.cluster.job(run.job).get("Restarts") == "1", SLACK, "it is preempted")
+        self.cluster.wait_job(urgent, timeout=SLACK)
+        (first,) = self._ledger(run)
+        self.assertEqual(first["verdict"], "requeue")
+        self._begin_now(run.job)
+        again = self._run(run.dir, restart=1)
+        self._wait_updates(again, 1)
+        self.assertEqual(again.events("step")[0]["step"], first["last_step"] + 1)
+
+        self._gaccd(folder, "stop", run.dir)
+        self.assertEqual(self.cluster.wait_job(run.job, timeout=SLACK)["ExitCode"], "93:0")
+        (run.dir / "STOP").unlink()
+        last = self._ledger(run)[-1]["last_step"]
+        said = self._shell("/", f"sbatch --parsable {shlex.quote(str(run.dir))}/submit.sbatch --max-updates={last + 2}")
+        job = said.strip()
+        self.assertEqual(self.cluster.wait_job(job, timeout=SLACK)["ExitCode"], "0:0", self._output(run, job))
+        self.assertIn("DONE", os.listdir(run.dir))
+        self.assertIn("complete", self._gaccd(folder, "doctor", run.dir))
+        self.assertIn(f"job {job}, ", self._output(run, job))
+        self.assertEqual(list(folder.rglob("CANARY")), [])
+
+    def test_a_sweep_is_compared(self):
+        folder = self._home("sweep")
+        self._gaccd(folder, "submit", "--nodes=1", "--gpus-per-node=2", "--target-batch=1000", f"--job={JOB}",
+                    "--run=lr", "--array", "--set", "optimizer.lr=0.1,0.001", "--epochs=1")
+        runs = [self._run(folder / "runs" / "lr" / name) for name in ("0-optimizer.lr=0.1", "1-optimizer.lr=0.001")]
+        for run in runs:
+            self.assertEqual(self.cluster.wait_job(run.job, timeout=300)["ExitCode"], "0:0")
+        table = [json.loads(line) for line in self._gaccd(folder, "runs", "runs/lr", "--format=json").splitlines()]
+        self.assertEqual([row["phase"] for row in table], ["done", "done"])
+        self.assertEqual({row["best_metric"] for row in table}, {"accuracy"})
+        self.assertGreater(table[0]["best_value"], table[1]["best_value"])
+
+    def test_later_jobs_of_a_chain_end_at_once_when_the_run_is_complete(self):
+        folder = self._home("chain")
+        self._gaccd(folder, "submit", "--nodes=1", "--gpus-per-node=2", "--target-batch=1000", f"--job={JOB}",
+                    "--run=chain", "--chain=2", "--max-updates=2")
+        jobs = self._jobs(folder / "runs" / "chain")
+        self.assertEqual(len(jobs), 2)
+        self.assertEqual([self.cluster.wait_job(job, timeout=SLACK)["ExitCode"] for job in jobs], ["0:0", "0:0"])
+        attempts = [p.name for p in (folder / "runs" / "chain" / "attempts").glob("0*")]
+        self.assertEqual(attempts, [f"000-{jobs[0]}"])
+
+    def test_slurm_is_asked_and_believed(self):
+        folder = self._home("ask")
+        flags = ["--nodes=2", "--gpus-per-node=2", "--target-batch=1000", f"--job={JOB}", "--run=r", "--test-only"]
+        self.assertRegex(self._gaccd(folder, "submit", *flags), r"sbatch: Job \d+ to start at .* 4 processors")
+        refused = self._shell(folder, self._command("submit", *flags, "--partition=none", "--chain=2"), code=71)
+        self.assertIn("there is no partition none", refused)
+        self.assertIn("invalid partition", refused)
+        self.assertNotIn("--mpi", refused)
+        self.assertFalse((folder / "runs").exists())
+
+    # -- helpers ---------------------------------------------------------------------------------
+
+    def _home(self, name):
+        folder = self.work(name)
+        os.chown(folder, USER, GROUP)
+        return folder
+
+    def _command(self, *args):
+        return shlex.join(map(str, [program("GACCD"), *args]))
+
+    def _gaccd(self, folder, *args):
+        return self._shell(folder, self._command(*args))
+
+    def _shell(self, folder, command, code=0):
+        """What a login shell of the user prints, both streams."""
+        done = self.cluster.run(["setpriv", f"--reuid={USER}", f"--regid={GROUP}", "--clear-groups", "env", "-u",
+                                 "SLURM_PMIX_FENCE", f"HOME={folder}", "bash", "-lc", command], cwd=folder, check=False)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def _true(self, folder):
+        script = folder / "true.sbatch"
+        script.write_text("#!/bin/bash\ntrue\n")
+        return script
+
+    def _jobs(self, run_dir):
+        lines = (run_dir / "submit.jsonl").read_text().splitlines()
+        return json.loads(lines[-1])["jobs"].split(",")
+
+    def _run(self, run_dir, restart=0):
+        """The run of the newest submission; a task of an array by its own number."""
+        (job,) = self._jobs(run_dir)
+        number = self.cluster.job(job)["JobId"]
+        run = Run(number, run_dir, run_dir)
+        run.attempt = run_dir / "attempts" / f"{restart:03}-{number}"
+        return run
+
+    def _wait_updates(self, run, count):
+        self.wait_until(lambda: len(run.events("step")) >= count, 180, f"{count} updates")
+
+    def _begin_now(self, job):
+        """SLURM lets a requeued job wait for two minutes; an administrator can be quicker."""
+        self.wait_until(lambda: self.cluster.job(job)["JobState"] == "PENDING", SLACK, "pending again")
+        self.cluster.run(["sleep", "3"])  # slurmd refuses what was signed in the second in which the job was ended
+        self.cluster.run(["scontrol", "update", f"jobid={job}", "StartTime=now"])
+
+    def _ledger(self, run):
+        return [json.loads(line) for line in (run.dir / "ledger.jsonl").read_text().splitlines()]
+
+    def _output(self, run, job):
+        return (run.dir / f"slurm-{job}.out").read_text()
+
+
+if __name__ == "__main__":
+    main(needs=[FASHION_MNIST])

@@ -1,0 +1,258 @@
+"""gaccd submit with stand-ins for SLURM's programs; the scripts it writes are run by bash.
+
+  submit_test.py GACCD
+"""
+
+import json
+import os
+import pathlib
+import stat
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SLURM = pathlib.Path(__file__).resolve().parents[3] / "slurm"
+JOB = SLURM / "examples" / "linear.txtpb"
+LAUNCH = SLURM / "launch"
+# Jobs 17, 18, ...; says what it was called with. With FAILS_AT it refuses the N-th.
+SBATCH = """#!/bin/bash
+printf '%s\\n' "$*" >>"$LOG/sbatch"
+if [[ $1 == --test-only ]]; then cat >"$LOG/stdin"; echo "sbatch: Job 99 to start at noon" >&2; exit; fi
+number=$(wc -l <"$LOG/sbatch")
+if [[ $number == "${FAILS_AT:-}" ]]; then echo "sbatch: error: no such account" >&2; exit 1; fi
+echo "$((16 + number));cluster"
+"""
+SCONTROL = """#!/bin/bash
+[[ $1 == --oneliner ]] || exit 0
+echo "PartitionName=main Default=YES PreemptMode=${PREEMPT:-REQUEUE} State=UP"
+"""
+SRUN = """#!/bin/bash
+if [[ $1 == --mpi=list ]]; then printf 'MPI plugin types are...\\n\\tnone\\n\\tpmix\\n'; exit; fi
+printf '%s\\0' "$@" >"$LOG/srun"
+pwd >"$LOG/pwd"
+"""
+SINFO = """#!/bin/bash
+echo "${GRES:-(null)}"
+"""
+# What the script calls beside srun.
+VERDICT = """#!/bin/bash
+printf 'done\\nall is well\\n'
+"""
+HOSTILE = ["it's", 'a "quoted" one', "$(touch CANARY)", "`touch CANARY`", "a;touch CANARY;b", "a&&b|c>CANARY",
+           "#SBATCH", "x #y", "-rf", "*?[a]", "~root", "$HOME", "!!", "100%j", "ünï ☃", " blank ", "a=b", "{a,b}"]
+
+
+class Submit(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="submit 'test ")
+        self.addCleanup(folder.cleanup)
+        self.dir = pathlib.Path(folder.name).resolve()
+        (self.dir / "bin").mkdir()
+        for name, text in (("sbatch", SBATCH), ("scontrol", SCONTROL), ("srun", SRUN), ("sinfo", SINFO),
+                           ("verdict", VERDICT)):
+            (self.dir / "bin" / name).write_text(text)
+            (self.dir / "bin" / name).chmod(0o755)
+        self.env = {"PATH": f"{self.dir}/bin:/usr/bin:/bin", "LOG": str(self.dir), "HOME": "/", "LC_ALL": "C.UTF-8",
+                    "GACCD": f"{self.dir}/bin/verdict"}
+        self.runs = self.dir / "runs"
+
+    def call(self, *args, **env):
+        return subprocess.run([GACCD, *map(str, args)], cwd=self.dir, env=self.env | env, text=True,
+                              capture_output=True, timeout=60)
+
+    def submit(self, *args, code=0, **env):
+        done = self.call("submit", "--nodes=2", "--gpus-per-node=3", "--target-batch=100", f"--job={JOB}", *args, **env)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done
+
+    def start(self, script, *args, **env):
+        """What srun got of a script that bash runs as SLURM would; None: it was not called."""
+        subprocess.run(["bash", "-n", script], check=True)
+        (self.dir / "srun").unlink(missing_ok=True)
+        done = subprocess.run(["bash", script, *args], cwd="/", text=True, capture_output=True, timeout=60,
+                              env=self.env | {"SLURM_JOB_ID": "17", "SLURM_SUBMIT_DIR": "/"} | env)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        log = self.dir / "srun"
+        return log.read_text().split("\0")[:-1] if log.exists() else None
+
+    def log(self, name):
+        path = self.dir / name
+        return path.read_text().splitlines() if path.exists() else []
+
+    def jobs(self, run):
+        return [json.loads(line)["jobs"] for line in (run / "submit.jsonl").read_text().splitlines()]
+
+    def test_a_run_is_written_submitted_and_entered(self):
+        done = self.submit("--run=r50", "--time=1:00:00", "--epochs=2", "--", "--mem=0", "--comment=a b")
+        run = self.runs / "r50"
+        self.assertEqual(self.log("sbatch"), [f"--parsable {run}/submit.sbatch"])
+        script = (run / "submit.sbatch").read_text()
+        self.assertEqual(done.stdout, script + f"submitted: job 17, {run}\n")
+        for line in ("--nodes=2", "--ntasks-per-node=3", "--time=1:00:00", "--signal=USR2@300", '--mem=0 "--comment=a b"'):
+            self.assertIn(f"\n#SBATCH {line}\n", script)
+        self.assertEqual(self.jobs(run), ["17"])
+        self.assertEqual((run / "submit.launch").read_bytes(), LAUNCH.read_bytes())
+        for path in run.iterdir():
+            self.assertEqual(stat.S_IMODE(path.stat().st_mode), 0o600, path)
+        said = self.call("status", run)
+        self.assertEqual(said.returncode, 0)
+        self.assertRegex(said.stdout, r"state +submitted.*\nsubmitted +job 17, 0:0\d ago")
+        self.assertRegex(self.call("runs", self.runs).stdout, r"r50 +submitted")
+        self.assertIn("squeue --jobs=17", self.call("doctor", run).stdout)
+        again = self.submit("--run=r50", "--dry-run")
+        self.assertIn(f"job 17 of '{run}' has not begun", again.stderr)
+        self.assertIn("its jobs end as soon as they begin", self.call("stop", run).stdout)
+
+    def test_the_script_alone_is_enough(self):
+        self.submit("--run=r50", "--epochs=2", "--set", "seed=7")
+        run = self.runs / "r50"
+        got = self.start(run / "submit.sbatch", "--epochs=5")
+        self.assertEqual(got[got.index("train"):], [
+            "train", f"--job={run}/submit.txtpb", f"--run-dir={run}", "--nodes=2", "--gpus-per-node=3",
+            "--target-batch=100", "--epochs=2", "--set", "seed=7", "--epochs=5"])
+        self.assertEqual(self.log("pwd"), [str(self.dir)])
+
+    def test_no_name_breaks_the_script(self):
+        for name in HOSTILE:
+            with self.subTest(name):
+                self.submit(f"--run={name}", f"--init-weights={name}\n$(touch CANARY)'", f"--account={name}",
+                            "--", f"--comment={name}")
+                run = self.runs / name
+                got = self.start(run / "submit.sbatch")
+                self.assertIn(f"--run-dir={run}", got)
+                self.assertIn(f"--job={run}/submit.txtpb", got)
+                self.assertIn(f"--init-weights={name}\n$(touch CANARY)'", got)
+                self.assertEqual(list(self.dir.rglob("CANARY")), [])
+        for name in ("a\nb", "a\x1bb", "", "a/b", ".", "..", "a\\b", "a%0"):
+            with self.subTest(name):
+                self.submit(f"--run={name}", code=64)
+        for flag in ("--partition=a\nb", "--time=1\n2"):
+            self.submit("--run=r", flag, code=64)
+        self.submit("--run=r", "--", "--comment=a\nb", code=64)
+        self.submit("--run=r", "--", "--exclusive", "", code=64)
+
+    def test_what_cannot_work_is_refused_and_nothing_is_written(self):
+        self.submit("--run=r", "--strict", "--rounding=floor", code=78)
+        self.submit("--run=r", "--target-batch=0", code=64)
+        self.submit("--run=r", "extra", code=64)
+        self.submit("--run=r", "--array", code=64)
+        self.submit("--run=r", "--set", "optimizer.lr=0.1,0.01", code=64)
+        self.submit("--run=r", "--array", "--set", "optimizer.lr=0.1,", code=64)
+        self.submit("--run=r", "--time=tomorrow", code=64)
+        self.submit("--run=r", "--exclude-suspects", "--", "--exclude=n1", code=64)
+        self.submit(code=64)
+        self.assertEqual(self.call("submit", "--run=r", "--target-batch=8").returncode, 64)
+        self.assertFalse(self.runs.exists())
+        self.assertEqual(self.log("sbatch"), [])
+        (self.runs / "r").mkdir(parents=True)
+        for name in ("STOP", "HOLD"):
+            (self.runs / "r" / name).touch()
+            self.assertIn(name, self.submit("--run=r", code=78).stderr)
+            (self.runs / "r" / name).unlink()
+
+    def test_a_dry_run_and_a_test_write_nothing(self):
+        script = self.submit("--run=r", "--dry-run").stdout
+        self.assertTrue(script.startswith("#!/bin/bash\n"))
+        self.assertEqual(self.log("sbatch"), [])
+        tested = self.submit("--run=r", "--test-only")
+        self.assertEqual(tested.stdout, script + "sbatch: Job 99 to start at noon\n")
+        self.assertEqual((self.dir / "stdin").read_text(), script)
+        self.assertFalse(self.runs.exists())
+
+    def test_a_chain_waits_and_ends_with_the_run(self):
+        done = self.submit("--run=r", "--chain=3")
+        path = f"{self.runs}/r/submit.sbatch"
+        self.assertEqual(self.log("sbatch"), [f"--parsable {path}", f"--parsable --dependency=afterany:17 {path}",
+                                              f"--parsable --dependency=afterany:18 {path}"])
+        self.assertIn("submitted: job 17,18,19,", done.stdout)
+        (self.runs / "r" / "DONE").touch()
+        self.assertIsNone(self.start(path, SLURM_JOB_DEPENDENCY="afterany:17"))
+        self.assertIsNotNone(self.start(path))
+        (self.runs / "r" / "DONE").unlink()
+        self.assertIsNotNone(self.start(path, SLURM_JOB_DEPENDENCY="afterany:17"))
+
+    def test_what_sbatch_refuses_is_told(self):
+        said = self.submit("--run=a", FAILS_AT="1", code=71)
+        self.assertIn("sbatch: error: no such account", said.stderr)
+        self.assertFalse((self.runs / "a" / "submit.jsonl").exists())
+        self.submit("--run=b", "--chain=2", FAILS_AT="3", code=71)
+        self.assertEqual(self.jobs(self.runs / "b"), ["18"])
+
+    def test_a_sweep_is_an_array_of_runs(self):
+        done = self.submit("--run=sweep", "--array", "--set", "optimizer.lr=0.1,0.01", "--set", "seed=3", "--format=json")
+        sweep = self.runs / "sweep"
+        folders = ["0-optimizer.lr=0.1", "1-optimizer.lr=0.01"]
+        self.assertEqual([json.loads(line) for line in done.stdout.splitlines()],
+                         [{"folder": f"{sweep}/{name}", "jobs": f"17_{i}", "script": f"{sweep}/submit.sbatch"}
+                          for i, name in enumerate(folders)])
+        for i, name in enumerate(folders):
+            self.assertEqual(self.jobs(sweep / name), [f"17_{i}"])
+        got = self.start(sweep / "submit.sbatch", SLURM_ARRAY_TASK_ID="1", SLURM_ARRAY_JOB_ID="17")
+        self.assertIn(f"--run-dir={sweep}/{folders[1]}", got)
+        self.assertEqual(got[-4:], ["--set", "seed=3", "--set", "optimizer.lr=0.01"])
+        for task in ("", "2", "$(touch CANARY)"):
+            bad = subprocess.run(["bash", sweep / "submit.sbatch"], env=self.env | {"SLURM_ARRAY_TASK_ID": task},
+                                 capture_output=True, timeout=60)
+            self.assertEqual(bad.returncode, 78)
+        self.assertEqual(len(self.call("runs", sweep).stdout.splitlines()), 3)
+        # Each of its runs is planned.
+        self.submit("--run=other", "--array", "--set", "batch.target=96,100", "--rounding=floor", "--strict", code=78)
+
+    def test_the_cluster_is_asked_once_and_warned_of(self):
+        said = self.submit("--run=r", "--dry-run", PREEMPT="CANCEL", GACCD_MPI="pmi2").stderr
+        self.assertIn("partition main cancels a job that is preempted", said)
+        self.assertIn("srun knows no --mpi=pmi2 here", said)
+        self.assertNotIn("main cancels", self.submit("--run=r", "--dry-run").stderr)
+        alone = self.submit("--run=r", "--dry-run", PATH="/nonexistent")
+        self.assertIn("SLURM gave no answer: cannot start scontrol", alone.stderr)
+
+    def test_gpus_are_asked_for_where_they_are(self):
+        line = "#SBATCH --gpus-per-node=3\n"
+        self.assertIn(line, self.submit("--run=r", "--dry-run", "--device=auto", GRES="gpu:h100:8").stdout)
+        self.assertNotIn(line, self.submit("--run=r", "--dry-run", "--device=auto").stdout)
+        self.assertNotIn(line, self.submit("--run=r", "--dry-run", "--device=cpu", GRES="gpu:8").stdout)
+
+    def test_a_container_gets_its_folders(self):
+        script = self.submit("--run=r", "--dry-run", "--container-image=/i/gaccd$x.sqsh",
+                             GACCD_CONTAINER_MOUNTS="/data:/data").stdout
+        self.assertIn("export GACCD_CONTAINER='/i/gaccd$x.sqsh'\n", script)
+        self.assertIn(f"export GACCD_CONTAINER_MOUNTS={JOB.parent}:{JOB.parent},/data:/data\n", script)
+
+    def test_earlier_attempts_say_how_long_a_save_takes_and_whom_to_avoid(self):
+        run = self.runs / "r"
+        attempt = run / "attempts" / "000-5"
+        attempt.mkdir(parents=True)
+        ts = '"v":1,"ts":"2026-11-20T03:00:00.000000Z","run":"r","job":"5","attempt":0,"rank":0,"host":"n1"'
+        (attempt / "events.jsonl").write_text(f'{{{ts},"ev":"step","seq":1,"step":1,"dur_p99_s":2.5}}\n'
+                                              f'{{{ts},"ev":"save","seq":2,"step":1,"ok":true,"dur_s":200}}\n')
+        (attempt / "verdict.json").write_text(f'{{{ts},"ev":"verdict","seq":3,"exit":69,"suspect_hosts":"n7,n3"}}\n')
+        (run / "STATUS.json").write_text(f'{{{ts},"state":"failed","exit":69,"attempt_dir":"attempts/000-5"}}\n')
+        script = self.submit("--run=r", "--exclude-suspects", "--dry-run").stdout
+        self.assertIn("#SBATCH --signal=USR2@465\n", script)
+        self.assertIn("#SBATCH --exclude=n3,n7\n", script)
+        said = self.submit("--run=r", "--dry-run", "--time=10")
+        self.assertIn("the time limit is short for the saves", said.stderr)
+        self.assertIn("#SBATCH --signal=USR2@150\n", said.stdout)
+        self.assertNotIn("--exclude", said.stdout)
+
+    def test_the_signal_is_one_that_stops_the_run(self):
+        self.assertIn("--signal=USR2@", self.submit("--run=r", "--dry-run", "--stop-signals=TERM,USR2").stdout)
+        self.assertIn("--signal=XCPU@", self.submit("--run=r", "--dry-run", "--stop-signals=XCPU,TERM").stdout)
+
+    def test_relative_data_is_found_from_the_run_folder(self):
+        (self.dir / "jobs").mkdir()
+        (self.dir / "jobs" / "x.npy").touch()
+        job = self.dir / "jobs" / "job.txtpb"
+        job.write_text(JOB.read_text().split("data {")[0] +
+                       'data { train { npy { features: "x.npy" targets: "none.npy" } } }\n'
+                       'batch { target: 64 micro: 4 }\noptimizer { lr: 0.1 sgd {} }\nepochs: 1\n')
+        self.submit(f"--job={job}", "--run=r")
+        text = (self.runs / "r" / "submit.txtpb").read_text()
+        self.assertIn(f'features: "{job.parent}/x.npy"'.replace("'", "\\'"), text)
+        self.assertIn('targets: "none.npy"', text)
+
+
+if __name__ == "__main__":
+    GACCD = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
