@@ -1,0 +1,114 @@
+"""tools/python: runs submitted and followed from Python, by the real gaccd and a stand-in for sbatch.
+
+  package_test.py GACCD
+"""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+PACKAGE = ROOT / "tools" / "python"
+JOB = ROOT / "slurm" / "examples" / "linear.txtpb"
+sys.path.insert(0, str(PACKAGE))
+
+import gaccd  # noqa: E402
+
+SBATCH = """#!/bin/bash
+[[ -z ${REFUSE:-} ]] || { echo "sbatch: error: $REFUSE" >&2; exit 1; }
+echo x >>"$LOG/ids"
+echo $((16 + $(wc -l <"$LOG/ids")))
+"""
+SCANCEL = """#!/bin/bash
+echo "$@" >"$LOG/scancel"
+"""
+
+
+class Package(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="gaccd package ")
+        self.addCleanup(folder.cleanup)
+        self.dir = pathlib.Path(folder.name).resolve()
+        self.bin = self.dir / "bin"
+        self.bin.mkdir()
+        for name, text in (("sbatch", SBATCH), ("scancel", SCANCEL)):
+            (self.bin / name).write_text(text)
+            (self.bin / name).chmod(0o755)
+        saved = dict(os.environ)
+        self.addCleanup(lambda: (os.environ.clear(), os.environ.update(saved)))
+        os.environ |= {"PATH": f"{self.bin}:/usr/bin:/bin", "LOG": str(self.dir)}
+        for name in list(os.environ):
+            if name.startswith(("SLURM_", "OMPI_", "PMIX_")):
+                del os.environ[name]
+
+    def submit(self, **more):
+        return gaccd.submit(JOB, "it's one", nodes=1, gpus_per_node=1, target_batch=64, cwd=self.dir, gaccd=GACCD,
+                            **more)
+
+    def train(self, run, *flags):
+        """As its script would."""
+        return subprocess.run([GACCD, "train", f"--job={run.folder}/submit.txtpb", f"--run-dir={run.folder}",
+                               "--target-batch=64", "--device=cpu", *flags], capture_output=True, timeout=60)
+
+    def test_a_run_from_submission_to_its_result(self):
+        run = self.submit(values={"epochs": 3}, chain=2,
+                          sbatch=["--mem=0"])
+        self.assertEqual(run.folder, self.dir / "runs" / "it's one")
+        self.assertIn("--set epochs=3", (run.folder / "submit.sbatch").read_text())
+        self.assertIn("#SBATCH --mem=0\n", (run.folder / "submit.sbatch").read_text())
+        self.assertEqual((run.state(), run.jobs), ("submitted", ["17", "18"]))
+        with self.assertRaisesRegex(TimeoutError, "is submitted after 0"):
+            run.wait(timeout=0)
+        run.cancel()
+        self.assertEqual((self.dir / "scancel").read_text(), "17 18\n")
+        self.assertEqual(self.train(run, "--max-updates=5").returncode, 0)
+        self.assertEqual(run.wait(timeout=60, poll=0.1), "done")
+        self.assertEqual(run.result(timeout=0)["step"], 5)
+        self.assertEqual([e["step"] for e in run.events() if e["ev"] == "step"], [1, 2, 3, 4, 5])
+        self.assertIn("5 updates", run.logs())
+
+    def test_what_fails_is_raised_with_its_reason(self):
+        with self.assertRaisesRegex(gaccd.GaccdError, "--strict") as plan:
+            self.submit(flags=["--strict", "--rounding=floor", "--set", "batch.micro=5"])
+        self.assertEqual(plan.exception.code, 78)
+        os.environ["REFUSE"] = "no such account"
+        with self.assertRaisesRegex(gaccd.GaccdError, "no such account"):
+            self.submit()
+        del os.environ["REFUSE"]
+        run = self.submit()
+        (run.folder / "STOP").touch()  # the first update sees it
+        self.assertEqual(self.train(run).returncode, 93)
+        with self.assertRaisesRegex(gaccd.RunFailed, "stopped, .*STOP") as stopped:
+            run.result(timeout=60)
+        self.assertEqual(stopped.exception.status["exit"], 93)
+
+    def test_a_stopped_run_is_not_at_its_end(self):
+        run = self.submit()
+        (run.folder / "STATUS.json").write_text('{"v":1,"ts":"2999-01-01T00:00:00.000000Z","state":"failed","exit":75}')
+        self.assertEqual((run.state(), run.ended()), ("stopped", False))
+        (run.folder / "HOLD").touch()
+        self.assertTrue(run.ended())
+
+    def test_a_sweep_is_a_list_of_runs(self):
+        runs = gaccd.sweep(JOB, "lr", nodes=1, gpus_per_node=1, target_batch=64, cwd=self.dir, gaccd=GACCD,
+                           values={"optimizer.lr": [0.1, 0.01], "seed": [1, 2]})
+        self.assertEqual([run.folder.name for run in runs],
+                         [f"{i}-optimizer.lr={lr},seed={seed}" for i, (lr, seed) in
+                          enumerate([(0.1, 1), (0.1, 2), (0.01, 1), (0.01, 2)])])
+        self.assertEqual([run.jobs for run in runs], [[f"17_{i}"] for i in range(4)])
+
+    def test_types_are_whole(self):
+        if not shutil.which("mypy"):
+            self.skipTest("mypy is not installed")
+        done = subprocess.run(["mypy", "--strict", "--cache-dir", str(self.dir / "cache"), str(PACKAGE / "gaccd")],
+                              capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+
+if __name__ == "__main__":
+    GACCD = os.path.abspath(sys.argv.pop(1))
+    unittest.main()

@@ -1,0 +1,104 @@
+"""One run, by its folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, Iterator, Sequence, Union
+
+PathLike = Union[str, "os.PathLike[str]"]
+END_STATES = ("done", "failed")
+
+
+class GaccdError(Exception):
+    """gaccd or SLURM refused; the message is what it said."""
+
+    def __init__(self, command: Sequence[str], code: int, said: str) -> None:
+        super().__init__(said.strip() or f"{' '.join(command)}: exit {code}")
+        self.code = code
+
+
+class RunFailed(Exception):
+    """A run that ended before its time; status has all that is known."""
+
+    def __init__(self, status: dict[str, Any]) -> None:
+        super().__init__(f"{status['folder']}: {status['phase']}, {status.get('reason') or 'no reason is known'}")
+        self.status = status
+
+
+def call(command: Sequence[str], codes: Sequence[int] = (0,), cwd: PathLike | None = None) -> str:
+    """The standard output of a program; GaccdError where its exit code is none of `codes`."""
+    done = subprocess.run(command, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    if done.returncode not in codes:
+        raise GaccdError(command, done.returncode, done.stderr)
+    return done.stdout
+
+
+class Run:
+    """Reads the files of a run folder, by gaccd's own verbs; asks SLURM nothing, so ask as often as you like."""
+
+    def __init__(self, folder: PathLike, gaccd: str = "gaccd") -> None:
+        self.folder = Path(folder).absolute()
+        self._gaccd = gaccd
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r})"
+
+    @property
+    def jobs(self) -> list[str]:
+        """The ids of the jobs of the newest submission: several for a chain."""
+        found: str = self.status().get("submitted_jobs", "")
+        return found.split(",") if found else []
+
+    def status(self) -> dict[str, Any]:
+        """All that `gaccd status` knows (gaccd help status); what is not known is not there."""
+        text = call([self._gaccd, "status", "--format=json", str(self.folder)], codes=(0, 1, 2))
+        status: dict[str, Any] = json.loads(text)
+        return status
+
+    def state(self) -> str:
+        """submitted, starting, running, stale, stopped, done or failed."""
+        phase: str = self.status()["phase"]
+        return phase
+
+    def ended(self) -> bool:
+        """Whether nobody starts it again: a run that is only stopped goes on from the queue."""
+        state = self.state()
+        held = any((self.folder / name).exists() for name in ("STOP", "HOLD"))
+        return state in END_STATES or (state == "stopped" and held)
+
+    def wait(self, timeout: float | None = None, poll: float = 10.0) -> str:
+        """Until it has ended, through requeues; its state then. TimeoutError after `timeout` seconds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self.ended():
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError(f"{self.folder} is {self.state()} after {timeout} s")
+            time.sleep(poll if deadline is None else max(0.0, min(poll, deadline - time.monotonic())))
+        return self.state()
+
+    def result(self, timeout: float | None = None, poll: float = 10.0) -> dict[str, Any]:
+        """The last status of a run that is complete; waits for it. RunFailed when it ended otherwise."""
+        if self.wait(timeout, poll) != "done":
+            raise RunFailed(self.status())
+        return self.status()
+
+    def logs(self, *flags: str) -> str:
+        """The text logs of all ranks and attempts, by time; flags: gaccd help logs."""
+        return call([self._gaccd, "logs", *flags, str(self.folder)])
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """The events of all attempts, oldest first."""
+        for line in self.logs("--events").splitlines():
+            yield json.loads(line)
+
+    def stop(self) -> None:
+        """It saves, and is not started again."""
+        call([self._gaccd, "stop", str(self.folder)])
+
+    def cancel(self) -> None:
+        """Takes its jobs away from SLURM."""
+        if self.jobs:
+            call(["scancel", *self.jobs])

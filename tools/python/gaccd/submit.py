@@ -1,0 +1,50 @@
+"""New runs."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Mapping, Sequence, Union
+
+from .run import PathLike, Run, call
+
+Value = Union[str, int, float, bool]
+
+
+def _text(value: Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _submit(job: PathLike, run: str, flags: Sequence[str], sbatch: Sequence[str], cwd: PathLike | None, gaccd: str,
+            **options: Value | None) -> list[Run]:
+    command = [gaccd, "submit", "--format=json", f"--job={os.fspath(job)}", f"--run={run}"]
+    command += [f"--{name.replace('_', '-')}={_text(value)}" for name, value in options.items() if value is not None]
+    command += [*flags, "--", *sbatch]
+    return [Run(json.loads(line)["folder"], gaccd) for line in call(command, cwd=cwd).splitlines()]
+
+
+def submit(job: PathLike, run: str, *, nodes: int, target_batch: int | None = None, gpus_per_node: int | None = None,
+           time: str | None = None, partition: str | None = None, account: str | None = None,
+           container_image: str | None = None, chain: int | None = None, exclude_suspects: bool | None = None,
+           values: Mapping[str, Value] | None = None, flags: Sequence[str] = (), sbatch: Sequence[str] = (),
+           cwd: PathLike | None = None, gaccd: str = "gaccd") -> Run:
+    """Plans and submits a training; its folder is runs/RUN below `cwd`.
+
+    values: fields of the job by name, {"optimizer.lr": 0.1}. flags: further ones of `gaccd train`, sbatch: of
+    sbatch. GaccdError when the plan or SLURM refuses.
+    """
+    sets = [word for name, value in (values or {}).items() for word in ("--set", f"{name}={_text(value)}")]
+    (new,) = _submit(job, run, [*sets, *flags], sbatch, cwd, gaccd, nodes=nodes, target_batch=target_batch,
+                     gpus_per_node=gpus_per_node, time=time, partition=partition, account=account,
+                     container_image=container_image, chain=chain, exclude_suspects=exclude_suspects)
+    return new
+
+
+def sweep(job: PathLike, run: str, *, nodes: int, values: Mapping[str, Sequence[Value]],
+          target_batch: int | None = None, gpus_per_node: int | None = None, time: str | None = None,
+          partition: str | None = None, account: str | None = None, flags: Sequence[str] = (),
+          sbatch: Sequence[str] = (), cwd: PathLike | None = None, gaccd: str = "gaccd") -> list[Run]:
+    """The same for all combinations of values, {"optimizer.lr": [0.1, 0.01]}: a job array, a run for each."""
+    sets = [word for name, some in values.items() for word in ("--set", f"{name}={','.join(map(_text, some))}")]
+    return _submit(job, run, [*sets, *flags], sbatch, cwd, gaccd, array=True, nodes=nodes, target_batch=target_batch,
+                   gpus_per_node=gpus_per_node, time=time, partition=partition, account=account)
