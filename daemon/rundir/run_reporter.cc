@@ -24,8 +24,6 @@
 namespace gaccd {
 namespace {
 
-constexpr std::chrono::seconds kStatusPeriod{10};
-
 // A log that reaches the file only on some nodes: the folder is not on a shared file system.
 void StartLogOfThisRank(const std::string& log_dir, int rank, const std::string& host,
                         const Modes& modes) {
@@ -78,10 +76,10 @@ Result<std::string> RunReporter::Impl::OpenFiles(const std::string& rank_table) 
   first.attempt_dir = "attempts" + dir.substr(dir.rfind('/'));
   first.pid = ::getpid();
   first.world = world;
-  GACCD_ASSIGN_OR_RETURN(
-      status, StatusFile::Start(
-                  folder->run_dir() + "/STATUS.json", std::move(first),
-                  [this](RunStatus& now) { CompleteStatus(now); }, kStatusPeriod, modes.file));
+  GACCD_ASSIGN_OR_RETURN(status, StatusFile::Start(
+                                     folder->run_dir() + "/STATUS.json", std::move(first),
+                                     [this](RunStatus& now) { CompleteStatus(now); },
+                                     options.status_period, modes.file));
   // For the others, too: one of them may have to write the end.
   return StrCat(identity.attempt, "\n", identity.job, "\n", dir);
 }
@@ -91,6 +89,13 @@ void RunReporter::Impl::CompleteStatus(RunStatus& now) {
   folder->owner().Beat();
   now.write_errors += events->failures();
   now.dropped_lines = events->dropped() + DroppedLogLines();
+  const auto quiet = events->quiet_for();
+  if (quiet < options.most_quiet) return;
+  const HeartbeatRecord heartbeat{.phase = place.phase.load(std::memory_order_relaxed),
+                                  .step = place.step.load(std::memory_order_relaxed),
+                                  .micro_step = place.micro_step.load(std::memory_order_relaxed),
+                                  .quiet_s = std::chrono::duration<double>(quiet).count()};
+  WriteEvent([&](const LineStamp& stamp) { return HeartbeatJson(identity, stamp, heartbeat); });
 }
 
 // Every rank: `shared` is what OpenFiles() gave to rank 0.
@@ -186,6 +191,13 @@ RunReporter::~RunReporter() {
 const std::string& RunReporter::attempt_dir() const { return impl_->attempt_dir; }
 
 const RunIdentity& RunReporter::identity() const { return impl_->identity; }
+
+void RunReporter::Starting(const char* stage) {
+  Note(stage, 0);
+  LogInfo(StrCat("starting: ", stage));
+  impl_->WriteEvent(
+      [&](const LineStamp& stamp) { return StartingJson(impl_->identity, stamp, stage); });
+}
 
 void RunReporter::Begin(const RunStart& start) {
   LogInfo(StrCat("gaccd ", start.version, ", rank ", impl_->identity.rank, " of ", start.world,
@@ -286,6 +298,11 @@ void RunReporter::Saved(const SaveRecord& record) {
     now.save_step = record.step;
     now.save_ts = Timestamp();
   });
+}
+
+void RunReporter::Memory(const MemoryRecord& record) {
+  impl_->WriteEvent(
+      [&](const LineStamp& stamp) { return MemoryJson(impl_->identity, stamp, record); });
 }
 
 void RunReporter::Note(const char* phase, std::int64_t micro_step) {

@@ -35,8 +35,12 @@ struct ReporterOptions {
   std::int64_t log_every = 100;
   // kAuto: a bar when stdout is a terminal. kOn draws it in any case, kOff never.
   ProgressMode progress = ProgressMode::kAuto;
-  bool quiet = false;             // nothing on stdout at all
-  bool group_access = false;      // the group may read the run folder
+  bool quiet = false;         // nothing on stdout at all
+  bool group_access = false;  // the group may read the run folder
+  // STATUS.json is replaced so often; then an event file that was quiet for longer than the second
+  // gets a line that says what rank 0 is at.
+  std::chrono::milliseconds status_period{10'000};
+  std::chrono::milliseconds most_quiet{30'000};
   VerdictGuard* guard = nullptr;  // of rank 0; outlives the reporter
   // How long Finish() waits for the run folder; when a rank was lost, 3 s at most.
   std::chrono::milliseconds end_limit{10'000};
@@ -58,6 +62,8 @@ class RunReporter {
   [[nodiscard]] const RunIdentity& identity() const;
 
   // Local calls; on ranks other than 0 they only reach the text log.
+  // A stage of the start begins; a literal.
+  void Starting(const char* stage);
   void Begin(const RunStart& start);
   // `text` is what people see (printed on stdout).
   void ShowPlan(const Plan& plan, const std::string& text);
@@ -67,8 +73,9 @@ class RunReporter {
   void Resumed(const ResumeRecord& record);
   // The event and STATUS.json; who saves also tells people.
   void Saved(const SaveRecord& record);
-  // What this rank does now, for crash records: a literal ("compute", "reduce"), and the
-  // micro-step. Wait-free.
+  void Memory(const MemoryRecord& record);
+  // What this rank does now, for crash records and heartbeats: a literal ("compute", "reduce"), and
+  // the micro-step. Wait-free.
   void Note(const char* phase, std::int64_t micro_step);
   // A line for people: stdout (above the bar) and the text log of this rank.
   void Say(const std::string& line);

@@ -22,6 +22,12 @@ void EventLog::Write(std::string_view level, const LineMaker& make_line) {
   const std::lock_guard lock(mutex_);
   const LineStamp stamp = NextStamp(level);
   writer_->Add(make_line(stamp), stamp);
+  last_write_ = std::chrono::steady_clock::now();
+}
+
+std::chrono::steady_clock::duration EventLog::quiet_for() const {
+  const std::lock_guard lock(mutex_);
+  return std::chrono::steady_clock::now() - last_write_;
 }
 
 }  // namespace gaccd

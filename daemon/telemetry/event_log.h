@@ -43,6 +43,8 @@ class EventLog {
   [[nodiscard]] std::int64_t failures() const { return writer_->failures(); }
   [[nodiscard]] Status first_failure() const { return writer_->first_failure(); }
   [[nodiscard]] std::int64_t dropped() const { return writer_->dropped(); }
+  // Since the last Write().
+  [[nodiscard]] std::chrono::steady_clock::duration quiet_for() const;
   // How long the file system has not answered; none: nothing waits for it.
   [[nodiscard]] std::optional<std::chrono::steady_clock::duration> stalled_for() const {
     return writer_->stalled_for();
@@ -52,9 +54,10 @@ class EventLog {
   explicit EventLog(std::unique_ptr<LineWriter> writer) : writer_(std::move(writer)) {}
   LineStamp NextStamp(std::string_view level);
 
-  std::mutex mutex_;  // of the stamps: lines are added in their order
+  mutable std::mutex mutex_;  // of the stamps: lines are added in their order
   std::int64_t seq_ = 0;
   std::string last_ts_;
+  std::chrono::steady_clock::time_point last_write_ = std::chrono::steady_clock::now();
   const std::unique_ptr<LineWriter> writer_;
 };
 

@@ -243,6 +243,29 @@ std::string ResumeJson(const RunIdentity& who, const LineStamp& stamp, const Res
   return out.Take();
 }
 
+std::string StartingJson(const RunIdentity& who, const LineStamp& stamp, std::string_view stage) {
+  JsonObject out = Envelope(who, stamp, "starting");
+  out.Text("stage", stage, kShort);
+  return out.Take();
+}
+
+std::string HeartbeatJson(const RunIdentity& who, const LineStamp& stamp,
+                          const HeartbeatRecord& event) {
+  JsonObject out = Envelope(who, stamp, "heartbeat");
+  out.Text("phase", event.phase, kShort);
+  out("step", event.step);
+  out("micro_step", event.micro_step);
+  out("quiet_s", event.quiet_s);
+  return out.Take();
+}
+
+std::string MemoryJson(const RunIdentity& who, const LineStamp& stamp, const MemoryRecord& event) {
+  JsonObject out = Envelope(who, stamp, "memory");
+  out("measured_bytes", event.measured_bytes);
+  out("planned_bytes", event.planned_bytes);
+  return out.Take();
+}
+
 std::string LogJson(const RunIdentity& who, const LineStamp& stamp, const LogLine& event,
                     std::int64_t step) {
   JsonObject out = Envelope(who, stamp, "log");

@@ -72,6 +72,13 @@ struct RunStatus {
                                    const SaveRecord& event);
 [[nodiscard]] std::string ResumeJson(const RunIdentity& who, const LineStamp& stamp,
                                      const ResumeRecord& event);
+// A stage of the start begins: "data", "device", "memory", "checkpoint".
+[[nodiscard]] std::string StartingJson(const RunIdentity& who, const LineStamp& stamp,
+                                       std::string_view stage);
+[[nodiscard]] std::string HeartbeatJson(const RunIdentity& who, const LineStamp& stamp,
+                                        const HeartbeatRecord& event);
+[[nodiscard]] std::string MemoryJson(const RunIdentity& who, const LineStamp& stamp,
+                                     const MemoryRecord& event);
 [[nodiscard]] std::string LogJson(const RunIdentity& who, const LineStamp& stamp,
                                   const LogLine& event, std::int64_t step);
 // Lines of this file before this one are lost; its seq and ts are those of the last of them.

@@ -127,6 +127,20 @@ struct ResumeRecord {
   double dur_s = 0;                // to find, verify and load it
 };
 
+// What rank 0 is at, told when nothing else was for a while.
+struct HeartbeatRecord {
+  std::string_view phase;  // "compute", "reduce"; before the first update a stage of the start
+  std::int64_t step = 0;
+  std::int64_t micro_step = 0;
+  double quiet_s = 0;  // since the line before
+};
+
+// At the end, of rank 0.
+struct MemoryRecord {
+  std::int64_t measured_bytes = 0;  // resident, less what the process shares
+  std::int64_t planned_bytes = 0;
+};
+
 // A warning of the text log.
 struct LogLine {
   std::string_view level;  // "warning"

@@ -84,6 +84,7 @@ void Announce(const Flags& flags, const Session& session, RunReporter& reporter)
 }
 
 void Conclude(const TrainingSummary& summary, const MemoryUse& memory, RunReporter& reporter) {
+  reporter.Memory({.measured_bytes = summary.measured_memory, .planned_bytes = memory.planned});
   reporter.Say(StrCat("memory per rank: measured ", Megabytes(summary.measured_memory),
                       ", planned ", Megabytes(memory.planned)));
   if (summary.skipped > 0) {

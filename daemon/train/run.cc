@@ -40,7 +40,7 @@ Ending Left(Status status) {
 }
 
 // From the data to the first update.
-Ending GetReady(const Flags& flags, Session& session) {
+Ending GetReady(const Flags& flags, Session& session, RunReporter& reporter) {
   Communicator& comm = session.comm;
   const auto clocks = Clocks::Compare(comm, Clocks::SystemSeconds);
   if (!clocks.ok()) return {clocks.status()};
@@ -55,21 +55,25 @@ Ending GetReady(const Flags& flags, Session& session) {
     const Status removed = comm.rank() == 0 ? RemoveDone(*flags.run_dir) : Status::Ok();
     if (Agreement all = AgreeOn(comm, removed); !all.status.ok()) return Shared(std::move(all));
   }
+  reporter.Starting("data");
   Agreement opened = OpenTogether(flags, session);
   if (!opened.status.ok()) return Shared(std::move(opened));
   session.stops.emplace(comm, StopOptionsOf(flags, session, *clocks));
   if (Status stop = session.stops->AfterStage("while the data was opened"); !stop.ok()) {
     return Left(std::move(stop));
   }
+  reporter.Starting("device");
   if (Status chosen = ChooseTogether(flags, session); !chosen.ok()) return {chosen};
+  reporter.Starting("memory");
   Agreement prepared = AgreeOn(comm, PrepareTogether(flags, session));
   if (!prepared.status.ok()) return Shared(std::move(prepared));
+  reporter.Starting("checkpoint");
   Agreement resumed = AgreeOn(comm, ResumeTogether(flags, session));
   return Shared(std::move(resumed));
 }
 
 Ending TrainTogether(const Flags& flags, Session& session, RunReporter& reporter) {
-  if (Ending ready = GetReady(flags, session); !ready.status.ok()) return ready;
+  if (Ending ready = GetReady(flags, session, reporter); !ready.status.ok()) return ready;
   Setup& setup = *session.setup;
   auto saver = StartSaver(flags, session, reporter);
   if (saver.ok() && *saver != nullptr) setup.trainer->PlanMemoryOf(**saver);

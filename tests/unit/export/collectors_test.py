@@ -67,6 +67,13 @@ class CollectorsTest(unittest.TestCase):
         for line in (self.attempts[0] / "events.jsonl").read_text().splitlines():
             self.assertLessEqual(keys, json.loads(line).keys())
 
+    def test_the_start_and_the_memory_are_events(self):
+        events = [json.loads(line) for line in (self.attempts[1] / "events.jsonl").read_text().splitlines()]
+        stages = [event["stage"] for event in events if event["ev"] == "starting"]
+        self.assertEqual(stages, ["data", "device", "memory", "checkpoint"])
+        memory, = (event for event in events if event["ev"] == "memory")
+        self.assertTrue(0 < memory["planned_bytes"] < 100e6 and 0 < memory["measured_bytes"] < 100e6, memory)
+
     def test_jobs_are_mapped_to_gpus_and_back(self):
         folder = self.folder / "dcgm"
 

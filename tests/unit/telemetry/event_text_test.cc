@@ -138,6 +138,14 @@ TEST(EventTextTest, EvalAndVerdict) {
   EXPECT_EQ(Number(verdict, "last_step"), 17);
 }
 
+TEST(EventTextTest, StartHeartbeatAndMemoryHaveTheKeysOfTheSchema) {
+  EXPECT_THAT(StartingJson(kWho, kStamp, "data"), HasSubstr(R"(,"seq":412,"stage":"data"})"));
+  EXPECT_THAT(HeartbeatJson(kWho, kStamp, {"reduce", 7, 3, 30.5}),
+              HasSubstr(R"(,"seq":412,"phase":"reduce","step":7,"micro_step":3,"quiet_s":30.5})"));
+  EXPECT_THAT(MemoryJson(kWho, kStamp, {36'200'000, 35'800'000}),
+              HasSubstr(R"(,"seq":412,"measured_bytes":36200000,"planned_bytes":35800000})"));
+}
+
 TEST(EventTextTest, SaveAndResumeHaveTheKeysOfTheSchema) {
   SaveRecord save{.generation = "step-000000000020-micro-000003-e000002",
                   .step = 20,

@@ -62,6 +62,27 @@ TEST_F(RunReporterTest, AFileGetsLinesAndNoBar) {
                           StartsWith("logs: " + fs::canonical(Run()).string())));
 }
 
+TEST_F(RunReporterTest, ARunThatSaysNothingStillTellsWhatItIsAt) {
+  const auto comm = MakeSingle();
+  ReporterOptions options = Options(Run());
+  options.status_period = std::chrono::milliseconds(5);
+  options.most_quiet = std::chrono::milliseconds(50);
+  auto reporter = RunReporter::Start(*comm, options);
+  ASSERT_TRUE(reporter.ok()) << reporter.status().message();
+  (*reporter)->Starting("data");
+  const auto heartbeat = [&] {
+    const std::vector<std::string> lines = Lines(Latest() + "/events.jsonl");
+    return lines.empty() ? std::string() : lines.back();
+  };
+  while (heartbeat().find(R"("ev":"heartbeat")") == std::string::npos) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_THAT(Lines(Latest() + "/events.jsonl").front(), HasSubstr(R"("ev":"starting",)"));
+  EXPECT_EQ(Text(Parse(heartbeat()), "phase"), "data");
+  EXPECT_GE(Number(Parse(heartbeat()), "quiet_s"), 0.05);
+  (*reporter)->Finish(Status::Ok());
+}
+
 TEST_F(RunReporterTest, TheFolderTellsTheWholeRun) {
   ASSERT_EQ(RunIntoFile(dir_.path() + "/out",
                         [&] {
