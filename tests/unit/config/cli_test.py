@@ -64,8 +64,9 @@ class TrainTest(unittest.TestCase):
                       (pathlib.Path(folder) / "attempts/latest/events.jsonl").read_text().splitlines()]
             status = json.loads((pathlib.Path(folder) / "STATUS.json").read_text())
         self.assertEqual([e["ev"] for e in events if e["ev"] != "log"],
-                         ["run_start", "plan", "resume", "step", "step", "save", "save", "verdict"])
-        resume, saves = events[2], [e for e in events if e["ev"] == "save"]
+                         [*["starting"] * 4, "run_start", "plan", "resume", "step", "step", "save", "save", "memory",
+                          "verdict"])
+        resume, saves = events[6], [e for e in events if e["ev"] == "save"]
         self.assertEqual((resume["step"], resume["samples_total"]), (3, 192))
         self.assertEqual(resume["folder"], f"{folder}/ckpt")
         self.assertEqual([(e["step"], e["writer_epoch"], e["ok"]) for e in saves], [(4, 2, True), (5, 2, True)])

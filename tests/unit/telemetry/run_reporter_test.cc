@@ -63,24 +63,23 @@ TEST_F(RunReporterTest, AFileGetsLinesAndNoBar) {
 }
 
 TEST_F(RunReporterTest, ARunThatSaysNothingStillTellsWhatItIsAt) {
-  const auto comm = MakeSingle();
-  ReporterOptions options = Options(Run());
-  options.status_period = std::chrono::milliseconds(5);
-  options.most_quiet = std::chrono::milliseconds(50);
-  auto reporter = RunReporter::Start(*comm, options);
-  ASSERT_TRUE(reporter.ok()) << reporter.status().message();
-  (*reporter)->Starting("data");
-  const auto heartbeat = [&] {
-    const std::vector<std::string> lines = Lines(Latest() + "/events.jsonl");
-    return lines.empty() ? std::string() : lines.back();
-  };
-  while (heartbeat().find(R"("ev":"heartbeat")") == std::string::npos) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  EXPECT_THAT(Lines(Latest() + "/events.jsonl").front(), HasSubstr(R"("ev":"starting",)"));
-  EXPECT_EQ(Text(Parse(heartbeat()), "phase"), "data");
-  EXPECT_GE(Number(Parse(heartbeat()), "quiet_s"), 0.05);
-  (*reporter)->Finish(Status::Ok());
+  const auto events = [&] { return Lines(Latest() + "/events.jsonl"); };
+  const Child child = RunIntoFile(dir_.path() + "/out", [&]() -> Status {
+    const auto comm = MakeSingle();
+    ReporterOptions options = Options(Run());
+    options.status_period = std::chrono::milliseconds(5);
+    options.most_quiet = std::chrono::milliseconds(50);
+    GACCD_ASSIGN_OR_RETURN(const auto reporter, RunReporter::Start(*comm, options));
+    reporter->Starting("data");
+    while (events().size() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    std::_Exit(0);
+  });
+  EXPECT_EQ(child.exit, 0) << child.out;
+  EXPECT_EQ(Text(Parse(events()[0]), "ev"), "starting");
+  const Object heartbeat = Parse(events()[1]);
+  EXPECT_EQ(Text(heartbeat, "ev"), "heartbeat");
+  EXPECT_EQ(Text(heartbeat, "phase"), "data");
+  EXPECT_GE(Number(heartbeat, "quiet_s"), 0.05);
 }
 
 TEST_F(RunReporterTest, TheFolderTellsTheWholeRun) {
