@@ -30,13 +30,24 @@ Status BadData(const std::string& name, std::string_view what) {
 // against the size.
 using ReadAt = std::function<Status(std::uint64_t offset, std::span<std::byte> out)>;
 
-// Checks one entry by itself and gives its number of values.
+constexpr std::string_view kFloat = "F32";
+
+// Of the types of the format; 0: not one of them.
+std::int64_t BytesOf(std::string_view dtype) {
+  constexpr std::pair<std::string_view, std::int64_t> kTypes[] = {
+      {kFloat, 4}, {"F64", 8}, {"F16", 2}, {"BF16", 2}, {"I64", 8},
+      {"I32", 4},  {"I16", 2}, {"I8", 1},  {"U8", 1},   {"BOOL", 1}};
+  const auto* const found = std::ranges::find(kTypes, dtype, [](const auto& t) { return t.first; });
+  return found == std::end(kTypes) ? 0 : found->second;
+}
+
+// Checks one entry by itself.
 Status CheckEntry(const std::string& name, const SafetensorsEntry& entry) {
-  if (entry.dtype != "F32") {
+  std::int64_t bytes = BytesOf(entry.dtype);
+  if (bytes == 0) {
     return BadData(name, StrCat("tensor '", entry.name, "': expected dtype F32, found ",
                                 entry.dtype.substr(0, 16)));
   }
-  std::int64_t bytes = sizeof(float);
   for (const std::int64_t size : entry.shape) {
     if (__builtin_mul_overflow(bytes, size, &bytes)) {
       return BadData(name, StrCat("tensor '", entry.name, "': the size of shape ",
@@ -108,6 +119,10 @@ Result<SafetensorsFile> Decode(const std::string& name, std::uint64_t size, cons
   SafetensorsFile file;
   file.metadata = std::move(header->metadata);
   for (SafetensorsEntry& entry : header->entries) {
+    if (entry.dtype != kFloat) {
+      file.others.push_back({std::move(entry.name), std::move(entry.dtype)});
+      continue;
+    }
     NamedTensor& tensor = file.tensors.emplace_back();
     tensor.name = std::move(entry.name);
     tensor.shape = std::move(entry.shape);
@@ -139,7 +154,7 @@ Result<SafetensorsHeader> HeaderOf(std::span<const TensorView> tensors) {
                                        ToString(shape), ", found ", tensor.values.size()));
     }
     const auto end = offset + static_cast<std::int64_t>(tensor.values.size_bytes());
-    header.entries.push_back({std::string(tensor.name), "F32", shape, offset, end});
+    header.entries.push_back({std::string(tensor.name), std::string(kFloat), shape, offset, end});
     offset = end;
   }
   return header;

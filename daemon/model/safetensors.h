@@ -1,4 +1,5 @@
-// Weights in the safetensors format, the one PyTorch users exchange. f32 only.
+// Weights in the safetensors format, the one PyTorch users exchange. Values are read and written as
+// f32; tensors of other types are only named.
 //
 //   bytes 0..7  length of the header, u64 little endian, at most 16 MiB
 //   header      a JSON object: tensor name -> {"dtype", "shape", "data_offsets": [begin, end]}, and
@@ -27,8 +28,15 @@ struct NamedTensor {
   std::vector<float> values;  // row-major; as many as the shape says
 };
 
+// One whose values are not read.
+struct OtherTensor {
+  std::string name;
+  std::string dtype;  // of the format: "I64"
+};
+
 struct SafetensorsFile {
-  std::vector<NamedTensor> tensors;  // in the order of the file; names are unique
+  std::vector<NamedTensor> tensors;  // f32, in the order of the file; names are unique
+  std::vector<OtherTensor> others;
   std::map<std::string, std::string> metadata;
 };
 

@@ -93,6 +93,11 @@ ValueId Bert::Record(nn::Recorder& recorder) const {
 
 SampleSpec Bert::ExampleSample() const { return TokenSample(spec_.context, spec_.vocabulary); }
 
+// Files of BertModel lack the prefix; older ones hold the numbers of the positions, too.
+WeightNames Bert::weight_names() const {
+  return {.prefix = "bert.", .buffers = {"embeddings.position_ids"}, .tied = {}};
+}
+
 std::string Bert::Describe() const {
   return StrCat("bert, ", spec_.layers, " layers of width ", spec_.width, ", ", spec_.heads,
                 " heads, ", spec_.classes, " classes");

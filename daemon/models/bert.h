@@ -63,6 +63,7 @@ class Bert final : public Network {
 
   ValueId Record(nn::Recorder& recorder) const override;
   [[nodiscard]] SampleSpec ExampleSample() const override;
+  [[nodiscard]] WeightNames weight_names() const override;
   [[nodiscard]] std::string Describe() const override;
 
  private:

@@ -9,22 +9,24 @@
 namespace gaccd {
 namespace {
 
-bool Matches(const std::string& pattern, const FlatEntry& entry) {
-  return fnmatch(pattern.c_str(), entry.name.c_str(), FNM_NOESCAPE) == 0;
-}
-
 Status CheckRule(const OptimizerGroupSpec& rule, std::span<const FlatEntry> entries) {
   const std::string name = StrCat("optimizer.group '", rule.match, "'");
   if (!rule.weight_decay && !rule.lr_factor && !rule.freeze) {
     return {ErrorKind::kConfig, StrCat(name, " needs weight_decay, lr_factor or freeze")};
   }
-  const auto matches = [&](const FlatEntry& entry) { return Matches(rule.match, entry); };
+  const auto matches = [&](const FlatEntry& entry) {
+    return MatchesPattern(rule.match, entry.name);
+  };
   if (std::ranges::any_of(entries, matches)) return Status::Ok();
   return {ErrorKind::kConfig, StrCat(name, " matches no parameter; the first is '",
                                      entries.empty() ? "" : entries.front().name, "'")};
 }
 
 }  // namespace
+
+bool MatchesPattern(const std::string& pattern, const std::string& name) {
+  return fnmatch(pattern.c_str(), name.c_str(), FNM_NOESCAPE) == 0;
+}
 
 Status ApplyGroupRules(const OptimizerSpec& spec, FlatLayout* layout) {
   for (const OptimizerGroupSpec& rule : spec.group) {
@@ -35,7 +37,7 @@ Status ApplyGroupRules(const OptimizerSpec& spec, FlatLayout* layout) {
     OptimizerGroup group = entry.group;
     bool frozen = entry.frozen;
     for (const OptimizerGroupSpec& rule : spec.group) {
-      if (!Matches(rule.match, entry)) continue;
+      if (!MatchesPattern(rule.match, entry.name)) continue;
       if (rule.weight_decay) group.weight_decay = rule.weight_decay;
       group.lr_factor = rule.lr_factor.value_or(group.lr_factor);
       frozen = rule.freeze.value_or(frozen);

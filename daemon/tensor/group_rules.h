@@ -1,11 +1,16 @@
 // Which parameters the optimiser treats otherwise: the rules of a job, by name.
 #pragma once
 
+#include <string>
+
 #include "collectives/base/result.h"
 #include "daemon/config/job.h"
 #include "daemon/tensor/flat_layout.h"
 
 namespace gaccd {
+
+// In a pattern * stands for any text and ? for any character.
+[[nodiscard]] bool MatchesPattern(const std::string& pattern, const std::string& name);
 
 // Where several rules match a parameter, the last one that gives a value counts; what no rule gives
 // stays as the model declared it. kConfig: a pattern that matches no parameter, or nothing is left

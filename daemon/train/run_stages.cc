@@ -1,6 +1,7 @@
 #include "daemon/train/run_stages.h"
 
 #include <chrono>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,11 +44,32 @@ std::chrono::duration<double> GuessSave(const Session& session) {
   return std::chrono::duration<double>(1 + bytes / session.comm.size() / kBytesPerSecond);
 }
 
+// "a,b" -> a, b.
+std::vector<std::string> SplitList(const std::string& text) {
+  std::vector<std::string> parts;
+  std::istringstream in(text);
+  for (std::string part; std::getline(in, part, ',');) {
+    if (!part.empty()) parts.push_back(part);
+  }
+  return parts;
+}
+
+Status CheckWeightFlags(const Flags& flags) {
+  if (flags.init_weights || !(flags.new_weights || flags.unused_weights)) return Status::Ok();
+  return {ErrorKind::kUsage, "--new-weights and --unused-weights need --init-weights=FILE"};
+}
+
 }  // namespace
+
+WeightRules WeightRulesOf(const Flags& flags) {
+  return {.fresh = SplitList(flags.new_weights.value_or("")),
+          .unused = SplitList(flags.unused_weights.value_or(""))};
+}
 
 Result<Setup> ReadAlone(const Flags& flags, const Communicator& comm) {
   if (!flags.job) return Status(ErrorKind::kUsage, "train needs --job=FILE");
   GACCD_RETURN_IF_ERROR(CheckCheckpointFlags(flags));
+  GACCD_RETURN_IF_ERROR(CheckWeightFlags(flags));
   GACCD_ASSIGN_OR_RETURN(Job job, LoadJob(*flags.job));
   GACCD_ASSIGN_OR_RETURN(job, OverlayFlags(std::move(job), flags));
   GACCD_ASSIGN_OR_RETURN(const Plan plan, PlanForWorld(job, flags, comm));
@@ -117,7 +139,9 @@ Status PrepareTogether(const Flags& flags, Session& session) {
   Trainer& trainer = *session.setup->trainer;
   trainer.SetGuards({.on_nonfinite = flags.on_nonfinite, .digest_every = flags.digest_every});
   GACCD_RETURN_IF_ERROR(trainer.Prepare(choice, session.between_gpus.get()));
-  if (flags.init_weights) return trainer.LoadWeights(*flags.init_weights);
+  if (!flags.init_weights) return Status::Ok();
+  GACCD_ASSIGN_OR_RETURN(session.init_weights,
+                         trainer.LoadWeights(*flags.init_weights, WeightRulesOf(flags)));
   return Status::Ok();
 }
 

@@ -11,11 +11,14 @@
 #include "daemon/train/saver.h"
 #include "daemon/train/session.h"
 #include "daemon/train/training.h"
+#include "daemon/train/weights.h"
 
 namespace gaccd {
 
 // Job and plan: what every rank can do alone, and quickly.
 Result<Setup> ReadAlone(const Flags& flags, const Communicator& comm);
+// Of --new-weights and --unused-weights.
+[[nodiscard]] WeightRules WeightRulesOf(const Flags& flags);
 // The same binary, job and flags. Collective.
 Status CheckAllTheSame(const Flags& flags, const Job& job, Communicator& comm);
 // Rank 0 will be able to write --save-weights. Collective.

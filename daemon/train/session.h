@@ -17,6 +17,7 @@
 #include "daemon/stop/stop_agreement.h"
 #include "daemon/stop/stop_signals.h"
 #include "daemon/train/trainer.h"
+#include "daemon/train/weights.h"
 #include "slurm/environment.h"
 
 namespace gaccd {
@@ -41,9 +42,10 @@ struct Session {
   std::optional<Setup> setup;
   std::optional<WriterRight> right = {};  // to the checkpoints, until the saver has it
   std::unique_ptr<PeerWatch> peers;
-  std::vector<std::string> resume_notes = {};  // passed over checkpoints, changes of the job
-  std::optional<ResumeRecord> resumed = {};    // what the run goes on from
-  bool was_done = false;                       // the run was complete, and is given more updates
+  std::optional<WeightsReport> init_weights = {};  // of --init-weights
+  std::vector<std::string> resume_notes = {};      // passed over checkpoints, changes of the job
+  std::optional<ResumeRecord> resumed = {};        // what the run goes on from
+  bool was_done = false;  // the run was complete, and is given more updates
   std::optional<StopAgreement> stops = {};
 };
 

@@ -8,7 +8,6 @@
 #include "daemon/optim/schedule.h"
 #include "daemon/train/same_data.h"
 #include "daemon/train/update.h"
-#include "daemon/train/weights.h"
 
 namespace gaccd {
 
@@ -82,10 +81,14 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator* device_comm) {
   });
 }
 
-Status Trainer::LoadWeights(const std::string& path) {
-  return engine_->ChangeParameters([&](std::span<float> parameters) {
-    return LoadParameters(path, model_.layout(), parameters, model_.weight_names());
-  });
+Result<WeightsReport> Trainer::LoadWeights(const std::string& path, const WeightRules& rules) {
+  WeightsReport report;
+  GACCD_RETURN_IF_ERROR(engine_->ChangeParameters([&](std::span<float> parameters) -> Status {
+    GACCD_ASSIGN_OR_RETURN(
+        report, LoadParameters(path, model_.layout(), parameters, model_.weight_names(), rules));
+    return Status::Ok();
+  }));
+  return report;
 }
 
 Result<std::vector<float>> Trainer::Parameters() {

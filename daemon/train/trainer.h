@@ -25,6 +25,7 @@
 #include "daemon/train/saves_and_stops.h"
 #include "daemon/train/start_point.h"
 #include "daemon/train/training.h"
+#include "daemon/train/weights.h"
 
 namespace gaccd {
 
@@ -47,7 +48,7 @@ class Trainer {
   Status Prepare(const EngineChoice& choice = {}, Communicator* device_comm = nullptr);
 
   // Before Run(), after Prepare(): starts from the parameters in a safetensors file.
-  Status LoadWeights(const std::string& path);
+  Result<WeightsReport> LoadWeights(const std::string& path, const WeightRules& rules = {});
   // Or continues where a checkpoint stands, which was accepted for saved_run(). Of a checkpoint
   // inside an update the same micro-steps go on where ranks and micro-batches are the same; else
   // that update is begun again.

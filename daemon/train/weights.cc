@@ -1,86 +1,199 @@
 #include "daemon/train/weights.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
+#include <set>
 #include <string_view>
-#include <vector>
+#include <utility>
 
 #include "collectives/base/strings.h"
-#include "daemon/model/safetensors.h"
+#include "daemon/tensor/finite.h"
+#include "daemon/tensor/group_rules.h"
 
 namespace gaccd {
 namespace {
 
 std::size_t Size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
-Status CheckTensor(const std::string& path, const FlatEntry& entry, const NamedTensor& tensor) {
-  if (entry.shape != tensor.shape) {
-    return {ErrorKind::kData, StrCat(path, ": ", tensor.name, ": expected shape ",
-                                     ToString(entry.shape), ", found ", ToString(tensor.shape))};
-  }
-  const auto bad = std::find_if(tensor.values.begin(), tensor.values.end(),
-                                [](float value) { return !std::isfinite(value); });
-  if (bad == tensor.values.end()) return Status::Ok();
-  return {ErrorKind::kData, StrCat(path, ": ", tensor.name, ": value ", bad - tensor.values.begin(),
-                                   " is not finite: ", *bad)};
+bool MatchesAny(std::span<const std::string> patterns, const std::string& name) {
+  return std::ranges::any_of(patterns,
+                             [&](const std::string& one) { return MatchesPattern(one, name); });
 }
 
-using ByParameter = std::map<std::string_view, const NamedTensor*>;
+std::string Shown(const FlatEntry& entry) { return StrCat(entry.name, " ", ToString(entry.shape)); }
 
-// The tensors of the file under the names of the parameters.
-Result<ByParameter> MatchTensors(const std::string& path, const FlatLayout& layout,
-                                 const WeightNames& names, const SafetensorsFile& file) {
-  ByParameter found;
-  for (const NamedTensor& tensor : file.tensors) {
-    const FlatEntry* entry = layout.Find(tensor.name);
-    if (entry == nullptr) entry = layout.Find(names.prefix + tensor.name);
-    if (entry != nullptr) {
-      GACCD_RETURN_IF_ERROR(CheckTensor(path, *entry, tensor));
-      if (!found.emplace(entry->name, &tensor).second) {
-        return Status(ErrorKind::kData, StrCat(path, ": two tensors for '", entry->name, "'"));
-      }
-      continue;
+std::string Joined(std::span<const std::string> parts, std::string_view between) {
+  std::string text;
+  for (const std::string& part : parts) text += StrCat(text.empty() ? "" : between, part);
+  return text;
+}
+
+// "a, b, c and 4 more"
+std::string FirstOf(std::span<const std::string> names) {
+  constexpr std::size_t kShown = 3;
+  const std::string text = Joined(names.first(std::min(kShown, names.size())), ", ");
+  return names.size() > kShown ? StrCat(text, " and ", names.size() - kShown, " more") : text;
+}
+
+// Which tensor is for which parameter, and what is wrong.
+class Fitting {
+ public:
+  Fitting(const FlatLayout& layout, const WeightNames& names, const WeightRules& rules)
+      : layout_(layout), names_(names), rules_(rules) {}
+
+  void Place(const NamedTensor& tensor) {
+    const FlatEntry* entry = ParameterOf(tensor.name);
+    if (entry == nullptr || IsFresh(*entry)) return LeaveOver(tensor.name, entry != nullptr);
+    if (!taken_.insert(entry->name).second) {
+      wrong_.push_back(StrCat("two tensors for '", entry->name, "'"));
+    } else if (entry->shape != tensor.shape) {
+      wrong_.push_back(StrCat(tensor.name, ": expected shape ", ToString(entry->shape), ", found ",
+                              ToString(tensor.shape)));
+    } else {
+      placed_.emplace(entry->name, &tensor);
     }
-    const bool buffer = std::ranges::any_of(
-        names.buffers, [&](const std::string& end) { return tensor.name.ends_with(end); });
-    if (buffer || names.tied.contains(tensor.name)) continue;
-    return Status(ErrorKind::kData,
-                  StrCat(path, ": the model has no parameter '", tensor.name, "'"));
   }
-  return found;
+  void Place(const OtherTensor& tensor) {
+    const FlatEntry* entry = ParameterOf(tensor.name);
+    if (entry == nullptr || IsFresh(*entry)) return LeaveOver(tensor.name, entry != nullptr);
+    taken_.insert(entry->name);
+    wrong_.push_back(StrCat(tensor.name, ": expected dtype F32, found ", tensor.dtype));
+  }
+
+  // After all tensors were placed.
+  Result<WeightsReport> Report(const std::string& from) {
+    WeightsReport report{.from = from, .parameters = layout_.entries().size()};
+    std::vector<std::string> missing;
+    for (const FlatEntry& entry : layout_.entries()) {
+      if (IsFresh(entry)) {
+        report.fresh.push_back(Shown(entry));
+      } else if (!taken_.contains(entry.name)) {
+        missing.push_back(Shown(entry));
+      }
+    }
+    std::vector<std::string> problems;
+    if (!wrong_.empty()) problems.push_back(FirstOf(wrong_));
+    if (!missing.empty()) {
+      problems.push_back(StrCat("no tensor for ", missing.size(), " of ", report.parameters,
+                                " parameters: ", FirstOf(missing),
+                                " (--new-weights=NAMES: newly initialised)"));
+    }
+    if (!left_over_.empty()) {
+      problems.push_back(StrCat("no parameter for ", left_over_.size(), " tensors: ",
+                                FirstOf(left_over_), " (--unused-weights=NAMES: not used)"));
+    }
+    if (!problems.empty()) {
+      return Status(ErrorKind::kData,
+                    StrCat(from, ": weights of another model: ", Joined(problems, "; ")));
+    }
+    report.unused = unused_;
+    return report;
+  }
+
+  [[nodiscard]] const std::map<std::string_view, const NamedTensor*>& placed() const {
+    return placed_;
+  }
+
+ private:
+  [[nodiscard]] const FlatEntry* ParameterOf(const std::string& tensor) const {
+    const FlatEntry* entry = layout_.Find(tensor);
+    return entry != nullptr ? entry : layout_.Find(names_.prefix + tensor);
+  }
+  [[nodiscard]] bool IsFresh(const FlatEntry& entry) const {
+    return MatchesAny(rules_.fresh, entry.name);
+  }
+  void LeaveOver(const std::string& tensor, bool allowed) {
+    const bool buffer = std::ranges::any_of(
+        names_.buffers, [&](const std::string& end) { return tensor.ends_with(end); });
+    if (buffer || names_.tied.contains(tensor)) return;
+    (allowed || MatchesAny(rules_.unused, tensor) ? unused_ : left_over_).push_back(tensor);
+  }
+
+  const FlatLayout& layout_;
+  const WeightNames& names_;
+  const WeightRules& rules_;
+  std::map<std::string_view, const NamedTensor*> placed_;  // by parameter
+  std::set<std::string_view> taken_;                       // parameters that have a tensor
+  std::vector<std::string> wrong_;                         // what is wrong with these
+  std::vector<std::string> unused_;
+  std::vector<std::string> left_over_;
+};
+
+Status CheckFinite(const std::string& from, const NamedTensor& tensor) {
+  const std::size_t bad = FirstNotFinite(tensor.values);
+  if (bad == tensor.values.size()) return Status::Ok();
+  return {ErrorKind::kData,
+          StrCat(from, ": ", tensor.name, ": value ", bad, " is not finite: ", tensor.values[bad])};
 }
 
-Status CheckTied(const std::string& path, const WeightNames& names, const SafetensorsFile& file,
-                 const ByParameter& found) {
+// A copy that differs would make another model of it.
+Status CheckTied(const std::string& from, const WeightNames& names, const SafetensorsFile& file,
+                 const Fitting& fitting) {
   for (const NamedTensor& tensor : file.tensors) {
     const auto tied = names.tied.find(tensor.name);
     if (tied == names.tied.end()) continue;
-    const auto original = found.find(tied->second);
-    if (original != found.end() && original->second->values == tensor.values) continue;
-    return {ErrorKind::kData, StrCat(path, ": ", tensor.name, ": expected the values of ",
+    const auto original = fitting.placed().find(tied->second);
+    if (original == fitting.placed().end()) continue;
+    if (original->second->values == tensor.values) continue;
+    return {ErrorKind::kData, StrCat(from, ": ", tensor.name, ": expected the values of ",
                                      tied->second, ", which the model uses in its place")};
+  }
+  return Status::Ok();
+}
+
+// Whether `pattern` is the name of one of them.
+bool NamesOneOf(const auto& all, const std::string& pattern) {
+  return std::ranges::any_of(all,
+                             [&](const auto& one) { return MatchesPattern(pattern, one.name); });
+}
+
+Status CheckRules(const std::string& from, const SafetensorsFile& file, const FlatLayout& layout,
+                  const WeightRules& rules) {
+  for (const std::string& pattern : rules.fresh) {
+    if (NamesOneOf(layout.entries(), pattern)) continue;
+    const std::string first = layout.entries().empty() ? "" : layout.entries().front().name;
+    return {ErrorKind::kConfig, StrCat("--new-weights: '", pattern,
+                                       "' matches no parameter; the first is '", first, "'")};
+  }
+  for (const std::string& pattern : rules.unused) {
+    if (NamesOneOf(file.tensors, pattern) || NamesOneOf(file.others, pattern)) continue;
+    return {ErrorKind::kConfig,
+            StrCat("--unused-weights: '", pattern, "' matches no tensor of ", from)};
   }
   return Status::Ok();
 }
 
 }  // namespace
 
-Status LoadParameters(const std::string& path, const FlatLayout& layout,
-                      std::span<float> parameters, const WeightNames& names) {
+std::string ToText(const WeightsReport& report) {
+  std::string text = StrCat("weights ", report.from, ": ", report.parameters - report.fresh.size(),
+                            " of ", report.parameters, " parameters are loaded");
+  if (!report.fresh.empty()) text += "; newly initialised: " + FirstOf(report.fresh);
+  if (!report.unused.empty()) text += "; not used: " + FirstOf(report.unused);
+  return text;
+}
+
+Result<WeightsReport> LoadParameters(const std::string& path, const FlatLayout& layout,
+                                     std::span<float> parameters, const WeightNames& names,
+                                     const WeightRules& rules) {
   GACCD_ASSIGN_OR_RETURN(const SafetensorsFile file, ReadSafetensors(path));
-  GACCD_ASSIGN_OR_RETURN(const ByParameter found, MatchTensors(path, layout, names, file));
-  GACCD_RETURN_IF_ERROR(CheckTied(path, names, file, found));
-  for (const FlatEntry& entry : layout.entries()) {
-    const auto tensor = found.find(entry.name);
-    if (tensor == found.end()) {
-      return {ErrorKind::kData, StrCat(path, ": no tensor '", entry.name, "' ",
-                                       ToString(entry.shape), " among ", file.tensors.size())};
-    }
-    std::ranges::copy(tensor->second->values,
-                      parameters.begin() + static_cast<std::ptrdiff_t>(entry.offset));
+  return TakeParameters(path, file, layout, parameters, names, rules);
+}
+
+Result<WeightsReport> TakeParameters(const std::string& from, const SafetensorsFile& file,
+                                     const FlatLayout& layout, std::span<float> parameters,
+                                     const WeightNames& names, const WeightRules& rules) {
+  GACCD_RETURN_IF_ERROR(CheckRules(from, file, layout, rules));
+  Fitting fitting(layout, names, rules);
+  for (const NamedTensor& tensor : file.tensors) fitting.Place(tensor);
+  for (const OtherTensor& tensor : file.others) fitting.Place(tensor);
+  GACCD_ASSIGN_OR_RETURN(WeightsReport report, fitting.Report(from));
+  GACCD_RETURN_IF_ERROR(CheckTied(from, names, file, fitting));
+  for (const auto& [name, tensor] : fitting.placed()) {
+    GACCD_RETURN_IF_ERROR(CheckFinite(from, *tensor));
+    std::ranges::copy(tensor->values, parameters.begin() + layout.Find(name)->offset);
   }
-  return Status::Ok();
+  return report;
 }
 
 Status SaveParameters(const std::string& path, const FlatLayout& layout,

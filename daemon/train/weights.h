@@ -1,20 +1,45 @@
 // Parameters to and from safetensors files, under the names and shapes of the model's FlatLayout.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "collectives/base/result.h"
+#include "daemon/model/safetensors.h"
 #include "daemon/models/network.h"
 #include "daemon/tensor/flat_layout.h"
 
 namespace gaccd {
 
-// Every parameter must be in the file with its shape, and nothing else but what `names` knows:
-// kData otherwise, naming the tensor, the expected and the found shape; values must be finite.
-// Padding is left alone.
-Status LoadParameters(const std::string& path, const FlatLayout& layout,
-                      std::span<float> parameters, const WeightNames& names = {});
+// What may have no counterpart, by name: * stands for any text, ? for any character.
+struct WeightRules {
+  std::vector<std::string> fresh;   // parameters that keep their values, whatever the file holds
+  std::vector<std::string> unused;  // tensors of the file that are for no parameter
+};
+
+// What was taken from where, and what was not.
+struct WeightsReport {
+  std::string from;                 // the file
+  std::size_t parameters = 0;       // of the model
+  std::vector<std::string> fresh;   // of these, "classifier.weight [3, 12]"
+  std::vector<std::string> unused;  // tensors of the file
+};
+// "weights bert.safetensors: 37 of 39 parameters are loaded; newly initialised: classifier.weight
+// [3, 12], classifier.bias [3]; not used: cls.predictions.bias and 6 more"
+[[nodiscard]] std::string ToText(const WeightsReport& report);
+
+// Every parameter must be in the file with its shape, and nothing else, but for what `names` knows
+// and `rules` allow: kData otherwise, with all tensors that do not fit, the expected and the found
+// shapes; values must be finite. kConfig: a rule that matches nothing. Padding is left alone.
+Result<WeightsReport> LoadParameters(const std::string& path, const FlatLayout& layout,
+                                     std::span<float> parameters, const WeightNames& names = {},
+                                     const WeightRules& rules = {});
+// The same of a file that was read. from: its name, for messages.
+Result<WeightsReport> TakeParameters(const std::string& from, const SafetensorsFile& file,
+                                     const FlatLayout& layout, std::span<float> parameters,
+                                     const WeightNames& names = {}, const WeightRules& rules = {});
 
 // `mode` is the file's, before the umask.
 Status SaveParameters(const std::string& path, const FlatLayout& layout,

@@ -217,6 +217,19 @@ class BadInput(unittest.TestCase):
             with self.subTest(name):
                 self.expect_attempt(65, name, self.job(), "--init-weights=" + self.write(name, data))
 
+    def test_weights_of_another_model(self):
+        other = self.write("other", safetensors(
+            '{"fc.weight":{"dtype":"F32","shape":[1,4],"data_offsets":[0,16]},'
+            '"fc.bias":{"dtype":"F32","shape":[2],"data_offsets":[16,24]},'
+            '"ids":{"dtype":"I64","shape":[1],"data_offsets":[24,32]}}', bytes(32)))
+        flags = ["train", "--job=" + self.job(), "--init-weights=" + other]
+        self.expect(65, [other + ": weights of another model: fc.bias: expected shape [1], found [2]; "
+                         "no parameter for 1 tensors: ids (--unused-weights"], *flags)
+        self.expect(78, "--new-weights: 'x' matches no parameter", *flags, "--new-weights=x")
+        self.expect(64, "need --init-weights=FILE", "train", "--job=" + self.job(), "--new-weights=x")
+        self.expect(0, f"weights {other}: 1 of 2 parameters are loaded; newly initialised: fc.bias [1]; "
+                    "not used: fc.bias, ids\n", *flags, "--new-weights=fc.bias", "--unused-weights=i*")
+
     def test_a_library_does_not_print_errors_of_its_own(self):
         folder = self.path("ckpt/step-000000000001-e000001")
         os.makedirs(folder)

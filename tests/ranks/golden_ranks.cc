@@ -23,7 +23,7 @@ Status Train(Communicator& comm, const Job& job, const Plan& plan, const Files& 
   GACCD_ASSIGN_OR_RETURN(const auto trainer, Trainer::Open(comm, job, plan));
   GACCD_RETURN_IF_ERROR(trainer->Prepare());
   if (!files.init_weights.empty()) {
-    GACCD_RETURN_IF_ERROR(trainer->LoadWeights(files.init_weights));
+    GACCD_RETURN_IF_ERROR(trainer->LoadWeights(files.init_weights).status());
   }
   GACCD_ASSIGN_OR_RETURN(const auto reporter,
                          RunReporter::Start(comm, {.run_dir = files.out, .quiet = true}));

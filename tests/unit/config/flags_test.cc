@@ -175,6 +175,8 @@ TEST(FlagsTest, EveryFlagArrives) {
       Is("--digest-every=18", &Flags::digest_every, 18),
       Is("--heartbeat-seconds=19", &Flags::heartbeat_seconds, 19),
       Is("--init-weights=i", &Flags::init_weights, std::string("i")),
+      Is("--new-weights=classifier.*", &Flags::new_weights, std::string("classifier.*")),
+      Is("--unused-weights=cls.*,x", &Flags::unused_weights, std::string("cls.*,x")),
       Is("--save-weights=s", &Flags::save_weights, std::string("s")),
       Is("--bound=5", &Flags::bound, 5),
   };

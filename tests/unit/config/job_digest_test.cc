@@ -164,6 +164,8 @@ TEST(JobDigestTest, DigestsTellJobsAndFlagsApart) {
 TEST(JobDigestTest, EveryFlagThatRanksShareCounts) {
   const FlagsSpec others[] = {{.bound = 5},
                               {.init_weights = "a"},
+                              {.new_weights = "a"},
+                              {.unused_weights = "a"},
                               {.allow_gpu_sharing = true},
                               {.time_algorithms = true},
                               {.resume = "never"},

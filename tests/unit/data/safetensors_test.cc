@@ -183,7 +183,22 @@ TEST(SafetensorsTest, RefusesBadLayouts) {
               AllOf(HasSubstr("expected 12"), HasSubstr("8]")));
   EXPECT_THAT(refused(Entry("a", "[2]", 8, 0), 8), HasSubstr("data_offsets [8, 0]"));
   EXPECT_THAT(refused(Entry("a", "[4294967296,4294967296]", 0, 8), 8), HasSubstr("63 bits"));
-  EXPECT_THAT(refused(Entry("a", "[2]", 0, 4, "BF16"), 4), HasSubstr("found BF16"));
+  EXPECT_THAT(refused(Entry("a", "[2]", 0, 8, "C64"), 8), HasSubstr("found C64"));
+  EXPECT_THAT(refused(Entry("a", "[2]", 0, 8, "BF16"), 8), HasSubstr("expected 4 bytes"));
+}
+
+TEST(SafetensorsTest, NamesTensorsOfOtherTypes) {
+  const auto file = Decoded(
+      FileBytes(StrCat("{", Entry("ids", "[1,2]", 0, 16, "I64"), ",", Entry("a", "[1]", 16, 20),
+                       ",", Entry("b", "[3]", 20, 26, "BF16"), "}"),
+                std::string(26, '\0')));
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  ASSERT_EQ(file->tensors.size(), 1U);
+  EXPECT_EQ(file->tensors[0].name, "a");
+  ASSERT_EQ(file->others.size(), 2U);
+  EXPECT_EQ(file->others[0].name, "ids");
+  EXPECT_EQ(file->others[0].dtype, "I64");
+  EXPECT_EQ(file->others[1].dtype, "BF16");
 }
 
 TEST(SafetensorsTest, RefusesBadHeaders) {

@@ -130,7 +130,7 @@ TEST(Trainer, LoadsWeightsThatWereSaved) {
     parameters.push_back((*trainer)->Parameters().value());
     const Status moved = seed == 1
                              ? SaveParameters(path, (*trainer)->model().layout(), parameters.back())
-                             : (*trainer)->LoadWeights(path);
+                             : (*trainer)->LoadWeights(path).status();
     ASSERT_TRUE(moved.ok()) << moved.message();
     parameters.push_back((*trainer)->Parameters().value());
   }

@@ -41,9 +41,10 @@ class Weights : public testing::Test {
 TEST_F(Weights, ComeBackAsTheyWere) {
   ASSERT_TRUE(SaveParameters(Path(), layout_, parameters_).ok());
   std::vector<float> loaded(parameters_.size());
-  const Status status = LoadParameters(Path(), layout_, loaded);
-  ASSERT_TRUE(status.ok()) << status.message();
+  const auto report = LoadParameters(Path(), layout_, loaded);
+  ASSERT_TRUE(report.ok()) << report.status().message();
   EXPECT_EQ(loaded, parameters_);  // the padding is zero in both
+  EXPECT_EQ(ToText(*report), "weights " + Path() + ": 2 of 2 parameters are loaded");
 }
 
 TEST_F(Weights, OfOthersMayLackThePrefixAndHoldCopiesAndBuffers) {
@@ -60,7 +61,7 @@ TEST_F(Weights, OfOthersMayLackThePrefixAndHoldCopiesAndBuffers) {
                                            {"h.0.mask", three, bias}};
   Write(tensors);
   std::vector<float> loaded(parameters_.size());
-  const Status status = LoadParameters(Path(), layout_, loaded, names);
+  const Status status = LoadParameters(Path(), layout_, loaded, names).status();
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_TRUE(std::equal(weight.begin(), weight.end(), loaded.begin()));
   EXPECT_THAT(LoadParameters(Path(), layout_, loaded), HasKind(ErrorKind::kData));
@@ -105,7 +106,7 @@ TEST_F(Weights, AreRefusedWhenTheyAreOfAnotherModel) {
   Write(
       {{"fc.weight", weight, six}, {"fc.bias", bias, six.first(3)}, {"extra", bias, six.first(3)}});
   EXPECT_THAT(load(), HasKind(ErrorKind::kData));
-  EXPECT_THAT(load(), HasMessage(testing::HasSubstr("'extra'")));
+  EXPECT_THAT(load(), HasMessage(testing::HasSubstr("no parameter for 1 tensors: extra (")));
 
   std::vector<float> poisoned(6);
   poisoned[4] = std::numeric_limits<float>::quiet_NaN();
@@ -114,6 +115,102 @@ TEST_F(Weights, AreRefusedWhenTheyAreOfAnotherModel) {
   EXPECT_THAT(load(), HasMessage(testing::HasSubstr("fc.weight: value 4 is not finite")));
 
   EXPECT_THAT(LoadParameters(folder_.Path("none"), layout_, loaded), HasKind(ErrorKind::kIo));
+}
+
+// All that does not fit is told at once: the first few of each kind, and how many there are.
+TEST_F(Weights, AllThatDoesNotFitIsNamed) {
+  const std::vector<std::int64_t> weight = {4, 2};
+  const std::vector<std::int64_t> one = {1};
+  const std::vector<float> values(8);
+  const std::span<const float> eight(values);
+  const std::vector<std::string> extra = {"a", "b", "c", "d", "e"};
+  std::vector<TensorView> tensors = {{"fc.weight", weight, eight}};
+  for (const std::string& name : extra) tensors.push_back({name, one, eight.first(1)});
+  Write(tensors);
+  std::vector<float> loaded(parameters_.size());
+  EXPECT_THAT(LoadParameters(Path(), layout_, loaded),
+              HasMessage(testing::AllOf(
+                  testing::HasSubstr(Path() + ": weights of another model: "),
+                  testing::HasSubstr("fc.weight: expected shape [3, 2], found [4, 2]; "),
+                  testing::HasSubstr("no tensor for 1 of 2 parameters: fc.bias [3] ("),
+                  testing::HasSubstr("no parameter for 5 tensors: a, b, c and 2 more ("))));
+  EXPECT_EQ(loaded, std::vector<float>(loaded.size())) << "nothing was taken";
+}
+
+TEST_F(Weights, ANewHeadKeepsItsInitialValuesWhereThatIsAsked) {
+  const std::vector<std::int64_t> shape = {3, 2};
+  const std::vector<std::int64_t> four = {4};
+  const std::vector<float> values = {1, 2, 3, 4, 5, std::numeric_limits<float>::quiet_NaN()};
+  const std::span<const float> six(values);
+  std::vector<float> loaded(parameters_.size(), -1.0F);
+  const auto load = [&](const WeightRules& rules) {
+    return LoadParameters(Path(), layout_, loaded, {}, rules);
+  };
+  const float at_weight = parameters_[0];
+  const std::vector<float> good(parameters_.begin(), parameters_.begin() + 6);
+  // Of another shape, or not there at all.
+  for (const bool there : {true, false}) {
+    std::vector<TensorView> tensors = {{"fc.weight", shape, good}};
+    if (there) tensors.push_back({"fc.bias", four, six.first(4)});
+    Write(tensors);
+    EXPECT_THAT(load({}), HasKind(ErrorKind::kData));
+    const auto report = load({.fresh = {"*.bias"}});
+    ASSERT_TRUE(report.ok()) << report.status().message();
+    EXPECT_EQ(ToText(*report),
+              "weights " + Path() +
+                  ": 1 of 2 parameters are loaded; newly initialised: fc.bias [3]" +
+                  (there ? "; not used: fc.bias" : ""));
+    EXPECT_EQ(loaded[0], at_weight);
+    EXPECT_EQ(loaded[static_cast<std::size_t>(layout_.Find("fc.bias")->offset)], -1.0F);
+  }
+  EXPECT_THAT(load({.fresh = {"classifier.*"}}), HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(load({.fresh = {"classifier.*"}}),
+              HasMessage("--new-weights: 'classifier.*' matches no parameter; the first is "
+                         "'fc.weight'"));
+  // A value that is no number does not matter where it is not used.
+  Write({{"fc.weight", shape, six}});
+  EXPECT_TRUE(load({.fresh = {"fc.*"}}).ok());
+}
+
+TEST_F(Weights, TensorsAreLeftOverWhereThatIsAsked) {
+  const std::vector<std::int64_t> shape = {3, 2};
+  const std::vector<std::int64_t> three = {3};
+  const std::vector<float> values(6);
+  const std::span<const float> six(values);
+  Write({{"fc.weight", shape, six},
+         {"fc.bias", three, six.first(3)},
+         {"cls.a", three, six.first(3)},
+         {"cls.b", three, six.first(3)}});
+  std::vector<float> loaded(parameters_.size());
+  EXPECT_THAT(LoadParameters(Path(), layout_, loaded), HasKind(ErrorKind::kData));
+  const auto report = LoadParameters(Path(), layout_, loaded, {}, {.unused = {"cls.*"}});
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_EQ(report->unused, (std::vector<std::string>{"cls.a", "cls.b"}));
+  EXPECT_THAT(LoadParameters(Path(), layout_, loaded, {}, {.unused = {"cls.*", "mlm.*"}}),
+              HasMessage("--unused-weights: 'mlm.*' matches no tensor of " + Path()));
+}
+
+// As BertModel's files: without the prefix, and with positions as i64.
+TEST_F(Weights, BuffersOfOtherTypesAreNoWeights) {
+  const std::string header =
+      R"({"weight":{"dtype":"F32","shape":[3,2],"data_offsets":[0,24]},)"
+      R"("bias":{"dtype":"F32","shape":[3],"data_offsets":[24,36]},)"
+      R"("position_ids":{"dtype":"I64","shape":[1,2],"data_offsets":[36,52]}})";
+  const std::uint64_t length = header.size();
+  std::string file(reinterpret_cast<const char*>(&length), sizeof length);
+  file += header + std::string(52, '\0');
+  (void)folder_.Write("weights.safetensors", file);
+  std::vector<float> loaded(parameters_.size(), 1.0F);
+  const WeightNames names{.prefix = "fc.", .buffers = {"position_ids"}, .tied = {}};
+  const Status status = LoadParameters(Path(), layout_, loaded, names).status();
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(loaded[0], 0);
+  EXPECT_THAT(LoadParameters(Path(), layout_, loaded, {.prefix = "fc."}),
+              HasMessage(testing::HasSubstr("position_ids")));
+  file.replace(file.find("F32"), 3, "I32");
+  (void)folder_.Write("weights.safetensors", file);
+  EXPECT_THAT(LoadParameters(Path(), layout_, loaded, names),
+              HasMessage(testing::HasSubstr("weight: expected dtype F32, found I32")));
 }
 
 }  // namespace
