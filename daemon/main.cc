@@ -16,6 +16,7 @@
 #include "collectives/base/result.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/flags.h"
+#include "daemon/infer/eval_command.h"
 #include "daemon/train/check.h"
 #include "daemon/train/run.h"
 #include "daemon/verbs/verbs.h"
@@ -70,15 +71,23 @@ std::string_view VerbOf(std::span<char*> args) {
   return verb.ok() ? Name(*verb) : std::string_view();
 }
 
+// Verbs that all ranks run, which print their own errors; null for the others.
+using RanksVerb = gaccd::RanksOutcome (*)(const Flags&, const gaccd::ErrorPrinter&);
+RanksVerb RanksVerbOf(Verb verb) {
+  if (verb == Verb::kTrain) return gaccd::RunTrain;
+  if (verb == Verb::kCheck) return gaccd::RunCheck;
+  if (verb == Verb::kEval) return gaccd::RunEval;
+  return nullptr;
+}
+
 int Run(int argc, char** argv) {
   const Result<Flags> flags = gaccd::ParseFlags(argc, argv);
   const std::string_view name =
       flags.ok() ? Name(flags->verb) : VerbOf({argv, static_cast<std::size_t>(argc)});
   if (flags.ok() && flags->group_access) LetGroupRead();
-  if (flags.ok() && (flags->verb == Verb::kTrain || flags->verb == Verb::kCheck)) {
-    const auto verb = flags->verb == Verb::kTrain ? gaccd::RunTrain : gaccd::RunCheck;
+  if (const RanksVerb run = flags.ok() ? RanksVerbOf(flags->verb) : nullptr; run != nullptr) {
     const gaccd::RanksOutcome outcome =
-        verb(*flags, [name](const Status& status) { PrintError(status, "", name); });
+        run(*flags, [name](const Status& status) { PrintError(status, "", name); });
     if (!outcome.status.ok() && !outcome.printed) PrintError(outcome.status, WhoAmI(), name);
     return ExitCode(outcome.status);
   }

@@ -18,6 +18,7 @@
 #include "daemon/checkpoint/lease.h"
 #include "daemon/checkpoint/load.h"
 #include "daemon/checkpoint/saved_job.h"
+#include "daemon/checkpoint/saved_weights.h"
 #include "daemon/config/arguments.h"
 #include "daemon/config/flat_json.h"
 #include "daemon/model/safetensors.h"
@@ -25,32 +26,6 @@
 
 namespace gaccd {
 namespace {
-
-// What the path of a request means.
-struct Place {
-  std::string folder;
-  std::vector<Generation> generations;  // newest first
-  bool one = false;                     // the path named it
-};
-
-Result<Place> Find(std::string path) {
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  if (path.empty()) {
-    return Status(ErrorKind::kUsage, "ckpt: expected the path of a run folder or of a checkpoint");
-  }
-  Place place;
-  const std::string name = path.substr(path.rfind('/') + 1);
-  if (auto generation = ParseGenerationName(name)) {
-    if (!IsFolder(path)) return Status(ErrorKind::kIo, StrCat("'", path, "' is not a folder"));
-    generation->committed = PathExists(StrCat(path, "/", kManifestName));
-    return Place{FolderOf(path), {*generation}, true};
-  }
-  place.folder = IsFolder(path + "/ckpt") ? path + "/ckpt" : path;
-  if (!IsFolder(place.folder))
-    return Status(ErrorKind::kIo, StrCat("'", path, "' is not a folder"));
-  GACCD_ASSIGN_OR_RETURN(place.generations, ListGenerations(place.folder));
-  return place;
-}
 
 std::string UtcTime(std::int64_t seconds) {
   const std::time_t time = seconds;
@@ -123,7 +98,7 @@ std::string JsonOf(const Seen& seen) {
   return JsonLine(json);
 }
 
-CkptOutput List(const Place& place, bool json) {
+CkptOutput List(const GenerationPlace& place, bool json) {
   std::string text;
   for (const Generation& one : place.generations) {
     const Seen seen = Look(place.folder, one);
@@ -144,7 +119,7 @@ CkptOutput List(const Place& place, bool json) {
           {}};
 }
 
-CkptOutput Verify(const Place& place, bool json) {
+CkptOutput Verify(const GenerationPlace& place, bool json) {
   CkptOutput output;
   int checked = 0;
   int damaged = 0;
@@ -190,7 +165,7 @@ struct PruneLocks {
   }
 };
 
-Result<CkptOutput> PruneFolder(const Place& place, const KeepPolicy& keep) {
+Result<CkptOutput> PruneFolder(const GenerationPlace& place, const KeepPolicy& keep) {
   if (place.one || keep.newest < 1 || keep.every < 0) {
     return Status(ErrorKind::kUsage,
                   "ckpt prune: expected a run folder, --keep >= 1 and --keep-every >= 0");
@@ -217,53 +192,17 @@ Result<CkptOutput> PruneFolder(const Place& place, const KeepPolicy& keep) {
   return output;
 }
 
-struct Parameters {
-  std::vector<ParameterRecord> records;
-  std::vector<std::byte> bytes;
-};
-
-Result<Parameters> ReadParameters(const std::string& folder, const Generation& generation) {
-  GACCD_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(folder, generation));
-  GACCD_ASSIGN_OR_RETURN(std::vector<std::byte> bytes,
-                         ReadBuffer(folder, generation, manifest, kParametersBuffer));
-  GACCD_RETURN_IF_ERROR(
-      CheckParametersFinite(manifest, AsFloats(bytes)).WithContext(generation.name()));
-  return Parameters{std::move(manifest.parameters), std::move(bytes)};
-}
-
-Status Write(const Parameters& parameters, const CkptRequest& to) {
-  const std::span<const float> values = AsFloats(parameters.bytes);
-  std::vector<TensorView> tensors;
-  for (const ParameterRecord& parameter : parameters.records) {
-    tensors.push_back({parameter.name, parameter.shape,
-                       values.subspan(static_cast<std::size_t>(parameter.offset),
-                                      static_cast<std::size_t>(Elements(parameter.shape)))});
-  }
-  return WriteSafetensors(to.out, tensors, to.out_mode);
-}
-
-Result<CkptOutput> Export(const Place& place, const CkptRequest& request) {
+Result<CkptOutput> Export(const GenerationPlace& place, const CkptRequest& request) {
   const std::string& out = request.out;
   if (out.empty()) return Status(ErrorKind::kUsage, "ckpt export: expected --out=FILE");
   GACCD_RETURN_IF_ERROR(CheckWeightsFile(out).WithContext("--out"));
+  GACCD_ASSIGN_OR_RETURN(const SavedWeights weights, ReadSavedWeights(place));
+  GACCD_RETURN_IF_ERROR(
+      WriteSafetensors(out, ViewsOf(weights.tensors), request.out_mode).WithContext("--out"));
   CkptOutput output;
-  for (const Generation& one : place.generations) {
-    if (!one.committed && !place.one) {
-      output.text += StrCat(one.name(), ": unfinished\n");
-      continue;
-    }
-    const auto parameters = ReadParameters(place.folder, one);
-    if (parameters.ok()) {
-      GACCD_RETURN_IF_ERROR(Write(*parameters, request).WithContext("--out"));
-      output.text += StrCat("wrote ", out, ": the parameters after ", one.step, " updates (",
-                            one.name(), ")\n");
-      return output;
-    }
-    if (place.one) return parameters.status();
-    output.text += StrCat(one.name(), ": ", parameters.status().message(), "\n");
-  }
-  output.verdict = {ErrorKind::kData,
-                    StrCat("'", place.folder, "' holds no checkpoint that can be exported")};
+  for (const std::string& note : weights.passed_over) output.text += note + "\n";
+  output.text += StrCat("wrote ", out, ": the parameters after ", weights.generation.step,
+                        " updates (", weights.generation.name(), ")\n");
   return output;
 }
 
@@ -292,7 +231,10 @@ Result<CkptRequest> MakeCkptRequest(std::span<const std::string> words, const st
 }
 
 Result<CkptOutput> RunCkptCommand(const CkptRequest& request) {
-  GACCD_ASSIGN_OR_RETURN(const Place place, Find(request.path));
+  if (request.path.empty()) {
+    return Status(ErrorKind::kUsage, "ckpt: expected the path of a run folder or of a checkpoint");
+  }
+  GACCD_ASSIGN_OR_RETURN(const GenerationPlace place, FindGenerations(request.path));
   switch (request.action) {
     case CkptAction::kLs:
       return List(place, request.json);

@@ -94,6 +94,23 @@ Result<std::vector<Generation>> ListGenerations(const std::string& folder) {
   return all;
 }
 
+Result<GenerationPlace> FindGenerations(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  GenerationPlace place;
+  const std::string name = path.substr(path.rfind('/') + 1);
+  if (auto generation = ParseGenerationName(name)) {
+    if (!IsFolder(path)) return Status(ErrorKind::kIo, StrCat("'", path, "' is not a folder"));
+    generation->committed = PathExists(StrCat(path, "/", kManifestName));
+    return GenerationPlace{FolderOf(path), {*generation}, true};
+  }
+  place.folder = IsFolder(path + "/ckpt") ? path + "/ckpt" : path;
+  if (!IsFolder(place.folder)) {
+    return Status(ErrorKind::kIo, StrCat("'", path, "' is not a folder"));
+  }
+  GACCD_ASSIGN_OR_RETURN(place.generations, ListGenerations(place.folder));
+  return place;
+}
+
 Result<std::string> ReadManifestFile(const std::string& path) {
   GACCD_RETURN_IF_ERROR(OpenOwnFolder(path).status());
   GACCD_ASSIGN_OR_RETURN(const InputFile file,

@@ -46,6 +46,15 @@ struct Generation {
 // that does not exist holds none. What is called MANIFEST and is no file is a damaged manifest.
 Result<std::vector<Generation>> ListGenerations(const std::string& folder);
 
+// What a path of checkpoints means: a run folder, its ckpt folder, or one generation's folder.
+struct GenerationPlace {
+  std::string folder;
+  std::vector<Generation> generations;  // newest first
+  bool one = false;                     // the path named it
+};
+// kIo for what is no folder.
+Result<GenerationPlace> FindGenerations(std::string path);
+
 // The manifest of the generation `path`. kIo, also when the folder is another user's, or kData.
 Result<std::string> ReadManifestFile(const std::string& path);
 // The same, decoded, with a name that fits what it says.

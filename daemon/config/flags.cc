@@ -148,8 +148,8 @@ std::pair<std::size_t, std::size_t> FormatsOf(const Flags& flags) {
   const auto from = [](OutputFormat first, OutputFormat last) {
     return std::pair(static_cast<std::size_t>(first), static_cast<std::size_t>(last));
   };
-  constexpr Verb kHaveJson[] = {Verb::kCheck,  Verb::kVerdict, Verb::kSelftest,
-                                Verb::kStatus, Verb::kRuns,    Verb::kSubmit};
+  constexpr Verb kHaveJson[] = {Verb::kCheck,  Verb::kEval, Verb::kVerdict, Verb::kSelftest,
+                                Verb::kStatus, Verb::kRuns, Verb::kSubmit};
   if (flags.verb == Verb::kPlan) return from(OutputFormat::kText, OutputFormat::kTxtpb);
   if (flags.verb == Verb::kExport) return from(OutputFormat::kCsv, OutputFormat::kPrometheus);
   const bool has_json =

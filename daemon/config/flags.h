@@ -20,6 +20,7 @@ enum class Verb : std::uint8_t {
   kPlan,
   kTrain,
   kSubmit,
+  kEval,
   kSelftest,
   kCheck,
   kCkpt,

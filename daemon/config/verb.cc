@@ -42,6 +42,19 @@ told of its end early enough to save, by the times of updates and saves in
 earlier attempts of the run, if there are any. --format=json: one line a run
 with folder, jobs (ids, apart by commas), script.
 )"},
+    {Verb::kEval, "eval", "print the loss and the metrics of trained weights",
+     R"(--job=FILE --weights=PATH [--flag=value ...]
+
+Prints the loss and the metrics of the job over its evaluation data, with the
+weights of a safetensors file, of a checkpoint, or of the newest checkpoint of a
+run folder that is intact. Runs on any number of ranks, as train does:
+  srun --mpi=pmix gaccd eval --job=FILE --weights=DIR
+
+Other data of the same kind: --set data.eval.npy.features=FILE and so on. Writes
+nothing. --format=json: one line with job, weights, step (of a checkpoint),
+device, world, samples, left_out (damaged ones), divisor, unit, loss, dur_s, and
+each metric under its name.
+)"},
     {Verb::kSelftest, "selftest", "prove on this machine that accumulation equals one big batch",
      R"([--flag=value ...]
 

@@ -81,6 +81,13 @@ EvalShard ShardOf(std::int64_t size, std::int64_t rank, std::int64_t world) {
   return {rank * each + std::min(rank, more), each + (rank < more)};
 }
 
+std::set<std::int64_t> EvalBatchSizes(const EvalShard& shard, std::int64_t batch) {
+  std::set<std::int64_t> sizes;
+  if (shard.count >= batch) sizes.insert(batch);
+  if (shard.count % batch > 0) sizes.insert(shard.count % batch);
+  return sizes;
+}
+
 std::int64_t EvalIndices::Next(std::span<std::int64_t> out) {
   if (shard_.count == 0) return kEnd;
   const std::int64_t samples = std::min(batch_, shard_.count);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
 
 #include "collectives/base/result.h"
@@ -69,6 +70,9 @@ struct EvalShard {
 };
 // REQUIRES: size >= 0, 0 <= rank < world.
 [[nodiscard]] EvalShard ShardOf(std::int64_t size, std::int64_t rank, std::int64_t world);
+
+// The sizes of the batches of a shard.
+[[nodiscard]] std::set<std::int64_t> EvalBatchSizes(const EvalShard& shard, std::int64_t batch);
 
 class EvalIndices final : public IndexSource {
  public:

@@ -189,6 +189,14 @@ Result<SafetensorsFile> ReadSafetensors(const std::string& path) {
   });
 }
 
+std::vector<TensorView> ViewsOf(std::span<const NamedTensor> tensors) {
+  std::vector<TensorView> views;
+  for (const NamedTensor& tensor : tensors) {
+    views.push_back({tensor.name, tensor.shape, tensor.values});
+  }
+  return views;
+}
+
 Status WriteSafetensors(const std::string& path, std::span<const TensorView> tensors,
                         unsigned mode) {
   GACCD_ASSIGN_OR_RETURN(const SafetensorsHeader header, HeaderOf(tensors));

@@ -54,6 +54,9 @@ struct TensorView {
   std::span<const float> values;
 };
 
+// Valid as long as the tensors.
+[[nodiscard]] std::vector<TensorView> ViewsOf(std::span<const NamedTensor> tensors);
+
 // Writes a temporary file beside `path`, makes it durable and renames it, so `path` holds the old
 // file or the whole new one, whatever happens; a link is followed (output_file.h). Errors: kIo;
 // kInternal for names that are not unique UTF-8 text and for shapes that do not fit their values.

@@ -41,9 +41,13 @@ std::string StepLine(const StepRecord& step, double samples_per_s, double elapse
 }
 
 std::string EvalLine(const EvalRecord& eval) {
+  return StrCat("epoch: ", eval.epoch, " eval: ", EvalText(eval));
+}
+
+std::string EvalText(const EvalRecord& eval) {
   const std::string metrics = MetricsText(eval.metrics, " is ");
-  return StrCat("epoch: ", eval.epoch, " eval: ", metrics, metrics.empty() ? "" : ", ", "loss is ",
-                LossText(eval.loss), " (mean of ", MeanText(eval.divisor, eval.unit), ")");
+  return StrCat(metrics, metrics.empty() ? "" : ", ", "loss is ", LossText(eval.loss), " (mean of ",
+                MeanText(eval.divisor, eval.unit), ")");
 }
 
 std::string MetricsText(std::span<const MetricValue> metrics, std::string_view between) {

@@ -64,6 +64,13 @@ std::vector<Suspect> LostRanks(const Session& session) {
   return suspects;
 }
 
+// The first of the living ranks writes the verdict.
+void WaitForSpeaker(const Session& session) {
+  constexpr std::chrono::milliseconds kTimeToWrite{700};
+  const int speaker = std::ranges::count(LostRanks(session), 0, &Suspect::rank) > 0 ? 1 : 0;
+  if (session.comm.rank() != speaker) std::this_thread::sleep_for(kTimeToWrite);
+}
+
 }  // namespace
 
 Ending Shared(Agreement agreement) {
@@ -96,10 +103,22 @@ FailureFacts FactsOf(const Status& outcome, const Session& session) {
   return facts;
 }
 
-void WaitForSpeaker(const Session& session) {
-  constexpr std::chrono::milliseconds kTimeToWrite{700};
-  const int speaker = std::ranges::count(LostRanks(session), 0, &Suspect::rank) > 0 ? 1 : 0;
-  if (session.comm.rank() != speaker) std::this_thread::sleep_for(kTimeToWrite);
+RanksOutcome Leave(Ending ending, Session& session, const ErrorPrinter& print) {
+  Communicator& comm = session.comm;
+  if (!ending.status.ok() && PeersAreLost(session)) ending.shared = false;
+  if (ending.status.ok() || ending.shared) session.peers->Goodbye();
+  if (ending.status.ok()) return {};
+  if (ending.shared) {
+    if (comm.rank() == ending.speaker) print(ending.status);
+    return {std::move(ending.status), true};
+  }
+  const int code = static_cast<int>(ending.status.kind());
+  ending.status =
+      std::move(ending.status).WithContext(RankOnHost(comm.rank(), comm.topology().hosts));
+  print(ending.status);
+  WaitForSpeaker(session);
+  (session.between_gpus ? *session.between_gpus : comm).Abort(code);
+  return {std::move(ending.status), true};
 }
 
 }  // namespace gaccd

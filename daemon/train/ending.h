@@ -3,6 +3,7 @@
 
 #include "collectives/bootstrap/agree.h"
 #include "daemon/telemetry/events.h"
+#include "daemon/train/run.h"
 #include "daemon/train/session.h"
 
 namespace gaccd {
@@ -27,8 +28,9 @@ struct Ending {
 // together with it.
 [[nodiscard]] FailureFacts FactsOf(const Status& outcome, const Session& session);
 
-// Abort() ends every process of the run, and the first of the living ranks is the one that writes
-// the verdict: the others leave it a moment.
-void WaitForSpeaker(const Session& session);
+// The end of a verb on this rank. An error that all ranks share is printed by one of them; for any
+// other, this rank ends them all (Communicator::Abort), but leaves the first of the living ranks a
+// moment to write the verdict.
+RanksOutcome Leave(Ending ending, Session& session, const ErrorPrinter& print);
 
 }  // namespace gaccd

@@ -39,11 +39,15 @@ EvaluatedBatch EvaluatedBatchOf(const SampleSpec& spec, const BatchView& batch,
 
 }  // namespace
 
-Evaluator::Evaluator(Communicator& comm, const Dataset& data, const UpdateSchedule& schedule,
-                     std::int64_t batch, std::string_view unit, std::vector<MetricSpec> metrics)
+bool EvaluationIsDue(const UpdateSchedule& schedule, std::int64_t step) {
+  if (step == 0) return false;
+  return step == schedule.updates() || schedule.At(step - 1).epoch_end;
+}
+
+Evaluator::Evaluator(Communicator& comm, const Dataset& data, std::int64_t batch,
+                     std::string_view unit, std::vector<MetricSpec> metrics)
     : comm_(comm),
       data_(data),
-      schedule_(schedule),
       batch_(batch),
       unit_(unit),
       metrics_(metrics.empty() ? DefaultMetrics(data.spec()) : std::move(metrics)) {}
@@ -61,16 +65,7 @@ std::vector<NamedMetric> Evaluator::MakeMetrics() const {
 }
 
 std::set<std::int64_t> Evaluator::BatchSizes() const {
-  const EvalShard shard = ShardOf(data_.size(), comm_.rank(), comm_.size());
-  std::set<std::int64_t> sizes;
-  if (shard.count >= batch_) sizes.insert(batch_);
-  if (shard.count % batch_ > 0) sizes.insert(shard.count % batch_);
-  return sizes;
-}
-
-bool Evaluator::Due(std::int64_t step) const {
-  if (step == 0) return false;
-  return step == schedule_.updates() || schedule_.At(step - 1).epoch_end;
+  return EvalBatchSizes(ShardOf(data_.size(), comm_.rank(), comm_.size()), batch_);
 }
 
 std::int64_t Evaluator::FewestBatches() const {
@@ -79,9 +74,10 @@ std::int64_t Evaluator::FewestBatches() const {
   return (shard.count + batch_ - 1) / batch_;
 }
 
-Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, std::int64_t step,
+Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, const EvaluationTime& time,
                                                       StopAgreement* stops,
                                                       const PhaseNotes& notes) {
+  const std::int64_t step = time.step;
   const auto start = std::chrono::steady_clock::now();
   notes.Note(heartbeat::Phase::kEvaluate, step);
   GACCD_ASSIGN_OR_RETURN(
@@ -115,7 +111,7 @@ Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, std::int64
   GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(view, view));
   GACCD_RETURN_IF_ERROR(SumOverRanks(metrics, comm_));
   notes.Note(heartbeat::Phase::kEvaluate, step);
-  EvalRecord record{.epoch = schedule_.At(step - 1).epoch + 1,
+  EvalRecord record{.epoch = time.epoch,
                     .step = step,
                     .samples = static_cast<std::int64_t>(sums[0]),
                     .loss = sums[1] / sums[2],

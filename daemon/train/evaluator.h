@@ -1,5 +1,5 @@
-// Evaluator: measures the parameters on the evaluation data, between two updates. Each rank takes
-// its shard; the result is exact for any number of ranks and any batch.
+// Evaluator: measures parameters on evaluation data. Each rank takes its shard; the result is exact
+// for any number of ranks and any batch.
 #pragma once
 
 #include <cstdint>
@@ -21,21 +21,28 @@
 
 namespace gaccd {
 
+// Whether an evaluation is due after update `step` (from 1; 0: before the first).
+[[nodiscard]] bool EvaluationIsDue(const UpdateSchedule& schedule, std::int64_t step);
+
+// Of the training, at the time of an evaluation: for its record.
+struct EvaluationTime {
+  std::int64_t epoch = 0;  // from 1
+  std::int64_t step = 0;   // updates that are done
+};
+
 class Evaluator {
  public:
   // `batch`: samples at once; `unit`: what the loss is a mean over (Model::divisor_unit());
   // `metrics`: those of the job, which fit the data; empty: DefaultMetrics(). `comm` and `data`
   // outlive it.
-  Evaluator(Communicator& comm, const Dataset& data, const UpdateSchedule& schedule,
-            std::int64_t batch, std::string_view unit, std::vector<MetricSpec> metrics);
+  Evaluator(Communicator& comm, const Dataset& data, std::int64_t batch, std::string_view unit,
+            std::vector<MetricSpec> metrics);
 
   // The sizes of this rank's batches, which its engine must be prepared for.
   [[nodiscard]] std::set<std::int64_t> BatchSizes() const;
-  // Whether an evaluation is due after update `step` (from 1; 0: before the first).
-  [[nodiscard]] bool Due(std::int64_t step) const;
   // Collective. `engine` is the same in every call. stops: asked between batches, or null. Empty:
   // left, as the ranks were asked to stop and there is no time for the rest.
-  Result<std::optional<EvalRecord>> Evaluate(Engine& engine, std::int64_t step,
+  Result<std::optional<EvalRecord>> Evaluate(Engine& engine, const EvaluationTime& time,
                                              StopAgreement* stops, const PhaseNotes& notes);
 
  private:
@@ -45,7 +52,6 @@ class Evaluator {
 
   Communicator& comm_;
   const Dataset& data_;
-  UpdateSchedule schedule_;
   std::int64_t batch_;
   std::string_view unit_;
   std::vector<MetricSpec> metrics_;

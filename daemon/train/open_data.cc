@@ -63,10 +63,13 @@ Status Warn(Communicator& comm, const std::string& note) {
 
 Agreement OpenDataTogether(Communicator& comm, const Job& job, const BadRecordRules& rules,
                            TrainingData* data) {
-  const auto open = [&](NodeShare* share) -> Status {
+  return OpenDataTogether(comm, [&](NodeShare* share) -> Status {
     GACCD_ASSIGN_OR_RETURN(*data, OpenTrainingData(job, rules, share));
     return Status::Ok();
-  };
+  });
+}
+
+Agreement OpenDataTogether(Communicator& comm, const OpenOnRank& open) {
   const Topology& topology = comm.topology();
   if (!SeveralOnANode(topology)) return AgreeOn(comm, open(nullptr));
   const int leader = LeaderOf(topology, comm.rank());

@@ -2,6 +2,8 @@
 // checks it, the others take what it made.
 #pragma once
 
+#include <functional>
+
 #include "collectives/bootstrap/agree.h"
 #include "collectives/comm/communicator.h"
 #include "daemon/config/job.h"
@@ -9,9 +11,14 @@
 
 namespace gaccd {
 
+// Opens on one rank. share: of its node, or null.
+using OpenOnRank = std::function<Status(NodeShare* share)>;
+
 // Collective; the same answer on every rank. A rank that works for long does not let the others run
 // into the bound of `comm`, one that hangs does. What a node cannot share is opened by each rank
 // for itself, and a warning of rank 0 says why.
+Agreement OpenDataTogether(Communicator& comm, const OpenOnRank& open);
+// Both sets of a job.
 Agreement OpenDataTogether(Communicator& comm, const Job& job, const BadRecordRules& rules,
                            TrainingData* data);
 

@@ -63,7 +63,9 @@ Ending GetReady(const Flags& flags, Session& session, RunReporter& reporter) {
     return Left(std::move(stop));
   }
   reporter.Starting("device");
-  if (Status chosen = ChooseTogether(flags, session); !chosen.ok()) return {chosen};
+  if (Status chosen = ChooseTogether(flags, session.setup->job, session); !chosen.ok()) {
+    return {chosen};
+  }
   reporter.Starting("memory");
   Agreement prepared = AgreeOn(comm, PrepareTogether(flags, session));
   if (!prepared.status.ok()) return Shared(std::move(prepared));
@@ -172,20 +174,7 @@ RanksOutcome RunTrain(const Flags& flags, const ErrorPrinter& print) {
   if (!peers.ok()) return {std::move(peers).status()};
   session.peers = std::move(*peers);
   Ending ending = TrainOn(flags, session);
-  if (!ending.status.ok() && PeersAreLost(session)) ending.shared = false;
-  if (ending.status.ok() || ending.shared) session.peers->Goodbye();
-  if (ending.status.ok()) return {};
-  if (ending.shared) {
-    if (comm.rank() == ending.speaker) print(ending.status);
-    return {std::move(ending.status), true};
-  }
-  const int code = static_cast<int>(ending.status.kind());
-  ending.status =
-      std::move(ending.status).WithContext(RankOnHost(comm.rank(), comm.topology().hosts));
-  print(ending.status);
-  WaitForSpeaker(session);
-  (session.between_gpus ? *session.between_gpus : comm).Abort(code);
-  return {std::move(ending.status), true};
+  return Leave(std::move(ending), session, print);
 }
 
 }  // namespace gaccd

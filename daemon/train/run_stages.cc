@@ -101,8 +101,7 @@ Status CheckAllTheSame(const Flags& flags, const Job& job, Communicator& comm) {
   return CheckSameOnAllRanks(comm, "flags", JobDigest(job, flags));
 }
 
-Status ChooseTogether(const Flags& flags, Session& session) {
-  const Job& job = session.setup->job;
+Status ChooseTogether(const Flags& flags, const Job& job, Session& session) {
   Communicator& comm = session.comm;
   const GpuProbe probe = job.device == Device::kCpu ? GpuProbe() : ProbeGpus(comm.size());
   GACCD_ASSIGN_OR_RETURN(session.device,
@@ -125,7 +124,7 @@ Status ChooseTogether(const Flags& flags, Session& session) {
   return Status::Ok();
 }
 
-Status PrepareTogether(const Flags& flags, Session& session) {
+EngineChoice EngineChoiceOf(const Flags& flags, const Session& session) {
   EngineChoice choice{.device = session.device.device};
   if (session.device.gpu) {
     choice.gpu = session.device.gpu->device;
@@ -136,9 +135,14 @@ Status PrepareTogether(const Flags& flags, Session& session) {
     choice.time_algorithms = flags.time_algorithms && !choice.gpu_sharing;
     if (choice.time_algorithms) choice.choices_folder = CacheFolder(ProcessEnvironment());
   }
+  return choice;
+}
+
+Status PrepareTogether(const Flags& flags, Session& session) {
   Trainer& trainer = *session.setup->trainer;
   trainer.SetGuards({.on_nonfinite = flags.on_nonfinite, .digest_every = flags.digest_every});
-  GACCD_RETURN_IF_ERROR(trainer.Prepare(choice, session.between_gpus.get()));
+  GACCD_RETURN_IF_ERROR(
+      trainer.Prepare(EngineChoiceOf(flags, session), session.between_gpus.get()));
   if (!flags.init_weights) return Status::Ok();
   GACCD_ASSIGN_OR_RETURN(session.init_weights,
                          trainer.LoadWeights(*flags.init_weights, WeightRulesOf(flags)));

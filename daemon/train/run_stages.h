@@ -29,7 +29,9 @@ Agreement OpenTogether(const Flags& flags, Session& session);
                                         const Clocks& clocks);
 // The device of each rank, and what reduces between GPUs. Collective; the same result on every
 // rank.
-Status ChooseTogether(const Flags& flags, Session& session);
+Status ChooseTogether(const Flags& flags, const Job& job, Session& session);
+// REQUIRES: ChooseTogether().
+[[nodiscard]] EngineChoice EngineChoiceOf(const Flags& flags, const Session& session);
 // Memory, kernels, first weights. Collective, but a rank may fail alone.
 Status PrepareTogether(const Flags& flags, Session& session);
 // After the last update, on rank 0: --save-weights, and the mark of a complete run.

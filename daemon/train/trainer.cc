@@ -22,8 +22,8 @@ Trainer::Trainer(Communicator& comm, const Job& job, const Plan& plan, TrainingD
       words_(comm),
       feed_(std::move(feed)) {
   if (data_.eval != nullptr) {
-    evaluator_.emplace(comm, *data_.eval, schedule, plan.request().micro_batch,
-                       model_.divisor_unit(), job.metric);
+    evaluator_.emplace(comm, *data_.eval, plan.request().micro_batch, model_.divisor_unit(),
+                       job.metric);
   }
 }
 
@@ -108,7 +108,7 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Saver* save
   summary->updates = start_.updates;
   summary->samples = start_.samples;
   SavesAndStops ending(stops_, saver, notes_, summary);
-  if (start_.at_boundary && evaluator_ && evaluator_->Due(start_.updates)) {
+  if (start_.at_boundary && evaluator_ && EvaluationIsDue(schedule_, start_.updates)) {
     // The attempt before may have been stopped inside it.
     GACCD_ASSIGN_OR_RETURN(const bool evaluated, Evaluate(start_.updates, reporter, summary));
     const StopDecision decision = ending.decision();
@@ -124,7 +124,7 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Saver* save
       return ending.StopInside();
     }
     const bool last = step == schedule_.updates();
-    const bool evaluate = evaluator_ && evaluator_->Due(step);
+    const bool evaluate = evaluator_ && EvaluationIsDue(schedule_, step);
     GACCD_ASSIGN_OR_RETURN(const bool save, ending.SaveIsDue(step, last));
     const bool drain = last || evaluate || save || replicas_->Due(step);
     GACCD_RETURN_IF_ERROR(ReportUntil(drain ? 0 : engine_->updates_in_flight(), reporter, summary));
@@ -225,8 +225,9 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
 }
 
 Result<bool> Trainer::Evaluate(std::int64_t step, RunReporter& reporter, TrainingSummary* summary) {
+  const EvaluationTime now{.epoch = schedule_.At(step - 1).epoch + 1, .step = step};
   GACCD_ASSIGN_OR_RETURN(const std::optional<EvalRecord> record,
-                         evaluator_->Evaluate(*engine_, step, stops_, notes_));
+                         evaluator_->Evaluate(*engine_, now, stops_, notes_));
   if (!record) return false;
   summary->metrics = record->metrics;
   reporter.Eval(*record);

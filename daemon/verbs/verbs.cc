@@ -120,6 +120,7 @@ Status RunPlainVerb(const Flags& flags) {
     case Verb::kExport:
       return RunExportCommand(ExportRequestOf(flags));
     case Verb::kTrain:
+    case Verb::kEval:
     case Verb::kCheck:
     case Verb::kStatus:
     case Verb::kDoctor:

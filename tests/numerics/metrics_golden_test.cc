@@ -114,9 +114,7 @@ using Values = std::map<std::string, double>;
 
 Result<Values> EvaluateOn(Communicator& comm, const Setting& setting, const Dataset& data,
                           std::int64_t batch) {
-  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule,
-                         UpdateSchedule::Make({.dataset_size = 10, .batch = 10, .epochs = 1}));
-  Evaluator evaluator(comm, data, schedule, batch, "tokens", setting.metrics);
+  Evaluator evaluator(comm, data, batch, "tokens", setting.metrics);
   GACCD_ASSIGN_OR_RETURN(const Model model, Model::Make(setting.model, data.spec()));
   GACCD_ASSIGN_OR_RETURN(const auto engine,
                          MakeCpuEngine(comm, model,
@@ -125,7 +123,7 @@ Result<Values> EvaluateOn(Communicator& comm, const Setting& setting, const Data
   std::vector<float> parameters(static_cast<std::size_t>(model.layout().size()));
   std::ranges::copy(setting.parameters, parameters.begin());
   GACCD_RETURN_IF_ERROR(engine->SetParameters(parameters));
-  GACCD_ASSIGN_OR_RETURN(const auto record, evaluator.Evaluate(*engine, 1, nullptr, {}));
+  GACCD_ASSIGN_OR_RETURN(const auto record, evaluator.Evaluate(*engine, {}, nullptr, {}));
   Values values;
   for (const auto& [name, value] : record->metrics) values[name] = value;
   return values;

@@ -166,6 +166,7 @@ TEST(JobDigestTest, EveryFlagThatRanksShareCounts) {
                               {.init_weights = "a"},
                               {.new_weights = "a"},
                               {.unused_weights = "a"},
+                              {.weights = "a"},
                               {.allow_gpu_sharing = true},
                               {.time_algorithms = true},
                               {.resume = "never"},

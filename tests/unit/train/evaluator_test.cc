@@ -33,20 +33,16 @@ class CountingEngine final : public testing::FakeEngine {
   std::int64_t extra = 0;
 };
 
-// 2 epochs of 7 updates.
-UpdateSchedule Schedule() {
-  return *UpdateSchedule::Make({.dataset_size = 70, .batch = 10, .epochs = 2});
-}
-
 TEST(EvaluatorTest, IsExactOnAnyNumberOfRanks) {
   for (const int ranks : {1, 2, 3, 7, 50}) {
     for (const std::int64_t batch : {1, 4, 41}) {
       std::mutex mutex;
       const Status status = RunThreadRanks(ranks, {}, [&](Communicator& comm) -> Status {
         const testing::EmptyDataset data(kSamples);
-        Evaluator evaluator(comm, data, Schedule(), batch, "tokens", {});
+        Evaluator evaluator(comm, data, batch, "tokens", {});
         CountingEngine engine;
-        GACCD_ASSIGN_OR_RETURN(const auto record, evaluator.Evaluate(engine, 14, nullptr, {}));
+        GACCD_ASSIGN_OR_RETURN(const auto record,
+                               evaluator.Evaluate(engine, {.epoch = 2, .step = 14}, nullptr, {}));
         const std::scoped_lock lock(mutex);
         EXPECT_EQ(record->epoch, 2);
         EXPECT_EQ(record->step, 14);
@@ -66,21 +62,20 @@ TEST(EvaluatorTest, IsExactOnAnyNumberOfRanks) {
 }
 
 TEST(EvaluatorTest, IsDueAfterEveryEpoch) {
-  const auto comm = MakeSingle();
-  const testing::EmptyDataset data(kSamples);
-  const Evaluator evaluator(*comm, data, Schedule(), 4, "tokens", {});
+  // 2 epochs of 7 updates.
+  const auto schedule = UpdateSchedule::Make({.dataset_size = 70, .batch = 10, .epochs = 2});
   for (std::int64_t step = 0; step <= 14; ++step) {
-    EXPECT_EQ(evaluator.Due(step), step == 7 || step == 14) << step;
+    EXPECT_EQ(EvaluationIsDue(*schedule, step), step == 7 || step == 14) << step;
   }
 }
 
 TEST(EvaluatorTest, ASampleCountedTwiceIsAnError) {
   const auto comm = MakeSingle();
   const testing::EmptyDataset data(kSamples);
-  Evaluator evaluator(*comm, data, Schedule(), 41, "tokens", {});
+  Evaluator evaluator(*comm, data, 41, "tokens", {});
   CountingEngine engine;
   engine.extra = 1;
-  const auto record = evaluator.Evaluate(engine, 7, nullptr, {});
+  const auto record = evaluator.Evaluate(engine, {}, nullptr, {});
   ASSERT_FALSE(record.ok());
   EXPECT_THAT(record, HasMessage("evaluation: expected 41 samples, counted 42"));
 }
@@ -97,10 +92,10 @@ TEST(EvaluatorTest, IsLeftWhereTheRanksWereAskedToStop) {
   };
   const Status status = RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
     const testing::EmptyDataset data(kSamples);
-    Evaluator evaluator(comm, data, Schedule(), 4, "tokens", {});
+    Evaluator evaluator(comm, data, 4, "tokens", {});
     CountingEngine engine;
     StopThere stops(comm);
-    GACCD_ASSIGN_OR_RETURN(const auto record, evaluator.Evaluate(engine, 7, &stops, {}));
+    GACCD_ASSIGN_OR_RETURN(const auto record, evaluator.Evaluate(engine, {}, &stops, {}));
     EXPECT_FALSE(record.has_value());
     return Status::Ok();
   });

@@ -1,0 +1,24 @@
+// The weights of a checkpoint by themselves, on one process: for export, evaluation, prediction.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "collectives/base/result.h"
+#include "daemon/checkpoint/generations.h"
+#include "daemon/model/safetensors.h"
+
+namespace gaccd {
+
+struct SavedWeights {
+  Generation generation;                 // the one they are of
+  Manifest manifest;                     // its own
+  std::vector<NamedTensor> tensors;      // finite
+  std::vector<std::string> passed_over;  // newer ones, "step-...: why"
+};
+
+// Of the newest generation that is whole, or of the one that the path named. kData, naming what is
+// wrong with each, when there is none.
+Result<SavedWeights> ReadSavedWeights(const GenerationPlace& place);
+
+}  // namespace gaccd

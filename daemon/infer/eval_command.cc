@@ -1,0 +1,72 @@
+#include "daemon/infer/eval_command.h"
+
+#include <string>
+#include <utility>
+
+#include "collectives/base/print.h"
+#include "collectives/base/strings.h"
+#include "daemon/config/flat_json.h"
+#include "daemon/infer/run_on_ranks.h"
+#include "daemon/infer/trained_model.h"
+#include "daemon/telemetry/event_lines.h"
+#include "daemon/train/evaluator.h"
+#include "daemon/train/same_data.h"
+
+namespace gaccd {
+namespace {
+
+std::string TextOf(const Session& session, const TrainedModel& trained, const EvalRecord& found) {
+  const auto bad = trained.data->bad_records();
+  return StrCat(session.device.text, "\n", ToText(trained.weights), "\n",
+                bad.empty() ? ""
+                            : StrCat("damaged records: ", bad.size(), " are left out, ",
+                                     found.samples, " remain; the first: ", bad.front().why, "\n"),
+                "eval: ", EvalText(found), "\n");
+}
+
+std::string JsonOf(const Session& session, const TrainedModel& trained, const EvalRecord& found) {
+  JsonObject out;
+  out("job", trained.job.name);
+  out("weights", trained.weights.from);
+  out.NotZero("step", trained.step);
+  out("device", Name(session.device.device));
+  out("world", session.comm.size());
+  out("samples", found.samples);
+  out.NotZero("left_out", std::ssize(trained.data->bad_records()));
+  out("divisor", found.divisor);
+  out("unit", found.unit);
+  out("loss", found.loss);
+  for (const MetricValue& metric : found.metrics) out(metric.name, metric.value);
+  out("dur_s", found.dur_s);
+  return out.Take() + "\n";
+}
+
+Ending EvaluateTogether(const Flags& flags, Session& session, TrainedModel& trained) {
+  const MakeModel make = [](const ModelSpec& model, const SampleSpec& sample) {
+    return Model::Make(model, sample);
+  };
+  if (Ending opened = OpenTrainedModel(flags, session, make, &trained); !opened.status.ok()) {
+    return opened;
+  }
+  Communicator& comm = session.comm;
+  Evaluator evaluator(comm, *trained.data, trained.job.batch.micro, trained.model->divisor_unit(),
+                      trained.job.metric);
+  const auto found = evaluator.Evaluate(*trained.engine, {.step = trained.step}, nullptr,
+                                        {.peers = session.peers.get()});
+  if (!found.ok()) return {found.status(), false};
+  if (Status same = CheckUnchangedData(comm, *trained.data, nullptr); !same.ok()) return {same};
+  if (comm.rank() != 0) return {};
+  const bool json = flags.format == OutputFormat::kJson;
+  return {PrintOut(json ? JsonOf(session, trained, **found) : TextOf(session, trained, **found)),
+          false};
+}
+
+}  // namespace
+
+RanksOutcome RunEval(const Flags& flags, const ErrorPrinter& print) {
+  return RunOnRanks(flags, print, [&](Session& session, TrainedModel& trained) {
+    return EvaluateTogether(flags, session, trained);
+  });
+}
+
+}  // namespace gaccd
