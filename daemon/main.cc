@@ -17,6 +17,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/config/flags.h"
 #include "daemon/infer/eval_command.h"
+#include "daemon/infer/predict_command.h"
 #include "daemon/train/check.h"
 #include "daemon/train/run.h"
 #include "daemon/verbs/verbs.h"
@@ -77,6 +78,7 @@ RanksVerb RanksVerbOf(Verb verb) {
   if (verb == Verb::kTrain) return gaccd::RunTrain;
   if (verb == Verb::kCheck) return gaccd::RunCheck;
   if (verb == Verb::kEval) return gaccd::RunEval;
+  if (verb == Verb::kPredict) return gaccd::RunPredict;
   return nullptr;
 }
 

@@ -21,6 +21,7 @@ enum class Verb : std::uint8_t {
   kTrain,
   kSubmit,
   kEval,
+  kPredict,
   kSelftest,
   kCheck,
   kCkpt,

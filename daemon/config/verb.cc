@@ -55,6 +55,24 @@ nothing. --format=json: one line with job, weights, step (of a checkpoint),
 device, world, samples, left_out (damaged ones), divisor, unit, loss, dur_s, and
 each metric under its name.
 )"},
+    {Verb::kPredict, "predict", "write what trained weights say of every sample",
+     R"(--job=FILE --weights=PATH --out=FILE [--flag=value ...]
+
+Writes the answers of a trained model to the evaluation data of the job, in its
+order, with the weights of a safetensors file, of a checkpoint, or of the newest
+checkpoint of a run folder that is intact. Runs on any number of ranks, as train
+does; all of them must see the folder of --out. Labels are not looked at, but
+the data has those that the loss of the job needs.
+
+  --what=logits      what the last layer gives: a row for each sample, or for
+                     each of its tokens
+  --what=classes     the class with the largest logit
+  --what=embeddings  bert: the mean of the last hidden states of the text, of
+                     length 1; dual_encoder: both representations side by side
+
+--out=FILE.npy is a NumPy array, f32 or (classes) i32; --out=FILE.jsonl has a
+line for each sample: {"sample":0,"logits":[0.5,-1.25]}.
+)"},
     {Verb::kSelftest, "selftest", "prove on this machine that accumulation equals one big batch",
      R"([--flag=value ...]
 

@@ -130,8 +130,8 @@ double SmoothingOf(const LossSpec& loss) {
 }  // namespace
 
 std::vector<ValueId> EvaluationGraph::Outputs() const {
-  std::vector<ValueId> outputs = {loss_sum};
-  for (const auto& output : {divisor, ranks, best, prediction}) {
+  std::vector<ValueId> outputs;
+  for (const auto& output : {loss_sum, divisor, ranks, best, prediction}) {
     if (output) outputs.push_back(*output);
   }
   return outputs;
@@ -165,6 +165,21 @@ Result<Model> Model::Make(std::shared_ptr<const Network> network, LossKind loss,
   return model;
 }
 
+Result<Model> Model::MakeForAnswers(const ModelSpec& spec, const SampleSpec& sample,
+                                    Answer answer) {
+  Model model(MakeNetwork(spec), KindOf(spec.loss), sample, 0);
+  model.answer_ = answer;
+  if (model.loss_ == LossKind::kContrastive && answer == Answer::kPrediction) {
+    return Status(ErrorKind::kConfig, "a contrastive loss has no logits; it has embeddings");
+  }
+  GACCD_RETURN_IF_ERROR(CheckVocabulary(*model.network_, sample));
+  GACCD_RETURN_IF_ERROR(model.AddParameters());
+  GACCD_ASSIGN_OR_RETURN(const EvaluationGraph one, model.RecordAnswer(1, Precision::kF32));
+  const Shape& shape = one.graph.value(*one.prediction).spec.shape;
+  model.answer_shape_ = shape[0] == 1 ? SampleShape(shape) : shape;
+  return model;
+}
+
 Status Model::AddParameters() {
   for (const nn::ParameterSpec& parameter : network_->parameters().specs()) {
     const OptimizerGroup group = parameter.decay ? OptimizerGroup{} : kNoDecay;
@@ -187,7 +202,13 @@ Result<Model::Forward> Model::RecordForward(Graph& graph, For purpose, std::int6
        .bf16 = precision == Precision::kBF16,
        .layout = &layout_});
   Forward forward{};
-  forward.prediction = network_->Record(recorder);
+  forward.prediction = answer_ == Answer::kEmbeddings ? network_->RecordEmbedding(recorder)
+                                                      : network_->Record(recorder);
+  if (answer_) {
+    GACCD_RETURN_IF_ERROR(recorder.status());
+    forward.inputs = recorder.inputs();
+    return forward;
+  }
   if (loss_ == LossKind::kContrastive) {
     GACCD_RETURN_IF_ERROR(recorder.status());
     GACCD_RETURN_IF_ERROR(CheckOneRowEach(graph.value(forward.prediction).spec.shape, samples));
@@ -278,7 +299,7 @@ Result<EncodingGraph> Model::RecordEncoding(std::int64_t samples, Precision prec
 }
 
 std::optional<ContrastiveModel> Model::contrastive() const {
-  if (loss_ != LossKind::kContrastive) return std::nullopt;
+  if (loss_ != LossKind::kContrastive || answer_) return std::nullopt;
   const PairSpec pair = *network_->pair();
   const FlatEntry* scale = layout_.Find(pair.log_scale);
   return ContrastiveModel{.width = pair.width,
@@ -288,6 +309,7 @@ std::optional<ContrastiveModel> Model::contrastive() const {
 }
 
 Result<EvaluationGraph> Model::RecordEvaluation(std::int64_t samples, Precision precision) const {
+  if (answer_) return RecordAnswer(samples, precision);
   if (has_collectives_) {
     return Status(ErrorKind::kConfig,
                   "a model with collective operations cannot be evaluated while it is trained: "
@@ -309,6 +331,16 @@ Result<EvaluationGraph> Model::RecordEvaluation(std::int64_t samples, Precision 
   return evaluation;
 }
 
+Result<EvaluationGraph> Model::RecordAnswer(std::int64_t samples, Precision precision) const {
+  EvaluationGraph evaluation{};
+  GACCD_ASSIGN_OR_RETURN(Forward forward,
+                         RecordForward(evaluation.graph, For::kEvaluation, samples, precision));
+  evaluation.inputs = std::move(forward.inputs);
+  GACCD_RETURN_IF_ERROR(KeepPrediction(forward, &evaluation));
+  DropUnused(evaluation.graph);
+  return evaluation;
+}
+
 Status Model::RecordAnswers(const Forward& forward, EvaluationGraph* evaluation) const {
   Graph& graph = evaluation->graph;
   if (loss_ == LossKind::kSoftmaxCrossEntropy) {
@@ -319,6 +351,11 @@ Status Model::RecordAnswers(const Forward& forward, EvaluationGraph* evaluation)
     for (const ValueId output : outputs) graph.MarkOutput(output);
     return Status::Ok();
   }
+  return KeepPrediction(forward, evaluation);
+}
+
+Status Model::KeepPrediction(const Forward& forward, EvaluationGraph* evaluation) {
+  Graph& graph = evaluation->graph;
   evaluation->prediction = forward.prediction;
   if (graph.value(forward.prediction).spec.dtype != DType::kF32) {
     GACCD_ASSIGN_OR_RETURN(

@@ -51,7 +51,7 @@ struct ContrastiveModel {
 struct EvaluationGraph {
   Graph graph;
   std::vector<nn::GraphInput> inputs;
-  ValueId loss_sum;  // this and the next as in training
+  std::optional<ValueId> loss_sum;  // this and the next as in training; none: a prediction alone
   std::optional<ValueId> divisor;
   // Outputs of what metrics are counted from. For class labels: i32 [predictions], see
   // ops/label_ranks.h. For targets: f32 [samples, width].
@@ -63,6 +63,12 @@ struct EvaluationGraph {
   [[nodiscard]] std::vector<ValueId> Outputs() const;
 };
 
+// What a model can be asked of samples without labels or targets.
+enum class Answer : std::uint8_t {
+  kPrediction,  // logits, or what is compared with targets
+  kEmbeddings,  // Network::RecordEmbedding()
+};
+
 class Model {
  public:
   // kConfig when a layer refuses what the one before gives, or the loss does not fit the data; the
@@ -71,6 +77,11 @@ class Model {
   // label_smoothing: of a softmax_cross_entropy, in training.
   static Result<Model> Make(std::shared_ptr<const Network> network, LossKind loss,
                             const SampleSpec& sample, double label_smoothing = 0);
+  // A model that is only asked: RecordEvaluation() records the answer as
+  // EvaluationGraph::prediction, and nothing else. kConfig where the architecture has no such
+  // answer.
+  static Result<Model> MakeForAnswers(const ModelSpec& spec, const SampleSpec& sample,
+                                      Answer answer);
   // With samples as the model itself needs them, for what can be asked without the data: its shapes
   // and functions.
   static Result<Model> MakeWithoutData(const ModelSpec& spec);
@@ -87,6 +98,8 @@ class Model {
   [[nodiscard]] const SampleSpec& sample() const { return sample_; }
   // Of one sample, with or without a label: 1, or the tokens of its sequence.
   [[nodiscard]] std::int64_t predictions() const { return predictions_; }
+  // Of one sample: [width], or [T, width] for the tokens of a sequence. REQUIRES: MakeForAnswers().
+  [[nodiscard]] const Shape& answer_shape() const { return answer_shape_; }
   // What the divisor of the loss counts: "samples", "tokens", or their "weights".
   [[nodiscard]] std::string_view divisor_unit() const;
 
@@ -143,6 +156,8 @@ class Model {
   // Labels of sequences may be missing, and weights differ.
   [[nodiscard]] bool CountsDivisor() const;
   Result<Loss> RecordLoss(Graph& graph, For purpose, const Forward& forward) const;
+  Result<EvaluationGraph> RecordAnswer(std::int64_t samples, Precision precision) const;
+  static Status KeepPrediction(const Forward& forward, EvaluationGraph* evaluation);
   Status RecordAnswers(const Forward& forward, EvaluationGraph* evaluation) const;
   Status AddParameters();
 
@@ -154,6 +169,8 @@ class Model {
   bool has_collectives_ = false;
   std::int64_t predictions_ = 1;
   std::uint64_t dropout_seed_ = 0;
+  std::optional<Answer> answer_;  // MakeForAnswers()
+  Shape answer_shape_;
 };
 
 }  // namespace gaccd

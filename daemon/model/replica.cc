@@ -14,7 +14,8 @@ namespace {
 
 // Without a divisor in the graph, every sample has one prediction.
 LossSums SumsOf(const Executor& executor, const auto& ids, std::int64_t samples) {
-  return {.loss_sum = *executor.Output<double>(ids.loss_sum),
+  const std::optional<ValueId> loss_sum = ids.loss_sum;
+  return {.loss_sum = loss_sum ? *executor.Output<double>(*loss_sum) : 0,
           .divisor =
               ids.divisor ? *executor.Output<double>(*ids.divisor) : static_cast<double>(samples)};
 }

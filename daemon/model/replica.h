@@ -45,7 +45,7 @@ struct Evaluation {
   // For class labels, one a prediction: see ops/label_ranks.h.
   std::vector<std::int32_t> ranks;
   std::vector<std::int32_t> best;
-  std::vector<float> prediction;  // for targets: [samples, width]
+  std::vector<float> prediction;  // for targets: [samples, width]; of Model::MakeForAnswers()
 };
 
 // Where a micro-step stands in its update. The first overwrites the gradients; after the last they

@@ -272,7 +272,7 @@ Evaluation CudaReplica::ReadEvaluation(std::int64_t samples, const std::byte* ho
   };
   // In the order of Outputs().
   Evaluation evaluation{.samples = samples};
-  evaluation.loss_sum = read(ids.loss_sum, std::vector<double>())[0];
+  evaluation.loss_sum = read(ids.loss_sum, std::vector{0.0})[0];
   evaluation.divisor = read(ids.divisor, std::vector{static_cast<double>(samples)})[0];
   evaluation.ranks = read(ids.ranks, std::vector<std::int32_t>());
   evaluation.best = read(ids.best, std::vector<std::int32_t>());

@@ -1,6 +1,9 @@
 #include "daemon/models/bert.h"
 
 #include "collectives/base/strings.h"
+#include "daemon/ops/cast.h"
+#include "daemon/ops/pool_rows.h"
+#include "daemon/ops/row_functions.h"
 
 namespace gaccd {
 namespace {
@@ -81,12 +84,30 @@ Bert::Bert(const BertSpec& bert)
       drop_(nn::Scope(parameters_, "dropout"), bert.dropout),
       classifier_(nn::Scope(parameters_, "classifier"), Dense(bert.width, bert.classes)) {}
 
-ValueId Bert::Record(nn::Recorder& recorder) const {
+ValueId Bert::RecordStates(nn::Recorder& recorder, BertText* text) const {
   const ValueId tokens = recorder.Input("tokens");
-  BertText text{.length = recorder.SequenceLength(tokens)};
-  if (recorder.HasTensor("lengths")) text.lengths = recorder.Input("lengths");
-  ValueId x = embeddings_(recorder, tokens, text.length);
-  for (const BertLayer& layer : layers_) x = layer(recorder, x, text);
+  text->length = recorder.SequenceLength(tokens);
+  if (recorder.HasTensor("lengths")) text->lengths = recorder.Input("lengths");
+  ValueId x = embeddings_(recorder, tokens, text->length);
+  for (const BertLayer& layer : layers_) x = layer(recorder, x, *text);
+  return x;
+}
+
+ValueId Bert::RecordEmbedding(nn::Recorder& recorder) const {
+  BertText text;
+  std::vector<ValueId> inputs = {RecordStates(recorder, &text)};
+  if (text.lengths) inputs.push_back(*text.lengths);
+  ValueId mean =
+      recorder.Apply("embedding", std::make_shared<PoolRows>(PoolKind::kMean, text.length), inputs);
+  if (recorder.activations() != DType::kF32) {
+    mean = recorder.Apply("embedding", std::make_shared<Cast>(DType::kF32), {mean});
+  }
+  return recorder.Apply("embedding", std::make_shared<L2Normalize>(), {mean});
+}
+
+ValueId Bert::Record(nn::Recorder& recorder) const {
+  BertText text;
+  const ValueId x = RecordStates(recorder, &text);
   const ValueId pooled = tanh_(recorder, pooler_(recorder, first_(recorder, x, text.length)));
   return classifier_(recorder, drop_(recorder, pooled));
 }

@@ -62,11 +62,16 @@ class Bert final : public Network {
   explicit Bert(const BertSpec& bert);
 
   ValueId Record(nn::Recorder& recorder) const override;
+  // The mean of the text's last hidden states, as sentence-transformers takes it.
+  ValueId RecordEmbedding(nn::Recorder& recorder) const override;
   [[nodiscard]] SampleSpec ExampleSample() const override;
   [[nodiscard]] WeightNames weight_names() const override;
   [[nodiscard]] std::string Describe() const override;
 
  private:
+  // The last hidden states [B length, width].
+  ValueId RecordStates(nn::Recorder& recorder, BertText* text) const;
+
   BertSpec spec_;
   BertEmbeddings embeddings_;
   std::vector<BertLayer> layers_;

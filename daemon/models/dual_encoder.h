@@ -15,6 +15,7 @@ class DualEncoder final : public Network {
 
   // [samples, 2 width]: the rows of both towers side by side.
   ValueId Record(nn::Recorder& recorder) const override;
+  ValueId RecordEmbedding(nn::Recorder& recorder) const override { return Record(recorder); }
   [[nodiscard]] SampleSpec ExampleSample() const override;
   [[nodiscard]] std::optional<PairSpec> pair() const override;
   [[nodiscard]] std::string Describe() const override;

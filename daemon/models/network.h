@@ -40,6 +40,10 @@ class Network {
   // the same number of rows, one after another.
   virtual ValueId Record(nn::Recorder& recorder) const = 0;
 
+  // Records what stands for a sample as a whole, f32 [samples, width]: a row of length 1, or two
+  // side by side. Refused where the architecture has none.
+  virtual ValueId RecordEmbedding(nn::Recorder& recorder) const;
+
   // A sample that Record() takes, without labels or targets: what can be known without the data.
   [[nodiscard]] virtual SampleSpec ExampleSample() const = 0;
 

@@ -121,6 +121,7 @@ Status RunPlainVerb(const Flags& flags) {
       return RunExportCommand(ExportRequestOf(flags));
     case Verb::kTrain:
     case Verb::kEval:
+    case Verb::kPredict:
     case Verb::kCheck:
     case Verb::kStatus:
     case Verb::kDoctor:

@@ -15,6 +15,8 @@ bert_mini.init     of all jobs of a model
 NAME.trained       safetensors: the weights after the last update
 NAME.first         safetensors: "logits" of the first FIRST samples with the initial weights, and the
                    gradient of every parameter for them, as "gradient.NAME"
+bert_mini.embeddings  safetensors: of every training sample, with the initial weights: the mean of the last
+                   hidden states of its text, of length 1 (as sentence-transformers pools and normalises)
 NAME.txt           one line a record:
   torch VERSION transformers VERSION
   worlds 1x1 2x3           nodes x ranks a node that must give what follows
@@ -107,6 +109,14 @@ def logits_of(model, network, data, samples):
     mask = torch.arange(LENGTH) < data["bert_lengths"][samples][:, None]
     return network(data["bert_tokens"][samples], attention_mask=mask.to(next(network.parameters()).dtype),
                    token_type_ids=data["bert_segments"][samples]).logits
+
+
+def embeddings_of(network, data):
+    mask = (torch.arange(LENGTH) < data["bert_lengths"][:SAMPLES, None]).to(torch.get_default_dtype())
+    states = network.bert(data["bert_tokens"][:SAMPLES], attention_mask=mask,
+                          token_type_ids=data["bert_segments"][:SAMPLES]).last_hidden_state
+    mean = (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+    return torch.nn.functional.normalize(mean)
 
 
 def labels_and_weights(job, data, samples):
@@ -219,6 +229,8 @@ def make(name, model, worlds, data):
         out.write("worlds %s\n" % " ".join(worlds))
         if name == model + "_mini":
             write_safetensors(base + ".init", tensors_of(network))
+        if name == "bert_mini":
+            write_safetensors(base + ".embeddings", {"embeddings": embeddings_of(network, data)})
         if not name.endswith("_few"):
             first = first_of(model, job, network, data)
             write_safetensors(base + ".first", first)

@@ -1,11 +1,12 @@
-"""gaccd eval as users run it, on 1 to 9 ranks: infer_test.py GACCD MPIRUN
+"""gaccd eval and gaccd predict as users run them, on 1 to 9 ranks: infer_test.py GACCD MPIRUN
 
 Weights and data are those of tests/golden/models (make_models.py). An evaluation of what a training
-left must be that training's own, to the last digit.
+left must be that training's own, to the last digit; logits and embeddings are Hugging Face's.
 """
 import json
 import os
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,8 @@ from pathlib import Path
 MODELS = Path(__file__).resolve().parents[1] / "golden" / "models"
 LAUNCHER_VARIABLES = ("SLURM_", "OMPI_", "PMIX_", "PMI_")
 WORLDS = (1, 2, 3, 7, 9)  # of 7 samples, so that the last one has ranks without any
+TRAIN_DATA = [f"--set=data.eval.tokens.{name}=bert_{name}.npy"
+              for name in ("tokens", "lengths", "segments", "labels")]
 
 
 def gaccd(ranks, *args, code=0):
@@ -38,6 +41,39 @@ def evaluate(ranks, job, weights, *args):
     return found
 
 
+def read_npy(path):
+    data = Path(path).read_bytes()
+    assert data[:8] == b"\x93NUMPY\x01\x00"
+    (length,) = struct.unpack("<H", data[8:10])
+    assert (10 + length) % 64 == 0
+    header = eval(data[10:10 + length], {"False": False})  # noqa: S307: a dictionary of our own
+    kind = {"<f4": "f", "<i4": "i"}[header["descr"]]
+    values = struct.unpack(f"<{(len(data) - 10 - length) // 4}{kind}", data[10 + length:])
+    assert header["fortran_order"] is False
+    return header["shape"], values
+
+
+def read_safetensors(path):
+    data = Path(path).read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + length])
+    header.pop("__metadata__", None)
+    body = data[8 + length:]
+    return {name: struct.unpack(f"<{(e['data_offsets'][1] - e['data_offsets'][0]) // 4}f",
+                                body[slice(*e["data_offsets"])])
+            for name, e in header.items()}
+
+
+def golden_errors(name):
+    words = [line.split() for line in (MODELS / name).read_text().splitlines()]
+    return {word[1]: float(word[2]) for word in words if word[0] == "error"}
+
+
+def rms(found, expected):
+    squares = [(a - b) ** 2 for a, b in zip(found, expected, strict=True)]
+    return (sum(squares) / len(squares)) ** 0.5
+
+
 class InferTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -53,6 +89,14 @@ class InferTest(unittest.TestCase):
         path = self.dir / "job.txtpb"
         path.write_text(text + "metric { accuracy {} } metric { f1_macro {} } metric { matthews {} }\n")
         return path
+
+    def predict(self, ranks, job, *args, out="out.npy", weights="bert_mini.init"):
+        path = self.dir / out
+        said = gaccd(ranks, "predict", f"--job={job}", f"--weights={weights}", "--device=cpu",
+                     f"--out={path}", *args)
+        self.assertIn(f"wrote {path}: ", said)
+        self.assertEqual([p.name for p in self.dir.iterdir() if ".tmp" in p.name], [])
+        return read_npy(path) if out.endswith(".npy") else path.read_text().splitlines()
 
     def test_an_evaluation_is_that_of_the_training(self):
         for ranks, models in ((1, ["gpt_weighted"]), (3, ["bert_mini", "gpt_weighted", "bert_weighted"]),
@@ -100,6 +144,61 @@ class InferTest(unittest.TestCase):
         self.assertIn("weights bert_mini.trained: 41 of 41 parameters are loaded\n", said)
         self.assertIn(f"\neval: accuracy is {float(last[5]):.4f}, ", said)
 
+    def test_logits_are_those_of_hugging_face(self):
+        golden = read_safetensors(MODELS / "bert_mini.first")["logits"]
+        allowed = 4 * golden_errors("bert_mini.txt")["logits"]
+        for ranks in (1, 3):
+            shape, rows = self.predict(ranks, self.job("bert_mini", micro=4), *TRAIN_DATA)
+            self.assertEqual(shape, (31, 3))
+            self.assertLessEqual(rms(rows[:len(golden)], golden), allowed)
+        shape, classes = self.predict(7, self.job("bert_mini"), *TRAIN_DATA, "--what=classes")
+        self.assertEqual(shape, (31,))
+        expected = [max(range(3), key=rows[i:i + 3].__getitem__) for i in range(0, len(rows), 3)]
+        self.assertEqual(list(classes), expected)
+        self.assertGreater(len(set(classes)), 1)
+
+    def test_rows_are_in_order_on_any_number_of_ranks(self):
+        _, alone = self.predict(1, self.job("bert_mini", micro=2))
+        for ranks in WORLDS[1:]:
+            with self.subTest(ranks=ranks):
+                shape, rows = self.predict(ranks, self.job("bert_mini", micro=2))
+                self.assertEqual(shape, (7, 3))
+                self.assertLessEqual(max(abs(a - b) for a, b in zip(rows, alone, strict=True)), 1e-6)
+
+    def test_logits_of_tokens(self):
+        golden = read_safetensors(MODELS / "gpt_mini.first")["logits"]
+        data = [f"--set=data.eval.tokens.{name}=gpt_{name}.npy" for name in ("tokens", "labels")]
+        shape, rows = self.predict(3, self.job("gpt_mini"), *data, weights="gpt_mini.init")
+        self.assertEqual(shape, (31, 10, 23))
+        self.assertLessEqual(rms(rows[:len(golden)], golden),
+                             4 * golden_errors("gpt_mini.txt")["logits"])
+        shape, classes = self.predict(2, self.job("gpt_mini"), *data, "--what=classes",
+                                      weights="gpt_mini.init")
+        self.assertEqual((shape, len(classes)), ((31, 10), 310))
+
+    def test_embeddings_are_those_of_sentence_transformers(self):
+        golden = read_safetensors(MODELS / "bert_mini.embeddings")["embeddings"]
+        for ranks in (1, 3):
+            shape, rows = self.predict(ranks, self.job("bert_mini"), *TRAIN_DATA, "--what=embeddings")
+            self.assertEqual(shape, (31, 12))
+            self.assertLessEqual(max(abs(a - b) for a, b in zip(rows, golden, strict=True)), 2e-6)
+        self.assertIn("has no embeddings", gaccd(
+            1, "predict", f"--job={self.job('gpt_mini')}", "--weights=gpt_mini.init",
+            f"--out={self.dir}/x.npy", "--what=embeddings", code=78))
+
+    def test_lines_have_the_values_of_the_array(self):
+        _, rows = self.predict(1, self.job("bert_mini"), *TRAIN_DATA)
+        lines = self.predict(3, self.job("bert_mini"), *TRAIN_DATA, out="out.jsonl")
+        self.assertEqual(len(lines), 31)
+        for i, line in enumerate(lines):
+            sample = json.loads(line)
+            self.assertEqual(list(sample), ["sample", "logits"])
+            self.assertEqual(sample["sample"], i)
+            for a, b in zip(sample["logits"], rows[3 * i:3 * i + 3], strict=True):
+                self.assertAlmostEqual(a, b, delta=1e-6)
+        lines = self.predict(2, self.job("bert_mini"), *TRAIN_DATA, "--what=classes", out="c.jsonl")
+        self.assertRegex(lines[30], r'^{"sample":30,"class":[012]}$')
+
     def test_what_does_not_fit_is_named(self):
         def refused(code, part, job, *args, weights="bert_mini.init"):
             said = gaccd(1, "eval", f"--job={job}", f"--weights={weights}", *args, code=code)
@@ -121,6 +220,28 @@ class InferTest(unittest.TestCase):
         gaccd(1, "train", f"--job={self.job('bert_mini')}", f"--run-dir={run}", "--max-updates=1")
         refused(78, "model.bert.heads: 3 -> 2", self.job("bert_mini", heads=2), weights=run)
         refused(64, "--weights", self.job("bert_mini"), weights="")
+
+    def test_what_is_not_replaced_or_cannot_be_written(self):
+        def refused(code, part, out, *args, what="bert_mini"):
+            said = gaccd(2, "predict", f"--job={self.job(what)}", "--weights=bert_mini.init",
+                         f"--out={out}", *args, code=code)
+            self.assertIn(part, said)
+            self.assertEqual(said.count("error ("), 1, said)
+        kept = self.dir / "kept.npy"
+        kept.write_text("mine")
+        refused(74, "is no NPY: it is not replaced", kept)
+        self.assertEqual(kept.read_text(), "mine")
+        refused(64, "expected a name that ends with .npy or .jsonl", self.dir / "x.csv")
+        refused(74, "no folder", self.dir / "no/x.npy")
+        # Sums of values that are nearly the largest of f32.
+        weights = bytearray((MODELS / "bert_mini.init").read_bytes())
+        (length,) = struct.unpack("<Q", weights[:8])
+        begin, end = json.loads(weights[8:8 + length])["classifier.weight"]["data_offsets"]
+        weights[8 + length + begin:8 + length + end] = struct.pack("<f", 3e38) * ((end - begin) // 4)
+        (self.dir / "large").write_bytes(weights)
+        refused(65, ": the model's answer is not finite: ", self.dir / "x.npy",
+                f"--weights={self.dir}/large")
+        self.assertEqual(sorted(p.name for p in self.dir.iterdir()), ["job.txtpb", "kept.npy", "large"])
 
 
 if __name__ == "__main__":

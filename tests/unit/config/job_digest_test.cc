@@ -167,6 +167,7 @@ TEST(JobDigestTest, EveryFlagThatRanksShareCounts) {
                               {.new_weights = "a"},
                               {.unused_weights = "a"},
                               {.weights = "a"},
+                              {.what = Predicted::kClasses},
                               {.allow_gpu_sharing = true},
                               {.time_algorithms = true},
                               {.resume = "never"},

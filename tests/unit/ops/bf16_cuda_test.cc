@@ -201,7 +201,7 @@ TEST(Bf16GraphCuda, EvaluatesLikeF32) {
                     std::span<const std::int32_t>(samples.labels));
       gpu.Run();
       const bool exact = precision == Precision::kF32;
-      EXPECT_NEAR(gpu.Output<double>(recorded->loss_sum) / expected->loss_sum, 1,
+      EXPECT_NEAR(gpu.Output<double>(*recorded->loss_sum) / expected->loss_sum, 1,
                   exact ? 1e-6 : 4e-3);
       const auto ranks = gpu.Output<std::array<std::int32_t, 50>>(*recorded->ranks);
       EXPECT_NEAR(static_cast<double>(std::ranges::count(ranks, 0)),

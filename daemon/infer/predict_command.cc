@@ -1,0 +1,176 @@
+#include "daemon/infer/predict_command.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/base/files.h"
+#include "collectives/base/output_file.h"
+#include "collectives/base/print.h"
+#include "collectives/base/strings.h"
+#include "collectives/bootstrap/agree.h"
+#include "daemon/data/index_source.h"
+#include "daemon/data/prefetcher.h"
+#include "daemon/infer/prediction_lines.h"
+#include "daemon/infer/row_file.h"
+#include "daemon/infer/run_on_ranks.h"
+#include "daemon/infer/trained_model.h"
+#include "daemon/tensor/finite.h"
+#include "daemon/train/engine_ring.h"
+#include "daemon/train/same_data.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::string_view kArray = ".npy";
+constexpr std::string_view kLines = ".jsonl";
+
+bool AsLines(const Flags& flags) { return flags.out->ends_with(kLines); }
+
+Status CheckWhat(const Flags& flags, const ModelSpec& model) {
+  if (flags.what != Predicted::kClasses) return Status::Ok();
+  if (KindOf(model.loss) == LossKind::kSoftmaxCrossEntropy) return Status::Ok();
+  return {ErrorKind::kConfig, "--what=classes needs a job with the loss softmax_cross_entropy"};
+}
+
+// Nothing else than an earlier prediction is replaced.
+Status CheckOut(const Flags& flags) {
+  if (!flags.out) return {ErrorKind::kUsage, "predict needs --out=FILE"};
+  const std::string& out = *flags.out;
+  if (!out.ends_with(kArray) && !AsLines(flags)) {
+    return {ErrorKind::kUsage, StrCat("--out: expected a name that ends with ", kArray, " or ",
+                                      kLines, ", found '", out, "'")};
+  }
+  GACCD_RETURN_IF_ERROR(CheckOutputFile(out));
+  GACCD_ASSIGN_OR_RETURN(const std::string target, OutputTarget(out));
+  if (!PathExists(target)) return Status::Ok();
+  GACCD_ASSIGN_OR_RETURN(const std::string start, ReadStart(target, 1));
+  const char expected = AsLines(flags) ? '{' : '\x93';
+  if (start.empty() || start[0] == expected) return Status::Ok();
+  return {ErrorKind::kIo, StrCat("'", out, "' is there and is no ", AsLines(flags) ? "JSON" : "NPY",
+                                 ": it is not replaced")};
+}
+
+// What is kept of the answers to each sample.
+struct Rows {
+  std::string_view key;
+  Shape shape;  // of a sample
+  DType dtype = DType::kF32;
+};
+
+Rows RowsOf(Predicted what, const Shape& answer) {
+  switch (what) {
+    case Predicted::kLogits:
+      return {"logits", answer, DType::kF32};
+    case Predicted::kEmbeddings:
+      return {"embedding", answer, DType::kF32};
+    case Predicted::kClasses:
+      return {"class", {answer.begin(), answer.end() - 1}, DType::kI32};
+  }
+  return {};
+}
+
+// The class with the largest logit of each row, the lowest of equal ones.
+std::vector<std::int32_t> ClassesOf(std::span<const float> logits, std::int64_t classes) {
+  std::vector<std::int32_t> best;
+  for (auto row = logits.begin(); row != logits.end(); row += classes) {
+    best.push_back(static_cast<std::int32_t>(std::max_element(row, row + classes) - row));
+  }
+  return best;
+}
+
+Status CheckFinite(std::span<const float> answers, std::int64_t first, std::int64_t samples) {
+  const std::size_t bad = FirstNotFinite(answers);
+  if (bad == answers.size()) return Status::Ok();
+  const std::int64_t each = std::ssize(answers) / samples;
+  return {ErrorKind::kData, StrCat("sample ", first + static_cast<std::int64_t>(bad) / each,
+                                   ": the model's answer is not finite: ", answers[bad])};
+}
+
+// This rank's share. Ranks without samples write nothing.
+Status WriteShare(const Flags& flags, const Session& session, TrainedModel& trained,
+                  RowFile& file) {
+  const Communicator& comm = session.comm;
+  const EvalShard shard = ShardOf(trained.data->size(), comm.rank(), comm.size());
+  EngineRing ring;
+  GACCD_ASSIGN_OR_RETURN(
+      const auto batches,
+      Prefetcher::Start(*trained.data,
+                        std::make_unique<EvalIndices>(shard, trained.job.batch.micro),
+                        {.memory = ring.MemoryOf(*trained.engine)}));
+  std::int64_t first = shard.first;
+  while (const BatchView* batch = batches->Next()) {
+    GACCD_ASSIGN_OR_RETURN(const Evaluation found, trained.engine->Evaluate(*batch));
+    const std::span<const float> answers(found.prediction);
+    GACCD_RETURN_IF_ERROR(CheckFinite(answers, first, batch->samples));
+    if (flags.what == Predicted::kClasses) {
+      const std::vector<std::int32_t> classes =
+          ClassesOf(answers, trained.model->answer_shape().back());
+      GACCD_RETURN_IF_ERROR(file.Write(first, std::as_bytes(std::span(classes))));
+    } else {
+      GACCD_RETURN_IF_ERROR(file.Write(first, std::as_bytes(answers)));
+    }
+    first += batch->samples;
+  }
+  return file.Finish();
+}
+
+Status WriteLines(const std::string& out, unsigned mode, const Rows& rows, const RowFile& file) {
+  GACCD_ASSIGN_OR_RETURN(const std::string target, OutputTarget(out));
+  GACCD_ASSIGN_OR_RETURN(DurableFile lines, DurableFile::Create(target, mode));
+  const auto row_bytes = static_cast<std::size_t>(Elements(rows.shape)) * SizeOf(rows.dtype);
+  GACCD_RETURN_IF_ERROR(
+      file.ReadBack([&](std::int64_t first, std::span<const std::byte> bytes) -> Status {
+        std::string text;
+        for (; !bytes.empty(); bytes = bytes.subspan(row_bytes)) {
+          text += PredictionLine(first++, rows.key, rows.shape, rows.dtype, bytes.first(row_bytes));
+        }
+        return lines.Write(std::as_bytes(std::span(text)));
+      }));
+  return lines.Commit();
+}
+
+Ending PredictTogether(const Flags& flags, Session& session, TrainedModel& trained) {
+  Communicator& comm = session.comm;
+  Agreement fits = AgreeOn(comm, comm.rank() == 0 ? CheckOut(flags) : Status::Ok());
+  if (!fits.status.ok()) return Shared(std::move(fits));
+  const Answer answer =
+      flags.what == Predicted::kEmbeddings ? Answer::kEmbeddings : Answer::kPrediction;
+  const MakeModel make = [&](const ModelSpec& model, const SampleSpec& sample) -> Result<Model> {
+    GACCD_RETURN_IF_ERROR(CheckWhat(flags, model));
+    return Model::MakeForAnswers(model, sample, answer);
+  };
+  if (Ending opened = OpenTrainedModel(flags, session, make, &trained); !opened.status.ok()) {
+    return opened;
+  }
+  const Rows rows = RowsOf(flags.what, trained.model->answer_shape());
+  const unsigned mode = flags.group_access ? kGroupMayRead.file : kFileMode;
+  Shape shape = rows.shape;
+  shape.insert(shape.begin(), trained.data->size());
+  RowFile file;
+  Agreement done =
+      file.Open(comm, {.path = *flags.out, .shape = shape, .dtype = rows.dtype, .mode = mode});
+  if (!done.status.ok()) return Shared(std::move(done));
+  done = AgreeOn(comm, WriteShare(flags, session, trained, file));
+  if (!done.status.ok()) return Shared(std::move(done));
+  if (Status same = CheckUnchangedData(comm, *trained.data, nullptr); !same.ok()) return {same};
+  if (comm.rank() != 0) return {};
+  // From here on nobody waits for this rank, however long its disk takes.
+  Status written = AsLines(flags) ? WriteLines(*flags.out, mode, rows, file) : file.Publish();
+  if (!written.ok()) return {std::move(written).WithContext("--out"), false};
+  return {PrintOut(StrCat(session.device.text, "\n", ToText(trained.weights), "\nwrote ",
+                          *flags.out, ": ", rows.key, " ", ToString(shape), "\n")),
+          false};
+}
+
+}  // namespace
+
+RanksOutcome RunPredict(const Flags& flags, const ErrorPrinter& print) {
+  return RunOnRanks(flags, print, [&](Session& session, TrainedModel& trained) {
+    return PredictTogether(flags, session, trained);
+  });
+}
+
+}  // namespace gaccd

@@ -1,0 +1,50 @@
+#include "daemon/infer/prediction_lines.h"
+
+#include <charconv>
+#include <cstring>
+
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+template <typename T>
+void AppendNumber(const std::byte* at, std::string* text) {
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  char digits[32];
+  const auto end = std::to_chars(digits, digits + sizeof digits, value);
+  text->append(digits, end.ptr);
+}
+
+// The values of one dimension after the other; `at` moves on.
+void AppendValues(std::span<const std::int64_t> shape, DType dtype, const std::byte*& at,
+                  std::string* text) {
+  if (shape.empty()) {
+    if (dtype == DType::kF32) {
+      AppendNumber<float>(at, text);
+    } else {
+      AppendNumber<std::int32_t>(at, text);
+    }
+    at += SizeOf(dtype);
+    return;
+  }
+  *text += '[';
+  for (std::int64_t i = 0; i < shape[0]; ++i) {
+    if (i > 0) *text += ',';
+    AppendValues(shape.subspan(1), dtype, at, text);
+  }
+  *text += ']';
+}
+
+}  // namespace
+
+std::string PredictionLine(std::int64_t sample, std::string_view key, const Shape& shape,
+                           DType dtype, std::span<const std::byte> values) {
+  std::string text = StrCat("{\"sample\":", sample, ",\"", key, "\":");
+  const std::byte* at = values.data();
+  AppendValues(shape, dtype, at, &text);
+  return text + "}\n";
+}
+
+}  // namespace gaccd

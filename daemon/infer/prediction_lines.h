@@ -1,0 +1,22 @@
+// Predictions as lines of JSON, a line a sample.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "collectives/base/dtype.h"
+#include "daemon/tensor/shape.h"
+
+namespace gaccd {
+
+// {"sample":3,"logits":[0.5,-1.25]}: `key` and the values of one sample, of this shape: a number, a
+// list, or a list of lists. Numbers are the shortest that read back the same. REQUIRES: finite
+// values of `dtype` (kF32, kI32), as many as the shape says.
+[[nodiscard]] std::string PredictionLine(std::int64_t sample, std::string_view key,
+                                         const Shape& shape, DType dtype,
+                                         std::span<const std::byte> values);
+
+}  // namespace gaccd
