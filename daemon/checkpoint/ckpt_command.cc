@@ -19,6 +19,7 @@
 #include "daemon/checkpoint/load.h"
 #include "daemon/checkpoint/saved_job.h"
 #include "daemon/checkpoint/saved_weights.h"
+#include "daemon/checkpoint/transformers_folder.h"
 #include "daemon/config/arguments.h"
 #include "daemon/config/flat_json.h"
 #include "daemon/model/safetensors.h"
@@ -192,17 +193,29 @@ Result<CkptOutput> PruneFolder(const GenerationPlace& place, const KeepPolicy& k
   return output;
 }
 
+// Gives what else is to be said of it.
+Result<std::string> Write(const SavedWeights& weights, const CkptRequest& to) {
+  if (to.transformers) {
+    GACCD_ASSIGN_OR_RETURN(const Job job, SavedJob(weights.manifest));
+    GACCD_ASSIGN_OR_RETURN(const std::string tokenizer,
+                           WriteTransformersFolder(to.out, job, weights.tensors, to.out_modes));
+    return "; " + tokenizer;
+  }
+  GACCD_RETURN_IF_ERROR(WriteSafetensors(to.out, ViewsOf(weights.tensors), to.out_modes.file));
+  return std::string();
+}
+
 Result<CkptOutput> Export(const GenerationPlace& place, const CkptRequest& request) {
   const std::string& out = request.out;
   if (out.empty()) return Status(ErrorKind::kUsage, "ckpt export: expected --out=FILE");
-  GACCD_RETURN_IF_ERROR(CheckWeightsFile(out).WithContext("--out"));
+  if (!request.transformers) GACCD_RETURN_IF_ERROR(CheckWeightsFile(out).WithContext("--out"));
   GACCD_ASSIGN_OR_RETURN(const SavedWeights weights, ReadSavedWeights(place));
-  GACCD_RETURN_IF_ERROR(
-      WriteSafetensors(out, ViewsOf(weights.tensors), request.out_mode).WithContext("--out"));
+  const auto more = Write(weights, request);
+  if (!more.ok()) return Status(more.status()).WithContext("--out");
   CkptOutput output;
   for (const std::string& note : weights.passed_over) output.text += note + "\n";
   output.text += StrCat("wrote ", out, ": the parameters after ", weights.generation.step,
-                        " updates (", weights.generation.name(), ")\n");
+                        " updates (", weights.generation.name(), ")", *more, "\n");
   return output;
 }
 

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "collectives/base/files.h"
 #include "collectives/base/result.h"
 #include "daemon/checkpoint/generations.h"
 
@@ -17,10 +18,11 @@ struct CkptRequest {
   CkptAction action = CkptAction::kLs;
   // A run folder, its ckpt folder, or (not for prune) one generation's folder.
   std::string path;
-  std::string out;           // of export: a safetensors file
-  KeepPolicy keep;           // of prune
-  bool json = false;         // of ls and verify: a line of JSON a checkpoint, no table
-  unsigned out_mode = 0600;  // of the file `out`, before the umask
+  std::string out;            // of export: a safetensors file, or a folder
+  KeepPolicy keep;            // of prune
+  bool json = false;          // of ls and verify: a line of JSON a checkpoint, no table
+  Modes out_modes;            // of `out`, before the umask
+  bool transformers = false;  // of export: the folder of transformers_folder.h
 };
 
 // "ls" and a path, as they stand behind `gaccd ckpt`. kUsage for anything else.

@@ -115,6 +115,9 @@ Manages checkpoints. PATH is a run folder, or one checkpoint in its ckpt.
   gaccd ckpt export PATH --out=FILE
                            write the weights of the newest checkpoint that is
                            intact, as safetensors
+  gaccd ckpt export PATH --out=FOLDER --transformers
+                           write them with config.json, and with the tokenizer
+                           that is beside the tokens of the training
 
 --format=json, of ls and verify: one line a checkpoint with generation, step,
 micro_step, writer_epoch and state (ls: complete, damaged or unfinished; verify:

@@ -54,12 +54,12 @@ Status CheckSameJob(const Request& request, const Job& was) {
 
 Result<DoneRun> SaveWeights(const Request& request, std::string text) {
   if (!request.flags.save_weights) return DoneRun{Next::kNothing, std::move(text)};
-  const unsigned mode = request.flags.group_access ? kGroupMayRead.file : kFileMode;
-  GACCD_ASSIGN_OR_RETURN(const CkptOutput output,
-                         RunCkptCommand({.action = CkptAction::kExport,
-                                         .path = request.run_dir,
-                                         .out = *request.flags.save_weights,
-                                         .out_mode = mode}));
+  GACCD_ASSIGN_OR_RETURN(
+      const CkptOutput output,
+      RunCkptCommand({.action = CkptAction::kExport,
+                      .path = request.run_dir,
+                      .out = *request.flags.save_weights,
+                      .out_modes = request.flags.group_access ? kGroupMayRead : Modes{}}));
   GACCD_RETURN_IF_ERROR(output.verdict);
   return DoneRun{Next::kNothing, StrCat(text, "\n", output.text.substr(0, output.text.size() - 1))};
 }

@@ -51,7 +51,8 @@ Status RunCkpt(const Flags& flags) {
                          MakeCkptRequest(flags.words, flags.out.value_or(""),
                                          {.newest = flags.keep, .every = flags.keep_every}));
   request.json = flags.format == OutputFormat::kJson;
-  if (flags.group_access) request.out_mode = kGroupMayRead.file;
+  request.transformers = flags.transformers;
+  if (flags.group_access) request.out_modes = kGroupMayRead;
   GACCD_ASSIGN_OR_RETURN(const CkptOutput output, RunCkptCommand(request));
   GACCD_RETURN_IF_ERROR(PrintOut(output.text));
   return output.verdict;
