@@ -138,6 +138,12 @@ std::string FolderOf(const std::string& path) {
   return path.substr(0, std::max<std::size_t>(slash, 1));
 }
 
+std::string FolderName(const std::string& path) {
+  char resolved[PATH_MAX];
+  const std::string whole = ::realpath(path.c_str(), resolved) == nullptr ? path : resolved;
+  return whole.substr(whole.rfind('/') + 1);
+}
+
 bool PathExists(const std::string& path) {
   struct stat info {};
   return ::lstat(path.c_str(), &info) == 0;

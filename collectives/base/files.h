@@ -82,6 +82,9 @@ Status SyncFolder(const std::string& path);
 // The folder `path` lies in: "." for a bare name.
 [[nodiscard]] std::string FolderOf(const std::string& path);
 
+// What the folder `path` is called, also where that is "." or a link.
+[[nodiscard]] std::string FolderName(const std::string& path);
+
 // Whether there is anything under this name, a dead link included.
 [[nodiscard]] bool PathExists(const std::string& path);
 // Whether it is a folder, or a link to one.

@@ -93,6 +93,7 @@ Status Store(const FlagValue& flag, const std::string& given, proto::Flags& mess
 // Arguments without dashes behind the verb.
 std::size_t MostWords(Verb verb) {
   if (verb == Verb::kCkpt) return 2;
+  if (verb == Verb::kReport) return kMostReportedRuns;
   if (verb == Verb::kSubmit) return kMostSbatchWords;
   constexpr Verb kTakeFolder[] = {Verb::kStatus, Verb::kRuns,   Verb::kStop,  Verb::kSave,
                                   Verb::kLogs,   Verb::kDoctor, Verb::kExport};

@@ -33,6 +33,7 @@ enum class Verb : std::uint8_t {
   kLogs,
   kDoctor,
   kExport,
+  kReport,
   kHelp,
   kVersion
 };
@@ -73,6 +74,8 @@ struct Flags : FlagsSpec {
 inline constexpr std::int64_t kDefaultNodes = 1;
 inline constexpr std::int64_t kDefaultGpusPerNode = 8;
 inline constexpr std::int64_t kDefaultSaveSeconds = 600;
+
+inline constexpr std::size_t kMostReportedRuns = 32;
 
 // Whether a flag sets this field of the job.
 [[nodiscard]] bool SetsJobField(const Flags& flags, std::string_view path);

@@ -108,6 +108,10 @@ std::string JsonLine(const nlohmann::ordered_json& value) {
   return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
+std::string ValidUtf8(std::string_view text) {
+  return nlohmann::json::parse(JsonString(text)).get<std::string>();
+}
+
 std::string JsonString(std::string_view text) {
   if (std::all_of(text.begin(), text.end(), IsPlain)) return '"' + std::string(text) + '"';
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

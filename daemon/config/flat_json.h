@@ -59,6 +59,9 @@ void AppendFields(const google::protobuf::Message& message, JsonObject& out);
 // `value` as one line that ends with a newline; texts as above.
 [[nodiscard]] std::string JsonLine(const nlohmann::ordered_json& value);
 
+// `text` with U+FFFD for bytes that are not UTF-8.
+[[nodiscard]] std::string ValidUtf8(std::string_view text);
+
 // The text in quotes, escaped as above.
 [[nodiscard]] std::string JsonString(std::string_view text);
 

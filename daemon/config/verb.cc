@@ -207,6 +207,16 @@ to --out=FILE, which appears whole.
                 are left out. To be called once a minute, with --out=FILE.prom
                 in the folder of the collector
 )"},
+    {Verb::kReport, "report", "write a page about a run, or about several side by side",
+     R"([RUN-DIR ...] [--flag=value ...]
+
+Writes one HTML file that tells the story of a run, live or dead, and needs no
+network: how it stands and the next command, its batch, curves, the time of an
+update by phase, slow ranks, attempts, goodput, checkpoints, failures, what
+changed between attempts, the job. Without --out=FILE it is report.html in
+RUN-DIR. Of several runs, at most 32: a table, their curves in common charts,
+and where their jobs differ. Prints the name of the file.
+)"},
     {Verb::kHelp, "help", "explain a verb, gaccd help plan; or the job text, gaccd help job",
      R"([VERB | job | man | bash]
 

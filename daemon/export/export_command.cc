@@ -1,6 +1,5 @@
 #include "daemon/export/export_command.h"
 
-#include <climits>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -24,12 +23,6 @@ constexpr std::size_t kMostRuns = 10'000;
 constexpr double kRecent_s = 24 * 3600;
 // The collector runs as a user of its own.
 constexpr unsigned kForAll = 0644;
-
-std::string FolderName(const std::string& path) {
-  char resolved[PATH_MAX];
-  const std::string whole = ::realpath(path.c_str(), resolved) == nullptr ? path : resolved;
-  return whole.substr(whole.rfind('/') + 1);
-}
 
 // SLURM_JOB_END_TIME, which slurm/launch sets.
 std::optional<double> JobEnd(const std::string& attempt_dir) {

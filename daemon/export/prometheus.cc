@@ -77,10 +77,6 @@ class Samples {
   std::string* text_;
 };
 
-std::string ValidUtf8(std::string_view text) {
-  return nlohmann::json::parse(JsonString(text)).get<std::string>();
-}
-
 // Those that are known are there from the begin, as 0.
 template <typename T, std::size_t size>
 void Each(const std::map<std::string, T>& values, const std::array<const char*, size>& known,

@@ -10,9 +10,6 @@
 namespace gaccd {
 namespace {
 
-// Damaged events must not ask for all memory.
-constexpr std::int64_t kMostSteps = 100'000'000;
-
 double Seconds(const Event& event, std::string_view key) {
   return std::max(0.0, event.Number(key).value_or(0));
 }

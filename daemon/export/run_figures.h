@@ -12,6 +12,9 @@
 
 namespace gaccd {
 
+// An update outside of 1 to this one is of a damaged event, which must not ask for all memory.
+inline constexpr std::int64_t kMostSteps = 100'000'000;
+
 struct Histogram {
   static constexpr std::array<double, 14> kBounds{0.05, 0.1, 0.2, 0.5, 1,  2,  5,
                                                   10,   15,  20,  30,  60, 90, 120};

@@ -12,6 +12,7 @@
 #include "daemon/config/plan_command.h"
 #include "daemon/export/export_command.h"
 #include "daemon/preflight/device_choice.h"
+#include "daemon/report/report_command.h"
 #include "daemon/selftest/selftest_command.h"
 #include "daemon/submit/submit_command.h"
 #include "daemon/telemetry/log.h"
@@ -120,6 +121,9 @@ Status RunPlainVerb(const Flags& flags) {
       return RunLogsCommand(LogsRequestOf(flags));
     case Verb::kExport:
       return RunExportCommand(ExportRequestOf(flags));
+    case Verb::kReport:
+      return RunReportCommand(
+          {.folders = flags.words, .out = flags.out.value_or(""), .language = flags.language});
     case Verb::kTrain:
     case Verb::kEval:
     case Verb::kPredict:

@@ -27,24 +27,6 @@ std::string OnOneLine(std::string_view text) {
   return Printable(line);
 }
 
-RankFailure FailureOf(const Event& event) {
-  RankFailure failure{.at = event.at,
-                      .rank = event.Whole("rank").value_or(-1),
-                      .host = OnOneLine(event.Text("host")),
-                      .step = event.Whole("step").value_or(0),
-                      .message = OnOneLine(event.Text("msg"))};
-  const auto exit = event.Whole("exit").value_or(0);
-  failure.left_for_others =
-      exit == static_cast<int>(ErrorKind::kUnavailable) && !event.Text("lost_ranks").empty();
-  const auto signal = event.Whole("signal");
-  failure.what = signal ? StrCat("signal ", *signal) : StrCat("exit ", exit);
-  for (const char* place : {"phase", "collective"}) {
-    const std::string where = OnOneLine(event.Text(place));
-    if (!where.empty()) failure.what += StrCat(", ", where);
-  }
-  return failure;
-}
-
 void ReadEvents(EventStream& stream, Diagnosis* diagnosis) {
   std::deque<std::string> warnings;
   Event event;
@@ -111,6 +93,24 @@ std::string List(std::string_view head, const std::vector<std::string>& lines) {
 }
 
 }  // namespace
+
+RankFailure FailureOf(const Event& event) {
+  RankFailure failure{.at = event.at,
+                      .rank = event.Whole("rank").value_or(-1),
+                      .host = OnOneLine(event.Text("host")),
+                      .step = event.Whole("step").value_or(0),
+                      .message = OnOneLine(event.Text("msg"))};
+  const auto exit = event.Whole("exit").value_or(0);
+  failure.left_for_others =
+      exit == static_cast<int>(ErrorKind::kUnavailable) && !event.Text("lost_ranks").empty();
+  const auto signal = event.Whole("signal");
+  failure.what = signal ? StrCat("signal ", *signal) : StrCat("exit ", exit);
+  for (const char* place : {"phase", "collective"}) {
+    const std::string where = OnOneLine(event.Text(place));
+    if (!where.empty()) failure.what += StrCat(", ", where);
+  }
+  return failure;
+}
 
 Result<Diagnosis> Diagnose(const std::string& run_dir, WallTime now) {
   Diagnosis diagnosis;

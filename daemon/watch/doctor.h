@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "collectives/base/result.h"
+#include "daemon/watch/event.h"
 #include "daemon/watch/run_state.h"
 
 namespace gaccd {
@@ -20,6 +21,9 @@ struct RankFailure {
   std::string message;
   bool left_for_others = false;  // it only saw other ranks lost
 };
+
+// Of an event "failure".
+[[nodiscard]] RankFailure FailureOf(const Event& event);
 
 // A host that verdicts suspect, and in how many attempts.
 struct SuspectHost {

@@ -70,7 +70,7 @@ class PackageTest(unittest.TestCase):
         return output("bash", "-c", PRESS_TAB, "bash", script, "gaccd", *words).split()
 
     def test_bash_completes_verbs_flags_and_choices(self):
-        for words, expected in ((("pl",), ["plan"]), (("help", "jo"), ["job"]),
+        for words, expected in ((("pla",), ["plan"]), (("help", "jo"), ["job"]),
                                 (("plan", "--roun"), ["--rounding="]),
                                 (("plan", "--rounding", "="), ["exact", "floor", "ceil", "nearest"]),
                                 (("plan", "--rounding", "=", "fl"), ["floor"]),

@@ -1,13 +1,15 @@
 """Makes the files of a run of many ranks, as gaccd leaves them, without training.
 
-  replay.py FOLDER [--ranks=240] [--updates=2000] [--attempts=3] [--lines=200]
+  replay.py FOLDER [--ranks=240] [--updates=2000] [--attempts=3] [--lines=200] [--noise=0]
 
 Each attempt but the last is lost a quarter before its end, and the next one does these updates again.
+The second host of a run is slow in the middle third of the updates. --noise: of the loss, relative.
 """
 
 import argparse
 import datetime
 import json
+import math
 import os
 import pathlib
 import random
@@ -38,16 +40,24 @@ class Attempt:
         self.seq += 1
         self.events.write(self.line(event, **more))
 
-    def step(self, step, total):
-        self.now += datetime.timedelta(seconds=0.842)
-        slow = random.randrange(self.ranks)
+    def step(self, step, total, noise):
+        at_slow_host = self.ranks > 8 and 3 * step // total == 1
+        slow = random.randrange(8, 16) if at_slow_host else random.randrange(self.ranks)
+        wait = random.uniform(0.06, 0.2) if at_slow_host else random.uniform(0.02, 0.05)
+        compute = random.gauss(0.691, 0.005)
+        times = {"data_s": 0.0112, "fwd_bwd_s": compute, "reduce_s": 0.07 + wait, "opt_s": 0.0295}
+        duration = sum(times.values())
+        self.now += datetime.timedelta(seconds=duration)
+        warm = min(1, 20 * step / total)
         self.event("step", epoch=1, step=step, steps_total=total, samples=3072, target=3072,
-                   samples_total=3072 * step, loss=2.3 + 5 / step, loss_finite=True, divisor=3072,
-                   unit="samples", grad_norm=0.8123, grad_finite=True, lr=0.0003, skipped=False,
-                   dur_s=0.8421, data_s=0.0112, fwd_bwd_s=0.691, reduce_s=0.1104, opt_s=0.0295,
-                   wait_s=0.0412, samples_per_s=3648.0, dur_p50_s=0.8388, dur_p99_s=0.912, eta_s=75451.5,
-                   straggler_rank=slow, straggler_host=self.hosts[slow], straggler_phase="compute",
-                   straggler_ratio=1.07)
+                   samples_total=3072 * step, loss=(2.3 + 5 / step) * math.exp(random.gauss(0, noise)),
+                   loss_finite=True, divisor=3072, unit="samples",
+                   grad_norm=random.lognormvariate(-0.2, 0.2), grad_finite=True,
+                   lr=0.0003 * warm * (1 + math.cos(math.pi * step / total)), skipped=False,
+                   dur_s=duration, **times, wait_s=wait, samples_per_s=3072 / duration,
+                   dur_p50_s=0.8388, dur_p99_s=0.99 if at_slow_host else 0.912,
+                   eta_s=0.84 * (total - step), straggler_rank=slow, straggler_host=self.hosts[slow],
+                   straggler_phase="compute", straggler_ratio=1 + wait / compute)
 
     def text_logs(self, lines):
         for rank in range(self.ranks):
@@ -63,9 +73,12 @@ class Attempt:
             self.now += datetime.timedelta(milliseconds=1)
             (self.folder / "crash" / f"r{rank:05d}.json").write_text(
                 self.line("failure", rank, "error", 1, exit=69, step=1, lost_ranks="5", msg="rank 5 was lost"))
+        (self.folder / "verdict.json").write_text(
+            self.line("verdict", 1, verdict="requeue", exit=69, suspect_hosts="n1",
+                      reason="rank 5 on n1 was lost: it sent no heartbeat for 5 s"))
 
 
-def make(folder, ranks=240, updates=2000, attempts=3, lines=200, run="r50"):
+def make(folder, ranks=240, updates=2000, attempts=3, lines=200, run="r50", noise=0.0):
     folder = pathlib.Path(folder)
     random.seed(1)
     begin, done = START, 0
@@ -74,16 +87,22 @@ def make(folder, ranks=240, updates=2000, attempts=3, lines=200, run="r50"):
         attempt.text_logs(lines)
         attempt.event("run_start", version="0.1.0", git="abc", nodes=ranks // 8, world=ranks, model="mlp",
                       device="cuda")
-        attempt.event("plan", mode="exact", target_batch=3072, eff_batch=3072, accum_steps=2,
-                      balance_ratio=0.98)
+        attempt.event("plan", mode="exact", nodes=max(1, ranks // 8), gpus_per_node=min(8, ranks),
+                      world=ranks, micro_batch=10, base_batch=10 * ranks, target_batch=3072,
+                      eff_batch=3072, accum_steps=2, balance_ratio=0.98)
+        (attempt.folder / "env.json").write_text(json.dumps(
+            {"NCCL_DEBUG": ("WARN", "INFO")[number % 2], "SLURM_JOB_ID": "812"}))
+        (attempt.folder / "job.txtpb").write_text(f'name: "r50"\nepochs: {3 + number}\n')
         if number:
             attempt.event("resume", step=done, dur_s=1.5)
         last = number == attempts - 1
         end = (number + 1) * updates // attempts
         for step in range(done + 1, end + 1):
-            attempt.step(step, updates)
+            attempt.step(step, updates, noise)
             if step % max(1, updates // 40) == 0:
                 attempt.event("save", step=step, ok=True, bytes=10**9, stall_s=0.1, dur_s=1.0)
+                attempt.event("eval", step=step, metric="top_1", value=0.76 - 0.6 * math.exp(-4 * step / updates),
+                              dur_s=1.0)
         attempt.event("eval", step=end, metric="accuracy", value=0.9, dur_s=1.0)
         if last:
             attempt.event("verdict", verdict="done", exit=0)
@@ -103,4 +122,5 @@ if __name__ == "__main__":
     parser.add_argument("folder")
     for name, value in (("ranks", 240), ("updates", 2000), ("attempts", 3), ("lines", 200)):
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--noise", type=float, default=0)
     make(**vars(parser.parse_args()))

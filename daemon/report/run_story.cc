@@ -1,0 +1,237 @@
+#include "daemon/report/run_story.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+#include "daemon/report/attempt_changes.h"
+#include "daemon/rundir/ledger.h"
+#include "daemon/watch/event_stream.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::size_t kMostSaves = 12;
+constexpr std::size_t kMostWarnings = 12;
+constexpr std::size_t kMostMetrics = 12;  // that are drawn
+
+double Seconds(const Event& event, std::string_view key) {
+  const double seconds = event.Number(key).value_or(0);
+  return std::isfinite(seconds) ? std::max(0.0, seconds) : 0;
+}
+
+template <typename T>
+void KeepNewest(T value, std::size_t most, std::vector<T>* values) {
+  if (values->size() == most) values->erase(values->begin());
+  values->push_back(std::move(value));
+}
+
+// Reads the events into a story, one by one.
+class StoryReader {
+ public:
+  explicit StoryReader(RunStory* story) : story_(*story) {}
+
+  void Add(const Event& event);
+  // The durations of all updates are known.
+  void Finish();
+
+ private:
+  AttemptStory& attempt() { return story_.attempts.back(); }
+  void BeginAttempt(const Event& event);
+  void AddStep(const Event& event);
+  void AddPhases(std::int64_t step, const Event& event);
+  void AddSlowRank(std::int64_t step, const Event& event);
+  void AddFailure(const Event& event);
+  void AddEval(const Event& event);
+  static void AddPoint(std::int64_t step, const std::optional<double>& value, Curve* curve) {
+    if (value && std::isfinite(*value)) curve->Add(step, *value);
+  }
+
+  RunStory& story_;
+  FigureSum figures_;
+  std::vector<double> durations_;
+  std::optional<Event> start_;  // of the attempt before
+};
+
+void StoryReader::Add(const Event& event) {
+  figures_.Add(event);
+  if (story_.attempts.empty() || attempt().name != event.attempt) BeginAttempt(event);
+  attempt().end = std::max(attempt().end, event.at);
+  if (event.name == "run_start") {
+    if (start_) attempt().changes = StartChanges(*start_, event);
+    start_ = event;
+  }
+  if (event.name == "step") AddStep(event);
+  if (event.name == "eval") AddEval(event);
+  if (event.name == "failure") AddFailure(event);
+  if (event.name == "save") KeepNewest(event, kMostSaves, &story_.saves);
+  if (event.name == "log") {
+    KeepNewest(StrCat(event.Text("ts"), " ", event.Text("msg")), kMostWarnings, &story_.warnings);
+  }
+  if (event.name == "verdict") {
+    if (const auto exit = event.Whole("exit")) {
+      attempt().exit = static_cast<int>(std::clamp<std::int64_t>(*exit, 0, 255));
+    }
+    attempt().verdict = event.Text("verdict");
+    attempt().reason = event.Text("reason");
+  }
+}
+
+void StoryReader::BeginAttempt(const Event& event) {
+  story_.attempts.push_back({.name = event.attempt, .begin = event.at, .end = event.at});
+  for (Curve* curve :
+       {&story_.loss, &story_.gradient_norm, &story_.learning_rate, &story_.slow_updates}) {
+    curve->BeginPiece();
+  }
+  for (auto& [metric, curve] : story_.evals) curve.BeginPiece();
+}
+
+void StoryReader::AddStep(const Event& event) {
+  const std::int64_t step = event.Whole("step").value_or(0);
+  if (step < 1 || step > kMostSteps) return;
+  const double dur_s = Seconds(event, "dur_s");
+  if (attempt().updates++ == 0) {
+    attempt().first_step = step;
+    attempt().init_s = std::max(0.0, SecondsBetween(attempt().begin, event.at) - dur_s);
+  }
+  attempt().last_step = step;
+  story_.first_step = story_.first_step == 0 ? step : std::min(story_.first_step, step);
+  story_.last_step = std::max(story_.last_step, step);
+  durations_.push_back(dur_s);
+  const auto samples = event.Whole("samples");
+  story_.on_target += samples && samples == event.Whole("target") ? 1 : 0;
+  AddPoint(step, event.Number("loss"), &story_.loss);
+  AddPoint(step, event.Number("grad_norm"), &story_.gradient_norm);
+  AddPoint(step, event.Number("lr"), &story_.learning_rate);
+  AddPoint(step, event.Number("dur_p99_s"), &story_.slow_updates);
+  AddPhases(step, event);
+  AddSlowRank(step, event);
+}
+
+void StoryReader::AddPhases(std::int64_t step, const Event& event) {
+  const double wait_s = std::min(Seconds(event, "wait_s"), Seconds(event, "reduce_s"));
+  PhaseSum sum{.updates = 1,
+               .data_s = Seconds(event, "data_s"),
+               .compute_s = Seconds(event, "fwd_bwd_s"),
+               .reduce_s = Seconds(event, "reduce_s") - wait_s,
+               .wait_s = wait_s,
+               .optimizer_s = Seconds(event, "opt_s")};
+  const double known = sum.data_s + sum.compute_s + sum.reduce_s + sum.wait_s + sum.optimizer_s;
+  sum.other_s = std::max(0.0, Seconds(event, "dur_s") - known);
+  story_.phases.Add(step, sum);
+}
+
+void StoryReader::AddSlowRank(std::int64_t step, const Event& event) {
+  SlowSum sum{.updates = 1};
+  if (const auto rank = event.Whole("straggler_rank")) {
+    sum.ranks[*rank] = 1;
+    SlowestCount& slow = story_.slow_ranks[*rank];
+    slow.host = event.Text("straggler_host");
+    ++slow.updates;
+    if (const double ratio = Seconds(event, "straggler_ratio"); ratio >= slow.worst_ratio) {
+      slow.worst_ratio = ratio;
+      slow.phase = event.Text("straggler_phase");
+    }
+  }
+  story_.slow.Add(step, sum);
+}
+
+void StoryReader::AddFailure(const Event& event) {
+  RankFailure failure = FailureOf(event);
+  if (failure.left_for_others || attempt().failures.size() == kMostFailures) {
+    ++attempt().more_failures;
+  } else {
+    attempt().failures.push_back(std::move(failure));
+  }
+}
+
+void StoryReader::AddEval(const Event& event) {
+  const std::int64_t step = event.Whole("step").value_or(0);
+  const std::string metric(event.Text("metric"));
+  const bool known = story_.evals.contains(metric);
+  if (step < 1 || step > kMostSteps || (!known && story_.evals.size() == kMostMetrics)) return;
+  AddPoint(step, event.Number("value"), &story_.evals[metric]);
+}
+
+void StoryReader::Finish() {
+  story_.figures = std::move(figures_).Take();
+  if (durations_.empty()) return;
+  std::ranges::sort(durations_);
+  const auto quantile = [&](double share) {
+    const double last = std::ceil(share * static_cast<double>(durations_.size())) - 1;
+    return durations_[static_cast<std::size_t>(std::max(0.0, last))];
+  };
+  story_.p50_s = quantile(0.5);
+  story_.p99_s = quantile(0.99);
+  story_.longest_s = durations_.back();
+}
+
+// What the job script has told of an attempt that left no word.
+void AskLedger(const std::string& run_dir, RunStory* story) {
+  for (const LedgerEntry& entry : ReadLedger(run_dir + "/ledger.jsonl")) {
+    const auto found = std::ranges::find(story->attempts, entry.attempt, &AttemptStory::name);
+    if (found == story->attempts.end() || found->exit) continue;
+    found->exit = entry.exit;
+    found->verdict = Name(entry.next);
+    found->reason = entry.reason;
+  }
+}
+
+// Attempts without events have a story, too; the order is that of the folders.
+void AddChanges(const std::vector<Attempt>& attempts, RunStory* story) {
+  std::vector<AttemptStory> told = std::exchange(story->attempts, {});
+  for (std::size_t i = 0; i < attempts.size(); ++i) {
+    const auto found = std::ranges::find(told, attempts[i].name, &AttemptStory::name);
+    AttemptStory one = found != told.end() ? std::move(*found)
+                                           : AttemptStory{.name = attempts[i].name,
+                                                          .begin = attempts[i].started,
+                                                          .end = attempts[i].started};
+    if (i > 0) {
+      for (Change& change : EnvironmentChanges(attempts[i - 1], attempts[i])) {
+        one.changes.push_back(std::move(change));
+      }
+      one.job_changes = JobChanges(attempts[i - 1], attempts[i]);
+    }
+    story->attempts.push_back(std::move(one));
+  }
+}
+
+}  // namespace
+
+PhaseSum& PhaseSum::operator+=(const PhaseSum& more) {
+  updates += more.updates;
+  data_s += more.data_s;
+  compute_s += more.compute_s;
+  reduce_s += more.reduce_s;
+  wait_s += more.wait_s;
+  optimizer_s += more.optimizer_s;
+  other_s += more.other_s;
+  return *this;
+}
+
+SlowSum& SlowSum::operator+=(const SlowSum& more) {
+  updates += more.updates;
+  for (const auto& [rank, count] : more.ranks) ranks[rank] += count;
+  return *this;
+}
+
+Result<RunStory> ReadRunStory(const std::string& run_dir, WallTime now) {
+  RunStory story{.folder_name = FolderName(run_dir), .read_at = now};
+  GACCD_ASSIGN_OR_RETURN(story.diagnosis, Diagnose(run_dir, now));
+  GACCD_ASSIGN_OR_RETURN(EventStream stream, EventStream::Open(run_dir));
+  StoryReader reader(&story);
+  Event event;
+  while (stream.Next(&event)) reader.Add(event);
+  reader.Finish();
+  story.diagnosis.notes = stream.notes();
+  AddChanges(stream.attempts(), &story);
+  AskLedger(run_dir, &story);
+  const std::string newest = stream.attempts().empty() ? run_dir : stream.attempts().back().folder;
+  const auto job = ReadSmallFile(newest + "/job.txtpb", ErrorKind::kData);
+  if (job.ok()) story.job = *job;
+  return story;
+}
+
+}  // namespace gaccd

@@ -1,0 +1,129 @@
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "collectives/base/strings.h"
+#include "daemon/report/number_words.h"
+#include "daemon/report/sections.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::size_t kMostAttempts = 60;  // that are shown
+
+struct TimeRange {
+  WallTime begin;
+  double seconds = 1;
+
+  [[nodiscard]] std::string Percent(double seconds_of) const {
+    return std::to_string(100 * std::clamp(seconds_of / seconds, 0.0, 1.0));
+  }
+};
+
+TimeRange RangeOf(std::span<const AttemptStory> attempts) {
+  WallTime begin = attempts.front().begin;
+  WallTime end = attempts.front().end;
+  for (const AttemptStory& one : attempts) {
+    begin = std::min(begin, one.begin);
+    end = std::max(end, one.end);
+  }
+  return {begin, std::max(1e-3, SecondsBetween(begin, end))};
+}
+
+void WriteTimeline(std::span<const AttemptStory> attempts, Html& out) {
+  const TimeRange range = RangeOf(attempts);
+  out << "<div class=timeline>";
+  for (const AttemptStory& one : attempts) {
+    const double all = SecondsBetween(one.begin, one.end);
+    const double init = one.updates > 0 ? std::min(one.init_s, all) : all;
+    (out << "<div><span class=name>").Text(one.name)
+        << "</span><span class=track><i class=init style='left:"
+        << range.Percent(SecondsBetween(range.begin, one.begin))
+        << "%;width:" << range.Percent(init) << "%'></i><i class=train style='left:"
+        << range.Percent(SecondsBetween(range.begin, one.begin) + init)
+        << "%;width:" << range.Percent(all - init) << "%'></i></span></div>";
+  }
+  out << "</div><p class=legend><span><i class=init></i>";
+  out.Say({"start", "启动"}) << "</span><span><i class=train></i>";
+  out.Say({"training", "训练"}) << "</span></p>";
+}
+
+void WriteAttemptRow(const AttemptStory& one, Html& out) {
+  out << "<tr>";
+  WriteCell(one.name, out);
+  WriteCell(TimeWords(one.begin), out);
+  WriteNumber(SecondsWords(SecondsBetween(one.begin, one.end)), out);
+  WriteNumber(
+      one.updates == 0 ? "-" : StrCat(CountWords(one.first_step), " – ", CountWords(one.last_step)),
+      out);
+  WriteNumber(one.exit ? std::to_string(*one.exit) : "-", out);
+  WriteCell(one.verdict.empty() ? "-" : one.verdict, out);
+  WriteText(one.reason, out);
+  out << "</tr>";
+}
+
+}  // namespace
+
+void WriteAttempts(const RunStory& story, Html& out) {
+  if (story.attempts.empty()) return;
+  std::span<const AttemptStory> shown(story.attempts);
+  out.BeginSection("attempts", {"Attempts", "各次启动"});
+  if (shown.size() > kMostAttempts) {
+    (out << "<p class=note>")
+            .Say({"The newest {0} of {1}.", "共 {1} 次，此处为最新的 {0} 次。"},
+                 {CountWords(kMostAttempts), CountWords(std::ssize(story.attempts))})
+        << "</p>";
+    shown = shown.last(kMostAttempts);
+  }
+  WriteTimeline(shown, out);
+  out << "<div class=scroll><table>";
+  WriteHead({{"attempt", "启动"},
+             {"began (UTC)", "开始 (UTC)"},
+             {"lasted", "时长", true},
+             {"updates", "更新", true},
+             {"exit", "退出码", true},
+             {"verdict", "判定"},
+             {"reason", "原因"}},
+            out);
+  for (const AttemptStory& one : shown) WriteAttemptRow(one, out);
+  out << "</table></div>";
+  out.EndSection();
+}
+
+void WriteGoodput(const RunStory& story, Html& out) {
+  const RunFigures& figures = story.figures;
+  if (figures.elapsed_s <= 0) return;
+  constexpr std::array<Words, kBadputNames.size() + 1> kNames{
+      Words{"updates that count", "有效更新"},
+      Words{"start", "启动"},
+      Words{"data", "数据"},
+      Words{"checkpoint save", "保存检查点"},
+      Words{"checkpoint load", "读取检查点"},
+      Words{"lost progress", "丢失的进度"},
+      Words{"between attempts", "两次启动之间"},
+      Words{"other", "其他"}};
+  std::array<double, kNames.size()> seconds{figures.good_s};
+  std::ranges::copy(figures.badput_s, seconds.begin() + 1);
+  const auto share = [&](std::size_t i) {
+    return std::clamp(seconds[i] / figures.elapsed_s, 0.0, 1.0);
+  };
+  out.BeginSection("goodput", {"Where the time went", "时间去向"});
+  (out << "<p>")
+          .Say({"{0} of {1} went into updates that count.", "{1} 中有 {0} 用于有效更新。"},
+               {PercentWords(Goodput(figures)), SecondsWords(figures.elapsed_s)})
+      << "</p><div class=stack>";
+  for (std::size_t i = 0; i < seconds.size(); ++i) {
+    out << "<i class=g" << StrCat(i, " style='width:", 100 * share(i), "%'></i>");
+  }
+  out << "</div><div class=scroll><table>";
+  for (std::size_t i = 0; i < seconds.size(); ++i) {
+    (out << "<tr><td><i class=g" << std::to_string(i) << "></i>").Say(kNames[i]) << "</td>";
+    WriteNumber(SecondsWords(seconds[i]), out);
+    WriteNumber(PercentWords(share(i)), out);
+    out << "</tr>";
+  }
+  out << "</table></div>";
+  out.EndSection();
+}
+
+}  // namespace gaccd
