@@ -95,8 +95,8 @@ std::size_t MostWords(Verb verb) {
   if (verb == Verb::kCkpt) return 2;
   if (verb == Verb::kReport) return kMostReportedRuns;
   if (verb == Verb::kSubmit) return kMostSbatchWords;
-  constexpr Verb kTakeFolder[] = {Verb::kStatus, Verb::kRuns,   Verb::kStop,  Verb::kSave,
-                                  Verb::kLogs,   Verb::kDoctor, Verb::kExport};
+  constexpr Verb kTakeFolder[] = {Verb::kStatus, Verb::kRuns,   Verb::kStop,   Verb::kSave,
+                                  Verb::kLogs,   Verb::kDoctor, Verb::kExport, Verb::kPlot};
   return Holds(kTakeFolder, verb) ? 1 : 0;
 }
 

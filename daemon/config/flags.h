@@ -34,6 +34,7 @@ enum class Verb : std::uint8_t {
   kDoctor,
   kExport,
   kReport,
+  kPlot,
   kHelp,
   kVersion
 };

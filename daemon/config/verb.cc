@@ -217,6 +217,12 @@ changed between attempts, the job. Without --out=FILE it is report.html in
 RUN-DIR. Of several runs, at most 32: a table, their curves in common charts,
 and where their jobs differ. Prints the name of the file.
 )"},
+    {Verb::kPlot, "plot", "draw loss and metrics of a run in the terminal",
+     R"([RUN-DIR]
+
+Draws the training loss and every metric of evaluation over the updates, with ^
+where an attempt begins: in braille where the locale is UTF-8, else in ASCII.
+)"},
     {Verb::kHelp, "help", "explain a verb, gaccd help plan; or the job text, gaccd help job",
      R"([VERB | job | man | bash]
 

@@ -12,6 +12,7 @@
 #include "daemon/config/plan_command.h"
 #include "daemon/export/export_command.h"
 #include "daemon/preflight/device_choice.h"
+#include "daemon/report/plot.h"
 #include "daemon/report/report_command.h"
 #include "daemon/selftest/selftest_command.h"
 #include "daemon/submit/submit_command.h"
@@ -124,6 +125,8 @@ Status RunPlainVerb(const Flags& flags) {
     case Verb::kReport:
       return RunReportCommand(
           {.folders = flags.words, .out = flags.out.value_or(""), .language = flags.language});
+    case Verb::kPlot:
+      return RunPlotCommand(WatchRequestOf(flags).folder);
     case Verb::kTrain:
     case Verb::kEval:
     case Verb::kPredict:

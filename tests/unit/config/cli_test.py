@@ -195,7 +195,7 @@ class HelpTest(unittest.TestCase):
                      ["help", "selftest"], ["help", "check"], ["help", "ckpt"], ["help", "verdict"], ["train", "--help"],
                      ["help", "version"], ["help", "job"], ["version"],
                      ["--version"], *(["help", verb] for verb in
-                                      "status runs stop save logs doctor export report eval predict".split())):
+                                      "status runs stop save logs doctor export report plot eval predict".split())):
             done = run(*args)
             self.assertEqual(done.returncode, 0, args)
             self.assertEqual(done.stderr, "")
