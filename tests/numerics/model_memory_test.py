@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The memory that `gaccd train` plans for a GPT and a BERT against what the process uses: 3 %,
-and 6 % on several ranks. There rank 0 is measured; its gradients are in memory that it shares with the
+and 3 MB more on several ranks. There rank 0 is measured; its gradients are in memory that it shares with the
 others, and how much of Open MPI's own shared memory it has touched differs from run to run.
 
 Usage: model_memory_test.py GACCD MPIRUN
@@ -65,7 +65,7 @@ class ModelMemory(unittest.TestCase):
                     measured, planned = map(float, found.groups())
                     case = f"{model} on {ranks} ranks: planned {planned} MB, measured {measured} MB"
                     print(case)
-                    self.assertAlmostEqual(planned / measured, 1, delta=0.03 * min(ranks, 2), msg=case)
+                    self.assertAlmostEqual(planned, measured, delta=0.03 * measured + 3 * (ranks > 1), msg=case)
 
 
 if __name__ == "__main__":

@@ -175,8 +175,8 @@ class CheckOnGpus(unittest.TestCase):
                 status = json.loads(Path(folder, "STATUS.json").read_text())
                 (log,) = Path(folder).glob("attempts/0*/events.jsonl")
                 events = [json.loads(line) for line in log.read_text().splitlines()]
-            started[device] = events[0]
-            self.assertEqual(status["device"], events[0]["device"])
+            started[device], = (event for event in events if event["ev"] == "run_start")
+            self.assertEqual(status["device"], started[device]["device"])
             losses[device] = [e["loss"] for e in events if e["ev"] == "step"]
         self.assertEqual((started["cpu"]["device"], started["auto"]["device"]), ("cpu", "cuda"))
         self.assertNotIn("gpu", started["cpu"])
