@@ -103,7 +103,15 @@ class Hang(unittest.TestCase):
         return list((self.run_dir() / "attempts/latest/crash").iterdir())
 
     def hang(self):
-        self.server.send_signal(signal.SIGSTOP)
+        """Stops the server while it waits for a request: a process whose request it has cannot be killed."""
+        server = Path(f"/proc/{self.server.pid}")
+        while True:
+            self.server.send_signal(signal.SIGSTOP)
+            wait_for(lambda: ") T " in (server / "stat").read_text(), self.said)
+            if (server / "syscall").read_text().startswith("0 "):  # read()
+                return
+            self.server.send_signal(signal.SIGCONT)
+            time.sleep(0.01)
 
     def end(self, run, within):
         began = time.monotonic()
