@@ -1,8 +1,8 @@
 #include "daemon/config/manual.h"
 
-#include <algorithm>
 #include <set>
 #include <string_view>
+#include <vector>
 
 #include "collectives/base/strings.h"
 #include "daemon/config/help.h"

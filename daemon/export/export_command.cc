@@ -20,7 +20,7 @@ namespace gaccd {
 namespace {
 
 constexpr std::size_t kMostRuns = 10'000;
-constexpr double kRecent_s = 24 * 3600;
+constexpr double kRecentS = 24 * 3600;
 // The collector runs as a user of its own.
 constexpr unsigned kForAll = 0644;
 
@@ -39,7 +39,7 @@ std::optional<double> JobEnd(const std::string& attempt_dir) {
 // Nothing for a run that is not recent.
 Result<std::optional<RunMetrics>> MetricsOf(const std::string& folder, WallTime now) {
   GACCD_ASSIGN_OR_RETURN(const RunState state, ReadRunState(folder, now));
-  if (state.age_s > kRecent_s) return std::optional<RunMetrics>();
+  if (state.age_s > kRecentS) return std::optional<RunMetrics>();
   GACCD_ASSIGN_OR_RETURN(EventStream stream, EventStream::Open(folder));
   FigureSum sum;
   Event event;
