@@ -11,7 +11,9 @@ set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O3 -g1")
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
+  # Precompiled headers may be reused from the cache, too: GaccdPrecompile.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+    "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros "${CCACHE_PROGRAM}")
 endif()
 
 add_library(gaccd_options INTERFACE)
