@@ -98,12 +98,33 @@ class Prepare(unittest.TestCase):
         self.assertEqual(len(letters), len(text.encode()))  # a letter stands for a byte
         self.assertTrue(letters.startswith("InĠtheĠbeginning"))
 
+    def test_equal_texts_make_an_equal_vocabulary(self):
+        text = self.file("a.txt", "abcdefghij klmnopqrst uvwxyz, ABCDEF: GHIJKL 很好看的书\n" * 20)
+        made = []
+        for _ in range(2):
+            self.run_it("--for=bert", "--eval-share=0", "--vocabulary=400", text)
+            made.append((self.dir / "out/tokenizer.json").read_text())
+        self.assertEqual(*made)
+        self.assertIn('"abcdefghij"', made[0])
+
     def test_a_tokenizer_is_taken_as_it_is(self):
         self.run_it("--for=bert", "--text=review", "--vocabulary=400", self.reviews())
         saved = (self.dir / "out/tokenizer.json").read_text()
         given = self.file("given.json", saved)
         self.run_it("--for=bert", "--text=review", f"--tokenizer={given}", self.reviews())
         self.assertEqual((self.dir / "out/tokenizer.json").read_text(), saved)
+
+    def test_what_a_tokenizer_pads_and_cuts_is_not_padded_and_cut(self):
+        self.run_it("--for=bert", "--text=review", "--vocabulary=400", self.reviews())
+        lengths = load(self.dir / "out/train.lengths.npy")
+        saved = json.loads((self.dir / "out/tokenizer.json").read_text())
+        saved["padding"] = {"strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": None,
+                            "pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"}
+        saved["truncation"] = {"max_length": 3, "strategy": "LongestFirst", "stride": 0,
+                               "direction": "Right"}
+        given = self.file("given.json", json.dumps(saved))
+        self.run_it("--for=bert", "--text=review", f"--tokenizer={given}", self.reviews())
+        self.assertEqual(load(self.dir / "out/train.lengths.npy"), lengths)
 
     def test_refusals_name_file_line_and_value(self):
         for code, says, args in [
