@@ -261,10 +261,6 @@ void MakePathsAbsolute(google::protobuf::Message& message, const std::string& fo
 }  // namespace
 
 Status CheckNumericsOfCpu(const Numerics& numerics, std::string_view why_cpu) {
-  if (numerics.precision != Precision::kF32) {
-    return Bad(StrCat("precision: CPUs compute in f32, found ", Name(numerics.precision), ", and ",
-                      why_cpu));
-  }
   if (numerics.tf32) {
     return Bad(StrCat("tf32: only GPUs round to TF32, expected false, found true, and ", why_cpu));
   }

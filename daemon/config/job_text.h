@@ -27,8 +27,8 @@ namespace gaccd {
 // --set names what this job does not have (a layer, the options of another optimizer).
 [[nodiscard]] Result<Job> OverlayFlags(Job job, const Flags& flags);
 
-// kConfig when the job wants numerics that CPUs do not have: bf16 or TF32. why_cpu: "device is
-// cpu". ParseJobText and OverlayFlags call it for device cpu; with device auto it is known later.
+// kConfig when the job wants numerics that CPUs do not have: TF32. why_cpu: "device is cpu".
+// ParseJobText and OverlayFlags call it for device cpu; with device auto it is known later.
 [[nodiscard]] Status CheckNumericsOfCpu(const Numerics& numerics, std::string_view why_cpu);
 
 // What the plan is asked for. kUsage when neither the job nor the flags gave a target.

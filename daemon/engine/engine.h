@@ -193,7 +193,7 @@ class Engine {
 Result<std::unique_ptr<Engine>> MakeEngine(Communicator& comm, const Model& model,
                                            const EngineOptions& options);
 
-// kConfig: bf16 and TF32 are not for CPUs.
+// kConfig: TF32 is not for CPUs. REQUIRES, for bf16: CheckBf16OnCpus() of the preflight.
 Result<std::unique_ptr<Engine>> MakeCpuEngine(Communicator& comm, const Model& model,
                                               const EngineOptions& options);
 // REQUIRES: comm reduces device memory (MakeNccl()), or has one rank. kUnavailable where gaccd was

@@ -103,7 +103,8 @@ Status CpuEngine::Create(const EngineOptions& options) {
   const auto elements = static_cast<std::size_t>(model_.layout().size());
   GACCD_ASSIGN_OR_RETURN(gradient_memory_, comm_.Allocate(elements * sizeof(float)));
   const std::span gradients(static_cast<float*>(gradient_memory_->data()), elements);
-  GACCD_ASSIGN_OR_RETURN(replica_, Replica::Create(model_, gradients, options.replica, &comm_));
+  GACCD_ASSIGN_OR_RETURN(replica_, Replica::Create(model_, gradients, options.replica,
+                                                   options.numerics.precision, &comm_));
   if (options.measure_process) {  // no buffer is used yet, but shared gradients were zeroed
     GACCD_ASSIGN_OR_RETURN(process_bytes_, ResidentBytes());
     process_bytes_ -= ResidentBytesOf(std::as_bytes(gradients));

@@ -105,8 +105,9 @@ class Model {
 
   // kBF16: the features are cast once, everything from there to the logits or the prediction is
   // bf16, and so are the gradients of these; losses and parameter gradients are f32 (see
-  // ops/linear.h). No CPU kernel takes bf16. REQUIRES: samples >= 1; for
-  // training also 0, where the model has collectives: what a rank without samples runs.
+  // ops/linear.h). For GPUs: on CPUs only products are bf16 (ops/bf16_products.h).
+  // REQUIRES: samples >= 1; for training also 0, where the model has collectives: what a rank
+  // without samples runs.
   [[nodiscard]] Result<TrainingGraph> RecordTraining(std::int64_t samples,
                                                      Precision precision = Precision::kF32) const;
   // REQUIRES: contrastive().

@@ -6,6 +6,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/device/cpu/cpu_context.h"
 #include "daemon/device/cpu/packed_weights.h"
+#include "daemon/ops/bf16_products.h"
 #include "daemon/ops/cpu_kernels.h"
 
 namespace gaccd {
@@ -39,20 +40,20 @@ std::set<std::int64_t> TrainingSizes(const Model& model, const ReplicaOptions& o
   return sizes;
 }
 
-Replica::Replica(const Model& model, std::span<float> gradients)
-    : model_(model), gradients_(gradients) {}
+Replica::Replica(const Model& model, std::span<float> gradients, Precision precision)
+    : model_(model), gradients_(gradients), precision_(precision) {}
 
 Replica::~Replica() = default;
 
 Result<std::unique_ptr<Replica>> Replica::Create(const Model& model, std::span<float> gradients,
-                                                 const ReplicaOptions& options,
+                                                 const ReplicaOptions& options, Precision precision,
                                                  Communicator* comm) {
   const auto elements = static_cast<std::size_t>(model.layout().size());
   if (gradients.size() != elements) {
     return Status(ErrorKind::kInternal,
                   StrCat("gradients: expected ", elements, " elements, found ", gradients.size()));
   }
-  std::unique_ptr<Replica> replica(new Replica(model, gradients));
+  std::unique_ptr<Replica> replica(new Replica(model, gradients, precision));
   GACCD_ASSIGN_OR_RETURN(replica->parameter_memory_,
                          HostBuffer::Allocate(elements * sizeof(float), "parameters"));
   replica->parameters_ = {reinterpret_cast<float*>(replica->parameter_memory_.data()), elements};
@@ -65,7 +66,7 @@ Result<std::unique_ptr<Replica>> Replica::Create(const Model& model, std::span<f
 Status Replica::PrepareExecutors(const ReplicaOptions& options, Communicator* comm) {
   training_kernels_ =
       MakeCpuKernels(*context_, {.runs_per_update = options.micro_steps_per_update}, comm);
-  // Weights are packed for training only: an evaluation runs too rarely to pay for it.
+  // f32 weights are packed for training only: an evaluation runs too rarely to pay for it.
   evaluation_kernels_ = MakeCpuKernels(*context_, {.runs_per_update = 1});
   for (const std::int64_t samples : TrainingSizes(model_, options)) {
     GACCD_RETURN_IF_ERROR(
@@ -85,6 +86,7 @@ template <typename Ids>
 Status Replica::Prepare(std::int64_t samples, Result<Ids> recorded, KernelFactory& kernels,
                         PreparedGraphs<Ids>& graphs) {
   GACCD_ASSIGN_OR_RETURN(Ids ids, std::move(recorded));
+  if (precision_ == Precision::kBF16) GACCD_RETURN_IF_ERROR(RoundProductsToBf16(ids.graph));
   const FlatBuffers buffers{&model_.layout(), parameters_.data(), gradients_.data()};
   GACCD_ASSIGN_OR_RETURN(auto executor, Executor::Prepare(std::move(ids.graph), buffers, kernels));
   GACCD_ASSIGN_OR_RETURN(auto inputs, BindByName(ids.inputs, model_.sample()));

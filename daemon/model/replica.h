@@ -78,9 +78,10 @@ class Replica {
  public:
   // gradients: model.layout().size() elements, 64-byte aligned, owned by the caller (who reduces
   // them); both must outlive the replica, and so must `comm`, for models with collectives.
-  // Parameters start as zero.
+  // Parameters start as zero. kBF16: products are (ops/bf16_products.h).
   static Result<std::unique_ptr<Replica>> Create(const Model& model, std::span<float> gradients,
                                                  const ReplicaOptions& options,
+                                                 Precision precision = Precision::kF32,
                                                  Communicator* comm = nullptr);
   ~Replica();
 
@@ -112,7 +113,7 @@ class Replica {
   [[nodiscard]] std::int64_t planned_bytes() const;
 
  private:
-  Replica(const Model& model, std::span<float> gradients);
+  Replica(const Model& model, std::span<float> gradients, Precision precision);
   Status PrepareExecutors(const ReplicaOptions& options, Communicator* comm);
   template <typename Ids>
   Status Prepare(std::int64_t samples, Result<Ids> recorded, KernelFactory& kernels,
@@ -122,6 +123,7 @@ class Replica {
 
   const Model& model_;
   std::span<float> gradients_;
+  Precision precision_;
   HostBuffer parameter_memory_;
   std::span<float> parameters_;
   std::unique_ptr<CpuContext> context_;

@@ -20,15 +20,16 @@ class CpuKernelFactory : public KernelFactory {
   explicit CpuKernelFactory(const CpuEnvironment& environment) : environment_(environment) {}
 
   KernelResult Make(const KernelRequest& request) override {
+    const Row* row = FindRow(kRows, request.function.name());
+    const bool takes_bf16 = row != nullptr && row->make.takes_bf16;
     for (const std::span<const ValueSpec> specs : {request.inputs, request.outputs}) {
       for (const ValueSpec& spec : specs) {
-        if (spec.dtype != DType::kBF16) continue;
+        if (takes_bf16 || spec.dtype != DType::kBF16) continue;
         return Status(ErrorKind::kConfig,
                       StrCat("'", request.function.name(), "' has no kernel for bf16 on the CPU: ",
                              "expected f32, found bf16 ", ToString(spec.shape)));
       }
     }
-    const Row* row = FindRow(kRows, request.function.name());
     if (row != nullptr && row->make.of_node != nullptr) return row->make.of_node(request);
     if (row != nullptr && row->make.of_environment != nullptr) {
       return row->make.of_environment(request, environment_);

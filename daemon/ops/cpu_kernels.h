@@ -36,6 +36,7 @@ KernelResult MakeAddPositionsCpu(const KernelRequest& request);
 KernelResult MakeAttentionCpu(const KernelRequest& request);
 KernelResult MakeAttentionGradientCpu(const KernelRequest& request);
 KernelResult MakeBiasGradientCpu(const KernelRequest& request);
+KernelResult MakeCastCpu(const KernelRequest& request);
 KernelResult MakeCollectiveCpu(const KernelRequest& request, const CpuEnvironment& environment);
 KernelResult MakeDropoutCpu(const KernelRequest& request);
 KernelResult MakeEmbeddingCpu(const KernelRequest& request);

@@ -4,9 +4,11 @@
 #include <vector>
 
 #include "collectives/base/simd.h"
+#include "collectives/base/strings.h"
 #include "daemon/ops/call_kernel.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/elementwise.h"
+#include "daemon/tensor/bf16.h"
 
 namespace gaccd {
 
@@ -75,6 +77,12 @@ void SiluGradientLoop(const float* dy, const float* x, float* dx, std::int64_t e
   for (std::int64_t i = 0; i < elements; ++i) dx[i] = SiluGradientFormula::Of(dy[i], x[i]);
 }
 
+GACCD_SIMD_CLONES
+void RoundLoop(const float* x, Bf16* y, std::int64_t elements) {
+  GACCD_INDEPENDENT_ITERATIONS
+  for (std::int64_t i = 0; i < elements; ++i) y[i] = ToBf16(x[i]);
+}
+
 class LoopKernel : public Kernel {
  public:
   LoopKernel(BinaryLoop loop, std::int64_t elements) : loop_(loop), elements_(elements) {}
@@ -131,6 +139,21 @@ KernelResult MakeAccumulateCpu(const KernelRequest& request) {
 }
 
 KernelResult MakeAddCpu(const KernelRequest& request) { return MakeLoop(request, AddLoop); }
+
+KernelResult MakeCastCpu(const KernelRequest& request) {
+  const DType from = request.inputs[0].dtype;
+  const DType to = request.outputs[0].dtype;
+  if (from != DType::kF32 || to != DType::kBF16) {
+    return Status(ErrorKind::kConfig, StrCat("'cast' on the CPU: expected f32 to bf16, found ",
+                                             Name(from), " to ", Name(to)));
+  }
+  const std::int64_t elements = Elements(request.outputs[0].shape);
+  return std::unique_ptr<Kernel>(
+      std::make_unique<CallKernel>(request, [=](const CallKernel::Call& c) {
+        RoundLoop(c.in<float>(0), c.out<Bf16>(0), elements);
+        return Status::Ok();
+      }));
+}
 
 KernelResult MakeReluCpu(const KernelRequest& request) { return MakeLoop(request, ReluLoop); }
 

@@ -33,7 +33,13 @@ struct CpuMaker {
 
   OfNode of_node = nullptr;
   OfEnvironment of_environment = nullptr;
+  bool takes_bf16 = false;
 };
+
+constexpr CpuMaker TakesBf16(CpuMaker maker) {
+  maker.takes_bf16 = true;
+  return maker;
+}
 
 // Replaces the nodes it knows in a graph for the GPU (fuse.h).
 using FusionRule = void (*)(Fuser&);
@@ -62,7 +68,7 @@ inline constexpr FunctionRow kFunctions[] = {
     {"bias_gradient", MakeBiasGradientCpu, MakeBiasGradientCuda},
     {"broadcast", MakeCollectiveCpu, MakeCollectiveCuda},
     {"broadcast_gradient", MakeCollectiveCpu, MakeCollectiveCuda},
-    {"cast", nullptr, MakeCastCuda},
+    {"cast", TakesBf16(MakeCastCpu), MakeCastCuda},
     {"divide_by_count", MakeCollectiveCpu, MakeCollectiveCuda},
     {"dropout", MakeDropoutCpu, MakeDropoutCuda},
     {"embedding", MakeEmbeddingCpu, MakeEmbeddingCuda},
@@ -80,10 +86,11 @@ inline constexpr FunctionRow kFunctions[] = {
     {"label_ranks", MakeLabelRanksCpu, MakeLabelRanksCuda},
     {"layer_norm", MakeLayerNormCpu, MakeLayerNormCuda},
     {"layer_norm_gradient", MakeLayerNormGradientCpu, MakeLayerNormGradientCuda},
-    {"linear", MakeLinearCpu, MakeLinearCuda},
-    {"linear_input_gradient", MakeLinearInputGradientCpu, MakeLinearInputGradientCuda},
+    {"linear", TakesBf16(MakeLinearCpu), MakeLinearCuda},
+    {"linear_input_gradient", TakesBf16(MakeLinearInputGradientCpu), MakeLinearInputGradientCuda},
     {"linear_weight_bias_gradient", nullptr, MakeLinearWeightBiasGradientCuda, FuseLinearGradients},
-    {"linear_weight_gradient", MakeLinearWeightGradientCpu, MakeLinearWeightGradientCuda},
+    {"linear_weight_gradient", TakesBf16(MakeLinearWeightGradientCpu),
+     MakeLinearWeightGradientCuda},
     {"mean_rows", MakeMeanRowsCpu, MakeMeanRowsCuda},
     {"mean_rows_gradient", MakeMeanRowsGradientCpu, MakeMeanRowsGradientCuda},
     {"mean_squared_error", MakeMeanSquaredErrorCpu, MakeMeanSquaredErrorCuda},

@@ -20,6 +20,10 @@ Widths OutAndIn(const Shape& weight, WeightOrder order) {
   return {.out = weight[0], .in = weight[1]};
 }
 
+DType TypeOf(LinearSums sums, const ValueSpec& input) {
+  return sums == LinearSums::kF32 ? DType::kF32 : input.dtype;
+}
+
 }  // namespace
 
 Result<std::vector<ValueSpec>> Linear::Infer(std::span<const ValueSpec> inputs) const {
@@ -35,7 +39,7 @@ Result<std::vector<ValueSpec>> Linear::Infer(std::span<const ValueSpec> inputs) 
                          ", found ", ToString(inputs[0].shape)));
   }
   if (inputs.size() == 3) GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[2], {out}, "the bias"));
-  return std::vector<ValueSpec>{{{inputs[0].shape[0], out}, inputs[0].dtype}};
+  return std::vector<ValueSpec>{{{inputs[0].shape[0], out}, TypeOf(sums_, inputs[0])}};
 }
 
 Status Linear::Gradient(GradientScope& scope) const {
@@ -54,7 +58,7 @@ Status Linear::Gradient(GradientScope& scope) const {
 
 std::shared_ptr<const Function> Linear::FoldWith(const Function& next) const {
   if (relu_ || dynamic_cast<const Relu*>(&next) == nullptr) return nullptr;
-  return std::make_shared<Linear>(true, order_);
+  return std::make_shared<Linear>(true, order_, sums_);
 }
 
 Result<std::vector<ValueSpec>> LinearInputGradient::Infer(std::span<const ValueSpec> inputs) const {
@@ -62,7 +66,7 @@ Result<std::vector<ValueSpec>> LinearInputGradient::Infer(std::span<const ValueS
   GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[0], "the gradient"));
   GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[1], "the weight"));
   const std::int64_t in = OutAndIn(inputs[1].shape, order_).in;
-  return std::vector<ValueSpec>{{{inputs[0].shape[0], in}, inputs[0].dtype}};
+  return std::vector<ValueSpec>{{{inputs[0].shape[0], in}, TypeOf(sums_, inputs[0])}};
 }
 
 Result<std::vector<ValueSpec>> LinearWeightGradient::Infer(

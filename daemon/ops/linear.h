@@ -9,6 +9,8 @@
 //
 // x, y and their gradients are f32 or bf16, all of one type. W, b and their gradients are f32 in
 // the graph; with bf16 the kernels read the bf16 copies of W and b.
+// Or, for the CPU: x and dy are bf16, y and dx are f32 (LinearSums::kF32). W is read as its bf16
+// copy, b as it is.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +26,14 @@ enum class WeightOrder : std::uint8_t {
   kInOut,  // GPT-2's Conv1D
 };
 
+// The type of y and dx.
+enum class LinearSums : std::uint8_t { kAsInput, kF32 };
+
 class Linear : public Function {
  public:
-  explicit Linear(bool relu = false, WeightOrder order = WeightOrder::kOutIn)
-      : relu_(relu), order_(order) {}
+  explicit Linear(bool relu = false, WeightOrder order = WeightOrder::kOutIn,
+                  LinearSums sums = LinearSums::kAsInput)
+      : relu_(relu), order_(order), sums_(sums) {}
 
   [[nodiscard]] std::string_view name() const override { return "linear"; }
   // Inputs: x, W and, if there is a bias, b.
@@ -43,11 +49,14 @@ class Linear : public Function {
  private:
   bool relu_;
   WeightOrder order_;
+  LinearSums sums_;
 };
 
 class LinearInputGradient : public Function {
  public:
-  explicit LinearInputGradient(WeightOrder order = WeightOrder::kOutIn) : order_(order) {}
+  explicit LinearInputGradient(WeightOrder order = WeightOrder::kOutIn,
+                               LinearSums sums = LinearSums::kAsInput)
+      : order_(order), sums_(sums) {}
 
   [[nodiscard]] std::string_view name() const override { return "linear_input_gradient"; }
   [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
@@ -57,6 +66,7 @@ class LinearInputGradient : public Function {
 
  private:
   WeightOrder order_;
+  LinearSums sums_;
 };
 
 // dW = a^T b, of a = dy and b = x; kInOut: of a = x and b = dy.

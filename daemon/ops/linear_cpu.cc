@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "collectives/base/simd.h"
+#include "collectives/base/strings.h"
 #include "daemon/device/cpu/matmul.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/linear.h"
@@ -24,7 +25,7 @@ class MatmulKernel : public Kernel {
 
   [[nodiscard]] std::int64_t scratch_bytes() const override { return matmul_.scratch_bytes(); }
   void Bind(const Operands& operands) override {
-    matmul_.Bind(operands.in<float>(0), operands.in<float>(1),
+    matmul_.Bind(operands.inputs[0], operands.inputs[1],
                  has_bias_ ? operands.in<float>(2) : nullptr, operands.out<float>(0),
                  operands.scratch);
     y_ = operands.out<float>(0);
@@ -53,7 +54,7 @@ class WeightGradientKernel : public Kernel {
   }
   void Bind(const Operands& operands) override {
     for (Matmul* matmul : {&overwrite_, &add_}) {
-      matmul->Bind(operands.in<float>(0), operands.in<float>(1), nullptr, operands.out<float>(0),
+      matmul->Bind(operands.inputs[0], operands.inputs[1], nullptr, operands.out<float>(0),
                    operands.scratch);
     }
   }
@@ -107,38 +108,47 @@ class BiasGradientKernel : public Kernel {
   float* db_ = nullptr;
 };
 
+// The product of input 0 with the weight, input 1.
+Result<Matmul> PrepareWithWeight(const KernelRequest& request, const CpuEnvironment& environment,
+                                 bool transpose, bool bias) {
+  const ValueSpec& a = request.inputs[0];
+  const ValueSpec& c = request.outputs[0];
+  const bool bf16 = a.dtype == DType::kBF16;
+  if (c.dtype != DType::kF32 || (bf16 && request.parameters[1] == nullptr)) {
+    return Status(ErrorKind::kConfig, StrCat("'", request.function.name(),
+                                             "' on the CPU: expected an f32 result, and in "
+                                             "bf16 a weight that is a parameter, found ",
+                                             Name(c.dtype)));
+  }
+  const bool pack = bf16 || environment.options.runs_per_update >= kPackFromRuns;
+  return Matmul::Prepare(environment.context, {.m = a.shape[0],
+                                               .n = c.shape[1],
+                                               .k = a.shape[1],
+                                               .transpose_b = transpose,
+                                               .bias = bias,
+                                               .bf16 = bf16,
+                                               .packed_b = pack ? request.parameters[1] : nullptr});
+}
+
 }  // namespace
 
 KernelResult MakeLinearCpu(const KernelRequest& request, const CpuEnvironment& environment) {
-  const Shape& x = request.inputs[0].shape;
-  const std::int64_t out = request.outputs[0].shape[1];
   const auto& linear = static_cast<const Linear&>(request.function);
   const bool bias = request.inputs.size() == 3;
-  const bool pack = environment.options.runs_per_update >= kPackFromRuns;
   GACCD_ASSIGN_OR_RETURN(
       Matmul matmul,
-      Matmul::Prepare(environment.context, {.m = x[0],
-                                            .n = out,
-                                            .k = x[1],
-                                            .transpose_b = linear.order() == WeightOrder::kOutIn,
-                                            .bias = bias,
-                                            .packed_b = pack ? request.parameters[1] : nullptr}));
-  return std::unique_ptr<Kernel>(
-      std::make_unique<MatmulKernel>(std::move(matmul), bias, linear.relu() ? x[0] * out : 0));
+      PrepareWithWeight(request, environment, linear.order() == WeightOrder::kOutIn, bias));
+  return std::unique_ptr<Kernel>(std::make_unique<MatmulKernel>(
+      std::move(matmul), bias, linear.relu() ? Elements(request.outputs[0].shape) : 0));
 }
 
 KernelResult MakeLinearInputGradientCpu(const KernelRequest& request,
                                         const CpuEnvironment& environment) {
-  const Shape& dy = request.inputs[0].shape;
   const WeightOrder order = static_cast<const LinearInputGradient&>(request.function).order();
-  const bool pack = environment.options.runs_per_update >= kPackFromRuns;
-  GACCD_ASSIGN_OR_RETURN(
-      Matmul matmul,
-      Matmul::Prepare(environment.context, {.m = dy[0],
-                                            .n = request.outputs[0].shape[1],
-                                            .k = dy[1],
-                                            .transpose_b = order == WeightOrder::kInOut,
-                                            .packed_b = pack ? request.parameters[1] : nullptr}));
+  // The other way round than forward.
+  const bool transpose = order == WeightOrder::kInOut;
+  GACCD_ASSIGN_OR_RETURN(Matmul matmul,
+                         PrepareWithWeight(request, environment, transpose, /*bias=*/false));
   return std::unique_ptr<Kernel>(std::make_unique<MatmulKernel>(std::move(matmul), false));
 }
 
@@ -146,7 +156,11 @@ KernelResult MakeLinearWeightGradientCpu(const KernelRequest& request,
                                          const CpuEnvironment& environment) {
   const Shape& a = request.inputs[0].shape;
   const Shape& b = request.inputs[1].shape;
-  MatmulSpec spec{.m = a[1], .n = b[1], .k = a[0], .transpose_a = true};
+  MatmulSpec spec{.m = a[1],
+                  .n = b[1],
+                  .k = a[0],
+                  .transpose_a = true,
+                  .bf16 = request.inputs[0].dtype == DType::kBF16};
   GACCD_ASSIGN_OR_RETURN(Matmul overwrite, Matmul::Prepare(environment.context, spec));
   spec.accumulate = true;
   GACCD_ASSIGN_OR_RETURN(Matmul add, Matmul::Prepare(environment.context, spec));

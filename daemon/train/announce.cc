@@ -62,7 +62,9 @@ void Announce(const Flags& flags, const Session& session, RunReporter& reporter)
   reporter.Begin(StartRecord(flags, session));
   reporter.ShowPlan(setup.plan, PlanText(setup.plan, {}, gpus ? RankKind::kGpu : RankKind::kRank));
   reporter.Say(session.device.text);
-  if (!session.attention.text.empty()) reporter.Say(session.attention.text);
+  for (const std::string& note : {session.attention.text, session.bf16}) {
+    if (!note.empty()) reporter.Say(note);
+  }
   reporter.Say(StrCat("model ", trainer.model().Describe(), ", ",
                       trainer.model().layout().parameters(), " parameters; ", data.size(),
                       " samples, ", trainer.schedule().updates(), " updates"));

@@ -13,6 +13,7 @@
 #include "daemon/config/help.h"
 #include "daemon/config/job_text.h"
 #include "daemon/model/safetensors.h"
+#include "daemon/preflight/cpu_bf16.h"
 #include "daemon/preflight/gpu_libraries.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/train/done_marker.h"
@@ -107,7 +108,10 @@ Status ChooseTogether(const Flags& flags, const Job& job, Session& session) {
   GACCD_ASSIGN_OR_RETURN(session.device,
                          ChooseDevice(comm, job.device, flags.allow_gpu_sharing, probe));
   if (session.device.device == Device::kCpu) {
-    return CheckNumericsOfCpu(NumericsOf(job), session.device.text);
+    GACCD_RETURN_IF_ERROR(CheckNumericsOfCpu(NumericsOf(job), session.device.text));
+    if (job.precision != Precision::kBF16) return Status::Ok();
+    GACCD_ASSIGN_OR_RETURN(session.bf16, CheckBf16OnCpus(comm, Bf16OfCpu(), flags.allow_emulation));
+    return Status::Ok();
   }
   GACCD_RETURN_IF_ERROR(CheckModelOnGpu(job));
   GACCD_ASSIGN_OR_RETURN(const bool attention, HasAttention(job));

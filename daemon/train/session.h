@@ -39,6 +39,7 @@ struct Session {
   std::unique_ptr<Communicator> between_gpus;  // several ranks on GPUs; over `comm`
   DeviceChoice device;
   AttentionChoice attention = {};  // on GPUs
+  std::string bf16 = {};           // on CPUs: what computes it, for people
   std::optional<Setup> setup;
   std::optional<WriterRight> right = {};  // to the checkpoints, until the saver has it
   std::unique_ptr<PeerWatch> peers;

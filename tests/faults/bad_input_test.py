@@ -130,6 +130,18 @@ class BadInput(unittest.TestCase):
         self.expect(78, "9223372036854775807", "plan", "--target-batch=9",
                     "--nodes=9223372036854775807")
 
+    def test_bf16_on_a_cpu_without_it(self):
+        job = self.job()
+        args = (job, "--device=cpu", "--precision=bf16")
+        refused = "precision bf16: expected AVX512_BF16 or AMX on the CPU of every rank"
+        older, old = ({"ONEDNN_MAX_CPU_ISA": isa} for isa in ("AVX2", "AVX512_CORE"))
+        self.expect_attempt(78, [refused, "1 of 1 have neither"], *args, env=old)
+        self.expect_attempt(78, [refused, "no AVX-512"], *args, "--allow-emulation", env=older)
+        with open("/proc/cpuinfo") as cpuinfo:
+            if "avx512bw" in cpuinfo.read():
+                self.expect(0, "products in bf16 by emulation", "train", "--job=" + job,
+                            "--allow-emulation", *args[1:], env=old)
+
     def test_output_that_cannot_be_written(self):
         for verb in (["plan", "--target-batch=9"], ["selftest", "--nodes=1", "--gpus-per-node=2"]):
             with self.subTest(verb[0]), open("/dev/full", "w") as full:

@@ -8,10 +8,10 @@ namespace {
 
 using Tag = dnnl::memory::format_tag;
 using Desc = dnnl::memory::desc;
-constexpr auto kF32 = dnnl::memory::data_type::f32;
+using Type = dnnl::memory::data_type;
 
-Desc MatrixDesc(std::int64_t rows, std::int64_t columns, bool transposed) {
-  return Desc({rows, columns}, kF32, transposed ? Tag::ba : Tag::ab);
+Desc MatrixDesc(std::int64_t rows, std::int64_t columns, bool transposed, Type type = Type::f32) {
+  return Desc({rows, columns}, type, transposed ? Tag::ba : Tag::ab);
 }
 
 dnnl::primitive_attr Attributes(const MatmulSpec& spec) {
@@ -27,9 +27,11 @@ dnnl::primitive_attr Attributes(const MatmulSpec& spec) {
 
 Result<Matmul> Matmul::Prepare(CpuContext& context, const MatmulSpec& spec) {
   try {
-    const Desc a = MatrixDesc(spec.m, spec.k, spec.transpose_a);
-    const Desc plain_b = MatrixDesc(spec.k, spec.n, spec.transpose_b);
-    const Desc b = spec.packed_b != nullptr ? Desc({spec.k, spec.n}, kF32, Tag::any) : plain_b;
+    const Type type = spec.bf16 ? Type::bf16 : Type::f32;
+    const Desc a = MatrixDesc(spec.m, spec.k, spec.transpose_a, type);
+    const Desc plain_b =
+        MatrixDesc(spec.k, spec.n, spec.transpose_b, spec.packed_b != nullptr ? Type::f32 : type);
+    const Desc b = spec.packed_b != nullptr ? Desc({spec.k, spec.n}, type, Tag::any) : plain_b;
     const Desc bias = MatrixDesc(1, spec.n, false);
     const Desc c = MatrixDesc(spec.m, spec.n, false);
     const auto desc = spec.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
@@ -65,10 +67,10 @@ Result<Matmul> Matmul::Prepare(CpuContext& context, const MatmulSpec& spec) {
   }
 }
 
-void Matmul::Bind(const float* a, const float* b, const float* bias, float* c, void* scratch) {
+void Matmul::Bind(const void* a, const void* b, const float* bias, float* c, void* scratch) {
   // oneDNN's handles are mutable; it only reads A, B and the bias.
-  a_.set_data_handle(const_cast<float*>(a));
-  if (!packed_) b_.set_data_handle(const_cast<float*>(b));
+  a_.set_data_handle(const_cast<void*>(a));
+  if (!packed_) b_.set_data_handle(const_cast<void*>(b));
   if (bias_) bias_.set_data_handle(const_cast<float*>(bias));
   c_.set_data_handle(c);
   scratch_.set_data_handle(scratch);

@@ -4,21 +4,26 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/device/cpu/cpu_context.h"
+#include "daemon/device/cpu/pack_bf16.h"
 #include "daemon/device/cpu/pack_transposed.h"
 
 namespace gaccd {
-namespace {
 
-// What PackTransposed() can do: [k, n] read transposed, whole blocks only.
-bool IsTransposedToBlocks(const dnnl::memory::desc& plain, const dnnl::memory::desc& packed) {
+// Our own packings do whole blocks only.
+PackedWeights::Packing PackedWeights::PackingOf(const dnnl::memory::desc& plain,
+                                                const dnnl::memory::desc& packed) {
+  using Desc = dnnl::memory::desc;
   using Tag = dnnl::memory::format_tag;
+  using Type = dnnl::memory::data_type;
   const auto dims = plain.dims();
-  return dims[0] % 16 == 0 && dims[1] % 64 == 0 &&
-         plain == dnnl::memory::desc(dims, plain.data_type(), Tag::ba) &&
-         packed == dnnl::memory::desc(dims, plain.data_type(), Tag::BA16a64b);
+  if (dims[0] % 16 != 0 || dims[1] % 64 != 0) return Packing::kReorder;
+  const bool transposed = plain == Desc(dims, Type::f32, Tag::ba);
+  if (packed == Desc(dims, Type::bf16, Tag::BA16a64b2a)) {
+    return transposed ? Packing::kBf16Transposed : Packing::kBf16;
+  }
+  const bool blocks = packed == Desc(dims, Type::f32, Tag::BA16a64b);
+  return transposed && blocks ? Packing::kTransposed : Packing::kReorder;
 }
-
-}  // namespace
 
 Result<dnnl::memory> PackedWeights::Get(const float* plain, const dnnl::memory::desc& plain_desc,
                                         const dnnl::memory::desc& packed_desc) {
@@ -34,10 +39,10 @@ Result<dnnl::memory> PackedWeights::Get(const float* plain, const dnnl::memory::
   // oneDNN takes both sides of a reorder as mutable; it only reads the source.
   entry.plain = dnnl::memory(plain_desc, context_.engine(), const_cast<float*>(plain));
   entry.packed = dnnl::memory(packed_desc, context_.engine(), entry.storage.data());
-  entry.transposed = IsTransposedToBlocks(plain_desc, packed_desc);
+  entry.packing = PackingOf(plain_desc, packed_desc);
   entry.rows = plain_desc.dims()[0];
   entry.columns = plain_desc.dims()[1];
-  if (!entry.transposed) {
+  if (entry.packing == Packing::kReorder) {
     entry.reorder = dnnl::reorder(entry.plain, entry.packed);
     entry.args = {{DNNL_ARG_FROM, entry.plain.get()}, {DNNL_ARG_TO, entry.packed.get()}};
   }
@@ -46,21 +51,30 @@ Result<dnnl::memory> PackedWeights::Get(const float* plain, const dnnl::memory::
 }
 
 Status PackedWeights::Repack() {
-  for (const Entry& entry : entries_) {
-    if (entry.transposed) {
-      PackTransposed(static_cast<const float*>(entry.plain.get_data_handle()), entry.columns,
-                     entry.rows, static_cast<float*>(entry.packed.get_data_handle()));
-      continue;
-    }
-    const dnnl_status_t status =
-        dnnl_primitive_execute(entry.reorder.get(), context_.stream().get(),
-                               static_cast<int>(entry.args.size()), entry.args.data());
-    if (status != dnnl_success) {
-      return {ErrorKind::kInternal,
-              StrCat("oneDNN packing: dnnl_status_t ", static_cast<int>(status))};
-    }
-  }
+  for (const Entry& entry : entries_) GACCD_RETURN_IF_ERROR(Pack(entry));
   return Status::Ok();
+}
+
+Status PackedWeights::Pack(const Entry& entry) {
+  const auto* plain = static_cast<const float*>(entry.plain.get_data_handle());
+  void* packed = entry.packed.get_data_handle();
+  switch (entry.packing) {
+    case Packing::kTransposed:
+      PackTransposed(plain, entry.columns, entry.rows, static_cast<float*>(packed));
+      return Status::Ok();
+    case Packing::kBf16:
+    case Packing::kBf16Transposed:
+      PackBf16(plain, entry.packing == Packing::kBf16Transposed, entry.rows, entry.columns,
+               static_cast<std::uint16_t*>(packed));
+      return Status::Ok();
+    case Packing::kReorder:
+      break;
+  }
+  const dnnl_status_t status =
+      dnnl_primitive_execute(entry.reorder.get(), context_.stream().get(),
+                             static_cast<int>(entry.args.size()), entry.args.data());
+  if (status == dnnl_success) return Status::Ok();
+  return {ErrorKind::kInternal, StrCat("oneDNN packing: dnnl_status_t ", static_cast<int>(status))};
 }
 
 std::int64_t PackedWeights::bytes() const {

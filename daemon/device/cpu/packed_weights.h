@@ -1,8 +1,10 @@
-// PackedWeights: weights copied into the blocked layout that oneDNN's products like best, once per
-// update. Products of the same weight with different micro-batch sizes share a copy when oneDNN
-// asks for the same layout. Used by one thread.
+// PackedWeights: weights copied into the blocked layout that oneDNN's products like best, and
+// rounded to bf16 where that is the layout's type, once per update. Products of the same weight
+// with different micro-batch sizes share a copy when oneDNN asks for the same layout. Used by one
+// thread.
 #pragma once
 
+#include <cstdint>
 #include <dnnl.hpp>
 #include <vector>
 
@@ -29,16 +31,21 @@ class PackedWeights {
   [[nodiscard]] std::int64_t bytes() const;
 
  private:
+  enum class Packing : std::uint8_t { kReorder, kTransposed, kBf16, kBf16Transposed };
+  static Packing PackingOf(const dnnl::memory::desc& plain, const dnnl::memory::desc& packed);
+
   struct Entry {
     HostBuffer storage;
     dnnl::memory plain;
     dnnl::memory packed;
-    bool transposed = false;  // by PackTransposed() instead of the reorder
+    Packing packing = Packing::kReorder;
     std::int64_t rows = 0;
     std::int64_t columns = 0;
-    dnnl::reorder reorder;
+    dnnl::reorder reorder;  // unless one of our own packings is used
     std::vector<dnnl_exec_arg_t> args;
   };
+
+  Status Pack(const Entry& entry);
 
   const CpuContext& context_;
   std::vector<Entry> entries_;

@@ -207,7 +207,7 @@ class HelpTest(unittest.TestCase):
         for flag in ("nodes gpus-per-node micro-batch target-batch rounding strict lr-rule "
                      "reference-batch last-cycle format job config run-dir epochs max-updates seed "
                      "log-every init-weights save-weights bound device precision tf32 deterministic "
-                     "allow-gpu-sharing time-algorithms save-every-updates save-every-seconds resume keep keep-every "
+                     "allow-gpu-sharing allow-emulation time-algorithms save-every-updates save-every-seconds resume keep keep-every "
                      "failed-saves group-access out stop-signals term-budget on-nonfinite "
                      "on-bad-record bad-record-quota digest-every heartbeat-seconds attempt-dir "
                      "srun-rc").split():
@@ -272,8 +272,7 @@ class BadInputTest(unittest.TestCase):
 
     def test_devices(self):
         plan = ("--target-batch=64", "--nodes=1")
-        self.check(78, "config", "precision: CPUs compute in f32, found bf16", *plan, "--device=cpu",
-                   "--precision=bf16")
+        self.check(78, "config", "tf32: only GPUs round to TF32", *plan, "--device=cpu", "--tf32")
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "job.txtpb")
             layers = "".join(f'layer {{ name: "{n}" linear {{ in: {i} out: 10 }} }} '

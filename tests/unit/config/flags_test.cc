@@ -159,6 +159,7 @@ TEST(FlagsTest, EveryFlagArrives) {
       Sets("--deterministic", "deterministic", "true"),
       Sets("--set=optimizer.lr=0.5", "optimizer.lr", "0.5"),
       Is("--allow-gpu-sharing", &Flags::allow_gpu_sharing, true),
+      Is("--allow-emulation", &Flags::allow_emulation, true),
       Is("--time-algorithms", &Flags::time_algorithms, true),
       Is("--save-every-updates=11", &Flags::save_every_updates, 11),
       Is("--save-every-seconds=12", &Flags::save_every_seconds, 12),

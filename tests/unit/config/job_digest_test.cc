@@ -118,20 +118,18 @@ TEST(JobOverlayTest, TheStructsHaveTheDefaultsAndNamesOfTheDescription) {
 }
 
 // What only GPUs do is refused before anything runs; with device auto it is not known yet.
-TEST(JobOverlayTest, CpusComputeInF32) {
-  const std::string bf16 = StrCat(kMinimal, "precision: BF16");
+TEST(JobOverlayTest, CpusHaveNoTf32) {
   const std::string tf32 = StrCat(kMinimal, "tf32: true");
   Flags cpu;
   cpu.job_fields = {{"device", "cpu"}};
-  for (const std::string& text : {bf16, tf32}) {
-    EXPECT_TRUE(OverlayFlags(ParseOk(text), Flags{}).ok());
-    EXPECT_THAT(OverlayFlags(ParseOk(text), cpu), HasKind(ErrorKind::kConfig));
-  }
-  EXPECT_EQ(Error(StrCat(bf16, " device: CPU")),
-            "job.txtpb: precision: CPUs compute in f32, found bf16, and device is cpu");
-  EXPECT_THAT(Error(StrCat(tf32, " device: CPU")), HasSubstr("tf32: only GPUs round to TF32"));
-  cpu.job_fields.push_back({"precision", "f32"});
-  EXPECT_TRUE(OverlayFlags(ParseOk(bf16), cpu).ok()) << "the flag takes the request back";
+  EXPECT_TRUE(OverlayFlags(ParseOk(tf32), Flags{}).ok());
+  EXPECT_THAT(OverlayFlags(ParseOk(tf32), cpu), HasKind(ErrorKind::kConfig));
+  EXPECT_EQ(Error(StrCat(tf32, " device: CPU")),
+            "job.txtpb: tf32: only GPUs round to TF32, expected false, found true, and device is "
+            "cpu");
+  cpu.job_fields.push_back({"tf32", "false"});
+  EXPECT_TRUE(OverlayFlags(ParseOk(tf32), cpu).ok()) << "the flag takes the request back";
+  const std::string bf16 = StrCat(kMinimal, "precision: BF16 device: CPU");
   EXPECT_THAT(JobText(ParseOk(bf16)), HasSubstr("precision: BF16"));
 }
 
@@ -169,6 +167,7 @@ TEST(JobDigestTest, EveryFlagThatRanksShareCounts) {
                               {.weights = "a"},
                               {.what = Predicted::kClasses},
                               {.allow_gpu_sharing = true},
+                              {.allow_emulation = true},
                               {.time_algorithms = true},
                               {.resume = "never"},
                               {.save_every_updates = 1},

@@ -119,7 +119,7 @@ TEST(PlanCommandTest, WhatCpusCannotComputeIsRefusedWithoutAJobToo) {
   Flags flags = Published();
   flags.job_fields.push_back({"device", "cpu"});
   EXPECT_TRUE(MakePlanOutput(flags).ok());
-  flags.job_fields.push_back({"precision", "bf16"});
+  flags.job_fields.push_back({"tf32", "true"});
   EXPECT_THAT(MakePlanOutput(flags), HasKind(ErrorKind::kConfig));
 }
 

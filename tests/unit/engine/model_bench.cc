@@ -68,11 +68,12 @@ BatchView Samples::View(std::int64_t first, std::int64_t count) {
   return {.samples = count, .tensors = view, .ids = ids.data() + first};
 }
 
-BenchTrainer::BenchTrainer(const Model& model, const ReplicaOptions& options, std::uint64_t seed) {
+BenchTrainer::BenchTrainer(const Model& model, const ReplicaOptions& options, std::uint64_t seed,
+                           Precision precision) {
   const auto elements = static_cast<std::size_t>(model.layout().size());
   gradient_memory_ = *HostBuffer::Allocate(elements * sizeof(float), "gradients");
   auto replica = Replica::Create(
-      model, {reinterpret_cast<float*>(gradient_memory_.data()), elements}, options);
+      model, {reinterpret_cast<float*>(gradient_memory_.data()), elements}, options, precision);
   if (!replica.ok()) {
     ADD_FAILURE() << replica.status().message();
     std::abort();

@@ -44,7 +44,8 @@ struct Samples {
 // A replica with the gradient buffer that its owner has to bring, and weights set from the seed.
 class BenchTrainer {
  public:
-  BenchTrainer(const Model& model, const ReplicaOptions& options, std::uint64_t seed = 1);
+  BenchTrainer(const Model& model, const ReplicaOptions& options, std::uint64_t seed = 1,
+               Precision precision = Precision::kF32);
 
   Replica& replica() { return *replica_; }
   std::span<float> parameters() { return replica_->parameters(); }

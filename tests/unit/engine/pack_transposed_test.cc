@@ -2,9 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cmath>
 #include <dnnl.hpp>
+#include <limits>
 #include <numeric>
 #include <vector>
+
+#include "daemon/device/cpu/bf16_of_cpu.h"
+#include "daemon/device/cpu/pack_bf16.h"
+#include "daemon/tensor/bf16.h"
 
 namespace gaccd {
 namespace {
@@ -46,6 +53,65 @@ TEST(PackTransposed, IsWhatTheLibraryPacks) {
     dnnl::reorder(from, to).execute(stream, from, to);
     PackTransposed(weight.data(), n, k, packed.data());
     EXPECT_EQ(packed, expected) << n << " x " << k;
+  }
+}
+
+// Values that round up, down and to even, and those that are none.
+std::vector<float> Uneven(std::int64_t elements) {
+  std::vector<float> values(static_cast<std::size_t>(elements));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = (i % 2 == 0 ? 1.0F : -1.0F) * std::ldexp(1.0F + 0x1p-9F * static_cast<float>(i), 3);
+  }
+  values[1] = std::numeric_limits<float>::quiet_NaN();
+  values[2] = std::bit_cast<float>(0x7f800001U);  // a NaN only in the half that is dropped
+  values[3] = std::numeric_limits<float>::infinity();
+  values[4] = std::numeric_limits<float>::max();
+  return values;
+}
+
+// By the formula of the header.
+TEST(PackBf16, RoundsEveryElementIntoItsPlace) {
+  for (const bool transposed : {false, true}) {
+    for (const std::int64_t k : {16, 32, 80}) {
+      const std::int64_t n = 128;
+      const std::int64_t blocks = (k + 31) / 32;
+      const std::vector<float> weight = Uneven(n * k);
+      std::vector<std::uint16_t> packed(static_cast<std::size_t>(n * blocks * 32), 0xffff);
+      PackBf16(weight.data(), transposed, k, n, packed.data());
+      for (std::int64_t i = 0; i < 32 * blocks; ++i) {
+        for (std::int64_t j = 0; j < n; ++j) {
+          const std::int64_t at =
+              ((j / 64) * blocks + i / 32) * 2048 + (i % 32 / 2) * 128 + (j % 64) * 2 + i % 2;
+          const std::int64_t from = transposed ? j * k + i : i * n + j;
+          const std::uint16_t expected =
+              i < k ? ToBf16(weight[static_cast<std::size_t>(from)]).bits : std::uint16_t{0};
+          ASSERT_EQ(packed[static_cast<std::size_t>(at)], expected)
+              << i << ", " << j << " of " << k << (transposed ? " transposed" : "");
+        }
+      }
+    }
+  }
+}
+
+// The layout is oneDNN's: if a new version packs otherwise, this says so.
+TEST(PackBf16, IsWhatTheLibraryPacks) {
+  if (Bf16OfCpu() == CpuBf16::kNone) GTEST_SKIP() << "this CPU has " << Name(Bf16OfCpu());
+  using Tag = dnnl::memory::format_tag;
+  using Type = dnnl::memory::data_type;
+  const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  dnnl::stream stream(engine);
+  for (const auto& [n, k] : {std::pair<std::int64_t, std::int64_t>{64, 32}, {512, 784}}) {
+    std::vector<float> weight = Counted(n * k);
+    for (const Tag tag : {Tag::ab, Tag::ba}) {
+      dnnl::memory from({{k, n}, Type::f32, tag}, engine, weight.data());
+      const dnnl::memory::desc layout({k, n}, Type::bf16, Tag::BA16a64b2a);
+      std::vector<std::uint16_t> expected(layout.get_size() / 2);
+      std::vector<std::uint16_t> packed(expected.size());
+      dnnl::memory to(layout, engine, expected.data());
+      dnnl::reorder(from, to).execute(stream, from, to);
+      PackBf16(weight.data(), tag == Tag::ba, k, n, packed.data());
+      EXPECT_EQ(packed, expected) << n << " x " << k;
+    }
   }
 }
 

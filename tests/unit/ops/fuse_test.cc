@@ -1,4 +1,4 @@
-// What is decided about the GPU from a graph alone: no GPU, no stand-in, also without CUDA.
+// What is decided from a graph alone: no GPU, no stand-in, also without CUDA.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +7,7 @@
 #include "daemon/autograd/add.h"
 #include "daemon/autograd/simplify.h"
 #include "daemon/device/cpu/cpu_context.h"
+#include "daemon/ops/bf16_products.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/cuda_kernels.h"
 #include "daemon/ops/layer_norm.h"
@@ -157,6 +158,30 @@ TEST(CheckCudaKernels, NamesEveryFunctionThatHasNone) {
   EXPECT_THAT(status, HasMessage(HasSubstr("no kernel for the GPU: 'erf', 'swish'")));
 }
 
+TEST(RoundProductsToBf16, RoundsEveryOperandOnce) {
+  const Model model = MakeMlp({5, 4, 3});
+  auto training = model.RecordTraining(2);
+  ASSERT_TRUE(training.ok()) << training.status().message();
+  Graph& graph = training->graph;
+  const Status rounded = RoundProductsToBf16(graph);
+  ASSERT_TRUE(rounded.ok()) << rounded.message();
+  std::size_t casts = 0;
+  for (const Node& node : graph.nodes()) {
+    const auto type = [&](ValueId id) { return graph.value(id).spec.dtype; };
+    if (node.function->name() == "cast") {
+      ++casts;
+      EXPECT_EQ(type(node.outputs[0]), DType::kBF16);
+      continue;
+    }
+    const bool product = node.function->name().starts_with("linear");
+    EXPECT_EQ(type(node.inputs[0]), product ? DType::kBF16 : DType::kF32) << node.function->name();
+    EXPECT_NE(type(node.outputs[0]), DType::kBF16) << node.function->name();
+  }
+  // Both inputs, and both gradients of outputs.
+  EXPECT_EQ(casts, 4U);
+}
+
+// Graphs for GPUs, of bf16 activations.
 TEST(Bf16OnTheCpu, IsRefusedByName) {
   const Model model = MakeMlp({5, 3});
   auto recorded = model.RecordTraining(2, Precision::kBF16);
@@ -169,7 +194,7 @@ TEST(Bf16OnTheCpu, IsRefusedByName) {
       std::move(recorded->graph), {&model.layout(), memory.data(), memory.data()}, *kernels);
   ASSERT_FALSE(executor.ok());
   EXPECT_THAT(executor, HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(executor, HasMessage(HasSubstr("'cast' has no kernel for bf16 on the CPU")));
+  EXPECT_THAT(executor, HasMessage(HasSubstr("'linear' on the CPU: expected an f32 result")));
 }
 
 }  // namespace

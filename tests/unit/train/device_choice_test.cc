@@ -10,6 +10,7 @@
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
 #include "daemon/preflight/attention_choice.h"
+#include "daemon/preflight/cpu_bf16.h"
 #include "daemon/preflight/gather_text.h"
 #include "tests/unit/base/status_matchers.h"
 
@@ -17,6 +18,7 @@ namespace gaccd {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -154,6 +156,35 @@ TEST(ChooseAttention, AllRanksOrNoneUseCudnn) {
                     HasSubstr(": no libcudnn.so.9 (none)")));
   EXPECT_EQ(AttentionOf(Precision::kF32, false),
             "attention: gaccd's own kernel, as in f32 always (none)");
+}
+
+// The one text of 4 ranks, of which rank 2 has `other`.
+std::string Bf16Of(CpuBf16 usual, CpuBf16 other, bool allow_emulation) {
+  std::mutex mutex;
+  std::set<std::string> answers;
+  const Status run = RunThreadRanks(4, {}, [&](Communicator& comm) {
+    const auto text = CheckBf16OnCpus(comm, comm.rank() == 2 ? other : usual, allow_emulation);
+    const std::lock_guard lock(mutex);
+    answers.insert(text.ok() ? *text : text.status().message());
+    if (!text.ok()) {
+      EXPECT_THAT(text, HasKind(ErrorKind::kConfig));
+    }
+    return Status::Ok();
+  });
+  EXPECT_TRUE(run.ok()) << run.message();
+  EXPECT_EQ(answers.size(), 1U);
+  return *answers.begin();
+}
+
+TEST(CheckBf16OnCpus, EveryCpuMustHaveIt) {
+  using enum CpuBf16;
+  EXPECT_EQ(Bf16Of(kAmx, kAmx, false), "products in bf16 by AMX");
+  EXPECT_EQ(Bf16Of(kAmx, kAvx512Bf16, false), "products in bf16 by AMX and AVX512_BF16");
+  const std::string refused = Bf16Of(kAmx, kEmulated, false);
+  EXPECT_THAT(refused, HasSubstr("1 of 4 have neither; rank 2 on "));
+  EXPECT_THAT(refused, HasSubstr(" has AVX-512 without AVX512_BF16: --allow-emulation"));
+  EXPECT_EQ(Bf16Of(kAvx512Bf16, kEmulated, true), "products in bf16 by emulation and AVX512_BF16");
+  EXPECT_THAT(Bf16Of(kEmulated, kNone, true), EndsWith(" has no AVX-512"));
 }
 
 TEST(HasAttention, InTextModels) {

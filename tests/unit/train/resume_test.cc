@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/device/cpu/bf16_of_cpu.h"
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/data/file_util.h"
 #include "tests/unit/train/resume_fixture.h"
@@ -34,8 +35,13 @@ double Difference(const std::vector<float>& a, const std::vector<float>& b) {
   return std::sqrt(difference / norm);
 }
 
-TEST_F(ResumeTest, TheSameBitsFromEveryCheckpointOnTheSameRanks) {
-  const Job job = SmallJob();
+// bf16: with the weights rounded anew.
+class ResumePrecisionTest : public ResumeTest, public ::testing::WithParamInterface<Precision> {};
+
+TEST_P(ResumePrecisionTest, TheSameBitsFromEveryCheckpointOnTheSameRanks) {
+  if (GetParam() == Precision::kBF16 && Bf16OfCpu() == CpuBf16::kNone) GTEST_SKIP();
+  Job job = SmallJob();
+  job.precision = GetParam();
   const auto plain = Train(job, 3, 0, "never");
   ASSERT_TRUE(plain.ok()) << plain.status().message();
   const auto whole = Train(job, 3, 5, "never");
@@ -50,6 +56,9 @@ TEST_F(ResumeTest, TheSameBitsFromEveryCheckpointOnTheSameRanks) {
     EXPECT_EQ(resumed->summary.samples, 3 * 230);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(All, ResumePrecisionTest,
+                         ::testing::Values(Precision::kF32, Precision::kBF16));
 
 // Left inside an update, the same micro-steps go on: bit for bit. 3 ranks take 32 samples in 3
 // micro-steps, the update at the end of an epoch 6 samples in 1.

@@ -1,0 +1,96 @@
+#include "daemon/device/cpu/pack_bf16.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+#include "collectives/base/simd.h"
+#include "daemon/device/cpu/transpose_tile.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::int64_t kBlockColumns = 64;
+constexpr std::int64_t kBlockRows = 2 * kTile;  // as pairs, side by side in a word
+constexpr std::int64_t kBlockWords = kTile * kBlockColumns;
+
+using Words = std::uint32_t __attribute__((vector_size(kTile * sizeof(std::uint32_t))));
+using Halves = std::uint16_t __attribute__((vector_size(kTile * sizeof(std::uint16_t))));
+
+// In the lower half of each word. Adding just under half of the last kept place carries upwards
+// exactly when it should; the kept lowest bit decides a tie; a NaN stays one.
+[[gnu::always_inline]] inline void Round(const float* values, Words* rounded) {
+  Words bits;
+  std::memcpy(&bits, values, sizeof(bits));
+  const auto is_nan = (bits & 0x7fffffffU) > 0x7f800000U;
+  const Words nan = (bits >> 16) | 0x40U;
+  const Words nearest = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
+  *rounded = is_nan ? nan : nearest;
+}
+
+// 32 values as 16 words of two, the first one in the lower half.
+[[gnu::always_inline]] inline void RoundPairs(const float* values, TileRow* row) {
+  for (std::size_t half = 0; half < 2; ++half) {
+    Words rounded;
+    Round(values + half * kTile, &rounded);
+    const Halves narrow = __builtin_convertvector(rounded, Halves);
+    std::memcpy(reinterpret_cast<std::byte*>(row) + half * sizeof(narrow), &narrow, sizeof(narrow));
+  }
+}
+
+// 16 columns, which are rows of the stored matrix, by up to 32 rows, into a block.
+[[gnu::always_inline]] inline void PackColumns(const float* stored, std::int64_t step,
+                                               std::int64_t rows, std::uint32_t* block) {
+  TileRow tile[kTile];
+  for (std::int64_t j = 0; j < kTile; ++j) {
+    if (rows == kBlockRows) {
+      RoundPairs(stored + j * step, &tile[j]);
+    } else {
+      float padded[kBlockRows] = {};
+      std::memcpy(padded, stored + j * step, kTile * sizeof(float));
+      RoundPairs(padded, &tile[j]);
+    }
+  }
+  TransposeTile(tile);
+  for (std::int64_t pair = 0; pair < kTile; ++pair) {
+    std::memcpy(block + pair * kBlockColumns, &tile[pair], sizeof(TileRow));
+  }
+}
+
+// 64 columns of up to 32 rows into a block.
+[[gnu::always_inline]] inline void PackRows(const float* stored, std::int64_t step,
+                                            std::int64_t rows, std::uint32_t* block) {
+  for (std::int64_t i = 0; i < rows; i += 2) {
+    for (std::int64_t j = 0; j < kBlockColumns; j += kTile) {
+      Words pairs;
+      Words second;
+      Round(stored + i * step + j, &pairs);
+      Round(stored + (i + 1) * step + j, &second);
+      pairs |= second << 16;
+      std::memcpy(block + i / 2 * kBlockColumns + j, &pairs, sizeof(pairs));
+    }
+  }
+  std::fill(block + rows / 2 * kBlockColumns, block + kBlockWords, 0U);
+}
+
+}  // namespace
+
+GACCD_SIMD_CLONES
+void PackBf16(const float* weight, bool transposed, std::int64_t k, std::int64_t n,
+              std::uint16_t* packed) {
+  auto* block = reinterpret_cast<std::uint32_t*>(packed);
+  for (std::int64_t j = 0; j < n; j += kBlockColumns) {
+    for (std::int64_t i = 0; i < k; i += kBlockRows, block += kBlockWords) {
+      const std::int64_t rows = std::min(kBlockRows, k - i);
+      if (!transposed) {
+        PackRows(weight + i * n + j, n, rows, block);
+        continue;
+      }
+      for (std::int64_t c = 0; c < kBlockColumns; c += kTile) {
+        PackColumns(weight + (j + c) * k + i, k, rows, block + c);
+      }
+    }
+  }
+}
+
+}  // namespace gaccd
