@@ -6,6 +6,8 @@ Run with Debian's python3-torch (the committed file is from 1.13):  tests/golden
 The reference is PyTorch in double precision. Beside every result stands `error`: how far PyTorch's
 own single precision is from it, relative to the norm of the tensor. That is the yardstick for ours.
 
+mlp_784_512_512_10_bf16.txt is the same with what is multiplied rounded to bf16, sums and all else not.
+
 Weights, features and labels are made by a formula on both sides (the seed's stream of
 Model::Initialize and of the test's Samples). A gradient is given by its norm and its products with 8
 vectors of random signs: with e the difference of two gradients, the mean square of the products
@@ -57,11 +59,32 @@ def make_samples(widths, count, seed):
             torch.from_numpy(labels.astype(numpy.int64)))
 
 
-def loss_and_gradients(initial, features, labels, dtype):
+def rounded(values):
+    """The nearest bf16, by way of f32: gaccd's values are f32."""
+    return values.float().bfloat16().to(values.dtype)
+
+
+class Bf16Linear(torch.autograd.Function):
+    """x weight^T + bias (or None): products of what is rounded to bf16, sums in the type of x."""
+
+    @staticmethod
+    def forward(context, x, weight, bias):
+        context.save_for_backward(rounded(x), rounded(weight))
+        return torch.nn.functional.linear(rounded(x), rounded(weight), bias)
+
+    @staticmethod
+    def backward(context, dy):
+        x, weight = context.saved_tensors
+        rows = rounded(dy).flatten(0, -2)
+        bias = dy.flatten(0, -2).sum(0) if context.needs_input_grad[2] else None
+        return rounded(dy) @ weight, rows.T @ x.flatten(0, -2), bias
+
+
+def loss_and_gradients(initial, features, labels, dtype, linear):
     parameters = [value.to(dtype).clone().requires_grad_() for _, value in initial]
     value = features.to(dtype)
     for layer in range(0, len(parameters), 2):
-        value = torch.nn.functional.linear(value, parameters[layer], parameters[layer + 1])
+        value = linear(value, parameters[layer], parameters[layer + 1])
         if layer + 2 < len(parameters):
             value = torch.relu(value)
     loss = torch.nn.functional.cross_entropy(value, labels)
@@ -74,12 +97,12 @@ def signs(index, count):
     return torch.from_numpy(bits.astype(numpy.float64) * 2 - 1)
 
 
-def write(widths, count):
-    name = "mlp_" + "_".join(map(str, widths)) + ".txt"
+def write(widths, count, suffix="", linear=torch.nn.functional.linear):
+    name = "mlp_" + "_".join(map(str, widths)) + suffix + ".txt"
     initial = initial_weights(widths, seed=1)
     samples = make_samples(widths, count, seed=3)
-    loss, gradients = loss_and_gradients(initial, *samples, torch.float64)
-    loss32, gradients32 = loss_and_gradients(initial, *samples, torch.float32)
+    loss, gradients = loss_and_gradients(initial, *samples, torch.float64, linear)
+    loss32, gradients32 = loss_and_gradients(initial, *samples, torch.float32, linear)
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), name), "w") as out:
         out.write("torch %s\n" % torch.__version__)
         out.write("widths %s\n" % " ".join(map(str, widths)))
@@ -98,3 +121,4 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     numpy.seterr(over="ignore")
     write([784, 512, 512, 10], 32)
+    write([784, 512, 512, 10], 32, "_bf16", Bf16Linear.apply)

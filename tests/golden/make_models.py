@@ -7,7 +7,7 @@ The committed files are from transformers 4.30 on Debian's python3-torch 1.13:
 
 Every model trains in double precision, every update is one batch, and the loss of an update is the
 sum over its labels that count, each times its weight, divided by the sum of these weights. Dropout is
-off.
+off. With precision BF16 linear functions round what they multiply (Bf16Linear).
 
 NAME.npy files     the data, made by a formula
 gpt_mini.init      safetensors: the initial weights, with the names that save_pretrained gives them;
@@ -36,7 +36,7 @@ import numpy
 import torch
 import transformers
 from google.protobuf import text_format
-from make_mlp import stream
+from make_mlp import Bf16Linear, stream
 from make_train import group_of, job_message, learning_rate, updates_of
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "models")
@@ -50,6 +50,8 @@ JOBS = {  # job: (model, worlds)
     "gpt_weighted": ("gpt", ["1x1", "1x2", "3x1", "1x5", "1x7"]),
     "gpt_weighted_few": ("gpt", ["1x1", "1x5", "7x1"]),
     "bert_weighted": ("bert", ["1x1", "2x1", "1x3", "5x1", "1x7"]),  # a weight for each sample
+    "gpt_bf16": ("gpt", ["1x1", "1x2", "3x1", "1x5", "1x7"]),
+    "bert_bf16": ("bert", ["1x1", "2x1", "1x3", "5x1", "1x7"]),
 }
 
 
@@ -82,7 +84,15 @@ def write_data():
     return {name: torch.from_numpy(values) for name, values in data.items()}
 
 
-def make_network(model):
+def round_products(network):
+    for module in network.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.forward = lambda x, m=module: Bf16Linear.apply(x, m.weight, m.bias)
+        elif isinstance(module, transformers.pytorch_utils.Conv1D):
+            module.forward = lambda x, m=module: Bf16Linear.apply(x, m.weight.T, m.bias)
+
+
+def make_network(model, bf16):
     torch.manual_seed(5)
     if model == "gpt":
         network = transformers.GPT2LMHeadModel(transformers.GPT2Config(
@@ -100,6 +110,8 @@ def make_network(model):
             if name.endswith("bias"):
                 parameter += 0.1 * torch.randn_like(parameter)
             parameter.copy_(parameter.float().double())
+    if bf16:
+        round_products(network)
     return network
 
 
@@ -222,7 +234,8 @@ def write_errors(out, single, double, prefix=""):
 def make(name, model, worlds, data):
     with open(os.path.join(FOLDER, name + ".txtpb")) as text:
         job = text_format.Parse(text.read(), JOB())
-    network, single = make_network(model), make_network(model).float()
+    bf16 = job.precision == job.BF16
+    network, single = make_network(model, bf16), make_network(model, bf16).float()
     base = os.path.join(FOLDER, name)
     with open(base + ".txt", "w") as out:
         out.write("torch %s transformers %s\n" % (torch.__version__, transformers.__version__))

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "daemon/device/cpu/bf16_of_cpu.h"
 #include "daemon/device/host_buffer.h"
 #include "tests/unit/engine/model_bench.h"
 
@@ -16,11 +17,14 @@ struct Load {
   std::vector<std::int64_t> widths;
   std::int64_t samples;  // of a micro-batch
   std::int64_t micro_steps;
+  Precision precision = Precision::kF32;
 };
 const Load kLoads[] = {
     {"parameters", {2048, 4096, 4096, 10}, 32, 1},
     {"parameters_and_packed_weights", {2048, 4096, 4096, 10}, 32, 8},
     {"activations", {64, 64, 10}, 200'000, 1},
+    {"parameters_in_bf16", {2048, 4096, 4096, 10}, 32, 1, Precision::kBF16},
+    {"activations_in_bf16", {64, 64, 10}, 200'000, 1, Precision::kBF16},
 };
 
 std::int64_t Resident() {
@@ -36,21 +40,24 @@ TEST_P(MemoryTest, PlannedBytesAreWithin3PercentOfTheMeasuredOnes) {
   GTEST_SKIP() << "sanitizers bring memory of their own";
 #endif
   const Load& load = GetParam();
+  if (load.precision == Precision::kBF16 && Bf16OfCpu() == CpuBf16::kNone) GTEST_SKIP();
   const LossKind loss = LossKind::kSoftmaxCrossEntropy;
   {  // Loads the code of oneDNN, which is not the model's.
     const Model small = MakeMlp({64, 64, 10});
     Samples samples(SampleOf({64, 64, 10}, loss), 64, 3);
-    BenchTrainer warm_up(small,
-                         {.micro_batches = {64}, .micro_steps_per_update = load.micro_steps});
+    BenchTrainer warm_up(small, {.micro_batches = {64}, .micro_steps_per_update = load.micro_steps},
+                         1, load.precision);
     warm_up.MicroStep(samples.All(), 1, true);
   }
   const Model model = MakeMlp(load.widths);
   const std::int64_t fewer = load.samples - 1;
   Samples samples(SampleOf(load.widths, loss), load.samples, 3);
   const std::int64_t before = Resident();
-  BenchTrainer trainer(model, {.micro_batches = {fewer, load.samples},
-                               .eval_batches = {load.samples},
-                               .micro_steps_per_update = load.micro_steps});
+  BenchTrainer trainer(model,
+                       {.micro_batches = {fewer, load.samples},
+                        .eval_batches = {load.samples},
+                        .micro_steps_per_update = load.micro_steps},
+                       1, load.precision);
   for (int update = 0; update < 2; ++update) {
     trainer.MicroStep(samples.All(), 1e-3F, true);
     trainer.MicroStep(samples.View(0, fewer), 1e-3F, false);

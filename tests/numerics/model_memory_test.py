@@ -32,6 +32,9 @@ MODELS = {
              'tokens { tokens: "tokens.npy" lengths: "lengths.npy" labels: "labels.npy" '
              f"vocabulary: {VOCABULARY} classes: 2 }}"),
 }
+CASES = [(1, "f32"), (3, "f32")]
+if "avx512bw" in Path("/proc/cpuinfo").read_text():  # oneDNN emulates bf16 with it
+    CASES.append((1, "bf16"))
 
 
 def save_npy(path, shape, values):
@@ -55,17 +58,20 @@ class ModelMemory(unittest.TestCase):
             for model, (architecture, data) in MODELS.items():
                 job = folder / f"{model}.txtpb"
                 job.write_text(JOB.format(model=architecture, data=data))
-                for ranks in (1, 3):
+                for ranks, precision in CASES:
                     launch = [MPIRUN, "-n", str(ranks), "--oversubscribe", "--allow-run-as-root"]
                     output = subprocess.run([*(launch if ranks > 1 else []), GACCD, "train",
-                                             f"--job={job}"], check=True, text=True, timeout=60,
-                                            capture_output=True).stdout
+                                             f"--job={job}", f"--precision={precision}",
+                                             "--allow-emulation"], check=True, text=True,
+                                            timeout=60, capture_output=True).stdout
                     found = re.search(r"measured ([\d.]+) MB, planned ([\d.]+) MB", output)
                     self.assertTrue(found, output)
                     measured, planned = map(float, found.groups())
-                    case = f"{model} on {ranks} ranks: planned {planned} MB, measured {measured} MB"
+                    case = (f"{model} {precision} on {ranks} ranks: planned {planned} MB, "
+                            f"measured {measured} MB")
                     print(case)
-                    self.assertAlmostEqual(planned, measured, delta=0.03 * measured + 3 * (ranks > 1), msg=case)
+                    self.assertAlmostEqual(planned, measured, msg=case,
+                                           delta=0.03 * measured + 3 * (ranks > 1))
 
 
 if __name__ == "__main__":

@@ -89,8 +89,9 @@ class TrainGolden(unittest.TestCase):
         for found, expected in zip(steps, golden.steps):
             self.assert_close(found, expected, "step", tolerances)
         self.assertEqual(len(evals), len(golden.evals))
+        loss = max(SINGLE, 8 * golden.errors.get("loss", 0))
         for found, expected in zip(evals, golden.evals):
-            self.assert_close(found, expected, "eval")
+            self.assert_close(found, expected, "eval", [*3 * [EXACT], loss, SINGLE][:len(found)])
 
     def compare(self, golden, folder):
         self.compare_figures(golden, folder)
@@ -135,6 +136,8 @@ class TrainGolden(unittest.TestCase):
         jobs = sorted(MODELS.glob("*.txtpb"))
         self.assertGreaterEqual(len(jobs), 6)
         for job in jobs:
+            if "BF16" in job.read_text() and "avx512bw" not in Path("/proc/cpuinfo").read_text():
+                continue  # oneDNN cannot even emulate it
             golden = Golden(job.with_suffix(".txt"))
             init = MODELS / (job.stem.split("_")[0] + "_mini.init")
             for micro in range(1, 10):
