@@ -61,13 +61,13 @@ class Inputs:
         self.folder.mkdir(parents=True)
         rng = random.Random(1)
         values = array.array("f", (rng.random() * 2 - 1 for _ in range(SAMPLES * FEATURES)))
-        self.features = self._npy("features.npy", "<f4", [SAMPLES, FEATURES], values)
+        self.features = self.npy("features.npy", "<f4", [SAMPLES, FEATURES], values)
         classes = array.array("q", (rng.randrange(CLASSES) for _ in range(SAMPLES)))
-        self.labels = self._npy("labels.npy", "<i8", [SAMPLES], classes)
+        self.labels = self.npy("labels.npy", "<i8", [SAMPLES], classes)
         self.weights = self._safetensors("weights.safetensors", rng)
         self.runs = 0
 
-    def _npy(self, name, dtype, shape, values):
+    def npy(self, name, dtype, shape, values):
         dims = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
         header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': ({dims}), }}"
         header += " " * (-(len(header) + 11) % 64) + "\n"
