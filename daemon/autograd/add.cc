@@ -4,7 +4,7 @@
 
 namespace gaccd {
 
-Result<std::vector<ValueSpec>> Add::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs Add::Infer(std::span<const ValueSpec> inputs) const {
   if (inputs.size() != 2) {
     return Status(ErrorKind::kConfig, StrCat("expected 2 inputs, found ", inputs.size()));
   }
@@ -27,7 +27,7 @@ Status Add::Gradient(GradientScope& scope) const {
   return Status::Ok();
 }
 
-Result<std::vector<ValueSpec>> Accumulate::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs Accumulate::Infer(std::span<const ValueSpec> inputs) const {
   return std::vector<ValueSpec>{{inputs[0].shape, DType::kF32}};
 }
 

@@ -9,8 +9,7 @@ namespace gaccd {
 class Add : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "add"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
   [[nodiscard]] bool can_run_in_place() const override { return true; }
 };
@@ -19,8 +18,7 @@ class Add : public Function {
 class Identity : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "identity"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override {
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override {
     return std::vector<ValueSpec>{inputs[0]};
   }
   [[nodiscard]] bool is_view() const override { return true; }
@@ -30,8 +28,7 @@ class Identity : public Function {
 class Accumulate : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "accumulate"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_accumulate(std::size_t) const override { return true; }
 };
 
@@ -40,8 +37,7 @@ class Zeros : public Function {
  public:
   explicit Zeros(std::vector<ValueSpec> outputs) : outputs_(std::move(outputs)) {}
   [[nodiscard]] std::string_view name() const override { return "zeros"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> /*inputs*/) const override {
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> /*inputs*/) const override {
     return outputs_;
   }
   [[nodiscard]] bool can_accumulate(std::size_t) const override { return true; }

@@ -56,6 +56,9 @@ class GradientScope {
   std::vector<std::optional<ValueId>>& gradients_;  // by value
 };
 
+// Of a function, or why it refuses its inputs.
+using OutputSpecs = Result<std::vector<ValueSpec>>;
+
 class Function {
  public:
   virtual ~Function() = default;
@@ -64,8 +67,7 @@ class Function {
   [[nodiscard]] virtual std::string_view name() const = 0;
 
   // The outputs for these inputs, or kConfig with the expected and the found shape.
-  [[nodiscard]] virtual Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const = 0;
+  [[nodiscard]] virtual OutputSpecs Infer(std::span<const ValueSpec> inputs) const = 0;
 
   // Records the gradients of the inputs that need one. Default: refuses, by name.
   virtual Status Gradient(GradientScope& scope) const;

@@ -32,8 +32,7 @@ ValueId Graph::AddParameter(std::string name, Shape shape, std::size_t parameter
                    .needs_gradient = !frozen});
 }
 
-Result<std::vector<ValueSpec>> Graph::InferOutputs(const Function& function,
-                                                   std::span<const ValueId> inputs) const {
+OutputSpecs Graph::InferOutputs(const Function& function, std::span<const ValueId> inputs) const {
   std::vector<ValueSpec> specs;
   for (const ValueId input : inputs) specs.push_back(value(input).spec);
   auto outputs = function.Infer(specs);

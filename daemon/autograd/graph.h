@@ -97,8 +97,7 @@ class Graph {
   ValueId AddValue(Value value);
   Status CheckTarget(const Function& function, std::size_t output, const ValueSpec& found,
                      const Value& parameter) const;
-  Result<std::vector<ValueSpec>> InferOutputs(const Function& function,
-                                              std::span<const ValueId> inputs) const;
+  OutputSpecs InferOutputs(const Function& function, std::span<const ValueId> inputs) const;
 
   std::vector<Value> values_;
   std::vector<Node> nodes_;

@@ -18,7 +18,7 @@ std::string_view Activation::name() const {
   return "";
 }
 
-Result<std::vector<ValueSpec>> Activation::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs Activation::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
   GACCD_RETURN_IF_ERROR(CheckFloat(inputs[0], "the input"));
   return std::vector<ValueSpec>{inputs[0]};
@@ -44,7 +44,7 @@ std::string_view ActivationGradient::name() const {
   return "";
 }
 
-Result<std::vector<ValueSpec>> ActivationGradient::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs ActivationGradient::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 2));
   GACCD_RETURN_IF_ERROR(CheckFloat(inputs[0], "the gradient"));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[1], inputs[0].shape, "the value", inputs[0].dtype));

@@ -20,8 +20,7 @@ class Activation : public Function {
 
   // "gelu", "gelu_tanh", "tanh", "silu".
   [[nodiscard]] std::string_view name() const override;
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
   [[nodiscard]] bool can_run_in_place() const override { return true; }
 
@@ -38,8 +37,7 @@ class ActivationGradient : public Function {
 
   // "gelu_gradient" and so on.
   [[nodiscard]] std::string_view name() const override;
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_run_in_place() const override { return true; }
 
   [[nodiscard]] ActivationKind kind() const { return kind_; }

@@ -41,7 +41,7 @@ ValueSpec LogSumsOf(const AttentionOptions& options, const ValueSpec& y) {
 
 }  // namespace
 
-Result<std::vector<ValueSpec>> Attention::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs Attention::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_ASSIGN_OR_RETURN(const ValueSpec y, CheckInputs(options_, inputs));
   return std::vector<ValueSpec>{y, LogSumsOf(options_, y)};
 }
@@ -58,7 +58,7 @@ Status Attention::Gradient(GradientScope& scope) const {
                                  std::make_shared<AttentionGradient>(options_), std::move(inputs));
 }
 
-Result<std::vector<ValueSpec>> AttentionGradient::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs AttentionGradient::Infer(std::span<const ValueSpec> inputs) const {
   if (inputs.size() < 4) {
     return Status(ErrorKind::kConfig, StrCat("expected at least 4 inputs, found ", inputs.size()));
   }

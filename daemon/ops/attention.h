@@ -39,8 +39,7 @@ class Attention : public Function {
   explicit Attention(const AttentionOptions& options) : options_(options) {}
 
   [[nodiscard]] std::string_view name() const override { return "attention"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
 
   [[nodiscard]] const AttentionOptions& options() const { return options_; }
@@ -55,8 +54,7 @@ class AttentionGradient : public Function {
   explicit AttentionGradient(const AttentionOptions& options) : options_(options) {}
 
   [[nodiscard]] std::string_view name() const override { return "attention_gradient"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
 
   [[nodiscard]] const AttentionOptions& options() const { return options_; }
 

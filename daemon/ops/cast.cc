@@ -4,7 +4,7 @@
 
 namespace gaccd {
 
-Result<std::vector<ValueSpec>> Cast::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs Cast::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
   GACCD_RETURN_IF_ERROR(CheckFloat(inputs[0], "the input"));
   const ValueSpec output{inputs[0].shape, to_};

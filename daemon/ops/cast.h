@@ -11,8 +11,7 @@ class Cast : public Function {
   explicit Cast(DType to) : to_(to) {}
 
   [[nodiscard]] std::string_view name() const override { return "cast"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
 
  private:

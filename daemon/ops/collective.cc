@@ -7,7 +7,6 @@
 namespace gaccd {
 namespace {
 
-using Specs = Result<std::vector<ValueSpec>>;
 constexpr auto kPerRank = GradConvention::kPerRankLoss;
 
 Status CheckF32(std::span<const ValueSpec> inputs) {
@@ -39,7 +38,7 @@ Result<std::int64_t> TotalRows(const RowsByRank& rows) {
 }
 
 // The input, whose rows must be `expected`, with `made` rows.
-Specs WithRows(const ValueSpec& input, std::int64_t expected, std::int64_t made) {
+OutputSpecs WithRows(const ValueSpec& input, std::int64_t expected, std::int64_t made) {
   if (input.shape.empty() || input.shape[0] != expected) {
     return Status(ErrorKind::kConfig,
                   StrCat("expected ", expected, " rows, found ", ToString(input.shape)));
@@ -55,7 +54,7 @@ std::int64_t OwnRowsOf(const RowsByRank& rows) {
 
 }  // namespace
 
-Specs AllReduceSum::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs AllReduceSum::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckF32(inputs));
   return std::vector<ValueSpec>{inputs[0]};
 }
@@ -66,7 +65,7 @@ Status AllReduceSum::Gradient(GradientScope& scope) const {
   return scope.SetInputGradient(0, std::move(gradient), {scope.OutputGradient(0)});
 }
 
-Specs AllReduceMean::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs AllReduceMean::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckF32(inputs));
   GACCD_RETURN_IF_ERROR(CheckDivisor(count_));
   return std::vector<ValueSpec>{inputs[0]};
@@ -78,7 +77,7 @@ Status AllReduceMean::Gradient(GradientScope& scope) const {
   return scope.SetInputGradient(0, std::move(gradient), {scope.OutputGradient(0)});
 }
 
-Specs AllGather::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs AllGather::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
   GACCD_ASSIGN_OR_RETURN(const std::int64_t total, TotalRows(rows_));
   return WithRows(inputs[0], OwnRowsOf(rows_), total);
@@ -90,7 +89,7 @@ Status AllGather::Gradient(GradientScope& scope) const {
   return scope.SetInputGradient(0, std::move(gradient), {scope.OutputGradient(0)});
 }
 
-Specs ReduceScatter::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs ReduceScatter::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckF32(inputs));
   GACCD_ASSIGN_OR_RETURN(const std::int64_t total, TotalRows(rows_));
   return WithRows(inputs[0], total, OwnRowsOf(rows_));
@@ -100,7 +99,7 @@ Status ReduceScatter::Gradient(GradientScope& scope) const {
   return scope.SetInputGradient(0, std::make_shared<AllGather>(rows_), {scope.OutputGradient(0)});
 }
 
-Specs Broadcast::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs Broadcast::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
   if (root_ >= 0) return std::vector<ValueSpec>{inputs[0]};
   return Status(ErrorKind::kConfig, StrCat("expected a root of at least 0, found ", root_));
@@ -111,19 +110,19 @@ Status Broadcast::Gradient(GradientScope& scope) const {
                                 {scope.OutputGradient(0)});
 }
 
-Specs DivideByCount::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs DivideByCount::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckF32(inputs));
   GACCD_RETURN_IF_ERROR(CheckDivisor(count_));
   return std::vector<ValueSpec>{inputs[0]};
 }
 
-Specs OwnRows::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs OwnRows::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckF32(inputs));
   GACCD_ASSIGN_OR_RETURN(const std::int64_t total, TotalRows(rows_));
   return WithRows(inputs[0], total, OwnRowsOf(rows_));
 }
 
-Specs BroadcastGradient::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs BroadcastGradient::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckF32(inputs));
   return std::vector<ValueSpec>{inputs[0]};
 }

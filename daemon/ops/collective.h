@@ -48,8 +48,7 @@ class AllReduceSum : public Function {
       : convention_(convention) {}
   [[nodiscard]] std::string_view name() const override { return "all_reduce_sum"; }
   [[nodiscard]] bool is_collective() const override { return true; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
 
  private:
@@ -64,8 +63,7 @@ class AllReduceMean : public Function {
       : count_(count), convention_(convention) {}
   [[nodiscard]] std::string_view name() const override { return "all_reduce_mean"; }
   [[nodiscard]] bool is_collective() const override { return true; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
   [[nodiscard]] std::int64_t count() const { return count_; }
 
@@ -80,8 +78,7 @@ class AllGather : public Function {
       : rows_(std::move(rows)), convention_(convention) {}
   [[nodiscard]] std::string_view name() const override { return "all_gather"; }
   [[nodiscard]] bool is_collective() const override { return true; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
   [[nodiscard]] const RowsByRank& rows() const { return rows_; }
 
@@ -95,8 +92,7 @@ class ReduceScatter : public Function {
   explicit ReduceScatter(RowsByRank rows) : rows_(std::move(rows)) {}
   [[nodiscard]] std::string_view name() const override { return "reduce_scatter"; }
   [[nodiscard]] bool is_collective() const override { return true; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
   [[nodiscard]] const RowsByRank& rows() const { return rows_; }
 
@@ -111,8 +107,7 @@ class Broadcast : public Function {
       : root_(root), convention_(convention) {}
   [[nodiscard]] std::string_view name() const override { return "broadcast"; }
   [[nodiscard]] bool is_collective() const override { return true; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
   [[nodiscard]] int root() const { return root_; }
 
@@ -127,8 +122,7 @@ class DivideByCount : public Function {
  public:
   explicit DivideByCount(std::int64_t count) : count_(count) {}
   [[nodiscard]] std::string_view name() const override { return "divide_by_count"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_run_in_place() const override { return true; }
   [[nodiscard]] std::int64_t count() const { return count_; }
 
@@ -141,8 +135,7 @@ class OwnRows : public Function {
  public:
   explicit OwnRows(RowsByRank rows) : rows_(std::move(rows)) {}
   [[nodiscard]] std::string_view name() const override { return "own_rows"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] const RowsByRank& rows() const { return rows_; }
 
  private:
@@ -157,8 +150,7 @@ class BroadcastGradient : public Function {
   [[nodiscard]] bool is_collective() const override {
     return convention_ == GradConvention::kPerRankLoss;
   }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] int root() const { return root_; }
   [[nodiscard]] GradConvention convention() const { return convention_; }
 

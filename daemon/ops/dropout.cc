@@ -5,7 +5,7 @@
 
 namespace gaccd {
 
-Result<std::vector<ValueSpec>> Dropout::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs Dropout::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 3));
   const ValueSpec& x = inputs[0];
   const ValueSpec& ids = inputs[1];

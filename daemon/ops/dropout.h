@@ -21,8 +21,7 @@ class Dropout : public Function {
   explicit Dropout(const DropoutOptions& options) : options_(options) {}
 
   [[nodiscard]] std::string_view name() const override { return "dropout"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
   [[nodiscard]] bool can_run_in_place() const override { return true; }
 

@@ -18,7 +18,7 @@ Status CheckTable(const ValueSpec& table) { return CheckMatrix(table, "the table
 
 }  // namespace
 
-Result<std::vector<ValueSpec>> Embedding::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs Embedding::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 2));
   GACCD_RETURN_IF_ERROR(CheckIds(inputs[0]));
   GACCD_RETURN_IF_ERROR(CheckTable(inputs[1]));
@@ -32,7 +32,7 @@ Status Embedding::Gradient(GradientScope& scope) const {
                                 {scope.OutputGradient(0), scope.input(0)});
 }
 
-Result<std::vector<ValueSpec>> EmbeddingGradient::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs EmbeddingGradient::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 2));
   GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[0], "the gradient"));
   GACCD_RETURN_IF_ERROR(CheckIds(inputs[1]));
@@ -42,7 +42,7 @@ Result<std::vector<ValueSpec>> EmbeddingGradient::Infer(std::span<const ValueSpe
   return std::vector<ValueSpec>{{{rows_, columns}, DType::kF32}};
 }
 
-Result<std::vector<ValueSpec>> AddPositions::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs AddPositions::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 2));
   GACCD_RETURN_IF_ERROR(CheckSequences(inputs[0], length_, "the input"));
   GACCD_RETURN_IF_ERROR(CheckTable(inputs[1]));
@@ -63,7 +63,7 @@ Status AddPositions::Gradient(GradientScope& scope) const {
       1, std::make_shared<PositionsGradient>(length_, scope.input_shape(1)[0]), {dy});
 }
 
-Result<std::vector<ValueSpec>> PositionsGradient::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs PositionsGradient::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
   GACCD_RETURN_IF_ERROR(CheckSequences(inputs[0], length_, "the gradient"));
   return std::vector<ValueSpec>{{{rows_, inputs[0].shape[1]}, DType::kF32}};

@@ -17,8 +17,7 @@ class Embedding : public Function {
   explicit Embedding(DType dtype = DType::kF32) : dtype_(dtype) {}
 
   [[nodiscard]] std::string_view name() const override { return "embedding"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
 
  private:
@@ -31,8 +30,7 @@ class EmbeddingGradient : public Function {
   explicit EmbeddingGradient(std::int64_t rows) : rows_(rows) {}
 
   [[nodiscard]] std::string_view name() const override { return "embedding_gradient"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_accumulate(std::size_t) const override { return true; }
 
  private:
@@ -45,8 +43,7 @@ class AddPositions : public Function {
   explicit AddPositions(std::int64_t length) : length_(length) {}
 
   [[nodiscard]] std::string_view name() const override { return "add_positions"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
   [[nodiscard]] bool can_run_in_place() const override { return true; }
 
@@ -62,8 +59,7 @@ class PositionsGradient : public Function {
   PositionsGradient(std::int64_t length, std::int64_t rows) : length_(length), rows_(rows) {}
 
   [[nodiscard]] std::string_view name() const override { return "positions_gradient"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_accumulate(std::size_t) const override { return true; }
 
   [[nodiscard]] std::int64_t length() const { return length_; }

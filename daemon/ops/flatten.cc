@@ -5,7 +5,7 @@
 #include "daemon/ops/shape_checks.h"
 
 namespace gaccd {
-Result<std::vector<ValueSpec>> Flatten::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs Flatten::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
   const Shape& shape = inputs[0].shape;
   if (shape.empty()) {

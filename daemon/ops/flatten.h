@@ -9,8 +9,7 @@ namespace gaccd {
 class Flatten : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "flatten"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
   [[nodiscard]] bool is_view() const override { return true; }
 };

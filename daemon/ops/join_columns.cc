@@ -7,7 +7,7 @@
 
 namespace gaccd {
 
-Result<std::vector<ValueSpec>> JoinColumns::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs JoinColumns::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 2));
   GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[0], "the first input", DType::kF32));
   GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[1], "the second input", DType::kF32));
@@ -27,7 +27,7 @@ Status JoinColumns::Gradient(GradientScope& scope) const {
                                  {scope.OutputGradient(0)});
 }
 
-Result<std::vector<ValueSpec>> JoinColumnsGradient::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs JoinColumnsGradient::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
   GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[0], "the gradient", DType::kF32));
   const Shape& dy = inputs[0].shape;

@@ -9,8 +9,7 @@ namespace gaccd {
 class JoinColumns : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "join_columns"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
 };
 
@@ -20,8 +19,7 @@ class JoinColumnsGradient : public Function {
   explicit JoinColumnsGradient(std::int64_t first) : first_(first) {}
 
   [[nodiscard]] std::string_view name() const override { return "join_columns_gradient"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
 
  private:
   std::int64_t first_;  // A

@@ -28,7 +28,7 @@ RankAndBest RankOf(const float* z, std::int32_t classes, std::int32_t label) {
 
 }  // namespace
 
-Result<std::vector<ValueSpec>> LabelRanks::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs LabelRanks::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 2));
   GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[0], "the logits"));
   const Shape rows = {inputs[0].shape[0]};

@@ -14,8 +14,7 @@ namespace gaccd {
 class LabelRanks : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "label_ranks"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
 };
 
 KernelResult MakeLabelRanksCpu(const KernelRequest& request);

@@ -17,7 +17,7 @@ Status CheckRows(const ValueSpec& x) {
 
 }  // namespace
 
-Result<std::vector<ValueSpec>> LayerNorm::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs LayerNorm::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 3));
   const ValueSpec& x = inputs[0];
   GACCD_RETURN_IF_ERROR(CheckRows(x));
@@ -37,7 +37,7 @@ Status LayerNorm::Gradient(GradientScope& scope) const {
       {scope.OutputGradient(0), scope.input(0), scope.input(1), scope.output(1), scope.output(2)});
 }
 
-Result<std::vector<ValueSpec>> LayerNormGradient::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs LayerNormGradient::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 5));
   const ValueSpec& x = inputs[1];
   GACCD_RETURN_IF_ERROR(CheckRows(x));
@@ -49,7 +49,7 @@ Result<std::vector<ValueSpec>> LayerNormGradient::Infer(std::span<const ValueSpe
   return std::vector<ValueSpec>{x, gamma, gamma};
 }
 
-Result<std::vector<ValueSpec>> AddLayerNorm::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs AddLayerNorm::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 4));
   GACCD_ASSIGN_OR_RETURN(std::vector<ValueSpec> outputs, Add().Infer(inputs.first(2)));
   const ValueSpec of_norm[] = {outputs[0], inputs[2], inputs[3]};

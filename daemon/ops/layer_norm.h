@@ -17,8 +17,7 @@ class LayerNorm : public Function {
   explicit LayerNorm(float eps = 1e-5F) : eps_(eps) {}
 
   [[nodiscard]] std::string_view name() const override { return "layer_norm"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
 
   [[nodiscard]] float eps() const { return eps_; }
@@ -31,8 +30,7 @@ class LayerNorm : public Function {
 class LayerNormGradient : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "layer_norm_gradient"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_run_in_place() const override { return true; }
   [[nodiscard]] bool can_accumulate(std::size_t output) const override { return output > 0; }
 };
@@ -44,8 +42,7 @@ class AddLayerNorm : public Function {
   explicit AddLayerNorm(float eps) : eps_(eps) {}
 
   [[nodiscard]] std::string_view name() const override { return "add_layer_norm"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_run_in_place() const override { return true; }
 
   [[nodiscard]] float eps() const { return eps_; }

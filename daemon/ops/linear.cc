@@ -26,7 +26,7 @@ DType TypeOf(LinearSums sums, const ValueSpec& input) {
 
 }  // namespace
 
-Result<std::vector<ValueSpec>> Linear::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs Linear::Infer(std::span<const ValueSpec> inputs) const {
   if (inputs.size() != 2 && inputs.size() != 3) {
     return Status(ErrorKind::kConfig, StrCat("expected 2 or 3 inputs, found ", inputs.size()));
   }
@@ -61,7 +61,7 @@ std::shared_ptr<const Function> Linear::FoldWith(const Function& next) const {
   return std::make_shared<Linear>(true, order_, sums_);
 }
 
-Result<std::vector<ValueSpec>> LinearInputGradient::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs LinearInputGradient::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 2));
   GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[0], "the gradient"));
   GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[1], "the weight"));
@@ -69,8 +69,7 @@ Result<std::vector<ValueSpec>> LinearInputGradient::Infer(std::span<const ValueS
   return std::vector<ValueSpec>{{{inputs[0].shape[0], in}, TypeOf(sums_, inputs[0])}};
 }
 
-Result<std::vector<ValueSpec>> LinearWeightGradient::Infer(
-    std::span<const ValueSpec> inputs) const {
+OutputSpecs LinearWeightGradient::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 2));
   GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[0], "the first matrix"));
   GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[1], "the second matrix"));
@@ -82,14 +81,13 @@ Result<std::vector<ValueSpec>> LinearWeightGradient::Infer(
   return std::vector<ValueSpec>{{{inputs[0].shape[1], inputs[1].shape[1]}, DType::kF32}};
 }
 
-Result<std::vector<ValueSpec>> BiasGradient::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs BiasGradient::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
   GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[0], "the gradient"));
   return std::vector<ValueSpec>{{{inputs[0].shape[1]}, DType::kF32}};
 }
 
-Result<std::vector<ValueSpec>> LinearWeightBiasGradient::Infer(
-    std::span<const ValueSpec> inputs) const {
+OutputSpecs LinearWeightBiasGradient::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_ASSIGN_OR_RETURN(std::vector<ValueSpec> outputs, LinearWeightGradient().Infer(inputs));
   GACCD_ASSIGN_OR_RETURN(const std::vector<ValueSpec> bias, BiasGradient().Infer(inputs.first(1)));
   outputs.push_back(bias[0]);

@@ -37,8 +37,7 @@ class Linear : public Function {
 
   [[nodiscard]] std::string_view name() const override { return "linear"; }
   // Inputs: x, W and, if there is a bias, b.
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   // REQUIRES: !relu(): gradients are recorded before functions are folded.
   Status Gradient(GradientScope& scope) const override;
   [[nodiscard]] std::shared_ptr<const Function> FoldWith(const Function& next) const override;
@@ -59,8 +58,7 @@ class LinearInputGradient : public Function {
       : order_(order), sums_(sums) {}
 
   [[nodiscard]] std::string_view name() const override { return "linear_input_gradient"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
 
   [[nodiscard]] WeightOrder order() const { return order_; }
 
@@ -73,16 +71,14 @@ class LinearInputGradient : public Function {
 class LinearWeightGradient : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "linear_weight_gradient"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_accumulate(std::size_t) const override { return true; }
 };
 
 class BiasGradient : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "bias_gradient"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_accumulate(std::size_t) const override { return true; }
 };
 
@@ -90,8 +86,7 @@ class BiasGradient : public Function {
 class LinearWeightBiasGradient : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "linear_weight_bias_gradient"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_accumulate(std::size_t) const override { return true; }
 };
 // linear_weight_gradient(dy, x), bias_gradient(dy) -> one product with column sums.

@@ -5,7 +5,7 @@
 
 namespace gaccd {
 
-Result<std::vector<ValueSpec>> MeanSquaredError::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs MeanSquaredError::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 2));
   GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[0], "the prediction"));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[1], inputs[0].shape, "the target"));
@@ -22,8 +22,7 @@ Status MeanSquaredError::Gradient(GradientScope& scope) const {
                                 {scope.input(0), scope.input(1), scope.OutputGradient(0)});
 }
 
-Result<std::vector<ValueSpec>> MeanSquaredErrorGradient::Infer(
-    std::span<const ValueSpec> inputs) const {
+OutputSpecs MeanSquaredErrorGradient::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 3));
   GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[0], "the prediction"));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[1], inputs[0].shape, "the target"));
@@ -31,8 +30,7 @@ Result<std::vector<ValueSpec>> MeanSquaredErrorGradient::Infer(
   return std::vector<ValueSpec>{inputs[0]};
 }
 
-Result<std::vector<ValueSpec>> MeanSquaredErrorFused::Infer(
-    std::span<const ValueSpec> inputs) const {
+OutputSpecs MeanSquaredErrorFused::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_ASSIGN_OR_RETURN(std::vector<ValueSpec> outputs, MeanSquaredErrorGradient().Infer(inputs));
   outputs.push_back({{1}, DType::kF64});
   return outputs;

@@ -12,8 +12,7 @@ class Fuser;
 class MeanSquaredError : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "mean_squared_error"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
 };
 
@@ -21,16 +20,14 @@ class MeanSquaredError : public Function {
 class MeanSquaredErrorGradient : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "mean_squared_error_gradient"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
 };
 
 // Both in one pass, for the GPU. Inputs: y, t, dloss f32 [1]. Outputs: dy, loss_sum f64 [1].
 class MeanSquaredErrorFused : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "mean_squared_error_fused"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_run_in_place() const override { return true; }
 };
 void FuseMeanSquaredError(Fuser& fuser);

@@ -6,7 +6,7 @@
 
 namespace gaccd {
 
-Result<std::vector<ValueSpec>> Multiply::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs Multiply::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
   if (inputs[0].dtype != DType::kF32 && inputs[0].dtype != DType::kF64) {
     return Status(ErrorKind::kConfig, StrCat("expected f32 or f64, found ", Name(inputs[0].dtype)));

@@ -12,8 +12,7 @@ class Multiply : public Function {
   explicit Multiply(double factor) : factor_(factor) {}
 
   [[nodiscard]] std::string_view name() const override { return "multiply"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
 
   [[nodiscard]] double factor() const { return factor_; }

@@ -19,7 +19,7 @@ Status CheckInputs(PoolKind kind, std::int64_t length, std::span<const ValueSpec
 
 }  // namespace
 
-Result<std::vector<ValueSpec>> PoolRows::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs PoolRows::Infer(std::span<const ValueSpec> inputs) const {
   if (inputs.empty()) return Status(ErrorKind::kConfig, "expected an input, found none");
   GACCD_RETURN_IF_ERROR(CheckSequences(inputs[0], length_, "the input"));
   const std::int64_t sequences = inputs[0].shape[0] / length_;
@@ -34,7 +34,7 @@ Status PoolRows::Gradient(GradientScope& scope) const {
                                 std::move(inputs));
 }
 
-Result<std::vector<ValueSpec>> PoolRowsGradient::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs PoolRowsGradient::Infer(std::span<const ValueSpec> inputs) const {
   if (inputs.empty()) return Status(ErrorKind::kConfig, "expected an input, found none");
   GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[0], "the gradient"));
   const Shape& dy = inputs[0].shape;

@@ -19,8 +19,7 @@ class PoolRows : public Function {
   [[nodiscard]] std::string_view name() const override {
     return kind_ == PoolKind::kFirst ? "first_rows" : "mean_rows";
   }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
 
   [[nodiscard]] std::int64_t length() const { return length_; }
@@ -38,8 +37,7 @@ class PoolRowsGradient : public Function {
   [[nodiscard]] std::string_view name() const override {
     return kind_ == PoolKind::kFirst ? "first_rows_gradient" : "mean_rows_gradient";
   }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
 
   [[nodiscard]] std::int64_t length() const { return length_; }
 

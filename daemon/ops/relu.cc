@@ -4,7 +4,7 @@
 
 namespace gaccd {
 
-Result<std::vector<ValueSpec>> Relu::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs Relu::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
   GACCD_RETURN_IF_ERROR(CheckFloat(inputs[0], "the input"));
   return std::vector<ValueSpec>{inputs[0]};
@@ -15,7 +15,7 @@ Status Relu::Gradient(GradientScope& scope) const {
                                 {scope.OutputGradient(0), scope.output(0)});
 }
 
-Result<std::vector<ValueSpec>> ReluGradient::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs ReluGradient::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 2));
   GACCD_RETURN_IF_ERROR(CheckFloat(inputs[0], "the gradient"));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[1], inputs[0].shape, "the output", inputs[0].dtype));

@@ -11,8 +11,7 @@ namespace gaccd {
 class Relu : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "relu"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
   [[nodiscard]] bool can_run_in_place() const override { return true; }
 };
@@ -21,8 +20,7 @@ class Relu : public Function {
 class ReluGradient : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "relu_gradient"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_run_in_place() const override { return true; }
 };
 

@@ -7,7 +7,7 @@
 
 namespace gaccd {
 
-Result<std::vector<ValueSpec>> Reshape::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs Reshape::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
   const std::int64_t elements = Elements(inputs[0].shape);
   ValueSpec output{shape_, inputs[0].dtype};

@@ -15,8 +15,7 @@ class Reshape : public Function {
   explicit Reshape(Shape shape) : shape_(std::move(shape)) {}
 
   [[nodiscard]] std::string_view name() const override { return "reshape"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
   [[nodiscard]] bool is_view() const override { return true; }
 

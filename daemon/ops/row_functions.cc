@@ -21,7 +21,7 @@ Status CheckGradient(std::span<const ValueSpec> inputs, std::size_t count) {
 
 }  // namespace
 
-Result<std::vector<ValueSpec>> Softmax::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs Softmax::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
   GACCD_RETURN_IF_ERROR(CheckRows(inputs[0], "the input"));
   return std::vector<ValueSpec>{inputs[0]};
@@ -32,12 +32,12 @@ Status Softmax::Gradient(GradientScope& scope) const {
                                 {scope.OutputGradient(0), scope.output(0)});
 }
 
-Result<std::vector<ValueSpec>> SoftmaxGradient::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs SoftmaxGradient::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckGradient(inputs, 2));
   return std::vector<ValueSpec>{inputs[0]};
 }
 
-Result<std::vector<ValueSpec>> L2Normalize::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs L2Normalize::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
   GACCD_RETURN_IF_ERROR(CheckRows(inputs[0], "the input"));
   if (!(eps_ > 0)) {
@@ -54,7 +54,7 @@ Status L2Normalize::Gradient(GradientScope& scope) const {
                                 {scope.OutputGradient(0), scope.output(0), scope.output(1)});
 }
 
-Result<std::vector<ValueSpec>> L2NormalizeGradient::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs L2NormalizeGradient::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckGradient(inputs, 3));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[2], {inputs[0].shape[0]}, "the norm"));
   return std::vector<ValueSpec>{inputs[0]};

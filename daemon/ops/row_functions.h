@@ -11,8 +11,7 @@ namespace gaccd {
 class Softmax : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "softmax"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
   [[nodiscard]] bool can_run_in_place() const override { return true; }
 };
@@ -21,8 +20,7 @@ class Softmax : public Function {
 class SoftmaxGradient : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "softmax_gradient"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_run_in_place() const override { return true; }
 };
 
@@ -32,8 +30,7 @@ class L2Normalize : public Function {
   explicit L2Normalize(float eps = 1e-12F) : eps_(eps) {}
 
   [[nodiscard]] std::string_view name() const override { return "l2_normalize"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
   [[nodiscard]] bool can_run_in_place() const override { return true; }
 
@@ -49,8 +46,7 @@ class L2NormalizeGradient : public Function {
   explicit L2NormalizeGradient(float eps) : eps_(eps) {}
 
   [[nodiscard]] std::string_view name() const override { return "l2_normalize_gradient"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_run_in_place() const override { return true; }
 
   [[nodiscard]] float eps() const { return eps_; }

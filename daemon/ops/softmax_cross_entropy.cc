@@ -13,7 +13,7 @@ Status CheckLogitsAndLabels(std::span<const ValueSpec> inputs) {
 
 }  // namespace
 
-Result<std::vector<ValueSpec>> SoftmaxCrossEntropy::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs SoftmaxCrossEntropy::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 2));
   GACCD_RETURN_IF_ERROR(CheckLogitsAndLabels(inputs));
   return std::vector<ValueSpec>{{{1}, DType::kF64}, inputs[0]};
@@ -28,24 +28,21 @@ Status SoftmaxCrossEntropy::Gradient(GradientScope& scope) const {
                                 {scope.output(1), scope.input(1), scope.OutputGradient(0)});
 }
 
-Result<std::vector<ValueSpec>> SoftmaxCrossEntropyGradient::Infer(
-    std::span<const ValueSpec> inputs) const {
+OutputSpecs SoftmaxCrossEntropyGradient::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 3));
   GACCD_RETURN_IF_ERROR(CheckLogitsAndLabels(inputs));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[2], {1}, "the loss gradient"));
   return std::vector<ValueSpec>{inputs[0]};
 }
 
-Result<std::vector<ValueSpec>> SoftmaxCrossEntropyFused::Infer(
-    std::span<const ValueSpec> inputs) const {
+OutputSpecs SoftmaxCrossEntropyFused::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_ASSIGN_OR_RETURN(std::vector<ValueSpec> outputs,
                          SoftmaxCrossEntropyGradient().Infer(inputs));
   outputs.push_back({{1}, DType::kF64});
   return outputs;
 }
 
-Result<std::vector<ValueSpec>> SoftmaxCrossEntropyLoss::Infer(
-    std::span<const ValueSpec> inputs) const {
+OutputSpecs SoftmaxCrossEntropyLoss::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_ASSIGN_OR_RETURN(const std::vector<ValueSpec> outputs, SoftmaxCrossEntropy().Infer(inputs));
   return std::vector<ValueSpec>{outputs[0]};
 }

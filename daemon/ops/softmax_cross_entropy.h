@@ -15,8 +15,7 @@ class Fuser;
 class SoftmaxCrossEntropy : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "softmax_cross_entropy"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
 };
 
@@ -24,8 +23,7 @@ class SoftmaxCrossEntropy : public Function {
 class SoftmaxCrossEntropyGradient : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "softmax_cross_entropy_gradient"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_run_in_place() const override { return true; }
 };
 
@@ -34,8 +32,7 @@ class SoftmaxCrossEntropyGradient : public Function {
 class SoftmaxCrossEntropyFused : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "softmax_cross_entropy_fused"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_run_in_place() const override { return true; }
 };
 
@@ -43,8 +40,7 @@ class SoftmaxCrossEntropyFused : public Function {
 class SoftmaxCrossEntropyLoss : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "softmax_cross_entropy_loss"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
 };
 
 // The loss and its gradient -> one pass; a loss whose probabilities nobody reads -> no memory for

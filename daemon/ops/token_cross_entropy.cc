@@ -31,7 +31,7 @@ Status CheckInputs(std::span<const ValueSpec> inputs, std::size_t without,
 
 }  // namespace
 
-Result<std::vector<ValueSpec>> TokenCrossEntropy::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs TokenCrossEntropy::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckInputs(inputs, 2, options_));
   const ValueSpec sum{{1}, DType::kF64};
   return std::vector<ValueSpec>{sum, sum, {{inputs[0].shape[0], 2}, DType::kF32}};
@@ -51,8 +51,7 @@ Status TokenCrossEntropy::Gradient(GradientScope& scope) const {
                                 std::move(inputs));
 }
 
-Result<std::vector<ValueSpec>> TokenCrossEntropyGradient::Infer(
-    std::span<const ValueSpec> inputs) const {
+OutputSpecs TokenCrossEntropyGradient::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckInputs(inputs, 4, options_));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[2], {inputs[0].shape[0], 2}, "the statistics"));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[3], {1}, "the loss gradient"));

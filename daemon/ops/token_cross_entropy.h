@@ -25,8 +25,7 @@ class TokenCrossEntropy : public Function {
   explicit TokenCrossEntropy(const TokenCrossEntropyOptions& options = {}) : options_(options) {}
 
   [[nodiscard]] std::string_view name() const override { return "token_cross_entropy"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
 
   [[nodiscard]] const TokenCrossEntropyOptions& options() const { return options_; }
@@ -41,8 +40,7 @@ class TokenCrossEntropyGradient : public Function {
   explicit TokenCrossEntropyGradient(const TokenCrossEntropyOptions& options) : options_(options) {}
 
   [[nodiscard]] std::string_view name() const override { return "token_cross_entropy_gradient"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_run_in_place() const override { return true; }
 
   [[nodiscard]] const TokenCrossEntropyOptions& options() const { return options_; }

@@ -298,8 +298,7 @@ TEST(ExecutorTest, RefusesAGraphWithoutItsFlatBuffer) {
 class Unknown : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "unheard_of"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override {
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override {
     return std::vector<ValueSpec>{inputs[0]};
   }
 };

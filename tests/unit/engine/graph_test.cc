@@ -141,8 +141,7 @@ TEST(GraphTest, AParameterGradientMustFitAndItsFunctionMustBeAbleToAdd) {
 class ToInteger : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "to_integer"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override {
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override {
     return std::vector<ValueSpec>{{inputs[0].shape, DType::kI64}};
   }
 };
@@ -161,8 +160,7 @@ class WrongGradient : public Relu {
     class OneRowMore : public Function {
      public:
       [[nodiscard]] std::string_view name() const override { return "one_row_more"; }
-      [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-          std::span<const ValueSpec> inputs) const override {
+      [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override {
         return std::vector<ValueSpec>{{{inputs[0].shape[0] + 1, inputs[0].shape[1]}, DType::kF32}};
       }
     };

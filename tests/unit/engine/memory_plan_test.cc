@@ -24,9 +24,7 @@ class Fake : public Function {
  public:
   Fake(Kind kind, std::vector<ValueSpec> outputs) : kind_(kind), outputs_(std::move(outputs)) {}
   [[nodiscard]] std::string_view name() const override { return "fake"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(std::span<const ValueSpec>) const override {
-    return outputs_;
-  }
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec>) const override { return outputs_; }
   [[nodiscard]] bool is_view() const override { return kind_ == Kind::kView; }
   [[nodiscard]] bool can_run_in_place() const override { return kind_ == Kind::kInPlace; }
 

@@ -11,8 +11,7 @@ class ScaleGradient : public Function {
  public:
   explicit ScaleGradient(bool accumulate) : accumulate_(accumulate) {}
   [[nodiscard]] std::string_view name() const override { return "test_scale_gradient"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override {
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override {
     return std::vector<ValueSpec>{inputs[1], inputs[2], inputs[2]};
   }
   [[nodiscard]] bool can_accumulate(std::size_t) const override { return accumulate_; }

@@ -14,8 +14,7 @@ class Scale : public Function {
   // accumulate: whether the kernel of the gradients can add to parameter gradients itself.
   explicit Scale(bool accumulate) : accumulate_(accumulate) {}
   [[nodiscard]] std::string_view name() const override { return "test_scale"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override {
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override {
     return std::vector<ValueSpec>{inputs[0]};
   }
   Status Gradient(GradientScope& scope) const override;

@@ -19,8 +19,7 @@ using testing::HasSubstr;
 class FourToThree : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "four_to_three"; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override {
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override {
     return std::vector<ValueSpec>(3, inputs[0]);
   }
 };

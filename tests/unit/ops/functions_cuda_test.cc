@@ -267,8 +267,7 @@ class Named : public Function {
  public:
   explicit Named(std::string_view name) : name_(name) {}
   [[nodiscard]] std::string_view name() const override { return name_; }
-  [[nodiscard]] Result<std::vector<ValueSpec>> Infer(
-      std::span<const ValueSpec> inputs) const override {
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override {
     return std::vector<ValueSpec>(inputs.begin(), inputs.end());
   }
 
