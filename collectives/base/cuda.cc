@@ -1,7 +1,6 @@
 #include "collectives/base/cuda.h"
 
 #include <cstring>
-#include <utility>
 
 #include "collectives/base/strings.h"
 
@@ -31,92 +30,51 @@ Result<CudaStream> CudaStream::Create(Priority priority) {
   int greatest = 0;
   GACCD_RETURN_IF_ERROR(
       CudaStatus(cudaDeviceGetStreamPriorityRange(&least, &greatest), "stream priorities"));
-  CudaStream stream;
+  cudaStream_t made = nullptr;
   GACCD_RETURN_IF_ERROR(
-      CudaStatus(cudaStreamCreateWithPriority(&stream.stream_, cudaStreamNonBlocking,
+      CudaStatus(cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking,
                                               priority == Priority::kHigh ? greatest : least),
                  "make a stream"));
+  CudaStream stream;
+  stream.stream_.reset(made);
   return stream;
 }
 
-CudaStream::CudaStream(CudaStream&& other) noexcept
-    : stream_(std::exchange(other.stream_, nullptr)) {}
-
-CudaStream& CudaStream::operator=(CudaStream&& other) noexcept {
-  std::swap(stream_, other.stream_);
-  return *this;
-}
-
-CudaStream::~CudaStream() {
-  if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
-}
-
 Result<CudaEvent> CudaEvent::Create(Kind kind) {
-  CudaEvent event;
   const unsigned flags = kind == Kind::kTiming ? cudaEventDefault : cudaEventDisableTiming;
-  GACCD_RETURN_IF_ERROR(
-      CudaStatus(cudaEventCreateWithFlags(&event.event_, flags), "make an event"));
+  cudaEvent_t made = nullptr;
+  GACCD_RETURN_IF_ERROR(CudaStatus(cudaEventCreateWithFlags(&made, flags), "make an event"));
+  CudaEvent event;
+  event.event_.reset(made);
   return event;
 }
 
-CudaEvent::CudaEvent(CudaEvent&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
-
-CudaEvent& CudaEvent::operator=(CudaEvent&& other) noexcept {
-  std::swap(event_, other.event_);
-  return *this;
-}
-
-CudaEvent::~CudaEvent() {
-  if (event_ != nullptr) (void)cudaEventDestroy(event_);
-}
-
+template <>
 Result<DeviceBuffer> DeviceBuffer::Allocate(std::size_t bytes, std::string_view what) {
   DeviceBuffer buffer;
   if (bytes == 0) return buffer;
-  const cudaError_t error = cudaMalloc(&buffer.data_, bytes);
+  void* data = nullptr;
+  const cudaError_t error = cudaMalloc(&data, bytes);
   if (error == cudaErrorMemoryAllocation) return NoRoom(bytes, what);
   GACCD_RETURN_IF_ERROR(CudaStatus(error, what));
+  buffer.data_.reset(data);
   buffer.bytes_ = bytes;
   // The default stream does not order itself before non-blocking ones, so wait here.
-  GACCD_RETURN_IF_ERROR(CudaStatus(cudaMemset(buffer.data_, 0, bytes), what));
+  GACCD_RETURN_IF_ERROR(CudaStatus(cudaMemset(data, 0, bytes), what));
   GACCD_RETURN_IF_ERROR(CudaStatus(cudaDeviceSynchronize(), what));
   return buffer;
 }
 
-DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-
-DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
-
-DeviceBuffer::~DeviceBuffer() {
-  if (data_ != nullptr) (void)cudaFree(data_);
-}
-
+template <>
 Result<PinnedBuffer> PinnedBuffer::Allocate(std::size_t bytes, std::string_view what) {
   PinnedBuffer buffer;
   if (bytes == 0) return buffer;
-  GACCD_RETURN_IF_ERROR(
-      CudaStatus(cudaHostAlloc(&buffer.data_, bytes, cudaHostAllocDefault), what));
+  void* data = nullptr;
+  GACCD_RETURN_IF_ERROR(CudaStatus(cudaHostAlloc(&data, bytes, cudaHostAllocDefault), what));
+  buffer.data_.reset(data);
   buffer.bytes_ = bytes;
-  std::memset(buffer.data_, 0, bytes);
+  std::memset(data, 0, bytes);
   return buffer;
-}
-
-PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-
-PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
-
-PinnedBuffer::~PinnedBuffer() {
-  if (data_ != nullptr) (void)cudaFreeHost(data_);
 }
 
 }  // namespace gaccd

@@ -8,7 +8,9 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <memory>
 #include <string_view>
+#include <type_traits>
 
 #include "collectives/base/buffer.h"
 #include "collectives/base/result.h"
@@ -19,21 +21,29 @@ namespace gaccd {
 // short, kUnavailable for all others: the GPU or its driver is suspect.
 Status CudaStatus(cudaError_t error, std::string_view what);
 
+// Owns what kRelease, a function of CUDA, frees.
+template <auto kRelease>
+struct CudaRelease {
+  template <typename T>
+  void operator()(T* owned) const {
+    (void)kRelease(owned);
+  }
+};
+template <typename Handle, auto kRelease>
+using CudaOwner = std::unique_ptr<std::remove_pointer_t<Handle>, CudaRelease<kRelease>>;
+
 class CudaStream {
  public:
   enum class Priority { kNormal, kHigh };
 
   CudaStream() = default;
   static Result<CudaStream> Create(Priority priority = Priority::kNormal);
-  CudaStream(CudaStream&& other) noexcept;
-  CudaStream& operator=(CudaStream&& other) noexcept;
-  ~CudaStream();
 
-  [[nodiscard]] cudaStream_t get() const { return stream_; }
-  [[nodiscard]] StreamHandle handle() const { return {stream_}; }
+  [[nodiscard]] cudaStream_t get() const { return stream_.get(); }
+  [[nodiscard]] StreamHandle handle() const { return {stream_.get()}; }
 
  private:
-  cudaStream_t stream_ = nullptr;
+  CudaOwner<cudaStream_t, cudaStreamDestroy> stream_;
 };
 
 class CudaEvent {
@@ -42,57 +52,42 @@ class CudaEvent {
 
   CudaEvent() = default;
   static Result<CudaEvent> Create(Kind kind = Kind::kOrder);
-  CudaEvent(CudaEvent&& other) noexcept;
-  CudaEvent& operator=(CudaEvent&& other) noexcept;
-  ~CudaEvent();
 
-  [[nodiscard]] cudaEvent_t get() const { return event_; }
+  [[nodiscard]] cudaEvent_t get() const { return event_.get(); }
 
  private:
-  cudaEvent_t event_ = nullptr;
+  CudaOwner<cudaEvent_t, cudaEventDestroy> event_;
 };
 
-// Memory of the GPU, zeroed, aligned to at least 256 bytes.
-class DeviceBuffer {
+// Memory that CUDA gives, zeroed; kRelease frees it.
+template <auto kRelease>
+class CudaBuffer {
  public:
-  DeviceBuffer() = default;
-  // kOs, with the wanted and the free bytes, when it does not fit; `what` names it in the message.
-  static Result<DeviceBuffer> Allocate(std::size_t bytes, std::string_view what);
-  DeviceBuffer(DeviceBuffer&& other) noexcept;
-  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept;
-  ~DeviceBuffer();
+  CudaBuffer() = default;
+  // kOs, with the wanted and the free bytes, when the GPU has no room; `what` names the buffer in
+  // the message.
+  static Result<CudaBuffer> Allocate(std::size_t bytes, std::string_view what);
 
-  [[nodiscard]] void* data() const { return data_; }
+  [[nodiscard]] void* data() const { return data_.get(); }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
   template <typename T>
   [[nodiscard]] T* as() const {
-    return static_cast<T*>(data_);
+    return static_cast<T*>(data());
   }
 
  private:
-  void* data_ = nullptr;
+  CudaOwner<void*, kRelease> data_;
   std::size_t bytes_ = 0;
 };
 
-// Page-locked host memory, zeroed: what copies to and from the GPU without a stop.
-class PinnedBuffer {
- public:
-  PinnedBuffer() = default;
-  static Result<PinnedBuffer> Allocate(std::size_t bytes, std::string_view what);
-  PinnedBuffer(PinnedBuffer&& other) noexcept;
-  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept;
-  ~PinnedBuffer();
+// Memory of the GPU, aligned to at least 256 bytes.
+using DeviceBuffer = CudaBuffer<cudaFree>;
+template <>
+Result<DeviceBuffer> DeviceBuffer::Allocate(std::size_t bytes, std::string_view what);
 
-  [[nodiscard]] void* data() const { return data_; }
-  [[nodiscard]] std::size_t bytes() const { return bytes_; }
-  template <typename T>
-  [[nodiscard]] T* as() const {
-    return static_cast<T*>(data_);
-  }
-
- private:
-  void* data_ = nullptr;
-  std::size_t bytes_ = 0;
-};
+// Page-locked host memory: what copies to and from the GPU without a stop.
+using PinnedBuffer = CudaBuffer<cudaFreeHost>;
+template <>
+Result<PinnedBuffer> PinnedBuffer::Allocate(std::size_t bytes, std::string_view what);
 
 }  // namespace gaccd

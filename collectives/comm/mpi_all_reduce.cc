@@ -184,17 +184,16 @@ Status MpiCommunicator::ReduceTwoLevels(Reduction reduction, ConstBuffer in, Mut
 }
 
 Status MpiCommunicator::StartLane(Reduction reduction, Flight* flight, DType dtype) {
-  if (lane_comm_.empty()) return Status::Ok();
+  if (lane_comm_ == MPI_COMM_NULL) return Status::Ok();
   flight->slice = SliceOf(flight->count, node_->rank(), lanes_);
   if (flight->slice.count == 0) return Status::Ok();  // on all nodes: the slices are the same
   void* const own =
       At(flight->copies[static_cast<std::size_t>(node_->rank())], flight->slice.first, dtype);
   GACCD_RETURN_IF_ERROR(ReduceRange(reduction, dtype, flight->copies, flight->slice.first,
                                     {&own, 1}, 0, flight->slice.count));
-  return MpiStatus(
-      MPI_Iallreduce(MPI_IN_PLACE, own, static_cast<int>(flight->slice.count), MpiType(dtype),
-                     OpOf(reduction), lane_comm_.get(), &flight->request),
-      "MPI_Iallreduce");
+  return MpiStatus(MPI_Iallreduce(MPI_IN_PLACE, own, static_cast<int>(flight->slice.count),
+                                  MpiType(dtype), OpOf(reduction), lane_comm_, &flight->request),
+                   "MPI_Iallreduce");
 }
 
 Status MpiCommunicator::LandLane(Flight* flight, MutableBuffer out, bool staged) {
@@ -202,7 +201,7 @@ Status MpiCommunicator::LandLane(Flight* flight, MutableBuffer out, bool staged)
   watch_->KeepMoving(nullptr);
   GACCD_RETURN_IF_ERROR(watch_->Finish(&flight->request));
   void* own = flight->copies[static_cast<std::size_t>(node_->rank())];
-  if (!lane_comm_.empty()) {
+  if (lane_comm_ != MPI_COMM_NULL) {
     for (void* copy : flight->copies) {
       if (copy == own) continue;
       std::memcpy(At(copy, flight->slice.first, out.dtype), At(own, flight->slice.first, out.dtype),

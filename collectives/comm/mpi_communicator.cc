@@ -79,9 +79,9 @@ Result<std::unique_ptr<Communicator>> MpiCommunicator::Make(const MpiGroup& grou
                                                             const CommOptions& options) {
   const ExitTimer limit = SetUpLimit(options, group.host, "making an MPI communicator");
   std::unique_ptr<MpiCommunicator> made(new MpiCommunicator(group, options));
-  GACCD_ASSIGN_OR_RETURN(made->comm_, MpiCommHandle::Duplicate(group.comm));
-  MPI_Comm_rank(made->comm_.get(), &made->rank_);
-  MPI_Comm_size(made->comm_.get(), &made->size_);
+  GACCD_ASSIGN_OR_RETURN(made->comm_, DuplicateComm(group.comm));
+  MPI_Comm_rank(made->comm_, &made->rank_);
+  MPI_Comm_size(made->comm_, &made->size_);
   GACCD_RETURN_IF_ERROR(made->ExchangeTopology(group));
   GACCD_RETURN_IF_ERROR(made->MakeParts(group));
   return std::unique_ptr<Communicator>(std::move(made));
@@ -94,9 +94,9 @@ Status MpiCommunicator::ExchangeTopology(const MpiGroup& group) {
   own.bound_ms = options_.bound.count();
   group.host.copy(own.host.data(), own.host.size() - 1);
   std::vector<Hello> all(static_cast<std::size_t>(size_));
-  GACCD_RETURN_IF_ERROR(MpiStatus(MPI_Allgather(&own, sizeof(Hello), MPI_BYTE, all.data(),
-                                                sizeof(Hello), MPI_BYTE, comm_.get()),
-                                  "exchange of host names"));
+  GACCD_RETURN_IF_ERROR(MpiStatus(
+      MPI_Allgather(&own, sizeof(Hello), MPI_BYTE, all.data(), sizeof(Hello), MPI_BYTE, comm_),
+      "exchange of host names"));
   std::vector<std::int64_t> keys;
   for (std::size_t r = 0; r < all.size(); ++r) {
     const Hello& hello = all[r];
@@ -128,10 +128,8 @@ Status MpiCommunicator::MakeParts(const MpiGroup& group) {
 
   const std::size_t staging =
       one_node() ? std::min(segment_ * kWidestElement, kStagedBytes) : segment_ * kWidestElement;
-  GACCD_ASSIGN_OR_RETURN(MpiCommHandle node_comm,
-                         MpiCommHandle::Split(comm_.get(), own_node, rank_));
-  GACCD_ASSIGN_OR_RETURN(node_,
-                         NodeGroup::Make(std::move(node_comm), std::move(local_ranks), staging));
+  GACCD_ASSIGN_OR_RETURN(MPI_Comm node_comm, SplitComm(comm_, own_node, rank_));
+  GACCD_ASSIGN_OR_RETURN(node_, NodeGroup::Make(node_comm, std::move(local_ranks), staging));
 
   std::unique_ptr<MpiReports> reports;
   if (!one_node()) {
@@ -139,9 +137,9 @@ Status MpiCommunicator::MakeParts(const MpiGroup& group) {
     for (int node : topology_.node_of) ++sizes[static_cast<std::size_t>(node)];
     lanes_ = *std::ranges::min_element(sizes);
     const int lane = topology_.local_rank < lanes_ ? topology_.local_rank : -1;
-    GACCD_ASSIGN_OR_RETURN(lane_comm_, MpiCommHandle::Split(comm_.get(), lane, own_node));
-    GACCD_ASSIGN_OR_RETURN(MpiCommHandle side, MpiCommHandle::Duplicate(comm_.get()));
-    reports = std::make_unique<MpiReports>(std::move(side), &topology_, rank_);
+    GACCD_ASSIGN_OR_RETURN(lane_comm_, SplitComm(comm_, lane, own_node));
+    GACCD_ASSIGN_OR_RETURN(MPI_Comm side, DuplicateComm(comm_));
+    reports = std::make_unique<MpiReports>(side, &topology_, rank_);
   }
   watch_ = std::make_unique<MpiWatch>(&topology_, rank_, node_, std::move(reports), options_,
                                       group.crowded);
@@ -162,7 +160,7 @@ std::span<void* const> MpiCommunicator::StagingOfAll(std::size_t half) {
 Status MpiCommunicator::MeetEverybody() {
   if (one_node()) return watch_->Meet();
   MPI_Request request = MPI_REQUEST_NULL;
-  return Finish(MPI_Ibarrier(comm_.get(), &request), &request, "MPI_Ibarrier");
+  return Finish(MPI_Ibarrier(comm_, &request), &request, "MPI_Ibarrier");
 }
 
 Status MpiCommunicator::Finish(int code, MPI_Request* request, std::string_view what) {
@@ -219,17 +217,17 @@ Result<std::unique_ptr<CommMemory>> MpiCommunicator::Allocate(std::size_t bytes)
 }
 
 Result<std::unique_ptr<Communicator>> MpiCommunicator::Split(int color, int key) {
-  MpiCommHandle part;
+  MPI_Comm part = MPI_COMM_NULL;
   const Status status = Run(Operation::kSplit, 0, kPrivate, [&]() -> Status {
     GACCD_RETURN_IF_ERROR(MeetEverybody());
     const ExitTimer limit = SetUpLimit(options_, host_, "splitting an MPI communicator");
-    GACCD_ASSIGN_OR_RETURN(part, MpiCommHandle::Split(comm_.get(), color, key));
+    GACCD_ASSIGN_OR_RETURN(part, SplitComm(comm_, color, key));
     return Status::Ok();
   });
   if (!status.ok()) return status;
-  if (part.empty()) return std::unique_ptr<Communicator>();
+  if (part == MPI_COMM_NULL) return std::unique_ptr<Communicator>();
   const int node = topology_.node_of[static_cast<std::size_t>(rank_)];
-  return Make({part.get(), node, host_, crowded_, broken_}, options_);
+  return Make({part, node, host_, crowded_, broken_}, options_);
 }
 
 Status MpiCommunicator::Poll() {
@@ -245,7 +243,7 @@ void MpiCommunicator::Abort(int exit_code) noexcept {
   const ExitTimer limit(patience, exit_code,
                         StrCat("gaccd on ", host_, ": rank ", rank_, " exits after MPI_Abort(",
                                exit_code, ") without an answer from the launcher"));
-  MPI_Abort(comm_.get(), exit_code);
+  MPI_Abort(comm_, exit_code);
   _exit(exit_code);
 }
 

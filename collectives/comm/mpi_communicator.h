@@ -103,9 +103,10 @@ class MpiCommunicator final : public Communicator {
   int size_ = 1;
   std::size_t segment_ = 1;
   Topology topology_;
-  MpiCommHandle comm_;
-  MpiCommHandle lane_comm_;  // the ranks with this local rank, one per node; empty beyond the lanes
-  int lanes_ = 1;            // the least number of ranks on a node
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  MPI_Comm lane_comm_ =
+      MPI_COMM_NULL;  // the ranks with this local rank, one per node; empty beyond the lanes
+  int lanes_ = 1;     // the least number of ranks on a node
   std::shared_ptr<NodeGroup> node_;
   std::unique_ptr<MpiWatch> watch_;
   std::size_t staging_uses_ = 0;

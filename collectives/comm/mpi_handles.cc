@@ -22,12 +22,12 @@ std::string FreeSharedMemory() {
   return StrCat(" (", info.f_bavail * info.f_frsize, " bytes are free in /dev/shm)");
 }
 
-Result<MpiCommHandle> WithReturnedErrors(int code, MPI_Comm comm, std::string_view what) {
+Result<MPI_Comm> WithReturnedErrors(int code, MPI_Comm comm, std::string_view what) {
   GACCD_RETURN_IF_ERROR(MpiStatus(code, what));
   if (comm != MPI_COMM_NULL) {
     GACCD_RETURN_IF_ERROR(MpiStatus(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), what));
   }
-  return MpiCommHandle(comm);
+  return comm;
 }
 
 }  // namespace
@@ -60,23 +60,16 @@ MPI_Datatype MpiType(DType dtype) {
   return MPI_DATATYPE_NULL;
 }
 
-Result<MpiCommHandle> MpiCommHandle::Duplicate(MPI_Comm comm) {
+Result<MPI_Comm> DuplicateComm(MPI_Comm comm) {
   MPI_Comm copy = MPI_COMM_NULL;
   const int code = MPI_Comm_dup(comm, &copy);
   return WithReturnedErrors(code, copy, "MPI_Comm_dup");
 }
 
-Result<MpiCommHandle> MpiCommHandle::Split(MPI_Comm comm, int color, int key) {
+Result<MPI_Comm> SplitComm(MPI_Comm comm, int color, int key) {
   MPI_Comm part = MPI_COMM_NULL;
   const int code = MPI_Comm_split(comm, color < 0 ? MPI_UNDEFINED : color, key, &part);
   return WithReturnedErrors(code, part, "MPI_Comm_split");
-}
-
-SharedWindow& SharedWindow::operator=(SharedWindow&& other) noexcept {
-  std::swap(window_, other.window_);
-  std::swap(base_, other.base_);
-  std::swap(stride_, other.stride_);
-  return *this;
 }
 
 Result<SharedWindow> SharedWindow::Allocate(MPI_Comm node_comm, std::size_t bytes) {
@@ -90,15 +83,16 @@ Result<SharedWindow> SharedWindow::Allocate(MPI_Comm node_comm, std::size_t byte
   // more, because MPI does not promise where in a page its memory starts.
   const std::size_t total = made.stride_ * static_cast<std::size_t>(size) + kPage;
   void* own = nullptr;
+  MPI_Win window = MPI_WIN_NULL;
   const int code = MPI_Win_allocate_shared(rank == 0 ? static_cast<MPI_Aint>(total) : 0, 1,
-                                           MPI_INFO_NULL, node_comm, &own, &made.window_);
+                                           MPI_INFO_NULL, node_comm, &own, &window);
   GACCD_RETURN_IF_ERROR(MpiStatus(
       code, StrCat("shared memory of ", total, " bytes for ", size, " ranks", FreeSharedMemory())));
   MPI_Aint found = 0;
   int unit = 0;
   void* base = nullptr;
-  GACCD_RETURN_IF_ERROR(MpiStatus(MPI_Win_shared_query(made.window_, 0, &found, &unit, &base),
-                                  "MPI_Win_shared_query"));
+  GACCD_RETURN_IF_ERROR(
+      MpiStatus(MPI_Win_shared_query(window, 0, &found, &unit, &base), "MPI_Win_shared_query"));
   const auto address = reinterpret_cast<std::uintptr_t>(base);
   made.base_ = static_cast<std::byte*>(base) + (RoundUpToPages(address) - address);
   return made;

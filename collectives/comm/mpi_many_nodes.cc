@@ -46,7 +46,7 @@ Status MpiCommunicator::GatherAcross(ConstBuffer in, std::span<const std::int64_
     GACCD_RETURN_IF_ERROR(
         Finish(MPI_Iallgatherv(own > 0 ? from + first * width : nullptr, own, MpiType(in.dtype),
                                packed_.data(), piece.counts.data(), piece.offsets.data(),
-                               MpiType(in.dtype), comm_.get(), &request),
+                               MpiType(in.dtype), comm_, &request),
                &request, "MPI_Iallgatherv"));
     for (std::size_t r = 0; r < counts.size(); ++r) {
       const auto part = static_cast<std::size_t>(piece.counts[r]);
@@ -88,7 +88,7 @@ Status MpiCommunicator::ScatterAcross(ConstBuffer in, std::span<const std::int64
     MPI_Request request = MPI_REQUEST_NULL;
     GACCD_RETURN_IF_ERROR(Finish(
         MPI_Ireduce_scatter(packed_.data(), receives ? to + first * width : nullptr,
-                            piece.counts.data(), MpiType(in.dtype), MPI_SUM, comm_.get(), &request),
+                            piece.counts.data(), MpiType(in.dtype), MPI_SUM, comm_, &request),
         &request, "MPI_Ireduce_scatter"));
   }
   return Status::Ok();
@@ -101,7 +101,7 @@ Status MpiCommunicator::BroadcastAcross(MutableBuffer buffer, int root) {
     const auto count = static_cast<int>(std::min(segment_, buffer.count - first));
     MPI_Request request = MPI_REQUEST_NULL;
     GACCD_RETURN_IF_ERROR(Finish(
-        MPI_Ibcast(data + first * width, count, MpiType(buffer.dtype), root, comm_.get(), &request),
+        MPI_Ibcast(data + first * width, count, MpiType(buffer.dtype), root, comm_, &request),
         &request, "MPI_Ibcast"));
   }
   return Status::Ok();
@@ -115,7 +115,7 @@ Status MpiCommunicator::Transfer(ConstBuffer in, int to, MutableBuffer out, int 
   std::vector<Route> routes(static_cast<std::size_t>(size_));
   MPI_Request request = MPI_REQUEST_NULL;
   GACCD_RETURN_IF_ERROR(Finish(MPI_Iallgather(&mine, kWords, MPI_INT64_T, routes.data(), kWords,
-                                              MPI_INT64_T, comm_.get(), &request),
+                                              MPI_INT64_T, comm_, &request),
                                &request, "MPI_Iallgather"));
   GACCD_RETURN_IF_ERROR(CheckRoutes(routes));
   constexpr int kTag = 1;
@@ -127,15 +127,14 @@ Status MpiCommunicator::Transfer(ConstBuffer in, int to, MutableBuffer out, int 
     if (first < out.count) {
       auto* at = static_cast<std::byte*>(out.data) + first * out_width;
       const auto count = static_cast<int>(std::min(segment_, out.count - first));
-      GACCD_RETURN_IF_ERROR(
-          MpiStatus(MPI_Irecv(at, count, MpiType(out.dtype), from, kTag, comm_.get(), &receive),
-                    "MPI_Irecv"));
+      GACCD_RETURN_IF_ERROR(MpiStatus(
+          MPI_Irecv(at, count, MpiType(out.dtype), from, kTag, comm_, &receive), "MPI_Irecv"));
     }
     if (first < in.count) {
       const auto* at = static_cast<const std::byte*>(in.data) + first * width;
       const auto count = static_cast<int>(std::min(segment_, in.count - first));
-      GACCD_RETURN_IF_ERROR(MpiStatus(
-          MPI_Isend(at, count, MpiType(in.dtype), to, kTag, comm_.get(), &send), "MPI_Isend"));
+      GACCD_RETURN_IF_ERROR(
+          MpiStatus(MPI_Isend(at, count, MpiType(in.dtype), to, kTag, comm_, &send), "MPI_Isend"));
     }
     GACCD_RETURN_IF_ERROR(watch_->Finish(&receive));
     GACCD_RETURN_IF_ERROR(watch_->Finish(&send));

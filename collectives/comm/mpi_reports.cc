@@ -12,8 +12,8 @@ constexpr std::size_t kHeader = 2;
 
 }  // namespace
 
-MpiReports::MpiReports(MpiCommHandle side, const Topology* topology, int rank)
-    : side_(std::move(side)), topology_(topology), rank_(rank) {}
+MpiReports::MpiReports(MPI_Comm side, const Topology* topology, int rank)
+    : side_(side), topology_(topology), rank_(rank) {}
 
 MpiReports::~MpiReports() {
   // A message to a dead rank never leaves; its memory must then outlive this object. That happens
@@ -29,12 +29,12 @@ bool MpiReports::Receive() {
   for (;;) {
     int flag = 0;
     MPI_Status status;
-    if (MPI_Iprobe(MPI_ANY_SOURCE, kTag, side_.get(), &flag, &status) != MPI_SUCCESS) break;
+    if (MPI_Iprobe(MPI_ANY_SOURCE, kTag, side_, &flag, &status) != MPI_SUCCESS) break;
     if (flag == 0) break;
     int count = 0;
     MPI_Get_count(&status, MPI_INT64_T, &count);
     Words words(static_cast<std::size_t>(count));
-    if (MPI_Recv(words.data(), count, MPI_INT64_T, status.MPI_SOURCE, kTag, side_.get(),
+    if (MPI_Recv(words.data(), count, MPI_INT64_T, status.MPI_SOURCE, kTag, side_,
                  MPI_STATUS_IGNORE) != MPI_SUCCESS) {
       break;
     }
@@ -72,7 +72,7 @@ void MpiReports::Send(const NodeReport& report) {
     MPI_Request request = MPI_REQUEST_NULL;
     // A failed send means a lost peer; the peer's node then names itself by its silence.
     if (MPI_Isend(message_->data(), static_cast<int>(message_->size()), MPI_INT64_T, peer, kTag,
-                  side_.get(), &request) == MPI_SUCCESS) {
+                  side_, &request) == MPI_SUCCESS) {
       sends_.push_back(request);
     }
   }

@@ -21,7 +21,7 @@ struct NodeReport {
 class MpiReports {
  public:
   // side: a communicator that is used for nothing else.
-  MpiReports(MpiCommHandle side, const Topology* topology, int rank);
+  MpiReports(MPI_Comm side, const Topology* topology, int rank);
   ~MpiReports();
   MpiReports(const MpiReports&) = delete;
   MpiReports& operator=(const MpiReports&) = delete;
@@ -41,7 +41,7 @@ class MpiReports {
   [[nodiscard]] int NodeOf(int rank) const;
   void Take(const Words& words);
 
-  MpiCommHandle side_;
+  MPI_Comm side_ = MPI_COMM_NULL;
   const Topology* topology_;
   int rank_;
   std::vector<NodeReport> received_;

@@ -11,51 +11,30 @@
 
 namespace gaccd {
 namespace {
-
 constexpr std::size_t kBytes = 4096;
-
-void* Map(int fd, int protection) {
-  void* const memory = mmap(nullptr, kBytes, protection, MAP_SHARED, fd, 0);
-  return memory == MAP_FAILED ? nullptr : memory;
 }
 
-}  // namespace
+void NcclBoard::Unmap::operator()(Line* line) const { munmap(line, kBytes); }
+
+NcclBoard::MappedLine NcclBoard::Map(int fd, int protection) {
+  void* const memory = mmap(nullptr, kBytes, protection, MAP_SHARED, fd, 0);
+  return MappedLine(memory == MAP_FAILED ? nullptr : static_cast<Line*>(memory));
+}
 
 NcclBoard::NcclBoard() : fd_(memfd_create("gaccd-nccl-board", MFD_CLOEXEC)) {
-  if (fd_ < 0) return;
-  if (ftruncate(fd_, kBytes) == 0) {
-    own_ = static_cast<Line*>(Map(fd_, PROT_READ | PROT_WRITE));  // zeros are a valid line
+  if (fd_.valid() && ftruncate(fd_.get(), kBytes) == 0) {
+    own_ = Map(fd_.get(), PROT_READ | PROT_WRITE);  // zeros are a valid line
   }
-  if (own_ == nullptr) close(std::exchange(fd_, -1));
+  if (own_ == nullptr) fd_ = FileDescriptor();
   PublishAlive();
-}
-
-NcclBoard::NcclBoard(NcclBoard&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)),
-      own_(std::exchange(other.own_, nullptr)),
-      others_(std::exchange(other.others_, {})) {}
-
-NcclBoard& NcclBoard::operator=(NcclBoard&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  std::swap(own_, other.own_);
-  others_.swap(other.others_);
-  return *this;
-}
-
-NcclBoard::~NcclBoard() {
-  for (const Other& other : others_) munmap(const_cast<Line*>(other.line), kBytes);
-  if (own_ != nullptr) munmap(own_, kBytes);
-  if (fd_ >= 0) close(fd_);
 }
 
 void NcclBoard::Watch(int rank, ProcessName process, int fd) {
   if (fd < 0 || process.pid_namespace != ThisProcess().pid_namespace) return;
   const std::string path = StrCat("/proc/", process.pid, "/fd/", fd);
-  const int opened = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (opened < 0) return;
-  const auto* line = static_cast<const Line*>(Map(opened, PROT_READ));
-  close(opened);
-  if (line != nullptr) others_.push_back({rank, line});
+  const FileDescriptor opened(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  MappedLine line = opened.valid() ? Map(opened.get(), PROT_READ) : nullptr;
+  if (line != nullptr) others_.push_back({rank, std::move(line)});
 }
 
 void NcclBoard::PublishEntry(Entry entry) {

@@ -9,8 +9,10 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "collectives/base/files.h"
 #include "collectives/liveness/deadline/missing.h"
 #include "collectives/liveness/deadline/peer_processes.h"
 
@@ -20,12 +22,9 @@ class NcclBoard {
  public:
   // A board of one line, this process's.
   NcclBoard();
-  NcclBoard(NcclBoard&& other) noexcept;
-  NcclBoard& operator=(NcclBoard&& other) noexcept;
-  ~NcclBoard();
 
   // The file descriptor that others look for in this process; -1: this rank is unknown to them.
-  [[nodiscard]] int fd() const { return fd_; }
+  [[nodiscard]] int fd() const { return fd_.get(); }
   // Adds the line of another rank. REQUIRES: on this node.
   void Watch(int rank, ProcessName process, int fd);
 
@@ -47,13 +46,18 @@ class NcclBoard {
     std::atomic<std::int64_t> alive_ms;  // BoardMillis()
     std::atomic<std::uint64_t> gave_up;
   };
+  struct Unmap {
+    void operator()(Line* line) const;
+  };
+  using MappedLine = std::unique_ptr<Line, Unmap>;
   struct Other {
     int rank = 0;
-    const Line* line = nullptr;
+    MappedLine line;  // read only
   };
+  static MappedLine Map(int fd, int protection);
 
-  int fd_ = -1;
-  Line* own_ = nullptr;
+  FileDescriptor fd_;
+  MappedLine own_;
   std::vector<Other> others_;
 };
 

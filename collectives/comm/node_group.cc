@@ -17,10 +17,10 @@ constexpr std::int64_t kOffsetMask = (std::int64_t{1} << kOffsetBits) - 1;
 
 }  // namespace
 
-Result<std::shared_ptr<NodeGroup>> NodeGroup::Make(MpiCommHandle comm, std::vector<int> ranks,
+Result<std::shared_ptr<NodeGroup>> NodeGroup::Make(MPI_Comm comm, std::vector<int> ranks,
                                                    std::size_t staging_bytes) {
-  std::shared_ptr<NodeGroup> group(new NodeGroup(std::move(comm), std::move(ranks)));
-  const MPI_Comm node = group->comm_.get();
+  std::shared_ptr<NodeGroup> group(new NodeGroup(comm, std::move(ranks)));
+  const MPI_Comm node = group->comm_;
   MPI_Comm_rank(node, &group->rank_);
   GACCD_ASSIGN_OR_RETURN(group->permanent_, SharedWindow::Allocate(node, 2 * staging_bytes));
   group->staging_bytes_ = group->permanent_.bytes() / 2;
@@ -41,7 +41,7 @@ Status NodeGroup::Introduce() {
   own_line().pid.store(self.pid);
   own_line().pid_namespace.store(self.pid_namespace);
   own_line().alive_ms.store(BoardMillis());
-  GACCD_RETURN_IF_ERROR(MpiStatus(MPI_Barrier(comm_.get()), "MPI_Barrier of the ranks of a node"));
+  GACCD_RETURN_IF_ERROR(MpiStatus(MPI_Barrier(comm_), "MPI_Barrier of the ranks of a node"));
   for (int i = 0; i < size(); ++i) {
     const BoardLine& line = board_[static_cast<std::size_t>(i)];
     // A peer that cannot be watched is found by the deadline instead; that is as promised.
@@ -51,7 +51,7 @@ Status NodeGroup::Introduce() {
 }
 
 Result<int> NodeGroup::AddWindow(std::size_t bytes) {
-  GACCD_ASSIGN_OR_RETURN(SharedWindow memory, SharedWindow::Allocate(comm_.get(), bytes));
+  GACCD_ASSIGN_OR_RETURN(SharedWindow memory, SharedWindow::Allocate(comm_, bytes));
   windows_.push_back({std::move(memory)});
   return static_cast<int>(windows_.size()) - 1;
 }

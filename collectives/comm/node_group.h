@@ -30,7 +30,7 @@ class NodeGroup {
  public:
   // Collective over `comm`, whose ranks share a node. ranks: their ranks in the whole communicator.
   // staging_bytes: of one half.
-  static Result<std::shared_ptr<NodeGroup>> Make(MpiCommHandle comm, std::vector<int> ranks,
+  static Result<std::shared_ptr<NodeGroup>> Make(MPI_Comm comm, std::vector<int> ranks,
                                                  std::size_t staging_bytes);
 
   [[nodiscard]] int rank() const { return rank_; }
@@ -68,11 +68,10 @@ class NodeGroup {
     SharedWindow memory;
     bool released = false;
   };
-  NodeGroup(MpiCommHandle comm, std::vector<int> ranks)
-      : comm_(std::move(comm)), ranks_(std::move(ranks)) {}
+  NodeGroup(MPI_Comm comm, std::vector<int> ranks) : comm_(comm), ranks_(std::move(ranks)) {}
   Status Introduce();
 
-  MpiCommHandle comm_;
+  MPI_Comm comm_ = MPI_COMM_NULL;
   std::vector<int> ranks_;
   int rank_ = 0;
   std::size_t staging_bytes_ = 0;

@@ -56,9 +56,6 @@ class GradientScope {
   std::vector<std::optional<ValueId>>& gradients_;  // by value
 };
 
-// Of a function, or why it refuses its inputs.
-using OutputSpecs = Result<std::vector<ValueSpec>>;
-
 class Function {
  public:
   virtual ~Function() = default;

@@ -22,6 +22,8 @@
 namespace gaccd {
 
 class Function;
+// Of a function, or why it refuses its inputs.
+using OutputSpecs = Result<std::vector<ValueSpec>>;
 
 using ValueId = std::int32_t;
 [[nodiscard]] inline std::size_t Index(ValueId id) { return static_cast<std::size_t>(id); }

@@ -10,7 +10,6 @@
 #include <fstream>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "collectives/base/strings.h"
@@ -29,23 +28,11 @@ Result<HostBuffer> HostBuffer::Allocate(std::size_t bytes, const char* what) {
                   StrCat("no memory for ", what, ": ", bytes, " bytes: ", std::strerror(errno)));
   }
   if (bytes >= kHugePage) (void)madvise(data, bytes, MADV_HUGEPAGE);
-  buffer.data_ = static_cast<std::byte*>(data);
-  buffer.bytes_ = bytes;
+  buffer.data_ = {static_cast<std::byte*>(data), {bytes}};
   return buffer;
 }
 
-HostBuffer::HostBuffer(HostBuffer&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-
-HostBuffer& HostBuffer::operator=(HostBuffer&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
-
-HostBuffer::~HostBuffer() {
-  if (data_ != nullptr) munmap(data_, bytes_);
-}
+void UnmapMemory::operator()(std::byte* data) const { munmap(data, bytes); }
 
 Result<std::int64_t> ResidentBytes() {
   // What loading has freed, the allocator still holds: it would count now and be used again later.

@@ -3,11 +3,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "collectives/base/result.h"
 
 namespace gaccd {
+
+struct UnmapMemory {
+  std::size_t bytes = 0;
+  void operator()(std::byte* data) const;
+};
 
 // Owns its memory; movable. Large buffers ask for huge pages, which halve the page-table misses of
 // the flat parameter buffers.
@@ -17,18 +23,11 @@ class HostBuffer {
   // kOs when the system has no memory left; `what` names the buffer in the message.
   static Result<HostBuffer> Allocate(std::size_t bytes, const char* what);
 
-  HostBuffer(HostBuffer&& other) noexcept;
-  HostBuffer& operator=(HostBuffer&& other) noexcept;
-  HostBuffer(const HostBuffer&) = delete;
-  HostBuffer& operator=(const HostBuffer&) = delete;
-  ~HostBuffer();
-
-  [[nodiscard]] std::byte* data() const { return data_; }
-  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+  [[nodiscard]] std::byte* data() const { return data_.get(); }
+  [[nodiscard]] std::size_t bytes() const { return data_.get_deleter().bytes; }
 
  private:
-  std::byte* data_ = nullptr;
-  std::size_t bytes_ = 0;
+  std::unique_ptr<std::byte, UnmapMemory> data_;
 };
 
 // Bytes of physical memory that this process holds and that cannot be read again from a file: not

@@ -13,28 +13,19 @@ ProcessName ThisProcess() {
   return {getpid(), known ? info.st_ino : 0};
 }
 
-PeerProcesses& PeerProcesses::operator=(PeerProcesses&& other) noexcept {
-  peers_.swap(other.peers_);
-  return *this;
-}
-
-PeerProcesses::~PeerProcesses() {
-  for (const Peer& peer : peers_) close(peer.fd);
-}
-
 bool PeerProcesses::Watch(int index, ProcessName process) {
   const ProcessName self = ThisProcess();
   if (process.pid_namespace == 0 || process.pid_namespace != self.pid_namespace) return false;
   const long fd = syscall(SYS_pidfd_open, process.pid, 0);
   if (fd < 0) return false;
-  peers_.push_back({index, static_cast<int>(fd)});
+  peers_.push_back({index, FileDescriptor(static_cast<int>(fd))});
   return true;
 }
 
 std::vector<int> PeerProcesses::Ended() const {
   std::vector<pollfd> polled;
   polled.reserve(peers_.size());
-  for (const Peer& peer : peers_) polled.push_back({peer.fd, POLLIN, 0});
+  for (const Peer& peer : peers_) polled.push_back({peer.process.get(), POLLIN, 0});
   std::vector<int> ended;
   if (poll(polled.data(), polled.size(), 0) <= 0) return ended;
   for (std::size_t i = 0; i < polled.size(); ++i) {

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "collectives/base/files.h"
+
 namespace gaccd {
 
 // A process as its peers need to know it. Process numbers only mean the same in one pid namespace.
@@ -17,11 +19,6 @@ struct ProcessName {
 
 class PeerProcesses {
  public:
-  PeerProcesses() = default;
-  PeerProcesses(PeerProcesses&& other) noexcept { peers_.swap(other.peers_); }
-  PeerProcesses& operator=(PeerProcesses&& other) noexcept;
-  ~PeerProcesses();
-
   // Watches a process under the number `index`. False when the system cannot (another pid
   // namespace, an old kernel): then only the deadline finds its death.
   bool Watch(int index, ProcessName process);
@@ -32,7 +29,7 @@ class PeerProcesses {
  private:
   struct Peer {
     int index = 0;
-    int fd = -1;
+    FileDescriptor process;
   };
   std::vector<Peer> peers_;
 };

@@ -60,18 +60,18 @@ class Hub {
  private:
   void Wait() {
     polls_.clear();
-    polls_.push_back({listener_.socket.fd(), POLLIN, 0});
+    polls_.push_back({listener_.socket.get(), POLLIN, 0});
     for (const Guest& guest : guests_) {
       const int write = guest.connection.wants_to_write() ? POLLOUT : 0;
-      polls_.push_back({guest.connection.socket().fd(), static_cast<short>(POLLIN | write), 0});
+      polls_.push_back({guest.connection.socket().get(), static_cast<short>(POLLIN | write), 0});
     }
     (void)poll(polls_.data(), polls_.size(), static_cast<int>(kTick.count()));
   }
 
   void AcceptGuests() {
-    for (int i = 0; i < kMostAtOnce && listener_.socket.open(); ++i) {
+    for (int i = 0; i < kMostAtOnce && listener_.socket.valid(); ++i) {
       Socket socket = Accept(listener_.socket);
-      if (!socket.open()) return;
+      if (!socket.valid()) return;
       guests_.push_back(
           {Connection(std::move(socket), Direction::kFromHub, secret_), Clock::now()});
       const auto strangers = static_cast<std::size_t>(std::count_if(
@@ -126,8 +126,7 @@ class Hub {
     }
     guest.member = true;
     if (++joined_ == parts_.world - 1) {
-      listener_.socket
-          .Close();  // nobody comes a second time: what knocks from now on is a stranger
+      listener_.socket = {};  // nobody connects a second time
       // Silence counts from now on.
       detector_ =
           Detector(AllRanks(parts_.world),

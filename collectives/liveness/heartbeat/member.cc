@@ -64,7 +64,7 @@ class Member {
       std::this_thread::sleep_for(kTick);
       return false;
     }
-    pollfd ready{socket->fd(), POLLOUT, 0};
+    pollfd ready{socket->get(), POLLOUT, 0};
     const auto wait = std::chrono::ceil<std::chrono::milliseconds>(limit - Clock::now()).count();
     if (poll(&ready, 1, static_cast<int>(std::max<std::int64_t>(wait, 0))) != 1 ||
         !Connected(*socket))
@@ -96,7 +96,7 @@ class Member {
 
   static void Wait(const Connection& connection) {
     const int write = connection.wants_to_write() ? POLLOUT : 0;
-    pollfd ready{connection.socket().fd(), static_cast<short>(POLLIN | write), 0};
+    pollfd ready{connection.socket().get(), static_cast<short>(POLLIN | write), 0};
     if (connection.closed()) ready.fd = -1;
     (void)poll(&ready, 1, static_cast<int>(kTick.count()));
   }

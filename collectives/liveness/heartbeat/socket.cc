@@ -31,21 +31,17 @@ bool TryAgain() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EIN
 
 }  // namespace
 
-Socket::~Socket() {
-  if (fd_ >= 0) close(fd_);
-}
-
 Result<Listener> Listen(int backlog) {
   Listener listener{Socket(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0))};
-  if (!listener.socket.open()) return OsError("socket");
+  if (!listener.socket.valid()) return OsError("socket");
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_ANY);
   auto* const any = reinterpret_cast<sockaddr*>(&address);
   socklen_t length = sizeof address;
-  if (bind(listener.socket.fd(), any, length) != 0) return OsError("bind");
-  if (listen(listener.socket.fd(), backlog) != 0) return OsError("listen");
-  if (getsockname(listener.socket.fd(), any, &length) != 0) return OsError("getsockname");
+  if (bind(listener.socket.get(), any, length) != 0) return OsError("bind");
+  if (listen(listener.socket.get(), backlog) != 0) return OsError("listen");
+  if (getsockname(listener.socket.get(), any, &length) != 0) return OsError("getsockname");
   listener.port = ntohs(address.sin_port);
   return listener;
 }
@@ -70,8 +66,8 @@ Result<std::vector<std::string>> OwnAddresses() {
 
 Result<Socket> StartConnect(const std::string& address, std::uint16_t port) {
   Socket to(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!to.open()) return OsError("socket");
-  NoDelay(to.fd());
+  if (!to.valid()) return OsError("socket");
+  NoDelay(to.get());
   sockaddr_in name{};
   name.sin_family = AF_INET;
   name.sin_port = htons(port);
@@ -79,7 +75,7 @@ Result<Socket> StartConnect(const std::string& address, std::uint16_t port) {
     return Status(ErrorKind::kUnavailable,
                   StrCat("heartbeat: expected an IPv4 address, found '", address, "'"));
   }
-  if (connect(to.fd(), reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0) return to;
+  if (connect(to.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0) return to;
   if (errno == EINPROGRESS) return to;
   return Status(ErrorKind::kUnavailable,
                 StrCat("heartbeat: connect to ", address, ":", port, ": ", std::strerror(errno)));
@@ -88,24 +84,24 @@ Result<Socket> StartConnect(const std::string& address, std::uint16_t port) {
 bool Connected(const Socket& socket) {
   int error = 0;
   socklen_t length = sizeof error;
-  return getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0;
+  return getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0;
 }
 
 Socket Accept(const Socket& listener) {
-  const int fd = accept4(listener.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  const int fd = accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (fd >= 0) NoDelay(fd);
   return Socket(fd);
 }
 
 Transfer ReadSome(const Socket& socket, std::byte* to, std::size_t room, std::size_t* done) {
-  const ssize_t count = recv(socket.fd(), to, room, 0);
+  const ssize_t count = recv(socket.get(), to, room, 0);
   *done = count > 0 ? static_cast<std::size_t>(count) : 0;
   return count > 0 || (count < 0 && TryAgain()) ? Transfer::kOpen : Transfer::kClosed;
 }
 
 Transfer WriteSome(const Socket& socket, const std::byte* from, std::size_t size,
                    std::size_t* done) {
-  const ssize_t count = send(socket.fd(), from, size, MSG_NOSIGNAL);
+  const ssize_t count = send(socket.get(), from, size, MSG_NOSIGNAL);
   *done = count > 0 ? static_cast<std::size_t>(count) : 0;
   return count >= 0 || TryAgain() ? Transfer::kOpen : Transfer::kClosed;
 }

@@ -3,32 +3,14 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "collectives/base/files.h"
 #include "collectives/base/result.h"
 
 namespace gaccd::heartbeat {
 
-// Owns a file descriptor.
-class Socket {
- public:
-  Socket() = default;
-  explicit Socket(int fd) : fd_(fd) {}
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Socket();
-
-  [[nodiscard]] int fd() const { return fd_; }
-  [[nodiscard]] bool open() const { return fd_ >= 0; }
-  void Close() { *this = Socket(); }
-
- private:
-  int fd_ = -1;
-};
+using Socket = FileDescriptor;
 
 struct Listener {
   Socket socket;

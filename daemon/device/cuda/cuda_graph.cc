@@ -1,18 +1,9 @@
 #include "daemon/device/cuda/cuda_graph.h"
 
-#include <memory>
-#include <type_traits>
-#include <utility>
-
-#include "collectives/base/cuda.h"
-
 namespace gaccd {
 namespace {
 
-struct DestroyGraph {
-  void operator()(cudaGraph_t graph) const { (void)cudaGraphDestroy(graph); }
-};
-using OwnedGraph = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, DestroyGraph>;
+using OwnedGraph = CudaOwner<cudaGraph_t, cudaGraphDestroy>;
 
 // Ends the capture also when the body throws.
 class CaptureScope {
@@ -53,26 +44,15 @@ Result<CudaGraph> CudaGraph::Capture(cudaStream_t stream, const std::function<St
   CudaGraph result;
   GACCD_RETURN_IF_ERROR(CudaStatus(cudaGraphGetNodes(graph.get(), nullptr, &result.nodes_),
                                    "count the nodes of a CUDA graph"));
+  cudaGraphExec_t exec = nullptr;
   GACCD_RETURN_IF_ERROR(
-      CudaStatus(cudaGraphInstantiate(&result.exec_, graph.get(), 0), "prepare a CUDA graph"));
+      CudaStatus(cudaGraphInstantiate(&exec, graph.get(), 0), "prepare a CUDA graph"));
+  result.exec_.reset(exec);
   return result;
 }
 
-CudaGraph::CudaGraph(CudaGraph&& other) noexcept
-    : exec_(std::exchange(other.exec_, nullptr)), nodes_(std::exchange(other.nodes_, 0)) {}
-
-CudaGraph& CudaGraph::operator=(CudaGraph&& other) noexcept {
-  std::swap(exec_, other.exec_);
-  std::swap(nodes_, other.nodes_);
-  return *this;
-}
-
-CudaGraph::~CudaGraph() {
-  if (exec_ != nullptr) (void)cudaGraphExecDestroy(exec_);
-}
-
 Status CudaGraph::Launch(cudaStream_t stream) const {
-  return CudaStatus(cudaGraphLaunch(exec_, stream), "launch a CUDA graph");
+  return CudaStatus(cudaGraphLaunch(exec_.get(), stream), "launch a CUDA graph");
 }
 
 }  // namespace gaccd

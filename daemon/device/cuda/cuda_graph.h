@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <functional>
 
+#include "collectives/base/cuda.h"
 #include "collectives/base/result.h"
 
 namespace gaccd {
@@ -21,18 +22,16 @@ class CudaGraph {
   // fails, its error comes back and `stream` is usable again. kUnavailable: CUDA refused, e.g.
   // because `body` waited for the device or left a stream unjoined.
   static Result<CudaGraph> Capture(cudaStream_t stream, const std::function<Status()>& body);
-  CudaGraph(CudaGraph&& other) noexcept;
-  CudaGraph& operator=(CudaGraph&& other) noexcept;
-  ~CudaGraph();
 
   // Enqueues the recorded work on `stream` (any stream of the same device).
   // REQUIRES: made by Capture().
   [[nodiscard]] Status Launch(cudaStream_t stream) const;
 
-  [[nodiscard]] std::size_t nodes() const { return nodes_; }  // kernels, copies, ... in the graph
+  // Kernels, copies, ... in the graph.
+  [[nodiscard]] std::size_t nodes() const { return exec_ == nullptr ? 0 : nodes_; }
 
  private:
-  cudaGraphExec_t exec_ = nullptr;
+  CudaOwner<cudaGraphExec_t, cudaGraphExecDestroy> exec_;
   std::size_t nodes_ = 0;
 };
 

@@ -169,7 +169,7 @@ class HubTest : public testing::Test {
   [[nodiscard]] heartbeat::Socket Connect() const {
     auto socket = heartbeat::StartConnect("127.0.0.1", port_);
     if (!socket.ok()) return {};
-    pollfd ready{socket->fd(), POLLOUT, 0};
+    pollfd ready{socket->get(), POLLOUT, 0};
     (void)poll(&ready, 1, 1'000);
     return heartbeat::Connected(*socket) ? std::move(*socket) : heartbeat::Socket();
   }
@@ -210,7 +210,7 @@ TEST_F(HubTest, StrangersAreNotBelieved) {
   ASSERT_TRUE(Joined(0, milliseconds(5'000)).ok());
   std::this_thread::sleep_for(milliseconds(1'600));
   EXPECT_EQ(lost_, 0);
-  EXPECT_FALSE(Connect().open()) << "all are there: the door is closed";
+  EXPECT_FALSE(Connect().valid()) << "all are there: the door is closed";
   shared_[1].stop = true;  // a real end: it must still be noticed after all that
   EXPECT_TRUE(WaitFor([&] { return lost_ == 2; }, milliseconds(2'000))) << "by the hub and rank 2";
 }
@@ -321,11 +321,11 @@ TEST(Heartbeat, ARecordedWelcomeIsNone) {
   std::thread member([&] { heartbeat::RunMember(parts, address); });
   for (const heartbeat::WireFrame& wire : recorded) {
     heartbeat::Socket guest;
-    EXPECT_TRUE(WaitFor([&] { return (guest = heartbeat::Accept(listener->socket)).open(); }));
+    EXPECT_TRUE(WaitFor([&] { return (guest = heartbeat::Accept(listener->socket)).valid(); }));
     std::size_t done = 0;
     (void)heartbeat::WriteSome(guest, wire.data(), wire.size(), &done);
   }
-  listener->socket.Close();
+  listener->socket = {};
   EXPECT_FALSE(shared.WaitUntilJoined(milliseconds(5'000)).ok());
   shared.stop = true;
   member.join();
@@ -345,7 +345,7 @@ TEST(Heartbeat, AMemberWithoutAHubSaysSo) {
   const heartbeat::LoopParts parts{shared, options, [](const LostRank&) {}, 1, 2};
   auto gone = heartbeat::Listen(1);
   const heartbeat::HubAddress address{{"127.0.0.1"}, gone->port, {}};
-  gone->socket.Close();
+  gone->socket = {};
   std::thread member([&] { heartbeat::RunMember(parts, address); });
   const Status status = shared.WaitUntilJoined(milliseconds(5'000));
   member.join();
