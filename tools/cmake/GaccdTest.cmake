@@ -1,12 +1,16 @@
 # Sources of tests stand in folders, and are linked into few programs: a program is a link, and a link
 # costs seconds. Each CTest entry runs the tests of its own sources, in a process of its own.
 
+# Compiling takes a fifth less time than with -O3; what the tests run is compiled as it is shipped.
+set(GACCD_TEST_OPTIONS $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:RelWithDebInfo>>:-O1>)
+
 # gaccd_test_program(NAME [file...]): the program build/<preset>/tests/NAME, made at its first use.
 function(gaccd_test_program name)
   if(NOT TARGET ${name})
     add_executable(${name} ${ARGN})
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
     target_link_libraries(${name} PRIVATE gaccd_options gaccd_testing)
+    target_compile_options(${name} PRIVATE ${GACCD_TEST_OPTIONS})
   endif()
 endfunction()
 
