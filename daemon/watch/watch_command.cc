@@ -8,6 +8,7 @@
 #include "collectives/base/files.h"
 #include "collectives/base/print.h"
 #include "collectives/base/strings.h"
+#include "daemon/rundir/next_step.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/watch/best_eval.h"
 #include "daemon/watch/run_state.h"
@@ -21,6 +22,13 @@ constexpr std::chrono::seconds kAgain{2};
 
 bool Ended(RunPhase phase) {
   return phase == RunPhase::kDone || phase == RunPhase::kStopped || phase == RunPhase::kFailed;
+}
+
+// A job that SLURM stopped goes back to the queue, unless its folder says otherwise.
+bool WillGoOn(const RunState& state) {
+  return state.phase == RunPhase::kStopped && !state.job.starts_with("local-") &&
+         NextStepOf(state.exit.value_or(0)) == NextStep::kRequeue &&
+         !PathExists(state.folder + "/STOP") && !PathExists(state.folder + "/HOLD");
 }
 
 std::string_view WhatFollows(RunPhase phase, RunRequest what) {
@@ -50,7 +58,8 @@ Result<int> RunStatusCommand(const WatchRequest& request) {
     const std::string text = request.json ? StateJson(state) : StateText(state);
     const bool redraw = request.watch && terminal && !request.json;
     GACCD_RETURN_IF_ERROR(PrintOut(redraw ? StrCat("\x1b[H\x1b[J", text) : text));
-    if (!request.watch || Ended(state.phase)) return ExitOf(state.phase);
+    const bool ended = Ended(state.phase) && !WillGoOn(state);
+    if (!request.watch || ended) return ExitOf(state.phase);
     std::this_thread::sleep_for(kAgain);
   }
 }

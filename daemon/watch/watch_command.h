@@ -11,7 +11,7 @@ namespace gaccd {
 struct WatchRequest {
   std::string folder = ".";
   bool json = false;
-  bool watch = false;  // of status: again every 2 s, until the run ends
+  bool watch = false;  // of status: again every 2 s, until the run ends and is not requeued
 };
 
 // Prints the state. What the process exits with: ExitOf(). kUsage, kData: ReadRunState().

@@ -1,11 +1,23 @@
 #!/usr/bin/env python3
-"""gaccd submit from a login shell of a user who is not root: the script, preemption, arrays, chains."""
+"""gaccd submit from a login shell of a user who is not root, and what the run's files tell from there on.
 
+A run is preempted, a rank of another one is killed; then arrays, chains, and what SLURM refuses.
+"""
+
+import html
+import itertools
 import json
 import os
+import re
 import shlex
+import signal
+import sys
+from pathlib import Path
 
 from support import EXAMPLES, FASHION_MNIST, ClusterTest, Run, main, program
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "export"))
+import scrape  # noqa: E402
 
 USER, GROUP = 5, 60  # games, in every Debian
 JOB = EXAMPLES / "fashion-mnist.txtpb"
@@ -20,6 +32,7 @@ class Submit(ClusterTest):
                     f"--run={NAME}", "--epochs=100000", "--time=30", "--", "--exclusive",
                     "--comment=it's \"$(x)\" \\ #1")
         run = self._run(folder / "runs" / NAME)
+        watched = self._watch(folder, run)
         self.assertEqual(os.stat(run.dir).st_uid, USER)
         self._wait_updates(run, 3)
         fields = self.cluster.job(run.job)
@@ -32,10 +45,12 @@ class Submit(ClusterTest):
         self.cluster.wait_job(urgent, timeout=SLACK)
         (first,) = self._ledger(run)
         self.assertEqual(first["verdict"], "requeue")
+        self.wait_until(lambda: watched()[-1] == "stopped", SLACK, "status --watch shows it stopped")
         self._begin_now(run.job)
         again = self._run(run.dir, restart=1)
         self._wait_updates(again, 1)
         self.assertEqual(again.events("step")[0]["step"], first["last_step"] + 1)
+        self.wait_until(lambda: watched()[-1] == "running", SLACK, "status --watch shows it go on")
 
         self._gaccd(folder, "stop", run.dir)
         self.assertEqual(self.cluster.wait_job(run.job, timeout=SLACK)["ExitCode"], "93:0")
@@ -47,7 +62,27 @@ class Submit(ClusterTest):
         self.assertIn("DONE", os.listdir(run.dir))
         self.assertIn("complete", self._gaccd(folder, "doctor", run.dir))
         self.assertIn(f"job {job}, ", self._output(run, job))
+        self.wait_until(lambda: watched()[-1] == "exit", SLACK, "status --watch ends")
+        self.assertEqual(watched(), ["running", "stopped", "running", "stopped", "exit"])
+        attempts = [run, again, self._run(run.dir, job=job)]
+        self._assert_reported(folder, run, attempts)
+        self._assert_scraped(folder, job, attempts)
         self.assertEqual(list(folder.rglob("CANARY")), [])
+
+    def test_doctor_names_the_host_of_a_killed_rank(self):
+        folder = self._home("killed")
+        self._shell(folder, "GACCD_MAX_REQUEUE=0 " + self._command(
+            "submit", "--nodes=2", "--gpus-per-node=2", "--target-batch=1000", f"--job={JOB}", "--run=killed",
+            "--epochs=100000"))
+        run = self._run(folder / "runs" / "killed")
+        self._wait_updates(run, 3)
+        victim = next(p for p in self.cluster.processes("gaccd") if p.rank == 3)
+        victim.signal(signal.SIGKILL)
+        self.assertEqual(self.cluster.wait_job(run.job, timeout=SLACK)["ExitCode"], "93:0")
+        said = self._shell(folder, self._command("doctor", run.dir), code=1)
+        self.assertIn(f"rank 3 on {victim.node} ", said)
+        self.assertRegex(said, rf"suspected hosts\n +{victim.node}, in 1 of 1 attempts\n")
+        self.assertIn(f"sbatch --exclude={victim.node}\n", said)
 
     def test_a_sweep_is_compared(self):
         folder = self._home("sweep")
@@ -110,10 +145,51 @@ class Submit(ClusterTest):
         lines = (run_dir / "submit.jsonl").read_text().splitlines()
         return json.loads(lines[-1])["jobs"].split(",")
 
-    def _run(self, run_dir, restart=0):
-        """The run of the newest submission; a task of an array by its own number."""
-        (job,) = self._jobs(run_dir)
-        number = self.cluster.job(job)["JobId"]
+    def _watch(self, folder, run):
+        """Starts status --watch; a call of what is returned tells the states that it has shown so far."""
+        out = folder / "watched"
+        watch = f"{self._command('status', '--watch', run.dir)}; echo state exit"
+        self._shell(folder, f"setsid --fork bash -c {shlex.quote(watch)} >watched 2>&1")
+        def states():
+            shown = re.findall(r"^state +(running|stopped|exit)", out.read_text(), re.M)
+            return [state for state, _ in itertools.groupby(shown)] or [None]
+        return states
+
+    def _assert_reported(self, folder, run, attempts):
+        """The page tells of all attempts, and its figures are those of the events."""
+        self._gaccd(folder, "report", run.dir)
+        page = (run.dir / "report.html").read_text()
+        text = html.unescape(re.sub("<[^>]*>", "|", page))
+        for attempt, verdict, why in zip(attempts, ("requeue", "norequeue", "done"), ("SIGTERM", "STOP", "")):
+            steps = [f"{event['step']:,}" for event in attempt.events("step")]
+            began_lasted = r"\|+[^|]*\|+[^|]*\|+"
+            self.assertRegex(text, rf"\|{attempt.attempt.name}{began_lasted}{steps[0]} – {steps[-1]}"
+                                   rf"\|+\d+\|+{verdict}\|+[^|]*{why}")
+        last = attempts[-1].events("step")[-1]
+        self.assertIn(f"{last['samples_total']:,}|", text)
+        losses = {}
+        for steps, values in re.findall(r"data-curve='loss' data-x='([^']*)' data-y='([^']*)'", page):
+            losses |= dict(zip(map(int, steps.split()), map(float, values.split()), strict=True))
+        written = {event["step"]: event["loss"] for attempt in attempts for event in attempt.events("step")}
+        self.assertEqual(losses, {step: written[step] for step in losses})
+        self.assertLessEqual({attempt.events("step")[-1]["step"] for attempt in attempts}, losses.keys())
+
+    def _assert_scraped(self, folder, job, attempts):
+        """An operator's export reaches Prometheus by way of node_exporter."""
+        prom = self._home("prom")
+        self._gaccd(folder, "export", "runs", "--format=prometheus", f"--out={prom}/gaccd.prom")
+        updates = sum(len(attempt.events("step")) for attempt in attempts)
+        last = attempts[-1].events("step")[-1]
+        with scrape.Prometheus(prom) as prometheus:
+            for metric, value in (("gaccd_steps_total", updates), ("gaccd_step", last["step"]),
+                                  ("gaccd_samples_total", last["samples_total"]), ("gaccd_loss", last["loss"]),
+                                  ("gaccd_restarts_total", 2), ('gaccd_state{state="done"}', 1)):
+                (row,) = prometheus.query(metric)
+                self.assertEqual((row[0]["run"], row[0]["slurm_job_id"], float(row[1])), (NAME, job, value), metric)
+
+    def _run(self, run_dir, restart=0, job=None):
+        """The run of a job, or of the newest submission; a task of an array by its own number."""
+        number = self.cluster.job(job or self._jobs(run_dir)[0])["JobId"]
         run = Run(number, run_dir, run_dir)
         run.attempt = run_dir / "attempts" / f"{restart:03}-{number}"
         return run
@@ -135,4 +211,4 @@ class Submit(ClusterTest):
 
 
 if __name__ == "__main__":
-    main(needs=[FASHION_MNIST])
+    main(needs=[FASHION_MNIST, *(f"/usr/bin/{name}" for name in scrape.PROGRAMS)])

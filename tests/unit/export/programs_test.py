@@ -11,20 +11,15 @@ import json
 import os
 import pathlib
 import re
-import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
-import urllib.parse
-import urllib.request
 
 import replay
+import scrape
 
 SKIPPED = 77  # CTest's SKIP_RETURN_CODE
-PROGRAMS = ("promtool", "prometheus", "prometheus-node-exporter")
 DASHBOARDS = pathlib.Path(__file__).resolve().parents[3] / "tools" / "dashboards"
 NAME = 'a "b"\n$(touch x) \\ c'
 METRIC = re.compile(r"\bgaccd_[a-z_]+")
@@ -33,31 +28,6 @@ METRIC = re.compile(r"\bgaccd_[a-z_]+")
 def export(run, form, *args):
     return subprocess.run([GACCD, "export", str(run), f"--format={form}", *args], text=True,
                           capture_output=True, timeout=60, check=True).stdout
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
-def get(url):
-    with urllib.request.urlopen(url, timeout=5) as answer:
-        return answer.read().decode()
-
-
-def wait_for(what, seconds=60):
-    """Its first value that is true."""
-    end = time.monotonic() + seconds
-    while True:
-        try:
-            if value := what():
-                return value
-        except OSError:
-            pass
-        if time.monotonic() > end:
-            raise TimeoutError(what)
-        time.sleep(0.2)
 
 
 class ProgramsTest(unittest.TestCase):
@@ -120,37 +90,13 @@ class ProgramsTest(unittest.TestCase):
         folder = pathlib.Path(self.folder.name) / "scrape"
         folder.mkdir()
         export(self.runs, "prometheus", f"--out={folder}/gaccd.prom")
-        nodes, web = free_port(), free_port()
-        (folder / "prometheus.yml").write_text(
-            "global: {scrape_interval: 1s}\nscrape_configs:\n"
-            f"  - {{job_name: node, static_configs: [{{targets: ['127.0.0.1:{nodes}']}}]}}\n"
-            f"rule_files: ['{DASHBOARDS}/alerts.yml']\n")
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        servers = [
-            subprocess.Popen(["prometheus-node-exporter", "--collector.disable-defaults",
-                              "--collector.textfile", f"--collector.textfile.directory={folder}",
-                              f"--web.listen-address=127.0.0.1:{nodes}"], **quiet),
-            subprocess.Popen(["prometheus", f"--config.file={folder}/prometheus.yml",
-                              f"--storage.tsdb.path={folder}/data",
-                              f"--web.listen-address=127.0.0.1:{web}"], **quiet)]
-        try:
-            scraped = wait_for(lambda: get(f"http://127.0.0.1:{nodes}/metrics"))
-            self.assertIn("node_textfile_scrape_error 0", scraped)
-
-            def query(text):
-                url = f"http://127.0.0.1:{web}/api/v1/query?" + urllib.parse.urlencode({"query": text})
-                return json.loads(get(url))["data"]["result"]
-
-            wait_for(lambda: query("gaccd_steps_total"))
-            found = {row["metric"]["__name__"] for row in query('{__name__=~"gaccd_.*"}')}
+        with scrape.Prometheus(folder, DASHBOARDS / "alerts.yml") as prometheus:
+            self.assertIn("node_textfile_scrape_error 0", prometheus.scraped)
+            found = {labels["__name__"] for labels, _ in prometheus.query('{__name__=~"gaccd_.*"}')}
             plain = {re.sub(r"_(bucket|sum|count)$", "", name) for name in found}
             self.assertEqual(self.names - plain - found, set())
-            runs = {row["metric"]["run"]: row["value"][1] for row in query("gaccd_steps_total")}
+            runs = {labels["run"]: value for labels, value in prometheus.query("gaccd_steps_total")}
             self.assertEqual(runs, {NAME: "67", "other": "5"}, "7 updates were done again")
-        finally:
-            for server in servers:
-                server.terminate()
-                server.wait(20)
 
     def test_csv_is_read_by_python(self):
         rows = list(csv.DictReader(io.StringIO(export(self.run_dir, "csv"), newline="")))
@@ -168,8 +114,7 @@ class ProgramsTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    missing = [name for name in PROGRAMS if shutil.which(name) is None]
-    if missing:
+    if missing := scrape.missing():
         print(f"skipped: no {', '.join(missing)}: tools/dev/packages test")
         sys.exit(SKIPPED)
     GACCD = os.path.abspath(sys.argv.pop())
