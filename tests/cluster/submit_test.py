@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -20,15 +21,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "export"))
 import scrape  # noqa: E402
 
 USER, GROUP = 5, 60  # games, in every Debian
-JOB = EXAMPLES / "fashion-mnist.txtpb"
 SLACK = 120  # seconds, for a machine that does other things, too
 NAME = "it's `touch CANARY` \"$(touch CANARY)\" 100%j #1 hetjob"
 
 
 class Submit(ClusterTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        place = cls.cluster.dir / "work" / "installed"  # the user may be kept from the folder of the sources
+        place.mkdir()
+        cls.gaccd = shutil.copy(program("GACCD"), place)
+        cls.job = shutil.copy(EXAMPLES / "fashion-mnist.txtpb", place)
+
     def test_a_preempted_run_goes_on_and_the_script_alone_runs_again(self):
         folder = self._home("user")
-        self._gaccd(folder, "submit", "--nodes=2", "--gpus-per-node=2", "--target-batch=1000", f"--job={JOB}",
+        self._gaccd(folder, "submit", "--nodes=2", "--gpus-per-node=2", "--target-batch=1000", f"--job={self.job}",
                     f"--run={NAME}", "--epochs=100000", "--time=30", "--", "--exclusive",
                     "--comment=it's \"$(x)\" \\ #1")
         run = self._run(folder / "runs" / NAME)
@@ -72,7 +80,7 @@ class Submit(ClusterTest):
     def test_doctor_names_the_host_of_a_killed_rank(self):
         folder = self._home("killed")
         self._shell(folder, "GACCD_MAX_REQUEUE=0 " + self._command(
-            "submit", "--nodes=2", "--gpus-per-node=2", "--target-batch=1000", f"--job={JOB}", "--run=killed",
+            "submit", "--nodes=2", "--gpus-per-node=2", "--target-batch=1000", f"--job={self.job}", "--run=killed",
             "--epochs=100000"))
         run = self._run(folder / "runs" / "killed")
         self._wait_updates(run, 3)
@@ -86,7 +94,7 @@ class Submit(ClusterTest):
 
     def test_a_sweep_is_compared(self):
         folder = self._home("sweep")
-        self._gaccd(folder, "submit", "--nodes=1", "--gpus-per-node=2", "--target-batch=1000", f"--job={JOB}",
+        self._gaccd(folder, "submit", "--nodes=1", "--gpus-per-node=2", "--target-batch=1000", f"--job={self.job}",
                     "--run=lr", "--array", "--set", "optimizer.lr=0.1,0.001", "--epochs=1")
         runs = [self._run(folder / "runs" / "lr" / name) for name in ("0-optimizer.lr=0.1", "1-optimizer.lr=0.001")]
         for run in runs:
@@ -98,7 +106,7 @@ class Submit(ClusterTest):
 
     def test_later_jobs_of_a_chain_end_at_once_when_the_run_is_complete(self):
         folder = self._home("chain")
-        self._gaccd(folder, "submit", "--nodes=1", "--gpus-per-node=2", "--target-batch=1000", f"--job={JOB}",
+        self._gaccd(folder, "submit", "--nodes=1", "--gpus-per-node=2", "--target-batch=1000", f"--job={self.job}",
                     "--run=chain", "--chain=2", "--max-updates=2")
         jobs = self._jobs(folder / "runs" / "chain")
         self.assertEqual(len(jobs), 2)
@@ -108,7 +116,7 @@ class Submit(ClusterTest):
 
     def test_slurm_is_asked_and_believed(self):
         folder = self._home("ask")
-        flags = ["--nodes=2", "--gpus-per-node=2", "--target-batch=1000", f"--job={JOB}", "--run=r", "--test-only"]
+        flags = ["--nodes=2", "--gpus-per-node=2", "--target-batch=1000", f"--job={self.job}", "--run=r", "--test-only"]
         self.assertRegex(self._gaccd(folder, "submit", *flags), r"sbatch: Job \d+ to start at .* 4 processors")
         refused = self._shell(folder, self._command("submit", *flags, "--partition=none", "--chain=2"), code=71)
         self.assertIn("there is no partition none", refused)
@@ -124,7 +132,7 @@ class Submit(ClusterTest):
         return folder
 
     def _command(self, *args):
-        return shlex.join(map(str, [program("GACCD"), *args]))
+        return shlex.join(map(str, [self.gaccd, *args]))
 
     def _gaccd(self, folder, *args):
         return self._shell(folder, self._command(*args))
