@@ -43,6 +43,7 @@ class Submit(ClusterTest):
         watched = self._watch(folder, run)
         self.assertEqual(os.stat(run.dir).st_uid, USER)
         self._wait_updates(run, 3)
+        self.wait_until(lambda: watched()[-1] == "running", SLACK, "status --watch shows it run")
         fields = self.cluster.job(run.job)
         self.assertEqual((fields["UserId"], fields["NumNodes"]), (f"games({USER})", "2"))
         self.assertIn("Comment=it's \"$(x)\" \\ #1 \n", self.cluster.run(["scontrol", "show", "job", run.job]).stdout)
@@ -62,6 +63,7 @@ class Submit(ClusterTest):
 
         self._gaccd(folder, "stop", run.dir)
         self.assertEqual(self.cluster.wait_job(run.job, timeout=SLACK)["ExitCode"], "93:0")
+        self.wait_until(lambda: watched()[-1] == "exit", SLACK, "status --watch ends")
         (run.dir / "STOP").unlink()
         last = self._ledger(run)[-1]["last_step"]
         said = self._shell("/", f"sbatch --parsable {shlex.quote(str(run.dir))}/submit.sbatch --max-updates={last + 2}")
@@ -70,7 +72,6 @@ class Submit(ClusterTest):
         self.assertIn("DONE", os.listdir(run.dir))
         self.assertIn("complete", self._gaccd(folder, "doctor", run.dir))
         self.assertIn(f"job {job}, ", self._output(run, job))
-        self.wait_until(lambda: watched()[-1] == "exit", SLACK, "status --watch ends")
         self.assertEqual(watched(), ["running", "stopped", "running", "stopped", "exit"])
         attempts = [run, again, self._run(run.dir, job=job)]
         self._assert_reported(folder, run, attempts)
