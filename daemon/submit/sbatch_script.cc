@@ -109,6 +109,24 @@ std::string SbatchWord(std::string_view text) {
   return quoted ? word + '"' : word;
 }
 
+std::optional<std::string> OptionOf(const std::vector<std::string>& words, std::string_view name,
+                                    char letter) {
+  const std::string short_name{'-', letter};
+  const std::string with_value = StrCat(name, "=");
+  std::optional<std::string> value;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (word == name || word == short_name) {
+      if (i + 1 < words.size()) value = words[++i];
+    } else if (word.starts_with(with_value)) {
+      value = word.substr(with_value.size());
+    } else if (word.starts_with(short_name)) {
+      value = word.substr(short_name.size());
+    }
+  }
+  return value;
+}
+
 std::string SafeJobName(std::string_view run) {
   std::string name(run);
   std::ranges::replace_if(

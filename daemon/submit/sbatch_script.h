@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -47,6 +48,11 @@ inline constexpr std::string_view kJobFile = "/submit.txtpb";
 // "packjob" anywhere in such a line begins another component of the job, so theirs gets a
 // backslash. REQUIRES: not empty, no control characters: its parser has no way to write them.
 [[nodiscard]] std::string SbatchWord(std::string_view text);
+
+// The value of an option among words of a command line of sbatch, `name` being "--time": of
+// "--time=5", "--time 5", "-t5" and "-t 5". The last one counts.
+[[nodiscard]] std::optional<std::string> OptionOf(const std::vector<std::string>& words,
+                                                  std::string_view name, char letter);
 
 // What else than [A-Za-z0-9._-] is in it becomes _.
 [[nodiscard]] std::string SafeJobName(std::string_view run);

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <sstream>
 
 #include "collectives/base/strings.h"
+#include "daemon/submit/signal_lead.h"
 
 namespace gaccd {
 namespace {
@@ -28,12 +28,25 @@ std::vector<Fields> ParsePartitions(const std::string& text) {
   return partitions;
 }
 
+const std::string& NameOf(const Fields& partition) { return partition.at("PartitionName"); }
+
+// Those that are named in a list, or the default one.
+std::vector<Fields> Chosen(std::vector<Fields> known, std::string_view names) {
+  std::erase_if(known, [&](const Fields& one) {
+    const auto is_default = one.find("Default");
+    return names.empty()
+               ? is_default == one.end() || is_default->second != "YES"
+               : StrCat(",", names, ",").find(StrCat(",", NameOf(one), ",")) == std::string::npos;
+  });
+  return known;
+}
+
 std::optional<std::string> WarningOf(const Fields& partition) {
   const auto mode = partition.find("PreemptMode");
   if (mode == partition.end() || mode->second.find("CANCEL") == std::string::npos) {
     return std::nullopt;
   }
-  return StrCat("partition ", partition.at("PartitionName"),
+  return StrCat("partition ", NameOf(partition),
                 " cancels a job that is preempted, and does not requeue it (PreemptMode=",
                 mode->second, "): --chain=N lets a further job go on");
 }
@@ -69,26 +82,36 @@ std::string OnOneLine(const std::string& text) {
 std::vector<std::string> SiteWarnings(const SiteAnswers& answers, std::string_view partitions,
                                       std::string_view mpi) {
   std::vector<std::string> warnings;
-  const auto take = [&](const Fields& partition) {
-    if (auto warning = WarningOf(partition)) warnings.push_back(*std::move(warning));
-  };
   const std::vector<Fields> known = ParsePartitions(answers.partitions);
+  const std::vector<Fields> chosen = Chosen(known, partitions);
+  for (const Fields& one : chosen) {
+    if (auto warning = WarningOf(one)) warnings.push_back(*std::move(warning));
+  }
   std::istringstream names{std::string(partitions)};
   for (std::string name; std::getline(names, name, ',') && !known.empty();) {
-    const auto found = std::ranges::find_if(
-        known, [&](const Fields& one) { return one.at("PartitionName") == name; });
-    if (found != known.end()) take(*found);
-    if (found == known.end()) warnings.push_back(StrCat("there is no partition ", name));
-  }
-  for (const Fields& one : known) {
-    const auto is_default = one.find("Default");
-    if (partitions.empty() && is_default != one.end() && is_default->second == "YES") take(one);
+    if (std::ranges::none_of(chosen, [&](const Fields& one) { return NameOf(one) == name; })) {
+      warnings.push_back(StrCat("there is no partition ", name));
+    }
   }
   if (!answers.mpi_types.empty() && !ListsMpi(answers.mpi_types, mpi)) {
     warnings.push_back(StrCat("srun knows no --mpi=", mpi,
                               " here (GACCD_MPI sets another): ", OnOneLine(answers.mpi_types)));
   }
   return warnings;
+}
+
+std::optional<std::int64_t> TimeLimitOf(const SiteAnswers& answers, std::string_view partitions) {
+  std::optional<std::int64_t> shortest;
+  for (const Fields& one : Chosen(ParsePartitions(answers.partitions), partitions)) {
+    const auto given = one.find("DefaultTime");
+    const bool has_default = given != one.end() && given->second != "NONE";
+    const auto field = has_default ? given : one.find("MaxTime");
+    if (field == one.end()) continue;
+    const auto limit = ParseTimeLimit(field->second);
+    if (!limit.ok() || !*limit) continue;
+    shortest = std::min(shortest.value_or(**limit), **limit);
+  }
+  return shortest;
 }
 
 }  // namespace gaccd

@@ -1,6 +1,8 @@
 // What a cluster says of itself, in the words of scontrol, srun and sinfo. Pure; thread-safe.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,5 +21,10 @@ struct SiteAnswers {
 [[nodiscard]] std::vector<std::string> SiteWarnings(const SiteAnswers& answers,
                                                     std::string_view partitions,
                                                     std::string_view mpi);
+
+// The time limit in seconds of a job that names none, in the partition of these that gives the
+// shortest one: its DefaultTime, else its MaxTime. Nothing where there is no limit, or no answer.
+[[nodiscard]] std::optional<std::int64_t> TimeLimitOf(const SiteAnswers& answers,
+                                                      std::string_view partitions);
 
 }  // namespace gaccd

@@ -48,22 +48,31 @@ std::string Ask(const std::vector<std::string>& words) {
   return {};
 }
 
+// What sbatch takes where a flag stands for itself and behind --.
+std::string PartitionOf(const Flags& flags) {
+  return OptionOf(flags.words, "--partition", 'p').value_or(flags.partition.value_or(""));
+}
+
 // GPUs of the nodes, where the job leaves the device open.
 bool WantsGpus(const Flags& flags, Device device) {
   if (device != Device::kAuto) return device == Device::kCuda;
   std::vector<std::string> words = {"sinfo", "--noheader", "--format=%G"};
-  if (flags.partition) words.push_back("--partition=" + *flags.partition);
+  const std::string partition = PartitionOf(flags);
+  if (!partition.empty()) words.push_back("--partition=" + partition);
   const bool gpus = Ask(words).find("gpu") != std::string::npos;
   LogInfo(StrCat("device auto: the nodes have ", gpus ? "GPUs" : "no GPUs", ", sinfo says"));
   return gpus;
 }
 
-void WarnOfSite(const Flags& flags) {
+SiteAnswers AskSite() {
+  return {.partitions = Ask({"scontrol", "--oneliner", "show", "partition"}),
+          .mpi_types = Ask({"srun", "--mpi=list"})};
+}
+
+void WarnOfSite(const Flags& flags, const SiteAnswers& site) {
   const char* mpi = std::getenv("GACCD_MPI");
-  const SiteAnswers answers{.partitions = Ask({"scontrol", "--oneliner", "show", "partition"}),
-                            .mpi_types = Ask({"srun", "--mpi=list"})};
   for (const std::string& warning :
-       SiteWarnings(answers, flags.partition.value_or(""), mpi == nullptr ? "pmix" : mpi)) {
+       SiteWarnings(site, PartitionOf(flags), mpi == nullptr ? "pmix" : mpi)) {
     LogWarning(warning);
   }
 }
@@ -88,10 +97,14 @@ std::string SuspectsOf(const std::vector<std::string>& run_folders) {
   return list;
 }
 
-Result<SignalLead> FindLead(const Flags& flags, const PlannedSubmission& what) {
+Result<SignalLead> FindLead(const Flags& flags, const PlannedSubmission& what,
+                            const SiteAnswers& site) {
   std::optional<std::int64_t> limit;
-  if (flags.time) {
-    GACCD_ASSIGN_OR_RETURN(limit, ParseTimeLimit(*flags.time));
+  const std::optional<std::string> own = OptionOf(flags.words, "--time", 't');
+  if (own || flags.time) {
+    GACCD_ASSIGN_OR_RETURN(limit, ParseTimeLimit(own ? *own : *flags.time));
+  } else {
+    limit = TimeLimitOf(site, PartitionOf(flags));
   }
   std::optional<MeasuredTimes> longest;
   for (const std::string& folder : what.RunFolders()) {
@@ -129,10 +142,11 @@ std::vector<std::pair<std::string, std::string>> VariablesOf(const Flags& flags)
   return variables;
 }
 
-Result<SbatchScript> MakeScript(const Flags& flags, const PlannedSubmission& what) {
+Result<SbatchScript> MakeScript(const Flags& flags, const PlannedSubmission& what,
+                                const SiteAnswers& site) {
   SbatchScript script;
   script.plan = what.plan;
-  GACCD_ASSIGN_OR_RETURN(const SignalLead lead, FindLead(flags, what));
+  GACCD_ASSIGN_OR_RETURN(const SignalLead lead, FindLead(flags, what, site));
   GACCD_ASSIGN_OR_RETURN(const Job job, OverlayFlags(what.job, flags));
   script.job_name = SafeJobName(what.name);
   script.nodes = flags.nodes.value_or(kDefaultNodes);
@@ -232,8 +246,9 @@ Status TestOnly(const std::string& script) {
 
 Status RunSubmitCommand(const Flags& flags) {
   GACCD_ASSIGN_OR_RETURN(const PlannedSubmission what, PlanSubmission(flags));
-  GACCD_ASSIGN_OR_RETURN(const SbatchScript script, MakeScript(flags, what));
-  WarnOfSite(flags);
+  const SiteAnswers site = AskSite();
+  GACCD_ASSIGN_OR_RETURN(const SbatchScript script, MakeScript(flags, what, site));
+  WarnOfSite(flags, site);
   const std::string text = Render(script);
   const bool only_shows = flags.dry_run || flags.test_only;
   if (only_shows || flags.format != OutputFormat::kJson) GACCD_RETURN_IF_ERROR(PrintOut(text));

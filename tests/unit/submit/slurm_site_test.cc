@@ -14,8 +14,11 @@ using testing::IsEmpty;
 
 const SiteAnswers kSite{
     .partitions =
-        "PartitionName=main AllowGroups=ALL Default=YES PreemptMode=REQUEUE State=UP\n"
-        "PartitionName=cheap AllowGroups=ALL Default=NO PreemptMode=GANG,CANCEL State=UP\n",
+        "PartitionName=main AllowGroups=ALL Default=YES DefaultTime=00:20:00 MaxTime=1-00:00:00 "
+        "PreemptMode=REQUEUE State=UP\n"
+        "PartitionName=cheap AllowGroups=ALL Default=NO DefaultTime=NONE MaxTime=00:10:00 "
+        "PreemptMode=GANG,CANCEL State=UP\n"
+        "PartitionName=long Default=NO DefaultTime=NONE MaxTime=UNLIMITED State=UP\n",
     .mpi_types =
         "MPI plugin types are...\n\tnone\n\tpmi2\n\tpmix\n"
         "specific pmix plugin versions available: pmix_v3,pmix_v4\n"};
@@ -39,6 +42,15 @@ TEST(SiteWarnings, AnMpiThatIsNotThere) {
   older.mpi_types = "srun: MPI types are...\nsrun: none\nsrun: pmi2\n";
   EXPECT_THAT(SiteWarnings(older, "", "pmi2"), IsEmpty());
   EXPECT_THAT(SiteWarnings(older, "", "pmix"), ElementsAre(HasSubstr("--mpi=pmix")));
+}
+
+TEST(TimeLimitOf, IsTheDefaultElseTheMost) {
+  EXPECT_EQ(TimeLimitOf(kSite, ""), 1200);
+  EXPECT_EQ(TimeLimitOf(kSite, "cheap"), 600);
+  EXPECT_EQ(TimeLimitOf(kSite, "long,main,cheap"), 600);
+  EXPECT_EQ(TimeLimitOf(kSite, "long"), std::nullopt);
+  EXPECT_EQ(TimeLimitOf(kSite, "mian"), std::nullopt);
+  EXPECT_EQ(TimeLimitOf({}, ""), std::nullopt);
 }
 
 TEST(SiteWarnings, WhoGaveNoAnswerIsNotBlamed) {

@@ -25,7 +25,7 @@ echo "$((16 + number));cluster"
 """
 SCONTROL = """#!/bin/bash
 [[ $1 == --oneliner ]] || exit 0
-echo "PartitionName=main Default=YES PreemptMode=${PREEMPT:-REQUEUE} State=UP"
+echo "PartitionName=main Default=YES ${TIMES:-} PreemptMode=${PREEMPT:-REQUEUE} State=UP"
 """
 SRUN = """#!/bin/bash
 if [[ $1 == --mpi=list ]]; then printf 'MPI plugin types are...\\n\\tnone\\n\\tpmix\\n'; exit; fi
@@ -235,6 +235,13 @@ class Submit(unittest.TestCase):
         self.assertIn("the time limit is short for the saves", said.stderr)
         self.assertIn("#SBATCH --signal=USR2@150\n", said.stdout)
         self.assertNotIn("--exclude", said.stdout)
+
+    def test_the_signal_leaves_time_to_train_whoever_sets_the_limit(self):
+        for flags, lead in ((["--time=8"], 120), (["--time=8", "--", "-t", "12"], 180), (["--", "--time=8"], 120),
+                            ([], 240)):
+            said = self.submit("--run=r", "--dry-run", *flags, TIMES="DefaultTime=00:16:00 MaxTime=1-00:00:00").stdout
+            self.assertIn(f"#SBATCH --signal=USR2@{lead}\n", said)
+        self.submit("--run=r", "--dry-run", "--", "--time=tomorrow", code=64)
 
     def test_the_signal_is_one_that_stops_the_run(self):
         self.assertIn("--signal=USR2@", self.submit("--run=r", "--dry-run", "--stop-signals=TERM,USR2").stdout)
