@@ -112,7 +112,7 @@ void WriteFailures(const RunStory& story, Html& out) {
   }
   if (!story.warnings.empty()) {
     (out << "<details><summary>").Say({"The last warnings", "最近的警告"}) << "</summary>";
-    WriteLines("lines", story.warnings, out);
+    WriteLines(story.warnings, out);
     out << "</details>";
   }
   out.EndSection();
@@ -142,7 +142,7 @@ void WriteJob(const RunStory& story, Html& out) {
 void WriteNotes(const RunStory& story, Html& out) {
   if (story.diagnosis.notes.empty()) return;
   out.BeginSection("notes", {"What is wrong with the files of this run", "此任务文件中的问题"});
-  WriteLines("lines", story.diagnosis.notes, out);
+  WriteLines(story.diagnosis.notes, out);
   out.EndSection();
 }
 

@@ -79,15 +79,20 @@ void WriteVerdict(const RunStory& story, Html& out) {
   (out << "</p><h1>").Text(state.run.empty() ? story.folder_name : state.run)
       << "</h1><p class=what>";
   if (story.figures.start) out.Text(StrCat(story.figures.start->Text("model"), " · "));
-  out.Say({"{0} ranks", "{0} 个 rank"}, {CountWords(state.world)});
-  if (!state.device.empty()) out.Text(StrCat(" · ", state.device));
-  out.Text(StrCat(" · job ", state.job, " · ", state.folder)) << "</p>";
+  if (state.world > 0) out.Say({"{0} ranks · ", "{0} 个 rank · "}, {CountWords(state.world)});
+  if (!state.device.empty()) out.Text(StrCat(state.device, " · "));
+  out.Text(StrCat("job ", state.job, " · ", state.folder)) << "</p>";
   WriteProgress(state, out);
   if (!state.reason.empty()) (out << "<p class=reason>").Text(state.reason) << "</p>";
   (out << "<h2>").Say({"What to do next", "下一步"}) << "</h2><pre class=command>";
   out.Text(NextCommand(state)) << "</pre>";
-  if (state.phase != RunPhase::kDone && state.phase != RunPhase::kRunning)
-    WriteLines("advice", diagnosis.advice, out);
+  if (state.phase != RunPhase::kDone && state.phase != RunPhase::kRunning) {
+    out << "<ul class=advice>";
+    for (const Advice& one : diagnosis.advice) {
+      (out << "<li>").Say({"{0}", "{1}"}, {one.en, one.zh}) << "</li>";
+    }
+    out << "</ul>";
+  }
   (out << "<p class=made>").Say({"Read at {0} UTC", "读取于 {0} UTC"}, {TimeWords(story.read_at)});
   if (state.phase == RunPhase::kRunning || state.phase == RunPhase::kStarting) {
     out.Say({", while the run was alive.", "，当时任务仍在运行。"});

@@ -63,8 +63,8 @@ void WriteNumber(std::string_view text, Html& out) {
   (out << "<td class=n>").Text(text) << "</td>";
 }
 
-void WriteLines(std::string_view style, const std::vector<std::string>& lines, Html& out) {
-  out << "<ul class=" << style << ">";
+void WriteLines(const std::vector<std::string>& lines, Html& out) {
+  out << "<ul class=lines>";
   for (const std::string& line : lines) (out << "<li>").Text(line) << "</li>";
   out << "</ul>";
 }

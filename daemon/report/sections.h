@@ -52,7 +52,6 @@ void WriteCell(std::string_view text, Html& out);                  // on one lin
 void WriteText(std::string_view text, Html& out);                  // on as many as it needs
 void WriteNumber(std::string_view text, Html& out);                // at the right
 
-// A list, of this class of the style.
-void WriteLines(std::string_view style, const std::vector<std::string>& lines, Html& out);
+void WriteLines(const std::vector<std::string>& lines, Html& out);  // a list
 
 }  // namespace gaccd

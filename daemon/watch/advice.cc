@@ -19,49 +19,89 @@ bool IsPlain(char c) {
 bool IsControl(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }
 
 // What an exit code means for the user; the reason stands above.
-std::string AfterExit(int exit, const std::string& folder) {
-  constexpr std::string_view kMemory =
-      "give the job more memory (--mem), or set a smaller --micro-batch";
-  if (exit == kOutOfMemoryExit) return std::string(kMemory);
+Advice AfterExit(int exit, const std::string& folder) {
+  const Advice memory{"give the job more memory (--mem), or set a smaller --micro-batch",
+                      "给作业更多内存 (--mem)，或减小 --micro-batch"};
+  if (exit == kOutOfMemoryExit) return memory;
   if (IsSignalExit(exit)) {
-    return StrCat("a signal ended it; if the kernel did so for its memory, ", kMemory,
-                  "; else start it again: it goes on from its newest checkpoint");
+    return {StrCat("a signal ended it; if the kernel did so for its memory, ", memory.en,
+                   "; else start it again: it goes on from its newest checkpoint"),
+            StrCat("它被信号终止；如果是内核因内存不足所为：", memory.zh,
+                   "；否则重新启动，它会从最新的检查点继续")};
   }
   switch (static_cast<ErrorKind>(exit)) {
     case ErrorKind::kUsage:
     case ErrorKind::kConfig:
-      return "mend the flags or the job text as the reason says, and start it again";
+      return {"mend the flags or the job text as the reason says, and start it again",
+              "按原因修改命令行参数或作业文件，然后重新启动"};
     case ErrorKind::kData:
-      return StrCat("mend the file that the reason names; of a checkpoint: gaccd ckpt verify ",
-                    folder);
+      return {StrCat("mend the file that the reason names; of a checkpoint: gaccd ckpt verify ",
+                     folder),
+              StrCat("修复原因中提到的文件；如果是检查点：gaccd ckpt verify ", folder)};
     case ErrorKind::kInternal:
-      return "this is a fault of gaccd: report it with the run folder";
+      return {"this is a fault of gaccd: report it with the run folder",
+              "这是 gaccd 的缺陷：请连同运行目录一起报告"};
     case ErrorKind::kIo:
-      return "make room, or give the rights that the reason names, and start it again";
+      return {"make room, or give the rights that the reason names, and start it again",
+              "按原因腾出空间或授予权限，然后重新启动"};
     case ErrorKind::kUnavailable:
     case ErrorKind::kOs:
     case ErrorKind::kTempFail:
     case ErrorKind::kInterrupted:
-      return "start it again: it goes on from its newest checkpoint; slurm/launch does so by "
-             "itself";
+      return {
+          "start it again: it goes on from its newest checkpoint; slurm/launch does so by "
+          "itself",
+          "重新启动，它会从最新的检查点继续；slurm/launch 会自动这样做"};
     case ErrorKind::kNoRequeue:
       break;
   }
-  return "started again as it is it would end so again: change what the reason names";
+  return {"started again as it is it would end so again: change what the reason names",
+          "原样重新启动会再次这样结束：请先改变原因中提到的内容"};
 }
 
-std::string OfARunThatLives(const RunState& state, const std::string& folder) {
+Advice OfARunThatLives(const RunState& state, const std::string& folder) {
   constexpr double kStill = 60;  // seconds, and so many updates
   constexpr double kUpdates = 10;
   if (state.failed_saves > 0) {
-    return "make room for its checkpoints: the last saves failed, and after more it ends";
+    return {"make room for its checkpoints: the last saves failed, and after more it ends",
+            "为检查点腾出空间：最近几次保存失败，再失败它就会结束"};
   }
   const double still = std::max(kStill, kUpdates * state.dur_p50_s.value_or(0));
   if (state.step_age_s.value_or(0) > still) {
-    return StrCat("its last update ended ", DurationText(*state.step_age_s),
-                  " ago; what the ranks do: gaccd logs --follow ", folder);
+    const std::string age = DurationText(*state.step_age_s);
+    return {StrCat("its last update ended ", age, " ago; what the ranks do: gaccd logs --follow ",
+                   folder),
+            StrCat("上一次更新结束于 ", age, " 之前；查看各 rank 在做什么：gaccd logs --follow ",
+                   folder)};
   }
-  return "nothing: it runs";
+  return {"nothing: it runs", "无需操作：正在运行"};
+}
+
+// One line for each phase, before what the files and suspects add.
+Advice OfPhase(const RunState& state, const std::string& folder) {
+  switch (state.phase) {
+    case RunPhase::kSubmitted:
+      return {StrCat("nothing while it waits for SLURM; why it does: squeue --jobs=",
+                     state.submitted, "; a job that is not there was cancelled: submit it again"),
+              StrCat("等待 SLURM 期间无需操作；等待原因：squeue --jobs=", state.submitted,
+                     "；如果没有这个作业，它已被取消：请重新提交")};
+    case RunPhase::kStarting:
+    case RunPhase::kRunning:
+      return OfARunThatLives(state, folder);
+    case RunPhase::kStale: {
+      const std::string age = DurationText(state.age_s);
+      return {StrCat("look whether host ", state.host, " and job ", state.job,
+                     " still live: rank 0 has written nothing for ", age),
+              StrCat("检查主机 ", state.host, " 和作业 ", state.job, " 是否仍在：rank 0 已有 ", age,
+                     " 没有写入")};
+    }
+    case RunPhase::kDone:
+      return {"nothing: the training is complete", "无需操作：训练已完成"};
+    case RunPhase::kStopped:
+    case RunPhase::kFailed:
+      break;
+  }
+  return AfterExit(state.exit.value_or(0), folder);
 }
 
 }  // namespace
@@ -84,41 +124,25 @@ std::string ShellWord(std::string_view text) {
   return word + "'";
 }
 
-std::vector<std::string> Advise(const AdviceFacts& facts) {
+std::vector<Advice> Advise(const AdviceFacts& facts) {
   const RunState& state = facts.state;
-  const std::string folder = ShellWord(state.folder);
-  std::vector<std::string> advice;
+  std::vector<Advice> advice;
   if (facts.stop_file && state.phase != RunPhase::kDone) {
-    advice.push_back(StrCat("it is not started while the file STOP is there: rm ",
-                            ShellWord(state.folder + "/STOP")));
+    const std::string file = ShellWord(state.folder + "/STOP");
+    advice.push_back({StrCat("it is not started while the file STOP is there: rm ", file),
+                      StrCat("文件 STOP 存在时不会启动：rm ", file)});
   }
   if (facts.hold_file && state.phase != RunPhase::kDone) {
-    advice.push_back(StrCat("restarts did not help, so it is held; when the cause is gone: rm ",
-                            ShellWord(state.folder + "/HOLD")));
+    const std::string file = ShellWord(state.folder + "/HOLD");
+    advice.push_back(
+        {StrCat("restarts did not help, so it is held; when the cause is gone: rm ", file),
+         StrCat("多次重启无效，因此被搁置；原因消除后：rm ", file)});
   }
-  switch (state.phase) {
-    case RunPhase::kSubmitted:
-      advice.push_back(StrCat("nothing: it waits for SLURM; why: squeue --jobs=", state.submitted));
-      break;
-    case RunPhase::kStarting:
-    case RunPhase::kRunning:
-      advice.push_back(OfARunThatLives(state, folder));
-      break;
-    case RunPhase::kStale:
-      advice.push_back(StrCat("look whether host ", state.host, " and job ", state.job,
-                              " still live: rank 0 has written nothing for ",
-                              DurationText(state.age_s)));
-      break;
-    case RunPhase::kDone:
-      advice.emplace_back("nothing: the training is complete");
-      break;
-    case RunPhase::kStopped:
-    case RunPhase::kFailed:
-      if (!facts.stop_file) advice.push_back(AfterExit(state.exit.value_or(0), folder));
-      break;
-  }
+  const bool ended = state.phase == RunPhase::kStopped || state.phase == RunPhase::kFailed;
+  if (!ended || !facts.stop_file) advice.push_back(OfPhase(state, ShellWord(state.folder)));
   if (!state.suspect_hosts.empty()) {
-    advice.push_back(StrCat("without the suspected hosts: sbatch --exclude=", state.suspect_hosts));
+    advice.push_back({StrCat("without the suspected hosts: sbatch --exclude=", state.suspect_hosts),
+                      StrCat("避开可疑主机：sbatch --exclude=", state.suspect_hosts)});
   }
   return advice;
 }

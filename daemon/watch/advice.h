@@ -15,9 +15,15 @@ struct AdviceFacts {
   bool hold_file = false;
 };
 
-// Sentences for people, in the order in which to do them; commands in them can be pasted into a
-// shell, whatever the folder is called.
-[[nodiscard]] std::vector<std::string> Advise(const AdviceFacts& facts);
+// A sentence for people, in English and in Chinese. Commands in it can be pasted into a shell,
+// whatever the folder is called.
+struct Advice {
+  std::string en;
+  std::string zh;
+};
+
+// In the order in which to do them.
+[[nodiscard]] std::vector<Advice> Advise(const AdviceFacts& facts);
 
 // `text` as one word of a shell, on one line: as it is, 'in quotes', or $'with escapes'.
 [[nodiscard]] std::string ShellWord(std::string_view text);

@@ -10,7 +10,6 @@
 #include "collectives/base/strings.h"
 #include "daemon/rundir/host_names.h"
 #include "daemon/rundir/srun_words.h"
-#include "daemon/watch/advice.h"
 #include "daemon/watch/attempts.h"
 #include "daemon/watch/event_stream.h"
 #include "daemon/watch/state_text.h"
@@ -147,7 +146,9 @@ std::string DiagnosisText(const Diagnosis& diagnosis) {
   text += List("suspected hosts", suspects);
   text += List("last warnings", diagnosis.warnings);
   text += List("the files of this run", diagnosis.notes);
-  return text + List("what to do", diagnosis.advice);
+  std::vector<std::string> advice;
+  for (const Advice& one : diagnosis.advice) advice.push_back(one.en);
+  return text + List("what to do", advice);
 }
 
 Result<int> RunDoctorCommand(const std::string& run_dir) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "collectives/base/result.h"
+#include "daemon/watch/advice.h"
 #include "daemon/watch/event.h"
 #include "daemon/watch/run_state.h"
 
@@ -38,7 +39,7 @@ struct Diagnosis {
   std::vector<std::string> warnings;  // the last ones of its events, oldest first
   std::string srun_words;             // SrunWords()
   std::vector<SuspectHost> suspects;  // of the newest attempt first, then by attempts
-  std::vector<std::string> advice;    // what to do, in this order
+  std::vector<Advice> advice;         // what to do, in this order
   std::vector<std::string> notes;     // what is wrong with the files
 };
 

@@ -52,7 +52,10 @@ bool Moves(const RunState& state) {
 }
 
 std::string PhaseText(const RunState& state) {
-  if (state.phase == RunPhase::kSubmitted) return "submitted, and has not begun since";
+  if (state.phase == RunPhase::kSubmitted) {
+    return StrCat("submitted, and has not begun since; whether it still waits: squeue --jobs=",
+                  state.submitted);
+  }
   std::string text = StrCat(Name(state.phase), ", STATUS.json was written ", Ago(state.age_s));
   if (state.exit) text = StrCat(Name(state.phase), " ", Ago(state.age_s), ", exit ", *state.exit);
   if (state.phase == RunPhase::kStale) text += ": rank 0 or its node is gone, or the folder hangs";

@@ -184,6 +184,10 @@ TEST_F(ReportTest, ARunWithoutEventsHasAPage) {
   EXPECT_THAT(page, HasSubstr("hero starting"));
   EXPECT_THAT(page, HasSubstr("gaccd status --watch"));
   EXPECT_THAT(page, HasSubstr("attempt 000-1 has no events"));
+  EXPECT_THAT(page, HasSubstr("nothing: it runs"));
+  const std::string zh = ReportPage({&story, 1}, PageLanguage::kZh);
+  EXPECT_THAT(zh, HasSubstr("无需操作：正在运行"));
+  EXPECT_THAT(zh, Not(HasSubstr("nothing: it runs")));
 }
 
 TEST_F(ReportTest, SeveralRunsAreSideBySide) {

@@ -100,6 +100,10 @@ class Submit(unittest.TestCase):
         self.assertRegex(said.stdout, r"state +submitted.*\nsubmitted +job 17, 0:0\d ago")
         self.assertRegex(self.call("runs", self.runs).stdout, r"r50 +submitted")
         self.assertIn("squeue --jobs=17", self.call("doctor", run).stdout)
+        self.assertEqual(self.call("report", run).returncode, 0)
+        page = (run / "report.html").read_text()
+        for words in ("submitted", "job 17 · ", "squeue --jobs=17", "gaccd status --watch"):
+            self.assertIn(words, page)
         again = self.submit("--run=r50", "--dry-run")
         self.assertIn(f"job 17 of '{run}' has not begun", again.stderr)
         self.assertIn("its jobs end as soon as they begin", self.call("stop", run).stdout)

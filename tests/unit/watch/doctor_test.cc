@@ -92,9 +92,15 @@ std::string AdviceFor(RunPhase phase, std::optional<int> exit, bool stop = false
   RunState state{.folder = "/runs/a b", .host = "n1", .phase = phase};
   state.exit = exit;
   state.suspect_hosts = "n3";
+  constexpr auto npos = std::string::npos;
   std::string all;
-  for (const std::string& one : Advise({.state = state, .stop_file = stop, .hold_file = hold})) {
-    all += one + "\n";
+  for (const Advice& one : Advise({.state = state, .stop_file = stop, .hold_file = hold})) {
+    all += one.en + "\n";
+    EXPECT_NE(one.en, one.zh);
+    for (const char* command :
+         {"rm '/", "gaccd ckpt ", "gaccd logs ", "sbatch ", "squeue ", "--mem"}) {
+      EXPECT_EQ(one.en.find(command) == npos, one.zh.find(command) == npos) << one.en;
+    }
   }
   return all;
 }
@@ -119,11 +125,15 @@ TEST(Advise, FollowsFromPhaseExitAndFiles) {
 TEST(Advise, ARunThatStandsStillOrCannotSaveIsTold) {
   RunState state{.folder = "r", .phase = RunPhase::kRunning};
   state.step_age_s = 61;
-  EXPECT_THAT(Advise({.state = state}), ElementsAre(HasSubstr("gaccd logs --follow r")));
+  const auto advice = [&] {
+    const std::vector<Advice> all = Advise({.state = state});
+    return all.size() == 1 ? all[0].en : StrCat(all.size(), " sentences");
+  };
+  EXPECT_THAT(advice(), HasSubstr("gaccd logs --follow r"));
   state.dur_p50_s = 30;  // its updates are long
-  EXPECT_THAT(Advise({.state = state}), ElementsAre("nothing: it runs"));
+  EXPECT_EQ(advice(), "nothing: it runs");
   state.failed_saves = 1;
-  EXPECT_THAT(Advise({.state = state}), ElementsAre(HasSubstr("make room")));
+  EXPECT_THAT(advice(), HasSubstr("make room"));
 }
 
 TEST(ShellWord, IsOneWordOnOneLine) {
