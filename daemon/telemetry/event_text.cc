@@ -150,6 +150,7 @@ std::string RunStartJson(const RunIdentity& who, const LineStamp& stamp, const R
   out.Text("cuda", event.cuda, kWord);
   out.Text("driver", event.driver, kWord);
   out.Text("cublaslt", event.cublaslt, kWord);
+  out.Text("cudnn", event.cudnn, kWord);
   out.Text("nccl", event.nccl, kWord);
   return out.Take();
 }

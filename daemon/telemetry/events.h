@@ -45,6 +45,7 @@ struct RunStart {
   std::string cuda;
   std::string driver;  // the CUDA version that the driver knows
   std::string cublaslt;
+  std::string cudnn;  // where it is loaded: for attention in bf16
   std::string nccl;
 };
 

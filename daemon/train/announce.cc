@@ -45,6 +45,7 @@ RunStart StartRecord(const Flags& flags, const Session& session) {
     if (library.name == "CUDA runtime") start.cuda = version;
     if (library.name == "CUDA driver") start.driver = version;
     if (library.name == "cuBLASLt") start.cublaslt = version;
+    if (library.name == "cuDNN") start.cudnn = version;
     if (library.name == "NCCL") start.nccl = version;
   }
   return start;

@@ -108,6 +108,7 @@ TEST(EventTextTest, RunStartSaysWhatItRunsOn) {
   start.cuda = "13.0.0";
   start.driver = "13.1.0";
   start.cublaslt = "13.1.2";
+  start.cudnn = "9.19.0";
   start.nccl = "2.28.9";
   line = Parse(RunStartJson(kWho, kStamp, start));
   EXPECT_EQ(Text(line, "gpu"), "NVIDIA H200");
@@ -115,6 +116,7 @@ TEST(EventTextTest, RunStartSaysWhatItRunsOn) {
   EXPECT_EQ(Text(line, "cuda"), "13.0.0");
   EXPECT_EQ(Text(line, "driver"), "13.1.0");
   EXPECT_EQ(Text(line, "cublaslt"), "13.1.2");
+  EXPECT_EQ(Text(line, "cudnn"), "9.19.0");
   EXPECT_EQ(Text(line, "nccl"), "2.28.9");
 }
 
