@@ -204,6 +204,11 @@ Status CheckMetrics(const Job& job) {
   return {};
 }
 
+Status CheckEvaluation(const Job& job) {
+  if (job.data.eval || job.evaluation.every_updates == 0) return {};
+  return Bad("evaluation.every_updates: the job has no data.eval to evaluate");
+}
+
 // What one field alone cannot show.
 Status CheckWholeJob(const Job& job) {
   GACCD_RETURN_IF_ERROR(CheckArchitecture(job.model));
@@ -225,6 +230,7 @@ Status CheckWholeJob(const Job& job) {
     return Bad("epochs: 0 means no end, so max_updates must be at least 1, found 0");
   }
   GACCD_RETURN_IF_ERROR(CheckMetrics(job));
+  GACCD_RETURN_IF_ERROR(CheckEvaluation(job));
   return job.device == Device::kCpu ? CheckNumericsOfCpu(NumericsOf(job), "device is cpu")
                                     : Status();
 }

@@ -39,8 +39,10 @@ EvaluatedBatch EvaluatedBatchOf(const SampleSpec& spec, const BatchView& batch,
 
 }  // namespace
 
-bool EvaluationIsDue(const UpdateSchedule& schedule, std::int64_t step) {
+bool EvaluationIsDue(const UpdateSchedule& schedule, std::int64_t every_updates,
+                     std::int64_t step) {
   if (step == 0) return false;
+  if (every_updates > 0 && step % every_updates == 0) return true;
   return step == schedule.updates() || schedule.At(step - 1).epoch_end;
 }
 

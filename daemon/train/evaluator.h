@@ -21,8 +21,10 @@
 
 namespace gaccd {
 
-// Whether an evaluation is due after update `step` (from 1; 0: before the first).
-[[nodiscard]] bool EvaluationIsDue(const UpdateSchedule& schedule, std::int64_t step);
+// Whether an evaluation is due after update `step` (from 1; 0: before the first). every_updates:
+// that of the job.
+[[nodiscard]] bool EvaluationIsDue(const UpdateSchedule& schedule, std::int64_t every_updates,
+                                   std::int64_t step);
 
 // Of the training, at the time of an evaluation: for its record.
 struct EvaluationTime {

@@ -108,7 +108,7 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Saver* save
   summary->updates = start_.updates;
   summary->samples = start_.samples;
   SavesAndStops ending(stops_, saver, notes_, summary);
-  if (start_.at_boundary && evaluator_ && EvaluationIsDue(schedule_, start_.updates)) {
+  if (start_.at_boundary && EvaluatesAfter(start_.updates)) {
     // The attempt before may have been stopped inside it.
     GACCD_ASSIGN_OR_RETURN(const bool evaluated, Evaluate(start_.updates, reporter, summary));
     const StopDecision decision = ending.decision();
@@ -124,7 +124,7 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Saver* save
       return ending.StopInside();
     }
     const bool last = step == schedule_.updates();
-    const bool evaluate = evaluator_ && EvaluationIsDue(schedule_, step);
+    const bool evaluate = EvaluatesAfter(step);
     GACCD_ASSIGN_OR_RETURN(const bool save, ending.SaveIsDue(step, last));
     const bool drain = last || evaluate || save || replicas_->Due(step);
     GACCD_RETURN_IF_ERROR(ReportUntil(drain ? 0 : engine_->updates_in_flight(), reporter, summary));
@@ -222,6 +222,10 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
                          replicas_->Compare(*engine_, done.step(), &summary->failed_together));
   reporter.Step(record);
   return Status::Ok();
+}
+
+bool Trainer::EvaluatesAfter(std::int64_t step) const {
+  return evaluator_ && EvaluationIsDue(schedule_, job_.evaluation.every_updates, step);
 }
 
 Result<bool> Trainer::Evaluate(std::int64_t step, RunReporter& reporter, TrainingSummary* summary) {

@@ -85,6 +85,7 @@ class Trainer {
   // Waits for the result of the oldest update in flight, and tells it.
   Status ReportOldest(RunReporter& reporter, TrainingSummary* summary);
   Status ReportUntil(int in_flight, RunReporter& reporter, TrainingSummary* summary);
+  [[nodiscard]] bool EvaluatesAfter(std::int64_t step) const;
   // After update `step`. false: left, as the ranks were asked to stop and there was no time for it.
   Result<bool> Evaluate(std::int64_t step, RunReporter& reporter, TrainingSummary* summary);
 

@@ -281,6 +281,16 @@ TEST(JobTextTest, Metrics) {
   EXPECT_THAT(Error(StrCat(kFull, "metric {}")), HasSubstr("metric[0]: needs accuracy, top_k, "));
 }
 
+TEST(JobTextTest, Evaluations) {
+  const Job job = ParseOk(StrCat(kFull, "evaluation { every_updates: 50 }"));
+  EXPECT_EQ(job.evaluation.every_updates, 50);
+  EXPECT_EQ(JobText(ParseOk(JobText(job))), JobText(job));
+  EXPECT_THAT(Error(StrCat(kFull, "evaluation { every_updates: -1 }")),
+              HasSubstr("evaluation.every_updates: must be at least 0, found -1"));
+  EXPECT_THAT(Error(StrCat(kMinimal, "evaluation { every_updates: 50 }")),
+              HasSubstr("evaluation.every_updates: the job has no data.eval"));
+}
+
 TEST(JobTextTest, RequiredFields) {
   EXPECT_EQ(Error(""), "job.txtpb: name: is required");
   EXPECT_THAT(Error("name: \"a\""), HasSubstr("model: is required"));

@@ -65,7 +65,10 @@ TEST(EvaluatorTest, IsDueAfterEveryEpoch) {
   // 2 epochs of 7 updates.
   const auto schedule = UpdateSchedule::Make({.dataset_size = 70, .batch = 10, .epochs = 2});
   for (std::int64_t step = 0; step <= 14; ++step) {
-    EXPECT_EQ(EvaluationIsDue(*schedule, step), step == 7 || step == 14) << step;
+    EXPECT_EQ(EvaluationIsDue(*schedule, 0, step), step == 7 || step == 14) << step;
+    EXPECT_EQ(EvaluationIsDue(*schedule, 5, step),
+              step == 5 || step == 7 || step == 10 || step == 14)
+        << step;
   }
 }
 

@@ -52,6 +52,7 @@ class ResumeTest : public ::testing::Test {
     int evaluations = 0;
     std::string warnings;            // before Run()
     std::vector<std::string> steps;  // what was told of each update
+    std::vector<std::string> evals;  // "8 0.25": of each evaluation its update and its loss
   };
 
   // Trains on so many ranks; saves every so many updates (0: never); goes on from `from`. stop: the
@@ -108,6 +109,9 @@ class ResumeTest : public ::testing::Test {
     });
     SetLogHook({});
     if (!status.ok()) return status;
+    trained.evals = OfEvents(run_dir, "eval", "step");
+    const std::vector<std::string> losses = OfEvents(run_dir, "eval", "value");
+    for (std::size_t i = 0; i < losses.size(); ++i) trained.evals[i] += " " + losses[i];
     for (const char* key : {"epoch", "step", "steps_total", "samples_total", "loss", "lr"}) {
       const std::vector<std::string> values = OfSteps(run_dir, key);
       trained.steps.resize(values.size());

@@ -9,6 +9,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/device/cpu/bf16_of_cpu.h"
@@ -19,6 +20,7 @@
 namespace gaccd {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using testing::Place;
@@ -205,6 +207,24 @@ TEST_F(ResumeTest, AnEvaluationThatWasLeftIsRepeated) {
   ASSERT_TRUE(inside.ok()) << inside.status().message();
   EXPECT_EQ(inside->first, 8);
   EXPECT_EQ(inside->evaluations, 2);
+}
+
+// 3 epochs of 8 updates. What was evaluated before the checkpoint is not evaluated anew, but for
+// the evaluation that may have been left there.
+TEST_F(ResumeTest, EvaluatesEverySoManyUpdatesAsWell) {
+  Job job = SmallJob();
+  job.evaluation.every_updates = 3;
+  const auto whole = Train(job, 3, 5, "never");
+  ASSERT_TRUE(whole.ok()) << whole.status().message();
+  std::vector<std::string> steps;
+  for (const std::string& eval : whole->evals) steps.push_back(eval.substr(0, eval.find(' ')));
+  EXPECT_THAT(steps, ElementsAre("3", "6", "8", "9", "12", "15", "16", "18", "21", "24"));
+  for (const auto& [from, done] : {std::pair(10, 4), std::pair(15, 5)}) {
+    const auto resumed = Train(job, 3, 0, PathOf(from));
+    ASSERT_TRUE(resumed.ok()) << resumed.status().message();
+    EXPECT_EQ(resumed->evals,
+              std::vector<std::string>(whole->evals.begin() + done, whole->evals.end()));
+  }
 }
 
 // With last_cycle carry only the last update of a run may be smaller: update 8 of one epoch takes 6
