@@ -69,7 +69,14 @@ struct Seen {
   std::optional<Manifest> manifest;
   std::string_view state;
   std::string reason;  // of "damaged"
+  bool best = false;   // FindBest()
 };
+
+// "loss 0.303849".
+std::string BestText(const Manifest& manifest) {
+  const auto job = SavedJob(manifest);
+  return StrCat(job.ok() ? job->evaluation.metric : "", " ", manifest.cursor.best.value);
+}
 
 Seen Look(const std::string& folder, const Generation& one) {
   if (!one.committed) return {one, {}, "unfinished", ""};
@@ -81,6 +88,7 @@ Seen Look(const std::string& folder, const Generation& one) {
 }
 
 std::string StateText(const Seen& seen) {
+  if (seen.best) return StrCat(seen.state, ", the best: ", BestText(*seen.manifest));
   return seen.reason.empty() ? std::string(seen.state) : StrCat(seen.state, ": ", seen.reason);
 }
 
@@ -96,13 +104,19 @@ std::string JsonOf(const Seen& seen) {
     json["created"] = UtcTime(seen.manifest->created_s);
   }
   if (!seen.reason.empty()) json["reason"] = seen.reason;
+  if (seen.best) {
+    json["best"] = true;
+    json["best_value"] = seen.manifest->cursor.best.value;
+  }
   return JsonLine(json);
 }
 
 CkptOutput List(const GenerationPlace& place, bool json) {
   std::string text;
+  const auto best = place.one ? std::nullopt : FindBest(place.folder, place.generations);
   for (const Generation& one : place.generations) {
-    const Seen seen = Look(place.folder, one);
+    Seen seen = Look(place.folder, one);
+    seen.best = one == best;
     if (json) {
       text += JsonOf(seen);
     } else if (seen.manifest) {
@@ -166,7 +180,7 @@ struct PruneLocks {
   }
 };
 
-Result<CkptOutput> PruneFolder(const GenerationPlace& place, const KeepPolicy& keep) {
+Result<CkptOutput> PruneFolder(const GenerationPlace& place, KeepPolicy keep) {
   if (place.one || keep.newest < 1 || keep.every < 0) {
     return Status(ErrorKind::kUsage,
                   "ckpt prune: expected a run folder, --keep >= 1 and --keep-every >= 0");
@@ -175,6 +189,7 @@ Result<CkptOutput> PruneFolder(const GenerationPlace& place, const KeepPolicy& k
   // Removing may take longer than a lock without a sign of life holds.
   GACCD_ASSIGN_OR_RETURN(const auto beater,
                          HelperThread::Start([locks] { locks->Beat(); }, std::chrono::seconds(10)));
+  keep.best = true;
   // One that cannot be loaded must not be what stays.
   const auto intact = [&place](const Generation& one) {
     return VerifyGeneration(place.folder, one).ok();
@@ -214,8 +229,10 @@ Result<CkptOutput> Export(const GenerationPlace& place, const CkptRequest& reque
   if (!more.ok()) return Status(more.status()).WithContext("--out");
   CkptOutput output;
   for (const std::string& note : weights.passed_over) output.text += note + "\n";
-  output.text += StrCat("wrote ", out, ": the parameters after ", weights.generation.step,
-                        " updates (", weights.generation.name(), ")", *more, "\n");
+  output.text +=
+      StrCat("wrote ", out, ": the parameters after ", weights.generation.step, " updates (",
+             weights.generation.name(), ")",
+             request.best ? ", the best: " + BestText(weights.manifest) : "", *more, "\n");
   return output;
 }
 
@@ -247,7 +264,13 @@ Result<CkptOutput> RunCkptCommand(const CkptRequest& request) {
   if (request.path.empty()) {
     return Status(ErrorKind::kUsage, "ckpt: expected the path of a run folder or of a checkpoint");
   }
-  GACCD_ASSIGN_OR_RETURN(const GenerationPlace place, FindGenerations(request.path));
+  GACCD_ASSIGN_OR_RETURN(GenerationPlace place, FindGenerations(request.path));
+  if (request.best) {
+    if (request.action == CkptAction::kLs || request.action == CkptAction::kPrune) {
+      return Status(ErrorKind::kUsage, "--best: is of ckpt export and ckpt verify");
+    }
+    GACCD_ASSIGN_OR_RETURN(place, OnlyBest(std::move(place)));
+  }
   switch (request.action) {
     case CkptAction::kLs:
       return List(place, request.json);

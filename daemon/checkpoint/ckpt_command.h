@@ -23,6 +23,7 @@ struct CkptRequest {
   bool json = false;          // of ls and verify: a line of JSON a checkpoint, no table
   Modes out_modes;            // of `out`, before the umask
   bool transformers = false;  // of export: the folder of transformers_folder.h
+  bool best = false;          // of export and verify: OnlyBest()
 };
 
 // "ls" and a path, as they stand behind `gaccd ckpt`. kUsage for anything else.
@@ -36,10 +37,10 @@ struct CkptOutput {
 };
 
 //   ls      a line a generation, newest first: name, ranks, size, time, whether its files are there
-//   in
-//           their sizes
+//           in their sizes, and which one is that of the best evaluation
 //   verify  reads every byte of them
-//   prune   removes by `keep`; kConfig, naming the owner, while a run lives there
+//   prune   removes by `keep`, but not the best one; kConfig, naming the owner, while a run lives
+//           there
 //   export  the parameters of the newest whole generation, naming the damaged ones passed over; or
 //           of the generation given
 // Errors: kUsage for a path or an `out` that is missing; kIo, kData.

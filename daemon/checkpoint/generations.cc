@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cstdio>
 #include <map>
+#include <utility>
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
@@ -44,6 +45,15 @@ Result<mode_t> KindOf(const std::string& path) {
   if (::lstat(path.c_str(), &info) == 0) return info.st_mode & S_IFMT;
   if (errno == ENOENT || errno == ENOTDIR) return mode_t{0};
   return ErrnoStatus("cannot read", path);
+}
+
+// Updates before the best evaluation, as the newest readable manifest tells; 0: there was none.
+std::int64_t BestStep(const std::string& folder, const std::vector<Generation>& all) {
+  for (const Generation& one : all) {
+    const auto manifest = ReadManifest(folder, one);
+    if (manifest.ok()) return manifest->cursor.best.step;
+  }
+  return 0;
 }
 
 Status Unlink(int folder, const std::string& path, const std::string& name) {
@@ -156,9 +166,33 @@ Status CheckComplete(const std::string& folder, const Generation& generation) {
   return Status::Ok();
 }
 
+std::optional<Generation> FindBest(const std::string& folder, const std::vector<Generation>& all) {
+  const std::int64_t step = BestStep(folder, all);
+  const auto best = std::ranges::find_if(all, [&](const Generation& one) {
+    return one.committed && one.step == step && one.micro_step == 0 &&
+           CheckComplete(folder, one).ok();
+  });
+  return step > 0 && best != all.end() ? std::optional(*best) : std::nullopt;
+}
+
+Result<GenerationPlace> OnlyBest(GenerationPlace place) {
+  if (place.one) {
+    return Status(ErrorKind::kUsage, "--best: expected a run folder, found a checkpoint");
+  }
+  const auto best = FindBest(place.folder, place.generations);
+  if (best) return GenerationPlace{std::move(place.folder), {*best}, true};
+  const std::int64_t step = BestStep(place.folder, place.generations);
+  if (step == 0) {
+    return Status(ErrorKind::kData, StrCat("--best: '", place.folder, "' knows of no evaluation"));
+  }
+  return Status(ErrorKind::kData,
+                StrCat("--best: '", place.folder, "' holds no checkpoint of update ", step,
+                       ", after which the evaluation was the best; evaluation.keep_best keeps it"));
+}
+
 std::vector<Generation> ToRemove(const std::vector<Generation>& all,
                                  const std::vector<bool>& complete, const KeepPolicy& policy,
-                                 std::int64_t epoch) {
+                                 std::int64_t epoch, const std::optional<Generation>& best) {
   // The oldest complete generation of each `every` updates. Of equal ones the first seen is of the
   // line that went on.
   std::map<std::int64_t, Generation> milestones;
@@ -180,9 +214,10 @@ std::vector<Generation> ToRemove(const std::vector<Generation>& all,
     committed_of_epoch |= one.epoch == epoch;
     const bool newest = complete[i] && kept < policy.newest;
     if (complete[i]) ++kept;
+    if (newest || one == best) continue;
     const auto milestone =
         policy.every > 0 ? milestones.find(one.step / policy.every) : milestones.end();
-    if (newest || (milestone != milestones.end() && milestone->second == one)) continue;
+    if (milestone != milestones.end() && milestone->second == one) continue;
     // While nothing whole is newer, a damaged one is evidence, not garbage.
     if (kept >= policy.newest) remove.push_back(one);
   }
@@ -212,7 +247,8 @@ Result<Pruned> Prune(const std::string& folder, const KeepPolicy& policy, std::i
     if (complete.back()) ++good;
   }
   Pruned pruned;
-  for (const Generation& one : ToRemove(all, complete, policy, epoch)) {
+  const auto best = policy.best ? FindBest(folder, all) : std::nullopt;
+  for (const Generation& one : ToRemove(all, complete, policy, epoch, best)) {
     const Status status = RemoveGeneration(folder, one);
     if (status.ok()) {
       pruned.removed.push_back(one.name());

@@ -55,6 +55,10 @@ struct GenerationPlace {
 // kIo for what is no folder.
 Result<GenerationPlace> FindGenerations(std::string path);
 
+// The place with FindBest() alone. kUsage when the path named one; kData, with the update, when
+// there is none.
+Result<GenerationPlace> OnlyBest(GenerationPlace place);
+
 // The manifest of the generation `path`. kIo, also when the folder is another user's, or kData.
 Result<std::string> ReadManifestFile(const std::string& path);
 // The same, decoded, with a name that fits what it says.
@@ -65,20 +69,28 @@ Result<Manifest> ReadManifest(const std::string& folder, const Generation& gener
 // size. Contents are not read.
 [[nodiscard]] Status CheckComplete(const std::string& folder, const Generation& generation);
 
+// The one of the best evaluation, as the newest that has a readable manifest tells. Empty: there
+// was no evaluation, or that checkpoint is not there or not complete. `all`: newest first.
+[[nodiscard]] std::optional<Generation> FindBest(const std::string& folder,
+                                                 const std::vector<Generation>& all);
+
 struct KeepPolicy {
   std::int64_t newest = 3;  // >= 1
   // > 0: also the oldest of each `every` updates: one from [every, 2 every), one from
   // [2 every, 3 every), ...; of those after equal updates the one of the highest epoch.
   std::int64_t every = 0;
+  bool best = false;  // also FindBest()
 };
 
 // Which to remove, newest first. `complete` says of each whether CheckComplete() was fine; a
 // generation that is not counts for nothing. What is not committed is removed when nobody can be
 // writing it: another epoch than `epoch`, or older than a committed one of `epoch`. Generations of
-// a higher epoch belong to another writer and stay. REQUIRES: all newest first, equal sizes.
+// a higher epoch belong to another writer and stay, as does `best`. REQUIRES: all newest first,
+// equal sizes.
 [[nodiscard]] std::vector<Generation> ToRemove(const std::vector<Generation>& all,
                                                const std::vector<bool>& complete,
-                                               const KeepPolicy& policy, std::int64_t epoch);
+                                               const KeepPolicy& policy, std::int64_t epoch,
+                                               const std::optional<Generation>& best = {});
 
 // The manifest first, so that a half-removed generation is none.
 Status RemoveGeneration(const std::string& folder, const Generation& generation);

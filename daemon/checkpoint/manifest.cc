@@ -136,6 +136,17 @@ Status CheckCursor(const Manifest& manifest) {
   return Status::Ok();
 }
 
+Status CheckBest(const RunCursor& cursor) {
+  const BestSoFar& best = cursor.best;
+  if (0 <= best.step && best.step <= best.evaluated && best.evaluated <= cursor.step &&
+      std::isfinite(best.value)) {
+    return Status::Ok();
+  }
+  return Bad(StrCat("expected a best evaluation up to the last one, which is up to update ",
+                    cursor.step, ", found ", best.value, " after update ", best.step,
+                    ", the last after update ", best.evaluated));
+}
+
 // What the ranks counted inside the update after the cursor. Losses are never negative.
 Status CheckWindows(const Manifest& manifest) {
   for (std::size_t rank = 0; rank < manifest.shards.size(); ++rank) {
@@ -217,6 +228,11 @@ void FillManifestProto(const Manifest& manifest, proto::CheckpointManifest& mess
   message.set_optimizer_updates(manifest.cursor.optimizer_updates);
   message.set_seed(manifest.cursor.seed);
   message.set_dataset_samples(manifest.cursor.dataset_samples);
+  if (const BestSoFar& best = manifest.cursor.best; best.evaluated > 0) {
+    message.set_evaluated_step(best.evaluated);
+    message.set_best_step(best.step);
+    message.set_best_value(best.value);
+  }
   message.set_job(manifest.job_text);
   if (manifest.plan) FillPlanProto(*manifest.plan, *message.mutable_plan());
   message.set_block_bytes(manifest.block_bytes);
@@ -289,7 +305,10 @@ Result<Manifest> Decode(std::string_view file) {
                                .micro_step = message.micro_step(),
                                .optimizer_updates = message.optimizer_updates(),
                                .seed = message.seed(),
-                               .dataset_samples = message.dataset_samples()},
+                               .dataset_samples = message.dataset_samples(),
+                               .best = {.evaluated = message.evaluated_step(),
+                                        .step = message.best_step(),
+                                        .value = message.best_value()}},
                     .writer_epoch = message.writer_epoch(),
                     .created_s = message.created_s(),
                     .program = message.program(),
@@ -298,6 +317,7 @@ Result<Manifest> Decode(std::string_view file) {
   GACCD_ASSIGN_OR_RETURN(manifest.plan, PlanFromProto(message.plan()));
   GACCD_RETURN_IF_ERROR(TakeLists(message, &manifest));
   GACCD_RETURN_IF_ERROR(CheckCursor(manifest));
+  GACCD_RETURN_IF_ERROR(CheckBest(manifest.cursor));
   GACCD_RETURN_IF_ERROR(CheckWindows(manifest));
   GACCD_RETURN_IF_ERROR(CheckBuffers(manifest));
   GACCD_RETURN_IF_ERROR(CheckParameters(manifest));

@@ -48,6 +48,15 @@ struct ByteRange {
 [[nodiscard]] std::uint64_t PayloadBytes(std::span<const BufferSpec> buffers, std::int64_t rank,
                                          std::int64_t world);
 
+// The evaluations of a run so far, by the job's evaluation.metric.
+struct BestSoFar {
+  std::int64_t evaluated = 0;  // updates before the last one; 0: there was none
+  std::int64_t step = 0;       // updates before the best one; 0: none had a finite value
+  double value = 0;            // of the best one
+
+  friend bool operator==(const BestSoFar&, const BestSoFar&) = default;
+};
+
 // Where a run stands, between two updates or, with micro_step > 0, inside one.
 struct RunCursor {
   std::int64_t step = 0;        // updates done = index of the next one in the schedule
@@ -56,6 +65,7 @@ struct RunCursor {
   std::int64_t optimizer_updates = 0;
   std::uint64_t seed = 0;  // the only random counter: all draws are functions of (seed, position)
   std::int64_t dataset_samples = 0;  // with seed, batch and step: which samples come next
+  BestSoFar best = {};
 
   friend bool operator==(const RunCursor&, const RunCursor&) = default;
 };

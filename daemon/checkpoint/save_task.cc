@@ -138,7 +138,7 @@ Status CheckSpace(const SaveState& state, std::span<const BufferSpec> buffers) {
                          .buffers = {buffers.begin(), buffers.end()}});
   }
   // Those of the attempts before have their room.
-  const auto kept = static_cast<std::uint64_t>(state.keep.newest);
+  const auto kept = static_cast<std::uint64_t>(state.keep.newest) + state.keep.best;
   const std::uint64_t missing = kept - std::min<std::uint64_t>(kept, there->size()) + 2;
   const std::uint64_t free = std::uint64_t{info.f_bavail} * info.f_frsize;
   if (free / missing >= bytes) return Status::Ok();

@@ -205,8 +205,10 @@ Status CheckMetrics(const Job& job) {
 }
 
 Status CheckEvaluation(const Job& job) {
-  if (job.data.eval || job.evaluation.every_updates == 0) return {};
-  return Bad("evaluation.every_updates: the job has no data.eval to evaluate");
+  const EvaluationSpec& rules = job.evaluation;
+  const bool asked = rules.every_updates > 0 || rules.keep_best || rules.metric != "loss";
+  if (job.data.eval || !asked) return {};
+  return Bad("evaluation: the job has no data.eval to evaluate");
 }
 
 // What one field alone cannot show.

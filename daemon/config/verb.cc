@@ -110,18 +110,19 @@ Manages checkpoints. PATH is a run folder, or one checkpoint in its ckpt.
                            their files checked; only verify reads the bytes
   gaccd ckpt verify PATH   read every byte; exit 65 if a checkpoint is damaged
   gaccd ckpt prune PATH    remove all but the newest --keep=N that are intact,
-                           which reads their bytes, and one of every
-                           --keep-every=N updates
+                           which reads their bytes, the one of the best
+                           evaluation, and one of every --keep-every=N updates
   gaccd ckpt export PATH --out=FILE
                            write the weights of the newest checkpoint that is
-                           intact, as safetensors
+                           intact, with --best of the one of the best
+                           evaluation, as safetensors
   gaccd ckpt export PATH --out=FOLDER --transformers
                            write them with config.json, and with the tokenizer
                            that is beside the tokens of the training
 
 --format=json, of ls and verify: one line a checkpoint with generation, step,
 micro_step, writer_epoch and state (ls: complete, damaged or unfinished; verify:
-ok, damaged or unfinished); where known also ranks, bytes, created (ls), reason.
+ok, damaged or unfinished); where known also ranks, bytes, created (ls), reason; of one of them best.
 )"},
     {Verb::kVerdict, "verdict", "print whether the job script should requeue the job after a run",
      R"(--attempt-dir=DIR [--flag=value ...]

@@ -27,6 +27,9 @@ Result<Job> ReadJob(const Flags& flags) {
   if (!flags.weights) return Status(ErrorKind::kUsage, StrCat(verb, " needs --weights=PATH"));
   GACCD_ASSIGN_OR_RETURN(Job job, LoadJob(*flags.job));
   GACCD_ASSIGN_OR_RETURN(job, OverlayFlags(std::move(job), flags));
+  if (flags.best && !IsFolder(*flags.weights)) {
+    return Status(ErrorKind::kUsage, "--best: --weights must be a run folder");
+  }
   if (job.data.eval) return job;
   return Status(ErrorKind::kConfig, StrCat("data.eval: ", verb, " needs it; the job has none"));
 }
@@ -60,7 +63,10 @@ Status MakeEngineOf(const Flags& flags, Session& session, TrainedModel* into) {
 
 // The weights of a checkpoint, as those of a file. Rules say that another model is meant.
 Result<SafetensorsFile> ReadCheckpoint(const Flags& flags, TrainedModel* into) {
-  GACCD_ASSIGN_OR_RETURN(const GenerationPlace place, FindGenerations(*flags.weights));
+  GACCD_ASSIGN_OR_RETURN(GenerationPlace place, FindGenerations(*flags.weights));
+  if (flags.best) {
+    GACCD_ASSIGN_OR_RETURN(place, OnlyBest(std::move(place)));
+  }
   GACCD_ASSIGN_OR_RETURN(SavedWeights weights, ReadSavedWeights(place));
   for (const std::string& note : weights.passed_over) {
     LogWarning(StrCat("checkpoint skipped: ", note));

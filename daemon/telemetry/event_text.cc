@@ -212,6 +212,10 @@ std::string EvalJson(const RunIdentity& who, const LineStamp& stamp, const EvalR
   out("divisor", event.divisor);
   out.Text("unit", event.unit, kWord);
   out("dur_s", event.dur_s);
+  if (event.best && event.best->metric == metric) {
+    out("best_step", event.best->step);
+    out("best_value", event.best->value);
+  }
   return out.Take();
 }
 
@@ -363,6 +367,11 @@ std::string StatusJson(const RunStatus& status) {
     out("eval_step", eval.step);
     out("eval_loss", eval.loss);
     for (const MetricValue& metric : eval.metrics) out("eval_" + metric.name, metric.value);
+    if (eval.best) {
+      out("best_metric", eval.best->metric);
+      out("best_value", eval.best->value);
+      out("best_step", eval.best->step);
+    }
   }
   out("write_errors", status.write_errors);
   const Verdict& verdict = status.verdict;

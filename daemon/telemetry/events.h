@@ -91,6 +91,18 @@ struct MetricValue {
   double value = 0;
 };
 
+// The loss and the errors; of any other metric larger values are better.
+[[nodiscard]] constexpr bool SmallerIsBetter(std::string_view metric) {
+  return metric == "loss" || metric == "perplexity" || metric == "mse" || metric == "mae";
+}
+
+// The best evaluation of a run so far.
+struct BestValue {
+  std::string metric;  // "loss", "accuracy", ...
+  double value = 0;
+  std::int64_t step = 0;  // updates before it; of equal values the first one
+};
+
 struct EvalRecord {
   std::int64_t epoch = 1;
   std::int64_t step = 0;
@@ -100,6 +112,7 @@ struct EvalRecord {
   std::string_view unit = "samples";  // or "tokens", "weights"
   std::vector<MetricValue> metrics;   // as the job names them
   double dur_s = 0;
+  std::optional<BestValue> best = {};  // of a training, this one included
 };
 
 // A checkpoint that was committed, or given up.

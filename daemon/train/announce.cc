@@ -1,5 +1,6 @@
 #include "daemon/train/announce.h"
 
+#include <array>
 #include <string>
 
 #include "collectives/base/strings.h"
@@ -51,6 +52,17 @@ RunStart StartRecord(const Flags& flags, const Session& session) {
   return start;
 }
 
+// "best loss 0.2500 after update 16; w.safetensors has the last weights, after update 24".
+std::string BestText(const Flags& flags, const BestValue& best, std::int64_t updates) {
+  std::string text =
+      StrCat("best ", MetricsText(std::array{MetricValue{best.metric, best.value}}, " "),
+             " after update ", best.step);
+  if (!flags.save_weights) return text;
+  const bool last = best.step == updates;
+  return StrCat(text, "; ", *flags.save_weights, " has ",
+                last ? "these weights" : StrCat("the last weights, after update ", updates));
+}
+
 }  // namespace
 
 void Announce(const Flags& flags, const Session& session, RunReporter& reporter) {
@@ -87,7 +99,9 @@ void Announce(const Flags& flags, const Session& session, RunReporter& reporter)
   if (session.resumed) reporter.Resumed(*session.resumed);
 }
 
-void Conclude(const TrainingSummary& summary, const MemoryUse& memory, RunReporter& reporter) {
+void Conclude(const Flags& flags, const Session& session, const TrainingSummary& summary,
+              RunReporter& reporter) {
+  const MemoryUse& memory = session.setup->trainer->memory();
   reporter.Memory({.measured_bytes = summary.measured_memory, .planned_bytes = memory.planned});
   reporter.Say(StrCat("memory per rank: measured ", Megabytes(summary.measured_memory),
                       ", planned ", Megabytes(memory.planned)));
@@ -95,6 +109,8 @@ void Conclude(const TrainingSummary& summary, const MemoryUse& memory, RunReport
     reporter.Say(StrCat(summary.skipped, " updates were skipped: not finite"));
   }
   if (!summary.metrics.empty()) reporter.Say("test " + MetricsText(summary.metrics, " "));
+  const bool asked = flags.save_weights || session.setup->job.evaluation.keep_best;
+  if (asked && summary.best) reporter.Say(BestText(flags, *summary.best, summary.updates));
 }
 
 }  // namespace gaccd

@@ -9,6 +9,7 @@ namespace gaccd {
 
 // REQUIRES: the trainer is prepared.
 void Announce(const Flags& flags, const Session& session, RunReporter& reporter);
-void Conclude(const TrainingSummary& summary, const MemoryUse& memory, RunReporter& reporter);
+void Conclude(const Flags& flags, const Session& session, const TrainingSummary& summary,
+              RunReporter& reporter);
 
 }  // namespace gaccd

@@ -70,6 +70,12 @@ std::set<std::int64_t> Evaluator::BatchSizes() const {
   return EvalBatchSizes(ShardOf(data_.size(), comm_.rank(), comm_.size()), batch_);
 }
 
+std::vector<std::string> Evaluator::ValueNames() const {
+  std::vector<std::string> names{"loss"};
+  for (const NamedMetric& metric : MakeMetrics()) names.push_back(metric.name);
+  return names;
+}
+
 std::int64_t Evaluator::FewestBatches() const {
   // The last rank has as few samples as any.
   const EvalShard shard = ShardOf(data_.size(), comm_.size() - 1, comm_.size());

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -42,6 +43,8 @@ class Evaluator {
 
   // The sizes of this rank's batches, which its engine must be prepared for.
   [[nodiscard]] std::set<std::int64_t> BatchSizes() const;
+  // "loss" and the names of the metrics.
+  [[nodiscard]] std::vector<std::string> ValueNames() const;
   // Collective. `engine` is the same in every call. stops: asked between batches, or null. Empty:
   // left, as the ranks were asked to stop and there is no time for the rest.
   Result<std::optional<EvalRecord>> Evaluate(Engine& engine, const EvaluationTime& time,

@@ -85,6 +85,9 @@ Ending TrainTogether(const Flags& flags, Session& session, RunReporter& reporter
          ScheduleWarnings(setup.job, setup.plan.lr_factor(), setup.trainer->schedule().updates())) {
       LogWarning(warning);
     }
+    if (setup.job.evaluation.keep_best && saver.ok() && *saver == nullptr) {
+      LogWarning("evaluation.keep_best: this run saves no checkpoints");
+    }
   }
   if (!saver.ok()) return {std::move(saver).status()};
   if (Status stop = session.stops->AfterStage("before the first update"); !stop.ok()) {
@@ -103,7 +106,7 @@ Ending TrainTogether(const Flags& flags, Session& session, RunReporter& reporter
   Agreement agreement = AgreeOn(
       session.comm, session.comm.rank() == 0 ? WriteResults(flags, session, summary, saver->get())
                                              : Status::Ok());
-  if (agreement.status.ok()) Conclude(summary, setup.trainer->memory(), reporter);
+  if (agreement.status.ok()) Conclude(flags, session, summary, reporter);
   return Shared(std::move(agreement));
 }
 

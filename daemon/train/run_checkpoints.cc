@@ -23,11 +23,12 @@ SavePolicy PolicyOf(const Flags& flags) {
           .every_seconds = flags.save_every_seconds.value_or(kDefaultSaveSeconds)};
 }
 
-CheckpointOptions CheckpointsOf(const Flags& flags) {
-  return {.folder = CheckpointFolder(flags),
-          .group_access = flags.group_access,
-          .keep = {.newest = flags.keep, .every = flags.keep_every},
-          .fail_limit = flags.failed_saves};
+CheckpointOptions CheckpointsOf(const Flags& flags, const Job& job) {
+  return {
+      .folder = CheckpointFolder(flags),
+      .group_access = flags.group_access,
+      .keep = {.newest = flags.keep, .every = flags.keep_every, .best = job.evaluation.keep_best},
+      .fail_limit = flags.failed_saves};
 }
 
 }  // namespace
@@ -47,8 +48,9 @@ Status ClaimTogether(const Flags& flags, Session& session) {
   const AttemptSource attempt = AttemptOf(session.slurm);
   const OwnerName me = MakeOwnerName(attempt.slurm_job_id.value_or(StrCat("local-", ::getpid())),
                                      attempt.restart_count, attempt.step_id);
-  GACCD_ASSIGN_OR_RETURN(session.right,
-                         CheckpointWriter::Claim(session.comm, CheckpointsOf(flags), me));
+  GACCD_ASSIGN_OR_RETURN(
+      session.right,
+      CheckpointWriter::Claim(session.comm, CheckpointsOf(flags, session.setup->job), me));
   return Status::Ok();
 }
 
@@ -101,7 +103,7 @@ Result<std::unique_ptr<Saver>> StartSaver(const Flags& flags, Session& session,
                                           RunReporter& reporter) {
   if (!session.right) return std::unique_ptr<Saver>();
   Trainer& trainer = *session.setup->trainer;
-  CheckpointOptions checkpoints = CheckpointsOf(flags);
+  CheckpointOptions checkpoints = CheckpointsOf(flags, session.setup->job);
   checkpoints.end_patience =
       LimitOfLastSave(std::chrono::seconds(flags.bound), CheckpointBytes(session));
   checkpoints.give_up = [&stops = *session.stops] {

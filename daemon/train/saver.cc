@@ -121,7 +121,8 @@ RunCursor Saver::CursorOf(std::int64_t step, std::int64_t samples) const {
           .samples = samples,
           .optimizer_updates = engine_.optimizer_updates(),
           .seed = run_.job.seed,
-          .dataset_samples = run_.dataset_samples};
+          .dataset_samples = run_.dataset_samples,
+          .best = run_.best};
 }
 
 Result<bool> Saver::Due(std::int64_t step) {

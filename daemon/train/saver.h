@@ -35,6 +35,7 @@ struct SavedRun {
   const Plan& plan;
   const Model& model;
   std::int64_t dataset_samples = 0;
+  const BestSoFar& best;
 };
 
 // One per rank, on the training thread.

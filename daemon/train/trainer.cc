@@ -1,8 +1,11 @@
 #include "daemon/train/trainer.h"
 
+#include <algorithm>
+#include <span>
 #include <utility>
 
 #include "collectives/base/strings.h"
+#include "daemon/checkpoint/saved_job.h"
 #include "daemon/data/sample_order.h"
 #include "daemon/device/host_buffer.h"
 #include "daemon/optim/schedule.h"
@@ -10,6 +13,15 @@
 #include "daemon/train/update.h"
 
 namespace gaccd {
+namespace {
+
+// REQUIRES: it is the loss, or one of the record's metrics.
+double ValueOf(const EvalRecord& record, const std::string& name) {
+  const auto metric = std::ranges::find(record.metrics, name, &MetricValue::name);
+  return metric == record.metrics.end() ? record.loss : metric->value;
+}
+
+}  // namespace
 
 Trainer::Trainer(Communicator& comm, const Job& job, const Plan& plan, TrainingData data,
                  Model model, const UpdateSchedule& schedule, BatchFeed feed)
@@ -20,7 +32,8 @@ Trainer::Trainer(Communicator& comm, const Job& job, const Plan& plan, TrainingD
       model_(std::move(model)),
       schedule_(schedule),
       words_(comm),
-      feed_(std::move(feed)) {
+      feed_(std::move(feed)),
+      best_(job.evaluation) {
   if (data_.eval != nullptr) {
     evaluator_.emplace(comm, *data_.eval, plan.request().micro_batch, model_.divisor_unit(),
                        job.metric);
@@ -45,8 +58,21 @@ Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& jo
   GACCD_ASSIGN_OR_RETURN(BatchFeed feed,
                          BatchFeed::Make(*data.train, order, schedule, plan, comm.rank(),
                                          GeneratorOf(KindOf(job.model.loss))));
-  return std::unique_ptr<Trainer>(
+  std::unique_ptr<Trainer> trainer(
       new Trainer(comm, job, plan, std::move(data), std::move(model), schedule, std::move(feed)));
+  GACCD_RETURN_IF_ERROR(trainer->CheckMetric());
+  return trainer;
+}
+
+Status Trainer::CheckMetric() const {
+  if (!evaluator_) return Status::Ok();
+  std::string names;
+  for (const std::string& name : evaluator_->ValueNames()) {
+    if (name == job_.evaluation.metric) return Status::Ok();
+    names += StrCat(names.empty() ? "" : ", ", name);
+  }
+  return {ErrorKind::kConfig,
+          StrCat("evaluation.metric: expected one of ", names, ", found ", job_.evaluation.metric)};
 }
 
 Status Trainer::Prepare(const EngineChoice& choice, Communicator* device_comm) {
@@ -100,6 +126,8 @@ Result<std::vector<float>> Trainer::Parameters() {
 Status Trainer::Resume(const LoadedState& state) {
   GACCD_ASSIGN_OR_RETURN(
       start_, RestoreState(*engine_, state, saved_run(), schedule_.updates(), comm_.rank()));
+  GACCD_ASSIGN_OR_RETURN(const Job saved, SavedJob(state.manifest));
+  best_.Restore(state.manifest.cursor.best, saved.evaluation);
   return feed_.Start(*engine_, start_.updates);
 }
 
@@ -144,8 +172,8 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Saver* save
     if (decision.action == StopAction::kLeave || (decision.stops() && !complete)) {
       return ending.Stop(StrCat("after update ", step), decision);
     }
-    GACCD_RETURN_IF_ERROR(
-        ending.AtBoundary(step, save || decision.action == StopAction::kSave, last));
+    GACCD_RETURN_IF_ERROR(ending.AtBoundary(
+        step, save || KeepsBest(step) || decision.action == StopAction::kSave, last));
   }
   GACCD_ASSIGN_OR_RETURN(summary->measured_memory, ResidentBytes());
   return ending.Finish();
@@ -228,12 +256,22 @@ bool Trainer::EvaluatesAfter(std::int64_t step) const {
   return evaluator_ && EvaluationIsDue(schedule_, job_.evaluation.every_updates, step);
 }
 
+bool Trainer::KeepsBest(std::int64_t step) const {
+  return job_.evaluation.keep_best && best_.state().step == step;
+}
+
 Result<bool> Trainer::Evaluate(std::int64_t step, RunReporter& reporter, TrainingSummary* summary) {
   const EvaluationTime now{.epoch = schedule_.At(step - 1).epoch + 1, .step = step};
-  GACCD_ASSIGN_OR_RETURN(const std::optional<EvalRecord> record,
+  GACCD_ASSIGN_OR_RETURN(std::optional<EvalRecord> record,
                          evaluator_->Evaluate(*engine_, now, stops_, notes_));
   if (!record) return false;
+  // Ranks that took another evaluation for the best would not save together.
+  double value = ValueOf(*record, job_.evaluation.metric);
+  GACCD_RETURN_IF_ERROR(comm_.Broadcast(View(std::span(&value, 1)), 0));
+  best_.Take(step, value);
+  record->best = best_.best();
   summary->metrics = record->metrics;
+  summary->best = record->best;
   reporter.Eval(*record);
   return true;
 }

@@ -18,6 +18,7 @@
 #include "daemon/model/model.h"
 #include "daemon/plan/plan.h"
 #include "daemon/train/batch_feed.h"
+#include "daemon/train/best_evaluation.h"
 #include "daemon/train/control_words.h"
 #include "daemon/train/evaluator.h"
 #include "daemon/train/nonfinite_handler.h"
@@ -54,7 +55,9 @@ class Trainer {
   // that update is begun again.
   Status Resume(const LoadedState& state);
   // What checkpoints of this training refer to. Valid as long as this object.
-  [[nodiscard]] SavedRun saved_run() const { return {job_, plan_, model_, data_.train->size()}; }
+  [[nodiscard]] SavedRun saved_run() const {
+    return {job_, plan_, model_, data_.train->size(), best_.state()};
+  }
   [[nodiscard]] std::int64_t first_update() const { return start_.updates; }
 
   // Tells `watch` what this rank does, so that a stuck one can be told from a slow one. null: none.
@@ -85,7 +88,11 @@ class Trainer {
   // Waits for the result of the oldest update in flight, and tells it.
   Status ReportOldest(RunReporter& reporter, TrainingSummary* summary);
   Status ReportUntil(int in_flight, RunReporter& reporter, TrainingSummary* summary);
+  // kConfig when the job's evaluation.metric is none that is measured.
+  [[nodiscard]] Status CheckMetric() const;
   [[nodiscard]] bool EvaluatesAfter(std::int64_t step) const;
+  // Whether the evaluation after update `step` is the best so far, and its weights are to be saved.
+  [[nodiscard]] bool KeepsBest(std::int64_t step) const;
   // After update `step`. false: left, as the ranks were asked to stop and there was no time for it.
   Result<bool> Evaluate(std::int64_t step, RunReporter& reporter, TrainingSummary* summary);
 
@@ -103,6 +110,7 @@ class Trainer {
   std::unique_ptr<Engine> engine_;
   BatchFeed feed_;                      // may use memory of the engine
   std::optional<Evaluator> evaluator_;  // with evaluation data
+  BestEvaluation best_;
   std::optional<ReplicaCheck> replicas_;
   std::optional<NonfiniteHandler> nonfinite_;
   StartPoint start_;

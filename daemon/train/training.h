@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "daemon/config/flags_spec.h"
@@ -31,6 +32,7 @@ struct TrainingSummary {
   std::int64_t samples = 0;          // that changed the parameters
   std::int64_t skipped = 0;          // of the updates, those left out as they were not finite
   std::vector<MetricValue> metrics;  // of the last evaluation
+  std::optional<BestValue> best;     // of all evaluations
   std::int64_t measured_memory = 0;  // at the end
   bool failed_together = false;      // Run()'s error is that of all ranks
 };

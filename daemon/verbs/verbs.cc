@@ -54,6 +54,7 @@ Status RunCkpt(const Flags& flags) {
                                          {.newest = flags.keep, .every = flags.keep_every}));
   request.json = flags.format == OutputFormat::kJson;
   request.transformers = flags.transformers;
+  request.best = flags.best;
   if (flags.group_access) request.out_modes = kGroupMayRead;
   GACCD_ASSIGN_OR_RETURN(const CkptOutput output, RunCkptCommand(request));
   GACCD_RETURN_IF_ERROR(PrintOut(output.text));

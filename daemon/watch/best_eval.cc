@@ -1,6 +1,5 @@
 #include "daemon/watch/best_eval.h"
 
-#include <algorithm>
 #include <string_view>
 
 #include "collectives/base/strings.h"
@@ -13,12 +12,7 @@ namespace {
 
 constexpr std::string_view kLoss = "loss";
 
-bool SmallerIsBetter(std::string_view metric) {
-  constexpr std::string_view kErrors[] = {kLoss, "perplexity", "mse", "mae"};
-  return std::ranges::find(kErrors, metric) != std::end(kErrors);
-}
-
-void Take(const Event& event, std::optional<BestEval>* best) {
+void Take(const Event& event, std::optional<BestValue>* best) {
   const std::string metric = Printable(event.Text("metric"));
   const auto value = event.Number("value");
   if (metric.empty() || !value) return;
@@ -31,10 +25,10 @@ void Take(const Event& event, std::optional<BestEval>* best) {
 
 }  // namespace
 
-std::optional<BestEval> FindBestEval(const std::string& run_dir) {
+std::optional<BestValue> FindBestEval(const std::string& run_dir) {
   const auto list = ListAttempts(run_dir);
   if (!list.ok()) return std::nullopt;
-  std::optional<BestEval> best;
+  std::optional<BestValue> best;
   for (const Attempt& attempt : list->attempts) {
     LineReader lines(attempt.folder + "/events.jsonl");
     Event event;

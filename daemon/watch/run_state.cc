@@ -159,6 +159,9 @@ Result<RunState> ReadRunState(const std::string& folder, WallTime now) {
                  .reason = Text(json, "reason"),
                  .suspect_hosts = SafeHosts(Text(json, "suspect_hosts"))};
   state.attempt.erase(0, state.attempt.rfind('/') + 1);
+  if (const auto value = Number(json, "best_value")) {
+    state.best = {Text(json, "best_metric"), *value, Integer(json, "best_step")};
+  }
   if (state.exit) {
     state.phase = PhaseAfter(*state.exit);
     const bool by_user = state.phase == RunPhase::kFailed && PathExists(folder + "/STOP");

@@ -90,6 +90,7 @@ std::string StateText(const RunState& state) {
                                     : ""));
   }
   if (state.loss) text += Row("loss", Short(*state.loss));
+  if (state.best) text += Row("best", BestText(state));
   if (state.save_step && state.save_age_s) {
     text += Row("saved", StrCat("update ", *state.save_step, ", ", Ago(*state.save_age_s)));
   }

@@ -172,6 +172,33 @@ TEST_F(CkptCommandTest, PruneRemovesByThePolicyUnlessARunWrites) {
   EXPECT_TRUE(Run({.action = CkptAction::kVerify}).verdict.ok());
 }
 
+// Of updates 3, 6, 9 the evaluation after 6 was the best.
+TEST_F(CkptCommandTest, TheBestIsShownKeptAndExported) {
+  const CkptRequest export_best{.action = CkptAction::kExport,
+                                .path = folder_.path(),
+                                .out = folder_.Path("best.safetensors"),
+                                .best = true};
+  EXPECT_THAT(RunCkptCommand(export_best), IsError(ErrorKind::kData, "knows of no evaluation"));
+  SmallRun run = run_;
+  run.best_step = 6;
+  std::filesystem::remove_all(folder_.Path("ckpt"));
+  ASSERT_TRUE(SaveSteps(run, 2,
+                        {.folder = folder_.Path("ckpt"), .keep = {.newest = 1, .best = true}},
+                        {3, 6, 9})
+                  .ok());
+  EXPECT_FALSE(PathExists(folder_.Path("ckpt") + "/step-000000000003-e000001"));
+  EXPECT_THAT(Run({}).text, AllOf(HasSubstr("complete\n"), HasSubstr("the best: loss 0.25\n")));
+  EXPECT_THAT(Run({.json = true}).text, HasSubstr(R"("best":true,"best_value":0.25)"));
+  EXPECT_EQ(Run({.action = CkptAction::kPrune, .keep = {.newest = 1}}).text, "nothing to remove\n");
+  EXPECT_THAT(Run(export_best).text,
+              HasSubstr("after 6 updates (step-000000000006-e000001), the best: loss 0.25"));
+  CkptRequest one = export_best;
+  one.path = folder_.Path("ckpt") + "/step-000000000009-e000001";
+  EXPECT_THAT(RunCkptCommand(one), IsError(ErrorKind::kUsage, "--best: expected a run folder"));
+  Break("step-000000000006-e000001");
+  EXPECT_THAT(RunCkptCommand(export_best), IsError(ErrorKind::kData, "no checkpoint of update 6"));
+}
+
 TEST_F(CkptCommandTest, PruneKeepsCheckpointsThatAreIntact) {
   const std::string shard =
       folder_.Path("ckpt") + "/step-000000000009-e000001/shard-00001-of-00002.bin";

@@ -112,8 +112,8 @@ TEST(DamageTest, ShardsOfTwoRunsDoNotMix) {
                 const Bytes parameters = other.Parameters(99);
                 const Bytes optimizer = other.Optimizer(99);
                 GACCD_RETURN_IF_ERROR(writer->Save(
-                    SmallRun::CursorAt(1), std::vector{HostSource("parameters", parameters),
-                                                       HostSource("optimizer", optimizer)}));
+                    SmallRun().CursorAt(1), std::vector{HostSource("parameters", parameters),
+                                                        HostSource("optimizer", optimizer)}));
                 return writer->Finish();
               }).ok());
   // Same step, epoch, rank and sizes: only the digest in the manifest tells them apart.

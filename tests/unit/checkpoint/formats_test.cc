@@ -73,7 +73,7 @@ TEST(PartsTest, TogetherTheyAreTheBufferAndAlmostEqual) {
 }
 
 Manifest SmallManifest() {
-  Manifest manifest{.cursor = SmallRun::CursorAt(3),
+  Manifest manifest{.cursor = SmallRun().CursorAt(3),
                     .writer_epoch = 2,
                     .created_s = 1,
                     .program = "p",
@@ -90,6 +90,7 @@ Manifest SmallManifest() {
     shard.window = {rank, 0.25};
     manifest.cursor.micro_step = 1;
   }
+  manifest.cursor.best = {.evaluated = 3, .step = 2, .value = 0.5};
   return manifest;
 }
 
@@ -155,6 +156,13 @@ TEST(ManifestTest, RefusesWhatCannotBe) {
               HasSubstr("at most 64 samples in each of 3 updates, found 193"));
   EXPECT_THAT(error([](Manifest& m) { m.cursor.step = std::int64_t{1} << 60; }),
               HasSubstr("at most 64 samples"));
+  EXPECT_THAT(
+      error([](Manifest& m) { m.cursor.best.evaluated = 4; }),
+      HasSubstr("which is up to update 3, found 0.5 after update 2, the last after update 4"));
+  EXPECT_THAT(error([](Manifest& m) { m.cursor.best.evaluated = 1; }),
+              HasSubstr("best evaluation"));
+  EXPECT_THAT(error([](Manifest& m) { m.cursor.best.step = -1; }), HasSubstr("best evaluation"));
+  EXPECT_THAT(error([](Manifest& m) { m.cursor.best.value = NAN; }), HasSubstr("best evaluation"));
   EXPECT_THAT(error([](Manifest& m) { m.shards[1].window.samples = -1; }),
               HasSubstr("window of rank 1"));
   EXPECT_THAT(error([](Manifest& m) { m.shards[0].window.loss_sum = -0.5; }),

@@ -48,7 +48,7 @@ TEST(RoundTripTest, AWindowKeepsWhatEveryRankAccumulated) {
   const TempFolder folder;
   const SmallRun run;
   constexpr int kRanks = 3;
-  RunCursor cursor = SmallRun::CursorAt(5);
+  RunCursor cursor = run.CursorAt(5);
   cursor.micro_step = 2;
   const auto accumulators = [](int rank) {
     return Content(4000, 5, 100 + static_cast<std::uint64_t>(rank));

@@ -1,6 +1,7 @@
 // A small run to save: buffers whose content is a function of (step, name).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -62,6 +63,7 @@ struct SmallRun {
   std::size_t optimizer_bytes = 8 * 1000;
   std::size_t nan_at = SIZE_MAX;  // this parameter is NaN
   std::string job = kJob;
+  std::int64_t best_step = 0;  // of evaluations; 0: there are none
 
   [[nodiscard]] CheckpointIdentity Identity(std::int64_t ranks) const {
     return {.program = "test",
@@ -70,12 +72,15 @@ struct SmallRun {
             .parameters = {{"a.weight", {10, 90}, 0}, {"a.bias", {10}, 912}},
             .buffers = {{"parameters", parameter_bytes}, {"optimizer", optimizer_bytes}}};
   }
-  [[nodiscard]] static RunCursor CursorAt(std::int64_t step) {
-    return {.step = step,
-            .samples = step * 64,
-            .optimizer_updates = step,
-            .seed = 7,
-            .dataset_samples = 999};
+  [[nodiscard]] RunCursor CursorAt(std::int64_t step) const {
+    RunCursor cursor{.step = step,
+                     .samples = step * 64,
+                     .optimizer_updates = step,
+                     .seed = 7,
+                     .dataset_samples = 999};
+    const std::int64_t best = std::min(best_step, step);
+    if (best > 0) cursor.best = {.evaluated = step, .step = best, .value = 0.25};
+    return cursor;
   }
   [[nodiscard]] Bytes Parameters(std::int64_t step) const {
     Bytes parameters = FiniteContent(parameter_bytes, step, 1);

@@ -183,7 +183,7 @@ TEST(WriterTest, ALackOfMemoryOnOneRankIsTheFailureOfTheSaveOnAll) {
       sources.push_back({{"accumulators", std::uint64_t{1} << 50, true},
                          [](std::uint64_t, std::span<std::byte>) { return Status::Ok(); }});
     }
-    EXPECT_TRUE(writer->Save(SmallRun::CursorAt(5), sources).ok());
+    EXPECT_TRUE(writer->Save(SmallRun().CursorAt(5), sources).ok());
     const Status failed = writer->Finish();
     EXPECT_THAT(failed, HasKind(ErrorKind::kOs));
     EXPECT_THAT(failed, HasMessage(HasSubstr("rank 1 on node0: checkpoints: no memory for ")));
@@ -341,6 +341,16 @@ TEST(GenerationsTest, WhatIsKept) {
   EXPECT_EQ(Removed("CCCCCCCCCC", {.newest = 1, .every = 4}), "9 7 6 5 3 2 1 ");
   EXPECT_EQ(Removed("CCCCCCDCCC", {.newest = 1, .every = 4}), "9 7 6 4 3 2 1 ")
       << "a damaged one is no milestone";
+}
+
+TEST(GenerationsTest, TheBestIsKeptBesideTheNewest) {
+  const auto at = [](std::int64_t step) {
+    return Generation{.epoch = 1, .step = step, .committed = true};
+  };
+  const std::vector<Generation> all = {at(4), at(3), at(2), at(1)};
+  const std::vector<bool> complete(4, true);
+  EXPECT_THAT(ToRemove(all, complete, {.newest = 1}, 1, at(2)), ElementsAre(at(3), at(1)));
+  EXPECT_THAT(ToRemove(all, complete, {.newest = 2}, 1, at(4)), ElementsAre(at(2), at(1)));
 }
 
 // The folder of a generation was exchanged for a link after it was listed.

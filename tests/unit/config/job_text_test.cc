@@ -288,7 +288,7 @@ TEST(JobTextTest, Evaluations) {
   EXPECT_THAT(Error(StrCat(kFull, "evaluation { every_updates: -1 }")),
               HasSubstr("evaluation.every_updates: must be at least 0, found -1"));
   EXPECT_THAT(Error(StrCat(kMinimal, "evaluation { every_updates: 50 }")),
-              HasSubstr("evaluation.every_updates: the job has no data.eval"));
+              HasSubstr("evaluation: the job has no data.eval"));
 }
 
 TEST(JobTextTest, RequiredFields) {

@@ -15,6 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 using testing::MatchesRegex;
+using testing::Not;
 using testing::StartsWith;
 using namespace testing_json;  // NOLINT
 
@@ -132,6 +133,10 @@ TEST(EventTextTest, EvalAndVerdict) {
   EXPECT_TRUE(Bool(line, "value_finite"));
   EXPECT_EQ(Number(line, "divisor"), 51'234);
   EXPECT_EQ(Text(line, "unit"), "tokens");
+  eval.best = {.metric = "loss", .value = 0.25, .step = 40};
+  EXPECT_THAT(EvalJson(kWho, kStamp, eval, "loss", 0.5),
+              HasSubstr(R"("best_step":40,"best_value":0.25})"));
+  EXPECT_THAT(EvalJson(kWho, kStamp, eval, "accuracy", 0.5), Not(HasSubstr("best")));
   const Object verdict =
       Parse(VerdictJson(kWho, kStamp, {"requeue", 69, "rank 3 is gone", 17, 17'000, 2.5}));
   EXPECT_EQ(Text(verdict, "verdict"), "requeue");
@@ -242,10 +247,14 @@ TEST(EventTextTest, StatusSaysWhatIsKnown) {
   EXPECT_EQ(Text(running, "last_step_ts"), status.last_step_ts);
   EXPECT_EQ(running.count("eval_step"), 0u);
   status.last_eval = {.step = 390, .loss = 0.5, .metrics = {{"f1_macro", 0.75}}};
+  status.last_eval.best = {.metric = "f1_macro", .value = 0.875, .step = 300};
   const Object evaluated = Parse(StatusJson(status));
   EXPECT_EQ(Number(evaluated, "eval_step"), 390);
   EXPECT_EQ(Number(evaluated, "eval_loss"), 0.5);
   EXPECT_EQ(Number(evaluated, "eval_f1_macro"), 0.75);
+  EXPECT_EQ(Text(evaluated, "best_metric"), "f1_macro");
+  EXPECT_EQ(Number(evaluated, "best_value"), 0.875);
+  EXPECT_EQ(Number(evaluated, "best_step"), 300);
   status.save_step = 390;
   status.save_ts = status.last_step_ts;
   status.failed_saves = 1;

@@ -87,7 +87,7 @@ class ResumeTest : public ::testing::Test {
       if (every > 0) {
         SaverOptions options;
         options.checkpoints.folder = ckpt();
-        options.checkpoints.keep.newest = 100;
+        options.checkpoints.keep = {.newest = keep_, .best = job.evaluation.keep_best};
         options.policy.every_updates = every;
         GACCD_ASSIGN_OR_RETURN(saver,
                                Saver::Start(comm, trainer->saved_run(), trainer->engine(), options,
@@ -176,6 +176,7 @@ class ResumeTest : public ::testing::Test {
   const std::string folder_ = temp_.path();
   int runs_ = 0;
   TrainGuards guards_;
+  std::int64_t keep_ = 100;  // checkpoints
   std::string job_id_ = "test";
   int restarts_ = 0;
 };

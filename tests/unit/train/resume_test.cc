@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -22,6 +23,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
+using ::testing::Field;
 using ::testing::HasSubstr;
 using testing::Place;
 using testing::ResumeTest;
@@ -225,6 +227,43 @@ TEST_F(ResumeTest, EvaluatesEverySoManyUpdatesAsWell) {
     EXPECT_EQ(resumed->evals,
               std::vector<std::string>(whole->evals.begin() + done, whole->evals.end()));
   }
+}
+
+// Steps that are too large: the loss goes up again. No checkpoint is due where the best one is.
+TEST_F(ResumeTest, TheCheckpointOfTheBestEvaluationIsKept) {
+  Job job = SmallJob();
+  job.optimizer = {.lr = 0.3, .kind = AdamWSpec{}};
+  job.schedule = {};
+  job.evaluation = {.every_updates = 1, .metric = "mse", .keep_best = true};
+  job.metric = {MseSpec{}};
+  const auto whole = Train(job, 3, 20, "never");
+  ASSERT_TRUE(whole.ok()) << whole.status().message();
+  ASSERT_TRUE(whole->summary.best);
+  const BestValue best = *whole->summary.best;
+  EXPECT_EQ(best.metric, "mse");
+  ASSERT_LT(best.step, 20);
+  const auto bests_after = [&](std::int64_t epoch) -> BestSoFar {
+    const auto manifest = ReadManifest(ckpt(), {.epoch = epoch, .step = 24, .committed = true});
+    EXPECT_TRUE(manifest.ok()) << manifest.status().message();
+    return manifest.ok() ? manifest->cursor.best : BestSoFar{};
+  };
+  EXPECT_EQ(bests_after(1), (BestSoFar{.evaluated = 24, .step = best.step, .value = best.value}));
+  double least = std::numeric_limits<double>::max();
+  for (const std::string& eval : whole->evals) {
+    least = std::min(least, std::stod(eval.substr(eval.find(' '))));
+  }
+  EXPECT_EQ(best.value, least);
+
+  const auto resumed = Train(job, 3, 20, PathOf(20));
+  ASSERT_TRUE(resumed.ok()) << resumed.status().message();
+  EXPECT_EQ(bests_after(2), bests_after(1));
+  keep_ = 1;
+  ASSERT_TRUE(Train(job, 3, 20, PathOf(20)).ok());
+  const auto left = ListGenerations(ckpt());
+  ASSERT_TRUE(left.ok()) << left.status().message();
+  EXPECT_THAT(*left,
+              ElementsAre(Field(&Generation::step, 24), Field(&Generation::step, best.step)));
+  EXPECT_EQ(FindBest(ckpt(), *left), left->back());
 }
 
 // With last_cycle carry only the last update of a run may be smaller: update 8 of one epoch takes 6

@@ -344,7 +344,8 @@ TEST(SavesAndStopsTest, SavesAtBoundariesAndWhereAWindowIsLeft) {
   SaverOptions options;
   options.checkpoints.folder = folder;
   options.policy.every_updates = 2;
-  auto saver = Saver::Start(*comm, {job, plan, *model, (*data)->size()}, engine, options,
+  const BestSoFar best;
+  auto saver = Saver::Start(*comm, {job, plan, *model, (*data)->size(), best}, engine, options,
                             *std::move(right), 0);
   ASSERT_TRUE(saver.ok()) << saver.status().message();
   const PhaseNotes notes;

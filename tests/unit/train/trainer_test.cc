@@ -117,6 +117,17 @@ TEST(Trainer, RefusesEvaluationDataOfAnotherKind) {
   EXPECT_THAT(trainer, HasMessage(::testing::HasSubstr("targets f32 [2], found")));
 }
 
+TEST(Trainer, TheBestEvaluationIsToldByAMetricOfTheJob) {
+  Job job = SmallJob(37, 4);
+  job.evaluation.metric = "r2";
+  const auto comm = MakeSingle();
+  const Plan plan = *PlanOf(job, 1);
+  EXPECT_THAT(Trainer::Open(*comm, job, plan),
+              IsError(ErrorKind::kConfig, "evaluation.metric: expected one of loss, found r2"));
+  job.metric = {MseSpec{}, R2Spec{}};
+  EXPECT_TRUE(Trainer::Open(*comm, job, plan).ok());
+}
+
 TEST(Trainer, LoadsWeightsThatWereSaved) {
   const std::string path = ::testing::TempDir() + "trainer_test.safetensors";
   const auto comm = MakeSingle();

@@ -10,6 +10,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/rundir/ledger.h"
 #include "daemon/rundir/submissions.h"
+#include "daemon/watch/best_eval.h"
 #include "daemon/watch/state_text.h"
 #include "daemon/watch/watch_command.h"
 #include "tests/unit/base/status_matchers.h"
@@ -163,13 +164,15 @@ TEST_F(RunStateTest, TextAndJsonShowTheFigures) {
       Read(StatusOf("running",
                     R"(,"epoch":2,"step":30,"steps_total":120,"samples_total":92160,"loss":1.5,)"
                     R"("wall_samples_per_s":36480.5,"dur_p50_s":0.0842,"eta_s":94,)"
+                    R"("best_metric":"accuracy","best_value":0.875,"best_step":20,)"
                     R"("save_step":20,"save_ts":"2026-11-20T03:04:00.000000Z")"),
            2);
   const std::string text = StateText(state);
   for (const char* part :
        {"r50, job 812, attempt 001-812", "running, STATUS.json was written 0:02 ago",
         "epoch 2, update 30 of 120 (25 %), 92160 samples",
-        "36.5k samples/s, 0.0842 s an update (median), 1:34 left", "update 20, 0:07 ago"}) {
+        "36.5k samples/s, 0.0842 s an update (median), 1:34 left", "update 20, 0:07 ago",
+        "best      accuracy 0.875 @ 20"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
   const std::string json = StateJson(state);

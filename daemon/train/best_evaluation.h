@@ -1,0 +1,35 @@
+// BestEvaluation: which evaluation of a run was the best so far, by the job's evaluation.metric.
+// The same on all ranks that are told the same values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "daemon/checkpoint/manifest.h"
+#include "daemon/config/job.h"
+#include "daemon/telemetry/events.h"
+
+namespace gaccd {
+
+class BestEvaluation {
+ public:
+  explicit BestEvaluation(EvaluationSpec rules) : rules_(std::move(rules)) {}
+
+  // The run goes on from `state`, of a job with the rules `was`. Values of another metric do not
+  // count.
+  void Restore(const BestSoFar& state, const EvaluationSpec& was);
+  // The evaluation after update `step` gave this value. One that was taken before changes nothing;
+  // one that is not finite is not better than any.
+  void Take(std::int64_t step, double value);
+
+  // For checkpoints. In the same memory always.
+  [[nodiscard]] const BestSoFar& state() const { return state_; }
+  [[nodiscard]] std::optional<BestValue> best() const;  // empty: none yet
+
+ private:
+  EvaluationSpec rules_;
+  BestSoFar state_;
+};
+
+}  // namespace gaccd
