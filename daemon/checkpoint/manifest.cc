@@ -139,12 +139,14 @@ Status CheckCursor(const Manifest& manifest) {
 Status CheckBest(const RunCursor& cursor) {
   const BestSoFar& best = cursor.best;
   if (0 <= best.step && best.step <= best.evaluated && best.evaluated <= cursor.step &&
-      std::isfinite(best.value)) {
+      0 <= best.waited && best.waited <= best.evaluated && std::isfinite(best.value) &&
+      std::isfinite(best.reference)) {
     return Status::Ok();
   }
   return Bad(StrCat("expected a best evaluation up to the last one, which is up to update ",
                     cursor.step, ", found ", best.value, " after update ", best.step,
-                    ", the last after update ", best.evaluated));
+                    ", the last after update ", best.evaluated, ", ", best.waited,
+                    " since one better than ", best.reference));
 }
 
 // What the ranks counted inside the update after the cursor. Losses are never negative.
@@ -232,6 +234,8 @@ void FillManifestProto(const Manifest& manifest, proto::CheckpointManifest& mess
     message.set_evaluated_step(best.evaluated);
     message.set_best_step(best.step);
     message.set_best_value(best.value);
+    message.set_best_reference(best.reference);
+    message.set_best_waited(best.waited);
   }
   message.set_job(manifest.job_text);
   if (manifest.plan) FillPlanProto(*manifest.plan, *message.mutable_plan());
@@ -308,7 +312,9 @@ Result<Manifest> Decode(std::string_view file) {
                                .dataset_samples = message.dataset_samples(),
                                .best = {.evaluated = message.evaluated_step(),
                                         .step = message.best_step(),
-                                        .value = message.best_value()}},
+                                        .value = message.best_value(),
+                                        .reference = message.best_reference(),
+                                        .waited = message.best_waited()}},
                     .writer_epoch = message.writer_epoch(),
                     .created_s = message.created_s(),
                     .program = message.program(),

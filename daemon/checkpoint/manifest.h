@@ -53,6 +53,8 @@ struct BestSoFar {
   std::int64_t evaluated = 0;  // updates before the last one; 0: there was none
   std::int64_t step = 0;       // updates before the best one; 0: none had a finite value
   double value = 0;            // of the best one
+  double reference = 0;        // of the last one that was better by evaluation.least_change
+  std::int64_t waited = 0;     // evaluations since that one
 
   friend bool operator==(const BestSoFar&, const BestSoFar&) = default;
 };

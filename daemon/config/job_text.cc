@@ -206,7 +206,11 @@ Status CheckMetrics(const Job& job) {
 
 Status CheckEvaluation(const Job& job) {
   const EvaluationSpec& rules = job.evaluation;
-  const bool asked = rules.every_updates > 0 || rules.keep_best || rules.metric != "loss";
+  if (rules.least_change > 0 && rules.patience == 0) {
+    return Bad("evaluation.least_change: needs a patience above 0, found 0");
+  }
+  const bool asked =
+      rules.every_updates > 0 || rules.keep_best || rules.patience > 0 || rules.metric != "loss";
   if (job.data.eval || !asked) return {};
   return Bad("evaluation: the job has no data.eval to evaluate");
 }

@@ -305,6 +305,11 @@ void RunReporter::Memory(const MemoryRecord& record) {
       [&](const LineStamp& stamp) { return MemoryJson(impl_->identity, stamp, record); });
 }
 
+void RunReporter::EndsEarly(const std::string& why) {
+  impl_->ended_early = why;
+  Say(why);
+}
+
 void RunReporter::Note(const char* phase, std::int64_t micro_step) {
   impl_->place.phase.store(phase, std::memory_order_relaxed);
   impl_->place.micro_step.store(micro_step, std::memory_order_relaxed);

@@ -74,6 +74,8 @@ class RunReporter {
   // The event and STATUS.json; who saves also tells people.
   void Saved(const SaveRecord& record);
   void Memory(const MemoryRecord& record);
+  // The run is complete before its last update: for people, and in the verdict.
+  void EndsEarly(const std::string& why);
   // What this rank does now, for crash records and heartbeats: a literal ("compute", "reduce"), and
   // the micro-step. Wait-free.
   void Note(const char* phase, std::int64_t micro_step);

@@ -59,6 +59,7 @@ Verdict RunReporter::Impl::VerdictOf(const Status& outcome, const FailureFacts& 
   verdict.last_step = steps_done();
   verdict.samples_total = samples_done();
   verdict.dur_s = dur_s;
+  if (outcome.ok()) verdict.reason = ended_early;
   return verdict;
 }
 

@@ -47,6 +47,7 @@ struct RunReporter::Impl {
   StepRecord last;
   ResumeRecord from;                      // what came before the first update of this attempt
   std::atomic<std::int64_t> log_step{0};  // of `last`, for log lines of other threads
+  std::string ended_early;                // why; empty: it does not
   bool failure_reported = false;
   bool stall_reported = false;
   bool finished = false;

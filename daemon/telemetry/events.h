@@ -200,7 +200,7 @@ struct Failure {
 struct Verdict {
   std::string verdict;
   int exit = 0;
-  std::string reason;  // empty when done
+  std::string reason;  // empty when done, unless it was before the last update
   std::int64_t last_step = 0;
   std::int64_t samples_total = 0;
   double dur_s = 0;

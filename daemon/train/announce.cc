@@ -102,6 +102,7 @@ void Announce(const Flags& flags, const Session& session, RunReporter& reporter)
 void Conclude(const Flags& flags, const Session& session, const TrainingSummary& summary,
               RunReporter& reporter) {
   const MemoryUse& memory = session.setup->trainer->memory();
+  if (!summary.stopped_early.empty()) reporter.EndsEarly(summary.stopped_early);
   reporter.Memory({.measured_bytes = summary.measured_memory, .planned_bytes = memory.planned});
   reporter.Say(StrCat("memory per rank: measured ", Megabytes(summary.measured_memory),
                       ", planned ", Megabytes(memory.planned)));

@@ -2,24 +2,48 @@
 
 #include <cmath>
 
+#include "collectives/base/strings.h"
+
 namespace gaccd {
+
+bool PatienceIsOver(const EvaluationSpec& rules, const BestSoFar& state) {
+  return rules.patience > 0 && state.waited >= rules.patience;
+}
 
 void BestEvaluation::Restore(const BestSoFar& state, const EvaluationSpec& was) {
   state_ = was.metric == rules_.metric ? state : BestSoFar{};
 }
 
+bool BestEvaluation::IsBetter(double value, double than, double by) const {
+  return SmallerIsBetter(rules_.metric) ? value < than - by : value > than + by;
+}
+
+// The best one and the one that patience counts from differ where least_change is not 0: many small
+// steps together count as a change.
 void BestEvaluation::Take(std::int64_t step, double value) {
   if (step <= state_.evaluated) return;
   state_.evaluated = step;
-  const bool better = SmallerIsBetter(rules_.metric) ? value < state_.value : value > state_.value;
-  if (!std::isfinite(value) || (state_.step > 0 && !better)) return;
-  state_.step = step;
-  state_.value = value;
+  ++state_.waited;
+  if (!std::isfinite(value)) return;
+  const bool first = state_.step == 0;
+  if (first || IsBetter(value, state_.reference, rules_.least_change)) {
+    state_.reference = value;
+    state_.waited = 0;
+  }
+  if (first || IsBetter(value, state_.value, 0)) {
+    state_.step = step;
+    state_.value = value;
+  }
 }
 
 std::optional<BestValue> BestEvaluation::best() const {
   if (state_.step == 0) return std::nullopt;
   return BestValue{.metric = rules_.metric, .value = state_.value, .step = state_.step};
+}
+
+std::string BestEvaluation::WhyStopped() const {
+  return StrCat("stopped early: no better ", rules_.metric, " for ", state_.waited, " evaluation",
+                state_.waited == 1 ? "" : "s");
 }
 
 }  // namespace gaccd

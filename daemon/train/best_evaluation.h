@@ -1,9 +1,11 @@
-// BestEvaluation: which evaluation of a run was the best so far, by the job's evaluation.metric.
-// The same on all ranks that are told the same values.
+// BestEvaluation: which evaluation of a run was the best so far, by the job's evaluation.metric,
+// and whether the job's patience with those after it is over. The same on all ranks that are told
+// the same values.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "daemon/checkpoint/manifest.h"
@@ -11,6 +13,9 @@
 #include "daemon/telemetry/events.h"
 
 namespace gaccd {
+
+// Of a job with these rules, a run that stands here trains no further.
+[[nodiscard]] bool PatienceIsOver(const EvaluationSpec& rules, const BestSoFar& state);
 
 class BestEvaluation {
  public:
@@ -26,8 +31,13 @@ class BestEvaluation {
   // For checkpoints. In the same memory always.
   [[nodiscard]] const BestSoFar& state() const { return state_; }
   [[nodiscard]] std::optional<BestValue> best() const;  // empty: none yet
+  [[nodiscard]] bool patience_is_over() const { return PatienceIsOver(rules_, state_); }
+  // "stopped early: no better loss for 3 evaluations". REQUIRES: patience_is_over().
+  [[nodiscard]] std::string WhyStopped() const;
 
  private:
+  [[nodiscard]] bool IsBetter(double value, double than, double by) const;
+
   EvaluationSpec rules_;
   BestSoFar state_;
 };

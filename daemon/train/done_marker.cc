@@ -17,11 +17,14 @@
 #include "daemon/data/update_schedule.h"
 #include "daemon/rundir/agreement.h"
 #include "daemon/rundir/safe_place.h"
+#include "daemon/train/best_evaluation.h"
 
 namespace gaccd {
 namespace {
 
 using Next = DoneRun::Next;
+
+constexpr const char* kRaise = "raise --epochs or --max-updates to continue";
 
 std::string PathOf(const std::string& run_dir) { return run_dir + "/DONE"; }
 
@@ -43,6 +46,7 @@ std::string Differences(Job was, const Job& now) {
   was.batch.micro = now.batch.micro;
   was.device = now.device;
   was.deterministic = now.deterministic;
+  was.evaluation = now.evaluation;
   return JobDifferences(std::move(was), now);
 }
 
@@ -75,7 +79,7 @@ Result<DoneRun> WithoutCheckpoint(const Request& request, const std::string& don
   if (request.flags.save_weights) {
     return Refuse(request, "has no checkpoint to write --save-weights from");
   }
-  return DoneRun{Next::kNothing, std::move(text)};
+  return DoneRun{Next::kNothing, text + kRaise};
 }
 
 // Success where the job, with more updates, goes on from what stands in the manifest.
@@ -91,11 +95,14 @@ Result<DoneRun> Compare(const Request& request, const Manifest& newest, std::str
   const std::int64_t samples = newest.cursor.dataset_samples;
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule before, ScheduleOf(was, batch, samples));
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule now, ScheduleOf(request.job, batch, samples));
-  if (now.updates() > before.updates()) {
+  const RunCursor& end = newest.cursor;
+  const bool early = end.step < before.updates() && PatienceIsOver(was.evaluation, end.best);
+  const bool waits = early && PatienceIsOver(request.job.evaluation, end.best);
+  if (!waits && now.updates() > (early ? end.step : before.updates())) {
     const Status same = CheckGoesOn(request, newest);
     return same.ok() ? Result<DoneRun>(DoneRun{Next::kTrainOn}) : Refuse(request, same.message());
   }
-  if (now.updates() == before.updates()) {
+  if (waits || now.updates() == before.updates()) {
     was.epochs = request.job.epochs;
     was.max_updates = request.job.max_updates;
   }
@@ -104,6 +111,7 @@ Result<DoneRun> Compare(const Request& request, const Manifest& newest, std::str
     return Refuse(request, StrCat("has an effective batch of ", batch, ", this job has ",
                                   request.plan.effective_batch()));
   }
+  text += waits ? "raise evaluation.patience to continue" : kRaise;
   return SaveWeights(request, std::move(text));
 }
 
@@ -143,9 +151,8 @@ Result<DoneRun> Look(const Request& request, bool requeued) {
   const auto read = ReadStart(path, kMaxTextBytes);
   const std::string done = read.ok() ? *read : std::string();
   const std::string line = done.substr(0, done.find('\n'));
-  std::string text =
-      StrCat("this run is complete (", line.empty() ? "it does not say how far" : line,
-             "): nothing to do; raise --epochs or --max-updates to continue");
+  std::string text = StrCat("this run is complete (",
+                            line.empty() ? "it does not say how far" : line, "): nothing to do; ");
   GACCD_ASSIGN_OR_RETURN(const auto newest, NewestManifest(request.run_dir + "/ckpt"));
   return newest ? Compare(request, *newest, std::move(text))
                 : WithoutCheckpoint(request, done, std::move(text));

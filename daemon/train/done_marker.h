@@ -16,7 +16,8 @@ namespace gaccd {
 struct DoneRun {
   enum class Next : std::uint8_t {
     kTrain,    // there is no DONE
-    kTrainOn,  // the same job with more updates: as without DONE
+    kTrainOn,  // the same job with more updates, or with more patience where that had ended it: as
+               // without DONE
     kNothing,  // the same job: nothing to do
   };
   Next next = Next::kTrain;

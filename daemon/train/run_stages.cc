@@ -169,11 +169,13 @@ Status WriteResults(const Flags& flags, Session& session, const TrainingSummary&
                           .run_dir = flags.run_dir.value_or("")}));
   }
   if (!flags.run_dir) return Status::Ok();
-  return WriteWithin(limit, *flags.run_dir,
-                     [run_dir = *flags.run_dir, job = setup.job, mode,
-                      text = StrCat(summary.updates, " updates, ", summary.samples, " samples")] {
-                       return MarkDone(run_dir, text, job, mode);
-                     });
+  return WriteWithin(
+      limit, *flags.run_dir,
+      [run_dir = *flags.run_dir, job = setup.job, mode,
+       text = StrCat(summary.updates, " updates, ", summary.samples, " samples",
+                     summary.stopped_early.empty() ? "" : "; ", summary.stopped_early)] {
+        return MarkDone(run_dir, text, job, mode);
+      });
 }
 
 StopOptions StopOptionsOf(const Flags& flags, const Session& session, const Clocks& clocks) {

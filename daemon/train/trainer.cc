@@ -136,15 +136,19 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Saver* save
   summary->updates = start_.updates;
   summary->samples = start_.samples;
   SavesAndStops ending(stops_, saver, notes_, summary);
+  const auto is_complete = [&](std::int64_t step) {
+    return step == schedule_.updates() || best_.patience_is_over();
+  };
   if (start_.at_boundary && EvaluatesAfter(start_.updates)) {
     // The attempt before may have been stopped inside it.
     GACCD_ASSIGN_OR_RETURN(const bool evaluated, Evaluate(start_.updates, reporter, summary));
     const StopDecision decision = ending.decision();
-    if (!evaluated || (start_.updates < schedule_.updates() && decision.stops())) {
+    if (!evaluated || (decision.stops() && !is_complete(start_.updates))) {
       return ending.Stop(StrCat("in the evaluation after update ", start_.updates), decision);
     }
   }
-  for (std::int64_t step = start_.updates + 1; step <= schedule_.updates(); ++step) {
+  bool complete = is_complete(start_.updates);
+  for (std::int64_t step = start_.updates + 1; !complete; ++step) {
     GACCD_RETURN_IF_ERROR(Begin(step - 1, ending));
     if (ending.left_window()) {
       in_flight_.pop_back();  // the engine will not end it
@@ -163,18 +167,20 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Saver* save
     if (last || schedule_.At(step - 1).epoch_end) {
       GACCD_RETURN_IF_ERROR(CheckUnchangedData(comm_, *data_.train, data_.eval.get()));
     }
-    bool complete = last;
+    complete = last;
     if (evaluate && decision.action != StopAction::kLeave) {
       GACCD_ASSIGN_OR_RETURN(const bool evaluated, Evaluate(step, reporter, summary));
-      complete = last && evaluated;
+      complete = evaluated && is_complete(step);
       decision = ending.decision();
     }
     if (decision.action == StopAction::kLeave || (decision.stops() && !complete)) {
       return ending.Stop(StrCat("after update ", step), decision);
     }
     GACCD_RETURN_IF_ERROR(ending.AtBoundary(
-        step, save || KeepsBest(step) || decision.action == StopAction::kSave, last));
+        step, save || KeepsBest(step) || complete || decision.action == StopAction::kSave,
+        complete));
   }
+  if (summary->updates < schedule_.updates()) summary->stopped_early = best_.WhyStopped();
   GACCD_ASSIGN_OR_RETURN(summary->measured_memory, ResidentBytes());
   return ending.Finish();
 }

@@ -64,9 +64,10 @@ class Trainer {
   void SetPeerWatch(PeerWatch* watch) { notes_.peers = watch; }
   // Asks `stops` whether to go on. null: nothing stops the run.
   void SetStops(StopAgreement* stops) { stops_ = stops; }
-  // Trains to the end of the schedule, and saves at the boundaries `saver` wants (null: never) and
-  // at the end. Collective. `summary` is kept up to date, also on errors. kTempFail, kNoRequeue or
-  // kInterrupted, on all ranks alike: stopped as SetStops() says.
+  // Trains to the end of the schedule, or until the job's patience is over, and saves at the
+  // boundaries `saver` wants (null: never) and at the end. Collective. `summary` is kept up to
+  // date, also on errors. kTempFail, kNoRequeue or kInterrupted, on all ranks alike: stopped as
+  // SetStops() says.
   Status Run(RunReporter& reporter, TrainingSummary* summary, Saver* saver = nullptr);
 
   // The parameters as they are, in the order of model().layout(). REQUIRES: after Prepare().

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "daemon/config/flags_spec.h"
@@ -33,6 +34,7 @@ struct TrainingSummary {
   std::int64_t skipped = 0;          // of the updates, those left out as they were not finite
   std::vector<MetricValue> metrics;  // of the last evaluation
   std::optional<BestValue> best;     // of all evaluations
+  std::string stopped_early;         // why the run ended before its last update; empty: it did not
   std::int64_t measured_memory = 0;  // at the end
   bool failed_together = false;      // Run()'s error is that of all ranks
 };

@@ -126,6 +126,25 @@ class RunFolder(unittest.TestCase):
         self.write("run/DONE", "")  # by hand
         self.train(0, ["it does not say how far"], *flags, "--seed=3")
 
+    def test_a_run_that_stopped_early_goes_on_only_with_more_patience(self):
+        """No evaluation is better by so much: the second one after the first ends it."""
+        job = self.write("job.txtpb", JOB.replace("train {{", "eval {{ {source} }} train {{").format(
+            source="synthetic { samples: 20 features: 4 }", optimizer="sgd", warmup=0) +
+            "evaluation { every_updates: 1 patience: 1 least_change: 1e9 keep_best: true }")
+        early = "stopped early: no better loss for 1 evaluation"
+        self.train(0, [early, "done: 2 updates", "w has "], self.run_flag, "--save-weights=w", job=job)
+        with open(self.run_dir + "/attempts/latest/verdict.json") as file:
+            verdict = json.load(file)
+        self.assertEqual((verdict["verdict"], verdict["reason"]), ("done", early))
+        for flag in ("--epochs=2", "--epochs=9"):
+            self.train(0, ["(2 updates, 14 samples; %s): nothing to do; raise evaluation.patience"
+                           % early], self.run_flag, flag, job=job)
+        self.train(0, ["resumed after update 2", "no better loss for 2 evaluations",
+                       "done: 3 updates"], self.run_flag, "--set=evaluation.patience=2", job=job)
+        self.gaccd(0, ["the best: loss "], "ckpt", "ls", "run")
+        self.gaccd(0, ["eval: loss is "], "eval", "--job=" + job, "--weights=run", "--best")
+        self.gaccd(64, ["--best"], "eval", "--job=" + job, "--weights=w", "--best")
+
     def test_weights_go_where_a_file_belongs(self):
         os.mkfifo(self.path("fifo"))
         os.symlink("file", self.path("link"))

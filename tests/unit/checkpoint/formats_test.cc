@@ -90,7 +90,7 @@ Manifest SmallManifest() {
     shard.window = {rank, 0.25};
     manifest.cursor.micro_step = 1;
   }
-  manifest.cursor.best = {.evaluated = 3, .step = 2, .value = 0.5};
+  manifest.cursor.best = {.evaluated = 3, .step = 2, .value = 0.5, .reference = 0.75, .waited = 1};
   return manifest;
 }
 
@@ -162,6 +162,9 @@ TEST(ManifestTest, RefusesWhatCannotBe) {
   EXPECT_THAT(error([](Manifest& m) { m.cursor.best.evaluated = 1; }),
               HasSubstr("best evaluation"));
   EXPECT_THAT(error([](Manifest& m) { m.cursor.best.step = -1; }), HasSubstr("best evaluation"));
+  EXPECT_THAT(error([](Manifest& m) { m.cursor.best.waited = 4; }), HasSubstr("best evaluation"));
+  EXPECT_THAT(error([](Manifest& m) { m.cursor.best.reference = INFINITY; }),
+              HasSubstr("best evaluation"));
   EXPECT_THAT(error([](Manifest& m) { m.cursor.best.value = NAN; }), HasSubstr("best evaluation"));
   EXPECT_THAT(error([](Manifest& m) { m.shards[1].window.samples = -1; }),
               HasSubstr("window of rank 1"));

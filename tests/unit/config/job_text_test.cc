@@ -287,8 +287,13 @@ TEST(JobTextTest, Evaluations) {
   EXPECT_EQ(JobText(ParseOk(JobText(job))), JobText(job));
   EXPECT_THAT(Error(StrCat(kFull, "evaluation { every_updates: -1 }")),
               HasSubstr("evaluation.every_updates: must be at least 0, found -1"));
-  EXPECT_THAT(Error(StrCat(kMinimal, "evaluation { every_updates: 50 }")),
-              HasSubstr("evaluation: the job has no data.eval"));
+  EXPECT_THAT(Error(StrCat(kFull, "evaluation { least_change: 0.1 }")),
+              HasSubstr("evaluation.least_change: needs a patience above 0"));
+  for (const char* text :
+       {"every_updates: 50", "patience: 3", "keep_best: true", "metric: 'mse'"}) {
+    EXPECT_THAT(Error(StrCat(kMinimal, "evaluation { ", text, " }")),
+                HasSubstr("evaluation: the job has no data.eval"));
+  }
 }
 
 TEST(JobTextTest, RequiredFields) {

@@ -2,13 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <mutex>
 #include <set>
-#include <utility>
 
 #include "collectives/comm/threads.h"
-#include "daemon/train/best_evaluation.h"
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/train/fake_engine.h"
 
@@ -73,27 +70,6 @@ TEST(EvaluatorTest, IsDueAfterEveryEpoch) {
               step == 5 || step == 7 || step == 10 || step == 14)
         << step;
   }
-}
-
-TEST(BestEvaluationTest, IsTheFirstOfEqualOnes) {
-  BestEvaluation loss({.metric = "loss"});
-  loss.Take(2, NAN);
-  EXPECT_FALSE(loss.best());
-  for (const auto& [step, value] : {std::pair(4, 0.5), {6, 0.25}, {8, 0.25}, {9, 0.375}}) {
-    loss.Take(step, value);
-  }
-  loss.Take(9, 0);  // again
-  EXPECT_EQ(loss.state(), (BestSoFar{.evaluated = 9, .step = 6, .value = 0.25}));
-  BestEvaluation accuracy({.metric = "accuracy"});
-  accuracy.Restore(loss.state(), {.metric = "loss"});
-  EXPECT_EQ(accuracy.state(), BestSoFar{}) << "of another metric";
-  for (const auto& [step, value] : {std::pair(4, 0.25), {6, 0.5}, {8, 0.375}}) {
-    accuracy.Take(step, value);
-  }
-  EXPECT_EQ(accuracy.best()->step, 6);
-  BestEvaluation resumed({.metric = "accuracy"});
-  resumed.Restore(accuracy.state(), {.metric = "accuracy"});
-  EXPECT_EQ(resumed.state(), accuracy.state());
 }
 
 TEST(EvaluatorTest, ASampleCountedTwiceIsAnError) {

@@ -3,14 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <limits>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "daemon/device/cpu/bf16_of_cpu.h"
@@ -21,9 +19,7 @@
 namespace gaccd {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::EndsWith;
-using ::testing::Field;
 using ::testing::HasSubstr;
 using testing::Place;
 using testing::ResumeTest;
@@ -209,61 +205,6 @@ TEST_F(ResumeTest, AnEvaluationThatWasLeftIsRepeated) {
   ASSERT_TRUE(inside.ok()) << inside.status().message();
   EXPECT_EQ(inside->first, 8);
   EXPECT_EQ(inside->evaluations, 2);
-}
-
-// 3 epochs of 8 updates. What was evaluated before the checkpoint is not evaluated anew, but for
-// the evaluation that may have been left there.
-TEST_F(ResumeTest, EvaluatesEverySoManyUpdatesAsWell) {
-  Job job = SmallJob();
-  job.evaluation.every_updates = 3;
-  const auto whole = Train(job, 3, 5, "never");
-  ASSERT_TRUE(whole.ok()) << whole.status().message();
-  std::vector<std::string> steps;
-  for (const std::string& eval : whole->evals) steps.push_back(eval.substr(0, eval.find(' ')));
-  EXPECT_THAT(steps, ElementsAre("3", "6", "8", "9", "12", "15", "16", "18", "21", "24"));
-  for (const auto& [from, done] : {std::pair(10, 4), std::pair(15, 5)}) {
-    const auto resumed = Train(job, 3, 0, PathOf(from));
-    ASSERT_TRUE(resumed.ok()) << resumed.status().message();
-    EXPECT_EQ(resumed->evals,
-              std::vector<std::string>(whole->evals.begin() + done, whole->evals.end()));
-  }
-}
-
-// Steps that are too large: the loss goes up again. No checkpoint is due where the best one is.
-TEST_F(ResumeTest, TheCheckpointOfTheBestEvaluationIsKept) {
-  Job job = SmallJob();
-  job.optimizer = {.lr = 0.3, .kind = AdamWSpec{}};
-  job.schedule = {};
-  job.evaluation = {.every_updates = 1, .metric = "mse", .keep_best = true};
-  job.metric = {MseSpec{}};
-  const auto whole = Train(job, 3, 20, "never");
-  ASSERT_TRUE(whole.ok()) << whole.status().message();
-  ASSERT_TRUE(whole->summary.best);
-  const BestValue best = *whole->summary.best;
-  EXPECT_EQ(best.metric, "mse");
-  ASSERT_LT(best.step, 20);
-  const auto bests_after = [&](std::int64_t epoch) -> BestSoFar {
-    const auto manifest = ReadManifest(ckpt(), {.epoch = epoch, .step = 24, .committed = true});
-    EXPECT_TRUE(manifest.ok()) << manifest.status().message();
-    return manifest.ok() ? manifest->cursor.best : BestSoFar{};
-  };
-  EXPECT_EQ(bests_after(1), (BestSoFar{.evaluated = 24, .step = best.step, .value = best.value}));
-  double least = std::numeric_limits<double>::max();
-  for (const std::string& eval : whole->evals) {
-    least = std::min(least, std::stod(eval.substr(eval.find(' '))));
-  }
-  EXPECT_EQ(best.value, least);
-
-  const auto resumed = Train(job, 3, 20, PathOf(20));
-  ASSERT_TRUE(resumed.ok()) << resumed.status().message();
-  EXPECT_EQ(bests_after(2), bests_after(1));
-  keep_ = 1;
-  ASSERT_TRUE(Train(job, 3, 20, PathOf(20)).ok());
-  const auto left = ListGenerations(ckpt());
-  ASSERT_TRUE(left.ok()) << left.status().message();
-  EXPECT_THAT(*left,
-              ElementsAre(Field(&Generation::step, 24), Field(&Generation::step, best.step)));
-  EXPECT_EQ(FindBest(ckpt(), *left), left->back());
 }
 
 // With last_cycle carry only the last update of a run may be smaller: update 8 of one epoch takes 6
