@@ -122,7 +122,8 @@ Manages checkpoints. PATH is a run folder, or one checkpoint in its ckpt.
 
 --format=json, of ls and verify: one line a checkpoint with generation, step,
 micro_step, writer_epoch and state (ls: complete, damaged or unfinished; verify:
-ok, damaged or unfinished); where known also ranks, bytes, created (ls), reason; of one of them best.
+ok, damaged or unfinished), where known ranks, bytes, created (ls) and reason,
+and of the one of the best evaluation best and best_value.
 )"},
     {Verb::kVerdict, "verdict", "print whether the job script should requeue the job after a run",
      R"(--attempt-dir=DIR [--flag=value ...]
