@@ -77,6 +77,7 @@ class Stopping(ClusterTest):
         twice = "a second request" in verdict["reason"]
         self.assertTrue(verdict["reason"].endswith(", not saved" if twice else ", saved"), verdict)
         self.assertEqual(self._checkpoints(run) == [], twice)
+        self.wait_until(lambda: self._pending(run.job), SLACK, "pending again")  # else that undoes the cancelling
         self._cancel(run)
 
     def test_an_array_requeues_its_own_task(self):
