@@ -64,8 +64,8 @@ template <auto kRelease>
 class CudaBuffer {
  public:
   CudaBuffer() = default;
-  // kOs, with the wanted and the free bytes, when the GPU has no room; `what` names the buffer in
-  // the message.
+  // kOs when there is no room, of the GPU's with the wanted and the free bytes; `what` names the
+  // buffer in the message.
   static Result<CudaBuffer> Allocate(std::size_t bytes, std::string_view what);
 
   [[nodiscard]] void* data() const { return data_.get(); }

@@ -40,7 +40,9 @@ TEST_P(MemoryTest, PlannedBytesAreWithin3PercentOfTheMeasuredOnes) {
   GTEST_SKIP() << "sanitizers bring memory of their own";
 #endif
   const Load& load = GetParam();
-  if (load.precision == Precision::kBF16 && Bf16OfCpu() == CpuBf16::kNone) GTEST_SKIP();
+  if (load.precision == Precision::kBF16 && Bf16OfCpu() == CpuBf16::kNone) {
+    GTEST_SKIP() << "this CPU has " << Name(Bf16OfCpu());
+  }
   const LossKind loss = LossKind::kSoftmaxCrossEntropy;
   {  // Loads the code of oneDNN, which is not the model's.
     const Model small = MakeMlp({64, 64, 10});

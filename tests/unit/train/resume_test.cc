@@ -39,7 +39,9 @@ double Difference(const std::vector<float>& a, const std::vector<float>& b) {
 class ResumePrecisionTest : public ResumeTest, public ::testing::WithParamInterface<Precision> {};
 
 TEST_P(ResumePrecisionTest, TheSameBitsFromEveryCheckpointOnTheSameRanks) {
-  if (GetParam() == Precision::kBF16 && Bf16OfCpu() == CpuBf16::kNone) GTEST_SKIP();
+  if (GetParam() == Precision::kBF16 && Bf16OfCpu() == CpuBf16::kNone) {
+    GTEST_SKIP() << "this CPU has " << Name(Bf16OfCpu());
+  }
   Job job = SmallJob();
   job.precision = GetParam();
   const auto plain = Train(job, 3, 0, "never");
