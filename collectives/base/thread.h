@@ -5,7 +5,9 @@
 #include <signal.h>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
+#include <memory>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -28,11 +30,8 @@ class SignalStack {
   ~SignalStack() {
     if (used_) ::sigaltstack(&before_, nullptr);
   }
-  SignalStack(SignalStack&& other) noexcept
-      : memory_(std::move(other.memory_)),
-        used_(std::exchange(other.used_, false)),
-        before_(other.before_) {}
-  SignalStack& operator=(SignalStack&&) = delete;
+  SignalStack(const SignalStack&) = delete;
+  SignalStack& operator=(const SignalStack&) = delete;
 
   void Use() {
     stack_t stack{};
@@ -50,10 +49,11 @@ class SignalStack {
 };
 
 // Starts a thread that gets no signals but kFatalSignals: those of the process are for its main
-// thread. kOs: "cannot start `name`: ..." when the system has no more threads. `body` is called
-// once. Thread-safe.
+// thread. `body` is called once. kOs: "cannot start `name`: ..." when the system has had no more
+// threads for 0.1 s, as a joined thread counts until the kernel has removed it. Thread-safe.
 template <typename Body>
 Result<std::thread> StartThread(std::string_view name, Body body) {
+  const auto shared_body = std::make_shared<Body>(std::move(body));
   // A thread begins with the mask of its maker.
   sigset_t blocked;
   sigset_t before;
@@ -61,13 +61,21 @@ Result<std::thread> StartThread(std::string_view name, Body body) {
   for (const int fatal : kFatalSignals) sigdelset(&blocked, fatal);
   pthread_sigmask(SIG_SETMASK, &blocked, &before);
   Result<std::thread> started = std::thread();
-  try {
-    started = std::thread([body = std::move(body), stack = SignalStack()]() mutable {
-      stack.Use();
-      body();
-    });
-  } catch (const std::system_error& error) {
-    started = Status(ErrorKind::kOs, StrCat("cannot start ", name, ": ", error.what()));
+  for (int tries = 1;; ++tries) {
+    try {
+      started = std::thread([shared_body] {
+        SignalStack stack;
+        stack.Use();
+        (*shared_body)();
+      });
+      break;
+    } catch (const std::system_error& error) {
+      if (error.code() != std::errc::resource_unavailable_try_again || tries == 20) {
+        started = Status(ErrorKind::kOs, StrCat("cannot start ", name, ": ", error.what()));
+        break;
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return started;

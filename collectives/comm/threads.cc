@@ -4,10 +4,10 @@
 #include <cstring>
 #include <exception>
 #include <numeric>
-#include <system_error>
 #include <thread>
 
 #include "collectives/base/strings.h"
+#include "collectives/base/thread.h"
 #include "collectives/comm/checks.h"
 #include "collectives/comm/host_memory.h"
 #include "collectives/comm/sum.h"
@@ -259,12 +259,14 @@ Status RunThreadRanks(int ranks, const ThreadGroupOptions& options,
   const auto group = std::make_shared<ThreadGroup>(world, std::move(everyone), options.comm);
 
   std::vector<std::thread> threads;
-  try {
-    for (int r = 0; r < ranks; ++r) threads.emplace_back(RunOneRank, group, r, std::cref(body));
-  } catch (const std::system_error& error) {
-    const Status status(ErrorKind::kOs, StrCat("cannot start a thread for rank ", threads.size(),
-                                               " of ", ranks, ": ", error.what()));
-    world->Fail(status, status);
+  for (int r = 0; r < ranks; ++r) {
+    auto thread = StartThread(StrCat("a thread for rank ", r, " of ", ranks),
+                              [&group, r, &body] { RunOneRank(group, r, body); });
+    if (!thread.ok()) {
+      world->Fail(thread.status(), thread.status());
+      break;
+    }
+    threads.push_back(*std::move(thread));
   }
   for (std::thread& thread : threads) thread.join();
   return world->result();

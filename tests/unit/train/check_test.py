@@ -129,7 +129,7 @@ class Selftest(unittest.TestCase):
         except PermissionError:
             self.skipTest("the program is in a folder that others may not read")
         self.assertEqual(done.returncode, 71, done.stderr)
-        most = re.search(r"can run (\d+) ranks as threads, expected 240: they need 480 threads", done.stderr)
+        most = re.search(r"can run (\d+) ranks as threads, expected 240: they need 484 threads", done.stderr)
         self.assertGreaterEqual(int(most[1]), 40)
         done = start(most[1])
         self.assertEqual(done.returncode, 0, done.stderr)
