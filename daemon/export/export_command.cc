@@ -14,6 +14,7 @@
 #include "daemon/export/text_sink.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/watch/event_stream.h"
+#include "daemon/watch/rank_lines.h"
 #include "daemon/watch/run_state.h"
 
 namespace gaccd {
@@ -44,12 +45,13 @@ Result<std::optional<RunMetrics>> MetricsOf(const std::string& folder, WallTime 
   FigureSum sum;
   Event event;
   while (stream.Next(&event)) sum.Add(event);
-  return std::optional(
-      RunMetrics{.run = FolderName(folder),
-                 .state = state,
-                 .figures = std::move(sum).Take(),
-                 .written_s = SecondsOf(now) - state.age_s,
-                 .job_end_s = JobEnd(StrCat(folder, "/attempts/", state.attempt))});
+  const std::string attempt = StrCat(folder, "/attempts/", state.attempt);
+  return std::optional(RunMetrics{.run = FolderName(folder),
+                                  .state = state,
+                                  .figures = std::move(sum).Take(),
+                                  .written_s = SecondsOf(now) - state.age_s,
+                                  .job_end_s = JobEnd(attempt),
+                                  .ranks = NewestRankLines(attempt)});
 }
 
 Result<std::vector<std::string>> RunFolders(const std::string& folder) {

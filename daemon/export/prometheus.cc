@@ -43,6 +43,14 @@ class Samples {
     constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
     if (event) Add("", "", event->Number(key).value_or(kNan));
   }
+  void OfRanks(const std::vector<Event>& ranks, std::string_view key) {
+    for (const Event& event : ranks) {
+      const auto value = event.Number(key);
+      if (!value) continue;
+      const std::string rank = std::to_string(event.Whole("rank").value_or(-1));
+      Add("", StrCat(",rank=\"", rank, "\",node=", LabelText(event.Text("host"))), *value);
+    }
+  }
   void At(const std::optional<Event>& event) {
     if (event) Add("", "", SecondsOf(event->at));
   }
@@ -206,6 +214,13 @@ constexpr Metric kMetrics[] = {
      [](const RunMetrics& run, Samples& out) {
        for (const auto& [host, updates] : run.figures.stragglers) out("node", host, updates);
      }},
+    {"gaccd_rank_step_seconds", "gauge", "Mean update of each rank over its last minute.",
+     [](const RunMetrics& run, Samples& out) { out.OfRanks(run.ranks, "dur_s"); }},
+    {"gaccd_rank_wait_seconds", "gauge",
+     "How long it waited for the slowest rank in such an update.",
+     [](const RunMetrics& run, Samples& out) { out.OfRanks(run.ranks, "wait_s"); }},
+    {"gaccd_rank_memory_bytes", "gauge", "Memory that it holds, without mapped files.",
+     [](const RunMetrics& run, Samples& out) { out.OfRanks(run.ranks, "memory_bytes"); }},
     {"gaccd_start_timestamp_seconds", "gauge", "Begin of the run.",
      [](const RunMetrics& run, Samples& out) {
        if (run.figures.begin) out(SecondsOf(*run.figures.begin));

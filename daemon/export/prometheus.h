@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "daemon/export/run_figures.h"
 #include "daemon/watch/run_state.h"
@@ -16,6 +17,7 @@ struct RunMetrics {
   RunFigures figures;
   double written_s = 0;             // since 1970, as below: STATUS.json
   std::optional<double> job_end_s;  // when SLURM ends the job
+  std::vector<Event> ranks;         // the newest line of each rank; rank_lines.h
 };
 
 // Every metric has the labels run and slurm_job_id; names begin with gaccd_, units are base units,

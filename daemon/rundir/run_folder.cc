@@ -131,7 +131,7 @@ Status RunFolder::MakeAttempt(const AttemptSource& source) {
 // The event file, created exclusively, is the claim: whoever makes it owns the attempt.
 Status RunFolder::TryAttempt(const std::string& path, bool* taken) {
   GACCD_RETURN_IF_ERROR(CheckSafePlace(path));
-  for (const char* folder : {"/log", "/crash"}) {
+  for (const char* folder : {"/log", "/crash", "/ev"}) {
     GACCD_RETURN_IF_ERROR(MakeFolders(path + folder, modes_.folder));
   }
   const std::string events = path + "/events.jsonl";

@@ -1,6 +1,6 @@
 #include "daemon/rundir/run_reporter.h"
 
-#include <sys/stat.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,16 +24,13 @@
 namespace gaccd {
 namespace {
 
-// A log that reaches the file only on some nodes: the folder is not on a shared file system.
-void StartLogOfThisRank(const std::string& log_dir, int rank, const std::string& host,
-                        const Modes& modes) {
-  struct stat info {};
-  if (::stat(log_dir.c_str(), &info) == 0) {
-    StartTextLog(log_dir, rank, modes);
-    return;
-  }
-  LogWarning(StrCat("'", log_dir, "' does not exist on ", host,
-                    ": is the run folder shared by all nodes? The log stays on stderr"));
+Result<std::unique_ptr<EventLog>> OpenOwnEvents(const std::string& attempt_dir, int rank,
+                                                unsigned mode) {
+  char name[32];
+  std::snprintf(name, sizeof(name), "/ev/r%05d.jsonl", rank);
+  std::string path = attempt_dir + name;
+  GACCD_ASSIGN_OR_RETURN(FileDescriptor file, OpenFile(path, O_WRONLY | O_APPEND | O_CREAT, mode));
+  return EventLog::Start(std::move(file), std::move(path), mode);
 }
 
 std::unique_ptr<Progress> MakeProgress(ProgressMode mode) {
@@ -107,8 +104,33 @@ void RunReporter::Impl::JoinFolder(const std::string& shared) {
   if (leads() && options.guard != nullptr) {
     options.guard->Watch(identity, attempt_dir, world, modes.file);
   }
-  StartLogOfThisRank(attempt_dir + "/log", identity.rank, identity.host, modes);
+  StartOwnFiles();
   crash = CrashHandler::Install(CrashPath(attempt_dir, identity.rank), identity, place, modes.file);
+}
+
+// The text log and the event file of this rank. Where only some nodes see the folder, it is not on
+// a shared file system.
+void RunReporter::Impl::StartOwnFiles() {
+  const std::string log_dir = attempt_dir + "/log";
+  if (!PathExists(log_dir)) {
+    LogWarning(StrCat("'", log_dir, "' does not exist on ", identity.host,
+                      ": is the run folder shared by all nodes? The log stays on stderr"));
+    return;
+  }
+  StartTextLog(log_dir, identity.rank, modes);
+  auto opened = OpenOwnEvents(attempt_dir, identity.rank, modes.file);
+  if (!opened.ok()) {
+    LogWarning(StrCat(opened.status().message(), "; this rank writes no events of its own"));
+    return;
+  }
+  own_events = *std::move(opened);
+  own_steps.emplace(options.rank_period);
+}
+
+void RunReporter::Impl::WriteOwnSteps(const std::optional<RankStepRecord>& record) {
+  if (!record) return;
+  own_events->Write("info",
+                    [&](const LineStamp& stamp) { return RankStepJson(identity, stamp, *record); });
 }
 
 void RunReporter::Impl::OnLogLine(const LogLine& line) {
@@ -246,6 +268,7 @@ void RunReporter::Step(const StepRecord& record) {
     impl.ReportStall();
   }
   const Impl::Clock::time_point now = Impl::Clock::now();
+  if (impl.own_steps) impl.WriteOwnSteps(impl.own_steps->Add(record, now));
   if (!impl.lines) impl.lines.emplace(impl.options.log_every, now - SecondsOf(record.dur_s));
   const std::optional<double> rate = impl.lines->Due(record, now);
   if (!rate) return;

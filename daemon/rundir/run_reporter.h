@@ -1,8 +1,9 @@
 // RunReporter: everything a run says, behind one object that every rank has.
 //
 // Rank 0 writes the run folder (run_folder.h), events.jsonl, STATUS.json, verdict.json and the
-// terminal; every rank writes its own text log. On a terminal the plan is followed by a progress
-// bar; in a file there is no bar but a line every log_every updates, and at least every 10 s:
+// terminal; every rank writes its own text log, and ev/r<rank>.jsonl: how its updates went. On a
+// terminal the plan is followed by a progress bar; in a file there is no bar but a line every
+// log_every updates, and at least every 10 s:
 //   epoch: 1 step: 100, loss is 1.402374, lr 0.1, 51.2k samples/s, 0:07
 //
 // After Start() nothing here stops training: a write that fails (disk full) is counted, reported
@@ -41,7 +42,8 @@ struct ReporterOptions {
   // gets a line that says what rank 0 is at.
   std::chrono::milliseconds status_period{10'000};
   std::chrono::milliseconds most_quiet{30'000};
-  VerdictGuard* guard = nullptr;  // of rank 0; outlives the reporter
+  std::chrono::milliseconds rank_period{60'000};  // of the lines in ev/
+  VerdictGuard* guard = nullptr;                  // of rank 0; outlives the reporter
   // How long Finish() waits for the run folder; when a rank was lost, 3 s at most.
   std::chrono::milliseconds end_limit{10'000};
 };

@@ -121,6 +121,7 @@ void RunReporter::Finish(const Status& outcome, const FailureFacts& facts) {
     if (impl.events->stalled_for() > kHangs) limit = std::min(limit, kForAHang);
     impl.events->Flush(kForTheLastLines);
   }
+  if (impl.own_steps) impl.WriteOwnSteps(impl.own_steps->Take());
   impl.ReportWriteFailure();
   if (impl.leads()) SetLogHook({});  // before what it uses goes
   impl.bar.reset();

@@ -19,6 +19,7 @@
 #include "daemon/telemetry/event_log.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/telemetry/progress.h"
+#include "daemon/telemetry/rank_steps.h"
 #include "daemon/telemetry/step_stats.h"
 
 namespace gaccd {
@@ -31,8 +32,10 @@ struct RunReporter::Impl {
   RunIdentity identity;
   std::int64_t world = 1;
   std::string attempt_dir;
-  Place place;                          // what this rank does
-  std::unique_ptr<CrashHandler> crash;  // with a run folder
+  Place place;                           // what this rank does
+  std::unique_ptr<CrashHandler> crash;   // with a run folder
+  std::unique_ptr<EventLog> own_events;  // with a run folder that this node sees
+  std::optional<RankSteps> own_steps;
   Clock::time_point started = Clock::now();
 
   // Rank 0 with a run folder.
@@ -65,6 +68,8 @@ struct RunReporter::Impl {
     return std::max(last.samples_total, from.samples_total);
   }
   void CompleteStatus(RunStatus& now);
+  void StartOwnFiles();
+  void WriteOwnSteps(const std::optional<RankStepRecord>& record);
   void ReportWriteFailure();
   void ReportStall();
   [[nodiscard]] std::string run_dir() const { return FolderOf(FolderOf(attempt_dir)); }

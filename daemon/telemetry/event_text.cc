@@ -200,6 +200,22 @@ std::string StepJson(const RunIdentity& who, const LineStamp& stamp, const StepR
   return out.Take();
 }
 
+std::string RankStepJson(const RunIdentity& who, const LineStamp& stamp,
+                         const RankStepRecord& event) {
+  JsonObject out = Envelope(who, stamp, "rank_step");
+  out("step", event.step);
+  out("updates", event.updates);
+  out("dur_s", event.dur_s);
+  out("dur_max_s", event.dur_max_s);
+  out("data_s", event.data_s);
+  out("fwd_bwd_s", event.fwd_bwd_s);
+  out("reduce_s", event.reduce_s);
+  out("opt_s", event.opt_s);
+  out("wait_s", event.wait_s);
+  out.NotZero("memory_bytes", event.memory_bytes);
+  return out.Take();
+}
+
 std::string EvalJson(const RunIdentity& who, const LineStamp& stamp, const EvalRecord& event,
                      std::string_view metric, double value) {
   JsonObject out = Envelope(who, stamp, "eval");

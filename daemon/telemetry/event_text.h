@@ -11,6 +11,7 @@
 #include "collectives/base/result.h"
 #include "daemon/plan/plan.h"
 #include "daemon/telemetry/events.h"
+#include "daemon/telemetry/rank_steps.h"
 
 namespace gaccd {
 
@@ -68,6 +69,8 @@ struct RunStatus {
 // One line a metric, "loss" first; value is null and value_finite false when it is no number.
 [[nodiscard]] std::string EvalJson(const RunIdentity& who, const LineStamp& stamp,
                                    const EvalRecord& event, std::string_view metric, double value);
+[[nodiscard]] std::string RankStepJson(const RunIdentity& who, const LineStamp& stamp,
+                                       const RankStepRecord& event);
 [[nodiscard]] std::string SaveJson(const RunIdentity& who, const LineStamp& stamp,
                                    const SaveRecord& event);
 [[nodiscard]] std::string ResumeJson(const RunIdentity& who, const LineStamp& stamp,

@@ -23,13 +23,17 @@ std::optional<Event> ReadEventFile(const std::string& path) {
   return event;
 }
 
-Result<EventStream> EventStream::Open(const std::string& run_dir, std::string_view only) {
+Result<EventStream> EventStream::Open(const std::string& run_dir, std::string_view only,
+                                      OfRanks of_ranks) {
   GACCD_ASSIGN_OR_RETURN(AttemptList list, ListAttempts(run_dir, only));
-  return EventStream(run_dir, std::string(only), std::move(list));
+  return EventStream(run_dir, std::string(only), of_ranks, std::move(list));
 }
 
-EventStream::EventStream(std::string run_dir, std::string only, AttemptList list)
-    : run_dir_(std::move(run_dir)), only_(std::move(only)), list_(std::move(list)) {
+EventStream::EventStream(std::string run_dir, std::string only, OfRanks of_ranks, AttemptList list)
+    : run_dir_(std::move(run_dir)),
+      only_(std::move(only)),
+      of_ranks_(of_ranks),
+      list_(std::move(list)) {
   if (!list_.attempts.empty()) Enter(0);
 }
 
@@ -40,6 +44,7 @@ void EventStream::Enter(std::size_t attempt) {
   read_records_.clear();
   records_.clear();
   ReadCrashRecords();
+  if (of_ranks_ == OfRanks::kRead) ranks_.emplace(folder);
   check_ = {};
 }
 
@@ -100,13 +105,24 @@ void EventStream::ReadVerdict() {
   ahead_ = std::move(verdict);
 }
 
+// Of events of the same time crash records come first, then lines of ranks.
+std::optional<Event> EventStream::Earliest() {
+  if (!ReadLine()) ReadVerdict();
+  const Event* of_rank = ranks_ ? ranks_->Next() : nullptr;
+  const bool before_line = of_rank != nullptr && (!ahead_ || of_rank->at <= ahead_->at);
+  const Event* next = before_line ? of_rank : ahead_ ? &*ahead_ : nullptr;
+  if (!records_.empty() && (next == nullptr || records_.front().at <= next->at)) {
+    Event record = std::move(records_.front());
+    records_.pop_front();
+    return record;
+  }
+  return before_line ? ranks_->Take() : std::exchange(ahead_, std::nullopt);
+}
+
 bool EventStream::Next(Event* event) {
   while (lines_) {
-    if (!ReadLine()) ReadVerdict();
-    const bool record = !records_.empty() && (!ahead_ || records_.front().at <= ahead_->at);
-    if (record || ahead_) {
-      *event = record ? std::move(records_.front()) : *std::exchange(ahead_, std::nullopt);
-      if (record) records_.pop_front();
+    if (auto earliest = Earliest()) {
+      *event = *std::move(earliest);
       event->attempt = list_.attempts[at_].name;
       return true;
     }
@@ -131,6 +147,7 @@ Status EventStream::Refresh() {
   at_ = static_cast<std::size_t>(same - list.attempts.begin());
   list_ = std::move(list);
   ReadCrashRecords();
+  if (ranks_) ranks_->Refresh();
   return {};
 }
 
@@ -141,7 +158,8 @@ std::vector<std::string> EventStream::NotesOnAttempt() const {
   };
   if (!lines_->status().ok()) note(lines_->status().message());
   if (lines_->torn_bytes() > 0) note("its last line is cut off");
-  if (const auto damaged = check_.damaged + lines_->too_long(); damaged > 0) {
+  const auto damaged = check_.damaged + lines_->too_long() + (ranks_ ? ranks_->damaged() : 0);
+  if (damaged > 0) {
     note(damaged, " lines are damaged");
   }
   if (check_.missing > 0) note(check_.missing, " lines are missing");

@@ -1,8 +1,9 @@
 // EventStream: the events of a run over all its attempts, as one logical stream.
 //
 // Attempts come one after the other (attempts.h). Within one, by time: the lines of events.jsonl,
-// the crash records of its ranks (crash/r00017.json), and verdict.json where another rank or the
-// job script wrote it in the place of rank 0. Lines of one file stay in their order whatever their
+// the crash records of its ranks (crash/r00017.json), where they are asked for the lines of its
+// ranks (ev/r00017.jsonl), and verdict.json where another rank or the job script wrote it in the
+// place of rank 0. Lines of one file stay in their order whatever their
 // times are. What is wrong with the files is said in notes(), and never ends the stream: lines that
 // are cut off, damaged, missing or out of order, attempts that are missing or ran at once.
 #pragma once
@@ -19,6 +20,7 @@
 #include "daemon/watch/attempts.h"
 #include "daemon/watch/event.h"
 #include "daemon/watch/line_reader.h"
+#include "daemon/watch/rank_lines.h"
 
 namespace gaccd {
 
@@ -29,8 +31,10 @@ namespace gaccd {
 // Not thread-safe. Holds one event and the crash records of one attempt, so a run may be long.
 class EventStream {
  public:
+  enum class OfRanks : std::uint8_t { kLeftOut, kRead };
   // `only`, errors: ListAttempts().
-  static Result<EventStream> Open(const std::string& run_dir, std::string_view only = "");
+  static Result<EventStream> Open(const std::string& run_dir, std::string_view only = "",
+                                  OfRanks of_ranks = OfRanks::kLeftOut);
 
   // false: the end so far.
   bool Next(Event* event);
@@ -53,7 +57,8 @@ class EventStream {
     std::optional<WallTime> last;
   };
 
-  EventStream(std::string run_dir, std::string only, AttemptList list);
+  EventStream(std::string run_dir, std::string only, OfRanks of_ranks, AttemptList list);
+  [[nodiscard]] std::optional<Event> Earliest();
   void Enter(std::size_t attempt);
   void ReadCrashRecords();
   bool ReadLine();
@@ -63,12 +68,14 @@ class EventStream {
 
   std::string run_dir_;
   std::string only_;
+  OfRanks of_ranks_;
   AttemptList list_;
   std::size_t at_ = 0;  // the attempt that is read
   std::optional<LineReader> lines_;
   std::optional<Event> ahead_;          // the next one of lines_
   std::deque<Event> records_;           // crash records, by time, that have not been told
   std::set<std::string> read_records_;  // the names of all
+  std::optional<RankLines> ranks_;      // where they are asked for
   FileCheck check_;
   std::optional<WallTime> before_;  // the last event of the attempt before
   std::vector<std::string> notes_;  // on the attempts before

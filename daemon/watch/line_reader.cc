@@ -8,6 +8,15 @@
 
 namespace gaccd {
 
+LineReader::LineReader(std::string path, std::size_t piece, From from)
+    : path_(std::move(path)), piece_(piece) {
+  if (from == From::kBegin || !PathExists(path_)) return;
+  const auto file = InputFile::Open(path_);
+  if (!file.ok() || file->size() <= piece_) return;
+  offset_ = file->size() - piece_;
+  skips_ = true;
+}
+
 std::optional<std::string_view> LineReader::Next() {
   while (true) {
     const std::size_t end = buffer_.find('\n', begin_);

@@ -17,9 +17,12 @@ class LineReader {
   // A longer line is passed over.
   static constexpr std::size_t kMostBytes = std::size_t{64} << 10;
 
+  // kLastPiece: at the first whole line of the last `piece` bytes of the file as it is now.
+  enum class From : std::uint8_t { kBegin, kLastPiece };
+
   // `piece`: bytes that are read at once.
-  explicit LineReader(std::string path, std::size_t piece = std::size_t{64} << 10)
-      : path_(std::move(path)), piece_(piece) {}
+  explicit LineReader(std::string path, std::size_t piece = std::size_t{64} << 10,
+                      From from = From::kBegin);
 
   // The next whole line without its break, valid until the next call. None: the end so far; a later
   // call sees what was written meanwhile. A file that does not exist has no lines.

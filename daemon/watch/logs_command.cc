@@ -65,7 +65,8 @@ bool Passes(const Event& event, const LogFilter& filter) {
 }
 
 Status PrintEvents(const LogsRequest& request) {
-  GACCD_ASSIGN_OR_RETURN(EventStream stream, EventStream::Open(request.folder, request.attempt));
+  GACCD_ASSIGN_OR_RETURN(EventStream stream, EventStream::Open(request.folder, request.attempt,
+                                                               EventStream::OfRanks::kRead));
   Output out;
   while (true) {
     const bool last = !request.follow || HasEnded(request.folder);

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Trains Fashion-MNIST the way a user does: sbatch of an example script, 4 nodes x 2 ranks."""
 
+import json
 import os
 import re
 
@@ -109,6 +110,10 @@ class Train(ClusterTest):
         for rank, host in enumerate(HOSTS):  # and each one's own log says so too
             (log,) = run.attempt.glob(f"log/r{rank:05}.*")
             self.assertIn(f"rank {rank} of 8 on {host},", log.read_text())
+            own = (run.attempt / "ev" / f"r{rank:05}.jsonl").read_text().splitlines()
+            ranks = {(e["rank"], e["host"], e["ev"]) for e in map(json.loads, own)}
+            self.assertEqual(ranks, {(rank, host, "rank_step")})
+            self.assertEqual(sum(json.loads(line)["updates"] for line in own), len(run.events("step")))
 
 
 if __name__ == "__main__":

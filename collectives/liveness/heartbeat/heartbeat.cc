@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "collectives/base/process_memory.h"
 #include "collectives/base/strings.h"
 #include "collectives/base/thread.h"
 #include "collectives/bootstrap/agree.h"
@@ -68,23 +69,6 @@ std::uint32_t StarvedMillis(int thread) {
   return read == 2 ? static_cast<std::uint32_t>(waited / 1'000'000) : 0;
 }
 
-// What is resident without the pages of mapped files, which the kernel takes back when it must.
-std::uint32_t MemoryKib() {
-  std::FILE* const file = std::fopen("/proc/self/status", "re");
-  if (file == nullptr) return 0;
-  unsigned long sum = 0;
-  std::array<char, 128> line{};
-  while (std::fgets(line.data(), line.size(), file) != nullptr) {
-    unsigned long kib = 0;
-    if (std::sscanf(line.data(), "RssAnon: %lu", &kib) == 1 ||
-        std::sscanf(line.data(), "RssShmem: %lu", &kib) == 1) {
-      sum += kib;
-    }
-  }
-  std::fclose(file);
-  return static_cast<std::uint32_t>(sum);
-}
-
 constexpr std::string_view kThread = "the thread of the heartbeat";
 // Both sides name what they miss when the bound has passed; only who cannot is said to be silent.
 constexpr std::chrono::seconds kTimeToSay{1};
@@ -107,7 +91,7 @@ Progress HeartbeatShared::Read() const {
           .update = update_.load(std::memory_order_relaxed),
           .median_step_ms = median_step_ms_.load(std::memory_order_relaxed),
           .starved_ms = StarvedMillis(main_thread),
-          .memory_kib = MemoryKib()};
+          .memory_kib = static_cast<std::uint32_t>(OwnMemoryBytes() / 1024)};
 }
 
 namespace {

@@ -97,6 +97,9 @@ class ProgramsTest(unittest.TestCase):
             self.assertEqual(self.names - plain - found, set())
             runs = {labels["run"]: value for labels, value in prometheus.query("gaccd_steps_total")}
             self.assertEqual(runs, {NAME: "67", "other": "5"}, "7 updates were done again")
+            memory = {(labels["rank"], labels["node"]): value for labels, value
+                      in prometheus.query('gaccd_rank_memory_bytes{run="other"}')}
+            self.assertEqual(memory, {(str(rank), "n1"): str(10**9 + rank) for rank in range(8)})
 
     def test_csv_is_read_by_python(self):
         rows = list(csv.DictReader(io.StringIO(export(self.run_dir, "csv"), newline="")))

@@ -20,7 +20,7 @@ START = datetime.datetime(2026, 11, 20, 3, 0, 0)
 class Attempt:
     def __init__(self, folder, number, begin, ranks, run):
         self.folder = folder / "attempts" / f"{number:03d}-812"
-        for name in ("log", "crash"):
+        for name in ("log", "crash", "ev"):
             (self.folder / name).mkdir(parents=True)
         self.number, self.now, self.ranks, self.run = number, begin, ranks, run
         self.seq = 0
@@ -58,6 +58,13 @@ class Attempt:
                    dur_p50_s=0.8388, dur_p99_s=0.99 if at_slow_host else 0.912,
                    eta_s=0.84 * (total - step), straggler_rank=slow, straggler_host=self.hosts[slow],
                    straggler_phase="compute", straggler_ratio=1 + wait / compute)
+
+    def rank_steps(self, step):
+        for rank in range(self.ranks):
+            with (self.folder / "ev" / f"r{rank:05d}.jsonl").open("a") as own:
+                own.write(self.line("rank_step", rank, seq=step, step=step, updates=10, dur_s=0.84 + rank / 1e6,
+                                    dur_max_s=0.9, data_s=0.01, fwd_bwd_s=0.7, reduce_s=0.1, opt_s=0.03,
+                                    wait_s=0.04, memory_bytes=10**9 + rank))
 
     def text_logs(self, lines):
         for rank in range(self.ranks):
@@ -99,6 +106,8 @@ def make(folder, ranks=240, updates=2000, attempts=3, lines=200, run="r50", nois
         end = (number + 1) * updates // attempts
         for step in range(done + 1, end + 1):
             attempt.step(step, updates, noise)
+            if step % max(1, updates // 20) == 0:
+                attempt.rank_steps(step)
             if step % max(1, updates // 40) == 0:
                 attempt.event("save", step=step, ok=True, bytes=10**9, stall_s=0.1, dur_s=1.0)
                 attempt.event("eval", step=step, metric="top_1", value=0.76 - 0.6 * math.exp(-4 * step / updates),

@@ -55,6 +55,24 @@ TEST(EventTextTest, StepLineHasTheKeysOfTheSchemaInOrder) {
             R"("samples_per_s":3648,"dur_p50_s":0.8388,"dur_p99_s":0.912,"eta_s":75451})");
 }
 
+TEST(EventTextTest, ALineOfARankHasItsTimesAndItsMemory) {
+  const RankStepRecord record{.step = 400,
+                              .updates = 70,
+                              .dur_max_s = 1.5,
+                              .dur_s = 0.8421,
+                              .data_s = 0.0112,
+                              .fwd_bwd_s = 0.691,
+                              .reduce_s = 0.1104,
+                              .opt_s = 0.0295,
+                              .wait_s = 0.0412,
+                              .memory_bytes = 1 << 30};
+  EXPECT_EQ(RankStepJson({"r50", "812", 1, 17, "n3"}, kStamp, record),
+            R"({"v":1,"ts":"2026-11-20T03:14:05.123456Z","run":"r50","job":"812","attempt":1,)"
+            R"("rank":17,"host":"n3","ev":"rank_step","lvl":"info","seq":412,"step":400,)"
+            R"("updates":70,"dur_s":0.8421,"dur_max_s":1.5,"data_s":0.0112,"fwd_bwd_s":0.691,)"
+            R"("reduce_s":0.1104,"opt_s":0.0295,"wait_s":0.0412,"memory_bytes":1073741824})");
+}
+
 TEST(EventTextTest, NotFiniteIsNullAndSaysSo) {
   StepRecord step = SomeStep();
   step.loss = std::numeric_limits<double>::quiet_NaN();

@@ -122,6 +122,13 @@ TEST_F(RunReporterTest, TheFolderTellsTheWholeRun) {
   EXPECT_EQ(Content(Run() + "/.owner"), "");
   EXPECT_EQ(Lines(Latest() + "/ranks.tsv").size(), 2u);
   Parse(Content(Latest() + "/env.json"));
+  // The first update has a line of its own, the others share one at the end.
+  const std::vector<std::string> own = Lines(Latest() + "/ev/r00000.jsonl");
+  ASSERT_EQ(own.size(), 2u);
+  EXPECT_EQ(Text(Parse(own[1]), "ev"), "rank_step");
+  EXPECT_EQ(Number(Parse(own[0]), "updates"), 1);
+  EXPECT_EQ(Number(Parse(own[1]), "updates"), 4);
+  EXPECT_EQ(Number(Parse(own[1]), "dur_s"), 0.25);
   const std::string log = Content(Latest() + "/log/gaccd.INFO");
   EXPECT_THAT(log, HasSubstr("r0 s4 run_reporter.cc"));
   EXPECT_THAT(log, HasSubstr("] epoch: 1 step: 4, loss is 0.500000, lr 0.01, "));

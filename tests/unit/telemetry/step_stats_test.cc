@@ -79,6 +79,31 @@ TEST(LineClockTest, SlowUpdatesGetLinesTooAndTheLastOne) {
   EXPECT_EQ(lines.Due(step, at(22)), 50) << "the last";
 }
 
+TEST(RankStepsTest, ARecordIsTheMeanOfTheUpdatesSinceTheOneBefore) {
+  const RankSteps::Clock::time_point start;
+  const auto at = [start](int seconds) { return start + std::chrono::seconds(seconds); };
+  RankSteps ranks(std::chrono::seconds(60));
+  EXPECT_FALSE(ranks.Take().has_value());
+  const auto first = ranks.Add({.step = 7, .dur_s = 4, .data_s = 3}, at(5));
+  ASSERT_TRUE(first.has_value()) << "the first update";
+  EXPECT_EQ(first->updates, 1);
+  EXPECT_EQ(first->wait_s, 0);
+  EXPECT_GT(first->memory_bytes, 1 << 20);
+  EXPECT_FALSE(
+      ranks.Add({.step = 8, .dur_s = 1, .fwd_bwd_s = 0.5, .wait_s = 0.25}, at(64)).has_value());
+  const auto second = ranks.Add({.step = 9, .dur_s = 2, .fwd_bwd_s = 1, .wait_s = 0.5}, at(65));
+  ASSERT_TRUE(second.has_value());
+  EXPECT_EQ(second->step, 9);
+  EXPECT_EQ(second->updates, 2);
+  EXPECT_EQ(second->dur_s, 1.5);
+  EXPECT_EQ(second->dur_max_s, 2);
+  EXPECT_EQ(second->fwd_bwd_s, 0.75);
+  EXPECT_EQ(second->wait_s, 0.375);
+  EXPECT_EQ(second->data_s, 0);
+  EXPECT_FALSE(ranks.Add({.step = 10}, at(66)).has_value());
+  EXPECT_EQ(ranks.Take()->step, 10);
+}
+
 TEST(StepClockTest, TheWallRateCountsWhatLiesBetweenUpdates) {
   StepClock clock;
   const StepRecord step{.step = 1, .steps_total = 9, .samples = 50, .dur_s = 0.001};

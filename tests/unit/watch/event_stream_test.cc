@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "daemon/telemetry/event_text.h"
+#include "daemon/watch/rank_lines.h"
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/watch/run_files.h"
 
@@ -27,8 +28,9 @@ std::vector<std::string> Rest(EventStream& stream) {
   return told;
 }
 
-EventStream OpenStream(const RunFiles& run, std::string_view only = "") {
-  auto stream = EventStream::Open(run.path(), only);
+EventStream OpenStream(const RunFiles& run, std::string_view only = "",
+                       EventStream::OfRanks of_ranks = EventStream::OfRanks::kLeftOut) {
+  auto stream = EventStream::Open(run.path(), only, of_ranks);
   EXPECT_TRUE(stream.ok()) << stream.status().message();
   return *std::move(stream);
 }
@@ -78,6 +80,51 @@ TEST(EventStream, AttemptsFollowEachOtherAndRecordsStandInTheirTime) {
                           "000-812 failure@07", "000-812 verdict@09", "001-812 run_start@20",
                           "001-812 step@25", "001-812 verdict@30"));
   EXPECT_THAT(stream.notes(), IsEmpty());
+}
+
+TEST(EventStream, LinesOfRanksStandInTheirTimeWhereTheyAreAskedFor) {
+  RunFiles run;
+  const auto of_rank = [&](const char* attempt, int rank, int second) {
+    run.Append(StrCat("attempts/", attempt, "/ev/r0000", rank, ".jsonl"),
+               RunFiles::Line(second, "rank_step", 1, StrCat(R"(,"of":)", rank)));
+  };
+  run.Event("000-812", 1, "run_start");
+  of_rank("000-812", 1, 2);
+  of_rank("000-812", 0, 3);
+  run.Event("000-812", 4, "step");
+  of_rank("000-812", 1, 5);
+  run.Append("attempts/000-812/ev/r00001.jsonl", "{\"v\":1,\"ts\n");
+  run.Crash("000-812", 6, 1, R"(,"exit":69)");
+  run.Event("001-812", 7, "run_start");
+  EventStream without = OpenStream(run);
+  EXPECT_EQ(Rest(without).size(), 4u);
+  EventStream stream = OpenStream(run, "", EventStream::OfRanks::kRead);
+  EXPECT_THAT(Rest(stream),
+              ElementsAre("000-812 run_start@01", "000-812 rank_step@02", "000-812 rank_step@03",
+                          "000-812 step@04", "000-812 rank_step@05", "000-812 failure@06",
+                          "001-812 run_start@07"));
+  EXPECT_THAT(stream.notes(), ElementsAre("attempt 000-812: 1 lines are damaged"));
+  of_rank("001-812", 2, 8);
+  ASSERT_TRUE(stream.Refresh().ok());
+  EXPECT_THAT(Rest(stream), ElementsAre("001-812 rank_step@08"));
+}
+
+TEST(NewestRankLines, AreTheLastWholeOnesOfLongFiles) {
+  RunFiles run;
+  for (int rank = 0; rank < 2; ++rank) {
+    for (int second = 0; second < 300; ++second) {
+      run.Append(StrCat("attempts/000-812/ev/r0000", rank, ".jsonl"),
+                 RunFiles::Line(second, "rank_step", second + 1, StrCat(R"(,"of":)", rank)));
+    }
+  }
+  run.Append("attempts/000-812/ev/r00001.jsonl", "{\"v\":1,\"ts");
+  const std::vector<Event> newest = NewestRankLines(run.Path("attempts/000-812"));
+  ASSERT_EQ(newest.size(), 2u);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(newest[rank].Whole("seq"), 300);
+    EXPECT_EQ(newest[rank].Whole("of"), static_cast<std::int64_t>(rank));
+  }
+  EXPECT_TRUE(NewestRankLines(run.Path("attempts/none")).empty());
 }
 
 TEST(EventStream, TheVerdictOfRankZeroIsToldOnce) {
