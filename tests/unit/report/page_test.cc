@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "collectives/base/files.h"
+#include "daemon/report/attempt_changes.h"
 #include "daemon/report/html.h"
 #include "daemon/report/report_command.h"
 #include "tests/unit/base/status_matchers.h"
@@ -130,6 +131,14 @@ TEST_F(ReportTest, TellsTheStoryOfTheRun) {
   EXPECT_THAT(page, HasSubstr("<td>job.txtpb</td><td class=t>lr: 0.1</td><td class=t></td>"));
   EXPECT_THAT(page, Not(HasSubstr("<td>SLURM_JOB_ID"))) << "it is the same";
   EXPECT_THAT(page, HasSubstr("<pre>lr: 0.2\nepochs: 3\n</pre>"));
+}
+
+TEST(LineChangesTest, CountHowOftenALineIsThere) {
+  std::vector<std::string> said;
+  for (const Change& one : LineChanges("a\nb\na\n\n", "c\na\n")) {
+    said.push_back(StrCat("-", one.before, " +", one.after));
+  }
+  EXPECT_THAT(said, ElementsAre("-b +", "-a +", "- +c"));
 }
 
 TEST_F(ReportTest, NothingOfARunIsMarkup) {

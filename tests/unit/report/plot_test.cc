@@ -62,7 +62,10 @@ TEST(PlotTest, BrailleHasEightDotsACharacter) {
   for (const std::string& line : LinesOf(text)) EXPECT_LE(Characters(line), 40) << line;
   EXPECT_THAT(text, HasSubstr("│"));
   const auto rising = LinesOf(text);
-  EXPECT_THAT(rising[1], testing::EndsWith("\xE2\xA0\x92")) << "the second dots of both columns";
+  EXPECT_THAT(rising[1], testing::EndsWith("⠒")) << "the second dots of both columns";
+  const auto steep = LinesOf(PlotText("loss", curve, {.columns = 40, .rows = 40}));
+  EXPECT_THAT(steep[3], testing::EndsWith("⡰"))
+      << "the lowest of the left column, then the middle two";
 }
 
 TEST(PlotTest, AStoryHasItsLossAndItsMetrics) {
