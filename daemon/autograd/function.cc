@@ -68,6 +68,17 @@ Status Function::Gradient(GradientScope&) const {
 
 std::shared_ptr<const Function> Function::FoldWith(const Function&) const { return nullptr; }
 
+double ProductFlops(const Graph& graph) {
+  double sum = 0;
+  std::vector<ValueSpec> inputs;
+  for (const Node& node : graph.nodes()) {
+    inputs.clear();
+    for (const ValueId input : node.inputs) inputs.push_back(graph.value(input).spec);
+    sum += node.function->ProductFlops(inputs);
+  }
+  return sum;
+}
+
 Status RecordGradients(Graph& graph, ValueId objective, ValueId seed) {
   if (!graph.value(objective).needs_gradient) {
     return {ErrorKind::kConfig, "the objective depends on no parameter"};

@@ -72,6 +72,11 @@ class Function {
   // A function that does this and then `next` (its only user) in one go, or null if there is none.
   [[nodiscard]] virtual std::shared_ptr<const Function> FoldWith(const Function& next) const;
 
+  // Floating-point operations of its matrix products, 2 m n k each.
+  [[nodiscard]] virtual double ProductFlops(std::span<const ValueSpec> /*inputs*/) const {
+    return 0;
+  }
+
   // Output 0 is input 0 under another shape: no memory, no kernel.
   [[nodiscard]] virtual bool is_view() const { return false; }
   // Output 0 may be written over input 0 where nobody else reads that.
@@ -83,6 +88,9 @@ class Function {
   // write a parameter gradient themselves. For all others an Accumulate node (add.h) does it.
   [[nodiscard]] virtual bool can_accumulate(std::size_t /*output*/) const { return false; }
 };
+
+// Of all nodes.
+[[nodiscard]] double ProductFlops(const Graph& graph);
 
 // Records the backward half: from `objective`, whose own gradient is the input `seed` (f32; of a
 // loss one element, else of the objective's shape), to the gradients of all parameters it depends

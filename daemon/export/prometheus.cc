@@ -180,6 +180,17 @@ constexpr Metric kMetrics[] = {
      [](const RunMetrics& run, Samples& out) { out(run.figures.samples); }},
     {"gaccd_tokens_total", "counter", "Tokens that counted in the loss of these updates.",
      [](const RunMetrics& run, Samples& out) { out(run.figures.tokens); }},
+    {"gaccd_model_flops_total", "counter",
+     "Floating-point operations of products for these samples.",
+     [](const RunMetrics& run, Samples& out) { out(run.figures.flops); }},
+    {"gaccd_peak_flops", "gauge", "Such operations per second that all GPUs can do, if known.",
+     [](const RunMetrics& run, Samples& out) {
+       if (const auto& start = run.figures.start; start && start->Number("peak_flops")) {
+         out(*start->Number("peak_flops") * start->Number("world").value_or(1));
+       }
+     }},
+    {"gaccd_mfu_ratio", "gauge", "Model FLOPs utilization of the newest update, where known.",
+     [](const RunMetrics& run, Samples& out) { out(run.figures.step, "mfu_ratio"); }},
     {"gaccd_batch_target_samples", "gauge", "Samples of an update, as asked for.",
      [](const RunMetrics& run, Samples& out) { out(run.figures.plan, "target_batch"); }},
     {"gaccd_batch_effective_samples", "gauge", "Samples of an update, as planned.",

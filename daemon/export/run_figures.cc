@@ -84,7 +84,9 @@ void FigureSum::AddStep(const Event& event) {
   Bad(Badput::kData) += data_s;
   figures_.step = event;
   ++figures_.updates;
-  figures_.samples += Seconds(event, "samples");
+  const double samples = Seconds(event, "samples");
+  figures_.samples += samples;
+  if (figures_.start) figures_.flops += samples * Seconds(*figures_.start, "flops_per_sample");
   if (event.Text("unit") == "tokens") figures_.tokens += Seconds(event, "divisor");
   figures_.skipped += event.Is("skipped") ? 1 : 0;
   figures_.nonfinite_losses += event.Is("loss_finite") ? 0 : 1;

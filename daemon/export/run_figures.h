@@ -52,6 +52,7 @@ struct RunFigures {
   std::int64_t lost_updates = 0;
   double samples = 0;
   double tokens = 0;
+  double flops = 0;  // of matrix products, for all these samples
   std::int64_t skipped = 0;
   std::int64_t nonfinite_losses = 0;
   std::int64_t nonfinite_gradients = 0;

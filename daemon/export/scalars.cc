@@ -19,6 +19,7 @@ constexpr ScalarRow kRows[] = {
     {"step", "target", "batch/target", "gaccd.batch.target", "{sample}"},
     {"step", "samples_total", "batch/samples_total", "gaccd.samples", "{sample}"},
     {"step", "samples_per_s", "speed/samples_per_s", "gaccd.throughput", "{sample}/s"},
+    {"step", "mfu_ratio", "speed/mfu", "gaccd.mfu", "1"},
     {"step", "dur_s", "time/update_s", "gaccd.step.duration", "s"},
     {"step", "data_s", "time/data_s", "gaccd.step.data", "s"},
     {"step", "fwd_bwd_s", "time/fwd_bwd_s", "gaccd.step.forward_backward", "s"},

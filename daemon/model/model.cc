@@ -264,6 +264,11 @@ Result<Model::Loss> Model::RecordLoss(Graph& graph, For purpose, const Forward& 
   return Loss{.sum = outputs[0], .divisor = outputs[1]};
 }
 
+double Model::FlopsPerSample() const {
+  const auto one = RecordTraining(1);
+  return one.ok() ? ProductFlops(one->graph) : 0;  // Make() has recorded it, too
+}
+
 Result<TrainingGraph> Model::RecordTraining(std::int64_t samples, Precision precision) const {
   TrainingGraph training{};
   Graph& graph = training.graph;

@@ -120,6 +120,11 @@ class Model {
   // Nothing: the loss is a sum over samples.
   [[nodiscard]] std::optional<ContrastiveModel> contrastive() const;
 
+  // Floating-point operations of the matrix products of one sample, forward and backward, 2 m n k
+  // each, as usual for model FLOPs: what is computed a second time does not count, causal attention
+  // counts whole. Records a graph.
+  [[nodiscard]] double FlopsPerSample() const;
+
   // The initial weights, a function of the seed alone; the modules say which (nn/parameter.h).
   // REQUIRES: parameters.size() == layout().size(), and the padding is zero.
   void Initialize(std::uint64_t seed, std::span<float> parameters) const;

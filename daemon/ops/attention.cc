@@ -46,6 +46,13 @@ OutputSpecs Attention::Infer(std::span<const ValueSpec> inputs) const {
   return std::vector<ValueSpec>{y, LogSumsOf(options_, y)};
 }
 
+// q k^T and P v.
+double Attention::ProductFlops(std::span<const ValueSpec> inputs) const {
+  const std::int64_t parts = IsPackedAttention(inputs.size()) ? 3 : 1;
+  const std::int64_t values = Elements(inputs[0].shape) / parts;
+  return 2 * 2.0 * static_cast<double>(values * options_.length);
+}
+
 Status Attention::Gradient(GradientScope& scope) const {
   if (scope.HasOutputGradient(1)) {
     return {ErrorKind::kConfig, "attention: the sums of the softmax have no gradient"};
@@ -69,6 +76,11 @@ OutputSpecs AttentionGradient::Infer(std::span<const ValueSpec> inputs) const {
   const ValueSpec sums = LogSumsOf(options_, y);
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[2], sums.shape, "the sums of the softmax"));
   return std::vector<ValueSpec>(IsPackedAttention(forward.size()) ? 1 : 3, inputs[3]);
+}
+
+// Those of dq, dk, dv and dP; that S is computed again does not count.
+double AttentionGradient::ProductFlops(std::span<const ValueSpec> inputs) const {
+  return 4 * 2.0 * static_cast<double>(Elements(inputs[0].shape) * options_.length);
 }
 
 Status CheckAttentionOnGpu(const Function& function, std::span<const ValueSpec> inputs) {

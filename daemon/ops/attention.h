@@ -40,6 +40,7 @@ class Attention : public Function {
 
   [[nodiscard]] std::string_view name() const override { return "attention"; }
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] double ProductFlops(std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
 
   [[nodiscard]] const AttentionOptions& options() const { return options_; }
@@ -55,6 +56,7 @@ class AttentionGradient : public Function {
 
   [[nodiscard]] std::string_view name() const override { return "attention_gradient"; }
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] double ProductFlops(std::span<const ValueSpec> inputs) const override;
 
   [[nodiscard]] const AttentionOptions& options() const { return options_; }
 

@@ -24,6 +24,11 @@ DType TypeOf(LinearSums sums, const ValueSpec& input) {
   return sums == LinearSums::kF32 ? DType::kF32 : input.dtype;
 }
 
+// Of rows that are multiplied by a weight.
+double FlopsByWeight(std::span<const ValueSpec> inputs) {
+  return 2.0 * static_cast<double>(inputs[0].shape[0] * Elements(inputs[1].shape));
+}
+
 }  // namespace
 
 OutputSpecs Linear::Infer(std::span<const ValueSpec> inputs) const {
@@ -40,6 +45,10 @@ OutputSpecs Linear::Infer(std::span<const ValueSpec> inputs) const {
   }
   if (inputs.size() == 3) GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[2], {out}, "the bias"));
   return std::vector<ValueSpec>{{{inputs[0].shape[0], out}, TypeOf(sums_, inputs[0])}};
+}
+
+double Linear::ProductFlops(std::span<const ValueSpec> inputs) const {
+  return FlopsByWeight(inputs);
 }
 
 Status Linear::Gradient(GradientScope& scope) const {
@@ -69,6 +78,10 @@ OutputSpecs LinearInputGradient::Infer(std::span<const ValueSpec> inputs) const 
   return std::vector<ValueSpec>{{{inputs[0].shape[0], in}, TypeOf(sums_, inputs[0])}};
 }
 
+double LinearInputGradient::ProductFlops(std::span<const ValueSpec> inputs) const {
+  return FlopsByWeight(inputs);
+}
+
 OutputSpecs LinearWeightGradient::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 2));
   GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[0], "the first matrix"));
@@ -79,6 +92,10 @@ OutputSpecs LinearWeightGradient::Infer(std::span<const ValueSpec> inputs) const
                          " and ", ToString(inputs[1].shape)));
   }
   return std::vector<ValueSpec>{{{inputs[0].shape[1], inputs[1].shape[1]}, DType::kF32}};
+}
+
+double LinearWeightGradient::ProductFlops(std::span<const ValueSpec> inputs) const {
+  return 2.0 * static_cast<double>(Elements(inputs[0].shape) * inputs[1].shape[1]);
 }
 
 OutputSpecs BiasGradient::Infer(std::span<const ValueSpec> inputs) const {
@@ -92,6 +109,10 @@ OutputSpecs LinearWeightBiasGradient::Infer(std::span<const ValueSpec> inputs) c
   GACCD_ASSIGN_OR_RETURN(const std::vector<ValueSpec> bias, BiasGradient().Infer(inputs.first(1)));
   outputs.push_back(bias[0]);
   return outputs;
+}
+
+double LinearWeightBiasGradient::ProductFlops(std::span<const ValueSpec> inputs) const {
+  return LinearWeightGradient().ProductFlops(inputs);
 }
 
 void FuseLinearGradients(Fuser& fuser) {

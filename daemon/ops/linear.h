@@ -38,6 +38,7 @@ class Linear : public Function {
   [[nodiscard]] std::string_view name() const override { return "linear"; }
   // Inputs: x, W and, if there is a bias, b.
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] double ProductFlops(std::span<const ValueSpec> inputs) const override;
   // REQUIRES: !relu(): gradients are recorded before functions are folded.
   Status Gradient(GradientScope& scope) const override;
   [[nodiscard]] std::shared_ptr<const Function> FoldWith(const Function& next) const override;
@@ -59,6 +60,7 @@ class LinearInputGradient : public Function {
 
   [[nodiscard]] std::string_view name() const override { return "linear_input_gradient"; }
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] double ProductFlops(std::span<const ValueSpec> inputs) const override;
 
   [[nodiscard]] WeightOrder order() const { return order_; }
 
@@ -72,6 +74,7 @@ class LinearWeightGradient : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "linear_weight_gradient"; }
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] double ProductFlops(std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_accumulate(std::size_t) const override { return true; }
 };
 
@@ -87,6 +90,7 @@ class LinearWeightBiasGradient : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "linear_weight_bias_gradient"; }
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] double ProductFlops(std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_accumulate(std::size_t) const override { return true; }
 };
 // linear_weight_gradient(dy, x), bias_gradient(dy) -> one product with column sums.

@@ -57,6 +57,16 @@ void WriteTile(const Words& name, std::string_view value, const Words& more,
       << "</small></dd></div>";
 }
 
+void WriteFlops(const RunFigures& figures, Html& out) {
+  if (figures.flops == 0 || figures.samples == 0) return;
+  constexpr Words kName{"model FLOP / s", "模型 FLOP / 秒"};
+  const std::string speed = RateText(SamplesPerSecond(figures) * figures.flops / figures.samples);
+  const auto mfu = figures.step->Number("mfu_ratio");
+  if (!mfu) return WriteTile(kName, speed, out);
+  WriteTile(kName, speed, {"last: {0} of the peak of {1}", "最新：{1} 峰值的 {0}"},
+            {PercentWords(*mfu), std::string(figures.start->Text("gpu"))}, out);
+}
+
 void WriteSpeed(const RunStory& story, Html& out) {
   const RunFigures& figures = story.figures;
   WriteTile({"samples / s", "样本 / 秒"}, RateText(SamplesPerSecond(figures)),
@@ -64,6 +74,7 @@ void WriteSpeed(const RunStory& story, Html& out) {
             {RateText(figures.elapsed_s > 0 ? figures.samples / figures.elapsed_s : 0),
              DurationText(figures.elapsed_s)},
             out);
+  WriteFlops(figures, out);
   WriteTile({"update, median", "更新耗时中位数"}, SecondsWords(story.p50_s),
             {"99 % within {0}", "99 % 不超过 {0}"}, {SecondsWords(story.p99_s)}, out);
 }

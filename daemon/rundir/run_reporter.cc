@@ -227,6 +227,10 @@ void RunReporter::Begin(const RunStart& start) {
                  " parameters"));
   impl_->WriteEvent(
       [&](const LineStamp& stamp) { return RunStartJson(impl_->identity, stamp, start); });
+  if (start.peak_flops > 0) {
+    impl_->mfu_of_speed =
+        start.flops_per_sample / (start.peak_flops * static_cast<double>(start.world));
+  }
   if (!impl_->status) return;
   impl_->status->Update([&](RunStatus& now) {
     now.device = start.device;
@@ -248,7 +252,8 @@ void RunReporter::Step(const StepRecord& record) {
   impl.last = record;
   impl.log_step = record.step;
   if (impl.options.guard != nullptr) impl.options.guard->Note(record.step, record.samples_total);
-  const StepRates rates = impl.clock.Count(record);
+  StepRates rates = impl.clock.Count(record);
+  if (impl.mfu_of_speed > 0) rates.mfu_ratio = rates.samples_per_s * impl.mfu_of_speed;
   if (impl.leads()) {
     impl.WriteEvent(
         [&](const LineStamp& stamp) { return StepJson(impl.identity, stamp, record, rates); });

@@ -31,6 +31,7 @@ struct RunReporter::Impl {
   Modes modes;
   RunIdentity identity;
   std::int64_t world = 1;
+  double mfu_of_speed = 0;  // of one sample a second; 0: not known
   std::string attempt_dir;
   Place place;                           // what this rank does
   std::unique_ptr<CrashHandler> crash;   // with a run folder

@@ -139,6 +139,8 @@ std::string RunStartJson(const RunIdentity& who, const LineStamp& stamp, const R
   out.Text("config_sha", event.config_sha, 2 * kShort);
   out.Text("model", event.model, kShort);
   out("parameters", event.parameters);
+  out("flops_per_sample", event.flops_per_sample);
+  if (event.peak_flops > 0) out("peak_flops", event.peak_flops);
   out.NotZero("memory_planned_bytes", event.memory_planned_bytes);
   out("train_samples", event.train_samples);
   out("eval_samples", event.eval_samples);
@@ -190,6 +192,7 @@ std::string StepJson(const RunIdentity& who, const LineStamp& stamp, const StepR
   out("dur_p50_s", rates.dur_p50_s);
   out("dur_p99_s", rates.dur_p99_s);
   out("eta_s", rates.eta_s);
+  if (rates.mfu_ratio) out("mfu_ratio", *rates.mfu_ratio);
   if (event.straggler) {
     out("straggler_rank", event.straggler->rank);
     out.Text("straggler_host", event.straggler->host, kShort);

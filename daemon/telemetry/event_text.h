@@ -31,7 +31,8 @@ struct StepRates {
   double dur_p50_s = 0;
   double dur_p99_s = 0;
   double eta_s = 0;
-  double wall_samples_per_s = 0;  // since the first update of this attempt, saves included
+  std::optional<double> mfu_ratio;  // of the last update, over the peak of all GPUs
+  double wall_samples_per_s = 0;    // since the first update of this attempt, saves included
 };
 
 // STATUS.json.

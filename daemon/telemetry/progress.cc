@@ -55,7 +55,7 @@ std::string DurationText(double seconds) {
 
 std::string RateText(double rate) {
   if (!(rate >= 9999.5)) return StrCat(std::llround(std::max(rate, 0.0)));
-  std::string_view units = "kMG";
+  std::string_view units = "kMGTPE";
   double value = rate / 1e3;
   for (; value >= 999.5 && units.size() > 1; units.remove_prefix(1)) value /= 1e3;
   const int digits = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;

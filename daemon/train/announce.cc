@@ -9,6 +9,7 @@
 #include "daemon/config/job_text.h"
 #include "daemon/plan/plan_text.h"
 #include "daemon/preflight/gpu_libraries.h"
+#include "daemon/preflight/peak_flops.h"
 #include "daemon/telemetry/event_lines.h"
 
 namespace gaccd {
@@ -37,9 +38,13 @@ RunStart StartRecord(const Flags& flags, const Session& session) {
       .device = std::string(Name(session.device.device)),
       .device_reason = session.device.text,
       .precision = std::string(Name(setup.job.precision))};
-  // Only rank 0 writes the record, and asking for versions loads libraries.
-  if (!session.device.gpu || comm.rank() != 0) return start;
+  // Only rank 0 writes the record; what follows takes time, and asking for versions loads
+  // libraries.
+  if (comm.rank() != 0) return start;
+  start.flops_per_sample = trainer.model().FlopsPerSample();
+  if (!session.device.gpu) return start;
   start.gpu = session.device.gpu->name;
+  start.peak_flops = PeakFlops(start.gpu, NumericsOf(setup.job));
   start.gpu_memory_planned_bytes = trainer.memory().device;
   for (const LibraryVersions& library : GpuLibraries()) {
     const std::string version = library.loaded ? ToText(*library.loaded) : "";

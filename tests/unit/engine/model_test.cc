@@ -39,6 +39,30 @@ TEST(ModelTest, HasTheNamesAndShapesOfPyTorch) {
   EXPECT_EQ(model->layout().parameters(), 784 * 512 + 512 + 512 * 512 + 512 + 512 * 10 + 10);
 }
 
+// 2 m n k a product: one forward, two backward, but no gradient of the data.
+TEST(ModelTest, CountsTheOperationsOfItsProducts) {
+  auto mlp =
+      Model::Make(Mlp({784, 512, 10}, LossKind::kSoftmaxCrossEntropy), LabelledSample({784}, 10));
+  ASSERT_TRUE(mlp.ok());
+  const double first = 2.0 * 784 * 512;
+  const double second = 2.0 * 512 * 10;
+  EXPECT_EQ(mlp->FlopsPerSample(), 2 * first + 3 * second);
+  OptimizerSpec optimizer;
+  optimizer.group = {{.match = "fc1.*", .freeze = true}};
+  ASSERT_TRUE(mlp->ApplyRules(optimizer).ok());
+  EXPECT_EQ(mlp->FlopsPerSample(), first + 2 * second);
+
+  // The usual 6 N + 12 L C T a token, where N leaves out biases, norms and positions.
+  constexpr std::int64_t kLength = 10;
+  const auto gpt = Model::MakeWithoutData(
+      {.loss = SoftmaxCrossEntropySpec{},
+       .architecture =
+           GptSpec{.vocabulary = 13, .context = kLength, .layers = 2, .heads = 2, .width = 16}});
+  ASSERT_TRUE(gpt.ok());
+  const double parameters = 2 * 12 * 16 * 16 + 13 * 16;
+  EXPECT_EQ(gpt->FlopsPerSample(), kLength * (6 * parameters + 12 * 2 * 16 * kLength));
+}
+
 TEST(ModelTest, RefusalsNameTheLayerAndBothShapes) {
   // The images are not flattened.
   Status status = Refused(Mlp({784, 10}, LossKind::kSoftmaxCrossEntropy), Images(10));

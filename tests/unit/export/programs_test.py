@@ -97,6 +97,10 @@ class ProgramsTest(unittest.TestCase):
             self.assertEqual(self.names - plain - found, set())
             runs = {labels["run"]: value for labels, value in prometheus.query("gaccd_steps_total")}
             self.assertEqual(runs, {NAME: "67", "other": "5"}, "7 updates were done again")
+            (flops,) = prometheus.query('gaccd_model_flops_total{run="other"}')
+            self.assertEqual(float(flops[1]), 5 * 3072 * 5.1e9)
+            (peak,) = prometheus.query('gaccd_peak_flops{run="other"}')
+            self.assertEqual(float(peak[1]), 8 * 989.4e12)
             memory = {(labels["rank"], labels["node"]): value for labels, value
                       in prometheus.query('gaccd_rank_memory_bytes{run="other"}')}
             self.assertEqual(memory, {(str(rank), "n1"): str(10**9 + rank) for rank in range(8)})

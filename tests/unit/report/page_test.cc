@@ -42,7 +42,8 @@ class ReportTest : public testing::Test {
   // settings.
   void SetUp() override {
     const std::string first = "000-812";
-    run_.Event(first, 0, "run_start", R"(,"version":"0.1.0","nodes":30,"model":"mlp")");
+    run_.Event(first, 0, "run_start",
+               R"(,"version":"0.1.0","nodes":30,"model":"mlp","flops_per_sample":2e9)");
     run_.Event(first, 1, "plan", kPlan);
     for (int step = 1; step <= 4; ++step) {
       run_.Event(first, 10 + 2 * step, "step", Step(step, 4.0625 / step));
@@ -52,11 +53,14 @@ class ReportTest : public testing::Test {
     run_.Append("attempts/000-812/env.json", R"({"NCCL_DEBUG":"WARN","SLURM_JOB_ID":"812"})");
     run_.Append("attempts/000-812/job.txtpb", "lr: 0.1\nepochs: 3\n");
     const std::string second = "001-812";
-    run_.Event(second, 40, "run_start", R"(,"version":"0.1.0","nodes":29,"model":"mlp")");
+    run_.Event(
+        second, 40, "run_start",
+        R"(,"version":"0.1.0","nodes":29,"model":"mlp","flops_per_sample":2e9,"gpu":"H100")");
     run_.Event(second, 41, "plan", kPlan);
     run_.Event(second, 44, "resume", R"(,"step":2,"dur_s":1.5)");
     for (int step = 3; step <= 5; ++step) {
-      run_.Event(second, 40 + 4 * step, "step", Step(step, 1.015625 / step));
+      run_.Event(second, 40 + 4 * step, "step",
+                 Step(step, 1.015625 / step) + R"(,"mfu_ratio":0.41)");
     }
     run_.Event(second, 61, "eval", R"(,"step":5,"metric":"accuracy","value":0.8125,"dur_s":0.5)");
     run_.Append("attempts/001-812/env.json", R"({"NCCL_DEBUG":"INFO","SLURM_JOB_ID":"812"})");
@@ -125,6 +129,8 @@ TEST_F(ReportTest, TellsTheStoryOfTheRun) {
   }
   EXPECT_THAT(page, HasSubstr("exactly in <b>7</b> of <b>7</b> updates"));
   EXPECT_THAT(page, HasSubstr("<b>2</b> updates were done again"));
+  EXPECT_THAT(page, HasSubstr("<dt>model FLOP / s</dt><dd>48.0G<small>last: <b>41.0 %</b> of the peak "
+                              "of <b>H100</b></small>"));
   EXPECT_THAT(page, HasSubstr("full &lt;disk&gt;"));
   EXPECT_THAT(page, HasSubstr("<td>NCCL_DEBUG</td><td class=t>WARN</td><td class=t>INFO</td>"));
   EXPECT_THAT(page, HasSubstr("<td>nodes</td><td class=t>30</td><td class=t>29</td>"));

@@ -105,8 +105,9 @@ TEST(EventTextTest, RunStartLeavesOutWhatIsNotThere) {
   const Object line = Parse(RunStartJson(kWho, kStamp, start));
   EXPECT_EQ(Text(line, "ev"), "run_start");
   EXPECT_EQ(Number(line, "world"), 4);
-  for (const char* key : {"git", "mpi", "partition", "account", "nodelist", "memory_planned_bytes",
-                          "device", "gpu", "cuda", "nccl", "gpu_memory_planned_bytes"}) {
+  for (const char* key :
+       {"git", "mpi", "partition", "account", "nodelist", "memory_planned_bytes", "peak_flops",
+        "device", "gpu", "cuda", "nccl", "gpu_memory_planned_bytes"}) {
     EXPECT_EQ(line.count(key), 0u) << key;
   }
 }
@@ -123,6 +124,8 @@ TEST(EventTextTest, RunStartSaysWhatItRunsOn) {
   EXPECT_EQ(line.count("cuda"), 0u) << "no rank uses it";
   start.device = "cuda";
   start.gpu = "NVIDIA H200";
+  start.flops_per_sample = 5.1e9;
+  start.peak_flops = 989.4e12;
   start.gpu_memory_planned_bytes = 4'096;
   start.cuda = "13.0.0";
   start.driver = "13.1.0";
@@ -131,6 +134,8 @@ TEST(EventTextTest, RunStartSaysWhatItRunsOn) {
   start.nccl = "2.28.9";
   line = Parse(RunStartJson(kWho, kStamp, start));
   EXPECT_EQ(Text(line, "gpu"), "NVIDIA H200");
+  EXPECT_EQ(Number(line, "flops_per_sample"), 5.1e9);
+  EXPECT_EQ(Number(line, "peak_flops"), 989.4e12);
   EXPECT_EQ(Number(line, "gpu_memory_planned_bytes"), 4096);
   EXPECT_EQ(Text(line, "cuda"), "13.0.0");
   EXPECT_EQ(Text(line, "driver"), "13.1.0");
@@ -213,8 +218,8 @@ TEST(EventTextTest, LinesStayShort) {
        {std::string(100'000, 'x'), std::string(100'000, '\n'), std::string(100'000, '\x01'),
         std::string(1200, '\x02'), std::string(100'000, '\xff'), std::string(70, '"')}) {
     const RunIdentity who{text, text, 1'000'000, 239, text};
-    RunStart start{text, text, text, text, 1,    1,    text, text, text, text, text, 1,
-                   1,    1,    1,    text, text, text, text, 1,    text, text, text, text};
+    RunStart start{text, text, text, text, 1,    1,    text, text, text, text, text, 1,    1,
+                   1,    1,    1,    1,    text, text, text, text, 1,    text, text, text, text};
     EXPECT_LT(RunStartJson(who, kStamp, start).size(), kMaxLineBytes);
     const LogLine log{"warning", text, 1, text};
     EXPECT_LT(LogJson(who, kStamp, log, 1).size(), kMaxLineBytes);

@@ -52,6 +52,8 @@ inline Status FiveSteps(Communicator& comm, const ReporterOptions& options) {
   RunStart start;
   start.version = "0.1.0";
   start.world = comm.size();
+  start.flops_per_sample = 50e6;
+  start.peak_flops = 1e12;
   start.device = "cpu";
   (*reporter)->Begin(start);
   const auto plan = Plan::Make({.nodes = 1, .gpus_per_node = 4, .target_batch = 1000});

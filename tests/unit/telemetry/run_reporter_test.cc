@@ -106,6 +106,7 @@ TEST_F(RunReporterTest, TheFolderTellsTheWholeRun) {
     EXPECT_EQ(Number(events[i], "samples"), 1000);
     EXPECT_EQ(Number(events[i], "target"), 1000);
     EXPECT_EQ(Number(events[i], "samples_per_s"), 4000);
+    EXPECT_EQ(Number(events[i], "mfu_ratio"), 0.2) << "4000 x 50e6 of 1e12, a rank";
     EXPECT_EQ(Number(events[i], "eta_s"), 0.25 * static_cast<double>(6 - i));
   }
   EXPECT_EQ(Text(events.back(), "verdict"), "done");
@@ -262,6 +263,8 @@ TEST_F(RunReporterTest, AllRanksGetTheSameFolder) {
       auto reporter = RunReporter::Start(comm, Options(Run()));
       if (!reporter.ok()) return reporter.status();
       if ((*reporter)->attempt_dir().empty()) return {ErrorKind::kInternal, "no folder"};
+      RunStart start{.world = comm.size(), .flops_per_sample = 50e6, .peak_flops = 1e12};
+      (*reporter)->Begin(start);
       (*reporter)->Step(StepAt(1, 1));
       (*reporter)->Finish(Status::Ok());
       return Status::Ok();
@@ -272,7 +275,9 @@ TEST_F(RunReporterTest, AllRanksGetTheSameFolder) {
   ASSERT_EQ(ranks.size(), 5u);
   EXPECT_EQ(ranks[0], "rank\thost\tnode\tlocal\tcpus\tpid");
   EXPECT_THAT(ranks[4], testing::StartsWith("3\tnode1\t1\t1\t"));
-  EXPECT_EQ(Lines(Latest() + "/events.jsonl").size(), 2u) << "only rank 0 writes";
+  const std::vector<std::string> events = Lines(Latest() + "/events.jsonl");
+  ASSERT_EQ(events.size(), 3u) << "only rank 0 writes";
+  EXPECT_EQ(Number(Parse(events[1]), "mfu_ratio"), 0.05) << "4000 x 50e6 of 4 x 1e12";
 }
 
 TEST_F(RunReporterTest, AllRanksGetTheSameError) {

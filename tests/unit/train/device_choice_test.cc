@@ -12,6 +12,7 @@
 #include "daemon/preflight/attention_choice.h"
 #include "daemon/preflight/cpu_bf16.h"
 #include "daemon/preflight/gather_text.h"
+#include "daemon/preflight/peak_flops.h"
 #include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {
@@ -224,6 +225,18 @@ TEST(CheckModelOnGpu, NeedsNoData) {
   EXPECT_TRUE(status.ok()) << status.message();
   job.model.layer[3].kind = LinearSpec{511, 10, true};
   EXPECT_THAT(CheckModelOnGpu(job), HasKind(ErrorKind::kConfig));
+}
+
+TEST(PeakFlops, AreThoseOfTheNameAndTheNumerics) {
+  const Numerics bf16{.precision = Precision::kBF16};
+  EXPECT_EQ(PeakFlops("NVIDIA H100 80GB HBM3", bf16), 989.4e12);
+  EXPECT_EQ(PeakFlops("NVIDIA H100 PCIe", bf16), 756e12);
+  EXPECT_EQ(PeakFlops("NVIDIA GH200 480GB", bf16), 989.4e12);
+  EXPECT_EQ(PeakFlops("NVIDIA L40S", bf16), 362e12);
+  EXPECT_EQ(PeakFlops("NVIDIA A100-SXM4-80GB", {}), 19.5e12);
+  EXPECT_EQ(PeakFlops("NVIDIA A100-SXM4-80GB", {.tf32 = true}), 156e12);
+  EXPECT_EQ(PeakFlops("NVIDIA A100-SXM4-80GB MIG 1g.10gb", bf16), 0);
+  EXPECT_EQ(PeakFlops("NVIDIA GeForce GTX 1080", bf16), 0);
 }
 
 TEST(CheckModelOnGpu, RefusesHeadsThatItsKernelDoesNotTake) {
