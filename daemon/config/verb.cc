@@ -185,7 +185,8 @@ Prints the text logs of all ranks of a run, live or dead: attempts one after the
 other, the lines of one attempt by time. What is wrong with the files (lines
 that are cut off or missing, attempts that are missing or ran at once) is told
 on stderr. --events prints the events of all attempts as one stream of JSON
-lines: events.jsonl, what ranks left behind when they failed, the verdicts.
+lines: events.jsonl, what each rank says of its updates once a minute, what
+ranks left behind when they failed, the verdicts.
 )"},
     {Verb::kDoctor, "doctor", "print why a run ended or stands still, and what to do",
      R"([RUN-DIR]

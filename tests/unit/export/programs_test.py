@@ -98,7 +98,7 @@ class ProgramsTest(unittest.TestCase):
             runs = {labels["run"]: value for labels, value in prometheus.query("gaccd_steps_total")}
             self.assertEqual(runs, {NAME: "67", "other": "5"}, "7 updates were done again")
             (flops,) = prometheus.query('gaccd_model_flops_total{run="other"}')
-            self.assertEqual(float(flops[1]), 5 * 3072 * 5.1e9)
+            self.assertEqual(float(flops[1]), 5 * 3072 * 2.7e13)
             (peak,) = prometheus.query('gaccd_peak_flops{run="other"}')
             self.assertEqual(float(peak[1]), 8 * 989.4e12)
             memory = {(labels["rank"], labels["node"]): value for labels, value

@@ -55,7 +55,7 @@ class Attempt:
                    grad_norm=random.lognormvariate(-0.2, 0.2), grad_finite=True,
                    lr=0.0003 * warm * (1 + math.cos(math.pi * step / total)), skipped=False,
                    dur_s=duration, **times, wait_s=wait, samples_per_s=3072 / duration,
-                   mfu_ratio=3072 / duration * 5.1e9 / (self.ranks * 989.4e12),
+                   mfu_ratio=3072 / duration * 2.7e13 / (self.ranks * 989.4e12),
                    dur_p50_s=0.8388, dur_p99_s=0.99 if at_slow_host else 0.912,
                    eta_s=0.84 * (total - step), straggler_rank=slow, straggler_host=self.hosts[slow],
                    straggler_phase="compute", straggler_ratio=1 + wait / compute)
@@ -94,7 +94,7 @@ def make(folder, ranks=240, updates=2000, attempts=3, lines=200, run="r50", nois
         attempt = Attempt(folder, number, begin, ranks, run)
         attempt.text_logs(lines)
         attempt.event("run_start", version="0.1.0", git="abc", nodes=ranks // 8, world=ranks, model="mlp",
-                      flops_per_sample=5.1e9, peak_flops=989.4e12, device="cuda", gpu="NVIDIA H100 80GB HBM3")
+                      flops_per_sample=2.7e13, peak_flops=989.4e12, device="cuda", gpu="NVIDIA H100 80GB HBM3")
         attempt.event("plan", mode="exact", nodes=max(1, ranks // 8), gpus_per_node=min(8, ranks),
                       world=ranks, micro_batch=10, base_batch=10 * ranks, target_batch=3072,
                       eff_batch=3072, accum_steps=2, balance_ratio=0.98)
