@@ -215,15 +215,8 @@ Status CheckEvaluation(const Job& job) {
   return Bad("evaluation: the job has no data.eval to evaluate");
 }
 
-// What one field alone cannot show.
-Status CheckWholeJob(const Job& job) {
-  GACCD_RETURN_IF_ERROR(CheckArchitecture(job.model));
-  GACCD_RETURN_IF_ERROR(CheckLayerNames(job.model.layer, "model"));
-  GACCD_RETURN_IF_ERROR(CheckContrastive(job));
-  const auto* sgd = std::get_if<SgdSpec>(&job.optimizer.kind);
-  if (sgd != nullptr && sgd->nesterov && sgd->momentum == 0) {
-    return Bad("optimizer.sgd.nesterov: needs a momentum above 0, found 0");
-  }
+// What the loss and the metrics ask of the data beside the inputs.
+Status CheckTargets(const Job& job) {
   GACCD_RETURN_IF_ERROR(CheckLossFitsSource(job.model.loss, job.data.train, "data.train"));
   if (job.data.eval) {
     GACCD_RETURN_IF_ERROR(CheckLossFitsSource(job.model.loss, *job.data.eval, "data.eval"));
@@ -232,10 +225,22 @@ Status CheckWholeJob(const Job& job) {
                         Classes(job.data.train), ", found ", Classes(*job.data.eval)));
     }
   }
+  return CheckMetrics(job);
+}
+
+// What one field alone cannot show.
+Status CheckWholeJob(const Job& job, Verb verb) {
+  GACCD_RETURN_IF_ERROR(CheckArchitecture(job.model));
+  GACCD_RETURN_IF_ERROR(CheckLayerNames(job.model.layer, "model"));
+  GACCD_RETURN_IF_ERROR(CheckContrastive(job));
+  const auto* sgd = std::get_if<SgdSpec>(&job.optimizer.kind);
+  if (sgd != nullptr && sgd->nesterov && sgd->momentum == 0) {
+    return Bad("optimizer.sgd.nesterov: needs a momentum above 0, found 0");
+  }
+  if (verb != Verb::kPredict) GACCD_RETURN_IF_ERROR(CheckTargets(job));
   if (job.epochs == 0 && job.max_updates == 0) {
     return Bad("epochs: 0 means no end, so max_updates must be at least 1, found 0");
   }
-  GACCD_RETURN_IF_ERROR(CheckMetrics(job));
   GACCD_RETURN_IF_ERROR(CheckEvaluation(job));
   return job.device == Device::kCpu ? CheckNumericsOfCpu(NumericsOf(job), "device is cpu")
                                     : Status();
@@ -279,7 +284,7 @@ Status CheckNumericsOfCpu(const Numerics& numerics, std::string_view why_cpu) {
   return {};
 }
 
-Result<Job> ParseJobText(std::string_view text, std::string_view file_name) {
+Result<Job> ParseJobText(std::string_view text, std::string_view file_name, Verb verb) {
   const auto refuse = [file_name](std::string_view separator, const std::string& message) {
     return Bad(StrCat(file_name, separator, message));
   };
@@ -305,13 +310,13 @@ Result<Job> ParseJobText(std::string_view text, std::string_view file_name) {
            .rounding = batch.has_rounding(),
            .lr_rule = batch.has_lr_rule()}};
   GACCD_RETURN_IF_ERROR(CheckOneArchitecture(job.model).WithContext(file_name));
-  GACCD_RETURN_IF_ERROR(CheckWholeJob(job).WithContext(file_name));
+  GACCD_RETURN_IF_ERROR(CheckWholeJob(job, verb).WithContext(file_name));
   return job;
 }
 
-Result<Job> LoadJob(const std::string& path) {
+Result<Job> LoadJob(const std::string& path, Verb verb) {
   GACCD_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, ErrorKind::kConfig));
-  GACCD_ASSIGN_OR_RETURN(Job job, ParseJobText(text, path));
+  GACCD_ASSIGN_OR_RETURN(Job job, ParseJobText(text, path, verb));
   job.folder = FolderOf(path);
   return job;
 }
@@ -325,7 +330,7 @@ Result<Job> OverlayFlags(Job job, const Flags& flags) {
   // Without a job text there are only flags and defaults, and no model.
   if (!job.name.empty()) GACCD_RETURN_IF_ERROR(CheckFields(message));
   Job changed{FromProto(message), job.folder, job.given};
-  GACCD_RETURN_IF_ERROR(CheckWholeJob(changed));
+  GACCD_RETURN_IF_ERROR(CheckWholeJob(changed, flags.verb));
   return changed;
 }
 

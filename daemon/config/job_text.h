@@ -16,15 +16,17 @@ namespace gaccd {
 // Errors are kConfig and begin with "file:line:column: " for the syntax and unknown fields, and
 // with "file: field.path: " for a value, which is quoted. The text is at most kMaxTextBytes long;
 // no message of a job holds its own kind, so the schema bounds the depth. A byte-order mark at the
-// start is skipped. batch.target may be missing; then --target-batch must be given.
-[[nodiscard]] Result<Job> ParseJobText(std::string_view text, std::string_view file_name);
+// start is skipped. batch.target may be missing; then --target-batch must be given. kPredict takes
+// data without labels or vectors, whatever the loss and the metrics need.
+[[nodiscard]] Result<Job> ParseJobText(std::string_view text, std::string_view file_name,
+                                       Verb verb = Verb::kTrain);
 
 // The same from a file, with its folder. kIo when it cannot be read.
-[[nodiscard]] Result<Job> LoadJob(const std::string& path);
+[[nodiscard]] Result<Job> LoadJob(const std::string& path, Verb verb = Verb::kTrain);
 
-// The job with what the flags say in place of what it says. kConfig when they contradict; kUsage
-// when
-// --set names what this job does not have (a layer, the options of another optimizer).
+// The job with what the flags say in place of what it says, for the verb of the flags. kConfig when
+// they contradict; kUsage when --set names what this job does not have (a layer, the options of
+// another optimizer).
 [[nodiscard]] Result<Job> OverlayFlags(Job job, const Flags& flags);
 
 // kConfig when the job wants numerics that CPUs do not have: TF32. why_cpu: "device is cpu".

@@ -61,8 +61,9 @@ each metric under its name.
 Writes the answers of a trained model to the evaluation data of the job, in its
 order, with the weights of a safetensors file, of a checkpoint, or of the newest
 checkpoint of a run folder that is intact. Runs on any number of ranks, as train
-does; all of them must see the folder of --out. Labels are not looked at, but
-the data has those that the loss of the job needs.
+does; all of them must see the folder of --out. Labels are not looked at, and
+the data needs none: a job text for `tokens` without labels, or for `arrays` of
+features alone, will do.
 
   --what=logits      what the last layer gives: a row for each sample, or for
                      each of its tokens

@@ -25,7 +25,7 @@ Result<Job> ReadJob(const Flags& flags) {
   const std::string_view verb = Name(flags.verb);
   if (!flags.job) return Status(ErrorKind::kUsage, StrCat(verb, " needs --job=FILE"));
   if (!flags.weights) return Status(ErrorKind::kUsage, StrCat(verb, " needs --weights=PATH"));
-  GACCD_ASSIGN_OR_RETURN(Job job, LoadJob(*flags.job));
+  GACCD_ASSIGN_OR_RETURN(Job job, LoadJob(*flags.job, flags.verb));
   GACCD_ASSIGN_OR_RETURN(job, OverlayFlags(std::move(job), flags));
   if (flags.best && !IsFolder(*flags.weights)) {
     return Status(ErrorKind::kUsage, "--best: --weights must be a run folder");

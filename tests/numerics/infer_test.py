@@ -199,6 +199,16 @@ class InferTest(unittest.TestCase):
         lines = self.predict(2, self.job("bert_mini"), *TRAIN_DATA, "--what=classes", out="c.jsonl")
         self.assertRegex(lines[30], r'^{"sample":30,"class":[012]}$')
 
+    def test_predictions_need_no_labels(self):
+        job, bare = self.job("bert_mini"), self.dir / "bare.txtpb"
+        text, count = re.subn(r'labels: "eval_bert_labels.npy" classes: 3 ', "", job.read_text())
+        self.assertEqual(count, 1)
+        bare.write_text(text)
+        for ranks in (1, 3):
+            self.assertEqual(self.predict(ranks, bare), self.predict(ranks, job))
+        said = gaccd(1, "eval", f"--job={bare}", "--weights=bert_mini.init", code=78)
+        self.assertIn("data.eval has no labels", said)
+
     def test_what_does_not_fit_is_named(self):
         def refused(code, part, job, *args, weights="bert_mini.init"):
             said = gaccd(1, "eval", f"--job={job}", f"--weights={weights}", *args, code=code)

@@ -118,6 +118,18 @@ TEST(JobOverlayTest, TheStructsHaveTheDefaultsAndNamesOfTheDescription) {
 }
 
 // What only GPUs do is refused before anything runs; with device auto it is not known yet.
+TEST(JobOverlayTest, PredictionsNeedNoTargets) {
+  const std::string unlabelled = With(kFull, "classes: 10", "");
+  const auto job = ParseJobText(unlabelled, "job.txtpb", Verb::kPredict);
+  ASSERT_TRUE(job.ok()) << job.status().message();
+  EXPECT_TRUE(OverlayFlags(*job, {.verb = Verb::kPredict}).ok());
+  for (const Verb verb : {Verb::kTrain, Verb::kEval}) {
+    const auto refused = IsError(ErrorKind::kConfig, "softmax_cross_entropy needs labels");
+    EXPECT_THAT(ParseJobText(unlabelled, "job.txtpb", verb), refused);
+    EXPECT_THAT(OverlayFlags(*job, {.verb = verb}), refused);
+  }
+}
+
 TEST(JobOverlayTest, CpusHaveNoTf32) {
   const std::string tf32 = StrCat(kMinimal, "tf32: true");
   Flags cpu;
