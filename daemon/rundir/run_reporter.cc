@@ -312,6 +312,11 @@ void RunReporter::Resumed(const ResumeRecord& record) {
   Say(ResumeLine(record));
 }
 
+void RunReporter::LoadedWeights(const WeightsRecord& record) {
+  impl_->WriteEvent(
+      [&](const LineStamp& stamp) { return WeightsJson(impl_->identity, stamp, record); });
+}
+
 void RunReporter::Saved(const SaveRecord& record) {
   Impl& impl = *impl_;
   const char* level = record.reason.empty() ? "info" : "warning";

@@ -73,6 +73,8 @@ class RunReporter {
   void Eval(const EvalRecord& record);
   // What this attempt goes on from; before the first Step().
   void Resumed(const ResumeRecord& record);
+  // The event alone.
+  void LoadedWeights(const WeightsRecord& record);
   // The event and STATUS.json; who saves also tells people.
   void Saved(const SaveRecord& record);
   void Memory(const MemoryRecord& record);

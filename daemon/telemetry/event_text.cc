@@ -76,39 +76,34 @@ void Fields(Io& io, F& failure) {
   if constexpr (!std::is_const_v<F>) failure.lost_ranks = ParseRanks(lost);
 }
 
-class FailureReader {
- public:
-  explicit FailureReader(const nlohmann::json& object) : object_(object) {}
+struct FailureReader {
+  const nlohmann::json& object;
+  std::string problem = {};
 
   template <typename T>
   void operator()(const char* key, T& value) {
-    const auto found = object_.find(key);
-    if (found == object_.end()) return;
-    const bool fits = found->is_number_integer() && (!found->is_number_unsigned() ||
-                                                     found->template get<std::uint64_t>() <= kMost);
+    const auto found = object.find(key);
+    if (found == object.end()) return;
+    const bool fits = found->is_number_unsigned()
+                          ? std::in_range<std::int64_t>(found->template get<std::uint64_t>())
+                          : found->is_number_integer();
     if (!fits || !std::in_range<T>(found->template get<std::int64_t>())) {
-      problem_ = StrCat(key, ": expected a whole number");
+      problem = StrCat(key, ": expected a whole number");
     } else {
       value = found->template get<T>();
     }
   }
   template <typename T>
   void operator()(const char* key, std::optional<T>& value) {
-    if (object_.contains(key)) (*this)(key, value.emplace());
+    if (object.contains(key)) (*this)(key, value.emplace());
   }
   void NotZero(const char* key, int& value) { (*this)(key, value); }
   void Text(const char* key, std::string& value, std::size_t) {
-    const auto found = object_.find(key);
-    if (found == object_.end()) return;
-    if (!found->is_string()) problem_ = StrCat(key, ": expected text");
+    const auto found = object.find(key);
+    if (found == object.end()) return;
+    if (!found->is_string()) problem = StrCat(key, ": expected text");
     if (found->is_string()) value = found->get<std::string>();
   }
-  [[nodiscard]] const std::string& problem() const { return problem_; }
-
- private:
-  static constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
-  const nlohmann::json& object_;
-  std::string problem_;
 };
 
 }  // namespace
@@ -267,6 +262,17 @@ std::string ResumeJson(const RunIdentity& who, const LineStamp& stamp, const Res
   return out.Take();
 }
 
+std::string WeightsJson(const RunIdentity& who, const LineStamp& stamp,
+                        const WeightsRecord& event) {
+  JsonObject out = Envelope(who, stamp, "weights");
+  out.Text("file", event.file, kMiddle);
+  out("parameters", event.parameters);
+  out("loaded", event.loaded);
+  out.Text("fresh", event.fresh, kMiddle);
+  out.Text("unused", event.unused, kMiddle);
+  return out.Take();
+}
+
 std::string StartingJson(const RunIdentity& who, const LineStamp& stamp, std::string_view stage) {
   JsonObject out = Envelope(who, stamp, "starting");
   out.Text("stage", stage, kShort);
@@ -322,9 +328,9 @@ Result<Failure> ParseFailureJson(const std::string& line) {
   const nlohmann::json object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) return refuse("expected one object of JSON");
   Failure failure;
-  FailureReader reader(object);
+  FailureReader reader{object};
   Fields(reader, failure);
-  if (!reader.problem().empty()) return refuse(reader.problem());
+  if (!reader.problem.empty()) return refuse(reader.problem);
   return failure;
 }
 

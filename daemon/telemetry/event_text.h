@@ -76,6 +76,8 @@ struct RunStatus {
                                    const SaveRecord& event);
 [[nodiscard]] std::string ResumeJson(const RunIdentity& who, const LineStamp& stamp,
                                      const ResumeRecord& event);
+[[nodiscard]] std::string WeightsJson(const RunIdentity& who, const LineStamp& stamp,
+                                      const WeightsRecord& event);
 // A stage of the start begins: "data", "device", "memory", "checkpoint".
 [[nodiscard]] std::string StartingJson(const RunIdentity& who, const LineStamp& stamp,
                                        std::string_view stage);

@@ -130,6 +130,15 @@ struct SaveRecord {
   double dur_s = 0;        // from its boundary until it was known to be committed
 };
 
+// What --init-weights gave the model. Names with shapes, "a [3, 12], b [3]".
+struct WeightsRecord {
+  std::string file;
+  std::int64_t parameters = 0;  // of the model
+  std::int64_t loaded = 0;      // of these
+  std::string fresh;            // the others
+  std::string unused;           // tensors of the file, without shapes
+};
+
 // What an attempt goes on from.
 struct ResumeRecord {
   std::string generation;

@@ -99,7 +99,10 @@ void Announce(const Flags& flags, const Session& session, RunReporter& reporter)
     reporter.Say(StrCat("damaged records: ", bad.size(), " are left out of the evaluation, ",
                         eval->size(), " remain; the first: ", bad.front().why));
   }
-  if (session.init_weights && !session.resumed) reporter.Say(ToText(*session.init_weights));
+  if (session.init_weights && !session.resumed) {
+    reporter.LoadedWeights(RecordOf(*session.init_weights));
+    reporter.Say(ToText(*session.init_weights));
+  }
   for (const std::string& note : session.resume_notes) reporter.Say(note);
   if (session.resumed) reporter.Resumed(*session.resumed);
 }

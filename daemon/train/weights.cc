@@ -173,6 +173,14 @@ std::string ToText(const WeightsReport& report) {
   return text;
 }
 
+WeightsRecord RecordOf(const WeightsReport& report) {
+  return {.file = report.from,
+          .parameters = static_cast<std::int64_t>(report.parameters),
+          .loaded = static_cast<std::int64_t>(report.parameters - report.fresh.size()),
+          .fresh = Joined(report.fresh, ", "),
+          .unused = Joined(report.unused, ", ")};
+}
+
 Result<WeightsReport> LoadParameters(const std::string& path, const FlatLayout& layout,
                                      std::span<float> parameters, const WeightNames& names,
                                      const WeightRules& rules) {

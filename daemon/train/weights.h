@@ -9,6 +9,7 @@
 #include "collectives/base/result.h"
 #include "daemon/model/safetensors.h"
 #include "daemon/models/network.h"
+#include "daemon/telemetry/events.h"
 #include "daemon/tensor/flat_layout.h"
 
 namespace gaccd {
@@ -29,6 +30,8 @@ struct WeightsReport {
 // "weights bert.safetensors: 37 of 39 parameters are loaded; newly initialised: classifier.weight
 // [3, 12], classifier.bias [3]; not used: cls.predictions.bias and 6 more"
 [[nodiscard]] std::string ToText(const WeightsReport& report);
+// The same for programs: with all names.
+[[nodiscard]] WeightsRecord RecordOf(const WeightsReport& report);
 
 // Every parameter must be in the file with its shape, and nothing else, but for what `names` knows
 // and `rules` allow: kData otherwise, with all tensors that do not fit, the expected and the found

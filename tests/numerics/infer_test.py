@@ -209,6 +209,16 @@ class InferTest(unittest.TestCase):
         said = gaccd(1, "eval", f"--job={bare}", "--weights=bert_mini.init", code=78)
         self.assertIn("data.eval has no labels", said)
 
+    def test_an_event_says_what_the_weights_gave(self):
+        gaccd(2, "train", f"--job={self.job('bert_mini')}", f"--run-dir={self.dir}/run", "--max-updates=1",
+              "--init-weights=bert_mini.init", "--new-weights=classifier.*")
+        lines = gaccd(1, "logs", self.dir / "run", "--events").splitlines()
+        (event,) = [event for event in map(json.loads, lines) if event["ev"] == "weights"]
+        self.assertEqual({key: event[key] for key in ("file", "parameters", "loaded", "fresh", "unused")},
+                         {"file": "bert_mini.init", "parameters": 41, "loaded": 39,
+                          "fresh": "classifier.weight [3, 12], classifier.bias [3]",
+                          "unused": "classifier.weight, classifier.bias"})
+
     def test_what_does_not_fit_is_named(self):
         def refused(code, part, job, *args, weights="bert_mini.init"):
             said = gaccd(1, "eval", f"--job={job}", f"--weights={weights}", *args, code=code)

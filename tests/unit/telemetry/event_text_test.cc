@@ -176,7 +176,7 @@ TEST(EventTextTest, StartHeartbeatAndMemoryHaveTheKeysOfTheSchema) {
               HasSubstr(R"(,"seq":412,"measured_bytes":36200000,"planned_bytes":35800000})"));
 }
 
-TEST(EventTextTest, SaveAndResumeHaveTheKeysOfTheSchema) {
+TEST(EventTextTest, SaveResumeAndWeightsHaveTheKeysOfTheSchema) {
   SaveRecord save{.generation = "step-000000000020-micro-000003-e000002",
                   .step = 20,
                   .micro_step = 3,
@@ -210,6 +210,16 @@ TEST(EventTextTest, SaveAndResumeHaveTheKeysOfTheSchema) {
                     R"("generation":"step-000000000020-e000002","folder":"runs/a/ckpt",)"
                     R"("writer_epoch":2,"samples_total":61440,"passed_over":1,"bytes":8036472,)"
                     R"("dur_s":0.3})");
+  EXPECT_EQ(WeightsJson(kWho, kStamp,
+                        {.file = "bert.safetensors",
+                         .parameters = 39,
+                         .loaded = 37,
+                         .fresh = "classifier.weight [3, 12], classifier.bias [3]",
+                         .unused = "cls.bias"}),
+            start + R"("ev":"weights","lvl":"info","seq":412,"file":"bert.safetensors",)"
+                    R"("parameters":39,"loaded":37,)"
+                    R"("fresh":"classifier.weight [3, 12], classifier.bias [3]",)"
+                    R"("unused":"cls.bias"})");
 }
 
 // Loki and Fluent Bit give up on long lines: whatever the texts are, a line stays below 4096 bytes.
@@ -227,6 +237,7 @@ TEST(EventTextTest, LinesStayShort) {
     EXPECT_LT(StepJson(who, kStamp, SomeStep(), {}).size(), kMaxLineBytes);
     EXPECT_LT(SaveJson(who, kStamp, {.generation = text, .reason = text}).size(), kMaxLineBytes);
     EXPECT_LT(ResumeJson(who, kStamp, {.generation = text, .folder = text}).size(), kMaxLineBytes);
+    EXPECT_LT(WeightsJson(who, kStamp, {text, 1, 1, text, text}).size(), kMaxLineBytes);
     Parse(LogJson(who, kStamp, log, 1));
     EXPECT_EQ(LogJson(who, kStamp, log, 1).find('\n'), std::string::npos);
   }

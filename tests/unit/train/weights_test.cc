@@ -186,6 +186,12 @@ TEST_F(Weights, TensorsAreLeftOverWhereThatIsAsked) {
   const auto report = LoadParameters(Path(), layout_, loaded, {}, {.unused = {"cls.*"}});
   ASSERT_TRUE(report.ok()) << report.status().message();
   EXPECT_EQ(report->unused, (std::vector<std::string>{"cls.a", "cls.b"}));
+  const WeightsRecord record = RecordOf(*report);
+  EXPECT_EQ(record.file, Path());
+  EXPECT_EQ(record.loaded, 2);
+  EXPECT_EQ(record.parameters, 2);
+  EXPECT_EQ(record.fresh, "");
+  EXPECT_EQ(record.unused, "cls.a, cls.b");
   EXPECT_THAT(LoadParameters(Path(), layout_, loaded, {}, {.unused = {"cls.*", "mlm.*"}}),
               HasMessage("--unused-weights: 'mlm.*' matches no tensor of " + Path()));
 }
