@@ -2,36 +2,16 @@
 
 #include <nlohmann/json.hpp>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "collectives/base/strings.h"
+#include "daemon/data/tokenizer.h"
 #include "daemon/models/transformers_config.h"
 
 namespace gaccd {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// Beside the tokens of the training data; empty: they are no tokens.
-std::string TokenizerPath(const SourceSpec& source) {
-  std::string tokens;
-  if (const auto* rows = std::get_if<TokensSpec>(&source)) tokens = rows->tokens;
-  if (const auto* stream = std::get_if<StreamSpec>(&source)) tokens = stream->path;
-  return tokens.empty() ? tokens : FolderOf(tokens) + "/tokenizer.json";
-}
-
-Result<std::string> ReadText(const std::string& path) {
-  constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20;
-  GACCD_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
-  if (file.size() > kMostBytes) {
-    return Status(ErrorKind::kData,
-                  StrCat(path, ": expected at most ", kMostBytes, " bytes, found ", file.size()));
-  }
-  std::string text(file.size(), '\0');
-  GACCD_RETURN_IF_ERROR(file.ReadAt(0, std::as_writable_bytes(std::span(text))));
-  return text;
-}
 
 // Which of its tokens mean what: those that tools/prepare gives a vocabulary.
 Result<std::string> TokenizerConfig(const std::string& path, const std::string& tokenizer) {
@@ -82,7 +62,7 @@ Result<std::string> WriteTransformersFolder(const std::string& folder, const Job
   if (!tokenizer.empty() && !PathExists(tokenizer)) {
     note = StrCat("without a tokenizer: there is no '", tokenizer, "'");
   } else if (!tokenizer.empty()) {
-    GACCD_ASSIGN_OR_RETURN(const std::string text, ReadText(tokenizer));
+    GACCD_ASSIGN_OR_RETURN(const std::string text, ReadTokenizer(tokenizer));
     GACCD_ASSIGN_OR_RETURN(const std::string meanings, TokenizerConfig(tokenizer, text));
     GACCD_RETURN_IF_ERROR(write("tokenizer.json", text));
     GACCD_RETURN_IF_ERROR(write("tokenizer_config.json", meanings));

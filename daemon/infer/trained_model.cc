@@ -13,6 +13,7 @@
 #include "daemon/config/help.h"
 #include "daemon/config/job_text.h"
 #include "daemon/data/index_source.h"
+#include "daemon/data/tokenizer.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/train/open_data.h"
 #include "daemon/train/run_stages.h"
@@ -82,12 +83,13 @@ Result<SafetensorsFile> ReadCheckpoint(const Flags& flags, TrainedModel* into) {
 
 // On rank 0.
 Status ReadWeights(const Flags& flags, TrainedModel* into, std::span<float> parameters) {
+  const bool is_folder = IsFolder(*flags.weights);
+  GACCD_RETURN_IF_ERROR(CheckTokenizers(into->job, is_folder ? "" : *flags.weights));
   const Model& model = *into->model;
   model.Initialize(into->job.seed, parameters);
   into->weights.from = *flags.weights;
-  GACCD_ASSIGN_OR_RETURN(const SafetensorsFile file, IsFolder(*flags.weights)
-                                                         ? ReadCheckpoint(flags, into)
-                                                         : ReadSafetensors(*flags.weights));
+  GACCD_ASSIGN_OR_RETURN(const SafetensorsFile file,
+                         is_folder ? ReadCheckpoint(flags, into) : ReadSafetensors(*flags.weights));
   GACCD_ASSIGN_OR_RETURN(into->weights,
                          TakeParameters(into->weights.from, file, model.layout(), parameters,
                                         model.weight_names(), WeightRulesOf(flags)));

@@ -12,6 +12,7 @@
 #include "collectives/comm/nccl_settings.h"
 #include "daemon/config/help.h"
 #include "daemon/config/job_text.h"
+#include "daemon/data/tokenizer.h"
 #include "daemon/model/safetensors.h"
 #include "daemon/preflight/cpu_bf16.h"
 #include "daemon/preflight/gpu_libraries.h"
@@ -89,6 +90,10 @@ Agreement OpenTogether(const Flags& flags, Session& session) {
   Setup& setup = *session.setup;
   const BadRecordRules rules{
       .policy = flags.on_bad_record, .quota = flags.bad_record_quota, .seed = setup.job.seed};
+  const Status fits = session.comm.rank() == 0
+                          ? CheckTokenizers(setup.job, flags.init_weights.value_or(""))
+                          : Status::Ok();
+  if (Agreement all = AgreeOn(session.comm, fits); !all.status.ok()) return all;
   TrainingData data;
   Agreement opened = OpenDataTogether(session.comm, setup.job, rules, &data);
   if (!opened.status.ok()) return opened;

@@ -6,6 +6,7 @@ left must be that training's own, to the last digit; logits and embeddings are H
 import json
 import os
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -208,6 +209,21 @@ class InferTest(unittest.TestCase):
             self.assertEqual(self.predict(ranks, bare), self.predict(ranks, job))
         said = gaccd(1, "eval", f"--job={bare}", "--weights=bert_mini.init", code=78)
         self.assertIn("data.eval has no labels", said)
+
+    def test_weights_and_data_have_one_vocabulary(self):
+        for name, vocabulary in (("data", {"the": 1, "and": 0}), ("weights", {"the": 0, "and": 1})):
+            (self.dir / name).mkdir()
+            (self.dir / name / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocabulary}}))
+        tokens = shutil.copy(MODELS / "eval_bert_tokens.npy", self.dir / "data")
+        weights = shutil.copy(MODELS / "bert_mini.init", self.dir / "weights")
+        common = [f"--job={self.job('bert_mini')}", f"--set=data.eval.tokens.tokens={tokens}"]
+        for ranks, verb in ((1, ["eval", f"--weights={weights}"]),
+                            (2, ["train", f"--init-weights={weights}"])):
+            said = gaccd(ranks, *verb, *common, code=65)
+            self.assertIn("weights/tokenizer.json' than in '", said)
+            self.assertIn("data/tokenizer.json': expected 'and' as 0, found 1", said)
+        (self.dir / "weights" / "tokenizer.json").unlink()
+        gaccd(1, "eval", f"--weights={weights}", *common)
 
     def test_an_event_says_what_the_weights_gave(self):
         gaccd(2, "train", f"--job={self.job('bert_mini')}", f"--run-dir={self.dir}/run", "--max-updates=1",

@@ -1,0 +1,80 @@
+#include "daemon/data/tokenizer.h"
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <span>
+#include <variant>
+
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+#include "daemon/config/job_text.h"
+
+namespace gaccd {
+namespace {
+
+using Json = nlohmann::json;
+
+// Ids by token.
+Result<Json> ReadVocabulary(const std::string& path) {
+  GACCD_ASSIGN_OR_RETURN(const std::string text, ReadTokenizer(path));
+  Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json::json_pointer vocabulary("/model/vocab");
+  if (parsed.contains(vocabulary)) return std::move(parsed[vocabulary]);
+  return Status(ErrorKind::kData, path + ": expected a JSON object with model.vocab");
+}
+
+// REQUIRES: they are not the same.
+std::string Difference(const Json& expected, const Json& found) {
+  if (expected.size() != found.size()) {
+    return StrCat(expected.size(), " tokens, found ", found.size());
+  }
+  if (expected.is_object() && found.is_object()) {
+    for (const auto& [token, id] : expected.items()) {
+      const Json other = found.value(token, Json());
+      if (other != id) return StrCat("'", token, "' as ", id.dump(), ", found ", other.dump());
+    }
+  }
+  return "the same tokens, found others";
+}
+
+}  // namespace
+
+std::string TokenizerPath(const SourceSpec& source) {
+  std::string tokens;
+  if (const auto* rows = std::get_if<TokensSpec>(&source)) tokens = rows->tokens;
+  if (const auto* stream = std::get_if<StreamSpec>(&source)) tokens = stream->path;
+  return tokens.empty() ? tokens : FolderOf(tokens) + "/tokenizer.json";
+}
+
+Result<std::string> ReadTokenizer(const std::string& path) {
+  constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20;
+  GACCD_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
+  if (file.size() > kMostBytes) {
+    return Status(ErrorKind::kData,
+                  StrCat(path, ": expected at most ", kMostBytes, " bytes, found ", file.size()));
+  }
+  std::string text(file.size(), '\0');
+  GACCD_RETURN_IF_ERROR(file.ReadAt(0, std::as_writable_bytes(std::span(text))));
+  return text;
+}
+
+Status CheckTokenizers(const Job& job, const std::string& weights) {
+  const DataSpec data = WithAbsolutePaths(job).data;
+  std::set<std::string> paths = {TokenizerPath(data.train)};
+  if (data.eval) paths.insert(TokenizerPath(*data.eval));
+  if (!weights.empty()) paths.insert(FolderOf(weights) + "/tokenizer.json");
+  std::erase_if(paths, [](const std::string& path) { return path.empty() || !PathExists(path); });
+  if (paths.size() < 2) return Status::Ok();
+  const std::string& first = *paths.begin();
+  GACCD_ASSIGN_OR_RETURN(const Json expected, ReadVocabulary(first));
+  for (const std::string& path : paths) {
+    if (path == first) continue;
+    GACCD_ASSIGN_OR_RETURN(const Json found, ReadVocabulary(path));
+    if (found == expected) continue;
+    return {ErrorKind::kData, StrCat("the same ids are other tokens in '", path, "' than in '",
+                                     first, "': expected ", Difference(expected, found))};
+  }
+  return Status::Ok();
+}
+
+}  // namespace gaccd

@@ -1,0 +1,23 @@
+// The tokenizer.json that tools/prepare leaves beside token arrays. Weights and data belong
+// together only where the same ids mean the same tokens.
+#pragma once
+
+#include <string>
+
+#include "collectives/base/result.h"
+#include "daemon/config/job.h"
+
+namespace gaccd {
+
+// Where the tokenizer of a source would be; whether it is there is not asked. Empty: no tokens.
+[[nodiscard]] std::string TokenizerPath(const SourceSpec& source);
+
+// A whole tokenizer.json. kIo; kData where it is too large.
+[[nodiscard]] Result<std::string> ReadTokenizer(const std::string& path);
+
+// The tokenizers of data.train, of data.eval and beside `weights` (a file; empty: none), where they
+// are there, must have the same vocabulary. kData with two of them and the first difference
+// otherwise, and for a file that is no tokenizer; kIo. One alone is not read.
+[[nodiscard]] Status CheckTokenizers(const Job& job, const std::string& weights);
+
+}  // namespace gaccd

@@ -1,0 +1,70 @@
+// Vocabularies beside weights and data: the same tokens under the same ids, or an error.
+#include "daemon/data/tokenizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+#include "tests/unit/base/status_matchers.h"
+#include "tests/unit/temp_folder.h"
+
+namespace gaccd {
+namespace {
+
+class TokenizerTest : public testing::Test {
+ protected:
+  void Write(const std::string& name, const std::string& text) {
+    ASSERT_TRUE(MakeFolders(folder_.Path(name), 0700).ok());
+    (void)folder_.Write(name + "/tokenizer.json", text);
+  }
+  void WriteVocabulary(const std::string& name, const std::string& vocabulary) {
+    Write(name, StrCat(R"({"version":"1.0","model":{"vocab":)", vocabulary, "}}"));
+  }
+  [[nodiscard]] Status Check(const std::string& train, const std::string& eval,
+                             const std::string& weights) const {
+    Job job;
+    job.data.train = StreamSpec{.path = folder_.Path(train + "/tokens.npy")};
+    job.data.eval = TokensSpec{.tokens = folder_.Path(eval + "/tokens.npy")};
+    return CheckTokenizers(job, weights.empty() ? "" : folder_.Path(weights + "/w.safetensors"));
+  }
+  TempFolder folder_;
+};
+
+TEST_F(TokenizerTest, TheSameIdsAreTheSameTokens) {
+  WriteVocabulary("a", R"({"the":0,"and":1})");
+  WriteVocabulary("b", R"({"and":1, "the":0})");
+  WriteVocabulary("c", R"({"and":0,"the":1})");
+  WriteVocabulary("d", R"({"and":1,"the":0,"of":2})");
+  WriteVocabulary("e", R"({"and":1,"of":0})");
+  EXPECT_TRUE(Check("a", "a", "b").ok());
+  EXPECT_TRUE(Check("a", "b", "nowhere").ok());
+  const std::string start =
+      StrCat("the same ids are other tokens in '", folder_.Path("c/tokenizer.json"), "' than in '",
+             folder_.Path("a/tokenizer.json"), "': ");
+  using Names = std::array<const char*, 3>;
+  for (const auto& [train, eval, weights] :
+       {Names{"a", "a", "c"}, Names{"c", "c", "a"}, Names{"a", "c", "b"}, Names{"c", "a", ""}}) {
+    EXPECT_THAT(Check(train, eval, weights),
+                IsError(ErrorKind::kData, start + "expected 'and' as 1, found 0"));
+  }
+  EXPECT_THAT(Check("d", "d", "a"), IsError(ErrorKind::kData, "expected 2 tokens, found 3"));
+  EXPECT_THAT(Check("e", "e", "a"), IsError(ErrorKind::kData, "expected 'the' as 0, found null"));
+}
+
+TEST_F(TokenizerTest, OneAloneIsNotRead) {
+  WriteVocabulary("good", R"({"the":0})");
+  Write("bad", "no JSON");
+  EXPECT_TRUE(Check("bad", "bad", "bad").ok());
+  EXPECT_TRUE(Check("bad", "nowhere", "").ok());
+  const std::string why = "bad/tokenizer.json: expected a JSON object with model.vocab";
+  EXPECT_THAT(Check("bad", "good", "good"), IsError(ErrorKind::kData, why));
+  Job images;
+  images.data.train = IdxSpec{};
+  EXPECT_TRUE(CheckTokenizers(images, folder_.Path("bad/w.safetensors")).ok());
+}
+
+}  // namespace
+}  // namespace gaccd
