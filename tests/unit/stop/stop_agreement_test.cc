@@ -20,6 +20,15 @@ namespace {
 constexpr int kRanks = 4;
 constexpr auto kNoBurst = std::chrono::milliseconds(0);
 
+// To this thread, which as the one of a rank has signals blocked; handled when it returns.
+void RaiseHere(int signal) {
+  sigset_t one;
+  sigemptyset(&one);
+  sigaddset(&one, signal);
+  pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
+  raise(signal);
+}
+
 // One rank of a run whose updates are sums of words and nothing else.
 struct Outcome {
   std::int64_t update = 0;
@@ -124,7 +133,7 @@ TEST(StopAgreement, ASignalOfOneRankStopsAllAtTheSameBoundary) {
       if (rank == 2) {
         run.options.signals = signals->get();
         run.event = [last_step](int, std::int64_t update, std::int64_t step) {
-          if (update == 10 && step == last_step) raise(SIGTERM);
+          if (update == 10 && step == last_step) RaiseHere(SIGTERM);
         };
       }
       return run;
@@ -169,7 +178,7 @@ TEST(StopAgreement, ALongUpdateIsLeftInsideWhenItsRestDoesNotFit) {
         run.micro_step = std::chrono::milliseconds(50);
         run.options.signals = signals->get();
         run.event = [](int, std::int64_t update, std::int64_t step) {
-          if (update == 3 && step == 2) raise(SIGTERM);
+          if (update == 3 && step == 2) RaiseHere(SIGTERM);
         };
       }
       return run;
@@ -190,7 +199,7 @@ TEST(StopAgreement, WhatWasHeardBetweenMicroStepsStopsAtTheEndOfThatUpdate) {
     if (rank == 1) {
       run.options.signals = signals->get();
       run.event = [](int, std::int64_t update, std::int64_t step) {
-        if (update == 3 && step == 2) raise(SIGTERM);
+        if (update == 3 && step == 2) RaiseHere(SIGTERM);
       };
     }
     return run;
@@ -208,7 +217,7 @@ TEST(StopAgreement, ASecondSignalLeavesAtOnce) {
     if (rank == 3) {
       run.options.signals = signals->get();
       run.event = [](int, std::int64_t update, std::int64_t step) {
-        if (update == 2 && (step == 1 || step == 3)) raise(SIGTERM);
+        if (update == 2 && (step == 1 || step == 3)) RaiseHere(SIGTERM);
       };
     }
     return run;
@@ -290,7 +299,7 @@ TEST(StopAgreement, StartUpStopsAfterAStage) {
     if (comm.rank() == 1) options.signals = signals->get();
     StopAgreement agreement(comm, options);
     GACCD_RETURN_IF_ERROR(agreement.AfterStage("while the data was opened"));
-    if (comm.rank() == 1) raise(SIGUSR2);
+    if (comm.rank() == 1) RaiseHere(SIGUSR2);
     const Status left = agreement.AfterStage("before the first update");
     EXPECT_THAT(left, HasKind(ErrorKind::kTempFail));
     EXPECT_THAT(left,
@@ -317,7 +326,7 @@ TEST(StopAgreement, AnEvaluationThatDoesNotFitIsLeft) {
     constexpr std::int64_t kBatches = 100'000;
     for (std::int64_t batch = 1; batch <= kBatches; ++batch) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      if (comm.rank() == 1 && batch == 3) raise(SIGTERM);
+      if (comm.rank() == 1 && batch == 3) RaiseHere(SIGTERM);
       GACCD_ASSIGN_OR_RETURN(const StopDecision here, agreement.BetweenBatches(batch, kBatches));
       if (here.action == StopAction::kGoOn) continue;
       EXPECT_EQ(here.action, StopAction::kSaveStop);
