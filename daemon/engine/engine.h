@@ -122,6 +122,10 @@ class Engine {
   // When it fails, they are undefined.
   virtual Status ChangeParameters(const std::function<Status(std::span<float>)>& change) = 0;
   virtual Status SetOptimizer(std::span<const float> state, std::int64_t updates) = 0;
+  // Where the optimiser averages the parameters (optimizer.ema) and an update was done, they and
+  // the averages change places, and back at the next call. Between the two only Evaluate() and
+  // GetParameters(). REQUIRES: no update has begun and not ended.
+  virtual Status ExchangeAverages() = 0;
   // The gradients: of the last update, summed over the ranks, before clipping, those of its loss;
   // or of the last Probe().
   virtual Status GetGradients(std::span<float> gradients) = 0;
@@ -155,7 +159,7 @@ class Engine {
   virtual Status MeasureGradient() = 0;
   // 5. audit: counted samples == settings.samples. What came of it is told by TakeResult().
   virtual Status Audit() = 0;
-  // 6. clip once  7. optimiser step, unless 3 or 5 was wrong.
+  // 6. clip once  7. optimiser step, averages of the parameters, unless 3 or 5 was wrong.
   virtual Status Optimize() = 0;
   // 8. the update is over: the next first micro-step overwrites the accumulators.
   virtual Status End() = 0;

@@ -37,6 +37,10 @@ class CpuEngine final : public Engine {
   Status ChangeParameters(const std::function<Status(std::span<float>)>& change) override;
   Status GetParameters(std::span<float> parameters) override;
   Status SetOptimizer(std::span<const float> state, std::int64_t updates) override;
+  Status ExchangeAverages() override {
+    const bool changed = optimizer_->ExchangeAverages(replica_->parameters());
+    return changed ? replica_->ParametersChanged() : Status::Ok();
+  }
   Status GetGradients(std::span<float> gradients) override;
   Result<std::uint64_t> Digest() override { return DigestOf(replica_->parameters()); }
   Status Read(EngineBuffer buffer, std::int64_t first, std::span<float> out) override;
@@ -276,6 +280,7 @@ Status CpuEngine::Optimize() {
     float& scale = parameter(contrastive_->model().log_scale);
     scale = std::min(scale, static_cast<float>(contrastive_->max_log_scale()));
   }
+  optimizer_->Average(replica_->parameters());
   return replica_->ParametersChanged();
 }
 

@@ -130,8 +130,10 @@ Status CudaEngine::MeasureGradient() {
 
 Status CudaEngine::Optimize() {
   GACCD_RETURN_IF_ERROR(optimizer_->Step(context_->compute(), control()));
-  if (contrast_ == nullptr) return Status::Ok();
-  return contrast_->LimitScale(control(), parameters_.as<float>());
+  if (contrast_ != nullptr) {
+    GACCD_RETURN_IF_ERROR(contrast_->LimitScale(control(), parameters_.as<float>()));
+  }
+  return optimizer_->Average(context_->compute(), control());
 }
 
 Status CudaEngine::End() {

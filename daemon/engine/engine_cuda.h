@@ -45,6 +45,7 @@ class CudaEngine final : public Engine {
   Status ChangeParameters(const std::function<Status(std::span<float>)>& change) override;
   Status GetParameters(std::span<float> parameters) override;
   Status SetOptimizer(std::span<const float> state, std::int64_t updates) override;
+  Status ExchangeAverages() override { return optimizer_->ExchangeAverages(context_->compute()); }
   Status GetGradients(std::span<float> gradients) override;
   Result<std::uint64_t> Digest() override;
   Status Read(EngineBuffer buffer, std::int64_t first, std::span<float> out) override;

@@ -1,11 +1,13 @@
 #include "daemon/optim/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <limits>
 #include <utility>
 
 #include "collectives/base/strings.h"
+#include "daemon/optim/average.h"
 #include "daemon/optim/rules.h"
 
 namespace gaccd {
@@ -14,8 +16,9 @@ namespace {
 template <typename Rule>
 class RuleOptimizer final : public Optimizer {
  public:
-  RuleOptimizer(const typename Rule::Spec& spec, OptimizerRanges ranges, std::span<float> state)
-      : Optimizer(std::move(ranges), state), spec_(spec) {}
+  RuleOptimizer(const typename Rule::Spec& spec, OptimizerRanges ranges, std::span<float> state,
+                std::optional<EmaSpec> ema)
+      : Optimizer(std::move(ranges), state, ema), spec_(spec) {}
 
   [[nodiscard]] std::string_view name() const override { return Rule::kName; }
 
@@ -46,6 +49,24 @@ class RuleOptimizer final : public Optimizer {
 
 }  // namespace
 
+void Optimizer::Average(std::span<const float> params) {
+  if (!ema_) return;
+  const float rate = AverageRate(*ema_, updates_);
+  for (const OptimizerRange& range : ranges_.all()) {
+    AverageLoop(rate, static_cast<std::size_t>(range.elements), params.data() + range.first,
+                averages() + range.state_first);
+  }
+}
+
+bool Optimizer::ExchangeAverages(std::span<float> params) {
+  if (!ema_ || updates_ == 0) return false;
+  for (const OptimizerRange& range : ranges_.all()) {
+    float* const p = params.data() + range.first;
+    std::swap_ranges(p, p + range.elements, averages() + range.state_first);
+  }
+  return true;
+}
+
 Status CheckOptimizer(const OptimizerSpec& spec, const OptimizerRanges& ranges) {
   const std::int64_t parameters = ranges.elements();
   if (parameters < 0 || parameters > std::numeric_limits<std::int64_t>::max() / 16) {
@@ -55,17 +76,24 @@ Status CheckOptimizer(const OptimizerSpec& spec, const OptimizerRanges& ranges) 
   if (!(spec.lr >= 0) || !std::isfinite(spec.lr)) {
     return {ErrorKind::kConfig, StrCat("optimizer: lr must be >= 0 and finite, found ", spec.lr)};
   }
+  if (spec.ema && !(spec.ema->decay >= 0 && spec.ema->decay < 1)) {
+    return {ErrorKind::kConfig,
+            StrCat("optimizer: ema decay must be >= 0 and < 1, found ", spec.ema->decay)};
+  }
   return WithRule(spec, [](auto rule, const auto& settings) { return rule.Check(settings); });
 }
 
 std::int64_t StateElements(const OptimizerSpec& spec, std::int64_t parameters) {
-  return parameters * WithRule(spec, [](auto rule, const auto&) { return rule.kStates; });
+  const int states = WithRule(spec, [](auto rule, const auto&) { return rule.kStates; });
+  return parameters * (states + (spec.ema ? 1 : 0));
 }
 
 StateMeaning MeaningOfState(const OptimizerSpec& spec) {
-  return WithRule(spec, [](auto rule, const auto& settings) {
+  StateMeaning meaning = WithRule(spec, [](auto rule, const auto& settings) {
     return StateMeaning{rule.kName, rule.Settings(settings)};
   });
+  if (spec.ema) meaning.settings.emplace_back("ema decay", spec.ema->decay);
+  return meaning;
 }
 
 Result<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec, OptimizerRanges ranges,
@@ -77,7 +105,8 @@ Result<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec, Opti
                                                " values of state, found ", state.size()));
   }
   return WithRule(spec, [&](auto rule, const auto& settings) -> std::unique_ptr<Optimizer> {
-    return std::make_unique<RuleOptimizer<decltype(rule)>>(settings, std::move(ranges), state);
+    return std::make_unique<RuleOptimizer<decltype(rule)>>(settings, std::move(ranges), state,
+                                                           spec.ema);
   });
 }
 

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -24,8 +25,8 @@
 
 namespace gaccd {
 
-// fp32 values of state an optimiser keeps for so many parameters (FlatLayout::trainable_size());
-// 4 bytes each. For the memory plan.
+// fp32 values of state an optimiser keeps for so many parameters (FlatLayout::trainable_size()),
+// with the average of each, if spec.ema is given; 4 bytes each. For the memory plan.
 [[nodiscard]] std::int64_t StateElements(const OptimizerSpec& spec, std::int64_t parameters);
 [[nodiscard]] StateMeaning MeaningOfState(const OptimizerSpec& spec);
 
@@ -44,21 +45,34 @@ class Optimizer {
   virtual void Step(std::span<float> params, std::span<const float> gradient, double lr,
                     float gradient_scale) = 0;
 
+  // After Step() and what else changes parameters in an update: they go into their averages
+  // (average.h). Nothing without spec.ema.
+  void Average(std::span<const float> params);
+  // Parameters and averages change places. false: there are no averages (yet), nothing was changed.
+  [[nodiscard]] bool ExchangeAverages(std::span<float> params);
+
   [[nodiscard]] const OptimizerRanges& ranges() const { return ranges_; }
   // Updates done so far; with state(), all that a checkpoint has to keep.
   [[nodiscard]] std::int64_t updates() const { return updates_; }
   void set_updates(std::int64_t updates) { updates_ = updates; }
-  // StateElements() values: those of all parameters, then the second ones of all. Zero at the
-  // start.
+  // StateElements() values: those of all parameters, then the second ones of all, at last the
+  // averages. Zero at the start.
   [[nodiscard]] std::span<float> state() { return state_; }
 
  protected:
-  Optimizer(OptimizerRanges ranges, std::span<float> state)
-      : ranges_(std::move(ranges)), state_(state) {}
+  Optimizer(OptimizerRanges ranges, std::span<float> state, std::optional<EmaSpec> ema)
+      : ranges_(std::move(ranges)), state_(state), ema_(ema) {}
 
   OptimizerRanges ranges_;
   std::int64_t updates_ = 0;
   std::span<float> state_;
+
+ private:
+  [[nodiscard]] float* averages() {
+    return state_.last(static_cast<std::size_t>(ranges_.elements())).data();
+  }
+
+  std::optional<EmaSpec> ema_;
 };
 
 // Over memory of the caller for the state, which must be zeroed (or restored), outlive the

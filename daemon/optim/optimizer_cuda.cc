@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "collectives/base/strings.h"
+#include "daemon/optim/average.h"
 #include "daemon/optim/kernels_cuda.h"
 #include "daemon/optim/optimizer.h"
 #include "daemon/optim/rules.h"
@@ -51,7 +52,8 @@ Result<std::unique_ptr<CudaOptimizer>> CudaOptimizer::Create(const OptimizerSpec
   GACCD_RETURN_IF_ERROR(CheckAligned(buffers.state, "state"));
   GACCD_RETURN_IF_ERROR(CheckAligned(buffers.bf16_copy, "bf16 copy"));
   if (state > ranges.elements()) {
-    GACCD_RETURN_IF_ERROR(CheckAligned(buffers.state + ranges.elements(), "second moments"));
+    GACCD_RETURN_IF_ERROR(
+        CheckAligned(buffers.state + ranges.elements(), "second and later values of the state"));
   }
   std::unique_ptr<CudaOptimizer> optimizer(new CudaOptimizer(spec, buffers, ranges.elements()));
   GACCD_RETURN_IF_ERROR(optimizer->MakeTiles(ranges));
@@ -85,6 +87,7 @@ Status CudaOptimizer::MakeTiles(const OptimizerRanges& ranges) {
 
 void CudaOptimizer::Prepare(double lr, UpdateInputs* inputs) {
   ++updates_;
+  if (spec_.ema) inputs->average_rate = AverageRate(*spec_.ema, updates_);
   WithRule(spec_, [&](auto rule, const auto& settings) {
     for (std::size_t i = 0; i < groups_.size(); ++i) {
       const auto factors = rule.FactorsOf(settings, groups_[i], lr, updates_);
@@ -96,8 +99,23 @@ void CudaOptimizer::Prepare(double lr, UpdateInputs* inputs) {
 
 Status CudaOptimizer::Step(cudaStream_t stream, UpdateControl* control) {
   if (trainable_ == 0) return Status::Ok();
-  return EnqueueStep(stream, spec_, buffers_, {tiles_.as<StepTile>(), tile_count_}, trainable_,
-                     control);
+  return EnqueueStep(stream, spec_, buffers_, tiles(), trainable_, control);
+}
+
+StepTiles CudaOptimizer::tiles() const { return {tiles_.as<StepTile>(), tile_count_}; }
+
+float* CudaOptimizer::averages() const {
+  return buffers_.state + StateElements(spec_, trainable_) - trainable_;
+}
+
+Status CudaOptimizer::Average(cudaStream_t stream, const UpdateControl* control) {
+  if (!spec_.ema || trainable_ == 0) return Status::Ok();
+  return EnqueueAverage(stream, buffers_, averages(), tiles(), control);
+}
+
+Status CudaOptimizer::ExchangeAverages(cudaStream_t stream) {
+  if (!spec_.ema || trainable_ == 0 || updates_ == 0) return Status::Ok();
+  return EnqueueExchange(stream, buffers_, averages(), tiles());
 }
 
 }  // namespace gaccd

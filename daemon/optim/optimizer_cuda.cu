@@ -1,6 +1,7 @@
 // One update of all parameters: every array is read once and written once, 16 bytes at a time.
 // Compiled without fused multiply-adds (CMakeLists.txt), so that the bits are the CPU's.
 #include "daemon/device/cuda/launch.h"
+#include "daemon/optim/average.h"
 #include "daemon/optim/kernels_cuda.h"
 #include "daemon/optim/rules.h"
 #include "daemon/tensor/vector_cuda.h"
@@ -109,6 +110,33 @@ __global__ void __launch_bounds__(kThreads)
   TellOverflow(p, control);
 }
 
+__global__ void __launch_bounds__(kThreads)
+    AverageKernel(const float* params, float* averages, std::int64_t elements,
+                  const StepTile* tiles, const UpdateControl* control) {
+  const Part part = PartOf(elements, tiles);
+  float p[kWidth];
+  float a[kWidth];
+  LoadPart(params, part, p);
+  LoadPart(averages, StateOf(part), a);
+  if (control->verdict.idle != 0) return;
+#pragma unroll
+  for (int v = 0; v < kWidth; ++v) AddToAverage(control->inputs.average_rate, p[v], &a[v]);
+  StorePart(averages, StateOf(part), a);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    ExchangeKernel(float* params, float* averages, Bf16* copy, std::int64_t elements,
+                   const StepTile* tiles) {
+  const Part part = PartOf(elements, tiles);
+  float p[kWidth];
+  float a[kWidth];
+  LoadPart(params, part, p);
+  LoadPart(averages, StateOf(part), a);
+  StorePart(params, part, a);
+  StorePart(averages, StateOf(part), p);
+  StoreBf16(copy, part, a);
+}
+
 LaunchShape ShapeFor(std::int64_t elements, const StepTiles& tiles) {
   if (tiles.data != nullptr) return {static_cast<unsigned>(tiles.count), kThreads};
   return {BlocksFor(elements, kStepTileElements), kThreads};
@@ -128,6 +156,19 @@ Status EnqueueStep(cudaStream_t stream, const OptimizerSpec& spec,
                   buffers.parameters, buffers.gradient, buffers.state, second,
                   static_cast<Bf16*>(buffers.bf16_copy), buffers.elements, tiles.data, control);
   });
+}
+
+Status EnqueueAverage(cudaStream_t stream, const CudaOptimizer::Buffers& buffers, float* averages,
+                      const StepTiles& tiles, const UpdateControl* control) {
+  return Launch(AverageKernel, ShapeFor(buffers.elements, tiles), stream, "averages of parameters",
+                buffers.parameters, averages, buffers.elements, tiles.data, control);
+}
+
+Status EnqueueExchange(cudaStream_t stream, const CudaOptimizer::Buffers& buffers, float* averages,
+                       const StepTiles& tiles) {
+  return Launch(ExchangeKernel, ShapeFor(buffers.elements, tiles), stream,
+                "exchange of parameters and averages", buffers.parameters, averages,
+                static_cast<Bf16*>(buffers.bf16_copy), buffers.elements, tiles.data);
 }
 
 }  // namespace gaccd

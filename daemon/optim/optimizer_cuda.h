@@ -20,6 +20,8 @@
 
 namespace gaccd {
 
+struct StepTiles;
+
 // All pointers below are GPU memory, those to floats and bf16 aligned to 16 bytes.
 
 // control->sums = or += {*loss_sum, *divisor, samples}. loss_sum null: 0; divisor null: samples.
@@ -65,6 +67,10 @@ class CudaOptimizer {
   void Prepare(double lr, UpdateInputs* inputs);
   // One pass over all parameters; does nothing when the verdict says idle.
   Status Step(cudaStream_t stream, UpdateControl* control);
+  // Behind Step() and what else changes parameters in an update, as those of Optimizer; the
+  // exchange also makes the bf16 copy anew.
+  Status Average(cudaStream_t stream, const UpdateControl* control);
+  Status ExchangeAverages(cudaStream_t stream);
 
   [[nodiscard]] std::int64_t updates() const { return updates_; }
   void set_updates(std::int64_t updates) { updates_ = updates; }
@@ -73,6 +79,8 @@ class CudaOptimizer {
   CudaOptimizer(const OptimizerSpec& spec, const Buffers& buffers, std::int64_t trainable)
       : spec_(spec), buffers_(buffers), trainable_(trainable) {}
   Status MakeTiles(const OptimizerRanges& ranges);
+  [[nodiscard]] StepTiles tiles() const;
+  [[nodiscard]] float* averages() const;
 
   OptimizerSpec spec_;
   Buffers buffers_;

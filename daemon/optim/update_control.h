@@ -31,6 +31,7 @@ struct UpdateInputs {
   // Factors of the optimiser's rule for every group; gradient_scale is ignored: the verdict has it.
   GroupFactors factors[kMaxOptimizerGroups]{};
   float prediction_weight = 0;  // 1/N
+  float average_rate = 0;       // AverageRate() of this update; 0 where there is no average
   std::int32_t outlive = 0;     // 1: after an update that is not finite the next one goes on
 };
 

@@ -142,6 +142,7 @@ std::string RunStartJson(const RunIdentity& who, const LineStamp& stamp, const R
   out.Text("device", event.device, kWord);
   out.Text("device_reason", event.device_reason, kMiddle / 2);
   out.Text("precision", event.precision, kWord);
+  if (event.ema_decay) out("ema_decay", *event.ema_decay);
   out.Text("gpu", event.gpu, kShort);
   out.NotZero("gpu_memory_planned_bytes", event.gpu_memory_planned_bytes);
   out.Text("cuda", event.cuda, kWord);

@@ -39,10 +39,11 @@ struct RunStart {
   std::int64_t memory_planned_bytes = 0;  // of this rank; 0 = not known
   std::int64_t train_samples = 0;
   std::int64_t eval_samples = 0;
-  std::string device;         // "cpu", "cuda"
-  std::string device_reason;  // "device cpu: no NVIDIA driver"
-  std::string precision;      // "f32", "bf16"
-  std::string gpu;            // of rank 0, as the versions; empty on CPUs
+  std::string device;                    // "cpu", "cuda"
+  std::string device_reason;             // "device cpu: no NVIDIA driver"
+  std::string precision;                 // "f32", "bf16"
+  std::optional<double> ema_decay = {};  // of the average of the weights, where there is one
+  std::string gpu;                       // of rank 0, as the versions; empty on CPUs
   std::int64_t gpu_memory_planned_bytes = 0;
   std::string cuda;
   std::string driver;  // the CUDA version that the driver knows

@@ -38,6 +38,7 @@ RunStart StartRecord(const Flags& flags, const Session& session) {
       .device = std::string(Name(session.device.device)),
       .device_reason = session.device.text,
       .precision = std::string(Name(setup.job.precision))};
+  if (setup.job.optimizer.ema) start.ema_decay = setup.job.optimizer.ema->decay;
   // Only rank 0 writes the record; what follows takes time, and asking for versions loads
   // libraries.
   if (comm.rank() != 0) return start;
@@ -86,6 +87,10 @@ void Announce(const Flags& flags, const Session& session, RunReporter& reporter)
   reporter.Say(StrCat("model ", trainer.model().Describe(), ", ",
                       trainer.model().layout().parameters(), " parameters; ", data.size(),
                       " samples, ", trainer.schedule().updates(), " updates"));
+  if (setup.job.optimizer.ema) {
+    reporter.Say(StrCat("evaluations and saved weights are those of the moving average, decay ",
+                        setup.job.optimizer.ema->decay));
+  }
   reporter.Say(StrCat("memory per rank: planned ", Megabytes(memory.planned), ", ",
                       Megabytes(memory.planned - memory.process),
                       " of it for engine and checkpoints",

@@ -164,7 +164,7 @@ Status WriteResults(const Flags& flags, Session& session, const TrainingSummary&
   const auto limit = LimitOfResults(BoundOf(flags));
   const unsigned mode = flags.group_access ? kGroupMayRead.file : kFileMode;
   if (flags.save_weights) {
-    GACCD_ASSIGN_OR_RETURN(std::vector<float> parameters, setup.trainer->Parameters());
+    GACCD_ASSIGN_OR_RETURN(std::vector<float> parameters, setup.trainer->FinalParameters());
     GACCD_RETURN_IF_ERROR(
         SaveFinalWeights(setup.trainer->model().layout(), std::move(parameters),
                          {.path = *flags.save_weights,

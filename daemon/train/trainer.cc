@@ -123,6 +123,13 @@ Result<std::vector<float>> Trainer::Parameters() {
   return parameters;
 }
 
+Result<std::vector<float>> Trainer::FinalParameters() {
+  GACCD_RETURN_IF_ERROR(engine_->ExchangeAverages());
+  GACCD_ASSIGN_OR_RETURN(std::vector<float> parameters, Parameters());
+  GACCD_RETURN_IF_ERROR(engine_->ExchangeAverages());  // and back
+  return parameters;
+}
+
 Status Trainer::Resume(const LoadedState& state) {
   GACCD_ASSIGN_OR_RETURN(
       start_, RestoreState(*engine_, state, saved_run(), schedule_.updates(), comm_.rank()));
@@ -268,8 +275,10 @@ bool Trainer::KeepsBest(std::int64_t step) const {
 
 Result<bool> Trainer::Evaluate(std::int64_t step, RunReporter& reporter, TrainingSummary* summary) {
   const EvaluationTime now{.epoch = schedule_.At(step - 1).epoch + 1, .step = step};
+  GACCD_RETURN_IF_ERROR(engine_->ExchangeAverages());
   GACCD_ASSIGN_OR_RETURN(std::optional<EvalRecord> record,
                          evaluator_->Evaluate(*engine_, now, stops_, notes_));
+  GACCD_RETURN_IF_ERROR(engine_->ExchangeAverages());  // and back
   if (!record) return false;
   // Ranks that took another evaluation for the best would not save together.
   double value = ValueOf(*record, job_.evaluation.metric);

@@ -72,6 +72,8 @@ class Trainer {
 
   // The parameters as they are, in the order of model().layout(). REQUIRES: after Prepare().
   Result<std::vector<float>> Parameters();
+  // What is saved as the trained weights: their averages where the job has optimizer.ema.
+  Result<std::vector<float>> FinalParameters();
   [[nodiscard]] Engine& engine() { return *engine_; }
   [[nodiscard]] const Model& model() const { return model_; }
   [[nodiscard]] const TrainingData& data() const { return data_; }

@@ -12,8 +12,8 @@ NAME.txt: one line a record, a key, then values.
   torch VERSION
   worlds 1x1 2x3           nodes x ranks a node that must give what follows
   step EPOCH STEP SAMPLES SAMPLES_TOTAL LR LOSS GRAD_NORM     before clipping
-  eval EPOCH STEP SAMPLES LOSS [ACCURACY]
-  weight NAME VALUES...    after the last update
+  eval EPOCH STEP SAMPLES LOSS [ACCURACY]    of the averaged weights, where the job has an average
+  weight NAME VALUES...    after the last update; as well
 """
 import fnmatch
 import math
@@ -24,6 +24,7 @@ import tempfile
 
 import numpy
 import torch
+import torch.optim.swa_utils
 from google.protobuf import text_format
 from make_mlp import mix64, stream, uniform
 
@@ -43,6 +44,7 @@ WORLDS = {  # by job
     "nearest_warmup": ["1x4", "4x1"],
     "fewer_samples_than_ranks": ["1x1", "1x7"],
     "contrastive": ["1x1", "1x3", "2x2", "1x7"],
+    "momentum_ema": ["1x1", "1x3", "1x5"],
 }
 
 
@@ -228,6 +230,15 @@ def make_optimizer(spec, network):
                              eps=spec.adamw.epsilon, weight_decay=spec.adamw.weight_decay)
 
 
+def make_average(spec, network):
+    """torch's get_ema_multi_avg_fn for versions without it; the network itself where there is none."""
+    if not spec.HasField("ema"):
+        return network, lambda: None
+    averaged = torch.optim.swa_utils.AveragedModel(
+        network, avg_fn=lambda a, w, _: torch.lerp(a, w, 1 - spec.ema.decay))
+    return averaged.module, lambda: averaged.update_parameters(network)
+
+
 def loss_sum(outputs, targets):
     if targets.dtype == torch.int64:
         return torch.nn.functional.cross_entropy(outputs, targets, reduction="sum")
@@ -249,6 +260,7 @@ def train(job, ranks, out):
     updates = updates_of(job, len(features), batch)
     network = make_network(job)
     optimizer = make_optimizer(job.optimizer, network)
+    average, update_average = make_average(job.optimizer, network)
     total = 0
     for update, (epoch, samples) in enumerate(updates):
         optimizer.zero_grad()
@@ -265,17 +277,18 @@ def train(job, ranks, out):
         optimizer.step()
         if isinstance(network, DualEncoder):
             network.after_step()
+        update_average()
         total += len(samples)
         out.write("step %d %d %d %d %.12g %.12g %.12g\n"
                   % (epoch, update + 1, len(samples), total, lr, loss.item(), norm.item()))
         last = update + 1 == len(updates)
         if job.data.HasField("eval") and (last or updates[update + 1][0] > epoch):
-            figures = evaluate(network, *load(job.data.eval, job.data.normalize))
+            figures = evaluate(average, *load(job.data.eval, job.data.normalize))
             count = len(load(job.data.eval, job.data.normalize)[0])
             out.write("eval %d %d %d %s\n"
                       % (epoch, update + 1, count, " ".join("%.12g" % f for f in figures)))
     # logit_scale is the last one here.
-    for name, parameter in sorted(network.named_parameters(), key=lambda p: p[0] == "logit_scale"):
+    for name, parameter in sorted(average.named_parameters(), key=lambda p: p[0] == "logit_scale"):
         values = " ".join("%.9g" % value for value in parameter.reshape(-1).tolist())
         out.write("weight %s %s\n" % (name, values))
 

@@ -31,7 +31,7 @@ Status Train(Communicator& comm, const Job& job, const Plan& plan, const Files& 
   const Status status = trainer->Run(*reporter, &summary);
   reporter->Finish(status);
   if (!status.ok() || comm.rank() != 0) return status;
-  GACCD_ASSIGN_OR_RETURN(const std::vector<float> parameters, trainer->Parameters());
+  GACCD_ASSIGN_OR_RETURN(const std::vector<float> parameters, trainer->FinalParameters());
   return SaveParameters(StrCat(files.out, "/weights"), trainer->model().layout(), parameters);
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tests/unit/engine/model_bench.h"
+#include "tests/unit/optim/own_state.h"
 
 namespace {
 thread_local bool counting = false;
@@ -118,6 +119,22 @@ TEST(AllocationTest, NoneInTheLoopWithPackedWeights) {
 }
 TEST(AllocationTest, NoneInTheLoopOfARegression) {
   NoAllocationInTheLoop({10, 1}, LossKind::kMeanSquaredError, 1);
+}
+
+TEST(AllocationTest, NoneInTheStepOfAnOptimizerThatAverages) {
+  auto optimizer = testing::MakeOptimizer({.lr = 0.1, .kind = AdamWSpec{}, .ema = EmaSpec{0.9}},
+                                          OptimizerRanges::One(100));
+  ASSERT_TRUE(optimizer.ok()) << optimizer.status().message();
+  std::vector<float> parameters(100, 1);
+  const std::vector<float> gradient(100, 2);
+  EXPECT_EQ(CountAllocations([&] {
+              for (int update = 0; update < 3; ++update) {
+                (*optimizer)->Step(parameters, gradient, 0.1, 1);
+                (*optimizer)->Average(parameters);
+                (void)(*optimizer)->ExchangeAverages(parameters);
+              }
+            }),
+            0);
 }
 
 }  // namespace

@@ -65,6 +65,7 @@ struct Bench {
     EXPECT_OK(MeasureGradient(stream.get(), gradient.data(), static_cast<std::int64_t>(elements),
                               control.data(), scratch.data()));
     EXPECT_OK(optimizer->Step(stream.get(), control.data()));
+    EXPECT_OK(optimizer->Average(stream.get(), control.data()));
     EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   }
 
@@ -99,13 +100,19 @@ TEST_P(OptimizerCuda, TenUpdatesHaveTheBitsOfTheCpu) {
     EXPECT_EQ(verdict.counted, 1);
     EXPECT_EQ(verdict.stopped, 0);
     cpu->Step(expected, g, lr, verdict.gradient_scale);
+    cpu->Average(expected);
   }
-  EXPECT_EQ(bench.parameters.Values(), expected);
-  std::vector<float> state = bench.state.Values();
-  state.pop_back();
-  EXPECT_EQ(state, std::vector<float>(cpu->state().begin(), cpu->state().end()));
-  const std::vector<Bf16> copy = bench.copy.Values();
-  for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(copy[i].bits, ToBf16(expected[i]).bits);
+  for (const bool exchanged : {false, true, false}) {
+    EXPECT_EQ(bench.parameters.Values(), expected) << exchanged;
+    std::vector<float> state = bench.state.Values();
+    state.pop_back();
+    EXPECT_EQ(state, std::vector<float>(cpu->state().begin(), cpu->state().end())) << exchanged;
+    const std::vector<Bf16> copy = bench.copy.Values();
+    for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(copy[i].bits, ToBf16(expected[i]).bits);
+    EXPECT_EQ(cpu->ExchangeAverages(expected), named.spec.ema.has_value());
+    EXPECT_OK(bench.optimizer->ExchangeAverages(bench.stream.get()));
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  }
   EXPECT_EQ(bench.optimizer->updates(), 10);
 }
 
@@ -144,10 +151,14 @@ TEST_P(OptimizerCuda, OutlivesWhatIsNotFinite) {
     EXPECT_EQ(bench.control.Value().verdict.stopped, 0);
     if (finite) {
       cpu->Step(expected, good, 0.1, 1);
+      cpu->Average(expected);
     } else {
       bench.optimizer->set_updates(updates);
     }
     EXPECT_EQ(bench.parameters.Values(), expected);
+    std::vector<float> state = bench.state.Values();
+    state.pop_back();
+    EXPECT_EQ(state, std::vector<float>(cpu->state().begin(), cpu->state().end()));
   }
   bench.Update(good, 0.1, 0, 1, 9, /*outlive=*/true);  // a wrong count is never outlived
   EXPECT_EQ(bench.control.Value().verdict.stopped, 1);
@@ -177,13 +188,14 @@ std::string NameOf(const ::testing::TestParamInfo<std::tuple<NamedOptimizer, std
 }
 
 // AdamW's second moments begin after the first ones, aligned to 16 bytes: multiples of 4 there.
+// sgd_ema has its averages alone.
 INSTANTIATE_TEST_SUITE_P(All, OptimizerCuda,
                          ::testing::Combine(::testing::ValuesIn(kEveryOptimizer),
                                             ::testing::Values(4, 32, 1000, 4100, 40000)),
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(Odd, OptimizerCuda,
                          ::testing::Combine(::testing::ValuesIn(std::begin(kEveryOptimizer),
-                                                                std::end(kEveryOptimizer) - 1),
+                                                                std::end(kEveryOptimizer) - 2),
                                             ::testing::Values(1, 31, 33, 4097)),
                          NameOf);
 
@@ -208,7 +220,11 @@ TEST(OptimizerCudaGroups, HaveTheBitsOfTheCpu) {
       const std::vector<float> g = RandomValues(100 + update, n, 2);
       bench.Update(g, named.spec.lr, 0);
       cpu->Step(expected, g, named.spec.lr, 1);
+      cpu->Average(expected);
     }
+    EXPECT_OK(bench.optimizer->ExchangeAverages(bench.stream.get()));
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    EXPECT_EQ(cpu->ExchangeAverages(expected), named.spec.ema.has_value());
     EXPECT_EQ(bench.parameters.Values(), expected) << named.name;
     std::vector<float> state = bench.state.Values();
     state.pop_back();

@@ -38,6 +38,7 @@ TEST(OptimizerTest, StateIsKnownBefore) {
   EXPECT_EQ(StateElements(kSgd, 1000), 0);
   EXPECT_EQ(StateElements({0.1, SgdSpec{.momentum = 0.9}}, 1000), 1000);
   EXPECT_EQ(StateElements(kAdamW, 1000), 2000);
+  EXPECT_EQ(StateElements({.lr = 0.1, .kind = SgdSpec{}, .ema = EmaSpec{0.5}}, 1000), 1000);
   for (const auto& [name, spec] : kEveryOptimizer) {
     auto optimizer = MakeOptimizer(spec, OptimizerRanges::One(37));
     ASSERT_TRUE(optimizer.ok());
@@ -179,6 +180,37 @@ TEST(OptimizerTest, GroupsHaveTheBitsOfOptimizersOfTheirOwn) {
   }
 }
 
+// The averages stand behind what the rule keeps, without the frozen parameter.
+TEST(OptimizerTest, AveragesAreOfWhatEveryUpdateLeft) {
+  constexpr double kDecay = 0.75;
+  const FlatLayout layout = Grouped();
+  const OptimizerRanges ranges = OptimizerRanges::Of(layout);
+  auto optimizer =
+      *MakeOptimizer({.lr = 0.1, .kind = SgdSpec{.momentum = 0.9}, .ema = EmaSpec{kDecay}}, ranges);
+  std::vector<float> params = Random(static_cast<std::size_t>(layout.size()), 1);
+  std::vector<double> expected(params.size());
+  EXPECT_FALSE(optimizer->ExchangeAverages(params)) << "there are none yet";
+  for (unsigned u = 0; u < 5; ++u) {
+    optimizer->Step(params, Random(params.size(), 10 + u), 0.1, 1);
+    params[3] = 7;  // what is done to the parameters behind a step is of the update, too
+    optimizer->Average(params);
+    for (std::size_t i = 0; i < params.size(); ++i) {
+      expected[i] = u == 0 ? params[i] : kDecay * expected[i] + (1 - kDecay) * params[i];
+    }
+  }
+  const std::vector<float> last = params;
+  const auto size = static_cast<std::size_t>(ranges.elements());
+  const std::vector<float> momentum(optimizer->state().begin(), optimizer->state().end() - size);
+  EXPECT_TRUE(optimizer->ExchangeAverages(params));
+  for (std::size_t i = 0; i < params.size(); ++i) {
+    const bool frozen = i >= 48 && i < 96;
+    EXPECT_NEAR(params[i], frozen ? last[i] : expected[i], 1e-6) << i;
+  }
+  EXPECT_TRUE(optimizer->ExchangeAverages(params));
+  EXPECT_EQ(params, last) << "and back";
+  EXPECT_TRUE(std::ranges::equal(momentum, optimizer->state().first(size)));
+}
+
 TEST(OptimizerTest, NoParametersIsFine) {
   auto optimizer = MakeOptimizer(kAdamW, OptimizerRanges::One(0));
   ASSERT_TRUE(optimizer.ok());
@@ -212,6 +244,8 @@ TEST(OptimizerTest, RefusesBadValuesByName) {
   ExpectRefused({0.1, AdamWSpec{0.9, 0.9, 0, 0}}, "epsilon must be > 0 and finite, found 0");
   ExpectRefused({0.1, AdamWSpec{0.9, 0.9, 1e-60, 0}}, "epsilon must be > 0");
   ExpectRefused({0.1, AdamWSpec{0.9, 0.9, 1e-8, -1}}, "weight_decay must be");
+  ExpectRefused({.lr = 0.1, .kind = SgdSpec{}, .ema = EmaSpec{1}},
+                "ema decay must be >= 0 and < 1, found 1");
 }
 
 TEST(OptimizerTest, RefusesAStateOfTheWrongSize) {

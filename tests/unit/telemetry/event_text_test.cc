@@ -228,8 +228,8 @@ TEST(EventTextTest, LinesStayShort) {
        {std::string(100'000, 'x'), std::string(100'000, '\n'), std::string(100'000, '\x01'),
         std::string(1200, '\x02'), std::string(100'000, '\xff'), std::string(70, '"')}) {
     const RunIdentity who{text, text, 1'000'000, 239, text};
-    RunStart start{text, text, text, text, 1,    1,    text, text, text, text, text, 1,    1,
-                   1,    1,    1,    1,    text, text, text, text, 1,    text, text, text, text};
+    RunStart start{text, text, text, text, 1,    1,   text, text, text, text, text, 1,    1,   1, 1,
+                   1,    1,    text, text, text, 0.9, text, 1,    text, text, text, text, text};
     EXPECT_LT(RunStartJson(who, kStamp, start).size(), kMaxLineBytes);
     const LogLine log{"warning", text, 1, text};
     EXPECT_LT(LogJson(who, kStamp, log, 1).size(), kMaxLineBytes);

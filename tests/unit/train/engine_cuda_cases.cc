@@ -20,6 +20,11 @@ OptimizerSpec Grouped(OptimizerSpec optimizer) {
   return optimizer;
 }
 
+OptimizerSpec Averaged(OptimizerSpec optimizer) {
+  optimizer.ema = EmaSpec{0.8};
+  return optimizer;
+}
+
 }  // namespace
 
 std::vector<EngineCase> CasesOf(int ranks) {
@@ -57,6 +62,13 @@ std::vector<EngineCase> CasesOf(int ranks) {
         {.name = "other_tensors", .micro = 5, .target = 13, .other_tensors = true},
         {.name = "groups", .micro = 5, .target = 13, .optimizer = Grouped(kAdamW)},
         {.name = "groups_sgd", .micro = 5, .target = 13, .optimizer = Grouped(kNesterov)},
+        {.name = "ema", .micro = 5, .target = 13, .optimizer = Averaged(Grouped(kNesterov))},
+        {.name = "contrastive_ema",
+         .micro = 5,
+         .target = 13,
+         .loss = LossKind::kContrastive,
+         .optimizer = Averaged(kAdamW),
+         .evaluate = false},
     };
   } else {
     const std::int64_t n = ranks;
@@ -80,6 +92,7 @@ std::vector<EngineCase> CasesOf(int ranks) {
         {.name = "groups", .micro = 4, .target = 9 * n + 1, .optimizer = Grouped(kAdamW)},
         {.name = "tokens", .micro = 4, .target = 7 * n - 1, .clip_norm = 0.1, .tokens = 6},
         {.name = "dropout", .micro = 4, .target = 7 * n - 1, .dropout = 0.3},
+        {.name = "ema", .micro = 4, .target = 9 * n + 1, .optimizer = Averaged(kAdamW)},
         {.name = "contrastive",
          .micro = 3,
          .target = 7 * n - 1,

@@ -237,8 +237,21 @@ Status EvaluateFirst(const EngineCase& test, const Setting& setting, Engine& eng
           *setting.data,
           std::make_unique<EvalIndices>(EvalShard{.first = 0, .count = test.target}, test.target),
           {.slots = 2}));
-  GACCD_ASSIGN_OR_RETURN(run->evaluation, engine.Evaluate(*batches->Next()));
-  return Status::Ok();
+  const BatchView& batch = *batches->Next();
+  GACCD_RETURN_IF_ERROR(engine.ExchangeAverages());
+  GACCD_ASSIGN_OR_RETURN(run->evaluation, engine.Evaluate(batch));
+  std::vector<float> averages(run->parameters.size());
+  GACCD_RETURN_IF_ERROR(engine.GetParameters(averages));
+  GACCD_RETURN_IF_ERROR(engine.ExchangeAverages());
+  std::vector<float> parameters(run->parameters.size());
+  GACCD_RETURN_IF_ERROR(engine.GetParameters(parameters));
+  if (parameters != run->parameters) return {ErrorKind::kInternal, "other parameters are back"};
+  // Copies of the weights in another form must be those of the averages, too.
+  GACCD_RETURN_IF_ERROR(engine.SetParameters(averages));
+  GACCD_ASSIGN_OR_RETURN(const Evaluation again, engine.Evaluate(batch));
+  if (again.loss_sum == run->evaluation.loss_sum) return Status::Ok();
+  return {ErrorKind::kInternal,
+          StrCat("the averages give ", again.loss_sum, ", found ", run->evaluation.loss_sum)};
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ struct EngineRun {
   std::vector<float> state;
   std::int64_t optimizer_updates = 0;
   std::uint64_t digest = 0;  // at the end
-  Evaluation evaluation;     // of the first samples, at the end
+  Evaluation evaluation;     // of the first samples, at the end; by the averages, if there are any
 };
 
 struct EngineRunOptions {

@@ -7,6 +7,7 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
+#include "daemon/device/cpu/bf16_of_cpu.h"
 #include "daemon/train/update.h"
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/train/engine_runs.h"
@@ -163,6 +164,31 @@ TEST(EngineTest, AFailedAuditChangesNothing) {
     EXPECT_THAT(status, HasMessage(HasSubstr("the ranks counted 29")));
     return Status::Ok();
   });
+}
+
+// RunEngine() compares what they give.
+TEST(EngineTest, AnEvaluationIsOfTheAverages) {
+  for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
+    if (precision == Precision::kBF16 && Bf16OfCpu() == CpuBf16::kNone) continue;
+    EngineCase test{.ranks = 3, .micro = 5, .target = 33, .updates = 4};
+    test.optimizer.ema = EmaSpec{0.9};
+    test.numerics.precision = precision;
+    for (const auto& run : RunRanks(test)) EXPECT_TRUE(run.ok()) << run.status().message();
+  }
+}
+
+// Also what is done to the parameters behind the step: the scale of a contrastive loss is limited.
+TEST(EngineTest, AfterTheFirstUpdateTheAveragesAreTheWeightsOnEveryRank) {
+  for (const LossKind loss : {LossKind::kSoftmaxCrossEntropy, LossKind::kContrastive}) {
+    EngineCase test{
+        .ranks = 3, .micro = 5, .target = 33, .updates = 1, .loss = loss, .evaluate = false};
+    test.optimizer = {.lr = 1e-3, .kind = SgdSpec{}, .ema = EmaSpec{0.9}};
+    for (const auto& run : RunRanks(test)) {
+      ASSERT_TRUE(run.ok()) << run.status().message();
+      const auto size = static_cast<std::ptrdiff_t>(run->parameters.size());
+      EXPECT_EQ(std::vector<float>(run->state.end() - size, run->state.end()), run->parameters);
+    }
+  }
 }
 
 }  // namespace

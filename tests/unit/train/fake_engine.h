@@ -16,6 +16,7 @@ class FakeEngine : public Engine {
   Status GetParameters(std::span<float>) override { return {}; }
   Status ChangeParameters(const std::function<Status(std::span<float>)>&) override { return {}; }
   Status SetOptimizer(std::span<const float>, std::int64_t) override { return {}; }
+  Status ExchangeAverages() override { return {}; }
   Status GetGradients(std::span<float> gradients) override {
     std::ranges::fill(gradients, 0.0F);
     return {};

@@ -115,7 +115,7 @@ class GuardsTest : public ::testing::Test {
                            RunReporter::Start(comm, {.run_dir = attempt.run_dir, .quiet = true}));
     const Status status = trainer->Run(*reporter, summary);
     reporter->Finish(status);
-    GACCD_ASSIGN_OR_RETURN(*weights, trainer->Parameters());
+    GACCD_ASSIGN_OR_RETURN(*weights, trainer->FinalParameters());
     return status;
   }
 
@@ -167,11 +167,14 @@ TEST_F(GuardsTest, StopNamesRankMicroBatchLayerAndSamples) {
   }
 }
 
-// The others train as if the samples of that update were not there; AdamW's count of updates, too.
+// The others train as if the samples of that update were not there; AdamW's count of updates and
+// the average of the weights, too.
 TEST_F(GuardsTest, SkippedUpdatesChangeNothing) {
-  for (const OptimizerSpec& optimizer : {OptimizerSpec{.lr = 0.2, .kind = SgdSpec{.momentum = 0.9}},
-                                         OptimizerSpec{.lr = 0.01, .kind = AdamWSpec{}}}) {
-    Job job = JobOf(44, {15});
+  for (const OptimizerSpec& optimizer :
+       {OptimizerSpec{.lr = 0.2, .kind = SgdSpec{.momentum = 0.9}},
+        OptimizerSpec{.lr = 0.01, .kind = AdamWSpec{}},
+        OptimizerSpec{.lr = 0.2, .kind = SgdSpec{}, .ema = EmaSpec{0.75}}}) {
+    Job job = JobOf(44, {26});
     job.batch.target = 11;
     job.optimizer = optimizer;
     const Trained found = Train(job, {.guards = {.on_nonfinite = OnNonfinite::kSkipUpdate}});
@@ -180,7 +183,7 @@ TEST_F(GuardsTest, SkippedUpdatesChangeNothing) {
     EXPECT_EQ(found.summary[2].skipped, 1);
     EXPECT_EQ(found.summary[2].samples, 33) << "an update that is left out takes none";
 
-    Job without = JobOf(44, {}, {11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21});
+    Job without = JobOf(44, {}, {22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32});
     without.batch.target = 11;
     without.optimizer = optimizer;
     const Trained expected = Train(without, {});

@@ -46,6 +46,7 @@ class ResumeTest : public ::testing::Test {
  protected:
   struct Trained {
     std::vector<float> weights;
+    std::vector<float> averaged;  // the same without optimizer.ema
     TrainingSummary summary;
     std::int64_t first = 0;
     std::vector<std::string> notes;
@@ -103,6 +104,7 @@ class ResumeTest : public ::testing::Test {
         trained.first = trainer->first_update();
         trained.notes = point.notes;
         trained.evaluations = stops.evaluations();
+        GACCD_ASSIGN_OR_RETURN(trained.averaged, trainer->FinalParameters());
         GACCD_ASSIGN_OR_RETURN(trained.weights, trainer->Parameters());
       }
       return Status::Ok();

@@ -44,8 +44,14 @@ TEST_P(ResumePrecisionTest, TheSameBitsFromEveryCheckpointOnTheSameRanks) {
   }
   Job job = SmallJob();
   job.precision = GetParam();
+  const auto last = Train(job, 3, 0, "never");
+  ASSERT_TRUE(last.ok()) << last.status().message();
+  job.optimizer.ema = EmaSpec{0.75};
   const auto plain = Train(job, 3, 0, "never");
   ASSERT_TRUE(plain.ok()) << plain.status().message();
+  EXPECT_EQ(plain->weights, last->weights) << "to average changes nothing";
+  EXPECT_NE(plain->averaged, plain->weights);
+  EXPECT_NE(plain->evals, last->evals) << "evaluations are of the average";
   const auto whole = Train(job, 3, 5, "never");
   ASSERT_TRUE(whole.ok()) << whole.status().message();
   EXPECT_EQ(whole->weights, plain->weights) << "saving changes nothing";
@@ -54,6 +60,8 @@ TEST_P(ResumePrecisionTest, TheSameBitsFromEveryCheckpointOnTheSameRanks) {
     ASSERT_TRUE(resumed.ok()) << resumed.status().message();
     EXPECT_EQ(resumed->first, step);
     EXPECT_EQ(resumed->weights, plain->weights) << "from update " << step;
+    EXPECT_EQ(resumed->averaged, plain->averaged) << "from update " << step;
+    EXPECT_EQ(resumed->evals.back(), plain->evals.back());
     EXPECT_EQ(resumed->summary.updates, 24);
     EXPECT_EQ(resumed->summary.samples, 3 * 230);
   }
@@ -308,6 +316,8 @@ TEST_F(ResumeTest, AnotherRunIsRefusedByName) {
               HasSubstr("optimizer: adamw beta1 0.9 beta2 0.999 -> sgd momentum 0.9;"));
   EXPECT_THAT(error([](Job& j) { j.optimizer.kind = AdamWSpec{.beta2 = 0.9}; }),
               HasSubstr("beta2 0.999 -> adamw beta1 0.9 beta2 0.9;"));
+  EXPECT_THAT(error([](Job& j) { j.optimizer.ema = EmaSpec{0.5}; }),
+              HasSubstr("beta2 0.999 -> adamw beta1 0.9 beta2 0.999 ema decay 0.5;"));
   EXPECT_THAT(error([](Job& j) {
                 std::get<LinearSpec>(j.model.layer[0].kind).out = 17;
                 std::get<LinearSpec>(j.model.layer.back().kind).in = 17;
