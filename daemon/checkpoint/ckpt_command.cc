@@ -224,14 +224,15 @@ Result<CkptOutput> Export(const GenerationPlace& place, const CkptRequest& reque
   const std::string& out = request.out;
   if (out.empty()) return Status(ErrorKind::kUsage, "ckpt export: expected --out=FILE");
   if (!request.transformers) GACCD_RETURN_IF_ERROR(CheckWeightsFile(out).WithContext("--out"));
-  GACCD_ASSIGN_OR_RETURN(const SavedWeights weights, ReadSavedWeights(place));
+  GACCD_ASSIGN_OR_RETURN(const SavedWeights weights, ReadSavedWeights(place, request.raw_weights));
   const auto more = Write(weights, request);
   if (!more.ok()) return Status(more.status()).WithContext("--out");
   CkptOutput output;
   for (const std::string& note : weights.passed_over) output.text += note + "\n";
   output.text +=
-      StrCat("wrote ", out, ": the parameters after ", weights.generation.step, " updates (",
-             weights.generation.name(), ")",
+      StrCat("wrote ", out,
+             weights.averaged ? ": the averaged parameters after " : ": the parameters after ",
+             weights.generation.step, " updates (", weights.generation.name(), ")",
              request.best ? ", the best: " + BestText(weights.manifest) : "", *more, "\n");
   return output;
 }
@@ -270,6 +271,9 @@ Result<CkptOutput> RunCkptCommand(const CkptRequest& request) {
       return Status(ErrorKind::kUsage, "--best: is of ckpt export and ckpt verify");
     }
     GACCD_ASSIGN_OR_RETURN(place, OnlyBest(std::move(place)));
+  }
+  if (request.raw_weights && request.action != CkptAction::kExport) {
+    return Status(ErrorKind::kUsage, "--raw-weights: is of ckpt export");
   }
   switch (request.action) {
     case CkptAction::kLs:

@@ -24,6 +24,7 @@ struct CkptRequest {
   Modes out_modes;            // of `out`, before the umask
   bool transformers = false;  // of export: the folder of transformers_folder.h
   bool best = false;          // of export and verify: OnlyBest()
+  bool raw_weights = false;   // of export: ReadSavedWeights()
 };
 
 // "ls" and a path, as they stand behind `gaccd ckpt`. kUsage for anything else.
@@ -41,8 +42,8 @@ struct CkptOutput {
 //   verify  reads every byte of them
 //   prune   removes by `keep`, but not the best one; kConfig, naming the owner, while a run lives
 //           there
-//   export  the parameters of the newest whole generation, naming the damaged ones passed over; or
-//           of the generation given
+//   export  the parameters, or their averages, of the newest whole generation, naming the damaged
+//           ones passed over; or of the generation given
 // Errors: kUsage for a path or an `out` that is missing; kIo, kData.
 [[nodiscard]] Result<CkptOutput> RunCkptCommand(const CkptRequest& request);
 

@@ -7,18 +7,62 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/load.h"
+#include "daemon/checkpoint/run_state.h"
 #include "daemon/checkpoint/saved_job.h"
+#include "daemon/optim/optimizer.h"
 
 namespace gaccd {
 namespace {
 
-Result<SavedWeights> ReadWeights(const std::string& folder, const Generation& generation) {
-  GACCD_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(folder, generation));
+// In place of the parameters their averages, the last part of what the optimiser keeps.
+Status TakeAverages(const std::string& folder, const Generation& generation,
+                    const Manifest& manifest, const OptimizerSpec& optimizer,
+                    std::span<std::byte> parameters) {
+  FlatLayout layout;
+  for (const ParameterRecord& one : manifest.parameters) {
+    GACCD_RETURN_IF_ERROR(layout.Add(one.name, one.shape, one.group, one.frozen).status());
+  }
+  const OptimizerRanges ranges = OptimizerRanges::Of(layout);
+  const std::int64_t state = StateElements(optimizer, ranges.elements());
+  if (const Status fits = CheckFits(manifest, layout, state); !fits.ok()) {
+    return {ErrorKind::kData, fits.message()};
+  }
   GACCD_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes,
+                         ReadBuffer(folder, generation, manifest, kOptimizerBuffer));
+  const auto at = [](std::int64_t element) {
+    return static_cast<std::size_t>(element) * sizeof(float);
+  };
+  const auto averages = std::span(bytes).subspan(at(state - ranges.elements()));
+  for (const OptimizerRange& range : ranges.all()) {
+    std::ranges::copy(averages.subspan(at(range.state_first), at(range.elements)),
+                      parameters.subspan(at(range.first)).begin());
+  }
+  return Status::Ok();
+}
+
+Result<SavedWeights> ReadWeights(const std::string& folder, const Generation& generation,
+                                 bool raw) {
+  GACCD_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(folder, generation));
+  GACCD_ASSIGN_OR_RETURN(const Job job, SavedJob(manifest));
+  if (raw && !job.optimizer.ema) {
+    return Status(ErrorKind::kUsage,
+                  StrCat("--raw-weights: ", generation.name(),
+                         " has no average of its weights: its run had no optimizer.ema"));
+  }
+  GACCD_ASSIGN_OR_RETURN(std::vector<std::byte> bytes,
                          ReadBuffer(folder, generation, manifest, kParametersBuffer));
+  // Before the first update there is no average.
+  const bool averaged = job.optimizer.ema && !raw && manifest.cursor.optimizer_updates > 0;
+  if (averaged) {
+    GACCD_RETURN_IF_ERROR(TakeAverages(folder, generation, manifest, job.optimizer, bytes));
+  }
   const std::span<const float> values = AsFloats(bytes);
   GACCD_RETURN_IF_ERROR(CheckParametersFinite(manifest, values).WithContext(generation.name()));
-  SavedWeights weights{.generation = generation, .manifest = {}, .tensors = {}, .passed_over = {}};
+  SavedWeights weights{.generation = generation,
+                       .manifest = {},
+                       .tensors = {},
+                       .averaged = averaged,
+                       .passed_over = {}};
   for (const ParameterRecord& parameter : manifest.parameters) {
     const auto first = values.begin() + parameter.offset;
     weights.tensors.push_back(
@@ -30,16 +74,16 @@ Result<SavedWeights> ReadWeights(const std::string& folder, const Generation& ge
 
 }  // namespace
 
-Result<SavedWeights> ReadSavedWeights(const GenerationPlace& place) {
+Result<SavedWeights> ReadSavedWeights(const GenerationPlace& place, bool raw) {
   std::vector<std::string> passed_over;
   for (const Generation& one : place.generations) {
     if (!one.committed && !place.one) {
       passed_over.push_back(one.name() + ": unfinished");
       continue;
     }
-    auto weights = ReadWeights(place.folder, one);
+    auto weights = ReadWeights(place.folder, one, raw);
     if (weights.ok()) weights->passed_over = std::move(passed_over);
-    if (weights.ok() || place.one) return weights;
+    if (weights.ok() || place.one || weights.status().kind() == ErrorKind::kUsage) return weights;
     passed_over.push_back(StrCat(one.name(), ": ", weights.status().message()));
   }
   std::string why;

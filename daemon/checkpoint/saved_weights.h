@@ -14,11 +14,13 @@ struct SavedWeights {
   Generation generation;                 // the one they are of
   Manifest manifest;                     // its own
   std::vector<NamedTensor> tensors;      // finite
+  bool averaged = false;                 // they are the averages of a job with optimizer.ema
   std::vector<std::string> passed_over;  // newer ones, "step-...: why"
 };
 
 // Of the newest generation that is whole, or of the one that the path named. kData, naming what is
-// wrong with each, when there is none.
-Result<SavedWeights> ReadSavedWeights(const GenerationPlace& place);
+// wrong with each, when there is none. raw: the weights also where there are averages of them;
+// kUsage where there are none.
+Result<SavedWeights> ReadSavedWeights(const GenerationPlace& place, bool raw = false);
 
 }  // namespace gaccd

@@ -47,7 +47,8 @@ with folder, jobs (ids, apart by commas), script.
 
 Prints the loss and the metrics of the job over its evaluation data, with the
 weights of a safetensors file, of a checkpoint, or of the newest checkpoint of a
-run folder that is intact. Runs on any number of ranks, as train does:
+run folder that is intact; of a run with optimizer.ema their average, unless
+--raw-weights. Runs on any number of ranks, as train does:
   srun --mpi=pmix gaccd eval --job=FILE --weights=DIR
 
 Other data of the same kind: --set data.eval.npy.features=FILE and so on. Writes
@@ -60,10 +61,11 @@ each metric under its name.
 
 Writes the answers of a trained model to the evaluation data of the job, in its
 order, with the weights of a safetensors file, of a checkpoint, or of the newest
-checkpoint of a run folder that is intact. Runs on any number of ranks, as train
-does; all of them must see the folder of --out. Labels are not looked at, and
-the data needs none: a job text for `tokens` without labels, or for `arrays` of
-features alone, will do.
+checkpoint of a run folder that is intact; of a run with optimizer.ema their
+average, unless --raw-weights. Runs on any number of ranks, as train does; all
+of them must see the folder of --out. Labels are not looked at, and the data
+needs none: a job text for `tokens` without labels, or for `arrays` of features
+alone, will do.
 
   --what=logits      what the last layer gives: a row for each sample, or for
                      each of its tokens
@@ -116,7 +118,8 @@ Manages checkpoints. PATH is a run folder, or one checkpoint in its ckpt.
   gaccd ckpt export PATH --out=FILE
                            write the weights of the newest checkpoint that is
                            intact, with --best of the one of the best
-                           evaluation, as safetensors
+                           evaluation, as safetensors; of a run with
+                           optimizer.ema their average, unless --raw-weights
   gaccd ckpt export PATH --out=FOLDER --transformers
                            write them with config.json, and with the tokenizer
                            that is beside the tokens of the training

@@ -31,6 +31,10 @@ Result<Job> ReadJob(const Flags& flags) {
   if (flags.best && !IsFolder(*flags.weights)) {
     return Status(ErrorKind::kUsage, "--best: --weights must be a run folder");
   }
+  if (flags.raw_weights && !IsFolder(*flags.weights)) {
+    return Status(ErrorKind::kUsage,
+                  "--raw-weights: --weights must be a run folder or a checkpoint");
+  }
   if (job.data.eval) return job;
   return Status(ErrorKind::kConfig, StrCat("data.eval: ", verb, " needs it; the job has none"));
 }
@@ -68,7 +72,7 @@ Result<SafetensorsFile> ReadCheckpoint(const Flags& flags, TrainedModel* into) {
   if (flags.best) {
     GACCD_ASSIGN_OR_RETURN(place, OnlyBest(std::move(place)));
   }
-  GACCD_ASSIGN_OR_RETURN(SavedWeights weights, ReadSavedWeights(place));
+  GACCD_ASSIGN_OR_RETURN(SavedWeights weights, ReadSavedWeights(place, flags.raw_weights));
   for (const std::string& note : weights.passed_over) {
     LogWarning(StrCat("checkpoint skipped: ", note));
   }

@@ -55,6 +55,7 @@ Status RunCkpt(const Flags& flags) {
   request.json = flags.format == OutputFormat::kJson;
   request.transformers = flags.transformers;
   request.best = flags.best;
+  request.raw_weights = flags.raw_weights;
   if (flags.group_access) request.out_modes = kGroupMayRead;
   GACCD_ASSIGN_OR_RETURN(const CkptOutput output, RunCkptCommand(request));
   GACCD_RETURN_IF_ERROR(PrintOut(output.text));

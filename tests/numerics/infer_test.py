@@ -122,6 +122,24 @@ class InferTest(unittest.TestCase):
                     self.assertEqual(sorted(str(p) for p in self.dir.rglob("*")), before,
                                      "it writes nothing")
 
+    def test_the_averaged_weights_are_those_of_the_last_evaluation(self):
+        job, run = self.job("bert_mini", lr=0.05), self.dir / "run"
+        gaccd(2, "train", f"--job={job}", f"--run-dir={run}", "--device=cpu",
+              "--set=optimizer.ema.decay=0.75", f"--save-weights={self.dir}/saved")
+        events = [json.loads(line) for path in run.glob("attempts/0*/events.jsonl")
+                  for line in path.read_text().splitlines()]
+        self.assertEqual([e["ema_decay"] for e in events if e["ev"] == "run_start"], [0.75])
+        trained = [e["value"] for e in events if e["ev"] == "eval" and e["metric"] == "loss"][-1]
+        for out, more in (("averaged", []), ("raw", ["--raw-weights"])):
+            gaccd(1, "ckpt", "export", run, f"--out={self.dir}/{out}", *more)
+        for weights in (run, self.dir / "saved", self.dir / "averaged"):
+            self.assertEqual(evaluate(2, job, weights)["loss"], trained)
+        raw = evaluate(2, job, run, "--raw-weights")["loss"]
+        self.assertNotEqual(raw, trained)
+        self.assertEqual(evaluate(2, job, self.dir / "raw")["loss"], raw)
+        self.assertIn("--weights must be a run folder or a checkpoint", gaccd(
+            1, "eval", f"--job={job}", f"--weights={self.dir}/raw", "--raw-weights", code=64))
+
     def test_any_number_of_ranks_finds_the_same(self):
         for model, micro in (("bert_mini", 2), ("gpt_weighted", 1)):
             job = self.job(model, micro=micro)

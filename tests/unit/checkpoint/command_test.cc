@@ -10,6 +10,7 @@
 #include "daemon/checkpoint/lease.h"
 #include "daemon/checkpoint/run_state.h"
 #include "daemon/checkpoint/save_task.h"
+#include "daemon/checkpoint/saved_job.h"
 #include "daemon/model/safetensors.h"
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/checkpoint/small_run.h"
@@ -225,6 +226,47 @@ TEST_F(CkptCommandTest, ExportsTheNewestThatIsWhole) {
                                      .path = folder_.Path("ckpt") + "/step-000000000009-e000001",
                                      .out = out});
   EXPECT_THAT(named, IsError(ErrorKind::kData, "expected"));
+}
+
+// The averages are the last part of what the optimiser keeps, here after the momentum.
+TEST_F(CkptCommandTest, ExportsTheAveragesUnlessAskedForTheWeights) {
+  CkptRequest request{.action = CkptAction::kExport, .path = folder_.path()};
+  request.out = folder_.Path("w.safetensors");
+  request.raw_weights = true;
+  EXPECT_THAT(RunCkptCommand(request), IsError(ErrorKind::kUsage, "had no optimizer.ema"));
+  const auto values_of = [](const Bytes& bytes, std::size_t first, std::size_t count) {
+    const std::span<const float> all = AsFloats(bytes);
+    return std::vector<float>(all.begin() + first, all.begin() + first + count);
+  };
+  for (const bool frozen : {false, true}) {
+    const std::size_t trainable = frozen ? 16 : 928;
+    SmallRun run{.parameter_bytes = std::size_t{4} * 928,
+                 .optimizer_bytes = 8 * trainable,
+                 .frozen_weight = frozen};
+    run.job.replace(run.job.find("sgd {}"), 6, "sgd { momentum: 0.9 } ema { decay: 0.5 }");
+    std::filesystem::remove_all(folder_.Path("ckpt"));
+    ASSERT_TRUE(SaveSteps(run, 2, {.folder = folder_.Path("ckpt")}, {0, 6}).ok());
+    for (const std::int64_t step : {0, 6}) {
+      for (const bool raw : {false, true}) {
+        request.path =
+            StrCat(folder_.Path("ckpt"), "/", Generation{.epoch = 1, .step = step}.name());
+        request.raw_weights = raw;
+        const bool averaged = step > 0 && !raw;
+        EXPECT_THAT(Run(request).text, HasSubstr(averaged ? "the averaged parameters after 6"
+                                                          : ": the parameters after "));
+        const auto file = ReadSafetensors(request.out);
+        ASSERT_TRUE(file.ok()) << file.status().message();
+        const Bytes parameters = run.Parameters(step);
+        const Bytes state = run.Optimizer(step);
+        EXPECT_EQ(file->tensors[0].values, averaged && !frozen ? values_of(state, trainable, 900)
+                                                               : values_of(parameters, 0, 900));
+        EXPECT_EQ(file->tensors[1].values, averaged ? values_of(state, 2 * trainable - 16, 10)
+                                                    : values_of(parameters, 912, 10));
+      }
+    }
+  }
+  request.action = CkptAction::kVerify;
+  EXPECT_THAT(RunCkptCommand(request), IsError(ErrorKind::kUsage, "is of ckpt export"));
 }
 
 TEST_F(CkptCommandTest, ExportWritesOnlyWhereAFileOfWeightsBelongs) {

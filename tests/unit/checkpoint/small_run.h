@@ -63,13 +63,14 @@ struct SmallRun {
   std::size_t optimizer_bytes = 8 * 1000;
   std::size_t nan_at = SIZE_MAX;  // this parameter is NaN
   std::string job = kJob;
+  bool frozen_weight = false;  // a.weight
   std::int64_t best_step = 0;  // of evaluations; 0: there are none
 
   [[nodiscard]] CheckpointIdentity Identity(std::int64_t ranks) const {
     return {.program = "test",
             .job_text = job,
             .plan = PlanOf(ranks),
-            .parameters = {{"a.weight", {10, 90}, 0}, {"a.bias", {10}, 912}},
+            .parameters = {{"a.weight", {10, 90}, 0, {}, frozen_weight}, {"a.bias", {10}, 912}},
             .buffers = {{"parameters", parameter_bytes}, {"optimizer", optimizer_bytes}}};
   }
   [[nodiscard]] RunCursor CursorAt(std::int64_t step) const {
@@ -89,7 +90,7 @@ struct SmallRun {
     return parameters;
   }
   [[nodiscard]] Bytes Optimizer(std::int64_t step) const {
-    return Content(optimizer_bytes, step, 2);
+    return FiniteContent(optimizer_bytes, step, 2);
   }
   Status SaveAt(CheckpointWriter& writer, std::int64_t step) const {
     const Bytes parameters = Parameters(step);
