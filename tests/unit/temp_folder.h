@@ -3,10 +3,13 @@
 
 #include <stdlib.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <thread>
 
 namespace gaccd {
 
@@ -16,7 +19,15 @@ class TempFolder {
     std::string pattern = std::filesystem::temp_directory_path() / "gaccd-test-XXXXXX";
     path_ = ::mkdtemp(pattern.data());
   }
-  ~TempFolder() { std::filesystem::remove_all(path_); }
+  // A thread that outlives its test may still write there, or remove its own file.
+  ~TempFolder() {
+    std::error_code error;
+    for (int tries = 0; tries < 100; ++tries) {
+      std::filesystem::remove_all(path_, error);
+      if (!error) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
   TempFolder(const TempFolder&) = delete;
   TempFolder& operator=(const TempFolder&) = delete;
 

@@ -129,8 +129,9 @@ TEST_F(ReportTest, TellsTheStoryOfTheRun) {
   }
   EXPECT_THAT(page, HasSubstr("exactly in <b>7</b> of <b>7</b> updates"));
   EXPECT_THAT(page, HasSubstr("<b>2</b> updates were done again"));
-  EXPECT_THAT(page, HasSubstr("<dt>model FLOP / s</dt><dd>48.0G<small>last: <b>41.0 %</b> of the peak "
-                              "of <b>H100</b></small>"));
+  EXPECT_THAT(page,
+              HasSubstr("<dt>model FLOP / s</dt><dd>48.0G<small>last: <b>41.0 %</b> of the peak "
+                        "of <b>H100</b></small>"));
   EXPECT_THAT(page, HasSubstr("full &lt;disk&gt;"));
   EXPECT_THAT(page, HasSubstr("<td>NCCL_DEBUG</td><td class=t>WARN</td><td class=t>INFO</td>"));
   EXPECT_THAT(page, HasSubstr("<td>nodes</td><td class=t>30</td><td class=t>29</td>"));
