@@ -144,7 +144,7 @@ TEST_P(OptimizerCuda, OutlivesWhatIsNotFinite) {
   const std::vector<float> good = RandomValues(7, n);
   std::vector<float> bad = good;
   bad.front() = std::numeric_limits<float>::infinity();
-  for (const bool finite : {true, false, false, true}) {
+  for (const bool finite : {true, true, false, false, true}) {
     const std::int64_t updates = bench.optimizer->updates();
     bench.Update(finite ? good : bad, 0.1, 0, 1, 10, /*outlive=*/true);
     EXPECT_EQ(bench.control.Value().verdict.finite, finite ? 1 : 0);
