@@ -114,7 +114,7 @@ class Faults(support.ClusterTest):
             stopped = first.steps()[-1]["step"]
             self.assertIn(stopped, [g[0] for g in training.generations() if g[3]])
             training.wait(lambda: (training.poll(), training.last().order != first.order
-                                   and training.last().steps())[1], 60, "the next attempt")
+                                   and training.last().steps())[1], 140, "the next attempt")
             self.assertEqual(training.last().steps()[0]["step"], stopped + 1)
             row[7] = "goes on"
         finally:
