@@ -21,7 +21,8 @@ struct ThreadGroupOptions {
 // their message. Different calls at one meeting (operation, type, counts, root) are kInternal and
 // name both. Results of reductions are bit-identical on all ranks and from run to run, whatever
 // the order in which the threads run (collectives/comm/sum.h). The body is called concurrently and
-// must outlive nothing: all threads have ended when this returns.
+// must outlive nothing: all threads have ended when this returns. They get no signals of the
+// process (base/thread.h).
 [[nodiscard]] Status RunThreadRanks(int ranks, const ThreadGroupOptions& options,
                                     const std::function<Status(Communicator&)>& body);
 

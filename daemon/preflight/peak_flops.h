@@ -7,8 +7,8 @@
 
 namespace gaccd {
 
-// Floating-point operations per second of matrix products without sparsity, by NVIDIA's data
-// sheets, of a GPU of that name; 0 where it is not in the table, and for a part of a GPU (MIG).
+// Floating-point operations per second of matrix products without sparsity, as NVIDIA states them,
+// of a GPU of that name; 0 where they are not known, and for a part of a GPU (MIG).
 [[nodiscard]] double PeakFlops(std::string_view gpu_name, const Numerics& numerics);
 
 }  // namespace gaccd

@@ -29,7 +29,7 @@ struct ProgressState {
 // "0:07", "1:34", "2:03:04", "3 days"; "?" when not finite or negative.
 [[nodiscard]] std::string DurationText(double seconds);
 
-// "987", "51.2k", "1.83M": at most five characters up to 10^12.
+// "987", "51.2k", "1.83M": at most five characters up to 10^21.
 [[nodiscard]] std::string RateText(double rate);
 
 // Thread-safe.

@@ -232,6 +232,8 @@ TEST(PeakFlops, AreThoseOfTheNameAndTheNumerics) {
   EXPECT_EQ(PeakFlops("NVIDIA H100 80GB HBM3", bf16), 989.4e12);
   EXPECT_EQ(PeakFlops("NVIDIA H100 PCIe", bf16), 756e12);
   EXPECT_EQ(PeakFlops("NVIDIA GH200 480GB", bf16), 989.4e12);
+  EXPECT_EQ(PeakFlops("NVIDIA GB200", bf16), 2500e12);
+  EXPECT_EQ(PeakFlops("NVIDIA H200 NVL", bf16), 0);
   EXPECT_EQ(PeakFlops("NVIDIA L40S", bf16), 362e12);
   EXPECT_EQ(PeakFlops("NVIDIA A100-SXM4-80GB", {}), 19.5e12);
   EXPECT_EQ(PeakFlops("NVIDIA A100-SXM4-80GB", {.tf32 = true}), 156e12);
