@@ -5,6 +5,6 @@
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  if (!gaccd::testing::KeepSources(argc, argv)) return 64;
+  if (!gaccd::tests::KeepSources(argc, argv)) return 64;
   return RUN_ALL_TESTS();
 }

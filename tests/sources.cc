@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 namespace {
 
 constexpr std::string_view kOption = "--sources=";
@@ -70,4 +70,4 @@ bool KeepSources(int argc, char** argv) {
   return true;
 }
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

@@ -23,7 +23,7 @@ constexpr int kSkipped = 77;  // CTest's SKIP_RETURN_CODE
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  if (!gaccd::testing::KeepSources(argc, argv)) return 64;
+  if (!gaccd::tests::KeepSources(argc, argv)) return 64;
   if (testing::GTEST_FLAG(list_tests)) return RUN_ALL_TESTS();
   int gpus = 0;
   const cudaError_t error = cudaGetDeviceCount(&gpus);

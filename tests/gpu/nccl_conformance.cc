@@ -35,7 +35,7 @@ constexpr int kSkipped = 77;  // CTest's SKIP_RETURN_CODE
 struct Arguments {
   bool share = false;
   NcclOptions nccl;
-  testing::ConformanceOptions suite{.largest = 20'000};
+  tests::ConformanceOptions suite{.largest = 20'000};
   int repeat = 0;
   bool gradients = false;
 };
@@ -93,8 +93,8 @@ Status RepeatSums(Communicator& comm, int times) {
 }
 
 Status CheckGradients(Communicator& comm, int gpu) {
-  for (const testing::GradientCase& test : testing::GradientCases()) {
-    const Status status = test.run({comm, testing::GpuGradientDevice(gpu)});
+  for (const tests::GradientCase& test : tests::GradientCases()) {
+    const Status status = test.run({comm, tests::GpuGradientDevice(gpu)});
     if (!status.ok()) return {status.kind(), StrCat(test.name, ": ", status.message())};
   }
   return Status::Ok();
@@ -111,8 +111,8 @@ Status RunOn(Communicator& over, const Arguments& arguments) {
   } else if (arguments.gradients) {
     GACCD_RETURN_IF_ERROR(CheckGradients(*comm, gpu.device));
   } else {
-    GACCD_ASSIGN_OR_RETURN(const auto copies, testing::DeviceCopies::Make(*comm));
-    GACCD_RETURN_IF_ERROR(testing::RunConformance(*copies, arguments.suite));
+    GACCD_ASSIGN_OR_RETURN(const auto copies, tests::DeviceCopies::Make(*comm));
+    GACCD_RETURN_IF_ERROR(tests::RunConformance(*copies, arguments.suite));
   }
   std::printf("rank %d of %d on GPU %d (%s): all cases passed\n", over.rank(), over.size(),
               gpu.device, gpu.name.c_str());

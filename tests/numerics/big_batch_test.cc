@@ -11,7 +11,7 @@
 #include "collectives/comm/threads.h"
 #include "tests/unit/train/engine_runs.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 namespace {
 
 // f32 sums in another order: some units in the last place (6e-8).
@@ -75,7 +75,7 @@ void Compare(const EngineRun& found, const EngineRun& expected, Worst* worst) {
   keep(&worst->parameters, Distance(found.parameters, expected.parameters));
 }
 
-Worst RunRanks(const EngineCase& test, const EngineRunOptions& options) {
+Worst RunBigBatch(const EngineCase& test, const EngineRunOptions& options) {
   Result<EngineRun> expected = Status(ErrorKind::kInternal, "did not run");
   const auto one = MakeSingle();
   expected = RunEngine(*one, BigBatchOf(test), {}, {.gradients = true});
@@ -96,7 +96,7 @@ Worst RunRanks(const EngineCase& test, const EngineRunOptions& options) {
 }
 
 void ExpectSame(const EngineCase& test) {
-  const Worst worst = RunRanks(test, {.gradients = true});
+  const Worst worst = RunBigBatch(test, {.gradients = true});
   const Plan plan = *PlanOf(test);
   std::printf("  k=%lld D=%lld: gradients %.2g parameters %.2g loss and norm %.2g\n",
               static_cast<long long>(plan.accum_steps()),
@@ -159,11 +159,11 @@ TEST(BigBatchWrongTest, ForgottenMicroStepsFailTheSameComparison) {
   for (const Scenario& scenario : kScenarios) {
     const EngineCase test = CaseOf(scenario);
     if (PlanOf(test)->accum_steps() == 1) continue;
-    const Worst worst = RunRanks(test, {.gradients = true, .update = forget});
+    const Worst worst = RunBigBatch(test, {.gradients = true, .update = forget});
     EXPECT_GT(worst.gradients, 1000 * kSame) << scenario.name;
     EXPECT_GT(worst.parameters, 1000 * kSame) << scenario.name;
   }
 }
 
 }  // namespace
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

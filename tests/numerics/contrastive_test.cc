@@ -19,7 +19,7 @@
 namespace gaccd {
 namespace {
 
-constexpr double kSame = 1e-6;
+constexpr double kSamePairs = 1e-6;
 constexpr std::uint64_t kSeed = 5;
 constexpr std::int64_t kFeatures = 7;
 constexpr std::int64_t kTargets = 5;
@@ -262,7 +262,7 @@ TEST_P(ContrastiveTest, TheGradientIsThatOfOneBigBatch) {
         GACCD_RETURN_IF_ERROR(engine->GetGradients(gradients));
         return gradients;
       });
-  for (const auto& [name, distance] : distances) EXPECT_LE(distance, kSame) << name;
+  for (const auto& [name, distance] : distances) EXPECT_LE(distance, kSamePairs) << name;
   std::printf("  largest distance %.2g\n", Worst(distances));
 }
 
@@ -275,10 +275,10 @@ TEST_P(ContrastiveTest, MistakesOfOthersAreCaught) {
                                  mistake);
     }));
   };
-  EXPECT_LE(distance_of(ContrastiveMistake::kNone), kSame);
+  EXPECT_LE(distance_of(ContrastiveMistake::kNone), kSamePairs);
   for (const ContrastiveMistake mistake : kContrastiveMistakes) {
     if (!HasEffect(mistake, setting.plan)) continue;
-    EXPECT_GT(distance_of(mistake), 100 * kSame) << Name(mistake);
+    EXPECT_GT(distance_of(mistake), 100 * kSamePairs) << Name(mistake);
   }
 }
 

@@ -11,10 +11,10 @@
 #include "daemon/autograd/function.h"
 #include "tests/unit/train/engine_runs.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 namespace {
 
-constexpr double kSame = 1e-6;
+constexpr double kSameMasks = 1e-6;
 
 EngineCase CaseOf(int ranks, std::int64_t micro, bool tokens) {
   EngineCase test{.ranks = ranks,
@@ -64,7 +64,7 @@ TEST_P(DropoutTest, DropsTheSameOnEveryTopology) {
   const auto& [ranks, tokens] = GetParam();
   const EngineRun expected = BigBatch(tokens);
   for (std::int64_t micro = 1; micro <= 9; ++micro) {
-    EXPECT_LT(Deviation(CaseOf(ranks, micro, tokens), expected, {}), kSame)
+    EXPECT_LT(Deviation(CaseOf(ranks, micro, tokens), expected, {}), kSameMasks)
         << ranks << " ranks, micro-batch " << micro;
   }
 }
@@ -111,12 +111,12 @@ TEST(DropoutWrongTest, OtherKeysFailTheSameComparison) {
     };
     const double found = Deviation(CaseOf(3, 4, /*tokens=*/false), expected, {.update = update});
     if (key == Key::kRight) {
-      EXPECT_LT(found, kSame);
+      EXPECT_LT(found, kSameMasks);
     } else {
-      EXPECT_GT(found, 1000 * kSame);
+      EXPECT_GT(found, 1000 * kSameMasks);
     }
   }
 }
 
 }  // namespace
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

@@ -43,7 +43,7 @@ Tensor ReadTensor(std::istringstream& in) {
   return tensor;
 }
 
-std::map<std::string, GoldenCase> Read(const std::string& path) {
+std::map<std::string, GoldenCase> ReadCases(const std::string& path) {
   std::ifstream file(path);
   EXPECT_TRUE(file.good()) << path;
   std::map<std::string, GoldenCase> cases;
@@ -130,7 +130,7 @@ Tested FunctionOf(const std::string& name) {
 }
 
 TEST(FunctionsGoldenTest, EqualPyTorch) {
-  const auto cases = Read(GACCD_GOLDEN_DIR "/functions.txt");
+  const auto cases = ReadCases(GACCD_GOLDEN_DIR "/functions.txt");
   EXPECT_EQ(cases.size(), 14U);
   for (const auto& [name, golden] : cases) {
     SCOPED_TRACE(name);

@@ -39,7 +39,7 @@ std::vector<T> Rest(std::istringstream& in) {
   return values;
 }
 
-Golden Read(const std::string& path) {
+Golden ReadGolden(const std::string& path) {
   std::ifstream file(path);
   EXPECT_TRUE(file.good()) << path;
   Golden golden;
@@ -92,7 +92,7 @@ double Threshold(double torch_error, double least) { return std::max(4 * torch_e
 
 // least: what no tensor is asked to be better than.
 void CompareWithGolden(const std::string& file, Precision precision, double least) {
-  const Golden golden = Read(GACCD_GOLDEN_DIR "/" + file);
+  const Golden golden = ReadGolden(GACCD_GOLDEN_DIR "/" + file);
   const std::vector<std::int64_t> micro_batches = {13, 9, 7, 3};
   const Model model = MakeMlp(golden.widths);
   Samples samples(SampleOf(golden.widths, LossKind::kSoftmaxCrossEntropy), golden.samples, 3);

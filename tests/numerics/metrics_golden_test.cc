@@ -16,7 +16,7 @@
 namespace gaccd {
 namespace {
 
-constexpr std::int64_t kClasses = 5;
+constexpr std::int64_t kGoldenClasses = 5;
 constexpr std::int64_t kLength = 3;
 constexpr std::int64_t kOutputs = 2;
 
@@ -82,14 +82,15 @@ struct Setting {
 // The table of the embedding is the logits.
 Setting TokenSetting(const Golden& golden, bool weighted) {
   const auto& logits = golden.rows.at("logits");
-  Setting setting{.model = {.layer = {{"table", EmbeddingSpec{std::ssize(logits), kClasses}}}},
-                  .data = RowsDataset(golden.rows.at("sample"),
-                                      {.tensors = {{"tokens", DType::kI32, {kLength}},
-                                                   {"labels", DType::kI32, {kLength}}},
-                                       .classes = kClasses,
-                                       .vocabulary = std::ssize(logits)}),
-                  .metrics = {AccuracySpec{}, TopKSpec{.k = 2}, F1MacroSpec{}, F1MicroSpec{},
-                              MatthewsSpec{}, PerplexitySpec{}}};
+  Setting setting{
+      .model = {.layer = {{"table", EmbeddingSpec{std::ssize(logits), kGoldenClasses}}}},
+      .data = RowsDataset(
+          golden.rows.at("sample"),
+          {.tensors = {{"tokens", DType::kI32, {kLength}}, {"labels", DType::kI32, {kLength}}},
+           .classes = kGoldenClasses,
+           .vocabulary = std::ssize(logits)}),
+      .metrics = {AccuracySpec{}, TopKSpec{.k = 2}, F1MacroSpec{}, F1MicroSpec{}, MatthewsSpec{},
+                  PerplexitySpec{}}};
   if (weighted) {
     SampleSpec spec = setting.data.spec();
     spec.tensors.push_back({"weights", DType::kF32, {kLength}});

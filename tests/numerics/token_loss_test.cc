@@ -15,10 +15,10 @@
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/train/engine_runs.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 namespace {
 
-constexpr double kSame = 1e-6;
+constexpr double kSameTokens = 1e-6;
 constexpr std::int64_t kLength = 6;
 constexpr std::int64_t kWidth = 5;
 constexpr std::int64_t kClasses = 7;
@@ -207,12 +207,12 @@ void ExpectSame(const EngineRun& found, const Expected& expected) {
   ASSERT_EQ(found.results.size(), expected.losses.size());
   for (std::size_t u = 0; u < expected.losses.size(); ++u) {
     SCOPED_TRACE(StrCat("update ", u + 1));
-    EXPECT_NEAR(found.results[u].divisor / expected.divisors[u], 1, kSame);
-    EXPECT_NEAR(found.results[u].loss / expected.losses[u], 1, kSame);
-    EXPECT_NEAR(found.results[u].grad_norm / expected.norms[u], 1, kSame);
-    EXPECT_LT(Distance(found.gradients[u], expected.gradients[u]), kSame);
+    EXPECT_NEAR(found.results[u].divisor / expected.divisors[u], 1, kSameTokens);
+    EXPECT_NEAR(found.results[u].loss / expected.losses[u], 1, kSameTokens);
+    EXPECT_NEAR(found.results[u].grad_norm / expected.norms[u], 1, kSameTokens);
+    EXPECT_LT(Distance(found.gradients[u], expected.gradients[u]), kSameTokens);
   }
-  EXPECT_LT(Distance(found.parameters, expected.parameters), kSame);
+  EXPECT_LT(Distance(found.parameters, expected.parameters), kSameTokens);
 }
 
 class TokenLossTest : public ::testing::TestWithParam<std::tuple<int, bool>> {};
@@ -224,10 +224,10 @@ TEST_P(TokenLossTest, IsTheMeanOverTheWholeUpdate) {
     const EngineCase test = CaseOf(ranks, micro, 31, weighted);
     const Expected expected = Expect(test);
     if (ranks > 1) {
-      EXPECT_GT(expected.per_rank, 1000 * kSame);
+      EXPECT_GT(expected.per_rank, 1000 * kSameTokens);
     }
-    EXPECT_GT(expected.mean_of_means, 1000 * kSame);
-    EXPECT_GT(expected.per_sample, 1000 * kSame);
+    EXPECT_GT(expected.mean_of_means, 1000 * kSameTokens);
+    EXPECT_GT(expected.per_sample, 1000 * kSameTokens);
     std::mutex mutex;
     const Status status = RunThreadRanks(ranks, {}, [&](Communicator& comm) -> Status {
       GACCD_ASSIGN_OR_RETURN(const EngineRun found, RunEngine(comm, test, {}, {.gradients = true}));
@@ -301,4 +301,4 @@ TEST(TokenDivisorTest, OfZeroIsAnErrorOrASkippedUpdate) {
 }
 
 }  // namespace
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

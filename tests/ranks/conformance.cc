@@ -4,7 +4,7 @@
 
 #include "tests/ranks/conformance_cases.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 namespace {
 
 constexpr std::array<ConformanceCase, 16> kCases = {{
@@ -40,4 +40,4 @@ Status RunConformance(Communicator& comm, const ConformanceOptions& options) {
   return first;
 }
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

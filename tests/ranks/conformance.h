@@ -13,7 +13,7 @@
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 
 struct ConformanceOptions {
   // Largest number of elements reduced; smaller for communicators with tiny segments.
@@ -30,4 +30,4 @@ struct ConformanceCase {
 // All cases, one after another, without barriers between them. The error names case and rank.
 [[nodiscard]] Status RunConformance(Communicator& comm, const ConformanceOptions& options = {});
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

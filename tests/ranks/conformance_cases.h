@@ -7,7 +7,7 @@
 #include "tests/ranks/conformance.h"
 #include "tests/ranks/rank_data.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 
 // Elements of one rank in the largest ragged case.
 [[nodiscard]] inline std::int64_t LargeCount(const ConformanceOptions& options) {
@@ -32,4 +32,4 @@ namespace gaccd::testing {
 [[nodiscard]] Status CheckSplitCorners(Communicator& comm, const ConformanceOptions& options);
 [[nodiscard]] Status CheckManyInARow(Communicator& comm, const ConformanceOptions& options);
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

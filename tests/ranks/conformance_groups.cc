@@ -4,7 +4,7 @@
 
 #include "tests/ranks/conformance_cases.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 namespace {
 
 std::size_t Index(int rank) { return static_cast<std::size_t>(rank); }
@@ -142,4 +142,4 @@ Status CheckSplitCorners(Communicator& comm, const ConformanceOptions& /*options
   return notes.status();
 }
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

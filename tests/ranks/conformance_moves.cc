@@ -7,7 +7,7 @@
 #include "tests/ranks/conformance_cases.h"
 #include "tests/ranks/ragged.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 namespace {
 
 template <typename T>
@@ -129,4 +129,4 @@ Status CheckManyInARow(Communicator& comm, const ConformanceOptions& /*options*/
   return notes.status();
 }
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

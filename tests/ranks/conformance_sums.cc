@@ -10,7 +10,7 @@
 #include "tests/ranks/conformance_cases.h"
 #include "tests/ranks/ragged.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 namespace {
 
 template <typename T>
@@ -218,4 +218,4 @@ Status CheckReduceScatterRagged(Communicator& comm, const ConformanceOptions& op
   return notes.status();
 }
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

@@ -5,7 +5,7 @@
 
 #include "tests/ranks/conformance_cases.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 namespace {
 
 using Bits = std::vector<std::uint16_t>;
@@ -160,4 +160,4 @@ Status CheckSendReceive(Communicator& comm, const ConformanceOptions& options) {
   return notes.status();
 }
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

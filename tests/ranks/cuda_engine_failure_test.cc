@@ -8,7 +8,7 @@
 #include "tests/ranks/cuda_engine_ranks.h"
 #include "tests/unit/base/status_matchers.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 namespace {
 
 using std::chrono::milliseconds;
@@ -95,4 +95,4 @@ TEST(CudaEngineFailureDeathTest, KernelsThatNeverEndDoNotHoldTheEngine) {
 }
 
 }  // namespace
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

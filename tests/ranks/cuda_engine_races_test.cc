@@ -88,7 +88,7 @@ cudaError_t __wrap_cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stre
 }
 }
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 namespace {
 
 // Ragged micro-batches, all with samples on every rank.
@@ -139,4 +139,4 @@ TEST_F(CudaEngineRaces, CountsSummedBeforeTheyAreCompleteShow) {
 TEST_F(CudaEngineRaces, AStepBeforeTheReductionShows) { EXPECT_TRUE(Differs(WaitKind::kReduced)); }
 
 }  // namespace
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

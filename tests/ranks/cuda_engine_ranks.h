@@ -11,7 +11,7 @@
 #include "tests/standin/cublaslt_standin.h"
 #include "tests/unit/train/engine_cuda_cases.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 
 // What a rank came to, and how long its run took.
 struct RankOutcome {
@@ -85,4 +85,4 @@ inline std::vector<Result<EngineRun>> RunCpuRanks(const EngineCase& test,
   return runs;
 }
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

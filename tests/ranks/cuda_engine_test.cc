@@ -9,7 +9,7 @@
 #include "tests/ranks/cuda_engine_ranks.h"
 #include "tests/unit/base/status_matchers.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 namespace {
 
 using ::testing::HasSubstr;
@@ -313,4 +313,4 @@ TEST_P(CudaEnginesTest, ALostMicroBatchIsNamedOnEveryRank) {
 }
 
 }  // namespace
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

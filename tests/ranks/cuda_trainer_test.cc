@@ -19,7 +19,7 @@
 #include "tests/unit/train/engine_runs.h"
 #include "tests/unit/train/small_regression.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 namespace {
 
 using ::testing::HasSubstr;
@@ -254,4 +254,4 @@ TEST_F(CudaTrainerGuards, StopNamesTheOffender) {
 }
 
 }  // namespace
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

@@ -9,7 +9,7 @@
 #include "collectives/base/strings.h"
 #include "collectives/comm/host_memory.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 namespace {
 
 constexpr std::size_t kGuardBytes = 64;
@@ -192,4 +192,4 @@ Result<std::unique_ptr<Communicator>> DeviceCopies::Split(int color, int key) {
   return Wrap(inner, std::move(part));
 }
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

@@ -13,7 +13,7 @@
 #include "collectives/base/cuda.h"
 #include "collectives/comm/communicator.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 
 class DeviceCopies final : public Communicator {
  public:
@@ -80,4 +80,4 @@ class DeviceCopies final : public Communicator {
   std::shared_ptr<Mirrors> mirrors_ = std::make_shared<Mirrors>();
 };
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

@@ -47,7 +47,7 @@ Status Run(const std::string& path, int nodes, int ranks_per_node, const Files& 
 }  // namespace
 }  // namespace gaccd
 
-int gaccd::testing::GoldenRanks(int argc, char** argv) {
+int gaccd::tests::GoldenRanks(int argc, char** argv) {
   if (argc != 5 && argc != 6) return 64;
   const gaccd::Status status = gaccd::Run(argv[1], std::atoi(argv[2]), std::atoi(argv[3]),
                                           {argv[4], argc > 5 ? argv[5] : ""});

@@ -5,7 +5,7 @@
 #include "daemon/device/cuda/cuda_context.h"
 #include "daemon/ops/cuda_kernels.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 namespace {
 
 class GpuDevice final : public GradientDevice {
@@ -48,4 +48,4 @@ MakeDevice GpuGradientDevice(int gpu, const CublasLtApi* cublaslt) {
   };
 }
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

@@ -4,9 +4,9 @@
 #include "daemon/device/cuda/cublaslt_api.h"
 #include "tests/ranks/op_gradients.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 
 // cublaslt: null: the library of this machine.
 MakeDevice GpuGradientDevice(int gpu, const CublasLtApi* cublaslt = nullptr);
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

@@ -40,9 +40,9 @@ Status RunCases(const std::vector<std::size_t>& args) {
   GACCD_ASSIGN_OR_RETURN(const std::unique_ptr<MpiSession> session,
                          MpiSession::Start({}, ProcessEnvironment()));
   GACCD_ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> comm, MakeComm(*session, args));
-  testing::ConformanceOptions options;
+  tests::ConformanceOptions options;
   if (args.size() > 1) options.largest = args[1];
-  Status status = testing::RunConformance(*comm, options);
+  Status status = tests::RunConformance(*comm, options);
   if (status.ok() || status.kind() != ErrorKind::kUnavailable) return status;
   std::fprintf(stderr, "%s\n", status.message().c_str());
   comm->Abort(static_cast<int>(status.kind()));
@@ -52,7 +52,7 @@ Status RunCases(const std::vector<std::size_t>& args) {
 }  // namespace
 }  // namespace gaccd
 
-int gaccd::testing::MpiConformance(int argc, char** argv) {
+int gaccd::tests::MpiConformance(int argc, char** argv) {
   std::vector<std::size_t> args;
   for (int i = 1; i < argc; ++i) args.push_back(std::strtoull(argv[i], nullptr, 10));
   const gaccd::Status status = gaccd::RunCases(args);

@@ -108,7 +108,7 @@ Status RunRank(const Arguments& args) {
 }  // namespace
 }  // namespace gaccd
 
-int gaccd::testing::MpiFaultRanks(int argc, char** argv) {
+int gaccd::tests::MpiFaultRanks(int argc, char** argv) {
   if (argc < 5) {
     std::fprintf(stderr, "usage: rank_process faults FAULT VICTIM BOUND_MS DIRECTORY [node...]\n");
     return static_cast<int>(gaccd::ErrorKind::kUsage);

@@ -11,11 +11,11 @@ namespace gaccd {
 namespace {
 
 Status RunCases(Communicator& comm) {
-  for (const testing::GradientCase& test : testing::GradientCases()) {
+  for (const tests::GradientCase& test : tests::GradientCases()) {
     GACCD_RETURN_IF_ERROR(test.run(comm).WithContext(test.name));
   }
   if (comm.size() == 1) return Status::Ok();  // alone, a sum over ranks and the identity are one
-  for (const testing::GradientCase& test : testing::WrongGradientCases()) {
+  for (const tests::GradientCase& test : tests::WrongGradientCases()) {
     const Status status = test.run(comm);
     if (status.ok()) return {ErrorKind::kInternal, StrCat(test.name, ": not seen to be wrong")};
     if (status.kind() == ErrorKind::kUnavailable) return status;
@@ -39,7 +39,7 @@ Status RunSession() {
 }  // namespace
 }  // namespace gaccd
 
-int gaccd::testing::MpiGradients(int /*argc*/, char** /*argv*/) {
+int gaccd::tests::MpiGradients(int /*argc*/, char** /*argv*/) {
   const gaccd::Status status = gaccd::RunSession();
   if (status.ok()) return 0;
   std::fprintf(stderr, "%s\n", status.message().c_str());

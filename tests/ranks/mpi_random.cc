@@ -15,7 +15,7 @@
 #include "tests/ranks/rank_data.h"
 #include "tests/ranks/rank_process.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 namespace {
 
 constexpr std::size_t kLargest = 150'000;
@@ -183,12 +183,12 @@ Status RunRank(std::span<const int> args) {
 }
 
 }  // namespace
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests
 
-int gaccd::testing::MpiRandom(int argc, char** argv) {
+int gaccd::tests::MpiRandom(int argc, char** argv) {
   std::vector<int> args;
   for (int i = 1; i < argc; ++i) args.push_back(std::atoi(argv[i]));
   if (args.size() < 2) return static_cast<int>(gaccd::ErrorKind::kUsage);
-  const gaccd::Status status = gaccd::testing::RunRank(args);
+  const gaccd::Status status = gaccd::tests::RunRank(args);
   return status.ok() ? 0 : static_cast<int>(status.kind());
 }

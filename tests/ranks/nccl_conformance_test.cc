@@ -12,12 +12,12 @@
 namespace gaccd {
 namespace {
 
-using testing::ConformanceCase;
-using testing::ConformanceOptions;
-using testing::DeviceCopies;
-using testing::NcclRanks;
-using testing::ResetGpus;
-using testing::RunNcclRanks;
+using tests::ConformanceCase;
+using tests::ConformanceOptions;
+using tests::DeviceCopies;
+using tests::NcclRanks;
+using tests::ResetGpus;
+using tests::RunNcclRanks;
 
 // The whole suite on the device takes seconds with the largest size: it is a plain copy here.
 constexpr ConformanceOptions kSmall{.largest = 20'000};
@@ -32,7 +32,7 @@ Status RunOnDevice(int ranks, const NcclRanks& options, const ConformanceCase& t
 
 class NcclConformanceTest : public ::testing::TestWithParam<std::size_t> {
  protected:
-  static const ConformanceCase& Case() { return testing::ConformanceCases()[GetParam()]; }
+  static const ConformanceCase& Case() { return tests::ConformanceCases()[GetParam()]; }
   void SetUp() override { ResetGpus(4); }
   void TearDown() override {
     EXPECT_EQ(standin::LiveNcclComms(), 0);
@@ -65,19 +65,19 @@ TEST_P(NcclConformanceTest, DeviceBuffersOnSeveralNodesAndRoots) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, NcclConformanceTest,
-                         ::testing::Range<std::size_t>(0, testing::ConformanceCases().size()));
+                         ::testing::Range<std::size_t>(0, tests::ConformanceCases().size()));
 
 TEST(NcclConformance, AllCasesOnOneCommunicator) {
   ResetGpus(4);
   const Status status = RunNcclRanks(4, {}, [](Communicator& comm, Communicator&) -> Status {
     GACCD_ASSIGN_OR_RETURN(const auto copies, DeviceCopies::Make(comm));
-    return testing::RunConformance(*copies, {.largest = 5000});
+    return tests::RunConformance(*copies, {.largest = 5000});
   });
   EXPECT_TRUE(status.ok()) << status.message();
 }
 
 TEST(NcclConformance, HostBuffersGoOverTheHost) {
-  for (const ConformanceCase& test : testing::ConformanceCases()) {
+  for (const ConformanceCase& test : tests::ConformanceCases()) {
     // These fill what Allocate() gives, which is not the host's.
     if (test.name == "allocate" || test.name.ends_with("allocated memory")) continue;
     ResetGpus(3);
@@ -142,7 +142,7 @@ TEST(NcclConformance, WindowsWhereNcclOffersThem) {
       GACCD_ASSIGN_OR_RETURN(auto freed, comm.Allocate(100));
       freed.reset();
       GACCD_ASSIGN_OR_RETURN(const auto copies, DeviceCopies::Make(comm));
-      return testing::ConformanceCases()[2].run(*copies, {.largest = 1000});
+      return tests::ConformanceCases()[2].run(*copies, {.largest = 1000});
     });
     EXPECT_TRUE(status.ok()) << status.message();
     auto counts = standin::CountNccl();

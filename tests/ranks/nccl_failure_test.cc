@@ -19,8 +19,8 @@ namespace {
 
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
-using testing::NcclRanks;
-using testing::ResetGpus;
+using tests::NcclRanks;
+using tests::ResetGpus;
 
 #ifdef GACCD_SANITIZED
 constexpr milliseconds kBound{4'000};
@@ -30,25 +30,25 @@ constexpr milliseconds kBound{1'500};
 
 // What each rank found, and how long it took. Ranks that fail stay until all have failed, so that
 // none learns of it from the end of another.
-struct Outcome {
+struct NcclOutcome {
   Status status;
   milliseconds took{0};
 };
 
-std::vector<Outcome> RunUntilAllFail(int ranks, const NcclRanks& asked,
-                                     const std::function<Status(Communicator&)>& body,
-                                     const std::function<Status(Communicator&)>& after = {}) {
+std::vector<NcclOutcome> RunUntilAllFail(int ranks, const NcclRanks& asked,
+                                         const std::function<Status(Communicator&)>& body,
+                                         const std::function<Status(Communicator&)>& after = {}) {
   NcclRanks options = asked;
   options.group.comm.bound = kBound;
   options.nccl.comm.bound = kBound;
-  std::vector<Outcome> outcomes(static_cast<std::size_t>(ranks));
+  std::vector<NcclOutcome> outcomes(static_cast<std::size_t>(ranks));
   std::atomic<int> ended = 0;
   (void)RunThreadRanks(ranks, options.group, [&](Communicator& over) {
     const auto start = std::chrono::steady_clock::now();
     NcclOptions nccl = options.nccl;
     nccl.device = over.rank();
     nccl.api = StandInNccl();
-    Outcome& outcome = outcomes[static_cast<std::size_t>(over.rank())];
+    NcclOutcome& outcome = outcomes[static_cast<std::size_t>(over.rank())];
     auto comm = MakeNccl(over, nccl);
     outcome.status = comm.ok() ? body(**comm) : comm.status();
     outcome.took =
@@ -61,7 +61,7 @@ std::vector<Outcome> RunUntilAllFail(int ranks, const NcclRanks& asked,
   return outcomes;
 }
 
-void ExpectUnavailable(const Outcome& outcome, const std::string& part) {
+void ExpectUnavailable(const NcclOutcome& outcome, const std::string& part) {
   ASSERT_FALSE(outcome.status.ok());
   EXPECT_THAT(outcome.status, HasKind(ErrorKind::kUnavailable));
   EXPECT_THAT(outcome.status, HasMessage(HasSubstr(part)));
@@ -70,7 +70,7 @@ void ExpectUnavailable(const Outcome& outcome, const std::string& part) {
 
 // One all-reduce of 5 elements on the device, waited for.
 Status SumOnDevice(Communicator& comm) {
-  GACCD_ASSIGN_OR_RETURN(const auto copies, testing::DeviceCopies::Make(comm));
+  GACCD_ASSIGN_OR_RETURN(const auto copies, tests::DeviceCopies::Make(comm));
   std::vector<float> data(5);
   return copies->AllReduceSum(View(std::span(data)), View(std::span(data)), {});
 }
@@ -88,7 +88,7 @@ Status Nothing(Communicator&) { return Status::Ok(); }
 
 TEST_F(NcclFailureTest, RootThatFailsEndsAllAtOnce) {
   standin::FailNccl("ncclGetUniqueId", -1, ncclSystemError);
-  for (const Outcome& outcome : RunUntilAllFail(3, {}, Nothing)) {
+  for (const NcclOutcome& outcome : RunUntilAllFail(3, {}, Nothing)) {
     ExpectUnavailable(outcome, "rank 0 on node0: ncclGetUniqueId: unhandled system error");
     EXPECT_LT(outcome.took, kBound / 3) << "at once, without waiting for the deadline";
   }
@@ -97,7 +97,7 @@ TEST_F(NcclFailureTest, RootThatFailsEndsAllAtOnce) {
 
 TEST_F(NcclFailureTest, OldLibraryIsRefusedWithBothVersions) {
   ResetGpus(3, {.version = 22'007});
-  for (const Outcome& outcome : RunUntilAllFail(2, {}, Nothing)) {
+  for (const NcclOutcome& outcome : RunUntilAllFail(2, {}, Nothing)) {
     ExpectUnavailable(outcome, "the loaded libnccl.so.2 is 2.20.7");
     ExpectUnavailable(outcome, "needs 2.27.0 or newer");
   }
@@ -105,14 +105,14 @@ TEST_F(NcclFailureTest, OldLibraryIsRefusedWithBothVersions) {
 
 TEST_F(NcclFailureTest, MissingGpuFailsAll) {
   ResetGpus(2);
-  for (const Outcome& outcome : RunUntilAllFail(3, {}, Nothing)) {
+  for (const NcclOutcome& outcome : RunUntilAllFail(3, {}, Nothing)) {
     ExpectUnavailable(outcome, "rank 2 on node0: cudaSetDevice(2)");
   }
 }
 
 TEST_F(NcclFailureTest, RankThatCannotJoinFailsAllInTime) {
   standin::FailNccl("ncclCommInitRankConfig", 1, ncclInternalError);
-  for (const Outcome& outcome : RunUntilAllFail(3, {}, Nothing)) {
+  for (const NcclOutcome& outcome : RunUntilAllFail(3, {}, Nothing)) {
     ExpectUnavailable(outcome, "ncclCommInitRank: ");
   }
   EXPECT_EQ(standin::CountNccl()["ncclCommAbort"], 2);
@@ -121,7 +121,7 @@ TEST_F(NcclFailureTest, RankThatCannotJoinFailsAllInTime) {
 // Libraries that are read from a cold disk: no wait for a peer.
 TEST_F(NcclFailureTest, AStartMayTakeLongerThanTheBound) {
   ResetGpus(2, {.start = kBound + milliseconds(200)});
-  for (const Outcome& outcome : RunUntilAllFail(2, {}, Nothing)) {
+  for (const NcclOutcome& outcome : RunUntilAllFail(2, {}, Nothing)) {
     EXPECT_TRUE(outcome.status.ok()) << outcome.status.message();
     EXPECT_GT(outcome.took, kBound);
   }
@@ -131,7 +131,7 @@ TEST_F(NcclFailureTest, AStartThatDoesNotEndNamesTheRanks) {
   ResetGpus(2, {.start = std::chrono::hours(1)});
   NcclRanks options;
   options.nccl.start_limit = milliseconds(200);
-  for (const Outcome& outcome : RunUntilAllFail(2, options, Nothing)) {
+  for (const NcclOutcome& outcome : RunUntilAllFail(2, options, Nothing)) {
     ExpectUnavailable(outcome, "not ready within 0 s on rank 0 on node0, rank 1 on node0");
   }
 }
@@ -222,8 +222,8 @@ TEST_F(NcclFailureTest, FirstErrorStays) {
 
 // Rank 0 sums what Allocate() gave; rank 1 does not come. What rank 0 does with its stream is
 // `wait`.
-std::vector<Outcome> SumAlone(const NcclRanks& options,
-                              const std::function<Status(Communicator&, cudaStream_t)>& wait) {
+std::vector<NcclOutcome> SumAlone(const NcclRanks& options,
+                                  const std::function<Status(Communicator&, cudaStream_t)>& wait) {
   return RunUntilAllFail(2, options, [&](Communicator& comm) -> Status {
     GACCD_ASSIGN_OR_RETURN(const auto memory, comm.Allocate(4096));
     if (comm.rank() == 1) return Status::Ok();
@@ -281,18 +281,18 @@ TEST_F(NcclFailureTest, LongComputationInFrontIsNoError) {
     GACCD_RETURN_IF_ERROR(CudaStatus(cudaStreamSynchronize(stream.get()), "wait"));
     return comm.Poll();
   });
-  for (const Outcome& outcome : outcomes) {
+  for (const NcclOutcome& outcome : outcomes) {
     EXPECT_TRUE(outcome.status.ok()) << outcome.status.message();
   }
 }
 
 TEST_F(NcclFailureTest, DifferentSizesAreAnError) {
   const auto outcomes = RunUntilAllFail(2, {}, [](Communicator& comm) -> Status {
-    GACCD_ASSIGN_OR_RETURN(const auto copies, testing::DeviceCopies::Make(comm));
+    GACCD_ASSIGN_OR_RETURN(const auto copies, tests::DeviceCopies::Make(comm));
     std::vector<float> data(comm.rank() == 0 ? 4 : 5);
     return copies->AllReduceSum(View(std::span(data)), View(std::span(data)), {});
   });
-  for (const Outcome& outcome : outcomes) ExpectUnavailable(outcome, "all-reduce #1");
+  for (const NcclOutcome& outcome : outcomes) ExpectUnavailable(outcome, "all-reduce #1");
 }
 
 TEST_F(NcclFailureTest, AbortEndsTheOthersToo) {

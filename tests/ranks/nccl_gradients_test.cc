@@ -8,15 +8,15 @@
 namespace gaccd {
 namespace {
 
-Status RunOnGpus(const testing::GradientCase& test, int ranks) {
-  testing::ResetGpus(3);
-  return testing::RunNcclRanks(ranks, {}, [&](Communicator& comm, Communicator&) {
-    return test.run({comm, testing::GpuGradientDevice(comm.rank(), &standin::StandInCublasLt())});
+Status RunOnGpus(const tests::GradientCase& test, int ranks) {
+  tests::ResetGpus(3);
+  return tests::RunNcclRanks(ranks, {}, [&](Communicator& comm, Communicator&) {
+    return test.run({comm, tests::GpuGradientDevice(comm.rank(), &standin::StandInCublasLt())});
   });
 }
 
 TEST(CollectiveGradientsOnGpus, EqualFiniteDifferences) {
-  for (const testing::GradientCase& test : testing::GradientCases()) {
+  for (const tests::GradientCase& test : tests::GradientCases()) {
     for (int ranks = 1; ranks <= 3; ++ranks) {
       const Status status = RunOnGpus(test, ranks);
       EXPECT_TRUE(status.ok()) << test.name << ", " << ranks << " ranks: " << status.message();
@@ -25,7 +25,7 @@ TEST(CollectiveGradientsOnGpus, EqualFiniteDifferences) {
 }
 
 TEST(CollectiveGradientsOnGpus, WrongOnesAreSeen) {
-  for (const testing::GradientCase& test : testing::WrongGradientCases()) {
+  for (const tests::GradientCase& test : tests::WrongGradientCases()) {
     EXPECT_FALSE(RunOnGpus(test, 3).ok()) << test.name;
   }
 }

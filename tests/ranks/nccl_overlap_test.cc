@@ -17,8 +17,8 @@
 namespace gaccd {
 namespace {
 
-using testing::ResetGpus;
-using testing::RunNcclRanks;
+using tests::ResetGpus;
+using tests::RunNcclRanks;
 
 constexpr std::size_t kGradients = 12;
 constexpr std::size_t kElements = 40;  // of each

@@ -8,7 +8,7 @@
 #include "tests/standin/nccl/nccl_standin.h"
 #include "tests/standin/standin.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 
 // A new machine with so many GPUs, and a new NCCL.
 inline void ResetGpus(int gpus, const standin::NcclKnobs& knobs = {}) {
@@ -36,4 +36,4 @@ inline Status RunNcclRanks(int ranks, const NcclRanks& options,
   });
 }
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

@@ -6,7 +6,7 @@
 #include "daemon/ops/reshape.h"
 #include "tests/ranks/op_gradients.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 namespace {
 
 constexpr auto kPerRank = GradConvention::kPerRankLoss;
@@ -147,4 +147,4 @@ constexpr std::array<GradientCase, 8> kWrongCases = {{
 std::span<const GradientCase> GradientCases() { return kCases; }
 std::span<const GradientCase> WrongGradientCases() { return kWrongCases; }
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

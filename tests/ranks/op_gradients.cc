@@ -15,7 +15,7 @@
 #include "daemon/ops/cpu_kernels.h"
 #include "tests/ranks/rank_data.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 namespace {
 
 // Values of x are multiples of the step and small, so sums over ranks are exact in f32.
@@ -221,4 +221,4 @@ Status CheckGradient(const GradientRanks& ranks, Loss loss, const Shape& shape,
   return checker.Run();
 }
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

@@ -14,7 +14,7 @@
 #include "collectives/comm/communicator.h"
 #include "daemon/autograd/kernel.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 
 enum class Loss : std::uint8_t {
   kPerRank,     // J = sum over ranks of L_r(y_r)
@@ -61,4 +61,4 @@ struct GradientCase {
 // Gradients that are wrong on two or more ranks, each as public projects have it: run() must fail.
 [[nodiscard]] std::span<const GradientCase> WrongGradientCases();
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

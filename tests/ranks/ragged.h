@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 
 // Equal, ragged, with empty ranks, all on one rank, nothing at all, and large enough to need
 // several pieces if `large` is.
@@ -26,4 +26,4 @@ namespace gaccd::testing {
   };
 }
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

@@ -7,7 +7,7 @@
 #include "collectives/base/result.h"
 #include "collectives/base/strings.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 
 // The first thing that was wrong; the rest is usually its consequence.
 class Notes {
@@ -51,4 +51,4 @@ template <typename T>
   return static_cast<T>(wave * (n * (n + 1) / 2) + n * (n - 1) / 2) + static_cast<T>(n) * Base<T>();
 }
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

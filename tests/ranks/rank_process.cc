@@ -7,7 +7,7 @@
 #include <utility>
 
 int main(int argc, char** argv) {
-  using namespace gaccd::testing;
+  using namespace gaccd::tests;
   constexpr std::pair<std::string_view, int (*)(int, char**)> kPrograms[] = {
       {"conformance", MpiConformance}, {"gradients", MpiGradients}, {"random", MpiRandom},
       {"faults", MpiFaultRanks},       {"golden", GoldenRanks},

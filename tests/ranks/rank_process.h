@@ -2,7 +2,7 @@
 // code.
 #pragma once
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 
 int MpiConformance(int argc, char** argv);  // conformance: mpi_conformance.cc
 int MpiGradients(int argc, char** argv);    // gradients: mpi_gradients.cc
@@ -10,4 +10,4 @@ int MpiRandom(int argc, char** argv);       // random: mpi_random.cc
 int MpiFaultRanks(int argc, char** argv);   // faults: mpi_fault_ranks.cc
 int GoldenRanks(int argc, char** argv);     // golden: golden_ranks.cc
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

@@ -10,7 +10,7 @@ namespace {
 
 class ConformanceTest : public ::testing::TestWithParam<std::size_t> {
  protected:
-  static const testing::ConformanceCase& Case() { return testing::ConformanceCases()[GetParam()]; }
+  static const tests::ConformanceCase& Case() { return tests::ConformanceCases()[GetParam()]; }
 };
 
 TEST_P(ConformanceTest, Single) {
@@ -36,12 +36,12 @@ TEST_P(ConformanceTest, ThreadsOnSeveralNodes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, ConformanceTest,
-                         ::testing::Range<std::size_t>(0, testing::ConformanceCases().size()));
+                         ::testing::Range<std::size_t>(0, tests::ConformanceCases().size()));
 
 // All in one go on the same communicator, as a run does.
 TEST(Conformance, AllCasesOnOneCommunicator) {
   const Status status = RunThreadRanks(
-      4, {}, [](Communicator& comm) { return testing::RunConformance(comm, {.largest = 5000}); });
+      4, {}, [](Communicator& comm) { return tests::RunConformance(comm, {.largest = 5000}); });
   EXPECT_TRUE(status.ok()) << status.message();
 }
 
@@ -60,7 +60,7 @@ TEST(Conformance, ManyMoreThreadsThanCores) {
     if (comm.topology().nodes != kNodes) {
       return Status(ErrorKind::kInternal, StrCat("found ", comm.topology().nodes, " nodes"));
     }
-    for (const testing::ConformanceCase& test : testing::ConformanceCases()) {
+    for (const tests::ConformanceCase& test : tests::ConformanceCases()) {
       // Every rank as root with 20 sizes, and every rank late in turn, would only take time.
       if (test.name.starts_with("broadcast") || test.name.starts_with("barrier")) continue;
       GACCD_RETURN_IF_ERROR(test.run(comm, {.largest = 300}).WithContext(test.name));

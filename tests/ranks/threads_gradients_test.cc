@@ -13,7 +13,7 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 TEST(CollectiveGradients, EqualFiniteDifferences) {
-  for (const testing::GradientCase& test : testing::GradientCases()) {
+  for (const tests::GradientCase& test : tests::GradientCases()) {
     for (int ranks = 1; ranks <= 5; ++ranks) {
       const Status status =
           RunThreadRanks(ranks, {}, [&](Communicator& comm) { return test.run(comm); });
@@ -23,14 +23,14 @@ TEST(CollectiveGradients, EqualFiniteDifferences) {
 }
 
 TEST(CollectiveGradients, EqualFiniteDifferencesOnAGroupOfOne) {
-  for (const testing::GradientCase& test : testing::GradientCases()) {
+  for (const tests::GradientCase& test : tests::GradientCases()) {
     const Status status = test.run(*MakeSingle());
     EXPECT_TRUE(status.ok()) << test.name << ": " << status.message();
   }
 }
 
 TEST(CollectiveGradients, WrongOnesAreSeen) {
-  for (const testing::GradientCase& test : testing::WrongGradientCases()) {
+  for (const tests::GradientCase& test : tests::WrongGradientCases()) {
     for (int ranks = 2; ranks <= 4; ++ranks) {
       const Status status =
           RunThreadRanks(ranks, {}, [&](Communicator& comm) { return test.run(comm); });

@@ -12,7 +12,7 @@ namespace {
 using GraphTest = StandInTest;
 using GraphDeathTest = GraphTest;
 
-constexpr int kSize = 500;
+constexpr int kNodeSize = 500;
 constexpr auto kLocal = cudaStreamCaptureModeThreadLocal;
 
 class Executable {
@@ -42,7 +42,9 @@ cudaGraph_t End(cudaStream_t stream, std::size_t nodes) {
 class Vectors {
  public:
   Vectors()
-      : x(std::vector<float>(kSize, 1.0F)), y(std::vector<float>(kSize, 0.0F)), z(y.Values()) {}
+      : x(std::vector<float>(kNodeSize, 1.0F)),
+        y(std::vector<float>(kNodeSize, 0.0F)),
+        z(y.Values()) {}
   const OnDevice<float> x;
   const OnDevice<float> y;
   const OnDevice<float> z;
@@ -50,10 +52,10 @@ class Vectors {
 
 // to += a * from
 void Add(cudaStream_t stream, float a, const OnDevice<float>& from, const OnDevice<float>& to) {
-  EXPECT_TRUE(Axpy(stream, kSize, a, from.data(), to.data()).ok());
+  EXPECT_TRUE(Axpy(stream, kNodeSize, a, from.data(), to.data()).ok());
 }
 
-std::vector<float> All(float value) { return std::vector<float>(kSize, value); }
+std::vector<float> All(float value) { return std::vector<float>(kNodeSize, value); }
 
 TEST_F(GraphTest, RunsNothingNowAndAllAtEveryLaunch) {
   const Vectors v;
@@ -62,7 +64,7 @@ TEST_F(GraphTest, RunsNothingNowAndAllAtEveryLaunch) {
   EXPECT_CUDA(cudaStreamBeginCapture(stream, kLocal));
   EXPECT_CUDA(cudaStreamIsCapturing(stream, &status));
   EXPECT_EQ(status, cudaStreamCaptureStatusActive);
-  EXPECT_CUDA(cudaMemsetAsync(v.y.data(), 0, kSize * 4, stream));
+  EXPECT_CUDA(cudaMemsetAsync(v.y.data(), 0, kNodeSize * 4, stream));
   Add(stream, 3.0F, v.x, v.y);
   Add(stream, 1.0F, v.y, v.z);
   const Executable graph(End(stream, 3));
@@ -176,7 +178,7 @@ TEST_F(GraphTest, WhatMustNotBeCalledDuringACaptureEndsIt) {
   const Stream stream;
   const Event event;
   EXPECT_CUDA(cudaEventRecord(event, stream));
-  std::vector<float> pageable(kSize);
+  std::vector<float> pageable(kNodeSize);
   void* memory = nullptr;
   const std::vector<std::pair<cudaError_t, std::function<cudaError_t()>>> forbidden = {
       {cudaErrorStreamCaptureUnsupported, [&] { return cudaMalloc(&memory, 64); }},
@@ -196,7 +198,7 @@ TEST_F(GraphTest, WhatMustNotBeCalledDuringACaptureEndsIt) {
     EXPECT_CUDA(cudaStreamBeginCapture(stream, kLocal));
     EXPECT_EQ(call(), error);
     EXPECT_EQ(cudaGetLastError(), error);
-    EXPECT_FALSE(Axpy(stream, kSize, 1.0F, v.x.data(), v.y.data()).ok());
+    EXPECT_FALSE(Axpy(stream, kNodeSize, 1.0F, v.x.data(), v.y.data()).ok());
     cudaGraph_t graph = nullptr;
     EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
     EXPECT_EQ(graph, nullptr);

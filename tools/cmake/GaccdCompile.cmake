@@ -9,6 +9,10 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O3 -g1")
 
+# Presets that build all of it (release, asan, tsan) compile this many files of a target as one, in half
+# of the time; -DCMAKE_UNITY_BUILD=OFF, as preset debug, suits who changes one file and compiles again.
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
+
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
   # Precompiled headers may be reused from the cache, too: GaccdPrecompile.
@@ -22,7 +26,7 @@ target_include_directories(gaccd_options INTERFACE "${PROJECT_SOURCE_DIR}")
 # takes "text" + string for an overlapping copy (GCC bug 105651). clang's -Wconversion is wider than g++'s.
 target_compile_options(gaccd_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wconversion -Werror -Wno-missing-field-initializers>
-  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict;-Wno-subobject-linkage>
   $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-sign-conversion>)
 
 if(GACCD_SANITIZE)

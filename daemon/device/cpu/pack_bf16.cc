@@ -10,7 +10,6 @@
 namespace gaccd {
 namespace {
 
-constexpr std::int64_t kBlockColumns = 64;
 constexpr std::int64_t kBlockRows = 2 * kTile;  // as pairs, side by side in a word
 constexpr std::int64_t kBlockWords = kTile * kBlockColumns;
 

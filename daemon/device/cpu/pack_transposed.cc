@@ -8,7 +8,6 @@
 namespace gaccd {
 namespace {
 
-constexpr std::int64_t kBlockColumns = 64;
 constexpr std::int64_t kBlockElements = kTile * kBlockColumns;
 
 }  // namespace

@@ -1,11 +1,13 @@
 // A tile of 16 x 16 values of 4 bytes in registers, for the packings.
 #pragma once
 
+#include <cstdint>
 #include <utility>
 
 namespace gaccd {
 
 inline constexpr int kTile = 16;
+inline constexpr std::int64_t kBlockColumns = 64;  // of a block of oneDNN's packed layouts
 
 // A row of a tile. Nothing is computed with it, so it may hold other values of 4 bytes.
 using TileRow = float __attribute__((vector_size(kTile * sizeof(float))));

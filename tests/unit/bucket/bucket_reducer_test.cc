@@ -74,25 +74,26 @@ class RecordingCommunicator final : public Communicator {
   Topology topology_;
 };
 
-const std::vector<GradientSlot> kLayers = {{0, 100, 5},  {100, 10, 4}, {110, 50, 3},
-                                           {160, 10, 2}, {170, 20, 1}, {190, 2, 0}};
-constexpr std::size_t kElements = 192;
+const std::vector<GradientSlot> kGradients = {{0, 100, 5},  {100, 10, 4}, {110, 50, 3},
+                                              {160, 10, 2}, {170, 20, 1}, {190, 2, 0}};
+constexpr std::size_t kGradientElements = 192;
 
 class BucketReducerTest : public ::testing::Test {
  protected:
   BucketReducer Make(std::size_t bucket) {
-    return BucketReducer::Make(comm_, BucketPlan::Make(kLayers, kElements, bucket).value(),
+    return BucketReducer::Make(comm_,
+                               BucketPlan::Make(kGradients, kGradientElements, bucket).value(),
                                View(std::span(flat_)))
         .value();
   }
-  std::vector<float> flat_ = std::vector<float>(kElements, 1.0F);
+  std::vector<float> flat_ = std::vector<float>(kGradientElements, 1.0F);
   RecordingCommunicator comm_{flat_.data()};
 };
 
 TEST_F(BucketReducerTest, OneMessageByDefault) {
   BucketReducer reducer = Make(kOneBucket);
   ASSERT_TRUE(reducer.ReduceAll().ok());
-  EXPECT_THAT(comm_.calls, ElementsAre(std::pair(0, kElements)));
+  EXPECT_THAT(comm_.calls, ElementsAre(std::pair(0, kGradientElements)));
   EXPECT_TRUE(std::ranges::all_of(flat_, [](float x) { return x == 3; }));
   EXPECT_TRUE(reducer.done());
 }
@@ -183,8 +184,9 @@ TEST_F(BucketReducerTest, PassesTheErrorOfTheCommunicatorOn) {
 }
 
 TEST_F(BucketReducerTest, RefusesABufferOfAnotherSize) {
-  const auto reducer = BucketReducer::Make(comm_, BucketPlan::Make(kLayers, kElements).value(),
-                                           View(std::span(flat_).first(100)));
+  const auto reducer =
+      BucketReducer::Make(comm_, BucketPlan::Make(kGradients, kGradientElements).value(),
+                          View(std::span(flat_).first(100)));
   ExpectRefused(reducer.status(), "expected a buffer of 192 elements, found 100");
 }
 
@@ -193,23 +195,23 @@ TEST_F(BucketReducerTest, RefusesABufferOfAnotherSize) {
 TEST(BucketReducerOnRanks, AnyOrderOfAnnouncementsGivesTheSums) {
   for (const std::size_t bucket : {std::size_t{1}, std::size_t{40}, std::size_t{80}, kOneBucket}) {
     const Status status = RunThreadRanks(4, {}, [&](Communicator& comm) {
-      std::vector<float> flat(kElements);
-      auto plan = BucketPlan::Make(kLayers, kElements, bucket);
+      std::vector<float> flat(kGradientElements);
+      auto plan = BucketPlan::Make(kGradients, kGradientElements, bucket);
       GACCD_RETURN_IF_ERROR(plan.status());
       auto reducer = BucketReducer::Make(comm, *plan, View(std::span(flat)));
       GACCD_RETURN_IF_ERROR(reducer.status());
       std::mt19937 random(static_cast<std::uint32_t>(comm.rank()));
       for (int cycle = 0; cycle < 20; ++cycle) {
-        for (std::size_t i = 0; i < kElements; ++i) {
+        for (std::size_t i = 0; i < kGradientElements; ++i) {
           flat[i] = static_cast<float>(comm.rank() * 1000 + static_cast<int>(i) + cycle);
         }
-        std::vector<std::size_t> order(kLayers.size());
+        std::vector<std::size_t> order(kGradients.size());
         std::iota(order.begin(), order.end(), std::size_t{0});
         std::ranges::shuffle(order, random);
         for (const std::size_t gradient : order) {
           GACCD_RETURN_IF_ERROR(reducer->MarkReady(gradient));
         }
-        for (std::size_t i = 0; i < kElements; ++i) {
+        for (std::size_t i = 0; i < kGradientElements; ++i) {
           if (flat[i] == static_cast<float>(6000 + 4 * (static_cast<int>(i) + cycle))) continue;
           return Status(ErrorKind::kInternal, StrCat("element ", i, " is ", flat[i]));
         }

@@ -17,12 +17,12 @@
 namespace gaccd {
 namespace {
 
-using testing::Error;
 using ::testing::HasSubstr;
-using testing::kFull;
-using testing::kMinimal;
-using testing::ParseOk;
-using testing::With;
+using tests::Error;
+using tests::kFull;
+using tests::kMinimal;
+using tests::ParseOk;
+using tests::With;
 
 TEST(JobOverlayTest, FlagsWinOverTheJob) {
   Flags flags;

@@ -16,13 +16,13 @@
 namespace gaccd {
 namespace {
 
-using testing::Error;
 using ::testing::HasSubstr;
-using testing::kFull;
-using testing::kMinimal;
-using testing::ParseOk;
 using ::testing::StartsWith;
-using testing::With;
+using tests::Error;
+using tests::kFull;
+using tests::kMinimal;
+using tests::ParseOk;
+using tests::With;
 
 TEST(JobTextTest, DefaultsOfAMinimalJob) {
   const Job job = ParseOk(kMinimal);

@@ -8,7 +8,7 @@
 
 #include "daemon/config/job_text.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 
 inline constexpr std::string_view kMinimal = R"(name: "line"
 model { layer { name: "fc" linear { in: 10 out: 1 } } loss { mean_squared_error {} } }
@@ -66,4 +66,4 @@ inline std::string With(std::string_view text, std::string_view from, std::strin
   return changed.replace(at, from.size(), to);
 }
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

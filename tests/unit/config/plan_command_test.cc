@@ -25,14 +25,14 @@ Flags Published() {
   return flags;
 }
 
-std::string Text(const Flags& flags) {
+std::string PlanText(const Flags& flags) {
   const Result<PlanOutput> output = MakePlanOutput(flags);
   EXPECT_TRUE(output.ok()) << output.status().message();
   return output.ok() ? output->text : "";
 }
 
 TEST(PlanCommandTest, DefaultsAreShownAsDefaults) {
-  const std::string text = Text(Published());
+  const std::string text = PlanText(Published());
   EXPECT_THAT(text, HasSubstr("x 8 ranks (default)"));
   EXPECT_THAT(text, HasSubstr("10 (default)"));
   EXPECT_THAT(text, HasSubstr("exact (default)"));
@@ -41,13 +41,13 @@ TEST(PlanCommandTest, DefaultsAreShownAsDefaults) {
   flags.job_fields.push_back({"batch.micro", "10"});
   flags.job_fields.push_back({"batch.rounding", "exact"});
   flags.job_fields.push_back({"batch.lr_rule", "none"});
-  EXPECT_THAT(Text(flags), Not(HasSubstr("default")));
+  EXPECT_THAT(PlanText(flags), Not(HasSubstr("default")));
 }
 
 TEST(PlanCommandTest, JsonIsOneFlatLine) {
   Flags flags = Published();
   flags.format = OutputFormat::kJson;
-  EXPECT_EQ(Text(flags),
+  EXPECT_EQ(PlanText(flags),
             R"({"mode":"exact","nodes":30,"gpus_per_node":8,"world":240,"micro_batch":10,)"
             R"("base_batch":2400,"target_batch":3072,"eff_batch":3072,"ratio":1.28,)"
             R"("error_ratio":0,"accum_steps":2,"ranks_hi":192,"ranks_hi_samples":13,)"
@@ -59,8 +59,9 @@ TEST(PlanCommandTest, JsonIsOneFlatLine) {
 TEST(PlanCommandTest, TextProto) {
   Flags flags = Published();
   flags.format = OutputFormat::kTxtpb;
-  EXPECT_THAT(Text(flags), StartsWith("# proto-file: proto/plan.proto\n"
-                                      "# proto-message: gaccd.proto.Plan\n\nmode: \"exact\"\n"));
+  EXPECT_THAT(PlanText(flags),
+              StartsWith("# proto-file: proto/plan.proto\n"
+                         "# proto-message: gaccd.proto.Plan\n\nmode: \"exact\"\n"));
 }
 
 TEST(PlanCommandTest, StrictRefusesWhatIsNotExactButStillPrintsIt) {
@@ -88,15 +89,15 @@ TEST(PlanCommandTest, TheJobGivesTheBatchAndFlagsWin) {
   flags.nodes = 1;
   flags.gpus_per_node = 4;
   flags.job = path;
-  EXPECT_THAT(Text(flags), HasSubstr("500 (job) samples"));
-  EXPECT_THAT(Text(flags), HasSubstr("64 (job)"));
-  EXPECT_THAT(Text(flags), HasSubstr("ceil (job)"));
-  EXPECT_THAT(Text(flags), HasSubstr("rule none (default)")) << "the job does not say it";
-  EXPECT_THAT(Text(flags), HasSubstr("samples        512 per update"));
+  EXPECT_THAT(PlanText(flags), HasSubstr("500 (job) samples"));
+  EXPECT_THAT(PlanText(flags), HasSubstr("64 (job)"));
+  EXPECT_THAT(PlanText(flags), HasSubstr("ceil (job)"));
+  EXPECT_THAT(PlanText(flags), HasSubstr("rule none (default)")) << "the job does not say it";
+  EXPECT_THAT(PlanText(flags), HasSubstr("samples        512 per update"));
   flags.job_fields.push_back({"batch.rounding", "exact"});
   flags.job_fields.push_back({"batch.micro", "32"});
-  EXPECT_THAT(Text(flags), HasSubstr("samples        500 per update"));
-  EXPECT_THAT(Text(flags), HasSubstr("micro-batch    32, the most"));
+  EXPECT_THAT(PlanText(flags), HasSubstr("samples        500 per update"));
+  EXPECT_THAT(PlanText(flags), HasSubstr("micro-batch    32, the most"));
   flags.job = path + ".missing";
   EXPECT_THAT(MakePlanOutput(flags), HasKind(ErrorKind::kIo));
 }
@@ -107,12 +108,12 @@ TEST(PlanCommandTest, RanksAreCalledGpusOnlyWhereItIsKnown) {
       {"batch.target", "3071"});  // no node count divides it: the last line names the ranks too
   for (const char* device : {"auto", "cpu"}) {
     flags.job_fields.push_back({"device", device});
-    EXPECT_THAT(Text(flags), HasSubstr("3071 is not a multiple of 8 ranks per node."));
-    EXPECT_THAT(Text(flags), Not(HasSubstr("GPU")));
+    EXPECT_THAT(PlanText(flags), HasSubstr("3071 is not a multiple of 8 ranks per node."));
+    EXPECT_THAT(PlanText(flags), Not(HasSubstr("GPU")));
   }
   flags.job_fields.push_back({"device", "cuda"});
-  EXPECT_THAT(Text(flags), HasSubstr("30 nodes x 8 GPUs (default)"));
-  EXPECT_THAT(Text(flags), HasSubstr("not a multiple of 8 GPUs per node."));
+  EXPECT_THAT(PlanText(flags), HasSubstr("30 nodes x 8 GPUs (default)"));
+  EXPECT_THAT(PlanText(flags), HasSubstr("not a multiple of 8 GPUs per node."));
 }
 
 TEST(PlanCommandTest, WhatCpusCannotComputeIsRefusedWithoutAJobToo) {

@@ -23,7 +23,7 @@ std::string Head(std::string_view descr, std::string_view shape, int version = 1
 
 const std::string kData = Values<float>({0.5F, -1, 2, 3, 4, 5});
 const std::string kFeatures = Head("<f4", "(3, 2)") + kData;
-const std::string kLabels = Head("<i8", "(3,)") + Values<std::int64_t>({2, 0, 1});
+const std::string kNpyLabels = Head("<i8", "(3,)") + Values<std::int64_t>({2, 0, 1});
 
 class NpyTest : public testing::Test {
  protected:
@@ -34,7 +34,7 @@ class NpyTest : public testing::Test {
 };
 
 TEST_F(NpyTest, ReadsFloatsWithLabels) {
-  const auto dataset = Opened(Source(kFeatures, kLabels, 3), {.scale = 2, .mean = 1});
+  const auto dataset = Opened(Source(kFeatures, kNpyLabels, 3), {.scale = 2, .mean = 1});
   EXPECT_EQ(dataset->size(), 3);
   EXPECT_THAT(dataset->spec().tensors[0].shape, testing::ElementsAre(2));
   const Batch batch = Gather(*dataset, {2, 0});
@@ -43,7 +43,7 @@ TEST_F(NpyTest, ReadsFloatsWithLabels) {
 }
 
 TEST_F(NpyTest, LabelsMayHaveWeights) {
-  NpySpec source = Source(kFeatures, kLabels, 3);
+  NpySpec source = Source(kFeatures, kNpyLabels, 3);
   source.weights = folder_.Write("w", Head("<f4", "(3,)") + Values<float>({0.5F, 0, 2}));
   const auto dataset = Opened(source);
   BatchMemory memory(dataset->spec(), 2);
@@ -77,7 +77,7 @@ TEST_F(NpyTest, FeaturesOfEveryTypeThatF32HoldsAndLabelsOfEveryInteger) {
   for (const std::string& text :
        {Column<std::uint8_t>("|u1"), Column<std::int8_t>("|i1"), Column<std::uint16_t>("<u2"),
         Column<std::int16_t>("<i2"), Column<float>("<f4"), Column<double>("<f8")}) {
-    const auto dataset = Opened(Source(text, kLabels, 3), {.mean = 1, .std = 2});
+    const auto dataset = Opened(Source(text, kNpyLabels, 3), {.mean = 1, .std = 2});
     EXPECT_THAT(Gather(*dataset, {2, 0}).features, testing::ElementsAre(49.5F, 0.F));
   }
   EXPECT_THAT(Gather(*Opened(Source(kFeatures, Column<double>("<f8"))), {2}).targets,
@@ -93,7 +93,7 @@ TEST_F(NpyTest, FeaturesOfEveryTypeThatF32HoldsAndLabelsOfEveryInteger) {
     EXPECT_THAT(labels(text), testing::ElementsAre(100, 2));
   }
   const std::string large = Head("<f8", "(3, 1)") + Values<double>({1, 1e300, 2});
-  EXPECT_THAT(Refused(ErrorKind::kData, Source(large, kLabels, 3)),
+  EXPECT_THAT(Refused(ErrorKind::kData, Source(large, kNpyLabels, 3)),
               AllOf(HasSubstr("finite values in f32"), HasSubstr("found 1e+300 for sample 1")));
 }
 
@@ -124,16 +124,16 @@ TEST_F(NpyTest, FeaturesMustStayFiniteWhenTheyAreNormalised) {
   std::vector<float> values(6, 1.0F);
   values[3] = 3e38F;
   const std::string text = Head("<f4", "(3, 2)") + Values(values);
-  EXPECT_EQ(Opened(Source(text, kLabels, 3))->size(), 3);
-  EXPECT_THAT(Refused(ErrorKind::kData, Source(text, kLabels, 3), {.scale = 100}),
+  EXPECT_EQ(Opened(Source(text, kNpyLabels, 3))->size(), 3);
+  EXPECT_THAT(Refused(ErrorKind::kData, Source(text, kNpyLabels, 3), {.scale = 100}),
               AllOf(HasSubstr("after normalize, found 3e+38"), HasSubstr("sample 1, column 1")));
-  EXPECT_THAT(Refused(ErrorKind::kData, Source(text, kLabels, 3), {.mean = -3e38}),
+  EXPECT_THAT(Refused(ErrorKind::kData, Source(text, kNpyLabels, 3), {.mean = -3e38}),
               HasSubstr("after normalize"));
   // Targets are taken as they are.
   EXPECT_EQ(Opened(Source(kFeatures, text), {.scale = 100})->size(), 3);
   const std::string bytes = Head("|u1", "(3, 2)") + "123456";
-  EXPECT_EQ(Opened(Source(bytes, kLabels, 3), {.scale = 1e36})->size(), 3);
-  EXPECT_THAT(Refused(ErrorKind::kConfig, Source(bytes, kLabels, 3), {.scale = 1e37}),
+  EXPECT_EQ(Opened(Source(bytes, kNpyLabels, 3), {.scale = 1e36})->size(), 3);
+  EXPECT_THAT(Refused(ErrorKind::kConfig, Source(bytes, kNpyLabels, 3), {.scale = 1e37}),
               AllOf(HasSubstr("stored 255"), HasSubstr("scale 1e+37")));
 }
 
@@ -150,7 +150,7 @@ TEST_F(NpyTest, DataNeedNotBeAligned) {
   std::string header = Head("<f4", "(3, 2)");
   header.erase(header.size() - 2, 1);  // one space less
   header[8] = static_cast<char>(header.size() - 10);
-  EXPECT_THAT(Gather(*Opened(Source(header + kData, kLabels, 3)), {0}).features,
+  EXPECT_THAT(Gather(*Opened(Source(header + kData, kNpyLabels, 3)), {0}).features,
               testing::ElementsAre(0.5F, -1.F));
 }
 
@@ -159,7 +159,7 @@ TEST_F(NpyTest, TakesEverySpellingOfTheHeader) {
        {"{'shape': (3, 2), 'fortran_order': False, 'descr': '<f4'}",
         "{\"descr\":\"<f4\",\"fortran_order\":False,\"shape\":(3,2,)}",
         "  { 'descr' : '<f4' , 'fortran_order' : False , 'shape' : ( 3 , 2 ) , } "}) {
-    EXPECT_EQ(Opened(Source(NpyHeader(text) + kData, kLabels, 3))->size(), 3);
+    EXPECT_EQ(Opened(Source(NpyHeader(text) + kData, kNpyLabels, 3))->size(), 3);
   }
 }
 
@@ -207,11 +207,11 @@ TEST_F(NpyTest, RefusesBadHeaders) {
        "integers up to 16 bits, found i32; save array.astype('float32')"},
   };
   for (const auto& [bytes, part] : cases) {
-    EXPECT_THAT(Refused(ErrorKind::kData, Source(bytes, kLabels, 3)),
+    EXPECT_THAT(Refused(ErrorKind::kData, Source(bytes, kNpyLabels, 3)),
                 AllOf(HasSubstr("features"), HasSubstr(part)));
   }
   for (std::size_t length = 0; length < kFeatures.size(); ++length) {
-    (void)Refused(ErrorKind::kData, Source(kFeatures.substr(0, length), kLabels, 3));
+    (void)Refused(ErrorKind::kData, Source(kFeatures.substr(0, length), kNpyLabels, 3));
   }
 }
 
@@ -242,7 +242,7 @@ TEST_F(NpyTest, RefusesTargetsThatDoNotFit) {
 
 // The current folder first, then that of the job.
 TEST_F(NpyTest, RelativePathsAreThoseOfTheJobsFolderToo) {
-  const NpySpec absolute = Source(kFeatures, kLabels, 3);
+  const NpySpec absolute = Source(kFeatures, kNpyLabels, 3);
   const auto name = [](const std::string& path) { return path.substr(path.rfind('/') + 1); };
   Job job;
   job.data.train = NpySpec{name(absolute.features), name(absolute.targets), 3};
@@ -260,7 +260,7 @@ TEST_F(NpyTest, RelativePathsAreThoseOfTheJobsFolderToo) {
 }
 
 TEST_F(NpyTest, RefusesMissingFiles) {
-  const NpySpec good = Source(kFeatures, kLabels, 3);
+  const NpySpec good = Source(kFeatures, kNpyLabels, 3);
   EXPECT_THAT(Refused(ErrorKind::kIo, NpySpec{folder_.Path("no"), good.targets, 3}),
               HasSubstr("No such file"));
   EXPECT_THAT(Refused(ErrorKind::kConfig, NpySpec{good.features, good.targets, -3}),

@@ -28,8 +28,8 @@ std::string FileBytes(std::string_view header, std::string_view data) {
 
 // "name":{...} with the given offsets. (Texts are begun with StrCat: g++ 12 warns wrongly of
 // "literal" + std::string.)
-std::string Entry(std::string_view name, std::string_view shape, int begin, int end,
-                  std::string_view dtype = "F32") {
+std::string TensorEntry(std::string_view name, std::string_view shape, int begin, int end,
+                        std::string_view dtype = "F32") {
   return StrCat('"', name, "\":{\"dtype\":\"", dtype, "\",\"shape\":", shape, ",\"data_offsets\":[",
                 begin, ",", end, "]}");
 }
@@ -140,7 +140,8 @@ TEST(SafetensorsTest, ReadsWhatOthersWrite) {
   const auto file = Decoded(FileBytes(
       std::string("{ \"b\\u00e9\\ud83d\\ude42\" : {\"shape\" : [ 2 , 2 ],\t\"data_offsets\":"
                   "[8, 24],\n\"dtype\":\"F32\"} , ") +
-          Entry("a", "[2]", 0, 8) + ", \"__metadata__\": {\"x\": \"1\", \"y\": \"\\/\\b\"}}   ",
+          TensorEntry("a", "[2]", 0, 8) +
+          ", \"__metadata__\": {\"x\": \"1\", \"y\": \"\\/\\b\"}}   ",
       data));
   ASSERT_TRUE(file.ok()) << file.status().message();
   ASSERT_EQ(file->tensors.size(), 2U);
@@ -160,7 +161,7 @@ TEST(SafetensorsTest, RefusesBadLengths) {
   for (const std::uint64_t length : lengths) {
     EXPECT_THAT(Refused(Raw(std::span(&length, 1)) + "{}"), HasSubstr(StrCat(length)));
   }
-  const std::string good = FileBytes(StrCat("{") + Entry("a", "[2]", 0, 8) + "}", "12345678");
+  const std::string good = FileBytes(StrCat("{") + TensorEntry("a", "[2]", 0, 8) + "}", "12345678");
   ASSERT_TRUE(Decoded(good).ok());
   for (std::size_t length = 0; length < good.size(); ++length) {
     (void)Refused(good.substr(0, length));
@@ -172,26 +173,28 @@ TEST(SafetensorsTest, RefusesBadLayouts) {
   const auto refused = [](std::string_view entries, std::size_t bytes) {
     return Refused(FileBytes(StrCat("{", entries, "}"), std::string(bytes, 'x')));
   };
-  EXPECT_THAT(refused(Entry("a", "[2]", 0, 8) + "," + Entry("b", "[2]", 4, 12), 12),
+  EXPECT_THAT(refused(TensorEntry("a", "[2]", 0, 8) + "," + TensorEntry("b", "[2]", 4, 12), 12),
               AllOf(HasSubstr("'b'"), HasSubstr("byte 8"), HasSubstr("found 4 (they overlap)")));
-  EXPECT_THAT(refused(Entry("a", "[2]", 0, 8) + "," + Entry("b", "[2]", 12, 20), 20),
+  EXPECT_THAT(refused(TensorEntry("a", "[2]", 0, 8) + "," + TensorEntry("b", "[2]", 12, 20), 20),
               HasSubstr("found 12 (a hole)"));
-  EXPECT_THAT(refused(Entry("a", "[2]", 4, 12), 12), HasSubstr("found 4 (a hole)"));
-  EXPECT_THAT(refused(Entry("a", "[2]", 0, 8), 12), AllOf(HasSubstr("take 8"), HasSubstr("12")));
-  EXPECT_THAT(refused(Entry("a", "[3]", 0, 12), 8), AllOf(HasSubstr("take 12"), HasSubstr("8")));
-  EXPECT_THAT(refused(Entry("a", "[3]", 0, 8), 8),
+  EXPECT_THAT(refused(TensorEntry("a", "[2]", 4, 12), 12), HasSubstr("found 4 (a hole)"));
+  EXPECT_THAT(refused(TensorEntry("a", "[2]", 0, 8), 12),
+              AllOf(HasSubstr("take 8"), HasSubstr("12")));
+  EXPECT_THAT(refused(TensorEntry("a", "[3]", 0, 12), 8),
+              AllOf(HasSubstr("take 12"), HasSubstr("8")));
+  EXPECT_THAT(refused(TensorEntry("a", "[3]", 0, 8), 8),
               AllOf(HasSubstr("expected 12"), HasSubstr("8]")));
-  EXPECT_THAT(refused(Entry("a", "[2]", 8, 0), 8), HasSubstr("data_offsets [8, 0]"));
-  EXPECT_THAT(refused(Entry("a", "[4294967296,4294967296]", 0, 8), 8), HasSubstr("63 bits"));
-  EXPECT_THAT(refused(Entry("a", "[2]", 0, 8, "C64"), 8), HasSubstr("found C64"));
-  EXPECT_THAT(refused(Entry("a", "[2]", 0, 8, "BF16"), 8), HasSubstr("expected 4 bytes"));
+  EXPECT_THAT(refused(TensorEntry("a", "[2]", 8, 0), 8), HasSubstr("data_offsets [8, 0]"));
+  EXPECT_THAT(refused(TensorEntry("a", "[4294967296,4294967296]", 0, 8), 8), HasSubstr("63 bits"));
+  EXPECT_THAT(refused(TensorEntry("a", "[2]", 0, 8, "C64"), 8), HasSubstr("found C64"));
+  EXPECT_THAT(refused(TensorEntry("a", "[2]", 0, 8, "BF16"), 8), HasSubstr("expected 4 bytes"));
 }
 
 TEST(SafetensorsTest, NamesTensorsOfOtherTypes) {
-  const auto file = Decoded(
-      FileBytes(StrCat("{", Entry("ids", "[1,2]", 0, 16, "I64"), ",", Entry("a", "[1]", 16, 20),
-                       ",", Entry("b", "[3]", 20, 26, "BF16"), "}"),
-                std::string(26, '\0')));
+  const auto file = Decoded(FileBytes(
+      StrCat("{", TensorEntry("ids", "[1,2]", 0, 16, "I64"), ",", TensorEntry("a", "[1]", 16, 20),
+             ",", TensorEntry("b", "[3]", 20, 26, "BF16"), "}"),
+      std::string(26, '\0')));
   ASSERT_TRUE(file.ok()) << file.status().message();
   ASSERT_EQ(file->tensors.size(), 1U);
   EXPECT_EQ(file->tensors[0].name, "a");
@@ -214,16 +217,17 @@ TEST(SafetensorsTest, RefusesBadHeaders) {
       {"{\"a\":{\"dtype\":\"F32\",\"shape\":[]}}", "\"data_offsets\" in the header for 'a'"},
       {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\"}}", "each once"},
       {"{\"a\":{\"colour\":\"F32\"}}", "each once"},
-      {StrCat("{") + Entry("a", "[1]", 0, 4) + "," + Entry("a", "[1]", 0, 4) + "}", "a new name"},
-      {StrCat("{") + Entry("a", "[1]", 0, 4) + ",}", "no JSON at byte"},
-      {StrCat("{") + Entry("a", "[1]", 0, 4) + " " + Entry("b", "[1]", 0, 4) + "}",
+      {StrCat("{") + TensorEntry("a", "[1]", 0, 4) + "," + TensorEntry("a", "[1]", 0, 4) + "}",
+       "a new name"},
+      {StrCat("{") + TensorEntry("a", "[1]", 0, 4) + ",}", "no JSON at byte"},
+      {StrCat("{") + TensorEntry("a", "[1]", 0, 4) + " " + TensorEntry("b", "[1]", 0, 4) + "}",
        "no JSON at byte"},
-      {StrCat("{") + Entry("a", "[1.0]", 0, 4) + "}", "whole number"},
-      {StrCat("{") + Entry("a", "[-1]", 0, 4) + "}", "whole number"},
-      {StrCat("{") + Entry("a", "[01]", 0, 4) + "}", "no JSON at byte"},
-      {StrCat("{") + Entry("a", "[1e0]", 0, 4) + "}", "whole number"},
-      {StrCat("{") + Entry("a", "[99999999999999999999]", 0, 4) + "}", "63 bits"},
-      {StrCat("{") + Entry("a", "[,1]", 0, 4) + "}", "no JSON at byte"},
+      {StrCat("{") + TensorEntry("a", "[1.0]", 0, 4) + "}", "whole number"},
+      {StrCat("{") + TensorEntry("a", "[-1]", 0, 4) + "}", "whole number"},
+      {StrCat("{") + TensorEntry("a", "[01]", 0, 4) + "}", "no JSON at byte"},
+      {StrCat("{") + TensorEntry("a", "[1e0]", 0, 4) + "}", "whole number"},
+      {StrCat("{") + TensorEntry("a", "[99999999999999999999]", 0, 4) + "}", "63 bits"},
+      {StrCat("{") + TensorEntry("a", "[,1]", 0, 4) + "}", "no JSON at byte"},
       {"{\"a\":{\"data_offsets\":[1]}}", "two numbers"},
       {"{\"a\":{\"data_offsets\":[1,2,3]}}", "at most 2"},
       {"{\"__metadata__\":{\"a\":1}}", "__metadata__"},
@@ -237,10 +241,10 @@ TEST(SafetensorsTest, RefusesBadHeaders) {
       {"{\"\\udc00\":}", "surrogate"},
       {"{\"\\ud800\\u0041\":}", "surrogate"},
       {"{\"\xff\":}", "UTF-8"},
-      {StrCat("{") + Entry("a", "[[1]]", 0, 4) + "}", "found '['"},
+      {StrCat("{") + TensorEntry("a", "[[1]]", 0, 4) + "}", "found '['"},
       {"{\"a\":{\"dtype\":{}}}", "found '{'"},
       {StrCat("{\"a\":", std::string(100'000, '['), "}"), "found '['"},
-      {StrCat("{") + Entry("a", "[true]", 0, 4) + "}", "whole number"},
+      {StrCat("{") + TensorEntry("a", "[true]", 0, 4) + "}", "whole number"},
       {"{\"a\":\"b\"}", "expected '{'"},
   };
   for (const auto& [header, part] : cases) {

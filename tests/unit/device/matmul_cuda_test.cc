@@ -166,19 +166,19 @@ TEST_F(MatmulCudaTest, ColumnSumsThatAreNotOffered) {
 
 // The stand-in's algorithm 3 adds partial sums in C as they arrive.
 TEST_F(MatmulCudaTest, DeterministicLeavesOutSumsInAnyOrder) {
-  constexpr MatmulCudaSpec kSpec{.m = 6, .n = 5, .k = 64};
+  constexpr MatmulCudaSpec kSmall{.m = 6, .n = 5, .k = 64};
   context_ = MakeContext({.time_algorithms = true});
   standin::SetCublasLt({.fastest = 3});
-  ASSERT_TRUE(MatmulCuda::Prepare(*context_, kSpec).ok());
+  ASSERT_TRUE(MatmulCuda::Prepare(*context_, kSmall).ok());
   EXPECT_GT(standin::CountCublasLt().products_of[3], 0);
-  MatmulCudaSpec bf16 = kSpec;  // whose partial sums would be bf16
+  MatmulCudaSpec bf16 = kSmall;  // whose partial sums would be bf16
   bf16.ab = bf16.c = DType::kBF16;
   standin::SetCublasLt({.fastest = 3});
   ASSERT_TRUE(MatmulCuda::Prepare(*context_, bf16).ok());
   EXPECT_EQ(standin::CountCublasLt().products_of[3], 0);
   context_ = MakeContext({.deterministic = true, .time_algorithms = true});
   standin::SetCublasLt({.fastest = 3});
-  ASSERT_TRUE(MatmulCuda::Prepare(*context_, kSpec).ok());
+  ASSERT_TRUE(MatmulCuda::Prepare(*context_, kSmall).ok());
   EXPECT_EQ(standin::CountCublasLt().products, 1);
   EXPECT_EQ(standin::CountCublasLt().products_of[3], 0);
 }

@@ -122,8 +122,8 @@ TEST(AllocationTest, NoneInTheLoopOfARegression) {
 }
 
 TEST(AllocationTest, NoneInTheStepOfAnOptimizerThatAverages) {
-  auto optimizer = testing::MakeOptimizer({.lr = 0.1, .kind = AdamWSpec{}, .ema = EmaSpec{0.9}},
-                                          OptimizerRanges::One(100));
+  auto optimizer = tests::MakeOptimizer({.lr = 0.1, .kind = AdamWSpec{}, .ema = EmaSpec{0.9}},
+                                        OptimizerRanges::One(100));
   ASSERT_TRUE(optimizer.ok()) << optimizer.status().message();
   std::vector<float> parameters(100, 1);
   const std::vector<float> gradient(100, 2);

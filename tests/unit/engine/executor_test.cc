@@ -295,7 +295,7 @@ TEST(ExecutorTest, RefusesAGraphWithoutItsFlatBuffer) {
   EXPECT_THAT(executor, HasMessage(HasSubstr(".gradient'")));
 }
 
-class Unknown : public Function {
+class UnknownFunction : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "unheard_of"; }
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override {
@@ -306,7 +306,7 @@ class Unknown : public Function {
 TEST(CpuKernelsTest, RefusesAFunctionWithoutKernelByName) {
   GraphBench bench;
   const ValueId x = bench.Input("x", {5, 3});
-  bench.graph().MarkOutput(bench.Apply(std::make_shared<Unknown>(), {x}));
+  bench.graph().MarkOutput(bench.Apply(std::make_shared<UnknownFunction>(), {x}));
   auto context = CpuContext::Create();
   ASSERT_TRUE(context.ok());
   const auto kernels = MakeCpuKernels(**context, {});

@@ -23,7 +23,6 @@ namespace gaccd {
 namespace {
 
 // The inputs of the functions are parameters too, so that their gradients can be seen.
-using Size = CaseSize;
 
 // A step that f32 represents exactly. Most objectives here are quadratic in every single value: a
 // central difference then has no truncation error. Cross-entropy and a weight used twice have one,
@@ -47,7 +46,7 @@ void KeepOffZero(std::span<float> values) {
   for (float& value : values) value += value < 0 ? -0.25F : 0.25F;
 }
 
-ValueId LinearOf(GraphBench& bench, ValueId x, const std::string& name, const Size& size,
+ValueId LinearOf(GraphBench& bench, ValueId x, const std::string& name, const CaseSize& size,
                  bool bias) {
   std::vector<ValueId> inputs = {x, bench.Parameter(name + ".w", {size.out, size.in})};
   if (bias) inputs.push_back(bench.Parameter(name + ".b", {size.out}));
@@ -62,17 +61,17 @@ using Case = GraphCase;
 
 const Case kCases[] = {
     {"linear_with_bias",
-     [](GraphBench& bench, const Size& s) {
+     [](GraphBench& bench, const CaseSize& s) {
        const ValueId x = bench.Parameter("x", {s.rows, s.in});
        return Distance(bench, LinearOf(bench, x, "fc", s, true));
      }},
     {"linear_without_bias",
-     [](GraphBench& bench, const Size& s) {
+     [](GraphBench& bench, const CaseSize& s) {
        const ValueId x = bench.Parameter("x", {s.rows, s.in});
        return Distance(bench, LinearOf(bench, x, "fc", s, false));
      }},
     {"linear_of_transposed_weight",  // behind another, so that there is an input gradient
-     [](GraphBench& bench, const Size& s) {
+     [](GraphBench& bench, const CaseSize& s) {
        const ValueId x = LinearOf(bench, bench.Input("x", {s.rows, s.in}), "fc", s, true);
        const ValueId w = bench.Parameter("w", {s.out, s.in});
        const ValueId b = bench.Parameter("b", {s.in});
@@ -80,13 +79,13 @@ const Case kCases[] = {
        return Distance(bench, bench.Apply(linear, {x, w, b}));
      }},
     {"linear_of_linear",
-     [](GraphBench& bench, const Size& s) {
+     [](GraphBench& bench, const CaseSize& s) {
        const ValueId x = bench.Input("x", {s.rows, s.in});
        const ValueId y = LinearOf(bench, x, "fc1", s, true);
        return Distance(bench, LinearOf(bench, y, "fc2", {s.rows, s.out, s.in}, true));
      }},
     {"linear_then_relu",  // one folded node; biases of +-3 hold every unit clear of 0
-     [](GraphBench& bench, const Size& s) {
+     [](GraphBench& bench, const CaseSize& s) {
        const ValueId x = bench.Input("x", {s.rows, s.in});
        const ValueId w = bench.Parameter("w", {s.out, s.in}, 1.0 / static_cast<double>(s.in));
        const ValueId b = bench.Parameter("b", {s.out});
@@ -95,33 +94,33 @@ const Case kCases[] = {
        return Distance(bench, bench.Apply(std::make_shared<Relu>(), {y}));
      }},
     {"relu",
-     [](GraphBench& bench, const Size& s) {
+     [](GraphBench& bench, const CaseSize& s) {
        const ValueId x = bench.Parameter("x", {s.rows, s.in});
        KeepOffZero(bench.parameter("x"));
        return Distance(bench, bench.Apply(std::make_shared<Relu>(), {x}));
      }},
     {"flatten",
-     [](GraphBench& bench, const Size& s) {
+     [](GraphBench& bench, const CaseSize& s) {
        const ValueId x = bench.Parameter("x", {s.rows, s.in, 3});
        const ValueId y = bench.Apply(std::make_shared<Flatten>(), {x});
        return Distance(bench, LinearOf(bench, y, "fc", {s.rows, s.in * 3, s.out}, true));
      }},
     {"flatten_of_activation",
-     [](GraphBench& bench, const Size& s) {
+     [](GraphBench& bench, const CaseSize& s) {
        const ValueId x = bench.Parameter("x", {s.rows, s.in, 3});
        KeepOffZero(bench.parameter("x"));
        const ValueId y = bench.Apply(std::make_shared<Relu>(), {x});
        return Distance(bench, bench.Apply(std::make_shared<Flatten>(), {y}));
      }},
     {"reshape_of_parameter",
-     [](GraphBench& bench, const Size& s) {
+     [](GraphBench& bench, const CaseSize& s) {
        const ValueId x = bench.Parameter("x", {3, s.rows, 2, s.in});
        const ValueId y =
            bench.Apply(std::make_shared<Reshape>(Shape{Reshape::kRest, s.in * 2}), {x});
        return Distance(bench, LinearOf(bench, y, "fc", {s.rows * 3, s.in * 2, s.out}, true));
      }},
     {"linear_of_sequences",  // [B, T, in] -> [B T, in] -> [B T, in] -> [B, T, in], plus x
-     [](GraphBench& bench, const Size& s) {
+     [](GraphBench& bench, const CaseSize& s) {
        const ValueId x = bench.Parameter("x", {s.rows, 2, s.in});
        const ValueId rows = bench.Apply(std::make_shared<Reshape>(Shape{-1, s.in}), {x});
        const ValueId y = LinearOf(bench, rows, "fc", {s.rows * 2, s.in, s.in}, true);
@@ -130,28 +129,28 @@ const Case kCases[] = {
        return Distance(bench, bench.Apply(std::make_shared<Flatten>(), {sum}));
      }},
     {"softmax_cross_entropy",
-     [](GraphBench& bench, const Size& s) {
+     [](GraphBench& bench, const CaseSize& s) {
        const ValueId z = bench.Parameter("z", {s.rows, s.out + 1}, 3);
        const ValueId labels = bench.Labels(s.rows, s.out + 1);
        return bench.Apply(std::make_shared<SoftmaxCrossEntropy>(), {z, labels});
      }},
     {"mean_squared_error",
-     [](GraphBench& bench, const Size& s) {
+     [](GraphBench& bench, const CaseSize& s) {
        return Distance(bench, bench.Parameter("y", {s.rows, s.out}));
      }},
     {"add_of_parameters",
-     [](GraphBench& bench, const Size& s) {
+     [](GraphBench& bench, const CaseSize& s) {
        const ValueId a = bench.Parameter("a", {s.rows, s.in});
        const ValueId b = bench.Parameter("b", {s.rows, s.in});
        return Distance(bench, bench.Apply(std::make_shared<Add>(), {a, b}));
      }},
     {"add_of_itself",
-     [](GraphBench& bench, const Size& s) {
+     [](GraphBench& bench, const CaseSize& s) {
        const ValueId a = bench.Parameter("a", {s.rows, s.in});
        return Distance(bench, bench.Apply(std::make_shared<Add>(), {a, a}));
      }},
     {"value_with_two_users",  // a residual connection: relu(y) + y
-     [](GraphBench& bench, const Size& s) {
+     [](GraphBench& bench, const CaseSize& s) {
        const ValueId x = bench.Parameter("x", {s.rows, s.in});
        KeepOffZero(bench.parameter("x"));
        const ValueId zero = bench.Parameter("zero", {s.rows, s.in}, 0);
@@ -160,7 +159,7 @@ const Case kCases[] = {
        return Distance(bench, bench.Apply(std::make_shared<Add>(), {r, y}));
      }},
     {"parameter_used_twice",
-     [](GraphBench& bench, const Size& s) {
+     [](GraphBench& bench, const CaseSize& s) {
        const ValueId x = bench.Input("x", {s.rows, s.in});
        const ValueId w = bench.Parameter("w", {s.in, s.in}, 1.0 / static_cast<double>(s.in));
        const ValueId b = bench.Parameter("b", {s.in});
@@ -168,43 +167,43 @@ const Case kCases[] = {
        return Distance(bench, bench.Apply(std::make_shared<Linear>(), {y, w, b}));
      }},
     {"three_gradients_in_one_node",  // of an activation and two parameters
-     [](GraphBench& bench, const Size& s) {
+     [](GraphBench& bench, const CaseSize& s) {
        const ValueId x = LinearOf(bench, bench.Input("x", {s.rows, s.in}), "fc", s, true);
        return Distance(bench, ScaleOf(bench, x, bench.Parameter("gain", {s.out}),
                                       bench.Parameter("shift", {s.out})));
      }},
     {"three_gradients_by_accumulate_nodes",
-     [](GraphBench& bench, const Size& s) {
+     [](GraphBench& bench, const CaseSize& s) {
        const ValueId x = LinearOf(bench, bench.Input("x", {s.rows, s.in}), "fc", s, true);
        return Distance(bench, ScaleOf(bench, x, bench.Parameter("gain", {s.out}),
                                       bench.Parameter("shift", {s.out}), false));
      }},
     {"three_gradients_of_parameters",
-     [](GraphBench& bench, const Size& s) {
+     [](GraphBench& bench, const CaseSize& s) {
        return Distance(bench,
                        ScaleOf(bench, bench.Parameter("x", {s.rows, s.in}),
                                bench.Parameter("gain", {s.in}), bench.Parameter("shift", {s.in})));
      }},
     {"three_gradients_one_unused",
-     [](GraphBench& bench, const Size& s) {
+     [](GraphBench& bench, const CaseSize& s) {
        return Distance(
            bench, ScaleOf(bench, bench.Input("x", {s.rows, s.in}), bench.Parameter("gain", {s.in}),
                           bench.Parameter("shift", {s.in})));
      }},
     {"one_parameter_as_two_inputs_of_a_node",
-     [](GraphBench& bench, const Size& s) {
+     [](GraphBench& bench, const CaseSize& s) {
        const ValueId both = bench.Parameter("both", {s.in});
        return Distance(bench, ScaleOf(bench, bench.Input("x", {s.rows, s.in}), both, both));
      }},
     {"tied_gain",  // one backward node adds to a gradient and overwrites another
-     [](GraphBench& bench, const Size& s) {
+     [](GraphBench& bench, const CaseSize& s) {
        const ValueId gain = bench.Parameter("gain", {s.in});
        const ValueId x = bench.Input("x", {s.rows, s.in});
        const ValueId y = ScaleOf(bench, x, gain, bench.Parameter("shift1", {s.in}));
        return Distance(bench, ScaleOf(bench, y, gain, bench.Parameter("shift2", {s.in})));
      }},
     {"weight_tied_between_two_functions",  // and a third use, through an activation
-     [](GraphBench& bench, const Size& s) {
+     [](GraphBench& bench, const CaseSize& s) {
        const ValueId w = bench.Parameter("w", {s.in, s.in}, 1.0 / static_cast<double>(s.in));
        const ValueId table =
            ScaleOf(bench, w, bench.Parameter("gain", {s.in}), bench.Parameter("shift", {s.in}));
@@ -213,7 +212,7 @@ const Case kCases[] = {
      }},
 };
 
-const Size kSizes[] = {{1, 1, 1}, {1, 7, 5}, {3, 1, 2}, {4, 17, 9}, {33, 5, 3}, {16, 32, 16}};
+const CaseSize kSizes[] = {{1, 1, 1}, {1, 7, 5}, {3, 1, 2}, {4, 17, 9}, {33, 5, 3}, {16, 32, 16}};
 
 double ObjectiveAt(GraphBench& bench, std::size_t element, float value) {
   bench.parameters()[element] = value;
@@ -241,7 +240,7 @@ double Largest(std::span<const float> values) {
   return static_cast<double>(largest);
 }
 
-class GradientsTest : public testing::TestWithParam<std::tuple<Case, Size>> {
+class GradientsTest : public testing::TestWithParam<std::tuple<Case, CaseSize>> {
  protected:
   void SetUp() override {
     const auto& [test_case, size] = GetParam();
@@ -284,7 +283,7 @@ TEST_P(GradientsTest, LaterMicroStepsAdd) {
   }
 }
 
-std::string TestName(const testing::TestParamInfo<std::tuple<Case, Size>>& info) {
+std::string TestName(const testing::TestParamInfo<std::tuple<Case, CaseSize>>& info) {
   const auto& [test_case, size] = info.param;
   return StrCat(test_case.name, "_", size.rows, "x", size.in, "x", size.out);
 }

@@ -16,7 +16,7 @@
 namespace gaccd {
 namespace {
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kFloatNan = std::numeric_limits<float>::quiet_NaN();
 
 std::vector<float> OutputOf(GraphBench& bench, ValueId y) {
   bench.graph().MarkOutput(y);
@@ -135,7 +135,7 @@ TEST(SequenceFunctionsTest, NanGoesThrough) {
     for (const float sign : {1.0F, -1.0F}) {
       GraphBench bench;
       std::vector<float> values(40, 0.5F);
-      values[3] = std::copysign(kNan, sign);
+      values[3] = std::copysign(kFloatNan, sign);
       const std::vector<float> y =
           OutputOf(bench, bench.Apply(function, {bench.Input("x", {2, 20}, std::move(values))}));
       EXPECT_TRUE(std::isnan(y[3])) << function->name();

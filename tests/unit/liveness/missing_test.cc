@@ -10,7 +10,7 @@ namespace {
 using std::chrono::milliseconds;
 
 std::vector<std::string> Hosts() { return {"n0", "n0", "n1", "n1"}; }
-constexpr Entry kMine = {17, Operation::kAllReduce};
+constexpr Entry kOwn = {17, Operation::kAllReduce};
 
 TEST(EntryTest, PackedFormKeepsNumberAndOperation) {
   for (const Entry entry : {Entry{0, Operation::kNone}, Entry{1, Operation::kSplit},
@@ -23,7 +23,7 @@ TEST(MissingErrorTest, NamesRankHostAndReason) {
   const std::vector<MissingRank> missing = {
       {1, Absence::kBehind}, {2, Absence::kEnded}, {3, Absence::kStalled}};
   const Status status =
-      MissingError(kMine, milliseconds(3520), milliseconds(5000), missing, Hosts());
+      MissingError(kOwn, milliseconds(3520), milliseconds(5000), missing, Hosts());
   EXPECT_THAT(status, HasKind(ErrorKind::kUnavailable));
   EXPECT_THAT(
       status,
@@ -34,7 +34,7 @@ TEST(MissingErrorTest, NamesRankHostAndReason) {
 }
 
 TEST(MissingErrorTest, NobodyIsMissing) {
-  const Status status = MissingError(kMine, milliseconds(3500), milliseconds(5000), {}, Hosts());
+  const Status status = MissingError(kOwn, milliseconds(3500), milliseconds(5000), {}, Hosts());
   EXPECT_THAT(
       status,
       HasMessage(
@@ -47,7 +47,7 @@ TEST(MissingErrorTest, ManyNamesAreCounted) {
   missing.reserve(240);
   for (int r = 0; r < 240; ++r) missing.push_back({r, Absence::kSilent});
   const std::vector<std::string> hosts(240, "n7");
-  const Status status = MissingError(kMine, milliseconds(1), milliseconds(5000), missing, hosts);
+  const Status status = MissingError(kOwn, milliseconds(1), milliseconds(5000), missing, hosts);
   EXPECT_THAT(status, HasMessage(testing::HasSubstr("rank 15 on n7")));
   EXPECT_EQ(status.message().find("rank 16 on n7"), std::string::npos);
   EXPECT_THAT(status, HasMessage(testing::HasSubstr("and 224 more")));
@@ -65,7 +65,7 @@ TEST(OffendersTest, ThoseWhoGaveUpAreNamedOnlyAlone) {
 }
 
 TEST(MismatchErrorTest, NamesBothOperations) {
-  const Status status = MismatchError(kMine, 0, {17, Operation::kBroadcast}, 2, Hosts());
+  const Status status = MismatchError(kOwn, 0, {17, Operation::kBroadcast}, 2, Hosts());
   EXPECT_THAT(status, HasKind(ErrorKind::kInternal));
   EXPECT_THAT(
       status,

@@ -12,14 +12,14 @@
 namespace gaccd {
 namespace {
 
-using Values = std::vector<double>;
+using Doubles = std::vector<double>;
 
 double Round(double value) {
   return static_cast<double>(ToFloat(ToBf16(static_cast<float>(value))));
 }
 
-Values Rounded(std::span<const float> values) {
-  Values rounded;
+Doubles Rounded(std::span<const float> values) {
+  Doubles rounded;
   for (const float value : values) rounded.push_back(Round(static_cast<double>(value)));
   return rounded;
 }
@@ -40,8 +40,8 @@ class Reference {
     }
     activations_.push_back(Rounded(samples.features));
     for (std::size_t layer = 0; layer + 1 < widths.size(); ++layer) Forward(layer);
-    Values dy = loss == LossKind::kSoftmaxCrossEntropy ? CrossEntropy(samples.labels)
-                                                       : SquaredError(samples.targets);
+    Doubles dy = loss == LossKind::kSoftmaxCrossEntropy ? CrossEntropy(samples.labels)
+                                                        : SquaredError(samples.targets);
     for (std::size_t layer = widths.size() - 1; layer-- > 0;) dy = Backward(layer, dy);
   }
 
@@ -53,11 +53,11 @@ class Reference {
   }
 
   void Forward(std::size_t layer) {
-    const Values& x = activations_.back();
+    const Doubles& x = activations_.back();
     const std::size_t in = widths_[layer];
     const std::size_t out = widths_[layer + 1];
     const bool relu = layer + 2 < widths_.size();
-    Values y;
+    Doubles y;
     for (std::size_t m = 0; m < rows_; ++m) {
       for (std::size_t o = 0; o < out; ++o) {
         double sum = Round(static_cast<double>(parameters_[offsets_[2 * layer + 1] + o]));
@@ -68,10 +68,10 @@ class Reference {
     activations_.push_back(std::move(y));
   }
 
-  [[nodiscard]] Values CrossEntropy(const std::vector<std::int32_t>& labels) const {
-    const Values& z = activations_.back();
+  [[nodiscard]] Doubles CrossEntropy(const std::vector<std::int32_t>& labels) const {
+    const Doubles& z = activations_.back();
     const std::size_t classes = widths_.back();
-    Values dz;
+    Doubles dz;
     for (std::size_t m = 0; m < rows_; ++m) {
       double sum = 0;
       for (std::size_t c = 0; c < classes; ++c) sum += std::exp(z[m * classes + c]);
@@ -84,9 +84,9 @@ class Reference {
     return dz;
   }
 
-  [[nodiscard]] Values SquaredError(const std::vector<float>& targets) const {
-    const Values& y = activations_.back();
-    Values dy;
+  [[nodiscard]] Doubles SquaredError(const std::vector<float>& targets) const {
+    const Doubles& y = activations_.back();
+    Doubles dy;
     for (std::size_t i = 0; i < y.size(); ++i) {
       dy.push_back(Round(2 * static_cast<double>(kWeight) / static_cast<double>(widths_.back()) *
                          (y[i] - static_cast<double>(targets[i]))));
@@ -95,12 +95,12 @@ class Reference {
   }
 
   // Writes the gradients of the layer; returns that of what is before it.
-  Values Backward(std::size_t layer, const Values& dy) {
-    const Values& x = activations_[layer];
+  Doubles Backward(std::size_t layer, const Doubles& dy) {
+    const Doubles& x = activations_[layer];
     const std::size_t in = widths_[layer];
     const std::size_t out = widths_[layer + 1];
     for (std::size_t o = 0; o < out; ++o) {
-      Values sums(in + 1);
+      Doubles sums(in + 1);
       for (std::size_t m = 0; m < rows_; ++m) {
         for (std::size_t i = 0; i < in; ++i) sums[i] += dy[m * out + o] * x[m * in + i];
         sums[in] += dy[m * out + o];
@@ -110,7 +110,7 @@ class Reference {
       }
       gradients_[offsets_[2 * layer + 1] + o] = static_cast<float>(sums[in]);
     }
-    Values dx(rows_ * in);
+    Doubles dx(rows_ * in);
     for (std::size_t m = 0; m < rows_; ++m) {
       for (std::size_t i = 0; i < in; ++i) {
         double sum = 0;
@@ -125,7 +125,7 @@ class Reference {
   std::vector<std::size_t> widths_;
   std::vector<std::size_t> offsets_;  // weight and bias of each layer
   std::span<const float> parameters_;
-  std::vector<Values> activations_;
+  std::vector<Doubles> activations_;
   std::vector<float> gradients_;
 };
 

@@ -13,7 +13,7 @@ namespace {
 
 using LossesCuda = KernelTest;
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kFloatInfinity = std::numeric_limits<float>::infinity();
 constexpr float kWeight = 0.375F;
 
 struct Example {
@@ -189,28 +189,28 @@ TEST_F(CrossEntropyCuda, ExtremeLogits) {
       EXPECT_EQ(LossOf(row, static_cast<std::int32_t>(columns) - 1, nullptr), 0) << scale;
     }
     // Classes that are masked out count nothing, in any place.
-    std::vector<float> masked(columns, -kInfinity);
+    std::vector<float> masked(columns, -kFloatInfinity);
     masked[2] = masked[5] = 1;
     std::vector<float> gradient;
     EXPECT_NEAR(LossOf(masked, 5, &gradient), std::log(2.0), 1e-7);
     EXPECT_EQ(gradient[2], 0.5F);
     EXPECT_EQ(gradient[5], -0.5F);
     EXPECT_EQ(gradient[7], 0.0F);
-    EXPECT_EQ(LossOf(masked, 7, nullptr), static_cast<double>(kInfinity));
+    EXPECT_EQ(LossOf(masked, 7, nullptr), static_cast<double>(kFloatInfinity));
   }
 }
 
 // Whatever is not a number must be seen in the loss: that is where the update is stopped.
 TEST_F(CrossEntropyCuda, NotANumberShowsInTheLoss) {
   for (const std::size_t columns : {10, 2000}) {
-    for (const float bad : {std::numeric_limits<float>::quiet_NaN(), kInfinity}) {
+    for (const float bad : {std::numeric_limits<float>::quiet_NaN(), kFloatInfinity}) {
       for (const std::size_t place : {std::size_t{0}, std::size_t{3}, columns - 1}) {
         std::vector<float> row(columns, 0.5F);
         row[place] = bad;
         EXPECT_FALSE(std::isfinite(LossOf(row, 3, nullptr))) << columns << " " << place;
       }
     }
-    EXPECT_FALSE(std::isfinite(LossOf(std::vector<float>(columns, -kInfinity), 3, nullptr)));
+    EXPECT_FALSE(std::isfinite(LossOf(std::vector<float>(columns, -kFloatInfinity), 3, nullptr)));
     for (const std::int32_t label : {-1, static_cast<std::int32_t>(columns)}) {
       EXPECT_TRUE(std::isnan(LossOf(std::vector<float>(columns, 0.5F), label, nullptr))) << label;
     }
@@ -235,9 +235,30 @@ std::pair<Integers, Integers> LabelRanksOf(const KernelStream& on, DType dtype,
 
 TEST_F(LossesCuda, LabelRanksOfTiesNaNsAndWrongLabels) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  const std::vector<float> logits = {
-      1,   3, 2, /**/ 5, 5,   1, 5, 5,  1, /**/ -1,         -2,         -kInfinity,
-      nan, 0, 1, /**/ 1, nan, 0, 1, -3, 2, /**/ -kInfinity, -kInfinity, -kInfinity};
+  const std::vector<float> logits = {1,
+                                     3,
+                                     2,
+                                     /**/ 5,
+                                     5,
+                                     1,
+                                     5,
+                                     5,
+                                     1,
+                                     /**/ -1,
+                                     -2,
+                                     -kFloatInfinity,
+                                     nan,
+                                     0,
+                                     1,
+                                     /**/ 1,
+                                     nan,
+                                     0,
+                                     1,
+                                     -3,
+                                     2,
+                                     /**/ -kFloatInfinity,
+                                     -kFloatInfinity,
+                                     -kFloatInfinity};
   for (const DType dtype : kFloatTypes) {
     const auto [ranks, best] = LabelRanksOf(on_, dtype, logits, {1, 0, 1, 2, 0, 0, 3, 1});
     EXPECT_EQ(ranks, (Integers{0, 0, 1, 2, 3, 3, 3, 1}));

@@ -3,7 +3,7 @@
 
 #include "daemon/config/job.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 
 struct NamedOptimizer {
   const char* name;
@@ -20,4 +20,4 @@ inline const NamedOptimizer kEveryOptimizer[] = {
     {"adamw_ema", {.lr = 0.001, .kind = AdamWSpec{}, .ema = EmaSpec{0.999}}},
 };
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

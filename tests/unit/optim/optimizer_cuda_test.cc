@@ -17,9 +17,9 @@
 namespace gaccd {
 namespace {
 
-using testing::kEveryOptimizer;
-using testing::MakeOptimizer;
-using testing::NamedOptimizer;
+using tests::kEveryOptimizer;
+using tests::MakeOptimizer;
+using tests::NamedOptimizer;
 
 OptimizerRanges RangesOr(const OptimizerRanges* groups, std::size_t n) {
   return groups != nullptr ? *groups : OptimizerRanges::One(static_cast<std::int64_t>(n));

@@ -18,10 +18,10 @@ namespace gaccd {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::kEveryOptimizer;
-using testing::MakeOptimizer;
+using tests::kEveryOptimizer;
+using tests::MakeOptimizer;
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kDoubleNan = std::numeric_limits<double>::quiet_NaN();
 
 std::vector<float> Random(std::size_t n, unsigned seed) {
   std::mt19937 engine(seed);
@@ -152,7 +152,7 @@ TEST(OptimizerTest, GroupsHaveTheBitsOfOptimizersOfTheirOwn) {
     EXPECT_EQ(std::ssize(all->state()), StateElements(spec, layout.trainable_size()));
     std::vector<float> found = Random(n, 1);
     std::vector<float> expected = found;
-    std::vector<testing::OwnState> single;
+    std::vector<tests::OwnState> single;
     for (const FlatEntry& entry : layout.entries()) {
       OptimizerSpec own = spec;
       std::visit(
@@ -164,7 +164,7 @@ TEST(OptimizerTest, GroupsHaveTheBitsOfOptimizersOfTheirOwn) {
     }
     for (unsigned u = 0; u < 4; ++u) {
       std::vector<float> gradient = Random(n, 10 + u);
-      gradient[50] = static_cast<float>(kNan);  // of the frozen one
+      gradient[50] = static_cast<float>(kDoubleNan);  // of the frozen one
       all->Step(found, gradient, 0.1, 0.5F);
       for (std::size_t i = 0; i < single.size(); ++i) {
         const FlatEntry& entry = layout.entries()[i];
@@ -235,9 +235,9 @@ TEST(OptimizerTest, EveryOneRefusesANegativeWeightDecay) {
 
 TEST(OptimizerTest, RefusesBadValuesByName) {
   ExpectRefused({-0.1, SgdSpec{}}, "lr must be >= 0 and finite, found -0.1");
-  ExpectRefused({kNan, SgdSpec{}}, "found nan");
+  ExpectRefused({kDoubleNan, SgdSpec{}}, "found nan");
   ExpectRefused({0.1, SgdSpec{-0.5, 0, false}}, "momentum must be >= 0 and finite, found -0.5");
-  ExpectRefused({0.1, SgdSpec{0.5, kNan, false}}, "weight_decay must be");
+  ExpectRefused({0.1, SgdSpec{0.5, kDoubleNan, false}}, "weight_decay must be");
   ExpectRefused({0.1, SgdSpec{0, 0, true}}, "nesterov needs a momentum > 0");
   ExpectRefused({0.1, AdamWSpec{1, 0.9, 1e-8, 0}}, "beta1 must be >= 0 and < 1, found 1");
   ExpectRefused({0.1, AdamWSpec{0.9, -0.1, 1e-8, 0}}, "beta2 must be >= 0 and < 1, found -0.1");

@@ -7,7 +7,7 @@
 
 #include "daemon/optim/optimizer.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 
 struct OwnState {
   std::vector<float> state;
@@ -22,4 +22,4 @@ inline Result<OwnState> MakeOptimizer(const OptimizerSpec& spec, const Optimizer
   return OwnState{std::move(state), std::move(optimizer)};
 }
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

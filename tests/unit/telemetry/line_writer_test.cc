@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kLong{60};
+constexpr std::chrono::seconds kLongWait{60};
 
 class HangingFile {
  public:
@@ -44,7 +44,7 @@ class HangingFile {
   // From now on it answers: what arrives until `last` does, without empty lines.
   [[nodiscard]] std::vector<std::string> ReadUntil(const std::string& last) const {
     std::string text;
-    for (const auto start = Clock::now(); Clock::now() - start < kLong;) {
+    for (const auto start = Clock::now(); Clock::now() - start < kLongWait;) {
       std::array<char, 4096> block{};
       const ssize_t got = ::read(end_.get(), block.data(), block.size());
       if (got > 0) text.append(block.data(), static_cast<std::size_t>(got));
@@ -80,7 +80,7 @@ std::unique_ptr<LineWriter> Start(AppendFile file, std::size_t most_bytes) {
 }
 
 void WaitForStall(const LineWriter& writer) {
-  for (const auto start = Clock::now(); Clock::now() - start < kLong;) {
+  for (const auto start = Clock::now(); Clock::now() - start < kLongWait;) {
     if (writer.stalled_for() > 10ms) return;
     ::usleep(1000);
   }
@@ -113,7 +113,7 @@ TEST(LineWriterTest, NobodyWaitsForAFileThatHangsAndWhatDoesNotFitIsCounted) {
       << "it stands where the lost ones would";
   writer->Add("101 next", {.seq = 101});
   EXPECT_THAT(file.ReadUntil("101 next"), ElementsAre("101 next"));
-  EXPECT_TRUE(writer->Flush(kLong));
+  EXPECT_TRUE(writer->Flush(kLongWait));
   EXPECT_EQ(writer->stalled_for(), std::nullopt);
   EXPECT_THAT(writer->first_failure(), HasKind(ErrorKind::kIo));
 }
@@ -126,7 +126,7 @@ TEST(LineWriterTest, AThreadThatHangsIsLeftBehindWithWhatItUses) {
   const auto start = Clock::now();
   EXPECT_FALSE(writer->Flush(1ms));
   writer.reset();
-  EXPECT_LT(Clock::now() - start, kLong);
+  EXPECT_LT(Clock::now() - start, kLongWait);
   EXPECT_THAT(file.ReadUntil("last"), ElementsAre("first", "last"));
 }
 

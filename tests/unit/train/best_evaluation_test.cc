@@ -18,8 +18,8 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::Field;
-using BestEvaluationRunTest = testing::ResumeTest;
-using testing::SmallJob;
+using BestEvaluationRunTest = tests::ResumeTest;
+using tests::SmallJob;
 
 using Values = std::vector<std::pair<std::int64_t, double>>;  // update and value
 

@@ -10,7 +10,7 @@
 #include "tests/standin/standin.h"
 #include "tests/unit/train/engine_runs.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 namespace {
 
 constexpr std::int64_t kVocabulary = 13;
@@ -84,4 +84,4 @@ TEST(EngineAttention, ByALibraryInBf16) {
 }
 
 }  // namespace
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

@@ -4,7 +4,7 @@
 
 #include "daemon/optim/digest.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 namespace {
 
 const OptimizerSpec kPlainSgd{.lr = 0.2, .kind = SgdSpec{}};
@@ -144,4 +144,4 @@ void ExpectSame(const EngineRun& found, const EngineRun& expected, double tolera
   EXPECT_LE(Distance(found.evaluation.prediction, expected.evaluation.prediction), tolerance);
 }
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

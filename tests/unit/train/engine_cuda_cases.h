@@ -8,7 +8,7 @@
 
 #include "tests/unit/train/engine_runs.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 
 // With one rank, and with two and three: several micro-steps, ragged ones, empty ones, smaller
 // updates, clipping, every optimiser, with groups and frozen parameters, both losses.
@@ -19,4 +19,4 @@ inline constexpr double kSame = 2e-5;
 
 void ExpectSame(const EngineRun& found, const EngineRun& expected, double tolerance);
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

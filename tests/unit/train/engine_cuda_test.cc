@@ -13,7 +13,7 @@
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/train/engine_cuda_cases.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 namespace {
 
 using ::testing::HasSubstr;
@@ -409,4 +409,4 @@ TEST_F(CudaEngineTest, AFailingKernelEndsTheRun) {
 }
 
 }  // namespace
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

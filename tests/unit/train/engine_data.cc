@@ -2,7 +2,7 @@
 
 #include <limits>
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 namespace {
 
 // Values that depend on the number of the sample and nothing else.
@@ -95,4 +95,4 @@ std::unique_ptr<Dataset> HashedData(std::int64_t size, const SampleSpec& spec,
   return std::make_unique<HashedDataset>(size, spec, poisoned);
 }
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

@@ -5,7 +5,7 @@
 
 #include "daemon/data/dataset.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 
 // "tokens" and "labels" [T], with "weights" where the spec has them. Sequences have different
 // numbers of labels, some none.
@@ -15,4 +15,4 @@ namespace gaccd::testing {
 [[nodiscard]] std::unique_ptr<Dataset> HashedData(std::int64_t size, const SampleSpec& spec,
                                                   std::int64_t poisoned);
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

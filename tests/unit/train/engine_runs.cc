@@ -17,7 +17,7 @@
 #include "daemon/train/update.h"
 #include "tests/unit/train/engine_data.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 namespace {
 
 constexpr std::uint64_t kSeed = 3;
@@ -334,4 +334,4 @@ double Distance(std::span<const float> a, std::span<const float> b) {
   return norm == 0 && difference == 0 ? 0 : std::sqrt(difference / norm);
 }
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

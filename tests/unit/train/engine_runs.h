@@ -15,7 +15,7 @@
 #include "daemon/engine/engine.h"
 #include "daemon/plan/plan.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 
 struct EngineCase {
   std::string name;
@@ -90,4 +90,4 @@ Result<EngineRun> RunEngine(Communicator& engine_comm, const EngineCase& test,
 // |a - b| / |b|, Euclidean norms.
 [[nodiscard]] double Distance(std::span<const float> a, std::span<const float> b);
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

@@ -12,7 +12,7 @@
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/train/engine_runs.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 namespace {
 
 using ::testing::HasSubstr;
@@ -194,4 +194,4 @@ TEST(EngineTest, AfterTheFirstUpdateTheAveragesAreTheWeightsOnEveryRank) {
 }
 
 }  // namespace
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

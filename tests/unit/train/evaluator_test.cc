@@ -12,11 +12,11 @@
 namespace gaccd {
 namespace {
 
-constexpr std::int64_t kSamples = 41;
+constexpr std::int64_t kEvaluated = 41;
 
 // The loss of a sample is its number, and it has so many tokens modulo 3; the labels of
 // those below 10 are the answers.
-class CountingEngine final : public testing::FakeEngine {
+class CountingEngine final : public tests::FakeEngine {
  public:
   Result<Evaluation> Evaluate(const BatchView& batch) override {
     sizes.insert(batch.samples);
@@ -38,7 +38,7 @@ TEST(EvaluatorTest, IsExactOnAnyNumberOfRanks) {
     for (const std::int64_t batch : {1, 4, 41}) {
       std::mutex mutex;
       const Status status = RunThreadRanks(ranks, {}, [&](Communicator& comm) -> Status {
-        const testing::EmptyDataset data(kSamples);
+        const tests::EmptyDataset data(kEvaluated);
         Evaluator evaluator(comm, data, batch, "tokens", {});
         CountingEngine engine;
         GACCD_ASSIGN_OR_RETURN(const auto record,
@@ -46,7 +46,7 @@ TEST(EvaluatorTest, IsExactOnAnyNumberOfRanks) {
         const std::scoped_lock lock(mutex);
         EXPECT_EQ(record->epoch, 2);
         EXPECT_EQ(record->step, 14);
-        EXPECT_EQ(record->samples, kSamples);
+        EXPECT_EQ(record->samples, kEvaluated);
         EXPECT_EQ(record->divisor, 40);  // 0 1 2 0 1 2 ... 0 1
         EXPECT_EQ(record->loss, 820.0 / 40);
         EXPECT_EQ(record->metrics.size(), 1U);
@@ -74,7 +74,7 @@ TEST(EvaluatorTest, IsDueAfterEveryEpoch) {
 
 TEST(EvaluatorTest, ASampleCountedTwiceIsAnError) {
   const auto comm = MakeSingle();
-  const testing::EmptyDataset data(kSamples);
+  const tests::EmptyDataset data(kEvaluated);
   Evaluator evaluator(*comm, data, 41, "tokens", {});
   CountingEngine engine;
   engine.extra = 1;
@@ -94,7 +94,7 @@ TEST(EvaluatorTest, IsLeftWhereTheRanksWereAskedToStop) {
     }
   };
   const Status status = RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
-    const testing::EmptyDataset data(kSamples);
+    const tests::EmptyDataset data(kEvaluated);
     Evaluator evaluator(comm, data, 4, "tokens", {});
     CountingEngine engine;
     StopThere stops(comm);

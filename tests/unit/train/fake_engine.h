@@ -6,7 +6,7 @@
 #include "daemon/data/dataset.h"
 #include "daemon/engine/engine.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 
 class FakeEngine : public Engine {
  public:
@@ -55,4 +55,4 @@ class EmptyDataset final : public Dataset {
   SampleSpec spec_ = LabelledSample({1}, 4);
 };
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

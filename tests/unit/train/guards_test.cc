@@ -22,9 +22,9 @@
 namespace gaccd {
 namespace {
 
-using testing::Distance;
 using ::testing::HasSubstr;
-using testing::OfSteps;
+using tests::Distance;
+using tests::OfSteps;
 
 constexpr std::int64_t kFeatures = 10;
 constexpr std::int64_t kTargets = 2;

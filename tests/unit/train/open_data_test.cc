@@ -23,8 +23,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr std::uint32_t kSamples = 300;
-constexpr std::uint32_t kFeatures = 12;
+constexpr std::uint32_t kFileSamples = 300;
+constexpr std::uint32_t kFileFeatures = 12;
 
 // Every rank's data, read through the data set.
 struct Opened {
@@ -36,7 +36,7 @@ struct Opened {
 std::vector<float> AllFeatures(const Dataset& data, std::vector<std::int32_t>* labels) {
   std::vector<std::int64_t> indices;
   for (std::int64_t i = 0; i < data.size(); ++i) indices.push_back(i);
-  std::vector<float> features(static_cast<std::size_t>(data.size() * kFeatures));
+  std::vector<float> features(static_cast<std::size_t>(data.size() * kFileFeatures));
   labels->resize(indices.size());
   void* const tensors[] = {features.data(), labels->data()};
   data.Gather(indices, {.samples = data.size(), .tensors = tensors});
@@ -48,14 +48,14 @@ class OpenDataTest : public ::testing::Test {
   IdxSpec Source(const std::string& name) {
     std::string images;
     std::string labels;
-    for (std::int64_t i = 0; i < std::int64_t{kSamples} * kFeatures; ++i) {
+    for (std::int64_t i = 0; i < std::int64_t{kFileSamples} * kFileFeatures; ++i) {
       images += static_cast<char>(i * i % 251);
     }
-    for (std::int64_t i = 0; i < kSamples; ++i) labels += static_cast<char>(i % 10);
-    return {
-        .images = folder_.Write(name + ".x.gz", Gzip(IdxHeader(8, {kSamples, kFeatures}) + images)),
-        .labels = folder_.Write(name + ".y.gz", Gzip(IdxHeader(8, {kSamples}) + labels)),
-        .classes = 10};
+    for (std::int64_t i = 0; i < kFileSamples; ++i) labels += static_cast<char>(i % 10);
+    return {.images = folder_.Write(name + ".x.gz",
+                                    Gzip(IdxHeader(8, {kFileSamples, kFileFeatures}) + images)),
+            .labels = folder_.Write(name + ".y.gz", Gzip(IdxHeader(8, {kFileSamples}) + labels)),
+            .classes = 10};
   }
 
   static Job JobOf(const SourceSpec& train) {
@@ -71,7 +71,7 @@ class OpenDataTest : public ::testing::Test {
       TrainingData data;
       Opened& mine = opened[static_cast<std::size_t>(comm.rank())];
       mine.status = OpenDataTogether(comm, job, rules, &data).status;
-      if (mine.status.ok() && data.train->spec().tensors[0].elements() == kFeatures) {
+      if (mine.status.ok() && data.train->spec().tensors[0].elements() == kFileFeatures) {
         mine.features = AllFeatures(*data.train, &mine.labels);
       }
       return Status::Ok();
@@ -144,16 +144,16 @@ TEST_F(OpenDataTest, WithoutSharedMemoryEachHasItsOwn) {
 }
 
 TEST_F(OpenDataTest, DamagedRecordsAreTheSameOnAllRanks) {
-  std::vector<float> features(std::size_t{kSamples} * kFeatures, 1.0F);
-  features[5 * kFeatures] = std::numeric_limits<float>::quiet_NaN();
-  const std::vector<float> targets(kSamples, 2.0F);
+  std::vector<float> features(std::size_t{kFileSamples} * kFileFeatures, 1.0F);
+  features[5 * kFileFeatures] = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> targets(kFileSamples, 2.0F);
   const auto write = [&](const std::string& name, std::uint32_t width,
                          const std::vector<float>& values) {
-    const std::string shape = StrCat("(", kSamples, ", ", width, ")");
+    const std::string shape = StrCat("(", kFileSamples, ", ", width, ")");
     return folder_.Write(
         name, NpyHeader(NpyDictionary("<f4", shape)) + Raw(std::span<const float>(values)));
   };
-  const NpySpec source{.features = write("x.npy", kFeatures, features),
+  const NpySpec source{.features = write("x.npy", kFileFeatures, features),
                        .targets = write("y.npy", 1, targets)};
   const Job job = JobOf(source);
   const auto body = [&](Communicator& comm) {

@@ -19,7 +19,7 @@
 #include "tests/unit/train/small_regression.h"
 #include "tests/unit/train/step_events.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 
 inline Job SmallJob() {
   Job job = SmallRegression();
@@ -183,4 +183,4 @@ class ResumeTest : public ::testing::Test {
   int restarts_ = 0;
 };
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

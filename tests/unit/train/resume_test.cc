@@ -21,9 +21,9 @@ namespace {
 
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
-using testing::Place;
-using testing::ResumeTest;
-using testing::SmallJob;
+using tests::Place;
+using tests::ResumeTest;
+using tests::SmallJob;
 
 double Difference(const std::vector<float>& a, const std::vector<float>& b) {
   double difference = 0;

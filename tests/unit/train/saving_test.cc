@@ -14,9 +14,9 @@
 namespace gaccd {
 namespace {
 
-using testing::SmallJob;
+using tests::SmallJob;
 
-class SavingTest : public testing::ResumeTest {
+class SavingTest : public tests::ResumeTest {
  protected:
   static constexpr std::chrono::milliseconds kTick{10};
 };

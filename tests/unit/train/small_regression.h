@@ -3,7 +3,7 @@
 
 #include "daemon/config/job.h"
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 
 inline Job SmallRegression() {
   Job job;
@@ -17,4 +17,4 @@ inline Job SmallRegression() {
   return job;
 }
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace gaccd::testing {
+namespace gaccd::tests {
 
 // The values of a key in the events of a run of this name, "" where one has none.
 inline std::vector<std::string> OfEvents(const std::string& run_dir, const std::string& event,
@@ -30,4 +30,4 @@ inline std::vector<std::string> OfSteps(const std::string& run_dir, const std::s
   return OfEvents(run_dir, "step", key);
 }
 
-}  // namespace gaccd::testing
+}  // namespace gaccd::tests

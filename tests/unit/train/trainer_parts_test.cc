@@ -24,10 +24,10 @@
 namespace gaccd {
 namespace {
 
-using testing::EmptyDataset;
-using testing::FakeEngine;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
+using tests::EmptyDataset;
+using tests::FakeEngine;
 
 constexpr std::int64_t kSamples = 41;
 const StepProgram kProgram{.computed = 5};
@@ -331,7 +331,7 @@ TEST(SavesAndStopsTest, AWindowThatCannotContinueIsRepeated) {
 TEST(SavesAndStopsTest, SavesAtBoundariesAndWhereAWindowIsLeft) {
   const TempFolder temp;
   const std::string& folder = temp.path();
-  Job job = testing::SmallRegression();
+  Job job = tests::SmallRegression();
   job.batch = {.target = 20, .micro = 4};
   const Plan plan = PlanOf(1);
   const auto data = OpenDataset(job.data.train, {});

@@ -16,7 +16,7 @@ namespace gaccd {
 namespace {
 
 Job SmallJob(std::int64_t target, std::int64_t micro) {
-  Job job = testing::SmallRegression();
+  Job job = tests::SmallRegression();
   job.batch.target = target;
   job.batch.micro = micro;
   job.optimizer = {.lr = 0.05, .kind = SgdSpec{.momentum = 0.9}};
