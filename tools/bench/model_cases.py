@@ -1,4 +1,4 @@
-"""Cases h and i of tools/bench/run: updates of models on one core, f32 and bf16, against PyTorch."""
+"""Cases h and i of tools/bench/run: updates of models on one core against PyTorch and JAX."""
 import array
 import json
 import os
@@ -43,11 +43,29 @@ MODELS = (
     Model("bert", "bert { vocabulary: 8192 context: 128 layers: 4 heads: 4 width: 256 }",
           4, 4, 128, 16, 8192, 2, 20, {"f32": ">= 1.2", "bf16": ">= 1.5"}),
 )
-# What PyTorch is tried with; the fastest is the peer.
-PEERS = {"f32": [("f32", []), ("f32, compiled", ["--compile"])],
-         "bf16": [(f"{name}{also}", [f"--precision={name}", *flags])
+# The small network: precision, micro-batch, accumulation steps, wanted.
+MLPS = (("bf16", 32, 4, ">= 2.5"), ("bf16", 128, 4, ">= 2.0"),
+        ("f32", 32, 4, ">= 1.5"), ("f32", 32, 16, ">= 1.5"), ("f32", 128, 4, ">= 1.3"))
+# What the peers are tried with, by precision: name, script, flags. The fastest is compared.
+TORCH = {"f32": [("PyTorch", []), ("PyTorch compiled", ["--compile"])],
+         "bf16": [(f"PyTorch {name}{also}", [f"--precision={name}", *flags])
                   for name in ("autocast", "model")
-                  for also, flags in (("", []), (", compiled", ["--compile"]))]}
+                  for also, flags in (("", []), (" compiled", ["--compile"]))]}
+JAX = {"f32": [("JAX", [])], "bf16": [("JAX bf16", ["--precision=autocast"])]}
+
+
+class Peers:
+    """The interpreters of the peers that are installed."""
+
+    def __init__(self, torch, jax):
+        self.installed = [(script, python, ways) for script, python, ways in (
+            ("models.py", torch, TORCH), ("jax_models.py", jax, JAX)) if python]
+
+    def of(self, precision):
+        """Name and command of each way that a peer computes in this precision."""
+        folder = Path(__file__).parent / "peers"
+        return [(name, [python, folder / script, *flags])
+                for script, python, ways in self.installed for name, flags in ways[precision]]
 
 
 class ModelInputs:
@@ -90,30 +108,28 @@ class ModelInputs:
         measured = re.search(r"measured ([\d.]+) MB", output)
         return run.update_s, run.loss, float(measured.group(1)) * 1e6
 
-    def peer(self, python, flags):
+    def peer(self, command):
         model = self.model
-        line = peer(python, [f"--model={model.name}", f"--inputs={self.tokens}",
-                             f"--labels={self.labels}", f"--weights={self.weights}",
-                             f"--layers={model.layers}", f"--heads={model.heads}",
-                             f"--micro={model.micro}", f"--lr={LR}", f"--updates={model.updates}",
-                             *flags])
+        line = peer(command, [f"--model={model.name}", f"--inputs={self.tokens}",
+                              f"--labels={self.labels}", f"--weights={self.weights}",
+                              f"--layers={model.layers}", f"--heads={model.heads}",
+                              f"--micro={model.micro}", f"--lr={LR}", f"--updates={model.updates}"])
         return line["update_s"], line["loss"], line["peak_bytes"]
 
 
-def peer(python, flags):
-    """What peers/models.py prints, on the first core."""
-    script = Path(__file__).parent / "peers" / "models.py"
+def peer(command, flags):
+    """What a peer prints, run on the first core."""
     core = str(min(os.sched_getaffinity(0)))
-    output = harness.call([["taskset", "-c", core, python, script, *flags]], 600)
+    output = harness.call([["taskset", "-c", core, *command, *flags]], 600)
     return json.loads(output.splitlines()[-1])
 
 
 def fastest(candidates, run):
-    """The name and the flags of the peer that was fastest in one run each."""
+    """The name and the command of the peer that was fastest in one run each."""
     times = {}
-    for name, flags in candidates:
+    for name, command in candidates:
         try:
-            times[name] = run(flags)[0]
+            times[name] = run(command)[0]
         except harness.BenchError as error:  # a compiler that is missing
             print(f"    peer {name}: {str(error).splitlines()[-1]}")
     print("    " + ", ".join(f"{name} {1e3 * time:.1f} ms" for name, time in times.items()))
@@ -122,6 +138,7 @@ def fastest(candidates, run):
 
 
 def in_turn(pairs, ours, peer_run):
+    """What each side returned, in two lists."""
     results = []
     for pair in range(pairs):
         # Whoever runs second finds the machine warmer: take turns in that as well.
@@ -130,47 +147,51 @@ def in_turn(pairs, ours, peer_run):
         else:
             late = peer_run()
             results.append((ours(), late))
-    return results
+    return list(zip(*results))
 
 
-def models(table, inputs, gaccd, python, pairs):
+def add_rate(table, case, unit, count, ours, peer_name, theirs, wanted):
+    """A row of rates, `count` units an update; the first value of each result is its seconds."""
+    rates = [f"{count / statistics.median(result[0] for result in side):,.0f} {unit}/s"
+             for side in (ours, theirs)]
+    table.add(case, rates[0], f"{rates[1]} {peer_name}",
+              [b[0] / a[0] for a, b in zip(ours, theirs)], wanted)
+    print(f"    loss of the last update: {ours[0][1]:.6f}, peer {theirs[0][1]:.6f}")
+
+
+def models(table, inputs, gaccd, peers, pairs):
     for model in MODELS:
         own = ModelInputs(inputs, gaccd, model)
-        tokens = model.micro * model.length
         for precision, wanted in model.wanted.items():
-            name, flags = fastest(PEERS[precision], lambda f, own=own: own.peer(python, f))
-            results = in_turn(pairs, lambda own=own, p=precision: own.ours(p),
-                              lambda own=own, f=flags: own.peer(python, f))
-            ours, theirs = zip(*results)
-            rates = [f"{tokens / statistics.median(r[0] for r in side):,.0f} tokens/s"
-                     for side in (ours, theirs)]
-            table.add(f"h {model.name} {precision}, 1 rank x {model.micro}", rates[0],
-                      f"{rates[1]} {name}", [b[0] / a[0] for a, b in results], wanted)
-            print(f"    loss of the last update: {ours[0][1]:.6f}, peer {theirs[0][1]:.6f}; memory "
-                  f"{ours[0][2] / 1e6:.0f} MB, peer {theirs[0][2] / 1e6:.0f} MB")
+            name, command = fastest(peers.of(precision), own.peer)
+            ours, theirs = in_turn(pairs, lambda own=own, p=precision: own.ours(p),
+                                   lambda own=own, c=command: own.peer(c))
+            case = f"h {model.name} {precision}, 1 rank x {model.micro}"
+            add_rate(table, case, "tokens", model.micro * model.length, ours, name, theirs, wanted)
+            memory = [statistics.median(result[2] for result in side) for side in (ours, theirs)]
+            table.add(f"{case}, memory", f"{memory[0] / 1e6:.0f} MB",
+                      f"{memory[1] / 1e6:.0f} MB {name}", [b[2] / a[2] for a, b in zip(ours, theirs)], "> 1")
 
 
-def small_mlp(table, inputs, gaccd, python, pairs):
-    for micro, wanted in ((32, ">= 2.5"), (128, ">= 2.0")):
-        k, updates = 4, 400
+def small_mlp(table, inputs, gaccd, peers, pairs):
+    for precision, micro, k, wanted in MLPS:
+        updates = 1600 // k
         target = micro * k
 
-        def ours():
+        def ours(precision=precision, micro=micro, updates=updates, target=target):
             run = harness.train(gaccd, inputs, 1, target, micro, updates,
-                                flags=["--device=cpu", "--precision=bf16"])
+                                flags=["--device=cpu", f"--precision={precision}"])
             return run.update_s, run.loss
 
-        def theirs(flags):
-            line = peer(python, ["--model=mlp", f"--inputs={inputs.features}",
-                                 f"--labels={inputs.labels}", f"--weights={inputs.weights}",
-                                 f"--micro={micro}", f"--k={k}", "--lr=0.01", "--warmup=10",
-                                 f"--updates={updates}", *flags])
+        def theirs(command, micro=micro, k=k, updates=updates):
+            line = peer(command, ["--model=mlp", f"--inputs={inputs.features}",
+                                  f"--labels={inputs.labels}", f"--weights={inputs.weights}",
+                                  f"--micro={micro}", f"--k={k}", "--lr=0.01", "--warmup=10",
+                                  f"--updates={updates}"])
             return line["update_s"], line["loss"]
 
-        name, flags = fastest(PEERS["bf16"] + PEERS["f32"][:1], theirs)
-        results = in_turn(pairs, ours, lambda: theirs(flags))
-        medians = [statistics.median(r[side][0] for r in results) for side in (0, 1)]
-        table.add(f"i MLP bf16, 1 rank x {micro}, k={k}", f"{target / medians[0]:,.0f} samples/s",
-                  f"{target / medians[1]:,.0f} samples/s {name}",
-                  [b[0] / a[0] for a, b in results], wanted)
-        print(f"    loss of the last update: {results[0][0][1]:.6f}, peer {results[0][1][1]:.6f}")
+        candidates = peers.of(precision) + (peers.of("f32") if precision == "bf16" else [])
+        name, command = fastest(candidates, theirs)
+        sides = in_turn(pairs, ours, lambda c=command, run=theirs: run(c))
+        add_rate(table, f"i MLP {precision}, 1 rank x {micro}, k={k}", "samples", target,
+                 sides[0], name, sides[1], wanted)

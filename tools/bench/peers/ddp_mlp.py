@@ -12,32 +12,16 @@ import argparse
 import contextlib
 import json
 import os
-import struct
 import time
 
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"
 
-import numpy as np  # noqa: E402  (after the thread counts are set)
+import common  # noqa: E402  (after the thread counts are set)
+import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
-
-
-def read_safetensors(path):
-    """The tensors of a safetensors file of fp32 values, by name."""
-    with open(path, "rb") as file:
-        blob = file.read()
-    (length,) = struct.unpack_from("<Q", blob)
-    header = json.loads(blob[8 : 8 + length])
-    tensors = {}
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
-        begin, end = entry["data_offsets"]
-        values = np.frombuffer(blob[8 + length + begin : 8 + length + end], dtype="<f4")
-        tensors[name] = torch.from_numpy(values.reshape(entry["shape"]).copy())
-    return tensors
 
 
 def make_model(weights):
@@ -48,7 +32,8 @@ def make_model(weights):
     model.add_module("relu2", torch.nn.ReLU())
     model.add_module("fc3", torch.nn.Linear(512, 10))
     if weights:
-        model.load_state_dict(read_safetensors(weights))
+        arrays = common.read_safetensors(weights)
+        model.load_state_dict({name: torch.from_numpy(value) for name, value in arrays.items()})
     return model
 
 

@@ -6,18 +6,16 @@ the same weights and see the same samples in the same order. An update is k micr
 fused AdamW. --precision: f32; autocast, bf16 over f32 weights; model, all weights bf16.
 tools/bench/run starts it. All data is in memory before the clock starts. Prints one JSON line.
 """
-import argparse
 import contextlib
-import json
 import os
 import time
 
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"
 
-import numpy as np  # noqa: E402  (after the thread counts are set)
+import common  # noqa: E402  (after the thread counts are set)
+import numpy as np  # noqa: E402
 import torch  # noqa: E402
-from ddp_mlp import read_safetensors  # noqa: E402
 
 F = torch.nn.functional
 
@@ -76,13 +74,8 @@ NETWORKS = {"mlp": mlp, "gpt": gpt, "bert": bert}
 
 
 def read_weights(path, dtype):
-    weights = read_safetensors(path)
-    for name, value in weights.items():
-        # GPT-2's Conv1D as a Linear, which PyTorch computes faster.
-        if ".c_" in name and name.endswith(".weight"):
-            value = value.T.contiguous()
-        weights[name] = torch.nn.Parameter(value.to(dtype))
-    return weights
+    return {name: torch.nn.Parameter(torch.from_numpy(value).to(dtype))
+            for name, value in common.read_model_weights(path).items()}
 
 
 def make_optimizer(args, weights):
@@ -105,31 +98,8 @@ def micro_batches(args, dtype):
     return updates
 
 
-def peak_bytes():
-    """Resident memory at its most, without the pages of programs and libraries, as gaccd counts."""
-    with open("/proc/self/status") as file:
-        status = dict(line.split(":", 1) for line in file)
-    most, of_files = (int(status[key].split()[0]) for key in ("VmHWM", "RssFile"))  # kB
-    return 1024 * (most - of_files)
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", required=True, choices=NETWORKS)
-    parser.add_argument("--inputs", required=True, help="NPY: features or tokens")
-    parser.add_argument("--labels", required=True, help="NPY")
-    parser.add_argument("--weights", required=True, help="safetensors with the first weights")
-    parser.add_argument("--layers", type=int, default=0)
-    parser.add_argument("--heads", type=int, default=0)
-    parser.add_argument("--micro", type=int, required=True)
-    parser.add_argument("--k", type=int, default=1)
-    parser.add_argument("--lr", type=float, required=True)
-    parser.add_argument("--warmup", type=int, default=3, help="updates not counted")
-    parser.add_argument("--updates", type=int, required=True, help="updates measured")
-    parser.add_argument("--precision", choices=("f32", "autocast", "model"), default="f32")
-    parser.add_argument("--compile", action="store_true", help="torch.compile the loss")
-    args = parser.parse_args()
-
+    args = common.parse_flags(__doc__, NETWORKS, ("f32", "autocast", "model"))
     torch.set_num_threads(1)
     dtype = torch.bfloat16 if args.precision == "model" else torch.float32
     weights = read_weights(args.weights, dtype)
@@ -158,10 +128,7 @@ def main():
         optimizer.step()
         optimizer.zero_grad()
         durations.append(time.perf_counter() - begin)
-    measured = sorted(durations[args.warmup:])
-    print(json.dumps({"version": torch.__version__, "update_s": measured[len(measured) // 2],
-                      "loss": total,
-                      "peak_bytes": peak_bytes()}))
+    common.print_result(torch.__version__, durations, args.warmup, total)
 
 
 if __name__ == "__main__":
