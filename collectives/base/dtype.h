@@ -8,13 +8,14 @@
 
 namespace gaccd {
 
-enum class DType : std::uint8_t { kF32, kF64, kI32, kI64, kU8, kBF16 };
+enum class DType : std::uint8_t { kF32, kF64, kI32, kI64, kU8, kBF16, kFP16 };
 
 [[nodiscard]] constexpr std::size_t SizeOf(DType dtype) {
   switch (dtype) {
     case DType::kU8:
       return 1;
     case DType::kBF16:
+    case DType::kFP16:
       return 2;
     case DType::kF32:
     case DType::kI32:
@@ -40,11 +41,23 @@ enum class DType : std::uint8_t { kF32, kF64, kI32, kI64, kU8, kBF16 };
       return "u8";
     case DType::kBF16:
       return "bf16";
+    case DType::kFP16:
+      return "fp16";
   }
   return "?";
 }
 
-// The types that have a DType. kBF16 has none on the host.
+// What activations are computed in.
+[[nodiscard]] constexpr bool IsFloat(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kFP16;
+}
+
+// Whether communicators reduce it.
+[[nodiscard]] constexpr bool IsSummed(DType dtype) {
+  return dtype != DType::kU8 && dtype != DType::kFP16;
+}
+
+// The types that have a DType. kBF16 and kFP16 have none on the host.
 template <typename T>
 concept Element = std::same_as<T, float> || std::same_as<T, double> ||
     std::same_as<T, std::int32_t> || std::same_as<T, std::int64_t> || std::same_as<T, std::uint8_t>;

@@ -29,7 +29,7 @@ Status CheckMemory(const char* operation, const char* name, const ConstBuffer& b
 }
 
 Status CheckSummable(const char* operation, DType dtype) {
-  if (dtype == DType::kU8) {
+  if (!IsSummed(dtype)) {
     return Wrong(operation, StrCat("expected f32, f64, i32, i64 or bf16, found ", Name(dtype),
                                    ", which is not summed"));
   }

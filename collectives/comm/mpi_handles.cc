@@ -55,6 +55,7 @@ MPI_Datatype MpiType(DType dtype) {
     case DType::kU8:
       return MPI_UINT8_T;
     case DType::kBF16:  // moved, not summed by MPI
+    case DType::kFP16:
       return MPI_UINT16_T;
   }
   return MPI_DATATYPE_NULL;

@@ -25,6 +25,8 @@ ncclDataType_t TypeOf(DType dtype) {
       return ncclUint8;
     case DType::kBF16:
       return ncclBfloat16;
+    case DType::kFP16:
+      return ncclFloat16;
   }
   return ncclNumTypes;
 }

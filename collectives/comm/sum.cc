@@ -47,7 +47,7 @@ void CopyRange(const void* input, std::size_t in_first, std::span<void* const> o
   for (void* output : outputs) {
     const auto* from = static_cast<const std::byte*>(input) + in_first * width;
     auto* to = static_cast<std::byte*>(output) + out_first * width;
-    if (from != to) std::memcpy(to, from, count * width);
+    if (from != to && count > 0) std::memcpy(to, from, count * width);
   }
 }
 
@@ -175,6 +175,7 @@ Status Sum(DType dtype, std::span<const void* const> inputs, std::size_t in_firs
                       [](float a, float b) { return a + b; });
       return Status::Ok();
     case DType::kU8:
+    case DType::kFP16:
       break;
   }
   return {ErrorKind::kInternal, StrCat(Name(dtype), " is not summed")};
@@ -199,6 +200,7 @@ Status Max(DType dtype, std::span<const void* const> inputs, std::size_t in_firs
     case DType::kBF16:
       return max(Bf16{});
     case DType::kU8:
+    case DType::kFP16:
       break;
   }
   return {ErrorKind::kInternal, StrCat("no maximum of ", Name(dtype))};
@@ -209,7 +211,7 @@ Status Max(DType dtype, std::span<const void* const> inputs, std::size_t in_firs
 Status ReduceRange(Reduction reduction, DType dtype, std::span<const void* const> inputs,
                    std::size_t in_first, std::span<void* const> outputs, std::size_t out_first,
                    std::size_t count) {
-  if (dtype == DType::kU8) return {ErrorKind::kInternal, StrCat(Name(dtype), " is not summed")};
+  if (!IsSummed(dtype)) return {ErrorKind::kInternal, StrCat(Name(dtype), " is not summed")};
   if (inputs.size() == 1) {
     CopyRange(inputs[0], in_first, outputs, out_first, count, SizeOf(dtype));
     return Status::Ok();

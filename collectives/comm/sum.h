@@ -20,7 +20,7 @@ enum class Reduction : std::uint8_t { kSum, kMax };
 
 // out[out_first + i] = sum or maximum over inputs of input[in_first + i], 0 <= i < count, for every
 // out. An output may be one of the inputs if in_first == out_first. REQUIRES: inputs not empty; for
-// kMax no NaN. kInternal, and nothing written: u8.
+// kMax no NaN. kInternal, and nothing written: u8, fp16.
 Status ReduceRange(Reduction reduction, DType dtype, std::span<const void* const> inputs,
                    std::size_t in_first, std::span<void* const> outputs, std::size_t out_first,
                    std::size_t count);

@@ -8,10 +8,9 @@ OutputSpecs Add::Infer(std::span<const ValueSpec> inputs) const {
   if (inputs.size() != 2) {
     return Status(ErrorKind::kConfig, StrCat("expected 2 inputs, found ", inputs.size()));
   }
-  const bool is_float = inputs[0].dtype == DType::kF32 || inputs[0].dtype == DType::kBF16;
-  if (inputs[0] != inputs[1] || !is_float) {
+  if (inputs[0] != inputs[1] || !IsFloat(inputs[0].dtype)) {
     return Status(ErrorKind::kConfig,
-                  StrCat("expected two inputs of one shape, both f32 or both bf16, found ",
+                  StrCat("expected two inputs of one shape, both f32, bf16 or fp16, found ",
                          Name(inputs[0].dtype), " ", ToString(inputs[0].shape), " and ",
                          Name(inputs[1].dtype), " ", ToString(inputs[1].shape)));
   }

@@ -24,7 +24,7 @@ class Identity : public Function {
   [[nodiscard]] bool is_view() const override { return true; }
 };
 
-// g = a, or g += a: brings a value, f32 or bf16, into the gradient of a parameter, f32.
+// g = a, or g += a: brings a value, f32, bf16 or fp16, into the gradient of a parameter, f32.
 class Accumulate : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "accumulate"; }

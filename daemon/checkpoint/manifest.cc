@@ -149,6 +149,16 @@ Status CheckBest(const RunCursor& cursor) {
                     " since one better than ", best.reference));
 }
 
+Status CheckLossScale(const RunCursor& cursor) {
+  if (!cursor.loss_scale) return Status::Ok();
+  const auto& [scale, tracker] = *cursor.loss_scale;
+  if (scale > 0 && std::isfinite(scale) && 0 <= tracker && tracker <= cursor.step) {
+    return Status::Ok();
+  }
+  return Bad(StrCat("expected a loss scale above 0 that is at most ", cursor.step,
+                    " updates old, found ", scale, " after ", tracker));
+}
+
 // What the ranks counted inside the update after the cursor. Losses are never negative.
 Status CheckWindows(const Manifest& manifest) {
   for (std::size_t rank = 0; rank < manifest.shards.size(); ++rank) {
@@ -237,6 +247,10 @@ void FillManifestProto(const Manifest& manifest, proto::CheckpointManifest& mess
     message.set_best_reference(best.reference);
     message.set_best_waited(best.waited);
   }
+  if (const auto& loss_scale = manifest.cursor.loss_scale) {
+    message.set_loss_scale(loss_scale->scale);
+    message.set_growth_tracker(loss_scale->growth_tracker);
+  }
   message.set_job(manifest.job_text);
   if (manifest.plan) FillPlanProto(*manifest.plan, *message.mutable_plan());
   message.set_block_bytes(manifest.block_bytes);
@@ -320,10 +334,15 @@ Result<Manifest> Decode(std::string_view file) {
                     .program = message.program(),
                     .job_text = message.job(),
                     .block_bytes = message.block_bytes()};
+  if (message.has_loss_scale()) {
+    manifest.cursor.loss_scale = {.scale = message.loss_scale(),
+                                  .growth_tracker = message.growth_tracker()};
+  }
   GACCD_ASSIGN_OR_RETURN(manifest.plan, PlanFromProto(message.plan()));
   GACCD_RETURN_IF_ERROR(TakeLists(message, &manifest));
   GACCD_RETURN_IF_ERROR(CheckCursor(manifest));
   GACCD_RETURN_IF_ERROR(CheckBest(manifest.cursor));
+  GACCD_RETURN_IF_ERROR(CheckLossScale(manifest.cursor));
   GACCD_RETURN_IF_ERROR(CheckWindows(manifest));
   GACCD_RETURN_IF_ERROR(CheckBuffers(manifest));
   GACCD_RETURN_IF_ERROR(CheckParameters(manifest));

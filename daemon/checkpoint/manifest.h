@@ -59,6 +59,14 @@ struct BestSoFar {
   friend bool operator==(const BestSoFar&, const BestSoFar&) = default;
 };
 
+// The loss scale of a training in fp16 (daemon/train/loss_scale.h).
+struct LossScaleState {
+  double scale = 1;                 // of the next update
+  std::int64_t growth_tracker = 0;  // updates since it changed, or since the last that overflowed
+
+  friend bool operator==(const LossScaleState&, const LossScaleState&) = default;
+};
+
 // Where a run stands, between two updates or, with micro_step > 0, inside one.
 struct RunCursor {
   std::int64_t step = 0;        // updates done = index of the next one in the schedule
@@ -68,6 +76,7 @@ struct RunCursor {
   std::uint64_t seed = 0;  // the only random counter: all draws are functions of (seed, position)
   std::int64_t dataset_samples = 0;  // with seed, batch and step: which samples come next
   BestSoFar best = {};
+  std::optional<LossScaleState> loss_scale = std::nullopt;  // of fp16
 
   friend bool operator==(const RunCursor&, const RunCursor&) = default;
 };

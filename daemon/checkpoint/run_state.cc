@@ -182,6 +182,10 @@ Status CheckSameWindow(const Manifest& manifest, const Job& job, const Plan& pla
     return {ErrorKind::kConfig, "the gaccd that saved it did not save the divisor of the loss"};
   }
   GACCD_ASSIGN_OR_RETURN(const Job saved, SavedJob(manifest));
+  // Accumulators of fp16 are those of the scaled loss.
+  if (saved.precision != job.precision) {
+    return Differs("the precision", Name(saved.precision), Name(job.precision));
+  }
   return CheckSameUpdate(manifest, saved, job, manifest.cursor.step + 1);
 }
 

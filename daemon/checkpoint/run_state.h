@@ -53,8 +53,8 @@ Status CheckSameOptimizer(const Manifest& manifest, const Job& job);
 [[nodiscard]] std::string ChangedSince(const Manifest& manifest, const Job& job);
 
 // kConfig when the update inside which it was saved has other micro-steps in this job: on other
-// ranks, with another micro-batch, number of steps or of samples; or it was saved by a gaccd that
-// did not save the divisor of the loss. REQUIRES: CheckSameSamples(),
+// ranks, in another precision, with another micro-batch, number of steps or of samples; or it was
+// saved by a gaccd that did not save the divisor of the loss. REQUIRES: CheckSameSamples(),
 // manifest.cursor.micro_step > 0.
 Status CheckSameWindow(const Manifest& manifest, const Job& job, const Plan& plan);
 

@@ -241,6 +241,10 @@ Status CheckWholeJob(const Job& job, Verb verb) {
   if (job.epochs == 0 && job.max_updates == 0) {
     return Bad("epochs: 0 means no end, so max_updates must be at least 1, found 0");
   }
+  if (job.loss_scale.init_scale < job.loss_scale.least_scale) {
+    return Bad(StrCat("loss_scale.init_scale: must be at least least_scale, ",
+                      job.loss_scale.least_scale, ", found ", job.loss_scale.init_scale));
+  }
   GACCD_RETURN_IF_ERROR(CheckEvaluation(job));
   return job.device == Device::kCpu ? CheckNumericsOfCpu(NumericsOf(job), "device is cpu")
                                     : Status();
@@ -280,6 +284,10 @@ void MakePathsAbsolute(google::protobuf::Message& message, const std::string& fo
 Status CheckNumericsOfCpu(const Numerics& numerics, std::string_view why_cpu) {
   if (numerics.tf32) {
     return Bad(StrCat("tf32: only GPUs round to TF32, expected false, found true, and ", why_cpu));
+  }
+  if (numerics.precision == Precision::kFP16) {
+    return Bad(StrCat(
+        "precision: only GPUs compute in fp16, expected f32 or bf16, found fp16, and ", why_cpu));
   }
   return {};
 }

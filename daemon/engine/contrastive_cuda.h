@@ -29,7 +29,8 @@ class CudaContrast {
   // come than ReplicaOptions::rank_samples.
   Result<float*> Append(std::int64_t samples);
   // Collective, also for ranks without samples. Waits for the rows. parameters: flat, on the GPU.
-  Status Contrast(Communicator& comm, DeviceWaiter& waiter, const float* parameters);
+  Status Contrast(Communicator& comm, DeviceWaiter& waiter, const float* parameters,
+                  double loss_scale);
   // gradient() becomes that of the rows of the next `samples` samples.
   Status Next(std::int64_t samples);
 

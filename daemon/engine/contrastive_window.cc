@@ -47,7 +47,7 @@ void ContrastiveWindow::SetCounts(std::int64_t elements) {
                          [=](std::int64_t samples) { return samples * elements; });
 }
 
-Status ContrastiveWindow::Contrast(Communicator& comm, double log_scale) {
+Status ContrastiveWindow::Contrast(Communicator& comm, double log_scale, double loss_scale) {
   std::int64_t own = std::ssize(own_rows_) / row();
   samples_.resize(Size(comm.size()));
   counts_.assign(samples_.size(), 1);
@@ -76,6 +76,8 @@ Status ContrastiveWindow::Contrast(Communicator& comm, double log_scale) {
 
   gradients_.resize(own_rows_.size());
   sums_ = loss_.Gradients(batch, log_sums_, gradients_);
+  for (float& gradient : gradients_) gradient *= static_cast<float>(loss_scale);
+  sums_.log_scale_gradient *= loss_scale;
   return Status::Ok();
 }
 

@@ -25,7 +25,7 @@ class ContrastiveWindow {
   [[nodiscard]] float* Append(std::int64_t samples);
   // Collective, also for ranks without samples: the loss over all samples of all ranks, in the
   // order of the ranks, and the gradients of the own rows.
-  Status Contrast(Communicator& comm, double log_scale);
+  Status Contrast(Communicator& comm, double log_scale, double loss_scale = 1);
   // The gradients of the rows of the next `samples` samples. kInternal when there are not so many.
   Result<const float*> Next(std::int64_t samples);
 

@@ -40,6 +40,10 @@ struct UpdateSettings {
   std::int64_t update = 0;   // its number since the start of the training
   double lr = 0;             // of this update, warm-up and rule included
   double clip_norm = 0;      // 0 = do not clip
+  // fp16: what the loss is multiplied with before its gradient is taken. It is taken out again
+  // where N/D is put in: norm, clip and step see, and GetGradients() gives, what the loss's own
+  // would be.
+  double loss_scale = 1;
   // EngineOptions::control_word_count values that are summed over the ranks on the way. Read in
   // Reduce(), as late as can be; valid until then.
   std::span<const double> control_words = {};
@@ -197,7 +201,8 @@ class Engine {
 Result<std::unique_ptr<Engine>> MakeEngine(Communicator& comm, const Model& model,
                                            const EngineOptions& options);
 
-// kConfig: TF32 is not for CPUs. REQUIRES, for bf16: CheckBf16OnCpus() of the preflight.
+// kConfig: neither TF32 nor fp16 is for CPUs. REQUIRES, for bf16: CheckBf16OnCpus() of the
+// preflight.
 Result<std::unique_ptr<Engine>> MakeCpuEngine(Communicator& comm, const Model& model,
                                               const EngineOptions& options);
 // REQUIRES: comm reduces device memory (MakeNccl()), or has one rank. kUnavailable where gaccd was

@@ -17,13 +17,15 @@ Status CudaEngine::Begin(const UpdateSettings& settings) {
   GACCD_RETURN_IF_ERROR(records_->Begin(context_->compute()));
   UpdateRecord& record = records_->current();
   record.settings = settings;
+  loss_scale_ = settings.loss_scale;
   record.optimizer_updates = optimizer_->updates();
   UpdateInputs& inputs = record.page->inputs;
   inputs = {.clip_norm = settings.clip_norm,
             .planned_samples = static_cast<double>(settings.samples),
-            .planned_divisor = static_cast<double>(settings.samples * model_.predictions()),
+            .planned_divisor =
+                static_cast<double>(settings.samples * model_.predictions()) / settings.loss_scale,
             .update = settings.update,
-            .prediction_weight = static_cast<float>(weight),
+            .prediction_weight = static_cast<float>(weight * settings.loss_scale),
             .outlive = options_.outlive_nonfinite ? 1 : 0};
   open_ = true;
   if (contrast_ != nullptr) contrast_->Begin();
@@ -61,7 +63,7 @@ Status CudaEngine::EncodeRows(const BatchView& batch) {
 
 Status CudaEngine::Contrast() {
   if (contrast_ == nullptr) return Engine::Contrast();
-  GACCD_RETURN_IF_ERROR(contrast_->Contrast(comm_, waiter_, parameters_.as<float>()));
+  GACCD_RETURN_IF_ERROR(contrast_->Contrast(comm_, waiter_, parameters_.as<float>(), loss_scale_));
   (void)host_.Lap();
   return Status::Ok();
 }
@@ -194,7 +196,8 @@ Result<double> CudaEngine::Probe(const BatchView& batch) {
     contrast_->Begin();
     GACCD_RETURN_IF_ERROR(EncodeRows(batch));
     const std::unique_ptr<Communicator> alone = MakeSingle();
-    GACCD_RETURN_IF_ERROR(contrast_->Contrast(*alone, waiter_, parameters_.as<float>()));
+    GACCD_RETURN_IF_ERROR(
+        contrast_->Contrast(*alone, waiter_, parameters_.as<float>(), loss_scale_));
     GACCD_RETURN_IF_ERROR(contrast_->Next(batch.samples));
   }
   if (batch.samples == 0) {

@@ -104,7 +104,7 @@ class CudaEngine final : public Engine {
   [[nodiscard]] bool overlaps() const {
     return !options_.choice.gpu_sharing || options_.choice.always_overlap;
   }
-  [[nodiscard]] bool bf16() const { return options_.numerics.precision == Precision::kBF16; }
+  [[nodiscard]] DType activations() const { return ActivationsOf(options_.numerics.precision); }
   [[nodiscard]] UpdateControl* control() const { return words_.as<UpdateControl>(); }
 
   Communicator& comm_;
@@ -116,7 +116,7 @@ class CudaEngine final : public Engine {
 
   // Memory outlives what works on it.
   DeviceBuffer parameters_;
-  DeviceBuffer bf16_copy_;
+  DeviceBuffer half_copy_;  // of the parameters, in the type of the activations; f32: none
   std::unique_ptr<CommMemory> shared_gradients_;  // with other ranks
   DeviceBuffer own_gradients_;                    // without
   float* gradients_ = nullptr;
@@ -133,7 +133,9 @@ class CudaEngine final : public Engine {
   std::optional<BatchUploads> uploads_;
   std::optional<UpdateRecords> records_;
   bool open_ = false;      // an update has begun and not ended
-  double correction_ = 1;  // N/D of the update whose result was asked for last
+  double loss_scale_ = 1;  // of the update that has begun last
+  // Of the update whose result was asked for last: N/D, over its loss scale.
+  double correction_ = 1;
   LapTimer host_;
 };
 

@@ -38,7 +38,7 @@ CudaEngine::~CudaEngine() {
 // To free memory of the GPU would wait for its kernels, as would the end of a stream. The end of
 // the process frees it all.
 void CudaEngine::LeaveToTheProcess() {
-  (void)new auto(std::tuple(std::move(context_), std::move(parameters_), std::move(bf16_copy_),
+  (void)new auto(std::tuple(std::move(context_), std::move(parameters_), std::move(half_copy_),
                             std::move(shared_gradients_), std::move(own_gradients_),
                             std::move(state_), std::move(words_), std::move(norm_scratch_),
                             std::move(evaluation_), std::move(host_memory_), std::move(reduction_),
@@ -110,7 +110,7 @@ DeviceMemory CudaEngine::PlannedMemory(bool gradients) const {
   };
   DeviceMemory memory;
   memory.Add("parameters", floats(elements()));
-  if (bf16()) memory.Add("parameters", floats(elements()) / 2);
+  if (activations() != DType::kF32) memory.Add("parameters", floats(elements()) / 2);
   if (gradients) memory.Add("gradients", floats(elements()));
   memory.Add("optimiser state", floats(state_elements()));
   replica_->AddMemory(&memory);
@@ -147,16 +147,17 @@ Status CudaEngine::PrepareReplica() {
       state_, DeviceBuffer::Allocate(state_elements() * sizeof(float), "optimiser state"));
   GACCD_ASSIGN_OR_RETURN(words_, DeviceBuffer::Allocate(words_bytes(), "control"));
   GACCD_ASSIGN_OR_RETURN(norm_scratch_, DeviceBuffer::Allocate(NormScratchBytes(), "norm"));
-  if (bf16()) {
-    GACCD_ASSIGN_OR_RETURN(bf16_copy_, DeviceBuffer::Allocate(bytes / 2, "bf16 parameters"));
-    context_->SetBf16Copy(parameters_.as<float>(), model_.layout().size(), bf16_copy_.data());
+  if (activations() != DType::kF32) {
+    GACCD_ASSIGN_OR_RETURN(half_copy_, DeviceBuffer::Allocate(bytes / 2, "copy of parameters"));
+    context_->SetHalfCopy(parameters_.as<float>(), model_.layout().size(), half_copy_.data());
   }
   GACCD_ASSIGN_OR_RETURN(
       optimizer_, CudaOptimizer::Create(options_.optimizer, OptimizerRanges::Of(model_.layout()),
                                         {.parameters = parameters_.as<float>(),
                                          .gradient = gradients_,
                                          .state = state_.as<float>(),
-                                         .bf16_copy = bf16_copy_.data(),
+                                         .copy = half_copy_.data(),
+                                         .copy_type = activations(),
                                          .elements = model_.layout().size()}));
   if (contrast_ != nullptr) GACCD_RETURN_IF_ERROR(contrast_->Allocate());
   CudaStepHooks hooks;
@@ -221,9 +222,9 @@ Status CudaEngine::CopyOut(std::string_view what, const float* from, std::size_t
 
 Status CudaEngine::SetParameters(std::span<const float> parameters) {
   GACCD_RETURN_IF_ERROR(CopyIn("parameters", parameters, parameters_.as<float>(), elements()));
-  if (!bf16()) return Status::Ok();
-  return CastToBf16(context_->compute(), parameters_.as<float>(), model_.layout().size(),
-                    bf16_copy_.data());
+  if (activations() == DType::kF32) return Status::Ok();
+  return CastTo(activations(), context_->compute(), parameters_.as<float>(), model_.layout().size(),
+                half_copy_.data());
 }
 
 Status CudaEngine::GetParameters(std::span<float> parameters) {

@@ -15,6 +15,7 @@ constexpr ScalarRow kRows[] = {
     {"step", "loss", "loss", "gaccd.loss", "1"},
     {"step", "grad_norm", "grad_norm", "gaccd.gradient_norm", "1"},
     {"step", "lr", "lr", "gaccd.learning_rate", "1"},
+    {"step", "loss_scale", "loss_scale", "gaccd.loss_scale", "1"},
     {"step", "samples", "batch/samples", "gaccd.batch.samples", "{sample}"},
     {"step", "target", "batch/target", "gaccd.batch.target", "{sample}"},
     {"step", "samples_total", "batch/samples_total", "gaccd.samples", "{sample}"},

@@ -199,7 +199,7 @@ Result<Model::Forward> Model::RecordForward(Graph& graph, For purpose, std::int6
       graph, network_->parameters(), sample_,
       {.samples = samples,
        .dropout_seed = purpose == For::kTraining ? std::optional(dropout_seed_) : std::nullopt,
-       .bf16 = precision == Precision::kBF16,
+       .activations = ActivationsOf(precision),
        .layout = &layout_});
   Forward forward{};
   forward.prediction = answer_ == Answer::kEmbeddings ? network_->RecordEmbedding(recorder)

@@ -69,6 +69,12 @@ enum class Answer : std::uint8_t {
   kEmbeddings,  // Network::RecordEmbedding()
 };
 
+// The type of activations on a GPU.
+[[nodiscard]] constexpr DType ActivationsOf(Precision precision) {
+  if (precision == Precision::kBF16) return DType::kBF16;
+  return precision == Precision::kFP16 ? DType::kFP16 : DType::kF32;
+}
+
 class Model {
  public:
   // kConfig when a layer refuses what the one before gives, or the loss does not fit the data; the
@@ -103,8 +109,8 @@ class Model {
   // What the divisor of the loss counts: "samples", "tokens", or their "weights".
   [[nodiscard]] std::string_view divisor_unit() const;
 
-  // kBF16: the features are cast once, everything from there to the logits or the prediction is
-  // bf16, and so are the gradients of these; losses and parameter gradients are f32 (see
+  // kBF16, kFP16: the features are cast once, everything from there to the logits or the prediction
+  // is of this type, and so are the gradients of these; losses and parameter gradients are f32 (see
   // ops/linear.h). For GPUs: on CPUs only products are bf16 (ops/bf16_products.h).
   // REQUIRES: samples >= 1; for training also 0, where the model has collectives: what a rank
   // without samples runs.

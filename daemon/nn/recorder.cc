@@ -42,8 +42,9 @@ ValueId Recorder::Input(std::string_view name) {
   if (!status_.ok()) return kNoValue;
   ValueId value = graph_.AddInput(std::string(name), *spec);
   inputs_.push_back({std::string(name), value});
-  if (options_.bf16 && spec->dtype == DType::kF32 && name != "targets" && name != "weights") {
-    value = Apply(name, std::make_shared<Cast>(DType::kBF16), {value});
+  if (activations() != spec->dtype && spec->dtype == DType::kF32 && name != "targets" &&
+      name != "weights") {
+    value = Apply(name, std::make_shared<Cast>(activations()), {value});
   }
   seen_.emplace(name, value);
   return value;

@@ -38,7 +38,7 @@ struct RecorderOptions {
   std::int64_t samples = 1;
   // Dropout is recorded, with masks of this seed.
   std::optional<std::uint64_t> dropout_seed = std::nullopt;
-  bool bf16 = false;  // f32 inputs of the batch are cast to bf16, and so are activations
+  DType activations = DType::kF32;  // to which f32 inputs of the batch are cast
   // Says which parameters are frozen; null: as they were declared.
   const FlatLayout* layout = nullptr;
 };
@@ -74,7 +74,7 @@ class Recorder {
   // What Input() has recorded so far.
   [[nodiscard]] const std::vector<GraphInput>& inputs() const { return inputs_; }
   // The type of activations.
-  [[nodiscard]] DType activations() const { return options_.bf16 ? DType::kBF16 : DType::kF32; }
+  [[nodiscard]] DType activations() const { return options_.activations; }
 
   [[nodiscard]] const Status& status() const { return status_; }
 

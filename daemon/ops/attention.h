@@ -31,7 +31,7 @@ struct AttentionOptions {
 // On a GPU bf16 may be computed by a library (device/cuda/sdpa.h), to the accuracy of bf16: k and v
 // from L on have to be finite then.
 //
-// Inputs: q, k, v, f32 or bf16, or one qkv [B T, 3 H D] whose rows are [q | k | v]; and, if
+// Inputs: q, k, v, f32, bf16 or fp16, or one qkv [B T, 3 H D] whose rows are [q | k | v]; and, if
 // sequences end before T, lengths i32 [B] in [0, T] (others count as the nearest of these).
 // Outputs: y, of the type of q; lse f32 [B, H, T], without gradient.
 class Attention : public Function {

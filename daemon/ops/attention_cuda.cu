@@ -7,7 +7,7 @@
 
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/attention_cuda.h"
-#include "daemon/tensor/bf16.h"
+#include "daemon/tensor/float_types.h"
 
 namespace gaccd {
 namespace {
@@ -385,7 +385,7 @@ Status BackwardOf(const KernelStream& on, const AttentionSize& z, const void* dy
 Status EnqueueAttention(const KernelStream& on, DType dtype, const AttentionSize& size,
                         const AttentionParts<const void*>& in, const std::int32_t* lengths, void* y,
                         float* lse) {
-  const auto enqueue = dtype == DType::kBF16 ? ForwardOf<Bf16> : ForwardOf<float>;
+  const auto enqueue = WithFloat(dtype, [](auto t) { return &ForwardOf<decltype(t)>; });
   return enqueue(on, size, in, lengths, y, lse);
 }
 
@@ -393,7 +393,7 @@ Status EnqueueAttentionGradient(const KernelStream& on, DType dtype, const Atten
                                 const void* dy, const void* y, const float* lse,
                                 const AttentionParts<const void*>& in, const std::int32_t* lengths,
                                 const AttentionParts<void*>& out, float* scratch) {
-  const auto enqueue = dtype == DType::kBF16 ? BackwardOf<Bf16> : BackwardOf<float>;
+  const auto enqueue = WithFloat(dtype, [](auto t) { return &BackwardOf<decltype(t)>; });
   return enqueue(on, size, dy, y, lse, in, lengths, out, scratch);
 }
 

@@ -4,7 +4,7 @@
 
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/kernels_cuda.h"
-#include "daemon/tensor/bf16.h"
+#include "daemon/tensor/float_types.h"
 
 namespace gaccd {
 namespace {
@@ -72,7 +72,7 @@ std::size_t BiasGradientScratchBytes(Matrix size) {
 
 Status EnqueueBiasGradient(const KernelStream& on, DType dtype, const void* dy, Matrix size,
                            float* db, bool add, void* scratch) {
-  const auto enqueue = dtype == DType::kBF16 ? EnqueueParts<Bf16> : EnqueueParts<float>;
+  const auto enqueue = WithFloat(dtype, [](auto t) { return &EnqueueParts<decltype(t)>; });
   const std::int64_t parts = PartsOf(size.rows);
   if (parts == 1) return enqueue(on, dy, size, 1, db, add);
   auto* partial = static_cast<float*>(scratch);

@@ -1,4 +1,4 @@
-// Cast: the same values in another type, f32 or bf16; to bf16 rounded to the nearest, ties to even.
+// Cast: the same values in another type, f32, bf16 or fp16, rounded to the nearest, ties to even.
 // Gradient: dy cast to the type of x. On the CPU only f32 to bf16.
 #pragma once
 

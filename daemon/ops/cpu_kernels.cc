@@ -24,10 +24,12 @@ class CpuKernelFactory : public KernelFactory {
     const bool takes_bf16 = row != nullptr && row->make.takes_bf16;
     for (const std::span<const ValueSpec> specs : {request.inputs, request.outputs}) {
       for (const ValueSpec& spec : specs) {
-        if (takes_bf16 || spec.dtype != DType::kBF16) continue;
+        const bool half = spec.dtype == DType::kBF16 || spec.dtype == DType::kFP16;
+        if (!half || (takes_bf16 && spec.dtype == DType::kBF16)) continue;
         return Status(ErrorKind::kConfig,
-                      StrCat("'", request.function.name(), "' has no kernel for bf16 on the CPU: ",
-                             "expected f32, found bf16 ", ToString(spec.shape)));
+                      StrCat("'", request.function.name(), "' has no kernel for ", Name(spec.dtype),
+                             " on the CPU: expected f32, found ", Name(spec.dtype), " ",
+                             ToString(spec.shape)));
       }
     }
     if (row != nullptr && row->make.of_node != nullptr) return row->make.of_node(request);

@@ -14,8 +14,8 @@ struct DropoutOptions {
   std::uint64_t layer = 0;  // different for every dropout of a model
 };
 
-// Inputs: x f32 or bf16, whose first dimension is a multiple of the samples (rows of a sample lie
-// together); sample_ids i64 [samples]; update i64 [1].
+// Inputs: x f32, bf16 or fp16, whose first dimension is a multiple of the samples (rows of a sample
+// lie together); sample_ids i64 [samples]; update i64 [1].
 class Dropout : public Function {
  public:
   explicit Dropout(const DropoutOptions& options) : options_(options) {}

@@ -3,7 +3,7 @@
 
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/sequence_kernels_cuda.h"
-#include "daemon/tensor/bf16.h"
+#include "daemon/tensor/float_types.h"
 
 namespace gaccd {
 namespace {
@@ -46,7 +46,7 @@ Status DropoutOf(const KernelStream& on, const void* x, const std::int64_t* ids,
 Status EnqueueDropout(const KernelStream& on, DType dtype, const void* x, const std::int64_t* ids,
                       const std::int64_t* update, std::int64_t samples, std::int64_t elements,
                       const DropoutMask& mask, std::uint64_t seed, std::uint64_t layer, void* y) {
-  const auto enqueue = dtype == DType::kBF16 ? DropoutOf<Bf16> : DropoutOf<float>;
+  const auto enqueue = WithFloat(dtype, [](auto t) { return &DropoutOf<decltype(t)>; });
   return enqueue(on, x, ids, update, samples, elements, mask, seed, layer, y);
 }
 

@@ -5,6 +5,7 @@
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/elementwise.h"
 #include "daemon/ops/kernels_cuda.h"
+#include "daemon/tensor/float_types.h"
 #include "daemon/tensor/vector_cuda.h"
 
 namespace gaccd {
@@ -91,9 +92,10 @@ Status AddBias(const KernelStream& on, const void* bias, void* y, Matrix size, b
 template <typename Formula, bool kTwo>
 Status MapSame(const KernelStream& on, const char* what, DType dtype, const void* a, const void* b,
                void* out, std::int64_t elements) {
-  return dtype == DType::kBF16
-             ? Map<Formula, kTwo, Bf16, Bf16, Bf16>(on, what, a, b, out, elements)
-             : Map<Formula, kTwo, float, float, float>(on, what, a, b, out, elements);
+  return WithFloat(dtype, [&](auto t) {
+    using T = decltype(t);
+    return Map<Formula, kTwo, T, T, T>(on, what, a, b, out, elements);
+  });
 }
 
 }  // namespace
@@ -149,8 +151,8 @@ Status EnqueueDivide(const KernelStream& on, const float* in, std::int64_t eleme
 
 Status EnqueueAddBias(const KernelStream& on, DType dtype, const void* bias, void* y, Matrix size,
                       bool relu) {
-  return dtype == DType::kBF16 ? AddBias<Bf16>(on, bias, y, size, relu)
-                               : AddBias<float>(on, bias, y, size, relu);
+  const auto add = WithFloat(dtype, [](auto t) { return &AddBias<decltype(t)>; });
+  return add(on, bias, y, size, relu);
 }
 
 Status EnqueueReluGradient(const KernelStream& on, DType dtype, const void* dy, const void* y,
@@ -162,19 +164,22 @@ Status EnqueueCast(const KernelStream& on, DType from, const void* in, DType to,
                    std::int64_t elements) {
   if (from == to)
     return MapSame<IdentityFormula, false>(on, "cast", from, in, nullptr, out, elements);
-  return to == DType::kBF16 ? Map<IdentityFormula, false, float, float, Bf16>(
-                                  on, "cast", in, nullptr, out, elements)
-                            : Map<IdentityFormula, false, Bf16, Bf16, float>(
-                                  on, "cast", in, nullptr, out, elements);
+  return WithHalf(to == DType::kF32 ? from : to, [&](auto t) {
+    using T = decltype(t);
+    return to == DType::kF32
+               ? Map<IdentityFormula, false, T, T, float>(on, "cast", in, nullptr, out, elements)
+               : Map<IdentityFormula, false, float, float, T>(on, "cast", in, nullptr, out,
+                                                              elements);
+  });
 }
 
 Status EnqueueAccumulate(const KernelStream& on, DType dtype, const void* a, float* gradient,
                          std::int64_t elements, bool add) {
   if (!add) return EnqueueCast(on, dtype, a, DType::kF32, gradient, elements);
-  return dtype == DType::kBF16 ? Map<AddFormula, true, Bf16, float, float>(
-                                     on, "accumulate", a, gradient, gradient, elements)
-                               : Map<AddFormula, true, float, float, float>(
-                                     on, "accumulate", a, gradient, gradient, elements);
+  return WithFloat(dtype, [&](auto t) {
+    return Map<AddFormula, true, decltype(t), float, float>(on, "accumulate", a, gradient, gradient,
+                                                            elements);
+  });
 }
 
 }  // namespace gaccd

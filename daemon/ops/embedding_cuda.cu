@@ -4,7 +4,7 @@
 
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/sequence_kernels_cuda.h"
-#include "daemon/tensor/bf16.h"
+#include "daemon/tensor/float_types.h"
 
 namespace gaccd {
 namespace {
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kThreads)
 
 Status EnqueueEmbedding(const KernelStream& on, DType dtype, const std::int32_t* ids,
                         std::int64_t count, const float* table, Matrix size, void* y) {
-  const auto enqueue = dtype == DType::kBF16 ? EmbeddingOf<Bf16> : EmbeddingOf<float>;
+  const auto enqueue = WithFloat(dtype, [](auto t) { return &EmbeddingOf<decltype(t)>; });
   return enqueue(on, ids, count, table, size, y);
 }
 
@@ -131,32 +131,29 @@ Status EnqueueEmbeddingGradient(const KernelStream& on, DType dtype, const void*
     GACCD_RETURN_IF_ERROR(Launch(ClearKernel, {BlocksOf(on, elements, kThreads), kThreads},
                                  on.stream, "embedding_gradient", dtable, elements));
   }
-  const auto enqueue =
-      dtype == DType::kBF16 ? EmbeddingGradientOf<Bf16> : EmbeddingGradientOf<float>;
+  const auto enqueue = WithFloat(dtype, [](auto t) { return &EmbeddingGradientOf<decltype(t)>; });
   return enqueue(on, dy, ids, count, size, dtable);
 }
 
 Status EnqueueAddPositions(const KernelStream& on, DType dtype, const void* x, const float* table,
                            std::int64_t elements, std::int64_t sequence, void* y) {
   const LaunchShape shape{BlocksOf(on, elements, kThreads), kThreads};
-  if (dtype == DType::kBF16) {
-    return Launch(AddPositionsKernel<Bf16>, shape, on.stream, "add_positions",
-                  static_cast<const Bf16*>(x), table, elements, sequence, static_cast<Bf16*>(y));
-  }
-  return Launch(AddPositionsKernel<float>, shape, on.stream, "add_positions",
-                static_cast<const float*>(x), table, elements, sequence, static_cast<float*>(y));
+  return WithFloat(dtype, [&](auto t) {
+    using T = decltype(t);
+    return Launch(AddPositionsKernel<T>, shape, on.stream, "add_positions",
+                  static_cast<const T*>(x), table, elements, sequence, static_cast<T*>(y));
+  });
 }
 
 Status EnqueuePositionsGradient(const KernelStream& on, DType dtype, const void* dy,
                                 std::int64_t elements, std::int64_t sequence, std::int64_t table,
                                 float* dtable, bool add) {
   const LaunchShape shape{BlocksOf(on, table, kThreads), kThreads};
-  if (dtype == DType::kBF16) {
-    return Launch(PositionsGradientKernel<Bf16>, shape, on.stream, "positions_gradient",
-                  static_cast<const Bf16*>(dy), elements, sequence, table, dtable, add);
-  }
-  return Launch(PositionsGradientKernel<float>, shape, on.stream, "positions_gradient",
-                static_cast<const float*>(dy), elements, sequence, table, dtable, add);
+  return WithFloat(dtype, [&](auto t) {
+    using T = decltype(t);
+    return Launch(PositionsGradientKernel<T>, shape, on.stream, "positions_gradient",
+                  static_cast<const T*>(dy), elements, sequence, table, dtable, add);
+  });
 }
 
 }  // namespace gaccd

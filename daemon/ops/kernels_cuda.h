@@ -1,7 +1,7 @@
 // The kernels of this folder as functions that put them into a stream: what *_cuda.cu offers
 // cuda_kernels.cc. Pointers are GPU memory, row-major, aligned to their type; 16-byte alignment of
 // pointers and rows makes them faster. Nothing waits and nothing is allocated, so a graph can be
-// captured from them. `dtype` is kF32 or kBF16.
+// captured from them. `dtype` is kF32, kBF16 or kFP16.
 #pragma once
 
 #include <cuda_runtime_api.h>

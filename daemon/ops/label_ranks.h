@@ -8,9 +8,9 @@
 
 namespace gaccd {
 
-// Inputs: logits f32 or bf16 [N, C], labels i32 [N]. Outputs, both i32 [N]: rank, how many classes
-// come before the label; best, the class that comes first. Where a logit of the row is NaN, best is
-// -1 and rank is C; rank is C as well where the label is no class. Without gradient.
+// Inputs: logits f32, bf16 or fp16 [N, C], labels i32 [N]. Outputs, both i32 [N]: rank, how many
+// classes come before the label; best, the class that comes first. Where a logit of the row is NaN,
+// best is -1 and rank is C; rank is C as well where the label is no class. Without gradient.
 class LabelRanks : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "label_ranks"; }

@@ -4,7 +4,7 @@
 // Backward, with g = dy gamma:
 //   dx = rstd (g - sum_d g / D - h sum_d (g h) / D)
 //   dgamma += sum_n dy h,  dbeta += sum_n dy
-// mean and rstd are kept, f32 [N]. x, y and their gradients are f32 or bf16, the rest is f32.
+// mean and rstd are kept, f32 [N]. x, y and their gradients are f32, bf16 or fp16, the rest is f32.
 #pragma once
 
 #include "daemon/autograd/function.h"

@@ -7,8 +7,9 @@
 //   dW += dy^T x         linear_weight_gradient(dy, x)
 //   db += sum_m dy[m]    bias_gradient(dy)
 //
-// x, y and their gradients are f32 or bf16, all of one type. W, b and their gradients are f32 in
-// the graph; with bf16 the kernels read the bf16 copies of W and b.
+// x, y and their gradients are f32, bf16 or fp16, all of one type. W, b and their gradients are f32
+// in the graph; with bf16 or fp16 the kernels read the copies of W and b in that type.
+//
 // Or, for the CPU: x and dy are bf16, y and dx are f32 (LinearSums::kF32). W is read as its bf16
 // copy, b as it is.
 #pragma once

@@ -14,13 +14,13 @@ namespace {
 using MatmulPointer = std::unique_ptr<MatmulCuda>;
 constexpr auto kBackward = MatmulCuda::Pass::kBackward;
 
-// A weight or bias as the product reads it: f32, or its bf16 copy.
+// A weight or bias as the product reads it: f32, or its copy in 16 bits.
 Result<const void*> Parameter(const CudaContext& context, const void* parameter, DType dtype) {
   if (dtype == DType::kF32 || parameter == nullptr) return parameter;
-  const void* copy = context.Bf16CopyOf(static_cast<const float*>(parameter));
+  const void* copy = context.HalfCopyOf(static_cast<const float*>(parameter));
   if (copy == nullptr) {
-    return Status(ErrorKind::kInternal,
-                  StrCat("expected a bf16 copy of the parameter at ", parameter, ", found none"));
+    return Status(ErrorKind::kInternal, StrCat("expected a copy in 16 bits of the parameter at ",
+                                               parameter, ", found none"));
   }
   return copy;
 }

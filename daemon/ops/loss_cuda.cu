@@ -5,6 +5,7 @@
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/elementwise.h"
 #include "daemon/ops/kernels_cuda.h"
+#include "daemon/tensor/float_types.h"
 #include "daemon/tensor/vector_cuda.h"
 
 namespace gaccd {
@@ -150,21 +151,21 @@ Status LabelRanksOf(const KernelStream& on, const void* logits, const std::int32
 
 Status EnqueueMeanSquaredError(const KernelStream& on, DType dtype, const void* y, const float* t,
                                const float* dloss, Matrix size, double* loss_sum, void* dy) {
-  const auto enqueue = dtype == DType::kBF16 ? SquaredErrorOf<Bf16> : SquaredErrorOf<float>;
+  const auto enqueue = WithFloat(dtype, [](auto t) { return &SquaredErrorOf<decltype(t)>; });
   return enqueue(on, y, t, dloss, size, loss_sum, dy);
 }
 
 Status EnqueueSoftmaxCrossEntropyGradient(const KernelStream& on, DType dtype,
                                           const void* probabilities, const std::int32_t* labels,
                                           const float* dloss, Matrix size, void* out) {
-  const auto enqueue = dtype == DType::kBF16 ? SoftmaxGradientOf<Bf16> : SoftmaxGradientOf<float>;
+  const auto enqueue = WithFloat(dtype, [](auto t) { return &SoftmaxGradientOf<decltype(t)>; });
   return enqueue(on, probabilities, labels, dloss, size, out);
 }
 
 Status EnqueueLabelRanks(const KernelStream& on, DType dtype, const void* logits,
                          const std::int32_t* labels, Matrix size, std::int32_t* ranks,
                          std::int32_t* best) {
-  const auto enqueue = dtype == DType::kBF16 ? LabelRanksOf<Bf16> : LabelRanksOf<float>;
+  const auto enqueue = WithFloat(dtype, [](auto t) { return &LabelRanksOf<decltype(t)>; });
   return enqueue(on, logits, labels, size, ranks, best);
 }
 

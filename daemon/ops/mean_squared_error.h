@@ -8,7 +8,7 @@ namespace gaccd {
 
 class Fuser;
 
-// Inputs: y f32 or bf16 [M, N], t f32 [M, N] (which gets no gradient). Output: loss_sum f64 [1].
+// Inputs: y f32, bf16 or fp16 [M, N], t f32 [M, N], without gradient. Output: loss_sum f64 [1].
 class MeanSquaredError : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "mean_squared_error"; }

@@ -3,7 +3,7 @@
 
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/sequence_kernels_cuda.h"
-#include "daemon/tensor/bf16.h"
+#include "daemon/tensor/float_types.h"
 
 namespace gaccd {
 namespace {
@@ -60,12 +60,11 @@ Status Pool(const KernelStream& on, const char* what, DType dtype, const void* x
             const std::int32_t* lengths, SequenceSize size, void* y) {
   const auto most = static_cast<unsigned>(on.multiprocessors) * kBlocksPerMultiprocessor;
   const LaunchShape shape{std::min(most, BlocksFor(size.count * size.columns, kThreads)), kThreads};
-  if (dtype == DType::kBF16) {
-    return Launch(PoolKernel<Bf16, kMean>, shape, on.stream, what, static_cast<const Bf16*>(x),
-                  lengths, size, static_cast<Bf16*>(y));
-  }
-  return Launch(PoolKernel<float, kMean>, shape, on.stream, what, static_cast<const float*>(x),
-                lengths, size, static_cast<float*>(y));
+  return WithFloat(dtype, [&](auto t) {
+    using T = decltype(t);
+    return Launch(PoolKernel<T, kMean>, shape, on.stream, what, static_cast<const T*>(x), lengths,
+                  size, static_cast<T*>(y));
+  });
 }
 
 template <bool kMean>
@@ -74,12 +73,11 @@ Status PoolGradient(const KernelStream& on, const char* what, DType dtype, const
   const auto most = static_cast<unsigned>(on.multiprocessors) * kBlocksPerMultiprocessor;
   const std::int64_t elements = size.count * size.length * size.columns;
   const LaunchShape shape{std::min(most, BlocksFor(elements, kThreads)), kThreads};
-  if (dtype == DType::kBF16) {
-    return Launch(PoolGradientKernel<Bf16, kMean>, shape, on.stream, what,
-                  static_cast<const Bf16*>(dy), lengths, size, static_cast<Bf16*>(dx));
-  }
-  return Launch(PoolGradientKernel<float, kMean>, shape, on.stream, what,
-                static_cast<const float*>(dy), lengths, size, static_cast<float*>(dx));
+  return WithFloat(dtype, [&](auto t) {
+    using T = decltype(t);
+    return Launch(PoolGradientKernel<T, kMean>, shape, on.stream, what, static_cast<const T*>(dy),
+                  lengths, size, static_cast<T*>(dx));
+  });
 }
 
 }  // namespace

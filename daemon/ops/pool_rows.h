@@ -10,8 +10,8 @@ namespace gaccd {
 
 enum class PoolKind : std::uint8_t { kFirst, kMean };
 
-// Inputs: x f32 or bf16 and, for the mean, possibly lengths i32 [B] in [0, T] (others count as the
-// nearest of these).
+// Inputs: x f32, bf16 or fp16 and, for the mean, possibly lengths i32 [B] in [0, T] (others count
+// as the nearest of these).
 class PoolRows : public Function {
  public:
   PoolRows(PoolKind kind, std::int64_t length) : kind_(kind), length_(length) {}

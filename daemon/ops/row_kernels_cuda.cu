@@ -5,7 +5,7 @@
 
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/sequence_kernels_cuda.h"
-#include "daemon/tensor/bf16.h"
+#include "daemon/tensor/float_types.h"
 
 namespace gaccd {
 namespace {
@@ -258,14 +258,14 @@ __global__ void __launch_bounds__(kThreads)
 Status EnqueueLayerNorm(const KernelStream& on, DType dtype, const void* x, const float* gamma,
                         const float* beta, Matrix size, float eps, void* y, float* mean,
                         float* rstd) {
-  const auto enqueue = dtype == DType::kBF16 ? LayerNormOf<Bf16> : LayerNormOf<float>;
+  const auto enqueue = WithFloat(dtype, [](auto t) { return &LayerNormOf<decltype(t)>; });
   return enqueue(on, "layer_norm", x, nullptr, nullptr, gamma, beta, size, eps, y, mean, rstd);
 }
 
 Status EnqueueAddLayerNorm(const KernelStream& on, DType dtype, const void* x, const void* residual,
                            const float* gamma, const float* beta, Matrix size, float eps, void* sum,
                            void* y, float* mean, float* rstd) {
-  const auto enqueue = dtype == DType::kBF16 ? LayerNormOf<Bf16> : LayerNormOf<float>;
+  const auto enqueue = WithFloat(dtype, [](auto t) { return &LayerNormOf<decltype(t)>; });
   return enqueue(on, "add_layer_norm", x, residual, sum, gamma, beta, size, eps, y, mean, rstd);
 }
 
@@ -276,59 +276,50 @@ std::size_t LayerNormGradientScratchBytes(Matrix size) {
 Status EnqueueLayerNormGradient(const KernelStream& on, DType dtype, const void* dy, const void* x,
                                 const float* gamma, const float* mean, const float* rstd,
                                 Matrix size, const LayerNormGradients& to, void* scratch) {
-  const auto enqueue =
-      dtype == DType::kBF16 ? LayerNormGradientOf<Bf16> : LayerNormGradientOf<float>;
+  const auto enqueue = WithFloat(dtype, [](auto t) { return &LayerNormGradientOf<decltype(t)>; });
   return enqueue(on, dy, x, gamma, mean, rstd, size, to, static_cast<float*>(scratch));
 }
 
 Status EnqueueSoftmax(const KernelStream& on, DType dtype, const void* x, Matrix size, void* y) {
   const LaunchShape shape = ShapeFor(on, size.rows);
-  if (dtype == DType::kBF16) {
-    return Launch(SoftmaxKernel<Bf16>, shape, on.stream, "softmax", static_cast<const Bf16*>(x),
-                  size.rows, size.columns, static_cast<Bf16*>(y));
-  }
-  return Launch(SoftmaxKernel<float>, shape, on.stream, "softmax", static_cast<const float*>(x),
-                size.rows, size.columns, static_cast<float*>(y));
+  return WithFloat(dtype, [&](auto t) {
+    using T = decltype(t);
+    return Launch(SoftmaxKernel<T>, shape, on.stream, "softmax", static_cast<const T*>(x),
+                  size.rows, size.columns, static_cast<T*>(y));
+  });
 }
 
 Status EnqueueSoftmaxGradient(const KernelStream& on, DType dtype, const void* dy, const void* y,
                               Matrix size, void* dx) {
   const LaunchShape shape = ShapeFor(on, size.rows);
-  if (dtype == DType::kBF16) {
-    return Launch(SoftmaxRowGradientKernel<Bf16>, shape, on.stream, "softmax_gradient",
-                  static_cast<const Bf16*>(dy), static_cast<const Bf16*>(y), size.rows,
-                  size.columns, static_cast<Bf16*>(dx));
-  }
-  return Launch(SoftmaxRowGradientKernel<float>, shape, on.stream, "softmax_gradient",
-                static_cast<const float*>(dy), static_cast<const float*>(y), size.rows,
-                size.columns, static_cast<float*>(dx));
+  return WithFloat(dtype, [&](auto t) {
+    using T = decltype(t);
+    return Launch(SoftmaxRowGradientKernel<T>, shape, on.stream, "softmax_gradient",
+                  static_cast<const T*>(dy), static_cast<const T*>(y), size.rows, size.columns,
+                  static_cast<T*>(dx));
+  });
 }
 
 Status EnqueueL2Normalize(const KernelStream& on, DType dtype, const void* x, Matrix size,
                           float eps, void* y, float* norm) {
   const LaunchShape shape = ShapeFor(on, size.rows);
-  if (dtype == DType::kBF16) {
-    return Launch(L2NormalizeKernel<Bf16>, shape, on.stream, "l2_normalize",
-                  static_cast<const Bf16*>(x), size.rows, size.columns, eps, static_cast<Bf16*>(y),
-                  norm);
-  }
-  return Launch(L2NormalizeKernel<float>, shape, on.stream, "l2_normalize",
-                static_cast<const float*>(x), size.rows, size.columns, eps, static_cast<float*>(y),
-                norm);
+  return WithFloat(dtype, [&](auto t) {
+    using T = decltype(t);
+    return Launch(L2NormalizeKernel<T>, shape, on.stream, "l2_normalize", static_cast<const T*>(x),
+                  size.rows, size.columns, eps, static_cast<T*>(y), norm);
+  });
 }
 
 Status EnqueueL2NormalizeGradient(const KernelStream& on, DType dtype, const void* dy,
                                   const void* y, const float* norm, Matrix size, float eps,
                                   void* dx) {
   const LaunchShape shape = ShapeFor(on, size.rows);
-  if (dtype == DType::kBF16) {
-    return Launch(L2NormalizeGradientKernel<Bf16>, shape, on.stream, "l2_normalize_gradient",
-                  static_cast<const Bf16*>(dy), static_cast<const Bf16*>(y), norm, size.rows,
-                  size.columns, eps, static_cast<Bf16*>(dx));
-  }
-  return Launch(L2NormalizeGradientKernel<float>, shape, on.stream, "l2_normalize_gradient",
-                static_cast<const float*>(dy), static_cast<const float*>(y), norm, size.rows,
-                size.columns, eps, static_cast<float*>(dx));
+  return WithFloat(dtype, [&](auto t) {
+    using T = decltype(t);
+    return Launch(L2NormalizeGradientKernel<T>, shape, on.stream, "l2_normalize_gradient",
+                  static_cast<const T*>(dy), static_cast<const T*>(y), norm, size.rows,
+                  size.columns, eps, static_cast<T*>(dx));
+  });
 }
 
 }  // namespace gaccd

@@ -3,12 +3,6 @@
 #include "collectives/base/strings.h"
 
 namespace gaccd {
-namespace {
-
-bool IsFloat(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16; }
-
-}  // namespace
-
 Status CheckCount(std::span<const ValueSpec> inputs, std::size_t expected) {
   if (inputs.size() == expected) return Status::Ok();
   return {ErrorKind::kConfig, StrCat("expected ", expected, " inputs, found ", inputs.size())};
@@ -16,15 +10,15 @@ Status CheckCount(std::span<const ValueSpec> inputs, std::size_t expected) {
 
 Status CheckFloat(const ValueSpec& spec, std::string_view what) {
   if (IsFloat(spec.dtype)) return Status::Ok();
-  return {ErrorKind::kConfig, StrCat(what, ": expected f32 or bf16, found ", Name(spec.dtype), " ",
-                                     ToString(spec.shape))};
+  return {ErrorKind::kConfig, StrCat(what, ": expected f32, bf16 or fp16, found ", Name(spec.dtype),
+                                     " ", ToString(spec.shape))};
 }
 
 Status CheckMatrix(const ValueSpec& spec, std::string_view what) {
   if (IsFloat(spec.dtype) && spec.shape.size() == 2) return Status::Ok();
   return {ErrorKind::kConfig,
-          StrCat(what, ": expected an f32 or bf16 matrix [rows, columns], found ", Name(spec.dtype),
-                 " ", ToString(spec.shape))};
+          StrCat(what, ": expected an f32, bf16 or fp16 matrix [rows, columns], found ",
+                 Name(spec.dtype), " ", ToString(spec.shape))};
 }
 
 Status CheckMatrix(const ValueSpec& spec, std::string_view what, DType dtype) {

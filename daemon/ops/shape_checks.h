@@ -10,9 +10,9 @@
 namespace gaccd {
 
 Status CheckCount(std::span<const ValueSpec> inputs, std::size_t expected);
-// f32 or bf16.
+// f32, bf16 or fp16.
 Status CheckFloat(const ValueSpec& spec, std::string_view what);
-// A float matrix [rows, columns], f32 or bf16; or of exactly `dtype`.
+// A float matrix [rows, columns], of these types; or of exactly `dtype`.
 Status CheckMatrix(const ValueSpec& spec, std::string_view what);
 Status CheckMatrix(const ValueSpec& spec, std::string_view what, DType dtype);
 // A matrix whose rows are those of sequences of `length` rows each, one after another.

@@ -10,8 +10,8 @@ namespace gaccd {
 
 class Fuser;
 
-// Inputs: logits f32 or bf16 [M, C], labels i32 [M]. Outputs: loss_sum f64 [1], probabilities of
-// the shape and type of the logits.
+// Inputs: logits f32, bf16 or fp16 [M, C], labels i32 [M]. Outputs: loss_sum f64 [1], probabilities
+// of the shape and type of the logits.
 class SoftmaxCrossEntropy : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "softmax_cross_entropy"; }

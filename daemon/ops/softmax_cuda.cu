@@ -10,6 +10,7 @@
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/elementwise.h"
 #include "daemon/ops/kernels_cuda.h"
+#include "daemon/tensor/float_types.h"
 #include "daemon/tensor/vector_cuda.h"
 
 namespace gaccd {
@@ -23,22 +24,22 @@ constexpr std::int64_t kMostClasses = std::int64_t{1} << 30;
 
 // A block keeps the first kCached vectors a thread of a row in registers; what is beyond is read a
 // second time, from the L2 cache. For f32 the rows in flight must be few to stay there, so one
-// block fills a multiprocessor; for bf16 two do, and one reads while the other one computes.
+// block fills a multiprocessor; for 16 bits two do, and one reads while the other one computes.
 template <typename T>
-constexpr unsigned kWideThreads = std::is_same_v<T, Bf16> ? 512 : 1024;
+constexpr unsigned kWideThreads = sizeof(T) == 2 ? 512 : 1024;
 template <typename T>
-constexpr unsigned kWideBlocks = std::is_same_v<T, Bf16> ? 2 : 1;
+constexpr unsigned kWideBlocks = sizeof(T) == 2 ? 2 : 1;
 // As many as leave no register spilled.
 template <typename T>
-constexpr int kCached = std::is_same_v<T, Bf16> ? 8 : 7;
+constexpr int kCached = sizeof(T) == 2 ? 8 : 7;
 
-// exp(x) for x <= 0. bf16 logits have 8 bits, so the fast exponential (relative error below
-// 2^-22 (2 + |x|), results below 2^-126 become 0) loses nothing, and two of the exact one a value
-// would take longer than the memory.
+// exp(x) for x <= 0. Logits of 16 bits have 11 at most, so the fast exponential (relative error
+// below 2^-22 (2 + |x|), results below 2^-126 become 0) loses nothing, and two of the exact one a
+// value would take longer than the memory.
 template <typename T>
 __device__ inline float Exp(float x) {
 #if defined(__CUDA_ARCH__)
-  if constexpr (std::is_same_v<T, Bf16>) {
+  if constexpr (sizeof(T) == 2) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634F));
     return y;
@@ -249,7 +250,7 @@ Status Enqueue(const KernelStream& on, const char* what, const void* logits,
 Status EnqueueSoftmaxCrossEntropy(const KernelStream& on, DType dtype, const void* logits,
                                   const std::int32_t* labels, Matrix size, double* loss_sum,
                                   void* probabilities) {
-  const auto enqueue = dtype == DType::kBF16 ? Enqueue<Bf16> : Enqueue<float>;
+  const auto enqueue = WithFloat(dtype, [](auto t) { return &Enqueue<decltype(t)>; });
   return enqueue(on, "softmax_cross_entropy", logits, labels, nullptr, size, loss_sum,
                  probabilities);
 }
@@ -257,7 +258,7 @@ Status EnqueueSoftmaxCrossEntropy(const KernelStream& on, DType dtype, const voi
 Status EnqueueSoftmaxCrossEntropyFused(const KernelStream& on, DType dtype, const void* logits,
                                        const std::int32_t* labels, const float* dloss, Matrix size,
                                        double* loss_sum, void* out) {
-  const auto enqueue = dtype == DType::kBF16 ? Enqueue<Bf16> : Enqueue<float>;
+  const auto enqueue = WithFloat(dtype, [](auto t) { return &Enqueue<decltype(t)>; });
   return enqueue(on, "softmax_cross_entropy_fused", logits, labels, dloss, size, loss_sum, out);
 }
 

@@ -17,8 +17,8 @@ struct TokenCrossEntropyOptions {
   float label_smoothing = 0;  // e, in [0, 1]
 };
 
-// Inputs: logits f32 or bf16, labels i32 and, if there are, weights f32. Outputs: loss_sum and
-// weight_sum f64 [1]; statistics f32 [N, 2]: of every row the largest logit m and the sum of
+// Inputs: logits f32, bf16 or fp16, labels i32 and, if there are, weights f32. Outputs: loss_sum
+// and weight_sum f64 [1]; statistics f32 [N, 2]: of every row the largest logit m and the sum of
 // exp(z - m). Only loss_sum has a gradient.
 class TokenCrossEntropy : public Function {
  public:

@@ -7,7 +7,7 @@
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/elementwise.h"
 #include "daemon/ops/sequence_kernels_cuda.h"
-#include "daemon/tensor/bf16.h"
+#include "daemon/tensor/float_types.h"
 
 namespace gaccd {
 namespace {
@@ -155,7 +155,7 @@ Status EnqueueTokenCrossEntropy(const KernelStream& on, DType dtype, const void*
                                 const std::int32_t* labels, const float* weights, Matrix size,
                                 const TokenLoss& loss, double* loss_sum, double* weight_sum,
                                 float* statistics, double* scratch) {
-  const auto enqueue = dtype == DType::kBF16 ? TokenLossOf<Bf16> : TokenLossOf<float>;
+  const auto enqueue = WithFloat(dtype, [](auto t) { return &TokenLossOf<decltype(t)>; });
   GACCD_RETURN_IF_ERROR(enqueue(on, logits, labels, weights, size, loss, statistics, scratch));
   return Launch(AddRowsKernel, {1, kThreads}, on.stream, "token_cross_entropy", scratch, size.rows,
                 loss_sum, weight_sum);
@@ -165,7 +165,7 @@ Status EnqueueTokenCrossEntropyGradient(const KernelStream& on, DType dtype, con
                                         const std::int32_t* labels, const float* statistics,
                                         const float* dloss, const float* weights, Matrix size,
                                         const TokenLoss& loss, void* dlogits) {
-  const auto enqueue = dtype == DType::kBF16 ? TokenGradientOf<Bf16> : TokenGradientOf<float>;
+  const auto enqueue = WithFloat(dtype, [](auto t) { return &TokenGradientOf<decltype(t)>; });
   return enqueue(on, logits, labels, statistics, dloss, weights, size, loss, dlogits);
 }
 

@@ -36,7 +36,7 @@ Status EnqueueStep(cudaStream_t stream, const OptimizerSpec& spec,
 // The averages stand as the first values of the state do. Nothing when the verdict says idle.
 Status EnqueueAverage(cudaStream_t stream, const CudaOptimizer::Buffers& buffers, float* averages,
                       const StepTiles& tiles, const UpdateControl* control);
-// Parameters, and their bf16 copy, and averages change places.
+// Parameters, and their copy in 16 bits, and averages change places.
 Status EnqueueExchange(cudaStream_t stream, const CudaOptimizer::Buffers& buffers, float* averages,
                        const StepTiles& tiles);
 

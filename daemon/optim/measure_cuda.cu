@@ -5,6 +5,7 @@
 #include "daemon/device/cuda/launch.h"
 #include "daemon/device/cuda/reduce.h"
 #include "daemon/optim/optimizer_cuda.h"
+#include "daemon/tensor/float_types.h"
 #include "daemon/tensor/vector_cuda.h"
 
 namespace gaccd {
@@ -80,9 +81,10 @@ __global__ void __launch_bounds__(kThreads)
   if (GridSum(BlockSum(sum), arrived, partials, &total) && threadIdx.x == 0) Judge(total, control);
 }
 
+template <typename Half>
 __global__ void __launch_bounds__(kThreads)
-    CastKernel(const float* in, std::int64_t elements, Bf16* out) {
-  constexpr int kValues = kVectorWidth<Bf16>;
+    CastKernel(const float* in, std::int64_t elements, Half* out) {
+  constexpr int kValues = kVectorWidth<Half>;
   const std::int64_t first =
       (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kValues;
   if (first + kValues <= elements) {
@@ -90,7 +92,7 @@ __global__ void __launch_bounds__(kThreads)
     Load<Use::kStream>(in + first, values);
     Store<Use::kAgain>(out + first, values);
   } else {
-    for (std::int64_t i = first; i < elements; ++i) out[i] = ToBf16(in[i]);
+    for (std::int64_t i = first; i < elements; ++i) out[i] = FromFloat<Half>(in[i]);
   }
 }
 
@@ -118,10 +120,13 @@ Status LimitParameter(cudaStream_t stream, const UpdateControl* control, float* 
   return Launch(LimitKernel, {1, kWarp}, stream, "limit of a parameter", control, parameter, most);
 }
 
-Status CastToBf16(cudaStream_t stream, const float* in, std::int64_t elements, void* out) {
-  const std::int64_t per_block = static_cast<std::int64_t>(kThreads) * kVectorWidth<Bf16>;
-  return Launch(CastKernel, {BlocksFor(elements, per_block), kThreads}, stream, "cast to bf16", in,
-                elements, static_cast<Bf16*>(out));
+Status CastTo(DType dtype, cudaStream_t stream, const float* in, std::int64_t elements, void* out) {
+  return WithHalf(dtype, [&](auto half) {
+    using Half = decltype(half);
+    const std::int64_t per_block = static_cast<std::int64_t>(kThreads) * kVectorWidth<Half>;
+    return Launch(CastKernel<Half>, {BlocksFor(elements, per_block), kThreads}, stream,
+                  "cast of parameters", in, elements, static_cast<Half*>(out));
+  });
 }
 
 }  // namespace gaccd

@@ -50,7 +50,7 @@ Result<std::unique_ptr<CudaOptimizer>> CudaOptimizer::Create(const OptimizerSpec
   GACCD_RETURN_IF_ERROR(CheckAligned(buffers.parameters, "parameters"));
   GACCD_RETURN_IF_ERROR(CheckAligned(buffers.gradient, "gradient"));
   GACCD_RETURN_IF_ERROR(CheckAligned(buffers.state, "state"));
-  GACCD_RETURN_IF_ERROR(CheckAligned(buffers.bf16_copy, "bf16 copy"));
+  GACCD_RETURN_IF_ERROR(CheckAligned(buffers.copy, "copy of parameters"));
   if (state > ranges.elements()) {
     GACCD_RETURN_IF_ERROR(
         CheckAligned(buffers.state + ranges.elements(), "second and later values of the state"));

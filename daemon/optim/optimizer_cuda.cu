@@ -4,6 +4,7 @@
 #include "daemon/optim/average.h"
 #include "daemon/optim/kernels_cuda.h"
 #include "daemon/optim/rules.h"
+#include "daemon/tensor/float_types.h"
 #include "daemon/tensor/vector_cuda.h"
 
 namespace gaccd {
@@ -55,13 +56,14 @@ __device__ inline void StorePart(float* to, Part part, const float (&values)[kWi
     for (int v = 0; v < part.count; ++v) to[part.first + v] = values[v];
   }
 }
-__device__ inline void StoreBf16(Bf16* to, Part part, const float (&values)[kWidth]) {
+template <typename Half>
+__device__ inline void StoreCopy(Half* to, Part part, const float (&values)[kWidth]) {
   if (to == nullptr) return;
   if (part.count == kWidth) {
     *reinterpret_cast<uint2*>(to + part.first) =
-        uint2{PackBf16(values[0], values[1]), PackBf16(values[2], values[3])};
+        uint2{PackPair<Half>(values[0], values[1]), PackPair<Half>(values[2], values[3])};
   } else {
-    for (int v = 0; v < part.count; ++v) to[part.first + v] = ToBf16(values[v]);
+    for (int v = 0; v < part.count; ++v) to[part.first + v] = FromFloat<Half>(values[v]);
   }
 }
 
@@ -82,9 +84,9 @@ __device__ inline typename Rule::Factors FactorsOf(const UpdateControl& control,
 
 // `second`: the second values of the state. All data is asked for before the verdict is looked at:
 // one wait for memory instead of two.
-template <typename Rule>
+template <typename Rule, typename Half>
 __global__ void __launch_bounds__(kThreads)
-    StepKernel(float* params, const float* gradient, float* first, float* second, Bf16* copy,
+    StepKernel(float* params, const float* gradient, float* first, float* second, Half* copy,
                std::int64_t elements, const StepTile* tiles, UpdateControl* control) {
   const Part part = PartOf(elements, tiles);
   float p[kWidth];
@@ -106,7 +108,7 @@ __global__ void __launch_bounds__(kThreads)
   StorePart(params, part, p);
   if constexpr (Rule::kStates > 0) StorePart(first, StateOf(part), m);
   if constexpr (Rule::kStates > 1) StorePart(second, StateOf(part), s);
-  StoreBf16(copy, part, p);
+  StoreCopy(copy, part, p);
   TellOverflow(p, control);
 }
 
@@ -124,8 +126,9 @@ __global__ void __launch_bounds__(kThreads)
   StorePart(averages, StateOf(part), a);
 }
 
+template <typename Half>
 __global__ void __launch_bounds__(kThreads)
-    ExchangeKernel(float* params, float* averages, Bf16* copy, std::int64_t elements,
+    ExchangeKernel(float* params, float* averages, Half* copy, std::int64_t elements,
                    const StepTile* tiles) {
   const Part part = PartOf(elements, tiles);
   float p[kWidth];
@@ -134,7 +137,7 @@ __global__ void __launch_bounds__(kThreads)
   LoadPart(averages, StateOf(part), a);
   StorePart(params, part, a);
   StorePart(averages, StateOf(part), p);
-  StoreBf16(copy, part, a);
+  StoreCopy(copy, part, a);
 }
 
 LaunchShape ShapeFor(std::int64_t elements, const StepTiles& tiles) {
@@ -152,9 +155,12 @@ Status EnqueueStep(cudaStream_t stream, const OptimizerSpec& spec,
   return WithRule(spec, [&](auto rule, const auto&) {
     using Rule = decltype(rule);
     float* const second = Rule::kStates > 1 ? buffers.state + trainable : nullptr;
-    return Launch(StepKernel<Rule>, ShapeFor(buffers.elements, tiles), stream, Rule::kName.data(),
-                  buffers.parameters, buffers.gradient, buffers.state, second,
-                  static_cast<Bf16*>(buffers.bf16_copy), buffers.elements, tiles.data, control);
+    return WithHalf(buffers.copy_type, [&](auto half) {
+      using Half = decltype(half);
+      return Launch(StepKernel<Rule, Half>, ShapeFor(buffers.elements, tiles), stream,
+                    Rule::kName.data(), buffers.parameters, buffers.gradient, buffers.state, second,
+                    static_cast<Half*>(buffers.copy), buffers.elements, tiles.data, control);
+    });
   });
 }
 
@@ -166,9 +172,12 @@ Status EnqueueAverage(cudaStream_t stream, const CudaOptimizer::Buffers& buffers
 
 Status EnqueueExchange(cudaStream_t stream, const CudaOptimizer::Buffers& buffers, float* averages,
                        const StepTiles& tiles) {
-  return Launch(ExchangeKernel, ShapeFor(buffers.elements, tiles), stream,
-                "exchange of parameters and averages", buffers.parameters, averages,
-                static_cast<Bf16*>(buffers.bf16_copy), buffers.elements, tiles.data);
+  return WithHalf(buffers.copy_type, [&](auto half) {
+    using Half = decltype(half);
+    return Launch(ExchangeKernel<Half>, ShapeFor(buffers.elements, tiles), stream,
+                  "exchange of parameters and averages", buffers.parameters, averages,
+                  static_cast<Half*>(buffers.copy), buffers.elements, tiles.data);
+  });
 }
 
 }  // namespace gaccd

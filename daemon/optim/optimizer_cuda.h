@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "collectives/base/cuda.h"
+#include "collectives/base/dtype.h"
 #include "collectives/base/result.h"
 #include "daemon/config/job.h"
 #include "daemon/optim/ranges.h"
@@ -22,7 +23,7 @@ namespace gaccd {
 
 struct StepTiles;
 
-// All pointers below are GPU memory, those to floats and bf16 aligned to 16 bytes.
+// All pointers below are GPU memory, those to floats of any type aligned to 16 bytes.
 
 // control->sums = or += {*loss_sum, *divisor, samples}. loss_sum null: 0; divisor null: samples.
 // first: the first micro-step of the update.
@@ -40,19 +41,20 @@ Status MeasureGradient(cudaStream_t stream, const float* gradient, std::int64_t 
 Status LimitParameter(cudaStream_t stream, const UpdateControl* control, float* parameter,
                       float most);
 
-// out[i] = bf16(in[i]), round to nearest even.
-Status CastToBf16(cudaStream_t stream, const float* in, std::int64_t elements, void* out);
+// out[i] = in[i] as `dtype`, kBF16 or kFP16, rounded to nearest even.
+Status CastTo(DType dtype, cudaStream_t stream, const float* in, std::int64_t elements, void* out);
 
 class CudaOptimizer {
  public:
   // Memory is the caller's, on the GPU: parameters, gradient, state (StateElements() zeroed values)
-  // and, in bf16 training, the bf16 copy of the parameters (else null). elements: of parameters,
-  // gradient and copy.
+  // and, in bf16 or fp16 training, the copy of the parameters in that type (else null). elements:
+  // of parameters, gradient and copy.
   struct Buffers {
     float* parameters = nullptr;
     const float* gradient = nullptr;
     float* state = nullptr;
-    void* bf16_copy = nullptr;
+    void* copy = nullptr;
+    DType copy_type = DType::kBF16;
     std::int64_t elements = 0;
   };
   // kConfig, kInternal: as MakeOptimizer(); kConfig: more than kMaxOptimizerGroups groups.
@@ -68,7 +70,7 @@ class CudaOptimizer {
   // One pass over all parameters; does nothing when the verdict says idle.
   Status Step(cudaStream_t stream, UpdateControl* control);
   // Behind Step() and what else changes parameters in an update, as those of Optimizer; the
-  // exchange also makes the bf16 copy anew.
+  // exchange also makes the copy in 16 bits anew.
   Status Average(cudaStream_t stream, const UpdateControl* control);
   Status ExchangeAverages(cudaStream_t stream);
 

@@ -26,11 +26,11 @@ struct GroupFactors {
 struct UpdateInputs {
   double clip_norm = 0;        // 0 = do not clip
   double planned_samples = 0;  // of all ranks
-  double planned_divisor = 0;  // N: the predictions of these samples
+  double planned_divisor = 0;  // 1 / prediction_weight
   std::int64_t update = 0;     // its number since the start
   // Factors of the optimiser's rule for every group; gradient_scale is ignored: the verdict has it.
   GroupFactors factors[kMaxOptimizerGroups]{};
-  float prediction_weight = 0;  // 1/N
+  float prediction_weight = 0;  // loss scale / N, N: the predictions of these samples
   float average_rate = 0;       // AverageRate() of this update; 0 where there is no average
   std::int32_t outlive = 0;     // 1: after an update that is not finite the next one goes on
 };
@@ -44,7 +44,7 @@ struct UpdateSums {
 
 struct UpdateVerdict {
   double norm = 0;           // of the reduced gradient of the mean over D, before clipping
-  double correction = 1;     // N/D
+  double correction = 1;     // N/D, over the loss scale
   float gradient_scale = 1;  // the same, times the clip factor
   std::int32_t finite = 1;   // loss and gradient of this update, and D > 0
   std::int32_t counted = 1;  // sums.samples == inputs.planned_samples

@@ -20,7 +20,8 @@ Result<bool> HasAttention(const Job& job) {
 Result<AttentionChoice> ChooseAttention(Communicator& over, Precision precision,
                                         const Result<SdpaOpener>& mine) {
   if (precision != Precision::kBF16) {
-    return AttentionChoice{.text = "attention: gaccd's own kernel, as in f32 always"};
+    return AttentionChoice{
+        .text = StrCat("attention: gaccd's own kernel, as in ", Name(precision), " always")};
   }
   const std::string why_not = mine.ok() ? "" : mine.status().message();
   GACCD_ASSIGN_OR_RETURN(const std::vector<std::string> reasons, GatherText(over, why_not));

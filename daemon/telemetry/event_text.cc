@@ -178,6 +178,10 @@ std::string StepJson(const RunIdentity& who, const LineStamp& stamp, const StepR
   out("grad_finite", std::isfinite(event.grad_norm));
   out("lr", event.lr);
   out("skipped", event.skipped);
+  if (event.loss_scale) {
+    out("loss_scale", event.loss_scale->scale);
+    out("growth_tracker", event.loss_scale->growth_tracker);
+  }
   out("dur_s", event.dur_s);
   out("data_s", event.data_s);
   out("fwd_bwd_s", event.fwd_bwd_s);

@@ -59,6 +59,13 @@ struct SlowRank {
   double ratio = 1;   // its busy time / the median over the ranks
 };
 
+// Of an update in fp16.
+struct LossScaleRecord {
+  double scale = 1;  // what its loss was multiplied with
+  std::int64_t growth_tracker =
+      0;  // updates since it changed, this one included; 0: it changes now
+};
+
 // One update; loss and grad_norm are null in JSON when they are not finite, and loss_finite and
 // grad_finite say so. The straggler is of the newest update of which all ranks knew the times when
 // this one began: the one before, on GPUs the one before that. The reporter adds samples_per_s,
@@ -75,7 +82,8 @@ struct StepRecord {
   std::string_view unit = "samples";  // or "tokens", "weights"
   double grad_norm = 0;               // before clipping
   double lr = 0;
-  bool skipped = false;  // the gradient was not finite: no optimiser step
+  bool skipped = false;                       // the gradient was not finite: no optimiser step
+  std::optional<LossScaleRecord> loss_scale;  // of fp16
   // dur_s = data_s + fwd_bwd_s + reduce_s + opt_s (+ what lies between).
   double dur_s = 0;
   double data_s = 0;

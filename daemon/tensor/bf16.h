@@ -27,7 +27,7 @@ struct Bf16 {
   return {static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16)};
 }
 
-// A float as T, which is float or Bf16.
+// A float as T, which is float, Bf16 or Fp16 (fp16.h).
 template <typename T>
 [[nodiscard]] GACCD_HOST_DEVICE inline T FromFloat(float value);
 template <>
@@ -39,8 +39,11 @@ template <>
   return ToBf16(value);
 }
 
-// Two of them in one word, `low` in the lower half: as they lie in memory.
-[[nodiscard]] GACCD_HOST_DEVICE inline std::uint32_t PackBf16(float low, float high) {
+// Two of a type of 16 bits in one word, `low` in the lower half: as they lie in memory.
+template <typename T>
+[[nodiscard]] GACCD_HOST_DEVICE inline std::uint32_t PackPair(float low, float high);
+template <>
+[[nodiscard]] GACCD_HOST_DEVICE inline std::uint32_t PackPair<Bf16>(float low, float high) {
 #if defined(__CUDA_ARCH__)
   std::uint32_t both;  // one instruction instead of a dozen
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));

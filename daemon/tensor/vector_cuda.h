@@ -1,4 +1,4 @@
-// 16 bytes at a time: what a thread of a GPU moves best. Values are f32 or bf16 in memory and
+// 16 bytes at a time: what a thread of a GPU moves best. Values are f32, bf16 or fp16 in memory and
 // floats in registers. Only for kernels, see daemon/device/cuda/launch.h.
 #pragma once
 
@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "daemon/tensor/bf16.h"
+#include "daemon/tensor/fp16.h"
 
 namespace gaccd {
 
@@ -91,13 +91,22 @@ __device__ inline void UnpackWord(uint4 word, float* values, Bf16) {
     values[2 * i + 1] = std::bit_cast<float>(pairs[i] & 0xffff0000U);
   }
 }
+__device__ inline void UnpackWord(uint4 word, float* values, Fp16) {
+  const std::uint32_t pairs[4] = {word.x, word.y, word.z, word.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    values[2 * i] = ToFloat(Fp16{static_cast<std::uint16_t>(pairs[i])});
+    values[2 * i + 1] = ToFloat(Fp16{static_cast<std::uint16_t>(pairs[i] >> 16)});
+  }
+}
 __device__ inline uint4 PackWord(const float* values, float) {
   return {std::bit_cast<std::uint32_t>(values[0]), std::bit_cast<std::uint32_t>(values[1]),
           std::bit_cast<std::uint32_t>(values[2]), std::bit_cast<std::uint32_t>(values[3])};
 }
-__device__ inline uint4 PackWord(const float* values, Bf16) {
-  return {PackBf16(values[0], values[1]), PackBf16(values[2], values[3]),
-          PackBf16(values[4], values[5]), PackBf16(values[6], values[7])};
+template <typename Half>
+__device__ inline uint4 PackWord(const float* values, Half) {
+  return {PackPair<Half>(values[0], values[1]), PackPair<Half>(values[2], values[3]),
+          PackPair<Half>(values[4], values[5]), PackPair<Half>(values[6], values[7])};
 }
 
 template <typename T, int kWidth>

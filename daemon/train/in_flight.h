@@ -12,6 +12,7 @@ struct UpdateInFlight {
   std::int64_t micro_steps = 1;
   std::int64_t restored = 0;  // of them, by an attempt before
   double lr = 0;
+  double loss_scale = 1;
 
   [[nodiscard]] std::int64_t step() const { return update.index + 1; }
 };

@@ -1,6 +1,7 @@
 #include "daemon/train/nonfinite_handler.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "collectives/base/strings.h"
@@ -35,7 +36,21 @@ Status NonfiniteHandler::Explain(const UpdateInFlight& done, Status error) {
           StrCat(error.message(), "; ", shared.ok() ? shared->text : shared.status().message())};
 }
 
+Status NonfiniteHandler::UpdateLossScale(const UpdateInFlight& done, const UpdateResult& result) {
+  GACCD_RETURN_IF_ERROR(c_.loss_scale->Take(result.finite));
+  if (result.finite || c_.comm.rank() != 0) return Status::Ok();
+  const char* const why = std::isfinite(result.loss) ? " is skipped: its gradient overflowed"
+                                                     : ": its loss is not finite";
+  LogWarning(StrCat("update ", done.step(), why, "; the loss scale is halved to ",
+                    c_.loss_scale->scale()));
+  return Status::Ok();
+}
+
 Status NonfiniteHandler::Settle(const UpdateInFlight& done, UpdateResult* result) {
+  if (c_.loss_scale != nullptr) {
+    if (Status status = UpdateLossScale(done, *result); !status.ok()) return Explain(done, status);
+    if (!result->finite && std::isfinite(result->loss)) return Status::Ok();
+  }
   if (result->finite) {
     in_a_row_ = 0;
     return Status::Ok();
@@ -44,6 +59,10 @@ Status NonfiniteHandler::Settle(const UpdateInFlight& done, UpdateResult* result
   SharedOffenders shared{.text = "no prediction of it counts, as none has a label"};
   if (result->divisor > 0) {
     GACCD_ASSIGN_OR_RETURN(shared, FindTogether(done, &mine));
+  }
+  if (policy_ == OnNonfinite::kStop) {
+    return {ErrorKind::kNoRequeue,
+            StrCat("the loss is not finite, found ", result->loss, "; ", shared.text)};
   }
   if (++in_a_row_ > kMostInARow) {
     return {ErrorKind::kNoRequeue, StrCat("training diverged: ", in_a_row_,
@@ -88,6 +107,7 @@ Result<UpdateResult> NonfiniteHandler::RepeatWithout(const UpdateInFlight& done,
                                    .update = done.update.index,
                                    .lr = done.lr,
                                    .clip_norm = clip_norm_,
+                                   .loss_scale = done.loss_scale,
                                    .control_words = c_.control_words},
                                   hooks));
   GACCD_ASSIGN_OR_RETURN(const auto result, c_.engine.TakeResult(/*wait=*/true));

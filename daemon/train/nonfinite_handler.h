@@ -13,6 +13,7 @@
 #include "daemon/tensor/flat_layout.h"
 #include "daemon/train/batch_feed.h"
 #include "daemon/train/in_flight.h"
+#include "daemon/train/loss_scale.h"
 #include "daemon/train/nonfinite.h"
 #include "daemon/train/phase_notes.h"
 
@@ -26,6 +27,7 @@ struct NonfiniteContext {
   BatchFeed& feed;
   const PhaseNotes& notes;
   std::span<const double> control_words;
+  LossScale* loss_scale;  // null: not fp16
 };
 
 class NonfiniteHandler {
@@ -39,10 +41,13 @@ class NonfiniteHandler {
   // `error` of an update, with the offenders when it was not finite (kNoRequeue). Collective then.
   Status Explain(const UpdateInFlight& done, Status error);
   // Of every result that is no error. Collective when it is not finite: OK to go on without the
-  // update, or with what was left of it in `result`; kNoRequeue when the training diverged.
+  // update, or with what was left of it in `result`; kNoRequeue when the training diverged. In fp16
+  // a gradient that is not finite, of a loss that is, has overflowed: the update is skipped
+  // whatever the policy. The loss scale follows every update.
   Status Settle(const UpdateInFlight& done, UpdateResult* result);
 
  private:
+  Status UpdateLossScale(const UpdateInFlight& done, const UpdateResult& result);
   Result<SharedOffenders> FindTogether(const UpdateInFlight& done, std::vector<Offender>* mine);
   Result<UpdateResult> RepeatWithout(const UpdateInFlight& done, const std::vector<Offender>& mine,
                                      std::int64_t samples);

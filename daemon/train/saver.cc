@@ -117,12 +117,14 @@ Result<std::unique_ptr<Saver>> Saver::Start(Communicator& comm, const SavedRun& 
 }
 
 RunCursor Saver::CursorOf(std::int64_t step, std::int64_t samples) const {
-  return {.step = step,
-          .samples = samples,
-          .optimizer_updates = engine_.optimizer_updates(),
-          .seed = run_.job.seed,
-          .dataset_samples = run_.dataset_samples,
-          .best = run_.best};
+  return {
+      .step = step,
+      .samples = samples,
+      .optimizer_updates = engine_.optimizer_updates(),
+      .seed = run_.job.seed,
+      .dataset_samples = run_.dataset_samples,
+      .best = run_.best,
+      .loss_scale = run_.loss_scale != nullptr ? std::optional(*run_.loss_scale) : std::nullopt};
 }
 
 Result<bool> Saver::Due(std::int64_t step) {

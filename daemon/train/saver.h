@@ -36,6 +36,7 @@ struct SavedRun {
   const Model& model;
   std::int64_t dataset_samples = 0;
   const BestSoFar& best;
+  const LossScaleState* loss_scale = nullptr;  // null: not fp16
 };
 
 // One per rank, on the training thread.

@@ -34,6 +34,7 @@ Trainer::Trainer(Communicator& comm, const Job& job, const Plan& plan, TrainingD
       words_(comm),
       feed_(std::move(feed)),
       best_(job.evaluation) {
+  if (job.precision == Precision::kFP16) loss_scale_.emplace(job.loss_scale);
   if (data_.eval != nullptr) {
     evaluator_.emplace(comm, *data_.eval, plan.request().micro_batch, model_.divisor_unit(),
                        job.metric);
@@ -83,18 +84,19 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator* device_comm) {
                          .rank_samples = plan_.Load(comm_.rank())};
   if (evaluator_) replica.eval_batches = evaluator_->BatchSizes();
   GACCD_ASSIGN_OR_RETURN(
-      engine_, MakeEngine(device_comm == nullptr ? comm_ : *device_comm, model_,
-                          {.replica = replica,
-                           .optimizer = job_.optimizer,
-                           .numerics = NumericsOf(job_),
-                           .choice = choice,
-                           .control_word_count = words_.words().size(),
-                           .outlive_nonfinite = guards_.on_nonfinite != OnNonfinite::kStop,
-                           .measure_process = true}));
+      engine_,
+      MakeEngine(device_comm == nullptr ? comm_ : *device_comm, model_,
+                 {.replica = replica,
+                  .optimizer = job_.optimizer,
+                  .numerics = NumericsOf(job_),
+                  .choice = choice,
+                  .control_word_count = words_.words().size(),
+                  .outlive_nonfinite = guards_.on_nonfinite != OnNonfinite::kStop || loss_scale_,
+                  .measure_process = true}));
   replicas_.emplace(comm_, guards_.digest_every, schedule_.updates());
-  nonfinite_.emplace(
-      NonfiniteContext{comm_, *engine_, model_.layout(), feed_, notes_, words_.words()},
-      guards_.on_nonfinite, job_.clip_norm);
+  nonfinite_.emplace(NonfiniteContext{comm_, *engine_, model_.layout(), feed_, notes_,
+                                      words_.words(), loss_scale_ ? &*loss_scale_ : nullptr},
+                     guards_.on_nonfinite, job_.clip_norm);
   const EngineMemory planned = engine_->memory();
   GACCD_RETURN_IF_ERROR(feed_.Start(*engine_, 0));
   memory_.process = planned.process_bytes;
@@ -135,6 +137,9 @@ Status Trainer::Resume(const LoadedState& state) {
       start_, RestoreState(*engine_, state, saved_run(), schedule_.updates(), comm_.rank()));
   GACCD_ASSIGN_OR_RETURN(const Job saved, SavedJob(state.manifest));
   best_.Restore(state.manifest.cursor.best, saved.evaluation);
+  if (const auto& saved_scale = state.manifest.cursor.loss_scale; loss_scale_ && saved_scale) {
+    loss_scale_->Restore(*saved_scale);
+  }
   return feed_.Start(*engine_, start_.updates);
 }
 
@@ -200,7 +205,12 @@ Status Trainer::Begin(std::int64_t index, SavesAndStops& ending) {
   const std::int64_t restored = window ? window->micro_step : 0;
   const double lr =
       LearningRate(job_.schedule, job_.optimizer.lr, plan_.lr_factor(), index, schedule_.updates());
-  in_flight_.push_back({.update = update, .micro_steps = steps, .restored = restored, .lr = lr});
+  const double loss_scale = loss_scale_ ? loss_scale_->scale() : 1;
+  in_flight_.push_back({.update = update,
+                        .micro_steps = steps,
+                        .restored = restored,
+                        .lr = lr,
+                        .loss_scale = loss_scale});
   ending.BeginUpdate(restored);
   const UpdateHooks hooks{
       .note = [&](heartbeat::Phase phase, std::int64_t done) { notes_.Note(phase, index, done); },
@@ -208,10 +218,13 @@ Status Trainer::Begin(std::int64_t index, SavesAndStops& ending) {
       .tell = [&] { words_.Pack(stops_, steps, engine_->updates_in_flight()); },
       .done = restored,
       .restore = [&] { return engine_->SetWindow(window->accumulators, window->share); }};
-  Status status = RunUpdate(
-      *engine_, feed_.batches(), program,
-      {.update = index, .lr = lr, .clip_norm = job_.clip_norm, .control_words = words_.words()},
-      hooks);
+  Status status = RunUpdate(*engine_, feed_.batches(), program,
+                            {.update = index,
+                             .lr = lr,
+                             .clip_norm = job_.clip_norm,
+                             .loss_scale = loss_scale,
+                             .control_words = words_.words()},
+                            hooks);
   // What a device fails at is the oldest update that it has not finished.
   return std::move(status).WithContext(StrCat("update ", in_flight_.front().step()));
 }
@@ -258,6 +271,10 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
                     .fwd_bwd_s = found.fwd_bwd_s,
                     .reduce_s = found.reduce_s,
                     .opt_s = found.opt_s};
+  if (loss_scale_) {
+    record.loss_scale = {.scale = done.loss_scale,
+                         .growth_tracker = loss_scale_->state().growth_tracker};
+  }
   words_.Unpack(done, found, stops_, notes_.peers, &record);
   GACCD_ASSIGN_OR_RETURN(record.digest,
                          replicas_->Compare(*engine_, done.step(), &summary->failed_together));

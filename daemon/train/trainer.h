@@ -21,6 +21,7 @@
 #include "daemon/train/best_evaluation.h"
 #include "daemon/train/control_words.h"
 #include "daemon/train/evaluator.h"
+#include "daemon/train/loss_scale.h"
 #include "daemon/train/nonfinite_handler.h"
 #include "daemon/train/replica_check.h"
 #include "daemon/train/saves_and_stops.h"
@@ -56,7 +57,8 @@ class Trainer {
   Status Resume(const LoadedState& state);
   // What checkpoints of this training refer to. Valid as long as this object.
   [[nodiscard]] SavedRun saved_run() const {
-    return {job_, plan_, model_, data_.train->size(), best_.state()};
+    const LossScaleState* const loss_scale = loss_scale_ ? &loss_scale_->state() : nullptr;
+    return {job_, plan_, model_, data_.train->size(), best_.state(), loss_scale};
   }
   [[nodiscard]] std::int64_t first_update() const { return start_.updates; }
 
@@ -114,6 +116,7 @@ class Trainer {
   BatchFeed feed_;                      // may use memory of the engine
   std::optional<Evaluator> evaluator_;  // with evaluation data
   BestEvaluation best_;
+  std::optional<LossScale> loss_scale_;  // of fp16
   std::optional<ReplicaCheck> replicas_;
   std::optional<NonfiniteHandler> nonfinite_;
   StartPoint start_;

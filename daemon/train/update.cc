@@ -61,7 +61,7 @@ Status RunUpdate(Engine& engine, Prefetcher& batches, const StepProgram& program
         if (hooks.tell) hooks.tell();
         GACCD_RETURN_IF_ERROR(engine.Reduce());
         break;
-      // 3. There is no loss scale to undo. Check finite.  4. Global norm, in the same pass.
+      // 3. Check finite.  4. Global norm, in the same pass, without the loss scale of fp16.
       case InstructionKind::kMeasure:
         GACCD_RETURN_IF_ERROR(engine.MeasureGradient());
         break;

@@ -316,6 +316,7 @@ INSTANTIATE_TEST_SUITE_P(
     All, EngineTest,
     testing::Values(Setting{"cross_entropy_f32", LossKind::kSoftmaxCrossEntropy, Precision::kF32},
                     Setting{"cross_entropy_bf16", LossKind::kSoftmaxCrossEntropy, Precision::kBF16},
+                    Setting{"cross_entropy_fp16", LossKind::kSoftmaxCrossEntropy, Precision::kFP16},
                     Setting{"squared_error_f32", LossKind::kMeanSquaredError, Precision::kF32},
                     Setting{"squared_error_bf16", LossKind::kMeanSquaredError, Precision::kBF16}),
     [](const auto& setting) { return std::string(setting.param.name); });

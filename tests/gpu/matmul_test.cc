@@ -47,7 +47,7 @@ class MatmulTest : public testing::TestWithParam<bool> {
 TEST_P(MatmulTest, ALinearLayerInEverySize) {
   constexpr std::int64_t kLayers[][3] = {{32, 512, 784}, {32, 10, 512}, {13, 512, 784},
                                          {7, 10, 33},    {1, 512, 512}, {256, 64, 48}};
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kFP16}) {
     for (const auto& [samples, out, in] : kLayers) {
       const bool relu = out != 10;
       EXPECT_TRUE(Try({.m = samples,

@@ -46,8 +46,8 @@ const Case kCases[] = {
 };
 
 // What all ranks share; read only.
-struct Setting {
-  explicit Setting(const Case& test)
+struct PairSetting {
+  explicit PairSetting(const Case& test)
       : plan(*Plan::Make({.nodes = 1,
                           .gpus_per_node = test.ranks,
                           .micro_batch = test.micro,
@@ -79,7 +79,7 @@ struct Setting {
 // The definition in f64: the loss of the first `samples` samples for parameters by name.
 class Definition {
  public:
-  explicit Definition(const Setting& setting)
+  explicit Definition(const PairSetting& setting)
       : layout_(setting.model.layout()),
         samples_(setting.plan.effective_batch()),
         values_(setting.parameters.begin(), setting.parameters.end()) {
@@ -176,7 +176,7 @@ class Definition {
 using Distances = std::map<std::string, double>;
 using Reference = std::map<std::string, std::vector<double>>;
 
-Reference ReferenceOf(const Setting& setting) {
+Reference ReferenceOf(const PairSetting& setting) {
   Reference reference;
   Definition definition(setting);
   for (const FlatEntry& entry : setting.model.layout().entries()) {
@@ -185,7 +185,7 @@ Reference ReferenceOf(const Setting& setting) {
   return reference;
 }
 
-Distances Compare(const Setting& setting, const Reference& reference,
+Distances Compare(const PairSetting& setting, const Reference& reference,
                   std::span<const float> gradients) {
   Distances distances;
   for (const FlatEntry& entry : setting.model.layout().entries()) {
@@ -211,7 +211,7 @@ double Worst(const Distances& distances) {
 using Body = std::function<Result<std::vector<float>>(Communicator& comm)>;
 
 // The largest distances over the ranks.
-Distances RunRanks(const Setting& setting, const Body& body) {
+Distances RunRanks(const PairSetting& setting, const Body& body) {
   const Reference reference = ReferenceOf(setting);
   std::mutex mutex;
   Distances worst;
@@ -236,7 +236,7 @@ ReplicaOptions SizesOf(const Plan& plan, int rank) {
   return sizes;
 }
 
-Result<std::unique_ptr<Engine>> EngineOf(const Setting& setting, Communicator& comm) {
+Result<std::unique_ptr<Engine>> EngineOf(const PairSetting& setting, Communicator& comm) {
   GACCD_ASSIGN_OR_RETURN(auto engine,
                          MakeCpuEngine(comm, setting.model,
                                        {.replica = SizesOf(setting.plan, comm.rank()),
@@ -248,7 +248,7 @@ Result<std::unique_ptr<Engine>> EngineOf(const Setting& setting, Communicator& c
 class ContrastiveTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(ContrastiveTest, TheGradientIsThatOfOneBigBatch) {
-  const Setting setting(GetParam());
+  const PairSetting setting(GetParam());
   const double loss = Definition(setting).Loss();
   const Distances distances =
       RunRanks(setting, [&](Communicator& comm) -> Result<std::vector<float>> {
@@ -267,7 +267,7 @@ TEST_P(ContrastiveTest, TheGradientIsThatOfOneBigBatch) {
 }
 
 TEST_P(ContrastiveTest, MistakesOfOthersAreCaught) {
-  const Setting setting(GetParam());
+  const PairSetting setting(GetParam());
   const auto distance_of = [&](ContrastiveMistake mistake) {
     return Worst(RunRanks(setting, [&](Communicator& comm) -> Result<std::vector<float>> {
       GACCD_ASSIGN_OR_RETURN(auto batches, setting.Batches(comm.rank(), 1));
@@ -288,7 +288,7 @@ INSTANTIATE_TEST_SUITE_P(All, ContrastiveTest, ::testing::ValuesIn(kCases),
 // Several updates with AdamW.
 TEST(ContrastiveUpdatesTest, RanksTrainAsOneRankDoes) {
   const auto train = [](const Case& test) {
-    const Setting setting(test);
+    const PairSetting setting(test);
     std::mutex mutex;
     std::vector<std::vector<float>> parameters;
     const Status status =
@@ -322,7 +322,7 @@ TEST(ContrastiveUpdatesTest, RanksTrainAsOneRankDoes) {
 
 // As CLIP: log t is cut after the step.
 TEST(ContrastiveUpdatesTest, TheScaleStaysAtItsLimit) {
-  Setting setting({"", 1, 20, 20});
+  PairSetting setting({"", 1, 20, 20});
   const auto scale = static_cast<std::size_t>(setting.model.contrastive()->log_scale);
   setting.parameters[scale] = std::log(150.0F);
   const auto comm = MakeSingle();
@@ -337,7 +337,7 @@ TEST(ContrastiveUpdatesTest, TheScaleStaysAtItsLimit) {
 
 // Offenders are looked for one micro-batch at a time.
 TEST(ContrastiveUpdatesTest, AProbeComparesTheSamplesOfItsMicroBatch) {
-  const Setting setting({"", 1, 10, 20});
+  const PairSetting setting({"", 1, 10, 20});
   const auto comm = MakeSingle();
   auto engine = EngineOf(setting, *comm);
   ASSERT_TRUE(engine.ok()) << engine.status().message();
@@ -345,7 +345,7 @@ TEST(ContrastiveUpdatesTest, AProbeComparesTheSamplesOfItsMicroBatch) {
   const BatchView* batch = (*batches)->Next();
   const auto loss = (*engine)->Probe(*batch);
   ASSERT_TRUE(loss.ok()) << loss.status().message();
-  EXPECT_NEAR(*loss / 10, Definition(Setting({"", 1, 10, 10})).Loss(), 1e-5);
+  EXPECT_NEAR(*loss / 10, Definition(PairSetting({"", 1, 10, 10})).Loss(), 1e-5);
   batch->tensor<float>(0)[0] = std::nanf("");
   EXPECT_TRUE(std::isnan((*engine)->Probe(*batch).value()));
 }

@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <regex>
 
 #include "collectives/base/strings.h"
+#include "daemon/config/job_text.h"
 #include "daemon/device/cpu/bf16_of_cpu.h"
 #include "daemon/train/trainer.h"
 #include "tests/ranks/nccl_ranks.h"
@@ -17,12 +20,17 @@
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/data/file_util.h"
 #include "tests/unit/train/engine_runs.h"
+#include "tests/unit/train/fp16_golden.h"
 #include "tests/unit/train/small_regression.h"
 
 namespace gaccd::tests {
 namespace {
 
 using ::testing::HasSubstr;
+
+// A value within an f32 error of the middle between two fp16 is rounded to either, and training
+// goes on from there.
+constexpr double kOtherRounding = 2e-4;
 
 Job SmallJob() {
   Job job = SmallRegression();
@@ -113,13 +121,17 @@ TEST(CudaTrainer, Bf16IsTakenOnBoth) {
   EXPECT_LE(Distance(gpus.parameters, cpus.parameters), 2e-3);
 }
 
-TEST(CudaTrainer, Tf32IsTakenOnGpusOnly) {
-  Job job = SmallJob();
-  job.tf32 = true;
-  EXPECT_TRUE(TrainOnGpus(job, 1).status.ok());
-  const Status refused = TrainOnCpus(job, 1).status;
-  EXPECT_THAT(refused, HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(refused, HasMessage(HasSubstr("TF32")));
+TEST(CudaTrainer, Tf32AndFp16AreTakenOnGpusOnly) {
+  Job tf32 = SmallJob();
+  tf32.tf32 = true;
+  Job fp16 = SmallJob();
+  fp16.precision = Precision::kFP16;
+  for (const auto& [job, words] : {std::pair(tf32, "TF32"), std::pair(fp16, "fp16")}) {
+    EXPECT_TRUE(TrainOnGpus(job, 1).status.ok());
+    const Status refused = TrainOnCpus(job, 1).status;
+    EXPECT_THAT(refused, HasKind(ErrorKind::kConfig));
+    EXPECT_THAT(refused, HasMessage(HasSubstr(words)));
+  }
 }
 
 // What the events say of every update and evaluation, without times.
@@ -133,8 +145,8 @@ std::vector<std::map<std::string, double>> EventsOf(const std::string& run_dir) 
       if (!step && line.find(R"("ev":"eval")") == std::string::npos) continue;
       auto& event = events.emplace_back();
       event["is_step"] = step ? 1 : 0;
-      for (const char* key :
-           {"epoch", "step", "samples", "target", "samples_total", "lr", "loss", "grad_norm"}) {
+      for (const char* key : {"epoch", "step", "samples", "target", "samples_total", "lr", "loss",
+                              "grad_norm", "loss_scale", "growth_tracker"}) {
         std::smatch found;
         const std::regex pattern(StrCat("\"", key, R"re(":([-+0-9.e]+))re"));
         if (std::regex_search(line, found, pattern)) event[key] = std::stod(found[1]);
@@ -142,6 +154,38 @@ std::vector<std::map<std::string, double>> EventsOf(const std::string& run_dir) 
     }
   }
   return events;
+}
+
+// The scale grows over its limit again and again: of 36 updates 10 are skipped. On 3 ragged ranks,
+// too, where the samples that overflow are seldom on all of them.
+TEST(CudaTrainer, Fp16TrainsWhatPyTorchAndItsGradScalerTrain) {
+  const auto job = LoadJob(GACCD_GOLDEN_DIR "/fp16.txtpb");
+  ASSERT_TRUE(job.ok()) << job.status().message();
+  const std::vector<Fp16Step> golden = ReadFp16Steps(GACCD_GOLDEN_DIR "/fp16.txt");
+  for (const int ranks : {1, 3}) {
+    const TempFolder folder;
+    const Trained trained = TrainOnGpus(*job, ranks, folder.path(), {.digest_every = 1});
+    ASSERT_TRUE(trained.status.ok()) << trained.status.message();
+    auto found = EventsOf(folder.path());
+    ASSERT_EQ(found.size(), golden.size());
+    double worst = 0;
+    for (std::size_t u = 0; u < found.size(); ++u) {
+      SCOPED_TRACE(StrCat("update ", u + 1, " on ", ranks, " ranks"));
+      const Fp16Step& expected = golden[u];
+      EXPECT_EQ(found[u]["samples_total"], expected.samples_total);
+      EXPECT_NEAR(found[u]["lr"], expected.lr, 1e-11);
+      EXPECT_EQ(found[u]["loss_scale"], expected.loss_scale);
+      EXPECT_EQ(found[u]["growth_tracker"], expected.growth_tracker);
+      EXPECT_EQ(found[u].contains("grad_norm") ? 0 : 1, expected.skipped);
+      EXPECT_NEAR(found[u]["loss"] / expected.loss, 1, kOtherRounding);
+      worst = std::max(worst, std::abs(found[u]["loss"] / expected.loss - 1));
+      if (expected.skipped == 1) continue;
+      EXPECT_NEAR(found[u]["grad_norm"] / expected.grad_norm, 1, kOtherRounding);
+      worst = std::max(worst, std::abs(found[u]["grad_norm"] / expected.grad_norm - 1));
+    }
+    std::printf("  %d ranks: off by %.2g\n", ranks, worst);
+    EXPECT_EQ(trained.summary.skipped, 10);
+  }
 }
 
 TEST(CudaTrainer, TellsTheUpdatesInOrderWithTheirOwnResults) {
@@ -182,18 +226,26 @@ TEST(CudaTrainer, DivergenceNamesTheUpdateOnEveryRank) {
 }
 
 // 99 samples, of which one has features that overflow in the gradient: rank 1 has it in update 2,
-// in the last of its micro-batches of 4, 4 and 3.
+// in the last of its micro-batches of 4, 4 and 3. Or one has huge targets: it is in the first.
+struct Huge {
+  float feature = 1e30F;
+  int features = 10;  // so many of them
+  float target = 1;
+};
 class CudaTrainerGuards : public ::testing::Test {
  protected:
-  Job JobWith(const OptimizerSpec& optimizer) {
+  Job JobWith(const OptimizerSpec& optimizer, const Huge& huge = {}) {
     Job job = SmallJob();
     std::vector<float> features;
     std::vector<float> targets;
     for (int s = 0; s < 99; ++s) {
       for (int f = 0; f < 10; ++f) {
-        features.push_back((s == 53 ? 1e30F : 1) * std::sin(static_cast<float>(10 * s + f)));
+        features.push_back((s == 53 && f < huge.features ? huge.feature : 1) *
+                           std::sin(static_cast<float>(10 * s + f)));
       }
-      for (int t = 0; t < 2; ++t) targets.push_back(std::cos(static_cast<float>(3 * s + t)));
+      for (int t = 0; t < 2; ++t) {
+        targets.push_back((s == 44 ? huge.target : 1) * std::cos(static_cast<float>(3 * s + t)));
+      }
     }
     job.data.train = NpySpec{.features = Write("features", features, 10),
                              .targets = Write("targets", targets, 2)};
@@ -234,6 +286,52 @@ TEST_F(CudaTrainerGuards, OutlivesWhatIsNotFiniteAsCpusDo) {
       EXPECT_LE(Distance(found.parameters, expected.parameters), 1e-5);
     }
   }
+}
+
+// Of three ranks one overflows in its first micro-step, with a loss of 4e7, and then no more.
+TEST_F(CudaTrainerGuards, Fp16SkipsWhatOverflowsOnOneRank) {
+  for (const OptimizerSpec& optimizer :
+       {OptimizerSpec{.lr = 0.05, .kind = SgdSpec{.momentum = 0.9}},
+        OptimizerSpec{.lr = 0.01, .kind = AdamWSpec{}}}) {
+    const Job f32 = JobWith(optimizer);
+    const Trained expected = TrainOnCpus(f32, 3, "", {.on_nonfinite = OnNonfinite::kSkipUpdate});
+    ASSERT_TRUE(expected.status.ok()) << expected.status.message();
+    Job job = JobWith(optimizer, {.feature = 1, .target = 1e5F});
+    job.precision = Precision::kFP16;
+    const Trained found = TrainOnGpus(job, 3, folder_.path(), {.digest_every = 1});
+    ASSERT_TRUE(found.status.ok()) << found.status.message();
+    EXPECT_EQ(found.summary.updates, 3);
+    EXPECT_EQ(found.summary.skipped, 1);
+    EXPECT_LE(Distance(found.parameters, expected.parameters), 2e-3);
+    const auto events = EventsOf(folder_.path());
+    ASSERT_EQ(events.size(), 3U);
+    EXPECT_EQ(events[1].at("loss_scale"), 65536);
+    EXPECT_EQ(events[2].at("loss_scale"), 32768);
+    std::filesystem::remove_all(StrCat(folder_.path(), "/attempts"));
+  }
+}
+
+TEST_F(CudaTrainerGuards, Fp16EndsBelowTheLeastScale) {
+  Job job = JobWith({.lr = 0.05, .kind = SgdSpec{}}, {.feature = 1, .target = 1e10F});
+  job.precision = Precision::kFP16;
+  job.loss_scale = {.init_scale = 4, .growth_interval = 3, .least_scale = 2};
+  job.epochs = 3;  // updates 2, 5 and 8
+  const Trained trained = TrainOnGpus(job, 3);
+  EXPECT_THAT(trained.status, HasKind(ErrorKind::kNoRequeue));
+  EXPECT_THAT(trained.status, HasMessage(HasSubstr("update 5: training diverged")));
+  EXPECT_THAT(trained.status, HasMessage(HasSubstr("loss_scale.least_scale, 2, found 1;")));
+  EXPECT_THAT(trained.status, HasMessage(HasSubstr("rank 1 on node0: micro-batch 1 of 3")));
+  EXPECT_EQ(trained.summary.updates, 4);
+}
+
+// No scale mends a loss that is not finite.
+TEST_F(CudaTrainerGuards, Fp16StopsAtALossThatIsNotFinite) {
+  Job job = JobWith({.lr = 0.05, .kind = SgdSpec{}}, {.features = 1});
+  job.precision = Precision::kFP16;
+  const Trained trained = TrainOnGpus(job, 3);
+  EXPECT_THAT(trained.status, HasKind(ErrorKind::kNoRequeue));
+  EXPECT_THAT(trained.status, HasMessage(HasSubstr("update 2: the loss is not finite")));
+  EXPECT_THAT(trained.status, HasMessage(HasSubstr("rank 1 on node0: micro-batch 3 of 3")));
 }
 
 // Update 3 is on its way already when update 2 is found to be bad.

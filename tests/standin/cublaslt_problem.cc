@@ -28,10 +28,11 @@ cublasStatus_t Invalid(const std::string& why) {
   return CUBLAS_STATUS_INVALID_VALUE;
 }
 
-std::size_t SizeOf(cudaDataType type) { return type == CUDA_R_16BF ? 2 : 4; }
+std::size_t SizeOf(cudaDataType type) { return type == CUDA_R_32F ? 4 : 2; }
 
 ValueType TypeOf(cudaDataType type) {
-  return type == CUDA_R_16BF ? ValueType::kBf16 : ValueType::kF32;
+  if (type == CUDA_R_16BF) return ValueType::kBf16;
+  return type == CUDA_R_16F ? ValueType::kFp16 : ValueType::kF32;
 }
 
 cublasStatus_t CheckProblem(const Description& d, const Layout& a, const Layout& b, const Layout& c,
@@ -50,8 +51,7 @@ cublasStatus_t CheckProblem(const Description& d, const Layout& a, const Layout&
     return Invalid(StrCat("op(A) is [", m, ", ", k, "], op(B) is [", k_of_b, ", ", n, "], D is [",
                           out.rows, ", ", out.columns, "]"));
   }
-  const bool types = a.type == b.type &&
-                     ((a.type == CUDA_R_32F && out.type == CUDA_R_32F) || (a.type == CUDA_R_16BF));
+  const bool types = a.type == b.type && (out.type == CUDA_R_32F || out.type == a.type);
   const bool compute = d.compute == CUBLAS_COMPUTE_32F ||
                        (d.compute == CUBLAS_COMPUTE_32F_FAST_TF32 && a.type == CUDA_R_32F);
   if (!types || !compute) return CUBLAS_STATUS_NOT_SUPPORTED;

@@ -80,7 +80,9 @@ cublasStatus_t DescSet(cublasLtMatmulDesc_t handle, cublasLtMatmulDescAttributes
 
 cublasStatus_t LayoutCreate(cublasLtMatrixLayout_t* handle, cudaDataType type, std::uint64_t rows,
                             std::uint64_t columns, std::int64_t ld) {
-  if (type != CUDA_R_32F && type != CUDA_R_16BF) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (type != CUDA_R_32F && type != CUDA_R_16BF && type != CUDA_R_16F) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
   if (rows == 0 || columns == 0 || ld < static_cast<std::int64_t>(rows)) {
     return Invalid(StrCat("a layout of [", rows, ", ", columns, "] with leading dimension ", ld));
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collectives/base/simd.h"
+#include "daemon/tensor/fp16.h"
 
 namespace gaccd::standin {
 namespace {
@@ -24,6 +25,7 @@ float RoundMantissa(float value, unsigned dropped) {
 
 float Load(const void* data, ValueType type, std::int64_t index) {
   if (type == ValueType::kF32) return static_cast<const float*>(data)[index];
+  if (type == ValueType::kFp16) return ToFloat(static_cast<const Fp16*>(data)[index]);
   const std::uint32_t bits = static_cast<const std::uint16_t*>(data)[index];
   return std::bit_cast<float>(bits << 16);
 }
@@ -31,6 +33,8 @@ float Load(const void* data, ValueType type, std::int64_t index) {
 void Store(void* data, ValueType type, std::int64_t index, float value) {
   if (type == ValueType::kF32) {
     static_cast<float*>(data)[index] = value;
+  } else if (type == ValueType::kFp16) {
+    static_cast<Fp16*>(data)[index] = ToFp16(value);
   } else {
     const auto bits = std::bit_cast<std::uint32_t>(RoundToBf16(value));
     static_cast<std::uint16_t*>(data)[index] = static_cast<std::uint16_t>(bits >> 16);

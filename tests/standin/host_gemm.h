@@ -5,7 +5,7 @@
 
 namespace gaccd::standin {
 
-enum class ValueType { kF32, kBf16 };
+enum class ValueType { kF32, kBf16, kFp16 };
 
 // A stored matrix: element (row, column) at data[column * ld + row].
 struct ConstMatrix {

@@ -8,12 +8,15 @@
 namespace gaccd {
 namespace {
 
-cudaDataType_t CudaType(DType dtype) { return dtype == DType::kBF16 ? CUDA_R_16BF : CUDA_R_32F; }
+cudaDataType_t CudaType(DType dtype) {
+  if (dtype == DType::kBF16) return CUDA_R_16BF;
+  return dtype == DType::kFP16 ? CUDA_R_16F : CUDA_R_32F;
+}
 
 // Partial sums of a product that is split along k. In place: added in C, in the order in which the
-// parts finish. Output type: in bf16 for a bf16 C, while all our sums are f32.
+// parts finish. Output type: in 16 bits for such a C, while all our sums are f32.
 std::uint32_t AllowedReductions(const MatmulCudaSpec& spec, const CudaNumerics& numerics) {
-  if (spec.c == DType::kBF16) return CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  if (spec.c != DType::kF32) return CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   if (numerics.deterministic) {
     return CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
   }

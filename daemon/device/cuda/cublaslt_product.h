@@ -38,10 +38,10 @@ Status CublasLtStatus(const CublasLtApi& api, cublasStatus_t status, std::string
 [[nodiscard]] bool IsNotOffered(cublasStatus_t status);
 
 // What pointers of this type are a multiple of, at least, in bytes. Offsets in the arena
-// (MemoryPlan) and in flat buffers of f32 (FlatLayout) are multiples of 64 bytes; the bf16 copy of
-// a flat buffer has half of that. Algorithms are only chosen that can live with it.
+// (MemoryPlan) and in flat buffers of f32 (FlatLayout) are multiples of 64 bytes; a copy of a
+// flat buffer in 16 bits has half of that. Algorithms are only chosen that can live with it.
 [[nodiscard]] constexpr std::uint32_t AlignmentOf(DType dtype) {
-  return dtype == DType::kBF16 ? 32 : 64;
+  return dtype == DType::kF32 ? 64 : 32;
 }
 inline constexpr std::uint32_t kBiasAlignment = 16;  // bias and column sums; what epilogues need
 
@@ -63,7 +63,7 @@ class CublasLtProduct {
 
   // The algorithms that cuBLASLt offers within the context's workspace, those first that it expects
   // to be fast; empty when there is none. Deterministic: without reductions in arrival order.
-  // bf16 C: without partial sums in bf16.
+  // C of 16 bits: without partial sums in 16 bits.
   Result<std::vector<cublasLtMatmulAlgo_t>> Candidates();
 
   // Whether the library takes an algorithm from elsewhere for this product and workspace. True is

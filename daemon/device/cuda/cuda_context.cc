@@ -11,7 +11,7 @@
 namespace gaccd {
 namespace {
 
-constexpr std::size_t kBf16Bytes = 2;
+constexpr std::size_t kHalfBytes = 2;
 
 Result<MatmulChoicesKey> KeyOf(const CudaContextOptions& options) {
   MatmulChoicesKey key;
@@ -102,18 +102,18 @@ int CudaContext::multiprocessors_beside() const {
   return taken > 0 && taken <= multiprocessors_ / 2 ? multiprocessors_ - taken : 0;
 }
 
-void CudaContext::SetBf16Copy(const float* master, std::int64_t elements, void* copy) {
+void CudaContext::SetHalfCopy(const float* master, std::int64_t elements, void* copy) {
   master_ = master;
   master_elements_ = elements;
-  bf16_copy_ = copy;
+  half_copy_ = copy;
 }
 
-const void* CudaContext::Bf16CopyOf(const float* weight) const {
-  if (bf16_copy_ == nullptr) return nullptr;
+const void* CudaContext::HalfCopyOf(const float* weight) const {
+  if (half_copy_ == nullptr) return nullptr;
   const std::less<> before;  // the weight may lie in memory of another allocation
   if (before(weight, master_) || !before(weight, master_ + master_elements_)) return nullptr;
-  return static_cast<const std::byte*>(bf16_copy_) +
-         static_cast<std::size_t>(weight - master_) * kBf16Bytes;
+  return static_cast<const std::byte*>(half_copy_) +
+         static_cast<std::size_t>(weight - master_) * kHalfBytes;
 }
 
 std::int64_t CudaContext::device_bytes() const {

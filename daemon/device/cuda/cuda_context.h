@@ -1,5 +1,5 @@
 // CudaContext: what the kernels of one rank share on its GPU: the streams, cuBLASLt with its
-// workspace, cuDNN, the choice of algorithms, and the bf16 copies of the weights. Used by one
+// workspace, cuDNN, the choice of algorithms, and copies of the weights in 16 bits. Used by one
 // thread, for which it sets the current device.
 #pragma once
 
@@ -16,7 +16,8 @@ namespace gaccd {
 
 class MatmulChoices;
 
-// How products are computed. Values in memory are f32 or bf16 as the graph says; sums are f32.
+// How products are computed. Values in memory are f32, bf16 or fp16 as the graph says; sums are
+// f32.
 struct CudaNumerics {
   bool tf32 = false;           // f32 products may round their inputs to TF32 (10 bits)
   bool deterministic = false;  // the same bits from run to run: no timing, no atomic reductions
@@ -75,11 +76,11 @@ class CudaContext {
   // kUnavailable: it does not start, also at later calls.
   Result<SdpaLibrary*> sdpa();
 
-  // bf16 training: the f32 parameters at `master` have a bf16 copy of as many elements at `copy`,
-  // kept up to date by the optimiser. Both outlive the context's kernels.
-  void SetBf16Copy(const float* master, std::int64_t elements, void* copy);
-  // The bf16 copy of the weight at `weight`, or null when there is none.
-  [[nodiscard]] const void* Bf16CopyOf(const float* weight) const;
+  // bf16 and fp16 training: the f32 parameters at `master` have a copy of as many elements in that
+  // type at `copy`, kept up to date by the optimiser. Both outlive the context's kernels.
+  void SetHalfCopy(const float* master, std::int64_t elements, void* copy);
+  // The copy of the weight at `weight`, or null when there is none.
+  [[nodiscard]] const void* HalfCopyOf(const float* weight) const;
 
   // Device memory of the context itself: the workspace. What libraries take for themselves is not
   // in it.
@@ -102,7 +103,7 @@ class CudaContext {
   Status sdpa_started_;
   const float* master_ = nullptr;
   std::int64_t master_elements_ = 0;
-  void* bf16_copy_ = nullptr;
+  void* half_copy_ = nullptr;
 };
 
 }  // namespace gaccd

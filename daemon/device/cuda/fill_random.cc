@@ -8,21 +8,31 @@
 #include <vector>
 
 namespace gaccd {
+namespace {
+
+// To 16 bits: the upper half is a bf16; an fp16 has an exponent that is 112 smaller, at least 0.
+std::uint16_t Truncated(float value, DType dtype) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if (dtype == DType::kBF16) return static_cast<std::uint16_t>(bits >> 16U);
+  constexpr std::uint32_t kOffset = 112U << 23U;
+  const std::uint32_t size = std::max(bits & 0x7fffffffU, kOffset) - kOffset;
+  return static_cast<std::uint16_t>((bits >> 16U & 0x8000U) | size >> 13U);
+}
+
+}  // namespace
 
 Status FillRandom(const DeviceBuffer& buffer, DType dtype) {
-  const bool bf16 = dtype == DType::kBF16;
   constexpr std::size_t kPattern = std::size_t{16} << 20;
   const std::size_t pattern = std::min(kPattern, buffer.bytes());
   std::vector<std::byte> host(pattern);
   std::mt19937 random(1);
-  for (std::size_t at = 0; at + 4 <= pattern; at += bf16 ? 2 : 4) {
+  for (std::size_t at = 0; at + 4 <= pattern; at += SizeOf(dtype)) {
     const float value = static_cast<float>(random()) * 0x1p-31F - 1;
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    if (bf16) {
-      const auto half = static_cast<std::uint16_t>(bits >> 16U);
-      std::memcpy(&host[at], &half, sizeof half);
+    if (dtype == DType::kF32) {
+      std::memcpy(&host[at], &value, sizeof value);
     } else {
-      std::memcpy(&host[at], &bits, sizeof bits);
+      const std::uint16_t half = Truncated(value, dtype);
+      std::memcpy(&host[at], &half, sizeof half);
     }
   }
   auto* to = buffer.as<std::byte>();

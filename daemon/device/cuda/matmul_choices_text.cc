@@ -78,8 +78,11 @@ class Words {
   bool Flag() { return InRange<int>(0, 1) == 1; }
   DType Type() {
     const std::string_view word = Next();
-    good_ = good_ && (word == Name(DType::kF32) || word == Name(DType::kBF16));
-    return word == Name(DType::kBF16) ? DType::kBF16 : DType::kF32;
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kFP16}) {
+      if (word == Name(dtype)) return dtype;
+    }
+    good_ = false;
+    return DType::kF32;
   }
   [[nodiscard]] bool good() const { return good_ && rest_.empty(); }
 

@@ -3,12 +3,6 @@
 #include "collectives/base/strings.h"
 
 namespace gaccd {
-namespace {
-
-bool IsFloat(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16; }
-
-}  // namespace
-
 std::string ToText(const MatmulCudaSpec& spec) {
   return StrCat(
       "product [", spec.m, ", ", spec.k, "] x [", spec.k, ", ", spec.n, "]: A ", Name(spec.ab),
@@ -26,7 +20,7 @@ Status Check(const MatmulCudaSpec& spec) {
   const bool epilogue = spec.bias || spec.relu;
   if (spec.m < 1 || spec.n < 1 || spec.k < 1) return wrong("sizes must be at least 1");
   if (spec.multiprocessors < 0) return wrong("multiprocessors must be at least 0");
-  if (!IsFloat(spec.ab) || !IsFloat(spec.c)) return wrong("types must be f32 or bf16");
+  if (!IsFloat(spec.ab) || !IsFloat(spec.c)) return wrong("types must be f32, bf16 or fp16");
   if (spec.accumulate && (spec.c != DType::kF32 || epilogue)) {
     return wrong("only an f32 C without bias and ReLU can be accumulated");
   }

@@ -16,8 +16,8 @@ struct MatmulCudaSpec {
   std::int64_t k = 0;
   bool transpose_a = false;  // A is stored as [k, m]
   bool transpose_b = false;  // B is stored as [n, k]
-  DType ab = DType::kF32;    // kF32 or kBF16, of A and B
-  DType c = DType::kF32;     // kF32 or kBF16, of C and bias
+  DType ab = DType::kF32;    // kF32, kBF16 or kFP16, of A and B
+  DType c = DType::kF32;     // kF32 or that of A and B, of C and bias
   bool bias = false;         // one value a column of C
   bool relu = false;         // a NaN may become 0: cuBLASLt does not say what it does with one
   bool accumulate = false;   // C += instead of C =; only f32 C without bias and ReLU

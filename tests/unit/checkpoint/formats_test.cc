@@ -91,6 +91,7 @@ Manifest SmallManifest() {
     manifest.cursor.micro_step = 1;
   }
   manifest.cursor.best = {.evaluated = 3, .step = 2, .value = 0.5, .reference = 0.75, .waited = 1};
+  manifest.cursor.loss_scale = {.scale = 1024, .growth_tracker = 2};
   return manifest;
 }
 
@@ -166,6 +167,14 @@ TEST(ManifestTest, RefusesWhatCannotBe) {
   EXPECT_THAT(error([](Manifest& m) { m.cursor.best.reference = INFINITY; }),
               HasSubstr("best evaluation"));
   EXPECT_THAT(error([](Manifest& m) { m.cursor.best.value = NAN; }), HasSubstr("best evaluation"));
+  for (const double scale : {0.0, -1.0, double{NAN}, double{INFINITY}}) {
+    EXPECT_THAT(error([&](Manifest& m) { m.cursor.loss_scale->scale = scale; }),
+                HasSubstr("expected a loss scale above 0"));
+  }
+  EXPECT_THAT(error([](Manifest& m) { m.cursor.loss_scale->growth_tracker = -1; }),
+              HasSubstr("loss scale"));
+  EXPECT_THAT(error([](Manifest& m) { m.cursor.loss_scale->growth_tracker = 4; }),
+              HasSubstr("at most 3 updates old"));
   EXPECT_THAT(error([](Manifest& m) { m.shards[1].window.samples = -1; }),
               HasSubstr("window of rank 1"));
   EXPECT_THAT(error([](Manifest& m) { m.shards[0].window.loss_sum = -0.5; }),

@@ -24,6 +24,21 @@ using tests::kMinimal;
 using tests::ParseOk;
 using tests::With;
 
+TEST(JobTextTest, LossScaleOfFp16) {
+  const Job job = ParseOk(StrCat(kMinimal, "precision: FP16 loss_scale { init_scale: 1024 }"));
+  EXPECT_EQ(job.precision, Precision::kFP16);
+  EXPECT_EQ(job.loss_scale.init_scale, 1024);
+  EXPECT_EQ(job.loss_scale.growth_interval, 2000);
+  EXPECT_EQ(job.loss_scale.least_scale, 1);
+  EXPECT_EQ(JobText(ParseOk(JobText(job))), JobText(job));
+  EXPECT_THAT(Error(StrCat(kMinimal, "loss_scale { init_scale: 4 least_scale: 8 }")),
+              HasSubstr("loss_scale.init_scale: must be at least least_scale, 8, found 4"));
+  EXPECT_THAT(Error(StrCat(kMinimal, "loss_scale { growth_interval: 0 }")),
+              HasSubstr("loss_scale.growth_interval: must be at least 1, found 0"));
+  EXPECT_THAT(Error(StrCat(kMinimal, "precision: FP16 device: CPU")),
+              HasSubstr("precision: only GPUs compute in fp16, expected f32 or bf16, found fp16"));
+}
+
 TEST(JobOverlayTest, FlagsWinOverTheJob) {
   Flags flags;
   const Job same = *OverlayFlags(ParseOk(kFull), flags);

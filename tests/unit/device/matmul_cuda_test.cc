@@ -55,17 +55,18 @@ TEST_F(MatmulCudaTest, EqualsThePlainLoop) {
   constexpr std::int64_t kSizes[][3] = {{1, 1, 1},  {1, 9, 4},   {17, 1, 3},
                                         {3, 2, 65}, {8, 16, 24}, {33, 10, 19}};
   int products = 0;
-  for (unsigned bits = 0; bits < 256; ++bits) {
+  for (unsigned bits = 0; bits < 512; ++bits) {
     const auto bit = [&](unsigned i) { return ((bits >> i) & 1U) != 0; };
+    const DType half = bit(8) ? DType::kFP16 : DType::kBF16;
     MatmulCudaSpec spec{.transpose_a = bit(0),
                         .transpose_b = bit(1),
-                        .ab = bit(2) ? DType::kBF16 : DType::kF32,
-                        .c = bit(3) ? DType::kBF16 : DType::kF32,
+                        .ab = bit(2) ? half : DType::kF32,
+                        .c = bit(3) ? half : DType::kF32,
                         .bias = bit(4),
                         .relu = bit(5),
                         .accumulate = bit(6),
                         .column_sums = bit(7)};
-    if (spec.ab == DType::kF32 && spec.c == DType::kBF16) continue;  // cuBLASLt has none
+    if (spec.ab == DType::kF32 && spec.c != DType::kF32) continue;  // cuBLASLt has none
     for (const auto& size : kSizes) {
       spec.m = size[0];
       spec.n = size[1];
@@ -76,7 +77,7 @@ TEST_F(MatmulCudaTest, EqualsThePlainLoop) {
       ++products;
     }
   }
-  EXPECT_EQ(products, 64 * 6);
+  EXPECT_EQ(products, 128 * 6);
 }
 
 TEST_F(MatmulCudaTest, SumsOverwriteAlsoWhereTheProductAccumulates) {
@@ -267,12 +268,12 @@ TEST_F(MatmulCudaTest, PlanIsComparedWithWhatIsFreeNow) {
 TEST_F(MatmulCudaTest, Bf16CopiesOfWeights) {
   std::vector<float> master(64);
   std::vector<std::uint16_t> copy(64);
-  EXPECT_EQ(context_->Bf16CopyOf(master.data()), nullptr);
-  context_->SetBf16Copy(master.data(), 64, copy.data());
-  EXPECT_EQ(context_->Bf16CopyOf(master.data()), copy.data());
-  EXPECT_EQ(context_->Bf16CopyOf(master.data() + 63), copy.data() + 63);
-  EXPECT_EQ(context_->Bf16CopyOf(master.data() + 64), nullptr);
-  EXPECT_EQ(context_->Bf16CopyOf(master.data() - 1), nullptr);
+  EXPECT_EQ(context_->HalfCopyOf(master.data()), nullptr);
+  context_->SetHalfCopy(master.data(), 64, copy.data());
+  EXPECT_EQ(context_->HalfCopyOf(master.data()), copy.data());
+  EXPECT_EQ(context_->HalfCopyOf(master.data() + 63), copy.data() + 63);
+  EXPECT_EQ(context_->HalfCopyOf(master.data() + 64), nullptr);
+  EXPECT_EQ(context_->HalfCopyOf(master.data() - 1), nullptr);
 }
 
 TEST_F(MatmulCudaTest, ContextSetsTheDevice) {

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "daemon/device/cuda/cublaslt_product.h"
-#include "daemon/tensor/bf16.h"
+#include "daemon/tensor/float_types.h"
 
 namespace gaccd {
 namespace {
@@ -21,9 +21,10 @@ std::vector<float> Quarters(std::int64_t count, std::mt19937& random) {
 std::vector<std::byte> InMemory(const std::vector<float>& values, DType dtype) {
   std::vector<std::byte> bytes(values.size() * SizeOf(dtype));
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const Bf16 half = ToBf16(values[i]);
-    const void* const from = dtype == DType::kBF16 ? static_cast<const void*>(&half) : &values[i];
-    std::memcpy(bytes.data() + i * SizeOf(dtype), from, SizeOf(dtype));
+    WithFloat(dtype, [&](auto t) {
+      const auto value = FromFloat<decltype(t)>(values[i]);
+      std::memcpy(bytes.data() + i * sizeof value, &value, sizeof value);
+    });
   }
   return bytes;
 }
@@ -33,10 +34,10 @@ void Append(const std::byte* from, std::int64_t count, DType dtype, std::vector<
   ASSERT_EQ(cudaMemcpy(bytes.data(), from, bytes.size(), cudaMemcpyDeviceToHost), cudaSuccess);
   for (std::int64_t i = 0; i < count; ++i) {
     const std::byte* const at = bytes.data() + static_cast<std::size_t>(i) * SizeOf(dtype);
-    float value = 0;
-    Bf16 half;
-    std::memcpy(dtype == DType::kBF16 ? static_cast<void*>(&half) : &value, at, SizeOf(dtype));
-    out->push_back(dtype == DType::kBF16 ? ToFloat(half) : value);
+    WithFloat(dtype, [&](auto value) {
+      std::memcpy(&value, at, sizeof value);
+      out->push_back(ToFloat(value));
+    });
   }
 }
 
@@ -44,7 +45,7 @@ void Append(const std::byte* from, std::int64_t count, DType dtype, std::vector<
 
 double Rounded(double value, DType dtype) {
   const auto single = static_cast<float>(value);
-  return dtype == DType::kBF16 ? ToFloat(ToBf16(single)) : single;
+  return WithFloat(dtype, [&](auto t) { return ToFloat(FromFloat<decltype(t)>(single)); });
 }
 
 MatmulExample MakeExample(const MatmulCudaSpec& spec, unsigned seed) {

@@ -43,7 +43,7 @@ TEST(GraphTest, RefusesShapesThatDoNotFitWithBothShapes) {
       {std::make_shared<Add>(), {F32Of({8, 3}), I32({8, 3})}, {"f32 [8, 3]", "i32 [8, 3]"}},
       {std::make_shared<Add>(),
        {I32({8, 3}), I32({8, 3})},
-       {"both f32 or both bf16, found i32", "i32 [8, 3]"}},
+       {"both f32, bf16 or fp16, found i32", "i32 [8, 3]"}},
       {std::make_shared<Add>(), {F32Of({8, 3})}, {"expected 2 inputs", "1"}},
       {std::make_shared<Relu>(), {I32({8, 3})}, {"relu", "i32 [8, 3]"}},
       {std::make_shared<Flatten>(), {F32Of({})}, {"flatten", "batch dimension", "scalar"}},

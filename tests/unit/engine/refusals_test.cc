@@ -31,7 +31,7 @@ ValueSpec I32(Shape shape) { return {std::move(shape), DType::kI32}; }
 TEST(RefusalsTest, Activations) {
   const Activation gelu(ActivationKind::kGelu);
   ExpectRefused(gelu, {}, "expected 1 inputs, found 0");
-  ExpectRefused(gelu, {I32({2})}, "expected f32 or bf16, found i32 [2]");
+  ExpectRefused(gelu, {I32({2})}, "expected f32, bf16 or fp16, found i32 [2]");
   ExpectRefused(ActivationGradient(ActivationKind::kGelu), {F32({2}), F32({3})},
                 "expected f32 [2], found f32 [3]");
 }
@@ -93,7 +93,7 @@ TEST(RefusalsTest, TokenCrossEntropy) {
 }
 
 TEST(RefusalsTest, RowFunctions) {
-  ExpectRefused(Softmax(), {F32({6})}, "the input: expected an f32 or bf16 matrix");
+  ExpectRefused(Softmax(), {F32({6})}, "the input: expected an f32, bf16 or fp16 matrix");
   ExpectRefused(Softmax(), {F32({6, 0})}, "at least 1 column");
   ExpectRefused(SoftmaxGradient(), {F32({6, 2}), F32({2, 6})}, "the output: expected f32 [6, 2]");
   ExpectRefused(L2Normalize(), {F32({6, 0})}, "at least 1 column");

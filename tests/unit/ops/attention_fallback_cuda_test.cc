@@ -84,7 +84,7 @@ TEST_F(AttentionFallback, TheGradientMayBeTheOwnKernels) {
       GraphBench half;
       half.RecordTraining(test_case.record(half, {20, 1, 8, DType::kBF16}));
       Simplify(half.graph());
-      GpuBench gpu(half, {.bf16_copy = true, .sdpa = &standin::OpenSdpa});
+      GpuBench gpu(half, {.copy = DType::kBF16, .sdpa = &standin::OpenSdpa});
       ASSERT_FALSE(HasFatalFailure());
       EXPECT_EQ(gpu.notes().size(), refuses ? 1U : 0U);
       gpu.Run();

@@ -151,7 +151,7 @@ TEST_P(Bf16Cuda, TrainsLikeF32) {
   ASSERT_TRUE(recorded.ok()) << recorded.status().message();
   for (const bool fuse : {false, true}) {
     GpuBench gpu(recorded->graph, model.layout(), cpu.parameters(),
-                 {.fuse = fuse, .bf16_copy = true});
+                 {.fuse = fuse, .copy = DType::kBF16});
     ASSERT_FALSE(HasFatalFailure());
     gpu.BindInput(InputOf(recorded->inputs, "features"), std::span<const float>(samples.features));
     gpu.BindInput(recorded->weight, std::span(&kWeight, 1));
@@ -193,7 +193,7 @@ TEST(Bf16GraphCuda, EvaluatesLikeF32) {
     ASSERT_TRUE(recorded.ok()) << recorded.status().message();
     for (const bool fuse : {false, true}) {
       GpuBench gpu(recorded->graph, model.layout(), cpu.parameters(),
-                   {.fuse = fuse, .bf16_copy = true});
+                   {.fuse = fuse, .copy = DType::kBF16});
       ASSERT_FALSE(HasFatalFailure());
       gpu.BindInput(InputOf(recorded->inputs, "features"),
                     std::span<const float>(samples.features));
@@ -215,14 +215,14 @@ TEST(Bf16GraphCuda, WithoutTheCopyOfTheWeightsItIsAnError) {
   auto recorded = model.RecordTraining(2, Precision::kBF16);
   ASSERT_TRUE(recorded.ok());
   const std::vector<float> parameters(static_cast<std::size_t>(model.layout().size()));
-  GpuBench gpu(recorded->graph, model.layout(), parameters, {.bf16_copy = false});
+  GpuBench gpu(recorded->graph, model.layout(), parameters, {.copy = DType::kF32});
   ASSERT_FALSE(testing::Test::HasFatalFailure());
   const std::vector<float> features(8);
   gpu.BindInput(InputOf(recorded->inputs, "features"), std::span(features));
   const Status status = gpu.Enqueue(true);
   ASSERT_FALSE(status.ok());
   EXPECT_THAT(status, HasKind(ErrorKind::kInternal));
-  EXPECT_THAT(status, HasMessage(testing::HasSubstr("bf16 copy")));
+  EXPECT_THAT(status, HasMessage(testing::HasSubstr("copy in 16 bits")));
 }
 
 }  // namespace

@@ -78,16 +78,18 @@ TEST_F(ElementwiseCuda, AccumulateOverwritesOrAdds) {
 }
 
 TEST_F(ElementwiseCuda, CastsThereAndBack) {
-  for (const std::size_t n : kOddSizes) {
-    for (const std::size_t shift : {0, 1}) {
-      const auto elements = static_cast<std::int64_t>(n);
-      const std::vector<float> values = RandomValues(n, n, 100);
-      const GpuArray<float> in(values, shift);
-      const GpuFloats half(DType::kBF16, n);
-      const GpuArray<float> back(n);
-      EXPECT_OK(EnqueueCast(on_, DType::kF32, in.data(), DType::kBF16, half.data(), elements));
-      EXPECT_OK(EnqueueCast(on_, DType::kBF16, half.data(), DType::kF32, back.data(), elements));
-      ExpectSame(back.Values(), Stored(DType::kBF16, values));
+  for (const DType type : {DType::kBF16, DType::kFP16}) {
+    for (const std::size_t n : kOddSizes) {
+      for (const std::size_t shift : {0, 1}) {
+        const auto elements = static_cast<std::int64_t>(n);
+        const std::vector<float> values = RandomValues(n, n, 100);
+        const GpuArray<float> in(values, shift);
+        const GpuFloats half(type, n);
+        const GpuArray<float> back(n);
+        EXPECT_OK(EnqueueCast(on_, DType::kF32, in.data(), type, half.data(), elements));
+        EXPECT_OK(EnqueueCast(on_, type, half.data(), DType::kF32, back.data(), elements));
+        ExpectSame(back.Values(), Stored(type, values));
+      }
     }
   }
 }
@@ -126,7 +128,39 @@ TEST(Bf16, RoundsToNearestEven) {
   for (const std::uint32_t nan : {0x7f800001U, 0x7fffffffU, 0xff800001U, 0xffffffffU}) {
     EXPECT_TRUE(std::isnan(ToFloat(ToBf16(std::bit_cast<float>(nan))))) << nan;
   }
-  EXPECT_EQ(PackBf16(1.0F, -2.0F), 0xc0003f80U);
+  EXPECT_EQ(PackPair<Bf16>(1.0F, -2.0F), 0xc0003f80U);
+  EXPECT_EQ(PackPair<Fp16>(1.0F, -2.0F), 0xc0003c00U);
+}
+
+// What fp16 counts in at `value`: 2^-10 of its power of two, and no less than 2^-24.
+double StepOfFp16(double value) {
+  int exponent = 0;
+  std::frexp(value, &exponent);
+  return std::ldexp(1.0, value == 0 ? -24 : std::max(exponent - 11, -24));
+}
+
+TEST(Fp16, RoundsToNearestEven) {
+  for (std::uint32_t bits = 0; bits < 0x7c00; ++bits) {
+    const float value = ToFloat(Fp16{static_cast<std::uint16_t>(bits)});
+    const double expected = bits < 0x400 ? std::ldexp(bits, -24)
+                                         : std::ldexp(bits % 0x400 + 0x400, int(bits >> 10) - 25);
+    ASSERT_EQ(value, expected) << bits;
+    ASSERT_EQ(ToFloat(Fp16{static_cast<std::uint16_t>(bits | 0x8000)}), -value);
+    ASSERT_EQ(ToFp16(value).bits, bits);
+    ASSERT_EQ(ToFp16(-value).bits, bits | 0x8000);
+    // Halfway to the next one, and a little to both sides.
+    const auto middle = static_cast<float>(expected + StepOfFp16(expected) / 2);
+    ASSERT_EQ(ToFp16(middle).bits, bits + (bits & 1));
+    ASSERT_EQ(ToFp16(std::nextafter(middle, 0.0F)).bits, bits);
+    ASSERT_EQ(ToFp16(std::nextafter(middle, 1e9F)).bits, bits + 1);
+  }
+  EXPECT_EQ(ToFp16(1e30F).bits, 0x7c00);
+  EXPECT_EQ(ToFp16(-kInfinity).bits, 0xfc00);
+  EXPECT_EQ(ToFloat(Fp16{0x7c00}), kInfinity);
+  EXPECT_EQ(ToFloat(Fp16{0xfc00}), -kInfinity);
+  for (const std::uint32_t nan : {0x7f800001U, 0x7fffffffU, 0xff800001U}) {
+    EXPECT_TRUE(std::isnan(ToFloat(ToFp16(std::bit_cast<float>(nan))))) << nan;
+  }
 }
 
 }  // namespace

@@ -36,9 +36,9 @@ void GpuBench::Prepare(Graph graph, const FlatLayout& layout, std::span<const fl
   const std::vector<float> values(parameters.begin(), parameters.end());
   parameters_ = std::make_unique<GpuArray<float>>(values);
   gradients_ = std::make_unique<GpuArray<float>>(std::vector<float>(values.size(), 1e9F));
-  if (options.bf16_copy) {
-    copy_ = std::make_unique<GpuArray<Bf16>>(GpuFloats::Rounded(values));
-    context_->SetBf16Copy(parameters_->data(), static_cast<std::int64_t>(values.size()),
+  if (options.copy != DType::kF32) {
+    copy_ = std::make_unique<GpuArray<std::uint16_t>>(GpuFloats::Rounded(options.copy, values));
+    context_->SetHalfCopy(parameters_->data(), static_cast<std::int64_t>(values.size()),
                           copy_->data());
   }
   kernels_ = MakeCudaKernels(*context_, &notes_);

@@ -24,7 +24,7 @@ class GpuBench {
  public:
   struct Options {
     bool fuse = true;
-    bool bf16_copy = false;  // of the parameters, as the optimiser keeps it
+    DType copy = DType::kF32;  // of the parameters, as the optimiser keeps it; f32: none
     SdpaOpener sdpa = nullptr;
   };
   // Fails the test when a kernel cannot be made.
@@ -73,7 +73,7 @@ class GpuBench {
   std::vector<std::string> notes_;
   std::unique_ptr<GpuArray<float>> parameters_;
   std::unique_ptr<GpuArray<float>> gradients_;
-  std::unique_ptr<GpuArray<Bf16>> copy_;
+  std::unique_ptr<GpuArray<std::uint16_t>> copy_;
   std::map<ValueId, std::unique_ptr<GpuArray<char>>> inputs_;
   std::unique_ptr<GpuArray<char>> arena_;
   std::unique_ptr<GpuArray<char>> scratch_;

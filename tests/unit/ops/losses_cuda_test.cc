@@ -70,13 +70,13 @@ Reference ReferenceOf(const Example& example) {
   return reference;
 }
 
-// Each value to `relative` of itself, or to the smallest normal float where it is less than that.
-void ExpectNear(const std::vector<float>& found, const std::vector<double>& expected,
+// Each value to `relative` of itself, or to what its type can tell.
+void ExpectNear(DType dtype, const std::vector<float>& found, const std::vector<double>& expected,
                 double relative, const std::string& what) {
   ASSERT_EQ(found.size(), expected.size());
   for (std::size_t i = 0; i < found.size(); ++i) {
     ASSERT_NEAR(static_cast<double>(found[i]), expected[i],
-                relative * std::abs(expected[i]) + 2e-38)
+                relative * std::abs(expected[i]) + 1.001 * LeastOf(dtype))
         << what << " element " << i;
   }
 }
@@ -99,7 +99,7 @@ class CrossEntropyCuda : public LossesCuda {
     EXPECT_OK(EnqueueSoftmaxCrossEntropy(on_, example.dtype, logits.data(), labels.data(),
                                          example.size, loss.data(), out.data()));
     EXPECT_NEAR(loss.Value(), reference.loss, 2e-6 * reference.loss) << what;
-    ExpectNear(out.Values(), reference.probabilities, Allowed(example.dtype), what);
+    ExpectNear(example.dtype, out.Values(), reference.probabilities, Allowed(example.dtype), what);
 
     EXPECT_OK(EnqueueSoftmaxCrossEntropyGradient(on_, example.dtype, out.data(), labels.data(),
                                                  weight.data(), example.size, out.data()));
@@ -116,7 +116,7 @@ class CrossEntropyCuda : public LossesCuda {
                                               weight.data(), example.size, again.data(),
                                               out.data()));
     EXPECT_EQ(again.Value(), loss.Value()) << what;
-    ExpectNear(out.Values(), reference.gradient, Allowed(example.dtype), what);
+    ExpectNear(example.dtype, out.Values(), reference.gradient, Allowed(example.dtype), what);
     const std::vector<float> elsewhere = out.Values();
     EXPECT_OK(EnqueueSoftmaxCrossEntropyFused(on_, example.dtype, logits.data(), labels.data(),
                                               weight.data(), example.size, again.data(),
@@ -313,7 +313,7 @@ TEST_F(LossesCuda, MeanSquaredError) {
         EXPECT_NEAR(sum.Value(), loss, 1e-12 * loss);
         EXPECT_OK(EnqueueMeanSquaredError(on_, dtype, gy.data(), gt.data(), weight.data(), size,
                                           nullptr, dy.data()));
-        ExpectNear(dy.Values(), gradient, allowed, "gradient");
+        ExpectNear(dtype, dy.Values(), gradient, allowed, "gradient");
         EXPECT_OK(EnqueueMeanSquaredError(on_, dtype, gy.data(), gt.data(), weight.data(), size,
                                           sum.data(), gy.data()));
         EXPECT_NEAR(sum.Value(), loss, 1e-12 * loss);

@@ -11,7 +11,7 @@
 
 #include "collectives/base/cuda.h"
 #include "daemon/ops/kernels_cuda.h"
-#include "daemon/tensor/bf16.h"
+#include "daemon/tensor/float_types.h"
 #include "tests/unit/engine/graph_bench.h"
 
 namespace gaccd {
@@ -60,45 +60,57 @@ class GpuArray {
   DeviceBuffer buffer_;
 };
 
-// f32 or bf16 values; on the host always floats.
+// f32, bf16 or fp16 values; on the host always floats.
 class GpuFloats {
  public:
   GpuFloats(DType dtype, const std::vector<float>& values, std::size_t shift = 0)
       : dtype_(dtype),
         floats_(dtype == DType::kF32 ? values : std::vector<float>(1), shift),
-        bf16_(dtype == DType::kF32 ? std::vector<Bf16>(1) : Rounded(values), shift) {}
+        halves_(dtype == DType::kF32 ? std::vector<std::uint16_t>(1) : Rounded(dtype, values),
+                shift) {}
   GpuFloats(DType dtype, std::size_t size) : GpuFloats(dtype, std::vector<float>(size)) {}
 
   [[nodiscard]] void* data() const {
-    return dtype_ == DType::kF32 ? static_cast<void*>(floats_.data()) : bf16_.data();
+    return dtype_ == DType::kF32 ? static_cast<void*>(floats_.data()) : halves_.data();
   }
   [[nodiscard]] std::vector<float> Values() const {
     if (dtype_ == DType::kF32) return floats_.Values();
-    std::vector<float> values;
-    for (const Bf16 value : bf16_.Values()) values.push_back(ToFloat(value));
-    return values;
+    return WithHalf(dtype_, [this](auto t) {
+      std::vector<float> values;
+      for (const std::uint16_t bits : halves_.Values())
+        values.push_back(ToFloat(decltype(t){bits}));
+      return values;
+    });
   }
-  static std::vector<Bf16> Rounded(const std::vector<float>& values) {
-    std::vector<Bf16> rounded;
-    for (const float value : values) rounded.push_back(ToBf16(value));
-    return rounded;
+  // The bits. REQUIRES: kBF16 or kFP16.
+  static std::vector<std::uint16_t> Rounded(DType dtype, const std::vector<float>& values) {
+    return WithHalf(dtype, [&](auto t) {
+      std::vector<std::uint16_t> rounded;
+      for (const float value : values) rounded.push_back(FromFloat<decltype(t)>(value).bits);
+      return rounded;
+    });
   }
 
  private:
   DType dtype_;
   GpuArray<float> floats_;
-  GpuArray<Bf16> bf16_;
+  GpuArray<std::uint16_t> halves_;
 };
 
 // The values as they are after storing them as `dtype`.
 inline std::vector<float> Stored(DType dtype, std::vector<float> values) {
-  if (dtype == DType::kBF16) {
-    for (float& value : values) value = ToFloat(ToBf16(value));
-  }
+  WithFloat(dtype, [&](auto t) {
+    for (float& value : values) value = ToFloat(FromFloat<decltype(t)>(value));
+  });
   return values;
 }
 // Half a step of the type at 1: what rounding does to a value, relatively.
-inline double RoundingOf(DType dtype) { return dtype == DType::kBF16 ? 0x1p-8 : 0x1p-24; }
+inline double RoundingOf(DType dtype) {
+  if (dtype == DType::kBF16) return 0x1p-8;
+  return dtype == DType::kFP16 ? 0x1p-11 : 0x1p-24;
+}
+// The same where the steps no longer become smaller; f32, bf16: the smallest normal number.
+inline double LeastOf(DType dtype) { return dtype == DType::kFP16 ? 0x1p-25 : 2e-38; }
 
 class KernelTest : public testing::Test {
  protected:
@@ -117,6 +129,6 @@ class KernelTest : public testing::Test {
 };
 
 inline const std::size_t kOddSizes[] = {1, 3, 31, 33, 1000, 4097, 40000};
-inline const DType kFloatTypes[] = {DType::kF32, DType::kBF16};
+inline const DType kFloatTypes[] = {DType::kF32, DType::kBF16, DType::kFP16};
 
 }  // namespace gaccd

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <vector>
 
@@ -25,9 +26,9 @@ OptimizerRanges RangesOr(const OptimizerRanges* groups, std::size_t n) {
   return groups != nullptr ? *groups : OptimizerRanges::One(static_cast<std::int64_t>(n));
 }
 
-// Everything that an update on the GPU works on.
+// Everything that an update on the GPU works on. copy_type kF32: there is no copy.
 struct Bench {
-  Bench(const OptimizerSpec& spec, std::size_t n, bool bf16,
+  Bench(const OptimizerSpec& spec, std::size_t n, DType copy_type,
         const OptimizerRanges* groups = nullptr)
       : elements(n),
         parameters(RandomValues(1, n)),
@@ -43,7 +44,8 @@ struct Bench {
                                          {.parameters = parameters.data(),
                                           .gradient = gradient.data(),
                                           .state = state.data(),
-                                          .bf16_copy = bf16 ? copy.data() : nullptr,
+                                          .copy = copy_type != DType::kF32 ? copy.data() : nullptr,
+                                          .copy_type = copy_type,
                                           .elements = static_cast<std::int64_t>(n)});
     EXPECT_TRUE(created.ok()) << created.status().message();
     optimizer = std::move(*created);
@@ -74,7 +76,7 @@ struct Bench {
   GpuArray<float> parameters;
   GpuArray<float> gradient;
   GpuArray<float> state;
-  GpuArray<Bf16> copy;
+  GpuArray<std::uint16_t> copy;  // bits
   GpuArray<UpdateControl> control;
   GpuArray<char> scratch;
   std::unique_ptr<CudaOptimizer> optimizer;
@@ -84,7 +86,7 @@ class OptimizerCuda : public ::testing::TestWithParam<std::tuple<NamedOptimizer,
 
 TEST_P(OptimizerCuda, TenUpdatesHaveTheBitsOfTheCpu) {
   const auto& [named, n] = GetParam();
-  Bench bench(named.spec, n, true);
+  Bench bench(named.spec, n, DType::kBF16);
   std::vector<float> expected = RandomValues(1, n);
   auto cpu = *MakeOptimizer(named.spec, OptimizerRanges::One(static_cast<std::int64_t>(n)));
   for (std::uint64_t update = 1; update <= 10; ++update) {
@@ -107,8 +109,6 @@ TEST_P(OptimizerCuda, TenUpdatesHaveTheBitsOfTheCpu) {
     std::vector<float> state = bench.state.Values();
     state.pop_back();
     EXPECT_EQ(state, std::vector<float>(cpu->state().begin(), cpu->state().end())) << exchanged;
-    const std::vector<Bf16> copy = bench.copy.Values();
-    for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(copy[i].bits, ToBf16(expected[i]).bits);
     EXPECT_EQ(cpu->ExchangeAverages(expected), named.spec.ema.has_value());
     EXPECT_OK(bench.optimizer->ExchangeAverages(bench.stream.get()));
     EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
@@ -116,9 +116,29 @@ TEST_P(OptimizerCuda, TenUpdatesHaveTheBitsOfTheCpu) {
   EXPECT_EQ(bench.optimizer->updates(), 10);
 }
 
+TEST_P(OptimizerCuda, TheCopyIsOfTheParametersAlsoWhileTheyAreAverages) {
+  const auto& [named, n] = GetParam();
+  for (const DType half : {DType::kBF16, DType::kFP16}) {
+    Bench bench(named.spec, n, half);
+    for (const std::uint64_t seed : {101, 102}) {
+      bench.Update(RandomValues(seed, n, 2), named.spec.lr, 0);
+    }
+    for (int exchanges = 0; exchanges < 3; ++exchanges) {
+      const std::vector<float> p = bench.parameters.Values();
+      const std::vector<std::uint16_t> copy = bench.copy.Values();
+      for (std::size_t i = 0; i < n; ++i) {
+        ASSERT_EQ(copy[i], half == DType::kFP16 ? ToFp16(p[i]).bits : ToBf16(p[i]).bits)
+            << Name(half) << " after " << exchanges;
+      }
+      EXPECT_OK(bench.optimizer->ExchangeAverages(bench.stream.get()));
+      EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    }
+  }
+}
+
 TEST_P(OptimizerCuda, StoppedChangesNothingMore) {
   const auto& [named, n] = GetParam();
-  Bench bench(named.spec, n, true);
+  Bench bench(named.spec, n, DType::kBF16);
   const std::vector<float> good = RandomValues(7, n);
   bench.Update(good, 0.1, 0);
   const std::vector<float> parameters = bench.parameters.Values();
@@ -138,7 +158,7 @@ TEST_P(OptimizerCuda, StoppedChangesNothingMore) {
 // The bad update changes nothing, the next one has the bits it would have had without it.
 TEST_P(OptimizerCuda, OutlivesWhatIsNotFinite) {
   const auto& [named, n] = GetParam();
-  Bench bench(named.spec, n, true);
+  Bench bench(named.spec, n, DType::kBF16);
   std::vector<float> expected = RandomValues(1, n);
   auto cpu = *MakeOptimizer(named.spec, OptimizerRanges::One(static_cast<std::int64_t>(n)));
   const std::vector<float> good = RandomValues(7, n);
@@ -168,7 +188,7 @@ TEST_P(OptimizerCuda, OutlivesWhatIsNotFinite) {
 // A finite gradient may still lead to parameters that are not: the next update is not finite.
 TEST_P(OptimizerCuda, SeesParametersThatOverflow) {
   const auto& [named, n] = GetParam();
-  Bench bench(named.spec, n, true);
+  Bench bench(named.spec, n, DType::kBF16);
   std::vector<float> g(n);
   bench.Update(g, 0.1, 0);
   EXPECT_EQ(bench.control.Value().overflowed, 0);
@@ -213,7 +233,7 @@ TEST(OptimizerCudaGroups, HaveTheBitsOfTheCpu) {
   EXPECT_EQ(CudaOptimizer::TableBytes(OptimizerRanges::One(layout.size()), layout.size()), 0);
   EXPECT_EQ(CudaOptimizer::TableBytes(ranges, layout.size()), 6 * 24);
   for (const NamedOptimizer& named : kEveryOptimizer) {
-    Bench bench(named.spec, n, true, &ranges);
+    Bench bench(named.spec, n, DType::kBF16, &ranges);
     std::vector<float> expected = RandomValues(1, n);
     auto cpu = *MakeOptimizer(named.spec, ranges);
     for (std::uint64_t update = 1; update <= 3; ++update) {
@@ -238,8 +258,8 @@ TEST(OptimizerCudaGroups, TooManyAreRefused) {
     ASSERT_TRUE(layout.Add(std::to_string(i), {1}, {.lr_factor = 1.0 / (i + 1)}).ok());
   }
   const GpuArray<float> memory(static_cast<std::size_t>(2 * layout.size()));
-  const CudaOptimizer::Buffers buffers{memory.data(), memory.data() + layout.size(), nullptr,
-                                       nullptr, layout.size()};
+  const CudaOptimizer::Buffers buffers{
+      memory.data(), memory.data() + layout.size(), nullptr, nullptr, DType::kBF16, layout.size()};
   const auto made = CudaOptimizer::Create({0.1, SgdSpec{}}, OptimizerRanges::Of(layout), buffers);
   ASSERT_FALSE(made.ok());
   EXPECT_THAT(made, HasKind(ErrorKind::kConfig));
@@ -247,7 +267,7 @@ TEST(OptimizerCudaGroups, TooManyAreRefused) {
 
 class MeasureCuda : public ::testing::Test {
  protected:
-  Bench bench_{kEveryOptimizer[0].spec, 4097, false};
+  Bench bench_{kEveryOptimizer[0].spec, 4097, DType::kF32};
   std::vector<float> gradient_ = RandomValues(3, 4097);
 };
 
@@ -256,7 +276,7 @@ TEST_F(MeasureCuda, SeesWhatIsNotFinite) {
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
         -std::numeric_limits<float>::infinity()}) {
     for (const std::size_t place : {0, 1000, 4095, 4096}) {
-      Bench bench(kEveryOptimizer[0].spec, 4097, false);
+      Bench bench(kEveryOptimizer[0].spec, 4097, DType::kF32);
       std::vector<float> g = gradient_;
       g[place] = bad;
       bench.Update(g, 0.1, 1);
@@ -314,17 +334,19 @@ TEST_F(MeasureCuda, CastOfTheWeights) {
   for (const std::size_t n : kOddSizes) {
     const std::vector<float> values = RandomValues(n, n, 50);
     const GpuArray<float> in(values);
-    const GpuArray<Bf16> out(n);
-    EXPECT_OK(CastToBf16(bench_.stream.get(), in.data(), static_cast<std::int64_t>(n), out.data()));
-    const std::vector<Bf16> found = out.Values();
-    for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(found[i].bits, ToBf16(values[i]).bits);
+    for (const DType type : {DType::kBF16, DType::kFP16}) {
+      const GpuArray<std::uint16_t> out(n);
+      EXPECT_OK(
+          CastTo(type, bench_.stream.get(), in.data(), static_cast<std::int64_t>(n), out.data()));
+      EXPECT_EQ(out.Values(), GpuFloats::Rounded(type, values));
+    }
   }
 }
 
 TEST(CudaOptimizerCreate, RefusesWhatCannotWork) {
   const GpuArray<float> memory(64);
   const CudaOptimizer::Buffers buffers{memory.data(), memory.data() + 16, memory.data() + 32,
-                                       nullptr, 16};
+                                       nullptr,       DType::kBF16,       16};
   CudaOptimizer::Buffers broken = buffers;
   broken.state = nullptr;
   EXPECT_FALSE(

@@ -73,6 +73,15 @@ TEST(EventTextTest, ALineOfARankHasItsTimesAndItsMemory) {
             R"("reduce_s":0.1104,"opt_s":0.0295,"wait_s":0.0412,"memory_bytes":1073741824})");
 }
 
+TEST(EventTextTest, OfFp16TheLossScaleIsTold) {
+  StepRecord step = SomeStep();
+  EXPECT_EQ(Parse(StepJson(kWho, kStamp, step, {})).count("loss_scale"), 0U);
+  step.loss_scale = {.scale = 65536, .growth_tracker = 7};
+  const Object line = Parse(StepJson(kWho, kStamp, step, {}));
+  EXPECT_EQ(Number(line, "loss_scale"), 65536);
+  EXPECT_EQ(Number(line, "growth_tracker"), 7);
+}
+
 TEST(EventTextTest, NotFiniteIsNullAndSaysSo) {
   StepRecord step = SomeStep();
   step.loss = std::numeric_limits<double>::quiet_NaN();

@@ -207,6 +207,32 @@ class CheckOnGpus(unittest.TestCase):
             self.assertEqual(len(train(parts, "--epochs=1")), 21)
             self.assertEqual(train(parts, "--epochs=2"), expected)
 
+    def test_fp16_goes_on_inside_a_growth_interval(self):
+        golden = Path(__file__).resolve().parents[2] / "golden"
+        keys = ("step", "loss", "grad_norm", "skipped", "loss_scale", "growth_tracker")
+
+        def train(folder, *args):
+            done = run(STANDIN, "train", f"--job={golden}/fp16.txtpb", f"--run-dir={folder}", *args,
+                       GACCD_STANDIN_DEVICES="1", GACCD_CACHE_DIR=f"{folder}/cache",
+                       LD_LIBRARY_PATH=LIBRARIES)
+            logs = sorted(Path(folder).glob("attempts/0*/events.jsonl"))
+            events = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
+            return done, [tuple(e[key] for key in keys) for e in events if e["ev"] == "step"]
+
+        with tempfile.TemporaryDirectory() as whole, tempfile.TemporaryDirectory() as parts:
+            done, expected = train(whole, "--deterministic")
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertIn("update 6 is skipped: its gradient overflowed; the loss scale is halved to 524288", done.stderr)
+            self.assertEqual((len(expected), expected[7][3:]), (36, (False, 524288, 2)))
+            for updates in (8, 20, 36):  # 2 and 2 updates of the 3 that it takes to grow
+                done, steps = train(parts, "--deterministic", f"--max-updates={updates}")
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                self.assertEqual(steps, expected[:updates])
+        with tempfile.TemporaryDirectory() as folder:
+            done, _ = train(folder, "--device=cpu")
+            self.assertEqual(done.returncode, 78)
+            self.assertIn("precision: only GPUs compute in fp16, expected f32 or bf16, found fp16", done.stderr)
+
     def test_fewer_gpus_than_ranks(self):
         done = self.start(2, [1], "check")
         self.assertEqual(done.returncode, 78)

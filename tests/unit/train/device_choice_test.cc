@@ -157,6 +157,8 @@ TEST(ChooseAttention, AllRanksOrNoneUseCudnn) {
                     HasSubstr(": no libcudnn.so.9 (none)")));
   EXPECT_EQ(AttentionOf(Precision::kF32, false),
             "attention: gaccd's own kernel, as in f32 always (none)");
+  EXPECT_EQ(AttentionOf(Precision::kFP16, false),
+            "attention: gaccd's own kernel, as in fp16 always (none)");
 }
 
 // The one text of 4 ranks, of which rank 2 has `other`.

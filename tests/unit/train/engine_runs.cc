@@ -201,6 +201,7 @@ Status RunUpdates(const EngineCase& test, const Setting& setting, Engine& engine
     const UpdateSettings settings{.update = u,
                                   .lr = test.optimizer.lr * (1 + static_cast<double>(u % 3)),
                                   .clip_norm = test.clip_norm,
+                                  .loss_scale = test.loss_scale,
                                   .control_words = control_words};
     GACCD_RETURN_IF_ERROR(options.update
                               ? options.update(engine, batches, plan, settings)

@@ -31,6 +31,7 @@ struct EngineCase {
   LossKind loss = LossKind::kSoftmaxCrossEntropy;
   OptimizerSpec optimizer = {.lr = 0.1, .kind = SgdSpec{.momentum = 0.9, .weight_decay = 1e-3}};
   double clip_norm = 0;
+  double loss_scale = 1;
   Numerics numerics = {};
   std::int64_t poisoned = -1;     // this sample has a NaN among its features
   std::size_t control_words = 3;  // elements: ControlWordOf()

@@ -100,7 +100,7 @@ class AdamWCase final : public GpuCase {
                               {.parameters = memory_.parameters.as<float>(),
                                .gradient = memory_.gradient.as<float>(),
                                .state = memory_.state.as<float>(),
-                               .bf16_copy = memory_.bf16_copy.data(),
+                               .copy = memory_.bf16_copy.data(),
                                .elements = elements_}));
     GACCD_ASSIGN_OR_RETURN(UpdateControl control, Read<UpdateControl>(memory_.control.data()));
     optimizer_->Prepare(1e-3, &control.inputs);

@@ -1,0 +1,76 @@
+// Fp16: IEEE half precision: a sign, 5 bits of exponent and 10 of fraction; from 2^-24 to 65504. A
+// storage type: values are computed with as floats.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "daemon/tensor/bf16.h"
+#include "daemon/tensor/host_device.h"
+
+namespace gaccd {
+
+struct Fp16 {
+  std::uint16_t bits = 0;
+};
+
+[[nodiscard]] GACCD_HOST_DEVICE inline float ToFloat(Fp16 value) {
+#if defined(__CUDA_ARCH__)
+  float wide;  // one instruction instead of several
+  asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(value.bits));
+  return wide;
+#else
+  const std::uint32_t sign = (value.bits & 0x8000U) << 16;
+  const std::uint32_t rest = (value.bits & 0x7fffU) << 13;  // the exponent is 112 too small
+  const std::uint32_t bits =
+      value.bits % 0x8000U >= 0x7c00U
+          ? rest | 0x7f800000U  // infinite, NaN
+          : std::bit_cast<std::uint32_t>(std::bit_cast<float>(rest) * 0x1p112F);
+  return std::bit_cast<float>(sign | bits);
+#endif
+}
+
+// The nearest fp16, ties to even; from 65520 on infinite; NaN stays NaN.
+[[nodiscard]] GACCD_HOST_DEVICE inline Fp16 ToFp16(float value) {
+#if defined(__CUDA_ARCH__)
+  Fp16 half;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half.bits) : "f"(value));
+  return half;
+#else
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = bits >> 16 & 0x8000U;
+  const std::uint32_t size = bits & 0x7fffffffU;
+  std::uint32_t half = 0;
+  if (size > 0x7f800000U) {
+    half = 0x7e00U;
+  } else if (size >= 0x477ff000U) {  // 65520
+    half = 0x7c00U;
+  } else if (size < 0x38800000U) {
+    // Below 2^-14 fp16 counts in steps of 2^-24, and so do floats from 0.5 on.
+    half = std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0.5F) - 0x3f000000U;
+  } else {
+    // As ToBf16(), with an exponent that is 112 smaller.
+    half = (size - 0x38000000U + 0xfffU + (size >> 13 & 1U)) >> 13;
+  }
+  return {static_cast<std::uint16_t>(sign | half)};
+#endif
+}
+
+template <>
+[[nodiscard]] GACCD_HOST_DEVICE inline Fp16 FromFloat<Fp16>(float value) {
+  return ToFp16(value);
+}
+
+// Two of them in one word, `low` in the lower half: as they lie in memory.
+template <>
+[[nodiscard]] GACCD_HOST_DEVICE inline std::uint32_t PackPair<Fp16>(float low, float high) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t both;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+#else
+  return ToFp16(low).bits | static_cast<std::uint32_t>(ToFp16(high).bits) << 16;
+#endif
+}
+
+}  // namespace gaccd

@@ -1,0 +1,72 @@
+// What the engine on a GPU plans of its memory, and what it does where there is too little.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "collectives/base/strings.h"
+#include "daemon/device/cuda/device_memory.h"
+#include "tests/unit/base/status_matchers.h"
+#include "tests/unit/train/engine_on_gpu.h"
+
+namespace gaccd::tests {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST_F(CudaEngineTest, TooLittleMemoryIsRefusedWithTheBytes) {
+  standin::Reset({.memory_bytes = std::size_t{300} << 20});
+  EngineCase test{.micro = 8, .target = 8, .updates = 1};
+  test.widths = {12, 4096, 4096, 5};  // 16.8 M parameters: 64 MiB each of four kinds
+  const auto run = RunOn(Cuda(), test);
+  ASSERT_FALSE(run.ok());
+  EXPECT_THAT(run, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(run, HasMessage(HasSubstr("gradients")));
+  EXPECT_THAT(run, HasMessage(HasSubstr("optimiser state")));
+}
+
+// For micro-batches of 8 and an evaluation of 100.
+Result<std::unique_ptr<Engine>> MakeEngineFor(Communicator& comm, const Model& model,
+                                              const EngineCase& test) {
+  EngineOptions options;
+  options.replica.micro_batches = {8};
+  options.replica.eval_batches = {100};
+  options.optimizer = test.optimizer;
+  options.choice = Cuda();
+  return MakeEngine(comm, model, options);
+}
+
+// The scratch of kernels is known when they are prepared: the memory is checked again then.
+TEST_F(CudaEngineTest, ScratchCountsToo) {
+  EngineCase test{.micro = 8, .target = 8, .updates = 1};
+  test.widths = {2, 65'536, 2};  // small but for the column sums of one layer
+  const auto comm = MakeSingle();
+  const Model model = ModelOf(test);
+  std::int64_t planned = 0;
+  {
+    const auto engine = MakeEngineFor(*comm, model, test);
+    ASSERT_TRUE(engine.ok()) << engine.status().message();
+    planned = (*engine)->memory().device_bytes;
+  }
+  constexpr std::int64_t kScratch = 65'536 * 4;
+  const auto enough = static_cast<std::size_t>(planned + DeviceMemory::kReserveBytes + 65'536);
+  standin::Reset({.memory_bytes = enough});
+  EXPECT_TRUE(MakeEngineFor(*comm, model, test).ok());
+  standin::Reset({.memory_bytes = enough - kScratch / 2});
+  const auto engine = MakeEngineFor(*comm, model, test);
+  ASSERT_FALSE(engine.ok());
+  EXPECT_THAT(engine, HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(engine, HasMessage(HasSubstr(StrCat("scratch ", kScratch))));
+}
+
+TEST_F(CudaEngineTest, PlansWhatItAllocates) {
+  const EngineCase test{.micro = 8, .target = 8, .updates = 1};
+  const auto comm = MakeSingle();
+  const Model model = ModelOf(test);
+  const auto engine = MakeEngineFor(*comm, model, test);
+  ASSERT_TRUE(engine.ok()) << engine.status().message();
+  const auto planned = static_cast<double>((*engine)->memory().device_bytes);
+  EXPECT_NEAR(static_cast<double>(standin::LiveBytes(0)) / planned, 1, 0.001);
+  EXPECT_GT(planned, 3 * 4 * static_cast<double>(model.layout().size()));
+}
+
+}  // namespace
+}  // namespace gaccd::tests

@@ -1,0 +1,48 @@
+#include "daemon/train/loss_scale.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/config/job_text.h"
+#include "tests/unit/base/status_matchers.h"
+#include "tests/unit/train/fp16_golden.h"
+
+namespace gaccd::tests {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(LossScale, IsThatOfGradScaler) {
+  const auto job = LoadJob(GACCD_GOLDEN_DIR "/fp16.txtpb");
+  ASSERT_TRUE(job.ok()) << job.status().message();
+  const std::vector<Fp16Step> steps = ReadFp16Steps(GACCD_GOLDEN_DIR "/fp16.txt");
+  ASSERT_GT(steps.size(), 30U);
+  LossScale scale(job->loss_scale);
+  for (const Fp16Step& step : steps) {
+    EXPECT_EQ(scale.scale(), step.loss_scale) << step.step;
+    EXPECT_TRUE(scale.Take(step.skipped == 0).ok());
+    EXPECT_EQ(scale.state().growth_tracker, step.growth_tracker) << step.step;
+    // As one that goes on from a checkpoint here.
+    LossScale next(job->loss_scale);
+    next.Restore(scale.state());
+    scale = next;
+  }
+}
+
+TEST(LossScale, StaysAFloat) {
+  LossScale scale({.init_scale = 0x1p127, .growth_interval = 1, .least_scale = 1});
+  EXPECT_TRUE(scale.Take(true).ok());
+  EXPECT_EQ(scale.scale(), 0x1p127);
+}
+
+TEST(LossScale, EndsTheRunBelowTheLeast) {
+  LossScale scale({.init_scale = 4, .growth_interval = 2, .least_scale = 1});
+  EXPECT_TRUE(scale.Take(false).ok());
+  EXPECT_TRUE(scale.Take(false).ok());
+  const Status status = scale.Take(false);
+  EXPECT_THAT(status, HasKind(ErrorKind::kNoRequeue));
+  EXPECT_THAT(status, HasMessage(HasSubstr("loss_scale.least_scale, 1, found 0.5")));
+}
+
+}  // namespace
+}  // namespace gaccd::tests
