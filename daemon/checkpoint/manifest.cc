@@ -10,6 +10,7 @@
 #include <set>
 
 #include "collectives/base/strings.h"
+#include "daemon/checkpoint/bad_data.h"
 #include "daemon/checkpoint/crc32c.h"
 #include "daemon/config/plan_proto.h"
 #include "proto/checkpoint.pb.h"
@@ -40,8 +41,6 @@ void AppendU32(std::uint32_t value, std::string* text) {
 
 std::uint32_t CrcOf(std::string_view text) { return Crc32c(std::as_bytes(std::span(text))); }
 
-Status Bad(std::string_view what) { return {ErrorKind::kData, std::string(what)}; }
-
 // An empty entry of a list takes 2 bytes in the file and a hundred in memory: counted before it is
 // taken apart.
 Status CheckFieldCount(const std::uint8_t* message, std::size_t length) {
@@ -49,7 +48,7 @@ Status CheckFieldCount(const std::uint8_t* message, std::size_t length) {
   google::protobuf::io::CodedInputStream in(message, static_cast<int>(length));
   std::size_t fields = 0;
   while (const std::uint32_t tag = in.ReadTag()) {
-    if (++fields > kMostFields) return Bad(StrCat("expected at most ", kMostFields, " fields"));
+    if (++fields > kMostFields) return BadData(StrCat("expected at most ", kMostFields, " fields"));
     if (!google::protobuf::internal::WireFormatLite::SkipField(&in, tag)) break;  // parsing tells
   }
   return Status::Ok();
@@ -58,18 +57,18 @@ Status CheckFieldCount(const std::uint8_t* message, std::size_t length) {
 // The message inside the frame.
 Result<proto::CheckpointManifest> Unframe(std::string_view file) {
   if (file.size() < kHeadBytes + kCrcBytes || file.size() > kMaxManifestBytes) {
-    return Bad(StrCat("expected ", kHeadBytes + kCrcBytes, " to ", kMaxManifestBytes,
-                      " bytes, found ", file.size()));
+    return BadData(StrCat("expected ", kHeadBytes + kCrcBytes, " to ", kMaxManifestBytes,
+                          " bytes, found ", file.size()));
   }
-  if (!file.starts_with(kMagic)) return Bad("it does not begin with GACCDMF1");
+  if (!file.starts_with(kMagic)) return BadData("it does not begin with GACCDMF1");
   const std::size_t length = LoadU32(file.data() + kMagic.size());
   if (length != file.size() - kHeadBytes - kCrcBytes) {
-    return Bad(StrCat("expected a message of ", length, " bytes, found ",
-                      file.size() - kHeadBytes - kCrcBytes));
+    return BadData(StrCat("expected a message of ", length, " bytes, found ",
+                          file.size() - kHeadBytes - kCrcBytes));
   }
   const std::size_t end = file.size() - kCrcBytes;
   if (LoadU32(file.data() + end) != CrcOf(file.substr(0, end))) {
-    return Bad("its CRC32C does not match its bytes");
+    return BadData("its CRC32C does not match its bytes");
   }
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(file.data());
   GACCD_RETURN_IF_ERROR(CheckFieldCount(bytes + kHeadBytes, length));
@@ -77,7 +76,7 @@ Result<proto::CheckpointManifest> Unframe(std::string_view file) {
   in.SetRecursionLimit(kMaxDepth);
   proto::CheckpointManifest message;
   if (!message.ParseFromCodedStream(&in) || !in.ConsumedEntireMessage()) {
-    return Bad("it is not a message of proto/checkpoint.proto");
+    return BadData("it is not a message of proto/checkpoint.proto");
   }
   return message;
 }
@@ -92,16 +91,16 @@ Result<Plan> PlanFromProto(const proto::Plan& message) {
   const auto* mode = std::find_if(std::begin(modes), std::end(modes),
                                   [&](Rounding one) { return Name(one) == message.mode(); });
   if (mode == std::end(modes)) {
-    return Bad(
+    return BadData(
         StrCat("plan: expected exact, floor, ceil or nearest, found '", message.mode(), "'"));
   }
   request.rounding = *mode;
   auto plan = Plan::Make(request);
-  if (!plan.ok()) return Bad(StrCat("plan: ", plan.status().message()));
+  if (!plan.ok()) return BadData(StrCat("plan: ", plan.status().message()));
   if (plan->effective_batch() != message.eff_batch() || plan->world() != message.world()) {
-    return Bad(StrCat("plan: expected an effective batch of ", plan->effective_batch(), " on ",
-                      plan->world(), " ranks, found ", message.eff_batch(), " on ",
-                      message.world()));
+    return BadData(StrCat("plan: expected an effective batch of ", plan->effective_batch(), " on ",
+                          plan->world(), " ranks, found ", message.eff_batch(), " on ",
+                          message.world()));
   }
   return plan;
 }
@@ -111,27 +110,29 @@ Status CheckName(std::string_view what, std::string_view name) {
   if (!name.empty() && name.size() <= kMaxNameBytes && std::ranges::all_of(name, printable)) {
     return Status::Ok();
   }
-  return Bad(StrCat(what, ": expected a name of 1 to ", kMaxNameBytes, " printable characters"));
+  return BadData(
+      StrCat(what, ": expected a name of 1 to ", kMaxNameBytes, " printable characters"));
 }
 
 Status CheckCursor(const Manifest& manifest) {
   const RunCursor& cursor = manifest.cursor;
   if (cursor.step < 0 || cursor.samples < 0 || cursor.micro_step < 0 ||
       cursor.optimizer_updates < 0 || cursor.dataset_samples < 0 || manifest.writer_epoch < 1) {
-    return Bad(StrCat("expected counts >= 0 and a writer epoch >= 1, found step ", cursor.step,
-                      ", samples ", cursor.samples, ", micro-step ", cursor.micro_step,
-                      ", optimiser updates ", cursor.optimizer_updates, ", data set ",
-                      cursor.dataset_samples, ", epoch ", manifest.writer_epoch));
+    return BadData(StrCat("expected counts >= 0 and a writer epoch >= 1, found step ", cursor.step,
+                          ", samples ", cursor.samples, ", micro-step ", cursor.micro_step,
+                          ", optimiser updates ", cursor.optimizer_updates, ", data set ",
+                          cursor.dataset_samples, ", epoch ", manifest.writer_epoch));
   }
   if (cursor.optimizer_updates > cursor.step) {
-    return Bad(StrCat("expected at most ", cursor.step,
-                      " optimiser updates, as many as updates, found ", cursor.optimizer_updates));
+    return BadData(StrCat("expected at most ", cursor.step,
+                          " optimiser updates, as many as updates, found ",
+                          cursor.optimizer_updates));
   }
   std::int64_t most = 0;
   if (__builtin_mul_overflow(cursor.step, manifest.plan->effective_batch(), &most) ||
       cursor.samples > most) {
-    return Bad(StrCat("expected at most ", manifest.plan->effective_batch(), " samples in each of ",
-                      cursor.step, " updates, found ", cursor.samples));
+    return BadData(StrCat("expected at most ", manifest.plan->effective_batch(),
+                          " samples in each of ", cursor.step, " updates, found ", cursor.samples));
   }
   return Status::Ok();
 }
@@ -143,10 +144,10 @@ Status CheckBest(const RunCursor& cursor) {
       std::isfinite(best.reference)) {
     return Status::Ok();
   }
-  return Bad(StrCat("expected a best evaluation up to the last one, which is up to update ",
-                    cursor.step, ", found ", best.value, " after update ", best.step,
-                    ", the last after update ", best.evaluated, ", ", best.waited,
-                    " since one better than ", best.reference));
+  return BadData(StrCat("expected a best evaluation up to the last one, which is up to update ",
+                        cursor.step, ", found ", best.value, " after update ", best.step,
+                        ", the last after update ", best.evaluated, ", ", best.waited,
+                        " since one better than ", best.reference));
 }
 
 Status CheckLossScale(const RunCursor& cursor) {
@@ -155,8 +156,8 @@ Status CheckLossScale(const RunCursor& cursor) {
   if (scale > 0 && std::isfinite(scale) && 0 <= tracker && tracker <= cursor.step) {
     return Status::Ok();
   }
-  return Bad(StrCat("expected a loss scale above 0 that is at most ", cursor.step,
-                    " updates old, found ", scale, " after ", tracker));
+  return BadData(StrCat("expected a loss scale above 0 that is at most ", cursor.step,
+                        " updates old, found ", scale, " after ", tracker));
 }
 
 // What the ranks counted inside the update after the cursor. Losses are never negative.
@@ -168,40 +169,41 @@ Status CheckWindows(const Manifest& manifest) {
         (manifest.cursor.micro_step > 0 || window == WindowShare{})) {
       continue;
     }
-    return Bad(StrCat("window of rank ", rank, " after ", manifest.cursor.micro_step,
-                      " micro-steps: expected counts >= 0, and 0 after none, found ",
-                      window.samples, " samples, a sum of losses of ", window.loss_sum,
-                      " and a divisor of ", window.divisor));
+    return BadData(StrCat("window of rank ", rank, " after ", manifest.cursor.micro_step,
+                          " micro-steps: expected counts >= 0, and 0 after none, found ",
+                          window.samples, " samples, a sum of losses of ", window.loss_sum,
+                          " and a divisor of ", window.divisor));
   }
   return Status::Ok();
 }
 
 Status CheckBuffers(const Manifest& manifest) {
   if (manifest.buffers.empty() || manifest.buffers.size() > kMaxBuffers) {
-    return Bad(StrCat("expected 1 to ", kMaxBuffers, " buffers, found ", manifest.buffers.size()));
+    return BadData(
+        StrCat("expected 1 to ", kMaxBuffers, " buffers, found ", manifest.buffers.size()));
   }
   for (std::size_t i = 0; i < manifest.buffers.size(); ++i) {
     const BufferSpec& buffer = manifest.buffers[i];
     GACCD_RETURN_IF_ERROR(CheckName("buffer", buffer.name));
     if (buffer.bytes > kMaxBufferBytes) {
-      return Bad(StrCat("buffer ", buffer.name, ": expected at most ", kMaxBufferBytes,
-                        " bytes, found ", buffer.bytes));
+      return BadData(StrCat("buffer ", buffer.name, ": expected at most ", kMaxBufferBytes,
+                            " bytes, found ", buffer.bytes));
     }
     for (std::size_t j = 0; j < i; ++j) {
       if (manifest.buffers[j].name == buffer.name) {
-        return Bad(StrCat("buffer ", buffer.name, " appears twice"));
+        return BadData(StrCat("buffer ", buffer.name, " appears twice"));
       }
     }
   }
   // Parameters are measured by it, and read from it.
   if (manifest.buffers[0].name != kParametersBuffer || manifest.buffers[0].per_rank) {
-    return Bad(StrCat("expected the first buffer to be ", kParametersBuffer,
-                      ", one for all ranks, found ", manifest.buffers[0].name,
-                      manifest.buffers[0].per_rank ? ", one for each rank" : ""));
+    return BadData(StrCat("expected the first buffer to be ", kParametersBuffer,
+                          ", one for all ranks, found ", manifest.buffers[0].name,
+                          manifest.buffers[0].per_rank ? ", one for each rank" : ""));
   }
   if (manifest.block_bytes < kUnitBytes || manifest.block_bytes > kMaxBlockBytes) {
-    return Bad(StrCat("expected blocks of ", kUnitBytes, " to ", kMaxBlockBytes, " bytes, found ",
-                      manifest.block_bytes));
+    return BadData(StrCat("expected blocks of ", kUnitBytes, " to ", kMaxBlockBytes,
+                          " bytes, found ", manifest.block_bytes));
   }
   return Status::Ok();
 }
@@ -214,15 +216,16 @@ Status CheckParameters(const Manifest& manifest) {
   for (const ParameterRecord& parameter : manifest.parameters) {
     GACCD_RETURN_IF_ERROR(CheckName("parameter", parameter.name));
     if (!names.insert(parameter.name).second) {
-      return Bad(StrCat("parameter ", parameter.name, " comes twice"));
+      return BadData(StrCat("parameter ", parameter.name, " comes twice"));
     }
     if (Status shape = CheckShape(parameter.shape, DType::kF32); !shape.ok()) {
-      return Bad(StrCat("parameter ", parameter.name, ": ", shape.message()));
+      return BadData(StrCat("parameter ", parameter.name, ": ", shape.message()));
     }
     const std::int64_t count = Elements(parameter.shape);
     if (parameter.offset < end || count > elements || parameter.offset > elements - count) {
-      return Bad(StrCat("parameter ", parameter.name, ": expected ", count, " elements between ",
-                        end, " and ", elements, ", found the offset ", parameter.offset));
+      return BadData(StrCat("parameter ", parameter.name, ": expected ", count,
+                            " elements between ", end, " and ", elements, ", found the offset ",
+                            parameter.offset));
     }
     end = parameter.offset + count;
   }
@@ -281,8 +284,8 @@ void FillManifestProto(const Manifest& manifest, proto::CheckpointManifest& mess
 
 Status TakeLists(const proto::CheckpointManifest& message, Manifest* manifest) {
   if (message.parameter_size() > static_cast<int>(kMaxParameters)) {
-    return Bad(StrCat("expected at most ", kMaxParameters, " parameters, found ",
-                      message.parameter_size()));
+    return BadData(StrCat("expected at most ", kMaxParameters, " parameters, found ",
+                          message.parameter_size()));
   }
   for (const proto::CheckpointParameter& one : message.parameter()) {
     ParameterRecord& parameter = manifest->parameters.emplace_back();
@@ -297,7 +300,7 @@ Status TakeLists(const proto::CheckpointManifest& message, Manifest* manifest) {
     manifest->buffers.push_back({one.name(), one.bytes(), one.per_rank()});
   }
   if (message.shard_size() < 1 || message.shard_size() > kMaxWorld) {
-    return Bad(StrCat("expected 1 to ", kMaxWorld, " shards, found ", message.shard_size()));
+    return BadData(StrCat("expected 1 to ", kMaxWorld, " shards, found ", message.shard_size()));
   }
   for (const proto::CheckpointShard& one : message.shard()) {
     ShardRecord& shard = manifest->shards.emplace_back();
@@ -305,8 +308,8 @@ Status TakeLists(const proto::CheckpointManifest& message, Manifest* manifest) {
     shard.window = {one.window_samples(), one.window_loss_sum(), one.window_divisor()};
     if (!one.has_window_divisor()) manifest->has_divisors = false;
     if (one.sha256().size() != shard.sha256.size()) {
-      return Bad(StrCat("shard ", manifest->shards.size() - 1, ": expected a digest of ",
-                        shard.sha256.size(), " bytes, found ", one.sha256().size()));
+      return BadData(StrCat("shard ", manifest->shards.size() - 1, ": expected a digest of ",
+                            shard.sha256.size(), " bytes, found ", one.sha256().size()));
     }
     std::memcpy(shard.sha256.data(), one.sha256().data(), shard.sha256.size());
   }
@@ -316,7 +319,7 @@ Status TakeLists(const proto::CheckpointManifest& message, Manifest* manifest) {
 Result<Manifest> Decode(std::string_view file) {
   GACCD_ASSIGN_OR_RETURN(const proto::CheckpointManifest message, Unframe(file));
   if (message.version() != kVersion) {
-    return Bad(StrCat("expected version ", kVersion, ", found ", message.version()));
+    return BadData(StrCat("expected version ", kVersion, ", found ", message.version()));
   }
   Manifest manifest{.cursor = {.step = message.step(),
                                .samples = message.samples(),
@@ -347,8 +350,8 @@ Result<Manifest> Decode(std::string_view file) {
   GACCD_RETURN_IF_ERROR(CheckBuffers(manifest));
   GACCD_RETURN_IF_ERROR(CheckParameters(manifest));
   if (manifest.plan->world() != manifest.world()) {
-    return Bad(StrCat("expected ", manifest.plan->world(), " shards, as the plan says, found ",
-                      manifest.world()));
+    return BadData(StrCat("expected ", manifest.plan->world(), " shards, as the plan says, found ",
+                          manifest.world()));
   }
   return manifest;
 }

@@ -3,14 +3,13 @@
 #include <algorithm>
 
 #include "collectives/base/strings.h"
+#include "daemon/checkpoint/bad_data.h"
 #include "daemon/config/job_text.h"
 #include "daemon/data/update_schedule.h"
 #include "daemon/tensor/finite.h"
 
 namespace gaccd {
 namespace {
-
-Status Bad(std::string message) { return {ErrorKind::kData, std::move(message)}; }
 
 // Of a window, each rank has taken the first micro_step micro-batches of its load.
 Status CheckWindow(const Manifest& manifest, const UpdateSchedule& schedule) {
@@ -19,15 +18,16 @@ Status CheckWindow(const Manifest& manifest, const UpdateSchedule& schedule) {
                          manifest.plan->ForSamples(schedule.At(manifest.cursor.step).samples));
   const std::int64_t steps = plan.accum_steps();
   if (micro_step >= steps) {
-    return Bad(StrCat("window: expected less than ", steps, " micro-steps, found ", micro_step));
+    return BadData(
+        StrCat("window: expected less than ", steps, " micro-steps, found ", micro_step));
   }
   for (std::int64_t rank = 0; rank < manifest.world(); ++rank) {
     const std::int64_t load = plan.Load(rank);
     const std::int64_t expected = micro_step * (load / steps) + std::min(micro_step, load % steps);
     const std::int64_t found = manifest.shards[static_cast<std::size_t>(rank)].window.samples;
     if (found == expected) continue;
-    return Bad(StrCat("window of rank ", rank, ": expected ", expected, " samples after ",
-                      micro_step, " micro-steps, found ", found));
+    return BadData(StrCat("window of rank ", rank, ": expected ", expected, " samples after ",
+                          micro_step, " micro-steps, found ", found));
   }
   return Status::Ok();
 }
@@ -44,16 +44,16 @@ Status CheckCursorOfJob(const Manifest& manifest) {
   const RunCursor& cursor = manifest.cursor;
   GACCD_ASSIGN_OR_RETURN(const Job saved, SavedJob(manifest));
   const auto schedule = ScheduleOf(saved, manifest.plan->effective_batch(), cursor.dataset_samples);
-  if (!schedule.ok()) return Bad(schedule.status().message());
+  if (!schedule.ok()) return BadData(schedule.status().message());
   const std::int64_t last = schedule->updates() - (cursor.micro_step > 0 ? 1 : 0);
   if (cursor.step > last) {
-    return Bad(StrCat("the checkpoint is past the end of its own job: expected at most update ",
-                      last, ", found ", cursor.step));
+    return BadData(StrCat("the checkpoint is past the end of its own job: expected at most update ",
+                          last, ", found ", cursor.step));
   }
   const std::int64_t most = schedule->SamplesBefore(cursor.step);
   if (cursor.samples < cursor.optimizer_updates || cursor.samples > most) {
-    return Bad(StrCat("expected ", cursor.optimizer_updates, " to ", most, " samples after ",
-                      cursor.step, " updates, found ", cursor.samples));
+    return BadData(StrCat("expected ", cursor.optimizer_updates, " to ", most, " samples after ",
+                          cursor.step, " updates, found ", cursor.samples));
   }
   return cursor.micro_step > 0 ? CheckWindow(manifest, *schedule) : Status::Ok();
 }
@@ -66,10 +66,10 @@ Status CheckParametersFinite(const Manifest& manifest, std::span<const float> va
   const auto after =
       std::ranges::upper_bound(manifest.parameters, at, {}, &ParameterRecord::offset);
   if (after == manifest.parameters.begin()) {
-    return Bad(StrCat("value ", at, " of the parameters is not finite: ", values[bad]));
+    return BadData(StrCat("value ", at, " of the parameters is not finite: ", values[bad]));
   }
   const ParameterRecord& parameter = *std::prev(after);
-  return Bad(
+  return BadData(
       StrCat(parameter.name, ": value ", at - parameter.offset, " is not finite: ", values[bad]));
 }
 

@@ -11,6 +11,7 @@
 #include "collectives/base/files.h"
 #include "collectives/base/hex.h"
 #include "collectives/base/strings.h"
+#include "daemon/checkpoint/bad_data.h"
 #include "daemon/checkpoint/crc32c.h"
 
 namespace gaccd {
@@ -66,18 +67,16 @@ Header HeaderOf(const ShardIdentity& identity) {
   return header;
 }
 
-Status Bad(std::string_view what) { return {ErrorKind::kData, std::string(what)}; }
-
 // The header follows from the identity, so it is compared; this says where it differs.
 Status CheckHeader(const Header& found, const Header& expected) {
   if (found == expected) return Status::Ok();
   if (std::memcmp(found.data(), kMagic.data(), kMagic.size()) != 0) {
-    return Bad("it does not begin with GACCDSH1");
+    return BadData("it does not begin with GACCDSH1");
   }
   std::uint32_t crc = 0;
   std::memcpy(&crc, found.data() + kCheckedBytes, sizeof crc);
   if (crc != Crc32c(std::span(found).first(kCheckedBytes))) {
-    return Bad("the CRC32C of its header does not match");
+    return BadData("the CRC32C of its header does not match");
   }
   for (std::size_t i = 0; i < kFields; ++i) {
     std::uint64_t ours = 0;
@@ -85,10 +84,10 @@ Status CheckHeader(const Header& found, const Header& expected) {
     std::memcpy(&ours, expected.data() + kMagic.size() + 8 * i, sizeof ours);
     std::memcpy(&theirs, found.data() + kMagic.size() + 8 * i, sizeof theirs);
     if (ours != theirs) {
-      return Bad(StrCat("header: expected ", kFieldNames[i], " ", ours, ", found ", theirs));
+      return BadData(StrCat("header: expected ", kFieldNames[i], " ", ours, ", found ", theirs));
     }
   }
-  return Bad("header: expected zeros at its end");
+  return BadData("header: expected zeros at its end");
 }
 
 // The parts as one stream of bytes.
@@ -210,8 +209,9 @@ Status ReadShard(const ReadAt& read_at, std::uint64_t file_bytes, const ShardIde
   if (!parts.empty() && !SizesMatch(identity, parts)) return WrongParts();
   const std::uint64_t expected = ShardBytes(identity);
   if (file_bytes != expected || (record != nullptr && record->bytes != expected)) {
-    return Bad(StrCat("expected ", expected, " bytes, found ", file_bytes,
-                      record == nullptr ? "" : StrCat(" and ", record->bytes, " in the manifest")));
+    return BadData(
+        StrCat("expected ", expected, " bytes, found ", file_bytes,
+               record == nullptr ? "" : StrCat(" and ", record->bytes, " in the manifest")));
   }
   Header header{};
   GACCD_RETURN_IF_ERROR(read_at(0, header));
@@ -230,7 +230,7 @@ Status ReadShard(const ReadAt& read_at, std::uint64_t file_bytes, const ShardIde
     std::uint32_t crc = 0;
     std::memcpy(&crc, all.data() + bytes, sizeof crc);
     if (crc != Crc32c(all.first(bytes))) {
-      return Bad(StrCat("the CRC32C of the block at byte ", offset, " does not match"));
+      return BadData(StrCat("the CRC32C of the block at byte ", offset, " does not match"));
     }
     if (!parts.empty()) {
       const std::byte* from = all.data();
@@ -245,8 +245,8 @@ Status ReadShard(const ReadAt& read_at, std::uint64_t file_bytes, const ShardIde
   if (record == nullptr) return Status::Ok();
   const Sha256Digest found = sha.Finish();
   if (found == record->sha256) return Status::Ok();
-  return Bad(StrCat("expected SHA-256 ", Hex(record->sha256), ", found ", Hex(found),
-                    ": it is a shard of another checkpoint or was changed"));
+  return BadData(StrCat("expected SHA-256 ", Hex(record->sha256), ", found ", Hex(found),
+                        ": it is a shard of another checkpoint or was changed"));
 }
 
 Status ReadShardFile(const std::string& path, const ShardIdentity& identity,

@@ -21,9 +21,9 @@ constexpr std::chrono::milliseconds kAgain{500};
 class Output {
  public:
   Status Add(std::string_view text) {
-    constexpr std::size_t kPiece = std::size_t{64} << 10;
+    constexpr std::size_t kFlushBytes = std::size_t{64} << 10;
     text_ += text;
-    return text_.size() < kPiece ? Status() : Flush();
+    return text_.size() < kFlushBytes ? Status() : Flush();
   }
   Status Flush() {
     const Status status = PrintOut(text_);

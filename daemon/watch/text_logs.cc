@@ -13,7 +13,7 @@ namespace gaccd {
 namespace {
 
 constexpr std::size_t kMostFiles = 1'000'000;
-constexpr std::size_t kPiece = std::size_t{16} << 10;  // of each of many files
+constexpr std::size_t kTextPiece = std::size_t{16} << 10;  // of each of many files
 constexpr std::size_t kTimeSize = std::string_view("20261120 03:04:05.123456").size();
 
 // The level of a line "I20261120 03:04:05.123456 r17 ..."; nothing where it continues a message.
@@ -52,7 +52,7 @@ bool IsHost(std::string_view host, std::string_view asked) {
 
 class TextLogs::Source {
  public:
-  explicit Source(std::string path) : lines_(std::move(path), kPiece) {}
+  explicit Source(std::string path) : lines_(std::move(path), kTextPiece) {}
 
   // Fills record() with the next message. A message is written whole, so the end of the file so far
   // is its end, too.

@@ -24,13 +24,13 @@ Doubles Rounded(std::span<const float> values) {
   return rounded;
 }
 
-constexpr float kWeight = 1.0F / 33;
+constexpr float kLossWeight = 1.0F / 33;
 
 // The gradients of an Mlp() with ReLU between its layers.
-class Reference {
+class HostReference {
  public:
-  Reference(const std::vector<std::int64_t>& widths, const Model& model, BenchTrainer& trainer,
-            const Samples& samples, LossKind loss)
+  HostReference(const std::vector<std::int64_t>& widths, const Model& model, BenchTrainer& trainer,
+                const Samples& samples, LossKind loss)
       : rows_(static_cast<std::size_t>(samples.size)),
         parameters_(trainer.parameters()),
         gradients_(parameters_.size()) {
@@ -78,7 +78,7 @@ class Reference {
       for (std::size_t c = 0; c < classes; ++c) {
         const double hit = static_cast<std::size_t>(labels[m]) == c ? 1 : 0;
         dz.push_back(
-            Round((std::exp(z[m * classes + c]) / sum - hit) * static_cast<double>(kWeight)));
+            Round((std::exp(z[m * classes + c]) / sum - hit) * static_cast<double>(kLossWeight)));
       }
     }
     return dz;
@@ -88,8 +88,9 @@ class Reference {
     const Doubles& y = activations_.back();
     Doubles dy;
     for (std::size_t i = 0; i < y.size(); ++i) {
-      dy.push_back(Round(2 * static_cast<double>(kWeight) / static_cast<double>(widths_.back()) *
-                         (y[i] - static_cast<double>(targets[i]))));
+      dy.push_back(
+          Round(2 * static_cast<double>(kLossWeight) / static_cast<double>(widths_.back()) *
+                (y[i] - static_cast<double>(targets[i]))));
     }
     return dy;
   }
@@ -144,8 +145,8 @@ TEST_P(Bf16Cuda, TrainsLikeF32) {
   const Model model = MakeMlp(widths, GetParam());
   Samples samples(SampleOf(widths, GetParam()), 33, 5);
   BenchTrainer cpu(model, {.micro_batches = {33}});
-  const double loss = cpu.MicroStep(samples.All(), kWeight, true);
-  const Reference reference(widths, model, cpu, samples, GetParam());
+  const double loss = cpu.MicroStep(samples.All(), kLossWeight, true);
+  const HostReference reference(widths, model, cpu, samples, GetParam());
 
   auto recorded = model.RecordTraining(33, Precision::kBF16);
   ASSERT_TRUE(recorded.ok()) << recorded.status().message();
@@ -154,7 +155,7 @@ TEST_P(Bf16Cuda, TrainsLikeF32) {
                  {.fuse = fuse, .copy = DType::kBF16});
     ASSERT_FALSE(HasFatalFailure());
     gpu.BindInput(InputOf(recorded->inputs, "features"), std::span<const float>(samples.features));
-    gpu.BindInput(recorded->weight, std::span(&kWeight, 1));
+    gpu.BindInput(recorded->weight, std::span(&kLossWeight, 1));
     if (GetParam() == LossKind::kSoftmaxCrossEntropy) {
       gpu.BindInput(InputOf(recorded->inputs, "labels"),
                     std::span<const std::int32_t>(samples.labels));

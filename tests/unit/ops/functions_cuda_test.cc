@@ -43,9 +43,7 @@ ValueId CrossEntropyOf(GraphBench& bench, ValueId z) {
                      {z, bench.Labels(shape[0], shape[1])});
 }
 
-using Case = GraphCase;
-
-const Case kCases[] = {
+const GraphCase kCases[] = {
     {"two_layers_cross_entropy",
      [](GraphBench& bench, const Size& s) {
        const ValueId x = bench.Input("x", {s.rows, s.in});
@@ -118,7 +116,7 @@ const Case kCases[] = {
 
 const Size kSizes[] = {{1, 1, 2}, {3, 17, 5}, {33, 31, 10}, {16, 32, 16}, {70, 33, 1030}};
 
-class FunctionsCuda : public testing::TestWithParam<std::tuple<Case, Size, bool>> {
+class FunctionsCuda : public testing::TestWithParam<std::tuple<GraphCase, Size, bool>> {
  protected:
   void SetUp() override {
     const auto& [test_case, size, fuse] = GetParam();
@@ -159,7 +157,7 @@ TEST_P(FunctionsCuda, ReplaysWithTheSameBits) {
   }
 }
 
-std::string TestName(const testing::TestParamInfo<std::tuple<Case, Size, bool>>& info) {
+std::string TestName(const testing::TestParamInfo<std::tuple<GraphCase, Size, bool>>& info) {
   const auto& [test_case, size, fuse] = info.param;
   return StrCat(test_case.name, "_", size.rows, "x", size.in, "x", size.out,
                 fuse ? "_fused" : "_single");
