@@ -1,3 +1,4 @@
+// The error of every reader of this folder.
 #pragma once
 
 #include <string>
