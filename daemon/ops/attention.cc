@@ -85,6 +85,10 @@ double AttentionGradient::ProductFlops(std::span<const ValueSpec> inputs) const 
 
 Status CheckAttentionOnGpu(const Function& function, std::span<const ValueSpec> inputs) {
   const auto& options = static_cast<const Attention&>(function).options();
+  if (options.round_to_bf16) {
+    return {ErrorKind::kConfig,
+            "attention on the GPU: expected inputs of bf16, found f32 to round"};
+  }
   GACCD_ASSIGN_OR_RETURN(const ValueSpec y, CheckInputs(options, inputs));
   const std::int64_t width = y.shape[1] / options.heads;
   if (width <= kMostAttentionWidth) return Status::Ok();

@@ -26,6 +26,9 @@ struct AttentionOptions {
   std::int64_t heads = 1;   // H
   std::int64_t length = 1;  // T
   bool causal = false;
+  // On the CPU, of f32 inputs: what is multiplied, q, k, v, P, dy and dS, is rounded to bf16; sums
+  // and all else are f32.
+  bool round_to_bf16 = false;
 };
 
 // On a GPU bf16 may be computed by a library (device/cuda/sdpa.h), to the accuracy of bf16: k and v

@@ -2,24 +2,25 @@
 // whatever the distance between rows of qkv.
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <limits>
 #include <span>
 
 #include "collectives/base/simd.h"
+#include "daemon/device/cpu/bf16_of_cpu.h"
 #include "daemon/ops/attention.h"
+#include "daemon/ops/attention_tiles_cpu.h"
 #include "daemon/ops/call_kernel.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/math.h"
 #include "daemon/ops/row_reductions.h"
-#include "daemon/ops/tile_product_cpu.h"
 
 namespace gaccd {
 namespace {
 
 using Call = CallKernel::Call;
 
-// Rows and keys of a tile: a multiple of what TileProduct takes at once.
-constexpr std::int64_t kTile = 48;
+constexpr std::int64_t kRows = kAttentionTile;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 struct Sizes {
@@ -29,11 +30,11 @@ struct Sizes {
   float scale;
 
   [[nodiscard]] std::int64_t columns() const { return heads * width; }
-  [[nodiscard]] std::int64_t padded() const { return (length + kTile - 1) / kTile * kTile; }
+  [[nodiscard]] std::int64_t padded() const { return (length + kRows - 1) / kRows * kRows; }
   // How many of the keys from `key` on row i sees, up to a tile; the sequence has `known` rows.
   [[nodiscard]] std::int64_t Seen(std::int64_t i, std::int64_t key, std::int64_t known) const {
     const std::int64_t end = causal ? std::min(i + 1, known) : known;
-    return std::clamp<std::int64_t>(end - key, 0, kTile);
+    return std::clamp<std::int64_t>(end - key, 0, kRows);
   }
 };
 
@@ -59,19 +60,6 @@ void CopyRows(const float* from, std::int64_t from_step, std::int64_t rows, std:
     std::copy_n(from + i * from_step, width, to + i * to_step);
 }
 
-// Tile t of the result is [width, kTile]: the rows t kTile, ... of `from`, transposed. 0 beyond
-// the last row.
-void TransposeTiles(const float* from, std::int64_t from_step, std::int64_t rows,
-                    std::int64_t width, float* to) {
-  for (std::int64_t key = 0; key < rows; key += kTile) {
-    const std::int64_t count = std::min(kTile, rows - key);
-    for (std::int64_t d = 0; d < width; ++d, to += kTile) {
-      for (std::int64_t j = 0; j < count; ++j) to[j] = from[(key + j) * from_step + d];
-      std::fill(to + count, to + kTile, 0.0F);
-    }
-  }
-}
-
 // The sums of a row are kept in so many parts until the row is done.
 constexpr std::int64_t kLanes = 16;
 
@@ -80,10 +68,10 @@ constexpr std::int64_t kLanes = 16;
 // relative to the former top is to be multiplied by the result.
 GACCD_SIMD_CLONES
 float SoftmaxRow(float* s, std::int64_t seen, float scale, float& top, float* sums) {
-  std::fill(s + seen, s + kTile, -kInfinity);
-  const float of_tile = scale * LargestOf(s, kTile);
+  std::fill(s + seen, s + kRows, -kInfinity);
+  const float of_tile = scale * LargestOf(s, kRows);
   const float new_top = of_tile <= top ? top : of_tile;
-  for (std::int64_t j = 0; j < kTile; ++j) s[j] = Exp(scale * s[j] - new_top);
+  for (std::int64_t j = 0; j < kRows; ++j) s[j] = Exp(scale * s[j] - new_top);
   const float factor = Exp(top - new_top);
   for (std::int64_t l = 0; l < kLanes; ++l) {
     sums[l] = sums[l] * factor + (s[l] + s[l + kLanes] + s[l + 2 * kLanes]);
@@ -91,7 +79,7 @@ float SoftmaxRow(float* s, std::int64_t seen, float scale, float& top, float* su
   top = new_top;
   return factor;
 }
-static_assert(kTile == 3 * kLanes);
+static_assert(kRows == 3 * kLanes);
 
 GACCD_SIMD_CLONES
 void Multiply(float* values, std::int64_t count, float factor) {
@@ -101,8 +89,9 @@ void Multiply(float* values, std::int64_t count, float factor) {
 // One row of a tile of the backward: s becomes P, dp becomes scale dS.
 GACCD_SIMD_CLONES
 void GradientRow(float* s, float* dp, std::int64_t seen, float scale, float lse, float delta) {
-  std::fill(s + seen, s + kTile, -kInfinity);
-  for (std::int64_t j = 0; j < kTile; ++j) {
+  std::fill(s + seen, s + kRows, -kInfinity);
+  std::fill(dp + seen, dp + kRows, 0.0F);
+  for (std::int64_t j = 0; j < kRows; ++j) {
     s[j] = Exp(scale * s[j] - lse);
     dp[j] = s[j] * (dp[j] - delta) * scale;
   }
@@ -128,42 +117,92 @@ struct Parts {
   }
 };
 
-// Memory for one head at a time.
-struct ForwardScratch {
-  float *q, *keys, *v, *y, *s, *tops, *sums;
+// Hands out memory piece by piece, all of 4-byte elements. Without memory it only counts.
+class Pieces {
+ public:
+  explicit Pieces(void* memory) : memory_(static_cast<std::byte*>(memory)) {}
 
-  static std::int64_t Elements(const Sizes& z) {
-    return 4 * z.padded() * z.width + kTile * kTile + kTile + kTile * kLanes;
+  template <typename T>
+  [[nodiscard]] T* Take(std::int64_t elements) {
+    const std::size_t at = bytes_;
+    bytes_ += static_cast<std::size_t>(elements) * sizeof(T);
+    return memory_ == nullptr ? nullptr : reinterpret_cast<T*>(memory_ + at);
   }
-  ForwardScratch(const Sizes& z, void* memory)
-      : q(static_cast<float*>(memory)),
-        keys(q + z.padded() * z.width),
-        v(keys + z.padded() * z.width),
-        y(v + z.padded() * z.width),
-        s(y + z.padded() * z.width),
-        tops(s + kTile * kTile),
-        sums(tops + kTile) {}
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* memory_;
+  std::size_t bytes_ = 0;
+};
+
+// Calls run(row, rows, seen) for the rows of a tile: at once, or, of the tile on the diagonal of a
+// causal head, a few at a time. Of its `keys` keys they see none from `seen` on, which is a number
+// of columns that a product computes at once.
+template <typename Run>
+void ForEachRows(bool diagonal, std::int64_t rows, std::int64_t keys, const Run& run) {
+  constexpr std::int64_t kAtOnce = 8;
+  constexpr std::int64_t kColumns = 16;
+  const std::int64_t step = diagonal ? kAtOnce : rows;
+  for (std::int64_t row = 0; row < rows; row += step) {
+    const std::int64_t count = std::min(step, rows - row);
+    const std::int64_t seen = diagonal ? row + count : keys;
+    run(row, count, (seen + kColumns - 1) / kColumns * kColumns);
+  }
+}
+
+// Memory for one head at a time; q, v and p are left operands or right ones of products over rows,
+// `keys` is transposed.
+template <typename Tiles>
+struct ForwardScratch {
+  using Word = typename Tiles::Word;
+  Pieces pieces;
+  Word *q, *keys, *v, *p;
+  float *y, *s, *tops, *sums;
+
+  ForwardScratch(const Sizes& z, void* memory) : pieces(memory) {
+    const std::int64_t words = z.padded() * Tiles::Words(z.width);
+    q = pieces.Take<Word>(words);
+    keys = pieces.Take<Word>(words);
+    v = pieces.Take<Word>(Tiles::Words(z.padded()) * z.width);
+    p = pieces.Take<Word>(Tiles::kIsF32 ? 0 : kRows * Tiles::Words(kRows));
+    y = pieces.Take<float>(z.padded() * z.width);
+    s = pieces.Take<float>(kRows * kRows);
+    tops = pieces.Take<float>(kRows);
+    sums = pieces.Take<float>(kRows * kLanes);
+  }
 };
 
 // y and lse of the rows [first, first + rows) of a head that has `known` of them.
-void ForwardTile(const Sizes& z, const ForwardScratch& at, std::int64_t first, std::int64_t rows,
-                 std::int64_t known, float* lse) {
+template <typename Tiles>
+void ForwardTile(const Sizes& z, const Tiles& tiles, const ForwardScratch<Tiles>& at,
+                 std::int64_t first, std::int64_t rows, std::int64_t known, float* lse) {
   const std::int64_t d = z.width;
+  const std::int64_t words = Tiles::Words(d);
+  const std::int64_t key_words = Tiles::Words(kRows);
   float* y = at.y + first * d;
   std::fill_n(at.tops, rows, -kInfinity);
   std::fill_n(at.sums, rows * kLanes, 0.0F);
   std::fill_n(y, rows * d, 0.0F);
   const std::int64_t keys = z.causal ? first + rows : known;
-  for (std::int64_t key = 0; key < keys; key += kTile) {
-    TileProduct({at.q + first * d, d, 1}, at.keys + key * d, kTile, at.s, kTile, rows, kTile, d,
-                false);
+  for (std::int64_t key = 0; key < keys; key += kRows) {
+    const bool diagonal = z.causal && key == first;
+    const std::int64_t tile_keys = std::min(kRows, known - key);
+    ForEachRows(diagonal, rows, tile_keys,
+                [&](std::int64_t row, std::int64_t count, std::int64_t seen) {
+                  tiles.Product({at.q + (first + row) * words, words, 1}, at.keys + key * words,
+                                kRows, at.s + row * kRows, kRows, count, seen, words, false);
+                });
     for (std::int64_t i = 0; i < rows; ++i) {
-      const float factor = SoftmaxRow(at.s + i * kTile, z.Seen(first + i, key, known), z.scale,
+      const float factor = SoftmaxRow(at.s + i * kRows, z.Seen(first + i, key, known), z.scale,
                                       at.tops[i], at.sums + i * kLanes);
       if (factor != 1.0F) Multiply(y + i * d, d, factor);
     }
-    TileProduct({at.s, kTile, 1}, at.v + key * d, d, y, d, rows, d, std::min(kTile, keys - key),
-                true);
+    const auto* p = Tiles::TileRows({at.s, kRows, rows, kRows}, at.p);
+    ForEachRows(
+        diagonal, rows, tile_keys, [&](std::int64_t row, std::int64_t count, std::int64_t seen) {
+          tiles.Product({p + row * key_words, key_words, 1}, at.v + Tiles::Words(key) * d, d,
+                        y + row * d, d, count, d, Tiles::Words(std::min(seen, tile_keys)), true);
+        });
   }
   for (std::int64_t i = 0; i < rows; ++i) {
     const float* sums = at.sums + i * kLanes;
@@ -173,76 +212,114 @@ void ForwardTile(const Sizes& z, const ForwardScratch& at, std::int64_t first, s
   }
 }
 
-void ForwardHead(const Sizes& z, const Parts<const float>& in, std::int64_t known,
-                 const ForwardScratch& at, float* y, float* lse) {
+template <typename Tiles>
+void ForwardHead(const Sizes& z, const Tiles& tiles, const Parts<const float>& in,
+                 std::int64_t known, const ForwardScratch<Tiles>& at, float* y, float* lse) {
   const std::int64_t d = z.width;
-  CopyRows(in.q, z.step, known, d, at.q, d);
-  TransposeTiles(in.k, z.step, known, d, at.keys);
-  CopyRows(in.v, z.step, known, d, at.v, d);
-  for (std::int64_t first = 0; first < known; first += kTile) {
-    ForwardTile(z, at, first, std::min(kTile, known - first), known, lse);
+  Tiles::PackRows({in.k, z.step, known, d}, at.q);
+  TransposeAttentionTiles(at.q, known, Tiles::Words(d), at.keys);
+  Tiles::PackRows({in.q, z.step, known, d}, at.q);
+  Tiles::PackColumns({in.v, z.step, known, d}, at.v);
+  for (std::int64_t first = 0; first < known; first += kRows) {
+    ForwardTile(z, tiles, at, first, std::min(kRows, known - first), known, lse);
   }
   std::fill_n(at.y + known * d, (z.length - known) * d, 0.0F);
   std::fill_n(lse + known, z.length - known, 0.0F);
   CopyRows(at.y, d, z.length, d, y, z.columns());
 }
 
+// *_rows are left operands, *_columns operands of products over rows; keys and values are k and v
+// transposed. f32 has one form for both.
+template <typename Tiles>
 struct BackwardScratch {
-  float *q, *k, *keys, *values, *dy, *dq, *dk, *dv, *s, *dp, *delta;
+  using Word = typename Tiles::Word;
+  Pieces pieces;
+  Word *q_rows, *q_columns, *k_columns, *dy_rows, *dy_columns, *keys, *values, *p, *ds;
+  float *dq, *dk, *dv, *s, *dp, *delta;
 
-  static std::int64_t Elements(const Sizes& z) {
-    return 8 * z.padded() * z.width + 2 * kTile * kTile + z.padded();
-  }
-  BackwardScratch(const Sizes& z, void* memory) {
-    const std::int64_t size = z.padded() * z.width;
-    auto* next = static_cast<float*>(memory);
-    for (float** of_head : {&q, &k, &keys, &values, &dy, &dq, &dk, &dv}) {
-      *of_head = next;
-      next += size;
+  BackwardScratch(const Sizes& z, void* memory) : pieces(memory) {
+    const std::int64_t rows = z.padded() * Tiles::Words(z.width);
+    const std::int64_t columns = Tiles::Words(z.padded()) * z.width;
+    for (Word** left : {&q_rows, &dy_rows, &keys, &values}) *left = pieces.Take<Word>(rows);
+    k_columns = pieces.Take<Word>(columns);
+    q_columns = Tiles::kIsF32 ? q_rows : pieces.Take<Word>(columns);
+    dy_columns = Tiles::kIsF32 ? dy_rows : pieces.Take<Word>(columns);
+    for (Word** tile : {&p, &ds}) {
+      *tile = pieces.Take<Word>(Tiles::kIsF32 ? 0 : kRows * Tiles::Words(kRows));
     }
-    s = next;
-    dp = s + kTile * kTile;
-    delta = dp + kTile * kTile;
+    for (float** gradient : {&dq, &dk, &dv}) *gradient = pieces.Take<float>(z.padded() * z.width);
+    for (float** tile : {&s, &dp}) *tile = pieces.Take<float>(kRows * kRows);
+    delta = pieces.Take<float>(z.padded());
   }
 };
 
 // What the rows [first, first + rows) give to the gradients of the keys from `key` on, and these to
 // theirs.
-void BackwardTile(const Sizes& z, const BackwardScratch& at, std::int64_t first, std::int64_t key,
-                  std::int64_t known, const float* lse) {
+template <typename Tiles>
+void BackwardTile(const Sizes& z, const Tiles& tiles, const BackwardScratch<Tiles>& at,
+                  std::int64_t first, std::int64_t key, std::int64_t known, const float* lse) {
   const std::int64_t d = z.width;
-  const std::int64_t rows = std::min(kTile, known - first);
-  const std::int64_t keys = std::min(kTile, known - key);
-  TileProduct({at.q + first * d, d, 1}, at.keys + key * d, kTile, at.s, kTile, rows, kTile, d,
-              false);
-  TileProduct({at.dy + first * d, d, 1}, at.values + key * d, kTile, at.dp, kTile, rows, kTile, d,
-              false);
+  const std::int64_t words = Tiles::Words(d);
+  const std::int64_t key_words = Tiles::Words(kRows);
+  const std::int64_t rows = std::min(kRows, known - first);
+  const std::int64_t keys = std::min(kRows, known - key);
+  const bool diagonal = z.causal && key == first;
+  ForEachRows(diagonal, rows, keys, [&](std::int64_t row, std::int64_t count, std::int64_t seen) {
+    const std::int64_t from = (first + row) * words;
+    tiles.Product({at.q_rows + from, words, 1}, at.keys + key * words, kRows, at.s + row * kRows,
+                  kRows, count, seen, words, false);
+    tiles.Product({at.dy_rows + from, words, 1}, at.values + key * words, kRows,
+                  at.dp + row * kRows, kRows, count, seen, words, false);
+  });
   for (std::int64_t i = 0; i < rows; ++i) {
-    GradientRow(at.s + i * kTile, at.dp + i * kTile, z.Seen(first + i, key, known), z.scale,
+    GradientRow(at.s + i * kRows, at.dp + i * kRows, z.Seen(first + i, key, known), z.scale,
                 lse[first + i], at.delta[first + i]);
   }
-  TileProduct({at.s, 1, kTile}, at.dy + first * d, d, at.dv + key * d, d, keys, d, rows, true);
-  TileProduct({at.dp, 1, kTile}, at.q + first * d, d, at.dk + key * d, d, keys, d, rows, true);
-  TileProduct({at.dp, kTile, 1}, at.k + key * d, d, at.dq + first * d, d, rows, d, keys, true);
+  const auto* p = Tiles::TileColumns({at.s, kRows, rows, kRows}, at.p);
+  const auto* ds = Tiles::TileColumns({at.dp, kRows, rows, kRows}, at.ds);
+  const std::int64_t columns = Tiles::Words(first) * d;
+  // A key of the diagonal is seen by the rows from it on: those of the key turned round.
+  ForEachRows(diagonal, keys, keys, [&](std::int64_t j, std::int64_t count, std::int64_t) {
+    const std::int64_t skipped = diagonal ? Tiles::Words(j) : 0;
+    const std::int64_t from = skipped * kRows + j;
+    const std::int64_t to = (key + j) * d;
+    const std::int64_t summed = Tiles::Words(rows) - skipped;
+    tiles.Product({p + from, 1, kRows}, at.dy_columns + columns + skipped * d, d, at.dv + to, d,
+                  count, d, summed, true);
+    tiles.Product({ds + from, 1, kRows}, at.q_columns + columns + skipped * d, d, at.dk + to, d,
+                  count, d, summed, true);
+  });
+  ds = Tiles::TileRows({at.dp, kRows, rows, kRows}, at.ds);
+  ForEachRows(diagonal, rows, keys, [&](std::int64_t row, std::int64_t count, std::int64_t seen) {
+    tiles.Product({ds + row * key_words, key_words, 1}, at.k_columns + Tiles::Words(key) * d, d,
+                  at.dq + (first + row) * d, d, count, d, Tiles::Words(std::min(seen, keys)), true);
+  });
 }
 
-void BackwardHead(const Sizes& z, const float* dy, const float* y, const float* lse,
-                  const Parts<const float>& in, std::int64_t known, const BackwardScratch& at,
-                  const Parts<float>& out) {
+template <typename Tiles>
+void BackwardHead(const Sizes& z, const Tiles& tiles, const float* dy, const float* y,
+                  const float* lse, const Parts<const float>& in, std::int64_t known,
+                  const BackwardScratch<Tiles>& at, const Parts<float>& out) {
   const std::int64_t d = z.width;
   const std::int64_t columns = z.columns();
-  CopyRows(in.q, z.step, known, d, at.q, d);
-  CopyRows(in.k, z.step, known, d, at.k, d);
-  TransposeTiles(in.k, z.step, known, d, at.keys);
-  TransposeTiles(in.v, z.step, known, d, at.values);
-  CopyRows(dy, columns, known, d, at.dy, d);
+  Tiles::PackRows({in.k, z.step, known, d}, at.q_rows);
+  TransposeAttentionTiles(at.q_rows, known, Tiles::Words(d), at.keys);
+  Tiles::PackRows({in.v, z.step, known, d}, at.q_rows);
+  TransposeAttentionTiles(at.q_rows, known, Tiles::Words(d), at.values);
+  Tiles::PackRows({in.q, z.step, known, d}, at.q_rows);
+  Tiles::PackRows({dy, columns, known, d}, at.dy_rows);
+  Tiles::PackColumns({in.k, z.step, known, d}, at.k_columns);
+  if (!Tiles::kIsF32) {
+    Tiles::PackColumns({in.q, z.step, known, d}, at.q_columns);
+    Tiles::PackColumns({dy, columns, known, d}, at.dy_columns);
+  }
   for (float* gradient : {at.dq, at.dk, at.dv}) std::fill_n(gradient, z.length * d, 0.0F);
   for (std::int64_t i = 0; i < known; ++i) {
     at.delta[i] = Dot(dy + i * columns, y + i * columns, d);
   }
-  for (std::int64_t key = 0; key < known; key += kTile) {
-    for (std::int64_t first = z.causal ? key : 0; first < known; first += kTile) {
-      BackwardTile(z, at, first, key, known, lse);
+  for (std::int64_t key = 0; key < known; key += kRows) {
+    for (std::int64_t first = z.causal ? key : 0; first < known; first += kRows) {
+      BackwardTile(z, tiles, at, first, key, known, lse);
     }
   }
   CopyRows(at.dq, d, z.length, d, out.q, z.step);
@@ -259,47 +336,61 @@ void ForEachHead(const Sizes& z, const void* lengths, const Run& run) {
   }
 }
 
-}  // namespace
-
-KernelResult MakeAttentionCpu(const KernelRequest& request) {
-  const auto& function = static_cast<const Attention&>(request.function);
-  const Sizes z = SizesOf(function.options(), request.outputs[0], request.inputs[0]);
+template <typename Tiles>
+KernelResult MakeForward(const KernelRequest& request, const Sizes& z, const Tiles& tiles) {
   return std::unique_ptr<Kernel>(std::make_unique<CallKernel>(
       request,
-      [z](const Call& c) {
+      [z, tiles](const Call& c) {
         const bool packed = IsPackedAttention(c.inputs.size());
-        const ForwardScratch scratch(z, c.scratch);
+        const ForwardScratch<Tiles> scratch(z, c.scratch);
         ForEachHead(z, HasAttentionLengths(c.inputs.size()) ? c.inputs.back() : nullptr,
                     [&](std::int64_t row, std::int64_t h, std::int64_t known) {
-                      ForwardHead(z, Parts<const float>::Of(c.inputs, packed, z, row, h), known,
-                                  scratch, c.out<float>(0) + row * z.columns() + h * z.width,
+                      ForwardHead(z, tiles, Parts<const float>::Of(c.inputs, packed, z, row, h),
+                                  known, scratch, c.out<float>(0) + row * z.columns() + h * z.width,
                                   c.out<float>(1) + row * z.heads + h * z.length);
                     });
         return Status::Ok();
       },
-      static_cast<std::size_t>(ForwardScratch::Elements(z)) * sizeof(float)));
+      ForwardScratch<Tiles>(z, nullptr).pieces.bytes()));
 }
 
-KernelResult MakeAttentionGradientCpu(const KernelRequest& request) {
-  const auto& function = static_cast<const AttentionGradient&>(request.function);
-  const Sizes z = SizesOf(function.options(), request.inputs[0], request.inputs[3]);
+template <typename Tiles>
+KernelResult MakeBackward(const KernelRequest& request, const Sizes& z, const Tiles& tiles) {
   return std::unique_ptr<Kernel>(std::make_unique<CallKernel>(
       request,
-      [z](const Call& c) {
+      [z, tiles](const Call& c) {
         const std::span<void* const> forward = std::span(c.inputs).subspan(3);
         const bool packed = IsPackedAttention(forward.size());
-        const BackwardScratch scratch(z, c.scratch);
+        const BackwardScratch<Tiles> scratch(z, c.scratch);
         ForEachHead(z, HasAttentionLengths(forward.size()) ? forward.back() : nullptr,
                     [&](std::int64_t row, std::int64_t h, std::int64_t known) {
                       const std::int64_t at = row * z.columns() + h * z.width;
-                      BackwardHead(z, c.in<float>(0) + at, c.in<float>(1) + at,
+                      BackwardHead(z, tiles, c.in<float>(0) + at, c.in<float>(1) + at,
                                    c.in<float>(2) + row * z.heads + h * z.length,
                                    Parts<const float>::Of(forward, packed, z, row, h), known,
                                    scratch, Parts<float>::Of(c.outputs, packed, z, row, h));
                     });
         return Status::Ok();
       },
-      static_cast<std::size_t>(BackwardScratch::Elements(z)) * sizeof(float)));
+      BackwardScratch<Tiles>(z, nullptr).pieces.bytes()));
+}
+
+Bf16AttentionTiles Bf16Tiles() { return {Bf16TileProductOf(Bf16OfCpu())}; }
+
+}  // namespace
+
+KernelResult MakeAttentionCpu(const KernelRequest& request) {
+  const auto& options = static_cast<const Attention&>(request.function).options();
+  const Sizes z = SizesOf(options, request.outputs[0], request.inputs[0]);
+  if (options.round_to_bf16) return MakeForward(request, z, Bf16Tiles());
+  return MakeForward(request, z, F32AttentionTiles());
+}
+
+KernelResult MakeAttentionGradientCpu(const KernelRequest& request) {
+  const auto& options = static_cast<const AttentionGradient&>(request.function).options();
+  const Sizes z = SizesOf(options, request.inputs[0], request.inputs[3]);
+  if (options.round_to_bf16) return MakeBackward(request, z, Bf16Tiles());
+  return MakeBackward(request, z, F32AttentionTiles());
 }
 
 }  // namespace gaccd

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "daemon/autograd/function.h"
+#include "daemon/ops/attention.h"
 #include "daemon/ops/cast.h"
 #include "daemon/ops/linear.h"
 
@@ -19,6 +20,11 @@ struct Bf16Product {
   std::size_t rounded_inputs = 0;
 };
 
+AttentionOptions Rounding(AttentionOptions options) {
+  options.round_to_bf16 = true;
+  return options;
+}
+
 // Without a function: `node` is no product.
 Bf16Product ProductOf(const Node& node) {
   const Function* function = node.function.get();
@@ -29,6 +35,12 @@ Bf16Product ProductOf(const Node& node) {
     return {std::make_shared<LinearInputGradient>(gradient->order(), LinearSums::kF32), 1};
   }
   if (dynamic_cast<const LinearWeightGradient*>(function) != nullptr) return {node.function, 2};
+  if (const auto* attention = dynamic_cast<const Attention*>(function)) {
+    return {std::make_shared<Attention>(Rounding(attention->options())), 0};
+  }
+  if (const auto* gradient = dynamic_cast<const AttentionGradient*>(function)) {
+    return {std::make_shared<AttentionGradient>(Rounding(gradient->options())), 0};
+  }
   return {};
 }
 

@@ -6,9 +6,9 @@
 namespace gaccd {
 
 // Linear functions and their gradients read their matrices rounded to bf16 and sum in f32; a value
-// that several of them read is rounded once. All else stays f32: biases, parameters and their
-// gradients, layer norms, attention, losses. To be called after Simplify().
-// kInternal when a function refuses what it then reads.
+// that several of them read is rounded once. Attention rounds what it multiplies as it packs it.
+// All else stays f32: biases, parameters and their gradients, layer norms, losses. To be called
+// after Simplify(). kInternal when a function refuses what it then reads.
 Status RoundProductsToBf16(Graph& graph);
 
 }  // namespace gaccd

@@ -1,33 +1,49 @@
 #include "daemon/ops/tile_product_cpu.h"
 
-#include <cstring>
+#include <bit>
 
 #include "collectives/base/simd.h"
+#include "daemon/ops/tile_product_loop.h"
 
 namespace gaccd {
 namespace {
 
-// 16 floats side by side: one, two or four registers. 6 rows of them fill the registers of AVX2.
-using Floats = float __attribute__((vector_size(64)));
-constexpr std::int64_t kWidth = 16;
-constexpr std::int64_t kRows = 6;
+// 6 rows of 16 sums fill the registers of AVX2.
+struct F32Arithmetic {
+  using Word = float;
+  using Words = TileFloats;
+  static constexpr std::int64_t kRows = 6;
 
-// Always inline: a function of its own would be compiled for the baseline.
-template <std::int64_t kBlock>
-[[gnu::always_inline]] inline void Block(const TileOperand& a, const float* b, std::int64_t b_step,
-                                         float* c, std::int64_t c_step, std::int64_t k, bool add) {
-  Floats sums[kBlock] = {};
-  if (add) {
-    for (std::int64_t r = 0; r < kBlock; ++r) std::memcpy(&sums[r], c + r * c_step, sizeof(Floats));
+  template <typename Values>
+  [[gnu::always_inline]] static void MultiplyAdd(float a, const Values& b, Values* sums) {
+    *sums += a * b;
   }
-  for (std::int64_t i = 0; i < k; ++i) {
-    Floats row;
-    std::memcpy(&row, b + i * b_step, sizeof(Floats));
-    for (std::int64_t r = 0; r < kBlock; ++r) {
-      sums[r] += a.data[r * a.row_step + i * a.k_step] * row;
-    }
+};
+
+struct Bf16Arithmetic {
+  using Word = Bf16Pair;
+  using Words = Bf16Pair __attribute__((vector_size(64)));
+  static constexpr std::int64_t kRows = 6;
+
+  [[gnu::always_inline]] static void MultiplyAdd(Bf16Pair a, const Words& b, TileFloats* sums) {
+    *sums += Lower(a) * reinterpret_cast<TileFloats>(b << 16);
+    *sums += Upper(a) * reinterpret_cast<TileFloats>(b & kUpper);
   }
-  for (std::int64_t r = 0; r < kBlock; ++r) std::memcpy(c + r * c_step, &sums[r], sizeof(Floats));
+  [[gnu::always_inline]] static void MultiplyAdd(Bf16Pair a, Bf16Pair b, float* sum) {
+    *sum += Lower(a) * Lower(b);
+    *sum += Upper(a) * Upper(b);
+  }
+
+ private:
+  static constexpr Bf16Pair kUpper = 0xffff0000U;
+  static float Lower(Bf16Pair pair) { return std::bit_cast<float>(pair << 16); }
+  static float Upper(Bf16Pair pair) { return std::bit_cast<float>(pair & kUpper); }
+};
+
+GACCD_SIMD_CLONES
+void Bf16Product(const TileOperandOf<Bf16Pair>& a, const Bf16Pair* b, std::int64_t b_step, float* c,
+                 std::int64_t c_step, std::int64_t m, std::int64_t n, std::int64_t k, bool add) {
+  TileProductLoop<Bf16Arithmetic>(a, b, b_step, c, c_step, m, n, k, add);
 }
 
 }  // namespace
@@ -35,29 +51,12 @@ template <std::int64_t kBlock>
 GACCD_SIMD_CLONES
 void TileProduct(const TileOperand& a, const float* b, std::int64_t b_step, float* c,
                  std::int64_t c_step, std::int64_t m, std::int64_t n, std::int64_t k, bool add) {
-  const std::int64_t whole = n / kWidth * kWidth;
-  std::int64_t first = 0;
-  for (; first + kRows <= m; first += kRows) {
-    const TileOperand rows{a.data + first * a.row_step, a.row_step, a.k_step};
-    for (std::int64_t j = 0; j < whole; j += kWidth) {
-      Block<kRows>(rows, b + j, b_step, c + first * c_step + j, c_step, k, add);
-    }
-  }
-  for (; first < m; ++first) {
-    const TileOperand row{a.data + first * a.row_step, a.row_step, a.k_step};
-    for (std::int64_t j = 0; j < whole; j += kWidth) {
-      Block<1>(row, b + j, b_step, c + first * c_step + j, c_step, k, add);
-    }
-  }
-  for (std::int64_t r = 0; r < m; ++r) {
-    for (std::int64_t j = whole; j < n; ++j) {
-      float sum = add ? c[r * c_step + j] : 0.0F;
-      for (std::int64_t i = 0; i < k; ++i) {
-        sum += a.data[r * a.row_step + i * a.k_step] * b[i * b_step + j];
-      }
-      c[r * c_step + j] = sum;
-    }
-  }
+  TileProductLoop<F32Arithmetic>(a, b, b_step, c, c_step, m, n, k, add);
+}
+
+Bf16TileProduct Bf16TileProductOf(CpuBf16 bf16) {
+  const bool native = bf16 == CpuBf16::kAvx512Bf16 || bf16 == CpuBf16::kAmx;
+  return native && Avx512Bf16TileProduct() != nullptr ? Avx512Bf16TileProduct() : &Bf16Product;
 }
 
 }  // namespace gaccd

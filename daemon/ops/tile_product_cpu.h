@@ -3,19 +3,39 @@
 
 #include <cstdint>
 
+#include "daemon/device/cpu/bf16_of_cpu.h"
+
 namespace gaccd {
 
 // An operand whose element (row, k) is at data[row * row_step + k * k_step]: a matrix or its
 // transpose.
-struct TileOperand {
-  const float* data;
+template <typename Word>
+struct TileOperandOf {
+  const Word* data;
   std::int64_t row_step;
   std::int64_t k_step;
 };
+using TileOperand = TileOperandOf<float>;
 
 // c [m, n] = or += a [m, k] b [k, n]; b and c are row-major with the given distances between rows.
 // Each value is one chain of additions over k.
 void TileProduct(const TileOperand& a, const float* b, std::int64_t b_step, float* c,
                  std::int64_t c_step, std::int64_t m, std::int64_t n, std::int64_t k, bool add);
+
+// Two values of bf16 that follow each other over k, the first one in the lower half.
+using Bf16Pair = std::uint32_t;
+
+// The same for matrices of bf16, summed in f32: an element of a and b is a pair, and k and their
+// steps count pairs.
+using Bf16TileProduct = void (*)(const TileOperandOf<Bf16Pair>& a, const Bf16Pair* b,
+                                 std::int64_t b_step, float* c, std::int64_t c_step, std::int64_t m,
+                                 std::int64_t n, std::int64_t k, bool add);
+
+// By AVX512_BF16 where the CPU has it (its sums take denormal numbers for 0), otherwise by products
+// of f32.
+[[nodiscard]] Bf16TileProduct Bf16TileProductOf(CpuBf16 bf16);
+
+// Null where this program was not compiled for x86-64.
+[[nodiscard]] Bf16TileProduct Avx512Bf16TileProduct();
 
 }  // namespace gaccd

@@ -7,7 +7,8 @@ The committed files are from transformers 4.30 on Debian's python3-torch 1.13:
 
 Every model trains in double precision, every update is one batch, and the loss of an update is the
 sum over its labels that count, each times its weight, divided by the sum of these weights. Dropout is
-off. With precision BF16 linear functions round what they multiply (Bf16Linear).
+off. With precision BF16 linear functions and attention round what they multiply (Bf16Linear,
+Bf16Attention).
 
 NAME.npy files     the data, made by a formula
 gpt_mini.init      safetensors: the initial weights, with the names that save_pretrained gives them;
@@ -36,7 +37,7 @@ import numpy
 import torch
 import transformers
 from google.protobuf import text_format
-from make_mlp import Bf16Linear, stream
+from make_mlp import Bf16Linear, rounded, stream
 from make_train import group_of, job_message, learning_rate, updates_of
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "models")
@@ -84,8 +85,45 @@ def write_data():
     return {name: torch.from_numpy(values) for name, values in data.items()}
 
 
+class Bf16Attention(torch.autograd.Function):
+    """softmax(q k^T / sqrt(width) + mask) v for [..., rows, width]: products of what is rounded to
+    bf16, the softmax before it is divided by its sums, all else in the type of q."""
+
+    @staticmethod
+    def forward(context, q, k, v, mask):
+        scores = rounded(q) @ rounded(k).mT / math.sqrt(q.shape[-1]) + mask
+        top = scores.amax(-1, keepdim=True)
+        p = torch.exp(scores - top)
+        total = p.sum(-1, keepdim=True)
+        y = rounded(p) @ rounded(v) / total
+        context.save_for_backward(rounded(q), rounded(k), rounded(v), scores - top - total.log(), y)
+        return y
+
+    @staticmethod
+    def backward(context, dy):
+        q, k, v, logs, y = context.saved_tensors
+        p = torch.exp(logs)
+        dp = rounded(dy) @ v.mT
+        ds = rounded(p * (dp - (dy * y).sum(-1, keepdim=True)) / math.sqrt(q.shape[-1]))
+        return ds @ k, ds.mT @ q, rounded(p).mT @ rounded(dy), None
+
+
+def gpt_attention(q, k, v, *_, **__):
+    mask = torch.full(q.shape[-2:-1] * 2, -torch.inf, dtype=q.dtype).triu(1)
+    return Bf16Attention.apply(q, k, v, mask), None
+
+
+def bert_attention(module, x, mask):
+    heads = [module.transpose_for_scores(part(x)) for part in (module.query, module.key, module.value)]
+    return (Bf16Attention.apply(*heads, mask).transpose(1, 2).flatten(2),)
+
+
 def round_products(network):
     for module in network.modules():
+        if isinstance(module, transformers.models.gpt2.modeling_gpt2.GPT2Attention):
+            module._attn = gpt_attention
+        elif isinstance(module, transformers.models.bert.modeling_bert.BertSelfAttention):
+            module.forward = lambda x, mask, *_, m=module, **__: bert_attention(m, x, mask)
         if isinstance(module, torch.nn.Linear):
             module.forward = lambda x, m=module: Bf16Linear.apply(x, m.weight, m.bias)
         elif isinstance(module, transformers.pytorch_utils.Conv1D):

@@ -92,14 +92,22 @@ double ErrorOf(std::span<const float> found, const std::vector<double>& expected
   return RelativeError(found, rounded);
 }
 
-void Check(const Sizes& z, bool causal, const std::vector<std::int32_t>& lengths) {
+// A rounding to bf16 is at most 2^-9 off, sums of several of them somewhat less.
+constexpr double kF32Error = 1e-6;
+constexpr double kBf16Error = 0x1p-8;
+
+// At most `error` off, gradients twice.
+void Check(const Sizes& z, bool causal, const std::vector<std::int32_t>& lengths, double error) {
+  const bool bf16 = error == kBf16Error;
   SCOPED_TRACE(StrCat(z.sequences, " sequences of ", z.length, ", ", z.heads, " heads of ", z.width,
-                      causal ? ", causal" : "", lengths.empty() ? "" : ", lengths"));
+                      causal ? ", causal" : "", lengths.empty() ? "" : ", lengths",
+                      bf16 ? ", bf16" : ""));
   GraphBench bench;
   std::vector<ValueId> inputs = {
       bench.Parameter("qkv", {z.sequences * z.length, 3 * z.heads * z.width}, 2)};
   if (!lengths.empty()) inputs.push_back(bench.Ids("lengths", {z.sequences}, lengths));
-  const AttentionOptions options{.heads = z.heads, .length = z.length, .causal = causal};
+  const AttentionOptions options{
+      .heads = z.heads, .length = z.length, .causal = causal, .round_to_bf16 = bf16};
   const ValueId y = bench.Apply(std::make_shared<Attention>(options), std::move(inputs));
   bench.graph().MarkOutput(y);
   const ValueId t = bench.Input("targets", bench.graph().value(y).spec.shape);
@@ -110,17 +118,20 @@ void Check(const Sizes& z, bool causal, const std::vector<std::int32_t>& lengths
   const Reference expected =
       ReferenceOf(z, causal, lengths, bench.parameter("qkv"), bench.input(t), factor);
   const auto count = expected.y.size();
-  EXPECT_LT(ErrorOf({bench.executor().Output<float>(y), count}, expected.y), 1e-6);
-  EXPECT_LT(ErrorOf(bench.gradient("qkv"), expected.dqkv), 2e-6);
+  EXPECT_LT(ErrorOf({bench.executor().Output<float>(y), count}, expected.y), error);
+  EXPECT_LT(ErrorOf(bench.gradient("qkv"), expected.dqkv), 2 * error);
 }
 
 TEST(AttentionTest, EqualsTheFormulas) {
-  for (const bool causal : {false, true}) {
-    Check({1, 1, 1, 1}, causal, {});
-    Check({2, 3, 100, 20}, causal, {});
-    Check({1, 2, 48, 16}, causal, {});
-    Check({1, 1, 97, 40}, causal, {});
-    Check({5, 2, 100, 20}, causal, {100, 0, 1, 48, 77});
+  for (const double error : {kF32Error, kBf16Error}) {
+    for (const bool causal : {false, true}) {
+      Check({1, 1, 1, 1}, causal, {}, error);
+      Check({2, 3, 100, 20}, causal, {}, error);
+      Check({1, 2, 48, 16}, causal, {}, error);
+      Check({1, 1, 97, 40}, causal, {}, error);
+      Check({2, 2, 77, 7}, causal, {}, error);
+      Check({5, 2, 100, 20}, causal, {100, 0, 1, 48, 77}, error);
+    }
   }
 }
 

@@ -1,0 +1,67 @@
+// Products of bf16 by both ways, of any size, against sums in double.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "collectives/base/strings.h"
+#include "daemon/ops/tile_product_cpu.h"
+#include "daemon/tensor/bf16.h"
+#include "tests/unit/engine/graph_bench.h"
+
+namespace gaccd {
+namespace {
+
+struct Operand {
+  std::vector<Bf16Pair> pairs;
+  std::vector<double> first, second;
+};
+
+Operand RandomOperand(std::uint64_t seed, std::int64_t pairs) {
+  Operand operand;
+  const auto values = RandomValues(seed, static_cast<std::size_t>(2 * pairs));
+  for (std::size_t i = 0; i < values.size(); i += 2) {
+    operand.pairs.push_back(PackPair<Bf16>(values[i], values[i + 1]));
+    operand.first.push_back(ToFloat(ToBf16(values[i])));
+    operand.second.push_back(ToFloat(ToBf16(values[i + 1])));
+  }
+  return operand;
+}
+
+struct ProductSizes {
+  std::int64_t m, n, k;
+};
+
+// a is stored transposed, so that its steps are not those of rows.
+void CheckProduct(Bf16TileProduct product, const ProductSizes& size, bool add) {
+  SCOPED_TRACE(StrCat(size.m, " x ", size.n, " x ", size.k, add ? ", added" : ""));
+  const auto [m, n, k] = size;
+  const Operand a = RandomOperand(1, m * k);
+  const Operand b = RandomOperand(2, k * n);
+  std::vector<float> c(static_cast<std::size_t>(m * n), 3.0F);
+  product({a.pairs.data(), 1, m}, b.pairs.data(), n, c.data(), n, m, n, k, add);
+  for (std::int64_t r = 0; r < m; ++r) {
+    for (std::int64_t j = 0; j < n; ++j) {
+      double sum = add ? 3 : 0;
+      for (std::int64_t i = 0; i < k; ++i) {
+        const auto left = static_cast<std::size_t>(i * m + r);
+        const auto right = static_cast<std::size_t>(i * n + j);
+        sum += a.first[left] * b.first[right] + a.second[left] * b.second[right];
+      }
+      EXPECT_NEAR(c[static_cast<std::size_t>(r * n + j)], sum, 1e-5) << r << ", " << j;
+    }
+  }
+}
+
+TEST(Bf16TileProductTest, EqualsTheSums) {
+  for (const CpuBf16 way : {CpuBf16::kEmulated, Bf16OfCpu()}) {
+    for (const bool add : {false, true}) {
+      for (const ProductSizes& size :
+           {ProductSizes{1, 1, 1}, {12, 16, 24}, {48, 48, 32}, {29, 37, 5}, {6, 7, 3}}) {
+        CheckProduct(Bf16TileProductOf(way), size, add);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gaccd
