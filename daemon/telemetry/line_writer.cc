@@ -126,7 +126,7 @@ LineWriter::~LineWriter() {
 void LineWriter::Add(std::string line, const LineStamp& stamp) {
   State& state = *state_;
   Line next{std::move(line), stamp, 0, {}};
-  const std::lock_guard lock(state.mutex);
+  std::unique_lock lock(state.mutex);
   if (state.bytes + BytesOf(next) > state.most_bytes) {
     ++state.overflow;
     ++state.tail.lost_before;
@@ -137,6 +137,7 @@ void LineWriter::Add(std::string line, const LineStamp& stamp) {
   next.last_lost = state.tail.last_lost;
   state.bytes += BytesOf(next);
   state.lines.push_back(std::move(next));
+  lock.unlock();  // the thread, awake, must not find it locked: on one core that takes two switches
   state.wake.notify_one();
 }
 
