@@ -21,7 +21,7 @@ std::string_view Activation::name() const {
 OutputSpecs Activation::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
   GACCD_RETURN_IF_ERROR(CheckFloat(inputs[0], "the input"));
-  return std::vector<ValueSpec>{inputs[0]};
+  return std::vector<ValueSpec>{{inputs[0].shape, to_bf16_ ? DType::kBF16 : inputs[0].dtype}};
 }
 
 Status Activation::Gradient(GradientScope& scope) const {
@@ -48,7 +48,7 @@ OutputSpecs ActivationGradient::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 2));
   GACCD_RETURN_IF_ERROR(CheckFloat(inputs[0], "the gradient"));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[1], inputs[0].shape, "the value", inputs[0].dtype));
-  return std::vector<ValueSpec>{inputs[0]};
+  return std::vector<ValueSpec>{{inputs[0].shape, to_bf16_ ? DType::kBF16 : inputs[0].dtype}};
 }
 
 }  // namespace gaccd

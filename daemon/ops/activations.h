@@ -5,7 +5,7 @@
 //              dx = dy ((1 + t)/2 + x/2 (1 - t^2) sqrt(2/pi) (1 + 3 * 0.044715 x^2))
 //   tanh       dx = dy (1 - y^2)
 //   silu       y = x s, s = 1 / (1 + exp(-x));  dx = dy s (1 + x (1 - s))
-// A NaN stays one. Types f32 and bf16.
+// A NaN stays one. Types f32, bf16 and fp16; with `to_bf16` of f32 values on the CPU, to bf16.
 #pragma once
 
 #include "daemon/autograd/function.h"
@@ -16,34 +16,37 @@ namespace gaccd {
 // The kinds: elementwise.h.
 class Activation : public Function {
  public:
-  explicit Activation(ActivationKind kind) : kind_(kind) {}
+  explicit Activation(ActivationKind kind, bool to_bf16 = false) : kind_(kind), to_bf16_(to_bf16) {}
 
   // "gelu", "gelu_tanh", "tanh", "silu".
   [[nodiscard]] std::string_view name() const override;
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
-  [[nodiscard]] bool can_run_in_place() const override { return true; }
+  [[nodiscard]] bool can_run_in_place() const override { return !to_bf16_; }
 
   [[nodiscard]] ActivationKind kind() const { return kind_; }
 
  private:
   ActivationKind kind_;
+  bool to_bf16_;
 };
 
 // Inputs: dy, x; of tanh dy, y.
 class ActivationGradient : public Function {
  public:
-  explicit ActivationGradient(ActivationKind kind) : kind_(kind) {}
+  explicit ActivationGradient(ActivationKind kind, bool to_bf16 = false)
+      : kind_(kind), to_bf16_(to_bf16) {}
 
   // "gelu_gradient" and so on.
   [[nodiscard]] std::string_view name() const override;
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
-  [[nodiscard]] bool can_run_in_place() const override { return true; }
+  [[nodiscard]] bool can_run_in_place() const override { return !to_bf16_; }
 
   [[nodiscard]] ActivationKind kind() const { return kind_; }
 
  private:
   ActivationKind kind_;
+  bool to_bf16_;
 };
 
 }  // namespace gaccd

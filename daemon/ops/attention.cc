@@ -75,7 +75,8 @@ OutputSpecs AttentionGradient::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[1], y.shape, "the output", y.dtype));
   const ValueSpec sums = LogSumsOf(options_, y);
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[2], sums.shape, "the sums of the softmax"));
-  return std::vector<ValueSpec>(IsPackedAttention(forward.size()) ? 1 : 3, inputs[3]);
+  const ValueSpec gradient{inputs[3].shape, to_bf16_ ? DType::kBF16 : inputs[3].dtype};
+  return std::vector<ValueSpec>(IsPackedAttention(forward.size()) ? 1 : 3, gradient);
 }
 
 // Those of dq, dk, dv and dP; that S is computed again does not count.

@@ -52,10 +52,12 @@ class Attention : public Function {
   AttentionOptions options_;
 };
 
-// Inputs: dy, y, lse and those of Attention. Outputs: dq, dk, dv, or dqkv.
+// Inputs: dy, y, lse and those of Attention. Outputs: dq, dk, dv, or dqkv; with `to_bf16`, on the
+// CPU, of f32 inputs and in bf16.
 class AttentionGradient : public Function {
  public:
-  explicit AttentionGradient(const AttentionOptions& options) : options_(options) {}
+  explicit AttentionGradient(const AttentionOptions& options, bool to_bf16 = false)
+      : options_(options), to_bf16_(to_bf16) {}
 
   [[nodiscard]] std::string_view name() const override { return "attention_gradient"; }
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
@@ -65,6 +67,7 @@ class AttentionGradient : public Function {
 
  private:
   AttentionOptions options_;
+  bool to_bf16_;
 };
 
 // kConfig: Attention of these inputs has wider heads than its kernel for the GPU takes.

@@ -2,7 +2,6 @@
 // whatever the distance between rows of qkv.
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
 #include <limits>
 #include <span>
 
@@ -14,6 +13,7 @@
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/math.h"
 #include "daemon/ops/row_reductions.h"
+#include "daemon/tensor/bf16.h"
 
 namespace gaccd {
 namespace {
@@ -54,10 +54,14 @@ std::int64_t LengthOf(const std::int32_t* lengths, std::int64_t sequence, std::i
   return lengths == nullptr ? most : std::clamp<std::int64_t>(lengths[sequence], 0, most);
 }
 
-void CopyRows(const float* from, std::int64_t from_step, std::int64_t rows, std::int64_t width,
-              float* to, std::int64_t to_step) {
-  for (std::int64_t i = 0; i < rows; ++i)
-    std::copy_n(from + i * from_step, width, to + i * to_step);
+template <typename T>
+GACCD_SIMD_CLONES void CopyRows(const float* from, std::int64_t rows, std::int64_t width, T* to,
+                                std::int64_t to_step) {
+  for (std::int64_t i = 0; i < rows; ++i) {
+    GACCD_INDEPENDENT_ITERATIONS
+    for (std::int64_t d = 0; d < width; ++d)
+      to[i * to_step + d] = FromFloat<T>(from[i * width + d]);
+  }
 }
 
 // The sums of a row are kept in so many parts until the row is done.
@@ -117,24 +121,6 @@ struct Parts {
   }
 };
 
-// Hands out memory piece by piece, all of 4-byte elements. Without memory it only counts.
-class Pieces {
- public:
-  explicit Pieces(void* memory) : memory_(static_cast<std::byte*>(memory)) {}
-
-  template <typename T>
-  [[nodiscard]] T* Take(std::int64_t elements) {
-    const std::size_t at = bytes_;
-    bytes_ += static_cast<std::size_t>(elements) * sizeof(T);
-    return memory_ == nullptr ? nullptr : reinterpret_cast<T*>(memory_ + at);
-  }
-  [[nodiscard]] std::size_t bytes() const { return bytes_; }
-
- private:
-  std::byte* memory_;
-  std::size_t bytes_ = 0;
-};
-
 // Calls run(row, rows, seen) for the rows of a tile: at once, or, of the tile on the diagonal of a
 // causal head, a few at a time. Of its `keys` keys they see none from `seen` on, which is a number
 // of columns that a product computes at once.
@@ -155,7 +141,7 @@ void ForEachRows(bool diagonal, std::int64_t rows, std::int64_t keys, const Run&
 template <typename Tiles>
 struct ForwardScratch {
   using Word = typename Tiles::Word;
-  Pieces pieces;
+  ScratchPieces pieces;
   Word *q, *keys, *v, *p;
   float *y, *s, *tops, *sums;
 
@@ -225,7 +211,7 @@ void ForwardHead(const Sizes& z, const Tiles& tiles, const Parts<const float>& i
   }
   std::fill_n(at.y + known * d, (z.length - known) * d, 0.0F);
   std::fill_n(lse + known, z.length - known, 0.0F);
-  CopyRows(at.y, d, z.length, d, y, z.columns());
+  CopyRows(at.y, z.length, d, y, z.columns());
 }
 
 // *_rows are left operands, *_columns operands of products over rows; keys and values are k and v
@@ -233,7 +219,7 @@ void ForwardHead(const Sizes& z, const Tiles& tiles, const Parts<const float>& i
 template <typename Tiles>
 struct BackwardScratch {
   using Word = typename Tiles::Word;
-  Pieces pieces;
+  ScratchPieces pieces;
   Word *q_rows, *q_columns, *k_columns, *dy_rows, *dy_columns, *keys, *values, *p, *ds;
   float *dq, *dk, *dv, *s, *dp, *delta;
 
@@ -296,10 +282,10 @@ void BackwardTile(const Sizes& z, const Tiles& tiles, const BackwardScratch<Tile
   });
 }
 
-template <typename Tiles>
+template <typename Tiles, typename T>
 void BackwardHead(const Sizes& z, const Tiles& tiles, const float* dy, const float* y,
                   const float* lse, const Parts<const float>& in, std::int64_t known,
-                  const BackwardScratch<Tiles>& at, const Parts<float>& out) {
+                  const BackwardScratch<Tiles>& at, const Parts<T>& out) {
   const std::int64_t d = z.width;
   const std::int64_t columns = z.columns();
   Tiles::PackRows({in.k, z.step, known, d}, at.q_rows);
@@ -322,9 +308,9 @@ void BackwardHead(const Sizes& z, const Tiles& tiles, const float* dy, const flo
       BackwardTile(z, tiles, at, first, key, known, lse);
     }
   }
-  CopyRows(at.dq, d, z.length, d, out.q, z.step);
-  CopyRows(at.dk, d, z.length, d, out.k, z.step);
-  CopyRows(at.dv, d, z.length, d, out.v, z.step);
+  CopyRows(at.dq, z.length, d, out.q, z.step);
+  CopyRows(at.dk, z.length, d, out.k, z.step);
+  CopyRows(at.dv, z.length, d, out.v, z.step);
 }
 
 // run(row, head, known): the first row of the sequence, and how many of its rows there are.
@@ -354,7 +340,8 @@ KernelResult MakeForward(const KernelRequest& request, const Sizes& z, const Til
       ForwardScratch<Tiles>(z, nullptr).pieces.bytes()));
 }
 
-template <typename Tiles>
+// T: the type of the gradients.
+template <typename T, typename Tiles>
 KernelResult MakeBackward(const KernelRequest& request, const Sizes& z, const Tiles& tiles) {
   return std::unique_ptr<Kernel>(std::make_unique<CallKernel>(
       request,
@@ -368,7 +355,7 @@ KernelResult MakeBackward(const KernelRequest& request, const Sizes& z, const Ti
                       BackwardHead(z, tiles, c.in<float>(0) + at, c.in<float>(1) + at,
                                    c.in<float>(2) + row * z.heads + h * z.length,
                                    Parts<const float>::Of(forward, packed, z, row, h), known,
-                                   scratch, Parts<float>::Of(c.outputs, packed, z, row, h));
+                                   scratch, Parts<T>::Of(c.outputs, packed, z, row, h));
                     });
         return Status::Ok();
       },
@@ -382,15 +369,18 @@ Bf16AttentionTiles Bf16Tiles() { return {Bf16TileProductOf(Bf16OfCpu())}; }
 KernelResult MakeAttentionCpu(const KernelRequest& request) {
   const auto& options = static_cast<const Attention&>(request.function).options();
   const Sizes z = SizesOf(options, request.outputs[0], request.inputs[0]);
-  if (options.round_to_bf16) return MakeForward(request, z, Bf16Tiles());
-  return MakeForward(request, z, F32AttentionTiles());
+  return options.round_to_bf16 ? MakeForward(request, z, Bf16Tiles())
+                               : MakeForward(request, z, F32AttentionTiles());
 }
 
 KernelResult MakeAttentionGradientCpu(const KernelRequest& request) {
   const auto& options = static_cast<const AttentionGradient&>(request.function).options();
   const Sizes z = SizesOf(options, request.inputs[0], request.inputs[3]);
-  if (options.round_to_bf16) return MakeBackward(request, z, Bf16Tiles());
-  return MakeBackward(request, z, F32AttentionTiles());
+  const auto make = [&](const auto& tiles) {
+    return request.outputs[0].dtype == DType::kBF16 ? MakeBackward<Bf16>(request, z, tiles)
+                                                    : MakeBackward<float>(request, z, tiles);
+  };
+  return options.round_to_bf16 ? make(Bf16Tiles()) : make(F32AttentionTiles());
 }
 
 }  // namespace gaccd

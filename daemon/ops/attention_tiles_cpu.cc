@@ -1,5 +1,6 @@
 #include "daemon/ops/attention_tiles_cpu.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "collectives/base/simd.h"

@@ -2,7 +2,7 @@
 // is, or rounded to bf16 as pairs.
 #pragma once
 
-#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include "daemon/ops/tile_product_cpu.h"
@@ -11,6 +11,24 @@ namespace gaccd {
 
 // Rows and keys of a tile: a multiple of the 16 columns that TileProduct takes at once.
 inline constexpr std::int64_t kAttentionTile = 48;
+
+// Hands out memory piece by piece, all of 4-byte elements. Without memory it only counts.
+class ScratchPieces {
+ public:
+  explicit ScratchPieces(void* memory) : memory_(static_cast<std::byte*>(memory)) {}
+
+  template <typename T>
+  [[nodiscard]] T* Take(std::int64_t elements) {
+    const std::size_t at = bytes_;
+    bytes_ += static_cast<std::size_t>(elements) * sizeof(T);
+    return memory_ == nullptr ? nullptr : reinterpret_cast<T*>(memory_ + at);
+  }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* memory_;
+  std::size_t bytes_ = 0;
+};
 
 // A matrix in f32, rows `step` values apart.
 struct AttentionMatrix {

@@ -6,14 +6,16 @@
 #include <vector>
 
 #include "daemon/autograd/function.h"
+#include "daemon/ops/activations.h"
 #include "daemon/ops/attention.h"
 #include "daemon/ops/cast.h"
+#include "daemon/ops/layer_norm.h"
 #include "daemon/ops/linear.h"
 
 namespace gaccd {
 namespace {
 
-// The same product of bf16, and how many of its first inputs are rounded: weights are rounded when
+// The same function of bf16, and how many of its first inputs are rounded: weights are rounded when
 // they are packed.
 struct Bf16Product {
   std::shared_ptr<const Function> function;
@@ -25,7 +27,7 @@ AttentionOptions Rounding(AttentionOptions options) {
   return options;
 }
 
-// Without a function: `node` is no product.
+// Without a function: `node` reads no bf16.
 Bf16Product ProductOf(const Node& node) {
   const Function* function = node.function.get();
   if (const auto* linear = dynamic_cast<const Linear*>(function)) {
@@ -35,6 +37,7 @@ Bf16Product ProductOf(const Node& node) {
     return {std::make_shared<LinearInputGradient>(gradient->order(), LinearSums::kF32), 1};
   }
   if (dynamic_cast<const LinearWeightGradient*>(function) != nullptr) return {node.function, 2};
+  if (dynamic_cast<const BiasGradient*>(function) != nullptr) return {node.function, 1};
   if (const auto* attention = dynamic_cast<const Attention*>(function)) {
     return {std::make_shared<Attention>(Rounding(attention->options())), 0};
   }
@@ -42,6 +45,50 @@ Bf16Product ProductOf(const Node& node) {
     return {std::make_shared<AttentionGradient>(Rounding(gradient->options())), 0};
   }
   return {};
+}
+
+// The same function with its first output in bf16; null: it cannot.
+std::shared_ptr<const Function> RoundingOf(const Node& node) {
+  const Function* function = node.function.get();
+  if (const auto* norm = dynamic_cast<const LayerNorm*>(function)) {
+    return std::make_shared<LayerNorm>(norm->eps(), /*to_bf16=*/true);
+  }
+  if (const auto* activation = dynamic_cast<const Activation*>(function)) {
+    return std::make_shared<Activation>(activation->kind(), /*to_bf16=*/true);
+  }
+  if (const auto* gradient = dynamic_cast<const ActivationGradient*>(function)) {
+    return std::make_shared<ActivationGradient>(gradient->kind(), /*to_bf16=*/true);
+  }
+  const auto* attention = dynamic_cast<const AttentionGradient*>(function);
+  if (attention == nullptr || node.outputs.size() != 1) return nullptr;
+  return std::make_shared<AttentionGradient>(attention->options(), /*to_bf16=*/true);
+}
+
+// A value that only its cast reads is written in bf16 by the node that makes it.
+std::vector<Node> FoldCasts(const Graph& graph, std::vector<Node> nodes) {
+  std::map<ValueId, int> readers;
+  for (const Node& node : nodes) {
+    for (const ValueId input : node.inputs) ++readers[input];
+  }
+  std::map<ValueId, std::size_t> makers;  // in `folded`
+  std::vector<Node> folded;
+  for (Node& node : nodes) {
+    if (dynamic_cast<const Cast*>(node.function.get()) != nullptr) {
+      const ValueId value = node.inputs[0];
+      const auto maker = makers.find(value);
+      const bool only = readers[value] == 1 && graph.value(value).kind == ValueKind::kActivation;
+      const auto function =
+          only && maker != makers.end() ? RoundingOf(folded[maker->second]) : nullptr;
+      if (function != nullptr) {
+        folded[maker->second].function = function;
+        folded[maker->second].outputs[0] = node.outputs[0];
+        continue;
+      }
+    }
+    makers[node.outputs[0]] = folded.size();
+    folded.push_back(std::move(node));
+  }
+  return folded;
 }
 
 }  // namespace
@@ -65,7 +112,7 @@ Status RoundProductsToBf16(Graph& graph) {
     }
     nodes.push_back(std::move(node));
   }
-  graph.ReplaceNodes(std::move(nodes));
+  graph.ReplaceNodes(FoldCasts(graph, std::move(nodes)));
   return Status::Ok();
 }
 

@@ -15,23 +15,27 @@ constexpr auto kRows = FromFunctionTable<Row>([](const FunctionRow& row) {
   return Row{row.name, row.cpu};
 });
 
+// kConfig when one of `specs` is of a type that the kernel does not compute with.
+Status CheckTypes(const KernelRequest& request, std::span<const ValueSpec> specs, bool bf16) {
+  for (const ValueSpec& spec : specs) {
+    if (spec.dtype != DType::kFP16 && (spec.dtype != DType::kBF16 || bf16)) continue;
+    return {ErrorKind::kConfig, StrCat("'", request.function.name(), "' has no kernel for ",
+                                       Name(spec.dtype), " on the CPU: expected f32, found ",
+                                       Name(spec.dtype), " ", ToString(spec.shape))};
+  }
+  return Status::Ok();
+}
+
 class CpuKernelFactory : public KernelFactory {
  public:
   explicit CpuKernelFactory(const CpuEnvironment& environment) : environment_(environment) {}
 
   KernelResult Make(const KernelRequest& request) override {
     const Row* row = FindRow(kRows, request.function.name());
-    const bool takes_bf16 = row != nullptr && row->make.takes_bf16;
-    for (const std::span<const ValueSpec> specs : {request.inputs, request.outputs}) {
-      for (const ValueSpec& spec : specs) {
-        const bool half = spec.dtype == DType::kBF16 || spec.dtype == DType::kFP16;
-        if (!half || (takes_bf16 && spec.dtype == DType::kBF16)) continue;
-        return Status(ErrorKind::kConfig,
-                      StrCat("'", request.function.name(), "' has no kernel for ", Name(spec.dtype),
-                             " on the CPU: expected f32, found ", Name(spec.dtype), " ",
-                             ToString(spec.shape)));
-      }
-    }
+    GACCD_RETURN_IF_ERROR(
+        CheckTypes(request, request.inputs, row != nullptr && row->make.takes_bf16));
+    GACCD_RETURN_IF_ERROR(
+        CheckTypes(request, request.outputs, row != nullptr && row->make.makes_bf16));
     if (row != nullptr && row->make.of_node != nullptr) return row->make.of_node(request);
     if (row != nullptr && row->make.of_environment != nullptr) {
       return row->make.of_environment(request, environment_);

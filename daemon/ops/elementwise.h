@@ -39,16 +39,19 @@ struct GeluGradientFormula {
   }
 };
 struct GeluTanhFormula {
-  static constexpr float kScale = 0.797884561F;  // sqrt(2 / pi)
+  static constexpr float kScale = 1.59576912F;  // 2 sqrt(2 / pi)
   static constexpr float kCubic = 0.044715F;
-  GACCD_HOST_DEVICE static float TanhOf(float x) { return Tanh(kScale * (x + kCubic * x * x * x)); }
-  GACCD_HOST_DEVICE static float Of(float x) { return 0.5F * x * (1.0F + TanhOf(x)); }
+  // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u))
+  GACCD_HOST_DEVICE static float GateOf(float x) {
+    return 1.0F / (1.0F + Exp(-kScale * (x + kCubic * x * x * x)));
+  }
+  GACCD_HOST_DEVICE static float Of(float x) { return x * GateOf(x); }
 };
 struct GeluTanhGradientFormula {
   GACCD_HOST_DEVICE static float Of(float dy, float x) {
-    const float t = GeluTanhFormula::TanhOf(x);
+    const float gate = GeluTanhFormula::GateOf(x);
     const float slope = GeluTanhFormula::kScale * (1.0F + 3.0F * GeluTanhFormula::kCubic * x * x);
-    return dy * (0.5F * (1.0F + t) + 0.5F * x * (1.0F - t * t) * slope);
+    return dy * (gate + x * gate * (1.0F - gate) * slope);
   }
 };
 struct TanhFormula {

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "collectives/base/simd.h"
-#include "collectives/base/strings.h"
 #include "daemon/ops/call_kernel.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/elementwise.h"
@@ -19,90 +18,42 @@ void ReluInPlace(float* values, std::int64_t elements) {
 
 namespace {
 
-// c[i] = f(a[i], b[i]); c may be a or b.
-using BinaryLoop = void (*)(const float* a, const float* b, float* c, std::int64_t elements);
+using Call = CallKernel::Call;
 
-GACCD_SIMD_CLONES
-void AddLoop(const float* a, const float* b, float* c, std::int64_t elements) {
-  for (std::int64_t i = 0; i < elements; ++i) c[i] = AddFormula::Of(a[i], b[i]);
-}
-
-GACCD_SIMD_CLONES
-void ReluLoop(const float* x, const float*, float* y, std::int64_t elements) {
-  for (std::int64_t i = 0; i < elements; ++i) y[i] = ReluFormula::Of(x[i]);
-}
-
-GACCD_SIMD_CLONES
-void ReluGradientLoop(const float* dy, const float* y, float* dx, std::int64_t elements) {
-  for (std::int64_t i = 0; i < elements; ++i) dx[i] = ReluGradientFormula::Of(dy[i], y[i]);
-}
-
-GACCD_SIMD_CLONES
-void GeluLoop(const float* x, const float*, float* y, std::int64_t elements) {
-  for (std::int64_t i = 0; i < elements; ++i) y[i] = GeluFormula::Of(x[i]);
-}
-
-GACCD_SIMD_CLONES
-void GeluGradientLoop(const float* dy, const float* x, float* dx, std::int64_t elements) {
-  for (std::int64_t i = 0; i < elements; ++i) dx[i] = GeluGradientFormula::Of(dy[i], x[i]);
-}
-
-GACCD_SIMD_CLONES
-void GeluTanhLoop(const float* x, const float*, float* y, std::int64_t elements) {
-  for (std::int64_t i = 0; i < elements; ++i) y[i] = GeluTanhFormula::Of(x[i]);
-}
-
-GACCD_SIMD_CLONES
-void GeluTanhGradientLoop(const float* dy, const float* x, float* dx, std::int64_t elements) {
-  for (std::int64_t i = 0; i < elements; ++i) dx[i] = GeluTanhGradientFormula::Of(dy[i], x[i]);
-}
-
-GACCD_SIMD_CLONES
-void TanhLoop(const float* x, const float*, float* y, std::int64_t elements) {
-  for (std::int64_t i = 0; i < elements; ++i) y[i] = TanhFormula::Of(x[i]);
-}
-
-GACCD_SIMD_CLONES
-void TanhGradientLoop(const float* dy, const float* y, float* dx, std::int64_t elements) {
-  for (std::int64_t i = 0; i < elements; ++i) dx[i] = TanhGradientFormula::Of(dy[i], y[i]);
-}
-
-GACCD_SIMD_CLONES
-void SiluLoop(const float* x, const float*, float* y, std::int64_t elements) {
-  for (std::int64_t i = 0; i < elements; ++i) y[i] = SiluFormula::Of(x[i]);
-}
-
-GACCD_SIMD_CLONES
-void SiluGradientLoop(const float* dy, const float* x, float* dx, std::int64_t elements) {
-  for (std::int64_t i = 0; i < elements; ++i) dx[i] = SiluGradientFormula::Of(dy[i], x[i]);
-}
-
-GACCD_SIMD_CLONES
-void RoundLoop(const float* x, Bf16* y, std::int64_t elements) {
+// y[i] = f(x[i]), rounded to T; y may be x.
+template <typename Formula, typename T>
+GACCD_SIMD_CLONES void UnaryLoop(const float* x, T* y, std::int64_t elements) {
   GACCD_INDEPENDENT_ITERATIONS
-  for (std::int64_t i = 0; i < elements; ++i) y[i] = ToBf16(x[i]);
+  for (std::int64_t i = 0; i < elements; ++i) y[i] = FromFloat<T>(Formula::Of(x[i]));
 }
 
-class LoopKernel : public Kernel {
- public:
-  LoopKernel(BinaryLoop loop, std::int64_t elements) : loop_(loop), elements_(elements) {}
-  void Bind(const Operands& operands) override {
-    a_ = operands.in<float>(0);
-    b_ = operands.inputs.size() > 1 ? operands.in<float>(1) : nullptr;
-    c_ = operands.out<float>(0);
-  }
-  Status Run(OutputMask) override {
-    loop_(a_, b_, c_, elements_);
-    return Status::Ok();
-  }
+// c[i] = f(a[i], b[i]); c may be a or b.
+template <typename Formula, typename T>
+GACCD_SIMD_CLONES void BinaryLoop(const float* a, const float* b, T* c, std::int64_t elements) {
+  GACCD_INDEPENDENT_ITERATIONS
+  for (std::int64_t i = 0; i < elements; ++i) c[i] = FromFloat<T>(Formula::Of(a[i], b[i]));
+}
 
- private:
-  BinaryLoop loop_;
-  std::int64_t elements_;
-  const float* a_ = nullptr;
-  const float* b_ = nullptr;
-  float* c_ = nullptr;
-};
+template <typename T, typename Formula>
+void RunLoop(const Call& c, std::int64_t elements) {
+  if constexpr (requires { Formula::Of(0.0F, 0.0F); }) {
+    BinaryLoop<Formula>(c.in<float>(0), c.in<float>(1), c.out<T>(0), elements);
+  } else {
+    UnaryLoop<Formula>(c.in<float>(0), c.out<T>(0), elements);
+  }
+}
+
+// Of f32 values, to f32 or bf16.
+template <typename Formula>
+KernelResult MakeLoop(const KernelRequest& request) {
+  const auto run =
+      request.outputs[0].dtype == DType::kBF16 ? &RunLoop<Bf16, Formula> : &RunLoop<float, Formula>;
+  const std::int64_t elements = Elements(request.outputs[0].shape);
+  return std::unique_ptr<Kernel>(std::make_unique<CallKernel>(request, [=](const Call& c) {
+    run(c, elements);
+    return Status::Ok();
+  }));
+}
 
 class AccumulateKernel : public Kernel {
  public:
@@ -113,7 +64,7 @@ class AccumulateKernel : public Kernel {
   }
   Status Run(OutputMask add) override {
     if (add[0]) {
-      AddLoop(a_, gradient_, gradient_, elements_);
+      BinaryLoop<AddFormula>(a_, gradient_, gradient_, elements_);
     } else {
       std::copy_n(a_, elements_, gradient_);
     }
@@ -126,11 +77,6 @@ class AccumulateKernel : public Kernel {
   float* gradient_ = nullptr;
 };
 
-KernelResult MakeLoop(const KernelRequest& request, BinaryLoop loop) {
-  return std::unique_ptr<Kernel>(
-      std::make_unique<LoopKernel>(loop, Elements(request.outputs[0].shape)));
-}
-
 }  // namespace
 
 KernelResult MakeAccumulateCpu(const KernelRequest& request) {
@@ -138,53 +84,31 @@ KernelResult MakeAccumulateCpu(const KernelRequest& request) {
       std::make_unique<AccumulateKernel>(Elements(request.outputs[0].shape)));
 }
 
-KernelResult MakeAddCpu(const KernelRequest& request) { return MakeLoop(request, AddLoop); }
-
+KernelResult MakeAddCpu(const KernelRequest& request) { return MakeLoop<AddFormula>(request); }
 KernelResult MakeCastCpu(const KernelRequest& request) {
-  const DType from = request.inputs[0].dtype;
-  const DType to = request.outputs[0].dtype;
-  if (from != DType::kF32 || to != DType::kBF16) {
-    return Status(ErrorKind::kConfig, StrCat("'cast' on the CPU: expected f32 to bf16, found ",
-                                             Name(from), " to ", Name(to)));
-  }
-  const std::int64_t elements = Elements(request.outputs[0].shape);
-  return std::unique_ptr<Kernel>(
-      std::make_unique<CallKernel>(request, [=](const CallKernel::Call& c) {
-        RoundLoop(c.in<float>(0), c.out<Bf16>(0), elements);
-        return Status::Ok();
-      }));
+  return MakeLoop<IdentityFormula>(request);
 }
-
-KernelResult MakeReluCpu(const KernelRequest& request) { return MakeLoop(request, ReluLoop); }
-
-KernelResult MakeGeluCpu(const KernelRequest& request) { return MakeLoop(request, GeluLoop); }
-
-KernelResult MakeGeluGradientCpu(const KernelRequest& request) {
-  return MakeLoop(request, GeluGradientLoop);
-}
-
-KernelResult MakeGeluTanhCpu(const KernelRequest& request) {
-  return MakeLoop(request, GeluTanhLoop);
-}
-
-KernelResult MakeGeluTanhGradientCpu(const KernelRequest& request) {
-  return MakeLoop(request, GeluTanhGradientLoop);
-}
-
-KernelResult MakeTanhCpu(const KernelRequest& request) { return MakeLoop(request, TanhLoop); }
-
-KernelResult MakeTanhGradientCpu(const KernelRequest& request) {
-  return MakeLoop(request, TanhGradientLoop);
-}
-
-KernelResult MakeSiluCpu(const KernelRequest& request) { return MakeLoop(request, SiluLoop); }
-
-KernelResult MakeSiluGradientCpu(const KernelRequest& request) {
-  return MakeLoop(request, SiluGradientLoop);
-}
-
+KernelResult MakeReluCpu(const KernelRequest& request) { return MakeLoop<ReluFormula>(request); }
 KernelResult MakeReluGradientCpu(const KernelRequest& request) {
-  return MakeLoop(request, ReluGradientLoop);
+  return MakeLoop<ReluGradientFormula>(request);
+}
+KernelResult MakeGeluCpu(const KernelRequest& request) { return MakeLoop<GeluFormula>(request); }
+KernelResult MakeGeluGradientCpu(const KernelRequest& request) {
+  return MakeLoop<GeluGradientFormula>(request);
+}
+KernelResult MakeGeluTanhCpu(const KernelRequest& request) {
+  return MakeLoop<GeluTanhFormula>(request);
+}
+KernelResult MakeGeluTanhGradientCpu(const KernelRequest& request) {
+  return MakeLoop<GeluTanhGradientFormula>(request);
+}
+KernelResult MakeTanhCpu(const KernelRequest& request) { return MakeLoop<TanhFormula>(request); }
+KernelResult MakeTanhGradientCpu(const KernelRequest& request) {
+  return MakeLoop<TanhGradientFormula>(request);
+}
+KernelResult MakeSiluCpu(const KernelRequest& request) { return MakeLoop<SiluFormula>(request); }
+KernelResult MakeSiluGradientCpu(const KernelRequest& request) {
+  return MakeLoop<SiluGradientFormula>(request);
 }
 
 KernelResult MakeZerosCpu(const KernelRequest& request) {

@@ -34,10 +34,16 @@ struct CpuMaker {
   OfNode of_node = nullptr;
   OfEnvironment of_environment = nullptr;
   bool takes_bf16 = false;
+  bool makes_bf16 = false;
 };
 
+// Inputs, or outputs, may be bf16.
 constexpr CpuMaker TakesBf16(CpuMaker maker) {
   maker.takes_bf16 = true;
+  return maker;
+}
+constexpr CpuMaker MakesBf16(CpuMaker maker) {
+  maker.makes_bf16 = true;
   return maker;
 }
 
@@ -64,27 +70,27 @@ inline constexpr FunctionRow kFunctions[] = {
     {"all_reduce_mean", MakeCollectiveCpu, MakeCollectiveCuda},
     {"all_reduce_sum", MakeCollectiveCpu, MakeCollectiveCuda},
     {"attention", MakeAttentionCpu, MakeAttentionCuda, nullptr, CheckAttentionOnGpu},
-    {"attention_gradient", MakeAttentionGradientCpu, MakeAttentionGradientCuda},
-    {"bias_gradient", MakeBiasGradientCpu, MakeBiasGradientCuda},
+    {"attention_gradient", MakesBf16(MakeAttentionGradientCpu), MakeAttentionGradientCuda},
+    {"bias_gradient", TakesBf16(MakeBiasGradientCpu), MakeBiasGradientCuda},
     {"broadcast", MakeCollectiveCpu, MakeCollectiveCuda},
     {"broadcast_gradient", MakeCollectiveCpu, MakeCollectiveCuda},
-    {"cast", TakesBf16(MakeCastCpu), MakeCastCuda},
+    {"cast", MakesBf16(MakeCastCpu), MakeCastCuda},
     {"divide_by_count", MakeCollectiveCpu, MakeCollectiveCuda},
     {"dropout", MakeDropoutCpu, MakeDropoutCuda},
     {"embedding", MakeEmbeddingCpu, MakeEmbeddingCuda},
     {"embedding_gradient", MakeEmbeddingGradientCpu, MakeEmbeddingGradientCuda},
     {"first_rows", MakeFirstRowsCpu, MakeFirstRowsCuda},
     {"first_rows_gradient", MakeFirstRowsGradientCpu, MakeFirstRowsGradientCuda},
-    {"gelu", MakeGeluCpu, MakeActivationCuda},
-    {"gelu_gradient", MakeGeluGradientCpu, MakeActivationGradientCuda},
-    {"gelu_tanh", MakeGeluTanhCpu, MakeActivationCuda},
-    {"gelu_tanh_gradient", MakeGeluTanhGradientCpu, MakeActivationGradientCuda},
+    {"gelu", MakesBf16(MakeGeluCpu), MakeActivationCuda},
+    {"gelu_gradient", MakesBf16(MakeGeluGradientCpu), MakeActivationGradientCuda},
+    {"gelu_tanh", MakesBf16(MakeGeluTanhCpu), MakeActivationCuda},
+    {"gelu_tanh_gradient", MakesBf16(MakeGeluTanhGradientCpu), MakeActivationGradientCuda},
     {"join_columns", MakeJoinColumnsCpu, MakeJoinColumnsCuda},
     {"join_columns_gradient", MakeJoinColumnsGradientCpu, MakeJoinColumnsGradientCuda},
     {"l2_normalize", MakeL2NormalizeCpu, MakeL2NormalizeCuda},
     {"l2_normalize_gradient", MakeL2NormalizeGradientCpu, MakeL2NormalizeGradientCuda},
     {"label_ranks", MakeLabelRanksCpu, MakeLabelRanksCuda},
-    {"layer_norm", MakeLayerNormCpu, MakeLayerNormCuda},
+    {"layer_norm", MakesBf16(MakeLayerNormCpu), MakeLayerNormCuda},
     {"layer_norm_gradient", MakeLayerNormGradientCpu, MakeLayerNormGradientCuda},
     {"linear", TakesBf16(MakeLinearCpu), MakeLinearCuda},
     {"linear_input_gradient", TakesBf16(MakeLinearInputGradientCpu), MakeLinearInputGradientCuda},
@@ -103,8 +109,8 @@ inline constexpr FunctionRow kFunctions[] = {
     {"reduce_scatter", MakeCollectiveCpu, MakeCollectiveCuda},
     {"relu", MakeReluCpu, MakeReluCuda},
     {"relu_gradient", MakeReluGradientCpu, MakeReluGradientCuda},
-    {"silu", MakeSiluCpu, MakeActivationCuda},
-    {"silu_gradient", MakeSiluGradientCpu, MakeActivationGradientCuda},
+    {"silu", MakesBf16(MakeSiluCpu), MakeActivationCuda},
+    {"silu_gradient", MakesBf16(MakeSiluGradientCpu), MakeActivationGradientCuda},
     {"softmax", MakeSoftmaxCpu, MakeSoftmaxCuda},
     {"softmax_cross_entropy", MakeSoftmaxCrossEntropyCpu, MakeSoftmaxCrossEntropyCuda},
     {"softmax_cross_entropy_fused", nullptr, MakeSoftmaxCrossEntropyFusedCuda,
@@ -113,8 +119,8 @@ inline constexpr FunctionRow kFunctions[] = {
      MakeSoftmaxCrossEntropyGradientCuda},
     {"softmax_cross_entropy_loss", nullptr, MakeSoftmaxCrossEntropyLossCuda},
     {"softmax_gradient", MakeSoftmaxGradientCpu, MakeSoftmaxGradientCuda},
-    {"tanh", MakeTanhCpu, MakeActivationCuda},
-    {"tanh_gradient", MakeTanhGradientCpu, MakeActivationGradientCuda},
+    {"tanh", MakesBf16(MakeTanhCpu), MakeActivationCuda},
+    {"tanh_gradient", MakesBf16(MakeTanhGradientCpu), MakeActivationGradientCuda},
     {"token_cross_entropy", MakeTokenCrossEntropyCpu, MakeTokenCrossEntropyCuda},
     {"token_cross_entropy_gradient", MakeTokenCrossEntropyGradientCpu,
      MakeTokenCrossEntropyGradientCuda},

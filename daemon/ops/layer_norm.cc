@@ -24,7 +24,8 @@ OutputSpecs LayerNorm::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[1], {x.shape[1]}, "gamma"));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[2], {x.shape[1]}, "beta"));
   const ValueSpec statistics{{x.shape[0]}, DType::kF32};
-  return std::vector<ValueSpec>{x, statistics, statistics};
+  return std::vector<ValueSpec>{
+      {x.shape, to_bf16_ ? DType::kBF16 : x.dtype}, statistics, statistics};
 }
 
 Status LayerNorm::Gradient(GradientScope& scope) const {

@@ -4,7 +4,8 @@
 // Backward, with g = dy gamma:
 //   dx = rstd (g - sum_d g / D - h sum_d (g h) / D)
 //   dgamma += sum_n dy h,  dbeta += sum_n dy
-// mean and rstd are kept, f32 [N]. x, y and their gradients are f32, bf16 or fp16, the rest is f32.
+// mean and rstd are kept, f32 [N]. x, y and their gradients are f32, bf16 or fp16, the rest is f32;
+// with `to_bf16` x is f32 and y bf16, on the CPU.
 #pragma once
 
 #include "daemon/autograd/function.h"
@@ -14,7 +15,7 @@ namespace gaccd {
 // Inputs: x, gamma, beta. Outputs: y, mean, rstd; only y has a gradient.
 class LayerNorm : public Function {
  public:
-  explicit LayerNorm(float eps = 1e-5F) : eps_(eps) {}
+  explicit LayerNorm(float eps = 1e-5F, bool to_bf16 = false) : eps_(eps), to_bf16_(to_bf16) {}
 
   [[nodiscard]] std::string_view name() const override { return "layer_norm"; }
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
@@ -24,6 +25,7 @@ class LayerNorm : public Function {
 
  private:
   float eps_;
+  bool to_bf16_;
 };
 
 // Inputs: dy, x, gamma, mean, rstd. Outputs: dx, dgamma, dbeta.

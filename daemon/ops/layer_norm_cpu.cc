@@ -6,6 +6,7 @@
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/layer_norm.h"
 #include "daemon/ops/row_reductions.h"
+#include "daemon/tensor/bf16.h"
 
 namespace gaccd {
 namespace {
@@ -17,9 +18,9 @@ struct Rows {
   std::int64_t columns;
 };
 
-GACCD_SIMD_CLONES
-void Forward(const float* x, const float* gamma, const float* beta, Rows size, float eps, float* y,
-             float* means, float* rstds) {
+template <typename T>
+GACCD_SIMD_CLONES void Forward(const float* x, const float* gamma, const float* beta, Rows size,
+                               float eps, T* y, float* means, float* rstds) {
   const auto columns = static_cast<float>(size.columns);
   for (std::int64_t n = 0; n < size.rows; ++n) {
     const float* row = x + n * size.columns;
@@ -27,9 +28,10 @@ void Forward(const float* x, const float* gamma, const float* beta, Rows size, f
     const float squares = SumOf(
         size.columns, [row, mean](std::int64_t d) { return (row[d] - mean) * (row[d] - mean); });
     const float rstd = 1.0F / std::sqrt(squares / columns + eps);
-    float* to = y + n * size.columns;
+    T* to = y + n * size.columns;
+    GACCD_INDEPENDENT_ITERATIONS
     for (std::int64_t d = 0; d < size.columns; ++d) {
-      to[d] = (row[d] - mean) * rstd * gamma[d] + beta[d];
+      to[d] = FromFloat<T>((row[d] - mean) * rstd * gamma[d] + beta[d]);
     }
     means[n] = mean;
     rstds[n] = rstd;
@@ -97,10 +99,14 @@ Rows RowsOf(const KernelRequest& request) {
 
 KernelResult MakeLayerNormCpu(const KernelRequest& request) {
   const float eps = static_cast<const LayerNorm&>(request.function).eps();
+  const bool bf16 = request.outputs[0].dtype == DType::kBF16;
   return std::unique_ptr<Kernel>(
-      std::make_unique<CallKernel>(request, [size = RowsOf(request), eps](const Call& c) {
-        Forward(c.in<float>(0), c.in<float>(1), c.in<float>(2), size, eps, c.out<float>(0),
-                c.out<float>(1), c.out<float>(2));
+      std::make_unique<CallKernel>(request, [size = RowsOf(request), eps, bf16](const Call& c) {
+        const auto run = [&](auto* y) {
+          Forward(c.in<float>(0), c.in<float>(1), c.in<float>(2), size, eps, y, c.out<float>(1),
+                  c.out<float>(2));
+        };
+        bf16 ? run(c.out<Bf16>(0)) : run(c.out<float>(0));
         return Status::Ok();
       }));
 }

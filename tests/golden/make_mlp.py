@@ -76,7 +76,7 @@ class Bf16Linear(torch.autograd.Function):
     def backward(context, dy):
         x, weight = context.saved_tensors
         rows = rounded(dy).flatten(0, -2)
-        bias = dy.flatten(0, -2).sum(0) if context.needs_input_grad[2] else None
+        bias = rows.sum(0) if context.needs_input_grad[2] else None
         return rounded(dy) @ weight, rows.T @ x.flatten(0, -2), bias
 
 
