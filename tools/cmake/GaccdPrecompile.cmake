@@ -15,6 +15,20 @@ function(gaccd_precompile name)
   target_precompile_headers(${name} PRIVATE ${arg_HEADERS})
 endfunction()
 
+# g++ 12 takes -O1 or -fno-math-errno from the precompiled headers and not from the command: sources of the
+# target with such options of their own do without.
+function(gaccd_compile_headers_again target)
+  get_target_property(sources ${target} SOURCES)
+  get_target_property(folder ${target} SOURCE_DIR)
+  foreach(source ${sources})
+    cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${folder}")
+    get_source_file_property(options "${source}" TARGET_DIRECTORY ${target} COMPILE_OPTIONS)
+    if(options MATCHES "(^|;)-[fmO]")
+      set_source_files_properties("${source}" TARGET_DIRECTORY ${target} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+    endif()
+  endforeach()
+endfunction()
+
 # gaccd_reuse_precompiled(FOLDER NAME LIBRARY type...): the targets of these types below FOLDER, as
 # STATIC_LIBRARY, that link LIBRARY.
 function(gaccd_reuse_precompiled folder name library)
@@ -24,6 +38,7 @@ function(gaccd_reuse_precompiled folder name library)
     get_target_property(libraries ${target} LINK_LIBRARIES)
     if(type IN_LIST ARGN AND "${library}" IN_LIST libraries)
       target_precompile_headers(${target} REUSE_FROM ${name})
+      gaccd_compile_headers_again(${target})
       # g++ 12 forgets which precompiled headers are the system's, and warns of its own std::string.
       target_compile_options(${target} PRIVATE
         $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-array-bounds;-Wno-stringop-overflow>)

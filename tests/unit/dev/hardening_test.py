@@ -3,6 +3,7 @@
 compiled so:  hardening_test.py GACCD COMPILE_COMMANDS SOURCE_FOLDER"""
 
 import json
+import platform
 import re
 import shlex
 import subprocess
@@ -64,6 +65,17 @@ class Hardening(unittest.TestCase):
         starters = {str(path.relative_to(SOURCE)) for room in ("collectives", "daemon", "slurm")
                     for path in Path(SOURCE, room).rglob("*.cc") if "posix_spawn" in path.read_text()}
         self.assertEqual(starters, {"daemon/submit/run_program.cc"})
+
+    def test_steps_of_optimisers_are_vector_code(self):
+        """Which takes -fno-math-errno; the compiler says nothing where it has no effect."""
+        symbols = subprocess.run(["nm", PROGRAM], text=True, capture_output=True, check=True).stdout
+        loops = re.findall(r"\S*AdamW4Loop\S*\.arch_x86_64_v4$", symbols, re.M)
+        if "-O3" not in Path(COMMANDS).read_text() or platform.machine() != "x86_64":
+            self.skipTest("not optimised for this processor")
+        self.assertEqual(len(loops), 1)
+        code = subprocess.run(["objdump", f"--disassemble={loops[0]}", PROGRAM], text=True,
+                              capture_output=True, check=True).stdout
+        self.assertTrue(re.search(r"vsqrtps\s.*%zmm", code), "its square roots are taken one by one")
 
     def imported(self):
         return set(re.findall(r"\sUND\s+([^\s@]+)", readelf("--dyn-syms")))
