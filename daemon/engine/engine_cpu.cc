@@ -275,7 +275,8 @@ Status CpuEngine::Optimize() {
   if (!finite_.ok() || !counted_.ok()) return Status::Ok();
   optimizer_->Step(
       replica_->parameters(), replica_->gradients(), settings_.lr,
-      static_cast<float>(correction_ * ClipFactor(result_.grad_norm, settings_.clip_norm)));
+      static_cast<float>(correction_ * ClipFactor(result_.grad_norm, settings_.clip_norm)),
+      [this](std::int64_t end) { replica_->ParametersChangedUpTo(end); });
   if (contrastive_) {  // as CLIP: after the step
     float& scale = parameter(contrastive_->model().log_scale);
     scale = std::min(scale, static_cast<float>(contrastive_->max_log_scale()));

@@ -119,6 +119,10 @@ Status Replica::AttachMemory() {
 
 Status Replica::ParametersChanged() { return context_->packed_weights().Repack(); }
 
+void Replica::ParametersChangedUpTo(std::int64_t end) {
+  context_->packed_weights().RepackUpTo(parameters_.data() + end);
+}
+
 void Replica::Bind(Executor& executor, std::span<const BoundInput> inputs, const BatchView& batch) {
   for (const BoundInput& input : inputs) {
     const void* memory = nullptr;

@@ -90,6 +90,9 @@ class Replica {
 
   // To be called after parameters() changed, before the next micro-step or evaluation.
   Status ParametersChanged();
+  // May be called before it, in ascending order: the parameters before element `end` have the
+  // values that it will find. They are packed while the caches hold them.
+  void ParametersChangedUpTo(std::int64_t end);
 
   // The number of the update of the next micro-steps, for graphs that ask for it.
   void SetUpdate(std::int64_t update) { update_ = update; }

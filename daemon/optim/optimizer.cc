@@ -23,26 +23,30 @@ class RuleOptimizer final : public Optimizer {
   [[nodiscard]] std::string_view name() const override { return Rule::kName; }
 
   void Step(std::span<float> params, std::span<const float> gradient, double lr,
-            float gradient_scale) override {
+            float gradient_scale, const StepProgress& progress) override {
     ++updates_;
     for (const OptimizerRange& range : ranges_.all()) {
       typename Rule::Factors f = Rule::FactorsOf(spec_, range.group, lr, updates_);
       f.gradient_scale = gradient_scale;
-      const auto n = static_cast<std::size_t>(range.elements);
-      const float* const g = gradient.data() + range.first;
-      float* const p = params.data() + range.first;
-      if constexpr (Rule::kStates == 0) {
-        Rule::Loop(f, n, g, p);
-      } else {
-        float* const first = state_.data() + range.state_first;
-        if constexpr (Rule::kStates == 1) Rule::Loop(f, n, g, p, first);
-        if constexpr (Rule::kStates == 2) Rule::Loop(f, n, g, p, first, first + ranges_.elements());
+      for (std::int64_t done = 0; done < range.elements; done += kPiece) {
+        const std::int64_t n = std::min(kPiece, range.elements - done);
+        const std::int64_t first = range.first + done;
+        Update(f, static_cast<std::size_t>(n), gradient.data() + first, params.data() + first,
+               state_.data() + range.state_first + done);
+        if (progress) progress(first + n);
       }
     }
   }
 
  private:
   static_assert(Rule::kStates <= 2);
+
+  void Update(const typename Rule::Factors& f, std::size_t n, const float* g, float* p,
+              float* state) {
+    if constexpr (Rule::kStates == 0) Rule::Loop(f, n, g, p);
+    if constexpr (Rule::kStates == 1) Rule::Loop(f, n, g, p, state);
+    if constexpr (Rule::kStates == 2) Rule::Loop(f, n, g, p, state, state + ranges_.elements());
+  }
 
   typename Rule::Spec spec_;
 };

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -30,6 +31,9 @@ namespace gaccd {
 [[nodiscard]] std::int64_t StateElements(const OptimizerSpec& spec, std::int64_t parameters);
 [[nodiscard]] StateMeaning MeaningOfState(const OptimizerSpec& spec);
 
+// Called as Step() goes: the parameters before element `end` have their new values.
+using StepProgress = std::function<void(std::int64_t end)>;
+
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -40,10 +44,12 @@ class Optimizer {
 
   // One update. `lr` is the learning rate of this update, warm-up and rule included. Every gradient
   // value is multiplied by gradient_scale (the clip factor; 1 = not clipped) as it is read.
-  // Only the values of ranges() are read and written.
+  // Only the values of ranges() are read and written. `progress`, unless empty, is called every
+  // kPiece elements at most, while the caches hold them.
   // REQUIRES: params.size() == gradient.size(), the ranges lie within; the buffers do not overlap.
   virtual void Step(std::span<float> params, std::span<const float> gradient, double lr,
-                    float gradient_scale) = 0;
+                    float gradient_scale, const StepProgress& progress = {}) = 0;
+  static constexpr std::int64_t kPiece = 32768;  // 0.5 MB with gradient and two states
 
   // After Step() and what else changes parameters in an update: they go into their averages
   // (average.h). Nothing without spec.ema.

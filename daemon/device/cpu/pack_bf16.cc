@@ -76,10 +76,17 @@ using Halves = std::uint16_t __attribute__((vector_size(kTile * sizeof(std::uint
 
 GACCD_SIMD_CLONES
 void PackBf16(const float* weight, bool transposed, std::int64_t k, std::int64_t n,
-              std::uint16_t* packed) {
-  auto* block = reinterpret_cast<std::uint32_t*>(packed);
-  for (std::int64_t j = 0; j < n; j += kBlockColumns) {
-    for (std::int64_t i = 0; i < k; i += kBlockRows, block += kBlockWords) {
+              std::int64_t first, std::int64_t last, std::uint16_t* packed) {
+  auto* const blocks = reinterpret_cast<std::uint32_t*>(packed);
+  const std::int64_t blocks_down = (k + kBlockRows - 1) / kBlockRows;
+  const std::int64_t first_column = transposed ? first : 0;
+  const std::int64_t last_column = transposed ? last : n;
+  const std::int64_t first_row = transposed ? 0 : first;
+  const std::int64_t last_row = transposed ? k : last;
+  for (std::int64_t j = first_column; j < last_column; j += kBlockColumns) {
+    for (std::int64_t i = first_row; i < last_row; i += kBlockRows) {
+      std::uint32_t* const block =
+          blocks + (j / kBlockColumns * blocks_down + i / kBlockRows) * kBlockWords;
       const std::int64_t rows = std::min(kBlockRows, k - i);
       if (!transposed) {
         PackRows(weight + i * n + j, n, rows, block);

@@ -8,6 +8,11 @@
 #include "daemon/device/cpu/pack_transposed.h"
 
 namespace gaccd {
+namespace {
+
+constexpr std::int64_t kPackedRows = 64;  // of a stored weight, that our packings take at a time
+
+}  // namespace
 
 // Our own packings do whole blocks only.
 PackedWeights::Packing PackedWeights::PackingOf(const dnnl::memory::desc& plain,
@@ -40,8 +45,10 @@ Result<dnnl::memory> PackedWeights::Get(const float* plain, const dnnl::memory::
   entry.plain = dnnl::memory(plain_desc, context_.engine(), const_cast<float*>(plain));
   entry.packed = dnnl::memory(packed_desc, context_.engine(), entry.storage.data());
   entry.packing = PackingOf(plain_desc, packed_desc);
-  entry.rows = plain_desc.dims()[0];
-  entry.columns = plain_desc.dims()[1];
+  const bool transposed =
+      entry.packing == Packing::kTransposed || entry.packing == Packing::kBf16Transposed;
+  entry.stored_rows = plain_desc.dims()[transposed ? 1 : 0];
+  entry.stored_columns = plain_desc.dims()[transposed ? 0 : 1];
   if (entry.packing == Packing::kReorder) {
     entry.reorder = dnnl::reorder(entry.plain, entry.packed);
     entry.args = {{DNNL_ARG_FROM, entry.plain.get()}, {DNNL_ARG_TO, entry.packed.get()}};
@@ -51,25 +58,54 @@ Result<dnnl::memory> PackedWeights::Get(const float* plain, const dnnl::memory::
 }
 
 Status PackedWeights::Repack() {
-  for (const Entry& entry : entries_) GACCD_RETURN_IF_ERROR(Pack(entry));
+  for (Entry& entry : entries_) {
+    if (entry.packing == Packing::kReorder) {
+      GACCD_RETURN_IF_ERROR(Reorder(entry));
+    } else {
+      PackRows(entry, entry.stored_rows);
+      entry.done = 0;
+    }
+  }
   return Status::Ok();
 }
 
-Status PackedWeights::Pack(const Entry& entry) {
-  const auto* plain = static_cast<const float*>(entry.plain.get_data_handle());
-  void* packed = entry.packed.get_data_handle();
-  switch (entry.packing) {
-    case Packing::kTransposed:
-      PackTransposed(plain, entry.columns, entry.rows, static_cast<float*>(packed));
-      return Status::Ok();
-    case Packing::kBf16:
-    case Packing::kBf16Transposed:
-      PackBf16(plain, entry.packing == Packing::kBf16Transposed, entry.rows, entry.columns,
-               static_cast<std::uint16_t*>(packed));
-      return Status::Ok();
-    case Packing::kReorder:
-      break;
+void PackedWeights::RepackUpTo(const float* end) {
+  for (Entry& entry : entries_) {
+    const std::int64_t ready = end - static_cast<const float*>(entry.plain.get_data_handle());
+    if (entry.packing == Packing::kReorder || ready <= 0) continue;
+    const std::int64_t rows = ready / entry.stored_columns;
+    PackRows(entry,
+             rows < entry.stored_rows ? rows / kPackedRows * kPackedRows : entry.stored_rows);
   }
+}
+
+// Stored rows from entry.done on.
+void PackedWeights::PackRows(Entry& entry, std::int64_t last) {
+  const std::int64_t first = std::exchange(entry.done, last);
+  if (first == last) return;
+  const auto* plain = static_cast<const float*>(entry.plain.get_data_handle());
+  void* const packed = entry.packed.get_data_handle();
+  switch (entry.packing) {
+    case Packing::kTransposed: {
+      const std::int64_t done = first * entry.stored_columns;
+      PackTransposed(plain + done, last - first, entry.stored_columns,
+                     static_cast<float*>(packed) + done);
+      return;
+    }
+    case Packing::kBf16:
+      PackBf16(plain, /*transposed=*/false, entry.stored_rows, entry.stored_columns, first, last,
+               static_cast<std::uint16_t*>(packed));
+      return;
+    case Packing::kBf16Transposed:
+      PackBf16(plain, /*transposed=*/true, entry.stored_columns, entry.stored_rows, first, last,
+               static_cast<std::uint16_t*>(packed));
+      return;
+    case Packing::kReorder:
+      return;
+  }
+}
+
+Status PackedWeights::Reorder(const Entry& entry) {
   const dnnl_status_t status =
       dnnl_primitive_execute(entry.reorder.get(), context_.stream().get(),
                              static_cast<int>(entry.args.size()), entry.args.data());

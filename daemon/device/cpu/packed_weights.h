@@ -27,6 +27,9 @@ class PackedWeights {
   // Copies every weight anew. To be called after the parameters changed, before the next product.
   // kInternal when oneDNN fails.
   Status Repack();
+  // The values before `end` are what the next Repack() is to find: what of them can be packed is
+  // packed now, from the caches, and Repack() does the rest.
+  void RepackUpTo(const float* end);
 
   [[nodiscard]] std::int64_t bytes() const;
 
@@ -39,13 +42,15 @@ class PackedWeights {
     dnnl::memory plain;
     dnnl::memory packed;
     Packing packing = Packing::kReorder;
-    std::int64_t rows = 0;
-    std::int64_t columns = 0;
+    std::int64_t stored_rows = 0;  // of `plain` in memory, row-major
+    std::int64_t stored_columns = 0;
+    std::int64_t done = 0;  // stored rows, by RepackUpTo()
     dnnl::reorder reorder;  // unless one of our own packings is used
     std::vector<dnnl_exec_arg_t> args;
   };
 
-  Status Pack(const Entry& entry);
+  static void PackRows(Entry& entry, std::int64_t last);
+  Status Reorder(const Entry& entry);
 
   const CpuContext& context_;
   std::vector<Entry> entries_;

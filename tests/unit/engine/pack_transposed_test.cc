@@ -69,7 +69,7 @@ std::vector<float> Uneven(std::int64_t elements) {
   return values;
 }
 
-// By the formula of the header.
+// By the formula of the header; in two pieces where there are more rows than one takes.
 TEST(PackBf16, RoundsEveryElementIntoItsPlace) {
   for (const bool transposed : {false, true}) {
     for (const std::int64_t k : {16, 32, 80}) {
@@ -77,7 +77,12 @@ TEST(PackBf16, RoundsEveryElementIntoItsPlace) {
       const std::int64_t blocks = (k + 31) / 32;
       const std::vector<float> weight = Uneven(n * k);
       std::vector<std::uint16_t> packed(static_cast<std::size_t>(n * blocks * 32), 0xffff);
-      PackBf16(weight.data(), transposed, k, n, packed.data());
+      const std::int64_t stored_rows = transposed ? n : k;
+      PackBf16(weight.data(), transposed, k, n, 0, std::min<std::int64_t>(64, stored_rows),
+               packed.data());
+      if (stored_rows > 64) {
+        PackBf16(weight.data(), transposed, k, n, 64, stored_rows, packed.data());
+      }
       for (std::int64_t i = 0; i < 32 * blocks; ++i) {
         for (std::int64_t j = 0; j < n; ++j) {
           const std::int64_t at =
@@ -109,7 +114,7 @@ TEST(PackBf16, IsWhatTheLibraryPacks) {
       std::vector<std::uint16_t> packed(expected.size());
       dnnl::memory to(layout, engine, expected.data());
       dnnl::reorder(from, to).execute(stream, from, to);
-      PackBf16(weight.data(), tag == Tag::ba, k, n, packed.data());
+      PackBf16(weight.data(), tag == Tag::ba, k, n, 0, tag == Tag::ba ? n : k, packed.data());
       EXPECT_EQ(packed, expected) << n << " x " << k;
     }
   }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "daemon/device/cpu/bf16_of_cpu.h"
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/engine/graph_bench.h"
 #include "tests/unit/engine/model_bench.h"
@@ -232,6 +233,32 @@ TEST_F(PackedWeightsTest, AreStaleUntilParametersChanged) {
   packed_.ParametersChanged();
   EXPECT_NEAR(packed_.MicroStep(batch, 0.02F, true), expected, 1e-6 * expected);
   EXPECT_LT(RelativeError(packed_.gradients(), plain_.gradients()), 1e-6);
+}
+
+// Wherever the pieces end.
+TEST_F(PackedWeightsTest, MayBePackedAsTheParametersChange) {
+  const std::vector<std::int64_t> widths = {96, 192, 128, 80, 64, 10};
+  const Model model = MakeMlp(widths);
+  Samples samples(SampleOf(widths, LossKind::kSoftmaxCrossEntropy), kBatch, 3);
+  const BatchView batch = samples.All();
+  for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
+    if (precision == Precision::kBF16 && Bf16OfCpu() == CpuBf16::kNone) continue;
+    BenchTrainer at_once(model, Options(8), 1, precision);
+    BenchTrainer by_pieces(model, Options(8), 1, precision);
+    for (const std::int64_t piece : {1000, 64 * 100, 100000}) {
+      const std::span<float> parameters = by_pieces.parameters();
+      const std::int64_t all = std::ssize(parameters);
+      for (std::int64_t done = 0; done < all; done += piece) {
+        const std::int64_t end = std::min(done + piece, all);
+        for (std::int64_t i = done; i < end; ++i) parameters[static_cast<std::size_t>(i)] *= 1.1F;
+        by_pieces.replica().ParametersChangedUpTo(end);
+      }
+      for (float& parameter : at_once.parameters()) parameter *= 1.1F;
+      for (BenchTrainer* trainer : {&at_once, &by_pieces}) trainer->ParametersChanged();
+      EXPECT_EQ(by_pieces.MicroStep(batch, 0.02F, true), at_once.MicroStep(batch, 0.02F, true));
+      EXPECT_EQ(RelativeError(by_pieces.gradients(), at_once.gradients()), 0);
+    }
+  }
 }
 
 TEST_F(PackedWeightsTest, CountInThePlannedBytes) {

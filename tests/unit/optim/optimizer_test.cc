@@ -88,6 +88,34 @@ TEST(OptimizerTest, ResultDoesNotDependOnThePlaceInTheBuffer) {
   }
 }
 
+// A long range is done in pieces, each with its own part of the state.
+TEST(OptimizerTest, TellsAsItGoesWhichParametersAreNew) {
+  constexpr std::int64_t kRest = 77;
+  constexpr std::int64_t kAll = Optimizer::kPiece + kRest;
+  for (const auto& [name, spec] : kEveryOptimizer) {
+    auto whole = *MakeOptimizer(spec, OptimizerRanges::One(kAll));
+    auto piece = *MakeOptimizer(spec, OptimizerRanges::One(Optimizer::kPiece));
+    auto rest = *MakeOptimizer(spec, OptimizerRanges::One(kRest));
+    std::vector<float> found = Random(kAll, 1);
+    std::vector<float> expected = found;
+    for (unsigned u = 0; u < 3; ++u) {
+      const std::vector<float> before = found;
+      const std::vector<float> gradient = Random(kAll, 10 + u);
+      piece->Step(std::span(expected).first(Optimizer::kPiece),
+                  std::span(gradient).first(Optimizer::kPiece), 0.1, 1);
+      rest->Step(std::span(expected).last(kRest), std::span(gradient).last(kRest), 0.1, 1);
+      std::vector<std::int64_t> told;
+      whole->Step(found, gradient, 0.1, 1, [&](std::int64_t end) {
+        told.push_back(end);
+        EXPECT_TRUE(std::equal(found.begin(), found.begin() + end, expected.begin()));
+        EXPECT_TRUE(std::equal(found.begin() + end, found.end(), before.begin() + end));
+      });
+      EXPECT_EQ(told, (std::vector{Optimizer::kPiece, kAll})) << name;
+    }
+    EXPECT_EQ(found, expected) << name;
+  }
+}
+
 TEST(OptimizerTest, PaddingStaysZero) {
   for (const auto& [name, spec] : kEveryOptimizer) {
     auto optimizer = MakeOptimizer(spec, OptimizerRanges::One(40));
