@@ -127,12 +127,11 @@ struct Parts {
 template <typename Run>
 void ForEachRows(bool diagonal, std::int64_t rows, std::int64_t keys, const Run& run) {
   constexpr std::int64_t kAtOnce = 8;
-  constexpr std::int64_t kColumns = 16;
   const std::int64_t step = diagonal ? kAtOnce : rows;
   for (std::int64_t row = 0; row < rows; row += step) {
     const std::int64_t count = std::min(step, rows - row);
     const std::int64_t seen = diagonal ? row + count : keys;
-    run(row, count, (seen + kColumns - 1) / kColumns * kColumns);
+    run(row, count, (seen + kTileColumns - 1) / kTileColumns * kTileColumns);
   }
 }
 
@@ -183,7 +182,7 @@ void ForwardTile(const Sizes& z, const Tiles& tiles, const ForwardScratch<Tiles>
                                       at.tops[i], at.sums + i * kLanes);
       if (factor != 1.0F) Multiply(y + i * d, d, factor);
     }
-    const auto* p = Tiles::TileRows({at.s, kRows, rows, kRows}, at.p);
+    const auto* p = tiles.TileRows({at.s, kRows, rows, kRows}, at.p);
     ForEachRows(
         diagonal, rows, tile_keys, [&](std::int64_t row, std::int64_t count, std::int64_t seen) {
           tiles.Product({p + row * key_words, key_words, 1}, at.v + Tiles::Words(key) * d, d,
@@ -202,10 +201,10 @@ template <typename Tiles>
 void ForwardHead(const Sizes& z, const Tiles& tiles, const Parts<const float>& in,
                  std::int64_t known, const ForwardScratch<Tiles>& at, float* y, float* lse) {
   const std::int64_t d = z.width;
-  Tiles::PackRows({in.k, z.step, known, d}, at.q);
+  tiles.PackRows({in.k, z.step, known, d}, at.q);
   TransposeAttentionTiles(at.q, known, Tiles::Words(d), at.keys);
-  Tiles::PackRows({in.q, z.step, known, d}, at.q);
-  Tiles::PackColumns({in.v, z.step, known, d}, at.v);
+  tiles.PackRows({in.q, z.step, known, d}, at.q);
+  tiles.PackColumns({in.v, z.step, known, d}, at.v);
   for (std::int64_t first = 0; first < known; first += kRows) {
     ForwardTile(z, tiles, at, first, std::min(kRows, known - first), known, lse);
   }
@@ -261,8 +260,8 @@ void BackwardTile(const Sizes& z, const Tiles& tiles, const BackwardScratch<Tile
     GradientRow(at.s + i * kRows, at.dp + i * kRows, z.Seen(first + i, key, known), z.scale,
                 lse[first + i], at.delta[first + i]);
   }
-  const auto* p = Tiles::TileColumns({at.s, kRows, rows, kRows}, at.p);
-  const auto* ds = Tiles::TileColumns({at.dp, kRows, rows, kRows}, at.ds);
+  const auto* p = tiles.TileColumns({at.s, kRows, rows, kRows}, at.p);
+  const auto* ds = tiles.TileColumns({at.dp, kRows, rows, kRows}, at.ds);
   const std::int64_t columns = Tiles::Words(first) * d;
   // A key of the diagonal is seen by the rows from it on: those of the key turned round.
   ForEachRows(diagonal, keys, keys, [&](std::int64_t j, std::int64_t count, std::int64_t) {
@@ -275,7 +274,7 @@ void BackwardTile(const Sizes& z, const Tiles& tiles, const BackwardScratch<Tile
     tiles.Product({ds + from, 1, kRows}, at.q_columns + columns + skipped * d, d, at.dk + to, d,
                   count, d, summed, true);
   });
-  ds = Tiles::TileRows({at.dp, kRows, rows, kRows}, at.ds);
+  ds = tiles.TileRows({at.dp, kRows, rows, kRows}, at.ds);
   ForEachRows(diagonal, rows, keys, [&](std::int64_t row, std::int64_t count, std::int64_t seen) {
     tiles.Product({ds + row * key_words, key_words, 1}, at.k_columns + Tiles::Words(key) * d, d,
                   at.dq + (first + row) * d, d, count, d, Tiles::Words(std::min(seen, keys)), true);
@@ -288,16 +287,16 @@ void BackwardHead(const Sizes& z, const Tiles& tiles, const float* dy, const flo
                   const BackwardScratch<Tiles>& at, const Parts<T>& out) {
   const std::int64_t d = z.width;
   const std::int64_t columns = z.columns();
-  Tiles::PackRows({in.k, z.step, known, d}, at.q_rows);
+  tiles.PackRows({in.k, z.step, known, d}, at.q_rows);
   TransposeAttentionTiles(at.q_rows, known, Tiles::Words(d), at.keys);
-  Tiles::PackRows({in.v, z.step, known, d}, at.q_rows);
+  tiles.PackRows({in.v, z.step, known, d}, at.q_rows);
   TransposeAttentionTiles(at.q_rows, known, Tiles::Words(d), at.values);
-  Tiles::PackRows({in.q, z.step, known, d}, at.q_rows);
-  Tiles::PackRows({dy, columns, known, d}, at.dy_rows);
-  Tiles::PackColumns({in.k, z.step, known, d}, at.k_columns);
+  tiles.PackRows({in.q, z.step, known, d}, at.q_rows);
+  tiles.PackRows({dy, columns, known, d}, at.dy_rows);
+  tiles.PackColumns({in.k, z.step, known, d}, at.k_columns);
   if (!Tiles::kIsF32) {
-    Tiles::PackColumns({in.q, z.step, known, d}, at.q_columns);
-    Tiles::PackColumns({dy, columns, known, d}, at.dy_columns);
+    tiles.PackColumns({in.q, z.step, known, d}, at.q_columns);
+    tiles.PackColumns({dy, columns, known, d}, at.dy_columns);
   }
   for (float* gradient : {at.dq, at.dk, at.dv}) std::fill_n(gradient, z.length * d, 0.0F);
   for (std::int64_t i = 0; i < known; ++i) {
@@ -362,7 +361,7 @@ KernelResult MakeBackward(const KernelRequest& request, const Sizes& z, const Ti
       BackwardScratch<Tiles>(z, nullptr).pieces.bytes()));
 }
 
-Bf16AttentionTiles Bf16Tiles() { return {Bf16TileProductOf(Bf16OfCpu())}; }
+Bf16AttentionTiles Bf16Tiles() { return {Bf16TileMathOf(Bf16OfCpu())}; }
 
 }  // namespace
 

@@ -10,19 +10,6 @@
 namespace gaccd {
 namespace {
 
-// Both loops are compiled for what the CPU has, as functions of their own.
-GACCD_SIMD_CLONES
-void RoundNeighbours(const float* from, std::int64_t pairs, Bf16Pair* to) {
-  GACCD_INDEPENDENT_ITERATIONS
-  for (std::int64_t i = 0; i < pairs; ++i) to[i] = PackPair<Bf16>(from[2 * i], from[2 * i + 1]);
-}
-
-GACCD_SIMD_CLONES
-void RoundTwoRows(const float* first, const float* second, std::int64_t count, Bf16Pair* to) {
-  GACCD_INDEPENDENT_ITERATIONS
-  for (std::int64_t i = 0; i < count; ++i) to[i] = PackPair<Bf16>(first[i], second[i]);
-}
-
 // 16 x 16 words at a time; what is left one by one.
 template <typename Word>
 [[gnu::always_inline]] inline void TransposeTiles(const Word* from, std::int64_t rows,
@@ -58,23 +45,23 @@ void F32AttentionTiles::PackRows(const AttentionMatrix& m, float* to) {
   }
 }
 
-void Bf16AttentionTiles::PackRows(const AttentionMatrix& m, Bf16Pair* to) {
+void Bf16AttentionTiles::PackRows(const AttentionMatrix& m, Bf16Pair* to) const {
   const std::int64_t pairs = m.columns / 2;
   if (m.columns == m.step && m.columns % 2 == 0) {
-    RoundNeighbours(m.data, m.rows * pairs, to);
+    math.round_neighbours(m.data, m.rows * pairs, to);
     return;
   }
   for (std::int64_t i = 0; i < m.rows; ++i, to += Words(m.columns)) {
     const float* row = m.data + i * m.step;
-    RoundNeighbours(row, pairs, to);
+    math.round_neighbours(row, pairs, to);
     if (m.columns % 2 != 0) to[pairs] = ToBf16(row[m.columns - 1]).bits;
   }
 }
 
-void Bf16AttentionTiles::PackColumns(const AttentionMatrix& m, Bf16Pair* to) {
+void Bf16AttentionTiles::PackColumns(const AttentionMatrix& m, Bf16Pair* to) const {
   std::int64_t i = 0;
   for (; i + 2 <= m.rows; i += 2, to += m.columns) {
-    RoundTwoRows(m.data + i * m.step, m.data + (i + 1) * m.step, m.columns, to);
+    math.round_rows(m.data + i * m.step, m.data + (i + 1) * m.step, m.columns, to);
   }
   if (i == m.rows) return;
   for (std::int64_t d = 0; d < m.columns; ++d) to[d] = ToBf16(m.data[i * m.step + d]).bits;

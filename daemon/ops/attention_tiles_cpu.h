@@ -67,23 +67,23 @@ struct Bf16AttentionTiles {
   static constexpr bool kIsF32 = false;
 
   [[nodiscard]] static std::int64_t Words(std::int64_t n) { return (n + 1) / 2; }
-  static void PackRows(const AttentionMatrix& m, Bf16Pair* to);
-  static void PackColumns(const AttentionMatrix& m, Bf16Pair* to);
-  static const Bf16Pair* TileRows(const AttentionMatrix& m, Bf16Pair* memory) {
+  void PackRows(const AttentionMatrix& m, Bf16Pair* to) const;
+  void PackColumns(const AttentionMatrix& m, Bf16Pair* to) const;
+  const Bf16Pair* TileRows(const AttentionMatrix& m, Bf16Pair* memory) const {
     PackRows(m, memory);
     return memory;
   }
-  static const Bf16Pair* TileColumns(const AttentionMatrix& m, Bf16Pair* memory) {
+  const Bf16Pair* TileColumns(const AttentionMatrix& m, Bf16Pair* memory) const {
     PackColumns(m, memory);
     return memory;
   }
   void Product(const TileOperandOf<Bf16Pair>& a, const Bf16Pair* b, std::int64_t b_step, float* c,
                std::int64_t c_step, std::int64_t m, std::int64_t n, std::int64_t k,
                bool add) const {
-    product(a, b, b_step, c, c_step, m, n, k, add);
+    math.product(a, b, b_step, c, c_step, m, n, k, add);
   }
 
-  Bf16TileProduct product;
+  Bf16TileMath math;
 };
 
 // Words [rows, columns] as the right operand of a product over columns: tile t of the result is

@@ -4,6 +4,7 @@
 
 #include "collectives/base/simd.h"
 #include "daemon/ops/tile_product_loop.h"
+#include "daemon/tensor/bf16.h"
 
 namespace gaccd {
 namespace {
@@ -46,6 +47,18 @@ void Bf16Product(const TileOperandOf<Bf16Pair>& a, const Bf16Pair* b, std::int64
   TileProductLoop<Bf16Arithmetic>(a, b, b_step, c, c_step, m, n, k, add);
 }
 
+GACCD_SIMD_CLONES
+void RoundNeighbours(const float* from, std::int64_t pairs, Bf16Pair* to) {
+  GACCD_INDEPENDENT_ITERATIONS
+  for (std::int64_t i = 0; i < pairs; ++i) to[i] = PackPair<Bf16>(from[2 * i], from[2 * i + 1]);
+}
+
+GACCD_SIMD_CLONES
+void RoundRows(const float* first, const float* second, std::int64_t pairs, Bf16Pair* to) {
+  GACCD_INDEPENDENT_ITERATIONS
+  for (std::int64_t i = 0; i < pairs; ++i) to[i] = PackPair<Bf16>(first[i], second[i]);
+}
+
 }  // namespace
 
 GACCD_SIMD_CLONES
@@ -54,9 +67,11 @@ void TileProduct(const TileOperand& a, const float* b, std::int64_t b_step, floa
   TileProductLoop<F32Arithmetic>(a, b, b_step, c, c_step, m, n, k, add);
 }
 
-Bf16TileProduct Bf16TileProductOf(CpuBf16 bf16) {
+const Bf16TileMath& Bf16TileMathOf(CpuBf16 bf16) {
+  static constexpr Bf16TileMath kEmulated{&Bf16Product, &RoundNeighbours, &RoundRows};
   const bool native = bf16 == CpuBf16::kAvx512Bf16 || bf16 == CpuBf16::kAmx;
-  return native && Avx512Bf16TileProduct() != nullptr ? Avx512Bf16TileProduct() : &Bf16Product;
+  const Bf16TileMath* const avx512 = Avx512Bf16TileMath();
+  return native && avx512 != nullptr ? *avx512 : kEmulated;
 }
 
 }  // namespace gaccd

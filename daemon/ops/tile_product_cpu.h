@@ -17,6 +17,9 @@ struct TileOperandOf {
 };
 using TileOperand = TileOperandOf<float>;
 
+// Columns that are computed at once, in one, two or four registers.
+inline constexpr std::int64_t kTileColumns = 16;
+
 // c [m, n] = or += a [m, k] b [k, n]; b and c are row-major with the given distances between rows.
 // Each value is one chain of additions over k.
 void TileProduct(const TileOperand& a, const float* b, std::int64_t b_step, float* c,
@@ -31,11 +34,20 @@ using Bf16TileProduct = void (*)(const TileOperandOf<Bf16Pair>& a, const Bf16Pai
                                  std::int64_t b_step, float* c, std::int64_t c_step, std::int64_t m,
                                  std::int64_t n, std::int64_t k, bool add);
 
-// By AVX512_BF16 where the CPU has it (its sums take denormal numbers for 0), otherwise by products
+// Products in bf16, and the roundings (to the nearest, ties to even) that make their operands.
+struct Bf16TileMath {
+  Bf16TileProduct product;
+  // to[i] = the pair from[2 i], from[2 i + 1]
+  void (*round_neighbours)(const float* from, std::int64_t pairs, Bf16Pair* to);
+  // to[i] = the pair first[i], second[i]
+  void (*round_rows)(const float* first, const float* second, std::int64_t pairs, Bf16Pair* to);
+};
+
+// By AVX512_BF16 where the CPU has it (which takes denormal numbers for 0), otherwise by products
 // of f32.
-[[nodiscard]] Bf16TileProduct Bf16TileProductOf(CpuBf16 bf16);
+[[nodiscard]] const Bf16TileMath& Bf16TileMathOf(CpuBf16 bf16);
 
 // Null where this program was not compiled for x86-64.
-[[nodiscard]] Bf16TileProduct Avx512Bf16TileProduct();
+[[nodiscard]] const Bf16TileMath* Avx512Bf16TileMath();
 
 }  // namespace gaccd

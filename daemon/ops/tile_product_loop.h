@@ -9,8 +9,6 @@
 
 namespace gaccd {
 
-// 16 floats side by side: one, two or four registers.
-inline constexpr std::int64_t kTileColumns = 16;
 using TileFloats = float __attribute__((vector_size(kTileColumns * sizeof(float))));
 
 // Arithmetic: Word; Words, 16 of them; kRows, the rows of c that are summed side by side; and

@@ -1,6 +1,7 @@
 // Products of bf16 by both ways, of any size, against sums in double.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <vector>
 
 #include "collectives/base/strings.h"
@@ -57,8 +58,37 @@ TEST(Bf16TileProductTest, EqualsTheSums) {
     for (const bool add : {false, true}) {
       for (const ProductSizes& size :
            {ProductSizes{1, 1, 1}, {12, 16, 24}, {48, 48, 32}, {29, 37, 5}, {6, 7, 3}}) {
-        CheckProduct(Bf16TileProductOf(way), size, add);
+        CheckProduct(Bf16TileMathOf(way).product, size, add);
       }
+    }
+  }
+}
+
+// Any number of pairs, and nothing behind them.
+TEST(Bf16TileMathTest, RoundsToPairs) {
+  constexpr std::size_t kMost = 40;
+  constexpr Bf16Pair kUntouched = 0xdeadbeef;
+  std::vector<float> values = RandomValues(3, 2 * kMost);
+  values[0] = std::numeric_limits<float>::quiet_NaN();
+  values[1] = -std::numeric_limits<float>::infinity();
+  values[2] = std::numeric_limits<float>::max();  // to infinity
+  values[3] = 1.0F + 0x1p-8F;                     // ties go to even: to 1,
+  values[4] = 1.0F + 0x3p-8F;                     // and to 1 + 2^-6
+  const float* const first = values.data();
+  const float* const second = values.data() + kMost;
+  for (const CpuBf16 way : {CpuBf16::kEmulated, Bf16OfCpu()}) {
+    for (std::size_t pairs = 0; pairs <= kMost; ++pairs) {
+      std::vector<Bf16Pair> neighbours(pairs + 1, kUntouched);
+      std::vector<Bf16Pair> rows(pairs + 1, kUntouched);
+      Bf16TileMathOf(way).round_neighbours(first, static_cast<std::int64_t>(pairs),
+                                           neighbours.data());
+      Bf16TileMathOf(way).round_rows(first, second, static_cast<std::int64_t>(pairs), rows.data());
+      for (std::size_t i = 0; i < pairs; ++i) {
+        EXPECT_EQ(neighbours[i], PackPair<Bf16>(values[2 * i], values[2 * i + 1])) << i;
+        EXPECT_EQ(rows[i], PackPair<Bf16>(first[i], second[i])) << i;
+      }
+      EXPECT_EQ(neighbours[pairs], kUntouched);
+      EXPECT_EQ(rows[pairs], kUntouched);
     }
   }
 }
