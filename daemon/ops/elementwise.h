@@ -29,13 +29,12 @@ enum class ActivationKind : std::uint8_t { kGelu, kGeluTanh, kTanh, kSilu };
 
 // The activations of activations.h; their gradients take dy and x, of tanh dy and y.
 struct GeluFormula {
-  GACCD_HOST_DEVICE static float Of(float x) { return x * 0.5F * (1.0F + Erf(x * 0.707106781F)); }
+  GACCD_HOST_DEVICE static float Of(float x) { return x * NormalDistribution(x).below; }
 };
 struct GeluGradientFormula {
   GACCD_HOST_DEVICE static float Of(float dy, float x) {
-    const float below = 0.5F * (1.0F + Erf(x * 0.707106781F));
-    const float density = 0.398942280F * Exp(-0.5F * x * x);
-    return dy * (below + x * density);
+    const NormalAt at = NormalDistribution(x);
+    return dy * (at.below + x * at.density);
   }
 };
 struct GeluTanhFormula {

@@ -1,6 +1,7 @@
-// exp, erf and tanh as straight-line code, so that loops over them become vector code and CPU and
-// GPU compute the same. The coefficients are least-maximum fits; errors are below 1.5 units in
-// the last place (tests/unit/engine/math_test.cc). A NaN stays a NaN.
+// exp, tanh and the normal distribution as straight-line code, so that loops over them become
+// vector code and CPU and GPU compute the same. The coefficients are least-maximum fits; errors of
+// exp and tanh are below 1.5 units in the last place (tests/unit/engine/math_test.cc). A NaN stays
+// one.
 #pragma once
 
 #include <math.h>
@@ -38,29 +39,26 @@ GACCD_HOST_DEVICE inline float Exp(float x) {
   return p * PowerOfTwo(half) * PowerOfTwo(whole - half);
 }
 
-// |x| < 1: x + x q(x^2). Beyond: 1 - exp(-|x| q(|x|)), with the sign of x; 1 from |x| = 4.
-GACCD_HOST_DEVICE inline float Erf(float x) {
-  const float t = fabsf(x);
-  const float s = x * x;
-  float small = 7.85385491e-05F;
-  small = small * s - 0.000801019196F;
-  small = small * s + 0.00518832728F;
-  small = small * s - 0.026853811F;
-  small = small * s + 0.112835854F;
-  small = small * s - 0.37612626F;
-  small = small * s + 0.128379166F;
-  small = t + t * small;
-  const float c = t > 4.0F ? 4.0F : t;
-  float q = 3.85070916e-06F;
-  q = q * c - 3.21417137e-05F;
-  q = q * c - 0.000119136639F;
-  q = q * c + 0.00312558468F;
-  q = q * c - 0.0229962654F;
-  q = q * c + 0.105574332F;
-  q = q * c + 0.63546133F;
-  q = q * c + 1.12858796F;
-  const float large = 1.0F - Exp(-c * q);
-  return copysignf(t < 1.0F ? small : large, x);
+// The normal distribution at x: what lies below it, and its density.
+struct NormalAt {
+  float below;
+  float density;
+};
+
+// With t = |x|, below -t lies density w q(w), w = 1 / (1 + 0.46 t). The fit's error is 1.3e-8, at
+// t = 5 relatively 3e-5.
+GACCD_HOST_DEVICE inline NormalAt NormalDistribution(float x) {
+  const float density = 0.398942280F * Exp(-0.5F * x * x);
+  const float w = 1.0F / (1.0F + 0.46F * fabsf(x));
+  float q = -0.104894221F;
+  q = q * w + 0.57669878F;
+  q = q * w - 1.19538236F;
+  q = q * w + 0.918868601F;
+  q = q * w + 0.0889768824F;
+  q = q * w + 0.513436913F;
+  q = q * w + 0.45560956F;
+  const float beyond = density * (q * w);
+  return {x < 0 ? beyond : 1.0F - beyond, density};
 }
 
 // |x| < 0.625: x + x^3 q(x^2). Beyond: 1 - 2 / (exp(2|x|) + 1), with the sign of x.
