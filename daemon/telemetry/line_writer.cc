@@ -84,6 +84,8 @@ struct LineWriter::State {
   std::int64_t overflow = 0;  // lines that did not fit
   std::int64_t syncs = 0;     // that were asked for
   std::int64_t synced = 0;
+  int flushes = 0;      // that wait
+  bool asleep = false;  // the thread: lines wake it only then
   bool end = false;
   bool ended = false;
   std::optional<std::chrono::steady_clock::time_point> busy_since;
@@ -92,7 +94,9 @@ struct LineWriter::State {
   Status first_failure;
 
   [[nodiscard]] bool has_lines() const { return !lines.empty() || tail.lost_before > 0; }
-  [[nodiscard]] bool idle() const { return !has_lines() && !busy_since && syncs == synced; }
+  [[nodiscard]] bool has_work() const { return has_lines() || syncs != synced; }
+  [[nodiscard]] bool idle() const { return !has_work() && !busy_since; }
+  [[nodiscard]] bool urgent() const { return flushes > 0 || syncs != synced || end; }
   Line TakeNext() {
     if (lines.empty()) return std::exchange(tail, {});
     Line next = std::move(lines.front());
@@ -137,24 +141,29 @@ void LineWriter::Add(std::string line, const LineStamp& stamp) {
   next.last_lost = state.tail.last_lost;
   state.bytes += BytesOf(next);
   state.lines.push_back(std::move(next));
+  const bool wake = state.asleep;
   lock.unlock();  // the thread, awake, must not find it locked: on one core that takes two switches
-  state.wake.notify_one();
+  if (wake) state.wake.notify_one();
 }
 
 bool LineWriter::Flush(std::chrono::milliseconds limit, Until until) {
   State& state = *state_;
   std::unique_lock lock(state.mutex);
   if (until == Until::kDisk) ++state.syncs;
+  ++state.flushes;
   state.wake.notify_one();
-  return state.changed.wait_for(lock, limit, [&] { return state.idle(); });
+  const bool idle = state.changed.wait_for(lock, limit, [&] { return state.idle(); });
+  --state.flushes;
+  return idle;
 }
 
 void LineWriter::Run(State& state) {
   std::unique_lock lock(state.mutex);
   for (;;) {
-    state.wake.wait(lock,
-                    [&] { return state.has_lines() || state.syncs != state.synced || state.end; });
-    if (!state.has_lines() && state.syncs == state.synced) break;
+    state.asleep = true;
+    state.wake.wait(lock, [&] { return state.has_work() || state.end; });
+    state.asleep = false;
+    if (!state.has_work()) break;
     state.busy_since = std::chrono::steady_clock::now();
     const bool sync = !state.has_lines();
     const std::int64_t syncs = state.syncs;
@@ -167,7 +176,9 @@ void LineWriter::Run(State& state) {
     state.dropped = state.file.dropped();
     state.failures = state.file.failures();
     state.first_failure = state.file.first_failure();
-    if (state.idle()) state.changed.notify_all();
+    if (!state.idle()) continue;
+    state.changed.notify_all();
+    state.wake.wait_for(lock, kGatherTime, [&] { return state.urgent(); });
   }
   state.ended = true;
   state.changed.notify_all();

@@ -10,6 +10,7 @@
 #include <array>
 #include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "collectives/base/strings.h"
@@ -128,6 +129,25 @@ TEST(LineWriterTest, AThreadThatHangsIsLeftBehindWithWhatItUses) {
   writer.reset();
   EXPECT_LT(Clock::now() - start, kLongWait);
   EXPECT_THAT(file.ReadUntil("last"), ElementsAre("first", "last"));
+}
+
+TEST(LineWriterTest, LinesAreWrittenWithoutFlush) {
+  const TempFolder dir;
+  const std::string path = dir.path() + "/lines";
+  auto file = OpenFile(path, O_WRONLY | O_APPEND | O_CREAT);
+  ASSERT_TRUE(file.ok());
+  const auto writer = Start(AppendFile(*std::move(file), path), LineWriter::kMostBytes);
+  std::string expected;
+  for (const auto pause : {0ms, 1ms, 1ms, 4 * LineWriter::kGatherTime, 1ms}) {
+    std::this_thread::sleep_for(pause);  // the thread of the writer gathers lines, or sleeps
+    writer->Add("line");
+    expected += "line\n";
+    std::string text;
+    for (const auto start = Clock::now(); Clock::now() - start < kLongWait && text != expected;) {
+      text = *ReadSmallFile(path, ErrorKind::kData);
+    }
+    ASSERT_EQ(text, expected);
+  }
 }
 
 TEST(LineWriterTest, WhatWaitsIsWrittenAtTheEnd) {
