@@ -11,6 +11,7 @@
 #include "daemon/ops/cast.h"
 #include "daemon/ops/layer_norm.h"
 #include "daemon/ops/linear.h"
+#include "daemon/ops/relu.h"
 
 namespace gaccd {
 namespace {
@@ -50,6 +51,12 @@ Bf16Product ProductOf(const Node& node) {
 // The same function with its first output in bf16; null: it cannot.
 std::shared_ptr<const Function> RoundingOf(const Node& node) {
   const Function* function = node.function.get();
+  if (const auto* linear = dynamic_cast<const Linear*>(function); linear && linear->relu()) {
+    return std::make_shared<Linear>(/*relu=*/true, linear->order(), LinearSums::kAsInput);
+  }
+  if (dynamic_cast<const ReluGradient*>(function) != nullptr) {
+    return std::make_shared<ReluGradient>(/*to_bf16=*/true);
+  }
   if (const auto* norm = dynamic_cast<const LayerNorm*>(function)) {
     return std::make_shared<LayerNorm>(norm->eps(), /*to_bf16=*/true);
   }
@@ -100,6 +107,11 @@ Status RoundProductsToBf16(Graph& graph) {
   for (Node node : recorded) {
     Bf16Product product = ProductOf(node);
     if (product.function != nullptr) node.function = std::move(product.function);
+    // The sign is all it reads of y.
+    if (dynamic_cast<const ReluGradient*>(node.function.get()) != nullptr) {
+      const auto y = rounded.find(node.inputs[1]);
+      if (y != rounded.end()) node.inputs[1] = y->second;
+    }
     for (std::size_t i = 0; i < product.rounded_inputs; ++i) {
       const auto [found, added] = rounded.try_emplace(node.inputs[i]);
       if (added) {

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "daemon/autograd/kernel.h"
+#include "daemon/tensor/bf16.h"
 
 namespace gaccd {
 
@@ -79,5 +80,6 @@ KernelResult MakeZerosCpu(const KernelRequest& request);
 
 // values[i] = max(values[i], 0); a NaN stays.
 void ReluInPlace(float* values, std::int64_t elements);
+void ReluInPlace(Bf16* values, std::int64_t elements);
 
 }  // namespace gaccd

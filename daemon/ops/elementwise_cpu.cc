@@ -16,6 +16,13 @@ void ReluInPlace(float* values, std::int64_t elements) {
   for (std::int64_t i = 0; i < elements; ++i) values[i] = ReluFormula::Of(values[i]);
 }
 
+GACCD_SIMD_CLONES
+void ReluInPlace(Bf16* values, std::int64_t elements) {
+  for (std::int64_t i = 0; i < elements; ++i) {
+    values[i] = ToBf16(ReluFormula::Of(ToFloat(values[i])));
+  }
+}
+
 namespace {
 
 using Call = CallKernel::Call;
@@ -28,10 +35,12 @@ GACCD_SIMD_CLONES void UnaryLoop(const float* x, T* y, std::int64_t elements) {
 }
 
 // c[i] = f(a[i], b[i]); c may be a or b.
-template <typename Formula, typename T>
-GACCD_SIMD_CLONES void BinaryLoop(const float* a, const float* b, T* c, std::int64_t elements) {
+template <typename Formula, typename B, typename T>
+GACCD_SIMD_CLONES void BinaryLoop(const float* a, const B* b, T* c, std::int64_t elements) {
   GACCD_INDEPENDENT_ITERATIONS
-  for (std::int64_t i = 0; i < elements; ++i) c[i] = FromFloat<T>(Formula::Of(a[i], b[i]));
+  for (std::int64_t i = 0; i < elements; ++i) {
+    c[i] = FromFloat<T>(Formula::Of(a[i], ToFloat(b[i])));
+  }
 }
 
 template <typename T, typename Formula>
@@ -90,7 +99,19 @@ KernelResult MakeCastCpu(const KernelRequest& request) {
 }
 KernelResult MakeReluCpu(const KernelRequest& request) { return MakeLoop<ReluFormula>(request); }
 KernelResult MakeReluGradientCpu(const KernelRequest& request) {
-  return MakeLoop<ReluGradientFormula>(request);
+  if (request.inputs[1].dtype != DType::kBF16) return MakeLoop<ReluGradientFormula>(request);
+  if (request.inputs[0].dtype != DType::kF32) {
+    return Status(ErrorKind::kConfig, "'relu_gradient' on the CPU: expected a gradient of f32");
+  }
+  const bool to_bf16 = request.outputs[0].dtype == DType::kBF16;
+  const std::int64_t elements = Elements(request.outputs[0].shape);
+  return std::unique_ptr<Kernel>(std::make_unique<CallKernel>(request, [=](const Call& c) {
+    const auto run = [&](auto* dx) {
+      BinaryLoop<ReluGradientFormula>(c.in<float>(0), c.in<Bf16>(1), dx, elements);
+    };
+    to_bf16 ? run(c.out<Bf16>(0)) : run(c.out<float>(0));
+    return Status::Ok();
+  }));
 }
 KernelResult MakeGeluCpu(const KernelRequest& request) { return MakeLoop<GeluFormula>(request); }
 KernelResult MakeGeluGradientCpu(const KernelRequest& request) {

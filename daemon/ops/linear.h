@@ -10,8 +10,8 @@
 // x, y and their gradients are f32, bf16 or fp16, all of one type. W, b and their gradients are f32
 // in the graph; with bf16 or fp16 the kernels read the copies of W and b in that type.
 //
-// Or, for the CPU: x and dy are bf16, y and dx are f32 (LinearSums::kF32). W is read as its bf16
-// copy, b as it is.
+// Or, for the CPU: x and dy are bf16, y and dx are f32 (LinearSums::kF32), or y is bf16, too. W is
+// read as its bf16 copy, b as it is.
 #pragma once
 
 #include <cstdint>

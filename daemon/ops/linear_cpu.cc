@@ -22,19 +22,23 @@ constexpr std::int64_t kPackFromRuns = 2;
 // `relu_elements` values: not by oneDNN, whose ReLU turns a NaN into 0.
 class MatmulKernel : public Kernel {
  public:
-  MatmulKernel(Matmul matmul, bool has_bias, std::int64_t relu_elements = 0)
-      : matmul_(std::move(matmul)), has_bias_(has_bias), relu_elements_(relu_elements) {}
+  MatmulKernel(Matmul matmul, bool has_bias, std::int64_t relu_elements = 0, bool bf16_y = false)
+      : matmul_(std::move(matmul)),
+        has_bias_(has_bias),
+        relu_elements_(relu_elements),
+        bf16_y_(bf16_y) {}
 
   [[nodiscard]] std::int64_t scratch_bytes() const override { return matmul_.scratch_bytes(); }
   void Bind(const Operands& operands) override {
     matmul_.Bind(operands.inputs[0], operands.inputs[1],
-                 has_bias_ ? operands.in<float>(2) : nullptr, operands.out<float>(0),
+                 has_bias_ ? operands.in<float>(2) : nullptr, operands.outputs[0],
                  operands.scratch);
-    y_ = operands.out<float>(0);
+    y_ = operands.outputs[0];
   }
   Status Run(OutputMask) override {
     GACCD_RETURN_IF_ERROR(matmul_.Run());
-    ReluInPlace(y_, relu_elements_);
+    bf16_y_ ? ReluInPlace(static_cast<Bf16*>(y_), relu_elements_)
+            : ReluInPlace(static_cast<float*>(y_), relu_elements_);
     return Status::Ok();
   }
 
@@ -42,7 +46,8 @@ class MatmulKernel : public Kernel {
   Matmul matmul_;
   bool has_bias_;
   std::int64_t relu_elements_;
-  float* y_ = nullptr;
+  bool bf16_y_;
+  void* y_ = nullptr;
 };
 
 // dW = a^T b, or dW += a^T b: two products, one of which adds.
@@ -111,6 +116,7 @@ Result<Matmul> PrepareWithWeight(const KernelRequest& request, const CpuEnvironm
                                                .transpose_b = transpose,
                                                .bias = bias,
                                                .bf16 = bf16,
+                                               .bf16_c = c.dtype == DType::kBF16,
                                                .packed_b = pack ? request.parameters[1] : nullptr});
 }
 
@@ -123,7 +129,8 @@ KernelResult MakeLinearCpu(const KernelRequest& request, const CpuEnvironment& e
       Matmul matmul,
       PrepareWithWeight(request, environment, linear.order() == WeightOrder::kOutIn, bias));
   return std::unique_ptr<Kernel>(std::make_unique<MatmulKernel>(
-      std::move(matmul), bias, linear.relu() ? Elements(request.outputs[0].shape) : 0));
+      std::move(matmul), bias, linear.relu() ? Elements(request.outputs[0].shape) : 0,
+      request.outputs[0].dtype == DType::kBF16));
 }
 
 KernelResult MakeLinearInputGradientCpu(const KernelRequest& request,

@@ -18,8 +18,9 @@ Status Relu::Gradient(GradientScope& scope) const {
 OutputSpecs ReluGradient::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 2));
   GACCD_RETURN_IF_ERROR(CheckFloat(inputs[0], "the gradient"));
-  GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[1], inputs[0].shape, "the output", inputs[0].dtype));
-  return std::vector<ValueSpec>{inputs[0]};
+  const DType kept = inputs[1].dtype == DType::kBF16 ? DType::kBF16 : inputs[0].dtype;
+  GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[1], inputs[0].shape, "the output", kept));
+  return std::vector<ValueSpec>{{inputs[0].shape, to_bf16_ ? DType::kBF16 : inputs[0].dtype}};
 }
 
 }  // namespace gaccd

@@ -16,12 +16,17 @@ class Relu : public Function {
   [[nodiscard]] bool can_run_in_place() const override { return true; }
 };
 
-// Inputs: dy, y.
+// Inputs: dy, y. On the CPU y may be bf16 where dy is f32, and dx, `to_bf16`, too.
 class ReluGradient : public Function {
  public:
+  explicit ReluGradient(bool to_bf16 = false) : to_bf16_(to_bf16) {}
+
   [[nodiscard]] std::string_view name() const override { return "relu_gradient"; }
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
-  [[nodiscard]] bool can_run_in_place() const override { return true; }
+  [[nodiscard]] bool can_run_in_place() const override { return !to_bf16_; }
+
+ private:
+  bool to_bf16_;
 };
 
 }  // namespace gaccd

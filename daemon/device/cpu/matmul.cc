@@ -33,7 +33,7 @@ Result<Matmul> Matmul::Prepare(CpuContext& context, const MatmulSpec& spec) {
         MatrixDesc(spec.k, spec.n, spec.transpose_b, spec.packed_b != nullptr ? Type::f32 : type);
     const Desc b = spec.packed_b != nullptr ? Desc({spec.k, spec.n}, type, Tag::any) : plain_b;
     const Desc bias = MatrixDesc(1, spec.n, false);
-    const Desc c = MatrixDesc(spec.m, spec.n, false);
+    const Desc c = MatrixDesc(spec.m, spec.n, false, spec.bf16_c ? Type::bf16 : Type::f32);
     const auto desc = spec.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
     const dnnl::matmul::primitive_desc primitive_desc(desc, Attributes(spec), context.engine());
 
@@ -67,7 +67,7 @@ Result<Matmul> Matmul::Prepare(CpuContext& context, const MatmulSpec& spec) {
   }
 }
 
-void Matmul::Bind(const void* a, const void* b, const float* bias, float* c, void* scratch) {
+void Matmul::Bind(const void* a, const void* b, const float* bias, void* c, void* scratch) {
   // oneDNN's handles are mutable; it only reads A, B and the bias.
   a_.set_data_handle(const_cast<void*>(a));
   if (!packed_) b_.set_data_handle(const_cast<void*>(b));

@@ -1,7 +1,7 @@
 // Matmul: one prepared matrix product on the CPU, C = op(A) op(B) (+ bias) (+ C).
-// All matrices are row-major in memory and f32, but that A and B may be bf16: products of bf16 are
-// summed in f32. A transposed operand is read as if it were transposed. Prepared once, run many
-// times; running it allocates nothing of ours and looks nothing up.
+// All matrices are row-major in memory and f32, but that A and B, and then C, may be bf16: products
+// of bf16 are summed in f32. A transposed operand is read as if it were transposed. Prepared once,
+// run many times; running it allocates nothing of ours and looks nothing up.
 #pragma once
 
 #include <dnnl.hpp>
@@ -21,6 +21,7 @@ struct MatmulSpec {
   bool bias = false;         // one value a column
   bool accumulate = false;   // C += instead of C =
   bool bf16 = false;         // A and B, but not what packed_b points at
+  bool bf16_c = false;       // C is rounded to bf16; without accumulate
   // Not null: B is this weight, f32, used through a packed copy (see PackedWeights), which with
   // bf16 is rounded to it.
   const float* packed_b = nullptr;
@@ -34,10 +35,10 @@ class Matmul {
 
   [[nodiscard]] std::int64_t scratch_bytes() const { return scratch_bytes_; }
 
-  // Sets the operands, a and b of the type of the spec. `b` is ignored when the weight is packed,
-  // `bias` when there is none. `scratch` has scratch_bytes(). Cheap: may be called before every
-  // Run().
-  void Bind(const void* a, const void* b, const float* bias, float* c, void* scratch);
+  // Sets the operands, a, b and c of the type of the spec. `b` is ignored when the weight is
+  // packed, `bias` when there is none. `scratch` has scratch_bytes(). Cheap: may be called before
+  // every Run().
+  void Bind(const void* a, const void* b, const float* bias, void* c, void* scratch);
 
   // kInternal when oneDNN fails. REQUIRES: Bind().
   Status Run();

@@ -11,6 +11,7 @@
 #include "daemon/autograd/add.h"
 #include "daemon/autograd/function.h"
 #include "daemon/autograd/simplify.h"
+#include "daemon/device/cpu/bf16_of_cpu.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/linear.h"
 #include "daemon/ops/mean_squared_error.h"
@@ -119,11 +120,12 @@ TEST(ExecutorTest, TellsEachGradientOnceWhenItIsComplete) {
   EXPECT_THAT(stopped, HasMessage("peer lost"));
 }
 
-// As in PyTorch, whether ReLU is folded into the product, whose weight may be packed, or not; the
-// gradient of a NaN is let through.
+// As in PyTorch, whether ReLU is folded into the product, whose weight may be packed or in bf16, or
+// not; the gradient of a NaN is let through.
 TEST(ExecutorTest, ReluKeepsNaN) {
   for (const bool simplify : {true, false}) {
-    for (const bool packed : {true, false}) {
+    for (const auto& [packed, bf16] : {std::pair{true, false}, {false, false}, {true, true}}) {
+      if (bf16 && Bf16OfCpu() == CpuBf16::kNone) continue;
       GraphBench bench;
       const ValueId x = bench.Input("x", {33, 7});
       const ValueId h = bench.Apply(std::make_shared<Linear>(), {x, bench.Parameter("w1", {70, 7}),
@@ -133,13 +135,13 @@ TEST(ExecutorTest, ReluKeepsNaN) {
           bench.Apply(std::make_shared<Linear>(), {r, bench.Parameter("w2", {3, 70})});
       const ValueId t = bench.Input("t", {33, 3});
       bench.PrepareTraining(bench.Apply(std::make_shared<MeanSquaredError>(), {y, t}),
-                            {.simplify = simplify, .packed = packed});
+                            {.simplify = simplify, .packed = packed, .bf16 = bf16});
       bench.Run();
       EXPECT_TRUE(std::isfinite(bench.objective()));
       bench.parameter("b1")[69] = kNaN;
       bench.Run();
-      EXPECT_TRUE(std::isnan(bench.objective())) << simplify << packed;
-      EXPECT_TRUE(std::isnan(bench.gradient("b1")[69])) << simplify << packed;
+      EXPECT_TRUE(std::isnan(bench.objective())) << simplify << packed << bf16;
+      EXPECT_TRUE(std::isnan(bench.gradient("b1")[69])) << simplify << packed << bf16;
     }
   }
 }

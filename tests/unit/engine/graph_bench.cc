@@ -8,6 +8,7 @@
 #include "daemon/autograd/function.h"
 #include "daemon/autograd/simplify.h"
 #include "daemon/device/cpu/packed_weights.h"
+#include "daemon/ops/bf16_products.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/tensor/random.h"
 
@@ -133,6 +134,8 @@ void GraphBench::PrepareTraining(ValueId objective, const Options& options) {
 
 void GraphBench::Prepare(const Options& options) {
   if (options.simplify) Simplify(graph_);
+  const Status rounded = options.bf16 ? RoundProductsToBf16(graph_) : Status::Ok();
+  ASSERT_TRUE(rounded.ok()) << rounded.message();
   gradients_.assign(parameters_.size(), 0.0F);
   auto context = CpuContext::Create();
   ASSERT_TRUE(context.ok()) << context.status().message();

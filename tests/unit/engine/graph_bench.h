@@ -48,6 +48,7 @@ class GraphBench {
   struct Options {
     bool simplify = true;
     bool packed = false;  // as if many micro-steps made up an update
+    bool bf16 = false;    // products are
     // Asked before gaccd's kernels, null: it has none. For functions that only a test has.
     std::function<std::unique_ptr<Kernel>(const KernelRequest&)> own_kernel = nullptr;
   };
