@@ -17,7 +17,7 @@ import os
 import numpy
 import sklearn
 import torch
-from make_mlp import stream, uniform
+from gaccd_random import stream, uniform
 from sklearn import metrics
 
 OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "metrics.txt")

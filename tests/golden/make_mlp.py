@@ -17,27 +17,9 @@ import os
 
 import numpy
 import torch
+from gaccd_random import stream, uniform
 
 SIGN_VECTORS = 8
-GOLDEN = 0x9E3779B97F4A7C15
-MASK = (1 << 64) - 1
-
-
-def mix64(x):  # uint64 arrays; daemon/tensor/random.h
-    x = (x ^ (x >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> numpy.uint64(27))) * numpy.uint64(0x94D049BB133111EB)
-    return x ^ (x >> numpy.uint64(31))
-
-
-def stream(a, b, count):  # StreamValue(StreamKey(a, b), 0 .. count-1)
-    start = numpy.array([(a + GOLDEN) & MASK], dtype=numpy.uint64)
-    key = mix64(mix64(start) + numpy.uint64((b + 1) * GOLDEN & MASK))
-    steps = numpy.arange(1, count + 1, dtype=numpy.uint64) * numpy.uint64(GOLDEN)
-    return mix64(key + steps)
-
-
-def uniform(bits):  # [-1, 1), 24 bits
-    return (bits >> numpy.uint64(40)).astype(numpy.float64) * 2.0**-23 - 1
 
 
 def initial_weights(widths, seed):

@@ -36,8 +36,9 @@ import struct
 import numpy
 import torch
 import transformers
+from gaccd_random import stream
 from google.protobuf import text_format
-from make_mlp import Bf16Linear, rounded, stream
+from make_mlp import Bf16Linear, rounded
 from make_train import group_of, job_message, learning_rate, updates_of
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "models")

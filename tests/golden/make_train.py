@@ -25,8 +25,8 @@ import tempfile
 import numpy
 import torch
 import torch.optim.swa_utils
+from gaccd_random import order_of_epoch, stream, uniform
 from google.protobuf import text_format
-from make_mlp import mix64, stream, uniform
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 FOLDER = os.path.join(HERE, "train")
@@ -79,26 +79,6 @@ def load(source, normalize):
     targets = numpy.load(os.path.join(FOLDER, source.npy.targets))
     targets = targets.astype(numpy.int64 if source.npy.classes else numpy.float64)
     return torch.from_numpy(features), torch.from_numpy(targets)
-
-
-def order_of_epoch(seed, epoch, size, shuffle):
-    """A keyed Feistel network over at least 8 bits; values outside of the set go through again."""
-    if not shuffle:
-        return list(range(size))
-    bits = max(8, (size - 1).bit_length())
-    low_bits, high_bits = bits // 2, bits - bits // 2
-    keys = stream(seed, epoch, 8)
-    value = numpy.arange(size, dtype=numpy.uint64)
-    inside = numpy.zeros(size, dtype=bool)
-    while not inside.all():
-        low = value & numpy.uint64((1 << low_bits) - 1)
-        high = value >> numpy.uint64(low_bits)
-        for even, odd in zip(keys[::2], keys[1::2]):
-            low = low ^ (mix64(high ^ even) & numpy.uint64((1 << low_bits) - 1))
-            high = high ^ (mix64(low ^ odd) & numpy.uint64((1 << high_bits) - 1))
-        value = numpy.where(inside, value, (high << numpy.uint64(low_bits)) | low)
-        inside = value < size
-    return value.tolist()
 
 
 def effective_batch(batch, ranks):
