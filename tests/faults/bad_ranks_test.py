@@ -22,14 +22,16 @@ LIMIT_S = 60
 CGROUP = Path("/sys/fs/cgroup/cpu")
 RANKS = 4
 VICTIM = 1
+# Updates of 8 ms or more: a rank under cpulimit runs for a tenth of a second and is stopped for most of one, and
+# RankTimes wants to see that five times in a hundred updates.
 JOB = """
 name: "bad-ranks"
 model {
-  layer { name: "fc1" linear { in: 256 out: 512 } }
-  layer { name: "fc2" linear { in: 512 out: 10 } }
+  layer { name: "fc1" linear { in: 1024 out: 2048 } }
+  layer { name: "fc2" linear { in: 2048 out: 10 } }
   loss { mean_squared_error {} }
 }
-data { train { synthetic { samples: 4000 features: 256 outputs: 10 } } }
+data { train { synthetic { samples: 4000 features: 1024 outputs: 10 } } }
 batch { target: 300 micro: 100 }
 optimizer { lr: 0.001 sgd {} }
 epochs: 100000
