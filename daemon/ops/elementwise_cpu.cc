@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "collectives/base/simd.h"
+#include "collectives/base/strings.h"
 #include "daemon/ops/call_kernel.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/elementwise.h"
@@ -101,7 +102,9 @@ KernelResult MakeReluCpu(const KernelRequest& request) { return MakeLoop<ReluFor
 KernelResult MakeReluGradientCpu(const KernelRequest& request) {
   if (request.inputs[1].dtype != DType::kBF16) return MakeLoop<ReluGradientFormula>(request);
   if (request.inputs[0].dtype != DType::kF32) {
-    return Status(ErrorKind::kConfig, "'relu_gradient' on the CPU: expected a gradient of f32");
+    return Status(ErrorKind::kConfig,
+                  StrCat("'relu_gradient' on the CPU: expected a gradient of f32, found ",
+                         Name(request.inputs[0].dtype)));
   }
   const bool to_bf16 = request.outputs[0].dtype == DType::kBF16;
   const std::int64_t elements = Elements(request.outputs[0].shape);

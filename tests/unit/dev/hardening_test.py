@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The built program has what tools/cmake/GaccdHardening.cmake promises, and each of its sources was
-compiled so:  hardening_test.py GACCD COMPILE_COMMANDS SOURCE_FOLDER"""
+compiled so; its slowest loops are vector code:  hardening_test.py GACCD COMPILE_COMMANDS SOURCE_FOLDER"""
 
 import json
 import platform
