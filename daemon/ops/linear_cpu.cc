@@ -50,7 +50,7 @@ class MatmulKernel : public Kernel {
   void* y_ = nullptr;
 };
 
-// dW = a^T b, or dW += a^T b: two products, one of which adds.
+// dW = a^T b, or dW += a^T b, in bf16: two products, one of which adds.
 class WeightGradientKernel : public Kernel {
  public:
   WeightGradientKernel(Matmul overwrite, Matmul add)
@@ -147,11 +147,14 @@ KernelResult MakeLinearWeightGradientCpu(const KernelRequest& request,
                                          const CpuEnvironment& environment) {
   const Shape& a = request.inputs[0].shape;
   const Shape& b = request.inputs[1].shape;
-  MatmulSpec spec{.m = a[1],
-                  .n = b[1],
-                  .k = a[0],
-                  .transpose_a = true,
-                  .bf16 = request.inputs[0].dtype == DType::kBF16};
+  if (request.inputs[0].dtype == DType::kF32) {
+    return std::unique_ptr<Kernel>(
+        std::make_unique<CallKernel>(request, [=](const CallKernel::Call& c) {
+          return TransposedProduct(c.in<float>(0), c.in<float>(1), a[1], b[1], a[0], c.add[0],
+                                   c.out<float>(0));
+        }));
+  }
+  MatmulSpec spec{.m = a[1], .n = b[1], .k = a[0], .transpose_a = true, .bf16 = true};
   GACCD_ASSIGN_OR_RETURN(Matmul overwrite, Matmul::Prepare(environment.context, spec));
   spec.accumulate = true;
   GACCD_ASSIGN_OR_RETURN(Matmul add, Matmul::Prepare(environment.context, spec));

@@ -83,4 +83,12 @@ Status Matmul::Run() {
   return {ErrorKind::kInternal, StrCat("oneDNN product: dnnl_status_t ", static_cast<int>(status))};
 }
 
+Status TransposedProduct(const float* a, const float* b, std::int64_t m, std::int64_t n,
+                         std::int64_t k, bool accumulate, float* c) {
+  const dnnl_status_t status =
+      dnnl_sgemm('T', 'N', m, n, k, 1.0F, a, m, b, n, accumulate ? 1.0F : 0.0F, c, n);
+  if (status == dnnl_success) return Status::Ok();
+  return {ErrorKind::kInternal, StrCat("dnnl_sgemm: dnnl_status_t ", static_cast<int>(status))};
+}
+
 }  // namespace gaccd

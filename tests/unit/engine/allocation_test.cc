@@ -63,6 +63,19 @@ dnnl_status_t __wrap_dnnl_primitive_execute(const_dnnl_primitive_t primitive, dn
   --in_onednn;
   return status;
 }
+
+dnnl_status_t __real_dnnl_sgemm(char, char, dnnl_dim_t, dnnl_dim_t, dnnl_dim_t, float, const float*,
+                                dnnl_dim_t, const float*, dnnl_dim_t, float, float*, dnnl_dim_t);
+dnnl_status_t __wrap_dnnl_sgemm(char transpose_a, char transpose_b, dnnl_dim_t m, dnnl_dim_t n,
+                                dnnl_dim_t k, float alpha, const float* a, dnnl_dim_t lda,
+                                const float* b, dnnl_dim_t ldb, float beta, float* c,
+                                dnnl_dim_t ldc) {
+  ++in_onednn;
+  const dnnl_status_t status =
+      __real_dnnl_sgemm(transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+  --in_onednn;
+  return status;
+}
 }
 
 namespace gaccd {
