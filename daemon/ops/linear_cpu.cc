@@ -148,6 +148,7 @@ KernelResult MakeLinearWeightGradientCpu(const KernelRequest& request,
   const Shape& a = request.inputs[0].shape;
   const Shape& b = request.inputs[1].shape;
   if (request.inputs[0].dtype == DType::kF32) {
+    GACCD_RETURN_IF_ERROR(PrepareTransposedProducts());
     return std::unique_ptr<Kernel>(
         std::make_unique<CallKernel>(request, [=](const CallKernel::Call& c) {
           return TransposedProduct(c.in<float>(0), c.in<float>(1), a[1], b[1], a[0], c.add[0],

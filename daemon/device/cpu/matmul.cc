@@ -91,4 +91,12 @@ Status TransposedProduct(const float* a, const float* b, std::int64_t m, std::in
   return {ErrorKind::kInternal, StrCat("dnnl_sgemm: dnnl_status_t ", static_cast<int>(status))};
 }
 
+Status PrepareTransposedProducts() {
+  constexpr std::int64_t kSide = 64;  // a small product needs less code
+  const std::vector<float> ones(kSide * kSide, 1);
+  std::vector<float> sums(kSide * kSide);
+  return TransposedProduct(ones.data(), ones.data(), kSide, kSide, kSide, /*accumulate=*/false,
+                           sums.data());
+}
+
 }  // namespace gaccd

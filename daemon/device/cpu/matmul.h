@@ -56,13 +56,16 @@ class Matmul {
 };
 
 // C = A^T B, or C += A^T B with `accumulate`: A is [k, m], B [k, n], C [m, n], all row-major, f32.
-// Nothing to prepare, and faster than a prepared product, which copies A^T (one Zen 5 core):
-//   C [512, 784], k = 32      233 GFLOP/s prepared, 239 this
-//   C [512, 784], k = 128     190 to 250 with what else the caches hold, 255
+// Faster than a prepared product, which copies A^T; GFLOP/s of one Zen 5 core:
+//   C [512, 784], k = 32      233 prepared, 239 this
+//   C [512, 784], k = 128     190 to 250, by what else is in the caches; 255
 //   C [384, 1152], k = 1024   233, 255
 //   C [768, 3072], k = 256    192, 257
-// kInternal when oneDNN fails.
+// Takes up to 16 MB while it runs, for large matrices. kInternal when oneDNN fails.
 Status TransposedProduct(const float* a, const float* b, std::int64_t m, std::int64_t n,
                          std::int64_t k, bool accumulate, float* c);
+
+// Has the code of all of them generated, which takes 4 MB, so that the first one does not.
+Status PrepareTransposedProducts();
 
 }  // namespace gaccd
