@@ -16,6 +16,10 @@ from pathlib import Path
 
 FEATURES, HIDDEN, CLASSES = 784, 512, 10
 SAMPLES = 8192
+# Multiply-adds of one sample: all three layers forward, and their weight gradients; input gradients
+# of all but the first. A multiply-add is two operations.
+MACS = FEATURES * HIDDEN + HIDDEN * HIDDEN + HIDDEN * CLASSES
+FLOPS_PER_SAMPLE = 2 * (3 * MACS - FEATURES * HIDDEN)
 SHAPES = {
     "fc1.weight": [HIDDEN, FEATURES], "fc1.bias": [HIDDEN],
     "fc2.weight": [HIDDEN, HIDDEN], "fc2.bias": [HIDDEN],

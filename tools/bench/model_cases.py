@@ -173,7 +173,9 @@ def models(table, inputs, gaccd, peers, pairs):
                       f"{memory[1] / 1e6:.0f} MB {name}", [b[2] / a[2] for a, b in zip(ours, theirs)], "> 1")
 
 
-def small_mlp(table, inputs, gaccd, peers, pairs):
+def small_mlp(table, inputs, gaccd, peers, pairs, peak):
+    """`peak`: what peak_flops prints. The ratio that an update of products alone would have at that
+    rate stands beside the wanted one."""
     for precision, micro, k, wanted in MLPS:
         updates = 1600 // k
         target = micro * k
@@ -193,5 +195,9 @@ def small_mlp(table, inputs, gaccd, peers, pairs):
         candidates = peers.of(precision) + (peers.of("f32") if precision == "bf16" else [])
         name, command = fastest(candidates, theirs)
         sides = in_turn(pairs, ours, lambda c=command, run=theirs: run(c))
+        if gflops := peak[f"{precision}_gflops"]:
+            products_s = target * harness.FLOPS_PER_SAMPLE / gflops / 1e9
+            limit = statistics.median(result[0] for result in sides[1]) / products_s
+            wanted += f" (limit {limit:.2f})"
         add_rate(table, f"i MLP {precision}, 1 rank x {micro}, k={k}", "samples", target,
                  sides[0], name, sides[1], wanted)
