@@ -9,5 +9,6 @@ namespace gaccd {
 const CublasLtApi* CublasLtOfTest() { return &standin::StandInCublasLt(); }
 Result<SdpaOpener> SdpaOfTest() { return SdpaOpener{&standin::OpenSdpa}; }
 const CublasLtApi* CublasLtOfBench() { return &standin::StandInCublasLt(); }
+Result<SdpaOpener> SdpaOfBench() { return SdpaOpener{&standin::OpenSdpa}; }
 
 }  // namespace gaccd

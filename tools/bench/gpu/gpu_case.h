@@ -11,6 +11,7 @@
 
 #include "collectives/base/cuda.h"
 #include "collectives/base/result.h"
+#include "daemon/device/cuda/sdpa.h"
 
 namespace gaccd {
 
@@ -51,14 +52,17 @@ MadeCase MakeEntropyCase(const CaseArguments& arguments);  // precision=f32|bf16
 // part=forward|input|weight rows= in= out= precision=f32|tf32|bf16 choice=first|timed
 // bias_gradient=none|epilogue|kernel (of weight). proof(): the floating-point operations.
 MadeCase MakeGemmCase(const CaseArguments& arguments);
-// 784-512-512-10; one piece is a micro-step, its share of reduction and optimiser included.
-MadeCase MakeStepCase(const CaseArguments& arguments);  // precision=f32|bf16 micro= k= updates=
+// model=mlp|gpt|bert precision=f32|bf16 micro= k= updates=; a transformer's vocabulary= context=
+// layers= heads= width=. 784-512-512-10 with SGD, or a transformer with AdamW; one piece is a
+// micro-step, its share of reduction and optimiser included.
+MadeCase MakeStepCase(const CaseArguments& arguments);
 
 // The median of `repeats` times of what `enqueue` puts into the stream, after a warm-up.
 Result<double> MedianSeconds(cudaStream_t stream, int repeats,
                              const std::function<Status()>& enqueue);
-// null: the library on this machine. cublaslt_of_bench.cc, or a stand-in's.
+// The libraries of this machine, where null is cuBLASLt's: libraries_of_bench.cc; or stand-ins.
 [[nodiscard]] const CublasLtApi* CublasLtOfBench();
+[[nodiscard]] Result<SdpaOpener> SdpaOfBench();
 // copy.cu. REQUIRES: a multiple of 16 bytes.
 Status EnqueueCopy(cudaStream_t stream, const void* from, void* to, std::int64_t bytes);
 

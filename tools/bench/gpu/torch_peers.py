@@ -4,10 +4,16 @@ Every peer is made once and has run(): seconds of one piece of work, the median 
 float32 in both (no TF32); bf16 is autocast over float32 weights.
 """
 import statistics
+import sys
 import time
+from argparse import Namespace
+from pathlib import Path
 
 import torch
 from torch.nn import functional
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "peers"))
+import models  # noqa: E402
 
 FEATURES, HIDDEN, CLASSES = 784, 512, 10
 BATCHES = 8  # in pinned memory, used in turn, as on gaccd's side
@@ -178,6 +184,77 @@ class Step:
         if not torch.isfinite(self.loss_sum):
             raise RuntimeError(f"the loss is {self.loss_sum.item()}")
         return seconds / (calls * self.graph_updates * self.k)
+
+
+def linear_shapes(name, size_in, size_out):
+    return {name + ".weight": (size_out, size_in), name + ".bias": (size_out,)}
+
+
+def norm_shapes(name, width):
+    return {name + ".weight": (width,), name + ".bias": (width,)}
+
+
+def transformer_shapes(model, sizes):
+    """The parameters that models.gpt and models.bert take."""
+    width, tables = sizes["width"], {"word": sizes["vocabulary"], "position": sizes["context"]}
+    shapes = {}
+    if model == "gpt":
+        for table, rows in zip(("wte", "wpe"), tables.values()):
+            shapes[f"transformer.{table}.weight"] = (rows, width)
+        for i in range(sizes["layers"]):
+            block = f"transformer.h.{i}."
+            shapes |= norm_shapes(block + "ln_1", width) | norm_shapes(block + "ln_2", width)
+            for name, size_in, size_out in (("attn.c_attn", 1, 3), ("attn.c_proj", 1, 1),
+                                            ("mlp.c_fc", 1, 4), ("mlp.c_proj", 4, 1)):
+                shapes |= linear_shapes(block + name, size_in * width, size_out * width)
+        return shapes | norm_shapes("transformer.ln_f", width)
+    for table, rows in (tables | {"token_type": 2}).items():
+        shapes[f"bert.embeddings.{table}_embeddings.weight"] = (rows, width)
+    shapes |= norm_shapes("bert.embeddings.LayerNorm", width)
+    for i in range(sizes["layers"]):
+        layer = f"bert.encoder.layer.{i}."
+        for name in ("self.query", "self.key", "self.value", "output.dense"):
+            shapes |= linear_shapes(f"{layer}attention.{name}", width, width)
+        shapes |= linear_shapes(layer + "intermediate.dense", width, 4 * width)
+        shapes |= linear_shapes(layer + "output.dense", 4 * width, width)
+        shapes |= norm_shapes(layer + "attention.output.LayerNorm", width)
+        shapes |= norm_shapes(layer + "output.LayerNorm", width)
+    return shapes | linear_shapes("bert.pooler.dense", width, width) | linear_shapes(
+        "classifier", width, 2)
+
+
+class Transformer(Step):
+    """The same of a GPT or a BERT with fused AdamW, random weights, tokens and labels. Ways: eager,
+    compiled. `sizes`: vocabulary, context, layers, heads, width."""
+
+    def __init__(self, device, way, precision, model, sizes, micro, updates):
+        # pylint: disable=super-init-not-called
+        self.device, self.way, self.micro, self.k, self.updates = device, way, micro, 1, updates
+        self.bf16 = precision == "bf16"
+        torch.manual_seed(1)
+        self.weights = {
+            name: torch.nn.Parameter(torch.ones(shape, device=device.name)
+                                     if "ln_" in name or "Norm" in name else
+                                     0.02 * torch.randn(shape, device=device.name))
+            for name, shape in transformer_shapes(model, sizes).items()}
+        self.network, self.sizes = models.NETWORKS[model], Namespace(**sizes)
+        fused = {} if device.dry_run else {"fused": True}
+        self.optimizer = torch.optim.AdamW(self.weights.values(), lr=3e-4, weight_decay=0.01, **fused)
+        tokens, classes = (micro, sizes["context"]), sizes["vocabulary"] if model == "gpt" else 2
+        labels = tokens if model == "gpt" else (micro,)
+        self.batches = [(device.pinned(torch.randint(sizes["vocabulary"], tokens)),
+                         device.pinned(torch.randint(classes, labels))) for _ in range(BATCHES)]
+        self.next = 0
+        self.weight = 1.0 / self.batches[0][1].numel()
+        self.loss_sum = torch.zeros((), device=device.name)
+        self.loss = device.compiled(self.loss_of) if way == "compiled" else self.loss_of
+        self.graph, self.graph_updates = None, 1
+
+    def loss_of(self, x, y):
+        with torch.autocast(self.device.name, torch.bfloat16, enabled=self.bf16):
+            logits = self.network(self.weights, x, self.sizes)
+            return functional.cross_entropy(logits.flatten(0, -2), y.flatten(),
+                                            reduction="sum") * self.weight
 
 
 # The parameters of GPT-2 small: 124 M in 148 tensors.

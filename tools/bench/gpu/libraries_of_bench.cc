@@ -1,7 +1,9 @@
+#include "daemon/device/cuda/cudnn_plan.h"
 #include "tools/bench/gpu/gpu_case.h"
 
 namespace gaccd {
 
 const CublasLtApi* CublasLtOfBench() { return nullptr; }
+Result<SdpaOpener> SdpaOfBench() { return FindCudnn(); }
 
 }  // namespace gaccd
