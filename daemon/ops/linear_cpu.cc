@@ -18,6 +18,11 @@ namespace {
 //   input gradient (it is not):           78 us plain, 62 us packed, 14 us to pack
 constexpr std::int64_t kPackFromRuns = 2;
 
+// When is a weight gradient in f32 a TransposedProduct()? With fewer rows it is not faster, and
+// for less work its preparation, 20 ms, does not pay.
+constexpr std::int64_t kUnpreparedFromRows = 64;
+constexpr std::int64_t kUnpreparedFromProduct = std::int64_t{1} << 24;  // rows x in x out
+
 // One product whose operands stand in the node's order given here, then ReLU of the first
 // `relu_elements` values: not by oneDNN, whose ReLU turns a NaN into 0.
 class MatmulKernel : public Kernel {
@@ -50,7 +55,7 @@ class MatmulKernel : public Kernel {
   void* y_ = nullptr;
 };
 
-// dW = a^T b, or dW += a^T b, in bf16: two products, one of which adds.
+// dW = a^T b, or dW += a^T b: two products, one of which adds.
 class WeightGradientKernel : public Kernel {
  public:
   WeightGradientKernel(Matmul overwrite, Matmul add)
@@ -147,7 +152,8 @@ KernelResult MakeLinearWeightGradientCpu(const KernelRequest& request,
                                          const CpuEnvironment& environment) {
   const Shape& a = request.inputs[0].shape;
   const Shape& b = request.inputs[1].shape;
-  if (request.inputs[0].dtype == DType::kF32) {
+  const bool bf16 = request.inputs[0].dtype == DType::kBF16;
+  if (!bf16 && a[0] >= kUnpreparedFromRows && a[0] * a[1] * b[1] >= kUnpreparedFromProduct) {
     GACCD_RETURN_IF_ERROR(PrepareTransposedProducts());
     return std::unique_ptr<Kernel>(
         std::make_unique<CallKernel>(request, [=](const CallKernel::Call& c) {
@@ -155,7 +161,7 @@ KernelResult MakeLinearWeightGradientCpu(const KernelRequest& request,
                                    c.out<float>(0));
         }));
   }
-  MatmulSpec spec{.m = a[1], .n = b[1], .k = a[0], .transpose_a = true, .bf16 = true};
+  MatmulSpec spec{.m = a[1], .n = b[1], .k = a[0], .transpose_a = true, .bf16 = bf16};
   GACCD_ASSIGN_OR_RETURN(Matmul overwrite, Matmul::Prepare(environment.context, spec));
   spec.accumulate = true;
   GACCD_ASSIGN_OR_RETURN(Matmul add, Matmul::Prepare(environment.context, spec));

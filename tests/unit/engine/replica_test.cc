@@ -19,10 +19,12 @@ using testing::HasSubstr;
 
 std::vector<float> Copy(std::span<const float> values) { return {values.begin(), values.end()}; }
 
-TEST(ReplicaTest, TheFirstMicroStepOverwritesAndLaterOnesAdd) {
-  const Model model = MakeMlp({12, 16, 5});
-  Samples samples(SampleOf({12, 16, 5}, LossKind::kSoftmaxCrossEntropy), 13, 3);
-  BenchTrainer trainer(model, {.micro_batches = {6, 7, 13}});
+// One micro-step of all samples against two, the first of which finds NaN.
+void ExpectPartsGiveTheWhole(const std::vector<std::int64_t>& widths, std::int64_t first,
+                             std::int64_t second) {
+  const Model model = MakeMlp(widths);
+  Samples samples(SampleOf(widths, LossKind::kSoftmaxCrossEntropy), first + second, 3);
+  BenchTrainer trainer(model, {.micro_batches = {first, second, first + second}});
   const double whole = trainer.MicroStep(samples.All(), 0.25F, true);
   const std::vector<float> expected = Copy(trainer.gradients());
 
@@ -30,10 +32,20 @@ TEST(ReplicaTest, TheFirstMicroStepOverwritesAndLaterOnesAdd) {
     std::fill_n(trainer.gradients().begin() + entry.offset, entry.elements,
                 std::numeric_limits<float>::quiet_NaN());
   }
-  const double parts = trainer.MicroStep(samples.View(0, 7), 0.25F, true) +
-                       trainer.MicroStep(samples.View(7, 6), 0.25F, false);
+  const double parts = trainer.MicroStep(samples.View(0, first), 0.25F, true) +
+                       trainer.MicroStep(samples.View(first, second), 0.25F, false);
   EXPECT_NEAR(parts, whole, 1e-6 * whole);
   EXPECT_LT(RelativeError(trainer.gradients(), expected), 1e-6);
+}
+
+TEST(ReplicaTest, TheFirstMicroStepOverwritesAndLaterOnesAdd) {
+  ExpectPartsGiveTheWhole({12, 16, 5}, 7, 6);
+}
+
+// Weight gradients from 64 rows on are computed otherwise than those of fewer.
+TEST(ReplicaTest, SoDoLargeAndSmallOnesTogether) {
+  ExpectPartsGiveTheWhole({520, 516, 5}, 65, 60);
+  ExpectPartsGiveTheWhole({520, 516, 5}, 60, 65);
 }
 
 TEST(ReplicaTest, AnEmptyBatchClearsOnlyIfItIsTheFirst) {
