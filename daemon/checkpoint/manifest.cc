@@ -240,6 +240,7 @@ void FillManifestProto(const Manifest& manifest, proto::CheckpointManifest& mess
   message.set_step(manifest.cursor.step);
   message.set_samples(manifest.cursor.samples);
   message.set_micro_step(manifest.cursor.micro_step);
+  message.set_by_length(manifest.cursor.by_length);
   message.set_optimizer_updates(manifest.cursor.optimizer_updates);
   message.set_seed(manifest.cursor.seed);
   message.set_dataset_samples(manifest.cursor.dataset_samples);
@@ -324,6 +325,7 @@ Result<Manifest> Decode(std::string_view file) {
   Manifest manifest{.cursor = {.step = message.step(),
                                .samples = message.samples(),
                                .micro_step = message.micro_step(),
+                               .by_length = message.by_length(),
                                .optimizer_updates = message.optimizer_updates(),
                                .seed = message.seed(),
                                .dataset_samples = message.dataset_samples(),

@@ -72,6 +72,7 @@ struct RunCursor {
   std::int64_t step = 0;        // updates done = index of the next one in the schedule
   std::int64_t samples = 0;     // that they took
   std::int64_t micro_step = 0;  // of the next update, micro-steps that are in the accumulators
+  bool by_length = false;       // their samples were grouped by length
   std::int64_t optimizer_updates = 0;
   std::uint64_t seed = 0;  // the only random counter: all draws are functions of (seed, position)
   std::int64_t dataset_samples = 0;  // with seed, batch and step: which samples come next

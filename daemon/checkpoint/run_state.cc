@@ -29,6 +29,10 @@ Status Differs(std::string_view what, const T& saved, const T& now) {
                                      ", this job has ", now)};
 }
 
+std::string_view Grouped(bool by_length) {
+  return by_length ? "grouped by length" : "not grouped by length";
+}
+
 std::string ToText(const StateMeaning& meaning) {
   std::string text(meaning.optimizer);
   for (const auto& [name, value] : meaning.settings) text += StrCat(" ", name, " ", value);
@@ -169,7 +173,7 @@ std::string ChangedSince(const Manifest& manifest, const Job& job) {
   return saved.ok() ? JobDifferences(*saved, job) : std::string();
 }
 
-Status CheckSameWindow(const Manifest& manifest, const Job& job, const Plan& plan) {
+Status CheckSameWindow(const Manifest& manifest, const Job& job, const Plan& plan, bool by_length) {
   const Plan& was = *manifest.plan;
   if (was.world() != plan.world()) return Differs("ranks", was.world(), plan.world());
   if (was.request().micro_batch != plan.request().micro_batch) {
@@ -177,6 +181,9 @@ Status CheckSameWindow(const Manifest& manifest, const Job& job, const Plan& pla
   }
   if (was.accum_steps() != plan.accum_steps()) {
     return Differs("micro-steps", was.accum_steps(), plan.accum_steps());
+  }
+  if (manifest.cursor.by_length != by_length) {
+    return Differs("micro-batches", Grouped(manifest.cursor.by_length), Grouped(by_length));
   }
   if (!manifest.has_divisors) {
     return {ErrorKind::kConfig, "the gaccd that saved it did not save the divisor of the loss"};

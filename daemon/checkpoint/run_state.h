@@ -53,10 +53,10 @@ Status CheckSameOptimizer(const Manifest& manifest, const Job& job);
 [[nodiscard]] std::string ChangedSince(const Manifest& manifest, const Job& job);
 
 // kConfig when the update inside which it was saved has other micro-steps in this job: on other
-// ranks, in another precision, with another micro-batch, number of steps or of samples; or it was
-// saved by a gaccd that did not save the divisor of the loss. REQUIRES: CheckSameSamples(),
-// manifest.cursor.micro_step > 0.
-Status CheckSameWindow(const Manifest& manifest, const Job& job, const Plan& plan);
+// ranks, in another precision, with another micro-batch, number of steps or of samples, grouped by
+// length (`by_length`: this run's are) or not; or it was saved by a gaccd that did not save the
+// divisor of the loss. REQUIRES: CheckSameSamples(), manifest.cursor.micro_step > 0.
+Status CheckSameWindow(const Manifest& manifest, const Job& job, const Plan& plan, bool by_length);
 
 // A loaded buffer as numbers; empty when there is none of that name.
 [[nodiscard]] std::span<const float> FloatsOf(const LoadedState& state, std::string_view buffer);

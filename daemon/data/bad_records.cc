@@ -22,6 +22,10 @@ class SkippingDataset : public Dataset {
   [[nodiscard]] std::span<const BadRecord> bad_records() const override { return bad_; }
   [[nodiscard]] Status CheckUnchanged() const override { return whole_->CheckUnchanged(); }
 
+  [[nodiscard]] std::int64_t Length(std::int64_t index) const override {
+    return whole_->Length(GoodFor(index));
+  }
+
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
     constexpr std::size_t kPart = 64;
     std::array<std::int64_t, kPart> good{};
@@ -31,10 +35,12 @@ class SkippingDataset : public Dataset {
       const std::size_t count = std::min(kPart, indices.size() - at);
       for (std::size_t i = 0; i < count; ++i) good[i] = GoodFor(indices[at + i]);
       for (std::size_t t = 0; t < specs.size(); ++t) {
-        rest[t] = out.tensor<std::byte>(t) + at * static_cast<std::size_t>(specs[t].bytes());
+        const auto row = static_cast<std::size_t>(RowBytes(specs[t], out.length));
+        rest[t] = out.tensor<std::byte>(t) + at * row;
       }
       whole_->Gather(std::span(good).first(count),
                      {.samples = static_cast<std::int64_t>(count),
+                      .length = out.length,
                       .tensors = std::span(rest).first(specs.size())});
     }
   }

@@ -60,12 +60,13 @@ class ColumnDataset final : public Dataset {
       spec_.tensors.push_back(column.spec);
       const std::size_t element = SizeOf(column.array.type);
       const auto count = static_cast<std::size_t>(column.spec.elements());
+      if (column.spec.name == "lengths") lengths_ = rows_.size();
       rows_.push_back(
           {.data = column.array.data.data() + static_cast<std::size_t>(column.first) * element,
            .stride = static_cast<std::size_t>(column.stride) * element,
            .bytes = count * element,
            .count = count,
-           .out_bytes = static_cast<std::size_t>(column.spec.bytes()),
+           .is_cut = IsCut(column.spec),
            .affine = column.affine,
            .copy = RowFunctionOf(column)});
     }
@@ -82,14 +83,24 @@ class ColumnDataset final : public Dataset {
     return Status::Ok();
   }
 
+  [[nodiscard]] std::int64_t Length(std::int64_t index) const override {
+    const Rows& rows = rows_[lengths_];
+    std::int32_t length = 0;
+    rows.copy(rows.row(index), 1, {}, &length);
+    return length;
+  }
+
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
     for (std::size_t c = 0; c < rows_.size(); ++c) {
       const Rows& rows = rows_[c];
+      const bool cut = out.length > 0 && rows.is_cut;
+      const std::size_t count = cut ? static_cast<std::size_t>(out.length) : rows.count;
+      const auto out_bytes = static_cast<std::size_t>(RowBytes(spec_.tensors[c], out.length));
       auto* to = out.tensor<std::byte>(c);
       for (std::size_t i = 0; i < indices.size(); ++i) {
         if (i + kRowsAhead < indices.size()) Prefetch(rows, indices[i + kRowsAhead]);
-        rows.copy(rows.row(indices[i]), rows.count, rows.affine, to);
-        to += rows.out_bytes;
+        rows.copy(rows.row(indices[i]), count, rows.affine, to);
+        to += out_bytes;
       }
     }
   }
@@ -100,7 +111,7 @@ class ColumnDataset final : public Dataset {
     std::size_t stride = 0;  // in bytes
     std::size_t bytes = 0;   // of one row
     std::size_t count = 0;   // its elements
-    std::size_t out_bytes = 0;
+    bool is_cut = false;
     Affine affine;
     RowFunction copy = nullptr;
 
@@ -120,7 +131,8 @@ class ColumnDataset final : public Dataset {
   }
 
   std::vector<Column> columns_;
-  std::vector<Rows> rows_;  // of columns_
+  std::vector<Rows> rows_;   // of columns_
+  std::size_t lengths_ = 0;  // the column of this name
   std::int64_t samples_;
   SampleSpec spec_;
 };

@@ -48,9 +48,13 @@ class Dataset {
   // file. What was copied when the set was opened (gzip, labels) may change.
   [[nodiscard]] virtual Status CheckUnchanged() const { return Status::Ok(); }
 
+  // The tokens of a sample that are no padding. REQUIRES: spec().cuts is not empty.
+  [[nodiscard]] virtual std::int64_t Length(std::int64_t /*index*/) const { return 0; }
+
   // Copies sample indices[i] to row i of every tensor of `out`; out.ids is not looked at. REQUIRES:
-  // out.samples == indices.size(), every index in [0, size()). Content was checked when the set was
-  // opened, so this cannot fail; it does not allocate.
+  // out.samples == indices.size(), every index in [0, size()), out.length 0 or at least the
+  // Length() of each. Content was checked when the set was opened, so this cannot fail; it does not
+  // allocate.
   virtual void Gather(std::span<const std::int64_t> indices, const BatchView& out) const = 0;
 };
 
@@ -64,6 +68,9 @@ Result<std::unique_ptr<Dataset>> OpenDataset(const SourceSpec& source,
                                              const BadRecordRules& rules = {},
                                              NodeShare* share = nullptr,
                                              const std::string& folder = "");
+
+// The samples as the job makes batches of them: without cuts, where they are not grouped by length.
+[[nodiscard]] SampleSpec BatchSpecOf(const Job& job, const Dataset& data);
 
 struct TrainingData {
   std::unique_ptr<Dataset> train;

@@ -1,10 +1,21 @@
 #include "daemon/data/index_source.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "collectives/base/strings.h"
 
 namespace gaccd {
+namespace {
+
+// Samples of one length by their numbers, so that the order is that of the samples alone.
+void SortByLength(const Dataset& data, std::span<std::int64_t> samples) {
+  std::ranges::sort(samples, {},
+                    [&](std::int64_t sample) { return std::pair(data.Length(sample), sample); });
+}
+
+}  // namespace
 
 Result<TrainIndices> TrainIndices::Make(const SampleOrder& order, const UpdateSchedule& schedule,
                                         const Plan& plan, std::int64_t rank,
@@ -59,13 +70,32 @@ void TrainIndices::EnterUpdate() {
   const Plan& plan = in_tail_ ? *tail_ : full_;
   position_ = update.first + plan.Offset(rank_);
   step_ = 0;
+  if (by_length_ == nullptr) return;
+  grouped_.resize(static_cast<std::size_t>(plan.Load(rank_)));
+  order_.Fill(position_, grouped_);
+  SortByLength(*by_length_, grouped_);
+  taken_ = 0;
+}
+
+void TrainIndices::GroupByLength(const Dataset& data) {
+  by_length_ = &data;
+  // Tails are smaller, but for a rank with less of the full batch.
+  grouped_.reserve(static_cast<std::size_t>(
+      std::max(full_.Load(rank_), tail_ ? tail_->Load(rank_) : std::int64_t{0})));
+  EnterUpdate();
 }
 
 std::int64_t TrainIndices::Next(std::span<std::int64_t> out) {
   if (update_ >= schedule_.updates()) return kEnd;
   const Plan& plan = in_tail_ ? *tail_ : full_;
   const std::int64_t samples = plan.MicroBatch(rank_, step_);
-  order_.Fill(position_, out.first(static_cast<std::size_t>(samples)));
+  const auto count = static_cast<std::size_t>(samples);
+  if (by_length_ == nullptr) {
+    order_.Fill(position_, out.first(count));
+  } else {
+    std::ranges::copy(std::span(grouped_).subspan(taken_, count), out.begin());
+    taken_ += count;
+  }
   position_ += samples;
   if (++step_ == plan.accum_steps()) {
     pass_ = (pass_ + 1) % passes_;
@@ -88,11 +118,21 @@ std::set<std::int64_t> EvalBatchSizes(const EvalShard& shard, std::int64_t batch
   return sizes;
 }
 
+void EvalIndices::GroupByLength(const Dataset& data) {
+  grouped_.resize(static_cast<std::size_t>(shard_.count));
+  std::iota(grouped_.begin(), grouped_.end(), shard_.first);
+  SortByLength(data, grouped_);
+}
+
 std::int64_t EvalIndices::Next(std::span<std::int64_t> out) {
   if (shard_.count == 0) return kEnd;
   const std::int64_t samples = std::min(batch_, shard_.count);
-  for (std::int64_t i = 0; i < samples; ++i) {
-    out[static_cast<std::size_t>(i)] = shard_.first + i;
+  out = out.first(static_cast<std::size_t>(samples));
+  if (grouped_.empty()) {
+    std::iota(out.begin(), out.end(), shard_.first);
+  } else {
+    const auto left = std::span(grouped_).last(static_cast<std::size_t>(shard_.count));
+    std::ranges::copy(left.first(out.size()), out.begin());
   }
   shard_.first += samples;
   shard_.count -= samples;

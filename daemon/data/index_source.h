@@ -6,8 +6,10 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <vector>
 
 #include "collectives/base/result.h"
+#include "daemon/data/dataset.h"
 #include "daemon/data/sample_order.h"
 #include "daemon/data/update_schedule.h"
 #include "daemon/plan/plan.h"
@@ -40,6 +42,11 @@ class TrainIndices final : public IndexSource {
                                    const Plan& plan, std::int64_t rank,
                                    std::int64_t first_update = 0, int passes = 1);
 
+  // The rank's samples of an update are put in the order of their lengths before they are cut into
+  // micro-batches: the samples and the sizes stay, and a micro-batch holds less padding. `data`,
+  // whose samples have lengths, outlives this. To be called before Next().
+  void GroupByLength(const Dataset& data);
+
   [[nodiscard]] std::int64_t max_samples() const override;
   std::int64_t Next(std::span<std::int64_t> out) override;
 
@@ -60,6 +67,9 @@ class TrainIndices final : public IndexSource {
   bool in_tail_ = false;
   std::int64_t step_ = 0;
   std::int64_t position_ = 0;  // run position of the next sample of this rank
+  const Dataset* by_length_ = nullptr;
+  std::vector<std::int64_t> grouped_;  // by_length_: this rank's samples of the update
+  std::size_t taken_ = 0;              // of grouped_
 };
 
 // Evaluation: samples [first, first + count) of rank `rank`, in order, `batch` at a time; the last
@@ -78,6 +88,9 @@ class EvalIndices final : public IndexSource {
  public:
   EvalIndices(EvalShard shard, std::int64_t batch) : shard_(shard), batch_(batch) {}
 
+  // The samples of the shard come in the order of their lengths. As for TrainIndices.
+  void GroupByLength(const Dataset& data);
+
   [[nodiscard]] std::int64_t max_samples() const override {
     return batch_ < shard_.count ? batch_ : shard_.count;
   }
@@ -86,6 +99,7 @@ class EvalIndices final : public IndexSource {
  private:
   EvalShard shard_;  // what is left
   std::int64_t batch_;
+  std::vector<std::int64_t> grouped_;  // what is left of it is the end; empty: not grouped
 };
 
 }  // namespace gaccd

@@ -137,6 +137,12 @@ Result<std::unique_ptr<Dataset>> OpenDataset(const SourceSpec& source,
   return std::visit([&](const auto& kind) { return OpenSource(kind, opening); }, source);
 }
 
+SampleSpec BatchSpecOf(const Job& job, const Dataset& data) {
+  SampleSpec spec = data.spec();
+  if (!job.batch.group_by_length) spec.cuts.clear();
+  return spec;
+}
+
 Result<TrainingData> OpenTrainingData(const Job& job, const BadRecordRules& rules,
                                       NodeShare* share) {
   const DataSpec& data = job.data;

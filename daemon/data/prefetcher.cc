@@ -40,6 +40,7 @@ Result<std::unique_ptr<Prefetcher>> Prefetcher::Start(const Dataset& dataset,
                                              options.held, " held, found ", options.slots));
   }
   std::unique_ptr<Prefetcher> prefetcher(new Prefetcher(dataset, std::move(source)));
+  prefetcher->cuts_ = options.cuts;
   GACCD_RETURN_IF_ERROR(prefetcher->Allocate(options));
   GACCD_ASSIGN_OR_RETURN(
       prefetcher->thread_,
@@ -112,14 +113,25 @@ bool Prefetcher::WaitForRoom(std::uint32_t filled) {
   return !stop_.load();
 }
 
+std::int64_t Prefetcher::CutFor(std::span<const std::int64_t> samples) const {
+  if (cuts_.empty()) return 0;
+  std::int64_t longest = 0;
+  for (const std::int64_t id : samples) longest = std::max(longest, dataset_.Length(id));
+  const auto cut = std::ranges::lower_bound(cuts_, longest);
+  return cut == cuts_.end() ? 0 : *cut;
+}
+
 void Prefetcher::Run() {
   std::int64_t samples = 0;
   for (std::uint32_t filled = 0; samples != IndexSource::kEnd && WaitForRoom(filled);) {
     Slot& slot = slots_[filled % slots_.size()];
     samples = source_->Next(slot.ids);
     slot.view.samples = samples;
+    slot.view.length = 0;
     if (samples > 0) {
-      dataset_.Gather(slot.ids.first(static_cast<std::size_t>(samples)), slot.view);
+      const auto ids = slot.ids.first(static_cast<std::size_t>(samples));
+      slot.view.length = CutFor(ids);
+      dataset_.Gather(ids, slot.view);
     }
     filled_.store(++filled);
     filled_.notify_one();  // free of system calls while nobody waits

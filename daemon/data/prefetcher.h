@@ -32,6 +32,9 @@ struct PrefetcherOptions {
   // Where the ring lives: at least so many bytes, aligned to 64, that outlive the prefetcher. Null,
   // or a null answer: memory of its own.
   RingMemory memory = nullptr;
+  // Ascending: every micro-batch is cut to the first of these that none of its samples is longer
+  // than; whole, where all are too short. REQUIRES: the data set's cuts, or empty.
+  std::vector<std::int64_t> cuts = {};
 };
 
 class Prefetcher {
@@ -64,9 +67,11 @@ class Prefetcher {
   Status Allocate(const PrefetcherOptions& options);
   void Run();
   bool WaitForRoom(std::uint32_t filled);  // false: stop
+  [[nodiscard]] std::int64_t CutFor(std::span<const std::int64_t> samples) const;
 
   const Dataset& dataset_;
   std::unique_ptr<IndexSource> source_;
+  std::vector<std::int64_t> cuts_;
   std::unique_ptr<std::byte[], FreeAligned> memory_;  // null: the ring is in the caller's memory
   std::size_t bytes_ = 0;
   struct Slot {

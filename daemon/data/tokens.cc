@@ -26,6 +26,15 @@ Status CheckIsInteger(const Array& array) {
                                    "; save array.astype('int32')")};
 }
 
+// Eighths of the context, in whole vectors: a finer step saves little more and is another graph.
+std::vector<std::int64_t> CutsOf(std::int64_t context) {
+  constexpr std::int64_t kVector = 16;
+  const std::int64_t step = (context + 8 * kVector - 1) / (8 * kVector) * kVector;
+  std::vector<std::int64_t> cuts;
+  for (std::int64_t length = step; length < context; length += step) cuts.push_back(length);
+  return cuts;
+}
+
 // Whoever opens the set: collects its columns, each checked.
 struct Builder {
   BadRecords bad;
@@ -89,6 +98,7 @@ Result<std::unique_ptr<Dataset>> MakeTokenDataset(TokenArrays arrays, const Toke
   Builder builder{.bad = BadRecords(rules), .share = share, .samples = samples};
   GACCD_RETURN_IF_ERROR(builder.Add(Column::Rows("tokens", DType::kI32, tokens),
                                     {.end = limits.vocabulary, .what = "tokens"}));
+  const bool ragged = arrays.lengths.has_value();
   const Shape one;
   const Shape row{length};
   GACCD_RETURN_IF_ERROR(builder.AddBeside(tokens, "lengths", std::move(arrays.lengths), {&one, 1},
@@ -114,7 +124,8 @@ Result<std::unique_ptr<Dataset>> MakeTokenDataset(TokenArrays arrays, const Toke
       .Skip(MakeColumnDataset(std::move(builder.columns), samples,
                               {.classes = labelled ? classes : 0,
                                .vocabulary = limits.vocabulary,
-                               .ignored_label = limits.ignored_label}));
+                               .ignored_label = limits.ignored_label,
+                               .cuts = ragged ? CutsOf(length) : std::vector<std::int64_t>()}));
 }
 
 Result<std::unique_ptr<Dataset>> MakeStreamDataset(const Array& stream, std::int64_t length,

@@ -57,7 +57,7 @@ Status CudaEngine::EncodeRows(const BatchView& batch) {
   if (batch.samples == 0) return Status::Ok();
   GACCD_ASSIGN_OR_RETURN(float* rows, contrast_->Append(batch.samples));
   GACCD_ASSIGN_OR_RETURN(const int slot, uploads_->Upload(batch));
-  GACCD_RETURN_IF_ERROR(replica_->Encode(batch.samples, slot, rows));
+  GACCD_RETURN_IF_ERROR(replica_->Encode(batch.size(), slot, rows));
   return uploads_->Release(slot);
 }
 
@@ -73,12 +73,12 @@ Status CudaEngine::MicroStep(const BatchView& batch, StepPlace place) {
   records_->current().counted += batch.samples;
   if (contrast_ != nullptr) GACCD_RETURN_IF_ERROR(contrast_->Next(batch.samples));
   if (batch.samples == 0 && model_.has_collectives()) {
-    GACCD_RETURN_IF_ERROR(replica_->MicroStep(0, /*slot=*/0, place));
+    GACCD_RETURN_IF_ERROR(replica_->MicroStep({}, /*slot=*/0, place));
   } else if (batch.samples == 0) {
     GACCD_RETURN_IF_ERROR(EmptyMicroStep(place));
   } else {
     GACCD_ASSIGN_OR_RETURN(const int slot, uploads_->Upload(batch));
-    GACCD_RETURN_IF_ERROR(replica_->MicroStep(batch.samples, slot, place));
+    GACCD_RETURN_IF_ERROR(replica_->MicroStep(batch.size(), slot, place));
     GACCD_RETURN_IF_ERROR(uploads_->Release(slot));
   }
   GACCD_RETURN_IF_ERROR(uploads_->NextCall());
@@ -204,7 +204,7 @@ Result<double> CudaEngine::Probe(const BatchView& batch) {
     GACCD_RETURN_IF_ERROR(EmptyMicroStep(kAlone));
   } else {
     GACCD_ASSIGN_OR_RETURN(const int slot, uploads_->Upload(batch));
-    GACCD_RETURN_IF_ERROR(replica_->MicroStep(batch.samples, slot, kAlone));
+    GACCD_RETURN_IF_ERROR(replica_->MicroStep(batch.size(), slot, kAlone));
     GACCD_RETURN_IF_ERROR(uploads_->Release(slot));
   }
   if (contrast_ != nullptr) GACCD_RETURN_IF_ERROR(contrast_->SetScaleGradient(gradients_));
@@ -221,9 +221,9 @@ Result<Evaluation> CudaEngine::Evaluate(const BatchView& batch) {
   cudaStream_t stream = context_->compute();
   GACCD_RETURN_IF_ERROR(replica_->Upload(batch, kSlot, stream));
   auto* found = evaluation_.as<std::byte>();
-  GACCD_RETURN_IF_ERROR(replica_->Evaluate(batch.samples, kSlot, found));
+  GACCD_RETURN_IF_ERROR(replica_->Evaluate(batch.size(), kSlot, found));
   GACCD_RETURN_IF_ERROR(waiter_.WaitForStream(stream, "evaluation"));
-  return replica_->ReadEvaluation(batch.samples, found);
+  return replica_->ReadEvaluation(batch.size(), found);
 }
 
 }  // namespace gaccd

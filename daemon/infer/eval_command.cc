@@ -51,6 +51,7 @@ Ending EvaluateTogether(const Flags& flags, Session& session, TrainedModel& trai
   Communicator& comm = session.comm;
   Evaluator evaluator(comm, *trained.data, trained.job.batch.micro, trained.model->divisor_unit(),
                       trained.job.metric);
+  evaluator.GroupByLength(trained.model->sample().cuts);
   const auto found = evaluator.Evaluate(*trained.engine, {.step = trained.step}, nullptr,
                                         {.peers = session.peers.get()});
   if (!found.ok()) return {found.status(), false};

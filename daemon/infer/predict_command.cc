@@ -97,9 +97,9 @@ Status WriteShare(const Flags& flags, const Session& session, TrainedModel& trai
   EngineRing ring;
   GACCD_ASSIGN_OR_RETURN(
       const auto batches,
-      Prefetcher::Start(*trained.data,
-                        std::make_unique<EvalIndices>(shard, trained.job.batch.micro),
-                        {.memory = ring.MemoryOf(*trained.engine)}));
+      Prefetcher::Start(
+          *trained.data, std::make_unique<EvalIndices>(shard, trained.job.batch.micro),
+          {.memory = ring.MemoryOf(*trained.engine), .cuts = trained.model->sample().cuts}));
   std::int64_t first = shard.first;
   while (const BatchView* batch = batches->Next()) {
     GACCD_ASSIGN_OR_RETURN(const Evaluation found, trained.engine->Evaluate(*batch));

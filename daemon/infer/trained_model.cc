@@ -120,7 +120,7 @@ Ending OpenTrainedModel(const Flags& flags, Session& session, const MakeModel& m
   into->job = *std::move(job);
   if (Status same = CheckAllTheSame(flags, into->job, comm); !same.ok()) return {same};
   if (Agreement all = OpenData(flags, comm, into); !all.status.ok()) return Shared(std::move(all));
-  auto model = make(into->job.model, into->data->spec());
+  auto model = make(into->job.model, BatchSpecOf(into->job, *into->data));
   if (Agreement all = AgreeOn(comm, model.status()); !all.status.ok()) {
     return Shared(std::move(all));
   }

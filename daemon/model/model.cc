@@ -160,7 +160,7 @@ Result<Model> Model::Make(std::shared_ptr<const Network> network, LossKind loss,
   }
   GACCD_RETURN_IF_ERROR(CheckVocabulary(*model.network_, sample));
   GACCD_RETURN_IF_ERROR(model.AddParameters());
-  GACCD_ASSIGN_OR_RETURN(const TrainingGraph one, model.RecordTraining(1));
+  GACCD_ASSIGN_OR_RETURN(const TrainingGraph one, model.RecordTraining({1}));
   model.has_collectives_ = HasCollectives(one.graph);
   return model;
 }
@@ -174,7 +174,7 @@ Result<Model> Model::MakeForAnswers(const ModelSpec& spec, const SampleSpec& sam
   }
   GACCD_RETURN_IF_ERROR(CheckVocabulary(*model.network_, sample));
   GACCD_RETURN_IF_ERROR(model.AddParameters());
-  GACCD_ASSIGN_OR_RETURN(const EvaluationGraph one, model.RecordAnswer(1, Precision::kF32));
+  GACCD_ASSIGN_OR_RETURN(const EvaluationGraph one, model.RecordAnswer({1}, Precision::kF32));
   const Shape& shape = one.graph.value(*one.prediction).spec.shape;
   model.answer_shape_ = shape[0] == 1 ? SampleShape(shape) : shape;
   return model;
@@ -193,10 +193,12 @@ Status Model::ApplyRules(const OptimizerSpec& optimizer) {
   return ApplyGroupRules(optimizer, &layout_);
 }
 
-Result<Model::Forward> Model::RecordForward(Graph& graph, For purpose, std::int64_t samples,
+Result<Model::Forward> Model::RecordForward(Graph& graph, For purpose, BatchSize size,
                                             Precision precision) const {
+  const std::int64_t samples = size.samples;
+  const SampleSpec sample = CutTo(sample_, size.length);
   nn::Recorder recorder(
-      graph, network_->parameters(), sample_,
+      graph, network_->parameters(), sample,
       {.samples = samples,
        .dropout_seed = purpose == For::kTraining ? std::optional(dropout_seed_) : std::nullopt,
        .activations = ActivationsOf(precision),
@@ -264,15 +266,15 @@ Result<Model::Loss> Model::RecordLoss(Graph& graph, For purpose, const Forward& 
   return Loss{.sum = outputs[0], .divisor = outputs[1]};
 }
 
-double Model::FlopsPerSample() const {
-  const auto one = RecordTraining(1);
+double Model::FlopsPerSample(std::int64_t length) const {
+  const auto one = RecordTraining({1, length});
   return one.ok() ? ProductFlops(one->graph) : 0;  // Make() has recorded it, too
 }
 
-Result<TrainingGraph> Model::RecordTraining(std::int64_t samples, Precision precision) const {
+Result<TrainingGraph> Model::RecordTraining(BatchSize size, Precision precision) const {
   TrainingGraph training{};
   Graph& graph = training.graph;
-  GACCD_ASSIGN_OR_RETURN(Forward forward, RecordForward(graph, For::kTraining, samples, precision));
+  GACCD_ASSIGN_OR_RETURN(Forward forward, RecordForward(graph, For::kTraining, size, precision));
   if (loss_ == LossKind::kContrastive) {
     training.inputs = std::move(forward.inputs);
     training.weight = graph.AddInput("gradient", graph.value(forward.prediction).spec);
@@ -288,14 +290,14 @@ Result<TrainingGraph> Model::RecordTraining(std::int64_t samples, Precision prec
   training.divisor = loss.divisor;
   GACCD_RETURN_IF_ERROR(RecordGradients(graph, loss.sum, training.weight));
   Simplify(graph);
-  if (samples == 0) ReplaceEmptyNodes(graph);
+  if (size.samples == 0) ReplaceEmptyNodes(graph);
   return training;
 }
 
-Result<EncodingGraph> Model::RecordEncoding(std::int64_t samples, Precision precision) const {
+Result<EncodingGraph> Model::RecordEncoding(BatchSize size, Precision precision) const {
   EncodingGraph encoding{};
   GACCD_ASSIGN_OR_RETURN(Forward forward,
-                         RecordForward(encoding.graph, For::kTraining, samples, precision));
+                         RecordForward(encoding.graph, For::kTraining, size, precision));
   encoding.inputs = std::move(forward.inputs);
   encoding.rows = forward.prediction;
   encoding.graph.MarkOutput(encoding.rows);
@@ -313,8 +315,8 @@ std::optional<ContrastiveModel> Model::contrastive() const {
                           .max_scale = pair.max_scale};
 }
 
-Result<EvaluationGraph> Model::RecordEvaluation(std::int64_t samples, Precision precision) const {
-  if (answer_) return RecordAnswer(samples, precision);
+Result<EvaluationGraph> Model::RecordEvaluation(BatchSize size, Precision precision) const {
+  if (answer_) return RecordAnswer(size, precision);
   if (has_collectives_) {
     return Status(ErrorKind::kConfig,
                   "a model with collective operations cannot be evaluated while it is trained: "
@@ -325,8 +327,7 @@ Result<EvaluationGraph> Model::RecordEvaluation(std::int64_t samples, Precision 
   }
   EvaluationGraph evaluation{};
   Graph& graph = evaluation.graph;
-  GACCD_ASSIGN_OR_RETURN(Forward forward,
-                         RecordForward(graph, For::kEvaluation, samples, precision));
+  GACCD_ASSIGN_OR_RETURN(Forward forward, RecordForward(graph, For::kEvaluation, size, precision));
   GACCD_ASSIGN_OR_RETURN(const Loss loss, RecordLoss(graph, For::kEvaluation, forward));
   evaluation.inputs = std::move(forward.inputs);
   evaluation.loss_sum = loss.sum;
@@ -336,10 +337,10 @@ Result<EvaluationGraph> Model::RecordEvaluation(std::int64_t samples, Precision 
   return evaluation;
 }
 
-Result<EvaluationGraph> Model::RecordAnswer(std::int64_t samples, Precision precision) const {
+Result<EvaluationGraph> Model::RecordAnswer(BatchSize size, Precision precision) const {
   EvaluationGraph evaluation{};
   GACCD_ASSIGN_OR_RETURN(Forward forward,
-                         RecordForward(evaluation.graph, For::kEvaluation, samples, precision));
+                         RecordForward(evaluation.graph, For::kEvaluation, size, precision));
   evaluation.inputs = std::move(forward.inputs);
   GACCD_RETURN_IF_ERROR(KeepPrediction(forward, &evaluation));
   DropUnused(evaluation.graph);

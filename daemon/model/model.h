@@ -100,7 +100,7 @@ class Model {
   Status ApplyRules(const OptimizerSpec& optimizer);
 
   [[nodiscard]] const FlatLayout& layout() const { return layout_; }
-  // What a batch for this model is made of.
+  // What a batch for this model is made of; no cuts where the network does not ignore padding.
   [[nodiscard]] const SampleSpec& sample() const { return sample_; }
   // Of one sample, with or without a label: 1, or the tokens of its sequence.
   [[nodiscard]] std::int64_t predictions() const { return predictions_; }
@@ -113,23 +113,23 @@ class Model {
   // is of this type, and so are the gradients of these; losses and parameter gradients are f32 (see
   // ops/linear.h). For GPUs: on CPUs only products are bf16 (ops/bf16_products.h).
   // REQUIRES: samples >= 1; for training also 0, where the model has collectives: what a rank
-  // without samples runs.
-  [[nodiscard]] Result<TrainingGraph> RecordTraining(std::int64_t samples,
+  // without samples runs. size.length: one of sample().cuts, or 0.
+  [[nodiscard]] Result<TrainingGraph> RecordTraining(BatchSize size,
                                                      Precision precision = Precision::kF32) const;
   // REQUIRES: contrastive().
-  [[nodiscard]] Result<EncodingGraph> RecordEncoding(std::int64_t samples,
+  [[nodiscard]] Result<EncodingGraph> RecordEncoding(BatchSize size,
                                                      Precision precision = Precision::kF32) const;
   // kConfig where the model has collectives, and for a contrastive loss.
   [[nodiscard]] Result<EvaluationGraph> RecordEvaluation(
-      std::int64_t samples, Precision precision = Precision::kF32) const;
+      BatchSize size, Precision precision = Precision::kF32) const;
 
   // Nothing: the loss is a sum over samples.
   [[nodiscard]] std::optional<ContrastiveModel> contrastive() const;
 
-  // Floating-point operations of the matrix products of one sample, forward and backward, 2 m n k
-  // each, as usual for model FLOPs: what is computed a second time does not count, causal attention
-  // counts whole. Records a graph.
-  [[nodiscard]] double FlopsPerSample() const;
+  // Floating-point operations of the matrix products of one sample, cut to `length`, forward and
+  // backward, 2 m n k each, as usual for model FLOPs: what is computed a second time does not
+  // count, causal attention counts whole. Records a graph.
+  [[nodiscard]] double FlopsPerSample(std::int64_t length = 0) const;
 
   // The initial weights, a function of the seed alone; the modules say which (nn/parameter.h).
   // REQUIRES: parameters.size() == layout().size(), and the padding is zero.
@@ -149,7 +149,9 @@ class Model {
       : network_(std::move(network)),
         loss_(loss),
         sample_(std::move(sample)),
-        label_smoothing_(label_smoothing) {}
+        label_smoothing_(label_smoothing) {
+    if (!network_->ignores_padding()) sample_.cuts.clear();
+  }
 
   struct Forward {
     std::vector<nn::GraphInput> inputs;
@@ -163,12 +165,12 @@ class Model {
     std::optional<ValueId> divisor;
   };
   enum class For : std::uint8_t { kTraining, kEvaluation };
-  Result<Forward> RecordForward(Graph& graph, For purpose, std::int64_t samples,
+  Result<Forward> RecordForward(Graph& graph, For purpose, BatchSize size,
                                 Precision precision) const;
   // Labels of sequences may be missing, and weights differ.
   [[nodiscard]] bool CountsDivisor() const;
   Result<Loss> RecordLoss(Graph& graph, For purpose, const Forward& forward) const;
-  Result<EvaluationGraph> RecordAnswer(std::int64_t samples, Precision precision) const;
+  Result<EvaluationGraph> RecordAnswer(BatchSize size, Precision precision) const;
   static Status KeepPrediction(const Forward& forward, EvaluationGraph* evaluation);
   Status RecordAnswers(const Forward& forward, EvaluationGraph* evaluation) const;
   Status AddParameters();

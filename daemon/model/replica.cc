@@ -21,6 +21,15 @@ LossSums SumsOf(const Executor& executor, const auto& ids, std::int64_t samples)
               ids.divisor ? *executor.Output<double>(*ids.divisor) : static_cast<double>(samples)};
 }
 
+std::set<BatchSize> WholeAndCut(const std::set<std::int64_t>& samples, const SampleSpec& spec) {
+  std::set<BatchSize> sizes;
+  for (const std::int64_t count : samples) {
+    sizes.insert({count});
+    for (const std::int64_t length : spec.cuts) sizes.insert({count, length});
+  }
+  return sizes;
+}
+
 template <typename T>
 std::vector<T> CopyOf(const Executor& executor, std::optional<ValueId> id) {
   if (!id) return {};
@@ -30,14 +39,20 @@ std::vector<T> CopyOf(const Executor& executor, std::optional<ValueId> id) {
 
 }  // namespace
 
-Status NotPrepared(std::int64_t samples) {
-  return {ErrorKind::kInternal, StrCat("no executor was prepared for ", samples, " samples")};
+Status NotPrepared(BatchSize size) {
+  return {ErrorKind::kInternal,
+          StrCat("no executor was prepared for ", size.samples, " samples",
+                 size.length > 0 ? StrCat(" of ", size.length, " tokens") : "")};
 }
 
-std::set<std::int64_t> TrainingSizes(const Model& model, const ReplicaOptions& options) {
-  std::set<std::int64_t> sizes = options.micro_batches;
-  if (model.has_collectives()) sizes.insert(0);
+std::set<BatchSize> TrainingSizes(const Model& model, const ReplicaOptions& options) {
+  std::set<BatchSize> sizes = WholeAndCut(options.micro_batches, model.sample());
+  if (model.has_collectives()) sizes.insert(BatchSize{});
   return sizes;
+}
+
+std::set<BatchSize> EvaluationSizes(const Model& model, const ReplicaOptions& options) {
+  return WholeAndCut(options.eval_batches, model.sample());
 }
 
 Replica::Replica(const Model& model, std::span<float> gradients, Precision precision)
@@ -68,39 +83,38 @@ Status Replica::PrepareExecutors(const ReplicaOptions& options, Communicator* co
       MakeCpuKernels(*context_, {.runs_per_update = options.micro_steps_per_update}, comm);
   // f32 weights are packed for training only: an evaluation runs too rarely to pay for it.
   evaluation_kernels_ = MakeCpuKernels(*context_, {.runs_per_update = 1});
-  for (const std::int64_t samples : TrainingSizes(model_, options)) {
+  for (const BatchSize size : TrainingSizes(model_, options)) {
     GACCD_RETURN_IF_ERROR(
-        Prepare(samples, model_.RecordTraining(samples), *training_kernels_, training_));
-    if (!model_.contrastive() || samples == 0) continue;
+        Prepare(size, model_.RecordTraining(size), *training_kernels_, training_));
+    if (!model_.contrastive() || size.samples == 0) continue;
     GACCD_RETURN_IF_ERROR(
-        Prepare(samples, model_.RecordEncoding(samples), *training_kernels_, encoding_));
+        Prepare(size, model_.RecordEncoding(size), *training_kernels_, encoding_));
   }
-  for (const std::int64_t samples : options.eval_batches) {
+  for (const BatchSize size : EvaluationSizes(model_, options)) {
     GACCD_RETURN_IF_ERROR(
-        Prepare(samples, model_.RecordEvaluation(samples), *evaluation_kernels_, evaluation_));
+        Prepare(size, model_.RecordEvaluation(size), *evaluation_kernels_, evaluation_));
   }
   return Status::Ok();
 }
 
 template <typename Ids>
-Status Replica::Prepare(std::int64_t samples, Result<Ids> recorded, KernelFactory& kernels,
+Status Replica::Prepare(BatchSize size, Result<Ids> recorded, KernelFactory& kernels,
                         PreparedGraphs<Ids>& graphs) {
   GACCD_ASSIGN_OR_RETURN(Ids ids, std::move(recorded));
   if (precision_ == Precision::kBF16) GACCD_RETURN_IF_ERROR(RoundProductsToBf16(ids.graph));
   const FlatBuffers buffers{&model_.layout(), parameters_.data(), gradients_.data()};
   GACCD_ASSIGN_OR_RETURN(auto executor, Executor::Prepare(std::move(ids.graph), buffers, kernels));
   GACCD_ASSIGN_OR_RETURN(auto inputs, BindByName(ids.inputs, model_.sample()));
-  graphs.emplace(samples,
-                 PreparedGraph<Ids>{std::move(ids), std::move(inputs), std::move(executor)});
+  graphs.emplace(size, PreparedGraph<Ids>{std::move(ids), std::move(inputs), std::move(executor)});
   return Status::Ok();
 }
 
 // All executors share one arena: they never run at the same time.
 Status Replica::AttachMemory() {
   std::vector<Executor*> executors;
-  for (auto& [samples, entry] : training_) executors.push_back(entry.executor.get());
-  for (auto& [samples, entry] : encoding_) executors.push_back(entry.executor.get());
-  for (auto& [samples, entry] : evaluation_) executors.push_back(entry.executor.get());
+  for (auto& [size, entry] : training_) executors.push_back(entry.executor.get());
+  for (auto& [size, entry] : encoding_) executors.push_back(entry.executor.get());
+  for (auto& [size, entry] : evaluation_) executors.push_back(entry.executor.get());
   std::int64_t arena = 0;
   std::int64_t scratch = 0;
   for (const Executor* executor : executors) {
@@ -113,7 +127,7 @@ Status Replica::AttachMemory() {
                          HostBuffer::Allocate(static_cast<std::size_t>(scratch), "scratch"));
   for (Executor* executor : executors) executor->Attach(arena_.data(), scratch_.data());
   if (model_.contrastive()) return Status::Ok();  // Replay() binds it
-  for (auto& [samples, entry] : training_) entry.executor->BindInput(entry.ids.weight, &weight_);
+  for (auto& [size, entry] : training_) entry.executor->BindInput(entry.ids.weight, &weight_);
   return Status::Ok();
 }
 
@@ -146,8 +160,8 @@ Result<LossSums> Replica::MicroStep(const BatchView& batch, float weight, bool f
     if (first) std::fill(gradients_.begin(), gradients_.end(), 0.0F);
     return LossSums{};
   }
-  const auto found = training_.find(batch.samples);
-  if (found == training_.end()) return NotPrepared(batch.samples);
+  const auto found = training_.find(batch.size());
+  if (found == training_.end()) return NotPrepared(batch.size());
   auto& [ids, inputs, executor] = found->second;
   weight_ = weight;
   Bind(*executor, inputs, batch);
@@ -157,8 +171,8 @@ Result<LossSums> Replica::MicroStep(const BatchView& batch, float weight, bool f
 
 Status Replica::Encode(const BatchView& batch, float* rows) {
   if (batch.samples == 0) return Status::Ok();
-  const auto found = encoding_.find(batch.samples);
-  if (found == encoding_.end()) return NotPrepared(batch.samples);
+  const auto found = encoding_.find(batch.size());
+  if (found == encoding_.end()) return NotPrepared(batch.size());
   auto& [ids, inputs, executor] = found->second;
   Bind(*executor, inputs, batch);
   GACCD_RETURN_IF_ERROR(executor->Run(true));
@@ -169,8 +183,8 @@ Status Replica::Encode(const BatchView& batch, float* rows) {
 
 Status Replica::Replay(const BatchView& batch, const float* gradients, bool first) {
   if (batch.samples == 0) return MicroStep(batch, 0, first).status();
-  const auto found = training_.find(batch.samples);
-  if (found == training_.end()) return NotPrepared(batch.samples);
+  const auto found = training_.find(batch.size());
+  if (found == training_.end()) return NotPrepared(batch.size());
   auto& [ids, inputs, executor] = found->second;
   Bind(*executor, inputs, batch);
   executor->BindInput(ids.weight, gradients);
@@ -178,8 +192,8 @@ Status Replica::Replay(const BatchView& batch, const float* gradients, bool firs
 }
 
 Result<Evaluation> Replica::Evaluate(const BatchView& batch) {
-  const auto found = evaluation_.find(batch.samples);
-  if (found == evaluation_.end()) return NotPrepared(batch.samples);
+  const auto found = evaluation_.find(batch.size());
+  if (found == evaluation_.end()) return NotPrepared(batch.size());
   auto& [ids, inputs, executor] = found->second;
   Bind(*executor, inputs, batch);
   GACCD_RETURN_IF_ERROR(executor->Run(true));

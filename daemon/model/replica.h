@@ -1,5 +1,6 @@
 // Replica: one rank's copy of the model, ready to run: flat parameters and gradients, and a
-// prepared executor for every micro-batch size of the plan. Used by the thread that made it.
+// prepared executor for every micro-batch size of the plan and length of its texts. Used by the
+// thread that made it.
 //
 // The gradient is a sum: after the micro-steps of an update, gradients() holds, on this rank,
 // sum over its predictions of weight * d loss / d parameters.
@@ -62,17 +63,17 @@ struct PreparedGraph {
   std::vector<BoundInput> inputs;
   std::unique_ptr<Executor> executor;
 };
-// By size.
 template <typename Ids>
-using PreparedGraphs = std::map<std::int64_t, PreparedGraph<Ids>>;
+using PreparedGraphs = std::map<BatchSize, PreparedGraph<Ids>>;
 
-// The sizes to record graphs for: those of the options, and 0 where a rank without samples runs the
-// collectives of the model all the same.
-[[nodiscard]] std::set<std::int64_t> TrainingSizes(const Model& model,
-                                                   const ReplicaOptions& options);
+// The sizes to record graphs for: those of the options, whole and cut; and no samples, where a rank
+// without them runs the collectives of the model all the same.
+[[nodiscard]] std::set<BatchSize> TrainingSizes(const Model& model, const ReplicaOptions& options);
+[[nodiscard]] std::set<BatchSize> EvaluationSizes(const Model& model,
+                                                  const ReplicaOptions& options);
 
-// The error of a micro-batch of a size that ReplicaOptions did not name.
-[[nodiscard]] Status NotPrepared(std::int64_t samples);
+// The error of a micro-batch of a size that is not among them.
+[[nodiscard]] Status NotPrepared(BatchSize size);
 
 class Replica {
  public:
@@ -119,7 +120,7 @@ class Replica {
   Replica(const Model& model, std::span<float> gradients, Precision precision);
   Status PrepareExecutors(const ReplicaOptions& options, Communicator* comm);
   template <typename Ids>
-  Status Prepare(std::int64_t samples, Result<Ids> recorded, KernelFactory& kernels,
+  Status Prepare(BatchSize size, Result<Ids> recorded, KernelFactory& kernels,
                  PreparedGraphs<Ids>& graphs);
   Status AttachMemory();
   void Bind(Executor& executor, std::span<const BoundInput> inputs, const BatchView& batch);

@@ -43,14 +43,14 @@ Result<std::unique_ptr<CudaReplica>> CudaReplica::Create(CudaContext& context, c
 }
 
 Status CudaReplica::RecordGraphs(const ReplicaOptions& options, Precision precision) {
-  for (const std::int64_t samples : TrainingSizes(model_, options)) {
-    GACCD_RETURN_IF_ERROR(Keep(training_, samples, model_.RecordTraining(samples, precision)));
-    if (!model_.contrastive() || samples == 0) continue;
-    GACCD_RETURN_IF_ERROR(Keep(encoding_, samples, model_.RecordEncoding(samples, precision)));
+  for (const BatchSize size : TrainingSizes(model_, options)) {
+    GACCD_RETURN_IF_ERROR(Keep(training_, size, model_.RecordTraining(size, precision)));
+    if (!model_.contrastive() || size.samples == 0) continue;
+    GACCD_RETURN_IF_ERROR(Keep(encoding_, size, model_.RecordEncoding(size, precision)));
   }
-  for (const std::int64_t samples : options.eval_batches) {
-    GACCD_RETURN_IF_ERROR(Keep(testing_, samples, model_.RecordEvaluation(samples, precision)));
-    const EvaluationGraph& ids = testing_[samples].ids;
+  for (const BatchSize size : EvaluationSizes(model_, options)) {
+    GACCD_RETURN_IF_ERROR(Keep(testing_, size, model_.RecordEvaluation(size, precision)));
+    const EvaluationGraph& ids = testing_[size].ids;
     std::size_t bytes = 0;
     for (const ValueId output : ids.Outputs()) bytes += BytesOf(ids.graph, output);
     evaluation_bytes_ = std::max(evaluation_bytes_, bytes);
@@ -59,15 +59,15 @@ Status CudaReplica::RecordGraphs(const ReplicaOptions& options, Precision precis
 }
 
 template <typename Entry, typename Ids>
-Status CudaReplica::Keep(std::map<std::int64_t, Entry>& entries, std::int64_t samples,
+Status CudaReplica::Keep(std::map<BatchSize, Entry>& entries, BatchSize size,
                          Result<Ids> recorded) {
   GACCD_ASSIGN_OR_RETURN(Ids ids, std::move(recorded));
   GACCD_RETURN_IF_ERROR(CheckCudaKernels(ids.graph));
   FuseForCuda(ids.graph);
   GACCD_ASSIGN_OR_RETURN(auto inputs, BindByName(ids.inputs, model_.sample()));
   CountMemory(ids.graph, inputs);
-  entries[samples].ids = std::move(ids);
-  entries[samples].inputs = std::move(inputs);
+  entries[size].ids = std::move(ids);
+  entries[size].inputs = std::move(inputs);
   return Status::Ok();
 }
 
@@ -76,9 +76,7 @@ void CudaReplica::CountMemory(const Graph& graph, std::span<const BoundInput> in
   for (const BoundInput& input : inputs) {
     if (input.from == BoundInput::From::kUpdate) continue;  // it lies in the caller's memory
     InputPlace& place = places_[PlaceOf(input)];
-    const ValueSpec& spec = graph.value(input.value).spec;
-    if (spec.shape[0] > 0) place.row = spec.bytes() / spec.shape[0];
-    place.bytes = std::max(place.bytes, Aligned(spec.bytes()));
+    place.bytes = std::max(place.bytes, Aligned(graph.value(input.value).spec.bytes()));
   }
   slot_bytes_ = 0;
   for (InputPlace& place : places_) {
@@ -115,8 +113,8 @@ Status CudaReplica::Prepare(const CudaReplicaBuffers& buffers, const CudaStepHoo
   GACCD_RETURN_IF_ERROR(FitsOnGpu(memory));
   GACCD_RETURN_IF_ERROR(AttachMemory(buffers));
   hooks_ = hooks;
-  for (auto& [samples, training] : training_) {
-    GACCD_RETURN_IF_ERROR(RecordSteps(samples, training));
+  for (auto& [size, training] : training_) {
+    GACCD_RETURN_IF_ERROR(RecordSteps(size.samples, training));
   }
   return Status::Ok();
 }
@@ -125,7 +123,7 @@ Status CudaReplica::PrepareExecutors(const CudaReplicaBuffers& buffers) {
   kernels_ = MakeCudaKernels(context_, &notes_, comm_);
   const FlatBuffers flat{&model_.layout(), buffers.parameters, buffers.gradients};
   const auto prepare = [&](auto& entries) -> Status {
-    for (auto& [samples, entry] : entries) {
+    for (auto& [size, entry] : entries) {
       GACCD_ASSIGN_OR_RETURN(entry.executor,
                              Executor::Prepare(std::move(entry.ids.graph), flat, *kernels_));
     }
@@ -142,9 +140,9 @@ Status CudaReplica::PrepareExecutors(const CudaReplicaBuffers& buffers) {
 
 std::vector<Executor*> CudaReplica::Executors() const {
   std::vector<Executor*> executors;
-  for (const auto& [samples, entry] : training_) executors.push_back(entry.executor.get());
-  for (const auto& [samples, entry] : encoding_) executors.push_back(entry.executor.get());
-  for (const auto& [samples, entry] : testing_) executors.push_back(entry.executor.get());
+  for (const auto& [size, entry] : training_) executors.push_back(entry.executor.get());
+  for (const auto& [size, entry] : encoding_) executors.push_back(entry.executor.get());
+  for (const auto& [size, entry] : testing_) executors.push_back(entry.executor.get());
   return executors;
 }
 
@@ -155,7 +153,7 @@ Status CudaReplica::AttachMemory(const CudaReplicaBuffers& buffers) {
   GACCD_ASSIGN_OR_RETURN(inputs_, AllocateBytes(kInputSlots * slot_bytes_, "micro-batches"));
   update_ = buffers.update;
   for (Executor* executor : Executors()) executor->Attach(arena_.data(), scratch_.data());
-  for (auto& [samples, entry] : training_) {
+  for (auto& [size, entry] : training_) {
     entry.executor->BindInput(entry.ids.weight, buffers.weight);
   }
   return Status::Ok();
@@ -200,10 +198,13 @@ Status CudaReplica::Upload(const BatchView& batch, int slot, cudaStream_t stream
   std::byte* to = inputs_.as<std::byte>() + slot * slot_bytes_;
   for (std::size_t i = 0; i < places_.size(); ++i) {
     const InputPlace& place = places_[i];
-    const std::int64_t bytes = batch.samples * place.row;
-    if (bytes == 0) continue;
-    if (bytes > place.bytes) return NotPrepared(batch.samples);
-    const void* from = i < batch.tensors.size() ? batch.tensors[i] : batch.ids;
+    if (place.bytes == 0) continue;  // no graph reads it
+    const bool is_tensor = i < batch.tensors.size();
+    const std::int64_t row = is_tensor ? RowBytes(model_.sample().tensors[i], batch.length)
+                                       : static_cast<std::int64_t>(sizeof *batch.ids);
+    const std::int64_t bytes = batch.samples * row;
+    if (bytes > place.bytes) return NotPrepared(batch.size());
+    const void* from = is_tensor ? batch.tensors[i] : batch.ids;
     GACCD_RETURN_IF_ERROR(
         CudaStatus(cudaMemcpyAsync(to + place.offset, from, static_cast<std::size_t>(bytes),
                                    cudaMemcpyHostToDevice, stream),
@@ -212,9 +213,9 @@ Status CudaReplica::Upload(const BatchView& batch, int slot, cudaStream_t stream
   return Status::Ok();
 }
 
-Status CudaReplica::MicroStep(std::int64_t samples, int slot, StepPlace place) {
-  const auto found = training_.find(samples);
-  if (found == training_.end()) return NotPrepared(samples);
+Status CudaReplica::MicroStep(BatchSize size, int slot, StepPlace place) {
+  const auto found = training_.find(size);
+  if (found == training_.end()) return NotPrepared(size);
   Training& training = found->second;
   Executor& executor = *training.executor;
   if (executor.collectives() > 0) Bind(executor, training.inputs, static_cast<std::size_t>(slot));
@@ -230,9 +231,9 @@ Status CudaReplica::MicroStep(std::int64_t samples, int slot, StepPlace place) {
   return Status::Ok();
 }
 
-Status CudaReplica::Encode(std::int64_t samples, int slot, float* rows) {
-  const auto found = encoding_.find(samples);
-  if (found == encoding_.end()) return NotPrepared(samples);
+Status CudaReplica::Encode(BatchSize size, int slot, float* rows) {
+  const auto found = encoding_.find(size);
+  if (found == encoding_.end()) return NotPrepared(size);
   auto& [ids, inputs, executor] = found->second;
   Bind(*executor, inputs, static_cast<std::size_t>(slot));
   GACCD_RETURN_IF_ERROR(executor->Run(true));
@@ -242,9 +243,9 @@ Status CudaReplica::Encode(std::int64_t samples, int slot, float* rows) {
       "copy of representations");
 }
 
-Status CudaReplica::Evaluate(std::int64_t samples, int slot, std::byte* host) {
-  const auto found = testing_.find(samples);
-  if (found == testing_.end()) return NotPrepared(samples);
+Status CudaReplica::Evaluate(BatchSize size, int slot, std::byte* host) {
+  const auto found = testing_.find(size);
+  if (found == testing_.end()) return NotPrepared(size);
   auto& [ids, inputs, executor] = found->second;
   Bind(*executor, inputs, static_cast<std::size_t>(slot));
   GACCD_RETURN_IF_ERROR(executor->Run(true));
@@ -259,8 +260,8 @@ Status CudaReplica::Evaluate(std::int64_t samples, int slot, std::byte* host) {
   return Status::Ok();
 }
 
-Evaluation CudaReplica::ReadEvaluation(std::int64_t samples, const std::byte* host) const {
-  const auto& [ids, inputs, executor] = testing_.at(samples);
+Evaluation CudaReplica::ReadEvaluation(BatchSize size, const std::byte* host) const {
+  const auto& [ids, inputs, executor] = testing_.at(size);
   const Graph& graph = executor->graph();
   const auto read = [&]<typename T>(std::optional<ValueId> id, std::vector<T> values) {
     if (!id) return values;
@@ -271,9 +272,9 @@ Evaluation CudaReplica::ReadEvaluation(std::int64_t samples, const std::byte* ho
     return values;
   };
   // In the order of Outputs().
-  Evaluation evaluation{.samples = samples};
+  Evaluation evaluation{.samples = size.samples};
   evaluation.loss_sum = read(ids.loss_sum, std::vector{0.0})[0];
-  evaluation.divisor = read(ids.divisor, std::vector{static_cast<double>(samples)})[0];
+  evaluation.divisor = read(ids.divisor, std::vector{static_cast<double>(size.samples)})[0];
   evaluation.ranks = read(ids.ranks, std::vector<std::int32_t>());
   evaluation.best = read(ids.best, std::vector<std::int32_t>());
   evaluation.prediction = read(ids.prediction, std::vector<float>());

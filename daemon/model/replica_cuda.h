@@ -1,6 +1,6 @@
 // CudaReplica: one rank's copy of the model on its GPU. Every micro-step is recorded as a CUDA
-// graph before the run: one for each micro-batch size, input slot and place in the update. So a
-// micro-step is one launch, or one before and one behind each collective operation of the model,
+// graph before the run: one for each size of a micro-batch, input slot and place in the update. So
+// a micro-step is one launch, or one before and one behind each collective operation of the model,
 // and what differs between launches lies in GPU memory. Used by one thread; everything is enqueued
 // on CudaContext::compute() unless said otherwise.
 #pragma once
@@ -70,18 +70,18 @@ class CudaReplica {
   // Enqueues the copies of a batch (samples >= 1) into an input slot on `stream`. The memory of
   // `batch` is read until they are done; pinned memory makes this return at once.
   Status Upload(const BatchView& batch, int slot, cudaStream_t stream);
-  // One micro-step on the batch in `slot`. samples 0: only where the model has collectives.
-  Status MicroStep(std::int64_t samples, int slot, StepPlace place);
+  // One micro-step on the batch in `slot`. No samples: only where the model has collectives.
+  Status MicroStep(BatchSize size, int slot, StepPlace place);
 
   // Of a contrastive loss: forward on the batch in `slot`, as in training; its rows are copied to
   // `rows`, f32 [samples, 2 width] in GPU memory.
-  Status Encode(std::int64_t samples, int slot, float* rows);
+  Status Encode(BatchSize size, int slot, float* rows);
 
   // Forward on the batch in `slot`, and copies of what it gives to `host`: pinned memory of
   // evaluation_bytes() bytes.
-  Status Evaluate(std::int64_t samples, int slot, std::byte* host);
-  // Once they are done. REQUIRES: Evaluate(samples) was the last one.
-  [[nodiscard]] Evaluation ReadEvaluation(std::int64_t samples, const std::byte* host) const;
+  Status Evaluate(BatchSize size, int slot, std::byte* host);
+  // Once they are done. REQUIRES: Evaluate(size) was the last one.
+  [[nodiscard]] Evaluation ReadEvaluation(BatchSize size, const std::byte* host) const;
   [[nodiscard]] std::size_t evaluation_bytes() const { return evaluation_bytes_; }
 
   // What Prepare() did otherwise than it should be, because a library does not offer it.
@@ -94,8 +94,7 @@ class CudaReplica {
   };
   // A tensor of the batch that graphs read; where a slot has it.
   struct InputPlace {
-    std::int64_t row = 0;     // bytes of one sample; 0: no graph reads it
-    std::int64_t bytes = 0;   // of the largest batch, aligned
+    std::int64_t bytes = 0;   // of the largest batch, aligned; 0: no graph reads it
     std::int64_t offset = 0;  // in the slot
   };
 
@@ -103,7 +102,7 @@ class CudaReplica {
   Status RecordGraphs(const ReplicaOptions& options, Precision precision);
   // What all graphs need, of whatever kind: kernels on the GPU, memory, the places of their inputs.
   template <typename Entry, typename Ids>
-  Status Keep(std::map<std::int64_t, Entry>& entries, std::int64_t samples, Result<Ids> recorded);
+  Status Keep(std::map<BatchSize, Entry>& entries, BatchSize size, Result<Ids> recorded);
   void CountMemory(const Graph& graph, std::span<const BoundInput> inputs);
   [[nodiscard]] std::size_t PlaceOf(const BoundInput& input) const;
   void Bind(Executor& executor, std::span<const BoundInput> inputs, std::size_t slot) const;
@@ -120,7 +119,7 @@ class CudaReplica {
   CudaStepHooks hooks_;
   std::vector<std::string> notes_;
   std::unique_ptr<KernelFactory> kernels_;
-  std::map<std::int64_t, Training> training_;  // by micro-batch size
+  std::map<BatchSize, Training> training_;
   PreparedGraphs<EncodingGraph> encoding_;
   PreparedGraphs<EvaluationGraph> testing_;
   std::int64_t arena_bytes_ = 0;

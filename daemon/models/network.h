@@ -47,6 +47,10 @@ class Network {
   // A sample that Record() takes, without labels or targets: what can be known without the data.
   [[nodiscard]] virtual SampleSpec ExampleSample() const = 0;
 
+  // Whether tokens behind the length of a text change nothing, where the samples have lengths: a
+  // batch may be cut.
+  [[nodiscard]] virtual bool ignores_padding() const { return false; }
+
   [[nodiscard]] virtual WeightNames weight_names() const { return {}; }
 
   [[nodiscard]] virtual std::optional<PairSpec> pair() const { return std::nullopt; }

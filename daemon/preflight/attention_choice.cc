@@ -12,7 +12,7 @@ namespace gaccd {
 
 Result<bool> HasAttention(const Job& job) {
   GACCD_ASSIGN_OR_RETURN(const Model model, Model::MakeWithoutData(job.model));
-  GACCD_ASSIGN_OR_RETURN(const TrainingGraph training, model.RecordTraining(1));
+  GACCD_ASSIGN_OR_RETURN(const TrainingGraph training, model.RecordTraining({1}));
   return std::ranges::any_of(training.graph.nodes(),
                              [](const Node& node) { return node.function->name() == "attention"; });
 }

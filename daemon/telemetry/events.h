@@ -34,8 +34,8 @@ struct RunStart {
   std::string config_sha;  // digest of the resolved job
   std::string model;       // for people, for example "784-512-512-10"
   std::int64_t parameters = 0;
-  double flops_per_sample = 0;            // of its matrix products: Model::FlopsPerSample()
-  double peak_flops = 0;                  // per second, of a rank's GPU; 0 = not known
+  double flops_per_sample = 0;  // of its matrix products, in the mean: Model::FlopsPerSample()
+  double peak_flops = 0;        // per second, of a rank's GPU; 0 = not known
   std::int64_t memory_planned_bytes = 0;  // of this rank; 0 = not known
   std::int64_t train_samples = 0;
   std::int64_t eval_samples = 0;

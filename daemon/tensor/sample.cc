@@ -12,6 +12,23 @@ const TensorSpec* SampleSpec::Find(std::string_view name) const {
   return found == tensors.end() ? nullptr : &*found;
 }
 
+bool IsCut(const TensorSpec& tensor) {
+  return tensor.name == "tokens" || tensor.name == "segments";
+}
+
+SampleSpec CutTo(SampleSpec spec, std::int64_t length) {
+  if (length == 0) return spec;
+  for (TensorSpec& tensor : spec.tensors) {
+    if (IsCut(tensor)) tensor.shape = {length};
+  }
+  return spec;
+}
+
+std::int64_t RowBytes(const TensorSpec& tensor, std::int64_t length) {
+  const bool cut = length > 0 && IsCut(tensor);
+  return cut ? length * static_cast<std::int64_t>(SizeOf(tensor.dtype)) : tensor.bytes();
+}
+
 SampleSpec LabelledSample(Shape features, std::int64_t classes) {
   return {.tensors = {{"features", DType::kF32, std::move(features)}, {"labels", DType::kI32, {}}},
           .classes = classes};

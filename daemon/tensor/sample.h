@@ -40,6 +40,9 @@ struct SampleSpec {
   std::int64_t classes = 0;     // > 0: "labels" are in [0, classes), or ignored_label if for tokens
   std::int64_t vocabulary = 0;  // > 0: "tokens" are in [0, vocabulary)
   std::int32_t ignored_label = kIgnoredLabel;
+  // Ascending, each below the T of "tokens": what IsCut() of a batch may be cut to, where no sample
+  // of it is longer. Empty: never.
+  std::vector<std::int64_t> cuts = {};
 
   // Null: the samples have no tensor of this name.
   [[nodiscard]] const TensorSpec* Find(std::string_view name) const;
@@ -53,11 +56,30 @@ struct SampleSpec {
 // "features f32 [28, 28], labels i32 [], 10 classes"
 [[nodiscard]] std::string Describe(const SampleSpec& spec);
 
+// The tensors with a value for every token of a text, padding among them: "tokens" and "segments".
+[[nodiscard]] bool IsCut(const TensorSpec& tensor);
+
+// The spec of a batch that is cut to `length`; 0: of one that is not.
+[[nodiscard]] SampleSpec CutTo(SampleSpec spec, std::int64_t length);
+// Of one sample of such a batch.
+[[nodiscard]] std::int64_t RowBytes(const TensorSpec& tensor, std::int64_t length);
+
+// What graphs and their kernels are prepared for.
+struct BatchSize {
+  std::int64_t samples = 0;
+  std::int64_t length = 0;  // one of SampleSpec::cuts, or 0: whole
+
+  auto operator<=>(const BatchSize&) const = default;
+};
+
 // Samples side by side in caller-owned memory.
 struct BatchView {
   std::int64_t samples = 0;
+  std::int64_t length = 0;              // as in BatchSize
   std::span<void* const> tensors = {};  // in the order of the spec: [samples, shape...]
   const std::int64_t* ids = nullptr;    // [samples]: their numbers in the data set
+
+  [[nodiscard]] BatchSize size() const { return {samples, length}; }
 
   // REQUIRES: T is the type of tensor i.
   template <typename T>

@@ -1,7 +1,9 @@
 #include "daemon/train/announce.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
+#include <vector>
 
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/mpi_version.h"
@@ -14,6 +16,27 @@
 
 namespace gaccd {
 namespace {
+
+// Over the samples, each cut as if it were alone.
+double MeanFlops(const Model& model, const Dataset& data) {
+  const std::vector<std::int64_t>& cuts = model.sample().cuts;
+  if (cuts.empty()) return model.FlopsPerSample();
+  std::vector<double> flops;
+  for (const std::int64_t cut : cuts) flops.push_back(model.FlopsPerSample(cut));
+  flops.push_back(model.FlopsPerSample());
+  double sum = 0;
+  for (std::int64_t i = 0; i < data.size(); ++i) {
+    const auto cut = std::ranges::lower_bound(cuts, data.Length(i)) - cuts.begin();
+    sum += flops[static_cast<std::size_t>(cut)];
+  }
+  return sum / static_cast<double>(data.size());
+}
+
+double MeanLength(const Dataset& data) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < data.size(); ++i) sum += static_cast<double>(data.Length(i));
+  return sum / static_cast<double>(data.size());
+}
 
 RunStart StartRecord(const Flags& flags, const Session& session) {
   const Setup& setup = *session.setup;
@@ -42,7 +65,7 @@ RunStart StartRecord(const Flags& flags, const Session& session) {
   // Only rank 0 writes the record; what follows takes time, and asking for versions loads
   // libraries.
   if (comm.rank() != 0) return start;
-  start.flops_per_sample = trainer.model().FlopsPerSample();
+  start.flops_per_sample = MeanFlops(trainer.model(), *trainer.data().train);
   if (!session.device.gpu) return start;
   start.gpu = session.device.gpu->name;
   start.peak_flops = PeakFlops(start.gpu, NumericsOf(setup.job));
@@ -87,6 +110,10 @@ void Announce(const Flags& flags, const Session& session, RunReporter& reporter)
   reporter.Say(StrCat("model ", trainer.model().Describe(), ", ",
                       trainer.model().layout().parameters(), " parameters; ", data.size(),
                       " samples, ", trainer.schedule().updates(), " updates"));
+  if (const auto& cuts = trainer.model().sample().cuts; !cuts.empty() && session.comm.rank() == 0) {
+    reporter.Say(StrCat("micro-batches are grouped by length and cut to multiples of ",
+                        cuts.front(), " tokens; the mean text has ", MeanLength(data)));
+  }
   if (setup.job.optimizer.ema) {
     reporter.Say(StrCat("evaluations and saved weights are those of the moving average, decay ",
                         setup.job.optimizer.ema->decay));

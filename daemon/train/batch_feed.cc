@@ -36,15 +36,17 @@ std::set<std::int64_t> BatchFeed::BatchSizes() const {
 
 Result<std::unique_ptr<IndexSource>> BatchFeed::IndicesFrom(std::int64_t index) const {
   GACCD_ASSIGN_OR_RETURN(
-      const TrainIndices indices,
+      TrainIndices indices,
       TrainIndices::Make(order_, schedule_, work_.plan, rank_, index, work_.program.passes));
-  return std::unique_ptr<IndexSource>(std::make_unique<TrainIndices>(indices));
+  if (groups_by_length()) indices.GroupByLength(*data_);
+  return std::unique_ptr<IndexSource>(std::make_unique<TrainIndices>(std::move(indices)));
 }
 
 Status BatchFeed::Start(Engine& engine, std::int64_t index) {
   batches_.reset();  // its ring is used again
   GACCD_ASSIGN_OR_RETURN(auto indices, IndicesFrom(index));
-  PrefetcherOptions options{.held = engine.held_batches(), .memory = ring_.MemoryOf(engine)};
+  PrefetcherOptions options{
+      .held = engine.held_batches(), .memory = ring_.MemoryOf(engine), .cuts = cuts_};
   if (options.held > 0) options.slots = kSlotsForDevices;
   GACCD_ASSIGN_OR_RETURN(batches_, Prefetcher::Start(*data_, std::move(indices), options));
   return Status::Ok();
@@ -54,10 +56,10 @@ Result<UpdateReplay> BatchFeed::Replay(Engine& engine, const Update& update) {
   GACCD_ASSIGN_OR_RETURN(auto indices, IndicesFrom(update.index));
   UpdateReplay replay{
       .batches = nullptr, .steps = PlanOf(update).accum_steps(), .spec = data_->spec()};
-  GACCD_ASSIGN_OR_RETURN(
-      replay.batches,
-      Prefetcher::Start(*data_, std::move(indices),
-                        {.held = engine.held_batches(), .memory = replay_ring_.MemoryOf(engine)}));
+  GACCD_ASSIGN_OR_RETURN(replay.batches, Prefetcher::Start(*data_, std::move(indices),
+                                                           {.held = engine.held_batches(),
+                                                            .memory = replay_ring_.MemoryOf(engine),
+                                                            .cuts = cuts_}));
   return replay;
 }
 

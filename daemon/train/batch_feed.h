@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "collectives/base/result.h"
 #include "daemon/data/dataset.h"
@@ -29,6 +30,11 @@ class BatchFeed {
   static Result<BatchFeed> Make(const Dataset& data, const SampleOrder& order,
                                 const UpdateSchedule& schedule, const Plan& plan, int rank,
                                 ProgramGenerator program = PlainAccumulation);
+
+  // Micro-batches hold samples of like length, cut to one of these lengths (TrainIndices,
+  // PrefetcherOptions). Empty: nothing is done. To be called before Start().
+  void GroupByLength(std::vector<std::int64_t> cuts) { cuts_ = std::move(cuts); }
+  [[nodiscard]] bool groups_by_length() const { return !cuts_.empty(); }
 
   // Smaller updates have a plan and a program of their own.
   [[nodiscard]] const Plan& PlanOf(const Update& update) const { return WorkOf(update).plan; }
@@ -67,6 +73,7 @@ class BatchFeed {
   Work work_;
   std::optional<Work> tail_;  // of the smaller updates
   int rank_;
+  std::vector<std::int64_t> cuts_;
   EngineRing ring_;
   EngineRing replay_ring_;
   std::unique_ptr<Prefetcher> batches_;

@@ -88,12 +88,12 @@ Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, const Eval
   const std::int64_t step = time.step;
   const auto start = std::chrono::steady_clock::now();
   notes.Note(heartbeat::Phase::kEvaluate, step);
-  GACCD_ASSIGN_OR_RETURN(
-      const auto batches,
-      Prefetcher::Start(
-          data_,
-          std::make_unique<EvalIndices>(ShardOf(data_.size(), comm_.rank(), comm_.size()), batch_),
-          {.memory = ring_.MemoryOf(engine)}));
+  auto indices =
+      std::make_unique<EvalIndices>(ShardOf(data_.size(), comm_.rank(), comm_.size()), batch_);
+  if (!cuts_.empty()) indices->GroupByLength(data_);
+  GACCD_ASSIGN_OR_RETURN(const auto batches,
+                         Prefetcher::Start(data_, std::move(indices),
+                                           {.memory = ring_.MemoryOf(engine), .cuts = cuts_}));
   // samples, loss sum, divisor: counts stay exact in a double up to 2^53.
   std::array<double, 3> sums{};
   const std::vector<NamedMetric> metrics = MakeMetrics();

@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "collectives/base/result.h"
@@ -41,6 +42,9 @@ class Evaluator {
   Evaluator(Communicator& comm, const Dataset& data, std::int64_t batch, std::string_view unit,
             std::vector<MetricSpec> metrics);
 
+  // Batches hold samples of like length, cut to one of these lengths. Empty: nothing is done.
+  void GroupByLength(std::vector<std::int64_t> cuts) { cuts_ = std::move(cuts); }
+
   // The sizes of this rank's batches, which its engine must be prepared for.
   [[nodiscard]] std::set<std::int64_t> BatchSizes() const;
   // "loss" and the names of the metrics.
@@ -60,6 +64,7 @@ class Evaluator {
   std::int64_t batch_;
   std::string_view unit_;
   std::vector<MetricSpec> metrics_;
+  std::vector<std::int64_t> cuts_;
   EngineRing ring_;
 };
 

@@ -159,6 +159,7 @@ Status Saver::SaveWindow(std::int64_t step, std::int64_t samples, std::int64_t m
   GACCD_RETURN_IF_ERROR(agreed);
   RunCursor cursor = CursorOf(step, samples);
   cursor.micro_step = micro_step;
+  cursor.by_length = run_.by_length();
   std::vector<BufferSource> sources = sources_;
   sources.push_back(
       SourceOf(AccumulatorsBuffer(run_.model.layout()), engine_, EngineBuffer::kGradients));

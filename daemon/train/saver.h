@@ -37,6 +37,8 @@ struct SavedRun {
   std::int64_t dataset_samples = 0;
   const BestSoFar& best;
   const LossScaleState* loss_scale = nullptr;  // null: not fp16
+
+  [[nodiscard]] bool by_length() const { return !model.sample().cuts.empty(); }
 };
 
 // One per rank, on the training thread.

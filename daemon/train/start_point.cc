@@ -20,7 +20,8 @@ Result<StartPoint> RestoreState(Engine& engine, const LoadedState& state, const 
   StartPoint start{
       .updates = cursor.step, .samples = cursor.samples, .at_boundary = cursor.micro_step == 0};
   if (start.at_boundary) return start;
-  if (const Status same = CheckSameWindow(state.manifest, run.job, run.plan); same.ok()) {
+  if (const Status same = CheckSameWindow(state.manifest, run.job, run.plan, run.by_length());
+      same.ok()) {
     const std::span<const float> accumulators = FloatsOf(state, kAccumulatorsBuffer);
     start.window = {.micro_step = cursor.micro_step,
                     .accumulators = {accumulators.begin(), accumulators.end()},

@@ -38,6 +38,7 @@ Trainer::Trainer(Communicator& comm, const Job& job, const Plan& plan, TrainingD
   if (data_.eval != nullptr) {
     evaluator_.emplace(comm, *data_.eval, plan.request().micro_batch, model_.divisor_unit(),
                        job.metric);
+    evaluator_->GroupByLength(model_.sample().cuts);
   }
 }
 
@@ -49,7 +50,7 @@ Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& jo
 
 Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& job, const Plan& plan,
                                                TrainingData data) {
-  GACCD_ASSIGN_OR_RETURN(Model model, Model::Make(job.model, data.train->spec()));
+  GACCD_ASSIGN_OR_RETURN(Model model, Model::Make(job.model, BatchSpecOf(job, *data.train)));
   model.SetDropoutSeed(job.seed);
   GACCD_RETURN_IF_ERROR(model.ApplyRules(job.optimizer));
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule,
@@ -59,6 +60,7 @@ Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& jo
   GACCD_ASSIGN_OR_RETURN(BatchFeed feed,
                          BatchFeed::Make(*data.train, order, schedule, plan, comm.rank(),
                                          GeneratorOf(KindOf(job.model.loss))));
+  feed.GroupByLength(model.sample().cuts);
   std::unique_ptr<Trainer> trainer(
       new Trainer(comm, job, plan, std::move(data), std::move(model), schedule, std::move(feed)));
   GACCD_RETURN_IF_ERROR(trainer->CheckMetric());

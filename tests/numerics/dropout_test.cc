@@ -78,8 +78,8 @@ TEST(DropoutGraphTest, EvaluationsHaveNone) {
     return std::ranges::count_if(
         graph.nodes(), [](const Node& node) { return node.function->name() == "dropout"; });
   };
-  EXPECT_EQ(dropouts(model.RecordTraining(3)->graph), 4) << "2 layers, forward and backward";
-  EXPECT_EQ(dropouts(model.RecordEvaluation(3)->graph), 0);
+  EXPECT_EQ(dropouts(model.RecordTraining({3})->graph), 4) << "2 layers, forward and backward";
+  EXPECT_EQ(dropouts(model.RecordEvaluation({3})->graph), 0);
 }
 
 // The same comparison sees masks of the place in the micro-batch, of the rank, and of one update

@@ -94,7 +94,8 @@ class CudaEngineCollectives : public CudaEngineRanks {
 std::vector<EngineCase> CasesOfFeatures() {
   std::vector<EngineCase> cases = AllCases();
   std::erase_if(cases, [](const EngineCase& test) {
-    return test.tokens > 0 || test.dropout > 0 || test.loss == LossKind::kContrastive;
+    return test.tokens > 0 || test.texts > 0 || test.dropout > 0 ||
+           test.loss == LossKind::kContrastive;
   });
   return cases;
 }

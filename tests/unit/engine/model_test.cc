@@ -111,8 +111,8 @@ TEST(ModelTest, LabelsAreSmoothedInTrainingOnly) {
   const auto model = Model::Make(spec, LabelledSample({10}, 3));
   ASSERT_TRUE(model.ok()) << model.status().message();
   EXPECT_EQ(model->divisor_unit(), "samples");
-  const auto training = model->RecordTraining(2);
-  const auto evaluation = model->RecordEvaluation(2);
+  const auto training = model->RecordTraining({2});
+  const auto evaluation = model->RecordEvaluation({2});
   ASSERT_TRUE(training.ok() && evaluation.ok());
   std::vector<float> smoothing;
   for (const Node& node : training->graph.nodes()) {
@@ -157,7 +157,7 @@ TEST(ModelTest, RefusesWhatHasNothingToLearnAndWhatIsTooLarge) {
 
 TEST(ModelTest, RefusesAMicroBatchThatIsTooLarge) {
   const Model model = MakeMlp({784, 10});
-  const auto graph = model.RecordTraining(std::int64_t{1} << 45);
+  const auto graph = model.RecordTraining({std::int64_t{1} << 45});
   ASSERT_FALSE(graph.ok());
   EXPECT_THAT(graph, HasKind(ErrorKind::kConfig));
 }

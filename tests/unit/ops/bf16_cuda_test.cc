@@ -148,7 +148,7 @@ TEST_P(Bf16Cuda, TrainsLikeF32) {
   const double loss = cpu.MicroStep(samples.All(), kLossWeight, true);
   const HostReference reference(widths, model, cpu, samples, GetParam());
 
-  auto recorded = model.RecordTraining(33, Precision::kBF16);
+  auto recorded = model.RecordTraining({33}, Precision::kBF16);
   ASSERT_TRUE(recorded.ok()) << recorded.status().message();
   for (const bool fuse : {false, true}) {
     GpuBench gpu(recorded->graph, model.layout(), cpu.parameters(),
@@ -190,7 +190,7 @@ TEST(Bf16GraphCuda, EvaluatesLikeF32) {
   const auto expected = cpu.replica().Evaluate(samples.All());
   ASSERT_TRUE(expected.ok()) << expected.status().message();
   for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
-    auto recorded = model.RecordEvaluation(50, precision);
+    auto recorded = model.RecordEvaluation({50}, precision);
     ASSERT_TRUE(recorded.ok()) << recorded.status().message();
     for (const bool fuse : {false, true}) {
       GpuBench gpu(recorded->graph, model.layout(), cpu.parameters(),
@@ -213,7 +213,7 @@ TEST(Bf16GraphCuda, EvaluatesLikeF32) {
 
 TEST(Bf16GraphCuda, WithoutTheCopyOfTheWeightsItIsAnError) {
   const Model model = MakeMlp({4, 4});
-  auto recorded = model.RecordTraining(2, Precision::kBF16);
+  auto recorded = model.RecordTraining({2}, Precision::kBF16);
   ASSERT_TRUE(recorded.ok());
   const std::vector<float> parameters(static_cast<std::size_t>(model.layout().size()));
   GpuBench gpu(recorded->graph, model.layout(), parameters, {.copy = DType::kF32});

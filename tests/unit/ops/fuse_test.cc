@@ -35,7 +35,7 @@ std::vector<std::string> Names(const Graph& graph) {
   return names;
 }
 
-Graph Training(LossKind loss) { return MakeMlp({5, 4, 3}, loss).RecordTraining(2).value().graph; }
+Graph Training(LossKind loss) { return MakeMlp({5, 4, 3}, loss).RecordTraining({2}).value().graph; }
 
 // How often each of these functions stands in the graph.
 std::vector<std::ptrdiff_t> Counts(const Graph& graph, const std::vector<std::string>& functions) {
@@ -84,7 +84,7 @@ TEST(FuseForCuda, AddThenLayerNorm) {
 TEST(FuseForCuda, OutputsAreWhatTheFunctionsInfer) {
   for (const LossKind loss : {LossKind::kSoftmaxCrossEntropy, LossKind::kMeanSquaredError}) {
     for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
-      Graph graph = MakeMlp({5, 4, 3}, loss).RecordTraining(2, precision).value().graph;
+      Graph graph = MakeMlp({5, 4, 3}, loss).RecordTraining({2}, precision).value().graph;
       FuseForCuda(graph);
       for (const Node& node : graph.nodes()) {
         std::vector<ValueSpec> inputs;
@@ -128,7 +128,7 @@ TEST(FuseForCuda, GradientsOfTiedWeightsToo) {
 }
 
 TEST(FuseForCuda, AnEvaluationKeepsNoProbabilities) {
-  Graph graph = MakeMlp({5, 4, 3}).RecordEvaluation(2).value().graph;
+  Graph graph = MakeMlp({5, 4, 3}).RecordEvaluation({2}).value().graph;
   FuseForCuda(graph);
   EXPECT_THAT(Counts(graph, {"softmax_cross_entropy", "softmax_cross_entropy_loss"}),
               ElementsAre(0, 1));
@@ -165,7 +165,7 @@ TEST(CheckCudaKernels, NamesEveryFunctionThatHasNone) {
 // ReLU is folded into the product before it, and of it only rounded values are read.
 TEST(RoundProductsToBf16, RoundsEveryOperandOnce) {
   const Model model = MakeMlp({5, 4, 4, 3});
-  auto training = model.RecordTraining(2);
+  auto training = model.RecordTraining({2});
   ASSERT_TRUE(training.ok()) << training.status().message();
   Graph& graph = training->graph;
   const Status rounded = RoundProductsToBf16(graph);
@@ -221,7 +221,7 @@ TEST(RoundProductsToBf16, LeavesTheRoundingToWhatMakesAValue) {
 // Graphs for GPUs, of bf16 activations.
 TEST(Bf16OnTheCpu, IsRefusedByName) {
   const Model model = MakeMlp({5, 3});
-  auto recorded = model.RecordTraining(2, Precision::kBF16);
+  auto recorded = model.RecordTraining({2}, Precision::kBF16);
   ASSERT_TRUE(recorded.ok()) << recorded.status().message();
   auto context = CpuContext::Create();
   ASSERT_TRUE(context.ok());

@@ -43,6 +43,34 @@ class TokenDataset final : public Dataset {
   SampleSpec spec_;
 };
 
+class TextDataset final : public Dataset {
+ public:
+  TextDataset(std::int64_t size, const SampleSpec& spec) : size_(size), spec_(spec) {}
+  [[nodiscard]] std::int64_t size() const override { return size_; }
+  [[nodiscard]] const SampleSpec& spec() const override { return spec_; }
+  [[nodiscard]] std::int64_t Length(std::int64_t index) const override {
+    return index * index * 5 % spec_.tensors[0].elements() + 1;
+  }
+  void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
+    const std::int64_t row = out.length > 0 ? out.length : spec_.tensors[0].elements();
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      const std::int64_t sample = indices[i];
+      for (std::int64_t t = 0; t < row; ++t) {
+        const std::int64_t at = static_cast<std::int64_t>(i) * row + t;
+        out.tensor<std::int32_t>(0)[at] =
+            static_cast<std::int32_t>((sample * 5 + t * t) % spec_.vocabulary);
+        out.tensor<std::int32_t>(1)[at] = static_cast<std::int32_t>(2 * t < Length(sample));
+      }
+      out.tensor<std::int32_t>(2)[i] = static_cast<std::int32_t>(Length(sample));
+      out.tensor<std::int32_t>(3)[i] = static_cast<std::int32_t>((sample * 7 + 3) % spec_.classes);
+    }
+  }
+
+ private:
+  std::int64_t size_;
+  SampleSpec spec_;
+};
+
 class HashedDataset final : public Dataset {
  public:
   HashedDataset(std::int64_t size, const SampleSpec& spec, std::int64_t poisoned)
@@ -88,6 +116,10 @@ class HashedDataset final : public Dataset {
 
 std::unique_ptr<Dataset> TokenData(std::int64_t size, const SampleSpec& spec) {
   return std::make_unique<TokenDataset>(size, spec);
+}
+
+std::unique_ptr<Dataset> TextData(std::int64_t size, const SampleSpec& spec) {
+  return std::make_unique<TextDataset>(size, spec);
 }
 
 std::unique_ptr<Dataset> HashedData(std::int64_t size, const SampleSpec& spec,

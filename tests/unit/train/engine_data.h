@@ -11,6 +11,10 @@ namespace gaccd::tests {
 // numbers of labels, some none.
 [[nodiscard]] std::unique_ptr<Dataset> TokenData(std::int64_t size, const SampleSpec& spec);
 
+// "tokens" and "segments" [T], "lengths" [] from 1 to T, "labels" []. What lies behind the length
+// of a text is another text.
+[[nodiscard]] std::unique_ptr<Dataset> TextData(std::int64_t size, const SampleSpec& spec);
+
 // "features" and labels or targets. poisoned: this sample has a NaN; -1: none.
 [[nodiscard]] std::unique_ptr<Dataset> HashedData(std::int64_t size, const SampleSpec& spec,
                                                   std::int64_t poisoned);

@@ -22,7 +22,21 @@ namespace {
 
 constexpr std::uint64_t kSeed = 3;
 
+SampleSpec TextSpecOf(const EngineCase& test) {
+  SampleSpec spec{.tensors = {{"tokens", DType::kI32, {test.texts}},
+                              {"segments", DType::kI32, {test.texts}},
+                              {"lengths", DType::kI32, {}},
+                              {"labels", DType::kI32, {}}},
+                  .classes = test.widths.back(),
+                  .vocabulary = kTokenVocabulary};
+  for (std::int64_t cut = test.cut; cut > 0 && cut < test.texts; cut += test.cut) {
+    spec.cuts.push_back(cut);
+  }
+  return spec;
+}
+
 SampleSpec SpecOf(const EngineCase& test) {
+  if (test.texts > 0) return TextSpecOf(test);
   if (test.tokens > 0) {
     SampleSpec spec{
         .tensors = {{"tokens", DType::kI32, {test.tokens}}, {"labels", DType::kI32, {test.tokens}}},
@@ -97,6 +111,17 @@ class CollectiveNetwork final : public Network {
   int rank_;
 };
 
+ModelSpec BertOf(const EngineCase& test) {
+  return {.architecture = BertSpec{.vocabulary = kTokenVocabulary,
+                                   .context = test.texts + 2,
+                                   .segments = 2,
+                                   .layers = 2,
+                                   .heads = 2,
+                                   .width = test.widths.front(),
+                                   .classes = test.widths.back(),
+                                   .dropout = test.dropout}};
+}
+
 Model PairOf(const EngineCase& test) {
   const auto tower = [&](const char* input, std::int64_t in) {
     return TowerSpec{input, {{"fc", LinearSpec{in, test.widths[1], true}}, {"relu", ReluSpec{}}}};
@@ -169,9 +194,12 @@ Result<std::unique_ptr<Prefetcher>> BatchesOf(const Setting& setting, Engine& en
   const int passes = setting.model.contrastive() ? 2 : 1;
   GACCD_ASSIGN_OR_RETURN(TrainIndices indices, TrainIndices::Make(order, setting.schedule,
                                                                   setting.plan, rank, 0, passes));
+  const std::vector<std::int64_t>& cuts = setting.model.sample().cuts;
+  if (!cuts.empty()) indices.GroupByLength(*setting.data);
   return Prefetcher::Start(*setting.data, std::make_unique<TrainIndices>(std::move(indices)),
                            {.held = engine.held_batches(),
-                            .memory = [&](std::size_t bytes) { return engine.HostMemory(bytes); }});
+                            .memory = [&](std::size_t bytes) { return engine.HostMemory(bytes); },
+                            .cuts = cuts});
 }
 
 // One figure more, or the error.
@@ -273,6 +301,7 @@ std::unique_ptr<Dataset> DataOf(const EngineCase& test) {
   const std::int64_t batch = PlanOf(test).value().effective_batch();
   const std::int64_t size = test.tail > 0 ? 2 * batch + test.tail : 3 * batch;
   if (test.tokens > 0) return TokenData(size, SpecOf(test));
+  if (test.texts > 0) return TextData(size, SpecOf(test));
   return HashedData(size, SpecOf(test), test.poisoned);
 }
 
@@ -283,6 +312,7 @@ Model ModelOf(const EngineCase& test, int rank) {
       return Model::Make(std::move(network), test.loss, SpecOf(test)).value();
     }
     if (test.loss == LossKind::kContrastive) return PairOf(test);
+    if (test.texts > 0) return Model::Make(BertOf(test), SpecOf(test)).value();
     ModelSpec spec;
     if (test.tokens > 0) {
       spec.layer.push_back({"wte", EmbeddingSpec{kTokenVocabulary, test.widths.front()}});

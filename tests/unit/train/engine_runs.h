@@ -41,6 +41,10 @@ struct EngineCase {
   std::int64_t tokens = 0;
   bool token_weights = false;  // every label has its weight
   double dropout = 0;          // after every layer but the last
+  // > 0: a BERT for texts of up to so many tokens; widths.front() is its width.
+  std::int64_t texts = 0;
+  // > 0: they are grouped by length and cut to multiples of this.
+  std::int64_t cut = 0;
   // The features come last, behind a tensor that the model does not use.
   bool other_tensors = false;
   // Every weight goes through all collective functions before it is used; what is computed is the

@@ -100,6 +100,71 @@ TEST_F(ResumeTest, InsideAnUpdateTheSameMicroStepsGoOn) {
   }
 }
 
+// 60 texts of up to 40 tokens in 5 updates, grouped by length.
+class TextsTest : public ResumeTest {
+ protected:
+  Job TextJob() {
+    constexpr std::int32_t kSamples = 60;
+    constexpr std::int32_t kLength = 40;
+    std::vector<std::int32_t> tokens;
+    std::vector<std::int32_t> lengths;
+    std::vector<std::int32_t> labels;
+    for (std::int32_t i = 0; i < kSamples; ++i) {
+      for (std::int32_t t = 0; t < kLength; ++t) tokens.push_back((i * 7 + t * t) % 30);
+      lengths.push_back(i * i * 11 % kLength + 1);
+      labels.push_back(i % 3);
+    }
+    const auto write = [&](const char* name, const std::vector<std::int32_t>& values) {
+      const std::string width = std::ssize(values) > kSamples ? StrCat(", ", kLength) : ",";
+      const std::string shape = StrCat("(", kSamples, width, ")");
+      std::ofstream(folder_ + name)
+          << NpyHeader(NpyDictionary("<i4", shape)) << Raw(std::span(values));
+      return folder_ + name;
+    };
+    Job job;
+    job.name = "texts";
+    job.model.architecture = BertSpec{.vocabulary = 30,
+                                      .context = kLength,
+                                      .segments = 1,
+                                      .layers = 1,
+                                      .heads = 2,
+                                      .width = 8,
+                                      .classes = 3,
+                                      .dropout = 0.1};
+    job.data.train = TokensSpec{.tokens = write("/tokens", tokens),
+                                .lengths = write("/lengths", lengths),
+                                .labels = write("/labels", labels),
+                                .vocabulary = 30,
+                                .classes = 3};
+    job.batch.target = 14;
+    job.batch.micro = 3;
+    job.optimizer = {.lr = 0.01, .kind = AdamWSpec{}};
+    job.epochs = 1;
+    return job;
+  }
+};
+
+TEST_F(TextsTest, InsideAnUpdateTheSameMicroStepsGoOnUnlessTheyAreGroupedOtherwise) {
+  const Job job = TextJob();
+  const auto plain = Train(job, 2, 0, "never");
+  ASSERT_TRUE(plain.ok()) << plain.status().message();
+  for (const Place& stop : {Place{1, 1}, Place{3, 2}}) {
+    std::filesystem::remove_all(ckpt());
+    ASSERT_THAT(Train(job, 2, 100, "never", stop), HasKind(ErrorKind::kTempFail));
+    const auto resumed = Train(job, 2, 0, "auto");
+    ASSERT_TRUE(resumed.ok()) << resumed.status().message();
+    EXPECT_EQ(resumed->weights, plain->weights);
+    EXPECT_THAT(resumed->warnings, Not(HasSubstr("restarts")));
+    Job whole = job;
+    whole.batch.group_by_length = false;
+    const auto other = Train(whole, 2, 0, "auto");
+    ASSERT_TRUE(other.ok()) << other.status().message();
+    EXPECT_THAT(other->warnings, HasSubstr("micro-batches grouped by length, this job has not"));
+    EXPECT_LT(Difference(other->weights, plain->weights), 1e-5);
+    EXPECT_EQ(other->summary.samples, 60);
+  }
+}
+
 // 40 samples in 5 updates, the features of sample 9 as large as this.
 class HugeSampleTest : public ResumeTest {
  protected:
