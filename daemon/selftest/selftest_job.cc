@@ -53,6 +53,7 @@ Result<Gradient> GradientOf(const Setting& setting, Communicator& comm, const Pl
   GACCD_ASSIGN_OR_RETURN(BatchFeed feed,
                          BatchFeed::Make(setting.data, setting.order(), schedule, plan, comm.rank(),
                                          GeneratorOf(KindOf(setting.job.model.loss))));
+  feed.GroupByLength(setting.model.sample().cuts);
   const ReplicaOptions sizes{.micro_batches = feed.BatchSizes(),
                              .micro_steps_per_update = plan.accum_steps()};
   GACCD_ASSIGN_OR_RETURN(
@@ -165,7 +166,7 @@ Result<JobSelftest> RunJobSelftest(const Job& job, const PlanRequest& request) {
                                            .samples = plan.effective_batch()},
                                           FindSelftestRoom()));
   GACCD_ASSIGN_OR_RETURN(const TrainingData data, OpenTrainingData(job));
-  GACCD_ASSIGN_OR_RETURN(Model model, Model::Make(job.model, data.train->spec()));
+  GACCD_ASSIGN_OR_RETURN(Model model, Model::Make(job.model, BatchSpecOf(job, *data.train)));
   GACCD_RETURN_IF_ERROR(model.ApplyRules(job.optimizer));
   Setting setting{job, *data.train, model,
                   std::vector<float>(static_cast<std::size_t>(model.layout().size()))};

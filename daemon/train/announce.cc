@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -112,7 +113,8 @@ void Announce(const Flags& flags, const Session& session, RunReporter& reporter)
                       " samples, ", trainer.schedule().updates(), " updates"));
   if (const auto& cuts = trainer.model().sample().cuts; !cuts.empty() && session.comm.rank() == 0) {
     reporter.Say(StrCat("micro-batches are grouped by length and cut to multiples of ",
-                        cuts.front(), " tokens; the mean text has ", MeanLength(data)));
+                        cuts.front(), " tokens; the mean text has ",
+                        std::lround(MeanLength(data))));
   }
   if (setup.job.optimizer.ema) {
     reporter.Say(StrCat("evaluations and saved weights are those of the moving average, decay ",

@@ -236,13 +236,17 @@ TEST_F(CutTokensTest, ASampleInThePlaceOfAnotherHasItsOwnLength) {
   ASSERT_EQ(data->bad_records().size(), 1U);
   const std::int64_t other = data->bad_records()[0].replacement;
   EXPECT_EQ(data->Length(1), lengths_[static_cast<std::size_t>(other)]);
-  BatchMemory memory(data->spec(), 2);
+  constexpr std::int32_t kRows = 150;  // more than are looked up at once
+  BatchMemory memory(data->spec(), kRows);
   BatchView view = memory.view();
   view.length = 32;
-  data->Gather(std::vector<std::int64_t>{3, 1}, view);
-  for (std::int32_t t = 0; t < 32; ++t) {
-    EXPECT_EQ(view.tensor<std::int32_t>(0)[t], 300 + t);
-    EXPECT_EQ(view.tensor<std::int32_t>(0)[32 + t], 100 * other + t);
+  std::vector<std::int64_t> samples(kRows, 3);
+  samples[100] = 1;
+  data->Gather(samples, view);
+  for (std::int32_t i = 0; i < kRows; ++i) {
+    for (std::int32_t t = 0; t < 32; ++t) {
+      ASSERT_EQ(view.tensor<std::int32_t>(0)[32 * i + t], 100 * (i == 100 ? other : 3) + t);
+    }
   }
   const auto rest = Opened({.policy = OnBadRecord::kSkip, .quota = 1, .leave_out = true});
   EXPECT_EQ(rest->Length(1), 16);
