@@ -76,6 +76,7 @@ class FirstError : public google::protobuf::io::ErrorCollector {
 // 0: the targets are vectors, or there are none.
 std::int64_t Classes(const SourceSpec& source) {
   return std::visit(Overloaded{[](const TokensSpec& tokens) {
+                                 if (tokens.masked) return tokens.vocabulary;
                                  if (!tokens.labels) return std::int64_t{0};
                                  return tokens.classes > 0 ? tokens.classes : tokens.vocabulary;
                                },
@@ -98,6 +99,29 @@ Status CheckLossFitsSource(const LossSpec& loss, const SourceSpec& source, std::
   if (std::holds_alternative<MeanSquaredErrorSpec>(loss) && labels) {
     return Bad(StrCat("model.loss: mean_squared_error needs vectors as targets, but ", field,
                       " has labels (classes ", Classes(source), ")"));
+  }
+  return {};
+}
+
+// Of what is hidden the labels are the tokens themselves.
+Status CheckMasked(const SourceSpec& source, std::string_view field) {
+  const auto* tokens = std::get_if<TokensSpec>(&source);
+  if (tokens == nullptr || !tokens->masked) return {};
+  const auto bad = [&](std::string_view name, const std::string& why) {
+    return Bad(StrCat(field, ".tokens.", name, ": ", why));
+  };
+  if (tokens->labels) return bad("labels", "are the hidden tokens where masked is given");
+  if (tokens->weights)
+    return bad("weights", "are of labels, which are the hidden tokens where masked is given");
+  if (tokens->classes > 0) return bad("classes", "are the vocabulary where masked is given");
+  const auto check = [&](std::string_view name, std::int64_t token) -> Status {
+    if (token < tokens->vocabulary) return {};
+    return bad(StrCat("masked.", name),
+               StrCat("expected a token in [0, ", tokens->vocabulary, "), found ", token));
+  };
+  GACCD_RETURN_IF_ERROR(check("mask_token", tokens->masked->mask_token));
+  for (const std::int64_t token : tokens->masked->special_token) {
+    GACCD_RETURN_IF_ERROR(check("special_token", token));
   }
   return {};
 }
@@ -217,6 +241,8 @@ Status CheckEvaluation(const Job& job) {
 
 // What the loss and the metrics ask of the data beside the inputs.
 Status CheckTargets(const Job& job) {
+  GACCD_RETURN_IF_ERROR(CheckMasked(job.data.train, "data.train"));
+  if (job.data.eval) GACCD_RETURN_IF_ERROR(CheckMasked(*job.data.eval, "data.eval"));
   GACCD_RETURN_IF_ERROR(CheckLossFitsSource(job.model.loss, job.data.train, "data.train"));
   if (job.data.eval) {
     GACCD_RETURN_IF_ERROR(CheckLossFitsSource(job.model.loss, *job.data.eval, "data.eval"));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
+#include "daemon/tensor/random.h"
 
 namespace gaccd {
 namespace {
@@ -88,6 +89,7 @@ void TrainIndices::GroupByLength(const Dataset& data) {
 std::int64_t TrainIndices::Next(std::span<std::int64_t> out) {
   if (update_ >= schedule_.updates()) return kEnd;
   const Plan& plan = in_tail_ ? *tail_ : full_;
+  draw_ = StreamKey(order_.seed(), static_cast<std::uint64_t>(update_));
   const std::int64_t samples = plan.MicroBatch(rank_, step_);
   const auto count = static_cast<std::size_t>(samples);
   if (by_length_ == nullptr) {

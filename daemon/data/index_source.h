@@ -28,6 +28,9 @@ class IndexSource {
   // Writes the samples of the next micro-batch and returns how many (0: this rank has none in this
   // micro-step), or kEnd. REQUIRES: out.size() >= max_samples(). Does not allocate.
   virtual std::int64_t Next(std::span<std::int64_t> out) = 0;
+
+  // BatchView::draw of the micro-batch that Next() gave.
+  [[nodiscard]] virtual std::uint64_t draw() const { return 0; }
 };
 
 // Training: for every update from `first_update` on, every micro-step of `rank`. In an update of n
@@ -49,6 +52,7 @@ class TrainIndices final : public IndexSource {
 
   [[nodiscard]] std::int64_t max_samples() const override;
   std::int64_t Next(std::span<std::int64_t> out) override;
+  [[nodiscard]] std::uint64_t draw() const override { return draw_; }
 
  private:
   TrainIndices(const SampleOrder& order, const UpdateSchedule& schedule, const Plan& plan,
@@ -70,6 +74,7 @@ class TrainIndices final : public IndexSource {
   const Dataset* by_length_ = nullptr;
   std::vector<std::int64_t> grouped_;  // by_length_: this rank's samples of the update
   std::size_t taken_ = 0;              // of grouped_
+  std::uint64_t draw_ = 0;
 };
 
 // Evaluation: samples [first, first + count) of rank `rank`, in order, `batch` at a time; the last

@@ -12,6 +12,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/data/array.h"
 #include "daemon/data/idx.h"
+#include "daemon/data/masked_tokens.h"
 #include "daemon/data/npy.h"
 #include "daemon/data/sources.h"
 #include "daemon/data/synthetic.h"
@@ -105,12 +106,16 @@ OpenedDataset OpenSource(const TokensSpec& source, const Opening& opening) {
   GACCD_ASSIGN_OR_RETURN(arrays.segments, LoadIfGiven(opening, source.segments));
   GACCD_ASSIGN_OR_RETURN(arrays.labels, LoadIfGiven(opening, source.labels));
   GACCD_ASSIGN_OR_RETURN(arrays.weights, LoadIfGiven(opening, source.weights));
-  return MakeTokenDataset(std::move(arrays),
-                          {.vocabulary = source.vocabulary,
-                           .classes = source.classes,
-                           .segment_types = source.segment_types,
-                           .ignored_label = static_cast<std::int32_t>(source.ignored_label)},
-                          opening.rules, opening.share);
+  GACCD_ASSIGN_OR_RETURN(
+      auto dataset,
+      MakeTokenDataset(std::move(arrays),
+                       {.vocabulary = source.vocabulary,
+                        .classes = source.classes,
+                        .segment_types = source.segment_types,
+                        .ignored_label = static_cast<std::int32_t>(source.ignored_label)},
+                       opening.rules, opening.share));
+  if (!source.masked) return dataset;
+  return MakeMaskedDataset(std::move(dataset), *source.masked);
 }
 
 OpenedDataset OpenSource(const StreamSpec& source, const Opening& opening) {

@@ -131,6 +131,7 @@ void Prefetcher::Run() {
     if (samples > 0) {
       const auto ids = slot.ids.first(static_cast<std::size_t>(samples));
       slot.view.length = CutFor(ids);
+      slot.view.draw = source_->draw();
       dataset_.Gather(ids, slot.view);
     }
     filled_.store(++filled);

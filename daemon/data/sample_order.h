@@ -19,6 +19,7 @@ class SampleOrder {
   SampleOrder(std::uint64_t seed, std::int64_t size, bool shuffle);
 
   [[nodiscard]] std::int64_t size() const { return size_; }
+  [[nodiscard]] std::uint64_t seed() const { return seed_; }
 
   // The sample at `position` in [0, size) of epoch `epoch` >= 0.
   [[nodiscard]] std::int64_t IndexAt(std::int64_t epoch, std::int64_t position) const;

@@ -98,7 +98,7 @@ Result<std::unique_ptr<Dataset>> MakeTokenDataset(TokenArrays arrays, const Toke
   Builder builder{.bad = BadRecords(rules), .share = share, .samples = samples};
   GACCD_RETURN_IF_ERROR(builder.Add(Column::Rows("tokens", DType::kI32, tokens),
                                     {.end = limits.vocabulary, .what = "tokens"}));
-  const bool ragged = arrays.lengths.has_value();
+  const bool has_lengths = arrays.lengths.has_value();
   const Shape one;
   const Shape row{length};
   GACCD_RETURN_IF_ERROR(builder.AddBeside(tokens, "lengths", std::move(arrays.lengths), {&one, 1},
@@ -107,6 +107,7 @@ Result<std::unique_ptr<Dataset>> MakeTokenDataset(TokenArrays arrays, const Toke
                                           {.end = limits.segment_types, .what = "segments"}));
   const bool labelled = arrays.labels.has_value();
   const bool ids = labelled && arrays.labels->shape.size() == 2;
+  const bool ragged = has_lengths && !ids;  // labels behind the length of a text count
   const std::int64_t classes = limits.classes > 0 || !ids ? limits.classes : limits.vocabulary;
   if (arrays.weights && !labelled) {
     return Status(ErrorKind::kConfig,

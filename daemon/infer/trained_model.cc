@@ -35,7 +35,12 @@ Result<Job> ReadJob(const Flags& flags) {
     return Status(ErrorKind::kUsage,
                   "--raw-weights: --weights must be a run folder or a checkpoint");
   }
-  if (job.data.eval) return job;
+  if (job.data.eval) {
+    // What is asked about is taken as it is.
+    auto* tokens = std::get_if<TokensSpec>(&*job.data.eval);
+    if (flags.verb == Verb::kPredict && tokens != nullptr) tokens->masked.reset();
+    return job;
+  }
   return Status(ErrorKind::kConfig, StrCat("data.eval: ", verb, " needs it; the job has none"));
 }
 

@@ -177,6 +177,7 @@ Result<Model> Model::MakeForAnswers(const ModelSpec& spec, const SampleSpec& sam
   GACCD_ASSIGN_OR_RETURN(const EvaluationGraph one, model.RecordAnswer({1}, Precision::kF32));
   const Shape& shape = one.graph.value(*one.prediction).spec.shape;
   model.answer_shape_ = shape[0] == 1 ? SampleShape(shape) : shape;
+  if (shape[0] > 1) model.sample_.cuts.clear();  // answers for all tokens have one shape
   return model;
 }
 
@@ -226,7 +227,7 @@ Result<Model::Forward> Model::RecordForward(Graph& graph, For purpose, BatchSize
     return recorder.Apply(name, std::make_shared<Reshape>(Shape{shape[0]}), {input});
   };
   const std::int64_t rows = samples > 0 ? shape[0] / samples : predictions_;
-  GACCD_RETURN_IF_ERROR(CheckPredictionFits(loss_, sample_, rows, SampleShape(shape)));
+  GACCD_RETURN_IF_ERROR(CheckPredictionFits(loss_, sample, rows, SampleShape(shape)));
   const bool labels = loss_ == LossKind::kSoftmaxCrossEntropy;
   forward.target = labels ? rows_of(kLabels) : recorder.Input(TargetOf(loss_));
   if (recorder.HasTensor(kWeights)) forward.weights = rows_of(kWeights);

@@ -74,15 +74,48 @@ ValueId BertLayer::operator()(nn::Recorder& recorder, ValueId x, const BertText&
                       add_(recorder, x, drop_(recorder, output_dense_(recorder, hidden))));
 }
 
+BertClassifier::BertClassifier(nn::ParameterList& parameters, const BertSpec& bert)
+    : Module(nn::Scope(parameters, "classifier")),
+      first_(nn::Scope(parameters, "bert.pooler")),
+      pooler_(nn::Scope(parameters, "bert.pooler.dense"), Dense(bert.width, bert.width)),
+      tanh_(nn::Scope(parameters, "bert.pooler"), ActivationKind::kTanh),
+      drop_(nn::Scope(parameters, "dropout"), bert.dropout),
+      classifier_(nn::Scope(parameters, "classifier"), Dense(bert.width, bert.classes)) {}
+
+ValueId BertClassifier::operator()(nn::Recorder& recorder, ValueId x, std::int64_t length) const {
+  const ValueId pooled = tanh_(recorder, pooler_(recorder, first_(recorder, x, length)));
+  return classifier_(recorder, drop_(recorder, pooled));
+}
+
+BertMaskedTokens::BertMaskedTokens(const nn::Scope& scope, const BertSpec& bert,
+                                   nn::ParameterIndex words)
+    : Module(scope),
+      dense_(scope / "transform" / "dense", Dense(bert.width, bert.width)),
+      gelu_(scope / "transform" / "gelu", ActivationKind::kGelu),
+      norm_(scope / "transform" / "LayerNorm", Norm(bert)),
+      decoder_(scope, words, bert.vocabulary) {}
+
+ValueId BertMaskedTokens::operator()(nn::Recorder& recorder, ValueId x,
+                                     std::int64_t /*length*/) const {
+  return decoder_(recorder, norm_(recorder, gelu_(recorder, dense_(recorder, x))));
+}
+
+namespace {
+
+std::variant<BertClassifier, BertMaskedTokens> MakeHead(nn::ParameterList& parameters,
+                                                        const BertSpec& bert,
+                                                        nn::ParameterIndex words) {
+  if (bert.head == BertHead::kSamples) return BertClassifier(parameters, bert);
+  return BertMaskedTokens(nn::Scope(parameters, "cls.predictions"), bert, words);
+}
+
+}  // namespace
+
 Bert::Bert(const BertSpec& bert)
     : spec_(bert),
       embeddings_(nn::Scope(parameters_, "bert.embeddings"), bert),
       layers_(MakeLayers(nn::Scope(parameters_, "bert.encoder.layer"), bert)),
-      first_(nn::Scope(parameters_, "bert.pooler")),
-      pooler_(nn::Scope(parameters_, "bert.pooler.dense"), Dense(bert.width, bert.width)),
-      tanh_(nn::Scope(parameters_, "bert.pooler"), ActivationKind::kTanh),
-      drop_(nn::Scope(parameters_, "dropout"), bert.dropout),
-      classifier_(nn::Scope(parameters_, "classifier"), Dense(bert.width, bert.classes)) {}
+      head_(MakeHead(parameters_, bert, embeddings_.words())) {}
 
 ValueId Bert::RecordStates(nn::Recorder& recorder, BertText* text) const {
   const ValueId tokens = recorder.Input("tokens");
@@ -108,20 +141,27 @@ ValueId Bert::RecordEmbedding(nn::Recorder& recorder) const {
 ValueId Bert::Record(nn::Recorder& recorder) const {
   BertText text;
   const ValueId x = RecordStates(recorder, &text);
-  const ValueId pooled = tanh_(recorder, pooler_(recorder, first_(recorder, x, text.length)));
-  return classifier_(recorder, drop_(recorder, pooled));
+  return std::visit([&](const auto& head) { return head(recorder, x, text.length); }, head_);
 }
 
 SampleSpec Bert::ExampleSample() const { return TokenSample(spec_.context, spec_.vocabulary); }
 
 // Files of BertModel lack the prefix; older ones hold the numbers of the positions, too.
 WeightNames Bert::weight_names() const {
-  return {.prefix = "bert.", .buffers = {"embeddings.position_ids"}, .tied = {}};
+  WeightNames names{.prefix = "bert.", .buffers = {"embeddings.position_ids"}, .tied = {}};
+  if (spec_.head == BertHead::kMaskedTokens) {
+    names.tied = {{"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
+                  {"cls.predictions.decoder.bias", "cls.predictions.bias"}};
+  }
+  return names;
 }
 
 std::string Bert::Describe() const {
   return StrCat("bert, ", spec_.layers, " layers of width ", spec_.width, ", ", spec_.heads,
-                " heads, ", spec_.classes, " classes");
+                " heads, ",
+                spec_.head == BertHead::kMaskedTokens
+                    ? StrCat("masked tokens, a vocabulary of ", spec_.vocabulary)
+                    : StrCat(spec_.classes, " classes"));
 }
 
 }  // namespace gaccd

@@ -1,11 +1,12 @@
-// Bert: BERT (Devlin et al. 2018) that classifies: tokens, positions and segments, blocks with the
-// layer norm behind, exact GELU, attention up to the length of the text; the first token goes
-// through a pooler with tanh to the classes. From "tokens" [T], and "segments" [T] and "lengths" []
-// where the data has them: without lengths, padding is text, too. Parameters have the names, shapes
-// and initial values of Hugging Face's BertForSequenceClassification.
+// Bert: BERT (Devlin et al. 2018): tokens, positions and segments, blocks with the layer norm
+// behind, exact GELU, attention up to the length of the text; then a head. From "tokens" [T], and
+// "segments" [T] and "lengths" [] where the data has them: without lengths, padding is text, too.
+// Parameters have the names, shapes and initial values of Hugging Face's
+// BertForSequenceClassification or, with the head for masked tokens, BertForMaskedLM.
 #pragma once
 
 #include <optional>
+#include <variant>
 #include <vector>
 
 #include "daemon/models/network.h"
@@ -27,6 +28,7 @@ class BertEmbeddings final : public nn::Module {
  public:
   BertEmbeddings(const nn::Scope& scope, const BertSpec& bert);
   ValueId operator()(nn::Recorder& recorder, ValueId tokens, std::int64_t length) const;
+  [[nodiscard]] nn::ParameterIndex words() const { return words_.weight(); }
 
  private:
   nn::Embedding words_;
@@ -57,6 +59,35 @@ class BertLayer final : public nn::Module {
   nn::Residual add_;
 };
 
+// A class for each sample: its first token, a pooler with tanh, dropout, the classes.
+class BertClassifier final : public nn::Module {
+ public:
+  BertClassifier(nn::ParameterList& parameters, const BertSpec& bert);
+  // x [B length, width] -> [B, classes]
+  ValueId operator()(nn::Recorder& recorder, ValueId x, std::int64_t length) const;
+
+ private:
+  nn::FirstRow first_;
+  nn::Linear pooler_;
+  nn::Activation tanh_;
+  nn::Dropout drop_;
+  nn::Linear classifier_;
+};
+
+// A token for each row: a layer with GELU and layer norm, then the table of the words, transposed.
+class BertMaskedTokens final : public nn::Module {
+ public:
+  BertMaskedTokens(const nn::Scope& scope, const BertSpec& bert, nn::ParameterIndex words);
+  // x [B length, width] -> [B length, vocabulary]
+  ValueId operator()(nn::Recorder& recorder, ValueId x, std::int64_t length) const;
+
+ private:
+  nn::Linear dense_;
+  nn::Activation gelu_;
+  nn::LayerNorm norm_;
+  nn::TiedLinear decoder_;
+};
+
 class Bert final : public Network {
  public:
   explicit Bert(const BertSpec& bert);
@@ -76,11 +107,7 @@ class Bert final : public Network {
   BertSpec spec_;
   BertEmbeddings embeddings_;
   std::vector<BertLayer> layers_;
-  nn::FirstRow first_;
-  nn::Linear pooler_;
-  nn::Activation tanh_;
-  nn::Dropout drop_;
-  nn::Linear classifier_;
+  std::variant<BertClassifier, BertMaskedTokens> head_;
 };
 
 }  // namespace gaccd

@@ -28,7 +28,9 @@ Json ConfigOf(const GptSpec& gpt) {
 }
 
 Json ConfigOf(const BertSpec& bert) {
-  Json config = {{"architectures", {"BertForSequenceClassification"}},
+  const bool masked = bert.head == BertHead::kMaskedTokens;
+  const char* architecture = masked ? "BertForMaskedLM" : "BertForSequenceClassification";
+  Json config = {{"architectures", {architecture}},
                  {"model_type", "bert"},
                  {"vocab_size", bert.vocabulary},
                  {"max_position_embeddings", bert.context},
@@ -41,6 +43,7 @@ Json ConfigOf(const BertSpec& bert) {
                  {"layer_norm_eps", bert.epsilon},
                  {"hidden_dropout_prob", bert.dropout},
                  {"attention_probs_dropout_prob", 0.0}};
+  if (masked) return config;
   for (std::int64_t label = 0; label < bert.classes; ++label) {
     const std::string number = std::to_string(label);
     config["id2label"][number] = "LABEL_" + number;

@@ -34,8 +34,16 @@ ValueId Linear::operator()(Recorder& recorder, ValueId input) const {
   return Apply(recorder, std::make_shared<gaccd::Linear>(false, options_.order), std::move(inputs));
 }
 
+TiedLinear::TiedLinear(const Scope& scope, ParameterIndex weight, std::int64_t out)
+    : TiedLinear(scope, weight) {
+  bias_ =
+      Declare(scope, {.name = "bias", .shape = {out}, .initializer = Constant(0), .decay = false});
+}
+
 ValueId TiedLinear::operator()(Recorder& recorder, ValueId input) const {
-  return Apply(recorder, std::make_shared<gaccd::Linear>(), {input, recorder.Parameter(weight_)});
+  std::vector<ValueId> inputs = {input, recorder.Parameter(weight_)};
+  if (bias_) inputs.push_back(recorder.Parameter(*bias_));
+  return Apply(recorder, std::make_shared<gaccd::Linear>(), std::move(inputs));
 }
 
 }  // namespace gaccd::nn

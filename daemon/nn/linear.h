@@ -39,10 +39,13 @@ class Linear final : public Layer {
 class TiedLinear final : public Module {
  public:
   TiedLinear(const Scope& scope, ParameterIndex weight) : Module(scope), weight_(weight) {}
+  // With a bias [out] of its own, that starts as zero and does not decay.
+  TiedLinear(const Scope& scope, ParameterIndex weight, std::int64_t out);
   ValueId operator()(Recorder& recorder, ValueId input) const;
 
  private:
   ParameterIndex weight_;
+  std::optional<ParameterIndex> bias_;
 };
 
 }  // namespace gaccd::nn

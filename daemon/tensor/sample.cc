@@ -13,7 +13,8 @@ const TensorSpec* SampleSpec::Find(std::string_view name) const {
 }
 
 bool IsCut(const TensorSpec& tensor) {
-  return tensor.name == "tokens" || tensor.name == "segments";
+  return tensor.name == "tokens" || tensor.name == "segments" ||
+         (tensor.name == "labels" && !tensor.shape.empty());
 }
 
 SampleSpec CutTo(SampleSpec spec, std::int64_t length) {

@@ -56,7 +56,8 @@ struct SampleSpec {
 // "features f32 [28, 28], labels i32 [], 10 classes"
 [[nodiscard]] std::string Describe(const SampleSpec& spec);
 
-// The tensors with a value for every token of a text, padding among them: "tokens" and "segments".
+// The tensors with a value for every token of a text, padding among them: "tokens", "segments" and
+// "labels" [T].
 [[nodiscard]] bool IsCut(const TensorSpec& tensor);
 
 // The spec of a batch that is cut to `length`; 0: of one that is not.
@@ -78,6 +79,9 @@ struct BatchView {
   std::int64_t length = 0;              // as in BatchSize
   std::span<void* const> tensors = {};  // in the order of the spec: [samples, shape...]
   const std::int64_t* ids = nullptr;    // [samples]: their numbers in the data set
+  // For what is drawn when samples are read: a function of the job's seed and of the update; 0 in
+  // evaluations.
+  std::uint64_t draw = 0;
 
   [[nodiscard]] BatchSize size() const { return {samples, length}; }
 

@@ -19,7 +19,8 @@ std::span<const T> TensorOf(const SampleSpec& spec, const BatchView& batch, std:
   for (std::size_t i = 0; i < spec.tensors.size(); ++i) {
     const TensorSpec& tensor = spec.tensors[i];
     if (tensor.name != name) continue;
-    return {batch.tensor<T>(i), static_cast<std::size_t>(batch.samples * tensor.elements())};
+    const auto bytes = static_cast<std::size_t>(batch.samples * RowBytes(tensor, batch.length));
+    return {batch.tensor<T>(i), bytes / sizeof(T)};
   }
   return {};
 }

@@ -11,11 +11,18 @@ def mix64(x):  # uint64 arrays
     return x ^ (x >> numpy.uint64(31))
 
 
-def stream(a, b, count):  # StreamValue(StreamKey(a, b), 0 .. count-1)
+def stream_key(a, b):  # StreamKey(a, b)
     start = numpy.array([(a + GOLDEN) & MASK], dtype=numpy.uint64)
-    key = mix64(mix64(start) + numpy.uint64((b + 1) * GOLDEN & MASK))
-    steps = numpy.arange(1, count + 1, dtype=numpy.uint64) * numpy.uint64(GOLDEN)
-    return mix64(key + steps)
+    return int(mix64(mix64(start) + numpy.uint64((b + 1) * GOLDEN & MASK))[0])
+
+
+def stream_values(key, count, first=0):  # StreamValue(key, first .. first + count-1)
+    steps = numpy.arange(first + 1, first + count + 1, dtype=numpy.uint64) * numpy.uint64(GOLDEN)
+    return mix64(numpy.uint64(key) + steps)
+
+
+def stream(a, b, count):
+    return stream_values(stream_key(a, b), count)
 
 
 def uniform(bits):  # [-1, 1), 24 bits

@@ -13,6 +13,7 @@ Bf16Attention).
 NAME.npy files     the data, made by a formula
 gpt_mini.init      safetensors: the initial weights, with the names that save_pretrained gives them;
 bert_mini.init     of all jobs of a model
+masked_mini.init
 NAME.trained       safetensors: the weights after the last update
 NAME.first         safetensors: "logits" of the first FIRST samples with the initial weights, and the
                    gradient of every parameter for them, as "gradient.NAME"
@@ -36,7 +37,7 @@ import struct
 import numpy
 import torch
 import transformers
-from gaccd_random import stream
+from gaccd_random import stream, stream_key, stream_values
 from google.protobuf import text_format
 from make_mlp import Bf16Linear, rounded
 from make_train import group_of, job_message, learning_rate, updates_of
@@ -44,6 +45,7 @@ from make_train import group_of, job_message, learning_rate, updates_of
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "models")
 FIRST = 9
 SAMPLES, HELD_OUT, LENGTH, VOCABULARY, CLASSES = 31, 7, 10, 23, 3
+TEXT = 20
 JOBS = {  # job: (model, worlds)
     "gpt_mini": ("gpt", ["1x1", "1x2", "3x1", "1x5", "1x7"]),
     "gpt_mini_few": ("gpt", ["1x1", "1x5", "7x1"]),  # a target below the number of ranks
@@ -54,6 +56,8 @@ JOBS = {  # job: (model, worlds)
     "bert_weighted": ("bert", ["1x1", "2x1", "1x3", "5x1", "1x7"]),  # a weight for each sample
     "gpt_bf16": ("gpt", ["1x1", "1x2", "3x1", "1x5", "1x7"]),
     "bert_bf16": ("bert", ["1x1", "2x1", "1x3", "5x1", "1x7"]),
+    # Tokens are hidden; texts of up to TEXT tokens, more than fit the first length that gaccd cuts to.
+    "masked_mini": ("masked", ["1x1", "2x1", "1x3", "5x1", "1x7"]),
 }
 
 
@@ -78,7 +82,9 @@ def write_data():
     weights = numpy.maximum(weights.astype(numpy.float64) - 1, 0) / 4
     data = {"gpt_some_labels": some, "gpt_weights": weights[:, :LENGTH],
             "bert_weights": weights[:, LENGTH], "gpt_tokens": text[:, :-1], "gpt_labels": text[:, 1:], "bert_tokens": words,
-            "bert_lengths": lengths, "bert_segments": segments, "bert_labels": labels}
+            "bert_lengths": lengths, "bert_segments": segments, "bert_labels": labels,
+            "masked_tokens": numpy.tile(text[:, :LENGTH], 2) % (VOCABULARY - 2) + 2,
+            "masked_lengths": 3 + (stream(80, 5, count) % numpy.uint64(TEXT - 2)).astype(numpy.int64)}
     for name, values in data.items():
         kind = "<f4" if values.dtype == numpy.float64 else "<i4"
         numpy.save(os.path.join(FOLDER, name + ".npy"), values[:SAMPLES].astype(kind))
@@ -138,10 +144,14 @@ def make_network(model, bf16):
             vocab_size=VOCABULARY, n_positions=LENGTH, n_embd=12, n_layer=2, n_head=3,
             resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
     else:
-        network = transformers.BertForSequenceClassification(transformers.BertConfig(
+        kind = {"bert": transformers.BertForSequenceClassification,
+                "masked": transformers.BertForMaskedLM}[model]
+        network = kind(transformers.BertConfig(
             vocab_size=VOCABULARY, hidden_size=12, num_hidden_layers=2, num_attention_heads=3,
-            intermediate_size=20, max_position_embeddings=LENGTH, num_labels=CLASSES,
-            hidden_dropout_prob=0, attention_probs_dropout_prob=0))
+            intermediate_size=20, max_position_embeddings=TEXT if model == "masked" else LENGTH,
+            num_labels=CLASSES, hidden_dropout_prob=0, attention_probs_dropout_prob=0))
+    if model == "masked":  # which may put any token in the place of one: padding learns as others do
+        network.bert.embeddings.word_embeddings.padding_idx = None
     with torch.no_grad():  # as f32 holds them; larger, so that no gradient is almost zero
         for name, parameter in network.named_parameters():
             if parameter.dim() == 2:
@@ -154,9 +164,36 @@ def make_network(model, bf16):
     return network
 
 
-def logits_of(model, network, data, samples):
+def hide(job, data, samples, update):
+    """Tokens and labels as daemon/data/masked_tokens.h hides them; update None: of an evaluation."""
+    source = job.data.train.tokens
+    draw = 0 if update is None else stream_key(job.seed, update)
+    first = SAMPLES if update is None else 0
+    tokens, labels = data["masked_tokens"][samples].clone(), torch.full((len(samples), TEXT), -100)
+    for row, sample in enumerate(samples):
+        key = stream_key(stream_key(draw, 1 << 32), sample - first)
+        bits = stream_values(key, TEXT)
+        anything = stream_values(key, TEXT, 1 << 32) % numpy.uint64(VOCABULARY)
+        for t in range(data["masked_lengths"][sample]):
+            token, kind = int(tokens[row, t]), int(bits[t]) >> 32
+            hidden = (int(bits[t]) & 0xffffffff) < int(source.masked.probability * 2**32)
+            if not hidden or token in source.masked.special_token:
+                continue
+            labels[row, t] = token
+            if kind < int(0.8 * 2**32):
+                tokens[row, t] = source.masked.mask_token
+            elif kind < int(0.9 * 2**32):
+                tokens[row, t] = int(anything[t])
+    return tokens, labels
+
+
+def logits_of(model, job, network, data, samples, update):
     if model == "gpt":
         return network(data["gpt_tokens"][samples]).logits
+    if model == "masked":
+        mask = torch.arange(TEXT) < data["masked_lengths"][samples][:, None]
+        return network(hide(job, data, samples, update)[0],
+                       attention_mask=mask.to(next(network.parameters()).dtype)).logits
     mask = torch.arange(LENGTH) < data["bert_lengths"][samples][:, None]
     return network(data["bert_tokens"][samples], attention_mask=mask.to(next(network.parameters()).dtype),
                    token_type_ids=data["bert_segments"][samples]).logits
@@ -170,10 +207,13 @@ def embeddings_of(network, data):
     return torch.nn.functional.normalize(mean)
 
 
-def labels_and_weights(job, data, samples):
+def labels_and_weights(job, data, samples, update):
     """As lists; what does not count has weight 0 and any label."""
     source = job.data.train.tokens
-    labels = data[source.labels.removesuffix(".npy")][samples].reshape(-1)
+    if source.HasField("masked"):
+        labels = hide(job, data, samples, update)[1].reshape(-1)
+    else:
+        labels = data[source.labels.removesuffix(".npy")][samples].reshape(-1)
     weights = torch.ones(len(labels))
     if source.weights:
         weights = data[source.weights.removesuffix(".npy")][samples].reshape(-1)
@@ -181,9 +221,9 @@ def labels_and_weights(job, data, samples):
     return labels.clamp(min=0), weights * counts
 
 
-def loss_and_logits(model, job, network, data, samples, smoothing):
-    logits = logits_of(model, network, data, samples)
-    labels, weights = labels_and_weights(job, data, samples)
+def loss_and_logits(model, job, network, data, samples, smoothing, update=None):
+    logits = logits_of(model, job, network, data, samples, update)
+    labels, weights = labels_and_weights(job, data, samples, update)
     losses = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels,
                                                reduction="none", label_smoothing=smoothing)
     weights = weights.to(losses.dtype)
@@ -225,7 +265,7 @@ def train(model, job, network, data, out=None):
     total = 0
     for update, (epoch, samples) in enumerate(updates):
         optimizer.zero_grad()
-        loss, _ = loss_and_logits(model, job, network, data, samples, smoothing_of(job))
+        loss, _ = loss_and_logits(model, job, network, data, samples, smoothing_of(job), update)
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(network.parameters(), job.clip_norm or math.inf)
         lr = learning_rate(job, update, len(updates), job.batch.target)
@@ -242,7 +282,7 @@ def train(model, job, network, data, out=None):
             held_out = list(range(SAMPLES, SAMPLES + HELD_OUT))
             with torch.no_grad():
                 loss, logits = loss_and_logits(model, job, network, data, held_out, 0)
-            labels, weights = labels_and_weights(job, data, held_out)
+            labels, weights = labels_and_weights(job, data, held_out, None)
             answers = logits.argmax(-1).reshape(-1)
             right = (answers == labels)[weights != 0].double().mean().item()
             out.write("eval %d %d %d %.12g %.12g\n"
@@ -283,7 +323,7 @@ def make(name, model, worlds, data):
             write_safetensors(base + ".init", tensors_of(network))
         if name == "bert_mini":
             write_safetensors(base + ".embeddings", {"embeddings": embeddings_of(network, data)})
-        if not name.endswith("_few"):
+        if not name.endswith("_few") and model != "masked":
             first = first_of(model, job, network, data)
             write_safetensors(base + ".first", first)
             write_errors(out, first_of(model, job, single, data), first)

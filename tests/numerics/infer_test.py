@@ -100,7 +100,7 @@ class InferTest(unittest.TestCase):
         return read_npy(path) if out.endswith(".npy") else path.read_text().splitlines()
 
     def test_an_evaluation_is_that_of_the_training(self):
-        for ranks, models in ((1, ["gpt_weighted"]), (3, ["bert_mini", "gpt_weighted", "bert_weighted"]),
+        for ranks, models in ((1, ["gpt_weighted"]), (3, ["bert_mini", "gpt_weighted", "bert_weighted", "masked_mini"]),
                               (9, ["bert_mini"])):
             for model in models:
                 with self.subTest(ranks=ranks, model=model):

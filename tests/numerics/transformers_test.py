@@ -71,6 +71,18 @@ class TransformersTest(unittest.TestCase):
         self.assertEqual(found.shape, expected.shape)
         self.assertLessEqual((found - expected).abs().max().item(), 1e-5)
 
+    def test_masked_bert_opens(self):
+        folder, expected = self.trained("masked_mini")
+        model = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
+        self.assertEqual(type(model).__name__, "BertForMaskedLM")
+        tokens, lengths = (torch.from_numpy(numpy.load(MODELS / f"eval_masked_{name}.npy")).long()
+                           for name in ("tokens", "lengths"))
+        mask = (torch.arange(tokens.shape[1]) < lengths[:, None]).long()
+        with torch.no_grad():
+            found = model(tokens, attention_mask=mask).logits
+        self.assertEqual(found.shape, expected.shape)
+        self.assertLessEqual((found - expected)[mask == 1].abs().max().item(), 1e-5)
+
     def test_gpt_opens(self):
         folder, expected = self.trained("gpt_mini")
         model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()

@@ -1,0 +1,106 @@
+#include "daemon/data/masked_tokens.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "daemon/tensor/random.h"
+
+namespace gaccd {
+namespace {
+
+// Beside the layers of dropout (ops/dropout.h), which count from 0.
+constexpr std::uint64_t kStream = std::uint64_t{1} << 32;
+
+// Of 2^32.
+std::uint64_t ShareOf(double probability) {
+  return static_cast<std::uint64_t>(probability * 0x1p32);
+}
+
+std::size_t IndexOf(const SampleSpec& spec, std::string_view name) {
+  return static_cast<std::size_t>(spec.Find(name) - spec.tensors.data());
+}
+
+class MaskedDataset final : public Dataset {
+ public:
+  MaskedDataset(std::unique_ptr<Dataset> whole, const MaskedTokensSpec& masked)
+      : whole_(std::move(whole)),
+        spec_(whole_->spec()),
+        tokens_(IndexOf(spec_, "tokens")),
+        mask_token_(static_cast<std::int32_t>(masked.mask_token)),
+        hidden_(ShareOf(masked.probability)),
+        is_special_(static_cast<std::size_t>(spec_.vocabulary)) {
+    if (spec_.Find("lengths") != nullptr) lengths_ = IndexOf(spec_, "lengths");
+    for (const std::int64_t token : masked.special_token) {
+      is_special_[static_cast<std::size_t>(token)] = true;
+    }
+    spec_.tensors.push_back({"labels", DType::kI32, spec_.tensors[tokens_].shape});
+    spec_.classes = spec_.vocabulary;
+    spec_.ignored_label = kIgnoredLabel;
+  }
+
+  [[nodiscard]] std::int64_t size() const override { return whole_->size(); }
+  [[nodiscard]] const SampleSpec& spec() const override { return spec_; }
+  [[nodiscard]] std::span<const BadRecord> bad_records() const override {
+    return whole_->bad_records();
+  }
+  [[nodiscard]] Status CheckUnchanged() const override { return whole_->CheckUnchanged(); }
+  [[nodiscard]] std::int64_t Length(std::int64_t index) const override {
+    return whole_->Length(index);
+  }
+
+  void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
+    BatchView rest = out;
+    rest.tensors = out.tensors.first(out.tensors.size() - 1);
+    whole_->Gather(indices, rest);
+    const std::int64_t row = out.length > 0 ? out.length : spec_.tensors[tokens_].elements();
+    const std::uint64_t stream = StreamKey(out.draw, kStream);
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      const std::int64_t at = static_cast<std::int64_t>(i) * row;
+      const std::int64_t length = lengths_ ? out.tensor<std::int32_t>(*lengths_)[i] : row;
+      Hide(StreamKey(stream, static_cast<std::uint64_t>(indices[i])), length, row,
+           out.tensor<std::int32_t>(tokens_) + at,
+           out.tensor<std::int32_t>(rest.tensors.size()) + at);
+    }
+  }
+
+ private:
+  void Hide(std::uint64_t key, std::int64_t length, std::int64_t row, std::int32_t* tokens,
+            std::int32_t* labels) const {
+    static const std::uint64_t kMask = ShareOf(0.8);
+    static const std::uint64_t kMaskOrAny = ShareOf(0.9);
+    std::fill_n(labels, row, kIgnoredLabel);
+    for (std::int64_t t = 0; t < length; ++t) {
+      const std::uint64_t bits = StreamValue(key, static_cast<std::uint64_t>(t));
+      if ((bits & 0xffffffffU) >= hidden_ || is_special_[static_cast<std::size_t>(tokens[t])]) {
+        continue;
+      }
+      labels[t] = tokens[t];
+      const std::uint64_t kind = bits >> 32;
+      if (kind < kMask) {
+        tokens[t] = mask_token_;
+      } else if (kind < kMaskOrAny) {
+        const std::uint64_t any = StreamValue(key, kStream + static_cast<std::uint64_t>(t));
+        tokens[t] = static_cast<std::int32_t>(any % is_special_.size());
+      }
+    }
+  }
+
+  std::unique_ptr<Dataset> whole_;
+  SampleSpec spec_;
+  std::size_t tokens_;  // in the spec
+  std::optional<std::size_t> lengths_;
+  std::int32_t mask_token_;
+  std::uint64_t hidden_;          // of 2^32
+  std::vector<bool> is_special_;  // by token
+};
+
+}  // namespace
+
+std::unique_ptr<Dataset> MakeMaskedDataset(std::unique_ptr<Dataset> whole,
+                                           const MaskedTokensSpec& masked) {
+  return std::make_unique<MaskedDataset>(std::move(whole), masked);
+}
+
+}  // namespace gaccd
