@@ -75,6 +75,35 @@ TEST(JobTextTest, TokenSourcesArrive) {
   EXPECT_EQ(std::get<StreamSpec>(stream.data.train).vocabulary, 7);
 }
 
+TEST(JobTextTest, MaskedTokensAreTheLabels) {
+  const auto text = [](const std::string& rest) {
+    std::string job(kMinimal);
+    job.replace(job.find("synthetic"), std::string("synthetic { samples: 4096 }").size(),
+                "tokens { tokens: 't.npy' vocabulary: 99 " + rest + " }");
+    job.replace(job.find("mean_squared_error"), std::string("mean_squared_error").size(),
+                "softmax_cross_entropy");
+    return job;
+  };
+  const Job job = ParseOk(text("masked { mask_token: 4 special_token: [0, 98] }"));
+  const auto& masked = std::get<TokensSpec>(job.data.train).masked;
+  ASSERT_TRUE(masked);
+  EXPECT_EQ(masked->mask_token, 4);
+  EXPECT_EQ(masked->special_token, (std::vector<std::int64_t>{0, 98}));
+  EXPECT_EQ(masked->probability, 0.15);
+  const auto refused = [&](const std::string& rest) { return Error(text(rest)); };
+  EXPECT_THAT(refused(""), HasSubstr("softmax_cross_entropy needs labels"));
+  EXPECT_THAT(refused("masked {}"), HasSubstr("masked.mask_token: is required"));
+  EXPECT_THAT(
+      refused("masked { mask_token: 99 }"),
+      HasSubstr("data.train.tokens.masked.mask_token: expected a token in [0, 99), found 99"));
+  EXPECT_THAT(refused("masked { mask_token: 4 special_token: [0, 100] }"),
+              HasSubstr("masked.special_token: expected a token in [0, 99), found 100"));
+  EXPECT_THAT(refused("masked { mask_token: 4 probability: 0 }"), HasSubstr("masked.probability"));
+  EXPECT_THAT(refused("labels: 'l.npy' masked { mask_token: 4 }"),
+              HasSubstr("tokens.labels: are the hidden tokens where masked is given"));
+  EXPECT_THAT(refused("classes: 3 masked { mask_token: 4 }"), HasSubstr("tokens.classes"));
+}
+
 TEST(JobTextTest, EveryFieldArrives) {
   const Job job = ParseOk(kFull);
   ASSERT_EQ(job.model.layer.size(), 4U);

@@ -66,6 +66,7 @@ class Prepare(unittest.TestCase):
                 self.assertEqual(row[1:lengths[i] - 1], [words[c] for c in text[:lengths[i] - 2]])
         self.assertEqual(json.loads((out / "data.json").read_text())["classes"], ["neg", "pos"])
         self.assertIn("classes: 2", (out / "data.txtpb").read_text())
+        self.assertNotIn("masked", (out / "data.txtpb").read_text())
 
     def test_equal_texts_are_on_one_side_and_no_document_is_lost(self):
         text = self.file("a.txt", "".join(f"line {i % 40}\n" for i in range(200)))
@@ -75,6 +76,10 @@ class Prepare(unittest.TestCase):
             (rows, width), tokens = load(self.dir / f"out/{side}.tokens.npy")
             sides.append([tuple(tokens[width * i:width * i + width]) for i in range(rows)])
         self.assertEqual(len(sides[0]) + len(sides[1]), 200)
+        words = json.loads((self.dir / "out/tokenizer.json").read_text())["model"]["vocab"]
+        special = ", ".join(str(words[word]) for word in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"))
+        self.assertEqual((self.dir / "out/data.txtpb").read_text().count(
+            f"masked {{ mask_token: {words['[MASK]']} special_token: [{special}] }} }} }}"), 2)
         self.assertFalse(set(sides[0]) & set(sides[1]))
 
     def test_pairs_have_segments_and_the_longer_text_is_cut(self):

@@ -62,6 +62,7 @@ class TextDataset final : public Dataset {
         out.tensor<std::int32_t>(1)[at] = static_cast<std::int32_t>(2 * t < Length(sample));
       }
       out.tensor<std::int32_t>(2)[i] = static_cast<std::int32_t>(Length(sample));
+      if (spec_.classes == 0) continue;
       out.tensor<std::int32_t>(3)[i] = static_cast<std::int32_t>((sample * 7 + 3) % spec_.classes);
     }
   }

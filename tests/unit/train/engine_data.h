@@ -11,8 +11,8 @@ namespace gaccd::tests {
 // numbers of labels, some none.
 [[nodiscard]] std::unique_ptr<Dataset> TokenData(std::int64_t size, const SampleSpec& spec);
 
-// "tokens" and "segments" [T], "lengths" [] from 1 to T, "labels" []. What lies behind the length
-// of a text is another text.
+// "tokens" and "segments" [T], "lengths" [] from 1 to T, "labels" [] where there are classes. What
+// lies behind the length of a text is another text.
 [[nodiscard]] std::unique_ptr<Dataset> TextData(std::int64_t size, const SampleSpec& spec);
 
 // "features" and labels or targets. poisoned: this sample has a NaN; -1: none.

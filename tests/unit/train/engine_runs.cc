@@ -6,6 +6,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/data/index_source.h"
+#include "daemon/data/masked_tokens.h"
 #include "daemon/data/sample_order.h"
 #include "daemon/data/update_schedule.h"
 #include "daemon/ops/collective.h"
@@ -25,10 +26,12 @@ constexpr std::uint64_t kSeed = 3;
 SampleSpec TextSpecOf(const EngineCase& test) {
   SampleSpec spec{.tensors = {{"tokens", DType::kI32, {test.texts}},
                               {"segments", DType::kI32, {test.texts}},
-                              {"lengths", DType::kI32, {}},
-                              {"labels", DType::kI32, {}}},
-                  .classes = test.widths.back(),
+                              {"lengths", DType::kI32, {}}},
                   .vocabulary = kTokenVocabulary};
+  if (!test.masked) {
+    spec.tensors.push_back({"labels", DType::kI32, {}});
+    spec.classes = test.widths.back();
+  }
   for (std::int64_t cut = test.cut; cut > 0 && cut < test.texts; cut += test.cut) {
     spec.cuts.push_back(cut);
   }
@@ -112,14 +115,16 @@ class CollectiveNetwork final : public Network {
 };
 
 ModelSpec BertOf(const EngineCase& test) {
-  return {.architecture = BertSpec{.vocabulary = kTokenVocabulary,
-                                   .context = test.texts + 2,
-                                   .segments = 2,
-                                   .layers = 2,
-                                   .heads = 2,
-                                   .width = test.widths.front(),
-                                   .classes = test.widths.back(),
-                                   .dropout = test.dropout}};
+  return {.architecture =
+              BertSpec{.vocabulary = kTokenVocabulary,
+                       .context = test.texts + 2,
+                       .segments = 2,
+                       .layers = 2,
+                       .heads = 2,
+                       .width = test.widths.front(),
+                       .classes = test.widths.back(),
+                       .dropout = test.dropout,
+                       .head = test.masked ? BertHead::kMaskedTokens : BertHead::kSamples}};
 }
 
 Model PairOf(const EngineCase& test) {
@@ -301,7 +306,11 @@ std::unique_ptr<Dataset> DataOf(const EngineCase& test) {
   const std::int64_t batch = PlanOf(test).value().effective_batch();
   const std::int64_t size = test.tail > 0 ? 2 * batch + test.tail : 3 * batch;
   if (test.tokens > 0) return TokenData(size, SpecOf(test));
-  if (test.texts > 0) return TextData(size, SpecOf(test));
+  if (test.texts > 0) {
+    auto texts = TextData(size, SpecOf(test));
+    if (!test.masked) return texts;
+    return MakeMaskedDataset(std::move(texts), {.mask_token = 1, .probability = 0.3});
+  }
   return HashedData(size, SpecOf(test), test.poisoned);
 }
 
@@ -312,7 +321,7 @@ Model ModelOf(const EngineCase& test, int rank) {
       return Model::Make(std::move(network), test.loss, SpecOf(test)).value();
     }
     if (test.loss == LossKind::kContrastive) return PairOf(test);
-    if (test.texts > 0) return Model::Make(BertOf(test), SpecOf(test)).value();
+    if (test.texts > 0) return Model::Make(BertOf(test), DataOf(test)->spec()).value();
     ModelSpec spec;
     if (test.tokens > 0) {
       spec.layer.push_back({"wte", EmbeddingSpec{kTokenVocabulary, test.widths.front()}});
