@@ -20,8 +20,8 @@ constexpr std::int64_t kPackFromRuns = 2;
 
 // When is a weight gradient in f32 a TransposedProduct()? With fewer rows it is not faster, and
 // for less work its preparation, 20 ms, does not pay.
-constexpr std::int64_t kUnpreparedFromRows = 64;
-constexpr std::int64_t kUnpreparedFromProduct = std::int64_t{1} << 24;  // rows x in x out
+constexpr std::int64_t kUnpreparedFromRows = 48;
+constexpr std::int64_t kUnpreparedFromProduct = std::int64_t{1} << 23;  // rows x in x out
 
 // One product whose operands stand in the node's order given here, then ReLU of the first
 // `relu_elements` values: not by oneDNN, whose ReLU turns a NaN into 0.

@@ -42,10 +42,10 @@ TEST(ReplicaTest, TheFirstMicroStepOverwritesAndLaterOnesAdd) {
   ExpectPartsGiveTheWhole({12, 16, 5}, 7, 6);
 }
 
-// Weight gradients from 64 rows on are computed otherwise than those of fewer.
+// Weight gradients from 48 rows on are computed otherwise than those of fewer.
 TEST(ReplicaTest, SoDoLargeAndSmallOnesTogether) {
-  ExpectPartsGiveTheWhole({520, 516, 5}, 65, 60);
-  ExpectPartsGiveTheWhole({520, 516, 5}, 60, 65);
+  ExpectPartsGiveTheWhole({520, 516, 5}, 65, 40);
+  ExpectPartsGiveTheWhole({520, 516, 5}, 40, 65);
 }
 
 TEST(ReplicaTest, AnEmptyBatchClearsOnlyIfItIsTheFirst) {
