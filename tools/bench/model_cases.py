@@ -1,4 +1,5 @@
-"""Cases h and i of tools/bench/run: updates of models on one core against PyTorch and JAX."""
+"""Cases h to j of tools/bench/run: updates of models on one core against PyTorch and JAX, and texts
+of like length in one micro-batch against others."""
 import array
 import json
 import os
@@ -14,7 +15,7 @@ import harness
 JOB = """name: "bench"
 model {{ {architecture} loss {{ softmax_cross_entropy {{}} }} }}
 data {{ train {{ tokens {{ tokens: "{tokens}" labels: "{labels}" {kind} }} }} shuffle: false }}
-batch {{ target: {micro} micro: {micro} last_cycle: DROP }}
+batch {{ target: {target} micro: {micro} last_cycle: DROP }}
 optimizer {{ lr: {lr} adamw {{ weight_decay: 0.01 }} }}
 epochs: 1000000
 max_updates: {updates}
@@ -86,15 +87,15 @@ class ModelInputs:
         values = array.array("i", (rng.randrange(below) for _ in range(count)))
         return self.inputs.npy(f"{self.model.name}_{name}.npy", "<i4", shape, values)
 
-    def run(self, precision, updates, flags=()):
+    def run(self, precision, updates, flags=(), kind="", steps=1):
         """The folder of a run of gaccd, and what it printed."""
         model = self.model
-        kind = f"vocabulary: {model.vocabulary}"
+        kind += f" vocabulary: {model.vocabulary}"
         kind += f" classes: {model.classes}" if model.classes else ""
         job = self.inputs.folder / f"{model.name}-{updates}.txtpb"
         job.write_text(JOB.format(architecture=model.architecture, tokens=self.tokens,
                                   labels=self.labels, kind=kind, micro=model.micro, lr=LR,
-                                  updates=updates))
+                                  target=steps * model.micro, updates=updates))
         run_dir = self.inputs.run_dir()
         output = harness.mpirun(1, [self.gaccd, "train", f"--job={job}", f"--run-dir={run_dir}",
                                     "--device=cpu", f"--precision={precision}",
@@ -171,6 +172,26 @@ def models(table, inputs, gaccd, peers, pairs):
             memory = [statistics.median(result[2] for result in side) for side in (ours, theirs)]
             table.add(f"{case}, memory", f"{memory[0] / 1e6:.0f} MB",
                       f"{memory[1] / 1e6:.0f} MB {name}", [b[2] / a[2] for a, b in zip(ours, theirs)], "> 1")
+
+
+def by_length(table, inputs, gaccd, pairs):
+    """Texts of any length up to the context, 4 micro-batches an update."""
+    model, steps = MODELS[1], 4
+    own = ModelInputs(inputs, gaccd, model)
+    count, rng = 16 * model.micro, random.Random(3)
+    lengths = inputs.npy("lengths.npy", "<i4", [count],
+                         array.array("i", (rng.randint(8, model.length) for _ in range(count))))
+
+    def ours(grouped):
+        run_dir, _ = own.run("f32", 3 + model.updates, [f"--group-by-length={grouped}"],
+                             f'lengths: "{lengths}"', steps)
+        run = harness.Run(run_dir, steps * model.micro, 3)
+        shutil.rmtree(run_dir)
+        return run.update_s, run.loss
+
+    sides = in_turn(pairs, lambda: ours("true"), lambda: ours("false"))
+    add_rate(table, f"j bert f32, texts of 8 to {model.length}, by length", "samples",
+             steps * model.micro, sides[0], "not by length", sides[1], "> 1")
 
 
 def small_mlp(table, inputs, gaccd, peers, pairs, peak):
