@@ -111,8 +111,9 @@ Status CheckMasked(const SourceSpec& source, std::string_view field) {
     return Bad(StrCat(field, ".tokens.", name, ": ", why));
   };
   if (tokens->labels) return bad("labels", "are the hidden tokens where masked is given");
-  if (tokens->weights)
+  if (tokens->weights) {
     return bad("weights", "are of labels, which are the hidden tokens where masked is given");
+  }
   if (tokens->classes > 0) return bad("classes", "are the vocabulary where masked is given");
   const auto check = [&](std::string_view name, std::int64_t token) -> Status {
     if (token < tokens->vocabulary) return {};

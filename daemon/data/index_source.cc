@@ -80,7 +80,7 @@ void TrainIndices::EnterUpdate() {
 
 void TrainIndices::GroupByLength(const Dataset& data) {
   by_length_ = &data;
-  // Tails are smaller, but for a rank with less of the full batch.
+  // A rank may take one sample more of a smaller update than of a full one.
   grouped_.reserve(static_cast<std::size_t>(
       std::max(full_.Load(rank_), tail_ ? tail_->Load(rank_) : std::int64_t{0})));
   EnterUpdate();
