@@ -22,6 +22,7 @@ class SkippingDataset : public Dataset {
   [[nodiscard]] std::span<const BadRecord> bad_records() const override { return bad_; }
   [[nodiscard]] Status CheckUnchanged() const override { return whole_->CheckUnchanged(); }
 
+  [[nodiscard]] std::string conversions() const override { return whole_->conversions(); }
   [[nodiscard]] std::int64_t Length(std::int64_t index) const override {
     return whole_->Length(GoodFor(index));
   }

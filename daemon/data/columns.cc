@@ -90,6 +90,17 @@ class ColumnDataset final : public Dataset {
     return length;
   }
 
+  [[nodiscard]] std::string conversions() const override {
+    std::string text;
+    for (const Column& column : columns_) {
+      const std::string_view stored = Name(column.copied_from.value_or(column.array.type));
+      const std::string_view read = Name(column.spec.dtype);
+      if (stored == read) continue;
+      text += StrCat(text.empty() ? "" : ", ", column.spec.name, " ", stored, " -> ", read);
+    }
+    return text;
+  }
+
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
     for (std::size_t c = 0; c < rows_.size(); ++c) {
       const Rows& rows = rows_[c];
@@ -296,6 +307,7 @@ Column CopyIntegers(Column column, std::int64_t samples) {
   const auto count = static_cast<std::size_t>(samples * column.spec.elements());
   const auto values = std::make_shared<std::vector<std::int32_t>>(count);
   RowFunctionOf(column)(column.array.data.data(), count, {}, values->data());
+  column.copied_from = column.array.type;
   column.array.type = StoredType::kI32;
   column.array.data = std::as_bytes(std::span(*values));
   column.array.owner = values;

@@ -23,6 +23,7 @@ struct Column {
   std::int64_t first = 0;  // element where sample 0 begins
   std::int64_t stride = 0;
   Affine affine = {};
+  std::optional<StoredType> copied_from = std::nullopt;  // the type in the file, by CopyIntegers()
 
   // The whole array, in rows.
   static Column Rows(std::string name, DType dtype, Array array, Affine affine = {});

@@ -51,6 +51,9 @@ class Dataset {
   // The tokens of a sample that are no padding. REQUIRES: spec().cuts is not empty.
   [[nodiscard]] virtual std::int64_t Length(std::int64_t /*index*/) const { return 0; }
 
+  // What is converted when it is read: "features f64 -> f32, labels i64 -> i32". Empty: nothing.
+  [[nodiscard]] virtual std::string conversions() const { return {}; }
+
   // Copies sample indices[i] to row i of every tensor of `out`; out.ids is not looked at. REQUIRES:
   // out.samples == indices.size(), every index in [0, size()), out.length 0 or at least the
   // Length() of each. Content was checked when the set was opened, so this cannot fail; it does not

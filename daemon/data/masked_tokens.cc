@@ -46,6 +46,7 @@ class MaskedDataset final : public Dataset {
     return whole_->bad_records();
   }
   [[nodiscard]] Status CheckUnchanged() const override { return whole_->CheckUnchanged(); }
+  [[nodiscard]] std::string conversions() const override { return whole_->conversions(); }
   [[nodiscard]] std::int64_t Length(std::int64_t index) const override {
     return whole_->Length(index);
   }

@@ -14,6 +14,8 @@
 #include "daemon/data/idx.h"
 #include "daemon/data/masked_tokens.h"
 #include "daemon/data/npy.h"
+#include "daemon/data/prepared.h"
+#include "daemon/data/several_files.h"
 #include "daemon/data/sources.h"
 #include "daemon/data/synthetic.h"
 #include "daemon/data/tokens.h"
@@ -106,21 +108,23 @@ OpenedDataset OpenSource(const TokensSpec& source, const Opening& opening) {
   GACCD_ASSIGN_OR_RETURN(arrays.segments, LoadIfGiven(opening, source.segments));
   GACCD_ASSIGN_OR_RETURN(arrays.labels, LoadIfGiven(opening, source.labels));
   GACCD_ASSIGN_OR_RETURN(arrays.weights, LoadIfGiven(opening, source.weights));
-  GACCD_ASSIGN_OR_RETURN(
-      auto dataset,
-      MakeTokenDataset(std::move(arrays),
-                       {.vocabulary = source.vocabulary,
-                        .classes = source.classes,
-                        .segment_types = source.segment_types,
-                        .ignored_label = static_cast<std::int32_t>(source.ignored_label)},
-                       opening.rules, opening.share));
-  if (!source.masked) return dataset;
-  return MakeMaskedDataset(std::move(dataset), *source.masked);
+  GACCD_RETURN_IF_ERROR(CheckPrepared(arrays.tokens, source.vocabulary, opening.share));
+  for (const auto& array : {arrays.lengths, arrays.segments, arrays.labels, arrays.weights}) {
+    if (!array) continue;
+    GACCD_RETURN_IF_ERROR(CheckPrepared(*array, source.vocabulary, opening.share));
+  }
+  return MakeTokenDataset(std::move(arrays),
+                          {.vocabulary = source.vocabulary,
+                           .classes = source.classes,
+                           .segment_types = source.segment_types,
+                           .ignored_label = static_cast<std::int32_t>(source.ignored_label)},
+                          opening.rules, opening.share);
 }
 
 OpenedDataset OpenSource(const StreamSpec& source, const Opening& opening) {
   GACCD_RETURN_IF_ERROR(CheckNotNormalized(opening.normalize));
   GACCD_ASSIGN_OR_RETURN(const Array stream, LoadNpyOf(opening, source.path));
+  GACCD_RETURN_IF_ERROR(CheckPrepared(stream, source.vocabulary, opening.share));
   return MakeStreamDataset(stream, source.length, source.vocabulary, opening.rules, opening.share);
 }
 
@@ -138,8 +142,20 @@ Result<std::unique_ptr<Dataset>> OpenDataset(const SourceSpec& source,
                                              const NormalizeSpec& normalize,
                                              const BadRecordRules& rules, NodeShare* share,
                                              const std::string& folder) {
-  const Opening opening{normalize, rules, share, folder};
-  return std::visit([&](const auto& kind) { return OpenSource(kind, opening); }, source);
+  GACCD_ASSIGN_OR_RETURN(const std::vector<SourceSpec> sources, SourcesOf(source, folder));
+  BadRecordRules own = rules;
+  const Opening opening{normalize, own, share, folder};
+  std::vector<std::unique_ptr<Dataset>> parts;
+  for (const SourceSpec& file : sources) {
+    GACCD_ASSIGN_OR_RETURN(
+        auto part, std::visit([&](const auto& kind) { return OpenSource(kind, opening); }, file));
+    own.used += std::ssize(part->bad_records());
+    parts.push_back(std::move(part));
+  }
+  GACCD_ASSIGN_OR_RETURN(auto dataset, JoinDatasets(std::move(parts)));
+  const auto* tokens = std::get_if<TokensSpec>(&source);
+  if (tokens == nullptr || !tokens->masked) return dataset;
+  return MakeMaskedDataset(std::move(dataset), *tokens->masked);
 }
 
 SampleSpec BatchSpecOf(const Job& job, const Dataset& data) {

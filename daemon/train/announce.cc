@@ -111,6 +111,9 @@ void Announce(const Flags& flags, const Session& session, RunReporter& reporter)
   reporter.Say(StrCat("model ", trainer.model().Describe(), ", ",
                       trainer.model().layout().parameters(), " parameters; ", data.size(),
                       " samples, ", trainer.schedule().updates(), " updates"));
+  if (const std::string converted = data.conversions(); !converted.empty()) {
+    reporter.Say(StrCat("converted when they are read: ", converted));
+  }
   if (const auto& cuts = trainer.model().sample().cuts; !cuts.empty() && session.comm.rank() == 0) {
     reporter.Say(StrCat("micro-batches are grouped by length and cut to multiples of ",
                         cuts.front(), " tokens; the mean text has ",
