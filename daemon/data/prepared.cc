@@ -18,22 +18,18 @@ namespace {
 
 using Json = nlohmann::json;
 
-Result<Json> ReadJson(const std::string& path) {
-  constexpr std::uint64_t kMostBytes = std::uint64_t{16} << 20;
-  GACCD_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
-  std::string text(std::min(file.size(), kMostBytes), '\0');
-  GACCD_RETURN_IF_ERROR(file.ReadAt(0, std::as_writable_bytes(std::span(text))));
-  Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (parsed.is_object()) return parsed;
-  return Status(ErrorKind::kData, path + ": expected a JSON object");
+// Null where `in` is no object or has no such member.
+Json Member(const Json& in, const char* key) {
+  const auto found = in.is_object() ? in.find(key) : in.end();
+  return found == in.end() ? Json() : *found;
 }
 
 // What it says of a file; null: nothing.
 Json RecordOf(const Json& data, const std::string& file) {
   for (const char* side : {"train", "eval"}) {
-    const Json arrays = data.value(Json::json_pointer(StrCat("/", side, "/arrays")), Json());
+    const Json arrays = Member(Member(data, side), "arrays");
     for (const Json& record : arrays) {
-      if (record.is_object() && record.value("file", Json()) == file) return record;
+      if (Member(record, "file") == file) return record;
     }
   }
   return {};
@@ -71,34 +67,44 @@ Result<std::string> DigestOf(std::span<const std::byte> bytes, NodeShare* share)
 
 }  // namespace
 
-Status CheckPrepared(const Array& array, std::int64_t vocabulary, NodeShare* share) {
-  const std::string path = FolderOf(array.name) + "/data.json";
-  if (array.file == nullptr || !PathExists(path)) return Status::Ok();
-  GACCD_ASSIGN_OR_RETURN(const Json data, ReadJson(path));
+Status CheckDataJson(const std::string& path, std::string_view text, const Array& array,
+                     std::int64_t vocabulary, NodeShare* share) {
+  const Json data = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!data.is_object()) return {ErrorKind::kData, path + ": expected a JSON object"};
   const Json record = RecordOf(data, array.name.substr(array.name.rfind('/') + 1));
   if (record.is_null()) return Status::Ok();
-  const auto differs = [&](std::string_view what, const Json& expected, const Json& found) {
-    return Status(ErrorKind::kData, StrCat(array.name, ": does not belong to ", path, ": expected ",
-                                           what, " ", expected.dump(), ", found ", found.dump()));
-  };
   const auto check = [&](const char* what, const Json& found) -> Status {
-    const Json expected = record.value(what, found);
-    return expected == found ? Status::Ok() : differs(what, expected, found);
+    const Json expected = Member(record, what);
+    if (expected.is_null() || expected == found) return Status::Ok();
+    return {ErrorKind::kData, StrCat(array.name, ": does not belong to ", path, ": expected ", what,
+                                     " ", expected.dump(), ", found ", found.dump(),
+                                     "; make both anew with tools/prepare, or remove data.json")};
   };
   GACCD_RETURN_IF_ERROR(check("shape", array.shape));
   GACCD_RETURN_IF_ERROR(check("dtype", NumpyName(array.type)));
-  if (const Json tokens = data.value("vocabulary", Json(vocabulary)); tokens > vocabulary) {
+  if (const Json tokens = Member(data, "vocabulary"); tokens > vocabulary) {
     return {ErrorKind::kData, StrCat(array.name, ": ", path, " has a vocabulary of ", tokens.dump(),
                                      ", the job one of ", vocabulary)};
   }
   const std::string known = StrCat("prepared ", array.name);
-  if (!record.contains("sha256") || (share != nullptr && share->IsFinite(known))) {
+  if (array.file == nullptr || !record.contains("sha256") ||
+      (share != nullptr && share->IsFinite(known))) {
     return Status::Ok();
   }
   GACCD_ASSIGN_OR_RETURN(const std::string digest, DigestOf(array.file->bytes(), share));
   GACCD_RETURN_IF_ERROR(check("sha256", digest));
   if (share != nullptr) share->MarkFinite(known);
   return Status::Ok();
+}
+
+Status CheckPrepared(const Array& array, std::int64_t vocabulary, NodeShare* share) {
+  constexpr std::uint64_t kMostBytes = std::uint64_t{16} << 20;
+  const std::string path = FolderOf(array.name) + "/data.json";
+  if (array.file == nullptr || !PathExists(path)) return Status::Ok();
+  GACCD_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
+  std::string text(std::min(file.size(), kMostBytes), '\0');
+  GACCD_RETURN_IF_ERROR(file.ReadAt(0, std::as_writable_bytes(std::span(text))));
+  return CheckDataJson(path, text, array, vocabulary, share);
 }
 
 }  // namespace gaccd

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "daemon/data/array.h"
 
@@ -12,5 +13,9 @@ namespace gaccd {
 // larger than the job's. kData with the expected and the found value; kIo. Where there is no
 // data.json, or it names other files: OK.
 Status CheckPrepared(const Array& array, std::int64_t vocabulary, NodeShare* share);
+
+// The same of the text of such a file; of an array without a file the digest is not asked.
+Status CheckDataJson(const std::string& path, std::string_view text, const Array& array,
+                     std::int64_t vocabulary, NodeShare* share);
 
 }  // namespace gaccd

@@ -16,6 +16,7 @@ constexpr std::pair<std::string_view, Target> kTargets[] = {
     {"checkpoint_manifest", FuzzCheckpointManifest},
     {"checkpoint_shard", FuzzCheckpointShard},
     {"csv", FuzzCsv},
+    {"data_json", FuzzDataJson},
     {"event", FuzzEvent},
     {"failure_record", FuzzFailureRecord},
     {"heartbeat_frame", FuzzHeartbeatFrame},

@@ -9,6 +9,7 @@ namespace gaccd {
 int FuzzCheckpointManifest(const std::uint8_t* data, std::size_t size);
 int FuzzCheckpointShard(const std::uint8_t* data, std::size_t size);
 int FuzzCsv(const std::uint8_t* data, std::size_t size);
+int FuzzDataJson(const std::uint8_t* data, std::size_t size);
 int FuzzEvent(const std::uint8_t* data, std::size_t size);
 int FuzzFailureRecord(const std::uint8_t* data, std::size_t size);
 int FuzzHeartbeatFrame(const std::uint8_t* data, std::size_t size);

@@ -160,6 +160,11 @@ TEST_F(SeveralFilesTest, ArraysBelongToTheirDataJson) {
   EXPECT_THAT(json("", 101), HasSubstr("has a vocabulary of 101, the job one of 100"));
   EXPECT_EQ(json("", 99), "") << "a table may be larger";
   EXPECT_THAT(json(R"(, "sha256": "00ff")"), HasSubstr("expected sha256 \"00ff\", found \""));
+  for (const char* other : {R"({"train": [1]})", R"({"train": {"arrays": 3}})", "{}",
+                            R"({"eval": {"arrays": ["x", {"file": 1}]}})"}) {
+    (void)folder_.Write("data.json", other);
+    EXPECT_EQ(ErrorOf(Source("part-a")), "") << "it says nothing of these arrays: " << other;
+  }
   (void)folder_.Write("data.json", "[]");
   EXPECT_THAT(ErrorOf(Source("part-a")), HasSubstr("expected a JSON object"));
 }
