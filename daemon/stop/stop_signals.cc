@@ -58,7 +58,7 @@ constexpr std::array<NamedSignal, 5> kSignals{{{"TERM", SIGTERM},
 Status Handle(int signal, void (*handler)(int), struct sigaction* old) {
   struct sigaction action {};
   action.sa_handler = handler;
-  action.sa_flags = SA_RESTART;  // reads and writes of libraries go on
+  action.sa_flags = SA_RESTART | SA_ONSTACK;  // reads and writes of libraries go on
   sigemptyset(&action.sa_mask);
   if (sigaction(signal, &action, old) == 0) return Status::Ok();
   return {ErrorKind::kOs, StrCat("sigaction ", SignalName(signal), ": ", std::strerror(errno))};
@@ -124,6 +124,7 @@ Result<std::unique_ptr<StopSignals>> StopSignals::Install(const std::vector<int>
   first_term_ns = 0;
   burst_ns = std::chrono::nanoseconds(burst).count();
   std::unique_ptr<StopSignals> signals(new StopSignals);
+  signals->stack_.Use();
   std::vector<int> stops = stop_signals;
   stops.push_back(SIGINT);
   for (const int signal : stops) {

@@ -1,6 +1,8 @@
 // What signals ask of a run, as one request, which the trainer asks for in every phase. A handler
 // only sets a flag; that all ranks act on it alike is the trainer's matter: the request rides on a
-// reduction.
+// reduction. It runs on a stack of its own, because oneDNN's f32 products (before 3.12) point the
+// stack pointer into a buffer of the heap, which a handler's frame would overwrite (issue 4845 of
+// uxlfoundation/oneDNN).
 //
 //   SIGTERM, SIGUSR1, SIGUSR2           stop: save if there is time, leave to be requeued
 //   (--stop-signals)
@@ -21,6 +23,7 @@
 #include <vector>
 
 #include "collectives/base/result.h"
+#include "collectives/base/thread.h"
 
 namespace gaccd {
 
@@ -33,7 +36,8 @@ Result<std::vector<int>> ParseSignals(std::string_view names);
 [[nodiscard]] std::string SignalNames(const std::vector<int>& signals);  // "SIGUSR2,SIGTERM"
 
 // One per process, as signals are. Made early, so that a signal during start-up is not lost.
-// request() may be asked by any thread; the rest belongs to the thread that made it.
+// request() may be asked by any thread; the rest belongs to the thread that made it, which alone
+// gets signals (see StartThread()). A CrashHandler made after it on that thread ends before it.
 class StopSignals {
  public:
   static constexpr std::chrono::milliseconds kBurst{2000};
@@ -62,6 +66,7 @@ class StopSignals {
     int signal;
     struct sigaction action;
   };
+  SignalStack stack_;
   std::vector<Old> old_;
 };
 

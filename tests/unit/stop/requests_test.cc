@@ -1,11 +1,17 @@
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <thread>
+#include <vector>
 
+#include "collectives/base/thread.h"
+#include "daemon/device/cpu/matmul.h"
 #include "daemon/stop/request_files.h"
 #include "daemon/stop/stop_signals.h"
 #include "daemon/stop/time_left.h"
@@ -44,6 +50,32 @@ TEST(StopSignals, OneStopsTwoStopNowAndHupSaves) {
   raise(SIGTERM);
   EXPECT_EQ((*signals)->request(), StopRequest::kStopNow);
   EXPECT_EQ(SignalName((*signals)->stop_signal()), "SIGTERM");
+}
+
+// Hundreds of them, some while oneDNN's stack pointer is in a buffer.
+TEST(StopSignals, ASignalInAProductLeavesTheHeapAsItIs) {
+  constexpr std::int64_t kSide = 128;
+  constexpr std::int64_t kDepth = 512;
+  const std::vector<float> ones(kDepth * kSide, 1);
+  std::vector<float> sums(kSide * kSide);
+  auto signals = StopSignals::Install({SIGTERM});
+  ASSERT_TRUE(signals.ok());
+  std::atomic<bool> over{false};
+  auto sender = StartThread("the sender", [&over, to = pthread_self()] {
+    while (!over) {
+      pthread_kill(to, SIGHUP);
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  });
+  ASSERT_TRUE(sender.ok());
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_TRUE(
+        TransposedProduct(ones.data(), ones.data(), kSide, kSide, kDepth, false, sums.data()).ok());
+  }
+  over = true;
+  sender->join();
+  EXPECT_EQ(sums, std::vector<float>(kSide * kSide, kDepth));
+  EXPECT_EQ((*signals)->request(), StopRequest::kSave);
 }
 
 TEST(StopSignals, ABurstIsOneRequest) {
