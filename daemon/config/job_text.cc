@@ -150,9 +150,6 @@ Status CheckContrastive(const Job& job) {
   if (job.data.eval) {
     return Bad("data.eval: a contrastive loss has no evaluation; leave it out");
   }
-  if (job.device == Device::kCuda) {
-    return Bad("device: a contrastive loss is computed on CPUs only, expected cpu, found cuda");
-  }
   return {};
 }
 
