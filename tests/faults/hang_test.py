@@ -103,12 +103,14 @@ class Hang(unittest.TestCase):
         return list((self.run_dir() / "attempts/latest/crash").iterdir())
 
     def hang(self):
-        """Stops the server while it waits for a request: a process whose request it has cannot be killed."""
+        """Stops the server while it has no request: a process whose request it has cannot be killed."""
         server = Path(f"/proc/{self.server.pid}")
         while True:
+            taken = (server / "io").read_text().splitlines()[0]  # bytes that read() has returned
+            waits = (server / "syscall").read_text().startswith("0 ")  # in read()
             self.server.send_signal(signal.SIGSTOP)
             wait_for(lambda: ") T " in (server / "stat").read_text(), self.said)
-            if (server / "syscall").read_text().startswith("0 "):  # read()
+            if waits and (server / "io").read_text().splitlines()[0] == taken:
                 return
             self.server.send_signal(signal.SIGCONT)
             time.sleep(0.01)
