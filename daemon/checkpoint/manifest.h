@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "collectives/base/result.h"
+#include "collectives/base/sha256.h"
 #include "daemon/accum/sample_ledger.h"
-#include "daemon/checkpoint/sha256.h"
 #include "daemon/plan/plan.h"
 #include "daemon/tensor/flat_layout.h"
 

@@ -29,9 +29,7 @@ Status Differs(std::string_view what, const T& saved, const T& now) {
                                      ", this job has ", now)};
 }
 
-std::string_view Grouped(bool by_length) {
-  return by_length ? "grouped by length" : "not grouped by length";
-}
+std::string_view OnOff(bool on) { return on ? "on" : "off"; }
 
 std::string ToText(const StateMeaning& meaning) {
   std::string text(meaning.optimizer);
@@ -183,7 +181,7 @@ Status CheckSameWindow(const Manifest& manifest, const Job& job, const Plan& pla
     return Differs("micro-steps", was.accum_steps(), plan.accum_steps());
   }
   if (manifest.cursor.by_length != by_length) {
-    return Differs("micro-batches", Grouped(manifest.cursor.by_length), Grouped(by_length));
+    return Differs("grouping by length", OnOff(manifest.cursor.by_length), OnOff(by_length));
   }
   if (!manifest.has_divisors) {
     return {ErrorKind::kConfig, "the gaccd that saved it did not save the divisor of the loss"};

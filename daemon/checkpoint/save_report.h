@@ -6,8 +6,8 @@
 #include <span>
 #include <type_traits>
 
+#include "collectives/base/sha256.h"
 #include "collectives/base/strings.h"
-#include "daemon/checkpoint/sha256.h"
 #include "daemon/checkpoint/writer.h"
 
 namespace gaccd {

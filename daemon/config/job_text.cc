@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "collectives/base/file_pattern.h"
 #include "collectives/base/files.h"
 #include "collectives/base/fnv.h"
 #include "collectives/base/hex.h"
@@ -103,18 +104,22 @@ Status CheckLossFitsSource(const LossSpec& loss, const SourceSpec& source, std::
   return {};
 }
 
-// Of what is hidden the labels are the tokens themselves.
+// The labels of masked tokens are the tokens themselves.
 Status CheckMasked(const SourceSpec& source, std::string_view field) {
   const auto* tokens = std::get_if<TokensSpec>(&source);
   if (tokens == nullptr || !tokens->masked) return {};
   const auto bad = [&](std::string_view name, const std::string& why) {
     return Bad(StrCat(field, ".tokens.", name, ": ", why));
   };
-  if (tokens->labels) return bad("labels", "are the hidden tokens where masked is given");
+  if (tokens->labels) return bad("labels", "are the masked tokens where masked is given");
   if (tokens->weights) {
-    return bad("weights", "are of labels, which are the hidden tokens where masked is given");
+    return bad("weights", "are of labels, which are the masked tokens where masked is given");
   }
   if (tokens->classes > 0) return bad("classes", "are the vocabulary where masked is given");
+  if (tokens->ignored_label != TokensSpec().ignored_label) {
+    return bad("ignored_label", StrCat("is of labels, expected none where masked is given, found ",
+                                       tokens->ignored_label));
+  }
   const auto check = [&](std::string_view name, std::int64_t token) -> Status {
     if (token < tokens->vocabulary) return {};
     return bad(StrCat("masked.", name),
@@ -274,11 +279,17 @@ Status CheckWholeJob(const Job& job, Verb verb) {
                                     : Status();
 }
 
+// Whether there is a file of this name; for one with a '*', any.
+bool HasFile(const std::string& path) {
+  if (!IsPattern(path)) return PathExists(path);
+  const auto files = FilesLike(path);
+  return files.ok() && !files->empty();
+}
+
 std::string AbsolutePath(const std::string& path, const std::string& folder) {
   for (const std::string& place : {std::string("."), folder}) {
     const std::filesystem::path here = std::filesystem::path(place) / path;
-    if (!place.empty() && PathExists(here))
-      return std::filesystem::absolute(here).lexically_normal();
+    if (!place.empty() && HasFile(here)) return std::filesystem::absolute(here).lexically_normal();
   }
   return path;
 }

@@ -30,19 +30,11 @@ class SkippingDataset : public Dataset {
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
     constexpr std::size_t kPart = 64;
     std::array<std::int64_t, kPart> good{};
-    const std::vector<TensorSpec>& specs = spec().tensors;
-    std::array<void*, kMaxTensors> rest{};
+    std::array<void*, kMaxTensors> memory{};
     for (std::size_t at = 0; at < indices.size(); at += kPart) {
       const std::size_t count = std::min(kPart, indices.size() - at);
       for (std::size_t i = 0; i < count; ++i) good[i] = GoodFor(indices[at + i]);
-      for (std::size_t t = 0; t < specs.size(); ++t) {
-        const auto row = static_cast<std::size_t>(RowBytes(specs[t], out.length));
-        rest[t] = out.tensor<std::byte>(t) + at * row;
-      }
-      whole_->Gather(std::span(good).first(count),
-                     {.samples = static_cast<std::int64_t>(count),
-                      .length = out.length,
-                      .tensors = std::span(rest).first(specs.size())});
+      whole_->Gather(std::span(good).first(count), Rows(spec(), out, at, count, memory));
     }
   }
 

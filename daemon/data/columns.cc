@@ -191,7 +191,7 @@ template <typename Bad, typename Report>
 Status Scan(const Column& column, std::int64_t samples, std::string_view use, NodeShare* share,
             const Bad& bad, const Report& report) {
   const std::string known = StrCat(use, " ", column.first, " ", column.array.name);
-  if (share != nullptr && share->IsFinite(known)) return Status::Ok();
+  if (share != nullptr && share->IsChecked(known)) return Status::Ok();
   constexpr std::size_t kBlock = 16384;  // of one block, only a bad one is looked at closely
   constexpr std::size_t kElementsATick = 1024 * kBlock;
   const std::size_t element = SizeOf(column.array.type);
@@ -212,7 +212,7 @@ Status Scan(const Column& column, std::int64_t samples, std::string_view use, No
       at += row - 1 - at % row;  // the sample is known to be bad
     }
   }
-  if (good && share != nullptr) share->MarkFinite(known);
+  if (good && share != nullptr) share->MarkChecked(known);
   return Status::Ok();
 }
 
@@ -307,7 +307,7 @@ Column CopyIntegers(Column column, std::int64_t samples) {
   const auto count = static_cast<std::size_t>(samples * column.spec.elements());
   const auto values = std::make_shared<std::vector<std::int32_t>>(count);
   RowFunctionOf(column)(column.array.data.data(), count, {}, values->data());
-  column.copied_from = column.array.type;
+  if (column.array.file != nullptr) column.copied_from = column.array.type;
   column.array.type = StoredType::kI32;
   column.array.data = std::as_bytes(std::span(*values));
   column.array.owner = values;

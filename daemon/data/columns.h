@@ -23,7 +23,8 @@ struct Column {
   std::int64_t first = 0;  // element where sample 0 begins
   std::int64_t stride = 0;
   Affine affine = {};
-  std::optional<StoredType> copied_from = std::nullopt;  // the type in the file, by CopyIntegers()
+  std::optional<StoredType> copied_from =
+      std::nullopt;  // by CopyIntegers(), from this type of a file
 
   // The whole array, in rows.
   static Column Rows(std::string name, DType dtype, Array array, Affine affine = {});

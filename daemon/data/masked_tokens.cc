@@ -29,7 +29,7 @@ class MaskedDataset final : public Dataset {
         spec_(whole_->spec()),
         tokens_(IndexOf(spec_, "tokens")),
         mask_token_(static_cast<std::int32_t>(masked.mask_token)),
-        hidden_(ShareOf(masked.probability)),
+        masked_(ShareOf(masked.probability)),
         is_special_(static_cast<std::size_t>(spec_.vocabulary)) {
     if (spec_.Find("lengths") != nullptr) lengths_ = IndexOf(spec_, "lengths");
     for (const std::int64_t token : masked.special_token) {
@@ -60,25 +60,33 @@ class MaskedDataset final : public Dataset {
     for (std::size_t i = 0; i < indices.size(); ++i) {
       const std::int64_t at = static_cast<std::int64_t>(i) * row;
       const std::int64_t length = lengths_ ? out.tensor<std::int32_t>(*lengths_)[i] : row;
-      Hide(StreamKey(stream, static_cast<std::uint64_t>(indices[i])), length, row,
+      Mask(StreamKey(stream, static_cast<std::uint64_t>(indices[i])), length, row,
            out.tensor<std::int32_t>(tokens_) + at,
            out.tensor<std::int32_t>(rest.tensors.size()) + at);
     }
   }
 
  private:
-  void Hide(std::uint64_t key, std::int64_t length, std::int64_t row, std::int32_t* tokens,
+  void Mask(std::uint64_t key, std::int64_t length, std::int64_t row, std::int32_t* tokens,
             std::int32_t* labels) const {
     static const std::uint64_t kMask = ShareOf(0.8);
     static const std::uint64_t kMaskOrAny = ShareOf(0.9);
     std::fill_n(labels, row, kIgnoredLabel);
+    const auto draw = [key](std::int64_t t) {
+      return StreamValue(key, static_cast<std::uint64_t>(t));
+    };
+    const auto is_special = [this, tokens](std::int64_t t) {
+      return is_special_[static_cast<std::size_t>(tokens[t])];
+    };
+    std::uint64_t least = 0xffffffffU;
     for (std::int64_t t = 0; t < length; ++t) {
-      const std::uint64_t bits = StreamValue(key, static_cast<std::uint64_t>(t));
-      if ((bits & 0xffffffffU) >= hidden_ || is_special_[static_cast<std::size_t>(tokens[t])]) {
-        continue;
-      }
+      if (!is_special(t)) least = std::min(least, draw(t) & 0xffffffffU);
+    }
+    const std::uint64_t end = std::max(masked_, least + 1);
+    for (std::int64_t t = 0; t < length; ++t) {
+      if ((draw(t) & 0xffffffffU) >= end || is_special(t)) continue;
       labels[t] = tokens[t];
-      const std::uint64_t kind = bits >> 32;
+      const std::uint64_t kind = draw(t) >> 32;
       if (kind < kMask) {
         tokens[t] = mask_token_;
       } else if (kind < kMaskOrAny) {
@@ -93,7 +101,7 @@ class MaskedDataset final : public Dataset {
   std::size_t tokens_;  // in the spec
   std::optional<std::size_t> lengths_;
   std::int32_t mask_token_;
-  std::uint64_t hidden_;          // of 2^32
+  std::uint64_t masked_;          // of 2^32
   std::vector<bool> is_special_;  // by token
 };
 

@@ -81,7 +81,7 @@ void NodeShare::Publish(const std::string& path) {
   if (entry != unpacked_.end()) entry->published = true;
 }
 
-void NodeShare::MarkFinite(const std::string& use) { finite_.push_back(use); }
+void NodeShare::MarkChecked(const std::string& use) { checked_.push_back(use); }
 
 std::string NodeShare::Text() const {
   std::string text;
@@ -90,8 +90,8 @@ std::string NodeShare::Text() const {
     text +=
         StrCat("unpacked ", entry.memory, " ", entry.mark, " ", entry.bytes, " ", entry.path, "\n");
   }
-  for (const std::string& use : finite_) {
-    if (IsPlain(use)) text += StrCat("finite ", use, "\n");
+  for (const std::string& use : checked_) {
+    if (IsPlain(use)) text += StrCat("checked ", use, "\n");
   }
   return text;
 }
@@ -108,7 +108,7 @@ NodeShare NodeShare::Follower(std::string_view text, TickFunction tick) {
     words.get();  // the space before the path
     if (!std::getline(words, entry.path)) continue;
     if (kind == "unpacked") share.unpacked_.push_back(std::move(entry));
-    if (kind == "finite") share.finite_.push_back(std::move(entry.path));
+    if (kind == "checked") share.checked_.push_back(std::move(entry.path));
   }
   return share;
 }
@@ -134,8 +134,8 @@ std::optional<SharedBytes> NodeShare::Find(const std::string& path) {
   return mapped;
 }
 
-bool NodeShare::IsFinite(const std::string& use) const {
-  return std::ranges::find(finite_, use) != finite_.end();
+bool NodeShare::IsChecked(const std::string& use) const {
+  return std::ranges::find(checked_, use) != checked_.end();
 }
 
 }  // namespace gaccd

@@ -1,5 +1,5 @@
 // What one rank of a node, the leader, does for the others while it opens the data: it unpacks
-// compressed files into memory that they map, and looks at every value of files that they map
+// compressed files into memory that they map, and checks every value of files that they map
 // anyway. The memory has no name in any file system: it is gone with the last process that has it.
 #pragma once
 
@@ -37,14 +37,14 @@ class NodeShare {
   std::optional<SharedBytes> Reserve(const std::string& path, std::size_t bytes);
   // What was reserved for `path`, if anything, is complete.
   void Publish(const std::string& path);
-  // All values of a file are finite, in a certain use of it.
-  void MarkFinite(const std::string& use);
+  // A file has passed the checks of a certain use of it, which names both.
+  void MarkChecked(const std::string& use);
   [[nodiscard]] std::string Text() const;
   [[nodiscard]] Status Tick() const { return tick_(); }
 
   // On the others, and on the leader itself. Nothing: not published, or out of reach.
   std::optional<SharedBytes> Find(const std::string& path);
-  [[nodiscard]] bool IsFinite(const std::string& use) const;
+  [[nodiscard]] bool IsChecked(const std::string& use) const;
 
   // Why something is not shared, the first time; empty: all is.
   [[nodiscard]] const std::string& note() const { return note_; }
@@ -64,7 +64,7 @@ class NodeShare {
   bool leads_;
   TickFunction tick_;
   std::vector<Entry> unpacked_;
-  std::vector<std::string> finite_;
+  std::vector<std::string> checked_;
   std::string note_;
 };
 

@@ -11,7 +11,7 @@ namespace gaccd {
 // If the folder of the file `array.name` has a data.json that names this file, they must belong
 // together: the shape, the type, the digest (SHA-256, once a node); and the vocabulary must not be
 // larger than the job's. kData with the expected and the found value; kIo. Where there is no
-// data.json, or it names other files: OK.
+// data.json, or the first 1 MiB of it, whatever it is, does not name the file: OK.
 Status CheckPrepared(const Array& array, std::int64_t vocabulary, NodeShare* share);
 
 // The same of the text of such a file; of an array without a file the digest is not asked.

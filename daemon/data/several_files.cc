@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <map>
-#include <system_error>
 #include <utility>
 
-#include "collectives/base/files.h"
+#include "collectives/base/file_pattern.h"
 #include "collectives/base/overloaded.h"
 #include "collectives/base/strings.h"
 
@@ -49,46 +47,22 @@ std::vector<std::string*> PathsOf(SourceSpec& source) {
 // Files by what the '*' stands for.
 using Matches = std::map<std::string, std::string>;
 
-Result<Matches> MatchesIn(const std::string& pattern) {
-  const std::string folder = FolderOf(pattern);
-  const std::string name = pattern.substr(pattern.rfind('/') + 1);
-  const std::string before = name.substr(0, name.find('*'));
-  const std::string after = name.substr(name.find('*') + 1);
-  Matches matches;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    const std::string file = entry.path().filename().string();
-    if (file.size() < before.size() + after.size() || !file.starts_with(before) ||
-        !file.ends_with(after)) {
-      continue;
-    }
-    const std::size_t length = file.size() - before.size() - after.size();
-    matches.emplace(file.substr(before.size(), length), entry.path().string());
-  }
-  if (error) {
-    return Status(ErrorKind::kIo,
-                  StrCat("cannot list the folder of '", pattern, "': ", error.message()));
-  }
-  return matches;
-}
-
 Result<Matches> MatchesOf(const std::string& pattern, const std::string& folder) {
   const std::size_t star = pattern.find('*');
-  if (star == std::string::npos || pattern.find('*', star + 1) != std::string::npos ||
-      pattern.find('/', star) != std::string::npos) {
+  const auto stars = std::ranges::count(pattern, '*');
+  if (stars != 1 || pattern.find('/', star) != std::string::npos) {
     return Status(ErrorKind::kConfig,
-                  StrCat("'", pattern,
-                         "': expected one '*' in the name of the file, as the other "
-                         "paths of this source, or in none of them"));
+                  StrCat("'", pattern, "': expected one '*', in the name of the file, in every ",
+                         "path of this source or in none, found ",
+                         stars == 1 ? "it in the name of a folder" : StrCat(stars)));
   }
-  auto here = MatchesIn(pattern);
-  if (here.ok() && !here->empty()) return here;
+  GACCD_ASSIGN_OR_RETURN(Matches here, FilesLike(pattern));
+  if (!here.empty()) return here;
   const bool elsewhere = !folder.empty() && !pattern.starts_with('/');
   if (elsewhere) {
-    auto there = MatchesIn(StrCat(folder, "/", pattern));
-    if (there.ok() && !there->empty()) return there;
+    GACCD_ASSIGN_OR_RETURN(Matches there, FilesLike(StrCat(folder, "/", pattern)));
+    if (!there.empty()) return there;
   }
-  if (!here.ok()) return here;
   return Status(ErrorKind::kIo, StrCat("no file is called '", pattern, "' in the current folder",
                                        elsewhere ? StrCat(" or in ", folder) : ""));
 }
@@ -111,7 +85,14 @@ class JoinedDataset final : public Dataset {
   [[nodiscard]] std::int64_t size() const override { return ends_.back(); }
   [[nodiscard]] const SampleSpec& spec() const override { return parts_.front()->spec(); }
   [[nodiscard]] std::span<const BadRecord> bad_records() const override { return bad_; }
-  [[nodiscard]] std::string conversions() const override { return parts_.front()->conversions(); }
+  [[nodiscard]] std::string conversions() const override {
+    std::string all;
+    for (const auto& part : parts_) {
+      const std::string own = part->conversions();
+      if (all.find(own) == std::string::npos) all += StrCat(all.empty() ? "" : "; ", own);
+    }
+    return all;
+  }
   [[nodiscard]] Status CheckUnchanged() const override {
     for (const auto& part : parts_) GACCD_RETURN_IF_ERROR(part->CheckUnchanged());
     return Status::Ok();
@@ -125,8 +106,7 @@ class JoinedDataset final : public Dataset {
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
     constexpr std::size_t kMost = 64;
     std::array<std::int64_t, kMost> own{};
-    const std::vector<TensorSpec>& specs = spec().tensors;
-    std::array<void*, kMaxTensors> rest{};
+    std::array<void*, kMaxTensors> memory{};
     for (std::size_t at = 0, count = 0; at < indices.size(); at += count) {
       const std::size_t part = PartOf(indices[at]);
       for (count = 0; count < std::min(kMost, indices.size() - at); ++count) {
@@ -134,15 +114,7 @@ class JoinedDataset final : public Dataset {
         if (PartOf(index) != part) break;
         own[count] = index - FirstOf(part);
       }
-      for (std::size_t t = 0; t < specs.size(); ++t) {
-        const auto row = static_cast<std::size_t>(RowBytes(specs[t], out.length));
-        rest[t] = out.tensor<std::byte>(t) + at * row;
-      }
-      parts_[part]->Gather(std::span(own).first(count),
-                           {.samples = static_cast<std::int64_t>(count),
-                            .length = out.length,
-                            .tensors = std::span(rest).first(specs.size()),
-                            .draw = out.draw});
+      parts_[part]->Gather(std::span(own).first(count), Rows(spec(), out, at, count, memory));
     }
   }
 
@@ -164,8 +136,8 @@ class JoinedDataset final : public Dataset {
 Result<std::vector<SourceSpec>> SourcesOf(const SourceSpec& source, const std::string& folder) {
   SourceSpec whole = source;
   const std::vector<std::string*> patterns = PathsOf(whole);
-  const auto has_star = [](const std::string* path) { return path->find('*') != path->npos; };
-  if (std::ranges::none_of(patterns, has_star)) return std::vector{source};
+  const auto is_pattern = [](const std::string* path) { return IsPattern(*path); };
+  if (std::ranges::none_of(patterns, is_pattern)) return std::vector{source};
   std::vector<Matches> matches;
   for (const std::string* pattern : patterns) {
     GACCD_ASSIGN_OR_RETURN(Matches found, MatchesOf(*pattern, folder));
@@ -178,8 +150,8 @@ Result<std::vector<SourceSpec>> SourcesOf(const SourceSpec& source, const std::s
     for (std::size_t i = 0; i < paths.size(); ++i) {
       const auto found = matches[i].find(text);
       if (found == matches[i].end()) {
-        return Status(ErrorKind::kData, StrCat("'", file, "' has no '", *patterns[i], "' with '",
-                                               text, "' for the '*'"));
+        return Status(ErrorKind::kData, StrCat("expected a file '", *patterns[i], "' with '", text,
+                                               "' for the '*', as '", file, "', found none"));
       }
       *paths[i] = found->second;
     }

@@ -105,7 +105,7 @@ namespace {
 std::variant<BertClassifier, BertMaskedTokens> MakeHead(nn::ParameterList& parameters,
                                                         const BertSpec& bert,
                                                         nn::ParameterIndex words) {
-  if (bert.head == BertHead::kSamples) return BertClassifier(parameters, bert);
+  if (bert.head == BertHead::kSequenceClassification) return BertClassifier(parameters, bert);
   return BertMaskedTokens(nn::Scope(parameters, "cls.predictions"), bert, words);
 }
 
@@ -149,7 +149,7 @@ SampleSpec Bert::ExampleSample() const { return TokenSample(spec_.context, spec_
 // Files of BertModel lack the prefix; older ones hold the numbers of the positions, too.
 WeightNames Bert::weight_names() const {
   WeightNames names{.prefix = "bert.", .buffers = {"embeddings.position_ids"}, .tied = {}};
-  if (spec_.head == BertHead::kMaskedTokens) {
+  if (spec_.head == BertHead::kMaskedLm) {
     names.tied = {{"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
                   {"cls.predictions.decoder.bias", "cls.predictions.bias"}};
   }
@@ -159,7 +159,7 @@ WeightNames Bert::weight_names() const {
 std::string Bert::Describe() const {
   return StrCat("bert, ", spec_.layers, " layers of width ", spec_.width, ", ", spec_.heads,
                 " heads, ",
-                spec_.head == BertHead::kMaskedTokens
+                spec_.head == BertHead::kMaskedLm
                     ? StrCat("masked tokens, a vocabulary of ", spec_.vocabulary)
                     : StrCat(spec_.classes, " classes"));
 }

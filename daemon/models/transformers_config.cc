@@ -28,7 +28,7 @@ Json ConfigOf(const GptSpec& gpt) {
 }
 
 Json ConfigOf(const BertSpec& bert) {
-  const bool masked = bert.head == BertHead::kMaskedTokens;
+  const bool masked = bert.head == BertHead::kMaskedLm;
   const char* architecture = masked ? "BertForMaskedLM" : "BertForSequenceClassification";
   Json config = {{"architectures", {architecture}},
                  {"model_type", "bert"},

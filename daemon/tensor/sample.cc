@@ -54,6 +54,19 @@ std::string Describe(const SampleSpec& spec) {
   return text;
 }
 
+BatchView Rows(const SampleSpec& spec, const BatchView& batch, std::size_t first, std::size_t count,
+               std::span<void*> tensors) {
+  BatchView rows = batch;
+  rows.samples = static_cast<std::int64_t>(count);
+  if (rows.ids != nullptr) rows.ids += first;
+  for (std::size_t t = 0; t < batch.tensors.size(); ++t) {
+    const auto row = static_cast<std::size_t>(RowBytes(spec.tensors[t], batch.length));
+    tensors[t] = batch.tensor<std::byte>(t) + first * row;
+  }
+  rows.tensors = tensors.first(batch.tensors.size());
+  return rows;
+}
+
 BatchMemory::BatchMemory(const SampleSpec& spec, std::int64_t samples)
     : ids_(static_cast<std::size_t>(samples)) {
   for (const TensorSpec& tensor : spec.tensors) {

@@ -92,6 +92,10 @@ struct BatchView {
   }
 };
 
+// Samples [first, first + count) of `batch`. Their addresses stand in `tensors`, of kMaxTensors.
+[[nodiscard]] BatchView Rows(const SampleSpec& spec, const BatchView& batch, std::size_t first,
+                             std::size_t count, std::span<void*> tensors);
+
 // A batch with memory of its own; ids and values are 0 at first.
 class BatchMemory {
  public:

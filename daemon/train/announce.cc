@@ -111,13 +111,14 @@ void Announce(const Flags& flags, const Session& session, RunReporter& reporter)
   reporter.Say(StrCat("model ", trainer.model().Describe(), ", ",
                       trainer.model().layout().parameters(), " parameters; ", data.size(),
                       " samples, ", trainer.schedule().updates(), " updates"));
-  if (const std::string converted = data.conversions(); !converted.empty()) {
-    reporter.Say(StrCat("converted when they are read: ", converted));
+  const std::string converted = data.conversions();
+  if (!converted.empty()) reporter.Say(StrCat("converted when they are read: ", converted));
+  if (eval != nullptr && eval->conversions() != converted && !eval->conversions().empty()) {
+    reporter.Say(StrCat("and of the evaluation data: ", eval->conversions()));
   }
   if (const auto& cuts = trainer.model().sample().cuts; !cuts.empty() && session.comm.rank() == 0) {
     reporter.Say(StrCat("micro-batches are grouped by length and cut to multiples of ",
-                        cuts.front(), " tokens; the mean text has ",
-                        std::lround(MeanLength(data))));
+                        cuts.front(), " tokens; mean length ", std::lround(MeanLength(data))));
   }
   if (setup.job.optimizer.ema) {
     reporter.Say(StrCat("evaluations and saved weights are those of the moving average, decay ",

@@ -130,6 +130,12 @@ Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, const Eval
     return Status(ErrorKind::kInternal, StrCat("evaluation: expected ", data_.size(),
                                                " samples, counted ", record.samples));
   }
+  if (!(sums[2] > 0)) {
+    return Status(ErrorKind::kData,
+                  StrCat("no prediction of the evaluation counts: expected a label that is not "
+                         "ignored, with a weight above 0, found a sum of weights of ",
+                         sums[2]));
+  }
   for (const NamedMetric& named : metrics) {
     record.metrics.push_back({named.name, named.metric->Value()});
   }

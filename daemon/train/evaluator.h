@@ -42,15 +42,19 @@ class Evaluator {
   Evaluator(Communicator& comm, const Dataset& data, std::int64_t batch, std::string_view unit,
             std::vector<MetricSpec> metrics);
 
-  // Batches hold samples of like length, cut to one of these lengths. Empty: nothing is done.
-  void GroupByLength(std::vector<std::int64_t> cuts) { cuts_ = std::move(cuts); }
+  // Batches hold samples of like length, cut to one of these lengths. Nothing is done where there
+  // is none, or the data cannot be cut.
+  void GroupByLength(std::vector<std::int64_t> cuts) {
+    if (!data_.spec().cuts.empty()) cuts_ = std::move(cuts);
+  }
 
   // The sizes of this rank's batches, which its engine must be prepared for.
   [[nodiscard]] std::set<std::int64_t> BatchSizes() const;
   // "loss" and the names of the metrics.
   [[nodiscard]] std::vector<std::string> ValueNames() const;
   // Collective. `engine` is the same in every call. stops: asked between batches, or null. Empty:
-  // left, as the ranks were asked to stop and there is no time for the rest.
+  // left, as the ranks were asked to stop and there is no time for the rest. kData: no prediction
+  // counts.
   Result<std::optional<EvalRecord>> Evaluate(Engine& engine, const EvaluationTime& time,
                                              StopAgreement* stops, const PhaseNotes& notes);
 

@@ -56,7 +56,7 @@ JOBS = {  # job: (model, worlds)
     "bert_weighted": ("bert", ["1x1", "2x1", "1x3", "5x1", "1x7"]),  # a weight for each sample
     "gpt_bf16": ("gpt", ["1x1", "1x2", "3x1", "1x5", "1x7"]),
     "bert_bf16": ("bert", ["1x1", "2x1", "1x3", "5x1", "1x7"]),
-    # Tokens are hidden; texts of up to TEXT tokens, more than fit the first length that gaccd cuts to.
+    # Tokens are masked; texts of up to TEXT tokens, more than fit the first length that gaccd cuts to.
     "masked_mini": ("masked", ["1x1", "2x1", "1x3", "5x1", "1x7"]),
 }
 
@@ -164,8 +164,8 @@ def make_network(model, bf16):
     return network
 
 
-def hide(job, data, samples, update):
-    """Tokens and labels as daemon/data/masked_tokens.h hides them; update None: of an evaluation."""
+def mask_tokens(job, data, samples, update):
+    """Tokens and labels as daemon/data/masked_tokens.h masks them; update None: of an evaluation."""
     source = job.data.train.tokens
     draw = 0 if update is None else stream_key(job.seed, update)
     first = SAMPLES if update is None else 0
@@ -174,11 +174,11 @@ def hide(job, data, samples, update):
         key = stream_key(stream_key(draw, 1 << 32), sample - first)
         bits = stream_values(key, TEXT)
         anything = stream_values(key, TEXT, 1 << 32) % numpy.uint64(VOCABULARY)
-        for t in range(data["masked_lengths"][sample]):
+        draws = {t: int(bits[t]) & 0xffffffff for t in range(data["masked_lengths"][sample])
+                 if int(tokens[row, t]) not in source.masked.special_token}
+        end = max(int(source.masked.probability * 2**32), min(draws.values(), default=0) + 1)
+        for t in (t for t in draws if draws[t] < end):
             token, kind = int(tokens[row, t]), int(bits[t]) >> 32
-            hidden = (int(bits[t]) & 0xffffffff) < int(source.masked.probability * 2**32)
-            if not hidden or token in source.masked.special_token:
-                continue
             labels[row, t] = token
             if kind < int(0.8 * 2**32):
                 tokens[row, t] = source.masked.mask_token
@@ -192,7 +192,7 @@ def logits_of(model, job, network, data, samples, update):
         return network(data["gpt_tokens"][samples]).logits
     if model == "masked":
         mask = torch.arange(TEXT) < data["masked_lengths"][samples][:, None]
-        return network(hide(job, data, samples, update)[0],
+        return network(mask_tokens(job, data, samples, update)[0],
                        attention_mask=mask.to(next(network.parameters()).dtype)).logits
     mask = torch.arange(LENGTH) < data["bert_lengths"][samples][:, None]
     return network(data["bert_tokens"][samples], attention_mask=mask.to(next(network.parameters()).dtype),
@@ -211,7 +211,7 @@ def labels_and_weights(job, data, samples, update):
     """As lists; what does not count has weight 0 and any label."""
     source = job.data.train.tokens
     if source.HasField("masked"):
-        labels = hide(job, data, samples, update)[1].reshape(-1)
+        labels = mask_tokens(job, data, samples, update)[1].reshape(-1)
     else:
         labels = data[source.labels.removesuffix(".npy")][samples].reshape(-1)
     weights = torch.ones(len(labels))

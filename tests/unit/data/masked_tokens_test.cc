@@ -1,11 +1,13 @@
-// Tokens that are hidden: which, how often, and that neither ranks nor micro-batches matter.
+// Tokens that are masked: which, how often, and that neither ranks nor micro-batches matter.
 #include "daemon/data/masked_tokens.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
 
 #include "daemon/data/index_source.h"
 #include "daemon/data/prefetcher.h"
@@ -55,15 +57,15 @@ std::unique_ptr<Dataset> Masked(double probability = 0.15) {
       {.mask_token = kMask, .special_token = {0, 1, 2, 3, 4}, .probability = probability});
 }
 
-struct Hidden {
+struct MaskedText {
   std::vector<std::int32_t> tokens;
   std::vector<std::int32_t> labels;
-  bool operator==(const Hidden&) const = default;
+  bool operator==(const MaskedText&) const = default;
 };
 
 // What comes of one sample, read beside another one and cut to `length`, up to its own length.
-Hidden Read(const Dataset& data, std::int64_t sample, std::uint64_t draw, std::int64_t length = 0,
-            std::int64_t other = 17) {
+MaskedText Read(const Dataset& data, std::int64_t sample, std::uint64_t draw,
+                std::int64_t length = 0, std::int64_t other = 17) {
   BatchMemory memory(data.spec(), 2);
   BatchView view = memory.view();
   view.draw = draw;
@@ -77,12 +79,12 @@ Hidden Read(const Dataset& data, std::int64_t sample, std::uint64_t draw, std::i
   return {of_second(0), of_second(2)};
 }
 
-TEST(MaskedTokensTest, LabelsAreTheHiddenTokensAndNothingElseChanges) {
+TEST(MaskedTokensTest, LabelsAreTheMaskedTokensAndNothingElseChanges) {
   const auto data = Masked();
   EXPECT_EQ(data->spec().tensors.back(), (TensorSpec{"labels", DType::kI32, {kContext}}));
   EXPECT_EQ(data->spec().classes, kVocabulary);
   for (std::int64_t sample = 0; sample < kTexts; ++sample) {
-    const Hidden found = Read(*data, sample, 5);
+    const MaskedText found = Read(*data, sample, 5);
     for (std::int64_t t = 0; t < kContext; ++t) {
       const auto at = static_cast<std::size_t>(t);
       if (found.labels[at] == kIgnoredLabel) {
@@ -97,20 +99,21 @@ TEST(MaskedTokensTest, LabelsAreTheHiddenTokensAndNothingElseChanges) {
   }
 }
 
-// Within four standard deviations.
+// Within four standard deviations; in shorter texts the one that is masked at least would show.
 TEST(MaskedTokensTest, AsManyAsTheJobSaysAndEightInTenAreTheMask) {
   const auto data = Masked();
   double seen = 0;
-  double hidden = 0;
+  double masked = 0;
   double masks = 0;
   double same = 0;
   for (std::uint64_t draw = 0; draw < 10; ++draw) {
     for (std::int64_t sample = 0; sample < kTexts; ++sample) {
-      const Hidden found = Read(*data, sample, draw);
+      if (data->Length(sample) < 31) continue;
+      const MaskedText found = Read(*data, sample, draw);
       seen += static_cast<double>(data->Length(sample) - 1);
       for (std::size_t t = 0; t < found.labels.size(); ++t) {
         if (found.labels[t] == kIgnoredLabel) continue;
-        ++hidden;
+        ++masked;
         masks += found.tokens[t] == kMask ? 1 : 0;
         same += found.tokens[t] == found.labels[t] ? 1 : 0;
       }
@@ -119,27 +122,42 @@ TEST(MaskedTokensTest, AsManyAsTheJobSaysAndEightInTenAreTheMask) {
   const auto expect_share = [](double found, double of, double share) {
     EXPECT_NEAR(found / of, share, 4 * std::sqrt(share * (1 - share) / of));
   };
-  expect_share(hidden, seen, 0.15);
-  expect_share(masks, hidden, 0.8 + 0.1 / kVocabulary);  // any token may be the mask, or the same
-  expect_share(same, hidden, 0.1 + 0.1 / kVocabulary);
+  expect_share(masked, seen, 0.15);
+  expect_share(masks, masked, 0.8 + 0.1 / kVocabulary);  // any token may be the mask, or the same
+  expect_share(same, masked, 0.1 + 0.1 / kVocabulary);
   double all = 0;
   for (const std::int32_t label : Read(*Masked(1), 39, 0).labels) all += label != kIgnoredLabel;
   EXPECT_EQ(all, Masked()->Length(39) - 1);
 }
 
+// A probability so small that no draw is below it; a text of one token has a special one alone.
+TEST(MaskedTokensTest, EveryTextHasOne) {
+  const auto data = Masked(1e-9);
+  std::set<std::ptrdiff_t> places;
+  for (std::int64_t sample = 0; sample < kTexts; ++sample) {
+    const std::vector<std::int32_t> labels = Read(*data, sample, 5).labels;
+    const auto most = data->Length(sample) > 1 ? 1 : 0;
+    EXPECT_EQ(std::ssize(labels) - std::ranges::count(labels, kIgnoredLabel), most);
+    if (most == 0) continue;
+    const auto is_label = [](std::int32_t label) { return label != kIgnoredLabel; };
+    places.insert(std::ranges::find_if(labels, is_label) - labels.begin());
+  }
+  EXPECT_GT(places.size(), 20U) << "any of them";
+}
+
 TEST(MaskedTokensTest, ADrawBelongsToTheUpdateAndTheSample) {
   const auto data = Masked();
   for (const std::int64_t sample : {2, 39, 79}) {
-    const Hidden whole = Read(*data, sample, 9);
+    const MaskedText whole = Read(*data, sample, 9);
     EXPECT_EQ(Read(*data, sample, 9, 0, 390), whole) << "other neighbours";
     EXPECT_NE(Read(*data, sample, 10), whole) << "another update";
-    Hidden cut = Read(*data, sample, 9, 32);
+    MaskedText cut = Read(*data, sample, 9, 32);
     EXPECT_TRUE(std::equal(cut.tokens.begin(), cut.tokens.end(), whole.tokens.begin()));
     EXPECT_TRUE(std::equal(cut.labels.begin(), cut.labels.end(), whole.labels.begin()));
   }
 }
 
-using Drawn = std::vector<std::pair<std::int64_t, Hidden>>;  // by sample
+using Drawn = std::vector<std::pair<std::int64_t, MaskedText>>;  // by sample
 
 // What all ranks read of an update, with the padding that the shortest batch leaves.
 std::vector<Drawn> ReadUpdates(std::uint64_t seed, int ranks, int micro, bool grouped,
@@ -169,8 +187,8 @@ std::vector<Drawn> ReadUpdates(std::uint64_t seed, int ranks, int micro, bool gr
             const std::int32_t* values = batch.tensor<std::int32_t>(tensor) + i * row;
             return std::vector<std::int32_t>(values, values + length);
           };
-          updates[static_cast<std::size_t>(u - first_update)].emplace_back(batch.ids[i],
-                                                                           Hidden{of(0), of(2)});
+          updates[static_cast<std::size_t>(u - first_update)].emplace_back(
+              batch.ids[i], MaskedText{of(0), of(2)});
         }
       }
     }

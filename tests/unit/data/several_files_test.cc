@@ -2,7 +2,11 @@
 #include "daemon/data/several_files.h"
 
 #include <array>
+#include <span>
 
+#include "collectives/base/files.h"
+#include "collectives/base/hex.h"
+#include "collectives/base/sha256.h"
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/data/dataset_util.h"
 #include "tests/unit/data/file_util.h"
@@ -105,13 +109,15 @@ TEST_F(SeveralFilesTest, RefusesFilesThatDoNotFitTogether) {
   WritePart("part-b", 20, 2);
   TokensSpec source = Source();
   source.lengths = StrCat(folder_.path(), "/part-a.lengths.npy");
-  EXPECT_THAT(refused(source), HasSubstr("expected one '*' in the name of the file"));
+  EXPECT_THAT(refused(source), HasSubstr("expected one '*', in the name of the file"));
   EXPECT_THAT(refused(Source("*-*")), HasSubstr("expected one '*'"));
-  EXPECT_THAT(refused(Source("none/part-*")), HasSubstr("cannot list the folder of"));
+  EXPECT_THAT(refused(Source("none/part-*")), HasSubstr("no file is called"));
+  EXPECT_THAT(refused(Source("p*t/part")), HasSubstr("found it in the name of a folder"));
   (void)folder_.Write("part-c.lengths.npy", IntegersFile("<i4", "(1,)", {1}));
   EXPECT_THAT(refused(Source()), HasSubstr("expected 2 files, as many as"));
   (void)folder_.Write("part-d.tokens.npy", IntegersFile("<i4", "(1, 2)", {1, 2}));
-  EXPECT_THAT(refused(Source()), AllOf(HasSubstr("part-d.tokens.npy' has no"), HasSubstr("'d'")));
+  EXPECT_THAT(refused(Source()), AllOf(HasSubstr("part-*.lengths.npy' with 'd'"),
+                                       HasSubstr("part-d.tokens.npy', found none")));
   (void)folder_.Write("part-d.lengths.npy", IntegersFile("<i4", "(1,)", {1}));
   (void)folder_.Write("part-c.tokens.npy", IntegersFile("<i4", "(1, 3)", {1, 2, 3}));
   EXPECT_THAT(refused(Source()), HasSubstr("file 3 of 4: expected samples of tokens i32 [2]"));
@@ -126,20 +132,41 @@ TEST_F(SeveralFilesTest, AreLookedForInTheFolderOfTheJob) {
   EXPECT_EQ((*data)->size(), 3);
 }
 
-TEST_F(SeveralFilesTest, WhatIsConvertedIsTold) {
+TEST_F(SeveralFilesTest, ConversionsOfEveryPartAreSaid) {
   WritePart("part-a", 10, 3);
   EXPECT_EQ((*Open(Source()))->conversions(), "");
   const std::string shorts = NpyHeader(NpyDictionary("<u2", "(3, 2)")) + std::string(12, '\0');
-  TokensSpec source = Source();
-  source.tokens = folder_.Write("u16", shorts);
-  source.lengths = StrCat(folder_.path(), "/part-a.lengths.npy");
-  EXPECT_EQ((*Open(source))->conversions(), "tokens u16 -> i32");
+  for (const char* part : {"part-b", "part-c"}) {
+    WritePart(part, 10, 3);
+    (void)folder_.Write(StrCat(part, ".tokens.npy"), shorts);
+  }
+  EXPECT_EQ((*Open(Source()))->conversions(), "tokens u16 -> i32");
   const NpySpec rows{.features = folder_.Write(
                          "x", NpyHeader(NpyDictionary("<f8", "(2, 1)")) + std::string(16, '\0')),
                      .targets = folder_.Write(
                          "y", NpyHeader(NpyDictionary("<i8", "(2,)")) + std::string(16, '\0')),
                      .classes = 2};
   EXPECT_EQ((*Open(rows))->conversions(), "features f64 -> f32, labels i64 -> i32");
+}
+
+// Labels for every token may count behind the length of a text: such data is never cut.
+TEST_F(SeveralFilesTest, MaskedDataIsEvaluatedOnTokensThatHaveLabels) {
+  WritePart("part-a", 10, 3);
+  Job job;
+  TokensSpec labelled = Source();
+  labelled.labels = folder_.Write("labels", IntegersFile("<i4", "(3, 2)", {1, 2, 3, 4, 5, 6}));
+  labelled.tokens = StrCat(folder_.path(), "/part-a.tokens.npy");
+  labelled.lengths = StrCat(folder_.path(), "/part-a.lengths.npy");
+  TokensSpec masked = Source();
+  masked.masked = MaskedTokensSpec{.mask_token = 4};
+  job.data.train = masked;
+  job.data.eval = labelled;
+  const auto opened = OpenTrainingData(job);
+  ASSERT_TRUE(opened.ok()) << opened.status().message();
+  job.data.train = labelled;
+  job.data.eval = Source();
+  EXPECT_THAT(OpenTrainingData(job),
+              HasMessage(HasSubstr("differs from the training data: expected samples of tokens")));
 }
 
 TEST_F(SeveralFilesTest, ArraysBelongToTheirDataJson) {
@@ -160,13 +187,25 @@ TEST_F(SeveralFilesTest, ArraysBelongToTheirDataJson) {
   EXPECT_THAT(json("", 101), HasSubstr("has a vocabulary of 101, the job one of 100"));
   EXPECT_EQ(json("", 99), "") << "a table may be larger";
   EXPECT_THAT(json(R"(, "sha256": "00ff")"), HasSubstr("expected sha256 \"00ff\", found \""));
+  Sha256 digest;
+  const std::string bytes = ReadStart(Source("part-a").tokens, 1000).value();
+  digest.Update(std::as_bytes(std::span(bytes)));
+  EXPECT_EQ(json(StrCat(R"(, "sha256": ")", Hex(digest.Finish()), "\"")), "");
   for (const char* other : {R"({"train": [1]})", R"({"train": {"arrays": 3}})", "{}",
                             R"({"eval": {"arrays": ["x", {"file": 1}]}})"}) {
     (void)folder_.Write("data.json", other);
     EXPECT_EQ(ErrorOf(Source("part-a")), "") << "it says nothing of these arrays: " << other;
   }
-  (void)folder_.Write("data.json", "[]");
+  for (const char* other : {"[]", "{\"a\": 1}\n{\"a\": 2}\n", "no JSON"}) {
+    (void)folder_.Write("data.json", other);
+    EXPECT_EQ(ErrorOf(Source("part-a")), "") << "it does not name these arrays: " << other;
+  }
+  (void)folder_.Write("data.json", R"(["part-a.tokens.npy"])");
   EXPECT_THAT(ErrorOf(Source("part-a")), HasSubstr("expected a JSON object"));
+  const std::string deep = StrCat(std::string(200'000, '['), std::string(200'000, ']'));
+  (void)folder_.Write("data.json", StrCat(R"({"train": {"arrays": [{"file": "part-a.tokens.npy", )",
+                                          R"("shape": )", deep, "}]}}"));
+  EXPECT_THAT(ErrorOf(Source("part-a")), HasSubstr("expected shape "));
 }
 
 }  // namespace

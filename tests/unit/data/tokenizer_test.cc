@@ -8,6 +8,7 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
+#include "daemon/config/job_text.h"
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/temp_folder.h"
 
@@ -52,6 +53,20 @@ TEST_F(TokenizerTest, TheSameIdsAreTheSameTokens) {
   }
   EXPECT_THAT(Check("d", "d", "a"), IsError(ErrorKind::kData, "expected 2 tokens, found 3"));
   EXPECT_THAT(Check("e", "e", "a"), IsError(ErrorKind::kData, "expected 'the' as 0, found null"));
+}
+
+TEST_F(TokenizerTest, SeveralFilesInTheFolderOfTheJob) {
+  WriteVocabulary("job/a", R"({"the":0,"and":1})");
+  WriteVocabulary("job/b", R"({"and":0,"the":1})");
+  (void)folder_.Write("job/a/part-0.npy", "");
+  (void)folder_.Write("job/b/part-0.npy", "");
+  Job job;
+  job.folder = folder_.Path("job");
+  job.data.train = StreamSpec{.path = "a/part-*.npy"};
+  job.data.eval = StreamSpec{.path = "b/part-*.npy"};
+  EXPECT_THAT(CheckTokenizers(job, ""), IsError(ErrorKind::kData, "expected 'and' as 1, found 0"));
+  const Job anywhere = WithAbsolutePaths(job);
+  EXPECT_EQ(std::get<StreamSpec>(anywhere.data.train).path, folder_.Path("job/a/part-*.npy"));
 }
 
 TEST_F(TokenizerTest, OneAloneIsNotRead) {

@@ -115,16 +115,16 @@ class CollectiveNetwork final : public Network {
 };
 
 ModelSpec BertOf(const EngineCase& test) {
-  return {.architecture =
-              BertSpec{.vocabulary = kTokenVocabulary,
-                       .context = test.texts + 2,
-                       .segments = 2,
-                       .layers = 2,
-                       .heads = 2,
-                       .width = test.widths.front(),
-                       .classes = test.widths.back(),
-                       .dropout = test.dropout,
-                       .head = test.masked ? BertHead::kMaskedTokens : BertHead::kSamples}};
+  return {.architecture = BertSpec{
+              .vocabulary = kTokenVocabulary,
+              .context = test.texts + 2,
+              .segments = 2,
+              .layers = 2,
+              .heads = 2,
+              .width = test.widths.front(),
+              .classes = test.widths.back(),
+              .dropout = test.dropout,
+              .head = test.masked ? BertHead::kMaskedLm : BertHead::kSequenceClassification}};
 }
 
 Model PairOf(const EngineCase& test) {

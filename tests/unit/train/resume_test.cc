@@ -159,7 +159,7 @@ TEST_F(TextsTest, InsideAnUpdateTheSameMicroStepsGoOnUnlessTheyAreGroupedOtherwi
     whole.batch.group_by_length = false;
     const auto other = Train(whole, 2, 0, "auto");
     ASSERT_TRUE(other.ok()) << other.status().message();
-    EXPECT_THAT(other->warnings, HasSubstr("micro-batches grouped by length, this job has not"));
+    EXPECT_THAT(other->warnings, HasSubstr("grouping by length on, this job has off"));
     EXPECT_LT(Difference(other->weights, plain->weights), 1e-5);
     EXPECT_EQ(other->summary.samples, 60);
   }

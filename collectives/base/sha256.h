@@ -1,5 +1,5 @@
-// SHA-256 of a stream of bytes, by OpenSSL. What a manifest says of a shard is what sha256sum(1)
-// prints for it.
+// SHA-256 of a stream of bytes, by OpenSSL. In hexadecimal digits it is what
+// sha256sum(1) prints.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-#include "daemon/checkpoint/sha256.h"
+#include "collectives/base/sha256.h"
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
