@@ -29,10 +29,6 @@ namespace gaccd {
 // another optimizer).
 [[nodiscard]] Result<Job> OverlayFlags(Job job, const Flags& flags);
 
-// kConfig when the job wants numerics that CPUs do not have: TF32. why_cpu: "device is cpu".
-// ParseJobText and OverlayFlags call it for device cpu; with device auto it is known later.
-[[nodiscard]] Status CheckNumericsOfCpu(const Numerics& numerics, std::string_view why_cpu);
-
 // What the plan is asked for. kUsage when neither the job nor the flags gave a target.
 [[nodiscard]] Result<PlanRequest> ToPlanRequest(const BatchSpec& batch, std::int64_t nodes,
                                                 std::int64_t gpus_per_node);

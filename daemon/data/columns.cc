@@ -66,7 +66,7 @@ class ColumnDataset final : public Dataset {
            .stride = static_cast<std::size_t>(column.stride) * element,
            .bytes = count * element,
            .count = count,
-           .is_cut = IsCut(column.spec),
+           .per_token = IsPerToken(column.spec),
            .affine = column.affine,
            .copy = RowFunctionOf(column)});
     }
@@ -104,7 +104,7 @@ class ColumnDataset final : public Dataset {
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
     for (std::size_t c = 0; c < rows_.size(); ++c) {
       const Rows& rows = rows_[c];
-      const bool cut = out.length > 0 && rows.is_cut;
+      const bool cut = out.length > 0 && rows.per_token;
       const std::size_t count = cut ? static_cast<std::size_t>(out.length) : rows.count;
       const auto out_bytes = static_cast<std::size_t>(RowBytes(spec_.tensors[c], out.length));
       auto* to = out.tensor<std::byte>(c);
@@ -122,7 +122,7 @@ class ColumnDataset final : public Dataset {
     std::size_t stride = 0;  // in bytes
     std::size_t bytes = 0;   // of one row
     std::size_t count = 0;   // its elements
-    bool is_cut = false;
+    bool per_token = false;
     Affine affine;
     RowFunction copy = nullptr;
 

@@ -5,7 +5,7 @@
 #include "collectives/base/strings.h"
 #include "collectives/bucket/bucket_reducer.h"
 #include "daemon/accum/sample_ledger.h"
-#include "daemon/config/job_text.h"
+#include "daemon/config/job_checks.h"
 #include "daemon/device/host_buffer.h"
 #include "daemon/engine/contrastive_window.h"
 #include "daemon/engine/engine.h"

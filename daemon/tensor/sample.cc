@@ -12,7 +12,7 @@ const TensorSpec* SampleSpec::Find(std::string_view name) const {
   return found == tensors.end() ? nullptr : &*found;
 }
 
-bool IsCut(const TensorSpec& tensor) {
+bool IsPerToken(const TensorSpec& tensor) {
   return tensor.name == "tokens" || tensor.name == "segments" ||
          (tensor.name == "labels" && !tensor.shape.empty());
 }
@@ -20,13 +20,13 @@ bool IsCut(const TensorSpec& tensor) {
 SampleSpec CutTo(SampleSpec spec, std::int64_t length) {
   if (length == 0) return spec;
   for (TensorSpec& tensor : spec.tensors) {
-    if (IsCut(tensor)) tensor.shape = {length};
+    if (IsPerToken(tensor)) tensor.shape = {length};
   }
   return spec;
 }
 
 std::int64_t RowBytes(const TensorSpec& tensor, std::int64_t length) {
-  const bool cut = length > 0 && IsCut(tensor);
+  const bool cut = length > 0 && IsPerToken(tensor);
   return cut ? length * static_cast<std::int64_t>(SizeOf(tensor.dtype)) : tensor.bytes();
 }
 

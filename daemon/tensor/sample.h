@@ -40,8 +40,8 @@ struct SampleSpec {
   std::int64_t classes = 0;     // > 0: "labels" are in [0, classes), or ignored_label if for tokens
   std::int64_t vocabulary = 0;  // > 0: "tokens" are in [0, vocabulary)
   std::int32_t ignored_label = kIgnoredLabel;
-  // Ascending, each below the T of "tokens": what IsCut() of a batch may be cut to, where no sample
-  // of it is longer. Empty: never.
+  // Ascending, each below the T of "tokens": what IsPerToken() of a batch may be cut to, where no
+  // sample of it is longer. Empty: never.
   std::vector<std::int64_t> cuts = {};
 
   // Null: the samples have no tensor of this name.
@@ -58,7 +58,7 @@ struct SampleSpec {
 
 // The tensors with a value for every token of a text, padding among them: "tokens", "segments" and
 // "labels" [T].
-[[nodiscard]] bool IsCut(const TensorSpec& tensor);
+[[nodiscard]] bool IsPerToken(const TensorSpec& tensor);
 
 // The spec of a batch that is cut to `length`; 0: of one that is not.
 [[nodiscard]] SampleSpec CutTo(SampleSpec spec, std::int64_t length);

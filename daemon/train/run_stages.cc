@@ -11,6 +11,7 @@
 #include "collectives/comm/nccl_comm.h"
 #include "collectives/comm/nccl_settings.h"
 #include "daemon/config/help.h"
+#include "daemon/config/job_checks.h"
 #include "daemon/config/job_text.h"
 #include "daemon/data/tokenizer.h"
 #include "daemon/model/safetensors.h"

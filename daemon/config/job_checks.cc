@@ -1,0 +1,234 @@
+#include "daemon/config/job_checks.h"
+
+#include <algorithm>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "collectives/base/overloaded.h"
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+// 0: the targets are vectors, or there are none.
+std::int64_t Classes(const SourceSpec& source) {
+  return std::visit(Overloaded{[](const TokensSpec& tokens) {
+                                 if (tokens.masked) return tokens.vocabulary;
+                                 if (!tokens.labels) return std::int64_t{0};
+                                 return tokens.classes > 0 ? tokens.classes : tokens.vocabulary;
+                               },
+                               [](const StreamSpec& stream) { return stream.vocabulary; },
+                               [](const auto& other) {
+                                 if constexpr (requires { other.classes; }) return other.classes;
+                                 return std::int64_t{0};
+                               }},
+                    source);
+}
+
+Status Bad(const std::string& message) { return {ErrorKind::kConfig, message}; }
+
+Status CheckLossFitsSource(const LossSpec& loss, const SourceSpec& source, std::string_view field) {
+  const bool labels = Classes(source) > 0;
+  if (std::holds_alternative<SoftmaxCrossEntropySpec>(loss) && !labels) {
+    return Bad(StrCat("model.loss: softmax_cross_entropy needs labels, but ", field,
+                      " has no labels (classes 0)"));
+  }
+  if (std::holds_alternative<MeanSquaredErrorSpec>(loss) && labels) {
+    return Bad(StrCat("model.loss: mean_squared_error needs vectors as targets, but ", field,
+                      " has labels (classes ", Classes(source), ")"));
+  }
+  return {};
+}
+
+// The labels of masked tokens are the tokens themselves.
+Status CheckMasked(const SourceSpec& source, std::string_view field) {
+  const auto* tokens = std::get_if<TokensSpec>(&source);
+  if (tokens == nullptr || !tokens->masked) return {};
+  const auto bad = [&](std::string_view name, const std::string& why) {
+    return Bad(StrCat(field, ".tokens.", name, ": ", why));
+  };
+  if (tokens->labels) return bad("labels", "are the masked tokens where masked is given");
+  if (tokens->weights) {
+    return bad("weights", "are of labels, which are the masked tokens where masked is given");
+  }
+  if (tokens->classes > 0) return bad("classes", "are the vocabulary where masked is given");
+  if (tokens->ignored_label != TokensSpec().ignored_label) {
+    return bad("ignored_label", StrCat("is of labels, expected none where masked is given, found ",
+                                       tokens->ignored_label));
+  }
+  const auto check = [&](std::string_view name, std::int64_t token) -> Status {
+    if (token < tokens->vocabulary) return {};
+    return bad(StrCat("masked.", name),
+               StrCat("expected a token in [0, ", tokens->vocabulary, "), found ", token));
+  };
+  GACCD_RETURN_IF_ERROR(check("mask_token", tokens->masked->mask_token));
+  for (const std::int64_t token : tokens->masked->special_token) {
+    GACCD_RETURN_IF_ERROR(check("special_token", token));
+  }
+  return {};
+}
+
+Status CheckLayerNames(std::span<const LayerSpec> layers, std::string_view where) {
+  std::set<std::string_view> names;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const std::string& name = layers[i].name;
+    if (names.insert(name).second) continue;
+    return Bad(StrCat(where, ".layer[", i, "].name: two layers are called '", name, "'"));
+  }
+  return {};
+}
+
+// Samples of a contrastive loss are compared with all others of their update, which an evaluation
+// does not have.
+Status CheckContrastive(const Job& job) {
+  const bool dual = std::holds_alternative<DualEncoderSpec>(job.model.architecture);
+  const bool contrastive = std::holds_alternative<ContrastiveSpec>(job.model.loss);
+  if (dual != contrastive) {
+    return Bad(dual ? "model.loss: dual_encoder needs contrastive, found another loss"
+                    : "model.loss: contrastive needs dual_encoder, found another model");
+  }
+  if (!contrastive) return {};
+  if (job.data.eval) {
+    return Bad("data.eval: a contrastive loss has no evaluation; leave it out");
+  }
+  return {};
+}
+
+Status CheckDualEncoder(const DualEncoderSpec& dual) {
+  for (const TowerSpec* tower : {&dual.a, &dual.b}) {
+    GACCD_RETURN_IF_ERROR(CheckLayerNames(
+        tower->layer, tower == &dual.a ? "model.dual_encoder.a" : "model.dual_encoder.b"));
+  }
+  if (dual.max_scale == 0 || dual.temperature * dual.max_scale >= 1) return {};
+  return Bad(StrCat("model.dual_encoder.max_scale: expected at least 1 / temperature = ",
+                    1 / dual.temperature, ", or 0 for no limit, found ", dual.max_scale));
+}
+
+Status CheckWidthOfHeads(std::string_view field, std::int64_t width, std::int64_t heads) {
+  if (width % heads == 0) return {};
+  return Bad(StrCat("model.", field, ".heads: must divide the width ", width, ", found ", heads));
+}
+
+Status CheckArchitecture(const ModelSpec& model) {
+  if (const auto* mlp = std::get_if<MlpSpec>(&model.architecture); mlp && mlp->widths.size() < 2) {
+    return Bad(StrCat("model.mlp.widths: expected at least 2, found ", mlp->widths.size()));
+  }
+  if (const auto* gpt = std::get_if<GptSpec>(&model.architecture)) {
+    return CheckWidthOfHeads("gpt", gpt->width, gpt->heads);
+  }
+  if (const auto* bert = std::get_if<BertSpec>(&model.architecture)) {
+    return CheckWidthOfHeads("bert", bert->width, bert->heads);
+  }
+  if (const auto* dual = std::get_if<DualEncoderSpec>(&model.architecture)) {
+    return CheckDualEncoder(*dual);
+  }
+  return {};
+}
+
+bool TakesTargets(const MetricSpec& metric) {
+  return std::visit(
+      Overloaded{[](const MseSpec&) { return true; }, [](const MaeSpec&) { return true; },
+                 [](const R2Spec&) { return true; }, [](const auto&) { return false; }},
+      metric);
+}
+
+bool IsSame(const MetricSpec& a, const MetricSpec& b) {
+  const auto* top = std::get_if<TopKSpec>(&a);
+  const auto* other = std::get_if<TopKSpec>(&b);
+  return a.index() == b.index() && (top == nullptr || top->k == other->k);
+}
+
+Status CheckMetrics(const Job& job) {
+  const bool targets = KindOf(job.model.loss) == LossKind::kMeanSquaredError;
+  for (std::size_t i = 0; i < job.metric.size(); ++i) {
+    const auto bad = [i](const std::string& why) { return Bad(StrCat("metric[", i, "]: ", why)); };
+    const MetricSpec& metric = job.metric[i];
+    if (!job.data.eval) return bad("is of the evaluation, but the job has no data.eval");
+    if (TakesTargets(metric) != targets) {
+      return bad(targets ? "needs labels, but mean_squared_error has targets; it takes mse, mae, r2"
+                         : "mse, mae and r2 need targets, but softmax_cross_entropy has labels");
+    }
+    const auto* top = std::get_if<TopKSpec>(&metric);
+    if (const std::int64_t classes = Classes(*job.data.eval); top != nullptr && top->k > classes) {
+      return bad(StrCat("top_k.k: expected at most the ", classes, " classes, found ", top->k));
+    }
+    for (std::size_t j = 0; j < i; ++j) {
+      if (IsSame(metric, job.metric[j])) return bad(StrCat("is metric[", j, "] again"));
+    }
+  }
+  return {};
+}
+
+Status CheckEvaluation(const Job& job) {
+  const EvaluationSpec& rules = job.evaluation;
+  if (rules.least_change > 0 && rules.patience == 0) {
+    return Bad("evaluation.least_change: needs a patience above 0, found 0");
+  }
+  const bool asked =
+      rules.every_updates > 0 || rules.keep_best || rules.patience > 0 || rules.metric != "loss";
+  if (job.data.eval || !asked) return {};
+  return Bad("evaluation: the job has no data.eval to evaluate");
+}
+
+// What the loss and the metrics ask of the data beside the inputs.
+Status CheckTargets(const Job& job) {
+  GACCD_RETURN_IF_ERROR(CheckMasked(job.data.train, "data.train"));
+  if (job.data.eval) GACCD_RETURN_IF_ERROR(CheckMasked(*job.data.eval, "data.eval"));
+  GACCD_RETURN_IF_ERROR(CheckLossFitsSource(job.model.loss, job.data.train, "data.train"));
+  if (job.data.eval) {
+    GACCD_RETURN_IF_ERROR(CheckLossFitsSource(job.model.loss, *job.data.eval, "data.eval"));
+    if (Classes(*job.data.eval) != Classes(job.data.train)) {
+      return Bad(StrCat("data.eval: must have the classes of data.train, expected ",
+                        Classes(job.data.train), ", found ", Classes(*job.data.eval)));
+    }
+  }
+  return CheckMetrics(job);
+}
+
+}  // namespace
+
+Status CheckNumericsOfCpu(const Numerics& numerics, std::string_view why_cpu) {
+  if (numerics.tf32) {
+    return Bad(StrCat("tf32: only GPUs round to TF32, expected false, found true, and ", why_cpu));
+  }
+  if (numerics.precision == Precision::kFP16) {
+    return Bad(StrCat(
+        "precision: only GPUs compute in fp16, expected f32 or bf16, found fp16, and ", why_cpu));
+  }
+  return {};
+}
+
+Status CheckOneArchitecture(const ModelSpec& model) {
+  const bool has_layers = !model.layer.empty();
+  if (has_layers == std::holds_alternative<std::monostate>(model.architecture)) return {};
+  return Bad(has_layers
+                 ? "model: has layers and an architecture, expected one of them"
+                 : "model.layer: is required, at least one, or mlp, gpt, bert or dual_encoder");
+}
+
+Status CheckWholeJob(const Job& job, Verb verb) {
+  GACCD_RETURN_IF_ERROR(CheckArchitecture(job.model));
+  GACCD_RETURN_IF_ERROR(CheckLayerNames(job.model.layer, "model"));
+  GACCD_RETURN_IF_ERROR(CheckContrastive(job));
+  const auto* sgd = std::get_if<SgdSpec>(&job.optimizer.kind);
+  if (sgd != nullptr && sgd->nesterov && sgd->momentum == 0) {
+    return Bad("optimizer.sgd.nesterov: needs a momentum above 0, found 0");
+  }
+  if (verb != Verb::kPredict) GACCD_RETURN_IF_ERROR(CheckTargets(job));
+  if (job.epochs == 0 && job.max_updates == 0) {
+    return Bad("epochs: 0 means no end, so max_updates must be at least 1, found 0");
+  }
+  if (job.loss_scale.init_scale < job.loss_scale.least_scale) {
+    return Bad(StrCat("loss_scale.init_scale: must be at least least_scale, ",
+                      job.loss_scale.least_scale, ", found ", job.loss_scale.init_scale));
+  }
+  GACCD_RETURN_IF_ERROR(CheckEvaluation(job));
+  return job.device == Device::kCpu ? CheckNumericsOfCpu(NumericsOf(job), "device is cpu")
+                                    : Status();
+}
+
+}  // namespace gaccd
