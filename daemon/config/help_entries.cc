@@ -36,6 +36,10 @@ Protobuf text (proto/job.proto): optimizer.lr is written optimizer { lr: 0.1 },
 and layer[0], layer[1], ... is one layer { ... } after the other; texts stand in
 quotes. --set gives a field another value than the file does:
   gaccd train --job=FILE --set optimizer.lr=0.01 --set model.layer[0].name=first
+Relative paths start at the current folder or, where that file does not exist,
+at the folder of the job text. One '*' in the name of each file of a source, as
+in train-*.npy, takes all such files as one set, in the order of the texts that
+it stands for.
 
 )";
 
