@@ -13,9 +13,9 @@ namespace gaccd {
   return path.find('*') != std::string_view::npos;
 }
 
-// The paths of these files, by the text that the '*' stands for; empty where there is no such
-// folder. REQUIRES: one '*', in the name of the file. kIo for a folder that cannot be read, kData
-// for one with more than 2^20 entries.
+// The paths of these files, by the text that the first '*' in the name of the file stands for;
+// empty where there is none, or no such folder. kIo for a folder that cannot be read, kData for one
+// with more than 2^20 entries.
 Result<std::map<std::string, std::string>> FilesLike(const std::string& pattern);
 
 }  // namespace gaccd

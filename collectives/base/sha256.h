@@ -1,5 +1,4 @@
-// SHA-256 of a stream of bytes, by OpenSSL. In hexadecimal digits it is what
-// sha256sum(1) prints.
+// SHA-256 of a stream of bytes, by OpenSSL: in hexadecimal digits what sha256sum(1) prints.
 #pragma once
 
 #include <array>

@@ -73,9 +73,9 @@ class FirstError : public google::protobuf::io::ErrorCollector {
 
 Status Bad(const std::string& message) { return {ErrorKind::kConfig, message}; }
 
-// Whether there is a file of this name; for one with a '*', any.
+// Whether there is a file of this name, or any that it is the pattern of.
 bool HasFile(const std::string& path) {
-  if (!IsPattern(path)) return PathExists(path);
+  if (PathExists(path)) return true;
   const auto files = FilesLike(path);
   return files.ok() && !files->empty();
 }

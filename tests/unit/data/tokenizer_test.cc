@@ -67,6 +67,14 @@ TEST_F(TokenizerTest, SeveralFilesInTheFolderOfTheJob) {
   EXPECT_THAT(CheckTokenizers(job, ""), IsError(ErrorKind::kData, "expected 'and' as 1, found 0"));
   const Job anywhere = WithAbsolutePaths(job);
   EXPECT_EQ(std::get<StreamSpec>(anywhere.data.train).path, folder_.Path("job/a/part-*.npy"));
+  // A folder may have a '*' in its name.
+  WriteVocabulary("j*b/a", R"({"the":0})");
+  job.folder = folder_.Path("j*b");
+  job.data.train = StreamSpec{.path = "a/tokenizer.json"};
+  job.data.eval = StreamSpec{.path = "a/none.npy"};
+  const Job there = WithAbsolutePaths(job);
+  EXPECT_EQ(std::get<StreamSpec>(there.data.train).path, folder_.Path("j*b/a/tokenizer.json"));
+  EXPECT_EQ(std::get<StreamSpec>(*there.data.eval).path, "a/none.npy");
 }
 
 TEST_F(TokenizerTest, OneAloneIsNotRead) {
