@@ -8,7 +8,7 @@
 namespace gaccd {
 namespace {
 
-Status Wrong(const std::string& what) {
+Status ReductionError(const std::string& what) {
   return {ErrorKind::kInternal, StrCat("reduction of gradients: ", what)};
 }
 
@@ -17,8 +17,8 @@ Status Wrong(const std::string& what) {
 Result<BucketReducer> BucketReducer::Make(Communicator& comm, BucketPlan plan,
                                           MutableBuffer gradients) {
   if (gradients.count != plan.buffer_elements()) {
-    return Wrong(StrCat("expected a buffer of ", plan.buffer_elements(), " elements, found ",
-                        gradients.count));
+    return ReductionError(StrCat("expected a buffer of ", plan.buffer_elements(),
+                                 " elements, found ", gradients.count));
   }
   return BucketReducer(comm, std::move(plan), gradients);
 }
@@ -34,12 +34,13 @@ BucketReducer::BucketReducer(Communicator& comm, BucketPlan plan, MutableBuffer 
 
 Status BucketReducer::MarkReady(std::size_t gradient, StreamHandle stream) {
   if (gradient >= ready_.size()) {
-    return Wrong(StrCat("expected a gradient below ", ready_.size(), ", found ", gradient));
+    return ReductionError(
+        StrCat("expected a gradient below ", ready_.size(), ", found ", gradient));
   }
   if (ready_[gradient]) {
-    return Wrong(StrCat("gradient ", gradient,
-                        " is announced twice in one cycle; gradients are "
-                        "reduced once, in the last micro-step"));
+    return ReductionError(StrCat("gradient ", gradient,
+                                 " is announced twice in one cycle; gradients are "
+                                 "reduced once, in the last micro-step"));
   }
   Note(gradient);
   return Start(stream, missing_.size());
@@ -60,7 +61,7 @@ Status BucketReducer::ReduceAll(MutableBuffer with, StreamHandle stream) {
 
 Status BucketReducer::AnnounceAll() {
   if (announced_ == ready_.size()) {
-    return Wrong(
+    return ReductionError(
         "all gradients have been reduced in this cycle already; a second sum would count "
         "the first one again on every rank");
   }
@@ -73,8 +74,8 @@ Status BucketReducer::AnnounceAll() {
 Status BucketReducer::NextCycle() {
   if (announced_ != 0 && announced_ != ready_.size()) {
     const auto first = std::ranges::find(ready_, false) - ready_.begin();
-    return Wrong(StrCat("the cycle ends with ", announced_, " of ", ready_.size(),
-                        " gradients announced; gradient ", first, " is not ready"));
+    return ReductionError(StrCat("the cycle ends with ", announced_, " of ", ready_.size(),
+                                 " gradients announced; gradient ", first, " is not ready"));
   }
   ready_.assign(ready_.size(), false);
   for (std::size_t b = 0; b < missing_.size(); ++b) missing_[b] = plan_.buckets()[b].gradients;

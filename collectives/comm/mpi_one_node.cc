@@ -12,11 +12,11 @@ namespace gaccd {
 namespace {
 
 // The elements of piece [first, first + step) that lie in [begin, end).
-struct Overlap {
+struct Intersection {
   std::size_t begin = 0;
   std::size_t count = 0;
 };
-Overlap OverlapOf(std::size_t first, std::size_t step, std::size_t begin, std::size_t end) {
+Intersection Intersect(std::size_t first, std::size_t step, std::size_t begin, std::size_t end) {
   const std::size_t from = std::max(first, begin);
   const std::size_t to = std::min(first + step, end);
   return {from, to > from ? to - from : 0};
@@ -34,14 +34,14 @@ Status MpiCommunicator::GatherOnNode(ConstBuffer in, std::span<const std::int64_
   GACCD_RETURN_IF_ERROR(watch_->Meet());
   for (std::size_t first = 0; first < longest; first += step) {
     const std::size_t half = NextHalf();
-    const Overlap own = OverlapOf(first, step, 0, in.count);
+    const Intersection own = Intersect(first, step, 0, in.count);
     if (own.count > 0) {
       std::memcpy(node_->staging(node_->rank(), half), from + own.begin * width, own.count * width);
     }
     GACCD_RETURN_IF_ERROR(watch_->NodeBarrier());
     for (int r = 0; r < size_; ++r) {
       const auto rows = static_cast<std::size_t>(counts[static_cast<std::size_t>(r)]);
-      const Overlap part = OverlapOf(first, step, 0, rows);
+      const Intersection part = Intersect(first, step, 0, rows);
       if (part.count == 0) continue;
       std::memcpy(to + (OffsetOf(counts, r) + part.begin) * width, node_->staging(r, half),
                   part.count * width);
@@ -60,10 +60,10 @@ Status MpiCommunicator::ScatterOnNode(ConstBuffer in, std::span<const std::int64
   GACCD_RETURN_IF_ERROR(watch_->Meet());
   for (std::size_t first = 0; first < in.count; first += step) {
     const std::size_t half = NextHalf();
-    const Overlap piece = OverlapOf(first, step, 0, in.count);
+    const Intersection piece = Intersect(first, step, 0, in.count);
     std::memcpy(node_->staging(node_->rank(), half), from + first * width, piece.count * width);
     GACCD_RETURN_IF_ERROR(watch_->NodeBarrier());
-    const Overlap own = OverlapOf(first, step, begin, begin + out.count);
+    const Intersection own = Intersect(first, step, begin, begin + out.count);
     if (own.count == 0) continue;
     void* const sum = to + (own.begin - begin) * width;
     GACCD_RETURN_IF_ERROR(

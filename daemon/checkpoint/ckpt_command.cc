@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <ctime>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -93,22 +92,23 @@ std::string StateText(const Seen& seen) {
 }
 
 std::string JsonOf(const Seen& seen) {
-  nlohmann::ordered_json json{{"generation", seen.generation.name()},
-                              {"step", seen.generation.step},
-                              {"micro_step", seen.generation.micro_step},
-                              {"writer_epoch", seen.generation.epoch},
-                              {"state", seen.state}};
+  JsonObject json;
+  json("generation", seen.generation.name());
+  json("step", seen.generation.step);
+  json("micro_step", seen.generation.micro_step);
+  json("writer_epoch", seen.generation.epoch);
+  json("state", seen.state);
   if (seen.manifest) {
-    json["ranks"] = seen.manifest->world();
-    json["bytes"] = TotalBytes(*seen.manifest);
-    json["created"] = UtcTime(seen.manifest->created_s);
+    json("ranks", seen.manifest->world());
+    json("bytes", TotalBytes(*seen.manifest));
+    json("created", UtcTime(seen.manifest->created_s));
   }
-  if (!seen.reason.empty()) json["reason"] = seen.reason;
+  if (!seen.reason.empty()) json("reason", seen.reason);
   if (seen.best) {
-    json["best"] = true;
-    json["best_value"] = seen.manifest->cursor.best.value;
+    json("best", true);
+    json("best_value", seen.manifest->cursor.best.value);
   }
-  return JsonLine(json);
+  return json.TakeLine();
 }
 
 CkptOutput List(const GenerationPlace& place, bool json) {

@@ -17,12 +17,12 @@
 namespace gaccd {
 namespace {
 
-constexpr std::string_view kMagic = "GACCDSH1";
-constexpr std::uint64_t kVersion = 1;
+constexpr std::string_view kShardMagic = "GACCDSH1";
+constexpr std::uint64_t kShardVersion = 1;
 constexpr std::size_t kFields = 9;
 constexpr std::size_t kCheckedBytes = 8 + kFields * 8;
 constexpr std::size_t kHeaderBytes = kCheckedBytes + 8;
-constexpr std::size_t kCrcBytes = 4;
+constexpr std::size_t kBlockCrcBytes = 4;
 
 constexpr std::array<std::string_view, kFields> kFieldNames = {
     "version",    "block size", "rank",         "world",          "step",
@@ -50,7 +50,7 @@ std::uint64_t PayloadBytes(const ShardIdentity& identity) {
 
 Header HeaderOf(const ShardIdentity& identity) {
   const std::array<std::uint64_t, kFields> fields = {
-      kVersion,
+      kShardVersion,
       identity.block_bytes,
       static_cast<std::uint64_t>(identity.rank),
       static_cast<std::uint64_t>(identity.world),
@@ -60,8 +60,8 @@ Header HeaderOf(const ShardIdentity& identity) {
       PayloadBytes(identity),
       BuffersDigest(identity.buffers)};
   Header header{};
-  std::memcpy(header.data(), kMagic.data(), kMagic.size());
-  std::memcpy(header.data() + kMagic.size(), fields.data(), sizeof fields);
+  std::memcpy(header.data(), kShardMagic.data(), kShardMagic.size());
+  std::memcpy(header.data() + kShardMagic.size(), fields.data(), sizeof fields);
   const std::uint32_t crc = Crc32c(std::span(header).first(kCheckedBytes));
   std::memcpy(header.data() + kCheckedBytes, &crc, sizeof crc);
   return header;
@@ -70,7 +70,7 @@ Header HeaderOf(const ShardIdentity& identity) {
 // The header follows from the identity, so it is compared; this says where it differs.
 Status CheckHeader(const Header& found, const Header& expected) {
   if (found == expected) return Status::Ok();
-  if (std::memcmp(found.data(), kMagic.data(), kMagic.size()) != 0) {
+  if (std::memcmp(found.data(), kShardMagic.data(), kShardMagic.size()) != 0) {
     return BadData("it does not begin with GACCDSH1");
   }
   std::uint32_t crc = 0;
@@ -81,8 +81,8 @@ Status CheckHeader(const Header& found, const Header& expected) {
   for (std::size_t i = 0; i < kFields; ++i) {
     std::uint64_t ours = 0;
     std::uint64_t theirs = 0;
-    std::memcpy(&ours, expected.data() + kMagic.size() + 8 * i, sizeof ours);
-    std::memcpy(&theirs, found.data() + kMagic.size() + 8 * i, sizeof theirs);
+    std::memcpy(&ours, expected.data() + kShardMagic.size() + 8 * i, sizeof ours);
+    std::memcpy(&theirs, found.data() + kShardMagic.size() + 8 * i, sizeof theirs);
     if (ours != theirs) {
       return BadData(StrCat("header: expected ", kFieldNames[i], " ", ours, ", found ", theirs));
     }
@@ -136,7 +136,7 @@ Status WrongParts() {
 Status WriteBlocks(DurableFile& file, const ShardIdentity& identity,
                    std::span<const std::span<const std::byte>> parts, Sha256* sha) {
   std::vector<std::byte> block;
-  block.reserve(identity.block_bytes + kCrcBytes);
+  block.reserve(identity.block_bytes + kBlockCrcBytes);
   Stream<const std::byte> stream(parts);
   for (std::uint64_t rest = PayloadBytes(identity); rest > 0;) {
     const std::uint64_t bytes = std::min(rest, identity.block_bytes);
@@ -180,7 +180,7 @@ std::string ShardName(std::int64_t rank, std::int64_t world) {
 std::uint64_t ShardBytes(const ShardIdentity& identity) {
   const std::uint64_t payload = PayloadBytes(identity);
   const std::uint64_t blocks = (payload + identity.block_bytes - 1) / identity.block_bytes;
-  return kHeaderBytes + payload + blocks * kCrcBytes;
+  return kHeaderBytes + payload + blocks * kBlockCrcBytes;
 }
 
 Result<ShardRecord> WriteShard(const std::string& path, const ShardIdentity& identity,
@@ -219,12 +219,12 @@ Status ReadShard(const ReadAt& read_at, std::uint64_t file_bytes, const ShardIde
   Sha256 sha;
   sha.Update(header);
   const std::uint64_t payload = PayloadBytes(identity);
-  std::vector<std::byte> block(std::min(identity.block_bytes, payload) + kCrcBytes);
+  std::vector<std::byte> block(std::min(identity.block_bytes, payload) + kBlockCrcBytes);
   Stream<std::byte> stream(parts);
   std::uint64_t offset = kHeaderBytes;
   for (std::uint64_t rest = payload; rest > 0;) {
     const std::uint64_t bytes = std::min(rest, identity.block_bytes);
-    const std::span<std::byte> all = std::span(block).first(bytes + kCrcBytes);
+    const std::span<std::byte> all = std::span(block).first(bytes + kBlockCrcBytes);
     GACCD_RETURN_IF_ERROR(read_at(offset, all));
     sha.Update(all);
     std::uint32_t crc = 0;
@@ -239,7 +239,7 @@ Status ReadShard(const ReadAt& read_at, std::uint64_t file_bytes, const ShardIde
         from += piece.size();
       });
     }
-    offset += bytes + kCrcBytes;
+    offset += bytes + kBlockCrcBytes;
     rest -= bytes;
   }
   if (record == nullptr) return Status::Ok();

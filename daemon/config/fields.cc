@@ -16,16 +16,17 @@
 #include "proto/field.pb.h"
 
 namespace gaccd {
+
+const proto::Field& FieldRule(const google::protobuf::FieldDescriptor& field) {
+  return field.options().GetExtension(proto::is);
+}
+
 namespace {
 
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::OneofDescriptor;
-
-const proto::Field& RuleOf(const FieldDescriptor& field) {
-  return field.options().GetExtension(proto::is);
-}
 
 // "a, b or c"
 std::string Listed(const std::vector<std::string>& names, std::string_view last = " or ") {
@@ -52,7 +53,7 @@ bool IsInRange(const proto::Field& rule, double value) {
 
 // What the range of `rule` refuses in `value`; empty: nothing.
 std::string NumberProblem(const FieldDescriptor& field, double value) {
-  if (IsInRange(RuleOf(field), value)) return {};
+  if (IsInRange(FieldRule(field), value)) return {};
   const std::string range = RangeText(field);
   return StrCat("must be ", range.empty() ? "finite" : range);
 }
@@ -87,7 +88,7 @@ std::pair<std::string, std::string> ValueProblem(const Message& message,
       return number(read.GetDouble(message, &field));
     case FieldDescriptor::CPPTYPE_STRING: {
       const std::string text = read.GetString(message, &field);
-      return {TextProblem(RuleOf(field), text), StrCat("'", text, "'")};
+      return {TextProblem(FieldRule(field), text), StrCat("'", text, "'")};
     }
     default:
       return {};
@@ -104,7 +105,7 @@ Status CheckField(const Message& message, const FieldDescriptor& field, const st
   const auto& read = *message.GetReflection();
   if (field.is_repeated()) {
     const int size = read.FieldSize(message, &field);
-    if (size == 0 && RuleOf(field).required()) return Bad(path, "is required, at least one");
+    if (size == 0 && FieldRule(field).required()) return Bad(path, "is required, at least one");
     for (int i = 0; i < size; ++i) {
       const std::string element = StrCat(path, "[", i, "]");
       if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
@@ -118,7 +119,7 @@ Status CheckField(const Message& message, const FieldDescriptor& field, const st
     return {};
   }
   if (!read.HasField(message, &field)) {
-    return RuleOf(field).required() ? Bad(path, "is required") : Status();
+    return FieldRule(field).required() ? Bad(path, "is required") : Status();
   }
   if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
     return CheckMessage(read.GetMessage(message, &field), path);
@@ -357,7 +358,7 @@ std::vector<NamedField> LeafFields(const Descriptor& type) {
 }
 
 std::string RangeText(const FieldDescriptor& field) {
-  const proto::Field& rule = RuleOf(field);
+  const proto::Field& rule = FieldRule(field);
   if (field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM) return Listed(Choices(field));
   const auto bound = [&field](double value) {  // 1000000, not 1e+06
     const bool whole = field.cpp_type() != FieldDescriptor::CPPTYPE_DOUBLE;
@@ -375,7 +376,7 @@ std::string RangeText(const FieldDescriptor& field) {
 }
 
 std::string DefaultText(const FieldDescriptor& field) {
-  if (field.is_repeated() || RuleOf(field).required() || !field.has_default_value()) return {};
+  if (field.is_repeated() || FieldRule(field).required() || !field.has_default_value()) return {};
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT64:
       return StrCat(field.default_value_int64());

@@ -16,6 +16,12 @@ class Message;
 }  // namespace google::protobuf
 
 namespace gaccd {
+namespace proto {
+class Field;
+}  // namespace proto
+
+// The options (proto/field.proto) that a field was declared with.
+[[nodiscard]] const proto::Field& FieldRule(const google::protobuf::FieldDescriptor& field);
 
 // kConfig with "field.path: what is wrong, found value" for the first field that is missing or out
 // of its range.

@@ -34,6 +34,51 @@ std::string Cut(std::string_view text, std::size_t limit) {
   return std::string(text.substr(0, dense ? limit / 6 : keep)) + "...";
 }
 
+// Keeps the scalar members of the outermost object.
+class MemberReader : public nlohmann::json::json_sax_t {
+ public:
+  using Members = std::map<std::string, JsonMembers::Value, std::less<>>;
+  explicit MemberReader(Members& members) : members_(members) {}
+
+  bool null() override { return Skip(); }
+  bool boolean(bool value) override { return Keep(value); }
+  bool number_integer(std::int64_t value) override { return Keep(value); }
+  bool number_unsigned(std::uint64_t value) override { return Keep(value); }
+  bool number_float(double value, const std::string& /*text*/) override { return Keep(value); }
+  bool string(std::string& value) override { return Keep(std::move(value)); }
+  bool binary(nlohmann::json::binary_t& /*value*/) override { return false; }
+  bool start_object(std::size_t /*members*/) override {
+    if (depth_ == 1) members_.erase(key_);
+    ++depth_;
+    return true;
+  }
+  bool end_object() override { return --depth_ >= 0; }
+  bool start_array(std::size_t size) override { return depth_ > 0 && start_object(size); }
+  bool end_array() override { return end_object(); }
+  bool key(std::string& name) override {
+    if (depth_ == 1) key_ = std::move(name);
+    return true;
+  }
+  bool parse_error(std::size_t /*position*/, const std::string& /*token*/,
+                   const nlohmann::json::exception& /*error*/) override {
+    return false;
+  }
+
+ private:
+  bool Skip() {
+    if (depth_ == 1) members_.erase(key_);
+    return depth_ > 0;
+  }
+  bool Keep(JsonMembers::Value value) {
+    if (depth_ == 1) members_.insert_or_assign(key_, std::move(value));
+    return depth_ > 0;
+  }
+
+  Members& members_;
+  std::string key_;  // of the outermost object
+  int depth_ = 0;
+};
+
 }  // namespace
 
 void JsonObject::Key(std::string_view key) {
@@ -104,8 +149,33 @@ std::string FlatJson(const Message& message) {
   return out.Take();
 }
 
-std::string JsonLine(const nlohmann::ordered_json& value) {
-  return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+std::optional<JsonMembers> JsonMembers::Parse(std::string_view text) {
+  JsonMembers members;
+  MemberReader reader(members.values_);
+  if (!nlohmann::json::sax_parse(text.begin(), text.end(), &reader)) return std::nullopt;
+  return members;
+}
+
+const JsonMembers::Value* JsonMembers::Find(std::string_view name) const {
+  const auto found = values_.find(name);
+  return found == values_.end() ? nullptr : &found->second;
+}
+
+const std::string* JsonMembers::text(std::string_view name) const {
+  return std::get_if<std::string>(Find(name));
+}
+
+std::optional<bool> JsonMembers::boolean(std::string_view name) const {
+  const auto* value = std::get_if<bool>(Find(name));
+  return value == nullptr ? std::nullopt : std::optional(*value);
+}
+
+std::optional<double> JsonMembers::number(std::string_view name) const {
+  const Value* value = Find(name);
+  if (const auto* real = std::get_if<double>(value)) return *real;
+  if (const auto* whole = std::get_if<std::int64_t>(value)) return static_cast<double>(*whole);
+  if (const auto* whole = std::get_if<std::uint64_t>(value)) return static_cast<double>(*whole);
+  return std::nullopt;
 }
 
 std::string ValidUtf8(std::string_view text) {

@@ -43,16 +43,12 @@ it stands for.
 
 )";
 
-const proto::Field& RuleOf(const FieldDescriptor& field) {
-  return field.options().GetExtension(proto::is);
-}
-
 void Append(std::string& text, std::string_view part) {
   if (!part.empty()) text += StrCat(text.empty() ? "" : "; ", part);
 }
 
 std::string_view ValueName(const FieldDescriptor& field) {
-  if (RuleOf(field).has_value()) return RuleOf(field).value();
+  if (FieldRule(field).has_value()) return FieldRule(field).value();
   const bool choice = field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM;
   return choice ? std::string_view("CHOICE") : std::string_view("N");
 }
@@ -60,7 +56,7 @@ std::string_view ValueName(const FieldDescriptor& field) {
 HelpEntry FlagEntry(const FlagRow& row) {
   const bool choice = row.field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM;
   std::string text = choice ? RangeText(*row.field) : "";
-  std::string help = RuleOf(*row.field).help();
+  std::string help = FieldRule(*row.field).help();
   if (const std::string given = DefaultText(*row.field); !given.empty() && !row.is_bool()) {
     help += StrCat(" (default ", given, ")");
   }
@@ -92,10 +88,10 @@ HelpEntry JobEntry(const NamedField& leaf) {
   const std::string range = RangeText(*leaf.field);
   what += StrCat(what.empty() || range.empty() ? "" : " ", range);
   const std::string given = DefaultText(*leaf.field);
-  Append(what, RuleOf(*leaf.field).required() ? "required" : "");
+  Append(what, FieldRule(*leaf.field).required() ? "required" : "");
   Append(what, given.empty() ? "" : StrCat("default ", given));
-  Append(what, RuleOf(*leaf.field).help());
-  const std::string& flag = RuleOf(*leaf.field).flag();
+  Append(what, FieldRule(*leaf.field).help());
+  const std::string& flag = FieldRule(*leaf.field).flag();
   Append(what, flag.empty() ? "" : StrCat("--", flag));
   return {leaf.path, std::move(what), ""};
 }
@@ -117,9 +113,10 @@ std::vector<HelpGroup> FlagGroups(Verb verb) {
   for (int number = 0; number < proto::Field::Group_ARRAYSIZE; ++number) {
     HelpGroup group{kHeadings[number], {}};
     for (const FlagRow& row : FlagTable()) {
-      const std::string words = StrCat(" ", RuleOf(*row.field).verbs(), " ");
+      const std::string words = StrCat(" ", FieldRule(*row.field).verbs(), " ");
       const bool listed = words.find(StrCat(" ", Name(verb), " ")) != std::string::npos;
-      if (listed && RuleOf(*row.field).group() == number) group.entries.push_back(FlagEntry(row));
+      if (listed && FieldRule(*row.field).group() == number)
+        group.entries.push_back(FlagEntry(row));
     }
     if (number == 0 && (verb == Verb::kTrain || verb == Verb::kSubmit)) {
       group.entries.push_back({"--set FIELD=VALUE",

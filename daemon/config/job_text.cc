@@ -71,7 +71,7 @@ class FirstError : public google::protobuf::io::ErrorCollector {
   std::string text_;
 };
 
-Status Bad(const std::string& message) { return {ErrorKind::kConfig, message}; }
+Status ConfigError(const std::string& message) { return {ErrorKind::kConfig, message}; }
 
 // Whether there is a file of this name, or any that it is the pattern of.
 bool HasFile(const std::string& path) {
@@ -112,7 +112,7 @@ void MakePathsAbsolute(google::protobuf::Message& message, const std::string& fo
 
 Result<Job> ParseJobText(std::string_view text, std::string_view file_name, Verb verb) {
   const auto refuse = [file_name](std::string_view separator, const std::string& message) {
-    return Bad(StrCat(file_name, separator, message));
+    return ConfigError(StrCat(file_name, separator, message));
   };
   if (text.size() > kMaxTextBytes) {
     return refuse(": ", StrCat("the job text is too large: at most ", kMaxTextBytes,

@@ -13,10 +13,10 @@ namespace gaccd {
 namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
-constexpr std::size_t kPrefixBytes = 8;  // magic and version
+constexpr std::size_t kMagicBytes = 8;  // magic and version
 constexpr std::size_t kMaxHeaderBytes = 65536;
-constexpr std::size_t kMaxRank = 32;   // NumPy's own limit
-constexpr std::size_t kMaxShown = 40;  // bytes of foreign text in a message
+constexpr std::size_t kMaxDimensions = 32;  // NumPy's own limit
+constexpr std::size_t kMaxShown = 40;       // bytes of foreign text in a message
 
 struct Header {
   std::string_view descr;
@@ -121,7 +121,7 @@ class HeaderParser {
     Take('(');
     while (ok() && !Peek(')')) {
       shape.push_back(ParseNumber());
-      if (shape.size() > kMaxRank) Fail(StrCat("at most ", kMaxRank, " dimensions"));
+      if (shape.size() > kMaxDimensions) Fail(StrCat("at most ", kMaxDimensions, " dimensions"));
       if (shape.size() == 1 || !Peek(')')) Take(',');
     }
     Take(')');
@@ -197,7 +197,7 @@ Result<Parts> Split(const std::string& name, std::span<const std::byte> file) {
     return Status(ErrorKind::kData,
                   StrCat(name, ": not an NPY file: expected it to begin with \\x93NUMPY"));
   }
-  if (file.size() < kPrefixBytes) return truncated(kPrefixBytes);
+  if (file.size() < kMagicBytes) return truncated(kMagicBytes);
   const int major = std::to_integer<int>(file[6]);
   const int minor = std::to_integer<int>(file[7]);
   if (major < 1 || major > 3 || minor != 0) {
@@ -205,9 +205,9 @@ Result<Parts> Split(const std::string& name, std::span<const std::byte> file) {
                                            major, ".", minor));
   }
   const std::size_t length_bytes = major == 1 ? 2 : 4;
-  const std::size_t start = kPrefixBytes + length_bytes;
+  const std::size_t start = kMagicBytes + length_bytes;
   if (file.size() < start) return truncated(start);
-  const std::size_t length = LittleEndian(file.subspan(kPrefixBytes, length_bytes));
+  const std::size_t length = LittleEndian(file.subspan(kMagicBytes, length_bytes));
   if (length > kMaxHeaderBytes) {
     return Status(ErrorKind::kData, StrCat(name, ": expected an NPY header of at most ",
                                            kMaxHeaderBytes, " bytes, found ", length));

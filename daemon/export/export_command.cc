@@ -1,11 +1,11 @@
 #include "daemon/export/export_command.h"
 
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
+#include "daemon/config/flat_json.h"
 #include "daemon/export/chrome_trace.h"
 #include "daemon/export/csv.h"
 #include "daemon/export/otlp_json.h"
@@ -29,11 +29,10 @@ constexpr unsigned kForAll = 0644;
 std::optional<double> JobEnd(const std::string& attempt_dir) {
   const auto text = ReadSmallFile(attempt_dir + "/env.json", ErrorKind::kData);
   if (!text.ok()) return std::nullopt;
-  const auto json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return std::nullopt;
-  const auto found = json.find("SLURM_JOB_END_TIME");
-  if (found == json.end() || !found->is_string()) return std::nullopt;
-  const double end = std::atof(found->get<std::string>().c_str());
+  const auto json = JsonMembers::Parse(*text);
+  const std::string* found = json ? json->text("SLURM_JOB_END_TIME") : nullptr;
+  if (found == nullptr) return std::nullopt;
+  const double end = std::atof(found->c_str());
   return end > 0 ? std::optional(end) : std::nullopt;
 }
 

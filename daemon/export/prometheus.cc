@@ -6,7 +6,6 @@
 #include <initializer_list>
 #include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "collectives/base/strings.h"
@@ -110,9 +109,9 @@ void States(const RunMetrics& run, Samples& out) {
 }
 
 void Phases(const RunMetrics& run, Samples& out) {
-  constexpr std::array kPhases{"data", "forward_backward", "reduce", "optimizer",
+  constexpr std::array kPhaseNames{"data", "forward_backward", "reduce", "optimizer",
                                "wait", "checkpoint",       "eval"};
-  Each(run.figures.phase_s, kPhases, "phase", out);
+  Each(run.figures.phase_s, kPhaseNames, "phase", out);
 }
 
 void Errors(const RunMetrics& run, Samples& out) {

@@ -7,7 +7,7 @@
 namespace gaccd {
 namespace {
 
-constexpr double kDeviation = 0.02;
+constexpr double kInitDeviation = 0.02;
 
 // With weight [in, out].
 nn::LinearOptions Conv1D(std::int64_t in, std::int64_t out, double deviation) {
@@ -16,7 +16,7 @@ nn::LinearOptions Conv1D(std::int64_t in, std::int64_t out, double deviation) {
 
 // Products that add to the residual stream start smaller, so that it does not grow with the depth.
 double ResidualDeviation(const GptSpec& gpt) {
-  return kDeviation / std::sqrt(2 * static_cast<double>(gpt.layers));
+  return kInitDeviation / std::sqrt(2 * static_cast<double>(gpt.layers));
 }
 
 std::int64_t Hidden(const GptSpec& gpt) { return gpt.hidden > 0 ? gpt.hidden : 4 * gpt.width; }
@@ -31,7 +31,7 @@ std::vector<GptBlock> MakeBlocks(const nn::Scope& scope, const GptSpec& gpt) {
 
 GptAttention::GptAttention(const nn::Scope& scope, const GptSpec& gpt)
     : Module(scope),
-      c_attn_(scope / "c_attn", Conv1D(gpt.width, 3 * gpt.width, kDeviation)),
+      c_attn_(scope / "c_attn", Conv1D(gpt.width, 3 * gpt.width, kInitDeviation)),
       attend_(scope, {.heads = gpt.heads, .causal = true}),
       c_proj_(scope / "c_proj", Conv1D(gpt.width, gpt.width, ResidualDeviation(gpt))),
       drop_(scope / "resid_dropout", gpt.dropout) {}
@@ -42,7 +42,7 @@ ValueId GptAttention::operator()(nn::Recorder& recorder, ValueId x, std::int64_t
 
 GptMlp::GptMlp(const nn::Scope& scope, const GptSpec& gpt)
     : Module(scope),
-      c_fc_(scope / "c_fc", Conv1D(gpt.width, Hidden(gpt), kDeviation)),
+      c_fc_(scope / "c_fc", Conv1D(gpt.width, Hidden(gpt), kInitDeviation)),
       act_(scope / "act", ActivationKind::kGeluTanh),
       c_proj_(scope / "c_proj", Conv1D(Hidden(gpt), gpt.width, ResidualDeviation(gpt))),
       drop_(scope / "dropout", gpt.dropout) {}
@@ -67,9 +67,9 @@ ValueId GptBlock::operator()(nn::Recorder& recorder, ValueId x, std::int64_t len
 Gpt::Gpt(const GptSpec& gpt)
     : spec_(gpt),
       wte_(nn::Scope(parameters_, "transformer.wte"),
-           {.rows = gpt.vocabulary, .width = gpt.width, .deviation = kDeviation}),
+           {.rows = gpt.vocabulary, .width = gpt.width, .deviation = kInitDeviation}),
       wpe_(nn::Scope(parameters_, "transformer.wpe"),
-           {.rows = gpt.context, .width = gpt.width, .deviation = kDeviation}),
+           {.rows = gpt.context, .width = gpt.width, .deviation = kInitDeviation}),
       drop_(nn::Scope(parameters_, "transformer.drop"), gpt.dropout),
       h_(MakeBlocks(nn::Scope(parameters_, "transformer.h"), gpt)),
       ln_f_(nn::Scope(parameters_, "transformer.ln_f"),

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 #include <variant>
 
 #include "collectives/base/files.h"
 #include "collectives/base/overloaded.h"
+#include "daemon/config/flat_json.h"
 #include "daemon/export/number_text.h"
 
 namespace gaccd {
@@ -19,11 +19,11 @@ using Texts = std::map<std::string, std::string>;
 Texts EnvironmentOf(const Attempt& attempt) {
   const auto text = ReadSmallFile(attempt.folder + "/env.json", ErrorKind::kData);
   if (!text.ok()) return {};
-  const auto json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  const auto json = JsonMembers::Parse(*text);
   Texts texts;
-  if (!json.is_object()) return texts;
-  for (const auto& [name, value] : json.items()) {
-    if (value.is_string()) texts[name] = value.get<std::string>();
+  if (!json) return texts;
+  for (const auto& [name, value] : json->values()) {
+    if (const auto* setting = std::get_if<std::string>(&value)) texts[name] = *setting;
   }
   return texts;
 }

@@ -13,14 +13,14 @@
 namespace gaccd {
 namespace {
 
-constexpr std::size_t kMostMetrics = 4;
+constexpr std::size_t kMaxComparedMetrics = 4;
 constexpr std::size_t kMostStretches = 1600;  // of all lines of a chart
 
 std::set<std::string> MetricsOf(std::span<const RunStory> stories) {
   std::set<std::string> metrics;
   for (const RunStory& story : stories) {
     for (const auto& [metric, curve] : story.evals) {
-      if (metrics.size() < kMostMetrics) metrics.insert(metric);
+      if (metrics.size() < kMaxComparedMetrics) metrics.insert(metric);
     }
   }
   return metrics;

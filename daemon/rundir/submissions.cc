@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "collectives/base/files.h"
@@ -14,11 +13,13 @@ namespace {
 
 std::string PathOf(const std::string& run_dir) { return run_dir + "/submit.jsonl"; }
 
-std::optional<Submission> Parse(const std::string& line) {
-  const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("ts") || !json.contains("jobs")) return std::nullopt;
-  if (!json["ts"].is_string() || !json["jobs"].is_string()) return std::nullopt;
-  Submission submission{json["ts"].get<std::string>(), json["jobs"].get<std::string>()};
+std::optional<Submission> ParseSubmission(const std::string& line) {
+  const auto json = JsonMembers::Parse(line);
+  if (!json) return std::nullopt;
+  const std::string* at = json->text("ts");
+  const std::string* jobs = json->text("jobs");
+  if (at == nullptr || jobs == nullptr) return std::nullopt;
+  Submission submission{*at, *jobs};
   // They are shown, and go to a shell.
   const bool ids = submission.jobs.find_first_not_of("0123456789_,") == std::string::npos;
   return ids && !submission.jobs.empty() ? std::optional(submission) : std::nullopt;
@@ -42,7 +43,7 @@ std::optional<Submission> NewestSubmission(const std::string& run_dir) {
   std::optional<Submission> newest;
   std::istringstream lines(*text);
   for (std::string line; std::getline(lines, line);) {
-    if (auto one = Parse(line)) newest = std::move(one);
+    if (auto one = ParseSubmission(line)) newest = std::move(one);
   }
   return newest;
 }

@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <limits>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "collectives/base/strings.h"
@@ -22,7 +21,7 @@ namespace gaccd {
 namespace {
 
 // What all ranks share; read only.
-struct Setting {
+struct JobSetting {
   const Job& job;
   const Dataset& data;
   const Model& model;
@@ -47,7 +46,7 @@ Result<Gradient> TakeGradient(Engine& engine, std::size_t elements) {
 // Of one update; the learning rate is 0.
 using UpdateFunction = std::function<Status(Engine& engine, BatchFeed& feed, const Plan& plan)>;
 
-Result<Gradient> GradientOf(const Setting& setting, Communicator& comm, const Plan& plan,
+Result<Gradient> GradientOf(const JobSetting& setting, Communicator& comm, const Plan& plan,
                             const UpdateFunction& update) {
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule, setting.ScheduleOf(plan));
   GACCD_ASSIGN_OR_RETURN(BatchFeed feed,
@@ -97,7 +96,7 @@ double Deviation(const Gradient& found, const Gradient& reference) {
   return std::isnan(deviation) ? std::numeric_limits<double>::infinity() : deviation;
 }
 
-Result<Gradient> ReferenceOf(const Setting& setting, std::int64_t samples) {
+Result<Gradient> ReferenceOf(const JobSetting& setting, std::int64_t samples) {
   GACCD_ASSIGN_OR_RETURN(
       const Plan plan,
       Plan::Make(
@@ -106,7 +105,7 @@ Result<Gradient> ReferenceOf(const Setting& setting, std::int64_t samples) {
   return GradientOf(setting, *alone, plan, RightUpdate);
 }
 
-Result<Gradient> MakeMistake(const Setting& setting, Communicator& comm, const Plan& plan,
+Result<Gradient> MakeMistake(const JobSetting& setting, Communicator& comm, const Plan& plan,
                              ContrastiveMistake mistake) {
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule, setting.ScheduleOf(plan));
   GACCD_ASSIGN_OR_RETURN(TrainIndices indices,
@@ -119,7 +118,7 @@ Result<Gradient> MakeMistake(const Setting& setting, Communicator& comm, const P
 }
 
 // What one rank finds, in the order of `test`: the right update, then the mistakes.
-Status RunRank(const Setting& setting, const Gradient& reference, Communicator& comm,
+Status RunRank(const JobSetting& setting, const Gradient& reference, Communicator& comm,
                JobSelftest* test) {
   GACCD_ASSIGN_OR_RETURN(const Gradient right, GradientOf(setting, comm, test->plan, RightUpdate));
   test->right = Deviation(right, reference);
@@ -168,8 +167,8 @@ Result<JobSelftest> RunJobSelftest(const Job& job, const PlanRequest& request) {
   GACCD_ASSIGN_OR_RETURN(const TrainingData data, OpenTrainingData(job));
   GACCD_ASSIGN_OR_RETURN(Model model, Model::Make(job.model, BatchSpecOf(job, *data.train)));
   GACCD_RETURN_IF_ERROR(model.ApplyRules(job.optimizer));
-  Setting setting{job, *data.train, model,
-                  std::vector<float>(static_cast<std::size_t>(model.layout().size()))};
+  JobSetting setting{job, *data.train, model,
+                     std::vector<float>(static_cast<std::size_t>(model.layout().size()))};
   model.Initialize(job.seed, setting.parameters);
   GACCD_ASSIGN_OR_RETURN(const Gradient reference, ReferenceOf(setting, plan.effective_batch()));
   JobSelftest worst{.plan = plan, .model = model.Describe(), .mistakes = MistakesOf(model, plan)};
@@ -194,15 +193,18 @@ Result<JobSelftest> RunJobSelftest(const Job& job, const PlanRequest& request) {
 std::string JobSelftestJson(const JobSelftest& test) {
   std::string text;
   for (const JobSelftest::Mistake& mistake : test.mistakes) {
-    text += JsonLine({{"mistake", mistake.name},
-                      {"deviation", mistake.has_effect ? nlohmann::ordered_json(mistake.deviation)
-                                                       : nlohmann::ordered_json()}});
+    JsonObject json;
+    json("mistake", mistake.name);
+    json("deviation", mistake.has_effect ? mistake.deviation : std::nan(""));
+    text += json.TakeLine();
   }
-  return text + JsonLine({{"eff_batch", test.plan.effective_batch()},
-                          {"accum_steps", test.plan.accum_steps()},
-                          {"ranks", test.plan.world()},
-                          {"deviation", test.right},
-                          {"passed", test.passed()}});
+  JsonObject json;
+  json("eff_batch", test.plan.effective_batch());
+  json("accum_steps", test.plan.accum_steps());
+  json("ranks", test.plan.world());
+  json("deviation", test.right);
+  json("passed", test.passed());
+  return text + json.TakeLine();
 }
 
 std::string JobSelftestText(const JobSelftest& test) {

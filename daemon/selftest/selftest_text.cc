@@ -1,6 +1,6 @@
 // What people and programs read of a selftest.
+#include <cmath>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"
@@ -21,26 +21,25 @@ std::string Cell(double deviation, double tolerance, bool has_effect, bool shows
 }  // namespace
 
 std::string SelftestJson(const std::vector<SelftestCase>& cases) {
-  const auto deviation = [](double value, bool shows) {
-    return shows ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
-  };
+  const auto deviation = [](double value, bool shows) { return shows ? value : std::nan(""); };
   std::string text;
   for (const SelftestCase& test : cases) {
     const PlanRequest& request = test.plan.request();
-    text +=
-        JsonLine({{"mode", Name(request.rounding)},
-                  {"nodes", request.nodes},
-                  {"gpus_per_node", request.gpus_per_node},
-                  {"micro_batch", request.micro_batch},
-                  {"target_batch", request.target_batch},
-                  {"eff_batch", test.plan.effective_batch()},
-                  {"accum_steps", test.plan.accum_steps()},
-                  {"deviation", test.right},
-                  {"mean_of_means", deviation(test.mean_of_means, test.mean_of_means_error() > 0)},
-                  {"last_micro_batch_only", deviation(test.last_only, test.several_steps())},
-                  {"tokens_deviation", test.tokens},
-                  {"mean_of_rank_means", deviation(test.rank_means, test.rank_means_error > 0)},
-                  {"passed", test.passed()}});
+    JsonObject json;
+    json("mode", Name(request.rounding));
+    json("nodes", request.nodes);
+    json("gpus_per_node", request.gpus_per_node);
+    json("micro_batch", request.micro_batch);
+    json("target_batch", request.target_batch);
+    json("eff_batch", test.plan.effective_batch());
+    json("accum_steps", test.plan.accum_steps());
+    json("deviation", test.right);
+    json("mean_of_means", deviation(test.mean_of_means, test.mean_of_means_error() > 0));
+    json("last_micro_batch_only", deviation(test.last_only, test.several_steps()));
+    json("tokens_deviation", test.tokens);
+    json("mean_of_rank_means", deviation(test.rank_means, test.rank_means_error > 0));
+    json("passed", test.passed());
+    text += json.TakeLine();
   }
   return text;
 }

@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <ctime>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <type_traits>
 #include <utility>
@@ -77,21 +76,15 @@ void Fields(Io& io, F& failure) {
 }
 
 struct FailureReader {
-  const nlohmann::json& object;
+  const JsonMembers& object;
   std::string problem = {};
 
   template <typename T>
   void operator()(const char* key, T& value) {
-    const auto found = object.find(key);
-    if (found == object.end()) return;
-    const bool fits = found->is_number_unsigned()
-                          ? std::in_range<std::int64_t>(found->template get<std::uint64_t>())
-                          : found->is_number_integer();
-    if (!fits || !std::in_range<T>(found->template get<std::int64_t>())) {
-      problem = StrCat(key, ": expected a whole number");
-    } else {
-      value = found->template get<T>();
-    }
+    if (!object.contains(key)) return;
+    const std::optional<T> found = object.integer<T>(key);
+    if (!found) problem = StrCat(key, ": expected a whole number");
+    if (found) value = *found;
   }
   template <typename T>
   void operator()(const char* key, std::optional<T>& value) {
@@ -99,10 +92,10 @@ struct FailureReader {
   }
   void NotZero(const char* key, int& value) { (*this)(key, value); }
   void Text(const char* key, std::string& value, std::size_t) {
-    const auto found = object.find(key);
-    if (found == object.end()) return;
-    if (!found->is_string()) problem = StrCat(key, ": expected text");
-    if (found->is_string()) value = found->get<std::string>();
+    if (!object.contains(key)) return;
+    const std::string* found = object.text(key);
+    if (found == nullptr) problem = StrCat(key, ": expected text");
+    if (found != nullptr) value = *found;
   }
 };
 
@@ -330,10 +323,10 @@ Result<Failure> ParseFailureJson(const std::string& line) {
   const auto refuse = [](std::string_view problem) {
     return Status(ErrorKind::kData, StrCat("no failure record: ", problem));
   };
-  const nlohmann::json object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object()) return refuse("expected one object of JSON");
+  const std::optional<JsonMembers> object = JsonMembers::Parse(line);
+  if (!object) return refuse("expected one object of JSON");
   Failure failure;
-  FailureReader reader{object};
+  FailureReader reader{*object};
   Fields(reader, failure);
   if (!reader.problem.empty()) return refuse(reader.problem);
   return failure;

@@ -1,7 +1,6 @@
 #include "daemon/train/verdict_command.h"
 
 #include <google/protobuf/struct.pb.h>
-#include <google/protobuf/util/json_util.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -9,7 +8,6 @@
 #include <algorithm>
 #include <climits>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "collectives/base/files.h"
@@ -49,28 +47,20 @@ std::string NodesOf(const std::string& hosts, const std::string& nodelist) {
   return found;
 }
 
-using Json = google::protobuf::Struct;
+using Json = JsonMembers;
 
 std::optional<Json> ReadJson(const std::string& path) {
   const Result<std::string> text = ReadSmallFile(path, ErrorKind::kData);
-  Json json;
-  if (!text.ok() || !google::protobuf::util::JsonStringToMessage(*text, &json).ok()) {
-    return std::nullopt;
-  }
-  return json;
+  return text.ok() ? Json::Parse(*text) : std::nullopt;
 }
 
 std::string Text(const Json& json, const char* key) {
-  const auto field = json.fields().find(key);
-  return field == json.fields().end() ? std::string() : field->second.string_value();
+  const std::string* text = json.text(key);
+  return text == nullptr ? std::string() : *text;
 }
 
-// Whole numbers of this size are exact in a double.
 std::int64_t Integer(const Json& json, const char* key) {
-  constexpr double kMost = 1e15;
-  const auto field = json.fields().find(key);
-  if (field == json.fields().end()) return 0;
-  return static_cast<std::int64_t>(std::clamp(field->second.number_value(), -kMost, kMost));
+  return json.integer<std::int64_t>(key).value_or(0);
 }
 
 std::optional<WrittenVerdict> ReadVerdict(const std::string& attempt_dir) {
@@ -80,8 +70,7 @@ std::optional<WrittenVerdict> ReadVerdict(const std::string& attempt_dir) {
       .exit = static_cast<int>(std::clamp<std::int64_t>(Integer(*json, "exit"), 0, 255)),
       .reason = OnOneLine(Text(*json, "reason")),
       .suspect_hosts = SafeHosts(Text(*json, "suspect_hosts"))};
-  const auto killed = json->fields().find("first_killed");
-  if (killed != json->fields().end() && killed->second.bool_value()) {
+  if (json->boolean("first_killed").value_or(false)) {
     written.killed = {.step = Integer(*json, "last_step"),
                       .memory_bytes = Integer(*json, "first_memory_bytes")};
   }
@@ -105,11 +94,9 @@ std::optional<LastSign> ReadSign(const std::string& run_dir, const std::string& 
 std::string StartOf(const std::string& attempt_dir) {
   constexpr std::size_t kMostLine = 4096;
   const Result<std::string> start = ReadStart(attempt_dir + "/events.jsonl", kMostLine);
-  Json json;
   if (!start.ok()) return {};
-  const std::string line = start->substr(0, start->find('\n'));
-  if (!google::protobuf::util::JsonStringToMessage(line, &json).ok()) return {};
-  return OnOneLine(Text(json, "ts"));
+  const auto json = Json::Parse(start->substr(0, start->find('\n')));
+  return json ? OnOneLine(Text(*json, "ts")) : std::string();
 }
 
 // That of the highest epoch, which may stand before an older one: a run that was sent back, or
@@ -175,12 +162,14 @@ std::string TextOf(const AttemptJudgement& judgement) {
 }
 
 std::string JsonOf(const std::string& attempt, const AttemptJudgement& judgement) {
-  return JsonLine({{"attempt", attempt},
-                   {"verdict", Name(judgement.next)},
-                   {"exit", judgement.exit},
-                   {"held", judgement.held},
-                   {"reason", judgement.reason},
-                   {"suspect_hosts", judgement.suspect_hosts}});
+  JsonObject json;
+  json("attempt", attempt);
+  json("verdict", Name(judgement.next));
+  json("exit", judgement.exit);
+  json("held", judgement.held);
+  json("reason", judgement.reason);
+  json("suspect_hosts", judgement.suspect_hosts);
+  return json.TakeLine();
 }
 
 }  // namespace

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
+#include "daemon/config/flat_json.h"
 #include "daemon/rundir/host_names.h"
 #include "daemon/rundir/ledger.h"
 #include "daemon/rundir/next_step.h"
@@ -16,34 +16,18 @@
 namespace gaccd {
 namespace {
 
-using Json = nlohmann::json;
+using Json = JsonMembers;
 
 std::string Text(const Json& json, const char* key) {
-  const auto found = json.find(key);
-  if (found == json.end() || !found->is_string()) return {};
-  std::string text = found->get<std::string>();
+  const std::string* found = json.text(key);
+  if (found == nullptr) return {};
+  std::string text = *found;
   std::ranges::replace(text, '\n', ' ');
   return Printable(text);
 }
 
-std::optional<double> Number(const Json& json, const char* key) {
-  const auto found = json.find(key);
-  if (found == json.end() || !found->is_number()) return std::nullopt;
-  return found->get<double>();
-}
-
-// A number that is whole and fits; a cast of any other is not defined.
-template <typename T>
-std::optional<T> Whole(const Json& json, const char* key) {
-  const auto found = json.find(key);
-  if (found == json.end() || !found->is_number_integer()) return std::nullopt;
-  const bool fits = found->is_number_unsigned() ? std::in_range<T>(found->get<std::uint64_t>())
-                                                : std::in_range<T>(found->get<std::int64_t>());
-  return fits ? std::optional<T>(found->get<T>()) : std::nullopt;
-}
-
 std::int64_t Integer(const Json& json, const char* key) {
-  return Whole<std::int64_t>(json, key).value_or(0);
+  return json.integer<std::int64_t>(key).value_or(0);
 }
 
 std::optional<double> AgeOf(const Json& json, const char* key, WallTime now) {
@@ -129,10 +113,11 @@ Result<RunState> ReadRunState(const std::string& folder, WallTime now) {
   const std::string path = folder + "/STATUS.json";
   if (!PathExists(path)) return OnlySubmitted(folder, now);
   GACCD_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, ErrorKind::kData));
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || Text(json, "state").empty()) {
+  const std::optional<Json> parsed = Json::Parse(text);
+  if (!parsed || Text(*parsed, "state").empty()) {
     return Status(ErrorKind::kData, StrCat("'", path, "' is no state of a run"));
   }
+  const Json& json = *parsed;
   RunState state{.folder = folder,
                  .run = Text(json, "run"),
                  .job = Text(json, "job"),
@@ -145,21 +130,21 @@ Result<RunState> ReadRunState(const std::string& folder, WallTime now) {
                  .steps_total = Integer(json, "steps_total"),
                  .target = Integer(json, "target"),
                  .samples_total = Integer(json, "samples_total"),
-                 .loss = Number(json, "loss"),
-                 .samples_per_s = Number(json, "wall_samples_per_s"),
-                 .dur_p50_s = Number(json, "dur_p50_s"),
-                 .eta_s = Number(json, "eta_s"),
-                 .save_step = Whole<std::int64_t>(json, "save_step"),
+                 .loss = json.number("loss"),
+                 .samples_per_s = json.number("wall_samples_per_s"),
+                 .dur_p50_s = json.number("dur_p50_s"),
+                 .eta_s = json.number("eta_s"),
+                 .save_step = json.integer<std::int64_t>("save_step"),
                  .age_s = AgeOf(json, "ts", now).value_or(0),
                  .step_age_s = AgeOf(json, "last_step_ts", now),
                  .save_age_s = AgeOf(json, "save_ts", now),
                  .failed_saves = Integer(json, "failed_saves"),
                  .dropped_lines = Integer(json, "dropped_lines"),
-                 .exit = Whole<int>(json, "exit"),
+                 .exit = json.integer<int>("exit"),
                  .reason = Text(json, "reason"),
                  .suspect_hosts = SafeHosts(Text(json, "suspect_hosts"))};
   state.attempt.erase(0, state.attempt.rfind('/') + 1);
-  if (const auto value = Number(json, "best_value")) {
+  if (const auto value = json.number("best_value")) {
     state.best = {Text(json, "best_metric"), *value, Integer(json, "best_step")};
   }
   if (state.exit) {

@@ -18,7 +18,7 @@ namespace gaccd {
 namespace {
 
 constexpr std::size_t kMostRuns = 10'000;
-constexpr std::chrono::seconds kAgain{2};
+constexpr std::chrono::seconds kRefresh{2};
 
 bool Ended(RunPhase phase) {
   return phase == RunPhase::kDone || phase == RunPhase::kStopped || phase == RunPhase::kFailed;
@@ -60,7 +60,7 @@ Result<int> RunStatusCommand(const WatchRequest& request) {
     GACCD_RETURN_IF_ERROR(PrintOut(redraw ? StrCat("\x1b[H\x1b[J", text) : text));
     const bool ended = Ended(state.phase) && !WillGoOn(state);
     if (!request.watch || ended) return ExitOf(state.phase);
-    std::this_thread::sleep_for(kAgain);
+    std::this_thread::sleep_for(kRefresh);
   }
 }
 

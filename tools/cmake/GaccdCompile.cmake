@@ -7,17 +7,28 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
 endif()
-set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O3 -g1")
+# Most of the code runs once an update or less: -O1 compiles it in two thirds of the time of -O3.
+# gaccd_hot(TARGET) is for the rest.
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")
+set(GACCD_HOT_OPTIONS "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:RelWithDebInfo>>:-O3>")
 
-# Presets that build all of it (release, asan, tsan) compile this many files of a target as one, in half
-# of the time; -DCMAKE_UNITY_BUILD=OFF, as preset debug, suits who changes one file and compiles again.
-set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
+# Presets that build everything (release, asan, tsan) compile all files of a target as one, in a third of
+# the time. The preset debug does not: it suits whoever changes one file and compiles again.
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 0)
+
+# g++ collects garbage from 128 MB on, which costs a tenth of the time; 1 GB is enough for any file here.
+add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,GNU>:SHELL:--param=ggc-min-expand=200 --param=ggc-min-heapsize=1048576>")
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
   # Precompiled headers may be reused from the cache, too: GaccdPrecompile.
   set(CMAKE_CXX_COMPILER_LAUNCHER
-    "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros "${CCACHE_PROGRAM}")
+    "${CMAKE_COMMAND}" -E env CCACHE_DEPEND=1 CCACHE_SLOPPINESS=pch_defines,time_macros "${CCACHE_PROGRAM}")
+endif()
+
+find_program(MOLD_PROGRAM mold)  # links in a tenth of the time of GNU ld
+if(MOLD_PROGRAM)
+  add_link_options(-fuse-ld=mold)
 endif()
 
 add_library(gaccd_options INTERFACE)
@@ -28,6 +39,12 @@ target_compile_options(gaccd_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wconversion -Werror -Wno-missing-field-initializers>
   $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict;-Wno-subobject-linkage>
   $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-sign-conversion>)
+
+# gaccd_hot(TARGET): code that handles every sample, gradient or byte of a log, and is optimised in full.
+function(gaccd_hot target)
+  target_compile_options(${target} PRIVATE ${GACCD_HOT_OPTIONS})
+  set_target_properties(${target} PROPERTIES GACCD_HOT ON)
+endfunction()
 
 if(GACCD_SANITIZE)
   if("address" IN_LIST GACCD_SANITIZE AND "thread" IN_LIST GACCD_SANITIZE)

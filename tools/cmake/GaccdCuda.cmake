@@ -62,7 +62,6 @@ if(GACCD_CUDA_FOUND)
   add_library(gaccd_cuda_headers INTERFACE)
   target_include_directories(gaccd_cuda_headers SYSTEM INTERFACE
     ${CUDAToolkit_INCLUDE_DIRS} "${NCCL_INCLUDE_DIR}" "${CUDNN_INCLUDE_DIR}" "${CUBLASLT_INCLUDE_DIR}")
-  target_compile_definitions(gaccd_cuda_headers INTERFACE GACCD_CUDA=1)
   target_link_libraries(gaccd_gpu INTERFACE CUDA::cudart_static)
 endif()
 

@@ -23,21 +23,27 @@ function(gaccd_compile_headers_again target)
   foreach(source ${sources})
     cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${folder}")
     get_source_file_property(options "${source}" TARGET_DIRECTORY ${target} COMPILE_OPTIONS)
-    if(options MATCHES "(^|;)-[fmO]")
+    if(options MATCHES "(^|;|:)-[fmO]")
       set_source_files_properties("${source}" TARGET_DIRECTORY ${target} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
     endif()
   endforeach()
 endfunction()
 
 # gaccd_reuse_precompiled(FOLDER NAME LIBRARY type...): the targets of these types below FOLDER, as
-# STATIC_LIBRARY, that link LIBRARY.
+# STATIC_LIBRARY, that link LIBRARY. Those of gaccd_hot() take headers that were compiled with their options.
 function(gaccd_reuse_precompiled folder name library)
   get_property(targets DIRECTORY "${folder}" PROPERTY BUILDSYSTEM_TARGETS)
   foreach(target ${targets})
     get_target_property(type ${target} TYPE)
     get_target_property(libraries ${target} LINK_LIBRARIES)
-    if(type IN_LIST ARGN AND "${library}" IN_LIST libraries)
-      target_precompile_headers(${target} REUSE_FROM ${name})
+    get_target_property(options ${target} COMPILE_OPTIONS)
+    if(type IN_LIST ARGN AND "${library}" IN_LIST libraries AND NOT options MATCHES "(^|;)-f")
+      get_target_property(hot ${target} GACCD_HOT)
+      if(hot)
+        target_precompile_headers(${target} REUSE_FROM gaccd_hot_headers)
+      else()
+        target_precompile_headers(${target} REUSE_FROM ${name})
+      endif()
       gaccd_compile_headers_again(${target})
       # g++ 12 forgets which precompiled headers are the system's, and warns of its own std::string.
       target_compile_options(${target} PRIVATE
@@ -51,6 +57,7 @@ function(gaccd_reuse_precompiled folder name library)
 endfunction()
 
 gaccd_precompile(gaccd_library_headers HEADERS ${GACCD_STANDARD_HEADERS})
+gaccd_precompile(gaccd_hot_headers HEADERS ${GACCD_STANDARD_HEADERS} OPTIONS ${GACCD_HOT_OPTIONS})
 foreach(folder collectives slurm daemon)
   gaccd_reuse_precompiled("${PROJECT_SOURCE_DIR}/${folder}" gaccd_library_headers gaccd_options
     STATIC_LIBRARY OBJECT_LIBRARY)

@@ -63,6 +63,42 @@ TEST(JsonObjectTest, WritesKeyByKey) {
   EXPECT_EQ(JsonObject().Take(), "{}");
 }
 
+TEST(JsonMembersTest, KeepsTextsNumbersAndBooleans) {
+  const auto read = JsonMembers::Parse(
+      R"({"t":"a\nb","n":-3,"big":18446744073709551615,"r":2.5,"yes":true,"no":null,"in":{"n":4},"l":[1]})");
+  ASSERT_TRUE(read);
+  EXPECT_EQ(*read->text("t"), "a\nb");
+  EXPECT_EQ(read->integer<int>("n"), -3);
+  EXPECT_EQ(read->number("n"), -3.0);
+  EXPECT_EQ(read->number("r"), 2.5);
+  EXPECT_EQ(read->boolean("yes"), true);
+  EXPECT_EQ(read->integer<std::uint64_t>("big"), std::numeric_limits<std::uint64_t>::max());
+  EXPECT_EQ(read->integer<std::int64_t>("big"), std::nullopt) << "it does not fit";
+  EXPECT_EQ(read->integer<int>("r"), std::nullopt);
+  EXPECT_EQ(read->text("n"), nullptr);
+  EXPECT_EQ(read->number("t"), std::nullopt);
+  for (const char* left_out : {"no", "in", "l", "unknown"}) EXPECT_FALSE(read->contains(left_out));
+}
+
+TEST(JsonMembersTest, TheLastOfEqualNamesCounts) {
+  EXPECT_EQ(JsonMembers::Parse(R"({"a":1,"a":2})")->integer<int>("a"), 2);
+  EXPECT_FALSE(JsonMembers::Parse(R"({"a":1,"a":[]})")->contains("a"));
+  EXPECT_FALSE(JsonMembers::Parse(R"({"a":1,"a":null})")->contains("a"));
+}
+
+TEST(JsonMembersTest, AnythingButOneObjectIsRefused) {
+  for (const char* bad :
+       {"", "1", "[]", "null", "\"a\"", "{", "{}{}", "{\"a\":}", "{\"a\":1,}", "[{}]"}) {
+    EXPECT_FALSE(JsonMembers::Parse(bad)) << bad;
+  }
+  const std::string deep(1'000'000, '[');
+  EXPECT_FALSE(JsonMembers::Parse("{\"a\":" + deep));
+  const auto whole =
+      JsonMembers::Parse("{\"a\":" + deep + std::string(deep.size(), ']') + ",\"b\":1}");
+  ASSERT_TRUE(whole) << "no stack is used for what is left out";
+  EXPECT_EQ(whole->integer<int>("b"), 1);
+}
+
 TEST(JsonStringTest, EscapesControlCharacters) {
   EXPECT_EQ(JsonString("a\"b\\c"), R"("a\"b\\c")");
   EXPECT_EQ(JsonString("\n\r\t"), R"("\n\r\t")");
