@@ -27,8 +27,9 @@ endif()
 
 # cudnn-frontend, headers only, describes attention to cuDNN. tools/dev/cudnn_frontend fetches it; without
 # it attention in bf16 is computed by a kernel of gaccd's own, and a job says so.
+option(GACCD_WITH_CUDNN_FRONTEND "Describe attention to cuDNN, if cudnn-frontend is found" ON)
 set(GACCD_CUDNN_FRONTEND_FOUND OFF)
-if(GACCD_CUDA_FOUND)
+if(GACCD_CUDA_FOUND AND GACCD_WITH_CUDNN_FRONTEND)
   execute_process(COMMAND "${PROJECT_SOURCE_DIR}/tools/dev/cudnn_frontend" --folder
     OUTPUT_VARIABLE fetched OUTPUT_STRIP_TRAILING_WHITESPACE)
   find_path(CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h
@@ -65,6 +66,8 @@ if(GACCD_CUDA_FOUND)
   target_link_libraries(gaccd_gpu INTERFACE CUDA::cudart_static)
 endif()
 
+set(GACCD_KERNELS_OF "" CACHE PATH "Link the kernels that nvcc made in this build folder: sanitizers do not change them")
+
 # gaccd_cuda_kernels(NAME SOURCES file.cu... [LIBS target...])
 # The kernels of one folder, compiled twice: by nvcc for gaccd_gpu, and as plain C++ over the
 # emulation in tests/standin for gaccd_gpu_standin (there as target NAME_standin).
@@ -73,11 +76,17 @@ function(gaccd_cuda_kernels name)
   if(NOT GACCD_CUDA_FOUND)
     return()
   endif()
-  add_library(${name} STATIC ${arg_SOURCES})
-  target_compile_options(${name} PRIVATE
-    $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra -Werror=all-warnings>)
-  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
-  target_link_libraries(${name} PUBLIC gaccd_cuda_headers ${arg_LIBS})
+  if(GACCD_KERNELS_OF)
+    file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}")
+    add_library(${name} INTERFACE)
+    target_link_libraries(${name} INTERFACE "${GACCD_KERNELS_OF}/${folder}/lib${name}.a" gaccd_cuda_headers ${arg_LIBS})
+  else()
+    add_library(${name} STATIC ${arg_SOURCES})
+    target_compile_options(${name} PRIVATE
+      $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra -Werror=all-warnings>)
+    target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
+    target_link_libraries(${name} PUBLIC gaccd_cuda_headers ${arg_LIBS})
+  endif()
   target_link_libraries(gaccd_gpu INTERFACE ${name})
   set_property(GLOBAL APPEND PROPERTY GACCD_CUDA_KERNELS ${name})
   list(TRANSFORM arg_SOURCES PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")

@@ -36,8 +36,8 @@ endfunction()
 #            [NOT_UNDER_TSAN])
 # A CTest entry of a program of GoogleTest; tests/README.md lists the programs. LABEL is unit, ranks,
 # numerics, cluster or faults.
-# NOT_UNDER_TSAN: takes minutes under the thread sanitizer, where tests of the engine or of the
-# training run the same code between more threads.
+# NOT_UNDER_TSAN: has one thread, or takes minutes under the thread sanitizer where tests of the engine or
+# of the training run the same code between more threads.
 function(gaccd_test name)
   cmake_parse_arguments(arg "NOT_UNDER_TSAN" "PROGRAM;LABEL;TIMEOUT" "SOURCES;LIBS" ${ARGN})
   if(arg_NOT_UNDER_TSAN AND "thread" IN_LIST GACCD_SANITIZE)
