@@ -80,7 +80,7 @@ class RankTimes {
 
   // This rank's times of an update that ended.
   void Took(const BusyTimes& times) { mine_ = times; }
-  // Before an update: `control words` has elements() elements.
+  // Before an update: `control_words` has elements() elements.
   void Pack(std::span<double> control_words) const;
   // After it, the same summed over the ranks. Empty while no rank has told anything.
   std::optional<Straggler> Unpack(std::span<const double> control_words);
