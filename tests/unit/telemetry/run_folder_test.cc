@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "collectives/base/strings.h"
+#include "daemon/watch/attempts.h"
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/telemetry/json.h"
 #include "tests/unit/temp_folder.h"
@@ -108,6 +109,20 @@ TEST(RunFolderTest, EveryAttemptHasItsOwnFolder) {
     if (attempt == 2) {
       EXPECT_EQ(Latest(dir.path()), name);
     }
+  }
+}
+
+TEST(RunFolderTest, CountsTheAttemptsThatReadersList) {
+  for (const char* name :
+       {"005-", "005-.2", "1234567890-7", "05-7", "-005-7", "0x5-7", "005-7", "005-7.2"}) {
+    const TempFolder dir;
+    fs::create_directories(StrCat(dir.path(), "/attempts/", name));
+    const auto folder = RunFolder::Create(Request(dir.path()));
+    ASSERT_TRUE(folder.ok()) << folder.status().message();
+    const auto list = ListAttempts(dir.path());
+    ASSERT_TRUE(list.ok());
+    EXPECT_EQ(folder->attempt(), std::string_view(name).starts_with("005-7") ? 6 : 0) << name;
+    EXPECT_EQ(list->attempts.size(), folder->attempt() > 0 ? 2U : 1U) << name;
   }
 }
 
