@@ -143,7 +143,7 @@ void RunReporter::Impl::OnLogLine(const LogLine& line) {
     bar->PrintAbove(text);
     return;
   }
-  [[maybe_unused]] const Status written = WriteAll(STDERR_FILENO, text + "\n", "stderr");
+  err.Write(text + "\n");
 }
 
 void RunReporter::Impl::Print(std::string_view text) {
@@ -153,7 +153,7 @@ void RunReporter::Impl::Print(std::string_view text) {
     return;
   }
   std::fflush(stdout);
-  [[maybe_unused]] const Status written = WriteAll(STDOUT_FILENO, StrCat(text, "\n"), "stdout");
+  out.Write(StrCat(text, "\n"));
 }
 
 void RunReporter::Impl::WriteEvent(const std::function<std::string(const LineStamp&)>& make_line) {
