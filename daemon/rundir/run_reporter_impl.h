@@ -73,7 +73,7 @@ struct RunReporter::Impl {
   [[nodiscard]] std::int64_t samples_done() const {
     return std::max(last.samples_total, from.samples_total);
   }
-  void CompleteStatus(RunStatus& now);
+  Status CompleteStatus(RunStatus& now);
   void StartOwnFiles();
   void WriteOwnSteps(const std::optional<RankStepRecord>& record);
   void ReportWriteFailure();

@@ -340,6 +340,30 @@ TEST_F(BusyFolderTest, AnotherRunIsRefusedSoonAndOneThatJustEndsIsNot) {
 }
 
 // What is put in the owner file's place by somebody else is neither emptied nor waited for.
+TEST(FolderOwnerTest, AnotherFolderInItsPlaceIsNotOurs) {
+  const TempFolder dir;
+  const std::string run = dir.path() + "/run";
+  fs::create_directory(run);
+  const auto owner = FolderOwner::Take(run, MakeOwnerName("77", 0));
+  ASSERT_TRUE(owner.ok());
+  EXPECT_TRUE(owner->CheckInPlace().ok());
+  fs::rename(run, dir.path() + "/moved");
+  EXPECT_TRUE(owner->CheckInPlace().ok()) << "what is missing fails by itself";
+  fs::create_directory(run);
+  EXPECT_THAT(owner->CheckInPlace(), HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(owner->CheckInPlace(), HasMessage(HasSubstr(run)));
+  // As on a file system that numbers its folders anew.
+  fs::copy(dir.path() + "/moved/.owner", run);
+  EXPECT_TRUE(owner->CheckInPlace().ok());
+  if (::geteuid() == 0) {
+    ASSERT_EQ(::chown(run.c_str(), 4711, static_cast<gid_t>(-1)), 0);
+    EXPECT_THAT(owner->CheckInPlace(), HasMessage(HasSubstr("4711"))) << "a copy made by somebody";
+  }
+  fs::remove_all(run);
+  fs::rename(dir.path() + "/moved", run);
+  EXPECT_TRUE(owner->CheckInPlace().ok());
+}
+
 TEST(FolderOwnerTest, OtherFilesAreNotTaken) {
   const TempFolder dir;
   const std::string path = dir.path() + "/.owner";
