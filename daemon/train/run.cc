@@ -132,7 +132,11 @@ Ending TrainOn(const Flags& flags, Result<Job> read_job, Session& session) {
   }
   // Before the folder is made, and said where it then has its log.
   std::vector<std::string> warnings;
-  if (comm.rank() == 0) warnings = PlaceWarnings(flags);
+  if (comm.rank() == 0) {
+    warnings = PlaceWarnings(flags);
+    std::string launcher = LauncherWarning(ProcessEnvironment(), comm.size(), flags);
+    if (!launcher.empty()) warnings.push_back(std::move(launcher));
+  }
   auto reporter =
       RunReporter::Start(comm, {.run_dir = flags.run_dir.value_or(""),
                                 .run_name = job.name,
