@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "collectives/base/environment.h"
 #include "collectives/base/print.h"
 #include "collectives/base/result.h"
 #include "collectives/base/strings.h"
@@ -20,6 +21,7 @@
 #include "daemon/infer/predict_command.h"
 #include "daemon/train/check.h"
 #include "daemon/train/run.h"
+#include "daemon/verbs/local_ranks.h"
 #include "daemon/verbs/verbs.h"
 
 namespace {
@@ -87,6 +89,11 @@ int Run(int argc, char** argv) {
   const std::string_view name =
       flags.ok() ? Name(flags->verb) : VerbOf({argv, static_cast<std::size_t>(argc)});
   if (flags.ok() && flags->group_access) LetGroupRead();
+  if (flags.ok() && gaccd::StartsLocalRanks(*flags, gaccd::ProcessEnvironment())) {
+    const auto exit = gaccd::RunLocalRanks(*flags->local_ranks, argv, gaccd::ProcessEnvironment());
+    if (!exit.ok()) PrintError(exit.status(), "", name);
+    return exit.ok() ? *exit : ExitCode(exit.status());
+  }
   if (const RanksVerb run = flags.ok() ? RanksVerbOf(flags->verb) : nullptr; run != nullptr) {
     const gaccd::RanksOutcome outcome =
         run(*flags, [name](const Status& status) { PrintError(status, "", name); });

@@ -108,6 +108,7 @@ Result<WriterLease> WriterLease::Take(const std::string& folder, const OwnerName
 }
 
 Status WriterLease::Check() const {
+  GACCD_RETURN_IF_ERROR(owner_.CheckInPlace());
   GACCD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(folder_, kMaxEntries));
   GACCD_ASSIGN_OR_RETURN(const std::int64_t highest, HighestEpoch(names));
   if (highest <= epoch_) return Status::Ok();

@@ -28,7 +28,8 @@ class WriterLease {
   // The first epoch of this job: an earlier attempt took it, or it is epoch(). Generations from it
   // on are of this job.
   [[nodiscard]] std::int64_t job_since() const { return job_since_; }
-  // kConfig when another writer has a higher epoch; kIo when that cannot be found out.
+  // kConfig when another writer has a higher epoch or the folder was replaced; kIo when that cannot
+  // be found out.
   [[nodiscard]] Status Check() const;
   // A sign of life; at least every 20 s. Thread-safe.
   void Beat() const { owner_.Beat(); }

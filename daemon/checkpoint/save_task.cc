@@ -8,6 +8,7 @@
 
 #include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
+#include "daemon/rundir/safe_place.h"
 
 namespace gaccd {
 namespace {
@@ -38,6 +39,10 @@ Status WriteOwnShard(const SaveState& state, const PendingSave& save, ShardRecor
     const std::uint64_t bytes = PartOf(buffer, identity.rank, identity.world).bytes;
     parts.push_back(rest.first(bytes));
     rest = rest.subspan(bytes);
+  }
+  // Where others may write in the folder above, it may be theirs by now.
+  for (const std::string& folder : {FolderOf(state.folder), state.folder}) {
+    GACCD_RETURN_IF_ERROR(CheckSafePlace(folder));
   }
   GACCD_ASSIGN_OR_RETURN(*record,
                          WriteShardOf(state.folder, save.generation, identity, parts, state.modes));

@@ -160,7 +160,7 @@ std::pair<std::size_t, std::size_t> FormatsOf(const Flags& flags) {
 }
 
 void PassOnToTrain(const FlagValue& flag, bool array, Flags& flags) {
-  constexpr std::string_view kSaidByTheScript[] = {"job", "config", "run-dir"};
+  constexpr std::string_view kSaidByTheScript[] = {"job", "config", "run-dir", "local-ranks"};
   if (Holds(kSaidByTheScript, flag.name) || IsSwept(flag, array)) return;
   if (flag.name == kSet) {
     flags.train_arguments.insert(flags.train_arguments.end(), {"--set", flag.value});

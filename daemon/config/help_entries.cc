@@ -19,7 +19,7 @@ elsewhere. Without any argument outside of both, gaccd prints this text.
 
   gaccd --nodes 30 --target-batch 3072
   srun --mpi=pmix gaccd train --job=job.txtpb --run-dir=runs/a
-  mpirun -n 4 gaccd train --job=job.txtpb --set optimizer.lr=0.01
+  gaccd train --local-ranks=4 --job=job.txtpb --set optimizer.lr=0.01
 
 --flagfile=FILE reads flags from a file, one per line; in it, flags of other
 verbs are ignored. Dashes and underscores in flag names are equivalent.

@@ -19,11 +19,12 @@ Prints how many samples each rank takes in each micro-step of an update, the
 factor of the learning rate, and which changes would make the target divide.
 --format=json has the keys of proto/plan.proto. Flags of train are taken, too.
 )"},
-    {Verb::kTrain, "train", "train the job; one process per GPU or core, by srun or mpirun",
+    {Verb::kTrain, "train", "train the job; one process per GPU or core, by srun or --local-ranks",
      R"(--job=FILE [--flag=value ...]
 
 Trains the job, one process per rank:
   srun --mpi=pmix --kill-on-bad-exit=1 gaccd train --job=FILE --run-dir=DIR
+  gaccd train --local-ranks=4 --job=FILE --run-dir=DIR       on this machine
 
 Checkpoints are in DIR/ckpt of --run-dir=DIR; also at a stop and at the end.
 )"},

@@ -84,7 +84,7 @@ class Prefetcher {
   // Counters since the start, modulo 2^32, each on its own cache line. filled_ is written by the
   // thread, taken_ (batches given back) by the caller. All accesses that decide about sleeping are
   // sequentially consistent: each side first writes its counter and then reads the other's, so one
-  // of them sees the control words.
+  // of them sees the other's write.
   alignas(64) std::atomic<std::uint32_t> filled_{0};
   alignas(64) std::atomic<std::uint32_t> taken_{0};
   alignas(64) std::atomic<bool> stop_{false};

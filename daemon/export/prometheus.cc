@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <initializer_list>
 #include <limits>
 #include <map>
@@ -11,6 +10,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"
 #include "daemon/export/number_text.h"
+#include "daemon/rundir/attempt_name.h"
 
 namespace gaccd {
 namespace {
@@ -93,13 +93,6 @@ void Each(const std::map<std::string, T>& values, const std::array<const char*, 
   for (const auto& [name, value] : all) out(label, name, value);
 }
 
-// Of "001-8123456".
-std::int64_t AttemptNumber(const std::string& name) {
-  std::int64_t number = 0;
-  std::from_chars(name.data(), name.data() + name.size(), number);
-  return number;
-}
-
 void States(const RunMetrics& run, Samples& out) {
   for (const RunPhase phase :
        {RunPhase::kSubmitted, RunPhase::kStarting, RunPhase::kRunning, RunPhase::kStale,
@@ -160,7 +153,10 @@ constexpr Metric kMetrics[] = {
     {"gaccd_ranks", "gauge", "Ranks that train it.",
      [](const RunMetrics& run, Samples& out) { out(run.state.world); }},
     {"gaccd_attempt", "gauge", "Number of the newest attempt.",
-     [](const RunMetrics& run, Samples& out) { out(AttemptNumber(run.state.attempt)); }},
+     [](const RunMetrics& run, Samples& out) {
+       const auto name = ParseAttemptName(run.state.attempt);
+       out(std::int64_t{name ? name->number : 0});
+     }},
     {"gaccd_restarts_total", "counter", "Attempts but the first.",
      [](const RunMetrics& run, Samples& out) {
        out(std::max<std::int64_t>(0, run.figures.attempts - 1));

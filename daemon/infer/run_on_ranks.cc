@@ -9,7 +9,8 @@
 namespace gaccd {
 
 RanksOutcome RunOnRanks(const Flags& flags, const ErrorPrinter& print, const RanksWork& work) {
-  SetNcclEnvironment(flags);
+  auto job = ReadInferenceJob(flags);
+  SetNcclEnvironment(flags, job.ok() && job->deterministic);
   auto ranks = JoinRanks(flags, ProcessEnvironment());
   if (!ranks.ok()) return {std::move(ranks).status()};
   Session session{.slurm = ranks->slurm,
@@ -24,6 +25,8 @@ RanksOutcome RunOnRanks(const Flags& flags, const ErrorPrinter& print, const Ran
   if (!peers.ok()) return {std::move(peers).status()};
   session.peers = *std::move(peers);
   TrainedModel trained;
+  trained.job_status = job.status();
+  if (job.ok()) trained.job = *std::move(job);
   return Leave(work(session, trained), session, print);
 }
 

@@ -20,9 +20,7 @@
 #include "daemon/train/same_data.h"
 
 namespace gaccd {
-namespace {
-
-Result<Job> ReadJob(const Flags& flags) {
+Result<Job> ReadInferenceJob(const Flags& flags) {
   const std::string_view verb = Name(flags.verb);
   if (!flags.job) return Status(ErrorKind::kUsage, StrCat(verb, " needs --job=FILE"));
   if (!flags.weights) return Status(ErrorKind::kUsage, StrCat(verb, " needs --weights=PATH"));
@@ -43,6 +41,8 @@ Result<Job> ReadJob(const Flags& flags) {
   }
   return Status(ErrorKind::kConfig, StrCat("data.eval: ", verb, " needs it; the job has none"));
 }
+
+namespace {
 
 Agreement OpenData(const Flags& flags, Communicator& comm, TrainedModel* into) {
   // As in a training: what is damaged is left out of an evaluation.
@@ -120,9 +120,9 @@ Ending LoadWeights(const Flags& flags, Communicator& comm, TrainedModel* into) {
 Ending OpenTrainedModel(const Flags& flags, Session& session, const MakeModel& make,
                         TrainedModel* into) {
   Communicator& comm = session.comm;
-  auto job = ReadJob(flags);
-  if (Agreement all = AgreeOn(comm, job.status()); !all.status.ok()) return Shared(std::move(all));
-  into->job = *std::move(job);
+  if (Agreement all = AgreeOn(comm, into->job_status); !all.status.ok()) {
+    return Shared(std::move(all));
+  }
   if (Status same = CheckAllTheSame(flags, into->job, comm); !same.ok()) return {same};
   if (Agreement all = OpenData(flags, comm, into); !all.status.ok()) return Shared(std::move(all));
   auto model = make(into->job.model, BatchSpecOf(into->job, *into->data));

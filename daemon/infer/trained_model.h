@@ -21,6 +21,7 @@ namespace gaccd {
 
 struct TrainedModel {
   Job job;
+  Status job_status;               // why there is no job
   std::unique_ptr<Dataset> data;   // data.eval of the job
   std::optional<Model> model;      // for samples of this kind
   std::unique_ptr<Engine> engine;  // for batches of job.batch.micro; holds no optimiser state
@@ -30,9 +31,13 @@ struct TrainedModel {
 
 using MakeModel = std::function<Result<Model>(const ModelSpec& model, const SampleSpec& sample)>;
 
-// By --job, --weights and what goes with them. Weights are read by rank 0 alone. Collective; `into`
-// stays where it is. Errors: those of a job, of data and of
-// weights; kConfig for a job without data.eval, and for a checkpoint of another model.
+// The job of --job with the values of --set, for the verb of the flags. Errors: those of a job;
+// kConfig for a job without data.eval.
+Result<Job> ReadInferenceJob(const Flags& flags);
+
+// By into->job, --weights and what goes with them. Weights are read by rank 0 alone. Collective;
+// `into` stays where it is. Errors: into->job_status; those of data and of weights; kConfig for a
+// checkpoint of another model.
 Ending OpenTrainedModel(const Flags& flags, Session& session, const MakeModel& make,
                         TrainedModel* into);
 

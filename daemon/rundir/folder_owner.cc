@@ -154,6 +154,8 @@ Result<FolderOwner> FolderOwner::Take(const std::string& run_dir, const OwnerNam
 Result<FolderOwner> FolderOwner::TryOnce(const std::string& run_dir, const OwnerName& me,
                                          std::optional<OwnerName>* other) {
   const std::string path = run_dir + "/.owner";
+  FileDescriptor folder(::open(run_dir.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.valid()) return ErrnoStatus("cannot open folder", run_dir);
   GACCD_ASSIGN_OR_RETURN(FileDescriptor file, OpenFile(path, O_RDWR | O_CREAT));
   const bool locked = ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
   const bool refused = !locked && errno == EWOULDBLOCK;
@@ -169,8 +171,28 @@ Result<FolderOwner> FolderOwner::TryOnce(const std::string& run_dir, const Owner
     return gone;
   }
   if (::ftruncate(file.get(), 0) != 0) return ErrnoStatus("cannot write", path);
-  GACCD_RETURN_IF_ERROR(WriteAll(file.get(), Format(me), path));
-  return FolderOwner(std::move(file));
+  std::string mine = Format(me);
+  GACCD_RETURN_IF_ERROR(WriteAll(file.get(), mine, path));
+  return FolderOwner(run_dir, std::move(folder), std::move(file), std::move(mine));
+}
+
+Status FolderOwner::CheckInPlace() const {
+  struct stat held {};
+  struct stat found {};
+  if (!folder_.valid() || ::fstat(folder_.get(), &held) != 0) return Status::Ok();
+  if (::stat(run_dir_.c_str(), &found) != 0) return Status::Ok();
+  if (held.st_dev == found.st_dev && held.st_ino == found.st_ino) return Status::Ok();
+  // Some file systems number a folder anew: it is the same one where its owner file says so.
+  if (IsTrustedOwner(found.st_uid)) {
+    const auto text = ReadStart(run_dir_ + "/.owner", text_.size() + 1);
+    if (text.ok() && *text == text_) return Status::Ok();
+  }
+  return {ErrorKind::kConfig,
+          StrCat("'", run_dir_, "' is another folder than at the start of this run, of user ",
+                 found.st_uid,
+                 ": expected the one of this run, which was moved; nothing is written "
+                 "into it. Only you should be able to write in ",
+                 FolderOf(run_dir_))};
 }
 
 FolderOwner::~FolderOwner() { Release(); }

@@ -58,6 +58,11 @@ class FolderOwner {
   FolderOwner& operator=(FolderOwner&&) = default;
   ~FolderOwner();  // Release()
 
+  // OK while the path of the folder leads to the folder that was taken, of which a descriptor is
+  // held, and where it leads nowhere: what is missing fails by itself. kConfig: others may write in
+  // the folder above, and one of them has put another folder there; nothing must be written in
+  // that.
+  [[nodiscard]] Status CheckInPlace() const;
   // A sign of life; at least every 20 s.
   void Beat() const;
   // Waits 2 s at most for a file system that does not answer.
@@ -67,9 +72,16 @@ class FolderOwner {
   // `other`: set when somebody else lives there.
   static Result<FolderOwner> TryOnce(const std::string& run_dir, const OwnerName& me,
                                      std::optional<OwnerName>* other);
-  explicit FolderOwner(FileDescriptor file) : file_(std::move(file)) {}
+  FolderOwner(std::string run_dir, FileDescriptor folder, FileDescriptor file, std::string text)
+      : run_dir_(std::move(run_dir)),
+        folder_(std::move(folder)),
+        file_(std::move(file)),
+        text_(std::move(text)) {}
 
+  std::string run_dir_;
+  FileDescriptor folder_;
   FileDescriptor file_;
+  std::string text_;  // of the owner file
 };
 
 }  // namespace gaccd

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <climits>
 #include <cstdio>
@@ -16,6 +15,7 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
+#include "daemon/rundir/attempt_name.h"
 #include "daemon/rundir/safe_place.h"
 
 namespace gaccd {
@@ -24,30 +24,12 @@ namespace {
 constexpr std::string_view kMarker = "# Resolved by gaccd: flags and defaults are filled in.\n";
 constexpr int kMostRunsPerAttempt = 10'000;
 
-// The number an attempt folder's name starts with; -1 when it is not one of ours.
-int AttemptNumber(std::string_view name) {
-  const std::size_t digits = std::min(name.find('-'), name.size());
-  if (digits < 3 || digits > 9 || digits == name.size()) return -1;
-  int number = 0;
-  for (const char c : name.substr(0, digits)) {
-    if (std::isdigit(static_cast<unsigned char>(c)) == 0) return -1;
-    number = number * 10 + (c - '0');
-  }
-  return number;
-}
-
-std::string AttemptName(int number, const std::string& job) {
-  char digits[16];
-  std::snprintf(digits, sizeof(digits), "%03d", number);
-  return StrCat(digits, "-", job);
-}
-
 int NextFreeNumber(const std::string& attempts) {
   int next = 0;
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(attempts.c_str()), ::closedir);
   if (folder == nullptr) return next;
   while (const dirent* entry = ::readdir(folder.get())) {
-    next = std::max(next, AttemptNumber(entry->d_name) + 1);
+    if (const auto name = ParseAttemptName(entry->d_name)) next = std::max(next, name->number + 1);
   }
   return next;
 }
@@ -105,17 +87,18 @@ Status RunFolder::MakeAttempt(const AttemptSource& source) {
   std::string attempts = run_dir_ + "/attempts";
   GACCD_RETURN_IF_ERROR(MakeFolders(attempts, modes_.folder));
   attempt_ = source.slurm_job_id ? source.restart_count : NextFreeNumber(attempts);
-  std::string name = AttemptName(attempt_, job_);
+  std::string name = FormatAttemptName(attempt_, job_);
   if (source.attempt_dir) {
     GACCD_ASSIGN_OR_RETURN(const std::string given, Absolute(*source.attempt_dir));
     GACCD_ASSIGN_OR_RETURN(attempts, Absolute(attempts));
     const std::size_t slash = given.rfind('/');
     name = given.substr(slash + 1);
-    if (given.substr(0, slash) != attempts || AttemptNumber(name) < 0) {
+    const auto parsed = ParseAttemptName(name);
+    if (given.substr(0, slash) != attempts || !parsed) {
       return {ErrorKind::kConfig, StrCat("GACCD_ATTEMPT_DIR must be ", attempts,
                                          "/NNN-<job>, found '", *source.attempt_dir, "'")};
     }
-    attempt_ = AttemptNumber(name);
+    attempt_ = parsed->number;
   }
   const std::string first = name;
   for (int run = 2; run <= kMostRunsPerAttempt; ++run) {

@@ -75,24 +75,25 @@ Result<std::string> RunReporter::Impl::OpenFiles(const std::string& rank_table) 
   first.world = world;
   GACCD_ASSIGN_OR_RETURN(status, StatusFile::Start(
                                      folder->run_dir() + "/STATUS.json", std::move(first),
-                                     [this](RunStatus& now) { CompleteStatus(now); },
+                                     [this](RunStatus& now) { return CompleteStatus(now); },
                                      options.status_period, modes.file));
   // For the others, too: one of them may have to write the end.
   return StrCat(identity.attempt, "\n", identity.job, "\n", dir);
 }
 
 // On the thread of STATUS.json.
-void RunReporter::Impl::CompleteStatus(RunStatus& now) {
+Status RunReporter::Impl::CompleteStatus(RunStatus& now) {
   folder->owner().Beat();
   now.write_errors += events->failures();
   now.dropped_lines = events->dropped() + DroppedLogLines();
   const auto quiet = events->quiet_for();
-  if (quiet < options.most_quiet) return;
+  if (quiet < options.most_quiet) return folder->owner().CheckInPlace();
   const HeartbeatRecord heartbeat{.phase = place.phase.load(std::memory_order_relaxed),
                                   .step = place.step.load(std::memory_order_relaxed),
                                   .micro_step = place.micro_step.load(std::memory_order_relaxed),
                                   .quiet_s = std::chrono::duration<double>(quiet).count()};
   WriteEvent([&](const LineStamp& stamp) { return HeartbeatJson(identity, stamp, heartbeat); });
+  return folder->owner().CheckInPlace();
 }
 
 // Every rank: `shared` is what OpenFiles() gave to rank 0.
@@ -143,7 +144,7 @@ void RunReporter::Impl::OnLogLine(const LogLine& line) {
     bar->PrintAbove(text);
     return;
   }
-  [[maybe_unused]] const Status written = WriteAll(STDERR_FILENO, text + "\n", "stderr");
+  err.Write(text + "\n");
 }
 
 void RunReporter::Impl::Print(std::string_view text) {
@@ -153,7 +154,7 @@ void RunReporter::Impl::Print(std::string_view text) {
     return;
   }
   std::fflush(stdout);
-  [[maybe_unused]] const Status written = WriteAll(STDOUT_FILENO, StrCat(text, "\n"), "stdout");
+  out.Write(StrCat(text, "\n"));
 }
 
 void RunReporter::Impl::WriteEvent(const std::function<std::string(const LineStamp&)>& make_line) {

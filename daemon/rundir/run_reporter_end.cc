@@ -67,7 +67,10 @@ void RunReporter::Impl::WriteVerdict(const Verdict& verdict) {
   WriteEvent([&](const LineStamp& stamp) { return VerdictJson(identity, stamp, verdict); });
   events->Sync(kForTheDisk);
   // One that is there already was written by another rank, which took this one for lost.
-  final_write = WriteVerdictOnce(attempt_dir, identity, verdict, modes.file).status();
+  final_write = folder->owner().CheckInPlace();
+  if (final_write.ok()) {
+    final_write = WriteVerdictOnce(attempt_dir, identity, verdict, modes.file).status();
+  }
   status->Update([&](RunStatus& now) {
     now.state = EndState(verdict);
     now.verdict = verdict;

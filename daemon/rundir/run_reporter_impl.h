@@ -1,6 +1,8 @@
 // What a RunReporter consists of; for its own files.
 #pragma once
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -21,6 +23,7 @@
 #include "daemon/telemetry/progress.h"
 #include "daemon/telemetry/rank_steps.h"
 #include "daemon/telemetry/step_stats.h"
+#include "daemon/telemetry/terminal.h"
 
 namespace gaccd {
 
@@ -46,6 +49,8 @@ struct RunReporter::Impl {
   Status final_write;  // by CloseFiles()
 
   std::unique_ptr<Progress> bar;  // rank 0 on a terminal
+  TerminalOutput out{STDOUT_FILENO};
+  TerminalOutput err{STDERR_FILENO};
   StepClock clock;
   std::optional<LineClock> lines;  // from the first update
   StepRecord last;
@@ -68,7 +73,7 @@ struct RunReporter::Impl {
   [[nodiscard]] std::int64_t samples_done() const {
     return std::max(last.samples_total, from.samples_total);
   }
-  void CompleteStatus(RunStatus& now);
+  Status CompleteStatus(RunStatus& now);
   void StartOwnFiles();
   void WriteOwnSteps(const std::optional<RankStepRecord>& record);
   void ReportWriteFailure();

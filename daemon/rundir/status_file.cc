@@ -39,8 +39,8 @@ void StatusFile::Run() {
     RunStatus now = status_;
     now.write_errors = failures_;
     lock.unlock();
-    beat_(now);
-    Status status = ReplaceFile(path_, StatusJson(now) + "\n", false, mode_);
+    Status status = beat_(now);
+    if (status.ok()) status = ReplaceFile(path_, StatusJson(now) + "\n", false, mode_);
     lock.lock();
     if (!status.ok() && failures_++ == 0) first_failure_ = std::move(status);
   }
@@ -58,7 +58,7 @@ void StatusFile::EndThread() {
 Status StatusFile::Finish() {
   EndThread();
   status_.write_errors += failures_;
-  beat_(status_);
+  GACCD_RETURN_IF_ERROR(beat_(status_));
   return ReplaceFile(path_, StatusJson(status_) + "\n", true, mode_);
 }
 

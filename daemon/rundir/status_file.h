@@ -19,7 +19,8 @@ namespace gaccd {
 class StatusFile {
  public:
   // Completes what is about to be written. Called before every write but the first, without locks.
-  using Beat = std::function<void(RunStatus&)>;
+  // Where it fails nothing is written, as where the write fails.
+  using Beat = std::function<Status(RunStatus&)>;
 
   // Writes `first` at once; its failure is the caller's error.
   static Result<std::unique_ptr<StatusFile>> Start(std::string path, RunStatus first, Beat beat,

@@ -123,8 +123,10 @@ void VerdictGuard::Run(const Shared& shared, int alive, pid_t launcher) {
   const std::string attempt_dir = shared.attempt_dir.data();
   Verdict verdict =
       MakeVerdict({ErrorKind::kUnavailable,
-                   all_ended ? StrCat("mpirun has ended, and rank 0 on ", host, " with it,", when,
-                                      ": was it interrupted twice?")
+                   all_ended ? StrCat("mpirun and its ranks have ended", when,
+                                      ": mpirun kills them a second after the first Ctrl-C or "
+                                      "SIGTERM; gaccd train --local-ranks=",
+                                      shared.world, " gives them the time to save")
                              : StrCat("rank 0 on ", host, " has ended without a verdict", when)},
                   facts, attempt_dir);
   verdict.dur_s = SecondsSince(began);

@@ -5,7 +5,6 @@
 #include <bit>
 #include <cmath>
 
-#include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
 
 namespace gaccd {
@@ -15,7 +14,7 @@ namespace {
 constexpr double kTimeLimitReserveS = 5;
 // What of it is kept when a disk does not answer.
 constexpr double kLeaveReserveS = 2;
-// The next update may take so many times as long as this one.
+// What is left of an update, and the next update, may take so many times as long as expected.
 constexpr double kPaceReserve = 1.5;
 
 bool WantsStop(const StopWords& words) {
@@ -91,9 +90,11 @@ StopDecision DecideInside(const StopWords& words, bool checkpoints, int ranks) {
   return decision;
 }
 
-bool AskClock::Due() {
+bool AskClock::Due(bool hurry) {
+  constexpr double kHurry = 10;
   ++steps_;
-  if (pace_s_ > 0) return static_cast<double>(steps_) * pace_s_ >= every_s_;
+  const double every_s = hurry ? every_s_ / kHurry : every_s_;
+  if (pace_s_ > 0) return static_cast<double>(steps_) * pace_s_ >= every_s;
   return std::has_single_bit(static_cast<std::uint64_t>(steps_));
 }
 
@@ -110,15 +111,23 @@ StopAgreement::StopAgreement(Communicator& comm, const StopOptions& options)
       files_(comm.rank() == 0 ? options.run_dir : std::string(), {.warn = options.warn}),
       save_s_(options.save_guess.count()),
       updates_(options.ask_every.count()),
-      evaluation_(options.ask_every.count()) {}
+      evaluation_(options.ask_every.count()),
+      phase_began_(options.now()) {}
+
+TimeLeft StopAgreement::FindTimeLeftNow() const {
+  const Clock::time_point now = options_.now();
+  std::optional<TimeLeft::Seconds> since_term;
+  if (options_.signals != nullptr) {
+    if (const auto term = options_.signals->term_time()) since_term = now - *term;
+  }
+  return FindTimeLeft(options_.job_end, now, since_term, options_.term_budget);
+}
 
 StopWords StopAgreement::Mine(const Ahead& ahead) {
   using Seconds = TimeLeft::Seconds;
   StopWords words{.pace_s = comm_.rank() == 0 ? pace_s_ : 0};
-  std::optional<Seconds> since_term;
   if (const StopSignals* signals = options_.signals) {
     const StopRequest request = signals->request();
-    since_term = signals->since_term();
     words.save = request == StopRequest::kSave ? 1 : 0;
     words.stop = request == StopRequest::kStop || request == StopRequest::kStopNow ? 1 : 0;
     words.stop_now = request == StopRequest::kStopNow ? 1 : 0;
@@ -131,15 +140,14 @@ StopWords StopAgreement::Mine(const Ahead& ahead) {
   words.stop_file = file == StopRequest::kStop ? 1 : 0;
   if (file == StopRequest::kSave) words.save = 1;
 
-  const TimeLeft left =
-      FindTimeLeft(options_.job_end, Clock::now(), since_term, options_.term_budget);
+  const TimeLeft left = FindTimeLeftNow();
   const auto misfit = [&left](double after_s, double save_s) {
     TimeLeft then = left;
     if (then.job) *then.job -= Seconds(after_s);
     if (then.grace) *then.grace -= Seconds(after_s);
     return SaveFits(then, Seconds(save_s)) ? 0.0 : 1.0;
   };
-  words.save_misfit = misfit(ahead.save_s, save_s_);
+  words.save_misfit = misfit(ahead.save_s, measured_save_s_);
   words.rest_misfit = misfit(ahead.rest_s, save_s_);
   words.window_misfit = misfit(ahead.save_s, save_s_ * window_ratio_);
   // Without checkpoints nothing is won by leaving early.
@@ -174,11 +182,13 @@ Status StopAgreement::AfterStage(std::string_view stage) {
 // decides when one more is on its way, which is waited for.
 void StopAgreement::Pack(std::span<double> words, std::int64_t micro_steps,
                          std::int64_t in_flight) {
-  const double since_s = SecondsSince(phase_began_);
+  const double since_s = Since(phase_began_);
+  packed_ = in_flight == 0 ? std::optional(options_.now()) : std::nullopt;
   const auto whole = static_cast<double>(micro_steps);
   const double update_s = std::max(since_s * whole / (whole - static_cast<double>(done_before_)),
                                    heard_.pace_s * whole);
-  const double ahead_s = update_s * static_cast<double>(2 * in_flight + 1) - since_s;
+  const double ahead_s =
+      std::max(update_s * static_cast<double>(2 * in_flight + 1) - since_s, tail_s_);
   Encode(Mine({.save_s = ahead_s, .rest_s = ahead_s, .next_s = ahead_s + update_s}), words);
 }
 
@@ -198,6 +208,7 @@ void StopAgreement::Take(const StopWords& words) {
 
 void StopAgreement::Unpack(std::span<const double> summed, double update_s,
                            std::int64_t micro_steps) {
+  tail_s_ = packed_ ? Since(*packed_) : 0;
   if (micro_steps > 0) pace_s_ = update_s / static_cast<double>(micro_steps);
   const double known = heard_.pace_s;
   Take(DecodeStopWords(summed));
@@ -210,9 +221,11 @@ StopDecision StopAgreement::AtBoundary() const {
 }
 
 Result<double> StopAgreement::Ask(std::int64_t done, std::int64_t steps) {
-  const double pace_s = SecondsSince(phase_began_) / static_cast<double>(done - done_before_);
-  const double rest_s = pace_s * static_cast<double>(steps - done);
-  StopWords mine = Mine({.rest_s = rest_s, .next_s = rest_s});
+  const double pace_s = Since(phase_began_) / static_cast<double>(done - done_before_);
+  const double rest_s = pace_s * static_cast<double>(steps - done) + tail_s_;
+  // The rest may become slower than what was done. Where it then takes too long after all, a later
+  // exchange still finds time for a save.
+  StopWords mine = Mine({.rest_s = kPaceReserve * rest_s, .next_s = rest_s});
   mine.pace_s = comm_.rank() == 0 ? pace_s : 0;
   GACCD_ASSIGN_OR_RETURN(const StopWords words, Exchange(mine));
   if (also_) GACCD_RETURN_IF_ERROR(also_());
@@ -223,20 +236,21 @@ Result<double> StopAgreement::Ask(std::int64_t done, std::int64_t steps) {
 }
 
 Result<StopDecision> StopAgreement::BetweenMicroSteps(std::int64_t done, std::int64_t micro_steps) {
-  if (done >= micro_steps || !updates_.Due()) return StopDecision{};
+  if (done >= micro_steps || !updates_.Due(WantsStop(heard_))) return StopDecision{};
   GACCD_ASSIGN_OR_RETURN(heard_.pace_s, Ask(done, micro_steps));
   updates_.Asked(heard_.pace_s);
   return DecideInside(heard_, options_.checkpoints, comm_.size());
 }
 
 void StopAgreement::BeginEvaluation() {
-  phase_began_ = Clock::now();
+  phase_began_ = options_.now();
   done_before_ = 0;
+  tail_s_ = 0;
   evaluation_ = AskClock(options_.ask_every.count());
 }
 
 Result<StopDecision> StopAgreement::BetweenBatches(std::int64_t done, std::int64_t batches) {
-  if (done >= batches || !evaluation_.Due()) return StopDecision{};
+  if (done >= batches || !evaluation_.Due(WantsStop(heard_))) return StopDecision{};
   GACCD_ASSIGN_OR_RETURN(const double pace_s, Ask(done, batches));
   evaluation_.Asked(pace_s);
   // No update is begun: a save is like any other.
@@ -251,10 +265,7 @@ void StopAgreement::Saved() {
 }
 
 bool StopAgreement::out_of_time() const {
-  std::optional<TimeLeft::Seconds> since_term;
-  if (options_.signals != nullptr) since_term = options_.signals->since_term();
-  const auto left =
-      FindTimeLeft(options_.job_end, Clock::now(), since_term, options_.term_budget).least();
+  const auto left = FindTimeLeftNow().least();
   return left && left->count() < kLeaveReserveS;
 }
 

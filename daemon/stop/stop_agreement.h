@@ -68,8 +68,8 @@ struct StopDecision {
 class AskClock {
  public:
   explicit AskClock(double every_s) : every_s_(every_s) {}
-  // One more step is done.
-  [[nodiscard]] bool Due();
+  // One more step is done. hurry: the run is to stop, and the next exchange comes sooner.
+  [[nodiscard]] bool Due(bool hurry = false);
   // The ranks heard of each other, and know this pace (0: keep the one before).
   void Asked(double pace_s);
 
@@ -91,8 +91,10 @@ struct StopOptions {
   std::chrono::milliseconds leave_bound{10'000};
   // Often enough for a grace of a few seconds, seldom enough to cost nothing.
   std::chrono::duration<double> ask_every{0.5};
-  // Until one was measured.
+  // Until one was measured. An update is left early enough for a save of so long, but a save is
+  // tried also where only less time is left.
   std::chrono::duration<double> save_guess{5};
+  std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
 };
 
 // One per rank, on the training thread. AfterStage() and the two Between...() are collective.
@@ -109,7 +111,7 @@ class StopAgreement {
 
   // done: micro-steps of it that an attempt before has done.
   void BeginUpdate(std::int64_t done = 0) {
-    phase_began_ = Clock::now();
+    phase_began_ = options_.now();
     done_before_ = done;
   }
   // At the end of an update, just before its reduction, so that what was asked for meanwhile is
@@ -137,7 +139,7 @@ class StopAgreement {
   // So long took the last save until it was safe; 0: not known. window_ratio: the bytes of a save
   // inside an update / those of another.
   void ExpectSave(double seconds, double window_ratio) {
-    if (seconds > 0) save_s_ = seconds;
+    if (seconds > 0) save_s_ = measured_save_s_ = seconds;
     window_ratio_ = window_ratio;
   }
   // A save was begun: the requests to save are fulfilled.
@@ -154,6 +156,11 @@ class StopAgreement {
 
  private:
   using Clock = std::chrono::steady_clock;
+  // Seconds on the clock of the options.
+  [[nodiscard]] double Since(Clock::time_point start) const {
+    return std::chrono::duration<double>(options_.now() - start).count();
+  }
+  [[nodiscard]] TimeLeft FindTimeLeftNow() const;
   // How far away the places are where the run can stop: seconds from now.
   struct Ahead {
     double save_s = 0;  // the next
@@ -171,14 +178,18 @@ class StopAgreement {
   std::optional<ExitTimer> leaving_;
   RequestFiles files_;
   std::function<Status()> also_;
-  double save_s_;  // expected
+  double save_s_;               // expected
+  double measured_save_s_ = 0;  // 0: none was measured
   double window_ratio_ = 1;
   double pace_s_ = 0;    // this rank's own, of micro-steps
+  double tail_s_ = 0;    // of the last update, from its last micro-step on: reduction, optimiser
   bool warned_ = false;  // that there is nothing to save with
   StopWords heard_;      // the same on all ranks
   AskClock updates_;
   AskClock evaluation_;
-  Clock::time_point phase_began_ = Clock::now();
+  Clock::time_point phase_began_;
+  // None while a device does updates beside the host.
+  std::optional<Clock::time_point> packed_ = {};
   std::int64_t done_before_ = 0;  // of this phase, by an attempt before
 };
 

@@ -155,10 +155,10 @@ bool StopSignals::came(int signal) const {
   return (seen.load() >> static_cast<unsigned>(signal) & 1) != 0;
 }
 
-std::optional<std::chrono::duration<double>> StopSignals::since_term() const {
+std::optional<std::chrono::steady_clock::time_point> StopSignals::term_time() const {
   const std::int64_t first = first_term_ns.load();
   if (first == 0) return std::nullopt;
-  return std::chrono::nanoseconds(MonotonicNs() - first);
+  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(first));
 }
 
 void StopSignals::Saved() { save_requested = false; }

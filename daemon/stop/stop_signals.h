@@ -54,8 +54,8 @@ class StopSignals {
   [[nodiscard]] int stop_signal() const;
   // Whether this signal asked to stop.
   [[nodiscard]] bool came(int signal) const;
-  // Since the first SIGTERM; none came: empty.
-  [[nodiscard]] std::optional<std::chrono::duration<double>> since_term() const;
+  // When the first SIGTERM came; none came: empty.
+  [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> term_time() const;
   // A request to save is fulfilled: it is forgotten. Requests to stop stay.
   void Saved();
 

@@ -16,6 +16,7 @@
 #include "daemon/telemetry/append_file.h"
 #include "daemon/telemetry/event_text.h"
 #include "daemon/telemetry/line_writer.h"
+#include "daemon/telemetry/terminal.h"
 
 namespace gaccd {
 namespace {
@@ -50,7 +51,8 @@ struct LogState {
   int rank = -1;             // -1: not known yet; set before to_file
   std::string sender;        // "rank 17 on node3"; empty: not known, or rank 0
   LineFile* file = nullptr;  // as well
-  std::mutex mutex;          // of the hook, also while it runs
+  TerminalOutput people{STDERR_FILENO};
+  std::mutex mutex;  // of the hook, also while it runs
   std::function<void(const LogLine&)> hook;
 };
 
@@ -80,10 +82,9 @@ void ToFile(google::LogSeverity severity, std::string_view message,
 }
 
 // REQUIRES: state.mutex is held.
-void WriteToPeople(const LogState& state, std::string_view message) {
+void WriteToPeople(LogState& state, std::string_view message) {
   const std::string sender = state.sender.empty() ? "" : StrCat(state.sender, ": ");
-  const std::string line = StrCat("gaccd: ", sender, "warning: ", Printable(message), "\n");
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+  state.people.Write(StrCat("gaccd: ", sender, "warning: ", Printable(message), "\n"));
 }
 
 void ToPeople(std::string_view message, const std::source_location& where) {

@@ -1,7 +1,5 @@
 #include "daemon/telemetry/progress.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -106,32 +104,27 @@ void Progress::Update(const ProgressState& state) {
   const auto now = std::chrono::steady_clock::now();
   const bool last = state.step >= state.steps_total;
   if (shown_ && !last && now - drawn_ < kRedraw) return;
-  if (!terminal_.Ready()) return;
+  if (!output_.Flush() || !terminal_.Ready()) return;
   drawn_ = now;
   Draw();
 }
 
 void Progress::PrintAbove(std::string_view line) {
   const std::lock_guard lock(mutex_);
-  Write(StrCat(shown_ ? kEraseLine : "", line, "\n"));
+  output_.Write(StrCat(shown_ ? kEraseLine : "", line, "\n"));
   if (shown_) Draw();
 }
 
 void Progress::Clear() {
   const std::lock_guard lock(mutex_);
-  if (shown_) Write(std::string(kEraseLine));
+  if (shown_) output_.Write(std::string(kEraseLine));
   shown_ = false;
 }
 
 void Progress::Draw() {
   // Erasing after the text instead of before it does not flicker.
-  Write(StrCat("\r", ProgressLine(state_, terminal_.Columns(), utf8_), "\x1b[K"));
+  output_.Write(StrCat("\r", ProgressLine(state_, terminal_.Columns(), utf8_), "\x1b[K"));
   shown_ = true;
-}
-
-void Progress::Write(const std::string& text) const {
-  // A terminal that is gone takes the bar with it, not the training.
-  [[maybe_unused]] const Status status = WriteAll(terminal_.fd(), text, "terminal");
 }
 
 }  // namespace gaccd

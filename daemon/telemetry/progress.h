@@ -32,15 +32,16 @@ struct ProgressState {
 // "987", "51.2k", "1.83M": at most five characters up to 10^21.
 [[nodiscard]] std::string RateText(double rate);
 
-// Thread-safe.
+// Thread-safe. Nobody waits for the terminal.
 class Progress {
  public:
-  Progress(Terminal terminal, bool utf8) : terminal_(std::move(terminal)), utf8_(utf8) {}
+  Progress(Terminal terminal, bool utf8)
+      : terminal_(std::move(terminal)), output_(terminal_.fd()), utf8_(utf8) {}
   ~Progress() { Clear(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // Draws when the last drawing is 0.1 s ago, or this is the last step.
+  // Draws when the last drawing is 0.1 s ago, or this is the last step, and the terminal reads.
   void Update(const ProgressState& state);
   // A line that stays, above the bar.
   void PrintAbove(std::string_view line);
@@ -49,10 +50,10 @@ class Progress {
 
  private:
   void Draw();
-  void Write(const std::string& text) const;
 
   std::mutex mutex_;
   Terminal terminal_;
+  TerminalOutput output_;
   const bool utf8_;
   bool shown_ = false;
   ProgressState state_;

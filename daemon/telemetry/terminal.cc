@@ -3,13 +3,16 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <climits>
 #include <cstdlib>
 #include <string>
+#include <thread>
 
 #include "collectives/base/strings.h"
 
@@ -56,6 +59,75 @@ int Terminal::Columns() const {
 bool Terminal::Ready() const {
   pollfd poll{.fd = fd_, .events = POLLOUT, .revents = 0};
   return ::poll(&poll, 1, 0) == 1 && (poll.revents & POLLOUT) != 0;
+}
+
+TerminalOutput::~TerminalOutput() {
+  constexpr std::chrono::milliseconds kPause{10};
+  const auto limit = std::chrono::steady_clock::now() + kPatience;
+  while (!Flush() && std::chrono::steady_clock::now() < limit) std::this_thread::sleep_for(kPause);
+}
+
+void TerminalOutput::Write(std::string_view text) {
+  if (::isatty(fd_) == 0) {
+    // Where the reader is gone, training goes on.
+    [[maybe_unused]] const Status status = WriteAll(fd_, text, "output");
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  FlushLocked();
+  if (pending_.empty()) text.remove_prefix(WriteSome(text));
+  if (pending_.size() + text.size() > kMaxPendingBytes) {
+    ++dropped_;
+    return;
+  }
+  pending_ += text;
+}
+
+bool TerminalOutput::Flush() {
+  const std::lock_guard lock(mutex_);
+  FlushLocked();
+  return pending_.empty();
+}
+
+void TerminalOutput::FlushLocked() {
+  if (!pending_.empty()) pending_.erase(0, WriteSome(pending_));
+  if (dropped_ == 0 || !pending_.empty()) return;
+  pending_ = StrCat("gaccd: warning: ", dropped_, dropped_ == 1 ? " line is" : " lines are",
+                    " not shown: the terminal did not take them\n");
+  dropped_ = 0;
+  pending_.erase(0, WriteSome(pending_));
+}
+
+int TerminalOutput::NonBlockingFd() {
+  struct stat info {};
+  if (::fstat(fd_, &info) != 0) return fd_;
+  if (opened_.valid() && device_ == info.st_rdev) return opened_.get();
+  // A description of its own: O_NONBLOCK on fd_ would hold for everyone who shares it, the shell
+  // too.
+  const std::string path = StrCat("/proc/self/fd/", fd_);
+  opened_ = FileDescriptor(::open(path.c_str(), O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC));
+  device_ = info.st_rdev;
+  return opened_.valid() ? opened_.get() : fd_;
+}
+
+std::size_t TerminalOutput::WriteSome(std::string_view text) {
+  constexpr std::size_t kMostAtOnce =
+      128;  // where a write may wait: less than a buffer has room for
+  const int fd = NonBlockingFd();
+  std::size_t done = 0;
+  while (done < text.size()) {
+    std::string_view part = text.substr(done);
+    if (fd == fd_) {
+      pollfd poll{.fd = fd, .events = POLLOUT, .revents = 0};
+      if (::poll(&poll, 1, 0) != 1 || (poll.revents & POLLOUT) == 0) return done;
+      part = part.substr(0, kMostAtOnce);
+    }
+    const ssize_t written = ::write(fd, part.data(), part.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return errno == EAGAIN ? done : text.size();
+    done += static_cast<std::size_t>(written);
+  }
+  return done;
 }
 
 bool IsUtf8Locale(const char* lc_all, const char* lc_ctype, const char* lang) {

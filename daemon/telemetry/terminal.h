@@ -1,7 +1,12 @@
-// Is there a person watching, and how wide is their window.
+// Is there a person watching, how wide is their window, and lines for them that nobody waits for.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "collectives/base/files.h"
@@ -29,6 +34,41 @@ class Terminal {
 
   int fd_;
   FileDescriptor outer_;  // asked for the width, if valid
+};
+
+// Text for people. A terminal may stop reading (Ctrl-S, a lost connection): what it does not take
+// now waits in memory and is written by a later call, at most kMaxPendingBytes of it; more is
+// dropped, and a line says how many texts. Writes to a file or a pipe wait, as usual. Thread-safe.
+class TerminalOutput {
+ public:
+  static constexpr std::size_t kMaxPendingBytes = std::size_t{64} << 10;
+  // What the destructor gives a text that waits.
+  static constexpr std::chrono::milliseconds kPatience{500};
+
+  // `fd` must outlive it.
+  explicit TerminalOutput(int fd) : fd_(fd) {}
+  ~TerminalOutput();
+  TerminalOutput(const TerminalOutput&) = delete;
+  TerminalOutput& operator=(const TerminalOutput&) = delete;
+
+  // Never waits for a terminal.
+  void Write(std::string_view text);
+  // Tries to write what waits; whether nothing does any more.
+  bool Flush();
+
+ private:
+  // REQUIRES: mutex_ is held. How much of `text` the terminal takes now; all of it when it is gone.
+  std::size_t WriteSome(std::string_view text);
+  void FlushLocked();
+  // The terminal behind fd_ without waiting; fd_ itself where it cannot be opened anew.
+  int NonBlockingFd();
+
+  const int fd_;
+  std::mutex mutex_;
+  FileDescriptor opened_;
+  std::uint64_t device_ = 0;  // of opened_
+  std::string pending_;
+  std::int64_t dropped_ = 0;  // since it was last said
 };
 
 // The locale's character set is UTF-8: LC_ALL, else LC_CTYPE, else LANG says so. Values may be

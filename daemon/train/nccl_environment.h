@@ -5,9 +5,8 @@
 
 namespace gaccd {
 
-// Sets NcclSettings() and, as flags and job ask for them, those for equal bits and for ranks that
-// share a GPU; what the user has set stays. Not thread-safe, as setenv. A job that cannot be read
-// is not reported here: the run does so.
-void SetNcclEnvironment(const Flags& flags);
+// Sets NcclSettings() and those for equal bits (`deterministic`: the job's) and for ranks that
+// share a GPU (--allow-gpu-sharing); what the user has set stays. Not thread-safe, as setenv.
+void SetNcclEnvironment(const Flags& flags, bool deterministic);
 
 }  // namespace gaccd

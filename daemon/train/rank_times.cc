@@ -46,48 +46,71 @@ std::optional<Straggler> RankTimes::Unpack(std::span<const double> control_words
   if (!(busy(slowest) > 0)) return std::nullopt;
   const auto excess = [&](const auto& time) { return time(slowest) - Median(time); };
   const double median = Median(busy);
-  window_.push_back({.rank = static_cast<int>(slowest),
-                     .data_s = excess(part(kData)),
-                     .compute_s = excess(part(kCompute)),
-                     .stopped_s = excess(part(kStopped)),
-                     .lost_s = busy(slowest) - median,
-                     .dur_s = mine_.dur_s});
-  if (window_.size() > kWindow) window_.pop_front();
-  return Straggler{.rank = static_cast<int>(slowest),
-                   .phase = PhaseOf(window_.back()),
+  const Loss loss{.data_s = excess(part(kData)),
+                  .compute_s = excess(part(kCompute)),
+                  .stopped_s = excess(part(kStopped)),
+                  .lost_s = busy(slowest) - median};
+  const auto rank = static_cast<int>(slowest);
+  Record(rank, loss, mine_.dur_s);
+  return Straggler{.rank = rank,
+                   .phase = PhaseOf(loss),
                    .ratio = median > 0 ? busy(slowest) / median : 1,
                    .wait_s = busy(slowest) - busy(rank_),
-                   .slow = BecomesSlow()};
+                   .slow = BecomesSlow(rank, mine_.dur_s)};
 }
 
-std::optional<TimeLost> RankTimes::BecomesSlow() {
-  const int rank = window_.back().rank;
-  Loss sum{.rank = rank};
-  const Loss* largest = nullptr;  // the first of equal ones
-  int costly = 0;
-  for (const Loss& one : window_) {
-    sum.dur_s += one.dur_s;
-    if (one.rank != rank) continue;
-    sum.data_s += one.data_s;
-    sum.compute_s += one.compute_s;
-    sum.stopped_s += one.stopped_s;
-    sum.lost_s += one.lost_s;
-    if (one.lost_s > kShare * one.dur_s) ++costly;
-    if (largest == nullptr || one.lost_s > largest->lost_s) largest = &one;
+void RankTimes::Add(const Loss& loss, Loss* sum) {
+  sum->data_s += loss.data_s;
+  sum->compute_s += loss.compute_s;
+  sum->stopped_s += loss.stopped_s;
+  sum->lost_s += loss.lost_s;
+}
+
+void RankTimes::Record(int rank, const Loss& loss, double dur_s) {
+  if (window_.empty() || window_.back().dur_s + dur_s > kSpanS) window_.emplace_back();
+  Span& newest = window_.back();
+  ++newest.updates;
+  ++window_updates_;
+  newest.dur_s += dur_s;
+  Add(loss, &newest.losses[rank]);
+  double rest_s = 0;
+  for (const Span& span : window_) rest_s += span.dur_s;
+  while (window_.size() > 1 && window_updates_ - window_.front().updates >= kWindow &&
+         rest_s - window_.front().dur_s >= kWindowS) {
+    window_updates_ -= window_.front().updates;
+    rest_s -= window_.front().dur_s;
+    window_.pop_front();
   }
-  if (sum.lost_s < kShare / 2 * sum.dur_s) told_.erase(rank);
-  const double rest_s = sum.dur_s - largest->dur_s;
-  const bool slow = sum.lost_s - largest->lost_s > kShare * rest_s && costly >= kFewest;
-  const bool settled = window_.size() >= (sum.dur_s < kSettledS ? kWindow : kSettled);
+}
+
+std::optional<TimeLost> RankTimes::BecomesSlow(int rank, double dur_s) {
+  Loss sum;
+  double of_s = 0;
+  const Span* largest = nullptr;  // the first of equal ones
+  double largest_s = 0;
+  int costly = 0;
+  for (const Span& span : window_) {
+    of_s += span.dur_s;
+    const auto found = span.losses.find(rank);
+    if (found == span.losses.end()) continue;
+    const Loss& loss = found->second;
+    Add(loss, &sum);
+    if (loss.lost_s > kShare * span.dur_s) ++costly;
+    if (largest != nullptr && loss.lost_s <= largest_s) continue;
+    largest = &span;
+    largest_s = loss.lost_s;
+  }
+  if (sum.lost_s < kShare / 2 * of_s) told_.erase(rank);
+  const double rest_s = of_s - largest->dur_s;
+  const bool slow = sum.lost_s - largest_s > kShare * rest_s && costly >= kFewest;
+  const bool settled = window_updates_ >= (of_s < kSettledS ? kWindow : kSettled);
   if (!slow) slow_s_.erase(rank);
   if (!slow || !settled) return std::nullopt;
-  if (largest != &window_.back()) slow_s_[rank] += window_.back().dur_s;
+  if (largest != &window_.back()) slow_s_[rank] += dur_s;
   const bool noticed = std::max(rest_s, slow_s_[rank]) >= kLeastS;
   if (!noticed || !told_.insert(rank).second) return std::nullopt;
-  return TimeLost{.lost_s = sum.lost_s,
-                  .of_s = sum.dur_s,
-                  .updates = static_cast<int>(window_.size()),
-                  .phase = PhaseOf(sum)};
+  return TimeLost{
+      .lost_s = sum.lost_s, .of_s = of_s, .updates = window_updates_, .phase = PhaseOf(sum)};
 }
 
 }  // namespace gaccd

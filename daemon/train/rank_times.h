@@ -15,12 +15,15 @@
 //
 // stopped_s counts by itself, as a rank that is stopped inside the reduction holds up all of them.
 //
-// Over the last kWindow updates a rank costs sum of lost(r) / sum of their durations. One that
-// costs more than kShare is slow: people are told, once until it has cost less than half of that. A
-// single pause, however long, is not: its largest loss is left out, and kFewest updates must have
-// lost more than kShare of their time to it. Nor is a start: kWindow updates must be known, or
-// kSettled that lasted kSettledS seconds. And what lasted less than kLeastS seconds is not worth a
-// warning: a rank must be slow for that long, its largest loss left out again.
+// Over the window - the last kWindow updates, or more of them until they lasted kWindowS seconds -
+// a rank costs sum of lost(r) / sum of their durations. One that costs more than kShare is slow:
+// people are told, once until it has cost less than half of that. Updates are summed in spans of
+// kSpanS seconds, so that a window of many short updates costs no more than one of long updates. A
+// single pause, however long, does not make a rank slow: the span of its largest loss is left out,
+// and kFewest spans must have lost more than kShare of their time to it. Nor does a start: kWindow
+// updates must be known, or kSettled that lasted kSettledS seconds. And what lasted less than
+// kLeastS seconds is not worth a warning: a rank must be slow for that long, its largest loss left
+// out again.
 //
 // A rank alone has nobody to wait for, and more than kMostRanks would make the control words larger
 // than many a model: both pack nothing.
@@ -66,8 +69,10 @@ struct Straggler {
 class RankTimes {
  public:
   static constexpr int kMostRanks = 4096;
-  static constexpr std::size_t kWindow = 100;
-  static constexpr std::size_t kSettled = 20;
+  static constexpr int kWindow = 100;
+  static constexpr double kWindowS = 10;
+  static constexpr double kSpanS = 0.1;
+  static constexpr int kSettled = 20;
   static constexpr double kSettledS = 60;
   static constexpr double kLeastS = 1;
   static constexpr int kFewest = 5;
@@ -80,34 +85,42 @@ class RankTimes {
 
   // This rank's times of an update that ended.
   void Took(const BusyTimes& times) { mine_ = times; }
-  // Before an update: `control words` has elements() elements.
+  // Before an update: `control_words` has elements() elements.
   void Pack(std::span<double> control_words) const;
   // After it, the same summed over the ranks. Empty while no rank has told anything.
   std::optional<Straggler> Unpack(std::span<const double> control_words);
 
  private:
   enum Part : std::size_t { kData, kCompute, kStopped, kParts };
-  struct Loss {  // of one update
-    int rank = 0;
+  struct Loss {
     double data_s = 0;  // how much the rank exceeds the medians
     double compute_s = 0;
     double stopped_s = 0;
     double lost_s = 0;
+  };
+  struct Span {  // consecutive updates, of kSpanS at least, or one that lasts longer
+    int updates = 0;
     double dur_s = 0;
+    std::map<int, Loss> losses;  // by rank
   };
 
   template <typename Time>
   double Median(const Time& time_of_rank);
   [[nodiscard]] static std::string_view PhaseOf(const Loss& loss);
-  // What the rank of the newest loss has cost, if that is to be told.
-  std::optional<TimeLost> BecomesSlow();
+  static void Add(const Loss& loss, Loss* sum);
+  // Adds the newest update to the window.
+  void Record(int rank, const Loss& loss, double dur_s);
+  // What `rank`, the slowest of the newest update, has cost, if that is to be told. dur_s: of that
+  // update.
+  std::optional<TimeLost> BecomesSlow(int rank, double dur_s);
 
   std::size_t rank_;
   std::size_t world_;
   bool summed_;
   BusyTimes mine_;
   std::vector<double> scratch_;   // by rank
-  std::deque<Loss> window_;       // the oldest first
+  std::deque<Span> window_;       // the oldest first
+  int window_updates_ = 0;        // of all spans
   std::set<int> told_;            // ranks that are slow, and were said to be
   std::map<int, double> slow_s_;  // by rank: the duration of the updates in which it was slow
 };

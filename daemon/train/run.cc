@@ -112,12 +112,12 @@ Ending TrainTogether(const Flags& flags, Session& session, RunReporter& reporter
 
 // First the right to the run folder: who may not have it leaves at once, before he opens data, and
 // who has it leaves a verdict there, whatever comes.
-Ending TrainOn(const Flags& flags, Session& session) {
+Ending TrainOn(const Flags& flags, Result<Job> read_job, Session& session) {
   Communicator& comm = session.comm;
-  auto setup = ReadAlone(flags, comm);
-  Agreement read = AgreeOn(comm, setup.status());
+  const auto plan = read_job.ok() ? PlanForWorld(*read_job, flags, comm) : read_job.status();
+  Agreement read = AgreeOn(comm, plan.status());
   if (!read.status.ok()) return Shared(std::move(read));
-  session.setup = *std::move(setup);
+  session.setup = Setup{*std::move(read_job), *plan, nullptr};
   const Job& job = session.setup->job;
   if (Status same = CheckAllTheSame(flags, job, comm); !same.ok()) return {same};
   if (flags.run_dir) {
@@ -132,7 +132,11 @@ Ending TrainOn(const Flags& flags, Session& session) {
   }
   // Before the folder is made, and said where it then has its log.
   std::vector<std::string> warnings;
-  if (comm.rank() == 0) warnings = PlaceWarnings(flags);
+  if (comm.rank() == 0) {
+    warnings = PlaceWarnings(flags);
+    std::string launcher = LauncherWarning(ProcessEnvironment(), comm.size(), flags);
+    if (!launcher.empty()) warnings.push_back(std::move(launcher));
+  }
   auto reporter =
       RunReporter::Start(comm, {.run_dir = flags.run_dir.value_or(""),
                                 .run_name = job.name,
@@ -154,7 +158,8 @@ Ending TrainOn(const Flags& flags, Session& session) {
 }  // namespace
 
 RanksOutcome RunTrain(const Flags& flags, const ErrorPrinter& print) {
-  SetNcclEnvironment(flags);
+  auto job = ReadTrainingJob(flags);
+  SetNcclEnvironment(flags, job.ok() && job->deterministic);
   std::unique_ptr<VerdictGuard> guard;
   if (flags.run_dir) guard = VerdictGuard::Start(ProcessEnvironment());
   // Early: a signal during the start is not lost.
@@ -176,7 +181,7 @@ RanksOutcome RunTrain(const Flags& flags, const ErrorPrinter& print) {
       PeerWatch::Start(comm, ranks->interrupt, std::chrono::seconds(flags.heartbeat_seconds));
   if (!peers.ok()) return {std::move(peers).status()};
   session.peers = std::move(*peers);
-  Ending ending = TrainOn(flags, session);
+  Ending ending = TrainOn(flags, std::move(job), session);
   return Leave(std::move(ending), session, print);
 }
 

@@ -18,11 +18,6 @@
 namespace gaccd {
 namespace {
 
-SavePolicy PolicyOf(const Flags& flags) {
-  return {.every_updates = flags.save_every_updates,
-          .every_seconds = flags.save_every_seconds.value_or(kDefaultSaveSeconds)};
-}
-
 CheckpointOptions CheckpointsOf(const Flags& flags, const Job& job) {
   return {
       .folder = CheckpointFolder(flags),
@@ -32,6 +27,11 @@ CheckpointOptions CheckpointsOf(const Flags& flags, const Job& job) {
 }
 
 }  // namespace
+
+SavePolicy SavePolicyOf(const Flags& flags) {
+  return {.every_updates = flags.save_every_updates,
+          .every_seconds = flags.save_every_seconds.value_or(kDefaultSaveSeconds)};
+}
 
 Status CheckCheckpointFlags(const Flags& flags) {
   if (flags.run_dir) return Status::Ok();
@@ -44,7 +44,7 @@ Status CheckCheckpointFlags(const Flags& flags) {
 std::string CheckpointFolder(const Flags& flags) { return *flags.run_dir + "/ckpt"; }
 
 Status ClaimTogether(const Flags& flags, Session& session) {
-  if (!flags.run_dir || !PolicyOf(flags).on()) return Status::Ok();
+  if (!flags.run_dir || !SavePolicyOf(flags).on()) return Status::Ok();
   const AttemptSource attempt = AttemptOf(session.slurm);
   const OwnerName me = MakeOwnerName(attempt.slurm_job_id.value_or(StrCat("local-", ::getpid())),
                                      attempt.restart_count, attempt.step_id);
@@ -112,7 +112,7 @@ Result<std::unique_ptr<Saver>> StartSaver(const Flags& flags, Session& session,
   };
   return Saver::Start(session.comm, trainer.saved_run(), trainer.engine(),
                       {.checkpoints = std::move(checkpoints),
-                       .policy = PolicyOf(flags),
+                       .policy = SavePolicyOf(flags),
                        .program = StrCat("gaccd ", GaccdVersion(), " ", GaccdRevision()),
                        .tell = [&reporter](const SaveRecord& save) { reporter.Saved(save); }},
                       *std::move(session.right), trainer.first_update());

@@ -13,6 +13,8 @@
 
 namespace gaccd {
 
+[[nodiscard]] SavePolicy SavePolicyOf(const Flags& flags);
+
 // kUsage: they are asked for without a run folder.
 Status CheckCheckpointFlags(const Flags& flags);
 

@@ -69,14 +69,12 @@ WeightRules WeightRulesOf(const Flags& flags) {
           .unused = SplitList(flags.unused_weights.value_or(""))};
 }
 
-Result<Setup> ReadAlone(const Flags& flags, const Communicator& comm) {
+Result<Job> ReadTrainingJob(const Flags& flags) {
   if (!flags.job) return Status(ErrorKind::kUsage, "train needs --job=FILE");
   GACCD_RETURN_IF_ERROR(CheckCheckpointFlags(flags));
   GACCD_RETURN_IF_ERROR(CheckWeightFlags(flags));
   GACCD_ASSIGN_OR_RETURN(Job job, LoadJob(*flags.job));
-  GACCD_ASSIGN_OR_RETURN(job, OverlayFlags(std::move(job), flags));
-  GACCD_ASSIGN_OR_RETURN(const Plan plan, PlanForWorld(job, flags, comm));
-  return Setup{std::move(job), plan, nullptr};
+  return OverlayFlags(std::move(job), flags);
 }
 
 Agreement CheckSaveWeights(const Flags& flags, Communicator& comm) {

@@ -15,8 +15,9 @@
 
 namespace gaccd {
 
-// Job and plan: what every rank can do alone, and quickly.
-Result<Setup> ReadAlone(const Flags& flags, const Communicator& comm);
+// The job of --job with the values of --set, and a check of the flags that go with it. To be called
+// once: the run must use the job that NCCL was configured for.
+Result<Job> ReadTrainingJob(const Flags& flags);
 // Of --new-weights and --unused-weights.
 [[nodiscard]] WeightRules WeightRulesOf(const Flags& flags);
 // The same binary, job and flags. Collective.

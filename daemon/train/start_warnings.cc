@@ -11,6 +11,7 @@
 #include "daemon/optim/schedule.h"
 #include "daemon/plan/plan.h"
 #include "daemon/rundir/safe_place.h"
+#include "daemon/train/run_checkpoints.h"
 
 namespace gaccd {
 namespace {
@@ -52,6 +53,19 @@ std::vector<std::string> PlaceWarnings(const Flags& flags) {
     warnings.push_back(StrCat("--run-dir: ", doubt));
   }
   return warnings;
+}
+
+std::string LauncherWarning(const Environment& environment, std::int64_t ranks,
+                            const Flags& flags) {
+  const bool mpirun = environment("OMPI_COMM_WORLD_SIZE") && !environment("SLURM_STEP_ID");
+  if (!mpirun || environment("GACCD_LOCAL_RANKS")) return {};
+  if (!flags.run_dir || !SavePolicyOf(flags).on()) return {};
+  const std::string seconds = environment("OMPI_MCA_odls_base_sigkill_timeout").value_or("1");
+  if (seconds != "0" && seconds != "1") return {};
+  return StrCat(
+      "mpirun kills the ranks one second after the first Ctrl-C or SIGTERM, before a long "
+      "update is saved: start them by gaccd train --local-ranks=",
+      ranks, " without mpirun, or end the run by gaccd stop ", *flags.run_dir);
 }
 
 std::vector<std::string> ScheduleWarnings(const Job& job, double lr_factor, std::int64_t updates) {

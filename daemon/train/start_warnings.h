@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/base/environment.h"
 #include "daemon/config/flags.h"
 #include "daemon/config/job.h"
 #include "daemon/plan/plan.h"
@@ -14,6 +15,11 @@ namespace gaccd {
 // Before the run folder is made: nothing of the run is kept; a folder that holds something else; a
 // place where others may replace the folder.
 [[nodiscard]] std::vector<std::string> PlaceWarnings(const Flags& flags);
+
+// Of a run with checkpoints under plain mpirun, which ends its ranks a second after the first
+// Ctrl-C or SIGTERM, before a long update is saved. Empty: there is time, or nothing to save.
+[[nodiscard]] std::string LauncherWarning(const Environment& environment, std::int64_t ranks,
+                                          const Flags& flags);
 
 // A warm-up longer than the run, and a learning rate that is 0 in single precision from beginning
 // to end.

@@ -4,14 +4,15 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <map>
 #include <set>
 #include <sstream>
 #include <tuple>
+#include <utility>
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
+#include "daemon/rundir/attempt_name.h"
 #include "daemon/rundir/ledger.h"
 #include "daemon/watch/event.h"
 #include "daemon/watch/line_reader.h"
@@ -20,19 +21,6 @@ namespace gaccd {
 namespace {
 
 constexpr std::size_t kMostAttempts = 10'000;
-
-// "001-8123456", "001-8123456.2"; nothing where it is no name of an attempt.
-std::optional<Attempt> ParseName(const std::string& name) {
-  Attempt attempt{.name = name};
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), attempt.number);
-  const auto digits = static_cast<std::size_t>(end - name.data());
-  if (error != std::errc() || digits < 3 || name.size() < digits + 2 || name[digits] != '-') {
-    return std::nullopt;
-  }
-  attempt.job = name.substr(digits + 1);
-  attempt.job.erase(std::min(attempt.job.find('.'), attempt.job.size()));
-  return attempt;
-}
 
 // By its first event; without one, by when its folder was made or changed.
 void FindStart(Attempt& attempt) {
@@ -62,22 +50,17 @@ void SortByJob(std::vector<Attempt>& attempts) {
   std::ranges::sort(attempts, [&](const Attempt& a, const Attempt& b) { return key(a) < key(b); });
 }
 
-std::string NameOf(int number, const std::string& job) {
-  char digits[16];
-  std::snprintf(digits, sizeof(digits), "%03d-", number);
-  return digits + job;
-}
-
 std::vector<std::string> NotesOn(const std::vector<Attempt>& attempts, const std::string& run_dir) {
   std::vector<std::string> notes;
   std::set<std::string> expected;
   for (const Attempt& one : attempts) {
     if (!one.has_events) notes.push_back(StrCat("attempt ", one.name, " has no events"));
     if (one.job.starts_with("local-")) continue;  // counted over all jobs of the folder
-    for (int number = 0; number < one.number; ++number) expected.insert(NameOf(number, one.job));
+    for (int number = 0; number < one.number; ++number)
+      expected.insert(FormatAttemptName(number, one.job));
   }
   for (const LedgerEntry& entry : ReadLedger(run_dir + "/ledger.jsonl")) {
-    if (ParseName(entry.attempt)) expected.insert(entry.attempt);
+    if (ParseAttemptName(entry.attempt)) expected.insert(entry.attempt);
   }
   for (const Attempt& one : attempts) expected.erase(one.name);
   for (const std::string& name : expected) {
@@ -105,11 +88,14 @@ Result<AttemptList> ListAttempts(const std::string& run_dir, std::string_view on
   GACCD_ASSIGN_OR_RETURN(const auto names, ListFolder(folder, kMostAttempts));
   AttemptList list;
   for (const std::string& name : names) {
-    auto attempt = ParseName(name);
-    if (!attempt) continue;  // "latest"
-    attempt->folder = StrCat(folder, "/", name);
-    FindStart(*attempt);
-    list.attempts.push_back(*std::move(attempt));
+    auto parsed = ParseAttemptName(name);
+    if (!parsed) continue;  // "latest"
+    Attempt attempt{.name = name,
+                    .folder = StrCat(folder, "/", name),
+                    .number = parsed->number,
+                    .job = std::move(parsed->job)};
+    FindStart(attempt);
+    list.attempts.push_back(std::move(attempt));
   }
   SortByJob(list.attempts);
   list.notes = NotesOn(list.attempts, run_dir);

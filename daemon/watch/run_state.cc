@@ -12,6 +12,7 @@
 #include "daemon/rundir/ledger.h"
 #include "daemon/rundir/next_step.h"
 #include "daemon/rundir/submissions.h"
+#include "daemon/watch/event_stream.h"
 
 namespace gaccd {
 namespace {
@@ -47,6 +48,23 @@ RunPhase PhaseAfter(int exit) {
       break;
   }
   return RunPhase::kFailed;
+}
+
+// Of an attempt whose rank 0 was killed: another rank, or the guard of rank 0, wrote verdict.json,
+// and STATUS.json still says what rank 0 was doing.
+void ApplyVerdict(RunState& state, WallTime now) {
+  const auto verdict =
+      ReadEventFile(StrCat(state.folder, "/attempts/", state.attempt, "/verdict.json"));
+  const auto exit = verdict ? verdict->Whole("exit") : std::nullopt;
+  if (!exit || !std::in_range<int>(*exit)) return;
+  state.exit = static_cast<int>(*exit);
+  state.reason = std::string(verdict->Text("reason"));
+  std::ranges::replace(state.reason, '\n', ' ');
+  state.reason = Printable(state.reason);
+  state.suspect_hosts = SafeHosts(std::string(verdict->Text("suspect_hosts")));
+  state.step = std::max(state.step, verdict->Whole("last_step").value_or(0));
+  state.samples_total = std::max(state.samples_total, verdict->Whole("samples_total").value_or(0));
+  state.age_s = std::max(0.0, SecondsBetween(verdict->at, now));
 }
 
 // Of an attempt that could not write its last STATUS.json, its job script has told the ledger.
@@ -147,6 +165,7 @@ Result<RunState> ReadRunState(const std::string& folder, WallTime now) {
   if (const auto value = json.number("best_value")) {
     state.best = {Text(json, "best_metric"), *value, Integer(json, "best_step")};
   }
+  if (!state.exit && !state.attempt.empty()) ApplyVerdict(state, now);
   if (state.exit) {
     state.phase = PhaseAfter(*state.exit);
     const bool by_user = state.phase == RunPhase::kFailed && PathExists(folder + "/STOP");

@@ -1,7 +1,7 @@
 // LD_PRELOAD library: a rank hangs where a test wants it to.
 //
 //   HOLD_PATH  opening this file waits until "<HOLD_PATH>.go" is there; before that the process
-//              leaves "<HOLD_PATH>.seen-<pid>"
+//              leaves "<HOLD_PATH>.seen-<pid>", with a byte for each time it opens it
 //   HOLD_RANK  only in the process with this OMPI_COMM_WORLD_RANK; not set: in all
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -29,7 +29,9 @@ bool Holds(const char* path) {
 void WaitHere(const char* path) {
   if (!Holds(path)) return;
   const std::string seen = std::string(path) + ".seen-" + std::to_string(::getpid());
-  ::close(Real("open")(seen.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  const int file = Real("open")(seen.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  [[maybe_unused]] const ssize_t written = ::write(file, "x", 1);
+  ::close(file);
   const std::string go = std::string(path) + ".go";
   while (::access(go.c_str(), F_OK) != 0) ::usleep(10'000);
 }

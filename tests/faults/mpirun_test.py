@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Under plain mpirun there is a verdict.json whichever way the ranks end, and mpirun returns what
-README.md says.
+README.md says. Ranks of --local-ranks have the time to save.
 
 Usage: mpirun_test.py GACCD [unittest arguments]
 """
@@ -48,13 +48,14 @@ class Mpirun(unittest.TestCase):
             time.sleep(0.02)
         return path
 
-    def start(self, ranks):
+    def start(self, ranks, local=False):
         """Until there are updates."""
         launcher = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
+        flags = [f"--local-ranks={ranks}"] if local else []
         with open(self.dir / "output", "w", encoding="utf-8") as output:
-            run = subprocess.Popen([*(launcher if ranks > 1 else []), GACCD, "train", f"--job={self.dir}/job.txtpb",
-                                    f"--run-dir={self.dir}/run"],
-                                   stdout=output, stderr=subprocess.STDOUT,
+            run = subprocess.Popen([*(launcher if ranks > 1 and not local else []), GACCD, "train",
+                                    f"--job={self.dir}/job.txtpb", f"--run-dir={self.dir}/run", *flags],
+                                   stdout=output, stderr=subprocess.STDOUT, start_new_session=local,
                                    env={**os.environ, "OMPI_MCA_mpi_yield_when_idle": "1"})
         self.addCleanup(lambda: run.poll() is None and run.terminate())
         events = self.wait_for(self.attempt / "events.jsonl")
@@ -111,8 +112,69 @@ class Mpirun(unittest.TestCase):
         run.send_signal(signal.SIGINT)
         verdict = self.verdict(run, 1)
         self.assertEqual(verdict["exit"], 69)
-        self.assertIn("was it interrupted twice?", verdict["reason"])
+        self.assertRegex(verdict["reason"], "mpirun and its ranks have ended after update [0-9]+: .*--local-ranks=3")
         self.assertNotIn("suspect_hosts", verdict)
+        # The others say the same, at once.
+        for verb in ("status", "doctor"):
+            told = self.gaccd(verb, f"{self.dir}/run")
+            self.assertEqual(told.returncode, 1, told.stdout)
+            self.assertRegex(told.stdout, "state +stopped .*exit 69")
+            self.assertIn("mpirun and its ranks have ended", told.stdout)
+        self.assertIn("start it again", told.stdout)
+
+    def gaccd(self, *args):
+        return subprocess.run([GACCD, *args], check=False, text=True, timeout=LIMIT_S, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT)
+
+    def test_plain_mpirun_is_warned_of_once(self):
+        run = self.start(2)
+        run.send_signal(signal.SIGINT)
+        self.verdict(run, 1)
+        self.assertEqual(self.said().count("--local-ranks=2"), 1, self.said())
+
+    def test_local_ranks_have_time_to_save(self):
+        """A rank is stopped for 1.5 s, as in a long update, when Ctrl-C or timeout signals the whole group of
+        processes: mpirun by itself would have killed all ranks after a second."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(signal=number.name):
+                shutil.rmtree(self.dir / "run", ignore_errors=True)
+                run = self.start(3, local=True)
+                held = self.pid(1)
+                os.kill(held, signal.SIGSTOP)
+                os.killpg(run.pid, number)
+                time.sleep(1.5)
+                os.kill(held, signal.SIGCONT)
+                verdict = self.verdict(run, 75)
+                self.assertRegex(verdict["reason"], f"^stopped by {number.name} .*, saved")
+                self.assertNotIn("--local-ranks", self.said())
+                self.assertIn("stopped by", self.gaccd("status", f"{self.dir}/run").stdout)
+
+    def test_local_ranks_end_with_what_started_them(self):
+        run = self.start(2, local=True)
+        ranks = [self.pid(rank) for rank in range(2)]
+        run.kill()
+        self.verdict(run, -signal.SIGKILL)
+        for pid in ranks:
+            self.wait_until_gone(pid)
+
+    def wait_until_gone(self, pid):
+        limit = time.monotonic() + LIMIT_S
+        while os.path.exists(f"/proc/{pid}"):
+            self.assertLess(time.monotonic(), limit, f"process {pid} lives")
+            time.sleep(0.02)
+
+    def test_local_ranks_are_refused_where_a_launcher_starts_them(self):
+        for variable in ("OMPI_COMM_WORLD_SIZE", "SLURM_STEP_ID", "SLURM_JOB_ID"):
+            done = subprocess.run([GACCD, "check", "--local-ranks=2"], check=False, text=True, timeout=LIMIT_S,
+                                  stderr=subprocess.PIPE, env={**os.environ, variable: "1"})
+            self.assertEqual(done.returncode, 64, done.stderr)
+            self.assertIn(variable, done.stderr)
+
+    def test_local_ranks_without_mpirun(self):
+        done = subprocess.run([GACCD, "check", "--local-ranks=2"], check=False, text=True, timeout=LIMIT_S,
+                              stderr=subprocess.PIPE, env={"PATH": str(self.dir)})
+        self.assertEqual(done.returncode, 69, done.stderr)
+        self.assertIn("needs mpirun", done.stderr)
 
 
 if __name__ == "__main__":

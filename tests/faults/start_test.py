@@ -134,6 +134,14 @@ class StartTest(unittest.TestCase):
         self.assertEqual(second.returncode, 0, said)
         self.assertIn("resumed after update 4", said)
 
+    def test_the_job_is_read_once(self):
+        job = self.job()
+        self.write(os.path.basename(job) + ".go", "")
+        run = self.train(hold=os.path.basename(job), job=job)
+        said = run.communicate()[0]
+        self.assertEqual(run.returncode, 0, said)
+        self.assertEqual([os.path.getsize(seen) for seen in glob.glob(job + ".seen-*")], [1])
+
     def test_bad_data_leaves_a_verdict(self):
         self.write("images", b"no images")
         run = self.train()

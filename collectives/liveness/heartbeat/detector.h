@@ -45,7 +45,7 @@ class Detector {
   Detector(std::vector<int> ranks, const DetectorOptions& options, Time now);
 
   void Heard(int rank, const Progress& progress, Time now);
-  // The connection was closed. After Left() that is no control words.
+  // The connection was closed. After Left() that is expected.
   void Ended(int rank);
   // The rank said goodbye: nothing more is expected of it.
   void Left(int rank);

@@ -235,6 +235,18 @@ TEST(LeaseTest, TheSecondWriterIsRefusedAndToldWhoTheFirstIs) {
   EXPECT_TRUE(first->Check().ok());
 }
 
+TEST(LeaseTest, AnotherFolderInItsPlaceIsNotWritten) {
+  const TempFolder folder;
+  const std::string path = folder.path() + "/ckpt";
+  std::filesystem::create_directory(path);
+  const auto lease = WriterLease::Take(path, Me());
+  ASSERT_TRUE(lease.ok());
+  EXPECT_TRUE(lease->Check().ok());
+  std::filesystem::rename(path, folder.path() + "/moved");
+  std::filesystem::create_directory(path);
+  EXPECT_THAT(lease->Check(), HasKind(ErrorKind::kConfig));
+}
+
 TEST(LeaseTest, EpochsRiseAndSurviveALostClaim) {
   const TempFolder folder;
   EXPECT_EQ(WriterLease::Take(folder.path(), Me())->epoch(), 1);

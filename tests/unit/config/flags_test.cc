@@ -139,6 +139,7 @@ TEST(FlagsTest, LogsTakesItsFilters) {
 TEST(FlagsTest, EveryFlagArrives) {
   const std::vector<Arrival> arrivals = {
       Is("--nodes=2", &Flags::nodes, 2),
+      Is("--local-ranks=3", &Flags::local_ranks, 3),
       Is("--gpus_per_node=4", &Flags::gpus_per_node, 4),
       Sets("--micro-batch=5", "batch.micro", "5"),
       Sets("--target-batch=100", "batch.target", "100"),

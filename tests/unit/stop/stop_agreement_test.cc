@@ -189,6 +189,93 @@ TEST(StopAgreement, ALongUpdateIsLeftInsideWhenItsRestDoesNotFit) {
   }
 }
 
+struct SlowUpdates {
+  double budget_s = 8;
+  double save_s = 1;
+  std::int64_t steps = 8;
+  std::function<double(std::int64_t update, std::int64_t step)> step_s;
+  double tail_s = 1;  // of an update, after its last micro-step
+};
+
+struct LeftAt {
+  StopDecision decision;
+  double left_s = 0;  // until SIGKILL
+};
+
+// One rank, by a clock that the test sets, which gets SIGTERM at `term_s`.
+LeftAt StopAt(double term_s, const SlowUpdates& run) {
+  auto signals = StopSignals::Install({SIGTERM}, kNoBurst);
+  if (!signals.ok()) return {};
+  const auto comm = MakeSingle();
+  double now_s = 0;
+  const auto base = std::chrono::steady_clock::now() -
+                    std::chrono::duration_cast<std::chrono::nanoseconds>(
+                        std::chrono::duration<double>(term_s));  // SIGTERM comes by the real clock
+  StopAgreement agreement(*comm, {.signals = signals->get(),
+                                  .term_budget = std::chrono::duration<double>(run.budget_s),
+                                  .checkpoints = true,
+                                  .now = [&] {
+                                    return base +
+                                           std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                               std::chrono::duration<double>(now_s));
+                                  }});
+  const auto pass = [&](double seconds) {
+    if (now_s < term_s && now_s + seconds >= term_s) RaiseHere(SIGTERM);
+    now_s += seconds;
+  };
+  for (std::int64_t update = 0; update < 100; ++update) {
+    std::vector<double> words(kStopWordCount);
+    agreement.ExpectSave(run.save_s, 1);
+    agreement.BeginUpdate();
+    const double began_s = now_s;
+    for (std::int64_t step = 1; step <= run.steps; ++step) {
+      pass(run.step_s(update, step));
+      const auto here = agreement.BetweenMicroSteps(step, run.steps);
+      if (!here.ok() || here->stops())
+        return {here.ok() ? *here : StopDecision{}, run.budget_s - (now_s - term_s)};
+    }
+    agreement.Pack(words, run.steps, 0);
+    pass(run.tail_s);
+    agreement.Unpack(words, now_s - began_s, run.steps);
+    const StopDecision here = agreement.AtBoundary();
+    if (here.stops()) return {here, run.budget_s - (now_s - term_s)};
+  }
+  return {};
+}
+
+// Updates of 7 to 11 s, --term-budget=8. Whenever SIGTERM comes, and however the pace changes
+// within the update, there is time for a save.
+TEST(StopAgreement, ALongUpdateIsLeftWhileThereIsTimeForASave) {
+  const std::function<double(std::int64_t, std::int64_t)> paces[] = {
+      [](auto, auto) { return 1.0; },
+      [](std::int64_t update, auto) { return update % 2 == 0 ? 0.75 : 1.25; },
+      [](auto, std::int64_t step) { return step <= 4 ? 0.8 : 1.2; },
+      [](auto, std::int64_t step) { return step <= 7 ? 0.8 : 1.6; },
+      [](auto, std::int64_t step) { return 0.7 + 0.1 * static_cast<double>(step); },
+  };
+  for (std::size_t pace = 0; pace < std::size(paces); ++pace) {
+    for (const double save_s : {0.2, 1.0, 2.0}) {
+      for (double term_s = 10; term_s < 30; term_s += 0.23) {
+        const LeftAt found = StopAt(term_s, {.save_s = save_s, .step_s = paces[pace]});
+        EXPECT_EQ(found.decision.action, StopAction::kSaveStop)
+            << "pace " << pace << ", save " << save_s << ", SIGTERM at " << term_s;
+        EXPECT_GE(found.left_s, NeededForSave(TimeLeft::Seconds(save_s)).count() - 0.1)
+            << "pace " << pace << ", save " << save_s << ", SIGTERM at " << term_s;
+      }
+    }
+  }
+}
+
+// The pace drops to a hundredth while the exchanges are far apart.
+TEST(StopAgreement, AfterARequestTheRanksAskMoreOften) {
+  const SlowUpdates run{.budget_s = 12, .steps = 2000, .step_s = [](auto, std::int64_t step) {
+                          return step < 600 ? 0.004 : 0.1;
+                        }};
+  const LeftAt found = StopAt(1.9, run);
+  EXPECT_EQ(found.decision.action, StopAction::kSaveStop);
+  EXPECT_GE(found.left_s, 2.4);
+}
+
 // On a GPU the words that come next were told before the signal: they do not take it back.
 TEST(StopAgreement, WhatWasHeardBetweenMicroStepsStopsAtTheEndOfThatUpdate) {
   auto signals = StopSignals::Install({SIGTERM}, kNoBurst);
@@ -268,7 +355,9 @@ TEST(StopAgreement, TheEndOfTheJobIsSeenInTimeForASave) {
   EXPECT_EQ(near.decision.action, StopAction::kSaveStop);
   EXPECT_EQ(near.decision.reason, "the job's time limit");
   EXPECT_EQ(run_with(12, false).update, 51) << "nothing to save: no reason to leave early";
-  EXPECT_EQ(run_with(5, true).decision.action, StopAction::kLeave) << "too late for a save";
+  EXPECT_EQ(run_with(5, true).decision.action, StopAction::kSaveStop)
+      << "what a save takes is only guessed: it is tried";
+  EXPECT_EQ(run_with(0, true).decision.action, StopAction::kLeave) << "too late for a save";
 }
 
 // As with a file system that does not answer.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <future>
 #include <limits>
 #include <string>
 #include <thread>
@@ -146,6 +147,40 @@ TEST_F(ProgressTest, FollowsTheWindow) {
   ASSERT_EQ(::ioctl(pty_.slave(), TIOCSWINSZ, &size), 0);
   bar.Update(kState);
   EXPECT_EQ(pty_.Read(), Drawn(40));
+}
+
+// After Ctrl-S.
+TEST_F(ProgressTest, AWarningDoesNotWaitForATerminalThatDoesNotRead) {
+  const Terminal terminal = Terminal::Assume(pty_.slave());
+  Progress bar(Terminal::Assume(pty_.slave()), false);
+  pty_.Type("\x13");
+  while (terminal.Ready()) std::this_thread::yield();
+  auto warnings = std::async(std::launch::async, [&bar] {
+    bar.PrintAbove("a warning");
+    bar.Update(kState);
+    bar.PrintAbove("another");
+  });
+  EXPECT_EQ(warnings.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  pty_.Type("\x11");
+  warnings.wait();
+  while (!terminal.Ready()) std::this_thread::yield();
+  bar.PrintAbove("a third");
+  EXPECT_EQ(pty_.Read(), "a warning\r\nanother\r\na third\r\n");
+}
+
+TEST_F(ProgressTest, WhatATerminalNeverTakesIsCounted) {
+  TerminalOutput output(pty_.slave());
+  const std::string line(999, 'x');
+  auto lines = std::async(std::launch::async, [&] {
+    for (int i = 0; i < 1000; ++i) output.Write(line + "\n");
+  });
+  EXPECT_EQ(lines.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  std::string shown = pty_.Read();
+  lines.wait();
+  for (bool flushed = false; !flushed; shown += pty_.Read()) flushed = output.Flush();
+  const std::size_t whole = Count(shown, line + "\r\n");
+  EXPECT_LT(whole, 1000U);
+  EXPECT_THAT(shown, HasSubstr(StrCat("gaccd: warning: ", 1000 - whole, " lines are not shown")));
 }
 
 TEST_F(ProgressTest, PipesFilesAndDumbTerminalsHaveNoBar) {

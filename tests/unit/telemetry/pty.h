@@ -28,6 +28,11 @@ class Pty {
 
   [[nodiscard]] int slave() const { return slave_.get(); }
 
+  // As typed by a person: "\x13" is Ctrl-S, "\x11" Ctrl-Q.
+  void Type(const std::string& keys) const {
+    [[maybe_unused]] const ssize_t typed = ::write(master_.get(), keys.data(), keys.size());
+  }
+
   // What was written so far.
   [[nodiscard]] std::string Read() const {
     std::string text;

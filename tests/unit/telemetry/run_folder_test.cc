@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "collectives/base/strings.h"
+#include "daemon/watch/attempts.h"
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/telemetry/json.h"
 #include "tests/unit/temp_folder.h"
@@ -108,6 +109,20 @@ TEST(RunFolderTest, EveryAttemptHasItsOwnFolder) {
     if (attempt == 2) {
       EXPECT_EQ(Latest(dir.path()), name);
     }
+  }
+}
+
+TEST(RunFolderTest, CountsTheAttemptsThatReadersList) {
+  for (const char* name :
+       {"005-", "005-.2", "1234567890-7", "05-7", "-005-7", "0x5-7", "005-7", "005-7.2"}) {
+    const TempFolder dir;
+    fs::create_directories(StrCat(dir.path(), "/attempts/", name));
+    const auto folder = RunFolder::Create(Request(dir.path()));
+    ASSERT_TRUE(folder.ok()) << folder.status().message();
+    const auto list = ListAttempts(dir.path());
+    ASSERT_TRUE(list.ok());
+    EXPECT_EQ(folder->attempt(), std::string_view(name).starts_with("005-7") ? 6 : 0) << name;
+    EXPECT_EQ(list->attempts.size(), folder->attempt() > 0 ? 2U : 1U) << name;
   }
 }
 
@@ -325,6 +340,30 @@ TEST_F(BusyFolderTest, AnotherRunIsRefusedSoonAndOneThatJustEndsIsNot) {
 }
 
 // What is put in the owner file's place by somebody else is neither emptied nor waited for.
+TEST(FolderOwnerTest, AnotherFolderInItsPlaceIsNotOurs) {
+  const TempFolder dir;
+  const std::string run = dir.path() + "/run";
+  fs::create_directory(run);
+  const auto owner = FolderOwner::Take(run, MakeOwnerName("77", 0));
+  ASSERT_TRUE(owner.ok());
+  EXPECT_TRUE(owner->CheckInPlace().ok());
+  fs::rename(run, dir.path() + "/moved");
+  EXPECT_TRUE(owner->CheckInPlace().ok()) << "what is missing fails by itself";
+  fs::create_directory(run);
+  EXPECT_THAT(owner->CheckInPlace(), HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(owner->CheckInPlace(), HasMessage(HasSubstr(run)));
+  // As on a file system that numbers its folders anew.
+  fs::copy(dir.path() + "/moved/.owner", run);
+  EXPECT_TRUE(owner->CheckInPlace().ok());
+  if (::geteuid() == 0) {
+    ASSERT_EQ(::chown(run.c_str(), 4711, static_cast<gid_t>(-1)), 0);
+    EXPECT_THAT(owner->CheckInPlace(), HasMessage(HasSubstr("4711"))) << "a copy made by somebody";
+  }
+  fs::remove_all(run);
+  fs::rename(dir.path() + "/moved", run);
+  EXPECT_TRUE(owner->CheckInPlace().ok());
+}
+
 TEST(FolderOwnerTest, OtherFilesAreNotTaken) {
   const TempFolder dir;
   const std::string path = dir.path() + "/.owner";

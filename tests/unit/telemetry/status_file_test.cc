@@ -24,7 +24,12 @@ TEST(StatusFileTest, IsFreshWhileNobodyCalls) {
   const std::string path = dir.path() + "/STATUS.json";
   std::atomic<int> beats{0};
   auto file = StatusFile::Start(
-      path, RunStatus{}, [&](RunStatus&) { ++beats; }, milliseconds(5));
+      path, RunStatus{},
+      [&](RunStatus&) {
+        ++beats;
+        return Status::Ok();
+      },
+      milliseconds(5));
   ASSERT_TRUE(file.ok()) << file.status().message();
   EXPECT_EQ(Text(Parse(Content(path)), "state"), "starting");
   (*file)->Update([](RunStatus& status) { status.state = "running"; });
@@ -44,7 +49,7 @@ TEST(StatusFileTest, ReadersNeverSeeHalfAFile) {
   const TempFolder dir;
   const std::string path = dir.path() + "/STATUS.json";
   auto file = StatusFile::Start(
-      path, RunStatus{}, [](RunStatus&) {}, milliseconds(0));
+      path, RunStatus{}, [](RunStatus&) { return Status::Ok(); }, milliseconds(0));
   ASSERT_TRUE(file.ok());
   for (int i = 0; i < 2000 && !testing::Test::HasFailure(); ++i) {
     EXPECT_THAT(Content(path), testing::EndsWith("}\n"));
@@ -62,7 +67,8 @@ TEST(StatusFileTest, AFolderThatGoesAwayIsCountedNotFatal) {
   const std::string folder = dir.path() + "/run";
   std::filesystem::create_directory(folder);
   auto file = StatusFile::Start(
-      folder + "/STATUS.json", RunStatus{}, [](RunStatus&) {}, milliseconds(1));
+      folder + "/STATUS.json", RunStatus{}, [](RunStatus&) { return Status::Ok(); },
+      milliseconds(1));
   ASSERT_TRUE(file.ok());
   std::filesystem::remove_all(folder);
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
@@ -75,9 +81,22 @@ TEST(StatusFileTest, AFolderThatGoesAwayIsCountedNotFatal) {
   EXPECT_FALSE((*file)->Finish().ok());
 }
 
+TEST(StatusFileTest, WhatIsNoLongerOursIsNotWritten) {
+  const TempFolder dir;
+  const std::string path = dir.path() + "/STATUS.json";
+  auto file = StatusFile::Start(
+      path, RunStatus{}, [](RunStatus&) { return Status(ErrorKind::kConfig, "another folder"); },
+      milliseconds(1));
+  ASSERT_TRUE(file.ok());
+  (*file)->Update([](RunStatus& status) { status.state = "running"; });
+  while ((*file)->failures() == 0) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_THAT((*file)->Finish(), HasKind(ErrorKind::kConfig));
+  EXPECT_EQ(Text(Parse(Content(path)), "state"), "starting");
+}
+
 TEST(StatusFileTest, StartFailsWhereNothingCanBeWritten) {
   const auto file = StatusFile::Start(
-      "/proc/STATUS.json", RunStatus{}, [](RunStatus&) {}, milliseconds(1));
+      "/proc/STATUS.json", RunStatus{}, [](RunStatus&) { return Status::Ok(); }, milliseconds(1));
   ASSERT_FALSE(file.ok());
   EXPECT_THAT(file, HasKind(ErrorKind::kIo));
 }

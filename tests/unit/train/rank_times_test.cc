@@ -135,7 +135,7 @@ TEST(RankTimesTest, ARankIsSlowForASecondBeforeItIsTold) {
     times[1].compute_s = 0.0002;
   };
   EXPECT_TRUE(Train(4900, slow).empty());
-  EXPECT_EQ(Train(5200, slow).size(), 1U);
+  EXPECT_EQ(Train(5800, slow).size(), 1U);
 }
 
 TEST(RankTimesTest, OneThatIsSlowEveryThirdUpdateIsTold) {
@@ -199,6 +199,23 @@ TEST(RankTimesTest, WhatWasMendedAndComesAgainIsToldAgain) {
   ASSERT_EQ(told.size(), 2U);
   EXPECT_GE(told[1].update, 300);
   EXPECT_LT(told[1].update, 400);
+}
+
+// Stopped for 0.7 s of every second: a hundred updates of 3 ms see it once.
+TEST(RankTimesTest, ARankThatIsStoppedAboutOnceInAHundredUpdatesIsTold) {
+  const auto told = Train(1500, [](int update, auto& times) {
+    for (auto& one : times) one.compute_s = 0.003;
+    if (update % 100 == 50) times[2] = {0, 0.703, 0.7};
+  });
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_EQ(told[0].rank, 2);
+  EXPECT_EQ(told[0].lost.phase, "stopped");
+  EXPECT_NEAR(told[0].lost.lost_s / told[0].lost.of_s, 0.7, 0.05);
+  // One pause of 0.7 s in ten seconds is none.
+  EXPECT_TRUE(Train(4000, [](int update, auto& times) {
+                for (auto& one : times) one.compute_s = 0.003;
+                if (update % 3000 == 50) times[2] = {0, 0.703, 0.7};
+              }).empty());
 }
 
 TEST(RankTimesTest, AStoppedRankCostsToo) {

@@ -59,6 +59,28 @@ TEST(ParseTimestamp, TakesWhatTimestampWritesAndNothingElse) {
   }
 }
 
+// Rank 0 was killed: its guard has written the verdict, and STATUS.json is what rank 0 left.
+TEST_F(RunStateTest, TheVerdictOfTheAttemptIsNewerThanStatus) {
+  ASSERT_TRUE(MakeFolders(folder_.path() + "/attempts/001-812").ok());
+  const std::string path = folder_.path() + "/attempts/001-812/verdict.json";
+  ASSERT_TRUE(ReplaceFile(path,
+                          StrCat(R"({"v":1,"ts":")", kWritten,
+                                 R"(","run":"r50","job":"812","attempt":1,"rank":0,"host":"n1",)",
+                                 R"("ev":"verdict","lvl":"info","seq":1,"verdict":"requeue",)",
+                                 R"("exit":69,"reason":"mpirun has ended","last_step":21,)",
+                                 R"("samples_total":210})", "\n"),
+                          false)
+                  .ok());
+  const RunState state = Read(StatusOf("running", R"(,"step":20,"samples_total":200)"), 2);
+  EXPECT_EQ(state.phase, RunPhase::kStopped);
+  EXPECT_EQ(state.exit, 69);
+  EXPECT_EQ(state.reason, "mpirun has ended");
+  EXPECT_EQ(state.step, 21);
+  EXPECT_EQ(state.samples_total, 210);
+  // What STATUS.json says of the end stays.
+  EXPECT_EQ(Read(StatusOf("done", R"(,"exit":0)"), 2).phase, RunPhase::kDone);
+}
+
 TEST_F(RunStateTest, PhaseFollowsFromStateAgeAndExit) {
   struct Case {
     const char* state;

@@ -1,0 +1,174 @@
+#include "daemon/verbs/local_ranks.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+// What people and schedulers send to a run.
+constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU};
+
+sigset_t ForwardedAnd(int signal) {
+  sigset_t set;
+  ::sigemptyset(&set);
+  for (const int forwarded : kForwarded) ::sigaddset(&set, forwarded);
+  ::sigaddset(&set, signal);
+  return set;
+}
+
+Status CheckNoLauncher(const Environment& environment) {
+  for (const char* variable :
+       {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "SLURM_STEP_ID", "SLURM_JOB_ID"}) {
+    if (!environment(variable)) continue;
+    const bool slurm = std::string_view(variable).starts_with("SLURM");
+    return {ErrorKind::kUsage, StrCat("--local-ranks starts the ranks by mpirun, but ",
+                                      slurm ? "this is a SLURM job, whose ranks srun starts"
+                                            : "mpirun has started this process",
+                                      " (", variable, " is set): leave the flag out")};
+  }
+  return Status::Ok();
+}
+
+std::string PathOfThisProgram(const char* given) {
+  char path[PATH_MAX];
+  const ssize_t size = ::readlink("/proc/self/exe", path, sizeof(path));
+  return size > 0 ? std::string(path, static_cast<std::size_t>(size)) : std::string(given);
+}
+
+std::vector<std::string> CommandFor(std::int64_t ranks, char* const* argv) {
+  std::vector<std::string> words = {
+      "mpirun", "-n", std::to_string(ranks), "--quiet", "--oversubscribe", "--allow-run-as-root",
+      // Two runs on one machine would be bound to the same cores.
+      "--bind-to", "none",
+      // No ssh to other hosts of a default hostfile.
+      "--mca", "plm", "isolated",
+      // A rank that waits gives its core to the others.
+      "--mca", "mpi_yield_when_idle", "1", PathOfThisProgram(argv[0])};
+  for (char* const* one = argv + 1; *one != nullptr; ++one) words.emplace_back(*one);
+  return words;
+}
+
+// In the child. Returns errno where there is no mpirun.
+int Execute(const std::vector<std::string>& words, pid_t parent) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // the ranks then end with mpirun
+  if (::getppid() != parent) ::_exit(128 + SIGKILL);
+  const sigset_t blocked = ForwardedAnd(SIGINT);
+  ::sigprocmask(SIG_SETMASK, &blocked, nullptr);
+  ::signal(SIGPIPE, SIG_DFL);
+  std::vector<char*> arguments;
+  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  ::execvp(arguments[0], arguments.data());
+  return errno;
+}
+
+Result<pid_t> Start(const std::vector<std::string>& words) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    return Status(ErrorKind::kOs, StrCat("pipe2: ", std::strerror(errno)));
+  }
+  const FileDescriptor read_end(ends[0]);
+  FileDescriptor write_end(ends[1]);
+  const pid_t parent = ::getpid();
+  const pid_t child = ::fork();
+  if (child < 0) return Status(ErrorKind::kOs, StrCat("fork: ", std::strerror(errno)));
+  if (child == 0) {
+    const int error = Execute(words, parent);
+    [[maybe_unused]] const ssize_t told = ::write(write_end.get(), &error, sizeof(error));
+    ::_exit(1);
+  }
+  (void)write_end.Close();
+  int error = 0;
+  if (::read(read_end.get(), &error, sizeof(error)) != sizeof(error)) return child;
+  ::waitpid(child, nullptr, 0);
+  return Status(ErrorKind::kUnavailable,
+                StrCat("--local-ranks needs mpirun: ", std::strerror(error),
+                       "; install Open MPI (apt install openmpi-bin) and see that it is on PATH"));
+}
+
+// The processes that `parent` has started: /proc/<pid>/stat has the parent behind name and state.
+std::vector<pid_t> ChildrenOf(pid_t parent) {
+  std::vector<pid_t> children;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc"), ::closedir);
+  if (folder == nullptr) return children;
+  while (const dirent* entry = ::readdir(folder.get())) {
+    const auto pid = static_cast<pid_t>(std::strtol(entry->d_name, nullptr, 10));
+    if (pid <= 0) continue;
+    const auto stat = ReadStart(StrCat("/proc/", entry->d_name, "/stat"), 4096);
+    if (!stat.ok()) continue;
+    std::istringstream fields(stat->substr(std::min(stat->rfind(')'), stat->size() - 1) + 1));
+    std::string state;
+    pid_t its_parent = 0;
+    if (fields >> state >> its_parent && its_parent == parent) children.push_back(pid);
+  }
+  return children;
+}
+
+// Until mpirun ends: every signal for this process goes to the ranks. One that comes before there
+// are ranks waits for them; a second one ends mpirun. Its wait status.
+int ForwardUntilEnd(pid_t mpirun) {
+  constexpr timespec kLook{.tv_sec = 0, .tv_nsec = 50'000'000};
+  const sigset_t signals = ForwardedAnd(SIGCHLD);
+  std::vector<int> waiting;
+  for (int state = 0;;) {
+    const int signal = waiting.empty() ? ::sigwaitinfo(&signals, nullptr)
+                                       : ::sigtimedwait(&signals, nullptr, &kLook);
+    if (::waitpid(mpirun, &state, WNOHANG) == mpirun) return state;
+    if (signal > 0 && signal != SIGCHLD) {
+      if (!waiting.empty()) ::kill(mpirun, SIGKILL);
+      waiting.push_back(signal);
+    }
+    if (waiting.empty()) continue;
+    const std::vector<pid_t> ranks = ChildrenOf(mpirun);
+    for (const pid_t rank : ranks) {
+      for (const int one : waiting) ::kill(rank, one);
+    }
+    if (!ranks.empty()) waiting.clear();
+  }
+}
+
+bool IsOfGaccd(int code) {
+  return code == 0 || (code >= static_cast<int>(ErrorKind::kUsage) &&
+                       code <= static_cast<int>(ErrorKind::kNoRequeue));
+}
+
+}  // namespace
+
+bool StartsLocalRanks(const Flags& flags, const Environment& environment) {
+  return flags.local_ranks && !environment(kLocalRanksVariable);
+}
+
+Result<int> RunLocalRanks(std::int64_t ranks, char* const* argv, const Environment& environment) {
+  GACCD_RETURN_IF_ERROR(CheckNoLauncher(environment));
+  ::setenv(kLocalRanksVariable, std::to_string(ranks).c_str(), 1);
+  const sigset_t signals = ForwardedAnd(SIGCHLD);
+  ::sigprocmask(SIG_BLOCK, &signals, nullptr);
+  GACCD_ASSIGN_OR_RETURN(const pid_t mpirun, Start(CommandFor(ranks, argv)));
+  const int state = ForwardUntilEnd(mpirun);
+  const int code = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
+  if (IsOfGaccd(code) || code > 128) return code;
+  return Status(ErrorKind::kUnavailable,
+                StrCat("mpirun did not start the ranks and returned ", code,
+                       "; expected that 'mpirun -n ", ranks, " --oversubscribe true' works"));
+}
+
+}  // namespace gaccd
