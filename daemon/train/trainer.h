@@ -61,6 +61,8 @@ class Trainer {
     return {job_, plan_, model_, data_.train->size(), best_.state(), loss_scale};
   }
   [[nodiscard]] std::int64_t first_update() const { return start_.updates; }
+  // The best evaluation so far, also before Resume()'s checkpoint.
+  [[nodiscard]] std::optional<BestValue> best() const { return best_.best(); }
 
   // Tells `watch` what this rank does, so that a stuck one can be told from a slow one. null: none.
   void SetPeerWatch(PeerWatch* watch) { notes_.peers = watch; }
