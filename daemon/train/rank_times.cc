@@ -84,7 +84,8 @@ std::optional<TimeLost> RankTimes::BecomesSlow() {
   if (largest != &window_.back()) slow_s_[rank] += window_.back().dur_s;
   const bool noticed = std::max(rest_s, slow_s_[rank]) >= kLeastS;
   if (!noticed || !told_.insert(rank).second) return std::nullopt;
-  return TimeLost{.lost_s = sum.lost_s,
+  // A stop is counted when it is noticed, which may be an update later, or between two of them.
+  return TimeLost{.lost_s = std::min(sum.lost_s, sum.dur_s),
                   .of_s = sum.dur_s,
                   .updates = static_cast<int>(window_.size()),
                   .phase = PhaseOf(sum)};
