@@ -102,11 +102,6 @@ struct MetricValue {
   double value = 0;
 };
 
-// The loss and the errors; of any other metric larger values are better.
-[[nodiscard]] constexpr bool SmallerIsBetter(std::string_view metric) {
-  return metric == "loss" || metric == "perplexity" || metric == "mse" || metric == "mae";
-}
-
 // The best evaluation of a run so far.
 struct BestValue {
   std::string metric;  // "loss", "accuracy", ...

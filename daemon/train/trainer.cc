@@ -33,7 +33,7 @@ Trainer::Trainer(Communicator& comm, const Job& job, const Plan& plan, TrainingD
       schedule_(schedule),
       words_(comm),
       feed_(std::move(feed)),
-      best_(job.evaluation) {
+      best_(job.evaluation, Better::kSmaller) {
   if (job.precision == Precision::kFP16) loss_scale_.emplace(job.loss_scale);
   if (data_.eval != nullptr) {
     evaluator_.emplace(comm, *data_.eval, plan.request().micro_batch, model_.divisor_unit(),
@@ -63,19 +63,11 @@ Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& jo
   feed.GroupByLength(model.sample().cuts);
   std::unique_ptr<Trainer> trainer(
       new Trainer(comm, job, plan, std::move(data), std::move(model), schedule, std::move(feed)));
-  GACCD_RETURN_IF_ERROR(trainer->CheckMetric());
+  if (!trainer->evaluator_) return trainer;
+  auto better = trainer->evaluator_->FindBetter(job.evaluation.metric);
+  if (!better.ok()) return std::move(better).status().WithContext("evaluation.metric");
+  trainer->best_ = BestEvaluation(job.evaluation, *better);
   return trainer;
-}
-
-Status Trainer::CheckMetric() const {
-  if (!evaluator_) return Status::Ok();
-  std::string names;
-  for (const std::string& name : evaluator_->ValueNames()) {
-    if (name == job_.evaluation.metric) return Status::Ok();
-    names += StrCat(names.empty() ? "" : ", ", name);
-  }
-  return {ErrorKind::kConfig,
-          StrCat("evaluation.metric: expected one of ", names, ", found ", job_.evaluation.metric)};
 }
 
 Status Trainer::Prepare(const EngineChoice& choice, Communicator* device_comm) {

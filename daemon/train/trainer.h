@@ -95,8 +95,6 @@ class Trainer {
   // Waits for the result of the oldest update in flight, and tells it.
   Status ReportOldest(RunReporter& reporter, TrainingSummary* summary);
   Status ReportUntil(int in_flight, RunReporter& reporter, TrainingSummary* summary);
-  // kConfig when the job's evaluation.metric is none that is measured.
-  [[nodiscard]] Status CheckMetric() const;
   [[nodiscard]] bool EvaluatesAfter(std::int64_t step) const;
   // Whether the evaluation after update `step` is the best so far, and its weights are to be saved.
   [[nodiscard]] bool KeepsBest(std::int64_t step) const;
