@@ -61,6 +61,8 @@ class Trainer {
     return {job_, plan_, model_, data_.train->size(), best_.state(), loss_scale};
   }
   [[nodiscard]] std::int64_t first_update() const { return start_.updates; }
+  // Training samples of which no label counts. An update of such samples alone is skipped.
+  [[nodiscard]] std::int64_t unlabelled() const { return unlabelled_; }
   // The best evaluation so far, also before Resume()'s checkpoint.
   [[nodiscard]] std::optional<BestValue> best() const { return best_.best(); }
 
@@ -107,6 +109,7 @@ class Trainer {
   TrainingData data_;
   Model model_;
   UpdateSchedule schedule_;
+  std::int64_t unlabelled_ = 0;
   TrainGuards guards_;
   MemoryUse memory_;
   PhaseNotes notes_;

@@ -103,6 +103,9 @@ TEST_F(BestEvaluationRunTest, ARunWhosePatienceIsOverEndsAtTheSameUpdateFromAnyC
     EXPECT_EQ(resumed->summary.best->step, end - 3);
     EXPECT_EQ(std::ssize(resumed->steps), end - step);
     EXPECT_EQ(resumed->weights, whole->weights);
+    const bool says =
+        resumed->summary.stopped_early.find("raise evaluation.patience") != std::string::npos;
+    EXPECT_EQ(says, step == end) << "where nothing is trained: " << resumed->summary.stopped_early;
   }
   job.evaluation.patience = 0;
   EXPECT_EQ(Train(job, 3, 0, PathOf(end))->summary.updates, 24) << "when it is asked to";
