@@ -23,8 +23,8 @@ std::string Decimal(double value) {
 
 // One update is in the middle.
 double Share(const StepRange& steps, double step) {
-  if (steps.first == steps.last) return 0.5;
   const auto first = static_cast<double>(steps.first);
+  if (steps.first == steps.last) return step - first + 0.5;
   return (step - first) / (static_cast<double>(steps.last) - first);
 }
 

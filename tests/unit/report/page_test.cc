@@ -241,6 +241,7 @@ TEST_F(ReportTest, ACurveOfOnePointIsADot) {
   EXPECT_THAT(one, HasSubstr("class='line c0 dots' data-curve='loss' data-x='1' data-y='6' "
                              "d='M500.0 150.0h0'"));
   EXPECT_THAT(one, HasSubstr("<span class=x style='left:50.0%'>1</span>")) << "the update";
+  EXPECT_THAT(one, testing::ContainsRegex("class='area p0' d='M0.0 [0-9.]+L1000.0 "));
   const std::string both = ReportPage(stories, PageLanguage::kEn);
   // loss, accuracy, gradient norm, learning rate and seconds of both
   const std::regex dot(" dots' data-curve='[^']*' data-x='1'");
