@@ -10,6 +10,7 @@
 
 #include "collectives/base/overloaded.h"
 #include "collectives/base/strings.h"
+#include "daemon/config/metric_kind.h"
 
 namespace gaccd {
 namespace {
@@ -129,11 +130,15 @@ Status CheckArchitecture(const ModelSpec& model) {
   return {};
 }
 
-bool TakesTargets(const MetricSpec& metric) {
-  return std::visit(
-      Overloaded{[](const MseSpec&) { return true; }, [](const MaeSpec&) { return true; },
-                 [](const R2Spec&) { return true; }, [](const auto&) { return false; }},
-      metric);
+// "mse, mae, r2"
+std::string MetricsOfTargets() {
+  std::string names;
+  for (const MetricSpec& metric : AllMetrics()) {
+    const MetricKind kind = DescribeMetric(metric);
+    if (kind.input != MetricInput::kTargets) continue;
+    names += StrCat(names.empty() ? "" : ", ", kind.name);
+  }
+  return names;
 }
 
 bool IsSame(const MetricSpec& a, const MetricSpec& b) {
@@ -148,9 +153,12 @@ Status CheckMetrics(const Job& job) {
     const auto bad = [i](const std::string& why) { return Bad(StrCat("metric[", i, "]: ", why)); };
     const MetricSpec& metric = job.metric[i];
     if (!job.data.eval) return bad("is of the evaluation, but the job has no data.eval");
-    if (TakesTargets(metric) != targets) {
-      return bad(targets ? "needs labels, but mean_squared_error has targets; it takes mse, mae, r2"
-                         : "mse, mae and r2 need targets, but softmax_cross_entropy has labels");
+    const MetricKind kind = DescribeMetric(metric);
+    if ((kind.input == MetricInput::kTargets) != targets) {
+      return bad(targets
+                     ? StrCat(kind.name, " needs labels, but mean_squared_error has targets; ",
+                              "expected one of ", MetricsOfTargets())
+                     : StrCat(kind.name, " needs targets, but softmax_cross_entropy has labels"));
     }
     const auto* top = std::get_if<TopKSpec>(&metric);
     if (const std::int64_t classes = Classes(*job.data.eval); top != nullptr && top->k > classes) {
@@ -169,7 +177,7 @@ Status CheckEvaluation(const Job& job) {
     return Bad("evaluation.least_change: needs a patience above 0, found 0");
   }
   const bool asked =
-      rules.every_updates > 0 || rules.keep_best || rules.patience > 0 || rules.metric != "loss";
+      rules.every_updates > 0 || rules.keep_best || rules.patience > 0 || rules.metric != kLossName;
   if (job.data.eval || !asked) return {};
   return Bad("evaluation: the job has no data.eval to evaluate");
 }

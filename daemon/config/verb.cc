@@ -166,7 +166,7 @@ suspect_hosts; without what is not known.
      R"([FOLDER] [--flag=value ...]
 
 Lists the run folders in this folder, or in the current one. best: the best
-evaluation so far, by the job's first metric, and after which update it was.
+evaluation so far, by the job's evaluation.metric, and after which update it was.
 --format=json: one line a run, with the keys of gaccd status, best_metric,
 best_value and best_step.
 )"},

@@ -27,6 +27,12 @@ class SkippingDataset : public Dataset {
     return whole_->Length(GoodFor(index));
   }
 
+  [[nodiscard]] std::int64_t CountUnlabelled(std::span<const std::int64_t> indices) const override {
+    std::vector<std::int64_t> good;
+    for (const std::int64_t index : indices) good.push_back(GoodFor(index));
+    return whole_->CountUnlabelled(good);
+  }
+
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
     constexpr std::size_t kPart = 64;
     std::array<std::int64_t, kPart> good{};

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -61,6 +62,8 @@ class ColumnDataset final : public Dataset {
       const std::size_t element = SizeOf(column.array.type);
       const auto count = static_cast<std::size_t>(column.spec.elements());
       if (column.spec.name == "lengths") lengths_ = rows_.size();
+      if (column.spec.name == "labels") labels_ = rows_.size();
+      if (column.spec.name == "weights") weights_ = rows_.size();
       rows_.push_back(
           {.data = column.array.data.data() + static_cast<std::size_t>(column.first) * element,
            .stride = static_cast<std::size_t>(column.stride) * element,
@@ -88,6 +91,28 @@ class ColumnDataset final : public Dataset {
     std::int32_t length = 0;
     rows.copy(rows.row(index), 1, {}, &length);
     return length;
+  }
+
+  // Labels of whole samples count: they are classes.
+  [[nodiscard]] std::int64_t CountUnlabelled(std::span<const std::int64_t> indices) const override {
+    const bool may_be_ignored = labels_ && !columns_[*labels_].spec.shape.empty();
+    if (!may_be_ignored && !weights_) return 0;
+    std::vector<std::int32_t> labels(may_be_ignored ? rows_[*labels_].count : 0);
+    std::vector<float> weights(weights_ ? rows_[*weights_].count : 0);
+    const auto counts = [&](std::size_t i) {
+      return (labels.empty() || labels[i] != spec_.ignored_label) &&
+             (weights.empty() || weights[i] > 0);
+    };
+    std::int64_t unlabelled = 0;
+    for (const std::int64_t index : indices) {
+      if (may_be_ignored) CopyRow(rows_[*labels_], index, labels.data());
+      if (weights_) CopyRow(rows_[*weights_], index, weights.data());
+      std::size_t i = 0;
+      const std::size_t count = std::max(labels.size(), weights.size());
+      while (i < count && !counts(i)) ++i;
+      unlabelled += i == count ? 1 : 0;
+    }
+    return unlabelled;
   }
 
   [[nodiscard]] std::string conversions() const override {
@@ -131,6 +156,10 @@ class ColumnDataset final : public Dataset {
     }
   };
 
+  static void CopyRow(const Rows& rows, std::int64_t index, void* to) {
+    rows.copy(rows.row(index), rows.count, rows.affine, to);
+  }
+
   // Rows lie anywhere in memory, so the loop would mostly wait for it. Large rows are left to the
   // processor, which sees by itself that they are read in order.
   static constexpr std::size_t kRowsAhead = 4;
@@ -143,7 +172,9 @@ class ColumnDataset final : public Dataset {
 
   std::vector<Column> columns_;
   std::vector<Rows> rows_;   // of columns_
-  std::size_t lengths_ = 0;  // the column of this name
+  std::size_t lengths_ = 0;  // the column of this name, as the next two
+  std::optional<std::size_t> labels_;
+  std::optional<std::size_t> weights_;
   std::int64_t samples_;
   SampleSpec spec_;
 };

@@ -51,6 +51,13 @@ class Dataset {
   // The tokens of a sample that are no padding. REQUIRES: spec().cuts is not empty.
   [[nodiscard]] virtual std::int64_t Length(std::int64_t /*index*/) const { return 0; }
 
+  // How many of these samples have no label that counts in a loss: each is ignored, or has the
+  // weight 0. REQUIRES: every index in [0, size()).
+  [[nodiscard]] virtual std::int64_t CountUnlabelled(
+      std::span<const std::int64_t> /*indices*/) const {
+    return 0;
+  }
+
   // What is converted when it is read: "features f64 -> f32, labels i64 -> i32". Empty: nothing.
   [[nodiscard]] virtual std::string conversions() const { return {}; }
 
@@ -71,6 +78,9 @@ Result<std::unique_ptr<Dataset>> OpenDataset(const SourceSpec& source,
                                              const BadRecordRules& rules = {},
                                              NodeShare* share = nullptr,
                                              const std::string& folder = "");
+
+// Of all samples. Reads their labels, where some may not count.
+[[nodiscard]] std::int64_t CountUnlabelled(const Dataset& data);
 
 // The samples as the job makes batches of them: without cuts, where they are not grouped by length.
 [[nodiscard]] SampleSpec BatchSpecOf(const Job& job, const Dataset& data);

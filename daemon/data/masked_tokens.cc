@@ -51,6 +51,28 @@ class MaskedDataset final : public Dataset {
     return whole_->Length(index);
   }
 
+  // Texts of special tokens alone.
+  [[nodiscard]] std::int64_t CountUnlabelled(std::span<const std::int64_t> indices) const override {
+    constexpr std::size_t kPart = 64;
+    const BatchMemory memory(whole_->spec(), kPart);
+    const std::int64_t row = spec_.tensors[tokens_].elements();
+    std::int64_t unlabelled = 0;
+    for (std::size_t at = 0; at < indices.size(); at += kPart) {
+      const auto part = indices.subspan(at, std::min(kPart, indices.size() - at));
+      BatchView texts = memory.view();
+      texts.samples = std::ssize(part);
+      whole_->Gather(part, texts);
+      for (std::int64_t i = 0; i < texts.samples; ++i) {
+        const std::int64_t length = lengths_ ? texts.tensor<std::int32_t>(*lengths_)[i] : row;
+        const std::int32_t* tokens = texts.tensor<std::int32_t>(tokens_) + i * row;
+        unlabelled += std::all_of(tokens, tokens + length, [this](std::int32_t token) {
+          return is_special_[static_cast<std::size_t>(token)];
+        });
+      }
+    }
+    return unlabelled;
+  }
+
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
     BatchView rest = out;
     rest.tensors = out.tensors.first(out.tensors.size() - 1);

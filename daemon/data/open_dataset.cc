@@ -1,9 +1,11 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <iterator>
+#include <numeric>
 #include <optional>
 #include <system_error>
 #include <variant>
@@ -159,6 +161,18 @@ Result<std::unique_ptr<Dataset>> OpenDataset(const SourceSpec& source,
   const auto* tokens = std::get_if<TokensSpec>(&source);
   if (tokens == nullptr || !tokens->masked) return dataset;
   return MakeMaskedDataset(std::move(dataset), *tokens->masked);
+}
+
+std::int64_t CountUnlabelled(const Dataset& data) {
+  constexpr std::int64_t kPart = 4096;
+  std::vector<std::int64_t> indices;
+  std::int64_t unlabelled = 0;
+  for (std::int64_t first = 0; first < data.size(); first += kPart) {
+    indices.resize(static_cast<std::size_t>(std::min(kPart, data.size() - first)));
+    std::iota(indices.begin(), indices.end(), first);
+    unlabelled += data.CountUnlabelled(indices);
+  }
+  return unlabelled;
 }
 
 SampleSpec BatchSpecOf(const Job& job, const Dataset& data) {

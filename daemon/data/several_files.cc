@@ -102,6 +102,16 @@ class JoinedDataset final : public Dataset {
     return parts_[part]->Length(index - FirstOf(part));
   }
 
+  [[nodiscard]] std::int64_t CountUnlabelled(std::span<const std::int64_t> indices) const override {
+    std::int64_t unlabelled = 0;
+    for (const std::int64_t index : indices) {
+      const std::size_t part = PartOf(index);
+      const std::int64_t own = index - FirstOf(part);
+      unlabelled += parts_[part]->CountUnlabelled({&own, 1});
+    }
+    return unlabelled;
+  }
+
   // Neighbours of one part are read together.
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
     constexpr std::size_t kMost = 64;

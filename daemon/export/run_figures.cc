@@ -89,7 +89,8 @@ void FigureSum::AddStep(const Event& event) {
   if (figures_.start) figures_.flops += samples * Seconds(*figures_.start, "flops_per_sample");
   if (event.Text("unit") == "tokens") figures_.tokens += Seconds(event, "divisor");
   figures_.skipped += event.Is("skipped") ? 1 : 0;
-  figures_.nonfinite_losses += event.Is("loss_finite") ? 0 : 1;
+  const bool unlabelled = event.Number("divisor") == 0.0;  // its loss is a mean over nothing
+  figures_.nonfinite_losses += event.Is("loss_finite") || unlabelled ? 0 : 1;
   figures_.nonfinite_gradients += event.Is("grad_finite") ? 0 : 1;
   figures_.update_s.Add(dur_s);
   for (const auto& [name, key] : kPhases) figures_.phase_s[name] += Seconds(event, key);

@@ -4,16 +4,17 @@
 #include <variant>
 
 #include "collectives/base/overloaded.h"
-#include "collectives/base/strings.h"
 #include "daemon/metrics/class_metrics.h"
 #include "daemon/metrics/target_metrics.h"
 
 namespace gaccd {
 namespace {
 
+using MadeMetric = std::unique_ptr<Metric>;
+
 template <typename M, typename... Arguments>
-NamedMetric Named(std::string name, Arguments&&... arguments) {
-  return {std::move(name), std::make_unique<M>(std::forward<Arguments>(arguments)...)};
+MadeMetric Make(Arguments&&... arguments) {
+  return std::make_unique<M>(std::forward<Arguments>(arguments)...);
 }
 
 }  // namespace
@@ -27,20 +28,20 @@ std::vector<MetricSpec> DefaultMetrics(const SampleSpec& sample) {
 
 NamedMetric MakeMetric(const MetricSpec& spec, const SampleSpec& sample,
                        std::span<const float> near) {
-  const auto of_counts = [&](std::string name, ValueOfCounts value) {
-    return Named<OfClassCounts>(std::move(name), sample.classes, value);
+  const auto of_counts = [&](ValueOfCounts value) {
+    return Make<OfClassCounts>(sample.classes, value);
   };
-  return std::visit(
-      Overloaded{[](const AccuracySpec&) { return Named<TopK>("accuracy", 1); },
-                 [](const TopKSpec& top) { return Named<TopK>(StrCat("top_", top.k), top.k); },
-                 [&](const F1MacroSpec&) { return of_counts("f1_macro", F1Macro); },
-                 [&](const F1MicroSpec&) { return of_counts("f1_micro", F1Micro); },
-                 [&](const MatthewsSpec&) { return of_counts("matthews", Matthews); },
-                 [](const PerplexitySpec&) { return Named<Perplexity>("perplexity"); },
-                 [](const MseSpec&) { return Named<MeanOfErrors>("mse", Square); },
-                 [](const MaeSpec&) { return Named<MeanOfErrors>("mae", Size); },
-                 [&](const R2Spec&) { return Named<R2>("r2", near); }},
-      spec);
+  return {DescribeMetric(spec).name,
+          std::visit(Overloaded{[](const AccuracySpec&) { return Make<TopK>(1); },
+                                [](const TopKSpec& top) { return Make<TopK>(top.k); },
+                                [&](const F1MacroSpec&) { return of_counts(F1Macro); },
+                                [&](const F1MicroSpec&) { return of_counts(F1Micro); },
+                                [&](const MatthewsSpec&) { return of_counts(Matthews); },
+                                [](const PerplexitySpec&) { return Make<Perplexity>(); },
+                                [](const MseSpec&) { return Make<MeanOfErrors>(Square); },
+                                [](const MaeSpec&) { return Make<MeanOfErrors>(Size); },
+                                [&](const R2Spec&) { return Make<R2>(near); }},
+                     spec)};
 }
 
 Status SumOverRanks(std::span<const NamedMetric> metrics, Communicator& comm) {

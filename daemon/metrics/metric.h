@@ -26,6 +26,7 @@
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
 #include "daemon/config/job.h"
+#include "daemon/config/metric_kind.h"
 #include "daemon/tensor/sample.h"
 
 namespace gaccd {
@@ -63,7 +64,7 @@ class Metric {
 [[nodiscard]] std::vector<MetricSpec> DefaultMetrics(const SampleSpec& sample);
 
 struct NamedMetric {
-  std::string name;  // "accuracy", "top_5", ...: in events and logs
+  std::string name;  // DescribeMetric()
   std::unique_ptr<Metric> metric;
 };
 

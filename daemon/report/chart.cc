@@ -21,9 +21,17 @@ std::string Decimal(double value) {
   return text.data();
 }
 
+// One update is in the middle.
 double Share(const StepRange& steps, double step) {
   const auto first = static_cast<double>(steps.first);
-  return (step - first) / std::max(1.0, static_cast<double>(steps.last) - first);
+  if (steps.first == steps.last) return step - first + 0.5;
+  return (step - first) / (static_cast<double>(steps.last) - first);
+}
+
+std::vector<double> StepTicks(const StepRange& steps) {
+  const auto first = static_cast<double>(steps.first);
+  if (steps.first == steps.last) return {first};
+  return Ticks({first, static_cast<double>(steps.last)}, 6);
 }
 
 // The first update of the pieces behind each: what it did from there on was done again.
@@ -38,20 +46,21 @@ std::vector<std::int64_t> DoneAgainFrom(const std::vector<CurvePiece>& pieces) {
 void WritePath(const LineChart& chart, const ChartLine& line, const AxisScale& y,
                std::span<const CurvePoint> points, bool done_again, std::string* svg) {
   if (points.empty()) return;
+  const bool dots = line.dots || points.size() == 1;  // a line of one point is not seen
   std::string path;
   std::string steps;
   std::string values;
   for (const CurvePoint& point : points) {
-    const bool moves = path.empty() || line.dots;
+    const bool moves = path.empty() || dots;
     path += StrCat(moves ? "M" : "L", ChartX(chart.steps, static_cast<double>(point.step)), " ",
-                   ChartY(y, point.value), line.dots ? "h0" : "");
+                   ChartY(y, point.value), dots ? "h0" : "");
     const char* space = steps.empty() ? "" : " ";
     steps.append(space) += std::to_string(point.step);
     values.append(space) += NumberText(point.value);
   }
-  *svg += StrCat("<path class='line ", line.style, done_again ? " again" : "",
-                 line.dots ? " dots" : "", "' data-curve='", EscapeHtml(line.name), "' data-x='",
-                 steps, "' data-y='", values, "' d='", path, "'/>\n");
+  *svg += StrCat("<path class='line ", line.style, done_again ? " again" : "", dots ? " dots" : "",
+                 "' data-curve='", EscapeHtml(line.name), "' data-x='", steps, "' data-y='", values,
+                 "' d='", path, "'/>\n");
 }
 
 void WriteLine(const LineChart& chart, const ChartLine& line, const AxisScale& y,
@@ -101,8 +110,7 @@ void WriteChartFrame(const ChartFrame& frame, const std::string& content, Html& 
     labels += StrCat("<span class=y style='top:", Decimal(100 * (1 - frame.y.At(tick))), "%'>",
                      NumberWords(tick), "</span>");
   }
-  const AxisScale x{static_cast<double>(frame.steps.first), static_cast<double>(frame.steps.last)};
-  for (const double tick : Ticks(x, 6)) {
+  for (const double tick : StepTicks(frame.steps)) {
     if (tick != static_cast<double>(static_cast<std::int64_t>(tick))) continue;
     labels += StrCat("<span class=x style='left:", Decimal(100 * Share(frame.steps, tick)), "%'>",
                      CountWords(static_cast<std::int64_t>(tick)), "</span>");

@@ -32,7 +32,8 @@ void WriteHeads(const std::set<std::string>& metrics, Html& out) {
                 {"state", "状态"},
                 {"updates", "更新", true},
                 {"samples per update", "每次更新样本数", true},
-                {"loss", "损失", true}},
+                {"loss", "损失", true},
+                {"best", "最佳"}},
                out);
   for (const std::string& metric : metrics) {
     (out << "<th class=n>").Text("eval " + metric) << "</th>";
@@ -58,6 +59,9 @@ void WriteRow(const RunStory& story, const std::string& style, const std::set<st
   WriteNumber(CountWords(story.last_step), out);
   WriteNumber(batch ? CountWords(*batch) : "-", out);
   WriteNumber(NumberOrNone(figures.step ? figures.step->Number("loss") : std::nullopt), out);
+  const auto& best = story.diagnosis.state.best;
+  WriteCell(best ? StrCat(best->metric, " ", NumberWords(best->value), " @ ", best->step) : "-",
+            out);
   for (const std::string& metric : metrics) {
     const auto found = figures.evals.find(metric);
     WriteNumber(found == figures.evals.end() ? "-" : NumberWords(found->second), out);

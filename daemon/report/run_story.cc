@@ -6,6 +6,7 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
+#include "daemon/checkpoint/generations.h"
 #include "daemon/report/attempt_changes.h"
 #include "daemon/rundir/ledger.h"
 #include "daemon/watch/event_stream.h"
@@ -140,6 +141,7 @@ void StoryReader::AddSlowRank(std::int64_t step, const Event& event) {
 
 void StoryReader::AddFailure(const Event& event) {
   RankFailure failure = FailureOf(event);
+  if (!failure.left_for_others && CountWithSame(failure, &attempt().failures)) return;
   if (failure.left_for_others || attempt().failures.size() == kMostFailures) {
     ++attempt().more_failures;
   } else {
@@ -177,6 +179,14 @@ void AskLedger(const std::string& run_dir, RunStory* story) {
     found->verdict = Name(entry.next);
     found->reason = entry.reason;
   }
+}
+
+// The newest checkpoint may know of an older best one.
+bool IsSaved(const BestValue& best, const std::string& folder) {
+  const auto all = ListGenerations(folder);
+  if (!all.ok()) return false;
+  const std::optional<Generation> saved = FindBest(folder, *all);
+  return saved && saved->step == best.step;
 }
 
 // Attempts without events have a story, too; the order is that of the folders.
@@ -233,6 +243,9 @@ Result<RunStory> ReadRunStory(const std::string& run_dir, WallTime now) {
   const std::string newest = stream.attempts().empty() ? run_dir : stream.attempts().back().folder;
   const auto job = ReadSmallFile(newest + "/job.txtpb", ErrorKind::kData);
   if (job.ok()) story.job = *job;
+  if (const auto& best = story.diagnosis.state.best) {
+    story.best_is_saved = IsSaved(*best, run_dir + "/ckpt");
+  }
   return story;
 }
 

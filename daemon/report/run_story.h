@@ -92,6 +92,7 @@ struct RunStory {
   std::vector<Event> saves;           // the newest
   std::vector<std::string> warnings;  // the newest, with their times
   std::string job;                    // the resolved job; empty: it cannot be read
+  bool best_is_saved = false;         // a checkpoint has the weights of diagnosis.state.best
 };
 
 // kUsage, kData: ReadRunState() and ListAttempts(). What is wrong with the files of the run is in

@@ -48,13 +48,17 @@ AxisScale ScaleFor(const std::vector<double>& values, bool may_be_logarithmic) {
   }
   // One value, or values beyond what can be subtracted, have a scale, too.
   const double room = std::max(0.06 * (most / 2 - least / 2) * 2, std::abs(most) * 1e-3);
-  if (!(room > 0) || !std::isfinite(most - least + 2 * room)) return {-1, 1};
+  const bool flat = least == most;
+  if (!(room > 0) || !std::isfinite(most - least + 2 * room)) {
+    return {.low = -1, .high = 1, .flat = flat};
+  }
   const double low = least >= 0 && least - room < 0 ? 0 : least - room;
-  return {.low = low, .high = most + room};
+  return {.low = low, .high = most + room, .flat = flat};
 }
 
 std::vector<double> Ticks(const AxisScale& scale, int about) {
   if (scale.logarithmic) return LogarithmicTicks(scale, about);
+  if (scale.flat) return {scale.low / 2 + scale.high / 2};
   std::vector<double> ticks;
   const double distance = RoundUp((scale.high - scale.low) / about);
   for (double number = std::ceil(scale.low / distance); number * distance <= scale.high; ++number) {

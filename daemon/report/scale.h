@@ -10,6 +10,7 @@ struct AxisScale {
   double low = 0;
   double high = 1;
   bool logarithmic = false;
+  bool flat = false;  // of one value, which is the middle
 
   [[nodiscard]] double At(double value) const;
 };
@@ -18,7 +19,8 @@ struct AxisScale {
 // all are above 0 and the largest one is 30 times the smallest.
 [[nodiscard]] AxisScale ScaleFor(const std::vector<double>& values, bool may_be_logarithmic);
 
-// Round values (1, 2 or 5 times a power of ten) on the scale, at least two, about `about`.
+// Round values (1, 2 or 5 times a power of ten) on the scale, at least two, about `about`; of a
+// flat scale its value alone.
 [[nodiscard]] std::vector<double> Ticks(const AxisScale& scale, int about);
 
 }  // namespace gaccd

@@ -16,6 +16,10 @@ void WriteFailure(const RankFailure& failure, Html& out) {
   (out << "<li><b>")
       .Say({"rank {0} on {1}, after update {2}", "主机 {1} 上的 rank {0}，第 {2} 次更新之后"},
            {std::to_string(failure.rank), failure.host, CountWords(failure.step)});
+  if (failure.more_ranks > 0) {
+    out.Say({"; ranks that failed alike: {0}", "；另有 {0} 个 rank 以同样方式失败"},
+            {CountWords(failure.more_ranks)});
+  }
   ((out << "</b> <code>").Text(failure.what) << "</code><p>").Text(failure.message) << "</p></li>";
 }
 

@@ -10,8 +10,13 @@
 namespace gaccd {
 namespace {
 
+std::string ExportBest(const RunState& state) {
+  return StrCat("gaccd ckpt export ", ShellWord(state.folder), " --best --out=best.safetensors");
+}
+
 // What to type next, whatever the advice is.
-std::string NextCommand(const RunState& state) {
+std::string NextCommand(const RunStory& story) {
+  const RunState& state = story.diagnosis.state;
   const std::string folder = ShellWord(state.folder);
   switch (state.phase) {
     case RunPhase::kSubmitted:
@@ -19,6 +24,7 @@ std::string NextCommand(const RunState& state) {
     case RunPhase::kRunning:
       return StrCat("gaccd status --watch ", folder);
     case RunPhase::kDone:
+      if (story.best_is_saved) return ExportBest(state);
       return StrCat("gaccd ckpt export ", folder, " --out=weights.safetensors");
     case RunPhase::kStale:
     case RunPhase::kStopped:
@@ -45,6 +51,23 @@ void WriteProgress(const RunState& state, Html& out) {
   }
   out << "</p><div class=progress><i style='width:" << std::to_string(100 * share)
       << "%'></i></div>";
+}
+
+// Which evaluation was the best, and how to get its weights, unless the next command does so.
+void WriteBest(const RunStory& story, Html& out) {
+  const RunState& state = story.diagnosis.state;
+  if (!state.best) return;
+  out << "<p class=where>";
+  out.Say({"best evaluation: {0} {1}, after update {2}", "最佳评估：{0} {1}，第 {2} 次更新之后"},
+          {state.best->metric, NumberWords(state.best->value), CountWords(state.best->step)});
+  if (!story.best_is_saved) {
+    out.Say({"; no checkpoint has its weights (evaluation.keep_best)",
+             "；没有检查点保存其权重 (evaluation.keep_best)"});
+  }
+  out << "</p>";
+  if (story.best_is_saved && state.phase != RunPhase::kDone) {
+    (out << "<pre class=command>").Text(ExportBest(state)) << "</pre>";
+  }
 }
 
 void WriteTile(const Words& name, std::string_view value, Html& out) {
@@ -96,7 +119,8 @@ void WriteVerdict(const RunStory& story, Html& out) {
   WriteProgress(state, out);
   if (!state.reason.empty()) (out << "<p class=reason>").Text(state.reason) << "</p>";
   (out << "<h2>").Say({"What to do next", "下一步"}) << "</h2><pre class=command>";
-  out.Text(NextCommand(state)) << "</pre>";
+  out.Text(NextCommand(story)) << "</pre>";
+  WriteBest(story, out);
   if (state.phase != RunPhase::kDone && state.phase != RunPhase::kRunning) {
     out << "<ul class=advice>";
     for (const Advice& one : diagnosis.advice) {

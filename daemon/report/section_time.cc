@@ -29,6 +29,7 @@ constexpr std::array<Phase, 6> kPhases{
 // The area between the phases below and those with it, as a closed path.
 std::string PhaseAreas(const RunStory& story, const StepRange& steps, const AxisScale& y) {
   const auto& sums = story.phases.sums();
+  const double shift = steps.first == steps.last ? -0.5 : 0;  // one update fills the chart
   std::vector<double> below(sums.size());
   std::string svg;
   for (const Phase& phase : kPhases) {
@@ -37,7 +38,7 @@ std::string PhaseAreas(const RunStory& story, const StepRange& steps, const Axis
     std::size_t at = 0;
     for (const auto& [index, sum] : sums) {
       const double width = static_cast<double>(story.phases.width());
-      const double begin = static_cast<double>(index) * width;
+      const double begin = static_cast<double>(index) * width + shift;
       const double top = below[at] + sum.*phase.seconds / static_cast<double>(sum.updates);
       for (const double step : {begin, begin + width}) {
         const std::string x = ChartX(steps, step);

@@ -292,13 +292,21 @@ void RunReporter::Eval(const EvalRecord& record) {
   };
   event("loss", record.loss);
   for (const MetricValue& metric : record.metrics) event(metric.name, metric.value);
-  if (impl_->status) impl_->status->Update([&](RunStatus& now) { now.last_eval = record; });
+  impl_->last_eval = record;
+  impl_->best = record.best;
+  if (impl_->status) {
+    impl_->status->Update([&](RunStatus& now) {
+      now.last_eval = record;
+      now.best = record.best;
+    });
+  }
   Say(EvalLine(record));
 }
 
 void RunReporter::Resumed(const ResumeRecord& record) {
   Impl& impl = *impl_;
   impl.from = record;
+  impl.best = record.best;
   if (impl.options.guard != nullptr) impl.options.guard->Note(record.step, record.samples_total);
   SetLogStep(record.step);
   impl.place.step.store(record.step, std::memory_order_relaxed);
@@ -308,6 +316,7 @@ void RunReporter::Resumed(const ResumeRecord& record) {
     impl.status->Update([&](RunStatus& now) {
       now.from_step = record.step;
       now.from_samples = record.samples_total;
+      now.best = record.best;
     });
   }
   Say(ResumeLine(record));

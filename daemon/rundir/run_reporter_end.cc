@@ -92,13 +92,15 @@ void RunReporter::Impl::StandInForRankZero(const Status& outcome, FailureFacts f
   AddLostSeenByOthers(attempt_dir, &facts);
   RunStatus now;
   now.identity = identity;
-  now.pid = ::getpid();
+  now.identity.host = facts.hosts.empty() ? std::string() : facts.hosts.front();
   now.world = world;
   now.last = last;
+  now.last_eval = last_eval;
+  now.best = best;
   now.from_step = from.step;
   now.from_samples = from.samples_total;
-  const Status written =
-      WriteVerdictForRankZero(attempt_dir, now, VerdictOf(outcome, facts, dur_s), modes.file);
+  const Status written = WriteVerdictForRankZero(attempt_dir, identity, now,
+                                                 VerdictOf(outcome, facts, dur_s), modes.file);
   if (!written.ok()) LogWarning(written.message());
 }
 

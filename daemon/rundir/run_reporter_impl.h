@@ -54,6 +54,8 @@ struct RunReporter::Impl {
   StepClock clock;
   std::optional<LineClock> lines;  // from the first update
   StepRecord last;
+  EvalRecord last_eval;
+  std::optional<BestValue> best;          // evaluation so far
   ResumeRecord from;                      // what came before the first update of this attempt
   std::atomic<std::int64_t> log_step{0};  // of `last`, for log lines of other threads
   std::string ended_early;                // why; empty: it does not

@@ -113,24 +113,41 @@ std::string NameOf(const Suspect& suspect) {
   return StrCat("rank ", suspect.rank, " on ", suspect.host);
 }
 
-// "; it left nothing behind, so it was killed from outside (...); its memory was 412.3 MB, planned
-// 401.0 MB".
-std::string KilledText(const Verdict& verdict) {
-  std::string text = StrCat("; rank ", verdict.first->rank,
-                            " left nothing behind, so it was killed from outside (SIGKILL, perhaps "
-                            "by the kernel for its memory)");
-  if (verdict.first->memory_bytes > 0) {
-    text += StrCat("; its memory was ", Megabytes(verdict.first->memory_bytes));
-    if (verdict.memory_planned_bytes > 0) {
-      text += StrCat(", planned ", Megabytes(verdict.memory_planned_bytes));
-    }
+// "; its memory was 412.3 MB, planned 401.0 MB", as far as that is known.
+std::string MemoryText(const Verdict& verdict) {
+  if (verdict.first->memory_bytes == 0) return {};
+  std::string text = StrCat("; its memory was ", Megabytes(verdict.first->memory_bytes));
+  if (verdict.memory_planned_bytes > 0) {
+    text += StrCat(", planned ", Megabytes(verdict.memory_planned_bytes));
   }
   return text;
 }
 
+std::string KilledText(const Verdict& verdict) {
+  return StrCat("; rank ", verdict.first->rank,
+                " left nothing behind, so it was killed from outside (SIGKILL, perhaps by the "
+                "kernel for its memory)",
+                MemoryText(verdict));
+}
+
+// Nodes with several ranks that are all among the origins, and left no record: how many they are.
+std::map<std::string, std::int64_t> FindLostNodes(const std::vector<Suspect>& origins,
+                                                  const FailureFacts& facts, Records& records) {
+  std::map<std::string, std::int64_t> lost;
+  for (const Suspect& origin : origins) {
+    if (!records.Of(origin.rank)) ++lost[origin.host];
+  }
+  std::erase_if(lost, [&](const auto& node) {
+    const auto& [host, ranks] = node;
+    return ranks < 2 || ranks != std::ranges::count(facts.hosts, host);
+  });
+  return lost;
+}
+
 // To what this rank saw: what the origins say of themselves. Where this rank only saw others lost,
 // the exit code of the one that failed first is that of the verdict.
-void AddCause(const std::vector<Suspect>& origins, Verdict* verdict) {
+void AddCause(const std::vector<Suspect>& origins,
+              const std::map<std::string, std::int64_t>& lost_nodes, Verdict* verdict) {
   constexpr std::size_t kMostNames = 8;
   std::string& reason = verdict->reason;
   const Suspect& first = origins.front();
@@ -146,15 +163,21 @@ void AddCause(const std::vector<Suspect>& origins, Verdict* verdict) {
     reason += StrCat("; rank ", first.rank, " itself (", What(*failure), "): ", failure->message);
     if (lost && failure->exit != 0) verdict->exit = failure->exit;
     verdict->verdict = Name(NextStepOf(verdict->exit));
-  } else if (verdict->killed) {
+  } else if (verdict->killed && !lost_nodes.contains(first.host)) {
     reason += KilledText(*verdict);
   }
-  for (std::size_t i = 0; i < origins.size() && i < kMostNames; ++i) {
-    if (!named(origins[i])) reason += StrCat("; ", NameOf(origins[i]), " was lost, too");
+  for (const auto& [host, ranks] : lost_nodes) {
+    reason += StrCat("; all ", ranks, " ranks on ", host,
+                     " were lost and left nothing behind: the node or its network failed, or all "
+                     "of them were killed there");
+    if (host == first.host) reason += MemoryText(*verdict);
   }
-  if (origins.size() > kMostNames) {
-    reason += StrCat("; and ", origins.size() - kMostNames, " more");
+  std::size_t names = 0;
+  for (const Suspect& origin : origins) {
+    if (lost_nodes.contains(origin.host) || named(origin)) continue;
+    if (++names <= kMostNames) reason += StrCat("; ", NameOf(origin), " was lost, too");
   }
+  if (names > kMostNames) reason += StrCat("; and ", names - kMostNames, " more");
 }
 
 }  // namespace
@@ -218,7 +241,7 @@ Verdict MakeVerdict(const Status& outcome, const FailureFacts& facts,
       verdict.suspect_hosts += StrCat(verdict.suspect_hosts.empty() ? "" : ",", suspect.host);
     }
   }
-  AddCause(origins, &verdict);
+  AddCause(origins, FindLostNodes(origins, facts, records), &verdict);
   return verdict;
 }
 
@@ -238,13 +261,12 @@ Result<bool> WriteVerdictOnce(const std::string& attempt_dir, const RunIdentity&
                         VerdictJson(who, {Timestamp(), 1, level}, verdict) + "\n", mode);
 }
 
-Status WriteVerdictForRankZero(const std::string& attempt_dir, RunStatus last,
-                               const Verdict& verdict, unsigned mode) {
-  std::this_thread::sleep_for(kTurn * std::min(last.identity.rank - 1, kMostTurns));
+Status WriteVerdictForRankZero(const std::string& attempt_dir, const RunIdentity& who,
+                               RunStatus last, const Verdict& verdict, unsigned mode) {
+  std::this_thread::sleep_for(kTurn * std::min(who.rank - 1, kMostTurns));
   struct stat info {};
   if (::stat((attempt_dir + "/verdict.json").c_str(), &info) == 0) return Status::Ok();
-  GACCD_ASSIGN_OR_RETURN(const bool there,
-                         WriteVerdictOnce(attempt_dir, last.identity, verdict, mode));
+  GACCD_ASSIGN_OR_RETURN(const bool there, WriteVerdictOnce(attempt_dir, who, verdict, mode));
   if (there) return Status::Ok();
   last.attempt_dir = "attempts" + attempt_dir.substr(attempt_dir.rfind('/'));
   last.state = EndState(verdict);

@@ -22,8 +22,8 @@ namespace gaccd {
 // these a moment). Who left because of others is not to blame: whom its record names is. What the
 // first one left has said is the cause: the reason has it, and where this rank only saw others lost
 // (69), the exit code is that one's. Its host stays a suspect unless the program itself gave up
-// there, for a reason that is not the machine's (bad data, bad job, a bug). attempt_dir empty: no
-// records.
+// there, for a reason that is not the machine's (bad data, bad job, a bug). Where all ranks of a
+// node are lost without a record, the node is named. attempt_dir empty: no records.
 [[nodiscard]] Verdict MakeVerdict(const Status& outcome, const FailureFacts& facts,
                                   const std::string& attempt_dir);
 
@@ -41,8 +41,9 @@ Result<bool> WriteVerdictOnce(const std::string& attempt_dir, const RunIdentity&
 
 // By a rank that has learned that rank 0 is lost: verdict.json and the last STATUS.json, unless
 // another one was faster. Waits 20 ms a rank before it, half a second at most, so that on a large
-// run not all of them come to the file server at once. `last`: what this rank knows of the run.
-Status WriteVerdictForRankZero(const std::string& attempt_dir, RunStatus last,
-                               const Verdict& verdict, unsigned mode);
+// run not all of them come to the file server at once. `who`: this rank; `last`: what it knows of
+// the run, with the host of rank 0.
+Status WriteVerdictForRankZero(const std::string& attempt_dir, const RunIdentity& who,
+                               RunStatus last, const Verdict& verdict, unsigned mode);
 
 }  // namespace gaccd

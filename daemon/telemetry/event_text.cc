@@ -366,7 +366,7 @@ std::string StatusJson(const RunStatus& status) {
   out("attempt", status.identity.attempt);
   out.Text("attempt_dir", status.attempt_dir, kMiddle);
   out.Text("host", status.identity.host, kShort);
-  out("pid", status.pid);
+  out.NotZero("pid", status.pid);
   out("state", status.state);
   out("world", status.world);
   if (last.step > 0) {
@@ -390,11 +390,11 @@ std::string StatusJson(const RunStatus& status) {
     out("eval_step", eval.step);
     out("eval_loss", eval.loss);
     for (const MetricValue& metric : eval.metrics) out("eval_" + metric.name, metric.value);
-    if (eval.best) {
-      out("best_metric", eval.best->metric);
-      out("best_value", eval.best->value);
-      out("best_step", eval.best->step);
-    }
+  }
+  if (status.best) {
+    out("best_metric", status.best->metric);
+    out("best_value", status.best->value);
+    out("best_step", status.best->step);
   }
   out("write_errors", status.write_errors);
   const Verdict& verdict = status.verdict;

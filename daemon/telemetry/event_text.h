@@ -44,8 +44,9 @@ struct RunStatus {
   std::int64_t world = 1;
   std::string device;  // "cpu", "cuda"; empty until it is chosen
   std::string gpu;
-  StepRecord last;       // of the last update; step 0: none yet
-  EvalRecord last_eval;  // step 0: none yet
+  StepRecord last;                // of the last update; step 0: none yet
+  EvalRecord last_eval;           // step 0: none yet
+  std::optional<BestValue> best;  // of this attempt and those that it continues
   StepRates rates;
   std::string last_step_ts;
   std::int64_t from_step = 0;  // what this attempt goes on from

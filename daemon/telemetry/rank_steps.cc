@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/base/process_memory.h"
-
 namespace gaccd {
 
 std::optional<RankStepRecord> RankSteps::Add(const StepRecord& step, Clock::time_point now) {
@@ -29,7 +27,7 @@ std::optional<RankStepRecord> RankSteps::Take() {
        {&mean.dur_s, &mean.data_s, &mean.fwd_bwd_s, &mean.reduce_s, &mean.opt_s, &mean.wait_s}) {
     *seconds /= static_cast<double>(mean.updates);
   }
-  mean.memory_bytes = OwnMemoryBytes();
+  mean.memory_bytes = memory_.Bytes();
   return mean;
 }
 

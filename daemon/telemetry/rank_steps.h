@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "collectives/base/process_memory.h"
 #include "daemon/telemetry/events.h"
 
 namespace gaccd {
@@ -21,7 +22,7 @@ struct RankStepRecord {
   double reduce_s = 0;
   double opt_s = 0;
   double wait_s = 0;
-  std::int64_t memory_bytes = 0;  // now; OwnMemoryBytes()
+  std::int64_t memory_bytes = 0;  // now; ProcessMemory
 };
 
 // Not thread-safe.
@@ -41,6 +42,7 @@ class RankSteps {
   const Clock::duration period_;
   std::optional<Clock::time_point> last_;
   RankStepRecord sum_;
+  ProcessMemory memory_;
 };
 
 }  // namespace gaccd

@@ -128,6 +128,11 @@ void Announce(const Flags& flags, const Session& session, RunReporter& reporter)
                       Megabytes(memory.planned - memory.process),
                       " of it for engine and checkpoints",
                       gpus ? StrCat(", and ", Megabytes(memory.device), " on its GPU") : ""));
+  if (trainer.unlabelled() > 0) {
+    reporter.Say(StrCat(trainer.unlabelled(), " of ", data.size(),
+                        " training samples have no label that counts; an update of such samples "
+                        "alone is skipped"));
+  }
   if (const auto bad = data.bad_records(); !bad.empty()) {
     reporter.Say(StrCat("damaged records: ", bad.size(), " of ", data.size(),
                         " are replaced by others; the first: ", bad.front().why));
@@ -154,6 +159,9 @@ void Conclude(const Flags& flags, const Session& session, const TrainingSummary&
                       ", planned ", Megabytes(memory.planned)));
   if (summary.skipped > 0) {
     reporter.Say(StrCat(summary.skipped, " updates were skipped: not finite"));
+  }
+  if (summary.unlabelled > 0) {
+    reporter.Say(StrCat(summary.unlabelled, " updates were skipped: no label of them counts"));
   }
   if (!summary.metrics.empty()) reporter.Say("test " + MetricsText(summary.metrics, " "));
   const bool asked = flags.save_weights || session.setup->job.evaluation.keep_best;

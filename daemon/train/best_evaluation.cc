@@ -14,10 +14,6 @@ void BestEvaluation::Restore(const BestSoFar& state, const EvaluationSpec& was) 
   state_ = was.metric == rules_.metric ? state : BestSoFar{};
 }
 
-bool BestEvaluation::IsBetter(double value, double than, double by) const {
-  return SmallerIsBetter(rules_.metric) ? value < than - by : value > than + by;
-}
-
 // The best one and the one that patience counts from differ where least_change is not 0: many small
 // steps together count as a change.
 void BestEvaluation::Take(std::int64_t step, double value) {
@@ -26,11 +22,12 @@ void BestEvaluation::Take(std::int64_t step, double value) {
   ++state_.waited;
   if (!std::isfinite(value)) return;
   const bool first = state_.step == 0;
-  if (first || IsBetter(value, state_.reference, rules_.least_change)) {
+  const double by = better_ == Better::kSmaller ? -rules_.least_change : rules_.least_change;
+  if (first || IsBetter(better_, value, state_.reference + by)) {
     state_.reference = value;
     state_.waited = 0;
   }
-  if (first || IsBetter(value, state_.value, 0)) {
+  if (first || IsBetter(better_, value, state_.value)) {
     state_.step = step;
     state_.value = value;
   }

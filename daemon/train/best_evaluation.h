@@ -10,6 +10,7 @@
 
 #include "daemon/checkpoint/manifest.h"
 #include "daemon/config/job.h"
+#include "daemon/config/metric_kind.h"
 #include "daemon/telemetry/events.h"
 
 namespace gaccd {
@@ -19,7 +20,8 @@ namespace gaccd {
 
 class BestEvaluation {
  public:
-  explicit BestEvaluation(EvaluationSpec rules) : rules_(std::move(rules)) {}
+  // better: of the values of rules.metric.
+  BestEvaluation(EvaluationSpec rules, Better better) : rules_(std::move(rules)), better_(better) {}
 
   // The run goes on from `state`, of a job with the rules `was`. Values of another metric do not
   // count.
@@ -36,9 +38,8 @@ class BestEvaluation {
   [[nodiscard]] std::string WhyStopped() const;
 
  private:
-  [[nodiscard]] bool IsBetter(double value, double than, double by) const;
-
   EvaluationSpec rules_;
+  Better better_;
   BestSoFar state_;
 };
 

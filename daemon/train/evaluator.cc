@@ -71,10 +71,15 @@ std::set<std::int64_t> Evaluator::BatchSizes() const {
   return EvalBatchSizes(ShardOf(data_.size(), comm_.rank(), comm_.size()), batch_);
 }
 
-std::vector<std::string> Evaluator::ValueNames() const {
-  std::vector<std::string> names{"loss"};
-  for (const NamedMetric& metric : MakeMetrics()) names.push_back(metric.name);
-  return names;
+Result<Better> Evaluator::FindBetter(std::string_view name) const {
+  if (name == kLossName) return Better::kSmaller;
+  std::string names(kLossName);
+  for (const MetricSpec& spec : metrics_) {
+    const MetricKind kind = DescribeMetric(spec);
+    if (kind.name == name) return kind.better;
+    names += StrCat(", ", kind.name);
+  }
+  return Status(ErrorKind::kConfig, StrCat("expected one of ", names, ", found ", name));
 }
 
 std::int64_t Evaluator::FewestBatches() const {

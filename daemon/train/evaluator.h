@@ -50,8 +50,9 @@ class Evaluator {
 
   // The sizes of this rank's batches, which its engine must be prepared for.
   [[nodiscard]] std::set<std::int64_t> BatchSizes() const;
-  // "loss" and the names of the metrics.
-  [[nodiscard]] std::vector<std::string> ValueNames() const;
+  // Which values of the loss or of the metric with this name are better. kConfig, with all names,
+  // where none has it.
+  [[nodiscard]] Result<Better> FindBetter(std::string_view name) const;
   // Collective. `engine` is the same in every call. stops: asked between batches, or null. Empty:
   // left, as the ranks were asked to stop and there is no time for the rest. kData: no prediction
   // counts.

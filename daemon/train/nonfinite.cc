@@ -95,10 +95,14 @@ Result<SharedOffenders> ShareOffenders(Communicator& comm,
                                        const Result<std::vector<Offender>>& mine,
                                        std::int64_t my_samples, std::int64_t steps) {
   Status found = mine.status();
-  std::array<std::int64_t, 2> sums{my_samples, mine.ok() ? 0 : 1};  // survivors, ranks in trouble
+  // Survivors, ranks in trouble, samples that are not finite in the data.
+  std::array<std::int64_t, 3> sums{my_samples, mine.ok() ? 0 : 1, 0};
   if (mine.ok() && !mine->empty()) {
     found = {ErrorKind::kNoRequeue, Describe(*mine, steps)};
-    for (const Offender& offender : *mine) sums[0] -= std::ssize(offender.samples);
+    for (const Offender& offender : *mine) {
+      sums[0] -= std::ssize(offender.samples);
+      sums[2] += std::ssize(offender.bad_inputs);
+    }
   }
   const Agreement agreement = AgreeOn(comm, found);
   const MutableBuffer view = View(std::span<std::int64_t>(sums));
@@ -112,7 +116,24 @@ Result<SharedOffenders> ShareOffenders(Communicator& comm,
   return SharedOffenders{.text = agreement.status.ok()
                                      ? "every micro-batch is finite, but their sum overflows"
                                      : agreement.status.message(),
-                         .survivors = sums[0]};
+                         .survivors = sums[0],
+                         .bad_data = sums[2] > 0};
+}
+
+std::string Remedy(const Job& job, OnNonfinite policy, bool bad_data) {
+  std::string text;
+  if (bad_data) {
+    text = "correct these samples";
+  } else {
+    text = StrCat("lower the learning rate (optimizer.lr is ", job.optimizer.lr, "), ");
+    if (job.clip_norm == 0) text += "set clip_norm, ";
+    text += StrCat("lengthen the warm-up (schedule.warmup_updates is ", job.schedule.warmup_updates,
+                   ")");
+  }
+  if (policy == OnNonfinite::kStop) {
+    text += ", or leave such updates out with --on-nonfinite=skip-update";
+  }
+  return text;
 }
 
 }  // namespace gaccd

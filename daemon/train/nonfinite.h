@@ -10,6 +10,8 @@
 
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
+#include "daemon/config/flags_spec.h"
+#include "daemon/config/job.h"
 #include "daemon/data/prefetcher.h"
 #include "daemon/engine/engine.h"
 #include "daemon/tensor/flat_layout.h"
@@ -44,7 +46,11 @@ Result<std::vector<Offender>> FindOffenders(Engine& engine, const FlatLayout& la
 struct SharedOffenders {
   std::string text;            // of the lowest rank with one, with its rank and host; or of none
   std::int64_t survivors = 0;  // samples of all ranks that are in no offender
+  bool bad_data = false;       // some of them have values that are not finite in the data
 };
+
+// What to change in a job whose training diverged: "lower the learning rate (0.1) or ...".
+[[nodiscard]] std::string Remedy(const Job& job, OnNonfinite policy, bool bad_data);
 // Collective. my_samples: of this rank in the whole update. The error of a rank that could not look
 // is that of all.
 Result<SharedOffenders> ShareOffenders(Communicator& comm,

@@ -19,7 +19,8 @@ Result<SharedOffenders> NonfiniteHandler::FindTogether(const UpdateInFlight& don
   };
   auto found = look();
   if (found.ok() && !found->empty()) {
-    LogWarning(StrCat("update ", done.step(), ": ", Describe(*found, plan.accum_steps())));
+    // For the text log of this rank: what the ranks found together is reported once.
+    LogInfo(StrCat("update ", done.step(), ": ", Describe(*found, plan.accum_steps())));
   }
   GACCD_ASSIGN_OR_RETURN(
       SharedOffenders shared,
@@ -32,8 +33,23 @@ Status NonfiniteHandler::Explain(const UpdateInFlight& done, Status error) {
   if (error.kind() != ErrorKind::kNoRequeue) return error;
   std::vector<Offender> mine;
   const auto shared = FindTogether(done, &mine);
-  return {error.kind(),
-          StrCat(error.message(), "; ", shared.ok() ? shared->text : shared.status().message())};
+  if (shared.ok()) return Diverged(error.message(), *shared);
+  return {error.kind(), StrCat(error.message(), "; ", shared.status().message())};
+}
+
+Status NonfiniteHandler::Diverged(const std::string& why, const SharedOffenders& shared) const {
+  return {ErrorKind::kNoRequeue,
+          StrCat(why, "; ", shared.text, "; ", Remedy(c_.job, policy_, shared.bad_data))};
+}
+
+// Not each of thousands: the 1st, 2nd, 4th, 8th, ...
+void NonfiniteHandler::WarnOfUnlabelled(const UpdateInFlight& done) {
+  ++unlabelled_;
+  const bool tell = (unlabelled_ & (unlabelled_ - 1)) == 0;
+  if (!tell || c_.comm.rank() != 0) return;
+  LogWarning(StrCat("update ", done.step(), " is skipped: none of its ", done.update.samples,
+                    " samples has a label that counts",
+                    unlabelled_ == 1 ? "" : StrCat("; such updates so far: ", unlabelled_)));
 }
 
 Status NonfiniteHandler::UpdateLossScale(const UpdateInFlight& done, const UpdateResult& result) {
@@ -47,6 +63,10 @@ Status NonfiniteHandler::UpdateLossScale(const UpdateInFlight& done, const Updat
 }
 
 Status NonfiniteHandler::Settle(const UpdateInFlight& done, UpdateResult* result) {
+  if (IsUnlabelled(*result)) {
+    WarnOfUnlabelled(done);
+    return Status::Ok();
+  }
   if (c_.loss_scale != nullptr) {
     if (Status status = UpdateLossScale(done, *result); !status.ok()) return Explain(done, status);
     if (!result->finite && std::isfinite(result->loss)) return Status::Ok();
@@ -56,17 +76,15 @@ Status NonfiniteHandler::Settle(const UpdateInFlight& done, UpdateResult* result
     return Status::Ok();
   }
   std::vector<Offender> mine;
-  SharedOffenders shared{.text = "no prediction of it counts, as none has a label"};
-  if (result->divisor > 0) {
-    GACCD_ASSIGN_OR_RETURN(shared, FindTogether(done, &mine));
-  }
+  GACCD_ASSIGN_OR_RETURN(const SharedOffenders shared, FindTogether(done, &mine));
   if (policy_ == OnNonfinite::kStop) {
-    return {ErrorKind::kNoRequeue,
-            StrCat("the loss is not finite, found ", result->loss, "; ", shared.text)};
+    return Diverged(StrCat("training diverged: the loss is ", result->loss, ", the gradient is ",
+                           std::isfinite(result->grad_norm) ? "finite" : "not finite"),
+                    shared);
   }
   if (++in_a_row_ > kMostInARow) {
-    return {ErrorKind::kNoRequeue, StrCat("training diverged: ", in_a_row_,
-                                          " updates in a row were not finite; ", shared.text)};
+    return Diverged(StrCat("training diverged: ", in_a_row_, " updates in a row were not finite"),
+                    shared);
   }
   const auto warn = [&](const std::string& text) {
     if (c_.comm.rank() != 0) return;
@@ -81,9 +99,9 @@ Status NonfiniteHandler::Settle(const UpdateInFlight& done, UpdateResult* result
     GACCD_ASSIGN_OR_RETURN(*result, RepeatWithout(done, mine, shared.survivors));
   }
   if (!result->finite) {
-    return {ErrorKind::kNoRequeue,
-            StrCat("training diverged: not finite, also without the ", planned - shared.survivors,
-                   " samples of micro-batches that are not; ", shared.text)};
+    return Diverged(StrCat("training diverged: not finite, also without the ",
+                           planned - shared.survivors, " samples of micro-batches that are not"),
+                    shared);
   }
   warn(StrCat(" continues with ", shared.survivors, " of ", planned, " samples: "));
   return Status::Ok();
@@ -106,7 +124,7 @@ Result<UpdateResult> NonfiniteHandler::RepeatWithout(const UpdateInFlight& done,
                                   {.samples = samples,
                                    .update = done.update.index,
                                    .lr = done.lr,
-                                   .clip_norm = clip_norm_,
+                                   .clip_norm = c_.job.clip_norm,
                                    .loss_scale = done.loss_scale,
                                    .control_words = c_.control_words},
                                   hooks));

@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
 #include "daemon/config/flags_spec.h"
+#include "daemon/config/job.h"
 #include "daemon/engine/engine.h"
 #include "daemon/tensor/flat_layout.h"
 #include "daemon/train/batch_feed.h"
@@ -28,25 +30,35 @@ struct NonfiniteContext {
   const PhaseNotes& notes;
   std::span<const double> control_words;
   LossScale* loss_scale;  // null: not fp16
+  const Job& job;
 };
+
+// No label of the update counts, so it has no loss: it has changed nothing.
+[[nodiscard]] inline bool IsUnlabelled(const UpdateResult& result) {
+  return !result.finite && result.divisor == 0;
+}
 
 class NonfiniteHandler {
  public:
   // So many updates may be left out in a row: such a training does not come back by itself.
   static constexpr std::int64_t kMostInARow = 10;
 
-  NonfiniteHandler(const NonfiniteContext& context, OnNonfinite policy, double clip_norm)
-      : c_(context), policy_(policy), clip_norm_(clip_norm) {}
+  NonfiniteHandler(const NonfiniteContext& context, OnNonfinite policy)
+      : c_(context), policy_(policy) {}
 
   // `error` of an update, with the offenders when it was not finite (kNoRequeue). Collective then.
   Status Explain(const UpdateInFlight& done, Status error);
   // Of every result that is no error. Collective when it is not finite: OK to go on without the
   // update, or with what was left of it in `result`; kNoRequeue when the training diverged. In fp16
   // a gradient that is not finite, of a loss that is, has overflowed: the update is skipped
-  // whatever the policy. The loss scale follows every update.
+  // whatever the policy. So is an update without a label that counts, with a warning. The loss
+  // scale follows every other update.
   Status Settle(const UpdateInFlight& done, UpdateResult* result);
 
  private:
+  // kNoRequeue, with what to change.
+  [[nodiscard]] Status Diverged(const std::string& why, const SharedOffenders& shared) const;
+  void WarnOfUnlabelled(const UpdateInFlight& done);
   Status UpdateLossScale(const UpdateInFlight& done, const UpdateResult& result);
   Result<SharedOffenders> FindTogether(const UpdateInFlight& done, std::vector<Offender>* mine);
   Result<UpdateResult> RepeatWithout(const UpdateInFlight& done, const std::vector<Offender>& mine,
@@ -54,8 +66,8 @@ class NonfiniteHandler {
 
   NonfiniteContext c_;
   OnNonfinite policy_;
-  double clip_norm_;
   std::int64_t in_a_row_ = 0;
+  std::int64_t unlabelled_ = 0;  // updates so far
 };
 
 }  // namespace gaccd

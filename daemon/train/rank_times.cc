@@ -109,8 +109,11 @@ std::optional<TimeLost> RankTimes::BecomesSlow(int rank, double dur_s) {
   if (largest != &window_.back()) slow_s_[rank] += dur_s;
   const bool noticed = std::max(rest_s, slow_s_[rank]) >= kLeastS;
   if (!noticed || !told_.insert(rank).second) return std::nullopt;
-  return TimeLost{
-      .lost_s = sum.lost_s, .of_s = of_s, .updates = window_updates_, .phase = PhaseOf(sum)};
+  // A stop is counted when it is noticed, which may be an update later, or between two of them.
+  return TimeLost{.lost_s = std::min(sum.lost_s, of_s),
+                  .of_s = of_s,
+                  .updates = window_updates_,
+                  .phase = PhaseOf(sum)};
 }
 
 }  // namespace gaccd

@@ -50,9 +50,9 @@ struct BusyTimes {
 
 // What a rank has cost over the window.
 struct TimeLost {
-  double lost_s = 0;
-  double of_s = 0;  // the duration of those updates
-  int updates = 0;  // how many they are
+  double lost_s = 0;  // at most of_s
+  double of_s = 0;    // the duration of those updates
+  int updates = 0;    // how many they are
   std::string_view phase;
 };
 

@@ -84,7 +84,8 @@ Status ResumeTogether(const Flags& flags, Session& session) {
                      .micro_step = from.micro_step,
                      .writer_epoch = from.epoch,
                      .samples_total = point.state->manifest.cursor.samples,
-                     .passed_over = static_cast<std::int64_t>(point.notes.size())};
+                     .passed_over = static_cast<std::int64_t>(point.notes.size()),
+                     .best = trainer.best()};
   for (const BufferSpec& buffer : point.state->manifest.buffers) {
     const std::int64_t parts = buffer.per_rank ? point.state->manifest.world() : 1;
     session.resumed->bytes += static_cast<std::int64_t>(buffer.bytes) * parts;

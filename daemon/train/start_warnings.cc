@@ -91,6 +91,21 @@ std::vector<std::string> ScheduleWarnings(const Job& job, double lr_factor, std:
   return warnings;
 }
 
+std::string LearningRateJump(const RunSchedule& saved, const RunSchedule& now, std::int64_t step) {
+  constexpr double kJump = 1.1;  // a small change is what more updates are expected to do
+  if (saved.updates == now.updates || step >= now.updates) return {};
+  const auto rate = [&](const RunSchedule& run) {
+    return LearningRate(run.job.schedule, run.job.optimizer.lr, run.lr_factor,
+                        std::min(step, run.updates - 1), run.updates);
+  };
+  const double before = rate(saved);
+  const double after = rate(now);
+  if (after <= kJump * before && before <= kJump * after) return {};
+  return StrCat("the learning rate jumps from ", before, " to ", after, " at update ", step + 1,
+                ": the schedule was of ", saved.updates, " updates, it is of ", now.updates,
+                " now");
+}
+
 std::vector<std::string> ScheduleWarnings(const Job& job, const Plan& plan) {
   std::int64_t updates = job.max_updates;
   if (const auto* data = std::get_if<SyntheticSpec>(&job.data.train)) {

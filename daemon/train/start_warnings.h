@@ -26,7 +26,18 @@ namespace gaccd {
 [[nodiscard]] std::vector<std::string> ScheduleWarnings(const Job& job, double lr_factor,
                                                         std::int64_t updates);
 
-// The same for `gaccd plan`, which opens no data: of max_updates and synthetic data.
+// The learning rate of a run.
+struct RunSchedule {
+  const Job& job;
+  double lr_factor = 1;
+  std::int64_t updates = 0;
+};
+// Of a run that resumes after `step` updates with another number of updates: its learning rate goes
+// on elsewhere than it would have, or ended. Empty: it does not.
+[[nodiscard]] std::string LearningRateJump(const RunSchedule& saved, const RunSchedule& now,
+                                           std::int64_t step);
+
+// ScheduleWarnings() for `gaccd plan`, which opens no data: of max_updates and synthetic data.
 [[nodiscard]] std::vector<std::string> ScheduleWarnings(const Job& job, const Plan& plan);
 
 }  // namespace gaccd

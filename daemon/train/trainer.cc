@@ -4,12 +4,14 @@
 #include <span>
 #include <utility>
 
+#include "collectives/base/process_memory.h"
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/saved_job.h"
 #include "daemon/data/sample_order.h"
-#include "daemon/device/host_buffer.h"
 #include "daemon/optim/schedule.h"
+#include "daemon/telemetry/log.h"
 #include "daemon/train/same_data.h"
+#include "daemon/train/start_warnings.h"
 #include "daemon/train/update.h"
 
 namespace gaccd {
@@ -19,6 +21,27 @@ namespace {
 double ValueOf(const EvalRecord& record, const std::string& name) {
   const auto metric = std::ranges::find(record.metrics, name, &MetricValue::name);
   return metric == record.metrics.end() ? record.loss : metric->value;
+}
+
+// kData where no sample of the data can be trained or measured with.
+Result<std::int64_t> FindUnlabelled(const Dataset& data, std::string_view name) {
+  const std::int64_t unlabelled = CountUnlabelled(data);
+  if (unlabelled < data.size()) return unlabelled;
+  return Status(ErrorKind::kData,
+                StrCat("the ", name, " has no label that counts: expected one that is not ",
+                       data.spec().ignored_label, ", with a weight above 0, found none in ",
+                       data.size(), " samples"));
+}
+
+// One sample has nothing to be told from: its loss is 0, and so is its gradient.
+Status CheckContrasts(const UpdateSchedule& schedule) {
+  const bool always = schedule.request().batch == 1;
+  if (!always && schedule.tail_samples() != 1) return Status::Ok();
+  return {ErrorKind::kConfig,
+          StrCat("contrastive: expected at least 2 samples in every update, found 1 in ",
+                 always ? "all of them: choose a larger target"
+                        : "the last one of an epoch or of the run: choose another target, or "
+                          "--last-cycle=drop")};
 }
 
 }  // namespace
@@ -33,7 +56,7 @@ Trainer::Trainer(Communicator& comm, const Job& job, const Plan& plan, TrainingD
       schedule_(schedule),
       words_(comm),
       feed_(std::move(feed)),
-      best_(job.evaluation) {
+      best_(job.evaluation, Better::kSmaller) {
   if (job.precision == Precision::kFP16) loss_scale_.emplace(job.loss_scale);
   if (data_.eval != nullptr) {
     evaluator_.emplace(comm, *data_.eval, plan.request().micro_batch, model_.divisor_unit(),
@@ -56,6 +79,14 @@ Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& jo
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule,
                          ScheduleOf(job, plan.effective_batch(), data.train->size()));
   GACCD_RETURN_IF_ERROR(CheckSchedule(job.schedule));
+  if (KindOf(job.model.loss) == LossKind::kContrastive) {
+    GACCD_RETURN_IF_ERROR(CheckContrasts(schedule));
+  }
+  GACCD_ASSIGN_OR_RETURN(const std::int64_t unlabelled,
+                         FindUnlabelled(*data.train, "training data"));
+  if (data.eval != nullptr) {
+    GACCD_RETURN_IF_ERROR(FindUnlabelled(*data.eval, "evaluation data").status());
+  }
   const SampleOrder order(job.seed, data.train->size(), job.data.shuffle);
   GACCD_ASSIGN_OR_RETURN(BatchFeed feed,
                          BatchFeed::Make(*data.train, order, schedule, plan, comm.rank(),
@@ -63,19 +94,12 @@ Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& jo
   feed.GroupByLength(model.sample().cuts);
   std::unique_ptr<Trainer> trainer(
       new Trainer(comm, job, plan, std::move(data), std::move(model), schedule, std::move(feed)));
-  GACCD_RETURN_IF_ERROR(trainer->CheckMetric());
+  trainer->unlabelled_ = unlabelled;
+  if (!trainer->evaluator_) return trainer;
+  auto better = trainer->evaluator_->FindBetter(job.evaluation.metric);
+  if (!better.ok()) return std::move(better).status().WithContext("evaluation.metric");
+  trainer->best_ = BestEvaluation(job.evaluation, *better);
   return trainer;
-}
-
-Status Trainer::CheckMetric() const {
-  if (!evaluator_) return Status::Ok();
-  std::string names;
-  for (const std::string& name : evaluator_->ValueNames()) {
-    if (name == job_.evaluation.metric) return Status::Ok();
-    names += StrCat(names.empty() ? "" : ", ", name);
-  }
-  return {ErrorKind::kConfig,
-          StrCat("evaluation.metric: expected one of ", names, ", found ", job_.evaluation.metric)};
 }
 
 Status Trainer::Prepare(const EngineChoice& choice, Communicator* device_comm) {
@@ -86,19 +110,19 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator* device_comm) {
                          .rank_samples = plan_.Load(comm_.rank())};
   if (evaluator_) replica.eval_batches = evaluator_->BatchSizes();
   GACCD_ASSIGN_OR_RETURN(
-      engine_,
-      MakeEngine(device_comm == nullptr ? comm_ : *device_comm, model_,
-                 {.replica = replica,
-                  .optimizer = job_.optimizer,
-                  .numerics = NumericsOf(job_),
-                  .choice = choice,
-                  .control_word_count = words_.words().size(),
-                  .outlive_nonfinite = guards_.on_nonfinite != OnNonfinite::kStop || loss_scale_,
-                  .measure_process = true}));
+      engine_, MakeEngine(device_comm == nullptr ? comm_ : *device_comm, model_,
+                          {.replica = replica,
+                           .optimizer = job_.optimizer,
+                           .numerics = NumericsOf(job_),
+                           .choice = choice,
+                           .control_word_count = words_.words().size(),
+                           .outlive_nonfinite = guards_.on_nonfinite != OnNonfinite::kStop ||
+                                                loss_scale_ || unlabelled_ > 0,
+                           .measure_process = true}));
   replicas_.emplace(comm_, guards_.digest_every, schedule_.updates());
   nonfinite_.emplace(NonfiniteContext{comm_, *engine_, model_.layout(), feed_, notes_,
-                                      words_.words(), loss_scale_ ? &*loss_scale_ : nullptr},
-                     guards_.on_nonfinite, job_.clip_norm);
+                                      words_.words(), loss_scale_ ? &*loss_scale_ : nullptr, job_},
+                     guards_.on_nonfinite);
   const EngineMemory planned = engine_->memory();
   GACCD_RETURN_IF_ERROR(feed_.Start(*engine_, 0));
   memory_.process = planned.process_bytes;
@@ -139,6 +163,14 @@ Status Trainer::Resume(const LoadedState& state) {
       start_, RestoreState(*engine_, state, saved_run(), schedule_.updates(), comm_.rank()));
   GACCD_ASSIGN_OR_RETURN(const Job saved, SavedJob(state.manifest));
   best_.Restore(state.manifest.cursor.best, saved.evaluation);
+  const Plan& was = *state.manifest.plan;
+  GACCD_ASSIGN_OR_RETURN(
+      const UpdateSchedule before,
+      ScheduleOf(saved, was.effective_batch(), state.manifest.cursor.dataset_samples));
+  const std::string jump =
+      LearningRateJump({saved, was.lr_factor(), before.updates()},
+                       {job_, plan_.lr_factor(), schedule_.updates()}, start_.updates);
+  if (!jump.empty() && comm_.rank() == 0) LogWarning(jump);
   if (const auto& saved_scale = state.manifest.cursor.loss_scale; loss_scale_ && saved_scale) {
     loss_scale_->Restore(*saved_scale);
   }
@@ -194,8 +226,16 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Saver* save
         step, save || KeepsBest(step) || complete || decision.action == StopAction::kSave,
         complete));
   }
-  if (summary->updates < schedule_.updates()) summary->stopped_early = best_.WhyStopped();
-  GACCD_ASSIGN_OR_RETURN(summary->measured_memory, ResidentBytes());
+  if (summary->updates < schedule_.updates()) {
+    summary->stopped_early = best_.WhyStopped();
+    if (summary->updates == start_.updates) {
+      summary->stopped_early +=
+          StrCat("; this was so at update ", start_.updates,
+                 ", from which the run resumed, so nothing was trained; raise evaluation.patience "
+                 "to continue");
+    }
+  }
+  summary->measured_memory = ProcessMemory().Bytes();
   return ending.Finish();
 }
 
@@ -255,7 +295,8 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
   GACCD_RETURN_IF_ERROR(nonfinite_->Settle(done, &found).WithContext(where));
   summary->updates = done.step();
   summary->samples += found.finite ? found.samples : 0;
-  summary->skipped += found.finite ? 0 : 1;
+  summary->skipped += found.finite || IsUnlabelled(found) ? 0 : 1;
+  summary->unlabelled += IsUnlabelled(found) ? 1 : 0;
   StepRecord record{.epoch = done.update.epoch + 1,
                     .step = done.step(),
                     .steps_total = schedule_.updates(),

@@ -61,6 +61,10 @@ class Trainer {
     return {job_, plan_, model_, data_.train->size(), best_.state(), loss_scale};
   }
   [[nodiscard]] std::int64_t first_update() const { return start_.updates; }
+  // Training samples of which no label counts. An update of such samples alone is skipped.
+  [[nodiscard]] std::int64_t unlabelled() const { return unlabelled_; }
+  // The best evaluation so far, also before Resume()'s checkpoint.
+  [[nodiscard]] std::optional<BestValue> best() const { return best_.best(); }
 
   // Tells `watch` what this rank does, so that a stuck one can be told from a slow one. null: none.
   void SetPeerWatch(PeerWatch* watch) { notes_.peers = watch; }
@@ -93,8 +97,6 @@ class Trainer {
   // Waits for the result of the oldest update in flight, and tells it.
   Status ReportOldest(RunReporter& reporter, TrainingSummary* summary);
   Status ReportUntil(int in_flight, RunReporter& reporter, TrainingSummary* summary);
-  // kConfig when the job's evaluation.metric is none that is measured.
-  [[nodiscard]] Status CheckMetric() const;
   [[nodiscard]] bool EvaluatesAfter(std::int64_t step) const;
   // Whether the evaluation after update `step` is the best so far, and its weights are to be saved.
   [[nodiscard]] bool KeepsBest(std::int64_t step) const;
@@ -107,6 +109,7 @@ class Trainer {
   TrainingData data_;
   Model model_;
   UpdateSchedule schedule_;
+  std::int64_t unlabelled_ = 0;
   TrainGuards guards_;
   MemoryUse memory_;
   PhaseNotes notes_;

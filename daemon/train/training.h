@@ -32,6 +32,7 @@ struct TrainingSummary {
   std::int64_t updates = 0;
   std::int64_t samples = 0;          // that changed the parameters
   std::int64_t skipped = 0;          // of the updates, those left out as they were not finite
+  std::int64_t unlabelled = 0;       // and as no label of theirs counts
   std::vector<MetricValue> metrics;  // of the last evaluation
   std::optional<BestValue> best;     // of all evaluations
   std::string stopped_early;         // why the run ended before its last update; empty: it did not

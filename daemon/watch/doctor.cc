@@ -30,7 +30,12 @@ void ReadEvents(EventStream& stream, Diagnosis* diagnosis) {
   std::deque<std::string> warnings;
   Event event;
   while (stream.Next(&event)) {
-    if (event.name == "failure") diagnosis->failures.push_back(FailureOf(event));
+    if (event.name == "failure") {
+      RankFailure failure = FailureOf(event);
+      if (!CountWithSame(failure, &diagnosis->failures)) {
+        diagnosis->failures.push_back(std::move(failure));
+      }
+    }
     if (event.name != "log") continue;
     warnings.push_back(StrCat(event.Text("ts"), " ", OnOneLine(event.Text("msg"))));
     if (warnings.size() > kMostWarnings) warnings.pop_front();
@@ -65,18 +70,28 @@ std::string ReadSrunWords(const std::string& folder) {
   return text.ok() ? OnOneLine(SrunWords(*text)) : std::string();
 }
 
+std::string MoreRanks(std::int64_t ranks) {
+  if (ranks == 0) return {};
+  return StrCat(" and ", ranks, ranks == 1 ? " more rank" : " more ranks");
+}
+
+// Without what a rank was at: ranks that agree on an error may be at different places.
+std::string_view Code(const RankFailure& failure) {
+  return std::string_view(failure.what).substr(0, failure.what.find(','));
+}
+
 std::string FailuresText(const std::vector<RankFailure>& failures) {
   std::string text;
   std::size_t shown = 0;
-  std::size_t others = 0;
+  std::int64_t others = 0;
   for (const RankFailure& one : failures) {
     if (one.left_for_others || shown == kMostFailures) {
-      ++others;
+      others += 1 + one.more_ranks;
       continue;
     }
     ++shown;
-    text += StrCat("  rank ", one.rank, " on ", one.host, ", after update ", one.step, ": ",
-                   one.what, "\n    ", one.message, "\n");
+    text += StrCat("  rank ", one.rank, " on ", one.host, MoreRanks(one.more_ranks),
+                   ", after update ", one.step, ": ", one.what, "\n    ", one.message, "\n");
   }
   if (others > 0) {
     text += StrCat("  ", shown == 0 ? "" : "and ", others, others == 1 ? " rank" : " ranks",
@@ -109,6 +124,15 @@ RankFailure FailureOf(const Event& event) {
     if (!where.empty()) failure.what += StrCat(", ", where);
   }
   return failure;
+}
+
+bool CountWithSame(const RankFailure& failure, std::vector<RankFailure>* known) {
+  const auto same = std::ranges::find_if(*known, [&](const RankFailure& one) {
+    return one.message == failure.message && Code(one) == Code(failure);
+  });
+  if (same == known->end()) return false;
+  ++same->more_ranks;
+  return true;
 }
 
 Result<Diagnosis> Diagnose(const std::string& run_dir, WallTime now) {

@@ -21,10 +21,14 @@ struct RankFailure {
   std::string what;  // "exit 65", "signal 11", with phase and collective; one line, as the next
   std::string message;
   bool left_for_others = false;  // it only saw other ranks lost
+  std::int64_t more_ranks = 0;   // that failed with the same exit code and message
 };
 
 // Of an event "failure".
 [[nodiscard]] RankFailure FailureOf(const Event& event);
+// true: `failure` is counted with the one of `known` that has the same exit code and message. All
+// ranks that agree on an error leave a record of it: it is one failure.
+bool CountWithSame(const RankFailure& failure, std::vector<RankFailure>* known);
 
 // A host that verdicts suspect, and in how many attempts.
 struct SuspectHost {

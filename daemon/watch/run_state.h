@@ -50,7 +50,7 @@ struct RunState {
   std::int64_t target = 0;  // samples of an update
   std::int64_t samples_total = 0;
   std::optional<double> loss;
-  std::optional<BestValue> best;        // by evaluation.metric; of `gaccd runs`: FindBestEval()
+  std::optional<BestValue> best;        // by the job's evaluation.metric
   std::optional<double> samples_per_s;  // by wall clock, saves included
   std::optional<double> dur_p50_s;
   std::optional<double> eta_s;

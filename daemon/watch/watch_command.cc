@@ -10,7 +10,6 @@
 #include "collectives/base/strings.h"
 #include "daemon/rundir/next_step.h"
 #include "daemon/telemetry/log.h"
-#include "daemon/watch/best_eval.h"
 #include "daemon/watch/run_state.h"
 #include "daemon/watch/state_text.h"
 
@@ -73,7 +72,6 @@ Status RunRunsCommand(const WatchRequest& request) {
     if (!PathExists(folder + "/STATUS.json") && !PathExists(folder + "/submit.jsonl")) continue;
     auto state = ReadRunState(folder, std::chrono::system_clock::now());
     if (state.ok()) {
-      state->best = FindBestEval(folder);
       runs.push_back(*std::move(state));
     } else {
       LogWarning(state.status().message());

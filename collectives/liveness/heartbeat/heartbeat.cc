@@ -9,7 +9,6 @@
 #include <cstring>
 #include <utility>
 
-#include "collectives/base/process_memory.h"
 #include "collectives/base/strings.h"
 #include "collectives/base/thread.h"
 #include "collectives/bootstrap/agree.h"
@@ -84,14 +83,14 @@ Status AgreeTwice(Communicator& comm, const Status& mine) {
 
 }  // namespace
 
-Progress HeartbeatShared::Read() const {
+Progress HeartbeatShared::Read() {
   const std::uint64_t place = place_.load(std::memory_order_relaxed);
   return {.phase = static_cast<heartbeat::Phase>(place >> 32),
           .micro_step = static_cast<std::uint32_t>(place),
           .update = update_.load(std::memory_order_relaxed),
           .median_step_ms = median_step_ms_.load(std::memory_order_relaxed),
           .starved_ms = StarvedMillis(main_thread),
-          .memory_kib = static_cast<std::uint32_t>(OwnMemoryBytes() / 1024)};
+          .memory_kib = static_cast<std::uint32_t>(memory_.Bytes() / 1024)};
 }
 
 namespace {

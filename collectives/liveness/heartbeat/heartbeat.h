@@ -21,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/base/process_memory.h"
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
 #include "collectives/liveness/heartbeat/detector.h"
@@ -43,7 +44,7 @@ class HeartbeatShared {
   void SetMedianStep(std::chrono::milliseconds step) {
     median_step_ms_.store(static_cast<std::uint32_t>(step.count()), std::memory_order_relaxed);
   }
-  [[nodiscard]] heartbeat::Progress Read() const;
+  [[nodiscard]] heartbeat::Progress Read();  // by the thread
 
   // By the thread, in every pass of its loop: between two of them lie kTick at most, unless the
   // process does not run. Stopped(): for how long it did not, in total.
@@ -64,6 +65,7 @@ class HeartbeatShared {
   int main_thread = 0;  // its number, for /proc
 
  private:
+  ProcessMemory memory_;
   std::atomic<std::uint64_t> place_{0};
   std::atomic<std::uint64_t> update_{0};
   std::atomic<std::uint32_t> median_step_ms_{0};

@@ -99,6 +99,10 @@ TEST(MaskedTokensTest, LabelsAreTheMaskedTokensAndNothingElseChanges) {
   }
 }
 
+TEST(MaskedTokensTest, TextsOfSpecialTokensAloneHaveNoLabel) {
+  EXPECT_EQ(CountUnlabelled(*Masked()), kTexts / 40) << "texts of one token";
+}
+
 // Within four standard deviations; in shorter texts the one that is masked at least would show.
 TEST(MaskedTokensTest, AsManyAsTheJobSaysAndEightInTenAreTheMask) {
   const auto data = Masked();

@@ -101,6 +101,38 @@ TEST_F(TokensTest, AnyLabelMayStandForNone) {
   EXPECT_THAT(Refused(ErrorKind::kData, source), HasSubstr("[0, 6) or 3, found -1 for sample 0"));
 }
 
+// Ignored, or of the weight 0; also where a sample is read in the place of another.
+TEST_F(TokensTest, SamplesWithoutALabelThatCountsAreCounted) {
+  TokensSpec source = Source();
+  EXPECT_EQ(CountUnlabelled(*Opened(source)), 0) << "no labels are asked for";
+  source.labels = Write("l", Npy<std::int64_t>("<i8", "(3, 2)", {5, -100, 0, 0, -100, -100}));
+  EXPECT_EQ(CountUnlabelled(*Opened(source)), 1);
+  source.weights = Write("w", Npy<double>("<f8", "(3, 2)", {0, 1, 0, 0.5, 1, 1}));
+  EXPECT_EQ(CountUnlabelled(*Opened(source)), 2);
+  source.labels = Write("l", Npy<std::int64_t>("<i8", "(3, 2)", {5, -100, 0, 9, -100, -100}));
+  const auto rest =
+      OpenDataset(source, {}, {.policy = OnBadRecord::kSkip, .quota = 1, .leave_out = true});
+  ASSERT_TRUE(rest.ok()) << rest.status().message();
+  EXPECT_EQ((*rest)->size(), 2);
+  EXPECT_EQ(CountUnlabelled(**rest), 2);
+  source.labels = Write("one", Npy<std::int32_t>("<i4", "(3,)", {1, 0, 2}));
+  source.classes = 3;
+  source.weights.reset();
+  EXPECT_EQ(CountUnlabelled(*Opened(source)), 0) << "a class always counts";
+  source.weights = Write("w", Npy<float>("<f4", "(3,)", {1, 0, 2}));
+  EXPECT_EQ(CountUnlabelled(*Opened(source)), 1);
+  source.tokens = Write("tokens-2", Npy<std::uint16_t>("<u2", "(3, 2)", {5, 1, 2, 3, 4, 0}));
+  (void)Write("tokens-1", Npy<std::uint16_t>("<u2", "(3, 2)", {5, 1, 2, 3, 4, 0}));
+  for (const char* part : {"1", "2"}) {
+    (void)Write(std::string("y-") + part, Npy<std::int32_t>("<i4", "(3,)", {1, 0, 2}));
+    (void)Write(std::string("v-") + part, Npy<float>("<f4", "(3,)", {0, 0, 2}));
+  }
+  source.tokens = folder_.Path("tokens-*");
+  source.labels = folder_.Path("y-*");
+  source.weights = folder_.Path("v-*");
+  EXPECT_EQ(CountUnlabelled(*Opened(source)), 2 * 2) << "of two files";
+}
+
 TEST_F(TokensTest, LabelsHaveWeights) {
   TokensSpec source = Source();
   source.labels = Write("l", Npy<std::int64_t>("<i8", "(3, 2)", {5, -100, 0, 0, 1, 2}));

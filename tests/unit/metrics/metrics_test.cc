@@ -252,5 +252,43 @@ TEST(MetricsTest, TheDefaultFitsTheLabels) {
   EXPECT_THAT(names(TargetSample({1}, 3)), testing::IsEmpty());
 }
 
+// A metric without a direction, or without what it takes, does not compile.
+static_assert(!std::is_default_constructible_v<MetricKind>);
+static_assert(!std::is_constructible_v<MetricKind, std::string>);
+static_assert(!std::is_constructible_v<MetricKind, std::string, MetricInput>);
+static_assert(std::is_constructible_v<MetricKind, std::string, Better, MetricInput>);
+
+// By the table, right answers are better than wrong ones, whatever the metric.
+TEST(MetricKindTest, RightIsBetterThanWrong) {
+  const std::vector<std::int32_t> labels{0, 1, 2, 0};
+  const std::vector<std::int32_t> first(4, 0), others{1, 2, 0, 0}, behind{1, 1, 2, 0};
+  const std::vector<float> targets{1, 2, 3, 4}, near{1, 2, 3, 5}, far{4, 3, 2, 1};
+  const auto of_labels = [&](bool right) {
+    return EvaluatedBatch{.labels = labels,
+                          .ranks = right ? first : behind,
+                          .best = right ? labels : others,
+                          .loss_sum = right ? 1.0 : 9.0,
+                          .divisor = 4};
+  };
+  const auto of_targets = [&](bool right) {
+    return EvaluatedBatch{.targets = targets, .prediction = right ? near : far};
+  };
+  for (MetricSpec spec : AllMetrics()) {
+    if (auto* top = std::get_if<TopKSpec>(&spec)) top->k = 2;
+    const MetricKind kind = DescribeMetric(spec);
+    const bool takes_labels = kind.input == MetricInput::kLabels;
+    const SampleSpec sample = takes_labels ? LabelledSample({1}, 3) : TargetSample({1}, 1);
+    double values[2];
+    for (const bool right : {false, true}) {
+      const NamedMetric named = MakeMetric(spec, sample, std::span(targets).first(1));
+      EXPECT_EQ(named.name, kind.name);
+      named.metric->Add(takes_labels ? of_labels(right) : of_targets(right));
+      values[right ? 1 : 0] = named.metric->Value();
+    }
+    EXPECT_TRUE(IsBetter(kind.better, values[1], values[0]))
+        << kind.name << ": " << values[1] << " is right, " << values[0] << " is wrong";
+  }
+}
+
 }  // namespace
 }  // namespace gaccd

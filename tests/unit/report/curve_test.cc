@@ -110,6 +110,16 @@ TEST(ScaleTest, OddValuesHaveOneToo) {
   }
 }
 
+// The same learning rate in all updates: one tick, at its value.
+TEST(ScaleTest, OneValueHasOneTick) {
+  for (const double value : {0.001, 3e-4, -2.0, 0.0, 1.0}) {
+    const AxisScale scale = ScaleFor({value, value, value}, true);
+    ASSERT_EQ(Ticks(scale, 5).size(), 1U) << value;
+    EXPECT_EQ(NumberWords(Ticks(scale, 5)[0]), NumberWords(value));
+  }
+  EXPECT_GT(Ticks(ScaleFor({0.001, 0.0011}, true), 5).size(), 1U);
+}
+
 TEST(NumberWordsTest, AreWhatPeopleRead) {
   EXPECT_EQ(CountWords(1'228'800), "1,228,800");
   EXPECT_EQ(CountWords(-1234), "-1,234");

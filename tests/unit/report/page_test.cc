@@ -12,6 +12,7 @@
 #include "daemon/report/html.h"
 #include "daemon/report/report_command.h"
 #include "tests/unit/base/status_matchers.h"
+#include "tests/unit/checkpoint/small_run.h"
 #include "tests/unit/watch/run_files.h"
 
 namespace gaccd {
@@ -224,6 +225,52 @@ TEST_F(ReportTest, SeveralRunsAreSideBySide) {
   EXPECT_EQ(points[2], Point(3, 4));
   EXPECT_THAT(RunReportCommand({.folders = {run_.path(), other.path()}}),
               IsError(ErrorKind::kUsage, "--out"));
+}
+
+// A line of one point is not seen: it is a dot.
+TEST_F(ReportTest, ACurveOfOnePointIsADot) {
+  RunFiles runs[2];
+  for (RunFiles& run : runs) {
+    run.Event("000-9", 0, "run_start");
+    run.Event("000-9", 5, "step", Step(1, 6));
+    run.Event("000-9", 6, "eval", R"(,"step":1,"metric":"accuracy","value":0.5,"dur_s":0.5)");
+    run.Append("STATUS.json", StrCat(R"({"ts":")", At(79), R"(","state":"running","step":1})"));
+  }
+  const RunStory stories[] = {Read(runs[0]), Read(runs[1])};
+  const std::string one = ReportPage({stories, 1}, PageLanguage::kEn);
+  EXPECT_THAT(one, HasSubstr("class='line c0 dots' data-curve='loss' data-x='1' data-y='6' "
+                             "d='M500.0 150.0h0'"));
+  EXPECT_THAT(one, HasSubstr("<span class=x style='left:50.0%'>1</span>")) << "the update";
+  EXPECT_THAT(one, testing::ContainsRegex("class='area p0' d='M0.0 [0-9.]+L1000.0 "));
+  const std::string both = ReportPage(stories, PageLanguage::kEn);
+  // loss, accuracy, gradient norm, learning rate and seconds of both
+  const std::regex dot(" dots' data-curve='[^']*' data-x='1'");
+  EXPECT_EQ(std::distance(std::sregex_iterator(both.begin(), both.end(), dot), {}), 2 * 5);
+}
+
+TEST_F(ReportTest, TheBestEvaluationIsNamedWithTheCommandThatExportsIt) {
+  RunFiles run;
+  run.Event("000-9", 0, "run_start");
+  run.Append("STATUS.json", StrCat(R"({"ts":")", At(70), R"(","state":"done","exit":0,"step":9,)",
+                                   R"("best_metric":"mae","best_value":0.25,"best_step":6})"));
+  const auto page = [&] {
+    const RunStory story = Read(run);
+    return ReportPage({&story, 1}, PageLanguage::kEn);
+  };
+  const std::string command = StrCat("gaccd ckpt export ", run.path(), " --best");
+  EXPECT_THAT(page(), HasSubstr("<b>mae</b> <b>0.25</b>, after update <b>6</b>; no checkpoint"));
+  EXPECT_THAT(page(), Not(HasSubstr(command)));
+  const SmallRun saved{.best_step = 6};
+  ASSERT_TRUE(
+      SaveSteps(saved, 1, {.folder = run.Path("ckpt"), .keep = {.best = true}}, {6, 9}).ok());
+  EXPECT_THAT(page(), HasSubstr(command));
+  EXPECT_THAT(page(), Not(HasSubstr("no checkpoint")));
+  const RunStory stories[] = {Read(run), Read(run)};
+  EXPECT_THAT(ReportPage(stories, PageLanguage::kEn), HasSubstr("<td>mae 0.25 @ 6</td>"));
+  std::filesystem::remove(run.Path("STATUS.json"));  // a better one since the last checkpoint
+  run.Append("STATUS.json", StrCat(R"({"ts":")", At(70), R"(","state":"running","step":12,)",
+                                   R"("best_metric":"mae","best_value":0.125,"best_step":12})"));
+  EXPECT_THAT(page(), HasSubstr("no checkpoint"));
 }
 
 TEST_F(ReportTest, IsAFileInTheFolderOrWhereItIsAskedFor) {

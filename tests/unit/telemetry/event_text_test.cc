@@ -290,7 +290,7 @@ TEST(EventTextTest, StatusSaysWhatIsKnown) {
   EXPECT_EQ(Text(running, "last_step_ts"), status.last_step_ts);
   EXPECT_EQ(running.count("eval_step"), 0u);
   status.last_eval = {.step = 390, .loss = 0.5, .metrics = {{"f1_macro", 0.75}}};
-  status.last_eval.best = {.metric = "f1_macro", .value = 0.875, .step = 300};
+  status.best = {.metric = "f1_macro", .value = 0.875, .step = 300};
   const Object evaluated = Parse(StatusJson(status));
   EXPECT_EQ(Number(evaluated, "eval_step"), 390);
   EXPECT_EQ(Number(evaluated, "eval_loss"), 0.5);

@@ -37,6 +37,7 @@ TEST_F(RunFailuresTest, WithoutRankZeroAnotherRankWritesTheVerdict) {
       auto reporter = RunReporter::Start(comm, Options(Run()));
       if (!reporter.ok()) return reporter.status();
       (*reporter)->Step(StepAt(3, 5));
+      (*reporter)->Eval({.step = 3, .loss = 0.5, .best = BestValue{"loss", 0.25, 2}});
       (*reporter)->Note("reduce", 1);
       if (comm.rank() == 0) {
         // Not destroyed: it has died. Its hook would be used after the test's end.
@@ -44,9 +45,11 @@ TEST_F(RunFailuresTest, WithoutRankZeroAnotherRankWritesTheVerdict) {
         [[maybe_unused]] auto* lost = reporter->release();
         return Status::Ok();
       }
-      (*reporter)->Finish(
-          {ErrorKind::kUnavailable, "rank 0 on node0 has ended"},
-          {.suspects = {{0, "node0"}}, .collective = "all_reduce_sum", .sequence = 12});
+      (*reporter)->Finish({ErrorKind::kUnavailable, "rank 0 on node0 has ended"},
+                          {.suspects = {{0, "node0"}},
+                           .hosts = {"node0", "node0", "node1", "node1"},
+                           .collective = "all_reduce_sum",
+                           .sequence = 12});
       return Status::Ok();
     });
   });
@@ -59,7 +62,10 @@ TEST_F(RunFailuresTest, WithoutRankZeroAnotherRankWritesTheVerdict) {
   EXPECT_EQ(Text(verdict, "suspect_hosts"), "node0");
   EXPECT_THAT(Text(verdict, "job"), testing::StartsWith("local-"));
   EXPECT_EQ(Number(verdict, "attempt"), 0);
-  EXPECT_EQ(Text(Parse(Content(Run() + "/STATUS.json")), "state"), "failed");
+  const Object status = Parse(Content(Run() + "/STATUS.json"));
+  EXPECT_EQ(Text(status, "state"), "failed");
+  EXPECT_EQ(Text(status, "host"), "node0") << "of rank 0, not of the rank that wrote it";
+  EXPECT_EQ(Number(status, "best_value"), 0.25);
   for (const char* rank : {"r00001", "r00002", "r00003"}) {
     const Object record = Parse(Content(Latest() + "/crash/" + rank + ".json"));
     EXPECT_EQ(Number(record, "exit"), 69);

@@ -142,8 +142,10 @@ TEST_F(RunReporterTest, AResumeAndASaveAreEvents) {
     const auto comm = MakeSingle();
     auto reporter = RunReporter::Start(*comm, Options(Run()));
     if (!reporter.ok()) return reporter.status();
-    (*reporter)->Resumed(
-        {.generation = "step-000000000020-e000001", .step = 20, .samples_total = 20'000});
+    (*reporter)->Resumed({.generation = "step-000000000020-e000001",
+                          .step = 20,
+                          .samples_total = 20'000,
+                          .best = BestValue{"mae", 0.125, 16}});
     (*reporter)->Saved({.generation = "step-000000000020-e000002", .step = 20});
     (*reporter)->Saved({.step = 21, .reason = "no space left", .failed_in_row = 1});
     (*reporter)->Finish({ErrorKind::kTempFail, "SIGTERM"});
@@ -166,6 +168,7 @@ TEST_F(RunReporterTest, AResumeAndASaveAreEvents) {
   EXPECT_EQ(Number(status, "save_step"), 20) << "of the one that was committed";
   EXPECT_EQ(Number(status, "failed_saves"), 1);
   EXPECT_EQ(Number(status, "step"), 20);
+  EXPECT_EQ(Number(status, "best_value"), 0.125) << "of the attempt before";
   EXPECT_EQ(status.count("loss"), 0u);
 }
 

@@ -17,6 +17,7 @@ namespace {
 using namespace testing_json;  // NOLINT
 using testing::EndsWith;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 namespace fs = std::filesystem;
 
@@ -107,6 +108,21 @@ TEST_F(VerdictTest, ARankThatIsKilledLeavesNothingButItsMemory) {
   EXPECT_EQ(verdict.reason, "rank 3 on n1 has ended");
 }
 
+TEST_F(VerdictTest, ANodeWhoseRanksAreAllLostIsNamed) {
+  FailureFacts facts{.suspects = {{3, "n1", true, 412'300'000}, {2, "n1", true}, {7, "n2", true}},
+                     .hosts = kHosts};
+  facts.suspects.insert(facts.suspects.end(), {{5, "n1", true}, {4, "n1", true}});
+  const Verdict verdict = MakeVerdict(kLost, facts, Attempt());
+  EXPECT_THAT(verdict.reason, HasSubstr("all 4 ranks on n1 were lost"));
+  EXPECT_THAT(verdict.reason, HasSubstr("its memory was 412.3 MB"));
+  EXPECT_THAT(verdict.reason, Not(HasSubstr("the kernel")));
+  EXPECT_THAT(verdict.reason, Not(HasSubstr("rank 4"))) << "its node says it";
+  EXPECT_THAT(verdict.reason, HasSubstr("rank 7 on n2 was lost, too")) << "one of two";
+  EXPECT_EQ(verdict.suspect_hosts, "n1,n2");
+  Leave({.exit = 65, .message = "record 7 is damaged"}, 4);  // so the node lives
+  EXPECT_THAT(MakeVerdict(kLost, facts, Attempt()).reason, HasSubstr("the kernel"));
+}
+
 const Status kGaveUp{ErrorKind::kUnavailable, "all-reduce #17: rank 2 on n1 gave up"};
 
 TEST_F(VerdictTest, WhoGaveUpIsAskedForWhom) {
@@ -192,21 +208,25 @@ TEST_F(VerdictTest, ARecordReadsBackAsItWas) {
 TEST_F(VerdictTest, OneOfManyRanksStandsInForRankZero) {
   RunStatus last;
   last.identity = kThree;
+  last.identity.host = "n0";
   last.last.step = 5;
   last.world = 8;
   const Verdict verdict = MakeVerdict({ErrorKind::kUnavailable, "rank 0 is lost"},
                                       {.suspects = {{0, "n0"}}}, Attempt());
-  last.identity.rank = 1;
-  ASSERT_TRUE(WriteVerdictForRankZero(Attempt(), last, verdict, 0600).ok());
-  last.identity.rank = 2;
-  ASSERT_TRUE(WriteVerdictForRankZero(Attempt(), last, verdict, 0600).ok());
+  RunIdentity writer = kThree;
+  writer.rank = 1;
+  ASSERT_TRUE(WriteVerdictForRankZero(Attempt(), writer, last, verdict, 0600).ok());
+  writer.rank = 2;
+  ASSERT_TRUE(WriteVerdictForRankZero(Attempt(), writer, last, verdict, 0600).ok());
   const auto there = WriteVerdictOnce(Attempt(), kThree, verdict, 0600);
   EXPECT_TRUE(there.ok() && *there);
   const Object line = Parse(Content(Attempt() + "/verdict.json"));
   EXPECT_EQ(Number(line, "rank"), 1);
+  EXPECT_EQ(Text(line, "host"), "n1") << "of the rank that wrote it";
   EXPECT_EQ(Text(line, "suspect_hosts"), "n0");
   const Object status = Parse(Content(Run() + "/STATUS.json"));
   EXPECT_EQ(Text(status, "state"), "failed");
+  EXPECT_EQ(Text(status, "host"), "n0") << "of rank 0";
   EXPECT_EQ(Text(status, "attempt_dir"), "attempts/000-77");
   EXPECT_EQ(Text(status, "suspect_hosts"), "n0");
   EXPECT_EQ(Number(status, "step"), 5);

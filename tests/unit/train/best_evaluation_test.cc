@@ -24,7 +24,7 @@ using tests::SmallJob;
 using Values = std::vector<std::pair<std::int64_t, double>>;  // update and value
 
 TEST(BestEvaluationTest, IsTheFirstOfEqualOnes) {
-  BestEvaluation loss({.metric = "loss"});
+  BestEvaluation loss({.metric = "loss"}, Better::kSmaller);
   loss.Take(2, NAN);
   EXPECT_FALSE(loss.best());
   for (const auto& [step, value] : Values{{4, 0.5}, {6, 0.25}, {8, 0.25}, {9, 0.375}}) {
@@ -33,21 +33,21 @@ TEST(BestEvaluationTest, IsTheFirstOfEqualOnes) {
   loss.Take(9, 0);  // again
   EXPECT_EQ(loss.state(),
             (BestSoFar{.evaluated = 9, .step = 6, .value = 0.25, .reference = 0.25, .waited = 2}));
-  BestEvaluation accuracy({.metric = "accuracy"});
+  BestEvaluation accuracy({.metric = "accuracy"}, Better::kLarger);
   accuracy.Restore(loss.state(), {.metric = "loss"});
   EXPECT_EQ(accuracy.state(), BestSoFar{}) << "of another metric";
   for (const auto& [step, value] : Values{{4, 0.25}, {6, 0.5}, {8, 0.375}}) {
     accuracy.Take(step, value);
   }
   EXPECT_EQ(accuracy.best()->step, 6);
-  BestEvaluation resumed({.metric = "accuracy"});
+  BestEvaluation resumed({.metric = "accuracy"}, Better::kLarger);
   resumed.Restore(accuracy.state(), {.metric = "accuracy"});
   EXPECT_EQ(resumed.state(), accuracy.state());
 }
 
 // Small changes count together: 0.625 is better than 1 by more than 0.25, what is between is not.
 TEST(BestEvaluationTest, PatienceWaitsForTheLeastChange) {
-  BestEvaluation loss({.metric = "loss", .patience = 3, .least_change = 0.25});
+  BestEvaluation loss({.metric = "loss", .patience = 3, .least_change = 0.25}, Better::kSmaller);
   std::int64_t step = 0;
   for (const double value : {1.0, 0.875, 0.75, 0.625, 0.5, 0.5}) {
     loss.Take(++step, value);
@@ -103,9 +103,29 @@ TEST_F(BestEvaluationRunTest, ARunWhosePatienceIsOverEndsAtTheSameUpdateFromAnyC
     EXPECT_EQ(resumed->summary.best->step, end - 3);
     EXPECT_EQ(std::ssize(resumed->steps), end - step);
     EXPECT_EQ(resumed->weights, whole->weights);
+    const bool says =
+        resumed->summary.stopped_early.find("raise evaluation.patience") != std::string::npos;
+    EXPECT_EQ(says, step == end) << "where nothing is trained: " << resumed->summary.stopped_early;
   }
   job.evaluation.patience = 0;
   EXPECT_EQ(Train(job, 3, 0, PathOf(end))->summary.updates, 24) << "when it is asked to";
+}
+
+// mse by evaluation.metric is better when it is smaller, r2 when it is larger: of the same
+// evaluations.
+TEST_F(BestEvaluationRunTest, TheDirectionIsThatOfTheMetric) {
+  Job job = JobThatGoesUpAgain();
+  job.metric = {MseSpec{}, R2Spec{}};
+  job.evaluation = {.every_updates = 1, .metric = "mse"};
+  const auto by_error = Train(job, 1, 0, "never");
+  ASSERT_TRUE(by_error.ok()) << by_error.status().message();
+  job.evaluation.metric = "r2";
+  const auto by_r2 = Train(job, 1, 0, "never");
+  ASSERT_TRUE(by_r2.ok()) << by_r2.status().message();
+  EXPECT_EQ(by_r2->summary.best->metric, "r2");
+  EXPECT_LT(by_r2->summary.best->step, 24);
+  EXPECT_NEAR(static_cast<double>(by_r2->summary.best->step),
+              static_cast<double>(by_error->summary.best->step), 2);
 }
 
 // No checkpoint is due where the best one is.

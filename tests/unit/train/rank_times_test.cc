@@ -218,6 +218,23 @@ TEST(RankTimesTest, ARankThatIsStoppedAboutOnceInAHundredUpdatesIsTold) {
               }).empty());
 }
 
+// Stops between updates are counted as well, but the others waited in updates alone.
+TEST(RankTimesTest, NoMoreIsLostThanTheUpdatesTook) {
+  const auto told = Train(30, [](int, auto& times) {
+    for (auto& one : times) one.compute_s = 3;
+    times[2].stopped_s = 5;
+  });
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_EQ(told[0].lost.of_s, 3 * 20);
+  EXPECT_EQ(told[0].lost.lost_s, 2 * 20);
+  const auto mostly = Train(30, [](int, auto& times) {
+    for (auto& one : times) one.compute_s = 3;
+    times[2].stopped_s = 8;
+  });
+  ASSERT_EQ(mostly.size(), 1U);
+  EXPECT_EQ(mostly[0].lost.lost_s, mostly[0].lost.of_s) << "5 s of every 3";
+}
+
 TEST(RankTimesTest, AStoppedRankCostsToo) {
   const auto told = Train(100, [](int update, auto& times) {
     if (update % 4 == 0) times[3] = {0, 5, 4};

@@ -21,6 +21,7 @@ namespace {
 
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using tests::Place;
 using tests::ResumeTest;
 using tests::SmallJob;
@@ -103,9 +104,17 @@ TEST_F(ResumeTest, InsideAnUpdateTheSameMicroStepsGoOn) {
 // 60 texts of up to 40 tokens in 5 updates, grouped by length.
 class TextsTest : public ResumeTest {
  protected:
+  static constexpr std::int32_t kSamples = 60;
+  static constexpr std::int32_t kLength = 40;
+
+  std::string Write(const char* name, const std::vector<std::int32_t>& values) {
+    const std::string width = std::ssize(values) > kSamples ? StrCat(", ", kLength) : ",";
+    const std::string shape = StrCat("(", kSamples, width, ")");
+    std::ofstream(folder_ + name) << NpyHeader(NpyDictionary("<i4", shape))
+                                  << Raw(std::span(values));
+    return folder_ + name;
+  }
   Job TextJob() {
-    constexpr std::int32_t kSamples = 60;
-    constexpr std::int32_t kLength = 40;
     std::vector<std::int32_t> tokens;
     std::vector<std::int32_t> lengths;
     std::vector<std::int32_t> labels;
@@ -114,13 +123,6 @@ class TextsTest : public ResumeTest {
       lengths.push_back(i * i * 11 % kLength + 1);
       labels.push_back(i % 3);
     }
-    const auto write = [&](const char* name, const std::vector<std::int32_t>& values) {
-      const std::string width = std::ssize(values) > kSamples ? StrCat(", ", kLength) : ",";
-      const std::string shape = StrCat("(", kSamples, width, ")");
-      std::ofstream(folder_ + name)
-          << NpyHeader(NpyDictionary("<i4", shape)) << Raw(std::span(values));
-      return folder_ + name;
-    };
     Job job;
     job.name = "texts";
     job.model.architecture = BertSpec{.vocabulary = 30,
@@ -131,9 +133,9 @@ class TextsTest : public ResumeTest {
                                       .width = 8,
                                       .classes = 3,
                                       .dropout = 0.1};
-    job.data.train = TokensSpec{.tokens = write("/tokens", tokens),
-                                .lengths = write("/lengths", lengths),
-                                .labels = write("/labels", labels),
+    job.data.train = TokensSpec{.tokens = Write("/tokens", tokens),
+                                .lengths = Write("/lengths", lengths),
+                                .labels = Write("/labels", labels),
                                 .vocabulary = 30,
                                 .classes = 3};
     job.batch.target = 14;
@@ -143,6 +145,36 @@ class TextsTest : public ResumeTest {
     return job;
   }
 };
+
+// The texts of update 2 have special tokens alone, of which none is masked.
+TEST_F(TextsTest, AnUpdateWithoutALabelIsSkippedAlsoAfterAResume) {
+  Job job = TextJob();
+  std::vector<std::int32_t> tokens;
+  for (std::int32_t i = 0; i < kSamples; ++i) {
+    for (std::int32_t t = 0; t < kLength; ++t) {
+      tokens.push_back(i / 14 == 1 || t == 0 ? 2 : 5 + (i * 7 + t * t) % 25);
+    }
+  }
+  job.data.train =
+      TokensSpec{.tokens = Write("/masked", tokens),
+                 .vocabulary = 30,
+                 .masked = MaskedTokensSpec{.mask_token = 4, .special_token = {0, 1, 2, 3, 4}}};
+  job.data.shuffle = false;
+  std::get<BertSpec>(job.model.architecture).head = BertHead::kMaskedLm;
+  std::get<BertSpec>(job.model.architecture).classes = BertSpec().classes;
+  const auto plain = Train(job, 2, 1, "never");
+  ASSERT_TRUE(plain.ok()) << plain.status().message();
+  EXPECT_EQ(plain->summary.updates, 5);
+  EXPECT_EQ(plain->summary.unlabelled, 1);
+  EXPECT_EQ(plain->summary.skipped, 0);
+  EXPECT_EQ(plain->summary.samples, kSamples - 14) << "that changed the parameters";
+  for (const std::int64_t step : {1, 2, 3}) {
+    const auto resumed = Train(job, 2, 0, PathOf(step));
+    ASSERT_TRUE(resumed.ok()) << resumed.status().message();
+    EXPECT_EQ(resumed->weights, plain->weights) << "AdamW counts the updates that it did";
+    EXPECT_EQ(resumed->summary.unlabelled, step == 1 ? 1 : 0);
+  }
+}
 
 TEST_F(TextsTest, InsideAnUpdateTheSameMicroStepsGoOnUnlessTheyAreGroupedOtherwise) {
   const Job job = TextJob();
@@ -280,6 +312,21 @@ TEST_F(ResumeTest, AnEvaluationThatWasLeftIsRepeated) {
   ASSERT_TRUE(inside.ok()) << inside.status().message();
   EXPECT_EQ(inside->first, 8);
   EXPECT_EQ(inside->evaluations, 2);
+}
+
+// The cosine of 24 updates has ended at a tenth; of 48 it is in its middle there.
+TEST_F(ResumeTest, MoreEpochsAfterACosineMakeTheLearningRateJump) {
+  Job job = SmallJob();
+  ASSERT_TRUE(Train(job, 2, 12, "never").ok());
+  EXPECT_THAT(Train(job, 2, 0, PathOf(12))->warnings, Not(HasSubstr("learning rate")));
+  job.epochs = 6;
+  const auto longer = Train(job, 2, 0, PathOf(24));
+  ASSERT_TRUE(longer.ok()) << longer.status().message();
+  EXPECT_THAT(longer->warnings, HasSubstr("the learning rate jumps from 0.001 to"));
+  EXPECT_THAT(longer->warnings, HasSubstr("at update 25"));
+  job.schedule = {};
+  EXPECT_THAT(Train(job, 2, 0, PathOf(24))->warnings, HasSubstr("learning rate jumps"))
+      << "up from the end of the cosine";
 }
 
 // With last_cycle carry only the last update of a run may be smaller: update 8 of one epoch takes 6

@@ -11,8 +11,10 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
+#include "daemon/telemetry/log.h"
 #include "daemon/train/batch_feed.h"
 #include "daemon/train/control_words.h"
+#include "daemon/train/nonfinite.h"
 #include "daemon/train/nonfinite_handler.h"
 #include "daemon/train/replica_check.h"
 #include "daemon/train/saves_and_stops.h"
@@ -25,6 +27,7 @@ namespace gaccd {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 using tests::EmptyDataset;
 using tests::FakeEngine;
@@ -201,7 +204,8 @@ class PoisonedEngine final : public FakeEngine {
 // One rank, update 1: samples 0 to 19, 4 at once.
 struct Alone {
   explicit Alone(OnNonfinite policy)
-      : handler({*comm, engine, layout, feed, notes, {}}, policy, 0) {}
+      : handler({*comm, engine, layout, feed, notes, {}, nullptr, job}, policy) {}
+  Job job;
   std::unique_ptr<Communicator> comm = MakeSingle();
   EmptyDataset data{kSamples};
   PoisonedEngine engine;
@@ -248,14 +252,38 @@ TEST(NonfiniteHandlerTest, RepeatsAnUpdateWithoutTheOffenders) {
   EXPECT_THAT(again, HasMessage(HasSubstr("also without the 4 samples")));
 }
 
-// Nobody is looked for, and nothing is repeated.
-TEST(NonfiniteHandlerTest, SkipsAnUpdateWithoutLabels) {
-  Alone a(OnNonfinite::kDropMicroBatch);
-  UpdateResult result{.samples = 20, .divisor = 0, .finite = false};
-  const Status status = a.handler.Settle(a.first, &result);
-  EXPECT_TRUE(status.ok()) << status.message();
-  EXPECT_FALSE(result.finite);
-  EXPECT_EQ(a.engine.probes, 0);
+// Nobody is looked for, and nothing is repeated. It is no sign of a training that diverges.
+TEST(NonfiniteHandlerTest, SkipsUpdatesWithoutLabelsWhateverThePolicy) {
+  for (const OnNonfinite policy :
+       {OnNonfinite::kStop, OnNonfinite::kSkipUpdate, OnNonfinite::kDropMicroBatch}) {
+    Alone a(policy);
+    std::vector<std::string> warnings;
+    SetLogHook([&](const LogLine& line) { warnings.emplace_back(line.message); });
+    for (std::int64_t i = 0; i < 2 * NonfiniteHandler::kMostInARow; ++i) {
+      UpdateResult result{.samples = 20, .divisor = 0, .loss = NAN, .finite = false};
+      const Status status = a.handler.Settle(a.first, &result);
+      EXPECT_TRUE(status.ok()) << status.message();
+      EXPECT_FALSE(result.finite);
+    }
+    SetLogHook({});
+    EXPECT_EQ(a.engine.probes, 0);
+    ASSERT_EQ(warnings.size(), 5U) << "of the updates 1, 2, 4, 8 and 16";
+    EXPECT_THAT(warnings[0], HasSubstr("update 1 is skipped: none of its 20 samples"));
+    EXPECT_THAT(warnings[4], HasSubstr("so far: 16"));
+  }
+}
+
+TEST(NonfiniteHandlerTest, WhatToChangeIsSaid) {
+  Job job;
+  job.optimizer.lr = 0.5;
+  const std::string remedy = Remedy(job, OnNonfinite::kStop, false);
+  EXPECT_THAT(remedy, HasSubstr("optimizer.lr is 0.5"));
+  EXPECT_THAT(remedy, HasSubstr("clip_norm"));
+  EXPECT_THAT(remedy, HasSubstr("--on-nonfinite=skip-update"));
+  job.clip_norm = 1;
+  EXPECT_THAT(Remedy(job, OnNonfinite::kSkipUpdate, false), Not(HasSubstr("clip_norm")));
+  EXPECT_THAT(Remedy(job, OnNonfinite::kSkipUpdate, false), Not(HasSubstr("--on-nonfinite")));
+  EXPECT_THAT(Remedy(job, OnNonfinite::kSkipUpdate, true), Not(HasSubstr("optimizer.lr")));
 }
 
 TEST(NonfiniteHandlerTest, ExplainsOnlyWhatWasNotFinite) {

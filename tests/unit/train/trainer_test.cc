@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -105,6 +107,9 @@ TEST(Trainer, DivergenceStopsTheRunOnEveryRank) {
   ASSERT_FALSE(status.ok());
   EXPECT_THAT(status, HasKind(ErrorKind::kNoRequeue));
   EXPECT_THAT(status, HasMessage(::testing::HasSubstr("diverged")));
+  for (const char* remedy : {"optimizer.lr is 1e+30", "clip_norm", "warmup", "--on-nonfinite"}) {
+    EXPECT_THAT(status, HasMessage(::testing::HasSubstr(remedy)));
+  }
 }
 
 TEST(Trainer, RefusesEvaluationDataOfAnotherKind) {
@@ -126,6 +131,61 @@ TEST(Trainer, TheBestEvaluationIsToldByAMetricOfTheJob) {
               IsError(ErrorKind::kConfig, "evaluation.metric: expected one of loss, found r2"));
   job.metric = {MseSpec{}, R2Spec{}};
   EXPECT_TRUE(Trainer::Open(*comm, job, plan).ok());
+}
+
+// A sample alone has nothing to be told from: loss and gradient are 0.
+TEST(Trainer, RefusesAContrastiveUpdateOfOneSample) {
+  Job job = SmallJob(37, 4);
+  const auto tower = [](const char* input, std::int64_t in) {
+    return TowerSpec{input, {{"fc", LinearSpec{in, 4, true}}}};
+  };
+  job.model = {.loss = ContrastiveSpec{},
+               .architecture = DualEncoderSpec{
+                   .a = tower("features", 10), .b = tower("targets", 2), .width = 3}};
+  job.data.eval.reset();
+  const auto comm = MakeSingle();
+  const auto open = [&](std::int64_t target) {
+    job.batch.target = target;
+    return Trainer::Open(*comm, job, *PlanOf(job, 1));
+  };
+  EXPECT_TRUE(open(37).ok()) << "6 of 37 and one of 8";
+  EXPECT_THAT(open(1), IsError(ErrorKind::kConfig, "a larger target"));
+  EXPECT_THAT(open(229), IsError(ErrorKind::kConfig, "--last-cycle=drop")) << "one is left";
+  job.batch.last_cycle = LastCycle::kDrop;
+  EXPECT_TRUE(open(229).ok());
+}
+
+// Targets, of which so many samples have none that counts.
+class PartlyUnlabelled final : public Dataset {
+ public:
+  PartlyUnlabelled(std::int64_t size, std::int64_t unlabelled)
+      : size_(size), unlabelled_(unlabelled) {}
+  [[nodiscard]] std::int64_t size() const override { return size_; }
+  [[nodiscard]] const SampleSpec& spec() const override { return spec_; }
+  [[nodiscard]] std::int64_t CountUnlabelled(std::span<const std::int64_t> indices) const override {
+    return std::ranges::count_if(indices, [&](std::int64_t i) { return i < unlabelled_; });
+  }
+  void Gather(std::span<const std::int64_t>, const BatchView&) const override {}
+
+ private:
+  std::int64_t size_;
+  std::int64_t unlabelled_;
+  SampleSpec spec_ = TargetSample({10}, 2);
+};
+
+TEST(Trainer, RefusesDataWithoutAnyLabelBeforeItTrains) {
+  const Job job = SmallJob(37, 4);
+  const auto comm = MakeSingle();
+  const auto open = [&](std::int64_t train, std::int64_t eval) {
+    return Trainer::Open(*comm, job, *PlanOf(job, 1),
+                         {.train = std::make_unique<PartlyUnlabelled>(100, train),
+                          .eval = std::make_unique<PartlyUnlabelled>(41, eval)});
+  };
+  const auto trainer = open(99, 40);
+  ASSERT_TRUE(trainer.ok()) << trainer.status().message();
+  EXPECT_EQ((*trainer)->unlabelled(), 99);
+  EXPECT_THAT(open(99, 41), IsError(ErrorKind::kData, "evaluation data has no label"));
+  EXPECT_THAT(open(100, 40), IsError(ErrorKind::kData, "training data has no label"));
 }
 
 TEST(Trainer, LoadsWeightsThatWereSaved) {

@@ -65,6 +65,23 @@ TEST_F(DoctorTest, NamesTheFirstFailureTheHostsAndTheExcludeLine) {
   EXPECT_EQ(ExitOf(found.state.phase), 1);
 }
 
+// All ranks agree on an error, and each leaves a record of it.
+TEST_F(DoctorTest, AnErrorOfAllRanksIsOneFailure) {
+  State(R"(,"state":"failed","exit":65,"reason":"record 7 is damaged")");
+  run_.Event("001-812", 1, "run_start");
+  for (int rank = 0; rank < 20; ++rank) {
+    run_.Crash("001-812", 50 + rank, rank,
+               StrCat(R"(,"exit":)", rank == 19 ? 74 : 65, R"(,"phase":")",
+                      rank % 2 == 0 ? "reduce" : "compute", R"(","msg":"record 7 is damaged")"));
+  }
+  const Diagnosis found = Find();
+  ASSERT_EQ(found.failures.size(), 2);
+  EXPECT_EQ(found.failures[0].rank, 0);
+  EXPECT_EQ(found.failures[0].more_ranks, 18);
+  EXPECT_EQ(found.failures[1].what, "exit 74, compute");
+  EXPECT_THAT(DiagnosisText(found), HasSubstr("rank 0 on n1 and 18 more ranks, after update"));
+}
+
 TEST_F(DoctorTest, WhatIsNoHostNeverReachesACommand) {
   State(R"(,"state":"failed","exit":69,"reason":"lost","suspect_hosts":"n3;rm -rf /")");
   run_.Event("001-812", 1, "run_start");

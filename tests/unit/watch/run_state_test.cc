@@ -10,7 +10,6 @@
 #include "collectives/base/strings.h"
 #include "daemon/rundir/ledger.h"
 #include "daemon/rundir/submissions.h"
-#include "daemon/watch/best_eval.h"
 #include "daemon/watch/state_text.h"
 #include "daemon/watch/watch_command.h"
 #include "tests/unit/base/status_matchers.h"
@@ -204,33 +203,18 @@ TEST_F(RunStateTest, TextAndJsonShowTheFigures) {
   EXPECT_THAT(RunsTable(std::vector<RunState>{state}), HasSubstr("30/120"));
 }
 
-TEST(BestEval, IsThatOfTheFirstMetricOverAllAttempts) {
-  RunFiles run;
-  EXPECT_FALSE(FindBestEval(run.path()).has_value());
-  const auto eval = [&](const char* attempt, int step, std::string_view metric, const char* value) {
-    run.Event(attempt, step, "eval",
-              StrCat(R"(,"step":)", step, R"(,"metric":")", metric, R"(","value":)", value));
-  };
-  eval("000-7", 1, "loss", "0.5");
-  eval("001-7", 2, "loss", "0.25");
-  eval("001-7", 3, "loss", "0.75");
-  eval("001-7", 4, "loss", "null");
-  ASSERT_TRUE(FindBestEval(run.path()).has_value());
-  EXPECT_EQ(FindBestEval(run.path())->value, 0.25);
-  EXPECT_EQ(FindBestEval(run.path())->step, 2);
-  eval("001-7", 5, "accuracy", "0.8");
-  eval("001-7", 6, "accuracy", "0.9");
-  eval("001-7", 6, "top_5", "0.99");
-  eval("002-7", 7, "accuracy", "0.9");
-  eval("002-7", 8, "accuracy", "0.7");
-  const auto best = FindBestEval(run.path());
-  ASSERT_TRUE(best.has_value());
-  EXPECT_EQ(best->metric, "accuracy");
-  EXPECT_EQ(best->value, 0.9);
-  EXPECT_EQ(best->step, 6);
-  const RunState state{.folder = "r", .best = best};
-  EXPECT_THAT(RunsTable(std::vector<RunState>{state}), HasSubstr("accuracy 0.9 @ 6"));
-  EXPECT_THAT(StateJson(state), HasSubstr(R"("best_metric":"accuracy","best_value":0.9)"));
+// By one rule, the job's: what `gaccd status` shows, and --best exports.
+TEST(RunsTest, ShowTheBestOfTheJobsMetric) {
+  const RunFiles runs;
+  runs.Append("a/attempts/001-812/events.jsonl",
+              RunFiles::Line(1, "eval", 1, R"(,"step":10,"metric":"top_5","value":0.99)"));
+  runs.Append("a/STATUS.json",
+              StatusOf("running", R"(,"best_metric":"mae","best_value":0.125,"best_step":20)"));
+  testing::internal::CaptureStdout();
+  ASSERT_TRUE(RunRunsCommand({.folder = runs.path()}).ok());
+  const std::string table = testing::internal::GetCapturedStdout();
+  EXPECT_THAT(table, HasSubstr("mae 0.125 @ 20"));
+  EXPECT_THAT(table, Not(HasSubstr("top_5")));
 }
 
 TEST_F(RunStateTest, WhoStopsARunIsToldWhatBecomesOfIt) {
