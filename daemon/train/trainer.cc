@@ -36,8 +36,8 @@ Trainer::Trainer(Communicator& comm, const Job& job, const Plan& plan, TrainingD
       best_(job.evaluation) {
   if (job.precision == Precision::kFP16) loss_scale_.emplace(job.loss_scale);
   if (data_.eval != nullptr) {
-    evaluator_.emplace(comm, *data_.eval, plan.request().micro_batch, model_.divisor_unit(),
-                       job.metric);
+    evaluator_.emplace(comm, *data_.eval, plan.request().micro_batch,
+                       model_.divisor_unit(data_.eval_weighted), job.metric);
     evaluator_->GroupByLength(model_.sample().cuts);
   }
 }
