@@ -111,16 +111,6 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator* device_comm) {
   });
 }
 
-Result<WeightsReport> Trainer::LoadWeights(const std::string& path, const WeightRules& rules) {
-  WeightsReport report;
-  GACCD_RETURN_IF_ERROR(engine_->ChangeParameters([&](std::span<float> parameters) -> Status {
-    GACCD_ASSIGN_OR_RETURN(
-        report, LoadParameters(path, model_.layout(), parameters, model_.weight_names(), rules));
-    return Status::Ok();
-  }));
-  return report;
-}
-
 Result<std::vector<float>> Trainer::Parameters() {
   std::vector<float> parameters(static_cast<std::size_t>(model_.layout().size()));
   GACCD_RETURN_IF_ERROR(engine_->GetParameters(parameters));
