@@ -97,7 +97,8 @@ HelpEntry JobEntry(const NamedField& leaf) {
   Append(what, RuleOf(*leaf.field).help());
   const std::string& flag = RuleOf(*leaf.field).flag();
   Append(what, flag.empty() ? "" : StrCat("--", flag));
-  return {leaf.path, std::move(what), ""};
+  const bool choice = leaf.field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM;
+  return {leaf.path, std::move(what), choice ? range : ""};
 }
 
 }  // namespace
