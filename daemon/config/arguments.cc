@@ -73,9 +73,8 @@ Result<std::string> ReadFlagFile(const std::string& path) {
 // What other trainers call a flag, and what is meant here.
 std::string_view MeaningElsewhere(std::string_view name) {
   constexpr std::string_view kBatch =
-      "--target-batch is the samples of an update over all ranks, --micro-batch the most that a "
-      "rank "
-      "holds at once";
+      "--target-batch is the samples of an update over all ranks, "
+      "--micro-batch the most that a rank holds at once";
   constexpr std::string_view kSteps =
       "the number of micro-steps follows from --target-batch, --micro-batch and the ranks";
   constexpr std::string_view kLr = "give --set optimizer.lr=VALUE";

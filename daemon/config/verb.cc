@@ -12,7 +12,7 @@ namespace gaccd {
 namespace {
 
 constexpr VerbRow kVerbs[] = {
-    {Verb::kPlan, "plan", "print how many samples each rank takes, and what a run of the job takes",
+    {Verb::kPlan, "plan", "print how many samples each rank takes, and what a run needs",
      R"([--flag=value ...]
 
 Prints how many samples each rank takes in each micro-step of an update, the
