@@ -54,6 +54,28 @@ Status CheckSameGroups(const Manifest& manifest, std::span<const ParameterRecord
   return Status::Ok();
 }
 
+Status CheckSameModel(const Job& saved, const ModelSpec& model) {
+  Job other = saved;
+  other.model = model;
+  const std::string differences = JobDifferences(saved, other);
+  if (differences.empty()) return Status::Ok();
+  return {ErrorKind::kConfig,
+          StrCat("the checkpoint is of another model (checkpoint -> this job): ", differences)};
+}
+
+void RemoveDropout(ModelSpec* model) {
+  const auto is_dropout = [](const LayerSpec& layer) {
+    return std::holds_alternative<DropoutSpec>(layer.kind);
+  };
+  std::erase_if(model->layer, is_dropout);
+  if (auto* gpt = std::get_if<GptSpec>(&model->architecture)) gpt->dropout = 0;
+  if (auto* bert = std::get_if<BertSpec>(&model->architecture)) bert->dropout = 0;
+  if (auto* dual = std::get_if<DualEncoderSpec>(&model->architecture)) {
+    std::erase_if(dual->a.layer, is_dropout);
+    std::erase_if(dual->b.layer, is_dropout);
+  }
+}
+
 // Update `step` (from 1) takes the same samples in both jobs, whose effective batch is the same.
 // Past the end of this job there is none.
 Status CheckSameUpdate(const Manifest& manifest, const Job& saved, const Job& job,
@@ -148,12 +170,15 @@ Status CheckSameSamples(const Manifest& manifest, const Job& job, const Plan& pl
 
 Status CheckSameModel(const Manifest& manifest, const Job& job) {
   GACCD_ASSIGN_OR_RETURN(const Job saved, SavedJob(manifest));
-  Job other = saved;
-  other.model = job.model;
-  const std::string differences = JobDifferences(saved, other);
-  if (differences.empty()) return Status::Ok();
-  return {ErrorKind::kConfig,
-          StrCat("the checkpoint is of another model (checkpoint -> this job): ", differences)};
+  return CheckSameModel(saved, job.model);
+}
+
+Status CheckSameNetwork(const Manifest& manifest, const Job& job) {
+  GACCD_ASSIGN_OR_RETURN(Job saved, SavedJob(manifest));
+  ModelSpec model = job.model;
+  saved.model.loss = model.loss;
+  for (ModelSpec* one : {&saved.model, &model}) RemoveDropout(one);
+  return CheckSameModel(saved, model);
 }
 
 Status CheckSameOptimizer(const Manifest& manifest, const Job& job) {

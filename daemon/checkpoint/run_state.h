@@ -45,6 +45,9 @@ Status CheckSameSamples(const Manifest& manifest, const Job& job, const Plan& pl
 // shapes.
 Status CheckSameModel(const Manifest& manifest, const Job& job);
 
+// The same but for the loss and for dropout, which do not say what the weights mean.
+Status CheckSameNetwork(const Manifest& manifest, const Job& job);
+
 // kConfig, naming the settings: the optimiser is another one, or gives what it keeps another
 // meaning: momentum, betas. Learning rate, weight decay, epsilon and nesterov may change.
 Status CheckSameOptimizer(const Manifest& manifest, const Job& job);

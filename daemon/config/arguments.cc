@@ -70,6 +70,29 @@ Result<std::string> ReadFlagFile(const std::string& path) {
   return text;
 }
 
+// What other trainers call a flag, and what is meant here.
+std::string_view MeaningElsewhere(std::string_view name) {
+  constexpr std::string_view kBatch =
+      "--target-batch is the samples of an update over all ranks, "
+      "--micro-batch the most that a rank holds at once";
+  constexpr std::string_view kSteps =
+      "the number of micro-steps follows from --target-batch, --micro-batch and the ranks";
+  constexpr std::string_view kLr = "give --set optimizer.lr=VALUE";
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"batch-size", kBatch},
+      {"global-batch-size", kBatch},
+      {"per-device-train-batch-size", kBatch},
+      {"accum-steps", kSteps},
+      {"grad-accum-steps", kSteps},
+      {"gradient-accumulation-steps", kSteps},
+      {"accumulate-grad-batches", kSteps},
+      {"lr", kLr},
+      {"learning-rate", kLr}};
+  const auto* found =
+      std::ranges::find(kNames, name, &std::pair<std::string_view, std::string_view>::first);
+  return found == std::end(kNames) ? std::string_view() : found->second;
+}
+
 class Splitter {
  public:
   explicit Splitter(std::span<const KnownFlag> known) : known_(known) {}
@@ -131,6 +154,9 @@ class Splitter {
 
   [[nodiscard]] Status Unknown(std::string_view text, std::string_view name,
                                const std::string& where) const {
+    if (const std::string_view meant = MeaningElsewhere(name); !meant.empty()) {
+      return {ErrorKind::kUsage, StrCat(where, "unknown flag '", text, "': ", meant)};
+    }
     std::vector<std::string> written;
     for (const KnownFlag& flag : known_) written.push_back("--" + flag.name);
     const std::vector<std::string_view> candidates(written.begin(), written.end());

@@ -118,6 +118,9 @@ Status ReadWords(const std::vector<std::string>& words, Flags& flags) {
     GACCD_ASSIGN_OR_RETURN(flags.verb, ParseVerb(words[used++]));
     if (flags.verb == Verb::kHelp && used < words.size()) {
       GACCD_RETURN_IF_ERROR(ReadHelpTopic(words[used++], flags));
+      if (flags.help_page == HelpPage::kJob && used < words.size()) {
+        flags.words.push_back(words[used++]);
+      }
     }
   }
   for (; used < words.size() && flags.words.size() < MostWords(flags.verb); ++used) {

@@ -1,9 +1,11 @@
 #include "daemon/config/help.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 
 #include "collectives/base/strings.h"
+#include "daemon/config/arguments.h"
 #include "daemon/config/help_entries.h"
 #include "daemon/config/manual.h"
 
@@ -44,6 +46,26 @@ std::string JobHelp() {
   return text;
 }
 
+// "data.train.npy.path" -> data, train, npy, path
+std::vector<std::string> NamesOf(const std::string& path) {
+  std::vector<std::string> names(1);
+  for (const char c : path) {
+    if (c == '.') {
+      names.emplace_back();
+    } else {
+      names.back() += c;
+    }
+  }
+  for (std::string& name : names) name = name.substr(0, name.find('['));
+  return names;
+}
+
+std::string WithoutIndices(const std::string& path) {
+  std::string text;
+  for (const std::string& name : NamesOf(path)) text += StrCat(".", name);
+  return text + ".";
+}
+
 std::string Overview() {
   std::string text =
       "gaccd trains a neural network on a SLURM cluster with an exact batch.\n\n"
@@ -68,6 +90,23 @@ std::string HelpOf(Verb verb) {
 std::string UsageOf(Verb verb) {
   const VerbRow& row = VerbTable()[static_cast<std::size_t>(verb)];
   return StrCat("gaccd ", row.name, row.usage.starts_with('\n') ? "" : " ", row.usage);
+}
+
+Result<std::string> JobHelpOf(const std::string& word) {
+  const std::string wanted = WithoutIndices(word);
+  std::string exact;
+  std::string near;
+  std::vector<std::string> names;
+  for (const HelpEntry& entry : JobEntries()) {
+    if (WithoutIndices(entry.head).find(wanted) != std::string::npos) exact += Text(entry);
+    if (entry.head.find(word) != std::string::npos) near += Text(entry);
+    std::ranges::copy(NamesOf(entry.head), std::back_inserter(names));
+  }
+  if (!exact.empty() || !near.empty()) return exact.empty() ? near : exact;
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  return Status(ErrorKind::kUsage,
+                StrCat("the job has no field or group '", word, "'", Suggestion(word, known),
+                       "; gaccd help job: all of them"));
 }
 
 std::string HelpText(HelpPage page, std::optional<Verb> topic) {

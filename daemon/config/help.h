@@ -25,6 +25,10 @@ struct VerbRow {
 // What `gaccd help` prints. `topic`, of HelpPage::kVerb: the verb; none: all verbs.
 [[nodiscard]] std::string HelpText(HelpPage page, std::optional<Verb> topic);
 
+// `gaccd help job WORD`: the fields of the job with this name or in a group of this name, else
+// those whose name holds it. kUsage, with the nearest name, when there is none.
+[[nodiscard]] Result<std::string> JobHelpOf(const std::string& word);
+
 // A library and its version, or versions: loaded and compiled with.
 using Version = std::pair<std::string, std::string>;
 

@@ -93,7 +93,8 @@ HelpEntry JobEntry(const NamedField& leaf) {
   Append(what, FieldRule(*leaf.field).help());
   const std::string& flag = FieldRule(*leaf.field).flag();
   Append(what, flag.empty() ? "" : StrCat("--", flag));
-  return {leaf.path, std::move(what), ""};
+  const bool choice = leaf.field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM;
+  return {leaf.path, std::move(what), choice ? range : ""};
 }
 
 }  // namespace

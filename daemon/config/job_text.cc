@@ -27,22 +27,69 @@
 namespace gaccd {
 namespace {
 
+// " (Job has it: ...)" for a field of another message of the job, where a brace may be missing.
+std::string OtherOwner(const std::string& field, const google::protobuf::Descriptor& type) {
+  for (const auto* outer : {proto::Job::descriptor(), proto::Model::descriptor()}) {
+    if (outer == &type || outer->FindFieldByName(field) == nullptr) continue;
+    return StrCat("; ", outer->name(), " has it: is a } missing before?");
+  }
+  return {};
+}
+
 // protobuf's 'Message type "gaccd.proto.Layer" has no field named "rleu".' with what it has.
-std::string Explained(const std::string& message) {
-  static const std::regex kPattern("Message type \"([^\"]+)\" has no field named \"([^\"]+)\"\\.");
-  std::smatch match;
-  if (!std::regex_match(message, match, kPattern)) return message;
+std::string ExplainedField(const std::string& type_name, const std::string& field) {
   const auto* type =
-      google::protobuf::DescriptorPool::generated_pool()->FindMessageTypeByName(match[1]);
-  if (type == nullptr) return message;
+      google::protobuf::DescriptorPool::generated_pool()->FindMessageTypeByName(type_name);
   std::vector<std::string_view> fields;
   std::string list;
-  for (int i = 0; i < type->field_count(); ++i) {
+  for (int i = 0; type != nullptr && i < type->field_count(); ++i) {
     fields.emplace_back(type->field(i)->name());
     list += StrCat(i == 0 ? "" : ", ", fields.back());
   }
-  return StrCat("unknown field '", match[2].str(), "'", Suggestion(match[2].str(), fields), "; ",
-                type->name(), " has ", fields.empty() ? "no fields" : list);
+  if (type == nullptr) return StrCat("unknown field '", field, "'");
+  const std::string owner = OtherOwner(field, *type);
+  return StrCat("unknown field '", field, "'",
+                owner.empty() ? Suggestion(field, fields) : std::string(), "; ", type->name(),
+                " has ", fields.empty() ? "no fields" : list, owner);
+}
+
+// What protobuf says, in the words of a job text.
+std::string Explained(const std::string& message) {
+  static const std::regex kField("Message type \"([^\"]+)\" has no field named \"([^\"]+)\"\\.");
+  constexpr std::string_view kText = "Expected string, got: ";
+  constexpr std::size_t kMostShown = 60;
+  std::smatch match;
+  if (std::regex_match(message, match, kField)) return ExplainedField(match[1], match[2]);
+  if (!message.starts_with(kText) || message.size() > kText.size() + kMostShown) return message;
+  const std::string found = message.substr(kText.size());
+  return StrCat("expected a text in quotes, \"", found, "\", found ", found);
+}
+
+// The line of the last { that no } closes, from 1; 0: all are closed, or a } is too many.
+int LineOfOpenBrace(std::string_view text) {
+  std::vector<int> open;
+  int line = 1;
+  char quote = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '\n') {
+      ++line;
+      quote = 0;
+    } else if (quote != 0) {
+      if (c == '\\') ++i;
+      if (c == quote) quote = 0;
+    } else if (c == '"' || c == '\'') {
+      quote = c;
+    } else if (c == '#') {
+      i = std::min(text.find('\n', i), text.size()) - 1;
+    } else if (c == '{') {
+      open.push_back(line);
+    } else if (c == '}') {
+      if (open.empty()) return 0;
+      open.pop_back();
+    }
+  }
+  return open.empty() ? 0 : open.back();
 }
 
 // Keeps the first complaint of the parser; the later ones mostly follow from it.
@@ -125,7 +172,11 @@ Result<Job> ParseJobText(std::string_view text, std::string_view file_name, Verb
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&errors);
   const bool parsed = parser.ParseFromString(std::string(text), &message);
-  if (errors.any()) return refuse(":", errors.Text());
+  if (errors.any()) {
+    const int open = LineOfOpenBrace(text);
+    return refuse(":", StrCat(errors.Text(),
+                              open > 0 ? StrCat("; the { of line ", open, " is not closed") : ""));
+  }
   if (!parsed) return refuse(": ", "is not a job text");
 
   GACCD_RETURN_IF_ERROR(CheckFields(message).WithContext(file_name));

@@ -65,6 +65,21 @@ std::string VerbNames() {
   return names;
 }
 
+// "optimizer.lr= batch.rounding= ...", and their values as cases.
+struct JobFields {
+  std::string names;
+  std::string values;
+};
+JobFields MakeJobFields() {
+  JobFields fields;
+  for (const HelpEntry& entry : JobEntries()) {
+    fields.names += StrCat(fields.names.empty() ? "" : " ", entry.head, "=");
+    if (entry.choices.empty() || entry.head.find('[') != std::string::npos) continue;
+    fields.values += StrCat("    ", entry.head, ") values=\"", Words(entry.choices), "\" ;;\n");
+  }
+  return fields;
+}
+
 // "    plan) flags=\"--nodes= --strict\" ;;" for every verb, and
 // "    --rounding) values=\"exact floor\" ;;" for every flag with choices.
 struct Cases {
@@ -109,6 +124,7 @@ std::string ManualPage() {
 
 std::string BashCompletion() {
   const Cases cases = MakeCases();
+  const JobFields fields = MakeJobFields();
   return StrCat(R"(# Completion of gaccd for bash: source <(gaccd help bash)
 _gaccd() {
   local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} flag='' flags='' values=''
@@ -118,6 +134,8 @@ _gaccd() {
     flag=$before word=''
   elif [[ $before == "=" ]]; then
     flag=${COMP_WORDS[COMP_CWORD - 2]}
+  elif [[ $before == "--set" ]]; then
+    flag=$before
   fi
   if ((COMP_CWORD == 1)); then
     flags=")",
@@ -125,13 +143,18 @@ _gaccd() {
   elif [[ ${COMP_WORDS[1]} == help ]]; then
     flags=")",
                 VerbNames(), R"( job man bash"
+  elif [[ ${COMP_WORDS[1]} == ckpt && COMP_CWORD -eq 2 ]]; then
+    flags="ls verify prune export"
   elif [[ -z $flag && $word != -* ]]; then
     return # a folder
   fi
   if [[ -n $flag ]]; then
     case $flag in
+    --set) values=")",
+                fields.names, R"(" ;;
 )",
-                cases.values, R"(    esac
+                fields.values, cases.values, R"(    esac
+    [[ $flag != --set ]] || compopt -o nospace
     mapfile -t COMPREPLY < <(compgen -W "$values" -- "$word")
     return
   fi

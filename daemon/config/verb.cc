@@ -12,11 +12,13 @@ namespace gaccd {
 namespace {
 
 constexpr VerbRow kVerbs[] = {
-    {Verb::kPlan, "plan", "print how many samples each rank takes; reads only the job text",
+    {Verb::kPlan, "plan", "print how many samples each rank takes, and what a run needs",
      R"([--flag=value ...]
 
 Prints how many samples each rank takes in each micro-step of an update, the
-factor of the learning rate, and which changes would make the target divide.
+factor of the learning rate, and which changes would make the target divide;
+with --job=FILE also the updates of an epoch, which parameters decay, and the
+memory of a rank, for which it reads the headers of the data.
 --format=json has the keys of proto/plan.proto. Flags of train are taken, too.
 )"},
     {Verb::kTrain, "train", "train the job; one process per GPU or core, by srun or --local-ranks",
@@ -232,9 +234,10 @@ Draws the training loss and every metric of evaluation over the updates, with ^
 where an attempt begins: in braille where the locale is UTF-8, else in ASCII.
 )"},
     {Verb::kHelp, "help", "explain a verb, gaccd help plan; or the job text, gaccd help job",
-     R"([VERB | job | man | bash]
+     R"([VERB | job [FIELD] | man | bash]
 
-Explains a verb or the fields of the job text. man: all of it as a manual page,
+Explains a verb or the fields of the job text: all, or those of one name or
+group, gaccd help job csv. man: all of it as a manual page,
 for man -l -; bash: completion of verbs, flags and their values, for
   source <(gaccd help bash)
 )"},

@@ -31,6 +31,8 @@ class NodeShare {
   static NodeShare Leader(TickFunction tick) { return {true, std::move(tick)}; }
   // Of another rank of its node: what the leader's Text() says.
   static NodeShare Follower(std::string_view text, TickFunction tick);
+  // Takes every file for checked: for the shapes of data whose values are not used.
+  static NodeShare Unchecked();
 
   // Memory for what is in the file `path`. Nothing on the others, and where the system has none to
   // share: note() says why.
@@ -62,6 +64,7 @@ class NodeShare {
   void Note(std::string_view what, const std::string& path);
 
   bool leads_;
+  bool trusts_ = false;  // Unchecked()
   TickFunction tick_;
   std::vector<Entry> unpacked_;
   std::vector<std::string> checked_;

@@ -13,6 +13,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/data/array.h"
+#include "daemon/data/equal_weights.h"
 #include "daemon/data/idx.h"
 #include "daemon/data/masked_tokens.h"
 #include "daemon/data/npy.h"
@@ -193,6 +194,11 @@ Result<TrainingData> OpenTrainingData(const Job& job, const BadRecordRules& rule
   eval_rules.leave_out = true;
   GACCD_ASSIGN_OR_RETURN(opened.eval,
                          OpenDataset(*data.eval, data.normalize, eval_rules, share, job.folder));
+  const TensorSpec* weights = opened.train->spec().Find("weights");
+  if (weights != nullptr && opened.eval->spec().Find("weights") == nullptr) {
+    opened.eval_weighted = false;
+    opened.eval = WithEqualWeights(std::move(opened.eval), *weights);
+  }
   GACCD_RETURN_IF_ERROR(CheckSameSpec(opened.train->spec(), opened.eval->spec()));
   return opened;
 }

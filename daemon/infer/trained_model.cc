@@ -1,6 +1,5 @@
 #include "daemon/infer/trained_model.h"
 
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,16 +7,14 @@
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
-#include "daemon/checkpoint/run_state.h"
-#include "daemon/checkpoint/saved_weights.h"
 #include "daemon/config/help.h"
 #include "daemon/config/job_text.h"
 #include "daemon/data/index_source.h"
 #include "daemon/data/tokenizer.h"
-#include "daemon/telemetry/log.h"
 #include "daemon/train/open_data.h"
 #include "daemon/train/run_stages.h"
 #include "daemon/train/same_data.h"
+#include "daemon/train/weight_source.h"
 
 namespace gaccd {
 Result<Job> ReadInferenceJob(const Flags& flags) {
@@ -71,48 +68,21 @@ Status MakeEngineOf(const Flags& flags, Session& session, TrainedModel* into) {
   return Status::Ok();
 }
 
-// The weights of a checkpoint, as those of a file. Rules say that another model is meant.
-Result<SafetensorsFile> ReadCheckpoint(const Flags& flags, TrainedModel* into) {
-  GACCD_ASSIGN_OR_RETURN(GenerationPlace place, FindGenerations(*flags.weights));
-  if (flags.best) {
-    GACCD_ASSIGN_OR_RETURN(place, OnlyBest(std::move(place)));
-  }
-  GACCD_ASSIGN_OR_RETURN(SavedWeights weights, ReadSavedWeights(place, flags.raw_weights));
-  for (const std::string& note : weights.passed_over) {
-    LogWarning(StrCat("checkpoint skipped: ", note));
-  }
-  into->step = weights.generation.step;
-  into->weights.from = weights.generation.PathIn(place.folder);
-  if (!flags.new_weights && !flags.unused_weights) {
-    GACCD_RETURN_IF_ERROR(
-        CheckSameModel(weights.manifest, into->job).WithContext(into->weights.from));
-  }
-  return SafetensorsFile{.tensors = std::move(weights.tensors), .others = {}, .metadata = {}};
-}
-
-// On rank 0.
-Status ReadWeights(const Flags& flags, TrainedModel* into, std::span<float> parameters) {
-  const bool is_folder = IsFolder(*flags.weights);
-  GACCD_RETURN_IF_ERROR(CheckTokenizers(into->job, is_folder ? "" : *flags.weights));
-  const Model& model = *into->model;
-  model.Initialize(into->job.seed, parameters);
-  into->weights.from = *flags.weights;
-  GACCD_ASSIGN_OR_RETURN(const SafetensorsFile file,
-                         is_folder ? ReadCheckpoint(flags, into) : ReadSafetensors(*flags.weights));
-  GACCD_ASSIGN_OR_RETURN(into->weights,
-                         TakeParameters(into->weights.from, file, model.layout(), parameters,
-                                        model.weight_names(), WeightRulesOf(flags)));
-  return Status::Ok();
-}
-
 Ending LoadWeights(const Flags& flags, Communicator& comm, TrainedModel* into) {
-  std::vector<float> parameters(static_cast<std::size_t>(into->model->layout().size()));
-  const Status read = comm.rank() == 0 ? ReadWeights(flags, into, parameters) : Status::Ok();
-  if (Agreement all = AgreeOn(comm, read); !all.status.ok()) return Shared(std::move(all));
-  if (Status sent = comm.Broadcast(View(std::span<float>(parameters)), 0); !sent.ok()) {
-    return {std::move(sent), false};
-  }
-  return Shared(AgreeOn(comm, into->engine->SetParameters(parameters)));
+  const std::string file = WeightsFileOf(*flags.weights);
+  const Status fits = comm.rank() == 0 ? CheckTokenizers(into->job, file) : Status::Ok();
+  if (Agreement all = AgreeOn(comm, fits); !all.status.ok()) return Shared(std::move(all));
+  LoadedWeights loaded{.report = {.from = *flags.weights}};
+  Agreement all = LoadWeightsTogether(comm, *into->engine, *into->model, into->job,
+                                      {.path = *flags.weights,
+                                       .rules = WeightRulesOf(flags),
+                                       .best = flags.best,
+                                       .raw = flags.raw_weights,
+                                       .same_loss = true},
+                                      &loaded);
+  into->weights = std::move(loaded.report);
+  into->step = loaded.step;
+  return Shared(std::move(all));
 }
 
 }  // namespace

@@ -183,7 +183,7 @@ Result<Model> Model::MakeForAnswers(const ModelSpec& spec, const SampleSpec& sam
 
 Status Model::AddParameters() {
   for (const nn::ParameterSpec& parameter : network_->parameters().specs()) {
-    const OptimizerGroup group = parameter.decay ? OptimizerGroup{} : kNoDecay;
+    const OptimizerGroup group = parameter.shape.size() > 1 ? OptimizerGroup{} : kNoDecay;
     GACCD_RETURN_IF_ERROR(
         layout_.Add(parameter.name, parameter.shape, group, parameter.frozen).status());
   }
@@ -236,9 +236,10 @@ Result<Model::Forward> Model::RecordForward(Graph& graph, For purpose, BatchSize
   return forward;
 }
 
-std::string_view Model::divisor_unit() const {
+std::string_view Model::divisor_unit(bool weighted) const {
   if (!CountsDivisor()) return "samples";
-  return sample_.Find(kWeights) != nullptr ? "weights" : "tokens";
+  if (weighted && sample_.Find(kWeights) != nullptr) return "weights";
+  return sample_.Find(kLabels)->shape.empty() ? "samples" : "tokens";
 }
 
 bool Model::CountsDivisor() const {

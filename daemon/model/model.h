@@ -106,8 +106,9 @@ class Model {
   [[nodiscard]] std::int64_t predictions() const { return predictions_; }
   // Of one sample: [width], or [T, width] for the tokens of a sequence. REQUIRES: MakeForAnswers().
   [[nodiscard]] const Shape& answer_shape() const { return answer_shape_; }
-  // What the divisor of the loss counts: "samples", "tokens", or their "weights".
-  [[nodiscard]] std::string_view divisor_unit() const;
+  // What the divisor of the loss counts: "samples", "tokens", or their "weights". weighted: false
+  // where the weights of the samples are all 1.
+  [[nodiscard]] std::string_view divisor_unit(bool weighted = true) const;
 
   // kBF16, kFP16: the features are cast once, everything from there to the logits or the prediction
   // is of this type, and so are the gradients of these; losses and parameter gradients are f32 (see

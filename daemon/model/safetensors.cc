@@ -86,6 +86,15 @@ Status CheckLayout(const std::string& name, std::int64_t data_bytes,
   return Status::Ok();
 }
 
+// For what is often taken for a safetensors file.
+std::string_view HintFor(std::uint64_t first_bytes) {
+  constexpr std::uint64_t kZip = 0x04034b50;  // "PK\3\4": torch.save, numpy.savez
+  constexpr std::uint64_t kPickle = 0x80;     // torch.save of old
+  if ((first_bytes & 0xffffffffU) != kZip && (first_bytes & 0xffU) != kPickle) return {};
+  return "; a .pt or .bin of PyTorch becomes one in Python: safetensors.torch.save_file("
+         "torch.load('OLD', map_location='cpu', weights_only=True), 'NEW.safetensors')";
+}
+
 Result<SafetensorsFile> Decode(const std::string& name, std::uint64_t size, const ReadAt& read_at) {
   constexpr std::string_view kNone =
       "not a safetensors file: expected the length of a header in 8 bytes, then '{', found ";
@@ -97,8 +106,8 @@ Result<SafetensorsFile> Decode(const std::string& name, std::uint64_t size, cons
     GACCD_RETURN_IF_ERROR(read_at(kLengthBytes, std::as_writable_bytes(std::span(&first, 1))));
   }
   if (first != '{') {
-    return BadData(name,
-                   StrCat(kNone, "the length ", length, " and '", Printable({&first, 1}), "'"));
+    return BadData(name, StrCat(kNone, "the length ", length, " and '", Printable({&first, 1}), "'",
+                                HintFor(length)));
   }
   if (length > kMaxHeaderBytes) {
     return BadData(

@@ -35,8 +35,7 @@ DualEncoder::DualEncoder(const DualEncoderSpec& spec)
       b_(nn::Scope(parameters_, "b"), spec.b, spec.width) {
   parameters_.Declare({.name = std::string(kScaleName),
                        .shape = {1},
-                       .initializer = nn::Constant(-std::log(spec.temperature)),
-                       .decay = false});
+                       .initializer = nn::Constant(-std::log(spec.temperature))});
 }
 
 ValueId DualEncoder::Record(nn::Recorder& recorder) const {

@@ -1,5 +1,7 @@
 #include "daemon/models/layer_list.h"
 
+#include <algorithm>
+
 #include "collectives/base/overloaded.h"
 #include "collectives/base/strings.h"
 #include "daemon/nn/embedding.h"
@@ -45,6 +47,24 @@ std::unique_ptr<const nn::Layer> MakeLayer(const nn::Scope& scope, const LayerSp
       layer.kind);
 }
 
+// How many tokens the first linear layer behind a flatten of embedded tokens takes; 1 where there
+// is none, or their number is not whole.
+std::int64_t TokensOf(std::span<const LayerSpec> layers) {
+  std::int64_t width = std::get<EmbeddingSpec>(layers.front().kind).width;
+  bool flat = false;
+  for (const LayerSpec& layer : layers) {
+    flat |= std::holds_alternative<FlattenSpec>(layer.kind);
+    const auto* linear = std::get_if<LinearSpec>(&layer.kind);
+    if (linear == nullptr) continue;
+    if (flat) {
+      const bool whole = width > 0 && linear->in % width == 0;
+      return whole ? std::max<std::int64_t>(linear->in / width, 1) : 1;
+    }
+    width = linear->out;
+  }
+  return 1;
+}
+
 }  // namespace
 
 std::vector<LayerSpec> LayersOf(const MlpSpec& mlp) {
@@ -59,7 +79,10 @@ std::vector<LayerSpec> LayersOf(const MlpSpec& mlp) {
 LayerChain::LayerChain(const nn::Scope& scope, std::span<const LayerSpec> layers) {
   if (!layers.empty()) {
     const auto* table = std::get_if<EmbeddingSpec>(&layers.front().kind);
-    if (table != nullptr) vocabulary_ = table->rows;
+    if (table != nullptr) {
+      vocabulary_ = table->rows;
+      tokens_ = TokensOf(layers);
+    }
   }
   for (const LayerSpec& layer : layers) layers_.push_back(MakeLayer(scope / layer.name, layer));
 }
@@ -70,7 +93,7 @@ ValueId LayerChain::operator()(nn::Recorder& recorder, ValueId value) const {
 }
 
 SampleSpec LayerChain::ExampleSample(std::string name) const {
-  SampleSpec sample = TokenSample(1, vocabulary_);
+  SampleSpec sample = TokenSample(tokens_, vocabulary_);
   if (vocabulary_ == 0) sample = {.tensors = {{"", DType::kF32, {widths().in}}}};
   sample.tensors[0].name = std::move(name);
   return sample;

@@ -26,6 +26,7 @@ class LayerChain {
  private:
   std::vector<std::unique_ptr<const nn::Layer>> layers_;
   std::int64_t vocabulary_ = 0;  // 0: takes features
+  std::int64_t tokens_ = 1;      // of a sample, where a flatten layer fixes their number
 };
 
 class LayerList final : public Network {

@@ -1,7 +1,12 @@
 #include "daemon/models/transformers_config.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <variant>
+#include <vector>
+
+#include "collectives/base/strings.h"
+#include "daemon/tensor/group_rules.h"
 
 namespace gaccd {
 namespace {
@@ -52,6 +57,57 @@ Json ConfigOf(const BertSpec& bert) {
   return config;
 }
 
+// A key of config.json that must fit the job.
+struct Expected {
+  std::string_view key;
+  std::string_view field;       // of the job, or what gaccd computes
+  std::vector<Json> values;     // any of them; the first is what gaccd writes itself
+  Json absent;                  // what transformers takes where the key is missing
+  std::string_view table = {};  // the parameter whose rows it counts
+};
+
+std::vector<Expected> ExpectedOf(const BertSpec& bert) {
+  constexpr std::string_view kEmbeddings[] = {"bert.embeddings.position_embeddings.weight",
+                                              "bert.embeddings.token_type_embeddings.weight"};
+  return {{"num_attention_heads", "bert.heads", {bert.heads}, 12},
+          {"layer_norm_eps", "bert.epsilon", {bert.epsilon}, 1e-12},
+          {"hidden_act", "bert computes it", {"gelu", "gelu_python"}, "gelu"},
+          {"position_embedding_type", "bert computes it", {"absolute"}, "absolute"},
+          {"is_decoder", "bert reads the whole text", {false}, false},
+          {"max_position_embeddings", "bert.context", {bert.context}, 512, kEmbeddings[0]},
+          {"type_vocab_size", "bert.segments", {bert.segments}, 2, kEmbeddings[1]}};
+}
+
+std::vector<Expected> ExpectedOf(const GptSpec& gpt) {
+  constexpr std::string_view kAlike[] = {"gelu_new", "gelu_pytorch_tanh", "gelu_fast"};
+  return {{"n_head", "gpt.heads", {gpt.heads}, 12},
+          {"layer_norm_epsilon", "gpt.epsilon", {gpt.epsilon}, 1e-5},
+          {"activation_function", "gpt computes it", {kAlike[0], kAlike[1], kAlike[2]}, kAlike[0]},
+          {"scale_attn_weights", "gpt computes it", {true}, true},
+          {"scale_attn_by_inverse_layer_idx", "gpt does not", {false}, false},
+          {"n_positions", "gpt.context", {gpt.context}, 1024, "transformer.wpe.weight"}};
+}
+
+bool IsFresh(std::string_view table, std::span<const std::string> fresh) {
+  return !table.empty() && std::ranges::any_of(fresh, [&](const std::string& pattern) {
+    return MatchesPattern(pattern, std::string(table));
+  });
+}
+
+std::string DifferencesOf(const Json& found, const std::vector<Expected>& all,
+                          std::span<const std::string> fresh) {
+  std::string text;
+  for (const Expected& one : all) {
+    const bool missing = !found.contains(one.key);
+    const Json& value = missing ? one.absent : found[std::string(one.key)];
+    if (IsFresh(one.table, fresh)) continue;
+    if (std::ranges::find(one.values, value) != one.values.end()) continue;
+    text += StrCat(text.empty() ? "" : "; ", one.key, ": expected ", one.values.front().dump(),
+                   " (", one.field, "), found ", value.dump(), missing ? ", its default" : "");
+  }
+  return text;
+}
+
 }  // namespace
 
 Result<std::string> TransformersConfig(const ModelSpec& model) {
@@ -65,6 +121,25 @@ Result<std::string> TransformersConfig(const ModelSpec& model) {
   }
   config["torch_dtype"] = "float32";
   return config.dump(2) + "\n";
+}
+
+Status CheckTransformersConfig(std::string_view config, const ModelSpec& model,
+                               std::span<const std::string> fresh) {
+  const auto* bert = std::get_if<BertSpec>(&model.architecture);
+  const auto* gpt = std::get_if<GptSpec>(&model.architecture);
+  if (bert == nullptr && gpt == nullptr) return Status::Ok();
+  const Json found = Json::parse(config, nullptr, /*allow_exceptions=*/false);
+  if (!found.is_object()) {
+    return {ErrorKind::kData, "expected a JSON object, as transformers writes it"};
+  }
+  const std::string kind = bert != nullptr ? "bert" : "gpt2";
+  const Json type = found.value("model_type", Json(kind));
+  const std::string differences =
+      type != kind
+          ? StrCat("model_type: expected \"", kind, "\", found ", type.dump())
+          : DifferencesOf(found, bert != nullptr ? ExpectedOf(*bert) : ExpectedOf(*gpt), fresh);
+  if (differences.empty()) return Status::Ok();
+  return {ErrorKind::kData, StrCat("the weights are of another model: ", differences)};
 }
 
 }  // namespace gaccd

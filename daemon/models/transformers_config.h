@@ -2,7 +2,9 @@
 // of its weights.
 #pragma once
 
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "collectives/base/result.h"
 #include "daemon/config/job.h"
@@ -11,5 +13,12 @@ namespace gaccd {
 
 // Of GPT2LMHeadModel or BertForSequenceClassification. kConfig for other architectures.
 Result<std::string> TransformersConfig(const ModelSpec& model);
+
+// kData, naming each difference, when `config` is of another model than gpt or bert of the job: in
+// what the shapes of the weights do not tell (heads, epsilon, activation, kind of positions), and
+// in the sizes of tables unless they are newly initialised (`fresh`: --new-weights). A key that is
+// missing has the default of transformers. Models of other architectures are not compared.
+Status CheckTransformersConfig(std::string_view config, const ModelSpec& model,
+                               std::span<const std::string> fresh = {});
 
 }  // namespace gaccd

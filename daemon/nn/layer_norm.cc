@@ -7,8 +7,8 @@ namespace gaccd::nn {
 LayerNorm::LayerNorm(const Scope& scope, const LayerNormOptions& options)
     : Layer(scope), epsilon_(options.epsilon) {
   const Shape shape = {options.width};
-  weight_ = Declare(scope, {"weight", shape, Constant(1), /*decay=*/false});
-  bias_ = Declare(scope, {"bias", shape, Constant(0), /*decay=*/false});
+  weight_ = Declare(scope, {"weight", shape, Constant(1)});
+  bias_ = Declare(scope, {"bias", shape, Constant(0)});
 }
 
 ValueId LayerNorm::operator()(Recorder& recorder, ValueId input) const {

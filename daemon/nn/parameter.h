@@ -34,7 +34,6 @@ struct ParameterSpec {
   std::string name;  // with the names of the modules around it: "fc1.weight"
   Shape shape;
   Initializer initializer;
-  bool decay = true;    // the optimiser's weight decay applies to it
   bool frozen = false;  // keeps its value
 };
 

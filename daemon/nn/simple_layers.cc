@@ -4,10 +4,16 @@
 #include "daemon/ops/flatten.h"
 #include "daemon/ops/pool_rows.h"
 #include "daemon/ops/relu.h"
+#include "daemon/ops/reshape.h"
 
 namespace gaccd::nn {
 
 ValueId Flatten::operator()(Recorder& recorder, ValueId input) const {
+  const Shape& shape = recorder.shape(input);
+  if (recorder.samples() > 0 && !shape.empty() && shape[0] != recorder.samples()) {
+    return Apply(recorder, std::make_shared<Reshape>(Shape{recorder.samples(), Reshape::kRest}),
+                 {input});
+  }
   return Apply(recorder, std::make_shared<gaccd::Flatten>(), {input});
 }
 

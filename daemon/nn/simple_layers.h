@@ -6,7 +6,8 @@
 
 namespace gaccd::nn {
 
-// [M, a, b, ...] -> [M, a*b*...]
+// [B, a, b, ...] -> [B, a*b*...]; the rows of an embedding of sequences, [B T, width], become one
+// row for each of the B samples: [B, T*width].
 class Flatten final : public Layer {
  public:
   explicit Flatten(const Scope& scope) : Layer(scope) {}

@@ -123,7 +123,12 @@ std::string LearningRate(const Plan& plan, const PlanOrigins& from) {
   if (asked.lr_rule != LrRule::kNone) {
     text += StrCat(" of ", plan.effective_batch(), " / reference ", plan.reference_batch());
   }
-  return Field("learning rate", text);
+  text = Field("learning rate", text);
+  if (asked.lr_rule != LrRule::kNone && asked.reference_batch == 0) {
+    text += Field("", "the reference is the target: --reference-batch=N is the batch");
+    text += Field("", "that the job's learning rate was found with");
+  }
+  return text;
 }
 
 // One line of the table of alternatives.

@@ -16,11 +16,12 @@ std::string LossText(double loss) {
   return text;
 }
 
-// "51234 tokens".
+// "mean of 51234 tokens".
 std::string MeanText(double divisor, std::string_view unit) {
   char text[32];
-  std::snprintf(text, sizeof(text), "%.10g ", divisor);
-  return StrCat(text, unit);
+  std::snprintf(text, sizeof(text), "%.10g", divisor);
+  if (unit == "weights") return StrCat("weighted mean; the weights sum to ", text);
+  return StrCat("mean of ", text, " ", unit);
 }
 
 std::string LearningRateText(double lr) {
@@ -34,7 +35,7 @@ std::string LearningRateText(double lr) {
 std::string StepLine(const StepRecord& step, double samples_per_s, double elapsed_s) {
   const std::string start =
       StrCat("epoch: ", step.epoch, " step: ", step.step, ", loss is ", LossText(step.loss),
-             step.unit == "samples" ? "" : " (mean of " + MeanText(step.divisor, step.unit) + ")");
+             step.unit == "samples" ? "" : " (" + MeanText(step.divisor, step.unit) + ")");
   if (step.skipped) return start + ", update skipped: the gradient is not finite";
   return StrCat(start, ", lr ", LearningRateText(step.lr), ", ", RateText(samples_per_s),
                 " samples/s, ", DurationText(elapsed_s));
@@ -46,8 +47,11 @@ std::string EvalLine(const EvalRecord& eval) {
 
 std::string EvalText(const EvalRecord& eval) {
   const std::string metrics = MetricsText(eval.metrics, " is ");
-  return StrCat(metrics, metrics.empty() ? "" : ", ", "loss is ", LossText(eval.loss), " (mean of ",
-                MeanText(eval.divisor, eval.unit), ")");
+  const std::string_view comma = metrics.empty() ? "" : ", ";
+  const std::string loss =
+      StrCat("loss is ", LossText(eval.loss), " (", MeanText(eval.divisor, eval.unit), ")");
+  // Weights are of the loss: behind an accuracy they would seem to be of that, too.
+  return eval.unit == "weights" ? loss + StrCat(comma, metrics) : StrCat(metrics, comma, loss);
 }
 
 std::string MetricsText(std::span<const MetricValue> metrics, std::string_view between) {

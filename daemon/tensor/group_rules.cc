@@ -3,6 +3,8 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <variant>
+#include <vector>
 
 #include "collectives/base/strings.h"
 
@@ -46,6 +48,31 @@ Status ApplyGroupRules(const OptimizerSpec& spec, FlatLayout* layout) {
   }
   if (layout->size() == 0 || layout->trainable_size() > 0) return Status::Ok();
   return {ErrorKind::kConfig, "optimizer.group: all parameters are frozen: nothing to train"};
+}
+
+std::string DecayText(const FlatLayout& layout, const OptimizerSpec& spec) {
+  const double own = std::visit([](const auto& kind) { return kind.weight_decay; }, spec.kind);
+  struct Alike {
+    std::string decay;
+    std::string first;
+    int count = 0;
+  };
+  std::vector<Alike> all;
+  for (const FlatEntry& entry : layout.entries()) {
+    const std::string decay =
+        entry.frozen ? "frozen" : StrCat(entry.group.weight_decay.value_or(own));
+    auto found = std::ranges::find(all, decay, &Alike::decay);
+    if (found == all.end()) found = all.insert(all.end(), {decay, entry.name});
+    ++found->count;
+  }
+  if (all.size() == 1 && all.front().decay == "0") return "none";
+  std::string text;
+  for (const Alike& one : all) {
+    text += StrCat(text.empty() ? "" : "; ", one.decay, one.decay == "frozen" ? ": " : " of ",
+                   one.count, text.empty() ? StrCat(" of ", layout.entries().size()) : "", ", ",
+                   one.first, " first");
+  }
+  return text;
 }
 
 }  // namespace gaccd

@@ -14,6 +14,7 @@
 #include "daemon/preflight/gpu_libraries.h"
 #include "daemon/preflight/peak_flops.h"
 #include "daemon/telemetry/event_lines.h"
+#include "daemon/tensor/group_rules.h"
 
 namespace gaccd {
 namespace {
@@ -111,6 +112,10 @@ void Announce(const Flags& flags, const Session& session, RunReporter& reporter)
   reporter.Say(StrCat("model ", trainer.model().Describe(), ", ",
                       trainer.model().layout().parameters(), " parameters; ", data.size(),
                       " samples, ", trainer.schedule().updates(), " updates"));
+  if (const std::string decay = DecayText(trainer.model().layout(), setup.job.optimizer);
+      decay != "none") {
+    reporter.Say(StrCat("weight decay ", decay));
+  }
   const std::string converted = data.conversions();
   if (!converted.empty()) reporter.Say(StrCat("converted when they are read: ", converted));
   if (eval != nullptr && eval->conversions() != converted && !eval->conversions().empty()) {

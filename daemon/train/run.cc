@@ -69,6 +69,9 @@ Ending GetReady(const Flags& flags, Session& session, RunReporter& reporter) {
   reporter.Starting("memory");
   Agreement prepared = AgreeOn(comm, PrepareTogether(flags, session));
   if (!prepared.status.ok()) return Shared(std::move(prepared));
+  if (Agreement loaded = LoadInitWeights(flags, session); !loaded.status.ok()) {
+    return Shared(std::move(loaded));
+  }
   reporter.Starting("checkpoint");
   Agreement resumed = AgreeOn(comm, ResumeTogether(flags, session));
   return Shared(std::move(resumed));

@@ -25,6 +25,7 @@
 #include "daemon/train/open_data.h"
 #include "daemon/train/run_checkpoints.h"
 #include "daemon/train/storage_limits.h"
+#include "daemon/train/weight_source.h"
 
 namespace gaccd {
 namespace {
@@ -59,7 +60,7 @@ std::vector<std::string> SplitList(const std::string& text) {
 
 Status CheckWeightFlags(const Flags& flags) {
   if (flags.init_weights || !(flags.new_weights || flags.unused_weights)) return Status::Ok();
-  return {ErrorKind::kUsage, "--new-weights and --unused-weights need --init-weights=FILE"};
+  return {ErrorKind::kUsage, "--new-weights and --unused-weights need --init-weights=PATH"};
 }
 
 }  // namespace
@@ -89,9 +90,10 @@ Agreement OpenTogether(const Flags& flags, Session& session) {
   Setup& setup = *session.setup;
   const BadRecordRules rules{
       .policy = flags.on_bad_record, .quota = flags.bad_record_quota, .seed = setup.job.seed};
-  const Status fits = session.comm.rank() == 0
-                          ? CheckTokenizers(setup.job, flags.init_weights.value_or(""))
-                          : Status::Ok();
+  const Status fits =
+      session.comm.rank() == 0
+          ? CheckTokenizers(setup.job, WeightsFileOf(flags.init_weights.value_or("")))
+          : Status::Ok();
   if (Agreement all = AgreeOn(session.comm, fits); !all.status.ok()) return all;
   TrainingData data;
   Agreement opened = OpenDataTogether(session.comm, setup.job, rules, &data);
@@ -149,12 +151,18 @@ EngineChoice EngineChoiceOf(const Flags& flags, const Session& session) {
 Status PrepareTogether(const Flags& flags, Session& session) {
   Trainer& trainer = *session.setup->trainer;
   trainer.SetGuards({.on_nonfinite = flags.on_nonfinite, .digest_every = flags.digest_every});
-  GACCD_RETURN_IF_ERROR(
-      trainer.Prepare(EngineChoiceOf(flags, session), session.between_gpus.get()));
-  if (!flags.init_weights) return Status::Ok();
-  GACCD_ASSIGN_OR_RETURN(session.init_weights,
-                         trainer.LoadWeights(*flags.init_weights, WeightRulesOf(flags)));
-  return Status::Ok();
+  return trainer.Prepare(EngineChoiceOf(flags, session), session.between_gpus.get());
+}
+
+Agreement LoadInitWeights(const Flags& flags, Session& session) {
+  if (!flags.init_weights) return {};
+  Trainer& trainer = *session.setup->trainer;
+  LoadedWeights loaded;
+  Agreement all =
+      LoadWeightsTogether(session.comm, trainer.engine(), trainer.model(), session.setup->job,
+                          {.path = *flags.init_weights, .rules = WeightRulesOf(flags)}, &loaded);
+  if (session.comm.rank() == 0) session.init_weights = std::move(loaded.report);
+  return all;
 }
 
 Status WriteResults(const Flags& flags, Session& session, const TrainingSummary& summary,

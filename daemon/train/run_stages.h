@@ -33,8 +33,10 @@ Agreement OpenTogether(const Flags& flags, Session& session);
 Status ChooseTogether(const Flags& flags, const Job& job, Session& session);
 // REQUIRES: ChooseTogether().
 [[nodiscard]] EngineChoice EngineChoiceOf(const Flags& flags, const Session& session);
-// Memory, kernels, first weights. Collective, but a rank may fail alone.
+// Memory, kernels, initial weights. Collective, but a rank may fail alone.
 Status PrepareTogether(const Flags& flags, Session& session);
+// Of --init-weights. Collective.
+Agreement LoadInitWeights(const Flags& flags, Session& session);
 // After the last update, on rank 0: --save-weights, and the mark of a complete run.
 Status WriteResults(const Flags& flags, Session& session, const TrainingSummary& summary,
                     const Saver* saver);

@@ -43,7 +43,7 @@ struct Session {
   std::optional<Setup> setup;
   std::optional<WriterRight> right = {};  // to the checkpoints, until the saver has it
   std::unique_ptr<PeerWatch> peers;
-  std::optional<WeightsReport> init_weights = {};  // of --init-weights
+  std::optional<WeightsReport> init_weights = {};  // of --init-weights, on rank 0
   std::vector<std::string> resume_notes = {};      // passed over checkpoints, changes of the job
   std::optional<ResumeRecord> resumed = {};        // what the run goes on from
   bool was_done = false;  // the run was complete, and is given more updates

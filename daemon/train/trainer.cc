@@ -59,8 +59,8 @@ Trainer::Trainer(Communicator& comm, const Job& job, const Plan& plan, TrainingD
       best_(job.evaluation, Better::kSmaller) {
   if (job.precision == Precision::kFP16) loss_scale_.emplace(job.loss_scale);
   if (data_.eval != nullptr) {
-    evaluator_.emplace(comm, *data_.eval, plan.request().micro_batch, model_.divisor_unit(),
-                       job.metric);
+    evaluator_.emplace(comm, *data_.eval, plan.request().micro_batch,
+                       model_.divisor_unit(data_.eval_weighted), job.metric);
     evaluator_->GroupByLength(model_.sample().cuts);
   }
 }
@@ -133,16 +133,6 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator* device_comm) {
     model_.Initialize(job_.seed, parameters);
     return Status::Ok();
   });
-}
-
-Result<WeightsReport> Trainer::LoadWeights(const std::string& path, const WeightRules& rules) {
-  WeightsReport report;
-  GACCD_RETURN_IF_ERROR(engine_->ChangeParameters([&](std::span<float> parameters) -> Status {
-    GACCD_ASSIGN_OR_RETURN(
-        report, LoadParameters(path, model_.layout(), parameters, model_.weight_names(), rules));
-    return Status::Ok();
-  }));
-  return report;
 }
 
 Result<std::vector<float>> Trainer::Parameters() {

@@ -27,7 +27,6 @@
 #include "daemon/train/saves_and_stops.h"
 #include "daemon/train/start_point.h"
 #include "daemon/train/training.h"
-#include "daemon/train/weights.h"
 
 namespace gaccd {
 
@@ -49,11 +48,9 @@ class Trainer {
   // communicator of Open(). kConfig when the job's numerics are not for this device.
   Status Prepare(const EngineChoice& choice = {}, Communicator* device_comm = nullptr);
 
-  // Before Run(), after Prepare(): starts from the parameters in a safetensors file.
-  Result<WeightsReport> LoadWeights(const std::string& path, const WeightRules& rules = {});
-  // Or continues where a checkpoint stands, which was accepted for saved_run(). Of a checkpoint
-  // inside an update the same micro-steps go on where ranks and micro-batches are the same; else
-  // that update is begun again.
+  // Before Run(), after Prepare(): continues where a checkpoint stands, which was accepted for
+  // saved_run(). Of a checkpoint inside an update the same micro-steps go on where ranks and
+  // micro-batches are the same; else that update is begun again.
   Status Resume(const LoadedState& state);
   // What checkpoints of this training refer to. Valid as long as this object.
   [[nodiscard]] SavedRun saved_run() const {

@@ -47,6 +47,7 @@ class Fitting {
     if (!taken_.insert(entry->name).second) {
       wrong_.push_back(StrCat("two tensors for '", entry->name, "'"));
     } else if (entry->shape != tensor.shape) {
+      other_shape_.push_back(entry->name);
       wrong_.push_back(StrCat(tensor.name, ": expected shape ", ToString(entry->shape), ", found ",
                               ToString(tensor.shape)));
     } else {
@@ -72,15 +73,15 @@ class Fitting {
       }
     }
     std::vector<std::string> problems;
-    if (!wrong_.empty()) problems.push_back(FirstOf(wrong_));
+    if (!wrong_.empty()) problems.push_back(FirstOf(wrong_) + HintForOtherShapes());
     if (!missing.empty()) {
       problems.push_back(StrCat("no tensor for ", missing.size(), " of ", report.parameters,
                                 " parameters: ", FirstOf(missing),
                                 " (--new-weights=NAMES: newly initialised)"));
     }
     if (!left_over_.empty()) {
-      problems.push_back(StrCat("no parameter for ", left_over_.size(), " tensors: ",
-                                FirstOf(left_over_), " (--unused-weights=NAMES: not used)"));
+      problems.push_back(StrCat("no parameter for ", left_over_.size(),
+                                " tensors: ", FirstOf(left_over_), " (", HintForLeftOver(), ")"));
     }
     if (!problems.empty()) {
       return Status(ErrorKind::kData,
@@ -102,6 +103,25 @@ class Fitting {
   [[nodiscard]] bool IsFresh(const FlatEntry& entry) const {
     return MatchesAny(rules_.fresh, entry.name);
   }
+  // Another head is the usual reason: few parameters, whose names can be given as they are.
+  [[nodiscard]] std::string HintForOtherShapes() const {
+    constexpr std::size_t kMostNames = 4;
+    if (other_shape_.empty()) return {};
+    return StrCat(
+        " (--new-weights=", other_shape_.size() > kMostNames ? "NAMES" : Joined(other_shape_, ","),
+        ": newly initialised, whatever the file holds)");
+  }
+  [[nodiscard]] std::string HintForLeftOver() const {
+    const auto batch_norm = std::ranges::count_if(left_over_, [](const std::string& name) {
+      return name.ends_with("running_mean") || name.ends_with("running_var") ||
+             name.ends_with("num_batches_tracked");
+    });
+    if (batch_norm == 0) return "--unused-weights=NAMES: not used";
+    return StrCat(batch_norm,
+                  " are of batch norm, which gaccd does not compute: with "
+                  "--unused-weights the model runs without it and answers otherwise "
+                  "than where it was trained");
+  }
   void LeaveOver(const std::string& tensor, bool allowed) {
     const bool buffer = std::ranges::any_of(
         names_.buffers, [&](const std::string& end) { return tensor.ends_with(end); });
@@ -115,6 +135,7 @@ class Fitting {
   std::map<std::string_view, const NamedTensor*> placed_;  // by parameter
   std::set<std::string_view> taken_;                       // parameters that have a tensor
   std::vector<std::string> wrong_;                         // what is wrong with these
+  std::vector<std::string> other_shape_;                   // parameters
   std::vector<std::string> unused_;
   std::vector<std::string> left_over_;
 };

@@ -17,6 +17,7 @@
 #include "daemon/selftest/selftest_command.h"
 #include "daemon/submit/submit_command.h"
 #include "daemon/telemetry/log.h"
+#include "daemon/train/planned_run.h"
 #include "daemon/train/start_warnings.h"
 #include "daemon/train/verdict_command.h"
 #include "daemon/verbs/loaded_libraries.h"
@@ -44,7 +45,9 @@ Status RunPlan(const Flags& flags) {
       LogWarning(warning);
     }
   }
-  GACCD_RETURN_IF_ERROR(PrintOut(output.text));
+  const bool tells_run = flags.job && flags.format == OutputFormat::kText;
+  GACCD_RETURN_IF_ERROR(
+      PrintOut(output.text + (tells_run ? PlannedRunText(output.job, output.plan) : "")));
   return output.verdict;
 }
 
@@ -69,6 +72,14 @@ Status RunVerdict(const Flags& flags) {
                          .json = flags.format == OutputFormat::kJson};
   if (flags.srun_rc) request.srun_rc = static_cast<int>(*flags.srun_rc);
   GACCD_ASSIGN_OR_RETURN(const std::string text, RunVerdictCommand(request));
+  return PrintOut(text);
+}
+
+Status RunHelp(const Flags& flags) {
+  if (flags.help_page != HelpPage::kJob || flags.words.empty()) {
+    return PrintOut(HelpText(flags.help_page, flags.help_topic));
+  }
+  GACCD_ASSIGN_OR_RETURN(const std::string text, JobHelpOf(flags.words[0]));
   return PrintOut(text);
 }
 
@@ -102,7 +113,7 @@ Status RunPlainVerb(const Flags& flags) {
     case Verb::kPlan:
       return RunPlan(flags);
     case Verb::kHelp:
-      return PrintOut(HelpText(flags.help_page, flags.help_topic));
+      return RunHelp(flags);
     case Verb::kVersion:
       return PrintOut(VersionText(LoadedLibraries()));
     case Verb::kSubmit:

@@ -235,10 +235,10 @@ class BadInput(unittest.TestCase):
             '"fc.bias":{"dtype":"F32","shape":[2],"data_offsets":[16,24]},'
             '"ids":{"dtype":"I64","shape":[1],"data_offsets":[24,32]}}', bytes(32)))
         flags = ["train", "--job=" + self.job(), "--init-weights=" + other]
-        self.expect(65, [other + ": weights of another model: fc.bias: expected shape [1], found [2]; "
-                         "no parameter for 1 tensors: ids (--unused-weights"], *flags)
+        self.expect(65, [other + ": weights of another model: fc.bias: expected shape [1], found [2] "
+                         "(--new-weights=fc.bias: newly initialised, whatever the file holds); no parameter for 1 tensors: ids (--unused-weights"], *flags)
         self.expect(78, "--new-weights: 'x' matches no parameter", *flags, "--new-weights=x")
-        self.expect(64, "need --init-weights=FILE", "train", "--job=" + self.job(), "--new-weights=x")
+        self.expect(64, "need --init-weights=PATH", "train", "--job=" + self.job(), "--new-weights=x")
         self.expect(0, f"weights {other}: 1 of 2 parameters are loaded; newly initialised: fc.bias [1]; "
                     "not used: fc.bias, ids\n", *flags, "--new-weights=fc.bias", "--unused-weights=i*")
 

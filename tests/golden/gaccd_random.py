@@ -29,6 +29,22 @@ def uniform(bits):  # [-1, 1), 24 bits
     return (bits >> numpy.uint64(40)).astype(numpy.float64) * 2.0**-23 - 1
 
 
+def normal(bits):  # StandardNormal
+    """Wichura's AS 241 (PPND7), as NormalQuantile."""
+    p = ((bits >> numpy.uint64(11)).astype(numpy.float64) + 0.5) * 2.0**-53
+    q = p - 0.5
+    r = 0.180625 - q * q
+    middle = (q * numpy.polyval([59.109374720, 159.29113202, 50.434271938, 3.3871327179], r)
+              / numpy.polyval([67.187563600, 78.757757664, 17.895169469, 1.0], r))
+    r = numpy.sqrt(-numpy.log(numpy.minimum(p, 1 - p)))
+    near = (numpy.polyval([0.17023821103, 1.3067284816, 2.7568153900, 1.4234372777], r - 1.6)
+            / numpy.polyval([0.12021132975, 0.73700164250, 1.0], r - 1.6))
+    far = (numpy.polyval([0.017337203997, 0.42868294337, 3.0812263860, 6.6579051150], r - 5)
+           / numpy.polyval([0.012258202635, 0.24197894225, 1.0], r - 5))
+    tail = numpy.sign(q) * numpy.where(r <= 5, near, far)
+    return numpy.where(numpy.abs(q) <= 0.425, middle, tail)
+
+
 def order_of_epoch(seed, epoch, size, shuffle):
     """A keyed Feistel network over at least 8 bits; values outside of the set go through again."""
     if not shuffle:

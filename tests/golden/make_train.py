@@ -25,7 +25,7 @@ import tempfile
 import numpy
 import torch
 import torch.optim.swa_utils
-from gaccd_random import order_of_epoch, stream, uniform
+from gaccd_random import normal, order_of_epoch, stream, uniform
 from google.protobuf import text_format
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -45,6 +45,8 @@ WORLDS = {  # by job
     "fewer_samples_than_ranks": ["1x1", "1x7"],
     "contrastive": ["1x1", "1x3", "2x2", "1x7"],
     "momentum_ema": ["1x1", "1x3", "1x5"],
+    "embedding_flatten": ["1x1", "1x3", "2x2"],
+    "contrastive_tokens": ["1x1", "1x3", "2x2"],
 }
 
 
@@ -65,15 +67,23 @@ def write_data():
     labels = (features @ uniform(stream(70, 1, width * classes)).reshape(width, -1)).argmax(1)
     targets = numpy.sin(features[:, :outputs] * features[:, outputs:])
     pixels = stream(70, 2, samples * width) % numpy.uint64(256)
+    tokens = (stream(70, 3, (samples + held_out) * 5) % numpy.uint64(11)).reshape(-1, 5)
     for name, values, kind in (
             ("features", features[:samples], "<f4"), ("eval_features", features[samples:], "<f4"),
             ("labels", labels[:samples], "<i8"), ("eval_labels", labels[samples:], "<i8"),
             ("targets", targets[:samples], "<f4"), ("eval_targets", targets[samples:], "<f4"),
+            ("tokens", tokens[:samples], "<i4"), ("eval_tokens", tokens[samples:], "<i4"),
             ("pixels", pixels.reshape(-1, width), "|u1")):
         numpy.save(os.path.join(FOLDER, name + ".npy"), values.astype(kind))
 
 
 def load(source, normalize):
+    """What the model reads and what it is compared with; of arrays the first two."""
+    if not source.HasField("npy"):
+        paths = [one.path for one in source.arrays.array] or [source.tokens.tokens, source.tokens.labels]
+        both = [numpy.load(os.path.join(FOLDER, path)) for path in paths]
+        return tuple(torch.from_numpy(one.astype(numpy.int64 if one.dtype.kind == "i" else numpy.float64))
+                     for one in both)
     features = numpy.load(os.path.join(FOLDER, source.npy.features)).astype(numpy.float64)
     features = (features * normalize.scale - normalize.mean) / normalize.std
     targets = numpy.load(os.path.join(FOLDER, source.npy.targets))
@@ -121,20 +131,28 @@ def learning_rate(job, update, total, batch):
 
 
 def initialize(seed, network):
-    """As Model::Initialize: parameter i from stream (seed, i), uniform in +-1/sqrt(in), f32."""
-    linears = [module for module in network.modules() if isinstance(module, torch.nn.Linear)]
-    parameters = [(linear, p) for linear in linears for p in linear.parameters()]
-    for count, (linear, parameter) in enumerate(parameters):
-        values = uniform(stream(seed, count, parameter.numel()))
-        values = (values / math.sqrt(linear.in_features)).astype(numpy.float32)
+    """As Model::Initialize: parameter i from stream (seed, i), uniform in +-1/sqrt(in), f32;
+    of embeddings normal, 0.02."""
+    kinds = (torch.nn.Linear, torch.nn.Embedding)
+    modules = [module for module in network.modules() if isinstance(module, kinds)]
+    parameters = [(module, p) for module in modules for p in module.parameters()]
+    for count, (module, parameter) in enumerate(parameters):
+        if isinstance(module, torch.nn.Embedding):
+            values = (0.02 * normal(stream(seed, count, parameter.numel()))).astype(numpy.float32)
+        else:
+            values = uniform(stream(seed, count, parameter.numel()))
+            values = (values / math.sqrt(module.in_features)).astype(numpy.float32)
         parameter.data = torch.from_numpy(values.astype(numpy.float64)).view_as(parameter)
 
 
 def make_layers(spec):
     layers = torch.nn.Sequential()
     for layer in spec:
-        if layer.HasField("relu"):
-            layers.add_module(layer.name, torch.nn.ReLU())
+        other = {"relu": lambda _: torch.nn.ReLU(), "flatten": lambda _: torch.nn.Flatten(),
+                 "embedding": lambda spec: torch.nn.Embedding(spec.rows, spec.width)}
+        kind = layer.WhichOneof("kind")
+        if kind in other:
+            layers.add_module(layer.name, other[kind](getattr(layer, kind)))
             continue
         linear = torch.nn.Linear(getattr(layer.linear, "in"), layer.linear.out, layer.linear.bias)
         layers.add_module(layer.name, linear)
@@ -178,9 +196,9 @@ def matches(name, pattern):
 
 
 def group_of(spec, name, parameter):
-    """One parameter, one group: what the last rule for its name says."""
+    """One parameter, one group: decay for matrices, then what the last rule for its name says."""
     group = {"params": [parameter], "lr_factor": 1}
-    if name == "logit_scale":
+    if parameter.dim() < 2:  # biases, logit_scale
         group["weight_decay"] = 0
     for rule in spec.group:
         if matches(name, rule.match):
@@ -196,10 +214,8 @@ def make_optimizer(spec, network):
         rules = [rule.freeze for rule in spec.group
                  if matches(name, rule.match) and rule.HasField("freeze")]
         parameter.requires_grad_(not (rules and rules[-1]))
-    parameters = network.parameters()
-    if spec.group or isinstance(network, DualEncoder):
-        parameters = [group_of(spec, name, parameter)
-                      for name, parameter in network.named_parameters() if parameter.requires_grad]
+    parameters = [group_of(spec, name, parameter)
+                  for name, parameter in network.named_parameters() if parameter.requires_grad]
     if spec.WhichOneof("kind") == "sgd":
         return torch.optim.SGD(parameters, lr=1, momentum=spec.sgd.momentum,
                                weight_decay=spec.sgd.weight_decay, nesterov=spec.sgd.nesterov)

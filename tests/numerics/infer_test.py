@@ -275,6 +275,34 @@ class InferTest(unittest.TestCase):
         refused(78, "model.bert.heads: 3 -> 2", self.job("bert_mini", heads=2), weights=run)
         refused(64, "--weights", self.job("bert_mini"), weights="")
 
+    def test_what_shapes_do_not_tell_must_be_the_same(self):
+        """Heads, epsilon, ...: by config.json beside the file, or by the job of a checkpoint."""
+        run, folder = self.dir / "run", self.dir / "exported"
+        job = self.job("bert_mini")
+        gaccd(1, "train", f"--job={job}", f"--run-dir={run}", "--max-updates=1", "--device=cpu")
+        folder.mkdir()
+        gaccd(1, "ckpt", "export", run, f"--out={folder}/model.safetensors")
+        (folder / "config.json").write_text(json.dumps(
+            {"model_type": "bert", "num_attention_heads": 3, "max_position_embeddings": 10}))
+        of_run = evaluate(1, job, run)
+        for weights in (folder, folder / "model.safetensors"):
+            self.assertEqual(evaluate(2, job, weights)["loss"], of_run["loss"])
+        for weights in (folder, run):  # --init-weights takes them, too
+            said = gaccd(2, "train", f"--job={job}", f"--init-weights={weights}", "--max-updates=1")
+            self.assertIn("41 of 41 parameters are loaded", said)
+        other = self.job("bert_mini", heads=2)
+        for verb in (["eval", f"--weights={folder}"], ["predict", f"--weights={folder}", f"--out={self.dir}/p.npy"],
+                     ["train", f"--init-weights={folder}/model.safetensors"]):
+            said = gaccd(2, *verb, f"--job={other}", code=65)
+            self.assertIn("num_attention_heads: expected 2 (bert.heads), found 3", said)
+        rules = ["--new-weights=classifier.*"]  # another head, not other layers
+        said = gaccd(1, "train", f"--job={other}", f"--init-weights={run}", *rules, code=65)
+        self.assertIn("num_attention_heads: expected 2 (bert.heads), found 3", said)
+        said = gaccd(1, "train", f"--job={other}", f"--init-weights={run}", code=78)
+        self.assertIn("model.bert.heads: 3 -> 2", said)
+        said = gaccd(1, "train", f"--job={job}", f"--init-weights={self.dir}/run/attempts", code=65)
+        self.assertIn("holds neither a checkpoint nor model.safetensors", said)
+
     def test_what_is_not_replaced_or_cannot_be_written(self):
         def refused(code, part, out, *args, what="bert_mini"):
             said = gaccd(2, "predict", f"--job={self.job(what)}", "--weights=bert_mini.init",

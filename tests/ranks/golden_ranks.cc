@@ -8,6 +8,7 @@
 #include "collectives/comm/threads.h"
 #include "daemon/config/job_text.h"
 #include "daemon/train/trainer.h"
+#include "daemon/train/weight_source.h"
 #include "daemon/train/weights.h"
 #include "tests/ranks/rank_process.h"
 
@@ -23,7 +24,10 @@ Status Train(Communicator& comm, const Job& job, const Plan& plan, const Files& 
   GACCD_ASSIGN_OR_RETURN(const auto trainer, Trainer::Open(comm, job, plan));
   GACCD_RETURN_IF_ERROR(trainer->Prepare());
   if (!files.init_weights.empty()) {
-    GACCD_RETURN_IF_ERROR(trainer->LoadWeights(files.init_weights).status());
+    LoadedWeights loaded;
+    GACCD_RETURN_IF_ERROR(LoadWeightsTogether(comm, trainer->engine(), trainer->model(), job,
+                                              {.path = files.init_weights}, &loaded)
+                              .status);
   }
   GACCD_ASSIGN_OR_RETURN(const auto reporter,
                          RunReporter::Start(comm, {.run_dir = files.out, .quiet = true}));

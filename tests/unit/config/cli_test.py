@@ -91,6 +91,29 @@ class PlanTest(unittest.TestCase):
         self.assertLessEqual(len(lines), 40)
         self.assertLessEqual(max(map(len, lines)), 80)
 
+    def test_of_a_job_it_has_the_updates_the_tail_the_decay_and_the_memory(self):
+        job = """name: "tail"
+model { layer { name: "fc" linear { in: 10 out: 1 } } loss { mean_squared_error {} } }
+data { train { synthetic { samples: 1050 } } }
+batch { target: 100 }  optimizer { lr: 0.1 adamw { weight_decay: 0.5 } }  epochs: 3
+"""
+        elsewhere = 'eval { npy { features: "x.npy" targets: "y.npy" } }'
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "job.txtpb")
+            path.write_text(job)
+            done = run("plan", f"--job={path}")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertIn("  updates        33 of the run\n", done.stdout)
+            self.assertIn("1050 samples an epoch: 10 updates, then one of 50\n", done.stdout)
+            self.assertIn("0.5 of 1 of 2, fc.weight first; 0 of 1, fc.bias first\n", done.stdout)
+            self.assertRegex(done.stdout, r"  memory +[0-9.]+ MB a rank")
+            done = run("plan", f"--job={path}", "--last-cycle=drop")
+            self.assertIn("10 updates, 50 are left out\n", done.stdout)
+            path.write_text(job.replace("1050 } }", "1050 } } " + elsewhere))
+            done = run("plan", f"--job={path}")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("  not known      cannot open the data file 'x.npy'", done.stdout)
+
     def test_json_is_one_valid_line_with_the_promised_keys(self):
         for rounding in ("exact", "floor", "ceil", "nearest"):
             for target in ("1", "100", "3072", "9223372036854775807"):

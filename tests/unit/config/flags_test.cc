@@ -266,6 +266,7 @@ TEST(FlagsTest, AllVerbs) {
   EXPECT_EQ(ParseOk({"help", "train"}).help_topic, Verb::kTrain);
   EXPECT_EQ(ParseOk({"help", "job"}).help_page, HelpPage::kJob);
   EXPECT_EQ(ParseOk({"help", "bash"}).help_page, HelpPage::kBash);
+  EXPECT_EQ(ParseOk({"help", "job", "csv"}).words, std::vector<std::string>{"csv"});
   for (const char* help : {"--help", "-h", "-help"}) {
     EXPECT_EQ(ParseOk({help}).verb, Verb::kHelp);
     EXPECT_EQ(ParseOk({help}).help_topic, std::nullopt);
@@ -298,7 +299,13 @@ TEST(FlagsTest, UnknownFlagsAndVerbsAreQuotedWithASuggestion) {
   EXPECT_EQ(UsageError({"--target=3"}), "unknown flag '--target=3' (did you mean --target-batch?)");
   EXPECT_THAT(UsageError({"--save-every=3"}),
               HasSubstr("--save-every-seconds or --save-every-updates?)"));
-  for (const char* far : {"--lr", "-x", "--momentum", "--zz"}) {
+  EXPECT_THAT(UsageError({"--batch-size=3"}),
+              AllOf(HasSubstr("--target-batch"), HasSubstr("--micro-batch")));
+  for (const char* steps : {"--gradient-accumulation-steps=2", "--accum_steps=2"}) {
+    EXPECT_THAT(UsageError({steps}), HasSubstr("follows from --target-batch")) << steps;
+  }
+  EXPECT_THAT(UsageError({"--lr", "0.1"}), HasSubstr("--set optimizer.lr="));
+  for (const char* far : {"-x", "--momentum", "--zz"}) {
     EXPECT_EQ(UsageError({far}), StrCat("unknown flag '", far, "'"));
   }
   EXPECT_THAT(UsageError({"ckpt", "ls", "a", "b"}), HasSubstr("'b'"));

@@ -17,6 +17,7 @@ namespace gaccd {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 using tests::Error;
 using tests::kFull;
@@ -198,6 +199,15 @@ TEST(JobTextTest, SyntaxErrorsHaveLineAndColumn) {
               AllOf(StartsWith("job.txtpb:2:"), HasSubstr("specified multiple times")));
   EXPECT_THAT(Error(StrCat(kMinimal, "batch { rounding: UP }")), HasSubstr("UP"));
   EXPECT_THAT(Error(With(kMinimal, "sgd {}", "sgd {} adamw {}")), StartsWith("job.txtpb:4:"));
+}
+
+TEST(JobTextTest, MissingQuotesAndBracesAreNamed) {
+  EXPECT_THAT(Error("name: clinic"), HasSubstr("in quotes, \"clinic\""));
+  EXPECT_THAT(Error("name: \"}\"  # {\nmodel {\n  layer {\n}\n"),
+              HasSubstr("the { of line 2 is not closed"));
+  EXPECT_THAT(Error(With(kMinimal, "in: 10 out: 1 } }", "in: 10 out: 1 }")),
+              AllOf(StartsWith("job.txtpb:2:"), HasSubstr("Model has it"), HasSubstr("missing")));
+  EXPECT_THAT(Error("epochs: }"), Not(HasSubstr("not closed")));
 }
 
 TEST(JobTextTest, SizeAndDepthAreBounded) {

@@ -14,6 +14,7 @@
 namespace gaccd {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -138,6 +139,28 @@ TEST(HelpTest, EveryVerbIsExplained) {
               HasSubstr("\n  optimizer.lr          number above 0; required;"));
   EXPECT_THAT(VersionText({{"MPI", "4.1.4"}}), HasSubstr("\nMPI          4.1.4\n"));
   EXPECT_GE(BuildId().size(), 16U);
+}
+
+TEST(HelpTest, OfTheJobOnlyWhatIsAsked) {
+  const auto csv = JobHelpOf("csv");
+  ASSERT_TRUE(csv.ok()) << csv.status().message();
+  EXPECT_THAT(*csv, AllOf(HasSubstr("  data.train.csv.path"), HasSubstr("  data.eval.csv.classes"),
+                          Not(HasSubstr("npy"))));
+  EXPECT_THAT(*JobHelpOf("layer[3].linear"),
+              AllOf(HasSubstr("  model.layer[0].linear.in"), Not(HasSubstr("embedding"))));
+  EXPECT_THAT(*JobHelpOf("optimizer.lr"),
+              AllOf(HasSubstr("  optimizer.lr "), Not(HasSubstr("lr_decay"))));
+  EXPECT_THAT(*JobHelpOf("warm"), HasSubstr("schedule.warmup_updates"));
+  EXPECT_THAT(JobHelpOf("csb"), HasKind(ErrorKind::kUsage));
+  EXPECT_THAT(JobHelpOf("csb"), HasMessage(HasSubstr("csv")));
+}
+
+TEST(PlanCommandTest, ARuleWithoutAReferenceSaysThatItIsTheTarget) {
+  Flags flags = Published();
+  flags.job_fields.push_back({"batch.lr_rule", "linear"});
+  EXPECT_THAT(MakePlanOutput(flags)->text, HasSubstr("--reference-batch=N"));
+  flags.job_fields.push_back({"batch.reference", "256"});
+  EXPECT_THAT(MakePlanOutput(flags)->text, Not(HasSubstr("--reference-batch=N")));
 }
 
 }  // namespace

@@ -58,6 +58,29 @@ TEST_F(NpyTest, LabelsMayHaveWeights) {
               HasSubstr("weights of shape [3], found shape [2]"));
 }
 
+// Weights are of the loss of the training: evaluation data need none.
+TEST_F(NpyTest, OnlyTheTrainingDataMayHaveWeights) {
+  Job job;
+  NpySpec train = Source(kFeatures, kNpyLabels, 3);
+  job.data.eval = train;
+  train.weights = folder_.Write("w", Head("<f4", "(3,)") + Values<float>({0.5F, 0, 2}));
+  job.data.train = train;
+  const auto opened = OpenTrainingData(job);
+  ASSERT_TRUE(opened.ok()) << opened.status().message();
+  EXPECT_FALSE(opened->eval_weighted);
+  EXPECT_EQ(opened->eval->spec(), opened->train->spec());
+  BatchMemory memory(opened->eval->spec(), 2);
+  opened->eval->Gather(std::vector<std::int64_t>{2, 0}, memory.view());
+  EXPECT_THAT(gaccd::Values<float>(opened->eval->spec(), memory, "weights"),
+              testing::ElementsAre(1, 1));
+  EXPECT_THAT(gaccd::Values<std::int32_t>(opened->eval->spec(), memory, "labels"),
+              testing::ElementsAre(1, 2));
+  std::swap(job.data.train, *job.data.eval);
+  EXPECT_THAT(OpenTrainingData(job), HasKind(ErrorKind::kConfig));
+  job.data.train = *job.data.eval;
+  EXPECT_TRUE(OpenTrainingData(job)->eval_weighted);
+}
+
 TEST_F(NpyTest, ReadsBytesI32LabelsAndEveryVersion) {
   for (const int version : {1, 2, 3}) {
     const auto dataset =

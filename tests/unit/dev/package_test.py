@@ -74,6 +74,10 @@ class PackageTest(unittest.TestCase):
                                 (("plan", "--roun"), ["--rounding="]),
                                 (("plan", "--rounding", "="), ["exact", "floor", "ceil", "nearest"]),
                                 (("plan", "--rounding", "=", "fl"), ["floor"]),
+                                (("ckpt", "v"), ["verify"]), (("ckpt", "ls", "run"), []),
+                                (("train", "--set", "optimizer.sgd.n"), ["optimizer.sgd.nesterov="]),
+                                (("train", "--set", "=", "schedule.w"), ["schedule.warmup_updates="]),
+                                (("train", "--set", "batch.last_cycle", "=", "d"), ["drop"]),
                                 (("stop", "--job"), []), (("status", "runs"), [])):
             self.assertEqual(self.completions(*words), expected, words)
 

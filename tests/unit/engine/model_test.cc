@@ -39,6 +39,50 @@ TEST(ModelTest, HasTheNamesAndShapesOfPyTorch) {
   EXPECT_EQ(model->layout().parameters(), 784 * 512 + 512 + 512 * 512 + 512 + 512 * 10 + 10);
 }
 
+// Biases and layer norms of every architecture alike.
+TEST(ModelTest, WeightDecayIsForParametersOfTwoDimensions) {
+  const ModelSpec models[] = {
+      {.layer = {{"words", EmbeddingSpec{7, 6}},
+                 {"norm", LayerNormSpec{.width = 6}},
+                 {"fc", LinearSpec{6, 3, true}}},
+       .loss = SoftmaxCrossEntropySpec{}},
+      {.loss = SoftmaxCrossEntropySpec{},
+       .architecture =
+           BertSpec{.vocabulary = 9, .context = 4, .layers = 1, .heads = 1, .width = 8}},
+      {.loss = SoftmaxCrossEntropySpec{},
+       .architecture =
+           GptSpec{.vocabulary = 9, .context = 4, .layers = 1, .heads = 1, .width = 8}}};
+  for (const ModelSpec& spec : models) {
+    const auto model = Model::MakeWithoutData(spec);
+    ASSERT_TRUE(model.ok()) << model.status().message();
+    for (const FlatEntry& entry : model->layout().entries()) {
+      EXPECT_EQ(entry.group, entry.shape.size() > 1 ? OptimizerGroup{} : kNoDecay) << entry.name;
+    }
+  }
+}
+
+// As nn.Embedding, nn.Flatten and nn.Linear.
+TEST(ModelTest, FlattenMakesOneRowOfAllTokensOfASample) {
+  ModelSpec spec{.layer = {{"words", EmbeddingSpec{11, 3}},
+                           {"flatten", FlattenSpec{}},
+                           {"fc", LinearSpec{15, 4, true}}},
+                 .loss = SoftmaxCrossEntropySpec{}};
+  SampleSpec sample{.tensors = {{"tokens", DType::kI32, {5}}, {"labels", DType::kI32, {}}},
+                    .classes = 4,
+                    .vocabulary = 11};
+  const auto model = Model::Make(spec, sample);
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  EXPECT_EQ(model->predictions(), 1);
+  EXPECT_TRUE(model->RecordTraining({3}).ok());
+  EXPECT_TRUE(Model::MakeWithoutData(spec).ok()) << "5 tokens follow from the layers";
+  sample.tensors[0].shape = {6};
+  EXPECT_THAT(Refused(spec, sample), HasMessage(AllOf(HasSubstr("is 15"), HasSubstr("[18]"))));
+
+  spec.layer.erase(spec.layer.begin() + 1);
+  EXPECT_THAT(Refused(spec, sample),
+              HasMessage(AllOf(HasSubstr("each of 6 tokens"), HasSubstr("flatten"))));
+}
+
 // 2 m n k a product: one forward, two backward, but no gradient of the data.
 TEST(ModelTest, CountsTheOperationsOfItsProducts) {
   auto mlp =
@@ -131,6 +175,7 @@ TEST(ModelTest, WeightsOfSamplesAreTheDivisor) {
   const auto model = Model::Make(Mlp({10, 3}, LossKind::kSoftmaxCrossEntropy), sample);
   ASSERT_TRUE(model.ok()) << model.status().message();
   EXPECT_EQ(model->divisor_unit(), "weights");
+  EXPECT_EQ(model->divisor_unit(/*weighted=*/false), "samples");
   sample = TargetSample({10}, 3);
   sample.tensors.push_back({"weights", DType::kF32, {}});
   EXPECT_THAT(Refused(Mlp({10, 3}, LossKind::kMeanSquaredError), sample),

@@ -105,6 +105,16 @@ TEST(GroupRulesTest, TheLastRuleThatGivesAValueCounts) {
   EXPECT_EQ(found, (std::vector<std::string>{"frozen", "no_decay", "weight_decay 0.25, lr_factor 2",
                                              "no_decay, lr_factor 0.5"}));
   EXPECT_EQ(layout.trainable_size(), 3 * 16);
+  spec.kind = AdamWSpec{.weight_decay = 0.1};
+  EXPECT_EQ(
+      DecayText(layout, spec),
+      "frozen: 1 of 4, bert.embeddings.word.weight first; 0 of 2, bert.layer.0.norm.weight first; "
+      "0.25 of 1, fc1.weight first");
+  FlatLayout plain;
+  ASSERT_TRUE(plain.Add("fc1.weight", {4}).ok());
+  EXPECT_EQ(DecayText(plain, spec), "0.1 of 1 of 1, fc1.weight first");
+  spec.kind = SgdSpec{};
+  EXPECT_EQ(DecayText(plain, spec), "none");
 }
 
 TEST(GroupRulesTest, RefusesARuleWithoutParametersAndNothingToTrain) {

@@ -8,6 +8,7 @@
 #include <limits>
 #include <string>
 
+#include "daemon/telemetry/event_lines.h"
 #include "tests/unit/telemetry/json.h"
 
 namespace gaccd {
@@ -307,6 +308,17 @@ TEST(EventTextTest, StatusSaysWhatIsKnown) {
   EXPECT_EQ(Number(saved, "failed_saves"), 1);
   status.verdict = {"fail", 70, "broken", 400, 1, 1};
   EXPECT_EQ(Number(Parse(StatusJson(status)), "exit"), 70);
+}
+
+// The weights are those of the loss: nothing is said of a metric by them.
+TEST(EventLinesTest, WeightsAreToldOfTheLossAlone) {
+  EvalRecord eval{.loss = 0.5, .divisor = 1084.28, .unit = "weights"};
+  eval.metrics = {{"accuracy", 0.75}};
+  EXPECT_EQ(EvalText(eval),
+            "loss is 0.500000 (weighted mean; the weights sum to 1084.28), accuracy is 0.7500");
+  eval.unit = "samples";
+  eval.divisor = 200;
+  EXPECT_EQ(EvalText(eval), "accuracy is 0.7500, loss is 0.500000 (mean of 200 samples)");
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "collectives/bootstrap/agree.h"
 #include "collectives/comm/threads.h"
+#include "daemon/train/weight_source.h"
 #include "daemon/train/weights.h"
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/train/small_regression.h"
@@ -199,9 +200,12 @@ TEST(Trainer, LoadsWeightsThatWereSaved) {
     ASSERT_TRUE(trainer.ok()) << trainer.status().message();
     ASSERT_TRUE((*trainer)->Prepare().ok());
     parameters.push_back((*trainer)->Parameters().value());
+    LoadedWeights loaded;
     const Status moved = seed == 1
                              ? SaveParameters(path, (*trainer)->model().layout(), parameters.back())
-                             : (*trainer)->LoadWeights(path).status();
+                             : LoadWeightsTogether(*comm, (*trainer)->engine(), (*trainer)->model(),
+                                                   job, {.path = path}, &loaded)
+                                   .status;
     ASSERT_TRUE(moved.ok()) << moved.message();
     parameters.push_back((*trainer)->Parameters().value());
   }

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <fstream>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <vector>
 
 #include "daemon/model/safetensors.h"
+#include "daemon/models/transformers_config.h"
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/temp_folder.h"
 
@@ -128,13 +130,47 @@ TEST_F(Weights, AllThatDoesNotFitIsNamed) {
   for (const std::string& name : extra) tensors.push_back({name, one, eight.first(1)});
   Write(tensors);
   std::vector<float> loaded(parameters_.size());
-  EXPECT_THAT(LoadParameters(Path(), layout_, loaded),
-              HasMessage(testing::AllOf(
-                  testing::HasSubstr(Path() + ": weights of another model: "),
-                  testing::HasSubstr("fc.weight: expected shape [3, 2], found [4, 2]; "),
-                  testing::HasSubstr("no tensor for 1 of 2 parameters: fc.bias [3] ("),
-                  testing::HasSubstr("no parameter for 5 tensors: a, b, c and 2 more ("))));
+  EXPECT_THAT(
+      LoadParameters(Path(), layout_, loaded),
+      HasMessage(testing::AllOf(
+          testing::HasSubstr(Path() + ": weights of another model: "),
+          testing::HasSubstr("fc.weight: expected shape [3, 2], found [4, 2] (--new-weights="),
+          testing::HasSubstr("no tensor for 1 of 2 parameters: fc.bias [3] ("),
+          testing::HasSubstr("no parameter for 5 tensors: a, b, c and 2 more ("))));
   EXPECT_EQ(loaded, std::vector<float>(loaded.size())) << "nothing was taken";
+}
+
+// The hint is a flag that can be given as it is.
+TEST_F(Weights, AHeadOfAnotherShapeAndBatchNormGetAHint) {
+  const std::vector<std::int64_t> weight = {4, 2};
+  const std::vector<std::int64_t> four = {4};
+  const std::vector<float> values(8);
+  const std::span<const float> eight(values);
+  std::vector<TensorView> tensors = {{"fc.weight", weight, eight},
+                                     {"fc.bias", four, eight.first(4)}};
+  Write(tensors);
+  std::vector<float> loaded(parameters_.size());
+  EXPECT_THAT(LoadParameters(Path(), layout_, loaded),
+              HasMessage(testing::HasSubstr("--new-weights=fc.weight,fc.bias")));
+
+  const std::vector<std::int64_t> good = {3, 2};
+  const std::vector<std::int64_t> three = {3};
+  tensors = {{"fc.weight", good, eight.first(6)},
+             {"fc.bias", three, eight.first(3)},
+             {"bn.running_mean", three, eight.first(3)},
+             {"bn.weight", three, eight.first(3)}};
+  Write(tensors);
+  EXPECT_THAT(LoadParameters(Path(), layout_, loaded),
+              HasMessage(testing::AllOf(testing::HasSubstr("1 are of batch norm"),
+                                        testing::HasSubstr("without it"))));
+}
+
+TEST_F(Weights, AFileOfPyTorchIsNamedAsSuch) {
+  std::ofstream(Path(), std::ios::binary) << "PK\x03\x04" << std::string(60, '\x08');
+  std::vector<float> loaded(parameters_.size());
+  const auto refused = LoadParameters(Path(), layout_, loaded);
+  EXPECT_THAT(refused, HasKind(ErrorKind::kData));
+  EXPECT_THAT(refused, HasMessage(testing::HasSubstr("save_file")));
 }
 
 TEST_F(Weights, ANewHeadKeepsItsInitialValuesWhereThatIsAsked) {
@@ -217,6 +253,63 @@ TEST_F(Weights, BuffersOfOtherTypesAreNoWeights) {
   (void)folder_.Write("weights.safetensors", file);
   EXPECT_THAT(LoadParameters(Path(), layout_, loaded, names),
               HasMessage(testing::HasSubstr("weight: expected dtype F32, found I32")));
+}
+
+// Heads, epsilon and activation have no shape: other ones would be another model in silence.
+TEST(TransformersConfigTest, OfAnotherModelIsRefusedByName) {
+  const ModelSpec bert{.architecture = BertSpec{.context = 128, .heads = 6}};
+  const ModelSpec gpt{.architecture = GptSpec{.heads = 4}};
+  const auto check = [](const ModelSpec& model, const std::string& key, const std::string& value) {
+    auto json = nlohmann::json::parse(*TransformersConfig(model));
+    if (value.empty()) {
+      json.erase(key);
+    } else {
+      json[key] = nlohmann::json::parse(value);
+    }
+    return CheckTransformersConfig(json.dump(), model);
+  };
+  for (const ModelSpec* model : {&bert, &gpt}) {
+    EXPECT_TRUE(CheckTransformersConfig(*TransformersConfig(*model), *model).ok());
+  }
+  EXPECT_THAT(
+      check(bert, "num_attention_heads", "12"),
+      HasMessage(testing::HasSubstr("num_attention_heads: expected 6 (bert.heads), found 12")));
+  EXPECT_THAT(check(bert, "num_attention_heads", ""),
+              HasMessage(testing::HasSubstr("found 12, its default")));
+  const std::pair<const char*, const char*> of_bert[] = {
+      {"layer_norm_eps", "1e-5"},
+      {"hidden_act", "\"gelu_new\""},
+      {"position_embedding_type", "\"relative_key\""},
+      {"is_decoder", "true"},
+      {"max_position_embeddings", "512"},
+      {"type_vocab_size", "16"},
+      {"model_type", "\"roberta\""}};
+  for (const auto& [key, value] : of_bert) {
+    EXPECT_THAT(check(bert, key, value), HasKind(ErrorKind::kData)) << key;
+    EXPECT_THAT(check(bert, key, value), HasMessage(testing::HasSubstr(key)));
+  }
+  const std::pair<const char*, const char*> of_gpt[] = {{"n_head", "12"},
+                                                        {"layer_norm_epsilon", "1e-6"},
+                                                        {"activation_function", "\"gelu\""},
+                                                        {"scale_attn_by_inverse_layer_idx", "true"},
+                                                        {"n_positions", "512"}};
+  for (const auto& [key, value] : of_gpt) {
+    EXPECT_THAT(check(gpt, key, value), HasMessage(testing::HasSubstr(key)));
+  }
+  for (const char* alike : {"\"gelu_pytorch_tanh\"", "\"gelu_new\""}) {
+    EXPECT_TRUE(check(gpt, "activation_function", alike).ok());
+  }
+  EXPECT_FALSE(CheckTransformersConfig("[]", bert).ok());
+  EXPECT_TRUE(CheckTransformersConfig("[]", {.layer = {{"fc", LinearSpec{1, 1}}}}).ok());
+}
+
+TEST(TransformersConfigTest, ANewTableMayHaveAnotherSize) {
+  const ModelSpec short_texts{.architecture = BertSpec{.context = 128}};
+  const ModelSpec long_texts{.architecture = BertSpec{.context = 512}};
+  const std::string config = *TransformersConfig(long_texts);
+  EXPECT_FALSE(CheckTransformersConfig(config, short_texts).ok());
+  const std::vector<std::string> fresh = {"bert.embeddings.position*"};
+  EXPECT_TRUE(CheckTransformersConfig(config, short_texts, fresh).ok());
 }
 
 }  // namespace

@@ -1,0 +1,17 @@
+// What `gaccd plan --job` says of the run beside its batch.
+#pragma once
+
+#include <string>
+
+#include "daemon/config/job.h"
+#include "daemon/plan/plan.h"
+
+namespace gaccd {
+
+// Updates of an epoch and of the run, with the smaller ones; which parameters decay; memory of the
+// busiest rank where it is a CPU: lines as those of PlanText(). Reads the headers of the data, not
+// its values. What cannot be known here is named with the reason: data that are elsewhere, a model
+// that does not fit them or this machine.
+[[nodiscard]] std::string PlannedRunText(const Job& job, const Plan& plan);
+
+}  // namespace gaccd

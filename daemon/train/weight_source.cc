@@ -1,0 +1,108 @@
+#include "daemon/train/weight_source.h"
+
+#include <span>
+#include <utility>
+
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+#include "daemon/checkpoint/run_state.h"
+#include "daemon/checkpoint/saved_job.h"
+#include "daemon/checkpoint/saved_weights.h"
+#include "daemon/model/safetensors.h"
+#include "daemon/models/transformers_config.h"
+#include "daemon/telemetry/log.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::string_view kWeightsName = "model.safetensors";  // of transformers
+
+struct Found {
+  std::string from;
+  SafetensorsFile file;
+  std::int64_t step = 0;
+};
+
+bool HasRules(const WeightRules& rules) { return !rules.fresh.empty() || !rules.unused.empty(); }
+
+Result<Found> ReadFile(const WeightRequest& request, const std::string& path, const Job& job) {
+  if (request.best || request.raw) {
+    return Status(ErrorKind::kUsage,
+                  StrCat(request.best ? "--best" : "--raw-weights",
+                         ": expected a run folder or a checkpoint, found ", path));
+  }
+  const std::string config = FolderOf(path) + "/config.json";
+  if (PathExists(config)) {
+    GACCD_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(config, ErrorKind::kData));
+    GACCD_RETURN_IF_ERROR(
+        CheckTransformersConfig(text, job.model, request.rules.fresh).WithContext(config));
+  }
+  GACCD_ASSIGN_OR_RETURN(SafetensorsFile file, ReadSafetensors(path));
+  return Found{.from = path, .file = std::move(file)};
+}
+
+// Rules say that another model is meant: only what no shape tells must be the same.
+Status CheckModelOf(const Manifest& manifest, const WeightRequest& request, const Job& job) {
+  if (HasRules(request.rules)) {
+    GACCD_ASSIGN_OR_RETURN(const Job saved, SavedJob(manifest));
+    const auto config = TransformersConfig(saved.model);
+    if (!config.ok()) return Status::Ok();  // neither gpt nor bert
+    return CheckTransformersConfig(*config, job.model, request.rules.fresh);
+  }
+  return request.same_loss ? CheckSameModel(manifest, job) : CheckSameNetwork(manifest, job);
+}
+
+Result<Found> ReadCheckpoint(const WeightRequest& request, const Job& job) {
+  GACCD_ASSIGN_OR_RETURN(GenerationPlace place, FindGenerations(request.path));
+  if (request.best) {
+    GACCD_ASSIGN_OR_RETURN(place, OnlyBest(std::move(place)));
+  }
+  if (place.generations.empty()) {
+    return Status(ErrorKind::kData,
+                  StrCat("'", request.path, "' holds neither a checkpoint nor ", kWeightsName));
+  }
+  GACCD_ASSIGN_OR_RETURN(SavedWeights weights, ReadSavedWeights(place, request.raw));
+  for (const std::string& note : weights.passed_over) {
+    LogWarning(StrCat("checkpoint skipped: ", note));
+  }
+  Found found{.from = weights.generation.PathIn(place.folder),
+              .file = {.tensors = std::move(weights.tensors), .others = {}, .metadata = {}},
+              .step = weights.generation.step};
+  GACCD_RETURN_IF_ERROR(CheckModelOf(weights.manifest, request, job).WithContext(found.from));
+  return found;
+}
+
+Status Load(const WeightRequest& request, const Model& model, const Job& job,
+            std::span<float> parameters, LoadedWeights* loaded) {
+  const std::string path = WeightsFileOf(request.path);
+  GACCD_ASSIGN_OR_RETURN(const Found found, path.empty() ? ReadCheckpoint(request, job)
+                                                         : ReadFile(request, path, job));
+  loaded->step = found.step;
+  model.Initialize(job.seed, parameters);
+  GACCD_ASSIGN_OR_RETURN(loaded->report,
+                         TakeParameters(found.from, found.file, model.layout(), parameters,
+                                        model.weight_names(), request.rules));
+  return Status::Ok();
+}
+
+}  // namespace
+
+std::string WeightsFileOf(const std::string& path) {
+  if (!IsFolder(path)) return path;
+  std::string file = StrCat(path, "/", kWeightsName);
+  return PathExists(file) ? file : std::string();
+}
+
+Agreement LoadWeightsTogether(Communicator& comm, Engine& engine, const Model& model,
+                              const Job& job, const WeightRequest& request, LoadedWeights* loaded) {
+  Agreement read;
+  const Status changed = engine.ChangeParameters([&](std::span<float> parameters) -> Status {
+    read = AgreeOn(comm,
+                   comm.rank() == 0 ? Load(request, model, job, parameters, loaded) : Status::Ok());
+    GACCD_RETURN_IF_ERROR(read.status);
+    return comm.Broadcast(View(parameters), 0);
+  });
+  return read.status.ok() ? AgreeOn(comm, changed) : read;
+}
+
+}  // namespace gaccd

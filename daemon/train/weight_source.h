@@ -1,0 +1,44 @@
+// Weights from outside for a model: of a safetensors file, of a folder of Hugging Face's
+// transformers, or of a checkpoint of gaccd; for --init-weights and --weights.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "collectives/bootstrap/agree.h"
+#include "collectives/comm/communicator.h"
+#include "daemon/config/job.h"
+#include "daemon/engine/engine.h"
+#include "daemon/model/model.h"
+#include "daemon/train/weights.h"
+
+namespace gaccd {
+
+struct WeightRequest {
+  // A safetensors file; a folder with model.safetensors; a run folder, of which the newest
+  // checkpoint that is intact counts; or a checkpoint.
+  std::string path;
+  WeightRules rules;
+  bool best = false;  // of a run folder: the checkpoint of the best evaluation
+  bool raw = false;   // of a checkpoint with averages: the weights themselves
+  // The model of a checkpoint must be that of the job also in its loss and dropout.
+  bool same_loss = false;
+};
+
+struct LoadedWeights {
+  WeightsReport report;
+  std::int64_t step = 0;  // of a checkpoint: the updates it holds
+};
+
+// The safetensors file that `path` means: itself, or the one in a folder; empty for a checkpoint.
+[[nodiscard]] std::string WeightsFileOf(const std::string& path);
+
+// Rank 0 reads; all ranks get the same parameters; those that are not loaded start as job.seed
+// says. `loaded` is filled on rank 0. Collective. Errors: those of the file and of
+// TakeParameters(); where config.json is beside the file, CheckTransformersConfig(). Of a
+// checkpoint kConfig where its run has another model than the job; with rules only what
+// CheckTransformersConfig() compares.
+Agreement LoadWeightsTogether(Communicator& comm, Engine& engine, const Model& model,
+                              const Job& job, const WeightRequest& request, LoadedWeights* loaded);
+
+}  // namespace gaccd
