@@ -236,6 +236,10 @@ class Prepare(unittest.TestCase):
                 (65, "g.csv' is compressed by gzip", [self.file("g.csv", gzip.compress(b"text\na\n"))]),
                 (65, "s.jsonl' line 1: '\\ud800' is half a character", [
                     self.file("s.jsonl", '{"text": "a \\ud800"}')]),
+                (65, "l.jsonl' line 2: '\\udc00' is half a character", [
+                    "--label=b", self.file("l.jsonl", '{"text": "a", "b": "x"}\n{"text": "a", "b": "\\udc00"}')]),
+                (65, "class '\\x1b[31m\\x9b' is none of a", ["--classes=a", "--label=label", self.file(
+                    "c1.csv", "text,label\nx,\x1b[31m\x9b\n")]),
                 (64, "--eval-share is 1.0", ["--eval-share=1", self.file("t3.txt", "a")]),
         ]:
             with self.subTest(says):
