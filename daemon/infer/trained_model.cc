@@ -9,9 +9,11 @@
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
 #include "daemon/checkpoint/run_state.h"
+#include "daemon/checkpoint/saved_job.h"
 #include "daemon/checkpoint/saved_weights.h"
 #include "daemon/config/help.h"
 #include "daemon/config/job_text.h"
+#include "daemon/data/class_names.h"
 #include "daemon/data/index_source.h"
 #include "daemon/data/tokenizer.h"
 #include "daemon/telemetry/log.h"
@@ -87,7 +89,10 @@ Result<SafetensorsFile> ReadCheckpoint(const Flags& flags, TrainedModel* into) {
     GACCD_RETURN_IF_ERROR(
         CheckSameModel(weights.manifest, into->job).WithContext(into->weights.from));
   }
-  return SafetensorsFile{.tensors = std::move(weights.tensors), .others = {}, .metadata = {}};
+  GACCD_ASSIGN_OR_RETURN(const Job saved, SavedJob(weights.manifest));
+  return SafetensorsFile{.tensors = std::move(weights.tensors),
+                         .others = {},
+                         .metadata = ClassMetadata(saved.data.class_name)};
 }
 
 // On rank 0.
@@ -99,6 +104,11 @@ Status ReadWeights(const Flags& flags, TrainedModel* into, std::span<float> para
   into->weights.from = *flags.weights;
   GACCD_ASSIGN_OR_RETURN(const SafetensorsFile file,
                          is_folder ? ReadCheckpoint(flags, into) : ReadSafetensors(*flags.weights));
+  GACCD_ASSIGN_OR_RETURN(const ClassNames classes, ReadClassNames(into->job));
+  if (!flags.new_weights) {
+    GACCD_RETURN_IF_ERROR(
+        CheckSameClasses(ReadClassNamesOfWeights(into->weights.from, file.metadata), classes));
+  }
   GACCD_ASSIGN_OR_RETURN(into->weights,
                          TakeParameters(into->weights.from, file, model.layout(), parameters,
                                         model.weight_names(), WeightRulesOf(flags)));

@@ -6,6 +6,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/saved_job.h"
+#include "daemon/data/class_names.h"
 #include "daemon/data/sample_order.h"
 #include "daemon/device/host_buffer.h"
 #include "daemon/optim/schedule.h"
@@ -116,7 +117,9 @@ Result<WeightsReport> Trainer::LoadWeights(const std::string& path, const Weight
   GACCD_RETURN_IF_ERROR(engine_->ChangeParameters([&](std::span<float> parameters) -> Status {
     GACCD_ASSIGN_OR_RETURN(
         report, LoadParameters(path, model_.layout(), parameters, model_.weight_names(), rules));
-    return Status::Ok();
+    if (!rules.fresh.empty()) return Status::Ok();  // a new head has the classes of this data
+    return CheckSameClasses(ReadClassNamesOfWeights(path, report.metadata),
+                            {job_.data.class_name, "the data of this job"});
   }));
   return report;
 }
