@@ -2,6 +2,7 @@
 // of its weights.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "collectives/base/result.h"
@@ -9,7 +10,9 @@
 
 namespace gaccd {
 
-// Of GPT2LMHeadModel or BertForSequenceClassification. kConfig for other architectures.
-Result<std::string> TransformersConfig(const ModelSpec& model);
+// Of GPT2LMHeadModel, BertForSequenceClassification or BertForMaskedLM. class_names: by their
+// numbers, as far as they are known. kConfig for other architectures.
+Result<std::string> TransformersConfig(const ModelSpec& model,
+                                       std::span<const std::string> class_names);
 
 }  // namespace gaccd
