@@ -136,9 +136,10 @@ OpenedDataset OpenSource(const CsvSpec& source, const Opening& opening) {
   Columns columns;
   std::vector<std::int64_t> lines;  // of each sample
   std::int64_t width = 0;
+  bool first = true;  // line that is not empty
   for (std::int64_t number = 1; !text.empty(); ++number) {
     const std::string_view line = Trimmed(Take(text, '\n'));
-    if (line.empty() || (number == 1 && IsHeading(line))) continue;
+    if (line.empty() || (std::exchange(first, false) && IsHeading(line))) continue;
     if (lines.empty()) width = 1 + std::ranges::count(line, ',');
     lines.push_back(number);
     Status read = ReadLine(line, source, width, columns);

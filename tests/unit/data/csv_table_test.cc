@@ -38,7 +38,7 @@ TEST_F(CsvTest, ReadsLabelsBehindAHeadingAsTablesAreSaved) {
 TEST_F(CsvTest, AHeadingIsALineInWhichNoFieldIsANumber) {
   for (const std::string heading :
        {"身高,体重", ",height", "_age,_kind", "height,", "\"a, b\",\"c\"", "NA,kind", "+,.", "é,ß",
-        "1st,2nd", "(x),[y]", "nano,info"}) {
+        "1st,2nd", "\n \na,b", "(x),[y]", "nano,info"}) {
     const auto dataset = Opened(Source(StrCat(heading, "\n1.5,2\n2.5,0\n")));
     EXPECT_THAT(Gather(*dataset, {0, 1}).features, ElementsAre(1.5F, 2.5F)) << heading;
   }
