@@ -10,27 +10,53 @@ std::string Megabytes(std::int64_t bytes) {
   return text;
 }
 
+namespace {
+
+unsigned ByteAt(std::string_view text, std::size_t i) {
+  return static_cast<unsigned char>(text[i]);
+}
+
+// The bytes of the UTF-8 character at the front of `text`, which is not empty; 0: there is none.
+std::size_t CharacterBytes(std::string_view text) {
+  const unsigned first = ByteAt(text, 0);
+  if (first < 0x80) return 1;
+  const std::size_t bytes = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4 || bytes > text.size()) return 0;
+  for (std::size_t i = 1; i < bytes; ++i) {
+    if ((ByteAt(text, i) & 0xC0U) != 0x80) return 0;
+  }
+  const unsigned second = ByteAt(text, 1);
+  const bool too_long = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
+  const bool no_character = (first == 0xED && second > 0x9F) || (first == 0xF4 && second > 0x8F);
+  return too_long || no_character ? 0 : bytes;
+}
+
+}  // namespace
+
 std::string Printable(std::string_view text) {
   static constexpr std::string_view kHex = "0123456789abcdef";
-  const std::string_view shown = text.substr(0, kMaxPrintable);
+  std::string_view rest = text.substr(0, kMaxPrintable);
   std::string out;
-  out.reserve(shown.size());
-  for (std::size_t i = 0; i < shown.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(shown[i]);
-    const auto next = i + 1 < shown.size() ? static_cast<unsigned char>(shown[i + 1]) : 0U;
+  out.reserve(rest.size());
+  const auto escape = [&out](unsigned byte) {
+    out += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+  };
+  while (!rest.empty()) {
+    const std::size_t bytes = CharacterBytes(rest);
+    const unsigned byte = ByteAt(rest, 0);
     if (byte == '\n') {
-      out += i + 1 < shown.size() ? "\n  " : "\n";
-    } else if ((byte < 0x20 && byte != '\t') || byte == 0x7F) {
-      out += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
-    } else if (byte == 0xC2 && next >= 0x80 && next < 0xA0) {  // U+0080 to U+009F
-      out += {'\\', 'x', kHex[next >> 4], kHex[next & 15]};
-      ++i;
+      out += rest.size() > 1 ? "\n  " : "\n";
+    } else if (bytes == 0 || (byte < 0x20 && byte != '\t') || byte == 0x7F) {
+      escape(byte);
+    } else if (byte == 0xC2 && ByteAt(rest, 1) < 0xA0) {  // U+0080 to U+009F
+      escape(ByteAt(rest, 1));
     } else {
-      out += shown[i];
+      out += rest.substr(0, bytes);
     }
+    rest.remove_prefix(bytes == 0 ? 1 : bytes);
   }
-  if (shown.size() < text.size()) {
-    out += StrCat("... (", text.size() - shown.size(), " more bytes)");
+  if (text.size() > kMaxPrintable) {
+    out += StrCat("... (", text.size() - kMaxPrintable, " more bytes)");
   }
   return out;
 }

@@ -21,6 +21,7 @@
 #include "daemon/checkpoint/transformers_folder.h"
 #include "daemon/config/arguments.h"
 #include "daemon/config/flat_json.h"
+#include "daemon/data/class_names.h"
 #include "daemon/model/safetensors.h"
 #include "daemon/rundir/folder_owner.h"
 
@@ -213,10 +214,14 @@ Result<std::string> Write(const SavedWeights& weights, const CkptRequest& to) {
   if (to.transformers) {
     GACCD_ASSIGN_OR_RETURN(const Job job, SavedJob(weights.manifest));
     GACCD_ASSIGN_OR_RETURN(const std::string tokenizer,
-                           WriteTransformersFolder(to.out, job, weights.tensors, to.out_modes));
+                           WriteTransformersFolder(
+                               to.out, job, weights.tensors,
+                               {.modes = to.out_modes, .without_tokenizer = to.without_tokenizer}));
     return "; " + tokenizer;
   }
-  GACCD_RETURN_IF_ERROR(WriteSafetensors(to.out, ViewsOf(weights.tensors), to.out_modes.file));
+  GACCD_ASSIGN_OR_RETURN(const Job job, SavedJob(weights.manifest));
+  GACCD_RETURN_IF_ERROR(WriteSafetensors(to.out, ViewsOf(weights.tensors), to.out_modes.file,
+                                         ClassMetadata(job.data.class_name)));
   return std::string();
 }
 
@@ -271,6 +276,9 @@ Result<CkptOutput> RunCkptCommand(const CkptRequest& request) {
       return Status(ErrorKind::kUsage, "--best: is of ckpt export and ckpt verify");
     }
     GACCD_ASSIGN_OR_RETURN(place, OnlyBest(std::move(place)));
+  }
+  if (request.without_tokenizer && !request.transformers) {
+    return Status(ErrorKind::kUsage, "--without-tokenizer needs --transformers");
   }
   if (request.raw_weights && request.action != CkptAction::kExport) {
     return Status(ErrorKind::kUsage, "--raw-weights: is of ckpt export");

@@ -18,13 +18,14 @@ struct CkptRequest {
   CkptAction action = CkptAction::kLs;
   // A run folder, its ckpt folder, or (not for prune) one generation's folder.
   std::string path;
-  std::string out;            // of export: a safetensors file, or a folder
-  KeepPolicy keep;            // of prune
-  bool json = false;          // of ls and verify: a line of JSON a checkpoint, no table
-  Modes out_modes;            // of `out`, before the umask
-  bool transformers = false;  // of export: the folder of transformers_folder.h
-  bool best = false;          // of export and verify: OnlyBest()
-  bool raw_weights = false;   // of export: ReadSavedWeights()
+  std::string out;                 // of export: a safetensors file, or a folder
+  KeepPolicy keep;                 // of prune
+  bool json = false;               // of ls and verify: a line of JSON a checkpoint, no table
+  Modes out_modes;                 // of `out`, before the umask
+  bool transformers = false;       // of export: the folder of transformers_folder.h
+  bool without_tokenizer = false;  // of this folder
+  bool best = false;               // of export and verify: OnlyBest()
+  bool raw_weights = false;        // of export: ReadSavedWeights()
 };
 
 // "ls" and a path, as they stand behind `gaccd ckpt`. kUsage for anything else.

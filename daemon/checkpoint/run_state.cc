@@ -7,6 +7,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/saved_job.h"
 #include "daemon/config/job_text.h"
+#include "daemon/data/class_names.h"
 #include "daemon/data/update_schedule.h"
 #include "daemon/optim/optimizer.h"
 
@@ -160,6 +161,11 @@ Status CheckSameSamples(const Manifest& manifest, const Job& job, const Plan& pl
   GACCD_ASSIGN_OR_RETURN(const Job saved, SavedJob(manifest));
   if (saved.data.shuffle != job.data.shuffle) {
     return Differs("shuffle", saved.data.shuffle, job.data.shuffle);
+  }
+  const Status classes = CheckSameClasses({saved.data.class_name, "the checkpoint"},
+                                          {job.data.class_name, "the data of this job"});
+  if (!classes.ok()) {
+    return {ErrorKind::kConfig, "the checkpoint is of another run: " + classes.message()};
   }
   if (saved.batch.last_cycle != job.batch.last_cycle) {
     return Differs("the last cycle", Name(saved.batch.last_cycle), Name(job.batch.last_cycle));

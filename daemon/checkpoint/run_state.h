@@ -34,10 +34,10 @@ Status CheckFits(const Manifest& manifest, const FlatLayout& layout,
                  std::int64_t optimizer_elements);
 
 // kConfig when update `step` would take other samples than in the run that was saved: another seed,
-// data set, effective batch, order or last cycle; or when the update before it took others than it
-// does in this job: a run with last_cycle carry that had ended with a smaller update. Nodes,
-// micro-batch, learning rate and, this aside, the length of the run may change. kData: the job text
-// in it is not valid. REQUIRES: CheckCursorOfJob().
+// data set, names of classes, effective batch, order or last cycle; or when the update before it
+// took others than it does in this job: a run with last_cycle carry that had ended with a smaller
+// update. Nodes, micro-batch, learning rate and, this aside, the length of the run may change.
+// kData: the job text in it is not valid. REQUIRES: CheckCursorOfJob().
 Status CheckSameSamples(const Manifest& manifest, const Job& job, const Plan& plan,
                         std::int64_t dataset_samples);
 

@@ -1,10 +1,16 @@
 #include "daemon/checkpoint/transformers_folder.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "collectives/base/strings.h"
+#include "daemon/config/job_text.h"
+#include "daemon/data/class_names.h"
+#include "daemon/data/prepared.h"
 #include "daemon/data/tokenizer.h"
 #include "daemon/models/transformers_config.h"
 
@@ -13,8 +19,26 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// The tokenizer of the training, as transformers wants it.
+struct Tokenizer {
+  std::string path;
+  std::string text;    // tokenizer.json
+  std::string config;  // tokenizer_config.json
+};
+
+// How many tokens a text may have: where those of the training were cut, or what the model takes.
+std::int64_t LongestText(const Json& tokenizer, const ModelSpec& model) {
+  const auto* gpt = std::get_if<GptSpec>(&model.architecture);
+  const auto* bert = std::get_if<BertSpec>(&model.architecture);
+  const std::int64_t context = gpt != nullptr ? gpt->context : bert->context;
+  const Json::json_pointer cut("/truncation/max_length");
+  if (!tokenizer.contains(cut) || !tokenizer[cut].is_number_unsigned()) return context;
+  return std::min(context, tokenizer[cut].get<std::int64_t>());
+}
+
 // Which of its tokens mean what: those that tools/prepare gives a vocabulary.
-Result<std::string> TokenizerConfig(const std::string& path, const std::string& tokenizer) {
+Result<std::string> TokenizerConfig(const std::string& path, const std::string& tokenizer,
+                                    const ModelSpec& model) {
   constexpr std::pair<const char*, const char*> kMeanings[] = {
       {"pad_token", "[PAD]"},        {"unk_token", "[UNK]"},   {"cls_token", "[CLS]"},
       {"sep_token", "[SEP]"},        {"mask_token", "[MASK]"}, {"bos_token", "<|endoftext|>"},
@@ -23,7 +47,12 @@ Result<std::string> TokenizerConfig(const std::string& path, const std::string& 
   if (!parsed.is_object()) {
     return Status(ErrorKind::kData, path + ": expected a JSON object of a tokenizer");
   }
-  Json config = {{"tokenizer_class", "PreTrainedTokenizerFast"}};
+  Json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                 {"model_max_length", LongestText(parsed, model)}};
+  // GPT-2 of transformers would add the embedding of token 0 for the segment 0.
+  if (std::holds_alternative<GptSpec>(model.architecture)) {
+    config["model_input_names"] = {"input_ids", "attention_mask"};
+  }
   const auto added = parsed.find("added_tokens");
   if (added != parsed.end() && added->is_array()) {
     for (const Json& token : *added) {
@@ -34,6 +63,25 @@ Result<std::string> TokenizerConfig(const std::string& path, const std::string& 
     }
   }
   return config.dump(2) + "\n";
+}
+
+Result<Tokenizer> ReadTokenizerOf(const Job& job) {
+  constexpr std::string_view kWithout = "; --without-tokenizer exports the model without one";
+  Tokenizer found{.path = TokenizerPath(WithAbsolutePaths(job).data.train)};
+  if (found.path.empty()) {
+    return Status(ErrorKind::kConfig,
+                  StrCat("the job trains on no tokens with a tokenizer", kWithout));
+  }
+  // A relative path is that of data that is not there: another tokenizer.json may be here.
+  if (!found.path.starts_with('/') || !PathExists(found.path)) {
+    return Status(ErrorKind::kIo, StrCat("there is no tokenizer '", found.path,
+                                         "' beside the training data", kWithout));
+  }
+  GACCD_ASSIGN_OR_RETURN(found.text, ReadTokenizer(found.path));
+  Status belongs = CheckPreparedTokenizer(found.path, found.text);
+  if (!belongs.ok()) return Status(belongs.kind(), StrCat(belongs.message(), kWithout));
+  GACCD_ASSIGN_OR_RETURN(found.config, TokenizerConfig(found.path, found.text, job.model));
+  return found;
 }
 
 Status MakeEmptyFolder(const std::string& folder, unsigned mode) {
@@ -49,27 +97,26 @@ Status MakeEmptyFolder(const std::string& folder, unsigned mode) {
 
 Result<std::string> WriteTransformersFolder(const std::string& folder, const Job& job,
                                             std::span<const NamedTensor> tensors,
-                                            const Modes& modes) {
-  GACCD_ASSIGN_OR_RETURN(const std::string config, TransformersConfig(job.model));
+                                            const TransformersOptions& options) {
+  const Modes& modes = options.modes;
+  GACCD_ASSIGN_OR_RETURN(const std::string config,
+                         TransformersConfig(job.model, job.data.class_name));
+  std::optional<Tokenizer> tokenizer;
+  if (!options.without_tokenizer) {
+    GACCD_ASSIGN_OR_RETURN(tokenizer, ReadTokenizerOf(job));
+  }
   GACCD_RETURN_IF_ERROR(MakeEmptyFolder(folder, modes.folder));
-  GACCD_RETURN_IF_ERROR(
-      WriteSafetensors(folder + "/model.safetensors", ViewsOf(tensors), modes.file));
+  GACCD_RETURN_IF_ERROR(WriteSafetensors(folder + "/model.safetensors", ViewsOf(tensors),
+                                         modes.file, ClassMetadata(job.data.class_name)));
   const auto write = [&](std::string_view name, const std::string& text) {
     return ReplaceFile(StrCat(folder, "/", name), text, /*durable=*/true, modes.file);
   };
-  const std::string tokenizer = TokenizerPath(job.data.train);
-  std::string note = "without a tokenizer: the job trains on no tokens";
-  if (!tokenizer.empty() && !PathExists(tokenizer)) {
-    note = StrCat("without a tokenizer: there is no '", tokenizer, "'");
-  } else if (!tokenizer.empty()) {
-    GACCD_ASSIGN_OR_RETURN(const std::string text, ReadTokenizer(tokenizer));
-    GACCD_ASSIGN_OR_RETURN(const std::string meanings, TokenizerConfig(tokenizer, text));
-    GACCD_RETURN_IF_ERROR(write("tokenizer.json", text));
-    GACCD_RETURN_IF_ERROR(write("tokenizer_config.json", meanings));
-    note = StrCat("with the tokenizer ", tokenizer);
+  if (tokenizer) {
+    GACCD_RETURN_IF_ERROR(write("tokenizer.json", tokenizer->text));
+    GACCD_RETURN_IF_ERROR(write("tokenizer_config.json", tokenizer->config));
   }
   GACCD_RETURN_IF_ERROR(write("config.json", config));
-  return note;
+  return tokenizer ? "with the tokenizer " + tokenizer->path : std::string("without a tokenizer");
 }
 
 }  // namespace gaccd

@@ -1,5 +1,5 @@
 // A folder that Hugging Face's transformers opens (from_pretrained): config.json, model.safetensors
-// and, where it is known, tokenizer.json with tokenizer_config.json.
+// and, unless it is not wanted, tokenizer.json with tokenizer_config.json.
 #pragma once
 
 #include <span>
@@ -12,12 +12,18 @@
 
 namespace gaccd {
 
-// `folder` is made, or empty: kIo otherwise. The tokenizer is the one that tools/prepare left
-// beside the tokens that the job trains on; a relative path starts at the current folder.
-// config.json comes last. Gives, for people, which tokenizer was taken, or that there is none.
-// kConfig: transformers has no such architecture.
+struct TransformersOptions {
+  Modes modes;  // before the umask
+  bool without_tokenizer = false;
+};
+
+// `folder` is made, or empty: kIo otherwise. The tokenizer is the one beside the tokens that the
+// job trains on, and makes of a text the tokens that tools/prepare made of it, cut where they were
+// cut. Classes have the names that the job has for them. config.json comes last. Gives, for people,
+// which tokenizer was taken, or that there is none. kConfig: transformers has no such architecture.
+// kIo where there is no tokenizer, kData where it is not that of the data: then nothing is written.
 Result<std::string> WriteTransformersFolder(const std::string& folder, const Job& job,
                                             std::span<const NamedTensor> tensors,
-                                            const Modes& modes);
+                                            const TransformersOptions& options);
 
 }  // namespace gaccd

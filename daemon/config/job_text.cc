@@ -235,8 +235,10 @@ Result<PlanRequest> ToPlanRequest(const BatchSpec& batch, std::int64_t nodes,
 std::string JobDifferences(Job was, const Job& now) {
   was.name = now.name;
   was.log_every = now.log_every;
-  const proto::Job before = ToProto(was);
-  const proto::Job after = ToProto(now);
+  was.folder = now.folder;
+  if (was.data.class_name.empty()) was.data.class_name = now.data.class_name;
+  const proto::Job before = ToProto(WithAbsolutePaths(was));
+  const proto::Job after = ToProto(WithAbsolutePaths(now));
   std::string lines;
   google::protobuf::util::MessageDifferencer differencer;
   differencer.ReportDifferencesToString(&lines);

@@ -125,7 +125,8 @@ Manages checkpoints. PATH is a run folder, or one checkpoint in its ckpt.
                            optimizer.ema their average, unless --raw-weights
   gaccd ckpt export PATH --out=FOLDER --transformers
                            write them with config.json, and with the tokenizer
-                           that is beside the tokens of the training
+                           that is beside the tokens of the training, which
+                           must be there unless --without-tokenizer
 
 --format=json, of ls and verify: one line a checkpoint with generation, step,
 micro_step, writer_epoch and state (ls: complete, damaged or unfinished; verify:

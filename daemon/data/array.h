@@ -20,6 +20,12 @@ namespace gaccd {
 
 class MappedFile;
 
+// Where the values of a text file are, for messages; both counted from 1.
+struct TextPlaces {
+  std::vector<std::int64_t> lines;  // by sample
+  std::int64_t first_column = 1;
+};
+
 struct Array {
   std::string name;  // the file, for messages
   StoredType type = StoredType::kU8;
@@ -27,6 +33,7 @@ struct Array {
   std::span<const std::byte> data;         // row-major, little endian, aligned to nothing
   std::shared_ptr<const void> owner;       // keeps `data` alive; null when the caller does
   std::shared_ptr<const MappedFile> file;  // that `data` is a part of; null: memory
+  std::shared_ptr<const TextPlaces> places = {};  // of a text file
 };
 
 // The bytes of an array of that shape. Error kData when they do not fit 63 bits.
@@ -37,9 +44,9 @@ Result<std::int64_t> ArrayBytes(const std::string& name, const Shape& shape, Sto
 // [samples] or [samples, width]. weights, if there are: [samples], at least 0, with labels only.
 // Errors: kData with both values for another type or shape, for different counts of samples, and
 // for a label outside [0, classes); kData naming file, sample and column (counted from 0, over all
-// values of a sample) for a value that is not finite, unless `rules` let such samples be replaced;
-// kConfig for a normalisation that cannot be. Values that `share` knows to be finite are not looked
-// at again.
+// values of a sample; of a text file line and column) for a value that is not finite, unless
+// `rules` let such samples be replaced; kConfig for a normalisation that cannot be. Values that
+// `share` knows to be finite are not looked at again.
 Result<std::unique_ptr<Dataset>> MakeArrayDataset(Array features, Array targets,
                                                   std::int64_t classes,
                                                   const NormalizeSpec& normalize,

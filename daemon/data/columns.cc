@@ -216,6 +216,16 @@ GACCD_SIMD_CLONES bool AnyNoWeight(const std::byte* data, std::size_t count) {
   return found != 0;
 }
 
+// " for sample 3, column 0"; of a text file " in line 5, column 1". table: samples have columns.
+std::string PlaceOf(const Column& column, std::int64_t sample, std::size_t at, bool table) {
+  if (column.array.places != nullptr) {
+    const TextPlaces& places = *column.array.places;
+    return StrCat(" in line ", places.lines[static_cast<std::size_t>(sample)], ", column ",
+                  places.first_column + static_cast<std::int64_t>(at));
+  }
+  return StrCat(" for sample ", sample, table ? StrCat(", column ", at) : "");
+}
+
 // Looks at all values of the column block by block: bad(data, count) tells whether some of them
 // are; report(sample, its column, data) is called for the first bad one of each sample.
 template <typename Bad, typename Report>
@@ -269,13 +279,13 @@ Status CheckFinite(const Column& column, std::int64_t samples, BadRecords* bad, 
     const auto report = [&](std::int64_t sample, std::size_t at, const std::byte* data) {
       const auto stored = Load<T>(data, 0);
       const bool finite = std::isfinite(static_cast<double>(stored));
-      return bad->Take(
-          sample,
-          {ErrorKind::kData, StrCat(column.array.name, ": expected finite values",
-                                    !finite                     ? ""
-                                    : sizeof(T) > sizeof(float) ? " in f32 after normalize"
-                                                                : " after normalize",
-                                    ", found ", +stored, " for sample ", sample, ", column ", at)});
+      return bad->Take(sample,
+                       {ErrorKind::kData,
+                        StrCat(column.array.name, ": expected finite values",
+                               !finite                     ? ""
+                               : sizeof(T) > sizeof(float) ? " in f32 after normalize"
+                                                           : " after normalize",
+                               ", found ", +stored, PlaceOf(column, sample, at, /*table=*/true))});
     };
     return Scan(
         column, samples, use, share,
@@ -299,8 +309,8 @@ Status CheckIntegers(const Column& column, std::int64_t samples, const IntegerRa
       return bad->Take(
           sample, {ErrorKind::kData,
                    StrCat(column.array.name, ": expected ", range.what, " in [", range.least, ", ",
-                          range.end, ")", other, ", found ", +Load<T>(data, 0), " for sample ",
-                          sample, column.spec.shape.empty() ? "" : StrCat(", column ", at))});
+                          range.end, ")", other, ", found ", +Load<T>(data, 0),
+                          PlaceOf(column, sample, at, !column.spec.shape.empty()))});
     };
     return Scan(
         column, samples, use, share,
@@ -315,11 +325,11 @@ Status CheckWeights(const Column& column, std::int64_t samples, BadRecords* bad,
   return VisitStored(column.array.type, [&](auto element) {
     using T = decltype(element);
     const auto report = [&](std::int64_t sample, std::size_t at, const std::byte* data) {
-      return bad->Take(sample,
-                       {ErrorKind::kData,
-                        StrCat(column.array.name, ": expected finite weights of at least 0, found ",
-                               +Load<T>(data, 0), " for sample ", sample,
-                               column.spec.shape.empty() ? "" : StrCat(", column ", at))});
+      return bad->Take(
+          sample,
+          {ErrorKind::kData,
+           StrCat(column.array.name, ": expected finite weights of at least 0, found ",
+                  +Load<T>(data, 0), PlaceOf(column, sample, at, !column.spec.shape.empty()))});
     };
     return Scan(column, samples, "weights", share, AnyNoWeight<T>, report);
   });

@@ -2,15 +2,18 @@
 #include <cctype>
 #include <charconv>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "collectives/base/strings.h"
 #include "daemon/data/array.h"
+#include "daemon/data/gzip.h"
 #include "daemon/data/mapped_file.h"
 #include "daemon/data/sources.h"
 
@@ -31,17 +34,46 @@ std::string_view Trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlank) + 1 - first);
 }
 
-bool IsHeading(std::string_view line) {
-  return !line.empty() &&
-         (line[0] == '"' || std::isalpha(static_cast<unsigned char>(line[0])) != 0);
+// The next field of `line`, without the quotes around it.
+std::string_view TakeField(std::string_view& line) {
+  const std::string_view field = Trimmed(Take(line, ','));
+  const bool quoted = field.size() >= 2 && field.front() == '"' && field.back() == '"';
+  return quoted ? Trimmed(field.substr(1, field.size() - 2)) : field;
 }
 
-// Appends the number that `text` is; false when it is none of this type, or has more behind it.
+// What from_chars() makes of the whole `text`, which may begin with a plus; invalid_argument where
+// it is no number.
+template <typename T>
+std::errc ParseNumber(std::string_view text, T* value) {
+  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+  return end == text.data() + text.size() ? error : std::errc::invalid_argument;
+}
+
+// Appends the number that `text` is; false when it is none of this type.
 template <typename T>
 bool Parse(std::string_view text, std::vector<T>& values) {
-  const auto [end, error] =
-      std::from_chars(text.data(), text.data() + text.size(), values.emplace_back());
-  return error == std::errc() && end == text.data() + text.size();
+  return ParseNumber(text, &values.emplace_back()) == std::errc();
+}
+
+// What tables have in the place of a number that is missing.
+bool IsMissing(std::string_view field) {
+  constexpr std::string_view kMissing[] = {"", "na", "n/a", "null", "none", "?", "-"};
+  std::string lower(field);
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return std::ranges::find(kMissing, lower) != std::end(kMissing);
+}
+
+// A line of names: no field is a number, and not all of them are missing.
+bool IsHeading(std::string_view line) {
+  bool named = false;
+  while (!line.empty()) {
+    const std::string_view field = TakeField(line);
+    float value = 0;
+    if (ParseNumber(field, &value) != std::errc::invalid_argument) return false;
+    named = named || !IsMissing(field);
+  }
+  return named;
 }
 
 // The columns as they are read: features, then either labels or targets.
@@ -53,31 +85,36 @@ struct Columns {
 
 Status ReadLine(std::string_view line, const CsvSpec& source, std::int64_t width,
                 Columns& columns) {
+  constexpr std::size_t kShown = 40;
   std::int64_t column = 0;
   for (bool more = true; more; ++column) {
     more = line.find(',') != std::string_view::npos;
-    const std::string_view text = Trimmed(Take(line, ','));
+    const std::string_view text = TakeField(line);
     if (column >= width) continue;
     const bool feature = column < width - source.targets;
     const bool label = !feature && source.classes > 0;
     const bool parsed = label ? Parse(text, columns.labels)
                               : Parse(text, feature ? columns.features : columns.targets);
     if (parsed) continue;
-    return {ErrorKind::kData, StrCat("column ", column + 1, ": expected a ",
-                                     label ? "whole number" : "number", ", found '", text, "'")};
+    return {ErrorKind::kData,
+            StrCat("column ", column + 1, ": expected a ", label ? "whole number" : "number",
+                   ", found '", Printable(text.substr(0, kShown)), "'")};
   }
   if (column == width) return Status::Ok();
   return {ErrorKind::kData, StrCat("expected ", width, " columns, found ", column)};
 }
 
 template <typename T>
-Array MakeArray(const std::string& name, StoredType type, Shape shape, std::vector<T> values) {
+Array MakeArray(const std::string& name, StoredType type, Shape shape, std::vector<T> values,
+                TextPlaces places) {
   const auto owner = std::make_shared<const std::vector<T>>(std::move(values));
   return {.name = name,
           .type = type,
           .shape = std::move(shape),
           .data = std::as_bytes(std::span(*owner)),
-          .owner = owner};
+          .owner = owner,
+          .file = {},
+          .places = std::make_shared<const TextPlaces>(std::move(places))};
 }
 
 }  // namespace
@@ -92,14 +129,19 @@ OpenedDataset OpenSource(const CsvSpec& source, const Opening& opening) {
   GACCD_ASSIGN_OR_RETURN(const std::shared_ptr<const MappedFile> file, MappedFile::Open(path));
   std::string_view text(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (IsGzip(file->bytes())) {
+    return Status(ErrorKind::kData, path + ": is compressed by gzip; expected text");
+  }
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   Columns columns;
-  std::int64_t samples = 0;
+  std::vector<std::int64_t> lines;  // of each sample
   std::int64_t width = 0;
+  bool first = true;  // line that is not empty
   for (std::int64_t number = 1; !text.empty(); ++number) {
     const std::string_view line = Trimmed(Take(text, '\n'));
-    if (line.empty() || (number == 1 && IsHeading(line))) continue;
-    if (samples++ == 0) width = 1 + std::ranges::count(line, ',');
+    if (line.empty() || (std::exchange(first, false) && IsHeading(line))) continue;
+    if (lines.empty()) width = 1 + std::ranges::count(line, ',');
+    lines.push_back(number);
     Status read = ReadLine(line, source, width, columns);
     if (!read.ok()) return std::move(read).WithContext(StrCat(path, ":", number));
   }
@@ -107,12 +149,15 @@ OpenedDataset OpenSource(const CsvSpec& source, const Opening& opening) {
     return Status(ErrorKind::kData, StrCat(path, ": expected more columns than the ",
                                            source.targets, " of the targets, found ", width));
   }
-  Array targets = source.classes > 0
-                      ? MakeArray(path, StoredType::kI64, {samples}, std::move(columns.labels))
-                      : MakeArray(path, StoredType::kF32, {samples, source.targets},
-                                  std::move(columns.targets));
-  return MakeArrayDataset(MakeArray(path, StoredType::kF32, {samples, width - source.targets},
-                                    std::move(columns.features)),
+  const std::int64_t samples = std::ssize(lines);
+  const std::int64_t features = width - source.targets;
+  const TextPlaces behind{.lines = lines, .first_column = features + 1};
+  Array targets = source.classes > 0 ? MakeArray(path, StoredType::kI64, {samples},
+                                                 std::move(columns.labels), behind)
+                                     : MakeArray(path, StoredType::kF32, {samples, source.targets},
+                                                 std::move(columns.targets), behind);
+  return MakeArrayDataset(MakeArray(path, StoredType::kF32, {samples, features},
+                                    std::move(columns.features), {.lines = std::move(lines)}),
                           std::move(targets), source.classes, opening.normalize, opening.rules,
                           opening.share);
 }

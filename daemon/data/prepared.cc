@@ -43,6 +43,17 @@ std::string NumpyName(StoredType type) {
   return StrCat(kind, name.substr(1));
 }
 
+// Of any text; discarded where it is no JSON.
+Json Parse(std::string_view text) {
+  // What is nested deeper has no meaning here, and a call for each level could need a large stack.
+  constexpr int kDeepest = 8;
+  return Json::parse(
+      text, [](int depth, Json::parse_event_t, const Json&) { return depth <= kDeepest; },
+      /*allow_exceptions=*/false);
+}
+
+std::string NameOf(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
 Result<std::string> DigestOf(std::span<const std::byte> bytes, NodeShare* share) {
   constexpr std::size_t kATick = std::size_t{32} << 20;
   Sha256 digest;
@@ -55,15 +66,27 @@ Result<std::string> DigestOf(std::span<const std::byte> bytes, NodeShare* share)
 
 }  // namespace
 
+std::string DataJsonPath(const std::string& path) { return FolderOf(path) + "/data.json"; }
+
+std::vector<std::string> PreparedClasses(std::string_view text, const std::string& path) {
+  const Json data = Parse(text);
+  const Json* const classes = Member(&data, "classes");
+  if (classes == nullptr || !classes->is_array() || RecordOf(data, NameOf(path)) == nullptr) {
+    return {};
+  }
+  std::vector<std::string> names;
+  for (const Json& name : *classes) {
+    if (!name.is_string()) return {};
+    names.push_back(name.get<std::string>());
+  }
+  return names;
+}
+
 Status CheckDataJson(const std::string& path, std::string_view text, const Array& array,
                      std::int64_t vocabulary, NodeShare* share) {
-  const std::string name = array.name.substr(array.name.rfind('/') + 1);
+  const std::string name = NameOf(array.name);
   if (text.find(StrCat('"', name, '"')) == std::string_view::npos) return Status::Ok();
-  // What is nested deeper has no meaning here, and a call for each level could need a large stack.
-  constexpr int kDeepest = 8;
-  const Json data = Json::parse(
-      text, [](int depth, Json::parse_event_t, const Json&) { return depth <= kDeepest; },
-      /*allow_exceptions=*/false);
+  const Json data = Parse(text);
   if (!data.is_object()) {
     return {ErrorKind::kData, StrCat(path, ": expected a JSON object of at most ", kMaxTextBytes,
                                      " bytes, found something else that names '", name, "'")};
@@ -94,8 +117,33 @@ Status CheckDataJson(const std::string& path, std::string_view text, const Array
   return Status::Ok();
 }
 
+Status CheckPreparedTokenizer(const std::string& path, std::string_view tokenizer) {
+  const std::string from = DataJsonPath(path);
+  if (!PathExists(from)) return Status::Ok();
+  GACCD_ASSIGN_OR_RETURN(const std::string text, ReadStart(from, kMaxTextBytes));
+  const Json data = Parse(text);
+  const Json* const expected = Member(&data, "tokenizer_sha256");
+  if (expected == nullptr) return Status::Ok();
+  GACCD_ASSIGN_OR_RETURN(const std::string found,
+                         DigestOf(std::as_bytes(std::span(tokenizer)), nullptr));
+  if (*expected != found) {
+    return {ErrorKind::kData, StrCat(path, ": does not belong to ", from, ": expected sha256 ",
+                                     expected->dump(), ", found \"", found, '"')};
+  }
+  const Json* const model = Member(&data, "for");
+  const Json parsed = Json::parse(tokenizer, nullptr, /*allow_exceptions=*/false);
+  const Json* const frame = Member(&parsed, "post_processor");
+  if (model == nullptr || *model != "bert" || (frame != nullptr && !frame->is_null())) {
+    return Status::Ok();
+  }
+  return {ErrorKind::kData, StrCat(path,
+                                   ": does not put [CLS] and [SEP] around a text, as the rows "
+                                   "of the training have them (an earlier tools/prepare made "
+                                   "it); make the data anew with tools/prepare")};
+}
+
 Status CheckPrepared(const Array& array, std::int64_t vocabulary, NodeShare* share) {
-  const std::string path = FolderOf(array.name) + "/data.json";
+  const std::string path = DataJsonPath(array.name);
   if (array.file == nullptr || !PathExists(path)) return Status::Ok();
   GACCD_ASSIGN_OR_RETURN(const std::string text, ReadStart(path, kMaxTextBytes));
   return CheckDataJson(path, text, array, vocabulary, share);

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "daemon/data/array.h"
 
@@ -14,7 +15,20 @@ namespace gaccd {
 // data.json, or the first 1 MiB of it, whatever it is, does not name the file: OK.
 Status CheckPrepared(const Array& array, std::int64_t vocabulary, NodeShare* share);
 
-// The same of the text of such a file; of an array without a file the digest is not asked.
+// The tokenizer.json `tokenizer`, which is at `path`, is the one of which the data.json beside it
+// speaks, and says itself what stands before and after a text of rows. kData. Where there is no
+// such data.json: OK; kIo.
+Status CheckPreparedTokenizer(const std::string& path, std::string_view tokenizer);
+
+// The data.json beside the file `path`.
+[[nodiscard]] std::string DataJsonPath(const std::string& path);
+
+// The names of the classes that `text`, such a file, has, by their numbers. Empty: it has none, or
+// does not name the file `path`.
+[[nodiscard]] std::vector<std::string> PreparedClasses(std::string_view text,
+                                                       const std::string& path);
+
+// CheckPrepared() with the text of such a file; the digest of an array without a file is not asked.
 Status CheckDataJson(const std::string& path, std::string_view text, const Array& array,
                      std::int64_t vocabulary, NodeShare* share);
 

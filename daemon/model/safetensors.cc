@@ -143,11 +143,13 @@ Result<SafetensorsFile> Decode(const std::string& name, std::uint64_t size, cons
 }
 
 // The header of what is to be written, or what is wrong with it.
-Result<SafetensorsHeader> HeaderOf(std::span<const TensorView> tensors) {
+Result<SafetensorsHeader> HeaderOf(std::span<const TensorView> tensors,
+                                   const std::map<std::string, std::string>& metadata) {
   const auto wrong = [](std::string_view name, std::string_view what) {
     return Status(ErrorKind::kInternal, StrCat("cannot write tensor '", name, "': ", what));
   };
   SafetensorsHeader header;
+  header.metadata = metadata;
   header.metadata["format"] = "pt";  // without it some readers refuse the file
   std::set<std::string_view> names;
   std::int64_t offset = 0;
@@ -206,9 +208,9 @@ std::vector<TensorView> ViewsOf(std::span<const NamedTensor> tensors) {
   return views;
 }
 
-Status WriteSafetensors(const std::string& path, std::span<const TensorView> tensors,
-                        unsigned mode) {
-  GACCD_ASSIGN_OR_RETURN(const SafetensorsHeader header, HeaderOf(tensors));
+Status WriteSafetensors(const std::string& path, std::span<const TensorView> tensors, unsigned mode,
+                        const std::map<std::string, std::string>& metadata) {
+  GACCD_ASSIGN_OR_RETURN(const SafetensorsHeader header, HeaderOf(tensors, metadata));
   const std::string text = SafetensorsHeaderText(header);
   if (text.size() > kMaxHeaderBytes) {
     return {ErrorKind::kInternal, StrCat(path, ": expected a header of at most ", kMaxHeaderBytes,

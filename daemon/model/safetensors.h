@@ -62,7 +62,8 @@ struct TensorView {
 // kInternal for names that are not unique UTF-8 text and for shapes that do not fit their values.
 // `mode` is the file's, before the umask: weights are for their user, as all that a run writes.
 Status WriteSafetensors(const std::string& path, std::span<const TensorView> tensors,
-                        unsigned mode = 0600);
+                        unsigned mode = 0600,
+                        const std::map<std::string, std::string>& metadata = {});
 
 // Before a long computation: that WriteSafetensors() can make or replace `path` as things stand.
 // kIo, also when it is a file with something else in it than weights, such as a job text.

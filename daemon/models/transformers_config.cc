@@ -32,7 +32,7 @@ Json ConfigOf(const GptSpec& gpt) {
           {"eos_token_id", nullptr}};
 }
 
-Json ConfigOf(const BertSpec& bert) {
+Json ConfigOf(const BertSpec& bert, std::span<const std::string> class_names) {
   const bool masked = bert.head == BertHead::kMaskedLm;
   const char* architecture = masked ? "BertForMaskedLM" : "BertForSequenceClassification";
   Json config = {{"architectures", {architecture}},
@@ -51,8 +51,11 @@ Json ConfigOf(const BertSpec& bert) {
   if (masked) return config;
   for (std::int64_t label = 0; label < bert.classes; ++label) {
     const std::string number = std::to_string(label);
-    config["id2label"][number] = "LABEL_" + number;
-    config["label2id"]["LABEL_" + number] = label;
+    const bool named = label < std::ssize(class_names);
+    const std::string name =
+        named ? class_names[static_cast<std::size_t>(label)] : "LABEL_" + number;
+    config["id2label"][number] = name;
+    config["label2id"][name] = label;
   }
   return config;
 }
@@ -110,17 +113,18 @@ std::string DifferencesOf(const Json& found, const std::vector<Expected>& all,
 
 }  // namespace
 
-Result<std::string> TransformersConfig(const ModelSpec& model) {
+Result<std::string> TransformersConfig(const ModelSpec& model,
+                                       std::span<const std::string> class_names) {
   Json config;
   if (const auto* gpt = std::get_if<GptSpec>(&model.architecture)) {
     config = ConfigOf(*gpt);
   } else if (const auto* bert = std::get_if<BertSpec>(&model.architecture)) {
-    config = ConfigOf(*bert);
+    config = ConfigOf(*bert, class_names);
   } else {
     return Status(ErrorKind::kConfig, "transformers opens gpt and bert; the model is neither");
   }
   config["torch_dtype"] = "float32";
-  return config.dump(2) + "\n";
+  return config.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 Status CheckTransformersConfig(std::string_view config, const ModelSpec& model,

@@ -3,12 +3,14 @@
 #include <unistd.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <utility>
 
 #include "collectives/base/environment.h"
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
+#include "daemon/data/class_names.h"
 #include "daemon/train/storage_limits.h"
 #include "daemon/train/weights.h"
 
@@ -39,15 +41,17 @@ Status SaveFinalWeights(const FlatLayout& layout, std::vector<float> parameters,
   struct Values {
     FlatLayout layout;
     std::vector<float> parameters;
+    std::map<std::string, std::string> metadata;
   };
   // Shared with writes that are left behind.
-  const auto values = std::make_shared<const Values>(Values{layout, std::move(parameters)});
+  const auto values = std::make_shared<const Values>(
+      Values{layout, std::move(parameters), ClassMetadata(weights.class_names)});
   const Write write = [&](const std::string& path, Over over) {
     return WriteWithin(weights.limit, path, [values, path, over, mode = weights.mode]() -> Status {
       if (over == Over::kRefuse && PathExists(path)) {
         return {ErrorKind::kIo, StrCat("'", path, "' is there already")};
       }
-      return SaveParameters(path, values->layout, values->parameters, mode);
+      return SaveParameters(path, values->layout, values->parameters, mode, values->metadata);
     });
   };
   const Status saved = write(weights.path, Over::kReplace).WithContext("--save-weights");

@@ -14,9 +14,10 @@ namespace gaccd {
 struct FinalWeights {
   std::string path;  // that the user named
   unsigned mode = 0600;
-  std::chrono::milliseconds limit{0};  // of a write: see storage_limits.h
-  std::string checkpoint;              // path of the one that holds the same weights; empty: none
-  std::string run_dir;                 // empty: there is none
+  std::vector<std::string> class_names;  // of its metadata
+  std::chrono::milliseconds limit{0};    // of a write: see storage_limits.h
+  std::string checkpoint;                // path of the one that holds the same weights; empty: none
+  std::string run_dir;                   // empty: there is none
 };
 
 // Rank 0. When `path` cannot be written the message says which checkpoint holds the weights and how

@@ -123,6 +123,7 @@ Ending TrainOn(const Flags& flags, Result<Job> read_job, Session& session) {
   session.setup = Setup{*std::move(read_job), *plan, nullptr};
   const Job& job = session.setup->job;
   if (Status same = CheckAllTheSame(flags, job, comm); !same.ok()) return {same};
+  if (Status resolved = ResolveJob(comm, &session.setup->job); !resolved.ok()) return {resolved};
   if (flags.run_dir) {
     const auto done =
         FindDone(comm, flags, job, session.setup->plan, session.slurm.restart_count > 0);

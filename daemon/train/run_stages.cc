@@ -13,10 +13,12 @@
 #include "daemon/config/help.h"
 #include "daemon/config/job_checks.h"
 #include "daemon/config/job_text.h"
+#include "daemon/data/class_names.h"
 #include "daemon/data/tokenizer.h"
 #include "daemon/model/safetensors.h"
 #include "daemon/preflight/cpu_bf16.h"
 #include "daemon/preflight/gpu_libraries.h"
+#include "daemon/rundir/agreement.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/train/done_marker.h"
 #include "daemon/train/final_weights.h"
@@ -108,6 +110,18 @@ Status CheckAllTheSame(const Flags& flags, const Job& job, Communicator& comm) {
   return CheckSameOnAllRanks(comm, "flags", JobDigest(job, flags));
 }
 
+Status ResolveJob(Communicator& comm, Job* job) {
+  Result<std::string> mine = std::string();
+  if (comm.rank() == 0) {
+    const auto names = ReadClassNames(*job);
+    mine = names.ok() ? Result<std::string>(ClassNamesText(names->names)) : names.status();
+  }
+  GACCD_ASSIGN_OR_RETURN(const std::string names, ShareFromRankZero(comm, mine));
+  *job = WithAbsolutePaths(*job);
+  job->data.class_name = ParseClassNames(names);
+  return Status::Ok();
+}
+
 Status ChooseTogether(const Flags& flags, const Job& job, Session& session) {
   Communicator& comm = session.comm;
   const GpuProbe probe = job.device == Device::kCpu ? GpuProbe() : ProbeGpus(comm.size());
@@ -176,6 +190,7 @@ Status WriteResults(const Flags& flags, Session& session, const TrainingSummary&
         SaveFinalWeights(setup.trainer->model().layout(), std::move(parameters),
                          {.path = *flags.save_weights,
                           .mode = mode,
+                          .class_names = setup.job.data.class_name,
                           .limit = limit,
                           .checkpoint = CheckpointAfter(summary.updates, flags, session, saver),
                           .run_dir = flags.run_dir.value_or("")}));

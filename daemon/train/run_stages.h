@@ -22,6 +22,9 @@ Result<Job> ReadTrainingJob(const Flags& flags);
 [[nodiscard]] WeightRules WeightRulesOf(const Flags& flags);
 // The same binary, job and flags. Collective.
 Status CheckAllTheSame(const Flags& flags, const Job& job, Communicator& comm);
+// Makes the job say what it means from anywhere: absolute paths of data, and the names of the
+// classes as they are in the data. Collective; kData where data.train and data.eval disagree.
+Status ResolveJob(Communicator& comm, Job* job);
 // Rank 0 will be able to write --save-weights. Collective.
 Agreement CheckSaveWeights(const Flags& flags, Communicator& comm);
 // What may take long: data and model. Collective.

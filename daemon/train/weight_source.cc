@@ -8,6 +8,7 @@
 #include "daemon/checkpoint/run_state.h"
 #include "daemon/checkpoint/saved_job.h"
 #include "daemon/checkpoint/saved_weights.h"
+#include "daemon/data/class_names.h"
 #include "daemon/model/safetensors.h"
 #include "daemon/models/transformers_config.h"
 #include "daemon/telemetry/log.h"
@@ -69,6 +70,8 @@ Result<Found> ReadCheckpoint(const WeightRequest& request, const Job& job) {
               .file = {.tensors = std::move(weights.tensors), .others = {}, .metadata = {}},
               .step = weights.generation.step};
   GACCD_RETURN_IF_ERROR(CheckModelOf(weights.manifest, request, job).WithContext(found.from));
+  GACCD_ASSIGN_OR_RETURN(const Job saved, SavedJob(weights.manifest));
+  found.file.metadata = ClassMetadata(saved.data.class_name);
   return found;
 }
 
@@ -78,6 +81,11 @@ Status Load(const WeightRequest& request, const Model& model, const Job& job,
   GACCD_ASSIGN_OR_RETURN(const Found found, path.empty() ? ReadCheckpoint(request, job)
                                                          : ReadFile(request, path, job));
   loaded->step = found.step;
+  if (request.rules.fresh.empty()) {  // a new head has the classes of the job's data
+    GACCD_ASSIGN_OR_RETURN(const ClassNames classes, ReadClassNames(job));
+    GACCD_RETURN_IF_ERROR(
+        CheckSameClasses(ReadClassNamesOfWeights(found.from, found.file.metadata), classes));
+  }
   model.Initialize(job.seed, parameters);
   GACCD_ASSIGN_OR_RETURN(loaded->report,
                          TakeParameters(found.from, found.file, model.layout(), parameters,

@@ -217,6 +217,7 @@ Result<WeightsReport> TakeParameters(const std::string& from, const SafetensorsF
   for (const NamedTensor& tensor : file.tensors) fitting.Place(tensor);
   for (const OtherTensor& tensor : file.others) fitting.Place(tensor);
   GACCD_ASSIGN_OR_RETURN(WeightsReport report, fitting.Report(from));
+  report.metadata = file.metadata;
   GACCD_RETURN_IF_ERROR(CheckTied(from, names, file, fitting));
   for (const auto& [name, tensor] : fitting.placed()) {
     GACCD_RETURN_IF_ERROR(CheckFinite(from, *tensor));
@@ -226,13 +227,14 @@ Result<WeightsReport> TakeParameters(const std::string& from, const SafetensorsF
 }
 
 Status SaveParameters(const std::string& path, const FlatLayout& layout,
-                      std::span<const float> parameters, unsigned mode) {
+                      std::span<const float> parameters, unsigned mode,
+                      const std::map<std::string, std::string>& metadata) {
   std::vector<TensorView> views;
   for (const FlatEntry& entry : layout.entries()) {
     views.push_back(
         {entry.name, entry.shape, parameters.subspan(Size(entry.offset), Size(entry.elements))});
   }
-  return WriteSafetensors(path, views, mode);
+  return WriteSafetensors(path, views, mode, metadata);
 }
 
 }  // namespace gaccd

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,10 +23,11 @@ struct WeightRules {
 
 // What was taken from where, and what was not.
 struct WeightsReport {
-  std::string from;                 // the file
-  std::size_t parameters = 0;       // of the model
-  std::vector<std::string> fresh;   // of these, "classifier.weight [3, 12]"
-  std::vector<std::string> unused;  // tensors of the file
+  std::string from;                             // the file
+  std::size_t parameters = 0;                   // of the model
+  std::vector<std::string> fresh;               // of these, "classifier.weight [3, 12]"
+  std::vector<std::string> unused;              // tensors of the file
+  std::map<std::string, std::string> metadata;  // of the file
 };
 // "weights bert.safetensors: 37 of 39 parameters are loaded; newly initialised: classifier.weight
 // [3, 12], classifier.bias [3]; not used: cls.predictions.bias and 6 more"
@@ -44,8 +46,9 @@ Result<WeightsReport> TakeParameters(const std::string& from, const SafetensorsF
                                      const FlatLayout& layout, std::span<float> parameters,
                                      const WeightNames& names = {}, const WeightRules& rules = {});
 
-// `mode` is the file's, before the umask.
+// `mode` is the file's, before the umask; metadata: of WriteSafetensors().
 Status SaveParameters(const std::string& path, const FlatLayout& layout,
-                      std::span<const float> parameters, unsigned mode = 0600);
+                      std::span<const float> parameters, unsigned mode = 0600,
+                      const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace gaccd

@@ -57,6 +57,7 @@ Status RunCkpt(const Flags& flags) {
                                          {.newest = flags.keep, .every = flags.keep_every}));
   request.json = flags.format == OutputFormat::kJson;
   request.transformers = flags.transformers;
+  request.without_tokenizer = flags.without_tokenizer;
   request.best = flags.best;
   request.raw_weights = flags.raw_weights;
   if (flags.group_access) request.out_modes = kGroupMayRead;

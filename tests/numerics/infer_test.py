@@ -3,6 +3,7 @@
 Weights and data are those of tests/golden/models (make_models.py). An evaluation of what a training
 left must be that training's own, to the last digit; logits and embeddings are Hugging Face's.
 """
+import hashlib
 import json
 import os
 import re
@@ -21,13 +22,13 @@ TRAIN_DATA = [f"--set=data.eval.tokens.{name}=bert_{name}.npy"
               for name in ("tokens", "lengths", "segments", "labels")]
 
 
-def gaccd(ranks, *args, code=0):
+def gaccd(ranks, *args, code=0, cwd=MODELS):
     env = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_VARIABLES)}
     command = [GACCD, *args]
     if ranks > 1:
         command = [MPIRUN, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca",
                    "mpi_yield_when_idle", "1", "-n", str(ranks), *command]
-    done = subprocess.run([str(word) for word in command], cwd=MODELS, env=env, text=True,
+    done = subprocess.run([str(word) for word in command], cwd=cwd, env=env, text=True,
                           capture_output=True, timeout=60, check=False)
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
     return done.stdout if code == 0 else done.stderr
@@ -242,6 +243,90 @@ class InferTest(unittest.TestCase):
             self.assertIn("data/tokenizer.json': expected 'and' as 0, found 1", said)
         (self.dir / "weights" / "tokenizer.json").unlink()
         gaccd(1, "eval", f"--weights={weights}", *common)
+
+    def prepared(self, name, classes=None, **done):
+        """A folder with the job and data of bert_mini, and a data.json as tools/prepare makes one."""
+        folder = self.dir / name
+        folder.mkdir()
+        arrays = {path.name: {"file": shutil.copy(path, folder) and path.name}
+                  for path in MODELS.glob("*bert_*.npy")}
+        shutil.copy(MODELS / "bert_mini.txtpb", folder / "job.txtpb")
+        (folder / "data.json").write_text(json.dumps(
+            {"v": 1, "classes": classes or [], "train": {"arrays": arrays}, **done}))
+        return folder
+
+    def test_a_number_is_the_same_class_in_data_and_weights(self):
+        def gaccd_here(*args, **options):  # where no file has the name of one of the data
+            return gaccd(*args, cwd=self.dir, **options)
+        data = self.prepared("data", ["bad", "fair", "good"])
+        few = self.prepared("few", ["bad", "fair"])
+        other = self.prepared("other", ["good", "fair", "bad"])
+        run, weights = self.dir / "run", self.dir / "weights"
+        train = ["train", "--device=cpu", "--max-updates=1"]
+        gaccd_here(2, *train, f"--job={data}/job.txtpb", f"--run-dir={run}", f"--save-weights={weights}")
+        exported = self.dir / "exported"
+        gaccd_here(1, "ckpt", "export", run, f"--out={exported}")
+        files = {kind: f"--set=data.eval.tokens.{kind}={other}/eval_bert_{kind}.npy"
+                 for kind in ("tokens", "lengths", "segments", "labels")}
+        names = "class 0 is 'bad' in "
+        for found in (run, weights, exported):
+            for verb in (["eval"], ["predict", f"--out={self.dir}/x.npy"]):
+                for folder in (data, few):
+                    gaccd_here(1, *verb, f"--job={folder}/job.txtpb", f"--weights={found}")
+                said = gaccd_here(2, *verb, f"--job={other}/job.txtpb", f"--weights={found}", code=65)
+                self.assertIn(names, said)
+                self.assertIn(f"and 'good' in {other}/data.json", said)
+        # The data of training and evaluation, and a start from weights.
+        self.assertIn(names, gaccd_here(1, "eval", f"--job={data}/job.txtpb", f"--weights={weights}",
+                                   *files.values(), code=65))
+        self.assertIn(names, gaccd_here(2, *train, f"--job={data}/job.txtpb", *files.values(), code=65))
+        start = [*train, f"--job={other}/job.txtpb", f"--init-weights={weights}"]
+        self.assertIn(names, gaccd_here(2, *start, code=65))
+        gaccd_here(2, *start, "--new-weights=classifier.*")
+
+    def test_an_export_has_the_tokenizer_of_its_training_from_anywhere(self):
+        vocabulary = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3}
+        text = json.dumps({"model": {"vocab": vocabulary}, "truncation": {"max_length": 7}, "post_processor": {},
+                           "added_tokens": [{"id": i, "content": word} for word, i in vocabulary.items()]})
+        done = {"for": "bert", "tokenizer_sha256": hashlib.sha256(text.encode()).hexdigest()}
+        data = self.prepared("data", ["bad", "fair", "good"], **done)
+        (data / "tokenizer.json").write_text(text)
+        run, here = self.dir / "run", self.dir / "here"
+        here.mkdir()
+        (here / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {"other": 0}}}))
+        # Trained in the folder of the data, by relative paths; exported elsewhere.
+        gaccd(1, "train", "--job=job.txtpb", f"--run-dir={run}", "--device=cpu", "--max-updates=1", cwd=data)
+
+        def export(out, *args, code=0):
+            return gaccd(1, "ckpt", "export", run, f"--out={self.dir / out}", "--transformers", *args,
+                         cwd=here, code=code)
+        self.assertIn(f"with the tokenizer {data}/tokenizer.json", export("model"))
+        model = self.dir / "model"
+        self.assertEqual((model / "tokenizer.json").read_text(), text)
+        config = json.loads((model / "tokenizer_config.json").read_text())
+        self.assertEqual((config["model_max_length"], config["cls_token"]), (7, "[CLS]"))
+        self.assertEqual(json.loads((model / "config.json").read_text())["id2label"],
+                         {"0": "bad", "1": "fair", "2": "good"})
+        # One that is not that of the data, and none.
+        for content, code, part in ((text.replace("7", "8"), 65, "does not belong to"), (None, 74, "there is no")):
+            (data / "tokenizer.json").unlink()
+            if content:
+                (data / "tokenizer.json").write_text(content)
+            said = export("none", code=code)
+            self.assertIn(part, said)
+            self.assertIn(f"{data}/tokenizer.json", said)
+            self.assertIn("--without-tokenizer", said)
+            self.assertFalse((self.dir / "none").exists())
+        self.assertIn("without a tokenizer", export("none", "--without-tokenizer"))
+        self.assertEqual(sorted(path.name for path in (self.dir / "none").iterdir()),
+                         ["config.json", "model.safetensors"])
+        # An earlier tools/prepare made tokenizers that leave [CLS] and [SEP] out.
+        old = json.dumps({**json.loads(text), "post_processor": None})
+        (data / "tokenizer.json").write_text(old)
+        done = json.loads((data / "data.json").read_text())
+        done["tokenizer_sha256"] = hashlib.sha256(old.encode()).hexdigest()
+        (data / "data.json").write_text(json.dumps(done))
+        self.assertIn("[CLS] and [SEP]", export("old", code=65))
 
     def test_an_event_says_what_the_weights_gave(self):
         gaccd(2, "train", f"--job={self.job('bert_mini')}", f"--run-dir={self.dir}/run", "--max-updates=1",

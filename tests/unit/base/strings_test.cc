@@ -14,7 +14,11 @@ TEST(StringsTest, PrintableShowsWhatATerminalWouldObey) {
             "\\x9b2J")
       << "CSI in one character";
   EXPECT_EQ(Printable(std::string_view("a\0b", 3)), "a\\x00b");
-  EXPECT_EQ(Printable("\xC2"), "\xC2");
+  EXPECT_EQ(Printable("\xC2"), "\\xc2");
+  EXPECT_EQ(Printable("\x1f\x8b\x08\x9b\xff"), "\\x1f\\x8b\\x08\\x9b\\xff");  // gzip
+  EXPECT_EQ(Printable("\xE0\x80\x80\xED\xA0\x80\xF4\x90\x80\x80"),
+            "\\xe0\\x80\\x80\\xed\\xa0\\x80\\xf4\\x90\\x80\\x80");
+  EXPECT_EQ(Printable("\xE4\xB9\xA6\xE4\xB9"), "\xE4\xB9\xA6\\xe4\\xb9");
 }
 
 TEST(StringsTest, PrintableLinesCannotBeginAnew) {

@@ -1,3 +1,4 @@
+#include "collectives/base/strings.h"
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/data/dataset_util.h"
 #include "tests/unit/data/file_util.h"
@@ -34,6 +35,40 @@ TEST_F(CsvTest, ReadsLabelsBehindAHeadingAsTablesAreSaved) {
   EXPECT_THAT(batch.labels, ElementsAre(2, 0));
 }
 
+TEST_F(CsvTest, AHeadingIsALineInWhichNoFieldIsANumber) {
+  for (const std::string heading :
+       {"身高,体重", ",height", "_age,_kind", "height,", "\"a, b\",\"c\"", "NA,kind", "+,.", "é,ß",
+        "1st,2nd", "\n \na,b", "(x),[y]", "nano,info"}) {
+    const auto dataset = Opened(Source(StrCat(heading, "\n1.5,2\n2.5,0\n")));
+    EXPECT_THAT(Gather(*dataset, {0, 1}).features, ElementsAre(1.5F, 2.5F)) << heading;
+  }
+  for (const std::string record : {"\"1.5\",\"2\"", "+1.5,2", "1.5,+2", " \"1.5\" , 2"}) {
+    const auto dataset = Opened(Source(StrCat(record, "\n2.5,0\n")));
+    EXPECT_THAT(Gather(*dataset, {0, 1}).features, ElementsAre(1.5F, 2.5F)) << record;
+  }
+}
+
+TEST_F(CsvTest, AFirstRecordWithoutAValueIsNotDropped) {
+  EXPECT_THAT(Error("NA,2\n3,4\n"),
+              HasSubstr("table.csv:1: column 1: expected a number, found 'NA'"));
+  EXPECT_THAT(Error("3,n/a\n3,4\n"), HasSubstr("table.csv:1: column 2"));
+  EXPECT_THAT(Error("NA,NA\n3,4\n"), HasSubstr("table.csv:1: column 1"));
+  EXPECT_THAT(Error(",\n3,4\n"), HasSubstr("table.csv:1: column 1"));
+  EXPECT_THAT(Error("x,1e99\n3,4\n"),
+              HasSubstr("table.csv:1: column 1: expected a number, found 'x'"));
+  for (const std::string record : {"nan,NaN", "nan,2", "inf,2", "-NAN,2", "\"nan\",\"2\""}) {
+    EXPECT_THAT(Error(StrCat(record, "\n3,4\n")), HasSubstr("in line 1, column 1")) << record;
+  }
+}
+
+TEST_F(CsvTest, BytesThatAreNoTextDoNotReachTheTerminal) {
+  const std::string error = Error("1,2\n3,\x1b[31m\x07\x80" + std::string(500, 'x') + "\n");
+  EXPECT_THAT(error, HasSubstr(R"(found '\x1b[31m\x07)"));
+  EXPECT_THAT(error, testing::Not(testing::ContainsRegex("[\x01-\x1f]")));
+  EXPECT_LT(error.size(), 300U);
+  EXPECT_THAT(Error("\x1f\x8b\x08,1\n"), HasSubstr("gzip"));
+}
+
 TEST_F(CsvTest, RefusesWhatIsNoTable) {
   EXPECT_THAT(Error("1,2\n3,x\n"),
               HasSubstr("table.csv:2: column 2: expected a number, found 'x'"));
@@ -47,14 +82,16 @@ TEST_F(CsvTest, RefusesWhatIsNoTable) {
 
 TEST_F(CsvTest, LabelsAreWholeAndOfTheirClasses) {
   EXPECT_THAT(Error("1,2\n3,4.5\n", 1, 9), HasSubstr("expected a whole number, found '4.5'"));
-  EXPECT_THAT(Error("1,2\n3,9\n", 1, 9), HasSubstr("expected labels in [0, 9), found 9"));
+  EXPECT_THAT(Error("1,2\n3,9\n", 1, 9),
+              HasSubstr("expected labels in [0, 9), found 9 in line 2, column 2"));
   EXPECT_THAT(Refused(ErrorKind::kConfig, Source("1,2,3\n", 2, 9)), HasSubstr("targets 2"));
 }
 
 // As a record of any other format: stopped at, or replaced.
 TEST_F(CsvTest, ValuesThatAreNotFiniteAreBadRecords) {
-  const CsvSpec source = Source("1,2\nnan,3\n5,6\n");
-  EXPECT_THAT(Refused(ErrorKind::kData, source), HasSubstr("sample 1, column 0"));
+  const CsvSpec source = Source("a,b\n1,2\n\nnan,3\n5,6\n");
+  EXPECT_THAT(Refused(ErrorKind::kData, source), HasSubstr("in line 4, column 1"));
+  EXPECT_THAT(Error("1,2,3\n4,5,inf\n", 2), HasSubstr("in line 2, column 3"));
   const auto skipped = OpenDataset(source, {}, {.policy = OnBadRecord::kSkip, .quota = 1});
   ASSERT_TRUE(skipped.ok()) << skipped.status().message();
   EXPECT_EQ((*skipped)->bad_records().size(), 1U);

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """The Debian package of a build, unpacked: package_test.py BUILD"""
 
+import gzip
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -53,7 +56,8 @@ class PackageTest(unittest.TestCase):
         self.assertEqual((launch.returncode, launch.stderr.split(":")[1]), (64, " usage"))
 
     def test_the_manual_page_has_every_verb_and_flag_and_no_error(self):
-        page = self.share / "man/man1/gaccd.1"
+        page = self.folder / "gaccd.1"
+        page.write_bytes(gzip.decompress((self.share / "man/man1/gaccd.1.gz").read_bytes()))
         done = subprocess.run(["groff", "-man", "-ww", "-Tascii", "-P-c", "-P-b", "-P-u", "-rHY=0", page],
                               capture_output=True, text=True, timeout=60)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
@@ -64,6 +68,20 @@ class PackageTest(unittest.TestCase):
                 if line.startswith("  --"):
                     self.assertIn(line.split()[0].split("=")[0], done.stdout)
         self.assertIn("optimizer.adamw.beta1", done.stdout)
+
+    def test_scripts_and_the_module_work_from_there(self):
+        self.assertTrue(os.access(self.share / "gaccd/dashboards/dcgm-job-mapping", os.X_OK))
+        self.assertIn("--like", output(self.share / "gaccd/tools/prepare", "--help"))
+        python = {**os.environ, "PYTHONPATH": str(self.root / "usr/lib/python3/dist-packages")}
+        self.assertEqual(output(sys.executable, "-Bc", "import gaccd; print(gaccd.submit.__name__)", env=python),
+                         "submit\n")
+        self.assertNotIn("__pycache__", output("dpkg-deb", "-c", self.package))
+
+    @unittest.skipUnless(shutil.which("lintian"), "no lintian")
+    def test_debian_finds_no_error(self):
+        done = subprocess.run(["lintian", "--allow-root", "--fail-on=error", self.package], capture_output=True,
+                              text=True, timeout=100)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def completions(self, *words):
         script = self.share / "bash-completion/completions/gaccd"

@@ -5,6 +5,7 @@ Usage: prepare_test.py
 """
 
 import ast
+import gzip
 import json
 import subprocess
 import sys
@@ -38,8 +39,8 @@ class Prepare(unittest.TestCase):
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
         return str(path)
 
-    def run_it(self, *args, code=0):
-        run = subprocess.run([str(PREPARE), *args, f"--out={self.dir}/out"], capture_output=True,
+    def run_it(self, *args, code=0, out="out"):
+        run = subprocess.run([str(PREPARE), *args, f"--out={self.dir}/{out}"], capture_output=True,
                              text=True, timeout=60, check=False)
         self.assertEqual(run.returncode, code, run.stdout + run.stderr)
         return run.stderr if code else run.stdout
@@ -92,6 +93,85 @@ class Prepare(unittest.TestCase):
         self.assertEqual(segments[:9], [0] * 6 + [1] * 3)
         self.assertEqual(segments[9:18], [0] * 4 + [1] * 4 + [0])
 
+    def test_a_pair_that_is_cut_gives_the_odd_token_to_the_longer_text(self):
+        """As "longest_first" of transformers, which is 6 tokens of two texts here."""
+        def rows_of(n, m):
+            return {"text": " ".join("abcdefgh"[:n]), "b": " ".join("tuvwxyz"[:m])}
+        expected = {(5, 6): (3, 3), (6, 2): (4, 2), (2, 7): (2, 4), (4, 3): (3, 3), (7, 1): (5, 1)}
+        odd = {(5, 6): (3, 4), (6, 5): (4, 3), (6, 2): (5, 2), (3, 7): (3, 4), (7, 3): (4, 3)}
+        for room, cases in ((6, expected), (7, odd)):
+            text = self.file(f"{room}.jsonl", "\n".join(json.dumps(rows_of(*case)) for case in cases))
+            self.run_it("--for=bert", "--pair=b", "--eval-share=0", f"--length={room + 3}",
+                        "--vocabulary=400", text, out=str(room))
+            (_, width), segments = load(self.dir / f"{room}/train.segments.npy")
+            for i, found in enumerate(cases.values()):
+                self.assertEqual(sum(segments[width * i:width * i + width]), found[1] + 1, found)
+
+    def test_the_saved_tokenizer_says_what_stands_around_a_text_and_where_it_is_cut(self):
+        self.run_it("--for=bert", "--text=review", "--vocabulary=400", "--length=12", self.reviews())
+        saved = json.loads((self.dir / "out/tokenizer.json").read_text())
+        self.assertEqual([next(iter(part.values()))["id"] for part in saved["post_processor"]["single"]],
+                         ["[CLS]", "A", "[SEP]"])
+        self.assertEqual(saved["truncation"]["max_length"], 12)
+
+    def test_lines_end_at_line_ends_alone(self):
+        inside = "a\u2028b\u2029c\x85d\x0ce\x0bf\x1cg"
+        table = self.file("r.csv", "text,label\n" + f'"{inside}\r\nsecond line",x\n' + f"{inside},y\n" * 4)
+        self.run_it("--for=bert", "--label=label", "--eval-share=0", "--vocabulary=400", table, out="csv")
+        (records, _), _ = load(self.dir / "csv/train.tokens.npy")
+        self.assertEqual(records, 5)
+        self.assertEqual(json.loads((self.dir / "csv/data.json").read_text())["classes"], ["x", "y"])
+        lines = self.file("r.jsonl", "".join(json.dumps({"text": inside}, ensure_ascii=False) + "\r\n"
+                                             for _ in range(3)))
+        self.run_it("--for=bert", "--eval-share=0", "--vocabulary=400", lines, out="jsonl")
+        self.assertEqual(load(self.dir / "jsonl/train.tokens.npy")[0][0], 3)
+        words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "\x85x", "a", "\u2028", "b"]
+        text = self.file("t.txt", "a b \x0cb\ra\r\nb\n")
+        self.run_it("--for=bert", "--eval-share=0", "--length=8", text,
+                    f"--tokenizer={self.file('vocab.txt', chr(10).join(words))}", out="text")
+        (_, width), tokens = load(self.dir / "text/train.tokens.npy")
+        self.assertEqual([tokens[i:i + 5] for i in range(0, len(tokens), width)],
+                         [[2, 6, 8, 8, 3], [2, 6, 3, 0, 0], [2, 8, 3, 0, 0]])
+
+    def test_classes_are_numbered_as_given_or_as_in_another_folder(self):
+        self.run_it("--for=bert", "--text=review", "--label=stars", "--vocabulary=400", "--length=12",
+                    "--classes=pos,neg,mixed", self.reviews())
+        made = json.loads((self.dir / "out/data.json").read_text())
+        self.assertEqual(made["classes"], ["pos", "neg", "mixed"])
+        self.assertIn("classes: 3", (self.dir / "out/data.txtpb").read_text())
+        test = self.file("t.csv", "review,stars\ngood,neg\nbad,neg\n")
+        self.run_it(f"--like={self.dir}/out", "--text=review", "--label=stars", test, out="test")
+        self.assertEqual(load(self.dir / "test/eval.labels.npy")[1], [1, 1])
+        self.assertEqual(load(self.dir / "test/eval.tokens.npy")[0], (2, 12))
+        self.assertFalse((self.dir / "test/train.tokens.npy").exists())
+        like = json.loads((self.dir / "test/data.json").read_text())
+        for key in ("for", "classes", "length", "vocabulary", "tokenizer_sha256"):
+            self.assertEqual(like[key], made[key], key)
+        self.assertIn("classes: 3", (self.dir / "test/data.txtpb").read_text())
+        other = self.file("o.csv", "review,stars\ngood,neg\nbad,worst\n")
+        for code, says, args in [
+                (65, "o.csv' line 3: class 'worst' is none of pos, neg, mixed",
+                 [f"--like={self.dir}/out", "--label=stars", other]),
+                (65, "line 3: class 'worst' is none of neg", ["--for=bert", "--classes=neg", "--label=stars", other]),
+                (64, "--length contradicts --like", [f"--like={self.dir}/out", "--length=9", other]),
+                (64, "was made for bert", [f"--like={self.dir}/out", "--for=gpt", other]),
+                (64, "--classes=a,a: expected different", ["--for=bert", "--classes=a,a", "--label=stars", other]),
+                (64, "--classes needs --label", ["--for=bert", "--classes=a,b", other]),
+                (74, "cannot read", [f"--like={self.dir}/none", other])]:
+            with self.subTest(says):
+                self.assertIn(says, self.run_it("--text=review", *args, code=code, out="refused"))
+                self.assertFalse((self.dir / "refused").exists())
+        (self.dir / "out/tokenizer.json").write_text("{}")
+        self.assertIn("does not belong to", self.run_it(f"--like={self.dir}/out", test, code=65, out="refused"))
+
+    def test_nothing_is_replaced(self):
+        text = self.file("a.txt", "a b c\n" * 9)
+        self.run_it("--for=bert", "--eval-share=0", "--vocabulary=400", text)
+        before = {path.name: path.read_bytes() for path in (self.dir / "out").iterdir()}
+        said = self.run_it("--for=bert", "--eval-share=0", "--vocabulary=500", text, code=74)
+        self.assertIn("has tokenizer.json, train.tokens.npy, train.lengths.npy, data.txtpb, data.json", said)
+        self.assertEqual({path.name: path.read_bytes() for path in (self.dir / "out").iterdir()}, before)
+
     def test_a_stream_says_the_text_again(self):
         text = "In the beginning God created the heaven and the earth. 起初\n" * 20
         self.run_it("--for=gpt", "--eval-share=0", "--vocabulary=400", self.file("b.txt", text))
@@ -106,9 +186,9 @@ class Prepare(unittest.TestCase):
     def test_equal_texts_make_an_equal_vocabulary(self):
         text = self.file("a.txt", "abcdefghij klmnopqrst uvwxyz, ABCDEF: GHIJKL 很好看的书\n" * 20)
         made = []
-        for _ in range(2):
-            self.run_it("--for=bert", "--eval-share=0", "--vocabulary=400", text)
-            made.append((self.dir / "out/tokenizer.json").read_text())
+        for out in ("a", "b"):
+            self.run_it("--for=bert", "--eval-share=0", "--vocabulary=400", text, out=out)
+            made.append((self.dir / out / "tokenizer.json").read_text())
         self.assertEqual(*made)
         self.assertIn('"abcdefghij"', made[0])
 
@@ -116,8 +196,8 @@ class Prepare(unittest.TestCase):
         self.run_it("--for=bert", "--text=review", "--vocabulary=400", self.reviews())
         saved = (self.dir / "out/tokenizer.json").read_text()
         given = self.file("given.json", saved)
-        self.run_it("--for=bert", "--text=review", f"--tokenizer={given}", self.reviews())
-        self.assertEqual((self.dir / "out/tokenizer.json").read_text(), saved)
+        self.run_it("--for=bert", "--text=review", f"--tokenizer={given}", self.reviews(), out="again")
+        self.assertEqual((self.dir / "again/tokenizer.json").read_text(), saved)
 
     def test_what_a_tokenizer_pads_and_cuts_is_not_padded_and_cut(self):
         self.run_it("--for=bert", "--text=review", "--vocabulary=400", self.reviews())
@@ -128,8 +208,8 @@ class Prepare(unittest.TestCase):
         saved["truncation"] = {"max_length": 3, "strategy": "LongestFirst", "stride": 0,
                                "direction": "Right"}
         given = self.file("given.json", json.dumps(saved))
-        self.run_it("--for=bert", "--text=review", f"--tokenizer={given}", self.reviews())
-        self.assertEqual(load(self.dir / "out/train.lengths.npy"), lengths)
+        self.run_it("--for=bert", "--text=review", f"--tokenizer={given}", self.reviews(), out="again")
+        self.assertEqual(load(self.dir / "again/train.lengths.npy"), lengths)
 
     def test_refusals_name_file_line_and_value(self):
         for code, says, args in [
@@ -145,12 +225,26 @@ class Prepare(unittest.TestCase):
                 (64, "has no columns", ["--label=a", self.file("t2.txt", "a")]),
                 (65, "no value in column 'b'", ["--text=a", "--label=b",
                                                 self.file("d.csv", "a,b\n1\n")]),
+                (65, "e.csv' line 3: no class in column 'label'", [
+                    "--label=label", self.file("e.csv", "text,label\na,x\nb, \n")]),
+                (65, "m.csv' line 4: no class in", [
+                    "--label=label", self.file("m.csv", 'text,label\n"a\nb",x\nc,\n')]),
+                (65, "q.csv' line 1: ", [self.file("q.csv", '"text"x\n')]),
+                (65, "q2.csv' line 3: ", [self.file("q2.csv", 'text\na\n"b"x\n')]),
+                (65, "w.csv' line 2: expected 2 columns, found 3", [
+                    "--label=label", self.file("w.csv", "text,label\na, b,x\n")]),
+                (65, "g.csv' is compressed by gzip", [self.file("g.csv", gzip.compress(b"text\na\n"))]),
+                (65, "s.jsonl' line 1: '\\ud800' is half a character", [
+                    self.file("s.jsonl", '{"text": "a \\ud800"}')]),
+                (65, "l.jsonl' line 2: '\\udc00' is half a character", [
+                    "--label=b", self.file("l.jsonl", '{"text": "a", "b": "x"}\n{"text": "a", "b": "\\udc00"}')]),
+                (65, "class '\\x1b[31m\\x9b' is none of a", ["--classes=a", "--label=label", self.file(
+                    "c1.csv", "text,label\nx,\x1b[31m\x9b\n")]),
                 (64, "--eval-share is 1.0", ["--eval-share=1", self.file("t3.txt", "a")]),
         ]:
             with self.subTest(says):
                 self.assertIn(says, self.run_it("--for=bert", *args, code=code))
-                self.assertFalse((self.dir / "out/train.tokens.npy").exists())
-
+                self.assertFalse((self.dir / "out").exists())
 
     def test_a_command_line_that_is_none_is_64(self):
         for words in ([], ["--for=bert"], ["--for=cnn", "--out=x", "y"], ["--for=bert", "--no", "y"]):

@@ -408,7 +408,8 @@ TEST_F(ResumeTest, ARequeuedJobGoesOnFromItsOwnCheckpoints) {
 }
 
 TEST_F(ResumeTest, AnotherRunIsRefusedByName) {
-  const Job job = SmallJob();
+  Job job = SmallJob();
+  job.data.class_name = {"neg", "pos"};
   ASSERT_TRUE(Train(job, 2, 12, "never").ok());
   const auto error = [&](const std::function<void(Job&)>& change) {
     Job other = job;
@@ -418,6 +419,10 @@ TEST_F(ResumeTest, AnotherRunIsRefusedByName) {
     return refused.status().message();
   };
   EXPECT_THAT(error([](Job& j) { j.seed = 2; }), HasSubstr("it has the seed 1, this job has 2"));
+  EXPECT_THAT(error([](Job& j) {
+                j.data.class_name = {"pos", "neg"};
+              }),
+              HasSubstr("class 0 is 'neg'"));
   EXPECT_THAT(error([](Job& j) { j.batch.target = 31; }), HasSubstr("the effective batch 32"));
   EXPECT_THAT(error([](Job& j) { j.data.shuffle = false; }), HasSubstr("shuffle"));
   EXPECT_THAT(error([](Job& j) { j.batch.last_cycle = LastCycle::kCarry; }),

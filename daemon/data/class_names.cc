@@ -1,0 +1,114 @@
+#include "daemon/data/class_names.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <variant>
+
+#include "collectives/base/file_pattern.h"
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+#include "daemon/config/job_text.h"
+#include "daemon/data/prepared.h"
+
+namespace gaccd {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* kMetadataKey = "classes";
+
+std::vector<std::string> TextsIn(const Json& list) {
+  std::vector<std::string> texts;
+  if (!list.is_array()) return texts;
+  for (const Json& one : list) {
+    if (!one.is_string()) return {};
+    texts.push_back(one.get<std::string>());
+  }
+  return texts;
+}
+
+// {"0": "neg", "1": "pos"}; names that say no more than the number are none.
+std::vector<std::string> NamesById(const Json& config) {
+  const auto found = config.find("id2label");
+  if (found == config.end() || !found->is_object()) return {};
+  std::vector<std::string> names;
+  bool named = false;
+  for (std::size_t i = 0; i < found->size(); ++i) {
+    const auto name = found->find(std::to_string(i));
+    if (name == found->end() || !name->is_string()) return {};
+    names.push_back(name->get<std::string>());
+    named = named || names.back() != StrCat("LABEL_", i);
+  }
+  return named ? names : std::vector<std::string>();
+}
+
+// In the data.json beside a file, or beside the first of several.
+Result<ClassNames> ReadClassNamesBeside(std::string path) {
+  if (IsPattern(path)) {
+    const auto files = FilesLike(path);  // the data is opened later, with all its errors
+    if (!files.ok() || files->empty()) return ClassNames{};
+    path = files->begin()->second;
+  }
+  const std::string from = DataJsonPath(path);
+  if (!PathExists(path) || !PathExists(from)) return ClassNames{};
+  GACCD_ASSIGN_OR_RETURN(const std::string text, ReadStart(from, kMaxTextBytes));
+  return ClassNames{PreparedClasses(text, path), from};
+}
+
+}  // namespace
+
+Status CheckSameClasses(const ClassNames& expected, const ClassNames& found) {
+  const auto [one, other] = std::ranges::mismatch(expected.names, found.names);
+  if (one == expected.names.end() || other == found.names.end()) return Status::Ok();
+  return {ErrorKind::kData,
+          StrCat("class ", one - expected.names.begin(), " is '", *one, "' in ", expected.from,
+                 ", and '", *other, "' in ", found.from,
+                 "; make the data with tools/prepare --like=DIR or --classes=NAMES, so that its "
+                 "classes have the same numbers")};
+}
+
+Result<ClassNames> ReadClassNames(const Job& job) {
+  const DataSpec data = WithAbsolutePaths(job).data;
+  std::vector<std::string> files;
+  for (const SourceSpec& source : {data.train, data.eval.value_or(SyntheticSpec{})}) {
+    const auto* tokens = std::get_if<TokensSpec>(&source);
+    if (tokens == nullptr) continue;
+    if (tokens->labels) files.push_back(*tokens->labels);
+    files.push_back(tokens->tokens);
+  }
+  ClassNames names{data.class_name, "data.class_name of the job"};
+  for (const std::string& file : files) {
+    GACCD_ASSIGN_OR_RETURN(ClassNames found, ReadClassNamesBeside(file));
+    GACCD_RETURN_IF_ERROR(CheckSameClasses(names, found));
+    if (names.names.size() < found.names.size()) names = std::move(found);
+  }
+  return names;
+}
+
+ClassNames ReadClassNamesOfWeights(const std::string& path,
+                                   const std::map<std::string, std::string>& metadata) {
+  if (const auto own = metadata.find(kMetadataKey); own != metadata.end()) {
+    return {ParseClassNames(own->second), path};
+  }
+  const std::string config = FolderOf(path) + "/config.json";
+  const auto text = ReadStart(config, kMaxTextBytes);
+  if (!text.ok()) return {};
+  const Json parsed = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  return parsed.is_object() ? ClassNames{NamesById(parsed), config} : ClassNames{};
+}
+
+std::map<std::string, std::string> ClassMetadata(const std::vector<std::string>& names) {
+  if (names.empty()) return {};
+  return {{kMetadataKey, ClassNamesText(names)}};
+}
+
+std::string ClassNamesText(const std::vector<std::string>& names) {
+  return Json(names).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::vector<std::string> ParseClassNames(const std::string& text) {
+  return TextsIn(Json::parse(text, nullptr, /*allow_exceptions=*/false));
+}
+
+}  // namespace gaccd
