@@ -103,7 +103,7 @@ void States(const RunMetrics& run, Samples& out) {
 
 void Phases(const RunMetrics& run, Samples& out) {
   constexpr std::array kPhaseNames{"data", "forward_backward", "reduce", "optimizer",
-                               "wait", "checkpoint",       "eval"};
+                                   "wait", "checkpoint",       "eval"};
   Each(run.figures.phase_s, kPhaseNames, "phase", out);
 }
 

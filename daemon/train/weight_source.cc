@@ -46,7 +46,7 @@ Result<Found> ReadFile(const WeightRequest& request, const std::string& path, co
 Status CheckModelOf(const Manifest& manifest, const WeightRequest& request, const Job& job) {
   if (HasRules(request.rules)) {
     GACCD_ASSIGN_OR_RETURN(const Job saved, SavedJob(manifest));
-    const auto config = TransformersConfig(saved.model);
+    const auto config = TransformersConfig(saved.model, saved.data.class_name);
     if (!config.ok()) return Status::Ok();  // neither gpt nor bert
     return CheckTransformersConfig(*config, job.model, request.rules.fresh);
   }

@@ -37,8 +37,8 @@ struct LoadedWeights {
 // says. `loaded` is filled on rank 0. Collective. Errors: those of the file and of
 // TakeParameters(); where config.json is beside the file, CheckTransformersConfig(). Of a
 // checkpoint kConfig where its run has another model than the job; with rules only what
-// CheckTransformersConfig() compares. Without rules.fresh the classes of the weights must be those of
-// the job's data, CheckSameClasses().
+// CheckTransformersConfig() compares. Without rules.fresh the classes of the weights must be those
+// of the job's data, CheckSameClasses().
 Agreement LoadWeightsTogether(Communicator& comm, Engine& engine, const Model& model,
                               const Job& job, const WeightRequest& request, LoadedWeights* loaded);
 
