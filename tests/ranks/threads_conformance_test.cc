@@ -20,7 +20,7 @@ TEST_P(ConformanceTest, Single) {
 }
 
 TEST_P(ConformanceTest, OneToEightThreads) {
-  for (int ranks = 1; ranks <= 8; ++ranks) {
+  for (const int ranks : {1, 2, 3, 5, 8}) {
     const Status status =
         RunThreadRanks(ranks, {}, [](Communicator& comm) { return Case().run(comm, {}); });
     EXPECT_TRUE(status.ok()) << Case().name << ", " << ranks << " ranks: " << status.message();
