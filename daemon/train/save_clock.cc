@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <span>
 
-#include "collectives/base/seconds.h"
 
 namespace gaccd {
 
@@ -18,7 +18,7 @@ std::int64_t UpdatesUntilNextLook(double elapsed_s, std::int64_t updates, double
 Result<bool> SaveClock::Due(Communicator& comm, std::int64_t step) {
   bool due = policy_.every_updates > 0 && step % policy_.every_updates == 0;
   if (policy_.every_seconds > 0 && step >= next_look_) {
-    const double elapsed = SecondsSince(last_save_);
+    const double elapsed = std::chrono::duration<double>(now_() - last_save_).count();
     const auto every = static_cast<double>(policy_.every_seconds);
     std::array<std::int64_t, 2> word = {elapsed >= every ? 1 : 0,
                                         UpdatesUntilNextLook(elapsed, step - last_step_, every)};
@@ -27,7 +27,7 @@ Result<bool> SaveClock::Due(Communicator& comm, std::int64_t step) {
     next_look_ = step + word[1];
   }
   if (due) {
-    last_save_ = Clock::now();
+    last_save_ = now_();
     last_step_ = step;
     next_look_ = step + 1;
   }

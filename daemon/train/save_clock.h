@@ -8,6 +8,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <utility>
 
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
@@ -27,19 +29,25 @@ struct SavePolicy {
 
 class SaveClock {
  public:
-  // `step`: updates done when the run begins.
-  SaveClock(SavePolicy policy, std::int64_t step)
-      : policy_(policy), last_step_(step), next_look_(step + 1) {}
+  using Clock = std::chrono::steady_clock;
+
+  // `step`: updates done when the run begins. now: tests set the time.
+  SaveClock(SavePolicy policy, std::int64_t step,
+            std::function<Clock::time_point()> now = Clock::now)
+      : policy_(policy),
+        now_(std::move(now)),
+        last_save_(now_()),
+        last_step_(step),
+        next_look_(step + 1) {}
 
   // Whether to save after update `step`. Every rank asks after every update; collective when it is
   // time to look.
   Result<bool> Due(Communicator& comm, std::int64_t step);
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   SavePolicy policy_;
-  Clock::time_point last_save_ = Clock::now();
+  std::function<Clock::time_point()> now_;
+  Clock::time_point last_save_;
   std::int64_t last_step_;
   std::int64_t next_look_;
 };

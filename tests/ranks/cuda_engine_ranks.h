@@ -8,10 +8,20 @@
 #include <vector>
 
 #include "tests/ranks/nccl_ranks.h"
-#include "tests/standin/cublaslt_standin.h"
 #include "tests/unit/train/engine_cuda_cases.h"
+#include "tests/unit/train/engine_on_gpu.h"
 
 namespace gaccd::tests {
+
+// Runs `body` once a rank, with what an engine on its GPU takes. On a new machine.
+inline Status RunOnGpus(int ranks,
+                        const std::function<Status(Communicator& over, const EngineChoice& choice,
+                                                   Communicator* nccl)>& body) {
+  ResetGpus(ranks);
+  return RunNcclRanks(ranks, {}, [&](Communicator& nccl, Communicator& over) {
+    return body(over, Cuda(over.rank()), &nccl);
+  });
+}
 
 // What a rank came to, and how long its run took.
 struct RankOutcome {
@@ -47,7 +57,7 @@ inline std::vector<RankOutcome> RunCudaRanks(const EngineCase& test, const CudaR
     choice.device = Device::kCuda;
     choice.gpu = nccl.device;
     choice.gpu_sharing = ranks.one_gpu;
-    choice.cublaslt = &standin::StandInCublasLt();
+    choice.cublaslt = Cuda().cublaslt;
     const auto start = std::chrono::steady_clock::now();
     auto comm = MakeNccl(over, nccl);
     if (comm.ok()) {

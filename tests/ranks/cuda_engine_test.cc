@@ -6,6 +6,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/device/cuda/cuda_context.h"
 #include "daemon/device/cuda/device_memory.h"
+#include "daemon/train/update.h"
 #include "tests/ranks/cuda_engine_ranks.h"
 #include "tests/unit/base/status_matchers.h"
 
@@ -287,22 +288,12 @@ TEST_P(CudaEnginesTest, ALostMicroBatchIsNamedOnEveryRank) {
     if (rank != 1) return {};
     auto updates = std::make_shared<int>(0);
     return {.update = [updates](Engine& engine, Prefetcher& batches, const Plan& plan,
-                                UpdateSettings settings) -> Status {
-      ++*updates;
-      settings.samples = plan.effective_batch();
-      GACCD_RETURN_IF_ERROR(engine.Begin(settings));
-      for (std::int64_t step = 0; step < plan.accum_steps(); ++step) {
-        const BatchView* batch = batches.Next();
-        const bool lost = *updates == 3 && step == 1;
-        GACCD_RETURN_IF_ERROR(
-            engine.MicroStep(lost ? BatchView{} : *batch,
-                             {.first = step == 0, .last = step + 1 == plan.accum_steps()}));
-      }
-      GACCD_RETURN_IF_ERROR(engine.Reduce());
-      GACCD_RETURN_IF_ERROR(engine.MeasureGradient());
-      GACCD_RETURN_IF_ERROR(engine.Audit());
-      GACCD_RETURN_IF_ERROR(engine.Optimize());
-      return engine.End();
+                                const UpdateSettings& settings) {
+      const bool loses = ++*updates == 3;
+      return RunUpdate(engine, batches, PlainAccumulation(plan), settings,
+                       {.note = {}, .leave = {}, .drop = [loses](std::int64_t step) {
+                          return loses && step == 1;
+                        }});
     }};
   };
   for (const RankOutcome& outcome : RunCudaRanks(GetParam(), {.options = lose})) {

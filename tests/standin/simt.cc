@@ -56,6 +56,8 @@ class BlockRunner {
   void MeetBlock(std::source_location where);
   const std::uint64_t* MeetWarp(WarpOp op, unsigned mask, std::uint64_t value,
                                 std::source_location where);
+  void Fence();
+  void CountBlock(bool is_last, std::source_location where);
   [[noreturn]] void Stop(const std::string& why, std::source_location where);
   [[nodiscard]] bool running() const { return kernel_ != nullptr; }
 
@@ -80,6 +82,9 @@ class BlockRunner {
   unsigned done_ = 0;
   unsigned at_block_ = 0;
   std::source_location block_where_;  // of the first that arrived
+  unsigned fenced_ = kMaxThreads;     // the thread that fenced last, if it met nobody since
+  unsigned fences_missing_ = 0;       // of threads of the last block
+  std::source_location count_where_;
   bool backwards_ = false;
 };
 
@@ -113,6 +118,7 @@ void BlockRunner::Wait(State state, std::source_location where) {
   me.state = state;
   me.where = where;
   me.fiber = running_;
+  fenced_ = kMaxThreads;
   Fiber::Switch(*running_, main_);
 }
 
@@ -130,6 +136,8 @@ void BlockRunner::Run(const std::function<void()>& kernel, unsigned threads, con
   threads_ = threads;
   backwards_ = backwards;
   started_ = done_ = at_block_ = 0;
+  fenced_ = kMaxThreads;
+  fences_missing_ = 0;
   for (unsigned t = 0; t < threads; ++t) thread_[t].state = State::kNotStarted;
   for (unsigned w = 0; w < threads / kWarp; ++w) warps_[w].arrived = 0;
   while (started_ < threads_) {
@@ -149,6 +157,11 @@ void BlockRunner::Run(const std::function<void()>& kernel, unsigned threads, con
       moved = true;
     }
     if (!moved) ReportStuck();
+  }
+  if (fences_missing_ > 0) {
+    Stop(StrCat("the last block was counted, and ", fences_missing_,
+                " of its threads did not call __threadfence() afterwards"),
+         count_where_);
   }
   kernel_ = nullptr;
 }
@@ -196,6 +209,17 @@ const std::uint64_t* BlockRunner::MeetWarp(WarpOp op, unsigned mask, std::uint64
     if (t != threadIdx.x) thread_[t].state = State::kReady;
   }
   return values.data();
+}
+
+void BlockRunner::Fence() {
+  fenced_ = threadIdx.x;
+  if (fences_missing_ > 0) --fences_missing_;
+}
+
+void BlockRunner::CountBlock(bool is_last, std::source_location where) {
+  if (fenced_ != threadIdx.x) Stop("an atomic operation without __threadfence() before it", where);
+  fences_missing_ = is_last ? threads_ : 0;
+  count_where_ = where;
 }
 
 void BlockRunner::ReportStuck() {
@@ -248,6 +272,12 @@ void MeetBlock(std::source_location where) { Running(where).MeetBlock(where); }
 const std::uint64_t* MeetWarp(WarpOp op, unsigned mask, std::uint64_t value,
                               std::source_location where) {
   return Running(where).MeetWarp(op, mask, value, where);
+}
+
+void Fence() { Running(std::source_location::current()).Fence(); }
+
+void CountBlock(bool is_last, std::source_location where) {
+  Running(where).CountBlock(is_last, where);
 }
 
 void Refuse(const char* what, std::source_location where) { Running(where).Stop(what, where); }

@@ -5,7 +5,8 @@
 // The blocks of a kernel run one after another on the thread of their stream. The threads of a
 // block are fibers, which change places only where they wait for each other. What the rules forbid
 // stops the process with a message: a barrier that not all threads reach, a warp operation without
-// all 32 lanes, lanes that meet in different operations, a pointer that is not memory of the GPU.
+// all 32 lanes, lanes that meet in different operations, a pointer that is not memory of the GPU, a
+// count of blocks without fences.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -59,6 +60,11 @@ void MeetBlock(std::source_location where);
 const std::uint64_t* MeetWarp(WarpOp op, unsigned mask, std::uint64_t value,
                               std::source_location where);
 [[noreturn]] void Refuse(const char* what, std::source_location where);
+// __threadfence() of this thread.
+void Fence();
+// An atomic operation counted this block. REQUIRES: the thread called Fence() since its last
+// barrier, and where the block is the last of the grid all its threads call Fence() afterwards.
+void CountBlock(bool is_last, std::source_location where);
 
 template <typename T>
 T Shuffle(unsigned mask, T value, unsigned source, int width, std::source_location where) {
@@ -104,23 +110,27 @@ inline int __any_sync(unsigned mask, int predicate, GACCD_WHERE) {
   return __ballot_sync(mask, predicate, where) != 0 ? 1 : 0;
 }
 
-#undef GACCD_WHERE
-
-// Blocks of one kernel run on one thread; between streams an atomic orders nothing.
-inline void __threadfence() {}
-// Integers only: sums of floats must have one order.
+// Blocks of one kernel run on one thread, so no fence is needed here; on a GPU they are, and an
+// atomic without them stops the process. Between streams an atomic orders nothing.
+inline void __threadfence() { gaccd::simt::Fence(); }
+// Counts this block as done. Integers only: sums of floats must have one order.
 template <typename T, typename V>
-T atomicAdd(T* address, V value) {
+T atomicAdd(T* address, V value, GACCD_WHERE) {
   static_assert(std::is_integral_v<T>, "no atomic sums of floats");
-  return __atomic_fetch_add(address, static_cast<T>(value), __ATOMIC_RELAXED);
+  const T old = __atomic_fetch_add(address, static_cast<T>(value), __ATOMIC_RELAXED);
+  gaccd::simt::CountBlock(old == static_cast<T>(gridDim.x - 1), where);
+  return old;
 }
-inline unsigned atomicInc(unsigned* address, unsigned limit) {
+inline unsigned atomicInc(unsigned* address, unsigned limit, GACCD_WHERE) {
   unsigned old = __atomic_load_n(address, __ATOMIC_RELAXED);
   while (!__atomic_compare_exchange_n(address, &old, old >= limit ? 0 : old + 1, false,
                                       __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
   }
+  gaccd::simt::CountBlock(old == gridDim.x - 1, where);
   return old;
 }
+
+#undef GACCD_WHERE
 
 template <typename T>
 T __ldg(const T* address) {

@@ -119,6 +119,20 @@ TEST_F(SimtDeathTest, BarriersAndWarpOperationsThatNotAllReach) {
   EXPECT_DEATH(RunBad(&DeepRecursion), "");
 }
 
+TEST_F(SimtDeathTest, BlocksThatAreCountedWithoutFences) {
+  const auto sum = [](LastBlockFences fences) {
+    const Stream stream;
+    const OnDevice<float> x(Floats(300));
+    const OnDevice<float> partial(std::vector<float>(3));
+    const OnDevice<unsigned> done(std::vector<unsigned>(1));
+    const OnDevice<float> out(std::vector<float>(1));
+    (void)SumByLastBlock(stream, 300, x.data(), partial.data(), done.data(), out.data(), 3, fences);
+    (void)cudaStreamSynchronize(stream);
+  };
+  EXPECT_DEATH(sum(LastBlockFences::kNoneBefore), "block 0, .* an atomic operation without __thre");
+  EXPECT_DEATH(sum(LastBlockFences::kNoneAfter), "block 2, .* 128 of its threads did not call __t");
+}
+
 TEST_F(SimtDeathTest, PointersThatAreNotTheDevices) {
   std::vector<float> host(32);
   const Stream stream;

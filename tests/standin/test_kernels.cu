@@ -42,16 +42,17 @@ __global__ void __launch_bounds__(1024) BlockSumsKernel(int n, const float* x, f
 }
 
 __global__ void LastBlockKernel(int n, const float* x, float* partial, unsigned* blocks_done,
-                                float* sum) {
+                                float* sum, LastBlockFences fences) {
   __shared__ bool last;
   const float mine = BlockSum(MyElements(n, x));
   if (threadIdx.x == 0) {
     partial[blockIdx.x] = mine;
-    __threadfence();
+    if (fences != LastBlockFences::kNoneBefore) __threadfence();
     last = atomicInc(blocks_done, gridDim.x - 1) == gridDim.x - 1;
   }
   __syncthreads();
   if (!last) return;
+  if (fences != LastBlockFences::kNoneAfter) __threadfence();
   const float total = BlockSum(threadIdx.x < gridDim.x ? partial[threadIdx.x] : 0.0F);
   if (threadIdx.x == 0) *sum = total;
 }
@@ -122,9 +123,9 @@ Status BlockSums(cudaStream_t stream, int n, const float* x, float* sums, unsign
   return Launch(&BlockSumsKernel, {blocks, threads}, stream, "block sums", n, x, sums);
 }
 Status SumByLastBlock(cudaStream_t stream, int n, const float* x, float* partial,
-                      unsigned* blocks_done, float* sum, unsigned blocks) {
+                      unsigned* blocks_done, float* sum, unsigned blocks, LastBlockFences fences) {
   return Launch(&LastBlockKernel, {blocks, 128}, stream, "sum by last block", n, x, partial,
-                blocks_done, sum);
+                blocks_done, sum, fences);
 }
 Status Reverse(cudaStream_t stream, int n, const int* x, int* out) {
   return Launch(&ReverseKernel, {1, static_cast<unsigned>(n)}, stream, "reverse", x, out);

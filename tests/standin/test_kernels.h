@@ -13,8 +13,10 @@ Status Axpy(cudaStream_t stream, int n, float a, const float* x, float* y);
 Status BlockSums(cudaStream_t stream, int n, const float* x, float* sums, unsigned blocks,
                  unsigned threads);
 // *sum = sum of x; the block that ends last adds up what all have left in `partial`.
+enum class LastBlockFences { kBoth, kNoneBefore, kNoneAfter };
 Status SumByLastBlock(cudaStream_t stream, int n, const float* x, float* partial,
-                      unsigned* blocks_done, float* sum, unsigned blocks);
+                      unsigned* blocks_done, float* sum, unsigned blocks,
+                      LastBlockFences fences = LastBlockFences::kBoth);
 // out[t] = x[n - 1 - t], through shared memory, by one block of n threads.
 Status Reverse(cudaStream_t stream, int n, const int* x, int* out);
 // out[t] = the votes of t's warp for x[t] != 0; out[n + t] = x of the lane above; the last keeps

@@ -4,7 +4,9 @@
 //
 // Rules for kernels, which the emulation relies on: blocks of one dimension, a multiple of 32
 // threads; warp operations by all 32 threads of a warp, __syncthreads() by all threads of the
-// block; shared memory as static __shared__ arrays; no float atomics, so that sums have one order.
+// block; shared memory as static __shared__ arrays; no float atomics, so that sums have one order;
+// blocks are counted by an integer atomic, with a __threadfence() of that thread before it and of
+// every thread of the last block after it.
 #pragma once
 
 #include <cuda_runtime_api.h>

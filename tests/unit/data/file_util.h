@@ -77,4 +77,11 @@ inline std::string NpyDictionary(std::string_view descr, std::string_view shape)
          "', 'fortran_order': False, 'shape': " + std::string(shape) + ", }";
 }
 
+// Rows of so many f32.
+inline std::string NpyFloats(std::span<const float> values, std::int64_t width) {
+  return NpyHeader(NpyDictionary("<f4", "(" + std::to_string(std::ssize(values) / width) + ", " +
+                                            std::to_string(width) + ")")) +
+         Raw(values);
+}
+
 }  // namespace gaccd

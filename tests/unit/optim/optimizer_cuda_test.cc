@@ -289,6 +289,23 @@ TEST_F(MeasureCuda, SeesWhatIsNotFinite) {
   EXPECT_EQ(bench_.control.Value().verdict.stopped, 1);
 }
 
+// More than all blocks take at once.
+TEST_F(MeasureCuda, EveryValueOfALargeGradientCounts) {
+  bench_.Update(gradient_, 0, 0);
+  std::vector<float> large = RandomValues(5, (1 << 20) + 4099);
+  const auto measure = [&] {
+    const GpuArray<float> gradient(large);
+    EXPECT_OK(MeasureGradient(bench_.stream.get(), gradient.data(),
+                              static_cast<std::int64_t>(large.size()), bench_.control.data(),
+                              bench_.scratch.data()));
+    return bench_.control.Value().verdict;
+  };
+  const double norm = GlobalNorm(large).norm;
+  EXPECT_NEAR(measure().norm, norm, 1e-12 * norm);
+  large[(1 << 20) + 4000] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(measure().finite, 0);
+}
+
 TEST_F(MeasureCuda, SquaresOfLargeFloatsDoNotOverflow) {
   bench_.Update(std::vector<float>(4097, 3e38F), 0, 0);
   const UpdateVerdict verdict = bench_.control.Value().verdict;

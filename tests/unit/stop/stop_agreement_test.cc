@@ -360,6 +360,56 @@ TEST(StopAgreement, TheEndOfTheJobIsSeenInTimeForASave) {
   EXPECT_EQ(run_with(0, true).decision.action, StopAction::kLeave) << "too late for a save";
 }
 
+// Updates take 30 s. The end of the one to come is twice as far away, and it may take half as long
+// again; where a device is an update behind the host, four times.
+TEST(StopAgreement, TheNextUpdateMustEndBeforeTheJob) {
+  struct {
+    int late;
+    std::int64_t left_s;
+    std::int64_t update;
+  } const cases[] = {
+      {0, 100, 2},   // 13.5 s for the save and 1.5 x 60 s
+      {0, 110, 11},  // never
+      {1, 150, 4},   // 13.5 s and 1.5 x 120 s; told in update 3
+      {1, 200, 11},
+  };
+  for (const auto& test : cases) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(test.left_s);
+    const Outcome outcome = Same(RunRanks([&](int) {
+      return Scenario{.options = {.job_end = end, .checkpoints = true},
+                      .updates = 10,
+                      .micro_steps = 1,
+                      .told_s = 30,
+                      .late = test.late};
+    }));
+    EXPECT_EQ(outcome.update, test.update) << test.late << ", " << test.left_s;
+    EXPECT_EQ(outcome.decision.action,
+              test.update > 10 ? StopAction::kGoOn : StopAction::kSaveStop);
+  }
+}
+
+TEST(StopAgreement, NoDiskIsWaitedForInTheLastTwoSeconds) {
+  const auto comm = MakeSingle();
+  const auto now = std::chrono::steady_clock::now();
+  const auto ends_in = [&](std::int64_t s) {
+    return StopAgreement(*comm, {.job_end = now + std::chrono::seconds(s)}).out_of_time();
+  };
+  EXPECT_FALSE(StopAgreement(*comm, {}).out_of_time());
+  EXPECT_FALSE(ends_in(60));
+  EXPECT_TRUE(ends_in(1));
+  auto signals = StopSignals::Install({SIGTERM}, kNoBurst);
+  ASSERT_TRUE(signals.ok());
+  const auto budget = [&](double s) {
+    return StopAgreement(
+               *comm, {.signals = signals->get(), .term_budget = std::chrono::duration<double>(s)})
+        .out_of_time();
+  };
+  EXPECT_FALSE(budget(1)) << "no SIGTERM came";
+  raise(SIGTERM);
+  EXPECT_FALSE(budget(60));
+  EXPECT_TRUE(budget(1));
+}
+
 // As with a file system that does not answer.
 TEST(StopAgreementDeathTest, WhoLeavesHasLeftWithinABound) {
   testing::GTEST_FLAG(death_test_style) = "threadsafe";

@@ -4,20 +4,18 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <limits>
-#include <regex>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "collectives/base/strings.h"
-#include "collectives/comm/threads.h"
-#include "daemon/train/trainer.h"
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/data/file_util.h"
+#include "tests/unit/train/rank_training.h"
+#include "tests/unit/train/step_events.h"
 
 namespace gaccd {
 namespace {
@@ -42,14 +40,8 @@ class DataFaultsTest : public ::testing::Test {
       if (bad.contains(s)) features.back() = std::numeric_limits<float>::quiet_NaN();
       targets.push_back(std::cos(static_cast<float>(s)));
     }
-    const auto rows = std::ssize(targets);
-    return {.features = folder_.Write(name + ".x", Npy(rows, kFeatures, features)),
-            .targets = folder_.Write(name + ".y", Npy(rows, 1, targets))};
-  }
-
-  static std::string Npy(std::int64_t rows, std::int64_t width, const std::vector<float>& values) {
-    return NpyHeader(NpyDictionary("<f4", StrCat("(", rows, ", ", width, ")"))) +
-           Raw(std::span<const float>(values));
+    return {.features = folder_.Write(name + ".x", NpyFloats(features, kFeatures)),
+            .targets = folder_.Write(name + ".y", NpyFloats(targets, 1))};
   }
 
   static Job JobOf(const NpySpec& train, const NpySpec& eval) {
@@ -66,49 +58,24 @@ class DataFaultsTest : public ::testing::Test {
   }
 
   // What every rank ends with. `before` runs on rank 0, before the first update.
-  static std::vector<Status> Train(const Job& job, int ranks, std::int64_t quota,
-                                   const std::string& run_dir,
-                                   const std::function<void()>& before = nullptr) {
-    std::vector<Status> statuses(static_cast<std::size_t>(ranks));
-    const auto train = [&](Communicator& comm) -> Status {
-      GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make({.nodes = 1,
-                                                          .gpus_per_node = comm.size(),
-                                                          .micro_batch = job.batch.micro,
-                                                          .target_batch = *job.batch.target}));
-      GACCD_ASSIGN_OR_RETURN(
-          auto trainer,
-          Trainer::Open(comm, job, plan, {.policy = OnBadRecord::kSkip, .quota = quota}));
-      GACCD_RETURN_IF_ERROR(trainer->Prepare());
-      if (before && comm.rank() == 0) before();
-      GACCD_ASSIGN_OR_RETURN(auto reporter,
-                             RunReporter::Start(comm, {.run_dir = run_dir, .quiet = true}));
-      TrainingSummary summary;
-      const Status status = trainer->Run(*reporter, &summary);
-      reporter->Finish(status);
-      return status;
-    };
-    (void)RunThreadRanks(ranks, {}, [&](Communicator& comm) {
-      statuses[static_cast<std::size_t>(comm.rank())] = train(comm);
-      return Status::Ok();
-    });
-    return statuses;
+  static std::vector<Status> Run(const Job& job, int ranks, std::int64_t quota,
+                                 const std::string& run_dir,
+                                 const std::function<void()>& before = nullptr) {
+    const tests::Training training{.ranks = ranks,
+                                   .run_dir = run_dir,
+                                   .bad_records = {.policy = OnBadRecord::kSkip, .quota = quota},
+                                   .before = [&](int rank, Trainer&) {
+                                     if (before && rank == 0) before();
+                                     return Status::Ok();
+                                   }};
+    return tests::Train(job, training).status;
   }
 
   // "samples loss" of every evaluation.
   static std::vector<std::string> Evaluations(const std::string& run_dir) {
-    std::vector<std::string> found;
-    const std::regex result("\"metric\":\"loss\",\"value\":([^,}]*).*\"samples\":([0-9]*)");
-    for (const auto& file : std::filesystem::recursive_directory_iterator(run_dir)) {
-      if (file.path().filename() != "events.jsonl") continue;
-      std::ifstream in(file.path());
-      for (std::string line; std::getline(in, line);) {
-        std::smatch match;
-        if (line.find(R"("ev":"eval")") == std::string::npos) continue;
-        if (std::regex_search(line, match, result)) {
-          found.push_back(StrCat(match[2].str(), " ", match[1].str().substr(0, 6)));
-        }
-      }
-    }
+    std::vector<std::string> found = tests::OfEvents(run_dir, "eval", "samples");
+    const std::vector<std::string> losses = tests::OfEvents(run_dir, "eval", "value");
+    for (std::size_t i = 0; i < found.size(); ++i) found[i] += " " + losses[i].substr(0, 6);
     return found;
   }
 
@@ -122,18 +89,18 @@ TEST_F(DataFaultsTest, TheEvaluationIsTheMeanOfWhatIsLeft) {
   std::vector<std::string> expected;
   for (const int ranks : {1, 3}) {
     const std::string run = folder_.Path(StrCat("run", ranks));
-    for (const Status& status : Train(damaged, ranks, 2, run)) {
+    for (const Status& status : Run(damaged, ranks, 2, run)) {
       ASSERT_TRUE(status.ok()) << status.message();
     }
     if (expected.empty()) {
-      ASSERT_TRUE(Train(whole, 1, 0, folder_.Path("whole")).front().ok());
+      ASSERT_TRUE(Run(whole, 1, 0, folder_.Path("whole")).front().ok());
       expected = Evaluations(folder_.Path("whole"));
       ASSERT_EQ(expected.size(), 2U);
       EXPECT_THAT(expected[0], ::testing::StartsWith("18 "));
     }
     EXPECT_EQ(Evaluations(run), expected);
   }
-  for (const Status& status : Train(damaged, 2, 1, folder_.Path("refused"))) {
+  for (const Status& status : Run(damaged, 2, 1, folder_.Path("refused"))) {
     ASSERT_FALSE(status.ok());
     EXPECT_THAT(status, HasKind(ErrorKind::kData));
   }
@@ -144,8 +111,8 @@ TEST_F(DataFaultsTest, AFileThatChangesEndsAllRanksAfterTheEpoch) {
     const NpySpec train = Source("train", 36);
     const NpySpec other = Source("eval", 20);
     const std::string path = eval ? other.targets : train.features;
-    const auto statuses = Train(JobOf(train, other), 3, 0, folder_.Path(StrCat("run", eval)),
-                                [&] { std::ofstream(path, std::ios::app) << "more"; });
+    const auto statuses = Run(JobOf(train, other), 3, 0, folder_.Path(StrCat("run", eval)),
+                              [&] { std::ofstream(path, std::ios::app) << "more"; });
     for (const Status& status : statuses) {
       ASSERT_FALSE(status.ok());
       EXPECT_THAT(status, HasKind(ErrorKind::kData));

@@ -3,8 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-
+#include "daemon/optim/digest.h"
 #include "daemon/train/update.h"
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/train/engine_cuda_cases.h"
@@ -31,14 +30,10 @@ TEST_P(CudaEngineCases, DoesWhatTheCpuDoes) {
 TEST_F(CudaEngineTest, AWindowGoesOnAsItWas) {
   const EngineCase test{.name = "window", .micro = 8, .target = 39, .updates = 6};
   const auto with_window = [](Engine& engine, Prefetcher& batches, const Plan& plan,
-                              UpdateSettings settings) -> Status {
-    settings.samples = plan.effective_batch();
-    GACCD_RETURN_IF_ERROR(engine.Begin(settings));
-    for (std::int64_t step = 0; step < plan.accum_steps(); ++step) {
-      const BatchView* batch = batches.Next();
-      GACCD_RETURN_IF_ERROR(
-          engine.MicroStep(*batch, {.first = step == 0, .last = step + 1 == plan.accum_steps()}));
-      if (step != 2) continue;
+                              const UpdateSettings& settings) {
+    const auto save_and_restore = [&](std::int64_t done) -> Result<bool> {
+      if (done != 3) return false;
+      EXPECT_EQ(engine.optimizer_updates(), settings.update) << "this one has not ended";
       GACCD_ASSIGN_OR_RETURN(const WindowShare share, engine.Window());
       std::vector<float> window(static_cast<std::size_t>(ModelOf({}).layout().size()));
       GACCD_RETURN_IF_ERROR(engine.Read(EngineBuffer::kGradients, 0, window));
@@ -46,12 +41,10 @@ TEST_F(CudaEngineTest, AWindowGoesOnAsItWas) {
                 plan.MicroBatch(0, 0) + plan.MicroBatch(0, 1) + plan.MicroBatch(0, 2));
       GACCD_RETURN_IF_ERROR(engine.SetWindow(std::vector<float>(window.size()), {}));
       GACCD_RETURN_IF_ERROR(engine.SetWindow(window, share));
-    }
-    GACCD_RETURN_IF_ERROR(engine.Reduce());
-    GACCD_RETURN_IF_ERROR(engine.MeasureGradient());
-    GACCD_RETURN_IF_ERROR(engine.Audit());
-    GACCD_RETURN_IF_ERROR(engine.Optimize());
-    return engine.End();
+      return false;
+    };
+    return RunUpdate(engine, batches, PlainAccumulation(plan), settings,
+                     {.note = {}, .leave = save_and_restore});
   };
   for (const EngineChoice& choice : {EngineChoice{}, Cuda()}) {
     EngineCase exact = test;
@@ -155,113 +148,6 @@ TEST_F(CudaEngineTest, AWaitWouldBeCounted) {
   EXPECT_GT(standin::Count().host_waits, before.host_waits);
 }
 
-// The usual mistakes of accumulation show in the same comparison.
-TEST_F(CudaEngineTest, MistakesAreSeen) {
-  const EngineCase test{
-      .micro = 5, .target = 23, .updates = 2, .optimizer = {.lr = 0.2, .kind = SgdSpec{}}};
-  const auto expected = RunOn({}, test, {.gradients = true});
-  ASSERT_TRUE(expected.ok());
-  const auto right = RunOn(Cuda(), test, {.gradients = true});
-  ASSERT_TRUE(right.ok());
-  EXPECT_LE(Distance(right->gradients[0], expected->gradients[0]), 1e-6);
-  enum class Mistake { kLastOnly, kWrongWeight };
-  for (const Mistake mistake : {Mistake::kLastOnly, Mistake::kWrongWeight}) {
-    const auto update = [&](Engine& engine, Prefetcher& batches, const Plan& plan,
-                            UpdateSettings settings) -> Status {
-      // The weight is 1/samples; the audit is told the same wrong number, and believes it.
-      settings.samples = plan.effective_batch() + (mistake == Mistake::kWrongWeight ? 1 : 0);
-      GACCD_RETURN_IF_ERROR(engine.Begin(settings));
-      for (std::int64_t step = 0; step < plan.accum_steps(); ++step) {
-        const bool first = step == 0 || mistake == Mistake::kLastOnly;
-        GACCD_RETURN_IF_ERROR(engine.MicroStep(
-            *batches.Next(), {.first = first, .last = step + 1 == plan.accum_steps()}));
-      }
-      GACCD_RETURN_IF_ERROR(engine.Reduce());
-      std::vector<float> gradients(expected->gradients[0].size());
-      GACCD_RETURN_IF_ERROR(engine.GetGradients(gradients));
-      EXPECT_GT(Distance(gradients, expected->gradients[0]), 1e-2);
-      GACCD_RETURN_IF_ERROR(engine.MeasureGradient());
-      GACCD_RETURN_IF_ERROR(engine.Audit());
-      GACCD_RETURN_IF_ERROR(engine.Optimize());
-      return engine.End();
-    };
-    // Both are also caught by the audit: the counts on the GPU are not those of the plan.
-    const auto wrong = RunOn(Cuda(), test, {.update = update});
-    ASSERT_FALSE(wrong.ok());
-    EXPECT_THAT(wrong, HasKind(ErrorKind::kInternal));
-    EXPECT_THAT(wrong, HasMessage(HasSubstr("sample audit")));
-  }
-}
-
-// A micro-batch that is lost: the audit names both counts, and the parameters stay.
-TEST_F(CudaEngineTest, ALostMicroBatchStopsTheRun) {
-  const EngineCase test{.micro = 5, .target = 23, .updates = 3};
-  std::int64_t updates = 0;
-  std::vector<float> before;
-  std::vector<float> left;
-  const auto lose = [&](Engine& engine, Prefetcher& batches, const Plan& plan,
-                        UpdateSettings settings) -> Status {
-    settings.samples = plan.effective_batch();
-    if (updates == 1) {
-      before.resize(static_cast<std::size_t>(ModelOf(test).layout().size()));
-      GACCD_RETURN_IF_ERROR(engine.GetParameters(before));
-    }
-    GACCD_RETURN_IF_ERROR(engine.Begin(settings));
-    for (std::int64_t step = 0; step < plan.accum_steps(); ++step) {
-      const BatchView* batch = batches.Next();
-      const bool lost = updates == 1 && step == 2;
-      GACCD_RETURN_IF_ERROR(
-          engine.MicroStep(lost ? BatchView{} : *batch,
-                           {.first = step == 0, .last = step + 1 == plan.accum_steps()}));
-    }
-    ++updates;
-    GACCD_RETURN_IF_ERROR(engine.Reduce());
-    GACCD_RETURN_IF_ERROR(engine.MeasureGradient());
-    GACCD_RETURN_IF_ERROR(engine.Audit());
-    GACCD_RETURN_IF_ERROR(engine.Optimize());
-    return engine.End();
-  };
-  std::int64_t counted = 0;
-  for (const EngineChoice& choice : {EngineChoice{}, Cuda()}) {
-    updates = 0;
-    const auto run =
-        RunOn(choice, test,
-              {.update = lose,
-               .failed = [&](const Status&, std::span<const float> parameters, std::int64_t done) {
-                 left.assign(parameters.begin(), parameters.end());
-                 counted = done;
-               }});
-    ASSERT_FALSE(run.ok());
-    EXPECT_THAT(run, HasKind(ErrorKind::kInternal));
-    EXPECT_THAT(run, HasMessage(HasSubstr("the plan has 23 samples")));
-    EXPECT_THAT(run, HasMessage(HasSubstr("the ranks counted 18")));
-    EXPECT_EQ(left, before);
-    EXPECT_EQ(counted, 1);
-  }
-}
-
-// Divergence: the parameters are those of the update before, although the next one had begun.
-TEST_F(CudaEngineTest, NanStopsTheRunAndChangesNothing) {
-  const EngineCase test{.micro = 5, .target = 13, .updates = 9, .poisoned = 30};
-  std::vector<std::vector<float>> left;
-  std::vector<std::int64_t> updates;
-  for (const EngineChoice& choice : {EngineChoice{}, Cuda()}) {
-    const auto run =
-        RunOn(choice, test,
-              {.failed = [&](const Status&, std::span<const float> parameters, std::int64_t done) {
-                left.emplace_back(parameters.begin(), parameters.end());
-                updates.push_back(done);
-              }});
-    ASSERT_FALSE(run.ok());
-    EXPECT_THAT(run, HasKind(ErrorKind::kNoRequeue));
-    EXPECT_THAT(run, HasMessage(HasSubstr("diverged")));
-  }
-  ASSERT_EQ(left.size(), 2U);
-  for (const float p : left[1]) ASSERT_TRUE(std::isfinite(p));
-  EXPECT_LE(Distance(left[1], left[0]), kSame);
-  EXPECT_EQ(updates[1], updates[0]);
-}
-
 TEST_F(CudaEngineTest, RefusesNumericsThatACpuHasNot) {
   const auto run = RunOn({}, {.micro = 8, .target = 8, .updates = 1, .numerics = {.tf32 = true}});
   ASSERT_FALSE(run.ok());
@@ -273,20 +159,12 @@ TEST_F(CudaEngineTest, AsksForTheResult) {
   const EngineCase test{.micro = 8, .target = 8, .updates = 9};
   for (const EngineChoice& choice : {EngineChoice{}, Cuda()}) {
     int updates = 0;
-    const auto begin = [&](Engine& engine, Prefetcher&, const Plan& plan,
-                           UpdateSettings settings) -> Status {
-      settings.samples = plan.effective_batch();
-      const auto update = [&]() -> Status {
-        GACCD_RETURN_IF_ERROR(engine.Begin(settings));
-        ++updates;
-        GACCD_RETURN_IF_ERROR(engine.MicroStep({}, {.first = true, .last = true}));
-        GACCD_RETURN_IF_ERROR(engine.Reduce());
-        GACCD_RETURN_IF_ERROR(engine.MeasureGradient());
-        GACCD_RETURN_IF_ERROR(engine.Audit());
-        GACCD_RETURN_IF_ERROR(engine.Optimize());
-        return engine.End();
-      };
-      for (int i = 0; i < 5; ++i) GACCD_RETURN_IF_ERROR(update());
+    const auto begin = [&](Engine& engine, Prefetcher& batches, const Plan& plan,
+                           const UpdateSettings& settings) -> Status {
+      for (int i = 0; i < 5; ++i) {
+        GACCD_RETURN_IF_ERROR(RunUpdate(engine, batches, PlainAccumulation(plan), settings,
+                                        {.note = {}, .leave = {}, .tell = [&] { ++updates; }}));
+      }
       return Status::Ok();
     };
     const auto run = RunOn(choice, test, {.update = begin});
@@ -295,6 +173,23 @@ TEST_F(CudaEngineTest, AsksForTheResult) {
     EXPECT_THAT(run, HasMessage(HasSubstr("results")));
     EXPECT_EQ(updates, choice.device == Device::kCpu ? 1 : 2);
   }
+}
+
+// More parameters than are copied to the host at once.
+TEST_F(CudaEngineTest, TheDigestIsOfAllParameters) {
+  const EngineCase test{
+      .micro = 1, .target = 1, .updates = 1, .widths = {1100, 1000}, .evaluate = false};
+  bool seen = false;
+  const auto look = [&](Engine& engine, Prefetcher&, const Plan&, const UpdateSettings&) -> Status {
+    std::vector<float> parameters(static_cast<std::size_t>(ModelOf(test).layout().size()));
+    GACCD_RETURN_IF_ERROR(engine.GetParameters(parameters));
+    GACCD_ASSIGN_OR_RETURN(const std::uint64_t digest, engine.Digest());
+    EXPECT_EQ(digest, DigestOf(parameters));
+    seen = true;
+    return {ErrorKind::kInterrupted, "the test is over"};
+  };
+  EXPECT_THAT(RunOn(Cuda(), test, {.update = look}), HasKind(ErrorKind::kInterrupted));
+  EXPECT_TRUE(seen);
 }
 
 // Every call of CUDA may fail, at any moment: always a Status, and nothing is left.

@@ -9,8 +9,8 @@
 
 namespace gaccd::tests {
 
-inline EngineChoice Cuda() {
-  return {.device = Device::kCuda, .cublaslt = &standin::StandInCublasLt()};
+inline EngineChoice Cuda(int gpu = 0) {
+  return {.device = Device::kCuda, .gpu = gpu, .cublaslt = &standin::StandInCublasLt()};
 }
 
 inline Result<EngineRun> RunOn(const EngineChoice& choice, const EngineCase& test,

@@ -6,8 +6,6 @@
 
 #include <bit>
 #include <cmath>
-#include <functional>
-#include <mutex>
 #include <set>
 #include <vector>
 
@@ -17,6 +15,7 @@
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/data/file_util.h"
 #include "tests/unit/train/engine_runs.h"
+#include "tests/unit/train/rank_training.h"
 #include "tests/unit/train/step_events.h"
 
 namespace gaccd {
@@ -25,24 +24,12 @@ namespace {
 using ::testing::HasSubstr;
 using tests::Distance;
 using tests::OfSteps;
+using tests::Train;
+using tests::Trained;
+using tests::Training;
 
 constexpr std::int64_t kFeatures = 10;
 constexpr std::int64_t kTargets = 2;
-
-struct Trained {
-  std::vector<Status> status;  // by rank
-  std::vector<TrainingSummary> summary;
-  std::vector<std::vector<float>> weights;
-};
-
-struct Attempt {
-  int ranks = 3;
-  TrainGuards guards;
-  std::string run_dir;
-  std::function<BadRecordRules(int rank)> bad_records = nullptr;
-  // Between Prepare() and Run().
-  std::function<Status(int rank, Trainer&)> before = nullptr;
-};
 
 class GuardsTest : public ::testing::Test {
  protected:
@@ -54,7 +41,7 @@ class GuardsTest : public ::testing::Test {
     for (const std::int64_t s : nan) {
       features[static_cast<std::size_t>(s * kFeatures)] = std::nanf("");
     }
-    source.features = Write("with_nan", features, samples, kFeatures);
+    source.features = folder_.Write("with_nan", NpyFloats(features, kFeatures));
     return job;
   }
 
@@ -64,10 +51,8 @@ class GuardsTest : public ::testing::Test {
             const std::set<std::int64_t>& left_out = {}) {
     std::vector<float> features;
     std::vector<float> targets;
-    std::int64_t count = 0;
     for (std::int64_t s = 0; s < samples; ++s) {
       if (left_out.contains(s)) continue;
-      ++count;
       for (std::int64_t f = 0; f < kFeatures; ++f) {
         const float value = std::sin(static_cast<float>(s * kFeatures + f));
         features.push_back(huge.contains(s) ? 1e30F * (value + 2) : value);
@@ -82,54 +67,15 @@ class GuardsTest : public ::testing::Test {
                            {"relu", ReluSpec{}},
                            {"fc2", LinearSpec{16, kTargets, true}}},
                  .loss = MeanSquaredErrorSpec{}};
-    job.data.train = NpySpec{.features = Write(StrCat("f", files_), features, count, kFeatures),
-                             .targets = Write(StrCat("t", files_), targets, count, kTargets)};
+    job.data.train =
+        NpySpec{.features = folder_.Write(StrCat("f", files_), NpyFloats(features, kFeatures)),
+                .targets = folder_.Write(StrCat("t", files_), NpyFloats(targets, kTargets))};
     ++files_;
     job.data.shuffle = false;
     job.batch.micro = 4;
     job.optimizer = {.lr = 0.2, .kind = SgdSpec{}};
     job.epochs = 1;
     return job;
-  }
-
-  std::string Write(const std::string& name, const std::vector<float>& values, std::int64_t rows,
-                    std::int64_t width) {
-    const std::string head =
-        NpyHeader(NpyDictionary("<f4", StrCat("(", rows, ", ", width, ")")), 1);
-    return folder_.Write(name, head + Raw(std::span<const float>(values)));
-  }
-
-  static Status TrainRank(Communicator& comm, const Job& job, const Attempt& attempt,
-                          TrainingSummary* summary, std::vector<float>* weights) {
-    GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make({.nodes = 1,
-                                                        .gpus_per_node = comm.size(),
-                                                        .micro_batch = job.batch.micro,
-                                                        .target_batch = *job.batch.target}));
-    const BadRecordRules rules =
-        attempt.bad_records ? attempt.bad_records(comm.rank()) : BadRecordRules{};
-    GACCD_ASSIGN_OR_RETURN(auto trainer, Trainer::Open(comm, job, plan, rules));
-    trainer->SetGuards(attempt.guards);
-    GACCD_RETURN_IF_ERROR(trainer->Prepare());
-    if (attempt.before) GACCD_RETURN_IF_ERROR(attempt.before(comm.rank(), *trainer));
-    GACCD_ASSIGN_OR_RETURN(auto reporter,
-                           RunReporter::Start(comm, {.run_dir = attempt.run_dir, .quiet = true}));
-    const Status status = trainer->Run(*reporter, summary);
-    reporter->Finish(status);
-    GACCD_ASSIGN_OR_RETURN(*weights, trainer->FinalParameters());
-    return status;
-  }
-
-  static Trained Train(const Job& job, const Attempt& attempt) {
-    const auto ranks = static_cast<std::size_t>(attempt.ranks);
-    Trained trained{.status = std::vector<Status>(ranks),
-                    .summary = std::vector<TrainingSummary>(ranks),
-                    .weights = std::vector<std::vector<float>>(ranks)};
-    (void)RunThreadRanks(attempt.ranks, {}, [&](Communicator& comm) {
-      const auto r = static_cast<std::size_t>(comm.rank());
-      trained.status[r] = TrainRank(comm, job, attempt, &trained.summary[r], &trained.weights[r]);
-      return Status::Ok();
-    });
-    return trained;
   }
 
   static void ExpectAllWell(const Trained& trained) {
@@ -262,6 +208,23 @@ TEST_F(GuardsTest, DroppingInTheMiddleOfATraining) {
   for (const float weight : found.weights[0]) ASSERT_TRUE(std::isfinite(weight));
 }
 
+// Update 3 is repeated without its last sample, and drops the units that it dropped before.
+TEST_F(GuardsTest, ARepeatedUpdateKeepsItsDropout) {
+  const auto with_dropout = [](Job job) {
+    job.model.layer.insert(job.model.layer.begin() + 2, {"drop", DropoutSpec{0.5}});
+    job.batch.target = 11;
+    job.batch.micro = 1;
+    return job;
+  };
+  const Trained found = Train(with_dropout(JobOf(33, {32})),
+                              {.guards = {.on_nonfinite = OnNonfinite::kDropMicroBatch}});
+  const Trained expected = Train(with_dropout(JobOf(33, {}, {32})), {});
+  ExpectAllWell(found);
+  ExpectAllWell(expected);
+  EXPECT_EQ(found.summary[0].samples, 32);
+  EXPECT_LE(Distance(found.weights[0], expected.weights[0]), 1e-6);
+}
+
 TEST_F(GuardsTest, DamagedRecordsAreReplacedAlikeOnAllTopologies) {
   Job job = JobWithNan(33, {2, 30});
   job.batch.target = 11;
@@ -269,9 +232,7 @@ TEST_F(GuardsTest, DamagedRecordsAreReplacedAlikeOnAllTopologies) {
     ASSERT_FALSE(status.ok());
     EXPECT_THAT(status, HasKind(ErrorKind::kData));
   }
-  const auto skip = [](int) {
-    return BadRecordRules{.policy = OnBadRecord::kSkip, .quota = 2, .seed = 5};
-  };
+  const BadRecordRules skip{.policy = OnBadRecord::kSkip, .quota = 2, .seed = 5};
   const Trained one = Train(job, {.ranks = 1, .bad_records = skip});
   const Trained five = Train(job, {.ranks = 5, .bad_records = skip});
   ExpectAllWell(one);
@@ -285,26 +246,17 @@ TEST_F(GuardsTest, DamageThatOnlyOneRankSeesEndsAll) {
   const Job damaged = JobWithNan(33, {2});
   Job job = JobOf(33, {});
   job.batch.target = 11;
-  std::mutex mutex;
-  std::vector<Status> statuses;
-  (void)RunThreadRanks(3, {}, [&](Communicator& comm) {
+  const Training training{.bad_records = {.policy = OnBadRecord::kSkip, .quota = 9, .seed = 5}};
+  Trained trained(training.ranks);
+  (void)RunThreadRanks(training.ranks, {}, [&](Communicator& comm) {
     Job mine = job;
     if (comm.rank() == 2) mine.data.train = damaged.data.train;
-    const Attempt attempt{.bad_records = [](int) {
-      return BadRecordRules{.policy = OnBadRecord::kSkip, .quota = 9, .seed = 5};
-    }};
-    TrainingSummary summary;
-    std::vector<float> weights;
-    const Status status = TrainRank(comm, mine, attempt, &summary, &weights);
-    const std::lock_guard lock(mutex);
-    statuses.push_back(status);
+    trained.status[static_cast<std::size_t>(comm.rank())] =
+        tests::TrainOnRank(comm, mine, training, {}, nullptr, &trained);
     return Status::Ok();
   });
-  ASSERT_EQ(statuses.size(), 3U);
-  for (const Status& status : statuses) {
-    ASSERT_FALSE(status.ok());
-    EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
-    EXPECT_THAT(status, HasMessage(HasSubstr("rank 2 on node0 has '1 records, sum")));
+  for (const Status& status : trained.status) {
+    EXPECT_THAT(status, IsError(ErrorKind::kConfig, "rank 2 on node0 has '1 records, sum"));
   }
 }
 

@@ -16,6 +16,7 @@
 #include "daemon/train/saver.h"
 #include "daemon/train/trainer.h"
 #include "tests/unit/temp_folder.h"
+#include "tests/unit/train/rank_training.h"
 #include "tests/unit/train/small_regression.h"
 #include "tests/unit/train/step_events.h"
 
@@ -56,6 +57,13 @@ class ResumeTest : public ::testing::Test {
     std::vector<std::string> evals;  // "8 0.25": of each evaluation its update and its loss
   };
 
+  // `device_comm` reduces the gradients; null on CPUs.
+  using RankBody = std::function<Status(Communicator& comm, const EngineChoice& choice,
+                                        Communicator* device_comm)>;
+  virtual Status RunRanks(int ranks, const RankBody& body) {
+    return RunThreadRanks(ranks, {}, [&](Communicator& comm) { return body(comm, {}, nullptr); });
+  }
+
   // Trains on so many ranks; saves every so many updates (0: never); goes on from `from`. stop: the
   // ranks are asked to leave there, with a save.
   Result<Trained> Train(const Job& job, int ranks, std::int64_t every, const std::string& from,
@@ -63,15 +71,12 @@ class ResumeTest : public ::testing::Test {
     Trained trained;
     const std::string run_dir = StrCat(folder_, "/run-", runs_++);
     SetLogHook([&](const LogLine& line) { trained.warnings += StrCat(line.message, "\n"); });
-    const Status status = RunThreadRanks(ranks, {}, [&](Communicator& comm) -> Status {
-      GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make({.nodes = 1,
-                                                          .gpus_per_node = ranks,
-                                                          .micro_batch = job.batch.micro,
-                                                          .target_batch = *job.batch.target,
-                                                          .lr_rule = job.batch.lr_rule}));
+    const auto train = [&](Communicator& comm, const EngineChoice& choice,
+                           Communicator* device_comm) -> Status {
+      GACCD_ASSIGN_OR_RETURN(const Plan plan, MakePlan(job, ranks));
       GACCD_ASSIGN_OR_RETURN(auto trainer, Trainer::Open(comm, job, plan));
       trainer->SetGuards(guards_);
-      GACCD_RETURN_IF_ERROR(trainer->Prepare());
+      GACCD_RETURN_IF_ERROR(trainer->Prepare(choice, device_comm));
       std::optional<WriterRight> right;
       if (every > 0) {
         GACCD_ASSIGN_OR_RETURN(right, CheckpointWriter::Claim(comm, {.folder = ckpt()},
@@ -108,13 +113,15 @@ class ResumeTest : public ::testing::Test {
         GACCD_ASSIGN_OR_RETURN(trained.weights, trainer->Parameters());
       }
       return Status::Ok();
-    });
+    };
+    const Status status = RunRanks(ranks, train);
     SetLogHook({});
     if (!status.ok()) return status;
     trained.evals = OfEvents(run_dir, "eval", "step");
     const std::vector<std::string> losses = OfEvents(run_dir, "eval", "value");
     for (std::size_t i = 0; i < losses.size(); ++i) trained.evals[i] += " " + losses[i];
-    for (const char* key : {"epoch", "step", "steps_total", "samples_total", "loss", "lr"}) {
+    for (const char* key : {"epoch", "step", "steps_total", "samples_total", "loss", "lr",
+                            "loss_scale", "growth_tracker"}) {
       const std::vector<std::string> values = OfSteps(run_dir, key);
       trained.steps.resize(values.size());
       for (std::size_t u = 0; u < values.size(); ++u) trained.steps[u] += StrCat(values[u], " ");

@@ -14,6 +14,7 @@
 #include "daemon/device/cpu/bf16_of_cpu.h"
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/data/file_util.h"
+#include "tests/unit/train/engine_runs.h"
 #include "tests/unit/train/resume_fixture.h"
 
 namespace gaccd {
@@ -22,19 +23,10 @@ namespace {
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using tests::Distance;
 using tests::Place;
 using tests::ResumeTest;
 using tests::SmallJob;
-
-double Difference(const std::vector<float>& a, const std::vector<float>& b) {
-  double difference = 0;
-  double norm = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference += std::pow(static_cast<double>(a[i]) - b[i], 2);
-    norm += std::pow(static_cast<double>(b[i]), 2);
-  }
-  return std::sqrt(difference / norm);
-}
 
 // bf16: with the weights rounded anew.
 class ResumePrecisionTest : public ResumeTest, public ::testing::WithParamInterface<Precision> {};
@@ -96,7 +88,7 @@ TEST_F(ResumeTest, InsideAnUpdateTheSameMicroStepsGoOn) {
     // Other ranks or micro-batches have other micro-steps: the update begins again.
     const auto other = Train(job, 2, 0, "auto");
     ASSERT_TRUE(other.ok()) << other.status().message();
-    EXPECT_LT(Difference(other->weights, plain->weights), 1e-5);
+    EXPECT_LT(Distance(other->weights, plain->weights), 1e-5);
     EXPECT_EQ(other->summary.samples, 3 * 230);
   }
 }
@@ -192,7 +184,7 @@ TEST_F(TextsTest, InsideAnUpdateTheSameMicroStepsGoOnUnlessTheyAreGroupedOtherwi
     const auto other = Train(whole, 2, 0, "auto");
     ASSERT_TRUE(other.ok()) << other.status().message();
     EXPECT_THAT(other->warnings, HasSubstr("grouping by length on, this job has off"));
-    EXPECT_LT(Difference(other->weights, plain->weights), 1e-5);
+    EXPECT_LT(Distance(other->weights, plain->weights), 1e-5);
     EXPECT_EQ(other->summary.samples, 60);
   }
 }
@@ -201,21 +193,17 @@ TEST_F(TextsTest, InsideAnUpdateTheSameMicroStepsGoOnUnlessTheyAreGroupedOtherwi
 class HugeSampleTest : public ResumeTest {
  protected:
   Job JobWith(float huge) {
-    constexpr std::int64_t kSamples = 40;
+    constexpr std::size_t kSamples = 40;
     std::vector<float> values(10 * kSamples);
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i));
-    const auto write = [&](const char* name, std::int64_t width) {
-      const std::string head =
-          NpyHeader(NpyDictionary("<f4", StrCat("(", kSamples, ", ", width, ")")));
-      const auto data =
-          std::span<const float>(values).first(static_cast<std::size_t>(kSamples * width));
-      std::ofstream(folder_ + name) << head << Raw(data);
-      return folder_ + name;
+    const auto write = [&](const char* name, std::size_t width) {
+      return temp_.Write(name, NpyFloats(std::span(values).first(kSamples * width),
+                                         static_cast<std::int64_t>(width)));
     };
     Job job = SmallJob();
-    NpySpec source{.features = {}, .targets = write("/targets", 2)};
+    NpySpec source{.features = {}, .targets = write("targets", 2)};
     std::fill_n(values.begin() + 10 * 9, 10, huge);
-    source.features = write("/features", 10);
+    source.features = write("features", 10);
     job.data = {.train = source, .eval = {}, .shuffle = false};
     job.batch.target = 8;
     job.epochs = 1;
@@ -298,13 +286,18 @@ TEST_F(ResumeTest, ARequestInTheLastUpdateLeavesTheRunComplete) {
 
 // After updates 8, 16 and 24.
 TEST_F(ResumeTest, AnEvaluationThatWasLeftIsRepeated) {
-  const Job job = SmallJob();
+  Job job = SmallJob();
+  job.optimizer.ema = EmaSpec{0.75};  // evaluations are of the averages, training is not
+  const auto plain = Train(job, 3, 0, "never");
+  ASSERT_TRUE(plain.ok()) << plain.status().message();
   const auto left = Train(job, 3, 100, "never", {.evaluation = 1});
   EXPECT_THAT(left, HasMessage(EndsWith("stopped by the test after update 8, saved")));
   const auto resumed = Train(job, 3, 0, "auto");
   ASSERT_TRUE(resumed.ok()) << resumed.status().message();
   EXPECT_EQ(resumed->first, 8);
   EXPECT_EQ(resumed->evaluations, 3);
+  EXPECT_EQ(resumed->weights, plain->weights);
+  EXPECT_EQ(resumed->averaged, plain->averaged);
   // Inside the update after it, it was done.
   ASSERT_FALSE(Train(job, 3, 100, "never", {9, 1}).ok());
   std::filesystem::remove_all(PathOf(8));
@@ -355,7 +348,7 @@ TEST_F(ResumeTest, OnOtherRanksAndMicroBatchesEqualToRounding) {
       job.batch.micro = micro;
       const auto resumed = Train(job, ranks, 0, PathOf(14));
       ASSERT_TRUE(resumed.ok()) << resumed.status().message();
-      EXPECT_LT(Difference(resumed->weights, whole->weights), 1e-5) << ranks << " x " << micro;
+      EXPECT_LT(Distance(resumed->weights, whole->weights), 1e-5) << ranks << " x " << micro;
       EXPECT_EQ(resumed->summary.samples, 3 * 230);
     }
   }

@@ -2,9 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <vector>
 
-#include "collectives/comm/communicator.h"
+#include "collectives/comm/threads.h"
 
 namespace gaccd {
 namespace {
@@ -39,6 +40,23 @@ TEST(SaveClockTest, ByUpdatesItIsTheSameAfterARestart) {
   EXPECT_EQ(saves, (std::vector<std::int64_t>{8, 12, 16, 20}));
   SaveClock never({}, 0);
   EXPECT_FALSE(*never.Due(*comm, 1));
+}
+
+// Updates of 10 s. The clock of rank 1, whose time stands still, does not count.
+TEST(SaveClockTest, ByTimeItCountsFromTheLastSave) {
+  const Status status = RunThreadRanks(2, {}, [](Communicator& comm) -> Status {
+    SaveClock::Clock::time_point now{};
+    SaveClock clock({.every_seconds = 600}, 5, [&] { return now; });
+    std::vector<std::int64_t> saves;
+    for (std::int64_t step = 6; step <= 200; ++step) {
+      if (comm.rank() == 0) now += std::chrono::seconds(10);
+      GACCD_ASSIGN_OR_RETURN(const bool due, clock.Due(comm, step));
+      if (due) saves.push_back(step);
+    }
+    EXPECT_EQ(saves, (std::vector<std::int64_t>{65, 125, 185})) << "rank " << comm.rank();
+    return Status::Ok();
+  });
+  EXPECT_TRUE(status.ok()) << status.message();
 }
 
 }  // namespace

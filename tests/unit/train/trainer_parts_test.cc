@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -17,11 +16,8 @@
 #include "daemon/train/nonfinite.h"
 #include "daemon/train/nonfinite_handler.h"
 #include "daemon/train/replica_check.h"
-#include "daemon/train/saves_and_stops.h"
 #include "tests/unit/base/status_matchers.h"
-#include "tests/unit/temp_folder.h"
 #include "tests/unit/train/fake_engine.h"
-#include "tests/unit/train/small_regression.h"
 
 namespace gaccd {
 namespace {
@@ -33,7 +29,6 @@ using tests::EmptyDataset;
 using tests::FakeEngine;
 
 constexpr std::int64_t kSamples = 41;
-const StepProgram kProgram{.computed = 5};
 
 Plan PlanOf(int ranks) {
   return *Plan::Make({.nodes = 1, .gpus_per_node = ranks, .micro_batch = 4, .target_batch = 20});
@@ -296,105 +291,6 @@ TEST(NonfiniteHandlerTest, ExplainsOnlyWhatWasNotFinite) {
   EXPECT_THAT(status, HasMessage(StartsWith("diverged; ")));
   EXPECT_THAT(status, HasMessage(HasSubstr("micro-batch 1 of 5: the loss is not finite; samples 0, "
                                            "1, 2, 3")));
-}
-
-// Asks to stop after micro-step 2.
-class StopInsideAgreement final : public StopAgreement {
- public:
-  StopInsideAgreement(Communicator& comm, StopAction action)
-      : StopAgreement(comm, {.checkpoints = true}), action_(action) {}
-  Result<StopDecision> BetweenMicroSteps(std::int64_t done, std::int64_t) override {
-    if (done < 2) return StopDecision{};
-    return StopDecision{.action = action_, .reason = "the test"};
-  }
-
- private:
-  StopAction action_;
-};
-
-TEST(SavesAndStopsTest, WithoutStopsAndSaverNothingHappens) {
-  const PhaseNotes notes;
-  TrainingSummary summary;
-  SavesAndStops ending(nullptr, nullptr, notes, &summary);
-  ending.BeginUpdate(0);
-  EXPECT_FALSE(ending.LeavesWindow(0, 2, kProgram).value());
-  EXPECT_FALSE(ending.left_window());
-  EXPECT_EQ(ending.decision().action, StopAction::kGoOn);
-  EXPECT_FALSE(ending.SaveIsDue(1, true).value());
-  EXPECT_TRUE(ending.AtBoundary(1, true, true).ok());
-  EXPECT_TRUE(ending.Finish().ok());
-}
-
-TEST(SavesAndStopsTest, AWindowThatIsLeftIsNamed) {
-  const auto comm = MakeSingle();
-  const PhaseNotes notes;
-  for (const StopAction action : {StopAction::kLeave, StopAction::kSaveBeforeStop}) {
-    TrainingSummary summary;
-    StopInsideAgreement stops(*comm, action);
-    SavesAndStops ending(&stops, nullptr, notes, &summary);
-    EXPECT_FALSE(ending.LeavesWindow(6, 1, kProgram).value());
-    EXPECT_TRUE(ending.LeavesWindow(6, 2, kProgram).value());
-    EXPECT_TRUE(ending.left_window());
-    const Status status = ending.StopInside();
-    EXPECT_THAT(status, HasKind(ErrorKind::kTempFail));
-    EXPECT_THAT(status,
-                HasMessage(HasSubstr("stopped by the test inside update 7 after micro-step 2")));
-    EXPECT_EQ(status.message().find("is to be repeated") != std::string::npos,
-              action == StopAction::kSaveBeforeStop);
-    EXPECT_THAT(status, HasMessage(HasSubstr("not saved")));
-  }
-}
-
-// A program whose buffers are not saved begins its update again.
-TEST(SavesAndStopsTest, AWindowThatCannotContinueIsRepeated) {
-  const auto comm = MakeSingle();
-  const PhaseNotes notes;
-  TrainingSummary summary;
-  StopInsideAgreement stops(*comm, StopAction::kSaveStop);
-  SavesAndStops ending(&stops, nullptr, notes, &summary);
-  EXPECT_TRUE(ending.LeavesWindow(6, 2, {.computed = 5, .continues = false}).value());
-  EXPECT_THAT(ending.StopInside(), HasMessage(HasSubstr("is to be repeated")));
-}
-
-TEST(SavesAndStopsTest, SavesAtBoundariesAndWhereAWindowIsLeft) {
-  const TempFolder temp;
-  const std::string& folder = temp.path();
-  Job job = tests::SmallRegression();
-  job.batch = {.target = 20, .micro = 4};
-  const Plan plan = PlanOf(1);
-  const auto data = OpenDataset(job.data.train, {});
-  const auto model = Model::Make(job.model, (*data)->spec());
-  ASSERT_TRUE(model.ok()) << model.status().message();
-  const auto comm = MakeSingle();
-  FakeEngine engine;
-  auto right = CheckpointWriter::Claim(*comm, {.folder = folder}, MakeOwnerName("test", 0));
-  ASSERT_TRUE(right.ok()) << right.status().message();
-  SaverOptions options;
-  options.checkpoints.folder = folder;
-  options.policy.every_updates = 2;
-  const BestSoFar best;
-  auto saver = Saver::Start(*comm, {job, plan, *model, (*data)->size(), best}, engine, options,
-                            *std::move(right), 0);
-  ASSERT_TRUE(saver.ok()) << saver.status().message();
-  const PhaseNotes notes;
-  TrainingSummary summary;
-  StopInsideAgreement stops(*comm, StopAction::kSaveStop);
-  SavesAndStops ending(&stops, saver->get(), notes, &summary);
-  for (std::int64_t step = 1; step <= 3; ++step) {
-    summary = {.updates = step, .samples = 20 * step};
-    const bool due = ending.SaveIsDue(step, false).value();
-    EXPECT_EQ(due, step == 2);
-    const Status status = ending.AtBoundary(step, due, false);
-    EXPECT_TRUE(status.ok()) << status.message();
-  }
-  EXPECT_TRUE(ending.SaveIsDue(3, true).value());
-  EXPECT_TRUE(ending.LeavesWindow(3, 2, kProgram).value());
-  EXPECT_THAT(ending.StopInside(),
-              HasMessage(HasSubstr("inside update 4 after micro-step 2, saved")));
-  ASSERT_TRUE((*saver)->last_saved().has_value());
-  EXPECT_EQ((*saver)->last_saved()->step, 3);
-  EXPECT_EQ((*saver)->last_saved()->micro_step, 2);
-  EXPECT_TRUE(std::filesystem::exists((*saver)->last_saved()->PathIn(folder)));
 }
 
 }  // namespace

@@ -6,17 +6,28 @@
 #include <cmath>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
+#include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
 #include "collectives/comm/threads.h"
 #include "daemon/train/weight_source.h"
 #include "daemon/train/weights.h"
 #include "tests/unit/base/status_matchers.h"
+#include "tests/unit/temp_folder.h"
+#include "tests/unit/train/engine_runs.h"
+#include "tests/unit/train/rank_training.h"
 #include "tests/unit/train/small_regression.h"
+#include "tests/unit/train/step_events.h"
 
 namespace gaccd {
 namespace {
+
+using tests::Distance;
+using tests::MakePlan;
+using tests::Train;
+using tests::Trained;
 
 Job SmallJob(std::int64_t target, std::int64_t micro) {
   Job job = tests::SmallRegression();
@@ -27,89 +38,72 @@ Job SmallJob(std::int64_t target, std::int64_t micro) {
   return job;
 }
 
-Result<Plan> PlanOf(const Job& job, int ranks) {
-  return Plan::Make({.nodes = 1,
-                     .gpus_per_node = ranks,
-                     .micro_batch = job.batch.micro,
-                     .target_batch = *job.batch.target});
-}
-
-struct Trained {
-  TrainingSummary summary;
-  std::vector<float> weights;  // of rank 0, through the saved file
-};
-
-Status TrainRank(Communicator& comm, const Job& job, TrainingSummary* summary,
-                 std::vector<float>* parameters) {
-  GACCD_ASSIGN_OR_RETURN(const Plan plan, PlanOf(job, comm.size()));
-  GACCD_ASSIGN_OR_RETURN(auto trainer, Trainer::Open(comm, job, plan));
-  GACCD_RETURN_IF_ERROR(trainer->Prepare());
-  GACCD_ASSIGN_OR_RETURN(auto reporter, RunReporter::Start(comm, {.quiet = true}));
-  TrainingSummary mine;
-  GACCD_RETURN_IF_ERROR(trainer->Run(*reporter, &mine));
-  reporter->Finish(Status::Ok());
-  if (comm.rank() == 0) {
-    *summary = mine;
-    GACCD_ASSIGN_OR_RETURN(*parameters, trainer->Parameters());
-  }
-  return Status::Ok();
-}
-
-Trained Train(const Job& job, int ranks) {
-  Trained trained;
-  const Status status = RunThreadRanks(ranks, {}, [&](Communicator& comm) {
-    return TrainRank(comm, job, &trained.summary, &trained.weights);
-  });
-  EXPECT_TRUE(status.ok()) << status.message();
-  return trained;
-}
-
-double Difference(const std::vector<float>& a, const std::vector<float>& b) {
-  double difference = 0;
-  double norm = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference += std::pow(static_cast<double>(a[i]) - b[i], 2);
-    norm += std::pow(static_cast<double>(b[i]), 2);
-  }
-  return std::sqrt(difference / norm);
-}
-
 // The same samples in the same updates, so the same weights, however many ranks share the work and
 // however they cut it.
 TEST(Trainer, WeightsDoNotDependOnTheTopology) {
-  const Trained one = Train(SmallJob(37, 37), 1);
-  EXPECT_EQ(one.summary.updates, 14);  // 2 x (6 of 37 and one of 8)
-  EXPECT_EQ(one.summary.samples, 460);
+  const Trained one = Train(SmallJob(37, 37), {.ranks = 1});
+  EXPECT_EQ(one.summary[0].updates, 14);  // 2 x (6 of 37 and one of 8)
+  EXPECT_EQ(one.summary[0].samples, 460);
   for (const int ranks : {2, 3, 5, 8, 40}) {
     for (const std::int64_t micro : {1, 4, 37}) {
-      const Trained many = Train(SmallJob(37, micro), ranks);
-      EXPECT_EQ(many.summary.samples, 460);
-      EXPECT_LE(Difference(many.weights, one.weights), 1e-5) << ranks << " ranks, micro " << micro;
+      const Trained many = Train(SmallJob(37, micro), {.ranks = ranks});
+      EXPECT_EQ(many.summary[0].samples, 460);
+      EXPECT_LE(Distance(many.weights[0], one.weights[0]), 1e-5)
+          << ranks << " ranks, micro " << micro;
     }
   }
+}
+
+// The losses of two updates of the same weights with the same samples: only dropout differs.
+std::vector<std::string> LossesWithDropout(std::uint64_t seed) {
+  Job job = SmallJob(230, 60);
+  job.model.layer.insert(job.model.layer.begin() + 2, {"drop", DropoutSpec{0.5}});
+  job.data.shuffle = false;
+  job.data.eval.reset();
+  job.optimizer = {.lr = 0, .kind = SgdSpec{}};
+  job.seed = seed;
+  const TempFolder folder;
+  const auto same_weights = [](int, Trainer& trainer) {
+    return trainer.engine().ChangeParameters([](std::span<float> parameters) {
+      for (std::size_t i = 0; i < parameters.size(); ++i) {
+        parameters[i] = static_cast<float>(i % 7) - 3;
+      }
+      return Status::Ok();
+    });
+  };
+  const Trained trained =
+      Train(job, {.ranks = 2, .run_dir = folder.path(), .before = same_weights});
+  EXPECT_TRUE(trained.status[0].ok()) << trained.status[0].message();
+  return tests::OfSteps(folder.path(), "loss");
+}
+
+TEST(Trainer, EveryUpdateAndEverySeedDropsOtherUnits) {
+  const std::vector<std::string> one = LossesWithDropout(1);
+  const std::vector<std::string> two = LossesWithDropout(2);
+  ASSERT_EQ(one.size(), 2U);
+  EXPECT_NE(one[0], one[1]);
+  EXPECT_NE(one[0], two[0]);
+  EXPECT_EQ(LossesWithDropout(1), one);
 }
 
 TEST(Trainer, CarryUsesEverySampleOnceToo) {
   Job job = SmallJob(37, 4);
   job.batch.last_cycle = LastCycle::kCarry;
-  EXPECT_EQ(Train(job, 3).summary.samples, 460);
-  EXPECT_EQ(Train(job, 3).summary.updates, 13);  // ceil(460 / 37)
+  const TrainingSummary carried = Train(job, {}).summary[0];
+  EXPECT_EQ(carried.samples, 460);
+  EXPECT_EQ(carried.updates, 13);  // ceil(460 / 37)
   job.batch.last_cycle = LastCycle::kDrop;
-  EXPECT_EQ(Train(job, 3).summary.samples, 2 * 6 * 37);
+  EXPECT_EQ(Train(job, {}).summary[0].samples, 2 * 6 * 37);
 }
 
 TEST(Trainer, DivergenceStopsTheRunOnEveryRank) {
   Job job = SmallJob(37, 4);
   job.optimizer.lr = 1e30;
-  TrainingSummary summary;
-  std::vector<float> parameters;
-  const Status status = RunThreadRanks(
-      3, {}, [&](Communicator& comm) { return TrainRank(comm, job, &summary, &parameters); });
-  ASSERT_FALSE(status.ok());
-  EXPECT_THAT(status, HasKind(ErrorKind::kNoRequeue));
-  EXPECT_THAT(status, HasMessage(::testing::HasSubstr("diverged")));
-  for (const char* remedy : {"optimizer.lr is 1e+30", "clip_norm", "warmup", "--on-nonfinite"}) {
-    EXPECT_THAT(status, HasMessage(::testing::HasSubstr(remedy)));
+  for (const Status& status : Train(job, {}).status) {
+    for (const char* part :
+         {"diverged", "optimizer.lr is 1e+30", "clip_norm", "warmup", "--on-nonfinite"}) {
+      EXPECT_THAT(status, IsError(ErrorKind::kNoRequeue, part));
+    }
   }
 }
 
@@ -117,7 +111,7 @@ TEST(Trainer, RefusesEvaluationDataOfAnotherKind) {
   Job job = SmallJob(37, 4);
   std::get<SyntheticSpec>(*job.data.eval).outputs = 3;
   const auto comm = MakeSingle();
-  const auto trainer = Trainer::Open(*comm, job, *PlanOf(job, 1));
+  const auto trainer = Trainer::Open(*comm, job, *MakePlan(job, 1));
   ASSERT_FALSE(trainer.ok());
   EXPECT_THAT(trainer, HasKind(ErrorKind::kConfig));
   EXPECT_THAT(trainer, HasMessage(::testing::HasSubstr("targets f32 [2], found")));
@@ -127,7 +121,7 @@ TEST(Trainer, TheBestEvaluationIsToldByAMetricOfTheJob) {
   Job job = SmallJob(37, 4);
   job.evaluation.metric = "r2";
   const auto comm = MakeSingle();
-  const Plan plan = *PlanOf(job, 1);
+  const Plan plan = *MakePlan(job, 1);
   EXPECT_THAT(Trainer::Open(*comm, job, plan),
               IsError(ErrorKind::kConfig, "evaluation.metric: expected one of loss, found r2"));
   job.metric = {MseSpec{}, R2Spec{}};
@@ -196,7 +190,7 @@ TEST(Trainer, LoadsWeightsThatWereSaved) {
   for (const std::uint64_t seed : {1U, 2U}) {
     Job job = SmallJob(37, 4);
     job.seed = seed;
-    const auto trainer = Trainer::Open(*comm, job, *PlanOf(job, 1));
+    const auto trainer = Trainer::Open(*comm, job, *MakePlan(job, 1));
     ASSERT_TRUE(trainer.ok()) << trainer.status().message();
     ASSERT_TRUE((*trainer)->Prepare().ok());
     parameters.push_back((*trainer)->Parameters().value());
@@ -217,7 +211,7 @@ TEST(Trainer, LoadsWeightsThatWereSaved) {
 TEST(Trainer, RefusesDataSmallerThanTheBatch) {
   const Job job = SmallJob(231, 4);
   const auto comm = MakeSingle();
-  const auto trainer = Trainer::Open(*comm, job, *PlanOf(job, 1));
+  const auto trainer = Trainer::Open(*comm, job, *MakePlan(job, 1));
   ASSERT_FALSE(trainer.ok());
   EXPECT_THAT(trainer, HasKind(ErrorKind::kConfig));
   EXPECT_THAT(trainer, HasMessage(::testing::HasSubstr("230")));

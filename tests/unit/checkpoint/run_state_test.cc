@@ -1,0 +1,61 @@
+#include "daemon/checkpoint/run_state.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "daemon/config/job_text.h"
+#include "tests/unit/base/status_matchers.h"
+#include "tests/unit/train/small_regression.h"
+
+namespace gaccd {
+namespace {
+
+// A run that asks whether it may continue inside update 8.
+struct WindowOfRun {
+  Job job = [] {
+    Job small = tests::SmallRegression();
+    small.batch = {.target = 32, .micro = 5, .last_cycle = LastCycle::kCarry};
+    small.optimizer = {.lr = 0.1, .kind = SgdSpec{}};
+    small.epochs = 1;  // 8 updates, the last of 6 samples
+    return small;
+  }();
+  PlanRequest request{.nodes = 1, .gpus_per_node = 2, .micro_batch = 5, .target_batch = 32};
+  bool by_length = false;
+  bool has_divisors = true;  // in the checkpoint
+};
+
+TEST(RunStateTest, AWindowIsContinuedOnlyByTheSameMicroSteps) {
+  const WindowOfRun saved;
+  const auto check = [&](const std::function<void(WindowOfRun&)>& change) {
+    WindowOfRun now;
+    change(now);
+    const Manifest manifest{.cursor = {.step = 7, .micro_step = 1, .dataset_samples = 230},
+                            .job_text = JobText(saved.job),
+                            .plan = Plan::Make(saved.request).value(),
+                            .has_divisors = now.has_divisors};
+    return CheckSameWindow(manifest, now.job, Plan::Make(now.request).value(), now.by_length);
+  };
+  const Status same = check([](WindowOfRun&) {});
+  EXPECT_TRUE(same.ok()) << same.message();
+  struct {
+    const char* what;
+    std::function<void(WindowOfRun&)> change;
+  } const cases[] = {
+      {"ranks 2, this job has 3", [](WindowOfRun& now) { now.request.gpus_per_node = 3; }},
+      {"micro-batch 5, this job has 4", [](WindowOfRun& now) { now.request.micro_batch = 4; }},
+      {"micro-steps 4, this job has 7", [](WindowOfRun& now) { now.request.target_batch = 64; }},
+      {"by length off, this job has on", [](WindowOfRun& now) { now.by_length = true; }},
+      {"the divisor of the loss", [](WindowOfRun& now) { now.has_divisors = false; }},
+      {"precision f32, this job has bf16",
+       [](WindowOfRun& now) { now.job.precision = Precision::kBF16; }},
+      {"update 8 took 6 samples, in this job it takes 32",
+       [](WindowOfRun& now) { now.job.epochs = 2; }},
+  };
+  for (const auto& test : cases) {
+    EXPECT_THAT(check(test.change), IsError(ErrorKind::kConfig, test.what));
+  }
+}
+
+}  // namespace
+}  // namespace gaccd

@@ -1,0 +1,159 @@
+// How a training saves at boundaries and inside updates, and how it stops there.
+#include "daemon/train/saves_and_stops.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "daemon/train/control_words.h"
+#include "tests/unit/base/status_matchers.h"
+#include "tests/unit/temp_folder.h"
+#include "tests/unit/train/fake_engine.h"
+#include "tests/unit/train/rank_training.h"
+#include "tests/unit/train/small_regression.h"
+
+namespace gaccd {
+namespace {
+
+using ::testing::HasSubstr;
+using tests::FakeEngine;
+using tests::MakePlan;
+using tests::SmallRegression;
+
+const StepProgram kProgram{.computed = 5};
+
+// Asks to stop after micro-step 2.
+class StopInsideAgreement final : public StopAgreement {
+ public:
+  StopInsideAgreement(Communicator& comm, StopAction action)
+      : StopAgreement(comm, {.checkpoints = true}), action_(action) {}
+  Result<StopDecision> BetweenMicroSteps(std::int64_t done, std::int64_t) override {
+    if (done < 2) return StopDecision{};
+    return StopDecision{.action = action_, .reason = "the test"};
+  }
+
+ private:
+  StopAction action_;
+};
+
+TEST(SavesAndStopsTest, WithoutStopsAndSaverNothingHappens) {
+  const PhaseNotes notes;
+  TrainingSummary summary;
+  SavesAndStops ending(nullptr, nullptr, notes, &summary);
+  ending.BeginUpdate(0);
+  EXPECT_FALSE(ending.LeavesWindow(0, 2, kProgram).value());
+  EXPECT_FALSE(ending.left_window());
+  EXPECT_EQ(ending.decision().action, StopAction::kGoOn);
+  EXPECT_FALSE(ending.SaveIsDue(1, true).value());
+  EXPECT_TRUE(ending.AtBoundary(1, true, true).ok());
+  EXPECT_TRUE(ending.Finish().ok());
+}
+
+TEST(SavesAndStopsTest, AWindowThatIsLeftIsNamed) {
+  const auto comm = MakeSingle();
+  const PhaseNotes notes;
+  for (const StopAction action : {StopAction::kLeave, StopAction::kSaveBeforeStop}) {
+    TrainingSummary summary;
+    StopInsideAgreement stops(*comm, action);
+    SavesAndStops ending(&stops, nullptr, notes, &summary);
+    EXPECT_FALSE(ending.LeavesWindow(6, 1, kProgram).value());
+    EXPECT_TRUE(ending.LeavesWindow(6, 2, kProgram).value());
+    EXPECT_TRUE(ending.left_window());
+    const Status status = ending.StopInside();
+    EXPECT_THAT(status, HasKind(ErrorKind::kTempFail));
+    EXPECT_THAT(status,
+                HasMessage(HasSubstr("stopped by the test inside update 7 after micro-step 2")));
+    EXPECT_EQ(status.message().find("is to be repeated") != std::string::npos,
+              action == StopAction::kSaveBeforeStop);
+    EXPECT_THAT(status, HasMessage(HasSubstr("not saved")));
+  }
+}
+
+// A program whose buffers are not saved begins its update again.
+TEST(SavesAndStopsTest, AWindowThatCannotContinueIsRepeated) {
+  const auto comm = MakeSingle();
+  const PhaseNotes notes;
+  TrainingSummary summary;
+  StopInsideAgreement stops(*comm, StopAction::kSaveStop);
+  SavesAndStops ending(&stops, nullptr, notes, &summary);
+  EXPECT_TRUE(ending.LeavesWindow(6, 2, {.computed = 5, .continues = false}).value());
+  EXPECT_THAT(ending.StopInside(), HasMessage(HasSubstr("is to be repeated")));
+}
+
+// One rank that saves every two updates.
+class SaverTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto right = CheckpointWriter::Claim(*comm_, {.folder = folder_.path()}, MakeOwnerName("t", 0));
+    ASSERT_TRUE(right.ok()) << right.status().message();
+    SaverOptions options;
+    options.checkpoints.folder = folder_.path();
+    options.policy.every_updates = 2;
+    auto saver = Saver::Start(*comm_, {job_, plan_, model_, data_->size(), best_}, engine_, options,
+                              *std::move(right), 0);
+    ASSERT_TRUE(saver.ok()) << saver.status().message();
+    saver_ = *std::move(saver);
+  }
+
+  const TempFolder folder_;
+  const std::unique_ptr<Communicator> comm_ = MakeSingle();
+  const Job job_ = [] {
+    Job job = SmallRegression();
+    job.batch = {.target = 20, .micro = 4};
+    return job;
+  }();
+  const Plan plan_ = MakePlan(job_, 1).value();
+  const std::unique_ptr<Dataset> data_ = OpenDataset(job_.data.train, {}).value();
+  const Model model_ = Model::Make(job_.model, data_->spec()).value();
+  const BestSoFar best_;
+  const PhaseNotes notes_;
+  FakeEngine engine_;
+  std::unique_ptr<Saver> saver_;
+  TrainingSummary summary_;
+};
+
+TEST_F(SaverTest, SavesAtBoundariesAndWhereAWindowIsLeft) {
+  StopInsideAgreement stops(*comm_, StopAction::kSaveStop);
+  SavesAndStops ending(&stops, saver_.get(), notes_, &summary_);
+  for (std::int64_t step = 1; step <= 3; ++step) {
+    summary_ = {.updates = step, .samples = 20 * step};
+    const bool due = ending.SaveIsDue(step, false).value();
+    EXPECT_EQ(due, step == 2);
+    const Status status = ending.AtBoundary(step, due, false);
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+  EXPECT_TRUE(ending.SaveIsDue(3, true).value());
+  EXPECT_TRUE(ending.LeavesWindow(3, 2, kProgram).value());
+  EXPECT_THAT(ending.StopInside(),
+              HasMessage(HasSubstr("inside update 4 after micro-step 2, saved")));
+  ASSERT_TRUE(saver_->last_saved().has_value());
+  EXPECT_EQ(saver_->last_saved()->step, 3);
+  EXPECT_EQ(saver_->last_saved()->micro_step, 2);
+  EXPECT_TRUE(std::filesystem::exists(saver_->last_saved()->PathIn(folder_.path())));
+}
+
+// A save is guessed to take hours, which the job does not have; then one took milliseconds.
+TEST_F(SaverTest, StopsAreJudgedByWhatTheLastSaveTook) {
+  const auto job_end = std::chrono::steady_clock::now() + std::chrono::minutes(10);
+  StopAgreement stops(
+      *comm_, {.job_end = job_end, .checkpoints = true, .save_guess = std::chrono::hours(3)});
+  SavesAndStops ending(&stops, saver_.get(), notes_, &summary_);
+  const auto fits = [&] {
+    ending.BeginUpdate(0);
+    std::vector<double> words(kStopWordCount);
+    stops.Pack(words, 1, 0);
+    return DecodeStopWords(words).save_misfit == 0;
+  };
+  EXPECT_FALSE(fits());
+  summary_ = {.updates = 2, .samples = 40};
+  EXPECT_TRUE(ending.AtBoundary(2, true, true).ok());
+  EXPECT_TRUE(ending.Finish().ok());
+  EXPECT_TRUE(fits());
+}
+
+}  // namespace
+}  // namespace gaccd
