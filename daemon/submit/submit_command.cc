@@ -20,7 +20,6 @@
 #include "daemon/rundir/submissions.h"
 #include "daemon/stop/stop_signals.h"
 #include "daemon/submit/planned_submission.h"
-#include "daemon/submit/run_program.h"
 #include "daemon/submit/sbatch_script.h"
 #include "daemon/submit/signal_lead.h"
 #include "daemon/submit/slurm_site.h"
@@ -28,6 +27,7 @@
 #include "daemon/telemetry/log.h"
 #include "daemon/watch/doctor.h"
 #include "slurm/launch_text.h"
+#include "slurm/run_program.h"
 
 namespace gaccd {
 namespace {
