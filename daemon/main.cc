@@ -8,11 +8,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <new>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "collectives/base/print.h"
+#include "collectives/base/process_memory.h"
 #include "collectives/base/result.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/flags.h"
@@ -105,7 +107,15 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a reader that leaves is an error of the write, see PrintOut
   try {
     return Run(argc, argv);
-  } catch (const std::exception& error) {  // of a library, or out of memory; ours throws nothing
+  } catch (const std::bad_alloc&) {
+    const auto free = gaccd::FreeMemoryBytes();
+    const Status status(ErrorKind::kConfig,
+                        gaccd::StrCat("no memory for the program: ", free.value_or(0),
+                                      " bytes are free; give the job more memory (--mem), or set a "
+                                      "smaller --micro-batch"));
+    PrintError(status, WhoAmI(), {});
+    return ExitCode(status);
+  } catch (const std::exception& error) {  // of a library; ours throws nothing
     std::fprintf(stderr, "gaccd: error (internal, exit 70): %s\n",
                  gaccd::Printable(error.what()).c_str());
     return static_cast<int>(ErrorKind::kInternal);
