@@ -49,6 +49,7 @@ struct RunReporter::Impl {
   StepClock clock;
   std::optional<LineClock> lines;  // from the first update
   StepRecord last;
+  bool has_step = false;                  // of this attempt
   ResumeRecord from;                      // what came before the first update of this attempt
   std::atomic<std::int64_t> log_step{0};  // of `last`, for log lines of other threads
   std::string ended_early;                // why; empty: it does not
