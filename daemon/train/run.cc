@@ -130,6 +130,10 @@ Ending TrainOn(const Flags& flags, Session& session) {
       return {};
     }
   }
+  if (flags.run_dir) {
+    const Status stopped = comm.rank() == 0 ? CheckNotStopped(*flags.run_dir) : Status::Ok();
+    if (Agreement all = AgreeOn(comm, stopped); !all.status.ok()) return Shared(std::move(all));
+  }
   // Before the folder is made, and said where it then has its log.
   std::vector<std::string> warnings;
   if (comm.rank() == 0) warnings = PlaceWarnings(flags);
