@@ -45,11 +45,22 @@ Advice AfterIoError(std::string_view reason) {
           "检查原因中提到的文件或磁盘，然后重新启动"};
 }
 
+// srun's codes, and a shell's, for a program that is missing or may not be run on a node.
+bool IsMissingProgram(int exit) { return exit == 2 || exit == 13 || exit == 126 || exit == 127; }
+
 // What an exit code means for the user; the reason is shown with it.
 Advice AfterExit(int exit, const std::string& reason, const std::string& folder) {
   const Advice memory{"give the job more memory (--mem), or set a smaller --micro-batch",
                       "给作业更多内存 (--mem)，或减小 --micro-batch"};
   if (exit == kOutOfMemoryExit) return memory;
+  if (IsMissingProgram(exit)) {
+    return {
+        StrCat("look whether every node has the program; what each rank said: the folder rank of "
+               "the newest attempt in ",
+               folder, "/attempts"),
+        StrCat("检查每个节点上是否都有该程序；各 rank 的输出：", folder,
+               "/attempts 中最新一次尝试的 rank 目录")};
+  }
   if (IsSignalExit(exit)) {
     return {StrCat("a signal ended it; if the kernel did so for its memory, ", memory.en,
                    "; else start it again: it goes on from its newest checkpoint"),

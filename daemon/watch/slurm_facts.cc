@@ -50,7 +50,7 @@ std::vector<std::string> OpenJobs(const RunState& state) {
 
 std::string Describe(const std::string& id, const JobState& job) {
   std::string text = StrCat("job ", id, " is ", job.state);
-  if (!job.reason.empty()) text += StrCat(" (", job.reason, ")");
+  if (!job.reason.empty() && !IsFinal(job.state)) text += StrCat(" (", job.reason, ")");
   if (!job.exit.empty() && job.exit != "0:0") text += StrCat(" (exit ", job.exit, ")");
   return text;
 }
@@ -79,6 +79,8 @@ void Judge(RunState& state, const std::vector<std::string>& jobs, const JobState
       state.no_rank_yet = true;
       state.job = id;
     }
+    // The files are newer than what SLURM says of a job that they show to have begun.
+    if (state.phase == RunPhase::kStarting) state.slurm.clear();
     return;
   }
   state.gone_in_slurm = true;

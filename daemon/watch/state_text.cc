@@ -75,7 +75,10 @@ std::string PhaseText(const RunState& state) {
 std::string StateText(const RunState& state) {
   std::string text;
   if (!state.attempt.empty()) {
-    text += Row("run", StrCat(state.run, ", job ", state.job, ", attempt ", state.attempt));
+    text += Row("run", StrCat(state.run, state.run.empty() ? "" : ", ", "job ", state.job,
+                              ", attempt ", state.attempt));
+  }
+  if (state.world > 0) {
     text += Row("ranks", StrCat(state.world, state.device.empty() ? "" : ", on ", state.device,
                                 ", rank 0 on ", state.host));
   }

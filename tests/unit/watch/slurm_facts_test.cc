@@ -69,6 +69,9 @@ TEST(AddSlurmFacts, DecidesWhereTheFilesDoNot) {
   }
   EXPECT_THAT(WithSlurm(waits, cases[1].known).slurm, "job 17 is PENDING (Resources)");
   EXPECT_THAT(WithSlurm(waits, cases[4].known).reason, HasSubstr("job 18 is FAILED (exit 78:0)"));
+  // An answer that is older than the files.
+  const RunState starts{.job = "17", .phase = RunPhase::kStarting, .no_rank_yet = true};
+  EXPECT_EQ(WithSlurm(starts, JobStates{{"17", {"PENDING", "", ""}}}).slurm, "");
   (void)folder.Write("DONE", "");
   EXPECT_EQ(Name(WithSlurm(waits, JobStates{{"18", {"COMPLETED", "", "0:0"}}}).phase), "done");
 }
