@@ -108,11 +108,7 @@ int main(int argc, char** argv) {
   try {
     return Run(argc, argv);
   } catch (const std::bad_alloc&) {
-    const auto free = gaccd::FreeMemoryBytes();
-    const Status status(ErrorKind::kConfig,
-                        gaccd::StrCat("no memory for the program: ", free.value_or(0),
-                                      " bytes are free; give the job more memory (--mem), or set a "
-                                      "smaller --micro-batch"));
+    const Status status = gaccd::NoMemory("the program", 0);
     PrintError(status, WhoAmI(), {});
     return ExitCode(status);
   } catch (const std::exception& error) {  // of a library; ours throws nothing

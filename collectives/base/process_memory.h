@@ -17,8 +17,8 @@ namespace gaccd {
 // machine, in its memory cgroup, and below RLIMIT_AS. Nothing where /proc/meminfo cannot be read.
 [[nodiscard]] std::optional<std::uint64_t> FreeMemoryBytes();
 
-// The system refused `bytes` for `what`: kConfig, with the bytes that are free. Starting the job
-// again would not help, so it is not to be requeued.
+// The system refused `bytes` (0: not known how many) for `what`: kConfig, with the bytes that are
+// free. Starting the job again would not help, so it is not to be requeued.
 [[nodiscard]] Status NoMemory(std::string_view what, std::uint64_t bytes);
 
 }  // namespace gaccd
