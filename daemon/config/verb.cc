@@ -39,8 +39,10 @@ Flags of train are taken, too, and passed on; what stands behind -- goes to
 sbatch. From then on the script is enough: sbatch runs/r50/submit.sbatch. The
 job goes back to the queue where that helps (gaccd help verdict). Its ranks are
 told of its end early enough to save, by the times of updates and saves in
-earlier attempts of the run, if there are any. --format=json: one line a run
-with folder, jobs (ids, apart by commas), script.
+earlier attempts of the run, if there are any. Warnings say at once what the job
+would else find out when it starts: data and weights that are not here, nodes, a
+time or memory that it can never have. --format=json: one line a run with
+folder, jobs (ids, apart by commas), script.
 )"},
     {Verb::kEval, "eval", "print the loss and the metrics of trained weights",
      R"(--job=FILE --weights=PATH [--flag=value ...]
