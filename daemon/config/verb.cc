@@ -159,9 +159,10 @@ asked by squeue and sacct, if they are here.
             lost rank
   failed    exit 2
 --format=json: one line with folder, run, job, attempt_dir, host, phase (the
-word above), age_s, submitted_jobs, submitted_age_s, slurm (its words), world, device, epoch, step,
-steps_total, target, samples_total, loss, wall_samples_per_s, dur_p50_s, eta_s,
-step_age_s, save_step, save_age_s, failed_saves, dropped_lines, exit, reason,
+word above), age_s, submitted_jobs, submitted_age_s, slurm (its words), world,
+device, epoch, step, steps_total, target, samples_total, loss,
+wall_samples_per_s, dur_p50_s, eta_s, step_age_s, save_step, save_age_s,
+failed_saves, dropped_lines, exit, reason,
 suspect_hosts; without what is not known.
 )"},
     {Verb::kRuns, "runs", "list the runs in a folder, one line each",
