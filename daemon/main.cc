@@ -8,12 +8,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <new>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "collectives/base/environment.h"
 #include "collectives/base/print.h"
+#include "collectives/base/process_memory.h"
 #include "collectives/base/result.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/flags.h"
@@ -112,7 +114,11 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a reader that leaves is an error of the write, see PrintOut
   try {
     return Run(argc, argv);
-  } catch (const std::exception& error) {  // of a library, or out of memory; ours throws nothing
+  } catch (const std::bad_alloc&) {
+    const Status status = gaccd::NoMemory("the program", 0);
+    PrintError(status, WhoAmI(), {});
+    return ExitCode(status);
+  } catch (const std::exception& error) {  // of a library; ours throws nothing
     std::fprintf(stderr, "gaccd: error (internal, exit 70): %s\n",
                  gaccd::Printable(error.what()).c_str());
     return static_cast<int>(ErrorKind::kInternal);

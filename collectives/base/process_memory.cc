@@ -1,9 +1,16 @@
 #include "collectives/base/process_memory.h"
 
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <array>
 #include <cstdio>
+#include <fstream>
 #include <initializer_list>
+#include <string>
 #include <string_view>
+
+#include "collectives/base/strings.h"
 
 namespace gaccd {
 namespace {
@@ -29,6 +36,43 @@ bool ReadKib(const char* path, std::initializer_list<KibLine> wanted) {
   return true;
 }
 
+// "MemAvailable:   1234 kB" of a file of /proc, in bytes.
+std::optional<std::uint64_t> ReadKibOf(const char* path, std::string_view key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    unsigned long long kib = 0;
+    if (!line.starts_with(key)) continue;
+    if (std::sscanf(line.c_str() + key.size(), " %llu", &kib) == 1) return kib * 1024;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::uint64_t> ReadNumber(const std::string& path) {
+  std::ifstream file(path);
+  std::uint64_t value = 0;
+  return file >> value ? std::optional(value) : std::nullopt;  // "max" is no number
+}
+
+// Of the memory cgroup, version 2, that this process is in.
+std::optional<std::uint64_t> FreeInCgroup() {
+  std::ifstream file("/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("0::")) continue;
+    const std::string folder = StrCat("/sys/fs/cgroup", line.substr(3));
+    const auto most = ReadNumber(folder + "/memory.max");
+    const auto used = ReadNumber(folder + "/memory.current");
+    if (most && used) return *most - std::min(*most, *used);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::uint64_t> FreeAddressSpace() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
+  const std::uint64_t used = ReadKibOf("/proc/self/status", "VmSize:").value_or(0);
+  return limit.rlim_cur - std::min<std::uint64_t>(limit.rlim_cur, used);
+}
+
 }  // namespace
 
 std::int64_t ProcessMemory::Bytes() {
@@ -42,6 +86,23 @@ std::int64_t ProcessMemory::Bytes() {
     if (shared > 0) ReadKib("/proc/self/smaps_rollup", {{"Pss_Shmem:", &proportion_kib_}});
   }
   return (own + proportion_kib_) * 1024;
+}
+
+std::optional<std::uint64_t> FreeMemoryBytes() {
+  std::optional<std::uint64_t> least = ReadKibOf("/proc/meminfo", "MemAvailable:");
+  if (!least) return std::nullopt;
+  for (const auto& other : {FreeInCgroup(), FreeAddressSpace()}) {
+    if (other) least = std::min(*least, *other);
+  }
+  return least;
+}
+
+Status NoMemory(std::string_view what, std::uint64_t bytes) {
+  const auto free = FreeMemoryBytes();
+  return {ErrorKind::kConfig,
+          StrCat("no memory for ", what, bytes > 0 ? StrCat(": wanted ", bytes, " bytes") : "",
+                 free ? StrCat(", ", *free, " are free") : "",
+                 "; give the job more memory (--mem), or set a smaller --micro-batch")};
 }
 
 }  // namespace gaccd

@@ -3,10 +3,8 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 
-#include "collectives/base/strings.h"
+#include "collectives/base/process_memory.h"
 
 namespace gaccd {
 namespace {
@@ -32,8 +30,7 @@ Result<std::unique_ptr<CommMemory>> AllocateHostMemory(std::size_t bytes) {
   const std::size_t mapped = std::max<std::size_t>(bytes, 1);  // mmap refuses zero
   void* data = ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) {
-    return Status(ErrorKind::kOs,
-                  StrCat("cannot allocate ", bytes, " bytes: ", std::strerror(errno)));
+    return NoMemory("exchanged buffers", bytes);
   }
   // Only advice: fewer TLB misses; without it the memory is as good.
   if (mapped >= kHugePage) (void)::madvise(data, mapped, MADV_HUGEPAGE);

@@ -7,8 +7,8 @@
 
 namespace gaccd {
 
-// `bytes` zeroed bytes, aligned to 4096; pages exist once they are written. kOs when the system has
-// no memory left.
+// `bytes` zeroed bytes, aligned to 4096; pages exist once they are written. NoMemory() when the
+// system has none left.
 [[nodiscard]] Result<std::unique_ptr<CommMemory>> AllocateHostMemory(std::size_t bytes);
 
 }  // namespace gaccd

@@ -15,11 +15,16 @@ constexpr std::size_t kPage = 4096;
 
 std::size_t RoundUpToPages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-// What an operator needs to know when shared memory cannot be had: Open MPI does not say.
-std::string FreeSharedMemory() {
+// Open MPI does not say why it refuses: where /dev/shm has less than was asked for, another start
+// would not get it either.
+Status NoSharedMemory(int code, std::size_t bytes, int ranks) {
+  const std::string what = StrCat("shared memory of ", bytes, " bytes for ", ranks, " ranks");
   struct statvfs info {};
-  if (statvfs("/dev/shm", &info) != 0) return "";
-  return StrCat(" (", info.f_bavail * info.f_frsize, " bytes are free in /dev/shm)");
+  if (statvfs("/dev/shm", &info) != 0) return MpiStatus(code, what);
+  const std::uint64_t free = std::uint64_t{info.f_bavail} * info.f_frsize;
+  Status status = MpiStatus(code, StrCat(what, " (", free, " bytes are free in /dev/shm)"));
+  if (free >= bytes) return status;
+  return {ErrorKind::kConfig, StrCat("no memory for the ranks of a node: ", status.message())};
 }
 
 Result<MPI_Comm> WithReturnedErrors(int code, MPI_Comm comm, std::string_view what) {
@@ -87,8 +92,7 @@ Result<SharedWindow> SharedWindow::Allocate(MPI_Comm node_comm, std::size_t byte
   MPI_Win window = MPI_WIN_NULL;
   const int code = MPI_Win_allocate_shared(rank == 0 ? static_cast<MPI_Aint>(total) : 0, 1,
                                            MPI_INFO_NULL, node_comm, &own, &window);
-  GACCD_RETURN_IF_ERROR(MpiStatus(
-      code, StrCat("shared memory of ", total, " bytes for ", size, " ranks", FreeSharedMemory())));
+  if (code != MPI_SUCCESS) return NoSharedMemory(code, total, size);
   MPI_Aint found = 0;
   int unit = 0;
   void* base = nullptr;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "collectives/base/files.h"
+#include "collectives/base/process_memory.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
 #include "daemon/checkpoint/saved_job.h"
@@ -91,7 +92,11 @@ Status ReadShareSafely(const std::string& path, const Manifest& manifest, ShardR
   try {
     return ReadShare(path, manifest, share, wanted, mine);
   } catch (const std::bad_alloc&) {
-    return {ErrorKind::kOs, StrCat(path, ": not enough memory to load it")};
+    std::uint64_t bytes = 0;
+    for (const BufferSpec& buffer : manifest.buffers) {
+      if (wanted(buffer)) bytes += RangeOf(buffer, share, std::ssize(manifest.shards)).bytes;
+    }
+    return NoMemory(StrCat("this rank's part of '", path, "'"), bytes);
   }
 }
 

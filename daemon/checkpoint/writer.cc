@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "collectives/base/files.h"
+#include "collectives/base/process_memory.h"
 #include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
@@ -111,7 +112,7 @@ Status Writer::Open() {
   try {
     for (Slot& slot : state_->slots) slot.bytes.resize(bytes);
   } catch (const std::bad_alloc&) {
-    ready = {ErrorKind::kOs, StrCat("checkpoints: no memory for twice ", bytes, " bytes")};
+    ready = NoMemory("two copies of this rank's part of a checkpoint", 2 * bytes);
   }
   if (ready.ok()) ready = StartHelpers();
   GACCD_RETURN_IF_ERROR(AgreeOn(comm_, ready).status);
@@ -140,8 +141,7 @@ Status Writer::Stage(PendingSave& save, std::span<const BufferSource> sources) {
   } catch (const std::bad_alloc&) {
     const std::lock_guard lock(state_->mutex);
     slot.busy = false;
-    save.written =
-        Status(ErrorKind::kOs, StrCat("checkpoints: no memory for ", payload, " bytes to save"));
+    save.written = NoMemory("a copy of this rank's part of a checkpoint", payload);
     return Status::Ok();
   }
   std::uint64_t done = 0;

@@ -5,7 +5,9 @@
 #include <google/protobuf/text_format.h>
 #include <google/protobuf/util/message_differencer.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <regex>
 #include <string>
 #include <string_view>
@@ -135,7 +137,10 @@ std::string AbsolutePath(const std::string& path, const std::string& folder) {
   return path;
 }
 
-void MakePathsAbsolute(google::protobuf::Message& message, const std::string& folder) {
+// Replaces every path of a job by what `change` makes of it.
+using ChangePath = std::function<std::string(const std::string& path)>;
+
+void ChangePaths(google::protobuf::Message& message, const ChangePath& change) {
   const auto& reflection = *message.GetReflection();
   std::vector<const google::protobuf::FieldDescriptor*> fields;
   reflection.ListFields(message, &fields);
@@ -143,14 +148,13 @@ void MakePathsAbsolute(google::protobuf::Message& message, const std::string& fo
     if (field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE) {
       const int count = field->is_repeated() ? reflection.FieldSize(message, field) : 0;
       for (int i = 0; i < count; ++i) {
-        MakePathsAbsolute(*reflection.MutableRepeatedMessage(&message, field, i), folder);
+        ChangePaths(*reflection.MutableRepeatedMessage(&message, field, i), change);
       }
       if (!field->is_repeated()) {
-        MakePathsAbsolute(*reflection.MutableMessage(&message, field), folder);
+        ChangePaths(*reflection.MutableMessage(&message, field), change);
       }
     } else if (field->options().GetExtension(proto::is).text() == proto::Field::PATH) {
-      const std::string path = reflection.GetString(message, field);
-      reflection.SetString(&message, field, AbsolutePath(path, folder));
+      reflection.SetString(&message, field, change(reflection.GetString(message, field)));
     }
   }
 }
@@ -213,8 +217,19 @@ Result<Job> OverlayFlags(Job job, const Flags& flags) {
 
 Job WithAbsolutePaths(const Job& job) {
   proto::Job message = ToProto(job);
-  MakePathsAbsolute(message, job.folder);
+  ChangePaths(message, [&](const std::string& path) { return AbsolutePath(path, job.folder); });
   return {FromProto(message), job.folder, job.given};
+}
+
+std::vector<std::string> MissingFiles(const Job& job) {
+  std::vector<std::string> missing;
+  proto::Job message = ToProto(job);
+  ChangePaths(message, [&](const std::string& path) {
+    const bool here = HasFile(path) || (!job.folder.empty() && HasFile(job.folder + "/" + path));
+    if (!here && std::ranges::find(missing, path) == missing.end()) missing.push_back(path);
+    return path;
+  });
+  return missing;
 }
 
 Result<PlanRequest> ToPlanRequest(const BatchSpec& batch, std::int64_t nodes,

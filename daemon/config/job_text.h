@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "collectives/base/result.h"
 #include "daemon/config/flags.h"
@@ -36,6 +37,9 @@ namespace gaccd {
 // The job with absolute paths of data: what a relative one names now, in the current folder or else
 // in the job's, it names from anywhere. One that names nothing stays as it is.
 [[nodiscard]] Job WithAbsolutePaths(const Job& job);
+
+// The paths of data that name nothing, neither in the current folder nor in the job's.
+[[nodiscard]] std::vector<std::string> MissingFiles(const Job& job);
 
 // The whole job with all its defaults; ParseJobText gives the same job again.
 [[nodiscard]] std::string JobText(const Job& job);

@@ -42,8 +42,10 @@ Flags of train are taken, too, and passed on; what stands behind -- goes to
 sbatch. From then on the script is enough: sbatch runs/r50/submit.sbatch. The
 job goes back to the queue where that helps (gaccd help verdict). Its ranks are
 told of its end early enough to save, by the times of updates and saves in
-earlier attempts of the run, if there are any. --format=json: one line a run
-with folder, jobs (ids, apart by commas), script.
+earlier attempts of the run, if there are any. Warnings say at once what the job
+would else find out when it starts: data and weights that are not here, nodes, a
+time or memory that it can never have. --format=json: one line a run with
+folder, jobs (ids, apart by commas), script.
 )"},
     {Verb::kEval, "eval", "print the loss and the metrics of trained weights",
      R"(--job=FILE --weights=PATH [--flag=value ...]
@@ -151,8 +153,9 @@ code of the run), held (restarts did not help), reason, suspect_hosts.
      R"([RUN-DIR] [--flag=value ...]
 
 Prints the state of the run in this folder, or in the current one: from its
-STATUS.json, which is written every 10 s, and its ledger. Starts nothing and
-asks SLURM nothing.
+STATUS.json, which is written every 10 s, its ledger and its attempts. Where
+these leave it open (a job that waits, or writes nothing any more), SLURM is
+asked by squeue and sacct, if they are here.
   submitted exit 0: it was given to SLURM, and has not begun since
   starting, running, done   exit 0
   stale     exit 1: it was not written for 30 s, so rank 0 or its node is gone
@@ -160,15 +163,17 @@ asks SLURM nothing.
             lost rank
   failed    exit 2
 --format=json: one line with folder, run, job, attempt_dir, host, phase (the
-word above), age_s, submitted_jobs, submitted_age_s, world, device, epoch, step,
-steps_total, target, samples_total, loss, wall_samples_per_s, dur_p50_s, eta_s,
-step_age_s, save_step, save_age_s, failed_saves, dropped_lines, exit, reason,
+word above), age_s, submitted_jobs, submitted_age_s, slurm (its words), world,
+device, epoch, step, steps_total, target, samples_total, loss,
+wall_samples_per_s, dur_p50_s, eta_s, step_age_s, save_step, save_age_s,
+failed_saves, dropped_lines, exit, reason,
 suspect_hosts; without what is not known.
 )"},
     {Verb::kRuns, "runs", "list the runs in a folder, one line each",
      R"([FOLDER] [--flag=value ...]
 
-Lists the run folders in this folder, or in the current one. best: the best
+Lists the run folders in this folder, or in the current one, and in its folders
+that are none themselves (the runs of an array). best: the best
 evaluation so far, by the job's evaluation.metric, and after which update it was.
 --format=json: one line a run, with the keys of gaccd status, best_metric,
 best_value and best_step.
@@ -178,7 +183,7 @@ best_value and best_step.
 
 Writes the file STOP into the run folder. The run saves after its next update
 and exits with 93, on any node and without SLURM. While the file is there the
-run is not started again.
+run is not started again. A run that is complete is refused.
 )"},
     {Verb::kSave, "save", "let a run save a checkpoint now",
      R"(RUN-DIR

@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "collectives/base/process_memory.h"
 #include "collectives/base/strings.h"
 #include "daemon/data/gzip.h"
 #include "daemon/data/mapped_file.h"
@@ -124,7 +125,7 @@ Result<SharedBytes> MemoryToUnpack(const std::string& name, std::span<const std:
   if (!memory) {
     std::shared_ptr<std::byte[]> own = LargePages(bytes);
     if (own == nullptr) {
-      return Status(ErrorKind::kOs, StrCat(name, ": no memory for ", bytes, " bytes"));
+      return NoMemory(StrCat("the unpacked '", name, "'"), bytes);
     }
     memory = {.bytes = {own.get(), bytes}, .owner = own};
   }

@@ -19,8 +19,8 @@ namespace gaccd {
 
 // The array in `file`. Of a plain file it is a view, with no owner; a compressed one is
 // decompressed into memory of its own, never more than its header says, and only when a file of
-// this size can hold so much. Errors: kData with `name`, the expected and the found value; kOs
-// without memory. With `share`, that of the leader, it is decompressed into memory of the node.
+// this size can hold so much. Errors: kData with `name`, the expected and the found value;
+// NoMemory(). With `share`, that of the leader, it is decompressed into memory of the node.
 Result<Array> DecodeIdx(const std::string& name, std::span<const std::byte> file,
                         NodeShare* share = nullptr);
 

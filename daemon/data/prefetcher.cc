@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "collectives/base/process_memory.h"
 #include "collectives/base/strings.h"
 #include "collectives/base/thread.h"
 
@@ -78,7 +79,7 @@ Status Prefetcher::Allocate(const PrefetcherOptions& options) {
     at = memory_.get();
   }
   if (at == nullptr) {
-    return {ErrorKind::kOs, StrCat("no memory for the prefetch ring of ", bytes_, " bytes")};
+    return NoMemory("the prefetch ring", bytes_);
   }
   slots_.resize(static_cast<std::size_t>(slots));
   for (Slot& slot : slots_) {

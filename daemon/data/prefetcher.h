@@ -40,7 +40,7 @@ struct PrefetcherOptions {
 class Prefetcher {
  public:
   // Starts the thread. Errors: kConfig when slots is not a power of two, or not at least held + 2,
-  // or the ring does not fit the address space; kOs when the system refuses memory or the thread;
+  // or the ring does not fit the address space; NoMemory(), or kOs without a thread;
   // those of options.memory.
   static Result<std::unique_ptr<Prefetcher>> Start(const Dataset& dataset,
                                                    std::unique_ptr<IndexSource> source,

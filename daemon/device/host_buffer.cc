@@ -5,14 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "collectives/base/strings.h"
+#include "collectives/base/process_memory.h"
 
 namespace gaccd {
 namespace {
@@ -24,8 +22,7 @@ Result<HostBuffer> HostBuffer::Allocate(std::size_t bytes, const char* what) {
   if (bytes == 0) return buffer;
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) {
-    return Status(ErrorKind::kOs,
-                  StrCat("no memory for ", what, ": ", bytes, " bytes: ", std::strerror(errno)));
+    return NoMemory(what, bytes);
   }
   if (bytes >= kHugePage) (void)madvise(data, bytes, MADV_HUGEPAGE);
   buffer.data_ = {static_cast<std::byte*>(data), {bytes}};

@@ -20,7 +20,7 @@ struct UnmapMemory {
 class HostBuffer {
  public:
   HostBuffer() = default;
-  // kOs when the system has no memory left; `what` names the buffer in the message.
+  // NoMemory() when the system has none left; `what` names the buffer in the message.
   static Result<HostBuffer> Allocate(std::size_t bytes, const char* what);
 
   [[nodiscard]] std::byte* data() const { return data_.get(); }

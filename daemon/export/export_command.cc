@@ -15,12 +15,13 @@
 #include "daemon/telemetry/log.h"
 #include "daemon/watch/event_stream.h"
 #include "daemon/watch/rank_lines.h"
+#include "daemon/watch/run_folders.h"
 #include "daemon/watch/run_state.h"
+#include "daemon/watch/slurm_facts.h"
 
 namespace gaccd {
 namespace {
 
-constexpr std::size_t kMostRuns = 10'000;
 constexpr double kRecentS = 24 * 3600;
 // The collector runs as a user of its own.
 constexpr unsigned kForAll = 0644;
@@ -36,41 +37,56 @@ std::optional<double> JobEnd(const std::string& attempt_dir) {
   return end > 0 ? std::optional(end) : std::nullopt;
 }
 
-// Nothing for a run that is not recent.
-Result<std::optional<RunMetrics>> MetricsOf(const std::string& folder, WallTime now) {
-  GACCD_ASSIGN_OR_RETURN(const RunState state, ReadRunState(folder, now));
-  if (state.age_s > kRecentS) return std::optional<RunMetrics>();
-  GACCD_ASSIGN_OR_RETURN(EventStream stream, EventStream::Open(folder));
+// Of a run in a folder below `top` the name has that folder, too: "sweep/0-seed=1".
+std::string NameBelow(const std::string& top, const std::string& folder) {
+  if (folder == top) return FolderName(folder);
+  return top == "." ? folder : folder.substr(top.size() + 1);
+}
+
+// A run that has not begun has no events.
+Result<RunFigures> FiguresOf(const RunState& state) {
   FigureSum sum;
+  if (!state.has_status && !IsFolder(state.folder + "/attempts")) return std::move(sum).Take();
+  GACCD_ASSIGN_OR_RETURN(EventStream stream, EventStream::Open(state.folder));
   Event event;
   while (stream.Next(&event)) sum.Add(event);
-  const std::string attempt = StrCat(folder, "/attempts/", state.attempt);
-  return std::optional(RunMetrics{.run = FolderName(folder),
-                                  .state = state,
-                                  .figures = std::move(sum).Take(),
-                                  .written_s = SecondsOf(now) - state.age_s,
-                                  .job_end_s = JobEnd(attempt),
-                                  .ranks = NewestRankLines(attempt)});
+  return std::move(sum).Take();
+}
+
+Result<RunMetrics> MetricsOf(const std::string& top, const RunState& state, WallTime now) {
+  GACCD_ASSIGN_OR_RETURN(RunFigures figures, FiguresOf(state));
+  const std::string attempt = StrCat(state.folder, "/attempts/", state.attempt);
+  return RunMetrics{.run = NameBelow(top, state.folder),
+                    .state = state,
+                    .figures = std::move(figures),
+                    .written_s = SecondsOf(now) - state.age_s,
+                    .job_end_s = JobEnd(attempt),
+                    .ranks = NewestRankLines(attempt)};
 }
 
 Result<std::vector<std::string>> RunFolders(const std::string& folder) {
-  if (PathExists(folder + "/STATUS.json")) return std::vector{folder};
-  GACCD_ASSIGN_OR_RETURN(const auto names, ListFolder(folder, kMostRuns));
-  std::vector<std::string> folders;
-  for (const std::string& name : names) {
-    std::string run = StrCat(folder, "/", name);
-    if (PathExists(run + "/STATUS.json")) folders.push_back(std::move(run));
-  }
-  return folders;
+  GACCD_RETURN_IF_ERROR(CheckMayRead(folder));
+  if (IsRunFolder(folder)) return std::vector{folder};
+  GACCD_ASSIGN_OR_RETURN(FoundRuns found, FindRunFolders(folder));
+  WarnOfUnreadable(found);
+  return std::move(found.folders);
 }
 
 Status ExportPrometheus(const ExportRequest& request) {
   GACCD_ASSIGN_OR_RETURN(const auto folders, RunFolders(request.folder));
-  std::vector<RunMetrics> runs;
+  const WallTime now = std::chrono::system_clock::now();
+  std::vector<RunState> recent;
   for (const std::string& folder : folders) {
-    auto metrics = MetricsOf(folder, std::chrono::system_clock::now());
+    auto state = ReadRunState(folder, now);
+    if (!state.ok()) LogWarning(state.status().message());
+    if (state.ok() && state->age_s <= kRecentS) recent.push_back(*std::move(state));
+  }
+  AddSlurmFacts(recent);
+  std::vector<RunMetrics> runs;
+  for (const RunState& state : recent) {
+    auto metrics = MetricsOf(request.folder, state, now);
     if (!metrics.ok()) LogWarning(metrics.status().message());
-    if (metrics.ok() && *metrics) runs.push_back(**std::move(metrics));
+    if (metrics.ok()) runs.push_back(*std::move(metrics));
   }
   GACCD_ASSIGN_OR_RETURN(TextSink out, TextSink::Open(request.out, kForAll));
   GACCD_RETURN_IF_ERROR(out.Write(PrometheusText(runs)));

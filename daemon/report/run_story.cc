@@ -231,7 +231,7 @@ Result<RunStory> ReadRunStory(const std::string& run_dir, WallTime now) {
   RunStory story{.folder_name = FolderName(run_dir), .read_at = now};
   GACCD_ASSIGN_OR_RETURN(story.diagnosis, Diagnose(run_dir, now));
   const bool has_begun = story.diagnosis.attempts > 0;
-  if (!has_begun && story.diagnosis.state.phase == RunPhase::kSubmitted) return story;
+  if (!has_begun && !story.diagnosis.state.has_status) return story;
   GACCD_ASSIGN_OR_RETURN(EventStream stream, EventStream::Open(run_dir));
   StoryReader reader(&story);
   Event event;

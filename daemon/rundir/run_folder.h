@@ -7,6 +7,7 @@
 //     attempts/latest -> 001-8123456
 //     attempts/001-8123456/       one folder an attempt, never written by another one
 //       job.txtpb plan.txtpb events.jsonl ranks.tsv env.json verdict.json log/ crash/ ev/
+//       .space                    while it runs: room for how it ends (spare_space.h)
 //
 // Folders are made 0700 and files 0600, or 0750 and 0640 with group_access; what was there before
 // keeps its mode.

@@ -16,6 +16,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/rundir/agreement.h"
 #include "daemon/rundir/run_reporter_impl.h"
+#include "daemon/rundir/spare_space.h"
 #include "daemon/rundir/verdict.h"
 #include "daemon/telemetry/environment_text.h"
 #include "daemon/telemetry/event_lines.h"
@@ -57,6 +58,7 @@ Result<std::string> RunReporter::Impl::OpenFiles(const std::string& rank_table) 
                            modes};
   GACCD_ASSIGN_OR_RETURN(folder, RunFolder::Create(request));
   const std::string& dir = folder->attempt_dir();
+  GACCD_RETURN_IF_ERROR(KeepSpareSpace(dir, modes.file));
   GACCD_RETURN_IF_ERROR(ReplaceFile(dir + "/ranks.tsv", rank_table, false, modes.file));
   GACCD_RETURN_IF_ERROR(
       ReplaceFile(dir + "/env.json", EnvironmentJson(::environ) + "\n", false, modes.file));
@@ -265,6 +267,7 @@ void RunReporter::Step(const StepRecord& record) {
         now.rates = rates;
         now.last_step_ts = Timestamp();
       });
+      if (!std::exchange(impl.has_step, true)) impl.status->WriteSoon();
     }
     if (impl.bar) {
       impl.bar->Update({record.epoch, record.step, record.steps_total, record.loss,

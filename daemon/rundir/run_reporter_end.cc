@@ -9,6 +9,7 @@
 #include "collectives/base/bounded_call.h"
 #include "collectives/base/strings.h"
 #include "daemon/rundir/run_reporter_impl.h"
+#include "daemon/rundir/spare_space.h"
 #include "daemon/rundir/verdict.h"
 #include "daemon/telemetry/event_text.h"
 
@@ -64,13 +65,14 @@ Verdict RunReporter::Impl::VerdictOf(const Status& outcome, const FailureFacts& 
 }
 
 void RunReporter::Impl::WriteVerdict(const Verdict& verdict) {
-  WriteEvent([&](const LineStamp& stamp) { return VerdictJson(identity, stamp, verdict); });
-  events->Sync(kForTheDisk);
-  // One that is there already was written by another rank, which took this one for lost.
+  // First, as lines of the log may fill the disk again. A verdict that is there already was written
+  // by another rank, which took this one for lost.
   final_write = folder->owner().CheckInPlace();
   if (final_write.ok()) {
     final_write = WriteVerdictOnce(attempt_dir, identity, verdict, modes.file).status();
   }
+  WriteEvent([&](const LineStamp& stamp) { return VerdictJson(identity, stamp, verdict); });
+  events->Sync(kForTheDisk);
   status->Update([&](RunStatus& now) {
     now.state = EndState(verdict);
     now.verdict = verdict;
@@ -110,6 +112,7 @@ bool RunReporter::Impl::HasFilesToClose(const Status& outcome, const FailureFact
 }
 
 void RunReporter::Impl::CloseFiles(const Status& outcome, const FailureFacts& facts, double dur_s) {
+  if (leads()) FreeSpareSpace(attempt_dir);
   WriteFailure(outcome, facts);  // before the others are told, and read it
   if (events) WriteVerdict(VerdictOf(outcome, facts, dur_s));
   if (folder) folder->owner().Release();

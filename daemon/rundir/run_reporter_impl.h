@@ -56,6 +56,7 @@ struct RunReporter::Impl {
   StepRecord last;
   EvalRecord last_eval;
   std::optional<BestValue> best;          // evaluation so far
+  bool has_step = false;                  // of this attempt
   ResumeRecord from;                      // what came before the first update of this attempt
   std::atomic<std::int64_t> log_step{0};  // of `last`, for log lines of other threads
   std::string ended_early;                // why; empty: it does not

@@ -33,9 +33,20 @@ void StatusFile::Update(const std::function<void(RunStatus&)>& change) {
   change(status_);
 }
 
+void StatusFile::WriteSoon() {
+  {
+    const std::lock_guard lock(mutex_);
+    soon_ = true;
+  }
+  wake_.notify_all();
+}
+
 void StatusFile::Run() {
   std::unique_lock lock(mutex_);
-  while (!wake_.wait_for(lock, period_, [this] { return ending_; })) {
+  while (true) {
+    wake_.wait_for(lock, period_, [this] { return ending_ || soon_; });
+    if (ending_) return;
+    soon_ = false;
     RunStatus now = status_;
     now.write_errors = failures_;
     lock.unlock();

@@ -32,6 +32,8 @@ class StatusFile {
 
   // Changes what the next write says. Never waits for the disk.
   void Update(const std::function<void(RunStatus&)>& change);
+  // The thread writes at once, instead of at the end of the period.
+  void WriteSoon();
   // Ends the thread and writes the last state, down to the disk.
   Status Finish();
 
@@ -53,6 +55,7 @@ class StatusFile {
   std::condition_variable wake_;
   RunStatus status_;
   bool ending_ = false;
+  bool soon_ = false;
   std::int64_t failures_ = 0;
   Status first_failure_;
   std::thread thread_;

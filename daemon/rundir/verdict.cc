@@ -16,6 +16,7 @@
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "daemon/rundir/next_step.h"
+#include "daemon/rundir/spare_space.h"
 #include "daemon/telemetry/event_text.h"
 
 namespace gaccd {
@@ -266,6 +267,7 @@ Status WriteVerdictForRankZero(const std::string& attempt_dir, const RunIdentity
   std::this_thread::sleep_for(kTurn * std::min(who.rank - 1, kMostTurns));
   struct stat info {};
   if (::stat((attempt_dir + "/verdict.json").c_str(), &info) == 0) return Status::Ok();
+  FreeSpareSpace(attempt_dir);
   GACCD_ASSIGN_OR_RETURN(const bool there, WriteVerdictOnce(attempt_dir, who, verdict, mode));
   if (there) return Status::Ok();
   last.attempt_dir = "attempts" + attempt_dir.substr(attempt_dir.rfind('/'));

@@ -15,6 +15,7 @@
 
 #include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
+#include "daemon/rundir/spare_space.h"
 #include "daemon/rundir/verdict.h"
 
 namespace gaccd {
@@ -132,6 +133,7 @@ void VerdictGuard::Run(const Shared& shared, int alive, pid_t launcher) {
   verdict.dur_s = SecondsSince(began);
   verdict.last_step = shared.step;
   verdict.samples_total = shared.samples;
+  FreeSpareSpace(attempt_dir);
   const RunIdentity who{shared.run.data(), shared.job.data(), shared.attempt, 0, host};
   [[maybe_unused]] const auto there = WriteVerdictOnce(attempt_dir, who, verdict, shared.mode);
   ::_exit(0);

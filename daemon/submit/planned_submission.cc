@@ -77,12 +77,13 @@ Status CheckIsFree(const std::string& run_dir) {
   }
   const auto state = ReadRunState(run_dir, std::chrono::system_clock::now());
   if (!state.ok()) return {};
-  if (state->phase == RunPhase::kStarting || state->phase == RunPhase::kRunning) {
+  const bool lives = state->phase == RunPhase::kStarting || state->phase == RunPhase::kRunning;
+  if (lives && !state->no_rank_yet) {
     return {ErrorKind::kConfig, StrCat("job ", state->job, " is training in '", run_dir,
                                        "': stop it first (gaccd stop), or give another --run")};
   }
-  if (state->phase == RunPhase::kSubmitted) {
-    LogWarning(StrCat("job ", state->submitted, " of '", run_dir,
+  if (state->phase == RunPhase::kSubmitted || state->no_rank_yet) {
+    LogWarning(StrCat("job ", state->no_rank_yet ? state->job : state->submitted, " of '", run_dir,
                       "' has not begun: if it still waits, it trains by the new job text, too"));
   }
   return {};

@@ -45,7 +45,9 @@ std::string Directives(const SbatchScript& script) {
   text += Directive("account", script.account);
   text += Directive("exclude", script.exclude);
   if (array) text += Directive("array", StrCat("0-", script.tasks.size() - 1));
-  text += "#SBATCH --requeue\n#SBATCH --open-mode=append\n";
+  text += script.expedite ? "#SBATCH --requeue=expedite\n" : "#SBATCH --requeue\n";
+  if (!script.requeue_note.empty()) text += StrCat("# ", script.requeue_note, "\n");
+  text += "#SBATCH --open-mode=append\n";
   text += Directive(
       "output", WithoutPatterns(script.folder) + (array ? "/slurm-%A_%a.out" : "/slurm-%j.out"));
   text += StrCat("# ", script.lead_reason, "\n");

@@ -30,8 +30,10 @@ struct SbatchScript {
   std::string signal = "USR2";
   std::int64_t lead_s = 0;  // 0: the ranks get no signal
   std::string lead_reason;
-  std::string folder;       // absolute: of the run, or of the runs of a sweep; CheckRunFolder()
-  std::string work_folder;  // absolute: where relative paths begin
+  bool expedite = false;     // --requeue=expedite, where SLURM allows it
+  std::string requeue_note;  // for people, one line; empty: none
+  std::string folder;        // absolute: of the run, or of the runs of a sweep; CheckRunFolder()
+  std::string work_folder;   // absolute: where relative paths begin
   std::vector<std::pair<std::string, std::string>> variables;  // of the environment
   std::vector<std::string> train_arguments;
   std::vector<SweepTask> tasks;  // of a sweep; empty: one run, in `folder`

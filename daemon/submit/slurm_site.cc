@@ -1,6 +1,7 @@
 #include "daemon/submit/slurm_site.h"
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <sstream>
 
@@ -51,6 +52,70 @@ std::optional<std::string> WarningOf(const Fields& partition) {
                 mode->second, "): --chain=N lets a further job go on");
 }
 
+// A limit of a partition; nothing for UNLIMITED and its like.
+std::optional<std::int64_t> LimitOf(const Fields& partition, const char* key) {
+  const auto field = partition.find(key);
+  if (field == partition.end() || field->second.empty() || field->second.size() > 15 ||
+      field->second.find_first_not_of("0123456789") != std::string::npos) {
+    return std::nullopt;
+  }
+  return std::stoll(field->second);
+}
+
+std::optional<std::int64_t> MaxTimeOf(const Fields& partition) {
+  const auto field = partition.find("MaxTime");
+  if (field == partition.end()) return std::nullopt;
+  const auto limit = ParseTimeLimit(field->second);
+  return limit.ok() ? *limit : std::nullopt;
+}
+
+// Empty: it can start the job.
+std::string WhyNever(const Fields& partition, const JobShape& job) {
+  const auto state = partition.find("State");
+  if (state != partition.end() && state->second != "UP") return StrCat("it is ", state->second);
+  for (const char* key : {"TotalNodes", "MaxNodes"}) {
+    const auto most = LimitOf(partition, key);
+    if (most && job.nodes && *job.nodes > *most) {
+      return StrCat("the job asks for ", *job.nodes, " nodes, ", key, " is ", *most);
+    }
+  }
+  const auto time = MaxTimeOf(partition);
+  if (time && job.time_limit_s && *job.time_limit_s > *time) {
+    return StrCat("the job asks for ", *job.time_limit_s, " s, MaxTime is ", *time, " s");
+  }
+  const auto memory = LimitOf(partition, "MaxMemPerNode");
+  if (memory && job.memory_mib && *job.memory_mib > *memory) {
+    return StrCat("the job asks for ", *job.memory_mib, " MiB a node, MaxMemPerNode is ", *memory);
+  }
+  return {};
+}
+
+// "AuthInfo    = cred_expire=30,socket=...": the value, without the spaces around it.
+std::string ValueOf(const std::string& config, std::string_view key) {
+  std::istringstream lines(config);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t end = line.find('=');
+    if (end == std::string::npos) continue;
+    std::istringstream name(line.substr(0, end));
+    std::string word;
+    if (!(name >> word) || word != key) continue;
+    const std::size_t from = line.find_first_not_of(" \t", end + 1);
+    return from == std::string::npos ? std::string() : line.substr(from);
+  }
+  return {};
+}
+
+// Of "a=1,b,c=2": the number behind "c=".
+std::optional<std::int64_t> NumberIn(const std::string& list, const std::string& name) {
+  const std::string all = "," + list;
+  const std::size_t at = all.find(StrCat(",", name, "="));
+  if (at == std::string::npos) return std::nullopt;
+  std::int64_t number = 0;
+  const char* from = all.c_str() + at + name.size() + 2;
+  const auto [end, error] = std::from_chars(from, all.c_str() + all.size(), number);
+  return error == std::errc() && number >= 0 ? std::optional(number) : std::nullopt;
+}
+
 bool ListsMpi(const std::string& list, std::string_view mpi) {
   std::istringstream words(list);
   for (std::string word; std::getline(words, word);) {
@@ -98,6 +163,46 @@ std::vector<std::string> SiteWarnings(const SiteAnswers& answers, std::string_vi
                               " here (GACCD_MPI sets another): ", OnOneLine(answers.mpi_types)));
   }
   return warnings;
+}
+
+std::vector<std::string> StartWarnings(const SiteAnswers& answers, std::string_view partitions,
+                                       const JobShape& job) {
+  std::vector<std::string> warnings;
+  for (const Fields& one : Chosen(ParsePartitions(answers.partitions), partitions)) {
+    const std::string why = WhyNever(one, job);
+    if (why.empty()) return {};
+    warnings.push_back(StrCat("the job can never start in partition ", NameOf(one), ": ", why));
+  }
+  return warnings;
+}
+
+std::optional<RequeueRules> RequeueRulesOf(const SiteAnswers& answers) {
+  if (ValueOf(answers.config, "AuthInfo").empty()) return std::nullopt;
+  RequeueRules rules{.delay_from = "AuthInfo=cred_expire is not set",
+                     .node_timeout = ValueOf(answers.config, "SlurmdTimeout")};
+  if (const auto expire = NumberIn(ValueOf(answers.config, "AuthInfo"), "cred_expire")) {
+    rules.delay_s = *expire;
+    rules.delay_from = "AuthInfo=cred_expire";
+  }
+  const std::string scheduler = ValueOf(answers.config, "SchedulerParameters");
+  if (const auto delay = NumberIn(scheduler, "requeue_delay")) {
+    rules.delay_s = *delay;
+    rules.delay_from = "SchedulerParameters=requeue_delay";
+  }
+  const std::string all = StrCat(",", ValueOf(answers.config, "SlurmctldParameters"), ",");
+  rules.may_expedite = all.find(",enable_expedited_requeue,") != std::string::npos;
+  return rules;
+}
+
+std::string RequeueRules::Text() const {
+  std::string text =
+      may_expedite
+          ? std::string("A requeued job may start at once here, before all others: expedite")
+          : StrCat("A requeued job waits ", delay_s, " s here before it may start: ", delay_from);
+  if (!node_timeout.empty()) {
+    text += StrCat(". A node that is off is noticed after SlurmdTimeout=", node_timeout);
+  }
+  return text + ".";
 }
 
 std::optional<std::int64_t> TimeLimitOf(const SiteAnswers& answers, std::string_view partitions) {

@@ -20,14 +20,15 @@
 #include "daemon/rundir/submissions.h"
 #include "daemon/stop/stop_signals.h"
 #include "daemon/submit/planned_submission.h"
-#include "daemon/submit/run_program.h"
 #include "daemon/submit/sbatch_script.h"
 #include "daemon/submit/signal_lead.h"
 #include "daemon/submit/slurm_site.h"
+#include "daemon/submit/start_checks.h"
 #include "daemon/telemetry/event_text.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/watch/doctor.h"
 #include "slurm/launch_text.h"
+#include "slurm/run_program.h"
 
 namespace gaccd {
 namespace {
@@ -48,11 +49,6 @@ std::string Ask(const std::vector<std::string>& words) {
   return {};
 }
 
-// What sbatch takes where a flag stands for itself and behind --.
-std::string PartitionOf(const Flags& flags) {
-  return OptionOf(flags.words, "--partition", 'p').value_or(flags.partition.value_or(""));
-}
-
 // GPUs of the nodes, where the job leaves the device open.
 bool WantsGpus(const Flags& flags, Device device) {
   if (device != Device::kAuto) return device == Device::kCuda;
@@ -66,7 +62,8 @@ bool WantsGpus(const Flags& flags, Device device) {
 
 SiteAnswers AskSite() {
   return {.partitions = Ask({"scontrol", "--oneliner", "show", "partition"}),
-          .mpi_types = Ask({"srun", "--mpi=list"})};
+          .mpi_types = Ask({"srun", "--mpi=list"}),
+          .config = Ask({"scontrol", "show", "config"})};
 }
 
 void WarnOfSite(const Flags& flags, const SiteAnswers& site) {
@@ -99,13 +96,9 @@ std::string SuspectsOf(const std::vector<std::string>& run_folders) {
 
 Result<SignalLead> FindLead(const Flags& flags, const PlannedSubmission& what,
                             const SiteAnswers& site) {
-  std::optional<std::int64_t> limit;
-  const std::optional<std::string> own = OptionOf(flags.words, "--time", 't');
-  if (own || flags.time) {
-    GACCD_ASSIGN_OR_RETURN(limit, ParseTimeLimit(own ? *own : *flags.time));
-  } else {
-    limit = TimeLimitOf(site, PartitionOf(flags));
-  }
+  GACCD_ASSIGN_OR_RETURN(std::optional<std::int64_t> limit, GivenTimeLimit(flags));
+  const bool given = flags.time || OptionOf(flags.words, "--time", 't');
+  if (!given) limit = TimeLimitOf(site, PartitionOf(flags));
   std::optional<MeasuredTimes> longest;
   for (const std::string& folder : what.RunFolders()) {
     const auto times = MeasureRun(folder);
@@ -165,8 +158,14 @@ Result<SbatchScript> MakeScript(const Flags& flags, const PlannedSubmission& wha
   script.folder = what.folder;
   script.work_folder = fs::current_path();
   script.variables = VariablesOf(flags);
+  if (const auto rules = RequeueRulesOf(site)) {
+    script.expedite = rules->may_expedite;
+    script.requeue_note = rules->Text();
+  }
   script.train_arguments = flags.train_arguments;
   script.tasks = what.tasks;
+  GACCD_ASSIGN_OR_RETURN(const auto problems, StartProblems(flags, job, site, script.gpus));
+  for (const std::string& problem : problems) LogWarning(problem);
   return script;
 }
 

@@ -9,7 +9,8 @@ namespace gaccd {
 // In the run folder (of a sweep: the folder of the run folders): submit.sbatch, submit.launch
 // (slurm/launch), submit.txtpb (the job as it is now, with absolute paths of data) and, once it is
 // submitted, a line in submit.jsonl of every run. --dry-run and --test-only write nothing.
-// Asks SLURM once each: scontrol, srun and, with device auto, sinfo, for warnings; then sbatch.
+// Asks SLURM once each: scontrol for partitions and settings, srun and, with device auto, sinfo,
+// for warnings; then sbatch.
 //
 // kUsage, kConfig: flags that are missing, do not fit together, or that `gaccd plan` refuses; a run
 // folder that is not safe or whose run lives; the files STOP or HOLD in it. kIo: the folder cannot

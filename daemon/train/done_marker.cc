@@ -178,9 +178,19 @@ Result<DoneRun> FindDone(Communicator& comm, const Flags& flags, const Job& job,
   return DoneRun{Next::kNothing, std::move(shared)};
 }
 
+Status CheckNotStopped(const std::string& run_dir) {
+  const std::string path = run_dir + "/STOP";
+  if (!PathExists(path)) return {};
+  return {ErrorKind::kNoRequeue,
+          StrCat("stopped by the file STOP before it began; remove ", path, " to train")};
+}
+
 Status MarkDone(const std::string& run_dir, const std::string& text, const Job& job,
                 unsigned mode) {
-  return ReplaceFile(PathOf(run_dir), StrCat(text, "\n\n", JobText(job)), /*durable=*/true, mode);
+  GACCD_RETURN_IF_ERROR(
+      ReplaceFile(PathOf(run_dir), StrCat(text, "\n\n", JobText(job)), /*durable=*/true, mode));
+  if (::unlink((run_dir + "/STOP").c_str()) == 0 || errno == ENOENT) return {};
+  return ErrnoStatus("cannot remove", run_dir + "/STOP");
 }
 
 Status RemoveDone(const std::string& run_dir) {

@@ -34,7 +34,12 @@ struct DoneRun {
 Result<DoneRun> FindDone(Communicator& comm, const Flags& flags, const Job& job, const Plan& plan,
                          bool requeued);
 
-// By rank 0; down to the disk. `text`: one line.
+// By rank 0, before this start leaves anything in the folder. kNoRequeue where the file STOP is
+// there: the run stays as it was stopped, with its progress.
+Status CheckNotStopped(const std::string& run_dir);
+
+// By rank 0; down to the disk. A STOP that came too late is removed: it would keep the complete run
+// from being trained on. `text`: one line.
 Status MarkDone(const std::string& run_dir, const std::string& text, const Job& job, unsigned mode);
 // By rank 0. Success when there is none.
 Status RemoveDone(const std::string& run_dir);

@@ -3,10 +3,12 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "collectives/base/process_memory.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
 #include "daemon/config/help.h"
@@ -113,6 +115,15 @@ Ending TrainTogether(const Flags& flags, Session& session, RunReporter& reporter
   return Shared(std::move(agreement));
 }
 
+// An exception that ended the start would leave no verdict but an internal error.
+Ending TrainWithinMemory(const Flags& flags, Session& session, RunReporter& reporter) {
+  try {
+    return TrainTogether(flags, session, reporter);
+  } catch (const std::bad_alloc&) {
+    return {NoMemory("the data, the model or their copies", 0)};
+  }
+}
+
 // First the right to the run folder: who may not have it leaves at once, before he opens data, and
 // who has it leaves a verdict there, whatever comes.
 Ending TrainOn(const Flags& flags, Result<Job> read_job, Session& session) {
@@ -134,6 +145,10 @@ Ending TrainOn(const Flags& flags, Result<Job> read_job, Session& session) {
       return {};
     }
   }
+  if (flags.run_dir) {
+    const Status stopped = comm.rank() == 0 ? CheckNotStopped(*flags.run_dir) : Status::Ok();
+    if (Agreement all = AgreeOn(comm, stopped); !all.status.ok()) return Shared(std::move(all));
+  }
   // Before the folder is made, and said where it then has its log.
   std::vector<std::string> warnings;
   if (comm.rank() == 0) {
@@ -153,7 +168,7 @@ Ending TrainOn(const Flags& flags, Result<Job> read_job, Session& session) {
                                 .end_limit = LimitOfVerdict(std::chrono::seconds(flags.bound))});
   if (!reporter.ok()) return {std::move(reporter).status()};
   for (const std::string& warning : warnings) LogWarning(warning);
-  Ending ending = TrainTogether(flags, session, **reporter);
+  Ending ending = TrainWithinMemory(flags, session, **reporter);
   (*reporter)->Finish(ending.status, FactsOf(ending.status, session));
   AddStorageProblem((*reporter)->not_closed(), ending);
   return ending;

@@ -17,6 +17,7 @@
 #include "daemon/rundir/attempt_verdict.h"
 #include "daemon/rundir/host_names.h"
 #include "daemon/rundir/ledger.h"
+#include "daemon/rundir/spare_space.h"
 #include "daemon/rundir/srun_words.h"
 #include "daemon/telemetry/event_text.h"
 #include "slurm/hostlist.h"
@@ -197,6 +198,7 @@ Result<std::string> RunVerdictCommand(const VerdictRequest& request) {
     judgement.reason =
         StrCat("the file system of '", place.run_dir, "' is full; ", judgement.reason);
   }
+  FreeSpareSpace(attempt_dir);
   if (!told_before) {
     const Status kept =
         AppendToLedger(ledger,

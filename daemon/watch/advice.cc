@@ -18,11 +18,49 @@ bool IsPlain(char c) {
 
 bool IsControl(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }
 
-// What an exit code means for the user; the reason stands above.
-Advice AfterExit(int exit, const std::string& folder) {
+bool Mentions(std::string_view reason, std::string_view words) {
+  return reason.find(words) != std::string_view::npos;
+}
+
+// 74: the reason has the system's words.
+Advice AfterIoError(std::string_view reason) {
+  if (Mentions(reason, "No such file or directory") || Mentions(reason, "Not a directory")) {
+    return {
+        "put the file where the reason says it is missing, or correct its path in the job or the "
+        "flags, and start it again",
+        "把缺少的文件放到原因所说的位置，或修改作业文件或参数中的路径，然后重新启动"};
+  }
+  if (Mentions(reason, "Permission denied") || Mentions(reason, "Operation not permitted")) {
+    return {"give this user the rights to what the reason names, and start it again",
+            "给予该用户原因中所提文件的权限，然后重新启动"};
+  }
+  if (Mentions(reason, "No space left") || Mentions(reason, "quota") ||
+      Mentions(reason, "is full")) {
+    return {
+        "make room on the disk that the reason names, and start it again: it goes on from its "
+        "newest checkpoint",
+        "为原因中提到的磁盘腾出空间，然后重新启动：它会从最新的检查点继续"};
+  }
+  return {"look after the file or the disk that the reason names, and start it again",
+          "检查原因中提到的文件或磁盘，然后重新启动"};
+}
+
+// srun's codes, and a shell's, for a program that is missing or may not be run on a node.
+bool IsMissingProgram(int exit) { return exit == 2 || exit == 13 || exit == 126 || exit == 127; }
+
+// What an exit code means for the user; the reason is shown with it.
+Advice AfterExit(int exit, const std::string& reason, const std::string& folder) {
   const Advice memory{"give the job more memory (--mem), or set a smaller --micro-batch",
                       "给作业更多内存 (--mem)，或减小 --micro-batch"};
   if (exit == kOutOfMemoryExit) return memory;
+  if (IsMissingProgram(exit)) {
+    return {
+        StrCat("look whether every node has the program; what each rank said: the folder rank of "
+               "the newest attempt in ",
+               folder, "/attempts"),
+        StrCat("检查每个节点上是否都有该程序；各 rank 的输出：", folder,
+               "/attempts 中最新一次尝试的 rank 目录")};
+  }
   if (IsSignalExit(exit)) {
     return {StrCat("a signal ended it; if the kernel did so for its memory, ", memory.en,
                    "; else start it again: it goes on from its newest checkpoint"),
@@ -32,6 +70,7 @@ Advice AfterExit(int exit, const std::string& folder) {
   switch (static_cast<ErrorKind>(exit)) {
     case ErrorKind::kUsage:
     case ErrorKind::kConfig:
+      if (Mentions(reason, "no memory for")) return memory;
       return {"mend the flags or the job text as the reason says, and start it again",
               "按原因修改命令行参数或作业文件，然后重新启动"};
     case ErrorKind::kData:
@@ -42,8 +81,7 @@ Advice AfterExit(int exit, const std::string& folder) {
       return {"this is a fault of gaccd: report it with the run folder",
               "这是 gaccd 的缺陷：请连同运行目录一起报告"};
     case ErrorKind::kIo:
-      return {"make room, or give the rights that the reason names, and start it again",
-              "按原因腾出空间或授予权限，然后重新启动"};
+      return AfterIoError(reason);
     case ErrorKind::kUnavailable:
     case ErrorKind::kOs:
     case ErrorKind::kTempFail:
@@ -53,7 +91,9 @@ Advice AfterExit(int exit, const std::string& folder) {
           "itself",
           "重新启动，它会从最新的检查点继续；slurm/launch 会自动这样做"};
     case ErrorKind::kNoRequeue:
-      break;
+      if (!StoppedByFile(exit, reason)) break;
+      return {"start it again when it is to go on: it does so from its newest checkpoint",
+              "需要继续时重新启动：它会从最新的检查点继续"};
   }
   return {"started again as it is it would end so again: change what the reason names",
           "原样重新启动会再次这样结束：请先改变原因中提到的内容"};
@@ -62,9 +102,23 @@ Advice AfterExit(int exit, const std::string& folder) {
 Advice OfARunThatLives(const RunState& state, const std::string& folder) {
   constexpr double kStill = 60;  // seconds, and so many updates
   constexpr double kUpdates = 10;
+  if (state.no_rank_yet) {
+    const std::string job = ShellWord(state.job);
+    return {
+        StrCat("nothing for a minute: its job has begun, and its ranks are starting; whether it "
+               "still runs: squeue --jobs=",
+               job),
+        StrCat("先等一分钟：作业已开始，各 rank 正在启动；查看是否仍在运行：squeue --jobs=", job)};
+  }
   if (state.failed_saves > 0) {
     return {"make room for its checkpoints: the last saves failed, and after more it ends",
             "为检查点腾出空间：最近几次保存失败，再失败它就会结束"};
+  }
+  if (state.failed_writes > 0) {
+    return {StrCat("look whether the disk of the run folder has room: ", state.failed_writes,
+                   " writes into it failed; it trains on"),
+            StrCat("检查运行目录所在磁盘是否有空间：写入失败 ", state.failed_writes,
+                   " 次；训练仍在继续")};
   }
   const double still = std::max(kStill, kUpdates * state.dur_p50_s.value_or(0));
   if (state.step_age_s.value_or(0) > still) {
@@ -77,10 +131,31 @@ Advice OfARunThatLives(const RunState& state, const std::string& folder) {
   return {"nothing: it runs", "无需操作：正在运行"};
 }
 
+Advice NoRankWrote(const RunState& state) {
+  const std::string job = ShellWord(state.job);
+  const std::string said = ShellWord(StrCat(state.folder, "/attempts/", state.attempt, "/rank"));
+  return {StrCat("look whether job ", job, " still runs: squeue --jobs=", job,
+                 "; what its ranks said: ls ", said),
+          StrCat("检查作业 ", job, " 是否仍在运行：squeue --jobs=", job, "；各 rank 的输出：ls ",
+                 said)};
+}
+
+// SLURM says that the job ended, and no file says why.
+Advice NoWord(const std::string& folder) {
+  return {StrCat("what its script said: the newest slurm-*.out in ", folder,
+                 "; then start it again: it goes on from its newest checkpoint, if it has one"),
+          StrCat("查看脚本输出：", folder,
+                 " 中最新的 slurm-*.out；然后重新启动：有检查点时从最新的继续")};
+}
+
 // One line for each phase, before what the files and suspects add.
 Advice OfPhase(const RunState& state, const std::string& folder) {
   switch (state.phase) {
     case RunPhase::kSubmitted:
+      if (!state.slurm.empty()) {
+        return {StrCat("nothing while it waits for SLURM: ", state.slurm),
+                StrCat("等待 SLURM 期间无需操作：", state.slurm)};
+      }
       return {StrCat("nothing while it waits for SLURM; why it does: squeue --jobs=",
                      state.submitted, "; a job that is not there was cancelled: submit it again"),
               StrCat("等待 SLURM 期间无需操作；等待原因：squeue --jobs=", state.submitted,
@@ -89,6 +164,7 @@ Advice OfPhase(const RunState& state, const std::string& folder) {
     case RunPhase::kRunning:
       return OfARunThatLives(state, folder);
     case RunPhase::kStale: {
+      if (state.no_rank_yet) return NoRankWrote(state);
       const std::string age = DurationText(state.age_s);
       return {StrCat("look whether host ", state.host, " and job ", state.job,
                      " still live: rank 0 has written nothing for ", age),
@@ -101,7 +177,8 @@ Advice OfPhase(const RunState& state, const std::string& folder) {
     case RunPhase::kFailed:
       break;
   }
-  return AfterExit(state.exit.value_or(0), folder);
+  if (!state.exit) return NoWord(folder);
+  return AfterExit(*state.exit, state.reason, folder);
 }
 
 }  // namespace
@@ -137,6 +214,11 @@ std::vector<Advice> Advise(const AdviceFacts& facts) {
     advice.push_back(
         {StrCat("restarts did not help, so it is held; when the cause is gone: rm ", file),
          StrCat("多次重启无效，因此被搁置；原因消除后：rm ", file)});
+  }
+  if (facts.disk_full) {
+    const std::string folder = ShellWord(state.folder);
+    advice.push_back({StrCat("the disk of ", folder, " is full: make room there first"),
+                      StrCat(folder, " 所在的磁盘已满：请先腾出空间")});
   }
   const bool ended = state.phase == RunPhase::kStopped || state.phase == RunPhase::kFailed;
   if (!ended || !facts.stop_file) advice.push_back(OfPhase(state, ShellWord(state.folder)));

@@ -13,6 +13,7 @@ struct AdviceFacts {
   RunState state;
   bool stop_file = false;
   bool hold_file = false;
+  bool disk_full = false;  // of the run folder
 };
 
 // A sentence for people, in English and in Chinese. Commands in it can be pasted into a shell,

@@ -16,6 +16,7 @@
 #include "daemon/rundir/ledger.h"
 #include "daemon/watch/event.h"
 #include "daemon/watch/line_reader.h"
+#include "daemon/watch/run_folders.h"
 
 namespace gaccd {
 namespace {
@@ -80,6 +81,7 @@ bool IsMeant(const Attempt& attempt, std::string_view only) {
 
 Result<AttemptList> ListAttempts(const std::string& run_dir, std::string_view only) {
   const std::string folder = run_dir + "/attempts";
+  GACCD_RETURN_IF_ERROR(CheckMayRead(run_dir));
   if (!IsFolder(folder)) {
     return Status(ErrorKind::kUsage, StrCat("'", run_dir,
                                             "' is no run folder: it has no folder attempts; "

@@ -27,7 +27,8 @@ struct AttemptList {
 
 // The attempts of one job are in the order of their numbers, jobs in that of their first events:
 // a clock that jumped between two restarts changes nothing. `only`: a name, a number, "latest", or
-// empty for all. kUsage where `run_dir` has no folder attempts, or `only` is none of them.
+// empty for all. kUsage where `run_dir` has no folder attempts, or `only` is none of them; kIo
+// where this user may not read it.
 [[nodiscard]] Result<AttemptList> ListAttempts(const std::string& run_dir,
                                                std::string_view only = "");
 

@@ -1,5 +1,7 @@
 #include "daemon/watch/doctor.h"
 
+#include <sys/statvfs.h>
+
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -12,6 +14,7 @@
 #include "daemon/rundir/srun_words.h"
 #include "daemon/watch/attempts.h"
 #include "daemon/watch/event_stream.h"
+#include "daemon/watch/slurm_facts.h"
 #include "daemon/watch/state_text.h"
 
 namespace gaccd {
@@ -106,6 +109,14 @@ std::string List(std::string_view head, const std::vector<std::string>& lines) {
   return text.empty() ? text : StrCat(head, "\n", text);
 }
 
+// Less than what the end of a run writes.
+bool IsDiskFull(const std::string& folder) {
+  constexpr std::uint64_t kLeast = 64 << 10;
+  struct statvfs info {};
+  return ::statvfs(folder.c_str(), &info) == 0 &&
+         std::uint64_t{info.f_bavail} * info.f_frsize < kLeast;
+}
+
 }  // namespace
 
 RankFailure FailureOf(const Event& event) {
@@ -135,11 +146,11 @@ bool CountWithSame(const RankFailure& failure, std::vector<RankFailure>* known) 
   return true;
 }
 
-Result<Diagnosis> Diagnose(const std::string& run_dir, WallTime now) {
+Result<Diagnosis> Diagnose(const std::string& run_dir, WallTime now, const JobFinder& find) {
   Diagnosis diagnosis;
   GACCD_ASSIGN_OR_RETURN(diagnosis.state, ReadRunState(run_dir, now));
-  const bool is_new =
-      diagnosis.state.phase == RunPhase::kSubmitted && !IsFolder(run_dir + "/attempts");
+  if (find) AddSlurmFacts({&diagnosis.state, 1}, find);
+  const bool is_new = !diagnosis.state.has_status && !IsFolder(run_dir + "/attempts");
   AttemptList list;
   if (!is_new) {
     GACCD_ASSIGN_OR_RETURN(list, ListAttempts(run_dir));
@@ -154,7 +165,8 @@ Result<Diagnosis> Diagnose(const std::string& run_dir, WallTime now) {
   }
   diagnosis.advice = Advise({.state = diagnosis.state,
                              .stop_file = PathExists(run_dir + "/STOP"),
-                             .hold_file = PathExists(run_dir + "/HOLD")});
+                             .hold_file = PathExists(run_dir + "/HOLD"),
+                             .disk_full = IsDiskFull(run_dir)});
   return diagnosis;
 }
 
@@ -177,7 +189,7 @@ std::string DiagnosisText(const Diagnosis& diagnosis) {
 
 Result<int> RunDoctorCommand(const std::string& run_dir) {
   GACCD_ASSIGN_OR_RETURN(const Diagnosis diagnosis,
-                         Diagnose(run_dir, std::chrono::system_clock::now()));
+                         Diagnose(run_dir, std::chrono::system_clock::now(), FindJobStates));
   GACCD_RETURN_IF_ERROR(PrintOut(DiagnosisText(diagnosis)));
   return ExitOf(diagnosis.state.phase);
 }

@@ -9,6 +9,7 @@
 #include "daemon/watch/advice.h"
 #include "daemon/watch/event.h"
 #include "daemon/watch/run_state.h"
+#include "slurm/job_states.h"
 
 namespace gaccd {
 
@@ -47,8 +48,9 @@ struct Diagnosis {
   std::vector<std::string> notes;     // what is wrong with the files
 };
 
-// kUsage, kData: ReadRunState() and ListAttempts().
-[[nodiscard]] Result<Diagnosis> Diagnose(const std::string& run_dir, WallTime now);
+// Errors: ReadRunState() and ListAttempts(). Without `find` SLURM is not asked.
+[[nodiscard]] Result<Diagnosis> Diagnose(const std::string& run_dir, WallTime now,
+                                         const JobFinder& find = {});
 // For people. Pure.
 [[nodiscard]] std::string DiagnosisText(const Diagnosis& diagnosis);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -12,19 +13,23 @@
 #include "daemon/rundir/ledger.h"
 #include "daemon/rundir/next_step.h"
 #include "daemon/rundir/submissions.h"
+#include "daemon/watch/attempts.h"
 #include "daemon/watch/event_stream.h"
+#include "daemon/watch/run_folders.h"
 
 namespace gaccd {
 namespace {
 
 using Json = JsonMembers;
 
-std::string Text(const Json& json, const char* key) {
-  const std::string* found = json.text(key);
-  if (found == nullptr) return {};
-  std::string text = *found;
+std::string OnOneLine(std::string text) {
   std::ranges::replace(text, '\n', ' ');
   return Printable(text);
+}
+
+std::string Text(const Json& json, const char* key) {
+  const std::string* found = json.text(key);
+  return found == nullptr ? std::string() : OnOneLine(*found);
 }
 
 std::int64_t Integer(const Json& json, const char* key) {
@@ -37,7 +42,7 @@ std::optional<double> AgeOf(const Json& json, const char* key, WallTime now) {
   return std::max(0.0, std::chrono::duration<double>(now - *at).count());
 }
 
-RunPhase PhaseAfter(int exit) {
+RunPhase PhaseAfter(int exit, const RunState& state) {
   switch (NextStepOf(exit)) {
     case NextStep::kDone:
       return RunPhase::kDone;
@@ -47,60 +52,153 @@ RunPhase PhaseAfter(int exit) {
     case NextStep::kFail:
       break;
   }
-  return RunPhase::kFailed;
+  const bool stopped =
+      exit == static_cast<int>(ErrorKind::kNoRequeue) && PathExists(state.folder + "/STOP");
+  return stopped || StoppedByFile(exit, state.reason) ? RunPhase::kStopped : RunPhase::kFailed;
 }
 
-// Of an attempt whose rank 0 was killed: another rank, or the guard of rank 0, wrote verdict.json,
-// and STATUS.json still says what rank 0 was doing.
-void ApplyVerdict(RunState& state, WallTime now) {
+bool Lives(const RunState& state) {
+  return state.phase == RunPhase::kStarting || state.phase == RunPhase::kRunning;
+}
+
+double Age(WallTime at, WallTime now) { return std::max(0.0, SecondsBetween(at, now)); }
+
+std::string JobOfAttempt(const std::string& attempt) {
+  const std::string job = attempt.substr(std::min(attempt.find('-'), attempt.size() - 1) + 1);
+  return job.substr(0, job.find('.'));
+}
+
+// The job script has the last word on an attempt whose ranks could not say how it ended, and on one
+// that ended before any of them wrote.
+void AddLedger(const std::vector<LedgerEntry>& ledger, RunState& state, WallTime now) {
+  if (ledger.empty()) return;
+  const LedgerEntry& last = ledger.back();
+  const bool same = last.attempt == state.attempt;
+  const auto ended = ParseTimestamp(last.ended);
+  if (!same) {
+    // A job that was refused because the run lives writes a line, too.
+    const bool older = state.has_status && ended && Age(*ended, now) >= state.age_s;
+    if (!ended || older || (state.has_status && Lives(state))) return;
+    state.attempt = Printable(last.attempt);
+    state.job = JobOfAttempt(state.attempt);
+  }
+  if (!same || !state.exit) {
+    state.exit = last.exit;
+    state.reason = Printable(last.reason);
+    state.suspect_hosts.clear();
+    if (ended) state.age_s = Age(*ended, now);
+    state.phase = PhaseAfter(last.exit, state);
+  }
+  if (last.next == NextStep::kDone) state.phase = RunPhase::kDone;
+}
+
+// The newest attempt, where it began in the last `age_s` seconds and nothing else is known of it.
+std::optional<Attempt> NewAttempt(const std::vector<LedgerEntry>& ledger, const RunState& state,
+                                  double age_s, WallTime now) {
+  const auto list = ListAttempts(state.folder);
+  if (!list.ok() || list->attempts.empty()) return std::nullopt;
+  const Attempt& newest = list->attempts.back();
+  const bool ended = std::ranges::any_of(
+      ledger, [&](const LedgerEntry& entry) { return entry.attempt == newest.name; });
+  if (ended || newest.name == state.attempt || Age(newest.started, now) > age_s) {
+    return std::nullopt;
+  }
+  return newest;
+}
+
+// Jobs that were submitted since have not begun, unless there is an attempt. `any`: STATUS.json or
+// the ledger says something.
+void AddSubmission(const std::vector<LedgerEntry>& ledger, bool any, RunState& state,
+                   WallTime now) {
+  double age_s = any ? state.age_s : std::numeric_limits<double>::infinity();
+  const auto submission = NewestSubmission(state.folder);
+  const auto at = submission ? ParseTimestamp(submission->at) : std::nullopt;
+  if (at) {
+    state.submitted = submission->jobs;
+    state.submitted_age_s = Age(*at, now);
+  }
+  if (any && Lives(state)) return;
+  if (at && *state.submitted_age_s < age_s) {
+    age_s = *state.submitted_age_s;
+    state.phase = RunPhase::kSubmitted;
+    if (!any) state.job = state.submitted;
+    state.age_s = age_s;
+  }
+  if (const auto attempt = NewAttempt(ledger, state, age_s, now)) {
+    state.attempt = Printable(attempt->name);
+    state.job = Printable(attempt->job);
+    state.age_s = Age(attempt->started, now);
+    state.no_rank_yet = true;
+    state.exit.reset();
+    state.reason.clear();
+    state.suspect_hosts.clear();
+    const bool late = state.age_s > std::chrono::duration<double>(kStartLimit).count();
+    state.phase = late ? RunPhase::kStale : RunPhase::kStarting;
+  }
+}
+
+// The verdict of an attempt whose rank 0 was killed: another rank, or the guard of rank 0, wrote it,
+// while STATUS.json still has what rank 0 was doing.
+void AddVerdict(RunState& state, WallTime now) {
   const auto verdict =
       ReadEventFile(StrCat(state.folder, "/attempts/", state.attempt, "/verdict.json"));
   const auto exit = verdict ? verdict->Whole("exit") : std::nullopt;
   if (!exit || !std::in_range<int>(*exit)) return;
   state.exit = static_cast<int>(*exit);
-  state.reason = std::string(verdict->Text("reason"));
-  std::ranges::replace(state.reason, '\n', ' ');
-  state.reason = Printable(state.reason);
+  state.reason = OnOneLine(std::string(verdict->Text("reason")));
   state.suspect_hosts = SafeHosts(std::string(verdict->Text("suspect_hosts")));
   state.step = std::max(state.step, verdict->Whole("last_step").value_or(0));
   state.samples_total = std::max(state.samples_total, verdict->Whole("samples_total").value_or(0));
-  state.age_s = std::max(0.0, SecondsBetween(verdict->at, now));
+  state.age_s = Age(verdict->at, now);
 }
 
-// Of an attempt that could not write its last STATUS.json, its job script has told the ledger.
-void AskLedger(RunState& state) {
-  const std::vector<LedgerEntry> entries = ReadLedger(state.folder + "/ledger.jsonl");
-  if (entries.empty() || entries.back().attempt != state.attempt) return;
-  state.exit = entries.back().exit;
-  state.reason = Printable(entries.back().reason);
-  state.phase = PhaseAfter(*state.exit);
-}
-
-// Jobs that were submitted since the run ended have not begun.
-void AskSubmission(RunState& state, WallTime now) {
-  const auto submission = NewestSubmission(state.folder);
-  const auto at = submission ? ParseTimestamp(submission->at) : std::nullopt;
-  if (!at) return;
-  state.submitted = submission->jobs;
-  state.submitted_age_s = std::max(0.0, SecondsBetween(*at, now));
-  const bool lives = state.phase == RunPhase::kStarting || state.phase == RunPhase::kRunning;
-  if (!lives && *state.submitted_age_s < state.age_s) {
-    state.phase = RunPhase::kSubmitted;
+Result<RunState> ReadStatusFile(const std::string& folder, WallTime now) {
+  const std::string path = folder + "/STATUS.json";
+  if (!PathExists(path)) return RunState{.folder = folder};
+  GACCD_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, ErrorKind::kData));
+  const std::optional<Json> parsed = Json::Parse(text);
+  if (!parsed || Text(*parsed, "state").empty()) {
+    return Status(ErrorKind::kData, StrCat("'", path, "' is no state of a run"));
   }
-}
-
-// Without STATUS.json: nothing has begun.
-Result<RunState> OnlySubmitted(const std::string& folder, WallTime now) {
-  RunState state{.folder = folder, .phase = RunPhase::kSubmitted};
-  AskSubmission(state, now);
-  if (!state.submitted.empty()) {
-    state.job = state.submitted;
-    state.age_s = *state.submitted_age_s;
-    return state;
+  const Json& json = *parsed;
+  RunState state{.folder = folder,
+                 .run = Text(json, "run"),
+                 .job = Text(json, "job"),
+                 .host = Text(json, "host"),
+                 .attempt = Text(json, "attempt_dir"),
+                 .device = Text(json, "device"),
+                 .has_status = true,
+                 .world = Integer(json, "world"),
+                 .epoch = Integer(json, "epoch"),
+                 .step = Integer(json, "step"),
+                 .steps_total = Integer(json, "steps_total"),
+                 .target = Integer(json, "target"),
+                 .samples_total = Integer(json, "samples_total"),
+                 .loss = json.number("loss"),
+                 .samples_per_s = json.number("wall_samples_per_s"),
+                 .dur_p50_s = json.number("dur_p50_s"),
+                 .eta_s = json.number("eta_s"),
+                 .save_step = json.integer<std::int64_t>("save_step"),
+                 .age_s = AgeOf(json, "ts", now).value_or(0),
+                 .step_age_s = AgeOf(json, "last_step_ts", now),
+                 .save_age_s = AgeOf(json, "save_ts", now),
+                 .failed_saves = Integer(json, "failed_saves"),
+                 .dropped_lines = Integer(json, "dropped_lines"),
+                 .failed_writes = Integer(json, "write_errors"),
+                 .exit = json.integer<int>("exit"),
+                 .reason = Text(json, "reason"),
+                 .suspect_hosts = SafeHosts(Text(json, "suspect_hosts"))};
+  state.attempt.erase(0, state.attempt.rfind('/') + 1);
+  if (const auto value = json.number("best_value")) {
+    state.best = {Text(json, "best_metric"), *value, Integer(json, "best_step")};
   }
-  return Status(ErrorKind::kUsage, StrCat("'", folder,
-                                          "' is no run folder: it has no STATUS.json; "
-                                          "expected what --run-dir was"));
+  if (!state.exit && !state.attempt.empty()) AddVerdict(state, now);
+  const bool stale = state.age_s > std::chrono::duration<double>(kStaleAfter).count();
+  state.phase = state.exit                          ? PhaseAfter(*state.exit, state)
+                : stale                             ? RunPhase::kStale
+                : Text(json, "state") == "starting" ? RunPhase::kStarting
+                                                    : RunPhase::kRunning;
+  return state;
 }
 
 }  // namespace
@@ -127,58 +225,20 @@ int ExitOf(RunPhase phase) {
   return 2;
 }
 
+bool StoppedByFile(int exit, std::string_view reason) {
+  return exit == static_cast<int>(ErrorKind::kNoRequeue) &&
+         reason.find("the file STOP") != std::string_view::npos;
+}
+
 Result<RunState> ReadRunState(const std::string& folder, WallTime now) {
-  const std::string path = folder + "/STATUS.json";
-  if (!PathExists(path)) return OnlySubmitted(folder, now);
-  GACCD_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, ErrorKind::kData));
-  const std::optional<Json> parsed = Json::Parse(text);
-  if (!parsed || Text(*parsed, "state").empty()) {
-    return Status(ErrorKind::kData, StrCat("'", path, "' is no state of a run"));
-  }
-  const Json& json = *parsed;
-  RunState state{.folder = folder,
-                 .run = Text(json, "run"),
-                 .job = Text(json, "job"),
-                 .host = Text(json, "host"),
-                 .attempt = Text(json, "attempt_dir"),
-                 .device = Text(json, "device"),
-                 .world = Integer(json, "world"),
-                 .epoch = Integer(json, "epoch"),
-                 .step = Integer(json, "step"),
-                 .steps_total = Integer(json, "steps_total"),
-                 .target = Integer(json, "target"),
-                 .samples_total = Integer(json, "samples_total"),
-                 .loss = json.number("loss"),
-                 .samples_per_s = json.number("wall_samples_per_s"),
-                 .dur_p50_s = json.number("dur_p50_s"),
-                 .eta_s = json.number("eta_s"),
-                 .save_step = json.integer<std::int64_t>("save_step"),
-                 .age_s = AgeOf(json, "ts", now).value_or(0),
-                 .step_age_s = AgeOf(json, "last_step_ts", now),
-                 .save_age_s = AgeOf(json, "save_ts", now),
-                 .failed_saves = Integer(json, "failed_saves"),
-                 .dropped_lines = Integer(json, "dropped_lines"),
-                 .exit = json.integer<int>("exit"),
-                 .reason = Text(json, "reason"),
-                 .suspect_hosts = SafeHosts(Text(json, "suspect_hosts"))};
-  state.attempt.erase(0, state.attempt.rfind('/') + 1);
-  if (const auto value = json.number("best_value")) {
-    state.best = {Text(json, "best_metric"), *value, Integer(json, "best_step")};
-  }
-  if (!state.exit && !state.attempt.empty()) ApplyVerdict(state, now);
-  if (state.exit) {
-    state.phase = PhaseAfter(*state.exit);
-    const bool by_user = state.phase == RunPhase::kFailed && PathExists(folder + "/STOP");
-    if (by_user) state.phase = RunPhase::kStopped;
-    AskSubmission(state, now);
-    return state;
-  }
-  state.phase = Text(json, "state") == "starting" ? RunPhase::kStarting : RunPhase::kRunning;
-  if (state.age_s > std::chrono::duration<double>(kStaleAfter).count()) {
-    state.phase = RunPhase::kStale;
-    AskLedger(state);
-  }
-  AskSubmission(state, now);
+  GACCD_RETURN_IF_ERROR(CheckMayRead(folder));
+  if (!IsRunFolder(folder)) return NoRunFolder(folder);
+  GACCD_ASSIGN_OR_RETURN(RunState state, ReadStatusFile(folder, now));
+  const std::vector<LedgerEntry> ledger = ReadLedger(folder + "/ledger.jsonl");
+  AddLedger(ledger, state, now);
+  const bool any = state.has_status || state.exit.has_value();
+  AddSubmission(ledger, any, state, now);
+  if (!any && state.submitted.empty() && !state.no_rank_yet) return NoRunFolder(folder);
   return state;
 }
 

@@ -52,12 +52,20 @@ bool Moves(const RunState& state) {
 }
 
 std::string PhaseText(const RunState& state) {
+  if (state.phase == RunPhase::kSubmitted && !state.slurm.empty()) {
+    return StrCat("submitted, ", state.slurm);
+  }
   if (state.phase == RunPhase::kSubmitted) {
     return StrCat("submitted, and has not begun since; whether it still waits: squeue --jobs=",
                   state.submitted);
   }
+  if (state.no_rank_yet) {
+    return StrCat(Name(state.phase), ": job ", state.job, " began ", Ago(state.age_s),
+                  ", and no rank has written yet");
+  }
+  if (state.exit) return StrCat(Name(state.phase), " ", Ago(state.age_s), ", exit ", *state.exit);
+  if (!state.has_status) return std::string(Name(state.phase));
   std::string text = StrCat(Name(state.phase), ", STATUS.json was written ", Ago(state.age_s));
-  if (state.exit) text = StrCat(Name(state.phase), " ", Ago(state.age_s), ", exit ", *state.exit);
   if (state.phase == RunPhase::kStale) text += ": rank 0 or its node is gone, or the folder hangs";
   return text;
 }
@@ -67,13 +75,19 @@ std::string PhaseText(const RunState& state) {
 std::string StateText(const RunState& state) {
   std::string text;
   if (!state.attempt.empty()) {
-    text += Row("run", StrCat(state.run, ", job ", state.job, ", attempt ", state.attempt));
+    text += Row("run", StrCat(state.run, state.run.empty() ? "" : ", ", "job ", state.job,
+                              ", attempt ", state.attempt));
+  }
+  if (state.world > 0) {
     text += Row("ranks", StrCat(state.world, state.device.empty() ? "" : ", on ", state.device,
                                 ", rank 0 on ", state.host));
   }
   text += Row("state", PhaseText(state));
   if (state.submitted_age_s) {
     text += Row("submitted", StrCat("job ", state.submitted, ", ", Ago(*state.submitted_age_s)));
+  }
+  if (!state.slurm.empty() && state.phase != RunPhase::kSubmitted) {
+    text += Row("SLURM", state.slurm);
   }
   if (!state.reason.empty()) text += Row("reason", state.reason);
   if (!state.suspect_hosts.empty())
@@ -111,6 +125,7 @@ std::string StateJson(const RunState& state) {
   out("age_s", state.age_s);
   out.Text("submitted_jobs", state.submitted, kMaxPrintable);
   out("submitted_age_s", state.submitted_age_s);
+  out.Text("slurm", state.slurm, kMaxPrintable);
   out("world", state.world);
   out.Text("device", state.device, kMaxPrintable);
   out("epoch", state.epoch);

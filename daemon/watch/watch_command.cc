@@ -2,6 +2,10 @@
 
 #include <unistd.h>
 
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -10,13 +14,14 @@
 #include "collectives/base/strings.h"
 #include "daemon/rundir/next_step.h"
 #include "daemon/telemetry/log.h"
+#include "daemon/watch/run_folders.h"
 #include "daemon/watch/run_state.h"
+#include "daemon/watch/slurm_facts.h"
 #include "daemon/watch/state_text.h"
 
 namespace gaccd {
 namespace {
 
-constexpr std::size_t kMostRuns = 10'000;
 constexpr std::chrono::seconds kRefresh{2};
 
 bool Ended(RunPhase phase) {
@@ -29,6 +34,27 @@ bool WillGoOn(const RunState& state) {
          NextStepOf(state.exit.value_or(0)) == NextStep::kRequeue &&
          !PathExists(state.folder + "/STOP") && !PathExists(state.folder + "/HOLD");
 }
+
+// SLURM is asked at most so often, and at once for other jobs.
+class PatientFinder {
+ public:
+  std::optional<JobStates> operator()(std::span<const std::string> ids) {
+    constexpr std::chrono::seconds kBetween{30};
+    const auto now = std::chrono::steady_clock::now();
+    const std::vector<std::string> wanted(ids.begin(), ids.end());
+    if (!asked_ || now - *asked_ >= kBetween || wanted != ids_) {
+      answer_ = FindJobStates(ids);
+      asked_ = now;
+      ids_ = wanted;
+    }
+    return answer_;
+  }
+
+ private:
+  std::optional<std::chrono::steady_clock::time_point> asked_;
+  std::vector<std::string> ids_;
+  std::optional<JobStates> answer_;
+};
 
 std::string_view WhatFollows(RunPhase phase, RunRequest what) {
   if (what == RunRequest::kSave) return "the run saves after its next update and removes the file";
@@ -51,25 +77,25 @@ std::string_view WhatFollows(RunPhase phase, RunRequest what) {
 
 Result<int> RunStatusCommand(const WatchRequest& request) {
   const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+  PatientFinder finder;
   while (true) {
-    GACCD_ASSIGN_OR_RETURN(const RunState state,
+    GACCD_ASSIGN_OR_RETURN(RunState state,
                            ReadRunState(request.folder, std::chrono::system_clock::now()));
+    AddSlurmFacts({&state, 1}, std::ref(finder));
     const std::string text = request.json ? StateJson(state) : StateText(state);
     const bool redraw = request.watch && terminal && !request.json;
     GACCD_RETURN_IF_ERROR(PrintOut(redraw ? StrCat("\x1b[H\x1b[J", text) : text));
-    const bool ended = Ended(state.phase) && !WillGoOn(state);
+    const bool ended = state.gone_in_slurm || (Ended(state.phase) && !WillGoOn(state));
     if (!request.watch || ended) return ExitOf(state.phase);
     std::this_thread::sleep_for(kRefresh);
   }
 }
 
 Status RunRunsCommand(const WatchRequest& request) {
-  GACCD_ASSIGN_OR_RETURN(const std::vector<std::string> names,
-                         ListFolder(request.folder, kMostRuns));
+  GACCD_ASSIGN_OR_RETURN(const FoundRuns found, FindRunFolders(request.folder));
+  WarnOfUnreadable(found);
   std::vector<RunState> runs;
-  for (const std::string& name : names) {
-    const std::string folder = request.folder == "." ? name : StrCat(request.folder, "/", name);
-    if (!PathExists(folder + "/STATUS.json") && !PathExists(folder + "/submit.jsonl")) continue;
+  for (const std::string& folder : found.folders) {
     auto state = ReadRunState(folder, std::chrono::system_clock::now());
     if (state.ok()) {
       runs.push_back(*std::move(state));
@@ -82,6 +108,7 @@ Status RunRunsCommand(const WatchRequest& request) {
             StrCat("'", request.folder,
                    "' holds no run folders; expected folders with STATUS.json or submit.jsonl")};
   }
+  AddSlurmFacts(runs);
   if (!request.json) return PrintOut(RunsTable(runs));
   std::string text;
   for (const RunState& state : runs) text += StateJson(state);
@@ -93,9 +120,15 @@ Status RunRequestCommand(const WatchRequest& request, RunRequest what) {
   GACCD_ASSIGN_OR_RETURN(const RunState state,
                          ReadRunState(request.folder, std::chrono::system_clock::now()));
   const bool waits = state.phase == RunPhase::kStopped || state.phase == RunPhase::kStale;
-  if (Ended(state.phase) && !(stop && waits)) {
-    return {ErrorKind::kUsage, StrCat("'", request.folder, "' is ", Name(state.phase),
-                                      ": there is nothing to ", stop ? "stop" : "save")};
+  // The file would keep a complete run from being trained on.
+  const bool moves = state.phase == RunPhase::kStarting || state.phase == RunPhase::kRunning;
+  const bool complete = !moves && PathExists(request.folder + "/DONE");
+  if (complete || (Ended(state.phase) && !(stop && waits))) {
+    const bool submitted = state.phase == RunPhase::kSubmitted;
+    return {ErrorKind::kUsage,
+            StrCat("'", request.folder, "' is ", Name(complete ? RunPhase::kDone : state.phase),
+                   ": there is nothing to ", stop ? "stop" : "save",
+                   submitted ? StrCat("; its waiting jobs: scancel ", state.submitted) : "")};
   }
   const std::string path = request.folder + (stop ? "/STOP" : "/SAVE");
   GACCD_ASSIGN_OR_RETURN(const bool was_there, CreateFileOnce(path, ""));

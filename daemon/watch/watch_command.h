@@ -14,17 +14,17 @@ struct WatchRequest {
   bool watch = false;  // of status: again every 2 s, until the run ends and is not requeued
 };
 
-// Prints the state. What the process exits with: ExitOf(). kUsage, kData: ReadRunState().
+// Prints the state. What the process exits with: ExitOf(). Errors: ReadRunState().
 Result<int> RunStatusCommand(const WatchRequest& request);
 
-// Prints every run whose folder lies in `folder`, in the order of their names. kUsage when there is
-// none; one that cannot be read is a line on stderr, and the others are printed.
+// Prints the runs of FindRunFolders(). kUsage when there is none; those that cannot be read are a
+// line on stderr, and the others are printed.
 Status RunRunsCommand(const WatchRequest& request);
 
 enum class RunRequest : std::uint8_t { kStop, kSave };
 // Writes STOP or SAVE into the run folder, which the run sees at its next update, and prints what
-// follows. kUsage where it is no run folder, or a run that has ended; a stale or stopped one may be
-// stopped, so that it is not started again.
+// follows. kUsage where it is no run folder, or a run that has ended or is complete; a stale or
+// stopped one may be stopped, so that it is not started again.
 Status RunRequestCommand(const WatchRequest& request, RunRequest what);
 
 }  // namespace gaccd

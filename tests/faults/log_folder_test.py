@@ -100,11 +100,21 @@ class LogFolder(unittest.TestCase):
         said = [line for line in self.output.read_text().splitlines() if line.startswith("gaccd: ")]
         for line in said:
             self.assertRegex(line, r"^gaccd: (warning|error \(io, exit 74\)): cannot \w+ '[^;]*': No space left on device")
-        self.assertRegex(said[-1], r"; 2 saves failed in a row, .*verdict.json': No space left on device$")
-        judged = subprocess.run([GACCD, "verdict", f"--attempt-dir={self.run_dir}/attempts/latest", "--srun-rc=74"],
+        self.assertRegex(said[-1], r"; 2 saves failed in a row")
+        # Room was kept for how it ended.
+        attempt = self.run_dir / "attempts/latest"
+        verdict = json.loads((attempt / "verdict.json").read_text())
+        self.assertEqual(verdict["exit"], 74)
+        self.assertIn("No space left on device", verdict["reason"])
+        self.assertEqual(self.status()["exit"], 74)
+        judged = subprocess.run([GACCD, "verdict", f"--attempt-dir={attempt}", "--srun-rc=74"],
                                 capture_output=True, text=True, check=True).stdout.splitlines()
         self.assertEqual(judged[0], "fail")
-        self.assertRegex(judged[1], "(No space left on device|is full); .*rank 0 left no verdict")
+        self.assertIn("No space left on device", judged[1])
+        self.assertEqual(len((self.run_dir / "ledger.jsonl").read_text().splitlines()), 1)
+        doctor = subprocess.run([GACCD, "doctor", str(self.run_dir)], capture_output=True, text=True, check=False)
+        self.assertEqual(doctor.returncode, 2)
+        self.assertIn("make room", doctor.stdout)
 
     def test_a_full_disk_and_room_again(self):
         process = self.start()

@@ -111,7 +111,7 @@ class RunFolder(unittest.TestCase):
         self.write("run/STOP", "")
         said = self.train(93, ["remove %s/STOP" % self.run_dir], self.run_flag, "--epochs=4")
         self.assertNotIn("resumed", said)
-        self.assertFalse(os.path.exists(self.path("run/DONE")))
+        self.assertEqual(self.done(), "6 updates, 40 samples")
         os.remove(self.path("run/STOP"))
         self.train(0, [], self.run_flag, "--epochs=4", "--max-updates=9")
         self.assertEqual(self.done(), "9 updates, 60 samples")

@@ -72,8 +72,8 @@ class StartTest(unittest.TestCase):
                           labels=self.path("labels"), epochs=epochs)
         return self.write("job-%s-%s.txtpb" % (images.replace("/", "-"), epochs), text)
 
-    def train(self, *args, ranks=0, hold=None, held_rank=None, launcher=(), job=None):
-        command = [GACCD, "train", "--job=" + (job or self.job()), "--run-dir=" + self.run_dir, *args]
+    def train(self, *args, ranks=0, hold=None, held_rank=None, launcher=(), launcher_alone=(), job=None):
+        command = [*launcher_alone, GACCD, "train", "--job=" + (job or self.job()), "--run-dir=" + self.run_dir, *args]
         if ranks:
             command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none",
                        "-n", str(ranks), *launcher, *command]
@@ -148,6 +148,19 @@ class StartTest(unittest.TestCase):
         said = run.communicate()[0]
         self.assertEqual(run.returncode, 65, said)
         self.assertEqual(self.verdict()["exit"], 65)
+
+    def test_a_lack_of_memory_is_the_fault_of_the_job(self):
+        job = self.write("large.txtpb", """name: "large"
+            model { mlp { widths: [4000, 100000, 4000] } loss { mean_squared_error {} } }
+            data { train { synthetic { samples: 2 features: 4000 outputs: 4000 } } }
+            batch { target: 2 micro: 1 }
+            optimizer { lr: 0.1 sgd {} }""")
+        run = self.train("--device=cpu", job=job, launcher_alone=("prlimit", "--as=%d" % (3 << 30)))
+        said = run.communicate()[0]
+        self.assertEqual(run.returncode, 78, said)
+        verdict = self.verdict()
+        self.assertEqual((verdict["exit"], verdict["verdict"]), (78, "fail"))
+        self.assertRegex(verdict["reason"], r"no memory for .*: wanted 320\d+ bytes, \d+ are free")
 
     def test_a_rank_that_stops_while_it_opens_its_data(self):
         for args, within in ((("--heartbeat-seconds=2",), 12),

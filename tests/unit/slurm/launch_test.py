@@ -253,7 +253,7 @@ class Launch(WithStandIns):
                  "TIMEOUT Reason=TimeLimit", "PREEMPTED Reason=None", "NODE_FAIL Reason=NodeDown",
                  "BOOT_FAIL Reason=None")
         by_slurm = ("PENDING Reason=BeginTime", "REQUEUED Reason=None", "REQUEUE_HOLD Reason=None",
-                    "REQUEUE_FED Reason=None", "SPECIAL_EXIT Reason=JobHeldUser")
+                    "REQUEUE_FED Reason=None", "EXPEDITING Reason=None", "SPECIAL_EXIT Reason=JobHeldUser")
         memory = ("OUT_OF_MEMORY Reason=OutOfMemory", "COMPLETING Reason=OutOfMemory")
         ended = ("COMPLETING Reason=None", "CANCELLED Reason=None", "COMPLETED Reason=None",
                  "FAILED Reason=NonZeroExitCode", "DEADLINE Reason=DeadLine", "REVOKED Reason=None")

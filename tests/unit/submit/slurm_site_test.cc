@@ -53,6 +53,49 @@ TEST(TimeLimitOf, IsTheDefaultElseTheMost) {
   EXPECT_EQ(TimeLimitOf({}, ""), std::nullopt);
 }
 
+TEST(StartWarnings, SayWhyNoPartitionCanStartTheJob) {
+  const SiteAnswers site{
+      .partitions =
+          "PartitionName=main Default=YES MaxTime=01:00:00 MaxNodes=UNLIMITED State=UP "
+          "TotalNodes=4 MaxMemPerNode=8000\n"
+          "PartitionName=big MaxTime=UNLIMITED MaxNodes=8 State=UP TotalNodes=64\n"
+          "PartitionName=old MaxTime=UNLIMITED State=DOWN TotalNodes=64\n"};
+  EXPECT_THAT(StartWarnings(site, "", {.nodes = 4, .time_limit_s = 3600}), IsEmpty());
+  EXPECT_THAT(StartWarnings(site, "", {.nodes = 5}),
+              ElementsAre(AllOf(HasSubstr("main"), HasSubstr("5 nodes, TotalNodes is 4"))));
+  EXPECT_THAT(StartWarnings(site, "main", {.time_limit_s = 3601}),
+              ElementsAre(HasSubstr("3601 s, MaxTime is 3600 s")));
+  EXPECT_THAT(StartWarnings(site, "main", {.memory_mib = 9000}),
+              ElementsAre(HasSubstr("MaxMemPerNode is 8000")));
+  EXPECT_THAT(StartWarnings(site, "big", {.nodes = 9}), ElementsAre(HasSubstr("MaxNodes is 8")));
+  EXPECT_THAT(StartWarnings(site, "old", {}), ElementsAre(HasSubstr("it is DOWN")));
+  // One of a list is enough.
+  EXPECT_THAT(StartWarnings(site, "main,big", {.nodes = 8}), IsEmpty());
+  EXPECT_THAT(StartWarnings({}, "main", {.nodes = 9}), IsEmpty());
+}
+
+TEST(RequeueRules, AreTheSites) {
+  const auto rules = [](const std::string& config) { return RequeueRulesOf({.config = config}); };
+  EXPECT_EQ(rules(""), std::nullopt);
+  const std::string begin = "Configuration data as of 2026-11-20T03:04:05\n";
+  auto site =
+      rules(begin + "AuthInfo                = (null)\nSlurmdTimeout           = 300 sec\n");
+  ASSERT_TRUE(site.has_value());
+  EXPECT_EQ(site->delay_s, 120);
+  EXPECT_THAT(site->Text(), AllOf(HasSubstr("waits 120 s"), HasSubstr("SlurmdTimeout=300 sec")));
+  site = rules(begin +
+               "AuthInfo = socket=/run/munge,cred_expire=30\n"
+               "SchedulerParameters = bf_window=9,requeue_delay=5\n");
+  EXPECT_EQ(site->delay_s, 5);
+  EXPECT_THAT(site->Text(), HasSubstr("SchedulerParameters=requeue_delay"));
+  EXPECT_FALSE(site->may_expedite);
+  site = rules(begin +
+               "AuthInfo = cred_expire=30\nSlurmctldParameters = idle_on_node_suspend,"
+               "enable_expedited_requeue\n");
+  EXPECT_EQ(site->delay_s, 30);
+  EXPECT_TRUE(site->may_expedite);
+}
+
 TEST(SiteWarnings, WhoGaveNoAnswerIsNotBlamed) {
   EXPECT_THAT(SiteWarnings({}, "main", "pmix"), IsEmpty());
 }

@@ -24,6 +24,7 @@ if [[ $number == "${FAILS_AT:-}" ]]; then echo "sbatch: error: no such account" 
 echo "$((16 + number));cluster"
 """
 SCONTROL = """#!/bin/bash
+if [[ "$*" == "show config" ]]; then printf '%b' "${CONFIG:-}"; exit; fi
 [[ $1 == --oneliner ]] || exit 0
 echo "PartitionName=main Default=YES ${TIMES:-} PreemptMode=${PREEMPT:-REQUEUE} State=UP"
 """
@@ -34,6 +35,17 @@ pwd >"$LOG/pwd"
 """
 SINFO = """#!/bin/bash
 echo "${GRES:-(null)}"
+"""
+# Each call is a line of the log. SQUEUE and SACCT: what they say; without SQUEUE it knows no job.
+SQUEUE = """#!/bin/bash
+printf '%s\\n' "$*" >>"$LOG/squeue"
+if [[ -z ${SQUEUE:-} ]]; then echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1; fi
+printf '%b' "$SQUEUE"
+"""
+SACCT = """#!/bin/bash
+printf '%s\\n' "$*" >>"$LOG/sacct"
+[[ -n ${SACCT:-} ]] || { echo "Slurm accounting storage is disabled" >&2; exit 1; }
+printf '%b' "$SACCT"
 """
 # What the script calls beside srun.
 VERDICT = """#!/bin/bash
@@ -50,6 +62,7 @@ class Submit(unittest.TestCase):
         self.dir = pathlib.Path(folder.name).resolve()
         (self.dir / "bin").mkdir()
         for name, text in (("sbatch", SBATCH), ("scontrol", SCONTROL), ("srun", SRUN), ("sinfo", SINFO),
+                           ("squeue", SQUEUE), ("sacct", SACCT),
                            ("verdict", VERDICT)):
             (self.dir / "bin" / name).write_text(text)
             (self.dir / "bin" / name).chmod(0o755)
@@ -95,11 +108,12 @@ class Submit(unittest.TestCase):
         self.assertEqual((run / "submit.launch").read_bytes(), LAUNCH.read_bytes())
         for path in run.iterdir():
             self.assertEqual(stat.S_IMODE(path.stat().st_mode), 0o600, path)
-        said = self.call("status", run)
+        waits = {"SQUEUE": "17|17|PENDING|Resources\\n"}
+        said = self.call("status", run, **waits)
         self.assertEqual(said.returncode, 0)
         self.assertRegex(said.stdout, r"state +submitted.*\nsubmitted +job 17, 0:0\d ago")
-        self.assertRegex(self.call("runs", self.runs).stdout, r"r50 +submitted")
-        self.assertIn("squeue --jobs=17", self.call("doctor", run).stdout)
+        self.assertRegex(self.call("runs", self.runs, **waits).stdout, r"r50 +submitted")
+        self.assertIn("job 17 is PENDING (Resources)", self.call("doctor", run, **waits).stdout)
         self.assertEqual(self.call("report", run).returncode, 0)
         page = (run / "report.html").read_text()
         for words in ("submitted", "job 17 · ", "squeue --jobs=17", "gaccd status --watch"):
@@ -107,6 +121,29 @@ class Submit(unittest.TestCase):
         again = self.submit("--run=r50", "--dry-run")
         self.assertIn(f"job 17 of '{run}' has not begun", again.stderr)
         self.assertIn("its jobs end as soon as they begin", self.call("stop", run).stdout)
+
+    def test_a_job_that_left_no_word_is_what_slurm_says_of_it(self):
+        self.submit("--run=r", "--chain=2")
+        run = self.runs / "r"
+        for squeue, sacct, code, state in (
+                ("17|17|FAILED|NonZeroExitCode\\n18|18|PENDING|Dependency\\n", "", 0, "submitted"),
+                ("17|17|RUNNING|None\\n", "", 0, "starting"),
+                ("", "17|17|FAILED|78:0\\n18|18|FAILED|78:0\\n", 2, "failed"),
+                ("", "17|17|COMPLETED|0:0\\n18|18|CANCELLED by 0|0:0\\n", 1, "stopped"),
+                ("", "", 2, "failed")):
+            with self.subTest(state, squeue=squeue, sacct=sacct):
+                said = self.call("status", run, "--format=json", SQUEUE=squeue, SACCT=sacct)
+                self.assertEqual((said.returncode, json.loads(said.stdout)["phase"]), (code, state), said.stderr)
+                self.assertEqual(said.stderr, "")
+        metrics = self.call("export", self.runs, "--format=prometheus", SACCT="17|17|FAILED|78:0\\n").stdout
+        self.assertIn('gaccd_state{run="r",slurm_job_id="17,18",state="failed"} 1', metrics)
+        # It ends, and asks no more than is needed.
+        (self.dir / "squeue").unlink()
+        watched = self.call("status", run, "--watch", SACCT="18|18|FAILED|1:0\\n")
+        self.assertEqual(watched.returncode, 2, watched.stdout)
+        self.assertEqual(len(self.log("squeue")), 1)
+        # A machine without SLURM has only the files.
+        self.assertEqual(self.call("status", run, PATH="/nonexistent").returncode, 0)
 
     def test_the_script_alone_is_enough(self):
         self.submit("--run=r50", "--epochs=2", "--set", "seed=7")
@@ -200,6 +237,11 @@ class Submit(unittest.TestCase):
                                  capture_output=True, timeout=60)
             self.assertEqual(bad.returncode, 78)
         self.assertEqual(len(self.call("runs", sweep).stdout.splitlines()), 3)
+        above = self.call("runs", self.runs, SQUEUE="18|17_0|PENDING|None\\n19|17_1|RUNNING|None\\n").stdout
+        self.assertRegex(above, rf"sweep/{folders[0]} +submitted")
+        self.assertRegex(above, rf"sweep/{folders[1]} +starting")
+        metrics = self.call("export", self.runs, "--format=prometheus", SQUEUE="18|17_0|PENDING|None\\n").stdout
+        self.assertIn(f'gaccd_state{{run="sweep/{folders[0]}",slurm_job_id="17_0",state="submitted"}} 1', metrics)
         # Each of its runs is planned.
         self.submit("--run=other", "--array", "--set", "batch.target=96,100", "--rounding=floor", "--strict", code=78)
 
@@ -210,6 +252,33 @@ class Submit(unittest.TestCase):
         self.assertNotIn("main cancels", self.submit("--run=r", "--dry-run").stderr)
         alone = self.submit("--run=r", "--dry-run", PATH="/nonexistent")
         self.assertIn("SLURM gave no answer: cannot start scontrol", alone.stderr)
+
+    def test_what_would_keep_the_job_from_training_is_said_at_once(self):
+        limits = {"TIMES": "MaxTime=10 MaxNodes=1 TotalNodes=9"}
+        said = self.submit("--run=r", "--dry-run", "--time=9", "--init-weights=none.safetensors", **limits).stderr
+        self.assertIn("2 nodes, MaxNodes is 1", said)
+        self.assertIn("there is no 'none.safetensors' here", said)
+        said = self.submit("--run=r", "--dry-run", "--time=11", "--", "--nodes=1", **limits).stderr
+        self.assertIn("660 s, MaxTime is 600 s", said)
+        job = self.dir / "job.txtpb"
+        job.write_text(JOB.read_text().split("data {")[0].split("model {")[0] +
+                       'model { mlp { widths: [4000, 4000, 4000] } loss { mean_squared_error {} } }\n'
+                       'data { train { npy { features: "x-*.npy" targets: "y.npy" } } }\n'
+                       'batch { target: 64 micro: 4 }\noptimizer { lr: 0.1 sgd {} }\nepochs: 1\n')
+        said = self.submit(f"--job={job}", "--run=r", "--dry-run", "--device=cpu", "--", "--mem=200M").stderr
+        self.assertRegex(said, "3 ranks of a node need at least 7[0-9][0-9] MiB .*asks for 200 MiB")
+        self.assertIn("there is no 'x-*.npy' here", said)
+        (self.dir / "x-1.npy").touch()
+        (self.dir / "y.npy").touch()
+        said = self.submit(f"--job={job}", "--run=r", "--dry-run", "--device=cpu", "--", "--mem=1G").stderr
+        self.assertEqual(said, "")
+
+    def test_the_wait_of_a_requeued_job_is_the_sites(self):
+        script = self.submit("--run=r", "--dry-run", CONFIG="AuthInfo = (null)\\nSlurmdTimeout = 300 sec\\n").stdout
+        self.assertRegex(script, r"\n#SBATCH --requeue\n# .*waits 120 s here.*SlurmdTimeout=300 sec")
+        script = self.submit("--run=r", "--dry-run", CONFIG="AuthInfo = (null)\\n"
+                             "SlurmctldParameters = enable_expedited_requeue\\n").stdout
+        self.assertIn("\n#SBATCH --requeue=expedite\n", script)
 
     def test_gpus_are_asked_for_where_they_are(self):
         line = "#SBATCH --gpus-per-node=3\n"

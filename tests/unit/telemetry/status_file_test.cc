@@ -44,6 +44,21 @@ TEST(StatusFileTest, IsFreshWhileNobodyCalls) {
   EXPECT_EQ(Text(Parse(Content(path)), "state"), "done");
 }
 
+TEST(StatusFileTest, IsWrittenBeforeThePeriodEndsWhereItIsAskedFor) {
+  const TempFolder dir;
+  const std::string path = dir.path() + "/STATUS.json";
+  auto file = StatusFile::Start(
+      path, RunStatus{}, [](RunStatus&) {}, std::chrono::hours(1));
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  (*file)->Update([](RunStatus& status) { status.state = "running"; });
+  (*file)->WriteSoon();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (Text(Parse(Content(path)), "state") != "running") {
+    ASSERT_LT(std::chrono::steady_clock::now(), end);
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+}
+
 // A reader that opens the file at any moment gets a whole object.
 TEST(StatusFileTest, ReadersNeverSeeHalfAFile) {
   const TempFolder dir;

@@ -11,6 +11,7 @@
 namespace gaccd {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
@@ -104,10 +105,11 @@ TEST_F(DoctorTest, ARunWithoutAttemptsOrWithoutAFolderIsNoRun) {
   EXPECT_THAT(Diagnose(run_.path(), WallTime()), HasKind(ErrorKind::kUsage));
 }
 
-std::string AdviceFor(RunPhase phase, std::optional<int> exit, bool stop = false,
-                      bool hold = false) {
+std::string AdviceFor(RunPhase phase, std::optional<int> exit, bool stop = false, bool hold = false,
+                      std::string reason = "") {
   RunState state{.folder = "/runs/a b", .host = "n1", .phase = phase};
   state.exit = exit;
+  state.reason = std::move(reason);
   state.suspect_hosts = "n3";
   constexpr auto npos = std::string::npos;
   std::string all;
@@ -129,6 +131,7 @@ TEST(Advise, FollowsFromPhaseExitAndFiles) {
   EXPECT_THAT(AdviceFor(RunPhase::kStopped, 69), HasSubstr("start it again"));
   EXPECT_THAT(AdviceFor(RunPhase::kStopped, 69), HasSubstr("sbatch --exclude=n3"));
   EXPECT_THAT(AdviceFor(RunPhase::kStopped, 137), HasSubstr("--mem"));
+  EXPECT_THAT(AdviceFor(RunPhase::kFailed, 2), HasSubstr("every node has the program"));
   EXPECT_THAT(AdviceFor(RunPhase::kFailed, 253), HasSubstr("--mem"));
   EXPECT_THAT(AdviceFor(RunPhase::kFailed, 65), HasSubstr("gaccd ckpt verify '/runs/a b'"));
   EXPECT_THAT(AdviceFor(RunPhase::kFailed, 70), HasSubstr("fault of gaccd"));
@@ -137,6 +140,48 @@ TEST(Advise, FollowsFromPhaseExitAndFiles) {
   EXPECT_THAT(stopped, HasSubstr("rm '/runs/a b/STOP'"));
   EXPECT_THAT(stopped, Not(HasSubstr("would end so again")));
   EXPECT_THAT(AdviceFor(RunPhase::kFailed, 93, false, true), HasSubstr("rm '/runs/a b/HOLD'"));
+}
+
+TEST(Advise, FollowsFromTheReasonWhereTheCodeHasSeveral) {
+  const auto failed = [](int exit, const char* reason) {
+    return AdviceFor(RunPhase::kFailed, exit, false, false, reason);
+  };
+  EXPECT_THAT(failed(74, "cannot open '/d/x.npy': No such file or directory"),
+              AllOf(HasSubstr("correct its path"), Not(HasSubstr("make room"))));
+  EXPECT_THAT(failed(74, "cannot open '/d/x.npy': Permission denied"), HasSubstr("the rights"));
+  EXPECT_THAT(failed(74, "cannot write '/d/x': No space left on device"), HasSubstr("make room"));
+  EXPECT_THAT(failed(78, "no memory for activations: wanted 9 bytes, 3 are free"),
+              HasSubstr("--mem"));
+  // After `rm STOP`, as the advice was.
+  const std::string stopped =
+      AdviceFor(RunPhase::kStopped, 93, false, false, "stopped by the file STOP after update 7");
+  EXPECT_THAT(stopped, HasSubstr("start it again"));
+  EXPECT_THAT(stopped, Not(HasSubstr("would end so again")));
+}
+
+TEST(Advise, AFullDiskIsSaidFirst) {
+  RunState state{.folder = "r", .phase = RunPhase::kRunning};
+  EXPECT_THAT(Advise({.state = state, .disk_full = true})[0].en,
+              HasSubstr("the disk of r is full"));
+  state.failed_writes = 3;
+  EXPECT_THAT(Advise({.state = state})[0].en, HasSubstr("3 writes into it failed"));
+}
+
+TEST_F(DoctorTest, AJobThatEndedBeforeAnyRankWroteIsDiagnosed) {
+  run_.Append("submit.jsonl", StrCat(R"({"v":1,"ts":")", At(1), R"(","jobs":"812"})", "\n"));
+  EXPECT_THAT(Text(), HasSubstr("squeue --jobs=812"));
+  auto found = Diagnose(run_.path(), *ParseTimestamp(At(61)), [](std::span<const std::string>) {
+    return std::optional(JobStates{{"812", {"FAILED", "", "78:0"}}});
+  });
+  ASSERT_TRUE(found.ok());
+  EXPECT_THAT(DiagnosisText(*found),
+              AllOf(HasSubstr("FAILED (exit 78:0)"), HasSubstr("slurm-*.out")));
+  run_.Append("attempts/000-812/srun.err", "srun: error: n2: task 3: No such file\n");
+  run_.Append("ledger.jsonl",
+              StrCat(R"({"attempt":"000-812","end_ts":")", At(9),
+                     R"(","exit":127,"verdict":"fail","reason":"no gaccd"})", "\n"));
+  EXPECT_EQ(Name(Find().state.phase), "failed");
+  EXPECT_THAT(Text(), AllOf(HasSubstr("no gaccd"), HasSubstr("n2: task 3: No such file")));
 }
 
 TEST(Advise, ARunThatStandsStillOrCannotSaveIsTold) {

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -10,6 +11,8 @@
 #include "collectives/base/strings.h"
 #include "daemon/rundir/ledger.h"
 #include "daemon/rundir/submissions.h"
+#include "daemon/watch/attempts.h"
+#include "daemon/watch/run_folders.h"
 #include "daemon/watch/state_text.h"
 #include "daemon/watch/watch_command.h"
 #include "tests/unit/base/status_matchers.h"
@@ -43,6 +46,12 @@ class RunStateTest : public testing::Test {
     auto state = ReadRunState(folder_.path(), After(age_s));
     EXPECT_TRUE(state.ok()) << state.status().message();
     return state.ok() ? *state : RunState{};
+  }
+  void Submit(const char* at, const char* jobs) const {
+    ASSERT_TRUE(AppendSubmission(folder_.path(), {at, jobs}, 0600).ok());
+  }
+  void Ledger(const LedgerEntry& entry) const {
+    ASSERT_TRUE(AppendToLedger(folder_.path() + "/ledger.jsonl", entry).ok());
   }
   TempFolder folder_;
 };
@@ -144,6 +153,89 @@ TEST_F(RunStateTest, WhatWasSubmittedIsShownUntilItBegins) {
   EXPECT_EQ(Name(Read(StatusOf("running", ""), 1000).phase), "submitted");
 }
 
+TEST_F(RunStateTest, AJobThatEndedBeforeAnyRankWroteHasEnded) {
+  Submit("2026-11-20T03:04:00.000000Z", "811");
+  Ledger({.attempt = "000-811", .ended = At(4 * 60 + 5), .exit = 127, .reason = "no program"});
+  RunState state = *ReadRunState(folder_.path(), After(0));
+  EXPECT_EQ(Name(state.phase), "failed");
+  EXPECT_EQ(state.exit, 127);
+  EXPECT_EQ(state.reason, "no program");
+  EXPECT_EQ(state.job, "811");
+  EXPECT_THAT(StateText(state), Not(HasSubstr("has not begun")));
+  // Submitted again, it waits again.
+  Submit("2026-11-20T03:04:10.000000Z", "812");
+  state = *ReadRunState(folder_.path(), After(10));
+  EXPECT_EQ(Name(state.phase), "submitted");
+  // Without gaccd submit the ledger alone makes it a run folder.
+  std::filesystem::remove(folder_.Path("submit.jsonl"));
+  EXPECT_EQ(Name(ReadRunState(folder_.path(), After(10))->phase), "failed");
+}
+
+TEST_F(RunStateTest, ACompleteRunThatIsSubmittedAgainIsDoneAgain) {
+  const std::string done = StatusOf("done", R"(,"exit":0,"step":500)");
+  Submit("2026-11-20T03:05:00.000000Z", "813");
+  EXPECT_EQ(Name(Read(done, 100).phase), "submitted");
+  Ledger({.attempt = "000-813", .ended = At(5 * 60 + 9), .exit = 0, .next = NextStep::kDone});
+  const RunState state = Read(done, 100);
+  EXPECT_EQ(Name(state.phase), "done");
+  EXPECT_EQ(state.step, 500);
+}
+
+TEST_F(RunStateTest, AnAttemptThatNoRankHasWrittenIntoIsStarting) {
+  Submit("2026-11-20T03:04:00.000000Z", "811");
+  const std::string attempt = folder_.Path("attempts/000-811");
+  std::filesystem::create_directories(attempt);
+  const auto began = std::chrono::file_clock::from_sys(After(0));
+  std::filesystem::last_write_time(attempt, began);
+  RunState state = *ReadRunState(folder_.path(), After(20));
+  EXPECT_EQ(Name(state.phase), "starting");
+  EXPECT_EQ(state.attempt, "000-811");
+  EXPECT_THAT(StateText(state), HasSubstr("job 811 began 0:20 ago"));
+  state = *ReadRunState(folder_.path(), After(400));
+  EXPECT_EQ(Name(state.phase), "stale");
+  EXPECT_EQ(ExitOf(state.phase), 1);
+  // Its line in the ledger ends it.
+  Ledger({.attempt = "000-811", .ended = At(5 * 60), .exit = 78});
+  EXPECT_EQ(Name(ReadRunState(folder_.path(), After(400))->phase), "failed");
+}
+
+TEST_F(RunStateTest, ARunStoppedByAFileStaysStoppedWithoutTheFile) {
+  const std::string stopped =
+      StatusOf("failed", R"(,"exit":93,"step":500,"reason":"stopped by the file STOP after update )"
+                         R"(500, saved")");
+  EXPECT_EQ(Name(Read(stopped, 1).phase), "stopped");
+  EXPECT_EQ(Name(Read(StatusOf("failed", R"(,"exit":93,"reason":"diverged")"), 1).phase), "failed");
+  // A start that was refused for the file changes neither that nor the progress.
+  Ledger({.attempt = "000-900",
+          .ended = At(10 * 60),
+          .exit = 93,
+          .next = NextStep::kNoRequeue,
+          .reason = "rank 0 left no verdict; srun returned 93; the file STOP exists"});
+  const RunState state = Read(stopped, 600);
+  EXPECT_EQ(Name(state.phase), "stopped");
+  EXPECT_EQ(state.step, 500);
+}
+
+TEST_F(RunStateTest, ALineOfTheLedgerDoesNotEndARunThatLives) {
+  Ledger({.attempt = "000-900", .ended = At(4 * 60 + 9), .exit = 78, .reason = "it lives"});
+  EXPECT_EQ(Name(Read(StatusOf("running", ""), 10).phase), "running");
+}
+
+TEST_F(RunStateTest, AFolderThatMayNotBeReadIsNoFolderOfNobody) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs another user";
+  (void)Read(StatusOf("running", ""), 1);
+  std::filesystem::permissions(folder_.path(), std::filesystem::perms::owner_all);
+  ASSERT_EQ(::seteuid(65534), 0);
+  const auto state = ReadRunState(folder_.path(), After(1));
+  const auto attempts = ListAttempts(folder_.path());
+  const auto runs = FindRunFolders(std::filesystem::path(folder_.path()).parent_path());
+  ASSERT_EQ(::seteuid(0), 0);
+  EXPECT_THAT(state, IsError(ErrorKind::kIo, "Permission denied"));
+  EXPECT_THAT(attempts, IsError(ErrorKind::kIo, "Permission denied"));
+  ASSERT_TRUE(runs.ok());
+  EXPECT_THAT(runs->unreadable, testing::Contains(folder_.path()));
+}
+
 TEST_F(RunStateTest, ALineThatIsNoSubmissionIsPassedOver) {
   (void)folder_.Write("submit.jsonl",
                       "{\"v\":1,\"ts\":\"2026-11-20T03:04:00.000000Z\",\"jobs\":\"7\"}\n"
@@ -239,6 +331,16 @@ TEST_F(RunStateTest, StopAndSaveAreFilesForARunThatHasNotEnded) {
   (void)Read(StatusOf("done", R"(,"exit":0)"), 1);
   EXPECT_THAT(RunRequestCommand(request, RunRequest::kStop), HasKind(ErrorKind::kUsage));
   EXPECT_FALSE(has("/STOP"));
+  // A complete run whose folder has a job that waits: the file would keep it from being trained on.
+  (void)folder_.Write("DONE", "");
+  (void)Read(StatusOf("failed", R"(,"exit":75)"), 1);
+  EXPECT_THAT(RunRequestCommand(request, RunRequest::kStop), IsError(ErrorKind::kUsage, "is done"));
+  Submit("2026-11-20T03:05:00.000000Z", "17");
+  EXPECT_THAT(RunRequestCommand(request, RunRequest::kStop),
+              IsError(ErrorKind::kUsage, "scancel 17"));
+  EXPECT_FALSE(has("/STOP"));
+  std::filesystem::remove(folder_.Path("DONE"));
+  std::filesystem::remove(folder_.Path("submit.jsonl"));
   (void)Read(StatusOf("failed", R"(,"exit":75)"), 1);  // waits in the queue
   EXPECT_THAT(RunRequestCommand(request, RunRequest::kSave), HasKind(ErrorKind::kUsage));
   EXPECT_FALSE(has("/SAVE"));

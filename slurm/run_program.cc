@@ -1,4 +1,4 @@
-#include "daemon/submit/run_program.h"
+#include "slurm/run_program.h"
 
 #include <signal.h>
 #include <spawn.h>

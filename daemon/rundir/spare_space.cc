@@ -1,0 +1,27 @@
+#include "daemon/rundir/spare_space.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "collectives/base/files.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::size_t kBytes = 64 << 10;
+
+std::string PathOf(const std::string& attempt_dir) { return attempt_dir + "/.space"; }
+
+}  // namespace
+
+Status KeepSpareSpace(const std::string& attempt_dir, unsigned mode) {
+  const std::string path = PathOf(attempt_dir);
+  GACCD_ASSIGN_OR_RETURN(const FileDescriptor file,
+                         OpenFile(path, O_WRONLY | O_CREAT | O_TRUNC, mode));
+  // Written, not only reserved: not every file system can do that.
+  return WriteAll(file.get(), std::string(kBytes, 'x'), path);
+}
+
+void FreeSpareSpace(const std::string& attempt_dir) { (void)::unlink(PathOf(attempt_dir).c_str()); }
+
+}  // namespace gaccd

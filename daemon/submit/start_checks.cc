@@ -1,0 +1,96 @@
+#include "daemon/submit/start_checks.h"
+
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <string_view>
+
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+#include "daemon/config/job_text.h"
+#include "daemon/model/model.h"
+#include "daemon/optim/optimizer.h"
+#include "daemon/submit/sbatch_script.h"
+#include "daemon/submit/signal_lead.h"
+
+namespace gaccd {
+namespace {
+
+constexpr char kNoLetter = '\0';
+
+// "4G", as --mem takes it: MiB. Nothing for 0, which is all of a node, and what is no size.
+std::optional<std::int64_t> ParseMemory(const std::optional<std::string>& text) {
+  if (!text) return std::nullopt;
+  double size = 0;
+  char unit = 'M';
+  if (std::sscanf(text->c_str(), "%lf%c", &size, &unit) < 1 || !(size > 0) || size > 1e12) {
+    return std::nullopt;
+  }
+  const auto upper = static_cast<char>(std::toupper(static_cast<unsigned char>(unit)));
+  const std::size_t power = std::string_view("KMGT").find(upper);
+  if (power == std::string_view::npos) return std::nullopt;
+  return static_cast<std::int64_t>(std::ldexp(size, 10 * (static_cast<int>(power) - 1)));
+}
+
+// Nothing where the words behind -- ask for a range.
+std::optional<std::int64_t> NodesOf(const Flags& flags) {
+  const auto own = OptionOf(flags.words, "--nodes", 'N');
+  if (!own) return flags.nodes.value_or(kDefaultNodes);
+  std::int64_t nodes = 0;
+  const auto [end, error] = std::from_chars(own->data(), own->data() + own->size(), nodes);
+  const bool whole = error == std::errc() && end == own->data() + own->size();
+  return whole ? std::optional(nodes) : std::nullopt;
+}
+
+// A lower bound of what the ranks of a node hold; 0 where it is not known without the data.
+std::int64_t LeastMemoryMib(const Job& job, std::int64_t ranks) {
+  const auto model = Model::MakeWithoutData(job.model);
+  if (!model.ok()) return 0;
+  const std::int64_t parameters = model->layout().size();
+  const std::int64_t values = 2 * parameters + StateElements(job.optimizer, parameters);
+  return (4 * values * ranks) >> 20;
+}
+
+void AddMissingFiles(const Flags& flags, const Job& job, std::vector<std::string>* problems) {
+  std::vector<std::string> missing = MissingFiles(job);
+  if (flags.init_weights && !PathExists(*flags.init_weights)) {
+    missing.push_back(*flags.init_weights);
+  }
+  for (const std::string& path : missing) {
+    problems->push_back(StrCat("there is no '", path,
+                               "' here: unless the nodes of the job have it, the job fails as soon "
+                               "as it starts"));
+  }
+}
+
+}  // namespace
+
+std::string PartitionOf(const Flags& flags) {
+  return OptionOf(flags.words, "--partition", 'p').value_or(flags.partition.value_or(""));
+}
+
+Result<std::optional<std::int64_t>> GivenTimeLimit(const Flags& flags) {
+  const std::optional<std::string> own = OptionOf(flags.words, "--time", 't');
+  if (own || flags.time) return ParseTimeLimit(own ? *own : *flags.time);
+  return std::optional<std::int64_t>();
+}
+
+Result<std::vector<std::string>> StartProblems(const Flags& flags, const Job& job,
+                                               const SiteAnswers& site, bool gpus) {
+  JobShape shape{.nodes = NodesOf(flags),
+                 .memory_mib = ParseMemory(OptionOf(flags.words, "--mem", kNoLetter))};
+  GACCD_ASSIGN_OR_RETURN(shape.time_limit_s, GivenTimeLimit(flags));
+  std::vector<std::string> problems = StartWarnings(site, PartitionOf(flags), shape);
+  const std::int64_t ranks = flags.gpus_per_node.value_or(kDefaultGpusPerNode);
+  const std::int64_t least_mib = gpus || !shape.memory_mib ? 0 : LeastMemoryMib(job, ranks);
+  if (least_mib > shape.memory_mib.value_or(0)) {
+    problems.push_back(StrCat("--mem: the ", ranks, " ranks of a node need at least ", least_mib,
+                              " MiB for weights, gradients and the optimizer, the job asks for ",
+                              *shape.memory_mib, " MiB"));
+  }
+  if (!flags.container_image) AddMissingFiles(flags, job, &problems);  // its files are others
+  return problems;
+}
+
+}  // namespace gaccd

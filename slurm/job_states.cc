@@ -1,0 +1,95 @@
+#include "slurm/job_states.h"
+
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <sstream>
+#include <vector>
+
+#include "collectives/base/strings.h"
+#include "slurm/run_program.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::chrono::seconds kPatience{10};
+constexpr std::size_t kMostIds = 1000;  // of one command line
+
+bool IsPlain(const std::string& text) {
+  return std::ranges::all_of(text, [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string_view("_-:()[],.").find(c) != std::string_view::npos;
+  });
+}
+
+// "raw|shown|STATE ...|more", one job a line; the job is in `jobs` under both ids.
+void Parse(std::string_view text, std::string JobState::*more, JobStates* jobs) {
+  std::istringstream lines{std::string(text)};
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream fields(line);
+    std::string raw;
+    std::string shown;
+    JobState job;
+    std::getline(fields, raw, '|');
+    std::getline(fields, shown, '|');
+    std::getline(fields, job.state, '|');
+    std::getline(fields, job.*more, '|');
+    job.state.erase(std::min(job.state.find(' '), job.state.size()));  // "CANCELLED by 1000"
+    if (raw.empty() || shown.empty() || job.state.empty()) continue;
+    if (!IsPlain(raw) || !IsPlain(shown) || !IsPlain(job.state)) continue;
+    if (!IsPlain(job.*more) || job.*more == "None") (job.*more).clear();
+    jobs->insert_or_assign(raw, job);
+    jobs->insert_or_assign(shown, job);
+  }
+}
+
+std::string Join(std::span<const std::string> ids) {
+  std::string list;
+  for (const std::string& id : ids) list += StrCat(list.empty() ? "" : ",", id);
+  return list;
+}
+
+// false: no answer. squeue fails for a single job that it does not know, and that is an answer.
+bool AskSqueue(std::span<const std::string> ids, JobStates* jobs) {
+  const auto said = RunProgram({"squeue", "--noheader", "--array", "--states=all",
+                                StrCat("--format=", kSqueueFormat), "--jobs=" + Join(ids)},
+                               "", kPatience);
+  if (!said.ok()) return false;
+  ParseSqueue(said->out, jobs);
+  return said->exit == 0 || said->err.find("Invalid job id") != std::string::npos;
+}
+
+void AskSacct(std::span<const std::string> ids, JobStates* jobs) {
+  const auto said = RunProgram({"sacct", "--noheader", "--parsable2", "--allocations",
+                                StrCat("--format=", kSacctFormat), "--jobs=" + Join(ids)},
+                               "", kPatience);
+  if (said.ok() && said->exit == 0) ParseSacct(said->out, jobs);
+}
+
+}  // namespace
+
+bool IsFinal(std::string_view state) {
+  constexpr std::string_view kFinal[] = {"BOOT_FAIL", "CANCELLED",    "COMPLETED", "DEADLINE",
+                                         "FAILED",    "NODE_FAIL",    "PREEMPTED", "REVOKED",
+                                         "TIMEOUT",   "OUT_OF_MEMORY"};
+  return std::ranges::find(kFinal, state) != std::end(kFinal);
+}
+
+void ParseSqueue(std::string_view text, JobStates* jobs) { Parse(text, &JobState::reason, jobs); }
+
+void ParseSacct(std::string_view text, JobStates* jobs) { Parse(text, &JobState::exit, jobs); }
+
+std::optional<JobStates> FindJobStates(std::span<const std::string> ids) {
+  JobStates jobs;
+  for (; !ids.empty(); ids = ids.subspan(std::min(kMostIds, ids.size()))) {
+    const auto some = ids.first(std::min(kMostIds, ids.size()));
+    if (!AskSqueue(some, &jobs)) return std::nullopt;
+    std::vector<std::string> missing;
+    std::ranges::copy_if(some, std::back_inserter(missing),
+                         [&](const std::string& id) { return !jobs.contains(id); });
+    if (!missing.empty()) AskSacct(missing, &jobs);
+  }
+  return jobs;
+}
+
+}  // namespace gaccd

@@ -1,0 +1,36 @@
+// What SLURM says of jobs: squeue, and sacct for jobs that squeue no longer lists.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace gaccd {
+
+struct JobState {
+  std::string state;   // "PENDING", "CANCELLED", ...
+  std::string reason;  // why it waits: "Resources"; may be empty
+  std::string exit;    // "1:0", by sacct; may be empty
+};
+
+// By job id, "17", and for a task of an array also by "17_3".
+using JobStates = std::map<std::string, JobState>;
+
+// Whether a job in this state will never run again. A requeued or held job will.
+[[nodiscard]] bool IsFinal(std::string_view state);
+
+// Adds the jobs in the output of squeue (kSqueueFormat) or sacct (kSacctFormat). Other lines, and
+// text that is not plain, are ignored. Pure.
+inline constexpr std::string_view kSqueueFormat = "%A|%i|%T|%r";
+inline constexpr std::string_view kSacctFormat = "JobIDRaw,JobID,State,ExitCode";
+void ParseSqueue(std::string_view text, JobStates* jobs);
+void ParseSacct(std::string_view text, JobStates* jobs);
+
+// The jobs of `ids` that SLURM knows. Nothing where SLURM is not installed or does not answer.
+using JobFinder = std::function<std::optional<JobStates>(std::span<const std::string> ids)>;
+[[nodiscard]] std::optional<JobStates> FindJobStates(std::span<const std::string> ids);
+
+}  // namespace gaccd
