@@ -5,11 +5,13 @@
 #include <vector>
 
 #include "collectives/base/files.h"
+#include "collectives/base/output_file.h"
 #include "collectives/base/strings.h"
 #include "daemon/export/chrome_trace.h"
 #include "daemon/export/csv.h"
 #include "daemon/export/otlp_json.h"
 #include "daemon/export/prometheus.h"
+#include "daemon/export/prometheus_state.h"
 #include "daemon/export/tensorboard.h"
 #include "daemon/export/text_sink.h"
 #include "daemon/telemetry/log.h"
@@ -38,17 +40,15 @@ std::optional<double> JobEnd(const std::string& attempt_dir) {
 }
 
 // Nothing for a run that is not recent.
-Result<std::optional<RunMetrics>> MetricsOf(const std::string& folder, WallTime now) {
+Result<std::optional<RunMetrics>> MetricsOf(const std::string& folder, WallTime now,
+                                            PrometheusState& known) {
   GACCD_ASSIGN_OR_RETURN(const RunState state, ReadRunState(folder, now));
   if (state.age_s > kRecentS) return std::optional<RunMetrics>();
-  GACCD_ASSIGN_OR_RETURN(EventStream stream, EventStream::Open(folder));
-  FigureSum sum;
-  Event event;
-  while (stream.Next(&event)) sum.Add(event);
+  GACCD_ASSIGN_OR_RETURN(RunFigures figures, known.FiguresOf(folder));
   const std::string attempt = StrCat(folder, "/attempts/", state.attempt);
   return std::optional(RunMetrics{.run = FolderName(folder),
                                   .state = state,
-                                  .figures = std::move(sum).Take(),
+                                  .figures = std::move(figures),
                                   .written_s = SecondsOf(now) - state.age_s,
                                   .job_end_s = JobEnd(attempt),
                                   .ranks = NewestRankLines(attempt)});
@@ -67,15 +67,25 @@ Result<std::vector<std::string>> RunFolders(const std::string& folder) {
 
 Status ExportPrometheus(const ExportRequest& request) {
   GACCD_ASSIGN_OR_RETURN(const auto folders, RunFolders(request.folder));
+  PrometheusState known;
+  std::string state;
+  if (!request.out.empty()) {
+    GACCD_ASSIGN_OR_RETURN(state, OutputTarget(request.out));
+    state += ".state";
+    std::string problem;
+    known = PrometheusState::Read(state, &problem);
+    if (!problem.empty()) LogWarning(problem);
+  }
   std::vector<RunMetrics> runs;
   for (const std::string& folder : folders) {
-    auto metrics = MetricsOf(folder, std::chrono::system_clock::now());
+    auto metrics = MetricsOf(folder, std::chrono::system_clock::now(), known);
     if (!metrics.ok()) LogWarning(metrics.status().message());
     if (metrics.ok() && *metrics) runs.push_back(**std::move(metrics));
   }
   GACCD_ASSIGN_OR_RETURN(TextSink out, TextSink::Open(request.out, kForAll));
   GACCD_RETURN_IF_ERROR(out.Write(PrometheusText(runs)));
-  return out.Close();
+  GACCD_RETURN_IF_ERROR(out.Close());
+  return state.empty() ? Status() : known.Write(state);
 }
 
 Status ExportEvents(const ExportRequest& request, std::vector<std::string>* notes) {

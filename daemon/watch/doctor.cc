@@ -1,7 +1,6 @@
 #include "daemon/watch/doctor.h"
 
 #include <algorithm>
-#include <deque>
 #include <map>
 #include <sstream>
 
@@ -24,19 +23,6 @@ std::string OnOneLine(std::string_view text) {
   std::string line(text);
   std::ranges::replace(line, '\n', ' ');
   return Printable(line);
-}
-
-void ReadEvents(EventStream& stream, Diagnosis* diagnosis) {
-  std::deque<std::string> warnings;
-  Event event;
-  while (stream.Next(&event)) {
-    if (event.name == "failure") diagnosis->failures.push_back(FailureOf(event));
-    if (event.name != "log") continue;
-    warnings.push_back(StrCat(event.Text("ts"), " ", OnOneLine(event.Text("msg"))));
-    if (warnings.size() > kMostWarnings) warnings.pop_front();
-  }
-  diagnosis->warnings.assign(warnings.begin(), warnings.end());
-  diagnosis->notes = stream.notes();
 }
 
 // Those of the newest attempt first, then whom most attempts suspect.
@@ -111,7 +97,23 @@ RankFailure FailureOf(const Event& event) {
   return failure;
 }
 
-Result<Diagnosis> Diagnose(const std::string& run_dir, WallTime now) {
+void EventDiagnosis::Add(const Event& event) {
+  if (event.name != "failure" && event.name != "log") return;
+  if (event.attempt != attempt_) return;
+  if (event.name == "failure") {
+    failures_.push_back(FailureOf(event));
+    return;
+  }
+  warnings_.push_back(StrCat(event.Text("ts"), " ", OnOneLine(event.Text("msg"))));
+  if (warnings_.size() > kMostWarnings) warnings_.pop_front();
+}
+
+void EventDiagnosis::MoveTo(Diagnosis* diagnosis) && {
+  diagnosis->failures = std::move(failures_);
+  diagnosis->warnings.assign(warnings_.begin(), warnings_.end());
+}
+
+Result<Diagnosis> DiagnoseFiles(const std::string& run_dir, WallTime now) {
   Diagnosis diagnosis;
   GACCD_ASSIGN_OR_RETURN(diagnosis.state, ReadRunState(run_dir, now));
   const bool is_new =
@@ -123,14 +125,25 @@ Result<Diagnosis> Diagnose(const std::string& run_dir, WallTime now) {
   diagnosis.attempts = list.attempts.size();
   if (!list.attempts.empty()) {
     const Attempt& newest = list.attempts.back();
-    GACCD_ASSIGN_OR_RETURN(EventStream stream, EventStream::Open(run_dir, newest.name));
-    ReadEvents(stream, &diagnosis);
+    diagnosis.newest = newest.name;
     diagnosis.srun_words = ReadSrunWords(newest.folder);
     diagnosis.suspects = FindSuspects(list.attempts, &diagnosis.state.suspect_hosts);
   }
   diagnosis.advice = Advise({.state = diagnosis.state,
                              .stop_file = PathExists(run_dir + "/STOP"),
                              .hold_file = PathExists(run_dir + "/HOLD")});
+  return diagnosis;
+}
+
+Result<Diagnosis> Diagnose(const std::string& run_dir, WallTime now) {
+  GACCD_ASSIGN_OR_RETURN(Diagnosis diagnosis, DiagnoseFiles(run_dir, now));
+  if (diagnosis.newest.empty()) return diagnosis;
+  GACCD_ASSIGN_OR_RETURN(EventStream stream, EventStream::Open(run_dir, diagnosis.newest));
+  EventDiagnosis events(diagnosis.newest);
+  Event event;
+  while (stream.Next(&event)) events.Add(event);
+  std::move(events).MoveTo(&diagnosis);
+  diagnosis.notes = stream.notes();
   return diagnosis;
 }
 
