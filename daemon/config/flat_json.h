@@ -59,6 +59,10 @@ void AppendFields(const google::protobuf::Message& message, JsonObject& out);
 // `value` as one line that ends with a newline; texts as above.
 [[nodiscard]] std::string JsonLine(const nlohmann::ordered_json& value);
 
+// Whether `text`, where it is JSON, is nested deeper. For a text from outside: the parser of
+// nlohmann takes any depth, but copies, comparisons and dump() call themselves for each level.
+[[nodiscard]] bool IsNestedDeeper(std::string_view text, int most);
+
 // `text` with U+FFFD for bytes that are not UTF-8.
 [[nodiscard]] std::string ValidUtf8(std::string_view text);
 
