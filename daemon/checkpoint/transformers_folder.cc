@@ -43,6 +43,7 @@ Result<std::string> TokenizerConfig(const std::string& path, const std::string& 
       {"pad_token", "[PAD]"},        {"unk_token", "[UNK]"},   {"cls_token", "[CLS]"},
       {"sep_token", "[SEP]"},        {"mask_token", "[MASK]"}, {"bos_token", "<|endoftext|>"},
       {"eos_token", "<|endoftext|>"}};
+  GACCD_RETURN_IF_ERROR(CheckTokenizerDepth(path, tokenizer));
   const Json parsed = Json::parse(tokenizer, nullptr, /*allow_exceptions=*/false);
   if (!parsed.is_object()) {
     return Status(ErrorKind::kData, path + ": expected a JSON object of a tokenizer");

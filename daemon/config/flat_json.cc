@@ -178,6 +178,25 @@ std::optional<double> JsonMembers::number(std::string_view name) const {
   return std::nullopt;
 }
 
+bool IsNestedDeeper(std::string_view text, int most) {
+  int depth = 0;
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted) {
+      if (c == '\\') ++i;
+      quoted = c != '"';
+    } else if (c == '"') {
+      quoted = true;
+    } else if (c == '{' || c == '[') {
+      if (++depth > most) return true;
+    } else if (c == '}' || c == ']') {
+      --depth;
+    }
+  }
+  return false;
+}
+
 std::string ValidUtf8(std::string_view text) {
   return nlohmann::json::parse(JsonString(text)).get<std::string>();
 }

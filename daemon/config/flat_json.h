@@ -97,6 +97,10 @@ std::optional<T> JsonMembers::integer(std::string_view name) const {
 void AppendFields(const google::protobuf::Message& message, JsonObject& out);
 [[nodiscard]] std::string FlatJson(const google::protobuf::Message& message);
 
+// Whether `text`, where it is JSON, is nested deeper. For a text from outside: the parser of
+// nlohmann takes any depth, but copies, comparisons and dump() call themselves for each level.
+[[nodiscard]] bool IsNestedDeeper(std::string_view text, int most);
+
 // `text` with U+FFFD for bytes that are not UTF-8.
 [[nodiscard]] std::string ValidUtf8(std::string_view text);
 

@@ -200,6 +200,12 @@ that are cut off or missing, attempts that are missing or ran at once) is told
 on stderr. --events prints the events of all attempts as one stream of JSON
 lines: events.jsonl, what each rank says of its updates once a minute, what
 ranks left behind when they failed, the verdicts.
+
+--compact=N is for long runs that have ended: in events.jsonl of all attempts
+only every N-th update keeps its line, and the first, the last and any that was
+not as it should be. Of the others sums are kept: figures of gaccd export and
+gaccd report stay what they were, curves have fewer points. Evaluations, saves,
+failures and logs stay. Refused while the run lives; safe to interrupt.
 )"},
     {Verb::kDoctor, "doctor", "print why a run ended or stands still, and what to do",
      R"([RUN-DIR]
@@ -221,7 +227,8 @@ to --out=FILE, which appears whole.
   prometheus    metrics for the textfile collector of node_exporter; RUN-DIR may
                 be a folder of run folders. Runs that wrote nothing for a day
                 are left out. To be called once a minute, with --out=FILE.prom
-                in the folder of the collector
+                in the folder of the collector; FILE.prom.state beside it says
+                what was read, so that only new events are
 )"},
     {Verb::kReport, "report", "write a page about a run, or about several side by side",
      R"([RUN-DIR ...] [--flag=value ...]

@@ -7,6 +7,7 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
+#include "daemon/config/flat_json.h"
 #include "daemon/config/job_text.h"
 
 namespace gaccd {
@@ -15,8 +16,8 @@ namespace {
 using Json = nlohmann::json;
 
 // Ids by token.
-Result<Json> ReadVocabulary(const std::string& path) {
-  GACCD_ASSIGN_OR_RETURN(const std::string text, ReadTokenizer(path));
+Result<Json> ParseVocabulary(const std::string& path, std::string_view text) {
+  GACCD_RETURN_IF_ERROR(CheckTokenizerDepth(path, text));
   Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   const Json::json_pointer vocabulary("/model/vocab");
   if (parsed.contains(vocabulary)) return std::move(parsed[vocabulary]);
@@ -37,7 +38,33 @@ std::string Difference(const Json& expected, const Json& found) {
   return "the same tokens, found others";
 }
 
+Result<Json> ReadVocabulary(const std::string& path) {
+  GACCD_ASSIGN_OR_RETURN(const std::string text, ReadTokenizer(path));
+  return ParseVocabulary(path, text);
+}
+
+Status Compare(const std::string& first, const Json& expected, const std::string& path,
+               const Json& found) {
+  if (found == expected) return Status::Ok();
+  return {ErrorKind::kData, StrCat("the same ids are other tokens in '", path, "' than in '", first,
+                                   "': expected ", Difference(expected, found))};
+}
+
 }  // namespace
+
+Status CheckTokenizerDepth(const std::string& path, std::string_view text) {
+  constexpr int kDeepest = 64;  // those of transformers have less than 10
+  if (!IsNestedDeeper(text, kDeepest)) return Status::Ok();
+  return {ErrorKind::kData,
+          StrCat(path, ": expected JSON that is at most ", kDeepest, " levels deep, found more")};
+}
+
+Status CompareTokenizers(const std::string& first, std::string_view first_text,
+                         const std::string& path, std::string_view text) {
+  GACCD_ASSIGN_OR_RETURN(const Json expected, ParseVocabulary(first, first_text));
+  GACCD_ASSIGN_OR_RETURN(const Json found, ParseVocabulary(path, text));
+  return Compare(first, expected, path, found);
+}
 
 std::string TokenizerPath(const SourceSpec& source) {
   std::string tokens;
@@ -70,9 +97,7 @@ Status CheckTokenizers(const Job& job, const std::string& weights) {
   for (const std::string& path : paths) {
     if (path == first) continue;
     GACCD_ASSIGN_OR_RETURN(const Json found, ReadVocabulary(path));
-    if (found == expected) continue;
-    return {ErrorKind::kData, StrCat("the same ids are other tokens in '", path, "' than in '",
-                                     first, "': expected ", Difference(expected, found))};
+    GACCD_RETURN_IF_ERROR(Compare(first, expected, path, found));
   }
   return Status::Ok();
 }

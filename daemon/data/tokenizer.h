@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "collectives/base/result.h"
 #include "daemon/config/job.h"
@@ -14,6 +15,13 @@ namespace gaccd {
 
 // A whole tokenizer.json. kIo; kData where it is too large.
 [[nodiscard]] Result<std::string> ReadTokenizer(const std::string& path);
+
+// kData where the text of a tokenizer.json is nested so deep that it is none.
+[[nodiscard]] Status CheckTokenizerDepth(const std::string& path, std::string_view text);
+
+// CheckTokenizers() for the texts of two files.
+[[nodiscard]] Status CompareTokenizers(const std::string& first, std::string_view first_text,
+                                       const std::string& path, std::string_view text);
 
 // The tokenizers of data.train, of data.eval and beside `weights` (a file; empty: none), where they
 // are there, must have the same vocabulary. kData with two of them and the first difference

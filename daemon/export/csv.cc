@@ -11,8 +11,8 @@
 namespace gaccd {
 namespace {
 
-std::string Cell(const std::string& text) {
-  if (text.find_first_of("\",\r\n") == std::string::npos) return text;
+std::string Quoted(std::string_view text) {
+  if (text.find_first_of("\",\r\n") == std::string_view::npos) return std::string(text);
   std::string quoted = "\"";
   for (const char c : text) {
     if (c == '"') quoted += '"';
@@ -24,7 +24,7 @@ std::string Cell(const std::string& text) {
 std::string Cell(const EventValue& value) {
   return std::visit(Overloaded{[](std::nullptr_t) { return std::string(); },
                                [](bool flag) { return std::string(flag ? "true" : "false"); },
-                               [](const std::string& text) { return Cell(text); },
+                               [](std::string_view text) { return Quoted(text); },
                                [](auto number) { return NumberText(number); }},
                     value);
 }
@@ -37,13 +37,13 @@ Result<Columns> FindColumns(const std::string& run_dir, const std::string& attem
   Columns columns;
   Event event;
   while (stream.Next(&event)) {
-    for (const auto& [key, value] : event.fields) columns.emplace(key, columns.size());
+    for (const auto& [key, value] : event.Fields()) columns.emplace(key, columns.size());
   }
   return columns;
 }
 
 std::string Row(const std::string& first, const std::vector<std::string>& cells) {
-  std::string row = Cell(first);
+  std::string row = Quoted(first);
   for (const std::string& cell : cells) row.append(",") += cell;
   return row + "\r\n";
 }
@@ -54,14 +54,14 @@ Status ExportCsv(const std::string& run_dir, const std::string& attempt, TextSin
                  std::vector<std::string>* notes) {
   GACCD_ASSIGN_OR_RETURN(const Columns columns, FindColumns(run_dir, attempt));
   std::vector<std::string> cells(columns.size());
-  for (const auto& [key, place] : columns) cells[place] = Cell(key);
+  for (const auto& [key, place] : columns) cells[place] = Quoted(key);
   GACCD_RETURN_IF_ERROR(out.Write(Row("attempt_dir", cells)));
   GACCD_ASSIGN_OR_RETURN(EventStream stream, EventStream::Open(run_dir, attempt));
   Event event;
   while (stream.Next(&event)) {
     for (std::string& cell : cells) cell.clear();
-    for (const auto& [key, value] : event.fields) {
-      const auto column = columns.find(key);
+    for (const auto& [key, value] : event.Fields()) {
+      const auto column = columns.find(std::string(key));
       if (column != columns.end()) cells[column->second] = Cell(value);  // else written since
     }
     GACCD_RETURN_IF_ERROR(out.Write(Row(event.attempt, cells)));

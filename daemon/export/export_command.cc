@@ -4,12 +4,14 @@
 #include <vector>
 
 #include "collectives/base/files.h"
+#include "collectives/base/output_file.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"
 #include "daemon/export/chrome_trace.h"
 #include "daemon/export/csv.h"
 #include "daemon/export/otlp_json.h"
 #include "daemon/export/prometheus.h"
+#include "daemon/export/prometheus_state.h"
 #include "daemon/export/tensorboard.h"
 #include "daemon/export/text_sink.h"
 #include "daemon/telemetry/log.h"
@@ -44,17 +46,14 @@ std::string NameBelow(const std::string& top, const std::string& folder) {
 }
 
 // A run that has not begun has no events.
-Result<RunFigures> FiguresOf(const RunState& state) {
-  FigureSum sum;
-  if (!state.has_status && !IsFolder(state.folder + "/attempts")) return std::move(sum).Take();
-  GACCD_ASSIGN_OR_RETURN(EventStream stream, EventStream::Open(state.folder));
-  Event event;
-  while (stream.Next(&event)) sum.Add(event);
-  return std::move(sum).Take();
+Result<RunFigures> FiguresOf(const RunState& state, PrometheusState& known) {
+  const bool begun = state.has_status || IsFolder(state.folder + "/attempts");
+  return begun ? known.FiguresOf(state.folder) : RunFigures();
 }
 
-Result<RunMetrics> MetricsOf(const std::string& top, const RunState& state, WallTime now) {
-  GACCD_ASSIGN_OR_RETURN(RunFigures figures, FiguresOf(state));
+Result<RunMetrics> MetricsOf(const std::string& top, const RunState& state, WallTime now,
+                             PrometheusState& known) {
+  GACCD_ASSIGN_OR_RETURN(RunFigures figures, FiguresOf(state, known));
   const std::string attempt = StrCat(state.folder, "/attempts/", state.attempt);
   return RunMetrics{.run = NameBelow(top, state.folder),
                     .state = state,
@@ -82,15 +81,25 @@ Status ExportPrometheus(const ExportRequest& request) {
     if (state.ok() && state->age_s <= kRecentS) recent.push_back(*std::move(state));
   }
   AddSlurmFacts(recent);
+  PrometheusState known;
+  std::string known_path;
+  if (!request.out.empty()) {
+    GACCD_ASSIGN_OR_RETURN(known_path, OutputTarget(request.out));
+    known_path += ".state";
+    std::string problem;
+    known = PrometheusState::Read(known_path, &problem);
+    if (!problem.empty()) LogWarning(problem);
+  }
   std::vector<RunMetrics> runs;
   for (const RunState& state : recent) {
-    auto metrics = MetricsOf(request.folder, state, now);
+    auto metrics = MetricsOf(request.folder, state, now, known);
     if (!metrics.ok()) LogWarning(metrics.status().message());
     if (metrics.ok()) runs.push_back(*std::move(metrics));
   }
   GACCD_ASSIGN_OR_RETURN(TextSink out, TextSink::Open(request.out, kForAll));
   GACCD_RETURN_IF_ERROR(out.Write(PrometheusText(runs)));
-  return out.Close();
+  GACCD_RETURN_IF_ERROR(out.Close());
+  return known_path.empty() ? Status() : known.Write(known_path);
 }
 
 Status ExportEvents(const ExportRequest& request, std::vector<std::string>* notes) {

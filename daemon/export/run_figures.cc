@@ -16,18 +16,12 @@ double Seconds(const Event& event, std::string_view key) {
 
 }  // namespace
 
-void Histogram::Add(double seconds) {
-  for (std::size_t i = 0; i < kBounds.size(); ++i) below[i] += seconds <= kBounds[i] ? 1 : 0;
-  ++count;
-  sum += seconds;
-}
-
 void FigureSum::Add(const Event& event) {
   if (event.attempt != attempt_) BeginAttempt(event);
   if (!last_ || *last_ < event.at) last_ = event.at;
   if (event.name == "run_start") figures_.start = event;
   if (event.name == "plan") figures_.plan = event;
-  if (event.name == "step") AddStep(event);
+  if (event.name == "step" || event.name == "thinned") AddSteps(event);
   if (event.name == "save") AddSave(event);
   if (event.name == "failure") AddFailure(event);
   if (event.name == "log") ++figures_.log_lines[std::string(event.Text("lvl"))];
@@ -56,6 +50,7 @@ void FigureSum::BeginAttempt(const Event& event) {
 }
 
 void FigureSum::GoBackTo(std::int64_t step) {
+  went_back_too_far_ |= std::cmp_less(step, unknown_);
   for (; std::cmp_less(step, done_s_.size()) && !done_s_.empty(); done_s_.pop_back()) {
     ++figures_.lost_updates;
     figures_.good_s -= done_s_.back();
@@ -63,40 +58,38 @@ void FigureSum::GoBackTo(std::int64_t step) {
   }
 }
 
-void FigureSum::AddStep(const Event& event) {
-  constexpr std::pair<const char*, const char*> kPhases[] = {{"data", "data_s"},
-                                                             {"forward_backward", "fwd_bwd_s"},
-                                                             {"reduce", "reduce_s"},
-                                                             {"optimizer", "opt_s"},
-                                                             {"wait", "wait_s"}};
-  const std::int64_t step = event.Whole("step").value_or(0);
-  if (step < 1 || step > kMostSteps) return;
-  const double dur_s = Seconds(event, "dur_s");
-  const double data_s = std::min(dur_s, Seconds(event, "data_s"));
+void FigureSum::AddSteps(const Event& event) {
+  const StepSum sum = StepSum::Of(event);
+  if (sum.updates == 0) return;
+  const double dur_s = sum.dur_s.sum;
   if (!std::exchange(has_step_, true)) {
     const double before = SecondsBetween(attempt_begin_, event.at) - dur_s - loaded_s_;
     Bad(Badput::kInit) += std::max(0.0, before);
   }
-  GoBackTo(step - 1);
-  done_s_.resize(static_cast<std::size_t>(step));
-  done_s_.back() = dur_s - data_s;
-  figures_.good_s += dur_s - data_s;
-  Bad(Badput::kData) += data_s;
+  GoBackTo(sum.first - 1);
+  const double useful_s = dur_s - sum.data_s;
+  done_s_.resize(static_cast<std::size_t>(sum.first - 1));
+  done_s_.resize(static_cast<std::size_t>(sum.last),
+                 useful_s / static_cast<double>(sum.last - sum.first + 1));
+  figures_.good_s += useful_s;
+  Bad(Badput::kData) += sum.data_s;
+  figures_.updates += sum.updates;
+  figures_.samples += sum.samples;
+  if (figures_.start) figures_.flops += sum.samples * Seconds(*figures_.start, "flops_per_sample");
+  figures_.tokens += sum.tokens;
+  figures_.update_s += sum.dur_s;
+  figures_.phase_s["data"] += sum.data_s;
+  figures_.phase_s["forward_backward"] += sum.fwd_bwd_s;
+  figures_.phase_s["reduce"] += sum.reduce_s;
+  figures_.phase_s["optimizer"] += sum.opt_s;
+  figures_.phase_s["wait"] += sum.wait_s;
+  for (const auto& [host, count] : sum.stragglers) figures_.stragglers[host] += count;
+  if (event.name != "step") return;
   figures_.step = event;
-  ++figures_.updates;
-  const double samples = Seconds(event, "samples");
-  figures_.samples += samples;
-  if (figures_.start) figures_.flops += samples * Seconds(*figures_.start, "flops_per_sample");
-  if (event.Text("unit") == "tokens") figures_.tokens += Seconds(event, "divisor");
   figures_.skipped += event.Is("skipped") ? 1 : 0;
   const bool unlabelled = event.Number("divisor") == 0.0;  // its loss is a mean over nothing
   figures_.nonfinite_losses += event.Is("loss_finite") || unlabelled ? 0 : 1;
   figures_.nonfinite_gradients += event.Is("grad_finite") ? 0 : 1;
-  figures_.update_s.Add(dur_s);
-  for (const auto& [name, key] : kPhases) figures_.phase_s[name] += Seconds(event, key);
-  if (const auto host = event.Text("straggler_host"); !host.empty()) {
-    ++figures_.stragglers[std::string(host)];
-  }
 }
 
 void FigureSum::AddSave(const Event& event) {

@@ -4,26 +4,15 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "daemon/watch/event.h"
+#include "daemon/watch/step_sum.h"
 
 namespace gaccd {
-
-// An update outside of 1 to this one is of a damaged event, which must not ask for all memory.
-inline constexpr std::int64_t kMostSteps = 100'000'000;
-
-struct Histogram {
-  static constexpr std::array<double, 14> kBounds{0.05, 0.1, 0.2, 0.5, 1,  2,  5,
-                                                  10,   15,  20,  30,  60, 90, 120};
-  std::array<std::int64_t, kBounds.size()> below{};  // how many are at most so many seconds
-  std::int64_t count = 0;
-  double sum = 0;
-
-  void Add(double seconds);
-};
 
 // Where the time of a run went besides training; the names are Google's of "badput". Recovery: from
 // the end of an attempt to the begin of the next. Lost progress: updates that a later attempt did
@@ -74,12 +63,25 @@ class FigureSum {
  public:
   // In the order of EventStream.
   void Add(const Event& event);
+
+  // All of it but what the oldest updates took: a sum read back continues alike, unless an attempt
+  // goes back to one of them.
+  [[nodiscard]] nlohmann::json ToJson() const;
+  // Nothing where it is not of ToJson().
+  [[nodiscard]] static std::optional<FigureSum> FromJson(const nlohmann::json& json);
+  // Whether an attempt went back so far: the figures are not those of the events.
+  [[nodiscard]] bool went_back_too_far() const { return went_back_too_far_; }
+
   [[nodiscard]] RunFigures Take() &&;
 
  private:
+  static constexpr std::size_t kKeptUpdates = 1000;  // by ToJson()
+
+  template <typename Io, typename Sum>
+  static void Describe(Io& io, Sum& sum);
   double& Bad(Badput kind) { return figures_.badput_s[static_cast<std::size_t>(kind)]; }
   void BeginAttempt(const Event& event);
-  void AddStep(const Event& event);
+  void AddSteps(const Event& event);
   void AddSave(const Event& event);
   void AddFailure(const Event& event);
   // Updates behind this one are lost.
@@ -87,6 +89,8 @@ class FigureSum {
 
   RunFigures figures_;
   std::vector<double> done_s_;  // useful time of each update that was not done again, from 1
+  std::size_t unknown_ = 0;     // of done_s_, of the first ones
+  bool went_back_too_far_ = false;
   std::string attempt_;
   bool has_step_ = false;  // the attempt
   WallTime attempt_begin_;

@@ -46,7 +46,7 @@ std::vector<Change> Compare(const Texts& before, const Texts& after) {
 std::string TextOf(const EventValue& value) {
   return std::visit(Overloaded{[](std::nullptr_t) { return std::string(); },
                                [](bool flag) { return std::string(flag ? "true" : "false"); },
-                               [](const std::string& text) { return text; },
+                               [](std::string_view text) { return std::string(text); },
                                [](auto number) { return NumberText(number); }},
                     value);
 }
@@ -55,9 +55,9 @@ Texts FieldsOf(const Event& event) {
   constexpr std::string_view kOfEveryStart[] = {"v",    "ts", "run", "job", "attempt",
                                                 "rank", "ev", "lvl", "seq"};
   Texts texts;
-  for (const auto& [key, value] : event.fields) {
+  for (const auto& [key, value] : event.Fields()) {
     if (std::ranges::find(kOfEveryStart, key) == std::end(kOfEveryStart))
-      texts[key] = TextOf(value);
+      texts[std::string(key)] = TextOf(value);
   }
   return texts;
 }

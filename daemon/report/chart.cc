@@ -80,7 +80,8 @@ void WriteLegend(const LineChart& chart, Html& out) {
   if (chart.lines.size() < 2) return;
   out << "<p class=legend>";
   for (const ChartLine& line : chart.lines) {
-    (out << "<span><i class=" << line.style << "></i>").Text(line.name) << "</span>";
+    out << "<span><i class=" << line.style << "></i>";
+    (line.words ? out.Say(*line.words) : out.Text(line.name)) << "</span>";
   }
   out << "</p>";
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,8 @@ struct ChartLine {
   std::string name;   // shown beside the pointer, and data-curve
   std::string style;  // a class of the style: "c0" to "c7"
   const Curve* curve = nullptr;
-  bool dots = false;  // each point is shown: there are few
+  bool dots = false;                // each point is shown: there are few
+  std::optional<Words> words = {};  // in the legend; else the name
 };
 
 // Where an attempt begins.

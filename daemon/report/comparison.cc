@@ -36,7 +36,7 @@ void WriteHeads(const std::set<std::string>& metrics, Html& out) {
                 {"best", "最佳"}},
                out);
   for (const std::string& metric : metrics) {
-    (out << "<th class=n>").Text("eval " + metric) << "</th>";
+    (out << "<th class=n>").Say({"eval ", "评估 "}).Text(metric) << "</th>";
   }
   WriteColumns({{"update, median", "更新中位数", true},
                 {"samples / s", "样本 / 秒", true},

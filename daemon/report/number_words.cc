@@ -31,8 +31,13 @@ std::string NumberWords(double value) { return Formatted("%.4g", value); }
 
 std::string FixedWords(double value) { return Formatted("%.2f", value); }
 
+std::string LongTimeWords(double seconds) {
+  // A unit, as of the other figures, and no word of one language.
+  return seconds >= 100.0 * 3600 ? Formatted("%.0f d", seconds / 86400) : DurationText(seconds);
+}
+
 std::string SecondsWords(double seconds) {
-  if (seconds >= 100) return DurationText(seconds);
+  if (seconds >= 100) return LongTimeWords(seconds);
   if (seconds < 1e-9) return "0 s";
   if (seconds >= 1) return Formatted("%.3g s", seconds);
   return seconds >= 1e-3 ? Formatted("%.3g ms", seconds * 1e3)

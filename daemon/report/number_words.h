@@ -10,6 +10,7 @@ namespace gaccd {
 [[nodiscard]] std::string NumberWords(double value);         // "2.314", "0.0003", "1.2e+09"
 [[nodiscard]] std::string FixedWords(double value);          // "1.07"
 [[nodiscard]] std::string SecondsWords(double seconds);      // "842 ms", "12.1 s", "2:03:04"
+[[nodiscard]] std::string LongTimeWords(double seconds);     // "2:03:04", "12 d"
 [[nodiscard]] std::string BytesWords(double bytes);          // "1.25 GB", of 10^9 bytes
 [[nodiscard]] std::string PercentWords(double share);        // 0.1234: "12.3 %"
 [[nodiscard]] std::string SignedPercentWords(double share);  // 0.5625: "+56.3 %"; 0: "0 %"

@@ -42,7 +42,8 @@ class StoryReader {
   AttemptStory& attempt() { return story_.attempts.back(); }
   void BeginAttempt(const Event& event);
   void AddStep(const Event& event);
-  void AddPhases(std::int64_t step, const Event& event);
+  void AddThinned(const Event& event);
+  void AddPhases(std::int64_t updates, std::int64_t step, const Event& event);
   void AddSlowRank(std::int64_t step, const Event& event);
   void AddFailure(const Event& event);
   void AddEval(const Event& event);
@@ -65,6 +66,7 @@ void StoryReader::Add(const Event& event) {
     start_ = event;
   }
   if (event.name == "step") AddStep(event);
+  if (event.name == "thinned") AddThinned(event);
   if (event.name == "eval") AddEval(event);
   if (event.name == "failure") AddFailure(event);
   if (event.name == "save") KeepNewest(event, kMostSaves, &story_.saves);
@@ -107,13 +109,23 @@ void StoryReader::AddStep(const Event& event) {
   AddPoint(step, event.Number("grad_norm"), &story_.gradient_norm);
   AddPoint(step, event.Number("lr"), &story_.learning_rate);
   AddPoint(step, event.Number("dur_p99_s"), &story_.slow_updates);
-  AddPhases(step, event);
+  AddPhases(1, step, event);
   AddSlowRank(step, event);
 }
 
-void StoryReader::AddPhases(std::int64_t step, const Event& event) {
+// Between two updates that have their own lines: only sums are known.
+void StoryReader::AddThinned(const Event& event) {
+  const StepSum sum = StepSum::Of(event);
+  if (sum.updates == 0) return;
+  attempt().updates += sum.updates;
+  story_.on_target += sum.on_target;
+  story_.thinned += sum.updates;
+  AddPhases(sum.updates, sum.last, event);
+}
+
+void StoryReader::AddPhases(std::int64_t updates, std::int64_t step, const Event& event) {
   const double wait_s = std::min(Seconds(event, "wait_s"), Seconds(event, "reduce_s"));
-  PhaseSum sum{.updates = 1,
+  PhaseSum sum{.updates = updates,
                .data_s = Seconds(event, "data_s"),
                .compute_s = Seconds(event, "fwd_bwd_s"),
                .reduce_s = Seconds(event, "reduce_s") - wait_s,
@@ -229,14 +241,19 @@ SlowSum& SlowSum::operator+=(const SlowSum& more) {
 
 Result<RunStory> ReadRunStory(const std::string& run_dir, WallTime now) {
   RunStory story{.folder_name = FolderName(run_dir), .read_at = now};
-  GACCD_ASSIGN_OR_RETURN(story.diagnosis, Diagnose(run_dir, now));
+  GACCD_ASSIGN_OR_RETURN(story.diagnosis, DiagnoseFiles(run_dir, now));
   const bool has_begun = story.diagnosis.attempts > 0;
   if (!has_begun && !story.diagnosis.state.has_status) return story;
   GACCD_ASSIGN_OR_RETURN(EventStream stream, EventStream::Open(run_dir));
   StoryReader reader(&story);
+  EventDiagnosis diagnosis(story.diagnosis.newest);
   Event event;
-  while (stream.Next(&event)) reader.Add(event);
+  while (stream.Next(&event)) {
+    reader.Add(event);
+    diagnosis.Add(event);
+  }
   reader.Finish();
+  std::move(diagnosis).MoveTo(&story.diagnosis);
   story.diagnosis.notes = stream.notes();
   AddChanges(stream.attempts(), &story);
   AskLedger(run_dir, &story);

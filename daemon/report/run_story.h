@@ -88,6 +88,7 @@ struct RunStory {
   double p50_s = 0;  // of the durations of all updates
   double p99_s = 0;
   double longest_s = 0;
+  std::int64_t thinned = 0;           // updates without a line of their own (thin_events.h)
   std::int64_t on_target = 0;         // updates that counted as many samples as they were to
   std::vector<Event> saves;           // the newest
   std::vector<std::string> warnings;  // the newest, with their times

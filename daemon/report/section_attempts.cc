@@ -48,6 +48,18 @@ void WriteTimeline(std::span<const AttemptStory> attempts, Html& out) {
   out.Say({"training", "训练"}) << "</span></p>";
 }
 
+// What the attempt left as its verdict; another word is shown as it is.
+void WriteVerdictCell(const std::string& verdict, Html& out) {
+  constexpr std::pair<std::string_view, const char*> kZh[] = {
+      {"done", "完成"}, {"requeue", "重新排队"}, {"norequeue", "不再排队"}, {"fail", "失败"}};
+  for (const auto& [en, zh] : kZh) {
+    if (verdict != en) continue;
+    (out << "<td>").Say({en.data(), zh}) << "</td>";
+    return;
+  }
+  WriteCell(verdict.empty() ? "-" : verdict, out);
+}
+
 void WriteAttemptRow(const AttemptStory& one, Html& out) {
   out << "<tr>";
   WriteCell(one.name, out);
@@ -57,9 +69,11 @@ void WriteAttemptRow(const AttemptStory& one, Html& out) {
       one.updates == 0 ? "-" : StrCat(CountWords(one.first_step), " – ", CountWords(one.last_step)),
       out);
   WriteNumber(one.exit ? std::to_string(*one.exit) : "-", out);
-  WriteCell(one.verdict.empty() ? "-" : one.verdict, out);
-  WriteText(one.reason, out);
+  WriteVerdictCell(one.verdict, out);
   out << "</tr>";
+  if (one.reason.empty()) return;
+  // A row of its own, which does not scroll: a phone shows all of it.
+  (out << "<tr class=why><td colspan=6><div>").Text(one.reason) << "</div></td></tr>";
 }
 
 }  // namespace
@@ -82,8 +96,7 @@ void WriteAttempts(const RunStory& story, Html& out) {
              {"lasted", "时长", true},
              {"updates", "更新", true},
              {"exit", "退出码", true},
-             {"verdict", "判定"},
-             {"reason", "原因"}},
+             {"verdict and reason", "判定与原因"}},
             out);
   for (const AttemptStory& one : shown) WriteAttemptRow(one, out);
   out << "</table></div>";

@@ -34,9 +34,12 @@ void WriteCurves(const RunStory& story, Html& out) {
                    out);
   };
   out.BeginSection("curves", {"Curves", "曲线"});
-  std::vector<ChartLine> losses{{"loss", "c0", &story.loss}};
+  std::vector<ChartLine> losses{
+      {.name = "loss", .style = "c0", .curve = &story.loss, .words = Words{"training", "训练"}}};
   const auto eval = story.evals.find("loss");
-  if (eval != story.evals.end()) losses.push_back({"eval/loss", "c1", &eval->second, true});
+  if (eval != story.evals.end()) {
+    losses.push_back({"eval/loss", "c1", &eval->second, true, Words{"evaluation", "评估"}});
+  }
   write({"loss", "损失"}, "", losses, true);
   out << "<div class=two>";
   for (const auto& [metric, curve] : story.evals) {

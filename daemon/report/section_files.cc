@@ -92,7 +92,10 @@ void WriteSaves(const RunStory& story, Html& out) {
     WriteCell(save.attempt, out);
     WriteNumber(BytesWords(save.Number("bytes").value_or(0)), out);
     WriteNumber(SecondsWords(save.Number("dur_s").value_or(0)), out);
-    WriteText(save.Is("ok") ? "ok" : StrCat("failed: ", save.Text("reason")), out);
+    out << "<td class=t>";
+    out.Say(save.Is("ok") ? Words{"ok", "成功"} : Words{"failed: ", "失败："});
+    if (!save.Is("ok")) out.Text(save.Text("reason"));
+    out << "</td>";
     out << "</tr>";
   }
   out << "</table></div>";
@@ -144,8 +147,17 @@ void WriteJob(const RunStory& story, Html& out) {
 }
 
 void WriteNotes(const RunStory& story, Html& out) {
-  if (story.diagnosis.notes.empty()) return;
+  if (story.diagnosis.notes.empty() && story.thinned == 0) return;
   out.BeginSection("notes", {"What is wrong with the files of this run", "此任务文件中的问题"});
+  if (story.thinned > 0) {
+    (out << "<p>")
+            .Say({"Of {0} updates only sums are left (gaccd logs --compact): curves, percentiles "
+                  "and the slowest ranks are those of the others.",
+                  "{0} 次更新只保留了总和 (gaccd logs --compact)：曲线、百分位和最慢的 rank "
+                  "取自其余更新。"},
+                 {CountWords(story.thinned)})
+        << "</p>";
+  }
   WriteLines(story.diagnosis.notes, out);
   out.EndSection();
 }

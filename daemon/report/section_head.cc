@@ -47,7 +47,7 @@ void WriteProgress(const RunState& state, Html& out) {
           {CountWords(state.step), CountWords(state.steps_total)});
   const bool lives = state.phase == RunPhase::kRunning;
   if (lives && state.eta_s) {
-    out.Say({", {0} left", "，还需 {0}"}, {DurationText(*state.eta_s)});
+    out.Say({", {0} left", "，还需 {0}"}, {LongTimeWords(*state.eta_s)});
   }
   out << "</p><div class=progress><i style='width:" << std::to_string(100 * share)
       << "%'></i></div>";
@@ -95,7 +95,7 @@ void WriteSpeed(const RunStory& story, Html& out) {
   WriteTile({"samples / s", "样本 / 秒"}, RateText(SamplesPerSecond(figures)),
             {"{0} over {1}, stops included", "含停顿为 {0}（历时 {1}）"},
             {RateText(figures.elapsed_s > 0 ? figures.samples / figures.elapsed_s : 0),
-             DurationText(figures.elapsed_s)},
+             LongTimeWords(figures.elapsed_s)},
             out);
   WriteFlops(figures, out);
   WriteTile({"update, median", "更新耗时中位数"}, SecondsWords(story.p50_s),
@@ -115,7 +115,7 @@ void WriteVerdict(const RunStory& story, Html& out) {
   if (story.figures.start) out.Text(StrCat(story.figures.start->Text("model"), " · "));
   if (state.world > 0) out.Say({"{0} ranks · ", "{0} 个 rank · "}, {CountWords(state.world)});
   if (!state.device.empty()) out.Text(StrCat(state.device, " · "));
-  out.Text(StrCat("job ", state.job, " · ", state.folder)) << "</p>";
+  out.Say({"job ", "作业 "}).Text(StrCat(state.job, " · ", state.folder)) << "</p>";
   WriteProgress(state, out);
   if (!state.reason.empty()) (out << "<p class=reason>").Text(state.reason) << "</p>";
   (out << "<h2>").Say({"What to do next", "下一步"}) << "</h2><pre class=command>";

@@ -48,13 +48,27 @@ std::string PartsOf(const Plan& plan, std::int64_t load) {
   return plan.accum_steps() > kMostParts ? text + " + ..." : text;
 }
 
+Words RoundingWords(Rounding rounding) {
+  switch (rounding) {
+    case Rounding::kExact:
+      return {"exact", "精确"};
+    case Rounding::kFloor:
+      return {"floor", "向下"};
+    case Rounding::kCeil:
+      return {"ceil", "向上"};
+    case Rounding::kNearest:
+      break;
+  }
+  return {"nearest", "最近"};
+}
+
 void WriteBar(const Plan& plan, const Plan& chosen, std::int64_t largest, Html& out) {
   const auto percent = [&](std::int64_t batch) {
     return std::to_string(100.0 * static_cast<double>(batch) / static_cast<double>(largest));
   };
   const bool is_chosen = plan.request().rounding == chosen.request().rounding;
-  out << "<div class='bar" << (is_chosen ? " chosen" : "") << "'><span class=name>"
-      << Name(plan.request().rounding)
+  (out << "<div class='bar" << (is_chosen ? " chosen" : "") << "'><span class=name>")
+          .Say(RoundingWords(plan.request().rounding))
       << "</span><span class=track><i style='width:" << percent(plan.effective_batch())
       << "%'></i><u style='left:" << percent(plan.request().target_batch) << "%'></u></span><b>"
       << CountWords(plan.effective_batch()) << "</b><span class=error>"

@@ -161,6 +161,15 @@ void WriteMap(const RunStory& story, Html& out) {
       << "</p>";
 }
 
+// Of straggler_phase; another word is shown as it is.
+void WritePhaseCell(const std::string& phase, Html& out) {
+  constexpr Words kWords[] = {{"data", "数据"}, {"compute", "计算"}, {"stopped", "暂停"}};
+  const auto* const found =
+      std::ranges::find(kWords, phase, [](const Words& words) { return std::string(words.en); });
+  if (found == std::end(kWords)) return WriteCell(phase, out);
+  (out << "<td>").Say(*found) << "</td>";
+}
+
 void WriteSlowTable(const RunStory& story, Html& out) {
   constexpr std::size_t kMostShown = 8;
   std::vector<std::pair<std::int64_t, SlowestCount>> ranks(story.slow_ranks.begin(),
@@ -181,7 +190,7 @@ void WriteSlowTable(const RunStory& story, Html& out) {
     WriteCell(slow.host, out);
     WriteNumber(CountWords(slow.updates), out);
     WriteNumber(FixedWords(slow.worst_ratio), out);
-    WriteCell(slow.phase, out);
+    WritePhaseCell(slow.phase, out);
     out << "</tr>";
   }
   out << "</table></div>";

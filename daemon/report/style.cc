@@ -138,6 +138,9 @@ th,td{padding:6px 20px 6px 4px;border-bottom:1px solid var(--line);vertical-alig
 white-space:nowrap}
 tr:last-child td{border-bottom:0}
 .n{text-align:right}
+.why div{position:sticky;left:4px;white-space:normal;overflow-wrap:anywhere;color:var(--soft);
+max-width:min(70em,calc(100vw - 60px))}
+tr:has(+.why) td{border-bottom:0}.why td{padding-top:0}
 .t{white-space:normal;overflow-wrap:anywhere;min-width:14em}
 details summary{cursor:pointer;color:var(--soft)}details pre{margin-top:10px;max-height:480px}
 .failures,.lines{margin:0;padding-left:20px;overflow-wrap:anywhere}.failures p{margin:2px 0 8px;

@@ -41,6 +41,8 @@ std::int64_t ProcessStart(std::int64_t pid) {
 }
 
 bool IsAlive(const OwnerName& owner) {
+  // Others are no process: kill(2) takes them for groups, and a larger number would be cut.
+  if (owner.pid < 1 || !std::in_range<pid_t>(owner.pid)) return false;
   if (::kill(static_cast<pid_t>(owner.pid), 0) != 0 && errno == ESRCH) return false;
   const std::int64_t start = ProcessStart(owner.pid);
   return start == 0 || start == owner.started;  // 0: /proc does not tell

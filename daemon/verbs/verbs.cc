@@ -23,6 +23,7 @@
 #include "daemon/verbs/loaded_libraries.h"
 #include "daemon/watch/doctor.h"
 #include "daemon/watch/logs_command.h"
+#include "daemon/watch/thin_events.h"
 #include "daemon/watch/watch_command.h"
 
 namespace gaccd {
@@ -133,6 +134,7 @@ Status RunPlainVerb(const Flags& flags) {
     case Verb::kSave:
       return RunRequestCommand(WatchRequestOf(flags), RunRequest::kSave);
     case Verb::kLogs:
+      if (flags.compact) return RunThinCommand(WatchRequestOf(flags).folder, *flags.compact);
       return RunLogsCommand(LogsRequestOf(flags));
     case Verb::kExport:
       return RunExportCommand(ExportRequestOf(flags));

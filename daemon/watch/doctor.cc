@@ -3,7 +3,6 @@
 #include <sys/statvfs.h>
 
 #include <algorithm>
-#include <deque>
 #include <map>
 #include <sstream>
 
@@ -27,24 +26,6 @@ std::string OnOneLine(std::string_view text) {
   std::string line(text);
   std::ranges::replace(line, '\n', ' ');
   return Printable(line);
-}
-
-void ReadEvents(EventStream& stream, Diagnosis* diagnosis) {
-  std::deque<std::string> warnings;
-  Event event;
-  while (stream.Next(&event)) {
-    if (event.name == "failure") {
-      RankFailure failure = FailureOf(event);
-      if (!CountWithSame(failure, &diagnosis->failures)) {
-        diagnosis->failures.push_back(std::move(failure));
-      }
-    }
-    if (event.name != "log") continue;
-    warnings.push_back(StrCat(event.Text("ts"), " ", OnOneLine(event.Text("msg"))));
-    if (warnings.size() > kMostWarnings) warnings.pop_front();
-  }
-  diagnosis->warnings.assign(warnings.begin(), warnings.end());
-  diagnosis->notes = stream.notes();
 }
 
 // Those of the newest attempt first, then whom most attempts suspect.
@@ -146,7 +127,24 @@ bool CountWithSame(const RankFailure& failure, std::vector<RankFailure>* known) 
   return true;
 }
 
-Result<Diagnosis> Diagnose(const std::string& run_dir, WallTime now, const JobFinder& find) {
+void EventDiagnosis::Add(const Event& event) {
+  if (event.name != "failure" && event.name != "log") return;
+  if (event.attempt != attempt_) return;
+  if (event.name == "failure") {
+    RankFailure failure = FailureOf(event);
+    if (!CountWithSame(failure, &failures_)) failures_.push_back(std::move(failure));
+    return;
+  }
+  warnings_.push_back(StrCat(event.Text("ts"), " ", OnOneLine(event.Text("msg"))));
+  if (warnings_.size() > kMostWarnings) warnings_.pop_front();
+}
+
+void EventDiagnosis::MoveTo(Diagnosis* diagnosis) && {
+  diagnosis->failures = std::move(failures_);
+  diagnosis->warnings.assign(warnings_.begin(), warnings_.end());
+}
+
+Result<Diagnosis> DiagnoseFiles(const std::string& run_dir, WallTime now, const JobFinder& find) {
   Diagnosis diagnosis;
   GACCD_ASSIGN_OR_RETURN(diagnosis.state, ReadRunState(run_dir, now));
   if (find) AddSlurmFacts({&diagnosis.state, 1}, find);
@@ -158,8 +156,7 @@ Result<Diagnosis> Diagnose(const std::string& run_dir, WallTime now, const JobFi
   diagnosis.attempts = list.attempts.size();
   if (!list.attempts.empty()) {
     const Attempt& newest = list.attempts.back();
-    GACCD_ASSIGN_OR_RETURN(EventStream stream, EventStream::Open(run_dir, newest.name));
-    ReadEvents(stream, &diagnosis);
+    diagnosis.newest = newest.name;
     diagnosis.srun_words = ReadSrunWords(newest.folder);
     diagnosis.suspects = FindSuspects(list.attempts, &diagnosis.state.suspect_hosts);
   }
@@ -167,6 +164,18 @@ Result<Diagnosis> Diagnose(const std::string& run_dir, WallTime now, const JobFi
                              .stop_file = PathExists(run_dir + "/STOP"),
                              .hold_file = PathExists(run_dir + "/HOLD"),
                              .disk_full = IsDiskFull(run_dir)});
+  return diagnosis;
+}
+
+Result<Diagnosis> Diagnose(const std::string& run_dir, WallTime now, const JobFinder& find) {
+  GACCD_ASSIGN_OR_RETURN(Diagnosis diagnosis, DiagnoseFiles(run_dir, now, find));
+  if (diagnosis.newest.empty()) return diagnosis;
+  GACCD_ASSIGN_OR_RETURN(EventStream stream, EventStream::Open(run_dir, diagnosis.newest));
+  EventDiagnosis events(diagnosis.newest);
+  Event event;
+  while (stream.Next(&event)) events.Add(event);
+  std::move(events).MoveTo(&diagnosis);
+  diagnosis.notes = stream.notes();
   return diagnosis;
 }
 

@@ -1,6 +1,7 @@
 // `gaccd doctor RUN`: why a run ended or stands still, who is suspected, and what to do.
 #pragma once
 
+#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,6 +41,7 @@ struct SuspectHost {
 struct Diagnosis {
   RunState state;  // with the suspects of verdict.json
   std::size_t attempts = 0;
+  std::string newest;                 // the name of the newest attempt
   std::vector<RankFailure> failures;  // of the newest attempt, the first one first
   std::vector<std::string> warnings;  // the last ones of its events, oldest first
   std::string srun_words;             // SrunWords()
@@ -48,6 +50,24 @@ struct Diagnosis {
   std::vector<std::string> notes;     // what is wrong with the files
 };
 
+// What a diagnosis needs of the events of one attempt. Not thread-safe.
+class EventDiagnosis {
+ public:
+  explicit EventDiagnosis(std::string attempt) : attempt_(std::move(attempt)) {}
+  // In the order of EventStream; events of other attempts change nothing.
+  void Add(const Event& event);
+  // Sets the failures and warnings.
+  void MoveTo(Diagnosis* diagnosis) &&;
+
+ private:
+  std::string attempt_;
+  std::vector<RankFailure> failures_;
+  std::deque<std::string> warnings_;
+};
+
+// Without what events say: failures, warnings and notes. Errors: Diagnose().
+[[nodiscard]] Result<Diagnosis> DiagnoseFiles(const std::string& run_dir, WallTime now,
+                                              const JobFinder& find = {});
 // Errors: ReadRunState() and ListAttempts(). Without `find` SLURM is not asked.
 [[nodiscard]] Result<Diagnosis> Diagnose(const std::string& run_dir, WallTime now,
                                          const JobFinder& find = {});

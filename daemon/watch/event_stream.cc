@@ -82,7 +82,7 @@ bool EventStream::ReadLine() {
 void EventStream::Check(const Event& event) {
   const std::int64_t seq = event.Whole("seq").value_or(check_.last_seq + 1);
   check_.two_writers |= seq <= check_.last_seq;
-  if (event.name != "dropped")
+  if (event.name != "dropped" && event.name != "thinned")
     check_.missing += std::max<std::int64_t>(0, seq - check_.last_seq - 1);
   check_.last_seq = seq;
   check_.back_in_time |= check_.last && event.at < *check_.last;
@@ -132,6 +132,18 @@ bool EventStream::Next(Event* event) {
     Enter(at_ + 1);
   }
   return false;
+}
+
+StreamPosition EventStream::position() const {
+  return {list_.attempts[at_].name, lines_->offset(), check_.has_verdict};
+}
+
+void EventStream::SkipTo(const StreamPosition& position) {
+  const auto found = std::ranges::find(list_.attempts, position.attempt, &Attempt::name);
+  Enter(static_cast<std::size_t>(found - list_.attempts.begin()));
+  records_.clear();
+  lines_->SkipTo(position.offset);
+  check_.has_verdict = position.has_verdict;
 }
 
 Status EventStream::Refresh() {

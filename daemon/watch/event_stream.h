@@ -28,6 +28,14 @@ namespace gaccd {
 // read.
 [[nodiscard]] std::optional<Event> ReadEventFile(const std::string& path);
 
+// Where a stream has come to its end: all before it was read. What Next() returned before says
+// nothing of what is wrong with the files.
+struct StreamPosition {
+  std::string attempt;       // that is read
+  std::uint64_t offset = 0;  // in its events.jsonl, of the line that follows
+  bool has_verdict = false;
+};
+
 // Not thread-safe. Holds one event and the crash records of one attempt, so a run may be long.
 class EventStream {
  public:
@@ -41,6 +49,12 @@ class EventStream {
   // Looks for attempts and lines that were written since; then Next() may go on.
   Status Refresh();
 
+  // REQUIRES: Next() has returned false; there is an attempt.
+  [[nodiscard]] StreamPosition position() const;
+  // Next() continues behind `position`, and passes over the crash records that its attempt has now.
+  // REQUIRES: Next() was not called; attempts() has that of `position`.
+  void SkipTo(const StreamPosition& position);
+
   [[nodiscard]] const std::vector<Attempt>& attempts() const { return list_.attempts; }
   // For people; those on an attempt are complete when Next() has passed it.
   [[nodiscard]] std::vector<std::string> notes() const;
@@ -49,7 +63,7 @@ class EventStream {
   // What is known of the lines of one events.jsonl.
   struct FileCheck {
     std::int64_t damaged = 0;
-    std::int64_t missing = 0;  // by seq, beyond what a "dropped" event says
+    std::int64_t missing = 0;  // by seq, beyond what "dropped" and "thinned" events say
     std::int64_t last_seq = 0;
     bool two_writers = false;
     bool back_in_time = false;

@@ -29,8 +29,13 @@ class LineReader {
   std::optional<std::string_view> Next();
 
   [[nodiscard]] const std::string& path() const { return path_; }
+  // Where the line begins that Next() has not returned yet; REQUIRES of SkipTo(): Next() was not
+  // called, and a line begins there.
+  [[nodiscard]] std::uint64_t offset() const { return offset_ - torn_bytes(); }
+  void SkipTo(std::uint64_t offset) { offset_ = offset; }
   // Bytes behind the last line break: of a line that was cut off, or is being written.
   [[nodiscard]] std::size_t torn_bytes() const { return buffer_.size() - begin_; }
+  [[nodiscard]] std::string_view torn() const { return std::string_view(buffer_).substr(begin_); }
   [[nodiscard]] std::int64_t too_long() const { return too_long_; }
   // kIo: why the lines ended where a file is there.
   [[nodiscard]] const Status& status() const { return status_; }

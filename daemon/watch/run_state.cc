@@ -137,8 +137,8 @@ void AddSubmission(const std::vector<LedgerEntry>& ledger, bool any, RunState& s
   }
 }
 
-// The verdict of an attempt whose rank 0 was killed: another rank, or the guard of rank 0, wrote it,
-// while STATUS.json still has what rank 0 was doing.
+// The verdict of an attempt whose rank 0 was killed: another rank, or the guard of rank 0, wrote
+// it, while STATUS.json still has what rank 0 was doing.
 void AddVerdict(RunState& state, WallTime now) {
   const auto verdict =
       ReadEventFile(StrCat(state.folder, "/attempts/", state.attempt, "/verdict.json"));

@@ -1,25 +1,32 @@
 #include "daemon/watch/wall_time.h"
 
-#include <cstdio>
-#include <ctime>
-#include <string>
+#include <array>
 
 namespace gaccd {
 
 std::optional<WallTime> ParseTimestamp(std::string_view text) {
-  const std::string copy(text);
-  std::tm parts{};
-  int micros = 0;
-  int end = 0;
-  const int found =
-      std::sscanf(copy.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d.%6dZ%n", &parts.tm_year, &parts.tm_mon,
-                  &parts.tm_mday, &parts.tm_hour, &parts.tm_min, &parts.tm_sec, &micros, &end);
-  if (found != 7 || static_cast<std::size_t>(end) != copy.size()) return std::nullopt;
+  constexpr std::string_view kForm = "0000-00-00T00:00:00.000000Z";
+  if (text.size() != kForm.size()) return std::nullopt;
+  std::array<int, 7> parts{};  // year to microseconds
+  std::size_t part = 0;
+  for (std::size_t i = 0; i < kForm.size(); ++i) {
+    if (kForm[i] != '0') {
+      if (text[i] != kForm[i]) return std::nullopt;
+      ++part;
+    } else if (text[i] >= '0' && text[i] <= '9') {
+      parts[part] = 10 * parts[part] + (text[i] - '0');
+    } else {
+      return std::nullopt;
+    }
+  }
+  const auto [year, month, day, hour, minute, second, micros] = parts;
   // Nanoseconds since 1970 in 63 bits end in the year 2262.
-  if (parts.tm_year < 1970 || parts.tm_year > 2261) return std::nullopt;
-  parts.tm_year -= 1900;
-  parts.tm_mon -= 1;
-  return WallTime(std::chrono::seconds(timegm(&parts)) + std::chrono::microseconds(micros));
+  if (year < 1970 || year > 2261) return std::nullopt;
+  const auto date = std::chrono::year(year) / month / day;
+  if (!date.ok() || hour > 23 || minute > 59 || second > 60) return std::nullopt;
+  return WallTime(std::chrono::sys_days(date)) + std::chrono::hours(hour) +
+         std::chrono::minutes(minute) + std::chrono::seconds(second) +
+         std::chrono::microseconds(micros);
 }
 
 }  // namespace gaccd

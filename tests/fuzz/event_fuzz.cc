@@ -14,9 +14,8 @@ int gaccd::FuzzEvent(const std::uint8_t* data, std::size_t size) {
   FuzzCheck(event.line == line, "the line is kept as it is");
   FuzzCheck(!event.name.empty(), "an event has a name");
   FuzzCheck(event.Text("ev") == event.name, "its name is that of the line");
-  for (const auto& [key, value] : event.fields) {
-    const EventValue* const found = event.Find(key);
-    FuzzCheck(found != nullptr, "every key is found");
+  for (const auto& [key, value] : event.Fields()) {
+    FuzzCheck(event.Find(key).has_value(), "every key is found");
     FuzzCheck(!event.Whole(key) || event.Number(key).has_value(), "a whole number is a number");
   }
   return 0;

@@ -23,8 +23,14 @@ constexpr std::pair<std::string_view, Target> kTargets[] = {
     {"idx", FuzzIdx},
     {"job_text", FuzzJobText},
     {"npy", FuzzNpy},
+    {"owner", FuzzOwner},
+    {"run_folder", FuzzRunFolder},
     {"safetensors", FuzzSafetensors},
+    {"set", FuzzSet},
+    {"site", FuzzSite},
     {"slurm", FuzzSlurm},
+    {"tokenizer", FuzzTokenizer},
+    {"verdict", FuzzVerdict},
 #if defined(GACCD_CUDA)
     {"matmul_choices", FuzzMatmulChoices},
 #endif

@@ -17,7 +17,13 @@ int FuzzIdx(const std::uint8_t* data, std::size_t size);
 int FuzzJobText(const std::uint8_t* data, std::size_t size);
 int FuzzMatmulChoices(const std::uint8_t* data, std::size_t size);
 int FuzzNpy(const std::uint8_t* data, std::size_t size);
+int FuzzOwner(const std::uint8_t* data, std::size_t size);
+int FuzzRunFolder(const std::uint8_t* data, std::size_t size);
 int FuzzSafetensors(const std::uint8_t* data, std::size_t size);
+int FuzzSet(const std::uint8_t* data, std::size_t size);
+int FuzzSite(const std::uint8_t* data, std::size_t size);
 int FuzzSlurm(const std::uint8_t* data, std::size_t size);
+int FuzzTokenizer(const std::uint8_t* data, std::size_t size);
+int FuzzVerdict(const std::uint8_t* data, std::size_t size);
 
 }  // namespace gaccd

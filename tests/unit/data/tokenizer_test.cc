@@ -84,6 +84,9 @@ TEST_F(TokenizerTest, OneAloneIsNotRead) {
   EXPECT_TRUE(Check("bad", "nowhere", "").ok());
   const std::string why = "bad/tokenizer.json: expected a JSON object with model.vocab";
   EXPECT_THAT(Check("bad", "good", "good"), IsError(ErrorKind::kData, why));
+  Write("deep",
+        R"({"model":{"vocab":)" + std::string(1'000'000, '[') + std::string(1'000'000, ']') + "}}");
+  EXPECT_THAT(Check("deep", "good", "good"), IsError(ErrorKind::kData, "levels deep"));
   Job images;
   images.data.train = IdxSpec{};
   EXPECT_TRUE(CheckTokenizers(images, folder_.Path("bad/w.safetensors")).ok());

@@ -173,6 +173,37 @@ TEST_F(ReportTest, HasTheLanguagesThatWereAskedFor) {
   EXPECT_THAT(Page(PageLanguage::kZh), Not(HasSubstr("gradient norm")));
 }
 
+TEST_F(ReportTest, AChinesePageHasNoWordThatIsOnlyEnglish) {
+  run_.Event("001-812", 62, "save", R"(,"step":5,"ok":true,"bytes":1,"dur_s":1)");
+  run_.Event("001-812", 63, "save", R"(,"step":5,"ok":false,"reason":"disk","dur_s":1)");
+  run_.Event("001-812", 64, "eval", R"(,"step":5,"metric":"loss","value":1,"dur_s":1)");
+  run_.Event("001-812", 65, "step", Step(6, 1) + R"(,"straggler_rank":3,"straggler_phase":"data")");
+  run_.Append("ledger.jsonl", R"({"attempt":"000-812","exit":69,"next":"requeue"})"
+                              "\n");
+  run_.Event("001-812", 3000, "verdict", R"(,"verdict":"norequeue","exit":74)");
+  RunFiles other;
+  other.Event("000-9", 0, "run_start");
+  const RunStory stories[] = {Read(run_), Read(other)};
+  const auto page = [&](PageLanguage language) {
+    return StrCat(Page(language), ReportPage(stories, language));
+  };
+  const std::string en = page(PageLanguage::kEn);
+  const std::string zh = page(PageLanguage::kZh);
+  for (const char* word : {">ok<", ">failed: ", "norequeue", ">floor<", ">exact<", ">ceil<",
+                           ">data<", "· job 812", "eval accuracy", ">evaluation<"}) {
+    EXPECT_THAT(en, HasSubstr(word));
+    EXPECT_THAT(zh, Not(HasSubstr(word)));
+  }
+  EXPECT_EQ(SecondsWords(20 * 86400), "20 d");
+}
+
+TEST_F(ReportTest, AReasonHasARowOfItsOwnThatAPhoneShows) {
+  run_.Event("001-812", 3000, "verdict", R"(,"verdict":"fail","exit":74,"reason":"no <room>")");
+  EXPECT_THAT(Page(PageLanguage::kEn),
+              HasSubstr("<tr class=why><td colspan=6><div>no &lt;room&gt;</div></td></tr>"));
+  EXPECT_THAT(Page(), HasSubstr(".why div{position:sticky"));
+}
+
 TEST_F(ReportTest, SaysWhatIsWrongWithTheFiles) {
   run_.Event("003-812", 50, "run_start");  // 002 is missing, and 001 ends at 61
   run_.Append("attempts/003-812/events.jsonl", R"({"v":1,"ts":"2026)");

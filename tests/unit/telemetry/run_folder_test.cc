@@ -387,6 +387,16 @@ TEST(FolderOwnerTest, OtherFilesAreNotTaken) {
   EXPECT_THAT(take(), HasMessage(HasSubstr("found one of user 4711")));
 }
 
+TEST(FolderOwnerTest, ANumberThatIsNoProcessIsNobody) {
+  const OwnerName me = MakeOwnerName("7", 0);
+  for (const std::int64_t pid : {std::int64_t{-1}, -me.pid, (std::int64_t{1} << 32) + me.pid}) {
+    const TempFolder dir;
+    Write(dir.path() + "/.owner", StrCat("job 8\nattempt 0\nhost ", me.host, "\npid ", pid,
+                                         "\nstarted ", me.started, "\n"));
+    EXPECT_TRUE(FolderOwner::Take(dir.path(), me).ok()) << pid;
+  }
+}
+
 TEST(FolderOwnerTest, GarbageInTheOwnerFileIsNobody) {
   const TempFolder dir;
   Write(dir.path() + "/.owner", "\x01\x02 pid\nhost\n");
