@@ -13,6 +13,6 @@ namespace gaccd {
 // Of GPT2LMHeadModel, BertForSequenceClassification or BertForMaskedLM. class_names: by their
 // numbers, as far as they are known. kConfig for other architectures.
 Result<std::string> TransformersConfig(const ModelSpec& model,
-                                       std::span<const std::string> class_names);
+                                       std::span<const std::string> class_names = {});
 
 }  // namespace gaccd
