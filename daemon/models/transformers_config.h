@@ -14,7 +14,7 @@ namespace gaccd {
 // Of GPT2LMHeadModel, BertForSequenceClassification or BertForMaskedLM. class_names: by their
 // numbers, as far as they are known. kConfig for other architectures.
 Result<std::string> TransformersConfig(const ModelSpec& model,
-                                       std::span<const std::string> class_names);
+                                       std::span<const std::string> class_names = {});
 
 // kData, naming each difference, when `config` is of another model than gpt or bert of the job: in
 // what the shapes of the weights do not tell (heads, epsilon, activation, kind of positions), and
