@@ -49,7 +49,7 @@ struct SharedOffenders {
   bool bad_data = false;       // some of them have values that are not finite in the data
 };
 
-// What to change in a job whose training diverged: "lower the learning rate (0.1) or ...".
+// What to change where training diverged: "lower the learning rate (optimizer.lr is 0.1), ...".
 [[nodiscard]] std::string Remedy(const Job& job, OnNonfinite policy, bool bad_data);
 // Collective. my_samples: of this rank in the whole update. The error of a rank that could not look
 // is that of all.
