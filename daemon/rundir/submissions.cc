@@ -11,7 +11,7 @@
 namespace gaccd {
 namespace {
 
-std::string PathOf(const std::string& run_dir) { return run_dir + "/submit.jsonl"; }
+std::string SubmissionsPath(const std::string& run_dir) { return run_dir + "/submit.jsonl"; }
 
 std::optional<Submission> ParseSubmission(const std::string& line) {
   const auto json = JsonMembers::Parse(line);
@@ -33,12 +33,12 @@ Status AppendSubmission(const std::string& run_dir, const Submission& submission
   out("ts", submission.at);
   out("jobs", submission.jobs);
   GACCD_ASSIGN_OR_RETURN(const FileDescriptor file,
-                         OpenFile(PathOf(run_dir), O_WRONLY | O_APPEND | O_CREAT, mode));
-  return WriteAll(file.get(), out.Take() + "\n", PathOf(run_dir));
+                         OpenFile(SubmissionsPath(run_dir), O_WRONLY | O_APPEND | O_CREAT, mode));
+  return WriteAll(file.get(), out.Take() + "\n", SubmissionsPath(run_dir));
 }
 
 std::optional<Submission> NewestSubmission(const std::string& run_dir) {
-  const auto text = ReadSmallFile(PathOf(run_dir), ErrorKind::kData);
+  const auto text = ReadSmallFile(SubmissionsPath(run_dir), ErrorKind::kData);
   if (!text.ok()) return std::nullopt;
   std::optional<Submission> newest;
   std::istringstream lines(*text);

@@ -21,7 +21,7 @@
 namespace gaccd {
 namespace {
 
-constexpr std::size_t kPiece = std::size_t{1} << 20;
+constexpr std::size_t kCopyBytes = std::size_t{1} << 20;
 constexpr std::size_t kMostHosts = 1500;  // bytes of their names in a line
 
 // What decides which updates stay.
@@ -90,7 +90,7 @@ class FileThinner {
   }
   Status Write(std::string_view line) {
     text_.append(line) += '\n';
-    return text_.size() < kPiece ? Status::Ok() : WriteOut();
+    return text_.size() < kCopyBytes ? Status::Ok() : WriteOut();
   }
   Status WriteOut() {
     done_.bytes += text_.size();
@@ -114,7 +114,7 @@ Status ThinFile(const std::string& path, const KeptSteps& kept, const FileSteps&
   GACCD_ASSIGN_OR_RETURN(DurableFile file, DurableFile::Create(path, info.st_mode & 0777));
   ThinnedEvents mine;
   FileThinner thinner(std::move(file), &mine);
-  LineReader lines(path, kPiece);
+  LineReader lines(path, kCopyBytes);
   Event event;
   while (const auto line = lines.Next()) {
     const bool is_event = ParseEvent(*line, &event);
@@ -139,7 +139,7 @@ Status ThinFile(const std::string& path, const KeptSteps& kept, const FileSteps&
 
 // Where later attempts went on, and the first and the last update of this file.
 Status FindSteps(const std::string& path, KeptSteps* kept, FileSteps* steps) {
-  LineReader lines(path, kPiece);
+  LineReader lines(path, kCopyBytes);
   Event event;
   while (const auto line = lines.Next()) {
     if (!ParseEvent(*line, &event)) continue;
