@@ -5,7 +5,6 @@
 #include <bit>
 #include <cmath>
 
-#include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
 
 namespace gaccd {
@@ -107,7 +106,8 @@ void AskClock::Asked(double pace_s) {
 StopAgreement::StopAgreement(Communicator& comm, const StopOptions& options)
     : comm_(comm),
       options_(options),
-      files_(comm.rank() == 0 ? options.run_dir : std::string(), {.warn = options.warn}),
+      files_(comm.rank() == 0 ? options.run_dir : std::string(),
+             {.warn = options.warn, .pause = options.look_every}),
       save_s_(options.save_guess.count()),
       updates_(options.ask_every.count()),
       evaluation_(options.ask_every.count()) {}
@@ -132,7 +132,7 @@ StopWords StopAgreement::Mine(const Ahead& ahead) {
   if (file == StopRequest::kSave) words.save = 1;
 
   const TimeLeft left =
-      FindTimeLeft(options_.job_end, Clock::now(), since_term, options_.term_budget);
+      FindTimeLeft(options_.job_end, options_.now(), since_term, options_.term_budget);
   const auto misfit = [&left](double after_s, double save_s) {
     TimeLeft then = left;
     if (then.job) *then.job -= Seconds(after_s);
@@ -174,7 +174,7 @@ Status StopAgreement::AfterStage(std::string_view stage) {
 // decides when one more is on its way, which is waited for.
 void StopAgreement::Pack(std::span<double> words, std::int64_t micro_steps,
                          std::int64_t in_flight) {
-  const double since_s = SecondsSince(phase_began_);
+  const double since_s = SecondsSince(phase_began_, options_.now());
   const auto whole = static_cast<double>(micro_steps);
   const double update_s = std::max(since_s * whole / (whole - static_cast<double>(done_before_)),
                                    heard_.pace_s * whole);
@@ -210,7 +210,8 @@ StopDecision StopAgreement::AtBoundary() const {
 }
 
 Result<double> StopAgreement::Ask(std::int64_t done, std::int64_t steps) {
-  const double pace_s = SecondsSince(phase_began_) / static_cast<double>(done - done_before_);
+  const double pace_s =
+      SecondsSince(phase_began_, options_.now()) / static_cast<double>(done - done_before_);
   const double rest_s = pace_s * static_cast<double>(steps - done);
   StopWords mine = Mine({.rest_s = rest_s, .next_s = rest_s});
   mine.pace_s = comm_.rank() == 0 ? pace_s : 0;
@@ -230,7 +231,7 @@ Result<StopDecision> StopAgreement::BetweenMicroSteps(std::int64_t done, std::in
 }
 
 void StopAgreement::BeginEvaluation() {
-  phase_began_ = Clock::now();
+  phase_began_ = options_.now();
   done_before_ = 0;
   evaluation_ = AskClock(options_.ask_every.count());
 }
@@ -254,7 +255,7 @@ bool StopAgreement::out_of_time() const {
   std::optional<TimeLeft::Seconds> since_term;
   if (options_.signals != nullptr) since_term = options_.signals->since_term();
   const auto left =
-      FindTimeLeft(options_.job_end, Clock::now(), since_term, options_.term_budget).least();
+      FindTimeLeft(options_.job_end, options_.now(), since_term, options_.term_budget).least();
   return left && left->count() < kLeaveReserveS;
 }
 

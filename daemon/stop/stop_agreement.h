@@ -25,6 +25,7 @@
 #include <string_view>
 
 #include "collectives/base/result.h"
+#include "collectives/base/seconds.h"
 #include "collectives/comm/communicator.h"
 #include "collectives/liveness/deadline/exit_timer.h"
 #include "daemon/stop/request_files.h"
@@ -86,6 +87,7 @@ struct StopOptions {
   std::chrono::duration<double> term_budget{25};
   bool checkpoints = false;
   std::function<void(const std::string&)> warn = {};  // for people
+  std::chrono::milliseconds look_every{1000};         // for the files in run_dir
   // A run that leaves without a save, or gives one up, has ended after so long, whatever it waits
   // for.
   std::chrono::milliseconds leave_bound{10'000};
@@ -93,6 +95,7 @@ struct StopOptions {
   std::chrono::duration<double> ask_every{0.5};
   // Until one was measured.
   std::chrono::duration<double> save_guess{5};
+  NowFunction now = std::chrono::steady_clock::now;
 };
 
 // One per rank, on the training thread. AfterStage() and the two Between...() are collective.
@@ -109,7 +112,7 @@ class StopAgreement {
 
   // done: micro-steps of it that an attempt before has done.
   void BeginUpdate(std::int64_t done = 0) {
-    phase_began_ = Clock::now();
+    phase_began_ = options_.now();
     done_before_ = done;
   }
   // At the end of an update, just before its reduction, so that what was asked for meanwhile is
@@ -178,7 +181,7 @@ class StopAgreement {
   StopWords heard_;      // the same on all ranks
   AskClock updates_;
   AskClock evaluation_;
-  Clock::time_point phase_began_ = Clock::now();
+  Clock::time_point phase_began_ = options_.now();
   std::int64_t done_before_ = 0;  // of this phase, by an attempt before
 };
 
