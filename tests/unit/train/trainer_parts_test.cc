@@ -2,15 +2,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
-#include <filesystem>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <mutex>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
+#include "daemon/checkpoint/load.h"
+#include "daemon/checkpoint/run_state.h"
 #include "daemon/train/batch_feed.h"
 #include "daemon/train/control_words.h"
 #include "daemon/train/nonfinite_handler.h"
@@ -328,11 +333,39 @@ TEST(SavesAndStopsTest, AWindowThatCannotContinueIsRepeated) {
   EXPECT_THAT(ending.StopInside(), HasMessage(HasSubstr("is to be repeated")));
 }
 
+// The generation has these buffers, with the values of FakeEngine.
+void ExpectSaved(Communicator& comm, const std::string& folder, const Generation& generation,
+                 const std::map<std::string_view, EngineBuffer>& buffers) {
+  const auto saved =
+      LoadGeneration(comm, folder, generation, [](const Manifest&) { return Status::Ok(); });
+  ASSERT_TRUE(saved.ok()) << saved.status().message();
+  EXPECT_EQ(saved->manifest.cursor.samples, 20 * generation.step);
+  std::size_t seen = 0;
+  for (std::size_t i = 0; i < saved->buffers.size(); ++i) {
+    const auto found = buffers.find(saved->manifest.buffers[i].name);
+    if (found == buffers.end()) continue;
+    ++seen;
+    std::vector<float> values(saved->buffers[i].size() / sizeof(float));
+    std::memcpy(values.data(), saved->buffers[i].data(), saved->buffers[i].size());
+    EXPECT_FALSE(values.empty()) << found->first;
+    for (std::size_t k = 0; k < values.size(); ++k) {
+      ASSERT_EQ(values[k], FakeEngine::ValueOf(found->second, static_cast<std::int64_t>(k)))
+          << found->first;
+    }
+  }
+  EXPECT_EQ(seen, buffers.size());
+  EXPECT_EQ(
+      generation.micro_step > 0,
+      std::ranges::count(saved->manifest.buffers, kAccumulatorsBuffer, &BufferSpec::name) > 0);
+}
+
 TEST(SavesAndStopsTest, SavesAtBoundariesAndWhereAWindowIsLeft) {
   const TempFolder temp;
   const std::string& folder = temp.path();
   Job job = tests::SmallRegression();
   job.batch = {.target = 20, .micro = 4};
+  job.optimizer = {.lr = 0.1, .kind = SgdSpec{}};
+  job.epochs = 1;
   const Plan plan = PlanOf(1);
   const auto data = OpenDataset(job.data.train, {});
   const auto model = Model::Make(job.model, (*data)->spec());
@@ -366,7 +399,11 @@ TEST(SavesAndStopsTest, SavesAtBoundariesAndWhereAWindowIsLeft) {
   ASSERT_TRUE((*saver)->last_saved().has_value());
   EXPECT_EQ((*saver)->last_saved()->step, 3);
   EXPECT_EQ((*saver)->last_saved()->micro_step, 2);
-  EXPECT_TRUE(std::filesystem::exists((*saver)->last_saved()->PathIn(folder)));
+  ExpectSaved(*comm, folder, {.epoch = 1, .step = 2, .committed = true},
+              {{kParametersBuffer, EngineBuffer::kParameters}});
+  ExpectSaved(*comm, folder, {.epoch = 1, .step = 3, .micro_step = 2, .committed = true},
+              {{kParametersBuffer, EngineBuffer::kParameters},
+               {kAccumulatorsBuffer, EngineBuffer::kGradients}});
 }
 
 }  // namespace
