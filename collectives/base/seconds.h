@@ -2,11 +2,17 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 
 namespace gaccd {
 
-[[nodiscard]] inline double SecondsSince(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+// Reads the steady clock. Tests pass one of their own.
+using NowFunction = std::function<std::chrono::steady_clock::time_point()>;
+
+[[nodiscard]] inline double SecondsSince(
+    std::chrono::steady_clock::time_point start,
+    std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now()) {
+  return std::chrono::duration<double>(now - start).count();
 }
 
 }  // namespace gaccd

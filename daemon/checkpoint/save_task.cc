@@ -13,8 +13,6 @@
 namespace gaccd {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // A task must not throw.
 template <typename Work>
 Status Safely(const Work& work) {
@@ -94,25 +92,25 @@ Result<ShardRecord> WriteShardOf(const std::string& folder, const Generation& ge
 }
 
 void WriteTask(SaveState& state, PendingSave& save) {
-  const auto start = Clock::now();
+  const auto start = state.now();
   ShardRecord record;
   Status status = Safely([&] { return WriteOwnShard(state, save, &record); });
   const std::lock_guard lock(state.mutex);
   state.slots[save.slot].busy = false;
   save.written = std::move(status);
   save.record = record;
-  save.write_s = SecondsSince(start);
+  save.write_s = SecondsSince(start, state.now());
   state.changed.notify_all();
 }
 
 void CommitTask(SaveState& state, PendingSave& save) {
-  const auto start = Clock::now();
+  const auto start = state.now();
   const Status status = Safely([&] { return CommitManifest(state, save); });
   if (!status.ok()) TakeBackManifest(state.folder, save.generation);
   {
     const std::lock_guard lock(state.mutex);
     save.committed = status;
-    save.commit_s = SecondsSince(start);
+    save.commit_s = SecondsSince(start, state.now());
     state.changed.notify_all();
   }
   if (!status.ok()) return;

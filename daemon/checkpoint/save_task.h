@@ -16,6 +16,7 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/result.h"
+#include "collectives/base/seconds.h"
 #include "daemon/checkpoint/generations.h"
 #include "daemon/checkpoint/lease.h"
 #include "daemon/checkpoint/manifest.h"
@@ -43,6 +44,7 @@ struct SaveState {
   int world = 1;
   std::int64_t epoch = 0;
   std::optional<WriterLease> lease;  // rank 0
+  NowFunction now = std::chrono::steady_clock::now;
 
   // `mutex` guards what follows and what the tasks fill in of a PendingSave.
   std::mutex mutex;

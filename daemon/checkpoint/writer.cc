@@ -21,11 +21,7 @@
 namespace gaccd {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kBeat{10};
-// The longest a rank waits for its disk before it meets the others again: far below any bound of a
-// communicator.
-constexpr std::chrono::milliseconds kSlice{500};
 
 class Writer final : public CheckpointWriter {
  public:
@@ -65,6 +61,9 @@ class Writer final : public CheckpointWriter {
   Status Fail(const SavePtr& save);
   void Commit(const SavePtr& save, std::span<const SaveReport> reports);
   Status Settle(const SavePtr& save, Status status);
+  [[nodiscard]] double Since(std::chrono::steady_clock::time_point start) const {
+    return SecondsSince(start, options_.now());
+  }
 
   Communicator& comm_;
   const CheckpointOptions options_;
@@ -76,7 +75,7 @@ class Writer final : public CheckpointWriter {
   Status last_failure_;
   Status given_up_;
   // In Save() and Finish(): since when the disk has got nothing done.
-  std::optional<Clock::time_point> wait_began_;
+  std::optional<std::chrono::steady_clock::time_point> wait_began_;
   std::deque<SavePtr> pending_;           // oldest first; the same on all ranks
   std::unique_ptr<HelperThread> beater_;  // rank 0: the lease is beaten while a task hangs, too
   std::unique_ptr<HelperThread> helper_;
@@ -92,6 +91,7 @@ Writer::Writer(Communicator& comm, const CheckpointOptions& options, CheckpointI
   if (options.group_access) state_->modes = kGroupMayRead;
   state_->keep = options.keep;
   state_->block_bytes = options.block_bytes;
+  state_->now = options.now;
   state_->rank = comm.rank();
   state_->world = comm.size();
   state_->epoch = right.epoch;
@@ -167,7 +167,7 @@ Status Writer::Save(const RunCursor& cursor, std::span<const BufferSource> sourc
                     WindowShare window) {
   const Generation generation{state_->epoch, cursor.step, cursor.micro_step};
   if (last_ == generation) return given_up_;
-  const auto start = Clock::now();
+  const auto start = options_.now();
   wait_began_ = start;
   while (!has_room()) GACCD_RETURN_IF_ERROR(Advance(/*wait=*/true));
   last_ = generation;
@@ -176,7 +176,7 @@ Status Writer::Save(const RunCursor& cursor, std::span<const BufferSource> sourc
   save->window = window;
   save->start = start;
   save->slot = TakeFreeSlot();
-  save->event = {.generation = generation, .wait_s = SecondsSince(start)};
+  save->event = {.generation = generation, .wait_s = Since(start)};
   save->manifest = {.cursor = cursor,
                     .writer_epoch = state_->epoch,
                     .created_s = std::time(nullptr),
@@ -186,9 +186,9 @@ Status Writer::Save(const RunCursor& cursor, std::span<const BufferSource> sourc
                     .block_bytes = options_.block_bytes,
                     .parameters = identity_.parameters};
   for (const BufferSource& source : sources) save->manifest.buffers.push_back(source.spec);
-  const auto copy = Clock::now();
+  const auto copy = options_.now();
   GACCD_RETURN_IF_ERROR(Stage(*save, sources));
-  save->event.copy_s = SecondsSince(copy);
+  save->event.copy_s = Since(copy);
   const bool staged = !save->written;
   pending_.push_back(save);
   if (staged) helper_->Add([state = state_, save] { WriteTask(*state, *save); });
@@ -207,12 +207,14 @@ void Writer::Commit(const SavePtr& save, std::span<const SaveReport> reports) {
   helper_->Add([state = state_, save] { CommitTask(*state, *save); });
 }
 
-// What this rank has to say about the oldest save, after kSlice at the latest.
+// What this rank has to say about the oldest save, after options.exchange_every at the latest.
 SaveReport Writer::Tell(const PendingSave& save, bool wait) {
   std::unique_lock lock(state_->mutex);
   const bool mine = !save.committing || comm_.rank() == 0;
   const std::optional<Status>& result = save.committing ? save.committed : save.written;
-  if (wait && mine) state_->changed.wait_for(lock, kSlice, [&] { return result.has_value(); });
+  if (wait && mine) {
+    state_->changed.wait_for(lock, options_.exchange_every, [&] { return result.has_value(); });
+  }
   SaveReport report{.step = save.generation.step};
   if (!mine) {
     report.stage = SaveStage::kDone;
@@ -235,7 +237,7 @@ Status Writer::Advance(bool wait) {
   const SavePtr save = pending_.front();
   SaveReport mine = Tell(*save, wait);
   if (wait) mine.gives_up = WantsToGiveUp();
-  if (comm_.rank() == 0 && Clock::now() - save->start >= options_.patience) mine.stuck = 1;
+  if (comm_.rank() == 0 && options_.now() - save->start >= options_.patience) mine.stuck = 1;
   std::vector<SaveReport> reports(static_cast<std::size_t>(comm_.size()));
   const std::vector<std::int64_t> counts(reports.size(), kReportWords);
   GACCD_RETURN_IF_ERROR(
@@ -251,7 +253,7 @@ Status Writer::Advance(bool wait) {
     const GiveUp why = std::ranges::max(reports, {}, &SaveReport::gives_up).gives_up;
     return why == GiveUp::kNo ? Status::Ok() : StopWaiting(*save, why);
   }
-  if (wait_began_) wait_began_ = Clock::now();
+  if (wait_began_) wait_began_ = options_.now();
   (save->committing ? save->event.commit_s : save->event.write_s) =
       std::ranges::max(reports, {}, &SaveReport::took_s).took_s;
   if (any(SaveStage::kFailed)) return Fail(save);
@@ -263,7 +265,7 @@ Status Writer::Advance(bool wait) {
 
 void Writer::WarnWhenLate(PendingSave& save, std::span<const SaveReport> reports) {
   if (comm_.rank() != 0 || !options_.warn || save.late) return;
-  const double seconds = SecondsSince(save.start);
+  const double seconds = Since(save.start);
   if (seconds < std::chrono::duration<double>(options_.alarm_after).count()) return;
   save.late = true;
   const auto slow = static_cast<std::size_t>(
@@ -281,7 +283,7 @@ GiveUp Writer::WantsToGiveUp() const {
   const GiveUp asked = options_.give_up ? options_.give_up() : GiveUp::kNo;
   const bool limited = wait_began_ && options_.end_patience.count() > 0;
   if (asked != GiveUp::kNo || comm_.rank() != 0 || !limited) return asked;
-  const bool late = Clock::now() - *wait_began_ >= options_.end_patience;
+  const bool late = options_.now() - *wait_began_ >= options_.end_patience;
   return late ? GiveUp::kDisk : GiveUp::kNo;
 }
 
@@ -293,7 +295,7 @@ Status Writer::StopWaiting(const PendingSave& save, GiveUp why) {
   } else {
     given_up_ = {ErrorKind::kTempFail,
                  StrCat(what, "the file system of '", options_.folder, "' does not answer: not ",
-                        "written after ", static_cast<std::int64_t>(SecondsSince(save.start)),
+                        "written after ", static_cast<std::int64_t>(Since(save.start)),
                         why == GiveUp::kNoTime ? " s, and there is no time left" : " s")};
   }
   Abandon();
@@ -318,7 +320,7 @@ Status Writer::Settle(const SavePtr& save, Status status) {
   last_failure_ = status;
   save->event.status = status;
   save->event.failed_in_row = failed_in_row_;
-  save->event.total_s = SecondsSince(save->start);
+  save->event.total_s = Since(save->start);
   {
     const std::lock_guard lock(state_->mutex);
     save->event.prune_problem = std::exchange(state_->prune_problem, {});
@@ -348,7 +350,7 @@ Status Writer::Poll() {
 }
 
 Status Writer::Finish() {
-  wait_began_ = Clock::now();
+  wait_began_ = options_.now();
   while (pending()) GACCD_RETURN_IF_ERROR(Advance(/*wait=*/true));
   return last_failure_;
 }

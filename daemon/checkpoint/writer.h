@@ -10,8 +10,8 @@
 // The helper thread never touches the communicator, so no second channel between the ranks is
 // needed; Poll() costs one AllGather of 104 bytes a rank at boundaries where a save is under way,
 // else nothing. Training waits only in MakeRoom() and Save(), when two generations are under way,
-// and in Finish(); while it does, the ranks tell each other twice a second that they are still
-// there, so a slow disk is no lost rank.
+// and in Finish(); while it does, the ranks exchange twice a second, so that a slow disk is no lost
+// rank.
 //
 // A save that fails (kIo on any rank) is given up on all ranks; the last good generation stays,
 // the listener is told, training goes on, and the same cursor may be saved again. After
@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "collectives/base/result.h"
+#include "collectives/base/seconds.h"
 #include "collectives/comm/communicator.h"
 #include "daemon/checkpoint/generations.h"
 #include "daemon/checkpoint/lease.h"
@@ -65,10 +66,14 @@ struct CheckpointOptions {
   // Save() and Finish() wait so long for a disk that gets nothing done; 0: without a limit. Then
   // they end with kTempFail on all ranks, which names the folder.
   std::chrono::milliseconds end_patience{0};
-  // Asked on the training thread of every rank, twice a second, while Save() or Finish() waits for
-  // a disk. Once any rank says so the wait ends on all: kAsked with kInterrupted, kNoTime with
+  // Asked on the training thread of every rank, at each exchange, while Save() or Finish() waits
+  // for a disk. Once any rank says so the wait ends on all: kAsked with kInterrupted, kNoTime with
   // kTempFail. May be empty.
   std::function<GiveUp()> give_up;
+  // The longest a rank waits for its disk between two exchanges: far below any bound of a
+  // communicator.
+  std::chrono::milliseconds exchange_every{500};
+  NowFunction now = std::chrono::steady_clock::now;  // also called by the helper
 };
 
 // What the manifests of a run have in common.

@@ -108,7 +108,8 @@ void AskClock::Asked(double pace_s) {
 StopAgreement::StopAgreement(Communicator& comm, const StopOptions& options)
     : comm_(comm),
       options_(options),
-      files_(comm.rank() == 0 ? options.run_dir : std::string(), {.warn = options.warn}),
+      files_(comm.rank() == 0 ? options.run_dir : std::string(),
+             {.warn = options.warn, .pause = options.look_every}),
       save_s_(options.save_guess.count()),
       updates_(options.ask_every.count()),
       evaluation_(options.ask_every.count()),

@@ -25,6 +25,7 @@
 #include <string_view>
 
 #include "collectives/base/result.h"
+#include "collectives/base/seconds.h"
 #include "collectives/comm/communicator.h"
 #include "collectives/liveness/deadline/exit_timer.h"
 #include "daemon/stop/request_files.h"
@@ -86,6 +87,7 @@ struct StopOptions {
   std::chrono::duration<double> term_budget{25};
   bool checkpoints = false;
   std::function<void(const std::string&)> warn = {};  // for people
+  std::chrono::milliseconds look_every{1000};         // for the files in run_dir
   // A run that leaves without a save, or gives one up, has ended after so long, whatever it waits
   // for.
   std::chrono::milliseconds leave_bound{10'000};
@@ -94,7 +96,7 @@ struct StopOptions {
   // Until one was measured. An update is left early enough for a save of so long, but a save is
   // tried also where only less time is left.
   std::chrono::duration<double> save_guess{5};
-  std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
+  NowFunction now = std::chrono::steady_clock::now;
 };
 
 // One per rank, on the training thread. AfterStage() and the two Between...() are collective.

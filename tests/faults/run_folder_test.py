@@ -145,6 +145,47 @@ class RunFolder(unittest.TestCase):
         self.gaccd(0, ["eval: loss is "], "eval", "--job=" + job, "--weights=run", "--best")
         self.gaccd(64, ["--best"], "eval", "--job=" + job, "--weights=w", "--best")
 
+    def test_which_weights_a_file_has_is_said(self):
+        """With a high learning rate the loss grows, and the first evaluation is the best."""
+        base = JOB.replace("train {{", "eval {{ {source} }} train {{").format(
+            source="synthetic { samples: 20 features: 4 }", optimizer="sgd", warmup=0)
+        for rate, best in ((0.001, 6), (100, 2)):
+            job = self.write("job.txtpb", base.replace("lr: 0.1", "lr: %g" % rate) +
+                             "evaluation { every_updates: 2 keep_best: true }")
+            has = "these weights" if best == 6 else "the last weights, after update 6"
+            self.train(0, ["after update %d; w has %s" % (best, has)], "--run-dir=run-%g" % rate,
+                       "--save-weights=w", job=job)
+
+    def test_every_so_many_checkpoints_stay(self):
+        self.train(0, ["done: 5 updates"], self.run_flag, "--save-every-updates=1", "--keep=1",
+                   "--keep-every=2", "--max-updates=5")
+        steps = sorted(int(os.path.basename(path).split("-")[1])
+                       for path in glob.glob(self.run_dir + "/ckpt/step-*"))
+        self.assertEqual(steps, [2, 4, 5])
+
+    def test_a_checkpoint_that_is_skipped_is_said(self):
+        save = [self.run_flag, "--save-every-updates=2"]
+        self.train(0, ["done: 4 updates"], *save, "--max-updates=4")
+        newest = max(glob.glob(self.run_dir + "/ckpt/step-*"))
+        shard, = glob.glob(newest + "/shard-*")
+        os.truncate(shard, os.path.getsize(shard) // 2)
+        said = self.train(0, ["resumed after update 2"], *save)
+        self.assertRegex(said, "(?m)^.*checkpoint skipped: .*%s" % os.path.basename(newest))
+        self.assertEqual(said.count("checkpoint skipped"), 1, said)
+        self.train(0, ["the job has changed since the checkpoint: epochs: 2 -> 4"], *save,
+                   "--epochs=4")
+
+    def test_digests_are_taken_every_so_many_updates(self):
+        self.train(0, ["done: 6 updates"], self.run_flag, "--digest-every=4")
+        self.assertEqual([e["step"] for e in self.steps() if e.get("digest")], [4, 6])
+        self.train(0, ["done: 6 updates"], "--run-dir=run2", "--digest-every=0")
+        self.assertEqual([e["step"] for e in self.steps("run2") if e.get("digest")], [])
+
+    def steps(self, run="run"):
+        """The step events of a run."""
+        with open(self.path(run + "/attempts/latest/events.jsonl")) as file:
+            return [e for e in map(json.loads, file) if e["ev"] == "step"]
+
     def test_weights_go_where_a_file_belongs(self):
         os.mkfifo(self.path("fifo"))
         os.symlink("file", self.path("link"))

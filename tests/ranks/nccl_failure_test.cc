@@ -27,6 +27,9 @@ constexpr milliseconds kBound{4'000};
 #else
 constexpr milliseconds kBound{1'500};
 #endif
+// For tests that must not wait for the deadline. A busy machine needs far less than kAtOnce.
+constexpr milliseconds kLongBound{60'000};
+constexpr milliseconds kAtOnce{20'000};
 
 // What each rank found, and how long it took. Ranks that fail stay until all have failed, so that
 // none learns of it from the end of another.
@@ -37,10 +40,11 @@ struct NcclOutcome {
 
 std::vector<NcclOutcome> RunUntilAllFail(int ranks, const NcclRanks& asked,
                                          const std::function<Status(Communicator&)>& body,
-                                         const std::function<Status(Communicator&)>& after = {}) {
+                                         const std::function<Status(Communicator&)>& after = {},
+                                         milliseconds bound = kBound) {
   NcclRanks options = asked;
-  options.group.comm.bound = kBound;
-  options.nccl.comm.bound = kBound;
+  options.group.comm.bound = bound;
+  options.nccl.comm.bound = bound;
   std::vector<NcclOutcome> outcomes(static_cast<std::size_t>(ranks));
   std::atomic<int> ended = 0;
   (void)RunThreadRanks(ranks, options.group, [&](Communicator& over) {
@@ -65,7 +69,7 @@ void ExpectUnavailable(const NcclOutcome& outcome, const std::string& part) {
   ASSERT_FALSE(outcome.status.ok());
   EXPECT_THAT(outcome.status, HasKind(ErrorKind::kUnavailable));
   EXPECT_THAT(outcome.status, HasMessage(HasSubstr(part)));
-  EXPECT_LE(outcome.took, kBound) << outcome.status.message();
+  EXPECT_LT(outcome.took, kAtOnce) << outcome.status.message();
 }
 
 // One all-reduce of 5 elements on the device, waited for.
@@ -88,9 +92,8 @@ Status Nothing(Communicator&) { return Status::Ok(); }
 
 TEST_F(NcclFailureTest, RootThatFailsEndsAllAtOnce) {
   standin::FailNccl("ncclGetUniqueId", -1, ncclSystemError);
-  for (const NcclOutcome& outcome : RunUntilAllFail(3, {}, Nothing)) {
+  for (const NcclOutcome& outcome : RunUntilAllFail(3, {}, Nothing, {}, kLongBound)) {
     ExpectUnavailable(outcome, "rank 0 on node0: ncclGetUniqueId: unhandled system error");
-    EXPECT_LT(outcome.took, kBound / 3) << "at once, without waiting for the deadline";
   }
   EXPECT_EQ(standin::CountNccl()["ncclCommInitRankConfig"], 0);
 }
@@ -138,7 +141,7 @@ TEST_F(NcclFailureTest, AStartThatDoesNotEndNamesTheRanks) {
 
 // Also on another node, of whose processes nothing is known here.
 TEST_F(NcclFailureTest, ARankThatIsLostDuringTheStartEndsIt) {
-  ThreadGroupOptions group{.comm = {.bound = std::chrono::seconds(60)}, .ranks_per_node = 1};
+  ThreadGroupOptions group{.comm = {.bound = kLongBound}, .ranks_per_node = 1};
   std::vector<std::string> messages(2);
   const auto start = std::chrono::steady_clock::now();
   (void)RunThreadRanks(3, group, [&](Communicator& over) -> Status {
@@ -155,15 +158,16 @@ TEST_F(NcclFailureTest, ARankThatIsLostDuringTheStartEndsIt) {
   });
   const std::string all = messages[0] + messages[1];
   EXPECT_THAT(all, HasSubstr("rank 2 has ended"));
-  EXPECT_LT(std::chrono::steady_clock::now() - start, group.comm.bound / 4) << "without a limit";
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kAtOnce) << "without a limit";
 }
 
 TEST_F(NcclFailureTest, AsynchronousErrorNamesRankHostGpuAndCollective) {
   standin::BreakNccl(1, 2, ncclRemoteError);
-  const auto outcomes = RunUntilAllFail(3, {}, [](Communicator& comm) {
+  const auto sum_twice = [](Communicator& comm) {
     GACCD_RETURN_IF_ERROR(SumOnDevice(comm));
     return SumOnDevice(comm);
-  });
+  };
+  const auto outcomes = RunUntilAllFail(3, {}, sum_twice, {}, kLongBound);
   // Its watch or its enqueuing thread is the first to find it.
   ExpectUnavailable(outcomes[1], "rank 1 on node0, GPU 1: ");
   ExpectUnavailable(outcomes[1],
@@ -174,7 +178,6 @@ TEST_F(NcclFailureTest, AsynchronousErrorNamesRankHostGpuAndCollective) {
     ExpectUnavailable(outcomes[rank],
                       StrCat("rank ", rank, " on node0, GPU ", rank, ": all-reduce #"));
     ExpectUnavailable(outcomes[rank], "rank 1 on node0 gave up");
-    EXPECT_LT(outcomes[rank].took, kBound / 2);
   }
 }
 

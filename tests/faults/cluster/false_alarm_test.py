@@ -50,13 +50,19 @@ class FalseAlarm(unittest.TestCase):
                 (Path(folder) / "run" / "STOP").touch()
                 self.assertEqual(run.wait(timeout=60), 93, self._text(out))
                 self.assertNotIn("silent", self._text(out))
+                digests = [e["step"] for e in self._step_events(folder) if e.get("digest")]
+                self.assertIn(10, digests)
+                self.assertEqual([step for step in digests if step % 10], [])
                 print(f"{BUSY} busy processes for {SECONDS} s: update {done}, no rank lost", end=" ")
 
     def _steps(self, folder):
         """Updates done so far."""
+        return max([e["step"] for e in self._step_events(folder)], default=0)
+
+    def _step_events(self, folder):
         paths = list(Path(folder).glob("run/attempts/0*/events.jsonl"))
         lines = paths[0].read_text().split("\n")[:-1] if paths else []
-        return max([e["step"] for e in map(json.loads, lines) if e["ev"] == "step"], default=0)
+        return [e for e in map(json.loads, lines) if e["ev"] == "step"]
 
     def _wait_for_step(self, folder, run, out, step, timeout):
         deadline = time.monotonic() + timeout

@@ -25,6 +25,7 @@ concept CanView = requires(std::span<T> span) {
   View(span);
 };
 
+// A failure is a compile error.
 TEST(Buffer, OfTypesWithoutADTypeDoesNotCompile) {
   static_assert(CanView<float> && CanView<const std::int64_t>);
   static_assert(!CanView<std::uint16_t> && !CanView<const std::uint16_t> && !CanView<char>);

@@ -21,6 +21,9 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
+// Far below the bound of a minute, and far above what a busy machine needs.
+constexpr milliseconds kAtOnce{20'000};
+
 // A process that only waits, in the place of a rank.
 class OtherProcess {
  public:
@@ -74,7 +77,7 @@ class NcclWatchTest : public ::testing::Test {
   ncclComm_t other_ = nullptr;
 };
 
-TEST_F(NcclWatchTest, DeadPeerIsNamedWithinASecond) {
+TEST_F(NcclWatchTest, DeadPeerIsNamedLongBeforeTheBound) {
   OtherProcess other;
   const auto watch = StartWatch(other);
   const auto stream = CudaStream::Create();
@@ -92,7 +95,7 @@ TEST_F(NcclWatchTest, DeadPeerIsNamedWithinASecond) {
   const auto start = std::chrono::steady_clock::now();
   // The stream comes back because the watch aborts; the bound is a minute.
   ASSERT_EQ(cudaStreamSynchronize(stream->get()), cudaSuccess);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(1'000));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kAtOnce);
   const Status failure = watch->failure();
   ASSERT_FALSE(failure.ok());
   EXPECT_THAT(failure, HasKind(ErrorKind::kUnavailable));
@@ -124,8 +127,8 @@ TEST_F(NcclWatchTest, DeathEndsACallThatIsInProgress) {
   });
   ASSERT_FALSE(registered.ok());
   EXPECT_THAT(registered, HasMessage(HasSubstr("ncclCommWindowRegister: rank 1 on n0 has ended")));
-  EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(1'000));
-  EXPECT_TRUE(watch->AbortEndsWithin(milliseconds(5'000)));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kAtOnce);
+  EXPECT_TRUE(watch->AbortEndsWithin(kAtOnce));
   (void)api.MemFree(data);
 }
 
@@ -151,7 +154,7 @@ TEST_F(NcclWatchTest, AnErrorFromOutsideDoesNotWaitForAnAbortThatDoesNotEnd) {
   ASSERT_TRUE(enqueued.ok()) << enqueued.message();
   const auto start = std::chrono::steady_clock::now();
   const Status failed = watch->Fail({ErrorKind::kUnavailable, "rank 1 is lost"});
-  EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(3'000));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(5'000)) << "End() waits for 6 s";
   EXPECT_THAT(failed, HasMessage(HasSubstr("rank 1 is lost")));
   EXPECT_EQ(cudaStreamQuery(stream->get()), cudaErrorNotReady);
   standin::EndKernelsOfNccl();

@@ -40,8 +40,9 @@ TEST(HostMemory, SaysSoWhenThereIsNone) {
   const auto memory = AllocateHostMemory(std::size_t{1} << 62);
   ASSERT_FALSE(memory.ok());
   EXPECT_THAT(memory, HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(memory,
-              HasMessage(ContainsRegex("wanted 4611686018427387904 bytes, [0-9]+ are free")));
+  EXPECT_THAT(
+      memory,
+      HasMessage(::testing::ContainsRegex("wanted 4611686018427387904 bytes, [0-9]+ are free")));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
 #include <span>
 #include <utility>
 #include <vector>
@@ -15,6 +16,11 @@
 #include "tests/unit/engine/graph_bench.h"
 
 namespace gaccd {
+
+namespace standin {
+// From tests/standin/standin.h. Null in a program for a real GPU.
+[[gnu::weak]] void SetDelays(std::uint64_t seed, int max_microseconds);
+}  // namespace standin
 
 #define EXPECT_OK(expression)                             \
   do {                                                    \

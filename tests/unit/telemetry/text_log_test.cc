@@ -124,6 +124,7 @@ TEST(TextLogTest, OnlyRankZeroMakesALink) {
   EXPECT_TRUE(fs::is_symlink(dir.path() + "/gaccd.INFO"));
 }
 
+// InChild() expects the exit code 0.
 TEST(TextLogTest, EveryLineIsThereAfterAFlush) {
   const TempFolder dir;
   InChild([&] {

@@ -145,6 +145,17 @@ std::vector<EngineCase> CasesOf(int ranks) {
   return cases;
 }
 
+// The times of an update add up, and no time is counted twice.
+void ExpectTimesFit(const EngineRun& run) {
+  double sum_s = 0;
+  for (const UpdateResult& one : run.results) {
+    EXPECT_GT(one.dur_s, 0);
+    EXPECT_NEAR(one.dur_s, one.data_s + one.fwd_bwd_s + one.reduce_s + one.opt_s, 1e-9);
+    sum_s += one.dur_s;
+  }
+  EXPECT_LE(sum_s, run.wall_s);
+}
+
 void ExpectSame(const EngineRun& found, const EngineRun& expected, double tolerance) {
   ASSERT_EQ(found.results.size(), expected.results.size());
   for (std::size_t u = 0; u < found.results.size(); ++u) {
@@ -155,15 +166,10 @@ void ExpectSame(const EngineRun& found, const EngineRun& expected, double tolera
     EXPECT_LE(std::abs(a.loss - b.loss), tolerance * std::abs(b.loss)) << "update " << u + 1;
     EXPECT_LE(std::abs(a.grad_norm - b.grad_norm), 10 * tolerance * b.grad_norm + 1e-6)
         << "update " << u + 1;
-    EXPECT_GE(a.fwd_bwd_s, 0);
-    EXPECT_GE(a.reduce_s, 0);
-    EXPECT_GE(a.opt_s, 0);
-    EXPECT_GT(a.dur_s, 0);
-    EXPECT_NEAR(a.dur_s, a.data_s + a.fwd_bwd_s + a.reduce_s + a.opt_s, 1e-9);
   }
+  ExpectTimesFit(found);
   EXPECT_EQ(found.control_words, expected.control_words);
   EXPECT_EQ(found.digest, DigestOf(found.parameters));
-  EXPECT_EQ(expected.digest, DigestOf(expected.parameters));
   EXPECT_LE(Distance(found.parameters, expected.parameters), tolerance);
   EXPECT_LE(Distance(found.state, expected.state), 100 * tolerance);
   EXPECT_EQ(found.optimizer_updates, expected.optimizer_updates);

@@ -1,9 +1,11 @@
 #include "tests/unit/train/engine_runs.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 
+#include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
 #include "daemon/data/index_source.h"
 #include "daemon/data/masked_tokens.h"
@@ -349,8 +351,10 @@ Result<EngineRun> RunEngine(Communicator& engine_comm, const EngineCase& test,
   GACCD_ASSIGN_OR_RETURN(auto batches, BatchesOf(setting, *engine, engine_comm.rank()));
   EngineRun run;
   if (options.before_updates) options.before_updates();
+  const auto start = std::chrono::steady_clock::now();
   const Status status =
       RunUpdates(test, setting, *engine, *batches, engine_comm.rank(), options, &run);
+  run.wall_s = SecondsSince(start);
   if (options.after_updates) options.after_updates();
   if (!status.ok()) {
     if (options.failed) {

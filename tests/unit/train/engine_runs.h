@@ -67,6 +67,7 @@ struct EngineRun {
   std::vector<float> parameters;
   std::vector<float> state;
   std::int64_t optimizer_updates = 0;
+  double wall_s = 0;         // of all updates, measured on the host
   std::uint64_t digest = 0;  // at the end
   Evaluation evaluation;     // of the first samples, at the end; by the averages, if there are any
 };

@@ -145,11 +145,14 @@ TEST(EngineTest, TheTimesOfAnUpdateAddUp) {
   }};
   const auto runs = RunRanks({.micro = 5, .target = 13, .updates = 2}, options);
   ASSERT_TRUE(runs[0].ok()) << runs[0].status().message();
+  double sum_s = 0;
   for (const UpdateResult& one : runs[0]->results) {
     EXPECT_GE(one.data_s, 3 * std::chrono::duration<double>(kPause).count()) << "3 micro-steps";
     EXPECT_EQ(one.dur_s, one.data_s + one.fwd_bwd_s + one.reduce_s + one.opt_s);
     for (const double part : {one.fwd_bwd_s, one.reduce_s, one.opt_s}) EXPECT_GT(part, 0);
+    sum_s += one.dur_s;
   }
+  EXPECT_LE(sum_s, runs[0]->wall_s) << "no time is counted twice";
 }
 
 // Update 2 lacks a micro-batch of rank 1: parameters, optimiser state and its count stay those of

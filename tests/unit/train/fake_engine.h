@@ -22,7 +22,14 @@ class FakeEngine : public Engine {
     return {};
   }
   Result<std::uint64_t> Digest() override { return std::uint64_t{0}; }
-  Status Read(EngineBuffer, std::int64_t, std::span<float>) override { return {}; }
+  // Every element of every buffer has a different value.
+  static float ValueOf(EngineBuffer buffer, std::int64_t element) {
+    return static_cast<float>(1000 * (static_cast<int>(buffer) + 1) + element);
+  }
+  Status Read(EngineBuffer buffer, std::int64_t first, std::span<float> values) override {
+    for (float& value : values) value = ValueOf(buffer, first++);
+    return {};
+  }
   [[nodiscard]] std::int64_t optimizer_updates() const override { return 0; }
   Status Begin(const UpdateSettings&) override { return {}; }
   [[nodiscard]] int held_batches() const override { return 0; }

@@ -4,11 +4,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
-#include <filesystem>
+#include <cstring>
+#include <map>
 #include <memory>
+#include <string_view>
 #include <vector>
 
+#include "daemon/checkpoint/load.h"
+#include "daemon/checkpoint/run_state.h"
 #include "daemon/train/control_words.h"
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/temp_folder.h"
@@ -84,6 +89,32 @@ TEST(SavesAndStopsTest, AWindowThatCannotContinueIsRepeated) {
   EXPECT_THAT(ending.StopInside(), HasMessage(HasSubstr("is to be repeated")));
 }
 
+// The generation has these buffers, with the values of FakeEngine.
+void ExpectSaved(Communicator& comm, const std::string& folder, const Generation& generation,
+                 const std::map<std::string_view, EngineBuffer>& buffers) {
+  const auto saved =
+      LoadGeneration(comm, folder, generation, [](const Manifest&) { return Status::Ok(); });
+  ASSERT_TRUE(saved.ok()) << saved.status().message();
+  EXPECT_EQ(saved->manifest.cursor.samples, 20 * generation.step);
+  std::size_t seen = 0;
+  for (std::size_t i = 0; i < saved->buffers.size(); ++i) {
+    const auto found = buffers.find(saved->manifest.buffers[i].name);
+    if (found == buffers.end()) continue;
+    ++seen;
+    std::vector<float> values(saved->buffers[i].size() / sizeof(float));
+    std::memcpy(values.data(), saved->buffers[i].data(), saved->buffers[i].size());
+    EXPECT_FALSE(values.empty()) << found->first;
+    for (std::size_t k = 0; k < values.size(); ++k) {
+      ASSERT_EQ(values[k], FakeEngine::ValueOf(found->second, static_cast<std::int64_t>(k)))
+          << found->first;
+    }
+  }
+  EXPECT_EQ(seen, buffers.size());
+  EXPECT_EQ(
+      generation.micro_step > 0,
+      std::ranges::count(saved->manifest.buffers, kAccumulatorsBuffer, &BufferSpec::name) > 0);
+}
+
 // One rank that saves every two updates.
 class SaverTest : public ::testing::Test {
  protected:
@@ -133,7 +164,11 @@ TEST_F(SaverTest, SavesAtBoundariesAndWhereAWindowIsLeft) {
   ASSERT_TRUE(saver_->last_saved().has_value());
   EXPECT_EQ(saver_->last_saved()->step, 3);
   EXPECT_EQ(saver_->last_saved()->micro_step, 2);
-  EXPECT_TRUE(std::filesystem::exists(saver_->last_saved()->PathIn(folder_.path())));
+  ExpectSaved(*comm_, folder_.path(), {.epoch = 1, .step = 2, .committed = true},
+              {{kParametersBuffer, EngineBuffer::kParameters}});
+  ExpectSaved(*comm_, folder_.path(), {.epoch = 1, .step = 3, .micro_step = 2, .committed = true},
+              {{kParametersBuffer, EngineBuffer::kParameters},
+               {kAccumulatorsBuffer, EngineBuffer::kGradients}});
 }
 
 // A save is guessed to take hours, which the job does not have; then one took milliseconds.
