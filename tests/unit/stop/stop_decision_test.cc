@@ -10,7 +10,7 @@
 namespace gaccd {
 namespace {
 
-constexpr int kRanks = 4;
+constexpr int kWorld = 4;
 
 TEST(StopWords, EncodeAndDecodeLeaveTheRestUnchanged) {
   StopWords words{.stop_now = 1,
@@ -99,16 +99,16 @@ TEST(Decide, EveryCase) {
        ErrorKind::kInterrupted},
   };
   for (const Case& test : cases) {
-    const StopDecision boundary = DecideAtBoundary(test.words, test.checkpoints, kRanks);
+    const StopDecision boundary = DecideAtBoundary(test.words, test.checkpoints, kWorld);
     EXPECT_EQ(boundary.action, test.boundary) << test.what;
     EXPECT_EQ(boundary.kind, test.kind) << test.what;
-    EXPECT_EQ(DecideInside(test.words, test.checkpoints, kRanks).action, test.inside) << test.what;
+    EXPECT_EQ(DecideInside(test.words, test.checkpoints, kWorld).action, test.inside) << test.what;
   }
 }
 
 TEST(Decide, TheReasonNamesWhatCame) {
   const StopDecision decision =
-      DecideAtBoundary({.stop = 3, .signals = {3, 0, 0, 1}}, true, kRanks);
+      DecideAtBoundary({.stop = 3, .signals = {3, 0, 0, 1}}, true, kWorld);
   EXPECT_EQ(decision.reason, "SIGTERM (3 of 4 ranks), SIGUSR2 (1 of 4 ranks)");
   const Status left = decision.ToStatus("after update 7", true);
   EXPECT_THAT(left, HasKind(ErrorKind::kTempFail));
@@ -124,14 +124,14 @@ TEST(Decide, WhyNothingIsSavedIsSaid) {
   const StopWords late{.stop = 1, .save_misfit = 1, .rest_misfit = 1, .signals = {1}};
   const StopWords stop{.stop = 1, .signals = {1}};
   for (const auto decide : {DecideAtBoundary, DecideInside}) {
-    EXPECT_EQ(message(decide(late, true, kRanks)),
+    EXPECT_EQ(message(decide(late, true, kWorld)),
               "stopped by SIGTERM (1 of 4 ranks) after update 7, not saved: there was no time");
-    EXPECT_EQ(message(decide(stop, false, kRanks)),
+    EXPECT_EQ(message(decide(stop, false, kWorld)),
               "stopped by SIGTERM (1 of 4 ranks) after update 7, not saved: checkpoints are off "
               "(--save-every-seconds)");
   }
   const StopWords twice{.stop_now = 1, .stop = 1, .signals = {1}};
-  EXPECT_EQ(message(DecideAtBoundary(twice, true, kRanks)),
+  EXPECT_EQ(message(DecideAtBoundary(twice, true, kWorld)),
             "stopped by SIGTERM (1 of 4 ranks), a second request after update 7, not saved");
 }
 

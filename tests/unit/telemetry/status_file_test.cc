@@ -48,7 +48,7 @@ TEST(StatusFileTest, IsWrittenBeforeThePeriodEndsWhereItIsAskedFor) {
   const TempFolder dir;
   const std::string path = dir.path() + "/STATUS.json";
   auto file = StatusFile::Start(
-      path, RunStatus{}, [](RunStatus&) {}, std::chrono::hours(1));
+      path, RunStatus{}, [](RunStatus&) { return Status::Ok(); }, std::chrono::hours(1));
   ASSERT_TRUE(file.ok()) << file.status().message();
   (*file)->Update([](RunStatus& status) { status.state = "running"; });
   (*file)->WriteSoon();
