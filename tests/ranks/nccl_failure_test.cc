@@ -27,9 +27,9 @@ constexpr milliseconds kBound{4'000};
 #else
 constexpr milliseconds kBound{1'500};
 #endif
-// For tests that must not wait for the deadline. A busy machine needs far less than kAtOnce.
-constexpr milliseconds kLongBound{60'000};
-constexpr milliseconds kAtOnce{20'000};
+// For tests that must not wait for the deadline. A busy machine needs far less than kGpuAtOnce.
+constexpr milliseconds kGpuLongBound{60'000};
+constexpr milliseconds kGpuAtOnce{20'000};
 
 // What each rank found, and how long it took. Ranks that fail stay until all have failed, so that
 // none learns of it from the end of another.
@@ -69,7 +69,7 @@ void ExpectUnavailable(const NcclOutcome& outcome, const std::string& part) {
   ASSERT_FALSE(outcome.status.ok());
   EXPECT_THAT(outcome.status, HasKind(ErrorKind::kUnavailable));
   EXPECT_THAT(outcome.status, HasMessage(HasSubstr(part)));
-  EXPECT_LT(outcome.took, kAtOnce) << outcome.status.message();
+  EXPECT_LT(outcome.took, kGpuAtOnce) << outcome.status.message();
 }
 
 // One all-reduce of 5 elements on the device, waited for.
@@ -92,7 +92,7 @@ Status Nothing(Communicator&) { return Status::Ok(); }
 
 TEST_F(NcclFailureTest, RootThatFailsEndsAllAtOnce) {
   standin::FailNccl("ncclGetUniqueId", -1, ncclSystemError);
-  for (const NcclOutcome& outcome : RunUntilAllFail(3, {}, Nothing, {}, kLongBound)) {
+  for (const NcclOutcome& outcome : RunUntilAllFail(3, {}, Nothing, {}, kGpuLongBound)) {
     ExpectUnavailable(outcome, "rank 0 on node0: ncclGetUniqueId: unhandled system error");
   }
   EXPECT_EQ(standin::CountNccl()["ncclCommInitRankConfig"], 0);
@@ -141,7 +141,7 @@ TEST_F(NcclFailureTest, AStartThatDoesNotEndNamesTheRanks) {
 
 // Also on another node, of whose processes nothing is known here.
 TEST_F(NcclFailureTest, ARankThatIsLostDuringTheStartEndsIt) {
-  ThreadGroupOptions group{.comm = {.bound = kLongBound}, .ranks_per_node = 1};
+  ThreadGroupOptions group{.comm = {.bound = kGpuLongBound}, .ranks_per_node = 1};
   std::vector<std::string> messages(2);
   const auto start = std::chrono::steady_clock::now();
   (void)RunThreadRanks(3, group, [&](Communicator& over) -> Status {
@@ -158,7 +158,7 @@ TEST_F(NcclFailureTest, ARankThatIsLostDuringTheStartEndsIt) {
   });
   const std::string all = messages[0] + messages[1];
   EXPECT_THAT(all, HasSubstr("rank 2 has ended"));
-  EXPECT_LT(std::chrono::steady_clock::now() - start, kAtOnce) << "without a limit";
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kGpuAtOnce) << "without a limit";
 }
 
 TEST_F(NcclFailureTest, AsynchronousErrorNamesRankHostGpuAndCollective) {
@@ -167,7 +167,7 @@ TEST_F(NcclFailureTest, AsynchronousErrorNamesRankHostGpuAndCollective) {
     GACCD_RETURN_IF_ERROR(SumOnDevice(comm));
     return SumOnDevice(comm);
   };
-  const auto outcomes = RunUntilAllFail(3, {}, sum_twice, {}, kLongBound);
+  const auto outcomes = RunUntilAllFail(3, {}, sum_twice, {}, kGpuLongBound);
   // Its watch or its enqueuing thread is the first to find it.
   ExpectUnavailable(outcomes[1], "rank 1 on node0, GPU 1: ");
   ExpectUnavailable(outcomes[1],
