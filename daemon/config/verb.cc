@@ -173,8 +173,8 @@ suspect_hosts; without what is not known.
      R"([FOLDER] [--flag=value ...]
 
 Lists the run folders in this folder, or in the current one, and in its folders
-that are none themselves (the runs of an array). best: the best
-evaluation so far, by the job's evaluation.metric, and after which update it was.
+that are none themselves (the runs of an array). best: the best evaluation
+so far, by the job's evaluation.metric, and after which update it was.
 --format=json: one line a run, with the keys of gaccd status, best_metric,
 best_value and best_step.
 )"},

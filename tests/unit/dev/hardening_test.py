@@ -59,12 +59,13 @@ class Hardening(unittest.TestCase):
         self.assertGreater(ours, 100)
 
     def test_starts_no_shell_and_other_programs_in_one_place(self):
-        """No name or path can become a command; only gaccd submit calls SLURM's programs, by their arguments."""
+        """No name or path can become a command; SLURM's programs and mpirun are called by their arguments."""
         for name in self.imported():
-            self.assertNotRegex(name, r"^(system|popen|exec[vl]\w*|fexecve|wordexp)$")
-        starters = {str(path.relative_to(SOURCE)) for room in ("collectives", "daemon", "slurm")
-                    for path in Path(SOURCE, room).rglob("*.cc") if "posix_spawn" in path.read_text()}
-        self.assertEqual(starters, {"daemon/submit/run_program.cc"})
+            self.assertNotRegex(name, r"^(system|popen|execl\w*|execve?|execvpe|fexecve|wordexp)$")
+        for call, callers in (("posix_spawn", {"slurm/run_program.cc"}), ("execvp", {"daemon/verbs/local_ranks.cc"})):
+            found = {str(path.relative_to(SOURCE)) for room in ("collectives", "daemon", "slurm")
+                     for path in Path(SOURCE, room).rglob("*.cc") if call in path.read_text()}
+            self.assertEqual(found, callers)
 
     def test_steps_of_optimisers_are_vector_code(self):
         """Which takes -fno-math-errno; the compiler says nothing where it has no effect."""

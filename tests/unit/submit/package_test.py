@@ -8,6 +8,8 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -79,8 +81,14 @@ class Package(unittest.TestCase):
             self.submit()
         del os.environ["REFUSE"]
         run = self.submit()
-        (run.folder / "STOP").touch()  # the first update sees it
-        self.assertEqual(self.train(run).returncode, 93)
+        training = threading.Thread(target=lambda: ended.append(self.train(run, "--epochs=100000").returncode))
+        ended = []
+        training.start()
+        while training.is_alive() and run.state() != "running":
+            time.sleep(0.05)
+        (run.folder / "STOP").touch()
+        training.join()
+        self.assertEqual(ended, [93])
         with self.assertRaisesRegex(gaccd.RunFailed, "stopped, .*STOP") as stopped:
             run.result(timeout=60)
         self.assertEqual(stopped.exception.status["exit"], 93)

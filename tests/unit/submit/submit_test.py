@@ -116,7 +116,7 @@ class Submit(unittest.TestCase):
         self.assertIn("job 17 is PENDING (Resources)", self.call("doctor", run, **waits).stdout)
         self.assertEqual(self.call("report", run).returncode, 0)
         page = (run / "report.html").read_text()
-        for words in ("submitted", "job 17 · ", "squeue --jobs=17", "gaccd status --watch"):
+        for words in ("submitted", "17 · ", "squeue --jobs=17", "gaccd status --watch"):
             self.assertIn(words, page)
         again = self.submit("--run=r50", "--dry-run")
         self.assertIn(f"job 17 of '{run}' has not begun", again.stderr)
