@@ -141,7 +141,7 @@ TEST(Trainer, RefusesAContrastiveUpdateOfOneSample) {
   const auto comm = MakeSingle();
   const auto open = [&](std::int64_t target) {
     job.batch.target = target;
-    return Trainer::Open(*comm, job, *PlanOf(job, 1));
+    return Trainer::Open(*comm, job, *MakePlan(job, 1));
   };
   EXPECT_TRUE(open(37).ok()) << "6 of 37 and one of 8";
   EXPECT_THAT(open(1), IsError(ErrorKind::kConfig, "a larger target"));
@@ -172,7 +172,7 @@ TEST(Trainer, RefusesDataWithoutAnyLabelBeforeItTrains) {
   const Job job = SmallJob(37, 4);
   const auto comm = MakeSingle();
   const auto open = [&](std::int64_t train, std::int64_t eval) {
-    return Trainer::Open(*comm, job, *PlanOf(job, 1),
+    return Trainer::Open(*comm, job, *MakePlan(job, 1),
                          {.train = std::make_unique<PartlyUnlabelled>(100, train),
                           .eval = std::make_unique<PartlyUnlabelled>(41, eval)});
   };
