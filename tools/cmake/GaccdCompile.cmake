@@ -34,11 +34,11 @@ endif()
 add_library(gaccd_options INTERFACE)
 target_include_directories(gaccd_options INTERFACE "${PROJECT_SOURCE_DIR}")
 # Designated initialisers leave members at their defaults on purpose; g++ 12 warns all the same. And it
-# takes "text" + string for an overlapping copy (GCC bug 105651). clang's -Wconversion is wider than g++'s.
+# takes "text" + string for an overlapping copy (GCC bug 105651). clang's -Wconversion and -Wshadow are wider than g++'s.
 target_compile_options(gaccd_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wconversion -Werror -Wno-missing-field-initializers>
   $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict;-Wno-subobject-linkage>
-  $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-sign-conversion>)
+  $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-sign-conversion;-Wno-shadow>)
 
 # gaccd_hot(TARGET): code that handles every sample, gradient or byte of a log, and is optimised in full.
 function(gaccd_hot target)

@@ -33,7 +33,7 @@ void RaiseHere(int signal) {
 }
 
 // One rank of a run whose updates are sums of words and nothing else. Only its micro-steps
-// advance its clock; the time since a signal is real.
+// advance its clock.
 struct Outcome {
   std::int64_t update = 0;
   std::int64_t micro_step = 0;  // 0: at the boundary
@@ -47,13 +47,15 @@ struct Scenario {
   std::chrono::microseconds micro_step{200};
   double told_s = 0.0008;  // what an update is said to take
   double window_ratio = 1;
-  int late = 0;  // the words come so many updates late, as on a GPU
+  int late = 0;                               // the words come so many updates late, as on a GPU
+  std::chrono::nanoseconds signal_after{-1};  // of its clock; negative: no signal that counts
   std::function<void(int rank, std::int64_t update, std::int64_t micro_step)> event;
 };
 
 Outcome RunOneRank(Communicator& comm, const Scenario& run) {
   StopOptions options = run.options;
   options.now = ThreadClock::Now;
+  if (run.signal_after.count() >= 0) ThreadClock::MeetSystemClock(run.signal_after);
   StopAgreement agreement(comm, options);
   std::vector<std::vector<double>> in_flight;
   for (std::int64_t update = 1; update <= run.updates; ++update) {
@@ -184,6 +186,7 @@ TEST(StopAgreement, ALongUpdateIsLeftInsideWhenItsRestDoesNotFit) {
       // The rest of the update takes 60 s a step of rank 1, whose word alone must do.
       if (rank == 1) {
         run.micro_step = std::chrono::seconds(60);
+        run.signal_after = 10 * run.micro_step;
         run.options.signals = signals->get();
         run.event = [](int, std::int64_t update, std::int64_t step) {
           if (update == 3 && step == 2) RaiseHere(SIGTERM);
@@ -384,8 +387,8 @@ TEST(StopAgreement, TheNextUpdateMustEndBeforeTheJob) {
       {1, 200, 11},
   };
   for (const auto& test : cases) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(test.left_s);
     const Outcome outcome = Same(RunRanks([&](int) {
+      const auto end = ThreadClock::Now() + std::chrono::seconds(test.left_s);
       return Scenario{.options = {.job_end = end, .checkpoints = true},
                       .updates = 10,
                       .micro_steps = 1,
@@ -471,6 +474,7 @@ TEST(StopAgreement, AnEvaluationThatDoesNotFitIsLeft) {
                         .save_guess = std::chrono::duration<double>(5),
                         .now = ThreadClock::Now};
     if (comm.rank() == 1) options.signals = signals->get();
+    ThreadClock::MeetSystemClock(std::chrono::milliseconds(3));
     StopAgreement agreement(comm, options);
     agreement.BeginEvaluation();
     constexpr std::int64_t kBatches = 100'000;

@@ -135,6 +135,8 @@ class SaverTest : public ::testing::Test {
   const Job job_ = [] {
     Job job = SmallRegression();
     job.batch = {.target = 20, .micro = 4};
+    job.optimizer = {.lr = 0.1, .kind = SgdSpec{}};
+    job.epochs = 1;
     return job;
   }();
   const Plan plan_ = MakePlan(job_, 1).value();
@@ -181,7 +183,7 @@ TEST_F(SaverTest, StopsAreJudgedByWhatTheLastSaveTook) {
     ending.BeginUpdate(0);
     std::vector<double> words(kStopWordCount);
     stops.Pack(words, 1, 0);
-    return DecodeStopWords(words).save_misfit == 0;
+    return DecodeStopWords(words).time_up == 0;
   };
   EXPECT_FALSE(fits());
   summary_ = {.updates = 2, .samples = 40};
