@@ -32,15 +32,15 @@ class ThinEventsTest : public testing::Test {
     AddSteps("000-812", 138, 300);
     run_.Crash("000-812", 40, 5, R"(,"exit":74)");
     run_.Event("001-812", 50, "resume", R"(,"step":245,"dur_s":1.5)");
-    AddSteps("001-812", 246, 322);
+    AddSteps("001-812", 246, 322, 40);
     run_.Event("001-812", 90, "eval", R"(,"step":322,"metric":"loss","value":1.25,"dur_s":0.5)");
   }
   // Times are sums of powers of two: any order gives the same sum. What was done again takes the
   // same time each, as only the mean is known.
-  void AddSteps(const std::string& attempt, int from, int to) {
+  void AddSteps(const std::string& attempt, int from, int to, int later_s = 0) {
     for (int step = from; step <= to; ++step) {
       const bool finite = step != 171;
-      run_.Event(attempt, 1 + step / 10, "step",
+      run_.Event(attempt, 1 + later_s + step / 10, "step",
                  StrCat(R"(,"step":)", step, R"(,"samples":48,"target":48,"loss":)",
                         finite ? "1.5" : "null", R"(,"loss_finite":)", finite ? "true" : "false",
                         R"(,"grad_finite":true,"skipped":false,"unit":"tokens","divisor":100,)",

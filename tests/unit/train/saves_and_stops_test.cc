@@ -115,6 +115,12 @@ void ExpectSaved(Communicator& comm, const std::string& folder, const Generation
       std::ranges::count(saved->manifest.buffers, kAccumulatorsBuffer, &BufferSpec::name) > 0);
 }
 
+// After two micro-steps of four samples.
+class EngineInWindow final : public FakeEngine {
+ public:
+  Result<WindowShare> Window() override { return WindowShare{.samples = 8}; }
+};
+
 // One rank that saves every two updates.
 class SaverTest : public ::testing::Test {
  protected:
@@ -144,7 +150,7 @@ class SaverTest : public ::testing::Test {
   const Model model_ = Model::Make(job_.model, data_->spec()).value();
   const BestSoFar best_;
   const PhaseNotes notes_;
-  FakeEngine engine_;
+  EngineInWindow engine_;
   std::unique_ptr<Saver> saver_;
   TrainingSummary summary_;
 };
