@@ -5,7 +5,6 @@
 #include <chrono>
 #include <span>
 
-
 namespace gaccd {
 
 std::int64_t UpdatesUntilNextLook(double elapsed_s, std::int64_t updates, double every_s) {
