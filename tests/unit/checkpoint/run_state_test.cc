@@ -47,8 +47,7 @@ TEST(RunStateTest, AWindowIsContinuedOnlyByTheSameMicroSteps) {
       {"micro-steps 4, this job has 7", [](WindowOfRun& now) { now.request.target_batch = 64; }},
       {"by length off, this job has on", [](WindowOfRun& now) { now.by_length = true; }},
       {"the divisor of the loss", [](WindowOfRun& now) { now.has_divisors = false; }},
-      {"precision f32, this job has bf16",
-       [](WindowOfRun& now) { now.job.precision = Precision::kBF16; }},
+      {"the precision", [](WindowOfRun& now) { now.job.precision = Precision::kBF16; }},
       {"update 8 took 6 samples, in this job it takes 32",
        [](WindowOfRun& now) { now.job.epochs = 2; }},
   };
