@@ -369,7 +369,7 @@ class InferTest(unittest.TestCase):
         gaccd(1, "ckpt", "export", run, f"--out={folder}/model.safetensors")
         (folder / "config.json").write_text(json.dumps(
             {"model_type": "bert", "num_attention_heads": 3, "max_position_embeddings": 10}))
-        of_run = evaluate(1, job, run)
+        of_run = evaluate(2, job, run)
         for weights in (folder, folder / "model.safetensors"):
             self.assertEqual(evaluate(2, job, weights)["loss"], of_run["loss"])
         for weights in (folder, run):  # --init-weights takes them, too

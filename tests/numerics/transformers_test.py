@@ -42,7 +42,7 @@ model {{
 }}
 {data}
 batch {{ target: 32 micro: 32 }}
-optimizer {{ lr: 0.05 adamw {{}} }}
+optimizer {{ lr: 0.003 adamw {{}} }}
 epochs: 1
 """
 SENTENCES = ["The cat sits on the mat.", "A feline rests upon a rug.", "Interest rates rose again today.",
@@ -164,7 +164,7 @@ class TransformersTest(unittest.TestCase):
         size, classes = (re.search(rf"{key}: (\d+)", data)[1] for key in ("vocabulary", "classes"))
         (self.dir / folder / "job.txtpb").write_text(
             TINY.format(data=data, vocabulary=size, classes=classes))
-        gaccd("train", "--job=job.txtpb", f"--run-dir={self.dir}/run", "--device=cpu", "--max-updates=3",
+        gaccd("train", "--job=job.txtpb", f"--run-dir={self.dir}/run", "--device=cpu", "--max-updates=40", "--epochs=100",
               cwd=self.dir / folder)
         here = self.dir / "here"
         here.mkdir()
