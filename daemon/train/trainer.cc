@@ -4,10 +4,10 @@
 #include <span>
 #include <utility>
 
-#include "collectives/base/process_memory.h"
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/saved_job.h"
 #include "daemon/data/sample_order.h"
+#include "daemon/device/host_buffer.h"
 #include "daemon/optim/schedule.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/train/same_data.h"
@@ -225,7 +225,7 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Saver* save
                  "to continue");
     }
   }
-  summary->measured_memory = ProcessMemory().Bytes();
+  GACCD_ASSIGN_OR_RETURN(summary->measured_memory, ResidentBytes());
   return ending.Finish();
 }
 
