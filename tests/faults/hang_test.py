@@ -193,7 +193,7 @@ class Hang(unittest.TestCase):
                                       rf"not saved: .*the file system of '{self.mount}/run/ckpt' does not answer")
 
     def test_a_run_that_is_complete_while_the_folder_hangs(self):
-        run = self.train("--save-every-seconds=0", "--max-updates=8000")
+        run = self.train("--save-every-seconds=0", "--max-updates=2500")
         self.hang()
         code = self.end(run, LIMIT_S)
         self.assertEqual(code, 75, self.said())

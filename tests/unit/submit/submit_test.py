@@ -237,6 +237,7 @@ class Submit(unittest.TestCase):
                                  capture_output=True, timeout=60)
             self.assertEqual(bad.returncode, 78)
         self.assertEqual(len(self.call("runs", sweep).stdout.splitlines()), 3)
+        (sweep / folders[1] / "ledger.jsonl").unlink(missing_ok=True)  # of the start above
         above = self.call("runs", self.runs, SQUEUE="18|17_0|PENDING|None\\n19|17_1|RUNNING|None\\n").stdout
         self.assertRegex(above, rf"sweep/{folders[0]} +submitted")
         self.assertRegex(above, rf"sweep/{folders[1]} +starting")
