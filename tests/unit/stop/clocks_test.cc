@@ -12,7 +12,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr double kNow = 1'800'000'000;
-const std::vector<std::string> kHosts{"n0", "n1", "n2", "n3", "n4"};
+const std::vector<std::string> kClockHosts{"n0", "n1", "n2", "n3", "n4"};
 
 // What every rank finds when its wall clock shows kNow + ahead[rank].
 std::vector<Clocks> Compare(const std::vector<double>& ahead) {
@@ -37,8 +37,8 @@ double SecondsUntil(Clocks::Steady::time_point time) {
 TEST(ClocksTest, AnHourAheadIsSaidAndCorrected) {
   for (const Clocks& clocks : Compare({0.3, 0, 3600, -2, 1.5})) {
     EXPECT_THAT(clocks.ahead_s(), ElementsAre(0, 0, testing::DoubleNear(3600, 5), 0, 0));
-    EXPECT_THAT(clocks.Warning(kHosts), testing::StartsWith("the clock of rank 2 on n2 is 3"));
-    EXPECT_THAT(clocks.Warning(kHosts), HasSubstr(" s ahead of most ranks'"));
+    EXPECT_THAT(clocks.Warning(kClockHosts), testing::StartsWith("the clock of rank 2 on n2 is 3"));
+    EXPECT_THAT(clocks.Warning(kClockHosts), HasSubstr(" s ahead of most ranks'"));
     // On every rank, also on the one whose clock says that the job has ended long ago.
     EXPECT_NEAR(SecondsUntil(clocks.Deadline(static_cast<std::int64_t>(kNow) + 600)), 600, 60);
   }
@@ -46,14 +46,14 @@ TEST(ClocksTest, AnHourAheadIsSaidAndCorrected) {
 
 TEST(ClocksTest, RankZeroMayBeTheOne) {
   const auto all = Compare({-7200, 0, 0});
-  EXPECT_THAT(all[1].Warning(kHosts),
+  EXPECT_THAT(all[1].Warning(kClockHosts),
               testing::StartsWith("the clock of rank 0 on n0 is 7200 s behind"));
   EXPECT_NEAR(SecondsUntil(all[0].Deadline(static_cast<std::int64_t>(kNow) + 600)), 600, 60);
 }
 
 TEST(ClocksTest, AFewSecondsAreNothing) {
-  for (const Clocks& clocks : Compare({0, 4, 2, -1})) EXPECT_EQ(clocks.Warning(kHosts), "");
-  EXPECT_EQ(Compare({0})[0].Warning(kHosts), "");
+  for (const Clocks& clocks : Compare({0, 4, 2, -1})) EXPECT_EQ(clocks.Warning(kClockHosts), "");
+  EXPECT_EQ(Compare({0})[0].Warning(kClockHosts), "");
 }
 
 TEST(ClocksTest, AnyEndOfAJobIsADeadline) {
