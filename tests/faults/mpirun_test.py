@@ -38,8 +38,11 @@ class Mpirun(unittest.TestCase):
         (self.dir / "job.txtpb").write_text(JOB)
         self.attempt = self.dir / "run" / "attempts" / "latest"
 
+    def output(self):
+        return (self.dir / "output").read_text()
+
     def said(self):
-        return (self.dir / "output").read_text()[-3000:]
+        return self.output()[-3000:]
 
     def wait_for(self, path):
         limit = time.monotonic() + LIMIT_S
@@ -130,7 +133,7 @@ class Mpirun(unittest.TestCase):
         run = self.start(2)
         run.send_signal(signal.SIGINT)
         self.verdict(run, 1)
-        self.assertEqual(self.said().count("--local-ranks=2"), 1, self.said())
+        self.assertEqual(self.output().count("--local-ranks=2"), 1, self.said())
 
     def test_local_ranks_have_time_to_save(self):
         """A rank is stopped for 1.5 s, as in a long update, when Ctrl-C or timeout signals the whole group of
@@ -146,7 +149,7 @@ class Mpirun(unittest.TestCase):
                 os.kill(held, signal.SIGCONT)
                 verdict = self.verdict(run, 75)
                 self.assertRegex(verdict["reason"], f"^stopped by {number.name} .*, saved")
-                self.assertNotIn("--local-ranks", self.said())
+                self.assertNotIn("--local-ranks", self.output())
                 self.assertIn("stopped by", self.gaccd("status", f"{self.dir}/run").stdout)
 
     def test_local_ranks_end_with_what_started_them(self):
