@@ -1,12 +1,12 @@
 #include "daemon/checkpoint/transformers_folder.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "collectives/base/json.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
 #include "daemon/data/class_names.h"
@@ -16,8 +16,6 @@
 
 namespace gaccd {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // The tokenizer of the training, as transformers wants it.
 struct Tokenizer {
@@ -31,9 +29,9 @@ std::int64_t LongestText(const Json& tokenizer, const ModelSpec& model) {
   const auto* gpt = std::get_if<GptSpec>(&model.architecture);
   const auto* bert = std::get_if<BertSpec>(&model.architecture);
   const std::int64_t context = gpt != nullptr ? gpt->context : bert->context;
-  const Json::json_pointer cut("/truncation/max_length");
-  if (!tokenizer.contains(cut) || !tokenizer[cut].is_number_unsigned()) return context;
-  return std::min(context, tokenizer[cut].get<std::int64_t>());
+  const Json* const truncation = tokenizer.Find("truncation");
+  const auto longest = truncation == nullptr ? std::nullopt : truncation->integer<std::int64_t>("max_length");
+  return longest && *longest >= 0 ? std::min(context, *longest) : context;
 }
 
 // Which of its tokens mean what: those that tools/prepare gives a vocabulary.
@@ -44,26 +42,29 @@ Result<std::string> TokenizerConfig(const std::string& path, const std::string& 
       {"sep_token", "[SEP]"},        {"mask_token", "[MASK]"}, {"bos_token", "<|endoftext|>"},
       {"eos_token", "<|endoftext|>"}};
   GACCD_RETURN_IF_ERROR(CheckTokenizerDepth(path, tokenizer));
-  const Json parsed = Json::parse(tokenizer, nullptr, /*allow_exceptions=*/false);
-  if (!parsed.is_object()) {
+  const auto parsed = Json::ParseObject(tokenizer);
+  if (!parsed) {
     return Status(ErrorKind::kData, path + ": expected a JSON object of a tokenizer");
   }
-  Json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
-                 {"model_max_length", LongestText(parsed, model)}};
+  Json::Object config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                         {"model_max_length", LongestText(*parsed, model)}};
   // GPT-2 of transformers would add the embedding of token 0 for the segment 0.
   if (std::holds_alternative<GptSpec>(model.architecture)) {
-    config["model_input_names"] = {"input_ids", "attention_mask"};
+    config.emplace_back("model_input_names", Json::Array{"input_ids", "attention_mask"});
   }
-  const auto added = parsed.find("added_tokens");
-  if (added != parsed.end() && added->is_array()) {
-    for (const Json& token : *added) {
-      if (!token.is_object()) continue;
+  const Json* const added = parsed->Find("added_tokens");
+  if (added != nullptr && added->array() != nullptr) {
+    for (const Json& token : *added->array()) {
+      const std::string* const content = token.text("content");
       for (const auto& [key, text] : kMeanings) {
-        if (token.value("content", Json()) == text) config[key] = text;
+        const auto known = std::ranges::find(config, key, &Json::Member::first);
+        if (content != nullptr && *content == text && known == config.end()) {
+          config.emplace_back(key, text);
+        }
       }
     }
   }
-  return config.dump(2) + "\n";
+  return Json(std::move(config)).Dump(2) + "\n";
 }
 
 Result<Tokenizer> ReadTokenizerOf(const Job& job) {

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
-#include <regex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -57,11 +56,17 @@ std::string ExplainedField(const std::string& type_name, const std::string& fiel
 
 // What protobuf says, in the words of a job text.
 std::string Explained(const std::string& message) {
-  static const std::regex kField("Message type \"([^\"]+)\" has no field named \"([^\"]+)\"\\.");
+  constexpr std::string_view kType = "Message type \"";
+  constexpr std::string_view kField = "\" has no field named \"";
+  constexpr std::string_view kEnd = "\".";
   constexpr std::string_view kText = "Expected string, got: ";
   constexpr std::size_t kMostShown = 60;
-  std::smatch match;
-  if (std::regex_match(message, match, kField)) return ExplainedField(match[1], match[2]);
+  const std::size_t field = message.find(kField);
+  if (message.starts_with(kType) && message.ends_with(kEnd) && field != std::string::npos) {
+    const std::size_t begin = field + kField.size();
+    return ExplainedField(message.substr(kType.size(), field - kType.size()),
+                          message.substr(begin, message.size() - kEnd.size() - begin));
+  }
   if (!message.starts_with(kText) || message.size() > kText.size() + kMostShown) return message;
   const std::string found = message.substr(kText.size());
   return StrCat("expected a text in quotes, \"", found, "\", found ", found);

@@ -1,12 +1,12 @@
 #include "daemon/data/class_names.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <variant>
 
 #include "collectives/base/file_pattern.h"
 #include "collectives/base/files.h"
+#include "collectives/base/json.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
 #include "daemon/data/prepared.h"
@@ -14,30 +14,18 @@
 namespace gaccd {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr const char* kMetadataKey = "classes";
-
-std::vector<std::string> TextsIn(const Json& list) {
-  std::vector<std::string> texts;
-  if (!list.is_array()) return texts;
-  for (const Json& one : list) {
-    if (!one.is_string()) return {};
-    texts.push_back(one.get<std::string>());
-  }
-  return texts;
-}
 
 // {"0": "neg", "1": "pos"}; names that say no more than the number are none.
 std::vector<std::string> NamesById(const Json& config) {
-  const auto found = config.find("id2label");
-  if (found == config.end() || !found->is_object()) return {};
+  const Json* const labels = config.Find("id2label");
+  if (labels == nullptr || labels->object() == nullptr) return {};
   std::vector<std::string> names;
   bool named = false;
-  for (std::size_t i = 0; i < found->size(); ++i) {
-    const auto name = found->find(std::to_string(i));
-    if (name == found->end() || !name->is_string()) return {};
-    names.push_back(name->get<std::string>());
+  for (std::size_t i = 0; i < labels->object()->size(); ++i) {
+    const std::string* const name = labels->text(std::to_string(i));
+    if (name == nullptr) return {};
+    names.push_back(*name);
     named = named || names.back() != StrCat("LABEL_", i);
   }
   return named ? names : std::vector<std::string>();
@@ -94,8 +82,8 @@ ClassNames ReadClassNamesOfWeights(const std::string& path,
   const std::string config = FolderOf(path) + "/config.json";
   const auto text = ReadStart(config, kMaxTextBytes);
   if (!text.ok()) return {};
-  const Json parsed = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  return parsed.is_object() ? ClassNames{NamesById(parsed), config} : ClassNames{};
+  const auto parsed = Json::ParseObject(*text);
+  return parsed ? ClassNames{NamesById(*parsed), config} : ClassNames{};
 }
 
 std::map<std::string, std::string> ClassMetadata(const std::vector<std::string>& names) {
@@ -104,11 +92,12 @@ std::map<std::string, std::string> ClassMetadata(const std::vector<std::string>&
 }
 
 std::string ClassNamesText(const std::vector<std::string>& names) {
-  return Json(names).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return Json(Json::Array(names.begin(), names.end())).Dump();
 }
 
 std::vector<std::string> ParseClassNames(const std::string& text) {
-  return TextsIn(Json::parse(text, nullptr, /*allow_exceptions=*/false));
+  const auto parsed = Json::Parse(text);
+  return parsed ? TextsIn(*parsed) : std::vector<std::string>();
 }
 
 }  // namespace gaccd

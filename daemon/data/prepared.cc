@@ -1,11 +1,11 @@
 #include "daemon/data/prepared.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <span>
 
 #include "collectives/base/files.h"
 #include "collectives/base/hex.h"
+#include "collectives/base/json.h"
 #include "collectives/base/sha256.h"
 #include "collectives/base/strings.h"
 #include "daemon/data/mapped_file.h"
@@ -14,22 +14,17 @@
 namespace gaccd {
 namespace {
 
-using Json = nlohmann::json;
-
-// Null where `in` is no object or has no such member.
 const Json* Member(const Json* in, const char* key) {
-  if (in == nullptr || !in->is_object()) return nullptr;
-  const auto found = in->find(key);
-  return found == in->end() ? nullptr : &*found;
+  return in == nullptr ? nullptr : in->Find(key);
 }
 
 // What it says of a file; null: nothing.
 const Json* RecordOf(const Json& data, const std::string& file) {
   for (const char* side : {"train", "eval"}) {
     const Json* arrays = Member(Member(&data, side), "arrays");
-    if (arrays == nullptr) continue;
-    for (const Json& record : *arrays) {
-      const Json* name = Member(&record, "file");
+    if (arrays == nullptr || arrays->object() == nullptr) continue;
+    for (const auto& [key, record] : *arrays->object()) {
+      const std::string* const name = record.text("file");
       if (name != nullptr && *name == file) return &record;
     }
   }
@@ -41,15 +36,6 @@ std::string NumpyName(StoredType type) {
   const std::string_view name = Name(type);
   const char* kind = name[0] == 'u' ? "uint" : name[0] == 'i' ? "int" : "float";
   return StrCat(kind, name.substr(1));
-}
-
-// Of any text; discarded where it is no JSON.
-Json Parse(std::string_view text) {
-  // What is nested deeper has no meaning here, and a call for each level could need a large stack.
-  constexpr int kDeepest = 8;
-  return Json::parse(
-      text, [](int depth, Json::parse_event_t, const Json&) { return depth <= kDeepest; },
-      /*allow_exceptions=*/false);
 }
 
 std::string NameOf(const std::string& path) { return path.substr(path.rfind('/') + 1); }
@@ -69,25 +55,18 @@ Result<std::string> DigestOf(std::span<const std::byte> bytes, NodeShare* share)
 std::string DataJsonPath(const std::string& path) { return FolderOf(path) + "/data.json"; }
 
 std::vector<std::string> PreparedClasses(std::string_view text, const std::string& path) {
-  const Json data = Parse(text);
-  const Json* const classes = Member(&data, "classes");
-  if (classes == nullptr || !classes->is_array() || RecordOf(data, NameOf(path)) == nullptr) {
-    return {};
-  }
-  std::vector<std::string> names;
-  for (const Json& name : *classes) {
-    if (!name.is_string()) return {};
-    names.push_back(name.get<std::string>());
-  }
-  return names;
+  const Json data = Json::Parse(text).value_or(Json());
+  const Json* const classes = data.Find("classes");
+  if (classes == nullptr || RecordOf(data, NameOf(path)) == nullptr) return {};
+  return TextsIn(*classes);
 }
 
 Status CheckDataJson(const std::string& path, std::string_view text, const Array& array,
                      std::int64_t vocabulary, NodeShare* share) {
   const std::string name = NameOf(array.name);
   if (text.find(StrCat('"', name, '"')) == std::string_view::npos) return Status::Ok();
-  const Json data = Parse(text);
-  if (!data.is_object()) {
+  const Json data = Json::Parse(text).value_or(Json());
+  if (data.object() == nullptr) {
     return {ErrorKind::kData, StrCat(path, ": expected a JSON object of at most ", kMaxTextBytes,
                                      " bytes, found something else that names '", name, "'")};
   }
@@ -97,17 +76,18 @@ Status CheckDataJson(const std::string& path, std::string_view text, const Array
     const Json* const expected = Member(record, what);
     if (expected == nullptr || *expected == found) return Status::Ok();
     return {ErrorKind::kData, StrCat(array.name, ": does not belong to ", path, ": expected ", what,
-                                     " ", expected->dump(), ", found ", found.dump(),
+                                     " ", expected->Dump(), ", found ", found.Dump(),
                                      "; make both anew with tools/prepare, or remove data.json")};
   };
-  GACCD_RETURN_IF_ERROR(check("shape", array.shape));
+  GACCD_RETURN_IF_ERROR(check("shape", Json::Array(array.shape.begin(), array.shape.end())));
   GACCD_RETURN_IF_ERROR(check("dtype", NumpyName(array.type)));
-  if (const Json* tokens = Member(&data, "vocabulary"); tokens != nullptr && *tokens > vocabulary) {
+  if (const auto tokens = data.number("vocabulary");
+      tokens && *tokens > static_cast<double>(vocabulary)) {
     return {ErrorKind::kData, StrCat(array.name, ": ", path, " has a vocabulary of ",
-                                     tokens->dump(), ", the job one of ", vocabulary)};
+                                     JsonNumber(*tokens), ", the job one of ", vocabulary)};
   }
   const std::string known = StrCat("prepared ", array.name);
-  if (array.file == nullptr || !record->contains("sha256") ||
+  if (array.file == nullptr || record->Find("sha256") == nullptr ||
       (share != nullptr && share->IsChecked(known))) {
     return Status::Ok();
   }
@@ -121,18 +101,18 @@ Status CheckPreparedTokenizer(const std::string& path, std::string_view tokenize
   const std::string from = DataJsonPath(path);
   if (!PathExists(from)) return Status::Ok();
   GACCD_ASSIGN_OR_RETURN(const std::string text, ReadStart(from, kMaxTextBytes));
-  const Json data = Parse(text);
-  const Json* const expected = Member(&data, "tokenizer_sha256");
+  const Json data = Json::Parse(text).value_or(Json());
+  const Json* const expected = data.Find("tokenizer_sha256");
   if (expected == nullptr) return Status::Ok();
   GACCD_ASSIGN_OR_RETURN(const std::string found,
                          DigestOf(std::as_bytes(std::span(tokenizer)), nullptr));
-  if (*expected != found) {
+  if (*expected != Json(found)) {
     return {ErrorKind::kData, StrCat(path, ": does not belong to ", from, ": expected sha256 ",
-                                     expected->dump(), ", found \"", found, '"')};
+                                     expected->Dump(), ", found \"", found, '"')};
   }
-  const Json* const model = Member(&data, "for");
-  const Json parsed = Json::parse(tokenizer, nullptr, /*allow_exceptions=*/false);
-  const Json* const frame = Member(&parsed, "post_processor");
+  const std::string* const model = data.text("for");
+  const Json parsed = Json::Parse(tokenizer).value_or(Json());
+  const Json* const frame = parsed.Find("post_processor");
   if (model == nullptr || *model != "bert" || (frame != nullptr && !frame->is_null())) {
     return Status::Ok();
   }

@@ -1,39 +1,48 @@
 #include "daemon/data/tokenizer.h"
 
-#include <nlohmann/json.hpp>
+#include <map>
 #include <set>
 #include <span>
+#include <string_view>
 #include <variant>
 
 #include "collectives/base/files.h"
+#include "collectives/base/json.h"
 #include "collectives/base/strings.h"
-#include "daemon/config/flat_json.h"
 #include "daemon/config/job_text.h"
 
 namespace gaccd {
 namespace {
 
-using Json = nlohmann::json;
-
 // Ids by token.
 Result<Json> ParseVocabulary(const std::string& path, std::string_view text) {
   GACCD_RETURN_IF_ERROR(CheckTokenizerDepth(path, text));
-  Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  const Json::json_pointer vocabulary("/model/vocab");
-  if (parsed.contains(vocabulary)) return std::move(parsed[vocabulary]);
+  const auto parsed = Json::Parse(text);
+  const Json* const model = parsed ? parsed->Find("model") : nullptr;
+  const Json* const vocabulary = model != nullptr ? model->Find("vocab") : nullptr;
+  if (vocabulary != nullptr) return *vocabulary;
   return Status(ErrorKind::kData, path + ": expected a JSON object with model.vocab");
 }
 
 // REQUIRES: they are not the same.
 std::string Difference(const Json& expected, const Json& found) {
-  if (expected.size() != found.size()) {
-    return StrCat(expected.size(), " tokens, found ", found.size());
+  if (expected.object() == nullptr || found.object() == nullptr) {
+    return "the same tokens, found others";
   }
-  if (expected.is_object() && found.is_object()) {
-    for (const auto& [token, id] : expected.items()) {
-      const Json other = found.value(token, Json());
-      if (other != id) return StrCat("'", token, "' as ", id.dump(), ", found ", other.dump());
-    }
+  const auto ids = [](const Json& vocabulary) {
+    std::map<std::string_view, const Json*> by_token;
+    for (const auto& [token, id] : *vocabulary.object()) by_token[token] = &id;
+    return by_token;
+  };
+  const auto tokens = ids(expected);
+  const auto others = ids(found);
+  if (tokens.size() != others.size()) {
+    return StrCat(tokens.size(), " tokens, found ", others.size());
+  }
+  for (const auto& [token, id] : tokens) {
+    const auto other = others.find(token);
+    const Json is = other == others.end() ? Json() : *other->second;
+    if (is != *id) return StrCat("'", token, "' as ", id->Dump(), ", found ", is.Dump());
   }
   return "the same tokens, found others";
 }

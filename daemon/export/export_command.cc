@@ -32,7 +32,7 @@ constexpr unsigned kForAll = 0644;
 std::optional<double> JobEnd(const std::string& attempt_dir) {
   const auto text = ReadSmallFile(attempt_dir + "/env.json", ErrorKind::kData);
   if (!text.ok()) return std::nullopt;
-  const auto json = JsonMembers::Parse(*text);
+  const auto json = Json::ParseObject(*text);
   const std::string* found = json ? json->text("SLURM_JOB_END_TIME") : nullptr;
   if (found == nullptr) return std::nullopt;
   const double end = std::atof(found->c_str());

@@ -3,7 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <map>
 #include <span>
 #include <utility>
 #include <vector>
@@ -17,8 +17,6 @@
 
 namespace gaccd {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr std::size_t kMostBytes = std::size_t{64} << 20;  // of the file
 constexpr std::size_t kMostRecords = 100'000;
@@ -87,26 +85,27 @@ std::optional<std::string> DigestOf(const std::vector<Attempt>& attempts,
 
 // The figures of `run` where its files are those that were read; the stream continues there then.
 std::optional<FigureSum> Continue(const Json& run, EventStream& stream) {
-  try {
-    const StreamPosition position{run.at("attempt").get<std::string>(),
-                                  run.at("offset").get<std::uint64_t>(),
-                                  run.at("has_verdict").get<bool>()};
-    const auto digest =
-        DigestOf(stream.attempts(), position, FilesUpTo(stream.attempts(), position.attempt));
-    if (!digest || run.at("files") != *digest) return std::nullopt;
-    auto sum = FigureSum::FromJson(run.at("figures"));
-    if (sum) stream.SkipTo(position);
-    return sum;
-  } catch (const Json::exception&) {
+  const std::string* const attempt = run.text("attempt");
+  const auto offset = run.integer<std::uint64_t>("offset");
+  const auto has_verdict = run.boolean("has_verdict");
+  const std::string* const files = run.text("files");
+  const Json* const figures = run.Find("figures");
+  if (attempt == nullptr || !offset || !has_verdict || files == nullptr || figures == nullptr) {
     return std::nullopt;
   }
+  const StreamPosition position{*attempt, *offset, *has_verdict};
+  const auto digest = DigestOf(stream.attempts(), position, FilesUpTo(stream.attempts(), *attempt));
+  if (!digest || *files != *digest) return std::nullopt;
+  auto sum = FigureSum::FromJson(*figures);
+  if (sum) stream.SkipTo(position);
+  return sum;
 }
 
 }  // namespace
 
 struct PrometheusState::Runs {
-  Json before = Json::object();  // by folder, as the file has them
-  Json now = Json::object();
+  std::map<std::string, Json> before;  // by folder, as the file has them
+  std::map<std::string, Json> now;
 };
 
 PrometheusState::PrometheusState() : runs_(std::make_unique<Runs>()) {}
@@ -124,22 +123,21 @@ PrometheusState PrometheusState::Read(const std::string& path, std::string* prob
   }
   const std::size_t line = std::min(text->find('\n'), text->size());
   const std::string_view rest = std::string_view(*text).substr(std::min(line + 1, text->size()));
-  Json json;
-  if (text->substr(0, line) == DigestOf(rest)) {
-    json = Json::parse(rest, nullptr, /*allow_exceptions=*/false);
-  }
-  if (!json.is_object() || !json.contains("build") || !json.contains("runs") ||
-      !json["runs"].is_object()) {
+  const auto json =
+      text->substr(0, line) == DigestOf(rest) ? Json::ParseObject(rest) : std::nullopt;
+  const std::string* const build = json ? json->text("build") : nullptr;
+  const Json* const runs = json ? json->Find("runs") : nullptr;
+  if (build == nullptr || runs == nullptr || runs->object() == nullptr) {
     *problem = StrCat("'", path, "' is damaged, and is written anew");
-  } else if (json["build"] == Build()) {
-    state.runs_->before = std::move(json["runs"]);
+  } else if (*build == Build()) {
+    state.runs_->before = {runs->object()->begin(), runs->object()->end()};
   }
   return state;
 }
 
 Status PrometheusState::Write(const std::string& path) const {
-  const std::string text = Json{{"build", Build()}, {"runs", runs_->now}}.dump(
-      -1, ' ', false, Json::error_handler_t::replace);
+  const Json runs = Json::Object(runs_->now.begin(), runs_->now.end());
+  const std::string text = Json(Json::Object{{"build", Build()}, {"runs", runs}}).Dump();
   return ReplaceFile(path, StrCat(DigestOf(text), "\n", text), /*durable=*/false);
 }
 
@@ -150,7 +148,7 @@ Result<RunFigures> PrometheusState::FiguresOf(const std::string& folder) {
   const std::string files = FilesUpTo(stream.attempts(), newest);
   std::optional<FigureSum> sum;
   const auto known = runs_->before.find(folder);
-  if (known != runs_->before.end() && known->is_object()) sum = Continue(*known, stream);
+  if (known != runs_->before.end()) sum = Continue(known->second, stream);
   if (!sum) sum.emplace();
   Event event;
   while (stream.Next(&event)) sum->Add(event);
@@ -161,11 +159,11 @@ Result<RunFigures> PrometheusState::FiguresOf(const std::string& folder) {
   if (!newest.empty()) {
     const StreamPosition position = stream.position();
     if (const auto digest = DigestOf(stream.attempts(), position, files)) {
-      runs_->now[folder] = {{"attempt", position.attempt},
-                            {"offset", position.offset},
-                            {"has_verdict", position.has_verdict},
-                            {"files", *digest},
-                            {"figures", sum->ToJson()}};
+      runs_->now[folder] = Json::Object{{"attempt", position.attempt},
+                                        {"offset", position.offset},
+                                        {"has_verdict", position.has_verdict},
+                                        {"files", *digest},
+                                        {"figures", sum->ToJson()}};
     }
   }
   return std::move(*sum).Take();

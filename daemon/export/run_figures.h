@@ -4,11 +4,11 @@
 #include <array>
 #include <cstdint>
 #include <map>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "collectives/base/json.h"
 #include "daemon/watch/event.h"
 #include "daemon/watch/step_sum.h"
 
@@ -66,9 +66,9 @@ class FigureSum {
 
   // All of it but what the oldest updates took: a sum read back continues alike, unless an attempt
   // goes back to one of them.
-  [[nodiscard]] nlohmann::json ToJson() const;
+  [[nodiscard]] Json ToJson() const;
   // Nothing where it is not of ToJson().
-  [[nodiscard]] static std::optional<FigureSum> FromJson(const nlohmann::json& json);
+  [[nodiscard]] static std::optional<FigureSum> FromJson(const Json& json);
   // Whether an attempt went back so far: the figures are not those of the events.
   [[nodiscard]] bool went_back_too_far() const { return went_back_too_far_; }
 

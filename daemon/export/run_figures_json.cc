@@ -1,7 +1,7 @@
 // FigureSum as JSON, and back.
 #include <algorithm>
 #include <chrono>
-#include <nlohmann/json.hpp>
+#include <concepts>
 #include <utility>
 
 #include "daemon/export/run_figures.h"
@@ -9,64 +9,116 @@
 namespace gaccd {
 namespace {
 
-using Json = nlohmann::json;
-
 class Writer {
  public:
-  explicit Writer(Json* json) : json_(*json) {}
-
   template <typename T>
-  void operator()(const char* key, const T& value) {
-    json_[key] = value;
+  void operator()(std::string_view key, const T& value) {
+    object_.emplace_back(key, ToJson(value));
   }
-  void operator()(const char* key, const WallTime& value) {
-    json_[key] = value.time_since_epoch().count();
-  }
-  void operator()(const char* key, const std::optional<WallTime>& value) {
+  template <typename T>
+  void operator()(std::string_view key, const std::optional<T>& value) {
     if (value) (*this)(key, *value);
   }
-  void operator()(const char* key, const std::optional<Event>& value) {
-    if (value) json_[key] = {value->attempt, value->line};
-  }
+  [[nodiscard]] Json Take() { return std::move(object_); }
 
  private:
-  Json& json_;
+  template <typename T>
+  static Json ToJson(const T& value) {
+    return Json(value);
+  }
+  static Json ToJson(const WallTime& value) {
+    return std::int64_t{value.time_since_epoch().count()};
+  }
+  static Json ToJson(const Event& value) { return Json::Array{value.attempt, value.line}; }
+  template <typename V>
+  static Json ToJson(const std::map<std::string, V>& values) {
+    return Json::Object(values.begin(), values.end());
+  }
+  template <typename V, std::size_t n>
+  static Json ToJson(const std::array<V, n>& values) {
+    return Json::Array(values.begin(), values.end());
+  }
+  static Json ToJson(const std::vector<double>& values) {
+    return Json::Array(values.begin(), values.end());
+  }
+
+  Json::Object object_;
 };
 
-// Throws Json::exception where a value is missing or of another type.
+// good() is false where a value is missing or of another type.
 class Reader {
  public:
   explicit Reader(const Json& json) : json_(json) {}
 
   template <typename T>
-  void operator()(const char* key, T& value) {
-    json_.at(key).get_to(value);
+  void operator()(std::string_view key, T& value) {
+    const Json* const found = json_.Find(key);
+    good_ = good_ && found != nullptr && Read(*found, &value);
   }
-  void operator()(const char* key, WallTime& value) {
-    value = WallTime(WallTime::duration(json_.at(key).get<WallTime::rep>()));
-  }
-  void operator()(const char* key, std::optional<WallTime>& value) {
-    if (json_.contains(key)) (*this)(key, value.emplace());
-  }
-  void operator()(const char* key, std::optional<Event>& value) {
-    if (!json_.contains(key)) return;
-    const Json& pair = json_.at(key);
-    Event& event = value.emplace();
-    good_ &= ParseEvent(pair.at(1).get<std::string>(), &event);
-    event.attempt = pair.at(0).get<std::string>();
+  template <typename T>
+  void operator()(std::string_view key, std::optional<T>& value) {
+    if (json_.Find(key) != nullptr) (*this)(key, value.emplace());
   }
   [[nodiscard]] bool good() const { return good_; }
 
  private:
+  template <typename T>
+  static bool Assign(const std::optional<T>& found, T* value) {
+    if (found) *value = *found;
+    return found.has_value();
+  }
+  template <std::integral T>
+  static bool Read(const Json& json, T* value) {
+    return Assign(json.integer<T>(), value);
+  }
+  static bool Read(const Json& json, bool* value) { return Assign(json.boolean(), value); }
+  static bool Read(const Json& json, double* value) { return Assign(json.number(), value); }
+  static bool Read(const Json& json, std::string* value) {
+    if (json.text() != nullptr) *value = *json.text();
+    return json.text() != nullptr;
+  }
+  static bool Read(const Json& json, WallTime* value) {
+    WallTime::rep count = 0;
+    const bool good = Read(json, &count);
+    *value = WallTime(WallTime::duration(count));
+    return good;
+  }
+  static bool Read(const Json& json, Event* value) {
+    const std::vector<std::string> texts = TextsIn(json);
+    if (texts.size() != 2 || !ParseEvent(texts[1], value)) return false;
+    value->attempt = texts[0];
+    return true;
+  }
+  template <typename V>
+  static bool Read(const Json& json, std::map<std::string, V>* values) {
+    return json.object() != nullptr &&
+           std::ranges::all_of(*json.object(), [&](const Json::Member& member) {
+             return Read(member.second, &(*values)[member.first]);
+           });
+  }
+  template <typename V, std::size_t n>
+  static bool Read(const Json& json, std::array<V, n>* values) {
+    const Json::Array* const list = json.array();
+    return list != nullptr && std::ranges::equal(*list, *values, [](const Json& found, V& value) {
+      return Read(found, &value);
+    });
+  }
+  static bool Read(const Json& json, std::vector<double>* values) {
+    return json.array() != nullptr &&
+           std::ranges::all_of(*json.array(), [&](const Json& value) {
+             return Read(value, &values->emplace_back());
+           });
+  }
+
   const Json& json_;
   bool good_ = true;
 };
 
 template <typename Io, typename H>
 void DescribeHistogram(Io& io, const std::string& name, H& histogram) {
-  io((name + "_below").c_str(), histogram.below);
-  io((name + "_count").c_str(), histogram.count);
-  io((name + "_sum").c_str(), histogram.sum);
+  io(name + "_below", histogram.below);
+  io(name + "_count", histogram.count);
+  io(name + "_sum", histogram.sum);
 }
 
 }  // namespace
@@ -107,31 +159,26 @@ void FigureSum::Describe(Io& io, Sum& sum) {
 }
 
 Json FigureSum::ToJson() const {
-  Json json = Json::object();
-  Writer writer(&json);
+  Writer writer;
   Describe(writer, *this);
   const std::size_t known = done_s_.size() - std::min(done_s_.size(), unknown_);
   const std::size_t kept = std::min(known, kKeptUpdates);
   writer("unknown", done_s_.size() - kept);
   writer("done_s",
          std::vector<double>(done_s_.end() - static_cast<std::ptrdiff_t>(kept), done_s_.end()));
-  return json;
+  return writer.Take();
 }
 
 std::optional<FigureSum> FigureSum::FromJson(const Json& json) {
   FigureSum sum;
-  try {
-    Reader reader(json);
-    Describe(reader, sum);
-    std::vector<double> kept;
-    reader("unknown", sum.unknown_);
-    reader("done_s", kept);
-    if (!reader.good() || sum.unknown_ > kMostSteps) return std::nullopt;
-    sum.done_s_.resize(sum.unknown_);
-    sum.done_s_.insert(sum.done_s_.end(), kept.begin(), kept.end());
-  } catch (const Json::exception&) {
-    return std::nullopt;
-  }
+  Reader reader(json);
+  Describe(reader, sum);
+  std::vector<double> kept;
+  reader("unknown", sum.unknown_);
+  reader("done_s", kept);
+  if (!reader.good() || sum.unknown_ > kMostSteps) return std::nullopt;
+  sum.done_s_.resize(sum.unknown_);
+  sum.done_s_.insert(sum.done_s_.end(), kept.begin(), kept.end());
   return sum;
 }
 

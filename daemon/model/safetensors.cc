@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "collectives/base/json.h"
 #include "collectives/base/files.h"
 #include "collectives/base/output_file.h"
 #include "collectives/base/strings.h"

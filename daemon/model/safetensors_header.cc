@@ -2,186 +2,129 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <utility>
 
+#include "collectives/base/json.h"
 #include "collectives/base/strings.h"
 
 namespace gaccd {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr std::string_view kMetadata = "__metadata__";
+constexpr std::string_view kDtype = "dtype";
+constexpr std::string_view kShape = "shape";
+constexpr std::string_view kOffsets = "data_offsets";
 constexpr std::size_t kMaxRank = 64;
 constexpr std::size_t kMaxShown = 40;  // bytes of foreign text in a message
 
 std::string Shown(std::string_view text) { return Printable(text.substr(0, kMaxShown)); }
 
-// Takes what the parser of nlohmann-json finds: {name: {dtype, shape: [n...], data_offsets: [b,
-// e]}}, and {name: text} for kMetadata. Anything else ends the parsing, so nothing nests deeper.
-class HeaderReader : public nlohmann::json_sax<Json> {
- public:
-  Result<SafetensorsHeader> Read(std::string_view text) {
-    // The parser takes a NUL for the end of the text, and line breaks after the last '}'.
-    const bool whole = text.starts_with('{') && text[text.find_last_not_of(' ')] == '}' &&
-                       text.find('\0') == std::string_view::npos;
-    if (!whole) Fail("'{' first, only spaces after the last '}', and no NUL", Shown(text));
-    if (!whole || !Json::sax_parse(text, this)) return Status(ErrorKind::kData, failure_);
-    return std::move(header_);
-  }
+// `name`: of the entry; `field`: in it. Each may be empty.
+Status Unexpected(std::string_view expected, std::string_view name, std::string_view field,
+                  std::string_view found) {
+  const std::string where = name.empty() ? "" : StrCat(" for '", Shown(name), "'");
+  return {ErrorKind::kData, StrCat("expected ", expected, " in the header", where,
+                                   field.empty() ? "" : " ", Shown(field), ", found ", found)};
+}
 
-  bool start_object(std::size_t) override {
-    return depth_ < 2 ? Enter() : Fail("no object", "'{'");
+Result<std::vector<std::int64_t>> Numbers(const Json& list, std::string_view name,
+                                          std::string_view field, std::size_t most) {
+  if (list.array() == nullptr) return Unexpected("'['", name, field, Shown(list.Dump()));
+  if (list.array()->size() > most) {
+    return Unexpected(StrCat("at most ", most, " numbers"), name, field, "more");
   }
-  bool key(std::string& name) override { return depth_ == 1 ? Name(name) : Field(name); }
-  bool end_object() override {
-    if (depth_ == 2 && !in_metadata_) {
-      field_.clear();
-      for (std::size_t i = 0; i < kFields.size(); ++i) {
-        if (!seen_[i]) return Fail(StrCat("\"", kFields[i], "\""), "its end");
-      }
+  std::vector<std::int64_t> numbers;
+  for (const Json& value : *list.array()) {
+    const auto number = value.integer<std::int64_t>();
+    if (!number || *number < 0) {
+      return Unexpected("a whole number of at least 0, that fits 63 bits", name, field,
+                        Shown(value.Dump()));
     }
-    return Leave();
+    numbers.push_back(*number);
   }
-  bool start_array(std::size_t) override {
-    numbers_.clear();
-    const bool wanted = depth_ == 2 && !in_metadata_ && (field_ == kShape || field_ == kOffsets);
-    return wanted ? Enter() : Fail(depth_ < 2 ? "'{'" : "text", "'['");
-  }
-  bool end_array() override {
-    SafetensorsEntry& entry = header_.entries.back();
-    if (field_ == kShape) {
-      entry.shape = numbers_;
-    } else if (numbers_.size() == 2) {
-      entry.begin = numbers_[0];
-      entry.end = numbers_[1];
-    } else {
-      return Fail("two numbers", StrCat(numbers_.size()));
-    }
-    return Leave();
-  }
-  bool string(std::string& value) override {
-    if (depth_ != 2) return Fail(depth_ < 2 ? "'{'" : "a whole number", Shown(value));
-    if (in_metadata_) {
-      header_.metadata[field_] = value;
-    } else if (field_ == kDtype) {
-      header_.entries.back().dtype = value;
-    } else {
-      return Fail("'['", Shown(value));
-    }
-    return true;
-  }
-  bool number_unsigned(std::uint64_t value) override {
-    if (depth_ != 3) return Fail(depth_ < 2 ? "'{'" : "another kind of value", StrCat(value));
-    if (value > std::numeric_limits<std::int64_t>::max()) {
-      return Fail("a whole number that fits 63 bits", StrCat(value));
-    }
-    const std::size_t most = field_ == kShape ? kMaxRank : 2;
-    if (numbers_.size() == most) return Fail(StrCat("at most ", most, " numbers"), "more");
-    numbers_.push_back(static_cast<std::int64_t>(value));
-    return true;
-  }
-  bool number_integer(std::int64_t value) override { return NoNumber(StrCat(value)); }
-  bool number_float(double, const std::string& text) override { return NoNumber(text); }
-  bool boolean(bool) override { return NoNumber("true or false"); }
-  bool null() override { return NoNumber("null"); }
-  bool binary(Json::binary_t&) override { return NoNumber("bytes"); }
-  bool parse_error(std::size_t position, const std::string&,
-                   const nlohmann::detail::exception& error) override {
-    // "[json.exception.parse_error.101] parse error at line 1, column 3: ...", with foreign text.
-    std::string_view what = error.what();
-    what.remove_prefix(std::min(what.size(), what.find(": ") + 2));
-    failure_ = StrCat("no JSON at byte ", position, " of the header: ", Printable(what));
-    return false;
-  }
+  return numbers;
+}
 
- private:
-  static constexpr std::string_view kDtype = "dtype";
-  static constexpr std::string_view kShape = "shape";
-  static constexpr std::string_view kOffsets = "data_offsets";
-  static constexpr std::array<std::string_view, 3> kFields = {kDtype, kShape, kOffsets};
-
-  bool Enter() {
-    ++depth_;
-    return true;
-  }
-  bool Leave() {
-    --depth_;
-    return true;
-  }
-  bool Fail(std::string_view expected, std::string_view found) {
-    std::string where = depth_ == 0 ? "" : StrCat(" for '", Shown(name_), "'");
-    if (!field_.empty()) where += StrCat(" ", Shown(field_));
-    failure_ = StrCat("expected ", expected, " in the header", where, ", found ", found);
-    return false;
-  }
-  bool NoNumber(std::string_view found) {
-    return Fail(
-        depth_ == 3 ? "a whole number of at least 0, that fits 63 bits" : "'{', '[' or text",
-        found);
-  }
-
-  bool Name(const std::string& name) {
-    if (!names_.insert(name).second) return Fail("a new name", StrCat("'", Shown(name), "' again"));
-    name_ = name;
-    field_.clear();
-    in_metadata_ = name == kMetadata;
-    seen_ = {};
-    if (!in_metadata_) header_.entries.push_back({.name = name, .dtype = {}, .shape = {}});
-    return true;
-  }
-  bool Field(const std::string& name) {
-    field_ = name;
-    if (in_metadata_) {
-      return !header_.metadata.contains(name) || Fail("each key only once", "it again");
+Result<SafetensorsEntry> ParseEntry(const std::string& name, const Json& json) {
+  if (json.object() == nullptr) return Unexpected("'{'", name, "", Shown(json.Dump()));
+  constexpr std::array<std::string_view, 3> kFields = {kDtype, kShape, kOffsets};
+  std::array<const Json*, kFields.size()> fields{};
+  for (const auto& [key, value] : *json.object()) {
+    const auto known = std::ranges::find(kFields, key);
+    const auto index = static_cast<std::size_t>(known - kFields.begin());
+    if (known == kFields.end() || std::exchange(fields[index], &value) != nullptr) {
+      return Unexpected("\"dtype\", \"shape\" and \"data_offsets\", each once", name, "",
+                        StrCat("\"", Shown(key), '"'));
     }
-    const auto found = std::find(kFields.begin(), kFields.end(), name);
-    const auto index = static_cast<std::size_t>(found - kFields.begin());
-    if (found == kFields.end() || std::exchange(seen_[index], true)) {
-      return Fail("\"dtype\", \"shape\" and \"data_offsets\", each once",
-                  StrCat("\"", Shown(name), '"'));
-    }
-    return true;
   }
+  for (std::size_t i = 0; i < kFields.size(); ++i) {
+    if (fields[i] == nullptr) return Unexpected(StrCat("\"", kFields[i], "\""), name, "", "its end");
+  }
+  const auto [dtype, shape, offsets] = fields;
+  if (dtype->text() == nullptr) return Unexpected("text", name, kDtype, Shown(dtype->Dump()));
+  SafetensorsEntry entry{.name = name, .dtype = *dtype->text(), .shape = {}};
+  GACCD_ASSIGN_OR_RETURN(entry.shape, Numbers(*shape, name, kShape, kMaxRank));
+  GACCD_ASSIGN_OR_RETURN(const auto ends, Numbers(*offsets, name, kOffsets, 2));
+  if (ends.size() != 2) return Unexpected("two numbers", name, kOffsets, StrCat(ends.size()));
+  entry.begin = ends[0];
+  entry.end = ends[1];
+  return entry;
+}
 
-  SafetensorsHeader header_;
-  std::set<std::string, std::less<>> names_;
-  std::string name_;   // of the entry
-  std::string field_;  // of the entry, or key of the metadata
-  bool in_metadata_ = false;
-  std::array<bool, kFields.size()> seen_{};
-  std::vector<std::int64_t> numbers_;
-  int depth_ = 0;
-  std::string failure_;
-};
+Result<std::map<std::string, std::string>> ParseMetadata(const Json& json) {
+  if (json.object() == nullptr) return Unexpected("'{'", kMetadata, "", Shown(json.Dump()));
+  std::map<std::string, std::string> metadata;
+  for (const auto& [key, value] : *json.object()) {
+    if (value.text() == nullptr) return Unexpected("text", kMetadata, key, Shown(value.Dump()));
+    if (!metadata.emplace(key, *value.text()).second) {
+      return Unexpected("each key only once", kMetadata, key, "it again");
+    }
+  }
+  return metadata;
+}
 
 }  // namespace
 
-bool IsUtf8(std::string_view text) {
-  try {
-    (void)Json(text).dump();
-    return true;
-  } catch (const Json::type_error&) {
-    return false;
-  }
-}
-
 Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view text) {
-  return HeaderReader().Read(text);
+  // The parser takes a NUL for the end of the text, and line breaks after the last '}'.
+  if (!text.starts_with('{') || text[text.find_last_not_of(' ')] != '}' ||
+      text.find('\0') != std::string_view::npos) {
+    return Unexpected("'{' first, only spaces after the last '}', and no NUL", "", "", Shown(text));
+  }
+  std::string error;
+  const auto json = Json::Parse(text, &error);
+  if (!json) return Status(ErrorKind::kData, "no JSON in the header: " + Printable(error));
+  SafetensorsHeader header;
+  std::set<std::string_view> names;
+  for (const auto& [name, value] : *json->object()) {
+    if (!names.insert(name).second) {
+      return Unexpected("a new name", name, "", StrCat("'", Shown(name), "' again"));
+    }
+    if (name == kMetadata) {
+      GACCD_ASSIGN_OR_RETURN(header.metadata, ParseMetadata(value));
+    } else {
+      GACCD_ASSIGN_OR_RETURN(SafetensorsEntry entry, ParseEntry(name, value));
+      header.entries.push_back(std::move(entry));
+    }
+  }
+  return header;
 }
 
 std::string SafetensorsHeaderText(const SafetensorsHeader& header) {
-  Json::object_t object;  // a vector in order; emplace() would search for each name
-  if (!header.metadata.empty()) object.emplace_back(kMetadata, header.metadata);
-  for (const SafetensorsEntry& entry : header.entries) {
-    object.emplace_back(entry.name, Json{{"dtype", entry.dtype},
-                                         {"shape", entry.shape},
-                                         {"data_offsets", {entry.begin, entry.end}}});
+  Json::Object object;
+  if (!header.metadata.empty()) {
+    object.emplace_back(kMetadata, Json::Object(header.metadata.begin(), header.metadata.end()));
   }
-  std::string text = Json(std::move(object)).dump();
+  for (const SafetensorsEntry& entry : header.entries) {
+    object.emplace_back(
+        entry.name,
+        Json::Object{{"dtype", entry.dtype},
+                     {"shape", Json::Array(entry.shape.begin(), entry.shape.end())},
+                     {"data_offsets", Json::Array{entry.begin, entry.end}}});
+  }
+  std::string text = Json(std::move(object)).Dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
   return text;
 }

@@ -35,6 +35,4 @@ Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view text);
 // The header text, filled up with spaces to a multiple of 8 bytes. REQUIRES: UTF-8 texts.
 [[nodiscard]] std::string SafetensorsHeaderText(const SafetensorsHeader& header);
 
-[[nodiscard]] bool IsUtf8(std::string_view text);
-
 }  // namespace gaccd

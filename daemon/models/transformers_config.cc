@@ -1,20 +1,18 @@
 #include "daemon/models/transformers_config.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <variant>
 #include <vector>
 
+#include "collectives/base/json.h"
 #include "collectives/base/strings.h"
 #include "daemon/tensor/group_rules.h"
 
 namespace gaccd {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-Json ConfigOf(const GptSpec& gpt) {
-  return {{"architectures", {"GPT2LMHeadModel"}},
+Json::Object ConfigOf(const GptSpec& gpt) {
+  return {{"architectures", Json::Array{"GPT2LMHeadModel"}},
           {"model_type", "gpt2"},
           {"vocab_size", gpt.vocabulary},
           {"n_positions", gpt.context},
@@ -28,14 +26,14 @@ Json ConfigOf(const GptSpec& gpt) {
           {"embd_pdrop", gpt.dropout},
           {"attn_pdrop", 0.0},
           {"tie_word_embeddings", true},
-          {"bos_token_id", nullptr},
-          {"eos_token_id", nullptr}};
+          {"bos_token_id", Json()},
+          {"eos_token_id", Json()}};
 }
 
-Json ConfigOf(const BertSpec& bert, std::span<const std::string> class_names) {
+Json::Object ConfigOf(const BertSpec& bert, std::span<const std::string> class_names) {
   const bool masked = bert.head == BertHead::kMaskedLm;
   const char* architecture = masked ? "BertForMaskedLM" : "BertForSequenceClassification";
-  Json config = {{"architectures", {architecture}},
+  Json::Object config = {{"architectures", Json::Array{architecture}},
                  {"model_type", "bert"},
                  {"vocab_size", bert.vocabulary},
                  {"max_position_embeddings", bert.context},
@@ -49,14 +47,18 @@ Json ConfigOf(const BertSpec& bert, std::span<const std::string> class_names) {
                  {"hidden_dropout_prob", bert.dropout},
                  {"attention_probs_dropout_prob", 0.0}};
   if (masked) return config;
+  Json::Object names;
+  Json::Object numbers;
   for (std::int64_t label = 0; label < bert.classes; ++label) {
     const std::string number = std::to_string(label);
     const bool named = label < std::ssize(class_names);
     const std::string name =
         named ? class_names[static_cast<std::size_t>(label)] : "LABEL_" + number;
-    config["id2label"][number] = name;
-    config["label2id"][name] = label;
+    names.emplace_back(number, name);
+    numbers.emplace_back(name, label);
   }
+  config.emplace_back("id2label", std::move(names));
+  config.emplace_back("label2id", std::move(numbers));
   return config;
 }
 
@@ -101,12 +103,12 @@ std::string DifferencesOf(const Json& found, const std::vector<Expected>& all,
                           std::span<const std::string> fresh) {
   std::string text;
   for (const Expected& one : all) {
-    const bool missing = !found.contains(one.key);
-    const Json& value = missing ? one.absent : found[std::string(one.key)];
+    const Json* const member = found.Find(one.key);
+    const Json& value = member == nullptr ? one.absent : *member;
     if (IsFresh(one.table, fresh)) continue;
     if (std::ranges::find(one.values, value) != one.values.end()) continue;
-    text += StrCat(text.empty() ? "" : "; ", one.key, ": expected ", one.values.front().dump(),
-                   " (", one.field, "), found ", value.dump(), missing ? ", its default" : "");
+    text += StrCat(text.empty() ? "" : "; ", one.key, ": expected ", one.values.front().Dump(),
+                   " (", one.field, "), found ", value.Dump(), member == nullptr ? ", its default" : "");
   }
   return text;
 }
@@ -115,7 +117,7 @@ std::string DifferencesOf(const Json& found, const std::vector<Expected>& all,
 
 Result<std::string> TransformersConfig(const ModelSpec& model,
                                        std::span<const std::string> class_names) {
-  Json config;
+  Json::Object config;
   if (const auto* gpt = std::get_if<GptSpec>(&model.architecture)) {
     config = ConfigOf(*gpt);
   } else if (const auto* bert = std::get_if<BertSpec>(&model.architecture)) {
@@ -123,8 +125,8 @@ Result<std::string> TransformersConfig(const ModelSpec& model,
   } else {
     return Status(ErrorKind::kConfig, "transformers opens gpt and bert; the model is neither");
   }
-  config["torch_dtype"] = "float32";
-  return config.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  config.emplace_back("torch_dtype", "float32");
+  return Json(std::move(config)).Dump(2) + "\n";
 }
 
 Status CheckTransformersConfig(std::string_view config, const ModelSpec& model,
@@ -132,16 +134,16 @@ Status CheckTransformersConfig(std::string_view config, const ModelSpec& model,
   const auto* bert = std::get_if<BertSpec>(&model.architecture);
   const auto* gpt = std::get_if<GptSpec>(&model.architecture);
   if (bert == nullptr && gpt == nullptr) return Status::Ok();
-  const Json found = Json::parse(config, nullptr, /*allow_exceptions=*/false);
-  if (!found.is_object()) {
+  const auto found = Json::ParseObject(config);
+  if (!found) {
     return {ErrorKind::kData, "expected a JSON object, as transformers writes it"};
   }
-  const std::string kind = bert != nullptr ? "bert" : "gpt2";
-  const Json type = found.value("model_type", Json(kind));
+  const Json kind = bert != nullptr ? "bert" : "gpt2";
+  const Json* const type = found->Find("model_type");
   const std::string differences =
-      type != kind
-          ? StrCat("model_type: expected \"", kind, "\", found ", type.dump())
-          : DifferencesOf(found, bert != nullptr ? ExpectedOf(*bert) : ExpectedOf(*gpt), fresh);
+      type != nullptr && *type != kind
+          ? StrCat("model_type: expected ", kind.Dump(), ", found ", type->Dump())
+          : DifferencesOf(*found, bert != nullptr ? ExpectedOf(*bert) : ExpectedOf(*gpt), fresh);
   if (differences.empty()) return Status::Ok();
   return {ErrorKind::kData, StrCat("the weights are of another model: ", differences)};
 }

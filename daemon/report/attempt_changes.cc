@@ -19,11 +19,11 @@ using Texts = std::map<std::string, std::string>;
 Texts EnvironmentOf(const Attempt& attempt) {
   const auto text = ReadSmallFile(attempt.folder + "/env.json", ErrorKind::kData);
   if (!text.ok()) return {};
-  const auto json = JsonMembers::Parse(*text);
+  const auto json = Json::ParseObject(*text);
   Texts texts;
   if (!json) return texts;
-  for (const auto& [name, value] : json->values()) {
-    if (const auto* setting = std::get_if<std::string>(&value)) texts[name] = *setting;
+  for (const auto& [name, value] : *json->object()) {
+    if (value.text() != nullptr) texts[name] = *value.text();
   }
   return texts;
 }

@@ -14,7 +14,7 @@ namespace {
 std::string SubmissionsPath(const std::string& run_dir) { return run_dir + "/submit.jsonl"; }
 
 std::optional<Submission> ParseSubmission(const std::string& line) {
-  const auto json = JsonMembers::Parse(line);
+  const auto json = Json::ParseObject(line);
   if (!json) return std::nullopt;
   const std::string* at = json->text("ts");
   const std::string* jobs = json->text("jobs");

@@ -1,9 +1,9 @@
 #include "daemon/submit/signal_lead.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <regex>
 
 #include "collectives/base/strings.h"
 #include "daemon/watch/event_stream.h"
@@ -25,6 +25,15 @@ std::string Seconds(double value) {
 std::string Measured(const MeasuredTimes& times) {
   return StrCat("twice an update of ", Seconds(times.update_p99_s), " (p99) and a save of ",
                 Seconds(times.save_s), ", as measured before, and 60 s");
+}
+
+// A number of 1 to `most` digits; clears `good` where `text` is none.
+std::int64_t Digits(std::string_view text, std::size_t most, bool* good) {
+  std::int64_t number = 0;
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  *good = *good && !text.empty() && text.size() <= most && std::ranges::all_of(text, is_digit);
+  if (*good) std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
 }
 
 }  // namespace
@@ -71,24 +80,26 @@ SignalLead LeadOf(const std::optional<MeasuredTimes>& times,
 Result<std::optional<std::int64_t>> ParseTimeLimit(std::string_view text) {
   if (text == "0" || text == "UNLIMITED" || text == "INFINITE")
     return std::optional<std::int64_t>();
-  const std::string whole(text);
-  const auto number = [](const std::ssub_match& part) -> std::int64_t {
-    return part.matched ? std::stoll(part.str()) : 0;
-  };
-  std::smatch part;
-  static const std::regex kDays("(\\d{1,5})-(\\d{1,2})(?::(\\d{1,2}))?(?::(\\d{1,2}))?");
-  if (std::regex_match(whole, part, kDays)) {
-    return std::optional(((number(part[1]) * 24 + number(part[2])) * 60 + number(part[3])) * 60 +
-                         number(part[4]));
+  const std::size_t dash = text.find('-');
+  const bool has_days = dash != std::string_view::npos;
+  const std::string_view clock = text.substr(has_days ? dash + 1 : 0);
+  const auto colons = std::ranges::count(clock, ':');
+  const bool has_hours = has_days || colons == 2;
+  constexpr std::size_t kDigitsOfDays = 5;
+  constexpr std::size_t kDigitsOfMinutes = 7;
+  bool good = colons <= 2;
+  std::int64_t seconds = 0;
+  if (has_days) seconds = Digits(text.substr(0, dash), kDigitsOfDays, &good) * 24 * 3600;
+  std::size_t most = has_days ? 2 : has_hours ? kDigitsOfDays : kDigitsOfMinutes;
+  std::int64_t unit = has_hours ? 3600 : 60;
+  for (std::size_t begin = 0; good && begin <= clock.size();) {
+    const std::size_t end = std::min(clock.find(':', begin), clock.size());
+    seconds += Digits(clock.substr(begin, end - begin), most, &good) * unit;
+    begin = end + 1;
+    most = 2;
+    unit /= 60;
   }
-  static const std::regex kHours("(\\d{1,5}):(\\d{1,2}):(\\d{1,2})");
-  if (std::regex_match(whole, part, kHours)) {
-    return std::optional((number(part[1]) * 60 + number(part[2])) * 60 + number(part[3]));
-  }
-  static const std::regex kMinutes("(\\d{1,7})(?::(\\d{1,2}))?");
-  if (std::regex_match(whole, part, kMinutes)) {
-    return std::optional(number(part[1]) * 60 + number(part[2]));
-  }
+  if (good) return std::optional(seconds);
   return Status(
       ErrorKind::kUsage,
       StrCat("--time: expected minutes, [days-]hours:minutes:seconds or days-hours, found '", text,

@@ -76,26 +76,30 @@ void Fields(Io& io, F& failure) {
 }
 
 struct FailureReader {
-  const JsonMembers& object;
+  const Json& object;
   std::string problem = {};
 
   template <typename T>
   void operator()(const char* key, T& value) {
-    if (!object.contains(key)) return;
+    if (!Has(key)) return;
     const std::optional<T> found = object.integer<T>(key);
     if (!found) problem = StrCat(key, ": expected a whole number");
     if (found) value = *found;
   }
   template <typename T>
   void operator()(const char* key, std::optional<T>& value) {
-    if (object.contains(key)) (*this)(key, value.emplace());
+    if (Has(key)) (*this)(key, value.emplace());
   }
   void NotZero(const char* key, int& value) { (*this)(key, value); }
   void Text(const char* key, std::string& value, std::size_t) {
-    if (!object.contains(key)) return;
+    if (!Has(key)) return;
     const std::string* found = object.text(key);
     if (found == nullptr) problem = StrCat(key, ": expected text");
     if (found != nullptr) value = *found;
+  }
+  [[nodiscard]] bool Has(std::string_view key) const {
+    const Json* const member = object.Find(key);
+    return member != nullptr && !member->is_null();
   }
 };
 
@@ -323,7 +327,7 @@ Result<Failure> ParseFailureJson(const std::string& line) {
   const auto refuse = [](std::string_view problem) {
     return Status(ErrorKind::kData, StrCat("no failure record: ", problem));
   };
-  const std::optional<JsonMembers> object = JsonMembers::Parse(line);
+  const std::optional<Json> object = Json::ParseObject(line);
   if (!object) return refuse("expected one object of JSON");
   Failure failure;
   FailureReader reader{*object};

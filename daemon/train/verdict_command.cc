@@ -48,11 +48,9 @@ std::string NodesOf(const std::string& hosts, const std::string& nodelist) {
   return found;
 }
 
-using Json = JsonMembers;
-
 std::optional<Json> ReadJson(const std::string& path) {
   const Result<std::string> text = ReadSmallFile(path, ErrorKind::kData);
-  return text.ok() ? Json::Parse(*text) : std::nullopt;
+  return text.ok() ? Json::ParseObject(*text) : std::nullopt;
 }
 
 std::string Text(const Json& json, const char* key) {
@@ -96,7 +94,7 @@ std::string StartOf(const std::string& attempt_dir) {
   constexpr std::size_t kMostLine = 4096;
   const Result<std::string> start = ReadStart(attempt_dir + "/events.jsonl", kMostLine);
   if (!start.ok()) return {};
-  const auto json = Json::Parse(start->substr(0, start->find('\n')));
+  const auto json = Json::ParseObject(start->substr(0, start->find('\n')));
   return json ? OnOneLine(Text(*json, "ts")) : std::string();
 }
 

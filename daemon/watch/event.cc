@@ -4,11 +4,10 @@
 #include <charconv>
 #include <cstdlib>
 #include <limits>
-#include <nlohmann/json.hpp>
+
+#include "collectives/base/json.h"
 
 namespace gaccd {
-
-using Json = nlohmann::json;
 
 // A line as gaccd writes it: without blanks, escapes or anything but ASCII. What it takes, JSON's
 // parser takes alike, in a tenth of the time.
@@ -94,56 +93,45 @@ class PlainLineParser {
 };
 
 // Any line; keys and values go to `decoded`.
-class JsonLineParser : public Json::json_sax_t {
+class JsonLineParser {
  public:
   JsonLineParser(std::vector<Event::Field>* fields, std::string* decoded)
       : fields_(*fields), decoded_(*decoded) {}
 
-  bool null() override { return Add(Event::Kind::kNull, ""); }
-  bool boolean(bool value) override {
-    return Add(value ? Event::Kind::kTrue : Event::Kind::kFalse, "");
-  }
-  bool number_integer(std::int64_t value) override {
-    return Add(Event::Kind::kNumber, std::to_string(value));
-  }
-  bool number_unsigned(std::uint64_t value) override {
-    return Add(Event::Kind::kNumber, std::to_string(value));
-  }
-  bool number_float(double /*value*/, const std::string& text) override {
-    return Add(Event::Kind::kNumber, text);
-  }
-  bool string(std::string& value) override { return Add(Event::Kind::kText, value); }
-  bool binary(Json::binary_t& /*value*/) override { return false; }
-  bool key(std::string& name) override {
-    Event::Field& field = fields_.emplace_back();
-    field.key = static_cast<std::uint32_t>(decoded_.size());
-    field.key_size = static_cast<std::uint32_t>(name.size());
-    decoded_ += name;
-    return true;
-  }
-  bool start_object(std::size_t /*size*/) override { return depth_++ == 0; }
-  bool end_object() override { return true; }
-  bool start_array(std::size_t /*size*/) override { return false; }
-  bool end_array() override { return false; }
-  bool parse_error(std::size_t /*at*/, const std::string& /*token*/,
-                   const Json::exception& /*error*/) override {
-    return false;
+  bool Parse(std::string_view line) {
+    const auto json = Json::ParseObject(line);
+    return json && std::ranges::all_of(*json->object(), [this](const Json::Member& member) {
+      Event::Field& field = fields_.emplace_back();
+      Append(member.first, &field.key, &field.key_size);
+      return Value(member.second, &field);
+    });
   }
 
  private:
-  bool Add(Event::Kind kind, std::string_view text) {
-    if (depth_ == 0) return false;  // no object at all
-    Event::Field& field = fields_.back();
-    field.kind = kind;
-    field.value = static_cast<std::uint32_t>(decoded_.size());
-    field.value_size = static_cast<std::uint32_t>(text.size());
+  bool Value(const Json& value, Event::Field* field) {
+    std::string text;
+    if (value.text() != nullptr) {
+      field->kind = Event::Kind::kText;
+      text = *value.text();
+    } else if (value.number()) {
+      field->kind = Event::Kind::kNumber;
+      text = value.Dump();
+    } else if (value.boolean()) {
+      field->kind = *value.boolean() ? Event::Kind::kTrue : Event::Kind::kFalse;
+    } else {
+      field->kind = Event::Kind::kNull;
+    }
+    Append(text, &field->value, &field->value_size);
+    return value.array() == nullptr && value.object() == nullptr;
+  }
+  void Append(std::string_view text, std::uint32_t* begin, std::uint32_t* size) {
+    *begin = static_cast<std::uint32_t>(decoded_.size());
+    *size = static_cast<std::uint32_t>(text.size());
     decoded_ += text;
-    return true;
   }
 
   std::vector<Event::Field>& fields_;
   std::string& decoded_;
-  int depth_ = 0;
 };
 
 namespace {
@@ -242,8 +230,7 @@ bool ParseEvent(std::string_view line, Event* event) {
   event->fields_.reserve(kUsualFields);
   if (!PlainLineParser(event->line, &event->fields_).Parse()) {
     event->fields_.clear();
-    JsonLineParser json(&event->fields_, &event->decoded_);
-    if (!Json::sax_parse(line.begin(), line.end(), &json)) return false;
+    if (!JsonLineParser(&event->fields_, &event->decoded_).Parse(line)) return false;
   }
   const auto at = ParseTimestamp(event->Text("ts"));
   if (!at || event->Text("ev").empty()) return false;

@@ -20,7 +20,6 @@
 namespace gaccd {
 namespace {
 
-using Json = JsonMembers;
 
 std::string OnOneLine(std::string text) {
   std::ranges::replace(text, '\n', ' ');
@@ -156,7 +155,7 @@ Result<RunState> ReadStatusFile(const std::string& folder, WallTime now) {
   const std::string path = folder + "/STATUS.json";
   if (!PathExists(path)) return RunState{.folder = folder};
   GACCD_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, ErrorKind::kData));
-  const std::optional<Json> parsed = Json::Parse(text);
+  const std::optional<Json> parsed = Json::ParseObject(text);
   if (!parsed || Text(*parsed, "state").empty()) {
     return Status(ErrorKind::kData, StrCat("'", path, "' is no state of a run"));
   }

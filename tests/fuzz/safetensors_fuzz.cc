@@ -1,6 +1,7 @@
 #include <cstring>
 #include <set>
 
+#include "collectives/base/json.h"
 #include "daemon/model/safetensors.h"
 #include "daemon/model/safetensors_header.h"
 #include "tests/fuzz/fuzz_check.h"

@@ -5,6 +5,10 @@
 set(GACCD_TEST_OPTIONS
   "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:RelWithDebInfo>>:-O0;-U_FORTIFY_SOURCE>")
 
+# Properties of tests with deadlines: no other test beside them, and before those that compute, while
+# tools/test builds with sanitizers on the time that they wait.
+set(GACCD_ALONE RUN_SERIAL ON COST 1000)
+
 # gaccd_test_program(NAME [file...]): the program build/<preset>/tests/NAME, made at its first use.
 function(gaccd_test_program name)
   if(NOT TARGET ${name})

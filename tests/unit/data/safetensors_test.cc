@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "collectives/base/json.h"
 #include "collectives/base/strings.h"
 #include "daemon/model/safetensors_header.h"
 #include "tests/unit/base/status_matchers.h"
@@ -219,17 +220,17 @@ TEST(SafetensorsTest, RefusesBadHeaders) {
       {"{\"a\":{\"colour\":\"F32\"}}", "each once"},
       {StrCat("{") + TensorEntry("a", "[1]", 0, 4) + "," + TensorEntry("a", "[1]", 0, 4) + "}",
        "a new name"},
-      {StrCat("{") + TensorEntry("a", "[1]", 0, 4) + ",}", "no JSON at byte"},
+      {StrCat("{") + TensorEntry("a", "[1]", 0, 4) + ",}", "no JSON in the header: parse error at line 1, column"},
       {StrCat("{") + TensorEntry("a", "[1]", 0, 4) + " " + TensorEntry("b", "[1]", 0, 4) + "}",
-       "no JSON at byte"},
+       "no JSON in the header: parse error at line 1, column"},
       {StrCat("{") + TensorEntry("a", "[1.0]", 0, 4) + "}", "whole number"},
       {StrCat("{") + TensorEntry("a", "[-1]", 0, 4) + "}", "whole number"},
-      {StrCat("{") + TensorEntry("a", "[01]", 0, 4) + "}", "no JSON at byte"},
+      {StrCat("{") + TensorEntry("a", "[01]", 0, 4) + "}", "no JSON in the header: parse error at line 1, column"},
       {StrCat("{") + TensorEntry("a", "[1e0]", 0, 4) + "}", "whole number"},
       {StrCat("{") + TensorEntry("a", "[99999999999999999999]", 0, 4) + "}", "63 bits"},
-      {StrCat("{") + TensorEntry("a", "[,1]", 0, 4) + "}", "no JSON at byte"},
-      {"{\"a\":{\"data_offsets\":[1]}}", "two numbers"},
-      {"{\"a\":{\"data_offsets\":[1,2,3]}}", "at most 2"},
+      {StrCat("{") + TensorEntry("a", "[,1]", 0, 4) + "}", "no JSON in the header: parse error at line 1, column"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[1]}}", "two numbers"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[1,2,3]}}", "at most 2"},
       {"{\"__metadata__\":{\"a\":1}}", "__metadata__"},
       {"{\"__metadata__\":{\"a\":\"\",\"a\":\"\"}}", "only once"},
       {"{\"__metadata__\":{},\"__metadata__\":{}}", "a new name"},
@@ -241,9 +242,10 @@ TEST(SafetensorsTest, RefusesBadHeaders) {
       {"{\"\\udc00\":}", "surrogate"},
       {"{\"\\ud800\\u0041\":}", "surrogate"},
       {"{\"\xff\":}", "UTF-8"},
-      {StrCat("{") + TensorEntry("a", "[[1]]", 0, 4) + "}", "found '['"},
-      {"{\"a\":{\"dtype\":{}}}", "found '{'"},
-      {StrCat("{\"a\":", std::string(100'000, '['), "}"), "found '['"},
+      {StrCat("{") + TensorEntry("a", "[[1]]", 0, 4) + "}", "found [1]"},
+      {"{\"a\":{\"dtype\":{},\"shape\":[1],\"data_offsets\":[0,4]}}", "found {}"},
+      {StrCat("{\"a\":", std::string(100'000, '['), "}"), "no JSON"},
+      {StrCat("{\"a\":", std::string(100'000, '['), std::string(100'000, ']'), "}"), "found ["},
       {StrCat("{") + TensorEntry("a", "[true]", 0, 4) + "}", "whole number"},
       {"{\"a\":\"b\"}", "expected '{'"},
   };

@@ -1,0 +1,108 @@
+// JSON of other programs and of our own files as a tree.
+//
+// Texts are UTF-8. What is nested deeper than kMaxDepth is checked for syntax and read as null, so that no
+// text from outside can exhaust the stack.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace gaccd {
+
+class Json {
+ public:
+  static constexpr int kMaxDepth = 64;
+  struct Null {
+    bool operator==(const Null&) const = default;
+  };
+  using Array = std::vector<Json>;
+  using Member = std::pair<std::string, Json>;
+  using Object = std::vector<Member>;  // in the order of the text; a name may occur again
+
+  Json() = default;  // null
+  Json(bool value) : value_(value) {}
+  Json(int value) : value_(std::int64_t{value}) {}
+  Json(std::int64_t value) : value_(value) {}
+  Json(std::uint64_t value) : value_(value) {}
+  Json(double value) : value_(value) {}
+  Json(std::string value) : value_(std::move(value)) {}
+  Json(std::string_view value) : value_(std::string(value)) {}
+  Json(const char* value) : value_(std::string(value)) {}
+  Json(Array value) : value_(std::move(value)) {}
+  Json(Object value) : value_(std::move(value)) {}
+
+  // Nothing where `text` is not exactly one JSON value; `error` then says where and why.
+  [[nodiscard]] static std::optional<Json> Parse(std::string_view text,
+                                                 std::string* error = nullptr);
+
+  // And nothing where it is another value than an object.
+  [[nodiscard]] static std::optional<Json> ParseObject(std::string_view text);
+
+  [[nodiscard]] bool is_null() const { return std::holds_alternative<Null>(value_); }
+  // Each of these: nothing where the value is of another type.
+  [[nodiscard]] const std::string* text() const { return std::get_if<std::string>(&value_); }
+  [[nodiscard]] const Array* array() const { return std::get_if<Array>(&value_); }
+  [[nodiscard]] const Object* object() const { return std::get_if<Object>(&value_); }
+  [[nodiscard]] std::optional<bool> boolean() const;
+  [[nodiscard]] std::optional<double> number() const;
+  template <typename T>  // a whole number that T can hold
+  [[nodiscard]] std::optional<T> integer() const;
+
+  // The member of an object; of equal names the last. null where there is none.
+  [[nodiscard]] const Json* Find(std::string_view name) const;
+  [[nodiscard]] const std::string* text(std::string_view name) const;
+  [[nodiscard]] std::optional<bool> boolean(std::string_view name) const;
+  [[nodiscard]] std::optional<double> number(std::string_view name) const;
+  template <typename T>
+  [[nodiscard]] std::optional<T> integer(std::string_view name) const;
+
+  // Numbers are equal by value: 1 is 1.0. Members of objects in any order.
+  bool operator==(const Json& other) const;
+
+  // Bytes that are not UTF-8 become U+FFFD; NaN and infinities are null. With an `indent`: a value a line.
+  [[nodiscard]] std::string Dump(int indent = -1) const;
+
+ private:
+  using Value = std::variant<Null, bool, std::int64_t, std::uint64_t, double, std::string, Array, Object>;
+  void AppendTo(std::string& out, int indent, int depth) const;
+
+  Value value_;
+};
+
+template <typename T>
+std::optional<T> Json::integer() const {
+  const auto fit = [](auto whole) {
+    return std::in_range<T>(whole) ? std::optional(static_cast<T>(whole)) : std::nullopt;
+  };
+  if (const auto* whole = std::get_if<std::int64_t>(&value_)) return fit(*whole);
+  if (const auto* whole = std::get_if<std::uint64_t>(&value_)) return fit(*whole);
+  return std::nullopt;
+}
+
+template <typename T>
+std::optional<T> Json::integer(std::string_view name) const {
+  const Json* const member = Find(name);
+  return member == nullptr ? std::nullopt : member->integer<T>();
+}
+
+// The texts of a list; nothing where it is no list of texts.
+[[nodiscard]] std::vector<std::string> TextsIn(const Json& list);
+
+// Whether `text`, where it is JSON, is nested deeper than `depth`.
+[[nodiscard]] bool IsNestedDeeper(std::string_view text, int depth);
+
+[[nodiscard]] bool IsUtf8(std::string_view text);
+// `text` with U+FFFD for bytes that are not UTF-8.
+[[nodiscard]] std::string ValidUtf8(std::string_view text);
+
+// The text in quotes: control characters are escaped, and bytes that are not UTF-8 become U+FFFD.
+[[nodiscard]] std::string JsonString(std::string_view text);
+// The shortest text that reads back as the same number; null for NaN and infinities. 3648 for 3648.0.
+[[nodiscard]] std::string JsonNumber(double value);
+
+}  // namespace gaccd
