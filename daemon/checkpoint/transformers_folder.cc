@@ -30,7 +30,8 @@ std::int64_t LongestText(const Json& tokenizer, const ModelSpec& model) {
   const auto* bert = std::get_if<BertSpec>(&model.architecture);
   const std::int64_t context = gpt != nullptr ? gpt->context : bert->context;
   const Json* const truncation = tokenizer.Find("truncation");
-  const auto longest = truncation == nullptr ? std::nullopt : truncation->integer<std::int64_t>("max_length");
+  const auto longest =
+      truncation == nullptr ? std::nullopt : truncation->integer<std::int64_t>("max_length");
   return longest && *longest >= 0 ? std::min(context, *longest) : context;
 }
 

@@ -100,12 +100,11 @@ class Reader {
   static bool Read(const Json& json, std::array<V, n>* values) {
     const Json::Array* const list = json.array();
     return list != nullptr && std::ranges::equal(*list, *values, [](const Json& found, V& value) {
-      return Read(found, &value);
-    });
+             return Read(found, &value);
+           });
   }
   static bool Read(const Json& json, std::vector<double>* values) {
-    return json.array() != nullptr &&
-           std::ranges::all_of(*json.array(), [&](const Json& value) {
+    return json.array() != nullptr && std::ranges::all_of(*json.array(), [&](const Json& value) {
              return Read(value, &values->emplace_back());
            });
   }

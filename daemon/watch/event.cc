@@ -101,10 +101,10 @@ class JsonLineParser {
   bool Parse(std::string_view line) {
     const auto json = Json::ParseObject(line);
     return json && std::ranges::all_of(*json->object(), [this](const Json::Member& member) {
-      Event::Field& field = fields_.emplace_back();
-      Append(member.first, &field.key, &field.key_size);
-      return Value(member.second, &field);
-    });
+             Event::Field& field = fields_.emplace_back();
+             Append(member.first, &field.key, &field.key_size);
+             return Value(member.second, &field);
+           });
   }
 
  private:

@@ -192,7 +192,8 @@ TEST_F(SeveralFilesTest, ArraysBelongToTheirDataJson) {
   digest.Update(std::as_bytes(std::span(bytes)));
   EXPECT_EQ(json(StrCat(R"(, "sha256": ")", Hex(digest.Finish()), "\"")), "");
   for (const char* other : {R"({"train": [1]})", R"({"train": {"arrays": 3}})", "{}",
-                            R"({"eval": {"arrays": ["x", {"file": 1}]}})"}) {
+                            R"({"eval": {"arrays": ["x", {"file": "part-a.tokens.npy"}]}})",
+                            R"({"eval": {"arrays": {"a": "x", "b": {"file": 1}}}})"}) {
     (void)folder_.Write("data.json", other);
     EXPECT_EQ(ErrorOf(Source("part-a")), "") << "it says nothing of these arrays: " << other;
   }
@@ -203,8 +204,9 @@ TEST_F(SeveralFilesTest, ArraysBelongToTheirDataJson) {
   (void)folder_.Write("data.json", R"(["part-a.tokens.npy"])");
   EXPECT_THAT(ErrorOf(Source("part-a")), HasSubstr("expected a JSON object"));
   const std::string deep = StrCat(std::string(200'000, '['), std::string(200'000, ']'));
-  (void)folder_.Write("data.json", StrCat(R"({"train": {"arrays": [{"file": "part-a.tokens.npy", )",
-                                          R"("shape": )", deep, "}]}}"));
+  (void)folder_.Write("data.json",
+                      StrCat(R"({"train": {"arrays": {"tokens": {"file": "part-a.tokens.npy", )",
+                             R"("shape": )", deep, "}}}}"));
   EXPECT_THAT(ErrorOf(Source("part-a")), HasSubstr("expected shape "));
 }
 

@@ -277,8 +277,12 @@ TEST_F(PackedWeightsTest, CountInThePlannedBytes) {
   // Parameters, gradients, and activations of at least the widest layer.
   const std::int64_t flat = 4 * model_.layout().size();
   EXPECT_GT(plain_.replica().planned_bytes(), 2 * flat + kBatch * 64 * 4);
-  EXPECT_GE(packed_.replica().planned_bytes(), plain_.replica().planned_bytes());
-  EXPECT_LT(packed_.replica().planned_bytes(), 8 * flat);
+  // Packed: each weight once for the forward and once for the backward, perhaps padded to whole
+  // blocks.
+  const std::int64_t packed = packed_.replica().planned_bytes() - plain_.replica().planned_bytes();
+  if (packed == 0) GTEST_SKIP() << "oneDNN wants no packed weights on this machine";
+  EXPECT_GT(packed, flat / 2);
+  EXPECT_LT(packed, 3 * flat);
 }
 
 }  // namespace

@@ -89,6 +89,7 @@ TEST_P(CudaEngineCases, In16BitsItStaysNearF32) {
     EXPECT_NE(found->results[0].loss, expected->results[0].loss);
     EXPECT_NEAR(found->results[0].grad_norm / expected->results[0].grad_norm, 1, 0.1 * rounding);
     EXPECT_LE(Distance(found->gradients[0], expected->gradients[0]), 0.2 * rounding);
+    EXPECT_NEAR(Projection(found->gradients[0], expected->gradients[0]), 1, 0.02 * rounding);
     EXPECT_LE(Distance(found->parameters, expected->parameters), 0.1 * rounding);
     EXPECT_LT(found->results.back().loss, 1.1 * expected->results.back().loss);
   }

@@ -378,4 +378,14 @@ double Distance(std::span<const float> a, std::span<const float> b) {
   return norm == 0 && difference == 0 ? 0 : std::sqrt(difference / norm);
 }
 
+double Projection(std::span<const float> a, std::span<const float> b) {
+  double product = 0;
+  double norm = 0;
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    product += static_cast<double>(a[i]) * b[i];
+    norm += static_cast<double>(b[i]) * b[i];
+  }
+  return product / norm;
+}
+
 }  // namespace gaccd::tests

@@ -96,5 +96,8 @@ Result<EngineRun> RunEngine(Communicator& engine_comm, const EngineCase& test,
 
 // |a - b| / |b|, Euclidean norms.
 [[nodiscard]] double Distance(std::span<const float> a, std::span<const float> b);
+// <a, b> / <b, b>: the factor on b that is nearest to a. Rounding hardly moves it, a wrong weight
+// does.
+[[nodiscard]] double Projection(std::span<const float> a, std::span<const float> b);
 
 }  // namespace gaccd::tests
