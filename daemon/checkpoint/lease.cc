@@ -38,7 +38,7 @@ std::int64_t ClaimedEpoch(std::string_view name) {
 }
 
 // The highest epoch that was ever claimed, as far as the folder knows: claims and generations.
-Result<std::int64_t> HighestEpoch(const std::vector<std::string>& names) {
+std::int64_t HighestEpoch(const std::vector<std::string>& names) {
   std::int64_t highest = 0;
   for (const std::string& name : names) {
     highest = std::max(highest, ClaimedEpoch(name));
@@ -47,9 +47,6 @@ Result<std::int64_t> HighestEpoch(const std::vector<std::string>& names) {
       highest = std::max(highest, generation->epoch);
     }
   }
-  if (highest == kMaxEpoch)
-    return Status(ErrorKind::kData, StrCat("writer epochs are used up: expected one below ",
-                                           kMaxEpoch, ", found ", highest));
   return highest;
 }
 
@@ -88,7 +85,11 @@ Result<WriterLease> WriterLease::Take(const std::string& folder, const OwnerName
   if (!owner.ok()) return std::move(owner).status().WithContext("checkpoints");
   for (int i = 0; i < kMostTries; ++i) {
     GACCD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(folder, kMaxEntries));
-    GACCD_ASSIGN_OR_RETURN(const std::int64_t highest, HighestEpoch(names));
+    const std::int64_t highest = HighestEpoch(names);
+    if (highest == kMaxEpoch) {
+      return Status(ErrorKind::kData, StrCat("writer epochs are used up: expected one below ",
+                                             kMaxEpoch, ", found ", highest));
+    }
     const std::string path = StrCat(folder, "/", ClaimName(highest + 1));
     const FileDescriptor claim(
         ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kFileMode));
@@ -110,7 +111,7 @@ Result<WriterLease> WriterLease::Take(const std::string& folder, const OwnerName
 Status WriterLease::Check() const {
   GACCD_RETURN_IF_ERROR(owner_.CheckInPlace());
   GACCD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(folder_, kMaxEntries));
-  GACCD_ASSIGN_OR_RETURN(const std::int64_t highest, HighestEpoch(names));
+  const std::int64_t highest = HighestEpoch(names);
   if (highest <= epoch_) return Status::Ok();
   const auto other = ReadStart(StrCat(folder_, "/", ClaimName(highest)), 256);
   const std::string who = other.ok() ? other->substr(0, other->find('\n')) : "unknown";

@@ -262,6 +262,18 @@ TEST(LeaseTest, EpochsRiseAndSurviveALostClaim) {
   EXPECT_EQ(WriterLease::Take(folder.path(), Me())->epoch(), 8);
 }
 
+TEST(LeaseTest, TheLastEpochHoldsAndNoneFollows) {
+  const TempFolder folder;
+  (void)folder.Write(".epoch-999999998", "job 9 process 1 on n2\n");
+  {
+    const auto lease = WriterLease::Take(folder.path(), Me());
+    ASSERT_TRUE(lease.ok()) << lease.status().message();
+    EXPECT_EQ(lease->epoch(), 999'999'999);
+    EXPECT_TRUE(lease->Check().ok());
+  }
+  EXPECT_THAT(WriterLease::Take(folder.path(), Me()), HasKind(ErrorKind::kData));
+}
+
 TEST(LeaseTest, ADeadOwnerOfThisHostIsNoObstacle) {
   const TempFolder folder;
   const pid_t child = ::fork();
