@@ -18,7 +18,7 @@ inline constexpr double kNcclSetUpShare = 0.5;
 // The pause between two questions whether NCCL is done: none at first, then 100 us.
 class NcclPause {
  public:
-  void Rest();
+  void Wait();
 
  private:
   int turns_ = 0;

@@ -49,7 +49,7 @@ ncclResult_t StartInit(const NcclOptions& options, const Communicator& over,
 enum class Stage : std::int64_t { kWorking, kReady, kFailed, kLate };
 
 // Of this rank: `status` is its error if it has failed.
-Stage Look(const NcclApi& api, ncclComm_t comm, Status* status) {
+Stage PollHealth(const NcclApi& api, ncclComm_t comm, Status* status) {
   if (!status->ok()) return Stage::kFailed;
   ncclResult_t state = ncclInProgress;
   *status = NcclStatus(api, comm, api.CommGetAsyncError(comm, &state), kInit);
@@ -64,8 +64,8 @@ Status NotReady(std::span<const std::int64_t> stages, const Topology& topology,
   int more = 0;
   for (std::size_t r = 0; r < stages.size(); ++r) {
     if (static_cast<Stage>(stages[r]) == Stage::kReady) continue;
-    constexpr std::size_t kMostText = 150;
-    if (ranks.size() > kMostText) {
+    constexpr std::size_t kMaxText = 150;
+    if (ranks.size() > kMaxText) {
       ++more;
     } else {
       ranks += StrCat(ranks.empty() ? "" : ", ", RankOnHost(static_cast<int>(r), topology.hosts));
@@ -81,8 +81,8 @@ Status NotReady(std::span<const std::int64_t> stages, const Topology& topology,
 // Collective over `over`: until NCCL is ready on all ranks, has failed on one, or `limit` has
 // passed. Every moment the ranks tell each other how far they are, so that a rank that is lost, on
 // whatever node, ends the wait. started: how the call went that made `comm`. This rank's status.
-Status WaitTogether(Communicator& over, const NcclOptions& options, ncclComm_t comm,
-                    const Status& started) {
+Status WaitOnAllRanks(Communicator& over, const NcclOptions& options, ncclComm_t comm,
+                      const Status& started) {
   using std::chrono::milliseconds;
   const std::vector<std::int64_t> ones(static_cast<std::size_t>(over.size()), 1);
   std::vector<std::int64_t> stages(ones.size());
@@ -90,12 +90,12 @@ Status WaitTogether(Communicator& over, const NcclOptions& options, ncclComm_t c
   Deadline clock(options.start_limit);
   const milliseconds longest = std::min<milliseconds>(options.comm.bound / 8, milliseconds(500));
   for (milliseconds round(1);; round = std::min(2 * round, longest)) {
-    Stage stage = Look(*options.api, comm, &status);
+    Stage stage = PollHealth(*options.api, comm, &status);
     NcclPause pause;
     for (const auto end = Deadline::Clock::now() + round;
          stage == Stage::kWorking && Deadline::Clock::now() < end;) {
-      pause.Rest();
-      stage = Look(*options.api, comm, &status);
+      pause.Wait();
+      stage = PollHealth(*options.api, comm, &status);
     }
     if (stage == Stage::kWorking && clock.Elapsed() >= options.start_limit) stage = Stage::kLate;
     const auto mine = static_cast<std::int64_t>(stage);
@@ -176,7 +176,7 @@ Result<std::unique_ptr<Communicator>> MakeNcclOver(Communicator* host,
   ncclComm_t comm = nullptr;
   const Status started =
       NcclStatus(*options.api, nullptr, StartInit(options, over, ids, &comm), kInit);
-  const Status made = WaitTogether(over, options, comm, started);
+  const Status made = WaitOnAllRanks(over, options, comm, started);
   return AdoptNccl(host, std::move(owned), options, comm, made);
 }
 

@@ -23,7 +23,7 @@
 #include "collectives/comm/communicator.h"
 #include "collectives/comm/nccl_board.h"
 #include "collectives/comm/nccl_calls.h"
-#include "collectives/comm/nccl_flights.h"
+#include "collectives/comm/nccl_pending.h"
 
 namespace gaccd {
 
@@ -114,7 +114,7 @@ class NcclWatch {
   mutable std::mutex mutex_;
   std::condition_variable wake_;  // for the thread: work, or the end
   std::condition_variable idle_;  // for WaitIdle()
-  NcclFlights flights_;
+  NcclPending pending_;
   Entry newest_;
   std::optional<Deadline::Clock::time_point> death_seen_;
   Status failure_;

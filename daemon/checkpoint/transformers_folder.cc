@@ -30,7 +30,8 @@ std::int64_t LongestText(const Json& tokenizer, const ModelSpec& model) {
   const auto* bert = std::get_if<BertSpec>(&model.architecture);
   const std::int64_t context = gpt != nullptr ? gpt->context : bert->context;
   const Json* const truncation = tokenizer.Find("truncation");
-  const auto longest = truncation == nullptr ? std::nullopt : truncation->integer<std::int64_t>("max_length");
+  const auto longest =
+      truncation == nullptr ? std::nullopt : truncation->integer<std::int64_t>("max_length");
   return longest && *longest >= 0 ? std::min(context, *longest) : context;
 }
 
@@ -88,8 +89,8 @@ Result<Tokenizer> ReadTokenizerOf(const Job& job) {
 
 Status MakeEmptyFolder(const std::string& folder, unsigned mode) {
   GACCD_RETURN_IF_ERROR(MakeFolders(folder, mode));
-  constexpr std::size_t kMostNames = 100'000;
-  GACCD_ASSIGN_OR_RETURN(const auto names, ListFolder(folder, kMostNames));
+  constexpr std::size_t kMaxNames = 100'000;
+  GACCD_ASSIGN_OR_RETURN(const auto names, ListFolder(folder, kMaxNames));
   if (names.empty()) return Status::Ok();
   return {ErrorKind::kIo,
           StrCat("'", folder, "' is not empty, it has '", names.front(), "': it is not replaced")};

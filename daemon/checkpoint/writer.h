@@ -101,10 +101,10 @@ struct SaveEvent {
 };
 using SaveListener = std::function<void(const SaveEvent&)>;
 
-// The right to write in a folder. Who goes on from what stands there takes it before he looks: from
+// The lease to write in a folder. Who goes on from what stands there takes it before he looks: from
 // then on no writer before him commits anything that he does not see. Its sign of life begins with
 // Start(); until then the run folder's owner is what keeps other runs out.
-struct WriterRight {
+struct CheckpointLease {
   std::int64_t epoch = 0;
   std::int64_t job_since = 0;        // the first epoch of this job: lease.h
   std::optional<WriterLease> lease;  // on rank 0
@@ -113,14 +113,15 @@ struct WriterRight {
 class CheckpointWriter {
  public:
   // Collective. Rank 0 takes the lease of the folder; all get its error (kConfig: in use by ...).
-  static Result<WriterRight> Claim(Communicator& comm, const CheckpointOptions& options,
-                                   const OwnerName& me);
+  static Result<CheckpointLease> Claim(Communicator& comm, const CheckpointOptions& options,
+                                       const OwnerName& me);
 
   // Collective. `listener` is called on the training thread, on all ranks alike.
   static Result<std::unique_ptr<CheckpointWriter>> Start(Communicator& comm,
                                                          const CheckpointOptions& options,
                                                          CheckpointIdentity identity,
-                                                         WriterRight right, SaveListener listener);
+                                                         CheckpointLease lease,
+                                                         SaveListener listener);
   // Abandon(), but a task of the helper that is under way has 5 s to end: what it does is then
   // really over. What is not committed is lost.
   virtual ~CheckpointWriter() = default;

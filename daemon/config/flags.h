@@ -76,7 +76,7 @@ inline constexpr std::int64_t kDefaultNodes = 1;
 inline constexpr std::int64_t kDefaultGpusPerNode = 8;
 inline constexpr std::int64_t kDefaultSaveSeconds = 600;
 
-inline constexpr std::size_t kMostReportedRuns = 32;
+inline constexpr std::size_t kMaxReportedRuns = 32;
 
 // Whether a flag sets this field of the job.
 [[nodiscard]] bool SetsJobField(const Flags& flags, std::string_view path);

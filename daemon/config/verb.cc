@@ -92,7 +92,7 @@ the first update of that job: its own model, data, loss and batch.
 
 Without --target-batch the target is 32 / 25 of one micro-batch on every rank.
 --format=json: one line per rounding mode with mode, nodes, gpus_per_node,
-micro_batch, target_batch, eff_batch, accum_steps, deviation (of gaccd's
+micro_batch, target_batch, effective_batch, accum_steps, deviation (of gaccd's
 gradient), mean_of_means and last_micro_batch_only (deviations of the two
 mistakes; null where a mistake has no effect), passed.
 )"},

@@ -34,7 +34,7 @@ std::vector<std::string> NamesById(const Json& config) {
 // In the data.json beside a file, or beside the first of several.
 Result<ClassNames> ReadClassNamesBeside(std::string path) {
   if (IsPattern(path)) {
-    const auto files = FilesLike(path);  // the data is opened later, with all its errors
+    const auto files = Glob(path);  // the data is opened later, with all its errors
     if (!files.ok() || files->empty()) return ClassNames{};
     path = files->begin()->second;
   }

@@ -48,9 +48,9 @@ struct MappedPlace {
   const char* path = nullptr;  // null: no mapped file; cut, and with '?' for what JSON escapes
   std::int64_t byte = 0;       // from the start of the file
 };
-// For signal handlers: neither allocates nor locks. Knows the first kMostKnown files that are
+// For signal handlers: neither allocates nor locks. Knows the first kMaxKnown files that are
 // mapped at a time.
-inline constexpr std::size_t kMostKnown = 32;
+inline constexpr std::size_t kMaxKnown = 32;
 [[nodiscard]] MappedPlace FindMapped(const void* address);
 
 }  // namespace gaccd

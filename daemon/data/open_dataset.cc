@@ -148,7 +148,7 @@ Result<std::unique_ptr<Dataset>> OpenDataset(const SourceSpec& source,
                                              const NormalizeSpec& normalize,
                                              const BadRecordRules& rules, NodeShare* share,
                                              const std::string& folder) {
-  GACCD_ASSIGN_OR_RETURN(const std::vector<SourceSpec> sources, SourcesOf(source, folder));
+  GACCD_ASSIGN_OR_RETURN(const std::vector<SourceSpec> sources, ExpandPatterns(source, folder));
   BadRecordRules own = rules;
   const Opening opening{normalize, own, share, folder};
   std::vector<std::unique_ptr<Dataset>> parts;

@@ -12,12 +12,12 @@
 namespace gaccd {
 namespace {
 
-constexpr std::int64_t kMostIds = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMaxIds = std::numeric_limits<std::int32_t>::max();
 
 Status CheckLimit(const Array& array, std::string_view what, std::int64_t found) {
-  if (found >= 1 && found <= kMostIds) return Status::Ok();
+  if (found >= 1 && found <= kMaxIds) return Status::Ok();
   return {ErrorKind::kConfig,
-          StrCat(array.name, ": expected ", what, " from 1 to ", kMostIds, ", found ", found)};
+          StrCat(array.name, ": expected ", what, " from 1 to ", kMaxIds, ", found ", found)};
 }
 
 Status CheckIsInteger(const Array& array) {

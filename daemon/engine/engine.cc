@@ -29,7 +29,7 @@ Result<std::unique_ptr<Engine>> MakeEngine(Communicator& comm, const Model& mode
 }
 
 Status Engine::Encode(const BatchView& /*batch*/) { return NotContrastive(); }
-Status Engine::Contrast() { return NotContrastive(); }
+Status Engine::ComputeContrastiveLoss() { return NotContrastive(); }
 
 Status CheckCount(std::string_view what, std::size_t expected, std::size_t found) {
   if (expected == found) return Status::Ok();

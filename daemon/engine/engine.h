@@ -1,7 +1,7 @@
 // Engine: one rank's device with everything an update needs on it: model, gradients, reduction,
 // optimiser. RunUpdate() calls the phases in order; here stands what each means. On the CPU a phase
 // is done when the call returns. On a GPU it is enqueued, and what it found is told one update
-// later (or before the next one, with outlive_nonfinite): the host never waits inside an update.
+// later (or before the next one, with tolerate_nonfinite): the host never waits inside an update.
 //
 // The divisor. The loss of an update is the sum over its predictions divided by D: their number, or
 // the sum of their weights, over all ranks and micro-steps; a prediction without a label is not
@@ -102,7 +102,7 @@ struct EngineOptions {
   std::size_t control_word_count = 0;  // the same on all ranks
   // An update whose loss or gradient is not finite is told as such and changes nothing, and
   // training may go on; else it is an error.
-  bool outlive_nonfinite = false;
+  bool tolerate_nonfinite = false;
   bool measure_process = false;  // fill EngineMemory::process_bytes, which takes a millisecond
 };
 
@@ -145,10 +145,10 @@ class Engine {
   // How many more calls of MicroStep() a batch must stay valid and unchanged.
   [[nodiscard]] virtual int held_batches() const = 0;
   // The first pass of a contrastive update: a micro-batch becomes representations, which are kept.
-  // kInternal where the loss is another one; so too Contrast().
+  // kInternal where the loss is another one; so too ComputeContrastiveLoss().
   virtual Status Encode(const BatchView& batch);
   // Collective. The loss over all samples of all ranks, and the gradients of the representations.
-  virtual Status Contrast();
+  virtual Status ComputeContrastiveLoss();
   // 1. Forward, backward, accumulate in fp32. Of a contrastive update: the second pass, the same
   //    micro-batches in the same order.
   virtual Status MicroStep(const BatchView& batch, StepPlace place) = 0;

@@ -18,8 +18,8 @@
 namespace gaccd {
 namespace {
 
-constexpr std::size_t kMostBytes = std::size_t{64} << 20;  // of the file
-constexpr std::size_t kMostRecords = 100'000;
+constexpr std::size_t kMaxBytes = std::size_t{64} << 20;  // of the file
+constexpr std::size_t kMaxRecords = 100'000;
 constexpr std::uint64_t kEnd =
     4096;  // bytes at the begin and at the end of a file that are compared
 
@@ -41,7 +41,7 @@ std::string RecordsOf(const Attempt& attempt) {
   std::string text =
       StrCat(attempt.name, "\nverdict.json ", SizeOf(attempt.folder + "/verdict.json"));
   const std::string crash = attempt.folder + "/crash";
-  const auto names = ListFolder(crash, kMostRecords);
+  const auto names = ListFolder(crash, kMaxRecords);
   if (!names.ok()) return text + '\n';
   for (const std::string& name : *names)
     text += StrCat("\n", name, " ", SizeOf(StrCat(crash, "/", name)));
@@ -116,7 +116,7 @@ PrometheusState::~PrometheusState() = default;
 PrometheusState PrometheusState::Read(const std::string& path, std::string* problem) {
   PrometheusState state;
   if (!PathExists(path)) return state;
-  const auto text = ReadStart(path, kMostBytes);
+  const auto text = ReadStart(path, kMaxBytes);
   if (!text.ok()) {
     *problem = text.status().message();
     return state;

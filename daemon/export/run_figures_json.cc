@@ -100,12 +100,11 @@ class Reader {
   static bool Read(const Json& json, std::array<V, n>* values) {
     const Json::Array* const list = json.array();
     return list != nullptr && std::ranges::equal(*list, *values, [](const Json& found, V& value) {
-      return Read(found, &value);
-    });
+             return Read(found, &value);
+           });
   }
   static bool Read(const Json& json, std::vector<double>* values) {
-    return json.array() != nullptr &&
-           std::ranges::all_of(*json.array(), [&](const Json& value) {
+    return json.array() != nullptr && std::ranges::all_of(*json.array(), [&](const Json& value) {
              return Read(value, &values->emplace_back());
            });
   }
@@ -176,7 +175,7 @@ std::optional<FigureSum> FigureSum::FromJson(const Json& json) {
   std::vector<double> kept;
   reader("unknown", sum.unknown_);
   reader("done_s", kept);
-  if (!reader.good() || sum.unknown_ > kMostSteps) return std::nullopt;
+  if (!reader.good() || sum.unknown_ > kMaxSteps) return std::nullopt;
   sum.done_s_.resize(sum.unknown_);
   sum.done_s_.insert(sum.done_s_.end(), kept.begin(), kept.end());
   return sum;

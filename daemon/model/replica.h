@@ -29,7 +29,7 @@ struct ReplicaOptions {
   std::int64_t micro_steps_per_update = 1;
   // The most samples of an update, over all ranks and of this one: what a contrastive loss holds
   // at once.
-  std::int64_t update_samples = 0;
+  std::int64_t effective_batch = 0;
   std::int64_t rank_samples = 0;
 };
 
@@ -46,7 +46,7 @@ struct Evaluation {
   // For class labels, one a prediction: see ops/label_ranks.h.
   std::vector<std::int32_t> ranks;
   std::vector<std::int32_t> best;
-  std::vector<float> prediction;  // for targets: [samples, width]; of Model::MakeForAnswers()
+  std::vector<float> prediction;  // for targets: [samples, width]; of Model::MakeForInference()
 };
 
 // Where a micro-step stands in its update. The first overwrites the gradients; after the last they

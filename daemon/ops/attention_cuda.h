@@ -8,7 +8,7 @@
 namespace gaccd {
 
 struct AttentionSize {
-  // width: of a head, at most kMostAttentionWidth
+  // width: of a head, at most kMaxAttentionWidth
   std::int64_t sequences = 0, heads = 0, length = 0, width = 0;
   std::int64_t step = 0;  // between rows of q, k and v
   bool causal = false;

@@ -25,7 +25,7 @@ struct GroupFactors {
 
 struct UpdateInputs {
   double clip_norm = 0;        // 0 = do not clip
-  double planned_samples = 0;  // of all ranks
+  double effective_batch = 0;  // of all ranks
   double planned_divisor = 0;  // 1 / prediction_weight
   std::int64_t update = 0;     // its number since the start
   // Factors of the optimiser's rule for every group; gradient_scale is ignored: the verdict has it.
@@ -47,7 +47,7 @@ struct UpdateVerdict {
   double correction = 1;     // N/D, over the loss scale
   float gradient_scale = 1;  // the same, times the clip factor
   std::int32_t finite = 1;   // loss and gradient of this update, and D > 0
-  std::int32_t counted = 1;  // sums.samples == inputs.planned_samples
+  std::int32_t counted = 1;  // sums.samples == inputs.effective_batch
   // Sticky: 1 from the first update on that was not counted right, or not finite and not to be
   // outlived. Nothing is changed any more, so the parameters stay those of the update before.
   std::int32_t stopped = 0;

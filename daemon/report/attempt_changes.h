@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/report/run_story.h"
+#include "daemon/report/report_data.h"
 #include "daemon/watch/attempts.h"
 
 namespace gaccd {

@@ -13,7 +13,7 @@
 namespace gaccd {
 namespace {
 
-constexpr std::size_t kMostLabels = 12;  // of marks
+constexpr std::size_t kMaxLabels = 12;  // of marks
 
 std::string Decimal(double value) {
   std::array<char, 32> text{};
@@ -114,13 +114,13 @@ void WriteChartFrame(const ChartFrame& frame, const std::string& content, Html& 
   for (const double tick : StepTicks(frame.steps)) {
     if (tick != static_cast<double>(static_cast<std::int64_t>(tick))) continue;
     labels += StrCat("<span class=x style='left:", Decimal(100 * Share(frame.steps, tick)), "%'>",
-                     CountWords(static_cast<std::int64_t>(tick)), "</span>");
+                     FormatCount(static_cast<std::int64_t>(tick)), "</span>");
   }
   std::string marks;
   for (std::size_t i = 0; i < frame.marks.size(); ++i) {
     const auto step = static_cast<double>(frame.marks[i].step);
     marks += StrCat("M", ChartX(frame.steps, step), " 0V300");
-    if (i >= kMostLabels) continue;
+    if (i >= kMaxLabels) continue;
     labels += StrCat("<span class=mark style='left:", Decimal(100 * Share(frame.steps, step)),
                      "%'>", EscapeHtml(frame.marks[i].label), "</span>");
   }

@@ -18,7 +18,7 @@ std::string Formatted(const char* format, double value) {
 
 }  // namespace
 
-std::string CountWords(std::int64_t count) {
+std::string FormatCount(std::int64_t count) {
   std::string text = std::to_string(count);
   const std::ptrdiff_t first = count < 0 ? 1 : 0;
   for (std::ptrdiff_t at = std::ssize(text) - 3; at > first; at -= 3) {

@@ -6,7 +6,7 @@
 
 namespace gaccd {
 
-[[nodiscard]] std::string CountWords(std::int64_t count);    // "1,228,800"
+[[nodiscard]] std::string FormatCount(std::int64_t count);   // "1,228,800"
 [[nodiscard]] std::string NumberWords(double value);         // "2.314", "0.0003", "1.2e+09"
 [[nodiscard]] std::string FixedWords(double value);          // "1.07"
 [[nodiscard]] std::string SecondsWords(double seconds);      // "842 ms", "12.1 s", "2:03:04"

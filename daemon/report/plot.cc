@@ -89,8 +89,8 @@ std::string StepAxis(const std::vector<double>& begins, std::int64_t first, std:
   for (const double begin : begins) {
     marks[static_cast<std::size_t>(std::lround(begin * (columns - 1)))] = '^';
   }
-  const std::string left = CountWords(first);
-  const std::string right = CountWords(last);
+  const std::string left = FormatCount(first);
+  const std::string right = FormatCount(last);
   const int room = columns - static_cast<int>(left.size());
   const std::string indent(kLabel + 2, ' ');
   const std::string row = begins.empty() ? "" : StrCat(indent, marks, "\n");
@@ -143,7 +143,7 @@ std::string PlotText(const std::string& title, const Curve& curve, const PlotSiz
   return text + StepAxis(begins, first, last, columns);
 }
 
-std::string PlotText(const RunStory& story, const PlotSize& size) {
+std::string PlotText(const ReportData& story, const PlotSize& size) {
   std::string text = PlotText("training loss", story.loss, size);
   PlotSize small = size;
   small.rows = std::max(2, (size.rows + 1) / 2);
@@ -156,8 +156,8 @@ std::string PlotText(const RunStory& story, const PlotSize& size) {
 }
 
 Status RunPlotCommand(const std::string& run_dir) {
-  GACCD_ASSIGN_OR_RETURN(const RunStory story,
-                         ReadRunStory(run_dir, std::chrono::system_clock::now()));
+  GACCD_ASSIGN_OR_RETURN(const ReportData story,
+                         ReadReportData(run_dir, std::chrono::system_clock::now()));
   const auto terminal = Terminal::Detect(STDOUT_FILENO);
   PlotSize size;
   size.utf8 = IsUtf8Locale(std::getenv("LC_ALL"), std::getenv("LC_CTYPE"), std::getenv("LANG"));

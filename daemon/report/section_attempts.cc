@@ -9,7 +9,7 @@
 namespace gaccd {
 namespace {
 
-constexpr std::size_t kMostAttempts = 60;  // that are shown
+constexpr std::size_t kMaxAttempts = 60;  // that are shown
 
 struct TimeRange {
   WallTime begin;
@@ -20,20 +20,20 @@ struct TimeRange {
   }
 };
 
-TimeRange RangeOf(std::span<const AttemptStory> attempts) {
+TimeRange RangeOf(std::span<const AttemptData> attempts) {
   WallTime begin = attempts.front().begin;
   WallTime end = attempts.front().end;
-  for (const AttemptStory& one : attempts) {
+  for (const AttemptData& one : attempts) {
     begin = std::min(begin, one.begin);
     end = std::max(end, one.end);
   }
   return {begin, std::max(1e-3, SecondsBetween(begin, end))};
 }
 
-void WriteTimeline(std::span<const AttemptStory> attempts, Html& out) {
+void WriteTimeline(std::span<const AttemptData> attempts, Html& out) {
   const TimeRange range = RangeOf(attempts);
   out << "<div class=timeline>";
-  for (const AttemptStory& one : attempts) {
+  for (const AttemptData& one : attempts) {
     const double all = SecondsBetween(one.begin, one.end);
     const double init = one.updates > 0 ? std::min(one.init_s, all) : all;
     (out << "<div><span class=name>").Text(one.name)
@@ -60,14 +60,15 @@ void WriteVerdictCell(const std::string& verdict, Html& out) {
   WriteCell(verdict.empty() ? "-" : verdict, out);
 }
 
-void WriteAttemptRow(const AttemptStory& one, Html& out) {
+void WriteAttemptRow(const AttemptData& one, Html& out) {
   out << "<tr>";
   WriteCell(one.name, out);
   WriteCell(TimeWords(one.begin), out);
   WriteNumber(SecondsWords(SecondsBetween(one.begin, one.end)), out);
-  WriteNumber(
-      one.updates == 0 ? "-" : StrCat(CountWords(one.first_step), " – ", CountWords(one.last_step)),
-      out);
+  WriteNumber(one.updates == 0
+                  ? "-"
+                  : StrCat(FormatCount(one.first_step), " – ", FormatCount(one.last_step)),
+              out);
   WriteNumber(one.exit ? std::to_string(*one.exit) : "-", out);
   WriteVerdictCell(one.verdict, out);
   out << "</tr>";
@@ -78,16 +79,16 @@ void WriteAttemptRow(const AttemptStory& one, Html& out) {
 
 }  // namespace
 
-void WriteAttempts(const RunStory& story, Html& out) {
+void WriteAttempts(const ReportData& story, Html& out) {
   if (story.attempts.empty()) return;
-  std::span<const AttemptStory> shown(story.attempts);
+  std::span<const AttemptData> shown(story.attempts);
   out.BeginSection("attempts", {"Attempts", "各次启动"});
-  if (shown.size() > kMostAttempts) {
+  if (shown.size() > kMaxAttempts) {
     (out << "<p class=note>")
             .Say({"The newest {0} of {1}.", "共 {1} 次，此处为最新的 {0} 次。"},
-                 {CountWords(kMostAttempts), CountWords(std::ssize(story.attempts))})
+                 {FormatCount(kMaxAttempts), FormatCount(std::ssize(story.attempts))})
         << "</p>";
-    shown = shown.last(kMostAttempts);
+    shown = shown.last(kMaxAttempts);
   }
   WriteTimeline(shown, out);
   out << "<div class=scroll><table>";
@@ -98,12 +99,12 @@ void WriteAttempts(const RunStory& story, Html& out) {
              {"exit", "退出码", true},
              {"verdict and reason", "判定与原因"}},
             out);
-  for (const AttemptStory& one : shown) WriteAttemptRow(one, out);
+  for (const AttemptData& one : shown) WriteAttemptRow(one, out);
   out << "</table></div>";
   out.EndSection();
 }
 
-void WriteGoodput(const RunStory& story, Html& out) {
+void WriteGoodput(const ReportData& story, Html& out) {
   const RunFigures& figures = story.figures;
   if (figures.elapsed_s <= 0) return;
   constexpr std::array<Words, kBadputNames.size() + 1> kNames{

@@ -8,9 +8,9 @@
 namespace gaccd {
 namespace {
 
-std::vector<ChartMark> MarksOf(const RunStory& story) {
+std::vector<ChartMark> MarksOf(const ReportData& story) {
   std::vector<ChartMark> marks;
-  for (const AttemptStory& attempt : story.attempts) {
+  for (const AttemptData& attempt : story.attempts) {
     if (attempt.first_step == 0 || &attempt == &story.attempts.front()) continue;
     marks.push_back({attempt.first_step, attempt.name.substr(0, attempt.name.find('-'))});
   }
@@ -19,7 +19,7 @@ std::vector<ChartMark> MarksOf(const RunStory& story) {
 
 }  // namespace
 
-void WriteCurves(const RunStory& story, Html& out) {
+void WriteCurves(const ReportData& story, Html& out) {
   if (story.first_step == 0) return;
   const StepRange steps{story.first_step, story.last_step};
   const std::vector<ChartMark> marks = MarksOf(story);
@@ -62,7 +62,7 @@ void WriteCurves(const RunStory& story, Html& out) {
             .Say({"Of each {0} updates the first, the last, the smallest and the largest value are "
                   "drawn.",
                   "每 {0} 次更新绘出首、末、最小、最大四个值。"},
-                 {CountWords(story.loss.width())})
+                 {FormatCount(story.loss.width())})
         << "</p>";
   }
   out.EndSection();

@@ -15,7 +15,7 @@ std::string ExportBest(const RunState& state) {
 }
 
 // What to type next, whatever the advice is.
-std::string NextCommand(const RunStory& story) {
+std::string NextCommand(const ReportData& story) {
   const RunState& state = story.diagnosis.state;
   const std::string folder = ShellWord(state.folder);
   switch (state.phase) {
@@ -38,13 +38,13 @@ void WriteProgress(const RunState& state, Html& out) {
   if (state.step <= 0) return;
   out << "<p class=where>";
   if (state.steps_total <= 0) {
-    out.Say({"update {0}", "第 {0} 次更新"}, {CountWords(state.step)}) << "</p>";
+    out.Say({"update {0}", "第 {0} 次更新"}, {FormatCount(state.step)}) << "</p>";
     return;
   }
   const double share = std::clamp(
       static_cast<double>(state.step) / static_cast<double>(state.steps_total), 0.0, 1.0);
   out.Say({"update {0} of {1}", "第 {0} 次更新，共 {1} 次"},
-          {CountWords(state.step), CountWords(state.steps_total)});
+          {FormatCount(state.step), FormatCount(state.steps_total)});
   const bool lives = state.phase == RunPhase::kRunning;
   if (lives && state.eta_s) {
     out.Say({", {0} left", "，还需 {0}"}, {LongTimeWords(*state.eta_s)});
@@ -54,12 +54,12 @@ void WriteProgress(const RunState& state, Html& out) {
 }
 
 // Which evaluation was the best, and how to get its weights, unless the next command does so.
-void WriteBest(const RunStory& story, Html& out) {
+void WriteBest(const ReportData& story, Html& out) {
   const RunState& state = story.diagnosis.state;
   if (!state.best) return;
   out << "<p class=where>";
   out.Say({"best evaluation: {0} {1}, after update {2}", "最佳评估：{0} {1}，第 {2} 次更新之后"},
-          {state.best->metric, NumberWords(state.best->value), CountWords(state.best->step)});
+          {state.best->metric, NumberWords(state.best->value), FormatCount(state.best->step)});
   if (!story.best_is_saved) {
     out.Say({"; no checkpoint has its weights (evaluation.keep_best)",
              "；没有检查点保存其权重 (evaluation.keep_best)"});
@@ -90,7 +90,7 @@ void WriteFlops(const RunFigures& figures, Html& out) {
             {PercentWords(*mfu), std::string(figures.start->Text("gpu"))}, out);
 }
 
-void WriteSpeed(const RunStory& story, Html& out) {
+void WriteSpeed(const ReportData& story, Html& out) {
   const RunFigures& figures = story.figures;
   WriteTile({"samples / s", "样本 / 秒"}, RateText(SamplesPerSecond(figures)),
             {"{0} over {1}, stops included", "含停顿为 {0}（历时 {1}）"},
@@ -104,7 +104,7 @@ void WriteSpeed(const RunStory& story, Html& out) {
 
 }  // namespace
 
-void WriteVerdict(const RunStory& story, Html& out) {
+void WriteVerdict(const ReportData& story, Html& out) {
   const Diagnosis& diagnosis = story.diagnosis;
   const RunState& state = diagnosis.state;
   out << "<header class='card hero " << Name(state.phase) << "'><p class=state>";
@@ -113,7 +113,7 @@ void WriteVerdict(const RunStory& story, Html& out) {
   (out << "</p><h1>").Text(state.run.empty() ? story.folder_name : state.run)
       << "</h1><p class=what>";
   if (story.figures.start) out.Text(StrCat(story.figures.start->Text("model"), " · "));
-  if (state.world > 0) out.Say({"{0} ranks · ", "{0} 个 rank · "}, {CountWords(state.world)});
+  if (state.world > 0) out.Say({"{0} ranks · ", "{0} 个 rank · "}, {FormatCount(state.world)});
   if (!state.device.empty()) out.Text(StrCat(state.device, " · "));
   out.Say({"job ", "作业 "}).Text(StrCat(state.job, " · ", state.folder)) << "</p>";
   WriteProgress(state, out);
@@ -135,7 +135,7 @@ void WriteVerdict(const RunStory& story, Html& out) {
   out << "</p></header>\n";
 }
 
-void WriteFigures(const RunStory& story, Html& out) {
+void WriteFigures(const ReportData& story, Html& out) {
   const RunFigures& figures = story.figures;
   if (figures.updates == 0) return;
   out << "<section class=card id=figures><dl class=tiles>";
@@ -147,22 +147,22 @@ void WriteFigures(const RunStory& story, Html& out) {
     if (++shown > 3) break;
     WriteTile({"evaluation, last", "最新评估"}, NumberWords(value), {"{0}", "{0}"}, {metric}, out);
   }
-  const auto target = figures.plan ? figures.plan->Whole("eff_batch") : std::nullopt;
-  WriteTile({"samples per update", "每次更新的样本数"}, target ? CountWords(*target) : "?",
+  const auto target = figures.plan ? figures.plan->Whole("effective_batch") : std::nullopt;
+  WriteTile({"samples per update", "每次更新的样本数"}, target ? FormatCount(*target) : "?",
             {"counted exactly in {0} of {1} updates", "{1} 次更新中 {0} 次计数无误"},
-            {CountWords(story.on_target), CountWords(figures.updates)}, out);
-  WriteTile({"samples", "样本总数"}, CountWords(static_cast<std::int64_t>(figures.samples)), out);
+            {FormatCount(story.on_target), FormatCount(figures.updates)}, out);
+  WriteTile({"samples", "样本总数"}, FormatCount(static_cast<std::int64_t>(figures.samples)), out);
   WriteSpeed(story, out);
   WriteTile({"goodput", "有效时间占比"}, PercentWords(Goodput(figures)),
             {"of the time in updates that count", "用于有效更新的时间"}, {}, out);
-  WriteTile({"attempts", "启动次数"}, CountWords(figures.attempts),
+  WriteTile({"attempts", "启动次数"}, FormatCount(figures.attempts),
             {"{0} updates were done again", "重做了 {0} 次更新"},
-            {CountWords(figures.lost_updates)}, out);
+            {FormatCount(figures.lost_updates)}, out);
   const std::int64_t odd = figures.skipped + figures.nonfinite_losses;
   if (odd > 0) {
-    WriteTile({"skipped updates", "跳过的更新"}, CountWords(figures.skipped),
+    WriteTile({"skipped updates", "跳过的更新"}, FormatCount(figures.skipped),
               {"{0} losses were not finite", "{0} 个损失非有限值"},
-              {CountWords(figures.nonfinite_losses)}, out);
+              {FormatCount(figures.nonfinite_losses)}, out);
   }
   out << "</dl></section>\n";
 }

@@ -99,7 +99,8 @@ AttemptJudgement JudgeAttempt(const AttemptFacts& facts) {
   }
   // A rank that failed by itself has said more.
   const bool ended = !facts.written || memory || Is(judgement.exit, ErrorKind::kUnavailable);
-  if (ended && !facts.srun_words.empty()) judgement.reason += StrCat("; srun: ", facts.srun_words);
+  if (ended && !facts.srun_errors.empty())
+    judgement.reason += StrCat("; srun: ", facts.srun_errors);
   if (KilledAgain(facts)) {
     judgement.suspect_hosts.clear();
     if (!memory) judgement.reason += kKilledAgainText;
@@ -119,7 +120,7 @@ AttemptJudgement JudgeAttempt(const AttemptFacts& facts) {
     }
   }
   if (judgement.next != NextStep::kRequeue) return judgement;
-  if (const int idle = IdleRestarts(facts.before, facts.committed); idle >= kMostIdleRestarts) {
+  if (const int idle = IdleRestarts(facts.before, facts.committed); idle >= kMaxIdleRestarts) {
     judgement.next = NextStep::kNoRequeue;
     judgement.held = true;
     judgement.reason =

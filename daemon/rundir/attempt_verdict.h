@@ -28,7 +28,7 @@ struct WrittenVerdict {
 };
 
 // What STATUS.json says of an attempt whose rank 0 left no verdict.
-struct LastSign {
+struct LastStatus {
   std::string state;  // "running"
   std::string host;   // of rank 0
   std::int64_t step = 0;
@@ -57,8 +57,8 @@ struct LedgerEntry {
 struct AttemptFacts {
   std::optional<int> srun_rc;  // none: the job script was lost before srun returned
   std::optional<WrittenVerdict> written;
-  std::optional<LastSign> sign;
-  std::string srun_words = {};  // SrunWords()
+  std::optional<LastStatus> sign;
+  std::string srun_errors = {};  // SrunErrors()
   bool stop_file = false;
   bool done_file = false;
   std::vector<LedgerEntry> before;  // the attempts before, oldest first
@@ -74,7 +74,7 @@ struct AttemptJudgement {
 };
 
 // Restarts in a row that brought no new checkpoint, after which the run is held.
-inline constexpr int kMostIdleRestarts = 3;
+inline constexpr int kMaxIdleRestarts = 3;
 
 // Pure.
 //   attempt                                      next step

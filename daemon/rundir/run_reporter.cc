@@ -217,14 +217,14 @@ const std::string& RunReporter::attempt_dir() const { return impl_->attempt_dir;
 
 const RunIdentity& RunReporter::identity() const { return impl_->identity; }
 
-void RunReporter::Starting(const char* stage) {
-  Note(stage, 0);
+void RunReporter::ReportStage(const char* stage) {
+  SetPhase(stage, 0);
   LogInfo(StrCat("starting: ", stage));
   impl_->WriteEvent(
       [&](const LineStamp& stamp) { return StartingJson(impl_->identity, stamp, stage); });
 }
 
-void RunReporter::Begin(const RunStart& start) {
+void RunReporter::ReportStart(const RunStart& start) {
   LogInfo(StrCat("gaccd ", start.version, ", rank ", impl_->identity.rank, " of ", start.world,
                  " on ", impl_->identity.host, ", model ", start.model, ", ", start.parameters,
                  " parameters"));
@@ -241,14 +241,14 @@ void RunReporter::Begin(const RunStart& start) {
   });
 }
 
-void RunReporter::ShowPlan(const Plan& plan, const std::string& text) {
+void RunReporter::ReportPlan(const Plan& plan, const std::string& text) {
   impl_->WriteEvent(
       [&](const LineStamp& stamp) { return PlanEventJson(impl_->identity, stamp, plan); });
   impl_->Print(text.ends_with('\n') ? std::string_view(text).substr(0, text.size() - 1) : text);
   if (impl_->leads()) LogInfo(StrCat("plan\n", text));
 }
 
-void RunReporter::Step(const StepRecord& record) {
+void RunReporter::ReportStep(const StepRecord& record) {
   Impl& impl = *impl_;
   SetLogStep(record.step);
   impl.place.step.store(record.step, std::memory_order_relaxed);
@@ -287,7 +287,7 @@ void RunReporter::Step(const StepRecord& record) {
   if (!impl.bar) impl.Print(line);
 }
 
-void RunReporter::Eval(const EvalRecord& record) {
+void RunReporter::ReportEval(const EvalRecord& record) {
   const auto event = [&](std::string_view metric, double value) {
     impl_->WriteEvent([&](const LineStamp& stamp) {
       return EvalJson(impl_->identity, stamp, record, metric, value);
@@ -303,10 +303,10 @@ void RunReporter::Eval(const EvalRecord& record) {
       now.best = record.best;
     });
   }
-  Say(EvalLine(record));
+  LogAndPrint(EvalLine(record));
 }
 
-void RunReporter::Resumed(const ResumeRecord& record) {
+void RunReporter::ReportResume(const ResumeRecord& record) {
   Impl& impl = *impl_;
   impl.from = record;
   impl.best = record.best;
@@ -322,15 +322,15 @@ void RunReporter::Resumed(const ResumeRecord& record) {
       now.best = record.best;
     });
   }
-  Say(ResumeLine(record));
+  LogAndPrint(ResumeLine(record));
 }
 
-void RunReporter::LoadedWeights(const WeightsRecord& record) {
+void RunReporter::ReportWeights(const WeightsRecord& record) {
   impl_->WriteEvent(
       [&](const LineStamp& stamp) { return WeightsJson(impl_->identity, stamp, record); });
 }
 
-void RunReporter::Saved(const SaveRecord& record) {
+void RunReporter::ReportSave(const SaveRecord& record) {
   Impl& impl = *impl_;
   const char* level = record.reason.empty() ? "info" : "warning";
   if (impl.events) {
@@ -346,22 +346,22 @@ void RunReporter::Saved(const SaveRecord& record) {
   });
 }
 
-void RunReporter::Memory(const MemoryRecord& record) {
+void RunReporter::ReportMemory(const MemoryRecord& record) {
   impl_->WriteEvent(
       [&](const LineStamp& stamp) { return MemoryJson(impl_->identity, stamp, record); });
 }
 
-void RunReporter::EndsEarly(const std::string& why) {
+void RunReporter::ReportEarlyStop(const std::string& why) {
   impl_->ended_early = why;
-  Say(why);
+  LogAndPrint(why);
 }
 
-void RunReporter::Note(const char* phase, std::int64_t micro_step) {
+void RunReporter::SetPhase(const char* phase, std::int64_t micro_step) {
   impl_->place.phase.store(phase, std::memory_order_relaxed);
   impl_->place.micro_step.store(micro_step, std::memory_order_relaxed);
 }
 
-void RunReporter::Say(const std::string& line) {
+void RunReporter::LogAndPrint(const std::string& line) {
   LogInfo(line);
   impl_->Print(Printable(line));
 }

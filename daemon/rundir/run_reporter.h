@@ -65,33 +65,33 @@ class RunReporter {
 
   // Local calls; on ranks other than 0 they only reach the text log.
   // A stage of the start begins; a literal.
-  void Starting(const char* stage);
-  void Begin(const RunStart& start);
+  void ReportStage(const char* stage);
+  void ReportStart(const RunStart& start);
   // `text` is what people see (printed on stdout).
-  void ShowPlan(const Plan& plan, const std::string& text);
-  void Step(const StepRecord& record);
-  void Eval(const EvalRecord& record);
-  // What this attempt goes on from; before the first Step().
-  void Resumed(const ResumeRecord& record);
+  void ReportPlan(const Plan& plan, const std::string& text);
+  void ReportStep(const StepRecord& record);
+  void ReportEval(const EvalRecord& record);
+  // What this attempt goes on from; before the first ReportStep().
+  void ReportResume(const ResumeRecord& record);
   // The event alone.
-  void LoadedWeights(const WeightsRecord& record);
+  void ReportWeights(const WeightsRecord& record);
   // The event and STATUS.json; who saves also tells people.
-  void Saved(const SaveRecord& record);
-  void Memory(const MemoryRecord& record);
+  void ReportSave(const SaveRecord& record);
+  void ReportMemory(const MemoryRecord& record);
   // The run is complete before its last update: for people, and in the verdict.
-  void EndsEarly(const std::string& why);
+  void ReportEarlyStop(const std::string& why);
   // What this rank does now, for crash records and heartbeats: a literal ("compute", "reduce"), and
   // the micro-step. Wait-free.
-  void Note(const char* phase, std::int64_t micro_step);
+  void SetPhase(const char* phase, std::int64_t micro_step);
   // A line for people: stdout (above the bar) and the text log of this rank.
-  void Say(const std::string& line);
+  void LogAndPrint(const std::string& line);
   // Removes the bar, writes verdict.json and the last STATUS.json, frees the folder. Once.
   // `outcome` is how training ended; its kind is the exit code. On every rank: one that failed
   // leaves crash/r<rank>.json, and when rank 0 is among the suspects, one of the others writes
   // verdict.json and STATUS.json in its place.
   void Finish(const Status& outcome, const FailureFacts& facts = {});
   // kIo: what Finish() could not write, and why; or the run folder did not answer.
-  [[nodiscard]] const Status& not_closed() const;
+  [[nodiscard]] const Status& close_status() const;
 
   // The first write that failed, and how many did.
   [[nodiscard]] Status write_status() const;

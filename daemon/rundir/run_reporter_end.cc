@@ -85,8 +85,7 @@ void RunReporter::Impl::WriteVerdict(const Verdict& verdict) {
 // Rank 0 is lost: one of the others writes the verdict. Or this rank is the one that is cut off,
 // and both name each other at about the same time (0.8 s apart were seen); then rank 0, which sees
 // all others, comes first.
-void RunReporter::Impl::StandInForRankZero(const Status& outcome, FailureFacts facts,
-                                           double dur_s) {
+void RunReporter::Impl::CloseForRankZero(const Status& outcome, FailureFacts facts, double dur_s) {
   constexpr std::chrono::milliseconds kAfterRankZero{350};
   constexpr std::chrono::milliseconds kAfterSilence{1'500};
   if (leads() || attempt_dir.empty() || !Suspects(facts, 0)) return;
@@ -116,7 +115,7 @@ void RunReporter::Impl::CloseFiles(const Status& outcome, const FailureFacts& fa
   WriteFailure(outcome, facts);  // before the others are told, and read it
   if (events) WriteVerdict(VerdictOf(outcome, facts, dur_s));
   if (folder) folder->owner().Release();
-  StandInForRankZero(outcome, facts, dur_s);
+  CloseForRankZero(outcome, facts, dur_s);
 }
 
 void RunReporter::Finish(const Status& outcome, const FailureFacts& facts) {
@@ -139,28 +138,28 @@ void RunReporter::Finish(const Status& outcome, const FailureFacts& facts) {
                         impl->CloseFiles(outcome, facts, dur_s);
                       });
   if (!closed) {
-    impl.not_closed = {ErrorKind::kIo,
-                       StrCat("the run folder '", impl.run_dir(), "' does not answer: ",
-                              impl.leads() ? "verdict.json" : "the crash record of this rank",
-                              " was not written within ", limit.count(), " ms")};
+    impl.close_status = {ErrorKind::kIo,
+                         StrCat("the run folder '", impl.run_dir(), "' does not answer: ",
+                                impl.leads() ? "verdict.json" : "the crash record of this rank",
+                                " was not written within ", limit.count(), " ms")};
   } else if (impl.events) {
-    impl.not_closed = impl.final_write;
+    impl.close_status = impl.final_write;
   }
   if (impl.options.guard != nullptr) impl.options.guard->Release();
   impl.crash.reset();
   const std::string here =
       StrCat("; this attempt: ", impl.steps_done() - impl.from.step, " updates");
-  Say(StrCat(outcome.ok() ? "done" : "stopped", ": ", impl.steps_done(), " updates, ",
-             impl.samples_done(), " samples", impl.from.step > 0 ? here : "", " in ",
-             DurationText(dur_s)));
-  if (!impl.attempt_dir.empty()) Say(StrCat("logs: ", impl.AttemptDirAsGiven()));
+  LogAndPrint(StrCat(outcome.ok() ? "done" : "stopped", ": ", impl.steps_done(), " updates, ",
+                     impl.samples_done(), " samples", impl.from.step > 0 ? here : "", " in ",
+                     DurationText(dur_s)));
+  if (!impl.attempt_dir.empty()) LogAndPrint(StrCat("logs: ", impl.AttemptDirAsGiven()));
   FlushTextLog(closed ? kForTheTextLog : std::chrono::milliseconds(0));
 }
 
-const Status& RunReporter::not_closed() const { return impl_->not_closed; }
+const Status& RunReporter::close_status() const { return impl_->close_status; }
 
 Status RunReporter::write_status() const {
-  if (!impl_->not_closed.ok()) return impl_->not_closed;
+  if (!impl_->close_status.ok()) return impl_->close_status;
   if (!impl_->events) return Status::Ok();
   for (const Status& status :
        {impl_->events->first_failure(), impl_->status->first_failure(), impl_->final_write}) {

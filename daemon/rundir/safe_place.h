@@ -29,6 +29,6 @@ namespace gaccd {
 // What passes and is still worth a line: the first folder on the way to `run_dir`, itself included,
 // in which others than this user, root and a group may replace what is there. Empty: there is none.
 // A folder of user 65534 does not count: so the owners of another user namespace are shown.
-[[nodiscard]] std::string DoubtOfRunFolder(const std::string& run_dir);
+[[nodiscard]] std::string RunFolderWarning(const std::string& run_dir);
 
 }  // namespace gaccd

@@ -19,16 +19,16 @@ inline constexpr std::array<int, 6> kStopSignals{SIGTERM, SIGINT,  SIGUSR1,
 
 // Of one rank: 0 or 1 each, pace aside. Of all, summed: how many ranks.
 struct StopWords {
-  double stop_now = 0;       // request to leave without saving
-  double interrupted = 0;    // of these, whose last signal was SIGINT
-  double stop = 0;           // request to stop, by a signal
-  double stop_file = 0;      // rank 0 found STOP: stop, and do not requeue
-  double time_up = 0;        // the job ends soon
-  double save = 0;           // request to save and go on
-  double save_misfit = 0;    // have no time left for a save
-  double rest_misfit = 0;    // have no time left for a save after the rest of the update
-  double window_misfit = 0;  // have no time left for a save inside the update
-  double pace_s = 0;         // of rank 0: seconds a micro-step; 0 = not known
+  double stop_now = 0;                  // request to leave without saving
+  double interrupted = 0;               // of these, whose last signal was SIGINT
+  double stop = 0;                      // request to stop, by a signal
+  double stop_file = 0;                 // rank 0 found STOP: stop, and do not requeue
+  double time_up = 0;                   // the job ends soon
+  double save = 0;                      // request to save and go on
+  double cannot_save = 0;               // have no time left for a save
+  double cannot_save_after_update = 0;  // have no time left for a save after the rest of the update
+  double cannot_save_in_update = 0;     // have no time left for a save inside the update
+  double pace_s = 0;                    // of rank 0: seconds a micro-step; 0 = not known
   std::array<double, kStopSignals.size()> signals{};  // request to stop by kStopSignals[i]
 
   bool operator==(const StopWords&) const = default;

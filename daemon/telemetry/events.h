@@ -150,11 +150,11 @@ struct ResumeRecord {
   std::int64_t step = 0;
   std::int64_t micro_step = 0;
   std::int64_t writer_epoch = 0;
-  std::int64_t samples_total = 0;      // used before
-  std::int64_t passed_over = 0;        // newer checkpoints that are damaged
-  std::int64_t bytes = 0;              // of all ranks
-  double dur_s = 0;                    // to find, verify and load it
-  std::optional<BestValue> best = {};  // evaluation before it
+  std::int64_t samples_total = 0;        // used before
+  std::int64_t skipped_checkpoints = 0;  // newer checkpoints that are damaged
+  std::int64_t bytes = 0;                // of all ranks
+  double dur_s = 0;                      // to find, verify and load it
+  std::optional<BestValue> best = {};    // evaluation before it
 };
 
 // What rank 0 is at, told when nothing else was for a while.

@@ -28,7 +28,7 @@ class BestEvaluation {
   void Restore(const BestSoFar& state, const EvaluationSpec& was);
   // The evaluation after update `step` gave this value. One that was taken before changes nothing;
   // one that is not finite is not better than any.
-  void Take(std::int64_t step, double value);
+  void Record(std::int64_t step, double value);
 
   // For checkpoints. In the same memory always.
   [[nodiscard]] const BestSoFar& state() const { return state_; }

@@ -11,8 +11,8 @@
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/ckpt_command.h"
 #include "daemon/checkpoint/generations.h"
-#include "daemon/checkpoint/run_state.h"
 #include "daemon/checkpoint/saved_job.h"
+#include "daemon/checkpoint/train_state.h"
 #include "daemon/config/job_text.h"
 #include "daemon/data/update_schedule.h"
 #include "daemon/rundir/agreement.h"
@@ -142,7 +142,7 @@ Status CheckResume(const Request& request) {
   return {ErrorKind::kData, StrCat("'", path, "/ckpt' holds no checkpoint that is complete")};
 }
 
-Result<DoneRun> Look(const Request& request, bool requeued) {
+Result<DoneRun> FindDoneRun(const Request& request, bool requeued) {
   GACCD_RETURN_IF_ERROR(CheckSafeRunFolder(request.run_dir));
   const std::string path = PathOf(request.run_dir);
   if (!PathExists(path)) return DoneRun{};
@@ -165,7 +165,7 @@ Result<DoneRun> FindDone(Communicator& comm, const Flags& flags, const Job& job,
   constexpr std::string_view kTrainOn = "+";  // a text begins with another character
   Result<std::string> mine = std::string();
   if (comm.rank() == 0) {
-    auto found = Look({flags, job, plan, *flags.run_dir}, requeued);
+    auto found = FindDoneRun({flags, job, plan, *flags.run_dir}, requeued);
     if (!found.ok()) {
       mine = found.status();
     } else {

@@ -17,7 +17,7 @@
 #include "daemon/train/in_flight.h"
 #include "daemon/train/loss_scale.h"
 #include "daemon/train/nonfinite.h"
-#include "daemon/train/phase_notes.h"
+#include "daemon/train/progress_notifier.h"
 
 namespace gaccd {
 
@@ -27,7 +27,7 @@ struct NonfiniteContext {
   Engine& engine;
   const FlatLayout& layout;
   BatchFeed& feed;
-  const PhaseNotes& notes;
+  const ProgressNotifier& progress;
   std::span<const double> control_words;
   LossScale* loss_scale;  // null: not fp16
   const Job& job;
@@ -41,7 +41,7 @@ struct NonfiniteContext {
 class NonfiniteHandler {
  public:
   // So many updates may be left out in a row: such a training does not come back by itself.
-  static constexpr std::int64_t kMostInARow = 10;
+  static constexpr std::int64_t kMaxInARow = 10;
 
   NonfiniteHandler(const NonfiniteContext& context, OnNonfinite policy)
       : c_(context), policy_(policy) {}
@@ -60,7 +60,7 @@ class NonfiniteHandler {
   [[nodiscard]] Status Diverged(const std::string& why, const SharedOffenders& shared) const;
   void WarnOfUnlabelled(const UpdateInFlight& done);
   Status UpdateLossScale(const UpdateInFlight& done, const UpdateResult& result);
-  Result<SharedOffenders> FindTogether(const UpdateInFlight& done, std::vector<Offender>* mine);
+  Result<SharedOffenders> LocateOffenders(const UpdateInFlight& done, std::vector<Offender>* mine);
   Result<UpdateResult> RepeatWithout(const UpdateInFlight& done, const std::vector<Offender>& mine,
                                      std::int64_t samples);
 

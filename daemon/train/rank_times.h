@@ -20,12 +20,12 @@
 // people are told, once until it has cost less than half of that. Updates are summed in spans of
 // kSpanS seconds, so that a window of many short updates costs no more than one of long updates. A
 // single pause, however long, does not make a rank slow: the span of its largest loss is left out,
-// and kFewest spans must have lost more than kShare of their time to it. Nor does a start: kWindow
-// updates must be known, or kSettled that lasted kSettledS seconds. And what lasted less than
-// kLeastS seconds is not worth a warning: a rank must be slow for that long, its largest loss left
-// out again.
+// and kMinSpans spans must have lost more than kShare of their time to it. Nor does a start:
+// kWindow updates must be known, or kSettled that lasted kSettledS seconds. And what lasted less
+// than kMinS seconds is not worth a warning: a rank must be slow for that long, its largest loss
+// left out again.
 //
-// A rank alone has nobody to wait for, and more than kMostRanks would make the control words larger
+// A rank alone has nobody to wait for, and more than kMaxRanks would make the control words larger
 // than many a model: both pack nothing.
 #pragma once
 
@@ -68,14 +68,14 @@ struct Straggler {
 
 class RankTimes {
  public:
-  static constexpr int kMostRanks = 4096;
+  static constexpr int kMaxRanks = 4096;
   static constexpr int kWindow = 100;
   static constexpr double kWindowS = 10;
   static constexpr double kSpanS = 0.1;
   static constexpr int kSettled = 20;
   static constexpr double kSettledS = 60;
-  static constexpr double kLeastS = 1;
-  static constexpr int kFewest = 5;
+  static constexpr double kMinS = 1;
+  static constexpr int kMinSpans = 5;
   static constexpr double kShare = 0.2;
   static constexpr double kStoppedShare = 0.3;
 
@@ -84,7 +84,7 @@ class RankTimes {
   [[nodiscard]] std::size_t elements() const { return summed_ ? kParts * world_ : 0; }
 
   // This rank's times of an update that ended.
-  void Took(const BusyTimes& times) { mine_ = times; }
+  void SetTimes(const BusyTimes& times) { mine_ = times; }
   // Before an update: `control_words` has elements() elements.
   void Pack(std::span<double> control_words) const;
   // After it, the same summed over the ranks. Empty while no rank has told anything.
@@ -112,7 +112,7 @@ class RankTimes {
   void Record(int rank, const Loss& loss, double dur_s);
   // What `rank`, the slowest of the newest update, has cost, if that is to be told. dur_s: of that
   // update.
-  std::optional<TimeLost> BecomesSlow(int rank, double dur_s);
+  std::optional<TimeLost> DetectSlowRank(int rank, double dur_s);
 
   std::size_t rank_;
   std::size_t world_;
@@ -121,7 +121,7 @@ class RankTimes {
   std::vector<double> scratch_;   // by rank
   std::deque<Span> window_;       // the oldest first
   int window_updates_ = 0;        // of all spans
-  std::set<int> told_;            // ranks that are slow, and were said to be
+  std::set<int> warned_;          // ranks that are slow, and were said to be
   std::map<int, double> slow_s_;  // by rank: the duration of the updates in which it was slow
 };
 

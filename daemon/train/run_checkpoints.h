@@ -8,7 +8,7 @@
 #include "collectives/base/result.h"
 #include "daemon/config/flags.h"
 #include "daemon/rundir/run_reporter.h"
-#include "daemon/train/saver.h"
+#include "daemon/train/checkpointer.h"
 #include "daemon/train/session.h"
 
 namespace gaccd {
@@ -23,22 +23,22 @@ Status CheckCheckpointFlags(const Flags& flags);
 
 // Before anybody looks what the run goes on from: a run that ends just now has committed its last
 // checkpoint, or commits no more. Nothing without checkpoints. Collective.
-Status ClaimTogether(const Flags& flags, Session& session);
+Status AcquireLease(const Flags& flags, Session& session);
 
 // An attempt that SLURM requeued goes on from its own checkpoints, also where --resume names
 // another one or none: that was where the first attempt began. Collective.
-Status ResumeTogether(const Flags& flags, Session& session);
+Status ResumeRun(const Flags& flags, Session& session);
 
 // Of one checkpoint, over all ranks. REQUIRES: the data is opened.
 [[nodiscard]] double CheckpointBytes(const Session& session);
 
 // Null without checkpoints. Collective.
-Result<std::unique_ptr<Saver>> StartSaver(const Flags& flags, Session& session,
-                                          RunReporter& reporter);
+Result<std::unique_ptr<Checkpointer>> StartCheckpointer(const Flags& flags, Session& session,
+                                                        RunReporter& reporter);
 
 // The path of the checkpoint that holds the state after `updates` updates: the last that was saved,
 // or the one that the run went on from. Empty: there is none.
 [[nodiscard]] std::string CheckpointAfter(std::int64_t updates, const Flags& flags,
-                                          const Session& session, const Saver* saver);
+                                          const Session& session, const Checkpointer* checkpointer);
 
 }  // namespace gaccd

@@ -8,7 +8,7 @@
 #include "daemon/config/flags.h"
 #include "daemon/stop/clocks.h"
 #include "daemon/stop/stop_agreement.h"
-#include "daemon/train/saver.h"
+#include "daemon/train/checkpointer.h"
 #include "daemon/train/session.h"
 #include "daemon/train/training.h"
 #include "daemon/train/weights.h"
@@ -28,20 +28,20 @@ Status ResolveJob(Communicator& comm, Job* job);
 // Rank 0 will be able to write --save-weights. Collective.
 Agreement CheckSaveWeights(const Flags& flags, Communicator& comm);
 // What may take long: data and model. Collective.
-Agreement OpenTogether(const Flags& flags, Session& session);
+Agreement OpenTraining(const Flags& flags, Session& session);
 [[nodiscard]] StopOptions StopOptionsOf(const Flags& flags, const Session& session,
                                         const Clocks& clocks);
 // The device of each rank, and what reduces between GPUs. Collective; the same result on every
 // rank.
-Status ChooseTogether(const Flags& flags, const Job& job, Session& session);
-// REQUIRES: ChooseTogether().
+Status SelectDevice(const Flags& flags, const Job& job, Session& session);
+// REQUIRES: SelectDevice().
 [[nodiscard]] EngineChoice EngineChoiceOf(const Flags& flags, const Session& session);
 // Memory, kernels, initial weights. Collective, but a rank may fail alone.
-Status PrepareTogether(const Flags& flags, Session& session);
+Status PrepareTrainer(const Flags& flags, Session& session);
 // Of --init-weights. Collective.
 Agreement LoadInitWeights(const Flags& flags, Session& session);
 // After the last update, on rank 0: --save-weights, and the mark of a complete run.
 Status WriteResults(const Flags& flags, Session& session, const TrainingSummary& summary,
-                    const Saver* saver);
+                    const Checkpointer* checkpointer);
 
 }  // namespace gaccd

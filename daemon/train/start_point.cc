@@ -1,7 +1,7 @@
 #include "daemon/train/start_point.h"
 
 #include "collectives/base/strings.h"
-#include "daemon/checkpoint/run_state.h"
+#include "daemon/checkpoint/train_state.h"
 #include "daemon/telemetry/log.h"
 
 namespace gaccd {

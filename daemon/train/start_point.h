@@ -9,7 +9,7 @@
 #include "daemon/accum/sample_ledger.h"
 #include "daemon/checkpoint/load.h"
 #include "daemon/engine/engine.h"
-#include "daemon/train/saver.h"
+#include "daemon/train/checkpointer.h"
 
 namespace gaccd {
 

@@ -22,9 +22,9 @@ constexpr std::array<std::string_view, 8> kOfARun = {"attempts", "ckpt", "job.tx
                                                      "STOP",     "SAVE", "HOLD",      "DONE"};
 
 // What the folder holds besides; empty for a run folder and one that is not there.
-std::string Strangers(const std::string& run_dir) {
-  constexpr std::size_t kMostNames = 10'000;
-  const auto names = ListFolder(run_dir, kMostNames);
+std::string ForeignEntries(const std::string& run_dir) {
+  constexpr std::size_t kMaxNames = 10'000;
+  const auto names = ListFolder(run_dir, kMaxNames);
   if (!names.ok() || PathExists(run_dir + "/attempts") || PathExists(run_dir + "/ckpt")) return {};
   std::string first;
   std::size_t count = 0;
@@ -44,12 +44,12 @@ std::vector<std::string> PlaceWarnings(const Flags& flags) {
     return {"nothing of this run will be kept: give --run-dir=DIR or --save-weights=FILE"};
   }
   std::vector<std::string> warnings;
-  if (const std::string strangers = Strangers(*flags.run_dir); !strangers.empty()) {
+  if (const std::string foreign = ForeignEntries(*flags.run_dir); !foreign.empty()) {
     warnings.push_back(StrCat("--run-dir: '", *flags.run_dir,
-                              "' is no run folder and not empty, it holds ", strangers,
+                              "' is no run folder and not empty, it holds ", foreign,
                               ": the run writes beside that"));
   }
-  if (std::string doubt = DoubtOfRunFolder(*flags.run_dir); !doubt.empty()) {
+  if (std::string doubt = RunFolderWarning(*flags.run_dir); !doubt.empty()) {
     warnings.push_back(StrCat("--run-dir: ", doubt));
   }
   return warnings;

@@ -23,7 +23,8 @@ class Event {
   std::string name;     // of the event: "step"
   WallTime at;
 
-  // All keys, in the order of the line. Valid until the event changes, as all views below.
+  // All keys, in the order of the line; a key that older versions wrote under another name has the
+  // new one, here and below. Valid until the event changes, as all views below.
   [[nodiscard]] std::vector<std::pair<std::string_view, EventValue>> Fields() const;
   // Nothing when the line has no such key.
   [[nodiscard]] std::optional<EventValue> Find(std::string_view key) const;
@@ -55,6 +56,7 @@ class Event {
   [[nodiscard]] std::string_view Key(const Field& field) const;
   [[nodiscard]] EventValue Value(const Field& field) const;
   [[nodiscard]] const Field* FindField(std::string_view key) const;
+  [[nodiscard]] const Field* FindExactField(std::string_view key) const;
 
   std::vector<Field> fields_;
   std::string decoded_;  // keys and values, where the line has escapes; else empty

@@ -15,7 +15,7 @@ namespace gaccd {
 class LineReader {
  public:
   // A longer line is passed over.
-  static constexpr std::size_t kMostBytes = std::size_t{64} << 10;
+  static constexpr std::size_t kMaxBytes = std::size_t{64} << 10;
 
   // kLastPiece: at the first whole line of the last `piece` bytes of the file as it is now.
   enum class From : std::uint8_t { kBegin, kLastPiece };

@@ -22,7 +22,7 @@ namespace gaccd {
 namespace {
 
 constexpr std::size_t kCopyBytes = std::size_t{1} << 20;
-constexpr std::size_t kMostHosts = 1500;  // bytes of their names in a line
+constexpr std::size_t kMaxHostBytes = 1500;  // bytes of their names in a line
 
 // What decides which updates stay.
 struct KeptSteps {
@@ -53,7 +53,7 @@ class FileThinner {
   Status Add(const Event& event) {
     const StepSum sum = StepSum::Of(event);
     if (sum.updates == 0) return Keep(event.line);  // a damaged number
-    if (hosts_ + BytesOfNewHosts(sum) > kMostHosts) GACCD_RETURN_IF_ERROR(Flush());
+    if (hosts_ + BytesOfNewHosts(sum) > kMaxHostBytes) GACCD_RETURN_IF_ERROR(Flush());
     hosts_ += BytesOfNewHosts(sum);
     sum_ += sum;
     newest_ = event;

@@ -29,7 +29,7 @@ bool Ended(RunPhase phase) {
 }
 
 // A job that SLURM stopped goes back to the queue, unless its folder says otherwise.
-bool WillGoOn(const RunState& state) {
+bool WillBeRequeued(const RunState& state) {
   return state.phase == RunPhase::kStopped && !state.job.starts_with("local-") &&
          NextStepOf(state.exit.value_or(0)) == NextStep::kRequeue &&
          !PathExists(state.folder + "/STOP") && !PathExists(state.folder + "/HOLD");
@@ -85,7 +85,7 @@ Result<int> RunStatusCommand(const WatchRequest& request) {
     const std::string text = request.json ? StateJson(state) : StateText(state);
     const bool redraw = request.watch && terminal && !request.json;
     GACCD_RETURN_IF_ERROR(PrintOut(redraw ? StrCat("\x1b[H\x1b[J", text) : text));
-    const bool ended = state.gone_in_slurm || (Ended(state.phase) && !WillGoOn(state));
+    const bool ended = state.gone_in_slurm || (Ended(state.phase) && !WillBeRequeued(state));
     if (!request.watch || ended) return ExitOf(state.phase);
     std::this_thread::sleep_for(kRefresh);
   }

@@ -281,7 +281,7 @@ TEST(TokenDivisorTest, OfZeroIsAnErrorOrASkippedUpdate) {
   test.tail = 0;
   test.updates = 3;  // of the samples 0, 1, 2
   for (const bool outlive : {false, true}) {
-    test.outlive_nonfinite = outlive;
+    test.tolerate_nonfinite = outlive;
     const Status status = RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
       const auto found = RunEngine(comm, test, {});
       EXPECT_EQ(found.ok(), outlive);

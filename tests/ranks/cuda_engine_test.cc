@@ -291,9 +291,9 @@ TEST_P(CudaEnginesTest, ALostMicroBatchIsNamedOnEveryRank) {
                                 const UpdateSettings& settings) {
       const bool loses = ++*updates == 3;
       return RunUpdate(engine, batches, PlainAccumulation(plan), settings,
-                       {.note = {}, .leave = {}, .drop = [loses](std::int64_t step) {
-                          return loses && step == 1;
-                        }});
+                       {.on_progress = {},
+                        .should_stop = {},
+                        .is_dropped = [loses](std::int64_t step) { return loses && step == 1; }});
     }};
   };
   for (const RankOutcome& outcome : RunCudaRanks(GetParam(), {.options = lose})) {

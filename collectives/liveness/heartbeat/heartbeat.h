@@ -37,7 +37,7 @@ struct HeartbeatOptions {
 // What both loops share with the main thread.
 class HeartbeatShared {
  public:
-  void Note(heartbeat::Phase phase, std::uint64_t update, std::uint32_t micro_step) {
+  void SetPhase(heartbeat::Phase phase, std::uint64_t update, std::uint32_t micro_step) {
     place_.store(static_cast<std::uint64_t>(phase) << 32 | micro_step, std::memory_order_relaxed);
     update_.store(update, std::memory_order_relaxed);
   }
@@ -95,8 +95,8 @@ class Heartbeat {
   Heartbeat& operator=(const Heartbeat&) = delete;
 
   // What the main thread does now. Wait-free.
-  void Note(heartbeat::Phase phase, std::uint64_t update, std::uint32_t micro_step = 0) {
-    shared_.Note(phase, update, micro_step);
+  void SetPhase(heartbeat::Phase phase, std::uint64_t update, std::uint32_t micro_step = 0) {
+    shared_.SetPhase(phase, update, micro_step);
   }
   // The median time of this rank's last updates: how long is "stuck".
   void SetMedianStep(std::chrono::milliseconds step) { shared_.SetMedianStep(step); }

@@ -15,7 +15,7 @@ namespace gaccd {
 namespace {
 
 constexpr double kRoundMicroseconds = 200;  // long against the clock's 0.5 us
-constexpr int kMostRuns = 20;               // products in one round
+constexpr int kMaxRuns = 20;                // products in one round
 constexpr int kRounds = 3;
 constexpr double kHopeless = 3;  // times the best: not timed any further
 
@@ -94,7 +94,7 @@ class Trial {
     GACCD_ASSIGN_OR_RETURN(const double single, Measure(once));
     if (single > kHopeless * best && single > kRoundMicroseconds) return single;
     const int runs = static_cast<int>(
-        std::clamp(kRoundMicroseconds / std::max(single, 1.0), 1.0, double{kMostRuns}));
+        std::clamp(kRoundMicroseconds / std::max(single, 1.0), 1.0, double{kMaxRuns}));
     GACCD_ASSIGN_OR_RETURN(const CudaGraph graph, CudaGraph::Capture(stream_, [&] {
                              for (int i = 0; i < runs; ++i) GACCD_RETURN_IF_ERROR(once());
                              return Status::Ok();

@@ -35,7 +35,7 @@ Status Run(Communicator& comm, const std::string& folder, bool check) {
   const bool speaks = comm.rank() == 0;
   const CheckpointOptions options{
       .folder = folder, .keep = {.newest = 2}, .fail_limit = 1000, .block_bytes = 1024};
-  GACCD_ASSIGN_OR_RETURN(WriterRight right, CheckpointWriter::Claim(comm, options, Me()));
+  GACCD_ASSIGN_OR_RETURN(CheckpointLease right, CheckpointWriter::Claim(comm, options, Me()));
   if (speaks) Say(StrCat("started ", right.epoch, " ", right.job_since));
   if (speaks && check) SayDamaged(folder);
   GACCD_ASSIGN_OR_RETURN(

@@ -40,7 +40,7 @@ class ExportTest : public testing::Test {
   void SetUp() override {
     const std::string first = "000-812";
     run_.Event(first, 0, "run_start", R"(,"version":"0.1.0","git":"abc","model":"a\"b\nc")");
-    run_.Event(first, 1, "plan", R"(,"target_batch":3072,"eff_batch":3072,"accum_steps":2)");
+    run_.Event(first, 1, "plan", R"(,"target_batch":3072,"effective_batch":3072,"accum_steps":2)");
     run_.Event(first, 12, "step", StepKeys(1, 4));
     run_.Event(first, 14, "step", StepKeys(2, 3));
     run_.Event(first, 15, "save", R"(,"step":2,"ok":true,"bytes":1000,"stall_s":0.5,"dur_s":0.75)");

@@ -42,7 +42,7 @@ TEST(Heartbeat, AWorldOfOneNeedsNone) {
   const auto single = MakeSingle();
   auto heart = Heartbeat::Start(*single, kOptions, [](const LostRank&) { FAIL(); });
   ASSERT_TRUE(heart.ok());
-  (*heart)->Note(Phase::kCompute, 1);
+  (*heart)->SetPhase(Phase::kCompute, 1);
   (*heart)->Goodbye();
 }
 
@@ -134,7 +134,7 @@ TEST(Heartbeat, AllThatEndTogetherAreKnownToAll) {
 TEST(Heartbeat, AStuckRankIsNamedByThoseWhoWait) {
   ExpectLoss(3, 1, Absence::kStalled, milliseconds(8'000), [](Heartbeat& heart, int rank) {
     heart.SetMedianStep(milliseconds(20));
-    heart.Note(rank == 1 ? Phase::kCompute : Phase::kReduce, 5);
+    heart.SetPhase(rank == 1 ? Phase::kCompute : Phase::kReduce, 5);
   });
 }
 

@@ -57,7 +57,7 @@ struct Bench {
     CopyToGpu(gradient.data(), g.data(), g.size() * sizeof(float));
     UpdateControl host = control.Value();
     host.inputs = {.clip_norm = clip,
-                   .planned_samples = 10,
+                   .effective_batch = 10,
                    .planned_divisor = 10,
                    .outlive = outlive ? 1 : 0};
     optimizer->Prepare(lr, &host.inputs);

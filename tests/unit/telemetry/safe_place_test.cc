@@ -64,20 +64,20 @@ TEST_F(SafePlaceTest, FoldersOfOthers) {
 }
 
 TEST_F(SafePlaceTest, WhatPassesMayBeDoubtful) {
-  EXPECT_EQ(DoubtOfRunFolder(Run()), "");
-  EXPECT_EQ(DoubtOfRunFolder(Run() + "/new/folder"), "");
+  EXPECT_EQ(RunFolderWarning(Run()), "");
+  EXPECT_EQ(RunFolderWarning(Run() + "/new/folder"), "");
   ASSERT_EQ(::chmod(Scratch().c_str(), 0777), 0);
-  EXPECT_THAT(DoubtOfRunFolder(Run() + "/new"),
+  EXPECT_THAT(RunFolderWarning(Run() + "/new"),
               AllOf(HasSubstr("'" + Scratch() + "' belongs"), HasSubstr("mode 0777: everybody")));
   for (const mode_t fine : {01777, 0775}) {
     ASSERT_EQ(::chmod(Scratch().c_str(), fine), 0);
-    EXPECT_EQ(DoubtOfRunFolder(Run()), "");
+    EXPECT_EQ(RunFolderWarning(Run()), "");
   }
   if (::geteuid() != 0) return;
   SetScratch(kSomebody, 0755);
-  EXPECT_THAT(DoubtOfRunFolder(Run()), HasSubstr("belongs to user 4711 and has mode 0755: its"));
+  EXPECT_THAT(RunFolderWarning(Run()), HasSubstr("belongs to user 4711 and has mode 0755: its"));
   SetScratch(65'534, 0755);
-  EXPECT_EQ(DoubtOfRunFolder(Run()), "") << "of another user namespace";
+  EXPECT_EQ(RunFolderWarning(Run()), "") << "of another user namespace";
 }
 
 TEST_F(SafePlaceTest, ALinkOfAnotherUser) {

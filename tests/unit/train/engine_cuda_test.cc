@@ -162,8 +162,9 @@ TEST_F(CudaEngineTest, AsksForTheResult) {
     const auto begin = [&](Engine& engine, Prefetcher& batches, const Plan& plan,
                            const UpdateSettings& settings) -> Status {
       for (int i = 0; i < 5; ++i) {
-        GACCD_RETURN_IF_ERROR(RunUpdate(engine, batches, PlainAccumulation(plan), settings,
-                                        {.note = {}, .leave = {}, .tell = [&] { ++updates; }}));
+        GACCD_RETURN_IF_ERROR(
+            RunUpdate(engine, batches, PlainAccumulation(plan), settings,
+                      {.on_progress = {}, .should_stop = {}, .before_reduce = [&] { ++updates; }}));
       }
       return Status::Ok();
     };

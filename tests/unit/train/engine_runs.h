@@ -35,7 +35,7 @@ struct EngineCase {
   Numerics numerics = {};
   std::int64_t poisoned = -1;     // this sample has a NaN among its features
   std::size_t control_words = 3;  // elements: ControlWordOf()
-  bool outlive_nonfinite = false;
+  bool tolerate_nonfinite = false;
   // > 0: sequences of so many tokens through an embedding of widths.front(), with a label for every
   // token, or none: -100. Other features have no meaning then.
   std::int64_t tokens = 0;

@@ -13,7 +13,7 @@ std::vector<std::optional<Straggler>> Exchange(std::vector<RankTimes>& ranks,
                                                const std::vector<BusyTimes>& times) {
   std::vector<double> sum(ranks[0].elements());
   for (std::size_t r = 0; r < ranks.size(); ++r) {
-    ranks[r].Took(times[r]);
+    ranks[r].SetTimes(times[r]);
     std::vector<double> mine(ranks[r].elements(), 77);  // what is there before does not matter
     ranks[r].Pack(mine);
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += mine[i];
@@ -74,14 +74,14 @@ TEST(RankTimesTest, OfTwoRanksTheSlowOneIsMeasuredByTheOther) {
 TEST(RankTimesTest, NothingIsSaidWhereNothingIsKnown) {
   auto ranks = Ranks(3);
   for (const auto& found : Exchange(ranks, {{0, 0}, {0, 0}, {0, 0}})) EXPECT_FALSE(found);
-  for (const int world : {1, RankTimes::kMostRanks + 1}) {
+  for (const int world : {1, RankTimes::kMaxRanks + 1}) {
     RankTimes alone(0, world);
     EXPECT_EQ(alone.elements(), 0U);
-    alone.Took({1, 1});
+    alone.SetTimes({1, 1});
     alone.Pack({});
     EXPECT_FALSE(alone.Unpack({}));
   }
-  EXPECT_EQ(RankTimes(0, RankTimes::kMostRanks).elements(), 3U * RankTimes::kMostRanks);
+  EXPECT_EQ(RankTimes(0, RankTimes::kMaxRanks).elements(), 3U * RankTimes::kMaxRanks);
 }
 
 struct Told {

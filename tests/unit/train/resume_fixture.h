@@ -13,7 +13,7 @@
 #include "daemon/checkpoint/generations.h"
 #include "daemon/stop/stop_agreement.h"
 #include "daemon/telemetry/log.h"
-#include "daemon/train/saver.h"
+#include "daemon/train/checkpointer.h"
 #include "daemon/train/trainer.h"
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/train/rank_training.h"
@@ -77,7 +77,7 @@ class ResumeTest : public ::testing::Test {
       GACCD_ASSIGN_OR_RETURN(auto trainer, Trainer::Open(comm, job, plan));
       trainer->SetGuards(guards_);
       GACCD_RETURN_IF_ERROR(trainer->Prepare(choice, device_comm));
-      std::optional<WriterRight> right;
+      std::optional<CheckpointLease> right;
       if (every > 0) {
         GACCD_ASSIGN_OR_RETURN(right, CheckpointWriter::Claim(comm, {.folder = ckpt()},
                                                               MakeOwnerName(job_id_, restarts_)));
@@ -89,20 +89,20 @@ class ResumeTest : public ::testing::Test {
       if (point.state) GACCD_RETURN_IF_ERROR(trainer->Resume(*point.state));
       GACCD_ASSIGN_OR_RETURN(auto reporter,
                              RunReporter::Start(comm, {.run_dir = run_dir, .quiet = true}));
-      std::unique_ptr<Saver> saver;
+      std::unique_ptr<Checkpointer> checkpointer;
       if (every > 0) {
-        SaverOptions options;
+        CheckpointerOptions options;
         options.checkpoints.folder = ckpt();
         options.checkpoints.keep = {.newest = keep_, .best = job.evaluation.keep_best};
         options.policy.every_updates = every;
-        GACCD_ASSIGN_OR_RETURN(saver,
-                               Saver::Start(comm, trainer->saved_run(), trainer->engine(), options,
-                                            *std::move(right), trainer->first_update()));
+        GACCD_ASSIGN_OR_RETURN(
+            checkpointer, Checkpointer::Start(comm, trainer->saved_run(), trainer->engine(),
+                                              options, *std::move(right), trainer->first_update()));
       }
       TrainingSummary summary;
       StopThere stops(comm, *this, stop, trainer->first_update());
       trainer->SetStops(&stops);
-      GACCD_RETURN_IF_ERROR(trainer->Run(*reporter, &summary, saver.get()));
+      GACCD_RETURN_IF_ERROR(trainer->Run(*reporter, &summary, checkpointer.get()));
       reporter->Finish(Status::Ok());
       if (comm.rank() == 0) {
         trained.summary = summary;

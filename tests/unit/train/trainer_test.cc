@@ -232,7 +232,7 @@ TEST(Agree, AllGetTheErrorOfTheLowestRank) {
   ASSERT_TRUE(run.ok()) << run.message();
   ASSERT_EQ(agreements.size(), 4U);
   for (const Agreement& agreement : agreements) {
-    EXPECT_EQ(agreement.speaker, 2);
+    EXPECT_EQ(agreement.reporting_rank, 2);
     EXPECT_THAT(agreement.status, HasKind(ErrorKind::kData));
     EXPECT_THAT(agreement.status, HasMessage("rank 2 on node1: bad file 2"));
   }

@@ -52,6 +52,18 @@ TEST(ParseEvent, ReadsWhatTheReporterWrites) {
   EXPECT_EQ(event.Find("no_such_key"), std::nullopt);
 }
 
+// Events of a run that an older version began.
+TEST(ParseEvent, ReadsRenamedKeysOfOlderVersions) {
+  Event plan;
+  ASSERT_TRUE(ParseEvent(StrCat(R"({"ts":")", At(1), R"(","ev":"plan","eff_batch":3072})"), &plan));
+  EXPECT_EQ(plan.Whole("effective_batch"), 3072);
+  EXPECT_EQ(plan.Fields().back().first, "effective_batch");
+  Event resume;
+  ASSERT_TRUE(
+      ParseEvent(StrCat(R"({"ts":")", At(1), R"(","ev":"resume","passed_over":2})"), &resume));
+  EXPECT_EQ(resume.Whole("skipped_checkpoints"), 2);
+}
+
 // A line as gaccd writes it has a parser of its own, which a blank turns away.
 TEST(ParseEvent, BothParsersReadALineAlike) {
   const std::string head = StrCat(R"("ts":")", At(1), R"(","ev":"x",)");
@@ -277,9 +289,9 @@ TEST(EventStream, GoesOnWithWhatIsWrittenLater) {
 }
 
 TEST(EventStream, ALineThatIsTooLongIsPassedOverWhateverAPieceHolds) {
-  for (const std::size_t piece : {std::size_t{1'000}, 3 * LineReader::kMostBytes}) {
+  for (const std::size_t piece : {std::size_t{1'000}, 3 * LineReader::kMaxBytes}) {
     const TempFolder folder;
-    const std::string most(LineReader::kMostBytes, 'x');
+    const std::string most(LineReader::kMaxBytes, 'x');
     LineReader lines(
         folder.Write("a", "one\n" + most + "x\n" + most + most + "y\n" + most + "\ntwo\n"), piece);
     EXPECT_EQ(lines.Next(), "one");

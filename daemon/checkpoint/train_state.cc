@@ -1,4 +1,4 @@
-#include "daemon/checkpoint/run_state.h"
+#include "daemon/checkpoint/train_state.h"
 
 #include <algorithm>
 #include <string>

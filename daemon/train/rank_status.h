@@ -8,15 +8,15 @@
 
 namespace gaccd {
 
-// `shared`: all ranks have this same status, and `speaker` prints it; otherwise the others may
-// still be waiting for this rank.
-struct Ending {
+// `shared`: all ranks have this same status, and `reporting_rank` prints it; otherwise the others
+// may still be waiting for this rank.
+struct RankStatus {
   Status status;
   bool shared = true;
-  int speaker = 0;
+  int reporting_rank = 0;
 };
 
-[[nodiscard]] Ending Shared(Agreement agreement);
+[[nodiscard]] RankStatus SharedStatus(Agreement agreement);
 
 // A communicator has failed, or the heartbeat has found a rank lost: from then on nothing is shared
 // by all ranks, whatever this one was told.
@@ -31,6 +31,6 @@ struct Ending {
 // The end of a verb on this rank. An error that all ranks share is printed by one of them; for any
 // other, this rank ends them all (Communicator::Abort), but leaves the first of the living ranks a
 // moment to write the verdict.
-RanksOutcome Leave(Ending ending, Session& session, const ErrorPrinter& print);
+RanksOutcome ExitRank(RankStatus rank_status, Session& session, const ErrorPrinter& print);
 
 }  // namespace gaccd
