@@ -274,7 +274,7 @@ Result<CkptOutput> RunCkptCommand(const CkptRequest& request) {
   GACCD_ASSIGN_OR_RETURN(GenerationPlace place, FindGenerations(request.path));
   if (request.best) {
     if (request.action == CkptAction::kLs || request.action == CkptAction::kPrune) {
-      return Status(ErrorKind::kUsage, "--best: is of ckpt export and ckpt verify");
+      return Status(ErrorKind::kUsage, "--best applies only to ckpt export and ckpt verify");
     }
     GACCD_ASSIGN_OR_RETURN(place, OnlyBest(std::move(place)));
   }
@@ -282,7 +282,7 @@ Result<CkptOutput> RunCkptCommand(const CkptRequest& request) {
     return Status(ErrorKind::kUsage, "--without-tokenizer needs --transformers");
   }
   if (request.raw_weights && request.action != CkptAction::kExport) {
-    return Status(ErrorKind::kUsage, "--raw-weights: is of ckpt export");
+    return Status(ErrorKind::kUsage, "--raw-weights applies only to ckpt export");
   }
   switch (request.action) {
     case CkptAction::kLs:

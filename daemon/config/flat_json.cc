@@ -38,9 +38,7 @@ void JsonObject::operator()(std::string_view key, std::int64_t value) {
 void JsonObject::operator()(std::string_view key, std::uint64_t value) {
   Raw(key, std::to_string(value));
 }
-void JsonObject::operator()(std::string_view key, double value) {
-  Raw(key, JsonNumber(value));
-}
+void JsonObject::operator()(std::string_view key, double value) { Raw(key, JsonNumber(value)); }
 void JsonObject::operator()(std::string_view key, std::string_view value) {
   Raw(key, JsonString(value));
 }

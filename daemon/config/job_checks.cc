@@ -54,7 +54,7 @@ Status CheckMasked(const SourceSpec& source, std::string_view field) {
   };
   if (tokens->labels) return bad("labels", "are the masked tokens where masked is given");
   if (tokens->weights) {
-    return bad("weights", "are of labels, which are the masked tokens where masked is given");
+    return bad("weights", "cannot be combined with masked: there the labels are the masked tokens");
   }
   if (tokens->classes > 0) return bad("classes", "are the vocabulary where masked is given");
   if (tokens->ignored_label != TokensSpec().ignored_label) {
@@ -152,7 +152,7 @@ Status CheckMetrics(const Job& job) {
   for (std::size_t i = 0; i < job.metric.size(); ++i) {
     const auto bad = [i](const std::string& why) { return Bad(StrCat("metric[", i, "]: ", why)); };
     const MetricSpec& metric = job.metric[i];
-    if (!job.data.eval) return bad("is of the evaluation, but the job has no data.eval");
+    if (!job.data.eval) return bad("needs data.eval, which the job does not have");
     const MetricKind kind = DescribeMetric(metric);
     if ((kind.input == MetricInput::kTargets) != targets) {
       return bad(targets

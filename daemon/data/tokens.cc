@@ -111,7 +111,7 @@ Result<std::unique_ptr<Dataset>> MakeTokenDataset(TokenArrays arrays, const Toke
   const std::int64_t classes = limits.classes > 0 || !ids ? limits.classes : limits.vocabulary;
   if (arrays.weights && !labelled) {
     return Status(ErrorKind::kConfig,
-                  StrCat(arrays.weights->name, ": weights are of labels, but there are none"));
+                  StrCat(arrays.weights->name, ": weights apply to labels, but there are none"));
   }
   if (labelled) GACCD_RETURN_IF_ERROR(CheckLimit(*arrays.labels, "classes", classes));
   const Shape both[] = {one, row};

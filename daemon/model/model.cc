@@ -79,8 +79,8 @@ Status CheckPredictionFits(LossKind loss, const SampleSpec& sample, std::int64_t
 // A representation of every sample, not of its tokens.
 Status CheckOneRowEach(const Shape& rows, std::int64_t samples) {
   if (rows[0] == samples) return Status::Ok();
-  return {ErrorKind::kConfig, StrCat("loss: contrastive needs one row for a sample, but the towers "
-                                     "give ",
+  return {ErrorKind::kConfig, StrCat("loss: contrastive needs one output row per sample, but the "
+                                     "encoders produce ",
                                      rows[0] / samples)};
 }
 

@@ -30,7 +30,7 @@ void WriteFailuresOf(const AttemptData& attempt, Html& out) {
   out << "</ol>";
   if (attempt.more_failures == 0) return;
   (out << "<p class=note>")
-          .Say({"Besides: {0} ranks that left later, or because others were lost.",
+          .Say({"Also: {0} ranks exited later, or because others were lost.",
                 "此外 {0} 个 rank 随后退出，或因其他 rank 丢失而退出。"},
                {FormatCount(attempt.more_failures)})
       << "</p>";

@@ -143,15 +143,15 @@ StopWords StopAgreement::LocalWords(const StopPoints& ahead) {
   if (file == StopRequest::kSave) words.save = 1;
 
   const TimeLeft left = FindTimeLeftNow();
-  const auto misfit = [&left](double after_s, double save_s) {
+  const auto too_late = [&left](double after_s, double save_s) {
     TimeLeft then = left;
     if (then.job) *then.job -= Seconds(after_s);
     if (then.grace) *then.grace -= Seconds(after_s);
     return SaveFits(then, Seconds(save_s)) ? 0.0 : 1.0;
   };
-  words.cannot_save = misfit(ahead.save_s, measured_save_s_);
-  words.cannot_save_after_update = misfit(ahead.rest_s, save_s_);
-  words.cannot_save_in_update = misfit(ahead.save_s, save_s_ * window_ratio_);
+  words.cannot_save = too_late(ahead.save_s, measured_save_s_);
+  words.cannot_save_after_update = too_late(ahead.rest_s, save_s_);
+  words.cannot_save_in_update = too_late(ahead.save_s, save_s_ * window_ratio_);
   // Without checkpoints nothing is won by leaving early.
   if (options_.checkpoints && left.job) {
     const double needed =

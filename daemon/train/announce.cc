@@ -118,7 +118,7 @@ void Announce(const Flags& flags, const Session& session, RunReporter& reporter)
     reporter.LogAndPrint(StrCat("weight decay ", decay));
   }
   const std::string converted = data.conversions();
-  if (!converted.empty()) reporter.LogAndPrint(StrCat("converted when they are read: ", converted));
+  if (!converted.empty()) reporter.LogAndPrint(StrCat("converted while reading: ", converted));
   if (eval != nullptr && eval->conversions() != converted && !eval->conversions().empty()) {
     reporter.LogAndPrint(StrCat("and of the evaluation data: ", eval->conversions()));
   }

@@ -155,7 +155,7 @@ std::string StateJson(const RunState& state) {
 
 std::string RunsTable(std::span<const RunState> runs) {
   std::vector<std::array<std::string, 8>> rows{
-      {"folder", "state", "update", "loss", "best", "samples/s", "left", "written"}};
+      {"folder", "state", "update", "loss", "best", "samples/s", "eta", "updated"}};
   for (const RunState& state : runs) {
     rows.push_back(
         {state.folder, std::string(Name(state.phase)),

@@ -60,16 +60,17 @@ std::string_view WhatFollows(RunPhase phase, RunRequest what) {
   if (what == RunRequest::kSave) return "the run saves after its next update and removes the file";
   switch (phase) {
     case RunPhase::kSubmitted:
-      return "its jobs end as soon as they begin, with 93; remove the file before it is submitted "
+      return "its jobs exit with 93 as soon as they start; remove the file before submitting it "
              "again";
     case RunPhase::kStopped:
-      return "the run has stopped, and is not started again while the file is there";
+      return "the run has stopped; it does not start again while the file exists";
     case RunPhase::kStale:
-      return "if the run still lives, it saves after its next update and exits with 93; it is not "
-             "started again while the file is there";
+      return "if the run is still alive, it saves after its next update and exits with 93; it does "
+             "not "
+             "start again while the file exists";
     default:
-      return "the run saves after its next update and exits with 93; remove the file before it is "
-             "started again";
+      return "the run saves after its next update and exits with 93; remove the file before "
+             "starting it again";
   }
 }
 

@@ -114,7 +114,7 @@ class LogFolder(unittest.TestCase):
         self.assertEqual(len((self.run_dir / "ledger.jsonl").read_text().splitlines()), 1)
         doctor = subprocess.run([GACCD, "doctor", str(self.run_dir)], capture_output=True, text=True, check=False)
         self.assertEqual(doctor.returncode, 2)
-        self.assertIn("make room", doctor.stdout)
+        self.assertIn("free space", doctor.stdout)
 
     def test_a_full_disk_and_room_again(self):
         process = self.start()

@@ -266,7 +266,7 @@ TEST_F(CkptCommandTest, ExportsTheAveragesUnlessAskedForTheWeights) {
     }
   }
   request.action = CkptAction::kVerify;
-  EXPECT_THAT(RunCkptCommand(request), IsError(ErrorKind::kUsage, "is of ckpt export"));
+  EXPECT_THAT(RunCkptCommand(request), IsError(ErrorKind::kUsage, "--raw-weights"));
 }
 
 TEST_F(CkptCommandTest, ExportWritesOnlyWhereAFileOfWeightsBelongs) {

@@ -314,7 +314,7 @@ TEST(JobTextTest, Metrics) {
   EXPECT_THAT(Error(StrCat(kFull, "metric { accuracy {} } metric { r2 {} }")),
               HasSubstr("metric[1]: r2 needs targets"));
   EXPECT_THAT(Error(StrCat(kMinimal, "metric { r2 {} }")),
-              HasSubstr("metric[0]: is of the evaluation, but the job has no data.eval"));
+              HasSubstr("metric[0]: needs data.eval"));
   EXPECT_THAT(Error(StrCat(kFull, "metric { top_k { k: 11 } }")),
               HasSubstr("top_k.k: expected at most the 10 classes, found 11"));
   EXPECT_THAT(Error(StrCat(kFull, "metric { top_k {} } metric { top_k { k: 5 } }")),

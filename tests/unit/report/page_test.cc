@@ -129,7 +129,7 @@ TEST_F(ReportTest, TellsTheStoryOfTheRun) {
     EXPECT_THAT(page, HasSubstr(batch)) << "the plan";
   }
   EXPECT_THAT(page, HasSubstr("exactly in <b>7</b> of <b>7</b> updates"));
-  EXPECT_THAT(page, HasSubstr("<b>2</b> updates were done again"));
+  EXPECT_THAT(page, HasSubstr("<b>2</b> updates were repeated"));
   EXPECT_THAT(page,
               HasSubstr("<dt>model FLOP / s</dt><dd>48.0G<small>last: <b>41.0 %</b> of the peak "
                         "of <b>H100</b></small>"));
@@ -232,10 +232,10 @@ TEST_F(ReportTest, ARunWithoutEventsHasAPage) {
   EXPECT_THAT(page, HasSubstr("hero starting"));
   EXPECT_THAT(page, HasSubstr("gaccd status --watch"));
   EXPECT_THAT(page, HasSubstr("attempt 000-1 has no events"));
-  EXPECT_THAT(page, HasSubstr("nothing: it runs"));
+  EXPECT_THAT(page, HasSubstr("nothing to do"));
   const std::string zh = ReportPage({&story, 1}, PageLanguage::kZh);
   EXPECT_THAT(zh, HasSubstr("无需操作：正在运行"));
-  EXPECT_THAT(zh, Not(HasSubstr("nothing: it runs")));
+  EXPECT_THAT(zh, Not(HasSubstr("nothing to do")));
 }
 
 TEST_F(ReportTest, SeveralRunsAreSideBySide) {

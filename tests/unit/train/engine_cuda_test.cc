@@ -44,7 +44,7 @@ TEST_F(CudaEngineTest, AWindowGoesOnAsItWas) {
       return false;
     };
     return RunUpdate(engine, batches, PlainAccumulation(plan), settings,
-                     {.note = {}, .leave = save_and_restore});
+                     {.on_progress = {}, .should_stop = save_and_restore});
   };
   for (const EngineChoice& choice : {EngineChoice{}, Cuda()}) {
     EngineCase exact = test;

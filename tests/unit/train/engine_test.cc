@@ -118,10 +118,11 @@ TEST(EngineTest, DroppedMicroBatchesWithAWrongDivisorAreCaught) {
                                                  const Plan& plan, UpdateSettings settings) {
       settings.samples = told;
       const auto rank = static_cast<int>(settings.control_words[0] / 1000) - 1;
-      return RunUpdate(engine, batches, PlainAccumulation(plan), settings,
-                       {.note = {}, .leave = {}, .drop = [rank](std::int64_t step) {
-                          return rank == 1 && step == 1;  // of 4 + 4 + 3
-                        }});
+      return RunUpdate(
+          engine, batches, PlainAccumulation(plan), settings,
+          {.on_progress = {}, .should_stop = {}, .is_dropped = [rank](std::int64_t step) {
+             return rank == 1 && step == 1;  // of 4 + 4 + 3
+           }});
     }};
     for (const auto& run :
          RunRanks({.ranks = 3, .micro = 5, .target = 33, .updates = 1}, options)) {
@@ -138,7 +139,7 @@ TEST(EngineTest, TheTimesOfAnUpdateAddUp) {
   const EngineRunOptions options{.update = [&](Engine& engine, Prefetcher& batches,
                                                const Plan& plan, UpdateSettings settings) {
     return RunUpdate(engine, batches, PlainAccumulation(plan), settings,
-                     {.drop = [&](std::int64_t) {
+                     {.is_dropped = [&](std::int64_t) {
                        std::this_thread::sleep_for(kPause);  // as if the data were late
                        return false;
                      }});
@@ -183,10 +184,11 @@ TEST(EngineTest, AFailedAuditChangesNothing) {
                             UpdateSettings settings) -> Status {
       GACCD_ASSIGN_OR_RETURN(const State before, state_of(engine));
       const bool loses = ++updates == 2 && comm.rank() == 1;
-      GACCD_RETURN_IF_ERROR(RunUpdate(engine, batches, PlainAccumulation(plan), settings,
-                                      {.note = {}, .leave = {}, .drop = [&](std::int64_t step) {
-                                         return loses && step == 1;
-                                       }}));
+      GACCD_RETURN_IF_ERROR(
+          RunUpdate(engine, batches, PlainAccumulation(plan), settings,
+                    {.on_progress = {}, .should_stop = {}, .is_dropped = [&](std::int64_t step) {
+                       return loses && step == 1;
+                     }}));
       GACCD_ASSIGN_OR_RETURN(const State after, state_of(engine));
       EXPECT_EQ(after == before, updates == 2) << "update " << updates;
       return Status::Ok();
