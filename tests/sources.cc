@@ -63,7 +63,7 @@ bool KeepSources(int argc, char** argv) {
     std::fprintf(stderr, "no test in tests/%s\n", source.c_str());
     return false;
   }
-  // Behind the '-' of a filter stands what it excludes.
+  // After the '-' of a filter comes what it excludes.
   std::string& filter = ::testing::GTEST_FLAG(filter);
   if (filter.find('-') == std::string::npos) filter += '-';
   filter += others;

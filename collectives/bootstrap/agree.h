@@ -1,4 +1,4 @@
-// Agreement: before the ranks go on together, each tells whether it is well, so that a failure of
+// Agreement: before the ranks continue together, each reports its status, so that a failure of
 // one ends all at once instead of leaving the others to wait for it.
 #pragma once
 

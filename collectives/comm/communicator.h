@@ -126,7 +126,7 @@ class Communicator {
   // Where the memory of Allocate() lives. kCuda: operations also take device buffers; host buffers
   // are always taken.
   [[nodiscard]] virtual MemoryKind memory() const { return MemoryKind::kHost; }
-  // What became of operations on device buffers that are enqueued: the first error, named like
+  // The state of the enqueued operations on device buffers: the first error, named like
   // those of the others. Never waits; to be asked while waiting for a stream.
   virtual Status Poll() { return Status::Ok(); }
 

@@ -103,7 +103,7 @@ Status MpiCommunicator::ReduceSmall(Reduction reduction, ConstBuffer in, Mutable
 
 // Everybody's data is visible and complete; the sum is written to all ranks. With a core for every
 // rank each takes its slice: the same one every time, so that much of it is in the core's cache.
-// With fewer cores, whoever runs takes chunk after chunk, so that nobody waits for a rank that the
+// With fewer cores, a rank that runs takes chunk after chunk, so that nobody waits for a rank that the
 // system does not let run.
 Status MpiCommunicator::ReduceInPlace(Reduction reduction, MutableBuffer data, std::int64_t place) {
   for (int i = 0; i < node_->size(); ++i) {

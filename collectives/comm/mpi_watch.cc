@@ -259,16 +259,16 @@ std::vector<MissingRank> MpiWatch::AskOtherNodes(std::vector<MissingRank> missin
   const Clock::time_point start = Clock::now();
   const Clock::duration grace = deadline_.TimeToName();
   const int own_node = topology_->node_of[static_cast<std::size_t>(rank_)];
-  bool told = false;
+  bool reported = false;
   for (;;) {
     const Clock::duration passed = Clock::now() - start;
-    if (!told && SpeaksForNode(/*second_call=*/passed > grace / 2)) {
+    if (!reported && SpeaksForNode(/*second_call=*/passed > grace / 2)) {
       node_->own_line().reported.store(1);
       reports_->Send({own_node, late, missing});
-      told = true;
+      reported = true;
     }
     reports_->Receive();
-    const bool sent = !told || reports_->Sent() || passed > kSendTime;
+    const bool sent = !reported || reports_->Sent() || passed > kSendTime;
     // A death explains everything; when it was late, several nodes may have something to say. That
     // a neighbour gave up explains nothing: the report that it received comes here, too.
     const bool known = std::ranges::any_of(missing, Explains) || !reports_->received().empty();

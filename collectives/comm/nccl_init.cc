@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kInit = "ncclCommInitRank";
 
-// What a rank can do alone. Everything that may fail here is told to the others in its hello.
+// What a rank can do alone. Any failure here is sent to the others in its hello.
 Status Prepare(const Communicator& over, NcclOptions* options, std::span<const int> roots,
                NcclHello* hello) {
   if (options->message_elements == 0) {
@@ -33,7 +33,7 @@ Status Prepare(const Communicator& over, NcclOptions* options, std::span<const i
   return NcclStatus(api, nullptr, api.GetUniqueId(&hello->id), "ncclGetUniqueId");
 }
 
-// Non-blocking: NCCL goes on in a thread of its own.
+// Non-blocking: NCCL continues in a thread of its own.
 ncclResult_t StartInit(const NcclOptions& options, const Communicator& over,
                        std::vector<ncclUniqueId> ids, ncclComm_t* comm) {
   ncclConfig_t config = NcclConfig("gaccd");
@@ -45,7 +45,7 @@ ncclResult_t StartInit(const NcclOptions& options, const Communicator& over,
                                   ids.data(), &config);
 }
 
-// How far a rank is with its communicator, as the others are told.
+// How far a rank is with its communicator, as sent to the others.
 enum class Stage : std::int64_t { kWorking, kReady, kFailed, kLate };
 
 // Of this rank: `status` is its error if it has failed.
@@ -103,7 +103,7 @@ Status WaitOnAllRanks(Communicator& over, const NcclOptions& options, ncclComm_t
     const auto any = [&](Stage wanted) {
       return std::ranges::find(stages, static_cast<std::int64_t>(wanted)) != stages.end();
     };
-    if (any(Stage::kFailed)) return status;  // told to the others by the next hello
+    if (any(Stage::kFailed)) return status;  // sent to the others with the next hello
     if (any(Stage::kLate)) return NotReady(stages, over.topology(), options.start_limit);
     if (!any(Stage::kWorking)) return status;
   }

@@ -5,7 +5,7 @@
 // and not a part of Poll(), because the rank may sit inside cudaStreamSynchronize() just then. At
 // an error, at a deadline, or when a peer has died, it records the first error and starts the abort
 // of the communicator, for which nobody waits: kernels that spin for other ranks leave the GPU, and
-// whoever waited for the stream comes back and finds the error. With NcclOptions::windows they may
+// a caller that waits for the stream returns and finds the error. With NcclOptions::windows they may
 // never leave: ask failure() also while waiting. The data of the collectives is then worthless.
 //
 // Enqueue() and Call() belong to one thread at a time; failure() to any.

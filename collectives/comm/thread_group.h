@@ -2,7 +2,7 @@
 //
 // An operation has two meetings. BarrierAndCheck(): every rank shows its call and waits, with a
 // deadline, until all have come; from then on each may read the memory that the others show.
-// Finish(): nobody goes on, and nobody's memory may disappear, until all are done reading. Between
+// Finish(): nobody continues, and nobody's memory may disappear, until all are done reading. Between
 // the two only our own code runs, so Finish needs no deadline and ignores failures.
 //
 //   world: all ranks of one RunThreadRanks(); holds the one mutex and the first failure
@@ -52,7 +52,7 @@ class ThreadWorld {
   // Records the first failure and wakes everybody. for_peers: what operations answer from now on;
   // result: what RunThreadRanks() returns. Later failures are ignored.
   void Fail(Status for_peers, Status result);
-  // `rank` will enter no operation any more; whoever waits for it fails now.
+  // `rank` will enter no operation any more; a rank that waits for it fails now.
   void Leave(int rank);
   [[nodiscard]] Status result();
   [[nodiscard]] const std::vector<std::string>& hosts() const { return hosts_; }

@@ -161,7 +161,7 @@ CkptOutput Verify(const GenerationPlace& place, bool json) {
 }
 
 // Nobody else writes in the checkpoint folder, and no run that owns the folder above is about to
-// read what it goes on from.
+// read what it continues from.
 struct PruneLocks {
   std::optional<FolderOwner> run;
   WriterLease lease;

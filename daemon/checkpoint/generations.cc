@@ -194,7 +194,7 @@ std::vector<Generation> ToRemove(const std::vector<Generation>& all,
                                  const std::vector<bool>& complete, const KeepPolicy& policy,
                                  std::int64_t epoch, const std::optional<Generation>& best) {
   // The oldest complete generation of each `every` updates. Of equal ones the first seen is of the
-  // line that went on.
+  // line that continued.
   std::map<std::int64_t, Generation> milestones;
   for (std::size_t i = 0; policy.every > 0 && i < all.size(); ++i) {
     if (!complete[i] || all[i].step < policy.every) continue;

@@ -208,7 +208,7 @@ Status CheckBuffers(const Manifest& manifest) {
   return Status::Ok();
 }
 
-// Parameters stand one behind the other inside the first buffer.
+// Parameters follow each other in the first buffer.
 Status CheckParameters(const Manifest& manifest) {
   const auto elements = static_cast<std::int64_t>(manifest.buffers[0].bytes / sizeof(float));
   std::int64_t end = 0;

@@ -78,7 +78,7 @@ Result<Tokenizer> ReadTokenizerOf(const Job& job) {
   // A relative path is that of data that is not there: another tokenizer.json may be here.
   if (!found.path.starts_with('/') || !PathExists(found.path)) {
     return Status(ErrorKind::kIo, StrCat("there is no tokenizer '", found.path,
-                                         "' beside the training data", kWithout));
+                                         "' next to the training data", kWithout));
   }
   GACCD_ASSIGN_OR_RETURN(found.text, ReadTokenizer(found.path));
   Status belongs = CheckPreparedTokenizer(found.path, found.text);

@@ -14,7 +14,7 @@
 // rank.
 //
 // A save that fails (kIo on any rank) is given up on all ranks; the last good generation stays,
-// the listener is told, training goes on, and the same cursor may be saved again. After
+// the listener is called, training continues, and the same cursor may be saved again. After
 // `fail_limit` in a row the error is returned. Any other error, such as a lost lease, ends the run
 // at once.
 #pragma once
@@ -89,7 +89,7 @@ struct SaveEvent {
   Generation generation;
   Status status;                   // OK: committed
   std::int64_t failed_in_row = 0;  // this one included
-  double copy_s = 0;               // training stood still so long: for the copy
+  double copy_s = 0;               // how long training waited for the copy
   double wait_s = 0;               // and for a free staging buffer
   double write_s = 0;              // the helper's time for its shard; of the slowest rank
   double commit_s = 0;             // and for the manifest, on rank 0
@@ -101,7 +101,7 @@ struct SaveEvent {
 };
 using SaveListener = std::function<void(const SaveEvent&)>;
 
-// The lease to write in a folder. Who goes on from what stands there takes it before he looks: from
+// The lease to write in a folder. A run that resumes from checkpoints there takes it before it looks for them: from
 // then on no writer before him commits anything that he does not see. Its sign of life begins with
 // Start(); until then the run folder's owner is what keeps other runs out.
 struct CheckpointLease {

@@ -57,7 +57,7 @@ struct SweptField {
   std::vector<std::string> values;  // at least two
 };
 
-// Those of proto/flags.proto, by its names (flags_spec.h is made from it), and what stands beside.
+// Those of proto/flags.proto, by its names (flags_spec.h is generated from it), and the flags outside of it.
 struct Flags : FlagsSpec {
   Verb verb = Verb::kPlan;
   std::optional<Verb> help_topic;  // of `gaccd help train` and `gaccd train --help`
@@ -71,7 +71,7 @@ struct Flags : FlagsSpec {
   std::vector<std::string> train_arguments;
 };
 
-// Of flags that are empty when they were not given, so that a default is told from a request.
+// Of flags that are empty when they were not given, to distinguish a default from a request.
 inline constexpr std::int64_t kDefaultNodes = 1;
 inline constexpr std::int64_t kDefaultGpusPerNode = 8;
 inline constexpr std::int64_t kDefaultSaveSeconds = 600;

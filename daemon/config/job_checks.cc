@@ -182,7 +182,7 @@ Status CheckEvaluation(const Job& job) {
   return Bad("evaluation: the job has no data.eval to evaluate");
 }
 
-// What the loss and the metrics ask of the data beside the inputs.
+// What the loss and the metrics require of the data in addition to the inputs.
 Status CheckTargets(const Job& job) {
   GACCD_RETURN_IF_ERROR(CheckMasked(job.data.train, "data.train"));
   if (job.data.eval) GACCD_RETURN_IF_ERROR(CheckMasked(*job.data.eval, "data.eval"));

@@ -49,7 +49,7 @@ namespace gaccd {
 // `was` does not have, and paths that name the same file. Empty: nothing.
 [[nodiscard]] std::string JobDifferences(Job was, const Job& now);
 
-// 32 hex digits of the job and of the flags that stand outside it (strict, bound, the paths). Equal
+// 32 hex digits of the job and of the flags outside of it (strict, bound, the paths). Equal
 // on two ranks if and only if both would do the same. Not cryptographic.
 [[nodiscard]] std::string JobDigest(const Job& job, const Flags& flags);
 

@@ -1,4 +1,4 @@
-// The verbs: names, and what their help says beside their flags.
+// The verbs: names, and the help of each except its flags.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -57,9 +57,9 @@ run folder that is intact; of a run with optimizer.ema their average, unless
   srun --mpi=pmix gaccd eval --job=FILE --weights=DIR
 
 To evaluate other data of the same kind: --set data.eval.npy.features=FILE and
-so on. Writes nothing. --format=json: one line with job, weights, step (of a checkpoint),
-device, world, samples, left_out (damaged ones), divisor, unit, loss, dur_s, and
-each metric under its name.
+so on. Writes nothing. --format=json: one line with job, weights, step (of a
+checkpoint), device, world, samples, left_out (damaged ones), divisor, unit,
+loss, dur_s, and each metric under its name.
 )"},
     {Verb::kPredict, "predict", "write the model's prediction for every sample",
      R"(--job=FILE --weights=PATH --out=FILE [--flag=value ...]
@@ -68,8 +68,9 @@ Writes the prediction of a trained model for every sample of the evaluation data
 of the job, in order, with the weights of a safetensors file, of a checkpoint,
 or of the newest checkpoint of a run folder that is intact; of a run with
 optimizer.ema their average, unless --raw-weights. Runs on any number of ranks,
-as train does; all of them must see the folder of --out. Labels are ignored and may be absent: a
-job with `tokens` without labels, or with `arrays` of features alone, works.
+as train does; all of them must see the folder of --out. Labels are ignored and
+may be absent: a job with `tokens` without labels, or with `arrays` of features
+alone, works.
 
   --what=logits      output of the last layer: a row for each sample, or for
                      each of its tokens
@@ -172,8 +173,8 @@ suspect_hosts; unknown ones are absent.
      R"([FOLDER] [--flag=value ...]
 
 Lists the run folders in this folder, or in the current one, and in its folders
-that are no run folders themselves (the runs of an array). best: the best evaluation
-so far, by the job's evaluation.metric, and after which update it was.
+that are no run folders themselves (the runs of an array). best: the best
+evaluation so far, by the job's evaluation.metric, and its update.
 --format=json: one line a run, with the keys of gaccd status, best_metric,
 best_value and best_step.
 )"},
@@ -195,16 +196,16 @@ removes the file and continues.
 
 Prints the text logs of all ranks of a run, live or dead: attempts one after the
 other, the lines of one attempt by time. What is wrong with the files (lines
-that are cut off or missing, attempts that are missing or ran at once) is reported
-on stderr. --events prints the events of all attempts as one stream of JSON
-lines: events.jsonl, the updates of each rank once a minute, the crash
+that are cut off or missing, attempts that are missing or ran at once) is
+reported on stderr. --events prints the events of all attempts as one stream of
+JSON lines: events.jsonl, the updates of each rank once a minute, the crash
 records of failed ranks, the verdicts.
 
 --compact=N is for long runs that have ended: in events.jsonl of all attempts
 only every N-th update keeps its line, and the first, the last and any abnormal
-one. Of the others sums are kept: figures of gaccd export and
-gaccd report stay what they were, curves have fewer points. Evaluations, saves,
-failures and logs stay. Refused while the run lives; safe to interrupt.
+one. The others are summed up: figures of gaccd export and gaccd report do not
+change, curves have fewer points. Evaluations, saves, failures and logs stay.
+Refused while the run lives; safe to interrupt.
 )"},
     {Verb::kDoctor, "doctor", "explain why a run ended or is stuck, and what to do",
      R"([RUN-DIR]

@@ -1,5 +1,5 @@
 // Damaged records: labels that are no class, values that are not finite. They are found when a data
-// set is opened; what becomes of them is the user's choice.
+// set is opened; the user chooses how to handle them.
 #pragma once
 
 #include <cstdint>

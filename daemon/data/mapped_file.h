@@ -31,7 +31,7 @@ class MappedFile {
   }
 
   // kData with both values: another size or time of change than when it was opened, or another file
-  // at its path. A file that was removed is still mapped, and unchanged. kIo: it cannot be told.
+  // at its path. A file that was removed is still mapped, and unchanged. kIo: it cannot be determined.
   [[nodiscard]] Status CheckUnchanged() const;
 
  private:

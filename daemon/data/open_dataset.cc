@@ -63,8 +63,8 @@ Status CheckSameSpec(SampleSpec train, SampleSpec eval) {
 Result<std::string> Opening::Locate(const std::string& path) const {
   if (path.starts_with('/') || ::access(path.c_str(), F_OK) == 0) return path;
   const std::string why = std::strerror(errno);
-  std::string beside = StrCat(folder, "/", path);
-  if (!folder.empty() && ::access(beside.c_str(), F_OK) == 0) return beside;
+  std::string relative = StrCat(folder, "/", path);
+  if (!folder.empty() && ::access(relative.c_str(), F_OK) == 0) return relative;
   std::error_code none;
   const auto full = [&none](const std::string& name) {
     return std::filesystem::weakly_canonical(name, none).string();

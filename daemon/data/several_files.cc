@@ -67,7 +67,7 @@ Result<Matches> MatchesOf(const std::string& pattern, const std::string& folder)
                                        elsewhere ? StrCat(" or in ", folder) : ""));
 }
 
-// Sample numbers go on from part to part.
+// Sample numbers continue from part to part.
 class JoinedDataset final : public Dataset {
  public:
   explicit JoinedDataset(std::vector<std::unique_ptr<Dataset>> parts) : parts_(std::move(parts)) {

@@ -1,12 +1,12 @@
 // Engine: one rank's device with everything an update needs on it: model, gradients, reduction,
-// optimiser. RunUpdate() calls the phases in order; here stands what each means. On the CPU a phase
-// is done when the call returns. On a GPU it is enqueued, and what it found is told one update
+// optimiser. RunUpdate() calls the phases in order; this file defines each. On the CPU a phase
+// is done when the call returns. On a GPU it is enqueued, and its result is returned one update
 // later (or before the next one, with tolerate_nonfinite): the host never waits inside an update.
 //
 // The divisor. The loss of an update is the sum over its predictions divided by D: their number, or
 // the sum of their weights, over all ranks and micro-steps; a prediction without a label is not
 // counted. Every prediction weighs 1/N in the accumulators, N = settings.samples x
-// model.predictions(), what the plan knows; D is summed beside the gradients, and the factor N/D is
+// model.predictions(), what the plan knows; D is summed with the gradients, and the factor N/D is
 // part of what the optimiser multiplies the gradient with, as the clip factor. Where all count, it
 // is 1.
 //
@@ -79,7 +79,7 @@ struct EngineChoice {
   // Several ranks on one GPU (tests): a rank's kernels are over before its collective starts, as a
   // collective waits for ranks that wait for the GPU.
   bool gpu_sharing = false;
-  // Reductions run bucket by bucket beside the backward pass also where they would not: with one
+  // Reductions overlap the backward pass bucket by bucket also where they would not: with one
   // rank, and where ranks share a GPU. So one GPU can run what several do. REQUIRES: a communicator
   // of GPUs.
   bool always_overlap = false;
@@ -87,7 +87,7 @@ struct EngineChoice {
   std::string choices_folder;    // where timed algorithms are kept from run to run; empty: nowhere
   const CublasLtApi* cublaslt = nullptr;  // null: the library, by LoadCublasLt()
   SdpaOpener sdpa = nullptr;  // the library of attention in bf16; null: by gaccd's own kernel
-  // Multiprocessors that a reduction on a GPU takes, which products beside it leave free; 0: they
+  // Multiprocessors that a reduction on a GPU takes, which concurrent products leave free; 0: they
   // need not know.
   int reduction_multiprocessors = 0;
   // Elements of one message of the reduction on a GPU: 64 MiB. Smaller gradients are joined.
@@ -100,8 +100,8 @@ struct EngineOptions {
   Numerics numerics;
   EngineChoice choice;
   std::size_t control_word_count = 0;  // the same on all ranks
-  // An update whose loss or gradient is not finite is told as such and changes nothing, and
-  // training may go on; else it is an error.
+  // An update whose loss or gradient is not finite is reported as such and changes nothing, and
+  // training may continue; else it is an error.
   bool tolerate_nonfinite = false;
   bool measure_process = false;  // fill EngineMemory::process_bytes, which takes a millisecond
 };
@@ -161,7 +161,7 @@ class Engine {
   virtual Status Reduce() = 0;
   // 3. finite?  4. global norm.
   virtual Status MeasureGradient() = 0;
-  // 5. audit: counted samples == settings.samples. What came of it is told by TakeResult().
+  // 5. audit: counted samples == settings.samples. TakeResult() returns the result.
   virtual Status Audit() = 0;
   // 6. clip once  7. optimiser step, averages of the parameters, unless 3 or 5 was wrong.
   virtual Status Optimize() = 0;
@@ -181,7 +181,7 @@ class Engine {
   // Forward and backward of one micro-batch by itself, to find what is not finite: the sum of its
   // losses; the gradients are its own then, each prediction weighing what it did in the last
   // update. Not collective, so kNoRequeue for models with collectives; waits for the device.
-  // REQUIRES: all results were taken, or told kNoRequeue.
+  // REQUIRES: all results were taken, or were kNoRequeue.
   virtual Result<double> Probe(const BatchView& batch) = 0;
 
   // Sums over `batch`, and what metrics are counted from. May wait for the device. REQUIRES: no

@@ -116,7 +116,7 @@ Status CpuEngine::Create(const EngineOptions& options) {
   if (const auto loss = model_.contrastive()) {
     contrastive_.emplace(*loss, options.replica.effective_batch, options.replica.rank_samples);
   }
-  // Nothing sends beside the backward here: one message.
+  // Nothing is sent during the backward pass here: one message.
   GACCD_ASSIGN_OR_RETURN(reducer_,
                          MakeGradientReducer(comm_, model_.layout(), View(gradients), kOneBucket));
   OptimizerRanges ranges = OptimizerRanges::Of(model_.layout());
@@ -288,7 +288,7 @@ Status CpuEngine::Optimize() {
 
 Status CpuEngine::End() {
   GACCD_RETURN_IF_ERROR(reducer_->NextCycle());
-  // A wrong count explains more than what came of it.
+  // A wrong count explains more than its result.
   verdict_ = counted_;
   if (verdict_.ok() && !tolerate_nonfinite_) verdict_ = finite_;
   result_.finite = finite_.ok();

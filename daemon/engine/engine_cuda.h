@@ -1,4 +1,4 @@
-// The engine on a GPU: see engine.h for what the phases mean. Everything is enqueued; what stands
+// The engine on a GPU: see engine.h for what the phases mean. Everything is enqueued; what is
 // in the way of the host is only the copy of a batch some micro-steps ago, and the result of the
 // update before.
 #pragma once

@@ -62,7 +62,7 @@ std::optional<std::string> EventsOf(const Attempt& attempt, std::uint64_t size) 
   return text;
 }
 
-// What does not change while the attempt `newest` goes on: its records, and all files before it.
+// What does not change while the attempt `newest` continues: its records, and all files before it.
 std::string FilesUpTo(const std::vector<Attempt>& attempts, const std::string& newest) {
   std::string text;
   for (const Attempt& attempt : attempts) {
@@ -73,7 +73,7 @@ std::string FilesUpTo(const std::vector<Attempt>& attempts, const std::string& n
   return text;
 }
 
-// Of all that was read of a run when the stream stood at `position`. Nothing where its attempt has
+// Of all that was read of a run when the stream was at `position`. Nothing where its attempt has
 // not so much.
 std::optional<std::string> DigestOf(const std::vector<Attempt>& attempts,
                                     const StreamPosition& position, const std::string& files) {

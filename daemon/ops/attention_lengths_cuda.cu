@@ -1,4 +1,4 @@
-// What stands around attention by a library (attention_cuda.h).
+// The kernels before and after attention by a library (attention_cuda.h).
 #include <algorithm>
 
 #include "daemon/device/cuda/launch.h"

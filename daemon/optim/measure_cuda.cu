@@ -1,4 +1,4 @@
-// What stands around the optimiser: sums of losses and counts, the norm with the verdict, the cast
+// The kernels before and after the optimiser: sums of losses and counts, the norm with the verdict, the cast
 // of the weights.
 #include <algorithm>
 

@@ -4,7 +4,7 @@
 //   end of every micro-step               sums (summed over the ranks in the reduction)
 //   norm kernel                           verdict: the optimiser kernels obey it
 //   optimiser kernels                     overflowed: the next verdict tells
-// Plain data, the same on host and device. What else is summed over the ranks stands behind it.
+// Plain data, the same on host and device. Other values that are summed over the ranks follow it.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ struct UpdateInputs {
   GroupFactors factors[kMaxOptimizerGroups]{};
   float prediction_weight = 0;  // loss scale / N, N: the predictions of these samples
   float average_rate = 0;       // AverageRate() of this update; 0 where there is no average
-  std::int32_t outlive = 0;     // 1: after an update that is not finite the next one goes on
+  std::int32_t outlive = 0;     // 1: after an update that is not finite the next one continues
 };
 
 // Doubles, because one reduction carries both: counts are exact up to 2^53.
@@ -60,7 +60,7 @@ struct UpdateControl {
   // is finite then. The loss alone would not show it: the ReLU of a product may turn NaN into 0.
   std::int32_t overflowed = 0;
   UpdateInputs inputs;
-  UpdateSums sums;  // the last, so that one reduction goes on behind it
+  UpdateSums sums;  // the last, so that one reduction can cover what follows it
 };
 static_assert(offsetof(UpdateControl, sums) + sizeof(UpdateSums) == sizeof(UpdateControl));
 static_assert(std::is_trivially_copyable_v<UpdateControl>);

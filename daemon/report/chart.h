@@ -13,9 +13,9 @@
 
 namespace gaccd {
 
-// A line; its values stand in data-x and data-y, exact, for whoever reads the page by a program.
+// A line; its exact values are in data-x and data-y, for programs that read the page.
 struct ChartLine {
-  std::string name;   // shown beside the pointer, and data-curve
+  std::string name;   // shown at the pointer, and data-curve
   std::string style;  // a class of the style: "c0" to "c7"
   const Curve* curve = nullptr;
   bool dots = false;                // each point is shown: there are few

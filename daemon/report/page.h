@@ -1,4 +1,4 @@
-// A report as one HTML file that needs no network; script only for what shows beside the pointer.
+// A report as one HTML file that needs no network; script only for what is shown at the pointer.
 #pragma once
 
 #include <span>

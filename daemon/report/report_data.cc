@@ -182,7 +182,7 @@ void ReportDataBuilder::Finish() {
   data_.longest_s = durations_.back();
 }
 
-// What the job script has told of an attempt that left no word.
+// What the job script recorded of an attempt that wrote no verdict.
 void ApplyLedger(const std::string& run_dir, ReportData* data) {
   for (const LedgerEntry& entry : ReadLedger(run_dir + "/ledger.jsonl")) {
     const auto found = std::ranges::find(data->attempts, entry.attempt, &AttemptData::name);
@@ -203,10 +203,10 @@ bool IsSaved(const BestValue& best, const std::string& folder) {
 
 // Attempts without events have a data, too; the order is that of the folders.
 void AddChanges(const std::vector<Attempt>& attempts, ReportData* data) {
-  std::vector<AttemptData> told = std::exchange(data->attempts, {});
+  std::vector<AttemptData> reported = std::exchange(data->attempts, {});
   for (std::size_t i = 0; i < attempts.size(); ++i) {
-    const auto found = std::ranges::find(told, attempts[i].name, &AttemptData::name);
-    AttemptData one = found != told.end() ? std::move(*found)
+    const auto found = std::ranges::find(reported, attempts[i].name, &AttemptData::name);
+    AttemptData one = found != reported.end() ? std::move(*found)
                                           : AttemptData{.name = attempts[i].name,
                                                         .begin = attempts[i].started,
                                                         .end = attempts[i].started};

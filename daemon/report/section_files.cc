@@ -66,7 +66,7 @@ void WriteSaves(const ReportData& story, Html& out) {
   const RunFigures& figures = story.figures;
   out.BeginSection("saves", {"Checkpoints", "检查点"}) << "<p>";
   out.Say(
-      {"{0} saved, {1} failed. A save took {2} on average, of which training stood still for {3}.",
+      {"{0} saved, {1} failed. A save took {2} on average, of which training waited for {3}.",
        "成功 {0} 次，失败 {1} 次；平均耗时 {2}，其中训练停顿 {3}。"},
       {FormatCount(figures.save_s.count), FormatCount(figures.failed_saves),
        SecondsWords(figures.save_s.count > 0

@@ -9,7 +9,7 @@
 namespace gaccd {
 namespace {
 
-constexpr int kScriptLost = kSignalExit + SIGKILL;  // what became of srun, as good as known
+constexpr int kScriptLost = kSignalExit + SIGKILL;  // the exit code of srun, nearly certain
 
 bool Is(int code, ErrorKind kind) { return code == static_cast<int>(kind); }
 
@@ -107,7 +107,7 @@ AttemptJudgement JudgeAttempt(const AttemptFacts& facts) {
   }
   judgement.next = NextStepOf(judgement.exit);
   // DONE is written last; what hung or died after it has lost nothing. But a job that a complete
-  // run refused, before it was an attempt of that run, is told so.
+  // run refused, before it was an attempt of that run, gets that reason.
   const bool refused = judgement.next == NextStep::kFail && !facts.written;
   if (facts.done_file && !refused) judgement.next = NextStep::kDone;
   if (judgement.next == NextStep::kDone) {

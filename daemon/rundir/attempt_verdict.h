@@ -1,4 +1,4 @@
-// What becomes of a job after an attempt: requeue it or not. For the job script, after srun; also
+// What to do with a job after an attempt: requeue it or not. For the job script, after srun; also
 // where rank 0 died and nobody wrote a verdict.
 #pragma once
 
@@ -34,7 +34,7 @@ struct LastStatus {
   std::int64_t step = 0;
 };
 
-// Where the newest checkpoint stands; -1: there is none.
+// The update of the newest checkpoint; -1: there is none.
 struct CommittedStep {
   std::int64_t step = -1;
   std::int64_t micro_step = 0;

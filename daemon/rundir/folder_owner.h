@@ -15,7 +15,7 @@
 // hold its lock a moment longer, a job that was requeued may meet the attempt before it, and a
 // controller that lost its state may have started one attempt twice (the same job step), and end
 // one. Where locks do not work (some Lustre and NFS mounts), two runs that start within
-// milliseconds on different hosts are not told apart.
+// milliseconds on different hosts are not distinguished.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// From an exit code to what becomes of the job: the one mapping, for verdict.json, the last event,
+// From an exit code to the next step of the job: the one mapping, for verdict.json, the last event,
 // the ledger and `gaccd verdict`. Pure; thread-safe.
 #pragma once
 

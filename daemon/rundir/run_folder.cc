@@ -111,7 +111,7 @@ Status RunFolder::MakeAttempt(const AttemptSource& source) {
                                  " more are taken by earlier runs")};
 }
 
-// The event file, created exclusively, is the claim: whoever makes it owns the attempt.
+// The event file, created exclusively, is the claim: the process that creates it owns the attempt.
 Status RunFolder::TryAttempt(const std::string& path, bool* taken) {
   GACCD_RETURN_IF_ERROR(CheckSafePlace(path));
   for (const char* folder : {"/log", "/crash", "/ev"}) {

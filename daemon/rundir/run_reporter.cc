@@ -51,7 +51,7 @@ std::chrono::steady_clock::duration SecondsOf(double seconds) {
 
 }  // namespace
 
-// Rank 0, before the others go on: everything that can fail here stops the run.
+// Rank 0, before the others continue: everything that can fail here stops the run.
 Result<std::string> RunReporter::Impl::OpenFiles(const std::string& rank_table) {
   if (options.run_dir.empty()) return std::string();
   RunFolderRequest request{options.run_dir, options.job_text, options.plan_text, options.attempt,

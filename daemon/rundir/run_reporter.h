@@ -51,7 +51,7 @@ struct ReporterOptions {
 class RunReporter {
  public:
   // Collective: rank 0 makes the folder; all ranks get the same error (kIo: cannot be written;
-  // kConfig: another live run owns it) or go on together. Starts the text log of this process when
+  // kConfig: another live run owns it) or continue together. Starts the text log of this process when
   // there is a run folder.
   static Result<std::unique_ptr<RunReporter>> Start(Communicator& comm, ReporterOptions options);
 
@@ -71,7 +71,7 @@ class RunReporter {
   void ReportPlan(const Plan& plan, const std::string& text);
   void ReportStep(const StepRecord& record);
   void ReportEval(const EvalRecord& record);
-  // What this attempt goes on from; before the first ReportStep().
+  // What this attempt continues from; before the first ReportStep().
   void ReportResume(const ResumeRecord& record);
   // The event alone.
   void ReportWeights(const WeightsRecord& record);

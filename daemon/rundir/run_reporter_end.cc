@@ -112,7 +112,7 @@ bool RunReporter::Impl::HasFilesToClose(const Status& outcome, const FailureFact
 
 void RunReporter::Impl::CloseFiles(const Status& outcome, const FailureFacts& facts, double dur_s) {
   if (leads()) FreeSpareSpace(attempt_dir);
-  WriteFailure(outcome, facts);  // before the others are told, and read it
+  WriteFailure(outcome, facts);  // before the others are notified, and read it
   if (events) WriteVerdict(VerdictOf(outcome, facts, dur_s));
   if (folder) folder->owner().Release();
   CloseForRankZero(outcome, facts, dur_s);

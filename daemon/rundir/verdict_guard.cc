@@ -103,7 +103,7 @@ void VerdictGuard::Run(const Shared& shared, int alive, pid_t launcher) {
   ::setsid();
   ::prctl(PR_SET_NAME, "gaccd-guard");
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(signal, SIG_IGN);
-  // Whoever reads what this run prints must see its end.
+  // Readers of this run's output must see its end.
   ::dup2(alive, STDIN_FILENO);
   const int nowhere = ::open("/dev/null", O_WRONLY);
   ::dup2(nowhere, STDOUT_FILENO);

@@ -47,7 +47,7 @@ Result<Clocks> Clocks::Compare(Communicator& comm, const WallClock& wall) {
     std::vector<double> all(world);
     GACCD_RETURN_IF_ERROR(comm.AllGather(View(std::span<const double>(&mine, 1)), counts,
                                          View(std::span<double>(all))));
-    // The first round waits for whoever comes last.
+    // The first round waits for the last rank.
     const double took_s = SecondsSince(before);
     before = begin;
     if (round == 0 || took_s >= shortest_s) continue;

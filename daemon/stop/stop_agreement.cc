@@ -10,7 +10,7 @@
 namespace gaccd {
 namespace {
 
-// Beside the save: until the request is heard, and until the ranks have left.
+// In addition to the save: until the request is heard, and until the ranks have left.
 constexpr double kTimeLimitReserveS = 5;
 // What of it is kept when a disk does not answer.
 constexpr double kExitReserveS = 2;
@@ -195,7 +195,7 @@ void StopAgreement::Pack(std::span<double> words, std::int64_t micro_steps,
 }
 
 // Requests stay until they are fulfilled: one that came between micro-steps is not in the words of
-// the update, which were told before.
+// the update, which were packed before.
 void StopAgreement::Apply(const StopWords& words) {
   agreed_ = WantsAnything(agreed_) ? Merge(agreed_, words) : words;
   if (agreed_.save > 0 && !options_.checkpoints) {

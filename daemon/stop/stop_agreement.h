@@ -37,7 +37,7 @@ namespace gaccd {
 
 enum class StopAction : std::uint8_t {
   kContinue,
-  kSave,      // save here and go on
+  kSave,      // save here and continue
   kSaveStop,  // save here and leave
   // Inside an update: save the state before it, without what was accumulated, and leave.
   kSaveBeforeStop,
@@ -56,7 +56,7 @@ struct StopDecision {
     return action == StopAction::kSaveStop || action == StopAction::kSaveBeforeStop;
   }
   [[nodiscard]] bool stops() const { return saves_and_stops() || action == StopAction::kExit; }
-  // What the run ends with. where: "after update 12". saved: what became of the save.
+  // What the run ends with. where: "after update 12". saved: whether the save succeeded.
   [[nodiscard]] Status ToStatus(std::string_view where, bool saved) const;
 };
 
@@ -118,7 +118,7 @@ class StopAgreement {
     done_before_ = done;
   }
   // At the end of an update, just before its reduction, so that what was asked for meanwhile is
-  // heard at once: this rank's part of its words. in_flight: updates that a device does beside the
+  // heard at once: this rank's part of its words. in_flight: updates that a device runs ahead of the
   // host (Engine::updates_in_flight()).
   void Pack(std::span<double> words, std::int64_t micro_steps, std::int64_t in_flight);
   // After it, from its result: the summed words, and how long its micro-steps took (rank 0's
@@ -168,7 +168,7 @@ class StopAgreement {
   struct StopPoints {
     double save_s = 0;  // the next
     double rest_s = 0;  // the one after what was begun
-    double next_s = 0;  // that after this, should the run go on
+    double next_s = 0;  // that after this, should the run continue
   };
   StopWords LocalWords(const StopPoints& ahead);
   void Apply(const StopWords& words);
@@ -191,7 +191,7 @@ class StopAgreement {
   ExchangeClock updates_;
   ExchangeClock evaluation_;
   Clock::time_point phase_began_;
-  // None while a device does updates beside the host.
+  // None while a device has updates in flight.
   std::optional<Clock::time_point> packed_ = {};
   std::int64_t done_before_ = 0;  // of this phase, by an attempt before
 };

@@ -9,7 +9,7 @@
 //   the same once more, or SIGINT twice stop now: leave without saving
 //                                       (within kBurst it is the same request: one scancel reaches
 //                                       a rank through slurmstepd and through srun)
-//   SIGHUP                              save and go on
+//   SIGHUP                              save and continue
 //   SIGINT                              stop
 #pragma once
 

@@ -1,6 +1,6 @@
 // What the ranks tell each other on every update, on the reduction that happens anyway: doubles
 // that are summed over the ranks (UpdateSettings::control_words, UpdateResult::control_words). This
-// is the part about stopping; what others add stands behind it, from kStopWordCount on.
+// is the part about stopping; other parts follow it, from kStopWordCount on.
 //
 // Counts of ranks stay whole numbers in a sum of doubles. Where one rank's value is meant, the
 // others send 0.
@@ -24,7 +24,7 @@ struct StopWords {
   double stop = 0;                      // request to stop, by a signal
   double stop_file = 0;                 // rank 0 found STOP: stop, and do not requeue
   double time_up = 0;                   // the job ends soon
-  double save = 0;                      // request to save and go on
+  double save = 0;                      // request to save and continue
   double cannot_save = 0;               // have no time left for a save
   double cannot_save_after_update = 0;  // have no time left for a save after the rest of the update
   double cannot_save_in_update = 0;     // have no time left for a save inside the update

@@ -49,7 +49,7 @@ std::optional<std::string> WarningOf(const Fields& partition) {
   }
   return StrCat("partition ", NameOf(partition),
                 " cancels a job that is preempted, and does not requeue it (PreemptMode=",
-                mode->second, "): --chain=N lets a further job go on");
+                mode->second, "): --chain=N lets a further job continue");
 }
 
 // A limit of a partition; nothing for UNLIMITED and its like.

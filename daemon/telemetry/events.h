@@ -130,7 +130,7 @@ struct SaveRecord {
   std::string reason;  // why it failed; empty: committed
   std::int64_t failed_in_row = 0;
   std::int64_t bytes = 0;  // of all ranks
-  double stall_s = 0;      // training stood still so long
+  double stall_s = 0;      // how long training waited
   double dur_s = 0;        // from its boundary until it was known to be committed
 };
 
@@ -143,7 +143,7 @@ struct WeightsRecord {
   std::string unused;           // tensors of the file, without shapes
 };
 
-// What an attempt goes on from.
+// What an attempt continues from.
 struct ResumeRecord {
   std::string generation;
   std::string folder;  // in which it was found
@@ -157,7 +157,7 @@ struct ResumeRecord {
   std::optional<BestValue> best = {};    // evaluation before it
 };
 
-// What rank 0 is at, told when nothing else was for a while.
+// What rank 0 is doing, written when there was no other event for a while.
 struct HeartbeatRecord {
   std::string_view phase;  // "compute", "reduce"; before the first update a stage of the start
   std::int64_t step = 0;

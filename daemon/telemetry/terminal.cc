@@ -69,7 +69,7 @@ TerminalOutput::~TerminalOutput() {
 
 void TerminalOutput::Write(std::string_view text) {
   if (::isatty(fd_) == 0) {
-    // Where the reader is gone, training goes on.
+    // Where the reader is gone, training continues.
     [[maybe_unused]] const Status status = WriteAll(fd_, text, "output");
     return;
   }

@@ -50,7 +50,7 @@ class BatchFeed {
   // REQUIRES: Start().
   [[nodiscard]] Prefetcher& batches() { return *batches_; }
 
-  // The micro-batches of one update once more, beside batches(). One replay at a time.
+  // The micro-batches of one update once more, independent of batches(). One replay at a time.
   Result<UpdateReplay> Replay(Engine& engine, const Update& update);
 
  private:

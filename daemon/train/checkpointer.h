@@ -1,5 +1,5 @@
 // Checkpointer: the checkpoints of one training: when (SaveClock), what (the engine's buffers) and
-// how (CheckpointWriter). Also the way back: which checkpoint a run goes on from.
+// how (CheckpointWriter). Also which checkpoint a run resumes from.
 #pragma once
 
 #include <functional>
@@ -44,7 +44,7 @@ struct SavedRun {
 // One per rank, on the training thread.
 class Checkpointer {
  public:
-  // Collective. `lease`: to write in the folder, claimed before the run looked what it can go on
+  // Collective. `lease`: to write in the folder, claimed before the run looked what it can continue
   // from. `step`: updates done so far.
   static Result<std::unique_ptr<Checkpointer>> Start(Communicator& comm, const SavedRun& run,
                                                      Engine& engine,
@@ -57,7 +57,7 @@ class Checkpointer {
   // The state after update `step`, at its boundary or inside the next update. REQUIRES: no other
   // update is under way. Collective, as all that follows. Training waits for a copy.
   Status Save(std::int64_t step, std::int64_t samples);
-  // The same, but where two saves are under way and a disk does not answer, training goes on
+  // The same, but where two saves are under way and a disk does not answer, training continues
   // without this one; Due() tells when it can be made.
   Status SaveOrPostpone(std::int64_t step, std::int64_t samples);
   // The same inside an update, after `micro_step` of its micro-steps (>= 1), on all ranks alike:
@@ -109,7 +109,7 @@ class Checkpointer {
   std::unique_ptr<CheckpointWriter> writer_;
 };
 
-// What a run goes on from, if anything.
+// What a run continues from, if anything.
 struct ResumePoint {
   std::optional<LoadedState> state;
   std::string folder = {};         // in which it was found

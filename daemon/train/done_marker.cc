@@ -82,7 +82,7 @@ Result<DoneRun> WithoutCheckpoint(const Request& request, const std::string& don
   return DoneRun{Next::kNothing, text + kRaise};
 }
 
-// Success where the job, with more updates, goes on from what stands in the manifest.
+// Success where the job, with more updates, continues from the state in the manifest.
 Status CheckGoesOn(const Request& request, const Manifest& from) {
   GACCD_RETURN_IF_ERROR(CheckSameModel(from, request.job));
   GACCD_RETURN_IF_ERROR(CheckSameOptimizer(from, request.job));

@@ -1,4 +1,4 @@
-// NonfiniteHandler: what becomes of an update whose loss or gradient is not finite: the run stops,
+// NonfiniteHandler: how to handle an update whose loss or gradient is not finite: the run stops,
 // or the update is skipped, or repeated without the micro-batches that made it so.
 #pragma once
 
@@ -48,7 +48,7 @@ class NonfiniteHandler {
 
   // `error` of an update, with the offenders when it was not finite (kNoRequeue). Collective then.
   Status Explain(const UpdateInFlight& done, Status error);
-  // Of every result that is no error. Collective when it is not finite: OK to go on without the
+  // Of every result that is no error. Collective when it is not finite: OK to continue without the
   // update, or with what was left of it in `result`; kNoRequeue when the training diverged. In fp16
   // a gradient that is not finite, of a loss that is, has overflowed: the update is skipped
   // whatever the policy. So is an update without a label that counts, with a warning. The loss

@@ -1,5 +1,5 @@
 // ProgressNotifier: tells the heartbeat and the crash record what this rank does, so that a stuck
-// rank can be told from a slow one.
+// rank can be distinguished from a slow one.
 #pragma once
 
 #include <cstdint>

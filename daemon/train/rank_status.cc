@@ -9,7 +9,7 @@
 namespace gaccd {
 namespace {
 
-// What was seen of a loss first by others, this rank is told a moment later.
+// A loss that other ranks see first reaches this rank a moment later.
 constexpr std::chrono::milliseconds kReportDelay{300};
 
 std::optional<CommFailure> FailureOf(const Session& session) {
@@ -42,7 +42,7 @@ void WaitForHeartbeat(const Session& session) {
   }
 }
 
-// By the heartbeat, else by the communicator, the first one first. Those who gave up have been told
+// By the heartbeat, else by the communicator, the first one first. Ranks that gave up were notified
 // of somebody else.
 std::vector<Suspect> LostRanks(const Session& session) {
   std::vector<Suspect> suspects;

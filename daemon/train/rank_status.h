@@ -19,7 +19,7 @@ struct RankStatus {
 [[nodiscard]] RankStatus SharedStatus(Agreement agreement);
 
 // A communicator has failed, or the heartbeat has found a rank lost: from then on nothing is shared
-// by all ranks, whatever this one was told.
+// by all ranks, whatever this rank received.
 [[nodiscard]] bool PeersAreLost(const Session& session);
 
 // What is known beyond the message: who is to blame, by the heartbeat or else by the communicator

@@ -17,7 +17,7 @@
 //
 // Over the window - the last kWindow updates, or more of them until they lasted kWindowS seconds -
 // a rank costs sum of lost(r) / sum of their durations. One that costs more than kShare is slow:
-// people are told, once until it has cost less than half of that. Updates are summed in spans of
+// a warning is logged, once until it has cost less than half of that. Updates are summed in spans of
 // kSpanS seconds, so that a window of many short updates costs no more than one of long updates. A
 // single pause, however long, does not make a rank slow: the span of its largest loss is left out,
 // and kMinSpans spans must have lost more than kShare of their time to it. Nor does a start:
@@ -45,7 +45,7 @@ struct BusyTimes {
   double data_s = 0;
   double compute_s = 0;
   double stopped_s = 0;  // part of the others, or of the reduction
-  double dur_s = 0;      // of the whole update; not told to the others
+  double dur_s = 0;      // of the whole update; not sent to the others
 };
 
 // What a rank has cost over the window.
@@ -63,7 +63,7 @@ struct Straggler {
   std::string_view phase;
   double ratio = 1;   // largest / median busy time (of an even number the lower middle one)
   double wait_s = 0;  // of this rank: largest - own
-  std::optional<TimeLost> slow;  // to be told to people: the rank has become slow
+  std::optional<TimeLost> slow;  // to be logged: the rank has become slow
 };
 
 class RankTimes {
@@ -87,7 +87,7 @@ class RankTimes {
   void SetTimes(const BusyTimes& times) { mine_ = times; }
   // Before an update: `control_words` has elements() elements.
   void Pack(std::span<double> control_words) const;
-  // After it, the same summed over the ranks. Empty while no rank has told anything.
+  // After it, the same summed over the ranks. Empty while no rank has sent its times.
   std::optional<Straggler> Unpack(std::span<const double> control_words);
 
  private:
@@ -110,7 +110,7 @@ class RankTimes {
   static void Add(const Loss& loss, Loss* sum);
   // Adds the newest update to the window.
   void Record(int rank, const Loss& loss, double dur_s);
-  // What `rank`, the slowest of the newest update, has cost, if that is to be told. dur_s: of that
+  // What `rank`, the slowest of the newest update, has cost, if a warning is due. dur_s: of that
   // update.
   std::optional<TimeLost> DetectSlowRank(int rank, double dur_s);
 

@@ -1,5 +1,5 @@
 // The checkpoints of one `gaccd train`: what its flags ask for, the right to write them, what the
-// run goes on from, and who saves.
+// run continues from, and who saves.
 #pragma once
 
 #include <memory>
@@ -21,11 +21,11 @@ Status CheckCheckpointFlags(const Flags& flags);
 // REQUIRES: flags.run_dir.
 [[nodiscard]] std::string CheckpointFolder(const Flags& flags);
 
-// Before anybody looks what the run goes on from: a run that ends just now has committed its last
+// Before anybody looks what the run continues from: a run that ends just now has committed its last
 // checkpoint, or commits no more. Nothing without checkpoints. Collective.
 Status AcquireLease(const Flags& flags, Session& session);
 
-// An attempt that SLURM requeued goes on from its own checkpoints, also where --resume names
+// An attempt that SLURM requeued continues from its own checkpoints, also where --resume names
 // another one or none: that was where the first attempt began. Collective.
 Status ResumeRun(const Flags& flags, Session& session);
 
@@ -37,7 +37,7 @@ Result<std::unique_ptr<Checkpointer>> StartCheckpointer(const Flags& flags, Sess
                                                         RunReporter& reporter);
 
 // The path of the checkpoint that holds the state after `updates` updates: the last that was saved,
-// or the one that the run went on from. Empty: there is none.
+// or the one that the run continued from. Empty: there is none.
 [[nodiscard]] std::string CheckpointAfter(std::int64_t updates, const Flags& flags,
                                           const Session& session, const Checkpointer* checkpointer);
 

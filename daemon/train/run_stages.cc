@@ -155,7 +155,7 @@ EngineChoice EngineChoiceOf(const Flags& flags, const Session& session) {
     choice.gpu_sharing = flags.allow_gpu_sharing;
     choice.sdpa = session.attention.library;
     choice.reduction_multiprocessors = NcclMaxCtas(ProcessEnvironment());
-    // Times taken beside another rank on the same GPU say nothing.
+    // Times taken together with another rank on the same GPU say nothing.
     choice.time_algorithms = flags.time_algorithms && !choice.gpu_sharing;
     if (choice.time_algorithms) choice.choices_folder = CacheFolder(ProcessEnvironment());
   }

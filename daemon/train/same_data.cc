@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::int64_t kSamplesCompared = 16;
 
-// In the texts, what may be cut off stands last.
+// In the texts, what may be cut off comes last.
 
 // Of the same places in all copies, whatever they hold.
 std::uint64_t ContentOf(const Dataset& data) {

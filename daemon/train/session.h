@@ -45,7 +45,7 @@ struct Session {
   std::unique_ptr<PeerWatch> peers;
   std::optional<WeightsReport> init_weights = {};  // of --init-weights, on rank 0
   std::vector<std::string> resume_notes = {};      // passed over checkpoints, changes of the job
-  std::optional<ResumeRecord> resumed = {};        // what the run goes on from
+  std::optional<ResumeRecord> resumed = {};        // what the run continues from
   bool was_done = false;  // the run was complete, and is given more updates
   std::optional<StopAgreement> stops = {};
 };

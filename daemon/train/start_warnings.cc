@@ -47,7 +47,7 @@ std::vector<std::string> PlaceWarnings(const Flags& flags) {
   if (const std::string foreign = ForeignEntries(*flags.run_dir); !foreign.empty()) {
     warnings.push_back(StrCat("--run-dir: '", *flags.run_dir,
                               "' is no run folder and not empty, it holds ", foreign,
-                              ": the run writes beside that"));
+                              ": the run adds its files to them"));
   }
   if (std::string doubt = RunFolderWarning(*flags.run_dir); !doubt.empty()) {
     warnings.push_back(StrCat("--run-dir: ", doubt));

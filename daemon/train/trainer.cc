@@ -33,7 +33,7 @@ Result<std::int64_t> FindUnlabelled(const Dataset& data, std::string_view name) 
                        data.size(), " samples"));
 }
 
-// One sample has nothing to be told from: its loss is 0, and so is its gradient.
+// One sample has no other to be compared with: its loss is 0, and so is its gradient.
 Status CheckContrasts(const UpdateSchedule& schedule) {
   const bool always = schedule.request().batch == 1;
   if (!always && schedule.tail_samples() != 1) return Status::Ok();

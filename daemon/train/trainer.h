@@ -48,8 +48,8 @@ class Trainer {
   // communicator of Open(). kConfig when the job's numerics are not for this device.
   Status Prepare(const EngineChoice& choice = {}, Communicator* device_comm = nullptr);
 
-  // Before Run(), after Prepare(): continues where a checkpoint stands, which was accepted for
-  // saved_run(). Of a checkpoint inside an update the same micro-steps go on where ranks and
+  // Before Run(), after Prepare(): continues from a checkpoint that was accepted for
+  // saved_run(). Of a checkpoint inside an update the same micro-steps continue where ranks and
   // micro-batches are the same; else that update is begun again.
   Status Resume(const LoadedState& state);
   // What checkpoints of this training refer to. Valid as long as this object.
@@ -63,9 +63,9 @@ class Trainer {
   // The best evaluation so far, also before Resume()'s checkpoint.
   [[nodiscard]] std::optional<BestValue> best() const { return best_.best(); }
 
-  // Tells `watch` what this rank does, so that a stuck one can be told from a slow one. null: none.
+  // Tells `watch` what this rank does, so that a stuck one can be distinguished from a slow one. null: none.
   void SetPeerWatch(PeerWatch* watch) { progress_.peers = watch; }
-  // Asks `stops` whether to go on. null: nothing stops the run.
+  // Asks `stops` whether to continue. null: nothing stops the run.
   void SetStops(StopAgreement* stops) { stops_ = stops; }
   // Trains to the end of the schedule, or until the job's patience is over, and saves at the
   // boundaries `checkpointer` wants (null: never) and at the end. Collective. `summary` is kept up

@@ -1,4 +1,4 @@
-// What a training is told beside its job, and what it tells.
+// The inputs of a training in addition to its job, and its results.
 #pragma once
 
 #include <cstdint>

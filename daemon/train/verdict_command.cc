@@ -98,8 +98,8 @@ std::string StartOf(const std::string& attempt_dir) {
   return json ? OnOneLine(Text(*json, "ts")) : std::string();
 }
 
-// That of the highest epoch, which may stand before an older one: a run that was sent back, or
-// whose checkpoints were damaged, goes on from where it was sent. The epoch itself counts every
+// That of the highest epoch, which may come before an older one: a run that was sent back, or
+// whose checkpoints were damaged, continues from where it was sent. The epoch itself counts every
 // start, so it is no progress.
 CommittedStep NewestCheckpoint(const std::string& run_dir) {
   const auto all = ListGenerations(run_dir + "/ckpt");

@@ -93,7 +93,7 @@ Result<pid_t> Start(const std::vector<std::string>& words) {
   if (child < 0) return Status(ErrorKind::kOs, StrCat("fork: ", std::strerror(errno)));
   if (child == 0) {
     const int error = Execute(words, parent);
-    [[maybe_unused]] const ssize_t told = ::write(write_end.get(), &error, sizeof(error));
+    [[maybe_unused]] const ssize_t reported = ::write(write_end.get(), &error, sizeof(error));
     ::_exit(1);
   }
   (void)write_end.Close();

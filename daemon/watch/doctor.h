@@ -1,4 +1,4 @@
-// `gaccd doctor RUN`: why a run ended or stands still, who is suspected, and what to do.
+// `gaccd doctor RUN`: why a run ended or is stuck, who is suspected, and what to do.
 #pragma once
 
 #include <deque>

@@ -84,7 +84,7 @@ Status PrintEvents(const LogsRequest& request) {
   return {};
 }
 
-// The attempts one after the other; the last one is kept, for it may go on.
+// The attempts one after the other; the last one is kept, for it may continue.
 class TextPrinter {
  public:
   explicit TextPrinter(const LogsRequest& request) : request_(request) {}

@@ -27,7 +27,7 @@ constexpr std::size_t kMaxHostBytes = 1500;  // bytes of their names in a line
 // What decides which updates stay.
 struct KeptSteps {
   std::int64_t every = 2;
-  std::set<std::int64_t> resumed;  // behind them a later attempt went on
+  std::set<std::int64_t> resumed;  // after which a later attempt continued
 };
 
 // The updates of one file: the first and the last one.
@@ -137,7 +137,7 @@ Status ThinFile(const std::string& path, const KeptSteps& kept, const FileSteps&
   return Status::Ok();
 }
 
-// Where later attempts went on, and the first and the last update of this file.
+// Where later attempts continued, and the first and the last update of this file.
 Status FindSteps(const std::string& path, KeptSteps* kept, FileSteps* steps) {
   LineReader lines(path, kCopyBytes);
   Event event;

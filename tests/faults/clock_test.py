@@ -94,7 +94,7 @@ class ClockTest(unittest.TestCase):
         for offset in offsets:
             self.set_clock(offset)
             saves = len(self.wait_events(process, "save", 0))
-            self.wait_events(process, "save", saves + 2)  # it goes on, and saves as often as before
+            self.wait_events(process, "save", saves + 2)  # it continues, and saves as often as before
         self.stop(process)
         self.assertNotIn("the clock of", self.said())
 

@@ -124,22 +124,22 @@ class LogFolder(unittest.TestCase):
         ballast.unlink()
         text = self.finish(process)
         self.assertEqual(text.count("training continues, some log lines are lost"), 1, "said once")
-        told = 0
+        reported = 0
         for line in self.events():
             try:
                 event = json.loads(line)
             except ValueError:
                 continue  # the half line that was written last
             if event["ev"] == "dropped":
-                told += event["lines"]
+                reported += event["lines"]
                 self.assertRegex(event["reason"], "No space left on device")
         seen = sum(b'"ev":"step"' in line and line.endswith(b"}") for line in self.events())
         lost = UPDATES - seen
         self.assertGreater(lost, 20)
-        self.assertIn(told - lost, (0, 1), "steps, and perhaps the warning")
+        self.assertIn(reported - lost, (0, 1), "steps, and perhaps the warning")
         status = self.status()
         self.assertEqual(status["state"], "done")
-        self.assertGreaterEqual(status["dropped_lines"], told)
+        self.assertGreaterEqual(status["dropped_lines"], reported)
         log = (self.run_dir / "attempts/latest/log/gaccd.INFO").read_text()
         self.assertRegex(log, r"\n# \S+Z \d+ lines are lost: cannot write ")
 

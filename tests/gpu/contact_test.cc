@@ -77,7 +77,7 @@ TEST(Contact, AKernelsFirstLaunchMayBeInsideACapture) {
   EXPECT_EQ(found, 7);
 }
 
-// What the overlap of reductions stands on: a wait on another stream for an event that is recorded
+// What the overlap of reductions relies on: a wait on another stream for an event that is recorded
 // inside a graph ends when the graph comes to the event, at every launch, not when it ends.
 TEST(Contact, AnExternalEventInsideAGraphIsSeenOutsideAtEveryLaunch) {
   auto compute = CudaStream::Create();

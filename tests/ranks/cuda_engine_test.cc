@@ -63,7 +63,7 @@ TEST_P(CudaEngineRanks, OnOneGpuTogether) {
   ExpectSameOnAllRanks(GetParam(), RunCudaRanks(GetParam(), {.one_gpu = true}), kSame);
 }
 
-// What one GPU can run of what several do: reductions beside the backward, in many buckets.
+// What one GPU can run of what several do: reductions during the backward pass, in many buckets.
 const EngineChoice kForced{.always_overlap = true, .bucket_elements = 1};
 
 TEST_P(CudaEngineRanks, OnOneGpuTogetherWithOverlap) {

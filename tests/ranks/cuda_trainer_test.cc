@@ -1,4 +1,4 @@
-// The trainer with engines on GPUs, over the stand-ins: the same run as on CPUs, told in the same
+// The trainer with engines on GPUs, over the stand-ins: the same run as on CPUs, reported in the same
 // order although its figures come one update later.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // A value within an f32 error of the middle between two fp16 is rounded to either, and training
-// goes on from there.
+// continues from there.
 constexpr double kOtherRounding = 2e-4;
 
 Job ClippedJob() {

@@ -50,7 +50,7 @@ Record RecordOne(std::shared_ptr<const Function> function) {
   };
 }
 
-// kLoss: what the objective is; kBackward: what the function is told. Where they differ, the
+// kLoss: what the objective is; kBackward: the convention given to the function. Where they differ, the
 // gradient is wrong.
 template <GradConvention kLoss, GradConvention kBackward>
 Status Sum(const GradientRanks& ranks) {

@@ -26,7 +26,7 @@ struct Node {
 };
 
 struct Graph {
-  std::vector<Node> nodes;  // a node stands behind those it needs
+  std::vector<Node> nodes;  // a node comes after those it needs
 };
 
 struct Stream;

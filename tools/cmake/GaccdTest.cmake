@@ -5,7 +5,7 @@
 set(GACCD_TEST_OPTIONS
   "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:RelWithDebInfo>>:-O0;-U_FORTIFY_SOURCE>")
 
-# Properties of tests with deadlines: no other test beside them, and before those that compute, while
+# Properties of tests with deadlines: no other test at the same time, and before those that compute, while
 # tools/test builds with sanitizers on the time that they wait.
 set(GACCD_ALONE RUN_SERIAL ON COST 1000)
 

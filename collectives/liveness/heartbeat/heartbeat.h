@@ -1,4 +1,4 @@
-// Heartbeat: a channel beside MPI and NCCL on which the ranks tell each other that they live. Its
+// Heartbeat: a channel separate from MPI and NCCL on which the ranks tell each other that they live. Its
 // own thread and its own TCP sockets: a rank that hangs in a collective still beats, and a rank
 // that does not beat is not merely slow in a collective.
 //
@@ -53,7 +53,7 @@ class HeartbeatShared {
 
   void Joined(Status status);
   [[nodiscard]] Status WaitUntilJoined(std::chrono::milliseconds bound);
-  // false: it is known already, or it came later than heartbeat::kTogether after the first: whoever
+  // false: it is known already, or it came later than heartbeat::kTogether after the first: that rank
   // learned of that one may have left because of it.
   bool AddLost(const heartbeat::LostRank& lost);
   [[nodiscard]] std::vector<heartbeat::LostRank> lost() const;

@@ -22,7 +22,7 @@ struct MatmulCudaSpec {
   bool relu = false;         // a NaN may become 0: cuBLASLt does not say what it does with one
   bool accumulate = false;   // C += instead of C =; only f32 C without bias and ReLU
   // transpose_a only, f32 C without bias and ReLU: also writes the sums of A's stored columns, f32
-  // [m]: sum over k of A[k, m]. That is the bias gradient beside a weight gradient. It overwrites,
+  // [m]: sum over k of A[k, m]. That is the bias gradient with a weight gradient. It overwrites,
   // also with accumulate: the library cannot add there.
   bool column_sums = false;
   int multiprocessors = 0;  // of those that it may count on; 0: all of the GPU's

@@ -3,7 +3,7 @@
 //
 //   save_probe FOLDER RANKS        prints "started EPOCH SINCE" (lease.h), then "committed STEP" as
 //   the
-//                                  listener is told
+//                                  listener is called
 //   save_probe FOLDER RANKS check  the same, and "damaged NAME" of what it finds at its start
 //   save_probe FOLDER RANKS load   only loads; prints "loaded STEP", or "nothing" and how many
 //                                  generations are damaged

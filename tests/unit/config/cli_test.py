@@ -53,7 +53,7 @@ class TrainTest(unittest.TestCase):
         self.assertEqual(self.checkpoints("--save-every-seconds=0"), [])
         self.assertEqual(len(self.checkpoints("--save-every-seconds=0", "--save-every-updates=2")), 2)
 
-    def test_saves_and_what_a_run_goes_on_from_are_events(self):
+    def test_saves_and_resumes_are_events(self):
         with tempfile.TemporaryDirectory() as folder:
             self.assertEqual(self.train(f"--run-dir={folder}").returncode, 0)
             (pathlib.Path(folder) / "DONE").unlink()

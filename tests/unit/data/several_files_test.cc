@@ -1,4 +1,4 @@
-// Several files as one set, and the data.json beside arrays that tools/prepare made.
+// Several files as one set, and the data.json next to arrays that tools/prepare made.
 #include "daemon/data/several_files.h"
 
 #include <array>

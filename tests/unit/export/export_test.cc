@@ -36,7 +36,7 @@ std::string StepKeys(int step, double loss) {
 
 class ExportTest : public testing::Test {
  protected:
-  // Attempt 0: updates 1 to 3, a save after 2, then it is lost. Attempt 1 goes on from 2.
+  // Attempt 0: updates 1 to 3, a save after 2, then it is lost. Attempt 1 continues from 2.
   void SetUp() override {
     const std::string first = "000-812";
     run_.Event(first, 0, "run_start", R"(,"version":"0.1.0","git":"abc","model":"a\"b\nc")");

@@ -196,7 +196,7 @@ TEST_F(AttentionLibrary, EqualsTheOwnKernelInF32) {
     Compare({3, 2, 33, 8, causal, {}, /*packed=*/false});
   }
   PrintRow("attention in bf16 by the library", !HasFailure(),
-           StrCat("below ", kSame, " of y and ", kSameGradients, " of its gradients beside f32"),
+           StrCat("below ", kSame, " of y and ", kSameGradients, " of its gradients, compared with f32"),
            StrCat(worst_y_, " and ", worst_gradients_));
 }
 
@@ -210,7 +210,7 @@ TEST_F(AttentionLibrary, LengthsOfSequences) {
   }
   PrintRow("attention in bf16 by the library, lengths", !HasFailure(),
            "as in f32, 0 behind the lengths",
-           StrCat(worst_y_, " and ", worst_gradients_, " beside f32"));
+           StrCat(worst_y_, " and ", worst_gradients_, " compared with f32"));
 }
 
 TEST_F(AttentionLibrary, TheSameBitsAgainAndInAGraph) {

@@ -51,7 +51,7 @@ struct Bench {
     optimizer = std::move(*created);
   }
 
-  // One update as the engine does it; `samples` are told to the sums, 10 are planned.
+  // One update as the engine does it; `samples` are given to the sums, 10 are planned.
   void Update(const std::vector<float>& g, double lr, double clip, double loss = 1,
               std::int64_t samples = 10, bool outlive = false) {
     CopyToGpu(gradient.data(), g.data(), g.size() * sizeof(float));

@@ -104,13 +104,13 @@ TEST(OptimizerTest, TellsAsItGoesWhichParametersAreNew) {
       piece->Step(std::span(expected).first(Optimizer::kPiece),
                   std::span(gradient).first(Optimizer::kPiece), 0.1, 1);
       rest->Step(std::span(expected).last(kRest), std::span(gradient).last(kRest), 0.1, 1);
-      std::vector<std::int64_t> told;
+      std::vector<std::int64_t> reported;
       whole->Step(found, gradient, 0.1, 1, [&](std::int64_t end) {
-        told.push_back(end);
+        reported.push_back(end);
         EXPECT_TRUE(std::equal(found.begin(), found.begin() + end, expected.begin()));
         EXPECT_TRUE(std::equal(found.begin() + end, found.end(), before.begin() + end));
       });
-      EXPECT_EQ(told, (std::vector{Optimizer::kPiece, kAll})) << name;
+      EXPECT_EQ(reported, (std::vector{Optimizer::kPiece, kAll})) << name;
     }
     EXPECT_EQ(found, expected) << name;
   }
@@ -208,7 +208,7 @@ TEST(OptimizerTest, GroupsHaveTheBitsOfOptimizersOfTheirOwn) {
   }
 }
 
-// The averages stand behind what the rule keeps, without the frozen parameter.
+// The averages follow the state of the rule, without the frozen parameter.
 TEST(OptimizerTest, AveragesAreOfWhatEveryUpdateLeft) {
   constexpr double kDecay = 0.75;
   const FlatLayout layout = Grouped();

@@ -39,7 +39,7 @@ constexpr std::string_view kPlan =
 
 class ReportTest : public testing::Test {
  protected:
-  // Attempt 0: updates 1 to 4, then rank 5 fails. Attempt 1 goes on behind 2, with other
+  // Attempt 0: updates 1 to 4, then rank 5 fails. Attempt 1 continues after 2, with other
   // settings.
   void SetUp() override {
     const std::string first = "000-812";

@@ -148,7 +148,7 @@ TEST(StopAgreement, ASignalOfOneRankStopsAllAtTheSameBoundary) {
       }
       return run;
     }));
-    EXPECT_EQ(outcome.update, 10 + late) << "told by the update in which it came";
+    EXPECT_EQ(outcome.update, 10 + late) << "sent with the update in which it came";
     EXPECT_EQ(outcome.micro_step, 0) << "short updates are finished";
     EXPECT_EQ(outcome.decision.action, StopAction::kSaveStop);
     EXPECT_EQ(outcome.decision.reason, "SIGTERM (1 of 4 ranks)");
@@ -287,7 +287,7 @@ TEST(StopAgreement, AfterARequestTheRanksAskMoreOften) {
   EXPECT_GE(found.left_s, 2.4);
 }
 
-// On a GPU the words that come next were told before the signal: they do not take it back.
+// On a GPU the next words were packed before the signal: they do not take it back.
 TEST(StopAgreement, WhatWasHeardBetweenMicroStepsStopsAtTheEndOfThatUpdate) {
   auto signals = StopSignals::Install({SIGTERM}, kNoBurst);
   ASSERT_TRUE(signals.ok());

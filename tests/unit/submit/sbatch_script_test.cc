@@ -90,7 +90,7 @@ TEST(SbatchScript, ATaskOfAnArrayKnowsItsRun) {
 }
 
 // What the parser of sbatch (22.05) makes of it: quotes group, a backslash takes the next
-// character, and it looks for the names of components in the line as it stands.
+// character, and it looks for the names of components in the unexpanded line.
 TEST(SbatchWord, IsOneWordOfADirective) {
   const std::pair<const char*, const char*> cases[] = {{"24:00:00", "24:00:00"},
                                                        {"/a/100%%j", "/a/100%%j"},

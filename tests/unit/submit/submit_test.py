@@ -47,7 +47,7 @@ printf '%s\\n' "$*" >>"$LOG/sacct"
 [[ -n ${SACCT:-} ]] || { echo "Slurm accounting storage is disabled" >&2; exit 1; }
 printf '%b' "$SACCT"
 """
-# What the script calls beside srun.
+# What the script calls in addition to srun.
 VERDICT = """#!/bin/bash
 printf 'done\\nall is well\\n'
 """

@@ -127,7 +127,7 @@ EventLog::NoticeMaker Notice() {
   };
 }
 
-// The descriptor leads to a device without room for a while. The line about the lost ones stands
+// The descriptor leads to a device without room for a while. The line about the lost ones is
 // for the last of them.
 TEST(EventLogTest, ALaterLineSaysHowManyAreLost) {
   const TempFolder dir;

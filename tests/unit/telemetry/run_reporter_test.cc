@@ -237,7 +237,7 @@ TEST_F(RunReporterTest, LeftWithoutFinishIsAFailure) {
   EXPECT_EQ(Text(Parse(Content(Latest() + "/verdict.json")), "verdict"), "fail");
 }
 
-// The run folder disappears under a live run: training goes on, the loss is reported once.
+// The run folder disappears under a live run: training continues, the loss is reported once.
 TEST_F(RunReporterTest, AFullDiskDoesNotStopTraining) {
   const Child child = RunIntoFile(dir_.path() + "/out", [&] {
     const auto comm = MakeSingle();

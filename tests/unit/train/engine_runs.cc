@@ -230,7 +230,7 @@ Status RunUpdates(const EngineCase& test, const Setting& setting, Engine& engine
       for (std::size_t i = 0; i < control_words.size(); ++i)
         control_words[i] = ControlWordOf(rank, u, i);
     };
-    // What is told before the reduction counts, not what there was at the beginning.
+    // What is written before the reduction counts, not what there was at the beginning.
     std::ranges::fill(control_words, -1);
     if (options.update) tell();
     const UpdateSettings settings{.update = u,

@@ -1,4 +1,4 @@
-// The engine on a CPU, several ranks as threads: what travels with an update beside the gradients.
+// The engine on a CPU, several ranks as threads: what travels with an update in addition to the gradients.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -113,10 +113,10 @@ TEST(EngineTest, ControlWordsOfAnotherSizeAreRefused) {
 // What repeating an update without a micro-batch must not do: keep the divisor of all samples, or
 // leave it out on one rank and not tell the others.
 TEST(EngineTest, DroppedMicroBatchesWithAWrongDivisorAreCaught) {
-  for (const std::int64_t told : {33, 28, 29}) {
+  for (const std::int64_t reported : {33, 28, 29}) {
     const EngineRunOptions options{.update = [&](Engine& engine, Prefetcher& batches,
                                                  const Plan& plan, UpdateSettings settings) {
-      settings.samples = told;
+      settings.samples = reported;
       const auto rank = static_cast<int>(settings.control_words[0] / 1000) - 1;
       return RunUpdate(
           engine, batches, PlainAccumulation(plan), settings,
@@ -126,7 +126,7 @@ TEST(EngineTest, DroppedMicroBatchesWithAWrongDivisorAreCaught) {
     }};
     for (const auto& run :
          RunRanks({.ranks = 3, .micro = 5, .target = 33, .updates = 1}, options)) {
-      EXPECT_EQ(run.ok(), told == 29) << told;
+      EXPECT_EQ(run.ok(), reported == 29) << reported;
       if (run.ok()) continue;
       EXPECT_THAT(run, HasKind(ErrorKind::kInternal));
       EXPECT_THAT(run, HasMessage(HasSubstr("rank 1: ")));

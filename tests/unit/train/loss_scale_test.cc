@@ -22,7 +22,7 @@ TEST(LossScale, IsThatOfGradScaler) {
     EXPECT_EQ(scale.scale(), step.loss_scale) << step.step;
     EXPECT_TRUE(scale.Update(step.skipped == 0).ok());
     EXPECT_EQ(scale.state().growth_tracker, step.growth_tracker) << step.step;
-    // As one that goes on from a checkpoint here.
+    // As one that continues from a checkpoint here.
     LossScale next(job->loss_scale);
     next.Restore(scale.state());
     scale = next;

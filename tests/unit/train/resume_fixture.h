@@ -53,7 +53,7 @@ class ResumeTest : public ::testing::Test {
     std::vector<std::string> notes;
     int evaluations = 0;
     std::string warnings;            // before Run()
-    std::vector<std::string> steps;  // what was told of each update
+    std::vector<std::string> steps;  // what was reported of each update
     std::vector<std::string> evals;  // "8 0.25": of each evaluation its update and its loss
   };
 
@@ -64,7 +64,7 @@ class ResumeTest : public ::testing::Test {
     return RunThreadRanks(ranks, {}, [&](Communicator& comm) { return body(comm, {}, nullptr); });
   }
 
-  // Trains on so many ranks; saves every so many updates (0: never); goes on from `from`. stop: the
+  // Trains on so many ranks; saves every so many updates (0: never); continues from `from`. stop: the
   // ranks are asked to leave there, with a save.
   Result<Trained> Train(const Job& job, int ranks, std::int64_t every, const std::string& from,
                         Place stop = {}) {

@@ -1,4 +1,4 @@
-// A training that goes on from a checkpoint ends with the same weights as one that never stopped:
+// A training that continues from a checkpoint ends with the same weights as one that never stopped:
 // bit for bit on the same ranks, to rounding on others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -63,7 +63,7 @@ TEST_P(ResumePrecisionTest, TheSameBitsFromEveryCheckpointOnTheSameRanks) {
 INSTANTIATE_TEST_SUITE_P(All, ResumePrecisionTest,
                          ::testing::Values(Precision::kF32, Precision::kBF16));
 
-// Left inside an update, the same micro-steps go on: bit for bit. 3 ranks take 32 samples in 3
+// Left inside an update, the same micro-steps continue: bit for bit. 3 ranks take 32 samples in 3
 // micro-steps, the update at the end of an epoch 6 samples in 1.
 TEST_F(ResumeTest, InsideAnUpdateTheSameMicroStepsGoOn) {
   const Job job = SmallJob();

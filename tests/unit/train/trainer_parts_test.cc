@@ -142,7 +142,7 @@ TEST(ReplicaCheckTest, ADigestThatDiffersIsFoundByAllRanks) {
   }
 }
 
-// Times are told one update late.
+// Times are reported one update late.
 TEST(ControlWordsTest, TheSlowRankIsInTheRecord) {
   const Status status = RunThreadRanks(3, {}, [](Communicator& comm) -> Status {
     ControlWords words(comm);

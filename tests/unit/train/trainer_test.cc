@@ -128,7 +128,7 @@ TEST(Trainer, TheBestEvaluationIsToldByAMetricOfTheJob) {
   EXPECT_TRUE(Trainer::Open(*comm, job, plan).ok());
 }
 
-// A sample alone has nothing to be told from: loss and gradient are 0.
+// A sample alone has no other to be compared with: loss and gradient are 0.
 TEST(Trainer, RefusesAContrastiveUpdateOfOneSample) {
   Job job = SmallJob(37, 4);
   const auto tower = [](const char* input, std::int64_t in) {

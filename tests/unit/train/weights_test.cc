@@ -119,7 +119,7 @@ TEST_F(Weights, AreRefusedWhenTheyAreOfAnotherModel) {
   EXPECT_THAT(LoadParameters(folder_.Path("none"), layout_, loaded), HasKind(ErrorKind::kIo));
 }
 
-// All that does not fit is told at once: the first few of each kind, and how many there are.
+// All that does not fit is reported at once: the first few of each kind, and how many there are.
 TEST_F(Weights, AllThatDoesNotFitIsNamed) {
   const std::vector<std::int64_t> weight = {4, 2};
   const std::vector<std::int64_t> one = {1};

@@ -19,13 +19,13 @@ using testing::IsEmpty;
 
 // "000-812 step@7": attempt, event and second.
 std::vector<std::string> Rest(EventStream& stream) {
-  std::vector<std::string> told;
+  std::vector<std::string> reported;
   Event event;
   while (stream.Next(&event)) {
     const std::string second(event.Text("ts").substr(17, 2));
-    told.push_back(StrCat(event.attempt, " ", event.name, "@", second));
+    reported.push_back(StrCat(event.attempt, " ", event.name, "@", second));
   }
-  return told;
+  return reported;
 }
 
 EventStream OpenStream(const RunFiles& run, std::string_view only = "",
@@ -242,7 +242,7 @@ TEST(EventStream, ClocksThatJumpAndTwoWritersAreSaidAndLinesStayInOrder) {
                           "000-812 plan@13", "001-812 run_start@05"));
   EXPECT_THAT(
       stream.notes(),
-      ElementsAre("attempt 000-812: its lines are of two writers, or one stands there twice",
+      ElementsAre("attempt 000-812: its lines are of two writers, or are duplicated",
                   "attempt 000-812: its clock was set back",
                   "attempt 001-812 begins 8 s before attempt 000-812 ends: both ran at "
                   "once, or a clock jumped"));
