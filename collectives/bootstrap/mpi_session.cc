@@ -35,7 +35,7 @@ std::string InitProblem(const std::string& host, std::chrono::milliseconds bound
   return text;
 }
 
-// CheckWorld, failing on all ranks when it fails on one: a rank that left alone would keep the
+// CheckWorld, failing on all ranks when it fails on one: a rank that exited alone would keep the
 // others waiting, and itself in MPI_Finalize.
 Status CheckWorldOnAll(int world, const Environment& launcher) {
   Status own = CheckWorld(world, launcher);

@@ -34,7 +34,7 @@ Status WaitForNccl(const NcclApi& api, ncclComm_t comm, std::chrono::nanoseconds
 class NcclEnd {
  public:
   NcclEnd() = default;  // of no communicator: over
-  // ncclCommAbort: kernels that wait for other ranks leave the GPU, but for symmetric ones
+  // ncclCommAbort: kernels that wait for other ranks end, but for symmetric ones
   // (NcclOptions::windows): those never look, and the call waits for them. comm may be null.
   static NcclEnd Abort(const NcclApi& api, ncclComm_t comm);
   // ncclCommDestroy. REQUIRES: finalised.

@@ -4,7 +4,7 @@
 // asynchronous error, at the processes of this node and at what their watches tell. It is a thread,
 // and not a part of Poll(), because the rank may sit inside cudaStreamSynchronize() just then. At
 // an error, at a deadline, or when a peer has died, it records the first error and starts the abort
-// of the communicator, for which nobody waits: kernels that spin for other ranks leave the GPU, and
+// of the communicator, for which nobody waits: kernels that spin for other ranks end, and
 // a caller that waits for the stream returns and finds the error. With NcclOptions::windows they may
 // never leave: ask failure() also while waiting. The data of the collectives is then worthless.
 //

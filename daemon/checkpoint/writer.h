@@ -102,7 +102,7 @@ struct SaveEvent {
 using SaveListener = std::function<void(const SaveEvent&)>;
 
 // The lease to write in a folder. A run that resumes from checkpoints there takes it before it looks for them: from
-// then on no writer before him commits anything that he does not see. Its sign of life begins with
+// then on no earlier writer commits anything that it does not see. Its sign of life begins with
 // Start(); until then the run folder's owner is what keeps other runs out.
 struct CheckpointLease {
   std::int64_t epoch = 0;

@@ -90,7 +90,7 @@ Status Store(const FlagValue& flag, const std::string& given, proto::Flags& mess
   return SetField(message, field, flag.value, ListElement::kMustExist);
 }
 
-// Arguments without dashes behind the verb.
+// Arguments without dashes after the verb.
 std::size_t MaxPositional(Verb verb) {
   if (verb == Verb::kCkpt) return 2;
   if (verb == Verb::kReport) return kMaxReportedRuns;

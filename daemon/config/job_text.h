@@ -1,5 +1,5 @@
 // Job text (proto/job.proto in text form) to Job and back. Everything in it is checked here, so a
-// Job can be trusted: required fields, ranges, names, kinds that fit together.
+// Job can be trusted: required fields, ranges, names, kinds that are compatible.
 #pragma once
 
 #include <cstdint>

@@ -189,7 +189,7 @@ std::string Wrapped(std::string_view indent, std::string_view text, std::string_
 }
 
 // The comment before a message, or after its opening line; for a field: its help, or the comment
-// behind it.
+// after it.
 template <typename T>
 std::string CommentOf(const T& described) {
   google::protobuf::SourceLocation location;

@@ -107,7 +107,7 @@ Result<std::unique_ptr<Dataset>> MakeTokenDataset(TokenArrays arrays, const Toke
                                           {.end = limits.segment_types, .what = "segments"}));
   const bool labelled = arrays.labels.has_value();
   const bool ids = labelled && arrays.labels->shape.size() == 2;
-  const bool ragged = has_lengths && !ids;  // labels behind the length of a text count
+  const bool ragged = has_lengths && !ids;  // labels beyond the length of a text count
   const std::int64_t classes = limits.classes > 0 || !ids ? limits.classes : limits.vocabulary;
   if (arrays.weights && !labelled) {
     return Status(ErrorKind::kConfig,

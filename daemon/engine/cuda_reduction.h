@@ -24,7 +24,7 @@ namespace gaccd {
 
 struct CudaReductionOptions {
   std::size_t bucket_elements = 0;
-  std::size_t control_word_count = 0;  // doubles behind the control that are summed with its sums
+  std::size_t control_word_count = 0;  // doubles after the control that are summed with its sums
   bool overlap = true;                 // with marks; else one sum after all is computed
 };
 

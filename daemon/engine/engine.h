@@ -58,7 +58,7 @@ struct UpdateResult {
   double dur_s = 0;          // = data_s + fwd_bwd_s + reduce_s + opt_s
   double data_s = 0;         // waiting for micro-batches
   double fwd_bwd_s = 0;
-  double reduce_s = 0;  // what is not hidden behind the last backward
+  double reduce_s = 0;  // the part that does not overlap the last backward
   double opt_s = 0;     // norm, audit, clip, step
   // UpdateSettings::control_words, summed over the ranks. Valid until the next Begin().
   std::span<const double> control_words = {};
@@ -145,7 +145,7 @@ class Engine {
   // How many more calls of MicroStep() a batch must stay valid and unchanged.
   [[nodiscard]] virtual int held_batches() const = 0;
   // The first pass of a contrastive update: a micro-batch becomes representations, which are kept.
-  // kInternal where the loss is another one; so too ComputeContrastiveLoss().
+  // kInternal where the loss is another one; likewise ComputeContrastiveLoss().
   virtual Status Encode(const BatchView& batch);
   // Collective. The loss over all samples of all ranks, and the gradients of the representations.
   virtual Status ComputeContrastiveLoss();
@@ -174,7 +174,7 @@ class Engine {
   [[nodiscard]] virtual int updates_in_flight() const = 0;
   // What the oldest update that was not asked for yet has found; empty: it is still running on the
   // device and `wait` is false, or there is none. kNoRequeue: loss or gradient was not finite (on
-  // every rank alike); kData: D is 0, so too; kInternal: the audit failed. The parameters are then
+  // every rank alike); kData: D is 0, likewise; kInternal: the audit failed. The parameters are then
   // those of the update before.
   virtual Result<std::optional<UpdateResult>> TakeResult(bool wait) = 0;
 

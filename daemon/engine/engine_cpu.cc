@@ -329,7 +329,7 @@ Result<std::optional<UpdateResult>> CpuEngine::TakeResult(bool /*wait*/) {
 Result<std::unique_ptr<Engine>> MakeCpuEngine(Communicator& comm, const Model& model,
                                               const EngineOptions& options) {
   // Nothing is replaced by another kind of arithmetic in silence.
-  GACCD_RETURN_IF_ERROR(CheckNumericsOfCpu(options.numerics, "this engine is of CPUs"));
+  GACCD_RETURN_IF_ERROR(CheckNumericsOfCpu(options.numerics, "this engine runs on CPUs"));
   auto engine = std::make_unique<CpuEngine>(comm, model);
   GACCD_RETURN_IF_ERROR(engine->Create(options));
   return std::unique_ptr<Engine>(std::move(engine));

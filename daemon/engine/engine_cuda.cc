@@ -158,7 +158,7 @@ Result<std::optional<UpdateResult>> CudaEngine::TakeResult(bool wait) {
   if (Status verdict = Verdict(record); !verdict.ok()) {
     // The GPU has changed nothing in this update and in those after it.
     optimizer_->set_updates(record.optimizer_updates);
-    // Probe() computes with the settings of this update, not of one that was enqueued behind it.
+    // Probe() computes with the settings of this update, not of one that was enqueued after it.
     GACCD_RETURN_IF_ERROR(records_->SendInputs(record, control(), context_->compute()));
     return verdict;
   }

@@ -121,7 +121,7 @@ class CudaEngine final : public Engine {
   DeviceBuffer own_gradients_;                    // without
   float* gradients_ = nullptr;
   DeviceBuffer state_;
-  DeviceBuffer words_;  // an UpdateControl and, behind it, the control words
+  DeviceBuffer words_;  // an UpdateControl, followed by the control words
   DeviceBuffer norm_scratch_;
   PinnedBuffer evaluation_;
   std::vector<PinnedBuffer> host_memory_;

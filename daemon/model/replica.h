@@ -101,7 +101,7 @@ class Replica {
   // Forward, backward, accumulate. `first`: the first micro-step of the update, which overwrites
   // the gradients. A batch without samples only clears them, if it is the first, and runs the
   // collectives of the model with the other ranks. `weight`: of a prediction. kInternal for a size
-  // that was not prepared; so too Evaluate().
+  // that was not prepared; likewise Evaluate().
   Result<LossSums> MicroStep(const BatchView& batch, float weight, bool first);
 
   // The two passes of a contrastive loss. Encode: forward of one micro-batch, as in training; its

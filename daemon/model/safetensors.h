@@ -5,7 +5,7 @@
 //   header      a JSON object: tensor name -> {"dtype", "shape", "data_offsets": [begin, end]}, and
 //               "__metadata__" -> {text: text}; filled up with spaces
 //   then        the values, little endian, row-major; offsets count from here. Together the tensors
-//               cover the rest of the file exactly: no holes, no overlaps, nothing behind.
+//               cover the rest of the file exactly: no holes, no overlaps, nothing after it.
 // A file that breaks a rule is refused, before memory for its tensors is taken.
 #pragma once
 

@@ -22,7 +22,7 @@ struct StepTile {
 };
 inline constexpr std::int64_t kStepTileElements = 1024;
 
-// On the GPU. Null: all elements from 0 on are of group 0.
+// On the GPU. Null: all elements from 0 on belong to group 0.
 struct StepTiles {
   const StepTile* data = nullptr;
   std::int64_t count = 0;

@@ -69,7 +69,7 @@ class CudaOptimizer {
   void Prepare(double lr, UpdateInputs* inputs);
   // One pass over all parameters; does nothing when the verdict says idle.
   Status Step(cudaStream_t stream, UpdateControl* control);
-  // Behind Step() and what else changes parameters in an update, as those of Optimizer; the
+  // After Step() and what else changes parameters in an update, as those of Optimizer; the
   // exchange also makes the copy in 16 bits anew.
   Status Average(cudaStream_t stream, const UpdateControl* control);
   Status ExchangeAverages(cudaStream_t stream);

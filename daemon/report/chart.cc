@@ -34,7 +34,7 @@ std::vector<double> StepTicks(const StepRange& steps) {
   return Ticks({first, static_cast<double>(steps.last)}, 6);
 }
 
-// The first update of the pieces behind each: what it did from there on was done again.
+// The first update of the later pieces of each: updates from there on were repeated.
 std::vector<std::int64_t> DoneAgainFrom(const std::vector<CurvePiece>& pieces) {
   std::vector<std::int64_t> from(pieces.size(), std::numeric_limits<std::int64_t>::max());
   for (std::size_t i = pieces.size(); i-- > 1;) {

@@ -36,7 +36,7 @@ struct StepRange {
 
 struct LineChart {
   Words title;
-  std::string subject;  // behind the title: a metric; may be empty
+  std::string subject;  // after the title: a metric; may be empty
   std::vector<ChartLine> lines;
   StepRange steps;
   std::vector<ChartMark> marks;

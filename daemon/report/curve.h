@@ -28,7 +28,7 @@ class Curve {
   Curve() = default;
   explicit Curve(std::size_t max_bins) : most_(max_bins) {}
 
-  // Points that follow are of another attempt, whose updates may be those of the one before.
+  // The following points belong to another attempt, whose updates may be those of the one before.
   void BeginPiece() { begins_ = true; }
   // REQUIRES: `step` is not negative, `value` is finite.
   void Add(std::int64_t step, double value);

@@ -34,7 +34,7 @@ struct AttemptData {
   std::string verdict;  // "requeue"; empty: it lives, or left no word
   std::string reason;
   std::vector<RankFailure> failures;  // the first kMaxFailures, the first one first
-  std::int64_t more_failures = 0;     // behind them, or of ranks that only saw others lost
+  std::int64_t more_failures = 0;     // after them, or of ranks that only saw others lost
   std::vector<Change> changes;        // of the environment and of what was started
   std::vector<Change> job_changes;    // lines of the job: only `before` or `after`
 };

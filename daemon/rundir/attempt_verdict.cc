@@ -22,7 +22,7 @@ std::string CodeText(int code) {
   return std::to_string(code);
 }
 
-// Another rank says why it left, or SLURM why it ended one, and rank 0 only saw it go.
+// Another rank recorded why it exited, or SLURM why it ended one; rank 0 only saw the disconnect.
 bool PeerKnowsBetter(const WrittenVerdict& written, std::optional<int> srun_rc) {
   if (!srun_rc || !Is(written.exit, ErrorKind::kUnavailable)) return false;
   return *srun_rc == kOutOfMemoryExit ||

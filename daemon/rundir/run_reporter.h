@@ -1,4 +1,4 @@
-// RunReporter: everything a run says, behind one object that every rank has.
+// RunReporter: all output of a run, in one object that every rank has.
 //
 // Rank 0 writes the run folder (run_folder.h), events.jsonl, STATUS.json, verdict.json and the
 // terminal; every rank writes its own text log, and ev/r<rank>.jsonl: how its updates went. On a

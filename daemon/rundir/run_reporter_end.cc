@@ -27,7 +27,7 @@ constexpr std::chrono::milliseconds kForAHang{200};
 constexpr std::chrono::milliseconds kForTheTextLog{2'000};
 constexpr std::chrono::milliseconds kForTheLastLines{100};
 
-// Whom this rank left for.
+// The ranks because of which this rank exits.
 std::vector<int> LostRanks(const FailureFacts& facts) {
   if (facts.suspects.empty()) return facts.gave_up;
   std::vector<int> ranks;
@@ -65,7 +65,7 @@ Verdict RunReporter::Impl::VerdictOf(const Status& outcome, const FailureFacts& 
 }
 
 void RunReporter::Impl::WriteVerdict(const Verdict& verdict) {
-  // First, as lines of the log may fill the disk again. A verdict that is there already was written
+  // First, as lines of the log may fill the disk again. An existing verdict was written
   // by another rank, which took this one for lost.
   final_write = folder->owner().CheckInPlace();
   if (final_write.ok()) {

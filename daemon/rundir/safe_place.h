@@ -1,6 +1,6 @@
 // Where a run folder may be. In a folder that everybody may write in and that is not sticky,
-// anybody can put a link or a folder of his own in the place of ours, and a run would then write
-// where he wants it to.
+// any user can put a link or a folder in the place of ours, and a run would then write
+// to that place.
 #pragma once
 
 #include <string>

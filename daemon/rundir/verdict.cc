@@ -64,7 +64,7 @@ void WaitForRecords(const std::vector<int>& gave_up, Records& records) {
   }
 }
 
-// The suspects; where there are none, those who gave up. In the place of one who left because of
+// The suspects; where there are none, those who gave up. In place of one that exited because of
 // others are these, by its record: what it says of the rank that asks is as good as the reverse.
 std::vector<Suspect> FindOrigins(const FailureFacts& facts, Records& records) {
   std::deque<Suspect> open(facts.suspects.begin(), facts.suspects.end());

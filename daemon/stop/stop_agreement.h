@@ -89,7 +89,7 @@ struct StopOptions {
   bool checkpoints = false;
   std::function<void(const std::string&)> warn = {};  // for people
   std::chrono::milliseconds poll_every{1000};         // for the files in run_dir
-  // A run that leaves without a save, or gives one up, has ended after so long, whatever it waits
+  // A run that exits without a save, or gives one up, has exited after this time, whatever it waits
   // for.
   std::chrono::milliseconds exit_bound{10'000};
   // Often enough for a grace of a few seconds, seldom enough to cost nothing.
@@ -109,7 +109,7 @@ class StopAgreement {
   StopAgreement(const StopAgreement&) = delete;
   StopAgreement& operator=(const StopAgreement&) = delete;
 
-  // Start-up: after a stage that may have taken long. OK, or what all ranks leave with.
+  // Start-up: after a stage that may have taken long. OK, or the status that all ranks exit with.
   Status AfterStage(std::string_view stage);
 
   // done: micro-steps of it that an attempt before has done.

@@ -105,7 +105,7 @@ std::string ValueOf(const std::string& config, std::string_view key) {
   return {};
 }
 
-// Of "a=1,b,c=2": the number behind "c=".
+// Of "a=1,b,c=2": the number after "c=".
 std::optional<std::int64_t> NumberIn(const std::string& list, const std::string& name) {
   const std::string all = "," + list;
   const std::size_t at = all.find(StrCat(",", name, "="));

@@ -67,7 +67,7 @@ struct LossScaleRecord {
 };
 
 // One update; loss and grad_norm are null in JSON when they are not finite, and loss_finite and
-// grad_finite say so. The straggler is of the newest update of which all ranks knew the times when
+// grad_finite say so. The straggler is that of the newest update whose times all ranks knew when
 // this one began: the one before, on GPUs the one before that. The reporter adds samples_per_s,
 // dur_p50_s, dur_p99_s and eta_s.
 struct StepRecord {

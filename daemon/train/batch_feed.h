@@ -31,7 +31,7 @@ class BatchFeed {
                                 const UpdateSchedule& schedule, const Plan& plan, int rank,
                                 ProgramGenerator program = PlainAccumulation);
 
-  // Micro-batches hold samples of like length, cut to one of these lengths (TrainIndices,
+  // Micro-batches hold samples of similar length, cut to one of these lengths (TrainIndices,
   // PrefetcherOptions). Empty: nothing is done. To be called before Start().
   void GroupByLength(std::vector<std::int64_t> cuts) { cuts_ = std::move(cuts); }
   [[nodiscard]] bool groups_by_length() const { return !cuts_.empty(); }

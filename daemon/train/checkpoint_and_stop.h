@@ -1,4 +1,4 @@
-// CheckpointAndStop: where a training saves, and how it leaves when the ranks were asked to stop.
+// CheckpointAndStop: where a training saves, and how it exits after a request to stop.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ class CheckpointAndStop {
   }
   // Whether the state after update `step` is to be saved. `last`: it is the last one.
   Result<bool> SaveIsDue(std::int64_t step, bool last);
-  // After update `step`: looks after the saves under way and saves, if it is due or was asked for.
+  // After update `step`: polls the saves under way and saves, if it is due or was requested.
   // A disk that does not answer postpones the save, but not the last one.
   Status AtBoundary(std::int64_t step, bool save, bool last);
   // At the end of a complete training: waits for the last save, and tries it again when the disk

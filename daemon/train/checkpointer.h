@@ -122,11 +122,11 @@ struct ResumeSource {
   // starts anew only where no checkpoint was ever finished.
   std::string from;
   // Of an attempt after the first of a SLURM job: the writer epoch from which on the checkpoints
-  // are of this job. They come before `from`, which is where the first attempt began.
+  // belong to this job. They come before `from`, which is where the first attempt began.
   std::optional<std::int64_t> job_since;
 };
 
-// kData when there are checkpoints and none is whole, kConfig when it is of another model or would
+// kData when there are checkpoints and none is whole, kConfig when it belongs to another model or would
 // take other samples. Collective.
 Result<ResumePoint> FindResumePoint(Communicator& comm, const SavedRun& run,
                                     const ResumeSource& source);

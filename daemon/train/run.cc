@@ -30,7 +30,7 @@
 namespace gaccd {
 namespace {
 
-// All ranks of a stopped run leave alike; after other errors of a training some may be lost.
+// All ranks of a stopped run exit with the same status; after other errors of a training some may be lost.
 bool StopsAllRanks(const Status& status) {
   return status.kind() == ErrorKind::kNoRequeue || status.kind() == ErrorKind::kTempFail ||
          status.kind() == ErrorKind::kInterrupted;
@@ -128,8 +128,8 @@ RankStatus TrainWithinMemory(const Flags& flags, Session& session, RunReporter& 
   }
 }
 
-// First the right to the run folder: who may not have it leaves at once, before he opens data, and
-// who has it leaves a verdict there, whatever comes.
+// First the ownership of the run folder: a rank that cannot get it exits at once, before it opens
+// data, and the owner always writes a verdict there.
 RankStatus RunTraining(const Flags& flags, Result<Job> read_job, Session& session) {
   Communicator& comm = session.comm;
   const auto plan = read_job.ok() ? PlanForWorld(*read_job, flags, comm) : read_job.status();

@@ -30,7 +30,7 @@ std::uint64_t ContentOf(const Dataset& data) {
   }
   BatchMemory batch(spec, samples);
   data.Gather(places, batch.view());
-  std::vector<float> words;  // the bits of all tensors, one behind the other
+  std::vector<float> words;  // the bits of all tensors, one after the other
   for (std::size_t i = 0; i < spec.tensors.size(); ++i) {
     const std::span<const std::byte> bytes = batch.bytes(i);
     const std::size_t first = words.size();

@@ -102,7 +102,7 @@ std::string LearningRateJump(const RunSchedule& saved, const RunSchedule& now, s
   const double after = rate(now);
   if (after <= kJump * before && before <= kJump * after) return {};
   return StrCat("the learning rate jumps from ", before, " to ", after, " at update ", step + 1,
-                ": the schedule was of ", saved.updates, " updates, it is of ", now.updates,
+                ": the schedule had ", saved.updates, " updates, it has ", now.updates,
                 " now");
 }
 

@@ -79,7 +79,7 @@ std::string FailuresText(const std::vector<RankFailure>& failures) {
   }
   if (others > 0) {
     text += StrCat("  ", shown == 0 ? "" : "and ", others, others == 1 ? " rank" : " ranks",
-                   " that left because of others, or later\n");
+                   " that exited because of others, or later\n");
   }
   return text.empty() ? text : StrCat("failures, the first one first\n", text);
 }

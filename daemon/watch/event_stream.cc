@@ -175,7 +175,7 @@ std::vector<std::string> EventStream::NotesOnAttempt() const {
     note(damaged, " lines are damaged");
   }
   if (check_.missing > 0) note(check_.missing, " lines are missing");
-  if (check_.two_writers) note("its lines are of two writers, or are duplicated");
+  if (check_.two_writers) note("its lines have two writers, or are duplicated");
   if (check_.back_in_time) note("its clock was set back");
   return notes;
 }

@@ -51,7 +51,7 @@ class EventStream {
 
   // REQUIRES: Next() has returned false; there is an attempt.
   [[nodiscard]] StreamPosition position() const;
-  // Next() continues behind `position`, and passes over the crash records that its attempt has now.
+  // Next() continues after `position`, and passes over the crash records that its attempt has now.
   // REQUIRES: Next() was not called; attempts() has that of `position`.
   void SkipTo(const StreamPosition& position);
 

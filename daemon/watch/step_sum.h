@@ -45,7 +45,7 @@ struct StepSum {
   [[nodiscard]] std::string Line(const Event& newest) const;
 };
 
-// An update outside of 1 to this one is of a damaged event, which must not ask for all memory.
+// An update outside of 1 to this one comes from a damaged event, which must not ask for all memory.
 inline constexpr std::int64_t kMaxSteps = 100'000'000;
 
 }  // namespace gaccd

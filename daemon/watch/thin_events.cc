@@ -64,7 +64,7 @@ class FileThinner {
     GACCD_RETURN_IF_ERROR(Flush());
     return Write(line);
   }
-  // `torn`: bytes behind the last line.
+  // `torn`: bytes after the last line.
   Status Finish(std::string_view torn) {
     GACCD_RETURN_IF_ERROR(Flush());
     text_ += torn;

@@ -133,7 +133,7 @@ Status RunRequestCommand(const WatchRequest& request, RunRequest what) {
   }
   const std::string path = request.folder + (stop ? "/STOP" : "/SAVE");
   GACCD_ASSIGN_OR_RETURN(const bool was_there, CreateFileOnce(path, ""));
-  return PrintOut(StrCat("'", path, was_there ? "' was there already" : "' is written", ": ",
+  return PrintOut(StrCat("'", path, was_there ? "' already exists" : "' written", ": ",
                          WhatFollows(state.phase, what), "\n"));
 }
 

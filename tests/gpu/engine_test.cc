@@ -259,7 +259,7 @@ TEST_P(EngineTest, EvaluationIsThatOfTheCpu) {
   }
 }
 
-// Also a NaN behind a ReLU, whatever the ReLU of cuBLASLt makes of it.
+// Also a NaN after a ReLU, whatever the ReLU of cuBLASLt makes of it.
 TEST_P(EngineTest, AnEvaluationShowsAParameterThatIsNotFinite) {
   Problem problem(GetParam().loss);
   Rank gpu(problem, Device::kCuda, GetParam().precision, kStill, kSizes);

@@ -228,7 +228,7 @@ INSTANTIATE_TEST_SUITE_P(
         .name = "two_ranks", .ranks = 2, .micro = 5, .target = 33, .updates = 6}));
 
 TEST_P(CudaEnginesTest, TheHostsDoNotWaitInsideAnUpdate) {
-  // Counters are of all ranks, so none may begin or end while another is inside.
+  // Counters are shared by all ranks, so none may begin or end while another is inside.
   std::atomic<int> ready = 0;
   std::atomic<int> done = 0;
   std::atomic<std::int64_t> before = 0;

@@ -291,7 +291,7 @@ TEST_F(CudaTrainerGuards, Fp16EndsBelowTheLeastScale) {
   EXPECT_EQ(trained.summary[0].updates, 4);
 }
 
-// No scale mends a loss that is not finite.
+// No scale repairs a loss that is not finite.
 TEST_F(CudaTrainerGuards, Fp16StopsAtALossThatIsNotFinite) {
   Job job = JobWith({.lr = 0.05, .kind = SgdSpec{}}, {.features = 1});
   job.precision = Precision::kFP16;

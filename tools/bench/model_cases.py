@@ -1,5 +1,5 @@
 """Cases h to j of tools/bench/run: updates of models on one core against PyTorch and JAX, and texts
-of like length in one micro-batch against others."""
+of similar length in one micro-batch against others."""
 import array
 import json
 import os

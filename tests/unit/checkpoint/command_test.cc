@@ -54,7 +54,7 @@ TEST_F(CkptCommandTest, ListsNewestFirstWithTheirState) {
   EXPECT_THAT(text, HasSubstr("damaged: "));
   EXPECT_THAT(text, HasSubstr("expected a file of "));
   EXPECT_LT(text.find("step-000000000009"), text.find("step-000000000003"));
-  EXPECT_EQ(Run({.path = folder_.Path("ckpt")}).text, text) << "the folder itself will do";
+  EXPECT_EQ(Run({.path = folder_.Path("ckpt")}).text, text) << "the folder itself works";
 }
 
 TEST_F(CkptCommandTest, VerifyNamesWhatIsDamaged) {

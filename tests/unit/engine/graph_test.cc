@@ -218,7 +218,7 @@ TEST(GradientTest, RefusesFunctionsAndPlacesWithoutGradient) {
     const ValueId loss = (*graph.Apply(std::make_shared<MeanSquaredError>(), {y, t}))[0];
     EXPECT_THAT(RecordGradients(graph, loss, seed), HasMessage(HasSubstr("the target")));
   }
-  {  // an objective behind the probabilities
+  {  // an objective on the probabilities
     Graph graph;
     const ValueId z = graph.AddParameter("z", {8, 3}, 0);
     const ValueId labels = graph.AddInput("labels", I32({8}));

@@ -209,7 +209,7 @@ TEST_F(AttentionLibrary, LengthsOfSequences) {
     }
   }
   PrintRow("attention in bf16 by the library, lengths", !HasFailure(),
-           "as in f32, 0 behind the lengths",
+           "as in f32, 0 beyond the lengths",
            StrCat(worst_y_, " and ", worst_gradients_, " compared with f32"));
 }
 

@@ -64,7 +64,7 @@ TEST(Bf16TileProductTest, EqualsTheSums) {
   }
 }
 
-// Any number of pairs, and nothing behind them.
+// Any number of pairs, and nothing after them.
 TEST(Bf16TileMathTest, RoundsToPairs) {
   constexpr std::size_t kMax = 40;
   constexpr Bf16Pair kUntouched = 0xdeadbeef;

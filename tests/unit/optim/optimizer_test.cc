@@ -220,7 +220,7 @@ TEST(OptimizerTest, AveragesAreOfWhatEveryUpdateLeft) {
   EXPECT_FALSE(optimizer->ExchangeAverages(params)) << "there are none yet";
   for (unsigned u = 0; u < 5; ++u) {
     optimizer->Step(params, Random(params.size(), 10 + u), 0.1, 1);
-    params[3] = 7;  // what is done to the parameters behind a step is of the update, too
+    params[3] = 7;  // changes of the parameters after a step belong to the update, too
     optimizer->Average(params);
     for (std::size_t i = 0; i < params.size(); ++i) {
       expected[i] = u == 0 ? params[i] : kDecay * expected[i] + (1 - kDecay) * params[i];

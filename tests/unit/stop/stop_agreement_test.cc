@@ -132,7 +132,7 @@ TEST(StopAgreement, WhatAnAttemptBeforeHasDoneDoesNotCountForThePace) {
   EXPECT_THAT(status, HasMessage("the third failed save"));
 }
 
-// Signals are of the process: with ranks as threads only rank 2 looks at them.
+// Signals belong to the process: with ranks as threads only rank 2 looks at them.
 TEST(StopAgreement, ASignalOfOneRankStopsAllAtTheSameBoundary) {
   for (const int late : {0, 1}) {
     const std::int64_t last_step = Scenario().micro_steps;

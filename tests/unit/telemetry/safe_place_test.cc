@@ -90,7 +90,7 @@ TEST_F(SafePlaceTest, ALinkOfAnotherUser) {
   EXPECT_THAT(status, HasMessage(HasSubstr(link + "' is a link made by user 4711")));
 }
 
-// Written with a slash behind it, or with more of the path behind it, a link is still a link.
+// Written with a slash after it, or with more of the path after it, a link is still a link.
 TEST_F(SafePlaceTest, ALinkOfAnotherUserInThePath) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to make a link of somebody else";
   const std::string link = dir_.path() + "/link";

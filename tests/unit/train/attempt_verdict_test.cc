@@ -268,7 +268,7 @@ TEST_F(VerdictCommand, WithoutVerdictTheStatusOfThisAttemptSpeaks) {
   EXPECT_THAT(Run(Attempt("000-7"), 137), HasSubstr("rank 0 on n1 was last seen running after"));
   EXPECT_EQ(Run(Attempt("001-7"), 137),
             "requeue\nrank 0 left no verdict; srun returned 137 (SIGKILL)\n")
-      << "the status is of another attempt";
+      << "the status belongs to another attempt";
 }
 
 TEST_F(VerdictCommand, IsHeldAndSaysSoInAFile) {

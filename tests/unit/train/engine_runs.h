@@ -46,7 +46,7 @@ struct EngineCase {
   // > 0: they are grouped by length and cut to multiples of this.
   std::int64_t cut = 0;
   bool masked = false;  // tokens of the texts are hidden, in place of their labels
-  // The features come last, behind a tensor that the model does not use.
+  // The features come last, after a tensor that the model does not use.
   bool other_tensors = false;
   // Every weight goes through all collective functions before it is used; what is computed is the
   // same.

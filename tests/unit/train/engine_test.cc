@@ -67,7 +67,7 @@ TEST(EngineTest, TheOrderOfTheTensorsDoesNotMatter) {
   }
 }
 
-// The texts of a rank in other micro-batches, without the padding behind the longest: up to the
+// The texts of a rank in other micro-batches, without the padding after the longest: up to the
 // rounding of sums in another order, the same updates. Dropout's masks stay with their samples.
 TEST(EngineTest, GroupedByLengthTheUpdatesAreTheSame) {
   for (const int ranks : {1, 3}) {
@@ -214,7 +214,7 @@ TEST(EngineTest, AnEvaluationIsOfTheAverages) {
   }
 }
 
-// Also what is done to the parameters behind the step: the scale of a contrastive loss is limited.
+// Also what is done to the parameters after the step: the scale of a contrastive loss is limited.
 TEST(EngineTest, AfterTheFirstUpdateTheAveragesAreTheWeightsOnEveryRank) {
   for (const LossKind loss : {LossKind::kSoftmaxCrossEntropy, LossKind::kContrastive}) {
     EngineCase test{

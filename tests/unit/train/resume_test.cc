@@ -44,7 +44,7 @@ TEST_P(ResumePrecisionTest, TheSameBitsFromEveryCheckpointOnTheSameRanks) {
   ASSERT_TRUE(plain.ok()) << plain.status().message();
   EXPECT_EQ(plain->weights, last->weights) << "to average changes nothing";
   EXPECT_NE(plain->averaged, plain->weights);
-  EXPECT_NE(plain->evals, last->evals) << "evaluations are of the average";
+  EXPECT_NE(plain->evals, last->evals) << "evaluations use the average";
   const auto whole = Train(job, 3, 5, "never");
   ASSERT_TRUE(whole.ok()) << whole.status().message();
   EXPECT_EQ(whole->weights, plain->weights) << "saving changes nothing";
@@ -253,7 +253,7 @@ TEST_F(ResumeTest, InsideAnUpdateWithALearningRateRule) {
   const auto other = Train(job, 2, 0, "auto");
   ASSERT_TRUE(other.ok()) << other.status().message();
   EXPECT_EQ(other->warnings,
-            "update 4 restarts, 2 micro-steps of it are lost: the checkpoint is of another "
+            "update 4 restarts, 2 micro-steps of it are lost: the checkpoint belongs to another "
             "run: it has ranks 3, this job has 2\n");
 }
 
@@ -287,7 +287,7 @@ TEST_F(ResumeTest, ARequestInTheLastUpdateLeavesTheRunComplete) {
 // After updates 8, 16 and 24.
 TEST_F(ResumeTest, AnEvaluationThatWasLeftIsRepeated) {
   Job job = SmallJob();
-  job.optimizer.ema = EmaSpec{0.75};  // evaluations are of the averages, training is not
+  job.optimizer.ema = EmaSpec{0.75};  // evaluations use the averages, training is not
   const auto plain = Train(job, 3, 0, "never");
   ASSERT_TRUE(plain.ok()) << plain.status().message();
   const auto left = Train(job, 3, 100, "never", {.evaluation = 1});

@@ -20,7 +20,7 @@ namespace {
 class Weights : public testing::Test {
  protected:
   void SetUp() override {
-    // 6 and 3 elements, so that there is padding behind both.
+    // 6 and 3 elements, so that there is padding after both.
     ASSERT_TRUE(layout_.Add("fc.weight", {3, 2}).ok());
     ASSERT_TRUE(layout_.Add("fc.bias", {3}).ok());
     parameters_.resize(static_cast<std::size_t>(layout_.size()));
@@ -161,7 +161,7 @@ TEST_F(Weights, AHeadOfAnotherShapeAndBatchNormGetAHint) {
              {"bn.weight", three, eight.first(3)}};
   Write(tensors);
   EXPECT_THAT(LoadParameters(Path(), layout_, loaded),
-              HasMessage(testing::AllOf(testing::HasSubstr("1 are of batch norm"),
+              HasMessage(testing::AllOf(testing::HasSubstr("1 belong to batch norm"),
                                         testing::HasSubstr("without it"))));
 }
 

@@ -59,7 +59,7 @@ TEST_F(DoctorTest, NamesTheFirstFailureTheHostsAndTheExcludeLine) {
   EXPECT_EQ(found.state.suspect_hosts, "n3");
   const std::string text = DiagnosisText(found);
   EXPECT_LT(text.find("rank 5 on n3, after update 400"), text.find("rank 7 on n4"));
-  EXPECT_THAT(text, HasSubstr("and 1 rank that left because of others"));
+  EXPECT_THAT(text, HasSubstr("and 1 rank that exited"));
   EXPECT_THAT(text, HasSubstr("\nsuspects  --exclude=n3\n"));
   EXPECT_THAT(text, HasSubstr("n3, in 2 of 2 attempts"));
   EXPECT_THAT(text, Not(HasSubstr("\nforged")));

@@ -242,7 +242,7 @@ TEST(EventStream, ClocksThatJumpAndTwoWritersAreSaidAndLinesStayInOrder) {
                           "000-812 plan@13", "001-812 run_start@05"));
   EXPECT_THAT(
       stream.notes(),
-      ElementsAre("attempt 000-812: its lines are of two writers, or are duplicated",
+      ElementsAre("attempt 000-812: its lines have two writers, or are duplicated",
                   "attempt 000-812: its clock was set back",
                   "attempt 001-812 begins 8 s before attempt 000-812 ends: both ran at "
                   "once, or a clock jumped"));

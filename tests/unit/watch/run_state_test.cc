@@ -348,7 +348,7 @@ TEST_F(RunStateTest, StopAndSaveAreFilesForARunThatHasNotEnded) {
   EXPECT_TRUE(has("/STOP"));
   EXPECT_EQ(Name(Read(StatusOf("failed", R"(,"exit":93)"), 1).phase), "stopped");
   (void)Read(StatusOf("running", ""), 0);
-  EXPECT_TRUE(RunRequestCommand(request, RunRequest::kStop).ok());  // was there already
+  EXPECT_TRUE(RunRequestCommand(request, RunRequest::kStop).ok());  // already exists
 }
 
 }  // namespace
