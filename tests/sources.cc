@@ -21,7 +21,7 @@ std::set<std::string> SplitAtCommas(std::string_view list) {
   return parts;
 }
 
-// Those of a suite that stand in other files, as a part of a filter. What was wanted goes to
+// Those of a suite that are in other files, as a part of a filter. What was wanted goes to
 // `found`.
 std::string Others(const ::testing::TestSuite& suite, const std::set<std::string>& wanted,
                    std::set<std::string>* found) {

@@ -27,7 +27,8 @@ class TreeReader : public Library::json_sax_t {
   bool boolean(bool value) override { return Add(value); }
   bool number_integer(std::int64_t value) override { return Add(value); }
   bool number_unsigned(std::uint64_t value) override {
-    return Add(std::in_range<std::int64_t>(value) ? Json(static_cast<std::int64_t>(value)) : Json(value));
+    return Add(std::in_range<std::int64_t>(value) ? Json(static_cast<std::int64_t>(value))
+                                                  : Json(value));
   }
   bool number_float(double value, const std::string& /*text*/) override { return Add(value); }
   bool string(std::string& value) override { return Add(std::move(value)); }
@@ -40,7 +41,8 @@ class TreeReader : public Library::json_sax_t {
     if (too_deep_ == 0) open_.back().name = std::move(name);
     return true;
   }
-  bool parse_error(std::size_t /*at*/, const std::string& /*token*/, const Library::exception& error) override {
+  bool parse_error(std::size_t /*at*/, const std::string& /*token*/,
+                   const Library::exception& error) override {
     // "[json.exception.parse_error.101] parse error at line 1, column 3: ..."
     const std::string_view what = error.what();
     error_ = what.substr(std::min(what.size(), what.find("] ") + 2));
@@ -95,7 +97,8 @@ bool SameNumber(const Json& a, const Json& b) {
   if (const auto one = a.integer<std::int64_t>(), other = b.integer<std::int64_t>(); one && other) {
     return *one == *other;
   }
-  if (const auto one = a.integer<std::uint64_t>(), other = b.integer<std::uint64_t>(); one && other) {
+  if (const auto one = a.integer<std::uint64_t>(), other = b.integer<std::uint64_t>();
+      one && other) {
     return *one == *other;
   }
   return a.number() == b.number();
@@ -110,9 +113,10 @@ bool SameMembers(const Json& a, const Json& b) {
     std::ranges::stable_sort(names, {}, &Names::value_type::first);
     return names;
   };
-  return std::ranges::equal(sorted(*a.object()), sorted(*b.object()), [](const auto& one, const auto& other) {
-    return one.first == other.first && *one.second == *other.second;
-  });
+  return std::ranges::equal(sorted(*a.object()), sorted(*b.object()),
+                            [](const auto& one, const auto& other) {
+                              return one.first == other.first && *one.second == *other.second;
+                            });
 }
 
 }  // namespace

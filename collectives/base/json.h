@@ -1,7 +1,7 @@
 // JSON of other programs and of our own files as a tree.
 //
-// Texts are UTF-8. What is nested deeper than kMaxDepth is checked for syntax and read as null, so that no
-// text from outside can exhaust the stack.
+// Texts are UTF-8. What is nested deeper than kMaxDepth is checked for syntax and read as null, so
+// that no text from outside can exhaust the stack.
 #pragma once
 
 #include <cstdint>
@@ -64,11 +64,13 @@ class Json {
   // Numbers are equal by value: 1 is 1.0. Members of objects in any order.
   bool operator==(const Json& other) const;
 
-  // Bytes that are not UTF-8 become U+FFFD; NaN and infinities are null. With an `indent`: a value a line.
+  // Bytes that are not UTF-8 become U+FFFD; NaN and infinities are null. With an `indent`: a value
+  // a line.
   [[nodiscard]] std::string Dump(int indent = -1) const;
 
  private:
-  using Value = std::variant<Null, bool, std::int64_t, std::uint64_t, double, std::string, Array, Object>;
+  using Value =
+      std::variant<Null, bool, std::int64_t, std::uint64_t, double, std::string, Array, Object>;
   void AppendTo(std::string& out, int indent, int depth) const;
 
   Value value_;
@@ -102,7 +104,8 @@ std::optional<T> Json::integer(std::string_view name) const {
 
 // The text in quotes: control characters are escaped, and bytes that are not UTF-8 become U+FFFD.
 [[nodiscard]] std::string JsonString(std::string_view text);
-// The shortest text that reads back as the same number; null for NaN and infinities. 3648 for 3648.0.
+// The shortest text that reads back as the same number; null for NaN and infinities. 3648 for
+// 3648.0.
 [[nodiscard]] std::string JsonNumber(double value);
 
 }  // namespace gaccd

@@ -103,8 +103,8 @@ Status MpiCommunicator::ReduceSmall(Reduction reduction, ConstBuffer in, Mutable
 
 // Everybody's data is visible and complete; the sum is written to all ranks. With a core for every
 // rank each takes its slice: the same one every time, so that much of it is in the core's cache.
-// With fewer cores, a rank that runs takes chunk after chunk, so that nobody waits for a rank that the
-// system does not let run.
+// With fewer cores, a rank that runs takes chunk after chunk, so that nobody waits for a rank that
+// the system does not let run.
 Status MpiCommunicator::ReduceInPlace(Reduction reduction, MutableBuffer data, std::int64_t place) {
   for (int i = 0; i < node_->size(); ++i) {
     copies_[static_cast<std::size_t>(i)] = node_->AtPlace(place, i);

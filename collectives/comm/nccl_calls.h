@@ -1,5 +1,6 @@
 // Calls of NCCL that must not hang: communicators are non-blocking, so that most calls return at
-// once and are then asked whether they are done; those that may still block run concurrently with the caller.
+// once and are then asked whether they are done; those that may still block run concurrently with
+// the caller.
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,6 @@
 // What the ranks of a NCCL communicator tell each other over the host before NCCL may be called:
-// the unique ids together with a status, so that a rank that cannot continue fails all ranks at once
-// instead of leaving them waiting inside NCCL.
+// the unique ids together with a status, so that a rank that cannot continue fails all ranks at
+// once instead of leaving them waiting inside NCCL.
 #pragma once
 
 #include <nccl.h>

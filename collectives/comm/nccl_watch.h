@@ -5,8 +5,8 @@
 // and not a part of Poll(), because the rank may sit inside cudaStreamSynchronize() just then. At
 // an error, at a deadline, or when a peer has died, it records the first error and starts the abort
 // of the communicator, for which nobody waits: kernels that spin for other ranks end, and
-// a caller that waits for the stream returns and finds the error. With NcclOptions::windows they may
-// never leave: ask failure() also while waiting. The data of the collectives is then worthless.
+// a caller that waits for the stream returns and finds the error. With NcclOptions::windows they
+// may never leave: ask failure() also while waiting. The data of the collectives is then worthless.
 //
 // Enqueue() and Call() belong to one thread at a time; failure() to any.
 #pragma once

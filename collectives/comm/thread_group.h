@@ -2,8 +2,8 @@
 //
 // An operation has two meetings. BarrierAndCheck(): every rank shows its call and waits, with a
 // deadline, until all have come; from then on each may read the memory that the others show.
-// Finish(): nobody continues, and nobody's memory may disappear, until all are done reading. Between
-// the two only our own code runs, so Finish needs no deadline and ignores failures.
+// Finish(): nobody continues, and nobody's memory may disappear, until all are done reading.
+// Between the two only our own code runs, so Finish needs no deadline and ignores failures.
 //
 //   world: all ranks of one RunThreadRanks(); holds the one mutex and the first failure
 //   group: the members of one communicator; a failure in any group fails the whole world

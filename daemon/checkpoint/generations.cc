@@ -193,8 +193,8 @@ Result<GenerationPlace> OnlyBest(GenerationPlace place) {
 std::vector<Generation> ToRemove(const std::vector<Generation>& all,
                                  const std::vector<bool>& complete, const KeepPolicy& policy,
                                  std::int64_t epoch, const std::optional<Generation>& best) {
-  // The oldest complete generation of each `every` updates. Among equal ones the first seen belongs to the
-  // line that continued.
+  // The oldest complete generation of each `every` updates. Among equal ones the first seen belongs
+  // to the line that continued.
   std::map<std::int64_t, Generation> milestones;
   for (std::size_t i = 0; policy.every > 0 && i < all.size(); ++i) {
     if (!complete[i] || all[i].step < policy.every) continue;

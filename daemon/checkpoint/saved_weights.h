@@ -11,7 +11,7 @@
 namespace gaccd {
 
 struct SavedWeights {
-  Generation generation;             // the one they are of
+  Generation generation;             // the one they belong to
   Manifest manifest;                 // its own
   std::vector<NamedTensor> tensors;  // finite
   bool averaged = false;             // they are the averages of a job with optimizer.ema

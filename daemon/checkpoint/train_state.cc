@@ -26,8 +26,8 @@ constexpr std::string_view kTakeWeights = "gaccd ckpt export, then --init-weight
 
 template <typename T>
 Status Differs(std::string_view what, const T& saved, const T& now) {
-  return {ErrorKind::kConfig, StrCat("the checkpoint belongs to another run: it has ", what, " ", saved,
-                                     ", this job has ", now)};
+  return {ErrorKind::kConfig, StrCat("the checkpoint belongs to another run: it has ", what, " ",
+                                     saved, ", this job has ", now)};
 }
 
 std::string_view OnOff(bool on) { return on ? "on" : "off"; }
@@ -48,9 +48,9 @@ Status CheckSameGroups(const Manifest& manifest, std::span<const ParameterRecord
     const ParameterRecord& was = manifest.parameters[i];
     const ParameterRecord& now = records[i];
     if (was.frozen == now.frozen && (now.frozen || was.group == now.group)) continue;
-    return {ErrorKind::kConfig, StrCat("the checkpoint belongs to another run: optimizer group of '",
-                                       now.name, "': ", TextOf(was), " -> ", TextOf(now),
-                                       "; to take only its weights: ", kTakeWeights)};
+    return {ErrorKind::kConfig,
+            StrCat("the checkpoint belongs to another run: optimizer group of '", now.name, "': ",
+                   TextOf(was), " -> ", TextOf(now), "; to take only its weights: ", kTakeWeights)};
   }
   return Status::Ok();
 }
@@ -60,8 +60,9 @@ Status CheckSameModel(const Job& saved, const ModelSpec& model) {
   other.model = model;
   const std::string differences = JobDifferences(saved, other);
   if (differences.empty()) return Status::Ok();
-  return {ErrorKind::kConfig,
-          StrCat("the checkpoint belongs to another model (checkpoint -> this job): ", differences)};
+  return {
+      ErrorKind::kConfig,
+      StrCat("the checkpoint belongs to another model (checkpoint -> this job): ", differences)};
 }
 
 void RemoveDropout(ModelSpec* model) {

@@ -101,9 +101,9 @@ struct SaveEvent {
 };
 using SaveListener = std::function<void(const SaveEvent&)>;
 
-// The lease to write in a folder. A run that resumes from checkpoints there takes it before it looks for them: from
-// then on no earlier writer commits anything that it does not see. Its sign of life begins with
-// Start(); until then the run folder's owner is what keeps other runs out.
+// The lease to write in a folder. A run that resumes from checkpoints there takes it before it
+// looks for them: from then on no earlier writer commits anything that it does not see. Its sign of
+// life begins with Start(); until then the run folder's owner is what keeps other runs out.
 struct CheckpointLease {
   std::int64_t epoch = 0;
   std::int64_t job_since = 0;        // the first epoch of this job: lease.h

@@ -57,7 +57,8 @@ struct SweptField {
   std::vector<std::string> values;  // at least two
 };
 
-// Those of proto/flags.proto, by its names (flags_spec.h is generated from it), and the flags outside of it.
+// Those of proto/flags.proto, by its names (flags_spec.h is generated from it), and the flags
+// outside of it.
 struct Flags : FlagsSpec {
   Verb verb = Verb::kPlan;
   std::optional<Verb> help_topic;  // of `gaccd help train` and `gaccd train --help`

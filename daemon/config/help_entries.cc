@@ -33,7 +33,7 @@ the file STOP, 130 Ctrl-C twice.
 constexpr std::string_view kJobUsage = R"(The job text: what gaccd train --job=FILE reads.
 
 Protobuf text (proto/job.proto): optimizer.lr is written optimizer { lr: 0.1 },
-and layer[0], layer[1], ... is one layer { ... } after the other; texts stand in
+and layer[0], layer[1], ... is one layer { ... } after the other; texts are in
 quotes. --set gives a field another value than the file does:
   gaccd train --job=FILE --set optimizer.lr=0.01 --set model.layer[0].name=first
 Relative paths start at the current folder or, where that file does not exist,

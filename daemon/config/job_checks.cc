@@ -52,14 +52,16 @@ Status CheckMasked(const SourceSpec& source, std::string_view field) {
   const auto bad = [&](std::string_view name, const std::string& why) {
     return Bad(StrCat(field, ".tokens.", name, ": ", why));
   };
-  if (tokens->labels) return bad("labels", "cannot be combined with masked: the labels are the masked tokens");
+  if (tokens->labels)
+    return bad("labels", "cannot be combined with masked: the labels are the masked tokens");
   if (tokens->weights) {
     return bad("weights", "cannot be combined with masked: there the labels are the masked tokens");
   }
-  if (tokens->classes > 0) return bad("classes", "cannot be combined with masked: the classes are the vocabulary");
+  if (tokens->classes > 0)
+    return bad("classes", "cannot be combined with masked: the classes are the vocabulary");
   if (tokens->ignored_label != TokensSpec().ignored_label) {
-    return bad("ignored_label", StrCat("cannot be combined with masked, found ",
-                                       tokens->ignored_label));
+    return bad("ignored_label",
+               StrCat("cannot be combined with masked, found ", tokens->ignored_label));
   }
   const auto check = [&](std::string_view name, std::int64_t token) -> Status {
     if (token < tokens->vocabulary) return {};

@@ -9,7 +9,8 @@
 //   std::vector<T>    of a repeated field
 //   std::variant      of a oneof, and called as it; std::monostate first, if none may be given
 // A message that is one oneof and nothing else is that variant. enum Device { CPU = 1; } becomes
-// enum class Device { kCpu = 1 } with its Name(); with the option declared_in it is declared elsewhere.
+// enum class Device { kCpu = 1 } with its Name(); with the option declared_in it is declared
+// elsewhere.
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/descriptor.pb.h>
 

@@ -23,7 +23,7 @@ class BadRecords {
   // and the sample is remembered; kData when there are more than the quota.
   Status Take(std::int64_t sample, Status damage);
 
-  // The data set without them; kData when no sample is left. Either another sample stands in the
+  // The data set without them; kData when no sample is left. Either another sample takes the
   // place of each: the same one in every epoch, on every rank, on any number of ranks, for it is a
   // function of (seed, sample). The size stays, so every batch stays exact. Or, with leave_out, the
   // set has only the others, in their order.

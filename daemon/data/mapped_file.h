@@ -31,7 +31,8 @@ class MappedFile {
   }
 
   // kData with both values: another size or time of change than when it was opened, or another file
-  // at its path. A file that was removed is still mapped, and unchanged. kIo: it cannot be determined.
+  // at its path. A file that was removed is still mapped, and unchanged. kIo: it cannot be
+  // determined.
   [[nodiscard]] Status CheckUnchanged() const;
 
  private:

@@ -1,5 +1,5 @@
 // ContrastiveWindow: the representations of one update of this rank, from their first forward pass
-// to their gradients. The mathematics stand in ops/info_nce.h. Used by one thread.
+// to their gradients. The mathematics are in ops/info_nce.h. Used by one thread.
 //
 //   Begin, Append (every micro-batch), ComputeContrastiveLoss, Next (every micro-batch, in the same
 //   order)

@@ -174,8 +174,8 @@ class Engine {
   [[nodiscard]] virtual int updates_in_flight() const = 0;
   // What the oldest update that was not asked for yet has found; empty: it is still running on the
   // device and `wait` is false, or there is none. kNoRequeue: loss or gradient was not finite (on
-  // every rank alike); kData: D is 0, likewise; kInternal: the audit failed. The parameters are then
-  // those of the update before.
+  // every rank alike); kData: D is 0, likewise; kInternal: the audit failed. The parameters are
+  // then those of the update before.
   virtual Result<std::optional<UpdateResult>> TakeResult(bool wait) = 0;
 
   // Forward and backward of one micro-batch by itself, to find what is not finite: the sum of its

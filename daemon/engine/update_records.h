@@ -44,7 +44,8 @@ class UpdateRecords {
   }
   // The GPU copies its inputs from the page, before the first micro-step.
   Status SendInputs(const UpdateRecord& record, UpdateControl* control, cudaStream_t stream);
-  // The GPU copies the control words from the page to the place after its control, before the reduction.
+  // The GPU copies the control words from the page to the place after its control, before the
+  // reduction.
   Status SendControlWords(UpdateControl* control, cudaStream_t stream);
   // The GPU copies its control and its control words to the page; marks the end.
   Status End(const UpdateControl* control, cudaStream_t stream);

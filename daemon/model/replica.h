@@ -49,7 +49,7 @@ struct Evaluation {
   std::vector<float> prediction;  // for targets: [samples, width]; of Model::MakeForInference()
 };
 
-// Where a micro-step stands in its update. The first overwrites the gradients; after the last they
+// The place of a micro-step in its update. The first overwrites the gradients; after the last they
 // are complete, bucket by bucket, and their reduction may begin.
 struct StepPlace {
   bool first = false;

@@ -9,8 +9,8 @@
 #include <tuple>
 #include <utility>
 
-#include "collectives/base/json.h"
 #include "collectives/base/files.h"
+#include "collectives/base/json.h"
 #include "collectives/base/output_file.h"
 #include "collectives/base/strings.h"
 #include "daemon/model/safetensors_header.h"

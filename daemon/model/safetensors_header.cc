@@ -60,7 +60,8 @@ Result<SafetensorsEntry> ParseEntry(const std::string& name, const Json& json) {
     }
   }
   for (std::size_t i = 0; i < kFields.size(); ++i) {
-    if (fields[i] == nullptr) return Unexpected(StrCat("\"", kFields[i], "\""), name, "", "its end");
+    if (fields[i] == nullptr)
+      return Unexpected(StrCat("\"", kFields[i], "\""), name, "", "its end");
   }
   const auto [dtype, shape, offsets] = fields;
   if (dtype->text() == nullptr) return Unexpected("text", name, kDtype, Shown(dtype->Dump()));
@@ -118,11 +119,10 @@ std::string SafetensorsHeaderText(const SafetensorsHeader& header) {
     object.emplace_back(kMetadata, Json::Object(header.metadata.begin(), header.metadata.end()));
   }
   for (const SafetensorsEntry& entry : header.entries) {
-    object.emplace_back(
-        entry.name,
-        Json::Object{{"dtype", entry.dtype},
-                     {"shape", Json::Array(entry.shape.begin(), entry.shape.end())},
-                     {"data_offsets", Json::Array{entry.begin, entry.end}}});
+    object.emplace_back(entry.name,
+                        Json::Object{{"dtype", entry.dtype},
+                                     {"shape", Json::Array(entry.shape.begin(), entry.shape.end())},
+                                     {"data_offsets", Json::Array{entry.begin, entry.end}}});
   }
   std::string text = Json(std::move(object)).Dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');

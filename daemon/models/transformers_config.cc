@@ -34,18 +34,18 @@ Json::Object ConfigOf(const BertSpec& bert, std::span<const std::string> class_n
   const bool masked = bert.head == BertHead::kMaskedLm;
   const char* architecture = masked ? "BertForMaskedLM" : "BertForSequenceClassification";
   Json::Object config = {{"architectures", Json::Array{architecture}},
-                 {"model_type", "bert"},
-                 {"vocab_size", bert.vocabulary},
-                 {"max_position_embeddings", bert.context},
-                 {"type_vocab_size", bert.segments},
-                 {"num_hidden_layers", bert.layers},
-                 {"num_attention_heads", bert.heads},
-                 {"hidden_size", bert.width},
-                 {"intermediate_size", bert.hidden > 0 ? bert.hidden : 4 * bert.width},
-                 {"hidden_act", "gelu"},
-                 {"layer_norm_eps", bert.epsilon},
-                 {"hidden_dropout_prob", bert.dropout},
-                 {"attention_probs_dropout_prob", 0.0}};
+                         {"model_type", "bert"},
+                         {"vocab_size", bert.vocabulary},
+                         {"max_position_embeddings", bert.context},
+                         {"type_vocab_size", bert.segments},
+                         {"num_hidden_layers", bert.layers},
+                         {"num_attention_heads", bert.heads},
+                         {"hidden_size", bert.width},
+                         {"intermediate_size", bert.hidden > 0 ? bert.hidden : 4 * bert.width},
+                         {"hidden_act", "gelu"},
+                         {"layer_norm_eps", bert.epsilon},
+                         {"hidden_dropout_prob", bert.dropout},
+                         {"attention_probs_dropout_prob", 0.0}};
   if (masked) return config;
   Json::Object names;
   Json::Object numbers;
@@ -107,8 +107,9 @@ std::string DifferencesOf(const Json& found, const std::vector<Expected>& all,
     const Json& value = member == nullptr ? one.absent : *member;
     if (IsFresh(one.table, fresh)) continue;
     if (std::ranges::find(one.values, value) != one.values.end()) continue;
-    text += StrCat(text.empty() ? "" : "; ", one.key, ": expected ", one.values.front().Dump(),
-                   " (", one.field, "), found ", value.Dump(), member == nullptr ? ", its default" : "");
+    text +=
+        StrCat(text.empty() ? "" : "; ", one.key, ": expected ", one.values.front().Dump(), " (",
+               one.field, "), found ", value.Dump(), member == nullptr ? ", its default" : "");
   }
   return text;
 }

@@ -1,5 +1,5 @@
-// The kernels before and after the optimiser: sums of losses and counts, the norm with the verdict, the cast
-// of the weights.
+// The kernels before and after the optimiser: sums of losses and counts, the norm with the verdict,
+// the cast of the weights.
 #include <algorithm>
 
 #include "daemon/device/cuda/launch.h"

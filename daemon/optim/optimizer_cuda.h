@@ -1,8 +1,8 @@
-// The optimiser and the kernels before and after it on the GPU. Everything is enqueued on `stream` and obeys
-// the UpdateControl in GPU memory; nothing waits. The formulas are those of update_math.h and
-// norm.h, without fused multiply-adds: for the same gradient and clip factor, parameters and state
-// have the bits of the CPU's (the norm itself is summed in another order). Used by one thread.
-// Errors are those of CUDA, unless it says otherwise.
+// The optimiser and the kernels before and after it on the GPU. Everything is enqueued on `stream`
+// and obeys the UpdateControl in GPU memory; nothing waits. The formulas are those of update_math.h
+// and norm.h, without fused multiply-adds: for the same gradient and clip factor, parameters and
+// state have the bits of the CPU's (the norm itself is summed in another order). Used by one
+// thread. Errors are those of CUDA, unless it says otherwise.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -207,9 +207,9 @@ void AddChanges(const std::vector<Attempt>& attempts, ReportData* data) {
   for (std::size_t i = 0; i < attempts.size(); ++i) {
     const auto found = std::ranges::find(reported, attempts[i].name, &AttemptData::name);
     AttemptData one = found != reported.end() ? std::move(*found)
-                                          : AttemptData{.name = attempts[i].name,
-                                                        .begin = attempts[i].started,
-                                                        .end = attempts[i].started};
+                                              : AttemptData{.name = attempts[i].name,
+                                                            .begin = attempts[i].started,
+                                                            .end = attempts[i].started};
     if (i > 0) {
       for (Change& change : EnvironmentChanges(attempts[i - 1], attempts[i])) {
         one.changes.push_back(std::move(change));

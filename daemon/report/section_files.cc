@@ -65,17 +65,16 @@ void WriteSaves(const ReportData& story, Html& out) {
   if (story.saves.empty()) return;
   const RunFigures& figures = story.figures;
   out.BeginSection("saves", {"Checkpoints", "检查点"}) << "<p>";
-  out.Say(
-      {"{0} saved, {1} failed. A save took {2} on average, of which training waited for {3}.",
-       "成功 {0} 次，失败 {1} 次；平均耗时 {2}，其中训练停顿 {3}。"},
-      {FormatCount(figures.save_s.count), FormatCount(figures.failed_saves),
-       SecondsWords(figures.save_s.count > 0
-                        ? figures.save_s.sum / static_cast<double>(figures.save_s.count)
-                        : 0),
-       SecondsWords(figures.phase_s.contains("checkpoint")
-                        ? figures.phase_s.at("checkpoint") /
-                              static_cast<double>(figures.save_s.count + figures.failed_saves)
-                        : 0)})
+  out.Say({"{0} saved, {1} failed. A save took {2} on average, of which training waited for {3}.",
+           "成功 {0} 次，失败 {1} 次；平均耗时 {2}，其中训练停顿 {3}。"},
+          {FormatCount(figures.save_s.count), FormatCount(figures.failed_saves),
+           SecondsWords(figures.save_s.count > 0
+                            ? figures.save_s.sum / static_cast<double>(figures.save_s.count)
+                            : 0),
+           SecondsWords(figures.phase_s.contains("checkpoint")
+                            ? figures.phase_s.at("checkpoint") /
+                                  static_cast<double>(figures.save_s.count + figures.failed_saves)
+                            : 0)})
       << "</p><div class=scroll><table>";
   WriteHead({{"after update", "更新之后", true},
              {"at (UTC)", "时间 (UTC)"},

@@ -156,8 +156,8 @@ void WriteFigures(const ReportData& story, Html& out) {
   WriteTile({"goodput", "有效时间占比"}, PercentWords(Goodput(figures)),
             {"of the time in updates that count", "用于有效更新的时间"}, {}, out);
   WriteTile({"attempts", "启动次数"}, FormatCount(figures.attempts),
-            {"{0} updates were repeated", "重做了 {0} 次更新"},
-            {FormatCount(figures.lost_updates)}, out);
+            {"{0} updates were repeated", "重做了 {0} 次更新"}, {FormatCount(figures.lost_updates)},
+            out);
   const std::int64_t odd = figures.skipped + figures.nonfinite_losses;
   if (odd > 0) {
     WriteTile({"skipped updates", "跳过的更新"}, FormatCount(figures.skipped),

@@ -12,7 +12,8 @@
 namespace gaccd {
 
 // section_head.cc
-void WriteVerdict(const ReportData& story, Html& out);  // the state of the run, and the next command
+void WriteVerdict(const ReportData& story,
+                  Html& out);  // the state of the run, and the next command
 void WriteFigures(const ReportData& story, Html& out);
 // section_plan.cc
 void WritePlan(const ReportData& story, Html& out);

@@ -86,10 +86,10 @@ inline constexpr int kMaxIdleRestarts = 3;
 //   any but done, with the file STOP             norequeue
 //   requeue, the third restart in a row without a new checkpoint: norequeue, held
 // The code is that of verdict.json; srun's when there is none, and when rank 0 only saw a peer lost
-// (69) while that peer recorded why it exited (64 to 93) or was ended for its memory (253). Memory is no
-// host's fault: nobody is suspected then. Nor where a rank was killed at the same update, give or
-// take one, and with the same memory, within a tenth, as in the attempt before: the job itself is
-// too large then.
+// (69) while that peer recorded why it exited (64 to 93) or was ended for its memory (253). Memory
+// is no host's fault: nobody is suspected then. Nor where a rank was killed at the same update,
+// give or take one, and with the same memory, within a tenth, as in the attempt before: the job
+// itself is too large then.
 [[nodiscard]] AttemptJudgement JudgeAttempt(const AttemptFacts& facts);
 
 }  // namespace gaccd

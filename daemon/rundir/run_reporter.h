@@ -51,8 +51,8 @@ struct ReporterOptions {
 class RunReporter {
  public:
   // Collective: rank 0 makes the folder; all ranks get the same error (kIo: cannot be written;
-  // kConfig: another live run owns it) or continue together. Starts the text log of this process when
-  // there is a run folder.
+  // kConfig: another live run owns it) or continue together. Starts the text log of this process
+  // when there is a run folder.
   static Result<std::unique_ptr<RunReporter>> Start(Communicator& comm, ReporterOptions options);
 
   ~RunReporter();  // without Finish(): the run is recorded as failed

@@ -118,8 +118,8 @@ class StopAgreement {
     done_before_ = done;
   }
   // At the end of an update, just before its reduction, so that what was asked for meanwhile is
-  // heard at once: this rank's part of its words. in_flight: updates that a device runs ahead of the
-  // host (Engine::updates_in_flight()).
+  // heard at once: this rank's part of its words. in_flight: updates that a device runs ahead of
+  // the host (Engine::updates_in_flight()).
   void Pack(std::span<double> words, std::int64_t micro_steps, std::int64_t in_flight);
   // After it, from its result: the summed words, and how long its micro-steps took (rank 0's
   // counts), of which some were perhaps done by an attempt before.

@@ -45,8 +45,8 @@ class CheckpointAndStop {
   // Saves if that was decided, waits for the disk, and gives what the run ends with. where: "after
   // update 12".
   Status Stop(const std::string& where, const StopDecision& decision);
-  // The same inside the update that was left. Parameters and optimiser are still those of the update
-  // before; the accumulators hold a part of this one.
+  // The same inside the update that was left. Parameters and optimiser are still those of the
+  // update before; the accumulators hold a part of this one.
   Status StopInside();
 
  private:

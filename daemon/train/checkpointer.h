@@ -126,8 +126,8 @@ struct ResumeSource {
   std::optional<std::int64_t> job_since;
 };
 
-// kData when there are checkpoints and none is whole, kConfig when it belongs to another model or would
-// take other samples. Collective.
+// kData when there are checkpoints and none is whole, kConfig when it belongs to another model or
+// would take other samples. Collective.
 Result<ResumePoint> FindResumePoint(Communicator& comm, const SavedRun& run,
                                     const ResumeSource& source);
 

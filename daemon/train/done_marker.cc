@@ -68,7 +68,7 @@ Result<DoneRun> SaveWeights(const Request& request, std::string text) {
   return DoneRun{Next::kNothing, StrCat(text, "\n", output.text.substr(0, output.text.size() - 1))};
 }
 
-// Only the job that stands in DONE can be looked at; one made by hand has none.
+// Only the job that is in DONE can be looked at; one made by hand has none.
 Result<DoneRun> WithoutCheckpoint(const Request& request, const std::string& done,
                                   std::string text) {
   const std::size_t end = std::min(done.find('\n'), done.size());
@@ -147,7 +147,7 @@ Result<DoneRun> FindDoneRun(const Request& request, bool requeued) {
   const std::string path = PathOf(request.run_dir);
   if (!PathExists(path)) return DoneRun{};
   if (!requeued) GACCD_RETURN_IF_ERROR(CheckResume(request).WithContext("--resume"));
-  // What stands in it is for people: an empty or unreadable one counts, too.
+  // Its content is for people: an empty or unreadable one counts, too.
   const auto read = ReadStart(path, kMaxTextBytes);
   const std::string done = read.ok() ? *read : std::string();
   const std::string line = done.substr(0, done.find('\n'));

@@ -42,8 +42,8 @@ class Evaluator {
   Evaluator(Communicator& comm, const Dataset& data, std::int64_t batch, std::string_view unit,
             std::vector<MetricSpec> metrics);
 
-  // Batches hold samples of similar length, cut to one of these lengths. Nothing is done where there
-  // is none, or the data cannot be cut.
+  // Batches hold samples of similar length, cut to one of these lengths. Nothing is done where
+  // there is none, or the data cannot be cut.
   void GroupByLength(std::vector<std::int64_t> cuts) {
     if (!data_.spec().cuts.empty()) cuts_ = std::move(cuts);
   }

@@ -17,10 +17,10 @@
 //
 // Over the window - the last kWindow updates, or more of them until they lasted kWindowS seconds -
 // a rank costs sum of lost(r) / sum of their durations. One that costs more than kShare is slow:
-// a warning is logged, once until it has cost less than half of that. Updates are summed in spans of
-// kSpanS seconds, so that a window of many short updates costs no more than one of long updates. A
-// single pause, however long, does not make a rank slow: the span of its largest loss is left out,
-// and kMinSpans spans must have lost more than kShare of their time to it. Nor does a start:
+// a warning is logged, once until it has cost less than half of that. Updates are summed in spans
+// of kSpanS seconds, so that a window of many short updates costs no more than one of long updates.
+// A single pause, however long, does not make a rank slow: the span of its largest loss is left
+// out, and kMinSpans spans must have lost more than kShare of their time to it. Nor does a start:
 // kWindow updates must be known, or kSettled that lasted kSettledS seconds. And what lasted less
 // than kMinS seconds is not worth a warning: a rank must be slow for that long, its largest loss
 // left out again.

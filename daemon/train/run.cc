@@ -30,7 +30,8 @@
 namespace gaccd {
 namespace {
 
-// All ranks of a stopped run exit with the same status; after other errors of a training some may be lost.
+// All ranks of a stopped run exit with the same status; after other errors of a training some may
+// be lost.
 bool StopsAllRanks(const Status& status) {
   return status.kind() == ErrorKind::kNoRequeue || status.kind() == ErrorKind::kTempFail ||
          status.kind() == ErrorKind::kInterrupted;

@@ -102,8 +102,7 @@ std::string LearningRateJump(const RunSchedule& saved, const RunSchedule& now, s
   const double after = rate(now);
   if (after <= kJump * before && before <= kJump * after) return {};
   return StrCat("the learning rate jumps from ", before, " to ", after, " at update ", step + 1,
-                ": the schedule had ", saved.updates, " updates, it has ", now.updates,
-                " now");
+                ": the schedule had ", saved.updates, " updates, it has ", now.updates, " now");
 }
 
 std::vector<std::string> ScheduleWarnings(const Job& job, const Plan& plan) {

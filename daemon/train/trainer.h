@@ -33,8 +33,8 @@ namespace gaccd {
 class Trainer {
  public:
   // Checks the model and the schedule with data that was opened. Local: a rank may fail alone, so
-  // the caller lets all ranks agree on the result before the collective Prepare(). `plan` is of
-  // this world: plan.world() == comm.size(). `comm` must outlive the trainer.
+  // the caller lets all ranks agree on the result before the collective Prepare(). `plan` belongs
+  // to this world: plan.world() == comm.size(). `comm` must outlive the trainer.
   static Result<std::unique_ptr<Trainer>> Open(Communicator& comm, const Job& job, const Plan& plan,
                                                TrainingData data);
   // Opens the job's data as well, on this rank alone.
@@ -63,7 +63,8 @@ class Trainer {
   // The best evaluation so far, also before Resume()'s checkpoint.
   [[nodiscard]] std::optional<BestValue> best() const { return best_.best(); }
 
-  // Tells `watch` what this rank does, so that a stuck one can be distinguished from a slow one. null: none.
+  // Tells `watch` what this rank does, so that a stuck one can be distinguished from a slow one.
+  // null: none.
   void SetPeerWatch(PeerWatch* watch) { progress_.peers = watch; }
   // Asks `stops` whether to continue. null: nothing stops the run.
   void SetStops(StopAgreement* stops) { stops_ = stops; }

@@ -18,7 +18,7 @@ using EventValue = std::variant<std::nullptr_t, bool, std::int64_t, double, std:
 // A run has millions of lines: values are kept as text, and become numbers when they are read.
 class Event {
  public:
-  std::string line;     // as it stands in the file, without its break
+  std::string line;     // as in the file, without its break
   std::string attempt;  // the folder's name: "001-8123456"
   std::string name;     // of the event: "step"
   WallTime at;

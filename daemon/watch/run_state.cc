@@ -20,7 +20,6 @@
 namespace gaccd {
 namespace {
 
-
 std::string OnOneLine(std::string text) {
   std::ranges::replace(text, '\n', ' ');
   return Printable(text);

@@ -30,7 +30,7 @@ batch { target: 64 micro: 64 }
 optimizer { lr: 0.001 sgd {} }
 epochs: 100000
 """
-# The rank of its own time: its offset stands in a file. Files keep the time of the machine.
+# The rank of its own time: its offset is in a file. Files keep the time of the machine.
 START = """
 if [ "$OMPI_COMM_WORLD_RANK" = "$FAKE_RANK" ]; then
   export LD_PRELOAD=$FAKE_LIBRARY FAKETIME_TIMESTAMP_FILE=$FAKE_FILE FAKETIME_NO_CACHE=1

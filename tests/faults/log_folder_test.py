@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The run folder fills up, becomes read-only or is removed while the real program trains: training goes
-on to its end, lost lines are counted, and a later line says how many.
+"""The run folder fills up, becomes read-only or is removed while the real program trains: training
+continues to its end, lost lines are counted, and a later line says how many.
 
 Usage: log_folder_test.py GACCD   (run by CTest; mounts a small tmpfs in a namespace of its own)
 """

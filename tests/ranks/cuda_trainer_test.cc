@@ -1,5 +1,5 @@
-// The trainer with engines on GPUs, over the stand-ins: the same run as on CPUs, reported in the same
-// order although its figures come one update later.
+// The trainer with engines on GPUs, over the stand-ins: the same run as on CPUs, reported in the
+// same order although its figures come one update later.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

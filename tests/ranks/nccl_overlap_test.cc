@@ -1,5 +1,5 @@
-// Reductions that overlap the computation: buckets in one order on all ranks, each after its gradients
-// and before any reader of the sums, and nothing waits on the host.
+// Reductions that overlap the computation: buckets in one order on all ranks, each after its
+// gradients and before any reader of the sums, and nothing waits on the host.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-# Sources of tests stand in folders, and are linked into few programs: a program is a link, and a link
+# Sources of tests are in folders, and are linked into few programs: a program is a link, and a link
 # costs seconds. Each CTest entry runs the tests of its own sources, in a process of its own.
 
 # Compiling takes half the time of -O3; what the tests run is compiled as it is shipped.

@@ -1,6 +1,6 @@
-// Heartbeat: a channel separate from MPI and NCCL on which the ranks tell each other that they live. Its
-// own thread and its own TCP sockets: a rank that hangs in a collective still beats, and a rank
-// that does not beat is not merely slow in a collective.
+// Heartbeat: a channel separate from MPI and NCCL on which the ranks tell each other that they
+// live. Its own thread and its own TCP sockets: a rank that hangs in a collective still beats, and
+// a rank that does not beat is not merely slow in a collective.
 //
 //   rank 1 ..... n-1  --beat every 250 ms: what I do-->  rank 0 (the hub)  --beats, losses-->  all
 //
@@ -53,8 +53,8 @@ class HeartbeatShared {
 
   void Joined(Status status);
   [[nodiscard]] Status WaitUntilJoined(std::chrono::milliseconds bound);
-  // false: it is known already, or it came later than heartbeat::kTogether after the first: that rank
-  // learned of that one may have left because of it.
+  // false: it is known already, or it came later than heartbeat::kTogether after the first: that
+  // rank learned of that one may have left because of it.
   bool AddLost(const heartbeat::LostRank& lost);
   [[nodiscard]] std::vector<heartbeat::LostRank> lost() const;
   [[nodiscard]] bool all_lost_known() const;

@@ -64,7 +64,8 @@ Status MatmulCuda::Bind(const void* a, const void* b, const void* bias, void* c,
 }
 
 Status MatmulCuda::Run() {
-  const bool overlapping = parts_->overlapping && parts_->alone.product.context().overlaps_reductions();
+  const bool overlapping =
+      parts_->overlapping && parts_->alone.product.context().overlaps_reductions();
   Chosen& chosen = overlapping ? *parts_->overlapping : parts_->alone;
   CublasLtProduct& product = chosen.product;
   if (!product.bound()) {

@@ -15,7 +15,8 @@ namespace gaccd {
 class CudaContext;
 
 // Sizes and masks only. q, k, v: [B, T] rows of H heads of D values, `step` values from row to row:
-// H D, or 3 H D where they are the parts of packed rows; likewise their gradients. y, dy: [B T, H D].
+// H D, or 3 H D where they are the parts of packed rows; likewise their gradients. y, dy: [B T, H
+// D].
 struct SdpaSpec {
   bool backward = false;
   std::int64_t sequences = 0, heads = 0, length = 0, width = 0;  // B, H, T, D

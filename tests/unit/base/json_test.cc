@@ -39,7 +39,8 @@ TEST(JsonTest, RefusesWhatIsNotOneValue) {
     EXPECT_FALSE(Json::Parse(bad, &error)) << bad;
     EXPECT_NE(error, "") << bad;
   }
-  for (const char* bad : {"1", "[]", "null", "\"a\"", "[{}]"}) EXPECT_FALSE(Json::ParseObject(bad)) << bad;
+  for (const char* bad : {"1", "[]", "null", "\"a\"", "[{}]"})
+    EXPECT_FALSE(Json::ParseObject(bad)) << bad;
 }
 
 TEST(JsonTest, ReadsWhatIsTooDeepAsNull) {

@@ -23,7 +23,7 @@ using testing::HasSubstr;
 struct Refusal {
   std::shared_ptr<const Function> function;
   std::vector<ValueSpec> inputs;
-  std::vector<const char*> message;  // all of these stand in it
+  std::vector<const char*> message;  // all of these are in it
 };
 
 ValueSpec F32Of(Shape shape) { return {std::move(shape), DType::kF32}; }

@@ -195,9 +195,10 @@ TEST_F(AttentionLibrary, EqualsTheOwnKernelInF32) {
     Compare({1, 2, 130, 128, causal});
     Compare({3, 2, 33, 8, causal, {}, /*packed=*/false});
   }
-  PrintRow("attention in bf16 by the library", !HasFailure(),
-           StrCat("below ", kSame, " of y and ", kSameGradients, " of its gradients, compared with f32"),
-           StrCat(worst_y_, " and ", worst_gradients_));
+  PrintRow(
+      "attention in bf16 by the library", !HasFailure(),
+      StrCat("below ", kSame, " of y and ", kSameGradients, " of its gradients, compared with f32"),
+      StrCat(worst_y_, " and ", worst_gradients_));
 }
 
 TEST_F(AttentionLibrary, LengthsOfSequences) {

@@ -65,7 +65,7 @@ TEST(OptimizerTest, GradientScaleIsTheSameAsAScaledGradient) {
   }
 }
 
-// Every place is computed alike, wherever it stands in a vector register or in the tail.
+// Every place is computed alike, wherever it is in a vector register or in the tail.
 TEST(OptimizerTest, ResultDoesNotDependOnThePlaceInTheBuffer) {
   for (const auto& [name, spec] : kEveryOptimizer) {
     constexpr std::size_t kCount = 67;

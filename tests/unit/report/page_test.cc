@@ -101,7 +101,7 @@ std::vector<std::pair<std::int64_t, double>> PointsOf(const std::string& page,
   return points;
 }
 
-// The value that stands in a line which is made of it.
+// The value in a line that is made of it.
 double Written(double value) { return std::stod(StrCat(value)); }
 
 TEST_F(ReportTest, CurvesCarryTheValuesOfTheEvents) {

@@ -133,8 +133,8 @@ TEST_F(CudaEngineTest, TheHostDoesNotWaitInsideAnUpdate) {
   ASSERT_TRUE(run.ok()) << run.status().message();
   EXPECT_EQ(after.host_waits, before.host_waits);
   EXPECT_EQ(after.mallocs, before.mallocs);
-  // A micro-step is one launch of a graph; in addition two copies, and none of its kernels. An update
-  // copies its settings, its control words and its result.
+  // A micro-step is one launch of a graph; in addition two copies, and none of its kernels. An
+  // update copies its settings, its control words and its result.
   EXPECT_EQ(after.graph_launches - before.graph_launches, 30 * 5);
   const std::int64_t updates = 30;
   EXPECT_LE(after.copies - before.copies, updates * (5 * 2 + 3));

@@ -1,4 +1,5 @@
-// The engine on a CPU, several ranks as threads: what travels with an update in addition to the gradients.
+// The engine on a CPU, several ranks as threads: what travels with an update in addition to the
+// gradients.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

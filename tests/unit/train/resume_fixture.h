@@ -64,8 +64,8 @@ class ResumeTest : public ::testing::Test {
     return RunThreadRanks(ranks, {}, [&](Communicator& comm) { return body(comm, {}, nullptr); });
   }
 
-  // Trains on so many ranks; saves every so many updates (0: never); continues from `from`. stop: the
-  // ranks are asked to leave there, with a save.
+  // Trains on so many ranks; saves every so many updates (0: never); continues from `from`. stop:
+  // the ranks are asked to leave there, with a save.
   Result<Trained> Train(const Job& job, int ranks, std::int64_t every, const std::string& from,
                         Place stop = {}) {
     Trained trained;

@@ -379,8 +379,8 @@ TEST_F(ResumeTest, AutoTakesTheNewestThatIsWholeAndSaysWhatItPassedOver) {
   EXPECT_THAT(none, HasMessage(HasSubstr("3 checkpoints and none is complete")));
 }
 
-// What --resume says is where the first attempt of a SLURM job begins; after a requeue the job goes
-// on from what its own attempts have committed, and from nothing else.
+// What --resume says is where the first attempt of a SLURM job begins; after a requeue the job
+// continues from what its own attempts have committed, and from nothing else.
 TEST_F(ResumeTest, ARequeuedJobGoesOnFromItsOwnCheckpoints) {
   const Job job = SmallJob();
   ASSERT_TRUE(Train(job, 2, 10, "never").ok());  // another job, which left 10, 20 and 24

@@ -240,12 +240,11 @@ TEST(EventStream, ClocksThatJumpAndTwoWritersAreSaidAndLinesStayInOrder) {
   EXPECT_THAT(Rest(stream),
               ElementsAre("000-812 run_start@10", "000-812 step@40", "000-812 step@12",
                           "000-812 plan@13", "001-812 run_start@05"));
-  EXPECT_THAT(
-      stream.notes(),
-      ElementsAre("attempt 000-812: its lines have two writers, or are duplicated",
-                  "attempt 000-812: its clock was set back",
-                  "attempt 001-812 begins 8 s before attempt 000-812 ends: both ran at "
-                  "once, or a clock jumped"));
+  EXPECT_THAT(stream.notes(),
+              ElementsAre("attempt 000-812: its lines have two writers, or are duplicated",
+                          "attempt 000-812: its clock was set back",
+                          "attempt 001-812 begins 8 s before attempt 000-812 ends: both ran at "
+                          "once, or a clock jumped"));
 }
 
 TEST(EventStream, AttemptsThatAreMissingOrEmptyAreSaid) {
