@@ -18,7 +18,7 @@
 namespace gaccd {
 
 const proto::Field& FieldRule(const google::protobuf::FieldDescriptor& field) {
-  return field.options().GetExtension(proto::is);
+  return field.options().GetExtension(proto::field);
 }
 
 namespace {

@@ -158,7 +158,7 @@ void ChangePaths(google::protobuf::Message& message, const ChangePath& change) {
       if (!field->is_repeated()) {
         ChangePaths(*reflection.MutableMessage(&message, field), change);
       }
-    } else if (field->options().GetExtension(proto::is).text() == proto::Field::PATH) {
+    } else if (field->options().GetExtension(proto::field).text() == proto::Field::PATH) {
       reflection.SetString(&message, field, change(reflection.GetString(message, field)));
     }
   }

@@ -83,7 +83,7 @@ bool IsMessage(const FieldDescriptor& field) {
 }
 
 bool IsRequired(const FieldDescriptor& field) {
-  return field.options().GetExtension(proto::is).required();
+  return field.options().GetExtension(proto::field).required();
 }
 
 bool IsRequired(const OneofDescriptor& one) {
@@ -195,7 +195,7 @@ template <typename T>
 std::string CommentOf(const T& described) {
   google::protobuf::SourceLocation location;
   if constexpr (std::is_same_v<T, FieldDescriptor>) {
-    const std::string& help = described.options().GetExtension(proto::is).help();
+    const std::string& help = described.options().GetExtension(proto::field).help();
     if (!help.empty()) return help;
   }
   if (!described.GetSourceLocation(&location)) return {};
