@@ -39,7 +39,7 @@ class MpiReports {
  private:
   using Words = std::vector<std::int64_t>;
   [[nodiscard]] int NodeOf(int rank) const;
-  void Take(const Words& words);
+  void Merge(const Words& words);
 
   MPI_Comm side_ = MPI_COMM_NULL;
   const Topology* topology_;

@@ -8,7 +8,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/export/number_text.h"
-#include "daemon/report/number_words.h"
+#include "daemon/report/format_number.h"
 
 namespace gaccd {
 namespace {
@@ -109,7 +109,7 @@ void WriteChartFrame(const ChartFrame& frame, const std::string& content, Html& 
     const std::string y = ChartY(frame.y, tick);
     grid += StrCat("M0 ", y, "H1000");
     labels += StrCat("<span class=y style='top:", Decimal(100 * (1 - frame.y.At(tick))), "%'>",
-                     NumberWords(tick), "</span>");
+                     FormatNumber(tick), "</span>");
   }
   for (const double tick : StepTicks(frame.steps)) {
     if (tick != static_cast<double>(static_cast<std::int64_t>(tick))) continue;

@@ -18,8 +18,8 @@ struct ChartLine {
   std::string name;   // shown at the pointer, and data-curve
   std::string style;  // a class of the style: "c0" to "c7"
   const Curve* curve = nullptr;
-  bool dots = false;                // each point is shown: there are few
-  std::optional<Words> words = {};  // in the legend; else the name
+  bool dots = false;                    // each point is shown: there are few
+  std::optional<Bilingual> words = {};  // in the legend; else the name
 };
 
 // Where an attempt begins.
@@ -35,7 +35,7 @@ struct StepRange {
 };
 
 struct LineChart {
-  Words title;
+  Bilingual title;
   std::string subject;  // after the title: a metric; may be empty
   std::vector<ChartLine> lines;
   StepRange steps;

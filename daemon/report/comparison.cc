@@ -5,7 +5,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/report/attempt_changes.h"
 #include "daemon/report/chart.h"
-#include "daemon/report/number_words.h"
+#include "daemon/report/format_number.h"
 #include "daemon/report/page.h"
 #include "daemon/report/sections.h"
 #include "daemon/telemetry/progress.h"
@@ -47,7 +47,7 @@ void WriteHeads(const std::set<std::string>& metrics, Html& out) {
 }
 
 std::string NumberOrNone(const std::optional<double>& value) {
-  return value ? NumberWords(*value) : "-";
+  return value ? FormatNumber(*value) : "-";
 }
 
 void WriteRow(const ReportData& story, const std::string& style,
@@ -55,20 +55,20 @@ void WriteRow(const ReportData& story, const std::string& style,
   const RunFigures& figures = story.figures;
   const auto batch = figures.plan ? figures.plan->Whole("effective_batch") : std::nullopt;
   (out << "<tr><td><i class=" << style << "></i>").Text(story.folder_name) << "</td><td>";
-  out.Say(PhaseWords(story.diagnosis.state.phase)) << "</td>";
+  out.Say(PhaseName(story.diagnosis.state.phase)) << "</td>";
   WriteNumber(FormatCount(story.last_step), out);
   WriteNumber(batch ? FormatCount(*batch) : "-", out);
   WriteNumber(NumberOrNone(figures.step ? figures.step->Number("loss") : std::nullopt), out);
   const auto& best = story.diagnosis.state.best;
-  WriteCell(best ? StrCat(best->metric, " ", NumberWords(best->value), " @ ", best->step) : "-",
+  WriteCell(best ? StrCat(best->metric, " ", FormatNumber(best->value), " @ ", best->step) : "-",
             out);
   for (const std::string& metric : metrics) {
     const auto found = figures.evals.find(metric);
-    WriteNumber(found == figures.evals.end() ? "-" : NumberWords(found->second), out);
+    WriteNumber(found == figures.evals.end() ? "-" : FormatNumber(found->second), out);
   }
-  WriteNumber(story.first_step > 0 ? SecondsWords(story.p50_s) : "-", out);
+  WriteNumber(story.first_step > 0 ? FormatSeconds(story.p50_s) : "-", out);
   WriteNumber(story.first_step > 0 ? RateText(SamplesPerSecond(figures)) : "-", out);
-  WriteNumber(PercentWords(Goodput(figures)), out);
+  WriteNumber(FormatPercent(Goodput(figures)), out);
   WriteNumber(FormatCount(figures.attempts), out);
   out << "</tr>";
 }
@@ -89,7 +89,7 @@ class Overlay {
   }
 
   template <typename CurveOf>
-  void Write(const Words& title, const std::string& subject, bool logarithmic,
+  void Write(const Bilingual& title, const std::string& subject, bool logarithmic,
              const CurveOf& curve_of, Html& out) const {
     std::vector<Curve> curves;
     curves.reserve(stories_.size());
@@ -143,7 +143,7 @@ void WriteComparison(std::span<const ReportData> stories, Html& out) {
   for (std::size_t i = 0; i < stories.size(); ++i) WriteRow(stories[i], StyleOf(i), metrics, out);
   out << "</table></div>";
   (out << "<p class=made>")
-          .Say({"Read at {0} UTC", "读取于 {0} UTC"}, {TimeWords(stories[0].read_at)})
+          .Say({"Read at {0} UTC", "读取于 {0} UTC"}, {FormatTime(stories[0].read_at)})
       << "</p></header>\n";
   const Overlay overlay(stories);
   out.BeginSection("curves", {"Curves", "曲线"});

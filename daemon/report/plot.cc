@@ -9,7 +9,7 @@
 
 #include "collectives/base/print.h"
 #include "collectives/base/strings.h"
-#include "daemon/report/number_words.h"
+#include "daemon/report/format_number.h"
 #include "daemon/report/scale.h"
 #include "daemon/telemetry/terminal.h"
 
@@ -128,16 +128,16 @@ std::string PlotText(const std::string& title, const Curve& curve, const PlotSiz
       before = &point;
     }
   }
-  std::string text = StrCat(title, ": last ", NumberWords(pieces.back().back().value), ", from ",
-                            NumberWords(*std::ranges::min_element(values)), " to ",
-                            NumberWords(*std::ranges::max_element(values)),
+  std::string text = StrCat(title, ": last ", FormatNumber(pieces.back().back().value), ", from ",
+                            FormatNumber(*std::ranges::min_element(values)), " to ",
+                            FormatNumber(*std::ranges::max_element(values)),
                             y.logarithmic ? ", logarithmic" : "", "\n");
   for (int row = 0; row < size.rows; ++row) {
     const double share = 1 - static_cast<double>(row) / (size.rows - 1);
     const double value =
         y.logarithmic ? y.low * std::pow(y.high / y.low, share) : y.low + share * (y.high - y.low);
     const bool labelled = row % 4 == 0 || row + 1 == size.rows;
-    text += StrCat(AtRight(labelled ? NumberWords(value) : "", kLabel), size.utf8 ? " │" : " |",
+    text += StrCat(AtRight(labelled ? FormatNumber(value) : "", kLabel), size.utf8 ? " │" : " |",
                    canvas.Row(row), "\n");
   }
   return text + StepAxis(begins, first, last, columns);

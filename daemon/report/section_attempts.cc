@@ -3,7 +3,7 @@
 #include <span>
 
 #include "collectives/base/strings.h"
-#include "daemon/report/number_words.h"
+#include "daemon/report/format_number.h"
 #include "daemon/report/sections.h"
 
 namespace gaccd {
@@ -63,8 +63,8 @@ void WriteVerdictCell(const std::string& verdict, Html& out) {
 void WriteAttemptRow(const AttemptData& one, Html& out) {
   out << "<tr>";
   WriteCell(one.name, out);
-  WriteCell(TimeWords(one.begin), out);
-  WriteNumber(SecondsWords(SecondsBetween(one.begin, one.end)), out);
+  WriteCell(FormatTime(one.begin), out);
+  WriteNumber(FormatSeconds(SecondsBetween(one.begin, one.end)), out);
   WriteNumber(one.updates == 0
                   ? "-"
                   : StrCat(FormatCount(one.first_step), " – ", FormatCount(one.last_step)),
@@ -107,15 +107,15 @@ void WriteAttempts(const ReportData& story, Html& out) {
 void WriteGoodput(const ReportData& story, Html& out) {
   const RunFigures& figures = story.figures;
   if (figures.elapsed_s <= 0) return;
-  constexpr std::array<Words, kBadputNames.size() + 1> kNames{
-      Words{"updates that count", "有效更新"},
-      Words{"start", "启动"},
-      Words{"data", "数据"},
-      Words{"checkpoint save", "保存检查点"},
-      Words{"checkpoint load", "读取检查点"},
-      Words{"lost progress", "丢失的进度"},
-      Words{"between attempts", "两次启动之间"},
-      Words{"other", "其他"}};
+  constexpr std::array<Bilingual, kBadputNames.size() + 1> kNames{
+      Bilingual{"updates that count", "有效更新"},
+      Bilingual{"start", "启动"},
+      Bilingual{"data", "数据"},
+      Bilingual{"checkpoint save", "保存检查点"},
+      Bilingual{"checkpoint load", "读取检查点"},
+      Bilingual{"lost progress", "丢失的进度"},
+      Bilingual{"between attempts", "两次启动之间"},
+      Bilingual{"other", "其他"}};
   std::array<double, kNames.size()> seconds{figures.good_s};
   std::ranges::copy(figures.badput_s, seconds.begin() + 1);
   const auto share = [&](std::size_t i) {
@@ -124,7 +124,7 @@ void WriteGoodput(const ReportData& story, Html& out) {
   out.BeginSection("goodput", {"Where the time went", "时间去向"});
   (out << "<p>")
           .Say({"{0} of {1} went into updates that count.", "{1} 中有 {0} 用于有效更新。"},
-               {PercentWords(Goodput(figures)), SecondsWords(figures.elapsed_s)})
+               {FormatPercent(Goodput(figures)), FormatSeconds(figures.elapsed_s)})
       << "</p><div class=stack>";
   for (std::size_t i = 0; i < seconds.size(); ++i) {
     out << "<i class=g" << StrCat(i, " style='width:", 100 * share(i), "%'></i>");
@@ -132,8 +132,8 @@ void WriteGoodput(const ReportData& story, Html& out) {
   out << "</div><div class=scroll><table>";
   for (std::size_t i = 0; i < seconds.size(); ++i) {
     (out << "<tr><td><i class=g" << std::to_string(i) << "></i>").Say(kNames[i]) << "</td>";
-    WriteNumber(SecondsWords(seconds[i]), out);
-    WriteNumber(PercentWords(share(i)), out);
+    WriteNumber(FormatSeconds(seconds[i]), out);
+    WriteNumber(FormatPercent(share(i)), out);
     out << "</tr>";
   }
   out << "</table></div>";

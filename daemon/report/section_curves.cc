@@ -2,7 +2,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/report/chart.h"
-#include "daemon/report/number_words.h"
+#include "daemon/report/format_number.h"
 #include "daemon/report/sections.h"
 
 namespace gaccd {
@@ -23,7 +23,7 @@ void WriteCurves(const ReportData& story, Html& out) {
   if (story.first_step == 0) return;
   const StepRange steps{story.first_step, story.last_step};
   const std::vector<ChartMark> marks = MarksOf(story);
-  const auto write = [&](const Words& title, const std::string& subject,
+  const auto write = [&](const Bilingual& title, const std::string& subject,
                          std::vector<ChartLine> lines, bool logarithmic) {
     WriteLineChart({.title = title,
                     .subject = subject,
@@ -34,11 +34,13 @@ void WriteCurves(const ReportData& story, Html& out) {
                    out);
   };
   out.BeginSection("curves", {"Curves", "曲线"});
-  std::vector<ChartLine> losses{
-      {.name = "loss", .style = "c0", .curve = &story.loss, .words = Words{"training", "训练"}}};
+  std::vector<ChartLine> losses{{.name = "loss",
+                                 .style = "c0",
+                                 .curve = &story.loss,
+                                 .words = Bilingual{"training", "训练"}}};
   const auto eval = story.evals.find("loss");
   if (eval != story.evals.end()) {
-    losses.push_back({"eval/loss", "c1", &eval->second, true, Words{"evaluation", "评估"}});
+    losses.push_back({"eval/loss", "c1", &eval->second, true, Bilingual{"evaluation", "评估"}});
   }
   write({"loss", "损失"}, "", losses, true);
   out << "<div class=two>";

@@ -1,5 +1,5 @@
 #include "collectives/base/strings.h"
-#include "daemon/report/number_words.h"
+#include "daemon/report/format_number.h"
 #include "daemon/report/sections.h"
 
 namespace gaccd {
@@ -68,13 +68,13 @@ void WriteSaves(const ReportData& story, Html& out) {
   out.Say({"{0} saved, {1} failed. A save took {2} on average, of which training waited for {3}.",
            "成功 {0} 次，失败 {1} 次；平均耗时 {2}，其中训练停顿 {3}。"},
           {FormatCount(figures.save_s.count), FormatCount(figures.failed_saves),
-           SecondsWords(figures.save_s.count > 0
-                            ? figures.save_s.sum / static_cast<double>(figures.save_s.count)
-                            : 0),
-           SecondsWords(figures.phase_s.contains("checkpoint")
-                            ? figures.phase_s.at("checkpoint") /
-                                  static_cast<double>(figures.save_s.count + figures.failed_saves)
-                            : 0)})
+           FormatSeconds(figures.save_s.count > 0
+                             ? figures.save_s.sum / static_cast<double>(figures.save_s.count)
+                             : 0),
+           FormatSeconds(figures.phase_s.contains("checkpoint")
+                             ? figures.phase_s.at("checkpoint") /
+                                   static_cast<double>(figures.save_s.count + figures.failed_saves)
+                             : 0)})
       << "</p><div class=scroll><table>";
   WriteHead({{"after update", "更新之后", true},
              {"at (UTC)", "时间 (UTC)"},
@@ -87,12 +87,12 @@ void WriteSaves(const ReportData& story, Html& out) {
     const Event& save = story.saves[i];
     out << "<tr>";
     WriteNumber(FormatCount(save.Whole("step").value_or(0)), out);
-    WriteCell(TimeWords(save.at), out);
+    WriteCell(FormatTime(save.at), out);
     WriteCell(save.attempt, out);
-    WriteNumber(BytesWords(save.Number("bytes").value_or(0)), out);
-    WriteNumber(SecondsWords(save.Number("dur_s").value_or(0)), out);
+    WriteNumber(FormatBytes(save.Number("bytes").value_or(0)), out);
+    WriteNumber(FormatSeconds(save.Number("dur_s").value_or(0)), out);
     out << "<td class=t>";
-    out.Say(save.Is("ok") ? Words{"ok", "成功"} : Words{"failed: ", "失败："});
+    out.Say(save.Is("ok") ? Bilingual{"ok", "成功"} : Bilingual{"failed: ", "失败："});
     if (!save.Is("ok")) out.Text(save.Text("reason"));
     out << "</td>";
     out << "</tr>";

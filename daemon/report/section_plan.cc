@@ -3,7 +3,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/plan/plan.h"
-#include "daemon/report/number_words.h"
+#include "daemon/report/format_number.h"
 #include "daemon/report/sections.h"
 
 namespace gaccd {
@@ -48,7 +48,7 @@ std::string PartsOf(const Plan& plan, std::int64_t load) {
   return plan.accum_steps() > kMaxParts ? text + " + ..." : text;
 }
 
-Words RoundingWords(Rounding rounding) {
+Bilingual RoundingWords(Rounding rounding) {
   switch (rounding) {
     case Rounding::kExact:
       return {"exact", "精确"};
@@ -72,7 +72,7 @@ void WriteBar(const Plan& plan, const Plan& chosen, std::int64_t largest, Html& 
       << "</span><span class=track><i style='width:" << percent(plan.effective_batch())
       << "%'></i><u style='left:" << percent(plan.request().target_batch) << "%'></u></span><b>"
       << FormatCount(plan.effective_batch()) << "</b><span class=error>"
-      << SignedPercentWords(plan.error_ratio()) << "</span></div>";
+      << FormatSignedPercent(plan.error_ratio()) << "</span></div>";
 }
 
 // Every rank as a square, a column a node, or a row where nodes are few; those that take one
@@ -148,7 +148,7 @@ void WritePlan(const ReportData& story, Html& out) {
   (out << "<p class=note>")
           .Say({"On average a rank computes {0} of what the busiest one does.",
                 "各 rank 的平均负载为最忙者的 {0}。"},
-               {PercentWords(plan->balance_ratio())})
+               {FormatPercent(plan->balance_ratio())})
       << "</p>";
   out.EndSection();
 }

@@ -5,14 +5,14 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/report/chart.h"
-#include "daemon/report/number_words.h"
+#include "daemon/report/format_number.h"
 #include "daemon/report/sections.h"
 
 namespace gaccd {
 namespace {
 
 struct Phase {
-  Words name;
+  Bilingual name;
   const char* style;
   double PhaseSum::*seconds;
 };
@@ -70,8 +70,8 @@ void WritePhaseTable(const PhaseSum& all, Html& out) {
   WriteHead({{"phase", "阶段"}, {"mean", "平均", true}, {"share", "占比", true}}, out);
   for (const Phase& phase : kPhases) {
     ((out << "<tr><td><i class=" << phase.style << "></i>").Say(phase.name)) << "</td>";
-    WriteNumber(SecondsWords(all.*phase.seconds / static_cast<double>(all.updates)), out);
-    WriteNumber(PercentWords(total > 0 ? all.*phase.seconds / total : 0), out);
+    WriteNumber(FormatSeconds(all.*phase.seconds / static_cast<double>(all.updates)), out);
+    WriteNumber(FormatPercent(total > 0 ? all.*phase.seconds / total : 0), out);
     out << "</tr>";
   }
   out << "</table></div>";
@@ -163,9 +163,9 @@ void WriteMap(const ReportData& story, Html& out) {
 
 // Of straggler_phase; another word is shown as it is.
 void WritePhaseCell(const std::string& phase, Html& out) {
-  constexpr Words kWords[] = {{"data", "数据"}, {"compute", "计算"}, {"stopped", "暂停"}};
-  const auto* const found =
-      std::ranges::find(kWords, phase, [](const Words& words) { return std::string(words.en); });
+  constexpr Bilingual kWords[] = {{"data", "数据"}, {"compute", "计算"}, {"stopped", "暂停"}};
+  const auto* const found = std::ranges::find(
+      kWords, phase, [](const Bilingual& words) { return std::string(words.en); });
   if (found == std::end(kWords)) return WriteCell(phase, out);
   (out << "<td>").Say(*found) << "</td>";
 }
@@ -189,7 +189,7 @@ void WriteSlowTable(const ReportData& story, Html& out) {
     WriteNumber(std::to_string(rank), out);
     WriteCell(slow.host, out);
     WriteNumber(FormatCount(slow.updates), out);
-    WriteNumber(FixedWords(slow.worst_ratio), out);
+    WriteNumber(FormatFixed(slow.worst_ratio), out);
     WritePhaseCell(slow.phase, out);
     out << "</tr>";
   }
@@ -217,14 +217,14 @@ void WritePhases(const ReportData& story, Html& out) {
       << "</figcaption>";
   WriteChartFrame({.steps = steps, .y = y, .marks = {}}, svg, out);
   (out << "<p class=note>")
-          .Say(
-              {"Areas are the times of rank 0; the line is the 99th percentile of the last 256 "
-               "updates. Of "
-               "all updates: median {0}, 99 % within {1}, the longest {2}.",
-               "面积为 rank 0 的耗时；折线为最近 256 次更新的 99 百分位。全部更新：中位数 {0}，99 "
-               "% 不超过 "
-               "{1}，最长 {2}。"},
-              {SecondsWords(story.p50_s), SecondsWords(story.p99_s), SecondsWords(story.longest_s)})
+          .Say({"Areas are the times of rank 0; the line is the 99th percentile of the last 256 "
+                "updates. Of "
+                "all updates: median {0}, 99 % within {1}, the longest {2}.",
+                "面积为 rank 0 的耗时；折线为最近 256 次更新的 99 百分位。全部更新：中位数 {0}，99 "
+                "% 不超过 "
+                "{1}，最长 {2}。"},
+               {FormatSeconds(story.p50_s), FormatSeconds(story.p99_s),
+                FormatSeconds(story.longest_s)})
       << "</p></figure>";
   WritePhaseTable(all, out);
   out.EndSection();

@@ -33,11 +33,11 @@ void WriteJob(const ReportData& story, Html& out);
 void WriteNotes(const ReportData& story, Html& out);
 
 // Of use to several of them.
-[[nodiscard]] Words PhaseWords(RunPhase phase);
+[[nodiscard]] Bilingual PhaseName(RunPhase phase);
 // The share of its time in which the run did updates that count.
 [[nodiscard]] double Goodput(const RunFigures& figures);
 // "2026-11-20 03:04:05", UTC.
-[[nodiscard]] std::string TimeWords(WallTime at);
+[[nodiscard]] std::string FormatTime(WallTime at);
 // While it did updates; 0 before the first one.
 [[nodiscard]] double SamplesPerSecond(const RunFigures& figures);
 

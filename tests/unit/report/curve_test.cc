@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "daemon/report/number_words.h"
+#include "daemon/report/format_number.h"
 #include "daemon/report/scale.h"
 
 namespace gaccd {
@@ -115,7 +115,7 @@ TEST(ScaleTest, OneValueHasOneTick) {
   for (const double value : {0.001, 3e-4, -2.0, 0.0, 1.0}) {
     const AxisScale scale = ScaleFor({value, value, value}, true);
     ASSERT_EQ(Ticks(scale, 5).size(), 1U) << value;
-    EXPECT_EQ(NumberWords(Ticks(scale, 5)[0]), NumberWords(value));
+    EXPECT_EQ(FormatNumber(Ticks(scale, 5)[0]), FormatNumber(value));
   }
   EXPECT_GT(Ticks(ScaleFor({0.001, 0.0011}, true), 5).size(), 1U);
 }
@@ -124,14 +124,14 @@ TEST(NumberWordsTest, AreWhatPeopleRead) {
   EXPECT_EQ(FormatCount(1'228'800), "1,228,800");
   EXPECT_EQ(FormatCount(-1234), "-1,234");
   EXPECT_EQ(FormatCount(999), "999");
-  EXPECT_EQ(SecondsWords(2.5e-17), "0 s");
-  EXPECT_EQ(SecondsWords(0.842), "842 ms");
-  EXPECT_EQ(SecondsWords(12.34), "12.3 s");
-  EXPECT_EQ(SecondsWords(7384), "2:03:04");
-  EXPECT_EQ(BytesWords(1.25e9), "1.25 GB");
-  EXPECT_EQ(PercentWords(0.1234), "12.3 %");
-  EXPECT_EQ(SignedPercentWords(0.5625), "+56.2 %");
-  EXPECT_EQ(SignedPercentWords(0), "0 %");
+  EXPECT_EQ(FormatSeconds(2.5e-17), "0 s");
+  EXPECT_EQ(FormatSeconds(0.842), "842 ms");
+  EXPECT_EQ(FormatSeconds(12.34), "12.3 s");
+  EXPECT_EQ(FormatSeconds(7384), "2:03:04");
+  EXPECT_EQ(FormatBytes(1.25e9), "1.25 GB");
+  EXPECT_EQ(FormatPercent(0.1234), "12.3 %");
+  EXPECT_EQ(FormatSignedPercent(0.5625), "+56.2 %");
+  EXPECT_EQ(FormatSignedPercent(0), "0 %");
 }
 
 }  // namespace

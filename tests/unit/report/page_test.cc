@@ -194,7 +194,7 @@ TEST_F(ReportTest, AChinesePageHasNoWordThatIsOnlyEnglish) {
     EXPECT_THAT(en, HasSubstr(word));
     EXPECT_THAT(zh, Not(HasSubstr(word)));
   }
-  EXPECT_EQ(SecondsWords(20 * 86400), "20 d");
+  EXPECT_EQ(FormatSeconds(20 * 86400), "20 d");
 }
 
 TEST_F(ReportTest, AReasonHasARowOfItsOwnThatAPhoneShows) {
