@@ -52,13 +52,15 @@ Status CheckMasked(const SourceSpec& source, std::string_view field) {
   const auto bad = [&](std::string_view name, const std::string& why) {
     return Bad(StrCat(field, ".tokens.", name, ": ", why));
   };
-  if (tokens->labels)
+  if (tokens->labels) {
     return bad("labels", "cannot be combined with masked: the labels are the masked tokens");
+  }
   if (tokens->weights) {
     return bad("weights", "cannot be combined with masked: there the labels are the masked tokens");
   }
-  if (tokens->classes > 0)
+  if (tokens->classes > 0) {
     return bad("classes", "cannot be combined with masked: the classes are the vocabulary");
+  }
   if (tokens->ignored_label != TokensSpec().ignored_label) {
     return bad("ignored_label",
                StrCat("cannot be combined with masked, found ", tokens->ignored_label));

@@ -94,8 +94,9 @@ RankStatus OpenTrainedModel(const Flags& flags, Session& session, const MakeMode
     return SharedStatus(std::move(all));
   }
   if (Status same = CheckAllTheSame(flags, into->job, comm); !same.ok()) return {same};
-  if (Agreement all = OpenData(flags, comm, into); !all.status.ok())
+  if (Agreement all = OpenData(flags, comm, into); !all.status.ok()) {
     return SharedStatus(std::move(all));
+  }
   auto model = make(into->job.model, BatchSpecOf(into->job, *into->data));
   if (Agreement all = AgreeOn(comm, model.status()); !all.status.ok()) {
     return SharedStatus(std::move(all));

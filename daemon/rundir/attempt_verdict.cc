@@ -99,8 +99,9 @@ AttemptJudgement JudgeAttempt(const AttemptFacts& facts) {
   }
   // A rank that failed by itself has said more.
   const bool ended = !facts.written || memory || Is(judgement.exit, ErrorKind::kUnavailable);
-  if (ended && !facts.srun_errors.empty())
+  if (ended && !facts.srun_errors.empty()) {
     judgement.reason += StrCat("; srun: ", facts.srun_errors);
+  }
   if (KilledAgain(facts)) {
     judgement.suspect_hosts.clear();
     if (!memory) judgement.reason += kKilledAgainText;

@@ -10,8 +10,9 @@ namespace gaccd {
 
 void CheckpointAndStop::BeginUpdate(std::int64_t restored) {
   if (stops_ == nullptr) return;
-  if (checkpointer_ != nullptr)
+  if (checkpointer_ != nullptr) {
     stops_->ExpectSave(checkpointer_->last_save_s(), checkpointer_->window_ratio());
+  }
   stops_->BeginUpdate(restored);
 }
 

@@ -56,8 +56,9 @@ RankStatus SetUpTraining(const Flags& flags, Session& session, RunReporter& repo
   if (session.was_done) {
     // Stopped from here on, it is to be requeued.
     const Status removed = comm.rank() == 0 ? RemoveDone(*flags.run_dir) : Status::Ok();
-    if (Agreement all = AgreeOn(comm, removed); !all.status.ok())
+    if (Agreement all = AgreeOn(comm, removed); !all.status.ok()) {
       return SharedStatus(std::move(all));
+    }
   }
   reporter.ReportStage("data");
   Agreement opened = OpenTraining(flags, session);
@@ -100,9 +101,10 @@ RankStatus TrainAllUpdates(const Flags& flags, Session& session, RunReporter& re
   if (Status stop = session.stops->AfterStage("before the first update"); !stop.ok()) {
     return TrainingStatus(std::move(stop));
   }
-  if (*checkpointer != nullptr)
+  if (*checkpointer != nullptr) {
     session.stops->AddPeriodicWork(
         [&checkpointer = **checkpointer] { return checkpointer.Poll(); });
+  }
   TrainingSummary summary;
   setup.trainer->SetPeerWatch(session.peers.get());
   setup.trainer->SetStops(&*session.stops);
@@ -152,8 +154,9 @@ RankStatus RunTraining(const Flags& flags, Result<Job> read_job, Session& sessio
   }
   if (flags.run_dir) {
     const Status stopped = comm.rank() == 0 ? CheckNotStopped(*flags.run_dir) : Status::Ok();
-    if (Agreement all = AgreeOn(comm, stopped); !all.status.ok())
+    if (Agreement all = AgreeOn(comm, stopped); !all.status.ok()) {
       return SharedStatus(std::move(all));
+    }
   }
   // Before the folder is made, and said where it then has its log.
   std::vector<std::string> warnings;

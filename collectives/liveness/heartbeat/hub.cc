@@ -75,8 +75,9 @@ class Hub {
       peers_.push_back({Connection(std::move(socket), Direction::kFromHub, secret_), Clock::now()});
       const auto pending = static_cast<std::size_t>(std::count_if(
           peers_.begin(), peers_.end(), [](const Peer& peer) { return !peer.member; }));
-      if (pending > kMaxUnauthenticated + static_cast<std::size_t>(parts_.world))
+      if (pending > kMaxUnauthenticated + static_cast<std::size_t>(parts_.world)) {
         DropUnauthenticated();
+      }
     }
   }
 
