@@ -1,4 +1,4 @@
-// RunReporter: all output of a run, in one object that every rank has.
+// RunReporter: all output of a run. Every rank has one.
 //
 // Rank 0 writes the run folder (run_folder.h), events.jsonl, STATUS.json, verdict.json and the
 // terminal; every rank writes its own text log, and ev/r<rank>.jsonl: how its updates went. On a
@@ -64,26 +64,26 @@ class RunReporter {
   [[nodiscard]] const RunIdentity& identity() const;
 
   // Local calls; on ranks other than 0 they only reach the text log.
-  // A stage of the start begins; a literal.
+  // A stage of the start begins. `stage`: a literal.
   void ReportStage(const char* stage);
   void ReportStart(const RunStart& start);
-  // `text` is what people see (printed on stdout).
+  // `text` is printed on stdout.
   void ReportPlan(const Plan& plan, const std::string& text);
   void ReportStep(const StepRecord& record);
   void ReportEval(const EvalRecord& record);
   // What this attempt continues from; before the first ReportStep().
   void ReportResume(const ResumeRecord& record);
-  // The event alone.
+  // Writes only the event.
   void ReportWeights(const WeightsRecord& record);
-  // The event and STATUS.json; who saves also tells people.
+  // Writes the event and STATUS.json.
   void ReportSave(const SaveRecord& record);
   void ReportMemory(const MemoryRecord& record);
-  // The run is complete before its last update: for people, and in the verdict.
+  // The run is complete before its last update: printed, and part of the verdict.
   void ReportEarlyStop(const std::string& why);
-  // What this rank does now, for crash records and heartbeats: a literal ("compute", "reduce"), and
-  // the micro-step. Wait-free.
+  // The current phase of this rank, for crash records and heartbeats: a literal ("compute",
+  // "reduce"), and the micro-step. Wait-free.
   void SetPhase(const char* phase, std::int64_t micro_step);
-  // A line for people: stdout (above the bar) and the text log of this rank.
+  // Prints a line on stdout (above the bar) and writes it to the text log of this rank.
   void LogAndPrint(const std::string& line);
   // Removes the bar, writes verdict.json and the last STATUS.json, frees the folder. Once.
   // `outcome` is how training ended; its kind is the exit code. On every rank: one that failed

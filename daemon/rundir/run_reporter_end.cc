@@ -18,7 +18,7 @@ namespace {
 
 // The caller does not wait longer than ReporterOptions::end_limit anyhow.
 constexpr std::chrono::hours kForTheDisk{1};
-// PeerWatch ends the process of a rank that has not left 5 s after another one was lost.
+// PeerWatch ends the process of a rank that has not exited 5 s after another one was lost.
 constexpr std::chrono::milliseconds kAfterALoss{3'000};
 // What has not answered for so long is given little more: mpirun kills all ranks a second after one
 // has died.

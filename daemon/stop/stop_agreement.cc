@@ -10,7 +10,7 @@
 namespace gaccd {
 namespace {
 
-// In addition to the save: until the request is heard, and until the ranks have left.
+// In addition to the save: until the request has reached all ranks, and until they have exited.
 constexpr double kTimeLimitReserveS = 5;
 // What of it is kept when a disk does not answer.
 constexpr double kExitReserveS = 2;

@@ -38,10 +38,10 @@ namespace gaccd {
 enum class StopAction : std::uint8_t {
   kContinue,
   kSave,      // save here and continue
-  kSaveStop,  // save here and leave
-  // Inside an update: save the state before it, without what was accumulated, and leave.
+  kSaveStop,  // save here and exit
+  // Inside an update: save the state before it, without the accumulated gradients, and exit.
   kSaveBeforeStop,
-  kExit,  // leave without a save
+  kExit,  // exit without a save
 };
 
 struct StopDecision {
@@ -66,23 +66,24 @@ struct StopDecision {
 // time.
 [[nodiscard]] StopDecision DecideInside(const StopWords& words, bool checkpoints, int ranks);
 
-// Counts steps; tells when the next exchange is due, alike on all ranks, from an agreed pace.
+// Counts steps and decides when the next exchange is due: the same on all ranks, from an agreed
+// pace.
 class ExchangeClock {
  public:
   explicit ExchangeClock(double every_s) : every_s_(every_s) {}
   // One more step is done. hurry: the run is to stop, and the next exchange comes sooner.
   [[nodiscard]] bool Due(bool hurry = false);
-  // The ranks heard of each other, and know this pace (0: keep the one before).
+  // The ranks have exchanged their words, and agree on this pace (0: keep the one before).
   void Exchanged(double pace_s);
 
  private:
   double every_s_;
   double pace_s_ = 0;
-  std::int64_t steps_ = 0;  // since they last heard of each other
+  std::int64_t steps_ = 0;  // since the last exchange
 };
 
 struct StopOptions {
-  StopSignals* signals = nullptr;  // null: none are looked at
+  StopSignals* signals = nullptr;  // null: no signals
   std::string run_dir;             // with STOP and SAVE; empty: none
   std::optional<std::chrono::steady_clock::time_point> job_end = {};  // none: no limit
   std::chrono::duration<double> term_budget{25};
@@ -94,8 +95,8 @@ struct StopOptions {
   std::chrono::milliseconds exit_bound{10'000};
   // Often enough for a grace of a few seconds, seldom enough to cost nothing.
   std::chrono::duration<double> exchange_every{0.5};
-  // Until one was measured. An update is left early enough for a save of so long, but a save is
-  // tried also where only less time is left.
+  // Until one was measured. An update is interrupted early enough for a save that takes this long,
+  // but a save is also tried when there is less time.
   std::chrono::duration<double> save_guess{5};
   NowFunction now = std::chrono::steady_clock::now;
 };
@@ -124,7 +125,7 @@ class StopAgreement {
   // After it, from its result: the summed words, and how long its micro-steps took (rank 0's
   // counts), of which some were perhaps done by an attempt before.
   void Unpack(std::span<const double> summed, double update_s, std::int64_t micro_steps);
-  // What follows from all that was heard.
+  // The decision that follows from all requests so far.
   [[nodiscard]] virtual StopDecision AtBoundary() const;
 
   // After micro-step `done` (from 1) of `micro_steps`; not after the last. Decides what is to be
@@ -132,8 +133,7 @@ class StopAgreement {
   // run at the end of the update. Virtual, so that tests can stop where they like.
   virtual Result<StopDecision> BetweenMicroSteps(std::int64_t done, std::int64_t micro_steps);
   void BeginEvaluation();
-  // What the ranks also do, together, whenever they ask each other inside an update or an
-  // evaluation.
+  // Collective work that the ranks also do at every exchange inside an update or an evaluation.
   void AddPeriodicWork(std::function<Status()> work) { periodic_work_ = std::move(work); }
   // The same for the batches of an evaluation: `batches` is the least that any rank has, and nobody
   // asks after more.
@@ -147,14 +147,14 @@ class StopAgreement {
   }
   // A save was begun: the requests to save are fulfilled.
   void Saved();
-  // This rank was asked twice: nothing is waited for any more. Any thread.
+  // This rank received a second request: it waits for nothing any more. Any thread.
   [[nodiscard]] bool asked_twice() const {
     return options_.signals != nullptr && options_.signals->request() == StopRequest::kStopNow;
   }
-  // No time is left to wait for a disk. Any thread.
+  // There is no time to wait for a disk. Any thread.
   [[nodiscard]] bool out_of_time() const;
-  // From now on the process ends within options.exit_bound, with the exit code of `kind`, unless
-  // this object is destroyed before: a file system that does not answer holds nobody back.
+  // From now on the process exits within options.exit_bound, with the exit code of `kind`, unless
+  // this object is destroyed before: a file system that does not answer cannot delay the exit.
   void LimitExit(ErrorKind kind);
 
  private:
@@ -164,7 +164,7 @@ class StopAgreement {
     return std::chrono::duration<double>(options_.now() - start).count();
   }
   [[nodiscard]] TimeLeft FindTimeLeftNow() const;
-  // How far away the places are where the run can stop: seconds from now.
+  // The places where the run can stop: seconds from now.
   struct StopPoints {
     double save_s = 0;  // the next
     double rest_s = 0;  // the one after what was begun
@@ -173,7 +173,7 @@ class StopAgreement {
   StopWords LocalWords(const StopPoints& ahead);
   void Apply(const StopWords& words);
   Result<StopWords> Exchange(const StopWords& mine);
-  // Between two of `steps`, after `done`. Gives their pace, as all ranks see it.
+  // Between two of `steps`, after `done`. Returns their pace, the same on all ranks.
   Result<double> ExchangeInside(std::int64_t done, std::int64_t steps);
 
   Communicator& comm_;

@@ -19,7 +19,7 @@ inline constexpr std::array<int, 6> kStopSignals{SIGTERM, SIGINT,  SIGUSR1,
 
 // Of one rank: 0 or 1 each, pace aside. Of all, summed: how many ranks.
 struct StopWords {
-  double stop_now = 0;                  // request to leave without saving
+  double stop_now = 0;                  // request to exit without saving
   double interrupted = 0;               // of these, whose last signal was SIGINT
   double stop = 0;                      // request to stop, by a signal
   double stop_file = 0;                 // rank 0 found STOP: stop, and do not requeue

@@ -25,7 +25,8 @@ class CheckpointAndStop {
 
   // Local. restored: micro-steps of the update that an attempt before has done.
   void BeginUpdate(std::int64_t restored);
-  // At position `done` of the program of update `index` (from 0). true: the update is left there.
+  // At position `done` of the program of update `index` (from 0). true: the update is interrupted
+  // there.
   Result<bool> LeavesUpdate(std::int64_t index, std::int64_t done, const StepProgram& program);
   [[nodiscard]] bool left_update() const { return left_.has_value(); }
 
@@ -45,8 +46,8 @@ class CheckpointAndStop {
   // Saves if that was decided, waits for the disk, and gives what the run ends with. where: "after
   // update 12".
   Status Stop(const std::string& where, const StopDecision& decision);
-  // The same inside the update that was left. Parameters and optimiser are still those of the
-  // update before; the accumulators hold a part of this one.
+  // The same inside the update that was interrupted. Parameters and optimiser are still those of
+  // the update before; the accumulators hold a part of this one.
   Status StopInside();
 
  private:

@@ -40,7 +40,7 @@ struct NonfiniteContext {
 
 class NonfiniteHandler {
  public:
-  // So many updates may be left out in a row: such a training does not come back by itself.
+  // The most updates in a row that may be skipped: after more, the training does not recover.
   static constexpr std::int64_t kMaxInARow = 10;
 
   NonfiniteHandler(const NonfiniteContext& context, OnNonfinite policy)

@@ -1,4 +1,4 @@
-// How a run ends on one rank: together with the others, or alone because some of them are lost.
+// How a run ends on one rank: with the same status as the others, or alone because some are lost.
 #pragma once
 
 #include "collectives/bootstrap/agree.h"
@@ -18,19 +18,19 @@ struct RankStatus {
 
 [[nodiscard]] RankStatus SharedStatus(Agreement agreement);
 
-// A communicator has failed, or the heartbeat has found a rank lost: from then on nothing is shared
-// by all ranks, whatever this rank received.
+// A communicator has failed, or the heartbeat has found a rank lost: from then on no status is
+// shared by all ranks.
 [[nodiscard]] bool PeersAreLost(const Session& session);
 
-// What is known beyond the message: who is to blame, by the heartbeat or else by the communicator
-// whose deadline passed, and in which collective this rank was. Of a rank that ended, both learn
-// within milliseconds of each other: waits a moment for the heartbeat, which also knows who ended
-// together with it.
+// Facts beyond the message: the suspected ranks, from the heartbeat or else from the communicator
+// whose deadline passed, and the collective that this rank was in. Both detect the end of a rank
+// within milliseconds of each other: waits a moment for the heartbeat, which also knows the ranks
+// that ended at the same time.
 [[nodiscard]] FailureFacts FactsOf(const Status& outcome, const Session& session);
 
-// The end of a verb on this rank. An error that all ranks share is printed by one of them; for any
-// other, this rank ends them all (Communicator::Abort), but leaves the first of the living ranks a
-// moment to write the verdict.
+// Ends a verb on this rank. An error that all ranks share is printed by reporting_rank; on any
+// other error this rank aborts all of them (Communicator::Abort), after the first living rank has
+// had a moment to write the verdict.
 RanksOutcome ExitRank(RankStatus rank_status, Session& session, const ErrorPrinter& print);
 
 }  // namespace gaccd

@@ -121,7 +121,7 @@ class RankTimes {
   std::vector<double> scratch_;   // by rank
   std::deque<Span> window_;       // the oldest first
   int window_updates_ = 0;        // of all spans
-  std::set<int> warned_;          // ranks that are slow, and were said to be
+  std::set<int> warned_;          // slow ranks with a warning
   std::map<int, double> slow_s_;  // by rank: the duration of the updates in which it was slow
 };
 

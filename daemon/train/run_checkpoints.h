@@ -1,5 +1,5 @@
-// The checkpoints of one `gaccd train`: what its flags ask for, the right to write them, what the
-// run continues from, and who saves.
+// The checkpoints of one `gaccd train`: the policy of its flags, the lease to write them, the
+// checkpoint to resume from, and the Checkpointer.
 #pragma once
 
 #include <memory>
@@ -15,18 +15,19 @@ namespace gaccd {
 
 [[nodiscard]] SavePolicy SavePolicyOf(const Flags& flags);
 
-// kUsage: they are asked for without a run folder.
+// kUsage: checkpoints without a run folder.
 Status CheckCheckpointFlags(const Flags& flags);
 
 // REQUIRES: flags.run_dir.
 [[nodiscard]] std::string CheckpointFolder(const Flags& flags);
 
-// Before anybody looks what the run continues from: a run that ends just now has committed its last
-// checkpoint, or commits no more. Nothing without checkpoints. Collective.
+// Takes the lease of the checkpoint folder. To be called before the resume point is looked for: a
+// run that ends just now has then committed its last checkpoint, or commits no more. Does nothing
+// without checkpoints. Collective.
 Status AcquireLease(const Flags& flags, Session& session);
 
-// An attempt that SLURM requeued continues from its own checkpoints, also where --resume names
-// another one or none: that was where the first attempt began. Collective.
+// Restores the newest checkpoint of --resume, if any. An attempt that SLURM requeued resumes from
+// its own checkpoints whatever --resume says: that flag is for the first attempt. Collective.
 Status ResumeRun(const Flags& flags, Session& session);
 
 // Of one checkpoint, over all ranks. REQUIRES: the data is opened.
