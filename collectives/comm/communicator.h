@@ -27,7 +27,8 @@
 namespace gaccd {
 
 struct CommOptions {
-  // Every rank returns from an operation within this time after a peer died or hangs.
+  // Time limit for an operation: every rank returns from it within this time after a peer died or
+  // hangs.
   std::chrono::milliseconds bound{60'000};
   // Largest piece moved at once through staging memory, and largest MPI count. Tests make it tiny.
   std::size_t segment_elements = std::size_t{1} << 20;

@@ -1,4 +1,4 @@
-// What the ranks of a NCCL communicator tell each other over the host before NCCL may be called:
+// What the ranks of a NCCL communicator exchange over the host before NCCL may be called:
 // the unique ids together with a status, so that a rank that cannot continue fails all ranks at
 // once instead of leaving them waiting inside NCCL.
 #pragma once

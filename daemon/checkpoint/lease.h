@@ -1,4 +1,4 @@
-// WriterLease: who may write in a checkpoint folder. Held by rank 0 of a run.
+// WriterLease: permission to write in a checkpoint folder. Held by rank 0 of a run.
 //
 // Two fences, because each has a hole:
 //  - the owner file (rundir/folder_owner.h: flock, host, pid, sign of life) keeps a second job

@@ -3,9 +3,9 @@
 //
 //   boundary u    Save(): copies this rank's parts into one of two staging buffers     training
 //   meanwhile     shard: temporary name, write, fsync, rename, fsync, read again       helper
-//   boundary v    Poll(): ranks tell each other their digests in one small AllGather    training
+//   boundary v    Poll(): ranks exchange their digests in one small AllGather          training
 //   meanwhile     rank 0: lease checked, manifest written the same way, old ones pruned helper
-//   boundary w    Poll(): rank 0 tells that it is committed                             training
+//   boundary w    Poll(): rank 0 reports the commit                                    training
 //
 // The helper thread never touches the communicator, so no second channel between the ranks is
 // needed; Poll() costs one AllGather of 104 bytes a rank at boundaries where a save is under way,

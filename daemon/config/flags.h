@@ -64,7 +64,7 @@ struct Flags : FlagsSpec {
   std::optional<Verb> help_topic;  // of `gaccd help train` and `gaccd train --help`
   HelpPage help_page = HelpPage::kVerb;
 
-  // What --set, --epochs, --device and so on say in place of the job, in their order.
+  // The values of --set, --epochs, --device and so on, which override the job, in their order.
   std::vector<JobField> job_fields;
   std::vector<std::string> words;  // of `gaccd ckpt ls PATH`: "ls", PATH
   std::vector<SweptField> sweep;   // of submit --array: each --set with several values

@@ -25,7 +25,7 @@ namespace gaccd {
 // The same from a file, with its folder. kIo when it cannot be read.
 [[nodiscard]] Result<Job> LoadJob(const std::string& path, Verb verb = Verb::kTrain);
 
-// The job with what the flags say in place of what it says, for the verb of the flags. kConfig when
+// The job with its values overridden by the flags, for the verb of the flags. kConfig when
 // they contradict; kUsage when --set names what this job does not have (a layer, the options of
 // another optimizer).
 [[nodiscard]] Result<Job> OverlayFlags(Job job, const Flags& flags);

@@ -1,6 +1,6 @@
 // A regular file, mapped read-only. Symbolic links are followed.
 // The file must not be made shorter while it is mapped: reading beyond its new end is a SIGBUS, and
-// so is a page that the disk cannot give. FindMapped() tells which file it was.
+// so is a page that the disk cannot give. FindMapped() returns which file it was.
 #pragma once
 
 #include <sys/stat.h>

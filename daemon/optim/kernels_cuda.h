@@ -33,7 +33,8 @@ Status EnqueueStep(cudaStream_t stream, const OptimizerSpec& spec,
                    const CudaOptimizer::Buffers& buffers, const StepTiles& tiles,
                    std::int64_t trainable, UpdateControl* control);
 
-// The averages are laid out like the first values of the state. Nothing when the verdict says idle.
+// The averages are laid out like the first values of the state. Does nothing when the verdict is
+// idle.
 Status EnqueueAverage(cudaStream_t stream, const CudaOptimizer::Buffers& buffers, float* averages,
                       const StepTiles& tiles, const UpdateControl* control);
 // Parameters, and their copy in 16 bits, and averages change places.

@@ -67,7 +67,7 @@ class CudaOptimizer {
 
   // Fills the factors of this update's inputs. updates() counts one more.
   void Prepare(double lr, UpdateInputs* inputs);
-  // One pass over all parameters; does nothing when the verdict says idle.
+  // One pass over all parameters; does nothing when the verdict is idle.
   Status Step(cudaStream_t stream, UpdateControl* control);
   // After Step() and what else changes parameters in an update, as those of Optimizer; the
   // exchange also makes the copy in 16 bits anew.

@@ -1,5 +1,5 @@
-// UpdateControl: what one update's kernels and the host tell each other, in GPU memory, so that the
-// host need not wait inside an update. One writer a field:
+// UpdateControl: the values that one update's kernels and the host exchange, in GPU memory, so that
+// the host need not wait inside an update. One writer a field:
 //   host, before the first micro-step     inputs
 //   end of every micro-step               sums (summed over the ranks in the reduction)
 //   norm kernel                           verdict: the optimiser kernels obey it

@@ -1,4 +1,4 @@
-// What a report tells of a run: its events, read once, and the other files of its folder.
+// The data of a report about a run: its events, read once, and the other files of its folder.
 #pragma once
 
 #include <cstdint>

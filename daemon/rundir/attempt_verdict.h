@@ -27,7 +27,7 @@ struct WrittenVerdict {
   std::optional<KilledRank> killed = {};
 };
 
-// What STATUS.json says of an attempt whose rank 0 left no verdict.
+// The last STATUS.json of an attempt whose rank 0 left no verdict.
 struct LastStatus {
   std::string state;  // "running"
   std::string host;   // of rank 0

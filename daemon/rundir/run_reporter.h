@@ -39,7 +39,7 @@ struct ReporterOptions {
   bool quiet = false;         // nothing on stdout at all
   bool group_access = false;  // the group may read the run folder
   // STATUS.json is replaced so often; then an event file that was quiet for longer than the second
-  // gets a line that says what rank 0 is at.
+  // gets a line with the current phase of rank 0.
   std::chrono::milliseconds status_period{10'000};
   std::chrono::milliseconds most_quiet{30'000};
   std::chrono::milliseconds rank_period{60'000};  // of the lines in ev/

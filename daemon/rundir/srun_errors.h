@@ -1,4 +1,4 @@
-// What srun says of the ranks that ended first, from its stderr (<attempt>/srun.err). Pure.
+// The errors of srun about the ranks that ended first, from its stderr (<attempt>/srun.err). Pure.
 #pragma once
 
 #include <string>

@@ -1,6 +1,7 @@
-// What the ranks tell each other on every update, on the reduction that happens anyway: doubles
-// that are summed over the ranks (UpdateSettings::control_words, UpdateResult::control_words). This
-// is the part about stopping; other parts follow it, from kStopWordCount on.
+// The words that the ranks exchange with every update, in the reduction that happens anyway:
+// doubles that are summed over the ranks (UpdateSettings::control_words,
+// UpdateResult::control_words). This is the part about stopping; other parts follow it, from
+// kStopWordCount on.
 //
 // Counts of ranks stay whole numbers in a sum of doubles. Where one rank's value is meant, the
 // others send 0.
@@ -40,8 +41,8 @@ inline constexpr std::size_t kStopWordCount = 10 + kStopSignals.size();  // elem
 void Encode(const StopWords& words, std::span<double> to);
 [[nodiscard]] StopWords DecodeStopWords(std::span<const double> from);
 
-// What two exchanges say together, for requests that came between them: the greater of each count,
-// and the newer pace.
+// The words of two exchanges combined, for requests that came between them: the greater of each
+// count, and the newer pace.
 [[nodiscard]] StopWords Merge(const StopWords& older, const StopWords& newer);
 
 }  // namespace gaccd

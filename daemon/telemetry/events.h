@@ -12,7 +12,7 @@
 
 namespace gaccd {
 
-// Who writes: the same on every line of a file.
+// The writer of a line: the same on every line of a file.
 struct RunIdentity {
   std::string run;  // the job's name
   std::string job;  // SLURM job id, or "local-<pid>"

@@ -58,7 +58,7 @@ class Checkpointer {
   // update is under way. Collective, as all that follows. Training waits for a copy.
   Status Save(std::int64_t step, std::int64_t samples);
   // The same, but where two saves are under way and a disk does not answer, training continues
-  // without this one; Due() tells when it can be made.
+  // without this one; Due() is true when it can be made.
   Status SaveOrPostpone(std::int64_t step, std::int64_t samples);
   // The same inside an update, after `micro_step` of its micro-steps (>= 1), on all ranks alike:
   // the accumulators and what each rank counted; a window whose loss is not finite is left out.

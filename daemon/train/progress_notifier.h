@@ -1,5 +1,5 @@
-// ProgressNotifier: tells the heartbeat and the crash record what this rank does, so that a stuck
-// rank can be distinguished from a slow one.
+// ProgressNotifier: passes the phase of this rank to the heartbeat and the crash record, so that a
+// stuck rank can be distinguished from a slow one.
 #pragma once
 
 #include <cstdint>

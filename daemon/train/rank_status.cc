@@ -29,8 +29,7 @@ bool Explains(const MissingRank& missing) {
          missing.absence == Absence::kSilent;
 }
 
-// A deadline names who is late. Who has ended, or gave up, may not be all that there is to know:
-// the heartbeat says more.
+// A deadline names the late ranks. For ranks that ended or gave up, the heartbeat may know more.
 void WaitForHeartbeat(const Session& session) {
   const auto start = std::chrono::steady_clock::now();
   while (session.peers->beats() && !session.peers->all_lost_known()) {

@@ -63,8 +63,8 @@ class Trainer {
   // The best evaluation so far, also before Resume()'s checkpoint.
   [[nodiscard]] std::optional<BestValue> best() const { return best_.best(); }
 
-  // Tells `watch` what this rank does, so that a stuck one can be distinguished from a slow one.
-  // null: none.
+  // Passes the phase of this rank to `watch`, so that a stuck one can be distinguished from a slow
+  // one. null: none.
   void SetPeerWatch(PeerWatch* watch) { progress_.peers = watch; }
   // Asks `stops` whether to continue. null: nothing stops the run.
   void SetStops(StopAgreement* stops) { stops_ = stops; }
@@ -92,7 +92,7 @@ class Trainer {
           const UpdateSchedule& schedule, BatchFeed feed);
   // Begins update `index`; its result may come later.
   Status Begin(std::int64_t index, CheckpointAndStop& control);
-  // Waits for the result of the oldest update in flight, and tells it.
+  // Waits for the result of the oldest update in flight, and reports it.
   Status ReportOldest(RunReporter& reporter, TrainingSummary* summary);
   Status ReportUntil(int in_flight, RunReporter& reporter, TrainingSummary* summary);
   [[nodiscard]] bool EvaluatesAfter(std::int64_t step) const;

@@ -1,4 +1,4 @@
-// Detector: decides from what it heard who is lost. Pure: time comes in, nothing is done.
+// Detector: decides from the messages it received which ranks are lost. Pure: time is an argument.
 //
 //   ended     the connection was closed by the system: the process is gone. At once.
 //   silent    nothing was heard for `silent_after`: stopped or cut off.

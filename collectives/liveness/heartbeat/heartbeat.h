@@ -1,13 +1,13 @@
-// Heartbeat: a channel separate from MPI and NCCL on which the ranks tell each other that they
+// Heartbeat: a channel separate from MPI and NCCL on which the ranks report that they
 // live. Its own thread and its own TCP sockets: a rank that hangs in a collective still beats, and
 // a rank that does not beat is not merely slow in a collective.
 //
 //   rank 1 ..... n-1  --beat every 250 ms: what I do-->  rank 0 (the hub)  --beats, losses-->  all
 //
-// The hub decides who is lost (detector.h) and tells all; the others watch only the hub. Port and
-// addresses are the hub's, chosen by the system; they and a secret of 256 bits go out over the
-// communicator. Every message is signed with a key of its connection (frame.h), so that nobody else
-// on the cluster can speak for a rank or end a run.
+// The hub decides which ranks are lost (detector.h) and notifies all; the others watch only the
+// hub. Port and addresses are the hub's, chosen by the system; they and a secret of 256 bits go out
+// over the communicator. Every message is signed with a key of its connection (frame.h), so that
+// nobody else on the cluster can speak for a rank or end a run.
 #pragma once
 
 #include <atomic>
