@@ -125,13 +125,13 @@ class EngineInWindow final : public FakeEngine {
 class SaverTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto right = CheckpointWriter::Claim(*comm_, {.folder = folder_.path()}, MakeOwnerName("t", 0));
-    ASSERT_TRUE(right.ok()) << right.status().message();
+    auto lease = CheckpointWriter::Claim(*comm_, {.folder = folder_.path()}, MakeOwnerName("t", 0));
+    ASSERT_TRUE(lease.ok()) << lease.status().message();
     CheckpointerOptions options;
     options.checkpoints.folder = folder_.path();
     options.policy.every_updates = 2;
     auto checkpointer = Checkpointer::Start(*comm_, {job_, plan_, model_, data_->size(), best_},
-                                            engine_, options, *std::move(right), 0);
+                                            engine_, options, *std::move(lease), 0);
     ASSERT_TRUE(checkpointer.ok()) << checkpointer.status().message();
     checkpointer_ = *std::move(checkpointer);
   }

@@ -77,13 +77,13 @@ class ResumeTest : public ::testing::Test {
       GACCD_ASSIGN_OR_RETURN(auto trainer, Trainer::Open(comm, job, plan));
       trainer->SetGuards(guards_);
       GACCD_RETURN_IF_ERROR(trainer->Prepare(choice, device_comm));
-      std::optional<CheckpointLease> right;
+      std::optional<CheckpointLease> lease;
       if (every > 0) {
-        GACCD_ASSIGN_OR_RETURN(right, CheckpointWriter::Claim(comm, {.folder = ckpt()},
+        GACCD_ASSIGN_OR_RETURN(lease, CheckpointWriter::Claim(comm, {.folder = ckpt()},
                                                               MakeOwnerName(job_id_, restarts_)));
       }
       ResumeSource source{.folder = ckpt(), .from = from, .job_since = {}};
-      if (restarts_ > 0 && right) source.job_since = right->job_since;
+      if (restarts_ > 0 && lease) source.job_since = lease->job_since;
       GACCD_ASSIGN_OR_RETURN(const ResumePoint point,
                              FindResumePoint(comm, trainer->saved_run(), source));
       if (point.state) GACCD_RETURN_IF_ERROR(trainer->Resume(*point.state));
@@ -97,7 +97,7 @@ class ResumeTest : public ::testing::Test {
         options.policy.every_updates = every;
         GACCD_ASSIGN_OR_RETURN(
             checkpointer, Checkpointer::Start(comm, trainer->saved_run(), trainer->engine(),
-                                              options, *std::move(right), trainer->first_update()));
+                                              options, *std::move(lease), trainer->first_update()));
       }
       TrainingSummary summary;
       StopThere stops(comm, *this, stop, trainer->first_update());
@@ -171,9 +171,9 @@ class ResumeTest : public ::testing::Test {
 
   void EndBeforeTheFirstSave() {
     const auto comm = MakeSingle();
-    const auto right =
+    const auto lease =
         CheckpointWriter::Claim(*comm, {.folder = ckpt()}, MakeOwnerName(job_id_, restarts_));
-    ASSERT_TRUE(right.ok()) << right.status().message();
+    ASSERT_TRUE(lease.ok()) << lease.status().message();
   }
 
   [[nodiscard]] std::string ckpt() const { return folder_ + "/ckpt"; }
