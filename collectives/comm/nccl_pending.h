@@ -30,8 +30,8 @@ class NcclPending {
   Status Begin(Entry entry, cudaStream_t stream);
   Status End(cudaStream_t stream);
 
-  // Asks the events of all flights; those that are done are forgotten. kUnavailable when CUDA
-  // itself has failed.
+  // Queries the events of all pending operations; those that are done are forgotten. kUnavailable
+  // when CUDA itself has failed.
   Status PollHealth();
 
   [[nodiscard]] bool empty() const { return pending_.empty(); }

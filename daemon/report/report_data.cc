@@ -29,7 +29,7 @@ void KeepNewest(T value, std::size_t most, std::vector<T>* values) {
   values->push_back(std::move(value));
 }
 
-// Reads the events into a data, one by one.
+// Adds the events to the report data, one by one.
 class ReportDataBuilder {
  public:
   explicit ReportDataBuilder(ReportData* data) : data_(*data) {}
@@ -201,7 +201,7 @@ bool IsSaved(const BestValue& best, const std::string& folder) {
   return saved && saved->step == best.step;
 }
 
-// Attempts without events have a data, too; the order is that of the folders.
+// Attempts without events are listed, too; the order is that of the folders.
 void AddChanges(const std::vector<Attempt>& attempts, ReportData* data) {
   std::vector<AttemptData> reported = std::exchange(data->attempts, {});
   for (std::size_t i = 0; i < attempts.size(); ++i) {

@@ -19,7 +19,7 @@ void CheckpointAndStop::BeginUpdate(std::int64_t restored) {
 Result<bool> CheckpointAndStop::LeavesUpdate(std::int64_t index, std::int64_t done,
                                              const StepProgram& program) {
   if (stops_ == nullptr) return false;
-  // Now and then they ask each other: who is not here yet is waited for.
+  // The ranks exchange requests now and then, and wait for each other.
   progress_.SetPhase(heartbeat::Phase::kReduce, index, done);
   GACCD_ASSIGN_OR_RETURN(const StopDecision here,
                          stops_->BetweenMicroSteps(done, program.computed));

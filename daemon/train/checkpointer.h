@@ -44,8 +44,8 @@ struct SavedRun {
 // One per rank, on the training thread.
 class Checkpointer {
  public:
-  // Collective. `lease`: to write in the folder, claimed before the run looked what it can continue
-  // from. `step`: updates done so far.
+  // Collective. `lease`: to write in the folder, claimed before the run looked for what it can
+  // continue from. `step`: updates done so far.
   static Result<std::unique_ptr<Checkpointer>> Start(Communicator& comm, const SavedRun& run,
                                                      Engine& engine,
                                                      const CheckpointerOptions& options,

@@ -108,7 +108,8 @@ Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, const Eval
   if (stops != nullptr) stops->BeginEvaluation();
   while (const BatchView* batch = batches->Next()) {
     if (stops != nullptr && done > 0 && done < fewest) {
-      progress.SetPhase(heartbeat::Phase::kReduce, step, done);  // now and then they ask each other
+      progress.SetPhase(heartbeat::Phase::kReduce, step,
+                        done);  // the ranks exchange requests now and then
       GACCD_ASSIGN_OR_RETURN(const StopDecision here, stops->BetweenBatches(done, fewest));
       if (here.stops()) return std::optional<EvalRecord>();
     }
@@ -121,7 +122,7 @@ Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, const Eval
     for (const NamedMetric& named : metrics) named.metric->Add(evaluated);
   }
   const auto view = View(std::span<double>(sums));
-  progress.SetPhase(heartbeat::Phase::kReduce, step);  // who is not here yet is waited for
+  progress.SetPhase(heartbeat::Phase::kReduce, step);  // waits for the other ranks
   GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(view, view));
   GACCD_RETURN_IF_ERROR(SumOverRanks(metrics, comm_));
   progress.SetPhase(heartbeat::Phase::kEvaluate, step);

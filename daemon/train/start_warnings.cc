@@ -18,8 +18,8 @@ namespace {
 
 // What a user or a batch script may put there before the first attempt; names with a dot in front
 // are not looked at either.
-constexpr std::array<std::string_view, 8> kOfARun = {"attempts", "ckpt", "job.txtpb", "plan.txtpb",
-                                                     "STOP",     "SAVE", "HOLD",      "DONE"};
+constexpr std::array<std::string_view, 8> kRunEntries = {
+    "attempts", "ckpt", "job.txtpb", "plan.txtpb", "STOP", "SAVE", "HOLD", "DONE"};
 
 // What the folder holds besides; empty for a run folder and one that is not there.
 std::string ForeignEntries(const std::string& run_dir) {
@@ -29,7 +29,8 @@ std::string ForeignEntries(const std::string& run_dir) {
   std::string first;
   std::size_t count = 0;
   for (const std::string& name : *names) {
-    if (name.starts_with('.') || std::ranges::find(kOfARun, name) != kOfARun.end()) continue;
+    if (name.starts_with('.') || std::ranges::find(kRunEntries, name) != kRunEntries.end())
+      continue;
     if (count++ == 0) first = name;
   }
   if (count == 0) return {};

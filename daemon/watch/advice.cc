@@ -98,7 +98,7 @@ Advice AfterExit(int exit, const std::string& reason, const std::string& folder)
           "原样重新启动会再次这样结束：请先改变原因中提到的内容"};
 }
 
-Advice OfARunThatLives(const RunState& state, const std::string& folder) {
+Advice AdviseLiveRun(const RunState& state, const std::string& folder) {
   constexpr double kStill = 60;  // seconds, and so many updates
   constexpr double kUpdates = 10;
   if (state.no_rank_yet) {
@@ -131,7 +131,7 @@ Advice OfARunThatLives(const RunState& state, const std::string& folder) {
   return {"nothing to do: it is running", "无需操作：正在运行"};
 }
 
-Advice NoRankWrote(const RunState& state) {
+Advice AdviseSilentRanks(const RunState& state) {
   const std::string job = ShellWord(state.job);
   const std::string said = ShellWord(StrCat(state.folder, "/attempts/", state.attempt, "/rank"));
   return {StrCat("check whether job ", job, " still runs: squeue --jobs=", job,
@@ -141,7 +141,7 @@ Advice NoRankWrote(const RunState& state) {
 }
 
 // SLURM says that the job ended, and no file says why.
-Advice NoWord(const std::string& folder) {
+Advice AdviseWithoutVerdict(const std::string& folder) {
   return {StrCat("read the output of its script, the newest slurm-*.out in ", folder,
                  "; then restart it: it resumes from its newest checkpoint, if there is one"),
           StrCat("查看脚本输出：", folder,
@@ -149,7 +149,7 @@ Advice NoWord(const std::string& folder) {
 }
 
 // One line for each phase, before what the files and suspects add.
-Advice OfPhase(const RunState& state, const std::string& folder) {
+Advice AdviseOnPhase(const RunState& state, const std::string& folder) {
   switch (state.phase) {
     case RunPhase::kSubmitted:
       if (!state.slurm.empty()) {
@@ -163,9 +163,9 @@ Advice OfPhase(const RunState& state, const std::string& folder) {
                  "；如果没有这个作业，它已被取消：请重新提交")};
     case RunPhase::kStarting:
     case RunPhase::kRunning:
-      return OfARunThatLives(state, folder);
+      return AdviseLiveRun(state, folder);
     case RunPhase::kStale: {
-      if (state.no_rank_yet) return NoRankWrote(state);
+      if (state.no_rank_yet) return AdviseSilentRanks(state);
       const std::string age = DurationText(state.age_s);
       return {StrCat("check whether host ", state.host, " and job ", state.job,
                      " are still alive: rank 0 has written nothing for ", age),
@@ -178,7 +178,7 @@ Advice OfPhase(const RunState& state, const std::string& folder) {
     case RunPhase::kFailed:
       break;
   }
-  if (!state.exit) return NoWord(folder);
+  if (!state.exit) return AdviseWithoutVerdict(folder);
   return AfterExit(*state.exit, state.reason, folder);
 }
 
@@ -222,7 +222,7 @@ std::vector<Advice> Advise(const AdviceFacts& facts) {
                       StrCat(folder, " 所在的磁盘已满：请先腾出空间")});
   }
   const bool ended = state.phase == RunPhase::kStopped || state.phase == RunPhase::kFailed;
-  if (!ended || !facts.stop_file) advice.push_back(OfPhase(state, ShellWord(state.folder)));
+  if (!ended || !facts.stop_file) advice.push_back(AdviseOnPhase(state, ShellWord(state.folder)));
   if (!state.suspect_hosts.empty()) {
     advice.push_back({StrCat("without the suspected hosts: sbatch --exclude=", state.suspect_hosts),
                       StrCat("避开可疑主机：sbatch --exclude=", state.suspect_hosts)});

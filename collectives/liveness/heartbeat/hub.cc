@@ -14,8 +14,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A unauthenticated that connects and says nothing is dropped after this; so many, and one for each
-// rank, may wait at once; so many are let in before the members are served again.
+// A peer that connects and does not authenticate is dropped after kHandshakeLimit. At most
+// kMaxUnauthenticated, and one for each rank, may wait at once; at most kMaxAtOnce are accepted
+// before the members are served again.
 constexpr std::chrono::seconds kHandshakeLimit{3};
 constexpr std::size_t kMaxUnauthenticated = 64;
 constexpr int kMaxAtOnce = 32;
