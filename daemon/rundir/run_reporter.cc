@@ -254,7 +254,8 @@ void RunReporter::ReportStep(const StepRecord& record) {
   impl.place.step.store(record.step, std::memory_order_relaxed);
   impl.last = record;
   impl.log_step = record.step;
-  if (impl.options.guard != nullptr) impl.options.guard->Note(record.step, record.samples_total);
+  if (impl.options.guard != nullptr)
+    impl.options.guard->SetProgress(record.step, record.samples_total);
   StepRates rates = impl.clock.Count(record);
   if (impl.mfu_of_speed > 0) rates.mfu_ratio = rates.samples_per_s * impl.mfu_of_speed;
   if (impl.leads()) {
@@ -310,7 +311,8 @@ void RunReporter::ReportResume(const ResumeRecord& record) {
   Impl& impl = *impl_;
   impl.from = record;
   impl.best = record.best;
-  if (impl.options.guard != nullptr) impl.options.guard->Note(record.step, record.samples_total);
+  if (impl.options.guard != nullptr)
+    impl.options.guard->SetProgress(record.step, record.samples_total);
   SetLogStep(record.step);
   impl.place.step.store(record.step, std::memory_order_relaxed);
   impl.log_step = record.step;

@@ -83,7 +83,7 @@ void VerdictGuard::Watch(const RunIdentity& who, const std::string& attempt_dir,
   shared_->watches.store(true, std::memory_order_release);
 }
 
-void VerdictGuard::Note(std::int64_t step, std::int64_t samples) {
+void VerdictGuard::SetProgress(std::int64_t step, std::int64_t samples) {
   if (shared_ == nullptr) return;
   shared_->step.store(step, std::memory_order_relaxed);
   shared_->samples.store(samples, std::memory_order_relaxed);

@@ -36,7 +36,7 @@ class VerdictGuard {
   void Watch(const RunIdentity& who, const std::string& attempt_dir, std::int64_t world,
              unsigned mode);
   // Updates and samples so far. Wait-free.
-  void Note(std::int64_t step, std::int64_t samples);
+  void SetProgress(std::int64_t step, std::int64_t samples);
   // It is not needed any more: it ends. Later calls do nothing.
   void Release();
 
