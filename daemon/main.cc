@@ -111,7 +111,7 @@ int Run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   google::protobuf::SetLogHandler(nullptr);  // what it says of a damaged file, our errors say
-  std::signal(SIGPIPE, SIG_IGN);  // a reader that leaves is an error of the write, see PrintOut
+  std::signal(SIGPIPE, SIG_IGN);  // a reader that exits is an error of the write, see PrintOut
   try {
     return Run(argc, argv);
   } catch (const std::bad_alloc&) {

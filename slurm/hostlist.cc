@@ -69,7 +69,7 @@ Result<std::vector<Range>> ParseRanges(std::string_view list, std::string_view i
   return ranges;
 }
 
-// One name of the list, from `at` to the comma behind it; moves `at` to that comma or the end.
+// One name of the list, from `at` to the comma after it; moves `at` to that comma or the end.
 Result<std::vector<Piece>> ParseName(std::string_view list, std::size_t& at) {
   std::vector<Piece> pieces;
   const std::size_t start = at;
@@ -116,7 +116,7 @@ void AppendPadded(std::string& name, std::uint64_t number, std::size_t width) {
   name += digits;
 }
 
-// Every combination of the pieces from `index` on, behind `prefix`.
+// Every combination of the pieces from `index` on, after `prefix`.
 void Append(const std::vector<Piece>& pieces, std::size_t index, const std::string& prefix,
             std::vector<std::string>& hosts) {
   if (index == pieces.size()) {

@@ -17,9 +17,10 @@ inline constexpr std::size_t kMaxHosts = 65'536;
 //   list    = name {"," name}
 //   name    = one or more of: letters, digits, ".", "_", "-", or "[" range {"," range} "]"
 //   range   = number ["-" number]      the width of the first number pads with zeros: 08-10, 7-10
-// A host that stands twice comes twice. Errors are kConfig and name the offending part: an empty
-// or unfinished list, another character, a range that runs backwards or has more than 18 digits,
-// a host name of more than 255 characters, more than max_hosts hosts (found before they are made).
+// A host that is listed twice is returned twice. Errors are kConfig and name the offending part: an
+// empty or unfinished list, another character, a range that runs backwards or has more than 18
+// digits, a host name of more than 255 characters, more than max_hosts hosts (found before they are
+// made).
 [[nodiscard]] Result<std::vector<std::string>> ExpandHostlist(std::string_view list,
                                                               std::size_t max_hosts = kMaxHosts);
 

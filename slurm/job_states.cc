@@ -13,7 +13,7 @@ namespace gaccd {
 namespace {
 
 constexpr std::chrono::seconds kPatience{10};
-constexpr std::size_t kMostIds = 1000;  // of one command line
+constexpr std::size_t kMaxIds = 1000;  // of one command line
 
 bool IsPlain(const std::string& text) {
   return std::ranges::all_of(text, [](char c) {
@@ -81,8 +81,8 @@ void ParseSacct(std::string_view text, JobStates* jobs) { Parse(text, &JobState:
 
 std::optional<JobStates> FindJobStates(std::span<const std::string> ids) {
   JobStates jobs;
-  for (; !ids.empty(); ids = ids.subspan(std::min(kMostIds, ids.size()))) {
-    const auto some = ids.first(std::min(kMostIds, ids.size()));
+  for (; !ids.empty(); ids = ids.subspan(std::min(kMaxIds, ids.size()))) {
+    const auto some = ids.first(std::min(kMaxIds, ids.size()));
     if (!AskSqueue(some, &jobs)) return std::nullopt;
     std::vector<std::string> missing;
     std::ranges::copy_if(some, std::back_inserter(missing),

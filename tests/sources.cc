@@ -21,7 +21,7 @@ std::set<std::string> SplitAtCommas(std::string_view list) {
   return parts;
 }
 
-// Those of a suite that stand in other files, as a part of a filter. What was wanted goes to
+// Those of a suite that are in other files, as a part of a filter. What was wanted goes to
 // `found`.
 std::string Others(const ::testing::TestSuite& suite, const std::set<std::string>& wanted,
                    std::set<std::string>* found) {
@@ -63,7 +63,7 @@ bool KeepSources(int argc, char** argv) {
     std::fprintf(stderr, "no test in tests/%s\n", source.c_str());
     return false;
   }
-  // Behind the '-' of a filter stands what it excludes.
+  // After the '-' of a filter comes what it excludes.
   std::string& filter = ::testing::GTEST_FLAG(filter);
   if (filter.find('-') == std::string::npos) filter += '-';
   filter += others;

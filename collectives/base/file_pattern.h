@@ -16,6 +16,6 @@ namespace gaccd {
 // The paths of these files, by the text that the first '*' in the name of the file stands for;
 // empty where there is none, or no such folder. kIo for a folder that cannot be read, kData for one
 // with more than 2^20 entries.
-Result<std::map<std::string, std::string>> FilesLike(const std::string& pattern);
+Result<std::map<std::string, std::string>> Glob(const std::string& pattern);
 
 }  // namespace gaccd

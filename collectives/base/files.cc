@@ -59,14 +59,14 @@ Status WriteAll(int fd, std::span<const std::byte> bytes, const std::string& pat
 }
 
 Result<TemporaryFile> CreateTemporary(const std::string& path, unsigned mode) {
-  constexpr int kMostTries = 16;
+  constexpr int kMaxTries = 16;
   for (int tries = 1;; ++tries) {
     // Processes of several hosts may have one pid; threads of this one may try, too.
     const auto now = std::chrono::system_clock::now().time_since_epoch().count();
     std::string name = StrCat(path, ".tmp-", ::getpid(), "-", ::gettid(), "-", now);
     auto file = OpenFile(name, O_WRONLY | O_CREAT | O_EXCL, mode);
     if (file.ok()) return TemporaryFile{std::move(name), *std::move(file)};
-    if (errno != EEXIST || tries == kMostTries) return ErrnoStatus("cannot create", path);
+    if (errno != EEXIST || tries == kMaxTries) return ErrnoStatus("cannot create", path);
   }
 }
 

@@ -69,7 +69,7 @@ Result<TemporaryFile> CreateTemporary(const std::string& path, unsigned mode = k
 // the file and for its name.
 Status ReplaceFile(const std::string& path, std::string_view text, bool durable,
                    unsigned mode = kFileMode);
-// The same, but a file that is there already stays, and true is returned: of many writers, on many
+// The same, but a file that already exists is kept, and true is returned: of many writers, on many
 // nodes, exactly one makes it.
 Result<bool> CreateFileOnce(const std::string& path, std::string_view text,
                             unsigned mode = kFileMode);

@@ -17,7 +17,7 @@
 namespace gaccd {
 namespace {
 
-constexpr int kMostLinks = 40;  // as the kernel
+constexpr int kMaxLinks = 40;  // as the kernel
 
 Status Refuse(const std::string& path, std::string_view found) {
   return {ErrorKind::kIo,
@@ -60,7 +60,7 @@ Result<std::string> OutputTarget(const std::string& path) {
     std::array<char, PATH_MAX> text{};
     const ssize_t size = ::readlink(at.c_str(), text.data(), text.size());
     errno = size < 0 ? errno : ELOOP;
-    if (size < 0 || links == kMostLinks) return ErrnoStatus("cannot write", path);
+    if (size < 0 || links == kMaxLinks) return ErrnoStatus("cannot write", path);
     const std::string target(text.data(), static_cast<std::size_t>(size));
     at = target.starts_with('/') ? target : StrCat(FolderOf(at), "/", target);
   }

@@ -1,4 +1,4 @@
-// What a vectorised loop needs to be told.
+// Hints that a vectorised loop needs.
 //
 // GACCD_SIMD_CLONES before a function: it is compiled for AVX-512, AVX2 and the baseline, and the
 // loader picks one for the machine. Empty under sanitizers, which cannot run inside an ifunc

@@ -20,8 +20,8 @@ template <typename... Args>
 
 inline constexpr std::size_t kMaxPrintable = 16'384;  // bytes
 
-// `text` as it may stand in a log or on a terminal: a name or path in it cannot begin a line of its
-// own, move the cursor or hide text. Lines after the first are indented, control characters and
+// `text` as it may appear in a log or on a terminal: a name or path in it cannot begin a line of
+// its own, move the cursor or hide text. Lines after the first are indented, control characters and
 // bytes that are no UTF-8 are shown as \x1b, and what is longer than kMaxPrintable is cut.
 [[nodiscard]] std::string Printable(std::string_view text);
 

@@ -1,4 +1,4 @@
-// Threads beside the main one.
+// Threads in addition to the main one.
 #pragma once
 
 #include <pthread.h>

@@ -12,14 +12,14 @@ namespace {
 
 constexpr std::size_t kMessageBytes = 1024;
 
-// Sends the message of `speaker` to all: the same fixed length everywhere, cut if longer.
-Result<std::string> ShareMessage(Communicator& comm, int speaker, const Status& mine) {
+// Sends the message of `reporting_rank` to all: the same fixed length everywhere, cut if longer.
+Result<std::string> ShareMessage(Communicator& comm, int reporting_rank, const Status& mine) {
   std::array<std::uint8_t, kMessageBytes> bytes{};
-  if (comm.rank() == speaker) {
+  if (comm.rank() == reporting_rank) {
     const std::string& message = mine.message();
     std::copy_n(message.begin(), std::min(message.size(), kMessageBytes), bytes.begin());
   }
-  GACCD_RETURN_IF_ERROR(comm.Broadcast(View(std::span<std::uint8_t>(bytes)), speaker));
+  GACCD_RETURN_IF_ERROR(comm.Broadcast(View(std::span<std::uint8_t>(bytes)), reporting_rank));
   const auto end = std::find(bytes.begin(), bytes.end(), std::uint8_t{0});
   return std::string(bytes.begin(), end);
 }
@@ -35,12 +35,13 @@ Agreement AgreeOn(Communicator& comm, const Status& mine) {
   if (!gathered.ok()) return {mine.ok() ? gathered : mine, comm.rank()};
   const auto failed = std::find_if(codes.begin(), codes.end(), [](auto c) { return c != 0; });
   if (failed == codes.end()) return {};
-  const auto speaker = static_cast<int>(failed - codes.begin());
-  auto message = ShareMessage(comm, speaker, mine);
+  const auto reporting_rank = static_cast<int>(failed - codes.begin());
+  auto message = ShareMessage(comm, reporting_rank, mine);
   if (!message.ok()) return {std::move(message).status(), comm.rank()};
   Status status(static_cast<ErrorKind>(*failed), *std::move(message));
-  if (comm.size() == 1) return {std::move(status), speaker};
-  return {std::move(status).WithContext(RankOnHost(speaker, comm.topology().hosts)), speaker};
+  if (comm.size() == 1) return {std::move(status), reporting_rank};
+  return {std::move(status).WithContext(RankOnHost(reporting_rank, comm.topology().hosts)),
+          reporting_rank};
 }
 
 }  // namespace gaccd

@@ -1,4 +1,4 @@
-// Agreement: before the ranks go on together, each tells whether it is well, so that a failure of
+// Agreement: before the ranks continue together, each reports its status, so that a failure of
 // one ends all at once instead of leaving the others to wait for it.
 #pragma once
 
@@ -8,8 +8,8 @@
 namespace gaccd {
 
 struct Agreement {
-  Status status;    // OK, or the error of the lowest rank that has one, with its rank and host
-  int speaker = 0;  // the rank that should print it
+  Status status;  // OK, or the error of the lowest rank that has one, with its rank and host
+  int reporting_rank = 0;  // the rank that should print it
 };
 
 // Collective: every rank hands in its own status, all get the same answer.

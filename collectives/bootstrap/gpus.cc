@@ -39,7 +39,7 @@ std::string PciText(const cudaDeviceProp& properties) {
 }
 
 Status NoGpu(cudaError_t error) {
-  (void)cudaGetLastError();  // told here, not by the next call
+  (void)cudaGetLastError();  // reported here, not by the next call
   int driver = 0;
   int runtime = 0;
   (void)cudaDriverGetVersion(&driver);

@@ -35,7 +35,7 @@ std::string InitProblem(const std::string& host, std::chrono::milliseconds bound
   return text;
 }
 
-// CheckWorld, failing on all ranks when it fails on one: a rank that left alone would keep the
+// CheckWorld, failing on all ranks when it fails on one: a rank that exited alone would keep the
 // others waiting, and itself in MPI_Finalize.
 Status CheckWorldOnAll(int world, const Environment& launcher) {
   Status own = CheckWorld(world, launcher);
@@ -103,7 +103,7 @@ Status MpiSession::FindFacts() {
   GACCD_RETURN_IF_ERROR(
       MpiStatus(MPI_Bcast(&facts_.node_key, 1, MPI_INT, 0, node), "broadcast of the node key"));
   GACCD_ASSIGN_OR_RETURN(const int cores, SharedCores(node, facts_.local_size));
-  facts_.crowded = facts_.local_size > cores;
+  facts_.oversubscribed = facts_.local_size > cores;
   return MpiStatus(MPI_Comm_free(&node), "MPI_Comm_free");
 }
 
@@ -128,7 +128,7 @@ Result<std::unique_ptr<Communicator>> MakeMpiWithNodes(const MpiSession& session
   group.comm = MPI_COMM_WORLD;
   group.node_key = fake.node;
   group.host = fake.host;
-  group.crowded = fake.crowded.value_or(session.facts().crowded);
+  group.oversubscribed = fake.oversubscribed.value_or(session.facts().oversubscribed);
   group.broken = session.broken();
   return MakeMpiComm(group, options);
 }

@@ -29,8 +29,8 @@ struct MpiFacts {
   std::string host;
   int local_rank = 0;  // among the ranks that share this node's memory
   int local_size = 1;
-  int node_key = 0;      // the lowest rank of this node
-  bool crowded = false;  // the ranks of this node are more than the cores they may use
+  int node_key = 0;             // the lowest rank of this node
+  bool oversubscribed = false;  // the ranks of this node are more than the cores they may use
 };
 
 class MpiSession {
@@ -62,7 +62,7 @@ class MpiSession {
 struct FakeNode {
   int node = 0;
   std::string host;
-  std::optional<bool> crowded = std::nullopt;
+  std::optional<bool> oversubscribed = std::nullopt;
 };
 
 // The communicator of all ranks. Collective.

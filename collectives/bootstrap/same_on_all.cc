@@ -10,7 +10,7 @@ namespace gaccd {
 namespace {
 
 // More ranks than this are counted, not named.
-constexpr int kMostNames = 8;
+constexpr int kMaxNames = 8;
 
 std::string Differences(std::string_view what, const std::vector<std::string>& digests,
                         const std::string& usual, const Topology& topology) {
@@ -23,7 +23,7 @@ std::string Differences(std::string_view what, const std::vector<std::string>& d
   int others = 0;
   for (std::size_t r = 0; r < digests.size(); ++r) {
     if (digests[r] == usual) continue;
-    if (named == kMostNames) {
+    if (named == kMaxNames) {
       ++others;
       continue;
     }

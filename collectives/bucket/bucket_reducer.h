@@ -11,7 +11,7 @@
 // The sum is made in place, so a second one in the same cycle would count the first one again on
 // every rank (R * S1 + S2 instead of S1 + S2). It is refused as kInternal, and so is a cycle that
 // ends half reduced; these errors leave the state as it was. After an error of the communicator
-// neither is of further use. One thread at a time.
+// neither is needed afterwards. One thread at a time.
 #pragma once
 
 #include <cstddef>

@@ -27,7 +27,8 @@
 namespace gaccd {
 
 struct CommOptions {
-  // Every rank leaves an operation within this time after a peer died or hangs.
+  // Time limit for an operation: every rank returns from it within this time after a peer died or
+  // hangs.
   std::chrono::milliseconds bound{60'000};
   // Largest piece moved at once through staging memory, and largest MPI count. Tests make it tiny.
   std::size_t segment_elements = std::size_t{1} << 20;
@@ -126,7 +127,7 @@ class Communicator {
   // Where the memory of Allocate() lives. kCuda: operations also take device buffers; host buffers
   // are always taken.
   [[nodiscard]] virtual MemoryKind memory() const { return MemoryKind::kHost; }
-  // What became of operations on device buffers that are enqueued: the first error, named like
+  // The state of the enqueued operations on device buffers: the first error, named like
   // those of the others. Never waits; to be asked while waiting for a stream.
   virtual Status Poll() { return Status::Ok(); }
 

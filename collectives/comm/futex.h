@@ -8,7 +8,7 @@
 
 namespace gaccd {
 
-// Who waits for a word: threads of this process, or processes that share its memory.
+// The waiters of a word: threads of this process, or processes that share its memory.
 enum class FutexScope { kThreads, kProcesses };
 
 // Sleeps until the word is woken, if it still holds `value`, at most until `until`.

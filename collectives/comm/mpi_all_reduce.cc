@@ -16,8 +16,8 @@ constexpr std::size_t kSmallBytes = std::size_t{16} << 10;
 // An all-reduce in place is divided into chunks of about this many per rank, in bytes between these
 // bounds, cut at cache lines.
 constexpr std::size_t kChunksPerRank = 4;
-constexpr std::size_t kLeastChunk = std::size_t{16} << 10;
-constexpr std::size_t kMostChunk = std::size_t{512} << 10;
+constexpr std::size_t kMinChunk = std::size_t{16} << 10;
+constexpr std::size_t kMaxChunk = std::size_t{512} << 10;
 constexpr std::size_t kLine = 64;
 
 std::byte* At(void* data, std::size_t element, DType dtype) {
@@ -45,7 +45,7 @@ MPI_Op OpOf(Reduction reduction) {
 }  // namespace
 
 // One piece of a two-level all-reduce on its way.
-struct MpiCommunicator::Flight {
+struct MpiCommunicator::PendingReduce {
   bool active = false;
   std::size_t first = 0;  // in the whole buffer
   std::size_t count = 0;
@@ -82,7 +82,7 @@ Status MpiCommunicator::AllReduce(Reduction reduction, ConstBuffer in, MutableBu
   }
   return Run(operation, shape, place, [&]() -> Status {
     if (small) return ReduceSmall(reduction, in, out);
-    GACCD_RETURN_IF_ERROR(watch_->Meet());
+    GACCD_RETURN_IF_ERROR(watch_->BarrierAndCheck());
     const bool shared = watch_->SamePlace();
     if (!one_node()) return ReduceTwoLevels(reduction, in, out, shared ? place : kPrivate);
     if (!shared) return ReduceStaged(reduction, in, out);
@@ -97,26 +97,26 @@ Status MpiCommunicator::AllReduce(Reduction reduction, ConstBuffer in, MutableBu
 Status MpiCommunicator::ReduceSmall(Reduction reduction, ConstBuffer in, MutableBuffer out) {
   const std::size_t half = NextHalf();
   if (in.count > 0) std::memcpy(node_->staging(node_->rank(), half), in.data, in.bytes());
-  GACCD_RETURN_IF_ERROR(watch_->Meet());
+  GACCD_RETURN_IF_ERROR(watch_->BarrierAndCheck());
   return ReduceRange(reduction, out.dtype, StagingOfAll(half), 0, {&out.data, 1}, 0, out.count);
 }
 
 // Everybody's data is visible and complete; the sum is written to all ranks. With a core for every
 // rank each takes its slice: the same one every time, so that much of it is in the core's cache.
-// With fewer cores, whoever runs takes chunk after chunk, so that nobody waits for a rank that the
-// system does not let run.
+// With fewer cores, a rank that runs takes chunk after chunk, so that nobody waits for a rank that
+// the system does not let run.
 Status MpiCommunicator::ReduceInPlace(Reduction reduction, MutableBuffer data, std::int64_t place) {
   for (int i = 0; i < node_->size(); ++i) {
     copies_[static_cast<std::size_t>(i)] = node_->AtPlace(place, i);
   }
-  if (!crowded_) {
+  if (!oversubscribed_) {
     GACCD_RETURN_IF_ERROR(ReduceToAll(reduction, data.dtype, copies_,
                                       SliceOf(data.count, node_->rank(), node_->size())));
     return watch_->NodeBarrier();
   }
   const std::size_t share = data.bytes() / (kChunksPerRank * copies_.size());
   const std::size_t chunk =
-      std::clamp(share / kLine * kLine, kLeastChunk, kMostChunk) / SizeOf(data.dtype);
+      std::clamp(share / kLine * kLine, kMinChunk, kMaxChunk) / SizeOf(data.dtype);
   Status summed;
   GACCD_RETURN_IF_ERROR(watch_->ShareWork((data.count + chunk - 1) / chunk, [&](std::size_t i) {
     const Slice part = {i * chunk, std::min(chunk, data.count - i * chunk)};
@@ -158,8 +158,8 @@ Status MpiCommunicator::ReduceTwoLevels(Reduction reduction, ConstBuffer in, Mut
                                         std::int64_t place) {
   const bool staged = place == kPrivate;
   if (!staged && in.data != out.data) std::memcpy(out.data, in.data, in.bytes());
-  Flight before;
-  Flight now;
+  PendingReduce before;
+  PendingReduce now;
   for (std::size_t first = 0; first < in.count; first += segment_) {
     now.active = true;
     now.first = first;
@@ -174,45 +174,46 @@ Status MpiCommunicator::ReduceTwoLevels(Reduction reduction, ConstBuffer in, Mut
       std::memcpy(now.copies[static_cast<std::size_t>(node_->rank())], At(in.data, first, in.dtype),
                   now.count * SizeOf(in.dtype));
     }
-    watch_->KeepMoving(before.active ? &before.request : nullptr);
+    watch_->SetProgressRequest(before.active ? &before.request : nullptr);
     GACCD_RETURN_IF_ERROR(watch_->NodeBarrier());
-    GACCD_RETURN_IF_ERROR(StartLane(reduction, &now, in.dtype));
-    GACCD_RETURN_IF_ERROR(LandLane(&before, out, staged));
+    GACCD_RETURN_IF_ERROR(BeginLane(reduction, &now, in.dtype));
+    GACCD_RETURN_IF_ERROR(FinishLane(&before, out, staged));
     std::swap(before, now);
   }
-  return LandLane(&before, out, staged);
+  return FinishLane(&before, out, staged);
 }
 
-Status MpiCommunicator::StartLane(Reduction reduction, Flight* flight, DType dtype) {
+Status MpiCommunicator::BeginLane(Reduction reduction, PendingReduce* pending, DType dtype) {
   if (lane_comm_ == MPI_COMM_NULL) return Status::Ok();
-  flight->slice = SliceOf(flight->count, node_->rank(), lanes_);
-  if (flight->slice.count == 0) return Status::Ok();  // on all nodes: the slices are the same
+  pending->slice = SliceOf(pending->count, node_->rank(), lanes_);
+  if (pending->slice.count == 0) return Status::Ok();  // on all nodes: the slices are the same
   void* const own =
-      At(flight->copies[static_cast<std::size_t>(node_->rank())], flight->slice.first, dtype);
-  GACCD_RETURN_IF_ERROR(ReduceRange(reduction, dtype, flight->copies, flight->slice.first,
-                                    {&own, 1}, 0, flight->slice.count));
-  return MpiStatus(MPI_Iallreduce(MPI_IN_PLACE, own, static_cast<int>(flight->slice.count),
-                                  MpiType(dtype), OpOf(reduction), lane_comm_, &flight->request),
+      At(pending->copies[static_cast<std::size_t>(node_->rank())], pending->slice.first, dtype);
+  GACCD_RETURN_IF_ERROR(ReduceRange(reduction, dtype, pending->copies, pending->slice.first,
+                                    {&own, 1}, 0, pending->slice.count));
+  return MpiStatus(MPI_Iallreduce(MPI_IN_PLACE, own, static_cast<int>(pending->slice.count),
+                                  MpiType(dtype), OpOf(reduction), lane_comm_, &pending->request),
                    "MPI_Iallreduce");
 }
 
-Status MpiCommunicator::LandLane(Flight* flight, MutableBuffer out, bool staged) {
-  if (!flight->active) return Status::Ok();
-  watch_->KeepMoving(nullptr);
-  GACCD_RETURN_IF_ERROR(watch_->Finish(&flight->request));
-  void* own = flight->copies[static_cast<std::size_t>(node_->rank())];
+Status MpiCommunicator::FinishLane(PendingReduce* pending, MutableBuffer out, bool staged) {
+  if (!pending->active) return Status::Ok();
+  watch_->SetProgressRequest(nullptr);
+  GACCD_RETURN_IF_ERROR(watch_->Finish(&pending->request));
+  void* own = pending->copies[static_cast<std::size_t>(node_->rank())];
   if (lane_comm_ != MPI_COMM_NULL) {
-    for (void* copy : flight->copies) {
+    for (void* copy : pending->copies) {
       if (copy == own) continue;
-      std::memcpy(At(copy, flight->slice.first, out.dtype), At(own, flight->slice.first, out.dtype),
-                  flight->slice.count * SizeOf(out.dtype));
+      std::memcpy(At(copy, pending->slice.first, out.dtype),
+                  At(own, pending->slice.first, out.dtype),
+                  pending->slice.count * SizeOf(out.dtype));
     }
   }
   GACCD_RETURN_IF_ERROR(watch_->NodeBarrier());
   if (staged) {
-    std::memcpy(At(out.data, flight->first, out.dtype), own, flight->count * SizeOf(out.dtype));
+    std::memcpy(At(out.data, pending->first, out.dtype), own, pending->count * SizeOf(out.dtype));
   }
-  flight->active = false;
+  pending->active = false;
   return Status::Ok();
 }
 

@@ -20,7 +20,7 @@ struct MpiGroup {
   int node_key = 0;
   std::string host;
   // The machine runs more ranks than it has cores: waiting ranks give their core away at once.
-  bool crowded = false;
+  bool oversubscribed = false;
   // Set when an operation failed: MPI_Finalize would then wait for ranks that never come.
   std::shared_ptr<std::atomic<bool>> broken;
 };

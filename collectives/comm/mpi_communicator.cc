@@ -22,7 +22,7 @@ constexpr std::size_t kStagedBytes = std::size_t{256} << 10;
 constexpr std::size_t kWidestElement = 8;
 
 // What every rank tells every other one when a communicator is made.
-struct Hello {
+struct CommConfig {
   std::int64_t node_key = 0;
   std::int64_t segment = 0;
   std::int64_t bound_ms = 0;
@@ -70,7 +70,7 @@ std::uint64_t ShapeOf(std::span<const std::int64_t> counts, DType dtype) {
 
 MpiCommunicator::MpiCommunicator(const MpiGroup& group, const CommOptions& options)
     : options_(options),
-      crowded_(group.crowded),
+      oversubscribed_(group.oversubscribed),
       broken_(group.broken),
       host_(group.host),
       segment_(std::clamp<std::size_t>(options.segment_elements, 1, kLargestSegment)) {}
@@ -88,28 +88,28 @@ Result<std::unique_ptr<Communicator>> MpiCommunicator::Make(const MpiGroup& grou
 }
 
 Status MpiCommunicator::ExchangeTopology(const MpiGroup& group) {
-  Hello own;
+  CommConfig own;
   own.node_key = group.node_key;
   own.segment = static_cast<std::int64_t>(segment_);
   own.bound_ms = options_.bound.count();
   group.host.copy(own.host.data(), own.host.size() - 1);
-  std::vector<Hello> all(static_cast<std::size_t>(size_));
-  GACCD_RETURN_IF_ERROR(MpiStatus(
-      MPI_Allgather(&own, sizeof(Hello), MPI_BYTE, all.data(), sizeof(Hello), MPI_BYTE, comm_),
-      "exchange of host names"));
+  std::vector<CommConfig> all(static_cast<std::size_t>(size_));
+  GACCD_RETURN_IF_ERROR(MpiStatus(MPI_Allgather(&own, sizeof(CommConfig), MPI_BYTE, all.data(),
+                                                sizeof(CommConfig), MPI_BYTE, comm_),
+                                  "exchange of host names"));
   std::vector<std::int64_t> keys;
   for (std::size_t r = 0; r < all.size(); ++r) {
-    const Hello& hello = all[r];
-    if (hello.segment != own.segment || hello.bound_ms != own.bound_ms) {
+    const CommConfig& config = all[r];
+    if (config.segment != own.segment || config.bound_ms != own.bound_ms) {
       return {ErrorKind::kConfig,
-              StrCat("communicator options differ: rank ", r, " on ", hello.host.data(),
-                     " has bound ", hello.bound_ms, " ms and segment ", hello.segment, ", rank ",
+              StrCat("communicator options differ: rank ", r, " on ", config.host.data(),
+                     " has bound ", config.bound_ms, " ms and segment ", config.segment, ", rank ",
                      rank_, " has ", own.bound_ms, " ms and ", own.segment)};
     }
-    const auto found = std::ranges::find(keys, hello.node_key);
+    const auto found = std::ranges::find(keys, config.node_key);
     topology_.node_of.push_back(static_cast<int>(found - keys.begin()));
-    if (found == keys.end()) keys.push_back(hello.node_key);
-    topology_.hosts.emplace_back(hello.host.data());
+    if (found == keys.end()) keys.push_back(config.node_key);
+    topology_.hosts.emplace_back(config.host.data());
   }
   topology_.nodes = static_cast<int>(keys.size());
   return Status::Ok();
@@ -142,7 +142,7 @@ Status MpiCommunicator::MakeParts(const MpiGroup& group) {
     reports = std::make_unique<MpiReports>(side, &topology_, rank_);
   }
   watch_ = std::make_unique<MpiWatch>(&topology_, rank_, node_, std::move(reports), options_,
-                                      group.crowded);
+                                      group.oversubscribed);
   return Status::Ok();
 }
 
@@ -157,8 +157,8 @@ std::span<void* const> MpiCommunicator::StagingOfAll(std::size_t half) {
   return copies_;
 }
 
-Status MpiCommunicator::MeetEverybody() {
-  if (one_node()) return watch_->Meet();
+Status MpiCommunicator::BarrierAll() {
+  if (one_node()) return watch_->BarrierAndCheck();
   MPI_Request request = MPI_REQUEST_NULL;
   return Finish(MPI_Ibarrier(comm_, &request), &request, "MPI_Ibarrier");
 }
@@ -169,7 +169,7 @@ Status MpiCommunicator::Finish(int code, MPI_Request* request, std::string_view 
 }
 
 Status MpiCommunicator::Barrier() {
-  return Run(Operation::kBarrier, 0, kPrivate, [&] { return MeetEverybody(); });
+  return Run(Operation::kBarrier, 0, kPrivate, [&] { return BarrierAll(); });
 }
 
 Status MpiCommunicator::AllGather(ConstBuffer in, std::span<const std::int64_t> counts,
@@ -206,7 +206,7 @@ Status MpiCommunicator::SendReceive(ConstBuffer in, int to, MutableBuffer out, i
 Result<std::unique_ptr<CommMemory>> MpiCommunicator::Allocate(std::size_t bytes) {
   int window = 0;
   const Status status = Run(Operation::kAllocate, ShapeOf({bytes}), kPrivate, [&]() -> Status {
-    GACCD_RETURN_IF_ERROR(MeetEverybody());
+    GACCD_RETURN_IF_ERROR(BarrierAll());
     const ExitTimer limit = SetUpLimit(options_, host_, "allocating shared memory");
     GACCD_ASSIGN_OR_RETURN(window, node_->AddWindow(bytes));
     return Status::Ok();
@@ -219,7 +219,7 @@ Result<std::unique_ptr<CommMemory>> MpiCommunicator::Allocate(std::size_t bytes)
 Result<std::unique_ptr<Communicator>> MpiCommunicator::Split(int color, int key) {
   MPI_Comm part = MPI_COMM_NULL;
   const Status status = Run(Operation::kSplit, 0, kPrivate, [&]() -> Status {
-    GACCD_RETURN_IF_ERROR(MeetEverybody());
+    GACCD_RETURN_IF_ERROR(BarrierAll());
     const ExitTimer limit = SetUpLimit(options_, host_, "splitting an MPI communicator");
     GACCD_ASSIGN_OR_RETURN(part, SplitComm(comm_, color, key));
     return Status::Ok();
@@ -227,7 +227,7 @@ Result<std::unique_ptr<Communicator>> MpiCommunicator::Split(int color, int key)
   if (!status.ok()) return status;
   if (part == MPI_COMM_NULL) return std::unique_ptr<Communicator>();
   const int node = topology_.node_of[static_cast<std::size_t>(rank_)];
-  return Make({part, node, host_, crowded_, broken_}, options_);
+  return Make({part, node, host_, oversubscribed_, broken_}, options_);
 }
 
 Status MpiCommunicator::Poll() {

@@ -63,18 +63,18 @@ class MpiCommunicator final : public Communicator {
   template <typename Body>
   Status Run(Operation operation, std::uint64_t shape, std::int64_t place, Body body);
   // Everybody is in this operation: for set-up calls that MPI cannot time out.
-  Status MeetEverybody();
+  Status BarrierAll();
 
   // mpi_all_reduce.cc
   Status AllReduce(Reduction reduction, ConstBuffer in, MutableBuffer out);
   Status ReduceSmall(Reduction reduction, ConstBuffer in, MutableBuffer out);
   Status ReduceInPlace(Reduction reduction, MutableBuffer data, std::int64_t place);
   Status ReduceStaged(Reduction reduction, ConstBuffer in, MutableBuffer out);
-  struct Flight;
+  struct PendingReduce;
   Status ReduceTwoLevels(Reduction reduction, ConstBuffer in, MutableBuffer out,
                          std::int64_t place);
-  Status StartLane(Reduction reduction, Flight* flight, DType dtype);
-  Status LandLane(Flight* flight, MutableBuffer out, bool staged);
+  Status BeginLane(Reduction reduction, PendingReduce* pending, DType dtype);
+  Status FinishLane(PendingReduce* pending, MutableBuffer out, bool staged);
 
   // mpi_one_node.cc
   Status GatherOnNode(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out);
@@ -96,7 +96,7 @@ class MpiCommunicator final : public Communicator {
   [[nodiscard]] std::span<void* const> StagingOfAll(std::size_t half);
 
   const CommOptions options_;
-  const bool crowded_;
+  const bool oversubscribed_;
   const std::shared_ptr<std::atomic<bool>> broken_;
   std::string host_;
   int rank_ = 0;

@@ -1,4 +1,4 @@
-// Calls and translations for MPI: the thin layer that everything with mpi.h in it stands on.
+// Calls and translations for MPI: the thin layer below everything that includes mpi.h.
 #pragma once
 
 #include <mpi.h>

@@ -109,7 +109,7 @@ Status MpiCommunicator::BroadcastAcross(MutableBuffer buffer, int root) {
 
 // The exchange of routes is also where all ranks meet.
 Status MpiCommunicator::Transfer(ConstBuffer in, int to, MutableBuffer out, int from) {
-  if (one_node()) GACCD_RETURN_IF_ERROR(watch_->Meet());
+  if (one_node()) GACCD_RETURN_IF_ERROR(watch_->BarrierAndCheck());
   constexpr int kWords = sizeof(Route) / sizeof(std::int64_t);
   const Route mine = RouteOf(in, to, out, from);
   std::vector<Route> routes(static_cast<std::size_t>(size_));

@@ -31,7 +31,7 @@ Status MpiCommunicator::GatherOnNode(ConstBuffer in, std::span<const std::int64_
   const auto longest = static_cast<std::size_t>(*std::ranges::max_element(counts));
   const auto* from = static_cast<const std::byte*>(in.data);
   auto* to = static_cast<std::byte*>(out.data);
-  GACCD_RETURN_IF_ERROR(watch_->Meet());
+  GACCD_RETURN_IF_ERROR(watch_->BarrierAndCheck());
   for (std::size_t first = 0; first < longest; first += step) {
     const std::size_t half = NextHalf();
     const Intersection own = Intersect(first, step, 0, in.count);
@@ -57,7 +57,7 @@ Status MpiCommunicator::ScatterOnNode(ConstBuffer in, std::span<const std::int64
   const std::size_t begin = OffsetOf(counts, rank_);
   const auto* from = static_cast<const std::byte*>(in.data);
   auto* to = static_cast<std::byte*>(out.data);
-  GACCD_RETURN_IF_ERROR(watch_->Meet());
+  GACCD_RETURN_IF_ERROR(watch_->BarrierAndCheck());
   for (std::size_t first = 0; first < in.count; first += step) {
     const std::size_t half = NextHalf();
     const Intersection piece = Intersect(first, step, 0, in.count);
@@ -76,7 +76,7 @@ Status MpiCommunicator::BroadcastOnNode(MutableBuffer buffer, int root) {
   const std::size_t width = SizeOf(buffer.dtype);
   const std::size_t step = StagedElements(buffer.dtype);
   auto* data = static_cast<std::byte*>(buffer.data);
-  GACCD_RETURN_IF_ERROR(watch_->Meet());
+  GACCD_RETURN_IF_ERROR(watch_->BarrierAndCheck());
   for (std::size_t first = 0; first < buffer.count; first += step) {
     const std::size_t half = NextHalf();
     const std::size_t bytes = std::min(step, buffer.count - first) * width;

@@ -38,12 +38,12 @@ bool MpiReports::Receive() {
                  MPI_STATUS_IGNORE) != MPI_SUCCESS) {
       break;
     }
-    Take(words);
+    Merge(words);
   }
   return !received_.empty();
 }
 
-void MpiReports::Take(const Words& words) {
+void MpiReports::Merge(const Words& words) {
   if (words.size() < kHeader) return;
   NodeReport report = {static_cast<int>(words[0]), words[1] != 0, {}};
   for (std::size_t i = kHeader; i + 1 < words.size(); i += 2) {

@@ -1,5 +1,5 @@
-// Reports between nodes when an operation does not complete: one rank of each node tells all other
-// nodes which of its ranks are missing. A node that says nothing is missing as a whole.
+// Reports between nodes when an operation does not complete: one rank of each node reports to
+// all other nodes which of its ranks are missing. A node without a report is missing as a whole.
 // Not thread-safe; works without any collective call, since not everybody may come.
 #pragma once
 
@@ -39,7 +39,7 @@ class MpiReports {
  private:
   using Words = std::vector<std::int64_t>;
   [[nodiscard]] int NodeOf(int rank) const;
-  void Take(const Words& words);
+  void Merge(const Words& words);
 
   MPI_Comm side_ = MPI_COMM_NULL;
   const Topology* topology_;

@@ -19,7 +19,7 @@ constexpr milliseconds kLookEvery{5};
 constexpr milliseconds kStalledAfter{1'000};
 // Looks at a counter before the core is given away: about 200 us with a core of one's own.
 constexpr int kSpinsOwnCore = 10'000;
-constexpr int kSpinsCrowded = 50;
+constexpr int kSpinsOversubscribed = 50;
 // Then it is offered this often before the rank sleeps: cheaper than a sleep if all come soon, but
 // see node_gate.h for why not for longer.
 constexpr int kYields = 16;
@@ -39,13 +39,14 @@ void RelaxCore() {
 }  // namespace
 
 MpiWatch::MpiWatch(const Topology* topology, int rank, std::shared_ptr<NodeGroup> node,
-                   std::unique_ptr<MpiReports> reports, const CommOptions& options, bool crowded)
+                   std::unique_ptr<MpiReports> reports, const CommOptions& options,
+                   bool oversubscribed)
     : topology_(topology),
       rank_(rank),
       node_(std::move(node)),
       reports_(std::move(reports)),
       options_(options),
-      spins_(crowded ? kSpinsCrowded : kSpinsOwnCore),
+      spins_(oversubscribed ? kSpinsOversubscribed : kSpinsOwnCore),
       deadline_(options.bound) {}
 
 Status MpiWatch::Enter(Operation operation, std::uint64_t shape, std::int64_t place) {
@@ -81,7 +82,7 @@ Status MpiWatch::WaitFor(NodeGate& gate, std::uint64_t target) {
       continue;
     }
     if (spins == spins_ + kYields) StartLongWait();
-    const Status status = Rest(gate, target);
+    const Status status = Wait(gate, target);
     if (!status.ok()) return Fail(status);
   }
   return Status::Ok();
@@ -95,15 +96,16 @@ void MpiWatch::StartLongWait() {
 }
 
 // One turn of a long wait. Requests between nodes only move while MPI is called.
-Status MpiWatch::Rest(NodeGate& gate, std::uint64_t target) {
-  if (moving_ != nullptr) {
+Status MpiWatch::Wait(NodeGate& gate, std::uint64_t target) {
+  if (progress_request_ != nullptr) {
     int done = 0;
-    GACCD_RETURN_IF_ERROR(MpiStatus(MPI_Test(moving_, &done, MPI_STATUS_IGNORE), "MPI_Test"));
+    GACCD_RETURN_IF_ERROR(
+        MpiStatus(MPI_Test(progress_request_, &done, MPI_STATUS_IGNORE), "MPI_Test"));
     sched_yield();
   } else {
     gate.Sleep(target, Clock::now() + kLookEvery);
   }
-  return Look();
+  return PollHealth();
 }
 
 Status MpiWatch::NodeBarrier() {
@@ -114,7 +116,7 @@ Status MpiWatch::NodeBarrier() {
   return WaitFor(gate, arrivals_);
 }
 
-Status MpiWatch::Meet() {
+Status MpiWatch::BarrierAndCheck() {
   GACCD_RETURN_IF_ERROR(NodeBarrier());
   const Status mismatch = FindMismatch();
   return mismatch.ok() ? mismatch : Fail(mismatch);
@@ -157,7 +159,7 @@ Status MpiWatch::Finish(MPI_Request* request) {
     if (spins == spins_) StartLongWait();
     if (status.ok() && spins >= spins_) {
       sched_yield();
-      status = Look();
+      status = PollHealth();
     }
     if (!status.ok()) return Fail(std::move(status));
   }
@@ -186,7 +188,7 @@ std::optional<CommFailure> MpiWatch::lost() const {
 }
 
 // Cheap enough for every turn of a waiting loop: mostly it only reads the clock.
-Status MpiWatch::Look() {
+Status MpiWatch::PollHealth() {
   const Clock::time_point now = Clock::now();
   if (now - last_look_ < kLookEvery) return Status::Ok();
   last_look_ = now;
@@ -257,16 +259,16 @@ std::vector<MissingRank> MpiWatch::AskOtherNodes(std::vector<MissingRank> missin
   const Clock::time_point start = Clock::now();
   const Clock::duration grace = deadline_.TimeToName();
   const int own_node = topology_->node_of[static_cast<std::size_t>(rank_)];
-  bool told = false;
+  bool reported = false;
   for (;;) {
     const Clock::duration passed = Clock::now() - start;
-    if (!told && SpeaksForNode(/*second_call=*/passed > grace / 2)) {
+    if (!reported && SpeaksForNode(/*second_call=*/passed > grace / 2)) {
       node_->own_line().reported.store(1);
       reports_->Send({own_node, late, missing});
-      told = true;
+      reported = true;
     }
     reports_->Receive();
-    const bool sent = !told || reports_->Sent() || passed > kSendTime;
+    const bool sent = !reported || reports_->Sent() || passed > kSendTime;
     // A death explains everything; when it was late, several nodes may have something to say. That
     // a neighbour gave up explains nothing: the report that it received comes here, too.
     const bool known = std::ranges::any_of(missing, Explains) || !reports_->received().empty();

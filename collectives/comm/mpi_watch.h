@@ -21,10 +21,10 @@ namespace gaccd {
 
 class MpiWatch {
  public:
-  // reports: null when there is one node. crowded: more ranks than cores on this machine, so that a
-  // waiting rank must give its core away at once.
+  // reports: null when there is one node. oversubscribed: more ranks than cores on this machine, so
+  // that a waiting rank must give its core away at once.
   MpiWatch(const Topology* topology, int rank, std::shared_ptr<NodeGroup> node,
-           std::unique_ptr<MpiReports> reports, const CommOptions& options, bool crowded);
+           std::unique_ptr<MpiReports> reports, const CommOptions& options, bool oversubscribed);
 
   // Starts an operation: publishes it. shape: equal on all ranks of a
   // correct program. place: see NodeGroup::PlaceOf.
@@ -35,8 +35,9 @@ class MpiWatch {
   Status NodeBarrier();
   // A NodeBarrier(), then checks that all ranks of the node are in the same operation with the same
   // shape. REQUIRES: the first wait of an operation.
-  Status Meet();
-  // After Meet(): true if the data of every rank of the node is in shared memory at one place.
+  Status BarrierAndCheck();
+  // After BarrierAndCheck(): true if the data of every rank of the node is in shared memory at one
+  // place.
   [[nodiscard]] bool SamePlace() const;
 
   // Waits for a request; it is MPI_REQUEST_NULL afterwards.
@@ -47,7 +48,7 @@ class MpiWatch {
   template <typename Work>
   Status ShareWork(std::uint64_t chunks, Work work);
   // A request that is kept moving during other waits. null: none.
-  void KeepMoving(MPI_Request* request) { moving_ = request; }
+  void SetProgressRequest(MPI_Request* request) { progress_request_ = request; }
 
   // Records an error of an operation, so that the other ranks stop waiting for this one.
   Status Fail(Status error);
@@ -58,8 +59,8 @@ class MpiWatch {
  private:
   Status WaitFor(NodeGate& gate, std::uint64_t target);
   void StartLongWait();
-  Status Rest(NodeGate& gate, std::uint64_t target);
-  Status Look();
+  Status Wait(NodeGate& gate, std::uint64_t target);
+  Status PollHealth();
   [[nodiscard]] Status Interrupted() const;
   [[nodiscard]] Status WaitForInterrupt() const;
   Status GiveUp(bool late);
@@ -84,7 +85,7 @@ class MpiWatch {
   std::uint64_t arrivals_ = 0;
   std::uint64_t claims_ = 0;
   std::uint64_t done_ = 0;
-  MPI_Request* moving_ = nullptr;
+  MPI_Request* progress_request_ = nullptr;
   Status failure_;
   std::vector<MissingRank> missing_;
 };

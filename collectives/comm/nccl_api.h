@@ -45,7 +45,7 @@ inline constexpr int kOldestNccl = NCCL_VERSION(2, 27, 0);
 // missing, or older than kOldestNccl, both versions named.
 Result<const NcclApi*> LoadNccl();
 
-// kUnavailable, naming both versions, when the library behind `api` is older than kOldestNccl.
+// kUnavailable, naming both versions, when the library of `api` is older than kOldestNccl.
 [[nodiscard]] Status CheckNcclVersion(const NcclApi& api);
 
 // OK for ncclSuccess and ncclInProgress. Else kUnavailable: "`what`: remote process exited or there

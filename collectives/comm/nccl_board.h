@@ -1,4 +1,4 @@
-// NcclBoard: what the ranks of one node tell each other about their device collectives, in memory
+// NcclBoard: the state that the ranks of one node share about their device collectives, in memory
 // that they share, so that the one that is missing has a name. Every process writes one line and
 // reads those of the others; which costs nothing while all goes well.
 //

@@ -25,7 +25,7 @@ struct NcclEnd::Over {
   bool over = false;
 };
 
-void NcclPause::Rest() {
+void NcclPause::Wait() {
   if (turns_ < kYields) {
     ++turns_;
     sched_yield();
@@ -54,7 +54,7 @@ Status WaitForNccl(const NcclApi& api, ncclComm_t comm, std::chrono::nanoseconds
                  " s; at least one rank did not come, or the network between them does not "
                  "work")};
     }
-    pause.Rest();
+    pause.Wait();
   }
 }
 

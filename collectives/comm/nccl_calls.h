@@ -1,5 +1,6 @@
 // Calls of NCCL that must not hang: communicators are non-blocking, so that most calls return at
-// once and are then asked whether they are done; those that may still block run beside the caller.
+// once and are then asked whether they are done; those that may still block run concurrently with
+// the caller.
 #pragma once
 
 #include <chrono>
@@ -18,7 +19,7 @@ inline constexpr double kNcclSetUpShare = 0.5;
 // The pause between two questions whether NCCL is done: none at first, then 100 us.
 class NcclPause {
  public:
-  void Rest();
+  void Wait();
 
  private:
   int turns_ = 0;
@@ -34,7 +35,7 @@ Status WaitForNccl(const NcclApi& api, ncclComm_t comm, std::chrono::nanoseconds
 class NcclEnd {
  public:
   NcclEnd() = default;  // of no communicator: over
-  // ncclCommAbort: kernels that wait for other ranks leave the GPU, but for symmetric ones
+  // ncclCommAbort: kernels that wait for other ranks end, but for symmetric ones
   // (NcclOptions::windows): those never look, and the call waits for them. comm may be null.
   static NcclEnd Abort(const NcclApi& api, ncclComm_t comm);
   // ncclCommDestroy. REQUIRES: finalised.

@@ -31,10 +31,10 @@ struct NcclOptions {
 
 // Collective over `over`, which must outlive the result; one rank per GPU. Device buffers
 // (MemoryKind::kCuda) are enqueued on the stream that is passed in: the call returns at once, and
-// Poll() tells errors, those of other ranks too; ask it after every wait for such a stream, since
-// collectives that were aborted leave the stream as if they had been done. Allocate() gives device
-// memory. A stream that is being captured is refused. `options.device` becomes the thread's current
-// device. Barrier() is one of the hosts and waits for no stream.
+// Poll() returns errors, also those of other ranks; call it after every wait for such a stream,
+// since collectives that were aborted leave the stream as if they had been done. Allocate() gives
+// device memory. A stream that is being captured is refused. `options.device` becomes the thread's
+// current device. Barrier() is one of the hosts and waits for no stream.
 //
 // The ranks' ids go out over `over` together with a status: if one rank fails, all fail, at once.
 // kUnavailable when gaccd was built without CUDA: nothing is replaced by a slower way in silence.

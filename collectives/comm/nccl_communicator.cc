@@ -225,7 +225,7 @@ Status NcclCommunicator::Barrier() {
   return over_->Barrier();
 }
 
-// The same answer on all ranks, so that none goes on alone.
+// The same answer on all ranks, so that none continues alone.
 Status NcclCommunicator::AgreeOn(const Status& status) {
   NcclHello mine;
   SetError(status, &mine);
@@ -263,7 +263,7 @@ Result<std::unique_ptr<Communicator>> NcclCommunicator::Split(int color, int key
 
 void NcclCommunicator::Abort(int exit_code) noexcept {
   // Among processes this does not return, and the end of a process frees its GPU. Among threads
-  // the others are told first, then the kernels of this one leave.
+  // the other ranks are notified first, then the kernels of this one exit.
   over_->Abort(exit_code);
   (void)watch_->Fail({ErrorKind::kUnavailable, StrCat("has aborted with exit code ", exit_code)});
 }

@@ -45,7 +45,7 @@ class NcclCommunicator final : public Communicator {
   Status ReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
                        StreamHandle stream) override;
   Status Broadcast(MutableBuffer buffer, int root, StreamHandle stream) override;
-  // Also what interrupts the host's waits: kernels that spin for the lost rank leave then.
+  // Also what interrupts the host's waits: kernels that spin for the lost rank end then.
   Status Poll() override {
     GACCD_RETURN_IF_ERROR(watch_->failure());
     const Status host = over_->Poll();

@@ -1,6 +1,6 @@
-// What the ranks of a NCCL communicator tell each other over the host before NCCL may be called:
-// the unique ids together with a status, so that a rank that cannot go on fails all ranks at once
-// instead of leaving them waiting inside NCCL.
+// What the ranks of a NCCL communicator exchange over the host before NCCL may be called:
+// the unique ids together with a status, so that a rank that cannot continue fails all ranks at
+// once instead of leaving them waiting inside NCCL.
 #pragma once
 
 #include <nccl.h>
@@ -31,7 +31,7 @@ struct NcclHello {
   std::array<char, 256> text{};
 };
 
-// Marks `hello` as that of a rank that cannot go on. Nothing when status is ok.
+// Marks `hello` as that of a rank that cannot continue. Nothing when status is ok.
 void SetError(const Status& status, NcclHello* hello);
 
 // Collective over `over`. The hellos by rank, if all ranks are ready; else, on every rank alike,

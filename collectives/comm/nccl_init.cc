@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kInit = "ncclCommInitRank";
 
-// What a rank can do alone. Everything that may fail here is told to the others in its hello.
+// What a rank can do alone. Any failure here is sent to the others in its hello.
 Status Prepare(const Communicator& over, NcclOptions* options, std::span<const int> roots,
                NcclHello* hello) {
   if (options->message_elements == 0) {
@@ -33,7 +33,7 @@ Status Prepare(const Communicator& over, NcclOptions* options, std::span<const i
   return NcclStatus(api, nullptr, api.GetUniqueId(&hello->id), "ncclGetUniqueId");
 }
 
-// Non-blocking: NCCL goes on in a thread of its own.
+// Non-blocking: NCCL continues in a thread of its own.
 ncclResult_t StartInit(const NcclOptions& options, const Communicator& over,
                        std::vector<ncclUniqueId> ids, ncclComm_t* comm) {
   ncclConfig_t config = NcclConfig("gaccd");
@@ -45,11 +45,11 @@ ncclResult_t StartInit(const NcclOptions& options, const Communicator& over,
                                   ids.data(), &config);
 }
 
-// How far a rank is with its communicator, as the others are told.
+// How far a rank is with its communicator, as sent to the others.
 enum class Stage : std::int64_t { kWorking, kReady, kFailed, kLate };
 
 // Of this rank: `status` is its error if it has failed.
-Stage Look(const NcclApi& api, ncclComm_t comm, Status* status) {
+Stage PollHealth(const NcclApi& api, ncclComm_t comm, Status* status) {
   if (!status->ok()) return Stage::kFailed;
   ncclResult_t state = ncclInProgress;
   *status = NcclStatus(api, comm, api.CommGetAsyncError(comm, &state), kInit);
@@ -64,8 +64,8 @@ Status NotReady(std::span<const std::int64_t> stages, const Topology& topology,
   int more = 0;
   for (std::size_t r = 0; r < stages.size(); ++r) {
     if (static_cast<Stage>(stages[r]) == Stage::kReady) continue;
-    constexpr std::size_t kMostText = 150;
-    if (ranks.size() > kMostText) {
+    constexpr std::size_t kMaxText = 150;
+    if (ranks.size() > kMaxText) {
       ++more;
     } else {
       ranks += StrCat(ranks.empty() ? "" : ", ", RankOnHost(static_cast<int>(r), topology.hosts));
@@ -81,8 +81,8 @@ Status NotReady(std::span<const std::int64_t> stages, const Topology& topology,
 // Collective over `over`: until NCCL is ready on all ranks, has failed on one, or `limit` has
 // passed. Every moment the ranks tell each other how far they are, so that a rank that is lost, on
 // whatever node, ends the wait. started: how the call went that made `comm`. This rank's status.
-Status WaitTogether(Communicator& over, const NcclOptions& options, ncclComm_t comm,
-                    const Status& started) {
+Status WaitOnAllRanks(Communicator& over, const NcclOptions& options, ncclComm_t comm,
+                      const Status& started) {
   using std::chrono::milliseconds;
   const std::vector<std::int64_t> ones(static_cast<std::size_t>(over.size()), 1);
   std::vector<std::int64_t> stages(ones.size());
@@ -90,12 +90,12 @@ Status WaitTogether(Communicator& over, const NcclOptions& options, ncclComm_t c
   Deadline clock(options.start_limit);
   const milliseconds longest = std::min<milliseconds>(options.comm.bound / 8, milliseconds(500));
   for (milliseconds round(1);; round = std::min(2 * round, longest)) {
-    Stage stage = Look(*options.api, comm, &status);
+    Stage stage = PollHealth(*options.api, comm, &status);
     NcclPause pause;
     for (const auto end = Deadline::Clock::now() + round;
          stage == Stage::kWorking && Deadline::Clock::now() < end;) {
-      pause.Rest();
-      stage = Look(*options.api, comm, &status);
+      pause.Wait();
+      stage = PollHealth(*options.api, comm, &status);
     }
     if (stage == Stage::kWorking && clock.Elapsed() >= options.start_limit) stage = Stage::kLate;
     const auto mine = static_cast<std::int64_t>(stage);
@@ -103,7 +103,7 @@ Status WaitTogether(Communicator& over, const NcclOptions& options, ncclComm_t c
     const auto any = [&](Stage wanted) {
       return std::ranges::find(stages, static_cast<std::int64_t>(wanted)) != stages.end();
     };
-    if (any(Stage::kFailed)) return status;  // told to the others by the next hello
+    if (any(Stage::kFailed)) return status;  // sent to the others with the next hello
     if (any(Stage::kLate)) return NotReady(stages, over.topology(), options.start_limit);
     if (!any(Stage::kWorking)) return status;
   }
@@ -176,7 +176,7 @@ Result<std::unique_ptr<Communicator>> MakeNcclOver(Communicator* host,
   ncclComm_t comm = nullptr;
   const Status started =
       NcclStatus(*options.api, nullptr, StartInit(options, over, ids, &comm), kInit);
-  const Status made = WaitTogether(over, options, comm, started);
+  const Status made = WaitOnAllRanks(over, options, comm, started);
   return AdoptNccl(host, std::move(owned), options, comm, made);
 }
 

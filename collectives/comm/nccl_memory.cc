@@ -55,7 +55,7 @@ Result<std::unique_ptr<NcclMemory>> NcclMemory::Allocate(const NcclApi& api, std
   if (!status.ok()) {
     std::size_t free = 0;
     std::size_t total = 0;
-    (void)cudaGetLastError();  // told here, not by the next call
+    (void)cudaGetLastError();  // reported here, not by the next call
     (void)cudaMemGetInfo(&free, &total);
     memory->data_ = nullptr;
     return Status(ErrorKind::kOs,

@@ -13,7 +13,7 @@
 namespace gaccd {
 
 // The windows of one communicator. They must be gone before it is finalised, but the memory may
-// outlive it: whoever comes first takes them off.
+// outlive it: the first to release them unregisters them.
 class NcclWindows {
  public:
   explicit NcclWindows(const NcclApi* api) : api_(api) {}

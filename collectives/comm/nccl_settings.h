@@ -1,4 +1,4 @@
-// What NCCL needs to be told by environment variables and by arithmetic before it starts.
+// What NCCL needs before it starts: environment variables, and arithmetic for its settings.
 // Pure functions, except the two that ask for this process or change its environment.
 #pragma once
 
@@ -25,7 +25,7 @@ using EnvironmentSettings = std::vector<std::pair<std::string, std::string>>;
 // symmetric windows (NcclOptions::windows).
 [[nodiscard]] EnvironmentSettings NcclSettings();
 // Multiprocessors that a collective takes at most (of an H200: 132). More move no more data, and
-// the kernels of the backward pass that run beside it lose them.
+// the kernels of the backward pass that run at the same time lose them.
 inline constexpr int kNcclMaxCtas = 16;
 // The same where a user has set NCCL_MAX_CTAS, which NCCL prefers.
 [[nodiscard]] int NcclMaxCtas(const Environment& env);

@@ -28,7 +28,7 @@ milliseconds StalledAfter(milliseconds bound) {
 }  // namespace
 
 NcclWatch::NcclWatch(NcclWatchOptions options)
-    : options_(std::move(options)), flights_(options_.bound) {}
+    : options_(std::move(options)), pending_(options_.bound) {}
 
 Result<std::unique_ptr<NcclWatch>> NcclWatch::Start(NcclWatchOptions options) {
   std::unique_ptr<NcclWatch> watch(new NcclWatch(std::move(options)));
@@ -71,7 +71,7 @@ Status NcclWatch::FailLocked(const Status& status) {
   if (!failure_.ok()) return failure_;
   failure_ = {status.kind(), StrCat(RankOnHost(options_.rank, options_.hosts), ", GPU ",
                                     options_.device, ": ", status.message())};
-  lost_.entry = flights_.empty() ? newest_ : flights_.oldest();
+  lost_.entry = pending_.empty() ? newest_ : pending_.oldest();
   options_.board.PublishFailure();
   // Not waited for: the caller has an error to tell, and the abort may take for ever.
   end_ = NcclEnd::Abort(*options_.api, std::exchange(options_.comm, nullptr));
@@ -105,7 +105,7 @@ Status NcclWatch::BeginLocked(Operation operation, cudaStream_t stream) {
   }
   newest_ = {newest_.sequence + 1, operation};
   options_.board.PublishEntry(newest_);
-  status = flights_.Begin(newest_, stream);
+  status = pending_.Begin(newest_, stream);
   return status.ok() ? status : FailLocked(status);
 }
 
@@ -113,8 +113,8 @@ Status NcclWatch::EndLocked(ncclResult_t result, cudaStream_t stream, Lock& lock
   // Only when NCCL is done with the calls are its kernels on the stream: the end event comes after.
   const Status status = FinishLocked(Numbered(newest_), result, EnqueueLimit(), lock);
   GACCD_RETURN_IF_ERROR(status);
-  const bool was_empty = flights_.empty();
-  const Status ended = flights_.End(stream);
+  const bool was_empty = pending_.empty();
+  const Status ended = pending_.End(stream);
   if (!ended.ok()) return FailLocked(ended);
   if (was_empty) wake_.notify_all();
   return Status::Ok();
@@ -143,7 +143,7 @@ Status NcclWatch::FinishLocked(std::string_view what, ncclResult_t result,
     }
     if (!status.ok()) break;
     lock.unlock();
-    pause.Rest();
+    pause.Wait();
     lock.lock();
     if (!failure_.ok()) return failure_;
   }
@@ -152,7 +152,7 @@ Status NcclWatch::FinishLocked(std::string_view what, ncclResult_t result,
 
 Status NcclWatch::WaitIdle() {
   Lock lock(mutex_);
-  while (failure_.ok() && !flights_.empty()) idle_.wait_for(lock, kLookWhenIdle);
+  while (failure_.ok() && !pending_.empty()) idle_.wait_for(lock, kLookWhenIdle);
   return failure_;
 }
 
@@ -170,18 +170,18 @@ void NcclWatch::Run() {
     options_.board.PublishAlive();
     const Status status = LookLocked();
     if (!status.ok()) (void)FailLocked(status);
-    if (flights_.empty()) idle_.notify_all();
+    if (pending_.empty()) idle_.notify_all();
     if (!stop_ && failure_.ok()) {
-      wake_.wait_for(lock, flights_.empty() ? kLookWhenIdle : kLookEvery);
+      wake_.wait_for(lock, pending_.empty() ? kLookWhenIdle : kLookEvery);
     }
   }
 }
 
 Status NcclWatch::LookLocked() {
-  GACCD_RETURN_IF_ERROR(flights_.Look());
+  GACCD_RETURN_IF_ERROR(pending_.PollHealth());
   GACCD_RETURN_IF_ERROR(AskNccl());
   GACCD_RETURN_IF_ERROR(LookForLostPeers());
-  const auto late = flights_.FindLate();
+  const auto late = pending_.FindLate();
   if (!late.has_value()) return Status::Ok();
   return NotDone(late->entry, late->waited);
 }
@@ -215,12 +215,12 @@ std::vector<MissingRank> NcclWatch::EndedPeers() const {
 Status NcclWatch::LookForLostPeers() {
   const Clock::time_point now = Clock::now();
   if (!EndedPeers().empty() && !death_seen_.has_value()) death_seen_ = now;
-  if (flights_.empty()) return Status::Ok();
-  const Clock::duration waited = now - flights_.enqueued();
+  if (pending_.empty()) return Status::Ok();
+  const Clock::duration waited = now - pending_.enqueued();
   const bool dead =
       death_seen_.has_value() && now - *death_seen_ >= kDeathGrace && waited >= kDeathGrace;
   if (!dead && options_.board.GaveUp().empty()) return Status::Ok();
-  return NotDone(flights_.oldest(), waited);
+  return NotDone(pending_.oldest(), waited);
 }
 
 Status NcclWatch::AskNccl() {
@@ -230,8 +230,8 @@ Status NcclWatch::AskNccl() {
                              "ncclCommGetAsyncError");
   if (status.ok()) status = NcclStatus(api, options_.comm, state, "asynchronous error of NCCL");
   if (status.ok()) return status;
-  const std::string where = flights_.empty() ? StrCat("after ", Numbered(newest_))
-                                             : StrCat("in ", Numbered(flights_.oldest()));
+  const std::string where = pending_.empty() ? StrCat("after ", Numbered(newest_))
+                                             : StrCat("in ", Numbered(pending_.oldest()));
   std::string text = StrCat(where, ": ", status.message());
   const Clock::time_point until = Clock::now() + kTimeToDie;
   std::string lost = NameLostPeers();

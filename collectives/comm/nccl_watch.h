@@ -4,9 +4,9 @@
 // asynchronous error, at the processes of this node and at what their watches tell. It is a thread,
 // and not a part of Poll(), because the rank may sit inside cudaStreamSynchronize() just then. At
 // an error, at a deadline, or when a peer has died, it records the first error and starts the abort
-// of the communicator, for which nobody waits: kernels that spin for other ranks leave the GPU, and
-// whoever waited for the stream comes back and finds the error. With NcclOptions::windows they may
-// never leave: ask failure() also while waiting. The data of the collectives is then worthless.
+// of the communicator, for which nobody waits: kernels that spin for other ranks end, and
+// a caller that waits for the stream returns and finds the error. With NcclOptions::windows they
+// may never leave: ask failure() also while waiting. The data of the collectives is then worthless.
 //
 // Enqueue() and Call() belong to one thread at a time; failure() to any.
 #pragma once
@@ -23,7 +23,7 @@
 #include "collectives/comm/communicator.h"
 #include "collectives/comm/nccl_board.h"
 #include "collectives/comm/nccl_calls.h"
-#include "collectives/comm/nccl_flights.h"
+#include "collectives/comm/nccl_pending.h"
 
 namespace gaccd {
 
@@ -114,7 +114,7 @@ class NcclWatch {
   mutable std::mutex mutex_;
   std::condition_variable wake_;  // for the thread: work, or the end
   std::condition_variable idle_;  // for WaitIdle()
-  NcclFlights flights_;
+  NcclPending pending_;
   Entry newest_;
   std::optional<Deadline::Clock::time_point> death_seen_;
   Status failure_;

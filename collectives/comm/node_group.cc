@@ -26,11 +26,11 @@ Result<std::shared_ptr<NodeGroup>> NodeGroup::Make(MPI_Comm comm, std::vector<in
   group->staging_bytes_ = group->permanent_.bytes() / 2;
   GACCD_ASSIGN_OR_RETURN(group->board_memory_,
                          SharedWindow::Allocate(node, sizeof(NodeCounters) + sizeof(BoardLine)));
-  GACCD_RETURN_IF_ERROR(group->Introduce());
+  GACCD_RETURN_IF_ERROR(group->InitBoard());
   return group;
 }
 
-Status NodeGroup::Introduce() {
+Status NodeGroup::InitBoard() {
   // The counters and all lines are in the segment of rank 0 and what follows it.
   std::byte* memory = board_memory_.segment(0);
   counters_ = reinterpret_cast<NodeCounters*>(memory);

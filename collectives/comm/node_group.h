@@ -69,7 +69,7 @@ class NodeGroup {
     bool released = false;
   };
   NodeGroup(MPI_Comm comm, std::vector<int> ranks) : comm_(comm), ranks_(std::move(ranks)) {}
-  Status Introduce();
+  Status InitBoard();
 
   MPI_Comm comm_ = MPI_COMM_NULL;
   std::vector<int> ranks_;

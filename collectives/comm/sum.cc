@@ -13,7 +13,7 @@ namespace gaccd {
 namespace {
 
 // Up to this many inputs are summed in registers in one pass.
-constexpr std::size_t kMostFused = 4;
+constexpr std::size_t kMaxFused = 4;
 // More inputs go through a block of sums that stays in the L1 cache.
 constexpr std::size_t kBlock = 2048;
 constexpr std::size_t kLineElements = 16;
@@ -104,7 +104,7 @@ class Summation {
 
   void Run(std::size_t count) const {
     const std::size_t in = inputs_.size();
-    if (in <= kMostFused && (outputs_.size() == in || outputs_.size() == 1)) return Fused(count);
+    if (in <= kMaxFused && (outputs_.size() == in || outputs_.size() == 1)) return Fused(count);
     for (std::size_t done = 0; done < count; done += kBlock) {
       Block(done, std::min(kBlock, count - done));
     }
@@ -127,8 +127,8 @@ class Summation {
   }
 
   void Fused(std::size_t count) const {
-    std::array<const T*, kMostFused> from{};
-    std::array<T*, kMostFused> to{};
+    std::array<const T*, kMaxFused> from{};
+    std::array<T*, kMaxFused> to{};
     for (std::size_t r = 0; r < inputs_.size(); ++r) from[r] = in(r, 0);
     for (std::size_t r = 0; r < outputs_.size(); ++r) to[r] = out(r, 0);
     const Sum sum = outputs_.size() == 1 ? ToOne(inputs_.size()) : ToAll(inputs_.size());
@@ -139,8 +139,8 @@ class Summation {
   void Block(std::size_t first, std::size_t count) const {
     alignas(64) std::array<T, kBlock> sum;
     T* const sums = sum.data();
-    const std::size_t fused = std::min(inputs_.size(), kMostFused);
-    std::array<const T*, kMostFused> from{};
+    const std::size_t fused = std::min(inputs_.size(), kMaxFused);
+    std::array<const T*, kMaxFused> from{};
     for (std::size_t r = 0; r < fused; ++r) from[r] = in(r, first);
     ToOne(fused)(from.data(), &sums, count);
     for (std::size_t r = fused; r < inputs_.size(); ++r) Add(in(r, first), count, sums);

@@ -1,7 +1,7 @@
 // The arithmetic of reductions (sums and maxima) within one address space: of ranks that are
 // threads, and of the ranks of one node in shared memory.
 //
-// Order: always ((input 0 + input 1) + input 2) + ..., in the type of the elements, whoever
+// Order: always ((input 0 + input 1) + input 2) + ..., in the type of the elements, whichever rank
 // computes and however the elements are divided, so that a result has the same bits everywhere and
 // in every run. Integers wrap around. bf16 is added in f32 and rounded once, to nearest even.
 // Thread-safe for disjoint outputs; the caller synchronises.

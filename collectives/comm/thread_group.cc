@@ -100,7 +100,7 @@ ThreadGroup::~ThreadGroup() {
 
 void ThreadGroup::Wake() { WakeAll(word_); }
 
-Status ThreadGroup::Meet(int rank, const ThreadCall& call) {
+Status ThreadGroup::BarrierAndCheck(int rank, const ThreadCall& call) {
   std::uint32_t seen = 0;
   bool last = false;
   Entry mine;

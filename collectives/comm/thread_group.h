@@ -1,9 +1,9 @@
 // The meeting point of ranks that are threads of one process.
 //
-// An operation has two meetings. Meet(): every rank shows its call and waits, with a deadline,
-// until all have come; from then on each may read the memory that the others show. Finish(): nobody
-// goes on, and nobody's memory may disappear, until all are done reading. Between the two only our
-// own code runs, so Finish needs no deadline and ignores failures.
+// An operation has two meetings. BarrierAndCheck(): every rank shows its call and waits, with a
+// deadline, until all have come; from then on each may read the memory that the others show.
+// Finish(): nobody continues, and nobody's memory may disappear, until all are done reading.
+// Between the two only our own code runs, so Finish needs no deadline and ignores failures.
 //
 //   world: all ranks of one RunThreadRanks(); holds the one mutex and the first failure
 //   group: the members of one communicator; a failure in any group fails the whole world
@@ -52,7 +52,7 @@ class ThreadWorld {
   // Records the first failure and wakes everybody. for_peers: what operations answer from now on;
   // result: what RunThreadRanks() returns. Later failures are ignored.
   void Fail(Status for_peers, Status result);
-  // `rank` will enter no operation any more; whoever waits for it fails now.
+  // `rank` will enter no operation any more; a rank that waits for it fails now.
   void Leave(int rank);
   [[nodiscard]] Status result();
   [[nodiscard]] const std::vector<std::string>& hosts() const { return hosts_; }
@@ -84,11 +84,11 @@ class ThreadGroup {
   ThreadGroup& operator=(const ThreadGroup&) = delete;
 
   // kUnavailable: ranks are missing, or one of them failed. kInternal: the calls differ.
-  [[nodiscard]] Status Meet(int rank, const ThreadCall& call);
-  // REQUIRES: Meet() of this rank succeeded.
+  [[nodiscard]] Status BarrierAndCheck(int rank, const ThreadCall& call);
+  // REQUIRES: BarrierAndCheck() of this rank succeeded.
   void Finish(int rank);
 
-  // Between Meet() and Finish(): what the others show.
+  // Between BarrierAndCheck() and Finish(): what the others show.
   [[nodiscard]] std::span<const ThreadCall> calls() const { return calls_; }
   [[nodiscard]] std::span<const int> world_ranks() const { return world_ranks_; }
   [[nodiscard]] int size() const { return static_cast<int>(world_ranks_.size()); }
@@ -97,7 +97,7 @@ class ThreadGroup {
   [[nodiscard]] const std::shared_ptr<ThreadWorld>& shared_world() const { return world_; }
 
   // Where Split() hands over the new groups: written by the first member of a new group between
-  // Meet() and Finish(), read by the others after Finish().
+  // BarrierAndCheck() and Finish(), read by the others after Finish().
   [[nodiscard]] std::shared_ptr<ThreadGroup>& child(int rank) {
     return children_[static_cast<std::size_t>(rank)];
   }

@@ -133,7 +133,9 @@ class ThreadCommunicator final : public Communicator {
     });
   }
 
-  Status Barrier() override { return group_->Meet(rank_, {.operation = Operation::kBarrier}); }
+  Status Barrier() override {
+    return group_->BarrierAndCheck(rank_, {.operation = Operation::kBarrier});
+  }
 
   Result<std::unique_ptr<Communicator>> Split(int color, int key) override;
 
@@ -147,7 +149,7 @@ class ThreadCommunicator final : public Communicator {
  private:
   template <typename Work>
   Status Run(const ThreadCall& call, const Work& work) {
-    GACCD_RETURN_IF_ERROR(group_->Meet(rank_, call));
+    GACCD_RETURN_IF_ERROR(group_->BarrierAndCheck(rank_, call));
     work();
     group_->Finish(rank_);
     return Status::Ok();

@@ -1,5 +1,5 @@
 // Function: what a node does, said in one place: how shapes follow and which are refused, and its
-// gradient, written by recording further nodes. How it is computed stands in one kernel file a
+// gradient, written by recording further nodes. Its computation is in one kernel file per
 // device (ops/x_cpu.cc). Functions are immutable; all state of a run is in the kernel.
 #pragma once
 

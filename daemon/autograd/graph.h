@@ -1,4 +1,4 @@
-// Graph: one micro-step, recorded once. Values are what flows, nodes are what computes; nodes stand
+// Graph: one micro-step, recorded once. Values are what flows, nodes are what computes; nodes are
 // in an order in which they can run. Forward and backward are one graph: a function's gradient is
 // written by recording further nodes.
 //

@@ -64,7 +64,7 @@ std::string Row(const std::array<std::string, 5>& cells) {
 
 // One checkpoint as `ls` and `verify` show it. `state`: "complete" (its files are there, in the
 // right sizes), "ok" (every byte is), "damaged" or "unfinished".
-struct Seen {
+struct CheckpointSummary {
   Generation generation;
   std::optional<Manifest> manifest;
   std::string_view state;
@@ -78,7 +78,7 @@ std::string BestText(const Manifest& manifest) {
   return StrCat(job.ok() ? job->evaluation.metric : "", " ", manifest.cursor.best.value);
 }
 
-Seen Look(const std::string& folder, const Generation& one) {
+CheckpointSummary Inspect(const std::string& folder, const Generation& one) {
   if (!one.committed) return {one, {}, "unfinished", ""};
   auto manifest = ReadManifest(folder, one);
   if (!manifest.ok()) return {one, {}, "damaged", manifest.status().message()};
@@ -87,27 +87,28 @@ Seen Look(const std::string& folder, const Generation& one) {
   return {one, *std::move(manifest), "complete", ""};
 }
 
-std::string StateText(const Seen& seen) {
-  if (seen.best) return StrCat(seen.state, ", the best: ", BestText(*seen.manifest));
-  return seen.reason.empty() ? std::string(seen.state) : StrCat(seen.state, ": ", seen.reason);
+std::string StateText(const CheckpointSummary& summary) {
+  if (summary.best) return StrCat(summary.state, ", the best: ", BestText(*summary.manifest));
+  return summary.reason.empty() ? std::string(summary.state)
+                                : StrCat(summary.state, ": ", summary.reason);
 }
 
-std::string JsonOf(const Seen& seen) {
+std::string JsonOf(const CheckpointSummary& summary) {
   JsonObject json;
-  json("generation", seen.generation.name());
-  json("step", seen.generation.step);
-  json("micro_step", seen.generation.micro_step);
-  json("writer_epoch", seen.generation.epoch);
-  json("state", seen.state);
-  if (seen.manifest) {
-    json("ranks", seen.manifest->world());
-    json("bytes", TotalBytes(*seen.manifest));
-    json("created", UtcTime(seen.manifest->created_s));
+  json("generation", summary.generation.name());
+  json("step", summary.generation.step);
+  json("micro_step", summary.generation.micro_step);
+  json("writer_epoch", summary.generation.epoch);
+  json("state", summary.state);
+  if (summary.manifest) {
+    json("ranks", summary.manifest->world());
+    json("bytes", TotalBytes(*summary.manifest));
+    json("created", UtcTime(summary.manifest->created_s));
   }
-  if (!seen.reason.empty()) json("reason", seen.reason);
-  if (seen.best) {
+  if (!summary.reason.empty()) json("reason", summary.reason);
+  if (summary.best) {
     json("best", true);
-    json("best_value", seen.manifest->cursor.best.value);
+    json("best_value", summary.manifest->cursor.best.value);
   }
   return json.TakeLine();
 }
@@ -116,16 +117,16 @@ CkptOutput List(const GenerationPlace& place, bool json) {
   std::string text;
   const auto best = place.one ? std::nullopt : FindBest(place.folder, place.generations);
   for (const Generation& one : place.generations) {
-    Seen seen = Look(place.folder, one);
-    seen.best = one == best;
+    CheckpointSummary summary = Inspect(place.folder, one);
+    summary.best = one == best;
     if (json) {
-      text += JsonOf(seen);
-    } else if (seen.manifest) {
-      text += Row({one.name(), std::to_string(seen.manifest->world()),
-                   SizeText(TotalBytes(*seen.manifest)), UtcTime(seen.manifest->created_s),
-                   StateText(seen)});
+      text += JsonOf(summary);
+    } else if (summary.manifest) {
+      text += Row({one.name(), std::to_string(summary.manifest->world()),
+                   SizeText(TotalBytes(*summary.manifest)), UtcTime(summary.manifest->created_s),
+                   StateText(summary)});
     } else {
-      text += Row({one.name(), "-", "-", "-", StateText(seen)});
+      text += Row({one.name(), "-", "-", "-", StateText(summary)});
     }
   }
   if (json) return {std::move(text), {}};
@@ -140,15 +141,15 @@ CkptOutput Verify(const GenerationPlace& place, bool json) {
   int checked = 0;
   int damaged = 0;
   for (const Generation& one : place.generations) {
-    Seen seen{one, {}, "unfinished", ""};
+    CheckpointSummary summary{one, {}, "unfinished", ""};
     if (one.committed || place.one) {
       ++checked;
       const Status status = VerifyGeneration(place.folder, one);
       if (!status.ok()) ++damaged;
-      seen.state = status.ok() ? "ok" : "damaged";
-      if (!status.ok()) seen.reason = status.message();
+      summary.state = status.ok() ? "ok" : "damaged";
+      if (!status.ok()) summary.reason = status.message();
     }
-    output.text += json ? JsonOf(seen) : StrCat(one.name(), ": ", StateText(seen), "\n");
+    output.text += json ? JsonOf(summary) : StrCat(one.name(), ": ", StateText(summary), "\n");
   }
   if (checked == 0) {
     output.verdict = {ErrorKind::kData, StrCat("'", place.folder, "' holds no checkpoint")};
@@ -160,7 +161,7 @@ CkptOutput Verify(const GenerationPlace& place, bool json) {
 }
 
 // Nobody else writes in the checkpoint folder, and no run that owns the folder above is about to
-// read what it goes on from.
+// read what it continues from.
 struct PruneLocks {
   std::optional<FolderOwner> run;
   WriterLease lease;
@@ -233,7 +234,7 @@ Result<CkptOutput> Export(const GenerationPlace& place, const CkptRequest& reque
   const auto more = Write(weights, request);
   if (!more.ok()) return Status(more.status()).WithContext("--out");
   CkptOutput output;
-  for (const std::string& note : weights.passed_over) output.text += note + "\n";
+  for (const std::string& note : weights.skipped_checkpoints) output.text += note + "\n";
   output.text +=
       StrCat("wrote ", out,
              weights.averaged ? ": the averaged parameters after " : ": the parameters after ",
@@ -273,7 +274,7 @@ Result<CkptOutput> RunCkptCommand(const CkptRequest& request) {
   GACCD_ASSIGN_OR_RETURN(GenerationPlace place, FindGenerations(request.path));
   if (request.best) {
     if (request.action == CkptAction::kLs || request.action == CkptAction::kPrune) {
-      return Status(ErrorKind::kUsage, "--best: is of ckpt export and ckpt verify");
+      return Status(ErrorKind::kUsage, "--best applies only to ckpt export and ckpt verify");
     }
     GACCD_ASSIGN_OR_RETURN(place, OnlyBest(std::move(place)));
   }
@@ -281,7 +282,7 @@ Result<CkptOutput> RunCkptCommand(const CkptRequest& request) {
     return Status(ErrorKind::kUsage, "--without-tokenizer needs --transformers");
   }
   if (request.raw_weights && request.action != CkptAction::kExport) {
-    return Status(ErrorKind::kUsage, "--raw-weights: is of ckpt export");
+    return Status(ErrorKind::kUsage, "--raw-weights applies only to ckpt export");
   }
   switch (request.action) {
     case CkptAction::kLs:

@@ -28,7 +28,7 @@ struct CkptRequest {
   bool raw_weights = false;        // of export: ReadSavedWeights()
 };
 
-// "ls" and a path, as they stand behind `gaccd ckpt`. kUsage for anything else.
+// "ls" and a path: the arguments after `gaccd ckpt`. kUsage for anything else.
 [[nodiscard]] Result<CkptRequest> MakeCkptRequest(std::span<const std::string> words,
                                                   const std::string& out, const KeepPolicy& keep);
 

@@ -138,7 +138,7 @@ Status CheckManifestName(const Generation& generation, const Manifest& manifest)
   const Generation found{manifest.writer_epoch, manifest.cursor.step, manifest.cursor.micro_step,
                          generation.committed};
   if (found == generation) return Status::Ok();
-  return {ErrorKind::kData, StrCat(generation.name(), ": its manifest is of ", found.name())};
+  return {ErrorKind::kData, StrCat(generation.name(), ": its manifest belongs to ", found.name())};
 }
 
 Result<Manifest> ReadManifest(const std::string& folder, const Generation& generation) {
@@ -193,8 +193,8 @@ Result<GenerationPlace> OnlyBest(GenerationPlace place) {
 std::vector<Generation> ToRemove(const std::vector<Generation>& all,
                                  const std::vector<bool>& complete, const KeepPolicy& policy,
                                  std::int64_t epoch, const std::optional<Generation>& best) {
-  // The oldest complete generation of each `every` updates. Of equal ones the first seen is of the
-  // line that went on.
+  // The oldest complete generation of each `every` updates. Among equal ones the first seen belongs
+  // to the line that continued.
   std::map<std::int64_t, Generation> milestones;
   for (std::size_t i = 0; policy.every > 0 && i < all.size(); ++i) {
     if (!complete[i] || all[i].step < policy.every) continue;

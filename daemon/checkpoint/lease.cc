@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view kPrefix = ".epoch-";
 constexpr std::int64_t kMaxEpoch = 999'999'999;
-constexpr int kMostTries = 100;
+constexpr int kMaxTries = 100;
 
 std::string ClaimName(std::int64_t epoch) {
   char name[32];
@@ -83,7 +83,7 @@ std::int64_t SinceOf(const std::string& folder, std::int64_t epoch, const std::s
 Result<WriterLease> WriterLease::Take(const std::string& folder, const OwnerName& me) {
   auto owner = FolderOwner::Take(folder, me);
   if (!owner.ok()) return std::move(owner).status().WithContext("checkpoints");
-  for (int i = 0; i < kMostTries; ++i) {
+  for (int i = 0; i < kMaxTries; ++i) {
     GACCD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(folder, kMaxEntries));
     const std::int64_t highest = HighestEpoch(names);
     if (highest == kMaxEpoch) {
@@ -104,7 +104,7 @@ Result<WriterLease> WriterLease::Take(const std::string& folder, const OwnerName
     RemoveOldClaims(folder, names, highest + 1);
     return WriterLease(folder, *std::move(owner), highest + 1, since);
   }
-  return Status(ErrorKind::kIo, StrCat("'", folder, "': no writer epoch in ", kMostTries,
+  return Status(ErrorKind::kIo, StrCat("'", folder, "': no writer epoch in ", kMaxTries,
                                        " tries: too many runs start at once"));
 }
 

@@ -1,4 +1,4 @@
-// WriterLease: who may write in a checkpoint folder. Held by rank 0 of a run.
+// WriterLease: permission to write in a checkpoint folder. Held by rank 0 of a run.
 //
 // Two fences, because each has a hole:
 //  - the owner file (rundir/folder_owner.h: flock, host, pid, sign of life) keeps a second job
@@ -26,7 +26,7 @@ class WriterLease {
 
   [[nodiscard]] std::int64_t epoch() const { return epoch_; }
   // The first epoch of this job: an earlier attempt took it, or it is epoch(). Generations from it
-  // on are of this job.
+  // on belong to this job.
   [[nodiscard]] std::int64_t job_since() const { return job_since_; }
   // kConfig when another writer has a higher epoch or the folder was replaced; kIo when that cannot
   // be found out.

@@ -44,11 +44,11 @@ std::uint32_t CrcOf(std::string_view text) { return Crc32c(std::as_bytes(std::sp
 // An empty entry of a list takes 2 bytes in the file and a hundred in memory: counted before it is
 // taken apart.
 Status CheckFieldCount(const std::uint8_t* message, std::size_t length) {
-  constexpr std::size_t kMostFields = kMaxParameters + kMaxWorld + kMaxBuffers + 64;
+  constexpr std::size_t kMaxFields = kMaxParameters + kMaxWorld + kMaxBuffers + 64;
   google::protobuf::io::CodedInputStream in(message, static_cast<int>(length));
   std::size_t fields = 0;
   while (const std::uint32_t tag = in.ReadTag()) {
-    if (++fields > kMostFields) return BadData(StrCat("expected at most ", kMostFields, " fields"));
+    if (++fields > kMaxFields) return BadData(StrCat("expected at most ", kMaxFields, " fields"));
     if (!google::protobuf::internal::WireFormatLite::SkipField(&in, tag)) break;  // parsing tells
   }
   return Status::Ok();
@@ -97,9 +97,9 @@ Result<Plan> PlanFromProto(const proto::Plan& message) {
   request.rounding = *mode;
   auto plan = Plan::Make(request);
   if (!plan.ok()) return BadData(StrCat("plan: ", plan.status().message()));
-  if (plan->effective_batch() != message.eff_batch() || plan->world() != message.world()) {
+  if (plan->effective_batch() != message.effective_batch() || plan->world() != message.world()) {
     return BadData(StrCat("plan: expected an effective batch of ", plan->effective_batch(), " on ",
-                          plan->world(), " ranks, found ", message.eff_batch(), " on ",
+                          plan->world(), " ranks, found ", message.effective_batch(), " on ",
                           message.world()));
   }
   return plan;
@@ -208,7 +208,7 @@ Status CheckBuffers(const Manifest& manifest) {
   return Status::Ok();
 }
 
-// Parameters stand one behind the other inside the first buffer.
+// Parameters follow each other in the first buffer.
 Status CheckParameters(const Manifest& manifest) {
   const auto elements = static_cast<std::int64_t>(manifest.buffers[0].bytes / sizeof(float));
   std::int64_t end = 0;

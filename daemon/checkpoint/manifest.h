@@ -4,7 +4,7 @@
 //
 // A sharded buffer is cut into units of 64 bytes; of U units rank r of W holds
 //   [floor(U r / W), floor(U (r + 1) / W)), the last unit may be short.
-// A per-rank buffer (a window's accumulators) stands whole in the shard of every rank.
+// A per-rank buffer (a window's accumulators) is stored whole in the shard of every rank.
 #pragma once
 
 #include <cstdint>
@@ -67,7 +67,7 @@ struct LossScaleState {
   friend bool operator==(const LossScaleState&, const LossScaleState&) = default;
 };
 
-// Where a run stands, between two updates or, with micro_step > 0, inside one.
+// The position of a run, between two updates or, with micro_step > 0, inside one.
 struct RunCursor {
   std::int64_t step = 0;        // updates done = index of the next one in the schedule
   std::int64_t samples = 0;     // that they took

@@ -1,4 +1,4 @@
-// What a rank says of the oldest save to all others, in one exchange.
+// What a rank reports about the oldest save to all others, in one exchange.
 #pragma once
 
 #include <cstddef>

@@ -62,7 +62,7 @@ struct PendingSave {
   SaveEvent event;
   std::chrono::steady_clock::time_point start;
   bool committing = false;  // every rank has written: known to all
-  bool late = false;        // it takes long, and that was told
+  bool late = false;        // it takes long, and that was reported
   bool stuck = false;       // training does not wait for it: known to all
 
   // By the helper.

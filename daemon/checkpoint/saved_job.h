@@ -1,5 +1,5 @@
-// Whether what a checkpoint says fits together: its counters follow from its own job and plan, its
-// parameters are numbers. Errors are kData: the checkpoint is damaged.
+// Whether the content of a checkpoint is consistent: its counters follow from its own job and plan,
+// its parameters are numbers. Errors are kData: the checkpoint is damaged.
 #pragma once
 
 #include <cstddef>

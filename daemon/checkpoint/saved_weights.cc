@@ -7,8 +7,8 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/load.h"
-#include "daemon/checkpoint/run_state.h"
 #include "daemon/checkpoint/saved_job.h"
+#include "daemon/checkpoint/train_state.h"
 #include "daemon/optim/optimizer.h"
 
 namespace gaccd {
@@ -62,7 +62,7 @@ Result<SavedWeights> ReadWeights(const std::string& folder, const Generation& ge
                        .manifest = {},
                        .tensors = {},
                        .averaged = averaged,
-                       .passed_over = {}};
+                       .skipped_checkpoints = {}};
   for (const ParameterRecord& parameter : manifest.parameters) {
     const auto first = values.begin() + parameter.offset;
     weights.tensors.push_back(
@@ -75,19 +75,19 @@ Result<SavedWeights> ReadWeights(const std::string& folder, const Generation& ge
 }  // namespace
 
 Result<SavedWeights> ReadSavedWeights(const GenerationPlace& place, bool raw) {
-  std::vector<std::string> passed_over;
+  std::vector<std::string> skipped_checkpoints;
   for (const Generation& one : place.generations) {
     if (!one.committed && !place.one) {
-      passed_over.push_back(one.name() + ": unfinished");
+      skipped_checkpoints.push_back(one.name() + ": unfinished");
       continue;
     }
     auto weights = ReadWeights(place.folder, one, raw);
-    if (weights.ok()) weights->passed_over = std::move(passed_over);
+    if (weights.ok()) weights->skipped_checkpoints = std::move(skipped_checkpoints);
     if (weights.ok() || place.one || weights.status().kind() == ErrorKind::kUsage) return weights;
-    passed_over.push_back(StrCat(one.name(), ": ", weights.status().message()));
+    skipped_checkpoints.push_back(StrCat(one.name(), ": ", weights.status().message()));
   }
   std::string why;
-  for (const std::string& note : passed_over) why += "\n" + note;
+  for (const std::string& note : skipped_checkpoints) why += "\n" + note;
   return Status(ErrorKind::kData,
                 StrCat("'", place.folder, "' holds no checkpoint that is intact", why));
 }

@@ -11,11 +11,11 @@
 namespace gaccd {
 
 struct SavedWeights {
-  Generation generation;                 // the one they are of
-  Manifest manifest;                     // its own
-  std::vector<NamedTensor> tensors;      // finite
-  bool averaged = false;                 // they are the averages of a job with optimizer.ema
-  std::vector<std::string> passed_over;  // newer ones, "step-...: why"
+  Generation generation;             // the one they belong to
+  Manifest manifest;                 // its own
+  std::vector<NamedTensor> tensors;  // finite
+  bool averaged = false;             // they are the averages of a job with optimizer.ema
+  std::vector<std::string> skipped_checkpoints;  // newer ones, "step-...: why"
 };
 
 // Of the newest generation that is whole, or of the one that the path named. kData, naming what is

@@ -187,7 +187,7 @@ Result<ShardRecord> WriteShard(const std::string& path, const ShardIdentity& ide
                                std::span<const std::span<const std::byte>> parts, unsigned mode) {
   if (!SizesMatch(identity, parts)) return WrongParts();
   if (PathExists(path)) {
-    return Status(ErrorKind::kIo, StrCat("'", path, "' is there already: never overwritten"));
+    return Status(ErrorKind::kIo, StrCat("'", path, "' already exists: it is never overwritten"));
   }
   GACCD_ASSIGN_OR_RETURN(DurableFile file, DurableFile::Create(path, mode));
   const Header header = HeaderOf(identity);

@@ -78,7 +78,7 @@ Result<Tokenizer> ReadTokenizerOf(const Job& job) {
   // A relative path is that of data that is not there: another tokenizer.json may be here.
   if (!found.path.starts_with('/') || !PathExists(found.path)) {
     return Status(ErrorKind::kIo, StrCat("there is no tokenizer '", found.path,
-                                         "' beside the training data", kWithout));
+                                         "' next to the training data", kWithout));
   }
   GACCD_ASSIGN_OR_RETURN(found.text, ReadTokenizer(found.path));
   Status belongs = CheckPreparedTokenizer(found.path, found.text);
@@ -89,8 +89,8 @@ Result<Tokenizer> ReadTokenizerOf(const Job& job) {
 
 Status MakeEmptyFolder(const std::string& folder, unsigned mode) {
   GACCD_RETURN_IF_ERROR(MakeFolders(folder, mode));
-  constexpr std::size_t kMostNames = 100'000;
-  GACCD_ASSIGN_OR_RETURN(const auto names, ListFolder(folder, kMostNames));
+  constexpr std::size_t kMaxNames = 100'000;
+  GACCD_ASSIGN_OR_RETURN(const auto names, ListFolder(folder, kMaxNames));
   if (names.empty()) return Status::Ok();
   return {ErrorKind::kIo,
           StrCat("'", folder, "' is not empty, it has '", names.front(), "': it is not replaced")};

@@ -17,7 +17,7 @@ struct TransformersOptions {
   bool without_tokenizer = false;
 };
 
-// `folder` is made, or empty: kIo otherwise. The tokenizer is the one beside the tokens that the
+// `folder` is made, or empty: kIo otherwise. The tokenizer is the one next to the tokens that the
 // job trains on, and makes of a text the tokens that tools/prepare made of it, cut where they were
 // cut. Classes have the names that the job has for them. config.json comes last. Gives, for people,
 // which tokenizer was taken, or that there is none. kConfig: transformers has no such architecture.

@@ -26,7 +26,7 @@ constexpr std::chrono::seconds kBeat{10};
 class Writer final : public CheckpointWriter {
  public:
   Writer(Communicator& comm, const CheckpointOptions& options, CheckpointIdentity identity,
-         WriterRight right, SaveListener listener);
+         CheckpointLease lease, SaveListener listener);
   ~Writer() override {
     // The sign of life would hang, too.
     if (helper_ && !helper_->End(HelperThread::kPatience) && beater_) beater_->End({});
@@ -54,7 +54,7 @@ class Writer final : public CheckpointWriter {
   std::size_t TakeFreeSlot();
   Status Stage(PendingSave& save, std::span<const BufferSource> sources);
   Status Advance(bool wait);
-  SaveReport Tell(const PendingSave& save, bool wait);
+  SaveReport LocalReport(const PendingSave& save, bool wait);
   void WarnWhenLate(PendingSave& save, std::span<const SaveReport> reports);
   [[nodiscard]] GiveUp WantsToGiveUp() const;
   Status StopWaiting(const PendingSave& save, GiveUp why);
@@ -82,7 +82,7 @@ class Writer final : public CheckpointWriter {
 };
 
 Writer::Writer(Communicator& comm, const CheckpointOptions& options, CheckpointIdentity identity,
-               WriterRight right, SaveListener listener)
+               CheckpointLease lease, SaveListener listener)
     : comm_(comm),
       options_(options),
       identity_(std::move(identity)),
@@ -94,8 +94,8 @@ Writer::Writer(Communicator& comm, const CheckpointOptions& options, CheckpointI
   state_->now = options.now;
   state_->rank = comm.rank();
   state_->world = comm.size();
-  state_->epoch = right.epoch;
-  state_->lease = std::move(right.lease);
+  state_->epoch = lease.epoch;
+  state_->lease = std::move(lease.lease);
 }
 
 Status Writer::StartHelpers() {
@@ -208,7 +208,7 @@ void Writer::Commit(const SavePtr& save, std::span<const SaveReport> reports) {
 }
 
 // What this rank has to say about the oldest save, after options.exchange_every at the latest.
-SaveReport Writer::Tell(const PendingSave& save, bool wait) {
+SaveReport Writer::LocalReport(const PendingSave& save, bool wait) {
   std::unique_lock lock(state_->mutex);
   const bool mine = !save.committing || comm_.rank() == 0;
   const std::optional<Status>& result = save.committing ? save.committed : save.written;
@@ -235,7 +235,7 @@ SaveReport Writer::Tell(const PendingSave& save, bool wait) {
 Status Writer::Advance(bool wait) {
   GACCD_RETURN_IF_ERROR(given_up_);
   const SavePtr save = pending_.front();
-  SaveReport mine = Tell(*save, wait);
+  SaveReport mine = LocalReport(*save, wait);
   if (wait) mine.gives_up = WantsToGiveUp();
   if (comm_.rank() == 0 && options_.now() - save->start >= options_.patience) mine.stuck = 1;
   std::vector<SaveReport> reports(static_cast<std::size_t>(comm_.size()));
@@ -365,13 +365,13 @@ void Writer::Abandon() {
 Result<std::unique_ptr<CheckpointWriter>> CheckpointWriter::Start(Communicator& comm,
                                                                   const CheckpointOptions& options,
                                                                   CheckpointIdentity identity,
-                                                                  WriterRight right,
+                                                                  CheckpointLease lease,
                                                                   SaveListener listener) {
   if (options.fail_limit < 1 || options.keep.newest < 1 || options.keep.every < 0 ||
       identity.plan.world() != comm.size()) {
     return Status(ErrorKind::kInternal, "checkpoints: fail_limit, keep or plan are out of range");
   }
-  auto writer = std::make_unique<Writer>(comm, options, std::move(identity), std::move(right),
+  auto writer = std::make_unique<Writer>(comm, options, std::move(identity), std::move(lease),
                                          std::move(listener));
   GACCD_RETURN_IF_ERROR(writer->Open());
   return std::unique_ptr<CheckpointWriter>(std::move(writer));

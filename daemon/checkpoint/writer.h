@@ -3,9 +3,9 @@
 //
 //   boundary u    Save(): copies this rank's parts into one of two staging buffers     training
 //   meanwhile     shard: temporary name, write, fsync, rename, fsync, read again       helper
-//   boundary v    Poll(): ranks tell each other their digests in one small AllGather    training
+//   boundary v    Poll(): ranks exchange their digests in one small AllGather          training
 //   meanwhile     rank 0: lease checked, manifest written the same way, old ones pruned helper
-//   boundary w    Poll(): rank 0 tells that it is committed                             training
+//   boundary w    Poll(): rank 0 reports the commit                                    training
 //
 // The helper thread never touches the communicator, so no second channel between the ranks is
 // needed; Poll() costs one AllGather of 104 bytes a rank at boundaries where a save is under way,
@@ -14,7 +14,7 @@
 // rank.
 //
 // A save that fails (kIo on any rank) is given up on all ranks; the last good generation stays,
-// the listener is told, training goes on, and the same cursor may be saved again. After
+// the listener is called, training continues, and the same cursor may be saved again. After
 // `fail_limit` in a row the error is returned. Any other error, such as a lost lease, ends the run
 // at once.
 #pragma once
@@ -89,7 +89,7 @@ struct SaveEvent {
   Generation generation;
   Status status;                   // OK: committed
   std::int64_t failed_in_row = 0;  // this one included
-  double copy_s = 0;               // training stood still so long: for the copy
+  double copy_s = 0;               // how long training waited for the copy
   double wait_s = 0;               // and for a free staging buffer
   double write_s = 0;              // the helper's time for its shard; of the slowest rank
   double commit_s = 0;             // and for the manifest, on rank 0
@@ -101,10 +101,10 @@ struct SaveEvent {
 };
 using SaveListener = std::function<void(const SaveEvent&)>;
 
-// The right to write in a folder. Who goes on from what stands there takes it before he looks: from
-// then on no writer before him commits anything that he does not see. Its sign of life begins with
-// Start(); until then the run folder's owner is what keeps other runs out.
-struct WriterRight {
+// The lease to write in a folder. A run that resumes from checkpoints there takes it before it
+// looks for them: from then on no earlier writer commits anything that it does not see. Its sign of
+// life begins with Start(); until then the run folder's owner is what keeps other runs out.
+struct CheckpointLease {
   std::int64_t epoch = 0;
   std::int64_t job_since = 0;        // the first epoch of this job: lease.h
   std::optional<WriterLease> lease;  // on rank 0
@@ -113,14 +113,15 @@ struct WriterRight {
 class CheckpointWriter {
  public:
   // Collective. Rank 0 takes the lease of the folder; all get its error (kConfig: in use by ...).
-  static Result<WriterRight> Claim(Communicator& comm, const CheckpointOptions& options,
-                                   const OwnerName& me);
+  static Result<CheckpointLease> Claim(Communicator& comm, const CheckpointOptions& options,
+                                       const OwnerName& me);
 
   // Collective. `listener` is called on the training thread, on all ranks alike.
   static Result<std::unique_ptr<CheckpointWriter>> Start(Communicator& comm,
                                                          const CheckpointOptions& options,
                                                          CheckpointIdentity identity,
-                                                         WriterRight right, SaveListener listener);
+                                                         CheckpointLease lease,
+                                                         SaveListener listener);
   // Abandon(), but a task of the helper that is under way has 5 s to end: what it does is then
   // really over. What is not committed is lost.
   virtual ~CheckpointWriter() = default;

@@ -238,7 +238,7 @@ bool HoldsWord(std::string_view name, std::string_view word) {
 std::string Suggestion(std::string_view text, std::span<const std::string_view> candidates) {
   constexpr std::size_t kLongestTypo = 64;  // the distance costs the product of the lengths
   constexpr std::size_t kShortestWord = 3;
-  constexpr std::size_t kMostWords = 3;
+  constexpr std::size_t kMaxWords = 3;
   const std::string_view name = WithoutDashes(text);
   if (name.size() > kLongestTypo) return {};
   std::string_view nearest;
@@ -254,7 +254,7 @@ std::string Suggestion(std::string_view text, std::span<const std::string_view> 
     nearest = candidate;
   }
   if (!nearest.empty()) return StrCat(" (did you mean ", nearest, "?)");
-  if (related.empty() || related.size() > kMostWords) return {};
+  if (related.empty() || related.size() > kMaxWords) return {};
   std::string list;
   for (const std::string_view one : related) list += StrCat(list.empty() ? "" : " or ", one);
   return StrCat(" (did you mean ", list, "?)");

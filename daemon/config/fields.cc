@@ -18,7 +18,7 @@
 namespace gaccd {
 
 const proto::Field& FieldRule(const google::protobuf::FieldDescriptor& field) {
-  return field.options().GetExtension(proto::is);
+  return field.options().GetExtension(proto::field);
 }
 
 namespace {
@@ -245,8 +245,8 @@ Status UnknownField(const Descriptor& root, const Descriptor& type, std::string_
     for (const NamedField& leaf : LeafFields(root)) {
       if (leaf.field->name() == name) paths.push_back(leaf.path);
     }
-    constexpr std::size_t kMost = 3;
-    if (!paths.empty() && paths.size() <= kMost) {
+    constexpr std::size_t kMax = 3;
+    if (!paths.empty() && paths.size() <= kMax) {
       suggestion = StrCat(" (did you mean ", Listed(paths), "?)");
     }
   }

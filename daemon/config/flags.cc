@@ -23,7 +23,7 @@ constexpr std::string_view kHelpFlags[] = {"help", "h", "version"};
 // Flags of glog that are useful here; gflags only knows them in programs that link glog.
 constexpr std::string_view kLogFlags[] = {"v", "vmodule", "minloglevel", "stderrthreshold"};
 constexpr std::string_view kSet = "set";
-constexpr std::size_t kMostSbatchWords = 1000;
+constexpr std::size_t kMaxSbatchWords = 1000;
 
 template <typename List, typename T>
 bool Holds(const List& list, const T& one) {
@@ -90,11 +90,11 @@ Status Store(const FlagValue& flag, const std::string& given, proto::Flags& mess
   return SetField(message, field, flag.value, ListElement::kMustExist);
 }
 
-// Arguments without dashes behind the verb.
-std::size_t MostWords(Verb verb) {
+// Arguments without dashes after the verb.
+std::size_t MaxPositional(Verb verb) {
   if (verb == Verb::kCkpt) return 2;
-  if (verb == Verb::kReport) return kMostReportedRuns;
-  if (verb == Verb::kSubmit) return kMostSbatchWords;
+  if (verb == Verb::kReport) return kMaxReportedRuns;
+  if (verb == Verb::kSubmit) return kMaxSbatchWords;
   constexpr Verb kTakeFolder[] = {Verb::kStatus, Verb::kRuns,   Verb::kStop,   Verb::kSave,
                                   Verb::kLogs,   Verb::kDoctor, Verb::kExport, Verb::kPlot};
   return Holds(kTakeFolder, verb) ? 1 : 0;
@@ -123,7 +123,7 @@ Status ReadWords(const std::vector<std::string>& words, Flags& flags) {
       }
     }
   }
-  for (; used < words.size() && flags.words.size() < MostWords(flags.verb); ++used) {
+  for (; used < words.size() && flags.words.size() < MaxPositional(flags.verb); ++used) {
     flags.words.push_back(words[used]);
   }
   if (used == words.size()) return {};
@@ -162,9 +162,9 @@ std::pair<std::size_t, std::size_t> FormatsOf(const Flags& flags) {
   return from(OutputFormat::kText, has_json ? OutputFormat::kJson : OutputFormat::kText);
 }
 
-void PassOnToTrain(const FlagValue& flag, bool array, Flags& flags) {
-  constexpr std::string_view kSaidByTheScript[] = {"job", "config", "run-dir", "local-ranks"};
-  if (Holds(kSaidByTheScript, flag.name) || IsSwept(flag, array)) return;
+void ForwardToTrain(const FlagValue& flag, bool array, Flags& flags) {
+  constexpr std::string_view kSetByScript[] = {"job", "config", "run-dir", "local-ranks"};
+  if (Holds(kSetByScript, flag.name) || IsSwept(flag, array)) return;
   if (flag.name == kSet) {
     flags.train_arguments.insert(flags.train_arguments.end(), {"--set", flag.value});
     return;
@@ -211,7 +211,7 @@ Result<Flags> ParseFlags(std::span<const char* const> args, const Environment& e
     const std::string_view between = flag.name == kSet ? " " : "=";
     const std::string spelled = StrCat(flag.where, "--", flag.name, between, flag.value);
     GACCD_RETURN_IF_ERROR(Store(flag, spelled, message, flags).WithContext(spelled));
-    if (flags.verb == Verb::kSubmit) PassOnToTrain(flag, message.array(), flags);
+    if (flags.verb == Verb::kSubmit) ForwardToTrain(flag, message.array(), flags);
   }
   static_cast<FlagsSpec&>(flags) = FromProto(message);
   if (help) {

@@ -57,13 +57,14 @@ struct SweptField {
   std::vector<std::string> values;  // at least two
 };
 
-// Those of proto/flags.proto, by its names (flags_spec.h is made from it), and what stands beside.
+// Those of proto/flags.proto, by its names (flags_spec.h is generated from it), and the flags
+// outside of it.
 struct Flags : FlagsSpec {
   Verb verb = Verb::kPlan;
   std::optional<Verb> help_topic;  // of `gaccd help train` and `gaccd train --help`
   HelpPage help_page = HelpPage::kVerb;
 
-  // What --set, --epochs, --device and so on say in place of the job, in their order.
+  // The values of --set, --epochs, --device and so on, which override the job, in their order.
   std::vector<JobField> job_fields;
   std::vector<std::string> words;  // of `gaccd ckpt ls PATH`: "ls", PATH
   std::vector<SweptField> sweep;   // of submit --array: each --set with several values
@@ -71,12 +72,12 @@ struct Flags : FlagsSpec {
   std::vector<std::string> train_arguments;
 };
 
-// Of flags that are empty when they were not given, so that a default is told from a request.
+// Of flags that are empty when they were not given, to distinguish a default from a request.
 inline constexpr std::int64_t kDefaultNodes = 1;
 inline constexpr std::int64_t kDefaultGpusPerNode = 8;
 inline constexpr std::int64_t kDefaultSaveSeconds = 600;
 
-inline constexpr std::size_t kMostReportedRuns = 32;
+inline constexpr std::size_t kMaxReportedRuns = 32;
 
 // Whether a flag sets this field of the job.
 [[nodiscard]] bool SetsJobField(const Flags& flags, std::string_view path);

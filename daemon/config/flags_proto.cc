@@ -21,7 +21,7 @@ std::vector<FlagRow> MakeTable() {
     table.push_back({Spelled(leaf.path), leaf.field, ""});
   }
   for (const NamedField& leaf : LeafFields(*proto::Job::descriptor())) {
-    const std::string& flag = leaf.field->options().GetExtension(proto::is).flag();
+    const std::string& flag = leaf.field->options().GetExtension(proto::field).flag();
     if (!flag.empty()) table.push_back({flag, leaf.field, leaf.path});
   }
   return table;
@@ -34,7 +34,7 @@ bool FlagRow::is_bool() const {
 }
 
 bool FlagRow::IsOf(Verb verb) const {
-  const std::string words = StrCat(" ", field->options().GetExtension(proto::is).verbs(), " ");
+  const std::string words = StrCat(" ", field->options().GetExtension(proto::field).verbs(), " ");
   const auto holds = [&words](std::string_view word) {
     return words.find(StrCat(" ", word, " ")) != std::string::npos;
   };
@@ -58,7 +58,8 @@ const FlagRow* FindFlag(std::string_view name) {
 std::string SharedFlagsText(const Flags& flags) {
   proto::Flags message = ToProto(flags);
   for (const FlagRow& row : FlagTable()) {
-    const bool local = row.job_path.empty() && row.field->options().GetExtension(proto::is).local();
+    const bool local =
+        row.job_path.empty() && row.field->options().GetExtension(proto::field).local();
     if (local) message.GetReflection()->ClearField(&message, row.field);
   }
   std::string text;

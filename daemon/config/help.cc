@@ -13,9 +13,9 @@ namespace gaccd {
 namespace {
 
 constexpr std::size_t kWidth = 80;
-constexpr std::size_t kIndent = 24;  // of the text beside a flag or a field
+constexpr std::size_t kIndent = 24;  // of the text after a flag or a field
 
-// The head, and beside it the text in lines of kWidth columns.
+// The head, and to its right the text in lines of kWidth columns.
 std::string Text(const HelpEntry& entry) {
   std::string_view text = entry.text;
   std::string out = StrCat("  ", entry.head);

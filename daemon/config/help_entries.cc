@@ -33,7 +33,7 @@ the file STOP, 130 Ctrl-C twice.
 constexpr std::string_view kJobUsage = R"(The job text: what gaccd train --job=FILE reads.
 
 Protobuf text (proto/job.proto): optimizer.lr is written optimizer { lr: 0.1 },
-and layer[0], layer[1], ... is one layer { ... } after the other; texts stand in
+and layer[0], layer[1], ... is one layer { ... } after the other; texts are in
 quotes. --set gives a field another value than the file does:
   gaccd train --job=FILE --set optimizer.lr=0.01 --set model.layer[0].name=first
 Relative paths start at the current folder or, where that file does not exist,
@@ -107,9 +107,9 @@ std::vector<HelpGroup> FlagGroups(Verb verb) {
   constexpr std::string_view kHeadings[] = {"Flags",
                                             "Checkpoints",
                                             "Stopping and errors",
-                                            "The cluster; when training, as SLURM and MPI say",
-                                            "The batch; each but strict wins over the job",
-                                            "The devices; the first four win over the job"};
+                                            "Cluster (must match SLURM when training)",
+                                            "Batch (overrides the job file, except --strict)",
+                                            "Devices (the first four override the job file)"};
   std::vector<HelpGroup> groups;
   for (int number = 0; number < proto::Field::Group_ARRAYSIZE; ++number) {
     HelpGroup group{kHeadings[number], {}};
@@ -121,7 +121,7 @@ std::vector<HelpGroup> FlagGroups(Verb verb) {
     }
     if (number == 0 && (verb == Verb::kTrain || verb == Verb::kSubmit)) {
       group.entries.push_back({"--set FIELD=VALUE",
-                               "a field of the job gets another value, for example "
+                               "override a field of the job, for example "
                                "optimizer.lr=0.01; may be given several times",
                                ""});
     }

@@ -1,6 +1,6 @@
 // The job as the daemon sees it: plain values, already checked. Made from job text and flags by
 // job_text.h. Its structs are made from proto/job.proto, where the meaning, the range and the
-// default of every field stand: <build>/daemon/config/job_spec.h, by make_structs.cc.
+// default of every field are in <build>/daemon/config/job_spec.h, by make_structs.cc.
 #pragma once
 
 #include <cstdint>

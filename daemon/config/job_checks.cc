@@ -52,14 +52,18 @@ Status CheckMasked(const SourceSpec& source, std::string_view field) {
   const auto bad = [&](std::string_view name, const std::string& why) {
     return Bad(StrCat(field, ".tokens.", name, ": ", why));
   };
-  if (tokens->labels) return bad("labels", "are the masked tokens where masked is given");
-  if (tokens->weights) {
-    return bad("weights", "are of labels, which are the masked tokens where masked is given");
+  if (tokens->labels) {
+    return bad("labels", "cannot be combined with masked: the labels are the masked tokens");
   }
-  if (tokens->classes > 0) return bad("classes", "are the vocabulary where masked is given");
+  if (tokens->weights) {
+    return bad("weights", "cannot be combined with masked: there the labels are the masked tokens");
+  }
+  if (tokens->classes > 0) {
+    return bad("classes", "cannot be combined with masked: the classes are the vocabulary");
+  }
   if (tokens->ignored_label != TokensSpec().ignored_label) {
-    return bad("ignored_label", StrCat("is of labels, expected none where masked is given, found ",
-                                       tokens->ignored_label));
+    return bad("ignored_label",
+               StrCat("cannot be combined with masked, found ", tokens->ignored_label));
   }
   const auto check = [&](std::string_view name, std::int64_t token) -> Status {
     if (token < tokens->vocabulary) return {};
@@ -152,7 +156,7 @@ Status CheckMetrics(const Job& job) {
   for (std::size_t i = 0; i < job.metric.size(); ++i) {
     const auto bad = [i](const std::string& why) { return Bad(StrCat("metric[", i, "]: ", why)); };
     const MetricSpec& metric = job.metric[i];
-    if (!job.data.eval) return bad("is of the evaluation, but the job has no data.eval");
+    if (!job.data.eval) return bad("needs data.eval, which the job does not have");
     const MetricKind kind = DescribeMetric(metric);
     if ((kind.input == MetricInput::kTargets) != targets) {
       return bad(targets
@@ -182,7 +186,7 @@ Status CheckEvaluation(const Job& job) {
   return Bad("evaluation: the job has no data.eval to evaluate");
 }
 
-// What the loss and the metrics ask of the data beside the inputs.
+// What the loss and the metrics require of the data in addition to the inputs.
 Status CheckTargets(const Job& job) {
   GACCD_RETURN_IF_ERROR(CheckMasked(job.data.train, "data.train"));
   if (job.data.eval) GACCD_RETURN_IF_ERROR(CheckMasked(*job.data.eval, "data.eval"));

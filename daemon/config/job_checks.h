@@ -1,4 +1,4 @@
-// What one field of a job alone cannot show: whether its parts fit together.
+// What one field of a job alone cannot show: whether its parts are compatible.
 #pragma once
 
 #include <string_view>

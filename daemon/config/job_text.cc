@@ -60,14 +60,14 @@ std::string Explained(const std::string& message) {
   constexpr std::string_view kField = "\" has no field named \"";
   constexpr std::string_view kEnd = "\".";
   constexpr std::string_view kText = "Expected string, got: ";
-  constexpr std::size_t kMostShown = 60;
+  constexpr std::size_t kMaxShown = 60;
   const std::size_t field = message.find(kField);
   if (message.starts_with(kType) && message.ends_with(kEnd) && field != std::string::npos) {
     const std::size_t begin = field + kField.size();
     return ExplainedField(message.substr(kType.size(), field - kType.size()),
                           message.substr(begin, message.size() - kEnd.size() - begin));
   }
-  if (!message.starts_with(kText) || message.size() > kText.size() + kMostShown) return message;
+  if (!message.starts_with(kText) || message.size() > kText.size() + kMaxShown) return message;
   const std::string found = message.substr(kText.size());
   return StrCat("expected a text in quotes, \"", found, "\", found ", found);
 }
@@ -130,7 +130,7 @@ Status ConfigError(const std::string& message) { return {ErrorKind::kConfig, mes
 // Whether there is a file of this name, or any that it is the pattern of.
 bool HasFile(const std::string& path) {
   if (PathExists(path)) return true;
-  const auto files = FilesLike(path);
+  const auto files = Glob(path);
   return files.ok() && !files->empty();
 }
 
@@ -158,7 +158,7 @@ void ChangePaths(google::protobuf::Message& message, const ChangePath& change) {
       if (!field->is_repeated()) {
         ChangePaths(*reflection.MutableMessage(&message, field), change);
       }
-    } else if (field->options().GetExtension(proto::is).text() == proto::Field::PATH) {
+    } else if (field->options().GetExtension(proto::field).text() == proto::Field::PATH) {
       reflection.SetString(&message, field, change(reflection.GetString(message, field)));
     }
   }

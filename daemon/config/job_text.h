@@ -1,5 +1,5 @@
 // Job text (proto/job.proto in text form) to Job and back. Everything in it is checked here, so a
-// Job can be trusted: required fields, ranges, names, kinds that fit together.
+// Job can be trusted: required fields, ranges, names, kinds that are compatible.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ namespace gaccd {
 // The same from a file, with its folder. kIo when it cannot be read.
 [[nodiscard]] Result<Job> LoadJob(const std::string& path, Verb verb = Verb::kTrain);
 
-// The job with what the flags say in place of what it says, for the verb of the flags. kConfig when
+// The job with its values overridden by the flags, for the verb of the flags. kConfig when
 // they contradict; kUsage when --set names what this job does not have (a layer, the options of
 // another optimizer).
 [[nodiscard]] Result<Job> OverlayFlags(Job job, const Flags& flags);
@@ -49,7 +49,7 @@ namespace gaccd {
 // `was` does not have, and paths that name the same file. Empty: nothing.
 [[nodiscard]] std::string JobDifferences(Job was, const Job& now);
 
-// 32 hex digits of the job and of the flags that stand outside it (strict, bound, the paths). Equal
+// 32 hex digits of the job and of the flags outside of it (strict, bound, the paths). Equal
 // on two ranks if and only if both would do the same. Not cryptographic.
 [[nodiscard]] std::string JobDigest(const Job& job, const Flags& flags);
 

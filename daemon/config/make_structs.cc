@@ -9,7 +9,8 @@
 //   std::vector<T>    of a repeated field
 //   std::variant      of a oneof, and called as it; std::monostate first, if none may be given
 // A message that is one oneof and nothing else is that variant. enum Device { CPU = 1; } becomes
-// enum class Device { kCpu = 1 } with its Name(); with the option declared_in it stands elsewhere.
+// enum class Device { kCpu = 1 } with its Name(); with the option declared_in it is declared
+// elsewhere.
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/descriptor.pb.h>
 
@@ -82,7 +83,7 @@ bool IsMessage(const FieldDescriptor& field) {
 }
 
 bool IsRequired(const FieldDescriptor& field) {
-  return field.options().GetExtension(proto::is).required();
+  return field.options().GetExtension(proto::field).required();
 }
 
 bool IsRequired(const OneofDescriptor& one) {
@@ -188,13 +189,13 @@ std::string Wrapped(std::string_view indent, std::string_view text, std::string_
   return line.empty() ? lines : StrCat(lines, indent, line, "\n");
 }
 
-// What stands before a message, or behind its opening line; of a field: its help, or what stands
-// behind it.
+// The comment before a message, or after its opening line; for a field: its help, or the comment
+// after it.
 template <typename T>
 std::string CommentOf(const T& described) {
   google::protobuf::SourceLocation location;
   if constexpr (std::is_same_v<T, FieldDescriptor>) {
-    const std::string& help = described.options().GetExtension(proto::is).help();
+    const std::string& help = described.options().GetExtension(proto::field).help();
     if (!help.empty()) return help;
   }
   if (!described.GetSourceLocation(&location)) return {};
@@ -202,13 +203,13 @@ std::string CommentOf(const T& described) {
   return before ? location.leading_comments : location.trailing_comments;
 }
 
-// One member, its comment beside it where there is room.
+// One member, with its comment on the same line where there is room.
 std::string Member(const std::string& code, std::string_view comment) {
   const std::string text = Wrapped("  ", code, "    ");
   const std::string note = Wrapped("  // ", comment);
-  const bool beside =
+  const bool same_line =
       std::ranges::count(note, '\n') == 1 && text.size() + note.size() <= kColumns + 1;
-  return beside ? StrCat(text.substr(0, text.size() - 1), note) : note + text;
+  return same_line ? StrCat(text.substr(0, text.size() - 1), note) : note + text;
 }
 
 // ---- The header
@@ -250,7 +251,7 @@ std::string StructDefinition(const Descriptor& message) {
   return StrCat(comment, "struct ", name, " {\n", members, "};\n\n");
 }
 
-// The types below a message in an order in which each stands before its users.
+// The types below a message in an order in which each comes before its users.
 struct Types {
   std::vector<const EnumDescriptor*> enums;
   std::vector<const Descriptor*> messages;

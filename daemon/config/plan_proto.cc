@@ -16,7 +16,7 @@ void FillPlanProto(const Plan& plan, proto::Plan& message) {
   message.set_micro_batch(asked.micro_batch);
   message.set_base_batch(plan.base_batch());
   message.set_target_batch(asked.target_batch);
-  message.set_eff_batch(plan.effective_batch());
+  message.set_effective_batch(plan.effective_batch());
   message.set_ratio(plan.ratio());
   message.set_error_ratio(plan.error_ratio());
   message.set_accum_steps(plan.accum_steps());

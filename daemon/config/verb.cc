@@ -1,4 +1,4 @@
-// The verbs: names, and what their help says beside their flags.
+// The verbs: names, and the help of each except its flags.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -19,7 +19,7 @@ Prints how many samples each rank takes in each micro-step of an update, the
 factor of the learning rate, and which changes would make the target divide;
 with --job=FILE also the updates of an epoch, which parameters decay, and the
 memory of a rank, for which it reads the headers of the data.
---format=json has the keys of proto/plan.proto. Flags of train are taken, too.
+--format=json has the keys of proto/plan.proto. Flags of train are accepted.
 )"},
     {Verb::kTrain, "train", "train the job; one process per GPU or core, by srun or --local-ranks",
      R"(--job=FILE [--flag=value ...]
@@ -38,16 +38,16 @@ prints the script and submits it:
   gaccd submit --nodes 30 --target-batch 3072 --job=job.txtpb --run=r50 \
       --time=24:00:00 -- --mem=0 --exclusive
 
-Flags of train are taken, too, and passed on; what stands behind -- goes to
-sbatch. From then on the script is enough: sbatch runs/r50/submit.sbatch. The
-job goes back to the queue where that helps (gaccd help verdict). Its ranks are
-told of its end early enough to save, by the times of updates and saves in
-earlier attempts of the run, if there are any. Warnings say at once what the job
-would else find out when it starts: data and weights that are not here, nodes, a
-time or memory that it can never have. --format=json: one line a run with
-folder, jobs (ids, apart by commas), script.
+Flags of train are accepted and passed on; arguments after `--` are passed to
+sbatch. The script can be submitted again: sbatch runs/r50/submit.sbatch. The
+job is requeued where that helps (gaccd help verdict). The warning signal before
+its time limit leaves enough time to save, computed from the times of updates
+and saves in earlier attempts of the run. Warnings are printed for what would
+fail when the job starts: missing data and weights, nodes, time or memory that
+SLURM can never grant. --format=json: one line per run with folder, jobs (ids,
+separated by commas), script.
 )"},
-    {Verb::kEval, "eval", "print the loss and the metrics of trained weights",
+    {Verb::kEval, "eval", "evaluate trained weights",
      R"(--job=FILE --weights=PATH [--flag=value ...]
 
 Prints the loss and the metrics of the job over its evaluation data, with the
@@ -56,23 +56,23 @@ run folder that is intact; of a run with optimizer.ema their average, unless
 --raw-weights. Runs on any number of ranks, as train does:
   srun --mpi=pmix gaccd eval --job=FILE --weights=DIR
 
-Other data of the same kind: --set data.eval.npy.features=FILE and so on. Writes
-nothing. --format=json: one line with job, weights, step (of a checkpoint),
-device, world, samples, left_out (damaged ones), divisor, unit, loss, dur_s, and
-each metric under its name.
+To evaluate other data of the same kind: --set data.eval.npy.features=FILE and
+so on. Writes nothing. --format=json: one line with job, weights, step (of a
+checkpoint), device, world, samples, left_out (damaged ones), divisor, unit,
+loss, dur_s, and each metric under its name.
 )"},
-    {Verb::kPredict, "predict", "write what trained weights say of every sample",
+    {Verb::kPredict, "predict", "write the model's prediction for every sample",
      R"(--job=FILE --weights=PATH --out=FILE [--flag=value ...]
 
-Writes the answers of a trained model to the evaluation data of the job, in its
-order, with the weights of a safetensors file, of a checkpoint, or of the newest
-checkpoint of a run folder that is intact; of a run with optimizer.ema their
-average, unless --raw-weights. Runs on any number of ranks, as train does; all
-of them must see the folder of --out. Labels are not looked at, and the data
-needs none: a job text for `tokens` without labels, or for `arrays` of features
-alone, will do.
+Writes the prediction of a trained model for every sample of the evaluation data
+of the job, in order, with the weights of a safetensors file, of a checkpoint,
+or of the newest checkpoint of a run folder that is intact; of a run with
+optimizer.ema their average, unless --raw-weights. Runs on any number of ranks,
+as train does; all of them must see the folder of --out. Labels are ignored and
+may be absent: a job with `tokens` without labels, or with `arrays` of features
+alone, works.
 
-  --what=logits      what the last layer gives: a row for each sample, or for
+  --what=logits      output of the last layer: a row for each sample, or for
                      each of its tokens
   --what=classes     the class with the largest logit
   --what=embeddings  bert: the mean of the last hidden states of the text, of
@@ -92,21 +92,21 @@ the first update of that job: its own model, data, loss and batch.
 
 Without --target-batch the target is 32 / 25 of one micro-batch on every rank.
 --format=json: one line per rounding mode with mode, nodes, gpus_per_node,
-micro_batch, target_batch, eff_batch, accum_steps, deviation (of gaccd's
+micro_batch, target_batch, effective_batch, accum_steps, deviation (of gaccd's
 gradient), mean_of_means and last_micro_batch_only (deviations of the two
 mistakes; null where a mistake has no effect), passed.
 )"},
-    {Verb::kCheck, "check", "print what every rank runs on, and whether the ranks fit together",
+    {Verb::kCheck, "check", "print each rank's environment and check that they are compatible",
      R"([--flag=value ...]
 
-Prints what every rank finds: host, GPU, libraries, cores, limits. Start it as
-the training will be started:
+Prints the environment of every rank: host, GPU, libraries, cores, limits. Start
+it the way the training will be started:
   srun --mpi=pmix gaccd check
 
 Exits 78 and names the ranks when they cannot work together: different builds of
 gaccd or its libraries, ranks with and without a GPU, fewer GPUs than tasks on a
-node, two ranks on one GPU. Prints warnings for what is slow. In the text, ranks
-that are alike share a line; --format=json has one line a rank. With
+node, two ranks on one GPU. Prints warnings for slow settings. In the text,
+equal ranks share a line; --format=json has one line a rank. With
 --device=cpu the GPUs are not checked.
 )"},
     {Verb::kCkpt, "ckpt", "list, verify, prune and export checkpoints",
@@ -127,7 +127,7 @@ Manages checkpoints. PATH is a run folder, or one checkpoint in its ckpt.
                            optimizer.ema their average, unless --raw-weights
   gaccd ckpt export PATH --out=FOLDER --transformers
                            write them with config.json, and with the tokenizer
-                           that is beside the tokens of the training, which
+                           in the folder of the training tokens, which
                            must be there unless --without-tokenizer
 
 --format=json, of ls and verify: one line a checkpoint with generation, step,
@@ -149,14 +149,14 @@ The next line is the reason. When hosts are suspected, a third line is the
 --format=json: one line with attempt, verdict (the word above), exit (the exit
 code of the run), held (restarts did not help), reason, suspect_hosts.
 )"},
-    {Verb::kStatus, "status", "print what a run does now, or how it ended",
+    {Verb::kStatus, "status", "print the state of a run, or how it ended",
      R"([RUN-DIR] [--flag=value ...]
 
 Prints the state of the run in this folder, or in the current one: from its
 STATUS.json, which is written every 10 s, its ledger and its attempts. Where
 these leave it open (a job that waits, or writes nothing any more), SLURM is
 asked by squeue and sacct, if they are here.
-  submitted exit 0: it was given to SLURM, and has not begun since
+  submitted exit 0: it was submitted to SLURM and has not started yet
   starting, running, done   exit 0
   stale     exit 1: it was not written for 30 s, so rank 0 or its node is gone
   stopped   exit 1: it ended before its time, by a signal, the file STOP or a
@@ -167,23 +167,23 @@ word above), age_s, submitted_jobs, submitted_age_s, slurm (its words), world,
 device, epoch, step, steps_total, target, samples_total, loss,
 wall_samples_per_s, dur_p50_s, eta_s, step_age_s, save_step, save_age_s,
 failed_saves, dropped_lines, exit, reason,
-suspect_hosts; without what is not known.
+suspect_hosts; unknown ones are absent.
 )"},
     {Verb::kRuns, "runs", "list the runs in a folder, one line each",
      R"([FOLDER] [--flag=value ...]
 
 Lists the run folders in this folder, or in the current one, and in its folders
-that are none themselves (the runs of an array). best: the best evaluation
-so far, by the job's evaluation.metric, and after which update it was.
+that are no run folders themselves (the runs of an array). best: the best
+evaluation so far, by the job's evaluation.metric, and its update.
 --format=json: one line a run, with the keys of gaccd status, best_metric,
 best_value and best_step.
 )"},
-    {Verb::kStop, "stop", "stop a run: it saves, and is not started again",
+    {Verb::kStop, "stop", "save, stop, do not requeue",
      R"(RUN-DIR
 
 Writes the file STOP into the run folder. The run saves after its next update
-and exits with 93, on any node and without SLURM. While the file is there the
-run is not started again. A run that is complete is refused.
+and exits with 93, on any node and without SLURM. While the file exists the
+run does not start again. A run that is complete is refused.
 )"},
     {Verb::kSave, "save", "let a run save a checkpoint now",
      R"(RUN-DIR
@@ -196,29 +196,29 @@ removes the file and continues.
 
 Prints the text logs of all ranks of a run, live or dead: attempts one after the
 other, the lines of one attempt by time. What is wrong with the files (lines
-that are cut off or missing, attempts that are missing or ran at once) is told
-on stderr. --events prints the events of all attempts as one stream of JSON
-lines: events.jsonl, what each rank says of its updates once a minute, what
-ranks left behind when they failed, the verdicts.
+that are cut off or missing, attempts that are missing or ran at once) is
+reported on stderr. --events prints the events of all attempts as one stream of
+JSON lines: events.jsonl, the updates of each rank once a minute, the crash
+records of failed ranks, the verdicts.
 
 --compact=N is for long runs that have ended: in events.jsonl of all attempts
-only every N-th update keeps its line, and the first, the last and any that was
-not as it should be. Of the others sums are kept: figures of gaccd export and
-gaccd report stay what they were, curves have fewer points. Evaluations, saves,
-failures and logs stay. Refused while the run lives; safe to interrupt.
+only every N-th update keeps its line, and the first, the last and any abnormal
+one. The others are summed up: figures of gaccd export and gaccd report do not
+change, curves have fewer points. Evaluations, saves, failures and logs stay.
+Refused while the run lives; safe to interrupt.
 )"},
-    {Verb::kDoctor, "doctor", "print why a run ended or stands still, and what to do",
+    {Verb::kDoctor, "doctor", "explain why a run ended or is stuck, and what to do",
      R"([RUN-DIR]
 
 Prints the state of a run and, of its newest attempt, which ranks failed, the
 first one first, and the last warnings; which hosts are suspected, with the
 --exclude= flag for sbatch; and what to do. Exits as gaccd status does.
 )"},
-    {Verb::kExport, "export", "give events and metrics of runs to other programs",
+    {Verb::kExport, "export", "export events and metrics (CSV, TensorBoard, ...)",
      R"([RUN-DIR] --format=CHOICE [--flag=value ...]
 
-Writes what the files of a run say, of all its attempts, to standard output or
-to --out=FILE, which appears whole.
+Writes the events or metrics of all attempts of a run to standard output or to
+--out=FILE, which is replaced atomically.
 
   csv           a row an event, a column a key
   chrome-trace  updates with their phases, saves, failures, for ui.perfetto.dev
@@ -227,18 +227,18 @@ to --out=FILE, which appears whole.
   prometheus    metrics for the textfile collector of node_exporter; RUN-DIR may
                 be a folder of run folders. Runs that wrote nothing for a day
                 are left out. To be called once a minute, with --out=FILE.prom
-                in the folder of the collector; FILE.prom.state beside it says
-                what was read, so that only new events are
+                in the folder of the collector; FILE.prom.state next to it
+                records what was read, so that only new events are
 )"},
     {Verb::kReport, "report", "write a page about a run, or about several side by side",
      R"([RUN-DIR ...] [--flag=value ...]
 
-Writes one HTML file that tells the story of a run, live or dead, and needs no
-network: how it stands and the next command, its batch, curves, the time of an
-update by phase, slow ranks, attempts, goodput, checkpoints, failures, what
-changed between attempts, the job. Without --out=FILE it is report.html in
-RUN-DIR. Of several runs, at most 32: a table, their curves in common charts,
-and where their jobs differ. Prints the name of the file.
+Writes one HTML file about a run, live or dead, that needs no network: its state
+and the next command, its batch, curves, the time of an update by phase, slow
+ranks, attempts, goodput, checkpoints, failures, what changed between attempts,
+the job. Without --out=FILE it is report.html in RUN-DIR. For several runs, at
+most 32: a table, their curves in common charts, and the differences between
+their jobs. Prints the name of the file.
 )"},
     {Verb::kPlot, "plot", "draw loss and metrics of a run in the terminal",
      R"([RUN-DIR]
@@ -246,7 +246,7 @@ and where their jobs differ. Prints the name of the file.
 Draws the training loss and every metric of evaluation over the updates, with ^
 where an attempt begins: in braille where the locale is UTF-8, else in ASCII.
 )"},
-    {Verb::kHelp, "help", "explain a verb, gaccd help plan; or the job text, gaccd help job",
+    {Verb::kHelp, "help", "explain a verb (gaccd help plan) or the job text (gaccd help job)",
      R"([VERB | job [FIELD] | man | bash]
 
 Explains a verb or the fields of the job text: all, or those of one name or

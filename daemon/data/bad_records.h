@@ -1,5 +1,5 @@
 // Damaged records: labels that are no class, values that are not finite. They are found when a data
-// set is opened; what becomes of them is the user's choice.
+// set is opened; the user chooses how to handle them.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class BadRecords {
   // and the sample is remembered; kData when there are more than the quota.
   Status Take(std::int64_t sample, Status damage);
 
-  // The data set without them; kData when no sample is left. Either another sample stands in the
+  // The data set without them; kData when no sample is left. Either another sample takes the
   // place of each: the same one in every epoch, on every rank, on any number of ranks, for it is a
   // function of (seed, sample). The size stays, so every batch stays exact. Or, with leave_out, the
   // set has only the others, in their order.

@@ -31,10 +31,10 @@ std::vector<std::string> NamesById(const Json& config) {
   return named ? names : std::vector<std::string>();
 }
 
-// In the data.json beside a file, or beside the first of several.
-Result<ClassNames> ReadClassNamesBeside(std::string path) {
+// In the data.json next to a file, or next to the first of several.
+Result<ClassNames> ReadClassNamesNextTo(std::string path) {
   if (IsPattern(path)) {
-    const auto files = FilesLike(path);  // the data is opened later, with all its errors
+    const auto files = Glob(path);  // the data is opened later, with all its errors
     if (!files.ok() || files->empty()) return ClassNames{};
     path = files->begin()->second;
   }
@@ -67,7 +67,7 @@ Result<ClassNames> ReadClassNames(const Job& job) {
   }
   ClassNames names{data.class_name, "data.class_name of the job"};
   for (const std::string& file : files) {
-    GACCD_ASSIGN_OR_RETURN(ClassNames found, ReadClassNamesBeside(file));
+    GACCD_ASSIGN_OR_RETURN(ClassNames found, ReadClassNamesNextTo(file));
     GACCD_RETURN_IF_ERROR(CheckSameClasses(names, found));
     if (names.names.size() < found.names.size()) names = std::move(found);
   }

@@ -19,11 +19,11 @@ struct ClassNames {
 // kData, with the first number that is another class in both. A list may have fewer classes.
 [[nodiscard]] Status CheckSameClasses(const ClassNames& expected, const ClassNames& found);
 
-// data.class_name of the job and the names in the data.json beside labels and tokens of data.train
+// data.class_name of the job and the names in the data.json next to labels and tokens of data.train
 // and data.eval, which must agree; the longest list of them. kData; kIo.
 [[nodiscard]] Result<ClassNames> ReadClassNames(const Job& job);
 
-// The names in the metadata of a safetensors file, else in the config.json beside it, as
+// The names in the metadata of a safetensors file, else in the config.json next to it, as
 // transformers has them (id2label). Nothing else in that file is looked at.
 [[nodiscard]] ClassNames ReadClassNamesOfWeights(
     const std::string& path, const std::map<std::string, std::string>& metadata);

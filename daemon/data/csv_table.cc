@@ -20,7 +20,7 @@
 namespace gaccd {
 namespace {
 
-// Takes what stands before `separator`, or all, from the front of `text`.
+// Removes the text before `separator`, or all of it, from the front of `text`.
 std::string_view Take(std::string_view& text, char separator) {
   const std::string_view part = text.substr(0, text.find(separator));
   text.remove_prefix(std::min(text.size(), part.size() + 1));

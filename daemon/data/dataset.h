@@ -44,8 +44,8 @@ class Dataset {
   [[nodiscard]] virtual std::span<const BadRecord> bad_records() const { return {}; }
 
   // kData with both values when a mapped file is no longer what was opened: another size or time of
-  // change, or another file in its place; kIo when that cannot be told. One or two system calls a
-  // file. What was copied when the set was opened (gzip, labels) may change.
+  // change, or another file in its place; kIo when that cannot be determined. One or two system
+  // calls a file. What was copied when the set was opened (gzip, labels) may change.
   [[nodiscard]] virtual Status CheckUnchanged() const { return Status::Ok(); }
 
   // The tokens of a sample that are no padding. REQUIRES: spec().cuts is not empty.

@@ -1,5 +1,5 @@
 // Reads a gzip file that is in memory, piece by piece. Checksums are verified. As gzip does it, a
-// file of several members reads as their concatenation, and zeros behind the last (of a tape, or of
+// file of several members reads as their concatenation, and zeros after the last (of a tape, or of
 // a download into a file of fixed size) are ignored; anything else there is damage.
 #pragma once
 

@@ -23,12 +23,12 @@ Result<TrainIndices> TrainIndices::Make(const SampleOrder& order, const UpdateSc
                                         std::int64_t first_update, int passes) {
   if (plan.effective_batch() != schedule.request().batch) {
     return Status(ErrorKind::kConfig,
-                  StrCat("plan and schedule are of different batches: the plan has ",
+                  StrCat("plan and schedule have different batches: the plan has ",
                          plan.effective_batch(), ", the schedule ", schedule.request().batch));
   }
   if (order.size() != schedule.request().dataset_size) {
     return Status(ErrorKind::kConfig,
-                  StrCat("order and schedule are of different data sets: the order has ",
+                  StrCat("order and schedule belong to different data sets: the order has ",
                          order.size(), " samples, the schedule ", schedule.request().dataset_size));
   }
   if (rank < 0 || rank >= plan.world()) {

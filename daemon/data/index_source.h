@@ -39,7 +39,7 @@ class IndexSource {
 // passes: so often the micro-batches of an update come, one time after the other.
 class TrainIndices final : public IndexSource {
  public:
-  // Errors: kConfig when plan and schedule are of different batches, or a rank or update is out of
+  // Errors: kConfig when plan and schedule have different batches, or a rank or update is out of
   // range.
   static Result<TrainIndices> Make(const SampleOrder& order, const UpdateSchedule& schedule,
                                    const Plan& plan, std::int64_t rank,

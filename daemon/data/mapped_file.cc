@@ -45,7 +45,7 @@ struct Known {
   std::atomic<std::size_t> bytes{0};
   std::array<char, 512> path{};
 };
-std::array<Known, kMostKnown> known_files;
+std::array<Known, kMaxKnown> known_files;
 
 int Know(const void* data, std::size_t bytes, const std::string& path) {
   for (std::size_t i = 0; i < known_files.size(); ++i) {

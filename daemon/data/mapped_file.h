@@ -1,6 +1,6 @@
 // A regular file, mapped read-only. Symbolic links are followed.
 // The file must not be made shorter while it is mapped: reading beyond its new end is a SIGBUS, and
-// so is a page that the disk cannot give. FindMapped() tells which file it was.
+// so is a page that the disk cannot give. FindMapped() returns which file it was.
 #pragma once
 
 #include <sys/stat.h>
@@ -31,7 +31,8 @@ class MappedFile {
   }
 
   // kData with both values: another size or time of change than when it was opened, or another file
-  // at its path. A file that was removed is still mapped, and unchanged. kIo: it cannot be told.
+  // at its path. A file that was removed is still mapped, and unchanged. kIo: it cannot be
+  // determined.
   [[nodiscard]] Status CheckUnchanged() const;
 
  private:
@@ -48,9 +49,9 @@ struct MappedPlace {
   const char* path = nullptr;  // null: no mapped file; cut, and with '?' for what JSON escapes
   std::int64_t byte = 0;       // from the start of the file
 };
-// For signal handlers: neither allocates nor locks. Knows the first kMostKnown files that are
+// For signal handlers: neither allocates nor locks. Knows the first kMaxKnown files that are
 // mapped at a time.
-inline constexpr std::size_t kMostKnown = 32;
+inline constexpr std::size_t kMaxKnown = 32;
 [[nodiscard]] MappedPlace FindMapped(const void* address);
 
 }  // namespace gaccd

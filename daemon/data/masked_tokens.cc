@@ -10,7 +10,7 @@
 namespace gaccd {
 namespace {
 
-// Beside the layers of dropout (ops/dropout.h), which count from 0.
+// A layer number apart from those of dropout (ops/dropout.h), which count from 0.
 constexpr std::uint64_t kStream = std::uint64_t{1} << 32;
 
 // Of 2^32.

@@ -16,7 +16,8 @@
 namespace gaccd {
 namespace {
 
-// MAP_POPULATE: the pages count for every rank alike from the start, when planned memory is told.
+// MAP_POPULATE: the pages count for every rank alike from the start, when planned memory is
+// reported.
 std::optional<SharedBytes> Map(int fd, std::size_t bytes, int protection) {
   void* data = mmap(nullptr, bytes, protection, MAP_SHARED | MAP_POPULATE, fd, 0);
   if (data == MAP_FAILED) return std::nullopt;

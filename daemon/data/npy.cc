@@ -35,12 +35,12 @@ class HeaderParser {
   std::optional<Header> Parse() {
     Header header;
     std::array<bool, 3> seen{};
-    Take('{');
+    Expect('{');
     while (ok() && !Peek('}')) {
       ParseEntry(header, seen);
-      if (!Peek('}')) Take(',');
+      if (!Peek('}')) Expect(',');
     }
-    Take('}');
+    Expect('}');
     while (at_ < text_.size() && text_[at_] == ' ') ++at_;
     if (ok() && text_.substr(at_) != "\n") Fail("the line end of the header");
     for (std::size_t i = 0; ok() && i < seen.size(); ++i) {
@@ -67,7 +67,7 @@ class HeaderParser {
     return at_ < text_.size() && text_[at_] == c;
   }
 
-  void Take(char c) {
+  void Expect(char c) {
     if (!ok()) return;
     if (Peek(c)) {
       ++at_;
@@ -85,7 +85,7 @@ class HeaderParser {
       at_ = start;
       Fail("'descr', 'fortran_order' and 'shape', each once,");
     }
-    Take(':');
+    Expect(':');
     if (!ok()) return;
     seen[number] = true;
     if (number == 0) header.descr = ParseString();
@@ -96,14 +96,14 @@ class HeaderParser {
   // In single or double quotes, without escapes.
   std::string_view ParseString() {
     const char quote = Peek('"') ? '"' : '\'';
-    Take(quote);
+    Expect(quote);
     const std::size_t start = at_;
     while (ok() && at_ < text_.size() && text_[at_] != quote) {
       if (text_[at_] == '\\') Fail("text without escapes");
       ++at_;
     }
     const std::string_view value = ok() ? text_.substr(start, at_ - start) : std::string_view();
-    Take(quote);
+    Expect(quote);
     return value;
   }
 
@@ -118,13 +118,13 @@ class HeaderParser {
   // (), (3,), (3, 4), (3, 4,). As in Python, one number needs its comma.
   std::vector<std::int64_t> ParseShape() {
     std::vector<std::int64_t> shape;
-    Take('(');
+    Expect('(');
     while (ok() && !Peek(')')) {
       shape.push_back(ParseNumber());
       if (shape.size() > kMaxDimensions) Fail(StrCat("at most ", kMaxDimensions, " dimensions"));
-      if (shape.size() == 1 || !Peek(')')) Take(',');
+      if (shape.size() == 1 || !Peek(')')) Expect(',');
     }
-    Take(')');
+    Expect(')');
     return shape;
   }
 

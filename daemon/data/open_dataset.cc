@@ -63,8 +63,8 @@ Status CheckSameSpec(SampleSpec train, SampleSpec eval) {
 Result<std::string> Opening::Locate(const std::string& path) const {
   if (path.starts_with('/') || ::access(path.c_str(), F_OK) == 0) return path;
   const std::string why = std::strerror(errno);
-  std::string beside = StrCat(folder, "/", path);
-  if (!folder.empty() && ::access(beside.c_str(), F_OK) == 0) return beside;
+  std::string relative = StrCat(folder, "/", path);
+  if (!folder.empty() && ::access(relative.c_str(), F_OK) == 0) return relative;
   std::error_code none;
   const auto full = [&none](const std::string& name) {
     return std::filesystem::weakly_canonical(name, none).string();
@@ -148,7 +148,7 @@ Result<std::unique_ptr<Dataset>> OpenDataset(const SourceSpec& source,
                                              const NormalizeSpec& normalize,
                                              const BadRecordRules& rules, NodeShare* share,
                                              const std::string& folder) {
-  GACCD_ASSIGN_OR_RETURN(const std::vector<SourceSpec> sources, SourcesOf(source, folder));
+  GACCD_ASSIGN_OR_RETURN(const std::vector<SourceSpec> sources, ExpandPatterns(source, folder));
   BadRecordRules own = rules;
   const Opening opening{normalize, own, share, folder};
   std::vector<std::unique_ptr<Dataset>> parts;

@@ -27,7 +27,7 @@ using RingMemory = std::function<Result<std::byte*>(std::size_t bytes)>;
 struct PrefetcherOptions {
   int slots = 8;
   // So many further calls of Next() leave a batch valid, the one after them does not: for devices
-  // that read it while the loop goes on.
+  // that read it while the loop continues.
   int held = 0;
   // Where the ring lives: at least so many bytes, aligned to 64, that outlive the prefetcher. Null,
   // or a null answer: memory of its own.

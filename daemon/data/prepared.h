@@ -1,4 +1,4 @@
-// The data.json that tools/prepare leaves beside the arrays that it made.
+// The data.json that tools/prepare leaves next to the arrays that it made.
 #pragma once
 
 #include <string>
@@ -15,12 +15,12 @@ namespace gaccd {
 // data.json, or the first 1 MiB of it, whatever it is, does not name the file: OK.
 Status CheckPrepared(const Array& array, std::int64_t vocabulary, NodeShare* share);
 
-// The tokenizer.json `tokenizer`, which is at `path`, is the one of which the data.json beside it
-// speaks, and says itself what stands before and after a text of rows. kData. Where there is no
+// The tokenizer.json `tokenizer`, which is at `path`, is the one of which the data.json next to it
+// speaks, and says itself what comes before and after a text of rows. kData. Where there is no
 // such data.json: OK; kIo.
 Status CheckPreparedTokenizer(const std::string& path, std::string_view tokenizer);
 
-// The data.json beside the file `path`.
+// The data.json next to the file `path`.
 [[nodiscard]] std::string DataJsonPath(const std::string& path);
 
 // The names of the classes that `text`, such a file, has, by their numbers. Empty: it has none, or

@@ -56,18 +56,18 @@ Result<Matches> MatchesOf(const std::string& pattern, const std::string& folder)
                          "path of this source or in none, found ",
                          stars == 1 ? "it in the name of a folder" : StrCat(stars)));
   }
-  GACCD_ASSIGN_OR_RETURN(Matches here, FilesLike(pattern));
+  GACCD_ASSIGN_OR_RETURN(Matches here, Glob(pattern));
   if (!here.empty()) return here;
   const bool elsewhere = !folder.empty() && !pattern.starts_with('/');
   if (elsewhere) {
-    GACCD_ASSIGN_OR_RETURN(Matches there, FilesLike(StrCat(folder, "/", pattern)));
+    GACCD_ASSIGN_OR_RETURN(Matches there, Glob(StrCat(folder, "/", pattern)));
     if (!there.empty()) return there;
   }
   return Status(ErrorKind::kIo, StrCat("no file is called '", pattern, "' in the current folder",
                                        elsewhere ? StrCat(" or in ", folder) : ""));
 }
 
-// Sample numbers go on from part to part.
+// Sample numbers continue from part to part.
 class JoinedDataset final : public Dataset {
  public:
   explicit JoinedDataset(std::vector<std::unique_ptr<Dataset>> parts) : parts_(std::move(parts)) {
@@ -114,12 +114,12 @@ class JoinedDataset final : public Dataset {
 
   // Neighbours of one part are read together.
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
-    constexpr std::size_t kMost = 64;
-    std::array<std::int64_t, kMost> own{};
+    constexpr std::size_t kMax = 64;
+    std::array<std::int64_t, kMax> own{};
     std::array<void*, kMaxTensors> memory{};
     for (std::size_t at = 0, count = 0; at < indices.size(); at += count) {
       const std::size_t part = PartOf(indices[at]);
-      for (count = 0; count < std::min(kMost, indices.size() - at); ++count) {
+      for (count = 0; count < std::min(kMax, indices.size() - at); ++count) {
         const std::int64_t index = indices[at + count];
         if (PartOf(index) != part) break;
         own[count] = index - FirstOf(part);
@@ -143,7 +143,8 @@ class JoinedDataset final : public Dataset {
 
 }  // namespace
 
-Result<std::vector<SourceSpec>> SourcesOf(const SourceSpec& source, const std::string& folder) {
+Result<std::vector<SourceSpec>> ExpandPatterns(const SourceSpec& source,
+                                               const std::string& folder) {
   SourceSpec whole = source;
   const std::vector<std::string*> patterns = PathsOf(whole);
   const auto is_pattern = [](const std::string* path) { return IsPattern(*path); };

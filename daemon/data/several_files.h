@@ -15,9 +15,9 @@ namespace gaccd {
 
 // `source` itself where no path has a '*'. A relative path without a match is looked for in
 // `folder`, unless it is empty. Errors: kIo for a path without a match; kConfig for more than one
-// '*', one in the name of a folder, or a path without one beside others; kData, with what is
+// '*', one in the name of a folder, or a path without one together with others; kData, with what is
 // missing, for paths whose '*' stand for different texts.
-Result<std::vector<SourceSpec>> SourcesOf(const SourceSpec& source, const std::string& folder);
+Result<std::vector<SourceSpec>> ExpandPatterns(const SourceSpec& source, const std::string& folder);
 
 // The samples of `parts`, at least one, one part after the other. A damaged record was replaced by
 // one of its own part. kData for parts whose samples differ in kind.

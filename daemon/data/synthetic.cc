@@ -72,9 +72,9 @@ Result<std::unique_ptr<Dataset>> MakeSynthetic(const SyntheticSpec& source,
                                              " weights (features x outputs), found ",
                                              source.features, " x ", source.outputs));
   }
-  constexpr double kMostNoise = 1e30;  // so that targets are finite in f32
-  if (!(source.noise >= 0 && source.noise <= kMostNoise)) {
-    return Status(ErrorKind::kConfig, StrCat("synthetic: expected a noise of 0 to ", kMostNoise,
+  constexpr double kMaxNoise = 1e30;  // so that targets are finite in f32
+  if (!(source.noise >= 0 && source.noise <= kMaxNoise)) {
+    return Status(ErrorKind::kConfig, StrCat("synthetic: expected a noise of 0 to ", kMaxNoise,
                                              ", found ", source.noise));
   }
   GACCD_ASSIGN_OR_RETURN(const Affine affine, MakeAffine(normalize, kLargestNormal));

@@ -83,11 +83,11 @@ std::string TokenizerPath(const SourceSpec& source) {
 }
 
 Result<std::string> ReadTokenizer(const std::string& path) {
-  constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20;
+  constexpr std::uint64_t kMaxBytes = std::uint64_t{256} << 20;
   GACCD_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
-  if (file.size() > kMostBytes) {
+  if (file.size() > kMaxBytes) {
     return Status(ErrorKind::kData,
-                  StrCat(path, ": expected at most ", kMostBytes, " bytes, found ", file.size()));
+                  StrCat(path, ": expected at most ", kMaxBytes, " bytes, found ", file.size()));
   }
   std::string text(file.size(), '\0');
   GACCD_RETURN_IF_ERROR(file.ReadAt(0, std::as_writable_bytes(std::span(text))));

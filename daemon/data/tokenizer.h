@@ -1,4 +1,4 @@
-// The tokenizer.json that tools/prepare leaves beside token arrays. Weights and data belong
+// The tokenizer.json that tools/prepare leaves next to token arrays. Weights and data belong
 // together only where the same ids mean the same tokens.
 #pragma once
 
@@ -23,8 +23,8 @@ namespace gaccd {
 [[nodiscard]] Status CompareTokenizers(const std::string& first, std::string_view first_text,
                                        const std::string& path, std::string_view text);
 
-// The tokenizers of data.train, of data.eval and beside `weights` (a file; empty: none), where they
-// are there, must have the same vocabulary. kData with two of them and the first difference
+// The tokenizers of data.train, of data.eval and next to `weights` (a file; empty: none), where
+// they are there, must have the same vocabulary. kData with two of them and the first difference
 // otherwise, and for a file that is no tokenizer; kIo. One alone is not read.
 [[nodiscard]] Status CheckTokenizers(const Job& job, const std::string& weights);
 

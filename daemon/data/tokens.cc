@@ -12,12 +12,12 @@
 namespace gaccd {
 namespace {
 
-constexpr std::int64_t kMostIds = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMaxIds = std::numeric_limits<std::int32_t>::max();
 
 Status CheckLimit(const Array& array, std::string_view what, std::int64_t found) {
-  if (found >= 1 && found <= kMostIds) return Status::Ok();
+  if (found >= 1 && found <= kMaxIds) return Status::Ok();
   return {ErrorKind::kConfig,
-          StrCat(array.name, ": expected ", what, " from 1 to ", kMostIds, ", found ", found)};
+          StrCat(array.name, ": expected ", what, " from 1 to ", kMaxIds, ", found ", found)};
 }
 
 Status CheckIsInteger(const Array& array) {
@@ -35,7 +35,7 @@ std::vector<std::int64_t> CutsOf(std::int64_t context) {
   return cuts;
 }
 
-// Whoever opens the set: collects its columns, each checked.
+// Used while the set is opened: collects its columns, each checked.
 struct Builder {
   BadRecords bad;
   NodeShare* share;
@@ -48,8 +48,8 @@ struct Builder {
     return Status::Ok();
   }
 
-  // An array beside `tokens`: its row has one of the two shapes.
-  Status AddBeside(const Array& tokens, std::string_view name, std::optional<Array> array,
+  // An array in addition to `tokens`: its row has one of the two shapes.
+  Status AddColumn(const Array& tokens, std::string_view name, std::optional<Array> array,
                    std::span<const Shape> shapes, const IntegerRange& range) {
     if (!array) return Status::Ok();
     GACCD_RETURN_IF_ERROR(CheckIsInteger(*array));
@@ -101,22 +101,22 @@ Result<std::unique_ptr<Dataset>> MakeTokenDataset(TokenArrays arrays, const Toke
   const bool has_lengths = arrays.lengths.has_value();
   const Shape one;
   const Shape row{length};
-  GACCD_RETURN_IF_ERROR(builder.AddBeside(tokens, "lengths", std::move(arrays.lengths), {&one, 1},
+  GACCD_RETURN_IF_ERROR(builder.AddColumn(tokens, "lengths", std::move(arrays.lengths), {&one, 1},
                                           {.least = 1, .end = length + 1, .what = "lengths"}));
-  GACCD_RETURN_IF_ERROR(builder.AddBeside(tokens, "segments", std::move(arrays.segments), {&row, 1},
+  GACCD_RETURN_IF_ERROR(builder.AddColumn(tokens, "segments", std::move(arrays.segments), {&row, 1},
                                           {.end = limits.segment_types, .what = "segments"}));
   const bool labelled = arrays.labels.has_value();
   const bool ids = labelled && arrays.labels->shape.size() == 2;
-  const bool ragged = has_lengths && !ids;  // labels behind the length of a text count
+  const bool ragged = has_lengths && !ids;  // labels beyond the length of a text count
   const std::int64_t classes = limits.classes > 0 || !ids ? limits.classes : limits.vocabulary;
   if (arrays.weights && !labelled) {
     return Status(ErrorKind::kConfig,
-                  StrCat(arrays.weights->name, ": weights are of labels, but there are none"));
+                  StrCat(arrays.weights->name, ": weights apply to labels, but there are none"));
   }
   if (labelled) GACCD_RETURN_IF_ERROR(CheckLimit(*arrays.labels, "classes", classes));
   const Shape both[] = {one, row};
   const auto ignored = ids ? std::optional<std::int64_t>(limits.ignored_label) : std::nullopt;
-  GACCD_RETURN_IF_ERROR(builder.AddBeside(tokens, "labels", std::move(arrays.labels), both,
+  GACCD_RETURN_IF_ERROR(builder.AddColumn(tokens, "labels", std::move(arrays.labels), both,
                                           {.end = classes, .or_else = ignored}));
   if (arrays.weights) {
     GACCD_RETURN_IF_ERROR(builder.AddWeights(tokens, *std::move(arrays.weights)));

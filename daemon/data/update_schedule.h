@@ -53,7 +53,7 @@ class UpdateSchedule {
   // REQUIRES: 0 <= index <= updates().
   [[nodiscard]] std::int64_t SamplesBefore(std::int64_t index) const;
 
-  // The size of the smaller updates of this run; 0 when all are of the full batch. There is only
+  // The size of the smaller updates of this run; 0 when all have the full batch. There is only
   // one such size, so a run needs at most two plans.
   [[nodiscard]] std::int64_t tail_samples() const { return tail_samples_; }
 

@@ -9,7 +9,7 @@ namespace gaccd {
 
 CudaContrast::CudaContrast(const ContrastiveModel& model, const ReplicaOptions& sizes,
                            cudaStream_t stream)
-    : window_(model, sizes.update_samples, sizes.rank_samples),
+    : window_(model, sizes.effective_batch, sizes.rank_samples),
       stream_(stream),
       rank_samples_(sizes.rank_samples),
       micro_batch_(sizes.micro_batches.empty() ? 0 : *sizes.micro_batches.rbegin()) {}
@@ -50,8 +50,8 @@ Status CudaContrast::Copy(void* to, const void* from, std::size_t bytes, cudaMem
   return CudaStatus(cudaMemcpyAsync(to, from, bytes, kind, stream_), "copy of representations");
 }
 
-Status CudaContrast::Contrast(Communicator& comm, DeviceWaiter& waiter, const float* parameters,
-                              double loss_scale) {
+Status CudaContrast::ComputeContrastiveLoss(Communicator& comm, DeviceWaiter& waiter,
+                                            const float* parameters, double loss_scale) {
   const std::size_t bytes = RowBytes(encoded_);
   // A copy to memory that is not page-locked blocks; what it would wait for is waited for here.
   GACCD_RETURN_IF_ERROR(waiter.WaitForStream(stream_, "representations"));
@@ -62,7 +62,7 @@ Status CudaContrast::Contrast(Communicator& comm, DeviceWaiter& waiter, const fl
                              cudaMemcpyDeviceToHost));
   GACCD_RETURN_IF_ERROR(waiter.WaitForStream(stream_, "representations"));
 
-  GACCD_RETURN_IF_ERROR(window_.Contrast(comm, double{log_scale}, loss_scale));
+  GACCD_RETURN_IF_ERROR(window_.ComputeContrastiveLoss(comm, double{log_scale}, loss_scale));
 
   GACCD_ASSIGN_OR_RETURN(const float* gradients, window_.Next(encoded_));
   const Words words{.loss = window_.sums().loss,

@@ -29,8 +29,8 @@ class CudaContrast {
   // come than ReplicaOptions::rank_samples.
   Result<float*> Append(std::int64_t samples);
   // Collective, also for ranks without samples. Waits for the rows. parameters: flat, on the GPU.
-  Status Contrast(Communicator& comm, DeviceWaiter& waiter, const float* parameters,
-                  double loss_scale);
+  Status ComputeContrastiveLoss(Communicator& comm, DeviceWaiter& waiter, const float* parameters,
+                                double loss_scale);
   // gradient() becomes that of the rows of the next `samples` samples.
   Status Next(std::int64_t samples);
 
@@ -61,7 +61,7 @@ class CudaContrast {
   std::int64_t micro_batch_;  // the largest
   std::int64_t encoded_ = 0;  // samples
   std::int64_t next_ = 0;     // sample
-  DeviceBuffer rows_;         // of all own samples; after Contrast() their gradients
+  DeviceBuffer rows_;         // of all own samples; after ComputeContrastiveLoss() their gradients
   DeviceBuffer gradient_;     // of one micro-batch: what its graphs read
   DeviceBuffer words_;
 };

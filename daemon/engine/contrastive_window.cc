@@ -19,14 +19,14 @@ std::int64_t Bytes(const std::vector<T>& values) {
 
 }  // namespace
 
-ContrastiveWindow::ContrastiveWindow(const ContrastiveModel& model, std::int64_t update_samples,
+ContrastiveWindow::ContrastiveWindow(const ContrastiveModel& model, std::int64_t effective_batch,
                                      std::int64_t rank_samples)
     : model_(model), loss_(model.width) {
   own_rows_.reserve(Size(rank_samples * row()));
   gradients_.reserve(Size(rank_samples * row()));
   own_log_sums_.reserve(Size(rank_samples * 2));
-  rows_.reserve(Size(update_samples * row()));
-  log_sums_.reserve(Size(update_samples * 2));
+  rows_.reserve(Size(effective_batch * row()));
+  log_sums_.reserve(Size(effective_batch * 2));
 }
 
 void ContrastiveWindow::Begin() {
@@ -47,7 +47,8 @@ void ContrastiveWindow::SetCounts(std::int64_t elements) {
                          [=](std::int64_t samples) { return samples * elements; });
 }
 
-Status ContrastiveWindow::Contrast(Communicator& comm, double log_scale, double loss_scale) {
+Status ContrastiveWindow::ComputeContrastiveLoss(Communicator& comm, double log_scale,
+                                                 double loss_scale) {
   std::int64_t own = std::ssize(own_rows_) / row();
   samples_.resize(Size(comm.size()));
   counts_.assign(samples_.size(), 1);

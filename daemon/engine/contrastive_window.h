@@ -1,7 +1,8 @@
 // ContrastiveWindow: the representations of one update of this rank, from their first forward pass
-// to their gradients. The mathematics stand in ops/info_nce.h. Used by one thread.
+// to their gradients. The mathematics are in ops/info_nce.h. Used by one thread.
 //
-//   Begin, Append (every micro-batch), Contrast, Next (every micro-batch, in the same order)
+//   Begin, Append (every micro-batch), ComputeContrastiveLoss, Next (every micro-batch, in the same
+//   order)
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ namespace gaccd {
 class ContrastiveWindow {
  public:
   // For so many samples of all ranks and of this one, no memory is taken after this.
-  ContrastiveWindow(const ContrastiveModel& model, std::int64_t update_samples,
+  ContrastiveWindow(const ContrastiveModel& model, std::int64_t effective_batch,
                     std::int64_t rank_samples);
 
   void Begin();
@@ -25,11 +26,11 @@ class ContrastiveWindow {
   [[nodiscard]] float* Append(std::int64_t samples);
   // Collective, also for ranks without samples: the loss over all samples of all ranks, in the
   // order of the ranks, and the gradients of the own rows.
-  Status Contrast(Communicator& comm, double log_scale, double loss_scale = 1);
+  Status ComputeContrastiveLoss(Communicator& comm, double log_scale, double loss_scale = 1);
   // The gradients of the rows of the next `samples` samples. kInternal when there are not so many.
   Result<const float*> Next(std::int64_t samples);
 
-  // Of the own samples, after Contrast().
+  // Of the own samples, after ComputeContrastiveLoss().
   [[nodiscard]] const ContrastiveSums& sums() const { return sums_; }
   [[nodiscard]] const ContrastiveModel& model() const { return model_; }
   // The largest log t.

@@ -1,4 +1,4 @@
-// CudaReduction: sums gradients, losses and counts over the ranks on the reduction stream, beside
+// CudaReduction: sums gradients, losses and counts over the ranks on the reduction stream, during
 // the backward of the last micro-step.
 //
 //   compute stream | last micro-step: ... bucket 0 ... bucket 1 ... | computed
@@ -24,7 +24,7 @@ namespace gaccd {
 
 struct CudaReductionOptions {
   std::size_t bucket_elements = 0;
-  std::size_t control_word_count = 0;  // doubles behind the control that are summed with its sums
+  std::size_t control_word_count = 0;  // doubles after the control that are summed with its sums
   bool overlap = true;                 // with marks; else one sum after all is computed
 };
 
@@ -42,7 +42,7 @@ class CudaReduction {
   // For a last micro-step without samples: sets all marks now.
   Status MarkAll();
 
-  // Enqueues the sums. `computed` stands on compute() behind the last micro-step.
+  // Enqueues the sums. `computed` is recorded on compute() after the last micro-step.
   Status Enqueue(const CudaEvent& computed);
   // All ranks have got the sums of this update; the next cycle begins.
   Status NextCycle() { return reducer_.NextCycle(); }

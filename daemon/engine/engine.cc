@@ -29,7 +29,7 @@ Result<std::unique_ptr<Engine>> MakeEngine(Communicator& comm, const Model& mode
 }
 
 Status Engine::Encode(const BatchView& /*batch*/) { return NotContrastive(); }
-Status Engine::Contrast() { return NotContrastive(); }
+Status Engine::ComputeContrastiveLoss() { return NotContrastive(); }
 
 Status CheckCount(std::string_view what, std::size_t expected, std::size_t found) {
   if (expected == found) return Status::Ok();
@@ -47,10 +47,11 @@ Status CheckRange(std::int64_t first, std::size_t count, std::size_t elements) {
 
 Status CheckFinite(double loss, bool gradient_finite, double divisor) {
   if (!(divisor > 0) || std::isinf(divisor)) {
-    return {ErrorKind::kData,
-            StrCat("no prediction of this update counts: expected a label that is not -100, with a "
-                   "weight above 0, found a sum of weights of ",
-                   divisor)};
+    return {
+        ErrorKind::kData,
+        StrCat("every label in this update is ignored (-100 or weight 0): nothing to train on; the "
+               "sum of weights is ",
+               divisor)};
   }
   if (std::isfinite(loss) && gradient_finite) return Status::Ok();
   return {ErrorKind::kNoRequeue,

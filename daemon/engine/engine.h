@@ -1,12 +1,12 @@
 // Engine: one rank's device with everything an update needs on it: model, gradients, reduction,
-// optimiser. RunUpdate() calls the phases in order; here stands what each means. On the CPU a phase
-// is done when the call returns. On a GPU it is enqueued, and what it found is told one update
-// later (or before the next one, with outlive_nonfinite): the host never waits inside an update.
+// optimiser. RunUpdate() calls the phases in order; this file defines each. On the CPU a phase
+// is done when the call returns. On a GPU it is enqueued, and its result is returned one update
+// later (or before the next one, with tolerate_nonfinite): the host never waits inside an update.
 //
 // The divisor. The loss of an update is the sum over its predictions divided by D: their number, or
 // the sum of their weights, over all ranks and micro-steps; a prediction without a label is not
 // counted. Every prediction weighs 1/N in the accumulators, N = settings.samples x
-// model.predictions(), what the plan knows; D is summed beside the gradients, and the factor N/D is
+// model.predictions(), what the plan knows; D is summed with the gradients, and the factor N/D is
 // part of what the optimiser multiplies the gradient with, as the clip factor. Where all count, it
 // is 1.
 //
@@ -58,7 +58,7 @@ struct UpdateResult {
   double dur_s = 0;          // = data_s + fwd_bwd_s + reduce_s + opt_s
   double data_s = 0;         // waiting for micro-batches
   double fwd_bwd_s = 0;
-  double reduce_s = 0;  // what is not hidden behind the last backward
+  double reduce_s = 0;  // the part that does not overlap the last backward
   double opt_s = 0;     // norm, audit, clip, step
   // UpdateSettings::control_words, summed over the ranks. Valid until the next Begin().
   std::span<const double> control_words = {};
@@ -79,7 +79,7 @@ struct EngineChoice {
   // Several ranks on one GPU (tests): a rank's kernels are over before its collective starts, as a
   // collective waits for ranks that wait for the GPU.
   bool gpu_sharing = false;
-  // Reductions run bucket by bucket beside the backward pass also where they would not: with one
+  // Reductions overlap the backward pass bucket by bucket also where they would not: with one
   // rank, and where ranks share a GPU. So one GPU can run what several do. REQUIRES: a communicator
   // of GPUs.
   bool always_overlap = false;
@@ -87,7 +87,7 @@ struct EngineChoice {
   std::string choices_folder;    // where timed algorithms are kept from run to run; empty: nowhere
   const CublasLtApi* cublaslt = nullptr;  // null: the library, by LoadCublasLt()
   SdpaOpener sdpa = nullptr;  // the library of attention in bf16; null: by gaccd's own kernel
-  // Multiprocessors that a reduction on a GPU takes, which products beside it leave free; 0: they
+  // Multiprocessors that a reduction on a GPU takes, which concurrent products leave free; 0: they
   // need not know.
   int reduction_multiprocessors = 0;
   // Elements of one message of the reduction on a GPU: 64 MiB. Smaller gradients are joined.
@@ -100,9 +100,9 @@ struct EngineOptions {
   Numerics numerics;
   EngineChoice choice;
   std::size_t control_word_count = 0;  // the same on all ranks
-  // An update whose loss or gradient is not finite is told as such and changes nothing, and
-  // training may go on; else it is an error.
-  bool outlive_nonfinite = false;
+  // An update whose loss or gradient is not finite is reported as such and changes nothing, and
+  // training may continue; else it is an error.
+  bool tolerate_nonfinite = false;
   bool measure_process = false;  // fill EngineMemory::process_bytes, which takes a millisecond
 };
 
@@ -145,10 +145,10 @@ class Engine {
   // How many more calls of MicroStep() a batch must stay valid and unchanged.
   [[nodiscard]] virtual int held_batches() const = 0;
   // The first pass of a contrastive update: a micro-batch becomes representations, which are kept.
-  // kInternal where the loss is another one; so too Contrast().
+  // kInternal where the loss is another one; likewise ComputeContrastiveLoss().
   virtual Status Encode(const BatchView& batch);
   // Collective. The loss over all samples of all ranks, and the gradients of the representations.
-  virtual Status Contrast();
+  virtual Status ComputeContrastiveLoss();
   // 1. Forward, backward, accumulate in fp32. Of a contrastive update: the second pass, the same
   //    micro-batches in the same order.
   virtual Status MicroStep(const BatchView& batch, StepPlace place) = 0;
@@ -161,7 +161,7 @@ class Engine {
   virtual Status Reduce() = 0;
   // 3. finite?  4. global norm.
   virtual Status MeasureGradient() = 0;
-  // 5. audit: counted samples == settings.samples. What came of it is told by TakeResult().
+  // 5. audit: counted samples == settings.samples. TakeResult() returns the result.
   virtual Status Audit() = 0;
   // 6. clip once  7. optimiser step, averages of the parameters, unless 3 or 5 was wrong.
   virtual Status Optimize() = 0;
@@ -174,14 +174,14 @@ class Engine {
   [[nodiscard]] virtual int updates_in_flight() const = 0;
   // What the oldest update that was not asked for yet has found; empty: it is still running on the
   // device and `wait` is false, or there is none. kNoRequeue: loss or gradient was not finite (on
-  // every rank alike); kData: D is 0, so too; kInternal: the audit failed. The parameters are then
-  // those of the update before.
+  // every rank alike); kData: D is 0, likewise; kInternal: the audit failed. The parameters are
+  // then those of the update before.
   virtual Result<std::optional<UpdateResult>> TakeResult(bool wait) = 0;
 
   // Forward and backward of one micro-batch by itself, to find what is not finite: the sum of its
   // losses; the gradients are its own then, each prediction weighing what it did in the last
   // update. Not collective, so kNoRequeue for models with collectives; waits for the device.
-  // REQUIRES: all results were taken, or told kNoRequeue.
+  // REQUIRES: all results were taken, or were kNoRequeue.
   virtual Result<double> Probe(const BatchView& batch) = 0;
 
   // Sums over `batch`, and what metrics are counted from. May wait for the device. REQUIRES: no

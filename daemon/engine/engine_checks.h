@@ -1,4 +1,4 @@
-// What the engines of all devices check alike, and how they say it.
+// Checks that the engines of all devices share, with their errors.
 #pragma once
 
 #include <cstddef>

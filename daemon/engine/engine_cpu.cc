@@ -50,7 +50,7 @@ class CpuEngine final : public Engine {
   [[nodiscard]] int held_batches() const override { return 0; }
   [[nodiscard]] int updates_in_flight() const override { return 0; }
   Status Encode(const BatchView& batch) override;
-  Status Contrast() override;
+  Status ComputeContrastiveLoss() override;
   Status MicroStep(const BatchView& batch, StepPlace place) override;
   Result<WindowShare> Window() override {
     return WindowShare{.samples = ledger_.counted(), .loss_sum = sums_[0], .divisor = sums_[1]};
@@ -71,7 +71,7 @@ class CpuEngine final : public Engine {
   [[nodiscard]] float& parameter(std::int64_t element) {
     return replica_->parameters()[static_cast<std::size_t>(element)];
   }
-  Status ContrastAmong(Communicator& comm);
+  Status ContrastiveLossOver(Communicator& comm);
   void AddScaleGradient();
   [[nodiscard]] std::span<double> control_words() { return std::span(sums_).subspan(3); }
 
@@ -85,7 +85,7 @@ class CpuEngine final : public Engine {
   std::unique_ptr<Optimizer> optimizer_;
   SampleLedger ledger_;
   std::int64_t process_bytes_ = 0;
-  bool outlive_nonfinite_ = false;
+  bool tolerate_nonfinite_ = false;
 
   // Of the update that is under way.
   UpdateSettings settings_;
@@ -114,9 +114,9 @@ Status CpuEngine::Create(const EngineOptions& options) {
     process_bytes_ -= ResidentBytesOf(std::as_bytes(gradients));
   }
   if (const auto loss = model_.contrastive()) {
-    contrastive_.emplace(*loss, options.replica.update_samples, options.replica.rank_samples);
+    contrastive_.emplace(*loss, options.replica.effective_batch, options.replica.rank_samples);
   }
-  // Nothing sends beside the backward here: one message.
+  // Nothing is sent during the backward pass here: one message.
   GACCD_ASSIGN_OR_RETURN(reducer_,
                          MakeGradientReducer(comm_, model_.layout(), View(gradients), kOneBucket));
   OptimizerRanges ranges = OptimizerRanges::Of(model_.layout());
@@ -127,7 +127,7 @@ Status CpuEngine::Create(const EngineOptions& options) {
                          MakeOptimizer(options.optimizer, std::move(ranges),
                                        {reinterpret_cast<float*>(state_memory_.data()), state}));
   sums_.resize(3 + options.control_word_count);
-  outlive_nonfinite_ = options.outlive_nonfinite;
+  tolerate_nonfinite_ = options.tolerate_nonfinite;
   return Status::Ok();
 }
 
@@ -197,16 +197,17 @@ Status CpuEngine::Encode(const BatchView& batch) {
   return Status::Ok();
 }
 
-Status CpuEngine::Contrast() {
-  if (!contrastive_) return Engine::Contrast();
-  GACCD_RETURN_IF_ERROR(ContrastAmong(comm_));
+Status CpuEngine::ComputeContrastiveLoss() {
+  if (!contrastive_) return Engine::ComputeContrastiveLoss();
+  GACCD_RETURN_IF_ERROR(ContrastiveLossOver(comm_));
   sums_[0] = contrastive_->sums().loss;
   result_.fwd_bwd_s += timer_.Lap();
   return Status::Ok();
 }
 
-Status CpuEngine::ContrastAmong(Communicator& comm) {
-  return contrastive_->Contrast(comm, double{parameter(contrastive_->model().log_scale)});
+Status CpuEngine::ContrastiveLossOver(Communicator& comm) {
+  return contrastive_->ComputeContrastiveLoss(comm,
+                                              double{parameter(contrastive_->model().log_scale)});
 }
 
 // Of the own samples: the reduction adds those of the others.
@@ -287,9 +288,9 @@ Status CpuEngine::Optimize() {
 
 Status CpuEngine::End() {
   GACCD_RETURN_IF_ERROR(reducer_->NextCycle());
-  // A wrong count explains more than what came of it.
+  // A wrong count explains more than its result.
   verdict_ = counted_;
-  if (verdict_.ok() && !outlive_nonfinite_) verdict_ = finite_;
+  if (verdict_.ok() && !tolerate_nonfinite_) verdict_ = finite_;
   result_.finite = finite_.ok();
   result_.samples = settings_.samples;
   result_.opt_s = timer_.Lap();
@@ -309,7 +310,7 @@ Result<double> CpuEngine::Probe(const BatchView& batch) {
   contrastive_->Begin();
   GACCD_RETURN_IF_ERROR(replica_->Encode(batch, contrastive_->Append(batch.samples)));
   const std::unique_ptr<Communicator> alone = MakeSingle();
-  GACCD_RETURN_IF_ERROR(ContrastAmong(*alone));
+  GACCD_RETURN_IF_ERROR(ContrastiveLossOver(*alone));
   GACCD_ASSIGN_OR_RETURN(const float* gradients, contrastive_->Next(batch.samples));
   GACCD_RETURN_IF_ERROR(replica_->Replay(batch, gradients, /*first=*/true));
   AddScaleGradient();
@@ -328,7 +329,7 @@ Result<std::optional<UpdateResult>> CpuEngine::TakeResult(bool /*wait*/) {
 Result<std::unique_ptr<Engine>> MakeCpuEngine(Communicator& comm, const Model& model,
                                               const EngineOptions& options) {
   // Nothing is replaced by another kind of arithmetic in silence.
-  GACCD_RETURN_IF_ERROR(CheckNumericsOfCpu(options.numerics, "this engine is of CPUs"));
+  GACCD_RETURN_IF_ERROR(CheckNumericsOfCpu(options.numerics, "this engine runs on CPUs"));
   auto engine = std::make_unique<CpuEngine>(comm, model);
   GACCD_RETURN_IF_ERROR(engine->Create(options));
   return std::unique_ptr<Engine>(std::move(engine));

@@ -21,12 +21,12 @@ Status CudaEngine::Begin(const UpdateSettings& settings) {
   record.optimizer_updates = optimizer_->updates();
   UpdateInputs& inputs = record.page->inputs;
   inputs = {.clip_norm = settings.clip_norm,
-            .planned_samples = static_cast<double>(settings.samples),
+            .effective_batch = static_cast<double>(settings.samples),
             .planned_divisor =
                 static_cast<double>(settings.samples * model_.predictions()) / settings.loss_scale,
             .update = settings.update,
             .prediction_weight = static_cast<float>(weight * settings.loss_scale),
-            .outlive = options_.outlive_nonfinite ? 1 : 0};
+            .outlive = options_.tolerate_nonfinite ? 1 : 0};
   open_ = true;
   if (contrast_ != nullptr) contrast_->Begin();
   optimizer_->Prepare(settings.lr, &inputs);
@@ -61,9 +61,10 @@ Status CudaEngine::EncodeRows(const BatchView& batch) {
   return uploads_->Release(slot);
 }
 
-Status CudaEngine::Contrast() {
-  if (contrast_ == nullptr) return Engine::Contrast();
-  GACCD_RETURN_IF_ERROR(contrast_->Contrast(comm_, waiter_, parameters_.as<float>(), loss_scale_));
+Status CudaEngine::ComputeContrastiveLoss() {
+  if (contrast_ == nullptr) return Engine::ComputeContrastiveLoss();
+  GACCD_RETURN_IF_ERROR(
+      contrast_->ComputeContrastiveLoss(comm_, waiter_, parameters_.as<float>(), loss_scale_));
   (void)host_.Lap();
   return Status::Ok();
 }
@@ -157,7 +158,7 @@ Result<std::optional<UpdateResult>> CudaEngine::TakeResult(bool wait) {
   if (Status verdict = Verdict(record); !verdict.ok()) {
     // The GPU has changed nothing in this update and in those after it.
     optimizer_->set_updates(record.optimizer_updates);
-    // Probe() computes with the settings of this update, not of one that was enqueued behind it.
+    // Probe() computes with the settings of this update, not of one that was enqueued after it.
     GACCD_RETURN_IF_ERROR(records_->SendInputs(record, control(), context_->compute()));
     return verdict;
   }
@@ -176,7 +177,7 @@ Status CudaEngine::Verdict(const UpdateRecord& record) {
     GACCD_RETURN_IF_ERROR(ledger.Audit(comm_, static_cast<std::int64_t>(record.page->sums.samples),
                                        record.settings.samples));
   }
-  if (verdict.finite == 0 && !options_.outlive_nonfinite) {
+  if (verdict.finite == 0 && !options_.tolerate_nonfinite) {
     const UpdateSums& sums = record.page->sums;
     GACCD_RETURN_IF_ERROR(
         CheckFinite(sums.loss / sums.divisor, std::isfinite(verdict.norm), sums.divisor));
@@ -197,7 +198,7 @@ Result<double> CudaEngine::Probe(const BatchView& batch) {
     GACCD_RETURN_IF_ERROR(EncodeRows(batch));
     const std::unique_ptr<Communicator> alone = MakeSingle();
     GACCD_RETURN_IF_ERROR(
-        contrast_->Contrast(*alone, waiter_, parameters_.as<float>(), loss_scale_));
+        contrast_->ComputeContrastiveLoss(*alone, waiter_, parameters_.as<float>(), loss_scale_));
     GACCD_RETURN_IF_ERROR(contrast_->Next(batch.samples));
   }
   if (batch.samples == 0) {

@@ -1,4 +1,4 @@
-// The engine on a GPU: see engine.h for what the phases mean. Everything is enqueued; what stands
+// The engine on a GPU: see engine.h for what the phases mean. Everything is enqueued; what is
 // in the way of the host is only the copy of a batch some micro-steps ago, and the result of the
 // update before.
 #pragma once
@@ -35,10 +35,10 @@ class CudaEngine final : public Engine {
   [[nodiscard]] std::string_view device() const override { return "cuda"; }
   [[nodiscard]] EngineMemory memory() const override;
   [[nodiscard]] int held_batches() const override { return BatchUploads::kHeld; }
-  // Where an update may turn out not to count (outlive_nonfinite), AdamW's factors of the next one
+  // Where an update may turn out not to count (tolerate_nonfinite), AdamW's factors of the next one
   // depend on that: none is on its way then.
   [[nodiscard]] int updates_in_flight() const override {
-    return options_.outlive_nonfinite ? 0 : UpdateRecords::kInFlight - 1;
+    return options_.tolerate_nonfinite ? 0 : UpdateRecords::kInFlight - 1;
   }
 
   Status SetParameters(std::span<const float> parameters) override;
@@ -56,7 +56,7 @@ class CudaEngine final : public Engine {
 
   Status Begin(const UpdateSettings& settings) override;
   Status Encode(const BatchView& batch) override;
-  Status Contrast() override;
+  Status ComputeContrastiveLoss() override;
   Status MicroStep(const BatchView& batch, StepPlace place) override;
   Result<WindowShare> Window() override;
   Status SetWindow(std::span<const float> gradients, const WindowShare& share) override;
@@ -121,7 +121,7 @@ class CudaEngine final : public Engine {
   DeviceBuffer own_gradients_;                    // without
   float* gradients_ = nullptr;
   DeviceBuffer state_;
-  DeviceBuffer words_;  // an UpdateControl and, behind it, the control words
+  DeviceBuffer words_;  // an UpdateControl, followed by the control words
   DeviceBuffer norm_scratch_;
   PinnedBuffer evaluation_;
   std::vector<PinnedBuffer> host_memory_;

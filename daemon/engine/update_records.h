@@ -25,7 +25,7 @@ struct UpdateRecord {
   CudaEvent reduced;
   CudaEvent end;
   UpdateControl* page = nullptr;    // page-locked
-  std::span<double> control_words;  // behind it
+  std::span<double> control_words;  // after it
 };
 
 class UpdateRecords {
@@ -44,7 +44,8 @@ class UpdateRecords {
   }
   // The GPU copies its inputs from the page, before the first micro-step.
   Status SendInputs(const UpdateRecord& record, UpdateControl* control, cudaStream_t stream);
-  // The GPU copies the control words from the page to behind its control, before the reduction.
+  // The GPU copies the control words from the page to the place after its control, before the
+  // reduction.
   Status SendControlWords(UpdateControl* control, cudaStream_t stream);
   // The GPU copies its control and its control words to the page; marks the end.
   Status End(const UpdateControl* control, cudaStream_t stream);

@@ -9,7 +9,7 @@
 
 namespace gaccd {
 
-// A process an attempt. Its rows: updates with their phases, one behind the other although reading
+// A process an attempt. Its rows: updates with their phases, one after the other although reading
 // and reducing overlap with computing; saves; evaluations and the resume; what went wrong.
 // Counters: loss and samples per second. Arguments, errors: ExportCsv().
 Status ExportChromeTrace(const std::string& run_dir, const std::string& attempt, TextSink& out,

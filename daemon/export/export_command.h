@@ -17,7 +17,7 @@ struct ExportRequest {
   std::string out;  // the file; of TensorBoard a folder; empty: standard output
 };
 
-// What is wrong with the files of the run is told as warnings. Prometheus: also a folder of run
+// Problems of the files of the run are logged as warnings. Prometheus: also a folder of run
 // folders; runs that wrote nothing for a day are left out, and a run that cannot be read is a
 // warning. kUsage: no run folder, no such attempt, TensorBoard without a folder; kIo: `out`.
 Status RunExportCommand(const ExportRequest& request);

@@ -189,7 +189,7 @@ constexpr Metric kMetrics[] = {
     {"gaccd_batch_target_samples", "gauge", "Samples of an update, as asked for.",
      [](const RunMetrics& run, Samples& out) { out(run.figures.plan, "target_batch"); }},
     {"gaccd_batch_effective_samples", "gauge", "Samples of an update, as planned.",
-     [](const RunMetrics& run, Samples& out) { out(run.figures.plan, "eff_batch"); }},
+     [](const RunMetrics& run, Samples& out) { out(run.figures.plan, "effective_batch"); }},
     {"gaccd_accumulation_steps", "gauge", "Micro-steps of an update.",
      [](const RunMetrics& run, Samples& out) { out(run.figures.plan, "accum_steps"); }},
     {"gaccd_plan_balance_ratio", "gauge", "Mean load of a rank over the largest load.",

@@ -18,8 +18,8 @@
 namespace gaccd {
 namespace {
 
-constexpr std::size_t kMostBytes = std::size_t{64} << 20;  // of the file
-constexpr std::size_t kMostRecords = 100'000;
+constexpr std::size_t kMaxBytes = std::size_t{64} << 20;  // of the file
+constexpr std::size_t kMaxRecords = 100'000;
 constexpr std::uint64_t kEnd =
     4096;  // bytes at the begin and at the end of a file that are compared
 
@@ -41,7 +41,7 @@ std::string RecordsOf(const Attempt& attempt) {
   std::string text =
       StrCat(attempt.name, "\nverdict.json ", SizeOf(attempt.folder + "/verdict.json"));
   const std::string crash = attempt.folder + "/crash";
-  const auto names = ListFolder(crash, kMostRecords);
+  const auto names = ListFolder(crash, kMaxRecords);
   if (!names.ok()) return text + '\n';
   for (const std::string& name : *names)
     text += StrCat("\n", name, " ", SizeOf(StrCat(crash, "/", name)));
@@ -62,7 +62,7 @@ std::optional<std::string> EventsOf(const Attempt& attempt, std::uint64_t size) 
   return text;
 }
 
-// What does not change while the attempt `newest` goes on: its records, and all files before it.
+// What does not change while the attempt `newest` continues: its records, and all files before it.
 std::string FilesUpTo(const std::vector<Attempt>& attempts, const std::string& newest) {
   std::string text;
   for (const Attempt& attempt : attempts) {
@@ -73,7 +73,7 @@ std::string FilesUpTo(const std::vector<Attempt>& attempts, const std::string& n
   return text;
 }
 
-// Of all that was read of a run when the stream stood at `position`. Nothing where its attempt has
+// Of all that was read of a run when the stream was at `position`. Nothing where its attempt has
 // not so much.
 std::optional<std::string> DigestOf(const std::vector<Attempt>& attempts,
                                     const StreamPosition& position, const std::string& files) {
@@ -116,7 +116,7 @@ PrometheusState::~PrometheusState() = default;
 PrometheusState PrometheusState::Read(const std::string& path, std::string* problem) {
   PrometheusState state;
   if (!PathExists(path)) return state;
-  const auto text = ReadStart(path, kMostBytes);
+  const auto text = ReadStart(path, kMaxBytes);
   if (!text.ok()) {
     *problem = text.status().message();
     return state;

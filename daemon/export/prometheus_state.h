@@ -11,7 +11,7 @@
 namespace gaccd {
 
 // The figures are always those of all events. A run is read from its begin where its files are not
-// those of the state with more behind: one became shorter or was replaced, a crash record or a
+// those of the state with more appended: one became shorter or was replaced, a crash record or a
 // verdict was added to what was read, or an attempt went far back. Not thread-safe.
 class PrometheusState {
  public:

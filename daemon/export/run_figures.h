@@ -84,7 +84,7 @@ class FigureSum {
   void AddSteps(const Event& event);
   void AddSave(const Event& event);
   void AddFailure(const Event& event);
-  // Updates behind this one are lost.
+  // Updates after this one are lost.
   void GoBackTo(std::int64_t step);
 
   RunFigures figures_;

@@ -175,7 +175,7 @@ std::optional<FigureSum> FigureSum::FromJson(const Json& json) {
   std::vector<double> kept;
   reader("unknown", sum.unknown_);
   reader("done_s", kept);
-  if (!reader.good() || sum.unknown_ > kMostSteps) return std::nullopt;
+  if (!reader.good() || sum.unknown_ > kMaxSteps) return std::nullopt;
   sum.done_s_.resize(sum.unknown_);
   sum.done_s_.insert(sum.done_s_.end(), kept.begin(), kept.end());
   return sum;

@@ -41,11 +41,11 @@ std::string JsonOf(const Session& session, const TrainedModel& trained, const Ev
   return out.Take() + "\n";
 }
 
-Ending EvaluateTogether(const Flags& flags, Session& session, TrainedModel& trained) {
+RankStatus RunEvaluation(const Flags& flags, Session& session, TrainedModel& trained) {
   const MakeModel make = [](const ModelSpec& model, const SampleSpec& sample) {
     return Model::Make(model, sample);
   };
-  if (Ending opened = OpenTrainedModel(flags, session, make, &trained); !opened.status.ok()) {
+  if (RankStatus opened = OpenTrainedModel(flags, session, make, &trained); !opened.status.ok()) {
     return opened;
   }
   Communicator& comm = session.comm;
@@ -66,7 +66,7 @@ Ending EvaluateTogether(const Flags& flags, Session& session, TrainedModel& trai
 
 RanksOutcome RunEval(const Flags& flags, const ErrorPrinter& print) {
   return RunOnRanks(flags, print, [&](Session& session, TrainedModel& trained) {
-    return EvaluateTogether(flags, session, trained);
+    return RunEvaluation(flags, session, trained);
   });
 }
 

@@ -107,7 +107,7 @@ Status WriteShare(const Flags& flags, const Session& session, TrainedModel& trai
     GACCD_RETURN_IF_ERROR(CheckFinite(answers, first, batch->samples));
     if (flags.what == Predicted::kClasses) {
       const std::vector<std::int32_t> classes =
-          ClassesOf(answers, trained.model->answer_shape().back());
+          ClassesOf(answers, trained.model->prediction_shape().back());
       GACCD_RETURN_IF_ERROR(file.Write(first, std::as_bytes(std::span(classes))));
     } else {
       GACCD_RETURN_IF_ERROR(file.Write(first, std::as_bytes(answers)));
@@ -132,29 +132,29 @@ Status WriteLines(const std::string& out, unsigned mode, const Rows& rows, const
   return lines.Commit();
 }
 
-Ending PredictTogether(const Flags& flags, Session& session, TrainedModel& trained) {
+RankStatus RunPrediction(const Flags& flags, Session& session, TrainedModel& trained) {
   Communicator& comm = session.comm;
   Agreement fits = AgreeOn(comm, comm.rank() == 0 ? CheckOut(flags) : Status::Ok());
-  if (!fits.status.ok()) return Shared(std::move(fits));
+  if (!fits.status.ok()) return SharedStatus(std::move(fits));
   const Answer answer =
       flags.what == Predicted::kEmbeddings ? Answer::kEmbeddings : Answer::kPrediction;
   const MakeModel make = [&](const ModelSpec& model, const SampleSpec& sample) -> Result<Model> {
     GACCD_RETURN_IF_ERROR(CheckWhat(flags, model));
-    return Model::MakeForAnswers(model, sample, answer);
+    return Model::MakeForInference(model, sample, answer);
   };
-  if (Ending opened = OpenTrainedModel(flags, session, make, &trained); !opened.status.ok()) {
+  if (RankStatus opened = OpenTrainedModel(flags, session, make, &trained); !opened.status.ok()) {
     return opened;
   }
-  const Rows rows = RowsOf(flags.what, trained.model->answer_shape());
+  const Rows rows = RowsOf(flags.what, trained.model->prediction_shape());
   const unsigned mode = flags.group_access ? kGroupMayRead.file : kFileMode;
   Shape shape = rows.shape;
   shape.insert(shape.begin(), trained.data->size());
   RowFile file;
   Agreement done =
       file.Open(comm, {.path = *flags.out, .shape = shape, .dtype = rows.dtype, .mode = mode});
-  if (!done.status.ok()) return Shared(std::move(done));
+  if (!done.status.ok()) return SharedStatus(std::move(done));
   done = AgreeOn(comm, WriteShare(flags, session, trained, file));
-  if (!done.status.ok()) return Shared(std::move(done));
+  if (!done.status.ok()) return SharedStatus(std::move(done));
   if (Status same = CheckUnchangedData(comm, *trained.data, nullptr); !same.ok()) return {same};
   if (comm.rank() != 0) return {};
   // From here on nobody waits for this rank, however long its disk takes.
@@ -169,7 +169,7 @@ Ending PredictTogether(const Flags& flags, Session& session, TrainedModel& train
 
 RanksOutcome RunPredict(const Flags& flags, const ErrorPrinter& print) {
   return RunOnRanks(flags, print, [&](Session& session, TrainedModel& trained) {
-    return PredictTogether(flags, session, trained);
+    return RunPrediction(flags, session, trained);
   });
 }
 

@@ -1,4 +1,4 @@
-// The verb `gaccd predict`: what trained weights say of every sample.
+// The verb `gaccd predict`: the model's prediction for every sample.
 #pragma once
 
 #include "daemon/train/run.h"

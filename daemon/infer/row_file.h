@@ -1,5 +1,5 @@
 // RowFile: a NumPy array of known shape, which all ranks fill: each writes its rows where they
-// belong, in a temporary file beside the one that is wanted. Used by one thread of a rank.
+// belong, in a temporary file next to the one that is wanted. Used by one thread of a rank.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +44,7 @@ class RowFile {
   // On rank 0, after Finish() of all ranks: the file gets its name.
   Status Publish();
   // Or its rows are read once more, in order, some at a time; then it is removed. In their place
-  // stands the file that `take` writes.
+  // is the file that `take` writes.
   using TakeRows = std::function<Status(std::int64_t first, std::span<const std::byte> bytes)>;
   Status ReadBack(const TakeRows& take) const;
 

@@ -27,7 +27,7 @@ RanksOutcome RunOnRanks(const Flags& flags, const ErrorPrinter& print, const Ran
   TrainedModel trained;
   trained.job_status = job.status();
   if (job.ok()) trained.job = *std::move(job);
-  return Leave(work(session, trained), session, print);
+  return ExitRank(work(session, trained), session, print);
 }
 
 }  // namespace gaccd

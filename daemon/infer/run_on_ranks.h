@@ -5,14 +5,14 @@
 
 #include "daemon/config/flags.h"
 #include "daemon/infer/trained_model.h"
-#include "daemon/train/ending.h"
+#include "daemon/train/rank_status.h"
 #include "daemon/train/run.h"
 #include "daemon/train/session.h"
 
 namespace gaccd {
 
 // What all ranks do together. The model is still empty, and lives as long as the session.
-using RanksWork = std::function<Ending(Session& session, TrainedModel& trained)>;
+using RanksWork = std::function<RankStatus(Session& session, TrainedModel& trained)>;
 
 // Finds the other ranks as a training does, does the work and leaves together with them.
 RanksOutcome RunOnRanks(const Flags& flags, const ErrorPrinter& print, const RanksWork& work);

@@ -48,7 +48,7 @@ Agreement OpenData(const Flags& flags, Communicator& comm, TrainedModel* into) {
                              .seed = into->job.seed,
                              .leave_out = true};
   const DataSpec& data = into->job.data;
-  return OpenDataTogether(comm, [&](NodeShare* share) -> Status {
+  return OpenSharedData(comm, [&](NodeShare* share) -> Status {
     GACCD_ASSIGN_OR_RETURN(into->data,
                            OpenDataset(*data.eval, data.normalize, rules, share, into->job.folder));
     return Status::Ok();
@@ -68,10 +68,10 @@ Status MakeEngineOf(const Flags& flags, Session& session, TrainedModel* into) {
   return Status::Ok();
 }
 
-Ending LoadWeights(const Flags& flags, Communicator& comm, TrainedModel* into) {
+RankStatus LoadWeights(const Flags& flags, Communicator& comm, TrainedModel* into) {
   const std::string file = WeightsFileOf(*flags.weights);
   const Status fits = comm.rank() == 0 ? CheckTokenizers(into->job, file) : Status::Ok();
-  if (Agreement all = AgreeOn(comm, fits); !all.status.ok()) return Shared(std::move(all));
+  if (Agreement all = AgreeOn(comm, fits); !all.status.ok()) return SharedStatus(std::move(all));
   LoadedWeights loaded{.report = {.from = *flags.weights}};
   Agreement all = LoadWeightsTogether(comm, *into->engine, *into->model, into->job,
                                       {.path = *flags.weights,
@@ -82,28 +82,30 @@ Ending LoadWeights(const Flags& flags, Communicator& comm, TrainedModel* into) {
                                       &loaded);
   into->weights = std::move(loaded.report);
   into->step = loaded.step;
-  return Shared(std::move(all));
+  return SharedStatus(std::move(all));
 }
 
 }  // namespace
 
-Ending OpenTrainedModel(const Flags& flags, Session& session, const MakeModel& make,
-                        TrainedModel* into) {
+RankStatus OpenTrainedModel(const Flags& flags, Session& session, const MakeModel& make,
+                            TrainedModel* into) {
   Communicator& comm = session.comm;
   if (Agreement all = AgreeOn(comm, into->job_status); !all.status.ok()) {
-    return Shared(std::move(all));
+    return SharedStatus(std::move(all));
   }
   if (Status same = CheckAllTheSame(flags, into->job, comm); !same.ok()) return {same};
-  if (Agreement all = OpenData(flags, comm, into); !all.status.ok()) return Shared(std::move(all));
+  if (Agreement all = OpenData(flags, comm, into); !all.status.ok()) {
+    return SharedStatus(std::move(all));
+  }
   auto model = make(into->job.model, BatchSpecOf(into->job, *into->data));
   if (Agreement all = AgreeOn(comm, model.status()); !all.status.ok()) {
-    return Shared(std::move(all));
+    return SharedStatus(std::move(all));
   }
   into->model = *std::move(model);
   if (Status same = CheckSameData(comm, *into->data, nullptr); !same.ok()) return {same};
-  if (Status chosen = ChooseTogether(flags, into->job, session); !chosen.ok()) return {chosen};
+  if (Status chosen = SelectDevice(flags, into->job, session); !chosen.ok()) return {chosen};
   Agreement made = AgreeOn(comm, MakeEngineOf(flags, session, into));
-  if (!made.status.ok()) return Shared(std::move(made));
+  if (!made.status.ok()) return SharedStatus(std::move(made));
   return LoadWeights(flags, comm, into);
 }
 

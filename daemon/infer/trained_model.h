@@ -13,7 +13,7 @@
 #include "daemon/data/dataset.h"
 #include "daemon/engine/engine.h"
 #include "daemon/model/model.h"
-#include "daemon/train/ending.h"
+#include "daemon/train/rank_status.h"
 #include "daemon/train/session.h"
 #include "daemon/train/weights.h"
 
@@ -38,7 +38,7 @@ Result<Job> ReadInferenceJob(const Flags& flags);
 // By into->job, --weights and what goes with them. Weights are read by rank 0 alone. Collective;
 // `into` stays where it is. Errors: into->job_status; those of data and of weights; kConfig for a
 // checkpoint of another model.
-Ending OpenTrainedModel(const Flags& flags, Session& session, const MakeModel& make,
-                        TrainedModel* into);
+RankStatus OpenTrainedModel(const Flags& flags, Session& session, const MakeModel& make,
+                            TrainedModel* into);
 
 }  // namespace gaccd

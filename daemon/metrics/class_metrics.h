@@ -20,8 +20,8 @@ class TopK final : public Metric {
   std::array<std::int64_t, 2> counts_ = {};  // within the first k, all
 };
 
-// What F1 and the correlation follow from, by class. The last element is of answers that are no
-// class: of rows with a NaN, and of logits beyond the classes, where a vocabulary is filled up.
+// What F1 and the correlation follow from, by class. The last element counts predictions that are
+// no class: of rows with a NaN, and of logits beyond the classes, where a vocabulary is filled up.
 struct ClassCounts {
   std::span<const std::int64_t> labels;
   std::span<const std::int64_t> answers;

@@ -79,8 +79,8 @@ Status CheckPredictionFits(LossKind loss, const SampleSpec& sample, std::int64_t
 // A representation of every sample, not of its tokens.
 Status CheckOneRowEach(const Shape& rows, std::int64_t samples) {
   if (rows[0] == samples) return Status::Ok();
-  return {ErrorKind::kConfig, StrCat("loss: contrastive needs one row for a sample, but the towers "
-                                     "give ",
+  return {ErrorKind::kConfig, StrCat("loss: contrastive needs one output row per sample, but the "
+                                     "encoders produce ",
                                      rows[0] / samples)};
 }
 
@@ -165,18 +165,18 @@ Result<Model> Model::Make(std::shared_ptr<const Network> network, LossKind loss,
   return model;
 }
 
-Result<Model> Model::MakeForAnswers(const ModelSpec& spec, const SampleSpec& sample,
-                                    Answer answer) {
+Result<Model> Model::MakeForInference(const ModelSpec& spec, const SampleSpec& sample,
+                                      Answer answer) {
   Model model(MakeNetwork(spec), KindOf(spec.loss), sample, 0);
-  model.answer_ = answer;
+  model.inference_ = answer;
   if (model.loss_ == LossKind::kContrastive && answer == Answer::kPrediction) {
     return Status(ErrorKind::kConfig, "a contrastive loss has no logits; it has embeddings");
   }
   GACCD_RETURN_IF_ERROR(CheckVocabulary(*model.network_, sample));
   GACCD_RETURN_IF_ERROR(model.AddParameters());
-  GACCD_ASSIGN_OR_RETURN(const EvaluationGraph one, model.RecordAnswer({1}, Precision::kF32));
+  GACCD_ASSIGN_OR_RETURN(const EvaluationGraph one, model.RecordPrediction({1}, Precision::kF32));
   const Shape& shape = one.graph.value(*one.prediction).spec.shape;
-  model.answer_shape_ = shape[0] == 1 ? SampleShape(shape) : shape;
+  model.prediction_shape_ = shape[0] == 1 ? SampleShape(shape) : shape;
   if (shape[0] > 1) model.sample_.cuts.clear();  // answers for all tokens have one shape
   return model;
 }
@@ -205,9 +205,9 @@ Result<Model::Forward> Model::RecordForward(Graph& graph, For purpose, BatchSize
        .activations = ActivationsOf(precision),
        .layout = &layout_});
   Forward forward{};
-  forward.prediction = answer_ == Answer::kEmbeddings ? network_->RecordEmbedding(recorder)
-                                                      : network_->Record(recorder);
-  if (answer_) {
+  forward.prediction = inference_ == Answer::kEmbeddings ? network_->RecordEmbedding(recorder)
+                                                         : network_->Record(recorder);
+  if (inference_) {
     GACCD_RETURN_IF_ERROR(recorder.status());
     forward.inputs = recorder.inputs();
     return forward;
@@ -308,7 +308,7 @@ Result<EncodingGraph> Model::RecordEncoding(BatchSize size, Precision precision)
 }
 
 std::optional<ContrastiveModel> Model::contrastive() const {
-  if (loss_ != LossKind::kContrastive || answer_) return std::nullopt;
+  if (loss_ != LossKind::kContrastive || inference_) return std::nullopt;
   const PairSpec pair = *network_->pair();
   const FlatEntry* scale = layout_.Find(pair.log_scale);
   return ContrastiveModel{.width = pair.width,
@@ -318,7 +318,7 @@ std::optional<ContrastiveModel> Model::contrastive() const {
 }
 
 Result<EvaluationGraph> Model::RecordEvaluation(BatchSize size, Precision precision) const {
-  if (answer_) return RecordAnswer(size, precision);
+  if (inference_) return RecordPrediction(size, precision);
   if (has_collectives_) {
     return Status(ErrorKind::kConfig,
                   "a model with collective operations cannot be evaluated while it is trained: "
@@ -334,22 +334,22 @@ Result<EvaluationGraph> Model::RecordEvaluation(BatchSize size, Precision precis
   evaluation.inputs = std::move(forward.inputs);
   evaluation.loss_sum = loss.sum;
   evaluation.divisor = loss.divisor;
-  GACCD_RETURN_IF_ERROR(RecordAnswers(forward, &evaluation));
+  GACCD_RETURN_IF_ERROR(RecordPredictions(forward, &evaluation));
   DropUnused(graph);  // nothing is folded: a NaN must reach the loss (relu.h)
   return evaluation;
 }
 
-Result<EvaluationGraph> Model::RecordAnswer(BatchSize size, Precision precision) const {
+Result<EvaluationGraph> Model::RecordPrediction(BatchSize size, Precision precision) const {
   EvaluationGraph evaluation{};
   GACCD_ASSIGN_OR_RETURN(Forward forward,
                          RecordForward(evaluation.graph, For::kEvaluation, size, precision));
   evaluation.inputs = std::move(forward.inputs);
-  GACCD_RETURN_IF_ERROR(KeepPrediction(forward, &evaluation));
+  GACCD_RETURN_IF_ERROR(MarkPrediction(forward, &evaluation));
   DropUnused(evaluation.graph);
   return evaluation;
 }
 
-Status Model::RecordAnswers(const Forward& forward, EvaluationGraph* evaluation) const {
+Status Model::RecordPredictions(const Forward& forward, EvaluationGraph* evaluation) const {
   Graph& graph = evaluation->graph;
   if (loss_ == LossKind::kSoftmaxCrossEntropy) {
     GACCD_ASSIGN_OR_RETURN(const auto outputs, Apply(graph, "ranks", std::make_shared<LabelRanks>(),
@@ -359,10 +359,10 @@ Status Model::RecordAnswers(const Forward& forward, EvaluationGraph* evaluation)
     for (const ValueId output : outputs) graph.MarkOutput(output);
     return Status::Ok();
   }
-  return KeepPrediction(forward, evaluation);
+  return MarkPrediction(forward, evaluation);
 }
 
-Status Model::KeepPrediction(const Forward& forward, EvaluationGraph* evaluation) {
+Status Model::MarkPrediction(const Forward& forward, EvaluationGraph* evaluation) {
   Graph& graph = evaluation->graph;
   evaluation->prediction = forward.prediction;
   if (graph.value(forward.prediction).spec.dtype != DType::kF32) {

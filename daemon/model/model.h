@@ -86,8 +86,8 @@ class Model {
   // A model that is only asked: RecordEvaluation() records the answer as
   // EvaluationGraph::prediction, and nothing else. kConfig where the architecture has no such
   // answer.
-  static Result<Model> MakeForAnswers(const ModelSpec& spec, const SampleSpec& sample,
-                                      Answer answer);
+  static Result<Model> MakeForInference(const ModelSpec& spec, const SampleSpec& sample,
+                                        Answer answer);
   // With samples as the model itself needs them, for what can be asked without the data: its shapes
   // and functions.
   static Result<Model> MakeWithoutData(const ModelSpec& spec);
@@ -104,8 +104,9 @@ class Model {
   [[nodiscard]] const SampleSpec& sample() const { return sample_; }
   // Of one sample, with or without a label: 1, or the tokens of its sequence.
   [[nodiscard]] std::int64_t predictions() const { return predictions_; }
-  // Of one sample: [width], or [T, width] for the tokens of a sequence. REQUIRES: MakeForAnswers().
-  [[nodiscard]] const Shape& answer_shape() const { return answer_shape_; }
+  // Of one sample: [width], or [T, width] for the tokens of a sequence. REQUIRES:
+  // MakeForInference().
+  [[nodiscard]] const Shape& prediction_shape() const { return prediction_shape_; }
   // What the divisor of the loss counts: "samples", "tokens", or their "weights". weighted: false
   // where the weights of the samples are all 1.
   [[nodiscard]] std::string_view divisor_unit(bool weighted = true) const;
@@ -171,9 +172,9 @@ class Model {
   // Labels of sequences may be missing, and weights differ.
   [[nodiscard]] bool CountsDivisor() const;
   Result<Loss> RecordLoss(Graph& graph, For purpose, const Forward& forward) const;
-  Result<EvaluationGraph> RecordAnswer(BatchSize size, Precision precision) const;
-  static Status KeepPrediction(const Forward& forward, EvaluationGraph* evaluation);
-  Status RecordAnswers(const Forward& forward, EvaluationGraph* evaluation) const;
+  Result<EvaluationGraph> RecordPrediction(BatchSize size, Precision precision) const;
+  static Status MarkPrediction(const Forward& forward, EvaluationGraph* evaluation);
+  Status RecordPredictions(const Forward& forward, EvaluationGraph* evaluation) const;
   Status AddParameters();
 
   std::shared_ptr<const Network> network_;
@@ -184,8 +185,8 @@ class Model {
   bool has_collectives_ = false;
   std::int64_t predictions_ = 1;
   std::uint64_t dropout_seed_ = 0;
-  std::optional<Answer> answer_;  // MakeForAnswers()
-  Shape answer_shape_;
+  std::optional<Answer> inference_;  // MakeForInference()
+  Shape prediction_shape_;
 };
 
 }  // namespace gaccd

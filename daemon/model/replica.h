@@ -29,7 +29,7 @@ struct ReplicaOptions {
   std::int64_t micro_steps_per_update = 1;
   // The most samples of an update, over all ranks and of this one: what a contrastive loss holds
   // at once.
-  std::int64_t update_samples = 0;
+  std::int64_t effective_batch = 0;
   std::int64_t rank_samples = 0;
 };
 
@@ -46,10 +46,10 @@ struct Evaluation {
   // For class labels, one a prediction: see ops/label_ranks.h.
   std::vector<std::int32_t> ranks;
   std::vector<std::int32_t> best;
-  std::vector<float> prediction;  // for targets: [samples, width]; of Model::MakeForAnswers()
+  std::vector<float> prediction;  // for targets: [samples, width]; of Model::MakeForInference()
 };
 
-// Where a micro-step stands in its update. The first overwrites the gradients; after the last they
+// The place of a micro-step in its update. The first overwrites the gradients; after the last they
 // are complete, bucket by bucket, and their reduction may begin.
 struct StepPlace {
   bool first = false;
@@ -101,7 +101,7 @@ class Replica {
   // Forward, backward, accumulate. `first`: the first micro-step of the update, which overwrites
   // the gradients. A batch without samples only clears them, if it is the first, and runs the
   // collectives of the model with the other ranks. `weight`: of a prediction. kInternal for a size
-  // that was not prepared; so too Evaluate().
+  // that was not prepared; likewise Evaluate().
   Result<LossSums> MicroStep(const BatchView& batch, float weight, bool first);
 
   // The two passes of a contrastive loss. Encode: forward of one micro-batch, as in training; its

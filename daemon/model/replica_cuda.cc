@@ -170,14 +170,14 @@ Status CudaReplica::RecordSteps(std::int64_t samples, Training& training) {
       }
     }
   }
-  context_.SetBesideReductions(false);
+  context_.SetOverlapsReductions(false);
   return Status::Ok();
 }
 
 Result<std::vector<CudaGraph>> CudaReplica::RecordStep(std::int64_t samples, Training& training,
                                                        StepPlace place) {
   Executor& executor = *training.executor;
-  context_.SetBesideReductions(place.last);
+  context_.SetOverlapsReductions(place.last);
   std::vector<CudaGraph> segments;
   for (std::size_t i = 0; i <= executor.collectives(); ++i) {
     const auto body = [&]() -> Status {

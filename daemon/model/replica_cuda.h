@@ -1,6 +1,6 @@
 // CudaReplica: one rank's copy of the model on its GPU. Every micro-step is recorded as a CUDA
 // graph before the run: one for each size of a micro-batch, input slot and place in the update. So
-// a micro-step is one launch, or one before and one behind each collective operation of the model,
+// a micro-step is one launch, or one before and one after each collective operation of the model,
 // and what differs between launches lies in GPU memory. Used by one thread; everything is enqueued
 // on CudaContext::compute() unless said otherwise.
 #pragma once

@@ -5,7 +5,7 @@
 //   header      a JSON object: tensor name -> {"dtype", "shape", "data_offsets": [begin, end]}, and
 //               "__metadata__" -> {text: text}; filled up with spaces
 //   then        the values, little endian, row-major; offsets count from here. Together the tensors
-//               cover the rest of the file exactly: no holes, no overlaps, nothing behind.
+//               cover the rest of the file exactly: no holes, no overlaps, nothing after it.
 // A file that breaks a rule is refused, before memory for its tensors is taken.
 #pragma once
 
@@ -57,7 +57,7 @@ struct TensorView {
 // Valid as long as the tensors.
 [[nodiscard]] std::vector<TensorView> ViewsOf(std::span<const NamedTensor> tensors);
 
-// Writes a temporary file beside `path`, makes it durable and renames it, so `path` holds the old
+// Writes a temporary file next to `path`, makes it durable and renames it, so `path` holds the old
 // file or the whole new one, whatever happens; a link is followed (output_file.h). Errors: kIo;
 // kInternal for names that are not unique UTF-8 text and for shapes that do not fit their values.
 // `mode` is the file's, before the umask: weights are for their user, as all that a run writes.
@@ -65,7 +65,7 @@ Status WriteSafetensors(const std::string& path, std::span<const TensorView> ten
                         unsigned mode = 0600,
                         const std::map<std::string, std::string>& metadata = {});
 
-// Before a long computation: that WriteSafetensors() can make or replace `path` as things stand.
+// Before a long computation: that WriteSafetensors() can make or replace `path` right now.
 // kIo, also when it is a file with something else in it than weights, such as a job text.
 Status CheckWeightsFile(const std::string& path);
 

@@ -36,7 +36,7 @@ class BertEmbeddings final : public nn::Module {
   nn::Embedding segments_;
   nn::LayerNorm layer_norm_;
   nn::Dropout drop_;
-  nn::Residual add_;
+  nn::AddResidual add_;
 };
 
 class BertLayer final : public nn::Module {
@@ -56,7 +56,7 @@ class BertLayer final : public nn::Module {
   nn::Linear output_dense_;
   nn::LayerNorm output_norm_;
   nn::Dropout drop_;
-  nn::Residual add_;
+  nn::AddResidual add_;
 };
 
 // A class for each sample: its first token, a pooler with tanh, dropout, the classes.

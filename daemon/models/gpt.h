@@ -49,7 +49,7 @@ class GptBlock final : public nn::Module {
   GptAttention attn_;
   nn::LayerNorm ln_2_;
   GptMlp mlp_;
-  nn::Residual add_;
+  nn::AddResidual add_;
 };
 
 class Gpt final : public Network {

@@ -47,7 +47,7 @@ std::unique_ptr<const nn::Layer> MakeLayer(const nn::Scope& scope, const LayerSp
       layer.kind);
 }
 
-// How many tokens the first linear layer behind a flatten of embedded tokens takes; 1 where there
+// How many tokens the first linear layer after a flatten of embedded tokens takes; 1 where there
 // is none, or their number is not whole.
 std::int64_t TokensOf(std::span<const LayerSpec> layers) {
   std::int64_t width = std::get<EmbeddingSpec>(layers.front().kind).width;

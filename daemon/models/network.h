@@ -47,7 +47,7 @@ class Network {
   // A sample that Record() takes, without labels or targets: what can be known without the data.
   [[nodiscard]] virtual SampleSpec ExampleSample() const = 0;
 
-  // Whether tokens behind the length of a text change nothing, where the samples have lengths: a
+  // Whether tokens beyond the length of a text change nothing, where the samples have lengths: a
   // batch may be cut.
   [[nodiscard]] virtual bool ignores_padding() const { return false; }
 

@@ -146,7 +146,7 @@ Status CheckTransformersConfig(std::string_view config, const ModelSpec& model,
           ? StrCat("model_type: expected ", kind.Dump(), ", found ", type->Dump())
           : DifferencesOf(*found, bert != nullptr ? ExpectedOf(*bert) : ExpectedOf(*gpt), fresh);
   if (differences.empty()) return Status::Ok();
-  return {ErrorKind::kData, StrCat("the weights are of another model: ", differences)};
+  return {ErrorKind::kData, StrCat("the weights belong to another model: ", differences)};
 }
 
 }  // namespace gaccd

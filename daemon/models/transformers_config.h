@@ -16,10 +16,10 @@ namespace gaccd {
 Result<std::string> TransformersConfig(const ModelSpec& model,
                                        std::span<const std::string> class_names = {});
 
-// kData, naming each difference, when `config` is of another model than gpt or bert of the job: in
-// what the shapes of the weights do not tell (heads, epsilon, activation, kind of positions), and
-// in the sizes of tables unless they are newly initialised (`fresh`: --new-weights). A key that is
-// missing has the default of transformers. Models of other architectures are not compared.
+// kData, naming each difference, when `config` describes another model than gpt or bert of the job:
+// in what the shapes of the weights do not show (heads, epsilon, activation, kind of positions),
+// and in the sizes of tables unless they are newly initialised (`fresh`: --new-weights). A key that
+// is missing has the default of transformers. Models of other architectures are not compared.
 Status CheckTransformersConfig(std::string_view config, const ModelSpec& model,
                                std::span<const std::string> fresh = {});
 

@@ -20,7 +20,7 @@
 
 namespace gaccd::nn {
 
-// Where a module stands: the names of the modules around it and its own, joined with dots, and the
+// The place of a module: the names of the modules around it and its own, joined with dots, and the
 // list that takes its parameters.
 class Scope {
  public:

@@ -2,7 +2,7 @@
 // model and the tensors of the batch as its inputs.
 //
 // The first refusal is kept, and from there on every call does nothing and returns kNoValue. So
-// modules read like formulas, and whoever made the recorder asks status() once at the end.
+// modules read like formulas, and the owner of the recorder calls status() once at the end.
 // Used by one thread.
 #pragma once
 
@@ -58,7 +58,7 @@ class Recorder {
   std::int64_t SequenceLength(ValueId value);
   ValueId Parameter(ParameterIndex index);
 
-  // Output 0 of function(inputs). `where` stands before a refusal: "layer 'fc1'".
+  // Output 0 of function(inputs). `where` is put before an error: "layer 'fc1'".
   ValueId Apply(std::string_view where, std::shared_ptr<const Function> function,
                 std::vector<ValueId> inputs);
 

@@ -29,7 +29,7 @@ ValueId FirstRow::operator()(Recorder& recorder, ValueId x, std::int64_t length)
   return Apply(recorder, std::make_shared<PoolRows>(PoolKind::kFirst, length), {x});
 }
 
-ValueId Residual::operator()(Recorder& recorder, ValueId a, ValueId b) const {
+ValueId AddResidual::operator()(Recorder& recorder, ValueId a, ValueId b) const {
   return Apply(recorder, std::make_shared<Add>(), {a, b});
 }
 

@@ -51,9 +51,9 @@ class FirstRow final : public Module {
 };
 
 // a + b, of one shape.
-class Residual final : public Module {
+class AddResidual final : public Module {
  public:
-  explicit Residual(const Scope& scope) : Module(scope) {}
+  explicit AddResidual(const Scope& scope) : Module(scope) {}
   ValueId operator()(Recorder& recorder, ValueId a, ValueId b) const;
 };
 

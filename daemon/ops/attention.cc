@@ -92,9 +92,9 @@ Status CheckAttentionOnGpu(const Function& function, std::span<const ValueSpec> 
   }
   GACCD_ASSIGN_OR_RETURN(const ValueSpec y, CheckInputs(options, inputs));
   const std::int64_t width = y.shape[1] / options.heads;
-  if (width <= kMostAttentionWidth) return Status::Ok();
+  if (width <= kMaxAttentionWidth) return Status::Ok();
   return {ErrorKind::kConfig, StrCat("attention on the GPU: expected heads of at most ",
-                                     kMostAttentionWidth, " values, found ", width)};
+                                     kMaxAttentionWidth, " values, found ", width)};
 }
 
 }  // namespace gaccd

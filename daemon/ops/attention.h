@@ -20,7 +20,7 @@ namespace gaccd {
 [[nodiscard]] constexpr bool HasAttentionLengths(std::size_t inputs) { return inputs % 2 == 0; }
 
 // No wider head is computed on a GPU.
-inline constexpr std::int64_t kMostAttentionWidth = 128;
+inline constexpr std::int64_t kMaxAttentionWidth = 128;
 
 struct AttentionOptions {
   std::int64_t heads = 1;   // H

@@ -1,4 +1,4 @@
-// What stands around attention by a library (attention_cuda.h).
+// The kernels before and after attention by a library (attention_cuda.h).
 #include <algorithm>
 
 #include "daemon/device/cuda/launch.h"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 // Blocks clear one part each of a sequence's tail.
-constexpr std::int64_t kMostParts = 64;
+constexpr std::int64_t kMaxLengthParts = 64;
 constexpr std::int64_t kElementsPerPart = 16 * kThreads;
 
 __global__ void __launch_bounds__(kThreads)
@@ -37,7 +37,7 @@ template <typename T>
 Status ClearTailsOf(const KernelStream& on, const AttentionSize& size, const std::int32_t* known,
                     std::int64_t lines, std::int64_t piece, void* data) {
   const std::int64_t parts =
-      std::clamp<std::int64_t>(size.length * piece / kElementsPerPart, 1, kMostParts);
+      std::clamp<std::int64_t>(size.length * piece / kElementsPerPart, 1, kMaxLengthParts);
   const auto blocks = static_cast<unsigned>(size.sequences * lines * parts);
   return Launch(ClearTailsKernel<T>, {blocks, kThreads}, on.stream, "attention", known, lines,
                 size.length, piece, parts, static_cast<T*>(data));

@@ -1,5 +1,5 @@
 // The kernels of collective.h, once for CPU and GPU: calls of the communicator, and what a device
-// does beside them.
+// does in addition to them.
 #pragma once
 
 #include <functional>

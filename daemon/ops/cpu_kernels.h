@@ -17,7 +17,7 @@ struct CpuKernelOptions {
   std::int64_t runs_per_update = 1;
 };
 
-// What makers need beside the node. `context` must outlive the kernels.
+// What makers need in addition to the node. `context` must outlive the kernels.
 struct CpuEnvironment {
   CpuContext& context;
   CpuKernelOptions options;

@@ -94,7 +94,7 @@ struct DropoutMask {
   }
 };
 
-// (y - t)^2, in double: the loss of a good prediction is small beside y and t.
+// (y - t)^2, in double: the loss of a good prediction is small compared with y and t.
 GACCD_HOST_DEVICE inline double SquaredError(float y, float t) {
   const double difference = static_cast<double>(y) - static_cast<double>(t);
   return difference * difference;

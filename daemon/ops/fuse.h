@@ -1,4 +1,4 @@
-// Fuser: the nodes of a graph while fusion rules merge them (FuseForCuda). A rule stands beside the
+// Fuser: the nodes of a graph while fusion rules merge them (FuseForCuda). A rule is next to the
 // function that it records, and in that function's row of the table (function_table.h).
 #pragma once
 
@@ -36,7 +36,7 @@ class Fuser {
   [[nodiscard]] bool WritesParameterGradient(std::size_t i) const;
   // No node at `place` or after it makes the value.
   [[nodiscard]] bool MadeBefore(ValueId value, std::size_t place) const;
-  // Outputs of `loss` beside its first one are read by no node but `reader`, and by no caller.
+  // Outputs of `loss` other than its first are read by no node but `reader`, and by no caller.
   [[nodiscard]] bool OnlySumIsRead(std::size_t loss,
                                    std::optional<std::size_t> reader = std::nullopt) const;
 
@@ -44,7 +44,7 @@ class Fuser {
   void Erase(std::size_t i) { nodes_[i] = {}; }
 
   // loss(input, target) -> (loss_sum, ...) and its gradient(..., target, dloss) -> dinput
-  //   => fused(input, target, dloss) -> (dinput, loss_sum), where the loss stood.
+  //   => fused(input, target, dloss) -> (dinput, loss_sum), in place of the loss.
   // The gradient reads the loss's second output, if there is one, or its input.
   template <typename Loss, typename LossGradient, typename Fused>
   void FuseLoss() {

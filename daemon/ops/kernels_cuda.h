@@ -31,7 +31,7 @@ Status EnqueueAdd(const KernelStream& on, DType dtype, const void* a, const void
                   std::int64_t elements);
 Status EnqueueRelu(const KernelStream& on, DType dtype, const void* x, void* y,
                    std::int64_t elements);
-// Formulas: activations.h. `kept` is what the gradient takes beside dy.
+// Formulas: activations.h. `kept` is the inputs of the gradient in addition to dy.
 Status EnqueueActivation(const KernelStream& on, ActivationKind kind, DType dtype, const void* x,
                          void* y, std::int64_t elements);
 Status EnqueueActivationGradient(const KernelStream& on, ActivationKind kind, DType dtype,

@@ -1,4 +1,4 @@
-// LabelRanks: where each row's label stands among its logits z [N, C]; what metrics of class labels
+// LabelRanks: the rank of each row's label among its logits z [N, C]; what metrics of class labels
 // (daemon/metrics) are counted from. Among equal logits the lower class comes first, as in
 // PyTorch's argmax.
 #pragma once

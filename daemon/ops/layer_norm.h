@@ -53,7 +53,7 @@ class AddLayerNorm : public Function {
   float eps_;
 };
 
-// add(x, residual) -> sum and layer_norm(sum, ...) => add_layer_norm, where the add stood.
+// add(x, residual) -> sum and layer_norm(sum, ...) => add_layer_norm, in place of the add.
 class Fuser;
 void FuseAddLayerNorm(Fuser& fuser);
 

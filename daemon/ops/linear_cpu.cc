@@ -23,7 +23,7 @@ constexpr std::int64_t kPackFromRuns = 2;
 constexpr std::int64_t kUnpreparedFromRows = 48;
 constexpr std::int64_t kUnpreparedFromProduct = std::int64_t{1} << 23;  // rows x in x out
 
-// One product whose operands stand in the node's order given here, then ReLU of the first
+// One product whose operands are in the node's order given here, then ReLU of the first
 // `relu_elements` values: not by oneDNN, whose ReLU turns a NaN into 0.
 class MatmulKernel : public Kernel {
  public:

@@ -269,7 +269,7 @@ KernelResult MakeLinearWeightBiasGradientCuda(const CudaRequest& request) {
   GACCD_ASSIGN_OR_RETURN(MatmulPointer add,
                          MatmulCuda::TryPrepare(request.context, Adding(spec), kBackward));
   if (overwrite == nullptr || add == nullptr) {
-    request.notes.push_back(StrCat("cuBLASLt has no bias gradient beside the weight gradient [",
+    request.notes.push_back(StrCat("cuBLASLt has no bias gradient with the weight gradient [",
                                    spec.m, ", ", spec.n, "] from ", spec.k, " rows of ",
                                    Name(spec.ab), ": done by a kernel of its own"));
     GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Kernel> weight, MakeLinearWeightGradientCuda(request));

@@ -1,6 +1,6 @@
 // More kernels as functions that put them into a stream, for the functions of text models; the
-// rules are those of kernels_cuda.h, the formulas stand with the functions (embedding.h and so on).
-// x, y and their gradients are of type `dtype`, everything else f32.
+// rules are those of kernels_cuda.h, the formulas are in the headers of the functions (embedding.h
+// and so on). x, y and their gradients are of type `dtype`, everything else f32.
 #pragma once
 
 #include "daemon/ops/kernels_cuda.h"
@@ -11,8 +11,8 @@ namespace gaccd {
 Status EnqueueEmbedding(const KernelStream& on, DType dtype, const std::int32_t* ids,
                         std::int64_t count, const float* table, Matrix size, void* y);
 // dtable = or += the sums of the rows of dy by id. A warp searches the ids for every row, so the
-// time grows with count^2 / 32 comparisons beside the reading of dy; the rows of one id are added
-// by one warp for every 32 columns.
+// time grows with count^2 / 32 comparisons in addition to the reads of dy; the rows of one id are
+// added by one warp for every 32 columns.
 Status EnqueueEmbeddingGradient(const KernelStream& on, DType dtype, const void* dy,
                                 const std::int32_t* ids, std::int64_t count, Matrix size,
                                 float* dtable, bool add);

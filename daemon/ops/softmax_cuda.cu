@@ -20,7 +20,7 @@ namespace {
 constexpr std::int64_t kNarrow = 1024;
 constexpr unsigned kNarrowThreads = 256;
 // Within a row, places are 32-bit numbers: registers are what the wide kernel is short of.
-constexpr std::int64_t kMostClasses = std::int64_t{1} << 30;
+constexpr std::int64_t kMaxClasses = std::int64_t{1} << 30;
 
 // A block keeps the first kCached vectors a thread of a row in registers; what is beyond is read a
 // second time, from the L2 cache. For f32 the rows in flight must be few to stay there, so one
@@ -226,9 +226,9 @@ Status Enqueue(const KernelStream& on, const char* what, const void* logits,
                   dloss, static_cast<T*>(out), size.rows, static_cast<int>(size.columns), loss_sum,
                   on.sums.arrived, on.sums.partials);
   };
-  if (size.columns > kMostClasses) {
+  if (size.columns > kMaxClasses) {
     return {ErrorKind::kConfig,
-            StrCat(what, ": expected at most ", kMostClasses, " classes, found ", size.columns)};
+            StrCat(what, ": expected at most ", kMaxClasses, " classes, found ", size.columns)};
   }
   const std::int64_t multiprocessors = on.multiprocessors;
   if (size.columns <= kNarrow) {

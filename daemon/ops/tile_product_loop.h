@@ -57,11 +57,11 @@ template <typename Arithmetic>
     const TileOperandOf<typename Arithmetic::Word>& a, const typename Arithmetic::Word* b,
     std::int64_t b_step, float* c, std::int64_t c_step, std::int64_t m, std::int64_t n,
     std::int64_t k, bool add) {
-  constexpr std::int64_t kMost = Arithmetic::kRows;
-  constexpr std::int64_t kSome = kMost / 2;
+  constexpr std::int64_t kMax = Arithmetic::kRows;
+  constexpr std::int64_t kSome = kMax / 2;
   const std::int64_t whole = n / kTileColumns * kTileColumns;
   std::int64_t row = 0;
-  row = TileProductRows<Arithmetic, kMost>(a, b, b_step, c, c_step, row, m, whole, k, add);
+  row = TileProductRows<Arithmetic, kMax>(a, b, b_step, c, c_step, row, m, whole, k, add);
   row = TileProductRows<Arithmetic, kSome>(a, b, b_step, c, c_step, row, m, whole, k, add);
   TileProductRows<Arithmetic, 1>(a, b, b_step, c, c_step, row, m, whole, k, add);
   for (std::int64_t r = 0; r < m; ++r) {

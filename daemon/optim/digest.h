@@ -1,4 +1,4 @@
-// A digest that tells replicas apart: a function of the bits of all values and of their places.
+// A digest to compare replicas: a function of the bits of all values and of their places.
 #pragma once
 
 #include <cstdint>

@@ -22,18 +22,19 @@ struct StepTile {
 };
 inline constexpr std::int64_t kStepTileElements = 1024;
 
-// On the GPU. Null: all elements from 0 on are of group 0.
+// On the GPU. Null: all elements from 0 on belong to group 0.
 struct StepTiles {
   const StepTile* data = nullptr;
   std::int64_t count = 0;
 };
 
-// trainable: the elements of the first values of the state, behind which the second ones stand.
+// trainable: the elements of the first values of the state, which the second ones follow.
 Status EnqueueStep(cudaStream_t stream, const OptimizerSpec& spec,
                    const CudaOptimizer::Buffers& buffers, const StepTiles& tiles,
                    std::int64_t trainable, UpdateControl* control);
 
-// The averages stand as the first values of the state do. Nothing when the verdict says idle.
+// The averages are laid out like the first values of the state. Does nothing when the verdict is
+// idle.
 Status EnqueueAverage(cudaStream_t stream, const CudaOptimizer::Buffers& buffers, float* averages,
                       const StepTiles& tiles, const UpdateControl* control);
 // Parameters, and their copy in 16 bits, and averages change places.

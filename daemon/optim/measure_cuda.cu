@@ -1,5 +1,5 @@
-// What stands around the optimiser: sums of losses and counts, the norm with the verdict, the cast
-// of the weights.
+// The kernels before and after the optimiser: sums of losses and counts, the norm with the verdict,
+// the cast of the weights.
 #include <algorithm>
 
 #include "daemon/device/cuda/launch.h"
@@ -45,7 +45,7 @@ __device__ inline void Judge(double squares, UpdateControl* control) {
   const UpdateSums& sums = control->sums;
   const bool finite = IsFinite(squares) && IsFinite(sums.loss) && sums.divisor > 0 &&
                       IsFinite(sums.divisor) && control->overflowed == 0;
-  const bool counted = sums.samples == inputs.planned_samples;
+  const bool counted = sums.samples == inputs.effective_batch;
   verdict.correction = DivisorCorrection(inputs.planned_divisor, sums.divisor);
   verdict.norm = sqrt(squares) * verdict.correction;
   const double clip = finite ? ClipFactor(verdict.norm, inputs.clip_norm) : 1.0;

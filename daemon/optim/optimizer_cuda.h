@@ -1,8 +1,8 @@
-// The optimiser and what stands around it on the GPU. Everything is enqueued on `stream` and obeys
-// the UpdateControl in GPU memory; nothing waits. The formulas are those of update_math.h and
-// norm.h, without fused multiply-adds: for the same gradient and clip factor, parameters and state
-// have the bits of the CPU's (the norm itself is summed in another order). Used by one thread.
-// Errors are those of CUDA, unless it says otherwise.
+// The optimiser and the kernels before and after it on the GPU. Everything is enqueued on `stream`
+// and obeys the UpdateControl in GPU memory; nothing waits. The formulas are those of update_math.h
+// and norm.h, without fused multiply-adds: for the same gradient and clip factor, parameters and
+// state have the bits of the CPU's (the norm itself is summed in another order). Used by one
+// thread. Errors are those of CUDA, unless it says otherwise.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -67,9 +67,9 @@ class CudaOptimizer {
 
   // Fills the factors of this update's inputs. updates() counts one more.
   void Prepare(double lr, UpdateInputs* inputs);
-  // One pass over all parameters; does nothing when the verdict says idle.
+  // One pass over all parameters; does nothing when the verdict is idle.
   Status Step(cudaStream_t stream, UpdateControl* control);
-  // Behind Step() and what else changes parameters in an update, as those of Optimizer; the
+  // After Step() and what else changes parameters in an update, as those of Optimizer; the
   // exchange also makes the copy in 16 bits anew.
   Status Average(cudaStream_t stream, const UpdateControl* control);
   Status ExchangeAverages(cudaStream_t stream);

@@ -4,7 +4,7 @@
 //   kName, kStates    "adamw"; floats of state a parameter has
 //   Check, Settings   of a Spec: kConfig with the offending value; what its state depends on
 //   FactorsOf         for update 1, 2, ... with the learning rate of it; gradient_scale 1
-//   Update, Loop      the formula, without calls of std:: (state behind `param`); the same over n
+//   Update, Loop      the formula, without calls of std:: (state after `param`); the same over n
 //                     parameters, by SIMD clones, compiled as CMakeLists.txt says
 #pragma once
 

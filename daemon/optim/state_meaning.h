@@ -1,4 +1,4 @@
-// What gives the values of an optimiser's state their meaning: they are of no use to another one.
+// The settings that define an optimiser's state: another one cannot use its values.
 #pragma once
 
 #include <string_view>

@@ -1,10 +1,10 @@
-// UpdateControl: what one update's kernels and the host tell each other, in GPU memory, so that the
-// host need not wait inside an update. One writer a field:
+// UpdateControl: the values that one update's kernels and the host exchange, in GPU memory, so that
+// the host need not wait inside an update. One writer a field:
 //   host, before the first micro-step     inputs
 //   end of every micro-step               sums (summed over the ranks in the reduction)
 //   norm kernel                           verdict: the optimiser kernels obey it
 //   optimiser kernels                     overflowed: the next verdict tells
-// Plain data, the same on host and device. What else is summed over the ranks stands behind it.
+// Plain data, the same on host and device. Other values that are summed over the ranks follow it.
 #pragma once
 
 #include <cstddef>
@@ -25,14 +25,14 @@ struct GroupFactors {
 
 struct UpdateInputs {
   double clip_norm = 0;        // 0 = do not clip
-  double planned_samples = 0;  // of all ranks
+  double effective_batch = 0;  // of all ranks
   double planned_divisor = 0;  // 1 / prediction_weight
   std::int64_t update = 0;     // its number since the start
   // Factors of the optimiser's rule for every group; gradient_scale is ignored: the verdict has it.
   GroupFactors factors[kMaxOptimizerGroups]{};
   float prediction_weight = 0;  // loss scale / N, N: the predictions of these samples
   float average_rate = 0;       // AverageRate() of this update; 0 where there is no average
-  std::int32_t outlive = 0;     // 1: after an update that is not finite the next one goes on
+  std::int32_t outlive = 0;     // 1: after an update that is not finite the next one continues
 };
 
 // Doubles, because one reduction carries both: counts are exact up to 2^53.
@@ -47,7 +47,7 @@ struct UpdateVerdict {
   double correction = 1;     // N/D, over the loss scale
   float gradient_scale = 1;  // the same, times the clip factor
   std::int32_t finite = 1;   // loss and gradient of this update, and D > 0
-  std::int32_t counted = 1;  // sums.samples == inputs.planned_samples
+  std::int32_t counted = 1;  // sums.samples == inputs.effective_batch
   // Sticky: 1 from the first update on that was not counted right, or not finite and not to be
   // outlived. Nothing is changed any more, so the parameters stay those of the update before.
   std::int32_t stopped = 0;
@@ -60,7 +60,7 @@ struct UpdateControl {
   // is finite then. The loss alone would not show it: the ReLU of a product may turn NaN into 0.
   std::int32_t overflowed = 0;
   UpdateInputs inputs;
-  UpdateSums sums;  // the last, so that one reduction goes on behind it
+  UpdateSums sums;  // the last, so that one reduction can cover what follows it
 };
 static_assert(offsetof(UpdateControl, sums) + sizeof(UpdateSums) == sizeof(UpdateControl));
 static_assert(std::is_trivially_copyable_v<UpdateControl>);

@@ -15,8 +15,8 @@ std::int64_t RaiseDescriptorLimit() {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
   const rlim_t soft = std::exchange(limit.rlim_cur, limit.rlim_max);
   const rlim_t found = setrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : soft;
-  constexpr rlim_t kMost = std::numeric_limits<std::int64_t>::max();  // for RLIM_INFINITY
-  return static_cast<std::int64_t>(std::min(found, kMost));
+  constexpr rlim_t kMax = std::numeric_limits<std::int64_t>::max();  // for RLIM_INFINITY
+  return static_cast<std::int64_t>(std::min(found, kMax));
 }
 
 Status CheckDescriptors(std::int64_t limit, std::int64_t ranks) {

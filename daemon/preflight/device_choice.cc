@@ -13,9 +13,9 @@ namespace gaccd {
 namespace {
 
 // More ranks than this are counted, not named.
-constexpr std::size_t kMostNames = 8;
+constexpr std::size_t kMaxNames = 8;
 // gaccd carries machine code from sm_80 (A100) on.
-constexpr int kLeastCapability = 80;
+constexpr int kMinCapability = 80;
 
 bool Usable(const RankGpu& rank) { return rank.problem.empty(); }
 
@@ -26,7 +26,7 @@ std::string NameRanks(std::span<const RankGpu> ranks, bool usable) {
   std::size_t others = 0;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     if (Usable(ranks[r]) != usable) continue;
-    if (named == kMostNames) {
+    if (named == kMaxNames) {
       ++others;
       continue;
     }
@@ -73,9 +73,9 @@ GpuProbe ProbeGpus(int world) {
   }
   probe.gpus = *std::move(gpus);
   for (const GpuFacts& gpu : probe.gpus) {
-    if (gpu.compute_capability < kLeastCapability) {
+    if (gpu.compute_capability < kMinCapability) {
       probe.problem = StrCat(gpu.name, " ", gpu.pci, ": expected compute capability ",
-                             kLeastCapability, " or more, found ", gpu.compute_capability);
+                             kMinCapability, " or more, found ", gpu.compute_capability);
       return probe;
     }
   }

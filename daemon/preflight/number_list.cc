@@ -33,7 +33,7 @@ std::size_t DigitsAtEnd(std::string_view name) {
   return digits <= 18 ? digits : 0;
 }
 
-// "1-3,7": what stands in the brackets.
+// "1-3,7": the text in the brackets.
 std::string Ranges(const std::set<std::int64_t>& numbers, std::size_t width) {
   std::string text;
   for (auto at = numbers.begin(); at != numbers.end();) {

@@ -146,7 +146,7 @@ std::string RankTableText(Reports reports) {
     Row rest;
     for (const Column* column : different) rest.push_back(column->value(report));
     const auto [at, is_new] = index_of.try_emplace(rest, groups.size());
-    if (is_new || reports.size() <= kMostRankLines) {
+    if (is_new || reports.size() <= kMaxRankLines) {
       at->second = groups.size();
       groups.emplace_back();
       rests.push_back(rest);

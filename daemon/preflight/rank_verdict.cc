@@ -78,7 +78,7 @@ void JudgeVersions(Reports reports, bool on_gpus, RankVerdict& verdict) {
   Add(verdict.warnings, differs("model of GPU", &RankReport::gpu));
 }
 
-// Ranks that can use a GPU beside ranks that cannot. Says why, once for each reason.
+// Ranks that can use a GPU together with ranks that cannot. Gives the cause, once for each reason.
 void JudgeMixture(Reports reports, RankVerdict& verdict) {
   const auto why = ByValue(reports, [](const RankReport& report) {
     if (CanUseGpu(report)) return std::string();

@@ -11,7 +11,7 @@
 
 namespace gaccd {
 
-// What each means stands at the function of engine/engine.h that does it.
+// engine/engine.h defines each at the function that executes it.
 enum class InstructionKind : std::uint8_t {
   kEncode,     // of one micro-batch: forward
   kContrast,   // collective
@@ -37,7 +37,7 @@ struct StepProgram {
   // The update may be left after every position from 1 to before this one, where all that is to be
   // reduced is computed.
   std::int64_t computed = 0;
-  // Where it is left, position and live buffers go on later; else the update begins again.
+  // Where it is left, position and live buffers continue later; else the update begins again.
   bool continues = true;
   int passes = 1;  // so often its micro-batches are read
 

@@ -4,12 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "daemon/report/run_story.h"
+#include "daemon/report/report_data.h"
 #include "daemon/watch/attempts.h"
 
 namespace gaccd {
 
-// Of env.json, without what is of every start anew (SLURM_RESTART_COUNT), and of the lines of
+// In env.json, without what differs at every start (SLURM_RESTART_COUNT), and of the lines of
 // job.txtpb. What cannot be read has no changes. Sorted.
 [[nodiscard]] std::vector<Change> EnvironmentChanges(const Attempt& before, const Attempt& after);
 [[nodiscard]] std::vector<Change> JobChanges(const Attempt& before, const Attempt& after);

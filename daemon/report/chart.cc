@@ -8,12 +8,12 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/export/number_text.h"
-#include "daemon/report/number_words.h"
+#include "daemon/report/format_number.h"
 
 namespace gaccd {
 namespace {
 
-constexpr std::size_t kMostLabels = 12;  // of marks
+constexpr std::size_t kMaxLabels = 12;  // of marks
 
 std::string Decimal(double value) {
   std::array<char, 32> text{};
@@ -34,7 +34,7 @@ std::vector<double> StepTicks(const StepRange& steps) {
   return Ticks({first, static_cast<double>(steps.last)}, 6);
 }
 
-// The first update of the pieces behind each: what it did from there on was done again.
+// The first update of the later pieces of each: updates from there on were repeated.
 std::vector<std::int64_t> DoneAgainFrom(const std::vector<CurvePiece>& pieces) {
   std::vector<std::int64_t> from(pieces.size(), std::numeric_limits<std::int64_t>::max());
   for (std::size_t i = pieces.size(); i-- > 1;) {
@@ -109,18 +109,18 @@ void WriteChartFrame(const ChartFrame& frame, const std::string& content, Html& 
     const std::string y = ChartY(frame.y, tick);
     grid += StrCat("M0 ", y, "H1000");
     labels += StrCat("<span class=y style='top:", Decimal(100 * (1 - frame.y.At(tick))), "%'>",
-                     NumberWords(tick), "</span>");
+                     FormatNumber(tick), "</span>");
   }
   for (const double tick : StepTicks(frame.steps)) {
     if (tick != static_cast<double>(static_cast<std::int64_t>(tick))) continue;
     labels += StrCat("<span class=x style='left:", Decimal(100 * Share(frame.steps, tick)), "%'>",
-                     CountWords(static_cast<std::int64_t>(tick)), "</span>");
+                     FormatCount(static_cast<std::int64_t>(tick)), "</span>");
   }
   std::string marks;
   for (std::size_t i = 0; i < frame.marks.size(); ++i) {
     const auto step = static_cast<double>(frame.marks[i].step);
     marks += StrCat("M", ChartX(frame.steps, step), " 0V300");
-    if (i >= kMostLabels) continue;
+    if (i >= kMaxLabels) continue;
     labels += StrCat("<span class=mark style='left:", Decimal(100 * Share(frame.steps, step)),
                      "%'>", EscapeHtml(frame.marks[i].label), "</span>");
   }

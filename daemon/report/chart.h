@@ -13,13 +13,13 @@
 
 namespace gaccd {
 
-// A line; its values stand in data-x and data-y, exact, for whoever reads the page by a program.
+// A line; its exact values are in data-x and data-y, for programs that read the page.
 struct ChartLine {
-  std::string name;   // shown beside the pointer, and data-curve
+  std::string name;   // shown at the pointer, and data-curve
   std::string style;  // a class of the style: "c0" to "c7"
   const Curve* curve = nullptr;
-  bool dots = false;                // each point is shown: there are few
-  std::optional<Words> words = {};  // in the legend; else the name
+  bool dots = false;                    // each point is shown: there are few
+  std::optional<Bilingual> words = {};  // in the legend; else the name
 };
 
 // Where an attempt begins.
@@ -35,8 +35,8 @@ struct StepRange {
 };
 
 struct LineChart {
-  Words title;
-  std::string subject;  // behind the title: a metric; may be empty
+  Bilingual title;
+  std::string subject;  // after the title: a metric; may be empty
   std::vector<ChartLine> lines;
   StepRange steps;
   std::vector<ChartMark> marks;

@@ -18,51 +18,51 @@ struct CurvePoint {
 // The points of one attempt, in their order.
 using CurvePiece = std::vector<CurvePoint>;
 
-// Keeps every point while there are few. Later, of each stretch of updates: the first, the last,
+// Keeps every point while there are few. Later, of each bin of updates: the first, the last,
 // the smallest and the largest one, so that no extreme is lost and every point is one of the run.
-// The stretches are equally long, and twice as long whenever there are too many. Not thread-safe.
+// Bins are equally long, and twice as long whenever there are too many. Not thread-safe.
 class Curve {
  public:
-  static constexpr std::size_t kMostStretches = 360;
+  static constexpr std::size_t kMaxBins = 360;
 
   Curve() = default;
-  explicit Curve(std::size_t most_stretches) : most_(most_stretches) {}
+  explicit Curve(std::size_t max_bins) : most_(max_bins) {}
 
-  // Points that follow are of another attempt, whose updates may be those of the one before.
+  // The following points belong to another attempt, whose updates may be those of the one before.
   void BeginPiece() { begins_ = true; }
   // REQUIRES: `step` is not negative, `value` is finite.
   void Add(std::int64_t step, double value);
 
-  // Fewer stretches from here on.
-  void Limit(std::size_t most_stretches);
+  // Fewer bins from here on.
+  void Limit(std::size_t max_bins);
 
   [[nodiscard]] bool empty() const { return pieces_.empty(); }
-  // Updates of a stretch; 1: nothing is left out.
+  // Updates of a bin; 1: nothing is left out.
   [[nodiscard]] std::int64_t width() const { return width_; }
   [[nodiscard]] std::vector<CurvePiece> Pieces() const;
 
  private:
-  struct Stretch {
+  struct Bin {
     std::int64_t index = 0;
     CurvePoint first, low, high, last;
   };
 
-  static void Join(const Stretch& more, Stretch* stretch);
+  static void Join(const Bin& more, Bin* bin);
   void Shorten();
   void DoubleWidth();
 
-  std::size_t most_ = kMostStretches;
+  std::size_t most_ = kMaxBins;
   std::int64_t width_ = 1;
-  std::size_t count_ = 0;  // of stretches in all pieces
+  std::size_t count_ = 0;  // of bins in all pieces
   bool begins_ = true;
-  std::vector<std::vector<Stretch>> pieces_;
+  std::vector<std::vector<Bin>> pieces_;
 };
 
-// Sums over stretches of updates, of all attempts together. `Sum` has operator+=.
+// Sums over bins of updates, of all attempts together. `Sum` has operator+=.
 template <typename Sum>
-class StretchSums {
+class BinSums {
  public:
-  explicit StretchSums(std::size_t most_stretches) : most_(most_stretches) {}
+  explicit BinSums(std::size_t max_bins) : most_(max_bins) {}
 
   void Add(std::int64_t step, const Sum& sum) {
     sums_[step / width_] += sum;
@@ -70,7 +70,7 @@ class StretchSums {
   }
 
   [[nodiscard]] std::int64_t width() const { return width_; }
-  // By the number of the stretch: it begins at update number * width().
+  // By the number of the bin: it begins at update number * width().
   [[nodiscard]] const std::map<std::int64_t, Sum>& sums() const { return sums_; }
 
  private:

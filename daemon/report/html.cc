@@ -54,14 +54,14 @@ std::string EscapeHtml(std::string_view text) {
   return escaped;
 }
 
-Html& Html::Say(const Words& words, std::initializer_list<std::string> values) {
+Html& Html::Say(const Bilingual& words, std::initializer_list<std::string> values) {
   if (language_ == PageLanguage::kEn) return *this << Filled(words.en, values);
   if (language_ == PageLanguage::kZh) return *this << Filled(words.zh, values);
   return *this << "<span lang=en>" << Filled(words.en, values) << "</span><span lang=zh>"
                << Filled(words.zh, values) << "</span>";
 }
 
-Html& Html::BeginSection(std::string_view id, const Words& title) {
+Html& Html::BeginSection(std::string_view id, const Bilingual& title) {
   return (*this << "<section class=card id=" << id << "><h2>").Say(title) << "</h2>\n";
 }
 

@@ -11,7 +11,7 @@
 namespace gaccd {
 
 // The same in English and in Chinese; {0}, {1}, ... stand for values. Without < > &.
-struct Words {
+struct Bilingual {
   const char* en;
   const char* zh;
 };
@@ -32,9 +32,9 @@ class Html {
   }
   Html& Text(std::string_view text) { return *this << EscapeHtml(text); }
   // In the languages of the page; where it has both, one of them is hidden by the style.
-  Html& Say(const Words& words, std::initializer_list<std::string> values = {});
+  Html& Say(const Bilingual& words, std::initializer_list<std::string> values = {});
   // <h2>, and the section of this id around what follows, until EndSection().
-  Html& BeginSection(std::string_view id, const Words& title);
+  Html& BeginSection(std::string_view id, const Bilingual& title);
   Html& EndSection() { return *this << "</section>\n"; }
 
   [[nodiscard]] PageLanguage language() const { return language_; }

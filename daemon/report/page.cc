@@ -18,7 +18,7 @@ void WriteTop(const std::string& title, Html& out) {
       << "<nav><label for=en>English</label><label for=zh>中文</label></nav>";
 }
 
-void WriteRun(const RunStory& story, Html& out) {
+void WriteRun(const ReportData& story, Html& out) {
   WriteVerdict(story, out);
   WriteFigures(story, out);
   WritePlan(story, out);
@@ -36,7 +36,7 @@ void WriteRun(const RunStory& story, Html& out) {
 
 }  // namespace
 
-std::string ReportPage(std::span<const RunStory> stories, PageLanguage language) {
+std::string ReportPage(std::span<const ReportData> stories, PageLanguage language) {
   Html out(language);
   const bool is_one = stories.size() == 1;
   WriteTop(is_one ? stories[0].folder_name : "gaccd runs", out);

@@ -9,7 +9,7 @@
 
 #include "collectives/base/print.h"
 #include "collectives/base/strings.h"
-#include "daemon/report/number_words.h"
+#include "daemon/report/format_number.h"
 #include "daemon/report/scale.h"
 #include "daemon/telemetry/terminal.h"
 
@@ -89,8 +89,8 @@ std::string StepAxis(const std::vector<double>& begins, std::int64_t first, std:
   for (const double begin : begins) {
     marks[static_cast<std::size_t>(std::lround(begin * (columns - 1)))] = '^';
   }
-  const std::string left = CountWords(first);
-  const std::string right = CountWords(last);
+  const std::string left = FormatCount(first);
+  const std::string right = FormatCount(last);
   const int room = columns - static_cast<int>(left.size());
   const std::string indent(kLabel + 2, ' ');
   const std::string row = begins.empty() ? "" : StrCat(indent, marks, "\n");
@@ -128,22 +128,22 @@ std::string PlotText(const std::string& title, const Curve& curve, const PlotSiz
       before = &point;
     }
   }
-  std::string text = StrCat(title, ": last ", NumberWords(pieces.back().back().value), ", from ",
-                            NumberWords(*std::ranges::min_element(values)), " to ",
-                            NumberWords(*std::ranges::max_element(values)),
+  std::string text = StrCat(title, ": last ", FormatNumber(pieces.back().back().value), ", from ",
+                            FormatNumber(*std::ranges::min_element(values)), " to ",
+                            FormatNumber(*std::ranges::max_element(values)),
                             y.logarithmic ? ", logarithmic" : "", "\n");
   for (int row = 0; row < size.rows; ++row) {
     const double share = 1 - static_cast<double>(row) / (size.rows - 1);
     const double value =
         y.logarithmic ? y.low * std::pow(y.high / y.low, share) : y.low + share * (y.high - y.low);
     const bool labelled = row % 4 == 0 || row + 1 == size.rows;
-    text += StrCat(AtRight(labelled ? NumberWords(value) : "", kLabel), size.utf8 ? " │" : " |",
+    text += StrCat(AtRight(labelled ? FormatNumber(value) : "", kLabel), size.utf8 ? " │" : " |",
                    canvas.Row(row), "\n");
   }
   return text + StepAxis(begins, first, last, columns);
 }
 
-std::string PlotText(const RunStory& story, const PlotSize& size) {
+std::string PlotText(const ReportData& story, const PlotSize& size) {
   std::string text = PlotText("training loss", story.loss, size);
   PlotSize small = size;
   small.rows = std::max(2, (size.rows + 1) / 2);
@@ -156,8 +156,8 @@ std::string PlotText(const RunStory& story, const PlotSize& size) {
 }
 
 Status RunPlotCommand(const std::string& run_dir) {
-  GACCD_ASSIGN_OR_RETURN(const RunStory story,
-                         ReadRunStory(run_dir, std::chrono::system_clock::now()));
+  GACCD_ASSIGN_OR_RETURN(const ReportData story,
+                         ReadReportData(run_dir, std::chrono::system_clock::now()));
   const auto terminal = Terminal::Detect(STDOUT_FILENO);
   PlotSize size;
   size.utf8 = IsUtf8Locale(std::getenv("LC_ALL"), std::getenv("LC_CTYPE"), std::getenv("LANG"));

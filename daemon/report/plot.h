@@ -5,7 +5,7 @@
 
 #include "collectives/base/result.h"
 #include "daemon/report/curve.h"
-#include "daemon/report/run_story.h"
+#include "daemon/report/report_data.h"
 
 namespace gaccd {
 
@@ -19,9 +19,9 @@ struct PlotSize {
 [[nodiscard]] std::string PlotText(const std::string& title, const Curve& curve,
                                    const PlotSize& size);
 // The loss of training and every metric of evaluation. Pure.
-[[nodiscard]] std::string PlotText(const RunStory& story, const PlotSize& size);
+[[nodiscard]] std::string PlotText(const ReportData& story, const PlotSize& size);
 
-// Prints it, as wide as the terminal. Errors: ReadRunStory(); kUsage before the first update.
+// Prints it, as wide as the terminal. Errors: ReadReportData(); kUsage before the first update.
 Status RunPlotCommand(const std::string& run_dir);
 
 }  // namespace gaccd

@@ -13,9 +13,10 @@ Status RunReportCommand(const ReportRequest& request) {
   if (folders.size() > 1 && request.out.empty()) {
     return {ErrorKind::kUsage, "a report of several runs needs --out=FILE"};
   }
-  std::vector<RunStory> stories;
+  std::vector<ReportData> stories;
   for (const std::string& folder : folders) {
-    GACCD_ASSIGN_OR_RETURN(RunStory story, ReadRunStory(folder, std::chrono::system_clock::now()));
+    GACCD_ASSIGN_OR_RETURN(ReportData story,
+                           ReadReportData(folder, std::chrono::system_clock::now()));
     stories.push_back(std::move(story));
   }
   const std::string path = request.out.empty() ? folders[0] + "/report.html" : request.out;

@@ -10,7 +10,7 @@
 namespace gaccd {
 
 struct ReportRequest {
-  std::vector<std::string> folders;  // of runs, at most kMostReportedRuns; none: the current one
+  std::vector<std::string> folders;  // of runs, at most kMaxReportedRuns; none: the current one
   std::string out;                   // empty: report.html in the folder, of one run
   PageLanguage language = PageLanguage::kBoth;
 };

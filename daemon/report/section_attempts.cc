@@ -3,13 +3,13 @@
 #include <span>
 
 #include "collectives/base/strings.h"
-#include "daemon/report/number_words.h"
+#include "daemon/report/format_number.h"
 #include "daemon/report/sections.h"
 
 namespace gaccd {
 namespace {
 
-constexpr std::size_t kMostAttempts = 60;  // that are shown
+constexpr std::size_t kMaxAttempts = 60;  // that are shown
 
 struct TimeRange {
   WallTime begin;
@@ -20,20 +20,20 @@ struct TimeRange {
   }
 };
 
-TimeRange RangeOf(std::span<const AttemptStory> attempts) {
+TimeRange RangeOf(std::span<const AttemptData> attempts) {
   WallTime begin = attempts.front().begin;
   WallTime end = attempts.front().end;
-  for (const AttemptStory& one : attempts) {
+  for (const AttemptData& one : attempts) {
     begin = std::min(begin, one.begin);
     end = std::max(end, one.end);
   }
   return {begin, std::max(1e-3, SecondsBetween(begin, end))};
 }
 
-void WriteTimeline(std::span<const AttemptStory> attempts, Html& out) {
+void WriteTimeline(std::span<const AttemptData> attempts, Html& out) {
   const TimeRange range = RangeOf(attempts);
   out << "<div class=timeline>";
-  for (const AttemptStory& one : attempts) {
+  for (const AttemptData& one : attempts) {
     const double all = SecondsBetween(one.begin, one.end);
     const double init = one.updates > 0 ? std::min(one.init_s, all) : all;
     (out << "<div><span class=name>").Text(one.name)
@@ -60,14 +60,15 @@ void WriteVerdictCell(const std::string& verdict, Html& out) {
   WriteCell(verdict.empty() ? "-" : verdict, out);
 }
 
-void WriteAttemptRow(const AttemptStory& one, Html& out) {
+void WriteAttemptRow(const AttemptData& one, Html& out) {
   out << "<tr>";
   WriteCell(one.name, out);
-  WriteCell(TimeWords(one.begin), out);
-  WriteNumber(SecondsWords(SecondsBetween(one.begin, one.end)), out);
-  WriteNumber(
-      one.updates == 0 ? "-" : StrCat(CountWords(one.first_step), " – ", CountWords(one.last_step)),
-      out);
+  WriteCell(FormatTime(one.begin), out);
+  WriteNumber(FormatSeconds(SecondsBetween(one.begin, one.end)), out);
+  WriteNumber(one.updates == 0
+                  ? "-"
+                  : StrCat(FormatCount(one.first_step), " – ", FormatCount(one.last_step)),
+              out);
   WriteNumber(one.exit ? std::to_string(*one.exit) : "-", out);
   WriteVerdictCell(one.verdict, out);
   out << "</tr>";
@@ -78,16 +79,16 @@ void WriteAttemptRow(const AttemptStory& one, Html& out) {
 
 }  // namespace
 
-void WriteAttempts(const RunStory& story, Html& out) {
+void WriteAttempts(const ReportData& story, Html& out) {
   if (story.attempts.empty()) return;
-  std::span<const AttemptStory> shown(story.attempts);
+  std::span<const AttemptData> shown(story.attempts);
   out.BeginSection("attempts", {"Attempts", "各次启动"});
-  if (shown.size() > kMostAttempts) {
+  if (shown.size() > kMaxAttempts) {
     (out << "<p class=note>")
             .Say({"The newest {0} of {1}.", "共 {1} 次，此处为最新的 {0} 次。"},
-                 {CountWords(kMostAttempts), CountWords(std::ssize(story.attempts))})
+                 {FormatCount(kMaxAttempts), FormatCount(std::ssize(story.attempts))})
         << "</p>";
-    shown = shown.last(kMostAttempts);
+    shown = shown.last(kMaxAttempts);
   }
   WriteTimeline(shown, out);
   out << "<div class=scroll><table>";
@@ -98,23 +99,23 @@ void WriteAttempts(const RunStory& story, Html& out) {
              {"exit", "退出码", true},
              {"verdict and reason", "判定与原因"}},
             out);
-  for (const AttemptStory& one : shown) WriteAttemptRow(one, out);
+  for (const AttemptData& one : shown) WriteAttemptRow(one, out);
   out << "</table></div>";
   out.EndSection();
 }
 
-void WriteGoodput(const RunStory& story, Html& out) {
+void WriteGoodput(const ReportData& story, Html& out) {
   const RunFigures& figures = story.figures;
   if (figures.elapsed_s <= 0) return;
-  constexpr std::array<Words, kBadputNames.size() + 1> kNames{
-      Words{"updates that count", "有效更新"},
-      Words{"start", "启动"},
-      Words{"data", "数据"},
-      Words{"checkpoint save", "保存检查点"},
-      Words{"checkpoint load", "读取检查点"},
-      Words{"lost progress", "丢失的进度"},
-      Words{"between attempts", "两次启动之间"},
-      Words{"other", "其他"}};
+  constexpr std::array<Bilingual, kBadputNames.size() + 1> kNames{
+      Bilingual{"updates that count", "有效更新"},
+      Bilingual{"start", "启动"},
+      Bilingual{"data", "数据"},
+      Bilingual{"checkpoint save", "保存检查点"},
+      Bilingual{"checkpoint load", "读取检查点"},
+      Bilingual{"lost progress", "丢失的进度"},
+      Bilingual{"between attempts", "两次启动之间"},
+      Bilingual{"other", "其他"}};
   std::array<double, kNames.size()> seconds{figures.good_s};
   std::ranges::copy(figures.badput_s, seconds.begin() + 1);
   const auto share = [&](std::size_t i) {
@@ -123,7 +124,7 @@ void WriteGoodput(const RunStory& story, Html& out) {
   out.BeginSection("goodput", {"Where the time went", "时间去向"});
   (out << "<p>")
           .Say({"{0} of {1} went into updates that count.", "{1} 中有 {0} 用于有效更新。"},
-               {PercentWords(Goodput(figures)), SecondsWords(figures.elapsed_s)})
+               {FormatPercent(Goodput(figures)), FormatSeconds(figures.elapsed_s)})
       << "</p><div class=stack>";
   for (std::size_t i = 0; i < seconds.size(); ++i) {
     out << "<i class=g" << StrCat(i, " style='width:", 100 * share(i), "%'></i>");
@@ -131,8 +132,8 @@ void WriteGoodput(const RunStory& story, Html& out) {
   out << "</div><div class=scroll><table>";
   for (std::size_t i = 0; i < seconds.size(); ++i) {
     (out << "<tr><td><i class=g" << std::to_string(i) << "></i>").Say(kNames[i]) << "</td>";
-    WriteNumber(SecondsWords(seconds[i]), out);
-    WriteNumber(PercentWords(share(i)), out);
+    WriteNumber(FormatSeconds(seconds[i]), out);
+    WriteNumber(FormatPercent(share(i)), out);
     out << "</tr>";
   }
   out << "</table></div>";

@@ -2,15 +2,15 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/report/chart.h"
-#include "daemon/report/number_words.h"
+#include "daemon/report/format_number.h"
 #include "daemon/report/sections.h"
 
 namespace gaccd {
 namespace {
 
-std::vector<ChartMark> MarksOf(const RunStory& story) {
+std::vector<ChartMark> MarksOf(const ReportData& story) {
   std::vector<ChartMark> marks;
-  for (const AttemptStory& attempt : story.attempts) {
+  for (const AttemptData& attempt : story.attempts) {
     if (attempt.first_step == 0 || &attempt == &story.attempts.front()) continue;
     marks.push_back({attempt.first_step, attempt.name.substr(0, attempt.name.find('-'))});
   }
@@ -19,11 +19,11 @@ std::vector<ChartMark> MarksOf(const RunStory& story) {
 
 }  // namespace
 
-void WriteCurves(const RunStory& story, Html& out) {
+void WriteCurves(const ReportData& story, Html& out) {
   if (story.first_step == 0) return;
   const StepRange steps{story.first_step, story.last_step};
   const std::vector<ChartMark> marks = MarksOf(story);
-  const auto write = [&](const Words& title, const std::string& subject,
+  const auto write = [&](const Bilingual& title, const std::string& subject,
                          std::vector<ChartLine> lines, bool logarithmic) {
     WriteLineChart({.title = title,
                     .subject = subject,
@@ -34,11 +34,13 @@ void WriteCurves(const RunStory& story, Html& out) {
                    out);
   };
   out.BeginSection("curves", {"Curves", "曲线"});
-  std::vector<ChartLine> losses{
-      {.name = "loss", .style = "c0", .curve = &story.loss, .words = Words{"training", "训练"}}};
+  std::vector<ChartLine> losses{{.name = "loss",
+                                 .style = "c0",
+                                 .curve = &story.loss,
+                                 .words = Bilingual{"training", "训练"}}};
   const auto eval = story.evals.find("loss");
   if (eval != story.evals.end()) {
-    losses.push_back({"eval/loss", "c1", &eval->second, true, Words{"evaluation", "评估"}});
+    losses.push_back({"eval/loss", "c1", &eval->second, true, Bilingual{"evaluation", "评估"}});
   }
   write({"loss", "损失"}, "", losses, true);
   out << "<div class=two>";
@@ -62,7 +64,7 @@ void WriteCurves(const RunStory& story, Html& out) {
             .Say({"Of each {0} updates the first, the last, the smallest and the largest value are "
                   "drawn.",
                   "每 {0} 次更新绘出首、末、最小、最大四个值。"},
-                 {CountWords(story.loss.width())})
+                 {FormatCount(story.loss.width())})
         << "</p>";
   }
   out.EndSection();

@@ -3,13 +3,13 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/plan/plan.h"
-#include "daemon/report/number_words.h"
+#include "daemon/report/format_number.h"
 #include "daemon/report/sections.h"
 
 namespace gaccd {
 namespace {
 
-constexpr std::int64_t kMostRanks = 4096;  // that are drawn
+constexpr std::int64_t kMaxRanks = 4096;  // that are drawn
 
 // Of the plan event; nothing where it does not say enough.
 std::optional<PlanRequest> RequestOf(const Event& event) {
@@ -38,17 +38,17 @@ std::optional<Plan> PlanWith(PlanRequest request, Rounding rounding) {
 
 // "7 + 6": what a rank of this load computes at once.
 std::string PartsOf(const Plan& plan, std::int64_t load) {
-  constexpr std::int64_t kMostParts = 8;
+  constexpr std::int64_t kMaxParts = 8;
   std::int64_t rank = 0;
   while (rank + 1 < plan.world() && plan.Load(rank) != load) ++rank;
   std::string text;
-  for (std::int64_t step = 0; step < std::min(kMostParts, plan.accum_steps()); ++step) {
+  for (std::int64_t step = 0; step < std::min(kMaxParts, plan.accum_steps()); ++step) {
     text += StrCat(step == 0 ? "" : " + ", plan.MicroBatch(rank, step));
   }
-  return plan.accum_steps() > kMostParts ? text + " + ..." : text;
+  return plan.accum_steps() > kMaxParts ? text + " + ..." : text;
 }
 
-Words RoundingWords(Rounding rounding) {
+Bilingual RoundingWords(Rounding rounding) {
   switch (rounding) {
     case Rounding::kExact:
       return {"exact", "精确"};
@@ -71,14 +71,14 @@ void WriteBar(const Plan& plan, const Plan& chosen, std::int64_t largest, Html& 
           .Say(RoundingWords(plan.request().rounding))
       << "</span><span class=track><i style='width:" << percent(plan.effective_batch())
       << "%'></i><u style='left:" << percent(plan.request().target_batch) << "%'></u></span><b>"
-      << CountWords(plan.effective_batch()) << "</b><span class=error>"
-      << SignedPercentWords(plan.error_ratio()) << "</span></div>";
+      << FormatCount(plan.effective_batch()) << "</b><span class=error>"
+      << FormatSignedPercent(plan.error_ratio()) << "</span></div>";
 }
 
 // Every rank as a square, a column a node, or a row where nodes are few; those that take one
 // sample more are darker.
 void WriteRanks(const Plan& plan, Html& out) {
-  if (plan.world() > kMostRanks) return;
+  if (plan.world() > kMaxRanks) return;
   const std::int64_t per_node = plan.request().gpus_per_node;
   const bool in_columns = plan.request().nodes >= per_node;
   std::string more;
@@ -102,7 +102,7 @@ void WriteLoads(const Plan& plan, Html& out) {
     if (ranks == 0) return;
     out << "<span><i class=" << style << "></i>";
     out.Say({"{0} ranks take {1} samples: {2}", "{0} 个 rank 各取 {1} 个样本：{2}"},
-            {CountWords(ranks), CountWords(samples), PartsOf(plan, samples)})
+            {FormatCount(ranks), FormatCount(samples), PartsOf(plan, samples)})
         << "</span>";
   };
   out << "<p class=legend>";
@@ -127,7 +127,7 @@ void WriteChoices(const Plan& chosen, Html& out) {
 
 }  // namespace
 
-void WritePlan(const RunStory& story, Html& out) {
+void WritePlan(const ReportData& story, Html& out) {
   if (!story.figures.plan) return;
   const auto request = RequestOf(*story.figures.plan);
   if (!request) return;
@@ -138,9 +138,9 @@ void WritePlan(const RunStory& story, Html& out) {
       {"Asked for: {0} samples an update. {1} x {2} ranks hold {4} at once, {3} each; "
        "micro-steps: {5}.",
        "要求每次更新 {0} 个样本；{1} x {2} 个 rank 一次可容纳 {4} 个，每个 {3} 个；微步数：{5}。"},
-      {CountWords(request->target_batch), CountWords(request->nodes),
-       CountWords(request->gpus_per_node), CountWords(request->micro_batch),
-       CountWords(plan->base_batch()), CountWords(plan->accum_steps())})
+      {FormatCount(request->target_batch), FormatCount(request->nodes),
+       FormatCount(request->gpus_per_node), FormatCount(request->micro_batch),
+       FormatCount(plan->base_batch()), FormatCount(plan->accum_steps())})
       << "</p>";
   WriteChoices(*plan, out);
   WriteLoads(*plan, out);
@@ -148,7 +148,7 @@ void WritePlan(const RunStory& story, Html& out) {
   (out << "<p class=note>")
           .Say({"On average a rank computes {0} of what the busiest one does.",
                 "各 rank 的平均负载为最忙者的 {0}。"},
-               {PercentWords(plan->balance_ratio())})
+               {FormatPercent(plan->balance_ratio())})
       << "</p>";
   out.EndSection();
 }

@@ -5,14 +5,14 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/report/chart.h"
-#include "daemon/report/number_words.h"
+#include "daemon/report/format_number.h"
 #include "daemon/report/sections.h"
 
 namespace gaccd {
 namespace {
 
 struct Phase {
-  Words name;
+  Bilingual name;
   const char* style;
   double PhaseSum::*seconds;
 };
@@ -27,7 +27,7 @@ constexpr std::array<Phase, 6> kPhases{
     Phase{{"other", "其他"}, "p5", &PhaseSum::other_s}};
 
 // The area between the phases below and those with it, as a closed path.
-std::string PhaseAreas(const RunStory& story, const StepRange& steps, const AxisScale& y) {
+std::string PhaseAreas(const ReportData& story, const StepRange& steps, const AxisScale& y) {
   const auto& sums = story.phases.sums();
   const double shift = steps.first == steps.last ? -0.5 : 0;  // one update fills the chart
   std::vector<double> below(sums.size());
@@ -52,7 +52,7 @@ std::string PhaseAreas(const RunStory& story, const StepRange& steps, const Axis
   return svg;
 }
 
-PhaseSum SumOf(const RunStory& story, double* highest) {
+PhaseSum SumOf(const ReportData& story, double* highest) {
   PhaseSum all;
   for (const auto& [index, sum] : story.phases.sums()) {
     all += sum;
@@ -70,8 +70,8 @@ void WritePhaseTable(const PhaseSum& all, Html& out) {
   WriteHead({{"phase", "阶段"}, {"mean", "平均", true}, {"share", "占比", true}}, out);
   for (const Phase& phase : kPhases) {
     ((out << "<tr><td><i class=" << phase.style << "></i>").Say(phase.name)) << "</td>";
-    WriteNumber(SecondsWords(all.*phase.seconds / static_cast<double>(all.updates)), out);
-    WriteNumber(PercentWords(total > 0 ? all.*phase.seconds / total : 0), out);
+    WriteNumber(FormatSeconds(all.*phase.seconds / static_cast<double>(all.updates)), out);
+    WriteNumber(FormatPercent(total > 0 ? all.*phase.seconds / total : 0), out);
     out << "</tr>";
   }
   out << "</table></div>";
@@ -82,7 +82,7 @@ struct MapRow {
   std::string name;
   std::int64_t updates = 0;
 };
-constexpr std::size_t kMostRows = 40;
+constexpr std::size_t kMaxRows = 40;
 
 // The rows of the map, and the row of each rank.
 struct MapRows {
@@ -92,8 +92,8 @@ struct MapRows {
 };
 
 // Ranks one by one while they are few, else by host.
-MapRows AllRows(const RunStory& story) {
-  const bool by_host = story.slow_ranks.size() > kMostRows;
+MapRows AllRows(const ReportData& story) {
+  const bool by_host = story.slow_ranks.size() > kMaxRows;
   MapRows all;
   std::map<std::string, std::size_t> known;
   for (const auto& [rank, slow] : story.slow_ranks) {
@@ -107,14 +107,14 @@ MapRows AllRows(const RunStory& story) {
 }
 
 // Those that were slowest most often, in the order of their ranks.
-MapRows RowsOf(const RunStory& story) {
+MapRows RowsOf(const ReportData& story) {
   MapRows all = AllRows(story);
-  if (all.rows.size() <= kMostRows) return all;
+  if (all.rows.size() <= kMaxRows) return all;
   std::vector<std::size_t> order(all.rows.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, std::greater(),
                            [&](std::size_t i) { return all.rows[i].updates; });
-  order.resize(kMostRows);
+  order.resize(kMaxRows);
   std::ranges::sort(order);
   MapRows kept{.left_out = std::ssize(all.rows) - std::ssize(order)};
   for (const std::size_t row : order) kept.rows.push_back(all.rows[row]);
@@ -128,7 +128,7 @@ MapRows RowsOf(const RunStory& story) {
 
 constexpr std::array<double, 4> kLevels{0.1, 0.25, 0.5, 0.75};  // of the share of updates
 
-void WriteMap(const RunStory& story, Html& out) {
+void WriteMap(const ReportData& story, Html& out) {
   const auto [rows, row_of, left_out] = RowsOf(story);
   std::array<std::string, kLevels.size() + 1> cells;
   const auto& sums = story.slow.sums();
@@ -157,26 +157,26 @@ void WriteMap(const RunStory& story, Html& out) {
   if (left_out == 0) return;
   (out << "<p class=note>")
           .Say({"{0} more rows were slowest less often.", "另有 {0} 行更少成为最慢者，未绘出。"},
-               {CountWords(left_out)})
+               {FormatCount(left_out)})
       << "</p>";
 }
 
 // Of straggler_phase; another word is shown as it is.
 void WritePhaseCell(const std::string& phase, Html& out) {
-  constexpr Words kWords[] = {{"data", "数据"}, {"compute", "计算"}, {"stopped", "暂停"}};
-  const auto* const found =
-      std::ranges::find(kWords, phase, [](const Words& words) { return std::string(words.en); });
+  constexpr Bilingual kWords[] = {{"data", "数据"}, {"compute", "计算"}, {"stopped", "暂停"}};
+  const auto* const found = std::ranges::find(
+      kWords, phase, [](const Bilingual& words) { return std::string(words.en); });
   if (found == std::end(kWords)) return WriteCell(phase, out);
   (out << "<td>").Say(*found) << "</td>";
 }
 
-void WriteSlowTable(const RunStory& story, Html& out) {
-  constexpr std::size_t kMostShown = 8;
+void WriteSlowTable(const ReportData& story, Html& out) {
+  constexpr std::size_t kMaxShown = 8;
   std::vector<std::pair<std::int64_t, SlowestCount>> ranks(story.slow_ranks.begin(),
                                                            story.slow_ranks.end());
   std::ranges::stable_sort(ranks, std::greater(),
                            [](const auto& one) { return one.second.updates; });
-  if (ranks.size() > kMostShown) ranks.resize(kMostShown);
+  if (ranks.size() > kMaxShown) ranks.resize(kMaxShown);
   out << "<div class=scroll><table>";
   WriteHead({{"rank", "rank", true},
              {"host", "主机"},
@@ -188,8 +188,8 @@ void WriteSlowTable(const RunStory& story, Html& out) {
     out << "<tr>";
     WriteNumber(std::to_string(rank), out);
     WriteCell(slow.host, out);
-    WriteNumber(CountWords(slow.updates), out);
-    WriteNumber(FixedWords(slow.worst_ratio), out);
+    WriteNumber(FormatCount(slow.updates), out);
+    WriteNumber(FormatFixed(slow.worst_ratio), out);
     WritePhaseCell(slow.phase, out);
     out << "</tr>";
   }
@@ -198,7 +198,7 @@ void WriteSlowTable(const RunStory& story, Html& out) {
 
 }  // namespace
 
-void WritePhases(const RunStory& story, Html& out) {
+void WritePhases(const ReportData& story, Html& out) {
   if (story.phases.sums().empty()) return;
   double highest = 0;
   const PhaseSum all = SumOf(story, &highest);
@@ -217,20 +217,20 @@ void WritePhases(const RunStory& story, Html& out) {
       << "</figcaption>";
   WriteChartFrame({.steps = steps, .y = y, .marks = {}}, svg, out);
   (out << "<p class=note>")
-          .Say(
-              {"Areas are the times of rank 0; the line is the 99th percentile of the last 256 "
-               "updates. Of "
-               "all updates: median {0}, 99 % within {1}, the longest {2}.",
-               "面积为 rank 0 的耗时；折线为最近 256 次更新的 99 百分位。全部更新：中位数 {0}，99 "
-               "% 不超过 "
-               "{1}，最长 {2}。"},
-              {SecondsWords(story.p50_s), SecondsWords(story.p99_s), SecondsWords(story.longest_s)})
+          .Say({"Areas are the times of rank 0; the line is the 99th percentile of the last 256 "
+                "updates. Of "
+                "all updates: median {0}, 99 % within {1}, the longest {2}.",
+                "面积为 rank 0 的耗时；折线为最近 256 次更新的 99 百分位。全部更新：中位数 {0}，99 "
+                "% 不超过 "
+                "{1}，最长 {2}。"},
+               {FormatSeconds(story.p50_s), FormatSeconds(story.p99_s),
+                FormatSeconds(story.longest_s)})
       << "</p></figure>";
   WritePhaseTable(all, out);
   out.EndSection();
 }
 
-void WriteSlowRanks(const RunStory& story, Html& out) {
+void WriteSlowRanks(const ReportData& story, Html& out) {
   if (story.slow_ranks.empty()) return;
   out.BeginSection("ranks", {"The slowest ranks", "最慢的 rank"}) << "<p>";
   out.Say(
@@ -239,7 +239,8 @@ void WriteSlowRanks(const RunStory& story, Html& out) {
        "share of its {2} updates in which that row was busy for longest.",
        "每行一个 rank，从左到右为第 {0} 到 {1} 次更新；颜色越深，该格 {2} 次更新中其他 rank "
        "等待它的比例越高。"},
-      {CountWords(story.first_step), CountWords(story.last_step), CountWords(story.slow.width())})
+      {FormatCount(story.first_step), FormatCount(story.last_step),
+       FormatCount(story.slow.width())})
       << "</p>";
   WriteMap(story, out);
   WriteSlowTable(story, out);

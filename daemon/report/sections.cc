@@ -6,7 +6,7 @@
 
 namespace gaccd {
 
-Words PhaseWords(RunPhase phase) {
+Bilingual PhaseName(RunPhase phase) {
   switch (phase) {
     case RunPhase::kSubmitted:
       return {"submitted", "已提交"};
@@ -26,7 +26,7 @@ Words PhaseWords(RunPhase phase) {
   return {"failed", "失败"};
 }
 
-std::string TimeWords(WallTime at) {
+std::string FormatTime(WallTime at) {
   const std::time_t seconds = std::chrono::system_clock::to_time_t(at);
   std::tm utc{};
   ::gmtime_r(&seconds, &utc);

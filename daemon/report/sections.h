@@ -7,36 +7,37 @@
 #include <string_view>
 
 #include "daemon/report/html.h"
-#include "daemon/report/run_story.h"
+#include "daemon/report/report_data.h"
 
 namespace gaccd {
 
 // section_head.cc
-void WriteVerdict(const RunStory& story, Html& out);  // how it stands, and the next command
-void WriteFigures(const RunStory& story, Html& out);
+void WriteVerdict(const ReportData& story,
+                  Html& out);  // the state of the run, and the next command
+void WriteFigures(const ReportData& story, Html& out);
 // section_plan.cc
-void WritePlan(const RunStory& story, Html& out);
+void WritePlan(const ReportData& story, Html& out);
 // section_curves.cc
-void WriteCurves(const RunStory& story, Html& out);
+void WriteCurves(const ReportData& story, Html& out);
 // section_time.cc
-void WritePhases(const RunStory& story, Html& out);
-void WriteSlowRanks(const RunStory& story, Html& out);
+void WritePhases(const ReportData& story, Html& out);
+void WriteSlowRanks(const ReportData& story, Html& out);
 // section_attempts.cc
-void WriteAttempts(const RunStory& story, Html& out);
-void WriteGoodput(const RunStory& story, Html& out);
+void WriteAttempts(const ReportData& story, Html& out);
+void WriteGoodput(const ReportData& story, Html& out);
 // section_files.cc
-void WriteSaves(const RunStory& story, Html& out);
-void WriteFailures(const RunStory& story, Html& out);
-void WriteChanges(const RunStory& story, Html& out);
-void WriteJob(const RunStory& story, Html& out);
-void WriteNotes(const RunStory& story, Html& out);
+void WriteSaves(const ReportData& story, Html& out);
+void WriteFailures(const ReportData& story, Html& out);
+void WriteChanges(const ReportData& story, Html& out);
+void WriteJob(const ReportData& story, Html& out);
+void WriteNotes(const ReportData& story, Html& out);
 
 // Of use to several of them.
-[[nodiscard]] Words PhaseWords(RunPhase phase);
+[[nodiscard]] Bilingual PhaseName(RunPhase phase);
 // The share of its time in which the run did updates that count.
 [[nodiscard]] double Goodput(const RunFigures& figures);
 // "2026-11-20 03:04:05", UTC.
-[[nodiscard]] std::string TimeWords(WallTime at);
+[[nodiscard]] std::string FormatTime(WallTime at);
 // While it did updates; 0 before the first one.
 [[nodiscard]] double SamplesPerSecond(const RunFigures& figures);
 

@@ -1,4 +1,4 @@
-// What the ranks tell each other when a run begins. All functions are collective.
+// What the ranks exchange when a run begins. All functions are collective.
 #pragma once
 
 #include <string>

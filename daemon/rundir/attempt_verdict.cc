@@ -9,7 +9,7 @@
 namespace gaccd {
 namespace {
 
-constexpr int kScriptLost = kSignalExit + SIGKILL;  // what became of srun, as good as known
+constexpr int kScriptLost = kSignalExit + SIGKILL;  // the exit code of srun, nearly certain
 
 bool Is(int code, ErrorKind kind) { return code == static_cast<int>(kind); }
 
@@ -22,7 +22,7 @@ std::string CodeText(int code) {
   return std::to_string(code);
 }
 
-// Another rank says why it left, or SLURM why it ended one, and rank 0 only saw it go.
+// Another rank recorded why it exited, or SLURM why it ended one; rank 0 only saw the disconnect.
 bool PeerKnowsBetter(const WrittenVerdict& written, std::optional<int> srun_rc) {
   if (!srun_rc || !Is(written.exit, ErrorKind::kUnavailable)) return false;
   return *srun_rc == kOutOfMemoryExit ||
@@ -99,14 +99,16 @@ AttemptJudgement JudgeAttempt(const AttemptFacts& facts) {
   }
   // A rank that failed by itself has said more.
   const bool ended = !facts.written || memory || Is(judgement.exit, ErrorKind::kUnavailable);
-  if (ended && !facts.srun_words.empty()) judgement.reason += StrCat("; srun: ", facts.srun_words);
+  if (ended && !facts.srun_errors.empty()) {
+    judgement.reason += StrCat("; srun: ", facts.srun_errors);
+  }
   if (KilledAgain(facts)) {
     judgement.suspect_hosts.clear();
     if (!memory) judgement.reason += kKilledAgainText;
   }
   judgement.next = NextStepOf(judgement.exit);
   // DONE is written last; what hung or died after it has lost nothing. But a job that a complete
-  // run refused, before it was an attempt of that run, is told so.
+  // run refused, before it was an attempt of that run, gets that reason.
   const bool refused = judgement.next == NextStep::kFail && !facts.written;
   if (facts.done_file && !refused) judgement.next = NextStep::kDone;
   if (judgement.next == NextStep::kDone) {
@@ -119,7 +121,7 @@ AttemptJudgement JudgeAttempt(const AttemptFacts& facts) {
     }
   }
   if (judgement.next != NextStep::kRequeue) return judgement;
-  if (const int idle = IdleRestarts(facts.before, facts.committed); idle >= kMostIdleRestarts) {
+  if (const int idle = IdleRestarts(facts.before, facts.committed); idle >= kMaxIdleRestarts) {
     judgement.next = NextStep::kNoRequeue;
     judgement.held = true;
     judgement.reason =

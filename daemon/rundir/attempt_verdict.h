@@ -1,4 +1,4 @@
-// What becomes of a job after an attempt: requeue it or not. For the job script, after srun; also
+// What to do with a job after an attempt: requeue it or not. For the job script, after srun; also
 // where rank 0 died and nobody wrote a verdict.
 #pragma once
 
@@ -27,14 +27,14 @@ struct WrittenVerdict {
   std::optional<KilledRank> killed = {};
 };
 
-// What STATUS.json says of an attempt whose rank 0 left no verdict.
-struct LastSign {
+// The last STATUS.json of an attempt whose rank 0 left no verdict.
+struct LastStatus {
   std::string state;  // "running"
   std::string host;   // of rank 0
   std::int64_t step = 0;
 };
 
-// Where the newest checkpoint stands; -1: there is none.
+// The update of the newest checkpoint; -1: there is none.
 struct CommittedStep {
   std::int64_t step = -1;
   std::int64_t micro_step = 0;
@@ -57,8 +57,8 @@ struct LedgerEntry {
 struct AttemptFacts {
   std::optional<int> srun_rc;  // none: the job script was lost before srun returned
   std::optional<WrittenVerdict> written;
-  std::optional<LastSign> sign;
-  std::string srun_words = {};  // SrunWords()
+  std::optional<LastStatus> sign;
+  std::string srun_errors = {};  // SrunErrors()
   bool stop_file = false;
   bool done_file = false;
   std::vector<LedgerEntry> before;  // the attempts before, oldest first
@@ -74,7 +74,7 @@ struct AttemptJudgement {
 };
 
 // Restarts in a row that brought no new checkpoint, after which the run is held.
-inline constexpr int kMostIdleRestarts = 3;
+inline constexpr int kMaxIdleRestarts = 3;
 
 // Pure.
 //   attempt                                      next step
@@ -86,10 +86,10 @@ inline constexpr int kMostIdleRestarts = 3;
 //   any but done, with the file STOP             norequeue
 //   requeue, the third restart in a row without a new checkpoint: norequeue, held
 // The code is that of verdict.json; srun's when there is none, and when rank 0 only saw a peer lost
-// (69) while that peer says why it left (64 to 93) or was ended for its memory (253). Memory is no
-// host's fault: nobody is suspected then. Nor where a rank was killed at the same update, give or
-// take one, and with the same memory, within a tenth, as in the attempt before: the job itself is
-// too large then.
+// (69) while that peer recorded why it exited (64 to 93) or was ended for its memory (253). Memory
+// is no host's fault: nobody is suspected then. Nor where a rank was killed at the same update,
+// give or take one, and with the same memory, within a tenth, as in the attempt before: the job
+// itself is too large then.
 [[nodiscard]] AttemptJudgement JudgeAttempt(const AttemptFacts& facts);
 
 }  // namespace gaccd

@@ -1,5 +1,5 @@
-// One live run a folder. The owner file "<run>/.owner" names who writes there; it is locked with
-// flock while the run lives and emptied when it ends, never removed.
+// One live run per folder. The owner file "<run>/.owner" names the process that writes there; it is
+// locked with flock while the run lives and emptied when it ends, never removed.
 //
 //   lock refused                                     a live run: refused
 //   lock taken, or locks do not work here, and the file
@@ -15,7 +15,7 @@
 // hold its lock a moment longer, a job that was requeued may meet the attempt before it, and a
 // controller that lost its state may have started one attempt twice (the same job step), and end
 // one. Where locks do not work (some Lustre and NFS mounts), two runs that start within
-// milliseconds on different hosts are not told apart.
+// milliseconds on different hosts are not distinguished.
 #pragma once
 
 #include <chrono>
@@ -34,7 +34,7 @@ struct OwnerName {
   std::int64_t step = -1;  // srun's number of it; -1: not in a job step
   std::string host;
   std::int64_t pid = 0;
-  std::int64_t started = 0;  // of the process, in clock ticks since boot: tells reused pids apart
+  std::int64_t started = 0;  // of the process, in clock ticks since boot: distinguishes reused pids
 };
 
 // This process, as the owner of a folder.

@@ -16,7 +16,7 @@
 namespace gaccd {
 namespace {
 
-constexpr std::size_t kMostReason = 1000;
+constexpr std::size_t kMaxReason = 1000;
 
 std::optional<LedgerEntry> Parse(std::string_view line) {
   proto::LedgerEntry message;
@@ -78,7 +78,7 @@ Status AppendToLedger(const std::string& path, const LedgerEntry& entry, unsigne
   message.set_last_micro_step(entry.last.micro_step);
   message.set_exit(entry.exit);
   message.set_verdict(std::string(Name(entry.next)));
-  message.set_reason(entry.reason.substr(0, kMostReason));
+  message.set_reason(entry.reason.substr(0, kMaxReason));
   if (entry.killed) {
     message.set_killed_step(entry.killed->step);
     message.set_killed_memory_bytes(entry.killed->memory_bytes);

@@ -1,4 +1,4 @@
-// <run>/ledger.jsonl: what became of each attempt, across restarts.
+// <run>/ledger.jsonl: how each attempt ended, across restarts.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// From an exit code to what becomes of the job: the one mapping, for verdict.json, the last event,
+// From an exit code to the next step of the job: the one mapping, for verdict.json, the last event,
 // the ledger and `gaccd verdict`. Pure; thread-safe.
 #pragma once
 
@@ -13,7 +13,7 @@ enum class NextStep : std::uint8_t { kDone, kRequeue, kNoRequeue, kFail };
 inline constexpr int kSignalExit = 128;       // + the signal, as a shell says it
 inline constexpr int kOutOfMemoryExit = 253;  // srun's
 
-// Whether an exit code says that a signal ended the process.
+// Whether an exit code means that a signal ended the process.
 [[nodiscard]] constexpr bool IsSignalExit(int code) {
   return code > kSignalExit && code <= kSignalExit + 64;
 }

@@ -22,7 +22,7 @@ namespace gaccd {
 namespace {
 
 constexpr std::string_view kMarker = "# Resolved by gaccd: flags and defaults are filled in.\n";
-constexpr int kMostRunsPerAttempt = 10'000;
+constexpr int kMaxRunsPerAttempt = 10'000;
 
 int NextFreeNumber(const std::string& attempts) {
   int next = 0;
@@ -101,17 +101,17 @@ Status RunFolder::MakeAttempt(const AttemptSource& source) {
     attempt_ = parsed->number;
   }
   const std::string first = name;
-  for (int run = 2; run <= kMostRunsPerAttempt; ++run) {
+  for (int run = 2; run <= kMaxRunsPerAttempt; ++run) {
     bool taken = false;
     GACCD_RETURN_IF_ERROR(TryAttempt(StrCat(attempts, "/", name), &taken));
     if (!taken) return PointLatest(attempts, name);
     name = StrCat(first, ".", run);
   }
-  return {ErrorKind::kIo, StrCat("'", attempts, "/", first, "' and ", kMostRunsPerAttempt - 1,
+  return {ErrorKind::kIo, StrCat("'", attempts, "/", first, "' and ", kMaxRunsPerAttempt - 1,
                                  " more are taken by earlier runs")};
 }
 
-// The event file, created exclusively, is the claim: whoever makes it owns the attempt.
+// The event file, created exclusively, is the claim: the process that creates it owns the attempt.
 Status RunFolder::TryAttempt(const std::string& path, bool* taken) {
   GACCD_RETURN_IF_ERROR(CheckSafePlace(path));
   for (const char* folder : {"/log", "/crash", "/ev"}) {

@@ -51,7 +51,7 @@ std::chrono::steady_clock::duration SecondsOf(double seconds) {
 
 }  // namespace
 
-// Rank 0, before the others go on: everything that can fail here stops the run.
+// Rank 0, before the others continue: everything that can fail here stops the run.
 Result<std::string> RunReporter::Impl::OpenFiles(const std::string& rank_table) {
   if (options.run_dir.empty()) return std::string();
   RunFolderRequest request{options.run_dir, options.job_text, options.plan_text, options.attempt,
@@ -217,14 +217,14 @@ const std::string& RunReporter::attempt_dir() const { return impl_->attempt_dir;
 
 const RunIdentity& RunReporter::identity() const { return impl_->identity; }
 
-void RunReporter::Starting(const char* stage) {
-  Note(stage, 0);
+void RunReporter::ReportStage(const char* stage) {
+  SetPhase(stage, 0);
   LogInfo(StrCat("starting: ", stage));
   impl_->WriteEvent(
       [&](const LineStamp& stamp) { return StartingJson(impl_->identity, stamp, stage); });
 }
 
-void RunReporter::Begin(const RunStart& start) {
+void RunReporter::ReportStart(const RunStart& start) {
   LogInfo(StrCat("gaccd ", start.version, ", rank ", impl_->identity.rank, " of ", start.world,
                  " on ", impl_->identity.host, ", model ", start.model, ", ", start.parameters,
                  " parameters"));
@@ -241,20 +241,21 @@ void RunReporter::Begin(const RunStart& start) {
   });
 }
 
-void RunReporter::ShowPlan(const Plan& plan, const std::string& text) {
+void RunReporter::ReportPlan(const Plan& plan, const std::string& text) {
   impl_->WriteEvent(
       [&](const LineStamp& stamp) { return PlanEventJson(impl_->identity, stamp, plan); });
   impl_->Print(text.ends_with('\n') ? std::string_view(text).substr(0, text.size() - 1) : text);
   if (impl_->leads()) LogInfo(StrCat("plan\n", text));
 }
 
-void RunReporter::Step(const StepRecord& record) {
+void RunReporter::ReportStep(const StepRecord& record) {
   Impl& impl = *impl_;
   SetLogStep(record.step);
   impl.place.step.store(record.step, std::memory_order_relaxed);
   impl.last = record;
   impl.log_step = record.step;
-  if (impl.options.guard != nullptr) impl.options.guard->Note(record.step, record.samples_total);
+  if (impl.options.guard != nullptr)
+    impl.options.guard->SetProgress(record.step, record.samples_total);
   StepRates rates = impl.clock.Count(record);
   if (impl.mfu_of_speed > 0) rates.mfu_ratio = rates.samples_per_s * impl.mfu_of_speed;
   if (impl.leads()) {
@@ -287,7 +288,7 @@ void RunReporter::Step(const StepRecord& record) {
   if (!impl.bar) impl.Print(line);
 }
 
-void RunReporter::Eval(const EvalRecord& record) {
+void RunReporter::ReportEval(const EvalRecord& record) {
   const auto event = [&](std::string_view metric, double value) {
     impl_->WriteEvent([&](const LineStamp& stamp) {
       return EvalJson(impl_->identity, stamp, record, metric, value);
@@ -303,14 +304,15 @@ void RunReporter::Eval(const EvalRecord& record) {
       now.best = record.best;
     });
   }
-  Say(EvalLine(record));
+  LogAndPrint(EvalLine(record));
 }
 
-void RunReporter::Resumed(const ResumeRecord& record) {
+void RunReporter::ReportResume(const ResumeRecord& record) {
   Impl& impl = *impl_;
   impl.from = record;
   impl.best = record.best;
-  if (impl.options.guard != nullptr) impl.options.guard->Note(record.step, record.samples_total);
+  if (impl.options.guard != nullptr)
+    impl.options.guard->SetProgress(record.step, record.samples_total);
   SetLogStep(record.step);
   impl.place.step.store(record.step, std::memory_order_relaxed);
   impl.log_step = record.step;
@@ -322,15 +324,15 @@ void RunReporter::Resumed(const ResumeRecord& record) {
       now.best = record.best;
     });
   }
-  Say(ResumeLine(record));
+  LogAndPrint(ResumeLine(record));
 }
 
-void RunReporter::LoadedWeights(const WeightsRecord& record) {
+void RunReporter::ReportWeights(const WeightsRecord& record) {
   impl_->WriteEvent(
       [&](const LineStamp& stamp) { return WeightsJson(impl_->identity, stamp, record); });
 }
 
-void RunReporter::Saved(const SaveRecord& record) {
+void RunReporter::ReportSave(const SaveRecord& record) {
   Impl& impl = *impl_;
   const char* level = record.reason.empty() ? "info" : "warning";
   if (impl.events) {
@@ -346,22 +348,22 @@ void RunReporter::Saved(const SaveRecord& record) {
   });
 }
 
-void RunReporter::Memory(const MemoryRecord& record) {
+void RunReporter::ReportMemory(const MemoryRecord& record) {
   impl_->WriteEvent(
       [&](const LineStamp& stamp) { return MemoryJson(impl_->identity, stamp, record); });
 }
 
-void RunReporter::EndsEarly(const std::string& why) {
+void RunReporter::ReportEarlyStop(const std::string& why) {
   impl_->ended_early = why;
-  Say(why);
+  LogAndPrint(why);
 }
 
-void RunReporter::Note(const char* phase, std::int64_t micro_step) {
+void RunReporter::SetPhase(const char* phase, std::int64_t micro_step) {
   impl_->place.phase.store(phase, std::memory_order_relaxed);
   impl_->place.micro_step.store(micro_step, std::memory_order_relaxed);
 }
 
-void RunReporter::Say(const std::string& line) {
+void RunReporter::LogAndPrint(const std::string& line) {
   LogInfo(line);
   impl_->Print(Printable(line));
 }

@@ -1,4 +1,4 @@
-// RunReporter: everything a run says, behind one object that every rank has.
+// RunReporter: all output of a run. Every rank has one.
 //
 // Rank 0 writes the run folder (run_folder.h), events.jsonl, STATUS.json, verdict.json and the
 // terminal; every rank writes its own text log, and ev/r<rank>.jsonl: how its updates went. On a
@@ -39,7 +39,7 @@ struct ReporterOptions {
   bool quiet = false;         // nothing on stdout at all
   bool group_access = false;  // the group may read the run folder
   // STATUS.json is replaced so often; then an event file that was quiet for longer than the second
-  // gets a line that says what rank 0 is at.
+  // gets a line with the current phase of rank 0.
   std::chrono::milliseconds status_period{10'000};
   std::chrono::milliseconds most_quiet{30'000};
   std::chrono::milliseconds rank_period{60'000};  // of the lines in ev/
@@ -51,8 +51,8 @@ struct ReporterOptions {
 class RunReporter {
  public:
   // Collective: rank 0 makes the folder; all ranks get the same error (kIo: cannot be written;
-  // kConfig: another live run owns it) or go on together. Starts the text log of this process when
-  // there is a run folder.
+  // kConfig: another live run owns it) or continue together. Starts the text log of this process
+  // when there is a run folder.
   static Result<std::unique_ptr<RunReporter>> Start(Communicator& comm, ReporterOptions options);
 
   ~RunReporter();  // without Finish(): the run is recorded as failed
@@ -64,34 +64,34 @@ class RunReporter {
   [[nodiscard]] const RunIdentity& identity() const;
 
   // Local calls; on ranks other than 0 they only reach the text log.
-  // A stage of the start begins; a literal.
-  void Starting(const char* stage);
-  void Begin(const RunStart& start);
-  // `text` is what people see (printed on stdout).
-  void ShowPlan(const Plan& plan, const std::string& text);
-  void Step(const StepRecord& record);
-  void Eval(const EvalRecord& record);
-  // What this attempt goes on from; before the first Step().
-  void Resumed(const ResumeRecord& record);
-  // The event alone.
-  void LoadedWeights(const WeightsRecord& record);
-  // The event and STATUS.json; who saves also tells people.
-  void Saved(const SaveRecord& record);
-  void Memory(const MemoryRecord& record);
-  // The run is complete before its last update: for people, and in the verdict.
-  void EndsEarly(const std::string& why);
-  // What this rank does now, for crash records and heartbeats: a literal ("compute", "reduce"), and
-  // the micro-step. Wait-free.
-  void Note(const char* phase, std::int64_t micro_step);
-  // A line for people: stdout (above the bar) and the text log of this rank.
-  void Say(const std::string& line);
+  // A stage of the start begins. `stage`: a literal.
+  void ReportStage(const char* stage);
+  void ReportStart(const RunStart& start);
+  // `text` is printed on stdout.
+  void ReportPlan(const Plan& plan, const std::string& text);
+  void ReportStep(const StepRecord& record);
+  void ReportEval(const EvalRecord& record);
+  // What this attempt continues from; before the first ReportStep().
+  void ReportResume(const ResumeRecord& record);
+  // Writes only the event.
+  void ReportWeights(const WeightsRecord& record);
+  // Writes the event and STATUS.json.
+  void ReportSave(const SaveRecord& record);
+  void ReportMemory(const MemoryRecord& record);
+  // The run is complete before its last update: printed, and part of the verdict.
+  void ReportEarlyStop(const std::string& why);
+  // The current phase of this rank, for crash records and heartbeats: a literal ("compute",
+  // "reduce"), and the micro-step. Wait-free.
+  void SetPhase(const char* phase, std::int64_t micro_step);
+  // Prints a line on stdout (above the bar) and writes it to the text log of this rank.
+  void LogAndPrint(const std::string& line);
   // Removes the bar, writes verdict.json and the last STATUS.json, frees the folder. Once.
   // `outcome` is how training ended; its kind is the exit code. On every rank: one that failed
   // leaves crash/r<rank>.json, and when rank 0 is among the suspects, one of the others writes
   // verdict.json and STATUS.json in its place.
   void Finish(const Status& outcome, const FailureFacts& facts = {});
   // kIo: what Finish() could not write, and why; or the run folder did not answer.
-  [[nodiscard]] const Status& not_closed() const;
+  [[nodiscard]] const Status& close_status() const;
 
   // The first write that failed, and how many did.
   [[nodiscard]] Status write_status() const;

@@ -18,7 +18,7 @@ namespace {
 
 // The caller does not wait longer than ReporterOptions::end_limit anyhow.
 constexpr std::chrono::hours kForTheDisk{1};
-// PeerWatch ends the process of a rank that has not left 5 s after another one was lost.
+// PeerWatch ends the process of a rank that has not exited 5 s after another one was lost.
 constexpr std::chrono::milliseconds kAfterALoss{3'000};
 // What has not answered for so long is given little more: mpirun kills all ranks a second after one
 // has died.
@@ -27,7 +27,7 @@ constexpr std::chrono::milliseconds kForAHang{200};
 constexpr std::chrono::milliseconds kForTheTextLog{2'000};
 constexpr std::chrono::milliseconds kForTheLastLines{100};
 
-// Whom this rank left for.
+// The ranks because of which this rank exits.
 std::vector<int> LostRanks(const FailureFacts& facts) {
   if (facts.suspects.empty()) return facts.gave_up;
   std::vector<int> ranks;
@@ -65,7 +65,7 @@ Verdict RunReporter::Impl::VerdictOf(const Status& outcome, const FailureFacts& 
 }
 
 void RunReporter::Impl::WriteVerdict(const Verdict& verdict) {
-  // First, as lines of the log may fill the disk again. A verdict that is there already was written
+  // First, as lines of the log may fill the disk again. An existing verdict was written
   // by another rank, which took this one for lost.
   final_write = folder->owner().CheckInPlace();
   if (final_write.ok()) {
@@ -85,8 +85,7 @@ void RunReporter::Impl::WriteVerdict(const Verdict& verdict) {
 // Rank 0 is lost: one of the others writes the verdict. Or this rank is the one that is cut off,
 // and both name each other at about the same time (0.8 s apart were seen); then rank 0, which sees
 // all others, comes first.
-void RunReporter::Impl::StandInForRankZero(const Status& outcome, FailureFacts facts,
-                                           double dur_s) {
+void RunReporter::Impl::CloseForRankZero(const Status& outcome, FailureFacts facts, double dur_s) {
   constexpr std::chrono::milliseconds kAfterRankZero{350};
   constexpr std::chrono::milliseconds kAfterSilence{1'500};
   if (leads() || attempt_dir.empty() || !Suspects(facts, 0)) return;
@@ -113,10 +112,10 @@ bool RunReporter::Impl::HasFilesToClose(const Status& outcome, const FailureFact
 
 void RunReporter::Impl::CloseFiles(const Status& outcome, const FailureFacts& facts, double dur_s) {
   if (leads()) FreeSpareSpace(attempt_dir);
-  WriteFailure(outcome, facts);  // before the others are told, and read it
+  WriteFailure(outcome, facts);  // before the others are notified, and read it
   if (events) WriteVerdict(VerdictOf(outcome, facts, dur_s));
   if (folder) folder->owner().Release();
-  StandInForRankZero(outcome, facts, dur_s);
+  CloseForRankZero(outcome, facts, dur_s);
 }
 
 void RunReporter::Finish(const Status& outcome, const FailureFacts& facts) {
@@ -139,28 +138,28 @@ void RunReporter::Finish(const Status& outcome, const FailureFacts& facts) {
                         impl->CloseFiles(outcome, facts, dur_s);
                       });
   if (!closed) {
-    impl.not_closed = {ErrorKind::kIo,
-                       StrCat("the run folder '", impl.run_dir(), "' does not answer: ",
-                              impl.leads() ? "verdict.json" : "the crash record of this rank",
-                              " was not written within ", limit.count(), " ms")};
+    impl.close_status = {ErrorKind::kIo,
+                         StrCat("the run folder '", impl.run_dir(), "' does not answer: ",
+                                impl.leads() ? "verdict.json" : "the crash record of this rank",
+                                " was not written within ", limit.count(), " ms")};
   } else if (impl.events) {
-    impl.not_closed = impl.final_write;
+    impl.close_status = impl.final_write;
   }
   if (impl.options.guard != nullptr) impl.options.guard->Release();
   impl.crash.reset();
   const std::string here =
       StrCat("; this attempt: ", impl.steps_done() - impl.from.step, " updates");
-  Say(StrCat(outcome.ok() ? "done" : "stopped", ": ", impl.steps_done(), " updates, ",
-             impl.samples_done(), " samples", impl.from.step > 0 ? here : "", " in ",
-             DurationText(dur_s)));
-  if (!impl.attempt_dir.empty()) Say(StrCat("logs: ", impl.AttemptDirAsGiven()));
+  LogAndPrint(StrCat(outcome.ok() ? "done" : "stopped", ": ", impl.steps_done(), " updates, ",
+                     impl.samples_done(), " samples", impl.from.step > 0 ? here : "", " in ",
+                     DurationText(dur_s)));
+  if (!impl.attempt_dir.empty()) LogAndPrint(StrCat("logs: ", impl.AttemptDirAsGiven()));
   FlushTextLog(closed ? kForTheTextLog : std::chrono::milliseconds(0));
 }
 
-const Status& RunReporter::not_closed() const { return impl_->not_closed; }
+const Status& RunReporter::close_status() const { return impl_->close_status; }
 
 Status RunReporter::write_status() const {
-  if (!impl_->not_closed.ok()) return impl_->not_closed;
+  if (!impl_->close_status.ok()) return impl_->close_status;
   if (!impl_->events) return Status::Ok();
   for (const Status& status :
        {impl_->events->first_failure(), impl_->status->first_failure(), impl_->final_write}) {

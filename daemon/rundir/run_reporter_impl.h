@@ -63,7 +63,7 @@ struct RunReporter::Impl {
   bool failure_reported = false;
   bool stall_reported = false;
   bool finished = false;
-  Status not_closed;  // the run folder did not answer at the end
+  Status close_status;  // the run folder did not answer at the end
 
   [[nodiscard]] bool leads() const { return identity.rank == 0; }
 
@@ -97,7 +97,7 @@ struct RunReporter::Impl {
   void WriteVerdict(const Verdict& verdict);
   [[nodiscard]] Verdict VerdictOf(const Status& outcome, const FailureFacts& facts,
                                   double dur_s) const;
-  void StandInForRankZero(const Status& outcome, FailureFacts facts, double dur_s);
+  void CloseForRankZero(const Status& outcome, FailureFacts facts, double dur_s);
 };
 
 }  // namespace gaccd

@@ -19,7 +19,7 @@
 namespace gaccd {
 namespace {
 
-constexpr int kMostLinks = 40;  // as the kernel
+constexpr int kMaxLinks = 40;  // as the kernel
 
 std::string UserName(uid_t user) {
   passwd entry{};
@@ -102,7 +102,7 @@ Result<std::string> Resolve(const std::string& path, const CheckPart& check) {
       continue;
     }
     errno = ELOOP;
-    if (++links > kMostLinks) return ErrnoStatus("cannot find", path);
+    if (++links > kMaxLinks) return ErrnoStatus("cannot find", path);
     GACCD_ASSIGN_OR_RETURN(const std::string target, TargetOf(next));
     if (target.starts_with('/')) at.clear();
     PushParts(target, &parts);
@@ -145,7 +145,7 @@ Status CheckSafeRunFolder(const std::string& run_dir) {
   return Status::Ok();
 }
 
-std::string DoubtOfRunFolder(const std::string& run_dir) {
+std::string RunFolderWarning(const std::string& run_dir) {
   const auto found = Resolve(run_dir, Doubt);
   const bool doubt = !found.ok() && found.status().kind() == ErrorKind::kConfig;
   return doubt ? found.status().message() : std::string();

@@ -1,6 +1,6 @@
 // Where a run folder may be. In a folder that everybody may write in and that is not sticky,
-// anybody can put a link or a folder of his own in the place of ours, and a run would then write
-// where he wants it to.
+// any user can put a link or a folder in the place of ours, and a run would then write
+// to that place.
 #pragma once
 
 #include <string>
@@ -29,6 +29,6 @@ namespace gaccd {
 // What passes and is still worth a line: the first folder on the way to `run_dir`, itself included,
 // in which others than this user, root and a group may replace what is there. Empty: there is none.
 // A folder of user 65534 does not count: so the owners of another user namespace are shown.
-[[nodiscard]] std::string DoubtOfRunFolder(const std::string& run_dir);
+[[nodiscard]] std::string RunFolderWarning(const std::string& run_dir);
 
 }  // namespace gaccd

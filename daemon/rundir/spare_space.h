@@ -11,8 +11,8 @@ namespace gaccd {
 // Makes <attempt_dir>/.space, 64 KiB. kIo where the disk has no room for it.
 [[nodiscard]] Status KeepSpareSpace(const std::string& attempt_dir, unsigned mode);
 
-// Removes it. By whoever writes how the attempt ended: rank 0, a rank that does so in its place, or
-// `gaccd verdict`. A file that is not there is no error.
+// Removes it. Called by the process that writes how the attempt ended: rank 0, a rank in its place,
+// or `gaccd verdict`. A file that is not there is no error.
 void FreeSpareSpace(const std::string& attempt_dir);
 
 }  // namespace gaccd

@@ -23,7 +23,7 @@ namespace gaccd {
 namespace {
 
 constexpr std::chrono::milliseconds kTurn{20};
-constexpr int kMostTurns = 25;
+constexpr int kMaxTurns = 25;
 
 // What ranks have left behind, each read once.
 class Records {
@@ -64,8 +64,8 @@ void WaitForRecords(const std::vector<int>& gave_up, Records& records) {
   }
 }
 
-// The suspects; where there are none, those who gave up. In the place of one who left because of
-// others stand these, by its record: what it says of the rank that asks is as good as the reverse.
+// The suspects; where there are none, those who gave up. In place of one that exited because of
+// others are these, by its record: what it says of the rank that asks is as good as the reverse.
 std::vector<Suspect> FindOrigins(const FailureFacts& facts, Records& records) {
   std::deque<Suspect> open(facts.suspects.begin(), facts.suspects.end());
   const auto add = [&](int rank) {
@@ -149,7 +149,7 @@ std::map<std::string, std::int64_t> FindLostNodes(const std::vector<Suspect>& or
 // the exit code of the one that failed first is that of the verdict.
 void AddCause(const std::vector<Suspect>& origins,
               const std::map<std::string, std::int64_t>& lost_nodes, Verdict* verdict) {
-  constexpr std::size_t kMostNames = 8;
+  constexpr std::size_t kMaxNames = 8;
   std::string& reason = verdict->reason;
   const Suspect& first = origins.front();
   const std::optional<Failure>& failure = verdict->first_failure;
@@ -176,9 +176,9 @@ void AddCause(const std::vector<Suspect>& origins,
   std::size_t names = 0;
   for (const Suspect& origin : origins) {
     if (lost_nodes.contains(origin.host) || named(origin)) continue;
-    if (++names <= kMostNames) reason += StrCat("; ", NameOf(origin), " was lost, too");
+    if (++names <= kMaxNames) reason += StrCat("; ", NameOf(origin), " was lost, too");
   }
-  if (names > kMostNames) reason += StrCat("; and ", names - kMostNames, " more");
+  if (names > kMaxNames) reason += StrCat("; and ", names - kMaxNames, " more");
 }
 
 }  // namespace
@@ -202,8 +202,8 @@ bool IsFailure(const Status& outcome) {
 }
 
 void AddLostSeenByOthers(const std::string& attempt_dir, FailureFacts* facts) {
-  constexpr std::size_t kMostRecords = 256;
-  const auto names = ListFolder(attempt_dir + "/crash", kMostRecords);
+  constexpr std::size_t kMaxRecords = 256;
+  const auto names = ListFolder(attempt_dir + "/crash", kMaxRecords);
   if (!names.ok()) return;
   Records records(attempt_dir);
   for (const std::string& name : *names) {
@@ -264,7 +264,7 @@ Result<bool> WriteVerdictOnce(const std::string& attempt_dir, const RunIdentity&
 
 Status WriteVerdictForRankZero(const std::string& attempt_dir, const RunIdentity& who,
                                RunStatus last, const Verdict& verdict, unsigned mode) {
-  std::this_thread::sleep_for(kTurn * std::min(who.rank - 1, kMostTurns));
+  std::this_thread::sleep_for(kTurn * std::min(who.rank - 1, kMaxTurns));
   struct stat info {};
   if (::stat((attempt_dir + "/verdict.json").c_str(), &info) == 0) return Status::Ok();
   FreeSpareSpace(attempt_dir);

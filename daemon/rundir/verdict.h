@@ -19,11 +19,11 @@ namespace gaccd {
 // The verdict is that of the exit code (next_step.h).
 //
 // After a failure it looks for the records of the suspects, or else of those who gave up (waits for
-// these a moment). Who left because of others is not to blame: whom its record names is. What the
-// first one left has said is the cause: the reason has it, and where this rank only saw others lost
-// (69), the exit code is that one's. Its host stays a suspect unless the program itself gave up
-// there, for a reason that is not the machine's (bad data, bad job, a bug). Where all ranks of a
-// node are lost without a record, the node is named. attempt_dir empty: no records.
+// these a moment). A rank that exited because of others is not to blame: the ranks in its record
+// are. What the first one left has said is the cause: the reason has it, and where this rank only
+// saw others lost (69), the exit code is that one's. Its host stays a suspect unless the program
+// itself gave up there, for a reason that is not the machine's (bad data, bad job, a bug). Where
+// all ranks of a node are lost without a record, the node is named. attempt_dir empty: no records.
 [[nodiscard]] Verdict MakeVerdict(const Status& outcome, const FailureFacts& facts,
                                   const std::string& attempt_dir);
 

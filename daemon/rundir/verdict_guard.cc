@@ -83,7 +83,7 @@ void VerdictGuard::Watch(const RunIdentity& who, const std::string& attempt_dir,
   shared_->watches.store(true, std::memory_order_release);
 }
 
-void VerdictGuard::Note(std::int64_t step, std::int64_t samples) {
+void VerdictGuard::SetProgress(std::int64_t step, std::int64_t samples) {
   if (shared_ == nullptr) return;
   shared_->step.store(step, std::memory_order_relaxed);
   shared_->samples.store(samples, std::memory_order_relaxed);
@@ -103,7 +103,7 @@ void VerdictGuard::Run(const Shared& shared, int alive, pid_t launcher) {
   ::setsid();
   ::prctl(PR_SET_NAME, "gaccd-guard");
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(signal, SIG_IGN);
-  // Whoever reads what this run prints must see its end.
+  // Readers of this run's output must see its end.
   ::dup2(alive, STDIN_FILENO);
   const int nowhere = ::open("/dev/null", O_WRONLY);
   ::dup2(nowhere, STDOUT_FILENO);

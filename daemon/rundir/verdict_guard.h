@@ -1,4 +1,4 @@
-// VerdictGuard: a process beside rank 0 that outlives it, and writes verdict.json when rank 0 was
+// VerdictGuard: a child process of rank 0 that outlives it, and writes verdict.json when rank 0 was
 // killed and no other rank has done so: mpirun kills them all at the second Ctrl-C, or a second
 // after the first, and a run of one rank has no others. Under srun `gaccd verdict` judges what is
 // missing.
@@ -36,7 +36,7 @@ class VerdictGuard {
   void Watch(const RunIdentity& who, const std::string& attempt_dir, std::int64_t world,
              unsigned mode);
   // Updates and samples so far. Wait-free.
-  void Note(std::int64_t step, std::int64_t samples);
+  void SetProgress(std::int64_t step, std::int64_t samples);
   // It is not needed any more: it ends. Later calls do nothing.
   void Release();
 

@@ -87,7 +87,7 @@ Result<std::vector<float>> ContrastiveGradient(Communicator& comm, const Model& 
   const auto scale = static_cast<std::size_t>(loss.log_scale);
   const auto alone = MakeSingle();
   Communicator& compared = is(ContrastiveMistake::kLocalNegatives) ? *alone : comm;
-  GACCD_RETURN_IF_ERROR(window.Contrast(compared, double{parameters[scale]}));
+  GACCD_RETURN_IF_ERROR(window.ComputeContrastiveLoss(compared, double{parameters[scale]}));
   const std::int64_t filled = std::min(plan.accum_steps(), plan.Load(comm.rank()));
   for (std::int64_t step = 0; step < plan.accum_steps(); ++step) {
     const BatchView* batch = batches.Next();

@@ -199,7 +199,7 @@ std::string JobSelftestJson(const JobSelftest& test) {
     text += json.TakeLine();
   }
   JsonObject json;
-  json("eff_batch", test.plan.effective_batch());
+  json("effective_batch", test.plan.effective_batch());
   json("accum_steps", test.plan.accum_steps());
   json("ranks", test.plan.world());
   json("deviation", test.right);

@@ -26,7 +26,7 @@ double BytesFor(const SelftestSize& size, std::int64_t ranks) {
          320 * static_cast<double>(size.samples);
 }
 
-// The number in a file that holds one, or behind `key` in a table. INT64_MAX: there is none.
+// The number in a file that holds one, or after `key` in a table. INT64_MAX: there is none.
 std::int64_t ReadNumber(const std::string& path, std::string_view key = {}) {
   std::ifstream file(path);
   for (std::string word; file >> word;) {

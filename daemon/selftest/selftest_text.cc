@@ -31,7 +31,7 @@ std::string SelftestJson(const std::vector<SelftestCase>& cases) {
     json("gpus_per_node", request.gpus_per_node);
     json("micro_batch", request.micro_batch);
     json("target_batch", request.target_batch);
-    json("eff_batch", test.plan.effective_batch());
+    json("effective_batch", test.plan.effective_batch());
     json("accum_steps", test.plan.accum_steps());
     json("deviation", test.right);
     json("mean_of_means", deviation(test.mean_of_means, test.mean_of_means_error() > 0));

@@ -11,7 +11,7 @@ namespace gaccd {
 namespace {
 
 constexpr int kRounds = 3;
-constexpr int kMostNames = 8;  // in one warning
+constexpr int kMaxNames = 8;  // in one warning
 
 // What the readings of a round differ from their median by, as far as it is not the round itself.
 std::vector<double> Ahead(const std::vector<double>& readings, double uncertainty_s) {
@@ -21,7 +21,7 @@ std::vector<double> Ahead(const std::vector<double>& readings, double uncertaint
   std::vector<double> ahead;
   for (const double reading : readings) {
     const double difference = reading - *middle;
-    const bool sure = std::abs(difference) > Clocks::kMostAheadS + uncertainty_s;
+    const bool sure = std::abs(difference) > Clocks::kMaxAheadS + uncertainty_s;
     ahead.push_back(sure ? difference : 0);
   }
   return ahead;
@@ -47,7 +47,7 @@ Result<Clocks> Clocks::Compare(Communicator& comm, const WallClock& wall) {
     std::vector<double> all(world);
     GACCD_RETURN_IF_ERROR(comm.AllGather(View(std::span<const double>(&mine, 1)), counts,
                                          View(std::span<double>(all))));
-    // The first round waits for whoever comes last.
+    // The first round waits for the last rank.
     const double took_s = SecondsSince(before);
     before = begin;
     if (round == 0 || took_s >= shortest_s) continue;
@@ -66,19 +66,19 @@ std::string Clocks::Warning(std::span<const std::string> hosts) const {
   int others = 0;
   for (std::size_t rank = 0; rank < ahead_s_.size(); ++rank) {
     const double ahead = ahead_s_[rank];
-    if (ahead == 0 || ++others > kMostNames) continue;
+    if (ahead == 0 || ++others > kMaxNames) continue;
     text += StrCat(text.empty() ? "the clock of " : "; of ",
                    RankOnHost(static_cast<int>(rank), hosts), " is ", std::round(std::abs(ahead)),
                    " s ", ahead > 0 ? "ahead of" : "behind", " most ranks'");
   }
-  if (others > kMostNames) text += StrCat("; of ", others - kMostNames, " more it differs, too");
+  if (others > kMaxNames) text += StrCat("; of ", others - kMaxNames, " more it differs, too");
   return text;
 }
 
 Clocks::Steady::time_point Clocks::Deadline(std::int64_t time_s) const {
   // Far enough for any job, and no overflow.
-  constexpr double kMost = 1e9;
-  const double left = std::clamp(static_cast<double>(time_s) - wall_s_, -kMost, kMost);
+  constexpr double kMax = 1e9;
+  const double left = std::clamp(static_cast<double>(time_s) - wall_s_, -kMax, kMax);
   return steady_ +
          std::chrono::duration_cast<Steady::duration>(std::chrono::duration<double>(left));
 }

@@ -21,7 +21,7 @@ class Clocks {
   using Steady = std::chrono::steady_clock;
   using WallClock = std::function<double()>;  // seconds since 1970
 
-  static constexpr double kMostAheadS = 5;
+  static constexpr double kMaxAheadS = 5;
 
   // Collective. Every rank reads its clock in each of three rounds, and none begins a round before
   // all have ended the one before: what two clocks differ by is known to the duration of two
@@ -30,7 +30,7 @@ class Clocks {
   [[nodiscard]] static double SystemSeconds();
 
   // By rank: this clock minus the median of all clocks (of an even number the lower middle one), in
-  // seconds. 0 where it differs by at most kMostAheadS, and what is not known for sure.
+  // seconds. 0 where it differs by at most kMaxAheadS, and what is not known for sure.
   [[nodiscard]] const std::vector<double>& ahead_s() const { return ahead_s_; }
 
   // "the clock of rank 3 on n2 is 3600 s ahead of most ranks'; ...". Empty: no rank has another

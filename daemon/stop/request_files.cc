@@ -18,7 +18,7 @@ struct RequestFiles::State {
   State(std::string folder, RequestFilesOptions how)
       : run_dir(std::move(folder)), options(std::move(how)) {}
   void Run();
-  [[nodiscard]] StopRequest Look() const;
+  [[nodiscard]] StopRequest ReadRequests() const;
   [[nodiscard]] Status RemoveSave() const;
 
   const std::string run_dir;
@@ -72,7 +72,7 @@ void RequestFiles::State::Run() {
       options.warn(StrCat("the request is carried out, but its file cannot be removed: ",
                           removed.message()));
     }
-    const StopRequest found = Look();
+    const StopRequest found = ReadRequests();
     lock.lock();
     if (!served) request = found;  // else it may have seen the SAVE that was served meanwhile
     looked = true;
@@ -83,7 +83,7 @@ void RequestFiles::State::Run() {
   changed.notify_all();
 }
 
-StopRequest RequestFiles::State::Look() const {
+StopRequest RequestFiles::State::ReadRequests() const {
   const auto exists = [this](const std::string& path) {
     return options.exists ? options.exists(path) : PathExists(path);
   };

@@ -10,10 +10,10 @@
 namespace gaccd {
 namespace {
 
-// Beside the save: until the request is heard, and until the ranks have left.
+// In addition to the save: until the request has reached all ranks, and until they have exited.
 constexpr double kTimeLimitReserveS = 5;
 // What of it is kept when a disk does not answer.
-constexpr double kLeaveReserveS = 2;
+constexpr double kExitReserveS = 2;
 // What is left of an update, and the next update, may take so many times as long as expected.
 constexpr double kPaceReserve = 1.5;
 
@@ -51,7 +51,7 @@ constexpr const char* kNoTime = "there was no time";
 StopDecision Undecided(const StopWords& words, int ranks) {
   StopDecision decision{.reason = ReasonOf(words, ranks)};
   if (words.stop_now > 0) {
-    decision.action = StopAction::kLeave;
+    decision.action = StopAction::kExit;
     if (words.interrupted > 0) decision.kind = ErrorKind::kInterrupted;
   }
   if (words.stop_file > 0) decision.kind = ErrorKind::kNoRequeue;
@@ -69,8 +69,8 @@ StopDecision DecideAtBoundary(const StopWords& words, bool checkpoints, int rank
   StopDecision decision = Undecided(words, ranks);
   if (decision.stops()) return decision;
   if (WantsStop(words)) {
-    const bool fits = checkpoints && words.save_misfit == 0;
-    decision.action = fits ? StopAction::kSaveStop : StopAction::kLeave;
+    const bool fits = checkpoints && words.cannot_save == 0;
+    decision.action = fits ? StopAction::kSaveStop : StopAction::kExit;
     if (!fits) decision.unsaved = checkpoints ? kNoTime : kOff;
   } else if (words.save > 0 && checkpoints) {
     decision.action = StopAction::kSave;
@@ -81,16 +81,17 @@ StopDecision DecideAtBoundary(const StopWords& words, bool checkpoints, int rank
 StopDecision DecideInside(const StopWords& words, bool checkpoints, int ranks) {
   StopDecision decision = Undecided(words, ranks);
   if (decision.stops() || !WantsStop(words)) return decision;
-  if (!checkpoints || words.save_misfit > 0) {
-    decision.action = StopAction::kLeave;
+  if (!checkpoints || words.cannot_save > 0) {
+    decision.action = StopAction::kExit;
     decision.unsaved = checkpoints ? kNoTime : kOff;
-  } else if (words.rest_misfit > 0) {
-    decision.action = words.window_misfit > 0 ? StopAction::kSaveBeforeStop : StopAction::kSaveStop;
+  } else if (words.cannot_save_after_update > 0) {
+    decision.action =
+        words.cannot_save_in_update > 0 ? StopAction::kSaveBeforeStop : StopAction::kSaveStop;
   }
   return decision;
 }
 
-bool AskClock::Due(bool hurry) {
+bool ExchangeClock::Due(bool hurry) {
   constexpr double kHurry = 10;
   ++steps_;
   const double every_s = hurry ? every_s_ / kHurry : every_s_;
@@ -98,7 +99,7 @@ bool AskClock::Due(bool hurry) {
   return std::has_single_bit(static_cast<std::uint64_t>(steps_));
 }
 
-void AskClock::Asked(double pace_s) {
+void ExchangeClock::Exchanged(double pace_s) {
   if (pace_s > 0) {
     pace_s_ = pace_s;
     steps_ = 0;
@@ -109,10 +110,10 @@ StopAgreement::StopAgreement(Communicator& comm, const StopOptions& options)
     : comm_(comm),
       options_(options),
       files_(comm.rank() == 0 ? options.run_dir : std::string(),
-             {.warn = options.warn, .pause = options.look_every}),
+             {.warn = options.warn, .pause = options.poll_every}),
       save_s_(options.save_guess.count()),
-      updates_(options.ask_every.count()),
-      evaluation_(options.ask_every.count()),
+      updates_(options.exchange_every.count()),
+      evaluation_(options.exchange_every.count()),
       phase_began_(options.now()) {}
 
 TimeLeft StopAgreement::FindTimeLeftNow() const {
@@ -124,7 +125,7 @@ TimeLeft StopAgreement::FindTimeLeftNow() const {
   return FindTimeLeft(options_.job_end, now, since_term, options_.term_budget);
 }
 
-StopWords StopAgreement::Mine(const Ahead& ahead) {
+StopWords StopAgreement::LocalWords(const StopPoints& ahead) {
   using Seconds = TimeLeft::Seconds;
   StopWords words{.pace_s = comm_.rank() == 0 ? pace_s_ : 0};
   if (const StopSignals* signals = options_.signals) {
@@ -142,15 +143,15 @@ StopWords StopAgreement::Mine(const Ahead& ahead) {
   if (file == StopRequest::kSave) words.save = 1;
 
   const TimeLeft left = FindTimeLeftNow();
-  const auto misfit = [&left](double after_s, double save_s) {
+  const auto too_late = [&left](double after_s, double save_s) {
     TimeLeft then = left;
     if (then.job) *then.job -= Seconds(after_s);
     if (then.grace) *then.grace -= Seconds(after_s);
     return SaveFits(then, Seconds(save_s)) ? 0.0 : 1.0;
   };
-  words.save_misfit = misfit(ahead.save_s, measured_save_s_);
-  words.rest_misfit = misfit(ahead.rest_s, save_s_);
-  words.window_misfit = misfit(ahead.save_s, save_s_ * window_ratio_);
+  words.cannot_save = too_late(ahead.save_s, measured_save_s_);
+  words.cannot_save_after_update = too_late(ahead.rest_s, save_s_);
+  words.cannot_save_in_update = too_late(ahead.save_s, save_s_ * window_ratio_);
   // Without checkpoints nothing is won by leaving early.
   if (options_.checkpoints && left.job) {
     const double needed =
@@ -169,11 +170,11 @@ Result<StopWords> StopAgreement::Exchange(const StopWords& mine) {
 }
 
 Status StopAgreement::AfterStage(std::string_view stage) {
-  GACCD_ASSIGN_OR_RETURN(const StopWords words, Exchange(Mine({})));
+  GACCD_ASSIGN_OR_RETURN(const StopWords words, Exchange(LocalWords({})));
   StopDecision decision = DecideAtBoundary(words, false, comm_.size());
   if (!decision.stops()) return Status::Ok();
   decision.unsaved.clear();  // there is nothing to save
-  Leave(decision.kind);
+  LimitExit(decision.kind);
   const Status status = decision.ToStatus(stage, false);
   if (words.stop_file == 0) return status;
   return {status.kind(), StrCat(status.message(), "; remove ", options_.run_dir, "/STOP to train")};
@@ -187,17 +188,17 @@ void StopAgreement::Pack(std::span<double> words, std::int64_t micro_steps,
   packed_ = in_flight == 0 ? std::optional(options_.now()) : std::nullopt;
   const auto whole = static_cast<double>(micro_steps);
   const double update_s = std::max(since_s * whole / (whole - static_cast<double>(done_before_)),
-                                   heard_.pace_s * whole);
+                                   agreed_.pace_s * whole);
   const double ahead_s =
       std::max(update_s * static_cast<double>(2 * in_flight + 1) - since_s, tail_s_);
-  Encode(Mine({.save_s = ahead_s, .rest_s = ahead_s, .next_s = ahead_s + update_s}), words);
+  Encode(LocalWords({.save_s = ahead_s, .rest_s = ahead_s, .next_s = ahead_s + update_s}), words);
 }
 
 // Requests stay until they are fulfilled: one that came between micro-steps is not in the words of
-// the update, which were told before.
-void StopAgreement::Take(const StopWords& words) {
-  heard_ = WantsAnything(heard_) ? Merge(heard_, words) : words;
-  if (heard_.save > 0 && !options_.checkpoints) {
+// the update, which were packed before.
+void StopAgreement::Apply(const StopWords& words) {
+  agreed_ = WantsAnything(agreed_) ? Merge(agreed_, words) : words;
+  if (agreed_.save > 0 && !options_.checkpoints) {
     if (!warned_ && comm_.rank() == 0 && options_.warn) {
       options_.warn(
           "a save was requested, but this run keeps no checkpoints: --save-every-seconds");
@@ -211,72 +212,72 @@ void StopAgreement::Unpack(std::span<const double> summed, double update_s,
                            std::int64_t micro_steps) {
   tail_s_ = packed_ ? Since(*packed_) : 0;
   if (micro_steps > 0) pace_s_ = update_s / static_cast<double>(micro_steps);
-  const double known = heard_.pace_s;
-  Take(DecodeStopWords(summed));
-  if (heard_.pace_s <= 0) heard_.pace_s = known;
-  updates_.Asked(heard_.pace_s);
+  const double known = agreed_.pace_s;
+  Apply(DecodeStopWords(summed));
+  if (agreed_.pace_s <= 0) agreed_.pace_s = known;
+  updates_.Exchanged(agreed_.pace_s);
 }
 
 StopDecision StopAgreement::AtBoundary() const {
-  return DecideAtBoundary(heard_, options_.checkpoints, comm_.size());
+  return DecideAtBoundary(agreed_, options_.checkpoints, comm_.size());
 }
 
-Result<double> StopAgreement::Ask(std::int64_t done, std::int64_t steps) {
+Result<double> StopAgreement::ExchangeInside(std::int64_t done, std::int64_t steps) {
   const double pace_s = Since(phase_began_) / static_cast<double>(done - done_before_);
   const double rest_s = pace_s * static_cast<double>(steps - done) + tail_s_;
   // The rest may become slower than what was done. Where it then takes too long after all, a later
   // exchange still finds time for a save.
-  StopWords mine = Mine({.rest_s = kPaceReserve * rest_s, .next_s = rest_s});
+  StopWords mine = LocalWords({.rest_s = kPaceReserve * rest_s, .next_s = rest_s});
   mine.pace_s = comm_.rank() == 0 ? pace_s : 0;
   GACCD_ASSIGN_OR_RETURN(const StopWords words, Exchange(mine));
-  if (also_) GACCD_RETURN_IF_ERROR(also_());
-  const double of_updates = heard_.pace_s;
-  Take(words);
-  heard_.pace_s = of_updates;
+  if (periodic_work_) GACCD_RETURN_IF_ERROR(periodic_work_());
+  const double of_updates = agreed_.pace_s;
+  Apply(words);
+  agreed_.pace_s = of_updates;
   return words.pace_s;
 }
 
 Result<StopDecision> StopAgreement::BetweenMicroSteps(std::int64_t done, std::int64_t micro_steps) {
-  if (done >= micro_steps || !updates_.Due(WantsStop(heard_))) return StopDecision{};
-  GACCD_ASSIGN_OR_RETURN(heard_.pace_s, Ask(done, micro_steps));
-  updates_.Asked(heard_.pace_s);
-  return DecideInside(heard_, options_.checkpoints, comm_.size());
+  if (done >= micro_steps || !updates_.Due(WantsStop(agreed_))) return StopDecision{};
+  GACCD_ASSIGN_OR_RETURN(agreed_.pace_s, ExchangeInside(done, micro_steps));
+  updates_.Exchanged(agreed_.pace_s);
+  return DecideInside(agreed_, options_.checkpoints, comm_.size());
 }
 
 void StopAgreement::BeginEvaluation() {
   phase_began_ = options_.now();
   done_before_ = 0;
   tail_s_ = 0;
-  evaluation_ = AskClock(options_.ask_every.count());
+  evaluation_ = ExchangeClock(options_.exchange_every.count());
 }
 
 Result<StopDecision> StopAgreement::BetweenBatches(std::int64_t done, std::int64_t batches) {
-  if (done >= batches || !evaluation_.Due(WantsStop(heard_))) return StopDecision{};
-  GACCD_ASSIGN_OR_RETURN(const double pace_s, Ask(done, batches));
-  evaluation_.Asked(pace_s);
+  if (done >= batches || !evaluation_.Due(WantsStop(agreed_))) return StopDecision{};
+  GACCD_ASSIGN_OR_RETURN(const double pace_s, ExchangeInside(done, batches));
+  evaluation_.Exchanged(pace_s);
   // No update is begun: a save is like any other.
-  heard_.window_misfit = heard_.save_misfit;
-  return DecideInside(heard_, options_.checkpoints, comm_.size());
+  agreed_.cannot_save_in_update = agreed_.cannot_save;
+  return DecideInside(agreed_, options_.checkpoints, comm_.size());
 }
 
 void StopAgreement::Saved() {
-  heard_.save = 0;
+  agreed_.save = 0;
   if (options_.signals != nullptr) options_.signals->Saved();
   files_.Saved();
 }
 
 bool StopAgreement::out_of_time() const {
   const auto left = FindTimeLeftNow().least();
-  return left && left->count() < kLeaveReserveS;
+  return left && left->count() < kExitReserveS;
 }
 
-void StopAgreement::Leave(ErrorKind kind) {
-  if (leaving_) return;
+void StopAgreement::LimitExit(ErrorKind kind) {
+  if (exit_limit_) return;
   const auto rank = static_cast<std::size_t>(comm_.rank());
-  leaving_.emplace(options_.leave_bound, static_cast<int>(kind),
-                   StrCat("gaccd: rank ", comm_.rank(), " on ", comm_.topology().hosts[rank],
-                          " received a request to exit and did not finish within ",
-                          options_.leave_bound.count(), " ms: it exits now"));
+  exit_limit_.emplace(options_.exit_bound, static_cast<int>(kind),
+                      StrCat("gaccd: rank ", comm_.rank(), " on ", comm_.topology().hosts[rank],
+                             " received a request to exit and did not finish within ",
+                             options_.exit_bound.count(), " ms: it exits now"));
 }
 
 }  // namespace gaccd

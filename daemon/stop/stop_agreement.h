@@ -36,65 +36,67 @@
 namespace gaccd {
 
 enum class StopAction : std::uint8_t {
-  kGoOn,
-  kSave,      // save here and go on
-  kSaveStop,  // save here and leave
-  // Inside an update: save the state before it, without what was accumulated, and leave.
+  kContinue,
+  kSave,      // save here and continue
+  kSaveStop,  // save here and exit
+  // Inside an update: save the state before it, without the accumulated gradients, and exit.
   kSaveBeforeStop,
-  kLeave,  // leave without a save
+  kExit,  // exit without a save
 };
 
 struct StopDecision {
-  StopAction action = StopAction::kGoOn;
+  StopAction action = StopAction::kContinue;
   // Of those that stop. kTempFail: to be requeued; kNoRequeue: STOP; kInterrupted: a second
   // request, and the last signal was SIGINT.
   ErrorKind kind = ErrorKind::kTempFail;
   std::string reason;   // "SIGTERM (8 of 8 ranks)"; empty when no one requests anything
-  std::string unsaved;  // of kLeave: why nothing is saved; empty when `reason` says it
+  std::string unsaved;  // of kExit: why nothing is saved; empty when `reason` says it
 
   [[nodiscard]] bool saves_and_stops() const {
     return action == StopAction::kSaveStop || action == StopAction::kSaveBeforeStop;
   }
-  [[nodiscard]] bool stops() const { return saves_and_stops() || action == StopAction::kLeave; }
-  // What the run ends with. where: "after update 12". saved: what became of the save.
+  [[nodiscard]] bool stops() const { return saves_and_stops() || action == StopAction::kExit; }
+  // What the run ends with. where: "after update 12". saved: whether the save succeeded.
   [[nodiscard]] Status ToStatus(std::string_view where, bool saved) const;
 };
 
 // Pure: of summed words. checkpoints: the run can save.
 [[nodiscard]] StopDecision DecideAtBoundary(const StopWords& words, bool checkpoints, int ranks);
-// Inside a window of micro-steps, or an evaluation: kGoOn also when the end of it comes in time.
+// Inside a window of micro-steps, or an evaluation: kContinue also when the end of it comes in
+// time.
 [[nodiscard]] StopDecision DecideInside(const StopWords& words, bool checkpoints, int ranks);
 
-// Counts steps; tells when the next exchange is due, alike on all ranks, from an agreed pace.
-class AskClock {
+// Counts steps and decides when the next exchange is due: the same on all ranks, from an agreed
+// pace.
+class ExchangeClock {
  public:
-  explicit AskClock(double every_s) : every_s_(every_s) {}
+  explicit ExchangeClock(double every_s) : every_s_(every_s) {}
   // One more step is done. hurry: the run is to stop, and the next exchange comes sooner.
   [[nodiscard]] bool Due(bool hurry = false);
-  // The ranks heard of each other, and know this pace (0: keep the one before).
-  void Asked(double pace_s);
+  // The ranks have exchanged their words, and agree on this pace (0: keep the one before).
+  void Exchanged(double pace_s);
 
  private:
   double every_s_;
   double pace_s_ = 0;
-  std::int64_t steps_ = 0;  // since they last heard of each other
+  std::int64_t steps_ = 0;  // since the last exchange
 };
 
 struct StopOptions {
-  StopSignals* signals = nullptr;  // null: none are looked at
+  StopSignals* signals = nullptr;  // null: no signals
   std::string run_dir;             // with STOP and SAVE; empty: none
   std::optional<std::chrono::steady_clock::time_point> job_end = {};  // none: no limit
   std::chrono::duration<double> term_budget{25};
   bool checkpoints = false;
   std::function<void(const std::string&)> warn = {};  // for people
-  std::chrono::milliseconds look_every{1000};         // for the files in run_dir
-  // A run that leaves without a save, or gives one up, has ended after so long, whatever it waits
+  std::chrono::milliseconds poll_every{1000};         // for the files in run_dir
+  // A run that exits without a save, or gives one up, has exited after this time, whatever it waits
   // for.
-  std::chrono::milliseconds leave_bound{10'000};
+  std::chrono::milliseconds exit_bound{10'000};
   // Often enough for a grace of a few seconds, seldom enough to cost nothing.
-  std::chrono::duration<double> ask_every{0.5};
-  // Until one was measured. An update is left early enough for a save of so long, but a save is
-  // tried also where only less time is left.
+  std::chrono::duration<double> exchange_every{0.5};
+  // Until one was measured. An update is interrupted early enough for a save that takes this long,
+  // but a save is also tried when there is less time.
   std::chrono::duration<double> save_guess{5};
   NowFunction now = std::chrono::steady_clock::now;
 };
@@ -108,7 +110,7 @@ class StopAgreement {
   StopAgreement(const StopAgreement&) = delete;
   StopAgreement& operator=(const StopAgreement&) = delete;
 
-  // Start-up: after a stage that may have taken long. OK, or what all ranks leave with.
+  // Start-up: after a stage that may have taken long. OK, or the status that all ranks exit with.
   Status AfterStage(std::string_view stage);
 
   // done: micro-steps of it that an attempt before has done.
@@ -117,23 +119,22 @@ class StopAgreement {
     done_before_ = done;
   }
   // At the end of an update, just before its reduction, so that what was asked for meanwhile is
-  // heard at once: this rank's part of its words. in_flight: updates that a device does beside the
-  // host (Engine::updates_in_flight()).
+  // heard at once: this rank's part of its words. in_flight: updates that a device runs ahead of
+  // the host (Engine::updates_in_flight()).
   void Pack(std::span<double> words, std::int64_t micro_steps, std::int64_t in_flight);
   // After it, from its result: the summed words, and how long its micro-steps took (rank 0's
   // counts), of which some were perhaps done by an attempt before.
   void Unpack(std::span<const double> summed, double update_s, std::int64_t micro_steps);
-  // What follows from all that was heard.
+  // The decision that follows from all requests so far.
   [[nodiscard]] virtual StopDecision AtBoundary() const;
 
   // After micro-step `done` (from 1) of `micro_steps`; not after the last. Decides what is to be
-  // done before the next one: kSaveStop is a save inside the window. kGoOn may still stop the run
-  // at the end of the update. Virtual, so that tests can stop where they like.
+  // done before the next one: kSaveStop is a save inside the window. kContinue may still stop the
+  // run at the end of the update. Virtual, so that tests can stop where they like.
   virtual Result<StopDecision> BetweenMicroSteps(std::int64_t done, std::int64_t micro_steps);
   void BeginEvaluation();
-  // What the ranks also do, together, whenever they ask each other inside an update or an
-  // evaluation.
-  void AlsoDo(std::function<Status()> work) { also_ = std::move(work); }
+  // Collective work that the ranks also do at every exchange inside an update or an evaluation.
+  void AddPeriodicWork(std::function<Status()> work) { periodic_work_ = std::move(work); }
   // The same for the batches of an evaluation: `batches` is the least that any rank has, and nobody
   // asks after more.
   virtual Result<StopDecision> BetweenBatches(std::int64_t done, std::int64_t batches);
@@ -146,15 +147,15 @@ class StopAgreement {
   }
   // A save was begun: the requests to save are fulfilled.
   void Saved();
-  // This rank was asked twice: nothing is waited for any more. Any thread.
+  // This rank received a second request: it waits for nothing any more. Any thread.
   [[nodiscard]] bool asked_twice() const {
     return options_.signals != nullptr && options_.signals->request() == StopRequest::kStopNow;
   }
-  // No time is left to wait for a disk. Any thread.
+  // There is no time to wait for a disk. Any thread.
   [[nodiscard]] bool out_of_time() const;
-  // From now on the process ends within options.leave_bound, with the exit code of `kind`, unless
-  // this object is destroyed before: a file system that does not answer holds nobody back.
-  void Leave(ErrorKind kind);
+  // From now on the process exits within options.exit_bound, with the exit code of `kind`, unless
+  // this object is destroyed before: a file system that does not answer cannot delay the exit.
+  void LimitExit(ErrorKind kind);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -163,34 +164,34 @@ class StopAgreement {
     return std::chrono::duration<double>(options_.now() - start).count();
   }
   [[nodiscard]] TimeLeft FindTimeLeftNow() const;
-  // How far away the places are where the run can stop: seconds from now.
-  struct Ahead {
+  // The places where the run can stop: seconds from now.
+  struct StopPoints {
     double save_s = 0;  // the next
     double rest_s = 0;  // the one after what was begun
-    double next_s = 0;  // that after this, should the run go on
+    double next_s = 0;  // that after this, should the run continue
   };
-  StopWords Mine(const Ahead& ahead);
-  void Take(const StopWords& words);
+  StopWords LocalWords(const StopPoints& ahead);
+  void Apply(const StopWords& words);
   Result<StopWords> Exchange(const StopWords& mine);
-  // Between two of `steps`, after `done`. Gives their pace, as all ranks see it.
-  Result<double> Ask(std::int64_t done, std::int64_t steps);
+  // Between two of `steps`, after `done`. Returns their pace, the same on all ranks.
+  Result<double> ExchangeInside(std::int64_t done, std::int64_t steps);
 
   Communicator& comm_;
   StopOptions options_;
-  std::optional<ExitTimer> leaving_;
+  std::optional<ExitTimer> exit_limit_;
   RequestFiles files_;
-  std::function<Status()> also_;
+  std::function<Status()> periodic_work_;
   double save_s_;               // expected
   double measured_save_s_ = 0;  // 0: none was measured
   double window_ratio_ = 1;
   double pace_s_ = 0;    // this rank's own, of micro-steps
   double tail_s_ = 0;    // of the last update, from its last micro-step on: reduction, optimiser
   bool warned_ = false;  // that there is nothing to save with
-  StopWords heard_;      // the same on all ranks
-  AskClock updates_;
-  AskClock evaluation_;
+  StopWords agreed_;     // the same on all ranks
+  ExchangeClock updates_;
+  ExchangeClock evaluation_;
   Clock::time_point phase_began_;
-  // None while a device does updates beside the host.
+  // None while a device has updates in flight.
   std::optional<Clock::time_point> packed_ = {};
   std::int64_t done_before_ = 0;  // of this phase, by an attempt before
 };

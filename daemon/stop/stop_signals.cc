@@ -58,7 +58,7 @@ constexpr std::array<NamedSignal, 5> kSignals{{{"TERM", SIGTERM},
 Status Handle(int signal, void (*handler)(int), struct sigaction* old) {
   struct sigaction action {};
   action.sa_handler = handler;
-  action.sa_flags = SA_RESTART | SA_ONSTACK;  // reads and writes of libraries go on
+  action.sa_flags = SA_RESTART | SA_ONSTACK;  // reads and writes of libraries continue
   sigemptyset(&action.sa_mask);
   if (sigaction(signal, &action, old) == 0) return Status::Ok();
   return {ErrorKind::kOs, StrCat("sigaction ", SignalName(signal), ": ", std::strerror(errno))};

@@ -4,12 +4,12 @@
 // stack pointer into a buffer of the heap, which a handler's frame would overwrite (issue 4845 of
 // uxlfoundation/oneDNN).
 //
-//   SIGTERM, SIGUSR1, SIGUSR2           stop: save if there is time, leave to be requeued
+//   SIGTERM, SIGUSR1, SIGUSR2           stop: save if there is time, exit to be requeued
 //   (--stop-signals)
-//   the same once more, or SIGINT twice stop now: leave without saving
+//   the same once more, or SIGINT twice stop now: exit without saving
 //                                       (within kBurst it is the same request: one scancel reaches
 //                                       a rank through slurmstepd and through srun)
-//   SIGHUP                              save and go on
+//   SIGHUP                              save and continue
 //   SIGINT                              stop
 #pragma once
 

@@ -6,11 +6,16 @@ namespace gaccd {
 namespace {
 
 // The order on the wire. Pace is the last of them.
-constexpr std::array kFields{&StopWords::stop_now,      &StopWords::interrupted,
-                             &StopWords::stop,          &StopWords::stop_file,
-                             &StopWords::time_up,       &StopWords::save,
-                             &StopWords::save_misfit,   &StopWords::rest_misfit,
-                             &StopWords::window_misfit, &StopWords::pace_s};
+constexpr std::array kFields{&StopWords::stop_now,
+                             &StopWords::interrupted,
+                             &StopWords::stop,
+                             &StopWords::stop_file,
+                             &StopWords::time_up,
+                             &StopWords::save,
+                             &StopWords::cannot_save,
+                             &StopWords::cannot_save_after_update,
+                             &StopWords::cannot_save_in_update,
+                             &StopWords::pace_s};
 static_assert(kFields.size() + kStopSignals.size() == kStopWordCount);
 
 }  // namespace

@@ -41,7 +41,7 @@ Status CheckWords(const Flags& flags) {
   }
   if (!flags.words.empty() && !flags.words[0].starts_with('-')) {
     return Usage(StrCat("unexpected argument '", flags.words[0],
-                        "': flags begin with --, those of sbatch stand behind --"));
+                        "': flags begin with --; arguments after -- are passed to sbatch"));
   }
   if (flags.array && flags.sweep.empty()) {
     return Usage("--array needs a --set with several values, apart by commas");

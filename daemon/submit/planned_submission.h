@@ -21,7 +21,7 @@ struct PlannedSubmission {
   [[nodiscard]] std::vector<std::string> RunFolders() const;
 };
 
-// Writes nothing. kUsage, kConfig: flags that are missing, do not fit together, or that `gaccd
+// Writes nothing. kUsage, kConfig: flags that are missing, are incompatible, or that `gaccd
 // plan` refuses for one of the runs; a run folder that is not safe or whose run lives; the files
 // STOP or HOLD in it.
 [[nodiscard]] Result<PlannedSubmission> PlanSubmission(const Flags& flags);

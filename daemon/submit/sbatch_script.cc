@@ -77,7 +77,7 @@ std::string ChooseTask(const SbatchScript& script) {
 std::string Render(const SbatchScript& script) {
   const bool array = !script.tasks.empty();
   std::string text = StrCat("#!/bin/bash\n# Written by gaccd submit: ", script.plan, "\n",
-                            "# To run it again: sbatch this file. Flags behind it go to the "
+                            "# To run it again: sbatch this file. Flags after it go to the "
                             "training and win.\n",
                             Directives(script), "\n");
   for (const auto& [name, value] : script.variables) {

@@ -1,6 +1,6 @@
 // The script that `gaccd submit` gives to sbatch. Pure; thread-safe.
 //
-// Names of runs, paths and flags come from outside: none of them, whatever stands in it, becomes
+// Names of runs, paths and flags come from outside: none of them, whatever it contains, becomes
 // more than the one word that it is, neither for bash nor in a line for sbatch.
 #pragma once
 

@@ -11,8 +11,8 @@
 namespace gaccd {
 namespace {
 
-constexpr std::int64_t kLeast = 120;
-constexpr std::int64_t kMost = 65'535;  // SLURM's
+constexpr std::int64_t kMin = 120;
+constexpr std::int64_t kMax = 65'535;  // SLURM's
 constexpr std::int64_t kResolution = 60;
 constexpr double kLongest = 10'000;  // of what is measured; times of damaged events are no times
 
@@ -62,10 +62,10 @@ SignalLead LeadOf(const std::optional<MeasuredTimes>& times,
   std::string reason = "as nothing was measured yet";
   if (times) {
     const double asked = 2 * (times->update_p99_s + times->save_s) + 60;
-    wanted = std::clamp(static_cast<std::int64_t>(std::ceil(asked)), kLeast, kMost);
+    wanted = std::clamp(static_cast<std::int64_t>(std::ceil(asked)), kMin, kMax);
     reason = Measured(*times);
   }
-  const std::int64_t most = time_limit_s.value_or(4 * kMost) / 4;
+  const std::int64_t most = time_limit_s.value_or(4 * kMax) / 4;
   const std::int64_t lead = std::min(wanted, most);
   const bool is_short = times && lead < wanted;
   if (lead < kResolution) {

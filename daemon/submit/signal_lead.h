@@ -1,4 +1,4 @@
-// How long before the end of a job its ranks are told, so that they save in time.
+// How long before the end of a job its ranks are signalled, so that they save in time.
 #pragma once
 
 #include <cstdint>

@@ -49,7 +49,7 @@ std::optional<std::string> WarningOf(const Fields& partition) {
   }
   return StrCat("partition ", NameOf(partition),
                 " cancels a job that is preempted, and does not requeue it (PreemptMode=",
-                mode->second, "): --chain=N lets a further job go on");
+                mode->second, "): --chain=N lets a further job continue");
 }
 
 // A limit of a partition; nothing for UNLIMITED and its like.
@@ -105,7 +105,7 @@ std::string ValueOf(const std::string& config, std::string_view key) {
   return {};
 }
 
-// Of "a=1,b,c=2": the number behind "c=".
+// Of "a=1,b,c=2": the number after "c=".
 std::optional<std::int64_t> NumberIn(const std::string& list, const std::string& name) {
   const std::string all = "," + list;
   const std::size_t at = all.find(StrCat(",", name, "="));

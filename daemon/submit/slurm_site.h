@@ -1,4 +1,4 @@
-// What a cluster says of itself, in the words of scontrol, srun and sinfo. Pure; thread-safe.
+// The properties of a cluster, from the output of scontrol, srun and sinfo. Pure; thread-safe.
 #pragma once
 
 #include <cstdint>

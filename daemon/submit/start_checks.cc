@@ -33,7 +33,7 @@ std::optional<std::int64_t> ParseMemory(const std::optional<std::string>& text) 
   return static_cast<std::int64_t>(std::ldexp(size, 10 * (static_cast<int>(power) - 1)));
 }
 
-// Nothing where the words behind -- ask for a range.
+// Nothing where the arguments after -- ask for a range.
 std::optional<std::int64_t> NodesOf(const Flags& flags) {
   const auto own = OptionOf(flags.words, "--nodes", 'N');
   if (!own) return flags.nodes.value_or(kDefaultNodes);

@@ -14,10 +14,10 @@
 
 namespace gaccd {
 
-// What sbatch takes: a word behind -- wins over the flag. Empty: its default.
+// What sbatch takes: an argument after -- overrides the flag. Empty: its default.
 [[nodiscard]] std::string PartitionOf(const Flags& flags);
 
-// In seconds; nothing where neither the flags nor the words behind -- give one, or for no limit.
+// In seconds; nothing where neither the flags nor the arguments after -- give one, or for no limit.
 // kUsage for what is no time limit.
 [[nodiscard]] Result<std::optional<std::int64_t>> GivenTimeLimit(const Flags& flags);
 

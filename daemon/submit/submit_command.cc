@@ -126,7 +126,7 @@ std::vector<std::pair<std::string, std::string>> VariablesOf(const Flags& flags)
   }
   if (given != nullptr) variables.emplace_back("GACCD", given);
   variables.emplace_back("GACCD_CONTAINER", *flags.container_image);
-  // The job in the run folder names data beside the job text.
+  // The job in the run folder names data next to the job text.
   const std::string data = AbsolutePath(FolderOf(*flags.job));
   const char* mounts = std::getenv("GACCD_CONTAINER_MOUNTS");
   variables.emplace_back(

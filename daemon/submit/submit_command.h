@@ -12,7 +12,7 @@ namespace gaccd {
 // Asks SLURM once each: scontrol for partitions and settings, srun and, with device auto, sinfo,
 // for warnings; then sbatch.
 //
-// kUsage, kConfig: flags that are missing, do not fit together, or that `gaccd plan` refuses; a run
+// kUsage, kConfig: flags that are missing, are incompatible, or that `gaccd plan` refuses; a run
 // folder that is not safe or whose run lives; the files STOP or HOLD in it. kIo: the folder cannot
 // be written. kOs: sbatch refused; what it said. Jobs of a chain that were submitted before are
 // entered.

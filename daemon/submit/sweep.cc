@@ -34,8 +34,8 @@ Result<std::vector<SweepTask>> MakeSweep(const std::vector<SweptField>& fields) 
   if (fields.empty()) return std::vector<SweepTask>();
   std::vector<SweepTask> tasks(1);
   for (const SweptField& field : fields) {
-    if (tasks.size() * field.values.size() > kMostSweepTasks) {
-      return Status(ErrorKind::kUsage, StrCat("--array: at most ", kMostSweepTasks,
+    if (tasks.size() * field.values.size() > kMaxSweepTasks) {
+      return Status(ErrorKind::kUsage, StrCat("--array: at most ", kMaxSweepTasks,
                                               " combinations of values, found more"));
     }
     std::vector<SweepTask> longer;

@@ -15,11 +15,11 @@ struct SweepTask {
   std::vector<JobField> job_fields;          // the same for the plan
 };
 
-inline constexpr std::size_t kMostSweepTasks = 1000;
+inline constexpr std::size_t kMaxSweepTasks = 1000;
 
 // The values of the last field change fastest. Names of folders have only [A-Za-z0-9._=,-], sort in
 // the order of the tasks, and differ. Empty where nothing is swept. kUsage: more than
-// kMostSweepTasks.
+// kMaxSweepTasks.
 [[nodiscard]] Result<std::vector<SweepTask>> MakeSweep(const std::vector<SweptField>& fields);
 
 }  // namespace gaccd

@@ -12,7 +12,7 @@
 namespace gaccd {
 
 bool AppendFile::Append(std::string line, Counted counted) {
-  if (std::chrono::steady_clock::now() - last_look_ >= kLookPeriod) Look();
+  if (std::chrono::steady_clock::now() - last_look_ >= kLookPeriod) ReopenIfRemoved();
   if (!line.ends_with('\n')) line += '\n';
   if (half_line_) line.insert(line.begin(), '\n');
   std::size_t done = 0;
@@ -34,7 +34,7 @@ bool AppendFile::Append(std::string line, Counted counted) {
   return false;
 }
 
-void AppendFile::Look() {
+void AppendFile::ReopenIfRemoved() {
   last_look_ = std::chrono::steady_clock::now();
   struct stat info {};
   const bool there = ::fstat(file_.get(), &info) != 0 || info.st_nlink > 0;

@@ -27,7 +27,7 @@ class AppendFile {
   // A line break is added if it has none. false: the line is lost, and counted as such if it is to
   // be counted.
   bool Append(std::string line, Counted counted = Counted::kYes);
-  void Look();
+  void ReopenIfRemoved();
   // Waits until the disk has it.
   void Sync();
 

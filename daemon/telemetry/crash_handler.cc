@@ -91,7 +91,7 @@ void WriteOut(int file, const SafeText& text) {
 
 constexpr int kDataExit = static_cast<int>(ErrorKind::kData);
 // What a file system is given for the record.
-constexpr unsigned kMostSeconds = 3;
+constexpr unsigned kMaxSeconds = 3;
 
 }  // namespace
 
@@ -191,7 +191,7 @@ void CrashHandler::Write(int signal, const MappedPlace& mapped) const {
 
   // Where the file system does not answer SIGALRM ends the process.
   ::signal(SIGALRM, SIG_DFL);
-  ::alarm(kMostSeconds);
+  ::alarm(kMaxSeconds);
   const int file =
       ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode_);
   if (file < 0) {

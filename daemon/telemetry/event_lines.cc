@@ -50,7 +50,7 @@ std::string EvalText(const EvalRecord& eval) {
   const std::string_view comma = metrics.empty() ? "" : ", ";
   const std::string loss =
       StrCat("loss is ", LossText(eval.loss), " (", MeanText(eval.divisor, eval.unit), ")");
-  // Weights are of the loss: behind an accuracy they would seem to be of that, too.
+  // Weights belong to the loss: after an accuracy they would seem to belong to that, too.
   return eval.unit == "weights" ? loss + StrCat(comma, metrics) : StrCat(metrics, comma, loss);
 }
 

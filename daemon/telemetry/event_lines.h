@@ -14,7 +14,7 @@ namespace gaccd {
 [[nodiscard]] std::string StepLine(const StepRecord& step, double samples_per_s, double elapsed_s);
 // "epoch: 1 eval: accuracy is 0.8841, loss is 0.450000 (mean of 10000 samples)"
 [[nodiscard]] std::string EvalLine(const EvalRecord& eval);
-// The same behind "eval: ".
+// The same after "eval: ".
 [[nodiscard]] std::string EvalText(const EvalRecord& eval);
 
 // "accuracy 0.8909, f1_macro 0.8811": `between` a name and its value.

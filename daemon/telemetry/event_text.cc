@@ -258,7 +258,7 @@ std::string ResumeJson(const RunIdentity& who, const LineStamp& stamp, const Res
   out.Text("folder", event.folder, kLong);
   out("writer_epoch", event.writer_epoch);
   out("samples_total", event.samples_total);
-  out("passed_over", event.passed_over);
+  out("skipped_checkpoints", event.skipped_checkpoints);
   out("bytes", event.bytes);
   out("dur_s", event.dur_s);
   return out.Take();

@@ -49,7 +49,7 @@ struct RunStatus {
   std::optional<BestValue> best;  // of this attempt and those that it continues
   StepRates rates;
   std::string last_step_ts;
-  std::int64_t from_step = 0;  // what this attempt goes on from
+  std::int64_t from_step = 0;  // what this attempt continues from
   std::int64_t from_samples = 0;
   std::int64_t write_errors = 0;
   std::int64_t dropped_lines = 0;

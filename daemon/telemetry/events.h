@@ -12,7 +12,7 @@
 
 namespace gaccd {
 
-// Who writes: the same on every line of a file.
+// The writer of a line: the same on every line of a file.
 struct RunIdentity {
   std::string run;  // the job's name
   std::string job;  // SLURM job id, or "local-<pid>"
@@ -67,7 +67,7 @@ struct LossScaleRecord {
 };
 
 // One update; loss and grad_norm are null in JSON when they are not finite, and loss_finite and
-// grad_finite say so. The straggler is of the newest update of which all ranks knew the times when
+// grad_finite say so. The straggler is that of the newest update whose times all ranks knew when
 // this one began: the one before, on GPUs the one before that. The reporter adds samples_per_s,
 // dur_p50_s, dur_p99_s and eta_s.
 struct StepRecord {
@@ -130,7 +130,7 @@ struct SaveRecord {
   std::string reason;  // why it failed; empty: committed
   std::int64_t failed_in_row = 0;
   std::int64_t bytes = 0;  // of all ranks
-  double stall_s = 0;      // training stood still so long
+  double stall_s = 0;      // how long training waited
   double dur_s = 0;        // from its boundary until it was known to be committed
 };
 
@@ -143,21 +143,21 @@ struct WeightsRecord {
   std::string unused;           // tensors of the file, without shapes
 };
 
-// What an attempt goes on from.
+// What an attempt continues from.
 struct ResumeRecord {
   std::string generation;
   std::string folder;  // in which it was found
   std::int64_t step = 0;
   std::int64_t micro_step = 0;
   std::int64_t writer_epoch = 0;
-  std::int64_t samples_total = 0;      // used before
-  std::int64_t passed_over = 0;        // newer checkpoints that are damaged
-  std::int64_t bytes = 0;              // of all ranks
-  double dur_s = 0;                    // to find, verify and load it
-  std::optional<BestValue> best = {};  // evaluation before it
+  std::int64_t samples_total = 0;        // used before
+  std::int64_t skipped_checkpoints = 0;  // newer checkpoints that are damaged
+  std::int64_t bytes = 0;                // of all ranks
+  double dur_s = 0;                      // to find, verify and load it
+  std::optional<BestValue> best = {};    // evaluation before it
 };
 
-// What rank 0 is at, told when nothing else was for a while.
+// What rank 0 is doing, written when there was no other event for a while.
 struct HeartbeatRecord {
   std::string_view phase;  // "compute", "reduce"; before the first update a stage of the start
   std::int64_t step = 0;

@@ -53,9 +53,9 @@ class File {
   }
   void TellDropped() {
     const std::int64_t total = file_.dropped() + overflow_;
-    if (!notice_ || total == told_) return;
-    const std::string line = notice_(last_, {total - told_, total, first_failure().message()});
-    if (file_.Append(line, AppendFile::Counted::kNo)) told_ = total;
+    if (!notice_ || total == reported_) return;
+    const std::string line = notice_(last_, {total - reported_, total, first_failure().message()});
+    if (file_.Append(line, AppendFile::Counted::kNo)) reported_ = total;
   }
 
   AppendFile file_;
@@ -63,7 +63,7 @@ class File {
   LineStamp last_;
   std::int64_t overflow_ = 0;  // lines that did not fit
   Status overflow_reason_;
-  std::int64_t told_ = 0;  // of both kinds
+  std::int64_t reported_ = 0;  // of both kinds
 };
 
 }  // namespace

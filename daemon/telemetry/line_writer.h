@@ -1,5 +1,5 @@
 // LineWriter: lines at the end of a file, written by a thread of its own: who adds one never waits
-// for the disk. What is added while the file system does not answer waits in memory, kMostBytes at
+// for the disk. What is added while the file system does not answer waits in memory, kMaxBytes at
 // most; a line that does not fit, or cannot be written, is lost, and a later line says how many.
 //
 // Thread-safe. A thread that hangs in a call to the file system is left behind when this object is
@@ -33,7 +33,7 @@ class LineWriter {
   // The line about lost ones; called on the writer's thread. `last`: the stamp of the last line
   // before it, written or lost.
   using NoticeMaker = std::function<std::string(const LineStamp& last, const DroppedLines&)>;
-  static constexpr std::size_t kMostBytes = std::size_t{1} << 20;
+  static constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
   // After it wrote what there was, the thread lets lines gather for so long, unless one waits in
   // Flush(): woken for each of a thousand lines a second, it would take 2 % of its core.
   static constexpr std::chrono::milliseconds kGatherTime{5};
@@ -42,7 +42,7 @@ class LineWriter {
 
   // Without `notice` nothing is said about lost lines. kOs when no thread can be had.
   static Result<std::unique_ptr<LineWriter>> Start(AppendFile file, NoticeMaker notice,
-                                                   std::size_t most_bytes = kMostBytes);
+                                                   std::size_t most_bytes = kMaxBytes);
   ~LineWriter();
   LineWriter(const LineWriter&) = delete;
   LineWriter& operator=(const LineWriter&) = delete;

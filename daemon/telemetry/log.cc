@@ -22,7 +22,7 @@ namespace gaccd {
 namespace {
 
 // Where glog writes in place of files of its own: those follow links, cannot be counted, make their
-// callers wait for the disk, and stop for good reasons that nobody is told.
+// callers wait for the disk, and their errors would be lost.
 class LineFile : public google::base::Logger {
  public:
   explicit LineFile(std::unique_ptr<LineWriter> writer) : writer_(std::move(writer)) {}

@@ -35,7 +35,7 @@ bool FlushTextLog(std::chrono::milliseconds limit);
 // The step shown in the prefix of every line from now on.
 void SetLogStep(std::int64_t step);
 
-// Who writes the warnings on stderr: "rank 17 on node3". Empty, at first: nobody is named.
+// The name in front of warnings on stderr: "rank 17 on node3". Empty at first.
 void SetLogSender(std::string sender);
 
 // Calls `hook` for every warning, in place of stderr; an empty function ends it, and

@@ -69,7 +69,7 @@ TerminalOutput::~TerminalOutput() {
 
 void TerminalOutput::Write(std::string_view text) {
   if (::isatty(fd_) == 0) {
-    // Where the reader is gone, training goes on.
+    // Where the reader is gone, training continues.
     [[maybe_unused]] const Status status = WriteAll(fd_, text, "output");
     return;
   }
@@ -111,7 +111,7 @@ int TerminalOutput::NonBlockingFd() {
 }
 
 std::size_t TerminalOutput::WriteSome(std::string_view text) {
-  constexpr std::size_t kMostAtOnce =
+  constexpr std::size_t kMaxAtOnce =
       128;  // where a write may wait: less than a buffer has room for
   const int fd = NonBlockingFd();
   std::size_t done = 0;
@@ -120,7 +120,7 @@ std::size_t TerminalOutput::WriteSome(std::string_view text) {
     if (fd == fd_) {
       pollfd poll{.fd = fd, .events = POLLOUT, .revents = 0};
       if (::poll(&poll, 1, 0) != 1 || (poll.revents & POLLOUT) == 0) return done;
-      part = part.substr(0, kMostAtOnce);
+      part = part.substr(0, kMaxAtOnce);
     }
     const ssize_t written = ::write(fd, part.data(), part.size());
     if (written < 0 && errno == EINTR) continue;

@@ -15,12 +15,12 @@ namespace gaccd {
 
 class Terminal {
  public:
-  // The terminal behind `fd`, which must outlive it; none for files, pipes and TERM=dumb.
+  // The terminal of `fd`, which must outlive it; none for files, pipes and TERM=dumb.
   // mpirun gives its ranks a pseudo-terminal of width 0 even when its own output goes to a file;
   // then what counts is the output of the process above.
   static std::optional<Terminal> Detect(int fd);
 
-  // Whatever is behind `fd`, treated as a terminal.
+  // Any file of `fd`, treated as a terminal.
   static Terminal Assume(int fd) { return Terminal(fd, FileDescriptor()); }
 
   [[nodiscard]] int fd() const { return fd_; }
@@ -60,7 +60,7 @@ class TerminalOutput {
   // REQUIRES: mutex_ is held. How much of `text` the terminal takes now; all of it when it is gone.
   std::size_t WriteSome(std::string_view text);
   void FlushLocked();
-  // The terminal behind fd_ without waiting; fd_ itself where it cannot be opened anew.
+  // The terminal of fd_ without waiting; fd_ itself where it cannot be opened anew.
   int NonBlockingFd();
 
   const int fd_;

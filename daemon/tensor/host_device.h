@@ -1,5 +1,5 @@
 // GACCD_HOST_DEVICE before a function: it is compiled for the CPU and for the GPU, so that a
-// formula stands once and the tests on the CPU cover both. Such functions call no std::
+// formula is written once and the tests on the CPU cover both. Such functions call no std::
 // mathematics, only the C functions that both have (expf, sqrtf, ...).
 #pragma once
 

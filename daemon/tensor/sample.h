@@ -92,7 +92,7 @@ struct BatchView {
   }
 };
 
-// Samples [first, first + count) of `batch`. Their addresses stand in `tensors`, of kMaxTensors.
+// Samples [first, first + count) of `batch`. Their addresses are in `tensors`, of kMaxTensors.
 [[nodiscard]] BatchView Rows(const SampleSpec& spec, const BatchView& batch, std::size_t first,
                              std::size_t count, std::span<void*> tensors);
 

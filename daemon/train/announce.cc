@@ -103,74 +103,81 @@ void Announce(const Flags& flags, const Session& session, RunReporter& reporter)
   const Dataset* eval = trainer.data().eval.get();
   const MemoryUse& memory = trainer.memory();
   const bool gpus = session.device.device == Device::kCuda;
-  reporter.Begin(StartRecord(flags, session));
-  reporter.ShowPlan(setup.plan, PlanText(setup.plan, {}, gpus ? RankKind::kGpu : RankKind::kRank));
-  reporter.Say(session.device.text);
+  reporter.ReportStart(StartRecord(flags, session));
+  reporter.ReportPlan(setup.plan,
+                      PlanText(setup.plan, {}, gpus ? RankKind::kGpu : RankKind::kRank));
+  reporter.LogAndPrint(session.device.text);
   for (const std::string& note : {session.attention.text, session.bf16}) {
-    if (!note.empty()) reporter.Say(note);
+    if (!note.empty()) reporter.LogAndPrint(note);
   }
-  reporter.Say(StrCat("model ", trainer.model().Describe(), ", ",
-                      trainer.model().layout().parameters(), " parameters; ", data.size(),
-                      " samples, ", trainer.schedule().updates(), " updates"));
+  reporter.LogAndPrint(StrCat("model ", trainer.model().Describe(), ", ",
+                              trainer.model().layout().parameters(), " parameters; ", data.size(),
+                              " samples, ", trainer.schedule().updates(), " updates"));
   if (const std::string decay = DecayText(trainer.model().layout(), setup.job.optimizer);
       decay != "none") {
-    reporter.Say(StrCat("weight decay ", decay));
+    reporter.LogAndPrint(StrCat("weight decay ", decay));
   }
   const std::string converted = data.conversions();
-  if (!converted.empty()) reporter.Say(StrCat("converted when they are read: ", converted));
+  if (!converted.empty()) reporter.LogAndPrint(StrCat("converted while reading: ", converted));
   if (eval != nullptr && eval->conversions() != converted && !eval->conversions().empty()) {
-    reporter.Say(StrCat("and of the evaluation data: ", eval->conversions()));
+    reporter.LogAndPrint(StrCat("and of the evaluation data: ", eval->conversions()));
   }
   if (const auto& cuts = trainer.model().sample().cuts; !cuts.empty() && session.comm.rank() == 0) {
-    reporter.Say(StrCat("micro-batches are grouped by length and cut to multiples of ",
-                        cuts.front(), " tokens; mean length ", std::lround(MeanLength(data))));
+    reporter.LogAndPrint(StrCat("micro-batches are grouped by length and cut to multiples of ",
+                                cuts.front(), " tokens; mean length ",
+                                std::lround(MeanLength(data))));
   }
   if (setup.job.optimizer.ema) {
-    reporter.Say(StrCat("evaluations and saved weights are those of the moving average, decay ",
-                        setup.job.optimizer.ema->decay));
+    reporter.LogAndPrint(
+        StrCat("evaluations and saved weights are those of the moving average, decay ",
+               setup.job.optimizer.ema->decay));
   }
-  reporter.Say(StrCat("memory per rank: planned ", Megabytes(memory.planned), ", ",
-                      Megabytes(memory.planned - memory.process),
-                      " of it for engine and checkpoints",
-                      gpus ? StrCat(", and ", Megabytes(memory.device), " on its GPU") : ""));
+  reporter.LogAndPrint(
+      StrCat("memory per rank: planned ", Megabytes(memory.planned), ", ",
+             Megabytes(memory.planned - memory.process), " of it for engine and checkpoints",
+             gpus ? StrCat(", and ", Megabytes(memory.device), " on its GPU") : ""));
   if (trainer.unlabelled() > 0) {
-    reporter.Say(StrCat(trainer.unlabelled(), " of ", data.size(),
-                        " training samples have no label that counts; an update of such samples "
-                        "alone is skipped"));
+    reporter.LogAndPrint(
+        StrCat(trainer.unlabelled(), " of ", data.size(),
+               " training samples have no label that counts; an update of such samples "
+               "alone is skipped"));
   }
   if (const auto bad = data.bad_records(); !bad.empty()) {
-    reporter.Say(StrCat("damaged records: ", bad.size(), " of ", data.size(),
-                        " are replaced by others; the first: ", bad.front().why));
+    reporter.LogAndPrint(StrCat("damaged records: ", bad.size(), " of ", data.size(),
+                                " are replaced by others; the first: ", bad.front().why));
   }
   if (eval != nullptr && !eval->bad_records().empty()) {
     const auto bad = eval->bad_records();
-    reporter.Say(StrCat("damaged records: ", bad.size(), " are left out of the evaluation, ",
-                        eval->size(), " remain; the first: ", bad.front().why));
+    reporter.LogAndPrint(StrCat("damaged records: ", bad.size(),
+                                " are left out of the evaluation, ", eval->size(),
+                                " remain; the first: ", bad.front().why));
   }
   if (session.init_weights && !session.resumed) {
-    reporter.LoadedWeights(RecordOf(*session.init_weights));
-    reporter.Say(ToText(*session.init_weights));
+    reporter.ReportWeights(RecordOf(*session.init_weights));
+    reporter.LogAndPrint(ToText(*session.init_weights));
   }
-  for (const std::string& note : session.resume_notes) reporter.Say(note);
-  if (session.resumed) reporter.Resumed(*session.resumed);
+  for (const std::string& note : session.resume_notes) reporter.LogAndPrint(note);
+  if (session.resumed) reporter.ReportResume(*session.resumed);
 }
 
 void Conclude(const Flags& flags, const Session& session, const TrainingSummary& summary,
               RunReporter& reporter) {
   const MemoryUse& memory = session.setup->trainer->memory();
-  if (!summary.stopped_early.empty()) reporter.EndsEarly(summary.stopped_early);
-  reporter.Memory({.measured_bytes = summary.measured_memory, .planned_bytes = memory.planned});
-  reporter.Say(StrCat("memory per rank: measured ", Megabytes(summary.measured_memory),
-                      ", planned ", Megabytes(memory.planned)));
+  if (!summary.stopped_early.empty()) reporter.ReportEarlyStop(summary.stopped_early);
+  reporter.ReportMemory(
+      {.measured_bytes = summary.measured_memory, .planned_bytes = memory.planned});
+  reporter.LogAndPrint(StrCat("memory per rank: measured ", Megabytes(summary.measured_memory),
+                              ", planned ", Megabytes(memory.planned)));
   if (summary.skipped > 0) {
-    reporter.Say(StrCat(summary.skipped, " updates were skipped: not finite"));
+    reporter.LogAndPrint(StrCat(summary.skipped, " updates were skipped: not finite"));
   }
   if (summary.unlabelled > 0) {
-    reporter.Say(StrCat(summary.unlabelled, " updates were skipped: no label of them counts"));
+    reporter.LogAndPrint(
+        StrCat(summary.unlabelled, " updates were skipped: no label of them counts"));
   }
-  if (!summary.metrics.empty()) reporter.Say("test " + MetricsText(summary.metrics, " "));
+  if (!summary.metrics.empty()) reporter.LogAndPrint("test " + MetricsText(summary.metrics, " "));
   const bool asked = flags.save_weights || session.setup->job.evaluation.keep_best;
-  if (asked && summary.best) reporter.Say(BestText(flags, *summary.best, summary.updates));
+  if (asked && summary.best) reporter.LogAndPrint(BestText(flags, *summary.best, summary.updates));
 }
 
 }  // namespace gaccd

@@ -1,4 +1,4 @@
-// What a run says about itself when it begins and ends, to people and to dashboards.
+// What a run prints, and writes as events, when it begins and ends.
 #pragma once
 
 #include "daemon/config/flags.h"

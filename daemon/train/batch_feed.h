@@ -31,7 +31,7 @@ class BatchFeed {
                                 const UpdateSchedule& schedule, const Plan& plan, int rank,
                                 ProgramGenerator program = PlainAccumulation);
 
-  // Micro-batches hold samples of like length, cut to one of these lengths (TrainIndices,
+  // Micro-batches hold samples of similar length, cut to one of these lengths (TrainIndices,
   // PrefetcherOptions). Empty: nothing is done. To be called before Start().
   void GroupByLength(std::vector<std::int64_t> cuts) { cuts_ = std::move(cuts); }
   [[nodiscard]] bool groups_by_length() const { return !cuts_.empty(); }
@@ -50,7 +50,7 @@ class BatchFeed {
   // REQUIRES: Start().
   [[nodiscard]] Prefetcher& batches() { return *batches_; }
 
-  // The micro-batches of one update once more, beside batches(). One replay at a time.
+  // The micro-batches of one update once more, independent of batches(). One replay at a time.
   Result<UpdateReplay> Replay(Engine& engine, const Update& update);
 
  private:

@@ -16,7 +16,7 @@ void BestEvaluation::Restore(const BestSoFar& state, const EvaluationSpec& was) 
 
 // The best one and the one that patience counts from differ where least_change is not 0: many small
 // steps together count as a change.
-void BestEvaluation::Take(std::int64_t step, double value) {
+void BestEvaluation::Record(std::int64_t step, double value) {
   if (step <= state_.evaluated) return;
   state_.evaluated = step;
   ++state_.waited;

@@ -1,5 +1,5 @@
 // BestEvaluation: which evaluation of a run was the best so far, by the job's evaluation.metric,
-// and whether the job's patience with those after it is over. The same on all ranks that are told
+// and whether the job's patience with those after it is over. The same on all ranks that record
 // the same values.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace gaccd {
 
-// Of a job with these rules, a run that stands here trains no further.
+// Whether a run of a job with these rules is complete in this state.
 [[nodiscard]] bool PatienceIsOver(const EvaluationSpec& rules, const BestSoFar& state);
 
 class BestEvaluation {
@@ -23,12 +23,12 @@ class BestEvaluation {
   // better: of the values of rules.metric.
   BestEvaluation(EvaluationSpec rules, Better better) : rules_(std::move(rules)), better_(better) {}
 
-  // The run goes on from `state`, of a job with the rules `was`. Values of another metric do not
+  // The run continues from `state`, of a job with the rules `was`. Values of another metric do not
   // count.
   void Restore(const BestSoFar& state, const EvaluationSpec& was);
   // The evaluation after update `step` gave this value. One that was taken before changes nothing;
   // one that is not finite is not better than any.
-  void Take(std::int64_t step, double value);
+  void Record(std::int64_t step, double value);
 
   // For checkpoints. In the same memory always.
   [[nodiscard]] const BestSoFar& state() const { return state_; }

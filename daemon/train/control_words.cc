@@ -38,10 +38,10 @@ void ControlWords::Unpack(const UpdateInFlight& done, const UpdateResult& result
   }
   if (peers != nullptr) peers->UpdateTook(std::chrono::duration<double>(result.dur_s));
   const auto straggler = times_.Unpack(result.control_words.subspan(kStopWordCount));
-  times_.Took({.data_s = result.data_s,
-               .compute_s = result.fwd_bwd_s,
-               .stopped_s = peers == nullptr ? 0 : peers->TakeStopped(),
-               .dur_s = result.dur_s});
+  times_.SetTimes({.data_s = result.data_s,
+                   .compute_s = result.fwd_bwd_s,
+                   .stopped_s = peers == nullptr ? 0 : peers->TakeStopped(),
+                   .dur_s = result.dur_s});
   if (!straggler) return;
   const std::string& host = comm_.topology().hosts[static_cast<std::size_t>(straggler->rank)];
   record->wait_s = straggler->wait_s;

@@ -26,7 +26,7 @@ class ControlWords {
   [[nodiscard]] std::span<const double> words() const { return words_; }
   // Just before the reduction. stops: null, nobody is asked to stop.
   void Pack(StopAgreement* stops, std::int64_t micro_steps, std::int64_t updates_in_flight);
-  // From the result of `done`: tells `stops` and `peers` (null: not there), names the slow rank in
+  // From the result of `done`: notifies `stops` and `peers` (may be null), names the slow rank in
   // `record` and, when it has become slow, in a warning of rank 0.
   void Unpack(const UpdateInFlight& done, const UpdateResult& result, StopAgreement* stops,
               PeerWatch* peers, StepRecord* record);

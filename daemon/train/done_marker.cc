@@ -11,8 +11,8 @@
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/ckpt_command.h"
 #include "daemon/checkpoint/generations.h"
-#include "daemon/checkpoint/run_state.h"
 #include "daemon/checkpoint/saved_job.h"
+#include "daemon/checkpoint/train_state.h"
 #include "daemon/config/job_text.h"
 #include "daemon/data/update_schedule.h"
 #include "daemon/rundir/agreement.h"
@@ -68,7 +68,7 @@ Result<DoneRun> SaveWeights(const Request& request, std::string text) {
   return DoneRun{Next::kNothing, StrCat(text, "\n", output.text.substr(0, output.text.size() - 1))};
 }
 
-// Only the job that stands in DONE can be looked at; one made by hand has none.
+// Only the job that is in DONE can be looked at; one made by hand has none.
 Result<DoneRun> WithoutCheckpoint(const Request& request, const std::string& done,
                                   std::string text) {
   const std::size_t end = std::min(done.find('\n'), done.size());
@@ -82,7 +82,7 @@ Result<DoneRun> WithoutCheckpoint(const Request& request, const std::string& don
   return DoneRun{Next::kNothing, text + kRaise};
 }
 
-// Success where the job, with more updates, goes on from what stands in the manifest.
+// Success where the job, with more updates, continues from the state in the manifest.
 Status CheckGoesOn(const Request& request, const Manifest& from) {
   GACCD_RETURN_IF_ERROR(CheckSameModel(from, request.job));
   GACCD_RETURN_IF_ERROR(CheckSameOptimizer(from, request.job));
@@ -142,12 +142,12 @@ Status CheckResume(const Request& request) {
   return {ErrorKind::kData, StrCat("'", path, "/ckpt' holds no checkpoint that is complete")};
 }
 
-Result<DoneRun> Look(const Request& request, bool requeued) {
+Result<DoneRun> FindDoneRun(const Request& request, bool requeued) {
   GACCD_RETURN_IF_ERROR(CheckSafeRunFolder(request.run_dir));
   const std::string path = PathOf(request.run_dir);
   if (!PathExists(path)) return DoneRun{};
   if (!requeued) GACCD_RETURN_IF_ERROR(CheckResume(request).WithContext("--resume"));
-  // What stands in it is for people: an empty or unreadable one counts, too.
+  // Its content is for people: an empty or unreadable one counts, too.
   const auto read = ReadStart(path, kMaxTextBytes);
   const std::string done = read.ok() ? *read : std::string();
   const std::string line = done.substr(0, done.find('\n'));
@@ -165,7 +165,7 @@ Result<DoneRun> FindDone(Communicator& comm, const Flags& flags, const Job& job,
   constexpr std::string_view kTrainOn = "+";  // a text begins with another character
   Result<std::string> mine = std::string();
   if (comm.rank() == 0) {
-    auto found = Look({flags, job, plan, *flags.run_dir}, requeued);
+    auto found = FindDoneRun({flags, job, plan, *flags.run_dir}, requeued);
     if (!found.ok()) {
       mine = found.status();
     } else {

@@ -30,7 +30,7 @@ struct DoneRun {
 //
 // Of a complete run kConfig, naming the differences, for a job that would give other weights, and
 // for --resume=never, which would train over its checkpoints. An attempt that SLURM requeued
-// (`requeued`) goes on from its own, whatever --resume says.
+// (`requeued`) continues from its own, whatever --resume says.
 Result<DoneRun> FindDone(Communicator& comm, const Flags& flags, const Job& job, const Plan& plan,
                          bool requeued);
 

@@ -90,10 +90,10 @@ std::int64_t Evaluator::FewestBatches() const {
 
 Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, const EvaluationTime& time,
                                                       StopAgreement* stops,
-                                                      const PhaseNotes& notes) {
+                                                      const ProgressNotifier& progress) {
   const std::int64_t step = time.step;
   const auto start = std::chrono::steady_clock::now();
-  notes.Note(heartbeat::Phase::kEvaluate, step);
+  progress.SetPhase(heartbeat::Phase::kEvaluate, step);
   auto indices =
       std::make_unique<EvalIndices>(ShardOf(data_.size(), comm_.rank(), comm_.size()), batch_);
   if (!cuts_.empty()) indices->GroupByLength(data_);
@@ -108,11 +108,12 @@ Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, const Eval
   if (stops != nullptr) stops->BeginEvaluation();
   while (const BatchView* batch = batches->Next()) {
     if (stops != nullptr && done > 0 && done < fewest) {
-      notes.Note(heartbeat::Phase::kReduce, step, done);  // now and then they ask each other
+      progress.SetPhase(heartbeat::Phase::kReduce, step,
+                        done);  // the ranks exchange requests now and then
       GACCD_ASSIGN_OR_RETURN(const StopDecision here, stops->BetweenBatches(done, fewest));
       if (here.stops()) return std::optional<EvalRecord>();
     }
-    notes.Note(heartbeat::Phase::kEvaluate, step, ++done);
+    progress.SetPhase(heartbeat::Phase::kEvaluate, step, ++done);
     GACCD_ASSIGN_OR_RETURN(const Evaluation result, engine.Evaluate(*batch));
     sums[0] += static_cast<double>(result.samples);
     sums[1] += result.loss_sum;
@@ -121,10 +122,10 @@ Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, const Eval
     for (const NamedMetric& named : metrics) named.metric->Add(evaluated);
   }
   const auto view = View(std::span<double>(sums));
-  notes.Note(heartbeat::Phase::kReduce, step);  // who is not here yet is waited for
+  progress.SetPhase(heartbeat::Phase::kReduce, step);  // waits for the other ranks
   GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(view, view));
   GACCD_RETURN_IF_ERROR(SumOverRanks(metrics, comm_));
-  notes.Note(heartbeat::Phase::kEvaluate, step);
+  progress.SetPhase(heartbeat::Phase::kEvaluate, step);
   EvalRecord record{.epoch = time.epoch,
                     .step = step,
                     .samples = static_cast<std::int64_t>(sums[0]),

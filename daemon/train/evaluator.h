@@ -19,7 +19,7 @@
 #include "daemon/stop/stop_agreement.h"
 #include "daemon/telemetry/events.h"
 #include "daemon/train/engine_ring.h"
-#include "daemon/train/phase_notes.h"
+#include "daemon/train/progress_notifier.h"
 
 namespace gaccd {
 
@@ -42,8 +42,8 @@ class Evaluator {
   Evaluator(Communicator& comm, const Dataset& data, std::int64_t batch, std::string_view unit,
             std::vector<MetricSpec> metrics);
 
-  // Batches hold samples of like length, cut to one of these lengths. Nothing is done where there
-  // is none, or the data cannot be cut.
+  // Batches hold samples of similar length, cut to one of these lengths. Nothing is done where
+  // there is none, or the data cannot be cut.
   void GroupByLength(std::vector<std::int64_t> cuts) {
     if (!data_.spec().cuts.empty()) cuts_ = std::move(cuts);
   }
@@ -57,7 +57,8 @@ class Evaluator {
   // left, as the ranks were asked to stop and there is no time for the rest. kData: no prediction
   // counts.
   Result<std::optional<EvalRecord>> Evaluate(Engine& engine, const EvaluationTime& time,
-                                             StopAgreement* stops, const PhaseNotes& notes);
+                                             StopAgreement* stops,
+                                             const ProgressNotifier& progress);
 
  private:
   // The fewest batches that any rank has: so often can all of them be asked.

@@ -49,7 +49,7 @@ Status SaveFinalWeights(const FlatLayout& layout, std::vector<float> parameters,
   const Write write = [&](const std::string& path, Over over) {
     return WriteWithin(weights.limit, path, [values, path, over, mode = weights.mode]() -> Status {
       if (over == Over::kRefuse && PathExists(path)) {
-        return {ErrorKind::kIo, StrCat("'", path, "' is there already")};
+        return {ErrorKind::kIo, StrCat("'", path, "' already exists")};
       }
       return SaveParameters(path, values->layout, values->parameters, mode, values->metadata);
     });
@@ -65,7 +65,8 @@ Status SaveFinalWeights(const FlatLayout& layout, std::vector<float> parameters,
   return {ErrorKind::kIo,
           StrCat(saved.message(), "; ",
                  elsewhere.ok() ? StrCat("the weights are in '", *elsewhere, "' instead")
-                                : StrCat("nor elsewhere: ", elsewhere.status().message()))};
+                                : StrCat("could not be saved elsewhere either: ",
+                                         elsewhere.status().message()))};
 }
 
 }  // namespace gaccd

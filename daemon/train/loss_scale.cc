@@ -6,7 +6,7 @@
 
 namespace gaccd {
 
-Status LossScale::Take(bool finite) {
+Status LossScale::Update(bool finite) {
   if (!finite) {
     state_ = {.scale = state_.scale / 2};
     if (state_.scale >= rules_.least_scale) return Status::Ok();

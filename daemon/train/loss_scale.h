@@ -17,7 +17,7 @@ class LossScale {
 
   void Restore(const LossScaleState& state) { state_ = state; }
   // After an update, finite or not. kNoRequeue when the scale has fallen below least_scale.
-  Status Take(bool finite);
+  Status Update(bool finite);
 
   [[nodiscard]] double scale() const { return state_.scale; }  // of the next update
   // For checkpoints. In the same memory always.

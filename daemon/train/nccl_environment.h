@@ -1,4 +1,4 @@
-// What NCCL has to be told by environment variables, before this process has threads.
+// The environment variables that NCCL needs, before this process has threads.
 #pragma once
 
 #include "daemon/config/flags.h"

@@ -11,7 +11,7 @@
 namespace gaccd {
 namespace {
 
-constexpr std::size_t kMostNumbers = 16;
+constexpr std::size_t kMaxNumbers = 16;
 
 bool AllFinite(std::span<const float> values) {
   return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
@@ -43,11 +43,11 @@ std::vector<std::int64_t> BadInputs(const BatchView& batch, const SampleSpec& sp
 
 std::string Numbers(const std::vector<std::int64_t>& numbers) {
   std::string text;
-  for (std::size_t i = 0; i < std::min(numbers.size(), kMostNumbers); ++i) {
+  for (std::size_t i = 0; i < std::min(numbers.size(), kMaxNumbers); ++i) {
     text += StrCat(i == 0 ? "" : ", ", numbers[i]);
   }
-  if (numbers.size() > kMostNumbers) {
-    text += StrCat(" and ", numbers.size() - kMostNumbers, " more");
+  if (numbers.size() > kMaxNumbers) {
+    text += StrCat(" and ", numbers.size() - kMaxNumbers, " more");
   }
   return text;
 }

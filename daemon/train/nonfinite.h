@@ -1,6 +1,7 @@
-// Who made an update not finite. The reduction has spread it to all ranks, but the parameters still
-// are those of the update before: each rank computes its micro-batches once more, one by one, and
-// looks at each loss and gradient before anything is summed.
+// Finds the ranks and layers that made an update not finite. The reduction has spread it to all
+// ranks, but the parameters still are those of the update before: each rank computes its
+// micro-batches once more, one by one, and looks at each loss and gradient before anything is
+// summed.
 #pragma once
 
 #include <cstdint>

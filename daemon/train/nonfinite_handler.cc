@@ -10,8 +10,8 @@
 
 namespace gaccd {
 
-Result<SharedOffenders> NonfiniteHandler::FindTogether(const UpdateInFlight& done,
-                                                       std::vector<Offender>* mine) {
+Result<SharedOffenders> NonfiniteHandler::LocateOffenders(const UpdateInFlight& done,
+                                                          std::vector<Offender>* mine) {
   const Plan& plan = c_.feed.PlanOf(done.update);
   const auto look = [&]() -> Result<std::vector<Offender>> {
     GACCD_ASSIGN_OR_RETURN(const UpdateReplay replay, c_.feed.Replay(c_.engine, done.update));
@@ -32,7 +32,7 @@ Result<SharedOffenders> NonfiniteHandler::FindTogether(const UpdateInFlight& don
 Status NonfiniteHandler::Explain(const UpdateInFlight& done, Status error) {
   if (error.kind() != ErrorKind::kNoRequeue) return error;
   std::vector<Offender> mine;
-  const auto shared = FindTogether(done, &mine);
+  const auto shared = LocateOffenders(done, &mine);
   if (shared.ok()) return Diverged(error.message(), *shared);
   return {error.kind(), StrCat(error.message(), "; ", shared.status().message())};
 }
@@ -53,7 +53,7 @@ void NonfiniteHandler::WarnOfUnlabelled(const UpdateInFlight& done) {
 }
 
 Status NonfiniteHandler::UpdateLossScale(const UpdateInFlight& done, const UpdateResult& result) {
-  GACCD_RETURN_IF_ERROR(c_.loss_scale->Take(result.finite));
+  GACCD_RETURN_IF_ERROR(c_.loss_scale->Update(result.finite));
   if (result.finite || c_.comm.rank() != 0) return Status::Ok();
   const char* const why = std::isfinite(result.loss) ? " is skipped: its gradient overflowed"
                                                      : ": its loss is not finite";
@@ -76,13 +76,13 @@ Status NonfiniteHandler::Settle(const UpdateInFlight& done, UpdateResult* result
     return Status::Ok();
   }
   std::vector<Offender> mine;
-  GACCD_ASSIGN_OR_RETURN(const SharedOffenders shared, FindTogether(done, &mine));
+  GACCD_ASSIGN_OR_RETURN(const SharedOffenders shared, LocateOffenders(done, &mine));
   if (policy_ == OnNonfinite::kStop) {
     return Diverged(StrCat("training diverged: the loss is ", result->loss, ", the gradient is ",
                            std::isfinite(result->grad_norm) ? "finite" : "not finite"),
                     shared);
   }
-  if (++in_a_row_ > kMostInARow) {
+  if (++in_a_row_ > kMaxInARow) {
     return Diverged(StrCat("training diverged: ", in_a_row_, " updates in a row were not finite"),
                     shared);
   }
@@ -111,15 +111,17 @@ Result<UpdateResult> NonfiniteHandler::RepeatWithout(const UpdateInFlight& done,
                                                      const std::vector<Offender>& mine,
                                                      std::int64_t samples) {
   GACCD_ASSIGN_OR_RETURN(const UpdateReplay replay, c_.feed.Replay(c_.engine, done.update));
-  const UpdateHooks hooks{
-      .note = [&](heartbeat::Phase phase,
-                  std::int64_t step) { c_.notes.Note(phase, done.update.index, step); },
-      .leave = {},
-      .drop =
-          [&](std::int64_t step) {
-            return std::ranges::any_of(
-                mine, [&](const Offender& offender) { return offender.micro_step == step; });
-          }};
+  const UpdateHooks hooks{.on_progress =
+                              [&](heartbeat::Phase phase, std::int64_t step) {
+                                c_.progress.SetPhase(phase, done.update.index, step);
+                              },
+                          .should_stop = {},
+                          .is_dropped =
+                              [&](std::int64_t step) {
+                                return std::ranges::any_of(mine, [&](const Offender& offender) {
+                                  return offender.micro_step == step;
+                                });
+                              }};
   GACCD_RETURN_IF_ERROR(RunUpdate(c_.engine, *replay.batches, c_.feed.ProgramOf(done.update),
                                   {.samples = samples,
                                    .update = done.update.index,

@@ -1,4 +1,4 @@
-// NonfiniteHandler: what becomes of an update whose loss or gradient is not finite: the run stops,
+// NonfiniteHandler: how to handle an update whose loss or gradient is not finite: the run stops,
 // or the update is skipped, or repeated without the micro-batches that made it so.
 #pragma once
 
@@ -17,7 +17,7 @@
 #include "daemon/train/in_flight.h"
 #include "daemon/train/loss_scale.h"
 #include "daemon/train/nonfinite.h"
-#include "daemon/train/phase_notes.h"
+#include "daemon/train/progress_notifier.h"
 
 namespace gaccd {
 
@@ -27,7 +27,7 @@ struct NonfiniteContext {
   Engine& engine;
   const FlatLayout& layout;
   BatchFeed& feed;
-  const PhaseNotes& notes;
+  const ProgressNotifier& progress;
   std::span<const double> control_words;
   LossScale* loss_scale;  // null: not fp16
   const Job& job;
@@ -40,15 +40,15 @@ struct NonfiniteContext {
 
 class NonfiniteHandler {
  public:
-  // So many updates may be left out in a row: such a training does not come back by itself.
-  static constexpr std::int64_t kMostInARow = 10;
+  // The most updates in a row that may be skipped: after more, the training does not recover.
+  static constexpr std::int64_t kMaxInARow = 10;
 
   NonfiniteHandler(const NonfiniteContext& context, OnNonfinite policy)
       : c_(context), policy_(policy) {}
 
   // `error` of an update, with the offenders when it was not finite (kNoRequeue). Collective then.
   Status Explain(const UpdateInFlight& done, Status error);
-  // Of every result that is no error. Collective when it is not finite: OK to go on without the
+  // Of every result that is no error. Collective when it is not finite: OK to continue without the
   // update, or with what was left of it in `result`; kNoRequeue when the training diverged. In fp16
   // a gradient that is not finite, of a loss that is, has overflowed: the update is skipped
   // whatever the policy. So is an update without a label that counts, with a warning. The loss
@@ -60,7 +60,7 @@ class NonfiniteHandler {
   [[nodiscard]] Status Diverged(const std::string& why, const SharedOffenders& shared) const;
   void WarnOfUnlabelled(const UpdateInFlight& done);
   Status UpdateLossScale(const UpdateInFlight& done, const UpdateResult& result);
-  Result<SharedOffenders> FindTogether(const UpdateInFlight& done, std::vector<Offender>* mine);
+  Result<SharedOffenders> LocateOffenders(const UpdateInFlight& done, std::vector<Offender>* mine);
   Result<UpdateResult> RepeatWithout(const UpdateInFlight& done, const std::vector<Offender>& mine,
                                      std::int64_t samples);
 

@@ -61,15 +61,15 @@ Status Warn(Communicator& comm, const std::string& note) {
 
 }  // namespace
 
-Agreement OpenDataTogether(Communicator& comm, const Job& job, const BadRecordRules& rules,
-                           TrainingData* data) {
-  return OpenDataTogether(comm, [&](NodeShare* share) -> Status {
+Agreement OpenSharedData(Communicator& comm, const Job& job, const BadRecordRules& rules,
+                         TrainingData* data) {
+  return OpenSharedData(comm, [&](NodeShare* share) -> Status {
     GACCD_ASSIGN_OR_RETURN(*data, OpenTrainingData(job, rules, share));
     return Status::Ok();
   });
 }
 
-Agreement OpenDataTogether(Communicator& comm, const OpenOnRank& open) {
+Agreement OpenSharedData(Communicator& comm, const OpenOnRank& open) {
   const Topology& topology = comm.topology();
   if (!SeveralOnANode(topology)) return AgreeOn(comm, open(nullptr));
   const int leader = LeaderOf(topology, comm.rank());

@@ -17,9 +17,9 @@ using OpenOnRank = std::function<Status(NodeShare* share)>;
 // Collective; the same answer on every rank. A rank that works for long does not let the others run
 // into the bound of `comm`, one that hangs does. What a node cannot share is opened by each rank
 // for itself, and a warning of rank 0 says why.
-Agreement OpenDataTogether(Communicator& comm, const OpenOnRank& open);
+Agreement OpenSharedData(Communicator& comm, const OpenOnRank& open);
 // Both sets of a job.
-Agreement OpenDataTogether(Communicator& comm, const Job& job, const BadRecordRules& rules,
-                           TrainingData* data);
+Agreement OpenSharedData(Communicator& comm, const Job& job, const BadRecordRules& rules,
+                         TrainingData* data);
 
 }  // namespace gaccd

@@ -40,7 +40,7 @@ Result<std::int64_t> PlannedBytes(const Job& job, const Plan& plan, const Model&
   const auto comm = MakeSingle();
   ReplicaOptions replica{.micro_batches = feed.BatchSizes(),
                          .micro_steps_per_update = plan.accum_steps(),
-                         .update_samples = plan.effective_batch(),
+                         .effective_batch = plan.effective_batch(),
                          .rank_samples = plan.Load(0)};
   if (eval != nullptr) {
     replica.eval_batches = EvalBatchSizes(ShardOf(eval->size(), 0, plan.world()), job.batch.micro);

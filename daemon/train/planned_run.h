@@ -1,4 +1,4 @@
-// What `gaccd plan --job` says of the run beside its batch.
+// What `gaccd plan --job` prints about the run in addition to its batch.
 #pragma once
 
 #include <string>

@@ -7,7 +7,7 @@ namespace gaccd {
 RankTimes::RankTimes(int rank, int world)
     : rank_(static_cast<std::size_t>(rank)),
       world_(static_cast<std::size_t>(world)),
-      summed_(world > 1 && world <= kMostRanks) {}
+      summed_(world > 1 && world <= kMaxRanks) {}
 
 void RankTimes::Pack(std::span<double> control_words) const {
   if (!summed_) return;
@@ -56,7 +56,7 @@ std::optional<Straggler> RankTimes::Unpack(std::span<const double> control_words
                    .phase = PhaseOf(loss),
                    .ratio = median > 0 ? busy(slowest) / median : 1,
                    .wait_s = busy(slowest) - busy(rank_),
-                   .slow = BecomesSlow(rank, mine_.dur_s)};
+                   .slow = DetectSlowRank(rank, mine_.dur_s)};
 }
 
 void RankTimes::Add(const Loss& loss, Loss* sum) {
@@ -83,7 +83,7 @@ void RankTimes::Record(int rank, const Loss& loss, double dur_s) {
   }
 }
 
-std::optional<TimeLost> RankTimes::BecomesSlow(int rank, double dur_s) {
+std::optional<TimeLost> RankTimes::DetectSlowRank(int rank, double dur_s) {
   Loss sum;
   double of_s = 0;
   const Span* largest = nullptr;  // the first of equal ones
@@ -100,15 +100,15 @@ std::optional<TimeLost> RankTimes::BecomesSlow(int rank, double dur_s) {
     largest = &span;
     largest_s = loss.lost_s;
   }
-  if (sum.lost_s < kShare / 2 * of_s) told_.erase(rank);
+  if (sum.lost_s < kShare / 2 * of_s) warned_.erase(rank);
   const double rest_s = of_s - largest->dur_s;
-  const bool slow = sum.lost_s - largest_s > kShare * rest_s && costly >= kFewest;
+  const bool slow = sum.lost_s - largest_s > kShare * rest_s && costly >= kMinSpans;
   const bool settled = window_updates_ >= (of_s < kSettledS ? kWindow : kSettled);
   if (!slow) slow_s_.erase(rank);
   if (!slow || !settled) return std::nullopt;
   if (largest != &window_.back()) slow_s_[rank] += dur_s;
-  const bool noticed = std::max(rest_s, slow_s_[rank]) >= kLeastS;
-  if (!noticed || !told_.insert(rank).second) return std::nullopt;
+  const bool noticed = std::max(rest_s, slow_s_[rank]) >= kMinS;
+  if (!noticed || !warned_.insert(rank).second) return std::nullopt;
   // A stop is counted when it is noticed, which may be an update later, or between two of them.
   return TimeLost{.lost_s = std::min(sum.lost_s, of_s),
                   .of_s = of_s,

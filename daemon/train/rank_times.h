@@ -17,15 +17,15 @@
 //
 // Over the window - the last kWindow updates, or more of them until they lasted kWindowS seconds -
 // a rank costs sum of lost(r) / sum of their durations. One that costs more than kShare is slow:
-// people are told, once until it has cost less than half of that. Updates are summed in spans of
-// kSpanS seconds, so that a window of many short updates costs no more than one of long updates. A
-// single pause, however long, does not make a rank slow: the span of its largest loss is left out,
-// and kFewest spans must have lost more than kShare of their time to it. Nor does a start: kWindow
-// updates must be known, or kSettled that lasted kSettledS seconds. And what lasted less than
-// kLeastS seconds is not worth a warning: a rank must be slow for that long, its largest loss left
-// out again.
+// a warning is logged, once until it has cost less than half of that. Updates are summed in spans
+// of kSpanS seconds, so that a window of many short updates costs no more than one of long updates.
+// A single pause, however long, does not make a rank slow: the span of its largest loss is left
+// out, and kMinSpans spans must have lost more than kShare of their time to it. Nor does a start:
+// kWindow updates must be known, or kSettled that lasted kSettledS seconds. And what lasted less
+// than kMinS seconds is not worth a warning: a rank must be slow for that long, its largest loss
+// left out again.
 //
-// A rank alone has nobody to wait for, and more than kMostRanks would make the control words larger
+// A rank alone has nobody to wait for, and more than kMaxRanks would make the control words larger
 // than many a model: both pack nothing.
 #pragma once
 
@@ -45,7 +45,7 @@ struct BusyTimes {
   double data_s = 0;
   double compute_s = 0;
   double stopped_s = 0;  // part of the others, or of the reduction
-  double dur_s = 0;      // of the whole update; not told to the others
+  double dur_s = 0;      // of the whole update; not sent to the others
 };
 
 // What a rank has cost over the window.
@@ -63,19 +63,19 @@ struct Straggler {
   std::string_view phase;
   double ratio = 1;   // largest / median busy time (of an even number the lower middle one)
   double wait_s = 0;  // of this rank: largest - own
-  std::optional<TimeLost> slow;  // to be told to people: the rank has become slow
+  std::optional<TimeLost> slow;  // to be logged: the rank has become slow
 };
 
 class RankTimes {
  public:
-  static constexpr int kMostRanks = 4096;
+  static constexpr int kMaxRanks = 4096;
   static constexpr int kWindow = 100;
   static constexpr double kWindowS = 10;
   static constexpr double kSpanS = 0.1;
   static constexpr int kSettled = 20;
   static constexpr double kSettledS = 60;
-  static constexpr double kLeastS = 1;
-  static constexpr int kFewest = 5;
+  static constexpr double kMinS = 1;
+  static constexpr int kMinSpans = 5;
   static constexpr double kShare = 0.2;
   static constexpr double kStoppedShare = 0.3;
 
@@ -84,10 +84,10 @@ class RankTimes {
   [[nodiscard]] std::size_t elements() const { return summed_ ? kParts * world_ : 0; }
 
   // This rank's times of an update that ended.
-  void Took(const BusyTimes& times) { mine_ = times; }
+  void SetTimes(const BusyTimes& times) { mine_ = times; }
   // Before an update: `control_words` has elements() elements.
   void Pack(std::span<double> control_words) const;
-  // After it, the same summed over the ranks. Empty while no rank has told anything.
+  // After it, the same summed over the ranks. Empty while no rank has sent its times.
   std::optional<Straggler> Unpack(std::span<const double> control_words);
 
  private:
@@ -110,9 +110,9 @@ class RankTimes {
   static void Add(const Loss& loss, Loss* sum);
   // Adds the newest update to the window.
   void Record(int rank, const Loss& loss, double dur_s);
-  // What `rank`, the slowest of the newest update, has cost, if that is to be told. dur_s: of that
+  // What `rank`, the slowest of the newest update, has cost, if a warning is due. dur_s: of that
   // update.
-  std::optional<TimeLost> BecomesSlow(int rank, double dur_s);
+  std::optional<TimeLost> DetectSlowRank(int rank, double dur_s);
 
   std::size_t rank_;
   std::size_t world_;
@@ -121,7 +121,7 @@ class RankTimes {
   std::vector<double> scratch_;   // by rank
   std::deque<Span> window_;       // the oldest first
   int window_updates_ = 0;        // of all spans
-  std::set<int> told_;            // ranks that are slow, and were said to be
+  std::set<int> warned_;          // slow ranks with a warning
   std::map<int, double> slow_s_;  // by rank: the duration of the updates in which it was slow
 };
 

@@ -19,9 +19,9 @@
 #include "daemon/telemetry/log.h"
 #include "daemon/train/announce.h"
 #include "daemon/train/done_marker.h"
-#include "daemon/train/ending.h"
 #include "daemon/train/launch.h"
 #include "daemon/train/nccl_environment.h"
+#include "daemon/train/rank_status.h"
 #include "daemon/train/run_checkpoints.h"
 #include "daemon/train/run_stages.h"
 #include "daemon/train/start_warnings.h"
@@ -30,107 +30,114 @@
 namespace gaccd {
 namespace {
 
-// All ranks of a stopped run leave alike; after other errors of a training some may be lost.
-bool LeavesTogether(const Status& status) {
+// All ranks of a stopped run exit with the same status; after other errors of a training some may
+// be lost.
+bool StopsAllRanks(const Status& status) {
   return status.kind() == ErrorKind::kNoRequeue || status.kind() == ErrorKind::kTempFail ||
          status.kind() == ErrorKind::kInterrupted;
 }
 
-Ending Left(Status status) {
-  const bool shared = status.ok() || LeavesTogether(status);
+RankStatus TrainingStatus(Status status) {
+  const bool shared = status.ok() || StopsAllRanks(status);
   return {std::move(status), shared};
 }
 
 // From the data to the first update.
-Ending GetReady(const Flags& flags, Session& session, RunReporter& reporter) {
+RankStatus SetUpTraining(const Flags& flags, Session& session, RunReporter& reporter) {
   Communicator& comm = session.comm;
   const auto clocks = Clocks::Compare(comm, Clocks::SystemSeconds);
   if (!clocks.ok()) return {clocks.status()};
   const std::string other_time = clocks->Warning(comm.topology().hosts);
   if (comm.rank() == 0 && !other_time.empty()) LogWarning(other_time);
-  if (Status claimed = ClaimTogether(flags, session); !claimed.ok()) return {claimed};
+  if (Status claimed = AcquireLease(flags, session); !claimed.ok()) return {claimed};
   if (Agreement fits = CheckSaveWeights(flags, comm); !fits.status.ok()) {
-    return Shared(std::move(fits));
+    return SharedStatus(std::move(fits));
   }
   if (session.was_done) {
     // Stopped from here on, it is to be requeued.
     const Status removed = comm.rank() == 0 ? RemoveDone(*flags.run_dir) : Status::Ok();
-    if (Agreement all = AgreeOn(comm, removed); !all.status.ok()) return Shared(std::move(all));
+    if (Agreement all = AgreeOn(comm, removed); !all.status.ok()) {
+      return SharedStatus(std::move(all));
+    }
   }
-  reporter.Starting("data");
-  Agreement opened = OpenTogether(flags, session);
-  if (!opened.status.ok()) return Shared(std::move(opened));
+  reporter.ReportStage("data");
+  Agreement opened = OpenTraining(flags, session);
+  if (!opened.status.ok()) return SharedStatus(std::move(opened));
   session.stops.emplace(comm, StopOptionsOf(flags, session, *clocks));
   if (Status stop = session.stops->AfterStage("while the data was opened"); !stop.ok()) {
-    return Left(std::move(stop));
+    return TrainingStatus(std::move(stop));
   }
-  reporter.Starting("device");
-  if (Status chosen = ChooseTogether(flags, session.setup->job, session); !chosen.ok()) {
+  reporter.ReportStage("device");
+  if (Status chosen = SelectDevice(flags, session.setup->job, session); !chosen.ok()) {
     return {chosen};
   }
-  reporter.Starting("memory");
-  Agreement prepared = AgreeOn(comm, PrepareTogether(flags, session));
-  if (!prepared.status.ok()) return Shared(std::move(prepared));
+  reporter.ReportStage("memory");
+  Agreement prepared = AgreeOn(comm, PrepareTrainer(flags, session));
+  if (!prepared.status.ok()) return SharedStatus(std::move(prepared));
   if (Agreement loaded = LoadInitWeights(flags, session); !loaded.status.ok()) {
-    return Shared(std::move(loaded));
+    return SharedStatus(std::move(loaded));
   }
-  reporter.Starting("checkpoint");
-  Agreement resumed = AgreeOn(comm, ResumeTogether(flags, session));
-  return Shared(std::move(resumed));
+  reporter.ReportStage("checkpoint");
+  Agreement resumed = AgreeOn(comm, ResumeRun(flags, session));
+  return SharedStatus(std::move(resumed));
 }
 
-Ending TrainTogether(const Flags& flags, Session& session, RunReporter& reporter) {
-  if (Ending ready = GetReady(flags, session, reporter); !ready.status.ok()) return ready;
+RankStatus TrainAllUpdates(const Flags& flags, Session& session, RunReporter& reporter) {
+  if (RankStatus ready = SetUpTraining(flags, session, reporter); !ready.status.ok()) return ready;
   Setup& setup = *session.setup;
-  auto saver = StartSaver(flags, session, reporter);
-  if (saver.ok() && *saver != nullptr) setup.trainer->PlanMemoryOf(**saver);
+  auto checkpointer = StartCheckpointer(flags, session, reporter);
+  if (checkpointer.ok() && *checkpointer != nullptr) setup.trainer->PlanMemoryOf(**checkpointer);
   Announce(flags, session, reporter);
   if (session.comm.rank() == 0) {
     for (const std::string& warning :
          ScheduleWarnings(setup.job, setup.plan.lr_factor(), setup.trainer->schedule().updates())) {
       LogWarning(warning);
     }
-    if (setup.job.evaluation.keep_best && saver.ok() && *saver == nullptr) {
+    if (setup.job.evaluation.keep_best && checkpointer.ok() && *checkpointer == nullptr) {
       LogWarning("evaluation.keep_best: this run saves no checkpoints");
     }
   }
-  if (!saver.ok()) return {std::move(saver).status()};
+  if (!checkpointer.ok()) return {std::move(checkpointer).status()};
   if (Status stop = session.stops->AfterStage("before the first update"); !stop.ok()) {
-    return Left(std::move(stop));
+    return TrainingStatus(std::move(stop));
   }
-  if (*saver != nullptr) session.stops->AlsoDo([&saver = **saver] { return saver.Poll(); });
+  if (*checkpointer != nullptr) {
+    session.stops->AddPeriodicWork(
+        [&checkpointer = **checkpointer] { return checkpointer.Poll(); });
+  }
   TrainingSummary summary;
   setup.trainer->SetPeerWatch(session.peers.get());
   setup.trainer->SetStops(&*session.stops);
-  if (Status status = setup.trainer->Run(reporter, &summary, saver->get()); !status.ok()) {
+  if (Status status = setup.trainer->Run(reporter, &summary, checkpointer->get()); !status.ok()) {
     // What the helper is at is not waited for: the other ranks are gone.
-    if (*saver != nullptr && PeersAreLost(session)) (*saver)->Abandon();
+    if (*checkpointer != nullptr && PeersAreLost(session)) (*checkpointer)->Abandon();
     if (summary.failed_together) return {std::move(status)};
-    return Left(std::move(status));
+    return TrainingStatus(std::move(status));
   }
-  Agreement agreement = AgreeOn(
-      session.comm, session.comm.rank() == 0 ? WriteResults(flags, session, summary, saver->get())
-                                             : Status::Ok());
+  Agreement agreement =
+      AgreeOn(session.comm, session.comm.rank() == 0
+                                ? WriteResults(flags, session, summary, checkpointer->get())
+                                : Status::Ok());
   if (agreement.status.ok()) Conclude(flags, session, summary, reporter);
-  return Shared(std::move(agreement));
+  return SharedStatus(std::move(agreement));
 }
 
 // An exception that ended the start would leave no verdict but an internal error.
-Ending TrainWithinMemory(const Flags& flags, Session& session, RunReporter& reporter) {
+RankStatus TrainWithinMemory(const Flags& flags, Session& session, RunReporter& reporter) {
   try {
-    return TrainTogether(flags, session, reporter);
+    return TrainAllUpdates(flags, session, reporter);
   } catch (const std::bad_alloc&) {
     return {NoMemory("the data, the model or their copies", 0)};
   }
 }
 
-// First the right to the run folder: who may not have it leaves at once, before he opens data, and
-// who has it leaves a verdict there, whatever comes.
-Ending TrainOn(const Flags& flags, Result<Job> read_job, Session& session) {
+// First the ownership of the run folder: a rank that cannot get it exits at once, before it opens
+// data, and the owner always writes a verdict there.
+RankStatus RunTraining(const Flags& flags, Result<Job> read_job, Session& session) {
   Communicator& comm = session.comm;
   const auto plan = read_job.ok() ? PlanForWorld(*read_job, flags, comm) : read_job.status();
   Agreement read = AgreeOn(comm, plan.status());
-  if (!read.status.ok()) return Shared(std::move(read));
+  if (!read.status.ok()) return SharedStatus(std::move(read));
   session.setup = Setup{*std::move(read_job), *plan, nullptr};
   const Job& job = session.setup->job;
   if (Status same = CheckAllTheSame(flags, job, comm); !same.ok()) return {same};
@@ -147,7 +154,9 @@ Ending TrainOn(const Flags& flags, Result<Job> read_job, Session& session) {
   }
   if (flags.run_dir) {
     const Status stopped = comm.rank() == 0 ? CheckNotStopped(*flags.run_dir) : Status::Ok();
-    if (Agreement all = AgreeOn(comm, stopped); !all.status.ok()) return Shared(std::move(all));
+    if (Agreement all = AgreeOn(comm, stopped); !all.status.ok()) {
+      return SharedStatus(std::move(all));
+    }
   }
   // Before the folder is made, and said where it then has its log.
   std::vector<std::string> warnings;
@@ -168,10 +177,10 @@ Ending TrainOn(const Flags& flags, Result<Job> read_job, Session& session) {
                                 .end_limit = LimitOfVerdict(std::chrono::seconds(flags.bound))});
   if (!reporter.ok()) return {std::move(reporter).status()};
   for (const std::string& warning : warnings) LogWarning(warning);
-  Ending ending = TrainWithinMemory(flags, session, **reporter);
-  (*reporter)->Finish(ending.status, FactsOf(ending.status, session));
-  AddStorageProblem((*reporter)->not_closed(), ending);
-  return ending;
+  RankStatus rank_status = TrainWithinMemory(flags, session, **reporter);
+  (*reporter)->Finish(rank_status.status, FactsOf(rank_status.status, session));
+  AddStorageProblem((*reporter)->close_status(), rank_status);
+  return rank_status;
 }
 
 }  // namespace
@@ -200,8 +209,8 @@ RanksOutcome RunTrain(const Flags& flags, const ErrorPrinter& print) {
       PeerWatch::Start(comm, ranks->interrupt, std::chrono::seconds(flags.heartbeat_seconds));
   if (!peers.ok()) return {std::move(peers).status()};
   session.peers = std::move(*peers);
-  Ending ending = TrainOn(flags, std::move(job), session);
-  return Leave(std::move(ending), session, print);
+  RankStatus rank_status = RunTraining(flags, std::move(job), session);
+  return ExitRank(std::move(rank_status), session, print);
 }
 
 }  // namespace gaccd

@@ -8,7 +8,7 @@
 
 #include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
-#include "daemon/checkpoint/run_state.h"
+#include "daemon/checkpoint/train_state.h"
 #include "daemon/config/help.h"
 #include "daemon/optim/optimizer.h"
 #include "daemon/telemetry/log.h"
@@ -43,23 +43,23 @@ Status CheckCheckpointFlags(const Flags& flags) {
 
 std::string CheckpointFolder(const Flags& flags) { return *flags.run_dir + "/ckpt"; }
 
-Status ClaimTogether(const Flags& flags, Session& session) {
+Status AcquireLease(const Flags& flags, Session& session) {
   if (!flags.run_dir || !SavePolicyOf(flags).on()) return Status::Ok();
   const AttemptSource attempt = AttemptOf(session.slurm);
   const OwnerName me = MakeOwnerName(attempt.slurm_job_id.value_or(StrCat("local-", ::getpid())),
                                      attempt.restart_count, attempt.step_id);
   GACCD_ASSIGN_OR_RETURN(
-      session.right,
+      session.lease,
       CheckpointWriter::Claim(session.comm, CheckpointsOf(flags, session.setup->job), me));
   return Status::Ok();
 }
 
-Status ResumeTogether(const Flags& flags, Session& session) {
+Status ResumeRun(const Flags& flags, Session& session) {
   if (!flags.run_dir) return Status::Ok();
   const auto start = std::chrono::steady_clock::now();
   Trainer& trainer = *session.setup->trainer;
   ResumeSource source{.folder = CheckpointFolder(flags), .from = flags.resume, .job_since = {}};
-  if (session.slurm.restart_count > 0 && session.right) source.job_since = session.right->job_since;
+  if (session.slurm.restart_count > 0 && session.lease) source.job_since = session.lease->job_since;
   GACCD_ASSIGN_OR_RETURN(const ResumePoint point,
                          FindResumePoint(session.comm, trainer.saved_run(), source));
   for (const std::string& note : point.notes) {
@@ -84,7 +84,7 @@ Status ResumeTogether(const Flags& flags, Session& session) {
                      .micro_step = from.micro_step,
                      .writer_epoch = from.epoch,
                      .samples_total = point.state->manifest.cursor.samples,
-                     .passed_over = static_cast<std::int64_t>(point.notes.size()),
+                     .skipped_checkpoints = static_cast<std::int64_t>(point.notes.size()),
                      .best = trainer.best()};
   for (const BufferSpec& buffer : point.state->manifest.buffers) {
     const std::int64_t parts = buffer.per_rank ? point.state->manifest.world() : 1;
@@ -100,9 +100,9 @@ double CheckpointBytes(const Session& session) {
   return static_cast<double>(layout.size() + state) * sizeof(float);
 }
 
-Result<std::unique_ptr<Saver>> StartSaver(const Flags& flags, Session& session,
-                                          RunReporter& reporter) {
-  if (!session.right) return std::unique_ptr<Saver>();
+Result<std::unique_ptr<Checkpointer>> StartCheckpointer(const Flags& flags, Session& session,
+                                                        RunReporter& reporter) {
+  if (!session.lease) return std::unique_ptr<Checkpointer>();
   Trainer& trainer = *session.setup->trainer;
   CheckpointOptions checkpoints = CheckpointsOf(flags, session.setup->job);
   checkpoints.end_patience =
@@ -111,17 +111,19 @@ Result<std::unique_ptr<Saver>> StartSaver(const Flags& flags, Session& session,
     if (stops.asked_twice()) return GiveUp::kAsked;
     return stops.out_of_time() ? GiveUp::kNoTime : GiveUp::kNo;
   };
-  return Saver::Start(session.comm, trainer.saved_run(), trainer.engine(),
-                      {.checkpoints = std::move(checkpoints),
-                       .policy = SavePolicyOf(flags),
-                       .program = StrCat("gaccd ", GaccdVersion(), " ", GaccdRevision()),
-                       .tell = [&reporter](const SaveRecord& save) { reporter.Saved(save); }},
-                      *std::move(session.right), trainer.first_update());
+  return Checkpointer::Start(
+      session.comm, trainer.saved_run(), trainer.engine(),
+      {.checkpoints = std::move(checkpoints),
+       .policy = SavePolicyOf(flags),
+       .program = StrCat("gaccd ", GaccdVersion(), " ", GaccdRevision()),
+       .on_save = [&reporter](const SaveRecord& save) { reporter.ReportSave(save); }},
+      *std::move(session.lease), trainer.first_update());
 }
 
 std::string CheckpointAfter(std::int64_t updates, const Flags& flags, const Session& session,
-                            const Saver* saver) {
-  const std::optional<Generation> saved = saver == nullptr ? std::nullopt : saver->last_saved();
+                            const Checkpointer* checkpointer) {
+  const std::optional<Generation> saved =
+      checkpointer == nullptr ? std::nullopt : checkpointer->last_saved();
   if (saved && saved->step == updates && saved->micro_step == 0) {
     return saved->PathIn(CheckpointFolder(flags));
   }

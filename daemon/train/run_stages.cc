@@ -88,7 +88,7 @@ Agreement CheckSaveWeights(const Flags& flags, Communicator& comm) {
   return AgreeOn(comm, fits);
 }
 
-Agreement OpenTogether(const Flags& flags, Session& session) {
+Agreement OpenTraining(const Flags& flags, Session& session) {
   Setup& setup = *session.setup;
   const BadRecordRules rules{
       .policy = flags.on_bad_record, .quota = flags.bad_record_quota, .seed = setup.job.seed};
@@ -98,7 +98,7 @@ Agreement OpenTogether(const Flags& flags, Session& session) {
           : Status::Ok();
   if (Agreement all = AgreeOn(session.comm, fits); !all.status.ok()) return all;
   TrainingData data;
-  Agreement opened = OpenDataTogether(session.comm, setup.job, rules, &data);
+  Agreement opened = OpenSharedData(session.comm, setup.job, rules, &data);
   if (!opened.status.ok()) return opened;
   auto trainer = Trainer::Open(session.comm, setup.job, setup.plan, std::move(data));
   if (trainer.ok()) setup.trainer = *std::move(trainer);
@@ -122,7 +122,7 @@ Status ResolveJob(Communicator& comm, Job* job) {
   return Status::Ok();
 }
 
-Status ChooseTogether(const Flags& flags, const Job& job, Session& session) {
+Status SelectDevice(const Flags& flags, const Job& job, Session& session) {
   Communicator& comm = session.comm;
   const GpuProbe probe = job.device == Device::kCpu ? GpuProbe() : ProbeGpus(comm.size());
   GACCD_ASSIGN_OR_RETURN(session.device,
@@ -155,14 +155,14 @@ EngineChoice EngineChoiceOf(const Flags& flags, const Session& session) {
     choice.gpu_sharing = flags.allow_gpu_sharing;
     choice.sdpa = session.attention.library;
     choice.reduction_multiprocessors = NcclMaxCtas(ProcessEnvironment());
-    // Times taken beside another rank on the same GPU say nothing.
+    // Times taken together with another rank on the same GPU say nothing.
     choice.time_algorithms = flags.time_algorithms && !choice.gpu_sharing;
     if (choice.time_algorithms) choice.choices_folder = CacheFolder(ProcessEnvironment());
   }
   return choice;
 }
 
-Status PrepareTogether(const Flags& flags, Session& session) {
+Status PrepareTrainer(const Flags& flags, Session& session) {
   Trainer& trainer = *session.setup->trainer;
   trainer.SetGuards({.on_nonfinite = flags.on_nonfinite, .digest_every = flags.digest_every});
   return trainer.Prepare(EngineChoiceOf(flags, session), session.between_gpus.get());
@@ -180,20 +180,20 @@ Agreement LoadInitWeights(const Flags& flags, Session& session) {
 }
 
 Status WriteResults(const Flags& flags, Session& session, const TrainingSummary& summary,
-                    const Saver* saver) {
+                    const Checkpointer* checkpointer) {
   const Setup& setup = *session.setup;
   const auto limit = LimitOfResults(BoundOf(flags));
   const unsigned mode = flags.group_access ? kGroupMayRead.file : kFileMode;
   if (flags.save_weights) {
     GACCD_ASSIGN_OR_RETURN(std::vector<float> parameters, setup.trainer->FinalParameters());
-    GACCD_RETURN_IF_ERROR(
-        SaveFinalWeights(setup.trainer->model().layout(), std::move(parameters),
-                         {.path = *flags.save_weights,
-                          .mode = mode,
-                          .class_names = setup.job.data.class_name,
-                          .limit = limit,
-                          .checkpoint = CheckpointAfter(summary.updates, flags, session, saver),
-                          .run_dir = flags.run_dir.value_or("")}));
+    GACCD_RETURN_IF_ERROR(SaveFinalWeights(
+        setup.trainer->model().layout(), std::move(parameters),
+        {.path = *flags.save_weights,
+         .mode = mode,
+         .class_names = setup.job.data.class_name,
+         .limit = limit,
+         .checkpoint = CheckpointAfter(summary.updates, flags, session, checkpointer),
+         .run_dir = flags.run_dir.value_or("")}));
   }
   if (!flags.run_dir) return Status::Ok();
   return WriteWithin(
@@ -212,7 +212,7 @@ StopOptions StopOptionsOf(const Flags& flags, const Session& session, const Cloc
           .run_dir = flags.run_dir.value_or(""),
           .job_end = job_end,
           .term_budget = std::chrono::seconds(flags.term_budget),
-          .checkpoints = session.right.has_value(),
+          .checkpoints = session.lease.has_value(),
           .warn = [](const std::string& text) { LogWarning(text); },
           .save_guess = GuessSave(session)};
 }

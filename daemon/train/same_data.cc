@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::int64_t kSamplesCompared = 16;
 
-// In the texts, what may be cut off stands last.
+// In the texts, what may be cut off comes last.
 
 // Of the same places in all copies, whatever they hold.
 std::uint64_t ContentOf(const Dataset& data) {
@@ -30,7 +30,7 @@ std::uint64_t ContentOf(const Dataset& data) {
   }
   BatchMemory batch(spec, samples);
   data.Gather(places, batch.view());
-  std::vector<float> words;  // the bits of all tensors, one behind the other
+  std::vector<float> words;  // the bits of all tensors, one after the other
   for (std::size_t i = 0; i < spec.tensors.size(); ++i) {
     const std::span<const std::byte> bytes = batch.bytes(i);
     const std::size_t first = words.size();

@@ -8,10 +8,10 @@
 namespace gaccd {
 
 std::int64_t UpdatesUntilNextLook(double elapsed_s, std::int64_t updates, double every_s) {
-  constexpr double kMost = 1e6;
+  constexpr double kMax = 1e6;
   if (updates < 1 || elapsed_s <= 0) return 1;
   const double left = (every_s - elapsed_s) * static_cast<double>(updates) / elapsed_s / 2;
-  return static_cast<std::int64_t>(std::clamp(left, 1.0, kMost));
+  return static_cast<std::int64_t>(std::clamp(left, 1.0, kMax));
 }
 
 Result<bool> SaveClock::Due(Communicator& comm, std::int64_t step) {

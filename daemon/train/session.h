@@ -41,11 +41,11 @@ struct Session {
   AttentionChoice attention = {};  // on GPUs
   std::string bf16 = {};           // on CPUs: what computes it, for people
   std::optional<Setup> setup;
-  std::optional<WriterRight> right = {};  // to the checkpoints, until the saver has it
+  std::optional<CheckpointLease> lease = {};  // to the checkpoints, until the checkpointer has it
   std::unique_ptr<PeerWatch> peers;
   std::optional<WeightsReport> init_weights = {};  // of --init-weights, on rank 0
   std::vector<std::string> resume_notes = {};      // passed over checkpoints, changes of the job
-  std::optional<ResumeRecord> resumed = {};        // what the run goes on from
+  std::optional<ResumeRecord> resumed = {};        // what the run continues from
   bool was_done = false;  // the run was complete, and is given more updates
   std::optional<StopAgreement> stops = {};
 };

@@ -1,7 +1,7 @@
 #include "daemon/train/start_point.h"
 
 #include "collectives/base/strings.h"
-#include "daemon/checkpoint/run_state.h"
+#include "daemon/checkpoint/train_state.h"
 #include "daemon/telemetry/log.h"
 
 namespace gaccd {
@@ -11,7 +11,7 @@ Result<StartPoint> RestoreState(Engine& engine, const LoadedState& state, const 
   const RunCursor& cursor = state.manifest.cursor;
   if (cursor.step > updates) {
     return Status(ErrorKind::kConfig,
-                  StrCat("the checkpoint is of update ", cursor.step, ", the job ends after ",
+                  StrCat("the checkpoint is at update ", cursor.step, ", the job ends after ",
                          updates, "; --resume=never starts anew"));
   }
   GACCD_RETURN_IF_ERROR(engine.SetParameters(FloatsOf(state, kParametersBuffer)));

@@ -1,4 +1,4 @@
-// StartPoint: where a training begins: at the first update, or where a checkpoint stands.
+// StartPoint: where a training begins: at the first update, or at that of a checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include "daemon/accum/sample_ledger.h"
 #include "daemon/checkpoint/load.h"
 #include "daemon/engine/engine.h"
-#include "daemon/train/saver.h"
+#include "daemon/train/checkpointer.h"
 
 namespace gaccd {
 
@@ -29,7 +29,7 @@ struct StartPoint {
 
 // Gives the engine the parameters and the optimiser of a checkpoint that was accepted for `run`, a
 // training of so many updates. Saved inside an update: the window of this rank, where the same
-// micro-steps go on; else a warning of rank 0 says that the update restarts.
+// micro-steps continue; else a warning of rank 0 says that the update restarts.
 Result<StartPoint> RestoreState(Engine& engine, const LoadedState& state, const SavedRun& run,
                                 std::int64_t updates, int rank);
 

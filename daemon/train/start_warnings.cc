@@ -18,18 +18,19 @@ namespace {
 
 // What a user or a batch script may put there before the first attempt; names with a dot in front
 // are not looked at either.
-constexpr std::array<std::string_view, 8> kOfARun = {"attempts", "ckpt", "job.txtpb", "plan.txtpb",
-                                                     "STOP",     "SAVE", "HOLD",      "DONE"};
+constexpr std::array<std::string_view, 8> kRunEntries = {
+    "attempts", "ckpt", "job.txtpb", "plan.txtpb", "STOP", "SAVE", "HOLD", "DONE"};
 
 // What the folder holds besides; empty for a run folder and one that is not there.
-std::string Strangers(const std::string& run_dir) {
-  constexpr std::size_t kMostNames = 10'000;
-  const auto names = ListFolder(run_dir, kMostNames);
+std::string ForeignEntries(const std::string& run_dir) {
+  constexpr std::size_t kMaxNames = 10'000;
+  const auto names = ListFolder(run_dir, kMaxNames);
   if (!names.ok() || PathExists(run_dir + "/attempts") || PathExists(run_dir + "/ckpt")) return {};
   std::string first;
   std::size_t count = 0;
   for (const std::string& name : *names) {
-    if (name.starts_with('.') || std::ranges::find(kOfARun, name) != kOfARun.end()) continue;
+    if (name.starts_with('.') || std::ranges::find(kRunEntries, name) != kRunEntries.end())
+      continue;
     if (count++ == 0) first = name;
   }
   if (count == 0) return {};
@@ -44,12 +45,12 @@ std::vector<std::string> PlaceWarnings(const Flags& flags) {
     return {"nothing of this run will be kept: give --run-dir=DIR or --save-weights=FILE"};
   }
   std::vector<std::string> warnings;
-  if (const std::string strangers = Strangers(*flags.run_dir); !strangers.empty()) {
+  if (const std::string foreign = ForeignEntries(*flags.run_dir); !foreign.empty()) {
     warnings.push_back(StrCat("--run-dir: '", *flags.run_dir,
-                              "' is no run folder and not empty, it holds ", strangers,
-                              ": the run writes beside that"));
+                              "' is no run folder and not empty, it holds ", foreign,
+                              ": the run adds its files to them"));
   }
-  if (std::string doubt = DoubtOfRunFolder(*flags.run_dir); !doubt.empty()) {
+  if (std::string doubt = RunFolderWarning(*flags.run_dir); !doubt.empty()) {
     warnings.push_back(StrCat("--run-dir: ", doubt));
   }
   return warnings;
@@ -102,8 +103,7 @@ std::string LearningRateJump(const RunSchedule& saved, const RunSchedule& now, s
   const double after = rate(now);
   if (after <= kJump * before && before <= kJump * after) return {};
   return StrCat("the learning rate jumps from ", before, " to ", after, " at update ", step + 1,
-                ": the schedule was of ", saved.updates, " updates, it is of ", now.updates,
-                " now");
+                ": the schedule had ", saved.updates, " updates, it has ", now.updates, " now");
 }
 
 std::vector<std::string> ScheduleWarnings(const Job& job, const Plan& plan) {

@@ -32,8 +32,8 @@ struct RunSchedule {
   double lr_factor = 1;
   std::int64_t updates = 0;
 };
-// Of a run that resumes after `step` updates with another number of updates: its learning rate goes
-// on elsewhere than it would have, or ended. Empty: it does not.
+// Of a run that resumes after `step` updates with another number of updates: its learning rate
+// continues at another value than it would have, or at its end. Empty: it does not.
 [[nodiscard]] std::string LearningRateJump(const RunSchedule& saved, const RunSchedule& now,
                                            std::int64_t step);
 

@@ -13,21 +13,21 @@ namespace {
 
 using Millis = std::chrono::milliseconds;
 // A slow disk is not taken for one that hangs.
-constexpr Millis kLeast{2'000};
+constexpr Millis kMin{2'000};
 
 }  // namespace
 
 Millis LimitOfLastSave(Millis bound, double bytes) {
   constexpr double kSlowBytesPerMs = 50e3;
   const Millis slow(static_cast<std::int64_t>(bytes / kSlowBytesPerMs));
-  return std::max({bound / 2, slow, kLeast});
+  return std::max({bound / 2, slow, kMin});
 }
 
-Millis LimitOfResults(Millis bound) { return std::max(bound / 2, kLeast); }
+Millis LimitOfResults(Millis bound) { return std::max(bound / 2, kMin); }
 
 Millis LimitOfVerdict(Millis bound) {
-  constexpr Millis kMost{10'000};
-  return std::clamp(bound / 4, kLeast, kMost);
+  constexpr Millis kMax{10'000};
+  return std::clamp(bound / 4, kMin, kMax);
 }
 
 Status WriteWithin(Millis limit, const std::string& path, std::function<Status()> write) {
@@ -38,13 +38,14 @@ Status WriteWithin(Millis limit, const std::string& path, std::function<Status()
                  "' does not answer: not written within ", limit.count(), " ms")};
 }
 
-void AddStorageProblem(const Status& problem, Ending& ending) {
+void AddStorageProblem(const Status& problem, RankStatus& rank_status) {
   if (problem.ok()) return;
-  if (ending.status.ok()) {
+  if (rank_status.status.ok()) {
     LogWarning(problem.message());
     return;
   }
-  ending.status = {ending.status.kind(), StrCat(ending.status.message(), "; ", problem.message())};
+  rank_status.status = {rank_status.status.kind(),
+                        StrCat(rank_status.status.message(), "; ", problem.message())};
 }
 
 }  // namespace gaccd

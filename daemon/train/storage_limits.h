@@ -10,7 +10,7 @@
 #include <string>
 
 #include "collectives/base/result.h"
-#include "daemon/train/ending.h"
+#include "daemon/train/rank_status.h"
 
 namespace gaccd {
 
@@ -25,8 +25,8 @@ namespace gaccd {
 Status WriteWithin(std::chrono::milliseconds limit, const std::string& path,
                    std::function<Status()> write);
 
-// Adds what RunReporter::not_closed() says to what the run ends with. A run that ended well has,
-// even if nothing says so.
-void AddStorageProblem(const Status& problem, Ending& ending);
+// Adds the error of RunReporter::close_status() to the status of the run. A run that ended well
+// has, even if nothing says so.
+void AddStorageProblem(const Status& problem, RankStatus& rank_status);
 
 }  // namespace gaccd

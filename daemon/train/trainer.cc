@@ -33,7 +33,7 @@ Result<std::int64_t> FindUnlabelled(const Dataset& data, std::string_view name) 
                        data.size(), " samples"));
 }
 
-// One sample has nothing to be told from: its loss is 0, and so is its gradient.
+// One sample has no other to be compared with: its loss is 0, and so is its gradient.
 Status CheckContrasts(const UpdateSchedule& schedule) {
   const bool always = schedule.request().batch == 1;
   if (!always && schedule.tail_samples() != 1) return Status::Ok();
@@ -106,7 +106,7 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator* device_comm) {
   GACCD_RETURN_IF_ERROR(CheckSameData(comm_, *data_.train, data_.eval.get()));
   ReplicaOptions replica{.micro_batches = feed_.BatchSizes(),
                          .micro_steps_per_update = plan_.accum_steps(),
-                         .update_samples = plan_.effective_batch(),
+                         .effective_batch = plan_.effective_batch(),
                          .rank_samples = plan_.Load(comm_.rank())};
   if (evaluator_) replica.eval_batches = evaluator_->BatchSizes();
   GACCD_ASSIGN_OR_RETURN(
@@ -116,11 +116,11 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator* device_comm) {
                            .numerics = NumericsOf(job_),
                            .choice = choice,
                            .control_word_count = words_.words().size(),
-                           .outlive_nonfinite = guards_.on_nonfinite != OnNonfinite::kStop ||
-                                                loss_scale_ || unlabelled_ > 0,
+                           .tolerate_nonfinite = guards_.on_nonfinite != OnNonfinite::kStop ||
+                                                 loss_scale_ || unlabelled_ > 0,
                            .measure_process = true}));
   replicas_.emplace(comm_, guards_.digest_every, schedule_.updates());
-  nonfinite_.emplace(NonfiniteContext{comm_, *engine_, model_.layout(), feed_, notes_,
+  nonfinite_.emplace(NonfiniteContext{comm_, *engine_, model_.layout(), feed_, progress_,
                                       words_.words(), loss_scale_ ? &*loss_scale_ : nullptr, job_},
                      guards_.on_nonfinite);
   const EngineMemory planned = engine_->memory();
@@ -167,52 +167,52 @@ Status Trainer::Resume(const LoadedState& state) {
   return feed_.Start(*engine_, start_.updates);
 }
 
-Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Saver* saver) {
-  notes_.reporter = &reporter;
+Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Checkpointer* checkpointer) {
+  progress_.reporter = &reporter;
   summary->updates = start_.updates;
   summary->samples = start_.samples;
-  SavesAndStops ending(stops_, saver, notes_, summary);
+  CheckpointAndStop control(stops_, checkpointer, progress_, summary);
   const auto is_complete = [&](std::int64_t step) {
     return step == schedule_.updates() || best_.patience_is_over();
   };
   if (start_.at_boundary && EvaluatesAfter(start_.updates)) {
     // The attempt before may have been stopped inside it.
     GACCD_ASSIGN_OR_RETURN(const bool evaluated, Evaluate(start_.updates, reporter, summary));
-    const StopDecision decision = ending.decision();
+    const StopDecision decision = control.decision();
     if (!evaluated || (decision.stops() && !is_complete(start_.updates))) {
-      return ending.Stop(StrCat("in the evaluation after update ", start_.updates), decision);
+      return control.Stop(StrCat("in the evaluation after update ", start_.updates), decision);
     }
   }
   bool complete = is_complete(start_.updates);
   for (std::int64_t step = start_.updates + 1; !complete; ++step) {
-    GACCD_RETURN_IF_ERROR(Begin(step - 1, ending));
-    if (ending.left_window()) {
+    GACCD_RETURN_IF_ERROR(Begin(step - 1, control));
+    if (control.left_update()) {
       in_flight_.pop_back();  // the engine will not end it
       GACCD_RETURN_IF_ERROR(ReportUntil(0, reporter, summary));
-      return ending.StopInside();
+      return control.StopInside();
     }
     const bool last = step == schedule_.updates();
     const bool evaluate = EvaluatesAfter(step);
-    GACCD_ASSIGN_OR_RETURN(const bool save, ending.SaveIsDue(step, last));
+    GACCD_ASSIGN_OR_RETURN(const bool save, control.SaveIsDue(step, last));
     const bool drain = last || evaluate || save || replicas_->Due(step);
     GACCD_RETURN_IF_ERROR(ReportUntil(drain ? 0 : engine_->updates_in_flight(), reporter, summary));
-    StopDecision decision = ending.decision();
-    if (decision.action != StopAction::kGoOn) {
+    StopDecision decision = control.decision();
+    if (decision.action != StopAction::kContinue) {
       GACCD_RETURN_IF_ERROR(ReportUntil(0, reporter, summary));
     }
     if (last || schedule_.At(step - 1).epoch_end) {
       GACCD_RETURN_IF_ERROR(CheckUnchangedData(comm_, *data_.train, data_.eval.get()));
     }
     complete = last;
-    if (evaluate && decision.action != StopAction::kLeave) {
+    if (evaluate && decision.action != StopAction::kExit) {
       GACCD_ASSIGN_OR_RETURN(const bool evaluated, Evaluate(step, reporter, summary));
       complete = evaluated && is_complete(step);
-      decision = ending.decision();
+      decision = control.decision();
     }
-    if (decision.action == StopAction::kLeave || (decision.stops() && !complete)) {
-      return ending.Stop(StrCat("after update ", step), decision);
+    if (decision.action == StopAction::kExit || (decision.stops() && !complete)) {
+      return control.Stop(StrCat("after update ", step), decision);
     }
-    GACCD_RETURN_IF_ERROR(ending.AtBoundary(
+    GACCD_RETURN_IF_ERROR(control.AtBoundary(
         step, save || KeepsBest(step) || complete || decision.action == StopAction::kSave,
         complete));
   }
@@ -226,10 +226,10 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Saver* save
     }
   }
   GACCD_ASSIGN_OR_RETURN(summary->measured_memory, ResidentBytes());
-  return ending.Finish();
+  return control.Finish();
 }
 
-Status Trainer::Begin(std::int64_t index, SavesAndStops& ending) {
+Status Trainer::Begin(std::int64_t index, CheckpointAndStop& control) {
   const Update update = schedule_.At(index);
   const StepProgram& program = feed_.ProgramOf(update);
   const std::int64_t steps = program.computed;
@@ -243,13 +243,15 @@ Status Trainer::Begin(std::int64_t index, SavesAndStops& ending) {
                         .restored = restored,
                         .lr = lr,
                         .loss_scale = loss_scale});
-  ending.BeginUpdate(restored);
+  control.BeginUpdate(restored);
   const UpdateHooks hooks{
-      .note = [&](heartbeat::Phase phase, std::int64_t done) { notes_.Note(phase, index, done); },
-      .leave = [&](std::int64_t done) { return ending.LeavesWindow(index, done, program); },
-      .tell = [&] { words_.Pack(stops_, steps, engine_->updates_in_flight()); },
-      .done = restored,
-      .restore = [&] { return engine_->SetWindow(window->accumulators, window->share); }};
+      .on_progress = [&](heartbeat::Phase phase,
+                         std::int64_t done) { progress_.SetPhase(phase, index, done); },
+      .should_stop = [&](std::int64_t done) { return control.LeavesUpdate(index, done, program); },
+      .before_reduce = [&] { words_.Pack(stops_, steps, engine_->updates_in_flight()); },
+      .resume_at = restored,
+      .restore_accumulators =
+          [&] { return engine_->SetWindow(window->accumulators, window->share); }};
   Status status = RunUpdate(*engine_, feed_.batches(), program,
                             {.update = index,
                              .lr = lr,
@@ -308,10 +310,10 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
     record.loss_scale = {.scale = done.loss_scale,
                          .growth_tracker = loss_scale_->state().growth_tracker};
   }
-  words_.Unpack(done, found, stops_, notes_.peers, &record);
+  words_.Unpack(done, found, stops_, progress_.peers, &record);
   GACCD_ASSIGN_OR_RETURN(record.digest,
                          replicas_->Compare(*engine_, done.step(), &summary->failed_together));
-  reporter.Step(record);
+  reporter.ReportStep(record);
   return Status::Ok();
 }
 
@@ -327,17 +329,17 @@ Result<bool> Trainer::Evaluate(std::int64_t step, RunReporter& reporter, Trainin
   const EvaluationTime now{.epoch = schedule_.At(step - 1).epoch + 1, .step = step};
   GACCD_RETURN_IF_ERROR(engine_->ExchangeAverages());
   GACCD_ASSIGN_OR_RETURN(std::optional<EvalRecord> record,
-                         evaluator_->Evaluate(*engine_, now, stops_, notes_));
+                         evaluator_->Evaluate(*engine_, now, stops_, progress_));
   GACCD_RETURN_IF_ERROR(engine_->ExchangeAverages());  // and back
   if (!record) return false;
   // Ranks that took another evaluation for the best would not save together.
   double value = ValueOf(*record, job_.evaluation.metric);
   GACCD_RETURN_IF_ERROR(comm_.Broadcast(View(std::span(&value, 1)), 0));
-  best_.Take(step, value);
+  best_.Record(step, value);
   record->best = best_.best();
   summary->metrics = record->metrics;
   summary->best = record->best;
-  reporter.Eval(*record);
+  reporter.ReportEval(*record);
   return true;
 }
 

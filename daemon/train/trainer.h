@@ -19,12 +19,12 @@
 #include "daemon/plan/plan.h"
 #include "daemon/train/batch_feed.h"
 #include "daemon/train/best_evaluation.h"
+#include "daemon/train/checkpoint_and_stop.h"
 #include "daemon/train/control_words.h"
 #include "daemon/train/evaluator.h"
 #include "daemon/train/loss_scale.h"
 #include "daemon/train/nonfinite_handler.h"
 #include "daemon/train/replica_check.h"
-#include "daemon/train/saves_and_stops.h"
 #include "daemon/train/start_point.h"
 #include "daemon/train/training.h"
 
@@ -33,8 +33,8 @@ namespace gaccd {
 class Trainer {
  public:
   // Checks the model and the schedule with data that was opened. Local: a rank may fail alone, so
-  // the caller lets all ranks agree on the result before the collective Prepare(). `plan` is of
-  // this world: plan.world() == comm.size(). `comm` must outlive the trainer.
+  // the caller lets all ranks agree on the result before the collective Prepare(). `plan` belongs
+  // to this world: plan.world() == comm.size(). `comm` must outlive the trainer.
   static Result<std::unique_ptr<Trainer>> Open(Communicator& comm, const Job& job, const Plan& plan,
                                                TrainingData data);
   // Opens the job's data as well, on this rank alone.
@@ -48,8 +48,8 @@ class Trainer {
   // communicator of Open(). kConfig when the job's numerics are not for this device.
   Status Prepare(const EngineChoice& choice = {}, Communicator* device_comm = nullptr);
 
-  // Before Run(), after Prepare(): continues where a checkpoint stands, which was accepted for
-  // saved_run(). Of a checkpoint inside an update the same micro-steps go on where ranks and
+  // Before Run(), after Prepare(): continues from a checkpoint that was accepted for
+  // saved_run(). Of a checkpoint inside an update the same micro-steps continue where ranks and
   // micro-batches are the same; else that update is begun again.
   Status Resume(const LoadedState& state);
   // What checkpoints of this training refer to. Valid as long as this object.
@@ -63,15 +63,16 @@ class Trainer {
   // The best evaluation so far, also before Resume()'s checkpoint.
   [[nodiscard]] std::optional<BestValue> best() const { return best_.best(); }
 
-  // Tells `watch` what this rank does, so that a stuck one can be told from a slow one. null: none.
-  void SetPeerWatch(PeerWatch* watch) { notes_.peers = watch; }
-  // Asks `stops` whether to go on. null: nothing stops the run.
+  // Passes the phase of this rank to `watch`, so that a stuck one can be distinguished from a slow
+  // one. null: none.
+  void SetPeerWatch(PeerWatch* watch) { progress_.peers = watch; }
+  // Asks `stops` whether to continue. null: nothing stops the run.
   void SetStops(StopAgreement* stops) { stops_ = stops; }
   // Trains to the end of the schedule, or until the job's patience is over, and saves at the
-  // boundaries `saver` wants (null: never) and at the end. Collective. `summary` is kept up to
-  // date, also on errors. kTempFail, kNoRequeue or kInterrupted, on all ranks alike: stopped as
+  // boundaries `checkpointer` wants (null: never) and at the end. Collective. `summary` is kept up
+  // to date, also on errors. kTempFail, kNoRequeue or kInterrupted, on all ranks alike: stopped as
   // SetStops() says.
-  Status Run(RunReporter& reporter, TrainingSummary* summary, Saver* saver = nullptr);
+  Status Run(RunReporter& reporter, TrainingSummary* summary, Checkpointer* checkpointer = nullptr);
 
   // The parameters as they are, in the order of model().layout(). REQUIRES: after Prepare().
   Result<std::vector<float>> Parameters();
@@ -82,16 +83,16 @@ class Trainer {
   [[nodiscard]] const TrainingData& data() const { return data_; }
   [[nodiscard]] const UpdateSchedule& schedule() const { return schedule_; }
   [[nodiscard]] const MemoryUse& memory() const { return memory_; }
-  void PlanMemoryOf(const Saver& saver) {
-    memory_.planned += static_cast<std::int64_t>(saver.memory_bytes());
+  void PlanMemoryOf(const Checkpointer& checkpointer) {
+    memory_.planned += static_cast<std::int64_t>(checkpointer.memory_bytes());
   }
 
  private:
   Trainer(Communicator& comm, const Job& job, const Plan& plan, TrainingData data, Model model,
           const UpdateSchedule& schedule, BatchFeed feed);
   // Begins update `index`; its result may come later.
-  Status Begin(std::int64_t index, SavesAndStops& ending);
-  // Waits for the result of the oldest update in flight, and tells it.
+  Status Begin(std::int64_t index, CheckpointAndStop& control);
+  // Waits for the result of the oldest update in flight, and reports it.
   Status ReportOldest(RunReporter& reporter, TrainingSummary* summary);
   Status ReportUntil(int in_flight, RunReporter& reporter, TrainingSummary* summary);
   [[nodiscard]] bool EvaluatesAfter(std::int64_t step) const;
@@ -109,7 +110,7 @@ class Trainer {
   std::int64_t unlabelled_ = 0;
   TrainGuards guards_;
   MemoryUse memory_;
-  PhaseNotes notes_;
+  ProgressNotifier progress_;
   StopAgreement* stops_ = nullptr;
   ControlWords words_;
   std::unique_ptr<Engine> engine_;

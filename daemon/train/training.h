@@ -1,4 +1,4 @@
-// What a training is told beside its job, and what it tells.
+// The inputs of a training in addition to its job, and its results.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace gaccd {
 // the code of the kernels.
 struct MemoryUse {
   std::int64_t process = 0;
-  // Process, engine, training batches, saver; not the ring of an evaluation.
+  // Process, engine, training batches, checkpointer; not the ring of an evaluation.
   std::int64_t planned = 0;
   std::int64_t device = 0;  // planned on the GPU; 0 on a CPU
 };

@@ -14,7 +14,7 @@ Result<BatchView> NextBatch(Prefetcher& batches, const StepProgram& program,
                   StrCat("no micro-batch for micro-step ", instruction.micro_batch + 1, " of ",
                          program.micro_batches));
   }
-  return hooks.drop && hooks.drop(instruction.micro_batch) ? BatchView{} : *batch;
+  return hooks.is_dropped && hooks.is_dropped(instruction.micro_batch) ? BatchView{} : *batch;
 }
 
 }  // namespace
@@ -23,12 +23,12 @@ Status RunUpdate(Engine& engine, Prefetcher& batches, const StepProgram& program
                  UpdateSettings settings, const UpdateHooks& hooks) {
   if (settings.samples == 0) settings.samples = program.samples;
   GACCD_RETURN_IF_ERROR(engine.Begin(settings));
-  if (hooks.done > 0) GACCD_RETURN_IF_ERROR(hooks.restore());
+  if (hooks.resume_at > 0) GACCD_RETURN_IF_ERROR(hooks.restore_accumulators());
 
   std::int64_t position = 0;
   for (const Instruction& instruction : program.instructions) {
-    if (hooks.note && position < program.computed) {
-      hooks.note(heartbeat::Phase::kCompute, position);
+    if (hooks.on_progress && position < program.computed) {
+      hooks.on_progress(heartbeat::Phase::kCompute, position);
     }
     switch (instruction.kind) {
       // 0. Losses that compare samples: the representations of all micro-batches, and from those of
@@ -40,12 +40,12 @@ Status RunUpdate(Engine& engine, Prefetcher& batches, const StepProgram& program
         break;
       }
       case InstructionKind::kContrast:
-        GACCD_RETURN_IF_ERROR(engine.Contrast());
+        GACCD_RETURN_IF_ERROR(engine.ComputeContrastiveLoss());
         break;
       // 1. Forward, backward, accumulate. No communication. Every sample weighs 1/D, D the count of
       //    the whole update, so that ragged micro-batches and ranks need no correction.
       case InstructionKind::kMicroStep: {
-        if (position < hooks.done) {
+        if (position < hooks.resume_at) {
           (void)batches.Next();
           break;
         }
@@ -57,8 +57,8 @@ Status RunUpdate(Engine& engine, Prefetcher& batches, const StepProgram& program
       }
       // 2. Reduce once: gradients are sums, so the reduction is a plain sum.
       case InstructionKind::kReduce:
-        if (hooks.note) hooks.note(heartbeat::Phase::kReduce, position);
-        if (hooks.tell) hooks.tell();
+        if (hooks.on_progress) hooks.on_progress(heartbeat::Phase::kReduce, position);
+        if (hooks.before_reduce) hooks.before_reduce();
         GACCD_RETURN_IF_ERROR(engine.Reduce());
         break;
       // 3. Check finite.  4. Global norm, in the same pass, without the loss scale of fp16.
@@ -79,9 +79,9 @@ Status RunUpdate(Engine& engine, Prefetcher& batches, const StepProgram& program
         break;
     }
     ++position;
-    if (hooks.leave && position < program.computed && position > hooks.done) {
-      GACCD_ASSIGN_OR_RETURN(const bool leave, hooks.leave(position));
-      if (leave) return Status::Ok();
+    if (hooks.should_stop && position < program.computed && position > hooks.resume_at) {
+      GACCD_ASSIGN_OR_RETURN(const bool stop, hooks.should_stop(position));
+      if (stop) return Status::Ok();
     }
   }
   return Status::Ok();

@@ -18,7 +18,7 @@
 #include "daemon/rundir/host_names.h"
 #include "daemon/rundir/ledger.h"
 #include "daemon/rundir/spare_space.h"
-#include "daemon/rundir/srun_words.h"
+#include "daemon/rundir/srun_errors.h"
 #include "daemon/telemetry/event_text.h"
 #include "slurm/hostlist.h"
 
@@ -76,30 +76,30 @@ std::optional<WrittenVerdict> ReadVerdict(const std::string& attempt_dir) {
   return written;
 }
 
-std::string ReadSrunWords(const std::string& attempt_dir) {
-  constexpr std::size_t kMostBytes = 64 << 10;
-  const Result<std::string> text = ReadStart(attempt_dir + "/srun.err", kMostBytes);
-  return text.ok() ? OnOneLine(SrunWords(*text)) : std::string();
+std::string ReadSrunErrors(const std::string& attempt_dir) {
+  constexpr std::size_t kMaxBytes = 64 << 10;
+  const Result<std::string> text = ReadStart(attempt_dir + "/srun.err", kMaxBytes);
+  return text.ok() ? OnOneLine(SrunErrors(*text)) : std::string();
 }
 
-std::optional<LastSign> ReadSign(const std::string& run_dir, const std::string& attempt) {
+std::optional<LastStatus> ReadSign(const std::string& run_dir, const std::string& attempt) {
   const auto json = ReadJson(run_dir + "/STATUS.json");
   if (!json || !Text(*json, "attempt_dir").ends_with(attempt)) return std::nullopt;
-  return LastSign{OnOneLine(Text(*json, "state")), OnOneLine(Text(*json, "host")),
-                  Integer(*json, "step")};
+  return LastStatus{OnOneLine(Text(*json, "state")), OnOneLine(Text(*json, "host")),
+                    Integer(*json, "step")};
 }
 
 // When the first line of the events was written.
 std::string StartOf(const std::string& attempt_dir) {
-  constexpr std::size_t kMostLine = 4096;
-  const Result<std::string> start = ReadStart(attempt_dir + "/events.jsonl", kMostLine);
+  constexpr std::size_t kMaxLine = 4096;
+  const Result<std::string> start = ReadStart(attempt_dir + "/events.jsonl", kMaxLine);
   if (!start.ok()) return {};
   const auto json = Json::ParseObject(start->substr(0, start->find('\n')));
   return json ? OnOneLine(Text(*json, "ts")) : std::string();
 }
 
-// That of the highest epoch, which may stand before an older one: a run that was sent back, or
-// whose checkpoints were damaged, goes on from where it was sent. The epoch itself counts every
+// That of the highest epoch, which may come before an older one: a run that was sent back, or
+// whose checkpoints were damaged, continues from where it was sent. The epoch itself counts every
 // start, so it is no progress.
 CommittedStep NewestCheckpoint(const std::string& run_dir) {
   const auto all = ListGenerations(run_dir + "/ckpt");
@@ -180,7 +180,7 @@ Result<std::string> RunVerdictCommand(const VerdictRequest& request) {
   AttemptFacts facts{.srun_rc = request.srun_rc,
                      .written = ReadVerdict(attempt_dir),
                      .sign = ReadSign(place.run_dir, place.attempt),
-                     .srun_words = ReadSrunWords(attempt_dir),
+                     .srun_errors = ReadSrunErrors(attempt_dir),
                      .stop_file = PathExists(place.run_dir + "/STOP"),
                      .done_file = PathExists(place.run_dir + "/DONE"),
                      .before = ReadLedger(ledger),

@@ -1,4 +1,4 @@
-// The verb verdict: reads what an attempt left and says what becomes of the job.
+// The verb verdict: reads the files of an attempt and prints the next step of the job.
 #pragma once
 
 #include <optional>

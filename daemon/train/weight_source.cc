@@ -5,9 +5,9 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
-#include "daemon/checkpoint/run_state.h"
 #include "daemon/checkpoint/saved_job.h"
 #include "daemon/checkpoint/saved_weights.h"
+#include "daemon/checkpoint/train_state.h"
 #include "daemon/data/class_names.h"
 #include "daemon/model/safetensors.h"
 #include "daemon/models/transformers_config.h"
@@ -63,7 +63,7 @@ Result<Found> ReadCheckpoint(const WeightRequest& request, const Job& job) {
                   StrCat("'", request.path, "' holds neither a checkpoint nor ", kWeightsName));
   }
   GACCD_ASSIGN_OR_RETURN(SavedWeights weights, ReadSavedWeights(place, request.raw));
-  for (const std::string& note : weights.passed_over) {
+  for (const std::string& note : weights.skipped_checkpoints) {
     LogWarning(StrCat("checkpoint skipped: ", note));
   }
   Found found{.from = weights.generation.PathIn(place.folder),

@@ -36,14 +36,14 @@ std::string FirstOf(std::span<const std::string> names) {
 }
 
 // Which tensor is for which parameter, and what is wrong.
-class Fitting {
+class WeightMatcher {
  public:
-  Fitting(const FlatLayout& layout, const WeightNames& names, const WeightRules& rules)
+  WeightMatcher(const FlatLayout& layout, const WeightNames& names, const WeightRules& rules)
       : layout_(layout), names_(names), rules_(rules) {}
 
   void Place(const NamedTensor& tensor) {
     const FlatEntry* entry = ParameterOf(tensor.name);
-    if (entry == nullptr || IsFresh(*entry)) return LeaveOver(tensor.name, entry != nullptr);
+    if (entry == nullptr || IsFresh(*entry)) return MarkUnused(tensor.name, entry != nullptr);
     if (!taken_.insert(entry->name).second) {
       wrong_.push_back(StrCat("two tensors for '", entry->name, "'"));
     } else if (entry->shape != tensor.shape) {
@@ -56,7 +56,7 @@ class Fitting {
   }
   void Place(const OtherTensor& tensor) {
     const FlatEntry* entry = ParameterOf(tensor.name);
-    if (entry == nullptr || IsFresh(*entry)) return LeaveOver(tensor.name, entry != nullptr);
+    if (entry == nullptr || IsFresh(*entry)) return MarkUnused(tensor.name, entry != nullptr);
     taken_.insert(entry->name);
     wrong_.push_back(StrCat(tensor.name, ": expected dtype F32, found ", tensor.dtype));
   }
@@ -105,10 +105,10 @@ class Fitting {
   }
   // Another head is the usual reason: few parameters, whose names can be given as they are.
   [[nodiscard]] std::string HintForOtherShapes() const {
-    constexpr std::size_t kMostNames = 4;
+    constexpr std::size_t kMaxNames = 4;
     if (other_shape_.empty()) return {};
     return StrCat(
-        " (--new-weights=", other_shape_.size() > kMostNames ? "NAMES" : Joined(other_shape_, ","),
+        " (--new-weights=", other_shape_.size() > kMaxNames ? "NAMES" : Joined(other_shape_, ","),
         ": newly initialised, whatever the file holds)");
   }
   [[nodiscard]] std::string HintForLeftOver() const {
@@ -118,11 +118,11 @@ class Fitting {
     });
     if (batch_norm == 0) return "--unused-weights=NAMES: not used";
     return StrCat(batch_norm,
-                  " are of batch norm, which gaccd does not compute: with "
+                  " belong to batch norm, which gaccd does not compute: with "
                   "--unused-weights the model runs without it and answers otherwise "
                   "than where it was trained");
   }
-  void LeaveOver(const std::string& tensor, bool allowed) {
+  void MarkUnused(const std::string& tensor, bool allowed) {
     const bool buffer = std::ranges::any_of(
         names_.buffers, [&](const std::string& end) { return tensor.ends_with(end); });
     if (buffer || names_.tied.contains(tensor)) return;
@@ -149,12 +149,12 @@ Status CheckFinite(const std::string& from, const NamedTensor& tensor) {
 
 // A copy that differs would make another model of it.
 Status CheckTied(const std::string& from, const WeightNames& names, const SafetensorsFile& file,
-                 const Fitting& fitting) {
+                 const WeightMatcher& matcher) {
   for (const NamedTensor& tensor : file.tensors) {
     const auto tied = names.tied.find(tensor.name);
     if (tied == names.tied.end()) continue;
-    const auto original = fitting.placed().find(tied->second);
-    if (original == fitting.placed().end()) continue;
+    const auto original = matcher.placed().find(tied->second);
+    if (original == matcher.placed().end()) continue;
     if (original->second->values == tensor.values) continue;
     return {ErrorKind::kData, StrCat(from, ": ", tensor.name, ": expected the values of ",
                                      tied->second, ", which the model uses in its place")};
@@ -213,13 +213,13 @@ Result<WeightsReport> TakeParameters(const std::string& from, const SafetensorsF
                                      const FlatLayout& layout, std::span<float> parameters,
                                      const WeightNames& names, const WeightRules& rules) {
   GACCD_RETURN_IF_ERROR(CheckRules(from, file, layout, rules));
-  Fitting fitting(layout, names, rules);
-  for (const NamedTensor& tensor : file.tensors) fitting.Place(tensor);
-  for (const OtherTensor& tensor : file.others) fitting.Place(tensor);
-  GACCD_ASSIGN_OR_RETURN(WeightsReport report, fitting.Report(from));
+  WeightMatcher matcher(layout, names, rules);
+  for (const NamedTensor& tensor : file.tensors) matcher.Place(tensor);
+  for (const OtherTensor& tensor : file.others) matcher.Place(tensor);
+  GACCD_ASSIGN_OR_RETURN(WeightsReport report, matcher.Report(from));
   report.metadata = file.metadata;
-  GACCD_RETURN_IF_ERROR(CheckTied(from, names, file, fitting));
-  for (const auto& [name, tensor] : fitting.placed()) {
+  GACCD_RETURN_IF_ERROR(CheckTied(from, names, file, matcher));
+  for (const auto& [name, tensor] : matcher.placed()) {
     GACCD_RETURN_IF_ERROR(CheckFinite(from, *tensor));
     std::ranges::copy(tensor->values, parameters.begin() + layout.Find(name)->offset);
   }

@@ -93,7 +93,7 @@ Result<pid_t> Start(const std::vector<std::string>& words) {
   if (child < 0) return Status(ErrorKind::kOs, StrCat("fork: ", std::strerror(errno)));
   if (child == 0) {
     const int error = Execute(words, parent);
-    [[maybe_unused]] const ssize_t told = ::write(write_end.get(), &error, sizeof(error));
+    [[maybe_unused]] const ssize_t reported = ::write(write_end.get(), &error, sizeof(error));
     ::_exit(1);
   }
   (void)write_end.Close();
@@ -105,7 +105,7 @@ Result<pid_t> Start(const std::vector<std::string>& words) {
                        "; install Open MPI (apt install openmpi-bin) and see that it is on PATH"));
 }
 
-// The processes that `parent` has started: /proc/<pid>/stat has the parent behind name and state.
+// The processes that `parent` has started: /proc/<pid>/stat has the parent after name and state.
 std::vector<pid_t> ChildrenOf(pid_t parent) {
   std::vector<pid_t> children;
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc"), ::closedir);

@@ -26,22 +26,22 @@ bool Mentions(std::string_view reason, std::string_view words) {
 Advice AfterIoError(std::string_view reason) {
   if (Mentions(reason, "No such file or directory") || Mentions(reason, "Not a directory")) {
     return {
-        "put the file where the reason says it is missing, or correct its path in the job or the "
-        "flags, and start it again",
+        "put the missing file where the reason names it, or correct its path in the job or the "
+        "flags, then restart",
         "把缺少的文件放到原因所说的位置，或修改作业文件或参数中的路径，然后重新启动"};
   }
   if (Mentions(reason, "Permission denied") || Mentions(reason, "Operation not permitted")) {
-    return {"give this user the rights to what the reason names, and start it again",
+    return {"fix the permissions named in the reason, then restart",
             "给予该用户原因中所提文件的权限，然后重新启动"};
   }
   if (Mentions(reason, "No space left") || Mentions(reason, "quota") ||
       Mentions(reason, "is full")) {
     return {
-        "make room on the disk that the reason names, and start it again: it goes on from its "
-        "newest checkpoint",
+        "free space on the disk named in the reason, then restart: the run resumes from its newest "
+        "checkpoint",
         "为原因中提到的磁盘腾出空间，然后重新启动：它会从最新的检查点继续"};
   }
-  return {"look after the file or the disk that the reason names, and start it again",
+  return {"check the file or disk named in the reason, then restart",
           "检查原因中提到的文件或磁盘，然后重新启动"};
 }
 
@@ -55,15 +55,15 @@ Advice AfterExit(int exit, const std::string& reason, const std::string& folder)
   if (exit == kOutOfMemoryExit) return memory;
   if (IsMissingProgram(exit)) {
     return {
-        StrCat("look whether every node has the program; what each rank said: the folder rank of "
-               "the newest attempt in ",
+        StrCat("check that every node has the program; output of the ranks: the folder rank of the "
+               "newest attempt in ",
                folder, "/attempts"),
         StrCat("检查每个节点上是否都有该程序；各 rank 的输出：", folder,
                "/attempts 中最新一次尝试的 rank 目录")};
   }
   if (IsSignalExit(exit)) {
-    return {StrCat("a signal ended it; if the kernel did so for its memory, ", memory.en,
-                   "; else start it again: it goes on from its newest checkpoint"),
+    return {StrCat("it was killed by a signal; if the kernel was out of memory, ", memory.en,
+                   "; otherwise restart it: it resumes from its newest checkpoint"),
             StrCat("它被信号终止；如果是内核因内存不足所为：", memory.zh,
                    "；否则重新启动，它会从最新的检查点继续")};
   }
@@ -71,14 +71,14 @@ Advice AfterExit(int exit, const std::string& reason, const std::string& folder)
     case ErrorKind::kUsage:
     case ErrorKind::kConfig:
       if (Mentions(reason, "no memory for")) return memory;
-      return {"mend the flags or the job text as the reason says, and start it again",
+      return {"correct the flags or the job file (see the reason), then restart",
               "按原因修改命令行参数或作业文件，然后重新启动"};
     case ErrorKind::kData:
-      return {StrCat("mend the file that the reason names; of a checkpoint: gaccd ckpt verify ",
+      return {StrCat("repair the file named in the reason; for a checkpoint: gaccd ckpt verify ",
                      folder),
               StrCat("修复原因中提到的文件；如果是检查点：gaccd ckpt verify ", folder)};
     case ErrorKind::kInternal:
-      return {"this is a fault of gaccd: report it with the run folder",
+      return {"this is a bug in gaccd: please report it and attach the run folder",
               "这是 gaccd 的缺陷：请连同运行目录一起报告"};
     case ErrorKind::kIo:
       return AfterIoError(reason);
@@ -87,97 +87,98 @@ Advice AfterExit(int exit, const std::string& reason, const std::string& folder)
     case ErrorKind::kTempFail:
     case ErrorKind::kInterrupted:
       return {
-          "start it again: it goes on from its newest checkpoint; slurm/launch does so by "
-          "itself",
+          "restart it: it resumes from its newest checkpoint; slurm/launch does so automatically",
           "重新启动，它会从最新的检查点继续；slurm/launch 会自动这样做"};
     case ErrorKind::kNoRequeue:
       if (!StoppedByFile(exit, reason)) break;
-      return {"start it again when it is to go on: it does so from its newest checkpoint",
+      return {"restart it to continue: it resumes from its newest checkpoint",
               "需要继续时重新启动：它会从最新的检查点继续"};
   }
-  return {"started again as it is it would end so again: change what the reason names",
+  return {"restarting unchanged would fail the same way: fix the cause named in the reason first",
           "原样重新启动会再次这样结束：请先改变原因中提到的内容"};
 }
 
-Advice OfARunThatLives(const RunState& state, const std::string& folder) {
+Advice AdviseLiveRun(const RunState& state, const std::string& folder) {
   constexpr double kStill = 60;  // seconds, and so many updates
   constexpr double kUpdates = 10;
   if (state.no_rank_yet) {
     const std::string job = ShellWord(state.job);
     return {
-        StrCat("nothing for a minute: its job has begun, and its ranks are starting; whether it "
+        StrCat("wait a minute: the job has started and its ranks are starting; to check that it "
                "still runs: squeue --jobs=",
                job),
         StrCat("先等一分钟：作业已开始，各 rank 正在启动；查看是否仍在运行：squeue --jobs=", job)};
   }
   if (state.failed_saves > 0) {
-    return {"make room for its checkpoints: the last saves failed, and after more it ends",
-            "为检查点腾出空间：最近几次保存失败，再失败它就会结束"};
+    return {
+        "free space for its checkpoints: the last saves failed, and the run ends after a few more",
+        "为检查点腾出空间：最近几次保存失败，再失败它就会结束"};
   }
   if (state.failed_writes > 0) {
-    return {StrCat("look whether the disk of the run folder has room: ", state.failed_writes,
-                   " writes into it failed; it trains on"),
+    return {StrCat("check the free space on the disk of the run folder: ", state.failed_writes,
+                   " writes failed; training continues"),
             StrCat("检查运行目录所在磁盘是否有空间：写入失败 ", state.failed_writes,
                    " 次；训练仍在继续")};
   }
   const double still = std::max(kStill, kUpdates * state.dur_p50_s.value_or(0));
   if (state.step_age_s.value_or(0) > still) {
     const std::string age = DurationText(*state.step_age_s);
-    return {StrCat("its last update ended ", age, " ago; what the ranks do: gaccd logs --follow ",
-                   folder),
+    return {StrCat("its last update ended ", age,
+                   " ago; to see what the ranks do: gaccd logs --follow ", folder),
             StrCat("上一次更新结束于 ", age, " 之前；查看各 rank 在做什么：gaccd logs --follow ",
                    folder)};
   }
-  return {"nothing: it runs", "无需操作：正在运行"};
+  return {"nothing to do: it is running", "无需操作：正在运行"};
 }
 
-Advice NoRankWrote(const RunState& state) {
+Advice AdviseSilentRanks(const RunState& state) {
   const std::string job = ShellWord(state.job);
   const std::string said = ShellWord(StrCat(state.folder, "/attempts/", state.attempt, "/rank"));
-  return {StrCat("look whether job ", job, " still runs: squeue --jobs=", job,
-                 "; what its ranks said: ls ", said),
+  return {StrCat("check whether job ", job, " still runs: squeue --jobs=", job,
+                 "; output of its ranks: ls ", said),
           StrCat("检查作业 ", job, " 是否仍在运行：squeue --jobs=", job, "；各 rank 的输出：ls ",
                  said)};
 }
 
 // SLURM says that the job ended, and no file says why.
-Advice NoWord(const std::string& folder) {
-  return {StrCat("what its script said: the newest slurm-*.out in ", folder,
-                 "; then start it again: it goes on from its newest checkpoint, if it has one"),
+Advice AdviseWithoutVerdict(const std::string& folder) {
+  return {StrCat("read the output of its script, the newest slurm-*.out in ", folder,
+                 "; then restart it: it resumes from its newest checkpoint, if there is one"),
           StrCat("查看脚本输出：", folder,
                  " 中最新的 slurm-*.out；然后重新启动：有检查点时从最新的继续")};
 }
 
 // One line for each phase, before what the files and suspects add.
-Advice OfPhase(const RunState& state, const std::string& folder) {
+Advice AdviseOnPhase(const RunState& state, const std::string& folder) {
   switch (state.phase) {
     case RunPhase::kSubmitted:
       if (!state.slurm.empty()) {
-        return {StrCat("nothing while it waits for SLURM: ", state.slurm),
+        return {StrCat("nothing to do while it waits for SLURM: ", state.slurm),
                 StrCat("等待 SLURM 期间无需操作：", state.slurm)};
       }
-      return {StrCat("nothing while it waits for SLURM; why it does: squeue --jobs=",
-                     state.submitted, "; a job that is not there was cancelled: submit it again"),
-              StrCat("等待 SLURM 期间无需操作；等待原因：squeue --jobs=", state.submitted,
-                     "；如果没有这个作业，它已被取消：请重新提交")};
+      return {
+          StrCat("nothing to do while it waits for SLURM; for the cause: squeue --jobs=",
+                 state.submitted, "; if the job is not listed it was cancelled: submit it again"),
+          StrCat("等待 SLURM 期间无需操作；等待原因：squeue --jobs=", state.submitted,
+                 "；如果没有这个作业，它已被取消：请重新提交")};
     case RunPhase::kStarting:
     case RunPhase::kRunning:
-      return OfARunThatLives(state, folder);
+      return AdviseLiveRun(state, folder);
     case RunPhase::kStale: {
-      if (state.no_rank_yet) return NoRankWrote(state);
+      if (state.no_rank_yet) return AdviseSilentRanks(state);
       const std::string age = DurationText(state.age_s);
-      return {StrCat("look whether host ", state.host, " and job ", state.job,
-                     " still live: rank 0 has written nothing for ", age),
+      return {StrCat("check whether host ", state.host, " and job ", state.job,
+                     " are still alive: rank 0 has written nothing for ", age),
               StrCat("检查主机 ", state.host, " 和作业 ", state.job, " 是否仍在：rank 0 已有 ", age,
                      " 没有写入")};
     }
     case RunPhase::kDone:
-      return {"nothing: the training is complete", "无需操作：训练已完成"};
+      return {"nothing to do: the training is complete", "无需操作：训练已完成"};
     case RunPhase::kStopped:
     case RunPhase::kFailed:
       break;
   }
-  if (!state.exit) return NoWord(folder);
+  if (!state.exit) return AdviseWithoutVerdict(folder);
   return AfterExit(*state.exit, state.reason, folder);
 }
 
@@ -206,22 +207,22 @@ std::vector<Advice> Advise(const AdviceFacts& facts) {
   std::vector<Advice> advice;
   if (facts.stop_file && state.phase != RunPhase::kDone) {
     const std::string file = ShellWord(state.folder + "/STOP");
-    advice.push_back({StrCat("it is not started while the file STOP is there: rm ", file),
+    advice.push_back({StrCat("it does not start while the file STOP exists: rm ", file),
                       StrCat("文件 STOP 存在时不会启动：rm ", file)});
   }
   if (facts.hold_file && state.phase != RunPhase::kDone) {
     const std::string file = ShellWord(state.folder + "/HOLD");
     advice.push_back(
-        {StrCat("restarts did not help, so it is held; when the cause is gone: rm ", file),
+        {StrCat("restarts did not help, so it is held; once the cause is fixed: rm ", file),
          StrCat("多次重启无效，因此被搁置；原因消除后：rm ", file)});
   }
   if (facts.disk_full) {
     const std::string folder = ShellWord(state.folder);
-    advice.push_back({StrCat("the disk of ", folder, " is full: make room there first"),
+    advice.push_back({StrCat("the disk of ", folder, " is full: free space there first"),
                       StrCat(folder, " 所在的磁盘已满：请先腾出空间")});
   }
   const bool ended = state.phase == RunPhase::kStopped || state.phase == RunPhase::kFailed;
-  if (!ended || !facts.stop_file) advice.push_back(OfPhase(state, ShellWord(state.folder)));
+  if (!ended || !facts.stop_file) advice.push_back(AdviseOnPhase(state, ShellWord(state.folder)));
   if (!state.suspect_hosts.empty()) {
     advice.push_back({StrCat("without the suspected hosts: sbatch --exclude=", state.suspect_hosts),
                       StrCat("避开可疑主机：sbatch --exclude=", state.suspect_hosts)});

@@ -1,4 +1,4 @@
-// What to do with a run that ended, or stands still. Pure.
+// What to do with a run that ended or is stuck. Pure.
 #pragma once
 
 #include <string>

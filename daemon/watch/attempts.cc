@@ -21,7 +21,7 @@
 namespace gaccd {
 namespace {
 
-constexpr std::size_t kMostAttempts = 10'000;
+constexpr std::size_t kMaxAttempts = 10'000;
 
 // By its first event; without one, by when its folder was made or changed.
 void FindStart(Attempt& attempt) {
@@ -70,7 +70,7 @@ std::vector<std::string> NotesOn(const std::vector<Attempt>& attempts, const std
   return notes;
 }
 
-bool IsMeant(const Attempt& attempt, std::string_view only) {
+bool MatchesFilter(const Attempt& attempt, std::string_view only) {
   int number = -1;
   const auto [end, error] = std::from_chars(only.data(), only.data() + only.size(), number);
   const bool is_number = error == std::errc() && end == only.data() + only.size();
@@ -87,7 +87,7 @@ Result<AttemptList> ListAttempts(const std::string& run_dir, std::string_view on
                                             "' is no run folder: it has no folder attempts; "
                                             "expected what --run-dir was"));
   }
-  GACCD_ASSIGN_OR_RETURN(const auto names, ListFolder(folder, kMostAttempts));
+  GACCD_ASSIGN_OR_RETURN(const auto names, ListFolder(folder, kMaxAttempts));
   AttemptList list;
   for (const std::string& name : names) {
     auto parsed = ParseAttemptName(name);
@@ -103,7 +103,7 @@ Result<AttemptList> ListAttempts(const std::string& run_dir, std::string_view on
   list.notes = NotesOn(list.attempts, run_dir);
   if (only.empty()) return list;
   if (only == "latest" && !list.attempts.empty()) only = list.attempts.back().name;
-  std::erase_if(list.attempts, [&](const Attempt& one) { return !IsMeant(one, only); });
+  std::erase_if(list.attempts, [&](const Attempt& one) { return !MatchesFilter(one, only); });
   if (!list.attempts.empty()) return list;
   std::string known;
   for (const std::string& name : names) known += StrCat(known.empty() ? "" : ", ", name);

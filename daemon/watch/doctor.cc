@@ -10,7 +10,7 @@
 #include "collectives/base/print.h"
 #include "collectives/base/strings.h"
 #include "daemon/rundir/host_names.h"
-#include "daemon/rundir/srun_words.h"
+#include "daemon/rundir/srun_errors.h"
 #include "daemon/watch/attempts.h"
 #include "daemon/watch/event_stream.h"
 #include "daemon/watch/slurm_facts.h"
@@ -19,8 +19,8 @@
 namespace gaccd {
 namespace {
 
-constexpr std::size_t kMostFailures = 8;  // that are shown
-constexpr std::size_t kMostWarnings = 5;
+constexpr std::size_t kMaxFailures = 8;  // that are shown
+constexpr std::size_t kMaxWarnings = 5;
 
 std::string OnOneLine(std::string_view text) {
   std::string line(text);
@@ -48,10 +48,10 @@ std::vector<SuspectHost> FindSuspects(const std::vector<Attempt>& attempts, std:
   return suspects;
 }
 
-std::string ReadSrunWords(const std::string& folder) {
-  constexpr std::size_t kMostBytes = 64 << 10;
-  const auto text = ReadStart(folder + "/srun.err", kMostBytes);
-  return text.ok() ? OnOneLine(SrunWords(*text)) : std::string();
+std::string ReadSrunErrors(const std::string& folder) {
+  constexpr std::size_t kMaxBytes = 64 << 10;
+  const auto text = ReadStart(folder + "/srun.err", kMaxBytes);
+  return text.ok() ? OnOneLine(SrunErrors(*text)) : std::string();
 }
 
 std::string MoreRanks(std::int64_t ranks) {
@@ -69,7 +69,7 @@ std::string FailuresText(const std::vector<RankFailure>& failures) {
   std::size_t shown = 0;
   std::int64_t others = 0;
   for (const RankFailure& one : failures) {
-    if (one.left_for_others || shown == kMostFailures) {
+    if (one.left_for_others || shown == kMaxFailures) {
       others += 1 + one.more_ranks;
       continue;
     }
@@ -79,7 +79,7 @@ std::string FailuresText(const std::vector<RankFailure>& failures) {
   }
   if (others > 0) {
     text += StrCat("  ", shown == 0 ? "" : "and ", others, others == 1 ? " rank" : " ranks",
-                   " that left because of others, or later\n");
+                   " that exited because of others, or later\n");
   }
   return text.empty() ? text : StrCat("failures, the first one first\n", text);
 }
@@ -92,10 +92,10 @@ std::string List(std::string_view head, const std::vector<std::string>& lines) {
 
 // Less than what the end of a run writes.
 bool IsDiskFull(const std::string& folder) {
-  constexpr std::uint64_t kLeast = 64 << 10;
+  constexpr std::uint64_t kMin = 64 << 10;
   struct statvfs info {};
   return ::statvfs(folder.c_str(), &info) == 0 &&
-         std::uint64_t{info.f_bavail} * info.f_frsize < kLeast;
+         std::uint64_t{info.f_bavail} * info.f_frsize < kMin;
 }
 
 }  // namespace
@@ -136,7 +136,7 @@ void EventDiagnosis::Add(const Event& event) {
     return;
   }
   warnings_.push_back(StrCat(event.Text("ts"), " ", OnOneLine(event.Text("msg"))));
-  if (warnings_.size() > kMostWarnings) warnings_.pop_front();
+  if (warnings_.size() > kMaxWarnings) warnings_.pop_front();
 }
 
 void EventDiagnosis::MoveTo(Diagnosis* diagnosis) && {
@@ -157,7 +157,7 @@ Result<Diagnosis> DiagnoseFiles(const std::string& run_dir, WallTime now, const 
   if (!list.attempts.empty()) {
     const Attempt& newest = list.attempts.back();
     diagnosis.newest = newest.name;
-    diagnosis.srun_words = ReadSrunWords(newest.folder);
+    diagnosis.srun_errors = ReadSrunErrors(newest.folder);
     diagnosis.suspects = FindSuspects(list.attempts, &diagnosis.state.suspect_hosts);
   }
   diagnosis.advice = Advise({.state = diagnosis.state,
@@ -182,7 +182,7 @@ Result<Diagnosis> Diagnose(const std::string& run_dir, WallTime now, const JobFi
 std::string DiagnosisText(const Diagnosis& diagnosis) {
   std::string text = StateText(diagnosis.state);
   text += FailuresText(diagnosis.failures);
-  if (!diagnosis.srun_words.empty()) text += StrCat("srun\n  ", diagnosis.srun_words, "\n");
+  if (!diagnosis.srun_errors.empty()) text += StrCat("srun\n  ", diagnosis.srun_errors, "\n");
   std::vector<std::string> suspects;
   for (const SuspectHost& one : diagnosis.suspects) {
     suspects.push_back(

@@ -1,4 +1,4 @@
-// `gaccd doctor RUN`: why a run ended or stands still, who is suspected, and what to do.
+// `gaccd doctor RUN`: why a run ended or is stuck, who is suspected, and what to do.
 #pragma once
 
 #include <deque>
@@ -44,7 +44,7 @@ struct Diagnosis {
   std::string newest;                 // the name of the newest attempt
   std::vector<RankFailure> failures;  // of the newest attempt, the first one first
   std::vector<std::string> warnings;  // the last ones of its events, oldest first
-  std::string srun_words;             // SrunWords()
+  std::string srun_errors;            // SrunErrors()
   std::vector<SuspectHost> suspects;  // of the newest attempt first, then by attempts
   std::vector<Advice> advice;         // what to do, in this order
   std::vector<std::string> notes;     // what is wrong with the files

@@ -1,6 +1,7 @@
 #include "daemon/watch/event.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdlib>
 #include <limits>
@@ -72,19 +73,19 @@ class PlainLineParser {
 
   // One that is certainly finite.
   bool Number() {
-    constexpr std::size_t kMostDigits = 100;
-    constexpr std::size_t kMostOfExponent = 2;
+    constexpr std::size_t kMaxDigits = 100;
+    constexpr std::size_t kMaxExponent = 2;
     Skip('-');
     const std::size_t begin = at_;
     const bool zero = Now() == '0';
     const std::size_t digits = Digits();
     if (digits == 0 || (zero && digits > 1)) return false;
     if (Skip('.') && Digits() == 0) return false;
-    if (at_ - begin > kMostDigits) return false;
+    if (at_ - begin > kMaxDigits) return false;
     if (!Skip('e') && !Skip('E')) return true;
     if (!Skip('-')) Skip('+');
     const std::size_t exponent = Digits();
-    return exponent > 0 && exponent <= kMostOfExponent;
+    return exponent > 0 && exponent <= kMaxExponent;
   }
 
   std::string_view line_;
@@ -136,6 +137,14 @@ class JsonLineParser {
 
 namespace {
 
+// Keys that older versions of gaccd wrote under another name.
+struct RenamedKey {
+  std::string_view old_name;
+  std::string_view name;
+};
+constexpr std::array<RenamedKey, 2> kRenamedKeys{
+    {{"eff_batch", "effective_batch"}, {"passed_over", "skipped_checkpoints"}}};
+
 // Of a number in the syntax of JSON: whole where it is written so and fits.
 EventValue NumberOf(std::string_view text) {
   const char* const end = text.data() + text.size();
@@ -151,7 +160,9 @@ EventValue NumberOf(std::string_view text) {
 }  // namespace
 
 std::string_view Event::Key(const Field& field) const {
-  return Source().substr(field.key, field.key_size);
+  const std::string_view key = Source().substr(field.key, field.key_size);
+  const auto* const renamed = std::ranges::find(kRenamedKeys, key, &RenamedKey::old_name);
+  return renamed == kRenamedKeys.end() ? key : renamed->name;
 }
 
 EventValue Event::Value(const Field& field) const {
@@ -172,6 +183,13 @@ EventValue Event::Value(const Field& field) const {
 }
 
 const Event::Field* Event::FindField(std::string_view key) const {
+  const Field* const field = FindExactField(key);
+  if (field != nullptr) return field;
+  const auto* const renamed = std::ranges::find(kRenamedKeys, key, &RenamedKey::name);
+  return renamed == kRenamedKeys.end() ? nullptr : FindExactField(renamed->old_name);
+}
+
+const Event::Field* Event::FindExactField(std::string_view key) const {
   const char* const source = Source().data();
   for (const Field& field : fields_) {
     // Few keys are as long and end alike: a call of memcmp() for each would cost most of the time.

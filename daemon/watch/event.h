@@ -18,12 +18,13 @@ using EventValue = std::variant<std::nullptr_t, bool, std::int64_t, double, std:
 // A run has millions of lines: values are kept as text, and become numbers when they are read.
 class Event {
  public:
-  std::string line;     // as it stands in the file, without its break
+  std::string line;     // as in the file, without its break
   std::string attempt;  // the folder's name: "001-8123456"
   std::string name;     // of the event: "step"
   WallTime at;
 
-  // All keys, in the order of the line. Valid until the event changes, as all views below.
+  // All keys, in the order of the line; a key that older versions wrote under another name has the
+  // new one, here and below. Valid until the event changes, as all views below.
   [[nodiscard]] std::vector<std::pair<std::string_view, EventValue>> Fields() const;
   // Nothing when the line has no such key.
   [[nodiscard]] std::optional<EventValue> Find(std::string_view key) const;
@@ -55,6 +56,7 @@ class Event {
   [[nodiscard]] std::string_view Key(const Field& field) const;
   [[nodiscard]] EventValue Value(const Field& field) const;
   [[nodiscard]] const Field* FindField(std::string_view key) const;
+  [[nodiscard]] const Field* FindExactField(std::string_view key) const;
 
   std::vector<Field> fields_;
   std::string decoded_;  // keys and values, where the line has escapes; else empty

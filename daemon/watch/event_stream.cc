@@ -10,13 +10,13 @@
 namespace gaccd {
 namespace {
 
-constexpr std::size_t kMostRecords = 100'000;
+constexpr std::size_t kMaxRecords = 100'000;
 constexpr std::size_t kPiece = std::size_t{256} << 10;
 
 }  // namespace
 
 std::optional<Event> ReadEventFile(const std::string& path) {
-  const auto text = ReadStart(path, LineReader::kMostBytes);
+  const auto text = ReadStart(path, LineReader::kMaxBytes);
   if (!text.ok()) return std::nullopt;
   std::optional<Event> event(std::in_place);
   if (!ParseEvent(std::string_view(*text).substr(0, text->find('\n')), &*event)) event.reset();
@@ -51,7 +51,7 @@ void EventStream::Enter(std::size_t attempt) {
 // Those that were not read before.
 void EventStream::ReadCrashRecords() {
   const std::string folder = list_.attempts[at_].folder + "/crash";
-  const auto names = ListFolder(folder, kMostRecords);
+  const auto names = ListFolder(folder, kMaxRecords);
   if (!names.ok()) return;  // nobody crashed
   for (const std::string& name : *names) {
     if (!name.ends_with(".json") || read_records_.contains(name)) continue;
@@ -175,7 +175,7 @@ std::vector<std::string> EventStream::NotesOnAttempt() const {
     note(damaged, " lines are damaged");
   }
   if (check_.missing > 0) note(check_.missing, " lines are missing");
-  if (check_.two_writers) note("its lines are of two writers, or one stands there twice");
+  if (check_.two_writers) note("its lines have two writers, or are duplicated");
   if (check_.back_in_time) note("its clock was set back");
   return notes;
 }

@@ -46,12 +46,12 @@ class EventStream {
 
   // false: the end so far.
   bool Next(Event* event);
-  // Looks for attempts and lines that were written since; then Next() may go on.
+  // Looks for attempts and lines that were written since; then Next() may continue.
   Status Refresh();
 
   // REQUIRES: Next() has returned false; there is an attempt.
   [[nodiscard]] StreamPosition position() const;
-  // Next() continues behind `position`, and passes over the crash records that its attempt has now.
+  // Next() continues after `position`, and passes over the crash records that its attempt has now.
   // REQUIRES: Next() was not called; attempts() has that of `position`.
   void SkipTo(const StreamPosition& position);
 
@@ -87,7 +87,7 @@ class EventStream {
   std::size_t at_ = 0;  // the attempt that is read
   std::optional<LineReader> lines_;
   std::optional<Event> ahead_;          // the next one of lines_
-  std::deque<Event> records_;           // crash records, by time, that have not been told
+  std::deque<Event> records_;           // crash records, by time, that were not returned yet
   std::set<std::string> read_records_;  // the names of all
   std::optional<RankLines> ranks_;      // where they are asked for
   FileCheck check_;

@@ -26,7 +26,7 @@ std::optional<std::string_view> LineReader::Next() {
     }
     const std::size_t begin = std::exchange(begin_, end + 1);
     if (std::exchange(skips_, false)) continue;
-    if (end - begin <= kMostBytes) return std::string_view(buffer_).substr(begin, end - begin);
+    if (end - begin <= kMaxBytes) return std::string_view(buffer_).substr(begin, end - begin);
     ++too_long_;
   }
 }
@@ -34,7 +34,7 @@ std::optional<std::string_view> LineReader::Next() {
 // Whether there was more.
 bool LineReader::Fill() {
   buffer_.erase(0, std::exchange(begin_, 0));
-  if (buffer_.size() > kMostBytes) {
+  if (buffer_.size() > kMaxBytes) {
     if (!std::exchange(skips_, true)) ++too_long_;
     buffer_.clear();
   }

@@ -15,7 +15,7 @@ namespace gaccd {
 class LineReader {
  public:
   // A longer line is passed over.
-  static constexpr std::size_t kMostBytes = std::size_t{64} << 10;
+  static constexpr std::size_t kMaxBytes = std::size_t{64} << 10;
 
   // kLastPiece: at the first whole line of the last `piece` bytes of the file as it is now.
   enum class From : std::uint8_t { kBegin, kLastPiece };
@@ -33,7 +33,7 @@ class LineReader {
   // called, and a line begins there.
   [[nodiscard]] std::uint64_t offset() const { return offset_ - torn_bytes(); }
   void SkipTo(std::uint64_t offset) { offset_ = offset; }
-  // Bytes behind the last line break: of a line that was cut off, or is being written.
+  // Bytes after the last line break: of a line that was cut off, or is being written.
   [[nodiscard]] std::size_t torn_bytes() const { return buffer_.size() - begin_; }
   [[nodiscard]] std::string_view torn() const { return std::string_view(buffer_).substr(begin_); }
   [[nodiscard]] std::int64_t too_long() const { return too_long_; }

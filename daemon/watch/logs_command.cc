@@ -38,14 +38,14 @@ class Output {
 // Each once.
 class Notes {
  public:
-  void Tell(const std::vector<std::string>& notes) {
+  void Warn(const std::vector<std::string>& notes) {
     for (const std::string& note : notes) {
-      if (told_.insert(note).second) LogWarning(note);
+      if (warned_.insert(note).second) LogWarning(note);
     }
   }
 
  private:
-  std::set<std::string> told_;
+  std::set<std::string> warned_;
 };
 
 bool HasEnded(const std::string& folder) {
@@ -80,18 +80,18 @@ Status PrintEvents(const LogsRequest& request) {
     std::this_thread::sleep_for(kAgain);
     GACCD_RETURN_IF_ERROR(stream.Refresh());
   }
-  Notes().Tell(stream.notes());
+  Notes().Warn(stream.notes());
   return {};
 }
 
-// The attempts one after the other; the last one is kept, for it may go on.
+// The attempts one after the other; the last one is kept, for it may continue.
 class TextPrinter {
  public:
   explicit TextPrinter(const LogsRequest& request) : request_(request) {}
 
   Status PrintNew() {
     GACCD_ASSIGN_OR_RETURN(const AttemptList list, ListAttempts(request_.folder, request_.attempt));
-    notes_.Tell(list.notes);
+    notes_.Warn(list.notes);
     const bool several = list.attempts.size() > 1;
     if (logs_) GACCD_RETURN_IF_ERROR(logs_->Refresh());
     GACCD_RETURN_IF_ERROR(PrintRest());
@@ -100,7 +100,7 @@ class TextPrinter {
       GACCD_ASSIGN_OR_RETURN(logs_, TextLogs::Open(attempt, request_.filter));
       if (several) GACCD_RETURN_IF_ERROR(out_.Add(StrCat("# attempt ", attempt.name, "\n")));
       GACCD_RETURN_IF_ERROR(PrintRest());
-      notes_.Tell(logs_->notes());
+      notes_.Warn(logs_->notes());
     }
     return out_.Flush();
   }

@@ -8,13 +8,13 @@
 namespace gaccd {
 namespace {
 
-constexpr std::size_t kMostRanks = 100'000;
+constexpr std::size_t kMaxRanks = 100'000;
 constexpr std::size_t kRankPiece = std::size_t{16} << 10;
 constexpr std::size_t kLastLine = std::size_t{8} << 10;  // a line has less than 4 KB
 
 std::vector<std::string> FilesOf(const std::string& folder) {
   std::vector<std::string> files;
-  const auto names = ListFolder(folder, kMostRanks);
+  const auto names = ListFolder(folder, kMaxRanks);
   if (!names.ok()) return files;  // of an older gaccd, or before the first update
   for (const std::string& name : *names) {
     if (name.ends_with(".jsonl")) files.push_back(name);

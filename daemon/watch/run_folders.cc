@@ -14,7 +14,7 @@
 namespace gaccd {
 namespace {
 
-constexpr std::size_t kMostNames = 10'000;
+constexpr std::size_t kMaxNames = 10'000;
 
 std::string Join(const std::string& folder, const std::string& name) {
   return folder == "." ? name : StrCat(folder, "/", name);
@@ -41,7 +41,7 @@ Status NoRunFolder(const std::string& folder) {
 }
 
 Result<FoundRuns> FindRunFolders(const std::string& folder) {
-  GACCD_ASSIGN_OR_RETURN(const auto names, ListFolder(folder, kMostNames));
+  GACCD_ASSIGN_OR_RETURN(const auto names, ListFolder(folder, kMaxNames));
   FoundRuns found;
   const auto take = [&found](const std::string& path) {
     const bool readable = CheckMayRead(path).ok();
@@ -53,7 +53,7 @@ Result<FoundRuns> FindRunFolders(const std::string& folder) {
   for (const std::string& name : names) {
     const std::string path = Join(folder, name);
     if (!IsFolder(path) || take(path)) continue;
-    const auto inner = ListFolder(path, kMostNames);
+    const auto inner = ListFolder(path, kMaxNames);
     if (!inner.ok()) continue;  // too many names for a sweep
     for (const std::string& one : *inner) {
       if (IsFolder(Join(path, one))) (void)take(Join(path, one));

@@ -26,7 +26,7 @@ enum class RunPhase : std::uint8_t {
   kFailed
 };
 [[nodiscard]] std::string_view Name(RunPhase phase);  // "submitted", ...
-// What a verb that tells the state exits with: 0 submitted, starting, running or done; 1 stale or
+// The exit code of a verb that prints the state: 0 submitted, starting, running or done; 1 stale or
 // stopped; 2 failed.
 [[nodiscard]] int ExitOf(RunPhase phase);
 
@@ -46,7 +46,7 @@ struct RunState {
   RunPhase phase = RunPhase::kStarting;
   bool has_status = false;   // there is a STATUS.json
   bool no_rank_yet = false;  // the newest attempt has a folder, but no rank has written
-  std::string slurm;  // what SLURM says of its job; empty: it was not asked, or does not know
+  std::string slurm;  // the state of its job in SLURM; empty: it was not asked, or does not know
   bool gone_in_slurm = false;  // SLURM will not run any of its jobs again
   std::string submitted;       // the jobs of the newest `gaccd submit`
   std::optional<double> submitted_age_s;

@@ -91,7 +91,7 @@ void Judge(RunState& state, const std::vector<std::string>& jobs, const JobState
   state.no_rank_yet = false;
   state.exit.reset();
   if (state.phase == RunPhase::kDone) return;
-  state.reason = StrCat("SLURM: ", state.slurm, ", and it left no word here of how it ended");
+  state.reason = StrCat("SLURM: ", state.slurm, ", and it wrote nothing here about how it ended");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What SLURM knows of runs whose files do not say how they go on.
+// What SLURM knows about runs whose files do not show their state.
 #pragma once
 
 #include <span>

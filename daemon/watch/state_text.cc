@@ -47,7 +47,7 @@ std::string BestText(const RunState& state) {
   return StrCat(state.best->metric, " ", Short(state.best->value), " @ ", state.best->step);
 }
 
-bool Moves(const RunState& state) {
+bool IsActive(const RunState& state) {
   return state.phase == RunPhase::kRunning || state.phase == RunPhase::kStarting;
 }
 
@@ -99,7 +99,7 @@ std::string StateText(const RunState& state) {
   if (state.samples_per_s && state.dur_p50_s) {
     text += Row("speed", StrCat(Rate(*state.samples_per_s), " samples/s, ", Short(*state.dur_p50_s),
                                 " s an update (median)",
-                                Moves(state) && state.eta_s
+                                IsActive(state) && state.eta_s
                                     ? StrCat(", ", DurationText(*state.eta_s), " left")
                                     : ""));
   }
@@ -155,14 +155,14 @@ std::string StateJson(const RunState& state) {
 
 std::string RunsTable(std::span<const RunState> runs) {
   std::vector<std::array<std::string, 8>> rows{
-      {"folder", "state", "update", "loss", "best", "samples/s", "left", "written"}};
+      {"folder", "state", "update", "loss", "best", "samples/s", "eta", "updated"}};
   for (const RunState& state : runs) {
     rows.push_back(
         {state.folder, std::string(Name(state.phase)),
          state.steps_total > 0 ? StrCat(state.step, "/", state.steps_total) : StrCat(state.step),
          state.loss ? Short(*state.loss) : "-", BestText(state),
          state.samples_per_s ? Rate(*state.samples_per_s) : "-",
-         Moves(state) && state.eta_s ? DurationText(*state.eta_s) : "-", Ago(state.age_s)});
+         IsActive(state) && state.eta_s ? DurationText(*state.eta_s) : "-", Ago(state.age_s)});
   }
   std::array<std::size_t, 8> widths{};
   for (const auto& row : rows) {

@@ -17,7 +17,7 @@ double Seconds(const Event& event, std::string_view key) {
 std::int64_t ParseCount(std::string_view text) {
   std::int64_t count = 0;
   std::from_chars(text.data(), text.data() + text.size(), count);
-  return std::clamp<std::int64_t>(count, 0, kMostSteps);
+  return std::clamp<std::int64_t>(count, 0, kMaxSteps);
 }
 
 // "3,4,4,...": one for each bound.
@@ -49,9 +49,9 @@ StepSum StepSum::Of(const Event& event) {
   const bool one = event.name == "step";
   sum.last = event.Whole("step").value_or(0);
   sum.first = one ? sum.last : event.Whole("first_step").value_or(0);
-  if (sum.first < 1 || sum.last < sum.first || sum.last > kMostSteps) return {};
+  if (sum.first < 1 || sum.last < sum.first || sum.last > kMaxSteps) return {};
   sum.updates =
-      one ? 1 : std::clamp<std::int64_t>(event.Whole("updates").value_or(0), 0, kMostSteps);
+      one ? 1 : std::clamp<std::int64_t>(event.Whole("updates").value_or(0), 0, kMaxSteps);
   const double dur_s = Seconds(event, "dur_s");
   sum.samples = Seconds(event, "samples");
   sum.data_s = std::min(dur_s, Seconds(event, "data_s"));

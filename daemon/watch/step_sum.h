@@ -38,14 +38,14 @@ struct StepSum {
   Histogram dur_s;
   std::map<std::string, std::int64_t, std::less<>> stragglers;  // updates, by host
 
-  // Of an event "step" or "thinned"; updates 0 where it has no number from 1 to kMostSteps.
+  // Of an event "step" or "thinned"; updates 0 where it has no number from 1 to kMaxSteps.
   static StepSum Of(const Event& event);
   StepSum& operator+=(const StepSum& more);
   // A line "thinned" with all of this, and what all events have from `newest`, without a break.
   [[nodiscard]] std::string Line(const Event& newest) const;
 };
 
-// An update outside of 1 to this one is of a damaged event, which must not ask for all memory.
-inline constexpr std::int64_t kMostSteps = 100'000'000;
+// An update outside of 1 to this one comes from a damaged event, which must not ask for all memory.
+inline constexpr std::int64_t kMaxSteps = 100'000'000;
 
 }  // namespace gaccd

@@ -12,7 +12,7 @@
 namespace gaccd {
 namespace {
 
-constexpr std::size_t kMostFiles = 1'000'000;
+constexpr std::size_t kMaxFiles = 1'000'000;
 constexpr std::size_t kTextPiece = std::size_t{16} << 10;  // of each of many files
 constexpr std::size_t kTimeSize = std::string_view("20261120 03:04:05.123456").size();
 
@@ -116,7 +116,7 @@ Status TextLogs::Refresh() {
   const std::string folder = attempt_.folder + "/log";
   if (!IsFolder(folder)) return {};  // not begun, or no rank saw the folder
   if (hosts_.empty()) hosts_ = RankHosts(attempt_);
-  GACCD_ASSIGN_OR_RETURN(const auto names, ListFolder(folder, kMostFiles));
+  GACCD_ASSIGN_OR_RETURN(const auto names, ListFolder(folder, kMaxFiles));
   for (const std::string& name : names) {
     const auto rank = RankOfFile(name);
     if (!rank || (filter_.rank && *rank != *filter_.rank)) continue;

@@ -43,8 +43,8 @@ class TextLogs {
 
   // false: the end so far.
   bool Next(LogRecord* record);
-  // Looks for files and lines that were written since; then Next() may go on. REQUIRES: Next() has
-  // come to the end.
+  // Looks for files and lines that were written since; then Next() may continue. REQUIRES: Next()
+  // has come to the end.
   Status Refresh();
   // For people: files that could not be read, lines that are cut off.
   [[nodiscard]] std::vector<std::string> notes() const;

@@ -22,12 +22,12 @@ namespace gaccd {
 namespace {
 
 constexpr std::size_t kCopyBytes = std::size_t{1} << 20;
-constexpr std::size_t kMostHosts = 1500;  // bytes of their names in a line
+constexpr std::size_t kMaxHostBytes = 1500;  // bytes of their names in a line
 
 // What decides which updates stay.
 struct KeptSteps {
   std::int64_t every = 2;
-  std::set<std::int64_t> resumed;  // behind them a later attempt went on
+  std::set<std::int64_t> resumed;  // after which a later attempt continued
 };
 
 // The updates of one file: the first and the last one.
@@ -53,7 +53,7 @@ class FileThinner {
   Status Add(const Event& event) {
     const StepSum sum = StepSum::Of(event);
     if (sum.updates == 0) return Keep(event.line);  // a damaged number
-    if (hosts_ + BytesOfNewHosts(sum) > kMostHosts) GACCD_RETURN_IF_ERROR(Flush());
+    if (hosts_ + BytesOfNewHosts(sum) > kMaxHostBytes) GACCD_RETURN_IF_ERROR(Flush());
     hosts_ += BytesOfNewHosts(sum);
     sum_ += sum;
     newest_ = event;
@@ -64,7 +64,7 @@ class FileThinner {
     GACCD_RETURN_IF_ERROR(Flush());
     return Write(line);
   }
-  // `torn`: bytes behind the last line.
+  // `torn`: bytes after the last line.
   Status Finish(std::string_view torn) {
     GACCD_RETURN_IF_ERROR(Flush());
     text_ += torn;
@@ -137,7 +137,7 @@ Status ThinFile(const std::string& path, const KeptSteps& kept, const FileSteps&
   return Status::Ok();
 }
 
-// Where later attempts went on, and the first and the last update of this file.
+// Where later attempts continued, and the first and the last update of this file.
 Status FindSteps(const std::string& path, KeptSteps* kept, FileSteps* steps) {
   LineReader lines(path, kCopyBytes);
   Event event;

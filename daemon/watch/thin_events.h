@@ -15,8 +15,8 @@ struct ThinnedEvents {
   std::uint64_t bytes = 0;
 };
 
-// Of the lines "step" of each attempt stay: every `every`-th, the first and the last, those behind
-// which a later attempt went on, and any with a loss or a gradient that is not finite, without a
+// Of the lines "step" of each attempt stay: every `every`-th, the first and the last, those after
+// which a later attempt continued, and any with a loss or a gradient that is not finite, without a
 // step of the optimizer or with another number of samples than planned. Each stretch of the others
 // becomes one line "thinned" with their sums (StepSum); all other lines stay as they are. A file is
 // replaced at once: an interruption leaves it as it was, or thinned. Calling it again is safe.

@@ -1,4 +1,4 @@
-// Times as they stand in the files of a run.
+// Times as written in the files of a run.
 #pragma once
 
 #include <chrono>

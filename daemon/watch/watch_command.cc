@@ -29,7 +29,7 @@ bool Ended(RunPhase phase) {
 }
 
 // A job that SLURM stopped goes back to the queue, unless its folder says otherwise.
-bool WillGoOn(const RunState& state) {
+bool WillBeRequeued(const RunState& state) {
   return state.phase == RunPhase::kStopped && !state.job.starts_with("local-") &&
          NextStepOf(state.exit.value_or(0)) == NextStep::kRequeue &&
          !PathExists(state.folder + "/STOP") && !PathExists(state.folder + "/HOLD");
@@ -60,16 +60,17 @@ std::string_view WhatFollows(RunPhase phase, RunRequest what) {
   if (what == RunRequest::kSave) return "the run saves after its next update and removes the file";
   switch (phase) {
     case RunPhase::kSubmitted:
-      return "its jobs end as soon as they begin, with 93; remove the file before it is submitted "
+      return "its jobs exit with 93 as soon as they start; remove the file before submitting it "
              "again";
     case RunPhase::kStopped:
-      return "the run has stopped, and is not started again while the file is there";
+      return "the run has stopped; it does not start again while the file exists";
     case RunPhase::kStale:
-      return "if the run still lives, it saves after its next update and exits with 93; it is not "
-             "started again while the file is there";
+      return "if the run is still alive, it saves after its next update and exits with 93; it does "
+             "not "
+             "start again while the file exists";
     default:
-      return "the run saves after its next update and exits with 93; remove the file before it is "
-             "started again";
+      return "the run saves after its next update and exits with 93; remove the file before "
+             "starting it again";
   }
 }
 
@@ -85,7 +86,7 @@ Result<int> RunStatusCommand(const WatchRequest& request) {
     const std::string text = request.json ? StateJson(state) : StateText(state);
     const bool redraw = request.watch && terminal && !request.json;
     GACCD_RETURN_IF_ERROR(PrintOut(redraw ? StrCat("\x1b[H\x1b[J", text) : text));
-    const bool ended = state.gone_in_slurm || (Ended(state.phase) && !WillGoOn(state));
+    const bool ended = state.gone_in_slurm || (Ended(state.phase) && !WillBeRequeued(state));
     if (!request.watch || ended) return ExitOf(state.phase);
     std::this_thread::sleep_for(kRefresh);
   }
@@ -132,7 +133,7 @@ Status RunRequestCommand(const WatchRequest& request, RunRequest what) {
   }
   const std::string path = request.folder + (stop ? "/STOP" : "/SAVE");
   GACCD_ASSIGN_OR_RETURN(const bool was_there, CreateFileOnce(path, ""));
-  return PrintOut(StrCat("'", path, was_there ? "' was there already" : "' is written", ": ",
+  return PrintOut(StrCat("'", path, was_there ? "' already exists" : "' written", ": ",
                          WhatFollows(state.phase, what), "\n"));
 }
 

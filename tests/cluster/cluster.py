@@ -32,7 +32,7 @@ PROGRAMS = ["slurmctld", "slurmd", "sbatch", "srun", "scontrol", "sinfo", "munge
 HEAD = "head"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-# Long timeouts: two cores may carry the whole cluster and a compiler beside it.
+# Long timeouts: two cores may carry the whole cluster and a compiler as well.
 SLURM_CONF = """\
 ClusterName=gaccd
 SlurmctldHost=head

@@ -60,7 +60,7 @@ class Stopping(ClusterTest):
         self.wait_until(lambda: self._checkpoints(run), SLACK, "a checkpoint")
         self.wait_until(lambda: not (run.dir / "SAVE").exists(), SLACK, "SAVE is removed")
         step = run.events("step")[-1]["step"]
-        self.wait_until(lambda: run.events("step")[-1]["step"] > step + 3, SLACK, "it goes on")
+        self.wait_until(lambda: run.events("step")[-1]["step"] > step + 3, SLACK, "it continues")
         self.cluster.run(["scancel", "--signal=HUP", run.job])
         self.wait_until(lambda: len(self._checkpoints(run)) == 2, SLACK, "another one, by SIGHUP")
         self._cancel(run)
@@ -113,7 +113,7 @@ class Stopping(ClusterTest):
         # It is as fast as any start: the ranks find out before they prepare anything.
         self.assertIsNone(self._verdict(run))
         step = run.events("step")[-1]["step"]
-        self.wait_until(lambda: run.events("step")[-1]["step"] > step, SLACK, "the first goes on")
+        self.wait_until(lambda: run.events("step")[-1]["step"] > step, SLACK, "the first continues")
         self._cancel(run)
 
     def test_a_complete_run_says_so(self):

@@ -59,7 +59,7 @@ class Submit(ClusterTest):
         again = self._run(run.dir, restart=1)
         self._wait_updates(again, 1)
         self.assertEqual(again.events("step")[0]["step"], first["last_step"] + 1)
-        self.wait_until(lambda: watched()[-1] == "running", SLACK, "status --watch shows it go on")
+        self.wait_until(lambda: watched()[-1] == "running", SLACK, "status --watch shows it continue")
 
         self._gaccd(folder, "stop", run.dir)
         self.assertEqual(self.cluster.wait_job(run.job, timeout=SLACK)["ExitCode"], "93:0")

@@ -19,7 +19,7 @@ class Train(ClusterTest):
 
         (plan,) = run.events("plan")
         self.assertEqual((plan["nodes"], plan["world"], plan["base_batch"]), (4, 8, 256))
-        self.assertEqual((plan["target_batch"], plan["eff_batch"]), (1000, 1000))
+        self.assertEqual((plan["target_batch"], plan["effective_batch"]), (1000, 1000))
         steps = run.events("step")
         self.assertEqual([s["step"] for s in steps], list(range(1, 181)))
         self.assertEqual({(s["samples"], s["target"]) for s in steps}, {(1000, 1000)})
@@ -51,7 +51,7 @@ class Train(ClusterTest):
         run = self.submit("one-node.sbatch", "--max-updates=5", GACCD_JOB="mlp.txtpb")
         self._assert_completed(run, timeout=300)
         (plan,) = run.events("plan")
-        self.assertEqual((plan["accum_steps"], plan["micro_batch"], plan["eff_batch"]), (4, 8, 128))
+        self.assertEqual((plan["accum_steps"], plan["micro_batch"], plan["effective_batch"]), (4, 8, 128))
 
     def test_the_3072_example_on_fewer_nodes(self):
         # sbatch's options win over the script's: 4 nodes x 2 ranks instead of 30 x 8.

@@ -61,7 +61,7 @@ class BadRanksTest(unittest.TestCase):
         return [event for event in map(json.loads, lines) if event["ev"] == kind]
 
     def warnings(self):
-        """About the victim. Beside other programs another rank may be slow, too."""
+        """About the victim. With other programs running another rank may be slow, too."""
         return [e["msg"] for e in self.events("log") if e["msg"].startswith(f"slow rank: rank {VICTIM} ")]
 
     def wait(self, condition, what):

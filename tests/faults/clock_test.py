@@ -30,7 +30,7 @@ batch { target: 64 micro: 64 }
 optimizer { lr: 0.001 sgd {} }
 epochs: 100000
 """
-# The rank of its own time: its offset stands in a file. Files keep the time of the machine.
+# The rank of its own time: its offset is in a file. Files keep the time of the machine.
 START = """
 if [ "$OMPI_COMM_WORLD_RANK" = "$FAKE_RANK" ]; then
   export LD_PRELOAD=$FAKE_LIBRARY FAKETIME_TIMESTAMP_FILE=$FAKE_FILE FAKETIME_NO_CACHE=1
@@ -94,7 +94,7 @@ class ClockTest(unittest.TestCase):
         for offset in offsets:
             self.set_clock(offset)
             saves = len(self.wait_events(process, "save", 0))
-            self.wait_events(process, "save", saves + 2)  # it goes on, and saves as often as before
+            self.wait_events(process, "save", saves + 2)  # it continues, and saves as often as before
         self.stop(process)
         self.assertNotIn("the clock of", self.said())
 

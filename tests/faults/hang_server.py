@@ -3,7 +3,7 @@
 
 Usage: hang_server.py FOLDER MOUNT_POINT   (needs root, /dev/fuse and Debian's python3-fusepy)
 
-While this process is stopped (SIGSTOP) whoever looks into MOUNT_POINT waits; FOLDER can be read. It
+While this process is stopped (SIGSTOP) a process that reads MOUNT_POINT waits; FOLDER can be read. It
 ends when the mount point is unmounted.
 """
 

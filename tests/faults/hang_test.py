@@ -20,7 +20,7 @@ from pathlib import Path
 
 SKIPPED = 77  # CTest's SKIP_RETURN_CODE
 RANKS = 4
-LIMIT_S = 60  # beside the hang
+LIMIT_S = 60  # in addition to the hang
 HERE = Path(__file__).resolve().parent
 JOB = """
 name: "hang"
@@ -61,7 +61,7 @@ class Hang(unittest.TestCase):
         (self.dir / "job.txtpb").write_text(JOB)
         self.output = self.dir / "output"
 
-    # What stands on the disk can be read while the server does not answer.
+    # Files on the disk can be read while the server does not answer.
     def run_dir(self):
         return self.disk / "run"
 
@@ -87,7 +87,7 @@ class Hang(unittest.TestCase):
         return run
 
     def updates(self):
-        """As told on stdout, which does not hang."""
+        """As printed on stdout, which does not hang."""
         steps = re.findall(r" step: (\d+), loss", self.output.read_text())
         return int(steps[-1]) if steps else 0
 
@@ -133,7 +133,7 @@ class Hang(unittest.TestCase):
         time.sleep(SECONDS / 2)
         after = self.updates()
         self.assertGreater(halfway, before + 20, self.said())
-        self.assertGreater(after, halfway + 20, "the ranks stand still: " + self.said())
+        self.assertGreater(after, halfway + 20, "the ranks make no progress: " + self.said())
         postponed = "is postponed: the two before it are not written yet"
         self.assertEqual(self.said().count(postponed), 1, "said once in a hang: " + self.said())
         self.server.send_signal(signal.SIGCONT)

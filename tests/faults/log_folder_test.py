@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The run folder fills up, becomes read-only or is removed while the real program trains: training goes
-on to its end, lost lines are counted, and a later line says how many.
+"""The run folder fills up, becomes read-only or is removed while the real program trains: training
+continues to its end, lost lines are counted, and a later line says how many.
 
 Usage: log_folder_test.py GACCD   (run by CTest; mounts a small tmpfs in a namespace of its own)
 """
@@ -114,7 +114,7 @@ class LogFolder(unittest.TestCase):
         self.assertEqual(len((self.run_dir / "ledger.jsonl").read_text().splitlines()), 1)
         doctor = subprocess.run([GACCD, "doctor", str(self.run_dir)], capture_output=True, text=True, check=False)
         self.assertEqual(doctor.returncode, 2)
-        self.assertIn("make room", doctor.stdout)
+        self.assertIn("free space", doctor.stdout)
 
     def test_a_full_disk_and_room_again(self):
         process = self.start()
@@ -124,22 +124,22 @@ class LogFolder(unittest.TestCase):
         ballast.unlink()
         text = self.finish(process)
         self.assertEqual(text.count("training continues, some log lines are lost"), 1, "said once")
-        told = 0
+        reported = 0
         for line in self.events():
             try:
                 event = json.loads(line)
             except ValueError:
                 continue  # the half line that was written last
             if event["ev"] == "dropped":
-                told += event["lines"]
+                reported += event["lines"]
                 self.assertRegex(event["reason"], "No space left on device")
         seen = sum(b'"ev":"step"' in line and line.endswith(b"}") for line in self.events())
         lost = UPDATES - seen
         self.assertGreater(lost, 20)
-        self.assertIn(told - lost, (0, 1), "steps, and perhaps the warning")
+        self.assertIn(reported - lost, (0, 1), "steps, and perhaps the warning")
         status = self.status()
         self.assertEqual(status["state"], "done")
-        self.assertGreaterEqual(status["dropped_lines"], told)
+        self.assertGreaterEqual(status["dropped_lines"], reported)
         log = (self.run_dir / "attempts/latest/log/gaccd.INFO").read_text()
         self.assertRegex(log, r"\n# \S+Z \d+ lines are lost: cannot write ")
 

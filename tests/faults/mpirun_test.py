@@ -119,11 +119,11 @@ class Mpirun(unittest.TestCase):
         self.assertNotIn("suspect_hosts", verdict)
         # The others say the same, at once.
         for verb in ("status", "doctor"):
-            told = self.gaccd(verb, f"{self.dir}/run")
-            self.assertEqual(told.returncode, 1, told.stdout)
-            self.assertRegex(told.stdout, "state +stopped .*exit 69")
-            self.assertIn("mpirun and its ranks have ended", told.stdout)
-        self.assertIn("start it again", told.stdout)
+            shown = self.gaccd(verb, f"{self.dir}/run")
+            self.assertEqual(shown.returncode, 1, shown.stdout)
+            self.assertRegex(shown.stdout, "state +stopped .*exit 69")
+            self.assertIn("mpirun and its ranks have ended", shown.stdout)
+        self.assertIn("restart it", shown.stdout)
 
     def gaccd(self, *args):
         return subprocess.run([GACCD, *args], check=False, text=True, timeout=LIMIT_S, stdout=subprocess.PIPE,

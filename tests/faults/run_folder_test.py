@@ -98,7 +98,7 @@ class RunFolder(unittest.TestCase):
         self.train(0, ["nothing to do"], self.run_flag, "--resume=" + self.run_dir)
         self.assertEqual(self.attempts(), 1)
         self.assertEqual(self.done(), "6 updates, 40 samples")
-        # A job that fails leaves DONE as it is, one that goes on replaces it.
+        # A job that fails leaves DONE as it is, one that continues replaces it.
         self.train(78, ["seed"], self.run_flag, "--seed=3", "--epochs=4")
         self.train(0, ["resumed after update 6", "epochs: 2 -> 4"], self.run_flag, "--epochs=4")
         self.assertEqual(self.done(), "12 updates, 80 samples")

@@ -45,6 +45,6 @@ int gaccd::FuzzCheckpointShard(const std::uint8_t* data, std::size_t size) {
   }
   std::vector<std::byte> joined;
   for (const auto& part : parts) joined.insert(joined.end(), part.begin(), part.end());
-  FuzzCheck(joined == payload, "what is read is what stands in the file");
+  FuzzCheck(joined == payload, "what is read is what the file has");
   return 0;
 }

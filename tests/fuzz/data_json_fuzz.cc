@@ -1,4 +1,4 @@
-// Any bytes as the data.json beside an array: they belong together, or the refusal names both.
+// Any bytes as the data.json next to an array: they belong together, or the refusal names both.
 #include <string_view>
 
 #include "daemon/data/prepared.h"

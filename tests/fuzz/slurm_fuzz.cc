@@ -13,15 +13,15 @@
 namespace gaccd {
 namespace {
 
-constexpr std::size_t kMostHosts = 1'000;
+constexpr std::size_t kHostLimit = 1'000;
 
 void UseHostlist(const std::string& list) {
-  const auto hosts = ExpandHostlist(list, kMostHosts);
+  const auto hosts = ExpandHostlist(list, kHostLimit);
   if (!hosts.ok()) {
     FuzzCheck(hosts.status().kind() == ErrorKind::kConfig, "the kind of a refusal is config");
     return;
   }
-  FuzzCheck(!hosts->empty() && hosts->size() <= kMostHosts, "at least one host, at most the bound");
+  FuzzCheck(!hosts->empty() && hosts->size() <= kHostLimit, "at least one host, at most the bound");
   std::string joined;
   for (const std::string& host : *hosts) {
     FuzzCheck(!host.empty() && host.size() <= 255, "a name has 1 to 255 characters");
@@ -30,7 +30,7 @@ void UseHostlist(const std::string& list) {
               "a name has letters, digits and . _ - only");
     joined += (joined.empty() ? "" : ",") + host;
   }
-  const auto again = ExpandHostlist(joined, kMostHosts);
+  const auto again = ExpandHostlist(joined, kHostLimit);
   FuzzCheck(again.ok() && *again == *hosts, "the long form is a list, of the same hosts");
 }
 

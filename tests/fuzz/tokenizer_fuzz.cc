@@ -1,4 +1,4 @@
-// Any bytes as tokenizer.json, of the user or beside weights from elsewhere.
+// Any bytes as tokenizer.json, of the user or next to weights from elsewhere.
 #include <string>
 
 #include "daemon/data/tokenizer.h"

@@ -3,7 +3,7 @@
 
 Run with Debian's python3-torch (the committed file is from 1.13):  tests/golden/make_mlp.py
 
-The reference is PyTorch in double precision. Beside every result stands `error`: how far PyTorch's
+The reference is PyTorch in double precision. Next to every result is its `error`: how far PyTorch's
 own single precision is from it, relative to the norm of the tensor. That is the yardstick for ours.
 
 mlp_784_512_512_10_bf16.txt is the same with what is multiplied rounded to bf16, sums and all else not.

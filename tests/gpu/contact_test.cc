@@ -77,7 +77,7 @@ TEST(Contact, AKernelsFirstLaunchMayBeInsideACapture) {
   EXPECT_EQ(found, 7);
 }
 
-// What the overlap of reductions stands on: a wait on another stream for an event that is recorded
+// What the overlap of reductions relies on: a wait on another stream for an event that is recorded
 // inside a graph ends when the graph comes to the event, at every launch, not when it ends.
 TEST(Contact, AnExternalEventInsideAGraphIsSeenOutsideAtEveryLaunch) {
   auto compute = CudaStream::Create();
@@ -209,7 +209,7 @@ TEST_F(ContactNccl, AnAllReduceBehindAMarkOfAGraph) {
   }
   PrintFact(StrCat("a group of NCCL takes ", static_cast<int>(host_seconds / 4 * 1e6),
                    " us of the host"));
-  PrintRow("all-reduce of one rank behind a mark inside a graph", right == 5, "5 of 5 updates",
+  PrintRow("all-reduce of one rank after a mark inside a graph", right == 5, "5 of 5 updates",
            StrCat(right, " of 5"));
   EXPECT_EQ(right, 5);
   EXPECT_TRUE(IsOk(comm_->Poll()));
@@ -230,7 +230,7 @@ TEST_F(ContactNccl, TheEndDoesNotHangBehindAKernel) {
   comm_.reset();
   const double seconds = SecondsSince(start);
   const cudaError_t error = cudaStreamSynchronize(stream->get());
-  PrintRow("end of NCCL behind a kernel of 200 ms", error == cudaSuccess, "no error, within 5 s",
+  PrintRow("end of NCCL after a kernel of 200 ms", error == cudaSuccess, "no error, within 5 s",
            StrCat(cudaGetErrorName(error), " after ", Milliseconds(seconds)));
   EXPECT_EQ(error, cudaSuccess);
 }

@@ -50,7 +50,7 @@ struct Problem {
 class Rank {
  public:
   // overlap: gradients go through a NCCL communicator of one rank, each as a message of its own,
-  // beside the backward pass.
+  // during the backward pass.
   Rank(const Problem& problem, Device device, Precision precision, const OptimizerSpec& optimizer,
        std::set<std::int64_t> micro_batches, bool overlap = false)
       : comm_(MakeSingle()), elements_(problem.elements()) {
@@ -259,7 +259,7 @@ TEST_P(EngineTest, EvaluationIsThatOfTheCpu) {
   }
 }
 
-// Also a NaN behind a ReLU, whatever the ReLU of cuBLASLt makes of it.
+// Also a NaN after a ReLU, whatever the ReLU of cuBLASLt makes of it.
 TEST_P(EngineTest, AnEvaluationShowsAParameterThatIsNotFinite) {
   Problem problem(GetParam().loss);
   Rank gpu(problem, Device::kCuda, GetParam().precision, kStill, kSizes);
@@ -287,26 +287,26 @@ TEST_P(EngineTest, ABadValueStopsAndKeepsTheParameters) {
 
 // Marks inside of graphs, waits for them on another stream, NCCL's calls between graphs: the path
 // of many GPUs, on one. (A sum of one rank moves no data.)
-TEST_P(EngineTest, ReductionsBesideTheBackwardChangeNothing) {
+TEST_P(EngineTest, ReductionsDuringTheBackwardChangeNothing) {
   if (NcclOfTest() == nullptr && !LoadNccl().ok()) {
-    PrintSkip("engine with reductions beside the backward", "no NCCL");
+    PrintSkip("engine with reductions during the backward", "no NCCL");
     GTEST_SKIP() << LoadNccl().status().message();
   }
   const int updates = NcclOfTest() == nullptr ? 1000 : 20;
   const OptimizerSpec sgd{.lr = 0.01, .kind = SgdSpec{}};
   Problem problem(GetParam().loss);
   Rank plain(problem, Device::kCuda, GetParam().precision, sgd, kSizes);
-  Rank beside(problem, Device::kCuda, GetParam().precision, sgd, kSizes, /*overlap=*/true);
-  ASSERT_TRUE(plain.made() && beside.made());
+  Rank overlapped(problem, Device::kCuda, GetParam().precision, sgd, kSizes, /*overlap=*/true);
+  ASSERT_TRUE(plain.made() && overlapped.made());
   for (int update = 0; update < updates; ++update) {
     const UpdateSettings settings{.lr = sgd.lr, .clip_norm = 1};
-    for (Rank* rank : {&plain, &beside}) {
+    for (Rank* rank : {&plain, &overlapped}) {
       const auto result = rank->Update(problem.samples, kRagged, settings, update % 90);
       ASSERT_TRUE(result.ok()) << result.status().message();
     }
   }
-  const bool equal = beside.Parameters() == plain.Parameters();
-  PrintRow(StrCat("engine with reductions beside the backward, ", GetParam().name), equal,
+  const bool equal = overlapped.Parameters() == plain.Parameters();
+  PrintRow(StrCat("engine with reductions during the backward, ", GetParam().name), equal,
            StrCat("the bits of one without, after ", updates, " updates"),
            equal ? "the same" : "others");
   EXPECT_TRUE(equal);

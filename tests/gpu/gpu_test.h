@@ -25,7 +25,7 @@ namespace gaccd {
 void PrintRow(const std::string& check, bool passed, const std::string& expected,
               const std::string& seen);
 void PrintSkip(const std::string& check, const std::string& reason);
-// A line above that table, for what is only told.
+// A line above that table, for information.
 void PrintFact(const std::string& fact);
 
 }  // namespace gaccd

@@ -73,7 +73,7 @@ TEST_P(MatmulTest, ALinearLayerInEverySize) {
   }
 }
 
-// All combinations; which of them the library has is its own business, but it is told.
+// All combinations; those that the library lacks are printed.
 TEST_P(MatmulTest, EveryCombination) {
   constexpr std::int64_t kSizes[][3] = {{1, 1, 1}, {17, 1, 3}, {3, 2, 65}, {8, 16, 24}};
   int ran = 0;

@@ -361,7 +361,7 @@ class InferTest(unittest.TestCase):
         refused(64, "--weights", self.job("bert_mini"), weights="")
 
     def test_what_shapes_do_not_tell_must_be_the_same(self):
-        """Heads, epsilon, ...: by config.json beside the file, or by the job of a checkpoint."""
+        """Heads, epsilon, ...: by config.json next to the file, or by the job of a checkpoint."""
         run, folder = self.dir / "run", self.dir / "exported"
         job = self.job("bert_mini")
         gaccd(1, "train", f"--job={job}", f"--run-dir={run}", "--max-updates=1", "--device=cpu")

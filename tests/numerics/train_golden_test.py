@@ -4,7 +4,7 @@ Models: tests/golden/models/*.txtpb, made by tests/golden/make_models.py, the sa
 initial weights as Hugging Face saves them, and the tolerance of every tensor of weights is that of
 PyTorch's own single precision.
 
-Every tests/golden/train/*.txtpb has a *.txt beside it, made by tests/golden/make_train.py, with the
+Every tests/golden/train/*.txtpb has a *.txt next to it, made by tests/golden/make_train.py, with the
 figures of every update and the weights at the end. They must come out on each of its `worlds`.
 """
 

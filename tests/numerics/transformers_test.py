@@ -126,7 +126,7 @@ class TransformersTest(unittest.TestCase):
         self.assertLessEqual((found - expected).abs().max().item(), 1e-5)
 
     def test_the_tokenizer_comes_along(self):
-        """One as tools/prepare saves it, beside the tokens of the training data."""
+        """One as tools/prepare saves it, next to the tokens of the training data."""
         import tokenizers
         words = tokenizers.models.WordLevel({"[PAD]": 0, "[UNK]": 1, "a": 2, "b": 3}, unk_token="[UNK]")
         tokenizer = tokenizers.Tokenizer(words)

@@ -2,8 +2,8 @@
 // and on MPI processes.
 //
 // Every rank of the communicator calls the same function. A rank that finds a wrong value notes it
-// and goes on, so that the others are not left waiting; the first note is returned at the end. The
-// expected values are whole numbers, so that sums are exact and are compared with ==.
+// and continues, so that the others are not left waiting; the first note is returned at the end.
+// The expected values are whole numbers, so that sums are exact and are compared with ==.
 #pragma once
 
 #include <cstddef>

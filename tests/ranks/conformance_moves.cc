@@ -32,7 +32,7 @@ Status CheckGather(Communicator& comm, Notes& notes, const std::vector<std::int6
   }
   expected.push_back(T{77});
   notes.Expect(out == expected, "all-gather of ", total, " ", Name(DTypeOf<T>),
-               " has wrong rows, or wrote behind its output");
+               " has wrong rows, or wrote past its output");
   notes.Expect(in == DataOf<T>(comm.rank(), in.size()), "all-gather changed its input");
   return Status::Ok();
 }
@@ -44,7 +44,7 @@ Status CheckFromRoot(Communicator& comm, Notes& notes, int root, std::size_t cou
   std::vector<T> expected = DataOf<T>(root, count);
   expected.push_back(ElementOf<T>(comm.rank(), count));
   notes.Expect(data == expected, "broadcast of ", count, " ", Name(DTypeOf<T>), " from rank ", root,
-               " has wrong data, or wrote behind it");
+               " has wrong data, or wrote past it");
   return Status::Ok();
 }
 

@@ -37,7 +37,7 @@ void ExpectUnchanged(Notes& notes, std::span<const T> in, int rank, std::string_
   }
 }
 
-// One all-reduce out of place and one in place, with a guard behind the output.
+// One all-reduce out of place and one in place, with a guard after the output.
 template <typename T>
 Status CheckOneSize(Communicator& comm, Notes& notes, std::size_t count) {
   std::vector<T> in(count);
@@ -46,7 +46,7 @@ Status CheckOneSize(Communicator& comm, Notes& notes, std::size_t count) {
   GACCD_RETURN_IF_ERROR(
       comm.AllReduceSum(View(std::span<const T>(in)), View(std::span(out).first(count))));
   ExpectSum(notes, std::span<const T>(out).first(count), comm.size(), 0, "all-reduce");
-  notes.Expect(out[count] == T{77}, "all-reduce wrote behind its output of ", count);
+  notes.Expect(out[count] == T{77}, "all-reduce wrote past its output of ", count);
   ExpectUnchanged(notes, std::span<const T>(in), comm.rank(), "all-reduce");
 
   GACCD_RETURN_IF_ERROR(comm.AllReduceSum(View(std::span(in)), View(std::span(in))));
@@ -67,7 +67,7 @@ Status CheckScatter(Communicator& comm, Notes& notes, const std::vector<std::int
   GACCD_RETURN_IF_ERROR(
       comm.ReduceScatter(View(std::span<const T>(in)), counts, View(std::span(out).first(mine))));
   ExpectSum(notes, std::span<const T>(out).first(mine), comm.size(), first, "reduce-scatter");
-  notes.Expect(out[mine] == T{77}, "reduce-scatter wrote behind its output of ", mine);
+  notes.Expect(out[mine] == T{77}, "reduce-scatter wrote past its output of ", mine);
   ExpectUnchanged(notes, std::span<const T>(in), comm.rank(), "reduce-scatter");
   return Status::Ok();
 }

@@ -43,7 +43,7 @@ Status CheckMaxOf(Communicator& comm, Notes& notes, std::size_t count) {
     notes.Expect(out[i] == expected(i), "maximum ", i, " of ", count, " ", Name(DTypeOf<T>), " is ",
                  out[i], ", expected ", expected(i));
   }
-  notes.Expect(out[count] == T{77}, "wrote behind its output of ", count);
+  notes.Expect(out[count] == T{77}, "wrote past its output of ", count);
   notes.Expect(in == before, "changed its input");
   GACCD_RETURN_IF_ERROR(comm.AllReduceMax(View(std::span(in)), View(std::span(in))));
   for (std::size_t i = 0; i < count; ++i) {
@@ -97,7 +97,7 @@ Status CheckStep(Communicator& comm, Notes& notes, const Step& step) {
     notes.Expect(out[i] == ElementOf<T>(from, i), "element ", i, " of ", count, " from rank ", from,
                  " is wrong");
   }
-  notes.Expect(out[count] == T{77}, "wrote behind its output of ", count);
+  notes.Expect(out[count] == T{77}, "wrote past its output of ", count);
   return Status::Ok();
 }
 
@@ -132,7 +132,7 @@ Status CheckBf16Sums(Communicator& comm, const ConformanceOptions& options) {
     Bits out(count + 1, 7);
     const ConstBuffer view{in.data(), count, DType::kBF16, MemoryKind::kHost};
     GACCD_RETURN_IF_ERROR(comm.AllReduceSum(view, Bf16View(std::span(out).first(count))));
-    notes.Expect(out[count] == 7, "wrote behind its output of ", count);
+    notes.Expect(out[count] == 7, "wrote past its output of ", count);
     if (!rounds_once || expected == 0) continue;
     for (std::size_t i = 0; i < count; ++i) {
       notes.Expect(FloatOf(out[i]) == expected, "sum ", i, " of ", count, " is ", FloatOf(out[i]),

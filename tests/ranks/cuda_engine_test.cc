@@ -63,7 +63,7 @@ TEST_P(CudaEngineRanks, OnOneGpuTogether) {
   ExpectSameOnAllRanks(GetParam(), RunCudaRanks(GetParam(), {.one_gpu = true}), kSame);
 }
 
-// What one GPU can run of what several do: reductions beside the backward, in many buckets.
+// What one GPU can run of what several do: reductions during the backward pass, in many buckets.
 const EngineChoice kForced{.always_overlap = true, .bucket_elements = 1};
 
 TEST_P(CudaEngineRanks, OnOneGpuTogetherWithOverlap) {
@@ -228,7 +228,7 @@ INSTANTIATE_TEST_SUITE_P(
         .name = "two_ranks", .ranks = 2, .micro = 5, .target = 33, .updates = 6}));
 
 TEST_P(CudaEnginesTest, TheHostsDoNotWaitInsideAnUpdate) {
-  // Counters are of all ranks, so none may begin or end while another is inside.
+  // Counters are shared by all ranks, so none may begin or end while another is inside.
   std::atomic<int> ready = 0;
   std::atomic<int> done = 0;
   std::atomic<std::int64_t> before = 0;
@@ -291,9 +291,9 @@ TEST_P(CudaEnginesTest, ALostMicroBatchIsNamedOnEveryRank) {
                                 const UpdateSettings& settings) {
       const bool loses = ++*updates == 3;
       return RunUpdate(engine, batches, PlainAccumulation(plan), settings,
-                       {.note = {}, .leave = {}, .drop = [loses](std::int64_t step) {
-                          return loses && step == 1;
-                        }});
+                       {.on_progress = {},
+                        .should_stop = {},
+                        .is_dropped = [loses](std::int64_t step) { return loses && step == 1; }});
     }};
   };
   for (const RankOutcome& outcome : RunCudaRanks(GetParam(), {.options = lose})) {

@@ -1,5 +1,5 @@
-// The trainer with engines on GPUs, over the stand-ins: the same run as on CPUs, told in the same
-// order although its figures come one update later.
+// The trainer with engines on GPUs, over the stand-ins: the same run as on CPUs, reported in the
+// same order although its figures come one update later.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -28,7 +28,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // A value within an f32 error of the middle between two fp16 is rounded to either, and training
-// goes on from there.
+// continues from there.
 constexpr double kOtherRounding = 2e-4;
 
 Job ClippedJob() {
@@ -291,7 +291,7 @@ TEST_F(CudaTrainerGuards, Fp16EndsBelowTheLeastScale) {
   EXPECT_EQ(trained.summary[0].updates, 4);
 }
 
-// No scale mends a loss that is not finite.
+// No scale repairs a loss that is not finite.
 TEST_F(CudaTrainerGuards, Fp16StopsAtALossThatIsNotFinite) {
   Job job = JobWith({.lr = 0.05, .kind = SgdSpec{}}, {.features = 1});
   job.precision = Precision::kFP16;

@@ -102,7 +102,7 @@ Status DeviceCopies::CheckGuard(const Slot& slot, std::size_t bytes) {
   if (std::ranges::all_of(guard, [](std::uint8_t byte) { return byte == kGuard; })) {
     return Status::Ok();
   }
-  return {ErrorKind::kInternal, StrCat("wrote behind a buffer of ", bytes, " bytes on the device")};
+  return {ErrorKind::kInternal, StrCat("wrote past a buffer of ", bytes, " bytes on the device")};
 }
 
 Status DeviceCopies::CheckInput(const ConstBuffer& host, const Slot& slot) {

@@ -1,6 +1,6 @@
 // DeviceCopies: takes host buffers and runs every operation on copies of them in device memory, so
 // that the conformance suite, and any other code with host buffers, also tests communicators of
-// GPUs. What lies behind the buffers on the device must stay as it was, and so must inputs: else
+// GPUs. What follows the buffers on the device must stay as it was, and so must inputs: else
 // the operation fails as kInternal. Every operation waits for its stream.
 //
 // Memory of Allocate() is device memory with a copy on the host, which is what data() gives; an

@@ -1,9 +1,9 @@
 // The MPI communicator does what every communicator must do. Run by mpirun, once per layout:
-//   rank_process conformance [segment_elements [largest [crowded [node of rank 0, of rank 1,
+//   rank_process conformance [segment_elements [largest [oversubscribed [node of rank 0, of rank 1,
 //   ...]]]]
-// crowded: 1 or 0, whether ranks behave as if cores were scarce. With nodes given they behave as if
-// they were on these nodes, so that all paths are tested on one machine. Exit code 0: all cases
-// passed on this rank.
+// oversubscribed: 1 or 0, whether ranks behave as if cores were scarce. With nodes given they
+// behave as if they were on these nodes, so that all paths are tested on one machine. Exit code 0:
+// all cases passed on this rank.
 #include <cstdio>
 #include <cstdlib>
 #include <string>

@@ -6,7 +6,7 @@
 //   sleep    it sleeps
 //   stop     it stops as by SIGSTOP
 //   kill     it dies as by SIGKILL
-//   exit     it leaves with exit code 3
+//   exit     it exits with code 3
 //   other    it enters a broadcast where the others enter an all-reduce
 //   inside   it stops somewhere between or inside operations, while all ranks reduce in a loop
 //   early    it never starts MPI: the others wait in MPI_Init

@@ -1,5 +1,5 @@
-// Reductions beside the computation: buckets in one order on all ranks, each behind its gradients
-// and in front of whoever reads the sums, and nothing waits on the host.
+// Reductions that overlap the computation: buckets in one order on all ranks, each after its
+// gradients and before any reader of the sums, and nothing waits on the host.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -77,7 +77,7 @@ Status EnqueueBackward(const Lanes& lanes, std::span<const std::size_t> order, i
   return reducer->NextCycle();
 }
 
-// The optimiser's place: copies the sums, behind the reductions. `seen` must live until it ran.
+// The optimiser's place: copies the sums, after the reductions. `seen` must live until it ran.
 Status EnqueueReader(const Lanes& lanes, const float* gradients, std::vector<float>* seen) {
   (void)cudaEventRecord(lanes.reduced.get(), lanes.reduce.get());
   (void)cudaStreamWaitEvent(lanes.compute.get(), lanes.reduced.get(), 0);

@@ -50,8 +50,8 @@ Record RecordOne(std::shared_ptr<const Function> function) {
   };
 }
 
-// kLoss: what the objective is; kBackward: what the function is told. Where they differ, the
-// gradient is wrong.
+// kLoss: what the objective is; kBackward: the convention given to the function. Where they differ,
+// the gradient is wrong.
 template <GradConvention kLoss, GradConvention kBackward>
 Status Sum(const GradientRanks& ranks) {
   return CheckGradient(ranks, LossOf(kLoss), {5},

@@ -38,7 +38,7 @@ TEST_P(ConformanceTest, ThreadsOnSeveralNodes) {
 INSTANTIATE_TEST_SUITE_P(Cases, ConformanceTest,
                          ::testing::Range<std::size_t>(0, tests::ConformanceCases().size()));
 
-// All in one go on the same communicator, as a run does.
+// All in one run on the same communicator, as a run does.
 TEST(Conformance, AllCasesOnOneCommunicator) {
   const Status status = RunThreadRanks(
       4, {}, [](Communicator& comm) { return tests::RunConformance(comm, {.largest = 5000}); });

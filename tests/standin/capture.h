@@ -5,7 +5,7 @@
 
 namespace gaccd::standin {
 
-// The work as a node behind what the stream has captured so far. An invalid capture takes no more.
+// The work as a node after what the stream has captured so far. An invalid capture takes no more.
 cudaError_t AddNode(Stream& stream, Node node);
 // The capture cannot be ended well any more; gives back `why`.
 cudaError_t Invalidate(Capture& capture, cudaError_t why);

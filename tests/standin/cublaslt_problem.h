@@ -55,7 +55,7 @@ cublasStatus_t Invalid(const std::string& why);
 std::size_t SizeOf(cudaDataType type);
 ValueType TypeOf(cudaDataType type);
 
-// Whether everything fits together, before any algorithm is looked for.
+// Whether everything is compatible, before any algorithm is looked for.
 cublasStatus_t CheckProblem(const Description& d, const Layout& a, const Layout& b, const Layout& c,
                             const Layout& out);
 // What an algorithm was configured for; it fits nothing else.

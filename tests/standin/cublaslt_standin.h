@@ -1,6 +1,6 @@
 // A stand-in of cuBLASLt on the stand-in of the CUDA runtime. It takes what the real one takes and
 // checks it: column-major layouts, types, alignments that were promised, workspace. A mistake is
-// told on stderr and by the status that the real one gives.
+// reported on stderr and by the status that the real one gives.
 //
 // The heuristic offers several algorithms, as different as those of the real library:
 //   0  wants 16-byte aligned addresses and columns            sums along k in order

@@ -35,7 +35,7 @@ constinit thread_local Fiber* starting = nullptr;
 
 #if defined(__x86_64__)
 // void gaccd_standin_switch(void** save, void* load): pushes what a called function must keep, puts
-// the stack pointer into *save, goes on from `load`, where the same was pushed before.
+// the stack pointer into *save, continues at `load`, where the same was pushed before.
 asm(R"(
 .text
 .type gaccd_standin_switch, @function

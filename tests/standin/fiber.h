@@ -1,5 +1,6 @@
 // Fiber: a stack of its own, on which a function runs until it switches elsewhere. A switch costs a
-// few nanoseconds. A fiber belongs to the thread that made it. The sanitizers are told of switches.
+// few nanoseconds. A fiber belongs to the thread that made it. Switches are announced to the
+// sanitizers.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Streams, events, captures and graphs behind their handles. One lock guards them all; it is never
+// Streams, events, captures and graphs and their handles. One lock guards them all; it is never
 // held while something is waited for, and no worker takes it.
 #pragma once
 
@@ -26,7 +26,7 @@ struct Node {
 };
 
 struct Graph {
-  std::vector<Node> nodes;  // a node stands behind those it needs
+  std::vector<Node> nodes;  // a node comes after those it needs
 };
 
 struct Stream;
@@ -76,9 +76,9 @@ void RemoveEvent(Event& event);
 // Graphs and executable graphs are counted for the report of what is left.
 void CountGraphs(int difference);
 
-// Behind the stream's work, also in order with the null stream; never into a capture.
+// After the stream's work, also in order with the null stream; never into a capture.
 void Post(Stream& stream, Work work);
-// A point behind all that was posted.
+// A point after all that was posted.
 Point* Mark(Stream& stream);
 void PostWait(Stream& stream, Point* point);
 

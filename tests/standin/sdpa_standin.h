@@ -1,6 +1,6 @@
 // A stand-in of the library of attention (daemon/device/cuda/sdpa.h) on the stand-in of the CUDA
 // runtime. It takes and refuses what cuDNN does, checks its operands, and is as unkind where that
-// is allowed: NaN behind the lengths and in the workspace.
+// is allowed: NaN beyond the lengths and in the workspace.
 #pragma once
 
 #include <cstdint>

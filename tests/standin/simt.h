@@ -32,7 +32,7 @@ inline constexpr int warpSize = 32;
 
 namespace gaccd::simt {
 
-// Puts a kernel into the stream, as <<<>>> does: errors are told by cudaGetLastError(). `pointers`
+// Puts a kernel into the stream, as <<<>>> does: cudaGetLastError() returns errors. `pointers`
 // (null ones are ignored) must point into memory of the GPU or page-locked memory, now and whenever
 // it runs.
 void Enqueue(cudaStream_t stream, unsigned blocks, unsigned threads, const char* what,

@@ -1,4 +1,4 @@
-// Worker: a thread that does pieces of work in order. The thread behind a stream.
+// Worker: a thread that does pieces of work in order. The thread of a stream.
 //
 // Posting orders the poster before the work, and nothing orders the work before the poster: neither
 // locks nor reference counts are shared on the way back (see settings.h).

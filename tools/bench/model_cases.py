@@ -1,5 +1,5 @@
 """Cases h to j of tools/bench/run: updates of models on one core against PyTorch and JAX, and texts
-of like length in one micro-batch against others."""
+of similar length in one micro-batch against others."""
 import array
 import json
 import os
@@ -142,7 +142,7 @@ def in_turn(pairs, ours, peer_run):
     """What each side returned, in two lists."""
     results = []
     for pair in range(pairs):
-        # Whoever runs second finds the machine warmer: take turns in that as well.
+        # The second to run finds the machine warmer: take turns in that as well.
         if pair % 2 == 0:
             results.append((ours(), peer_run()))
         else:
@@ -196,7 +196,7 @@ def by_length(table, inputs, gaccd, pairs):
 
 def small_mlp(table, inputs, gaccd, peers, pairs, peak):
     """`peak`: what peak_flops prints. The ratio that an update of products alone would have at that
-    rate stands beside the wanted one."""
+    rate is next to the wanted one."""
     for precision, micro, k, wanted in MLPS:
         updates = 1600 // k
         target = micro * k

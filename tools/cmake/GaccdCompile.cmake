@@ -13,7 +13,7 @@ set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-Og -g1")
 set(GACCD_HOT_OPTIONS "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:RelWithDebInfo>>:-O3>")
 
 # Presets that build everything (release, asan, tsan) compile all files of a target as one, in a third of
-# the time. The preset debug does not: it suits whoever changes one file and compiles again.
+# the time. The preset debug does not: it suits a developer who changes one file and compiles again.
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 0)
 
 # g++ collects garbage from 128 MB on, which costs a tenth of the time; 1 GB is enough for any file here.

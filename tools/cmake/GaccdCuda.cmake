@@ -54,7 +54,7 @@ if(GACCD_CUDA_FOUND)
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   set(CMAKE_CUDA_EXTENSIONS OFF)
-  set(CMAKE_CUDA_RUNTIME_LIBRARY None)  # whoever links an executable says which
+  set(CMAKE_CUDA_RUNTIME_LIBRARY None)  # the linker of an executable chooses one
   set(CMAKE_CUDA_FLAGS_RELWITHDEBINFO "-O3 -lineinfo")
   if(CCACHE_PROGRAM)
     set(CMAKE_CUDA_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")

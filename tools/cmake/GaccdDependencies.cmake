@@ -1,4 +1,4 @@
-# Every library gaccd uses. The Debian package that brings it stands beside it; tools/dev/packages
+# Every library gaccd uses. The Debian package that contains it is named next to it; tools/dev/packages
 # installs the same list.
 find_package(Threads REQUIRED)
 find_package(MPI REQUIRED COMPONENTS CXX)        # libopenmpi-dev

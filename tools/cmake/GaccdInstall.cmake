@@ -17,7 +17,7 @@ find_program(GACCD_GZIP gzip REQUIRED)
 string(TIMESTAMP now "%a, %d %b %Y %H:%M:%S +0000" UTC)  # of SOURCE_DATE_EPOCH, where it is set
 file(WRITE "${made}.changelog" "gaccd (${PROJECT_VERSION}) unstable; urgency=medium
 
-  * What is new: CHANGELOG.md beside this file.
+  * What is new: CHANGELOG.md next to this file.
 
  -- ${maintainer}  ${now}
 ")

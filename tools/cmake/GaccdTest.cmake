@@ -1,11 +1,11 @@
-# Sources of tests stand in folders, and are linked into few programs: a program is a link, and a link
+# Sources of tests are in folders, and are linked into few programs: a program is a link, and a link
 # costs seconds. Each CTest entry runs the tests of its own sources, in a process of its own.
 
 # Compiling takes half the time of -O3; what the tests run is compiled as it is shipped.
 set(GACCD_TEST_OPTIONS
   "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:RelWithDebInfo>>:-O0;-U_FORTIFY_SOURCE>")
 
-# Properties of tests with deadlines: no other test beside them, and before those that compute, while
+# Properties of tests with deadlines: no other test at the same time, and before those that compute, while
 # tools/test builds with sanitizers on the time that they wait.
 set(GACCD_ALONE RUN_SERIAL ON COST 1000)
 

@@ -230,7 +230,7 @@ def system_libraries():
 
 
 def newest_symbol(path, prefix):
-    """The largest version behind `prefix` among a library's symbols, (3, 4, 32) for example."""
+    """The largest version after `prefix` among a library's symbols, (3, 4, 32) for example."""
     found = re.findall(prefix.encode() + rb"(\d+(?:\.\d+)+)", Path(path).read_bytes())
     return max((tuple(map(int, v.split(b"."))) for v in found), default=())
 

@@ -15,8 +15,8 @@
 
 namespace gaccd {
 
-// What a rank says about its current operation. Two of them alternate: while the slower ranks still
-// read the notice of operation n, a faster one may write that of operation n + 1.
+// What a rank publishes about its current operation. Two of them alternate: while the slower ranks
+// still read the notice of operation n, a faster one may write that of operation n + 1.
 struct CallNotice {
   std::atomic<std::uint64_t> entry;  // Pack(Entry)
   std::atomic<std::uint64_t> shape;  // hash of count, type, ...: must be equal on all ranks

@@ -9,7 +9,7 @@ namespace gaccd {
 namespace {
 
 // More names than this make the message unreadable; the rest is counted.
-constexpr std::size_t kMostNames = 16;
+constexpr std::size_t kMaxNames = 16;
 
 double Seconds(std::chrono::nanoseconds time) {
   return std::round(std::chrono::duration<double>(time).count() * 10.0) / 10.0;
@@ -81,10 +81,10 @@ Status MissingError(Entry mine, std::chrono::nanoseconds waited, std::chrono::mi
   std::string text = StrCat(Numbered(mine), " ended after ", Seconds(waited), " s (bound ",
                             Seconds(bound), " s): ");
   if (missing.empty()) text += "every rank entered it, but it did not complete";
-  for (std::size_t i = 0; i < missing.size() && i < kMostNames; ++i) {
+  for (std::size_t i = 0; i < missing.size() && i < kMaxNames; ++i) {
     text += StrCat(i == 0 ? "" : "; ", Describe(missing[i], mine, hosts));
   }
-  if (missing.size() > kMostNames) text += StrCat("; and ", missing.size() - kMostNames, " more");
+  if (missing.size() > kMaxNames) text += StrCat("; and ", missing.size() - kMaxNames, " more");
   return {ErrorKind::kUnavailable, std::move(text)};
 }
 

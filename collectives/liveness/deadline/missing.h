@@ -1,4 +1,4 @@
-// Who is missing in a collective operation, and how that is said.
+// The ranks that are missing in a collective operation, and the error that names them.
 //
 // Every rank counts its operations: the n-th one has sequence number n (the first is 1). On
 // entering it publishes an Entry; a rank whose published number is below ours is behind. Pure
@@ -74,7 +74,7 @@ inline constexpr std::string_view kHasEnded = " has ended (its process does not 
 
 // kUnavailable: "all-reduce #17 ended after 3.5 s (bound 5 s): rank 3 on n2 did not enter
 // all-reduce #17; rank 5 on n3 has ended (its process does not exist)". hosts: by rank.
-// With an empty list it says that every rank entered but the operation did not complete.
+// With an empty list the message is that every rank entered but the operation did not complete.
 [[nodiscard]] Status MissingError(Entry mine, std::chrono::nanoseconds waited,
                                   std::chrono::milliseconds bound,
                                   std::span<const MissingRank> missing,

@@ -3,7 +3,7 @@
 namespace gaccd::heartbeat {
 namespace {
 
-constexpr std::size_t kMostWaitingBytes = 64 * kFrameBytes;
+constexpr std::size_t kMaxWaitingBytes = 64 * kFrameBytes;
 
 bool IsHandshake(FrameType type) {
   return type == FrameType::kHello || type == FrameType::kWelcome;
@@ -13,7 +13,7 @@ bool IsHandshake(FrameType type) {
 
 void Connection::Send(Frame frame) {
   if (closed_) return;
-  if (frame.type == FrameType::kBeat && out_.size() >= kMostWaitingBytes) return;
+  if (frame.type == FrameType::kBeat && out_.size() >= kMaxWaitingBytes) return;
   if (!IsHandshake(frame.type)) frame.number = ++sent_;
   const WireFrame wire = Encode(frame, sends_, key_);
   out_.insert(out_.end(), wire.begin(), wire.end());

@@ -6,7 +6,7 @@ namespace gaccd::heartbeat {
 namespace {
 
 constexpr int kSlowSteps = 10;       // median steps after which a rank that does not move is stuck
-constexpr int kMostLimits = 3;       // an overloaded machine stretches the limit at most so far
+constexpr int kMaxLimits = 3;        // an overloaded machine stretches the limit at most so far
 constexpr int kTicksThatAreOwn = 3;  // a later tick than so many is our own delay
 
 template <typename T>
@@ -60,7 +60,7 @@ void Detector::Ended(int rank) {
   if (Peer* const peer = Find(rank); peer != nullptr) peer->ended = true;
 }
 
-void Detector::Left(int rank) {
+void Detector::OnGoodbye(int rank) {
   if (Peer* const peer = Find(rank); peer != nullptr) peer->left = true;
 }
 
@@ -97,7 +97,7 @@ Detector::Duration Detector::Lateness(const Peer& peer, Time now) const {
     if (&other != &peer && !other.left) others.push_back(Silence(other, now));
   }
   if (others.empty()) return Duration{0};
-  return std::min<Duration>(Median(std::move(others)), (kMostLimits - 1) * options_.silent_after);
+  return std::min<Duration>(Median(std::move(others)), (kMaxLimits - 1) * options_.silent_after);
 }
 
 std::optional<LostRank> Detector::FindSilent(Time now) const {

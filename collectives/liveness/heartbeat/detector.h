@@ -1,4 +1,4 @@
-// Detector: decides from what it heard who is lost. Pure: time comes in, nothing is done.
+// Detector: decides from the messages it received which ranks are lost. Pure: time is an argument.
 //
 //   ended     the connection was closed by the system: the process is gone. At once.
 //   silent    nothing was heard for `silent_after`: stopped or cut off.
@@ -45,10 +45,10 @@ class Detector {
   Detector(std::vector<int> ranks, const DetectorOptions& options, Time now);
 
   void Heard(int rank, const Progress& progress, Time now);
-  // The connection was closed. After Left() that is expected.
+  // The connection was closed. After OnGoodbye() that is expected.
   void Ended(int rank);
   // The rank said goodbye: nothing more is expected of it.
-  void Left(int rank);
+  void OnGoodbye(int rank);
 
   // To be called all the time; the first lost rank, the dead before the silent before the stuck.
   [[nodiscard]] std::optional<LostRank> Tick(Time now);

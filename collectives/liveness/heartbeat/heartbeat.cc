@@ -72,7 +72,8 @@ constexpr std::string_view kThread = "the thread of the heartbeat";
 // Both sides name what they miss when the bound has passed; only who cannot is said to be silent.
 constexpr std::chrono::seconds kTimeToSay{1};
 
-// The hub knows who did not come, and a member where it looked for the hub: both are told.
+// The hub knows which ranks did not connect, a member where it looked for the hub: both are
+// reported.
 Status AgreeTwice(Communicator& comm, const Status& mine) {
   const bool hub = comm.rank() == 0;
   const Status absent = AgreeOn(comm, hub ? mine : Status::Ok()).status;

@@ -1,13 +1,13 @@
-// Heartbeat: a channel beside MPI and NCCL on which the ranks tell each other that they live. Its
-// own thread and its own TCP sockets: a rank that hangs in a collective still beats, and a rank
-// that does not beat is not merely slow in a collective.
+// Heartbeat: a channel separate from MPI and NCCL on which the ranks report that they
+// live. Its own thread and its own TCP sockets: a rank that hangs in a collective still beats, and
+// a rank that does not beat is not merely slow in a collective.
 //
 //   rank 1 ..... n-1  --beat every 250 ms: what I do-->  rank 0 (the hub)  --beats, losses-->  all
 //
-// The hub decides who is lost (detector.h) and tells all; the others watch only the hub. Port and
-// addresses are the hub's, chosen by the system; they and a secret of 256 bits go out over the
-// communicator. Every message is signed with a key of its connection (frame.h), so that nobody else
-// on the cluster can speak for a rank or end a run.
+// The hub decides which ranks are lost (detector.h) and notifies all; the others watch only the
+// hub. Port and addresses are the hub's, chosen by the system; they and a secret of 256 bits go out
+// over the communicator. Every message is signed with a key of its connection (frame.h), so that
+// nobody else on the cluster can speak for a rank or end a run.
 #pragma once
 
 #include <atomic>
@@ -37,7 +37,7 @@ struct HeartbeatOptions {
 // What both loops share with the main thread.
 class HeartbeatShared {
  public:
-  void Note(heartbeat::Phase phase, std::uint64_t update, std::uint32_t micro_step) {
+  void SetPhase(heartbeat::Phase phase, std::uint64_t update, std::uint32_t micro_step) {
     place_.store(static_cast<std::uint64_t>(phase) << 32 | micro_step, std::memory_order_relaxed);
     update_.store(update, std::memory_order_relaxed);
   }
@@ -53,8 +53,8 @@ class HeartbeatShared {
 
   void Joined(Status status);
   [[nodiscard]] Status WaitUntilJoined(std::chrono::milliseconds bound);
-  // false: it is known already, or it came later than heartbeat::kTogether after the first: whoever
-  // learned of that one may have left because of it.
+  // false: it is known already, or it came later than heartbeat::kTogether after the first: that
+  // rank learned of that one may have left because of it.
   bool AddLost(const heartbeat::LostRank& lost);
   [[nodiscard]] std::vector<heartbeat::LostRank> lost() const;
   [[nodiscard]] bool all_lost_known() const;
@@ -95,8 +95,8 @@ class Heartbeat {
   Heartbeat& operator=(const Heartbeat&) = delete;
 
   // What the main thread does now. Wait-free.
-  void Note(heartbeat::Phase phase, std::uint64_t update, std::uint32_t micro_step = 0) {
-    shared_.Note(phase, update, micro_step);
+  void SetPhase(heartbeat::Phase phase, std::uint64_t update, std::uint32_t micro_step = 0) {
+    shared_.SetPhase(phase, update, micro_step);
   }
   // The median time of this rank's last updates: how long is "stuck".
   void SetMedianStep(std::chrono::milliseconds step) { shared_.SetMedianStep(step); }

@@ -14,12 +14,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A stranger that connects and says nothing is dropped after this; so many, and one for each rank,
-// may wait at once; so many are let in before the members are served again.
-constexpr std::chrono::seconds kStrangerLimit{3};
-constexpr std::size_t kMostStrangers = 64;
-constexpr int kMostAtOnce = 32;
-constexpr int kMostNames = 16;  // of ranks in one message
+// A peer that connects and does not authenticate is dropped after kHandshakeLimit. At most
+// kMaxUnauthenticated, and one for each rank, may wait at once; at most kMaxAtOnce are accepted
+// before the members are served again.
+constexpr std::chrono::seconds kHandshakeLimit{3};
+constexpr std::size_t kMaxUnauthenticated = 64;
+constexpr int kMaxAtOnce = 32;
+constexpr int kMaxNames = 16;  // of ranks in one message
 
 std::vector<int> AllRanks(int world) {
   std::vector<int> ranks;
@@ -27,7 +28,7 @@ std::vector<int> AllRanks(int world) {
   return ranks;
 }
 
-struct Guest {
+struct Peer {
   Connection connection;
   Clock::time_point since;
   int rank = -1;        // claimed in a signed hello
@@ -47,12 +48,12 @@ class Hub {
     while (!parts_.shared.stop) {
       Wait();
       parts_.shared.Ran(Clock::now());
-      AcceptGuests();
-      for (Guest& guest : guests_) Serve(guest);
-      DropGuests();
+      AcceptPeers();
+      for (Peer& peer : peers_) Serve(peer);
+      DropPeers();
       Beat();
       if (joined_ < parts_.world - 1 && Clock::now() > join_limit_) NameTheAbsent();
-      if (joined_ == parts_.world - 1) Look();
+      if (joined_ == parts_.world - 1) ReportLost();
       SayGoodbye();
     }
   }
@@ -61,70 +62,71 @@ class Hub {
   void Wait() {
     polls_.clear();
     polls_.push_back({listener_.socket.get(), POLLIN, 0});
-    for (const Guest& guest : guests_) {
-      const int write = guest.connection.wants_to_write() ? POLLOUT : 0;
-      polls_.push_back({guest.connection.socket().get(), static_cast<short>(POLLIN | write), 0});
+    for (const Peer& peer : peers_) {
+      const int write = peer.connection.wants_to_write() ? POLLOUT : 0;
+      polls_.push_back({peer.connection.socket().get(), static_cast<short>(POLLIN | write), 0});
     }
     (void)poll(polls_.data(), polls_.size(), static_cast<int>(kTick.count()));
   }
 
-  void AcceptGuests() {
-    for (int i = 0; i < kMostAtOnce && listener_.socket.valid(); ++i) {
+  void AcceptPeers() {
+    for (int i = 0; i < kMaxAtOnce && listener_.socket.valid(); ++i) {
       Socket socket = Accept(listener_.socket);
       if (!socket.valid()) return;
-      guests_.push_back(
-          {Connection(std::move(socket), Direction::kFromHub, secret_), Clock::now()});
-      const auto strangers = static_cast<std::size_t>(std::count_if(
-          guests_.begin(), guests_.end(), [](const Guest& guest) { return !guest.member; }));
-      if (strangers > kMostStrangers + static_cast<std::size_t>(parts_.world)) DropAStranger();
+      peers_.push_back({Connection(std::move(socket), Direction::kFromHub, secret_), Clock::now()});
+      const auto pending = static_cast<std::size_t>(std::count_if(
+          peers_.begin(), peers_.end(), [](const Peer& peer) { return !peer.member; }));
+      if (pending > kMaxUnauthenticated + static_cast<std::size_t>(parts_.world)) {
+        DropUnauthenticated();
+      }
     }
   }
 
   // The oldest one, for a member may be the newest; one that has signed a hello only when all have.
-  void DropAStranger() {
-    const auto silent = [](const Guest& guest) { return !guest.member && guest.rank < 0; };
-    const auto stranger = [](const Guest& guest) { return !guest.member; };
-    auto oldest = std::ranges::find_if(guests_, silent);
-    if (oldest == guests_.end()) oldest = std::ranges::find_if(guests_, stranger);
-    guests_.erase(oldest);
+  void DropUnauthenticated() {
+    const auto silent = [](const Peer& peer) { return !peer.member && peer.rank < 0; };
+    const auto unauthenticated = [](const Peer& peer) { return !peer.member; };
+    auto oldest = std::ranges::find_if(peers_, silent);
+    if (oldest == peers_.end()) oldest = std::ranges::find_if(peers_, unauthenticated);
+    peers_.erase(oldest);
   }
 
-  void Serve(Guest& guest) {
-    guest.connection.Flush();
-    while (const auto frame = guest.connection.Receive()) Answer(guest, *frame);
+  void Serve(Peer& peer) {
+    peer.connection.Flush();
+    while (const auto frame = peer.connection.Receive()) Answer(peer, *frame);
   }
 
-  void Answer(Guest& guest, const Frame& frame) {
-    if (guest.rank < 0) {
+  void Answer(Peer& peer, const Frame& frame) {
+    if (peer.rank < 0) {
       if (frame.type == FrameType::kHello && frame.rank > 0 && frame.rank < parts_.world) {
-        Welcome(guest, frame);
+        Welcome(peer, frame);
       }
       return;
     }
-    if (frame.rank != guest.rank) return;
-    if (!guest.member && !Admit(guest)) return;
-    if (frame.type == FrameType::kGoodbye) detector_.Left(guest.rank);
-    if (frame.type == FrameType::kBeat) detector_.Heard(guest.rank, frame.progress, Clock::now());
+    if (frame.rank != peer.rank) return;
+    if (!peer.member && !Admit(peer)) return;
+    if (frame.type == FrameType::kGoodbye) detector_.OnGoodbye(peer.rank);
+    if (frame.type == FrameType::kBeat) detector_.Heard(peer.rank, frame.progress, Clock::now());
   }
 
-  void Welcome(Guest& guest, const Frame& hello) {
+  void Welcome(Peer& peer, const Frame& hello) {
     Frame welcome{.type = FrameType::kWelcome};
-    if (!FillRandom(welcome.nonce).ok()) return;  // the guest times out and says so
+    if (!FillRandom(welcome.nonce).ok()) return;  // the peer times out and says so
     const auto greeting = WelcomeKey(secret_, hello.rank, hello.nonce);
     const auto key = ConnectionKey(secret_, hello.rank, hello.nonce, welcome.nonce);
     if (!greeting.ok() || !key.ok()) return;
-    guest.rank = hello.rank;
-    guest.connection.SetKey(*greeting);
-    guest.connection.Send(welcome);
-    guest.connection.SetKey(*key);
+    peer.rank = hello.rank;
+    peer.connection.SetKey(*greeting);
+    peer.connection.Send(welcome);
+    peer.connection.SetKey(*key);
   }
 
   // One connection a rank: a second one may be a replay.
-  bool Admit(Guest& guest) {
-    for (const Guest& other : guests_) {
-      if (other.member && other.rank == guest.rank) return false;
+  bool Admit(Peer& peer) {
+    for (const Peer& other : peers_) {
+      if (other.member && other.rank == peer.rank) return false;
     }
-    guest.member = true;
+    peer.member = true;
     if (++joined_ == parts_.world - 1) {
       listener_.socket = {};  // nobody connects a second time
       // Silence counts from now on.
@@ -136,12 +138,12 @@ class Hub {
     return true;
   }
 
-  void DropGuests() {
+  void DropPeers() {
     const Clock::time_point now = Clock::now();
-    guests_.remove_if([&](const Guest& guest) {
-      const bool bored = !guest.member && now - guest.since > kStrangerLimit;
-      if (!guest.connection.closed() && !bored) return false;
-      if (guest.member) detector_.Ended(guest.rank);
+    peers_.remove_if([&](const Peer& peer) {
+      const bool expired = !peer.member && now - peer.since > kHandshakeLimit;
+      if (!peer.connection.closed() && !expired) return false;
+      if (peer.member) detector_.Ended(peer.rank);
       return true;
     });
   }
@@ -156,8 +158,8 @@ class Hub {
   }
 
   void ToMembers(const Frame& frame) {
-    for (Guest& guest : guests_) {
-      if (guest.member) guest.connection.Send(frame);
+    for (Peer& peer : peers_) {
+      if (peer.member) peer.connection.Send(frame);
     }
   }
 
@@ -168,27 +170,27 @@ class Hub {
     std::string ranks;
     int absent = 0;
     for (int rank = 1; rank < parts_.world; ++rank) {
-      const bool here = std::any_of(guests_.begin(), guests_.end(), [rank](const Guest& guest) {
-        return guest.member && guest.rank == rank;
+      const bool here = std::any_of(peers_.begin(), peers_.end(), [rank](const Peer& peer) {
+        return peer.member && peer.rank == rank;
       });
       if (here) continue;
-      if (++absent <= kMostNames) ranks += StrCat(absent == 1 ? " " : ", ", rank);
+      if (++absent <= kMaxNames) ranks += StrCat(absent == 1 ? " " : ", ", rank);
     }
-    if (absent > kMostNames) ranks += StrCat(" and ", absent - kMostNames, " more");
+    if (absent > kMaxNames) ranks += StrCat(" and ", absent - kMaxNames, " more");
     const double bound = std::chrono::duration<double>(parts_.options.join_bound).count();
     parts_.shared.Joined(
         {ErrorKind::kUnavailable, StrCat("heartbeat: rank", absent == 1 ? "" : "s", ranks,
                                          " did not reach rank 0 within ", bound, " s")});
   }
 
-  void Look() {
+  void ReportLost() {
     while (const auto lost = detector_.Tick(Clock::now())) {
-      detector_.Left(lost->rank);
-      Tell(*lost);
+      detector_.OnGoodbye(lost->rank);
+      ReportLost(*lost);
     }
   }
 
-  void Tell(const LostRank& lost) {
+  void ReportLost(const LostRank& lost) {
     // Where most ranks are silent, it is this one that is cut off.
     if (lost.absence == Absence::kSilent && 2 * ++silent_ > parts_.world && silent_ > 1) return;
     if (!parts_.shared.AddLost(lost)) return;
@@ -203,7 +205,7 @@ class Hub {
 
   void SayGoodbye() {
     if (!parts_.shared.leaving || parts_.shared.said_goodbye) return;
-    detector_.Left(0);
+    detector_.OnGoodbye(0);
     ToMembers({.type = FrameType::kGoodbye});
     parts_.shared.said_goodbye = true;
   }
@@ -212,7 +214,7 @@ class Hub {
   Listener listener_;
   const Key secret_;
   Detector detector_;
-  std::list<Guest> guests_;
+  std::list<Peer> peers_;
   std::vector<pollfd> polls_;
   Clock::time_point next_beat_ = Clock::now();
   const Clock::time_point join_limit_ = Clock::now() + parts_.options.join_bound;

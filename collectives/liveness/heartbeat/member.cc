@@ -34,7 +34,7 @@ class Member {
       Beat();
       SayGoodbye();
       if (const auto lost = detector_.Tick(Clock::now())) {
-        detector_.Left(lost->rank);
+        detector_.OnGoodbye(lost->rank);
         Add(*lost);
       }
     }
@@ -103,7 +103,7 @@ class Member {
 
   void OnFrame(const Frame& frame) {
     if (frame.type == FrameType::kBeat) detector_.Heard(0, frame.progress, Clock::now());
-    if (frame.type == FrameType::kGoodbye) detector_.Left(0);
+    if (frame.type == FrameType::kGoodbye) detector_.OnGoodbye(0);
     if (frame.type != FrameType::kLost) return;
     Add({frame.rank, frame.absence, std::chrono::milliseconds(frame.silent_ms), frame.progress});
   }

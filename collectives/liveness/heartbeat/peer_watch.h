@@ -28,8 +28,8 @@ class PeerWatch {
                                                   std::shared_ptr<Interrupt> interrupt,
                                                   std::chrono::seconds silent_after);
 
-  void Note(heartbeat::Phase phase, std::uint64_t update, std::uint32_t micro_step = 0) {
-    if (heart_) heart_->Note(phase, update, micro_step);
+  void SetPhase(heartbeat::Phase phase, std::uint64_t update, std::uint32_t micro_step = 0) {
+    if (heart_) heart_->SetPhase(phase, update, micro_step);
   }
   // The time of the last update; the median of the last ones says what is slow.
   void UpdateTook(std::chrono::duration<double> time);

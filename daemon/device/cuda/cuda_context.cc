@@ -97,7 +97,7 @@ Result<SdpaLibrary*> CudaContext::sdpa() {
   return sdpa_.get();
 }
 
-int CudaContext::multiprocessors_beside() const {
+int CudaContext::multiprocessors_left() const {
   const int taken = options_.reduction_multiprocessors;
   return taken > 0 && taken <= multiprocessors_ / 2 ? multiprocessors_ - taken : 0;
 }

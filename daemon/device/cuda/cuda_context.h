@@ -34,7 +34,7 @@ struct CudaNumerics {
 struct CudaContextOptions {
   int device = 0;
   CudaNumerics numerics;
-  // Multiprocessors that reductions take, beside which the backward pass runs; 0: there are none.
+  // Multiprocessors that reductions take while the backward pass runs; 0: there are none.
   int reduction_multiprocessors = 0;
   // Folder in which the timed choices are kept from run to run; empty: they are not kept.
   std::string choices_folder;
@@ -57,12 +57,12 @@ class CudaContext {
   [[nodiscard]] int multiprocessors() const { return multiprocessors_; }
   [[nodiscard]] int compute_capability() const { return compute_capability_; }  // 90 for an H100
   // What a reduction leaves of them, if that is worth a difference; else 0.
-  [[nodiscard]] int multiprocessors_beside() const;
-  // Whether what is enqueued from now on, also into a graph, may run beside a reduction.
-  void SetBesideReductions(bool beside) { beside_reductions_ = beside; }
-  [[nodiscard]] bool beside_reductions() const { return beside_reductions_; }
+  [[nodiscard]] int multiprocessors_left() const;
+  // Whether what is enqueued from now on, also into a graph, may overlap a reduction.
+  void SetOverlapsReductions(bool overlaps) { overlaps_reductions_ = overlaps; }
+  [[nodiscard]] bool overlaps_reductions() const { return overlaps_reductions_; }
 
-  // All kernels of the engine run on compute(); reductions and copies beside it.
+  // All kernels of the engine run on compute(); reductions and copies on other streams.
   [[nodiscard]] cudaStream_t compute() const { return compute_.get(); }
   [[nodiscard]] cudaStream_t reduce() const { return reduce_.get(); }  // high priority
   [[nodiscard]] cudaStream_t copy() const { return copy_.get(); }
@@ -92,7 +92,7 @@ class CudaContext {
   CudaContextOptions options_;
   int multiprocessors_ = 0;
   int compute_capability_ = 0;
-  bool beside_reductions_ = false;
+  bool overlaps_reductions_ = false;
   CudaStream compute_;
   CudaStream reduce_;
   CudaStream copy_;

@@ -20,7 +20,7 @@ class CaptureScope {
     cudaGraph_t graph = nullptr;
     const cudaError_t error = cudaStreamEndCapture(stream_, &graph);
     OwnedGraph owned(graph);
-    if (error != cudaSuccess) (void)cudaGetLastError();  // told here, not by the next call
+    if (error != cudaSuccess) (void)cudaGetLastError();  // reported here, not by the next call
     GACCD_RETURN_IF_ERROR(CudaStatus(error, "record a CUDA graph"));
     return owned;
   }

@@ -18,9 +18,9 @@ class CudaGraph {
  public:
   CudaGraph() = default;
   // Records what `body` enqueues on `stream` and on streams that wait for it and are joined again
-  // before `body` returns. Nothing runs. Other threads may go on calling CUDA meanwhile. If `body`
-  // fails, its error comes back and `stream` is usable again. kUnavailable: CUDA refused, e.g.
-  // because `body` waited for the device or left a stream unjoined.
+  // before `body` returns. Nothing runs. Other threads may continue calling CUDA meanwhile. If
+  // `body` fails, its error comes back and `stream` is usable again. kUnavailable: CUDA refused,
+  // e.g. because `body` waited for the device or left a stream unjoined.
   static Result<CudaGraph> Capture(cudaStream_t stream, const std::function<Status()>& body);
 
   // Enqueues the recorded work on `stream` (any stream of the same device).

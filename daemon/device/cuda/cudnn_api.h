@@ -21,7 +21,7 @@ struct CudnnApi {
 };
 
 // Loads libcudnn.so.9 (the major version compiled against) once; lives to the end of the process.
-// kUnavailable: not found, a symbol is missing, or CheckCudnnVersion() says so.
+// kUnavailable: not found, a symbol is missing, or CheckCudnnVersion() refuses the version.
 Result<const CudnnApi*> LoadCudnn();
 
 // kUnavailable, naming both versions, when a library whose GetVersion() is `loaded` is older than

@@ -113,11 +113,11 @@ class CudnnLibrary final : public SdpaLibrary {
         .handle = handle_, .device = {}, .compute_capability = context_.compute_capability()};
     GACCD_ASSIGN_OR_RETURN(auto graph, CudnnGraph::Create(api_, target, spec));
     GACCD_RETURN_IF_ERROR(graph->Compile());
-    if (graph->workspace_bytes() > kMostSdpaWorkspace) {
+    if (graph->workspace_bytes() > kMaxSdpaWorkspace) {
       return Status(ErrorKind::kUnavailable,
                     StrCat("cuDNN's ", ToText(spec), " wants a workspace of ",
                            graph->workspace_bytes() >> 20, " MiB, at most ",
-                           kMostSdpaWorkspace >> 20, " are given; a smaller micro-batch helps"));
+                           kMaxSdpaWorkspace >> 20, " are given; a smaller micro-batch helps"));
     }
     GACCD_RETURN_IF_ERROR(RunOnce(*graph, spec, context_.compute()));
     return graph;

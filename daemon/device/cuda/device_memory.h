@@ -21,7 +21,7 @@ class DeviceMemory {
   // rounding of allocations (2 MiB each). An estimate, to be replaced by a figure from a GPU.
   static constexpr std::int64_t kReserveBytes = std::int64_t{256} << 20;
 
-  // Bytes of one more kind; those of a name that is there already are added to it. Nothing happens
+  // Bytes of one more kind; those of a known name are added to it. Nothing happens
   // for 0 bytes. REQUIRES: bytes >= 0.
   void Add(const std::string& name, std::int64_t bytes);
 

@@ -2,7 +2,7 @@
 // run to run in a small text file.
 //
 // A choice is good for one GPU type, cuBLASLt and driver: all that is in MatmulChoicesKey, which
-// stands at the top of the file and is part of its name. The file is never trusted: its size, every
+// is at the top of the file and is part of its name. The file is never trusted: its size, every
 // number and a checksum of every line are checked; if anything is wrong it is left unread with a
 // note. Many processes may share it: it is replaced as a whole, by rename.
 #pragma once

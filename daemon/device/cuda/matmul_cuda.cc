@@ -28,7 +28,7 @@ Result<std::optional<Chosen>> Choose(CudaContext& context, const MatmulCudaSpec&
 
 struct MatmulCuda::Parts {
   Chosen alone;
-  std::optional<Chosen> beside;  // a reduction
+  std::optional<Chosen> overlapping;  // with a reduction
 };
 
 MatmulCuda::MatmulCuda(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
@@ -41,10 +41,10 @@ Result<std::unique_ptr<MatmulCuda>> MatmulCuda::TryPrepare(CudaContext& context,
   GACCD_ASSIGN_OR_RETURN(std::optional<Chosen> alone, Choose(context, spec));
   if (!alone) return std::unique_ptr<MatmulCuda>();
   auto parts = std::make_unique<Parts>(Parts{*std::move(alone), std::nullopt});
-  if (pass == Pass::kBackward && context.multiprocessors_beside() > 0) {
+  if (pass == Pass::kBackward && context.multiprocessors_left() > 0) {
     MatmulCudaSpec fewer = spec;
-    fewer.multiprocessors = context.multiprocessors_beside();
-    GACCD_ASSIGN_OR_RETURN(parts->beside, Choose(context, fewer));
+    fewer.multiprocessors = context.multiprocessors_left();
+    GACCD_ASSIGN_OR_RETURN(parts->overlapping, Choose(context, fewer));
   }
   return std::unique_ptr<MatmulCuda>(new MatmulCuda(std::move(parts)));
 }
@@ -60,12 +60,13 @@ Result<std::unique_ptr<MatmulCuda>> MatmulCuda::Prepare(CudaContext& context,
 Status MatmulCuda::Bind(const void* a, const void* b, const void* bias, void* c, float* sums) {
   const MatmulPointers pointers{.a = a, .b = b, .c = c, .bias = bias, .sums = sums};
   GACCD_RETURN_IF_ERROR(parts_->alone.product.Bind(pointers));
-  return parts_->beside ? parts_->beside->product.Bind(pointers) : Status::Ok();
+  return parts_->overlapping ? parts_->overlapping->product.Bind(pointers) : Status::Ok();
 }
 
 Status MatmulCuda::Run() {
-  const bool beside = parts_->beside && parts_->alone.product.context().beside_reductions();
-  Chosen& chosen = beside ? *parts_->beside : parts_->alone;
+  const bool overlapping =
+      parts_->overlapping && parts_->alone.product.context().overlaps_reductions();
+  Chosen& chosen = overlapping ? *parts_->overlapping : parts_->alone;
   CublasLtProduct& product = chosen.product;
   if (!product.bound()) {
     return {ErrorKind::kInternal, StrCat(ToText(product.spec()), ": Run() before Bind()")};

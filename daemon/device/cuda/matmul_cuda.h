@@ -16,8 +16,8 @@ namespace gaccd {
 
 class MatmulCuda {
  public:
-  // kBackward: may run beside a reduction, and has an algorithm of its own for that
-  // (CudaContext::multiprocessors_beside()). A product that counts on all multiprocessors is about
+  // kBackward: may overlap a reduction, and has an algorithm of its own for that
+  // (CudaContext::multiprocessors_left()). A product that counts on all multiprocessors is about
   // twice as slow when it gets less: it runs in two waves.
   enum class Pass : std::uint8_t { kForward, kBackward };
 

@@ -19,10 +19,10 @@ struct MatmulCudaSpec {
   DType ab = DType::kF32;    // kF32, kBF16 or kFP16, of A and B
   DType c = DType::kF32;     // kF32 or that of A and B, of C and bias
   bool bias = false;         // one value a column of C
-  bool relu = false;         // a NaN may become 0: cuBLASLt does not say what it does with one
+  bool relu = false;         // a NaN may become 0: undefined in cuBLASLt
   bool accumulate = false;   // C += instead of C =; only f32 C without bias and ReLU
   // transpose_a only, f32 C without bias and ReLU: also writes the sums of A's stored columns, f32
-  // [m]: sum over k of A[k, m]. That is the bias gradient beside a weight gradient. It overwrites,
+  // [m]: sum over k of A[k, m]. That is the bias gradient with a weight gradient. It overwrites,
   // also with accumulate: the library cannot add there.
   bool column_sums = false;
   int multiprocessors = 0;  // of those that it may count on; 0: all of the GPU's

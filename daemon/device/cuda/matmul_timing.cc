@@ -15,7 +15,7 @@ namespace gaccd {
 namespace {
 
 constexpr double kRoundMicroseconds = 200;  // long against the clock's 0.5 us
-constexpr int kMostRuns = 20;               // products in one round
+constexpr int kMaxRuns = 20;                // products in one round
 constexpr int kRounds = 3;
 constexpr double kHopeless = 3;  // times the best: not timed any further
 
@@ -81,7 +81,7 @@ class Trial {
   Result<bool> Runs(const cublasLtMatmulAlgo_t& algorithm) {
     const cublasStatus_t status = product_->Enqueue(algorithm);
     if (IsNotOffered(status)) return false;
-    GACCD_RETURN_IF_ERROR(Told(status));
+    GACCD_RETURN_IF_ERROR(ToStatus(status));
     GACCD_RETURN_IF_ERROR(
         CudaStatus(cudaStreamSynchronize(stream_), ToText(product_->spec()) + " on trial"));
     return true;
@@ -90,11 +90,11 @@ class Trial {
   // The time of one product in microseconds; given up where it is far from `best`.
   // REQUIRES: Runs().
   Result<double> Time(const cublasLtMatmulAlgo_t& algorithm, double best) {
-    const auto once = [&] { return Told(product_->Enqueue(algorithm)); };
+    const auto once = [&] { return ToStatus(product_->Enqueue(algorithm)); };
     GACCD_ASSIGN_OR_RETURN(const double single, Measure(once));
     if (single > kHopeless * best && single > kRoundMicroseconds) return single;
     const int runs = static_cast<int>(
-        std::clamp(kRoundMicroseconds / std::max(single, 1.0), 1.0, double{kMostRuns}));
+        std::clamp(kRoundMicroseconds / std::max(single, 1.0), 1.0, double{kMaxRuns}));
     GACCD_ASSIGN_OR_RETURN(const CudaGraph graph, CudaGraph::Capture(stream_, [&] {
                              for (int i = 0; i < runs; ++i) GACCD_RETURN_IF_ERROR(once());
                              return Status::Ok();
@@ -112,7 +112,7 @@ class Trial {
   Trial(CublasLtProduct& product, Scratch scratch)
       : product_(&product), stream_(product.context().compute()), scratch_(std::move(scratch)) {}
 
-  Status Told(cublasStatus_t status) {
+  Status ToStatus(cublasStatus_t status) {
     return CublasLtStatus(product_->context().cublaslt(), status, ToText(product_->spec()));
   }
 

@@ -15,7 +15,8 @@ namespace gaccd {
 class CudaContext;
 
 // Sizes and masks only. q, k, v: [B, T] rows of H heads of D values, `step` values from row to row:
-// H D, or 3 H D where they are the parts of packed rows; so too their gradients. y, dy: [B T, H D].
+// H D, or 3 H D where they are the parts of packed rows; likewise their gradients. y, dy: [B T, H
+// D].
 struct SdpaSpec {
   bool backward = false;
   std::int64_t sequences = 0, heads = 0, length = 0, width = 0;  // B, H, T, D
@@ -39,7 +40,7 @@ struct SdpaPointers {
   const void* v = nullptr;
   const std::int32_t* lengths = nullptr;  // spec.lengths: [B], each in [0, T]
   void* y = nullptr;                      // written forward, read backward
-  float* lse = nullptr;                   // [B, H, T], so too
+  float* lse = nullptr;                   // [B, H, T], likewise
   const void* dy = nullptr;               // from here on: backward only
   void* dq = nullptr;
   void* dk = nullptr;

@@ -42,7 +42,8 @@ struct LibraryVersions {
 inline constexpr int kOldestCudnn = 91800;
 
 // CUDA runtime, driver, cuBLASLt, cuDNN, in this order; empty when gaccd was built without CUDA.
-// NCCL belongs to the collectives: whoever prints all of them adds it. Starts nothing on a GPU.
+// NCCL belongs to the collectives: the caller that prints all of them adds it. Starts nothing on a
+// GPU.
 [[nodiscard]] std::vector<LibraryVersions> CudaLibraries();
 
 // "cuBLASLt 13.1.0 (compiled with 13.0.0)"; "cuDNN not found (compiled with 9.19.0): cannot load

@@ -9,9 +9,9 @@ three saves meets the fault at call N. Then, without faults, the next run must f
 that is whole (it compares the content) and not older than the last one that was reported as
 committed, and must save three more. Whatever has a manifest must be whole, also what the run was
 about to remove, and no writer epoch may be given twice. Under errors that are no crash, the run itself
-must go on.
+must continue.
 
-The same for calls that read, while a run looks for what it goes on from: after one failure the
+The same for calls that read, while a run looks for what it continues from: after one failure the
 newest generation is found all the same; when all fail, it is an error or all generations count as
 damaged, never a start from nothing.
 """

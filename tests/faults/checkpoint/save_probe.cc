@@ -3,7 +3,7 @@
 //
 //   save_probe FOLDER RANKS        prints "started EPOCH SINCE" (lease.h), then "committed STEP" as
 //   the
-//                                  listener is told
+//                                  listener is called
 //   save_probe FOLDER RANKS check  the same, and "damaged NAME" of what it finds at its start
 //   save_probe FOLDER RANKS load   only loads; prints "loaded STEP", or "nothing" and how many
 //                                  generations are damaged
@@ -35,12 +35,12 @@ Status Run(Communicator& comm, const std::string& folder, bool check) {
   const bool speaks = comm.rank() == 0;
   const CheckpointOptions options{
       .folder = folder, .keep = {.newest = 2}, .fail_limit = 1000, .block_bytes = 1024};
-  GACCD_ASSIGN_OR_RETURN(WriterRight right, CheckpointWriter::Claim(comm, options, Me()));
-  if (speaks) Say(StrCat("started ", right.epoch, " ", right.job_since));
+  GACCD_ASSIGN_OR_RETURN(CheckpointLease lease, CheckpointWriter::Claim(comm, options, Me()));
+  if (speaks) Say(StrCat("started ", lease.epoch, " ", lease.job_since));
   if (speaks && check) SayDamaged(folder);
   GACCD_ASSIGN_OR_RETURN(
       auto writer, CheckpointWriter::Start(comm, options, run.Identity(comm.size()),
-                                           std::move(right), [speaks](const SaveEvent& event) {
+                                           std::move(lease), [speaks](const SaveEvent& event) {
                                              if (!speaks || !event.status.ok()) return;
                                              Say(StrCat("committed ", event.generation.step));
                                            }));

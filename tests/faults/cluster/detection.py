@@ -44,7 +44,7 @@ def wrong_in(verdict, fault, victim, ranks):
 class Lateness:
     """How late this machine wakes a process that sleeps: the most, in seconds, since it was entered.
 
-    Bounds in seconds are promises for a machine that has time; beside a compiler it may have none.
+    Bounds in seconds are promises for a machine that has time; with a compiler running it may have none.
     """
 
     PAUSE = 0.02

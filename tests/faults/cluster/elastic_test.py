@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A run that goes on with other numbers of nodes and ranks takes the same samples, with the same weight.
+"""A run that continues with other numbers of nodes and ranks takes the same samples, with the same weight.
 
 The ledger job of jobs.py is saved after every update: two checkpoints that follow each other differ
 exactly in the weights of the samples that the update between them took.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A machine that is overloaded is no lost rank: busy processes beside a training of four ranks.
+"""A machine that is overloaded is no lost rank: busy processes during a training of four ranks.
 
     GACCD=... false_alarm_test.py [SECONDS] [BUSY_PROCESSES]    (default: 20 s, 50)
 """
@@ -45,7 +45,7 @@ class FalseAlarm(unittest.TestCase):
                     for process in busy:
                         process.kill()
                         process.wait()
-                # It is alive: it goes on, and stops when it is asked to.
+                # It is alive: it continues, and stops when it is asked to.
                 self._wait_for_step(folder, run, out, done + 3, 120)
                 (Path(folder) / "run" / "STOP").touch()
                 self.assertEqual(run.wait(timeout=60), 93, self._text(out))

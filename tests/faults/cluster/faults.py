@@ -65,7 +65,7 @@ def _held(stopped, chosen):
 
 
 def go_on(victim, fault=None):
-    """After the moment: a victim that was held goes on, unless that is the fault."""
+    """After the moment: a victim that was held continues, unless that is the fault."""
     if fault is None or fault.do is not stop_rank:
         with contextlib.suppress(ProcessLookupError):
             victim.signal(signal.SIGCONT)
@@ -185,7 +185,7 @@ class Fault:
 
     do: Callable
     bound: float      # seconds until a rank has written down what it found
-    exit: int | None  # code of the verdict; None: the run goes on
+    exit: int | None  # code of the verdict; None: the run continues
     reason: str = ""  # a part of the verdict's; {who}: "rank 2 on n3"
     blames: bool = True       # the victim's node is the suspect
     whole_node: bool = False  # any rank of it may be the one that is named

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Every fault on a real SLURM cluster: found in time, the job requeued, the result unchanged.
 
-A run that was disturbed must have every update once, go on from the newest checkpoint, and end with
+A run that was disturbed must have every update once, continue from the newest checkpoint, and end with
 the same figures of every update and the same weights as the undisturbed run, to the last bit.
 
     GACCD_FAULTS=all      every fault at every moment, instead of one moment each
@@ -105,7 +105,7 @@ class Faults(support.ClusterTest):
         row = [name, "any time", "", "", "", "", "", "no"]
         self.rows.append(row)
         try:
-            # A signal before the first update leaves nothing to go on from; it comes again.
+            # A signal before the first update leaves nothing to continue from; it comes again.
             first = training.wait(lambda: (training.poll(), next(
                 (a for a in training.attempts() if a.verdict() and a.steps()), None))[1], 140, "a stop")
             row[6] = str(first.verdict()["exit"])
@@ -116,7 +116,7 @@ class Faults(support.ClusterTest):
             training.wait(lambda: (training.poll(), training.last().order != first.order
                                    and training.last().steps())[1], 140, "the next attempt")
             self.assertEqual(training.last().steps()[0]["step"], stopped + 1)
-            row[7] = "goes on"
+            row[7] = "continues"
         finally:
             training.abandon()
 

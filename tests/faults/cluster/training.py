@@ -59,7 +59,7 @@ class Training:
         self.flags = [f"--save-weights={self.folder}/final.safetensors", *flags]
         self.options = [f"-N{nodes}", f"--ntasks-per-node={per_node}", "--requeue",
                         "--open-mode=append", "--output=slurm-%j.out", *options]
-        self.env = {}            # of the job, beside ours
+        self.env = {}            # of the job, in addition to ours
         self.ids = []
         self.committed = 0       # the newest update that was ever seen in a finished checkpoint
         self.promised = {}       # by attempt: what was committed before it was there
@@ -184,7 +184,7 @@ class Training:
     # -- what must be true -------------------------------------------------------------------------
 
     def lineage(self):
-        """The updates that count, in order: those of an attempt up to where the next one went on."""
+        """The updates that count, in order: those of an attempt up to where the next one continued."""
         lineage = []
         for attempt in self.attempts():
             steps = attempt.steps()

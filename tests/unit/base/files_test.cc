@@ -67,7 +67,7 @@ TEST_F(FilesTest, LinksAreRefusedWhereTheyWouldHarm) {
   EXPECT_TRUE(InputFile::Open(Path("link"), Links::kFollow).ok());
 }
 
-// Somebody else put files there under the names that a process number lets him guess.
+// Somebody else put files there under the names that can be guessed from a process number.
 TEST_F(FilesTest, ATemporaryFileIsAlwaysANewOne) {
   const std::string guessed = Path("a") + ".tmp-" + std::to_string(::getpid());
   for (const bool durable : {false, true}) {

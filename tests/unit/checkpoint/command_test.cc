@@ -8,9 +8,9 @@
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/ckpt_command.h"
 #include "daemon/checkpoint/lease.h"
-#include "daemon/checkpoint/run_state.h"
 #include "daemon/checkpoint/save_task.h"
 #include "daemon/checkpoint/saved_job.h"
+#include "daemon/checkpoint/train_state.h"
 #include "daemon/model/safetensors.h"
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/checkpoint/small_run.h"
@@ -54,7 +54,7 @@ TEST_F(CkptCommandTest, ListsNewestFirstWithTheirState) {
   EXPECT_THAT(text, HasSubstr("damaged: "));
   EXPECT_THAT(text, HasSubstr("expected a file of "));
   EXPECT_LT(text.find("step-000000000009"), text.find("step-000000000003"));
-  EXPECT_EQ(Run({.path = folder_.Path("ckpt")}).text, text) << "the folder itself will do";
+  EXPECT_EQ(Run({.path = folder_.Path("ckpt")}).text, text) << "the folder itself works";
 }
 
 TEST_F(CkptCommandTest, VerifyNamesWhatIsDamaged) {
@@ -266,7 +266,7 @@ TEST_F(CkptCommandTest, ExportsTheAveragesUnlessAskedForTheWeights) {
     }
   }
   request.action = CkptAction::kVerify;
-  EXPECT_THAT(RunCkptCommand(request), IsError(ErrorKind::kUsage, "is of ckpt export"));
+  EXPECT_THAT(RunCkptCommand(request), IsError(ErrorKind::kUsage, "--raw-weights"));
 }
 
 TEST_F(CkptCommandTest, ExportWritesOnlyWhereAFileOfWeightsBelongs) {

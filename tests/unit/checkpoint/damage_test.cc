@@ -140,7 +140,7 @@ TEST(DamageTest, AGenerationUnderAnotherNameIsRefused) {
     EXPECT_EQ(outcome->state->generation.step, 2);
     ASSERT_EQ(outcome->refused.size(), 1u) << name.name();
     EXPECT_THAT(outcome->refused[0],
-                ::testing::HasSubstr("its manifest is of step-000000000001-e000001"));
+                ::testing::HasSubstr("its manifest belongs to step-000000000001-e000001"));
     EXPECT_THAT(VerifyGeneration(folder.Path("ckpt"), name),
                 IsError(ErrorKind::kData, "its manifest"));
     fs::remove_all(name.PathIn(folder.Path("ckpt")));

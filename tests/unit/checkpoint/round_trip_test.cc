@@ -76,7 +76,7 @@ TEST(RoundTripTest, AWindowKeepsWhatEveryRankAccumulated) {
       EXPECT_EQ(state.manifest.cursor, cursor);
       EXPECT_EQ(state.manifest.shards[2].window, (WindowShare{8, 2.5}));
       EXPECT_EQ(state.buffers[0], run.Parameters(5));
-      // Another number of ranks cannot go on with the sums of these.
+      // Another number of ranks cannot continue with the sums of these.
       EXPECT_EQ(state.buffers[2], ranks == kRanks ? accumulators(comm.rank()) : Bytes());
       return Status::Ok();
     });

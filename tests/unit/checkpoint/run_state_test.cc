@@ -1,9 +1,8 @@
-#include "daemon/checkpoint/run_state.h"
-
 #include <gtest/gtest.h>
 
 #include <functional>
 
+#include "daemon/checkpoint/train_state.h"
 #include "daemon/config/job_text.h"
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/train/small_regression.h"

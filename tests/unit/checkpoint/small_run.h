@@ -108,14 +108,14 @@ struct SmallRun {
 
 inline OwnerName Me() { return MakeOwnerName("test-job", 0); }
 
-// With a right that is claimed now.
+// With a lease that is claimed now.
 inline Result<std::unique_ptr<CheckpointWriter>> StartWriter(Communicator& comm,
                                                              const CheckpointOptions& options,
                                                              CheckpointIdentity identity,
                                                              const OwnerName& me,
                                                              SaveListener listener) {
-  GACCD_ASSIGN_OR_RETURN(WriterRight right, CheckpointWriter::Claim(comm, options, me));
-  return CheckpointWriter::Start(comm, options, std::move(identity), std::move(right),
+  GACCD_ASSIGN_OR_RETURN(CheckpointLease lease, CheckpointWriter::Claim(comm, options, me));
+  return CheckpointWriter::Start(comm, options, std::move(identity), std::move(lease),
                                  std::move(listener));
 }
 

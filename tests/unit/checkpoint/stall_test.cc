@@ -219,7 +219,7 @@ TEST_F(StallTest, OneRankThatIsToldToLeaveEndsTheWaitOnAll) {
   });
   EXPECT_TRUE(status.ok()) << status.message();
   EXPECT_LT(Clock::now() - start, HelperThread::kPatience) << "the writer's destructor waited";
-  // The helper was left behind: it goes on when the disk does, and touches nothing that is gone.
+  // The helper was left behind: it continues when the disk does, and touches nothing that is gone.
   disk.Release();
   const std::string shard =
       folder_.Path("ckpt") + "/step-000000000001-e000001/shard-00001-of-00002.bin";

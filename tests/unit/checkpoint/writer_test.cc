@@ -125,11 +125,11 @@ TEST(WriterTest, SaversInARowAllArriveAndPruningKeepsTheNewest) {
 TEST(WriterTest, AFailureOnOneRankGivesTheSaveUpEverywhereAndTrainingGoesOn) {
   const TempFolder folder;
   const SmallRun run;
-  std::atomic<int> told = 0;
+  std::atomic<int> reported = 0;
   const Status status = RunThreadRanks(3, {}, [&](Communicator& comm) -> Status {
     const auto listen = [&](const SaveEvent& event) {
       if (event.status.ok()) return;
-      ++told;
+      ++reported;
       EXPECT_THAT(event.status, HasKind(ErrorKind::kIo));
       EXPECT_THAT(event.status, HasMessage(AllOf(HasSubstr("rank 1 on node0: "),
                                                  HasSubstr("never overwritten"))));
@@ -147,7 +147,7 @@ TEST(WriterTest, AFailureOnOneRankGivesTheSaveUpEverywhereAndTrainingGoesOn) {
     return writer->Finish();
   });
   ASSERT_TRUE(status.ok()) << status.message();
-  EXPECT_EQ(told, 3);
+  EXPECT_EQ(reported, 3);
   EXPECT_THAT(Names(folder.Path("ckpt")),
               ElementsAre("step-000000000003-e000001", "step-000000000001-e000001"))
       << "the prune after step 3 took the rest of step 2";
@@ -373,7 +373,7 @@ TEST(GenerationsTest, WhatIsKept) {
       << "a damaged one is no milestone";
 }
 
-TEST(GenerationsTest, TheBestIsKeptBesideTheNewest) {
+TEST(GenerationsTest, TheBestIsKeptInAdditionToTheNewest) {
   const auto at = [](std::int64_t step) {
     return Generation{.epoch = 1, .step = step, .committed = true};
   };

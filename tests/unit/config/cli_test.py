@@ -16,7 +16,7 @@ import unittest
 GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "golden" / "plan_3072.txt"
 THE_COMMAND = ["--nodes", "30", "--target-batch", "3072"]
 KEYS = (
-    "mode nodes gpus_per_node world micro_batch base_batch target_batch eff_batch ratio error_ratio "
+    "mode nodes gpus_per_node world micro_batch base_batch target_batch effective_batch ratio error_ratio "
     "accum_steps ranks_hi ranks_hi_samples ranks_lo ranks_lo_samples balance_ratio lr_factor"
 ).split()
 LAUNCHER_VARIABLES = ("SLURM_", "OMPI_", "PMIX_", "PMI_")
@@ -53,7 +53,7 @@ class TrainTest(unittest.TestCase):
         self.assertEqual(self.checkpoints("--save-every-seconds=0"), [])
         self.assertEqual(len(self.checkpoints("--save-every-seconds=0", "--save-every-updates=2")), 2)
 
-    def test_saves_and_what_a_run_goes_on_from_are_events(self):
+    def test_saves_and_resumes_are_events(self):
         with tempfile.TemporaryDirectory() as folder:
             self.assertEqual(self.train(f"--run-dir={folder}").returncode, 0)
             (pathlib.Path(folder) / "DONE").unlink()
@@ -135,7 +135,7 @@ batch { target: 100 }  optimizer { lr: 0.1 adamw { weight_decay: 0.5 } }  epochs
                         self.assertIsInstance(value, int)
                 total = (plan["ranks_hi"] * plan["ranks_hi_samples"]
                          + plan["ranks_lo"] * plan["ranks_lo_samples"])
-                self.assertEqual(total, plan["eff_batch"])
+                self.assertEqual(total, plan["effective_batch"])
 
     def test_strict_prints_the_plan_and_exits_78(self):
         done = run(*THE_COMMAND, "--strict", "--rounding=ceil")
@@ -206,7 +206,7 @@ class JsonTest(unittest.TestCase):
         modes = self.lines("selftest", "--nodes=1", "--gpus-per-node=3")
         self.assertEqual([one["mode"] for one in modes], ["exact", "floor", "ceil", "nearest"])
         self.assertEqual(" ".join(modes[0]),
-                         "mode nodes gpus_per_node micro_batch target_batch eff_batch accum_steps "
+                         "mode nodes gpus_per_node micro_batch target_batch effective_batch accum_steps "
                          "deviation mean_of_means last_micro_batch_only "
                          "tokens_deviation mean_of_rank_means passed")
         self.assertTrue(all(one["passed"] for one in modes))

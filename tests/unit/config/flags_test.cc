@@ -229,7 +229,7 @@ TEST(FlagsTest, SignalsThatCannotBeServedAreRefused) {
 TEST(FlagsTest, NothingIsLeftOverFromAnEarlierParse) {
   ParseOk({"--nodes=30", "--strict", "--format=json", "--job=a", "--tf32"});
   const Flags flags = ParseOk({});
-  EXPECT_FALSE(flags.save_every_seconds) << "who asks for checkpoints is told from who does not";
+  EXPECT_FALSE(flags.save_every_seconds) << "a request for checkpoints differs from the default";
   EXPECT_EQ(flags.nodes, std::nullopt);
   EXPECT_EQ(flags.job, std::nullopt);
   EXPECT_FALSE(flags.strict);

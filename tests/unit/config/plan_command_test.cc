@@ -50,7 +50,7 @@ TEST(PlanCommandTest, JsonIsOneFlatLine) {
   flags.format = OutputFormat::kJson;
   EXPECT_EQ(PlanText(flags),
             R"({"mode":"exact","nodes":30,"gpus_per_node":8,"world":240,"micro_batch":10,)"
-            R"("base_batch":2400,"target_batch":3072,"eff_batch":3072,"ratio":1.28,)"
+            R"("base_batch":2400,"target_batch":3072,"effective_batch":3072,"ratio":1.28,)"
             R"("error_ratio":0,"accum_steps":2,"ranks_hi":192,"ranks_hi_samples":13,)"
             R"("ranks_lo":48,"ranks_lo_samples":12,"balance_ratio":0.9846153846153847,)"
             R"("lr_factor":1})"

@@ -1,4 +1,4 @@
-// Names of classes beside data and weights: the same number is the same class, or an error.
+// Names of classes next to data and weights: the same number is the same class, or an error.
 #include "daemon/data/class_names.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Samples of like length in one micro-batch, which is cut to the longest of them: what a rank takes
-// in an update stays.
+// Samples of similar length in one micro-batch, which is cut to the longest of them: what a rank
+// takes in an update stays.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

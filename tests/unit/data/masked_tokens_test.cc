@@ -63,7 +63,8 @@ struct MaskedText {
   bool operator==(const MaskedText&) const = default;
 };
 
-// What comes of one sample, read beside another one and cut to `length`, up to its own length.
+// The result of one sample, read together with another one and cut to `length`, up to its own
+// length.
 MaskedText Read(const Dataset& data, std::int64_t sample, std::uint64_t draw,
                 std::int64_t length = 0, std::int64_t other = 17) {
   BatchMemory memory(data.spec(), 2);

@@ -58,7 +58,7 @@ TEST_F(NpyTest, LabelsMayHaveWeights) {
               HasSubstr("weights of shape [3], found shape [2]"));
 }
 
-// Weights are of the loss of the training: evaluation data need none.
+// Weights belong to the loss of the training: evaluation data need none.
 TEST_F(NpyTest, OnlyTheTrainingDataMayHaveWeights) {
   Job job;
   NpySpec train = Source(kFeatures, kNpyLabels, 3);

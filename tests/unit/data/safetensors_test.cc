@@ -108,7 +108,7 @@ TEST(SafetensorsTest, ReplacesTheWholeFileOrNothing) {
   EXPECT_EQ(std::filesystem::file_size(path), 3U);
   ASSERT_TRUE(WriteSafetensors(path, Tensors()).ok());
   EXPECT_TRUE(ReadSafetensors(path).ok());
-  // Nothing is left beside it.
+  // Nothing is left next to it.
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.Path("")), {}), 1);
 }
 

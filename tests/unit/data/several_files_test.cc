@@ -1,4 +1,4 @@
-// Several files as one set, and the data.json beside arrays that tools/prepare made.
+// Several files as one set, and the data.json next to arrays that tools/prepare made.
 #include "daemon/data/several_files.h"
 
 #include <array>
@@ -149,7 +149,7 @@ TEST_F(SeveralFilesTest, ConversionsOfEveryPartAreSaid) {
   EXPECT_EQ((*Open(rows))->conversions(), "features f64 -> f32, labels i64 -> i32");
 }
 
-// Labels for every token may count behind the length of a text: such data is never cut.
+// Labels for every token may count beyond the length of a text: such data is never cut.
 TEST_F(SeveralFilesTest, MaskedDataIsEvaluatedOnTokensThatHaveLabels) {
   WritePart("part-a", 10, 3);
   Job job;

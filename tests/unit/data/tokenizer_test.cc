@@ -1,4 +1,4 @@
-// Vocabularies beside weights and data: the same tokens under the same ids, or an error.
+// Vocabularies next to weights and data: the same tokens under the same ids, or an error.
 #include "daemon/data/tokenizer.h"
 
 #include <gmock/gmock.h>

@@ -155,7 +155,7 @@ TEST_F(TokensTest, LabelsHaveWeights) {
         HasSubstr(std::string("finite weights of at least 0, found ") + text + " for sample 1"));
   }
   source.labels.reset();
-  EXPECT_THAT(Refused(ErrorKind::kConfig, source), HasSubstr("weights are of labels"));
+  EXPECT_THAT(Refused(ErrorKind::kConfig, source), HasSubstr("weights apply to labels"));
 }
 
 TEST_F(TokensTest, EveryIdIsChecked) {

@@ -12,7 +12,7 @@ from pathlib import Path
 
 BUILD = Path(sys.argv.pop(1)).resolve()
 
-# What bash does when Tab is pressed behind these words; it has taken --flag=value apart.
+# What bash does when Tab is pressed after these words; it has taken --flag=value apart.
 PRESS_TAB = """
 source "$1"; shift
 COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))

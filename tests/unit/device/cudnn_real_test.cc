@@ -40,7 +40,7 @@ class RealCudnn : public testing::Test {
     if (!loaded.ok()) GTEST_SKIP() << loaded.status().message();
     api_ = *loaded;
     // cuDNN loads the driver to see whether a kernel could be compiled. Without one, that of the
-    // toolkit for linking will do: it has the same name, and answers every call by an error.
+    // toolkit for linking works: it has the same name, and answers every call by an error.
     if (SharedLibrary::Open("libcuda.so.1").ok()) return;
     const Status stub = SharedLibrary::Open(GACCD_CUDA_STUB).status();
     if (!stub.ok()) GTEST_SKIP() << "neither a driver nor the toolkit's: " << stub.message();

@@ -126,7 +126,7 @@ CublasLtApi MakeApi() {
   api.MatmulPreferenceSetAttribute = SetPreference;
   api.MatmulAlgoGetHeuristic = Heuristic;
   api.MatmulAlgoCheck = AlgoCheck;
-  api.GetStatusString = +[](cublasStatus_t) { return "as the fake was told"; };
+  api.GetStatusString = +[](cublasStatus_t) { return "the status set in the fake"; };
   return api;
 }
 

@@ -228,7 +228,7 @@ TEST_F(MatmulCudaTest, PreparedMemoryIsOnlyTheWorkspace) {
   EXPECT_EQ(standin::LiveBytes(0), context_->device_bytes());
 }
 
-// No room to try algorithms: the product works all the same, and people are told.
+// No room to try algorithms: the product works nevertheless, with a warning.
 TEST_F(MatmulCudaTest, WithoutRoomForATrialTheFirstOneOfferedIsTaken) {
   context_.reset();
   standin::Reset({.memory_bytes = CudaContext::kWorkspaceBytes + (1 << 20)});

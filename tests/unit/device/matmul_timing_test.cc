@@ -240,7 +240,7 @@ TEST_F(MatmulTimingTest, EveryFailureOfCublasLtComesBack) {
         const auto matmul = MatmulCuda::Prepare(**context, kSpec);
         if (matmul.ok()) break;
         EXPECT_THAT(matmul, HasKind(ErrorKind::kUnavailable));
-        EXPECT_THAT(matmul, HasMessage(HasSubstr("as the fake was told")));
+        EXPECT_THAT(matmul, HasMessage(HasSubstr("the status set in the fake")));
         EXPECT_THAT(matmul, HasMessage(HasSubstr("[8, 32] x [32, 16]")));
         EXPECT_EQ(fake_.live, 1) << function;  // the handle of the context
         EXPECT_EQ(standin::LiveBytes(0), std::int64_t{CudaContext::kWorkspaceBytes}) << function;

@@ -59,7 +59,7 @@ TEST(ExecutorTest, TheFirstMicroStepOverwritesAndLaterOnesAdd) {
 }
 
 // z = y + y with y = W x + b recorded twice, against the target 2 t: z - 2 t is twice y - t, and W
-// stands there twice, so its gradient is 4 times the one of y against t.
+// is there twice, so its gradient is 4 times the one of y against t.
 TEST(ExecutorTest, AParameterUsedTwiceInOneGraphGetsBothParts) {
   GraphBench once;
   once.PrepareTraining(RecordOneLayer(once));
@@ -84,7 +84,7 @@ TEST(ExecutorTest, AParameterUsedTwiceInOneGraphGetsBothParts) {
   }
 }
 
-// The gradient that is told ready has its final value, also one that two nodes add to.
+// The gradient that is reported ready has its final value, also one that two nodes add to.
 TEST(ExecutorTest, TellsEachGradientOnceWhenItIsComplete) {
   GraphBench bench;
   const ValueId x = bench.Input("x", {5, 3});

@@ -70,7 +70,7 @@ const Case kCases[] = {
        const ValueId x = bench.Parameter("x", {s.rows, s.in});
        return Distance(bench, LinearOf(bench, x, "fc", s, false));
      }},
-    {"linear_of_transposed_weight",  // behind another, so that there is an input gradient
+    {"linear_of_transposed_weight",  // after another, so that there is an input gradient
      [](GraphBench& bench, const CaseSize& s) {
        const ValueId x = LinearOf(bench, bench.Input("x", {s.rows, s.in}), "fc", s, true);
        const ValueId w = bench.Parameter("w", {s.out, s.in});

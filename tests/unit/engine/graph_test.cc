@@ -23,7 +23,7 @@ using testing::HasSubstr;
 struct Refusal {
   std::shared_ptr<const Function> function;
   std::vector<ValueSpec> inputs;
-  std::vector<const char*> message;  // all of these stand in it
+  std::vector<const char*> message;  // all of these are in it
 };
 
 ValueSpec F32Of(Shape shape) { return {std::move(shape), DType::kF32}; }
@@ -218,7 +218,7 @@ TEST(GradientTest, RefusesFunctionsAndPlacesWithoutGradient) {
     const ValueId loss = (*graph.Apply(std::make_shared<MeanSquaredError>(), {y, t}))[0];
     EXPECT_THAT(RecordGradients(graph, loss, seed), HasMessage(HasSubstr("the target")));
   }
-  {  // an objective behind the probabilities
+  {  // an objective on the probabilities
     Graph graph;
     const ValueId z = graph.AddParameter("z", {8, 3}, 0);
     const ValueId labels = graph.AddInput("labels", I32({8}));

@@ -89,7 +89,7 @@ class TaggedMemory {
   }
 
   // The view holds what its source holds.
-  void Look(ValueId view, ValueId source) { tags_[Index(view)] = tags_[Index(source)]; }
+  void Alias(ValueId view, ValueId source) { tags_[Index(view)] = tags_[Index(source)]; }
   void Write(ValueId value) {
     if (!InArena(value)) return;
     for (ValueId& block : BlocksOf(value)) block = tags_[Index(value)];
@@ -127,7 +127,7 @@ int Replay(const Graph& graph, const MemoryPlan& plan) {
     for (const ValueId input : node.inputs) EXPECT_TRUE(memory.Holds(input)) << "read " << input;
     if (node.function->is_view()) {
       EXPECT_EQ(plan.storage[Index(node.outputs[0])], plan.storage[Index(node.inputs[0])]);
-      memory.Look(node.outputs[0], node.inputs[0]);
+      memory.Alias(node.outputs[0], node.inputs[0]);
       continue;
     }
     for (const ValueId output : node.outputs) {

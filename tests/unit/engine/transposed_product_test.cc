@@ -18,7 +18,7 @@ std::vector<float> WholeNumbers(std::int64_t elements, std::int64_t step) {
   return values;
 }
 
-// NaN stands in C first: a product that overwrites must not read it.
+// NaN is in C first: a product that overwrites must not read it.
 TEST(TransposedProductTest, OverwritesThenAdds) {
   ASSERT_TRUE(CpuContext::Create().ok());  // one thread
   const std::int64_t m = 35;

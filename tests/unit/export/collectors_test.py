@@ -1,4 +1,4 @@
-"""What collectors of logs are told in tools/dashboards, against the files of a real run.
+"""The settings for collectors of logs in tools/dashboards, against the files of a real run.
 
   collectors_test.py GACCD
 """

@@ -36,11 +36,11 @@ std::string StepKeys(int step, double loss) {
 
 class ExportTest : public testing::Test {
  protected:
-  // Attempt 0: updates 1 to 3, a save after 2, then it is lost. Attempt 1 goes on from 2.
+  // Attempt 0: updates 1 to 3, a save after 2, then it is lost. Attempt 1 continues from 2.
   void SetUp() override {
     const std::string first = "000-812";
     run_.Event(first, 0, "run_start", R"(,"version":"0.1.0","git":"abc","model":"a\"b\nc")");
-    run_.Event(first, 1, "plan", R"(,"target_batch":3072,"eff_batch":3072,"accum_steps":2)");
+    run_.Event(first, 1, "plan", R"(,"target_batch":3072,"effective_batch":3072,"accum_steps":2)");
     run_.Event(first, 12, "step", StepKeys(1, 4));
     run_.Event(first, 14, "step", StepKeys(2, 3));
     run_.Event(first, 15, "save", R"(,"step":2,"ok":true,"bytes":1000,"stall_s":0.5,"dur_s":0.75)");

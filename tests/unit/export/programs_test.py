@@ -96,7 +96,7 @@ class ProgramsTest(unittest.TestCase):
             plain = {re.sub(r"_(bucket|sum|count)$", "", name) for name in found}
             self.assertEqual(self.names - plain - found, set())
             runs = {labels["run"]: value for labels, value in prometheus.query("gaccd_steps_total")}
-            self.assertEqual(runs, {NAME: "67", "other": "5"}, "7 updates were done again")
+            self.assertEqual(runs, {NAME: "67", "other": "5"}, "7 updates were repeated")
             (flops,) = prometheus.query('gaccd_model_flops_total{run="other"}')
             self.assertEqual(float(flops[1]), 5 * 3072 * 2.7e13)
             (peak,) = prometheus.query('gaccd_peak_flops{run="other"}')

@@ -95,7 +95,7 @@ TEST_F(PrometheusStateTest, FiguresAreThoseOfAllEventsWhateverIsAdded) {
   EXPECT_EQ(Continued(), Fresh());
   run_.Append(StrCat("attempts/", kSecond, "/verdict.json"), RunFiles::Line(400, "verdict", 1));
   EXPECT_EQ(Continued(), Fresh());
-  run_.Event("002-812", 500, "resume", R"(,"step":3)");  // behind all that the state has
+  run_.Event("002-812", 500, "resume", R"(,"step":3)");  // after all that the state has
   AddSteps("002-812", 4, 8);
   EXPECT_EQ(Continued(), Fresh());
   EXPECT_EQ(problem_, "");

@@ -97,7 +97,7 @@ def make(folder, ranks=240, updates=2000, attempts=3, lines=200, run="r50", nois
                       flops_per_sample=2.7e13, peak_flops=989.4e12, device="cuda", gpu="NVIDIA H100 80GB HBM3")
         attempt.event("plan", mode="exact", nodes=max(1, ranks // 8), gpus_per_node=min(8, ranks),
                       world=ranks, micro_batch=10, base_batch=10 * ranks, target_batch=3072,
-                      eff_batch=3072, accum_steps=2, balance_ratio=0.98)
+                      effective_batch=3072, accum_steps=2, balance_ratio=0.98)
         (attempt.folder / "env.json").write_text(json.dumps(
             {"NCCL_DEBUG": ("WARN", "INFO")[number % 2], "SLURM_JOB_ID": "812"}))
         (attempt.folder / "job.txtpb").write_text(f'name: "r50"\nepochs: {3 + number}\n')

@@ -23,8 +23,8 @@ using testing::IsEmpty;
 
 class ThinEventsTest : public testing::Test {
  protected:
-  // Attempt 0: updates 1 to 300, with a save, a crash and a loss that is not finite. Attempt 1 goes
-  // on behind 245.
+  // Attempt 0: updates 1 to 300, with a save, a crash and a loss that is not finite. Attempt 1
+  // continues after 245.
   void SetUp() override {
     run_.Event("000-812", 0, "run_start", R"(,"flops_per_sample":3)");
     AddSteps("000-812", 1, 137);

@@ -42,7 +42,7 @@ TEST(Heartbeat, AWorldOfOneNeedsNone) {
   const auto single = MakeSingle();
   auto heart = Heartbeat::Start(*single, kOptions, [](const LostRank&) { FAIL(); });
   ASSERT_TRUE(heart.ok());
-  (*heart)->Note(Phase::kCompute, 1);
+  (*heart)->SetPhase(Phase::kCompute, 1);
   (*heart)->Goodbye();
 }
 
@@ -64,13 +64,13 @@ TEST(Heartbeat, NobodyIsLostWhenAllLeaveInAnyOrder) {
 void ExpectLoss(int ranks, int victim, Absence absence, milliseconds limit,
                 const std::function<void(Heartbeat&, int)>& act) {
   std::atomic<int> right = 0;
-  std::atomic<int> told = 0;
+  std::atomic<int> reported = 0;
   std::atomic<std::int64_t> slowest_ms = 0;
   const Status status = RunRanks(ranks, [&](Communicator& comm) -> Status {
     Clock::time_point start;
     std::atomic<bool> heard = false;
     auto on_lost = [&](const LostRank& lost) {
-      ++told;
+      ++reported;
       if (lost.rank == victim && lost.absence == absence) ++right;
       heard = true;
     };
@@ -89,7 +89,7 @@ void ExpectLoss(int ranks, int victim, Absence absence, milliseconds limit,
   });
   EXPECT_TRUE(status.ok()) << status.message();
   EXPECT_GE(right, ranks - 1);
-  EXPECT_EQ(right, told) << "somebody was named who is well";
+  EXPECT_EQ(right, reported) << "somebody was named who is well";
   EXPECT_LT(slowest_ms, limit.count());
 }
 
@@ -134,7 +134,7 @@ TEST(Heartbeat, AllThatEndTogetherAreKnownToAll) {
 TEST(Heartbeat, AStuckRankIsNamedByThoseWhoWait) {
   ExpectLoss(3, 1, Absence::kStalled, milliseconds(8'000), [](Heartbeat& heart, int rank) {
     heart.SetMedianStep(milliseconds(20));
-    heart.Note(rank == 1 ? Phase::kCompute : Phase::kReduce, 5);
+    heart.SetPhase(rank == 1 ? Phase::kCompute : Phase::kReduce, 5);
   });
 }
 

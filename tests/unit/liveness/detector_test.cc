@@ -48,7 +48,7 @@ TEST_F(DetectorTest, NobodyIsLostWhileAllBeat) {
 
 TEST_F(DetectorTest, AClosedConnectionIsToldAtOnceAndAGoodbyeIsNot) {
   Watch(3);
-  detector_->Left(2);
+  detector_->OnGoodbye(2);
   detector_->Ended(2);
   EXPECT_FALSE(Pass(milliseconds(20'000), {2}));
   detector_->Ended(1);

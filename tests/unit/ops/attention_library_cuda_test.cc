@@ -195,9 +195,10 @@ TEST_F(AttentionLibrary, EqualsTheOwnKernelInF32) {
     Compare({1, 2, 130, 128, causal});
     Compare({3, 2, 33, 8, causal, {}, /*packed=*/false});
   }
-  PrintRow("attention in bf16 by the library", !HasFailure(),
-           StrCat("below ", kSame, " of y and ", kSameGradients, " of its gradients beside f32"),
-           StrCat(worst_y_, " and ", worst_gradients_));
+  PrintRow(
+      "attention in bf16 by the library", !HasFailure(),
+      StrCat("below ", kSame, " of y and ", kSameGradients, " of its gradients, compared with f32"),
+      StrCat(worst_y_, " and ", worst_gradients_));
 }
 
 TEST_F(AttentionLibrary, LengthsOfSequences) {
@@ -209,8 +210,8 @@ TEST_F(AttentionLibrary, LengthsOfSequences) {
     }
   }
   PrintRow("attention in bf16 by the library, lengths", !HasFailure(),
-           "as in f32, 0 behind the lengths",
-           StrCat(worst_y_, " and ", worst_gradients_, " beside f32"));
+           "as in f32, 0 beyond the lengths",
+           StrCat(worst_y_, " and ", worst_gradients_, " compared with f32"));
 }
 
 TEST_F(AttentionLibrary, TheSameBitsAgainAndInAGraph) {

@@ -38,7 +38,7 @@ std::vector<std::string> Names(const Graph& graph) {
 
 Graph Training(LossKind loss) { return MakeMlp({5, 4, 3}, loss).RecordTraining({2}).value().graph; }
 
-// How often each of these functions stands in the graph.
+// How often each of these functions is in the graph.
 std::vector<std::ptrdiff_t> Counts(const Graph& graph, const std::vector<std::string>& functions) {
   std::vector<std::ptrdiff_t> counts;
   for (const std::string& name : functions) {

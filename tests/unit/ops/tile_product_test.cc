@@ -64,20 +64,20 @@ TEST(Bf16TileProductTest, EqualsTheSums) {
   }
 }
 
-// Any number of pairs, and nothing behind them.
+// Any number of pairs, and nothing after them.
 TEST(Bf16TileMathTest, RoundsToPairs) {
-  constexpr std::size_t kMost = 40;
+  constexpr std::size_t kMax = 40;
   constexpr Bf16Pair kUntouched = 0xdeadbeef;
-  std::vector<float> values = RandomValues(3, 2 * kMost);
+  std::vector<float> values = RandomValues(3, 2 * kMax);
   values[0] = std::numeric_limits<float>::quiet_NaN();
   values[1] = -std::numeric_limits<float>::infinity();
   values[2] = std::numeric_limits<float>::max();  // to infinity
   values[3] = 1.0F + 0x1p-8F;                     // ties go to even: to 1,
   values[4] = 1.0F + 0x3p-8F;                     // and to 1 + 2^-6
   const float* const first = values.data();
-  const float* const second = values.data() + kMost;
+  const float* const second = values.data() + kMax;
   for (const CpuBf16 way : {CpuBf16::kEmulated, Bf16OfCpu()}) {
-    for (std::size_t pairs = 0; pairs <= kMost; ++pairs) {
+    for (std::size_t pairs = 0; pairs <= kMax; ++pairs) {
       std::vector<Bf16Pair> neighbours(pairs + 1, kUntouched);
       std::vector<Bf16Pair> rows(pairs + 1, kUntouched);
       Bf16TileMathOf(way).round_neighbours(first, static_cast<std::int64_t>(pairs),

@@ -51,13 +51,13 @@ struct Bench {
     optimizer = std::move(*created);
   }
 
-  // One update as the engine does it; `samples` are told to the sums, 10 are planned.
+  // One update as the engine does it; `samples` are given to the sums, 10 are planned.
   void Update(const std::vector<float>& g, double lr, double clip, double loss = 1,
               std::int64_t samples = 10, bool outlive = false) {
     CopyToGpu(gradient.data(), g.data(), g.size() * sizeof(float));
     UpdateControl host = control.Value();
     host.inputs = {.clip_norm = clip,
-                   .planned_samples = 10,
+                   .effective_batch = 10,
                    .planned_divisor = 10,
                    .outlive = outlive ? 1 : 0};
     optimizer->Prepare(lr, &host.inputs);

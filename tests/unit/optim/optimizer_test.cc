@@ -65,7 +65,7 @@ TEST(OptimizerTest, GradientScaleIsTheSameAsAScaledGradient) {
   }
 }
 
-// Every place is computed alike, wherever it stands in a vector register or in the tail.
+// Every place is computed alike, wherever it is in a vector register or in the tail.
 TEST(OptimizerTest, ResultDoesNotDependOnThePlaceInTheBuffer) {
   for (const auto& [name, spec] : kEveryOptimizer) {
     constexpr std::size_t kCount = 67;
@@ -104,13 +104,13 @@ TEST(OptimizerTest, TellsAsItGoesWhichParametersAreNew) {
       piece->Step(std::span(expected).first(Optimizer::kPiece),
                   std::span(gradient).first(Optimizer::kPiece), 0.1, 1);
       rest->Step(std::span(expected).last(kRest), std::span(gradient).last(kRest), 0.1, 1);
-      std::vector<std::int64_t> told;
+      std::vector<std::int64_t> reported;
       whole->Step(found, gradient, 0.1, 1, [&](std::int64_t end) {
-        told.push_back(end);
+        reported.push_back(end);
         EXPECT_TRUE(std::equal(found.begin(), found.begin() + end, expected.begin()));
         EXPECT_TRUE(std::equal(found.begin() + end, found.end(), before.begin() + end));
       });
-      EXPECT_EQ(told, (std::vector{Optimizer::kPiece, kAll})) << name;
+      EXPECT_EQ(reported, (std::vector{Optimizer::kPiece, kAll})) << name;
     }
     EXPECT_EQ(found, expected) << name;
   }
@@ -208,7 +208,7 @@ TEST(OptimizerTest, GroupsHaveTheBitsOfOptimizersOfTheirOwn) {
   }
 }
 
-// The averages stand behind what the rule keeps, without the frozen parameter.
+// The averages follow the state of the rule, without the frozen parameter.
 TEST(OptimizerTest, AveragesAreOfWhatEveryUpdateLeft) {
   constexpr double kDecay = 0.75;
   const FlatLayout layout = Grouped();
@@ -220,7 +220,7 @@ TEST(OptimizerTest, AveragesAreOfWhatEveryUpdateLeft) {
   EXPECT_FALSE(optimizer->ExchangeAverages(params)) << "there are none yet";
   for (unsigned u = 0; u < 5; ++u) {
     optimizer->Step(params, Random(params.size(), 10 + u), 0.1, 1);
-    params[3] = 7;  // what is done to the parameters behind a step is of the update, too
+    params[3] = 7;  // changes of the parameters after a step belong to the update, too
     optimizer->Average(params);
     for (std::size_t i = 0; i < params.size(); ++i) {
       expected[i] = u == 0 ? params[i] : kDecay * expected[i] + (1 - kDecay) * params[i];

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "daemon/report/number_words.h"
+#include "daemon/report/format_number.h"
 #include "daemon/report/scale.h"
 
 namespace gaccd {
@@ -31,15 +31,15 @@ TEST(CurveTest, FewPointsAreAllThere) {
 }
 
 TEST(CurveTest, ThinnedOnesKeepEveryExtremeAndInventNothing) {
-  constexpr std::size_t kMost = 50;
-  Curve curve(kMost);
+  constexpr std::size_t kMax = 50;
+  Curve curve(kMax);
   for (std::int64_t step = 1; step <= 10'000; ++step) {
     if (step == 6001) curve.BeginPiece();
     curve.Add(step, step == 777 ? 1e9 : step == 8123 ? -1e9 : Value(step));
   }
   const auto pieces = curve.Pieces();
   ASSERT_EQ(pieces.size(), 2);
-  EXPECT_LE(pieces[0].size() + pieces[1].size(), 4 * (kMost + 2));
+  EXPECT_LE(pieces[0].size() + pieces[1].size(), 4 * (kMax + 2));
   EXPECT_THAT(pieces[0], testing::Contains(CurvePoint{777, 1e9}));
   EXPECT_THAT(pieces[1], testing::Contains(CurvePoint{8123, -1e9}));
   EXPECT_EQ(pieces[0].front(), (CurvePoint{1, Value(1)}));
@@ -73,7 +73,7 @@ TEST(CurveTest, LimitShortensWhatIsThere) {
 }
 
 TEST(CurveTest, StretchSumsLoseNothing) {
-  StretchSums<std::int64_t> sums(10);
+  BinSums<std::int64_t> sums(10);
   for (std::int64_t step = 1; step <= 1000; ++step) sums.Add(step, step);
   for (std::int64_t step = 900; step <= 950; ++step) sums.Add(step, 1);  // done again
   std::int64_t all = 0;
@@ -115,23 +115,23 @@ TEST(ScaleTest, OneValueHasOneTick) {
   for (const double value : {0.001, 3e-4, -2.0, 0.0, 1.0}) {
     const AxisScale scale = ScaleFor({value, value, value}, true);
     ASSERT_EQ(Ticks(scale, 5).size(), 1U) << value;
-    EXPECT_EQ(NumberWords(Ticks(scale, 5)[0]), NumberWords(value));
+    EXPECT_EQ(FormatNumber(Ticks(scale, 5)[0]), FormatNumber(value));
   }
   EXPECT_GT(Ticks(ScaleFor({0.001, 0.0011}, true), 5).size(), 1U);
 }
 
 TEST(NumberWordsTest, AreWhatPeopleRead) {
-  EXPECT_EQ(CountWords(1'228'800), "1,228,800");
-  EXPECT_EQ(CountWords(-1234), "-1,234");
-  EXPECT_EQ(CountWords(999), "999");
-  EXPECT_EQ(SecondsWords(2.5e-17), "0 s");
-  EXPECT_EQ(SecondsWords(0.842), "842 ms");
-  EXPECT_EQ(SecondsWords(12.34), "12.3 s");
-  EXPECT_EQ(SecondsWords(7384), "2:03:04");
-  EXPECT_EQ(BytesWords(1.25e9), "1.25 GB");
-  EXPECT_EQ(PercentWords(0.1234), "12.3 %");
-  EXPECT_EQ(SignedPercentWords(0.5625), "+56.2 %");
-  EXPECT_EQ(SignedPercentWords(0), "0 %");
+  EXPECT_EQ(FormatCount(1'228'800), "1,228,800");
+  EXPECT_EQ(FormatCount(-1234), "-1,234");
+  EXPECT_EQ(FormatCount(999), "999");
+  EXPECT_EQ(FormatSeconds(2.5e-17), "0 s");
+  EXPECT_EQ(FormatSeconds(0.842), "842 ms");
+  EXPECT_EQ(FormatSeconds(12.34), "12.3 s");
+  EXPECT_EQ(FormatSeconds(7384), "2:03:04");
+  EXPECT_EQ(FormatBytes(1.25e9), "1.25 GB");
+  EXPECT_EQ(FormatPercent(0.1234), "12.3 %");
+  EXPECT_EQ(FormatSignedPercent(0.5625), "+56.2 %");
+  EXPECT_EQ(FormatSignedPercent(0), "0 %");
 }
 
 }  // namespace

@@ -35,11 +35,11 @@ std::string Step(int step, double loss) {
 
 constexpr std::string_view kPlan =
     R"(,"mode":"exact","nodes":30,"gpus_per_node":8,"world":240,"micro_batch":10,)"
-    R"("base_batch":2400,"target_batch":3072,"eff_batch":3072,"ratio":1.28,"accum_steps":2)";
+    R"("base_batch":2400,"target_batch":3072,"effective_batch":3072,"ratio":1.28,"accum_steps":2)";
 
 class ReportTest : public testing::Test {
  protected:
-  // Attempt 0: updates 1 to 4, then rank 5 fails. Attempt 1 goes on behind 2, with other
+  // Attempt 0: updates 1 to 4, then rank 5 fails. Attempt 1 continues after 2, with other
   // settings.
   void SetUp() override {
     const std::string first = "000-812";
@@ -73,13 +73,13 @@ class ReportTest : public testing::Test {
                        R"("reason":")", kEvil, "\"}"));
   }
 
-  static RunStory Read(const RunFiles& run) {
-    auto story = ReadRunStory(run.path(), *ParseTimestamp(At(80)));
+  static ReportData Read(const RunFiles& run) {
+    auto story = ReadReportData(run.path(), *ParseTimestamp(At(80)));
     EXPECT_TRUE(story.ok()) << story.status().message();
     return *std::move(story);
   }
   std::string Page(PageLanguage language = PageLanguage::kBoth) {
-    const RunStory story = Read(run_);
+    const ReportData story = Read(run_);
     return ReportPage({&story, 1}, language);
   }
 
@@ -101,7 +101,7 @@ std::vector<std::pair<std::int64_t, double>> PointsOf(const std::string& page,
   return points;
 }
 
-// The value that stands in a line which is made of it.
+// The value in a line that is made of it.
 double Written(double value) { return std::stod(StrCat(value)); }
 
 TEST_F(ReportTest, CurvesCarryTheValuesOfTheEvents) {
@@ -129,7 +129,7 @@ TEST_F(ReportTest, TellsTheStoryOfTheRun) {
     EXPECT_THAT(page, HasSubstr(batch)) << "the plan";
   }
   EXPECT_THAT(page, HasSubstr("exactly in <b>7</b> of <b>7</b> updates"));
-  EXPECT_THAT(page, HasSubstr("<b>2</b> updates were done again"));
+  EXPECT_THAT(page, HasSubstr("<b>2</b> updates were repeated"));
   EXPECT_THAT(page,
               HasSubstr("<dt>model FLOP / s</dt><dd>48.0G<small>last: <b>41.0 %</b> of the peak "
                         "of <b>H100</b></small>"));
@@ -183,7 +183,7 @@ TEST_F(ReportTest, AChinesePageHasNoWordThatIsOnlyEnglish) {
   run_.Event("001-812", 3000, "verdict", R"(,"verdict":"norequeue","exit":74)");
   RunFiles other;
   other.Event("000-9", 0, "run_start");
-  const RunStory stories[] = {Read(run_), Read(other)};
+  const ReportData stories[] = {Read(run_), Read(other)};
   const auto page = [&](PageLanguage language) {
     return StrCat(Page(language), ReportPage(stories, language));
   };
@@ -194,7 +194,7 @@ TEST_F(ReportTest, AChinesePageHasNoWordThatIsOnlyEnglish) {
     EXPECT_THAT(en, HasSubstr(word));
     EXPECT_THAT(zh, Not(HasSubstr(word)));
   }
-  EXPECT_EQ(SecondsWords(20 * 86400), "20 d");
+  EXPECT_EQ(FormatSeconds(20 * 86400), "20 d");
 }
 
 TEST_F(ReportTest, AReasonHasARowOfItsOwnThatAPhoneShows) {
@@ -227,15 +227,15 @@ TEST_F(ReportTest, ARunWithoutEventsHasAPage) {
   const RunFiles run;
   run.Append("attempts/000-1/env.json", "{");
   run.Append("STATUS.json", StrCat(R"({"ts":")", At(79), R"(","state":"starting"})"));
-  const RunStory story = Read(run);
+  const ReportData story = Read(run);
   const std::string page = ReportPage({&story, 1}, PageLanguage::kEn);
   EXPECT_THAT(page, HasSubstr("hero starting"));
   EXPECT_THAT(page, HasSubstr("gaccd status --watch"));
   EXPECT_THAT(page, HasSubstr("attempt 000-1 has no events"));
-  EXPECT_THAT(page, HasSubstr("nothing: it runs"));
+  EXPECT_THAT(page, HasSubstr("nothing to do"));
   const std::string zh = ReportPage({&story, 1}, PageLanguage::kZh);
   EXPECT_THAT(zh, HasSubstr("无需操作：正在运行"));
-  EXPECT_THAT(zh, Not(HasSubstr("nothing: it runs")));
+  EXPECT_THAT(zh, Not(HasSubstr("nothing to do")));
 }
 
 TEST_F(ReportTest, SeveralRunsAreSideBySide) {
@@ -245,7 +245,7 @@ TEST_F(ReportTest, SeveralRunsAreSideBySide) {
     other.Event("000-9", 5 + step, "step", Step(step, 7 - step));
   other.Append("attempts/000-9/job.txtpb", "lr: 0.2\nepochs: 4\n");
   other.Append("STATUS.json", StrCat(R"({"ts":")", At(79), R"(","state":"running","step":3})"));
-  const RunStory stories[] = {Read(run_), Read(other)};
+  const ReportData stories[] = {Read(run_), Read(other)};
   const std::string page = ReportPage(stories, PageLanguage::kEn);
   using Point = std::pair<std::int64_t, double>;
   EXPECT_THAT(page, HasSubstr("<del>- epochs: 3</del>\n<ins>+ epochs: 4</ins>"));
@@ -267,7 +267,7 @@ TEST_F(ReportTest, ACurveOfOnePointIsADot) {
     run.Event("000-9", 6, "eval", R"(,"step":1,"metric":"accuracy","value":0.5,"dur_s":0.5)");
     run.Append("STATUS.json", StrCat(R"({"ts":")", At(79), R"(","state":"running","step":1})"));
   }
-  const RunStory stories[] = {Read(runs[0]), Read(runs[1])};
+  const ReportData stories[] = {Read(runs[0]), Read(runs[1])};
   const std::string one = ReportPage({stories, 1}, PageLanguage::kEn);
   EXPECT_THAT(one, HasSubstr("class='line c0 dots' data-curve='loss' data-x='1' data-y='6' "
                              "d='M500.0 150.0h0'"));
@@ -285,7 +285,7 @@ TEST_F(ReportTest, TheBestEvaluationIsNamedWithTheCommandThatExportsIt) {
   run.Append("STATUS.json", StrCat(R"({"ts":")", At(70), R"(","state":"done","exit":0,"step":9,)",
                                    R"("best_metric":"mae","best_value":0.25,"best_step":6})"));
   const auto page = [&] {
-    const RunStory story = Read(run);
+    const ReportData story = Read(run);
     return ReportPage({&story, 1}, PageLanguage::kEn);
   };
   const std::string command = StrCat("gaccd ckpt export ", run.path(), " --best");
@@ -296,7 +296,7 @@ TEST_F(ReportTest, TheBestEvaluationIsNamedWithTheCommandThatExportsIt) {
       SaveSteps(saved, 1, {.folder = run.Path("ckpt"), .keep = {.best = true}}, {6, 9}).ok());
   EXPECT_THAT(page(), HasSubstr(command));
   EXPECT_THAT(page(), Not(HasSubstr("no checkpoint")));
-  const RunStory stories[] = {Read(run), Read(run)};
+  const ReportData stories[] = {Read(run), Read(run)};
   EXPECT_THAT(ReportPage(stories, PageLanguage::kEn), HasSubstr("<td>mae 0.25 @ 6</td>"));
   std::filesystem::remove(run.Path("STATUS.json"));  // a better one since the last checkpoint
   run.Append("STATUS.json", StrCat(R"({"ts":")", At(70), R"(","state":"running","step":12,)",

@@ -69,7 +69,7 @@ TEST(PlotTest, BrailleHasEightDotsACharacter) {
 }
 
 TEST(PlotTest, AStoryHasItsLossAndItsMetrics) {
-  RunStory story;
+  ReportData story;
   EXPECT_EQ(PlotText(story, {}), "");
   story.loss = Falling();
   story.evals["accuracy\x1b[2J"].Add(100, 0.5);

@@ -18,7 +18,7 @@ Hosts Expand(std::string_view list) {
   return hosts.ok() ? *hosts : Hosts{};
 }
 
-// The cases without a suffix behind the bracket were compared with `scontrol show hostnames` 22.05.
+// The cases without a suffix after the bracket were compared with `scontrol show hostnames` 22.05.
 TEST(Hostlist, Expands) {
   EXPECT_THAT(Expand("login"), ElementsAre("login"));
   EXPECT_THAT(Expand("n1,n2"), ElementsAre("n1", "n2"));

@@ -10,7 +10,7 @@ from pathlib import Path
 SLURM = Path(__file__).resolve().parents[3] / "slurm"
 
 # Says what it was called with, prints SRUN_ERR as srun would, and ends with SRUN_RC. The check before
-# a training is told apart, and ends with CHECK_RC; SIGNAL_IN_CHECK tells the script about a stop meanwhile. With
+# a training is recognised, and ends with CHECK_RC; SIGNAL_IN_CHECK tells the script about a stop meanwhile. With
 # RANKS_TAKE_SIGNALS the training lasts until the script hands a signal on.
 SRUN = """#!/bin/bash
 if [[ " $* " == *" verdict "* ]]; then

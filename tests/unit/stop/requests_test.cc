@@ -119,7 +119,7 @@ TEST(StopSignals, TheOldHandlersComeBackAndANewOneStartsFresh) {
     ASSERT_TRUE(signals.ok());
     raise(SIGUSR2);
   }
-  raise(SIGUSR2);  // ignored again: the test goes on
+  raise(SIGUSR2);  // ignored again: the test continues
   auto signals = StopSignals::Install({SIGTERM});
   EXPECT_EQ((*signals)->request(), StopRequest::kNone);
 }
@@ -171,13 +171,13 @@ TEST(RequestFiles, AreSeenAndSaveIsServed) {
 TEST(RequestFiles, AFileThatCannotBeRemovedIsTold) {
   const std::string dir = testing::TempDir() + "/kept-" + std::to_string(getpid());
   std::filesystem::create_directories(dir + "/SAVE");  // a folder: unlink() refuses
-  std::atomic<bool> told = false;
+  std::atomic<bool> reported = false;
   RequestFiles files(dir, {.warn = [&](const std::string& text) {
-                       told = text.find("cannot be removed") != std::string::npos;
+                       reported = text.find("cannot be removed") != std::string::npos;
                      }});
   EXPECT_EQ(files.request(), StopRequest::kSave);
   files.Saved();
-  EXPECT_TRUE(Becomes([&] { return told.load(); }));
+  EXPECT_TRUE(Becomes([&] { return reported.load(); }));
   std::filesystem::remove_all(dir);
 }
 

@@ -67,7 +67,7 @@ Outcome RunOneRank(Communicator& comm, const Scenario& run) {
       if (run.event) run.event(comm.rank(), update, step);
       const auto here = agreement.BetweenMicroSteps(step, run.micro_steps);
       if (!here.ok()) return {-1, 0, {}};
-      if (here->action != StopAction::kGoOn) return {update, step, *here};
+      if (here->action != StopAction::kContinue) return {update, step, *here};
     }
     agreement.Pack(words, run.micro_steps, run.late);
     const MutableBuffer view = View(std::span<double>(words));
@@ -109,10 +109,10 @@ Outcome Same(const std::vector<Outcome>& outcomes) {
 TEST(StopAgreement, WhatAnAttemptBeforeHasDoneDoesNotCountForThePace) {
   const auto comm = MakeSingle();
   StopAgreement agreement(*comm, {.checkpoints = true,
-                                  .ask_every = std::chrono::duration<double>(0.02),
+                                  .exchange_every = std::chrono::duration<double>(0.02),
                                   .now = ThreadClock::Now});
   int asked = 0;
-  agreement.AlsoDo([&] {
+  agreement.AddPeriodicWork([&] {
     ++asked;
     return Status::Ok();
   });
@@ -122,7 +122,7 @@ TEST(StopAgreement, WhatAnAttemptBeforeHasDoneDoesNotCountForThePace) {
     ASSERT_TRUE(agreement.BetweenMicroSteps(done, 1000).ok());
   }
   EXPECT_EQ(asked, 10) << "after the first, and then after ten each";
-  agreement.AlsoDo([] { return Status(ErrorKind::kIo, "the third failed save"); });
+  agreement.AddPeriodicWork([] { return Status(ErrorKind::kIo, "the third failed save"); });
   Status status;
   agreement.BeginUpdate();
   for (std::int64_t done = 1; done < 1000 && status.ok(); ++done) {
@@ -132,7 +132,7 @@ TEST(StopAgreement, WhatAnAttemptBeforeHasDoneDoesNotCountForThePace) {
   EXPECT_THAT(status, HasMessage("the third failed save"));
 }
 
-// Signals are of the process: with ranks as threads only rank 2 looks at them.
+// Signals belong to the process: with ranks as threads only rank 2 looks at them.
 TEST(StopAgreement, ASignalOfOneRankStopsAllAtTheSameBoundary) {
   for (const int late : {0, 1}) {
     const std::int64_t last_step = Scenario().micro_steps;
@@ -148,7 +148,7 @@ TEST(StopAgreement, ASignalOfOneRankStopsAllAtTheSameBoundary) {
       }
       return run;
     }));
-    EXPECT_EQ(outcome.update, 10 + late) << "told by the update in which it came";
+    EXPECT_EQ(outcome.update, 10 + late) << "sent with the update in which it came";
     EXPECT_EQ(outcome.micro_step, 0) << "short updates are finished";
     EXPECT_EQ(outcome.decision.action, StopAction::kSaveStop);
     EXPECT_EQ(outcome.decision.reason, "SIGTERM (1 of 4 ranks)");
@@ -159,7 +159,7 @@ TEST(StopAgreement, ASignalOfOneRankStopsAllAtTheSameBoundary) {
 Scenario LongUpdates(double grace_s) {
   return {.options = {.term_budget = std::chrono::duration<double>(grace_s),
                       .checkpoints = true,
-                      .ask_every = std::chrono::duration<double>(1e-6),
+                      .exchange_every = std::chrono::duration<double>(1e-6),
                       .save_guess = std::chrono::duration<double>(1)},
           .updates = 6,
           .micro_step = std::chrono::milliseconds(1)};
@@ -175,7 +175,7 @@ TEST(StopAgreement, ALongUpdateIsLeftInsideWhenItsRestDoesNotFit) {
       {1000, 1, 3, 0, StopAction::kSaveStop},          // ends the update it is in
       {62.5, 1, 3, 2, StopAction::kSaveStop},          // 1.5 x 1 s + 1 s and half of the rest
       {62.5, 100, 3, 2, StopAction::kSaveBeforeStop},  // with the accumulators it takes 100 s
-      {0.9, 1, 3, 2, StopAction::kLeave},              // not even a save fits
+      {0.9, 1, 3, 2, StopAction::kExit},               // not even a save fits
   };
   for (const auto& test : cases) {
     auto signals = StopSignals::Install({SIGTERM}, kNoBurst);
@@ -287,7 +287,7 @@ TEST(StopAgreement, AfterARequestTheRanksAskMoreOften) {
   EXPECT_GE(found.left_s, 2.4);
 }
 
-// On a GPU the words that come next were told before the signal: they do not take it back.
+// On a GPU the next words were packed before the signal: they do not take it back.
 TEST(StopAgreement, WhatWasHeardBetweenMicroStepsStopsAtTheEndOfThatUpdate) {
   auto signals = StopSignals::Install({SIGTERM}, kNoBurst);
   ASSERT_TRUE(signals.ok());
@@ -322,7 +322,7 @@ TEST(StopAgreement, ASecondSignalLeavesAtOnce) {
   }));
   EXPECT_EQ(outcome.update, 2);
   EXPECT_EQ(outcome.micro_step, 3);
-  EXPECT_EQ(outcome.decision.action, StopAction::kLeave);
+  EXPECT_EQ(outcome.decision.action, StopAction::kExit);
   EXPECT_EQ(outcome.decision.kind, ErrorKind::kTempFail);
 }
 
@@ -333,7 +333,7 @@ TEST(StopAgreement, FilesAreSeenByRankZeroAndSaveIsServedOnce) {
   const Outcome outcome = Same(RunRanks([&](int rank) {
     Scenario run{.options = {.run_dir = dir,
                              .checkpoints = true,
-                             .look_every = std::chrono::milliseconds(1)},
+                             .poll_every = std::chrono::milliseconds(1)},
                  .updates = 100'000};
     if (rank == 0) {
       run.event = [&dir](int, std::int64_t, std::int64_t) {
@@ -368,9 +368,9 @@ TEST(StopAgreement, TheEndOfTheJobIsSeenInTimeForASave) {
   EXPECT_EQ(near.decision.action, StopAction::kSaveStop);
   EXPECT_EQ(near.decision.reason, "the job's time limit");
   EXPECT_EQ(run_with(12, false).update, 51) << "nothing to save: no reason to leave early";
-  EXPECT_NE(run_with(5, true).decision.action, StopAction::kLeave)
+  EXPECT_NE(run_with(5, true).decision.action, StopAction::kExit)
       << "what a save takes is only guessed: it is tried";
-  EXPECT_EQ(run_with(0, true).decision.action, StopAction::kLeave) << "too late for a save";
+  EXPECT_EQ(run_with(0, true).decision.action, StopAction::kExit) << "too late for a save";
 }
 
 // Updates take 30 s. The end of the one to come is twice as far away, and it may take half as long
@@ -397,7 +397,7 @@ TEST(StopAgreement, TheNextUpdateMustEndBeforeTheJob) {
     }));
     EXPECT_EQ(outcome.update, test.update) << test.late << ", " << test.left_s;
     EXPECT_EQ(outcome.decision.action,
-              test.update > 10 ? StopAction::kGoOn : StopAction::kSaveStop);
+              test.update > 10 ? StopAction::kContinue : StopAction::kSaveStop);
   }
 }
 
@@ -429,15 +429,15 @@ TEST(StopAgreementDeathTest, WhoLeavesHasLeftWithinABound) {
   EXPECT_EXIT((void)RunThreadRanks(1, {},
                                    [](Communicator& comm) {
                                      StopAgreement agreement(
-                                         comm, {.leave_bound = std::chrono::milliseconds(50)});
-                                     agreement.Leave(ErrorKind::kTempFail);
+                                         comm, {.exit_bound = std::chrono::milliseconds(50)});
+                                     agreement.LimitExit(ErrorKind::kTempFail);
                                      std::this_thread::sleep_for(std::chrono::seconds(30));
                                      return Status::Ok();
                                    }),
               testing::ExitedWithCode(75), "rank 0 on .* received a request to exit");
   // In time, nothing happens.
   EXPECT_TRUE(RunThreadRanks(1, {}, [](Communicator& comm) {
-                StopAgreement(comm, {}).Leave(ErrorKind::kTempFail);
+                StopAgreement(comm, {}).LimitExit(ErrorKind::kTempFail);
                 return Status::Ok();
               }).ok());
 }
@@ -482,7 +482,7 @@ TEST(StopAgreement, AnEvaluationThatDoesNotFitIsLeft) {
       ThreadClock::Advance(std::chrono::milliseconds(1));
       if (comm.rank() == 1 && batch == 3) RaiseHere(SIGTERM);
       GACCD_ASSIGN_OR_RETURN(const StopDecision here, agreement.BetweenBatches(batch, kBatches));
-      if (here.action == StopAction::kGoOn) continue;
+      if (here.action == StopAction::kContinue) continue;
       EXPECT_EQ(here.action, StopAction::kSaveStop);
       EXPECT_EQ(agreement.AtBoundary().action, StopAction::kSaveStop);
       const std::lock_guard lock(mutex);

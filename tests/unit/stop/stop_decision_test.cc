@@ -19,9 +19,9 @@ TEST(StopWords, EncodeAndDecodeLeaveTheRestUnchanged) {
                   .stop_file = 4,
                   .time_up = 5,
                   .save = 6,
-                  .save_misfit = 7,
-                  .rest_misfit = 8,
-                  .window_misfit = 8.5,
+                  .cannot_save = 7,
+                  .cannot_save_after_update = 8,
+                  .cannot_save_in_update = 8.5,
                   .pace_s = 9.5,
                   .signals = {10, 11, 12, 13, 14, 15}};
   std::vector<double> wire(kStopWordCount + 2, -1);
@@ -34,12 +34,12 @@ TEST(StopWords, EncodeAndDecodeLeaveTheRestUnchanged) {
 }
 
 TEST(StopWords, MergedRequestsStayAndThePaceIsTheNewest) {
-  const StopWords older{.stop = 2, .rest_misfit = 1, .pace_s = 3, .signals = {2}};
+  const StopWords older{.stop = 2, .cannot_save_after_update = 1, .pace_s = 3, .signals = {2}};
   const StopWords newer{.stop = 1, .save = 1, .pace_s = 2, .signals = {1, 1}};
   const StopWords both = Merge(older, newer);
   EXPECT_EQ(both.stop, 2);
   EXPECT_EQ(both.save, 1);
-  EXPECT_EQ(both.rest_misfit, 1);
+  EXPECT_EQ(both.cannot_save_after_update, 1);
   EXPECT_EQ(both.pace_s, 2);
   EXPECT_EQ(both.signals[0], 2);
   EXPECT_EQ(both.signals[1], 1);
@@ -59,43 +59,51 @@ struct Case {
 TEST(Decide, EveryCase) {
   using enum StopAction;
   const Case cases[] = {
-      {"nothing", {}, true, kGoOn, kGoOn},
-      {"no time, but nobody asks", {.save_misfit = 1, .rest_misfit = 1}, true, kGoOn, kGoOn},
-      {"save", {.save = 1}, true, kSave, kGoOn},
-      {"save without checkpoints", {.save = 1}, false, kGoOn, kGoOn},
-      {"stop, time for all", {.stop = 1}, true, kSaveStop, kGoOn},
-      {"stop beats save", {.stop = 1, .save = 4}, true, kSaveStop, kGoOn},
-      {"stop, the rest does not fit", {.stop = 4, .rest_misfit = 1}, true, kSaveStop, kSaveStop},
+      {"nothing", {}, true, kContinue, kContinue},
+      {"no time, but nobody asks",
+       {.cannot_save = 1, .cannot_save_after_update = 1},
+       true,
+       kContinue,
+       kContinue},
+      {"save", {.save = 1}, true, kSave, kContinue},
+      {"save without checkpoints", {.save = 1}, false, kContinue, kContinue},
+      {"stop, time for all", {.stop = 1}, true, kSaveStop, kContinue},
+      {"stop beats save", {.stop = 1, .save = 4}, true, kSaveStop, kContinue},
+      {"stop, the rest does not fit",
+       {.stop = 4, .cannot_save_after_update = 1},
+       true,
+       kSaveStop,
+       kSaveStop},
       {"stop, neither the rest nor what was accumulated fits",
-       {.stop = 4, .rest_misfit = 1, .window_misfit = 1},
+       {.stop = 4, .cannot_save_after_update = 1, .cannot_save_in_update = 1},
        true,
        kSaveStop,
        kSaveBeforeStop},
       {"stop, the rest fits, what was accumulated does not",
-       {.stop = 4, .window_misfit = 1},
+       {.stop = 4, .cannot_save_in_update = 1},
        true,
        kSaveStop,
-       kGoOn},
+       kContinue},
       {"stop, no time for a save",
-       {.stop = 4, .save_misfit = 1, .rest_misfit = 1},
+       {.stop = 4, .cannot_save = 1, .cannot_save_after_update = 1},
        true,
-       kLeave,
-       kLeave},
-      {"stop without checkpoints", {.stop = 4}, false, kLeave, kLeave},
-      {"time is up", {.time_up = 4}, true, kSaveStop, kGoOn},
-      {"STOP", {.stop_file = 1}, true, kSaveStop, kGoOn, ErrorKind::kNoRequeue},
+       kExit,
+       kExit},
+      {"stop without checkpoints", {.stop = 4}, false, kExit, kExit},
+      {"time is up", {.time_up = 4}, true, kSaveStop, kContinue},
+      {"STOP", {.stop_file = 1}, true, kSaveStop, kContinue, ErrorKind::kNoRequeue},
       {"STOP and a signal",
        {.stop = 1, .stop_file = 1},
        true,
        kSaveStop,
-       kGoOn,
+       kContinue,
        ErrorKind::kNoRequeue},
-      {"asked twice", {.stop_now = 1, .stop = 1}, true, kLeave, kLeave},
+      {"asked twice", {.stop_now = 1, .stop = 1}, true, kExit, kExit},
       {"Ctrl-C twice",
        {.stop_now = 1, .interrupted = 1, .stop = 1},
        true,
-       kLeave,
-       kLeave,
+       kExit,
+       kExit,
        ErrorKind::kInterrupted},
   };
   for (const Case& test : cases) {
@@ -121,7 +129,7 @@ TEST(Decide, WhyNothingIsSavedIsSaid) {
   const auto message = [](const StopDecision& decision) {
     return decision.ToStatus("after update 7", false).message();
   };
-  const StopWords late{.stop = 1, .save_misfit = 1, .rest_misfit = 1, .signals = {1}};
+  const StopWords late{.stop = 1, .cannot_save = 1, .cannot_save_after_update = 1, .signals = {1}};
   const StopWords stop{.stop = 1, .signals = {1}};
   for (const auto decide : {DecideAtBoundary, DecideInside}) {
     EXPECT_EQ(message(decide(late, true, kWorld)),
@@ -135,23 +143,23 @@ TEST(Decide, WhyNothingIsSavedIsSaid) {
             "stopped by SIGTERM (1 of 4 ranks), a second request after update 7, not saved");
 }
 
-TEST(AskClock, DoublesUntilThePaceIsKnownThenKeepsToTime) {
-  AskClock clock(0.5);
+TEST(ExchangeClock, DoublesUntilThePaceIsKnownThenKeepsToTime) {
+  ExchangeClock clock(0.5);
   std::vector<int> asked;
   for (int step = 1; step <= 16; ++step) {
     if (!clock.Due()) continue;
     asked.push_back(step);
-    clock.Asked(0);
+    clock.Exchanged(0);
   }
   EXPECT_EQ(asked, (std::vector<int>{1, 2, 4, 8, 16}));
-  clock.Asked(0.2);
+  clock.Exchanged(0.2);
   EXPECT_FALSE(clock.Due());
   EXPECT_FALSE(clock.Due());
   EXPECT_TRUE(clock.Due()) << "0.6 s";
-  clock.Asked(2);
+  clock.Exchanged(2);
   EXPECT_TRUE(clock.Due()) << "slow steps: after each";
   for (int update = 0; update < 1000; ++update) {  // short updates: the boundary is always sooner
-    clock.Asked(0.1);
+    clock.Exchanged(0.1);
     for (int step = 0; step < 4; ++step) EXPECT_FALSE(clock.Due());
   }
 }

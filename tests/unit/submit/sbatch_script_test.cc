@@ -29,7 +29,7 @@ SbatchScript SmallScript() {
 TEST(SbatchScript, IsWhatWasAskedFor) {
   EXPECT_EQ(Render(SmallScript()), R"(#!/bin/bash
 # Written by gaccd submit: 2 nodes x 3 = 6 ranks
-# To run it again: sbatch this file. Flags behind it go to the training and win.
+# To run it again: sbatch this file. Flags after it go to the training and win.
 #SBATCH --job-name=r50
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=3
@@ -90,7 +90,7 @@ TEST(SbatchScript, ATaskOfAnArrayKnowsItsRun) {
 }
 
 // What the parser of sbatch (22.05) makes of it: quotes group, a backslash takes the next
-// character, and it looks for the names of components in the line as it stands.
+// character, and it looks for the names of components in the unexpanded line.
 TEST(SbatchWord, IsOneWordOfADirective) {
   const std::pair<const char*, const char*> cases[] = {{"24:00:00", "24:00:00"},
                                                        {"/a/100%%j", "/a/100%%j"},

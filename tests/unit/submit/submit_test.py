@@ -47,7 +47,7 @@ printf '%s\\n' "$*" >>"$LOG/sacct"
 [[ -n ${SACCT:-} ]] || { echo "Slurm accounting storage is disabled" >&2; exit 1; }
 printf '%b' "$SACCT"
 """
-# What the script calls beside srun.
+# What the script calls in addition to srun.
 VERDICT = """#!/bin/bash
 printf 'done\\nall is well\\n'
 """
@@ -120,7 +120,7 @@ class Submit(unittest.TestCase):
             self.assertIn(words, page)
         again = self.submit("--run=r50", "--dry-run")
         self.assertIn(f"job 17 of '{run}' has not begun", again.stderr)
-        self.assertIn("its jobs end as soon as they begin", self.call("stop", run).stdout)
+        self.assertIn("remove the file", self.call("stop", run).stdout)
 
     def test_a_job_that_left_no_word_is_what_slurm_says_of_it(self):
         self.submit("--run=r", "--chain=2")

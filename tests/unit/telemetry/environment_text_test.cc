@@ -44,7 +44,7 @@ TEST(EnvironmentTextTest, ASecretUnderAnInnocentNameIsHidden) {
   }
 }
 
-// Values come from whoever submitted the job.
+// Values come from the user who submitted the job.
 TEST(EnvironmentTextTest, ValuesAreCutAndEscaped) {
   const std::string name = "SLURM_JOB_NAME=$(reboot);'\n\x1b[2J" + std::string(1 << 20, 'x');
   const char* const environment[] = {name.c_str(), nullptr};

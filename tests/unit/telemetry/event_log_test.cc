@@ -127,7 +127,7 @@ EventLog::NoticeMaker Notice() {
   };
 }
 
-// The descriptor leads to a device without room for a while. The line about the lost ones stands
+// The descriptor leads to a device without room for a while. The line about the lost ones is
 // for the last of them.
 TEST(EventLogTest, ALaterLineSaysHowManyAreLost) {
   const TempFolder dir;
@@ -158,11 +158,11 @@ TEST(EventLogTest, AFileThatWasRemovedIsMadeAgain) {
   const std::string path = dir.path() + "/events.jsonl";
   AppendFile file(Append(path), path);
   EXPECT_TRUE(file.Append("a"));
-  file.Look();
+  file.ReopenIfRemoved();
   EXPECT_TRUE(file.Append("b")) << "nobody can know yet";
   ::unlink(path.c_str());
   EXPECT_TRUE(file.Append("c"));
-  file.Look();
+  file.ReopenIfRemoved();
   EXPECT_EQ(file.dropped(), 2) << "b and c, at most";
   EXPECT_THAT(file.first_failure(), HasMessage(HasSubstr("was removed; it is created again")));
   EXPECT_TRUE(file.Append("d"));
@@ -178,11 +178,11 @@ TEST(EventLogTest, AFolderThatWasRemovedLosesEveryLine) {
   std::filesystem::remove_all(folder);
   for (int i = 1; i <= 3; ++i) {
     file.Append("x");
-    file.Look();
+    file.ReopenIfRemoved();
     EXPECT_EQ(file.dropped(), i);
   }
   ASSERT_TRUE(MakeFolders(folder).ok());
-  file.Look();
+  file.ReopenIfRemoved();
   EXPECT_TRUE(file.Append("y"));
   EXPECT_THAT(Lines(path), ElementsAre("y"));
 }

@@ -104,7 +104,7 @@ TEST(EventTextTest, PlanLineIsTheEnvelopeAndThePlan) {
   const Object line = Parse(PlanEventJson(kWho, kStamp, *plan));
   EXPECT_EQ(Text(line, "ev"), "plan");
   EXPECT_EQ(Text(line, "mode"), "exact");
-  EXPECT_EQ(Number(line, "eff_batch"), 3072);
+  EXPECT_EQ(Number(line, "effective_batch"), 3072);
   EXPECT_EQ(Number(line, "ranks_hi"), 192);
 }
 
@@ -213,13 +213,14 @@ TEST(EventTextTest, SaveResumeAndWeightsHaveTheKeysOfTheSchema) {
                         .step = 20,
                         .writer_epoch = 2,
                         .samples_total = 61'440,
-                        .passed_over = 1,
+                        .skipped_checkpoints = 1,
                         .bytes = 8'036'472,
                         .dur_s = 0.3}),
-            start + R"("ev":"resume","lvl":"info","seq":412,"step":20,"micro_step":0,)"
-                    R"("generation":"step-000000000020-e000002","folder":"runs/a/ckpt",)"
-                    R"("writer_epoch":2,"samples_total":61440,"passed_over":1,"bytes":8036472,)"
-                    R"("dur_s":0.3})");
+            start +
+                R"("ev":"resume","lvl":"info","seq":412,"step":20,"micro_step":0,)"
+                R"("generation":"step-000000000020-e000002","folder":"runs/a/ckpt",)"
+                R"("writer_epoch":2,"samples_total":61440,"skipped_checkpoints":1,"bytes":8036472,)"
+                R"("dur_s":0.3})");
   EXPECT_EQ(WeightsJson(kWho, kStamp,
                         {.file = "bert.safetensors",
                          .parameters = 39,

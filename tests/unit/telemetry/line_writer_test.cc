@@ -111,7 +111,7 @@ TEST(LineWriterTest, NobodyWaitsForAFileThatHangsAndWhatDoesNotFitIsCounted) {
   EXPECT_EQ(lines[static_cast<std::size_t>(fit)], StrCat(fit, " ", text));
   EXPECT_THAT(lines.back(), HasSubstr(StrCat("100 lost ", 100 - fit, " of ", 100 - fit, ": '",
                                              file.path(), "' did not answer")))
-      << "it stands where the lost ones would";
+      << "it is in the place of the lost ones";
   writer->Add("101 next", {.seq = 101});
   EXPECT_THAT(file.ReadUntil("101 next"), ElementsAre("101 next"));
   EXPECT_TRUE(writer->Flush(kLongWait));
@@ -136,7 +136,7 @@ TEST(LineWriterTest, LinesAreWrittenWithoutFlush) {
   const std::string path = dir.path() + "/lines";
   auto file = OpenFile(path, O_WRONLY | O_APPEND | O_CREAT);
   ASSERT_TRUE(file.ok());
-  const auto writer = Start(AppendFile(*std::move(file), path), LineWriter::kMostBytes);
+  const auto writer = Start(AppendFile(*std::move(file), path), LineWriter::kMaxBytes);
   std::string expected;
   for (const auto pause : {0ms, 1ms, 1ms, 4 * LineWriter::kGatherTime, 1ms}) {
     std::this_thread::sleep_for(pause);  // the thread of the writer gathers lines, or sleeps
@@ -157,7 +157,7 @@ TEST(LineWriterTest, WhatWaitsIsWrittenAtTheEnd) {
   {
     auto file = OpenFile(path, O_WRONLY | O_APPEND | O_CREAT);
     ASSERT_TRUE(file.ok());
-    const auto writer = Start(AppendFile(*std::move(file), path), LineWriter::kMostBytes);
+    const auto writer = Start(AppendFile(*std::move(file), path), LineWriter::kMaxBytes);
     for (int i = 0; i < 1000; ++i) {
       writer->Add(StrCat(i));
       expected += StrCat(i, "\n");

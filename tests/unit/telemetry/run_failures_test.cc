@@ -36,9 +36,9 @@ TEST_F(RunFailuresTest, WithoutRankZeroAnotherRankWritesTheVerdict) {
     return RunThreadRanks(4, TwoNodes(), [&](Communicator& comm) -> Status {
       auto reporter = RunReporter::Start(comm, Options(Run()));
       if (!reporter.ok()) return reporter.status();
-      (*reporter)->Step(StepAt(3, 5));
-      (*reporter)->Eval({.step = 3, .loss = 0.5, .best = BestValue{"loss", 0.25, 2}});
-      (*reporter)->Note("reduce", 1);
+      (*reporter)->ReportStep(StepAt(3, 5));
+      (*reporter)->ReportEval({.step = 3, .loss = 0.5, .best = BestValue{"loss", 0.25, 2}});
+      (*reporter)->SetPhase("reduce", 1);
       if (comm.rank() == 0) {
         // Not destroyed: it has died. Its hook would be used after the test's end.
         SetLogHook({});
@@ -109,8 +109,8 @@ TEST_F(RunFailuresTest, ACrashLeavesARecord) {
     const auto comm = MakeSingle();
     auto reporter = RunReporter::Start(*comm, Options(Run()));
     if (!reporter.ok()) return reporter.status();
-    (*reporter)->Step(StepAt(2, 5));
-    (*reporter)->Note("compute", 4);
+    (*reporter)->ReportStep(StepAt(2, 5));
+    (*reporter)->SetPhase("compute", 4);
     std::abort();
   });
   const Object record = Parse(Content(Latest() + "/crash/r00000.json"));
@@ -128,9 +128,9 @@ TEST_F(RunFailuresTest, AFolderThatHangsHoldsUpNeitherTheStepsNorTheEnd) {
     auto reporter = RunReporter::Start(*comm, options);
     if (!reporter.ok()) return reporter.status();
     ReplaceOpenFile(Latest() + "/events.jsonl", HangingPipe());
-    for (std::int64_t step = 1; step <= 5; ++step) (*reporter)->Step(StepAt(step, 5));
+    for (std::int64_t step = 1; step <= 5; ++step) (*reporter)->ReportStep(StepAt(step, 5));
     (*reporter)->Finish({ErrorKind::kTempFail, "SIGTERM"});
-    const Status& left = (*reporter)->not_closed();
+    const Status& left = (*reporter)->close_status();
     if (left.ok()) return {ErrorKind::kInternal, "nothing was said"};
     return PrintOut(left.message() + "\n");
   });
@@ -176,7 +176,7 @@ TEST_F(RunFailuresTest, NamesAreDataNotText) {
     options.run_name = name;
     auto reporter = RunReporter::Start(*comm, options);
     if (!reporter.ok()) return reporter.status();
-    (*reporter)->Say("job " + name);
+    (*reporter)->LogAndPrint("job " + name);
     LogWarning("job " + name);
     (*reporter)->Finish({ErrorKind::kData, "job " + name});
     return Status::Ok();

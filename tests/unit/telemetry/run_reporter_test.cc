@@ -70,7 +70,7 @@ TEST_F(RunReporterTest, ARunThatSaysNothingStillTellsWhatItIsAt) {
     options.status_period = std::chrono::milliseconds(5);
     options.most_quiet = std::chrono::milliseconds(50);
     GACCD_ASSIGN_OR_RETURN(const auto reporter, RunReporter::Start(*comm, options));
-    reporter->Starting("data");
+    reporter->ReportStage("data");
     while (events().size() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     std::_Exit(0);
   });
@@ -142,12 +142,12 @@ TEST_F(RunReporterTest, AResumeAndASaveAreEvents) {
     const auto comm = MakeSingle();
     auto reporter = RunReporter::Start(*comm, Options(Run()));
     if (!reporter.ok()) return reporter.status();
-    (*reporter)->Resumed({.generation = "step-000000000020-e000001",
-                          .step = 20,
-                          .samples_total = 20'000,
-                          .best = BestValue{"mae", 0.125, 16}});
-    (*reporter)->Saved({.generation = "step-000000000020-e000002", .step = 20});
-    (*reporter)->Saved({.step = 21, .reason = "no space left", .failed_in_row = 1});
+    (*reporter)->ReportResume({.generation = "step-000000000020-e000001",
+                               .step = 20,
+                               .samples_total = 20'000,
+                               .best = BestValue{"mae", 0.125, 16}});
+    (*reporter)->ReportSave({.generation = "step-000000000020-e000002", .step = 20});
+    (*reporter)->ReportSave({.step = 21, .reason = "no space left", .failed_in_row = 1});
     (*reporter)->Finish({ErrorKind::kTempFail, "SIGTERM"});
     return (*reporter)->write_status();
   });
@@ -196,7 +196,7 @@ TEST_F(RunReporterTest, QuietAndWithoutAFolderSaysNothing) {
     const auto comm = MakeSingle();
     auto reporter = RunReporter::Start(*comm, options);
     if (!reporter.ok()) return reporter.status();
-    (*reporter)->Step(StepAt(1, 1));
+    (*reporter)->ReportStep(StepAt(1, 1));
     (*reporter)->Finish(Status::Ok());
     return (*reporter)->write_status();
   });
@@ -212,7 +212,7 @@ TEST_F(RunReporterTest, AFailedRunSaysWhy) {
     StepRecord step = StepAt(1, 5);
     step.loss = std::numeric_limits<double>::quiet_NaN();
     step.skipped = true;
-    (*reporter)->Step(step);
+    (*reporter)->ReportStep(step);
     (*reporter)->Finish({ErrorKind::kNoRequeue, "training diverged"});
     return Status::Ok();
   });
@@ -237,14 +237,14 @@ TEST_F(RunReporterTest, LeftWithoutFinishIsAFailure) {
   EXPECT_EQ(Text(Parse(Content(Latest() + "/verdict.json")), "verdict"), "fail");
 }
 
-// The run folder disappears under a live run: training goes on, the loss is reported once.
+// The run folder disappears under a live run: training continues, the loss is reported once.
 TEST_F(RunReporterTest, AFullDiskDoesNotStopTraining) {
   const Child child = RunIntoFile(dir_.path() + "/out", [&] {
     const auto comm = MakeSingle();
     auto reporter = RunReporter::Start(*comm, Options(Run()));
     if (!reporter.ok()) return reporter.status();
     ReplaceOpenFile(Latest() + "/events.jsonl", ::open("/dev/full", O_WRONLY | O_CLOEXEC));
-    for (std::int64_t step = 1; step <= 5; ++step) (*reporter)->Step(StepAt(step, 5));
+    for (std::int64_t step = 1; step <= 5; ++step) (*reporter)->ReportStep(StepAt(step, 5));
     (*reporter)->Finish(Status::Ok());
     return (*reporter)->write_status().ok() ? Status(ErrorKind::kInternal, "no error was kept")
                                             : Status::Ok();
@@ -267,8 +267,8 @@ TEST_F(RunReporterTest, AllRanksGetTheSameFolder) {
       if (!reporter.ok()) return reporter.status();
       if ((*reporter)->attempt_dir().empty()) return {ErrorKind::kInternal, "no folder"};
       RunStart start{.world = comm.size(), .flops_per_sample = 50e6, .peak_flops = 1e12};
-      (*reporter)->Begin(start);
-      (*reporter)->Step(StepAt(1, 1));
+      (*reporter)->ReportStart(start);
+      (*reporter)->ReportStep(StepAt(1, 1));
       (*reporter)->Finish(Status::Ok());
       return Status::Ok();
     });

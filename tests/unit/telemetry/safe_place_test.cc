@@ -64,20 +64,20 @@ TEST_F(SafePlaceTest, FoldersOfOthers) {
 }
 
 TEST_F(SafePlaceTest, WhatPassesMayBeDoubtful) {
-  EXPECT_EQ(DoubtOfRunFolder(Run()), "");
-  EXPECT_EQ(DoubtOfRunFolder(Run() + "/new/folder"), "");
+  EXPECT_EQ(RunFolderWarning(Run()), "");
+  EXPECT_EQ(RunFolderWarning(Run() + "/new/folder"), "");
   ASSERT_EQ(::chmod(Scratch().c_str(), 0777), 0);
-  EXPECT_THAT(DoubtOfRunFolder(Run() + "/new"),
+  EXPECT_THAT(RunFolderWarning(Run() + "/new"),
               AllOf(HasSubstr("'" + Scratch() + "' belongs"), HasSubstr("mode 0777: everybody")));
   for (const mode_t fine : {01777, 0775}) {
     ASSERT_EQ(::chmod(Scratch().c_str(), fine), 0);
-    EXPECT_EQ(DoubtOfRunFolder(Run()), "");
+    EXPECT_EQ(RunFolderWarning(Run()), "");
   }
   if (::geteuid() != 0) return;
   SetScratch(kSomebody, 0755);
-  EXPECT_THAT(DoubtOfRunFolder(Run()), HasSubstr("belongs to user 4711 and has mode 0755: its"));
+  EXPECT_THAT(RunFolderWarning(Run()), HasSubstr("belongs to user 4711 and has mode 0755: its"));
   SetScratch(65'534, 0755);
-  EXPECT_EQ(DoubtOfRunFolder(Run()), "") << "of another user namespace";
+  EXPECT_EQ(RunFolderWarning(Run()), "") << "of another user namespace";
 }
 
 TEST_F(SafePlaceTest, ALinkOfAnotherUser) {
@@ -90,7 +90,7 @@ TEST_F(SafePlaceTest, ALinkOfAnotherUser) {
   EXPECT_THAT(status, HasMessage(HasSubstr(link + "' is a link made by user 4711")));
 }
 
-// Written with a slash behind it, or with more of the path behind it, a link is still a link.
+// Written with a slash after it, or with more of the path after it, a link is still a link.
 TEST_F(SafePlaceTest, ALinkOfAnotherUserInThePath) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to make a link of somebody else";
   const std::string link = dir_.path() + "/link";

@@ -43,7 +43,7 @@ TEST(StepStatsTest, ForgetsWhatLeftTheWindow) {
   EXPECT_EQ(stats.count(), StepStats::kWindow);
 }
 
-// A run that goes on from update 100 had a long start, which does not come again.
+// A run that continues from update 100 had a long start, which does not come again.
 TEST(StepClockTest, TheTimeBeforeTheFirstUpdateDoesNotCount) {
   StepClock clock;
   StepRecord step{.step = 101, .steps_total = 111, .samples = 50, .dur_s = 0.25};

@@ -10,7 +10,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/rundir/ledger.h"
-#include "daemon/rundir/srun_words.h"
+#include "daemon/rundir/srun_errors.h"
 #include "daemon/train/verdict_command.h"
 #include "tests/unit/base/status_matchers.h"
 
@@ -64,7 +64,7 @@ TEST(JudgeAttempt, ARankThatIsKilledAtTheSamePlaceAgainIsNoHostsFault) {
                                                  .reason = "rank 3 on n2 has ended",
                                                  .suspect_hosts = "n2",
                                                  .killed = now},
-                       .srun_words = "n2: task 3: Killed"};
+                       .srun_errors = "n2: task 3: Killed"};
     facts.before = {{.attempt = "000-7", .next = NextStep::kRequeue, .killed = before}};
     return JudgeAttempt(facts);
   };
@@ -82,20 +82,20 @@ TEST(JudgeAttempt, ARankThatIsKilledAtTheSamePlaceAgainIsNoHostsFault) {
   EXPECT_EQ(judge({120, 0}, {{120, 0}}).suspect_hosts, "n2") << "nothing is known of its memory";
 }
 
-TEST(SrunWords, OfRanksThatWereEnded) {
-  EXPECT_EQ(SrunWords("srun: error: n3: task 5: Killed\n"
-                      "srun: launch/slurm: _step_signal: Terminating StepId=2.0\n"
-                      "srun: error: n2: tasks 3-4: Out Of Memory\n"
-                      "srun: error: n1: task 0: Exited with exit code 69\n"
-                      "srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n"
-                      "srun: error: n1: task 1: Killed\n"),
+TEST(SrunErrors, OfRanksThatWereEnded) {
+  EXPECT_EQ(SrunErrors("srun: error: n3: task 5: Killed\n"
+                       "srun: launch/slurm: _step_signal: Terminating StepId=2.0\n"
+                       "srun: error: n2: tasks 3-4: Out Of Memory\n"
+                       "srun: error: n1: task 0: Exited with exit code 69\n"
+                       "srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n"
+                       "srun: error: n1: task 1: Killed\n"),
             "n3: task 5: Killed; n2: tasks 3-4: Out Of Memory");
-  EXPECT_EQ(SrunWords("srun: error: n1: task 1: \x1b[2J"), "n1: task 1: \\x1b[2J");
-  EXPECT_EQ(SrunWords(""), "");
-  EXPECT_EQ(SrunWords("srun: error: Unable to create step\nnonsense"), "");
+  EXPECT_EQ(SrunErrors("srun: error: n1: task 1: \x1b[2J"), "n1: task 1: \\x1b[2J");
+  EXPECT_EQ(SrunErrors(""), "");
+  EXPECT_EQ(SrunErrors("srun: error: Unable to create step\nnonsense"), "");
   std::string many;
   for (int i = 0; i < 9; ++i) many += StrCat("srun: error: n", i, ": task ", i, ": Killed\n");
-  EXPECT_THAT(SrunWords(many), testing::EndsWith("n3: task 3: Killed; and 5 more"));
+  EXPECT_THAT(SrunErrors(many), testing::EndsWith("n3: task 3: Killed; and 5 more"));
 }
 
 TEST(JudgeAttempt, OutOfMemoryIsNoHostsFaultAndNotTriedAgain) {
@@ -125,7 +125,7 @@ TEST(JudgeAttempt, WhatDiesAfterTheEndHasLostNothing) {
 }
 
 TEST(JudgeAttempt, AnAttemptWhoseScriptWasLost) {
-  AttemptFacts facts{.sign = LastSign{"running", "n1", 42}};
+  AttemptFacts facts{.sign = LastStatus{"running", "n1", 42}};
   EXPECT_EQ(JudgeAttempt(facts).next, NextStep::kRequeue);
   EXPECT_EQ(JudgeAttempt(facts).reason,
             "rank 0 left no verdict, and the job script was lost before srun returned; rank 0 on "
@@ -137,7 +137,7 @@ TEST(JudgeAttempt, AnAttemptWhoseScriptWasLost) {
 
 TEST(JudgeAttempt, WithoutAVerdictTheLastSignIsTold) {
   const AttemptJudgement judgement =
-      JudgeAttempt({.srun_rc = 137, .sign = LastSign{"running", "n1", 42}});
+      JudgeAttempt({.srun_rc = 137, .sign = LastStatus{"running", "n1", 42}});
   EXPECT_EQ(judgement.reason,
             "rank 0 left no verdict; srun returned 137 (SIGKILL); rank 0 on n1 was last seen "
             "running after update 42");
@@ -268,7 +268,7 @@ TEST_F(VerdictCommand, WithoutVerdictTheStatusOfThisAttemptSpeaks) {
   EXPECT_THAT(Run(Attempt("000-7"), 137), HasSubstr("rank 0 on n1 was last seen running after"));
   EXPECT_EQ(Run(Attempt("001-7"), 137),
             "requeue\nrank 0 left no verdict; srun returned 137 (SIGKILL)\n")
-      << "the status is of another attempt";
+      << "the status belongs to another attempt";
 }
 
 TEST_F(VerdictCommand, IsHeldAndSaysSoInAFile) {

@@ -25,19 +25,19 @@ using Values = std::vector<std::pair<std::int64_t, double>>;  // update and valu
 
 TEST(BestEvaluationTest, IsTheFirstOfEqualOnes) {
   BestEvaluation loss({.metric = "loss"}, Better::kSmaller);
-  loss.Take(2, NAN);
+  loss.Record(2, NAN);
   EXPECT_FALSE(loss.best());
   for (const auto& [step, value] : Values{{4, 0.5}, {6, 0.25}, {8, 0.25}, {9, 0.375}}) {
-    loss.Take(step, value);
+    loss.Record(step, value);
   }
-  loss.Take(9, 0);  // again
+  loss.Record(9, 0);  // again
   EXPECT_EQ(loss.state(),
             (BestSoFar{.evaluated = 9, .step = 6, .value = 0.25, .reference = 0.25, .waited = 2}));
   BestEvaluation accuracy({.metric = "accuracy"}, Better::kLarger);
   accuracy.Restore(loss.state(), {.metric = "loss"});
   EXPECT_EQ(accuracy.state(), BestSoFar{}) << "of another metric";
   for (const auto& [step, value] : Values{{4, 0.25}, {6, 0.5}, {8, 0.375}}) {
-    accuracy.Take(step, value);
+    accuracy.Record(step, value);
   }
   EXPECT_EQ(accuracy.best()->step, 6);
   BestEvaluation resumed({.metric = "accuracy"}, Better::kLarger);
@@ -50,10 +50,10 @@ TEST(BestEvaluationTest, PatienceWaitsForTheLeastChange) {
   BestEvaluation loss({.metric = "loss", .patience = 3, .least_change = 0.25}, Better::kSmaller);
   std::int64_t step = 0;
   for (const double value : {1.0, 0.875, 0.75, 0.625, 0.5, 0.5}) {
-    loss.Take(++step, value);
+    loss.Record(++step, value);
     EXPECT_FALSE(loss.patience_is_over()) << step;
   }
-  loss.Take(++step, NAN);
+  loss.Record(++step, NAN);
   EXPECT_TRUE(loss.patience_is_over());
   EXPECT_EQ(loss.WhyStopped(), "stopped early: no better loss for 3 evaluations");
   EXPECT_EQ(loss.best()->step, 5) << "the best need not be better by so much";

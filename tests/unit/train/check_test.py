@@ -1,6 +1,6 @@
 """`gaccd check` as real processes: check_test.py GACCD MPIRUN [GACCD_STANDIN FOLDER]
 
-FOLDER holds a libcublasLt that goes on to a stand-in. GACCD_STANDIN is the program with stand-ins of GPUs (tests/standin): GACCD_STANDIN_DEVICES says how many.
+FOLDER holds a libcublasLt that forwards to a stand-in. GACCD_STANDIN is the program with stand-ins of GPUs (tests/standin): GACCD_STANDIN_DEVICES says how many.
 """
 
 import json

@@ -1,4 +1,4 @@
-// libcublasLt.so.13 for whole programs with stand-in GPUs: every function goes on to
+// libcublasLt.so.13 for whole programs with stand-in GPUs: every function forwards to
 // StandInCublasLt() of the program that loads this library.
 #include "tests/standin/cublaslt_standin.h"
 

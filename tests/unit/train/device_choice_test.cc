@@ -54,7 +54,7 @@ TEST(DecideDevice, AutoTakesCpusWhenNoneHas) {
             "(no NVIDIA driver), rank 2 on n2 (no GPU)");
 }
 
-// A GPU that cannot be used counts as none, and its reason is told.
+// A GPU that cannot be used counts as none, and its reason is printed.
 TEST(DecideDevice, AGpuWithoutItsLibrariesIsNone) {
   const std::vector<RankGpu> ranks(2, {.host = "n1", .name = "H200", .problem = "no cuBLASLt"});
   EXPECT_EQ(TextOf(DecideDevice(Device::kAuto, ranks)), "device cpu: no cuBLASLt");
@@ -106,7 +106,7 @@ TEST(DecideDevice, CpuDoesNotLookAtGpus) {
   EXPECT_EQ(TextOf(DecideDevice(Device::kCpu, ranks)), "device cpu: asked for");
 }
 
-// One rank finds no driver: no rank goes on, all say the same.
+// One rank finds no driver: no rank continues, all say the same.
 TEST(ChooseDevice, AllRanksHaveTheSameAnswer) {
   std::mutex mutex;
   std::multiset<std::string> answers;

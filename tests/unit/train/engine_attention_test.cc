@@ -1,5 +1,5 @@
 // A GPT on the engine for GPUs, in bf16, with attention by the stand-in's library: recorded once,
-// launched at every update, beside the own kernel and the CPU.
+// launched at every update, compared with the own kernel and the CPU.
 #include <gtest/gtest.h>
 
 #include <cmath>

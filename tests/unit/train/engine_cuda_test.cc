@@ -44,7 +44,7 @@ TEST_F(CudaEngineTest, AWindowGoesOnAsItWas) {
       return false;
     };
     return RunUpdate(engine, batches, PlainAccumulation(plan), settings,
-                     {.note = {}, .leave = save_and_restore});
+                     {.on_progress = {}, .should_stop = save_and_restore});
   };
   for (const EngineChoice& choice : {EngineChoice{}, Cuda()}) {
     EngineCase exact = test;
@@ -134,8 +134,8 @@ TEST_F(CudaEngineTest, TheHostDoesNotWaitInsideAnUpdate) {
   ASSERT_TRUE(run.ok()) << run.status().message();
   EXPECT_EQ(after.host_waits, before.host_waits);
   EXPECT_EQ(after.mallocs, before.mallocs);
-  // A micro-step is one launch of a graph; beside it two copies, and none of its kernels. An update
-  // copies its settings, its control words and its result.
+  // A micro-step is one launch of a graph; in addition two copies, and none of its kernels. An
+  // update copies its settings, its control words and its result.
   EXPECT_EQ(after.graph_launches - before.graph_launches, 30 * 5);
   const std::int64_t updates = 30;
   EXPECT_LE(after.copies - before.copies, updates * (5 * 2 + 3));
@@ -163,8 +163,9 @@ TEST_F(CudaEngineTest, AsksForTheResult) {
     const auto begin = [&](Engine& engine, Prefetcher& batches, const Plan& plan,
                            const UpdateSettings& settings) -> Status {
       for (int i = 0; i < 5; ++i) {
-        GACCD_RETURN_IF_ERROR(RunUpdate(engine, batches, PlainAccumulation(plan), settings,
-                                        {.note = {}, .leave = {}, .tell = [&] { ++updates; }}));
+        GACCD_RETURN_IF_ERROR(
+            RunUpdate(engine, batches, PlainAccumulation(plan), settings,
+                      {.on_progress = {}, .should_stop = {}, .before_reduce = [&] { ++updates; }}));
       }
       return Status::Ok();
     };

@@ -12,7 +12,7 @@ namespace gaccd::tests {
 [[nodiscard]] std::unique_ptr<Dataset> TokenData(std::int64_t size, const SampleSpec& spec);
 
 // "tokens" and "segments" [T], "lengths" [] from 1 to T, "labels" [] where there are classes. What
-// lies behind the length of a text is another text.
+// lies beyond the length of a text is another text.
 [[nodiscard]] std::unique_ptr<Dataset> TextData(std::int64_t size, const SampleSpec& spec);
 
 // "features" and labels or targets. poisoned: this sample has a NaN; -1: none.

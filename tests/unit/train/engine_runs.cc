@@ -176,7 +176,7 @@ Result<Setting> SettingOf(const EngineCase& test, int rank) {
 Result<std::unique_ptr<Engine>> EngineOf(Communicator& comm, const EngineCase& test,
                                          const Setting& setting, const EngineChoice& choice) {
   ReplicaOptions replica{.micro_steps_per_update = setting.plan.accum_steps(),
-                         .update_samples = setting.plan.effective_batch(),
+                         .effective_batch = setting.plan.effective_batch(),
                          .rank_samples = setting.plan.Load(comm.rank())};
   if (test.evaluate) replica.eval_batches = {test.target};
   for (std::int64_t u = 0; u < setting.schedule.updates(); ++u) {
@@ -189,7 +189,7 @@ Result<std::unique_ptr<Engine>> EngineOf(Communicator& comm, const EngineCase& t
                                                   .numerics = test.numerics,
                                                   .choice = choice,
                                                   .control_word_count = test.control_words,
-                                                  .outlive_nonfinite = test.outlive_nonfinite}));
+                                                  .tolerate_nonfinite = test.tolerate_nonfinite}));
   std::vector<float> parameters(static_cast<std::size_t>(setting.model.layout().size()));
   setting.model.Initialize(kSeed, parameters);
   GACCD_RETURN_IF_ERROR(engine->SetParameters(parameters));
@@ -230,7 +230,7 @@ Status RunUpdates(const EngineCase& test, const Setting& setting, Engine& engine
       for (std::size_t i = 0; i < control_words.size(); ++i)
         control_words[i] = ControlWordOf(rank, u, i);
     };
-    // What is told before the reduction counts, not what there was at the beginning.
+    // What is written before the reduction counts, not what there was at the beginning.
     std::ranges::fill(control_words, -1);
     if (options.update) tell();
     const UpdateSettings settings{.update = u,
@@ -238,10 +238,10 @@ Status RunUpdates(const EngineCase& test, const Setting& setting, Engine& engine
                                   .clip_norm = test.clip_norm,
                                   .loss_scale = test.loss_scale,
                                   .control_words = control_words};
-    GACCD_RETURN_IF_ERROR(options.update
-                              ? options.update(engine, batches, plan, settings)
-                              : RunUpdate(engine, batches, GeneratorOf(test.loss)(plan), settings,
-                                          {.note = {}, .leave = {}, .tell = tell}));
+    GACCD_RETURN_IF_ERROR(
+        options.update ? options.update(engine, batches, plan, settings)
+                       : RunUpdate(engine, batches, GeneratorOf(test.loss)(plan), settings,
+                                   {.on_progress = {}, .should_stop = {}, .before_reduce = tell}));
     ++enqueued;
     const bool last = enqueued == setting.schedule.updates();
     while (enqueued - std::ssize(run->results) > (last ? 0 : in_flight)) {

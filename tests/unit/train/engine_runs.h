@@ -35,7 +35,7 @@ struct EngineCase {
   Numerics numerics = {};
   std::int64_t poisoned = -1;     // this sample has a NaN among its features
   std::size_t control_words = 3;  // elements: ControlWordOf()
-  bool outlive_nonfinite = false;
+  bool tolerate_nonfinite = false;
   // > 0: sequences of so many tokens through an embedding of widths.front(), with a label for every
   // token, or none: -100. Other features have no meaning then.
   std::int64_t tokens = 0;
@@ -46,7 +46,7 @@ struct EngineCase {
   // > 0: they are grouped by length and cut to multiples of this.
   std::int64_t cut = 0;
   bool masked = false;  // tokens of the texts are hidden, in place of their labels
-  // The features come last, behind a tensor that the model does not use.
+  // The features come last, after a tensor that the model does not use.
   bool other_tensors = false;
   // Every weight goes through all collective functions before it is used; what is computed is the
   // same.

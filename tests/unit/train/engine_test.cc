@@ -1,4 +1,5 @@
-// The engine on a CPU, several ranks as threads: what travels with an update beside the gradients.
+// The engine on a CPU, several ranks as threads: what travels with an update in addition to the
+// gradients.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -67,7 +68,7 @@ TEST(EngineTest, TheOrderOfTheTensorsDoesNotMatter) {
   }
 }
 
-// The texts of a rank in other micro-batches, without the padding behind the longest: up to the
+// The texts of a rank in other micro-batches, without the padding after the longest: up to the
 // rounding of sums in another order, the same updates. Dropout's masks stay with their samples.
 TEST(EngineTest, GroupedByLengthTheUpdatesAreTheSame) {
   for (const int ranks : {1, 3}) {
@@ -113,19 +114,20 @@ TEST(EngineTest, ControlWordsOfAnotherSizeAreRefused) {
 // What repeating an update without a micro-batch must not do: keep the divisor of all samples, or
 // leave it out on one rank and not tell the others.
 TEST(EngineTest, DroppedMicroBatchesWithAWrongDivisorAreCaught) {
-  for (const std::int64_t told : {33, 28, 29}) {
+  for (const std::int64_t reported : {33, 28, 29}) {
     const EngineRunOptions options{.update = [&](Engine& engine, Prefetcher& batches,
                                                  const Plan& plan, UpdateSettings settings) {
-      settings.samples = told;
+      settings.samples = reported;
       const auto rank = static_cast<int>(settings.control_words[0] / 1000) - 1;
-      return RunUpdate(engine, batches, PlainAccumulation(plan), settings,
-                       {.note = {}, .leave = {}, .drop = [rank](std::int64_t step) {
-                          return rank == 1 && step == 1;  // of 4 + 4 + 3
-                        }});
+      return RunUpdate(
+          engine, batches, PlainAccumulation(plan), settings,
+          {.on_progress = {}, .should_stop = {}, .is_dropped = [rank](std::int64_t step) {
+             return rank == 1 && step == 1;  // of 4 + 4 + 3
+           }});
     }};
     for (const auto& run :
          RunRanks({.ranks = 3, .micro = 5, .target = 33, .updates = 1}, options)) {
-      EXPECT_EQ(run.ok(), told == 29) << told;
+      EXPECT_EQ(run.ok(), reported == 29) << reported;
       if (run.ok()) continue;
       EXPECT_THAT(run, HasKind(ErrorKind::kInternal));
       EXPECT_THAT(run, HasMessage(HasSubstr("rank 1: ")));
@@ -138,7 +140,7 @@ TEST(EngineTest, TheTimesOfAnUpdateAddUp) {
   const EngineRunOptions options{.update = [&](Engine& engine, Prefetcher& batches,
                                                const Plan& plan, UpdateSettings settings) {
     return RunUpdate(engine, batches, PlainAccumulation(plan), settings,
-                     {.drop = [&](std::int64_t) {
+                     {.is_dropped = [&](std::int64_t) {
                        std::this_thread::sleep_for(kPause);  // as if the data were late
                        return false;
                      }});
@@ -183,10 +185,11 @@ TEST(EngineTest, AFailedAuditChangesNothing) {
                             UpdateSettings settings) -> Status {
       GACCD_ASSIGN_OR_RETURN(const State before, state_of(engine));
       const bool loses = ++updates == 2 && comm.rank() == 1;
-      GACCD_RETURN_IF_ERROR(RunUpdate(engine, batches, PlainAccumulation(plan), settings,
-                                      {.note = {}, .leave = {}, .drop = [&](std::int64_t step) {
-                                         return loses && step == 1;
-                                       }}));
+      GACCD_RETURN_IF_ERROR(
+          RunUpdate(engine, batches, PlainAccumulation(plan), settings,
+                    {.on_progress = {}, .should_stop = {}, .is_dropped = [&](std::int64_t step) {
+                       return loses && step == 1;
+                     }}));
       GACCD_ASSIGN_OR_RETURN(const State after, state_of(engine));
       EXPECT_EQ(after == before, updates == 2) << "update " << updates;
       return Status::Ok();
@@ -212,7 +215,7 @@ TEST(EngineTest, AnEvaluationIsOfTheAverages) {
   }
 }
 
-// Also what is done to the parameters behind the step: the scale of a contrastive loss is limited.
+// Also what is done to the parameters after the step: the scale of a contrastive loss is limited.
 TEST(EngineTest, AfterTheFirstUpdateTheAveragesAreTheWeightsOnEveryRank) {
   for (const LossKind loss : {LossKind::kSoftmaxCrossEntropy, LossKind::kContrastive}) {
     EngineCase test{

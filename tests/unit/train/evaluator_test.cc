@@ -90,7 +90,7 @@ TEST(EvaluatorTest, IsLeftWhereTheRanksWereAskedToStop) {
     explicit StopThere(Communicator& comm) : StopAgreement(comm, {}) {}
     Result<StopDecision> BetweenBatches(std::int64_t done, std::int64_t batches) override {
       EXPECT_EQ(batches, 5);  // of the rank with 20 samples, 4 at once; the other has 6
-      return StopDecision{.action = done == 3 ? StopAction::kLeave : StopAction::kGoOn};
+      return StopDecision{.action = done == 3 ? StopAction::kExit : StopAction::kContinue};
     }
   };
   const Status status = RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {

@@ -273,7 +273,7 @@ TEST_F(GuardsTest, AReplicaThatDiffersIsNamed) {
   for (std::size_t r = 0; r < 3; ++r) {
     const Status& status = found.status[r];
     ASSERT_FALSE(status.ok());
-    EXPECT_TRUE(found.summary[r].failed_together) << "told once";
+    EXPECT_TRUE(found.summary[r].failed_together) << "reported once";
     EXPECT_THAT(status, HasKind(ErrorKind::kInternal));
     EXPECT_THAT(status, HasMessage(HasSubstr("after update 2: the digest of the parameters")));
     EXPECT_THAT(status, HasMessage(HasSubstr("2 of 3 ranks (rank 0 on node0)")));

@@ -20,9 +20,9 @@ TEST(LossScale, IsThatOfGradScaler) {
   LossScale scale(job->loss_scale);
   for (const Fp16Step& step : steps) {
     EXPECT_EQ(scale.scale(), step.loss_scale) << step.step;
-    EXPECT_TRUE(scale.Take(step.skipped == 0).ok());
+    EXPECT_TRUE(scale.Update(step.skipped == 0).ok());
     EXPECT_EQ(scale.state().growth_tracker, step.growth_tracker) << step.step;
-    // As one that goes on from a checkpoint here.
+    // As one that continues from a checkpoint here.
     LossScale next(job->loss_scale);
     next.Restore(scale.state());
     scale = next;
@@ -31,15 +31,15 @@ TEST(LossScale, IsThatOfGradScaler) {
 
 TEST(LossScale, StaysAFloat) {
   LossScale scale({.init_scale = 0x1p127, .growth_interval = 1, .least_scale = 1});
-  EXPECT_TRUE(scale.Take(true).ok());
+  EXPECT_TRUE(scale.Update(true).ok());
   EXPECT_EQ(scale.scale(), 0x1p127);
 }
 
 TEST(LossScale, EndsTheRunBelowTheLeast) {
   LossScale scale({.init_scale = 4, .growth_interval = 2, .least_scale = 1});
-  EXPECT_TRUE(scale.Take(false).ok());
-  EXPECT_TRUE(scale.Take(false).ok());
-  const Status status = scale.Take(false);
+  EXPECT_TRUE(scale.Update(false).ok());
+  EXPECT_TRUE(scale.Update(false).ok());
+  const Status status = scale.Update(false);
   EXPECT_THAT(status, HasKind(ErrorKind::kNoRequeue));
   EXPECT_THAT(status, HasMessage(HasSubstr("loss_scale.least_scale, 1, found 0.5")));
 }

@@ -70,7 +70,7 @@ class OpenDataTest : public ::testing::Test {
     const auto body = [&](Communicator& comm) {
       TrainingData data;
       Opened& mine = opened[static_cast<std::size_t>(comm.rank())];
-      mine.status = OpenDataTogether(comm, job, rules, &data).status;
+      mine.status = OpenSharedData(comm, job, rules, &data).status;
       if (mine.status.ok() && data.train->spec().tensors[0].elements() == kFileFeatures) {
         mine.features = AllFeatures(*data.train, &mine.labels);
       }
@@ -159,7 +159,7 @@ TEST_F(OpenDataTest, DamagedRecordsAreTheSameOnAllRanks) {
   const auto body = [&](Communicator& comm) {
     TrainingData data;
     const BadRecordRules rules{.policy = OnBadRecord::kSkip, .quota = 1};
-    const Agreement opened = OpenDataTogether(comm, job, rules, &data);
+    const Agreement opened = OpenSharedData(comm, job, rules, &data);
     EXPECT_TRUE(opened.status.ok()) << opened.status.message();
     EXPECT_EQ(data.train->bad_records().size(), 1U);
     EXPECT_EQ(data.train->bad_records()[0].sample, 5);

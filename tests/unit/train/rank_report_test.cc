@@ -117,7 +117,7 @@ TEST(RankTable, EqualNodesAreOne) {
   EXPECT_THAT(text, HasSubstr("  0-232:8  n[1-30]  0      30 GPUs  0000:00:00.0  0-3\n"));
   EXPECT_THAT(text, HasSubstr("  7-239:8  n[1-30]  7      30 GPUs  0000:07:00.0  28-31\n"));
   EXPECT_LE(Lines(text), 24);
-  // What differs on one rank stands alone.
+  // What differs on one rank is alone.
   reports[100].driver = "12.8.0";
   const std::string other = RankTableText(reports);
   EXPECT_EQ(Lines(other), Lines(text));  // one line more here, `driver` less above

@@ -13,7 +13,7 @@ std::vector<std::optional<Straggler>> Exchange(std::vector<RankTimes>& ranks,
                                                const std::vector<BusyTimes>& times) {
   std::vector<double> sum(ranks[0].elements());
   for (std::size_t r = 0; r < ranks.size(); ++r) {
-    ranks[r].Took(times[r]);
+    ranks[r].SetTimes(times[r]);
     std::vector<double> mine(ranks[r].elements(), 77);  // what is there before does not matter
     ranks[r].Pack(mine);
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += mine[i];
@@ -74,28 +74,28 @@ TEST(RankTimesTest, OfTwoRanksTheSlowOneIsMeasuredByTheOther) {
 TEST(RankTimesTest, NothingIsSaidWhereNothingIsKnown) {
   auto ranks = Ranks(3);
   for (const auto& found : Exchange(ranks, {{0, 0}, {0, 0}, {0, 0}})) EXPECT_FALSE(found);
-  for (const int world : {1, RankTimes::kMostRanks + 1}) {
+  for (const int world : {1, RankTimes::kMaxRanks + 1}) {
     RankTimes alone(0, world);
     EXPECT_EQ(alone.elements(), 0U);
-    alone.Took({1, 1});
+    alone.SetTimes({1, 1});
     alone.Pack({});
     EXPECT_FALSE(alone.Unpack({}));
   }
-  EXPECT_EQ(RankTimes(0, RankTimes::kMostRanks).elements(), 3U * RankTimes::kMostRanks);
+  EXPECT_EQ(RankTimes(0, RankTimes::kMaxRanks).elements(), 3U * RankTimes::kMaxRanks);
 }
 
-struct Told {
+struct Reported {
   int update = 0;
   int rank = 0;
   TimeLost lost;
 };
 
-// What people are told in so many updates of four ranks, each of which computes for a second,
+// The warnings in so many updates of four ranks, each of which computes for a second,
 // longer(update) aside. The slowest rank is all that an update lasts for.
 template <typename Longer>
-std::vector<Told> Train(int updates, const Longer& longer) {
+std::vector<Reported> Train(int updates, const Longer& longer) {
   auto ranks = Ranks(4);
-  std::vector<Told> told;
+  std::vector<Reported> reported;
   for (int update = 0; update < updates; ++update) {
     std::vector<BusyTimes> times(4, {0, 1});
     longer(update, times);
@@ -103,29 +103,29 @@ std::vector<Told> Train(int updates, const Longer& longer) {
     for (const BusyTimes& one : times) longest = std::max(longest, one.data_s + one.compute_s);
     for (BusyTimes& one : times) one.dur_s = longest;
     const auto found = Exchange(ranks, times);
-    if (found[0]->slow) told.push_back({update, found[0]->rank, *found[0]->slow});
+    if (found[0]->slow) reported.push_back({update, found[0]->rank, *found[0]->slow});
   }
-  return told;
+  return reported;
 }
 
 TEST(RankTimesTest, ARankThatIsAlwaysSlowIsToldOnce) {
-  const auto told = Train(500, [](int, auto& times) { times[2] = {1.5, 1.5}; });
-  ASSERT_EQ(told.size(), 1U);
-  EXPECT_EQ(told[0].update, 19) << "20 updates of 3 s";
-  EXPECT_EQ(told[0].rank, 2);
-  EXPECT_EQ(told[0].lost.lost_s, 2 * 20);
-  EXPECT_EQ(told[0].lost.of_s, 3 * 20);
-  EXPECT_EQ(told[0].lost.updates, 20);
-  EXPECT_EQ(told[0].lost.phase, "data");
+  const auto reported = Train(500, [](int, auto& times) { times[2] = {1.5, 1.5}; });
+  ASSERT_EQ(reported.size(), 1U);
+  EXPECT_EQ(reported[0].update, 19) << "20 updates of 3 s";
+  EXPECT_EQ(reported[0].rank, 2);
+  EXPECT_EQ(reported[0].lost.lost_s, 2 * 20);
+  EXPECT_EQ(reported[0].lost.of_s, 3 * 20);
+  EXPECT_EQ(reported[0].lost.updates, 20);
+  EXPECT_EQ(reported[0].lost.phase, "data");
 }
 
 TEST(RankTimesTest, ShortUpdatesAreManyBeforeARankIsSlow) {
-  const auto told = Train(120, [](int, auto& times) {
+  const auto reported = Train(120, [](int, auto& times) {
     for (auto& one : times) one.compute_s = 0.01;
     times[1].compute_s = 0.02;
   });
-  ASSERT_EQ(told.size(), 1U);
-  EXPECT_EQ(told[0].update, 99);
+  ASSERT_EQ(reported.size(), 1U);
+  EXPECT_EQ(reported[0].update, 99);
 }
 
 // 100 updates of 0.2 ms are no time that anybody would notice.
@@ -139,12 +139,12 @@ TEST(RankTimesTest, ARankIsSlowForASecondBeforeItIsTold) {
 }
 
 TEST(RankTimesTest, OneThatIsSlowEveryThirdUpdateIsTold) {
-  const auto told = Train(500, [](int update, auto& times) {
+  const auto reported = Train(500, [](int update, auto& times) {
     if (update % 3 == 0) times[1].compute_s = 2;
   });
-  ASSERT_EQ(told.size(), 1U);  // 1 of 4 seconds
-  EXPECT_EQ(told[0].rank, 1);
-  EXPECT_EQ(told[0].lost.phase, "compute");
+  ASSERT_EQ(reported.size(), 1U);  // 1 of 4 seconds
+  EXPECT_EQ(reported[0].rank, 1);
+  EXPECT_EQ(reported[0].lost.phase, "compute");
   // Every third update by so much less that it costs 0.6 of 3.6 seconds.
   EXPECT_TRUE(Train(500, [](int update, auto& times) {
                 if (update % 3 == 0) times[1].compute_s = 1.6;
@@ -193,24 +193,24 @@ TEST(RankTimesTest, NorIsASinglePauseAmongShortUpdatesOnABusyMachine) {
 }
 
 TEST(RankTimesTest, WhatWasMendedAndComesAgainIsToldAgain) {
-  const auto told = Train(600, [](int update, auto& times) {
+  const auto reported = Train(600, [](int update, auto& times) {
     if (update < 100 || update >= 300) times[0].compute_s = 2;
   });
-  ASSERT_EQ(told.size(), 2U);
-  EXPECT_GE(told[1].update, 300);
-  EXPECT_LT(told[1].update, 400);
+  ASSERT_EQ(reported.size(), 2U);
+  EXPECT_GE(reported[1].update, 300);
+  EXPECT_LT(reported[1].update, 400);
 }
 
 // Stopped for 0.7 s of every second: a hundred updates of 3 ms see it once.
 TEST(RankTimesTest, ARankThatIsStoppedAboutOnceInAHundredUpdatesIsTold) {
-  const auto told = Train(1500, [](int update, auto& times) {
+  const auto reported = Train(1500, [](int update, auto& times) {
     for (auto& one : times) one.compute_s = 0.003;
     if (update % 100 == 50) times[2] = {0, 0.703, 0.7};
   });
-  ASSERT_EQ(told.size(), 1U);
-  EXPECT_EQ(told[0].rank, 2);
-  EXPECT_EQ(told[0].lost.phase, "stopped");
-  EXPECT_NEAR(told[0].lost.lost_s / told[0].lost.of_s, 0.7, 0.05);
+  ASSERT_EQ(reported.size(), 1U);
+  EXPECT_EQ(reported[0].rank, 2);
+  EXPECT_EQ(reported[0].lost.phase, "stopped");
+  EXPECT_NEAR(reported[0].lost.lost_s / reported[0].lost.of_s, 0.7, 0.05);
   // One pause of 0.7 s in ten seconds is none.
   EXPECT_TRUE(Train(4000, [](int update, auto& times) {
                 for (auto& one : times) one.compute_s = 0.003;
@@ -220,13 +220,13 @@ TEST(RankTimesTest, ARankThatIsStoppedAboutOnceInAHundredUpdatesIsTold) {
 
 // Stops between updates are counted as well, but the others waited in updates alone.
 TEST(RankTimesTest, NoMoreIsLostThanTheUpdatesTook) {
-  const auto told = Train(30, [](int, auto& times) {
+  const auto reported = Train(30, [](int, auto& times) {
     for (auto& one : times) one.compute_s = 3;
     times[2].stopped_s = 5;
   });
-  ASSERT_EQ(told.size(), 1U);
-  EXPECT_EQ(told[0].lost.of_s, 3 * 20);
-  EXPECT_EQ(told[0].lost.lost_s, 2 * 20);
+  ASSERT_EQ(reported.size(), 1U);
+  EXPECT_EQ(reported[0].lost.of_s, 3 * 20);
+  EXPECT_EQ(reported[0].lost.lost_s, 2 * 20);
   const auto mostly = Train(30, [](int, auto& times) {
     for (auto& one : times) one.compute_s = 3;
     times[2].stopped_s = 8;
@@ -236,12 +236,12 @@ TEST(RankTimesTest, NoMoreIsLostThanTheUpdatesTook) {
 }
 
 TEST(RankTimesTest, AStoppedRankCostsToo) {
-  const auto told = Train(100, [](int update, auto& times) {
+  const auto reported = Train(100, [](int update, auto& times) {
     if (update % 4 == 0) times[3] = {0, 5, 4};
   });
-  ASSERT_EQ(told.size(), 1U);
-  EXPECT_EQ(told[0].rank, 3);
-  EXPECT_EQ(told[0].lost.phase, "stopped");
+  ASSERT_EQ(reported.size(), 1U);
+  EXPECT_EQ(reported[0].rank, 3);
+  EXPECT_EQ(reported[0].lost.phase, "stopped");
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 #include "daemon/checkpoint/generations.h"
 #include "daemon/stop/stop_agreement.h"
 #include "daemon/telemetry/log.h"
-#include "daemon/train/saver.h"
+#include "daemon/train/checkpointer.h"
 #include "daemon/train/trainer.h"
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/train/rank_training.h"
@@ -53,7 +53,7 @@ class ResumeTest : public ::testing::Test {
     std::vector<std::string> notes;
     int evaluations = 0;
     std::string warnings;            // before Run()
-    std::vector<std::string> steps;  // what was told of each update
+    std::vector<std::string> steps;  // what was reported of each update
     std::vector<std::string> evals;  // "8 0.25": of each evaluation its update and its loss
   };
 
@@ -64,8 +64,8 @@ class ResumeTest : public ::testing::Test {
     return RunThreadRanks(ranks, {}, [&](Communicator& comm) { return body(comm, {}, nullptr); });
   }
 
-  // Trains on so many ranks; saves every so many updates (0: never); goes on from `from`. stop: the
-  // ranks are asked to leave there, with a save.
+  // Trains on so many ranks; saves every so many updates (0: never); continues from `from`. stop:
+  // the ranks are asked to leave there, with a save.
   Result<Trained> Train(const Job& job, int ranks, std::int64_t every, const std::string& from,
                         Place stop = {}) {
     Trained trained;
@@ -77,32 +77,32 @@ class ResumeTest : public ::testing::Test {
       GACCD_ASSIGN_OR_RETURN(auto trainer, Trainer::Open(comm, job, plan));
       trainer->SetGuards(guards_);
       GACCD_RETURN_IF_ERROR(trainer->Prepare(choice, device_comm));
-      std::optional<WriterRight> right;
+      std::optional<CheckpointLease> lease;
       if (every > 0) {
-        GACCD_ASSIGN_OR_RETURN(right, CheckpointWriter::Claim(comm, {.folder = ckpt()},
+        GACCD_ASSIGN_OR_RETURN(lease, CheckpointWriter::Claim(comm, {.folder = ckpt()},
                                                               MakeOwnerName(job_id_, restarts_)));
       }
       ResumeSource source{.folder = ckpt(), .from = from, .job_since = {}};
-      if (restarts_ > 0 && right) source.job_since = right->job_since;
+      if (restarts_ > 0 && lease) source.job_since = lease->job_since;
       GACCD_ASSIGN_OR_RETURN(const ResumePoint point,
                              FindResumePoint(comm, trainer->saved_run(), source));
       if (point.state) GACCD_RETURN_IF_ERROR(trainer->Resume(*point.state));
       GACCD_ASSIGN_OR_RETURN(auto reporter,
                              RunReporter::Start(comm, {.run_dir = run_dir, .quiet = true}));
-      std::unique_ptr<Saver> saver;
+      std::unique_ptr<Checkpointer> checkpointer;
       if (every > 0) {
-        SaverOptions options;
+        CheckpointerOptions options;
         options.checkpoints.folder = ckpt();
         options.checkpoints.keep = {.newest = keep_, .best = job.evaluation.keep_best};
         options.policy.every_updates = every;
-        GACCD_ASSIGN_OR_RETURN(saver,
-                               Saver::Start(comm, trainer->saved_run(), trainer->engine(), options,
-                                            *std::move(right), trainer->first_update()));
+        GACCD_ASSIGN_OR_RETURN(
+            checkpointer, Checkpointer::Start(comm, trainer->saved_run(), trainer->engine(),
+                                              options, *std::move(lease), trainer->first_update()));
       }
       TrainingSummary summary;
       StopThere stops(comm, *this, stop, trainer->first_update());
       trainer->SetStops(&stops);
-      GACCD_RETURN_IF_ERROR(trainer->Run(*reporter, &summary, saver.get()));
+      GACCD_RETURN_IF_ERROR(trainer->Run(*reporter, &summary, checkpointer.get()));
       reporter->Finish(Status::Ok());
       if (comm.rank() == 0) {
         trained.summary = summary;
@@ -171,9 +171,9 @@ class ResumeTest : public ::testing::Test {
 
   void EndBeforeTheFirstSave() {
     const auto comm = MakeSingle();
-    const auto right =
+    const auto lease =
         CheckpointWriter::Claim(*comm, {.folder = ckpt()}, MakeOwnerName(job_id_, restarts_));
-    ASSERT_TRUE(right.ok()) << right.status().message();
+    ASSERT_TRUE(lease.ok()) << lease.status().message();
   }
 
   [[nodiscard]] std::string ckpt() const { return folder_ + "/ckpt"; }

@@ -1,4 +1,4 @@
-// A training that goes on from a checkpoint ends with the same weights as one that never stopped:
+// A training that continues from a checkpoint ends with the same weights as one that never stopped:
 // bit for bit on the same ranks, to rounding on others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST_P(ResumePrecisionTest, TheSameBitsFromEveryCheckpointOnTheSameRanks) {
   ASSERT_TRUE(plain.ok()) << plain.status().message();
   EXPECT_EQ(plain->weights, last->weights) << "to average changes nothing";
   EXPECT_NE(plain->averaged, plain->weights);
-  EXPECT_NE(plain->evals, last->evals) << "evaluations are of the average";
+  EXPECT_NE(plain->evals, last->evals) << "evaluations use the average";
   const auto whole = Train(job, 3, 5, "never");
   ASSERT_TRUE(whole.ok()) << whole.status().message();
   EXPECT_EQ(whole->weights, plain->weights) << "saving changes nothing";
@@ -63,7 +63,7 @@ TEST_P(ResumePrecisionTest, TheSameBitsFromEveryCheckpointOnTheSameRanks) {
 INSTANTIATE_TEST_SUITE_P(All, ResumePrecisionTest,
                          ::testing::Values(Precision::kF32, Precision::kBF16));
 
-// Left inside an update, the same micro-steps go on: bit for bit. 3 ranks take 32 samples in 3
+// Left inside an update, the same micro-steps continue: bit for bit. 3 ranks take 32 samples in 3
 // micro-steps, the update at the end of an epoch 6 samples in 1.
 TEST_F(ResumeTest, InsideAnUpdateTheSameMicroStepsGoOn) {
   const Job job = SmallJob();
@@ -253,7 +253,7 @@ TEST_F(ResumeTest, InsideAnUpdateWithALearningRateRule) {
   const auto other = Train(job, 2, 0, "auto");
   ASSERT_TRUE(other.ok()) << other.status().message();
   EXPECT_EQ(other->warnings,
-            "update 4 restarts, 2 micro-steps of it are lost: the checkpoint is of another "
+            "update 4 restarts, 2 micro-steps of it are lost: the checkpoint belongs to another "
             "run: it has ranks 3, this job has 2\n");
 }
 
@@ -287,7 +287,7 @@ TEST_F(ResumeTest, ARequestInTheLastUpdateLeavesTheRunComplete) {
 // After updates 8, 16 and 24.
 TEST_F(ResumeTest, AnEvaluationThatWasLeftIsRepeated) {
   Job job = SmallJob();
-  job.optimizer.ema = EmaSpec{0.75};  // evaluations are of the averages, training is not
+  job.optimizer.ema = EmaSpec{0.75};  // evaluations use the averages, training is not
   const auto plain = Train(job, 3, 0, "never");
   ASSERT_TRUE(plain.ok()) << plain.status().message();
   const auto left = Train(job, 3, 100, "never", {.evaluation = 1});
@@ -379,8 +379,8 @@ TEST_F(ResumeTest, AutoTakesTheNewestThatIsWholeAndSaysWhatItPassedOver) {
   EXPECT_THAT(none, HasMessage(HasSubstr("3 checkpoints and none is complete")));
 }
 
-// What --resume says is where the first attempt of a SLURM job begins; after a requeue the job goes
-// on from what its own attempts have committed, and from nothing else.
+// What --resume says is where the first attempt of a SLURM job begins; after a requeue the job
+// continues from what its own attempts have committed, and from nothing else.
 TEST_F(ResumeTest, ARequeuedJobGoesOnFromItsOwnCheckpoints) {
   const Job job = SmallJob();
   ASSERT_TRUE(Train(job, 2, 10, "never").ok());  // another job, which left 10, 20 and 24

@@ -34,7 +34,7 @@ TEST(StopOptionsTest, HaveWhatTheFlagsAndTheJobStepSay) {
   EXPECT_TRUE(plain.warn);
 
   session.slurm.end_time_s = 1'000'000;
-  session.right.emplace();
+  session.lease.emplace();
   Flags flags;
   flags.run_dir = "/run";
   flags.term_budget = 7;

@@ -42,7 +42,7 @@ TEST(SaveClockTest, ByUpdatesItIsTheSameAfterARestart) {
   EXPECT_FALSE(*never.Due(*comm, 1));
 }
 
-// Updates of 10 s. The clock of rank 1, whose time stands still, does not count.
+// Updates of 10 s. The clock of rank 1, whose time does not advance, does not count.
 TEST(SaveClockTest, ByTimeItCountsFromTheLastSave) {
   const Status status = RunThreadRanks(2, {}, [](Communicator& comm) -> Status {
     SaveClock::Clock::time_point now{};

@@ -1,4 +1,4 @@
-// When a training saves, and what becomes of saves that take long or fail.
+// When a training saves, and how saves that take long or fail are handled.
 #include <gtest/gtest.h>
 
 #include <chrono>

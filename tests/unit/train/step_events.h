@@ -1,4 +1,4 @@
-// What a run told of its updates.
+// The events of a run about its updates.
 #pragma once
 
 #include <filesystem>

@@ -142,7 +142,7 @@ TEST(ReplicaCheckTest, ADigestThatDiffersIsFoundByAllRanks) {
   }
 }
 
-// Times are told one update late.
+// Times are reported one update late.
 TEST(ControlWordsTest, TheSlowRankIsInTheRecord) {
   const Status status = RunThreadRanks(3, {}, [](Communicator& comm) -> Status {
     ControlWords words(comm);
@@ -208,7 +208,7 @@ struct Alone {
   EmptyDataset data{kSamples};
   PoisonedEngine engine;
   FlatLayout layout;
-  PhaseNotes notes;
+  ProgressNotifier notes;
   BatchFeed feed =
       *BatchFeed::Make(data, SampleOrder(7, kSamples, false), Schedule(), PlanOf(1), 0);
   UpdateInFlight first{.update = Schedule().At(0), .micro_steps = 5};
@@ -219,7 +219,7 @@ TEST(NonfiniteHandlerTest, SkipsUpdatesUntilThereAreTooMany) {
   Alone a(OnNonfinite::kSkipUpdate);
   for (const int finite_after : {3, 0}) {
     UpdateResult result{.divisor = 20, .finite = false};
-    const auto most = finite_after > 0 ? finite_after : NonfiniteHandler::kMostInARow;
+    const auto most = finite_after > 0 ? finite_after : NonfiniteHandler::kMaxInARow;
     for (std::int64_t i = 0; i < most; ++i) {
       const Status status = a.handler.Settle(a.first, &result);
       EXPECT_TRUE(status.ok()) << status.message();
@@ -257,7 +257,7 @@ TEST(NonfiniteHandlerTest, SkipsUpdatesWithoutLabelsWhateverThePolicy) {
     Alone a(policy);
     std::vector<std::string> warnings;
     SetLogHook([&](const LogLine& line) { warnings.emplace_back(line.message); });
-    for (std::int64_t i = 0; i < 2 * NonfiniteHandler::kMostInARow; ++i) {
+    for (std::int64_t i = 0; i < 2 * NonfiniteHandler::kMaxInARow; ++i) {
       UpdateResult result{.samples = 20, .divisor = 0, .loss = NAN, .finite = false};
       const Status status = a.handler.Settle(a.first, &result);
       EXPECT_TRUE(status.ok()) << status.message();

@@ -128,7 +128,7 @@ TEST(Trainer, TheBestEvaluationIsToldByAMetricOfTheJob) {
   EXPECT_TRUE(Trainer::Open(*comm, job, plan).ok());
 }
 
-// A sample alone has nothing to be told from: loss and gradient are 0.
+// A sample alone has no other to be compared with: loss and gradient are 0.
 TEST(Trainer, RefusesAContrastiveUpdateOfOneSample) {
   Job job = SmallJob(37, 4);
   const auto tower = [](const char* input, std::int64_t in) {
@@ -232,7 +232,7 @@ TEST(Agree, AllGetTheErrorOfTheLowestRank) {
   ASSERT_TRUE(run.ok()) << run.message();
   ASSERT_EQ(agreements.size(), 4U);
   for (const Agreement& agreement : agreements) {
-    EXPECT_EQ(agreement.speaker, 2);
+    EXPECT_EQ(agreement.reporting_rank, 2);
     EXPECT_THAT(agreement.status, HasKind(ErrorKind::kData));
     EXPECT_THAT(agreement.status, HasMessage("rank 2 on node1: bad file 2"));
   }

@@ -20,7 +20,7 @@ namespace {
 class Weights : public testing::Test {
  protected:
   void SetUp() override {
-    // 6 and 3 elements, so that there is padding behind both.
+    // 6 and 3 elements, so that there is padding after both.
     ASSERT_TRUE(layout_.Add("fc.weight", {3, 2}).ok());
     ASSERT_TRUE(layout_.Add("fc.bias", {3}).ok());
     parameters_.resize(static_cast<std::size_t>(layout_.size()));
@@ -119,7 +119,7 @@ TEST_F(Weights, AreRefusedWhenTheyAreOfAnotherModel) {
   EXPECT_THAT(LoadParameters(folder_.Path("none"), layout_, loaded), HasKind(ErrorKind::kIo));
 }
 
-// All that does not fit is told at once: the first few of each kind, and how many there are.
+// All that does not fit is reported at once: the first few of each kind, and how many there are.
 TEST_F(Weights, AllThatDoesNotFitIsNamed) {
   const std::vector<std::int64_t> weight = {4, 2};
   const std::vector<std::int64_t> one = {1};
@@ -161,7 +161,7 @@ TEST_F(Weights, AHeadOfAnotherShapeAndBatchNormGetAHint) {
              {"bn.weight", three, eight.first(3)}};
   Write(tensors);
   EXPECT_THAT(LoadParameters(Path(), layout_, loaded),
-              HasMessage(testing::AllOf(testing::HasSubstr("1 are of batch norm"),
+              HasMessage(testing::AllOf(testing::HasSubstr("1 belong to batch norm"),
                                         testing::HasSubstr("without it"))));
 }
 

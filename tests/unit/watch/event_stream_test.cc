@@ -19,13 +19,13 @@ using testing::IsEmpty;
 
 // "000-812 step@7": attempt, event and second.
 std::vector<std::string> Rest(EventStream& stream) {
-  std::vector<std::string> told;
+  std::vector<std::string> reported;
   Event event;
   while (stream.Next(&event)) {
     const std::string second(event.Text("ts").substr(17, 2));
-    told.push_back(StrCat(event.attempt, " ", event.name, "@", second));
+    reported.push_back(StrCat(event.attempt, " ", event.name, "@", second));
   }
-  return told;
+  return reported;
 }
 
 EventStream OpenStream(const RunFiles& run, std::string_view only = "",
@@ -50,6 +50,18 @@ TEST(ParseEvent, ReadsWhatTheReporterWrites) {
   EXPECT_TRUE(event.Is("skipped"));
   EXPECT_FALSE(event.Is("loss_finite"));
   EXPECT_EQ(event.Find("no_such_key"), std::nullopt);
+}
+
+// Events of a run that an older version began.
+TEST(ParseEvent, ReadsRenamedKeysOfOlderVersions) {
+  Event plan;
+  ASSERT_TRUE(ParseEvent(StrCat(R"({"ts":")", At(1), R"(","ev":"plan","eff_batch":3072})"), &plan));
+  EXPECT_EQ(plan.Whole("effective_batch"), 3072);
+  EXPECT_EQ(plan.Fields().back().first, "effective_batch");
+  Event resume;
+  ASSERT_TRUE(
+      ParseEvent(StrCat(R"({"ts":")", At(1), R"(","ev":"resume","passed_over":2})"), &resume));
+  EXPECT_EQ(resume.Whole("skipped_checkpoints"), 2);
 }
 
 // A line as gaccd writes it has a parser of its own, which a blank turns away.
@@ -228,12 +240,11 @@ TEST(EventStream, ClocksThatJumpAndTwoWritersAreSaidAndLinesStayInOrder) {
   EXPECT_THAT(Rest(stream),
               ElementsAre("000-812 run_start@10", "000-812 step@40", "000-812 step@12",
                           "000-812 plan@13", "001-812 run_start@05"));
-  EXPECT_THAT(
-      stream.notes(),
-      ElementsAre("attempt 000-812: its lines are of two writers, or one stands there twice",
-                  "attempt 000-812: its clock was set back",
-                  "attempt 001-812 begins 8 s before attempt 000-812 ends: both ran at "
-                  "once, or a clock jumped"));
+  EXPECT_THAT(stream.notes(),
+              ElementsAre("attempt 000-812: its lines have two writers, or are duplicated",
+                          "attempt 000-812: its clock was set back",
+                          "attempt 001-812 begins 8 s before attempt 000-812 ends: both ran at "
+                          "once, or a clock jumped"));
 }
 
 TEST(EventStream, AttemptsThatAreMissingOrEmptyAreSaid) {
@@ -277,9 +288,9 @@ TEST(EventStream, GoesOnWithWhatIsWrittenLater) {
 }
 
 TEST(EventStream, ALineThatIsTooLongIsPassedOverWhateverAPieceHolds) {
-  for (const std::size_t piece : {std::size_t{1'000}, 3 * LineReader::kMostBytes}) {
+  for (const std::size_t piece : {std::size_t{1'000}, 3 * LineReader::kMaxBytes}) {
     const TempFolder folder;
-    const std::string most(LineReader::kMostBytes, 'x');
+    const std::string most(LineReader::kMaxBytes, 'x');
     LineReader lines(
         folder.Write("a", "one\n" + most + "x\n" + most + most + "y\n" + most + "\ntwo\n"), piece);
     EXPECT_EQ(lines.Next(), "one");

@@ -30,7 +30,7 @@ class LogsTest : public testing::Test {
                   second / 60, second % 60, rank);
     run_.Append(StrCat("attempts/", attempt, "/log/", name), StrCat(head, text, "\n"));
   }
-  // The messages that are printed, without what stands before them.
+  // The messages that are printed, without their prefix.
   std::string Messages(LogsRequest request) {
     request.folder = run_.path();
     testing::internal::CaptureStdout();

@@ -309,19 +309,19 @@ TEST(RunsTest, ShowTheBestOfTheJobsMetric) {
   EXPECT_THAT(table, Not(HasSubstr("top_5")));
 }
 
-TEST_F(RunStateTest, WhoStopsARunIsToldWhatBecomesOfIt) {
-  const auto told = [&](const std::string& status, double age_s) {
+TEST_F(RunStateTest, AStopRequestPrintsWhatFollows) {
+  const auto output = [&](const std::string& status, double age_s) {
     (void)std::filesystem::remove(folder_.Path("STOP"));
     (void)Read(status, age_s);
     testing::internal::CaptureStdout();
     EXPECT_TRUE(RunRequestCommand({.folder = folder_.path()}, RunRequest::kStop).ok());
     return testing::internal::GetCapturedStdout();
   };
-  EXPECT_THAT(told(StatusOf("failed", R"(,"exit":75)"), 1), HasSubstr("is not started again"));
-  EXPECT_THAT(told(StatusOf("failed", R"(,"exit":75)"), 1), Not(HasSubstr("next update")));
+  EXPECT_THAT(output(StatusOf("failed", R"(,"exit":75)"), 1), HasSubstr("does not start again"));
+  EXPECT_THAT(output(StatusOf("failed", R"(,"exit":75)"), 1), Not(HasSubstr("next update")));
   std::string old = StatusOf("running", "");
   old.replace(old.find("2026"), 4, "2020");
-  EXPECT_THAT(told(old, 1), HasSubstr("if the run still lives"));
+  EXPECT_THAT(output(old, 1), HasSubstr("still alive"));
 }
 
 TEST_F(RunStateTest, StopAndSaveAreFilesForARunThatHasNotEnded) {
@@ -348,7 +348,7 @@ TEST_F(RunStateTest, StopAndSaveAreFilesForARunThatHasNotEnded) {
   EXPECT_TRUE(has("/STOP"));
   EXPECT_EQ(Name(Read(StatusOf("failed", R"(,"exit":93)"), 1).phase), "stopped");
   (void)Read(StatusOf("running", ""), 0);
-  EXPECT_TRUE(RunRequestCommand(request, RunRequest::kStop).ok());  // was there already
+  EXPECT_TRUE(RunRequestCommand(request, RunRequest::kStop).ok());  // already exists
 }
 
 }  // namespace

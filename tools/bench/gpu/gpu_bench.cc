@@ -5,7 +5,7 @@
 //   run                                                  {"seconds": ..., "bytes": ..., "proof":
 //   ...} close                                                frees its memory
 //
-// An error is {"error": "..."}; after one of CUDA the process is of no use any more.
+// An error is {"error": "..."}; after a CUDA error the process is unusable.
 #include <charconv>
 #include <iostream>
 #include <sstream>

@@ -82,7 +82,7 @@ Result<OptimizerMemory> MakeOptimizerMemory(std::int64_t elements, bool bf16) {
   }
   GACCD_ASSIGN_OR_RETURN(memory.scratch, DeviceBuffer::Allocate(NormScratchBytes(), "scratch"));
   UpdateControl control;
-  control.inputs.planned_samples = 1;
+  control.inputs.effective_batch = 1;
   control.sums.samples = 1;
   GACCD_ASSIGN_OR_RETURN(memory.control, BufferOfOne(&control, sizeof control, "control"));
   return memory;

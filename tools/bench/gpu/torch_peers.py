@@ -126,7 +126,7 @@ class Step:
         self.optimizer.step()
 
     def capture(self):
-        """Several updates in one graph, so that a copy runs beside the step before it."""
+        """Several updates in one graph, so that a copy overlaps the step before it."""
         self.graph_updates = max(1, BATCHES // self.k)
         steps = self.graph_updates * self.k
         inputs = [tuple(torch.empty_like(part, device="cuda") for part in self.batches[0])

@@ -65,7 +65,7 @@ class Run:
         return phase
 
     def ended(self) -> bool:
-        """Whether nobody starts it again: a run that is only stopped goes on from the queue."""
+        """Whether it has ended for good: a run that is only stopped is requeued and continues."""
         state = self.state()
         held = any((self.folder / name).exists() for name in ("STOP", "HOLD"))
         return state in END_STATES or (state == "stopped" and held)

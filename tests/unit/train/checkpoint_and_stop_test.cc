@@ -1,5 +1,5 @@
 // How a training saves at boundaries and inside updates, and how it stops there.
-#include "daemon/train/saves_and_stops.h"
+#include "daemon/train/checkpoint_and_stop.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "daemon/checkpoint/load.h"
-#include "daemon/checkpoint/run_state.h"
+#include "daemon/checkpoint/train_state.h"
 #include "daemon/train/control_words.h"
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/temp_folder.h"
@@ -46,29 +46,29 @@ class StopInsideAgreement final : public StopAgreement {
 };
 
 TEST(SavesAndStopsTest, WithoutStopsAndSaverNothingHappens) {
-  const PhaseNotes notes;
+  const ProgressNotifier progress;
   TrainingSummary summary;
-  SavesAndStops ending(nullptr, nullptr, notes, &summary);
-  ending.BeginUpdate(0);
-  EXPECT_FALSE(ending.LeavesWindow(0, 2, kProgram).value());
-  EXPECT_FALSE(ending.left_window());
-  EXPECT_EQ(ending.decision().action, StopAction::kGoOn);
-  EXPECT_FALSE(ending.SaveIsDue(1, true).value());
-  EXPECT_TRUE(ending.AtBoundary(1, true, true).ok());
-  EXPECT_TRUE(ending.Finish().ok());
+  CheckpointAndStop control(nullptr, nullptr, progress, &summary);
+  control.BeginUpdate(0);
+  EXPECT_FALSE(control.LeavesUpdate(0, 2, kProgram).value());
+  EXPECT_FALSE(control.left_update());
+  EXPECT_EQ(control.decision().action, StopAction::kContinue);
+  EXPECT_FALSE(control.SaveIsDue(1, true).value());
+  EXPECT_TRUE(control.AtBoundary(1, true, true).ok());
+  EXPECT_TRUE(control.Finish().ok());
 }
 
 TEST(SavesAndStopsTest, AWindowThatIsLeftIsNamed) {
   const auto comm = MakeSingle();
-  const PhaseNotes notes;
-  for (const StopAction action : {StopAction::kLeave, StopAction::kSaveBeforeStop}) {
+  const ProgressNotifier progress;
+  for (const StopAction action : {StopAction::kExit, StopAction::kSaveBeforeStop}) {
     TrainingSummary summary;
     StopInsideAgreement stops(*comm, action);
-    SavesAndStops ending(&stops, nullptr, notes, &summary);
-    EXPECT_FALSE(ending.LeavesWindow(6, 1, kProgram).value());
-    EXPECT_TRUE(ending.LeavesWindow(6, 2, kProgram).value());
-    EXPECT_TRUE(ending.left_window());
-    const Status status = ending.StopInside();
+    CheckpointAndStop control(&stops, nullptr, progress, &summary);
+    EXPECT_FALSE(control.LeavesUpdate(6, 1, kProgram).value());
+    EXPECT_TRUE(control.LeavesUpdate(6, 2, kProgram).value());
+    EXPECT_TRUE(control.left_update());
+    const Status status = control.StopInside();
     EXPECT_THAT(status, HasKind(ErrorKind::kTempFail));
     EXPECT_THAT(status,
                 HasMessage(HasSubstr("stopped by the test inside update 7 after micro-step 2")));
@@ -81,12 +81,12 @@ TEST(SavesAndStopsTest, AWindowThatIsLeftIsNamed) {
 // A program whose buffers are not saved begins its update again.
 TEST(SavesAndStopsTest, AWindowThatCannotContinueIsRepeated) {
   const auto comm = MakeSingle();
-  const PhaseNotes notes;
+  const ProgressNotifier progress;
   TrainingSummary summary;
   StopInsideAgreement stops(*comm, StopAction::kSaveStop);
-  SavesAndStops ending(&stops, nullptr, notes, &summary);
-  EXPECT_TRUE(ending.LeavesWindow(6, 2, {.computed = 5, .continues = false}).value());
-  EXPECT_THAT(ending.StopInside(), HasMessage(HasSubstr("is to be repeated")));
+  CheckpointAndStop control(&stops, nullptr, progress, &summary);
+  EXPECT_TRUE(control.LeavesUpdate(6, 2, {.computed = 5, .continues = false}).value());
+  EXPECT_THAT(control.StopInside(), HasMessage(HasSubstr("is to be repeated")));
 }
 
 // The generation has these buffers, with the values of FakeEngine.
@@ -125,15 +125,15 @@ class EngineInWindow final : public FakeEngine {
 class SaverTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto right = CheckpointWriter::Claim(*comm_, {.folder = folder_.path()}, MakeOwnerName("t", 0));
-    ASSERT_TRUE(right.ok()) << right.status().message();
-    SaverOptions options;
+    auto lease = CheckpointWriter::Claim(*comm_, {.folder = folder_.path()}, MakeOwnerName("t", 0));
+    ASSERT_TRUE(lease.ok()) << lease.status().message();
+    CheckpointerOptions options;
     options.checkpoints.folder = folder_.path();
     options.policy.every_updates = 2;
-    auto saver = Saver::Start(*comm_, {job_, plan_, model_, data_->size(), best_}, engine_, options,
-                              *std::move(right), 0);
-    ASSERT_TRUE(saver.ok()) << saver.status().message();
-    saver_ = *std::move(saver);
+    auto checkpointer = Checkpointer::Start(*comm_, {job_, plan_, model_, data_->size(), best_},
+                                            engine_, options, *std::move(lease), 0);
+    ASSERT_TRUE(checkpointer.ok()) << checkpointer.status().message();
+    checkpointer_ = *std::move(checkpointer);
   }
 
   const TempFolder folder_;
@@ -149,29 +149,29 @@ class SaverTest : public ::testing::Test {
   const std::unique_ptr<Dataset> data_ = OpenDataset(job_.data.train, {}).value();
   const Model model_ = Model::Make(job_.model, data_->spec()).value();
   const BestSoFar best_;
-  const PhaseNotes notes_;
+  const ProgressNotifier progress_;
   EngineInWindow engine_;
-  std::unique_ptr<Saver> saver_;
+  std::unique_ptr<Checkpointer> checkpointer_;
   TrainingSummary summary_;
 };
 
 TEST_F(SaverTest, SavesAtBoundariesAndWhereAWindowIsLeft) {
   StopInsideAgreement stops(*comm_, StopAction::kSaveStop);
-  SavesAndStops ending(&stops, saver_.get(), notes_, &summary_);
+  CheckpointAndStop control(&stops, checkpointer_.get(), progress_, &summary_);
   for (std::int64_t step = 1; step <= 3; ++step) {
     summary_ = {.updates = step, .samples = 20 * step};
-    const bool due = ending.SaveIsDue(step, false).value();
+    const bool due = control.SaveIsDue(step, false).value();
     EXPECT_EQ(due, step == 2);
-    const Status status = ending.AtBoundary(step, due, false);
+    const Status status = control.AtBoundary(step, due, false);
     EXPECT_TRUE(status.ok()) << status.message();
   }
-  EXPECT_TRUE(ending.SaveIsDue(3, true).value());
-  EXPECT_TRUE(ending.LeavesWindow(3, 2, kProgram).value());
-  EXPECT_THAT(ending.StopInside(),
+  EXPECT_TRUE(control.SaveIsDue(3, true).value());
+  EXPECT_TRUE(control.LeavesUpdate(3, 2, kProgram).value());
+  EXPECT_THAT(control.StopInside(),
               HasMessage(HasSubstr("inside update 4 after micro-step 2, saved")));
-  ASSERT_TRUE(saver_->last_saved().has_value());
-  EXPECT_EQ(saver_->last_saved()->step, 3);
-  EXPECT_EQ(saver_->last_saved()->micro_step, 2);
+  ASSERT_TRUE(checkpointer_->last_saved().has_value());
+  EXPECT_EQ(checkpointer_->last_saved()->step, 3);
+  EXPECT_EQ(checkpointer_->last_saved()->micro_step, 2);
   ExpectSaved(*comm_, folder_.path(), {.epoch = 1, .step = 2, .committed = true},
               {{kParametersBuffer, EngineBuffer::kParameters}});
   ExpectSaved(*comm_, folder_.path(), {.epoch = 1, .step = 3, .micro_step = 2, .committed = true},
@@ -184,17 +184,17 @@ TEST_F(SaverTest, StopsAreJudgedByWhatTheLastSaveTook) {
   const auto job_end = std::chrono::steady_clock::now() + std::chrono::minutes(10);
   StopAgreement stops(
       *comm_, {.job_end = job_end, .checkpoints = true, .save_guess = std::chrono::hours(3)});
-  SavesAndStops ending(&stops, saver_.get(), notes_, &summary_);
+  CheckpointAndStop control(&stops, checkpointer_.get(), progress_, &summary_);
   const auto fits = [&] {
-    ending.BeginUpdate(0);
+    control.BeginUpdate(0);
     std::vector<double> words(kStopWordCount);
     stops.Pack(words, 1, 0);
     return DecodeStopWords(words).time_up == 0;
   };
   EXPECT_FALSE(fits());
   summary_ = {.updates = 2, .samples = 40};
-  EXPECT_TRUE(ending.AtBoundary(2, true, true).ok());
-  EXPECT_TRUE(ending.Finish().ok());
+  EXPECT_TRUE(control.AtBoundary(2, true, true).ok());
+  EXPECT_TRUE(control.Finish().ok());
   EXPECT_TRUE(fits());
 }
 

@@ -1,4 +1,4 @@
-#include "daemon/checkpoint/run_state.h"
+#include "daemon/checkpoint/train_state.h"
 
 #include <algorithm>
 #include <string>
@@ -26,8 +26,8 @@ constexpr std::string_view kTakeWeights = "gaccd ckpt export, then --init-weight
 
 template <typename T>
 Status Differs(std::string_view what, const T& saved, const T& now) {
-  return {ErrorKind::kConfig, StrCat("the checkpoint is of another run: it has ", what, " ", saved,
-                                     ", this job has ", now)};
+  return {ErrorKind::kConfig, StrCat("the checkpoint belongs to another run: it has ", what, " ",
+                                     saved, ", this job has ", now)};
 }
 
 std::string_view OnOff(bool on) { return on ? "on" : "off"; }
@@ -48,9 +48,9 @@ Status CheckSameGroups(const Manifest& manifest, std::span<const ParameterRecord
     const ParameterRecord& was = manifest.parameters[i];
     const ParameterRecord& now = records[i];
     if (was.frozen == now.frozen && (now.frozen || was.group == now.group)) continue;
-    return {ErrorKind::kConfig, StrCat("the checkpoint is of another run: optimizer group of '",
-                                       now.name, "': ", TextOf(was), " -> ", TextOf(now),
-                                       "; to take only its weights: ", kTakeWeights)};
+    return {ErrorKind::kConfig,
+            StrCat("the checkpoint belongs to another run: optimizer group of '", now.name, "': ",
+                   TextOf(was), " -> ", TextOf(now), "; to take only its weights: ", kTakeWeights)};
   }
   return Status::Ok();
 }
@@ -60,8 +60,9 @@ Status CheckSameModel(const Job& saved, const ModelSpec& model) {
   other.model = model;
   const std::string differences = JobDifferences(saved, other);
   if (differences.empty()) return Status::Ok();
-  return {ErrorKind::kConfig,
-          StrCat("the checkpoint is of another model (checkpoint -> this job): ", differences)};
+  return {
+      ErrorKind::kConfig,
+      StrCat("the checkpoint belongs to another model (checkpoint -> this job): ", differences)};
 }
 
 void RemoveDropout(ModelSpec* model) {
@@ -91,7 +92,7 @@ Status CheckSameUpdate(const Manifest& manifest, const Job& saved, const Job& jo
   const Update after = now.At(step - 1);
   if (before.samples == after.samples) return Status::Ok();
   return {ErrorKind::kConfig,
-          StrCat("the checkpoint is of a run of another length: its update ", step, " took ",
+          StrCat("the checkpoint belongs to a run of another length: its update ", step, " took ",
                  before.samples, " samples, in this job it takes ", after.samples)};
 }
 
@@ -165,7 +166,7 @@ Status CheckSameSamples(const Manifest& manifest, const Job& job, const Plan& pl
   const Status classes = CheckSameClasses({saved.data.class_name, "the checkpoint"},
                                           {job.data.class_name, "the data of this job"});
   if (!classes.ok()) {
-    return {ErrorKind::kConfig, "the checkpoint is of another run: " + classes.message()};
+    return {ErrorKind::kConfig, "the checkpoint belongs to another run: " + classes.message()};
   }
   if (saved.batch.last_cycle != job.batch.last_cycle) {
     return Differs("the last cycle", Name(saved.batch.last_cycle), Name(job.batch.last_cycle));
@@ -193,7 +194,7 @@ Status CheckSameOptimizer(const Manifest& manifest, const Job& job) {
   const StateMeaning now = MeaningOfState(job.optimizer);
   if (was == now) return Status::Ok();
   return {ErrorKind::kConfig,
-          StrCat("the checkpoint is of another optimizer: ", ToText(was), " -> ", ToText(now),
+          StrCat("the checkpoint belongs to another optimizer: ", ToText(was), " -> ", ToText(now),
                  "; to take only its weights: ", kTakeWeights)};
 }
 

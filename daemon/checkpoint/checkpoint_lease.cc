@@ -23,20 +23,22 @@ Result<WriterLease> TakeLease(const CheckpointOptions& options, const OwnerName&
 
 }  // namespace
 
-Result<WriterRight> CheckpointWriter::Claim(Communicator& comm, const CheckpointOptions& options,
-                                            const OwnerName& me) {
-  WriterRight right;
+Result<CheckpointLease> CheckpointWriter::Claim(Communicator& comm,
+                                                const CheckpointOptions& options,
+                                                const OwnerName& me) {
+  CheckpointLease claimed;
   Result<std::string> numbers = std::string();
   if (comm.rank() == 0) {
     auto lease = TakeLease(options, me);
-    if (lease.ok()) right.lease = *std::move(lease);
-    numbers = right.lease
-                  ? Result<std::string>(StrCat(right.lease->epoch(), " ", right.lease->job_since()))
-                  : Result<std::string>(lease.status());
+    if (lease.ok()) claimed.lease = *std::move(lease);
+    numbers =
+        claimed.lease
+            ? Result<std::string>(StrCat(claimed.lease->epoch(), " ", claimed.lease->job_since()))
+            : Result<std::string>(lease.status());
   }
   GACCD_ASSIGN_OR_RETURN(numbers, ShareFromRankZero(comm, numbers));
-  std::istringstream(*numbers) >> right.epoch >> right.job_since;
-  return right;
+  std::istringstream(*numbers) >> claimed.epoch >> claimed.job_since;
+  return claimed;
 }
 
 }  // namespace gaccd

@@ -1,5 +1,5 @@
-// Saver: the checkpoints of one training: when (SaveClock), what (the engine's buffers) and how
-// (CheckpointWriter). Also the way back: which checkpoint a run goes on from.
+// Checkpointer: the checkpoints of one training: when (SaveClock), what (the engine's buffers) and
+// how (CheckpointWriter). Also which checkpoint a run resumes from.
 #pragma once
 
 #include <functional>
@@ -22,14 +22,14 @@
 
 namespace gaccd {
 
-struct SaverOptions {
+struct CheckpointerOptions {
   CheckpointOptions checkpoints;
   SavePolicy policy;
-  std::string program;                          // version and revision
-  std::function<void(const SaveRecord&)> tell;  // on rank 0, when a save has ended; may be empty
+  std::string program;                             // version and revision
+  std::function<void(const SaveRecord&)> on_save;  // on rank 0, after a save; may be empty
 };
 
-// What the cursor of a run refers to. All of it outlives the saver.
+// What the cursor of a run refers to. All of it outlives the checkpointer.
 struct SavedRun {
   const Job& job;
   const Plan& plan;
@@ -42,13 +42,14 @@ struct SavedRun {
 };
 
 // One per rank, on the training thread.
-class Saver {
+class Checkpointer {
  public:
-  // Collective. `right`: to write in the folder, claimed before the run looked what it can go on
-  // from. `step`: updates done so far.
-  static Result<std::unique_ptr<Saver>> Start(Communicator& comm, const SavedRun& run,
-                                              Engine& engine, const SaverOptions& options,
-                                              WriterRight right, std::int64_t step);
+  // Collective. `lease`: to write in the folder, claimed before the run looked for what it can
+  // continue from. `step`: updates done so far.
+  static Result<std::unique_ptr<Checkpointer>> Start(Communicator& comm, const SavedRun& run,
+                                                     Engine& engine,
+                                                     const CheckpointerOptions& options,
+                                                     CheckpointLease lease, std::int64_t step);
 
   // Whether the boundary after update `step` is one to save at: one that is due by the clock, or
   // for which there was no room before. Every rank asks at every boundary.
@@ -56,8 +57,8 @@ class Saver {
   // The state after update `step`, at its boundary or inside the next update. REQUIRES: no other
   // update is under way. Collective, as all that follows. Training waits for a copy.
   Status Save(std::int64_t step, std::int64_t samples);
-  // The same, but where two saves are under way and a disk does not answer, training goes on
-  // without this one; Due() tells when it can be made.
+  // The same, but where two saves are under way and a disk does not answer, training continues
+  // without this one; Due() is true when it can be made.
   Status SaveOrPostpone(std::int64_t step, std::int64_t samples);
   // The same inside an update, after `micro_step` of its micro-steps (>= 1), on all ranks alike:
   // the accumulators and what each rank counted; a window whose loss is not finite is left out.
@@ -74,7 +75,7 @@ class Saver {
   // Leaves without waiting for the disk: CheckpointWriter::Abandon(). Not collective.
   void Abandon() { writer_->Abandon(); }
 
-  // The newest that is known to be committed by this saver.
+  // The newest that is known to be committed by this checkpointer.
   [[nodiscard]] const std::optional<Generation>& last_saved() const { return last_saved_; }
 
   // How long the last save would have taken had nobody waited for boundaries, on the slowest rank:
@@ -86,10 +87,10 @@ class Saver {
   [[nodiscard]] std::size_t memory_bytes() const { return writer_->staging_bytes(); }
 
  private:
-  Saver(Communicator& comm, const SavedRun& run, Engine& engine, SavePolicy policy,
-        std::int64_t step)
+  Checkpointer(Communicator& comm, const SavedRun& run, Engine& engine, SavePolicy policy,
+               std::int64_t step)
       : comm_(comm), run_(run), engine_(engine), clock_(policy, step) {}
-  void Tell(const SaveEvent& event);
+  void OnSave(const SaveEvent& event);
   [[nodiscard]] SaveRecord RecordOf(const SaveEvent& event) const;
   [[nodiscard]] RunCursor CursorOf(std::int64_t step, std::int64_t samples) const;
 
@@ -102,13 +103,13 @@ class Saver {
   std::optional<Generation> last_saved_;
   std::int64_t failed_in_row_ = 0;
   std::int64_t fail_limit_ = 1;
-  std::function<void(const SaveRecord&)> tell_;
+  std::function<void(const SaveRecord&)> on_save_;
   double window_ratio_ = 1;
   std::vector<BufferSource> sources_;
   std::unique_ptr<CheckpointWriter> writer_;
 };
 
-// What a run goes on from, if anything.
+// What a run continues from, if anything.
 struct ResumePoint {
   std::optional<LoadedState> state;
   std::string folder = {};         // in which it was found
@@ -121,12 +122,12 @@ struct ResumeSource {
   // starts anew only where no checkpoint was ever finished.
   std::string from;
   // Of an attempt after the first of a SLURM job: the writer epoch from which on the checkpoints
-  // are of this job. They come before `from`, which is where the first attempt began.
+  // belong to this job. They come before `from`, which is where the first attempt began.
   std::optional<std::int64_t> job_since;
 };
 
-// kData when there are checkpoints and none is whole, kConfig when it is of another model or would
-// take other samples. Collective.
+// kData when there are checkpoints and none is whole, kConfig when it belongs to another model or
+// would take other samples. Collective.
 Result<ResumePoint> FindResumePoint(Communicator& comm, const SavedRun& run,
                                     const ResumeSource& source);
 

@@ -1,4 +1,4 @@
-#include "daemon/report/run_story.h"
+#include "daemon/report/report_data.h"
 
 #include <algorithm>
 #include <cmath>
@@ -14,9 +14,9 @@
 namespace gaccd {
 namespace {
 
-constexpr std::size_t kMostSaves = 12;
-constexpr std::size_t kMostWarnings = 12;
-constexpr std::size_t kMostMetrics = 12;  // that are drawn
+constexpr std::size_t kMaxSaves = 12;
+constexpr std::size_t kMaxWarnings = 12;
+constexpr std::size_t kMaxMetrics = 12;  // that are drawn
 
 double Seconds(const Event& event, std::string_view key) {
   const double seconds = event.Number(key).value_or(0);
@@ -29,17 +29,17 @@ void KeepNewest(T value, std::size_t most, std::vector<T>* values) {
   values->push_back(std::move(value));
 }
 
-// Reads the events into a story, one by one.
-class StoryReader {
+// Adds the events to the report data, one by one.
+class ReportDataBuilder {
  public:
-  explicit StoryReader(RunStory* story) : story_(*story) {}
+  explicit ReportDataBuilder(ReportData* data) : data_(*data) {}
 
   void Add(const Event& event);
   // The durations of all updates are known.
   void Finish();
 
  private:
-  AttemptStory& attempt() { return story_.attempts.back(); }
+  AttemptData& attempt() { return data_.attempts.back(); }
   void BeginAttempt(const Event& event);
   void AddStep(const Event& event);
   void AddThinned(const Event& event);
@@ -51,15 +51,15 @@ class StoryReader {
     if (value && std::isfinite(*value)) curve->Add(step, *value);
   }
 
-  RunStory& story_;
+  ReportData& data_;
   FigureSum figures_;
   std::vector<double> durations_;
   std::optional<Event> start_;  // of the attempt before
 };
 
-void StoryReader::Add(const Event& event) {
+void ReportDataBuilder::Add(const Event& event) {
   figures_.Add(event);
-  if (story_.attempts.empty() || attempt().name != event.attempt) BeginAttempt(event);
+  if (data_.attempts.empty() || attempt().name != event.attempt) BeginAttempt(event);
   attempt().end = std::max(attempt().end, event.at);
   if (event.name == "run_start") {
     if (start_) attempt().changes = StartChanges(*start_, event);
@@ -69,9 +69,9 @@ void StoryReader::Add(const Event& event) {
   if (event.name == "thinned") AddThinned(event);
   if (event.name == "eval") AddEval(event);
   if (event.name == "failure") AddFailure(event);
-  if (event.name == "save") KeepNewest(event, kMostSaves, &story_.saves);
+  if (event.name == "save") KeepNewest(event, kMaxSaves, &data_.saves);
   if (event.name == "log") {
-    KeepNewest(StrCat(event.Text("ts"), " ", event.Text("msg")), kMostWarnings, &story_.warnings);
+    KeepNewest(StrCat(event.Text("ts"), " ", event.Text("msg")), kMaxWarnings, &data_.warnings);
   }
   if (event.name == "verdict") {
     if (const auto exit = event.Whole("exit")) {
@@ -82,48 +82,48 @@ void StoryReader::Add(const Event& event) {
   }
 }
 
-void StoryReader::BeginAttempt(const Event& event) {
-  story_.attempts.push_back({.name = event.attempt, .begin = event.at, .end = event.at});
+void ReportDataBuilder::BeginAttempt(const Event& event) {
+  data_.attempts.push_back({.name = event.attempt, .begin = event.at, .end = event.at});
   for (Curve* curve :
-       {&story_.loss, &story_.gradient_norm, &story_.learning_rate, &story_.slow_updates}) {
+       {&data_.loss, &data_.gradient_norm, &data_.learning_rate, &data_.slow_updates}) {
     curve->BeginPiece();
   }
-  for (auto& [metric, curve] : story_.evals) curve.BeginPiece();
+  for (auto& [metric, curve] : data_.evals) curve.BeginPiece();
 }
 
-void StoryReader::AddStep(const Event& event) {
+void ReportDataBuilder::AddStep(const Event& event) {
   const std::int64_t step = event.Whole("step").value_or(0);
-  if (step < 1 || step > kMostSteps) return;
+  if (step < 1 || step > kMaxSteps) return;
   const double dur_s = Seconds(event, "dur_s");
   if (attempt().updates++ == 0) {
     attempt().first_step = step;
     attempt().init_s = std::max(0.0, SecondsBetween(attempt().begin, event.at) - dur_s);
   }
   attempt().last_step = step;
-  story_.first_step = story_.first_step == 0 ? step : std::min(story_.first_step, step);
-  story_.last_step = std::max(story_.last_step, step);
+  data_.first_step = data_.first_step == 0 ? step : std::min(data_.first_step, step);
+  data_.last_step = std::max(data_.last_step, step);
   durations_.push_back(dur_s);
   const auto samples = event.Whole("samples");
-  story_.on_target += samples && samples == event.Whole("target") ? 1 : 0;
-  AddPoint(step, event.Number("loss"), &story_.loss);
-  AddPoint(step, event.Number("grad_norm"), &story_.gradient_norm);
-  AddPoint(step, event.Number("lr"), &story_.learning_rate);
-  AddPoint(step, event.Number("dur_p99_s"), &story_.slow_updates);
+  data_.on_target += samples && samples == event.Whole("target") ? 1 : 0;
+  AddPoint(step, event.Number("loss"), &data_.loss);
+  AddPoint(step, event.Number("grad_norm"), &data_.gradient_norm);
+  AddPoint(step, event.Number("lr"), &data_.learning_rate);
+  AddPoint(step, event.Number("dur_p99_s"), &data_.slow_updates);
   AddPhases(1, step, event);
   AddSlowRank(step, event);
 }
 
 // Between two updates that have their own lines: only sums are known.
-void StoryReader::AddThinned(const Event& event) {
+void ReportDataBuilder::AddThinned(const Event& event) {
   const StepSum sum = StepSum::Of(event);
   if (sum.updates == 0) return;
   attempt().updates += sum.updates;
-  story_.on_target += sum.on_target;
-  story_.thinned += sum.updates;
+  data_.on_target += sum.on_target;
+  data_.thinned += sum.updates;
   AddPhases(sum.updates, sum.last, event);
 }
 
-void StoryReader::AddPhases(std::int64_t updates, std::int64_t step, const Event& event) {
+void ReportDataBuilder::AddPhases(std::int64_t updates, std::int64_t step, const Event& event) {
   const double wait_s = std::min(Seconds(event, "wait_s"), Seconds(event, "reduce_s"));
   PhaseSum sum{.updates = updates,
                .data_s = Seconds(event, "data_s"),
@@ -133,14 +133,14 @@ void StoryReader::AddPhases(std::int64_t updates, std::int64_t step, const Event
                .optimizer_s = Seconds(event, "opt_s")};
   const double known = sum.data_s + sum.compute_s + sum.reduce_s + sum.wait_s + sum.optimizer_s;
   sum.other_s = std::max(0.0, Seconds(event, "dur_s") - known);
-  story_.phases.Add(step, sum);
+  data_.phases.Add(step, sum);
 }
 
-void StoryReader::AddSlowRank(std::int64_t step, const Event& event) {
+void ReportDataBuilder::AddSlowRank(std::int64_t step, const Event& event) {
   SlowSum sum{.updates = 1};
   if (const auto rank = event.Whole("straggler_rank")) {
     sum.ranks[*rank] = 1;
-    SlowestCount& slow = story_.slow_ranks[*rank];
+    SlowestCount& slow = data_.slow_ranks[*rank];
     slow.host = event.Text("straggler_host");
     ++slow.updates;
     if (const double ratio = Seconds(event, "straggler_ratio"); ratio >= slow.worst_ratio) {
@@ -148,45 +148,45 @@ void StoryReader::AddSlowRank(std::int64_t step, const Event& event) {
       slow.phase = event.Text("straggler_phase");
     }
   }
-  story_.slow.Add(step, sum);
+  data_.slow.Add(step, sum);
 }
 
-void StoryReader::AddFailure(const Event& event) {
+void ReportDataBuilder::AddFailure(const Event& event) {
   RankFailure failure = FailureOf(event);
   if (!failure.left_for_others && CountWithSame(failure, &attempt().failures)) return;
-  if (failure.left_for_others || attempt().failures.size() == kMostFailures) {
+  if (failure.left_for_others || attempt().failures.size() == kMaxFailures) {
     ++attempt().more_failures;
   } else {
     attempt().failures.push_back(std::move(failure));
   }
 }
 
-void StoryReader::AddEval(const Event& event) {
+void ReportDataBuilder::AddEval(const Event& event) {
   const std::int64_t step = event.Whole("step").value_or(0);
   const std::string metric(event.Text("metric"));
-  const bool known = story_.evals.contains(metric);
-  if (step < 1 || step > kMostSteps || (!known && story_.evals.size() == kMostMetrics)) return;
-  AddPoint(step, event.Number("value"), &story_.evals[metric]);
+  const bool known = data_.evals.contains(metric);
+  if (step < 1 || step > kMaxSteps || (!known && data_.evals.size() == kMaxMetrics)) return;
+  AddPoint(step, event.Number("value"), &data_.evals[metric]);
 }
 
-void StoryReader::Finish() {
-  story_.figures = std::move(figures_).Take();
+void ReportDataBuilder::Finish() {
+  data_.figures = std::move(figures_).Take();
   if (durations_.empty()) return;
   std::ranges::sort(durations_);
   const auto quantile = [&](double share) {
     const double last = std::ceil(share * static_cast<double>(durations_.size())) - 1;
     return durations_[static_cast<std::size_t>(std::max(0.0, last))];
   };
-  story_.p50_s = quantile(0.5);
-  story_.p99_s = quantile(0.99);
-  story_.longest_s = durations_.back();
+  data_.p50_s = quantile(0.5);
+  data_.p99_s = quantile(0.99);
+  data_.longest_s = durations_.back();
 }
 
-// What the job script has told of an attempt that left no word.
-void AskLedger(const std::string& run_dir, RunStory* story) {
+// What the job script recorded of an attempt that wrote no verdict.
+void ApplyLedger(const std::string& run_dir, ReportData* data) {
   for (const LedgerEntry& entry : ReadLedger(run_dir + "/ledger.jsonl")) {
-    const auto found = std::ranges::find(story->attempts, entry.attempt, &AttemptStory::name);
-    if (found == story->attempts.end() || found->exit) continue;
+    const auto found = std::ranges::find(data->attempts, entry.attempt, &AttemptData::name);
+    if (found == data->attempts.end() || found->exit) continue;
     found->exit = entry.exit;
     found->verdict = Name(entry.next);
     found->reason = entry.reason;
@@ -201,22 +201,22 @@ bool IsSaved(const BestValue& best, const std::string& folder) {
   return saved && saved->step == best.step;
 }
 
-// Attempts without events have a story, too; the order is that of the folders.
-void AddChanges(const std::vector<Attempt>& attempts, RunStory* story) {
-  std::vector<AttemptStory> told = std::exchange(story->attempts, {});
+// Attempts without events are listed, too; the order is that of the folders.
+void AddChanges(const std::vector<Attempt>& attempts, ReportData* data) {
+  std::vector<AttemptData> reported = std::exchange(data->attempts, {});
   for (std::size_t i = 0; i < attempts.size(); ++i) {
-    const auto found = std::ranges::find(told, attempts[i].name, &AttemptStory::name);
-    AttemptStory one = found != told.end() ? std::move(*found)
-                                           : AttemptStory{.name = attempts[i].name,
-                                                          .begin = attempts[i].started,
-                                                          .end = attempts[i].started};
+    const auto found = std::ranges::find(reported, attempts[i].name, &AttemptData::name);
+    AttemptData one = found != reported.end() ? std::move(*found)
+                                              : AttemptData{.name = attempts[i].name,
+                                                            .begin = attempts[i].started,
+                                                            .end = attempts[i].started};
     if (i > 0) {
       for (Change& change : EnvironmentChanges(attempts[i - 1], attempts[i])) {
         one.changes.push_back(std::move(change));
       }
       one.job_changes = JobChanges(attempts[i - 1], attempts[i]);
     }
-    story->attempts.push_back(std::move(one));
+    data->attempts.push_back(std::move(one));
   }
 }
 
@@ -239,31 +239,31 @@ SlowSum& SlowSum::operator+=(const SlowSum& more) {
   return *this;
 }
 
-Result<RunStory> ReadRunStory(const std::string& run_dir, WallTime now) {
-  RunStory story{.folder_name = FolderName(run_dir), .read_at = now};
-  GACCD_ASSIGN_OR_RETURN(story.diagnosis, DiagnoseFiles(run_dir, now));
-  const bool has_begun = story.diagnosis.attempts > 0;
-  if (!has_begun && !story.diagnosis.state.has_status) return story;
+Result<ReportData> ReadReportData(const std::string& run_dir, WallTime now) {
+  ReportData data{.folder_name = FolderName(run_dir), .read_at = now};
+  GACCD_ASSIGN_OR_RETURN(data.diagnosis, DiagnoseFiles(run_dir, now));
+  const bool has_begun = data.diagnosis.attempts > 0;
+  if (!has_begun && !data.diagnosis.state.has_status) return data;
   GACCD_ASSIGN_OR_RETURN(EventStream stream, EventStream::Open(run_dir));
-  StoryReader reader(&story);
-  EventDiagnosis diagnosis(story.diagnosis.newest);
+  ReportDataBuilder reader(&data);
+  EventDiagnosis diagnosis(data.diagnosis.newest);
   Event event;
   while (stream.Next(&event)) {
     reader.Add(event);
     diagnosis.Add(event);
   }
   reader.Finish();
-  std::move(diagnosis).MoveTo(&story.diagnosis);
-  story.diagnosis.notes = stream.notes();
-  AddChanges(stream.attempts(), &story);
-  AskLedger(run_dir, &story);
+  std::move(diagnosis).MoveTo(&data.diagnosis);
+  data.diagnosis.notes = stream.notes();
+  AddChanges(stream.attempts(), &data);
+  ApplyLedger(run_dir, &data);
   const std::string newest = stream.attempts().empty() ? run_dir : stream.attempts().back().folder;
   const auto job = ReadSmallFile(newest + "/job.txtpb", ErrorKind::kData);
-  if (job.ok()) story.job = *job;
-  if (const auto& best = story.diagnosis.state.best) {
-    story.best_is_saved = IsSaved(*best, run_dir + "/ckpt");
+  if (job.ok()) data.job = *job;
+  if (const auto& best = data.diagnosis.state.best) {
+    data.best_is_saved = IsSaved(*best, run_dir + "/ckpt");
   }
-  return story;
+  return data;
 }
 
 }  // namespace gaccd

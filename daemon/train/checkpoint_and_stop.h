@@ -1,4 +1,4 @@
-// SavesAndStops: where a training saves, and how it leaves when the ranks were asked to stop.
+// CheckpointAndStop: where a training saves, and how it exits after a request to stop.
 #pragma once
 
 #include <cstdint>
@@ -8,26 +8,27 @@
 #include "collectives/base/result.h"
 #include "daemon/program/step_program.h"
 #include "daemon/stop/stop_agreement.h"
-#include "daemon/train/phase_notes.h"
-#include "daemon/train/saver.h"
+#include "daemon/train/checkpointer.h"
+#include "daemon/train/progress_notifier.h"
 #include "daemon/train/training.h"
 
 namespace gaccd {
 
-// One per Run(). All but decision() and left_window() are collective.
-class SavesAndStops {
+// One per Run(). All but decision() and left_update() are collective.
+class CheckpointAndStop {
  public:
-  // stops null: nothing stops the run; saver null: nothing is saved. `summary` says what was done
-  // when something is saved. All of it outlives this.
-  SavesAndStops(StopAgreement* stops, Saver* saver, const PhaseNotes& notes,
-                TrainingSummary* summary)
-      : stops_(stops), saver_(saver), notes_(notes), summary_(summary) {}
+  // stops null: nothing stops the run; checkpointer null: nothing is saved. `summary` says what was
+  // done when something is saved. All of it outlives this.
+  CheckpointAndStop(StopAgreement* stops, Checkpointer* checkpointer,
+                    const ProgressNotifier& progress, TrainingSummary* summary)
+      : stops_(stops), checkpointer_(checkpointer), progress_(progress), summary_(summary) {}
 
   // Local. restored: micro-steps of the update that an attempt before has done.
   void BeginUpdate(std::int64_t restored);
-  // At position `done` of the program of update `index` (from 0). true: the update is left there.
-  Result<bool> LeavesWindow(std::int64_t index, std::int64_t done, const StepProgram& program);
-  [[nodiscard]] bool left_window() const { return left_.has_value(); }
+  // At position `done` of the program of update `index` (from 0). true: the update is interrupted
+  // there.
+  Result<bool> LeavesUpdate(std::int64_t index, std::int64_t done, const StepProgram& program);
+  [[nodiscard]] bool left_update() const { return left_.has_value(); }
 
   // What the ranks were asked for, as of the last update.
   [[nodiscard]] StopDecision decision() const {
@@ -35,7 +36,7 @@ class SavesAndStops {
   }
   // Whether the state after update `step` is to be saved. `last`: it is the last one.
   Result<bool> SaveIsDue(std::int64_t step, bool last);
-  // After update `step`: looks after the saves under way and saves, if it is due or was asked for.
+  // After update `step`: polls the saves under way and saves, if it is due or was requested.
   // A disk that does not answer postpones the save, but not the last one.
   Status AtBoundary(std::int64_t step, bool save, bool last);
   // At the end of a complete training: waits for the last save, and tries it again when the disk
@@ -45,8 +46,8 @@ class SavesAndStops {
   // Saves if that was decided, waits for the disk, and gives what the run ends with. where: "after
   // update 12".
   Status Stop(const std::string& where, const StopDecision& decision);
-  // The same inside the update that was left. Parameters and optimiser still stand after the update
-  // before; the accumulators hold a part of this one.
+  // The same inside the update that was interrupted. Parameters and optimiser are still those of
+  // the update before; the accumulators hold a part of this one.
   Status StopInside();
 
  private:
@@ -66,8 +67,8 @@ class SavesAndStops {
   };
 
   StopAgreement* stops_;
-  Saver* saver_;
-  const PhaseNotes& notes_;
+  Checkpointer* checkpointer_;
+  const ProgressNotifier& progress_;
   TrainingSummary* summary_;
   std::optional<Window> left_;
 };

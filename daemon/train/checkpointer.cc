@@ -1,4 +1,4 @@
-#include "daemon/train/saver.h"
+#include "daemon/train/checkpointer.h"
 
 #include <cmath>
 #include <cstdio>
@@ -7,7 +7,7 @@
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
-#include "daemon/checkpoint/run_state.h"
+#include "daemon/checkpoint/train_state.h"
 #include "daemon/config/job_text.h"
 #include "daemon/optim/optimizer.h"
 #include "daemon/telemetry/log.h"
@@ -89,11 +89,14 @@ Result<ResumePoint> ResumeAuto(Communicator& comm, const SavedRun& run, const st
 
 }  // namespace
 
-Result<std::unique_ptr<Saver>> Saver::Start(Communicator& comm, const SavedRun& run, Engine& engine,
-                                            const SaverOptions& options, WriterRight right,
-                                            std::int64_t step) {
-  std::unique_ptr<Saver> saver(new Saver(comm, run, engine, options.policy, step));
-  saver->tell_ = options.tell;
+Result<std::unique_ptr<Checkpointer>> Checkpointer::Start(Communicator& comm, const SavedRun& run,
+                                                          Engine& engine,
+                                                          const CheckpointerOptions& options,
+                                                          CheckpointLease lease,
+                                                          std::int64_t step) {
+  std::unique_ptr<Checkpointer> checkpointer(
+      new Checkpointer(comm, run, engine, options.policy, step));
+  checkpointer->on_save_ = options.on_save;
   const FlatLayout& layout = run.model.layout();
   CheckpointIdentity identity{.program = options.program,
                               .job_text = JobText(run.job),
@@ -101,22 +104,23 @@ Result<std::unique_ptr<Saver>> Saver::Start(Communicator& comm, const SavedRun& 
                               .parameters = ParameterRecords(layout),
                               .buffers = RunBuffers(layout, OptimizerElements(run))};
   for (const BufferSpec& buffer : identity.buffers) {
-    saver->sources_.push_back(SourceOf(
+    checkpointer->sources_.push_back(SourceOf(
         buffer, engine,
         buffer.name == kParametersBuffer ? EngineBuffer::kParameters : EngineBuffer::kOptimizer));
   }
-  saver->window_ratio_ = WindowRatio(identity.buffers, layout, comm.size());
+  checkpointer->window_ratio_ = WindowRatio(identity.buffers, layout, comm.size());
   CheckpointOptions checkpoints = options.checkpoints;
-  saver->fail_limit_ = checkpoints.fail_limit;
+  checkpointer->fail_limit_ = checkpoints.fail_limit;
   if (!checkpoints.warn) checkpoints.warn = [](const std::string& text) { LogWarning(text); };
   GACCD_ASSIGN_OR_RETURN(
-      saver->writer_,
-      CheckpointWriter::Start(comm, checkpoints, std::move(identity), std::move(right),
-                              [raw = saver.get()](const SaveEvent& event) { raw->Tell(event); }));
-  return saver;
+      checkpointer->writer_,
+      CheckpointWriter::Start(
+          comm, checkpoints, std::move(identity), std::move(lease),
+          [raw = checkpointer.get()](const SaveEvent& event) { raw->OnSave(event); }));
+  return checkpointer;
 }
 
-RunCursor Saver::CursorOf(std::int64_t step, std::int64_t samples) const {
+RunCursor Checkpointer::CursorOf(std::int64_t step, std::int64_t samples) const {
   return {
       .step = step,
       .samples = samples,
@@ -127,12 +131,12 @@ RunCursor Saver::CursorOf(std::int64_t step, std::int64_t samples) const {
       .loss_scale = run_.loss_scale != nullptr ? std::optional(*run_.loss_scale) : std::nullopt};
 }
 
-Result<bool> Saver::Due(std::int64_t step) {
+Result<bool> Checkpointer::Due(std::int64_t step) {
   GACCD_ASSIGN_OR_RETURN(const bool due, clock_.Due(comm_, step));
   return due || (postponed_ && writer_->has_room());
 }
 
-Status Saver::SaveOrPostpone(std::int64_t step, std::int64_t samples) {
+Status Checkpointer::SaveOrPostpone(std::int64_t step, std::int64_t samples) {
   GACCD_ASSIGN_OR_RETURN(const bool room, writer_->MakeRoom());
   if (room) return Save(step, samples);
   if (!std::exchange(postponed_, true) && comm_.rank() == 0) {
@@ -142,12 +146,12 @@ Status Saver::SaveOrPostpone(std::int64_t step, std::int64_t samples) {
   return Status::Ok();
 }
 
-Status Saver::Save(std::int64_t step, std::int64_t samples) {
+Status Checkpointer::Save(std::int64_t step, std::int64_t samples) {
   postponed_ = false;
   return writer_->Save(CursorOf(step, samples), sources_);
 }
 
-Status Saver::SaveWindow(std::int64_t step, std::int64_t samples, std::int64_t micro_step) {
+Status Checkpointer::SaveWindow(std::int64_t step, std::int64_t samples, std::int64_t micro_step) {
   GACCD_ASSIGN_OR_RETURN(const WindowShare share, engine_.Window());
   // A window whose loss is not finite would be refused at the resume: without it, its update is
   // begun again, and the policy for such updates is applied then.
@@ -167,7 +171,7 @@ Status Saver::SaveWindow(std::int64_t step, std::int64_t samples, std::int64_t m
 }
 
 // A warning is also an event of the run, which is the alarm.
-void Saver::Tell(const SaveEvent& event) {
+void Checkpointer::OnSave(const SaveEvent& event) {
   failed_in_row_ = event.failed_in_row;
   if (event.status.ok()) {
     last_save_s_ = event.save_s();
@@ -186,10 +190,10 @@ void Saver::Tell(const SaveEvent& event) {
   if (!event.prune_problem.empty()) {
     LogWarning(StrCat("old checkpoints could not be removed: ", event.prune_problem));
   }
-  if (tell_) tell_(RecordOf(event));
+  if (on_save_) on_save_(RecordOf(event));
 }
 
-SaveRecord Saver::RecordOf(const SaveEvent& event) const {
+SaveRecord Checkpointer::RecordOf(const SaveEvent& event) const {
   std::uint64_t bytes = 0;
   for (const BufferSource& source : sources_) bytes += source.spec.bytes;
   if (event.generation.micro_step > 0) {

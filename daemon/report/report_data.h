@@ -1,4 +1,4 @@
-// What a report tells of a run: its events, read once, and the other files of its folder.
+// The data of a report about a run: its events, read once, and the other files of its folder.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct Change {
 };
 
 // Times are those of its events; without one they are when its folder was made.
-struct AttemptStory {
+struct AttemptData {
   std::string name;
   WallTime begin;
   WallTime end;
@@ -33,12 +33,12 @@ struct AttemptStory {
   std::optional<int> exit;
   std::string verdict;  // "requeue"; empty: it lives, or left no word
   std::string reason;
-  std::vector<RankFailure> failures;  // the first kMostFailures, the first one first
-  std::int64_t more_failures = 0;     // behind them, or of ranks that only saw others lost
+  std::vector<RankFailure> failures;  // the first kMaxFailures, the first one first
+  std::int64_t more_failures = 0;     // after them, or of ranks that only saw others lost
   std::vector<Change> changes;        // of the environment and of what was started
   std::vector<Change> job_changes;    // lines of the job: only `before` or `after`
 };
-inline constexpr std::size_t kMostFailures = 6;
+inline constexpr std::size_t kMaxFailures = 6;
 
 // Of rank 0, summed over updates. `other` is what the phases leave of the update.
 struct PhaseSum {
@@ -61,7 +61,7 @@ struct SlowestCount {
   double worst_ratio = 0;  // its busy time to that of the median rank
 };
 
-// Of a stretch of updates.
+// Of a bin of updates.
 struct SlowSum {
   std::int64_t updates = 0;
   std::map<std::int64_t, std::int64_t> ranks;  // updates in which each was the slowest
@@ -69,19 +69,19 @@ struct SlowSum {
   SlowSum& operator+=(const SlowSum& more);
 };
 
-struct RunStory {
+struct ReportData {
   std::string folder_name;
   WallTime read_at;
   Diagnosis diagnosis;
   RunFigures figures;
-  std::vector<AttemptStory> attempts;  // the oldest first
+  std::vector<AttemptData> attempts;  // the oldest first
   Curve loss;
   Curve gradient_norm;
   Curve learning_rate;
   Curve slow_updates;                  // dur_p99_s
   std::map<std::string, Curve> evals;  // by metric
-  StretchSums<PhaseSum> phases{240};
-  StretchSums<SlowSum> slow{96};
+  BinSums<PhaseSum> phases{240};
+  BinSums<SlowSum> slow{96};
   std::map<std::int64_t, SlowestCount> slow_ranks;
   std::int64_t first_step = 0;  // of all attempts; 0: there is none
   std::int64_t last_step = 0;
@@ -98,6 +98,6 @@ struct RunStory {
 
 // kUsage, kData: ReadRunState() and ListAttempts(). What is wrong with the files of the run is in
 // diagnosis.notes.
-[[nodiscard]] Result<RunStory> ReadRunStory(const std::string& run_dir, WallTime now);
+[[nodiscard]] Result<ReportData> ReadReportData(const std::string& run_dir, WallTime now);
 
 }  // namespace gaccd

@@ -1,4 +1,4 @@
-#include "daemon/rundir/srun_words.h"
+#include "daemon/rundir/srun_errors.h"
 
 #include <algorithm>
 
@@ -6,9 +6,9 @@
 
 namespace gaccd {
 
-std::string SrunWords(std::string_view text) {
+std::string SrunErrors(std::string_view text) {
   constexpr std::string_view kPrefix = "srun: error: ";
-  constexpr int kMost = 4;
+  constexpr int kMax = 4;
   std::string words;
   int found = 0;
   text = text.substr(0, text.find("Job step aborted"));
@@ -18,10 +18,10 @@ std::string SrunWords(std::string_view text) {
     text.remove_prefix(std::min(end + 1, text.size()));
     const bool of_task = line.starts_with(kPrefix) && line.find(": task") != std::string_view::npos;
     if (!of_task || line.find("Exited with exit code") != std::string_view::npos) continue;
-    if (++found > kMost) continue;
+    if (++found > kMax) continue;
     words += StrCat(found == 1 ? "" : "; ", Printable(line.substr(kPrefix.size())));
   }
-  if (found > kMost) words += StrCat("; and ", found - kMost, " more");
+  if (found > kMax) words += StrCat("; and ", found - kMax, " more");
   return words;
 }
 

@@ -1,4 +1,4 @@
-#include "daemon/train/ending.h"
+#include "daemon/train/rank_status.h"
 
 #include <algorithm>
 #include <chrono>
@@ -9,7 +9,7 @@
 namespace gaccd {
 namespace {
 
-// What was seen of a loss first by others, this rank is told a moment later.
+// A loss that other ranks see first reaches this rank a moment later.
 constexpr std::chrono::milliseconds kReportDelay{300};
 
 std::optional<CommFailure> FailureOf(const Session& session) {
@@ -29,8 +29,7 @@ bool Explains(const MissingRank& missing) {
          missing.absence == Absence::kSilent;
 }
 
-// A deadline names who is late. Who has ended, or gave up, may not be all that there is to know:
-// the heartbeat says more.
+// A deadline names the late ranks. For ranks that ended or gave up, the heartbeat may know more.
 void WaitForHeartbeat(const Session& session) {
   const auto start = std::chrono::steady_clock::now();
   while (session.peers->beats() && !session.peers->all_lost_known()) {
@@ -42,7 +41,7 @@ void WaitForHeartbeat(const Session& session) {
   }
 }
 
-// By the heartbeat, else by the communicator, the first one first. Those who gave up have been told
+// By the heartbeat, else by the communicator, the first one first. Ranks that gave up were notified
 // of somebody else.
 std::vector<Suspect> LostRanks(const Session& session) {
   std::vector<Suspect> suspects;
@@ -67,14 +66,14 @@ std::vector<Suspect> LostRanks(const Session& session) {
 // The first of the living ranks writes the verdict.
 void WaitForSpeaker(const Session& session) {
   constexpr std::chrono::milliseconds kTimeToWrite{700};
-  const int speaker = std::ranges::count(LostRanks(session), 0, &Suspect::rank) > 0 ? 1 : 0;
-  if (session.comm.rank() != speaker) std::this_thread::sleep_for(kTimeToWrite);
+  const int reporting_rank = std::ranges::count(LostRanks(session), 0, &Suspect::rank) > 0 ? 1 : 0;
+  if (session.comm.rank() != reporting_rank) std::this_thread::sleep_for(kTimeToWrite);
 }
 
 }  // namespace
 
-Ending Shared(Agreement agreement) {
-  return {std::move(agreement.status), true, agreement.speaker};
+RankStatus SharedStatus(Agreement agreement) {
+  return {std::move(agreement.status), true, agreement.reporting_rank};
 }
 
 bool PeersAreLost(const Session& session) {
@@ -103,22 +102,22 @@ FailureFacts FactsOf(const Status& outcome, const Session& session) {
   return facts;
 }
 
-RanksOutcome Leave(Ending ending, Session& session, const ErrorPrinter& print) {
+RanksOutcome ExitRank(RankStatus rank_status, Session& session, const ErrorPrinter& print) {
   Communicator& comm = session.comm;
-  if (!ending.status.ok() && PeersAreLost(session)) ending.shared = false;
-  if (ending.status.ok() || ending.shared) session.peers->Goodbye();
-  if (ending.status.ok()) return {};
-  if (ending.shared) {
-    if (comm.rank() == ending.speaker) print(ending.status);
-    return {std::move(ending.status), true};
+  if (!rank_status.status.ok() && PeersAreLost(session)) rank_status.shared = false;
+  if (rank_status.status.ok() || rank_status.shared) session.peers->Goodbye();
+  if (rank_status.status.ok()) return {};
+  if (rank_status.shared) {
+    if (comm.rank() == rank_status.reporting_rank) print(rank_status.status);
+    return {std::move(rank_status.status), true};
   }
-  const int code = static_cast<int>(ending.status.kind());
-  ending.status =
-      std::move(ending.status).WithContext(RankOnHost(comm.rank(), comm.topology().hosts));
-  print(ending.status);
+  const int code = static_cast<int>(rank_status.status.kind());
+  rank_status.status =
+      std::move(rank_status.status).WithContext(RankOnHost(comm.rank(), comm.topology().hosts));
+  print(rank_status.status);
   WaitForSpeaker(session);
   (session.between_gpus ? *session.between_gpus : comm).Abort(code);
-  return {std::move(ending.status), true};
+  return {std::move(rank_status.status), true};
 }
 
 }  // namespace gaccd

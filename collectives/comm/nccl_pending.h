@@ -1,4 +1,4 @@
-// NcclFlights: the device collectives that are enqueued and not known to be done.
+// NcclPending: the device collectives that are enqueued and not known to be done.
 //
 //   start event | the collective | end event      all on the stream of the caller
 //
@@ -20,24 +20,24 @@
 
 namespace gaccd {
 
-class NcclFlights {
+class NcclPending {
  public:
   using Clock = Deadline::Clock;
 
-  explicit NcclFlights(std::chrono::milliseconds bound) : bound_(bound) {}
+  explicit NcclPending(std::chrono::milliseconds bound) : bound_(bound) {}
 
   // Around the enqueueing of one collective. A Begin() without an End() is forgotten by the next.
   Status Begin(Entry entry, cudaStream_t stream);
   Status End(cudaStream_t stream);
 
-  // Asks the events of all flights; those that are done are forgotten. kUnavailable when CUDA
-  // itself has failed.
-  Status Look();
+  // Queries the events of all pending operations; those that are done are forgotten. kUnavailable
+  // when CUDA itself has failed.
+  Status PollHealth();
 
-  [[nodiscard]] bool empty() const { return flights_.empty(); }
+  [[nodiscard]] bool empty() const { return pending_.empty(); }
   // REQUIRES: !empty(). The oldest one, and when it was enqueued.
-  [[nodiscard]] Entry oldest() const { return flights_.front().entry; }
-  [[nodiscard]] Clock::time_point enqueued() const { return flights_.front().enqueued; }
+  [[nodiscard]] Entry oldest() const { return pending_.front().entry; }
+  [[nodiscard]] Clock::time_point enqueued() const { return pending_.front().enqueued; }
 
   struct Late {
     Entry entry;
@@ -47,7 +47,7 @@ class NcclFlights {
   [[nodiscard]] std::optional<Late> FindLate();
 
  private:
-  struct Flight {
+  struct PendingOp {
     Entry entry;
     CudaEvent start;
     CudaEvent end;
@@ -55,12 +55,12 @@ class NcclFlights {
     std::optional<Deadline> deadline;  // once the start event has come
   };
 
-  Status Look(Flight* flight, bool* done);
+  Status PollHealth(PendingOp* op, bool* done);
   Result<CudaEvent> TakeEvent();
 
   std::chrono::milliseconds bound_;
-  std::optional<Flight> open_;
-  std::deque<Flight> flights_;
+  std::optional<PendingOp> open_;
+  std::deque<PendingOp> pending_;
   std::vector<CudaEvent> events_;  // for the next ones
 };
 

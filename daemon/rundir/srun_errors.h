@@ -1,4 +1,4 @@
-// What srun says of the ranks that ended first, from its stderr (<attempt>/srun.err). Pure.
+// The errors of srun about the ranks that ended first, from its stderr (<attempt>/srun.err). Pure.
 #pragma once
 
 #include <string>
@@ -10,6 +10,6 @@ namespace gaccd {
 // up to "Job step aborted", after which srun itself ends the ranks. Not of ranks that ended by
 // themselves ("Exited with exit code 69"): they say why. At most four. Empty: it says nothing of
 // the kind.
-[[nodiscard]] std::string SrunWords(std::string_view text);
+[[nodiscard]] std::string SrunErrors(std::string_view text);
 
 }  // namespace gaccd

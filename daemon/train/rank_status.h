@@ -1,0 +1,36 @@
+// How a run ends on one rank: with the same status as the others, or alone because some are lost.
+#pragma once
+
+#include "collectives/bootstrap/agree.h"
+#include "daemon/telemetry/events.h"
+#include "daemon/train/run.h"
+#include "daemon/train/session.h"
+
+namespace gaccd {
+
+// `shared`: all ranks have this same status, and `reporting_rank` prints it; otherwise the others
+// may still be waiting for this rank.
+struct RankStatus {
+  Status status;
+  bool shared = true;
+  int reporting_rank = 0;
+};
+
+[[nodiscard]] RankStatus SharedStatus(Agreement agreement);
+
+// A communicator has failed, or the heartbeat has found a rank lost: from then on no status is
+// shared by all ranks.
+[[nodiscard]] bool PeersAreLost(const Session& session);
+
+// Facts beyond the message: the suspected ranks, from the heartbeat or else from the communicator
+// whose deadline passed, and the collective that this rank was in. Both detect the end of a rank
+// within milliseconds of each other: waits a moment for the heartbeat, which also knows the ranks
+// that ended at the same time.
+[[nodiscard]] FailureFacts FactsOf(const Status& outcome, const Session& session);
+
+// Ends a verb on this rank. An error that all ranks share is printed by reporting_rank; on any
+// other error this rank aborts all of them (Communicator::Abort), after the first living rank has
+// had a moment to write the verdict.
+RanksOutcome ExitRank(RankStatus rank_status, Session& session, const ErrorPrinter& print);
+
+}  // namespace gaccd
