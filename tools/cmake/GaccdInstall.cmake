@@ -27,7 +27,7 @@ install(FILES "${made}.man.gz" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1" RENAME
 install(FILES "${made}.changelog.gz" DESTINATION "${doc}" RENAME changelog.gz)
 install(FILES "${CMAKE_CURRENT_LIST_DIR}/copyright" DESTINATION "${doc}")
 install(FILES "${made}.bash" DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions" RENAME gaccd)
-# The pages keep their folders, so that their links resolve.
+# The pages keep their folders, so that links between them resolve.
 install(FILES README.md daemon/CHANGELOG.md DESTINATION "${doc}")
 install(FILES slurm/OPERATORS.md slurm/COMING_FROM.md DESTINATION "${doc}/slurm")
 install(DIRECTORY daemon/docs DESTINATION "${doc}/daemon")
