@@ -31,12 +31,14 @@ if(MOLD_PROGRAM)
   add_link_options(-fuse-ld=mold)
 endif()
 
+option(GACCD_WERROR "Warnings are errors; OFF for compilers that gaccd is not developed with" ON)
 add_library(gaccd_options INTERFACE)
 target_include_directories(gaccd_options INTERFACE "${PROJECT_SOURCE_DIR}")
 # Designated initialisers leave members at their defaults on purpose; g++ 12 warns all the same. And it
 # takes "text" + string for an overlapping copy (GCC bug 105651). clang's -Wconversion and -Wshadow are wider than g++'s.
 target_compile_options(gaccd_options INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wconversion -Werror -Wno-missing-field-initializers>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wconversion -Wno-missing-field-initializers>
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${GACCD_WERROR}>>:-Werror>
   $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict;-Wno-subobject-linkage>
   $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-sign-conversion;-Wno-shadow>)
 

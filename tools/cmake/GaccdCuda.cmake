@@ -83,7 +83,8 @@ function(gaccd_cuda_kernels name)
   else()
     add_library(${name} STATIC ${arg_SOURCES})
     target_compile_options(${name} PRIVATE
-      $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra -Werror=all-warnings>)
+      $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra>
+      $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${GACCD_WERROR}>>:-Werror=all-warnings>)
     target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
     target_link_libraries(${name} PUBLIC gaccd_cuda_headers ${arg_LIBS})
   endif()

@@ -1,5 +1,6 @@
 # Every library gaccd uses. The Debian package that contains it is named next to it; tools/dev/packages
-# installs the same list.
+# installs the same list. daemon/docs/install.md has the versions, and tools/dev/prefix builds what other
+# distributions lack.
 find_package(Threads REQUIRED)
 find_package(MPI REQUIRED COMPONENTS CXX)        # libopenmpi-dev
 find_package(Protobuf REQUIRED)                  # libprotobuf-dev protobuf-compiler

@@ -27,7 +27,11 @@ install(FILES "${made}.man.gz" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1" RENAME
 install(FILES "${made}.changelog.gz" DESTINATION "${doc}" RENAME changelog.gz)
 install(FILES "${CMAKE_CURRENT_LIST_DIR}/copyright" DESTINATION "${doc}")
 install(FILES "${made}.bash" DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions" RENAME gaccd)
-install(FILES README.md daemon/CHANGELOG.md slurm/OPERATORS.md slurm/COMING_FROM.md DESTINATION "${doc}")
+# The pages keep their folders, so that links between them resolve.
+install(FILES README.md daemon/CHANGELOG.md DESTINATION "${doc}")
+install(FILES slurm/OPERATORS.md slurm/COMING_FROM.md DESTINATION "${doc}/slurm")
+install(DIRECTORY daemon/docs DESTINATION "${doc}/daemon")
+install(FILES daemon/report/report.png DESTINATION "${doc}/daemon/report")
 install(PROGRAMS slurm/launch DESTINATION "${share}/slurm")
 install(DIRECTORY slurm/examples DESTINATION "${share}/slurm")
 install(DIRECTORY tools/dashboards DESTINATION "${share}" PATTERN dcgm-job-mapping EXCLUDE)

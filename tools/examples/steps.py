@@ -54,12 +54,23 @@ class Example:
         (file,) = folder.iterdir()
         return file
 
+    def debian(self, *packages):
+        """A folder with the files of Debian packages, which are not installed."""
+        folder = self.data / "debian"
+        folder.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["apt-get", "-qq", "-oAPT::Sandbox::User=root", "download", *packages],
+                       cwd=folder, check=True)
+        for package in folder.glob("*.deb"):
+            subprocess.run(["dpkg-deb", "-x", package, folder], check=True)
+        return folder
+
     def prepare(self, *args, out=""):
         subprocess.run([ROOT / "tools" / "prepare", f"--out={self.data / out}", *args], check=True)
 
-    def begin(self, make_data):
-        """Makes the data where there is none. Whether the training follows here."""
-        if not (self.data / "data.json").exists():  # the last that tools/prepare writes
+    def begin(self, make_data, last="data.json"):
+        """Makes the data where there is none; `last` is the file that is written last (data.json: by
+        tools/prepare). Whether the training follows here."""
+        if not (self.data / last).exists():
             make_data(self)
         if self.args.data_only:
             print(f"GACCD_JOB={self.name}.txtpb sbatch slurm/examples/text.sbatch",
@@ -92,19 +103,24 @@ class Example:
             sys.exit(f"{text}, expected {bound:g}")
         print(text)
 
-    def export(self):
-        """The folder for transformers, once its evaluation is the training's last, digit for digit."""
-        model = self.run / "model"
-        if not model.exists():
-            self.gaccd("ckpt", "export", self.run, f"--out={model}", "--transformers")
+    def evaluate(self, weights):
+        """Evaluates the weights, a file or a run; they must give the training's last evaluation, digit
+        for digit."""
         evaluations = self.events("eval")
         last = {e["metric"]: e["value"] for e in evaluations if e["step"] == evaluations[-1]["step"]}
         found = json.loads(self.gaccd(
-            "eval", f"--job={self.run}/job.txtpb", f"--weights={model}/model.safetensors",
-            "--format=json", ranks=self.args.ranks, stdout=subprocess.PIPE))
+            "eval", f"--job={self.run}/job.txtpb", f"--weights={weights}", "--format=json",
+            ranks=self.args.ranks, stdout=subprocess.PIPE))
         for metric, value in last.items():
             if found[metric] != value:
-                sys.exit(f"{model}: {metric} is {found[metric]!r}, at the end of {self.run} {value!r}")
-        print(f"\n{model}: " + ", ".join(f"{metric} {value:.4f}" for metric, value in last.items()) +
+                sys.exit(f"{weights}: {metric} is {found[metric]!r}, at the end of {self.run} {value!r}")
+        print(f"\n{weights}: " + ", ".join(f"{metric} {value:.4f}" for metric, value in last.items()) +
               ", the same as at the end of the training to the last digit")
+
+    def export(self):
+        """The folder for transformers, once its evaluation is the training's last."""
+        model = self.run / "model"
+        if not model.exists():
+            self.gaccd("ckpt", "export", self.run, f"--out={model}", "--transformers")
+        self.evaluate(model / "model.safetensors")
         return model

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""slurm/container/Dockerfile, as far as it can be checked without building it.
+"""The images of slurm/container and the libraries of tools/dev/prefix, as far as they can be checked without
+building them.
 
   container_test.py [folder with cudnn_version.h, nccl.h, cuda.h] ...
 
@@ -18,6 +19,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCKERFILE = ROOT / "slurm" / "container" / "Dockerfile"
+DEFINITION = ROOT / "slurm" / "container" / "gaccd.def"
+PREFIX = ROOT / "tools" / "dev" / "prefix"
 INCLUDES = []
 # In NVIDIA's package lists, not in Debian's.
 OF_NVIDIA = ("libcudnn9", "libnccl")
@@ -131,6 +134,46 @@ class Dockerfile(unittest.TestCase):
     def test_the_program_is_not_in_the_context(self):
         ignored = (DOCKERFILE.parent / "Dockerfile.dockerignore").read_text().split()
         self.assertLessEqual({"build*", "runs"}, set(ignored))
+
+
+class Definition(unittest.TestCase):
+    """gaccd.def, of Apptainer."""
+    TEXT = DEFINITION.read_text()
+
+    def test_the_commands_are_good_shell(self):
+        sections = re.findall(r"^%post\n(.*?)(?=^\S|\Z)", self.TEXT, re.DOTALL | re.MULTILINE)
+        self.assertEqual(len(sections), 2)
+        for section in sections:
+            done = subprocess.run(["sh", "-n"], input=section, text=True, capture_output=True)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_versions_are_those_of_development(self):
+        version = re.search(r"project\(gaccd VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
+        self.assertIn(f"/build/gaccd_{version}_amd64.deb", self.TEXT)
+        image = re.search(r"^FROM (debian:\S+) AS", DOCKERFILE.read_text(), re.MULTILINE)[1]
+        self.assertEqual(set(re.findall(r"^From: (\S+)", self.TEXT, re.MULTILINE)), {image})
+
+
+class Prefix(unittest.TestCase):
+    def test_versions_are_those_of_development(self):
+        if not shutil.which("dpkg-query"):
+            self.skipTest("this is not Debian")
+        found = dict(re.findall(r"\[(\w+)\]=\w/[\w-]+/[\w-]+_([\d.]+)\.orig", PREFIX.read_text()))
+        packages = {"gflags": "libgflags-dev", "glog": "libgoogle-glog-dev", "protobuf": "libprotobuf-dev",
+                    "onednn": "libdnnl-dev", "json": "nlohmann-json3-dev"}
+        self.assertEqual(set(found), set(packages))
+        for name, package in packages.items():
+            here = subprocess.run(["dpkg-query", "-W", "-f=${Version}", package], text=True,
+                                  capture_output=True).stdout
+            if here:
+                self.assertEqual(found[name], here.rsplit("-", 1)[0], package)
+
+    def test_every_archive_has_a_checksum_and_options(self):
+        text = PREFIX.read_text()
+        names = [set(re.findall(r"^  \[(\w+)\]=", part, re.MULTILINE)) for part in text.split("declare -A")[1:]]
+        self.assertEqual(len(names), 3)
+        self.assertTrue(names[0] == names[1] == names[2], names)
+        self.assertEqual(len(re.findall(r"=[0-9a-f]{64}$", text, re.MULTILINE)), len(names[0]))
 
 
 if __name__ == "__main__":
