@@ -6,6 +6,7 @@
 
 #include "daemon/train/update.h"
 #include "tests/ranks/cuda_engine_ranks.h"
+#include "tests/sanitized.h"
 #include "tests/unit/base/status_matchers.h"
 
 namespace gaccd::tests {
@@ -14,11 +15,7 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
-#ifdef GACCD_SANITIZED
-constexpr milliseconds kBound{6'000};
-#else
-constexpr milliseconds kBound{2'000};
-#endif
+constexpr milliseconds kBound{kSanitized ? 6'000 : 2'000};
 
 const EngineCase kCase{.name = "three", .ranks = 3, .micro = 5, .target = 40, .updates = 40};
 

@@ -12,6 +12,7 @@
 #include "collectives/comm/nccl_hello.h"
 #include "tests/ranks/device_copies.h"
 #include "tests/ranks/nccl_ranks.h"
+#include "tests/sanitized.h"
 #include "tests/unit/base/status_matchers.h"
 
 namespace gaccd {
@@ -22,11 +23,7 @@ using ::testing::HasSubstr;
 using tests::NcclRanks;
 using tests::ResetGpus;
 
-#ifdef GACCD_SANITIZED
-constexpr milliseconds kBound{4'000};
-#else
-constexpr milliseconds kBound{1'500};
-#endif
+constexpr milliseconds kBound{tests::kSanitized ? 4'000 : 1'500};
 // For tests that must not wait for the deadline. A busy machine needs far less than kGpuAtOnce.
 constexpr milliseconds kGpuLongBound{60'000};
 constexpr milliseconds kGpuAtOnce{20'000};

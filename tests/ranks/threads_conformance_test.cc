@@ -4,6 +4,7 @@
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
 #include "tests/ranks/conformance.h"
+#include "tests/sanitized.h"
 
 namespace gaccd {
 namespace {
@@ -47,11 +48,7 @@ TEST(Conformance, AllCasesOnOneCommunicator) {
 
 // The size of the published case: more ranks than the machine has cores by far. Sanitizers get by
 // with fewer: they make 240 threads very slow.
-#ifdef GACCD_SANITIZED
-constexpr int kNodes = 5;
-#else
-constexpr int kNodes = 30;
-#endif
+constexpr int kNodes = tests::kSanitized ? 5 : 30;
 
 TEST(Conformance, ManyMoreThreadsThanCores) {
   ThreadGroupOptions options;

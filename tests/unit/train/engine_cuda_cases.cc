@@ -3,15 +3,10 @@
 #include <cmath>
 
 #include "daemon/optim/digest.h"
+#include "tests/sanitized.h"
 
 namespace gaccd::tests {
 namespace {
-
-#ifdef GACCD_SANITIZED
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
 
 const OptimizerSpec kPlainSgd{.lr = 0.2, .kind = SgdSpec{}};
 const OptimizerSpec kNesterov{.lr = 0.05, .kind = SgdSpec{.momentum = 0.9, .nesterov = true}};
