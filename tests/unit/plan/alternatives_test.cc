@@ -110,13 +110,13 @@ TEST(AlternativesTest, MicroBatchesThatFillEveryStep) {
 }
 
 TEST(AlternativesTest, HugeCountsAreBoundedInTimeAndNeverOverflow) {
-  constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
+  constexpr std::int64_t kMaxInt64 = std::numeric_limits<std::int64_t>::max();
   for (const Rounding rounding :
        {Rounding::kExact, Rounding::kFloor, Rounding::kCeil, Rounding::kNearest}) {
     for (const auto& [nodes, micro] :
-         {std::pair{kMax, std::int64_t{1}}, std::pair{std::int64_t{1}, kMax},
-          std::pair{std::int64_t{3}, std::int64_t{7}}, std::pair{kMax / 2, std::int64_t{2}}}) {
-      for (const std::int64_t target : {kMax, std::int64_t{1}, kMax - 1}) {
+         {std::pair{kMaxInt64, std::int64_t{1}}, std::pair{std::int64_t{1}, kMaxInt64},
+          std::pair{std::int64_t{3}, std::int64_t{7}}, std::pair{kMaxInt64 / 2, std::int64_t{2}}}) {
+      for (const std::int64_t target : {kMaxInt64, std::int64_t{1}, kMaxInt64 - 1}) {
         const Result<Plan> plan = Plan::Make({.nodes = nodes,
                                               .gpus_per_node = 1,
                                               .micro_batch = micro,
