@@ -189,6 +189,7 @@ Status CudaEngine::PrepareReplica() {
   for (const std::string& note : replica_->notes()) LogInfo(note);
   context_->choices().Save();
   for (const std::string& note : context_->choices().TakeNotes()) LogInfo(note);
+  for (const std::string& warning : context_->choices().TakeWarnings()) LogWarning(warning);
   GACCD_ASSIGN_OR_RETURN(uploads_, BatchUploads::Create(*context_, *replica_, waiter_));
   GACCD_ASSIGN_OR_RETURN(records_, UpdateRecords::Create(options_.control_word_count));
   // Probe() reads its loss there, too.

@@ -105,6 +105,56 @@ TEST_P(MatmulTest, EveryCombination) {
   EXPECT_GT(ran, 40);
 }
 
+// Deep and thin products, as gradients of weights are: libraries split k, and have left out its
+// last terms (K = 8648 and 11528 of cuBLAS 13.1). The last 70 terms are 1 x 1, the others 0.
+TEST_P(MatmulTest, TheLastTermsCount) {
+  constexpr std::int64_t kOnes = 70;
+  const bool is_gpu = CublasLtOfTest() == nullptr;
+  const std::vector<std::int64_t> sides =
+      GetParam() ? std::vector<std::int64_t>{1, 64} : std::vector<std::int64_t>{1, 8, 64, 512};
+  int products = 0;
+  for (const std::int64_t k : {4109, 8648, 11528, 57608, 65537}) {
+    for (const std::int64_t m : sides) {
+      for (const std::int64_t n : sides) {
+        if (!is_gpu && (k > 8648 || m * n > 64)) continue;  // takes minutes on a CPU
+        for (const DType type : {DType::kF32, DType::kBF16, DType::kFP16}) {
+          for (const bool transposed : {false, true}) {
+            const MatmulCudaSpec spec{.m = m,
+                                      .n = n,
+                                      .k = k,
+                                      .transpose_a = transposed,
+                                      .transpose_b = !transposed,
+                                      .ab = type};
+            MatmulExample example{.spec = spec};
+            const auto fill = [&](std::vector<float>* values, std::int64_t others, bool k_is_rows) {
+              values->assign(static_cast<std::size_t>(others * k), 0);
+              for (std::int64_t i = 0; i < others; ++i) {
+                for (std::int64_t at = k - kOnes; at < k; ++at) {
+                  (*values)[static_cast<std::size_t>(k_is_rows ? at * others + i : i * k + at)] = 1;
+                }
+              }
+            };
+            fill(&example.a, m, transposed);
+            fill(&example.b, n, transposed);
+            example.c.assign(static_cast<std::size_t>(m * n), kOnes);
+            const auto matmul = MatmulCuda::TryPrepare(*context_, spec);
+            ASSERT_TRUE(matmul.ok() && *matmul != nullptr) << ToText(spec);
+            const MatmulOperands operands(example);
+            ASSERT_TRUE(operands.Bind(**matmul).ok() && (*matmul)->Run().ok()) << ToText(spec);
+            EXPECT_EQ(operands.Results(context_->compute()), Expected(example)) << ToText(spec);
+            ++products;
+          }
+        }
+      }
+    }
+  }
+  const auto refused = context_->choices().TakeWarnings();
+  for (const std::string& warning : refused) PrintFact(warning);
+  PrintRow(GetParam() ? "deep products, deterministic" : "deep products", !HasFailure(),
+           "every term counts",
+           StrCat(products, " products, ", refused.size(), " with an algorithm that is refused"));
+}
+
 INSTANTIATE_TEST_SUITE_P(Both, MatmulTest, testing::Bool(), [](const auto& setting) {
   return std::string(setting.param ? "deterministic" : "timed");
 });

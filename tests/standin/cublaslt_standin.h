@@ -27,6 +27,8 @@ struct CublasLtOptions {
   std::set<cublasLtEpilogue_t> no_candidates;  // it gives 0 results
   std::set<cublasLtEpilogue_t> refused;        // offered, but no algorithm of it runs
   bool one_refuses = false;
+  // The algorithm that leaves out the last k % 8 terms. -1: none.
+  int drops_tail = -1;
   // The algorithm that is fastest: all others take `delay_us` longer. -1: none is slowed down.
   int fastest = -1;
   int delay_us = 300;

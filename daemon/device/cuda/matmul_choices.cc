@@ -73,6 +73,12 @@ void MatmulChoices::Add(const MatmulChoice& choice, Source source) {
   unsaved_ = true;
 }
 
+void MatmulChoices::AddWarning(std::string warning) {
+  if (std::ranges::find(warnings_, warning) == warnings_.end()) {
+    warnings_.push_back(std::move(warning));
+  }
+}
+
 void MatmulChoices::Save() {
   if (!std::exchange(unsaved_, false) || folder_.empty()) return;
   const Status status = WriteFile();

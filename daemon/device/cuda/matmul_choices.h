@@ -65,6 +65,10 @@ class MatmulChoices {
   // What people should know, each line once: an unreadable file, a choice that was refused, ...
   void AddNote(std::string note) { notes_.push_back(std::move(note)); }
   [[nodiscard]] std::vector<std::string> TakeNotes() { return std::exchange(notes_, {}); }
+  // And what they must know: an algorithm that computes something else, one that was not tried.
+  // Each text once.
+  void AddWarning(std::string warning);
+  [[nodiscard]] std::vector<std::string> TakeWarnings() { return std::exchange(warnings_, {}); }
 
   [[nodiscard]] const std::string& path() const { return path_; }  // empty without a folder
   [[nodiscard]] std::int64_t timed() const { return timed_; }      // products timed by this process
@@ -81,6 +85,7 @@ class MatmulChoices {
   std::int64_t timed_ = 0;
   bool unsaved_ = false;
   std::vector<std::string> notes_;
+  std::vector<std::string> warnings_;
 };
 
 }  // namespace gaccd

@@ -36,6 +36,35 @@ cublasStatus_t Destroy(T object) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
+struct FakeLayout {
+  bool is_f32 = true;
+  std::size_t values = 0;
+};
+
+cublasStatus_t MakeLayout(cublasLtMatrixLayout_t* out, cudaDataType type, std::uint64_t rows,
+                          std::uint64_t columns, std::int64_t) {
+  const cublasStatus_t status = Enter("cublasLtMatrixLayoutCreate");
+  if (status != CUBLAS_STATUS_SUCCESS) return status;
+  ++fake.live;
+  *out =
+      reinterpret_cast<cublasLtMatrixLayout_t>(new FakeLayout{type == CUDA_R_32F, rows * columns});
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t DestroyLayout(cublasLtMatrixLayout_t layout) {
+  --fake.live;
+  delete reinterpret_cast<FakeLayout*>(layout);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+void FillWithOnes(void* d, const FakeLayout& layout) {
+  if (layout.is_f32) {
+    std::fill_n(static_cast<float*>(d), layout.values, 1.0F);
+  } else {
+    std::fill_n(static_cast<std::uint16_t*>(d), layout.values, std::uint16_t{0x3F80});  // bf16
+  }
+}
+
 const FakeAlgorithm* Of(const cublasLtMatmulAlgo_t& algorithm) {
   const auto at =
       std::ranges::find(fake.offered, static_cast<int>(algorithm.data[0]), &FakeAlgorithm::id);
@@ -74,7 +103,7 @@ cublasStatus_t AlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixL
 
 cublasStatus_t Matmul(cublasLtHandle_t, cublasLtMatmulDesc_t, const void*, const void* a,
                       cublasLtMatrixLayout_t, const void* b, cublasLtMatrixLayout_t, const void*,
-                      const void*, cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t,
+                      const void*, cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t layout,
                       const cublasLtMatmulAlgo_t* algorithm, void* workspace, std::size_t,
                       cudaStream_t stream) {
   const cublasStatus_t status = Enter("cublasLtMatmul");
@@ -84,14 +113,15 @@ cublasStatus_t Matmul(cublasLtHandle_t, cublasLtMatmulDesc_t, const void*, const
   ++fake.runs[one->id];
   if (one->runs != CUBLAS_STATUS_SUCCESS) return one->runs;
   const auto time = std::chrono::microseconds(one->microseconds);
-  const cudaError_t error = standin::Enqueue(stream, "fake product",
-                                             [time, a] {
-                                               const auto* words =
-                                                   static_cast<const std::uint16_t*>(a);
-                                               fake.distinct.insert(words, words + fake.looked_at);
-                                               std::this_thread::sleep_for(time);
-                                             },
-                                             {{a, 0}, {b, 0}, {d, 0}, {workspace, 0}});
+  const cudaError_t error = standin::Enqueue(
+      stream, "fake product",
+      [time, a, d, drops_tail = one->drops_tail, layout = *reinterpret_cast<FakeLayout*>(layout)] {
+        const auto* words = static_cast<const std::uint16_t*>(a);
+        fake.distinct.insert(words, words + fake.looked_at);
+        if (!drops_tail) FillWithOnes(d, layout);
+        std::this_thread::sleep_for(time);
+      },
+      {{a, 0}, {b, 0}, {d, 0}, {workspace, 0}});
   return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
@@ -115,11 +145,8 @@ CublasLtApi MakeApi() {
   };
   api.MatmulDescDestroy = Destroy<cublasLtMatmulDesc_t>;
   api.MatmulDescSetAttribute = SetDescription;
-  api.MatrixLayoutCreate =
-      +[](cublasLtMatrixLayout_t* out, cudaDataType, std::uint64_t, std::uint64_t, std::int64_t) {
-        return Make("cublasLtMatrixLayoutCreate", out);
-      };
-  api.MatrixLayoutDestroy = Destroy<cublasLtMatrixLayout_t>;
+  api.MatrixLayoutCreate = MakeLayout;
+  api.MatrixLayoutDestroy = DestroyLayout;
   api.MatmulPreferenceCreate =
       +[](cublasLtMatmulPreference_t* out) { return Make("cublasLtMatmulPreferenceCreate", out); };
   api.MatmulPreferenceDestroy = Destroy<cublasLtMatmulPreference_t>;

@@ -1,6 +1,6 @@
-// A cuBLASLt that computes nothing: its algorithms only take their time, so that a test decides
-// which is the fastest, which are refused, and which call fails; it counts what was called and what
-// is left. One per process, like the library.
+// A cuBLASLt that computes nothing: its algorithms fill C with ones, as MatmulTrial expects them,
+// and take their time, so that a test decides which is the fastest, which are refused, and which
+// call fails; it counts what was called and what is left. One per process, like the library.
 #pragma once
 
 #include <cublas_api.h>
@@ -20,6 +20,7 @@ struct FakeAlgorithm {
   int microseconds = 0;
   cublasStatus_t runs = CUBLAS_STATUS_SUCCESS;     // what cublasLtMatmul answers
   cublasStatus_t checked = CUBLAS_STATUS_SUCCESS;  // what cublasLtMatmulAlgoCheck answers
+  bool drops_tail = false;                         // C is not that of all k terms
   std::size_t workspace = 0;
   cublasStatus_t state = CUBLAS_STATUS_SUCCESS;  // as the heuristic tells it
 };

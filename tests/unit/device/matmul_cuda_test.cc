@@ -80,6 +80,31 @@ TEST_F(MatmulCudaTest, EqualsThePlainLoop) {
   EXPECT_EQ(products, 128 * 6);
 }
 
+// An algorithm that leaves out the last terms of a sum: seen before it is used, in C and in the
+// column sums.
+TEST_F(MatmulCudaTest, AnAlgorithmThatDropsTheTailIsNotUsed) {
+  for (const bool timed : {false, true}) {
+    for (int algorithm = 0; algorithm < 3; ++algorithm) {
+      standin::SetCublasLt({.drops_tail = algorithm, .fastest = algorithm});
+      context_ = MakeContext({.time_algorithms = timed});
+      for (const DType type : {DType::kF32, DType::kBF16, DType::kFP16}) {
+        for (const bool sums : {false, true}) {
+          const MatmulCudaSpec spec{
+              .m = 16, .n = 32, .k = 45, .transpose_a = true, .ab = type, .column_sums = sums};
+          const MatmulExample example = MakeExample(spec, 1);
+          EXPECT_EQ(Compute(example), Expected(example)) << ToText(spec);
+        }
+      }
+      const auto warnings = context_->choices().TakeWarnings();
+      if (timed || algorithm == 0) {
+        EXPECT_THAT(warnings, testing::SizeIs(6));
+        EXPECT_THAT(warnings, testing::Each(HasSubstr("leaves out the last of its 45 terms")));
+      }
+    }
+  }
+  standin::SetCublasLt();
+}
+
 TEST_F(MatmulCudaTest, SumsOverwriteAlsoWhereTheProductAccumulates) {
   const MatmulExample example = MakeExample(kWeightGradient, 1);
   const MatmulOperands operands(example);
@@ -236,7 +261,7 @@ TEST_F(MatmulCudaTest, WithoutRoomForATrialTheFirstOneOfferedIsTaken) {
   const MatmulCudaSpec large{.m = 512, .n = 512, .k = 512};
   const auto matmul = MatmulCuda::Prepare(*context_, large);
   ASSERT_TRUE(matmul.ok()) << matmul.status().message();
-  EXPECT_THAT(context_->choices().TakeNotes(),
+  EXPECT_THAT(context_->choices().TakeWarnings(),
               testing::ElementsAre(
                   testing::AllOf(HasSubstr("not tried"), HasSubstr("no memory on the GPU"))));
   EXPECT_EQ(context_->choices().timed(), 0);

@@ -94,6 +94,8 @@ MatmulOperands::Operand MatmulOperands::Put(const std::vector<float>& values, DT
   operand.data = operand.buffer.as<std::byte>() + offset;
   EXPECT_EQ(cudaMemcpy(operand.data, bytes.data(), bytes.size(), cudaMemcpyHostToDevice),
             cudaSuccess);
+  // cudaMemcpy from pageable memory may return before the GPU has the bytes.
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   return operand;
 }
 

@@ -18,6 +18,7 @@ namespace gaccd {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -48,7 +49,7 @@ class MatmulTimingTest : public ::testing::Test {
   }
   // The algorithm that a prepared product runs.
   int Chosen(MatmulCuda& matmul) {
-    const DeviceBuffer memory = DeviceBuffer::Allocate(65536, "operands").value();
+    const DeviceBuffer memory = DeviceBuffer::Allocate(1 << 18, "operands").value();
     EXPECT_TRUE(
         matmul.Bind(memory.data(), memory.data(), memory.data(), memory.data(), nullptr).ok());
     fake_.runs.clear();
@@ -120,7 +121,25 @@ TEST_F(MatmulTimingTest, TimesAreTakenOnRandomData) {
   EXPECT_GT(fake_.distinct.size(), 500U);
   fake_.distinct.clear();
   ASSERT_TRUE(MatmulCuda::Prepare(*MakeContext(CudaNumerics{}), spec).ok());
-  EXPECT_EQ(fake_.distinct.size(), 1U) << "zeros, where no time is taken";
+  EXPECT_EQ(fake_.distinct, (std::set<std::uint16_t>{0, 0x3F80})) << "where no time is taken";
+}
+
+TEST_F(MatmulTimingTest, AnAlgorithmThatLeavesOutTermsIsNotUsed) {
+  fake_.offered[1].drops_tail = true;
+  const auto context = MakeContext();
+  EXPECT_EQ(Prepared(*context, kSpec), 3);
+  EXPECT_THAT(context->choices().TakeWarnings(),
+              ElementsAre(HasSubstr("leaves out the last of its 32 terms")));
+  fake_.offered[0].drops_tail = true;
+  EXPECT_EQ(Prepared(*MakeContext(CudaNumerics{}), kOther), 3);
+  fake_.offered[2].drops_tail = true;
+  EXPECT_FALSE(MatmulCuda::Prepare(*MakeContext(CudaNumerics{}), kOther).ok());
+}
+
+TEST_F(MatmulTimingTest, AKeptChoiceThatLeavesOutTermsIsTimedAnew) {
+  EXPECT_EQ(Prepared(*MakeContext(), kSpec), 2);
+  fake_.offered[1].drops_tail = true;
+  EXPECT_EQ(Prepared(*MakeContext(), kSpec), 3);
 }
 
 TEST_F(MatmulTimingTest, KeptChoiceThatTheLibraryRefusesIsTimedAnew) {
@@ -129,7 +148,8 @@ TEST_F(MatmulTimingTest, KeptChoiceThatTheLibraryRefusesIsTimedAnew) {
   fake_.offered[1].microseconds = 4000;
   const auto context = MakeContext();
   EXPECT_EQ(Prepared(*context, kSpec), 3);
-  EXPECT_THAT(context->choices().TakeNotes(), Contains(HasSubstr("refuses the kept choice")));
+  EXPECT_THAT(context->choices().TakeNotes(),
+              Contains(HasSubstr("the kept choice cannot be used")));
   EXPECT_EQ(context->choices().timed(), 1);
   context->choices().Save();
   EXPECT_EQ(Prepared(*MakeContext(), kSpec), 3);
@@ -200,8 +220,8 @@ TEST_F(MatmulTimingTest, WithoutRoomForATrialTheFirstUsableOneIsTaken) {
   fake_.offered[1].workspace = CudaContext::kWorkspaceBytes + 1;
   standin::Reset({.memory_bytes = CudaContext::kWorkspaceBytes + (1 << 20)});
   const auto context = MakeContext();
-  EXPECT_EQ(Prepared(*context, MatmulCudaSpec{.m = 512, .n = 512, .k = 512}), 3);
-  EXPECT_THAT(context->choices().TakeNotes(),
+  EXPECT_EQ(Prepared(*context, MatmulCudaSpec{.m = 256, .n = 256, .k = 2048}), 3);
+  EXPECT_THAT(context->choices().TakeWarnings(),
               Contains(testing::AllOf(HasSubstr("not tried"), HasSubstr("no memory on the GPU"))));
   EXPECT_EQ(context->choices().timed(), 0);
 }
