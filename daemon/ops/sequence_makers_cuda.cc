@@ -4,6 +4,7 @@
 #include "daemon/ops/cuda_request.h"
 #include "daemon/ops/dropout.h"
 #include "daemon/ops/embedding.h"
+#include "daemon/ops/kernels_cuda.h"
 #include "daemon/ops/layer_norm.h"
 #include "daemon/ops/pool_rows.h"
 #include "daemon/ops/row_functions.h"
@@ -55,9 +56,25 @@ KernelResult MakeAddPositionsCuda(const CudaRequest& request) {
 
 KernelResult MakePositionsGradientCuda(const CudaRequest& request) {
   const std::int64_t length = static_cast<const PositionsGradient&>(request.function).length();
+  const std::int64_t table = Elements(request.outputs[0].shape);
+  if (length == 1) {  // one sum over all rows for each column, which is a bias gradient
+    const Matrix size = MatrixOf(request.inputs[0]);
+    return Make(
+        request,
+        [on = request.on, dtype = request.dtype(), size, table](const Call& c) -> Status {
+          float* const first_row = c.out<float>(0);
+          if (!c.add[0] && table > size.columns) {
+            const auto rest = static_cast<std::size_t>(table - size.columns) * sizeof(float);
+            GACCD_RETURN_IF_ERROR(
+                CudaStatus(cudaMemsetAsync(first_row + size.columns, 0, rest, on.stream),
+                           "positions_gradient"));
+          }
+          return EnqueueBiasGradient(on, dtype, c.inputs[0], size, first_row, c.add[0], c.scratch);
+        },
+        BiasGradientScratchBytes(size));
+  }
   return Make(request, [on = request.on, dtype = request.dtype(), n = request.elements(),
-                        sequence = length * request.size().columns,
-                        table = Elements(request.outputs[0].shape)](const Call& c) {
+                        sequence = length * request.size().columns, table](const Call& c) {
     return EnqueuePositionsGradient(on, dtype, c.inputs[0], n, sequence, table, c.out<float>(0),
                                     c.add[0]);
   });

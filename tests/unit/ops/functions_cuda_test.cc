@@ -10,6 +10,7 @@
 #include "daemon/autograd/simplify.h"
 #include "daemon/device/cuda/cuda_graph.h"
 #include "daemon/ops/cuda_kernels.h"
+#include "daemon/ops/embedding.h"
 #include "daemon/ops/flatten.h"
 #include "daemon/ops/linear.h"
 #include "daemon/ops/mean_squared_error.h"
@@ -259,6 +260,37 @@ TEST(GradientsCuda, EqualFiniteDifferences) {
         ASSERT_NEAR(static_cast<double>(gradient[element]), slope, 3e-4 + 1e-3 * std::abs(slope))
             << kCases[test_case].name << " " << entry.name << " " << i;
       }
+    }
+  }
+}
+
+// A row that is added to all: its gradient is one sum for each column. In one chain of f32 it would
+// lose four digits over so many rows.
+TEST(PositionsCuda, TheGradientOfOneRowIsSummedByParts) {
+  constexpr std::int64_t kRows = 1 << 15;
+  constexpr std::int64_t kColumns = 3;
+  const auto context = MakeTestContext();
+  ASSERT_NE(context, nullptr);
+  const PositionsGradient function(/*length=*/1, /*rows=*/2);
+  const std::vector<ValueSpec> inputs = {{{kRows, kColumns}, DType::kF32}};
+  const std::vector<ValueSpec> outputs = function.Infer(inputs).value();
+  const std::vector<const float*> none(inputs.size());
+  const auto factory = MakeCudaKernels(*context);
+  const auto kernel = factory->Make({function, inputs, outputs, none});
+  ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+  const GpuArray<float> dy(std::vector<float>(kRows * kColumns, 0.1F));
+  const GpuArray<float> table(std::vector<float>(2 * kColumns, 1e9F));
+  const GpuArray<char> scratch(static_cast<std::size_t>((*kernel)->scratch_bytes()) + 1);
+  const std::vector<void*> in = {dy.data()};
+  const std::vector<void*> out = {table.data()};
+  (*kernel)->Bind({in, out, scratch.data()});
+  const double once = kRows * static_cast<double>(0.1F);
+  for (const int times : {1, 2}) {
+    EXPECT_OK((*kernel)->Run(times == 1 ? OutputMask() : OutputMask().set(0)));
+    const std::vector<float> found = table.Values();
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const double expected = i < kColumns ? times * once : 0;
+      EXPECT_NEAR(found[i], expected, 4e-6 * once) << i;
     }
   }
 }
