@@ -41,9 +41,13 @@ if(GACCD_CUDA_FOUND AND GACCD_WITH_CUDNN_FRONTEND)
 endif()
 
 if(GACCD_CUDA_FOUND)
-  # A100 and H100/H200 as machine code; PTX for whatever comes later.
+  # A100, H100/H200 and B200 as machine code; PTX for whatever comes later. Without machine code each
+  # process compiles the PTX when it starts.
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
+    if(CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.8)
+      list(APPEND CMAKE_CUDA_ARCHITECTURES 100-real)
+    endif()
   endif()
   set(CMAKE_CUDA_COMPILER "${CUDAToolkit_NVCC_EXECUTABLE}" CACHE FILEPATH "")
   enable_language(CUDA)
