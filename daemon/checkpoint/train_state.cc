@@ -10,6 +10,7 @@
 #include "daemon/data/class_names.h"
 #include "daemon/data/update_schedule.h"
 #include "daemon/optim/optimizer.h"
+#include "daemon/tensor/group_rules.h"
 
 namespace gaccd {
 namespace {
@@ -40,19 +41,6 @@ std::string ToText(const StateMeaning& meaning) {
 
 std::string TextOf(const ParameterRecord& parameter) {
   return parameter.frozen ? "frozen" : GroupText(parameter.group);
-}
-
-// REQUIRES: the same parameters.
-Status CheckSameGroups(const Manifest& manifest, std::span<const ParameterRecord> records) {
-  for (std::size_t i = 0; i < records.size(); ++i) {
-    const ParameterRecord& was = manifest.parameters[i];
-    const ParameterRecord& now = records[i];
-    if (was.frozen == now.frozen && (now.frozen || was.group == now.group)) continue;
-    return {ErrorKind::kConfig,
-            StrCat("the checkpoint belongs to another run: optimizer group of '", now.name, "': ",
-                   TextOf(was), " -> ", TextOf(now), "; to take only its weights: ", kTakeWeights)};
-  }
-  return Status::Ok();
 }
 
 Status CheckSameModel(const Job& saved, const ModelSpec& model) {
@@ -132,10 +120,33 @@ Status CheckParameters(const Manifest& manifest, const FlatLayout& layout) {
   return Status::Ok();
 }
 
+Status CheckSameGroups(const Manifest& manifest, const FlatLayout& layout,
+                       const OptimizerSpec& saved, const OptimizerSpec& now) {
+  const auto treats_alike = [&](const OptimizerGroup& a, const OptimizerGroup& b) {
+    return a == b ||
+           (a.lr_factor == b.lr_factor && a.weight_decay.value_or(OwnWeightDecay(saved)) ==
+                                              b.weight_decay.value_or(OwnWeightDecay(now)));
+  };
+  const std::vector<ParameterRecord> records = ParameterRecords(layout);
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    const ParameterRecord& before = manifest.parameters[i];
+    const ParameterRecord& after = records[i];
+    if (before.frozen == after.frozen &&
+        (after.frozen || treats_alike(before.group, after.group))) {
+      continue;
+    }
+    return {ErrorKind::kConfig,
+            StrCat("the checkpoint belongs to another run: optimizer group of '", after.name,
+                   "': ", TextOf(before), " -> ", TextOf(after),
+                   "; give it the old one with optimizer.group, or take only the weights: ",
+                   kTakeWeights)};
+  }
+  return Status::Ok();
+}
+
 Status CheckFits(const Manifest& manifest, const FlatLayout& layout,
                  std::int64_t optimizer_elements) {
   GACCD_RETURN_IF_ERROR(CheckParameters(manifest, layout));
-  GACCD_RETURN_IF_ERROR(CheckSameGroups(manifest, ParameterRecords(layout)));
   std::vector<BufferSpec> expected = RunBuffers(layout, optimizer_elements);
   if (manifest.cursor.micro_step > 0) expected.push_back(AccumulatorsBuffer(layout));
   const auto text = [](std::span<const BufferSpec> buffers) {

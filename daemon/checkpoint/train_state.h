@@ -28,8 +28,13 @@ inline constexpr std::string_view kAccumulatorsBuffer = "accumulators";  // per 
 // kConfig, naming the first difference: the checkpoint has other parameters.
 Status CheckParameters(const Manifest& manifest, const FlatLayout& layout);
 
-// The same, its parameters are in the same optimiser groups, and its buffers are those that this
-// optimiser keeps.
+// kConfig, naming the first parameter that the optimiser would treat otherwise: frozen or not,
+// another factor of the learning rate, another weight decay by its group. The optimisers' own
+// weight decay may change. REQUIRES: CheckParameters().
+Status CheckSameGroups(const Manifest& manifest, const FlatLayout& layout,
+                       const OptimizerSpec& saved, const OptimizerSpec& now);
+
+// CheckParameters(), and its buffers are those that this optimiser keeps.
 Status CheckFits(const Manifest& manifest, const FlatLayout& layout,
                  std::int64_t optimizer_elements);
 

@@ -50,8 +50,12 @@ Status ApplyGroupRules(const OptimizerSpec& spec, FlatLayout* layout) {
   return {ErrorKind::kConfig, "optimizer.group: all parameters are frozen: nothing to train"};
 }
 
+double OwnWeightDecay(const OptimizerSpec& spec) {
+  return std::visit([](const auto& kind) { return kind.weight_decay; }, spec.kind);
+}
+
 std::string DecayText(const FlatLayout& layout, const OptimizerSpec& spec) {
-  const double own = std::visit([](const auto& kind) { return kind.weight_decay; }, spec.kind);
+  const double own = OwnWeightDecay(spec);
   struct Alike {
     std::string decay;
     std::string first;

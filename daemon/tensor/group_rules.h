@@ -17,6 +17,9 @@ namespace gaccd {
 // to train.
 Status ApplyGroupRules(const OptimizerSpec& spec, FlatLayout* layout);
 
+// That of parameters whose group gives none.
+[[nodiscard]] double OwnWeightDecay(const OptimizerSpec& spec);
+
 // Which weight decay how many parameters have, each with the first of them: "0.1 of 26 of 79,
 // transformer.wte.weight first; 0 of 53, transformer.h.0.ln_1.weight first"; "none" where all is 0.
 [[nodiscard]] std::string DecayText(const FlatLayout& layout, const OptimizerSpec& spec);

@@ -7,6 +7,7 @@
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
+#include "daemon/checkpoint/saved_job.h"
 #include "daemon/checkpoint/train_state.h"
 #include "daemon/config/job_text.h"
 #include "daemon/optim/optimizer.h"
@@ -44,6 +45,9 @@ AcceptManifest Accept(const SavedRun& run) {
   return [&run](const Manifest& manifest) -> Status {
     GACCD_RETURN_IF_ERROR(CheckParameters(manifest, run.model.layout()));
     GACCD_RETURN_IF_ERROR(CheckSameOptimizer(manifest, run.job));
+    GACCD_ASSIGN_OR_RETURN(const Job saved, SavedJob(manifest));
+    GACCD_RETURN_IF_ERROR(
+        CheckSameGroups(manifest, run.model.layout(), saved.optimizer, run.job.optimizer));
     GACCD_RETURN_IF_ERROR(CheckFits(manifest, run.model.layout(), OptimizerElements(run)));
     GACCD_RETURN_IF_ERROR(CheckSameModel(manifest, run.job));
     return CheckSameSamples(manifest, run.job, run.plan, run.dataset_samples);
