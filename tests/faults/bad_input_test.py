@@ -309,6 +309,14 @@ class BadInput(unittest.TestCase):
             except subprocess.TimeoutExpired:
                 pass
 
+    def wait_for_verdict(self, run_dir):
+        """A process that outlives the run writes it; the folder must stay until then."""
+        for _ in range(LIMIT_S * 10):
+            if os.path.exists(os.path.join(run_dir, "attempts", "latest", "verdict.json")):
+                return
+            time.sleep(0.1)
+        self.fail("no verdict.json")
+
     def test_a_data_file_that_shrinks_under_the_run(self):
         run_dir = self.path("run")
         features = self.write("features", npy("{'descr': '|u1', 'fortran_order': False, "
@@ -327,6 +335,7 @@ class BadInput(unittest.TestCase):
         finally:
             run.kill()
             run.wait()
+        self.wait_for_verdict(run_dir)
         self.assertEqual(run.returncode, 65, said)
         with open(os.path.join(run_dir, "attempts", "latest", "crash", "r00000.json")) as file:
             record = json.load(file)
@@ -347,11 +356,7 @@ class BadInput(unittest.TestCase):
         finally:
             first.kill()
             first.wait()
-        for _ in range(LIMIT_S * 10):  # written by the process that outlives it
-            if os.path.exists(os.path.join(run_dir, "attempts", "latest", "verdict.json")):
-                return
-            time.sleep(0.1)
-        self.fail("no verdict.json")
+        self.wait_for_verdict(run_dir)
 
 
 if __name__ == "__main__":
