@@ -7,6 +7,7 @@
 #include "collectives/base/files.h"
 #include "collectives/base/hex.h"
 #include "collectives/base/sha256.h"
+#include "collectives/base/strings.h"
 #include "tests/unit/base/status_matchers.h"
 #include "tests/unit/data/dataset_util.h"
 #include "tests/unit/data/file_util.h"

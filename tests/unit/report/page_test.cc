@@ -9,6 +9,7 @@
 
 #include "collectives/base/files.h"
 #include "daemon/report/attempt_changes.h"
+#include "daemon/report/format_number.h"
 #include "daemon/report/html.h"
 #include "daemon/report/report_command.h"
 #include "tests/unit/base/status_matchers.h"
