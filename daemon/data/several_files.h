@@ -1,4 +1,4 @@
-// Several files as one data set. A '*' in the file name of a path stands for any text, and the
+// Several files as one data set. A '*' in the file name of a path matches any text, and the
 // source for one source a file: "train-*.tokens.npy" with "train-*.lengths.npy" are
 // train-00.tokens.npy with train-00.lengths.npy, train-01 with train-01, and so on, in the order of
 // what the '*' stands for.

@@ -37,7 +37,7 @@ struct StopWords {
 
 inline constexpr std::size_t kStopWordCount = 10 + kStopSignals.size();  // elements
 
-// `to` and `from` begin with the kStopWordCount elements; what follows them is left alone.
+// `to` and `from` begin with the kStopWordCount elements; what follows them does not change.
 void Encode(const StopWords& words, std::span<double> to);
 [[nodiscard]] StopWords DecodeStopWords(std::span<const double> from);
 

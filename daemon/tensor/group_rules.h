@@ -9,7 +9,7 @@
 
 namespace gaccd {
 
-// In a pattern * stands for any text and ? for any character.
+// In a pattern * matches any text and ? any character.
 [[nodiscard]] bool MatchesPattern(const std::string& pattern, const std::string& name);
 
 // Where several rules match a parameter, the last one that gives a value counts; what no rule gives

@@ -15,7 +15,7 @@
 
 namespace gaccd {
 
-// What may have no counterpart, by name: * stands for any text, ? for any character.
+// What may have no counterpart, by name: * matches any text, ? any character.
 struct WeightRules {
   std::vector<std::string> fresh;   // parameters that keep their values, whatever the file holds
   std::vector<std::string> unused;  // tensors of the file that are for no parameter

@@ -160,7 +160,7 @@ TEST(TextLogTest, AFileThatCannotBeMadeLeavesTheLogOnStderr) {
   EXPECT_THAT(seen, testing::EndsWith("gaccd: warning: loud\n"));
 }
 
-// A file size limit stands for a full disk: a write past it fails.
+// A file size limit acts as a full disk: a write past it fails.
 TEST(TextLogTest, AFullDiskDropsLinesAndALaterLineSaysHowMany) {
   const TempFolder dir;
   InChild([&] {
