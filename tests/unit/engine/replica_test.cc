@@ -196,6 +196,15 @@ class PackedWeightsTest : public testing::Test {
             .eval_batches = {kBatch},
             .micro_steps_per_update = micro_steps};
   }
+  // Without ParametersChanged(): packed copies are those from before.
+  void TripleWeights(BenchTrainer& trainer) {
+    for (const FlatEntry& entry : model_.layout().entries()) {
+      if (!entry.name.ends_with("weight")) continue;
+      for (std::int64_t i = 0; i < entry.elements; ++i) {
+        trainer.parameters()[static_cast<std::size_t>(entry.offset + i)] *= 3;
+      }
+    }
+  }
 
   Model model_ = MakeMlp(kWidths);
   Samples samples_{SampleOf(kWidths, LossKind::kSoftmaxCrossEntropy), 64, 3};
@@ -231,14 +240,7 @@ TEST_F(PackedWeightsTest, AreStaleUntilParametersChanged) {
   }
   const BatchView batch = samples_.View(0, kBatch);
   const double before = packed_.MicroStep(batch, 0.02F, true);
-  for (BenchTrainer* trainer : {&plain_, &packed_}) {
-    for (const FlatEntry& entry : model_.layout().entries()) {
-      if (!entry.name.ends_with("weight")) continue;
-      for (std::int64_t i = 0; i < entry.elements; ++i) {
-        trainer->parameters()[static_cast<std::size_t>(entry.offset + i)] *= 3;
-      }
-    }
-  }
+  for (BenchTrainer* trainer : {&plain_, &packed_}) TripleWeights(*trainer);
   const double expected = plain_.MicroStep(batch, 0.02F, true);
   ASSERT_GT(std::abs(expected - before), 0.1);
   EXPECT_EQ(packed_.MicroStep(batch, 0.02F, true), before);
@@ -280,7 +282,7 @@ TEST_F(PackedWeightsTest, CountInThePlannedBytes) {
   // Only packed copies are stale, so the product itself tells whether there are any.
   const BatchView batch = samples_.View(0, kBatch);
   const double before = packed_.MicroStep(batch, 0.02F, true);
-  for (float& parameter : packed_.parameters()) parameter *= 3;
+  TripleWeights(packed_);
   const bool is_packed = packed_.MicroStep(batch, 0.02F, true) == before;
   const std::int64_t more = packed_.replica().planned_bytes() - plain_.replica().planned_bytes();
   if (!is_packed) {
